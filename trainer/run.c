@@ -126,6 +126,23 @@ static void say_validation(const run_t *run)
     }
 }
 
+static tw_status_t check_groups(const run_t *run)
+{
+    size_t n;
+    const tw_model_tensor_t *tensors = tw_model_tensors(run->model, &n);
+    const char **names = calloc(n, sizeof(*names));
+    if (!names) {
+        tw_error("out of memory for the names of tensors");
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t t = 0; t < n; t++) {
+        names[t] = tensors[t].name;
+    }
+    tw_status_t status = tw_train_groups_check(run->options->groups, names, n);
+    free(names);
+    return status;
+}
+
 static tw_status_t create_model(run_t *run)
 {
     const tw_train_options_t *o = run->options;
@@ -143,6 +160,7 @@ static tw_status_t create_model(run_t *run)
         return TW_ERR_CONFIG;
     }
     TW_TRY(tw_model_create(&config, &run->model));
+    TW_TRY(check_groups(run));
     return tw_trainer_check_sizes(o, run->model);
 }
 
@@ -171,6 +189,16 @@ static tw_status_t create_engine(run_t *run)
     return status;
 }
 
+/* A multiplication and an addition of each product, forward, and twice as many backward. */
+static double flops_per_token(const run_t *run)
+{
+    double products = 0;
+    for (size_t unit = 0; unit < tw_model_n_units(run->model); unit++) {
+        products += tw_model_unit_products(run->model, unit, (size_t)run->options->sequence);
+    }
+    return 3 * 2 * products;
+}
+
 static void ask_output(const run_t *run)
 {
     const tw_train_options_t *o = run->options;
@@ -179,7 +207,12 @@ static void ask_output(const run_t *run)
                                                      .steps_per_print = (uint64_t)o->steps_per_print,
                                                      .breakdown = o->wall_clock_breakdown,
                                                      .run_id = run->persist.id,
-                                                     .resumed_step = run->persist.resumed_step};
+                                                     .resumed_step = run->persist.resumed_step,
+                                                     .n_ranks = tw_coll_size(run->world),
+                                                     .n_nodes = tw_coll_n_nodes(run->world),
+                                                     .flops_per_token = flops_per_token(run),
+                                                     .peak_flops = o->peak_flops,
+                                                     .link_bps = o->link_bps};
     }
 }
 

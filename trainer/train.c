@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cluster/cluster.h"
@@ -133,7 +134,8 @@ typedef struct output {
     uint64_t begin_step; /* the run's first one, less 1 */
     /* Of the last steps, older ones counting less. A step's waiting is taken from norm to norm, so that only
      * sums compare. */
-    double tokens, step_sec, wait_sec;
+    double tokens, step_sec, wait_sec, bytes;
+    double box_link_bps; /* of the cluster in a box; 0: this is none */
     tw_status_t status;
 } output_t;
 
@@ -151,6 +153,49 @@ static void add_step(output_t *output, const tw_trainer_step_t *step)
     output->tokens = keep * output->tokens + (double)step->tokens;
     output->step_sec = keep * output->step_sec + step->step_sec;
     output->wait_sec = keep * output->wait_sec + step->wait_sec;
+    output->bytes = keep * output->bytes + (double)step->inter_node_bytes;
+    if (output->wanted.link_bps == 0) {
+        output->wanted.link_bps = output->box_link_bps;
+    }
+}
+
+/* Share of what the processors can do, or what they do. */
+static void format_flops(const output_t *output, char *text, size_t n)
+{
+    const tw_trainer_output_t *wanted = &output->wanted;
+    double flops = output->tokens / output->step_sec * wanted->flops_per_token / wanted->n_ranks;
+    if (wanted->peak_flops > 0) {
+        snprintf(text, n, "MFU %.1f %%", 100 * flops / wanted->peak_flops);
+    } else {
+        snprintf(text, n, "%.2f GFLOP/s a rank", flops * 1e-9);
+    }
+}
+
+/* A node's share, each way. */
+static double link_share(const tw_trainer_output_t *wanted, double bytes, double sec)
+{
+    return wanted->link_bps > 0 && sec > 0 ? 8 * bytes / wanted->n_nodes / sec / wanted->link_bps : 0;
+}
+
+static void format_link(const output_t *output, char *text, size_t n)
+{
+    double share = link_share(&output->wanted, output->bytes, output->step_sec);
+    snprintf(text, n, "%s", "");
+    if (share > 0) {
+        snprintf(text, n, " (%.0f %% of the link)", 100 * share);
+    }
+}
+
+/* "5400 s left, ends Tue 03:14" */
+static void format_end(double left_sec, char *text, size_t n)
+{
+    time_t end = time(NULL) + (time_t)left_sec;
+    struct tm local;
+    char when[32] = "";
+    if (localtime_r(&end, &local)) {
+        (void)strftime(when, sizeof(when), ", ends %a %H:%M", &local);
+    }
+    snprintf(text, n, "%.0f s left%s", left_sec, when);
 }
 
 static void print_live(const output_t *output, const tw_trainer_step_t *step)
@@ -158,16 +203,19 @@ static void print_live(const output_t *output, const tw_trainer_step_t *step)
     double elapsed = tw_time_sec() - output->begin_sec;
     double left =
         elapsed / (double)(step->step - output->begin_step) * (double)(output->wanted.n_steps - step->step);
-    char val[32] = "";
+    char val[32] = "", flops[48], link[48], end[64];
     if (!isnan(step->val_loss)) {
         snprintf(val, sizeof(val), "  val %.4f", step->val_loss);
     }
+    format_flops(output, flops, sizeof(flops));
+    format_link(output, link, sizeof(link));
+    format_end(left, end, sizeof(end));
     printf("%sstep %" PRIu64 "/%" PRIu64
-           "  loss %.4f%s  %.0f tokens/s  %.2f MB/step between nodes  waiting %.0f %%"
-           "  %.0f s left%s",
+           "  loss %.4f%s%s  %.0f tokens/s  %s  %.2f MB/step between nodes%s  waiting %.0f %%  %s%s",
            output->is_terminal ? "\r" : "", step->step, output->wanted.n_steps, step->loss, val,
-           output->tokens / output->step_sec, (double)step->inter_node_bytes * 1e-6,
-           100 * output->wait_sec / output->step_sec, left, output->is_terminal ? "\033[K" : "\n");
+           step->is_bad ? "  BAD" : "", output->tokens / output->step_sec, flops,
+           (double)step->inter_node_bytes * 1e-6, link, 100 * output->wait_sec / output->step_sec, end,
+           output->is_terminal ? "\033[K" : "\n");
     fflush(stdout);
 }
 
@@ -242,6 +290,15 @@ static tw_status_t write_metrics(FILE *file, const tw_trainer_output_t *wanted, 
     }
     if (step->is_bad) {
         tw_json_add_int(json, "bad", 1);
+    }
+    double flops = (double)step->tokens * wanted->flops_per_token / wanted->n_ranks / step->step_sec;
+    tw_json_add_double(json, "flops", flops);
+    if (wanted->peak_flops > 0) {
+        tw_json_add_double(json, "mfu", flops / wanted->peak_flops);
+    }
+    if (wanted->link_bps > 0) {
+        tw_json_add_double(json, "link_share",
+                           link_share(wanted, (double)step->inter_node_bytes, step->step_sec));
     }
     tw_status_t status = tw_json_write_line(json, file);
     tw_json_destroy(json);
@@ -370,6 +427,7 @@ static int run_rank(const options_t *options)
     }
     catch_sigterm();
     output.is_first = tw_coll_rank(params.world) == 0;
+    output.box_link_bps = tw_cluster_kind() == TW_CLUSTER_NODES ? options->link_bps : 0;
     /* Open MPI's ranks always have one, whatever becomes of their output */
     output.is_terminal = output.is_first && isatty(STDOUT_FILENO) && !getenv("OMPI_COMM_WORLD_RANK");
     output.path = output.is_first ? options->metrics : NULL;

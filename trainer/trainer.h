@@ -80,6 +80,10 @@ typedef struct tw_trainer_output {
     int breakdown;         /**< wall_clock_breakdown */
     uint64_t run_id;       /**< a run that goes on from its checkpoint keeps it */
     uint64_t resumed_step; /**< of that checkpoint; 0: a new run */
+    int n_ranks, n_nodes;
+    double flops_per_token; /**< of a step, that the model asks for: what is computed again does not count */
+    double peak_flops;      /**< of a rank; 0: not known */
+    double link_bps;        /**< of a node, each way; 0: not known */
 } tw_trainer_output_t;
 
 /** Borrowed during the run. */

@@ -99,6 +99,7 @@ class Persist : public tw::Fixture
         steps_ = ranks[0].steps;
         val_losses_ = ranks[0].val_losses;
         val_loss_ = ranks[0].val_loss;
+        inter_node_bytes_ = ranks[0].inter_node_bytes;
         return ranks[0].losses;
     }
     struct Rank {
@@ -106,6 +107,7 @@ class Persist : public tw::Fixture
         std::vector<int> bad;
         std::vector<uint64_t> steps;
         double val_loss = 0;
+        uint64_t inter_node_bytes = 0;
         volatile sig_atomic_t stop = 0;
         uint64_t stop_step = 0;
         int is_stopped = 0;
@@ -159,6 +161,7 @@ class Persist : public tw::Fixture
         }
         rank->is_stopped = result.is_stopped;
         rank->val_loss = result.val_loss;
+        rank->inter_node_bytes = result.inter_node_bytes;
         tw_coll_destroy(params.world);
         return status;
     }
@@ -206,6 +209,7 @@ class Persist : public tw::Fixture
     std::vector<uint64_t> steps_;
     std::vector<double> val_losses_;
     double val_loss_ = 0;
+    uint64_t inter_node_bytes_ = 0;
     std::function<void(uint64_t)> on_first_; /* after each step, on rank 0 */
 };
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "safetensors/safetensors.h"
 #include "tests/trainer/persist.h"
 
 namespace
@@ -352,6 +353,73 @@ TEST_F(Persist, EpochsAreALength)
     EXPECT_EQ(6u, run({1, 1}, sets).size());
     expect_log("thinwire.epochs is given");
     EXPECT_EQ(6u, run({1, 1}, with(sets, {"thinwire.steps=100"})).size());
+}
+
+/* ---- parameter groups ---------------------------------------------------------------------------------- */
+
+/* What is frozen stays, and sends nothing; with the rest all exact sets learn the same, also after a resume. */
+TEST_F(Persist, FrozenTensorsStay)
+{
+    const std::string frozen =
+        "thinwire.groups=transformer.h.0.* frozen, *.wpe.weight frozen, *.wte.* lr=0.5 "
+        "decay=0, *.bias decay=0.1";
+    const Sets length = {"thinwire.steps=4", "thinwire.checkpoint="};
+    std::vector<double> want;
+    for (const Sets &more : std::vector<Sets>{
+             {"zero_optimization.stage=3"},
+             {"zero_optimization.stage=0"},
+             {"zero_optimization.stage=1"},
+             {"zero_optimization.stage=2"},
+             {"zero_optimization.stage=2", "zero_optimization.reduce_bucket_size=1"},
+             {"zero_optimization.stage=3", "thinwire.delta_exact=y", "thinwire.lossless_gradients=y"}}) {
+        SCOPED_TRACE(more.back());
+        run({2, 2}, with(length, more));
+        uint64_t all_bytes = inter_node_bytes_;
+        std::vector<double> losses = run({2, 2}, with(with(length, more), {frozen}));
+        want = want.empty() ? losses : want;
+        EXPECT_EQ(want, losses);
+        EXPECT_LT(inter_node_bytes_, all_bytes * 9 / 10);
+    }
+    EXPECT_NE(want, run({2, 2}, length));
+    for (const char *stage : {"1", "3"}) { /* what is loaded is gathered whole */
+        SCOPED_TRACE(stage);
+        expect_same_losses({1, 1}, {frozen, std::string("zero_optimization.stage=") + stage});
+    }
+}
+
+TEST_F(Persist, FrozenTensorsAreSavedAsTheyWere)
+{
+    std::string one = folder_ + "/one", two = folder_ + "/two";
+    auto values = [](const std::string &folder, const char *name) {
+        std::string path = folder + "/model.safetensors", text;
+        tw_safetensors_t *file;
+        EXPECT_EQ(TW_OK, tw_safetensors_open(path.c_str(), &file));
+        const tw_safetensors_tensor_t *tensor = tw_safetensors_find(file, name);
+        text.assign(static_cast<const char *>(tensor->data), tensor->bytes);
+        tw_safetensors_close(file);
+        return text;
+    };
+    allow_log("there are steps of another run");
+    run({1, 1}, {"thinwire.steps=1", "thinwire.save_model=" + one});
+    run({1, 1}, {"thinwire.steps=4", "model.init_from=" + one, "thinwire.save_model=" + two,
+                 "thinwire.groups=transformer.h.0.attn.* frozen"});
+    const char *frozen = "transformer.h.0.attn.c_attn.weight", *other = "transformer.h.0.mlp.c_fc.weight";
+    EXPECT_EQ(values(one, frozen), values(two, frozen));
+    EXPECT_NE(values(one, other), values(two, other));
+}
+
+TEST_F(Persist, GroupsThatMeanNothingAreNamed)
+{
+    auto refused = [&](const std::string &groups, const char *why) {
+        expect_log(why);
+        run({1, 1}, {"thinwire.steps=1", "thinwire.groups=" + groups}, TW_ERR_CONFIG);
+    };
+    refused("transformer.x* frozen", "thinwire.groups: no tensor of the model has this name: transformer.x*");
+    refused("*.wte.weight", "thinwire.groups: expected a tensor's name, or a pattern, and what is other");
+    refused("*.wte.weight frosen", "thinwire.groups: expected frozen, lr=FACTOR or decay=NUMBER: frosen");
+    refused("*.wte.weight lr=x", "thinwire.groups: not a number for it: lr=x");
+    expect_log("rank 1: thinwire.groups is '");
+    run({1, 1}, {"thinwire.steps=1"}, TW_ERR_MISMATCH, {"thinwire.groups=*.wte.weight frozen"});
 }
 
 } // namespace

@@ -21,7 +21,8 @@ typedef enum tw_train_schedule {
     TW_TRAIN_CONSTANT,
     TW_TRAIN_WARMUP,
     TW_TRAIN_WARMUP_DECAY,
-    TW_TRAIN_WARMUP_COSINE
+    TW_TRAIN_WARMUP_COSINE,
+    TW_TRAIN_WSD
 } tw_train_schedule_t;
 
 /** What becomes of a step whose loss or gradient is out of bounds. */
@@ -45,6 +46,10 @@ typedef struct tw_train_options {
     double warmup_min_lr, warmup_max_lr, warmup_min_ratio, cos_min_ratio;
     int64_t warmup_steps, total_steps;
     int warmup_type;
+    int64_t decay_steps;
+    int decay_type;
+    double decay_min_ratio;
+    char *groups;
     int64_t stage, hpz_size;
     int quantized_weights, quantized_gradients, lossless_weights, lossless_gradients;
     int64_t reduce_bucket, allgather_bucket, prefetch_elems, max_live_elems;
@@ -75,6 +80,7 @@ typedef struct tw_train_options {
     int64_t z_window, bad_steps_most;
     int bad_step; /* tw_train_bad_t */
     char *checkpoint, *resume, *save_model, *save_best;
+    double peak_flops, link_bps;
     int64_t checkpoint_every, checkpoint_keep;
     double checkpoint_minutes;
     /* the model's */
@@ -131,6 +137,19 @@ int tw_train_key_teaches(const char *key);
 
 /** Is thinwire.resume "auto": what is in thinwire.checkpoint is gone on from, if anything is there? */
 int tw_train_resumes_by_itself(const tw_train_options_t *options);
+
+/** How a tensor is trained. */
+typedef struct tw_train_group {
+    double lr;     /**< factor to the learning rate */
+    double decay;  /**< in place of optimizer.params.weight_decay; -1: that */
+    int is_frozen; /**< it stays as it is */
+} tw_train_group_t;
+
+/** Of thinwire.groups the first entry that matches a tensor's name, or what all have. TW_ERR_CONFIG (logged):
+ *  not what is expected there. */
+tw_status_t tw_train_group_of(const char *groups, const char *tensor, tw_train_group_t *group);
+/** TW_ERR_CONFIG (logged): the same, or an entry that matches no tensor. */
+tw_status_t tw_train_groups_check(const char *groups, const char *const *tensors, size_t n_tensors);
 
 /** The learning rate of a step, 1 for the first. */
 double tw_train_lr(const tw_train_options_t *options, uint64_t step);

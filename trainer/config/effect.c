@@ -58,9 +58,15 @@ static int is_cosine(const tw_train_options_t *o)
     return o->schedule == TW_TRAIN_WARMUP_COSINE;
 }
 
+static int is_wsd(const tw_train_options_t *o)
+{
+    return o->schedule == TW_TRAIN_WSD;
+}
+
 static int schedule_ends(const tw_train_options_t *o)
 {
-    return o->schedule == TW_TRAIN_WARMUP_COSINE || o->schedule == TW_TRAIN_WARMUP_DECAY;
+    return o->schedule == TW_TRAIN_WARMUP_COSINE || o->schedule == TW_TRAIN_WARMUP_DECAY ||
+           o->schedule == TW_TRAIN_WSD;
 }
 
 static int gathers_layers(const tw_train_options_t *o)
@@ -168,7 +174,10 @@ static const struct {
     {{"scheduler.params.warmup_min_ratio", "scheduler.params.cos_min_ratio"},
      is_cosine,
      "WarmupCosineLR has it"},
-    {{"scheduler.params.total_num_steps"}, schedule_ends, "WarmupDecayLR and WarmupCosineLR have it"},
+    {{"scheduler.params.total_num_steps"}, schedule_ends, "WarmupDecayLR, WarmupCosineLR and WSD have it"},
+    {{"scheduler.params.decay_num_steps", "scheduler.params.decay_type", "scheduler.params.decay_min_ratio"},
+     is_wsd,
+     "WSD has it"},
     {{"zero_optimization.stage3_prefetch_bucket_size", "zero_optimization.stage3_max_live_parameters"},
      gathers_layers,
      "it is for zero_optimization.stage 3"},

@@ -38,7 +38,8 @@
 
 static const char *const optimizers[] = {"AdamW", "Adam", NULL};
 /* in the order of tw_train_schedule_t */
-static const char *const schedules[] = {"none", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR", NULL};
+static const char *const schedules[] = {"none", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "WSD", NULL};
+static const char *const decays[] = {"linear", "sqrt", NULL};
 static const char *const warmups[] = {"linear", "log", NULL};
 static const char *const places[] = {"none", "cpu", "nvme", NULL};
 static const char *const switches[] = {"auto", "off", "on", NULL};
@@ -82,6 +83,12 @@ static const tw_config_field_t fields[] = {
          "WarmupCosineLR: share of the peak at the start."),
     REAL("scheduler.params.cos_min_ratio", "0.1", cos_min_ratio, 0, 1,
          "WarmupCosineLR: share of the peak at the end."),
+    COUNT("scheduler.params.decay_num_steps", "0", decay_steps, 0, MANY, "steps",
+          "WSD: length of the decay at the end, before it the peak is kept; 0: a fifth of all."),
+    CHOICE("scheduler.params.decay_type", "sqrt", decay_type, decays,
+           "WSD: a line, or 1 - the root of the share of the decay that is done."),
+    REAL("scheduler.params.decay_min_ratio", "0", decay_min_ratio, 0, 1,
+         "WSD: share of the peak at the end."),
     /* ---- DeepSpeed's, ZeRO ---- */
     COUNT("zero_optimization.stage", "3", stage, 0, 3, "",
           "0: all ranks hold everything; 1: optimizer state is sharded; 2: gradients too; 3: weights too."),
@@ -187,6 +194,19 @@ static const tw_config_field_t fields[] = {
         "the weights as they are; rollback: go back to the last checkpoint, and pass over the data since."),
     COUNT("thinwire.bad_steps_most", "20", bad_steps_most, 1, MANY, "",
           "Stop after so many bad steps in a row, or so many rollbacks."),
+    TEXT("thinwire.groups", groups,
+         "Tensors that are trained otherwise: \"PATTERN WORD ..., ...\", the words being frozen, lr=FACTOR "
+         "and "
+         "decay=NUMBER; the first pattern that matches counts."),
+    REAL("thinwire.peak_flops", "0", peak_flops, 0, 1e18,
+         "Most operations a second that a rank's processor can do, for the line that says how much of it is "
+         "used (MFU); 0: not known."),
+    {.name = "thinwire.link",
+     .dflt = "none",
+     .unit = "bits/s",
+     .doc = "Of a node, each way, for the line that says how much of it is used; none: not known.",
+     .type = TW_CONFIG_RATE,
+     .offset = AT(link_bps)},
     TEXT("thinwire.checkpoint", checkpoint, "Folder of checkpoints; nothing: none are written."),
     COUNT("thinwire.checkpoint_every", "0", checkpoint_every, 0, MANY, "steps", "0: at the end only."),
     REAL("thinwire.checkpoint_minutes", "0", checkpoint_minutes, 0, 1e9,

@@ -30,6 +30,19 @@ static double cosine(const tw_train_options_t *o, double step)
     return o->cos_min_ratio + (1 - o->cos_min_ratio) * 0.5 * (1 + cos(acos(-1.0) * along));
 }
 
+/* Warm-up, a stable rate, decay. Source: Hu et al. (arXiv 2404.06395); the root: Haegele et al. (arXiv
+ * 2405.18392). */
+static double wsd(const tw_train_options_t *o, double step)
+{
+    double decay = o->decay_steps > 0 ? (double)o->decay_steps : floor((double)o->total_steps / 5);
+    double begin = (double)o->total_steps - decay;
+    if (step <= begin || step < (double)o->warmup_steps) {
+        return warmup_share(o, step);
+    }
+    double along = decay > 0 ? clamp01((step - begin) / decay) : 1;
+    return o->decay_min_ratio + (1 - o->decay_min_ratio) * (1 - (o->decay_type == 1 ? sqrt(along) : along));
+}
+
 double tw_train_lr(const tw_train_options_t *o, uint64_t step)
 {
     double at = (double)step;
@@ -38,6 +51,8 @@ double tw_train_lr(const tw_train_options_t *o, uint64_t step)
     switch (o->schedule) {
     case TW_TRAIN_WARMUP_COSINE:
         return o->lr * cosine(o, at);
+    case TW_TRAIN_WSD:
+        return o->lr * wsd(o, at);
     case TW_TRAIN_WARMUP_DECAY:
         if (step > (uint64_t)o->warmup_steps) {
             return top * (length > 0 ? clamp01(((double)o->total_steps - at) / length) : 0);

@@ -261,6 +261,9 @@ static tw_status_t engine_init(tw_engine_t *engine)
         status = tw_outliers_init(engine);
     }
     if (status == TW_OK) {
+        status = tw_groups_init(engine);
+    }
+    if (status == TW_OK) {
         status = tw_engine_check_device(engine);
     }
     if (status == TW_OK) {

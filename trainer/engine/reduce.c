@@ -39,18 +39,21 @@ static uint16_t *leave_from(tw_engine_t *engine, tw_engine_unit_t *unit, tw_engi
 /* Stage 0: in place, a segment per tensor. */
 static void allreduce_args(tw_engine_t *engine, const tw_engine_unit_t *unit, tw_coll_args_t *args)
 {
+    size_t n = 0;
     for (size_t t = 0; t < unit->n_tensors; t++) {
         tw_hpz_piece_t whole = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), unit->first_tensor + t);
-        engine->segments[t] =
+        if (engine->groups[unit->first_tensor + t].is_frozen) { /* it counts in the norm as zeros */
+            memset(unit->grads16 + whole.offset, 0, whole.n_elems * sizeof(*unit->grads16));
+            continue;
+        }
+        engine->segments[n++] =
             (tw_coll_segment_t){.dst = unit->grads16 + whole.offset,
                                 .n_elems = whole.n_elems,
                                 .exact = engine->tensors[unit->first_tensor + t].n_dims < 2,
                                 .row_elems = tw_engine_row_elems(&engine->tensors[unit->first_tensor + t])};
     }
-    *args = (tw_coll_args_t){.op = TW_COLL_ALLREDUCE,
-                             .type = TW_TYPE_BF16,
-                             .segments = engine->segments,
-                             .n_segments = unit->n_tensors};
+    *args = (tw_coll_args_t){
+        .op = TW_COLL_ALLREDUCE, .type = TW_TYPE_BF16, .segments = engine->segments, .n_segments = n};
 }
 
 static void add_reduction(const tw_engine_t *engine, tw_coll_args_t *args)
@@ -111,6 +114,9 @@ static tw_status_t post_slice(tw_engine_t *engine, size_t index, tw_hpz_slice_t 
     TW_TRY(tw_engine_wait(engine, &slot->ops));
     tw_hpz_reduce_slice_args(engine->hpz, (int)index, slice, TW_TYPE_BF16, slot->elems, unit->part_grads,
                              &args);
+    if (tw_groups_leave_out(engine, &args) == 0) {
+        return TW_OK;
+    }
     fill_slice(engine, unit, &args);
     add_reduction(engine, &args);
     return tw_engine_post(engine, &slot->ops, &args, INT64_MAX, &planned);
@@ -147,8 +153,14 @@ tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index)
     tw_convert_from_fp32(TW_TYPE_BF16, unit->grads32, 1.0f, whole, unit->n_elems);
     if (engine->stage == 0) {
         allreduce_args(engine, unit, &args);
+        if (args.n_segments == 0) {
+            return TW_OK;
+        }
     } else {
         tw_hpz_reduce_args(engine->hpz, (int)index, TW_TYPE_BF16, whole, unit->part_grads, &args);
+        if (tw_groups_leave_out(engine, &args) == 0) {
+            return TW_OK;
+        }
     }
     add_reduction(engine, &args);
     return tw_engine_post(engine, ops, &args, engine->options->reduce_bucket, &unit->planned_reduce);

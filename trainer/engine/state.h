@@ -8,6 +8,7 @@
  *  step.c       a training step                            validate.c  a validation; are replicas equal?
  *  totals.c     what has been sent, planned, waited for    alarm.c     when to stop
  *  device.c     where memory lies, and what fits           inputs.c    layers' inputs, kept until backward
+ *  groups.c     tensors that are trained otherwise
  *  processor.c  processor time                         outliers.c  losses and norms out of the common */
 #ifndef TW_TRAINER_ENGINE_STATE_H
 #define TW_TRAINER_ENGINE_STATE_H
@@ -113,7 +114,9 @@ struct tw_engine {
     int rank, n_ranks, stage, has_replicas, has_delta;
     size_t n_units, n_layer, n_tensors;
     const tw_model_tensor_t *tensors;
-    const char **names; /* [n_tensors] */
+    const char **names;       /* [n_tensors] */
+    tw_train_group_t *groups; /* [n_tensors] */
+    size_t n_frozen;          /* of them */
     tw_engine_unit_t *units;
     tw_engine_piece_t *pieces; /* [n_tensors] */
     size_t *piece_offsets;     /* [n_tensors] in the unit's part */
@@ -257,6 +260,11 @@ typedef struct tw_engine_report {
     tw_engine_notices_t notices;
 } tw_engine_report_t;
 tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report);
+
+/* ---- groups.c */
+tw_status_t tw_groups_init(tw_engine_t *engine);
+/** Leave frozen tensors' segments out of an operation, in place. How many are left? */
+size_t tw_groups_leave_out(const tw_engine_t *engine, tw_coll_args_t *args);
 
 /* ---- update.c */
 tw_status_t tw_update_init(tw_engine_t *engine);

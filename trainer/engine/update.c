@@ -48,7 +48,13 @@ static tw_status_t adamw_unit(tw_engine_t *engine, const tw_engine_unit_t *unit,
                               .grad_scale = grad_scale};
     tw_status_t status = TW_OK;
     for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors && status == TW_OK; t++) {
+        const tw_train_group_t *group = &engine->groups[t];
+        if (group->is_frozen) {
+            continue;
+        }
+        adamw.lr = lr * group->lr;
         adamw.weight_decay = engine->tensors[t].decay ? options->weight_decay : 0;
+        adamw.weight_decay = group->decay >= 0 ? group->decay : adamw.weight_decay;
         status = adamw_piece(engine, &engine->pieces[t], unit->part_grads + engine->piece_offsets[t], &adamw);
     }
     return status;
@@ -56,26 +62,30 @@ static tw_status_t adamw_unit(tw_engine_t *engine, const tw_engine_unit_t *unit,
 
 /* ---- the weights after it ------------------------------------------------------------------------------ */
 
-static tw_status_t gather_whole(tw_engine_t *engine, size_t index)
+static tw_status_t gather_whole(tw_engine_t *engine, size_t index, int is_update)
 {
+    uint64_t planned = TW_ENGINE_NOT_PLANNED;
     tw_engine_unit_t *unit = &engine->units[index];
     tw_coll_args_t args;
     tw_hpz_gather_args(engine->hpz, (int)index, TW_TYPE_BF16, unit->part, unit->weights, &args);
     args.codec = engine->options->lossless_weights ? &engine->lossless_codec : NULL;
     args.force_codec = args.codec && tw_coll_n_nodes(engine->world) > 1;
+    if (is_update && tw_groups_leave_out(engine, &args) == 0) {
+        return TW_OK;
+    }
     return tw_engine_post(engine, &unit->gather, &args, engine->options->allgather_bucket,
-                          &unit->planned_gather);
+                          is_update ? &unit->planned_gather : &planned);
 }
 
 /* Stage 3 gathers when it needs the weights, unless replicas follow the changes. */
-static tw_status_t publish(tw_engine_t *engine, size_t index)
+static tw_status_t publish(tw_engine_t *engine, size_t index, int is_update)
 {
     tw_engine_unit_t *unit = &engine->units[index];
     if (engine->has_delta) {
         return tw_sync_ready(engine);
     }
     tw_convert_from_fp32(TW_TYPE_BF16, unit->master, 1.0f, unit->part, unit->part_elems);
-    return engine->stage == 1 || engine->stage == 2 ? gather_whole(engine, index) : TW_OK;
+    return engine->stage == 1 || engine->stage == 2 ? gather_whole(engine, index, is_update) : TW_OK;
 }
 
 static tw_hpz_sync_t sync_kind(const tw_engine_t *engine)
@@ -120,7 +130,7 @@ tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale)
     for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
         advise_state(engine, u + 1, tw_engine_fetch);
         status = adamw_unit(engine, &engine->units[u], lr, &grad_scale);
-        status = status == TW_OK ? publish(engine, u) : status;
+        status = status == TW_OK ? publish(engine, u, 1) : status;
         put_away(engine, u);
     }
     tw_engine_note_memory(engine);
@@ -133,7 +143,7 @@ tw_status_t tw_engine_refresh(tw_engine_t *engine)
     engine->version++;
     tw_sync_start(engine, TW_HPZ_FULL);
     for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
-        status = publish(engine, u);
+        status = publish(engine, u, 0);
         put_away(engine, u);
     }
     status = status == TW_OK ? tw_engine_drain(engine) : status;

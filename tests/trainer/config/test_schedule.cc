@@ -34,6 +34,22 @@ TEST_F(TrainSchedule, CosineWarmsUpAndFallsToItsShare)
     EXPECT_DOUBLE_EQ(s.at(1000), 0.001);
 }
 
+TEST_F(TrainSchedule, WsdKeepsThePeakAndFalls)
+{
+    Schedule root({"scheduler.type=WSD"});
+    EXPECT_DOUBLE_EQ(root.at(5), 0.005);
+    EXPECT_DOUBLE_EQ(root.at(10), 0.01);
+    EXPECT_DOUBLE_EQ(root.at(80), 0.01);
+    EXPECT_DOUBLE_EQ(root.at(85), 0.005); /* a quarter of the decay: half of the rate */
+    EXPECT_DOUBLE_EQ(root.at(100), 0);
+    EXPECT_DOUBLE_EQ(root.at(1000), 0);
+    Schedule line({"scheduler.type=WSD", "scheduler.params.decay_num_steps=40",
+                   "scheduler.params.decay_type=linear", "scheduler.params.decay_min_ratio=0.1"});
+    EXPECT_DOUBLE_EQ(line.at(60), 0.01);
+    EXPECT_DOUBLE_EQ(line.at(80), 0.0055);
+    EXPECT_DOUBLE_EQ(line.at(100), 0.001);
+}
+
 TEST_F(TrainSchedule, DecayIsALineToZero)
 {
     Schedule s({"scheduler.type=WarmupDecayLR"});

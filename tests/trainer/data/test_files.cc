@@ -40,10 +40,12 @@ class Files : public tw::Fixture
             header[2] = (int32_t)tokens.size();
             file.write(reinterpret_cast<const char *>(header.data()), 1024);
         }
-        file.write(reinterpret_cast<const char *>(tokens.data()), (std::streamsize)(tokens.size() * sizeof(T)));
+        file.write(reinterpret_cast<const char *>(tokens.data()),
+                   (std::streamsize)(tokens.size() * sizeof(T)));
     }
     /* first, first + 1, ... */
-    template <typename T> static std::vector<T> row(T first, size_t n)
+    template <typename T>
+    static std::vector<T> row(T first, size_t n)
     {
         std::vector<T> tokens(n);
         for (size_t i = 0; i < n; i++) {

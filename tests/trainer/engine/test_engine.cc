@@ -216,10 +216,33 @@ TEST_F(TrainEngine, TheGradientWhereItBeganIsNamed)
         poison("transformer.h.0.mlp.c_proj.bias");
         poison(rank == 1 ? "transformer.h.1.attn.c_attn.weight" : "transformer.h.1.ln_1.weight");
         tw_engine_report_t report = {};
+        int is_bad = 0;
         report.norm.n_nonfinite = 1;
-        EXPECT_EQ(tw_engine_alarm(engine, &report, NAN), TW_ERR_MISMATCH);
+        EXPECT_EQ(tw_engine_alarm(engine, &report, NAN, &is_bad), TW_ERR_MISMATCH);
     });
     EXPECT_EQ(log_count("is not finite"), 1u);
+}
+
+/* A bad gradient is gone in the next step, a bad weight is not: of one rank is enough. */
+TEST_F(TrainEngine, WeightsThatAreNotFiniteAreNotSkipped)
+{
+    expect_log("is not finite: skipped");
+    allow_log("the gradient of ");
+    expect_log("rank 1: step 1: the weight of transformer.h.1.attn.c_attn.weight is not finite");
+    run({0, 1}, {"zero_optimization.stage=2", "thinwire.bad_step=skip"},
+        [&](int rank, tw_engine_t *engine, tw_model_t *) {
+            tw_engine_report_t report = {};
+            int is_bad = 0;
+            report.norm.n_nonfinite = 1;
+            EXPECT_EQ(tw_engine_alarm(engine, &report, NAN, &is_bad), TW_OK);
+            EXPECT_EQ(1, is_bad);
+            for (size_t t = 0; rank == 1 && t < engine->n_tensors; t++) {
+                if (std::string(engine->tensors[t].name) == "transformer.h.1.attn.c_attn.weight") {
+                    engine->pieces[t].master[0] = NAN;
+                }
+            }
+            EXPECT_EQ(tw_engine_alarm(engine, &report, NAN, &is_bad), TW_ERR_MISMATCH);
+        });
 }
 
 /* An output layer of its own is what backward comes to first, the embedding last. */
@@ -233,8 +256,9 @@ TEST_F(TrainEngine, AnOutputLayersGradientIsNamedFirst)
                 root->part_grads[engine->piece_offsets[t]] = 0x7f80;
             }
             tw_engine_report_t report = {};
+            int is_bad = 0;
             report.norm.n_nonfinite = 1;
-            EXPECT_EQ(tw_engine_alarm(engine, &report, NAN), TW_ERR_MISMATCH);
+            EXPECT_EQ(tw_engine_alarm(engine, &report, NAN, &is_bad), TW_ERR_MISMATCH);
         });
 }
 
