@@ -357,7 +357,7 @@ TEST_F(Persist, EpochsAreALength)
 
 /* ---- parameter groups ---------------------------------------------------------------------------------- */
 
-/* What is frozen stays, and sends nothing; with the rest all exact sets learn the same, also after a resume. */
+/* What is frozen stays, and sends nothing; all exact sets learn the same with it, also after a resume. */
 TEST_F(Persist, FrozenTensorsStay)
 {
     const std::string frozen =

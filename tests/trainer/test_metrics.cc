@@ -11,7 +11,8 @@
 namespace
 {
 
-const char *const kLines = "{\"run\": \"a\", \"step\": 1, \"loss\": 5.5, \"tokens\": 100, \"step_sec\": 0.5}\n"
+const char *const kLines = "{\"run\": \"a\", \"step\": 1, \"loss\": 5.5, \"tokens\": 100, "
+                           "\"step_sec\": 0.5}\n"
                            "{\"run\": \"a\", \"step\": 2, \"loss\": 4.5}\n"
                            "{\"run\": \"a\", \"st\n"
                            "{\"run\": \"a\", \"step\": 2, \"loss\": 4.25}\n"
@@ -72,7 +73,8 @@ TEST_F(MetricsScript, WandbGetsTheRunById)
     process::Result result = run("--wandb", "mine");
     EXPECT_EQ(0, result.code) << result.err;
     EXPECT_EQ("init mine a allow\n"
-              "log [('loss', 5.5), ('step', 1), ('step_sec', 0.5), ('tokens', 100), ('tokens_per_sec', 200.0)]\n"
+              "log [('loss', 5.5), ('step', 1), ('step_sec', 0.5), ('tokens', 100), "
+              "('tokens_per_sec', 200.0)]\n"
               "log [('loss', 4.5), ('step', 2)]\nlog [('loss', 4.25), ('step', 2)]\nfinish\n",
               result.out);
 }
@@ -81,7 +83,8 @@ TEST_F(MetricsScript, WhatIsMissingIsSaid)
 {
     process::Result result = run("--wandb", "mine");
     if (result.code != 0) { /* it may be installed */
-        EXPECT_NE(std::string::npos, result.err.find("metrics: --wandb needs the package wandb")) << result.err;
+        EXPECT_NE(std::string::npos, result.err.find("metrics: --wandb needs the package wandb"))
+            << result.err;
     }
     std::ofstream(folder_ + "/modules/tensorboardX.py") << "raise ImportError\n";
     result = run("--tensorboard", "out");
