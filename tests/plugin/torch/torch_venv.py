@@ -16,8 +16,8 @@ import sys
 import tempfile
 
 NEWEST = "2.15.0"
-# pytest runs the tests; PyTorch's own distributed tests want the others.
-EXTRAS = ["pytest", "numpy", "expecttest", "hypothesis"]
+# pytest runs the tests; PyTorch's own distributed tests want the next ones; test_transformers.py opens models with the last.
+EXTRAS = ["pytest", "numpy", "expecttest", "hypothesis", "transformers"]
 # Not fetched: GPU libraries, but for the CUDA runtime, which an import does call.
 GPU = re.compile(r"^(nvidia-|cuda-|triton)")
 SYSTEM = re.compile(r"^(lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|z|quadmath)|ld-linux-x86-64)\.so")
@@ -134,13 +134,17 @@ def runtime_package(site):
     return None
 
 
+def install_with_needs(python, packages):
+    run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages)
+
+
 def make(folder, version):
     run(sys.executable, "-m", "venv", folder)
     python = folder / "bin" / "python3"
     say("fetching torch %s, half a gigabyte" % version)
     install(python, "torch==" + version)
     site = next((folder / "lib").glob("python3*")) / "site-packages"
-    run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *requirements(site), *EXTRAS)
+    install_with_needs(python, [*requirements(site), *EXTRAS])
     runtime = runtime_package(site)
     if runtime:
         install(python, runtime)
@@ -153,14 +157,16 @@ def interpreter(folder):
 
 
 def cached(folder, version):
-    """Make it unless it is there; one process at a time."""
+    """Make it unless it is there, and add what has been asked for since; one process at a time."""
     folder.mkdir(parents=True, exist_ok=True)
-    done = folder / "done"
+    done, extras = folder / "done", "".join(one + "\n" for one in EXTRAS)
     with open(folder / "lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists():
             make(folder / "venv", version)
-            done.touch()
+        elif done.read_text(encoding="utf-8") != extras:
+            install_with_needs(interpreter(folder), EXTRAS)
+        done.write_text(extras, encoding="utf-8")
     return interpreter(folder)
 
 
