@@ -309,17 +309,12 @@ void sim_graph_destroy(sim_graph_t *graph)
     free(graph);
 }
 
-static const tw_algo_rows_t *const all_rows[] = {&tw_shard_rows, &tw_doubling_rows, &tw_quantized_gather_rows,
-                                                 &tw_quantized_reduce_rows};
-
 const tw_algo_t *sim_algo(tw_coll_op_t op, int quantized, size_t index)
 {
-    for (size_t r = 0; r < sizeof(all_rows) / sizeof(all_rows[0]); r++) {
-        for (size_t i = 0; i < all_rows[r]->n; i++) {
-            const tw_algo_t *algo = &all_rows[r]->algos[i];
-            if (algo->info.op == op && !algo->info.quantized == !quantized && index-- == 0) {
-                return algo;
-            }
+    const tw_algo_t *algo;
+    for (size_t i = 0; (algo = tw_algo_get(i)); i++) {
+        if (algo->info.op == op && !algo->info.quantized == !quantized && index-- == 0) {
+            return algo;
         }
     }
     return NULL;

@@ -209,6 +209,7 @@ static tw_status_t configure(options_t *o)
     sim_cluster_t *c = &o->cluster;
     const tw_quant_codec_t *codec = codec_of(o);
     tw_coll_model_t model;
+    double chunk = (double)o->chunk;
     c->seed = (uint64_t)o->seed;
     for (int f = 0; f < TW_FORM_COUNT; f++) {
         c->ratio[f] = f == TW_FORM_PLAIN ? 1.0 : ratio_of(codec);
@@ -224,8 +225,8 @@ static tw_status_t configure(options_t *o)
     c->message_sec = model.inter.message_sec;
     c->add_sec = model.reduce_sec;
     if (codec) {
-        c->encode_sec[TW_FORM_CODEC] = tw_coll_model_encode_sec(&model, codec);
-        c->decode_sec[TW_FORM_CODEC] = tw_coll_model_decode_sec(&model, codec);
+        c->encode_sec[TW_FORM_CODEC] = tw_coll_model_encode_sec(&model, codec, 1, chunk) / chunk;
+        c->decode_sec[TW_FORM_CODEC] = tw_coll_model_decode_sec(&model, codec, 1, chunk) / chunk;
     }
     return TW_OK;
 }
