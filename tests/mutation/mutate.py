@@ -56,7 +56,7 @@ TESTS = {
         ("transport/p2p/greeting", ["test_p2p_greeting", "test_p2p_tcp"]),
         ("transport/seal", ["test_p2p_greeting", "test_p2p_tcp", "test_control_connection", "test_rendezvous_sealed"]),
         ("transport/p2p/ucx_memory", ["test_p2p_ucx_memory", "test_ucx_transport_ucx"]),
-        ("transport/p2p/", ["test_p2p", "test_p2p_tcp", "test_ucx_transport_ucx"]),
+        ("transport/p2p/", ["test_p2p_request", "test_p2p", "test_p2p_tcp", "test_ucx_transport_ucx"]),
         ("transport/options", ["test_options", "test_rendezvous_rendezvous"]),
         ("transport/control/", ["test_control_token", "test_control_messages", "test_control_socket", "test_control_connection",
                                 "fuzz_control", "test_rendezvous_rendezvous", "test_rendezvous_sealed", "test_monitor_monitor"]),
