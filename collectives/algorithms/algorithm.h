@@ -94,11 +94,10 @@ static inline int tw_hop_chunk(size_t round, int hop, size_t n_chunks, size_t *c
 void tw_build_program(const tw_build_t *build, const tw_flows_t *flows, tw_kept_program_t *kept);
 
 /* Those that are not chunk by chunk of shards: doubling.c (an all-gather, a reduce-scatter, an all-reduce),
- * alltoall.c (plain or encoded), barrier.c. */
+ * barrier.c. */
 void tw_build_doubling(const tw_build_t *build);
 void tw_build_halving(const tw_build_t *build);
 void tw_build_halving_doubling(const tw_build_t *build);
-void tw_build_alltoall(const tw_build_t *build);
 void tw_build_barrier(const tw_build_t *build);
 
 TW_C_END

@@ -104,7 +104,6 @@ static const tw_algo_t algos[] = {
     },
     {
         .info = {TW_COLL_ALLTOALL, "pairwise", "each shard goes straight to its rank; one hop", 0},
-        .build = tw_build_alltoall,
         .flows = {.spread = tw_flow_spread_direct, .by_pair = 1},
     },
     {
@@ -152,7 +151,6 @@ static const tw_algo_t algos[] = {
     {
         .info = {TW_COLL_ALLTOALL, "pairwise",
                  "each shard goes straight to its rank, encoded if that is on another node; one hop", 1},
-        .build = tw_build_alltoall,
         .flows = {.spread = tw_flow_spread_direct, .by_pair = 1},
     },
 };

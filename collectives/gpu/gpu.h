@@ -1,7 +1,7 @@
 /** Inside of a communicator on GPU memory. Private to collectives.
  *
  *  What lives here, in the order to read it:
- *  plan.h              a program in ticks, as data; plan_alltoall.c has one that is unlike the others
+ *  plan.h              a program in ticks, as data
  *  shape.c             arguments of one shape, planned once
  *  run.c               an operation of a shape, with pointers
  *  over_transport.c    the engine that moves it with the host's help

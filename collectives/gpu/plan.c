@@ -19,9 +19,10 @@ typedef struct planner {
     const tw_topo_t *topo;
     const tw_ops_t *ops[TW_N_CODINGS];              /**< NULL: no chunk is coded so */
     size_t most_bytes[TW_N_CODINGS][TW_FORM_COUNT]; /**< of a chunk that is coded so, in a form */
-    area_t *areas;                                  /**< [world] */
+    area_t *areas;                                  /**< [n_owners] */
     size_t *memory;                                 /**< of their cells */
     size_t slot_cells, n_ticks;                     /**< of a round */
+    int n_owners;
     tw_status_t status;
 } planner_t;
 
@@ -80,10 +81,11 @@ static tw_status_t get_ops(planner_t *p)
                                         .coding = (tw_coding_t)k,
                                         .has_inner = p->params->args->inner_codec != NULL,
                                         .rounds_sums = p->params->rounds_sums,
-                                        .is_staged = 1};
+                                        .stages = TW_STAGE_ALL};
         if (p->most_bytes[k][TW_FORM_PLAIN] > 0) {
             TW_TRY(tw_ops_get(p->params->kept, &params, &p->ops[k]));
             p->n_ticks = (size_t)p->ops[k]->n_ticks;
+            p->n_owners = p->ops[k]->n_owners;
         }
     }
     return TW_OK;
@@ -95,12 +97,12 @@ static tw_status_t create_areas(planner_t *p)
 {
     size_t n_cells = 0, used = 0;
 
-    for (int r = 0; r < p->topo->world; r++) {
+    for (int r = 0; r < p->n_owners; r++) {
         for (int k = 0; k < TW_N_CODINGS; k++) {
             n_cells += p->ops[k] ? (size_t)p->ops[k]->n_cells[r] : 0;
         }
     }
-    p->areas = calloc((size_t)p->topo->world, sizeof(*p->areas));
+    p->areas = calloc((size_t)p->n_owners + 1, sizeof(*p->areas));
     p->memory = malloc((n_cells + 1) * sizeof(*p->memory));
     if (!p->areas || !p->memory) {
         tw_error("out of memory planning an operation");
@@ -109,7 +111,7 @@ static tw_status_t create_areas(planner_t *p)
     for (size_t i = 0; i < n_cells; i++) {
         p->memory[i] = SIZE_MAX;
     }
-    for (int r = 0; r < p->topo->world; r++) {
+    for (int r = 0; r < p->n_owners; r++) {
         for (int k = 0; k < TW_N_CODINGS; k++) {
             p->areas[r].cell_at[k] = p->memory + used;
             used += p->ops[k] ? (size_t)p->ops[k]->n_cells[r] : 0;
@@ -156,7 +158,7 @@ static void lay_out(planner_t *p)
     tw_gpu_plan_t *plan = p->plan;
     size_t temp_elems = 0;
 
-    for (int r = 0; r < p->topo->world; r++) {
+    for (int r = 0; r < p->n_owners; r++) {
         size_t most_bytes = 0, most_cells = 0;
         for (int k = 0; k < TW_N_CODINGS; k++) {
             size_t bytes = p->ops[k] ? place_cells(p, r, k) : 0;
@@ -172,7 +174,8 @@ static void lay_out(planner_t *p)
     /* A round's first computation comes after the last one of the round whose slot it takes: see
      * emit_ticks. */
     plan->n_slots = p->n_ticks > 1 ? p->n_ticks - 1 : 1;
-    plan->n_slots = plan->n_slots < plan->n_rounds ? plan->n_slots : plan->n_rounds;
+    int keeps_all = plan->n_slots > plan->n_rounds || p->params->in_place;
+    plan->n_slots = keeps_all ? plan->n_rounds : plan->n_slots;
     plan->n_cells = plan->n_slots * p->slot_cells;
     plan->temp_at = plan->n_slots * plan->slot_bytes;
     int needs_temp = p->params->flows->nodes_first && p->params->args->codec && !p->params->args->inner_codec;
@@ -209,9 +212,9 @@ typedef struct task {
     size_t chunk, round;
 } task_t;
 
-static size_t at(const planner_t *p, const task_t *task, int cell)
+static size_t at(const planner_t *p, const task_t *task, int owner, int cell)
 {
-    const area_t *area = &p->areas[task->op->owner];
+    const area_t *area = &p->areas[owner];
     size_t slot = task->round % p->plan->n_slots;
 
     return slot * p->plan->slot_bytes + area->at + area->cell_at[task->coding][cell];
@@ -258,9 +261,9 @@ static void emit_compute(planner_t *p, const task_t *task)
         .seed = op->seed,
         .from = from == TW_CELL_SRC   ? TW_GPU_USER
                 : from == TW_CELL_DST ? TW_GPU_RESULT
-                                      : at(p, task, from),
+                                      : at(p, task, is_sum ? op->owner : op->from_owner, from),
         .stride = is_sum ? p->most_bytes[task->coding][op->in] : 0,
-        .to = op->to < 0 ? TW_GPU_USER : at(p, task, op->to),
+        .to = op->to < 0 ? TW_GPU_USER : at(p, task, op->owner, op->to),
         .packed = op->out == TW_FORM_PACKED  ? number(p, task, op->to)
                   : op->in == TW_FORM_PACKED ? number(p, task, from)
                                              : 0,
@@ -276,7 +279,7 @@ static void emit_message(planner_t *p, const task_t *task)
     const tw_gpu_message_t message = {
         .peer = op->peer,
         .is_send = is_send,
-        .at = at(p, task, cell),
+        .at = at(p, task, op->owner, cell),
         .bytes = chunk_bytes(p, task->chunk, op->out),
         .packed = op->out == TW_FORM_PACKED ? number(p, task, cell) : TW_GPU_NOT_PACKED,
     };
@@ -310,12 +313,23 @@ static void emit_round(planner_t *p, size_t tick, size_t round)
     }
 }
 
+/** In place, everything is read before anything is written. */
+static void emit_all_rounds(planner_t *p, size_t tick)
+{
+    for (size_t round = 0; round < p->plan->n_rounds; round++) {
+        emit_round(p, tick, round);
+    }
+}
+
 /** Later ticks of a round first: it gives its slot away only after its last computation. */
 static void emit_ticks(planner_t *p)
 {
     tw_gpu_plan_t *plan = p->plan;
 
-    plan->n_ticks = plan->n_rounds > 0 ? plan->n_rounds + p->n_ticks - 1 : 0;
+    size_t begins =
+        p->params->in_place && plan->n_rounds > 0 ? 1 : plan->n_rounds; /* ticks in which one does */
+
+    plan->n_ticks = begins > 0 ? begins + p->n_ticks - 1 : 0;
     plan->ticks = calloc(plan->n_ticks + 1, sizeof(*plan->ticks));
     if (!plan->ticks) {
         tw_error("out of memory planning an operation");
@@ -327,7 +341,9 @@ static void emit_ticks(planner_t *p)
         tick->first_compute = plan->n_computes;
         tick->first_message = plan->n_messages;
         for (size_t s = p->n_ticks; s-- > 0;) {
-            if (t >= s && t - s < plan->n_rounds) {
+            if (p->params->in_place && s == t) {
+                emit_all_rounds(p, s);
+            } else if (!p->params->in_place && t >= s && t - s < plan->n_rounds) {
                 emit_round(p, s, t - s);
             }
         }

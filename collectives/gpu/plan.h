@@ -85,7 +85,7 @@ typedef struct tw_gpu_plan {
 
 typedef struct tw_gpu_plan_params {
     const tw_topo_t *topo;
-    const tw_flows_t *flows;    /**< of the algorithm; not of an all-to-all: this and what follows */
+    const tw_flows_t *flows;    /**< of the algorithm */
     tw_kept_program_t *kept;    /**< what is made of them */
     const tw_coll_args_t *args; /**< pointers of segments are not read */
     size_t chunk_bytes;         /**< messages aimed at */
@@ -93,10 +93,8 @@ typedef struct tw_gpu_plan_params {
     int in_place;               /**< all-to-all: src and dst of a segment are the same */
 } tw_gpu_plan_params_t;
 
-/** Of an all-gather, reduce-scatter or all-reduce. TW_ERR_NO_MEMORY (logged). */
+/** TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_gpu_plan_init(tw_gpu_plan_t *plan, const tw_gpu_plan_params_t *params);
-/** Of an all-to-all (plan_alltoall.c). */
-tw_status_t tw_gpu_plan_alltoall(tw_gpu_plan_t *plan, const tw_gpu_plan_params_t *params);
 void tw_gpu_plan_cleanup(tw_gpu_plan_t *plan);
 
 TW_C_END

@@ -157,8 +157,8 @@ static const gpu_algo_t algos[] = {
     {{TW_COLL_ALLREDUCE, "one_hop", one_hop_doc, 1},
      0,
      {.reduce = tw_flow_reduce_direct, .spread = tw_flow_spread_direct}},
-    {{TW_COLL_ALLTOALL, "pairwise", alltoall_doc, 0}, 0, {.by_pair = 1}},
-    {{TW_COLL_ALLTOALL, "pairwise", alltoall_doc, 1}, 0, {.by_pair = 1}},
+    {{TW_COLL_ALLTOALL, "pairwise", alltoall_doc, 0}, 0, {.spread = tw_flow_spread_direct, .by_pair = 1}},
+    {{TW_COLL_ALLTOALL, "pairwise", alltoall_doc, 1}, 0, {.spread = tw_flow_spread_direct, .by_pair = 1}},
 };
 
 #define N_ALGOS (sizeof(algos) / sizeof(algos[0]))
@@ -316,8 +316,7 @@ static tw_status_t make_plan(tw_coll_t *coll, tw_gpu_shape_t *shape, const gpu_a
     if (!algo->info.quantized) { /* asked for, perhaps, but declined */
         args.codec = args.inner_codec = NULL;
     }
-    status = args.op == TW_COLL_ALLTOALL ? tw_gpu_plan_alltoall(&shape->plan, &params)
-                                         : tw_gpu_plan_init(&shape->plan, &params);
+    status = tw_gpu_plan_init(&shape->plan, &params);
     if (status == TW_OK && algo->info.quantized) {
         status = get_codecs(coll, shape);
     }

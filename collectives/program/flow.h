@@ -10,9 +10,8 @@
  *  ranks that is O(W^2) time, but only the rank's own steps are kept. Who wants all ranks walks each owner's
  *  flow once himself: it has every move of that shard, from whom to whom, in O(W).
  *
- *  Not run as programs: doubling and halving, whose messages are rows of several owners' shards; an
- *  all-to-all, whose owners have a shard for each rank; a barrier, which has none. Their flows say what they
- *  cost.
+ *  Not run as programs: doubling and halving, whose messages are rows of several owners' shards; a barrier,
+ *  which has none. Their flows say what they cost.
  *
  *  Hops: what has a higher number comes later, and a value is moved on in a later hop than it came in, or in
  *  the same. Inside a hop, messages between two ranks are ordered by owner (program.h). */

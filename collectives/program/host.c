@@ -30,6 +30,9 @@ typedef struct run {
     tw_qop_t *op;                      /**< NULL: all is plain */
     shard_t *shards;                   /**< [world] */
     size_t n_chunks;                   /**< most of a shard */
+    int swaps;                         /**< an all-to-all in place: all is read before anything is written, */
+    tw_task_t all_read;                /**< by this task and those before it */
+    int first_owner, end_owner;        /**< whose ops are emitted */
     /** [2 * world] the last messages of even and of odd chunks that an owner was given */
     tw_task_t *sent;
     cell_t *inputs;     /**< [world + 1] of a sum */
@@ -140,7 +143,8 @@ static tw_status_t get_ops(run_t *run, tw_kept_program_t *kept)
                                         .flows = run->flows,
                                         .coding = (tw_coding_t)k,
                                         .has_inner = run->op && run->op->inner,
-                                        .rounds_sums = run->build->rounds_sums};
+                                        .rounds_sums = run->build->rounds_sums,
+                                        .stages = run->swaps ? TW_STAGE_SENT : TW_STAGE_NONE};
         if (is_there[k]) {
             TW_TRY(tw_ops_get(kept, &params, &run->ops[k]));
             run->first = run->ops[k];
@@ -153,13 +157,15 @@ static tw_status_t create(run_t *run, tw_kept_program_t *kept)
 {
     tw_sched_t *sched = run->build->sched;
     size_t world = (size_t)run->build->topo->world;
+    int in_grid = run->build->args->codec || run->flows->by_pair;
 
-    run->op = run->build->args->codec ? tw_qop_create(run->build) : NULL;
-    if (run->build->args->codec && !run->op) {
+    run->op = in_grid ? tw_qop_create(run->build) : NULL;
+    if (in_grid && !run->op) {
         return TW_ERR_NO_MEMORY; /* or what sticks already */
     }
     TW_TRY(get_ops(run, kept));
-    run->shards = tw_sched_alloc(sched, world * sizeof(*run->shards));
+    run->end_owner = run->first->n_owners;
+    run->shards = tw_sched_alloc(sched, (size_t)run->end_owner * sizeof(*run->shards));
     run->sent = tw_sched_alloc(sched, 2 * world * sizeof(*run->sent));
     run->inputs = tw_sched_alloc(sched, (world + 1) * sizeof(*run->inputs));
     run->spans = tw_sched_alloc(sched, (world + 1) * sizeof(*run->spans));
@@ -170,7 +176,7 @@ static tw_status_t create(run_t *run, tw_kept_program_t *kept)
     for (size_t i = 0; i < 2 * world; i++) {
         run->sent[i] = TW_TASK_NONE;
     }
-    for (int r = 0; r < (int)world; r++) {
+    for (int r = 0; r < run->end_owner; r++) {
         TW_TRY(create_shard(run, r));
     }
     return TW_OK;
@@ -178,22 +184,22 @@ static tw_status_t create(run_t *run, tw_kept_program_t *kept)
 
 /* ---- ops ----------------------------------------------------------------------------------------------- */
 
-static cell_t *cell_at(const run_t *run, const tw_op_t *op, size_t c, int cell)
+static cell_t *cell_at(const run_t *run, int owner, size_t c, int cell)
 {
-    shard_t *shard = &run->shards[op->owner];
+    shard_t *shard = &run->shards[owner];
 
     return &shard->cells[c * shard->n_cells + (size_t)cell];
 }
 
-static cell_t read_cell(const run_t *run, const tw_op_t *op, size_t c, int cell)
+static cell_t read_cell(const run_t *run, int owner, size_t c, int cell)
 {
     if (cell == TW_CELL_SRC) {
-        return (cell_t){in_of(run, op->owner, c), TW_TASK_NONE, 1};
+        return (cell_t){in_of(run, owner, c), TW_TASK_NONE, 1};
     }
     if (cell == TW_CELL_DST) {
-        return (cell_t){out_of(run, op->owner, c), run->shards[op->owner].written[c], 0};
+        return (cell_t){out_of(run, owner, c), run->shards[owner].written[c], 0};
     }
-    return *cell_at(run, op, c, cell);
+    return *cell_at(run, owner, c, cell);
 }
 
 /** Where an op writes: a buffer of its own, or `out`. */
@@ -206,24 +212,29 @@ static tw_span_t make_room(const run_t *run, const tw_op_t *op, size_t c)
 }
 
 /** The task of an op that writes: nothing in the tensors is written before it is read. */
-static void wrote(const run_t *run, const tw_op_t *op, size_t c, tw_span_t span, tw_task_t task)
+static void wrote(run_t *run, const tw_op_t *op, size_t c, tw_span_t span, tw_task_t task)
 {
     shard_t *shard = &run->shards[op->owner];
 
     if (op->to == TW_CELL_DST) {
         tw_sched_after(run->build->sched, task, shard->read[c]);
+        tw_sched_after(run->build->sched, task, run->all_read);
         shard->written[c] = task;
     } else {
-        *cell_at(run, op, c, op->to) = (cell_t){span, task, 0};
+        *cell_at(run, op->owner, c, op->to) = (cell_t){span, task, 0};
     }
 }
 
 /** A task needs a cell. */
-static void reads(const run_t *run, const tw_op_t *op, size_t c, tw_task_t task, const cell_t *from)
+static void reads(run_t *run, const tw_op_t *op, size_t c, tw_task_t task, const cell_t *from)
 {
     tw_sched_after(run->build->sched, task, from->task);
     if (from->is_src) {
-        run->shards[op->owner].read[c] = task;
+        run->shards[op->from_owner].read[c] = task;
+    }
+    if (from->is_src && run->swaps) {
+        tw_sched_after(run->build->sched, task, run->all_read);
+        run->all_read = task;
     }
 }
 
@@ -239,13 +250,13 @@ static tw_task_t *last_sent(const run_t *run, const tw_op_t *op, size_t c)
 
 /** What is given to an owner is not encoded before its message of two chunks ago has been sent: one on the
  *  way and one that follows are enough, and encoding more would keep the processor from the messages. */
-static void convert(const run_t *run, const tw_op_t *op, size_t c)
+static void convert(run_t *run, const tw_op_t *op, size_t c)
 {
-    const cell_t from = read_cell(run, op, c, op->from);
+    const cell_t from = read_cell(run, op->from_owner, c, op->from);
     size_t chunk = index_of(run, op->owner, c);
     tw_task_t task;
 
-    if (op->in == op->out && run->build->in_place) { /* a copy to itself */
+    if (op->from == TW_CELL_SRC && op->to == TW_CELL_DST && run->build->in_place) { /* a copy to itself */
         return;
     }
     tw_span_t to = make_room(run, op, c);
@@ -265,10 +276,10 @@ static void convert(const run_t *run, const tw_op_t *op, size_t c)
     reads(run, op, c, task, &from);
 }
 
-static void move(const run_t *run, const tw_op_t *op, size_t c)
+static void move(run_t *run, const tw_op_t *op, size_t c)
 {
     if (op->kind == TW_OP_SEND) {
-        const cell_t from = read_cell(run, op, c, op->from);
+        const cell_t from = read_cell(run, op->from_owner, c, op->from);
         tw_task_t task = tw_sched_send(run->build->sched, op->peer, from.span);
         reads(run, op, c, task, &from);
         *last_sent(run, op, c) = task;
@@ -316,17 +327,17 @@ static tw_task_t add_encoded(const run_t *run, const tw_op_t *op, size_t c, tw_s
     return tw_qop_add(run->op, &sum, op->to == TW_CELL_DST ? TW_QOP_DST : to.buffer);
 }
 
-static void add_up(const run_t *run, const tw_op_t *op, size_t c)
+static void add_up(run_t *run, const tw_op_t *op, size_t c)
 {
     const tw_build_t *build = run->build;
     const int *inputs = &ops_of(run, op->owner, c)->inputs[op->first_input];
     int is_plain = op->in == TW_FORM_PLAIN && op->out == TW_FORM_PLAIN;
 
     for (int i = 0; i < op->n_inputs; i++) {
-        run->inputs[i] = read_cell(run, op, c, inputs[i]);
+        run->inputs[i] = read_cell(run, op->owner, c, inputs[i]);
     }
     if (is_plain && op->n_inputs == 1 && !op->is_last && build->scale == 1.0f) { /* nothing to add up */
-        *cell_at(run, op, c, op->to) = run->inputs[0];
+        *cell_at(run, op->owner, c, op->to) = run->inputs[0];
         return;
     }
     tw_span_t to = make_room(run, op, c);
@@ -342,13 +353,14 @@ static void add_up(const run_t *run, const tw_op_t *op, size_t c)
 }
 
 /** What a hop has to do of chunk c of every shard. */
-static void emit_hop(const run_t *run, int hop, size_t c)
+static void emit_hop(run_t *run, int hop, size_t c)
 {
     for (int k = 0; k < TW_N_CODINGS; k++) {
         const tw_ops_t *ops = run->ops[k];
         for (int i = ops ? ops->first_op[hop] : 0; ops && i < ops->first_op[hop + 1]; i++) {
             const tw_op_t *op = &ops->ops[i];
-            if (c >= run->shards[op->owner].n_chunks || ops_of(run, op->owner, c) != ops) {
+            if (op->owner < run->first_owner || op->owner >= run->end_owner ||
+                c >= run->shards[op->owner].n_chunks || ops_of(run, op->owner, c) != ops) {
                 continue;
             }
             if (op->kind == TW_OP_CONVERT) {
@@ -366,7 +378,7 @@ static void emit_hop(const run_t *run, int hop, size_t c)
 
 /** Chunk after chunk, each a few rounds behind the one before: what a hop sends on came in rounds ago. A
  *  result is spread in the round that makes it. */
-static void pipeline(const run_t *run, int n_hops)
+static void pipeline(run_t *run, int n_hops)
 {
     int n_reduce = run->first->n_reduce_hops;
     int last = n_hops > n_reduce && n_reduce > 0 ? n_hops - 2 : n_hops - 1;
@@ -384,7 +396,7 @@ static void pipeline(const run_t *run, int n_hops)
 
 /** What is plain, hop by hop, whatever is long there: nothing is kept but what is packed while it travels.
  *  From a root, chunk by chunk: a rank has nothing else to pass on. */
-static void spread_plain(const run_t *run)
+static void spread_plain(run_t *run)
 {
     size_t first = (size_t)run->first->n_reduce_hops, n_hops = (size_t)run->first->n_hops - first;
     size_t n = run->n_chunks;
@@ -398,13 +410,30 @@ static void spread_plain(const run_t *run)
     }
 }
 
+/** What is sent is put aside, chunk by chunk; then comes what is received. */
+static void swap(run_t *run)
+{
+    int world = run->build->topo->world;
+
+    for (int half = 0; half < 2; half++) {
+        run->first_owner = half * world;
+        run->end_owner = run->first_owner + world;
+        for (size_t c = 0; c < run->n_chunks; c++) {
+            emit_hop(run, 0, c);
+        }
+    }
+}
+
 void tw_build_program(const tw_build_t *build, const tw_flows_t *flows, tw_kept_program_t *kept)
 {
-    run_t run = {.build = build, .flows = flows};
+    run_t run = {
+        .build = build, .flows = flows, .swaps = flows->by_pair && build->aliased, .all_read = TW_TASK_NONE};
     tw_status_t status = create(&run, kept);
 
     if (status != TW_OK) {
         tw_sched_fail(build->sched, status);
+    } else if (run.swaps) {
+        swap(&run);
     } else if (run.op) {
         pipeline(&run, run.first->n_hops);
     } else {

@@ -65,6 +65,7 @@ static void convert(maker_t *m, int owner, value_t from, value_t to, tw_seed_t s
     (void)emit(m, &(tw_op_t){.kind = TW_OP_CONVERT,
                              .tick = tick,
                              .owner = owner,
+                             .from_owner = owner,
                              .in = from.form,
                              .out = to.form,
                              .from = from.cell,
@@ -77,7 +78,7 @@ static value_t convert_to(maker_t *m, int owner, value_t from, tw_form_t form, i
 {
     value_t to = from;
 
-    if (from.form != form || (m->params->is_staged && from.cell < 0)) {
+    if (from.form != form || (m->params->stages != TW_STAGE_NONE && from.cell < 0)) {
         to = new_cell(m, owner, form);
         convert(m, owner, from, to, TW_SEED_RANK, tick);
     }
@@ -120,6 +121,18 @@ static int tick_of(const maker_t *m, const tw_step_t *step)
     return step->tick + (m->is_spread ? m->result_tick : 0);
 }
 
+static void send_value(maker_t *m, const tw_step_t *step, value_t from)
+{
+    (void)emit(m, &(tw_op_t){.kind = TW_OP_SEND,
+                             .tick = tick_of(m, step),
+                             .owner = step->owner,
+                             .from_owner = step->owner,
+                             .peer = step->peer,
+                             .in = from.form,
+                             .out = from.form,
+                             .from = from.cell});
+}
+
 static void send(maker_t *m, const tw_step_t *step)
 {
     value_t from = input_of(m, step, 0);
@@ -131,13 +144,7 @@ static void send(maker_t *m, const tw_step_t *step)
     if (m->ops->n_ops > n_before) {
         m->ops->ops[n_before].for_send = is_own;
     }
-    (void)emit(m, &(tw_op_t){.kind = TW_OP_SEND,
-                             .tick = tick_of(m, step),
-                             .owner = step->owner,
-                             .peer = step->peer,
-                             .in = from.form,
-                             .out = from.form,
-                             .from = from.cell});
+    send_value(m, step, from);
 }
 
 /** A shard is where it belongs at the end: all at once. */
@@ -146,10 +153,10 @@ static void deliver(maker_t *m, int owner, value_t from)
     convert(m, owner, from, (value_t){TW_CELL_DST, TW_FORM_PLAIN}, TW_SEED_OP, m->ops->n_ticks - 1);
 }
 
-static void receive(maker_t *m, const tw_step_t *step)
+static value_t receive(maker_t *m, const tw_step_t *step)
 {
     tw_form_t form = form_of(m, step);
-    int is_straight = m->is_spread && form == TW_FORM_PLAIN && !m->params->is_staged;
+    int is_straight = m->is_spread && form == TW_FORM_PLAIN && m->params->stages != TW_STAGE_ALL;
     value_t to = is_straight ? (value_t){TW_CELL_DST, form} : new_cell(m, step->owner, form);
 
     (void)emit(m, &(tw_op_t){.kind = TW_OP_RECV,
@@ -164,7 +171,35 @@ static void receive(maker_t *m, const tw_step_t *step)
     } else if (form == TW_FORM_PACKED) { /* sums see it as it is */
         to = convert_to(m, step->owner, to, TW_FORM_PLAIN, step->tick + 1);
     }
-    *value_at(m, step, step->value) = to;
+    return to;
+}
+
+/** What goes to each rank, and what comes from it; the own one is copied. */
+static tw_status_t exchange(maker_t *m)
+{
+    int world = m->params->topo->world, rank = m->params->topo->rank;
+    const value_t src = {TW_CELL_SRC, TW_FORM_PLAIN};
+
+    m->is_spread = 1;
+    for (int i = 0; i < world; i++) {
+        int to = (rank + i) % world;
+        const tw_step_t step = {.kind = TW_STEP_SEND, .owner = to, .peer = to, .tick = 1};
+        value_t own = convert_to(m, to, src, form_of(m, &step), 0);
+        if (to != rank) {
+            send_value(m, &step, own);
+            continue;
+        }
+        deliver(m, world + rank, own);
+        if (m->status == TW_OK) {
+            m->ops->ops[m->ops->n_ops - 1].from_owner = rank;
+        }
+    }
+    for (int i = 1; i < world; i++) {
+        int from = (rank + world - i) % world;
+        (void)receive(m, &(tw_step_t){.kind = TW_STEP_RECV, .owner = world + from, .peer = from, .tick = 1});
+    }
+    m->ops->first_op[++m->ops->n_hops] = m->ops->n_ops;
+    return m->status;
 }
 
 /* ---- sums ---------------------------------------------------------------------------------------------- */
@@ -185,7 +220,7 @@ static void add_last(maker_t *m, const tw_step_t *step, tw_form_t in)
     tw_form_t form = !spreads || params->coding == TW_CODING_NONE ? TW_FORM_PLAIN
                      : is_blocks                                  ? TW_FORM_CODEC
                                                                   : TW_FORM_PACKED;
-    int is_straight = form == TW_FORM_PLAIN && !(spreads && params->is_staged);
+    int is_straight = form == TW_FORM_PLAIN && !(spreads && params->stages == TW_STAGE_ALL);
     const value_t dst = {TW_CELL_DST, TW_FORM_PLAIN};
     tw_step_t last = *step;
 
@@ -284,7 +319,7 @@ static tw_status_t make_phase(maker_t *m, const tw_phase_t *phase, int is_spread
             if (step->kind == TW_STEP_SEND) {
                 send(m, step);
             } else if (step->kind == TW_STEP_RECV) {
-                receive(m, step);
+                *value_at(m, step, step->value) = receive(m, step);
             } else {
                 add_up(m, step);
             }
@@ -307,7 +342,7 @@ static void destroy(tw_ops_t *ops)
     free(ops);
 }
 
-static tw_ops_t *alloc_ops(const tw_program_t *program, int world)
+static tw_ops_t *alloc_ops(const tw_program_t *program, int n_owners)
 {
     const tw_phase_t *reduce = &program->reduce;
     size_t n_hops = (size_t)(reduce->n_hops + program->spread.n_hops);
@@ -319,7 +354,8 @@ static tw_ops_t *alloc_ops(const tw_program_t *program, int world)
     /* each sum's, and of one that is encoded twice, that one */
     ops->inputs = calloc((size_t)(reduce->n_inputs + reduce->n_steps) + 1, sizeof(*ops->inputs));
     ops->first_op = calloc(n_hops + 2, sizeof(*ops->first_op));
-    ops->n_cells = calloc((size_t)world, sizeof(*ops->n_cells));
+    ops->n_cells = calloc((size_t)n_owners, sizeof(*ops->n_cells));
+    ops->n_owners = n_owners;
     if (!ops->inputs || !ops->first_op || !ops->n_cells) {
         destroy(ops);
         return NULL;
@@ -327,23 +363,28 @@ static tw_ops_t *alloc_ops(const tw_program_t *program, int world)
     return ops;
 }
 
+static tw_status_t make_all(maker_t *m, const tw_program_t *program)
+{
+    const tw_flows_t *flows = m->params->flows;
+
+    m->result_tick = flows->reduce ? program->reduce.n_ticks - 1 : 0;
+    m->ops->n_ticks = m->result_tick + (flows->spread ? program->spread.n_ticks : 0) + 1;
+    if (flows->by_pair) {
+        return exchange(m);
+    }
+    TW_TRY(make_phase(m, &program->reduce, 0));
+    m->ops->n_reduce_hops = m->ops->n_hops;
+    return flows->spread ? make_phase(m, &program->spread, 1) : TW_OK;
+}
+
 static tw_status_t make(const tw_program_t *program, const tw_ops_params_t *params, tw_ops_t **out)
 {
+    int world = params->topo->world;
     maker_t m = {.params = params,
-                 .ops = alloc_ops(program, params->topo->world),
-                 .first_value = calloc((size_t)params->topo->world, sizeof(*m.first_value))};
-    tw_status_t status = m.ops && m.first_value ? TW_OK : TW_ERR_NO_MEMORY;
+                 .ops = alloc_ops(program, params->flows->by_pair ? 2 * world : world),
+                 .first_value = calloc((size_t)world, sizeof(*m.first_value))};
+    tw_status_t status = m.ops && m.first_value ? make_all(&m, program) : TW_ERR_NO_MEMORY;
 
-    if (status == TW_OK) {
-        m.result_tick = params->flows->reduce ? program->reduce.n_ticks - 1 : 0;
-        m.ops->n_ticks =
-            params->flows->spread ? m.result_tick + program->spread.n_ticks + 1 : m.result_tick + 1;
-        status = make_phase(&m, &program->reduce, 0);
-        m.ops->n_reduce_hops = m.ops->n_hops;
-    }
-    if (status == TW_OK && params->flows->spread) {
-        status = make_phase(&m, &program->spread, 1);
-    }
     free(m.values);
     free(m.first_value);
     if (status != TW_OK) {
@@ -356,8 +397,8 @@ static tw_status_t make(const tw_program_t *program, const tw_ops_params_t *para
 
 tw_status_t tw_ops_get(tw_kept_program_t *kept, const tw_ops_params_t *params, const tw_ops_t **out)
 {
-    int index =
-        (int)params->coding * 8 + !!params->has_inner * 4 + !!params->rounds_sums * 2 + !!params->is_staged;
+    int index = (((int)params->coding * 2 + !!params->has_inner) * 2 + !!params->rounds_sums) * 3 +
+                (int)params->stages;
     tw_status_t status = TW_OK;
 
     if (!kept->program) {

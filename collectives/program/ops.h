@@ -2,7 +2,8 @@
  *  and from where to where. They are the same for every such chunk, so they are made once and kept. The host
  *  makes tasks of them (host.c), the GPU's planner ticks (gpu/plan.c).
  *
- *  A cell holds a chunk in one form; cells are counted for each owner. */
+ *  A cell holds a chunk in one form; cells are counted for each owner. In an all-to-all there are two shards for
+ *  each rank r of W: `owner` r is what goes to it, owner W + r what comes from it. */
 #ifndef TW_COLLECTIVES_PROGRAM_OPS_H
 #define TW_COLLECTIVES_PROGRAM_OPS_H
 
@@ -30,6 +31,7 @@ typedef struct tw_op {
     int owner, peer;
     tw_form_t in, out; /**< of what is read, and made; of a message */
     int from, to;      /**< cells; SUM: see inputs */
+    int from_owner;    /**< the cell's; not always `owner` for a CONVERT of an all-to-all */
     int first_input, n_inputs;
     int n_partial;  /**< SUM: the first so many inputs are sums that have travelled */
     int is_last;    /**< SUM: of all contributions */
@@ -41,7 +43,8 @@ typedef struct tw_ops {
     tw_op_t *ops;  /**< by hop, those that reduce before those that spread */
     int *inputs;   /**< cells */
     int *first_op; /**< [n_hops + 1] */
-    int *n_cells;  /**< [world] of each owner */
+    int *n_cells;  /**< [n_owners] of each owner */
+    int n_owners;
     int n_ops, max_ops, n_inputs, max_inputs;
     int n_hops, n_reduce_hops; /**< the first so many reduce */
     int n_ticks;
@@ -53,11 +56,15 @@ typedef struct tw_ops_params {
     tw_coding_t coding;
     int has_inner;   /**< there is a codec for the hop inside the node */
     int rounds_sums; /**< as in tw_build_t */
-    int is_staged;   /**< messages, and what is added up, are in cells, never in the tensors */
+    enum {
+        TW_STAGE_NONE,
+        TW_STAGE_SENT, /**< what is sent is in cells, never in the tensors */
+        TW_STAGE_ALL,  /**< and what comes, and what is added up */
+    } stages;
 } tw_ops_params_t;
 
 /** A program and its ops, as far as they have been asked for; zeroed: nothing yet. */
-#define TW_OPS_KINDS 24
+#define TW_OPS_KINDS 36
 typedef struct tw_kept_program {
     tw_program_t *program;
     tw_ops_t *ops[TW_OPS_KINDS];

@@ -116,6 +116,9 @@ static tw_status_t cut_segment(cutter_t *cut, size_t segment, size_t first, size
 
 static size_t segment_count(const tw_coll_segment_t *segment, int world, int rank)
 {
+    if (rank >= world) {
+        return segment->recv_counts[rank - world];
+    }
     return segment->counts ? segment->counts[rank] : tw_coll_shard_elems(segment->n_elems, world, rank);
 }
 
@@ -184,7 +187,8 @@ tw_status_t tw_grid_init(tw_grid_t *grid, const tw_coll_args_t *args, int world,
 
     memset(grid, 0, sizeof(*grid));
     grid->world = world;
-    grid->shards = calloc((size_t)world, sizeof(*grid->shards));
+    grid->n_shards = args->op == TW_COLL_ALLTOALL ? 2 * world : world;
+    grid->shards = calloc((size_t)grid->n_shards, sizeof(*grid->shards));
     grid->codecs = calloc(args->n_segments + 1, sizeof(*grid->codecs));
     cut.offsets = calloc(args->n_segments + 1, sizeof(*cut.offsets));
     if (!cut.offsets || !grid->shards || !grid->codecs) {
@@ -193,7 +197,10 @@ tw_status_t tw_grid_init(tw_grid_t *grid, const tw_coll_args_t *args, int world,
     } else {
         find_codecs(grid, args);
     }
-    for (int r = 0; r < world && status == TW_OK; r++) {
+    for (int r = 0; r < grid->n_shards && status == TW_OK; r++) {
+        if (r == world) { /* from here on, in dst */
+            memset(cut.offsets, 0, args->n_segments * sizeof(*cut.offsets));
+        }
         status = cut_shard(&cut, r);
     }
     free(cut.offsets);

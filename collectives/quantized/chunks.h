@@ -33,14 +33,15 @@ typedef struct tw_grid_shard {
 } tw_grid_shard_t;
 
 typedef struct tw_grid {
-    tw_grid_shard_t *shards;         /**< [world] */
+    /** [n_shards] one of each rank; of an all-to-all, what goes to each rank, then what comes from each */
+    tw_grid_shard_t *shards;
     tw_grid_chunk_t *chunks;         /**< [n_chunks] shard after shard */
     tw_grid_part_t *parts;           /**< [n_parts] chunk after chunk */
     const tw_quant_codec_t **codecs; /**< [n_codecs] different ones; the segments', borrowed */
     size_t n_codecs;
     size_t n_chunks, n_parts, max_chunks, max_parts;
     size_t shard_chunks; /**< most chunks of a shard */
-    int world;
+    int world, n_shards;
 } tw_grid_t;
 
 /** The codec of a segment; NULL: it travels as it is. What may lose nothing can be a lossless message. */

@@ -72,7 +72,7 @@ int tw_qop_walk_next(tw_qop_walk_t *walk, tw_qop_part_t *part)
 /** Copy the grid into the schedule's memory. */
 static tw_status_t adopt_grid(tw_qop_t *op, const tw_grid_t *grid)
 {
-    size_t shards_bytes = (size_t)grid->world * sizeof(*grid->shards);
+    size_t shards_bytes = (size_t)grid->n_shards * sizeof(*grid->shards);
     size_t chunks_bytes = grid->n_chunks * sizeof(*grid->chunks);
     size_t parts_bytes = grid->n_parts * sizeof(*grid->parts);
     size_t codecs_bytes = grid->n_codecs * sizeof(*grid->codecs);
@@ -107,13 +107,23 @@ static tw_status_t make_grid(tw_qop_t *op, const tw_build_t *build)
     return status;
 }
 
-/** The other shards of an all-gather are not in src, nor those of a reduce-scatter in dst: their chunks get
- *  no place in the view. */
+/** The shards that are in src, or in dst: not the other ranks' of an all-gather, or of a reduce-scatter; of an
+ *  all-to-all, either half. */
+static void find_shards(const tw_qop_t *op, const tw_coll_args_t *args, int is_out, int *first, int *end)
+{
+    tw_coll_op_t own_only = is_out ? TW_COLL_REDUCE_SCATTER : TW_COLL_ALLGATHER;
+    int world = op->grid.world;
+
+    *first = args->op == own_only ? op->topo->rank : args->op == TW_COLL_ALLTOALL && is_out ? world : 0;
+    *end = args->op == own_only ? op->topo->rank + 1 : *first + world;
+}
+
+/** Chunks that are not there get no place in the view. */
 static tw_status_t make_view(tw_qop_t *op, const tw_coll_args_t *args, int is_out)
 {
     const tw_grid_t *grid = &op->grid;
-    tw_coll_op_t own_only = is_out ? TW_COLL_REDUCE_SCATTER : TW_COLL_ALLGATHER;
     tw_qop_view_t *at = is_out ? &op->out : &op->in;
+    int first, end;
 
     at->view = (tw_view_t){.elem_bytes = op->elem_bytes, .max_extents = grid->n_parts};
     at->view.extents = tw_sched_alloc(op->sched, (grid->n_parts + 1) * sizeof(*at->view.extents));
@@ -121,10 +131,9 @@ static tw_status_t make_view(tw_qop_t *op, const tw_coll_args_t *args, int is_ou
     if (!at->view.extents || !at->first) {
         return TW_ERR_NO_MEMORY;
     }
-    const tw_grid_shard_t *own = &grid->shards[op->topo->rank];
-    int all = args->op != own_only;
-    size_t end = all ? grid->n_chunks : own->first_chunk + own->n_chunks;
-    for (size_t c = all ? 0 : own->first_chunk; c < end; c++) {
+    find_shards(op, args, is_out, &first, &end);
+    size_t last = grid->shards[end - 1].first_chunk + grid->shards[end - 1].n_chunks;
+    for (size_t c = grid->shards[first].first_chunk; c < last; c++) {
         tw_qop_walk_t walk = {.grid = grid, .chunk = c, .tensors = op->tensors, .type = args->type};
         tw_qop_part_t part;
         at->first[c] = at->view.n_elems;
