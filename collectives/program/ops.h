@@ -2,8 +2,8 @@
  *  and from where to where. They are the same for every such chunk, so they are made once and kept. The host
  *  makes tasks of them (host.c), the GPU's planner ticks (gpu/plan.c).
  *
- *  A cell holds a chunk in one form; cells are counted for each owner. In an all-to-all there are two shards for
- *  each rank r of W: `owner` r is what goes to it, owner W + r what comes from it. */
+ *  A cell holds a chunk in one form; cells are counted for each owner. In an all-to-all there are two shards
+ *  for each rank r of W: `owner` r is what goes to it, owner W + r what comes from it. */
 #ifndef TW_COLLECTIVES_PROGRAM_OPS_H
 #define TW_COLLECTIVES_PROGRAM_OPS_H
 

@@ -107,8 +107,8 @@ static tw_status_t make_grid(tw_qop_t *op, const tw_build_t *build)
     return status;
 }
 
-/** The shards that are in src, or in dst: not the other ranks' of an all-gather, or of a reduce-scatter; of an
- *  all-to-all, either half. */
+/** The shards that are in src, or in dst: not the other ranks' of an all-gather, or of a reduce-scatter; of
+ *  an all-to-all, either half. */
 static void find_shards(const tw_qop_t *op, const tw_coll_args_t *args, int is_out, int *first, int *end)
 {
     tw_coll_op_t own_only = is_out ? TW_COLL_REDUCE_SCATTER : TW_COLL_ALLGATHER;
