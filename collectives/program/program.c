@@ -9,14 +9,20 @@ typedef struct made {
     int is_early; /**< made by an early step */
 } made_t;
 
+/** What all ranks know of a flow's operation. */
+typedef struct note {
+    int tick;
+    int is_sum; /**< it is one, or moves one */
+} note_t;
+
 /** A phase that is being made. */
 typedef struct maker {
     const tw_topo_t *topo;
     tw_phase_t *phase;
     tw_flow_t flow; /**< of one owner after the other */
     made_t *made;   /**< [max_made] by the flow's values; only of those that are made here */
-    int *ticks;     /**< [max_ticks] of the flow's operations */
-    int max_made, max_ticks;
+    note_t *notes;  /**< [max_notes] by the flow's operations */
+    int max_made, max_notes;
 } maker_t;
 
 /** Room for `more`; 0: out of memory, logged. */
@@ -67,27 +73,24 @@ static int is_early(const maker_t *m, const tw_flow_op_t *op)
 
 /** A move is in the tick after its input was made, or has come; a sum in the first one that has all of its
  *  inputs. */
-static int find_tick(const maker_t *m, const tw_flow_op_t *op)
+static note_t note_of(const maker_t *m, const tw_flow_op_t *op)
 {
     const tw_value_t *inputs = &m->flow.inputs[op->first_input];
-    int tick = !op->is_sum;
+    note_t note = {.tick = !op->is_sum, .is_sum = op->is_sum};
 
     for (int i = 0; i < op->n_inputs; i++) {
-        int is_sum = inputs[i] >= 0 && m->flow.ops[inputs[i]].is_sum;
-        int ready = inputs[i] < 0 ? 0 : m->ticks[inputs[i]] + !is_sum;
-        ready += !op->is_sum && (inputs[i] < 0 || is_sum);
-        tick = ready > tick ? ready : tick;
+        const note_t *input = inputs[i] < 0 ? NULL : &m->notes[inputs[i]];
+        int has_come = input && !m->flow.ops[inputs[i]].is_sum;
+        int ready = (input ? input->tick : 0) + (has_come || !op->is_sum);
+        note.tick = ready > note.tick ? ready : note.tick;
+        note.is_sum |= input && input->is_sum;
     }
-    return tick;
+    return note;
 }
 
-/** Is it a sum, moved or not? */
-static int is_partial(const tw_flow_t *flow, tw_value_t value)
+static int is_partial(const maker_t *m, tw_value_t value)
 {
-    while (value >= 0 && !flow->ops[value].is_sum) {
-        value = flow->inputs[flow->ops[value].first_input];
-    }
-    return value >= 0;
+    return value >= 0 && m->notes[value].is_sum;
 }
 
 static tw_status_t add_sum(maker_t *m, int owner, tw_value_t sum, tw_value_t result)
@@ -100,9 +103,9 @@ static tw_status_t add_sum(maker_t *m, int owner, tw_value_t sum, tw_value_t res
                       .n_inputs = op->n_inputs,
                       .is_last = sum == result,
                       .is_early = is_early(m, op),
-                      .tick = m->ticks[sum]};
+                      .tick = m->notes[sum].tick};
 
-    while (step.n_partial < op->n_inputs && is_partial(&m->flow, inputs[step.n_partial])) {
+    while (step.n_partial < op->n_inputs && is_partial(m, inputs[step.n_partial])) {
         step.n_partial++;
     }
     step.value = m->phase->n_values[owner]++;
@@ -117,15 +120,15 @@ static tw_status_t add_owner(maker_t *m, int owner, tw_value_t result)
 
     if (m->flow.status != TW_OK ||
         !grow((void **)&m->made, 0, m->flow.n_ops, &m->max_made, sizeof(*m->made)) ||
-        !grow((void **)&m->ticks, 0, m->flow.n_ops, &m->max_ticks, sizeof(*m->ticks))) {
+        !grow((void **)&m->notes, 0, m->flow.n_ops, &m->max_notes, sizeof(*m->notes))) {
         return TW_ERR_NO_MEMORY;
     }
     for (int i = 0; i < m->flow.n_ops; i++) {
         const tw_flow_op_t *op = &m->flow.ops[i];
         const tw_value_t *inputs = &m->flow.inputs[op->first_input];
-        m->ticks[i] = find_tick(m, op);
-        tw_step_t step = {.hop = op->hop, .owner = owner, .tick = m->ticks[i]};
-        step.is_sum = !op->is_sum && is_partial(&m->flow, inputs[0]);
+        m->notes[i] = note_of(m, op);
+        tw_step_t step = {
+            .hop = op->hop, .owner = owner, .tick = m->notes[i].tick, .is_sum = m->notes[i].is_sum};
         m->phase->n_ticks = step.tick >= m->phase->n_ticks ? step.tick + 1 : m->phase->n_ticks;
         m->phase->n_hops = op->hop >= m->phase->n_hops ? op->hop + 1 : m->phase->n_hops;
         if (op->is_sum) {
@@ -194,7 +197,7 @@ static tw_status_t make_phase(const tw_topo_t *topo, tw_flow_reduce_t reduce, tw
     }
     tw_flow_cleanup(&m.flow);
     free(m.made);
-    free(m.ticks);
+    free(m.notes);
     return status == TW_OK ? sort_steps(phase) : status;
 }
 
