@@ -198,4 +198,35 @@ TEST_F(Program, AShardEntersANodeOnce)
     }
 }
 
+/* A program takes a topology alone, and has what this rank does: with each of the others, twice. */
+TEST_F(Program, OfAThousandRanks)
+{
+    std::vector<uint64_t> ids(1024);
+    for (size_t r = 0; r < ids.size(); r++) {
+        ids[r] = r / 8;
+    }
+    tw_topo_t topo;
+    ASSERT_EQ(tw_topo_init_nodes(&topo, 77, (int)ids.size(), ids.data()), TW_OK);
+    for (tw_flow_spread_t spread : {tw_flow_spread_ring, tw_flow_spread_direct}) {
+        tw_flows_t flows = {};
+        flows.spread = spread;
+        tw_ops_params_t params = {};
+        params.topo = &topo;
+        params.flows = &flows;
+        tw_kept_program_t kept = {};
+        const tw_ops_t *ops = nullptr;
+        ASSERT_EQ(tw_ops_get(&kept, &params, &ops), TW_OK);
+        std::map<tw_op_kind_t, int> n;
+        for (int i = 0; i < ops->n_ops; i++) {
+            n[ops->ops[i].kind]++;
+        }
+        EXPECT_EQ(n[TW_OP_SEND], 1023);
+        EXPECT_EQ(n[TW_OP_RECV], 1023);
+        EXPECT_EQ(n[TW_OP_CONVERT], 1); /* the own shard, to where it belongs */
+        EXPECT_EQ(n[TW_OP_SUM], 0);
+        tw_ops_cleanup(&kept);
+    }
+    tw_topo_cleanup(&topo);
+}
+
 } // namespace
