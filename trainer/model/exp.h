@@ -1,14 +1,20 @@
 /** Private to trainer/model: exp without calls or branches, so that compilers make vectors of loops with it,
- *  and with the same bits on every machine. */
+ *  and with the same bits on every machine, GPUs among them. Compiles as C11, C++17 and CUDA. */
 #ifndef TW_TRAINER_MODEL_EXP_H
 #define TW_TRAINER_MODEL_EXP_H
 
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __CUDACC__
+#define TW_EXP_FN __host__ __device__ static inline
+#else
+#define TW_EXP_FN static inline
+#endif
+
 /** e^x to about 2 units in the last place. From 88 on e^88; below -87 about 1e-38. NaN stays NaN.
  *  2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2; e^r by its series up to r^7. */
-static inline float tw_exp(float x)
+TW_EXP_FN float tw_exp(float x)
 {
     const float round_shift = 0x1.8p23f; /* adding it leaves the nearest integer in the low bits */
     x = x < -87.0f ? -87.0f : x;

@@ -1,0 +1,214 @@
+/* Norms on the emulated device beside the CPU's. Sums are made in another order, so results differ by what
+ * rounding does: bounds are multiples of an fp32's unit in the last place and of the numbers added. */
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "core/core.h"
+#include "quant/quant.h"
+#include "tests/common/fixture.h"
+#include "tests/trainer/cuda/emulated.h"
+#include "trainer/cuda/norm.cuh"
+#include "trainer/model/kernels.h"
+
+namespace
+{
+
+namespace kernels = tw_trainer_kernels;
+using Floats = std::vector<float>;
+using Bytes = std::vector<uint8_t>;
+
+constexpr double unit = 1.0 / (1 << 23), bf16_unit = 1.0 / (1 << 7);
+constexpr float epsilon = 1e-5f;
+
+Floats normal_values(size_t n, uint32_t seed, float mean)
+{
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal(mean, 1);
+    Floats values(n);
+    std::generate(values.begin(), values.end(), [&] { return normal(random); });
+    return values;
+}
+
+/* An array of a type, `skew` elements off 16 bytes; what it can hold of values. */
+struct Array {
+    Bytes memory;
+    void *at;
+    tw_type_t type;
+    size_t n;
+
+    Array(tw_type_t of, const Floats &values, size_t skew)
+        : memory((values.size() + skew) * tw_type_bytes(of) + 16), type(of), n(values.size())
+    {
+        uint8_t *begin = memory.data() + (16 - reinterpret_cast<uintptr_t>(memory.data()) % 16) % 16;
+        at = begin + skew * tw_type_bytes(of);
+        tw_convert_from_fp32(of, values.data(), 1, at, n);
+    }
+    Floats values() const
+    {
+        Floats wide(n);
+        tw_convert_to_fp32(type, at, wide.data(), n);
+        return wide;
+    }
+};
+
+double largest(const Floats &values)
+{
+    double most = 0;
+    for (float value : values) {
+        most = std::max(most, std::fabs(double(value)));
+    }
+    return most;
+}
+
+void expect_near(const Floats &got, const Floats &wanted, double bound, tw_type_t type, const char *what)
+{
+    ASSERT_EQ(got.size(), wanted.size());
+    for (size_t i = 0; i < got.size(); i++) {
+        const double rounded = type == TW_TYPE_BF16 ? bf16_unit * std::fabs(wanted[i]) : 0;
+        ASSERT_NEAR(got[i], wanted[i], bound + rounded) << what << " " << i;
+    }
+}
+
+struct Shape {
+    tw_type_t type;
+    size_t rows, channels, skew;
+    bool centred;
+};
+
+/* Both directions of one shape. */
+void check(const Shape &s)
+{
+    const size_t n = s.rows * s.channels, c = s.channels;
+    Array x(s.type, normal_values(n, 1, 0.5f), s.skew), gamma(s.type, normal_values(c, 2, 1), 0);
+    Array beta(s.type, normal_values(c, 3, 0), 0), dy(s.type, normal_values(n, 4, 0), s.skew);
+    Array y(s.type, Floats(n), 0);
+    Floats mean(s.rows), rstd(s.rows), on_cpu_mean(s.rows), on_cpu_rstd(s.rows), wanted(n);
+    const Floats wide_x = x.values(), wide_gamma = gamma.values(), wide_dy = dy.values();
+    const tw_layernorm_stats_t stats = {on_cpu_mean.data(), on_cpu_rstd.data()};
+    tw_cuda_norm_t norm = {};
+    norm.type = s.type;
+    norm.rows = s.rows;
+    norm.channels = c;
+    norm.epsilon = epsilon;
+    norm.x = x.at;
+    norm.gamma = gamma.at;
+    norm.beta = s.centred ? beta.at : nullptr;
+    norm.mean = s.centred ? mean.data() : nullptr;
+    norm.rstd = rstd.data();
+    ASSERT_EQ(kernels::norm_forward(tw::Emulated(), &norm, y.at), TW_OK);
+    if (s.centred) {
+        tw_layernorm_forward(wide_x.data(), wide_gamma.data(), beta.values().data(), s.rows, c, epsilon,
+                             stats, wanted.data());
+    } else {
+        tw_rmsnorm_forward(wide_x.data(), wide_gamma.data(), s.rows, c, epsilon, on_cpu_rstd.data(),
+                           wanted.data());
+    }
+    const double rounding = unit * double(c + 8), most_x = largest(wide_x) + 1;
+    const double most_rstd = largest(on_cpu_rstd), most_normed = 2 * most_x * most_rstd;
+    /* the variance is off by its rounding times the largest square, and so is what is divided by its root */
+    const double scale = 1 + rounding * most_x * most_x * most_rstd * most_rstd;
+    expect_near(mean, on_cpu_mean, rounding * most_x, TW_TYPE_FP32, "mean");
+    expect_near(rstd, on_cpu_rstd, (scale - 1 + rounding) * most_rstd, TW_TYPE_FP32, "rstd");
+    const double of_normed = (scale - 1 + rounding) * most_normed + rounding * most_x * most_rstd;
+    expect_near(y.values(), wanted, of_normed * (largest(wide_gamma) + 1), s.type, "y");
+
+    for (int accumulate : {0, 1}) {
+        Array dx(s.type, normal_values(n, 5, 0), s.skew);
+        Floats dgamma(c, 0.25f), dbeta(c, 0.5f), on_cpu_dgamma = dgamma, on_cpu_dbeta = dbeta;
+        Floats on_cpu_dx = dx.values(), workspace(kernels::norm_workspace_bytes(&norm) / sizeof(float), NAN);
+        tw_cuda_norm_gradients_t gradients = {};
+        gradients.dy = dy.at;
+        gradients.dx = dx.at;
+        gradients.accumulate = accumulate;
+        gradients.dgamma = dgamma.data();
+        gradients.dbeta = s.centred ? dbeta.data() : nullptr;
+        gradients.workspace = workspace.data();
+        ASSERT_EQ(kernels::norm_backward(tw::Emulated(), &norm, &gradients), TW_OK);
+        if (s.centred) {
+            tw_layernorm_backward(wide_dy.data(), wide_x.data(), wide_gamma.data(), s.rows, c, stats,
+                                  accumulate, on_cpu_dx.data(), on_cpu_dgamma.data(), on_cpu_dbeta.data());
+        } else {
+            tw_rmsnorm_backward(wide_dy.data(), wide_x.data(), wide_gamma.data(), s.rows, c,
+                                on_cpu_rstd.data(), accumulate, on_cpu_dx.data(), on_cpu_dgamma.data());
+        }
+        const double most_g = largest(wide_dy) * largest(wide_gamma) + 1;
+        const double of_sums = unit * double(s.rows + 8), most_dy = largest(wide_dy) * double(s.rows);
+        expect_near(dx.values(), on_cpu_dx,
+                    4 * most_g * most_rstd * (of_normed + rounding) * (1 + most_normed), s.type, "dx");
+        expect_near(dgamma, on_cpu_dgamma, most_dy * (of_sums * most_normed + of_normed), TW_TYPE_FP32,
+                    "dgamma");
+        expect_near(dbeta, on_cpu_dbeta, most_dy * of_sums, TW_TYPE_FP32, "dbeta");
+    }
+}
+
+class CudaNorm : public tw::Fixture
+{
+};
+
+/* Rows around a block's eight and a slab's 64, channels around octets and warps. */
+TEST_F(CudaNorm, BesideTheCpu)
+{
+    for (tw_type_t type : {TW_TYPE_FP32, TW_TYPE_BF16}) {
+        for (bool centred : {false, true}) {
+            for (size_t rows : {0, 1, 8, 9, 65, 130}) {
+                for (size_t channels : {8, 24, 31, 256, 264, 300}) {
+                    const Shape shape = {type, rows, channels, rows % 2 ? (size_t)1 : (size_t)0, centred};
+                    SCOPED_TRACE(std::string(tw_type_name(type)) + (centred ? " layer" : " rms") + " (" +
+                                 std::to_string(rows) + "," + std::to_string(channels) + ")");
+                    check(shape);
+                    if (HasFatalFailure()) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* dx may be where dy was. */
+TEST_F(CudaNorm, InPlace)
+{
+    const size_t rows = 9, c = 264;
+    Array x(TW_TYPE_BF16, normal_values(rows * c, 1, 0), 0), gamma(TW_TYPE_BF16, normal_values(c, 2, 1), 0);
+    const Floats of_dy = normal_values(rows * c, 4, 0);
+    Floats rstd(rows, 1.5f), results[2], dgammas[2];
+    for (int in_place = 0; in_place < 2; in_place++) {
+        Array dy(TW_TYPE_BF16, of_dy, 0), dx(TW_TYPE_BF16, Floats(rows * c), 0);
+        Floats dgamma(c), workspace(c);
+        tw_cuda_norm_t norm = {};
+        norm.type = TW_TYPE_BF16;
+        norm.rows = rows;
+        norm.channels = c;
+        norm.x = x.at;
+        norm.gamma = gamma.at;
+        norm.rstd = rstd.data();
+        tw_cuda_norm_gradients_t gradients = {};
+        gradients.dy = dy.at;
+        gradients.dx = in_place ? dy.at : dx.at;
+        gradients.dgamma = dgamma.data();
+        gradients.workspace = workspace.data();
+        ASSERT_EQ(kernels::norm_backward(tw::Emulated(), &norm, &gradients), TW_OK);
+        results[in_place] = in_place ? dy.values() : dx.values();
+        dgammas[in_place] = dgamma;
+    }
+    EXPECT_EQ(results[0], results[1]);
+    EXPECT_EQ(dgammas[0], dgammas[1]);
+}
+
+TEST_F(CudaNorm, NonsenseIsRefused)
+{
+    tw_cuda_norm_t norm = {};
+    norm.type = TW_TYPE_FP16;
+    expect_log("norm: there is no kernel for fp16");
+    EXPECT_EQ(kernels::norm_forward(tw::Emulated(), &norm, nullptr), TW_ERR_INVALID);
+    float mean;
+    norm.type = TW_TYPE_FP32;
+    norm.rows = 1;
+    norm.mean = &mean;
+    expect_log("a layer norm has beta and mean");
+    EXPECT_EQ(kernels::norm_forward(tw::Emulated(), &norm, nullptr), TW_ERR_INVALID);
+}
+
+} // namespace

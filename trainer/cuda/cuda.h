@@ -1,0 +1,66 @@
+/** trainer/cuda: the layers of a transformer between its products, on a GPU. The same mathematics as
+ *  trainer/model/kernels.h, which the tests hold them to.
+ *
+ *  Read device.cuh (what kernels ask of a GPU), then pointwise.cuh (element by element) and norm.cuh (row by
+ *  row): the kernels as functions of one thread, and how they are launched, so that tests run them on a CPU.
+ *  The .cu files of the same names launch them on a GPU.
+ *
+ *  Shapes: N rows (tokens) of C channels. Activations and weights are of `type`, TW_TYPE_FP32 or
+ *  TW_TYPE_BF16; arithmetic, statistics and gradients of weights are fp32. Pointers are device memory and
+ *  need the alignment of their elements; where all of a call's are multiples of 16 bytes (and C of 8), it is
+ *  faster. All calls enqueue on `stream` and return: TW_ERR_INVALID for another type, TW_ERR_CUDA; logged.
+ *  Only where there is CUDA.
+ */
+#ifndef TW_TRAINER_CUDA_CUDA_H
+#define TW_TRAINER_CUDA_CUDA_H
+
+#include "core/core.h"
+
+TW_C_BEGIN
+
+/* ---- GELU, the tanh form; SwiGLU ----------------------------------------------------------------------- */
+
+/* The bits of trainer/model's functions of fp32: with bf16, those of their results rounded to the nearest. */
+
+/** y = gelu(x). x, y [n]; y may be x. */
+tw_status_t tw_cuda_gelu_forward(tw_type_t type, const void *x, size_t n, void *y, tw_stream_t stream);
+/** d [n] *= the derivative at x. */
+tw_status_t tw_cuda_gelu_backward(tw_type_t type, const void *x, size_t n, void *d, tw_stream_t stream);
+/** y = silu(gate) * up. gate, up, y [n]; y may be one of them. */
+tw_status_t tw_cuda_swiglu_forward(tw_type_t type, const void *gate, const void *up, size_t n, void *y,
+                                   tw_stream_t stream);
+/** dy [n] becomes the gradient by up; d_gate [n] = that by gate, which it may be. */
+tw_status_t tw_cuda_swiglu_backward(tw_type_t type, const void *gate, const void *up, size_t n, void *dy,
+                                    void *d_gate, tw_stream_t stream);
+
+/* ---- layer norm; root-mean-square norm ----------------------------------------------------------------- */
+
+/** What a norm works on. Forwards and backwards the same. */
+typedef struct tw_cuda_norm {
+    tw_type_t type;
+    size_t rows, channels; /**< N, C */
+    float epsilon;
+    const void *x;            /**< (N,C) */
+    const void *gamma, *beta; /**< (C); beta NULL: root-mean-square norm */
+    float *mean, *rstd;       /**< (N) outputs of forward, inputs of backward; mean NULL with beta */
+} tw_cuda_norm_t;
+
+typedef struct tw_cuda_norm_gradients {
+    const void *dy;        /**< (N,C) */
+    void *dx;              /**< (N,C); may be dy if accumulate is 0 */
+    int accumulate;        /**< 1: dx += the gradient by x; 0: dx = it */
+    float *dgamma, *dbeta; /**< (C) added to; dbeta NULL without beta */
+    float *workspace;      /**< tw_cuda_norm_workspace_bytes, contents of no meaning before and after */
+} tw_cuda_norm_gradients_t;
+
+/** y (N,C) = x^ * gamma + beta, x^ = (x - mean) * rstd; without beta x^ = x * rstd. y may be x only where
+ *  nothing goes backwards. Also TW_ERR_INVALID: beta without mean, or mean without beta. */
+tw_status_t tw_cuda_norm_forward(const tw_cuda_norm_t *norm, void *y, tw_stream_t stream);
+size_t tw_cuda_norm_workspace_bytes(const tw_cuda_norm_t *norm);
+/** The same bits on every GPU: sums are made in an order that depends on N and C alone. */
+tw_status_t tw_cuda_norm_backward(const tw_cuda_norm_t *norm, const tw_cuda_norm_gradients_t *gradients,
+                                  tw_stream_t stream);
+
+TW_C_END
+
+#endif

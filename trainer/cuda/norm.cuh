@@ -1,0 +1,341 @@
+/** Row by row: layer norm and root-mean-square norm, forwards and backwards. A warp takes a row, a block
+ *  eight of them; sums are made in registers and by exchanges, always in the same order. A row is read twice
+ *  or three times, but from memory once: eight blocks of eight rows of 4096 bf16 channels are 512 KB, which
+ *  the second cache keeps. About 5 operations a byte: what counts is bytes. 64 registers at most, so that
+ *  four blocks fit on a multiprocessor; no shared memory.
+ *
+ *  The gradients of weights are sums over rows. Two kernels, so that they have the same bits on every GPU: a
+ *  thread takes a column of SLAB_ROWS rows, then a thread of each column adds up the slabs, in order.
+ *
+ *  Include device.cuh, or what stands for it in a test, before. */
+#ifndef TW_TRAINER_CUDA_NORM_CUH
+#define TW_TRAINER_CUDA_NORM_CUH
+
+#include <math.h>
+
+#include "trainer/cuda/cuda.h"
+#include "trainer/cuda/elements.cuh"
+
+namespace tw_trainer_kernels
+{
+
+constexpr uint32_t warp_lanes = 32, warps = threads / warp_lanes;
+constexpr size_t slab_rows = 64; /* 8192 rows of 4096 channels: 2048 blocks for the first kernel */
+
+/** The sum over the warp, the same in all lanes: a butterfly. */
+TW_DEVICE float warp_sum(float value)
+{
+    TW_UNROLL
+    for (uint32_t mask = 1; mask < warp_lanes; mask *= 2) {
+        value += tw_dev_exchange(value, mask);
+    }
+    return value;
+}
+
+/* ---- a row, a warp ------------------------------------------------------------------------------------- */
+
+struct NormArgs {
+    tw_cuda_norm_t norm;
+    void *y;        /* forward */
+    const void *dy; /* backward */
+    void *dx;
+    int accumulate;
+    float *dgamma, *dbeta, *partial;
+};
+
+/** Whether lanes take eight neighbours of a row each: where all rows are aligned to 16 bytes. Else one. */
+TW_DEVICE bool in_octets(size_t all_addresses, size_t channels)
+{
+    return all_addresses % 16 == 0 && channels % octet_elems == 0;
+}
+
+template <class T, uint32_t WIDTH>
+TW_DEVICE void load(const void *array, size_t at, float *values)
+{
+    if (WIDTH == octet_elems) {
+        load_octet((const T *)array + at, values);
+    } else {
+        values[0] = to_float(((const T *)array)[at]);
+    }
+}
+
+template <class T, uint32_t WIDTH>
+TW_DEVICE void store(const float *values, void *array, size_t at)
+{
+    if (WIDTH == octet_elems) {
+        store_octet(values, (T *)array + at);
+    } else {
+        from_float(values[0], (T *)array + at);
+    }
+}
+
+/** The row of a warp; N or more: there is none left. */
+TW_DEVICE size_t first_row()
+{
+    return (size_t)blockIdx.x * warps + threadIdx.x / warp_lanes;
+}
+
+/** A lane's share of a row, WIDTH channels at a time. CENTRED: layer norm. */
+template <class T, bool CENTRED, uint32_t WIDTH>
+struct NormRow {
+    static constexpr uint32_t step = warp_lanes * WIDTH;
+
+    static TW_DEVICE uint32_t first_channel()
+    {
+        return threadIdx.x % warp_lanes * WIDTH;
+    }
+
+    static TW_DEVICE float sum(const NormArgs &a, size_t row, float mean, bool squares)
+    {
+        float all = 0;
+        for (uint32_t c = first_channel(); c < a.norm.channels; c += step) {
+            float x[WIDTH];
+            load<T, WIDTH>(a.norm.x, row * a.norm.channels + c, x);
+            TW_UNROLL
+            for (uint32_t i = 0; i < WIDTH; i++) {
+                const float centred = x[i] - mean;
+                all += squares ? centred * centred : x[i];
+            }
+        }
+        return warp_sum(all);
+    }
+
+    static TW_DEVICE void write(const NormArgs &a, size_t row, float mean, float rstd)
+    {
+        for (uint32_t c = first_channel(); c < a.norm.channels; c += step) {
+            float x[WIDTH], gamma[WIDTH], beta[WIDTH] = {};
+            load<T, WIDTH>(a.norm.x, row * a.norm.channels + c, x);
+            load<T, WIDTH>(a.norm.gamma, c, gamma);
+            if (CENTRED) {
+                load<T, WIDTH>(a.norm.beta, c, beta);
+            }
+            TW_UNROLL
+            for (uint32_t i = 0; i < WIDTH; i++) {
+                x[i] = (x[i] - mean) * rstd * gamma[i] + beta[i];
+            }
+            store<T, WIDTH>(x, a.y, row * a.norm.channels + c);
+        }
+    }
+
+    static TW_DEVICE void forward(const NormArgs &a, size_t row)
+    {
+        const float n = (float)a.norm.channels;
+        const float mean = CENTRED ? sum(a, row, 0, false) / n : 0;
+        const float rstd = 1.0f / sqrtf(sum(a, row, mean, true) / n + a.norm.epsilon);
+        write(a, row, mean, rstd);
+        if (threadIdx.x % warp_lanes == 0) {
+            a.norm.rstd[row] = rstd;
+            if (CENTRED) {
+                a.norm.mean[row] = mean;
+            }
+        }
+    }
+
+    /* x^ = (x - mean) * rstd and g = dy * gamma, of the lane's channels from c on. */
+    static TW_DEVICE void normed(const NormArgs &a, size_t row, uint32_t c, float *x, float *g)
+    {
+        const float mean = CENTRED ? a.norm.mean[row] : 0, rstd = a.norm.rstd[row];
+        float gamma[WIDTH];
+        load<T, WIDTH>(a.norm.x, row * a.norm.channels + c, x);
+        load<T, WIDTH>(a.dy, row * a.norm.channels + c, g);
+        load<T, WIDTH>(a.norm.gamma, c, gamma);
+        TW_UNROLL
+        for (uint32_t i = 0; i < WIDTH; i++) {
+            x[i] = (x[i] - mean) * rstd;
+            g[i] *= gamma[i];
+        }
+    }
+
+    static TW_DEVICE void backward(const NormArgs &a, size_t row)
+    {
+        float of_g = 0, of_g_x = 0, x[WIDTH], g[WIDTH];
+        for (uint32_t c = first_channel(); c < a.norm.channels; c += step) {
+            normed(a, row, c, x, g);
+            TW_UNROLL
+            for (uint32_t i = 0; i < WIDTH; i++) {
+                of_g += g[i];
+                of_g_x += g[i] * x[i];
+            }
+        }
+        const float n = (float)a.norm.channels, mean_g = CENTRED ? warp_sum(of_g) / n : 0;
+        const float mean_g_x = warp_sum(of_g_x) / n, rstd = a.norm.rstd[row];
+        for (uint32_t c = first_channel(); c < a.norm.channels; c += step) {
+            float dx[WIDTH] = {};
+            normed(a, row, c, x, g);
+            if (a.accumulate) {
+                load<T, WIDTH>(a.dx, row * a.norm.channels + c, dx);
+            }
+            TW_UNROLL
+            for (uint32_t i = 0; i < WIDTH; i++) {
+                dx[i] += (g[i] - mean_g - x[i] * mean_g_x) * rstd;
+            }
+            store<T, WIDTH>(dx, a.dx, row * a.norm.channels + c);
+        }
+    }
+};
+
+/** x, gamma -> y, statistics. Bytes a channel of a row: 2 accesses of bf16, 4. */
+template <class T, bool CENTRED>
+struct NormForward {
+    static TW_DEVICE void run(const NormArgs &a)
+    {
+        const size_t row = first_row(), c = a.norm.channels;
+        const size_t all = (size_t)a.norm.x | (size_t)a.norm.gamma | (size_t)a.norm.beta | (size_t)a.y;
+        if (row < a.norm.rows && in_octets(all, c)) {
+            NormRow<T, CENTRED, octet_elems>::forward(a, row);
+        } else if (row < a.norm.rows) {
+            NormRow<T, CENTRED, 1>::forward(a, row);
+        }
+    }
+};
+
+/** x, gamma, dy, statistics -> dx. Bytes a channel of a row: 3 accesses of bf16, 6, or with accumulate 8. */
+template <class T, bool CENTRED>
+struct NormBackward {
+    static TW_DEVICE void run(const NormArgs &a)
+    {
+        const size_t row = first_row(), c = a.norm.channels;
+        const size_t all = (size_t)a.norm.x | (size_t)a.norm.gamma | (size_t)a.dy | (size_t)a.dx;
+        if (row < a.norm.rows && in_octets(all, c)) {
+            NormRow<T, CENTRED, octet_elems>::backward(a, row);
+        } else if (row < a.norm.rows) {
+            NormRow<T, CENTRED, 1>::backward(a, row);
+        }
+    }
+};
+
+/* ---- gradients of weights ------------------------------------------------------------------------------ */
+
+TW_HOST_DEVICE size_t column_blocks(size_t channels)
+{
+    return (channels + threads - 1) / threads;
+}
+
+TW_HOST_DEVICE size_t slab_count(size_t rows)
+{
+    return (rows + slab_rows - 1) / slab_rows;
+}
+
+/** x, dy, statistics -> a row of sums for each slab, of dgamma and, CENTRED, of dbeta: partial
+ *  [2 or 1][slabs][C]. Bytes a channel of a row: 2 accesses of bf16, 4. */
+template <class T, bool CENTRED>
+struct NormSlabs {
+    static TW_DEVICE void run(const NormArgs &a)
+    {
+        const size_t channels = a.norm.channels, blocks = column_blocks(channels);
+        const size_t column = blockIdx.x % blocks * threads + threadIdx.x, slab = blockIdx.x / blocks;
+        const size_t last = (slab + 1) * slab_rows, end = last < a.norm.rows ? last : a.norm.rows;
+        float dgamma = 0, dbeta = 0;
+        if (column >= channels) {
+            return;
+        }
+        for (size_t row = slab * slab_rows; row < end; row++) {
+            const float x = to_float(((const T *)a.norm.x)[row * channels + column]);
+            const float d = to_float(((const T *)a.dy)[row * channels + column]);
+            dgamma += d * ((x - (CENTRED ? a.norm.mean[row] : 0)) * a.norm.rstd[row]);
+            dbeta += d;
+        }
+        a.partial[slab * channels + column] = dgamma;
+        if (CENTRED) {
+            a.partial[(slab_count(a.norm.rows) + slab) * channels + column] = dbeta;
+        }
+    }
+};
+
+/** Slabs -> dgamma and dbeta, which are added to. Bytes: 4 a channel of a slab. */
+struct NormColumns {
+    static TW_DEVICE float add_up(const float *partial, size_t n, size_t channels)
+    {
+        float sum = 0;
+        for (size_t slab = 0; slab < n; slab++) {
+            sum += partial[slab * channels];
+        }
+        return sum;
+    }
+
+    static TW_DEVICE void run(const NormArgs &a)
+    {
+        const size_t channels = a.norm.channels, column = (size_t)blockIdx.x * threads + threadIdx.x;
+        const size_t slabs = slab_count(a.norm.rows);
+        if (column >= channels) {
+            return;
+        }
+        a.dgamma[column] += add_up(a.partial + column, slabs, channels);
+        if (a.dbeta) {
+            a.dbeta[column] += add_up(a.partial + slabs * channels + column, slabs, channels);
+        }
+    }
+};
+
+/* ---- launches ------------------------------------------------------------------------------------------ */
+
+template <template <class, bool> class KERNEL, class LAUNCHER>
+tw_status_t launch_norm(const LAUNCHER &launcher, size_t blocks, const char *what, const NormArgs &a)
+{
+    const bool bf16 = a.norm.type == TW_TYPE_BF16, centred = a.norm.beta != NULL;
+
+    if (centred) {
+        return bf16 ? launcher.template run<KERNEL<Bf16, true>>((uint32_t)blocks, what, a)
+                    : launcher.template run<KERNEL<float, true>>((uint32_t)blocks, what, a);
+    }
+    return bf16 ? launcher.template run<KERNEL<Bf16, false>>((uint32_t)blocks, what, a)
+                : launcher.template run<KERNEL<float, false>>((uint32_t)blocks, what, a);
+}
+
+inline tw_status_t check_norm(const tw_cuda_norm_t *norm)
+{
+    if (norm->type != TW_TYPE_FP32 && norm->type != TW_TYPE_BF16) {
+        tw_error("cuda: norm: there is no kernel for %s", tw_type_name(norm->type));
+        return TW_ERR_INVALID;
+    }
+    if (norm->rows > 0 && !norm->mean != !norm->beta) {
+        tw_error("cuda: norm: a layer norm has beta and mean, a root-mean-square norm neither");
+        return TW_ERR_INVALID;
+    }
+    return TW_OK;
+}
+
+template <class LAUNCHER>
+tw_status_t norm_forward(const LAUNCHER &launcher, const tw_cuda_norm_t *norm, void *y)
+{
+    const size_t blocks = (norm->rows + warps - 1) / warps;
+    NormArgs args = {};
+
+    TW_TRY(check_norm(norm));
+    args.norm = *norm;
+    args.y = y;
+    return blocks ? launch_norm<NormForward>(launcher, blocks, "norm", args) : TW_OK;
+}
+
+inline size_t norm_workspace_bytes(const tw_cuda_norm_t *norm)
+{
+    return (norm->beta ? 2 : 1) * slab_count(norm->rows) * norm->channels * sizeof(float);
+}
+
+template <class LAUNCHER>
+tw_status_t norm_backward(const LAUNCHER &launcher, const tw_cuda_norm_t *norm,
+                          const tw_cuda_norm_gradients_t *gradients)
+{
+    const size_t slabs = slab_count(norm->rows), columns = column_blocks(norm->channels);
+    NormArgs args = {};
+
+    TW_TRY(check_norm(norm));
+    args.norm = *norm;
+    args.dy = gradients->dy;
+    args.dx = gradients->dx;
+    args.accumulate = gradients->accumulate;
+    args.dgamma = gradients->dgamma;
+    args.dbeta = norm->beta ? gradients->dbeta : NULL;
+    args.partial = gradients->workspace;
+    if (slabs * columns == 0) {
+        return TW_OK;
+    }
+    /* dy may be dx: what reads it comes first */
+    TW_TRY(launch_norm<NormSlabs>(launcher, slabs * columns, "norm backwards, slabs", args));
+    TW_TRY(launcher.template run<NormColumns>((uint32_t)columns, "norm backwards, columns", args));
+    return launch_norm<NormBackward>(launcher, (norm->rows + warps - 1) / warps, "norm backwards", args);
+}
+
+} // namespace tw_trainer_kernels
+
+#endif
