@@ -75,14 +75,13 @@ static sim_op_t work_op(const maker_t *m, int rank, int hop, sim_work_t work, tw
         .from = rank, .at = rank, .hop = hop, .owner = m->owner, .work = work, .form = form, .times = times};
 }
 
-/* As traffic.c: how a value that is plain here is moved. */
 static tw_form_t form_of(const maker_t *m, tw_value_t value, int crosses)
 {
-    const tw_flows_t *flows = &m->algo->flows;
-    if (!m->algo->info.quantized || (flows->by_pair && !crosses)) {
-        return TW_FORM_PLAIN;
-    }
-    return flows->nodes_first && !m->is_spread && value < 0 && !crosses ? TW_FORM_PLAIN : TW_FORM_CODEC;
+    const tw_move_t move = {.coding = m->algo->info.quantized ? TW_CODING_BLOCKS : TW_CODING_NONE,
+                            .is_spread = m->is_spread,
+                            .is_sum = value >= 0,
+                            .crosses = crosses};
+    return tw_form_of_move(&m->algo->flows, &move);
 }
 
 /* What makes the value in the form that it leaves in. */
