@@ -24,7 +24,7 @@ static tw_model_llama_t llama_of(const tw_train_options_t *o, size_t n_positions
         .window_from_layer = (size_t)o->window_from_layer};
 }
 
-tw_status_t tw_trainer_shape(const tw_train_options_t *o, size_t vocab_size, tw_model_config_t *config)
+static tw_status_t shape_of(const tw_train_options_t *o, size_t vocab_size, tw_model_config_t *config)
 {
     size_t vocab = o->vocab_size > 0 ? (size_t)o->vocab_size : vocab_size;
     size_t n_positions = (size_t)(o->n_positions > 0 ? o->n_positions : o->sequence);
@@ -45,5 +45,19 @@ tw_status_t tw_trainer_shape(const tw_train_options_t *o, size_t vocab_size, tw_
     if (config->family != TW_MODEL_GPT2) {
         config->llama = llama_of(o, n_positions);
     }
+    return TW_OK;
+}
+
+static tw_type_t products_of(const tw_train_options_t *o)
+{
+    int is_bf16 = o->products == TW_TRAIN_PRODUCTS_AUTO ? tw_model_has_bf16_products()
+                                                        : o->products == TW_TRAIN_PRODUCTS_BF16;
+    return is_bf16 ? TW_TYPE_BF16 : TW_TYPE_FP32;
+}
+
+tw_status_t tw_trainer_shape(const tw_train_options_t *o, size_t vocab_size, tw_model_config_t *config)
+{
+    TW_TRY(shape_of(o, vocab_size, config));
+    config->products = products_of(o);
     return TW_OK;
 }

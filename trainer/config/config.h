@@ -29,6 +29,11 @@ typedef enum tw_train_schedule {
 typedef enum tw_train_bad { TW_TRAIN_BAD_STOP, TW_TRAIN_BAD_SKIP, TW_TRAIN_BAD_ROLLBACK } tw_train_bad_t;
 
 typedef enum tw_train_place { TW_TRAIN_NONE, TW_TRAIN_CPU, TW_TRAIN_NVME } tw_train_place_t;
+typedef enum tw_train_products {
+    TW_TRAIN_PRODUCTS_AUTO,
+    TW_TRAIN_PRODUCTS_FP32,
+    TW_TRAIN_PRODUCTS_BF16
+} tw_train_products_t;
 typedef enum tw_train_hpz { TW_TRAIN_HPZ_AUTO, TW_TRAIN_HPZ_OFF, TW_TRAIN_HPZ_ON } tw_train_hpz_t;
 
 /** Every key's value; the table in options.c has what each means. Counts of elements and steps are int64_t,
@@ -74,6 +79,7 @@ typedef struct tw_train_options {
     int64_t weight_block, gradient_bits, gradient_block;
     int gradient_hadamard, gradient_inner;
     int recompute, check_memory;
+    int products; /* tw_train_products_t */
     char *activation_path;
     size_t device_bytes;
     double loss_jump, loss_z, norm_z;

@@ -47,6 +47,8 @@ static const char *const switches[] = {"auto", "off", "on", NULL};
 static const char *const families[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", NULL};
 static const char *const ropes[] = {"default", "linear", "llama3", "yarn", NULL};
 static const char *const bads[] = {"stop", "skip", "rollback", NULL}; /* of tw_train_bad_t */
+/* in the order of tw_train_products_t */
+static const char *const products[] = {"auto", "fp32", "bf16", NULL};
 static const char *const inners[] = {"exact", "int8", NULL};
 
 static const tw_config_field_t fields[] = {
@@ -171,6 +173,9 @@ static const tw_config_field_t fields[] = {
           "qgZ: gradients per scale."),
     FLAG("thinwire.gradient_hadamard", "y", gradient_hadamard, "qgZ: rotate before quantizing."),
     CHOICE("thinwire.gradient_inner", "exact", gradient_inner, inners, "qgZ: inside the node."),
+    CHOICE("thinwire.products", "auto", products, products,
+           "What activations and gradients are rounded to for products, whose sums are fp32: auto is bf16 "
+           "where the processor multiplies it faster, else fp32."),
     FLAG("thinwire.recompute", "n", recompute,
          "Keep layers' inputs only, and compute them again for backward."),
     TEXT("thinwire.activation_path", activation_path,

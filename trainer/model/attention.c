@@ -1,11 +1,9 @@
 /* Causal attention, a head and a tile of rows at a time: a row of the T x T matrix needs the columns up to
  * its own only, or so many of them as the window is wide. */
-#include "trainer/model/kernels.h"
+#include "trainer/model/attention.h"
 
 #include <math.h>
 #include <string.h>
-
-#include "trainer/model/blas.h"
 
 enum { TILE_ROWS = 64 };
 
@@ -17,6 +15,7 @@ typedef struct tile {
 
 /* One head of one sequence. */
 typedef struct head {
+    tw_products_t *products;
     const float *q, *k, *v; /* (T,D), qkv_stride apart */
     const float *dy;        /* (T,D), y_stride apart */
     float *y;
@@ -37,12 +36,13 @@ static size_t qkv_width(const tw_attention_shape_t *shape)
 }
 
 /* Heads of q that share one of k and v lie side by side. */
-static head_t head_of(const tw_attention_shape_t *shape, const float *qkv, size_t b, size_t h)
+static head_t head_of(tw_products_t *products, const tw_attention_shape_t *shape, const float *qkv, size_t b, size_t h)
 {
     size_t stride = qkv_width(shape), width = shape->width;
     size_t shared = h / (shape->heads / shape->kv_heads);
     const float *at = qkv + b * shape->seq_len * stride;
-    return (head_t){.q = at + h * width,
+    return (head_t){.products = products,
+                    .q = at + h * width,
                     .k = at + (shape->heads + shared) * width,
                     .v = at + (shape->heads + shape->kv_heads + shared) * width,
                     .seq_len = shape->seq_len,
@@ -66,14 +66,14 @@ static tile_t tile_at(const head_t *head, size_t first)
     return (tile_t){first, rows, from, first + rows - from};
 }
 
-static tw_blas_view_t view(const float *at, size_t stride)
+static tw_matrix_t view(const float *at, size_t stride)
 {
-    return (tw_blas_view_t){.at = at, .stride = stride};
+    return (tw_matrix_t){.at = at, .stride = stride};
 }
 
-static tw_blas_view_t transposed(const float *at, size_t stride)
+static tw_matrix_t transposed(const float *at, size_t stride)
 {
-    return (tw_blas_view_t){.at = at, .stride = stride, .transposed = 1};
+    return (tw_matrix_t){.at = at, .stride = stride, .transposed = 1};
 }
 
 /* What a row of a tile sees: columns begin .. end - 1 of the tile's. */
@@ -96,8 +96,8 @@ static void clear_unseen(float *row, size_t cols, seen_t seen)
 /* p (rows, cols) = softmax of (Q K' / sqrt(D)) of what is seen, 0 elsewhere. */
 static void probabilities(const head_t *head, tile_t tile, float *p)
 {
-    tw_blas_multiply(
-        &(tw_blas_product_t){.a = view(head->q + tile.first * head->qkv_stride, head->qkv_stride),
+    tw_product_run(
+        head->products, &(tw_product_t){.a = view(head->q + tile.first * head->qkv_stride, head->qkv_stride),
                              .b = transposed(head->k + tile.from * head->qkv_stride, head->qkv_stride),
                              .c = p,
                              .c_stride = tile.cols,
@@ -108,7 +108,7 @@ static void probabilities(const head_t *head, tile_t tile, float *p)
     for (size_t row = 0; row < tile.rows; row++) {
         float *p_row = p + row * tile.cols;
         seen_t seen = seen_by(head, tile, row);
-        tw_softmax_row(p_row + seen.begin, seen.end - seen.begin);
+        tw_kernels()->softmax_row(p_row + seen.begin, seen.end - seen.begin);
         clear_unseen(p_row, tile.cols, seen);
     }
 }
@@ -118,8 +118,8 @@ static void head_forward(const head_t *head, float *p)
     for (size_t first = 0; first < head->seq_len; first += TILE_ROWS) {
         tile_t tile = tile_at(head, first);
         probabilities(head, tile, p);
-        tw_blas_multiply(
-            &(tw_blas_product_t){.a = view(p, tile.cols),
+        tw_product_run(
+            head->products, &(tw_product_t){.a = view(p, tile.cols),
                                  .b = view(head->v + tile.from * head->qkv_stride, head->qkv_stride),
                                  .c = head->y + first * head->y_stride,
                                  .c_stride = head->y_stride,
@@ -130,11 +130,11 @@ static void head_forward(const head_t *head, float *p)
     }
 }
 
-void tw_attention_forward(const tw_attention_shape_t *shape, const float *qkv, float *scratch, float *y)
+void tw_attention_forward(tw_products_t *products, const tw_attention_shape_t *shape, const float *qkv, float *scratch, float *y)
 {
     for (size_t b = 0; b < shape->batch; b++) {
         for (size_t h = 0; h < shape->heads; h++) {
-            head_t head = head_of(shape, qkv, b, h);
+            head_t head = head_of(products, shape, qkv, b, h);
             head.y = y + b * shape->seq_len * head.y_stride + h * head.width;
             head_forward(&head, scratch);
         }
@@ -148,14 +148,8 @@ static void softmax_backward(const head_t *head, tile_t tile, const float *p, fl
         const float *p_row = p + row * tile.cols;
         float *dp_row = dp + row * tile.cols;
         seen_t seen = seen_by(head, tile, row);
-        float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-        for (size_t i = seen.begin; i < seen.end; i++) {
-            sum += p_row[i] * dp_row[i];
-        }
-        for (size_t i = seen.begin; i < seen.end; i++) {
-            dp_row[i] = p_row[i] * (dp_row[i] - sum) * head->factor;
-        }
+        tw_kernels()->softmax_row_backward(p_row + seen.begin, seen.end - seen.begin, head->factor,
+                                           dp_row + seen.begin);
         clear_unseen(dp_row, tile.cols, seen);
     }
 }
@@ -164,7 +158,7 @@ static void softmax_backward(const head_t *head, tile_t tile, const float *p, fl
 static void add_to_columns(const head_t *head, tile_t tile, const float *m, const float *x, size_t x_stride,
                            float *out)
 {
-    tw_blas_multiply(&(tw_blas_product_t){.a = transposed(m, tile.cols),
+    tw_product_run(head->products, &(tw_product_t){.a = transposed(m, tile.cols),
                                           .b = view(x, x_stride),
                                           .c = out + tile.from * head->qkv_stride,
                                           .c_stride = head->qkv_stride,
@@ -181,8 +175,8 @@ static void tile_backward(const head_t *head, tile_t tile, float *p, float *dp)
     const float *dy = head->dy + tile.first * head->y_stride;
     probabilities(head, tile, p);
     add_to_columns(head, tile, p, dy, head->y_stride, head->dv);
-    tw_blas_multiply(
-        &(tw_blas_product_t){.a = view(dy, head->y_stride), /* dp = dy V' */
+    tw_product_run(
+        head->products, &(tw_product_t){.a = view(dy, head->y_stride), /* dp = dy V' */
                              .b = transposed(head->v + tile.from * head->qkv_stride, head->qkv_stride),
                              .c = dp,
                              .c_stride = tile.cols,
@@ -191,7 +185,7 @@ static void tile_backward(const head_t *head, tile_t tile, float *p, float *dp)
                              .inner = head->width,
                              .alpha = 1.0f});
     softmax_backward(head, tile, p, dp);
-    tw_blas_multiply(&(tw_blas_product_t){.a = view(dp, tile.cols), /* dq = ds K */
+    tw_product_run(head->products, &(tw_product_t){.a = view(dp, tile.cols), /* dq = ds K */
                                           .b = view(head->k + tile.from * head->qkv_stride, head->qkv_stride),
                                           .c = head->dq + tile.first * head->qkv_stride,
                                           .c_stride = head->qkv_stride,
@@ -202,14 +196,14 @@ static void tile_backward(const head_t *head, tile_t tile, float *p, float *dp)
     add_to_columns(head, tile, dp, head->q + tile.first * head->qkv_stride, head->qkv_stride, head->dk);
 }
 
-void tw_attention_backward(const tw_attention_shape_t *shape, const float *qkv, const float *dy,
+void tw_attention_backward(tw_products_t *products, const tw_attention_shape_t *shape, const float *qkv, const float *dy,
                            float *scratch, float *dqkv)
 {
     float *p = scratch, *dp = scratch + TILE_ROWS * shape->seq_len;
     memset(dqkv, 0, shape->batch * shape->seq_len * qkv_width(shape) * sizeof(*dqkv));
     for (size_t b = 0; b < shape->batch; b++) {
         for (size_t h = 0; h < shape->heads; h++) {
-            head_t head = head_of(shape, qkv, b, h);
+            head_t head = head_of(products, shape, qkv, b, h);
             head.dy = dy + b * shape->seq_len * head.y_stride + h * head.width;
             head.dq = dqkv + (head.q - qkv);
             head.dk = dqkv + (head.k - qkv);

@@ -1,15 +1,36 @@
 /* The calls of model.h: arguments are checked here, then the model's kind does the work. */
 #include "trainer/model/model.h"
 
-#include "trainer/model/blas.h"
+#include <pthread.h>
+
 #include "trainer/model/config.h"
 #include "trainer/model/ops.h"
+
+static tw_status_t checked;
+
+static void check_products(void)
+{
+    checked = tw_products_check(tw_product_run);
+}
+
+/* Each caller is told; the log has it once. */
+static tw_status_t check_once(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, check_products);
+    return checked;
+}
+
+int tw_model_has_bf16_products(void)
+{
+    return tw_products_have_bf16();
+}
 
 tw_status_t tw_model_create(const tw_model_config_t *config, tw_model_t **out)
 {
     tw_status_t status = tw_model_config_check(config);
     if (status == TW_OK) {
-        status = tw_blas_prepare();
+        status = check_once();
     }
     if (status != TW_OK) {
         return status;

@@ -12,21 +12,32 @@
 #define TW_EXP_FN static inline
 #endif
 
+#define TW_EXP_PER_LN2 0x1.715476p0f
+/** Adding it leaves the nearest integer in the low bits. */
+#define TW_EXP_SHIFT 0x1.8p23f
+/** ln 2 in two parts; n times the first is exact. */
+#define TW_EXP_LN2_HIGH 0x1.62ep-1f
+#define TW_EXP_LN2_LOW 0x1.0bfbe8p-15f
+#define TW_EXP_7 (1.0f / 5040.0f)
+#define TW_EXP_6 (1.0f / 720.0f)
+#define TW_EXP_5 (1.0f / 120.0f)
+#define TW_EXP_4 (1.0f / 24.0f)
+#define TW_EXP_3 (1.0f / 6.0f)
+
 /** e^x to about 2 units in the last place. From 88 on e^88; below -87 about 1e-38. NaN stays NaN.
  *  2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2; e^r by its series up to r^7. */
 TW_EXP_FN float tw_exp(float x)
 {
-    const float round_shift = 0x1.8p23f; /* adding it leaves the nearest integer in the low bits */
     x = x < -87.0f ? -87.0f : x;
     x = x > 88.0f ? 88.0f : x;
-    float shifted = x * 0x1.715476p0f + round_shift;
-    float n = shifted - round_shift;
-    float r = (x - n * 0x1.62ep-1f) - n * 0x1.0bfbe8p-15f; /* ln 2 in two parts; n times the first is exact */
-    float p = 1.0f / 5040.0f;
-    p = p * r + 1.0f / 720.0f;
-    p = p * r + 1.0f / 120.0f;
-    p = p * r + 1.0f / 24.0f;
-    p = p * r + 1.0f / 6.0f;
+    float shifted = x * TW_EXP_PER_LN2 + TW_EXP_SHIFT;
+    float n = shifted - TW_EXP_SHIFT;
+    float r = (x - n * TW_EXP_LN2_HIGH) - n * TW_EXP_LN2_LOW;
+    float p = TW_EXP_7;
+    p = p * r + TW_EXP_6;
+    p = p * r + TW_EXP_5;
+    p = p * r + TW_EXP_4;
+    p = p * r + TW_EXP_3;
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;

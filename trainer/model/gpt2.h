@@ -2,7 +2,7 @@
 #ifndef TW_TRAINER_MODEL_GPT2_H
 #define TW_TRAINER_MODEL_GPT2_H
 
-#include "trainer/model/kernels.h"
+#include "trainer/model/attention.h"
 #include "trainer/model/ops.h"
 
 TW_C_BEGIN
@@ -29,7 +29,10 @@ enum {
 typedef struct tw_gpt2_scratch {
     void *memory;               /* one buffer; the others point into it */
     void *saved;                /* what a block would save, where nobody wants it */
-    float *wide, *wide_bias;    /* one weight and one vector as fp32: max(4CC, VC), 4C */
+    float *wide;                /* fp32: one weight, max(4CC, VC) */
+    float *gamma, *bias;        /* vectors as fp32: C, 4C */
+    uint16_t *narrow;           /* bf16: (N,4C), what goes into a layer */
+    uint16_t *narrow_d;         /* bf16: (N,4C), the gradient by what comes out */
     float *norm;                /* (N,C) */
     float *d_norm;              /* (N,C) */
     float *hidden, *d_hidden;   /* (N,4C); the gradient by qkv (N,3C) too */
@@ -64,8 +67,7 @@ size_t tw_gpt2_saved_bytes(const tw_model_config_t *config, size_t n);
 /** The parts of a block's saved memory of n rows. */
 tw_gpt2_saved_t tw_gpt2_saved_parts(const tw_model_config_t *config, size_t n, void *saved);
 size_t tw_gpt2_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len);
-tw_status_t tw_gpt2_scratch_init(tw_gpt2_scratch_t *scratch, const tw_model_config_t *config, size_t batch,
-                                 size_t seq_len);
+tw_status_t tw_gpt2_scratch_init(tw_gpt2_t *gpt2);
 void tw_gpt2_scratch_cleanup(tw_gpt2_scratch_t *scratch);
 
 /* gpt2_root.c, gpt2_block.c: as in ops.h */

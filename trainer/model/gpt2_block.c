@@ -1,12 +1,13 @@
 /* A block of GPT-2: x + attention(norm(x)), then that + mlp(norm(that)). N = B * T rows of C channels. */
-#include "trainer/model/gpt2.h"
+#include <string.h>
 
 #include "quant/quant.h"
-#include "trainer/model/blas.h"
+#include "trainer/model/gpt2.h"
 
 /* What the functions of a call share. */
 typedef struct block {
     const tw_model_config_t *config;
+    const tw_compute_t *compute;
     const tw_gpt2_scratch_t *scratch;
     const uint16_t *const *weights;
     float *const *grads;
@@ -21,6 +22,7 @@ static block_t block_of(tw_model_t *model, const uint16_t *const *weights, float
     const tw_model_config_t *config = &model->config;
     size_t n = model->batch * model->seq_len;
     return (block_t){.config = config,
+                     .compute = &model->compute,
                      .scratch = &gpt2->scratch,
                      .weights = weights,
                      .grads = grads,
@@ -34,67 +36,66 @@ static block_t block_of(tw_model_t *model, const uint16_t *const *weights, float
                      .saved = tw_gpt2_saved_parts(config, n, saved)};
 }
 
-/* One weight of the block as fp32 [n_elems]; the next call takes its place. */
-static const float *widen(const block_t *block, int weight, size_t n_elems)
+/* A vector of at most 4C as fp32; the next call takes its place. */
+static const float *bias_of(const block_t *block, int weight, size_t n_elems)
 {
-    tw_convert_to_fp32(TW_TYPE_BF16, block->weights[weight], block->scratch->wide, n_elems);
-    return block->scratch->wide;
+    tw_convert_to_fp32(TW_TYPE_BF16, block->weights[weight], block->scratch->bias, n_elems);
+    return block->scratch->bias;
 }
 
-/* A vector of at most 4C; likewise, besides one weight. */
-static const float *widen_vector(const block_t *block, int weight, size_t n_elems)
+/* One of (C), likewise. */
+static const float *gamma_of(const block_t *block, int weight)
 {
-    tw_convert_to_fp32(TW_TYPE_BF16, block->weights[weight], block->scratch->wide_bias, n_elems);
-    return block->scratch->wide_bias;
+    tw_convert_to_fp32(TW_TYPE_BF16, block->weights[weight], block->scratch->gamma, block->c);
+    return block->scratch->gamma;
 }
 
 /* y (N,out) = x (N,in) w + b, or += */
 static void linear(const block_t *block, int weight, const float *x, size_t in, size_t out, int accumulate,
                    float *y)
 {
-    const float *w = widen(block, weight, in * out);
-    const float *b = widen_vector(block, weight + 1, out);
-    tw_linear_forward(x, w, b, block->n, in, out, accumulate, y);
+    const tw_compute_t *compute = block->compute;
+    compute->kernels->bias_forward(bias_of(block, weight + 1, out), block->n, out, out, accumulate, y);
+    tw_matrix_t factor = tw_factor(compute, x, block->n * in, in, compute->narrow);
+    tw_layer_forward(compute, (tw_layer_t){block->n, in, out, out, 0}, factor, block->weights[weight], 1.0f,
+                     y);
 }
 
 /* dx (N,in) = dy (N,out) w', and the gradients of w and b, which follows it. */
 static void linear_backward(const block_t *block, int weight, const float *x, const float *dy, size_t in,
                             size_t out, float *dx)
 {
-    tw_linear_backward_weights(x, dy, block->n, in, out, block->grads[weight], block->grads[weight + 1]);
-    tw_linear_backward_input(dy, widen(block, weight, in * out), block->n, in, out, dx);
+    const tw_compute_t *compute = block->compute;
+    const tw_layer_t layer = {block->n, in, out, out, 0};
+    tw_matrix_t x_factor = tw_factor(compute, x, block->n * in, in, compute->narrow);
+    tw_matrix_t dy_factor = tw_factor(compute, dy, block->n * out, out, compute->narrow_d);
+    compute->kernels->bias_backward(dy, block->n, out, out, block->grads[weight + 1]);
+    tw_layer_backward_weight(compute, layer, x_factor, dy_factor, block->grads[weight]);
+    tw_layer_backward_input(compute, layer, dy_factor, block->weights[weight], 0.0f, dx);
 }
 
-/* A norm's gamma lies in the large scratch, its beta in the small one. */
 static void norm_forward(const block_t *block, int weight, const float *x, tw_layernorm_stats_t stats)
 {
-    const float *gamma = widen(block, weight, block->c);
-    const float *beta = widen_vector(block, weight + 1, block->c);
-    tw_layernorm_forward(x, gamma, beta, block->n, block->c, block->config->layer_norm_epsilon, stats,
+    const float *gamma = gamma_of(block, weight);
+    const float *beta = bias_of(block, weight + 1, block->c);
+    block->compute->kernels->layernorm_forward(x, gamma, beta, block->n, block->c, block->config->layer_norm_epsilon, stats,
                          block->scratch->norm);
 }
 
 static void norm_again(const block_t *block, int weight, const float *x, tw_layernorm_stats_t stats)
 {
-    const float *gamma = widen(block, weight, block->c);
-    const float *beta = widen_vector(block, weight + 1, block->c);
-    tw_layernorm_apply(x, gamma, beta, block->n, block->c, stats, block->scratch->norm);
+    const float *gamma = gamma_of(block, weight);
+    const float *beta = bias_of(block, weight + 1, block->c);
+    block->compute->kernels->layernorm_apply(x, gamma, beta, block->n, block->c, stats, block->scratch->norm);
 }
 
 /* d (N,C) += the gradient by x of the norm whose output's gradient is in scratch. */
 static void norm_backward(const block_t *block, int weight, const float *x, tw_layernorm_stats_t stats,
                           float *d)
 {
-    const float *gamma = widen(block, weight, block->c);
-    tw_layernorm_backward(block->scratch->d_norm, x, gamma, block->n, block->c, stats, 1, d,
+    const float *gamma = gamma_of(block, weight);
+    block->compute->kernels->layernorm_backward(block->scratch->d_norm, x, gamma, block->n, block->c, stats, 1, d,
                           block->grads[weight], block->grads[weight + 1]);
-}
-
-static void copy(const float *src, size_t n_elems, float *dst)
-{
-    for (size_t i = 0; i < n_elems; i++) {
-        dst[i] = src[i];
-    }
 }
 
 /* middle (N,C) = x + attention(norm(x)) */
@@ -104,8 +105,8 @@ static void attention_forward(const block_t *block, const float *x)
     size_t c = block->c;
     norm_forward(block, TW_GPT2_LN_1_W, x, saved->ln_1);
     linear(block, TW_GPT2_QKV_W, block->scratch->norm, c, 3 * c, 0, saved->qkv);
-    tw_attention_forward(&block->attention, saved->qkv, block->scratch->attention, saved->attended);
-    copy(x, block->n * c, saved->middle);
+    tw_attention_forward(block->compute->products, &block->attention, saved->qkv, block->scratch->attention, saved->attended);
+    memcpy(saved->middle, x, block->n * c * sizeof(*x));
     linear(block, TW_GPT2_ATTN_PROJ_W, saved->attended, c, c, 1, saved->middle);
 }
 
@@ -116,8 +117,8 @@ static void mlp_forward(const block_t *block, float *y)
     size_t c = block->c;
     norm_forward(block, TW_GPT2_LN_2_W, saved->middle, saved->ln_2);
     linear(block, TW_GPT2_FC_W, block->scratch->norm, c, 4 * c, 0, saved->hidden);
-    tw_gelu_forward(saved->hidden, block->n * 4 * c, block->scratch->hidden);
-    copy(saved->middle, block->n * c, y);
+    block->compute->kernels->gelu_forward(saved->hidden, block->n * 4 * c, block->scratch->hidden);
+    memcpy(y, saved->middle, block->n * c * sizeof(*y));
     linear(block, TW_GPT2_MLP_PROJ_W, block->scratch->hidden, 4 * c, c, 1, y);
 }
 
@@ -127,9 +128,9 @@ static void mlp_backward(const block_t *block, float *d)
     const tw_gpt2_saved_t *saved = &block->saved;
     const tw_gpt2_scratch_t *scratch = block->scratch;
     size_t c = block->c, n_hidden = block->n * 4 * c;
-    tw_gelu_forward(saved->hidden, n_hidden, scratch->hidden);
+    block->compute->kernels->gelu_forward(saved->hidden, n_hidden, scratch->hidden);
     linear_backward(block, TW_GPT2_MLP_PROJ_W, scratch->hidden, d, 4 * c, c, scratch->d_hidden);
-    tw_gelu_backward(saved->hidden, n_hidden, scratch->d_hidden);
+    block->compute->kernels->gelu_backward(saved->hidden, n_hidden, scratch->d_hidden);
     norm_again(block, TW_GPT2_LN_2_W, saved->middle, saved->ln_2);
     linear_backward(block, TW_GPT2_FC_W, scratch->norm, scratch->d_hidden, c, 4 * c, scratch->d_norm);
     norm_backward(block, TW_GPT2_LN_2_W, saved->middle, saved->ln_2, d);
@@ -143,7 +144,7 @@ static void attention_backward(const block_t *block, const float *x, float *d)
     size_t c = block->c;
     float *d_attended = scratch->d_norm, *d_qkv = scratch->d_hidden;
     linear_backward(block, TW_GPT2_ATTN_PROJ_W, saved->attended, d, c, c, d_attended);
-    tw_attention_backward(&block->attention, saved->qkv, d_attended, scratch->attention, d_qkv);
+    tw_attention_backward(block->compute->products, &block->attention, saved->qkv, d_attended, scratch->attention, d_qkv);
     norm_again(block, TW_GPT2_LN_1_W, x, saved->ln_1);
     linear_backward(block, TW_GPT2_QKV_W, scratch->norm, d_qkv, c, 3 * c, scratch->d_norm);
     norm_backward(block, TW_GPT2_LN_1_W, x, saved->ln_1, d);

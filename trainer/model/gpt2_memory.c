@@ -35,14 +35,25 @@ tw_gpt2_saved_t tw_gpt2_saved_parts(const tw_model_config_t *config, size_t n, v
     return carve_saved(&carver, config, n);
 }
 
+/* Where factors of products lie that are not of their type. */
+static void carve_factors(tw_carver_t *carver, tw_type_t type, size_t weight_elems, size_t row_elems,
+                          tw_gpt2_scratch_t *scratch)
+{
+    int is_bf16 = type == TW_TYPE_BF16;
+    scratch->wide = is_bf16 ? NULL : tw_carve(carver, weight_elems);
+    scratch->narrow = is_bf16 ? tw_carve_bytes(carver, tw_size_mul(row_elems, sizeof(uint16_t))) : NULL;
+    scratch->narrow_d = is_bf16 ? tw_carve_bytes(carver, tw_size_mul(row_elems, sizeof(uint16_t))) : NULL;
+}
+
 static void carve_scratch(tw_carver_t *carver, const tw_model_config_t *config, size_t batch, size_t seq_len,
                           tw_gpt2_scratch_t *scratch)
 {
     size_t c = config->n_embd, n = batch * seq_len;
     size_t wide_rows = config->vocab_size > 4 * c ? config->vocab_size : 4 * c;
     scratch->saved = tw_carve_bytes(carver, tw_gpt2_saved_bytes(config, n));
-    scratch->wide = tw_carve(carver, wide_rows * c);
-    scratch->wide_bias = tw_carve(carver, 4 * c);
+    scratch->gamma = tw_carve(carver, c);
+    scratch->bias = tw_carve(carver, 4 * c);
+    carve_factors(carver, config->products, wide_rows * c, n * 4 * c, scratch);
     scratch->norm = tw_carve(carver, n * c);
     scratch->d_norm = tw_carve(carver, n * c);
     scratch->hidden = tw_carve(carver, n * 4 * c);
@@ -58,19 +69,24 @@ size_t tw_gpt2_scratch_bytes(const tw_model_config_t *config, size_t batch, size
     tw_carver_t carver = {0};
     tw_gpt2_scratch_t unused;
     carve_scratch(&carver, config, batch, seq_len, &unused);
-    return carver.used;
+    return carver.used + TW_PRODUCTS_SCRATCH_BYTES;
 }
 
-tw_status_t tw_gpt2_scratch_init(tw_gpt2_scratch_t *scratch, const tw_model_config_t *config, size_t batch,
-                                 size_t seq_len)
+tw_status_t tw_gpt2_scratch_init(tw_gpt2_t *gpt2)
 {
-    size_t bytes = tw_gpt2_scratch_bytes(config, batch, seq_len);
-    tw_carver_t carver = {.base = tw_carve_alloc(bytes, batch, seq_len)};
+    tw_model_t *model = &gpt2->model;
+    tw_gpt2_scratch_t *scratch = &gpt2->scratch;
+    const tw_model_config_t *config = &model->config;
+    size_t bytes = tw_gpt2_scratch_bytes(config, model->batch, model->seq_len);
+    tw_carver_t carver = {.base = tw_carve_alloc(bytes, model->batch, model->seq_len)};
     if (!carver.base) {
         return TW_ERR_NO_MEMORY;
     }
-    carve_scratch(&carver, config, batch, seq_len, scratch);
+    carve_scratch(&carver, config, model->batch, model->seq_len, scratch);
     scratch->memory = carver.base;
+    model->compute.wide = scratch->wide;
+    model->compute.narrow = scratch->narrow;
+    model->compute.narrow_d = scratch->narrow_d;
     return TW_OK;
 }
 

@@ -30,7 +30,7 @@ static tw_status_t reserve(tw_model_t *model)
 {
     tw_gpt2_t *gpt2 = (tw_gpt2_t *)model;
     tw_gpt2_scratch_cleanup(&gpt2->scratch);
-    return tw_gpt2_scratch_init(&gpt2->scratch, &model->config, model->batch, model->seq_len);
+    return tw_gpt2_scratch_init(gpt2);
 }
 
 static const tw_model_ops_t ops = {.destroy = destroy,
@@ -53,7 +53,8 @@ tw_status_t tw_gpt2_create(const tw_model_config_t *config, tw_model_t **out)
     }
     gpt2->model.ops = &ops;
     gpt2->model.config = *config;
-    tw_status_t status = tw_gpt2_tensors(&gpt2->model);
+    tw_status_t status = tw_model_compute_init(&gpt2->model);
+    status = status == TW_OK ? tw_gpt2_tensors(&gpt2->model) : status;
     if (status != TW_OK) {
         destroy(&gpt2->model);
         return status;

@@ -32,14 +32,14 @@ void tw_gpt2_embed_backward(tw_model_t *model, const int32_t *tokens, const floa
     }
 }
 
-/* norm (N,C) = the last norm of x. gamma lies in wide, beta in wide_bias. */
+/* norm (N,C) = the last norm of x. */
 static void last_norm(const tw_model_t *model, const tw_gpt2_scratch_t *scratch,
                       const uint16_t *const *weights, const float *x)
 {
     const tw_model_config_t *config = &model->config;
-    tw_convert_to_fp32(TW_TYPE_BF16, weights[TW_GPT2_LN_F_W], scratch->wide, config->n_embd);
-    tw_convert_to_fp32(TW_TYPE_BF16, weights[TW_GPT2_LN_F_B], scratch->wide_bias, config->n_embd);
-    tw_layernorm_forward(x, scratch->wide, scratch->wide_bias, model->batch * model->seq_len, config->n_embd,
+    tw_convert_to_fp32(TW_TYPE_BF16, weights[TW_GPT2_LN_F_W], scratch->gamma, config->n_embd);
+    tw_convert_to_fp32(TW_TYPE_BF16, weights[TW_GPT2_LN_F_B], scratch->bias, config->n_embd);
+    model->compute.kernels->layernorm_forward(x, scratch->gamma, scratch->bias, model->batch * model->seq_len, config->n_embd,
                          config->layer_norm_epsilon, scratch->stats, scratch->norm);
 }
 
@@ -47,9 +47,10 @@ static tw_head_t head_of(const tw_model_t *model, const tw_gpt2_scratch_t *scrat
                          const uint16_t *const *weights, const int32_t *targets)
 {
     size_t n = model->batch * model->seq_len, c = model->config.n_embd, v = model->config.vocab_size;
-    tw_convert_to_fp32(TW_TYPE_BF16, weights[TW_GPT2_WTE], scratch->wide, v * c);
-    return (tw_head_t){.norm = scratch->norm,
-                       .weight = scratch->wide,
+    const tw_compute_t *compute = &model->compute;
+    return (tw_head_t){.compute = compute,
+                       .norm = tw_factor(compute, scratch->norm, n * c, c, scratch->narrow),
+                       .weight = tw_weight_factor(compute, weights[TW_GPT2_WTE], v * c, c),
                        .targets = targets,
                        .n = n,
                        .c = c,
@@ -69,8 +70,7 @@ tw_status_t tw_gpt2_head(tw_model_t *model, const uint16_t *const *weights, cons
     tw_head_t head = head_of(model, scratch, weights, targets);
     *loss = tw_head_loss(&head, scale, scratch->d_norm, grads ? grads[TW_GPT2_WTE] : NULL);
     if (grads) {
-        tw_convert_to_fp32(TW_TYPE_BF16, weights[TW_GPT2_LN_F_W], scratch->wide_bias, c);
-        tw_layernorm_backward(scratch->d_norm, x, scratch->wide_bias, n, c, scratch->stats, 0, dx,
+        model->compute.kernels->layernorm_backward(scratch->d_norm, x, scratch->gamma, n, c, scratch->stats, 0, dx,
                               grads[TW_GPT2_LN_F_W], grads[TW_GPT2_LN_F_B]);
     }
     return TW_OK;

@@ -3,9 +3,6 @@
 
 #include <string.h>
 
-#include "trainer/model/blas.h"
-#include "trainer/model/kernels.h"
-
 size_t tw_head_rows(size_t vocab_size, size_t n)
 {
     size_t rows = ((size_t)4 << 20) / vocab_size;
@@ -15,7 +12,7 @@ size_t tw_head_rows(size_t vocab_size, size_t n)
 /* Some of the head's rows. */
 typedef struct chunk {
     const tw_head_t *head;
-    const float *norm; /* (rows,C) */
+    tw_matrix_t norm; /* (rows,C) */
     size_t first, rows;
 } chunk_t;
 
@@ -24,8 +21,8 @@ typedef struct chunk {
 static double chunk_loss(const chunk_t *chunk, float scale, double *sums)
 {
     const tw_head_t *head = chunk->head;
-    tw_blas_multiply(&(tw_blas_product_t){.a = {.at = chunk->norm, .stride = head->c},
-                                          .b = {.at = head->weight, .stride = head->c, .transposed = 1},
+    tw_product_run(head->compute->products, &(tw_product_t){.a = chunk->norm,
+                                          .b = tw_transposed(head->weight),
                                           .c = head->logits,
                                           .c_stride = head->v,
                                           .rows = chunk->rows,
@@ -36,7 +33,7 @@ static double chunk_loss(const chunk_t *chunk, float scale, double *sums)
     for (size_t row = 0; row < chunk->rows; row++) {
         size_t at = chunk->first + row;
         double loss =
-            tw_cross_entropy_row(head->logits + row * head->v, head->v, (size_t)head->targets[at], scale);
+            head->compute->kernels->cross_entropy_row(head->logits + row * head->v, head->v, (size_t)head->targets[at], scale);
         sum += loss;
         if (sums) {
             sums[at / head->seq_len] += loss;
@@ -45,20 +42,34 @@ static double chunk_loss(const chunk_t *chunk, float scale, double *sums)
     return sum;
 }
 
+/* The logits' gradient as a factor, where it is. */
+static tw_matrix_t logits_factor(const chunk_t *chunk)
+{
+    const tw_head_t *head = chunk->head;
+    if (head->compute->type == TW_TYPE_FP32) {
+        return (tw_matrix_t){.at = head->logits, .stride = head->v, .type = TW_TYPE_FP32};
+    }
+    for (size_t row = 0; row < chunk->rows; row++) {
+        head->compute->kernels->narrow_in_place(head->logits + row * head->v, head->v);
+    }
+    return (tw_matrix_t){.at = head->logits, .stride = 2 * head->v, .type = TW_TYPE_BF16};
+}
+
 /* d_norm (rows,C) = d_logits w;  d_weight (V,C) += d_logits' norm */
 static void chunk_backward(const chunk_t *chunk, float *d_norm, float *d_weight)
 {
     const tw_head_t *head = chunk->head;
-    tw_blas_multiply(&(tw_blas_product_t){.a = {.at = head->logits, .stride = head->v},
-                                          .b = {.at = head->weight, .stride = head->c},
+    tw_matrix_t d_logits = logits_factor(chunk);
+    tw_product_run(head->compute->products, &(tw_product_t){.a = d_logits,
+                                          .b = head->weight,
                                           .c = d_norm,
                                           .c_stride = head->c,
                                           .rows = chunk->rows,
                                           .cols = head->c,
                                           .inner = head->v,
                                           .alpha = 1.0f});
-    tw_blas_multiply(&(tw_blas_product_t){.a = {.at = head->logits, .stride = head->v, .transposed = 1},
-                                          .b = {.at = chunk->norm, .stride = head->c},
+    tw_product_run(head->compute->products, &(tw_product_t){.a = tw_transposed(d_logits),
+                                          .b = chunk->norm,
                                           .c = d_weight,
                                           .c_stride = head->c,
                                           .rows = head->v,
@@ -75,7 +86,7 @@ static double all_chunks(const tw_head_t *head, float scale, float *d_norm, floa
     for (size_t first = 0; first < head->n; first += head->logit_rows) {
         size_t left = head->n - first;
         chunk_t chunk = {.head = head,
-                         .norm = head->norm + first * head->c,
+                         .norm = tw_factor_from(head->norm, first * head->c),
                          .first = first,
                          .rows = left < head->logit_rows ? left : head->logit_rows};
         sum += chunk_loss(&chunk, scale, sums);

@@ -3,13 +3,14 @@
 #ifndef TW_TRAINER_MODEL_HEAD_H
 #define TW_TRAINER_MODEL_HEAD_H
 
-#include "core/core.h"
+#include "trainer/model/linear.h"
 
 TW_C_BEGIN
 
 typedef struct tw_head {
-    const float *norm;      /* (N,C): output of the last norm */
-    const float *weight;    /* (V,C) */
+    const tw_compute_t *compute;
+    tw_matrix_t norm;       /* (N,C): output of the last norm */
+    tw_matrix_t weight;     /* (V,C) */
     const int32_t *targets; /* (N), all of them words */
     size_t n, c, v, seq_len;
     float *logits; /* (logit_rows,V): scratch */

@@ -4,7 +4,7 @@
 #ifndef TW_TRAINER_MODEL_LLAMA_H
 #define TW_TRAINER_MODEL_LLAMA_H
 
-#include "trainer/model/kernels.h"
+#include "trainer/model/attention.h"
 #include "trainer/model/ops.h"
 
 TW_C_BEGIN
@@ -34,7 +34,9 @@ enum {
 typedef struct tw_llama_scratch {
     void *memory;           /* one buffer; the others point into it */
     void *saved;            /* what a block would save, where nobody wants it */
-    float *wide;            /* one weight as fp32 */
+    float *wide;            /* fp32: one weight */
+    uint16_t *narrow;       /* bf16: (N, max(C,HD,F)), what goes into a layer */
+    uint16_t *narrow_d;     /* bf16: (N, max(C,Q,F)), the gradient by what comes out */
     float *vector;          /* one vector as fp32, or two of a head: max(C, HD, 2D) */
     float *norm, *d_norm;   /* (N,C) */
     float *qkv, *d_qkv;     /* (N,Q): turned; gradients */
@@ -89,8 +91,7 @@ size_t tw_llama_saved_bytes(const tw_model_config_t *config, size_t n);
 /** The parts of a block's saved memory of n rows. */
 tw_llama_saved_t tw_llama_saved_parts(const tw_model_config_t *config, size_t n, void *saved);
 size_t tw_llama_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len);
-tw_status_t tw_llama_scratch_init(tw_llama_scratch_t *scratch, const tw_model_config_t *config, size_t batch,
-                                  size_t seq_len);
+tw_status_t tw_llama_scratch_init(tw_llama_t *llama);
 void tw_llama_scratch_cleanup(tw_llama_scratch_t *scratch);
 
 /* llama_root.c, llama_block.c: as in ops.h */

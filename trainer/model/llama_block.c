@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "quant/quant.h"
-#include "trainer/model/blas.h"
 #include "trainer/model/llama.h"
 #include "trainer/model/rope.h"
 
@@ -11,6 +10,7 @@
 typedef struct block {
     const tw_llama_t *llama;
     const tw_model_config_t *config;
+    const tw_compute_t *compute;
     const tw_llama_scratch_t *scratch;
     const uint16_t *const *weights;
     float *const *grads;
@@ -28,6 +28,7 @@ static block_t block_of(const tw_llama_t *llama, size_t unit, const uint16_t *co
     int has_window = unit > config->llama.window_from_layer;
     return (block_t){.llama = llama,
                      .config = config,
+                     .compute = &model->compute,
                      .scratch = &llama->scratch,
                      .weights = weights,
                      .grads = grads,
@@ -71,64 +72,51 @@ typedef struct layer {
     size_t in, out, y_stride;
 } layer_t;
 
-/* y = x w' + beta y */
-static void layer_forward(const block_t *block, layer_t layer, const float *x, float beta, float *y)
+static tw_layer_t sizes_of(const block_t *block, layer_t layer)
 {
-    const float *w = widen(block, layer.tensor, layer.out * layer.in, block->scratch->wide);
-    tw_blas_multiply(&(tw_blas_product_t){.a = {.at = x, .stride = layer.in},
-                                          .b = {.at = w, .stride = layer.in, .transposed = 1},
-                                          .c = y,
-                                          .c_stride = layer.y_stride,
-                                          .rows = block->n,
-                                          .cols = layer.out,
-                                          .inner = layer.in,
-                                          .alpha = 1.0f,
-                                          .beta = beta});
+    return (tw_layer_t){block->n, layer.in, layer.out, layer.y_stride, 1};
+}
+
+static const uint16_t *weight_of(const block_t *block, layer_t layer)
+{
+    return block->weights[block->llama->block[layer.tensor]];
+}
+
+/* What goes into a layer (N,in), and the gradient by what comes out (N,out), as factors. */
+static tw_matrix_t input_factor(const block_t *block, const float *x, size_t in)
+{
+    return tw_factor(block->compute, x, block->n * in, in, block->compute->narrow);
+}
+
+static tw_matrix_t output_factor(const block_t *block, const float *dy, size_t out)
+{
+    return tw_factor(block->compute, dy, block->n * out, out, block->compute->narrow_d);
+}
+
+/* y = x w' + beta y */
+static void layer_forward(const block_t *block, layer_t layer, tw_matrix_t x, float beta, float *y)
+{
+    tw_layer_forward(block->compute, sizes_of(block, layer), x, weight_of(block, layer), beta, y);
 }
 
 /* The weight's gradient += dy' x; dx (N,in) = dy w + beta dx */
-static void layer_backward(const block_t *block, layer_t layer, const float *x, const float *dy, float beta,
+static void layer_backward(const block_t *block, layer_t layer, tw_matrix_t x, tw_matrix_t dy, float beta,
                            float *dx)
 {
-    tw_blas_multiply(&(tw_blas_product_t){.a = {.at = dy, .stride = layer.y_stride, .transposed = 1},
-                                          .b = {.at = x, .stride = layer.in},
-                                          .c = grad_of(block, layer.tensor),
-                                          .c_stride = layer.in,
-                                          .rows = layer.out,
-                                          .cols = layer.in,
-                                          .inner = block->n,
-                                          .alpha = 1.0f,
-                                          .beta = 1.0f});
-    const float *w = widen(block, layer.tensor, layer.out * layer.in, block->scratch->wide);
-    tw_blas_multiply(&(tw_blas_product_t){.a = {.at = dy, .stride = layer.y_stride},
-                                          .b = {.at = w, .stride = layer.in},
-                                          .c = dx,
-                                          .c_stride = layer.in,
-                                          .rows = block->n,
-                                          .cols = layer.in,
-                                          .inner = layer.out,
-                                          .alpha = 1.0f,
-                                          .beta = beta});
+    tw_layer_t sizes = sizes_of(block, layer);
+    tw_layer_backward_weight(block->compute, sizes, x, dy, grad_of(block, layer.tensor));
+    tw_layer_backward_input(block->compute, sizes, dy, weight_of(block, layer), beta, dx);
 }
 
 static void bias_forward(const block_t *block, layer_t layer, int tensor, float *y)
 {
     const float *bias = widen(block, tensor, layer.out, block->scratch->vector);
-    for (size_t row = 0; row < block->n; row++) {
-        for (size_t o = 0; o < layer.out; o++) {
-            y[row * layer.y_stride + o] += bias[o];
-        }
-    }
+    block->compute->kernels->bias_forward(bias, block->n, layer.out, layer.y_stride, 1, y);
 }
 
 static void bias_backward(const block_t *block, layer_t layer, int tensor, const float *dy)
 {
-    float *d_bias = grad_of(block, tensor);
-    for (size_t row = 0; row < block->n; row++) {
-        for (size_t o = 0; o < layer.out; o++) {
-            d_bias[o] += dy[row * layer.y_stride + o];
-        }
-    }
+    block->compute->kernels->bias_backward(dy, block->n, layer.out, layer.y_stride, grad_of(block, tensor));
 }
 
 /* ---- q, k and v ---------------------------------------------------------------------------------------- */
@@ -153,9 +141,10 @@ static part_t part_of(const block_t *block, int which)
 /* qkv (N,Q) of the norm in scratch */
 static void qkv_forward(const block_t *block, float *qkv)
 {
+    tw_matrix_t norm = input_factor(block, block->scratch->norm, block->c);
     for (int which = 0; which < 3; which++) {
         part_t part = part_of(block, which);
-        layer_forward(block, part.layer, block->scratch->norm, 0.0f, qkv + part.at);
+        layer_forward(block, part.layer, norm, 0.0f, qkv + part.at);
         if (has(block, part.bias)) {
             bias_forward(block, part.layer, part.bias, qkv + part.at);
         }
@@ -165,19 +154,21 @@ static void qkv_forward(const block_t *block, float *qkv)
 /* d_norm (N,C) = the gradient by the norm */
 static void qkv_backward(const block_t *block, const float *d_qkv, float *d_norm)
 {
+    tw_matrix_t norm = input_factor(block, block->scratch->norm, block->c);
+    tw_matrix_t dy = output_factor(block, d_qkv, block->qkv);
     for (int which = 0; which < 3; which++) {
         part_t part = part_of(block, which);
         if (has(block, part.bias)) {
             bias_backward(block, part.layer, part.bias, d_qkv + part.at);
         }
-        layer_backward(block, part.layer, block->scratch->norm, d_qkv + part.at, which > 0 ? 1.0f : 0.0f,
-                       d_norm);
+        layer_backward(block, part.layer, norm, tw_factor_from(dy, part.at), which > 0 ? 1.0f : 0.0f, d_norm);
     }
 }
 
 /* What is done with each head of q and k between product and attention: a norm where there is one, then the
  * turn. */
 typedef struct heads {
+    const tw_kernel_set_t *kernels;
     size_t width, pairs, n_q, n;    /* D, D / 2; heads of q, and of q and k */
     const float *q_gamma, *k_gamma; /* [D], or NULL */
     float *d_q_gamma, *d_k_gamma;   /* likewise, backwards */
@@ -190,7 +181,8 @@ static heads_t heads_of(const block_t *block)
 {
     const tw_model_config_t *config = block->config;
     size_t width = config->llama.head_dim;
-    heads_t heads = {.width = width,
+    heads_t heads = {.kernels = block->compute->kernels,
+                     .width = width,
                      .pairs = width / 2,
                      .n_q = config->n_head,
                      .n = config->n_head + config->llama.n_kv_head,
@@ -217,9 +209,9 @@ static void turn(const block_t *block)
             float *x = block->scratch->qkv + row * block->qkv + h * heads.width;
             const float *gamma = h < heads.n_q ? heads.q_gamma : heads.k_gamma;
             if (gamma) {
-                (void)tw_rmsnorm_row(x, gamma, heads.width, heads.epsilon, x);
+                (void)block->compute->kernels->rmsnorm_row(x, gamma, heads.width, heads.epsilon, x);
             }
-            tw_rope_turn(x, heads.width, heads.cosines + angles, heads.sines + angles);
+            heads.kernels->rope_turn(x, heads.width, heads.cosines + angles, heads.sines + angles);
         }
     }
 }
@@ -229,8 +221,8 @@ static void head_norm_backward(const heads_t *heads, size_t h, const float *x, f
 {
     int is_q = h < heads->n_q;
     const float *gamma = is_q ? heads->q_gamma : heads->k_gamma;
-    float rstd = tw_rmsnorm_row(x, gamma, heads->width, heads->epsilon, normed);
-    tw_rmsnorm_row_backward(d, x, gamma, heads->width, rstd, 0, d,
+    float rstd = heads->kernels->rmsnorm_row(x, gamma, heads->width, heads->epsilon, normed);
+    heads->kernels->rmsnorm_row_backward(d, x, gamma, heads->width, rstd, 0, d,
                             is_q ? heads->d_q_gamma : heads->d_k_gamma);
 }
 
@@ -244,7 +236,7 @@ static void turn_backward(const block_t *block)
         for (size_t h = 0; h < heads.n; h++) {
             size_t at = row * block->qkv + h * heads.width;
             float *d = block->scratch->d_qkv + at;
-            tw_rope_turn_backward(d, heads.width, heads.cosines + angles, heads.sines + angles);
+            heads.kernels->rope_turn_backward(d, heads.width, heads.cosines + angles, heads.sines + angles);
             if (heads.q_gamma) {
                 head_norm_backward(&heads, h, block->saved.qkv + at, block->scratch->qkv + at, d);
             }
@@ -257,21 +249,21 @@ static void turn_backward(const block_t *block)
 static void norm_forward(const block_t *block, int tensor, const float *x, float *rstd)
 {
     const float *gamma = widen(block, tensor, block->c, block->scratch->vector);
-    tw_rmsnorm_forward(x, gamma, block->n, block->c, block->config->layer_norm_epsilon, rstd,
+    block->compute->kernels->rmsnorm_forward(x, gamma, block->n, block->c, block->config->layer_norm_epsilon, rstd,
                        block->scratch->norm);
 }
 
 static void norm_again(const block_t *block, int tensor, const float *x, const float *rstd)
 {
     const float *gamma = widen(block, tensor, block->c, block->scratch->vector);
-    tw_rmsnorm_apply(x, gamma, block->n, block->c, rstd, block->scratch->norm);
+    block->compute->kernels->rmsnorm_apply(x, gamma, block->n, block->c, rstd, block->scratch->norm);
 }
 
 /* d (N,C) += the gradient by x of the norm whose output's gradient is in scratch. */
 static void norm_backward(const block_t *block, int tensor, const float *x, const float *rstd, float *d)
 {
     const float *gamma = widen(block, tensor, block->c, block->scratch->vector);
-    tw_rmsnorm_backward(block->scratch->d_norm, x, gamma, block->n, block->c, rstd, 1, d,
+    block->compute->kernels->rmsnorm_backward(block->scratch->d_norm, x, gamma, block->n, block->c, rstd, 1, d,
                         grad_of(block, tensor));
 }
 
@@ -299,9 +291,9 @@ static void attention_forward(const block_t *block, const float *x)
     norm_forward(block, TW_LLAMA_NORM_1, x, saved->rstd_1);
     qkv_forward(block, saved->qkv);
     turn(block);
-    tw_attention_forward(&block->attention, block->scratch->qkv, block->scratch->attention, saved->attended);
+    tw_attention_forward(block->compute->products, &block->attention, block->scratch->qkv, block->scratch->attention, saved->attended);
     memcpy(saved->middle, x, block->n * block->c * sizeof(*x));
-    layer_forward(block, o_layer(block), saved->attended, 1.0f, saved->middle);
+    layer_forward(block, o_layer(block), input_factor(block, saved->attended, block->q), 1.0f, saved->middle);
 }
 
 /* y (N,C) = middle + mlp(norm(middle)) */
@@ -310,11 +302,12 @@ static void mlp_forward(const block_t *block, float *y)
     const tw_llama_saved_t *saved = &block->saved;
     const tw_llama_scratch_t *scratch = block->scratch;
     norm_forward(block, TW_LLAMA_NORM_2, saved->middle, saved->rstd_2);
-    layer_forward(block, gate_layer(block, TW_LLAMA_GATE), scratch->norm, 0.0f, saved->gate);
-    layer_forward(block, gate_layer(block, TW_LLAMA_UP), scratch->norm, 0.0f, saved->up);
-    tw_swiglu_forward(saved->gate, saved->up, block->n * block->inner, scratch->hidden);
+    tw_matrix_t norm = input_factor(block, scratch->norm, block->c);
+    layer_forward(block, gate_layer(block, TW_LLAMA_GATE), norm, 0.0f, saved->gate);
+    layer_forward(block, gate_layer(block, TW_LLAMA_UP), norm, 0.0f, saved->up);
+    block->compute->kernels->swiglu_forward(saved->gate, saved->up, block->n * block->inner, scratch->hidden);
     memcpy(y, saved->middle, block->n * block->c * sizeof(*y));
-    layer_forward(block, down_layer(block), scratch->hidden, 1.0f, y);
+    layer_forward(block, down_layer(block), input_factor(block, scratch->hidden, block->inner), 1.0f, y);
 }
 
 /* d (N,C): the gradient by y becomes that by middle. */
@@ -324,12 +317,16 @@ static void mlp_backward(const block_t *block, float *d)
     const tw_llama_scratch_t *scratch = block->scratch;
     size_t n_hidden = block->n * block->inner;
     float *d_gate = scratch->hidden, *d_up = scratch->d_hidden; /* once hidden is used up */
-    tw_swiglu_forward(saved->gate, saved->up, n_hidden, scratch->hidden);
-    layer_backward(block, down_layer(block), scratch->hidden, d, 0.0f, scratch->d_hidden);
-    tw_swiglu_backward(saved->gate, saved->up, n_hidden, scratch->d_hidden, d_gate);
+    block->compute->kernels->swiglu_forward(saved->gate, saved->up, n_hidden, scratch->hidden);
+    layer_backward(block, down_layer(block), input_factor(block, scratch->hidden, block->inner),
+                   output_factor(block, d, block->c), 0.0f, scratch->d_hidden);
+    block->compute->kernels->swiglu_backward(saved->gate, saved->up, n_hidden, scratch->d_hidden, d_gate);
     norm_again(block, TW_LLAMA_NORM_2, saved->middle, saved->rstd_2);
-    layer_backward(block, gate_layer(block, TW_LLAMA_GATE), scratch->norm, d_gate, 0.0f, scratch->d_norm);
-    layer_backward(block, gate_layer(block, TW_LLAMA_UP), scratch->norm, d_up, 1.0f, scratch->d_norm);
+    tw_matrix_t norm = input_factor(block, scratch->norm, block->c);
+    layer_backward(block, gate_layer(block, TW_LLAMA_GATE), norm, output_factor(block, d_gate, block->inner), 0.0f,
+                   scratch->d_norm);
+    layer_backward(block, gate_layer(block, TW_LLAMA_UP), norm, output_factor(block, d_up, block->inner), 1.0f,
+                   scratch->d_norm);
     norm_backward(block, TW_LLAMA_NORM_2, saved->middle, saved->rstd_2, d);
 }
 
@@ -338,9 +335,10 @@ static void attention_backward(const block_t *block, const float *x, float *d)
 {
     const tw_llama_saved_t *saved = &block->saved;
     const tw_llama_scratch_t *scratch = block->scratch;
-    layer_backward(block, o_layer(block), saved->attended, d, 0.0f, scratch->d_attended);
+    layer_backward(block, o_layer(block), input_factor(block, saved->attended, block->q),
+                   output_factor(block, d, block->c), 0.0f, scratch->d_attended);
     turn(block);
-    tw_attention_backward(&block->attention, scratch->qkv, scratch->d_attended, scratch->attention,
+    tw_attention_backward(block->compute->products, &block->attention, scratch->qkv, scratch->d_attended, scratch->attention,
                           scratch->d_qkv);
     turn_backward(block);
     norm_again(block, TW_LLAMA_NORM_1, x, saved->rstd_1);

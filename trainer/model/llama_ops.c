@@ -42,7 +42,7 @@ static tw_status_t reserve(tw_model_t *model)
 {
     tw_llama_t *llama = (tw_llama_t *)model;
     tw_llama_scratch_cleanup(&llama->scratch);
-    return tw_llama_scratch_init(&llama->scratch, &model->config, model->batch, model->seq_len);
+    return tw_llama_scratch_init(llama);
 }
 
 static const tw_model_ops_t ops = {.destroy = destroy,
@@ -65,7 +65,8 @@ tw_status_t tw_llama_create(const tw_model_config_t *config, tw_model_t **out)
     }
     llama->model.ops = &ops;
     llama->model.config = *config;
-    tw_status_t status = tw_llama_tensors(llama);
+    tw_status_t status = tw_model_compute_init(&llama->model);
+    status = status == TW_OK ? tw_llama_tensors(llama) : status;
     if (status != TW_OK) {
         destroy(&llama->model);
         return status;

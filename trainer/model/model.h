@@ -3,7 +3,8 @@
  *  The engine knows a model only by what stands here. There are GPT-2 (gpt2.h) and the Llama family
  *  (llama.h): Llama 2 and 3, Mistral, Qwen2, Qwen3. Others join by a table of functions (ops.h). A model has
  *  units: unit 0, the root (embeddings and the last norm), and units 1 to n_layer, one per block. A unit is
- *  what is gathered and reduced at a time. Weights are bf16, mathematics and gradients fp32.
+ *  what is gathered and reduced at a time. Weights are bf16, mathematics and gradients fp32;
+ *  products may have factors of bf16.
  *
  *  A micro-batch of B sequences of T tokens, forwards and backwards:
  *
@@ -13,7 +14,7 @@
  *      block_backward(n_layer .. 1)   dy -> dx, the block's gradients
  *      embed_backward                 dx -> root's gradients
  *
- *  Same inputs, same bits: one thread, sums in a fixed order. A model is used by one thread at a time;
+ *  Same inputs, same bits on one kind of processor: one thread, sums in a fixed order. A model is used by one thread at a time;
  *  several models live side by side.
  *
  *  Source: Radford et al., "Language models are unsupervised multitask learners" (2019); Touvron et al.
@@ -84,6 +85,9 @@ typedef struct tw_model_config {
     double layer_norm_epsilon; /**< of all norms */
     tw_model_family_t family;
     tw_model_llama_t llama;
+    /** Of the products' factors: fp32, or bf16, which activations and gradients are rounded to; sums are fp32
+     *  either way. */
+    tw_type_t products;
 } tw_model_config_t;
 
 /** Shapes as published: "gpt2" (124M), "gpt2-medium", "gpt2-large", "gpt2-xl", "llama2-7b", "llama3.1-8b",
@@ -115,9 +119,12 @@ typedef struct tw_model_unit {
     size_t n_elems; /**< of all of them together */
 } tw_model_unit_t;
 
+/** Does this processor multiply bf16 faster than fp32? */
+int tw_model_has_bf16_products(void);
+
 /** Describe a model; takes no memory worth counting. The first model of a process checks the products of
- *  OpenBLAS against plain C. TW_ERR_INVALID: a config that is no model, logged with the field;
- *  TW_ERR_INTERNAL: OpenBLAS computes wrong on this processor, logged with what to do; TW_ERR_NO_MEMORY. */
+ *  oneDNN against plain C. TW_ERR_INVALID: a config that is no model, logged with the field;
+ *  TW_ERR_INTERNAL: oneDNN computes wrong on this processor, logged with what to do; TW_ERR_NO_MEMORY. */
 tw_status_t tw_model_create(const tw_model_config_t *config, tw_model_t **out);
 void tw_model_destroy(tw_model_t *model);
 

@@ -60,6 +60,13 @@ tw_status_t tw_model_tokens_check(const tw_model_t *model, const int32_t *tokens
     return TW_OK;
 }
 
+tw_status_t tw_model_compute_init(tw_model_t *model)
+{
+    model->compute.kernels = tw_kernels();
+    model->compute.type = model->config.products;
+    return tw_products_create(&model->compute.products);
+}
+
 void tw_model_cleanup(tw_model_t *model)
 {
     for (size_t t = 0; t < model->n_tensors; t++) {
@@ -67,4 +74,5 @@ void tw_model_cleanup(tw_model_t *model)
     }
     free(model->tensors);
     free(model->units);
+    tw_products_destroy(model->compute.products);
 }

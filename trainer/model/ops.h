@@ -3,6 +3,7 @@
 #ifndef TW_TRAINER_MODEL_OPS_H
 #define TW_TRAINER_MODEL_OPS_H
 
+#include "trainer/model/linear.h"
 #include "trainer/model/model.h"
 
 TW_C_BEGIN
@@ -35,9 +36,13 @@ struct tw_model {
     size_t n_units;
     size_t n_params;
     size_t batch, seq_len; /* what was reserved; 0: nothing yet */
+    tw_compute_t compute;
 };
 
-/** Frees tensors, their names and units. */
+/** What config says of computing. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged; tw_model_cleanup frees what is
+ *  there. */
+tw_status_t tw_model_compute_init(tw_model_t *model);
+/** Frees tensors, their names and units, and what is computed with. */
 void tw_model_cleanup(tw_model_t *model);
 
 /** A tensor as a kind's table says it; the model takes a copy of the name. */

@@ -67,23 +67,3 @@ void tw_rope_table(const tw_model_rope_t *rope, size_t width, size_t seq_len, fl
         }
     }
 }
-
-void tw_rope_turn(float *x, size_t width, const float *cosines, const float *sines)
-{
-    size_t pairs = width / 2;
-    for (size_t i = 0; i < pairs; i++) {
-        float a = x[i], b = x[i + pairs];
-        x[i] = a * cosines[i] - b * sines[i];
-        x[i + pairs] = b * cosines[i] + a * sines[i];
-    }
-}
-
-void tw_rope_turn_backward(float *d, size_t width, const float *cosines, const float *sines)
-{
-    size_t pairs = width / 2;
-    for (size_t i = 0; i < pairs; i++) {
-        float a = d[i], b = d[i + pairs];
-        d[i] = a * cosines[i] + b * sines[i];
-        d[i + pairs] = b * cosines[i] - a * sines[i];
-    }
-}

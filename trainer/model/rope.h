@@ -14,11 +14,6 @@ double tw_rope_attention_factor(const tw_model_rope_t *rope);
 /** cosines, sines (seq_len, width / 2) */
 void tw_rope_table(const tw_model_rope_t *rope, size_t width, size_t seq_len, float *cosines, float *sines);
 
-/** Turn a head x [width] in place by a row of the table. */
-void tw_rope_turn(float *x, size_t width, const float *cosines, const float *sines);
-/** The transposed: d becomes the gradient by what was turned. */
-void tw_rope_turn_backward(float *d, size_t width, const float *cosines, const float *sines);
-
 TW_C_END
 
 #endif

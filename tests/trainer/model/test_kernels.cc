@@ -3,13 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <random>
 #include <vector>
 
 #include "trainer/model/exp.h"
-#include "trainer/model/kernels.h"
+#include "trainer/model/attention.h"
 
 namespace
 {
@@ -96,7 +97,7 @@ class LayerNorm : public ::testing::TestWithParam<size_t>
     static constexpr size_t kRows = 3;
     void SetUp() override
     {
-        tw_layernorm_forward(x_.data(), gamma_.data(), beta_.data(), kRows, c_, 1e-5, stats_, y_.data());
+        tw_kernels()->layernorm_forward(x_.data(), gamma_.data(), beta_.data(), kRows, c_, 1e-5, stats_, y_.data());
     }
     size_t c_ = GetParam();
     Floats x_ = random_floats(kRows * c_, 1), gamma_ = random_floats(c_, 2), beta_ = random_floats(c_, 3);
@@ -109,14 +110,14 @@ TEST_P(LayerNorm, ForwardAndAgain)
 {
     expect_near(layernorm(xd_, gd_, bd_, c_), y_, 1e-5);
     Floats again(y_.size());
-    tw_layernorm_apply(x_.data(), gamma_.data(), beta_.data(), kRows, c_, stats_, again.data());
+    tw_kernels()->layernorm_apply(x_.data(), gamma_.data(), beta_.data(), kRows, c_, stats_, again.data());
     EXPECT_EQ(y_, again);
 }
 
 TEST_P(LayerNorm, Backward)
 {
     Floats dy = random_floats(kRows * c_, 4), dx(kRows * c_), dgamma(c_), dbeta(c_);
-    tw_layernorm_backward(dy.data(), x_.data(), gamma_.data(), kRows, c_, stats_, 0, dx.data(), dgamma.data(),
+    tw_kernels()->layernorm_backward(dy.data(), x_.data(), gamma_.data(), kRows, c_, stats_, 0, dx.data(), dgamma.data(),
                           dbeta.data());
     double bound = c_ == 1 ? 1e-2 : 1e-4; /* of one channel the variance is 0 and 1 / deviation large */
     expect_near(difference([&](const Doubles &x) { return layernorm(x, gd_, bd_, c_); }, x_, dy), dx, bound);
@@ -125,7 +126,7 @@ TEST_P(LayerNorm, Backward)
     expect_near(difference([&](const Doubles &b) { return layernorm(xd_, gd_, b, c_); }, beta_, dy), dbeta,
                 1e-4);
     Floats twice = dx, unused(c_);
-    tw_layernorm_backward(dy.data(), x_.data(), gamma_.data(), kRows, c_, stats_, 1, twice.data(),
+    tw_kernels()->layernorm_backward(dy.data(), x_.data(), gamma_.data(), kRows, c_, stats_, 1, twice.data(),
                           unused.data(), unused.data());
     for (size_t i = 0; i < dx.size(); i++) {
         EXPECT_FLOAT_EQ(2.0f * dx[i], twice[i]);
@@ -149,12 +150,12 @@ TEST(Gelu, ForwardAndBackward)
     x[0] = 0.0f;
     x[1] = -40.0f;
     x[2] = 40.0f;
-    tw_gelu_forward(x.data(), x.size(), y.data());
+    tw_kernels()->gelu_forward(x.data(), x.size(), y.data());
     expect_near(gelu(Doubles(x.begin(), x.end())), y, 1e-6);
     Floats d = dy;
-    tw_gelu_backward(x.data(), x.size(), d.data());
+    tw_kernels()->gelu_backward(x.data(), x.size(), d.data());
     expect_near(difference(gelu, x, dy), d, 1e-5);
-    tw_gelu_forward(x.data(), 0, y.data());
+    tw_kernels()->gelu_forward(x.data(), 0, y.data());
 }
 
 TEST(CrossEntropy, IsItsDefinitionAndLeavesItsGradient)
@@ -169,7 +170,7 @@ TEST(CrossEntropy, IsItsDefinitionAndLeavesItsGradient)
             }
             return Doubles{std::log(sum)};
         };
-        double got = tw_cross_entropy_row(gradient.data(), v, target, 0.5f);
+        double got = tw_kernels()->cross_entropy_row(gradient.data(), v, target, 0.5f);
         EXPECT_NEAR(loss(Doubles(logits.begin(), logits.end()))[0], got, 1e-5) << v;
         expect_near(difference(loss, logits, {0.5f}), gradient, 1e-5);
     }
@@ -178,7 +179,7 @@ TEST(CrossEntropy, IsItsDefinitionAndLeavesItsGradient)
 TEST(Softmax, LargeLogitsDoNotOverflow)
 {
     Floats row = {1e30f, 1e30f, -1e30f};
-    tw_softmax_row(row.data(), 3);
+    tw_kernels()->softmax_row(row.data(), 3);
     EXPECT_FLOAT_EQ(0.5f, row[0]);
     EXPECT_FLOAT_EQ(0.5f, row[1]);
     EXPECT_LT(row[2], 1e-37f);
@@ -206,21 +207,21 @@ TEST(RmsNorm, ForwardAgainAndBackward)
         Floats x = random_floats(n * c, 1), gamma = random_floats(c, 2), dy = random_floats(n * c, 3);
         Floats rstd(n), y(n * c), again(n * c), dx(n * c), dgamma(c, 0.0f);
         Doubles xd(x.begin(), x.end()), gd(gamma.begin(), gamma.end());
-        tw_rmsnorm_forward(x.data(), gamma.data(), n, c, 1e-3, rstd.data(), y.data());
+        tw_kernels()->rmsnorm_forward(x.data(), gamma.data(), n, c, 1e-3, rstd.data(), y.data());
         expect_near(rmsnorm(xd, gd, c), y, 1e-5);
-        tw_rmsnorm_apply(x.data(), gamma.data(), n, c, rstd.data(), again.data());
+        tw_kernels()->rmsnorm_apply(x.data(), gamma.data(), n, c, rstd.data(), again.data());
         EXPECT_EQ(y, again);
-        tw_rmsnorm_backward(dy.data(), x.data(), gamma.data(), n, c, rstd.data(), 0, dx.data(),
+        tw_kernels()->rmsnorm_backward(dy.data(), x.data(), gamma.data(), n, c, rstd.data(), 0, dx.data(),
                             dgamma.data());
         double bound = c == 1 ? 1e-2 : 1e-4; /* of one channel it hardly depends on x */
         expect_near(difference([&](const Doubles &at) { return rmsnorm(at, gd, c); }, x, dy), dx, bound);
         expect_near(difference([&](const Doubles &at) { return rmsnorm(xd, at, c); }, gamma, dy), dgamma,
                     1e-4);
         Floats in_place = dy, sum = dy, unused(c);
-        tw_rmsnorm_backward(in_place.data(), x.data(), gamma.data(), n, c, rstd.data(), 0, in_place.data(),
+        tw_kernels()->rmsnorm_backward(in_place.data(), x.data(), gamma.data(), n, c, rstd.data(), 0, in_place.data(),
                             unused.data());
         EXPECT_EQ(dx, in_place);
-        tw_rmsnorm_backward(dy.data(), x.data(), gamma.data(), n, c, rstd.data(), 1, sum.data(),
+        tw_kernels()->rmsnorm_backward(dy.data(), x.data(), gamma.data(), n, c, rstd.data(), 1, sum.data(),
                             unused.data());
         for (size_t i = 0; i < n * c; i++) {
             EXPECT_FLOAT_EQ(dy[i] + dx[i], sum[i]);
@@ -244,9 +245,9 @@ TEST(SwiGlu, ForwardAndBackward)
     };
     Doubles gd(gate.begin(), gate.end()), ud(up.begin(), up.end());
     Floats y(n), d_gate(n), d_up = dy;
-    tw_swiglu_forward(gate.data(), up.data(), n, y.data());
+    tw_kernels()->swiglu_forward(gate.data(), up.data(), n, y.data());
     expect_near(swiglu(gd, ud), y, 1e-5);
-    tw_swiglu_backward(gate.data(), up.data(), n, d_up.data(), d_gate.data());
+    tw_kernels()->swiglu_backward(gate.data(), up.data(), n, d_up.data(), d_gate.data());
     expect_near(difference([&](const Doubles &at) { return swiglu(at, ud); }, gate, dy), d_gate, 1e-4);
     expect_near(difference([&](const Doubles &at) { return swiglu(gd, at); }, up, dy), d_up, 1e-4);
 }
@@ -295,6 +296,11 @@ Doubles attention(const tw_attention_shape_t &shape, const Doubles &qkv)
 
 class Attention : public ::testing::TestWithParam<tw_attention_shape_t>
 {
+  protected:
+    void SetUp() override { ASSERT_EQ(TW_OK, tw_products_create(&products)); }
+    void TearDown() override { tw_products_destroy(products); }
+
+    tw_products_t *products = nullptr;
 };
 
 TEST_P(Attention, Forward)
@@ -303,7 +309,7 @@ TEST_P(Attention, Forward)
     size_t n = shape.batch * shape.seq_len;
     Floats qkv = random_floats(n * qkv_width(shape), 1), y(n * shape.heads * shape.width, NAN);
     Floats scratch(tw_attention_scratch_elems(shape.seq_len), NAN);
-    tw_attention_forward(&shape, qkv.data(), scratch.data(), y.data());
+    tw_attention_forward(products, &shape, qkv.data(), scratch.data(), y.data());
     expect_near(attention(shape, Doubles(qkv.begin(), qkv.end())), y, 1e-5);
 }
 
@@ -315,7 +321,7 @@ TEST_P(Attention, Backward)
     Floats qkv = random_floats(n * qkv_width(shape), 1);
     Floats dy = random_floats(n * shape.heads * shape.width, 2);
     Floats scratch(tw_attention_scratch_elems(shape.seq_len), NAN), dqkv(qkv.size(), NAN);
-    tw_attention_backward(&shape, qkv.data(), dy.data(), scratch.data(), dqkv.data());
+    tw_attention_backward(products, &shape, qkv.data(), dy.data(), scratch.data(), dqkv.data());
     auto f = [&](const Doubles &x) { return attention(shape, x); };
     if (shape.seq_len < 20) {
         expect_near(difference(f, qkv, dy), dqkv, 1e-4);
@@ -350,5 +356,102 @@ INSTANTIATE_TEST_SUITE_P(
                       tw_attention_shape_t{1, 6, 2, 1, 2, 6}, tw_attention_shape_t{1, 6, 2, 1, 2, 9},
                       tw_attention_shape_t{1, 130, 2, 1, 2, 64}, tw_attention_shape_t{1, 130, 2, 1, 2, 65},
                       tw_attention_shape_t{1, 130, 2, 1, 2, 2}));
+
+/* All that a set computes of n elements, in rows of c. */
+Floats everything(const tw_kernel_set_t *kernels, size_t n, size_t c)
+{
+    Floats x = random_floats(n * c, 1), dy = random_floats(n * c, 2), gamma = random_floats(c, 3);
+    Floats beta = random_floats(c, 4), mean(n), rstd(n), all;
+    x[0] = 100.0f; /* beyond where exp is cut */
+    auto keep = [&](const Floats &values) { all.insert(all.end(), values.begin(), values.end()); };
+    tw_layernorm_stats_t stats = {mean.data(), rstd.data()};
+    Floats y(n * c), dx = dy, d_gamma = gamma, d_beta = beta;
+    kernels->layernorm_forward(x.data(), gamma.data(), beta.data(), n, c, 1e-5, stats, y.data());
+    kernels->layernorm_backward(dy.data(), x.data(), gamma.data(), n, c, stats, 1, dx.data(), d_gamma.data(),
+                                d_beta.data());
+    for (const Floats *part : {&y, &mean, &rstd, &dx, &d_gamma, &d_beta}) {
+        keep(*part);
+    }
+    kernels->layernorm_apply(x.data(), gamma.data(), beta.data(), n, c, stats, y.data());
+    keep(y);
+    kernels->rmsnorm_forward(x.data(), gamma.data(), n, c, 1e-5, rstd.data(), y.data());
+    kernels->rmsnorm_backward(dy.data(), x.data(), gamma.data(), n, c, rstd.data(), 0, dx.data(), d_gamma.data());
+    for (const Floats *part : {&y, &rstd, &dx, &d_gamma}) {
+        keep(*part);
+    }
+    kernels->rmsnorm_apply(x.data(), gamma.data(), n, c, rstd.data(), y.data());
+    keep(y);
+    dx = dy;
+    kernels->gelu_forward(x.data(), n * c, y.data());
+    kernels->gelu_backward(x.data(), n * c, dx.data());
+    keep(y);
+    keep(dx);
+    dx = dy;
+    Floats d_gate(n * c);
+    kernels->swiglu_forward(x.data(), dy.data(), n * c, y.data());
+    kernels->swiglu_backward(x.data(), y.data(), n * c, dx.data(), d_gate.data());
+    for (const Floats *part : {&y, &dx, &d_gate}) {
+        keep(*part);
+    }
+    Floats p = x, dp = dy;
+    kernels->softmax_row(p.data(), n * c);
+    kernels->softmax_row_backward(p.data(), n * c, 0.3f, dp.data());
+    keep(p);
+    keep(dp);
+    p = x;
+    keep({(float)kernels->cross_entropy_row(p.data(), n * c, 0, 0.7f)});
+    keep(p);
+    kernels->bias_forward(beta.data(), n, c, c, 1, y.data());
+    kernels->bias_backward(dy.data(), n, c, c, d_beta.data());
+    keep(y);
+    keep(d_beta);
+    kernels->narrow_in_place(y.data(), n * c);
+    keep(y);
+    Floats angles = random_floats(c, 5);
+    kernels->rope_turn(x.data(), c, angles.data(), beta.data());
+    kernels->rope_turn_backward(dy.data(), c, angles.data(), beta.data());
+    keep(x);
+    keep(dy);
+    return all;
+}
+
+TEST(Kernels, AllInstructionSetsGiveTheSameBits)
+{
+    for (size_t c : {1, 2, 3, 15, 16, 17, 31, 33, 100, 128}) {
+        Floats plain = everything(tw_kernels_get(0), 3, c);
+        for (size_t set = 1; tw_kernels_get(set); set++) {
+            Floats other = everything(tw_kernels_get(set), 3, c);
+            ASSERT_EQ(plain.size(), other.size());
+            for (size_t i = 0; i < plain.size(); i++) {
+                ASSERT_EQ(0, memcmp(&plain[i], &other[i], sizeof(float))) << "set " << set << ", c " << c << ", " << i;
+            }
+        }
+    }
+    EXPECT_EQ(nullptr, tw_kernels_get(3));
+}
+
+TEST(Kernels, NarrowsToTheNearest)
+{
+    const Floats x = {1.0f, -2.5f, 1.00390625f /* a tie, down */, 1.01171875f /* a tie, up */, 1.00391f, 0.0f, -0.0f,
+                      3.4e38f, INFINITY, -INFINITY, 1e-40f};
+    const std::vector<uint16_t> want = {0x3f80, 0xc020, 0x3f80, 0x3f82, 0x3f81, 0, 0x8000, 0x7f80, 0x7f80, 0xff80, 1};
+    std::vector<uint16_t> got(x.size());
+    tw_kernels()->narrow(x.data(), x.size(), got.data());
+    EXPECT_EQ(want, got);
+    const float nan = std::nanf("1");
+    tw_kernels()->narrow(&nan, 1, got.data());
+    EXPECT_GT(got[0] & 0x7fff, 0x7f80);
+}
+
+TEST(Kernels, NarrowsInPlace)
+{
+    for (size_t n : {0, 1, 511, 512, 513, 2000}) {
+        Floats x = random_floats(n, 1);
+        std::vector<uint16_t> want(n);
+        tw_kernels()->narrow(x.data(), n, want.data());
+        tw_kernels()->narrow_in_place(x.data(), n);
+        EXPECT_EQ(0, memcmp(want.data(), x.data(), n * sizeof(uint16_t))) << n;
+    }
+}
 
 } // namespace

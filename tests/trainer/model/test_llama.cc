@@ -15,6 +15,7 @@
 #include "safetensors/safetensors.h"
 #include "tests/common/fixture.h"
 #include "tests/trainer/model/network.h"
+#include "trainer/model/kernels.h"
 #include "trainer/model/rope.h"
 
 namespace
@@ -27,7 +28,7 @@ constexpr size_t kBatch = 2, kLength = 11;
 /* As llama_reference.py has them. */
 tw_model_config_t config_of(const std::string &name)
 {
-    tw_model_config_t config = {23, 160, 2, 2, 12, 1e-6, TW_MODEL_LLAMA, {}};
+    tw_model_config_t config = {23, 160, 2, 2, 12, 1e-6, TW_MODEL_LLAMA, {}, TW_TYPE_FP32};
     tw_model_llama_t *llama = &config.llama;
     llama->n_kv_head = 1;
     llama->head_dim = 6;
@@ -207,10 +208,10 @@ TEST(Rope, TurnsBackAndKeepsLengths)
     EXPECT_FLOAT_EQ(std::cos(8.0f), cosines[8 * pairs]);
     EXPECT_FLOAT_EQ(std::sin(8.0f * std::pow(100.0f, -4.0f / 6.0f)), sines[8 * pairs + 2]);
     std::vector<float> x = {1, 2, 3, 4, 5, 6}, turned = x;
-    tw_rope_turn(turned.data(), width, cosines.data() + 8 * pairs, sines.data() + 8 * pairs);
+    tw_kernels()->rope_turn(turned.data(), width, cosines.data() + 8 * pairs, sines.data() + 8 * pairs);
     EXPECT_NEAR(tw::norm(x), tw::norm(turned), 1e-6 * tw::norm(x));
     EXPECT_FLOAT_EQ(1 * std::cos(8.0f) - 4 * std::sin(8.0f), turned[0]);
-    tw_rope_turn_backward(turned.data(), width, cosines.data() + 8 * pairs, sines.data() + 8 * pairs);
+    tw_kernels()->rope_turn_backward(turned.data(), width, cosines.data() + 8 * pairs, sines.data() + 8 * pairs);
     for (size_t i = 0; i < width; i++) {
         EXPECT_NEAR(x[i], turned[i], 1e-5);
     }

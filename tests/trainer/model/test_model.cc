@@ -28,7 +28,7 @@ class Model : public tw::Fixture
     tw_model_t *model_ = nullptr;
 };
 
-constexpr tw_model_config_t kSmall = {11, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}};
+constexpr tw_model_config_t kSmall = {11, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32};
 
 TEST_F(Model, PresetsHaveThePublishedSizes)
 {
@@ -96,7 +96,7 @@ TEST_F(Model, InitialValuesDoNotDependOnTheCut)
 
 TEST_F(Model, InitialValuesAreNormalAndDiffer)
 {
-    create({256, 128, 8, 4, 128, 1e-5, TW_MODEL_GPT2, {}});
+    create({256, 128, 8, 4, 128, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32});
     std::vector<float> wte(32768), other(32768), seeded(32768);
     tw_model_init(model_, 0, 0, wte.size(), 1, wte.data());
     tw_model_init(model_, 0, 0, seeded.size(), 2, seeded.data());
@@ -125,14 +125,14 @@ TEST_F(Model, WhatIsNoModelIsRefused)
     const struct {
         tw_model_config_t config;
         const char *said;
-    } wrong[] = {{{0, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}}, "vocab_size is 0"},
-                 {{1048577, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}}, "vocab_size is 1048577"},
-                 {{11, 0, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}}, "n_positions is 0"},
-                 {{11, 5, 0, 2, 6, 1e-5, TW_MODEL_GPT2, {}}, "n_layer is 0"},
-                 {{11, 5, 2, 0, 6, 1e-5, TW_MODEL_GPT2, {}}, "n_head is 0"},
-                 {{11, 5, 2, 2, 0, 1e-5, TW_MODEL_GPT2, {}}, "n_embd is 0"},
-                 {{11, 5, 2, 4, 6, 1e-5, TW_MODEL_GPT2, {}}, "does not divide"},
-                 {{11, 5, 2, 2, 6, NAN, TW_MODEL_GPT2, {}}, "layer_norm_epsilon"}};
+    } wrong[] = {{{0, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, "vocab_size is 0"},
+                 {{1048577, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, "vocab_size is 1048577"},
+                 {{11, 0, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, "n_positions is 0"},
+                 {{11, 5, 0, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, "n_layer is 0"},
+                 {{11, 5, 2, 0, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, "n_head is 0"},
+                 {{11, 5, 2, 2, 0, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, "n_embd is 0"},
+                 {{11, 5, 2, 4, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, "does not divide"},
+                 {{11, 5, 2, 2, 6, NAN, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, "layer_norm_epsilon"}};
     for (const auto &one : wrong) {
         expect_log(one.said);
         EXPECT_EQ(TW_ERR_INVALID, tw_model_create(&one.config, &model_)) << one.said;

@@ -1,0 +1,490 @@
+/* The kernels of one instruction set: this file is compiled once for each, and TW_KERNELS names its table. All sets
+ * give the same bits: loops over elements compute each alike, sums have 16 lanes on every machine, and nothing is
+ * contracted to multiply-adds. */
+#include "trainer/model/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "trainer/model/exp.h"
+
+/* ---- sums in a fixed order ----------------------------------------------------------------------------- */
+
+enum { LANES = 16 };
+
+/* A register's worth of them. */
+#if defined(__AVX512F__)
+enum { WIDTH = 16 };
+#elif defined(__AVX2__)
+enum { WIDTH = 8 };
+#else
+enum { WIDTH = 4 };
+#endif
+enum { PARTS = LANES / WIDTH };
+
+typedef float part_t __attribute__((vector_size(WIDTH * sizeof(float))));
+typedef float loose_t __attribute__((vector_size(WIDTH * sizeof(float)), aligned(4), may_alias));
+typedef int32_t bits_t __attribute__((vector_size(WIDTH * sizeof(int32_t))));
+typedef struct lanes {
+    part_t part[PARTS];
+} lanes_t;
+
+#define INLINE static inline __attribute__((always_inline))
+/* For each register of 16 lanes; compilers unroll it. */
+#define EACH(p) for (size_t p = 0; p < PARTS; p++)
+
+/* Elements i .. i + 15 of n; 0 behind the end. */
+INLINE void load(const float *x, size_t i, size_t n, lanes_t *to)
+{
+    float rest[LANES] = {0};
+    if (i + LANES > n) {
+        memcpy(rest, x + i, (n - i) * sizeof(*x));
+        x = rest;
+        i = 0;
+    }
+    EACH(p)
+    {
+        to->part[p] = *(const loose_t *)(x + i + p * WIDTH);
+    }
+}
+
+INLINE float fold(const lanes_t *lanes)
+{
+    float all[LANES];
+    memcpy(all, lanes, sizeof(all));
+    for (size_t width = LANES / 2; width > 0; width /= 2) {
+        for (size_t i = 0; i < width; i++) {
+            all[i] += all[i + width];
+        }
+    }
+    return all[0];
+}
+
+static float sum(const float *x, size_t n)
+{
+    lanes_t total = {{{0}}}, a;
+    for (size_t i = 0; i < n; i += LANES) {
+        load(x, i, n, &a);
+        EACH(p)
+        {
+            total.part[p] += a.part[p];
+        }
+    }
+    return fold(&total);
+}
+
+static float dot(const float *x, const float *y, size_t n)
+{
+    lanes_t total = {{{0}}}, a, b;
+    for (size_t i = 0; i < n; i += LANES) {
+        load(x, i, n, &a);
+        load(y, i, n, &b);
+        EACH(p)
+        {
+            total.part[p] += a.part[p] * b.part[p];
+        }
+    }
+    return fold(&total);
+}
+
+/* ---- a register at a time ------------------------------------------------------------------------------ */
+
+/* Elements i .. i + WIDTH - 1 of n; 0 behind the end. */
+INLINE part_t get(const float *x, size_t i, size_t n)
+{
+    float rest[WIDTH] = {0};
+    if (i + WIDTH <= n) {
+        return *(const loose_t *)(x + i);
+    }
+    memcpy(rest, x + i, (n - i) * sizeof(*x));
+    return *(const loose_t *)rest;
+}
+
+INLINE void put(part_t value, float *y, size_t i, size_t n)
+{
+    if (i + WIDTH <= n) {
+        *(loose_t *)(y + i) = value;
+    } else {
+        memcpy(y + i, &value, (n - i) * sizeof(*y));
+    }
+}
+
+INLINE part_t choose(bits_t mask, part_t yes, part_t no)
+{
+    return (part_t)((mask & (bits_t)yes) | (~mask & (bits_t)no));
+}
+
+/* tw_exp of each: the same bits. */
+INLINE part_t exponential(part_t x)
+{
+    const part_t zero = {0}, least = zero - 87.0f, most = zero + 88.0f;
+    x = choose(x < least, least, x);
+    x = choose(x > most, most, x);
+    part_t shifted = x * TW_EXP_PER_LN2 + TW_EXP_SHIFT;
+    part_t n = shifted - TW_EXP_SHIFT;
+    part_t r = (x - n * TW_EXP_LN2_HIGH) - n * TW_EXP_LN2_LOW;
+    part_t p = zero + TW_EXP_7;
+    p = p * r + TW_EXP_6;
+    p = p * r + TW_EXP_5;
+    p = p * r + TW_EXP_4;
+    p = p * r + TW_EXP_3;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    return p * (part_t)(((bits_t)shifted << 23) + 0x3f800000);
+}
+
+/* ---- layer norm ---------------------------------------------------------------------------------------- */
+
+static float row_variance(const float *x, size_t c, float mean)
+{
+    lanes_t total = {{{0}}}, a;
+    size_t whole = c / LANES * LANES;
+    for (size_t i = 0; i < whole; i += LANES) {
+        load(x, i, c, &a);
+        EACH(p)
+        {
+            total.part[p] += (a.part[p] - mean) * (a.part[p] - mean);
+        }
+    }
+    float rest = 0.0f;
+    for (size_t i = whole; i < c; i++) {
+        rest += (x[i] - mean) * (x[i] - mean);
+    }
+    return (fold(&total) + rest) / (float)c;
+}
+
+static void normalise_row(const float *x, const float *gamma, const float *beta, size_t c, float mean,
+                          float rstd, float *restrict y)
+{
+    for (size_t i = 0; i < c; i++) {
+        y[i] = (x[i] - mean) * rstd * gamma[i] + beta[i];
+    }
+}
+
+static void layernorm_forward(const float *x, const float *gamma, const float *beta, size_t n, size_t c,
+                              double epsilon, tw_layernorm_stats_t stats, float *y)
+{
+    for (size_t row = 0; row < n; row++) {
+        const float *x_row = x + row * c;
+        float mean = sum(x_row, c) / (float)c;
+        stats.mean[row] = mean;
+        stats.rstd[row] = 1.0f / sqrtf(row_variance(x_row, c, mean) + (float)epsilon);
+        normalise_row(x_row, gamma, beta, c, mean, stats.rstd[row], y + row * c);
+    }
+}
+
+static void layernorm_apply(const float *x, const float *gamma, const float *beta, size_t n, size_t c,
+                            tw_layernorm_stats_t stats, float *y)
+{
+    for (size_t row = 0; row < n; row++) {
+        normalise_row(x + row * c, gamma, beta, c, stats.mean[row], stats.rstd[row], y + row * c);
+    }
+}
+
+/* What the gradient needs of a row: the means of g and of g * x^, where x^ = (x - mean) * rstd and g = dy *
+ * gamma. */
+typedef struct row_means {
+    float g, g_x;
+} row_means_t;
+
+static row_means_t backward_means(const float *dy, const float *x, const float *gamma, size_t c, float mean,
+                                  float rstd)
+{
+    lanes_t sum_g = {{{0}}}, sum_g_x = {{{0}}}, a, b, d;
+    for (size_t i = 0; i < c; i += LANES) {
+        load(dy, i, c, &d);
+        load(gamma, i, c, &a);
+        load(x, i, c, &b);
+        EACH(p)
+        {
+            part_t g = d.part[p] * a.part[p]; /* 0 behind the end */
+            sum_g.part[p] += g;
+            sum_g_x.part[p] += g * ((b.part[p] - mean) * rstd);
+        }
+    }
+    return (row_means_t){fold(&sum_g) / (float)c, fold(&sum_g_x) / (float)c};
+}
+
+static void layernorm_backward(const float *dy, const float *x, const float *gamma, size_t n, size_t c,
+                               tw_layernorm_stats_t stats, int accumulate, float *dx, float *restrict dgamma,
+                               float *restrict dbeta)
+{
+    for (size_t row = 0; row < n; row++) {
+        const float *dy_row = dy + row * c, *x_row = x + row * c;
+        float *dx_row = dx + row * c;
+        float mean = stats.mean[row], rstd = stats.rstd[row];
+        row_means_t means = backward_means(dy_row, x_row, gamma, c, mean, rstd);
+        /* dy may be dx: each element is read before it is written */
+#pragma omp simd
+        for (size_t i = 0; i < c; i++) {
+            float normed = (x_row[i] - mean) * rstd, d = dy_row[i];
+            float gradient = (d * gamma[i] - means.g - normed * means.g_x) * rstd;
+            dgamma[i] += d * normed;
+            dbeta[i] += d;
+            dx_row[i] = accumulate ? dx_row[i] + gradient : gradient;
+        }
+    }
+}
+
+/* ---- root-mean-square norm ----------------------------------------------------------------------------- */
+
+static float rmsnorm_row(const float *x, const float *gamma, size_t c, double epsilon, float *y)
+{
+    float rstd = 1.0f / sqrtf(dot(x, x, c) / (float)c + (float)epsilon);
+#pragma omp simd
+    for (size_t i = 0; i < c; i++) {
+        y[i] = x[i] * rstd * gamma[i];
+    }
+    return rstd;
+}
+
+static void rmsnorm_row_backward(const float *dy, const float *x, const float *gamma, size_t c, float rstd,
+                                 int accumulate, float *dx, float *restrict dgamma)
+{
+    lanes_t total = {{{0}}}, a, b, g; /* of g * x^, where x^ = x * rstd and g = dy * gamma */
+    for (size_t i = 0; i < c; i += LANES) {
+        load(dy, i, c, &g);
+        load(gamma, i, c, &a);
+        load(x, i, c, &b);
+        EACH(p)
+        {
+            total.part[p] += g.part[p] * a.part[p] * (b.part[p] * rstd);
+        }
+    }
+    float mean = fold(&total) / (float)c;
+#pragma omp simd
+    for (size_t i = 0; i < c; i++) {
+        float normed = x[i] * rstd, d = dy[i];
+        float gradient = (d * gamma[i] - normed * mean) * rstd;
+        dgamma[i] += d * normed;
+        dx[i] = accumulate ? dx[i] + gradient : gradient;
+    }
+}
+
+static void rmsnorm_forward(const float *x, const float *gamma, size_t n, size_t c, double epsilon,
+                            float *rstd, float *y)
+{
+    for (size_t row = 0; row < n; row++) {
+        rstd[row] = rmsnorm_row(x + row * c, gamma, c, epsilon, y + row * c);
+    }
+}
+
+static void rmsnorm_apply(const float *x, const float *gamma, size_t n, size_t c, const float *rstd, float *y)
+{
+    for (size_t row = 0; row < n; row++) {
+#pragma omp simd
+        for (size_t i = 0; i < c; i++) {
+            y[row * c + i] = x[row * c + i] * rstd[row] * gamma[i];
+        }
+    }
+}
+
+static void rmsnorm_backward(const float *dy, const float *x, const float *gamma, size_t n, size_t c,
+                             const float *rstd, int accumulate, float *dx, float *dgamma)
+{
+    for (size_t row = 0; row < n; row++) {
+        rmsnorm_row_backward(dy + row * c, x + row * c, gamma, c, rstd[row], accumulate, dx + row * c,
+                             dgamma);
+    }
+}
+
+/* ---- GELU, written with one exponential: 0.5 (1 + tanh u) = 1 / (1 + e^-2u) ----------------------------- */
+
+#define TWO_ROOT_2_OVER_PI 1.5957691216f /* 2 sqrt(2 / pi) */
+#define CUBE 0.044715f
+
+/* 1 / (1 + e^-2u) */
+INLINE part_t gelu_gate(part_t x)
+{
+    part_t two_u = TWO_ROOT_2_OVER_PI * (x + CUBE * x * x * x);
+    return 1.0f / (1.0f + exponential(-two_u));
+}
+
+static void gelu_forward(const float *x, size_t n, float *y)
+{
+    for (size_t i = 0; i < n; i += WIDTH) {
+        part_t v = get(x, i, n);
+        put(v * gelu_gate(v), y, i, n);
+    }
+}
+
+/* y = x s(2u), s' = s (1 - s):  dy/dx = s + x s (1 - s) d(2u)/dx */
+static void gelu_backward(const float *x, size_t n, float *d)
+{
+    for (size_t i = 0; i < n; i += WIDTH) {
+        part_t v = get(x, i, n), s = gelu_gate(v);
+        part_t slope = TWO_ROOT_2_OVER_PI * (1.0f + 3.0f * CUBE * v * v);
+        put(get(d, i, n) * (s + v * s * (1.0f - s) * slope), d, i, n);
+    }
+}
+
+/* ---- SwiGLU -------------------------------------------------------------------------------------------- */
+
+static void swiglu_forward(const float *gate, const float *up, size_t n, float *y)
+{
+    for (size_t i = 0; i < n; i += WIDTH) {
+        part_t g = get(gate, i, n);
+        put(g / (1.0f + exponential(-g)) * get(up, i, n), y, i, n);
+    }
+}
+
+/* silu = x s(x), s' = s (1 - s):  dsilu/dx = s (1 + x (1 - s)) */
+static void swiglu_backward(const float *gate, const float *up, size_t n, float *dy, float *d_gate)
+{
+    for (size_t i = 0; i < n; i += WIDTH) {
+        part_t g = get(gate, i, n), d = get(dy, i, n), s = 1.0f / (1.0f + exponential(-g));
+        put(d * get(up, i, n) * s * (1.0f + g * (1.0f - s)), d_gate, i, n);
+        put(d * g * s, dy, i, n);
+    }
+}
+
+/* ---- softmax and cross-entropy ------------------------------------------------------------------------- */
+
+static float row_max(const float *row, size_t n)
+{
+    float max = row[0];
+#pragma omp simd reduction(max : max)
+    for (size_t i = 1; i < n; i++) {
+        max = row[i] > max ? row[i] : max;
+    }
+    return max;
+}
+
+/* row = exp(row - max); returns the sum. */
+static float exponentials(float *row, size_t n, float max)
+{
+    for (size_t i = 0; i < n; i += WIDTH) {
+        put(exponential(get(row, i, n) - max), row, i, n);
+    }
+    return sum(row, n);
+}
+
+static void multiply_row(float *row, size_t n, float factor)
+{
+    for (size_t i = 0; i < n; i++) {
+        row[i] *= factor;
+    }
+}
+
+static void softmax_row(float *row, size_t n)
+{
+    multiply_row(row, n, 1.0f / exponentials(row, n, row_max(row, n)));
+}
+
+static void softmax_row_backward(const float *restrict p, size_t n, float factor, float *restrict dp)
+{
+    float sum_p_dp = dot(p, dp, n);
+    for (size_t i = 0; i < n; i++) {
+        dp[i] = p[i] * (dp[i] - sum_p_dp) * factor;
+    }
+}
+
+static double cross_entropy_row(float *logits, size_t v, size_t target, float scale)
+{
+    float max = row_max(logits, v);
+    double of_target = (double)logits[target] - (double)max;
+    float total = exponentials(logits, v, max);
+    multiply_row(logits, v, scale / total);
+    logits[target] -= scale;
+    return log((double)total) - of_target;
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------- */
+
+static void bias_forward(const float *restrict b, size_t n, size_t c, size_t stride, int accumulate,
+                         float *restrict y)
+{
+    for (size_t row = 0; row < n; row++) {
+        for (size_t i = 0; i < c; i++) {
+            y[row * stride + i] = accumulate ? y[row * stride + i] + b[i] : b[i];
+        }
+    }
+}
+
+static void bias_backward(const float *restrict dy, size_t n, size_t c, size_t stride, float *restrict db)
+{
+    for (size_t row = 0; row < n; row++) {
+        for (size_t i = 0; i < c; i++) {
+            db[i] += dy[row * stride + i];
+        }
+    }
+}
+
+/* To the nearest, ties to even. The sum carries into the exponent; of a NaN it would leave anything. */
+INLINE uint16_t narrowed(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    uint32_t nan = (bits >> 16) | 0x40u;
+    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+
+static void narrow(const float *restrict x, size_t n, uint16_t *restrict y)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = narrowed(x[i]);
+    }
+}
+
+/* A piece at a time through memory of its own: y begins where x does, and never overtakes it. */
+static void narrow_in_place(float *x, size_t n)
+{
+    uint16_t piece[512];
+    for (size_t i = 0; i < n; i += 512) {
+        size_t m = n - i < 512 ? n - i : 512;
+        narrow(x + i, m, piece);
+        memcpy((char *)x + i * sizeof(*piece), piece, m * sizeof(*piece));
+    }
+}
+
+static void rope_turn(float *restrict x, size_t width, const float *restrict cosines,
+                      const float *restrict sines)
+{
+    size_t pairs = width / 2;
+    float *restrict low = x, *restrict high = x + pairs;
+#pragma omp simd
+    for (size_t i = 0; i < pairs; i++) {
+        float a = low[i], b = high[i];
+        low[i] = a * cosines[i] - b * sines[i];
+        high[i] = b * cosines[i] + a * sines[i];
+    }
+}
+
+static void rope_turn_backward(float *restrict d, size_t width, const float *restrict cosines,
+                               const float *restrict sines)
+{
+    size_t pairs = width / 2;
+    float *restrict low = d, *restrict high = d + pairs;
+#pragma omp simd
+    for (size_t i = 0; i < pairs; i++) {
+        float a = low[i], b = high[i];
+        low[i] = a * cosines[i] + b * sines[i];
+        high[i] = b * cosines[i] - a * sines[i];
+    }
+}
+
+const tw_kernel_set_t TW_KERNELS = {
+    .layernorm_forward = layernorm_forward,
+    .layernorm_apply = layernorm_apply,
+    .layernorm_backward = layernorm_backward,
+    .rmsnorm_row = rmsnorm_row,
+    .rmsnorm_row_backward = rmsnorm_row_backward,
+    .rmsnorm_forward = rmsnorm_forward,
+    .rmsnorm_apply = rmsnorm_apply,
+    .rmsnorm_backward = rmsnorm_backward,
+    .gelu_forward = gelu_forward,
+    .gelu_backward = gelu_backward,
+    .swiglu_forward = swiglu_forward,
+    .swiglu_backward = swiglu_backward,
+    .softmax_row = softmax_row,
+    .softmax_row_backward = softmax_row_backward,
+    .cross_entropy_row = cross_entropy_row,
+    .bias_forward = bias_forward,
+    .bias_backward = bias_backward,
+    .narrow = narrow,
+    .narrow_in_place = narrow_in_place,
+    .rope_turn = rope_turn,
+    .rope_turn_backward = rope_turn_backward,
+};

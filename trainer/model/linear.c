@@ -1,0 +1,86 @@
+#include "trainer/model/linear.h"
+
+#include "quant/quant.h"
+
+tw_matrix_t tw_factor(const tw_compute_t *compute, const float *x, size_t n_elems, size_t stride,
+                      uint16_t *room)
+{
+    if (compute->type == TW_TYPE_FP32) {
+        return (tw_matrix_t){.at = x, .stride = stride, .type = TW_TYPE_FP32};
+    }
+    compute->kernels->narrow(x, n_elems, room);
+    return (tw_matrix_t){.at = room, .stride = stride, .type = TW_TYPE_BF16};
+}
+
+tw_matrix_t tw_weight_factor(const tw_compute_t *compute, const uint16_t *weight, size_t n_elems,
+                             size_t stride)
+{
+    if (compute->type == TW_TYPE_BF16) {
+        return (tw_matrix_t){.at = weight, .stride = stride, .type = TW_TYPE_BF16};
+    }
+    tw_convert_to_fp32(TW_TYPE_BF16, weight, compute->wide, n_elems);
+    return (tw_matrix_t){.at = compute->wide, .stride = stride, .type = TW_TYPE_FP32};
+}
+
+tw_matrix_t tw_factor_from(tw_matrix_t factor, size_t first)
+{
+    factor.at = (const char *)factor.at + first * tw_type_bytes(factor.type);
+    return factor;
+}
+
+tw_matrix_t tw_transposed(tw_matrix_t factor)
+{
+    factor.transposed = !factor.transposed;
+    return factor;
+}
+
+/* (in,out), however it is stored */
+static tw_matrix_t weight_of(const tw_compute_t *compute, tw_layer_t layer, const uint16_t *weight)
+{
+    tw_matrix_t w = tw_weight_factor(compute, weight, layer.in * layer.out,
+                                     layer.is_out_in ? layer.in : layer.out);
+    return layer.is_out_in ? tw_transposed(w) : w;
+}
+
+void tw_layer_forward(const tw_compute_t *compute, tw_layer_t layer, tw_matrix_t x, const uint16_t *weight,
+                      float beta, float *y)
+{
+    tw_product_run(compute->products, &(tw_product_t){.a = x,
+                                                      .b = weight_of(compute, layer, weight),
+                                                      .c = y,
+                                                      .c_stride = layer.y_stride,
+                                                      .rows = layer.n,
+                                                      .cols = layer.out,
+                                                      .inner = layer.in,
+                                                      .alpha = 1.0f,
+                                                      .beta = beta});
+}
+
+void tw_layer_backward_weight(const tw_compute_t *compute, tw_layer_t layer, tw_matrix_t x, tw_matrix_t dy,
+                              float *d_weight)
+{
+    tw_product_t product = {.a = tw_transposed(layer.is_out_in ? dy : x),
+                            .b = layer.is_out_in ? x : dy,
+                            .c = d_weight,
+                            .c_stride = layer.is_out_in ? layer.in : layer.out,
+                            .rows = layer.is_out_in ? layer.out : layer.in,
+                            .cols = layer.is_out_in ? layer.in : layer.out,
+                            .inner = layer.n,
+                            .alpha = 1.0f,
+                            .beta = 1.0f};
+    tw_product_run(compute->products, &product);
+}
+
+void tw_layer_backward_input(const tw_compute_t *compute, tw_layer_t layer, tw_matrix_t dy,
+                             const uint16_t *weight, float beta, float *dx)
+{
+    tw_product_run(compute->products, &(tw_product_t){.a = dy,
+                                                      .b = tw_transposed(weight_of(compute, layer, weight)),
+                                                      .c = dx,
+                                                      .c_stride = layer.in,
+                                                      .rows = layer.n,
+                                                      .cols = layer.in,
+                                                      .inner = layer.out,
+                                                      .alpha = 1.0f,
+                                                      .beta = beta});
+}

@@ -1,0 +1,48 @@
+/** Private to trainer/model: layers of weights, on products of fp32 or of bf16 as the model's config says. */
+#ifndef TW_TRAINER_MODEL_LINEAR_H
+#define TW_TRAINER_MODEL_LINEAR_H
+
+#include "trainer/model/kernels.h"
+#include "trainer/model/products.h"
+
+TW_C_BEGIN
+
+/** What a model computes with; its scratch is the model's. */
+typedef struct tw_compute {
+    tw_products_t *products;
+    const tw_kernel_set_t *kernels;
+    tw_type_t type;              /* of products' factors */
+    float *wide;                 /* fp32: one weight; NULL in bf16, where weights are factors as they are */
+    uint16_t *narrow, *narrow_d; /* bf16: what goes into a layer, and the gradient by what comes out; NULL in
+                                    fp32 */
+} tw_compute_t;
+
+/** x [n_elems], rows `stride` apart, as a factor: x itself, or as bf16 in `room`. */
+tw_matrix_t tw_factor(const tw_compute_t *compute, const float *x, size_t n_elems, size_t stride,
+                      uint16_t *room);
+/** A weight [n_elems] likewise; the next call takes its place. */
+tw_matrix_t tw_weight_factor(const tw_compute_t *compute, const uint16_t *weight, size_t n_elems,
+                             size_t stride);
+/** The columns of a factor from `first` on. */
+tw_matrix_t tw_factor_from(tw_matrix_t factor, size_t first);
+tw_matrix_t tw_transposed(tw_matrix_t factor);
+
+/** The sizes of a layer's product: x (N,in), y (N,out) with rows y_stride apart. */
+typedef struct tw_layer {
+    size_t n, in, out, y_stride;
+    int is_out_in; /* 1: the weight is (out,in), 0: (in,out) */
+} tw_layer_t;
+
+/** y = x w + beta y, w (in,out) after its transposition if need be. */
+void tw_layer_forward(const tw_compute_t *compute, tw_layer_t layer, tw_matrix_t x, const uint16_t *weight,
+                      float beta, float *y);
+/** The weight's gradient += that of the product with dy (N,out). */
+void tw_layer_backward_weight(const tw_compute_t *compute, tw_layer_t layer, tw_matrix_t x, tw_matrix_t dy,
+                              float *d_weight);
+/** dx (N,in) = dy w' + beta dx */
+void tw_layer_backward_input(const tw_compute_t *compute, tw_layer_t layer, tw_matrix_t dy,
+                             const uint16_t *weight, float beta, float *dx);
+
+TW_C_END
+
+#endif

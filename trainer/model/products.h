@@ -1,0 +1,57 @@
+/** Private to trainer/model: products of row-major matrices, fp32 or bf16 with sums in fp32, by oneDNN.
+ *  Notation: (N,I) is a matrix of N rows of I columns; X' its transpose. Strides count elements.
+ *
+ *  A model has products of its own: oneDNN makes code for every shape that it meets, which is kept here, and
+ *  used by one thread at a time. Same shapes, same bits, on one kind of processor. */
+#ifndef TW_TRAINER_MODEL_PRODUCTS_H
+#define TW_TRAINER_MODEL_PRODUCTS_H
+
+#include "core/core.h"
+
+TW_C_BEGIN
+
+/** A matrix in memory, or a part of one. */
+typedef struct tw_matrix {
+    const void *at;
+    size_t stride; /* from a row to the next; of the matrix as it is stored */
+    int transposed;
+    tw_type_t type; /* fp32 or bf16 */
+} tw_matrix_t;
+
+/** c (rows, cols) = alpha * a (rows, inner) * b (inner, cols) + beta * c; a and b are meant after their
+ *  transposition, and of one type. */
+typedef struct tw_product {
+    tw_matrix_t a, b;
+    float *c;
+    size_t c_stride;
+    size_t rows, cols, inner;
+    float alpha, beta;
+} tw_product_t;
+
+typedef struct tw_products tw_products_t;
+
+/** Bytes that a model's products work in, besides their code. */
+#define TW_PRODUCTS_SCRATCH_BYTES ((size_t)1 << 20)
+
+/** TW_ERR_NO_MEMORY, TW_ERR_INTERNAL (oneDNN does not start); logged. */
+tw_status_t tw_products_create(tw_products_t **out);
+void tw_products_destroy(tw_products_t *products);
+/** Nothing fails: what oneDNN cannot do is done in plain C, and logged once. */
+void tw_product_run(tw_products_t *products, const tw_product_t *product);
+/** In plain C: slow, every sum in the order of its terms. */
+void tw_product_plain(const tw_product_t *product);
+
+/** Does this processor multiply bf16 faster than fp32? */
+int tw_products_have_bf16(void);
+/** What the products are computed with: "oneDNN 2.6.3, avx512_core_bf16". Static storage. */
+const char *tw_products_name(void);
+
+typedef void (*tw_product_run_t)(tw_products_t *products, const tw_product_t *product);
+/** Compare `run` with plain C on products of all the forms that the models use, in fp32, and in bf16 where
+ *  this processor has it. TW_ERR_INTERNAL: it is wrong beyond rounding, logged with tw_products_name;
+ *  TW_ERR_NO_MEMORY. Tens of milliseconds. */
+tw_status_t tw_products_check(tw_product_run_t run);
+
+TW_C_END
+
+#endif
