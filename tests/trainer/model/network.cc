@@ -204,4 +204,29 @@ void expect_gradients_agree_with_differences(Network *network, const std::vector
     }
 }
 
+/* A factor is off by 2^-9 of itself at most; some 12 products lie between a weight and the loss in each direction. */
+void expect_bf16_products_agree(const tw_model_config_t &config, size_t batch, size_t seq_len)
+{
+    constexpr double bound = 24 * 0x1p-9;
+    tw_model_config_t other = config;
+    other.products = TW_TYPE_BF16;
+    Network fp32(config, batch, seq_len), bf16(other, batch, seq_len);
+    fp32.init(1);
+    scatter(&fp32);
+    bf16.weights = fp32.weights;
+    auto tokens = random_tokens(batch * seq_len, config.vocab_size, 1);
+    auto targets = random_tokens(batch * seq_len, config.vocab_size, 2);
+    double want = fp32.train(tokens, targets), got = bf16.train(tokens, targets);
+    EXPECT_NE(want, got);
+    EXPECT_NEAR(want, got, bound * want);
+    EXPECT_EQ(got, bf16.evaluate(tokens, targets));
+    for (size_t t = 0; t < fp32.n_tensors; t++) {
+        std::vector<float> off = fp32.grads[t];
+        for (size_t i = 0; i < off.size(); i++) {
+            off[i] -= bf16.grads[t][i];
+        }
+        EXPECT_LE(norm(off), bound * norm(fp32.grads[t])) << fp32.tensors[t].name;
+    }
+}
+
 } // namespace tw

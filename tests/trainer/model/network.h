@@ -46,6 +46,9 @@ class Network
 /** From 0 to vocab_size - 1. */
 std::vector<int32_t> random_tokens(size_t n, size_t vocab_size, uint32_t seed);
 double norm(const std::vector<float> &values);
+/** The same network with products of bf16: loss and every tensor's gradients are those of fp32 but for what
+ *  rounding factors does. */
+void expect_bf16_products_agree(const tw_model_config_t &config, size_t batch, size_t seq_len);
 /** Move all weights by up to 0.1 each: away from the start, where biases are 0. */
 void scatter(Network *network);
 

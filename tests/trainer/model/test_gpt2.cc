@@ -110,6 +110,11 @@ TEST_F(Gpt2, GradientsAgreeWithDifferences)
     tw::expect_gradients_agree_with_differences(&network, random_tokens(21, 19, 1), random_tokens(21, 19, 2));
 }
 
+TEST_F(Gpt2, ProductsOfBf16AgreeWithThoseOfFp32)
+{
+    tw::expect_bf16_products_agree({50, 80, 2, 2, 32, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, 2, 70);
+}
+
 TEST_F(Gpt2, RecomputingGivesTheSameBits)
 {
     constexpr tw_model_config_t config = {50, 80, 3, 2, 16, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32};

@@ -105,6 +105,11 @@ class Llama : public tw::Fixture, public ::testing::WithParamInterface<const cha
 INSTANTIATE_TEST_SUITE_P(, Llama, ::testing::Values("llama2", "llama3", "mistral", "qwen2", "qwen3"),
                          [](const auto &name) { return std::string(name.param); });
 
+TEST_P(Llama, ProductsOfBf16AgreeWithThoseOfFp32)
+{
+    tw::expect_bf16_products_agree(config_, kBatch, 70);
+}
+
 /* Every element of every tensor, within a small part of the tensor's largest. */
 TEST_P(Llama, LossAndGradientsArePyTorchs)
 {
