@@ -58,8 +58,8 @@ static void wait_for_line(void)
 static void on_step(void *ctx, const tw_trainer_step_t *step)
 {
     (void)ctx;
-    printf("{\"sec\": %.9f, \"loss\": %.6f, \"tokens\": %llu, \"memory\": %llu}\n", step->step_sec, step->loss,
-           (unsigned long long)step->tokens, (unsigned long long)step->memory_bytes);
+    printf("{\"wall\": %.9f, \"processor\": %.9f, \"loss\": %.6f}\n", step->step_sec,
+           step->compute_processor_sec + step->progress_processor_sec, step->loss);
     fflush(stdout);
     wait_for_line();
 }
