@@ -467,8 +467,6 @@ static int run_cluster(const options_t *options, char **argv)
     if (!is_usable(options)) {
         return 1;
     }
-    /* else each rank's OpenBLAS starts threads, which it then leaves idle */
-    (void)setenv("OPENBLAS_NUM_THREADS", "1", 0);
     tw_cluster_params_t params = {.n_nodes = options->n_nodes,
                                   .ranks_per_node = options->ranks_per_node,
                                   .link_bps = options->link_bps,

@@ -40,7 +40,8 @@ static tw_status_t say_products(void)
     TW_TRY(tw_products_create(&products));
     double fp32 = peak(products, TW_TYPE_FP32);
     double bf16 = tw_products_have_bf16() ? peak(products, TW_TYPE_BF16) : 0.0;
-    printf("{\"products\": \"%s\", \"peak_fp32\": %.0f, \"peak_bf16\": %.0f}\n", tw_products_name(), fp32, bf16);
+    printf("{\"products\": \"%s\", \"peak_fp32\": %.0f, \"peak_bf16\": %.0f}\n", tw_products_name(), fp32,
+           bf16);
     fflush(stdout);
     tw_products_destroy(products);
     return TW_OK;

@@ -200,8 +200,6 @@ static int run_bench(bench_t *bench)
     if (status != TW_OK) {
         return 1;
     }
-    /* else each rank's OpenBLAS starts threads, which it then leaves idle */
-    (void)setenv("OPENBLAS_NUM_THREADS", "1", 0);
     bench->all_ok = 1;
     zero_report_head(&bench->options);
     run_all(bench);

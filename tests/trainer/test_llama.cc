@@ -68,6 +68,7 @@ class LlamaFiles : public tw::Fixture, public ::testing::WithParamInterface<cons
                      "thinwire.steps=1",
                      "optimizer.params.lr=0",
                      "scheduler.type=none",
+                     "thinwire.products=fp32",
                      "model.init_from=" + weights};
         sets.insert(sets.end(), more.begin(), more.end());
         std::vector<const char *> pointers;

@@ -13,12 +13,12 @@ typedef struct tile {
     size_t first, rows, from, cols;
 } tile_t;
 
-/* One head of one sequence. */
+/* One head of one sequence. Factors are fp32 or bf16. */
 typedef struct head {
-    tw_products_t *products;
-    const float *q, *k, *v; /* (T,D), qkv_stride apart */
-    const float *dy;        /* (T,D), y_stride apart */
-    float *y;
+    const tw_compute_t *compute;
+    tw_matrix_t q, k, v; /* (T,D) */
+    tw_matrix_t dy;      /* (T,D) */
+    float *y;            /* (T,D), y_stride apart */
     float *dq, *dk, *dv; /* (T,D), qkv_stride apart */
     size_t seq_len, width, window;
     size_t qkv_stride, y_stride;
@@ -35,22 +35,40 @@ static size_t qkv_width(const tw_attention_shape_t *shape)
     return (shape->heads + 2 * shape->kv_heads) * shape->width;
 }
 
-/* Heads of q that share one of k and v lie side by side. */
-static head_t head_of(tw_products_t *products, const tw_attention_shape_t *shape, const float *qkv, size_t b, size_t h)
+/* Heads of q that share one of k and v lie side by side: where q, k and v of one begin in qkv. */
+typedef struct places {
+    size_t q, k, v;
+} places_t;
+
+static places_t places_of(const tw_attention_shape_t *shape, size_t b, size_t h)
 {
-    size_t stride = qkv_width(shape), width = shape->width;
-    size_t shared = h / (shape->heads / shape->kv_heads);
-    const float *at = qkv + b * shape->seq_len * stride;
-    return (head_t){.products = products,
-                    .q = at + h * width,
-                    .k = at + (shape->heads + shared) * width,
-                    .v = at + (shape->heads + shape->kv_heads + shared) * width,
+    size_t width = shape->width, shared = h / (shape->heads / shape->kv_heads);
+    size_t at = b * shape->seq_len * qkv_width(shape);
+    return (places_t){.q = at + h * width,
+                      .k = at + (shape->heads + shared) * width,
+                      .v = at + (shape->heads + shape->kv_heads + shared) * width};
+}
+
+static head_t head_of(const tw_compute_t *compute, const tw_attention_shape_t *shape, tw_matrix_t qkv,
+                      places_t places)
+{
+    return (head_t){.compute = compute,
+                    .q = tw_factor_from(qkv, places.q),
+                    .k = tw_factor_from(qkv, places.k),
+                    .v = tw_factor_from(qkv, places.v),
                     .seq_len = shape->seq_len,
-                    .width = width,
+                    .width = shape->width,
                     .window = shape->window,
-                    .qkv_stride = stride,
-                    .y_stride = shape->heads * width,
-                    .factor = 1.0f / sqrtf((float)width)};
+                    .qkv_stride = qkv.stride,
+                    .y_stride = shape->heads * shape->width,
+                    .factor = 1.0f / sqrtf((float)shape->width)};
+}
+
+static tw_matrix_t qkv_factor(const tw_compute_t *compute, const tw_attention_shape_t *shape,
+                              const float *qkv)
+{
+    size_t stride = qkv_width(shape);
+    return tw_factor(compute, qkv, shape->batch * shape->seq_len * stride, stride, compute->narrow);
 }
 
 /* The first column that a row sees. */
@@ -66,14 +84,22 @@ static tile_t tile_at(const head_t *head, size_t first)
     return (tile_t){first, rows, from, first + rows - from};
 }
 
-static tw_matrix_t view(const float *at, size_t stride)
+/* Rows of a factor from `row` on. */
+static tw_matrix_t rows_from(tw_matrix_t factor, size_t row)
 {
-    return (tw_matrix_t){.at = at, .stride = stride};
+    return tw_factor_from(factor, row * factor.stride);
 }
 
-static tw_matrix_t transposed(const float *at, size_t stride)
+/* m (rows, cols) of a tile as a factor, where it is. */
+static tw_matrix_t tile_factor(const head_t *head, tile_t tile, float *m)
 {
-    return (tw_matrix_t){.at = at, .stride = stride, .transposed = 1};
+    if (head->compute->type == TW_TYPE_FP32) {
+        return (tw_matrix_t){.at = m, .stride = tile.cols, .type = TW_TYPE_FP32};
+    }
+    for (size_t row = 0; row < tile.rows; row++) {
+        head->compute->kernels->narrow_in_place(m + row * tile.cols, tile.cols);
+    }
+    return (tw_matrix_t){.at = m, .stride = 2 * tile.cols, .type = TW_TYPE_BF16};
 }
 
 /* What a row of a tile sees: columns begin .. end - 1 of the tile's. */
@@ -96,21 +122,34 @@ static void clear_unseen(float *row, size_t cols, seen_t seen)
 /* p (rows, cols) = softmax of (Q K' / sqrt(D)) of what is seen, 0 elsewhere. */
 static void probabilities(const head_t *head, tile_t tile, float *p)
 {
-    tw_product_run(
-        head->products, &(tw_product_t){.a = view(head->q + tile.first * head->qkv_stride, head->qkv_stride),
-                             .b = transposed(head->k + tile.from * head->qkv_stride, head->qkv_stride),
-                             .c = p,
-                             .c_stride = tile.cols,
-                             .rows = tile.rows,
-                             .cols = tile.cols,
-                             .inner = head->width,
-                             .alpha = head->factor});
+    tw_product_run(head->compute->products, &(tw_product_t){.a = rows_from(head->q, tile.first),
+                                                            .b = tw_transposed(rows_from(head->k, tile.from)),
+                                                            .c = p,
+                                                            .c_stride = tile.cols,
+                                                            .rows = tile.rows,
+                                                            .cols = tile.cols,
+                                                            .inner = head->width,
+                                                            .alpha = head->factor});
     for (size_t row = 0; row < tile.rows; row++) {
         float *p_row = p + row * tile.cols;
         seen_t seen = seen_by(head, tile, row);
-        tw_kernels()->softmax_row(p_row + seen.begin, seen.end - seen.begin);
+        head->compute->kernels->softmax_row(p_row + seen.begin, seen.end - seen.begin);
         clear_unseen(p_row, tile.cols, seen);
     }
+}
+
+/* out (rows, D) = m (rows, cols) x, x (cols, D) being the tile's columns' */
+static void multiply_columns(const head_t *head, tile_t tile, tw_matrix_t m, tw_matrix_t x, float *out,
+                             size_t stride)
+{
+    tw_product_run(head->compute->products, &(tw_product_t){.a = m,
+                                                            .b = rows_from(x, tile.from),
+                                                            .c = out + tile.first * stride,
+                                                            .c_stride = stride,
+                                                            .rows = tile.rows,
+                                                            .cols = head->width,
+                                                            .inner = tile.cols,
+                                                            .alpha = 1.0f});
 }
 
 static void head_forward(const head_t *head, float *p)
@@ -118,23 +157,17 @@ static void head_forward(const head_t *head, float *p)
     for (size_t first = 0; first < head->seq_len; first += TILE_ROWS) {
         tile_t tile = tile_at(head, first);
         probabilities(head, tile, p);
-        tw_product_run(
-            head->products, &(tw_product_t){.a = view(p, tile.cols),
-                                 .b = view(head->v + tile.from * head->qkv_stride, head->qkv_stride),
-                                 .c = head->y + first * head->y_stride,
-                                 .c_stride = head->y_stride,
-                                 .rows = tile.rows,
-                                 .cols = head->width,
-                                 .inner = tile.cols,
-                                 .alpha = 1.0f});
+        multiply_columns(head, tile, tile_factor(head, tile, p), head->v, head->y, head->y_stride);
     }
 }
 
-void tw_attention_forward(tw_products_t *products, const tw_attention_shape_t *shape, const float *qkv, float *scratch, float *y)
+void tw_attention_forward(const tw_compute_t *compute, const tw_attention_shape_t *shape, const float *qkv,
+                          float *scratch, float *y)
 {
+    tw_matrix_t factor = qkv_factor(compute, shape, qkv);
     for (size_t b = 0; b < shape->batch; b++) {
         for (size_t h = 0; h < shape->heads; h++) {
-            head_t head = head_of(products, shape, qkv, b, h);
+            head_t head = head_of(compute, shape, factor, places_of(shape, b, h));
             head.y = y + b * shape->seq_len * head.y_stride + h * head.width;
             head_forward(&head, scratch);
         }
@@ -148,66 +181,62 @@ static void softmax_backward(const head_t *head, tile_t tile, const float *p, fl
         const float *p_row = p + row * tile.cols;
         float *dp_row = dp + row * tile.cols;
         seen_t seen = seen_by(head, tile, row);
-        tw_kernels()->softmax_row_backward(p_row + seen.begin, seen.end - seen.begin, head->factor,
-                                           dp_row + seen.begin);
+        head->compute->kernels->softmax_row_backward(p_row + seen.begin, seen.end - seen.begin, head->factor,
+                                                     dp_row + seen.begin);
         clear_unseen(dp_row, tile.cols, seen);
     }
 }
 
 /* out (cols, D), of the tile's columns, += m' (cols, rows) x (rows, D) */
-static void add_to_columns(const head_t *head, tile_t tile, const float *m, const float *x, size_t x_stride,
-                           float *out)
+static void add_to_columns(const head_t *head, tile_t tile, tw_matrix_t m, tw_matrix_t x, float *out)
 {
-    tw_product_run(head->products, &(tw_product_t){.a = transposed(m, tile.cols),
-                                          .b = view(x, x_stride),
-                                          .c = out + tile.from * head->qkv_stride,
-                                          .c_stride = head->qkv_stride,
-                                          .rows = tile.cols,
-                                          .cols = head->width,
-                                          .inner = tile.rows,
-                                          .alpha = 1.0f,
-                                          .beta = 1.0f});
+    tw_product_run(head->compute->products, &(tw_product_t){.a = tw_transposed(m),
+                                                            .b = rows_from(x, tile.first),
+                                                            .c = out + tile.from * head->qkv_stride,
+                                                            .c_stride = head->qkv_stride,
+                                                            .rows = tile.cols,
+                                                            .cols = head->width,
+                                                            .inner = tile.rows,
+                                                            .alpha = 1.0f,
+                                                            .beta = 1.0f});
 }
 
 /* p, dp: (rows, cols) */
 static void tile_backward(const head_t *head, tile_t tile, float *p, float *dp)
 {
-    const float *dy = head->dy + tile.first * head->y_stride;
     probabilities(head, tile, p);
-    add_to_columns(head, tile, p, dy, head->y_stride, head->dv);
-    tw_product_run(
-        head->products, &(tw_product_t){.a = view(dy, head->y_stride), /* dp = dy V' */
-                             .b = transposed(head->v + tile.from * head->qkv_stride, head->qkv_stride),
-                             .c = dp,
-                             .c_stride = tile.cols,
-                             .rows = tile.rows,
-                             .cols = tile.cols,
-                             .inner = head->width,
-                             .alpha = 1.0f});
+    tw_product_run(head->compute->products, /* dp = dy V' */
+                   &(tw_product_t){.a = rows_from(head->dy, tile.first),
+                                   .b = tw_transposed(rows_from(head->v, tile.from)),
+                                   .c = dp,
+                                   .c_stride = tile.cols,
+                                   .rows = tile.rows,
+                                   .cols = tile.cols,
+                                   .inner = head->width,
+                                   .alpha = 1.0f});
     softmax_backward(head, tile, p, dp);
-    tw_product_run(head->products, &(tw_product_t){.a = view(dp, tile.cols), /* dq = ds K */
-                                          .b = view(head->k + tile.from * head->qkv_stride, head->qkv_stride),
-                                          .c = head->dq + tile.first * head->qkv_stride,
-                                          .c_stride = head->qkv_stride,
-                                          .rows = tile.rows,
-                                          .cols = head->width,
-                                          .inner = tile.cols,
-                                          .alpha = 1.0f});
-    add_to_columns(head, tile, dp, head->q + tile.first * head->qkv_stride, head->qkv_stride, head->dk);
+    add_to_columns(head, tile, tile_factor(head, tile, p), head->dy, head->dv);
+    tw_matrix_t ds = tile_factor(head, tile, dp);
+    multiply_columns(head, tile, ds, head->k, head->dq, head->qkv_stride);
+    add_to_columns(head, tile, ds, head->q, head->dk);
 }
 
-void tw_attention_backward(tw_products_t *products, const tw_attention_shape_t *shape, const float *qkv, const float *dy,
-                           float *scratch, float *dqkv)
+void tw_attention_backward(const tw_compute_t *compute, const tw_attention_shape_t *shape, const float *qkv,
+                           const float *dy, float *scratch, float *dqkv)
 {
     float *p = scratch, *dp = scratch + TILE_ROWS * shape->seq_len;
-    memset(dqkv, 0, shape->batch * shape->seq_len * qkv_width(shape) * sizeof(*dqkv));
+    size_t n = shape->batch * shape->seq_len, y_width = shape->heads * shape->width;
+    tw_matrix_t factor = qkv_factor(compute, shape, qkv);
+    tw_matrix_t dy_factor = tw_factor(compute, dy, n * y_width, y_width, compute->narrow_d);
+    memset(dqkv, 0, n * qkv_width(shape) * sizeof(*dqkv));
     for (size_t b = 0; b < shape->batch; b++) {
         for (size_t h = 0; h < shape->heads; h++) {
-            head_t head = head_of(products, shape, qkv, b, h);
-            head.dy = dy + b * shape->seq_len * head.y_stride + h * head.width;
-            head.dq = dqkv + (head.q - qkv);
-            head.dk = dqkv + (head.k - qkv);
-            head.dv = dqkv + (head.v - qkv);
+            places_t places = places_of(shape, b, h);
+            head_t head = head_of(compute, shape, factor, places);
+            head.dy = tw_factor_from(dy_factor, b * shape->seq_len * y_width + h * head.width);
+            head.dq = dqkv + places.q;
+            head.dk = dqkv + places.k;
+            head.dv = dqkv + places.v;
             for (size_t first = 0; first < shape->seq_len; first += TILE_ROWS) {
                 tile_backward(&head, tile_at(&head, first), p, dp);
             }

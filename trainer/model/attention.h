@@ -2,8 +2,7 @@
 #ifndef TW_TRAINER_MODEL_ATTENTION_H
 #define TW_TRAINER_MODEL_ATTENTION_H
 
-#include "trainer/model/kernels.h"
-#include "trainer/model/products.h"
+#include "trainer/model/linear.h"
 
 TW_C_BEGIN
 
@@ -17,11 +16,12 @@ typedef struct tw_attention_shape {
 
 /** Floats of scratch for both calls: for two tiles of rows of the T x T matrix, which never exists whole. */
 size_t tw_attention_scratch_elems(size_t seq_len);
-/** qkv (B,T,(H+2K)D): Q, K and V side by side in a row, heads one after the other in each. y (B,T,HD). */
-void tw_attention_forward(tw_products_t *products, const tw_attention_shape_t *shape, const float *qkv,
+/** qkv (B,T,(H+2K)D): Q, K and V side by side in a row, heads one after the other in each. y (B,T,HD). In bf16
+ *  the factors' memory of `compute` is used: as much as qkv, and as dy. */
+void tw_attention_forward(const tw_compute_t *compute, const tw_attention_shape_t *shape, const float *qkv,
                           float *scratch, float *y);
 /** dqkv, like qkv, = the gradient by it; probabilities are computed again. dy (B,T,HD). */
-void tw_attention_backward(tw_products_t *products, const tw_attention_shape_t *shape, const float *qkv,
+void tw_attention_backward(const tw_compute_t *compute, const tw_attention_shape_t *shape, const float *qkv,
                            const float *dy, float *scratch, float *dqkv);
 
 TW_C_END

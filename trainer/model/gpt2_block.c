@@ -78,8 +78,8 @@ static void norm_forward(const block_t *block, int weight, const float *x, tw_la
 {
     const float *gamma = gamma_of(block, weight);
     const float *beta = bias_of(block, weight + 1, block->c);
-    block->compute->kernels->layernorm_forward(x, gamma, beta, block->n, block->c, block->config->layer_norm_epsilon, stats,
-                         block->scratch->norm);
+    block->compute->kernels->layernorm_forward(
+        x, gamma, beta, block->n, block->c, block->config->layer_norm_epsilon, stats, block->scratch->norm);
 }
 
 static void norm_again(const block_t *block, int weight, const float *x, tw_layernorm_stats_t stats)
@@ -94,8 +94,8 @@ static void norm_backward(const block_t *block, int weight, const float *x, tw_l
                           float *d)
 {
     const float *gamma = gamma_of(block, weight);
-    block->compute->kernels->layernorm_backward(block->scratch->d_norm, x, gamma, block->n, block->c, stats, 1, d,
-                          block->grads[weight], block->grads[weight + 1]);
+    block->compute->kernels->layernorm_backward(block->scratch->d_norm, x, gamma, block->n, block->c, stats,
+                                                1, d, block->grads[weight], block->grads[weight + 1]);
 }
 
 /* middle (N,C) = x + attention(norm(x)) */
@@ -105,7 +105,8 @@ static void attention_forward(const block_t *block, const float *x)
     size_t c = block->c;
     norm_forward(block, TW_GPT2_LN_1_W, x, saved->ln_1);
     linear(block, TW_GPT2_QKV_W, block->scratch->norm, c, 3 * c, 0, saved->qkv);
-    tw_attention_forward(block->compute->products, &block->attention, saved->qkv, block->scratch->attention, saved->attended);
+    tw_attention_forward(block->compute, &block->attention, saved->qkv, block->scratch->attention,
+                         saved->attended);
     memcpy(saved->middle, x, block->n * c * sizeof(*x));
     linear(block, TW_GPT2_ATTN_PROJ_W, saved->attended, c, c, 1, saved->middle);
 }
@@ -144,7 +145,8 @@ static void attention_backward(const block_t *block, const float *x, float *d)
     size_t c = block->c;
     float *d_attended = scratch->d_norm, *d_qkv = scratch->d_hidden;
     linear_backward(block, TW_GPT2_ATTN_PROJ_W, saved->attended, d, c, c, d_attended);
-    tw_attention_backward(block->compute->products, &block->attention, saved->qkv, d_attended, scratch->attention, d_qkv);
+    tw_attention_backward(block->compute, &block->attention, saved->qkv, d_attended, scratch->attention,
+                          d_qkv);
     norm_again(block, TW_GPT2_LN_1_W, x, saved->ln_1);
     linear_backward(block, TW_GPT2_QKV_W, scratch->norm, d_qkv, c, 3 * c, scratch->d_norm);
     norm_backward(block, TW_GPT2_LN_1_W, x, saved->ln_1, d);

@@ -39,8 +39,9 @@ static void last_norm(const tw_model_t *model, const tw_gpt2_scratch_t *scratch,
     const tw_model_config_t *config = &model->config;
     tw_convert_to_fp32(TW_TYPE_BF16, weights[TW_GPT2_LN_F_W], scratch->gamma, config->n_embd);
     tw_convert_to_fp32(TW_TYPE_BF16, weights[TW_GPT2_LN_F_B], scratch->bias, config->n_embd);
-    model->compute.kernels->layernorm_forward(x, scratch->gamma, scratch->bias, model->batch * model->seq_len, config->n_embd,
-                         config->layer_norm_epsilon, scratch->stats, scratch->norm);
+    model->compute.kernels->layernorm_forward(x, scratch->gamma, scratch->bias, model->batch * model->seq_len,
+                                              config->n_embd, config->layer_norm_epsilon, scratch->stats,
+                                              scratch->norm);
 }
 
 static tw_head_t head_of(const tw_model_t *model, const tw_gpt2_scratch_t *scratch,
@@ -70,8 +71,8 @@ tw_status_t tw_gpt2_head(tw_model_t *model, const uint16_t *const *weights, cons
     tw_head_t head = head_of(model, scratch, weights, targets);
     *loss = tw_head_loss(&head, scale, scratch->d_norm, grads ? grads[TW_GPT2_WTE] : NULL);
     if (grads) {
-        model->compute.kernels->layernorm_backward(scratch->d_norm, x, scratch->gamma, n, c, scratch->stats, 0, dx,
-                              grads[TW_GPT2_LN_F_W], grads[TW_GPT2_LN_F_B]);
+        model->compute.kernels->layernorm_backward(scratch->d_norm, x, scratch->gamma, n, c, scratch->stats,
+                                                   0, dx, grads[TW_GPT2_LN_F_W], grads[TW_GPT2_LN_F_B]);
     }
     return TW_OK;
 }

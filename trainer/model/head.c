@@ -3,10 +3,19 @@
 
 #include <string.h>
 
+/* Elements of the logits that are made at a time. Every chunk reads and writes the weight's gradient, so few are
+ * best. */
+#define LOGITS_ELEMS ((size_t)16 << 20)
+enum { ROWS_STEP = 16 };
+
+/* Chunks of about one size, in steps that products like. */
 size_t tw_head_rows(size_t vocab_size, size_t n)
 {
-    size_t rows = ((size_t)4 << 20) / vocab_size;
-    return rows < 16 ? 16 : rows < n ? rows : n;
+    size_t most = LOGITS_ELEMS / vocab_size;
+    most = most < ROWS_STEP ? ROWS_STEP : most;
+    size_t n_chunks = n / most + (n % most > 0);
+    size_t rows = n / n_chunks + (n % n_chunks > 0);
+    return (rows + ROWS_STEP - 1) / ROWS_STEP * ROWS_STEP;
 }
 
 /* Some of the head's rows. */
@@ -22,18 +31,18 @@ static double chunk_loss(const chunk_t *chunk, float scale, double *sums)
 {
     const tw_head_t *head = chunk->head;
     tw_product_run(head->compute->products, &(tw_product_t){.a = chunk->norm,
-                                          .b = tw_transposed(head->weight),
-                                          .c = head->logits,
-                                          .c_stride = head->v,
-                                          .rows = chunk->rows,
-                                          .cols = head->v,
-                                          .inner = head->c,
-                                          .alpha = 1.0f});
+                                                            .b = tw_transposed(head->weight),
+                                                            .c = head->logits,
+                                                            .c_stride = head->v,
+                                                            .rows = chunk->rows,
+                                                            .cols = head->v,
+                                                            .inner = head->c,
+                                                            .alpha = 1.0f});
     double sum = 0.0;
     for (size_t row = 0; row < chunk->rows; row++) {
         size_t at = chunk->first + row;
-        double loss =
-            head->compute->kernels->cross_entropy_row(head->logits + row * head->v, head->v, (size_t)head->targets[at], scale);
+        double loss = head->compute->kernels->cross_entropy_row(head->logits + row * head->v, head->v,
+                                                                (size_t)head->targets[at], scale);
         sum += loss;
         if (sums) {
             sums[at / head->seq_len] += loss;
@@ -61,22 +70,22 @@ static void chunk_backward(const chunk_t *chunk, float *d_norm, float *d_weight)
     const tw_head_t *head = chunk->head;
     tw_matrix_t d_logits = logits_factor(chunk);
     tw_product_run(head->compute->products, &(tw_product_t){.a = d_logits,
-                                          .b = head->weight,
-                                          .c = d_norm,
-                                          .c_stride = head->c,
-                                          .rows = chunk->rows,
-                                          .cols = head->c,
-                                          .inner = head->v,
-                                          .alpha = 1.0f});
+                                                            .b = head->weight,
+                                                            .c = d_norm,
+                                                            .c_stride = head->c,
+                                                            .rows = chunk->rows,
+                                                            .cols = head->c,
+                                                            .inner = head->v,
+                                                            .alpha = 1.0f});
     tw_product_run(head->compute->products, &(tw_product_t){.a = tw_transposed(d_logits),
-                                          .b = chunk->norm,
-                                          .c = d_weight,
-                                          .c_stride = head->c,
-                                          .rows = head->v,
-                                          .cols = head->c,
-                                          .inner = chunk->rows,
-                                          .alpha = 1.0f,
-                                          .beta = 1.0f});
+                                                            .b = chunk->norm,
+                                                            .c = d_weight,
+                                                            .c_stride = head->c,
+                                                            .rows = head->v,
+                                                            .cols = head->c,
+                                                            .inner = chunk->rows,
+                                                            .alpha = 1.0f,
+                                                            .beta = 1.0f});
 }
 
 /* All rows; d_norm and d_weight, or sums, or none of them. Returns the sum of losses. */

@@ -17,7 +17,7 @@ typedef struct tw_head {
     size_t logit_rows;
 } tw_head_t;
 
-/** Rows of logits at a time: about 16 MB of them, so that they and their gradient stay small beside the
+/** Rows of logits at a time: about 64 MB of them, so that they and their gradient stay small beside the
  *  weights. */
 size_t tw_head_rows(size_t vocab_size, size_t n);
 /** The mean loss. If d_weight is not NULL: d_norm (N,C) = the gradient of scale times it, d_weight (V,C) +=

@@ -37,8 +37,8 @@ tw_matrix_t tw_transposed(tw_matrix_t factor)
 /* (in,out), however it is stored */
 static tw_matrix_t weight_of(const tw_compute_t *compute, tw_layer_t layer, const uint16_t *weight)
 {
-    tw_matrix_t w = tw_weight_factor(compute, weight, layer.in * layer.out,
-                                     layer.is_out_in ? layer.in : layer.out);
+    tw_matrix_t w =
+        tw_weight_factor(compute, weight, layer.in * layer.out, layer.is_out_in ? layer.in : layer.out);
     return layer.is_out_in ? tw_transposed(w) : w;
 }
 

@@ -223,7 +223,7 @@ static void head_norm_backward(const heads_t *heads, size_t h, const float *x, f
     const float *gamma = is_q ? heads->q_gamma : heads->k_gamma;
     float rstd = heads->kernels->rmsnorm_row(x, gamma, heads->width, heads->epsilon, normed);
     heads->kernels->rmsnorm_row_backward(d, x, gamma, heads->width, rstd, 0, d,
-                            is_q ? heads->d_q_gamma : heads->d_k_gamma);
+                                         is_q ? heads->d_q_gamma : heads->d_k_gamma);
 }
 
 /* d_qkv (N,Q) in scratch: the gradient by the turned one becomes that by the saved one. The turned one is
@@ -249,8 +249,8 @@ static void turn_backward(const block_t *block)
 static void norm_forward(const block_t *block, int tensor, const float *x, float *rstd)
 {
     const float *gamma = widen(block, tensor, block->c, block->scratch->vector);
-    block->compute->kernels->rmsnorm_forward(x, gamma, block->n, block->c, block->config->layer_norm_epsilon, rstd,
-                       block->scratch->norm);
+    block->compute->kernels->rmsnorm_forward(x, gamma, block->n, block->c, block->config->layer_norm_epsilon,
+                                             rstd, block->scratch->norm);
 }
 
 static void norm_again(const block_t *block, int tensor, const float *x, const float *rstd)
@@ -263,8 +263,8 @@ static void norm_again(const block_t *block, int tensor, const float *x, const f
 static void norm_backward(const block_t *block, int tensor, const float *x, const float *rstd, float *d)
 {
     const float *gamma = widen(block, tensor, block->c, block->scratch->vector);
-    block->compute->kernels->rmsnorm_backward(block->scratch->d_norm, x, gamma, block->n, block->c, rstd, 1, d,
-                        grad_of(block, tensor));
+    block->compute->kernels->rmsnorm_backward(block->scratch->d_norm, x, gamma, block->n, block->c, rstd, 1,
+                                              d, grad_of(block, tensor));
 }
 
 /* ---- the two halves ------------------------------------------------------------------------------------ */
@@ -291,7 +291,8 @@ static void attention_forward(const block_t *block, const float *x)
     norm_forward(block, TW_LLAMA_NORM_1, x, saved->rstd_1);
     qkv_forward(block, saved->qkv);
     turn(block);
-    tw_attention_forward(block->compute->products, &block->attention, block->scratch->qkv, block->scratch->attention, saved->attended);
+    tw_attention_forward(block->compute, &block->attention, block->scratch->qkv, block->scratch->attention,
+                         saved->attended);
     memcpy(saved->middle, x, block->n * block->c * sizeof(*x));
     layer_forward(block, o_layer(block), input_factor(block, saved->attended, block->q), 1.0f, saved->middle);
 }
@@ -323,10 +324,10 @@ static void mlp_backward(const block_t *block, float *d)
     block->compute->kernels->swiglu_backward(saved->gate, saved->up, n_hidden, scratch->d_hidden, d_gate);
     norm_again(block, TW_LLAMA_NORM_2, saved->middle, saved->rstd_2);
     tw_matrix_t norm = input_factor(block, scratch->norm, block->c);
-    layer_backward(block, gate_layer(block, TW_LLAMA_GATE), norm, output_factor(block, d_gate, block->inner), 0.0f,
-                   scratch->d_norm);
-    layer_backward(block, gate_layer(block, TW_LLAMA_UP), norm, output_factor(block, d_up, block->inner), 1.0f,
-                   scratch->d_norm);
+    layer_backward(block, gate_layer(block, TW_LLAMA_GATE), norm, output_factor(block, d_gate, block->inner),
+                   0.0f, scratch->d_norm);
+    layer_backward(block, gate_layer(block, TW_LLAMA_UP), norm, output_factor(block, d_up, block->inner),
+                   1.0f, scratch->d_norm);
     norm_backward(block, TW_LLAMA_NORM_2, saved->middle, saved->rstd_2, d);
 }
 
@@ -338,8 +339,8 @@ static void attention_backward(const block_t *block, const float *x, float *d)
     layer_backward(block, o_layer(block), input_factor(block, saved->attended, block->q),
                    output_factor(block, d, block->c), 0.0f, scratch->d_attended);
     turn(block);
-    tw_attention_backward(block->compute->products, &block->attention, scratch->qkv, scratch->d_attended, scratch->attention,
-                          scratch->d_qkv);
+    tw_attention_backward(block->compute, &block->attention, scratch->qkv, scratch->d_attended,
+                          scratch->attention, scratch->d_qkv);
     turn_backward(block);
     norm_again(block, TW_LLAMA_NORM_1, x, saved->rstd_1);
     qkv_backward(block, scratch->d_qkv, scratch->d_norm);

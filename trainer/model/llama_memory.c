@@ -52,9 +52,8 @@ static void carve_scratch(tw_carver_t *carver, const tw_model_config_t *config, 
     size_t q = tw_llama_q_width(config), qkv = tw_llama_qkv_width(config);
     size_t angles = tw_size_mul(seq_len, config->llama.head_dim / 2);
     scratch->saved = tw_carve_bytes(carver, tw_llama_saved_bytes(config, n));
-    carve_factors(carver, config->products,
-                     tw_size_mul(larger(larger(config->vocab_size, inner), q), c),
-                     tw_size_mul(n, larger(larger(c, qkv), inner)), scratch);
+    carve_factors(carver, config->products, tw_size_mul(larger(larger(config->vocab_size, inner), q), c),
+                  tw_size_mul(n, larger(larger(c, qkv), inner)), scratch);
     scratch->vector = tw_carve(carver, larger(larger(c, q), 2 * config->llama.head_dim));
     scratch->norm = tw_carve(carver, tw_size_mul(n, c));
     scratch->d_norm = tw_carve(carver, tw_size_mul(n, c));

@@ -42,8 +42,8 @@ static tw_head_t prepare(const tw_llama_t *llama, const uint16_t *const *weights
     const tw_llama_scratch_t *scratch = &llama->scratch;
     size_t n = model->batch * model->seq_len, c = model->config.n_embd, v = model->config.vocab_size;
     tw_convert_to_fp32(TW_TYPE_BF16, weights[llama->root[TW_LLAMA_NORM]], scratch->vector, c);
-    model->compute.kernels->rmsnorm_forward(x, scratch->vector, n, c, model->config.layer_norm_epsilon, scratch->rstd,
-                       scratch->norm);
+    model->compute.kernels->rmsnorm_forward(x, scratch->vector, n, c, model->config.layer_norm_epsilon,
+                                            scratch->rstd, scratch->norm);
     const tw_compute_t *compute = &model->compute;
     return (tw_head_t){.compute = compute,
                        .norm = tw_factor(compute, scratch->norm, n * c, c, scratch->narrow),
@@ -66,8 +66,8 @@ tw_status_t tw_llama_head(tw_model_t *model, const uint16_t *const *weights, con
     tw_head_t head = prepare(llama, weights, x, targets);
     *loss = tw_head_loss(&head, scale, scratch->d_norm, grads ? grads[head_place(llama)] : NULL);
     if (grads) {
-        model->compute.kernels->rmsnorm_backward(scratch->d_norm, x, scratch->vector, head.n, head.c, scratch->rstd, 0, dx,
-                            grads[llama->root[TW_LLAMA_NORM]]);
+        model->compute.kernels->rmsnorm_backward(scratch->d_norm, x, scratch->vector, head.n, head.c,
+                                                 scratch->rstd, 0, dx, grads[llama->root[TW_LLAMA_NORM]]);
     }
     return TW_OK;
 }

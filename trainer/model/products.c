@@ -67,10 +67,10 @@ const char *tw_products_name(void)
 {
     static char name[64];
     const dnnl_version_t *version = dnnl_version();
-    const char *isa = tw_products_have_bf16()                ? "AVX-512 with bf16"
-                      : has_isa(dnnl_cpu_isa_avx512_core)    ? "AVX-512"
-                      : has_isa(dnnl_cpu_isa_avx2)           ? "AVX2"
-                                                             : "what this processor has";
+    const char *isa = tw_products_have_bf16()             ? "AVX-512 with bf16"
+                      : has_isa(dnnl_cpu_isa_avx512_core) ? "AVX-512"
+                      : has_isa(dnnl_cpu_isa_avx2)        ? "AVX2"
+                                                          : "what this processor has";
     snprintf(name, sizeof(name), "oneDNN %d.%d.%d, %s", version->major, version->minor, version->patch, isa);
     return name;
 }
@@ -107,23 +107,24 @@ void tw_product_plain(const tw_product_t *p)
 static shape_t key_of(const tw_product_t *p)
 {
     return (shape_t){.rows = p->rows,
-                    .cols = p->cols,
-                    .inner = p->inner,
-                    .a_stride = p->a.stride,
-                    .b_stride = p->b.stride,
-                    .c_stride = p->c_stride,
-                    .alpha = p->alpha,
-                    .beta = p->beta,
-                    .a_transposed = p->a.transposed,
-                    .b_transposed = p->b.transposed,
-                    .type = (int)p->a.type};
+                     .cols = p->cols,
+                     .inner = p->inner,
+                     .a_stride = p->a.stride,
+                     .b_stride = p->b.stride,
+                     .c_stride = p->c_stride,
+                     .alpha = p->alpha,
+                     .beta = p->beta,
+                     .a_transposed = p->a.transposed,
+                     .b_transposed = p->b.transposed,
+                     .type = (int)p->a.type};
 }
 
 static size_t bucket_of(const shape_t *key)
 {
     uint64_t hash = 0;
-    const size_t parts[] = {key->rows,     key->cols,     key->inner,
-                            key->a_stride, key->b_stride, (size_t)(2 * key->a_transposed + key->b_transposed)};
+    const size_t parts[] = {key->rows,     key->cols,
+                            key->inner,    key->a_stride,
+                            key->b_stride, (size_t)(2 * key->a_transposed + key->b_transposed)};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         hash = (hash ^ parts[i]) * 0x9e3779b97f4a7c15u;
         hash ^= hash >> 29;
@@ -206,7 +207,8 @@ static int make_entry(tw_products_t *products, entry_t *entry)
         return 0;
     }
     dnnl_primitive_attr_t attr = attributes(key);
-    int is_made = attr && dnnl_primitive_desc_create(&desc, &matmul, attr, engine_get(), NULL) == dnnl_success;
+    int is_made =
+        attr && dnnl_primitive_desc_create(&desc, &matmul, attr, engine_get(), NULL) == dnnl_success;
     is_made = is_made && make_primitive(products, entry, desc) && make_memory(&entry->a, &a) &&
               make_memory(&entry->b, &b) && make_memory(&entry->c, &c);
     if (desc) {
@@ -300,8 +302,9 @@ static int run_entry(tw_products_t *products, const entry_t *entry, const tw_pro
     if (entry->scratch) {
         is_set = is_set && dnnl_memory_set_data_handle(entry->scratch, products->scratch) == dnnl_success;
     }
-    return is_set && dnnl_primitive_execute(entry->primitive, products->stream, entry->scratch ? 4 : 3,
-                                            args) == dnnl_success &&
+    return is_set &&
+           dnnl_primitive_execute(entry->primitive, products->stream, entry->scratch ? 4 : 3, args) ==
+               dnnl_success &&
            dnnl_stream_wait(products->stream) == dnnl_success;
 }
 
@@ -316,8 +319,8 @@ void tw_product_run(tw_products_t *products, const tw_product_t *p)
         return;
     }
     if (!products->has_complained) {
-        tw_warn("model: oneDNN does not multiply (%zu,%zu) by (%zu,%zu); plain C does, which is slow", p->rows,
-                p->inner, p->inner, p->cols);
+        tw_warn("model: oneDNN does not multiply (%zu,%zu) by (%zu,%zu); plain C does, which is slow",
+                p->rows, p->inner, p->inner, p->cols);
         products->has_complained = 1;
     }
     tw_product_plain(p);

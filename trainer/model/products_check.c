@@ -89,16 +89,15 @@ static int all_are_right(const check_t *check, tw_type_t type)
         size_t rows = shapes[s][0], cols = shapes[s][1], inner = shapes[s][2];
         for (int form = 0; form < 3; form++) { /* plain, b transposed, a transposed */
             int a_transposed = form == 2, b_transposed = form == 1;
-            tw_product_t product = {
-                .a = {a, (a_transposed ? rows : inner) + PADDING, a_transposed, type},
-                .b = {b, (b_transposed ? inner : cols) + PADDING, b_transposed, type},
-                .c = buffers->c,
-                .c_stride = cols + PADDING,
-                .rows = rows,
-                .cols = cols,
-                .inner = inner,
-                .alpha = form == 1 ? 0.125f : 1.0f,
-                .beta = form == 0 ? 0.0f : 1.0f};
+            tw_product_t product = {.a = {a, (a_transposed ? rows : inner) + PADDING, a_transposed, type},
+                                    .b = {b, (b_transposed ? inner : cols) + PADDING, b_transposed, type},
+                                    .c = buffers->c,
+                                    .c_stride = cols + PADDING,
+                                    .rows = rows,
+                                    .cols = cols,
+                                    .inner = inner,
+                                    .alpha = form == 1 ? 0.125f : 1.0f,
+                                    .beta = form == 0 ? 0.0f : 1.0f};
             right = right && product_is_right(check, &product);
         }
     }
@@ -114,7 +113,7 @@ static tw_status_t check_all(check_t *check)
         return TW_ERR_NO_MEMORY;
     }
     uint16_t *narrowed = (uint16_t *)(memory + 4 * most);
-    check->buffers = (check_buffers_t){memory,   memory + most,    memory + 2 * most, memory + 3 * most,
+    check->buffers = (check_buffers_t){memory,   memory + most,  memory + 2 * most, memory + 3 * most,
                                        narrowed, narrowed + most};
     fill(check->buffers.a, most, 1);
     fill(check->buffers.b, most, 2);

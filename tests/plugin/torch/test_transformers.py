@@ -50,9 +50,10 @@ def train(folder, text, *sets):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     env = dict(os.environ, RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1",
-               MASTER_PORT=str(port), OPENBLAS_NUM_THREADS="1")
+               MASTER_PORT=str(port))
     keys = ["thinwire.data=%s" % text, "thinwire.val_data=%s" % text, "thinwire.sequence_length=%d" % LENGTH, "thinwire.steps=3",
-            "thinwire.val_sequences=40", "train_batch_size=4", "scheduler.type=none", "optimizer.params.lr=1e-2"]
+            "thinwire.val_sequences=40", "train_batch_size=4", "scheduler.type=none", "optimizer.params.lr=1e-2",
+            "thinwire.products=fp32"]
     command = [TRAIN, "--metrics", str(folder / "metrics.jsonl")]
     for key in keys + list(sets):
         command += ["--set", key]

@@ -9,8 +9,8 @@
 #include <random>
 #include <vector>
 
-#include "trainer/model/exp.h"
 #include "trainer/model/attention.h"
+#include "trainer/model/exp.h"
 
 namespace
 {
@@ -97,7 +97,8 @@ class LayerNorm : public ::testing::TestWithParam<size_t>
     static constexpr size_t kRows = 3;
     void SetUp() override
     {
-        tw_kernels()->layernorm_forward(x_.data(), gamma_.data(), beta_.data(), kRows, c_, 1e-5, stats_, y_.data());
+        tw_kernels()->layernorm_forward(x_.data(), gamma_.data(), beta_.data(), kRows, c_, 1e-5, stats_,
+                                        y_.data());
     }
     size_t c_ = GetParam();
     Floats x_ = random_floats(kRows * c_, 1), gamma_ = random_floats(c_, 2), beta_ = random_floats(c_, 3);
@@ -117,8 +118,8 @@ TEST_P(LayerNorm, ForwardAndAgain)
 TEST_P(LayerNorm, Backward)
 {
     Floats dy = random_floats(kRows * c_, 4), dx(kRows * c_), dgamma(c_), dbeta(c_);
-    tw_kernels()->layernorm_backward(dy.data(), x_.data(), gamma_.data(), kRows, c_, stats_, 0, dx.data(), dgamma.data(),
-                          dbeta.data());
+    tw_kernels()->layernorm_backward(dy.data(), x_.data(), gamma_.data(), kRows, c_, stats_, 0, dx.data(),
+                                     dgamma.data(), dbeta.data());
     double bound = c_ == 1 ? 1e-2 : 1e-4; /* of one channel the variance is 0 and 1 / deviation large */
     expect_near(difference([&](const Doubles &x) { return layernorm(x, gd_, bd_, c_); }, x_, dy), dx, bound);
     expect_near(difference([&](const Doubles &g) { return layernorm(xd_, g, bd_, c_); }, gamma_, dy), dgamma,
@@ -127,7 +128,7 @@ TEST_P(LayerNorm, Backward)
                 1e-4);
     Floats twice = dx, unused(c_);
     tw_kernels()->layernorm_backward(dy.data(), x_.data(), gamma_.data(), kRows, c_, stats_, 1, twice.data(),
-                          unused.data(), unused.data());
+                                     unused.data(), unused.data());
     for (size_t i = 0; i < dx.size(); i++) {
         EXPECT_FLOAT_EQ(2.0f * dx[i], twice[i]);
     }
@@ -212,17 +213,17 @@ TEST(RmsNorm, ForwardAgainAndBackward)
         tw_kernels()->rmsnorm_apply(x.data(), gamma.data(), n, c, rstd.data(), again.data());
         EXPECT_EQ(y, again);
         tw_kernels()->rmsnorm_backward(dy.data(), x.data(), gamma.data(), n, c, rstd.data(), 0, dx.data(),
-                            dgamma.data());
+                                       dgamma.data());
         double bound = c == 1 ? 1e-2 : 1e-4; /* of one channel it hardly depends on x */
         expect_near(difference([&](const Doubles &at) { return rmsnorm(at, gd, c); }, x, dy), dx, bound);
         expect_near(difference([&](const Doubles &at) { return rmsnorm(xd, at, c); }, gamma, dy), dgamma,
                     1e-4);
         Floats in_place = dy, sum = dy, unused(c);
-        tw_kernels()->rmsnorm_backward(in_place.data(), x.data(), gamma.data(), n, c, rstd.data(), 0, in_place.data(),
-                            unused.data());
+        tw_kernels()->rmsnorm_backward(in_place.data(), x.data(), gamma.data(), n, c, rstd.data(), 0,
+                                       in_place.data(), unused.data());
         EXPECT_EQ(dx, in_place);
         tw_kernels()->rmsnorm_backward(dy.data(), x.data(), gamma.data(), n, c, rstd.data(), 1, sum.data(),
-                            unused.data());
+                                       unused.data());
         for (size_t i = 0; i < n * c; i++) {
             EXPECT_FLOAT_EQ(dy[i] + dx[i], sum[i]);
         }
@@ -297,10 +298,17 @@ Doubles attention(const tw_attention_shape_t &shape, const Doubles &qkv)
 class Attention : public ::testing::TestWithParam<tw_attention_shape_t>
 {
   protected:
-    void SetUp() override { ASSERT_EQ(TW_OK, tw_products_create(&products)); }
-    void TearDown() override { tw_products_destroy(products); }
+    void SetUp() override
+    {
+        ASSERT_EQ(TW_OK, tw_products_create(&compute.products));
+        compute.kernels = tw_kernels();
+    }
+    void TearDown() override
+    {
+        tw_products_destroy(compute.products);
+    }
 
-    tw_products_t *products = nullptr;
+    tw_compute_t compute = {}; /* fp32 */
 };
 
 TEST_P(Attention, Forward)
@@ -309,7 +317,7 @@ TEST_P(Attention, Forward)
     size_t n = shape.batch * shape.seq_len;
     Floats qkv = random_floats(n * qkv_width(shape), 1), y(n * shape.heads * shape.width, NAN);
     Floats scratch(tw_attention_scratch_elems(shape.seq_len), NAN);
-    tw_attention_forward(products, &shape, qkv.data(), scratch.data(), y.data());
+    tw_attention_forward(&compute, &shape, qkv.data(), scratch.data(), y.data());
     expect_near(attention(shape, Doubles(qkv.begin(), qkv.end())), y, 1e-5);
 }
 
@@ -321,7 +329,7 @@ TEST_P(Attention, Backward)
     Floats qkv = random_floats(n * qkv_width(shape), 1);
     Floats dy = random_floats(n * shape.heads * shape.width, 2);
     Floats scratch(tw_attention_scratch_elems(shape.seq_len), NAN), dqkv(qkv.size(), NAN);
-    tw_attention_backward(products, &shape, qkv.data(), dy.data(), scratch.data(), dqkv.data());
+    tw_attention_backward(&compute, &shape, qkv.data(), dy.data(), scratch.data(), dqkv.data());
     auto f = [&](const Doubles &x) { return attention(shape, x); };
     if (shape.seq_len < 20) {
         expect_near(difference(f, qkv, dy), dqkv, 1e-4);
@@ -375,7 +383,8 @@ Floats everything(const tw_kernel_set_t *kernels, size_t n, size_t c)
     kernels->layernorm_apply(x.data(), gamma.data(), beta.data(), n, c, stats, y.data());
     keep(y);
     kernels->rmsnorm_forward(x.data(), gamma.data(), n, c, 1e-5, rstd.data(), y.data());
-    kernels->rmsnorm_backward(dy.data(), x.data(), gamma.data(), n, c, rstd.data(), 0, dx.data(), d_gamma.data());
+    kernels->rmsnorm_backward(dy.data(), x.data(), gamma.data(), n, c, rstd.data(), 0, dx.data(),
+                              d_gamma.data());
     for (const Floats *part : {&y, &rstd, &dx, &d_gamma}) {
         keep(*part);
     }
@@ -423,7 +432,8 @@ TEST(Kernels, AllInstructionSetsGiveTheSameBits)
             Floats other = everything(tw_kernels_get(set), 3, c);
             ASSERT_EQ(plain.size(), other.size());
             for (size_t i = 0; i < plain.size(); i++) {
-                ASSERT_EQ(0, memcmp(&plain[i], &other[i], sizeof(float))) << "set " << set << ", c " << c << ", " << i;
+                ASSERT_EQ(0, memcmp(&plain[i], &other[i], sizeof(float)))
+                    << "set " << set << ", c " << c << ", " << i;
             }
         }
     }
@@ -432,9 +442,19 @@ TEST(Kernels, AllInstructionSetsGiveTheSameBits)
 
 TEST(Kernels, NarrowsToTheNearest)
 {
-    const Floats x = {1.0f, -2.5f, 1.00390625f /* a tie, down */, 1.01171875f /* a tie, up */, 1.00391f, 0.0f, -0.0f,
-                      3.4e38f, INFINITY, -INFINITY, 1e-40f};
-    const std::vector<uint16_t> want = {0x3f80, 0xc020, 0x3f80, 0x3f82, 0x3f81, 0, 0x8000, 0x7f80, 0x7f80, 0xff80, 1};
+    const Floats x = {1.0f,
+                      -2.5f,
+                      1.00390625f /* a tie, down */,
+                      1.01171875f /* a tie, up */,
+                      1.00391f,
+                      0.0f,
+                      -0.0f,
+                      3.4e38f,
+                      INFINITY,
+                      -INFINITY,
+                      1e-40f};
+    const std::vector<uint16_t> want = {0x3f80, 0xc020, 0x3f80, 0x3f82, 0x3f81, 0,
+                                        0x8000, 0x7f80, 0x7f80, 0xff80, 1};
     std::vector<uint16_t> got(x.size());
     tw_kernels()->narrow(x.data(), x.size(), got.data());
     EXPECT_EQ(want, got);

@@ -216,7 +216,8 @@ TEST(Rope, TurnsBackAndKeepsLengths)
     tw_kernels()->rope_turn(turned.data(), width, cosines.data() + 8 * pairs, sines.data() + 8 * pairs);
     EXPECT_NEAR(tw::norm(x), tw::norm(turned), 1e-6 * tw::norm(x));
     EXPECT_FLOAT_EQ(1 * std::cos(8.0f) - 4 * std::sin(8.0f), turned[0]);
-    tw_kernels()->rope_turn_backward(turned.data(), width, cosines.data() + 8 * pairs, sines.data() + 8 * pairs);
+    tw_kernels()->rope_turn_backward(turned.data(), width, cosines.data() + 8 * pairs,
+                                     sines.data() + 8 * pairs);
     for (size_t i = 0; i < width; i++) {
         EXPECT_NEAR(x[i], turned[i], 1e-5);
     }

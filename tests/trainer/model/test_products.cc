@@ -80,13 +80,16 @@ TEST_P(Layer, ForwardAndBackward)
     std::vector<float> dw(6, 1), dx(6, 7);
     tw_matrix_t dy_factor = tw_factor(&compute, dy.data(), 4, 2, narrow_d.data());
     tw_layer_backward_weight(&compute, layer, x_factor, dy_factor, dw.data());
-    EXPECT_EQ(is_out_in ? (std::vector<float>{10, 13, 16, 0, -1, -2}) : (std::vector<float>{10, 0, 13, -1, 16, -2}), dw);
+    EXPECT_EQ(is_out_in ? (std::vector<float>{10, 13, 16, 0, -1, -2})
+                        : (std::vector<float>{10, 0, 13, -1, 16, -2}),
+              dw);
     tw_layer_backward_input(&compute, layer, dy_factor, w16.data(), 0.0f, dx.data());
     EXPECT_EQ((std::vector<float>{1, -1, 3, 2, 0, 4}), dx);
     tw_products_destroy(products);
 }
 
 INSTANTIATE_TEST_SUITE_P(Products, Layer,
-                         ::testing::Combine(::testing::Values(TW_TYPE_FP32, TW_TYPE_BF16), ::testing::Values(0, 1)));
+                         ::testing::Combine(::testing::Values(TW_TYPE_FP32, TW_TYPE_BF16),
+                                            ::testing::Values(0, 1)));
 
 } // namespace
