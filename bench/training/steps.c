@@ -1,49 +1,23 @@
-/* One rank of the trainer whose steps others time: a step for each line on stdin, a line of JSON after it. The words of
- * the command line are keys of the configuration. */
+/* One rank of the trainer whose steps others time: a step for each line on stdin, a line of JSON after it.
+ * The words of the command line are keys of the configuration. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "core/core.h"
-#include "trainer/model/products.h"
+#include "trainer/model/model.h"
 #include "trainer/trainer.h"
-
-#define PEAK_SIZE 1024
-#define PEAK_TRIES 10
-
-/* Operations a second of the best of some products of square matrices: none of the models' is faster. 0: no memory. */
-static double peak(tw_products_t *products, tw_type_t type)
-{
-    size_t n = (size_t)PEAK_SIZE * PEAK_SIZE;
-    float *memory = tw_buffer_alloc_zero(3 * n * sizeof(float)), best = 0.0f;
-    tw_product_t product = {.a = {.at = memory, .stride = PEAK_SIZE, .type = type},
-                            .b = {.at = memory + n, .stride = PEAK_SIZE, .type = type},
-                            .c = memory + 2 * n,
-                            .c_stride = PEAK_SIZE,
-                            .rows = PEAK_SIZE,
-                            .cols = PEAK_SIZE,
-                            .inner = PEAK_SIZE,
-                            .alpha = 1.0f};
-    for (int i = 0; i < PEAK_TRIES && memory; i++) {
-        double begin = tw_time_sec();
-        tw_product_run(products, &product);
-        double speed = 2.0 * PEAK_SIZE * (double)n / (tw_time_sec() - begin);
-        best = speed > best ? (float)speed : best;
-    }
-    tw_buffer_free(memory);
-    return best;
-}
 
 /* What products this processor has, and how fast. */
 static tw_status_t say_products(void)
 {
-    tw_products_t *products = NULL;
-    TW_TRY(tw_products_create(&products));
-    double fp32 = peak(products, TW_TYPE_FP32);
-    double bf16 = tw_products_have_bf16() ? peak(products, TW_TYPE_BF16) : 0.0;
-    printf("{\"products\": \"%s\", \"peak_fp32\": %.0f, \"peak_bf16\": %.0f}\n", tw_products_name(), fp32,
-           bf16);
+    double fp32 = 0.0, bf16 = 0.0;
+    TW_TRY(tw_model_products_speed(TW_TYPE_FP32, &fp32));
+    if (tw_model_has_bf16_products()) {
+        TW_TRY(tw_model_products_speed(TW_TYPE_BF16, &bf16));
+    }
+    printf("{\"products\": \"%s\", \"peak_fp32\": %.0f, \"peak_bf16\": %.0f}\n", tw_model_products_name(),
+           fp32, bf16);
     fflush(stdout);
-    tw_products_destroy(products);
     return TW_OK;
 }
 

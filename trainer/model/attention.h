@@ -16,8 +16,8 @@ typedef struct tw_attention_shape {
 
 /** Floats of scratch for both calls: for two tiles of rows of the T x T matrix, which never exists whole. */
 size_t tw_attention_scratch_elems(size_t seq_len);
-/** qkv (B,T,(H+2K)D): Q, K and V side by side in a row, heads one after the other in each. y (B,T,HD). In bf16
- *  the factors' memory of `compute` is used: as much as qkv, and as dy. */
+/** qkv (B,T,(H+2K)D): Q, K and V side by side in a row, heads one after the other in each. y (B,T,HD).
+ *  In bf16 the factors' memory of `compute` is used: as much as qkv, and as dy. */
 void tw_attention_forward(const tw_compute_t *compute, const tw_attention_shape_t *shape, const float *qkv,
                           float *scratch, float *y);
 /** dqkv, like qkv, = the gradient by it; probabilities are computed again. dy (B,T,HD). */

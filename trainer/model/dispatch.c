@@ -21,11 +21,6 @@ static tw_status_t check_once(void)
     return checked;
 }
 
-int tw_model_has_bf16_products(void)
-{
-    return tw_products_have_bf16();
-}
-
 tw_status_t tw_model_create(const tw_model_config_t *config, tw_model_t **out)
 {
     tw_status_t status = tw_model_config_check(config);

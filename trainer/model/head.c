@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* Elements of the logits that are made at a time. Every chunk reads and writes the weight's gradient, so few are
- * best. */
+/* Elements of the logits that are made at a time. Every chunk reads and writes the weight's gradient, so few
+ * are best. */
 #define LOGITS_ELEMS ((size_t)16 << 20)
 enum { ROWS_STEP = 16 };
 

@@ -1,6 +1,6 @@
-/* The kernels of one instruction set: this file is compiled once for each, and TW_KERNELS names its table. All sets
- * give the same bits: loops over elements compute each alike, sums have 16 lanes on every machine, and nothing is
- * contracted to multiply-adds. */
+/* The kernels of one instruction set: this file is compiled once for each, and TW_KERNELS names its table.
+ * All sets give the same bits: loops over elements compute each alike, sums have 16 lanes on every machine,
+ * and nothing is contracted to multiply-adds. */
 #include "trainer/model/kernels.h"
 
 #include <math.h>
@@ -289,7 +289,7 @@ static void rmsnorm_backward(const float *dy, const float *x, const float *gamma
     }
 }
 
-/* ---- GELU, written with one exponential: 0.5 (1 + tanh u) = 1 / (1 + e^-2u) ----------------------------- */
+/* ---- GELU, with one exponential: 0.5 (1 + tanh u) = 1 / (1 + e^-2u) ------------------------------------ */
 
 #define TWO_ROOT_2_OVER_PI 1.5957691216f /* 2 sqrt(2 / pi) */
 #define CUBE 0.044715f

@@ -14,8 +14,8 @@
  *      block_backward(n_layer .. 1)   dy -> dx, the block's gradients
  *      embed_backward                 dx -> root's gradients
  *
- *  Same inputs, same bits on one kind of processor: one thread, sums in a fixed order. A model is used by one thread at a time;
- *  several models live side by side.
+ *  Same inputs, same bits on one kind of processor: one thread, sums in a fixed order. A model is used by one
+ *  thread at a time; several models live side by side.
  *
  *  Source: Radford et al., "Language models are unsupervised multitask learners" (2019); Touvron et al.
  *  (arXiv 2302.13971, 2307.09288). Names and layouts are those that Hugging Face's transformers saves: a
@@ -121,6 +121,11 @@ typedef struct tw_model_unit {
 
 /** Does this processor multiply bf16 faster than fp32? */
 int tw_model_has_bf16_products(void);
+/** What multiplies: "oneDNN 2.6.3, AVX-512 with bf16". Static storage. */
+const char *tw_model_products_name(void);
+/** Operations a second of one thread in a large product: no model is faster. type: fp32 or bf16. Tens of
+ *  milliseconds. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged. */
+tw_status_t tw_model_products_speed(tw_type_t type, double *flops_per_sec);
 
 /** Describe a model; takes no memory worth counting. The first model of a process checks the products of
  *  oneDNN against plain C. TW_ERR_INVALID: a config that is no model, logged with the field;

@@ -1,12 +1,15 @@
 /* A table of what oneDNN has made code for, by shape. */
 #include "trainer/model/products.h"
 
-#include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Of the OpenMP runtime that oneDNN links; its header comes with GCC alone. */
+int omp_get_max_threads(void);
+void omp_set_num_threads(int n_threads);
 
 /* All that a product's code depends on. */
 typedef struct key {

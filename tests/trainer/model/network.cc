@@ -204,7 +204,8 @@ void expect_gradients_agree_with_differences(Network *network, const std::vector
     }
 }
 
-/* A factor is off by 2^-9 of itself at most; some 12 products lie between a weight and the loss in each direction. */
+/* A factor is off by 2^-9 of itself at most; some 12 products lie between a weight and the loss in each
+ * direction. */
 void expect_bf16_products_agree(const tw_model_config_t &config, size_t batch, size_t seq_len)
 {
     constexpr double bound = 24 * 0x1p-9;
