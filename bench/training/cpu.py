@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Training on processors: tokens/s of one rank, ours beside PyTorch's in fp32 and under bf16 autocast.
+"""Training on processors: tokens/s of one rank of one thread, ours beside PyTorch's in fp32 and under bf16
+autocast.
 
-All of them train the same shapes; a round is a step of each, one after the other, so that what else the machine does
-meets all alike. Figures are medians. The floor is what the model's products alone would take at the speed of the fastest
-product that ours measured on this processor."""
+All of them train the same shapes; a round is a step of each, one after the other, so that what else the
+machine does meets all alike. Figures are medians. The floor is what the model's products alone would take at
+the speed of the fastest product that ours measured on this processor."""
 
 import argparse
 import json
@@ -39,7 +40,6 @@ def parse_args():
     parser.add_argument("--rounds", type=int, default=30, help="at most, of each row; 3 at least (30)")
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall",
                         help="processor: what the processes used, which other work on the machine changes less (wall)")
-    parser.add_argument("--threads", type=int, default=1, help="of each rank (1)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of our configuration")
     parser.add_argument("--torch", help="version of torch to fetch (the newest known here)")
     parser.add_argument("--json", type=pathlib.Path, help="file for a JSON line of each row")
@@ -59,8 +59,8 @@ def find_python(args):
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
-def shape_of(size, family, args):
-    shape = SHAPES[size] | {"family": family, "threads": args.threads}
+def shape_of(size, family):
+    shape = SHAPES[size] | {"family": family}
     return shape | {"vocabulary": shape["vocabulary"] or VOCABULARIES[family]}
 
 
@@ -78,9 +78,9 @@ def keys(shape, args):
 class Runner:
     """A process that does a step when it is told to."""
 
-    def __init__(self, command, threads, clock):
+    def __init__(self, command, clock):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TW_")}
-        environment["OMP_NUM_THREADS"] = str(threads)
+        environment["OMP_NUM_THREADS"] = "1"
         self.process = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         env=environment, text=True)
         self.command, self.clock, self.seconds = command, clock, []
@@ -116,13 +116,13 @@ def flops_of_token(shape):
 
 
 def measure(size, family, python, args):
-    shape = shape_of(size, family, args)
+    shape = shape_of(size, family)
     torch = [python, runfile("bench/training/torch_steps.py"), json.dumps(shape)]
     commands = {"ours": [runfile("bench/cpu_steps")] + keys(shape, args)}
     commands |= {mode: torch + [mode] for mode in MODES[1:] if mode in args.modes.split(",")}
-    runners = {mode: Runner(command, args.threads, args.clock) for mode, command in commands.items()}
+    runners = {mode: Runner(command, args.clock) for mode, command in commands.items()}
     round_sec = 0.0
-    for warm in range(2):
+    for _ in range(2):
         round_sec = sum(runner.step(False) for runner in runners.values())
     n_rounds = max(3, min(args.rounds, int(args.seconds / round_sec)))
     for _ in range(n_rounds):
@@ -169,7 +169,7 @@ def line(row):
 def main():
     args = parse_args()
     python = find_python(args) if args.modes != "ours" else None
-    print("# thinwire cpu: one rank of %d threads, tokens/s by the %s clock; %s" % (args.threads, args.clock, processor()))
+    print("# thinwire cpu: one rank of one thread, tokens/s by the %s clock; %s" % (args.clock, processor()))
     print("# %-6s %-6s %10s %10s %10s %10s %8s %6s  %-20s %s"
           % ("size", "family", "ours", "fp32", "autocast", "floor", "share", "rounds", "ratio", "ok"))
     found = []
