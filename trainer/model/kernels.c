@@ -294,18 +294,18 @@ static void rmsnorm_backward(const float *dy, const float *x, const float *gamma
 #define TWO_ROOT_2_OVER_PI 1.5957691216f /* 2 sqrt(2 / pi) */
 #define CUBE 0.044715f
 
-/* 1 / (1 + e^-2u) */
-INLINE part_t gelu_gate(part_t x)
+/* 1 + e^-2u */
+INLINE part_t gelu_divisor(part_t x)
 {
     part_t two_u = TWO_ROOT_2_OVER_PI * (x + CUBE * x * x * x);
-    return 1.0f / (1.0f + exponential(-two_u));
+    return 1.0f + exponential(-two_u);
 }
 
 static void gelu_forward(const float *x, size_t n, float *y)
 {
     for (size_t i = 0; i < n; i += WIDTH) {
         part_t v = get(x, i, n);
-        put(v * gelu_gate(v), y, i, n);
+        put(v / gelu_divisor(v), y, i, n);
     }
 }
 
@@ -313,7 +313,7 @@ static void gelu_forward(const float *x, size_t n, float *y)
 static void gelu_backward(const float *x, size_t n, float *d)
 {
     for (size_t i = 0; i < n; i += WIDTH) {
-        part_t v = get(x, i, n), s = gelu_gate(v);
+        part_t v = get(x, i, n), s = 1.0f / gelu_divisor(v);
         part_t slope = TWO_ROOT_2_OVER_PI * (1.0f + 3.0f * CUBE * v * v);
         put(get(d, i, n) * (s + v * s * (1.0f - s) * slope), d, i, n);
     }

@@ -99,11 +99,11 @@ void check(const Shape &s)
     norm.rstd = rstd.data();
     ASSERT_EQ(kernels::norm_forward(tw::Emulated(), &norm, y.at), TW_OK);
     if (s.centred) {
-        tw_layernorm_forward(wide_x.data(), wide_gamma.data(), beta.values().data(), s.rows, c, epsilon,
-                             stats, wanted.data());
+        tw_kernels()->layernorm_forward(wide_x.data(), wide_gamma.data(), beta.values().data(), s.rows, c,
+                                        epsilon, stats, wanted.data());
     } else {
-        tw_rmsnorm_forward(wide_x.data(), wide_gamma.data(), s.rows, c, epsilon, on_cpu_rstd.data(),
-                           wanted.data());
+        tw_kernels()->rmsnorm_forward(wide_x.data(), wide_gamma.data(), s.rows, c, epsilon,
+                                      on_cpu_rstd.data(), wanted.data());
     }
     const double rounding = unit * double(c + 8), most_x = largest(wide_x) + 1;
     const double most_rstd = largest(on_cpu_rstd), most_normed = 2 * most_x * most_rstd;
@@ -127,11 +127,13 @@ void check(const Shape &s)
         gradients.workspace = workspace.data();
         ASSERT_EQ(kernels::norm_backward(tw::Emulated(), &norm, &gradients), TW_OK);
         if (s.centred) {
-            tw_layernorm_backward(wide_dy.data(), wide_x.data(), wide_gamma.data(), s.rows, c, stats,
-                                  accumulate, on_cpu_dx.data(), on_cpu_dgamma.data(), on_cpu_dbeta.data());
+            tw_kernels()->layernorm_backward(wide_dy.data(), wide_x.data(), wide_gamma.data(), s.rows, c,
+                                             stats, accumulate, on_cpu_dx.data(), on_cpu_dgamma.data(),
+                                             on_cpu_dbeta.data());
         } else {
-            tw_rmsnorm_backward(wide_dy.data(), wide_x.data(), wide_gamma.data(), s.rows, c,
-                                on_cpu_rstd.data(), accumulate, on_cpu_dx.data(), on_cpu_dgamma.data());
+            tw_kernels()->rmsnorm_backward(wide_dy.data(), wide_x.data(), wide_gamma.data(), s.rows, c,
+                                           on_cpu_rstd.data(), accumulate, on_cpu_dx.data(),
+                                           on_cpu_dgamma.data());
         }
         const double most_g = largest(wide_dy) * largest(wide_gamma) + 1;
         const double of_sums = unit * double(s.rows + 8), most_dy = largest(wide_dy) * double(s.rows);

@@ -100,8 +100,8 @@ TEST_F(CudaPointwise, Gelu)
     sweep([](tw_type_t type, size_t n, size_t skew) {
         Array x(type, make_values(n, 1, 2), skew), y(type, Floats(n), skew), d(type, make_values(n, 2, 1), 0);
         Floats in = x.values(), forward(n), backward = d.values();
-        tw_gelu_forward(in.data(), n, forward.data());
-        tw_gelu_backward(in.data(), n, backward.data());
+        tw_kernels()->gelu_forward(in.data(), n, forward.data());
+        tw_kernels()->gelu_backward(in.data(), n, backward.data());
         ASSERT_EQ(kernels::gelu_forward(device, type, x.get(), n, y.get()), TW_OK);
         ASSERT_EQ(kernels::gelu_backward(device, type, x.get(), n, d.get()), TW_OK);
         y.expect(forward, "y");
@@ -118,8 +118,8 @@ TEST_F(CudaPointwise, Swiglu)
         Array gate(type, make_values(n, 3, 2), 0), up(type, make_values(n, 4, 1), skew);
         Array y(type, Floats(n), 0), dy(type, make_values(n, 5, 1), skew), d_gate(type, Floats(n), 0);
         Floats g = gate.values(), u = up.values(), forward(n), by_up = dy.values(), by_gate(n);
-        tw_swiglu_forward(g.data(), u.data(), n, forward.data());
-        tw_swiglu_backward(g.data(), u.data(), n, by_up.data(), by_gate.data());
+        tw_kernels()->swiglu_forward(g.data(), u.data(), n, forward.data());
+        tw_kernels()->swiglu_backward(g.data(), u.data(), n, by_up.data(), by_gate.data());
         ASSERT_EQ(kernels::swiglu_forward(device, type, gate.get(), up.get(), n, y.get()), TW_OK);
         ASSERT_EQ(kernels::swiglu_backward(device, type, gate.get(), up.get(), n, dy.get(), d_gate.get()),
                   TW_OK);
@@ -138,7 +138,7 @@ TEST_F(CudaPointwise, ManyTurns)
     const size_t n = 3 * kernels::threads * kernels::octet_elems + 5;
     Array x(TW_TYPE_FP32, make_values(n, 6, 2), 0), y(TW_TYPE_FP32, Floats(n), 0);
     Floats in = x.values(), forward(n);
-    tw_gelu_forward(in.data(), n, forward.data());
+    tw_kernels()->gelu_forward(in.data(), n, forward.data());
     p.in[0] = x.get();
     p.out[0] = y.get();
     p.n = n;
