@@ -91,9 +91,9 @@ tw_status_t tw_plan_job_fit(const tw_plan_job_t *job, double *token_sec);
 tw_status_t tw_plan_job_predict(const tw_plan_job_t *job, const tw_plan_point_t *point, double token_sec,
                                 tw_plan_job_time_t *out);
 
-/** Codecs' seconds a parameter that the job says: GPUs' floors, or its codec_Bps; others stay. */
-void tw_plan_job_codecs(const tw_plan_job_t *job, double delta_bits,
-                        tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT]);
+/** Codecs' seconds a parameter that the job says, GPUs' floors or its codec_Bps; others stay. codecs:
+ *  [TW_PLAN_CODEC_COUNT]. */
+void tw_plan_job_codecs(const tw_plan_job_t *job, double delta_bits, tw_plan_speed_t *codecs);
 
 /** Predicted beside measured, as a table of Markdown. Errors of tw_plan_job_fit. */
 tw_status_t tw_plan_print_points(const tw_plan_jobs_t *jobs, FILE *out);

@@ -214,8 +214,7 @@ tw_status_t tw_plan_job_fit(const tw_plan_job_t *job, double *token_sec)
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */
 
-void tw_plan_job_codecs(const tw_plan_job_t *job, double delta_bits,
-                        tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT])
+void tw_plan_job_codecs(const tw_plan_job_t *job, double delta_bits, tw_plan_speed_t *codecs)
 {
     const double bits[TW_PLAN_CODEC_COUNT] = {8.0, 4.0, 2.0, delta_bits, TW_PLAN_LOSSLESS_WEIGHT_BITS};
     for (int c = 0; c < TW_PLAN_CODEC_COUNT; c++) {
