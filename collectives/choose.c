@@ -35,8 +35,8 @@
  *  the measure. */
 #define WORTH_SHARE 0.05
 #define WORTH_TURNS 4
-/** What loses nothing only has to be worth the processor's time. */
-#define PACKING_TURNS 1
+/** What loses nothing only has to be worth the processor's time, and needs no share. */
+#define PACKING_TURNS 2
 /** Of two algorithms, the one that sends more than so many times the other's inter-node bytes needs
  *  evidence. */
 #define LEANER 1.25
@@ -399,9 +399,9 @@ static double least_sec(const plan_t *plan, double exact_sec)
 {
     const tw_coll_t *coll = plan->coll;
     const tw_coll_tier_t *tier = coll->topo.n_nodes > 1 ? &coll->model.inter : &coll->model.node;
-    int turns = tw_args_lose_nothing(plan->c.args) ? PACKING_TURNS : WORTH_TURNS;
 
-    return WORTH_SHARE * exact_sec + turns * tier->turn_sec;
+    return tw_args_lose_nothing(plan->c.args) ? PACKING_TURNS * tier->turn_sec
+                                              : WORTH_SHARE * exact_sec + WORTH_TURNS * tier->turn_sec;
 }
 
 /** As it was measured, or as it may be: in doubt, the fewer bytes that were asked for. */

@@ -136,10 +136,15 @@ static void fill_processor(const tw_cpu_sample_t *value, const tw_cpu_sample_t *
         sum += value->decode_sec[i];
         typical_sum += typical->decode_sec[i];
     }
+    /* what is measured has its tables in the caches: between messages they are not, as the default says */
     model->encode_message_sec =
-        contention * message_sec(value->encode_short_sec, value->encode_sec[TW_COLL_MODEL_LOSSLESS_ENCODER]);
+        contention *
+        max2(model->encode_message_sec,
+             message_sec(value->encode_short_sec, value->encode_sec[TW_COLL_MODEL_LOSSLESS_ENCODER]));
     model->decode_message_sec =
-        contention * message_sec(value->decode_short_sec, value->decode_sec[TW_COLL_MODEL_LOSSLESS_DECODER]);
+        contention *
+        max2(model->decode_message_sec,
+             message_sec(value->decode_short_sec, value->decode_sec[TW_COLL_MODEL_LOSSLESS_DECODER]));
     model->cpu_noise = noise_of(typical_sum, sum);
 }
 

@@ -116,7 +116,11 @@ void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_
         cost->node_messages = row_messages(c, traffic->node_row, shard[TW_FORM_PLAIN]);
     }
     cost->cpu_sec = work_sec(c, &traffic->work, chunks, shard[TW_FORM_PLAIN]);
-    cost->fill_sec = encodes ? work_sec(c, &traffic->fill, 1, tw_cost_plain_chunk(c)) : 0;
+    tw_work_count_t fill = traffic->fill;
+    if (c->args->codec && c->args->codec->lossless && traffic->crowded && chunks <= 1) {
+        fill.decodes[TW_FORM_CODEC] = traffic->work.decodes[TW_FORM_CODEC]; /* all come at the very end */
+    }
+    cost->fill_sec = encodes ? work_sec(c, &fill, 1, tw_cost_plain_chunk(c)) : 0;
     if (flows->of == TW_FLOWS_ROOT) { /* nothing else is on the way while it passes from rank to rank */
         cost->fill_sec += chunk * (traffic->inter_rounds * c->model->inter.beta_sec +
                                    traffic->node_rounds * c->model->node.beta_sec);
