@@ -9,17 +9,7 @@ mode=$1
 root=${BUILD_WORKSPACE_DIRECTORY:-$(dirname "$(readlink -f WORKSPACE)")}
 cd "$root"
 
-skip() {
-    echo "skipped: $1"
-    if [ -n "${XML_OUTPUT_FILE:-}" ]; then
-        cat >"$XML_OUTPUT_FILE" <<EOF
-<testsuites><testsuite name="format_check" tests="1" skipped="1">
-<testcase name="format_check" status="run" result="skipped"><skipped message="$1"/></testcase>
-</testsuite></testsuites>
-EOF
-    fi
-    exit 0
-}
+. .ci/skip.sh
 
 # Other versions format differently.
 clang_format=
@@ -30,7 +20,7 @@ for name in clang-format-14 clang-format; do
     fi
 done
 if [ -z "$clang_format" ]; then
-    [ "$mode" = check ] && skip "clang-format 14 is not installed"
+    [ "$mode" = check ] && skip format_check "clang-format 14 is not installed"
     echo "clang-format 14 is not installed" >&2
     exit 1
 fi

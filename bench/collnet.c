@@ -22,7 +22,7 @@
 
 extern const tw_nccl_collnet_v12_t ncclCollNetPlugin_v12;
 
-static const char *const modes[] = {"exact", "lossless", "int8", "int4"};
+static const char *const modes[] = {"plain", "lossless", "int8", "int4"};
 #define N_MODES (sizeof(modes) / sizeof(modes[0]))
 
 /* ---- the command line ---------------------------------------------------------------------------------- */
@@ -36,7 +36,7 @@ typedef struct options {
 
 static const char doc[] =
     "All-reduces of bf16 between the nodes of a cluster in a box: through the NCCL collnet plugin, called as "
-    "NCCL calls it, and by the library's own collective, exact, lossless, int8 and int4.";
+    "NCCL calls it, and by the library's own collective, plain, lossless, int8 and int4.";
 
 #define AT(member) offsetof(options_t, member)
 
@@ -78,7 +78,7 @@ static void check_flags(struct argp_state *state, void *ctx)
 typedef struct way {
     const char *mode;
     tw_quant_codec_t codec;
-    int is_exact;                                       /**< it has no codec */
+    int is_plain;                                       /**< it has no codec */
     void *context, *comm, *send_mhandle, *recv_mhandle; /* of the collnet; NULL: the library's own */
     double sec[ITERS_MAX];
     double rel_rmse;
@@ -202,7 +202,7 @@ static tw_status_t run_library(rank_t *rank, way_t *way)
                            .segments = &segment,
                            .n_segments = 1,
                            .reduction = TW_COLL_SUM,
-                           .codec = way->is_exact ? NULL : &way->codec,
+                           .codec = way->is_plain ? NULL : &way->codec,
                            .force_codec = 1};
     return tw_coll_run(rank->world, &args);
 }
@@ -266,7 +266,7 @@ static int is_right(const rank_t *rank, const way_t *way)
 {
     double rounding = 0x1p-8, bound = 1; /* of bf16; a quantized one is off by less than its size */
 
-    if (way->is_exact || way->codec.lossless) {
+    if (way->is_plain || way->codec.lossless) {
         bound = rank->n_ranks * rounding;
     }
     return way->identical && way->rel_rmse < bound;
@@ -276,7 +276,7 @@ typedef struct {
     const char *by, *mode;
     int n_nodes, in_flight;
     size_t bytes, window_bytes;
-    double link_bps, us, speedup, rel_rmse; /* speedup: over exact of the same kind */
+    double link_bps, us, speedup, rel_rmse; /* speedup: over plain of the same kind */
     int identical, ok;
 } row_t;
 
@@ -303,18 +303,18 @@ static const bench_table_t table = {
 static int print_lines(rank_t *rank, FILE *json)
 {
     const options_t *options = rank->options;
-    double exact_us[2] = {0};
+    double plain_us[2] = {0};
     int n_bad = 0;
 
     printf("# thinwire collnet: all-reduce of %zu bytes of bf16, %d nodes, link %.0f Mb/s\n", options->bytes,
            rank->n_ranks, options->link_bps / 1e6);
-    printf("# collnet: windows of %zu bytes, %d at a time; speed-up: over exact of the same kind\n",
+    printf("# collnet: windows of %zu bytes, %d at a time; speed-up: over plain of the same kind\n",
            options->window_bytes, options->in_flight);
     bench_table_head(&table);
     for (size_t i = 0; i < 2 * N_MODES; i++) {
         way_t *way = &rank->ways[i];
         double us = 1e6 * tw_median(way->sec, (size_t)options->iters);
-        exact_us[i % 2] = i < 2 ? us : exact_us[i % 2];
+        plain_us[i % 2] = i < 2 ? us : plain_us[i % 2];
         const row_t row = {.by = way->comm ? "collnet" : "library",
                            .mode = way->mode,
                            .n_nodes = rank->n_ranks,
@@ -323,7 +323,7 @@ static int print_lines(rank_t *rank, FILE *json)
                            .window_bytes = options->window_bytes,
                            .link_bps = options->link_bps,
                            .us = us,
-                           .speedup = exact_us[i % 2] / us,
+                           .speedup = plain_us[i % 2] / us,
                            .rel_rmse = way->rel_rmse,
                            .identical = way->identical,
                            .ok = is_right(rank, way)};
@@ -381,8 +381,8 @@ static tw_status_t rank_init(rank_t *rank, const options_t *options)
     for (size_t i = 0; i < 2 * N_MODES; i++) {
         way_t *way = &rank->ways[i];
         way->mode = modes[i / 2];
-        way->is_exact = i < 2;
-        TW_TRY(way->is_exact ? TW_OK : tw_quant_codec_parse(way->mode, &way->codec));
+        way->is_plain = i < 2;
+        TW_TRY(way->is_plain ? TW_OK : tw_quant_codec_parse(way->mode, &way->codec));
         TW_TRY(i % 2 == 1 ? connect_way(rank, way) : TW_OK);
     }
     return TW_OK;

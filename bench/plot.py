@@ -17,7 +17,7 @@ UNITS = {
     "algbw_GBps": "bandwidth of source bytes (GB/s)",
     "busbw_GBps": "bus bandwidth (GB/s)",
     "time_us_median": "median time (us)",
-    "speedup": "speed-up over exact",
+    "speedup": "speed-up over plain",
     "rel_rmse": "relative RMSE",
     "link_utilization": "part of the link's rate in use",
 }
@@ -92,11 +92,11 @@ def make_lines(rows, key):
 
 
 def line_rate(rows, key):
-    """What exact would reach if the link were full, where that is known."""
+    """What plain would reach if the link were full, where that is known."""
     points = []
     for row in rows:
         used = row.get("link_utilization")
-        if row["mode"] == "exact" and key.endswith("_GBps") and used:
+        if row["mode"] == "plain" and key.endswith("_GBps") and used:
             points.append((row["bytes"], row[key] / used))
     return sorted(points)
 
@@ -116,7 +116,7 @@ def make_script(rows, args, folder):
     lines = make_lines(rows, args.y)
     full = line_rate(rows, args.y)
     if full:
-        lines.append(("exact on a full link", full))
+        lines.append(("plain on a full link", full))
     sizes = sorted({row["bytes"] for row in rows})
     plots = []
     for i, (label, points) in enumerate(lines):

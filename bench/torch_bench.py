@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An unmodified FSDP2 job on slow links: over gloo, and over Thinwire exact and quantized, interleaved.
+"""An unmodified FSDP2 job on slow links: over gloo, and over Thinwire plain and quantized, interleaved.
 
 The links are those of a cluster in a box; bytes are what the network interface of rank 0's node has sent."""
 
@@ -17,7 +17,7 @@ import zipfile
 # mode: the job's environment
 MODES = {
     "gloo": {},
-    "exact": {"TW_FSDP": "1", "TW_WEIGHTS": "exact", "TW_GRADS": "exact"},
+    "plain": {"TW_FSDP": "1", "TW_WEIGHTS": "plain", "TW_GRADS": "plain"},
     "int8-int4": {"TW_FSDP": "1", "TW_WEIGHTS": "int8", "TW_GRADS": "int4"},
     "int8-int4-hadamard": {"TW_FSDP": "1", "TW_WEIGHTS": "int8", "TW_GRADS": "int4:hadamard"},
     "delta-int4": {"TW_FSDP": "1", "TW_WEIGHTS": "delta", "TW_GRADS": "int4"},
@@ -25,9 +25,9 @@ MODES = {
 }
 # What a mode may send, as a part of gloo's bytes.
 BYTES_LIMITS = {"int8-int4": 0.22, "int8-int4-hadamard": 0.22, "delta-int4": 0.17, "delta-lossless": 0.40}
-# Modes that lose nothing: their losses are exact's, and on two nodes gloo's.
+# Modes that lose nothing: their losses are plain's, and on two nodes gloo's.
 LOSSLESS = ("delta-lossless",)
-# What they may send, as a part of exact's bytes, where gradients are reduced in bf16.
+# What they may send, as a part of plain's bytes, where gradients are reduced in bf16.
 LOSSLESS_LIMIT, SHORT_REDUCTION = 0.27, "--reduce bfloat16"
 # gloo's ring adds in another order from three ranks on.
 LOSS_LIMIT = 1e-4
@@ -67,12 +67,13 @@ def parse_args():
     parser.add_argument("--steps", type=int, help="of each run, the first one not counted (11; 4 on links below 500 Mb/s)")
     parser.add_argument("--modes", default=",".join(MODES), help="some of %s" % ",".join(MODES))
     parser.add_argument("--validate", type=int, default=0, metavar="N",
-                        help="round r trains with seed r and ends with N batches of validation, which is compared with exact's")
+                        help="round r trains with seed r and ends with N batches of validation, which is compared with plain's")
     parser.add_argument("--job", type=pathlib.Path, help="another job that takes the same flags (bench/fsdp_job.py)")
     parser.add_argument("--job-args", default="", help="more flags of the job")
     parser.add_argument("--torch", help="version of torch to fetch (the newest known here)")
     parser.add_argument("--json", type=pathlib.Path, help="file for a JSON line of each mode")
     args = parser.parse_args()
+    args.modes = ",".join("plain" if mode == "exact" else mode for mode in args.modes.split(","))  # as it was called before
     unknown = set(args.modes.split(",")) - set(MODES)
     if unknown:
         parser.error("no such mode: %s" % ", ".join(sorted(unknown)))
@@ -137,36 +138,36 @@ def interval(values):
 
 
 def compare_validation(found, bench):
-    """Adds the validation losses, one of each seed, and their distances from exact's with the same seed."""
-    exact = [run["validation_loss"] for run in bench.runs.get("exact", [])]
+    """Adds the validation losses, one of each seed, and their distances from plain's with the same seed."""
+    plain = [run["validation_loss"] for run in bench.runs.get("plain", [])]
     for row in found:
         own = row["validation_losses"] = [run["validation_loss"] for run in bench.runs[row["mode"]]]
-        if exact:
-            off = row["validation_off"] = [a / b - 1 for a, b in zip(own, exact)]
+        if plain:
+            off = row["validation_off"] = [a / b - 1 for a, b in zip(own, plain)]
             row["validation_off_mean"], row["validation_off_interval"] = statistics.mean(off), interval(off)
             if row["validation_off_mean"] > VALIDATION_LIMIT:
-                row["ok"], row["why"] = False, "validation is %.2f %% worse than exact's" % (100 * row["validation_off_mean"])
+                row["ok"], row["why"] = False, "validation is %.2f %% worse than plain's" % (100 * row["validation_off_mean"])
 
 
-def check_lossless(row, first, baseline, exact, is_short):
+def check_lossless(row, first, baseline, plain, is_short):
     """Why a row that loses nothing is not ok, or ""."""
-    others = [("exact's", exact)] + ([("gloo's", baseline)] if row["nodes"] == 2 else [])
+    others = [("plain's", plain)] + ([("gloo's", baseline)] if row["nodes"] == 2 else [])
     for whose, other in others:
         if other is not None and first["losses"] != other["losses"]:
             return "losses are off from %s by %.1e" % (whose, relative(first["losses"], other["losses"]))
-    ratio = row["bytes_ratio_exact"]
-    return "sends %.3f of exact's bytes" % ratio if is_short and ratio is not None and ratio > LOSSLESS_LIMIT else ""
+    ratio = row["bytes_ratio_plain"]
+    return "sends %.3f of plain's bytes" % ratio if is_short and ratio is not None and ratio > LOSSLESS_LIMIT else ""
 
 
-def check(row, first, baseline, exact, is_short):
+def check(row, first, baseline, plain, is_short):
     """Why a row is not ok, or ""."""
-    why = check_lossless(row, first, baseline, exact, is_short) if row["mode"] in LOSSLESS else ""
+    why = check_lossless(row, first, baseline, plain, is_short) if row["mode"] in LOSSLESS else ""
     if why:
         return why
     if baseline is None or row["mode"] == "gloo":
         return ""
     off = relative(first["losses"], baseline["losses"])
-    if row["mode"] == "exact":
+    if row["mode"] == "plain":
         same = first["losses"] == baseline["losses"]
         row["losses_equal"] = same
         return "" if same or (row["nodes"] > 2 and off <= LOSS_LIMIT) else "losses are off by %.1e" % off
@@ -202,13 +203,13 @@ def rows(bench):
     made = {mode: make_row(mode, runs, bench.args) for mode, runs in bench.runs.items()}
     plain = made.get("gloo")
     baseline = bench.runs["gloo"][0] if plain else None
-    exact = bench.runs["exact"][0] if "exact" in bench.runs else None
+    plain = bench.runs["plain"][0] if "plain" in bench.runs else None
     for mode, row in made.items():
         row["speedup"] = plain["step_sec_median"] / row["step_sec_median"] if plain else None
         row["bytes_ratio"] = part_of(row, plain, "bytes_per_node_step")
         row["bytes_ratio_all"] = part_of(row, plain, "bytes_per_node")
-        row["bytes_ratio_exact"] = part_of(row, made.get("exact"), "bytes_per_node")
-        row["why"] = check(row, bench.runs[mode][0], baseline, exact, SHORT_REDUCTION in bench.args.job_args)
+        row["bytes_ratio_plain"] = part_of(row, made.get("plain"), "bytes_per_node")
+        row["why"] = check(row, bench.runs[mode][0], baseline, plain, SHORT_REDUCTION in bench.args.job_args)
         row["ok"] = not row["why"]
     if bench.args.validate:
         compare_validation(list(made.values()), bench)
@@ -219,11 +220,11 @@ def validation_note(row):
     if "validation_losses" not in row:
         return ""
     text = ", validation %.4f" % statistics.mean(row["validation_losses"])
-    if "validation_off" not in row or row["mode"] == "exact":
+    if "validation_off" not in row or row["mode"] == "plain":
         return text
     half = row["validation_off_interval"]
     mean = "%+.2f" % (100 * row["validation_off_mean"]) + (" +- %.2f" % (100 * half) if half is not None else "")
-    return text + " (%s %% of exact: %s)" % (mean, " ".join("%+.2f" % (100 * one) for one in row["validation_off"]))
+    return text + " (%s %% of plain: %s)" % (mean, " ".join("%+.2f" % (100 * one) for one in row["validation_off"]))
 
 
 def line(row):
@@ -239,7 +240,7 @@ def line(row):
 
 def whole_line(row):
     """All steps of a run, the first one, too."""
-    parts = [(row["bytes_ratio_all"], "gloo's"), (row["bytes_ratio_exact"], "exact's")]
+    parts = [(row["bytes_ratio_all"], "gloo's"), (row["bytes_ratio_plain"], "plain's")]
     texts = ["%.4f of %s" % part for part in parts if part[0] is not None and row["mode"] != part[1].removesuffix("'s")]
     return "%-20s %d steps, %.1f MB a node%s" % (row["mode"], row["steps"], row["bytes_per_node"] / 1e6, "".join(", " + one for one in texts))
 

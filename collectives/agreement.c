@@ -32,9 +32,9 @@ static uint64_t hash_segment(const tw_coll_request_t *request, const tw_coll_seg
     int has_codec = request->args.codec != NULL, has_sizes = request->args.op != TW_COLL_ALLTOALL;
     struct {
         uint64_t n_elems;
-        int32_t exact, unused;
+        int32_t plain, unused;
         codec_fields_t codec;
-    } shape = {has_sizes ? segment->n_elems : 0, has_codec && segment->exact, 0,
+    } shape = {has_sizes ? segment->n_elems : 0, has_codec && segment->unquantized, 0,
                fields_of(has_codec ? segment->codec : NULL)};
 
     hash = XXH3_64bits_withSeed(&shape, sizeof(shape), hash);

@@ -77,7 +77,7 @@ static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args
         return refuse(coll, args, "this operation has no quantized form");
     }
     if (args->inner_codec && args->inner_codec->lossless) {
-        return refuse(coll, args, "inner_codec is lossless: inside a node exact is as good, and quicker");
+        return refuse(coll, args, "inner_codec is lossless: inside a node plain is as good, and quicker");
     }
     status = check_one_codec(coll, args, args->codec);
     if (status == TW_OK && args->inner_codec) {
@@ -138,7 +138,7 @@ static tw_status_t check_args(const tw_coll_t *coll, const tw_coll_args_t *args)
 static tw_status_t check_segment_codec(const tw_coll_t *coll, const tw_coll_args_t *args,
                                        const tw_coll_segment_t *segment)
 {
-    if (segment->exact || !segment->codec) {
+    if (segment->unquantized || !segment->codec) {
         return TW_OK;
     }
     return args->codec ? check_one_codec(coll, args, segment->codec)

@@ -60,7 +60,7 @@ typedef struct plan {
     tw_coll_model_t quiet, typical;
     candidate_t *candidates;
     size_t n_candidates;
-    const candidate_t *exact, *quantized; /**< the best of their kind; NULL: there is none */
+    const candidate_t *plain, *quantized; /**< the best of their kind; NULL: there is none */
 } plan_t;
 
 /* ---- candidates ---------------------------------------------------------------------------------------- */
@@ -85,7 +85,7 @@ static int is_ordered(const plan_t *plan, const tw_algo_t *algo)
     return !algo->owner_matters && algo->flows.nodes_first == tw_topo_has_tiers(plan->c.topo);
 }
 
-/** A name is one of the quantized algorithms when there is a codec; the exact ones then stay candidates. */
+/** A name is one of the quantized algorithms when there is a codec; the plain ones then stay candidates. */
 static int is_candidate(const plan_t *plan, const tw_algo_t *algo)
 {
     const tw_coll_args_t *args = plan->c.args;
@@ -206,7 +206,7 @@ static tw_status_t no_candidate(const plan_t *plan)
     const tw_coll_args_t *args = plan->c.args;
 
     tw_error("rank %d: %s: there is no %s algorithm \"%s\"", plan->c.topo->rank, tw_coll_op_name(args->op),
-             args->codec ? "quantized" : "exact", args->algo ? args->algo : "auto");
+             args->codec ? "quantized" : "plain", args->algo ? args->algo : "auto");
     return TW_ERR_INVALID;
 }
 
@@ -293,10 +293,10 @@ static tw_status_t find_candidates(plan_t *plan)
         }
         plan->candidates[plan->n_candidates++] = make_candidate(plan, i, traffic);
     }
-    plan->exact = find_best(plan, 0);
+    plan->plain = find_best(plan, 0);
     plan->quantized = find_best(plan, 1);
-    /* a codec, but only exact algorithms: the name, if any, is wrong */
-    int found = plan->c.args->codec ? plan->quantized != NULL : plan->exact != NULL;
+    /* a codec, but only plain algorithms: the name, if any, is wrong */
+    int found = plan->c.args->codec ? plan->quantized != NULL : plan->plain != NULL;
     return found ? TW_OK : no_candidate(plan);
 }
 
@@ -316,7 +316,7 @@ static const char *describe_candidate(const plan_t *plan, const candidate_t *can
                                       size_t buf_bytes)
 {
     const tw_coll_algo_info_t *info = &tw_algo_get(candidate->algo)->info;
-    char codec[64] = "exact", sec[32];
+    char codec[64] = "plain", sec[32];
 
     if (info->quantized) {
         tw_quant_codec_format(plan->c.args->codec, codec, sizeof(codec));
@@ -353,7 +353,7 @@ static const char *describe_preference(const plan_t *plan, const candidate_t *ch
 /** The same operation again is not explained again. */
 static int is_news(tw_coll_t *coll, const plan_t *plan)
 {
-    char text[128], codec[64] = "exact";
+    char text[128], codec[64] = "plain";
     const tw_coll_args_t *args = plan->c.args;
 
     if (args->codec) {
@@ -395,57 +395,57 @@ static void explain(tw_coll_t *coll, const plan_t *plan, const candidate_t *chos
 /* ---- choosing ------------------------------------------------------------------------------------------ */
 
 /** What encoding has to save. */
-static double least_sec(const plan_t *plan, double exact_sec)
+static double least_sec(const plan_t *plan, double plain_sec)
 {
     const tw_coll_t *coll = plan->coll;
     const tw_coll_tier_t *tier = coll->topo.n_nodes > 1 ? &coll->model.inter : &coll->model.node;
 
     return tw_args_lose_nothing(plan->c.args) ? PACKING_TURNS * tier->turn_sec
-                                              : WORTH_SHARE * exact_sec + WORTH_TURNS * tier->turn_sec;
+                                              : WORTH_SHARE * plain_sec + WORTH_TURNS * tier->turn_sec;
 }
 
 /** As it was measured, or as it may be: in doubt, the fewer bytes that were asked for. */
 static int is_worth_quantizing(const plan_t *plan)
 {
-    const candidate_t *exact = plan->exact, *quantized = plan->quantized;
+    const candidate_t *plain = plan->plain, *quantized = plan->quantized;
     int shorter = plan->c.encoded_bytes < plan->c.bytes;
 
-    return shorter && (exact->sec - quantized->sec > least_sec(plan, exact->sec) ||
-                       exact->quiet_sec - quantized->quiet_sec > least_sec(plan, exact->quiet_sec));
+    return shorter && (plain->sec - quantized->sec > least_sec(plan, plain->sec) ||
+                       plain->quiet_sec - quantized->quiet_sec > least_sec(plan, plain->quiet_sec));
 }
 
 /** The bits are the same: in doubt, the plain ones. */
 static int is_worth_packing(const plan_t *plan)
 {
-    const candidate_t *exact = plan->exact, *packed = plan->quantized;
+    const candidate_t *plain = plan->plain, *packed = plan->quantized;
 
-    return plan->c.encoded_bytes < plan->c.bytes && exact->sec - packed->sec > least_sec(plan, exact->sec) &&
-           exact->quiet_sec - packed->quiet_sec > least_sec(plan, exact->quiet_sec) &&
-           exact->typical_sec - packed->typical_sec > least_sec(plan, exact->typical_sec);
+    return plan->c.encoded_bytes < plan->c.bytes && plain->sec - packed->sec > least_sec(plan, plain->sec) &&
+           plain->quiet_sec - packed->quiet_sec > least_sec(plan, plain->quiet_sec) &&
+           plain->typical_sec - packed->typical_sec > least_sec(plan, plain->typical_sec);
 }
 
 static const candidate_t *decline(const plan_t *plan, char *reason, size_t reason_bytes)
 {
-    char exact[128], quantized[128];
+    char plain[128], quantized[128];
 
     snprintf(reason, reason_bytes, "%s would save less than %.0f us of %s",
              describe_candidate(plan, plan->quantized, quantized, sizeof(quantized)),
-             least_sec(plan, plan->exact->sec) * 1e6,
-             describe_candidate(plan, plan->exact, exact, sizeof(exact)));
-    return plan->exact;
+             least_sec(plan, plan->plain->sec) * 1e6,
+             describe_candidate(plan, plan->plain, plain, sizeof(plain)));
+    return plan->plain;
 }
 
-/** The best; exact when quantizing is not worth it, and then the reason is noted. */
+/** The best; plain when quantizing is not worth it, and then the reason is noted. */
 static const candidate_t *choose(const plan_t *plan, char *reason, size_t reason_bytes)
 {
     reason[0] = '\0';
-    if (!plan->exact || !plan->quantized) {
-        return plan->exact ? plan->exact : plan->quantized;
+    if (!plan->plain || !plan->quantized) {
+        return plan->plain ? plan->plain : plan->quantized;
     }
     if (plan->coll->deterministic) {
         int spans_nodes = plan->c.topo->n_nodes > 1;
         snprintf(reason, reason_bytes, "%s", spans_nodes ? "" : "all ranks are on one node");
-        return spans_nodes ? plan->quantized : plan->exact;
+        return spans_nodes ? plan->quantized : plan->plain;
     }
     int is_worth = tw_args_lose_nothing(plan->c.args) ? is_worth_packing(plan) : is_worth_quantizing(plan);
     return is_worth ? plan->quantized : decline(plan, reason, reason_bytes);
@@ -454,7 +454,7 @@ static const candidate_t *choose(const plan_t *plan, char *reason, size_t reason
 /** 1: in a deterministic communicator, which chose the lossless one whatever the size. */
 static int is_free_to_go_plain(const plan_t *plan, const candidate_t *chosen, const tw_coll_args_t *args)
 {
-    return plan->coll->deterministic && plan->exact && chosen == plan->quantized &&
+    return plan->coll->deterministic && plan->plain && chosen == plan->quantized &&
            tw_args_lose_nothing(args);
 }
 
@@ -473,12 +473,12 @@ static tw_case_t make_case(const tw_coll_t *coll, const tw_coll_args_t *args, si
 }
 
 /** The same two algorithms for another size. */
-static void size_plan(plan_t *sized, const tw_case_t *own, candidate_t *exact, candidate_t *packed)
+static void size_plan(plan_t *sized, const tw_case_t *own, candidate_t *plain, candidate_t *packed)
 {
     sized->c = *own;
-    *exact = make_candidate(sized, sized->exact->algo, sized->exact->traffic);
+    *plain = make_candidate(sized, sized->plain->algo, sized->plain->traffic);
     *packed = make_candidate(sized, sized->quantized->algo, sized->quantized->traffic);
-    sized->exact = exact;
+    sized->plain = plain;
     sized->quantized = packed;
 }
 
@@ -488,14 +488,14 @@ static const candidate_t *choose_packed(const plan_t *plan, const tw_case_t *own
                                         size_t reason_bytes)
 {
     plan_t sized = *plan;
-    candidate_t exact, packed;
+    candidate_t plain, packed;
 
-    size_plan(&sized, own, &exact, &packed);
+    size_plan(&sized, own, &plain, &packed);
     if (is_worth_packing(&sized)) {
         return plan->quantized;
     }
     decline(&sized, reason, reason_bytes);
-    return plan->exact;
+    return plan->plain;
 }
 
 /** From which length on the messages of an all-to-all are worth packing: the operation's own lengths are not
@@ -509,11 +509,11 @@ static size_t find_least_packed(const plan_t *plan)
         const tw_coll_segment_t segment = {.n_elems = bytes / elem_bytes * world};
         tw_coll_args_t args = *plan->c.args;
         plan_t sized = *plan;
-        candidate_t exact, packed;
+        candidate_t plain, packed;
         args.segments = &segment;
         args.n_segments = 1;
         const tw_case_t own = make_case(plan->coll, &args, segment.n_elems);
-        size_plan(&sized, &own, &exact, &packed);
+        size_plan(&sized, &own, &plain, &packed);
         if (is_worth_packing(&sized)) {
             break;
         }
@@ -549,7 +549,7 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
         explain(coll, &plan, chosen, choice->reason[0] != '\0');
         int sizes_differ = args->op == TW_COLL_ALLTOALL && tw_args_lose_nothing(args) && !args->force_codec;
         choice->least_packed_bytes =
-            sizes_differ && plan.exact && chosen == plan.quantized ? find_least_packed(&plan) : 0;
+            sizes_differ && plan.plain && chosen == plan.quantized ? find_least_packed(&plan) : 0;
         plan.c = own;
         candidate_t made = make_candidate(&plan, chosen->algo, chosen->traffic);
         choice->algo = made.algo;

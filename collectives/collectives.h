@@ -1,4 +1,4 @@
-/** Thinwire collectives: exact and block-quantized collective operations between the ranks of a job, on
+/** Thinwire collectives: plain and block-quantized collective operations between the ranks of a job, on
  *  tensors in host memory or in GPU memory, over a transport or over NCCL. One API for all of them.
  *
  *  A communicator is made for a kind of memory and a wire. An operation is posted, tested and waited for;
@@ -15,7 +15,7 @@
  *  (even split) followed by the all-gather. What the bits are:
  *  - A codec is used if there are several nodes. On one node it is declined for every operation alike, unless
  *    force_codec is set for all of them: no link is slow there.
- *  - Exact sums, also those of exact segments beside quantized ones, are made in fp32 in rank order. Where
+ *  - Plain sums, also those of plain segments beside quantized ones, are made in fp32 in rank order. Where
  *    there are several nodes, and one of them has several ranks, they are made in each node in rank order,
  *    rounded to the tensor's type, then over the nodes in node order ("two_hop").
  *  - Quantized sums are made likewise: "two_hop" there, elsewhere "one_hop".
@@ -166,7 +166,7 @@ typedef enum tw_coll_op {
     TW_COLL_OP_COUNT
 } tw_coll_op_t;
 
-/** Exact sums are made in fp32 and rounded to the tensor's type k times on their way: once by "direct" and
+/** Plain sums are made in fp32 and rounded to the tensor's type k times on their way: once by "direct" and
  *  "exchange", on every node by "hierarchical", W - 1 times by "ring", log2(W) times, rounded up, by
  *  "halving". They are off by at most ((1 + u)^k - 1) * (|x_0| + ... + |x_(W-1)|), u = 2^-8 in bf16, 2^-11 in
  *  fp16, 2^-24 in fp32, besides fp32's own W * 2^-24. What travels to a mean of fp16 is a mean already, one
@@ -202,7 +202,7 @@ typedef struct tw_coll_segment {
     /** where in that tensor the segment begins, if it is a part of one: stochastic rounding, row_elems */
     uint64_t first_elem;
     const tw_quant_codec_t *codec; /**< NULL: the operation's, without which there is none here. Copied. */
-    int exact;                     /**< 1: loses nothing, whatever the operation's codec (norms, biases) */
+    int unquantized;               /**< 1: loses nothing, whatever the operation's codec (norms, biases) */
     /** the lossless codec, which takes fewer bits for a matrix that it knows: elements of a row of the
      *  tensor, its last dimension; 0: not known */
     size_t row_elems;
@@ -220,19 +220,19 @@ typedef struct tw_coll_args {
     tw_coll_reduction_t reduction;
     float factor; /**< of a reduction: multiplies the sum or mean before it is rounded; 0: 1 */
     int root;     /**< broadcast */
-    /** NULL: exact. All-gather and all-to-all; reduce-scatter and all-reduce with 4 or 8 bits, or lossless:
-     *  that has the bits of the exact operation of that name, and is refused over NCCL, which has to know
+    /** NULL: plain. All-gather and all-to-all; reduce-scatter and all-reduce with 4 or 8 bits, or lossless:
+     *  that has the bits of the plain operation of that name, and is refused over NCCL, which has to know
      *  lengths beforehand (TW_ERR_UNSUPPORTED). It goes plain where that is as fast, in a deterministic
      *  communicator, too. Copied. In an all-to-all what goes to other nodes is encoded; what stays on a node,
      *  the own share too, goes as it is. It is planned, and its codec declined, as if 2^18 elements went to
      *  each rank, as ranks may send different amounts. */
     const tw_quant_codec_t *codec;
-    /** two-hop reduce-scatter: codec inside the node; NULL: exact there */
+    /** two-hop reduce-scatter: codec inside the node; NULL: plain there */
     const tw_quant_codec_t *inner_codec;
     uint64_t seed;      /**< stochastic rounding: key */
     uint32_t step;      /**< stochastic rounding: training step */
     const char *algo;   /**< NULL or "auto", or a name of tw_coll_algo_get */
-    int force_codec;    /**< 1: never decline to exact, even where it is slower, or on one node */
+    int force_codec;    /**< 1: never decline to plain, even where it is slower, or on one node */
     tw_stream_t stream; /**< GPU memory: the operation begins when this stream gets there */
     /** Where to write how long the operation took from its post on, before its end can be seen; borrowed
      *  until then. Over NCCL that is until it was enqueued. NULL: nowhere. */
@@ -288,7 +288,7 @@ tw_status_t tw_coll_prepare(tw_coll_t *coll, const tw_coll_args_t *args);
 /** What an operation has become. */
 typedef struct tw_coll_plan {
     const char *algo; /**< static storage */
-    int quantized;    /**< 0: exact, also when a codec was given but declined */
+    int quantized;    /**< 0: plain, also when a codec was given but declined */
     double model_sec; /**< the cost model's estimate; 0 on GPU memory, where nothing is measured */
     size_t chunk_bytes;
     const char *reason; /**< why quantizing was declined, or ""; as long as the request */
@@ -329,7 +329,7 @@ typedef struct tw_coll_algo_info {
     tw_coll_op_t op;
     const char *name;
     const char *doc;
-    int quantized; /**< 1: needs a codec; 0: exact */
+    int quantized; /**< 1: needs a codec; 0: plain */
 } tw_coll_algo_info_t;
 /** Row `index` of the algorithms for such memory, static storage; NULL past the end. GPU memory: for each
  *  operation the best comes first. */

@@ -238,6 +238,8 @@ const char *tw_config_name_get(size_t index);
 /** The log's own table (TW_LOG_LEVEL). */
 extern const tw_config_table_t tw_log_config_table;
 
+/** 1 if a text from outside is `word`, or what that was called before ("exact" for "plain"); any case. */
+int tw_word_is(const char *text, const char *word);
 /** The candidate with the smallest edit distance to `name` (case does not matter), the first of equals, or
  *  NULL if all are more than length / 3 + 1 edits away. */
 const char *tw_nearest_name(const char *name, const char *const *candidates, size_t n_candidates);

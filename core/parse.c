@@ -208,10 +208,15 @@ tw_status_t tw_parse_bool(const char *text, int *value)
     return TW_ERR_INVALID;
 }
 
+int tw_word_is(const char *text, const char *word)
+{
+    return strcasecmp(text, word) == 0 || (strcasecmp(text, "exact") == 0 && strcasecmp(word, "plain") == 0);
+}
+
 tw_status_t tw_parse_choice(const char *text, const char *const *choices, int *index)
 {
     for (int i = 0; text && choices[i]; i++) {
-        if (strcasecmp(text, choices[i]) == 0) {
+        if (tw_word_is(text, choices[i])) {
             *index = i;
             return TW_OK;
         }

@@ -90,7 +90,7 @@ size_t tw_flag_choice(struct argp_state *state, const tw_flag_t *flag, const cha
 {
     char known[512] = "";
     for (size_t i = 0; i < n_names; i++) {
-        if (strcmp(text, names[i]) == 0) {
+        if (tw_word_is(text, names[i])) {
             return i;
         }
         snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s", i > 0 ? ", " : "", names[i]);

@@ -21,7 +21,7 @@ typedef struct cut {
 } cut_t;
 
 struct tw_hpz_change {
-    tw_quant_exact_t *exact;
+    tw_quant_delta_t *delta;
     tw_hpz_bytes_t pieces, cuts, segments;
     tw_hpz_bytes_t old_upper, new_upper; /**< halves of words, one after the other */
     size_t n_pieces, n_cuts;
@@ -63,7 +63,7 @@ tw_status_t tw_hpz_change_create(tw_hpz_change_t **out)
         tw_error("out of memory for a coder of changes");
         return TW_ERR_NO_MEMORY;
     }
-    tw_status_t status = tw_quant_exact_create(NULL, &change->exact);
+    tw_status_t status = tw_quant_delta_create(NULL, &change->delta);
     if (status != TW_OK) {
         free(change);
         return status;
@@ -75,7 +75,7 @@ tw_status_t tw_hpz_change_create(tw_hpz_change_t **out)
 void tw_hpz_change_destroy(tw_hpz_change_t *change)
 {
     if (change) {
-        tw_quant_exact_destroy(change->exact);
+        tw_quant_delta_destroy(change->delta);
         tw_hpz_bytes_cleanup(&change->pieces);
         tw_hpz_bytes_cleanup(&change->cuts);
         tw_hpz_bytes_cleanup(&change->segments);
@@ -122,7 +122,7 @@ size_t tw_hpz_change_bound_bytes(const tw_hpz_form_t *form)
     /* besides the run: the list, and at both ends of a piece the rest of an element */
     size_t by_piece = 2 * NUMBER_BYTES_MAX + 2 * sizeof(float);
     return form->run_bytes + most_pieces(form) * by_piece + HEAD_BYTES + 3 * ALIGN_BYTES +
-           2 * tw_quant_exact_bound_bytes(0);
+           2 * tw_quant_delta_bound_bytes(0);
 }
 
 /* ---- what differs -------------------------------------------------------------------------------------- */
@@ -188,7 +188,7 @@ static tw_status_t make_cuts(tw_hpz_change_t *change, const tw_hpz_form_t *form)
             cuts_of(change)[change->n_cuts++] = cut_of(one, first, end);
         }
     }
-    return tw_hpz_bytes_need(&change->segments, (change->n_cuts + 1) * sizeof(tw_quant_exact_segment_t));
+    return tw_hpz_bytes_need(&change->segments, (change->n_cuts + 1) * sizeof(tw_quant_delta_segment_t));
 }
 
 /* Bytes of all cuts of a coding. */
@@ -213,13 +213,13 @@ static size_t state_of(const cut_t *cut)
 static size_t half_segments(const tw_hpz_change_t *change, uint8_t *run, uint8_t *states,
                             const uint8_t *fresh)
 {
-    tw_quant_exact_segment_t *segments = (void *)change->segments.data;
+    tw_quant_delta_segment_t *segments = (void *)change->segments.data;
     size_t n = 0;
 
     for (size_t i = 0; i < change->n_cuts; i++) {
         const cut_t *cut = &cuts_of(change)[i];
         if (cut->field->coding == TW_HPZ_AS_HALF) {
-            segments[n++] = (tw_quant_exact_segment_t){.base = run + cut->offset,
+            segments[n++] = (tw_quant_delta_segment_t){.base = run + cut->offset,
                                                        .src = fresh ? fresh + cut->offset : NULL,
                                                        .dst = run + cut->offset,
                                                        .state = states + state_of(cut),
@@ -232,7 +232,7 @@ static size_t half_segments(const tw_hpz_change_t *change, uint8_t *run, uint8_t
 /* Likewise of the upper halves of words, which have been taken out. */
 static size_t upper_segments(const tw_hpz_change_t *change, uint8_t *states, int has_fresh)
 {
-    tw_quant_exact_segment_t *segments = (void *)change->segments.data;
+    tw_quant_delta_segment_t *segments = (void *)change->segments.data;
     uint16_t *old_upper = (void *)change->old_upper.data, *new_upper = (void *)change->new_upper.data;
     size_t n = 0, at = 0;
 
@@ -240,7 +240,7 @@ static size_t upper_segments(const tw_hpz_change_t *change, uint8_t *states, int
         const cut_t *cut = &cuts_of(change)[i];
         size_t n_elems = cut->n_bytes / sizeof(uint32_t);
         if (cut->field->coding == TW_HPZ_AS_WORD) {
-            segments[n++] = (tw_quant_exact_segment_t){.base = old_upper + at,
+            segments[n++] = (tw_quant_delta_segment_t){.base = old_upper + at,
                                                        .src = has_fresh ? new_upper + at : NULL,
                                                        .dst = old_upper + at,
                                                        .state = states + state_of(cut),
@@ -330,7 +330,7 @@ static tw_status_t encode_segments(tw_hpz_change_t *change, size_t n, uint8_t *d
 {
     *bytes = 0;
     return n == 0 ? TW_OK
-                  : tw_quant_exact_encode(change->exact, (void *)change->segments.data, n, dst, room, bytes);
+                  : tw_quant_delta_encode(change->delta, (void *)change->segments.data, n, dst, room, bytes);
 }
 
 static tw_status_t write_words(tw_hpz_change_t *change, uint8_t *run, uint8_t *states, const uint8_t *fresh,
@@ -343,7 +343,7 @@ static tw_status_t write_words(tw_hpz_change_t *change, uint8_t *run, uint8_t *s
     take_words(change, run, (void *)change->old_upper.data, NULL);
     take_words(change, fresh, (void *)change->new_upper.data, NULL);
     size_t n = upper_segments(change, states, 1);
-    return encode_segments(change, n, at, tw_quant_exact_bound_bytes(n_words), &sizes->uppers);
+    return encode_segments(change, n, at, tw_quant_delta_bound_bytes(n_words), &sizes->uppers);
 }
 
 static uint8_t *finish(const tw_hpz_change_t *change, const uint8_t *fresh, uint8_t *at, const sizes_t *sizes)
@@ -368,7 +368,7 @@ static tw_status_t write_all(tw_hpz_change_t *change, uint8_t *run, uint8_t *sta
                              uint8_t *message, size_t *bytes)
 {
     sizes_t sizes = sizes_of(change);
-    size_t half_room = tw_quant_exact_bound_bytes(cut_bytes(change, TW_HPZ_AS_HALF) / sizeof(uint16_t));
+    size_t half_room = tw_quant_delta_bound_bytes(cut_bytes(change, TW_HPZ_AS_HALF) / sizeof(uint16_t));
 
     sizes.list = write_list(change, message + HEAD_BYTES);
     uint8_t *at = pad(message + HEAD_BYTES + sizes.list, HEAD_BYTES + sizes.list);
@@ -453,7 +453,7 @@ static tw_status_t decode_segments(tw_hpz_change_t *change, size_t n, const uint
         return TW_ERR_FORMAT;
     }
     return n == 0 ? TW_OK
-                  : tw_quant_exact_decode(change->exact, (void *)change->segments.data, n, src, bytes);
+                  : tw_quant_delta_decode(change->delta, (void *)change->segments.data, n, src, bytes);
 }
 
 static tw_status_t read_words(tw_hpz_change_t *change, uint8_t *run, uint8_t *states, const uint8_t *at,

@@ -10,8 +10,8 @@
  *    byte, low first,
  *              the high bit set on all but the last
  *    from a multiple of 16 bytes on each:
- *    an exact delta (quant.h) of all bf16 and fp16 in the pieces
- *    an exact delta of the upper halves of all fp32
+ *    a lossless delta (quant.h) of all bf16 and fp16 in the pieces
+ *    a lossless delta of the upper halves of all fp32
  *    the lower halves of all fp32, then all other bytes, as they are */
 #ifndef TW_HPZ_CHANGE_H
 #define TW_HPZ_CHANGE_H

@@ -98,7 +98,7 @@ static void begin(tw_hpz_kept_t *kept, uint8_t *run, const uint8_t *fresh, size_
 }
 
 /* What has changed since, rounded parts first. */
-static tw_status_t change(tw_hpz_gather_t *gather, uint8_t *run, uint8_t *fresh, int exact, size_t *bytes,
+static tw_status_t change(tw_hpz_gather_t *gather, uint8_t *run, uint8_t *fresh, int lossless, size_t *bytes,
                           size_t *changed)
 {
     tw_hpz_kept_t *kept = gather->kept;
@@ -107,7 +107,7 @@ static tw_status_t change(tw_hpz_gather_t *gather, uint8_t *run, uint8_t *fresh,
 
     TW_TRY(tw_hpz_bytes_need(&gather->message, tw_hpz_kept_bound_bytes(kept)));
     if (kept->round) {
-        TW_TRY(tw_hpz_round_encode(kept->round, run, fresh, exact, gather->message.data, &at, &rounded));
+        TW_TRY(tw_hpz_round_encode(kept->round, run, fresh, lossless, gather->message.data, &at, &rounded));
     }
     TW_TRY(tw_hpz_change_encode(keeper->encoder, &kept->form, run, tw_hpz_kept_states(kept, keeper->node),
                                 fresh, gather->message.data + at, bytes, changed));
@@ -118,7 +118,7 @@ static tw_status_t change(tw_hpz_gather_t *gather, uint8_t *run, uint8_t *fresh,
 }
 
 /* Make the own replica follow the own run, and the record of it. */
-static tw_status_t encode(tw_hpz_gather_t *gather, int exact)
+static tw_status_t encode(tw_hpz_gather_t *gather, int lossless)
 {
     tw_hpz_kept_t *kept = gather->kept;
     tw_hpz_keeper_t *keeper = kept->keeper;
@@ -129,7 +129,7 @@ static tw_status_t encode(tw_hpz_gather_t *gather, int exact)
     if (kept->version == 0) {
         begin(kept, run, fresh, &bytes, &changed);
     } else {
-        TW_TRY(change(gather, run, fresh, exact, &bytes, &changed));
+        TW_TRY(change(gather, run, fresh, lossless, &bytes, &changed));
     }
     gather->done.changed_bytes = changed;
     gather->records[keeper->node] = (tw_hpz_record_t){.unit = kept->id,
@@ -182,7 +182,7 @@ static tw_status_t failed(tw_hpz_keeper_t *keeper)
     return status;
 }
 
-static tw_status_t post(tw_hpz_kept_t *kept, void *whole, int exact)
+static tw_status_t post(tw_hpz_kept_t *kept, void *whole, int lossless)
 {
     tw_hpz_keeper_t *keeper = kept->keeper;
     double begin = tw_time_sec();
@@ -196,7 +196,7 @@ static tw_status_t post(tw_hpz_kept_t *kept, void *whole, int exact)
     gather->whole = whole;
     gather->begin_sec = begin;
     gather->done = (tw_hpz_gathered_t){0};
-    tw_status_t status = encode(gather, exact);
+    tw_status_t status = encode(gather, lossless);
     if (status == TW_OK) {
         status = post_record(keeper, gather);
     }
@@ -208,12 +208,12 @@ static tw_status_t post(tw_hpz_kept_t *kept, void *whole, int exact)
     return TW_OK;
 }
 
-tw_status_t tw_hpz_kept_gather_post(tw_hpz_kept_t *kept, void *whole, int exact)
+tw_status_t tw_hpz_kept_gather_post(tw_hpz_kept_t *kept, void *whole, int lossless)
 {
     tw_hpz_keeper_t *keeper = kept->keeper;
 
     pthread_mutex_lock(&keeper->posting);
-    tw_status_t status = post(kept, whole, exact);
+    tw_status_t status = post(kept, whole, lossless);
     if (status != TW_OK) {
         give_up(keeper, status); /* the others count on it */
     }

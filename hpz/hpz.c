@@ -113,8 +113,8 @@ static tw_status_t make_rooms(tw_hpz_t *hpz)
     hpz->segments = calloc(tensors * world, sizeof(*hpz->segments));
     hpz->counts = calloc(tensors * world * world, sizeof(*hpz->counts));
     hpz->pieces = calloc(tensors, sizeof(*hpz->pieces));
-    hpz->exact_pieces = calloc(tensors, sizeof(*hpz->exact_pieces));
-    if (!hpz->units || !hpz->segments || !hpz->counts || !hpz->pieces || !hpz->exact_pieces) {
+    hpz->delta_pieces = calloc(tensors, sizeof(*hpz->delta_pieces));
+    if (!hpz->units || !hpz->segments || !hpz->counts || !hpz->pieces || !hpz->delta_pieces) {
         tw_error("rank %d: out of memory for %d units", hpz->rank, hpz->n_units);
         return TW_ERR_NO_MEMORY;
     }
@@ -155,7 +155,8 @@ static tw_status_t take_replicas(tw_hpz_t *hpz)
     uint16_t *replicas = take_all(hpz, sizeof(*replicas), &hpz->replicas);
     uint8_t *states = NULL;
 
-    if (!replicas || (hpz->params.exact_delta && !(states = take_all(hpz, sizeof(*states), &hpz->states)))) {
+    if (!replicas ||
+        (hpz->params.lossless_delta && !(states = take_all(hpz, sizeof(*states), &hpz->states)))) {
         return TW_ERR_NO_MEMORY;
     }
     for (int u = 0; u < hpz->n_units; u++) {
@@ -176,8 +177,8 @@ static tw_status_t make_codecs(tw_hpz_t *hpz)
     if (params.codec.bits != 0) {
         status = tw_quant_create(&params, &hpz->quant);
     }
-    if (status == TW_OK && hpz->params.exact_delta) {
-        status = tw_quant_exact_create(NULL, &hpz->exact);
+    if (status == TW_OK && hpz->params.lossless_delta) {
+        status = tw_quant_delta_create(NULL, &hpz->delta);
     }
     return status;
 }
@@ -261,13 +262,13 @@ void tw_hpz_destroy(tw_hpz_t *hpz)
     tw_buffer_free(hpz->replicas);
     tw_buffer_free(hpz->states);
     tw_quant_destroy(hpz->quant);
-    tw_quant_exact_destroy(hpz->exact);
+    tw_quant_delta_destroy(hpz->delta);
     tw_hpz_layout_destroy(hpz->layout);
     free(hpz->units);
     free(hpz->segments);
     free(hpz->counts);
     free(hpz->pieces);
-    free(hpz->exact_pieces);
+    free(hpz->delta_pieces);
     free((void *)hpz->params.tensors);
     free(hpz);
 }
@@ -387,7 +388,7 @@ static size_t place_bytes_max(const tw_hpz_t *hpz, place_t place)
     for (int node = 0; node < hpz->n_nodes; node++) {
         size_t most = 0;
         for (int kind = 0; kind < TW_HPZ_SYNC_COUNT; kind++) {
-            int is_possible = kind != TW_HPZ_DELTA || hpz->quant;
+            int is_possible = kind != TW_HPZ_QUANTIZED || hpz->quant;
             size_t one = is_possible
                              ? tw_hpz_message_bytes(hpz, place.unit, place.slice, (tw_hpz_sync_t)kind, node)
                              : 0;

@@ -23,9 +23,9 @@
  *    8 bits, block 2048       8.008 / 16 M = 0.501 M
  *    4 bits, block 128        4.125 / 16 M = 0.258 M
  *    2 bits, block 64         2.25  / 16 M = 0.141 M
- *    exact, b bits a weight   b     / 16 M, b about 1 to 4
+ *    lossless, b bits a weight  b     / 16 M, b about 1 to 4
  *  With gradients of 4 bits (0.258 M) that is 0.516 M, 0.172 of ZeRO-3's 3 M, for 4 bits and 0.133 for 2;
- *  what is exact in either (norms and biases, 0.9 % of a GPT of width 128) adds 0.005.
+ *  what is quantized in neither (norms and biases, 0.9 % of a GPT of width 128) adds 0.005.
  *
  *  Threads: one at a time for an hpz and its communicators, or any where the world has a progress thread, but
  *  never two calls of one hpz at the same time. All ranks call in the same order.
@@ -44,7 +44,7 @@ TW_C_BEGIN
 typedef struct tw_hpz_tensor {
     size_t n_elems;
     int unit;         /**< 0, 1, ...; never less than that of the tensor before */
-    int exact;        /**< 1: never quantized (norms, biases) */
+    int unquantized;  /**< 1: never quantized (norms, biases) */
     size_t row_elems; /**< of a matrix: its last dimension, for the lossless codec; 0: not known */
 } tw_hpz_tensor_t;
 
@@ -113,16 +113,16 @@ typedef struct tw_hpz_params {
     const tw_hpz_tensor_t *tensors; /**< [n_tensors], the same on all ranks, copied */
     size_t n_tensors;
     const char *const
-        *names;      /**< [n_tensors] what logs call them, borrowed for the hpz's life; NULL: numbers */
-    int replicas;    /**< 0: no memory for replicas: only the layout and the operations over the world */
-    int exact_delta; /**< 1: memory for exact deltas (a byte per replicated weight: the previous change) */
-    tw_quant_codec_t delta; /**< of TW_HPZ_DELTA; bits 0: there are none */
+        *names;         /**< [n_tensors] what logs call them, borrowed for the hpz's life; NULL: numbers */
+    int replicas;       /**< 0: no memory for replicas: only the layout and the operations over the world */
+    int lossless_delta; /**< 1: memory for lossless deltas: a byte per replicated weight, its last change */
+    tw_quant_codec_t delta; /**< of TW_HPZ_QUANTIZED; bits 0: there are none */
     uint64_t seed;          /**< of its stochastic rounding */
     /** > 0: blocks whose lag, max |bf16(master) - replica| over max |last update of the master|, is larger
      *  after a delta are counted. Keeps the masters of the last sync: 4 bytes for each weight of the primary
      *  part. */
     double lag_bound;
-    int lag_exact; /**< 1: such blocks are sent exact with the next delta */
+    int lag_plain; /**< 1: such blocks are sent plain, as bf16, with the next delta */
     /** Most weights, counted by node, whose syncs are under way at a time; 0: any number. Bounds the memory
      *  of syncs, whatever the number and the size of units: 2 bytes a weight, and 2 more for each of the own
      *  part. A unit that has more goes in slices of half as many, but at least of a step of slices at each
@@ -165,10 +165,10 @@ void tw_hpz_reduce_slice_args(tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_
 
 /** Own replica of a unit, [tw_hpz_secondary_elems]: borrowed, written by the calls below. */
 const uint16_t *tw_hpz_replica(const tw_hpz_t *hpz, int unit);
-/** With exact_delta, its previous changes, which a sync reads and writes: [tw_hpz_secondary_elems], borrowed;
- *  else NULL. */
+/** With lossless_delta, its previous changes, which a sync reads and writes: [tw_hpz_secondary_elems],
+ *  borrowed; else NULL. */
 const uint8_t *tw_hpz_states(const tw_hpz_t *hpz, int unit);
-/** Of what is in a replica now; 0: nothing yet, or it is spoilt. */
+/** Version that the replica holds; 0 if it was never written, or its last sync failed. */
 uint64_t tw_hpz_version(const tw_hpz_t *hpz, int unit);
 
 /** Take the own part out of a whole unit (as gathered over the world) and stamp it: hpZ as of ZeRO++. version
@@ -183,9 +183,9 @@ tw_status_t tw_hpz_gather_post(tw_hpz_t *hpz, int unit, uint64_t version, uint16
                                tw_coll_request_t **request);
 
 typedef enum tw_hpz_sync {
-    TW_HPZ_FULL,  /**< bf16(master) as it is: after load, on resume, on demand; begins exact deltas anew */
-    TW_HPZ_DELTA, /**< master - replica through params.delta; exact tensors as they are */
-    TW_HPZ_EXACT, /**< bf16(master) - replica by tw_quant_exact_encode: lengths first, then the changes */
+    TW_HPZ_FULL, /**< bf16(master) as it is: after load, on resume, on demand; begins lossless deltas anew */
+    TW_HPZ_QUANTIZED, /**< master - replica through params.delta; unquantized tensors plain */
+    TW_HPZ_LOSSLESS,  /**< bf16(master) - replica by tw_quant_delta_encode: lengths first, then the changes */
     TW_HPZ_SYNC_COUNT
 } tw_hpz_sync_t;
 const char *tw_hpz_sync_name(tw_hpz_sync_t kind);
@@ -194,7 +194,7 @@ const char *tw_hpz_sync_name(tw_hpz_sync_t kind);
  *  Deltas need a replica (TW_ERR_STALE).
  *  begin encodes and posts; master [tw_hpz_primary_elems], own, is borrowed until finish, which waits,
  *  applies and stamps. As many weights may be under way as params.sync_elems allows; they take memory for
- *  what is sent and received. After TW_HPZ_FULL and TW_HPZ_EXACT the replica is bf16(master), bit for bit.
+ *  what is sent and received. After TW_HPZ_FULL and TW_HPZ_LOSSLESS the replica is bf16(master), bit for bit.
  *  begin: TW_IN_PROGRESS: no room, or not all slices of the unit before are under way yet; nothing was done:
  *  finish another one first.
  *  test is finish that does not wait: TW_IN_PROGRESS as long as changes of other nodes are not there.
@@ -207,7 +207,8 @@ tw_status_t tw_hpz_sync_test(tw_hpz_t *hpz, int unit);
 /** Post what waits for the other ranks' lengths, if they are there. Optional: begin and finish do it too. */
 tw_status_t tw_hpz_progress(tw_hpz_t *hpz);
 
-/** Inter-node bytes that this rank would send in a sync of a unit; exact deltas: at `bits` bits a weight. */
+/** Inter-node bytes that this rank would send in a sync of a unit; lossless deltas: at `bits` bits a weight.
+ *  */
 uint64_t tw_hpz_planned_sync_bytes(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, double bits);
 
 /** Collective over the world: are all replicas at `version`, and equal to those of their rail?
@@ -222,11 +223,11 @@ int tw_hpz_check_due(const tw_hpz_t *hpz, uint64_t version);
 /** Of this rank, since it was made. */
 typedef struct tw_hpz_counters {
     uint64_t inter_node_bytes, in_node_bytes; /**< sent on the communicators of node and rail */
-    /** what inter_node_bytes must be: by the sizes of what was sent, exact deltas' after their lengths were
-     *  known */
+    /** what inter_node_bytes must be: by the sizes of what was sent, lossless deltas' after their lengths
+     *  were known */
     uint64_t planned_inter_node_bytes;
     uint64_t delta_bytes,
-        delta_elems; /**< of own deltas, lossy and exact: 8 * bytes / elems are bits a weight */
+        delta_elems; /**< of own deltas, quantized and lossless: 8 * bytes / elems are bits a weight */
     uint64_t syncs[TW_HPZ_SYNC_COUNT]; /**< of units */
     uint64_t lag_blocks;               /**< blocks beyond lag_bound, after all deltas together */
     double lag_max;                    /**< largest lag of the last delta of each unit */

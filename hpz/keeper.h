@@ -11,10 +11,10 @@
  *           node has all
  *
  *  A gather compares the own run with what the own replica says of it, and sends the difference along the
- *  rail: bf16 and fp16 as an exact delta, fp32 in halves, the upper one as an exact delta and the lower one
- *  as it is, anything else as it is. The other runs come from the replicas of the node. So it is exact
- *  whatever has been done to the run, and costs less than 60 bytes a rank where nothing has. The first gather
- *  sends runs as they are.
+ *  rail: bf16 and fp16 as a lossless delta, fp32 in halves, the upper one as a lossless delta and the lower
+ *  one as it is, anything else as it is. The other runs come from the replicas of the node. So it loses
+ *  nothing whatever has been done to the run, and costs less than 60 bytes a rank where nothing has. The
+ *  first gather sends runs as they are.
  *
  *  Parts may be rounded: their changes then go through a block codec. All ranks, the owner too, get the
  *  replica, which is the same bit for bit everywhere; it is off by no more than the codec's error for the
@@ -94,10 +94,10 @@ typedef struct tw_hpz_gathered {
 } tw_hpz_gathered_t;
 
 /** Gather the unit. whole: [W * run_bytes], the own run in its place; borrowed until the gather has ended,
- *  and nobody writes the own run meanwhile. Rounded parts of it become what all ranks get; exact: 1: they are
- *  not rounded, the same on all ranks. Encodes before it returns; waits for an earlier gather of this unit.
- *  TW_ERR_NO_MEMORY, or the error that has ended the keeper. */
-tw_status_t tw_hpz_kept_gather_post(tw_hpz_kept_t *kept, void *whole, int exact);
+ *  and nobody writes the own run meanwhile. Rounded parts of it become what all ranks get; lossless: 1: they
+ *  are not rounded, the same on all ranks. Encodes before it returns; waits for an earlier gather of this
+ *  unit. TW_ERR_NO_MEMORY, or the error that has ended the keeper. */
+tw_status_t tw_hpz_kept_gather_post(tw_hpz_kept_t *kept, void *whole, int lossless);
 /** Of the gather posted last: TW_OK, TW_IN_PROGRESS or its error; wait does not return TW_IN_PROGRESS. out
  *  may be NULL. TW_ERR_MISMATCH (logged with the rank and the unit): ranks are not at the same gather, or
  *  replicas differ; TW_ERR_FORMAT (logged likewise): a message does not fit the replica. After an error the

@@ -1,4 +1,4 @@
-/** Blocks of the lossy delta that lag behind their master: measured against what an exact sync would have
+/** Blocks of the lossy delta that lag behind their master: measured against what a full sync would have
  *  made of them, in units of the master's last update; on request sent as they are with the next delta.
  *
  *  Late blocks in a message: for each u32 tensor (in the unit), u32 block, then the block's new values in
@@ -115,8 +115,8 @@ tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, const tw_hpz_job_t *job)
     if (!own->last) {
         return TW_OK;
     }
-    for (size_t i = 0; i < n_tensors && own->sync.kind == TW_HPZ_DELTA && status == TW_OK; i++) {
-        if (!hpz->params.tensors[first + i].exact) {
+    for (size_t i = 0; i < n_tensors && own->sync.kind == TW_HPZ_QUANTIZED && status == TW_OK; i++) {
+        if (!hpz->params.tensors[first + i].unquantized) {
             status = measure_piece(hpz, job, (uint32_t)i);
         }
     }
@@ -176,7 +176,7 @@ size_t tw_hpz_late_bytes_max(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice
     for (size_t t = first; t < first + n_tensors; t++) {
         blocks_t blocks = blocks_in(hpz, t, node, slice);
         size_t n_elems = tw_hpz_slice_piece(hpz->layout, t, node, hpz->local, slice).n_elems;
-        if (!hpz->params.tensors[t].exact) {
+        if (!hpz->params.tensors[t].unquantized) {
             bytes += (blocks.end - blocks.first) * HEADER_BYTES + n_elems * sizeof(uint16_t);
         }
     }
@@ -214,7 +214,7 @@ static size_t apply_late(const tw_hpz_t *hpz, int unit, int node, const uint8_t 
         return 0;
     }
     tw_hpz_piece_t piece = piece_in_unit(hpz, unit, header[0], node, &t);
-    if (hpz->params.tensors[t].exact || header[1] >= block_count(hpz, piece)) {
+    if (hpz->params.tensors[t].unquantized || header[1] >= block_count(hpz, piece)) {
         return 0;
     }
     size_t n_bytes = block_elems(hpz, piece, header[1]) * sizeof(uint16_t);

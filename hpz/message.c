@@ -1,24 +1,24 @@
 /** What a rank sends to its rail in a sync of a slice of a unit, and what becomes of it there. A piece here
  *  is what of it is in the slice.
  *
- *  FULL    its pieces in bf16, in the order of the tensors
- *  DELTA   pieces of quantized tensors, encoded, each from a multiple of 16 bytes on; then those of exact
- *          ones in bf16; then, with params.lag_exact, the late blocks (lag.c)
- *  EXACT   all pieces as one message of tw_quant_exact_encode; nothing for an empty part */
+ *  FULL       its pieces in bf16, in the order of the tensors
+ *  QUANTIZED  pieces of quantized tensors, encoded, each from a multiple of 16 bytes on; then those of the
+ *             others in bf16; then, with params.lag_plain, the late blocks (lag.c)
+ *  LOSSLESS   all pieces as one message of tw_quant_delta_encode; nothing for an empty part */
 #include <string.h>
 
 #include "hpz/state.h"
 
 int tw_hpz_message_varies(const tw_hpz_t *hpz, tw_hpz_sync_t kind)
 {
-    return kind == TW_HPZ_EXACT || (kind == TW_HPZ_DELTA && hpz->params.lag_exact);
+    return kind == TW_HPZ_LOSSLESS || (kind == TW_HPZ_QUANTIZED && hpz->params.lag_plain);
 }
 
 /* ---- lengths ------------------------------------------------------------------------------------------- */
 
 static int is_plain(const tw_hpz_t *hpz, tw_hpz_sync_t kind, size_t tensor)
 {
-    return kind == TW_HPZ_FULL || hpz->params.tensors[tensor].exact;
+    return kind == TW_HPZ_FULL || hpz->params.tensors[tensor].unquantized;
 }
 
 static size_t piece_bytes(const tw_hpz_t *hpz, tw_hpz_sync_t kind, size_t tensor, size_t n_elems)
@@ -45,9 +45,9 @@ static size_t pieces_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, 
 
 size_t tw_hpz_message_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind, int node)
 {
-    if (kind == TW_HPZ_EXACT) {
+    if (kind == TW_HPZ_LOSSLESS) {
         size_t n_elems = tw_hpz_slice_elems(hpz->layout, unit, node, hpz->local, slice);
-        return n_elems > 0 ? tw_quant_exact_bound_bytes(n_elems) : 0;
+        return n_elems > 0 ? tw_quant_delta_bound_bytes(n_elems) : 0;
     }
     size_t late = tw_hpz_message_varies(hpz, kind) ? tw_hpz_late_bytes_max(hpz, unit, slice, node) : 0;
     return pieces_bytes(hpz, unit, slice, kind, node) + late;
@@ -77,7 +77,7 @@ static tw_status_t write_deltas(tw_hpz_t *hpz, const tw_hpz_job_t *job, uint8_t 
 
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, hpz->node);
-        if (is_plain(hpz, TW_HPZ_DELTA, t)) {
+        if (is_plain(hpz, TW_HPZ_QUANTIZED, t)) {
             continue;
         }
         hpz->pieces[n++] = (tw_quant_segment_t){.src = own->sync.master + piece.offset,
@@ -86,10 +86,10 @@ static tw_status_t write_deltas(tw_hpz_t *hpz, const tw_hpz_job_t *job, uint8_t 
                                                 .n_elems = piece.n_elems,
                                                 .tensor = (uint32_t)t,
                                                 .first_elem = piece.first};
-        *at += piece_bytes(hpz, TW_HPZ_DELTA, t, piece.n_elems);
+        *at += piece_bytes(hpz, TW_HPZ_QUANTIZED, t, piece.n_elems);
     }
     tw_quant_args_t args = args_of(hpz, job->unit);
-    return n > 0 ? tw_quant_delta_encode(hpz->quant, &args, hpz->pieces, n) : TW_OK;
+    return n > 0 ? tw_quant_encode_delta(hpz->quant, &args, hpz->pieces, n) : TW_OK;
 }
 
 static void write_plain(const tw_hpz_t *hpz, const tw_hpz_job_t *job, uint8_t **at)
@@ -106,9 +106,9 @@ static void write_plain(const tw_hpz_t *hpz, const tw_hpz_job_t *job, uint8_t **
     }
 }
 
-/* A node's pieces as the exact codec takes them; has_fresh: the own ones, with their new values, else to be
- * decoded in place. */
-static size_t exact_pieces(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, int has_fresh)
+/* A node's pieces as the lossless codec of deltas takes them; has_fresh: the own ones, with their new values,
+ * else to be decoded in place. */
+static size_t delta_pieces(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, int has_fresh)
 {
     const tw_hpz_unit_t *own = &hpz->units[job->unit];
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first), n = 0;
@@ -117,8 +117,8 @@ static size_t exact_pieces(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, int
         tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, node);
         size_t at = tw_hpz_replica_offset(hpz, t, piece);
         if (piece.n_elems > 0) {
-            hpz->exact_pieces[n++] =
-                (tw_quant_exact_segment_t){.base = own->replica + at,
+            hpz->delta_pieces[n++] =
+                (tw_quant_delta_segment_t){.base = own->replica + at,
                                            .src = has_fresh ? fresh_of(job, piece) : NULL,
                                            .dst = own->replica + at,
                                            .state = own->states + at,
@@ -128,14 +128,14 @@ static size_t exact_pieces(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, int
     return n;
 }
 
-static tw_status_t write_exact(tw_hpz_t *hpz, const tw_hpz_job_t *job, size_t *bytes)
+static tw_status_t write_lossless(tw_hpz_t *hpz, const tw_hpz_job_t *job, size_t *bytes)
 {
-    size_t n = exact_pieces(hpz, job, hpz->node, 1);
-    size_t room = tw_hpz_message_bytes(hpz, job->unit, job->slice, TW_HPZ_EXACT, hpz->node);
+    size_t n = delta_pieces(hpz, job, hpz->node, 1);
+    size_t room = tw_hpz_message_bytes(hpz, job->unit, job->slice, TW_HPZ_LOSSLESS, hpz->node);
 
     *bytes = 0;
     return n == 0 ? TW_OK
-                  : tw_quant_exact_encode(hpz->exact, hpz->exact_pieces, n, job->message, room, bytes);
+                  : tw_quant_delta_encode(hpz->delta, hpz->delta_pieces, n, job->message, room, bytes);
 }
 
 tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, const tw_hpz_job_t *job, size_t *bytes)
@@ -145,10 +145,10 @@ tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, const tw_hpz_job_t *job, size_t
     tw_status_t status = TW_OK;
 
     tw_convert_from_fp32(TW_TYPE_BF16, sync->master + job->own_first, 1, job->fresh, job->n_own);
-    if (sync->kind == TW_HPZ_EXACT) {
-        return write_exact(hpz, job, bytes);
+    if (sync->kind == TW_HPZ_LOSSLESS) {
+        return write_lossless(hpz, job, bytes);
     }
-    if (sync->kind == TW_HPZ_DELTA) {
+    if (sync->kind == TW_HPZ_QUANTIZED) {
         status = write_deltas(hpz, job, &at);
     }
     write_plain(hpz, job, &at);
@@ -169,7 +169,7 @@ static tw_status_t apply_deltas(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node
 
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, node);
-        if (is_plain(hpz, TW_HPZ_DELTA, t)) {
+        if (is_plain(hpz, TW_HPZ_QUANTIZED, t)) {
             continue;
         }
         hpz->pieces[n++] = (tw_quant_segment_t){.src = *at,
@@ -177,7 +177,7 @@ static tw_status_t apply_deltas(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node
                                                 .n_elems = piece.n_elems,
                                                 .tensor = (uint32_t)t,
                                                 .first_elem = piece.first};
-        *at += piece_bytes(hpz, TW_HPZ_DELTA, t, piece.n_elems);
+        *at += piece_bytes(hpz, TW_HPZ_QUANTIZED, t, piece.n_elems);
     }
     tw_quant_args_t args = args_of(hpz, job->unit);
     return n > 0 ? tw_quant_decode_apply(hpz->quant, &args, hpz->pieces, n) : TW_OK;
@@ -198,8 +198,8 @@ static void apply_plain(const tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, 
     }
 }
 
-/* The owner's end of an exact delta: the states have moved on in encoding. */
-static void apply_own_exact(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
+/* The owner's end of a lossless delta: the states have moved on in encoding. */
+static void apply_own_lossless(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
 {
     const tw_hpz_unit_t *own = &hpz->units[job->unit];
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first);
@@ -211,15 +211,15 @@ static void apply_own_exact(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
     }
 }
 
-static tw_status_t apply_exact(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, const uint8_t *message,
-                               size_t bytes)
+static tw_status_t apply_lossless(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, const uint8_t *message,
+                                  size_t bytes)
 {
     if (node == hpz->node) {
-        apply_own_exact(hpz, job);
+        apply_own_lossless(hpz, job);
         return TW_OK;
     }
-    size_t n = exact_pieces(hpz, job, node, 0);
-    return n == 0 ? TW_OK : tw_quant_exact_decode(hpz->exact, hpz->exact_pieces, n, message, bytes);
+    size_t n = delta_pieces(hpz, job, node, 0);
+    return n == 0 ? TW_OK : tw_quant_delta_decode(hpz->delta, hpz->delta_pieces, n, message, bytes);
 }
 
 tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, const uint8_t *message,
@@ -229,15 +229,15 @@ tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_job_t *job, int nod
     const uint8_t *at = message;
     tw_status_t status = TW_OK;
 
-    if (kind == TW_HPZ_EXACT) {
-        return apply_exact(hpz, job, node, message, bytes);
+    if (kind == TW_HPZ_LOSSLESS) {
+        return apply_lossless(hpz, job, node, message, bytes);
     }
     if (bytes < pieces_bytes(hpz, job->unit, job->slice, kind, node)) {
         tw_error("rank %d: unit %d: %zu bytes of changes from node %d, fewer than its pieces take", hpz->rank,
                  job->unit, bytes, node);
         return TW_ERR_FORMAT;
     }
-    if (kind == TW_HPZ_DELTA) {
+    if (kind == TW_HPZ_QUANTIZED) {
         status = apply_deltas(hpz, job, node, &at);
     }
     if (status != TW_OK) {

@@ -192,7 +192,7 @@ static tw_status_t round_part(tw_hpz_round_t *round, const part_t *part, uint8_t
                                       .n_elems = n,
                                       .tensor = (uint32_t)(part - round->parts),
                                       .first_elem = first};
-        TW_TRY(tw_quant_delta_encode(round->quant, &args, &segment, 1));
+        TW_TRY(tw_quant_encode_delta(round->quant, &args, &segment, 1));
         at += tw_quant_encoded_bytes(tw_quant_codec_get(round->quant), n);
     }
     return TW_OK;
@@ -205,7 +205,7 @@ static tw_status_t follow(const tw_hpz_round_t *round, const part_t *part, uint8
     return tw_quant_decode_apply(round->quant, &args, &segment, 1);
 }
 
-tw_status_t tw_hpz_round_encode(tw_hpz_round_t *round, uint8_t *run, uint8_t *fresh, int exact,
+tw_status_t tw_hpz_round_encode(tw_hpz_round_t *round, uint8_t *run, uint8_t *fresh, int lossless,
                                 uint8_t *message, size_t *bytes, size_t *rounded)
 {
     uint8_t *at = message + head_bytes(round);
@@ -217,7 +217,7 @@ tw_status_t tw_hpz_round_encode(tw_hpz_round_t *round, uint8_t *run, uint8_t *fr
         part_t *part = &round->parts[i];
         double change = 0, size = 0;
         int is_again = is_given_again(part, fresh);
-        if (exact) {
+        if (lossless) {
             continue;
         }
         if (!is_again) {

@@ -4,9 +4,9 @@
  *  The owner encodes what a part has more than its replica, and makes the replica follow like everybody else,
  *  so all replicas stay equal bit for bit; the next change is measured from the replica, so what one leaves
  *  out the next one brings. Then the part in the owner's run becomes the replica, so that nothing of it is
- *  left for the change without loss that follows (change.h). A part goes there instead if it is to be exact,
- *  has NaN or Inf, or has moved too far: by more than an eighth of its size, in the 2-norm. What is given
- *  unchanged stays as all ranks have it.
+ *  left for the change without loss that follows (change.h). A part goes there instead if it is to lose
+ *  nothing, has NaN or Inf, or has moved too far: by more than an eighth of its size, in the 2-norm. What is
+ *  given unchanged stays as all ranks have it.
  *
  *  Message: a bit for each rounded part, low first, whether its change follows; from a multiple of 16 bytes
  *  on, the encoded changes one after the other. */
@@ -31,9 +31,9 @@ size_t tw_hpz_round_bound_bytes(const tw_hpz_round_t *round);
 
 /** What a first gather gives, which goes as it is. */
 void tw_hpz_round_begin(tw_hpz_round_t *round, const uint8_t *fresh);
-/** Make `run` and `fresh` follow each other. exact: only note what is given. *bytes: of the message, a
+/** Make `run` and `fresh` follow each other. lossless: 1: only note what is given. *bytes: of the message, a
  *  multiple of 16; *rounded: of the parts in it. */
-tw_status_t tw_hpz_round_encode(tw_hpz_round_t *round, uint8_t *run, uint8_t *fresh, int exact,
+tw_status_t tw_hpz_round_encode(tw_hpz_round_t *round, uint8_t *run, uint8_t *fresh, int lossless,
                                 uint8_t *message, size_t *bytes, size_t *rounded);
 /** Make `run` follow a message at the beginning of `bytes` bytes, which may be any; *used of them are its.
  *  TW_ERR_FORMAT (logged). */

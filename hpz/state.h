@@ -79,7 +79,7 @@ struct tw_hpz {
     /** so that changes are posted in one order on all ranks, whenever lengths arrive */
     tw_coll_t *rail_lengths;
     tw_quant_t *quant;       /**< or NULL */
-    tw_quant_exact_t *exact; /**< or NULL */
+    tw_quant_delta_t *delta; /**< or NULL */
     void *replicas, *states; /**< of all units, if they are the hpz's own */
     tw_hpz_unit_t *units;
     tw_hpz_jobs_t queue; /**< slices whose changes are not posted yet, in the order of their begin */
@@ -89,7 +89,7 @@ struct tw_hpz {
     tw_coll_segment_t *segments;
     size_t *counts;
     tw_quant_segment_t *pieces;
-    tw_quant_exact_segment_t *exact_pieces;
+    tw_quant_delta_segment_t *delta_pieces;
     tw_hpz_counters_t counters; /**< without those of the communicators */
 };
 

@@ -13,7 +13,7 @@
 
 const char *tw_hpz_sync_name(tw_hpz_sync_t kind)
 {
-    static const char *const names[TW_HPZ_SYNC_COUNT] = {"full", "delta", "exact"};
+    static const char *const names[TW_HPZ_SYNC_COUNT] = {"full", "quantized", "lossless"};
     return (unsigned)kind < TW_HPZ_SYNC_COUNT ? names[kind] : "?";
 }
 
@@ -258,10 +258,10 @@ static tw_status_t check_begin(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind
         wrong = "one is under way";
     } else if (version == 0) {
         wrong = "to version 0";
-    } else if (kind == TW_HPZ_DELTA && !hpz->quant) {
+    } else if (kind == TW_HPZ_QUANTIZED && !hpz->quant) {
         wrong = "no codec was given";
-    } else if (kind == TW_HPZ_EXACT && !hpz->exact) {
-        wrong = "without memory for exact deltas";
+    } else if (kind == TW_HPZ_LOSSLESS && !hpz->delta) {
+        wrong = "without memory for lossless deltas";
     }
     if (wrong) {
         tw_error("rank %d: unit %d: %s sync: %s", hpz->rank, unit, tw_hpz_sync_name(kind), wrong);
@@ -409,7 +409,7 @@ static tw_status_t exchange(tw_hpz_t *hpz, tw_hpz_job_t *job, int wait)
     return status == TW_OK ? tw_hpz_progress(hpz) : status;
 }
 
-/* The states of what an exact delta will follow begin anew. */
+/* The states of what a lossless delta will follow begin anew. */
 static void forget_states(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
 {
     const tw_hpz_unit_t *own = &hpz->units[job->unit];
@@ -491,7 +491,7 @@ tw_status_t tw_hpz_sync_test(tw_hpz_t *hpz, int unit)
 static uint64_t expected_bytes(const tw_hpz_t *hpz, const tw_hpz_job_t *job, tw_hpz_sync_t kind, double bits,
                                int node)
 {
-    if (kind != TW_HPZ_EXACT) {
+    if (kind != TW_HPZ_LOSSLESS) {
         return tw_hpz_message_bytes(hpz, job->unit, job->slice, kind, node);
     }
     size_t n_elems = tw_hpz_slice_elems(hpz->layout, job->unit, node, hpz->local, job->slice);

@@ -29,7 +29,7 @@ static tw_coll_segment_t segment_of(const tw_hpz_t *hpz, size_t tensor, const bu
     char *full = buffers->full + full_offset * tw_type_bytes(buffers->type);
     const tw_hpz_tensor_t *what = &hpz->params.tensors[tensor];
     tw_coll_segment_t segment = {
-        .tensor = (uint32_t)tensor, .exact = what->exact, .row_elems = what->row_elems};
+        .tensor = (uint32_t)tensor, .unquantized = what->unquantized, .row_elems = what->row_elems};
 
     segment.src = buffers->gathers ? part : full;
     segment.dst = buffers->gathers ? full : (char *)part;

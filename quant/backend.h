@@ -30,7 +30,7 @@ typedef struct tw_quant_backend {
                                  const tw_quant_reduce_segment_t *, size_t n_segments);
     tw_status_t (*reduce_decode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_reduce_segment_t *,
                                  size_t n_segments);
-    tw_status_t (*adamw_delta_encode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_adamw_t *,
+    tw_status_t (*adamw_encode_delta)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_adamw_t *,
                                       const tw_quant_adamw_segment_t *, size_t n_segments);
     /** NULL: reductions need no workspace. */
     size_t (*reduce_workspace_bytes)(const tw_quant_reduce_segment_t *, size_t);
@@ -45,7 +45,7 @@ struct tw_quant {
 };
 
 /** For host memory: a step of some elements, then the backend's encode of their change, and so on. */
-tw_status_t tw_quant_host_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+tw_status_t tw_quant_host_adamw_encode_delta(tw_quant_t *quant, const tw_quant_args_t *args,
                                              const tw_quant_adamw_t *adamw,
                                              const tw_quant_adamw_segment_t *segments, size_t n_segments);
 

@@ -196,12 +196,12 @@ static int in_range(double x, double low, double high)
 static tw_status_t check_adamw(const tw_quant_args_t *args, const tw_quant_adamw_t *adamw,
                                const tw_quant_adamw_segment_t *segments, size_t n_segments)
 {
-    TW_TRY(check_type("adamw_delta_encode", args->type));
-    TW_TRY(check_type("adamw_delta_encode", adamw->grad_type));
+    TW_TRY(check_type("adamw_encode_delta", args->type));
+    TW_TRY(check_type("adamw_encode_delta", adamw->grad_type));
     if (!in_range(adamw->beta1, 0.0, 1.0) || !in_range(adamw->beta2, 0.0, 1.0) ||
         !in_range(adamw->lr, 0.0, 1e30) || !in_range(adamw->eps, 0.0, 1e30) ||
         !in_range(adamw->weight_decay, 0.0, 1e30) || adamw->step == 0) {
-        tw_error("quant: adamw_delta_encode: lr %g, betas %g and %g, eps %g, weight decay %g, step %llu: out "
+        tw_error("quant: adamw_encode_delta: lr %g, betas %g and %g, eps %g, weight decay %g, step %llu: out "
                  "of range",
                  adamw->lr, adamw->beta1, adamw->beta2, adamw->eps, adamw->weight_decay,
                  (unsigned long long)adamw->step);
@@ -209,9 +209,9 @@ static tw_status_t check_adamw(const tw_quant_args_t *args, const tw_quant_adamw
     }
     for (size_t s = 0; s < n_segments; s++) {
         const tw_quant_adamw_segment_t *g = &segments[s];
-        TW_TRY(check_elems("adamw_delta_encode", s, g->n_elems));
+        TW_TRY(check_elems("adamw_encode_delta", s, g->n_elems));
         if (g->n_elems && (!g->grad || !g->master || !g->m || !g->v || !g->replica || !g->dst)) {
-            return fail_null("adamw_delta_encode", s);
+            return fail_null("adamw_encode_delta", s);
         }
     }
     return TW_OK;
@@ -241,10 +241,10 @@ tw_status_t tw_quant_encode(tw_quant_t *quant, const tw_quant_args_t *args,
     return encode("encode", quant, args, segments, n_segments, 0);
 }
 
-tw_status_t tw_quant_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+tw_status_t tw_quant_encode_delta(tw_quant_t *quant, const tw_quant_args_t *args,
                                   const tw_quant_segment_t *segments, size_t n_segments)
 {
-    return encode("delta_encode", quant, args, segments, n_segments, 1);
+    return encode("encode_delta", quant, args, segments, n_segments, 1);
 }
 
 tw_status_t tw_quant_decode(tw_quant_t *quant, const tw_quant_args_t *args,
@@ -298,10 +298,10 @@ tw_status_t tw_quant_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *arg
     return quant->backend->reduce_decode(quant, args, segments, n_segments);
 }
 
-tw_status_t tw_quant_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+tw_status_t tw_quant_adamw_encode_delta(tw_quant_t *quant, const tw_quant_args_t *args,
                                         const tw_quant_adamw_t *adamw,
                                         const tw_quant_adamw_segment_t *segments, size_t n_segments)
 {
     TW_TRY(check_adamw(args, adamw, segments, n_segments));
-    return quant->backend->adamw_delta_encode(quant, args, adamw, segments, n_segments);
+    return quant->backend->adamw_encode_delta(quant, args, adamw, segments, n_segments);
 }

@@ -150,7 +150,7 @@ typedef struct tw_quant_args {
  *  the call (on CUDA, until the stream has passed it). n_elems 0 is allowed and does nothing. */
 typedef struct tw_quant_segment {
     const void *src;
-    const void *base; /**< delta_encode only */
+    const void *base; /**< encode_delta only */
     void *dst;
     size_t n_elems;
     uint32_t tensor;     /**< stochastic rounding: which tensor */
@@ -171,7 +171,7 @@ tw_status_t tw_quant_decode(tw_quant_t *quant, const tw_quant_args_t *args,
 tw_status_t tw_quant_decode_add(tw_quant_t *quant, const tw_quant_args_t *args,
                                 const tw_quant_segment_t *segments, size_t n_segments);
 /** src: fp32[n]; base: type[n]; dst: encoded (src - base), the difference taken in fp32. */
-tw_status_t tw_quant_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+tw_status_t tw_quant_encode_delta(tw_quant_t *quant, const tw_quant_args_t *args,
                                   const tw_quant_segment_t *segments, size_t n_segments);
 /** src: encoded; dst: type[n], dst = round(dst + decoded), both in fp32. A finite sum saturates like a
  *  decoded value; infinities and NaN of dst stay. */
@@ -208,7 +208,7 @@ tw_status_t tw_quant_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, 
 tw_status_t tw_quant_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
                                    const tw_quant_reduce_segment_t *segments, size_t n_segments);
 
-/** A step of AdamW (arXiv 1711.05101, algorithm 2), fused with the delta_encode that follows it in
+/** A step of AdamW (arXiv 1711.05101, algorithm 2), fused with the encode_delta that follows it in
  *  delta-hpZ. */
 typedef struct tw_quant_adamw {
     double lr, beta1, beta2, eps, weight_decay; /**< finite; betas in [0, 1) */
@@ -232,11 +232,11 @@ typedef struct tw_quant_adamw_segment {
  *  eps)): each operation in fp32, the factors (the last one as a product with 1 / sqrt) rounded once from
  *  fp64. dst: encoded (master - replica). The same bits on every backend. A NaN gradient spoils m, v and
  *  master: check first. */
-tw_status_t tw_quant_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+tw_status_t tw_quant_adamw_encode_delta(tw_quant_t *quant, const tw_quant_args_t *args,
                                         const tw_quant_adamw_t *adamw,
                                         const tw_quant_adamw_segment_t *segments, size_t n_segments);
 
-/* ---- the exact delta
+/* ---- the lossless delta
  * ----------------------------------------------------------------------------------------------
  *
  * The change of bf16 weights from one step to the next, without loss: in units in the last place,
@@ -244,17 +244,17 @@ tw_status_t tw_quant_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t
  * change, which both ends know. NaN, infinities, -0 and denormals come back bit for bit. The receiver needs
  * the old values, the message and the states.
  *
- * Format: quant/exact/exact.h; blocks of 65,536 elements decode independently; every backend gives the same
- * bytes. Worst case: tw_quant_exact_bound_bytes, plain plus 12 bytes a message, whatever the values.
+ * Format: quant/delta/delta.h; blocks of 65,536 elements decode independently; every backend gives the same
+ * bytes. Worst case: tw_quant_delta_bound_bytes, plain plus 12 bytes a message, whatever the values.
  * Speed and bits: ./bazelw run //bench:delta.
  * Source: rANS as in arXiv 1311.2540. */
 
 /** A codec with its tables and scratch, about 0.4 MB. Calls allocate nothing. One thread at a time. */
-typedef struct tw_quant_exact tw_quant_exact_t;
+typedef struct tw_quant_delta tw_quant_delta_t;
 
 /** A piece of a message: consecutive elements of a tensor. Pointers need element alignment; all memory is the
  *  caller's. The receiver may cut the same elements into other segments. */
-typedef struct tw_quant_exact_segment {
+typedef struct tw_quant_delta_segment {
     const void *base; /**< bf16[n] old values: the replica */
     const void *src;  /**< encode: bf16[n] new values */
     void *dst;        /**< decode: bf16[n] new values; may be base, otherwise must not overlap it */
@@ -263,25 +263,25 @@ typedef struct tw_quant_exact_segment {
      *  one context less. */
     uint8_t *state;
     size_t n_elems;
-} tw_quant_exact_segment_t;
+} tw_quant_delta_segment_t;
 
 /** backend: NULL or "auto", "ref", "avx2", "avx512". TW_ERR_UNSUPPORTED (no such backend here),
  *  TW_ERR_NO_MEMORY; logged. */
-tw_status_t tw_quant_exact_create(const char *backend, tw_quant_exact_t **out);
-void tw_quant_exact_destroy(tw_quant_exact_t *exact);
-const char *tw_quant_exact_backend_name(const tw_quant_exact_t *exact);
+tw_status_t tw_quant_delta_create(const char *backend, tw_quant_delta_t **out);
+void tw_quant_delta_destroy(tw_quant_delta_t *delta);
+const char *tw_quant_delta_backend_name(const tw_quant_delta_t *delta);
 /** Names of the backends usable here, best first; returns how many were written (at most `max`). */
-size_t tw_quant_exact_backends(const char **names, size_t max);
+size_t tw_quant_delta_backends(const char **names, size_t max);
 
 /** Most bytes of a message of n_elems, which is plain plus 12: 12 + 2 * n_elems; SIZE_MAX for more than
  *  TW_MEMORY_BYTES_MAX. */
-size_t tw_quant_exact_bound_bytes(size_t n_elems);
+size_t tw_quant_delta_bound_bytes(size_t n_elems);
 
 /** Write the change of all segments as one message. dst has dst_bytes, at least the bound for the sum of
  *  n_elems (2^30 at most); *bytes is what the message takes.
  *  TW_ERR_INVALID, logged, before anything is written: a NULL pointer, a dst too small, a state in some
  *  segments only. */
-tw_status_t tw_quant_exact_encode(tw_quant_exact_t *exact, const tw_quant_exact_segment_t *segments,
+tw_status_t tw_quant_delta_encode(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments,
                                   size_t n_segments, void *dst, size_t dst_bytes, size_t *bytes);
 
 /** Read a message of exactly src_bytes bytes (any bytes: nothing outside it is read) and make the new values.
@@ -290,8 +290,8 @@ tw_status_t tw_quant_exact_encode(tw_quant_exact_t *exact, const tw_quant_exact_
  *  else that no encoder writes, which is also what comes of old values or states that differ from the
  *  encoder's, except where the new values were sent as they are: each block, and each message that is not
  *  coded, has a checksum of its new values. Logged. After an error that the message's blocks showed (FORMAT),
- *  dst and the states are spoilt: they need a full exact sync. */
-tw_status_t tw_quant_exact_decode(tw_quant_exact_t *exact, const tw_quant_exact_segment_t *segments,
+ *  dst and the states are spoilt: they need a full sync. */
+tw_status_t tw_quant_delta_decode(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments,
                                   size_t n_segments, const void *src, size_t src_bytes);
 
 /* ---- the lossless codec
@@ -452,45 +452,45 @@ tw_status_t tw_quant_lossless_stream_decode(tw_quant_lossless_stream_t *codec,
                                             const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                             const void *src, size_t src_bytes, int at_most);
 
-/* ---- the exact delta on streams
+/* ---- the lossless delta on streams
  * -----------------------------------------------------------------------------------
  *
- * The messages of tw_quant_exact_encode, bit for bit, for replicas and states in memory of a GPU; otherwise
+ * The messages of tw_quant_delta_encode, bit for bit, for replicas and states in memory of a GPU; otherwise
  * as the lossless codec on streams: what becomes of a call stands in its outcome, for host memory the calls
  * work at once. */
 
 /** A codec on one device; the same rules as for tw_quant_lossless_stream_t. */
-typedef struct tw_quant_exact_stream tw_quant_exact_stream_t;
+typedef struct tw_quant_delta_stream tw_quant_delta_stream_t;
 
 /** mem: where values, states, messages, workspaces and outcomes are. TW_ERR_UNSUPPORTED: CUDA memory without
  *  CUDA or without a GPU; TW_ERR_NO_MEMORY, TW_ERR_CUDA; logged. */
-tw_status_t tw_quant_exact_stream_create(tw_mem_t mem, tw_quant_exact_stream_t **out);
-void tw_quant_exact_stream_destroy(tw_quant_exact_stream_t *codec);
+tw_status_t tw_quant_delta_stream_create(tw_mem_t mem, tw_quant_delta_stream_t **out);
+void tw_quant_delta_stream_destroy(tw_quant_delta_stream_t *codec);
 
 /** Bytes of workspace that are enough to encode n_elems in n_segments segments: about 2 an element. SIZE_MAX:
  *  the call would be refused. And to decode them: next to nothing an element. */
-size_t tw_quant_exact_encode_workspace_bytes(const tw_quant_exact_stream_t *codec, size_t n_elems,
+size_t tw_quant_delta_encode_workspace_bytes(const tw_quant_delta_stream_t *codec, size_t n_elems,
                                              size_t n_segments);
-size_t tw_quant_exact_decode_workspace_bytes(const tw_quant_exact_stream_t *codec, size_t n_elems,
+size_t tw_quant_delta_decode_workspace_bytes(const tw_quant_delta_stream_t *codec, size_t n_elems,
                                              size_t n_segments);
 
-/** Write the change of all segments as one message, as tw_quant_exact_encode does; states move on. The list
+/** Write the change of all segments as one message, as tw_quant_delta_encode does; states move on. The list
  *  of segments may go when this returns. dst: aligned to 16 bytes, of dst_bytes, at least the bound. The
- *  outcome's status is TW_OK. TW_ERR_INVALID, before anything is enqueued: as tw_quant_exact_encode, a
+ *  outcome's status is TW_OK. TW_ERR_INVALID, before anything is enqueued: as tw_quant_delta_encode, a
  *  workspace too small, what is not aligned; TW_ERR_NO_MEMORY (of the host), TW_ERR_CUDA; logged. */
-tw_status_t tw_quant_exact_stream_encode(tw_quant_exact_stream_t *codec, const tw_quant_stream_args_t *args,
-                                         const tw_quant_exact_segment_t *segments, size_t n_segments,
+tw_status_t tw_quant_delta_stream_encode(tw_quant_delta_stream_t *codec, const tw_quant_stream_args_t *args,
+                                         const tw_quant_delta_segment_t *segments, size_t n_segments,
                                          void *dst, size_t dst_bytes);
 
-/** Read a message and make the new values, as tw_quant_exact_decode does. src: aligned to 16 bytes, any
+/** Read a message and make the new values, as tw_quant_delta_decode does. src: aligned to 16 bytes, any
  *  bytes. src_bytes: the message's; or with `at_most` those that may be read, of which the message says how
  *  many it has. Nothing outside of them is read, nothing outside of the segments written.
  *  The outcome's status is what the host's decoder returns: TW_OK, TRUNCATED, MISMATCH or FORMAT. After
  *  FORMAT dst and the states are spoilt; they are as they were after the others.
- *  TW_ERR_INVALID, before anything is enqueued: as tw_quant_exact_stream_encode; TW_ERR_NO_MEMORY,
+ *  TW_ERR_INVALID, before anything is enqueued: as tw_quant_delta_stream_encode; TW_ERR_NO_MEMORY,
  *  TW_ERR_CUDA; logged. */
-tw_status_t tw_quant_exact_stream_decode(tw_quant_exact_stream_t *codec, const tw_quant_stream_args_t *args,
-                                         const tw_quant_exact_segment_t *segments, size_t n_segments,
+tw_status_t tw_quant_delta_stream_decode(tw_quant_delta_stream_t *codec, const tw_quant_stream_args_t *args,
+                                         const tw_quant_delta_segment_t *segments, size_t n_segments,
                                          const void *src, size_t src_bytes, int at_most);
 
 /* Plain conversions on the host, used wherever exact sums are taken; SIMD at run time, same bits as the

@@ -46,7 +46,7 @@ static size_t write_differences(const char *before, const char *now, FILE *out)
     size_t n = 0;
     while (tw_lines_next(&before, &line)) {
         char value[TW_LINES_VALUE_BYTES];
-        if (tw_lines_find(now, line.name, value) && strcmp(value, line.value) != 0) {
+        if (tw_lines_find(now, line.name, value) && !tw_word_is(line.value, value)) {
             int stretches = strcmp(line.name, SCHEDULE_END) == 0;
             fprintf(out, "%s%s %s -> %s%s", n++ > 0 ? ", " : "", line.name, line.value, value,
                     stretches ? " (the learning rate's schedule is another: it ends there)" : "");

@@ -12,7 +12,7 @@
 #include "trainer/plan/plan.h"
 
 #define PATH_BYTES 4096
-#define DELTA_BITS 4.0 /* of an exact delta, about */
+#define DELTA_BITS 4.0 /* of a lossless delta, about */
 
 /* ---- what there is ------------------------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@
 #define HPZ(how) "thinwire.hpz=" #how
 #define LOSSLESS(weights, gradients) \
     "thinwire.lossless_weights=" #weights, "thinwire.lossless_gradients=" #gradients
-#define DELTA(bits, exact) "thinwire.delta_bits=" #bits, "thinwire.delta_exact=" #exact
+#define DELTA(bits, lossless) "thinwire.delta_bits=" #bits, "thinwire.delta_lossless=" #lossless
 
 static const tw_trainer_set_t sets[] = {
     {"ddp", {STAGE(0), QWZ(n), QGZ(n), HPZ(off), DELTA(0, n), LOSSLESS(n, n)}},
@@ -23,10 +23,10 @@ static const tw_trainer_set_t sets[] = {
     {"delta8", {STAGE(3), QWZ(n), QGZ(y), HPZ(on), DELTA(8, n), LOSSLESS(n, n)}},
     {"delta4", {STAGE(3), QWZ(n), QGZ(y), HPZ(on), DELTA(4, n), LOSSLESS(n, n)}},
     {"delta2", {STAGE(3), QWZ(n), QGZ(y), HPZ(on), DELTA(2, n), LOSSLESS(n, n)}},
-    {"delta-exact", {STAGE(3), QWZ(n), QGZ(n), HPZ(on), DELTA(0, y), LOSSLESS(n, n)}},
+    {"delta", {STAGE(3), QWZ(n), QGZ(n), HPZ(on), DELTA(0, y), LOSSLESS(n, n)}},
     {"zero3-lossless", {STAGE(3), QWZ(n), QGZ(n), HPZ(off), DELTA(0, n), LOSSLESS(y, y)}},
     {"lossless", {STAGE(3), QWZ(n), QGZ(n), HPZ(on), DELTA(0, y), LOSSLESS(n, y)}},
-    {"delta-exact-g4", {STAGE(3), QWZ(n), QGZ(y), HPZ(on), DELTA(0, y), LOSSLESS(n, n)}},
+    {"delta-g4", {STAGE(3), QWZ(n), QGZ(y), HPZ(on), DELTA(0, y), LOSSLESS(n, n)}},
 };
 
 const tw_trainer_set_t *tw_trainer_set_get(size_t index)
@@ -34,9 +34,19 @@ const tw_trainer_set_t *tw_trainer_set_get(size_t index)
     return index < sizeof(sets) / sizeof(sets[0]) ? &sets[index] : NULL;
 }
 
+/** What a set is called now. */
+static const char *current_name(const char *name)
+{
+    if (strcmp(name, "delta-exact") == 0) {
+        return "delta";
+    }
+    return strcmp(name, "delta-exact-g4") == 0 ? "delta-g4" : name;
+}
+
 const tw_trainer_set_t *tw_trainer_set_find(const char *name)
 {
     const tw_trainer_set_t *set;
+    name = current_name(name);
     for (size_t i = 0; (set = tw_trainer_set_get(i)) && strcmp(set->name, name) != 0; i++) {
     }
     return set;

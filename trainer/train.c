@@ -52,7 +52,7 @@ static void take_data(struct argp_state *state, const tw_flag_t *flag, void *ctx
 
 static const tw_flag_t flag_list[] = {
     {.field = {"config", NULL, "FILE",
-               "DeepSpeed configuration (default: exact delta and lossless gradients, on a small GPT)",
+               "DeepSpeed configuration (default: lossless delta and lossless gradients, on a small GPT)",
                TW_CONFIG_STRING, AT(config), 0, 0, NULL},
      .letter = 'c',
      .group = 1},
@@ -90,7 +90,7 @@ static const tw_flag_t flag_list[] = {
      .take = tw_flag_take_link},
 };
 
-/* Without a configuration: the exact delta, unless the command line says how weights travel. */
+/* Without a configuration: the lossless delta, unless the command line says how weights travel. */
 static void finish_sets(options_t *options)
 {
     int is_said = options->config != NULL;
@@ -101,7 +101,7 @@ static void finish_sets(options_t *options)
                    strncmp(options->sets[i], "thinwire.hpz", 12) == 0;
     }
     if (!is_said) {
-        options->sets[options->n_sets++] = "thinwire.delta_exact=y";
+        options->sets[options->n_sets++] = "thinwire.delta_lossless=y";
         options->sets[options->n_sets++] = "thinwire.lossless_gradients=y";
     }
     if (options->data) {
@@ -114,10 +114,10 @@ static void parse(int argc, char **argv, options_t *options)
     static const tw_flags_t flags = {
         .flags = flag_list,
         .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
-        .doc =
-            "Trains GPT-2 or a Llama with ZeRO over slow links. Makes a cluster in a box, or joins a "
-            "launcher's job.\v"
-            "Without arguments: 2 nodes of 2 ranks behind links of 100 Mb/s, stage 3 with the exact delta."};
+        .doc = "Trains GPT-2 or a Llama with ZeRO over slow links. Makes a cluster in a box, or joins a "
+               "launcher's job.\v"
+               "Without arguments: 2 nodes of 2 ranks behind links of 100 Mb/s, stage 3 with the lossless "
+               "delta."};
     *options = (options_t){0};
     tw_flags_read(&flags, argc, argv, options);
     finish_sets(options);

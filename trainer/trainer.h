@@ -36,8 +36,8 @@ typedef struct tw_trainer_step {
     /* What follows is of the time from the last step's norm to this step's: the new weights that an update
      * sends count with the step that needs them. */
     double wait_sec; /**< the compute thread blocked in communication; mean over the ranks */
-    /** Sent by all ranks together: counted, and planned. An exact delta's plan is made once its lengths are
-     *  known. */
+    /** Sent by all ranks together: counted, and planned. A lossless delta's plan is made once its lengths
+     *  are known. */
     uint64_t inter_node_bytes, in_node_bytes, planned_inter_node_bytes;
     double delta_bits; /**< of the weights' changes, a parameter, everything included; 0 without delta */
     /** Most that a rank's process has held so far, beyond what it held before the engine was made: of the

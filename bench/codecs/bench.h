@@ -16,7 +16,7 @@ typedef enum qb_op {
     QB_ENCODE,
     QB_DECODE,
     QB_DECODE_ADD,
-    QB_DELTA_ENCODE,
+    QB_ENCODE_DELTA,
     QB_DECODE_APPLY,
     QB_REDUCE_ENCODE,
     QB_REDUCE_DECODE,

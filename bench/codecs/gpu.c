@@ -6,7 +6,7 @@
 
 const char *qg_op_name(int op)
 {
-    return op == QG_ADAMW ? "adamw_delta_encode" : qb_op_name((qb_op_t)op);
+    return op == QG_ADAMW ? "adamw_encode_delta" : qb_op_name((qb_op_t)op);
 }
 
 #ifndef TW_HAVE_CUDA
@@ -81,7 +81,7 @@ static int is_reduction(int op)
 
 static int has_encoded_inputs(int op)
 {
-    return op != QB_ENCODE && op != QB_DELTA_ENCODE && op != QG_ADAMW;
+    return op != QB_ENCODE && op != QB_ENCODE_DELTA && op != QG_ADAMW;
 }
 
 /* `plain` is there for all: inputs are encoded from it. */
@@ -95,12 +95,12 @@ static layout_t layout_of(const qg_case_t *c)
     at.segment_in = tw_quant_encoded_bytes(&c->codec, at.segment_elems);
     at.segment_out = tw_quant_encoded_bytes(&c->out, at.segment_elems);
     at.input_stride = (at.segment_in * c->n_segments + ALIGN_BYTES - 1) & ~(ALIGN_BYTES - 1);
-    at.plain = take(&at, plain, op == QB_ENCODE || op == QB_DELTA_ENCODE || adamw ? 1 : 0);
+    at.plain = take(&at, plain, op == QB_ENCODE || op == QB_ENCODE_DELTA || adamw ? 1 : 0);
     if (op == QB_DECODE || op == QB_DECODE_APPLY || op == QB_REDUCE_DECODE || adamw) {
         at.target = take(&at, plain, op == QB_DECODE_APPLY ? 2 : 1);
     }
-    if (op == QB_DECODE_ADD || op == QB_DELTA_ENCODE || adamw) {
-        at.master = take(&at, fp32, op == QB_DELTA_ENCODE ? 1 : 2);
+    if (op == QB_DECODE_ADD || op == QB_ENCODE_DELTA || adamw) {
+        at.master = take(&at, fp32, op == QB_ENCODE_DELTA ? 1 : 2);
     }
     if (adamw) {
         at.m = take(&at, fp32, 2);
@@ -109,7 +109,7 @@ static layout_t layout_of(const qg_case_t *c)
     if (has_encoded_inputs(op)) {
         at.inputs = take(&at, inputs * at.input_stride, 1);
     }
-    if (op == QB_ENCODE || op == QB_DELTA_ENCODE || op == QB_REDUCE_ENCODE || adamw) {
+    if (op == QB_ENCODE || op == QB_ENCODE_DELTA || op == QB_REDUCE_ENCODE || adamw) {
         at.output = take(&at, at.segment_out * c->n_segments, 1);
     }
     if ((double)at.bytes < at.moved) {
@@ -220,7 +220,7 @@ static tw_status_t run_adamw(rig_t *rig, const tw_quant_args_t *args, uint8_t *b
             .n_elems = elems_of(rig, s),
         };
     }
-    return tw_quant_adamw_delta_encode(rig->out, args, &adamw, rig->adamw_segments, rig->c->n_segments);
+    return tw_quant_adamw_encode_delta(rig->out, args, &adamw, rig->adamw_segments, rig->c->n_segments);
 }
 
 static tw_status_t run_reduction(rig_t *rig, const tw_quant_args_t *args, uint8_t *base)
@@ -257,7 +257,7 @@ static void set_segments(rig_t *rig, uint8_t *base)
         uint8_t *plain = base + at->plain + first * bytes, *target = base + at->target + first * bytes;
         uint8_t *master = base + at->master + first * 4;
         tw_quant_segment_t segment = {.n_elems = elems_of(rig, s), .base = plain};
-        segment.src = rig->c->op == QB_ENCODE ? plain : rig->c->op == QB_DELTA_ENCODE ? master : input;
+        segment.src = rig->c->op == QB_ENCODE ? plain : rig->c->op == QB_ENCODE_DELTA ? master : input;
         segment.dst = rig->c->op == QB_DECODE_ADD ? master : has_encoded_inputs(rig->c->op) ? target : output;
         rig->segments[s] = segment;
     }
@@ -271,7 +271,7 @@ static tw_status_t run_op(rig_t *rig, size_t set)
         [QB_ENCODE] = tw_quant_encode,
         [QB_DECODE] = tw_quant_decode,
         [QB_DECODE_ADD] = tw_quant_decode_add,
-        [QB_DELTA_ENCODE] = tw_quant_delta_encode,
+        [QB_ENCODE_DELTA] = tw_quant_encode_delta,
         [QB_DECODE_APPLY] = tw_quant_decode_apply,
     };
     const tw_quant_args_t args = {.type = rig->c->type,

@@ -4,7 +4,7 @@
 const char *qb_op_name(qb_op_t op)
 {
     static const char *const names[QB_OP_COUNT] = {
-        "encode", "decode", "decode_add", "delta_encode", "decode_apply", "reduce_encode", "reduce_decode"};
+        "encode", "decode", "decode_add", "encode_delta", "decode_apply", "reduce_encode", "reduce_decode"};
     return names[op];
 }
 

@@ -123,7 +123,7 @@ static const tw_flag_t flag_list[] = {
      .group = 1,
      .take = take_types},
     {.field = {"ops", NULL, "LIST",
-               "Operations, of encode, decode, decode_add, delta_encode, decode_apply, reduce_encode, "
+               "Operations, of encode, decode, decode_add, encode_delta, decode_apply, reduce_encode, "
                "reduce_decode "
                "(default: all)",
                TW_CONFIG_STRING, 0, 0, 0, NULL},

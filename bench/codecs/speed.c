@@ -83,11 +83,11 @@ static tw_status_t run_op(const part_t *part)
         segment.src = arena->plain + at;
         segment.dst = encoded_at(part, arena->n_inputs);
         return tw_quant_encode(arena->quant, &args, &segment, 1);
-    case QB_DELTA_ENCODE:
+    case QB_ENCODE_DELTA:
         segment.src = arena->fp32 + part->first;
         segment.base = arena->plain + at;
         segment.dst = encoded_at(part, arena->n_inputs);
-        return tw_quant_delta_encode(arena->quant, &args, &segment, 1);
+        return tw_quant_encode_delta(arena->quant, &args, &segment, 1);
     case QB_DECODE:
         segment.src = encoded_at(part, 0);
         segment.dst = arena->target + at;
@@ -114,7 +114,7 @@ static double moved_bytes(const qb_arena_t *arena, qb_op_t op)
         encoded += (double)tw_quant_encoded_bytes(tw_quant_codec_get(arena->quant), arena->parts[t].n);
     }
     switch (op) {
-    case QB_DELTA_ENCODE:
+    case QB_ENCODE_DELTA:
         return fp32 + plain + encoded;
     case QB_DECODE_APPLY:
         return 2 * plain + encoded;

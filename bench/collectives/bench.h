@@ -20,7 +20,7 @@ TW_C_BEGIN
 #define TW_BENCH_REASON_BYTES 160
 
 typedef enum tw_bench_mode {
-    TW_BENCH_EXACT,
+    TW_BENCH_PLAIN,
     TW_BENCH_LOSSLESS,
     TW_BENCH_INT8,
     TW_BENCH_INT4,
@@ -76,7 +76,7 @@ typedef struct tw_bench_row {
     double us_median, us_min, us_max;
     uint64_t inter_node_bytes; /**< per operation, over all nodes */
     uint64_t busiest_bytes;    /**< per operation, of the node that sends most */
-    double speedup;            /**< over exact; NaN: exact was not measured */
+    double speedup;            /**< over plain; NaN: plain was not measured */
     double rel_rmse, max_abs_err;
     int identical;
     const char *fault; /**< NULL: ok; else what is wrong, static storage */

@@ -192,7 +192,7 @@ static double reduce(block_t *block, size_t tensor, size_t first, double *node_e
 
 /* ---- comparison ---------------------------------------------------------------------------------------- */
 
-/* Rounding, beside the codec's error: fp32 sums, and the tensor's type once; in exact sums once for every
+/* Rounding, beside the codec's error: fp32 sums, and the tensor's type once; in plain sums once for every
  * partial sum. */
 static double rounding(const block_t *block, size_t i, double error)
 {

@@ -16,9 +16,9 @@ typedef struct tw_bench_check_params {
     int from;           /**< all-to-all: the rank whose shard it was */
     const int *node_of; /**< [world] */
     int world;
-    const tw_quant_codec_t *codec; /**< NULL: exact */
+    const tw_quant_codec_t *codec; /**< NULL: plain */
     int two_hop;                   /**< summed inside the node first, then across nodes */
-    const tw_quant_codec_t *inner; /**< two hops: codec of the first; NULL: exact */
+    const tw_quant_codec_t *inner; /**< two hops: codec of the first; NULL: plain */
 } tw_bench_check_params_t;
 
 /** Sums over what was checked so far; start from zeros. */

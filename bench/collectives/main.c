@@ -83,25 +83,25 @@ static const char *describe_wire(const tw_bench_rank_t *rank)
     return "as counted by the transport, equal to the plan (no interface of our own to check them against)";
 }
 
-static void print_foot(const tw_bench_report_t *report, const tw_bench_row_t *exact, size_t n_rows,
+static void print_foot(const tw_bench_report_t *report, const tw_bench_row_t *plain, size_t n_rows,
                        size_t n_faults)
 {
-    if (exact && report->tcp_bps > 0 && exact->busiest_bytes > 0) {
+    if (plain && report->tcp_bps > 0 && plain->busiest_bytes > 0) {
         char size[32];
-        double bits = 8e6 * (double)exact->busiest_bytes;
-        printf("# exact at %s: %.0f Mb/s from the busiest node, %.1f %% of one TCP stream (best iteration: "
+        double bits = 8e6 * (double)plain->busiest_bytes;
+        printf("# plain at %s: %.0f Mb/s from the busiest node, %.1f %% of one TCP stream (best iteration: "
                "%.1f %%)\n",
-               tw_format_bytes(exact->bytes, size, sizeof(size)), bits / exact->us_median * 1e-6,
-               100 * bits / exact->us_median / report->tcp_bps, 100 * bits / exact->us_min / report->tcp_bps);
+               tw_format_bytes(plain->bytes, size, sizeof(size)), bits / plain->us_median * 1e-6,
+               100 * bits / plain->us_median / report->tcp_bps, 100 * bits / plain->us_min / report->tcp_bps);
     }
     printf("# %zu lines, %zu not ok\n", n_rows, n_faults);
 }
 
-/* Keeps the exact row of the largest size. */
-static void note_exact(const tw_bench_row_t *row, tw_bench_row_t *exact, int *have)
+/* Keeps the plain row of the largest size. */
+static void note_plain(const tw_bench_row_t *row, tw_bench_row_t *plain, int *have)
 {
-    if (row->mode == TW_BENCH_EXACT && (!*have || row->bytes >= exact->bytes)) {
-        *exact = *row;
+    if (row->mode == TW_BENCH_PLAIN && (!*have || row->bytes >= plain->bytes)) {
+        *plain = *row;
         *have = 1;
     }
 }
@@ -109,19 +109,19 @@ static void note_exact(const tw_bench_row_t *row, tw_bench_row_t *exact, int *ha
 static tw_status_t run_sizes(tw_bench_rank_t *rank, tw_bench_report_t *report, size_t *n_faults)
 {
     const tw_bench_options_t *options = rank->options;
-    tw_bench_row_t rows[TW_BENCH_MODE_COUNT], exact = {0};
-    int have_exact = 0;
+    tw_bench_row_t rows[TW_BENCH_MODE_COUNT], plain = {0};
+    int have_plain = 0;
     tw_status_t status = TW_OK;
     for (size_t s = 0; s < options->n_sizes && status == TW_OK; s++) {
         status = tw_bench_measure(rank, options->sizes[s], BUDGET_SEC / (double)options->n_sizes, rows);
         for (size_t m = 0; m < options->n_modes && status == TW_OK; m++) {
             *n_faults += rows[m].fault != NULL;
-            note_exact(&rows[m], &exact, &have_exact);
+            note_plain(&rows[m], &plain, &have_plain);
             status = rank->rank == 0 ? tw_bench_report_row(report, &rows[m]) : TW_OK;
         }
     }
     if (status == TW_OK && rank->rank == 0) {
-        print_foot(report, have_exact ? &exact : NULL, options->n_sizes * options->n_modes, *n_faults);
+        print_foot(report, have_plain ? &plain : NULL, options->n_sizes * options->n_modes, *n_faults);
     }
     return status;
 }

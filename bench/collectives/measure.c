@@ -239,12 +239,12 @@ static tw_status_t run_iterations(run_t *run, double budget_sec)
 
 static void set_speedups(tw_bench_row_t *rows, size_t n_rows)
 {
-    double exact_us = NAN;
+    double plain_us = NAN;
     for (size_t i = 0; i < n_rows; i++) {
-        exact_us = rows[i].mode == TW_BENCH_EXACT ? rows[i].us_median : exact_us;
+        plain_us = rows[i].mode == TW_BENCH_PLAIN ? rows[i].us_median : plain_us;
     }
     for (size_t i = 0; i < n_rows; i++) {
-        rows[i].speedup = exact_us / rows[i].us_median;
+        rows[i].speedup = plain_us / rows[i].us_median;
     }
 }
 

@@ -8,7 +8,7 @@
 
 #include "flags/flags.h"
 
-static const char *const mode_names[TW_BENCH_MODE_COUNT] = {"exact", "lossless", "int8", "int4"};
+static const char *const mode_names[TW_BENCH_MODE_COUNT] = {"plain", "lossless", "int8", "int4"};
 
 const char *tw_bench_mode_name(tw_bench_mode_t mode)
 {
@@ -28,9 +28,9 @@ static const char after_doc[] =
     "lines are ok.";
 
 static const char *const op_docs[] = {
-    [TW_COLL_ALLGATHER] = "Measures the exact and the quantized all-gather.",
-    [TW_COLL_REDUCE_SCATTER] = "Measures the exact and the quantized reduce-scatter (mean).",
-    [TW_COLL_ALLREDUCE] = "Measures the exact and the quantized all-reduce (mean).",
+    [TW_COLL_ALLGATHER] = "Measures the plain and the quantized all-gather.",
+    [TW_COLL_REDUCE_SCATTER] = "Measures the plain and the quantized reduce-scatter (mean).",
+    [TW_COLL_ALLREDUCE] = "Measures the plain and the quantized all-reduce (mean).",
 };
 
 static void add_size(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
@@ -135,7 +135,7 @@ static void take_wire(struct argp_state *state, const tw_flag_t *flag, void *ctx
 
 #define AT(member) offsetof(tw_bench_options_t, member)
 
-static const char *const inner_names[] = {"exact", "int8", NULL};
+static const char *const inner_names[] = {"plain", "int8", NULL};
 static const char *const device_names[] = {"cpu", "cuda", NULL};
 
 static const tw_flag_t flag_list[] = {
@@ -161,7 +161,7 @@ static const tw_flag_t flag_list[] = {
      .group = 2,
      .take = take_sizes},
     {.field = {"modes", NULL, "LIST",
-               "Of exact, lossless, int8, int4 (default: all; with --device cuda all but lossless)",
+               "Of plain, lossless, int8, int4 (default: all; with --device cuda all but lossless)",
                TW_CONFIG_STRING, 0, 0, 0, NULL},
      .letter = 'm',
      .group = 2,
@@ -176,7 +176,7 @@ static const tw_flag_t flag_list[] = {
                TW_CONFIG_INT32, AT(block), TW_QUANT_BLOCK_MIN, TW_QUANT_BLOCK_MAX, NULL},
      .group = 2,
      .take = take_block},
-    {.field = {"inner", "exact", "MODE", "Inside the nodes, where a reduction has two hops: exact or int8",
+    {.field = {"inner", "plain", "MODE", "Inside the nodes, where a reduction has two hops: plain or int8",
                TW_CONFIG_ENUM, AT(inner_int8), 0, 0, inner_names},
      .group = 2},
     {.field = {"hadamard", NULL, NULL, "Rotate groups of 32 elements before quantizing (default: no)",
@@ -186,7 +186,7 @@ static const tw_flag_t flag_list[] = {
      .group = 2,
      .take = take_type},
     {.field = {"force", NULL, NULL,
-               "Quantize also where the cost model expects exact to be faster (default: no)", TW_CONFIG_BOOL,
+               "Quantize also where the cost model expects plain to be faster (default: no)", TW_CONFIG_BOOL,
                AT(force), 0, 0, NULL},
      .group = 2},
     {.field = {"device", "cpu", "DEVICE", "Where the tensors are: cpu, or cuda: in GPU memory",

@@ -15,7 +15,7 @@
  * known. */
 typedef struct {
     const char *op, *mode, *algo, *algorithm,
-        *type; /* algorithm: as algo, "exact ..." where a mode declined */
+        *type; /* algorithm: as algo, "plain ..." where a mode declined */
     int nodes, ranks_per_node, identical, ok, quantized, iters, block, hadamard;
     int64_t link_bps, tcp_bps;
     size_t bytes;
@@ -133,10 +133,10 @@ static void describe(const tw_bench_row_t *row, int declined, char *text, size_t
 tw_status_t tw_bench_report_row(const tw_bench_report_t *report, const tw_bench_row_t *row)
 {
     const tw_bench_options_t *options = report->options;
-    int declined = row->mode != TW_BENCH_EXACT && !row->plan.quantized;
+    int declined = row->mode != TW_BENCH_PLAIN && !row->plan.quantized;
     double bandwidth = (double)row->bytes / row->us_median * 1e-3;
     char algorithm[64], note[TW_BENCH_REASON_BYTES + 8];
-    snprintf(algorithm, sizeof(algorithm), "%s%s", declined ? "exact " : "", row->plan.algo);
+    snprintf(algorithm, sizeof(algorithm), "%s%s", declined ? "plain " : "", row->plan.algo);
     describe(row, declined, note, sizeof(note));
     const line_t line = {.op = tw_coll_op_name(options->op),
                          .mode = tw_bench_mode_name(row->mode),
@@ -162,7 +162,7 @@ tw_status_t tw_bench_report_row(const tw_bench_report_t *report, const tw_bench_
                          .quantized = row->plan.quantized,
                          .iters = row->iters,
                          .block = options->block,
-                         .inner = options->inner_int8 ? "int8" : "exact",
+                         .inner = options->inner_int8 ? "int8" : "plain",
                          .hadamard = options->hadamard,
                          .model_us = row->plan.model_sec * 1e6,
                          .tcp_bps = (int64_t)report->tcp_bps,

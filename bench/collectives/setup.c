@@ -152,7 +152,7 @@ static const char *choose_algo(const tw_bench_options_t *options, int quantized)
 static void mode_init_args(mode_run_t *m, const run_t *run, tw_bench_mode_t mode)
 {
     const tw_bench_options_t *options = run->rank->options;
-    int quantized = mode != TW_BENCH_EXACT;
+    int quantized = mode != TW_BENCH_PLAIN;
     m->mode = mode;
     m->codec = (tw_quant_codec_t){.bits = mode == TW_BENCH_INT4 ? 4 : 8,
                                   .block = options->block,

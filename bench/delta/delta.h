@@ -1,4 +1,4 @@
-/** Inside the bench of the exact delta: main.c reports, options.c reads the command line, data.c has the
+/** Inside the bench of the lossless delta: main.c reports, options.c reads the command line, data.c has the
  *  weights, measure.c the clock. */
 #ifndef TW_BENCH_DELTA_DELTA_H
 #define TW_BENCH_DELTA_DELTA_H

@@ -1,4 +1,4 @@
-/* bench/delta: bits and speed of the exact delta. */
+/* bench/delta: bits and speed of the lossless delta. */
 #include "bench/delta/delta.h"
 
 #include <stddef.h>
@@ -32,7 +32,7 @@ static tw_status_t run_contexts(const delta_options_t *options, const delta_data
                                 FILE *json)
 {
     const char *names[8] = {options->backend};
-    size_t n = options->backend ? 1 : tw_quant_exact_backends(names, 8);
+    size_t n = options->backend ? 1 : tw_quant_delta_backends(names, 8);
     double floor_bits = 0;
     tw_status_t status = delta_data_entropy(data, contexts, &floor_bits);
     for (size_t b = 0; status == TW_OK && b < n; b++) {
@@ -49,7 +49,7 @@ static tw_status_t run_contexts(const delta_options_t *options, const delta_data
 
 static tw_status_t run(const delta_options_t *options, const delta_data_t *data, FILE *json)
 {
-    printf("Exact delta of %zu bf16 weights, one thread; bits a parameter, GB/s of weights.\n", data->n);
+    printf("Lossless delta of %zu bf16 weights, one thread; bits a parameter, GB/s of weights.\n", data->n);
     bench_table_head(&table);
     for (int contexts = 1; contexts <= 2; contexts++) {
         int wanted = options->contexts ? options->contexts == contexts : contexts == 1 || data->older;

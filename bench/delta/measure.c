@@ -13,7 +13,7 @@
 /* What one line needs. */
 typedef struct {
     const delta_data_t *data;
-    tw_quant_exact_t *exact;
+    tw_quant_delta_t *delta;
     uint8_t *message, *state_before, *state;
     uint16_t *replica;
     size_t message_bytes;
@@ -22,16 +22,16 @@ typedef struct {
 
 static tw_status_t encode(run_t *run, const uint16_t *from, const uint16_t *to, uint8_t *state)
 {
-    tw_quant_exact_segment_t segment = {.base = from, .src = to, .state = state, .n_elems = run->data->n};
-    return tw_quant_exact_encode(run->exact, &segment, 1, run->message,
-                                 tw_quant_exact_bound_bytes(run->data->n), &run->message_bytes);
+    tw_quant_delta_segment_t segment = {.base = from, .src = to, .state = state, .n_elems = run->data->n};
+    return tw_quant_delta_encode(run->delta, &segment, 1, run->message,
+                                 tw_quant_delta_bound_bytes(run->data->n), &run->message_bytes);
 }
 
 static tw_status_t decode(run_t *run, uint8_t *state)
 {
-    tw_quant_exact_segment_t segment = {
+    tw_quant_delta_segment_t segment = {
         .base = run->replica, .dst = run->replica, .state = state, .n_elems = run->data->n};
-    return tw_quant_exact_decode(run->exact, &segment, 1, run->message, run->message_bytes);
+    return tw_quant_delta_decode(run->delta, &segment, 1, run->message, run->message_bytes);
 }
 
 /* The state as the step before left it. */
@@ -93,7 +93,7 @@ static tw_status_t run_samples(const delta_options_t *options, run_t *run, delta
 tw_status_t delta_measure(const delta_options_t *options, const delta_data_t *data, delta_row_t *row)
 {
     run_t *run = calloc(1, sizeof(*run));
-    tw_status_t status = run ? tw_quant_exact_create(row->backend, &run->exact) : TW_ERR_NO_MEMORY;
+    tw_status_t status = run ? tw_quant_delta_create(row->backend, &run->delta) : TW_ERR_NO_MEMORY;
     if (status != TW_OK) {
         goto err_free;
     }
@@ -101,7 +101,7 @@ tw_status_t delta_measure(const delta_options_t *options, const delta_data_t *da
     row->lr = options->new_file ? NAN : options->lr;
     row->n_elems = data->n;
     run->data = data;
-    run->message = tw_buffer_alloc_zero(tw_quant_exact_bound_bytes(data->n));
+    run->message = tw_buffer_alloc_zero(tw_quant_delta_bound_bytes(data->n));
     run->replica = tw_buffer_alloc_zero(2 * data->n);
     int second = row->contexts == 2;
     run->state_before = second ? tw_buffer_alloc_zero(data->n) : NULL;
@@ -116,7 +116,7 @@ tw_status_t delta_measure(const delta_options_t *options, const delta_data_t *da
     tw_buffer_free(run->state_before);
     tw_buffer_free(run->replica);
     tw_buffer_free(run->message);
-    tw_quant_exact_destroy(run->exact);
+    tw_quant_delta_destroy(run->delta);
 err_free:
     free(run);
     return status;

@@ -8,7 +8,8 @@
 #include "flags/flags.h"
 
 static const char doc[] =
-    "Measures the exact delta of bf16 weights: bits a parameter beside the entropy, and speed of one thread "
+    "Measures the lossless delta of bf16 weights: bits a parameter beside the entropy, and speed of one "
+    "thread "
     "beside memcpy."
     "\v"
     "Weights are made by steps of AdamW with gradients that point the same way for a while, or read from "

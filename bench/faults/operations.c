@@ -6,7 +6,7 @@
 
 #define BLOCK_ELEMS 32
 
-/* bits 0: exact */
+/* bits 0: plain */
 typedef struct operation {
     tw_coll_op_t op;
     int bits;

@@ -41,7 +41,7 @@ static const tw_flag_t flag_list[] = {
     {.field =
          {"sets", NULL, "LIST",
           "Of ddp, zero1, zero2, zero3, zero3-qwz, zero3-qgz, zero3-hpz, zeropp, delta8, delta4, delta2, "
-          "delta-exact, zero3-lossless, lossless, delta-exact-g4 (default: all); deltas but delta-exact and "
+          "delta, zero3-lossless, lossless, delta-g4 (default: all); deltas but delta and "
           "lossless with int4 gradients",
           TW_CONFIG_STRING, 0, 0, 0, NULL},
      .group = 1,

@@ -25,7 +25,7 @@ static int same_codec(const tw_quant_codec_t *a, const tw_quant_codec_t *b)
 static int same_segment(const tw_coll_segment_t *kept, const tw_coll_segment_t *asked, int rank, int world)
 {
     if (kept->n_elems != asked->n_elems || kept->tensor != asked->tensor ||
-        kept->first_elem != asked->first_elem || kept->exact != asked->exact ||
+        kept->first_elem != asked->first_elem || kept->unquantized != asked->unquantized ||
         kept->row_elems != asked->row_elems || !same_codec(kept->codec, asked->codec)) {
         return 0;
     }

@@ -48,7 +48,7 @@ typedef struct tw_coll_model {
     tw_coll_tier_t inter; /**< between nodes */
     tw_coll_tier_t node;  /**< inside a node */
     double copy_sec;      /**< copy or convert */
-    double reduce_sec;    /**< exact sum of two */
+    double reduce_sec;    /**< plain sum of two */
     double encode_sec[TW_COLL_MODEL_ENCODERS];
     double decode_sec[TW_COLL_MODEL_DECODERS];
     /** what a lossless message costs beyond its bytes, whatever its length: tables, scales, lists */

@@ -134,7 +134,7 @@ static tw_status_t measure_lossless(uint16_t *plain, void *work, tw_cpu_sample_t
     return status;
 }
 
-static void measure_exact(void *plain, void *work, tw_cpu_sample_t *out)
+static void measure_plain(void *plain, void *work, tw_cpu_sample_t *out)
 {
     size_t bytes = CODEC_ELEMS * tw_type_bytes(TW_TYPE_BF16);
     double best_copy = 1, best_add = 1;
@@ -166,7 +166,7 @@ tw_status_t tw_measure_processor(tw_cpu_sample_t *out)
     for (size_t i = 0; i < CODEC_ELEMS; i++) { /* bf16 between 1 and 2, both signs */
         plain[i] = (uint16_t)(0x3f80u | (i * 37u & 0x7fu) | (i & 1u) << 15);
     }
-    measure_exact(plain, work, out);
+    measure_plain(plain, work, out);
     status = TW_OK;
     for (int i = 0; i < TW_COLL_MODEL_LOSSLESS_ENCODER && status == TW_OK; i++) {
         status = measure_codec(i, plain, work, out);

@@ -51,7 +51,7 @@ static const tw_config_field_t fields[] = {
     SHARE("node:busy", "1", node.busy, 1, "Of a stream's time, the processor's share."),
     SHARE("node:noise", "0", node.noise, TW_COLL_NOISE_MAX, "How much slower it typically is."),
     SPEED("cpu:copy", "8G", copy, 1, "Copying."),
-    SPEED("cpu:reduce", "4G", reduce, 1, "The exact sum of two."),
+    SPEED("cpu:reduce", "4G", reduce, 1, "The plain sum of two."),
     SHARE("cpu:noise", "0", cpu_noise, TW_COLL_NOISE_MAX, "How much slower it typically is."),
     SPEED("codec:encode", "3G", codec.encode, 1, "Encoding, every codec."),
     SPEED("codec:decode", "3G", codec.decode, 1, "Decoding, every codec."),

@@ -50,7 +50,7 @@ void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_
                   tw_coll_cost_t *cost);
 
 /** Bytes of all shards of all segments, encoded with the operation's codec (or their own) or its inner one;
- *  as they are for a NULL codec, or where they are exact. */
+ *  as they are for a NULL codec, or where they are plain. */
 double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec);
 /** Plain bytes of one chunk of a shard. */
 double tw_cost_plain_chunk(const tw_case_t *c);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXACT_UNIT ((size_t)TW_QUANT_BLOCK_MIN) /**< exact parts are cut at whole multiples */
+#define PLAIN_UNIT ((size_t)TW_QUANT_BLOCK_MIN) /**< plain parts are cut at whole multiples */
 
 int tw_args_lose_nothing(const tw_coll_args_t *args)
 {
@@ -21,7 +21,7 @@ int tw_args_lose_nothing(const tw_coll_args_t *args)
 static size_t unit_elems(const tw_quant_codec_t *codec, const tw_quant_codec_t *inner)
 {
     int in_blocks = codec && !codec->lossless;
-    size_t a = in_blocks ? tw_quant_frame_elems(codec) : EXACT_UNIT;
+    size_t a = in_blocks ? tw_quant_frame_elems(codec) : PLAIN_UNIT;
     size_t b = in_blocks && inner ? tw_quant_frame_elems(inner) : a;
     size_t x = a, y = b;
 
@@ -62,7 +62,7 @@ typedef struct cutter {
 
 static size_t bytes_of(const cutter_t *cut, size_t n_elems)
 {
-    const tw_quant_codec_t *codec = cut->codec == TW_GRID_EXACT ? NULL : cut->grid->codecs[cut->codec];
+    const tw_quant_codec_t *codec = cut->codec == TW_GRID_PLAIN ? NULL : cut->grid->codecs[cut->codec];
 
     return tw_message_bytes(codec, cut->args->type, n_elems);
 }
@@ -126,7 +126,7 @@ static size_t segment_count(const tw_coll_segment_t *segment, int world, int ran
 static tw_status_t cut_codec(cutter_t *cut, int rank, int codec, const tw_quant_codec_t *inner)
 {
     const tw_coll_args_t *args = cut->args;
-    const tw_quant_codec_t *wanted = codec == TW_GRID_EXACT ? NULL : cut->grid->codecs[codec];
+    const tw_quant_codec_t *wanted = codec == TW_GRID_PLAIN ? NULL : cut->grid->codecs[codec];
     tw_status_t status = TW_OK;
 
     cut->codec = codec;
@@ -156,7 +156,7 @@ static tw_status_t cut_shard(cutter_t *cut, int rank)
         status = cut_codec(cut, rank, (int)k, cut->args->inner_codec);
     }
     if (status == TW_OK) {
-        status = cut_codec(cut, rank, TW_GRID_EXACT, NULL);
+        status = cut_codec(cut, rank, TW_GRID_PLAIN, NULL);
     }
     shard->n_chunks = grid->n_chunks - shard->first_chunk;
     if (shard->n_chunks > grid->shard_chunks) {

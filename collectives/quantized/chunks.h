@@ -22,10 +22,10 @@ typedef struct tw_grid_part {
 typedef struct tw_grid_chunk {
     size_t first_part, n_parts;
     size_t n_elems;
-    int codec; /**< index in the grid's codecs; TW_GRID_EXACT: none */
+    int codec; /**< index in the grid's codecs; TW_GRID_PLAIN: none */
 } tw_grid_chunk_t;
 
-#define TW_GRID_EXACT (-1)
+#define TW_GRID_PLAIN (-1)
 
 /** What one rank owns; the first of its parts begins at its first chunk. */
 typedef struct tw_grid_shard {
@@ -48,13 +48,13 @@ typedef struct tw_grid {
 static inline const tw_quant_codec_t *tw_segment_codec(const tw_coll_args_t *args,
                                                        const tw_coll_segment_t *segment)
 {
-    if (!args->codec || (segment->exact && !args->codec->lossless)) {
+    if (!args->codec || (segment->unquantized && !args->codec->lossless)) {
         return NULL;
     }
-    return segment->codec && !segment->exact ? segment->codec : args->codec;
+    return segment->codec && !segment->unquantized ? segment->codec : args->codec;
 }
 
-/** 1: what has a codec has the lossless one, so going exact gives the same bits. */
+/** 1: what has a codec has the lossless one, so going plain gives the same bits. */
 int tw_args_lose_nothing(const tw_coll_args_t *args);
 
 /** args: counts NULL are the even split; parts are whole frames of args->inner_codec, too. chunk_bytes: what
@@ -67,10 +67,10 @@ static inline const tw_quant_codec_t *tw_grid_chunk_codec(const tw_grid_t *grid,
 {
     int codec = grid->chunks[chunk].codec;
 
-    return codec == TW_GRID_EXACT ? NULL : grid->codecs[codec];
+    return codec == TW_GRID_PLAIN ? NULL : grid->codecs[codec];
 }
 
-/** The codec of blocks that a chunk is quantized with; NULL: it is exact, though its messages may be lossless
+/** The codec of blocks that a chunk is quantized with; NULL: it is plain, though its messages may be lossless
  *  ones. */
 static inline const tw_quant_codec_t *tw_grid_codec(const tw_grid_t *grid, size_t chunk)
 {

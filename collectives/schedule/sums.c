@@ -214,7 +214,7 @@ tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum)
     args->type = sum->type;
     args->n_inputs = sum->n_inputs;
     args->n_partial = sum->n_partial;
-    int at_once = sum->n_partial == 0; /* one multiplication, as in a quantized operation's exact sums */
+    int at_once = sum->n_partial == 0; /* one multiplication, as in a quantized operation's plain sums */
     args->scale = at_once ? 1.0f : sum->scale;
     args->elem_bytes = elem_bytes;
     args->n_elems = sum->to.n / (sum->to.view ? 1 : elem_bytes);

@@ -1,4 +1,4 @@
-/** Computations that exact algorithms emit. Spans may be of views or of buffers, in any mixture; those of
+/** Computations that plain algorithms emit. Spans may be of views or of buffers, in any mixture; those of
  *  views count elements, those of buffers bytes. */
 #ifndef TW_COLLECTIVES_SCHEDULE_SUMS_H
 #define TW_COLLECTIVES_SCHEDULE_SUMS_H

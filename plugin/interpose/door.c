@@ -135,7 +135,7 @@ static void judge(meeting_t *m)
         if (m->guests[r].terms != m->guests[0].terms) {
             (void)snprintf(said, sizeof(said),
                            "ranks 0 and %u differ in the interposer's version, in how they got it, or in "
-                           "TW_WEIGHTS, TW_GRADS or TW_MIN_BYTES",
+                           "TW_INTERPOSE_GATHERS, _SUMS or _MIN_BYTES",
                            r);
             decide(m, TW_IP_TERMS_DIFFER, said);
             return;

@@ -12,7 +12,7 @@
  *    redirect.h    calls of objects that are in the process already
  *    lines.h       where all that is said goes
  *
- *  Here is what a job may call, found with dlsym; see TW_NCCL_OPTION_EXACT for a single call. */
+ *  Here is what a job may call, found with dlsym; see TW_NCCL_OPTION_PLAIN for a single call. */
 #ifndef TW_PLUGIN_INTERPOSE_INTERPOSE_H
 #define TW_PLUGIN_INTERPOSE_INTERPOSE_H
 
@@ -24,13 +24,14 @@ extern "C" {
 
 /** vendorId of an ncclConfigExt_t that is for this library. */
 #define TW_NCCL_VENDOR 0x7457
-/** optionId: an int, 1: this call stays exact. The same on all ranks, as all of a call's configuration. */
-#define TW_NCCL_OPTION_EXACT 1
+/** optionId: an int, 1: this call stays plain. The same on all ranks, as all of a call's configuration. */
+#define TW_NCCL_OPTION_PLAIN 1
 
-/** Change TW_WEIGHTS and TW_GRADS from now on: "exact", or a codec as they have it; NULL: as it is. On all
+/** Change TW_INTERPOSE_GATHERS and TW_INTERPOSE_SUMS from now on: "plain", or a codec as they have it; NULL:
+ *  as it is. On all
  *  ranks, between the same calls; any thread, but not between ncclGroupStart and ncclGroupEnd. Returns 0
  *  (ncclSuccess), or 4 (ncclInvalidArgument, the reason is logged) and nothing has changed. */
-int tw_nccl_set_policy(const char *weights, const char *grads);
+int tw_nccl_set_policy(const char *gathers, const char *sums);
 
 /** For the net plugin, for each communicator that NCCL makes: point what the objects of this process call of
  *  NCCL to this library; later on, what objects call that were loaded since. The first time, the ranks of the

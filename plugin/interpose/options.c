@@ -1,4 +1,4 @@
-/** The interposer's variables; TW_WEIGHTS, TW_GRADS and TW_MIN_BYTES mean what they mean elsewhere. */
+/** The interposer's variables. */
 #include "plugin/interpose/options.h"
 
 #include "plugin/plugin.h"
@@ -6,22 +6,22 @@
 #define FIELD(member) offsetof(tw_ip_options_t, member)
 
 static const tw_config_field_t fields[] = {
-    {.name = "TW_WEIGHTS",
-     .dflt = "exact",
+    {.name = "TW_INTERPOSE_GATHERS",
+     .dflt = "plain",
      .unit = "",
-     .doc = "Codec of what NCCL gathers between nodes, or exact.",
+     .doc = "Codec of what NCCL gathers between nodes, or plain.",
      .type = TW_CONFIG_STRING,
-     .offset = FIELD(weights)},
-    {.name = "TW_GRADS",
-     .dflt = "exact",
+     .offset = FIELD(gathers)},
+    {.name = "TW_INTERPOSE_SUMS",
+     .dflt = "plain",
      .unit = "",
-     .doc = "Codec of what NCCL reduces between nodes, or exact.",
+     .doc = "Codec of what NCCL reduces between nodes, or plain.",
      .type = TW_CONFIG_STRING,
-     .offset = FIELD(grads)},
-    {.name = "TW_MIN_BYTES",
+     .offset = FIELD(sums)},
+    {.name = "TW_INTERPOSE_MIN_BYTES",
      .dflt = "1M",
      .unit = "bytes",
-     .doc = "Calls on less than this, over all ranks, stay exact.",
+     .doc = "Calls on less than this, over all ranks, stay plain.",
      .type = TW_CONFIG_BYTES,
      .offset = FIELD(min_bytes),
      .min = 1,

@@ -7,7 +7,7 @@
 TW_C_BEGIN
 
 typedef struct tw_ip_options {
-    char *weights, *grads; /**< "exact", or a codec */
+    char *gathers, *sums; /**< "plain", or a codec */
     size_t min_bytes;
     double report_sec, join_sec;
     int redirects; /**< 1: the net plugin redirects the job's calls */

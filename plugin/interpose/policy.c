@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
 #include <xxhash.h>
 
@@ -19,8 +19,8 @@ static tw_ip_policy_t current;
 
 static tw_status_t parse_side(const char *text, tw_ip_side_t *side)
 {
-    tw_ip_side_t parsed = {.is_exact = strcmp(text, "exact") == 0};
-    tw_status_t status = parsed.is_exact ? TW_OK : tw_quant_codec_parse(text, &parsed.codec);
+    tw_ip_side_t parsed = {.is_plain = tw_word_is(text, "plain")};
+    tw_status_t status = parsed.is_plain ? TW_OK : tw_quant_codec_parse(text, &parsed.codec);
 
     if (status == TW_OK) {
         *side = parsed;
@@ -38,23 +38,44 @@ static tw_status_t read_environment(tw_ip_policy_t *policy)
     }
     policy->min_bytes = options.min_bytes;
     policy->report_sec = options.report_sec;
-    status = parse_side(options.weights, &policy->weights);
+    status = parse_side(options.gathers, &policy->gathers);
     if (status == TW_OK) {
-        status = parse_side(options.grads, &policy->grads);
+        status = parse_side(options.sums, &policy->sums);
     }
     tw_ip_options_cleanup(&options);
     return status;
 }
 
+static int is_set(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value;
+}
+
+/** PyTorch's variables are about weights and gradients, which nobody can tell apart here. */
+static void look_for_pytorchs_names(void)
+{
+    static const struct {
+        const char *theirs, *ours;
+    } names[] = {{"TW_WEIGHTS", "TW_INTERPOSE_GATHERS"}, {"TW_GRADS", "TW_INTERPOSE_SUMS"}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (is_set(names[i].theirs) && !is_set(names[i].ours)) {
+            tw_warn("nccl: %s is for PyTorch's FSDP and DDP; the interposer reads %s", names[i].theirs,
+                    names[i].ours);
+        }
+    }
+}
+
 static void begin(void)
 {
-    tw_ip_policy_t policy = {.weights.is_exact = 1, .grads.is_exact = 1};
+    tw_ip_policy_t policy = {.gathers.is_plain = 1, .sums.is_plain = 1};
 
     tw_config_check_names();
+    look_for_pytorchs_names();
     if (read_environment(&policy) != TW_OK) {
-        tw_error(
-            "nccl: nothing is quantized: TW_WEIGHTS, TW_GRADS, TW_MIN_BYTES or TW_REPORT_SEC makes no sense");
-        policy.weights.is_exact = policy.grads.is_exact = 1;
+        tw_error("nccl: nothing is quantized: one of TW_INTERPOSE_GATHERS, TW_INTERPOSE_SUMS, "
+                 "TW_INTERPOSE_MIN_BYTES and TW_REPORT_SEC makes no sense");
+        policy.gathers.is_plain = policy.sums.is_plain = 1;
     }
     current = policy;
 }
@@ -70,13 +91,13 @@ tw_ip_policy_t tw_ip_policy_get(void)
     return policy;
 }
 
-tw_status_t tw_ip_policy_set(const char *weights, const char *grads)
+tw_status_t tw_ip_policy_set(const char *gathers, const char *sums)
 {
     tw_ip_policy_t policy = tw_ip_policy_get();
-    tw_status_t status = weights ? parse_side(weights, &policy.weights) : TW_OK;
+    tw_status_t status = gathers ? parse_side(gathers, &policy.gathers) : TW_OK;
 
-    if (status == TW_OK && grads) {
-        status = parse_side(grads, &policy.grads);
+    if (status == TW_OK && sums) {
+        status = parse_side(sums, &policy.sums);
     }
     if (status == TW_OK) {
         (void)pthread_mutex_lock(&lock);
@@ -88,16 +109,16 @@ tw_status_t tw_ip_policy_set(const char *weights, const char *grads)
 
 static const char *format_side(const tw_ip_side_t *side, char *buf, size_t buf_bytes)
 {
-    return side->is_exact ? "exact" : tw_quant_codec_format(&side->codec, buf, buf_bytes);
+    return side->is_plain ? "plain" : tw_quant_codec_format(&side->codec, buf, buf_bytes);
 }
 
 const char *tw_ip_policy_format(const tw_ip_policy_t *policy, char *buf, size_t buf_bytes)
 {
-    char weights[64], grads[64], bytes[32];
+    char gathers[64], sums[64], bytes[32];
 
-    snprintf(buf, buf_bytes, "weights %s, gradients %s, from %s on",
-             format_side(&policy->weights, weights, sizeof(weights)),
-             format_side(&policy->grads, grads, sizeof(grads)),
+    snprintf(buf, buf_bytes, "gathers %s, sums %s, from %s on",
+             format_side(&policy->gathers, gathers, sizeof(gathers)),
+             format_side(&policy->sums, sums, sizeof(sums)),
              tw_format_bytes(policy->min_bytes, bytes, sizeof(bytes)));
     return buf;
 }
@@ -105,9 +126,9 @@ const char *tw_ip_policy_format(const tw_ip_policy_t *policy, char *buf, size_t 
 uint64_t tw_ip_policy_hash(void)
 {
     tw_ip_policy_t policy = tw_ip_policy_get();
-    char weights[64], grads[64], text[192];
-    int n = snprintf(text, sizeof(text), "%s %s %zu", format_side(&policy.weights, weights, sizeof(weights)),
-                     format_side(&policy.grads, grads, sizeof(grads)), policy.min_bytes);
+    char gathers[64], sums[64], text[192];
+    int n = snprintf(text, sizeof(text), "%s %s %zu", format_side(&policy.gathers, gathers, sizeof(gathers)),
+                     format_side(&policy.sums, sums, sizeof(sums)), policy.min_bytes);
 
     return XXH3_64bits(text, (size_t)n);
 }
@@ -116,9 +137,9 @@ uint64_t tw_ip_policy_hash(void)
 
 static const char *const texts[] = {
     [TW_IP_REPLACED] = "quantized",
-    [TW_IP_EXACT] = "TW_WEIGHTS or TW_GRADS says exact",
-    [TW_IP_ASKED_EXACT] = "the call itself asks for exact",
-    [TW_IP_SMALL] = "smaller than TW_MIN_BYTES",
+    [TW_IP_PLAIN] = "TW_INTERPOSE_GATHERS or TW_INTERPOSE_SUMS says plain",
+    [TW_IP_ASKED_PLAIN] = "the call itself asks for plain",
+    [TW_IP_SMALL] = "smaller than TW_INTERPOSE_MIN_BYTES",
     [TW_IP_TYPE] = "neither bf16, fp16 nor fp32",
     [TW_IP_REDUCTION] = "neither a sum nor a mean",
     [TW_IP_SCALAR] = "its factor is not known here: in GPU memory, zero, or of another type",
@@ -158,19 +179,19 @@ static int whole_bytes(const tw_ip_call_t *call, int world, size_t elem_bytes, s
 tw_ip_reason_t tw_ip_policy_judge(const tw_ip_policy_t *policy, const tw_ip_call_t *call, int world,
                                   int is_scaled, tw_quant_codec_t *codec)
 {
-    const tw_ip_side_t *side = call->kind == TW_IP_ALLGATHER ? &policy->weights : &policy->grads;
-    const tw_ip_option_t *asked = tw_ip_call_option(call, TW_NCCL_OPTION_EXACT);
+    const tw_ip_side_t *side = call->kind == TW_IP_ALLGATHER ? &policy->gathers : &policy->sums;
+    const tw_ip_option_t *asked = tw_ip_call_option(call, TW_NCCL_OPTION_PLAIN);
     size_t bytes;
     tw_type_t type;
 
     if (call->kind == TW_IP_ALLTOALL) {
         return TW_IP_NO_CODEC;
     }
-    if (side->is_exact) {
-        return TW_IP_EXACT;
+    if (side->is_plain) {
+        return TW_IP_PLAIN;
     }
     if (asked && asked->value.number != 0) {
-        return TW_IP_ASKED_EXACT;
+        return TW_IP_ASKED_PLAIN;
     }
     if (!tw_nccl_type_get(call->type, &type)) {
         return TW_IP_TYPE;

@@ -10,8 +10,8 @@ TW_C_BEGIN
 /** Why a call was left to NCCL. */
 typedef enum tw_ip_reason {
     TW_IP_REPLACED, /**< it was not */
-    TW_IP_EXACT,
-    TW_IP_ASKED_EXACT,
+    TW_IP_PLAIN,
+    TW_IP_ASKED_PLAIN,
     TW_IP_SMALL,
     TW_IP_TYPE,
     TW_IP_REDUCTION,
@@ -31,25 +31,25 @@ typedef enum tw_ip_reason {
 const char *tw_ip_reason_text(tw_ip_reason_t reason);
 
 typedef struct tw_ip_side {
-    int is_exact;
-    tw_quant_codec_t codec; /**< unless exact */
+    int is_plain;
+    tw_quant_codec_t codec; /**< unless plain */
 } tw_ip_side_t;
 
 typedef struct tw_ip_policy {
-    tw_ip_side_t weights; /**< of all-gathers */
-    tw_ip_side_t grads;   /**< of reduce-scatters and all-reduces */
+    tw_ip_side_t gathers; /**< of all-gathers */
+    tw_ip_side_t sums;    /**< of reduce-scatters and all-reduces */
     size_t min_bytes;     /**< over all ranks */
     double report_sec;    /**< 0: at exit alone */
 } tw_ip_policy_t;
 
-/** The environment's, or as it was set since. A variable that makes no sense is logged, and all is exact. Any
+/** The environment's, or as it was set since. A variable that makes no sense is logged, and all is plain. Any
  *  thread. */
 tw_ip_policy_t tw_ip_policy_get(void);
 /** As tw_nccl_set_policy. */
-tw_status_t tw_ip_policy_set(const char *weights, const char *grads);
+tw_status_t tw_ip_policy_set(const char *gathers, const char *sums);
 /** What ranks must agree on. */
 uint64_t tw_ip_policy_hash(void);
-/** "weights int8, gradients exact, from 1.00 MiB on", into buf; returns buf. */
+/** "gathers int8, sums plain, from 1.00 MiB on", into buf; returns buf. */
 const char *tw_ip_policy_format(const tw_ip_policy_t *policy, char *buf, size_t buf_bytes);
 
 /** Of a call, by what it says itself. is_scaled: its operation is a PreMulSum whose scalar is known. Bytes

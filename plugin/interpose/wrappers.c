@@ -370,7 +370,7 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
 
 /* ---- ours ---------------------------------------------------------------------------------------------- */
 
-int tw_nccl_set_policy(const char *weights, const char *grads)
+int tw_nccl_set_policy(const char *gathers, const char *sums)
 {
-    return (int)tw_ip_result(tw_ip_policy_set(weights, grads) == TW_OK ? TW_OK : TW_ERR_INVALID);
+    return (int)tw_ip_result(tw_ip_policy_set(gathers, sums) == TW_OK ? TW_OK : TW_ERR_INVALID);
 }

@@ -44,7 +44,7 @@ tw_status_t run(const tw_cuda_job_t *job, uint32_t grid)
 {
     switch (job->op) {
     case TW_CUDA_ENCODE:
-    case TW_CUDA_DELTA_ENCODE:
+    case TW_CUDA_ENCODE_DELTA:
         return tw_quant_cuda_run_encode(job, grid);
     case TW_CUDA_DECODE:
     case TW_CUDA_DECODE_APPLY:
@@ -60,7 +60,7 @@ tw_status_t run(const tw_cuda_job_t *job, uint32_t grid)
  * reduction. */
 tw_status_t load_kernels(const tw_quant_codec_t *codec)
 {
-    static const tw_cuda_op_t ops[] = {TW_CUDA_ENCODE,       TW_CUDA_DELTA_ENCODE, TW_CUDA_ADAMW,
+    static const tw_cuda_op_t ops[] = {TW_CUDA_ENCODE,       TW_CUDA_ENCODE_DELTA, TW_CUDA_ADAMW,
                                        TW_CUDA_DECODE,       TW_CUDA_DECODE_APPLY, TW_CUDA_REDUCE_DECODE,
                                        TW_CUDA_REDUCE_ENCODE};
     static const tw_type_t types[] = {TW_TYPE_FP32, TW_TYPE_BF16, TW_TYPE_FP16};
@@ -172,7 +172,7 @@ extern "C" const tw_quant_backend_t tw_quant_backend_cuda = {
     tw_cuda_decode,
     tw_cuda_reduce_encode,
     tw_cuda_reduce_decode,
-    tw_cuda_adamw_delta_encode,
+    tw_cuda_adamw_encode_delta,
     tw_cuda_reduce_workspace_bytes,
     NULL,
 };

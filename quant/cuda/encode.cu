@@ -1,4 +1,4 @@
-/* Kernels of encode and delta_encode. */
+/* Kernels of encode and encode_delta. */
 #include "quant/cuda/launch.cuh"
 
 tw_status_t tw_quant_cuda_run_encode(const tw_cuda_job_t *job, uint32_t grid)

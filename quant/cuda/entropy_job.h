@@ -1,5 +1,5 @@
-/** Entropy-coded messages on a GPU: what the exact delta's and the lossless codec's calls have in common. No
- *  CUDA needed: the tests run the same launches on an emulated device. Compiles as C11, C++17 and CUDA. */
+/** Entropy-coded messages on a GPU: what the lossless delta's and the lossless codec's calls have in common.
+ *  No CUDA needed: the tests run the same launches on an emulated device. Compiles as C11, C++17 and CUDA. */
 #ifndef TW_QUANT_CUDA_ENTROPY_JOB_H
 #define TW_QUANT_CUDA_ENTROPY_JOB_H
 

@@ -151,7 +151,7 @@ tw_status_t tw_cuda_encode(tw_quant_t *quant, const tw_quant_args_t *args, const
                            size_t n_segments, int delta)
 {
     tw_cuda_job_t job;
-    init_job(&job, delta ? TW_CUDA_DELTA_ENCODE : TW_CUDA_ENCODE, args, quant, quant);
+    init_job(&job, delta ? TW_CUDA_ENCODE_DELTA : TW_CUDA_ENCODE, args, quant, quant);
     job.params.args.rotate = job.params.args.out.hadamard;
     return run_plain(&job, quant, segments, n_segments);
 }
@@ -288,7 +288,7 @@ tw_status_t tw_cuda_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args
 
 /* ---- AdamW --------------------------------------------------------------------------------------------- */
 
-tw_status_t tw_cuda_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+tw_status_t tw_cuda_adamw_encode_delta(tw_quant_t *quant, const tw_quant_args_t *args,
                                        const tw_quant_adamw_t *adamw,
                                        const tw_quant_adamw_segment_t *segments, size_t n_segments)
 {

@@ -81,7 +81,7 @@ TW_HD static inline uint32_t tw_cuda_segment_find(const tw_cuda_segment_t *segme
 
 typedef enum tw_cuda_op {
     TW_CUDA_ENCODE,
-    TW_CUDA_DELTA_ENCODE,
+    TW_CUDA_ENCODE_DELTA,
     TW_CUDA_ADAMW,
     TW_CUDA_REDUCE_ENCODE,
     TW_CUDA_DECODE,
@@ -123,7 +123,7 @@ tw_status_t tw_cuda_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, c
                                   const tw_quant_reduce_segment_t *segments, size_t n_segments);
 tw_status_t tw_cuda_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
                                   const tw_quant_reduce_segment_t *segments, size_t n_segments);
-tw_status_t tw_cuda_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+tw_status_t tw_cuda_adamw_encode_delta(tw_quant_t *quant, const tw_quant_args_t *args,
                                        const tw_quant_adamw_t *adamw,
                                        const tw_quant_adamw_segment_t *segments, size_t n_segments);
 

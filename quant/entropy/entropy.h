@@ -1,4 +1,4 @@
-/** Entropy-coded messages: what the exact delta and the lossless codec have in common. Private to quant.
+/** Entropy-coded messages: what the lossless delta and the lossless codec have in common. Private to quant.
  *
  *  A block is coded by 32 interleaved rANS coders (arXiv 1311.2540), element i in lane i mod 32, so that a
  *  vector or a warp takes 32 elements a time. Encoding goes forward and writes 16-bit words, lane after lane

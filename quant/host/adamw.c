@@ -44,7 +44,7 @@ static tw_status_t step_segment(tw_quant_t *quant, const tw_quant_args_t *args,
     return TW_OK;
 }
 
-tw_status_t tw_quant_host_adamw_delta_encode(tw_quant_t *quant, const tw_quant_args_t *args,
+tw_status_t tw_quant_host_adamw_encode_delta(tw_quant_t *quant, const tw_quant_args_t *args,
                                              const tw_quant_adamw_t *adamw,
                                              const tw_quant_adamw_segment_t *segments, size_t n_segments)
 {

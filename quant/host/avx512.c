@@ -23,7 +23,7 @@ static const tw_quant_host_t operations = {
 const tw_quant_backend_t tw_quant_backend_avx512 = {
     .name = "avx512",
     .usable = usable,
-    .adamw_delta_encode = tw_quant_host_adamw_delta_encode,
+    .adamw_encode_delta = tw_quant_host_adamw_encode_delta,
     .host = &operations,
     TW_QUANT_HOST_OPERATIONS,
 };

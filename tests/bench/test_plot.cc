@@ -49,7 +49,7 @@ class PlotTest : public ::testing::Test
 TEST_F(PlotTest, StepsOfTraining)
 {
     std::string text;
-    for (const char *set : {"zero3", "delta-exact"}) {
+    for (const char *set : {"zero3", "delta"}) {
         for (int step = 1; step <= 30; step++) {
             text += R"({"set": ")" + std::string(set) + R"(", "seed": 1, "step": )" + std::to_string(step) +
                     R"(, "loss": )" + std::to_string(5.0 / step) + R"(, "delta_bits": )" +
@@ -65,14 +65,14 @@ TEST_F(PlotTest, StepsOfTraining)
     EXPECT_EQ(0, plot().code) << "the loss";
     process::Result wrong = plot({"--y", "speedup"});
     EXPECT_NE(std::string::npos, wrong.err.find("--y speedup is for benchmarks")) << wrong.err;
-    write(row("exact", 65536, 0.1));
+    write(row("plain", 65536, 0.1));
     wrong = plot({"--y", "loss"});
     EXPECT_NE(std::string::npos, wrong.err.find("--y loss is for training runs")) << wrong.err;
 }
 
 TEST_F(PlotTest, MakesAPicture)
 {
-    write(row("exact", 65536, 0.1) + row("int4", 65536, 0.3) + row("exact", 1 << 20, 0.15) +
+    write(row("plain", 65536, 0.1) + row("int4", 65536, 0.3) + row("plain", 1 << 20, 0.15) +
           row("int4", 1 << 20, 0.6));
     process::Result result = plot();
     ASSERT_EQ(0, result.code) << result.err;

@@ -122,7 +122,7 @@ TEST_F(Check, TheRankThatDisagreesIsNamed)
 /* A post that fails on one rank alone: the others hear of it rather than wait. */
 TEST_F(Check, AFailedPostEndsTheJob)
 {
-    allow_log("there is no exact algorithm");
+    allow_log("there is no plain algorithm");
     allow_log("gave the job up");
     for (int world = 2; world <= 8; world++) {
         int bad = world / 2;
@@ -149,7 +149,7 @@ TEST_F(Check, AFailedPostEndsTheJob)
 /* All alike: nothing is lost, and neither is the count of operations. */
 TEST_F(Check, APostThatFailsOnAllRanksDoesNot)
 {
-    expect_log("there is no exact algorithm \"rong\"");
+    expect_log("there is no plain algorithm \"rong\"");
     for (int world = 1; world <= 8; world++) {
         tw::World ranks(tw::nodes_of(std::vector<int>((size_t)world, 1)));
         ranks.run([&](int rank) {
@@ -171,7 +171,7 @@ TEST_F(Check, APostThatFailsOnAllRanksDoesNot)
 TEST_F(Check, AFailedPostMeetsNothing)
 {
     set_env("TW_COLL_TIMEOUT", "300ms");
-    expect_log("there is no exact algorithm");
+    expect_log("there is no plain algorithm");
     tw::World world(tw::nodes_of({1, 1, 1}));
     world.run([&](int rank) {
         if (rank != 1) {

@@ -225,7 +225,7 @@ TEST_F(Args, CountsThatWrap)
 TEST_F(Args, UnknownAlgorithm)
 {
     args.algo = "rign";
-    refused("no exact algorithm \"rign\"");
+    refused("no plain algorithm \"rign\"");
 }
 
 TEST_F(Args, NothingToDoIsFine)

@@ -18,7 +18,7 @@ using Bits = std::vector<uint16_t>;
 /** What is reduced: a tensor's elements differ from rank to rank. */
 struct Kind {
     tw_type_t type;
-    const char *codec; /**< "": exact */
+    const char *codec; /**< "": plain */
     tw_coll_reduction_t reduction;
 };
 

@@ -16,7 +16,7 @@ using Bits = std::vector<uint8_t>;
 struct Segment {
     size_t n_elems;
     uint32_t tensor;
-    std::string codec; /**< "": the operation's; "exact"; or its own */
+    std::string codec; /**< "": the operation's; "plain"; or its own */
 };
 
 /** What all ranks ask for. */
@@ -63,7 +63,7 @@ Ask random_ask(std::mt19937 &random)
     for (Segment &segment : ask.segments) {
         segment.n_elems = random() % 4 == 0 ? random() % 9 : random() % 3000;
         segment.tensor = (uint32_t)(&segment - ask.segments.data()) + 1;
-        segment.codec = ask.codec.empty() ? "" : pick(random, {"", "exact", "int8:block=64"});
+        segment.codec = ask.codec.empty() ? "" : pick(random, {"", "plain", "int8:block=64"});
     }
     return ask;
 }
@@ -73,7 +73,7 @@ Ask alone(const Ask &ask, const Segment &segment)
 {
     Ask one = ask;
     one.segments = {segment};
-    if (segment.codec == "exact") {
+    if (segment.codec == "plain") {
         one.codec = one.inner = "";
     } else if (!segment.codec.empty()) {
         one.codec = segment.codec;
@@ -133,8 +133,8 @@ class DeterministicWorlds : public tw::Fixture
                 segments[s].dst = out[s].data() + first * elem;
                 segments[s].n_elems = what.n_elems;
                 segments[s].tensor = what.tensor;
-                segments[s].exact = what.codec == "exact";
-                if (!what.codec.empty() && what.codec != "exact") {
+                segments[s].unquantized = what.codec == "plain";
+                if (!what.codec.empty() && what.codec != "plain") {
                     own[s] = parse(what.codec);
                     segments[s].codec = &own[s];
                 }
@@ -247,21 +247,21 @@ TEST_F(DeterministicWorlds, ConstantsOfAFastNetwork)
     check(world, ask);
 }
 
-/* An exact segment beside a quantized one is multiplied and rounded as often as alone: by 1 / W and 0.3 at
+/* A plain segment beside a quantized one is multiplied and rounded as often as alone: by 1 / W and 0.3 at
  * once in fp16, and not on its way where there is one node. Many elements, as few of them are near enough to
  * the middle of two numbers. */
-TEST_F(DeterministicWorlds, ExactBesideQuantized)
+TEST_F(DeterministicWorlds, PlainBesideQuantized)
 {
     tw::World flat(tw::nodes_of({1, 1, 1})), node(tw::nodes_of({3}));
-    Ask mean = {TW_TYPE_FP16, TW_COLL_MEAN, 0.3f, "int8", "", true, {{200000, 1, "exact"}, {100, 2, ""}}};
+    Ask mean = {TW_TYPE_FP16, TW_COLL_MEAN, 0.3f, "int8", "", true, {{200000, 1, "plain"}, {100, 2, ""}}};
     check(flat, mean);
-    Ask sum = {TW_TYPE_BF16, TW_COLL_SUM, 0.3f, "int8", "", true, {{1000, 1, "exact"}, {100, 2, ""}}};
+    Ask sum = {TW_TYPE_BF16, TW_COLL_SUM, 0.3f, "int8", "", true, {{1000, 1, "plain"}, {100, 2, ""}}};
     for (const char *algo : {"two_hop", "one_hop"}) {
         int quantized;
         sum.algo = algo;
-        Ask exact = alone(sum, sum.segments[0]);
-        exact.algo = "two_hop";
-        EXPECT_EQ(run(node, sum, false, &quantized)[0], run(node, exact, false, &quantized)[0]) << algo;
+        Ask plain = alone(sum, sum.segments[0]);
+        plain.algo = "two_hop";
+        EXPECT_EQ(run(node, sum, false, &quantized)[0], run(node, plain, false, &quantized)[0]) << algo;
     }
 }
 

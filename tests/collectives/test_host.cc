@@ -27,7 +27,7 @@ class Plan : public tw::Fixture
         return c;
     }
 
-    static bool is_exact(const tw::World &world, const tw::Case &c, const std::vector<tw::RankBuffers> &got)
+    static bool is_plain(const tw::World &world, const tw::Case &c, const std::vector<tw::RankBuffers> &got)
     {
         tw::Bytes want;
         for (int r = 0; r < world.size(); r++) {
@@ -44,7 +44,7 @@ TEST_F(Plan, QuantizesOnASlowLink)
     set_env("TW_COLL_MODEL", "inter:beta=100mbit");
     tw::World world(tw::nodes_of({1, 1, 1}));
     tw::Case c = gather(300000);
-    EXPECT_FALSE(is_exact(world, c, run_case(world, c, 0)));
+    EXPECT_FALSE(is_plain(world, c, run_case(world, c, 0)));
     EXPECT_EQ(plan_of(world).quantized, 1);
     EXPECT_STREQ(plan_of(world).reason, "");
     EXPECT_GT(plan_of(world).model_sec, 0);
@@ -104,7 +104,7 @@ TEST_F(Plan, WhatDecidesIsAskedAgain)
     expect_new(c, 0);
     c.counts = {{999, 1}};
     expect_new(c, 0);
-    c.own = {"exact"};
+    c.own = {"plain"};
     expect_new(c, 0);
     c.own = {"int8"};
     expect_new(c, 0);
@@ -123,15 +123,15 @@ TEST_F(Plan, DeclinesOnAFastLink)
     set_env("TW_COLL_MODEL", "inter:beta=400gbit;node:beta=400gbit;codec:encode=1G,decode=1G");
     tw::World world(tw::nodes_of({1, 1, 1}));
     tw::Case c = gather(300000);
-    EXPECT_TRUE(is_exact(world, c, run_case(world, c, 0)));
+    EXPECT_TRUE(is_plain(world, c, run_case(world, c, 0)));
     EXPECT_EQ(plan_of(world, 2).quantized, 0);
     EXPECT_NE(std::string(plan_of(world, 2).reason).find("int8"), std::string::npos)
         << plan_of(world, 2).reason;
-    EXPECT_NE(std::string(plan_of(world, 2).reason).find("exact"), std::string::npos)
+    EXPECT_NE(std::string(plan_of(world, 2).reason).find("plain"), std::string::npos)
         << plan_of(world, 2).reason;
 
     /* unless told not to */
-    EXPECT_FALSE(is_exact(world, c, run_case(world, c, 1)));
+    EXPECT_FALSE(is_plain(world, c, run_case(world, c, 1)));
     EXPECT_EQ(plan_of(world).quantized, 1);
     EXPECT_STREQ(plan_of(world).reason, "");
 }
@@ -214,7 +214,7 @@ TEST_F(Plan, DeterministicNeverGoesPlainWithBlocks)
     c.own = {"", "int8"};
     run_case(world, c, 0);
     EXPECT_EQ(plan_of(world).quantized, 1);
-    c.own = {"", "exact"};
+    c.own = {"", "plain"};
     run_case(world, c, 0);
     EXPECT_EQ(plan_of(world).quantized, 0);
 }
@@ -226,7 +226,7 @@ TEST_F(Plan, DeclinesATinyTensor)
     tw::World world(tw::nodes_of({1, 1}));
     for (size_t n : {0, 1, 2, 5}) {
         tw::Case c = gather(n, "int4");
-        EXPECT_TRUE(is_exact(world, c, run_case(world, c, 0)));
+        EXPECT_TRUE(is_plain(world, c, run_case(world, c, 0)));
         EXPECT_EQ(plan_of(world).quantized, 0) << n;
     }
 }
@@ -401,7 +401,7 @@ std::string choice_of(const tw_coll_model_t &model, tw_coll_op_t op, const char 
         world.coll(r)->model = model;
         EXPECT_EQ(tw_coll_choose(world.coll(r), &args, segment.n_elems, &choice), TW_OK);
         const tw_coll_algo_info_t *info = tw_coll_algo_get(TW_MEM_HOST, choice.algo);
-        std::string mine = std::string(info->quantized ? "" : "exact ") + info->name;
+        std::string mine = std::string(info->quantized ? "" : "plain ") + info->name;
         EXPECT_TRUE(r == 0 || mine == name) << r << ": " << mine << " and " << name;
         name = mine;
     }
@@ -499,20 +499,20 @@ TEST_F(Plan, EvidenceBeyondDoubtChoosesMoreBytes)
     EXPECT_EQ(reduce_scatter_of(model), "one_hop");
 }
 
-TEST_F(Plan, SlowCodecsAndFastLinksStayExact)
+TEST_F(Plan, SlowCodecsAndFastLinksStayPlain)
 {
     std::vector<tw_estimate_report_t> reports = tw::quiet_reports(4);
     on_all([](tw_measure_sample_t *s) { tw::scale_codecs(&s->cpu, 50); })(&reports);
-    EXPECT_EQ(reduce_scatter_of(tw::model_of(reports)).substr(0, 5), "exact");
+    EXPECT_EQ(reduce_scatter_of(tw::model_of(reports)).substr(0, 5), "plain");
     reports = tw::quiet_reports(4);
     on_all([](tw_measure_sample_t *s) {
         s->inter.beta_sec /= 400;
         s->inter.cpu_sec /= 400;
     })(&reports);
-    EXPECT_EQ(reduce_scatter_of(tw::model_of(reports)).substr(0, 5), "exact");
+    EXPECT_EQ(reduce_scatter_of(tw::model_of(reports)).substr(0, 5), "plain");
     reports = tw::quiet_reports(4);
     for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER}) {
-        EXPECT_EQ(choice_of(tw::model_of(reports), op, "int4", 4096).substr(0, 5), "exact");
+        EXPECT_EQ(choice_of(tw::model_of(reports), op, "int4", 4096).substr(0, 5), "plain");
     }
 }
 
@@ -543,7 +543,7 @@ TEST_F(Plan, ExplainsEachKindOfOperationOnce)
     EXPECT_EQ(count_of_text(text, "quantizing declined"), 1u) << text;
     EXPECT_EQ(count_of_text(text, "TW_COLL_MODEL=\"inter:"), 1u) << text;
     for (const char *algo :
-         {"exact ring", "int8:block=2048 ring", "int8:block=2048 hierarchical", "int8:block=2048 direct"}) {
+         {"plain ring", "int8:block=2048 ring", "int8:block=2048 hierarchical", "int8:block=2048 direct"}) {
         EXPECT_EQ(count_of_text(text, algo), 2u) << algo << "\n" << text;
     }
 }

@@ -12,7 +12,7 @@ struct Ask {
     const tw_coll_algo_info_t *info;
     tw_type_t type;
     tw_coll_reduction_t reduction;
-    bool exact_segment; /* of an operation with a codec */
+    bool plain_segment; /* of an operation with a codec */
 };
 
 constexpr size_t N = 2000;
@@ -36,7 +36,7 @@ std::vector<std::vector<float>> run(tw::World &world, const Ask &ask, float (*va
         segment.src = src.data();
         segment.dst = dst.data() + first * bytes;
         segment.n_elems = N;
-        segment.exact = ask.exact_segment;
+        segment.unquantized = ask.plain_segment;
         tw_quant_codec_t codec;
         EXPECT_EQ(tw_quant_codec_parse("int8", &codec), TW_OK);
         tw_coll_args_t args = {};
@@ -97,7 +97,7 @@ TEST_F(Means, OfFp16DoNotOverflow)
                 int w = world.size();
                 /* each of up to W + 1 roundings of numbers up to the largest one: half a unit of 32; int8: of
                  * a step */
-                bool quantized = ask.info->quantized && !ask.exact_segment;
+                bool quantized = ask.info->quantized && !ask.plain_segment;
                 double bound = quantized ? 65504.0 / 127 * 3 : 16.0 * (w + 1);
                 for (int r = 0; r < w; r++) {
                     for (size_t i = 0; i < N; i++) {
@@ -138,7 +138,7 @@ TEST_F(Means, SumsBeyondFp16AreNotFinite)
     }
 }
 
-/* The error of an exact sum of W numbers that is rounded k times on its way: at most ((1 + u)^k - 1) * sum
+/* The error of a plain sum of W numbers that is rounded k times on its way: at most ((1 + u)^k - 1) * sum
  * |x|, where u is half a unit in the last place (2^-8 in bf16) and k is W - 1 for the ring, log2(W) rounded
  * up for the halving, the number of nodes for the hierarchical one and 1 for the direct ones. */
 TEST_F(Means, SumsOfBf16AreWithinTheFormula)

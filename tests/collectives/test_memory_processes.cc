@@ -112,7 +112,7 @@ std::string measure(tw_coll_t *coll)
             wrong += name + ": of " + mib(held) + " gave back all but " + mib(after - before) + "; ";
         }
         if (held == 0 && (kind.op != TW_COLL_ALLGATHER || *kind.codec != '\0')) {
-            wrong += name + ": needed nothing at all; "; /* exact shards come to their place at once */
+            wrong += name + ": needed nothing at all; "; /* plain shards come to their place at once */
         }
     }
     return wrong;

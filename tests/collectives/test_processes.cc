@@ -1,4 +1,4 @@
-/* Every exact algorithm between processes over UCX. */
+/* Every plain algorithm between processes over UCX. */
 #include <csignal>
 #include <unistd.h>
 

@@ -124,7 +124,7 @@ void expect_same_bits(tw_coll_op_t op, const char *algo, const char *codec_text)
     });
 }
 
-TEST_F(RankMajor, Exact)
+TEST_F(RankMajor, Plain)
 {
     expect_same_bits(TW_COLL_ALLGATHER, "ring", "");
     expect_same_bits(TW_COLL_REDUCE_SCATTER, "direct", "");

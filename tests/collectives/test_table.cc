@@ -11,12 +11,12 @@ namespace
 
 using Algos = tw::Fixture;
 
-/* A name says one thing: within an operation it is there once among the exact and once among the quantized
+/* A name says one thing: within an operation it is there once among the plain and once among the quantized
  * ones. */
 TEST_F(Algos, RowsAreCompleteAndNamesUnique)
 {
     std::set<std::string> seen;
-    std::set<int> exact_ops, quantized_ops;
+    std::set<int> plain_ops, quantized_ops;
     size_t n = 0;
     for (const tw_algo_t *algo; (algo = tw_algo_get(n)) != nullptr; n++) {
         std::string name = std::string(tw_coll_op_name(algo->info.op)) + "/" + algo->info.name;
@@ -25,12 +25,12 @@ TEST_F(Algos, RowsAreCompleteAndNamesUnique)
         EXPECT_GT(std::string(algo->info.doc).size(), 0u) << name;
         EXPECT_TRUE(algo->flows.reduce != nullptr || algo->flows.spread != nullptr) << name;
         EXPECT_EQ(tw_coll_algo_get(TW_MEM_HOST, n), &algo->info);
-        (algo->info.quantized ? quantized_ops : exact_ops).insert(algo->info.op);
+        (algo->info.quantized ? quantized_ops : plain_ops).insert(algo->info.op);
     }
     EXPECT_LE(n, (size_t)TW_COLL_ALGOS);
     EXPECT_EQ(tw_coll_algo_get(TW_MEM_HOST, n), nullptr);
     EXPECT_EQ(tw_algo_get(n + 1), nullptr);
-    EXPECT_EQ(exact_ops.size(), (size_t)TW_COLL_OP_COUNT); /* each has an exact one */
+    EXPECT_EQ(plain_ops.size(), (size_t)TW_COLL_OP_COUNT); /* each has a plain one */
     EXPECT_EQ(quantized_ops, (std::set<int>{TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE,
                                             TW_COLL_ALLTOALL}));
 }

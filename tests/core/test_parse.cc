@@ -259,6 +259,19 @@ TEST(Parse, Choice)
     EXPECT_EQ(index, 2);
 }
 
+/* Words that have changed are still taken. */
+TEST(Parse, WhatPlainWasCalledBefore)
+{
+    const char *const choices[] = {"int8", "plain", nullptr};
+    int index = 42;
+    EXPECT_EQ(tw_parse_choice("exact", choices, &index), TW_OK);
+    EXPECT_EQ(index, 1);
+    EXPECT_TRUE(tw_word_is("Exact", "plain"));
+    EXPECT_FALSE(tw_word_is("plain", "exact"));
+    EXPECT_FALSE(tw_word_is("exact", "int8"));
+    EXPECT_FALSE(tw_word_is("exactly", "plain"));
+}
+
 TEST(Parse, FormatBytes)
 {
     const struct {

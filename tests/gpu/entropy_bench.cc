@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "tests/quant/cuda/stream_world.h"
-#include "tests/quant/exact/exact_data.h"
+#include "tests/quant/delta/delta_data.h"
 #include "tests/quant/lossless/lossless_data.h"
 
 namespace tw::gpu
@@ -186,14 +186,15 @@ struct Lossless {
     }
 };
 
-/* ---- the exact delta ----------------------------------------------------------------------------------- */
+/* ---- the lossless delta -----------------------------------------------------------------------------------
+ * */
 
-struct Exact {
+struct Delta {
     size_t n;
     Bytes old_values, new_values, before, after, message; /* states before and after; the host's */
-    tw_quant_exact_stream_t *codec = nullptr;
+    tw_quant_delta_stream_t *codec = nullptr;
 
-    explicit Exact(size_t bytes) : n(bytes / 2)
+    explicit Delta(size_t bytes) : n(bytes / 2)
     {
         const auto steps = make_steps(Change::adam, std::min(n, pattern_elems), 2);
         const Bytes oldest = repeated(steps[0], 2 * n);
@@ -203,25 +204,25 @@ struct Exact {
         encode_on_host(oldest, old_values);
         before = after;
         encode_on_host(old_values, new_values);
-        need(stream_world().create_exact(&codec) == TW_OK, "no codec");
+        need(stream_world().create_delta(&codec) == TW_OK, "no codec");
     }
-    ~Exact()
+    ~Delta()
     {
-        tw_quant_exact_stream_destroy(codec);
+        tw_quant_delta_stream_destroy(codec);
     }
-    Exact(const Exact &) = delete;
-    Exact &operator=(const Exact &) = delete;
+    Delta(const Delta &) = delete;
+    Delta &operator=(const Delta &) = delete;
 
     void encode_on_host(const Bytes &from, const Bytes &to)
     {
-        tw_quant_exact_t *host;
+        tw_quant_delta_t *host;
         size_t taken = 0;
-        message.resize(tw_quant_exact_bound_bytes(n));
-        need(tw_quant_exact_create(nullptr, &host) == TW_OK, "no codec");
-        const tw_quant_exact_segment_t segment = {from.data(), to.data(), nullptr, after.data(), n};
+        message.resize(tw_quant_delta_bound_bytes(n));
+        need(tw_quant_delta_create(nullptr, &host) == TW_OK, "no codec");
+        const tw_quant_delta_segment_t segment = {from.data(), to.data(), nullptr, after.data(), n};
         const tw_status_t status =
-            tw_quant_exact_encode(host, &segment, 1, message.data(), message.size(), &taken);
-        tw_quant_exact_destroy(host);
+            tw_quant_delta_encode(host, &segment, 1, message.data(), message.size(), &taken);
+        tw_quant_delta_destroy(host);
         need(status == TW_OK, "no message");
         message.resize(taken);
     }
@@ -236,19 +237,19 @@ struct Exact {
 
     EntropyLine encode(double seconds) const
     {
-        const Memory base(old_values), src(new_values), states(n_sets * n), to(tw_quant_exact_bound_bytes(n)),
-            workspace(tw_quant_exact_encode_workspace_bytes(codec, n, 1));
+        const Memory base(old_values), src(new_values), states(n_sets * n), to(tw_quant_delta_bound_bytes(n)),
+            workspace(tw_quant_delta_encode_workspace_bytes(codec, n, 1));
         const tw_quant_stream_args_t args = {nullptr, workspace.data(), workspace.bytes(), nullptr, nullptr};
         const auto call = [&](size_t k) {
-            const tw_quant_exact_segment_t segment = {base.data(), src.data(), nullptr, states.data(k * n),
+            const tw_quant_delta_segment_t segment = {base.data(), src.data(), nullptr, states.data(k * n),
                                                       n};
-            need(tw_quant_exact_stream_encode(codec, &args, &segment, 1, to.data(), to.bytes()) == TW_OK,
+            need(tw_quant_delta_stream_encode(codec, &args, &segment, 1, to.data(), to.bytes()) == TW_OK,
                  "a call failed");
         };
         reset(states);
         call(0);
         const bool same = to.get(message.size()) == message && states.get(n) == after;
-        return line("exact delta encode",
+        return line("lossless delta encode",
                     time_of(
                         n_sets, seconds, [&] { reset(states); }, call),
                     seconds, same);
@@ -257,19 +258,19 @@ struct Exact {
     EntropyLine decode(double seconds) const
     {
         const Memory base(old_values), dst(2 * n), states(n_sets * n), from(message),
-            workspace(tw_quant_exact_decode_workspace_bytes(codec, n, 1));
+            workspace(tw_quant_delta_decode_workspace_bytes(codec, n, 1));
         const tw_quant_stream_args_t args = {nullptr, workspace.data(), workspace.bytes(), nullptr, nullptr};
         const auto call = [&](size_t k) {
-            const tw_quant_exact_segment_t segment = {base.data(), nullptr, dst.data(), states.data(k * n),
+            const tw_quant_delta_segment_t segment = {base.data(), nullptr, dst.data(), states.data(k * n),
                                                       n};
-            need(tw_quant_exact_stream_decode(codec, &args, &segment, 1, from.data(), message.size(), 0) ==
+            need(tw_quant_delta_stream_decode(codec, &args, &segment, 1, from.data(), message.size(), 0) ==
                      TW_OK,
                  "a call failed");
         };
         reset(states);
         call(0);
         const bool same = dst.get(2 * n) == new_values && states.get(n) == after;
-        return line("exact delta decode",
+        return line("lossless delta decode",
                     time_of(
                         n_sets, seconds, [&] { reset(states); }, call),
                     seconds, same);
@@ -292,16 +293,16 @@ std::vector<EntropyLine> entropy_bench(const std::vector<size_t> &sizes, double 
         const Lossless lossless(bytes);
         lines.push_back(lossless.encode(seconds));
         lines.push_back(lossless.decode(seconds));
-        const Exact exact(bytes);
-        lines.push_back(exact.encode(seconds));
-        lines.push_back(exact.decode(seconds));
+        const Delta delta(bytes);
+        lines.push_back(delta.encode(seconds));
+        lines.push_back(delta.decode(seconds));
     }
     return lines;
 }
 
 std::vector<std::string> entropy_ops()
 {
-    return {"lossless encode", "lossless decode", "exact delta encode", "exact delta decode"};
+    return {"lossless encode", "lossless decode", "lossless delta encode", "lossless delta decode"};
 }
 
 std::string entropy_table(const std::vector<EntropyLine> &lines)

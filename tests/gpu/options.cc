@@ -70,7 +70,7 @@ std::string filter_of(const std::vector<std::string> &suites, unsigned parts, bo
         }
     }
     if (!filter.empty() && quick) {
-        filter += "-*MoreThan2To31*:*EverySizeOfInt8AndInt4*:ExactCudaMessage.*:LosslessCudaMessage.*:"
+        filter += "-*MoreThan2To31*:*EverySizeOfInt8AndInt4*:DeltaCudaMessage.*:LosslessCudaMessage.*:"
                   "GpuCuda.OneRankOverNccl:GpuCuda.GraphReplay";
     }
     return filter;

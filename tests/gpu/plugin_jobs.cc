@@ -47,7 +47,7 @@ PluginCase logs()
 }
 
 /* What NCCL itself computes, over our transport. */
-std::vector<PluginCase> exact_cases()
+std::vector<PluginCase> plain_cases()
 {
     return {
         of(Kind::gather, "all-gather, one fp32 each", 1, ncclFloat32),
@@ -69,7 +69,7 @@ std::vector<PluginCase> exact_cases()
     };
 }
 
-/* The interposer's, of which the small one and the integers stay exact. */
+/* The interposer's, of which the small one and the integers stay plain. */
 std::vector<PluginCase> interposed_cases(const std::string &weights, const std::string &grads)
 {
     return {
@@ -101,7 +101,7 @@ const char *const net_line = "NET plugin Thinwire", *const tuner_line = "TUNER/P
 
 PluginJob net_job()
 {
-    PluginJob job = {"net 4", 4, net_env(), {net_line, tuner_line}, exact_cases()};
+    PluginJob job = {"net 4", 4, net_env(), {net_line, tuner_line}, plain_cases()};
     job.cases.push_back(logs());
     return job;
 }
@@ -126,7 +126,8 @@ PluginJob collnet_job(const std::string &codec)
 
 Env interposer_env(const std::string &weights, const std::string &grads)
 {
-    return {{"TW_WEIGHTS", weights}, {"TW_GRADS", grads}, {"TW_MIN_BYTES", "64K"}};
+    return {
+        {"TW_INTERPOSE_GATHERS", weights}, {"TW_INTERPOSE_SUMS", grads}, {"TW_INTERPOSE_MIN_BYTES", "64K"}};
 }
 
 PluginJob preloaded_job(const std::string &weights, const std::string &grads)

@@ -33,7 +33,7 @@ struct PluginCase {
     ncclDataType_t type = ncclFloat32;
     ncclRedOp_t op = ncclSum;
     bool in_place = false;
-    std::string codec = {}; /**< that the result must show; "": exact */
+    std::string codec = {}; /**< that the result must show; "": plain */
 };
 
 struct PluginJob {

@@ -46,7 +46,7 @@ Case hops_int4(tw_coll_op_t op)
     return c;
 }
 
-Case exact(tw_coll_op_t op)
+Case plain(tw_coll_op_t op)
 {
     Case c;
     c.op = op;
@@ -60,12 +60,12 @@ std::vector<ProcessCase> cases_of(tw_coll_op_t op, size_t world)
 {
     const std::string name = tw_coll_op_name(op);
     std::vector<ProcessCase> cases;
-    cases.push_back({ProcessCase::compare, name + " exact, bf16, sum", exact(op)});
-    Case c = exact(op);
+    cases.push_back({ProcessCase::compare, name + " plain, bf16, sum", plain(op)});
+    Case c = plain(op);
     c.type = TW_TYPE_FP32;
     c.reduction = TW_COLL_MEAN;
     c.in_place = true;
-    cases.push_back({ProcessCase::compare, name + " exact, fp32, mean, in place", c});
+    cases.push_back({ProcessCase::compare, name + " plain, fp32, mean, in place", c});
     cases.push_back({ProcessCase::compare, name + " int8 flat, fp32, mean, in place", flat_int8(op)});
     c = flat_int8(op);
     c.codec = "int4";
@@ -96,13 +96,13 @@ std::vector<ProcessCase> cases_of(tw_coll_op_t op, size_t world)
 /* All shards alike: NCCL's own wants that. */
 ProcessCase native_case(tw_coll_op_t op, tw_type_t type, tw_coll_reduction_t reduction)
 {
-    Case c = exact(op);
+    Case c = plain(op);
     c.algo = "native";
     c.type = type;
     c.reduction = reduction;
     c.sizes = {120000, 12};
     return {op == TW_COLL_ALLGATHER ? ProcessCase::compare : ProcessCase::native,
-            std::string(tw_coll_op_name(op)) + " exact, NCCL's own, " + tw_type_name(type) +
+            std::string(tw_coll_op_name(op)) + " plain, NCCL's own, " + tw_type_name(type) +
                 (reduction == TW_COLL_MEAN ? ", mean" : ", sum"),
             c};
 }

@@ -51,7 +51,7 @@ TEST_F(EntropyBench, BytesAreTheHostsAndThereIsNoTime)
 TEST_F(EntropyBench, FieldsOfALine)
 {
     const EntropyLine line = {
-        "exact delta encode", size_t{64} << 20, size_t{10} << 20, 300e6, 100e-6, 25e-6, false};
+        "lossless delta encode", size_t{64} << 20, size_t{10} << 20, 300e6, 100e-6, 25e-6, false};
     json_t *json = json_of(line);
     EXPECT_NEAR(json_number_value(json_object_get(json, "GBps")), 671.09, 0.01);
     EXPECT_NEAR(json_number_value(json_object_get(json, "moved_GBps")), 3000, 1e-6);

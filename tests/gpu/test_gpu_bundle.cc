@@ -132,7 +132,7 @@ TEST_F(GpuBundle, GpuCheckLists)
     EXPECT_EQ(result.code, 0) << result.err;
     for (const char *line :
          {"codecs      QuantCuda.MoreThan2To31Elements\n", "sums        GpuSum.KernelsGiveTheSameBits\n",
-          "collectives GpuCuda.OverTheTransport\n", "processes   ucx 2+2: allgather exact, bf16, sum\n",
+          "collectives GpuCuda.OverTheTransport\n", "processes   ucx 2+2: allgather plain, bf16, sum\n",
           "processes   nccl 1+2 killed in allreduce: the others get an error\n",
           "plugin      net 4: all-gather, bf16\n", "bench       reduce_encode "}) {
         EXPECT_TRUE(has(result.out, line)) << line;

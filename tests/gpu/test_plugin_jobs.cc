@@ -94,7 +94,7 @@ TEST_F(PluginJobs, EachRankIsAHost)
     EXPECT_EQ(hosts.size(), 4u);
 }
 
-TEST_F(PluginJobs, ExactOperations)
+TEST_F(PluginJobs, PlainOperations)
 {
     const PluginJob &job = *find_plugin_job("net 4");
     expect_passed(job, run(job));
@@ -122,7 +122,7 @@ TEST_F(PluginJobs, AWrongByteIsNoticed)
     EXPECT_TRUE(verdicts[1].passed) << verdicts[1].why;
 }
 
-/* Without the interposer everything is exact, and without NCCL's log the plugin is not there. */
+/* Without the interposer everything is plain, and without NCCL's log the plugin is not there. */
 TEST_F(PluginJobs, WhatIsNotLoadedIsNoticed)
 {
     PluginJob job = *find_plugin_job("interposer 4, by the net plugin");

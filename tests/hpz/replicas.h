@@ -174,11 +174,11 @@ inline tw_quant_codec_t codec_of(const char *text)
     return codec;
 }
 
-inline tw_hpz_params_t params_with(const char *delta, int exact = 1)
+inline tw_hpz_params_t params_with(const char *delta, int has_lossless = 1)
 {
     tw_hpz_params_t params = {};
     params.replicas = 1;
-    params.exact_delta = exact;
+    params.lossless_delta = has_lossless;
     params.seed = 7;
     if (delta[0]) {
         params.delta = codec_of(delta);

@@ -35,13 +35,13 @@ TEST_F(HpzCheck, AnotherVersionIsAMismatch)
     });
 }
 
-/* A replica that has gone wrong is seen by the exact delta itself, whole or slice by slice; the unit is
+/* A replica that has gone wrong is seen by the lossless delta itself, whole or slice by slice; the unit is
  * refused until a full sync. */
-TEST_F(HpzCheck, AnExactDeltaThatDoesNotFitIsAnError)
+TEST_F(HpzCheck, ALosslessDeltaThatDoesNotFitIsAnError)
 {
     expect_log("do not fit the replica");
     expect_log("unit 0: the replica of rank 1 is at version 0 instead of 2");
-    expect_log("exact_decode: a block does not decode");
+    expect_log("delta_decode: a block does not decode");
     tw_hpz_params_t params = tw::params_with("");
     for (size_t room : {0, 8000}) {
         params.sync_elems = room;
@@ -52,12 +52,12 @@ TEST_F(HpzCheck, AnExactDeltaThatDoesNotFitIsAnError)
                 replica(rank, 0)[10] ^= 4; /* of the other node's piece */
             }
             rank.update(1);
-            EXPECT_EQ(rank.sync(TW_HPZ_EXACT, 2), r == 1 ? TW_ERR_FORMAT : TW_OK);
+            EXPECT_EQ(rank.sync(TW_HPZ_LOSSLESS, 2), r == 1 ? TW_ERR_FORMAT : TW_OK);
             EXPECT_EQ(tw_hpz_version(rank.hpz, 0), r == 1 ? 0U : 2U);
             EXPECT_EQ(tw_hpz_check(rank.hpz, 2), TW_ERR_MISMATCH);
             ASSERT_EQ(rank.sync(TW_HPZ_FULL, 3), TW_OK);
             rank.update(3);
-            ASSERT_EQ(rank.sync(TW_HPZ_EXACT, 4), TW_OK);
+            ASSERT_EQ(rank.sync(TW_HPZ_LOSSLESS, 4), TW_OK);
             EXPECT_EQ(tw_hpz_check(rank.hpz, 4), TW_OK);
         });
     }

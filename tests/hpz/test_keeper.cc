@@ -60,9 +60,9 @@ std::vector<uint16_t> own_of(const Rank &rank, int step)
 }
 
 tw_status_t gather(tw_hpz_kept_t *kept, std::vector<uint16_t> *whole, tw_hpz_gathered_t *done = nullptr,
-                   int exact = 0)
+                   int lossless = 0)
 {
-    tw_status_t status = tw_hpz_kept_gather_post(kept, whole->data(), exact);
+    tw_status_t status = tw_hpz_kept_gather_post(kept, whole->data(), lossless);
     return status == TW_OK ? tw_hpz_kept_wait(kept, done) : status;
 }
 

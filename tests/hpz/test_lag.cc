@@ -1,4 +1,4 @@
-/* Blocks that lag: found, counted, and on request sent exact. */
+/* Blocks that lag: found, counted, and on request sent plain. */
 #include <mutex>
 
 #include "tests/hpz/replicas.h"
@@ -8,11 +8,11 @@ namespace
 
 using HpzLag = tw::Fixture;
 
-tw_hpz_params_t params(int exact)
+tw_hpz_params_t params(int plain)
 {
     tw_hpz_params_t params = tw::params_with("int4:block=32");
     params.lag_bound = 0.5;
-    params.lag_exact = exact;
+    params.lag_plain = plain;
     return params;
 }
 
@@ -31,7 +31,7 @@ void begin(tw::Rank &rank)
     rank.for_own([](size_t, size_t, float *master) { *master = 0; });
     ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
     move(rank, 1, 1.0F / 1024); /* of the small moves, the large one's scale leaves nothing */
-    ASSERT_EQ(rank.sync(TW_HPZ_DELTA, 2), TW_OK);
+    ASSERT_EQ(rank.sync(TW_HPZ_QUANTIZED, 2), TW_OK);
 }
 
 TEST_F(HpzLag, BlocksBehindAreCounted)
@@ -44,24 +44,24 @@ TEST_F(HpzLag, BlocksBehindAreCounted)
         EXPECT_GT(counters.lag_max, 0);
         EXPECT_LT(counters.lag_max, 0.1);
         move(rank, 1.0F / 1048576, 1.0F / 1048576);
-        ASSERT_EQ(rank.sync(TW_HPZ_DELTA, 3), TW_OK);
+        ASSERT_EQ(rank.sync(TW_HPZ_QUANTIZED, 3), TW_OK);
         tw_hpz_counters_get(rank.hpz, &counters);
         EXPECT_EQ(counters.lag_blocks, 1U) << "hardly anything moved: what is still missing is late";
         EXPECT_GT(counters.lag_max, 0.5);
     });
 }
 
-TEST_F(HpzLag, LateBlocksAreSentExact)
+TEST_F(HpzLag, LateBlocksAreSentPlain)
 {
     std::vector<uint64_t> hashes(4);
     tw::on_ranks({2, 2}, {{1024, 0, 0, 0}, {7, 0, 1, 0}}, params(1), [&](tw::Rank &rank, int r) {
         tw_hpz_counters_t counters;
         begin(rank);
         move(rank, 1.0F / 1048576, 1.0F / 1048576);
-        ASSERT_EQ(rank.sync(TW_HPZ_DELTA, 3), TW_OK);
+        ASSERT_EQ(rank.sync(TW_HPZ_QUANTIZED, 3), TW_OK);
         EXPECT_EQ(rank.hpz->units[0].lag.n_late, 1U);
         move(rank, 0.25F, 1.0F / 512);
-        ASSERT_EQ(rank.sync(TW_HPZ_DELTA, 4), TW_OK);
+        ASSERT_EQ(rank.sync(TW_HPZ_QUANTIZED, 4), TW_OK);
         EXPECT_EQ(rank.hpz->units[0].lag.n_late, 0U);
         tw_hpz_piece_t piece =
             tw_hpz_primary_piece(rank.layout(), 0, tw_hpz_node(rank.hpz), tw_hpz_local(rank.hpz));
@@ -101,7 +101,7 @@ TEST_F(HpzLag, HostileLateBlocksAreRefused)
         /* Each would pass whole if it were not for the one thing that is wrong with it. */
         EXPECT_EQ(apply(0, 1, 8 + 64), TW_ERR_FORMAT) << "the block behind the last one";
         EXPECT_EQ(apply(1, 0, 8 + 2 * tw_hpz_primary_piece(rank.layout(), 1, 0, 0).n_elems), TW_ERR_FORMAT)
-            << "of an exact tensor";
+            << "of an unquantized tensor";
         /* A block that is cut off is not taken in part. */
         const size_t at = tw_hpz_replica_offset(rank.hpz, 0, tw_hpz_primary_piece(rank.layout(), 0, 0, 0));
         const uint16_t *replica = tw_hpz_replica(rank.hpz, 0) + at;

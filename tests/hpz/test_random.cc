@@ -33,7 +33,7 @@ tw_hpz_params_t random_params(Random &random)
     params.sync_elems = random.below(2) ? 0 : 1 + random.below(3000);
     params.slice_elems = random.below(2) ? 0 : 1 + random.below(200);
     params.lag_bound = random.below(2) ? 0 : 0.25;
-    params.lag_exact = params.lag_bound > 0 && random.below(2);
+    params.lag_plain = params.lag_bound > 0 && random.below(2);
     return params;
 }
 
@@ -83,18 +83,18 @@ void run_random(uint64_t seed)
     std::vector<tw_hpz_tensor_t> tensors = random_tensors(random);
     tw_hpz_params_t params = random_params(random);
     std::vector<int> shape(1 + random.below(4), 1 + (int)random.below(3));
-    bool any = random.below(2); /* lossy deltas of what is no number stay that: exact ones only */
+    bool any = random.below(2); /* quantized deltas of what is no number stay that: lossless ones only */
     tw::on_ranks(shape, tensors, params, [&](tw::Rank &rank, int r) {
         Random common(seed + 1), own(seed + 2 + (uint64_t)r);
         for (uint64_t version = 1; version <= 12; version++) {
-            static const tw_hpz_sync_t lossless[] = {TW_HPZ_FULL, TW_HPZ_EXACT, TW_HPZ_EXACT};
+            static const tw_hpz_sync_t lossless[] = {TW_HPZ_FULL, TW_HPZ_LOSSLESS, TW_HPZ_LOSSLESS};
             size_t at = version == 1 ? 0 : common.below(any ? 3 : 5);
-            tw_hpz_sync_t kind = at < 3 ? lossless[at] : TW_HPZ_DELTA;
+            tw_hpz_sync_t kind = at < 3 ? lossless[at] : TW_HPZ_QUANTIZED;
             rank.for_own(
                 [&](size_t t, size_t e, float *master) { *master = moved(*master, t, e, version, any); });
             sync_all(rank, kind, version, own);
             ASSERT_EQ(tw_hpz_check(rank.hpz, version), TW_OK);
-            if (kind != TW_HPZ_DELTA) {
+            if (kind != TW_HPZ_QUANTIZED) {
                 expect_masters(rank);
             }
         }
@@ -157,16 +157,16 @@ void apply_mutations(tw::Rank &rank, tw_hpz_sync_t kind, const Input &message)
 
 TEST_F(HpzRandom, HostileMessagesDoNoHarmAndAFullSyncMendsIt)
 {
-    allow_log("exact_decode: ");
+    allow_log("delta_decode: ");
     allow_log("fewer than its pieces take");
     allow_log("none of its pieces'");
     tw_hpz_params_t params = tw::params_with("int4:block=32");
     params.lag_bound = 1e-6;
-    params.lag_exact = 1;
+    params.lag_plain = 1;
     tw::on_ranks({1, 1}, {{4100, 0, 0, 0}, {33, 0, 1, 0}, {700, 0, 0, 0}}, params, [](tw::Rank &rank, int r) {
         ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
         uint64_t version = 2;
-        for (tw_hpz_sync_t kind : {TW_HPZ_DELTA, TW_HPZ_DELTA, TW_HPZ_EXACT, TW_HPZ_FULL}) {
+        for (tw_hpz_sync_t kind : {TW_HPZ_QUANTIZED, TW_HPZ_QUANTIZED, TW_HPZ_LOSSLESS, TW_HPZ_FULL}) {
             rank.update(version);
             Input message = true_message(rank, kind, version++);
             if (r == 0) {
@@ -188,7 +188,7 @@ TEST_F(HpzRandom, AHostileLengthEndsTheSync)
         ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
         if (r == 0) {
             const float *master = rank.masters[0].data();
-            tw_status_t status = tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_EXACT, master, 2);
+            tw_status_t status = tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_LOSSLESS, master, 2);
             EXPECT_EQ(status == TW_OK ? tw_hpz_sync_finish(rank.hpz, 0) : status, TW_ERR_FORMAT);
             EXPECT_EQ(tw_hpz_version(rank.hpz, 0), 0U);
             return;

@@ -61,12 +61,12 @@ class HpzRound : public tw::Fixture
         return found;
     }
     /* Of rounded bytes, sent to the other end. */
-    size_t send(int exact = 0)
+    size_t send(int lossless = 0)
     {
         size_t bytes = 0, rounded = 0, used = 0;
         fresh = given();
         EXPECT_EQ(
-            tw_hpz_round_encode(round, run.data(), fresh.data(), exact, message.data(), &bytes, &rounded),
+            tw_hpz_round_encode(round, run.data(), fresh.data(), lossless, message.data(), &bytes, &rounded),
             TW_OK);
         EXPECT_LE(bytes, message.size());
         EXPECT_EQ(tw_hpz_round_decode(round, other.data(), message.data(), bytes, &used), TW_OK);
@@ -140,7 +140,7 @@ TEST_F(HpzRound, WhatMustNotBeRoundedIsLeft)
 {
     begin(TW_TYPE_BF16, "int4");
     move(0.05F);
-    EXPECT_EQ(send(1), 0U); /* exact */
+    EXPECT_EQ(send(1), 0U); /* nothing is lost */
     EXPECT_EQ(fresh, given());
     std::copy(fresh.begin(), fresh.end(), run.begin()); /* the change without loss sees to that */
     other = run;

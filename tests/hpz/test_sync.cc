@@ -1,5 +1,5 @@
-/* Syncs: replicas equal on all nodes whatever the kind, exact kinds give bf16(master), counted bytes are
- * planned ones. */
+/* Syncs: replicas equal on all nodes whatever the kind, kinds that lose nothing give bf16(master), counted
+ * bytes are planned ones. */
 #include <algorithm>
 #include <mutex>
 #include <thread>
@@ -42,7 +42,7 @@ void expect_planned_bytes(tw::Rank &rank)
 }
 
 /* All N and L up to 8, but no more than 16 ranks: the collectives have their own sweeps. */
-TEST_F(HpzSync, ExactSyncsMakeTheMastersOnEveryNode)
+TEST_F(HpzSync, LosslessSyncsMakeTheMastersOnEveryNode)
 {
     for (int n = 1; n <= 8; n++) {
         for (int l = 1; l <= 8 && n * l <= 16; l++) {
@@ -51,7 +51,7 @@ TEST_F(HpzSync, ExactSyncsMakeTheMastersOnEveryNode)
                              ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
                              rank.update(1);
                              rank.update(2);
-                             ASSERT_EQ(rank.sync(TW_HPZ_EXACT, 2), TW_OK);
+                             ASSERT_EQ(rank.sync(TW_HPZ_LOSSLESS, 2), TW_OK);
                              expect_masters(rank, 2);
                              expect_planned_bytes(rank);
                              EXPECT_EQ(tw_hpz_check(rank.hpz, 2), TW_OK);
@@ -78,7 +78,7 @@ void thousand_updates(const char *delta, tw_hpz_sync_t kind, const std::vector<i
         }
         hashes[(size_t)r] = rank.gathered_hash(steps);
         expect_planned_bytes(rank);
-        if (kind == TW_HPZ_EXACT) {
+        if (kind == TW_HPZ_LOSSLESS) {
             rank.for_own([&](size_t t, size_t e, const float *master) {
                 tw_hpz_piece_t piece = tw_hpz_secondary_piece(rank.layout(), t, tw_hpz_local(rank.hpz));
                 EXPECT_EQ(tw_hpz_replica(rank.hpz, rank.tensors[t].unit)[piece.offset + e - piece.first],
@@ -91,15 +91,15 @@ void thousand_updates(const char *delta, tw_hpz_sync_t kind, const std::vector<i
     }
 }
 
-TEST_F(HpzSync, ThousandExactDeltas)
+TEST_F(HpzSync, ThousandLosslessDeltas)
 {
-    thousand_updates("", TW_HPZ_EXACT, {2, 2}, 1000);
+    thousand_updates("", TW_HPZ_LOSSLESS, {2, 2}, 1000);
 }
 
 TEST_F(HpzSync, ThousandLossyDeltas)
 {
-    thousand_updates("int4:hadamard,stochastic", TW_HPZ_DELTA, {2, 2}, 1000);
-    thousand_updates("int8", TW_HPZ_DELTA, {1, 1, 1}, 100);
+    thousand_updates("int4:hadamard,stochastic", TW_HPZ_QUANTIZED, {2, 2}, 1000);
+    thousand_updates("int8", TW_HPZ_QUANTIZED, {1, 1, 1}, 100);
 }
 
 /* What one delta rounds away, the next ones send: with masters that stand still, the replica comes to
@@ -110,7 +110,7 @@ TEST_F(HpzSync, LossyDeltasCatchUp)
         ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
         rank.update(1);
         for (uint64_t s = 2; s < 12; s++) {
-            ASSERT_EQ(rank.sync(TW_HPZ_DELTA, s), TW_OK);
+            ASSERT_EQ(rank.sync(TW_HPZ_QUANTIZED, s), TW_OK);
         }
         rank.for_own([&](size_t t, size_t e, const float *master) {
             tw_hpz_piece_t piece = tw_hpz_secondary_piece(rank.layout(), t, tw_hpz_local(rank.hpz));
@@ -122,16 +122,16 @@ TEST_F(HpzSync, LossyDeltasCatchUp)
     });
 }
 
-/* Exact tensors hold bf16(master) after every lossy delta. */
-TEST_F(HpzSync, ExactTensorsTravelAsTheyAre)
+/* Unquantized tensors hold bf16(master) after every quantized delta. */
+TEST_F(HpzSync, UnquantizedTensorsTravelPlain)
 {
     tw::on_ranks({2, 2}, tw::tensors_of(700), tw::params_with("int4"), [](tw::Rank &rank, int) {
         ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
         rank.update(1);
-        ASSERT_EQ(rank.sync(TW_HPZ_DELTA, 2), TW_OK);
+        ASSERT_EQ(rank.sync(TW_HPZ_QUANTIZED, 2), TW_OK);
         rank.for_own([&](size_t t, size_t e, const float *master) {
             tw_hpz_piece_t piece = tw_hpz_secondary_piece(rank.layout(), t, tw_hpz_local(rank.hpz));
-            if (rank.tensors[t].exact) {
+            if (rank.tensors[t].unquantized) {
                 EXPECT_EQ(tw_hpz_replica(rank.hpz, rank.tensors[t].unit)[piece.offset + e - piece.first],
                           tw::narrow(*master));
             }
@@ -149,10 +149,10 @@ TEST_F(HpzSync, BytesAreThoseOfThePieces)
     tw::on_ranks({2, 2}, {{n, 0, 0, 0}, {n, 0, 1, 0}}, tw::params_with("int4"), [&](tw::Rank &rank, int) {
         tw_hpz_counters_t before, after;
         uint64_t plan_full = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_FULL, 0);
-        uint64_t plan_delta = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_DELTA, 0);
+        uint64_t plan_delta = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_QUANTIZED, 0);
         ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
         tw_hpz_counters_get(rank.hpz, &before);
-        ASSERT_EQ(rank.sync(TW_HPZ_DELTA, 2), TW_OK);
+        ASSERT_EQ(rank.sync(TW_HPZ_QUANTIZED, 2), TW_OK);
         tw_hpz_counters_get(rank.hpz, &after);
         std::lock_guard<std::mutex> lock(mutex);
         full += before.inter_node_bytes;
@@ -161,7 +161,7 @@ TEST_F(HpzSync, BytesAreThoseOfThePieces)
         planned_delta += plan_delta;
         EXPECT_EQ(after.delta_elems, 2 * n / 4);
         EXPECT_EQ(after.syncs[TW_HPZ_FULL], 1U);
-        EXPECT_EQ(after.syncs[TW_HPZ_DELTA], 1U);
+        EXPECT_EQ(after.syncs[TW_HPZ_QUANTIZED], 1U);
     });
     EXPECT_EQ(full, 2 * n * sizeof(uint16_t));
     EXPECT_EQ(delta, 4 * (1024 / 2 + 1024 / 128 * 2) + n * sizeof(uint16_t));
@@ -173,14 +173,14 @@ TEST_F(HpzSync, WhatCannotBeginIsRefused)
 {
     expect_log("a full one first");
     expect_log("no codec was given");
-    expect_log("without memory for exact deltas");
+    expect_log("without memory for lossless deltas");
     expect_log("to version 0");
     expect_log("no sync is under way");
     expect_log("one is under way");
     tw::on_ranks({1, 1}, {{64, 0, 0, 0}}, tw::params_with("", 0), [](tw::Rank &rank, int) {
         const float *master = rank.masters[0].data();
-        EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_DELTA, master, 1), TW_ERR_INVALID);
-        EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_EXACT, master, 1), TW_ERR_INVALID);
+        EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_QUANTIZED, master, 1), TW_ERR_INVALID);
+        EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_LOSSLESS, master, 1), TW_ERR_INVALID);
         EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_FULL, master, 0), TW_ERR_INVALID);
         EXPECT_EQ(tw_hpz_sync_finish(rank.hpz, 0), TW_ERR_INVALID);
         ASSERT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_FULL, master, 1), TW_OK);
@@ -188,8 +188,8 @@ TEST_F(HpzSync, WhatCannotBeginIsRefused)
         EXPECT_EQ(tw_hpz_sync_finish(rank.hpz, 0), TW_OK);
     });
     tw::on_ranks({1, 1}, {{64, 0, 0, 0}}, tw::params_with("int8"), [](tw::Rank &rank, int) {
-        EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_DELTA, rank.masters[0].data(), 1), TW_ERR_STALE);
-        EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_EXACT, rank.masters[0].data(), 1), TW_ERR_STALE);
+        EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_QUANTIZED, rank.masters[0].data(), 1), TW_ERR_STALE);
+        EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_LOSSLESS, rank.masters[0].data(), 1), TW_ERR_STALE);
     });
 }
 
@@ -202,7 +202,7 @@ TEST_F(HpzSync, NoMoreUnderWayThanThereIsRoomFor)
     for (size_t u = 0; u < n_units; u++) {
         tensors.push_back({n, (int)u, 0, 0});
     }
-    for (tw_hpz_sync_t kind : {TW_HPZ_FULL, TW_HPZ_EXACT}) {
+    for (tw_hpz_sync_t kind : {TW_HPZ_FULL, TW_HPZ_LOSSLESS}) {
         tw_hpz_params_t params = tw::params_with("");
         params.sync_elems = 3 * n / 2; /* of two places on a node */
         tw::on_ranks({2, 2}, tensors, params, [&](tw::Rank &rank, int) {
@@ -241,8 +241,8 @@ TEST_F(HpzSync, AUnitLargerThanTheRoomGoesAlone)
     params.sync_elems = 1;
     tw::on_ranks({1, 1, 1}, tw::tensors_of(61), params, [](tw::Rank &rank, int) {
         EXPECT_EQ(rank.sync_in_order(TW_HPZ_FULL, 1), TW_OK);
-        ASSERT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_EXACT, rank.masters[0].data(), 2), TW_OK);
-        EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 1, TW_HPZ_EXACT, rank.masters[1].data(), 2), TW_IN_PROGRESS);
+        ASSERT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_LOSSLESS, rank.masters[0].data(), 2), TW_OK);
+        EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 1, TW_HPZ_LOSSLESS, rank.masters[1].data(), 2), TW_IN_PROGRESS);
         EXPECT_EQ(tw_hpz_sync_finish(rank.hpz, 0), TW_OK);
         EXPECT_EQ(tw_hpz_version(rank.hpz, 0), 2U);
     });
@@ -268,7 +268,7 @@ Made make(const std::vector<int> &shape, size_t n, tw_hpz_sync_t kind, size_t ro
     params.sync_elems = room;
     params.slice_elems = 64;
     params.lag_bound = lag ? 1e-3 : 0;
-    params.lag_exact = lag;
+    params.lag_plain = lag;
     made.hashes.resize(tw::nodes_of(shape).size());
     tw::on_ranks(
         shape, {{n, 0, 0, 0}, {3, 0, 1, 0}, {n / 3, 0, 0, 0}, {5, 1, 0, 0}}, params,
@@ -310,17 +310,17 @@ void expect_slices(const std::vector<int> &shape, tw_hpz_sync_t kind, int lag)
     EXPECT_EQ(make(shape, n, kind, 1, lag), whole);
     EXPECT_GT(whole.most, some.most);
     /* sent and received, the new values; beside a lossy delta what is late, and its number */
-    size_t word = kind == TW_HPZ_DELTA && lag ? 4 : 2;
+    size_t word = kind == TW_HPZ_QUANTIZED && lag ? 4 : 2;
     EXPECT_LE(make(shape, 4 * n, kind, room, lag).most, room * word + room / nodes * 2 + 2 * nodes * 8);
 }
 
 TEST_F(HpzSync, SlicesMakeWhatTheUnitMakes)
 {
     expect_slices({2, 2}, TW_HPZ_FULL, 0);
-    expect_slices({2, 2}, TW_HPZ_EXACT, 0);
-    expect_slices({2, 2}, TW_HPZ_DELTA, 0);
-    expect_slices({1, 1, 1}, TW_HPZ_DELTA, 1);
-    EXPECT_GT(make({1, 1}, 1001, TW_HPZ_DELTA, 1, 1).lag_blocks, 0U);
+    expect_slices({2, 2}, TW_HPZ_LOSSLESS, 0);
+    expect_slices({2, 2}, TW_HPZ_QUANTIZED, 0);
+    expect_slices({1, 1, 1}, TW_HPZ_QUANTIZED, 1);
+    EXPECT_GT(make({1, 1}, 1001, TW_HPZ_QUANTIZED, 1, 1).lag_blocks, 0U);
 }
 
 TEST_F(HpzSync, SlicesAreSentAsPlanned)
@@ -333,23 +333,23 @@ TEST_F(HpzSync, SlicesAreSentAsPlanned)
         tw::on_ranks({2, 2}, {{4096, 0, 0, 0}, {77, 0, 1, 0}}, params, [](tw::Rank &rank, int) {
             tw_hpz_counters_t before, after;
             uint64_t full = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_FULL, 0);
-            uint64_t delta = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_DELTA, 0);
+            uint64_t delta = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_QUANTIZED, 0);
             EXPECT_EQ(full, rank.masters[0].size() * 2)
                 << "no rail's message is sent twice to one other node";
             ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
             tw_hpz_counters_get(rank.hpz, &before);
-            ASSERT_EQ(rank.sync(TW_HPZ_DELTA, 2), TW_OK);
+            ASSERT_EQ(rank.sync(TW_HPZ_QUANTIZED, 2), TW_OK);
             tw_hpz_counters_get(rank.hpz, &after);
             EXPECT_EQ(before.inter_node_bytes, full);
             EXPECT_EQ(after.inter_node_bytes - before.inter_node_bytes, delta);
             EXPECT_EQ(after.delta_elems, rank.masters[0].size());
-            EXPECT_EQ(after.syncs[TW_HPZ_DELTA], 1U);
+            EXPECT_EQ(after.syncs[TW_HPZ_QUANTIZED], 1U);
         });
     }
 }
 
-/* A full sync begins exact deltas anew: no previous change is left, of the own piece nor of the others', in
- * any slice. */
+/* A full sync begins lossless deltas anew: no previous change is left, of the own piece nor of the others',
+ * in any slice. */
 TEST_F(HpzSync, FullSyncsForgetPreviousChanges)
 {
     for (size_t room : {0, 500}) {
@@ -361,7 +361,7 @@ TEST_F(HpzSync, FullSyncsForgetPreviousChanges)
             auto changes = [&] { return 2007 - std::count(unit->states, unit->states + 2007, 0); };
             ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
             rank.update(1);
-            ASSERT_EQ(rank.sync(TW_HPZ_EXACT, 2), TW_OK);
+            ASSERT_EQ(rank.sync(TW_HPZ_LOSSLESS, 2), TW_OK);
             EXPECT_GT(changes(), 1000);
             ASSERT_EQ(rank.sync(TW_HPZ_FULL, 3), TW_OK);
             EXPECT_EQ(changes(), 0);

@@ -101,7 +101,7 @@ TEST_F(HpzWorld, SlicesReduceAlike)
 }
 
 /* Norms and biases stay as they are under a codec; the others do not. */
-TEST_F(HpzWorld, ExactTensorsAreNotQuantized)
+TEST_F(HpzWorld, UnquantizedTensorsAreNotQuantized)
 {
     tw::on_ranks({2, 2}, {{1000, 0, 0, 0}, {1000, 0, 1, 0}}, {}, [](tw::Rank &rank, int) {
         std::vector<float> full(2000);

@@ -134,7 +134,7 @@ TEST_P(QuantCompose, DeltaEncodeIsEncodeOfTheDifference)
             std::vector<uint8_t> dst(tw_quant_encoded_bytes(&codec, n), 0x5a);
             const tw_quant_args_t args = {type, 1, 2, 1.0f, nullptr, nullptr, 0, 0};
             const tw_quant_segment_t segment = {src.data(), base.data(), dst.data(), n, 3, 4};
-            ASSERT_EQ(tw_quant_delta_encode(quant, &args, &segment, 1), TW_OK);
+            ASSERT_EQ(tw_quant_encode_delta(quant, &args, &segment, 1), TW_OK);
             EXPECT_EQ(dst, tw::encode(quant, TW_TYPE_FP32, tw::bytes_of(difference), {1, 4, 2, 3})) << codec;
         }
     }
@@ -152,7 +152,7 @@ TEST_P(QuantCompose, DeltasFeedTheErrorBack)
     const tw_quant_args_t args = {TW_TYPE_BF16, 0, 0, 1.0f, nullptr, nullptr, 0, 0};
     for (int step = 0; step < 6; step++) {
         const tw_quant_segment_t segment = {master.data(), replica.data(), dst.data(), n, 0, 0};
-        ASSERT_EQ(tw_quant_delta_encode(quant, &args, &segment, 1), TW_OK);
+        ASSERT_EQ(tw_quant_encode_delta(quant, &args, &segment, 1), TW_OK);
         replica = run_onto(tw_quant_decode_apply, quant, TW_TYPE_BF16, dst, replica);
     }
     /* To within the replica's own rounding, bf16's 8 bits, and the last step's grid, which is as fine. */

@@ -52,7 +52,7 @@ TEST_F(Quant, CreateRefusesUnknownBackendsAndBadCodecs)
 }
 
 using Operation = tw_status_t (*)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *, size_t);
-const Operation typed[] = {tw_quant_encode, tw_quant_decode, tw_quant_delta_encode, tw_quant_decode_apply};
+const Operation typed[] = {tw_quant_encode, tw_quant_decode, tw_quant_encode_delta, tw_quant_decode_apply};
 
 /* Bytes of such a segment would wrap, to fewer than it has elements. */
 TEST_F(Quant, RefusesMoreElementsThanFitInMemory)
@@ -62,7 +62,7 @@ TEST_F(Quant, RefusesMoreElementsThanFitInMemory)
     EXPECT_EQ(tw_quant_encoded_bytes(&int8_codec, TW_MEMORY_BYTES_MAX + 1), SIZE_MAX);
     EXPECT_GT(tw_quant_encoded_bytes(&int8_codec, TW_MEMORY_BYTES_MAX), TW_MEMORY_BYTES_MAX);
     EXPECT_LT(tw_quant_encoded_bytes(&int8_codec, TW_MEMORY_BYTES_MAX), 2 * TW_MEMORY_BYTES_MAX);
-    EXPECT_EQ(tw_quant_exact_bound_bytes(SIZE_MAX / 2), SIZE_MAX);
+    EXPECT_EQ(tw_quant_delta_bound_bytes(SIZE_MAX / 2), SIZE_MAX);
     tw::Codec quant(int8_codec, "auto");
     tw_quant_args_t args = {};
     args.factor = 1;
@@ -82,7 +82,7 @@ TEST_F(Quant, RefusesMoreElementsThanFitInMemory)
     expect_log("segment 0 has 18446744073709551553 elements, more than fit in memory");
     EXPECT_EQ(tw_quant_reduce_encode(quant, quant, &args, &reduced, 1), TW_ERR_INVALID);
     EXPECT_EQ(tw_quant_reduce_decode(quant, &args, &reduced, 1), TW_ERR_INVALID);
-    EXPECT_EQ(tw_quant_adamw_delta_encode(quant, &args, &adamw, &updated, 1), TW_ERR_INVALID);
+    EXPECT_EQ(tw_quant_adamw_encode_delta(quant, &args, &adamw, &updated, 1), TW_ERR_INVALID);
 }
 
 TEST_F(Quant, RefusesTypesThatHaveNoValues)
@@ -115,7 +115,7 @@ TEST_F(Quant, RefusesNullPointersAndTouchesNothing)
     no_src.src = nullptr;
     no_dst.dst = nullptr;
     no_base.base = nullptr;
-    for (Operation operation : {tw_quant_encode, tw_quant_decode, tw_quant_decode_add, tw_quant_delta_encode,
+    for (Operation operation : {tw_quant_encode, tw_quant_decode, tw_quant_decode_add, tw_quant_encode_delta,
                                 tw_quant_decode_apply}) {
         for (const tw_quant_segment_t &bad : {no_src, no_dst}) {
             const tw_quant_segment_t segments[] = {good, bad};
@@ -123,7 +123,7 @@ TEST_F(Quant, RefusesNullPointersAndTouchesNothing)
         }
     }
     const tw_quant_segment_t segments[] = {good, no_base};
-    EXPECT_EQ(tw_quant_delta_encode(quant, &args, segments, 2), TW_ERR_INVALID);
+    EXPECT_EQ(tw_quant_encode_delta(quant, &args, segments, 2), TW_ERR_INVALID);
     EXPECT_EQ(c, std::vector<uint8_t>(512, 0x77));
 }
 

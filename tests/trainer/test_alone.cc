@@ -235,7 +235,7 @@ TEST_F(Persist, BadStepsAreSkipped)
              {"zero_optimization.stage=1"},
              {"zero_optimization.stage=2"},
              {"zero_optimization.stage=3", "thinwire.hpz=on"},
-             {"zero_optimization.stage=3", "thinwire.delta_exact=y", "thinwire.lossless_gradients=y"}}) {
+             {"zero_optimization.stage=3", "thinwire.delta_lossless=y", "thinwire.lossless_gradients=y"}}) {
         SCOPED_TRACE(more.back());
         EXPECT_EQ(want, run({2, 2}, with(with(kSkip, more), {"thinwire.checkpoint="})));
         EXPECT_EQ(bad, bad_);
@@ -272,7 +272,7 @@ TEST_F(Persist, BadStepsAreRolledBack)
     std::vector<double> want;
     for (const Sets &more : std::vector<Sets>{{"zero_optimization.stage=3"},
                                               {"zero_optimization.stage=0"},
-                                              {"zero_optimization.stage=3", "thinwire.delta_exact=y"}}) {
+                                              {"zero_optimization.stage=3", "thinwire.delta_lossless=y"}}) {
         SCOPED_TRACE(more.back());
         std::vector<double> losses = run({2, 2}, with(sets, more));
         ASSERT_EQ(16u, steps_.back());
@@ -371,7 +371,7 @@ TEST_F(Persist, FrozenTensorsStay)
              {"zero_optimization.stage=1"},
              {"zero_optimization.stage=2"},
              {"zero_optimization.stage=2", "zero_optimization.reduce_bucket_size=1"},
-             {"zero_optimization.stage=3", "thinwire.delta_exact=y", "thinwire.lossless_gradients=y"}}) {
+             {"zero_optimization.stage=3", "thinwire.delta_lossless=y", "thinwire.lossless_gradients=y"}}) {
         SCOPED_TRACE(more.back());
         run({2, 2}, with(length, more));
         uint64_t all_bytes = inter_node_bytes_;

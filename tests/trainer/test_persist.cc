@@ -19,7 +19,7 @@ TEST_F(Persist, ResumingIsNotHavingStopped)
 
 TEST_F(Persist, ResumingWithDeltasIsNotHavingStopped)
 {
-    expect_same_losses({2, 2}, {"zero_optimization.stage=3", "thinwire.delta_exact=y"});
+    expect_same_losses({2, 2}, {"zero_optimization.stage=3", "thinwire.delta_lossless=y"});
     expect_same_losses({2, 2}, {"zero_optimization.stage=3", "thinwire.delta_bits=4",
                                 "zero_optimization.zero_quantized_gradients=y"});
 }

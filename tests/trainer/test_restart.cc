@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <map>
-#include <memory>
 #include <string>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -245,88 +244,6 @@ TEST_F(Restart, HalfALineOfMetricsIsEnded)
     std::string text = process::slurp(path);
     EXPECT_NE(std::string::npos, text.find("{\"step\": 2, \"lo\n{")) << text;
     EXPECT_NE(std::string::npos, text.find("\"mfu\":")) << text;
-}
-
-/* Two ranks, each where it is told: a folder of checkpoints with the same name is another on each. */
-class Apart : public Restart
-{
-  protected:
-    std::vector<process::Result> run_in(const std::string &first, const std::string &second,
-                                        const Words &sets)
-    {
-        std::vector<std::unique_ptr<process::Child>> ranks;
-        std::vector<process::Result> results;
-        char *program = realpath("trainer/train", nullptr);
-        for (const std::string &folder : {first, second}) {
-            process::Spec spec;
-            std::string rank = std::to_string(ranks.size()), path = folder_ + "/" + folder;
-            spec.argv = {program};
-            for (const char *set : {"model.n_embd=32", "model.n_layer=2", "thinwire.sequence_length=16",
-                                    "train_batch_size=4", "scheduler.params.total_num_steps=6"}) {
-                spec.argv.insert(spec.argv.end(), {"--set", set});
-            }
-            spec.argv.insert(spec.argv.end(), {"--set", std::string("thinwire.data=") + program});
-            for (const std::string &set : sets) {
-                spec.argv.insert(spec.argv.end(), {"--set", set});
-            }
-            spec.env = {{"RANK", rank},
-                        {"WORLD_SIZE", "2"},
-                        {"LOCAL_RANK", rank},
-                        {"LOCAL_WORLD_SIZE", "2"},
-                        {"TW_NET_DEVICES", "lo"},
-                        {"MASTER_ADDR", "127.0.0.1"},
-                        {"MASTER_PORT", std::to_string(port_)}};
-            spec.before = [path] { (void)!chdir(path.c_str()); };
-            ranks.push_back(std::make_unique<process::Child>(spec));
-        }
-        free(program);
-        for (auto &rank : ranks) {
-            results.push_back(rank->wait(60));
-        }
-        port_ = process::free_port();
-        return results;
-    }
-    void make()
-    {
-        ASSERT_EQ(0, system(("cd " + folder_ + "; mkdir a none").c_str()));
-        std::vector<process::Result> made =
-            run_in("a", "a", {"thinwire.steps=4", "thinwire.checkpoint=ckpt", "thinwire.checkpoint_every=2"});
-        ASSERT_EQ(0, made[0].code) << made[0].err;
-        ASSERT_EQ(0, made[1].code) << made[1].err;
-    }
-
-    int port_ = process::free_port();
-    const Words on_ = {"thinwire.steps=6", "thinwire.resume=ckpt"};
-};
-
-TEST_F(Apart, ARankThatLacksTheCheckpointIsNamed)
-{
-    ASSERT_NO_FATAL_FAILURE(make());
-    const char *what = "rank 1: thinwire.resume, the newest step there, is ";
-    std::vector<process::Result> result = run_in("a", "none", on_);
-    EXPECT_EQ(1, result[0].code);
-    EXPECT_EQ(1, result[1].code);
-    EXPECT_NE(std::string::npos, result[0].err.find(std::string(what) + "'none', on rank 0 it is '4'"))
-        << result[0].err;
-    result = run_in("none", "a", on_);
-    EXPECT_EQ(1, result[0].code);
-    EXPECT_EQ(1, result[1].code);
-    EXPECT_NE(std::string::npos, result[0].err.find(std::string(what) + "'4', on rank 0 it is 'none'"))
-        << result[0].err;
-}
-
-/* One rank's copy is damaged: both go back. */
-TEST_F(Apart, ACopyThatIsDamagedOnOneRankIsPassedOverByAll)
-{
-    ASSERT_NO_FATAL_FAILURE(make());
-    std::string copy = "cd " + folder_ + "; cp -r a b; truncate -s -1 b/ckpt/step-00000004/shard-00000*";
-    ASSERT_EQ(0, system(copy.c_str()));
-    std::vector<process::Result> result = run_in("a", "b", on_);
-    EXPECT_EQ(0, result[0].code) << result[0].err;
-    EXPECT_EQ(0, result[1].code) << result[1].err;
-    EXPECT_NE(std::string::npos, result[0].err.find("step 4 is damaged: going back to the one before it"))
-        << result[0].err;
-    EXPECT_NE(std::string::npos, result[0].out.find("# goes on from step 2 ")) << result[0].out;
 }
 
 /* In PATH, or in the interpreter's folder that the PyTorch tests use. */

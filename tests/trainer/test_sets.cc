@@ -51,11 +51,18 @@ TEST_F(TrainerSets, WhatAConfigurationHasOnIsSwitchedOff)
                           set))
             << set->name;
         EXPECT_EQ(hash_of({}, set),
-                  hash_of({"thinwire.delta_exact=y", "zero_optimization.stage=1",
+                  hash_of({"thinwire.delta_lossless=y", "zero_optimization.stage=1",
                            "zero_optimization.zero_quantized_weights=y", "thinwire.lossless_gradients=y"},
                           set))
             << set->name;
     }
+}
+
+TEST(TrainSets, NamesFromBeforeAreTaken)
+{
+    EXPECT_STREQ(tw_trainer_set_find("delta-exact")->name, "delta");
+    EXPECT_STREQ(tw_trainer_set_find("delta-exact-g4")->name, "delta-g4");
+    EXPECT_EQ(tw_trainer_set_find("exact"), nullptr);
 }
 
 } // namespace

@@ -72,9 +72,9 @@ typedef struct tw_train_options {
     double epochs;
     int hpz; /* tw_train_hpz_t */
     int64_t delta_bits, delta_block;
-    int delta_exact, delta_hadamard;
+    int delta_lossless, delta_hadamard;
     double lag_bound;
-    int lag_exact;
+    int lag_plain;
     int64_t sync_every, check_every;
     int64_t weight_block, gradient_bits, gradient_block;
     int gradient_hadamard, gradient_inner;

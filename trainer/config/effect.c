@@ -25,7 +25,7 @@ static int deltas_are_rotated(const tw_train_options_t *o)
 
 static int has_delta(const tw_train_options_t *o)
 {
-    return o->delta_bits > 0 || o->delta_exact;
+    return o->delta_bits > 0 || o->delta_lossless;
 }
 
 static int has_bound(const tw_train_options_t *o)
@@ -158,7 +158,7 @@ static const struct {
 } rules[] = {
     {{"thinwire.delta_block", "thinwire.lag_bound"}, deltas_are_rounded, "thinwire.delta_bits is off"},
     {{"thinwire.delta_hadamard"}, deltas_are_rotated, "it is for thinwire.delta_bits 4 and 2"},
-    {{"thinwire.lag_exact"}, has_bound, "it is for thinwire.delta_bits with thinwire.lag_bound"},
+    {{"thinwire.lag_plain"}, has_bound, "it is for thinwire.delta_bits with thinwire.lag_bound"},
     {{"thinwire.sync_every"}, has_delta, "there is no delta"},
     {{"thinwire.weight_block"}, weights_are_rounded, "zero_quantized_weights is off"},
     {{"thinwire.gradient_bits", "thinwire.gradient_block", "thinwire.gradient_hadamard",

@@ -49,7 +49,7 @@ static const char *const ropes[] = {"default", "linear", "llama3", "yarn", NULL}
 static const char *const bads[] = {"stop", "skip", "rollback", NULL}; /* of tw_train_bad_t */
 /* in the order of tw_train_products_t */
 static const char *const products[] = {"auto", "fp32", "bf16", NULL};
-static const char *const inners[] = {"exact", "int8", NULL};
+static const char *const inners[] = {"plain", "int8", NULL};
 
 static const tw_config_field_t fields[] = {
     /* ---- DeepSpeed's, the whole job ---- */
@@ -152,15 +152,15 @@ static const tw_config_field_t fields[] = {
            "Secondary partition of the weights in each node; auto: as zero_hpz_partition_size or delta ask."),
     COUNT("thinwire.delta_bits", "0", delta_bits, 0, 8, "bits",
           "delta-hpZ: only changes of weights cross the network, in 8, 4 or 2 bits; 0: off."),
-    FLAG("thinwire.delta_exact", "n", delta_exact,
-         "The exact delta: changes of weights cross the network, entropy-coded without loss."),
+    FLAG("thinwire.delta_lossless", "n", delta_lossless,
+         "The lossless delta: changes of weights cross the network, entropy-coded without loss."),
     COUNT("thinwire.delta_block", "0", delta_block, 0, 4096, "elements",
           "Weights that share a scale; 0: the codec's own."),
     FLAG("thinwire.delta_hadamard", "y", delta_hadamard, "Rotate changes of 4 and 2 bits before quantizing."),
     REAL("thinwire.lag_bound", "0", lag_bound, 0, 1e30,
          "Report blocks whose |master - replica| is more than so many updates; 0: never."),
-    FLAG("thinwire.lag_exact", "n", lag_exact, "And send those exact."),
-    COUNT("thinwire.sync_every", "0", sync_every, 0, MANY, "steps", "A full exact sync so often; 0: never."),
+    FLAG("thinwire.lag_plain", "n", lag_plain, "And send those plain."),
+    COUNT("thinwire.sync_every", "0", sync_every, 0, MANY, "steps", "A full sync so often; 0: never."),
     COUNT("thinwire.check_every", "0", check_every, 0, MANY, "steps",
           "Compare the replicas' checksums so often; 0: as TW_HPZ_CHECK_STEPS says."),
     FLAG("thinwire.lossless_weights", "n", lossless_weights,
@@ -172,7 +172,7 @@ static const tw_config_field_t fields[] = {
     COUNT("thinwire.gradient_block", "128", gradient_block, 32, 4096, "elements",
           "qgZ: gradients per scale."),
     FLAG("thinwire.gradient_hadamard", "y", gradient_hadamard, "qgZ: rotate before quantizing."),
-    CHOICE("thinwire.gradient_inner", "exact", gradient_inner, inners, "qgZ: inside the node."),
+    CHOICE("thinwire.gradient_inner", "plain", gradient_inner, inners, "qgZ: inside the node."),
     CHOICE("thinwire.products", "auto", products, products,
            "What activations and gradients are rounded to for products, whose sums are fp32: auto is bf16 "
            "where the processor multiplies it faster, else fp32."),

@@ -52,9 +52,25 @@ static int has_auto(const tw_config_field_t *field)
     return strcmp(field->dflt, "auto") == 0 || strcmp(field->name, "thinwire.resume") == 0;
 }
 
-/* A key with its value as text. */
-static tw_status_t set_key(tw_train_config_t *config, int is_file, const char *key, const char *text)
+/* What a key is called now. */
+static const char *current_name(const char *key)
 {
+    static const struct {
+        const char *before, *now;
+    } names[] = {{"thinwire.delta_exact", "thinwire.delta_lossless"},
+                 {"thinwire.lag_exact", "thinwire.lag_plain"}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(key, names[i].before) == 0) {
+            return names[i].now;
+        }
+    }
+    return key;
+}
+
+/* A key with its value as text. */
+static tw_status_t set_key(tw_train_config_t *config, int is_file, const char *name, const char *text)
+{
+    const char *key = current_name(name);
     int field = tw_train_field_of(key);
     const char *reason = field < 0 ? tw_train_ignored_reason(key) : NULL;
     if (reason) {

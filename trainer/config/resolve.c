@@ -108,7 +108,7 @@ static tw_status_t refuse(const char *why)
 static tw_status_t resolve_hpz(tw_train_config_t *config, int n_ranks, int n_nodes)
 {
     tw_train_options_t *o = &config->options;
-    int delta = o->delta_bits > 0 || o->delta_exact;
+    int delta = o->delta_bits > 0 || o->delta_lossless;
     if (o->hpz_size > 1 && o->hpz_size * n_nodes != n_ranks) {
         tw_error("zero_optimization.zero_hpz_partition_size is %lld, but %d ranks are on %d nodes: it is the "
                  "number of ranks of a node here",
@@ -116,7 +116,8 @@ static tw_status_t resolve_hpz(tw_train_config_t *config, int n_ranks, int n_nod
         return TW_ERR_CONFIG;
     }
     if (o->hpz == TW_TRAIN_HPZ_OFF && (o->hpz_size > 1 || delta)) {
-        return refuse("thinwire.hpz is off, but zero_hpz_partition_size, delta_bits or delta_exact need it");
+        return refuse(
+            "thinwire.hpz is off, but zero_hpz_partition_size, delta_bits or delta_lossless need it");
     }
     int on = o->hpz == TW_TRAIN_HPZ_ON || o->hpz_size > 1 || delta;
     if (on && o->stage != 3) {
@@ -163,8 +164,8 @@ static tw_status_t check_features(const tw_train_options_t *o)
     if (o->delta_bits != 0 && o->delta_bits != 8 && o->delta_bits != 4 && o->delta_bits != 2) {
         return refuse("thinwire.delta_bits: expected 0, 8, 4 or 2");
     }
-    if (o->delta_bits > 0 && o->delta_exact) {
-        return refuse("thinwire.delta_bits and thinwire.delta_exact exclude each other");
+    if (o->delta_bits > 0 && o->delta_lossless) {
+        return refuse("thinwire.delta_bits and thinwire.delta_lossless exclude each other");
     }
     if (o->gradient_bits != 4 && o->gradient_bits != 8) {
         return refuse("thinwire.gradient_bits: expected 4 or 8");
@@ -178,7 +179,7 @@ static tw_status_t check_features(const tw_train_options_t *o)
     if (o->quantized_gradients && o->stage == 0) {
         return refuse("zero_quantized_gradients is for zero_optimization.stage 1 to 3");
     }
-    if (o->lossless_weights && (o->delta_bits > 0 || o->delta_exact || o->quantized_weights)) {
+    if (o->lossless_weights && (o->delta_bits > 0 || o->delta_lossless || o->quantized_weights)) {
         return refuse(
             "thinwire.lossless_weights excludes zero_quantized_weights, and with delta weights never "
             "cross the network; leave one of them out");
@@ -186,7 +187,7 @@ static tw_status_t check_features(const tw_train_options_t *o)
     if (o->lossless_gradients && o->quantized_gradients) {
         return refuse("thinwire.lossless_gradients and zero_quantized_gradients exclude each other");
     }
-    if (o->quantized_weights && (o->delta_bits > 0 || o->delta_exact)) {
+    if (o->quantized_weights && (o->delta_bits > 0 || o->delta_lossless)) {
         return refuse("zero_quantized_weights: with delta, weights never cross the network; leave it out");
     }
     return TW_OK;

@@ -222,7 +222,7 @@ static void report_lag(tw_engine_t *engine)
                 "updates, most of all in %s: %.3g%s",
                 engine->rank, (unsigned long long)engine->steps_done, (unsigned long long)late,
                 engine->options->lag_bound, engine->tensors[counters.lag_tensor].name, counters.lag_max,
-                engine->options->lag_exact ? "; they are sent exact now" : "");
+                engine->options->lag_plain ? "; they are sent plain now" : "");
     }
     engine->lag_blocks = counters.lag_blocks;
 }

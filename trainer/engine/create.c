@@ -38,10 +38,10 @@ static tw_status_t create_hpz(tw_engine_t *engine)
                               .n_tensors = engine->n_tensors,
                               .names = engine->names,
                               .replicas = engine->has_replicas,
-                              .exact_delta = options->delta_exact,
+                              .lossless_delta = options->delta_lossless,
                               .seed = (uint64_t)options->seed,
                               .lag_bound = engine->has_delta ? options->lag_bound : 0,
-                              .lag_exact = options->lag_exact,
+                              .lag_plain = options->lag_plain,
                               .sync_elems = (size_t)options->allgather_bucket,
                               .take = take_replicas,
                               .take_ctx = engine};
@@ -57,7 +57,7 @@ static tw_status_t create_hpz(tw_engine_t *engine)
         engine->names[t] = engine->tensors[t].name;
         tensors[t] = (tw_hpz_tensor_t){.n_elems = engine->tensors[t].n_elems,
                                        .unit = engine->tensors[t].unit,
-                                       .exact = engine->tensors[t].n_dims < 2,
+                                       .unquantized = engine->tensors[t].n_dims < 2,
                                        .row_elems = tw_engine_row_elems(&engine->tensors[t])};
     }
     tw_status_t status = delta_codec(options, &params.delta);
@@ -290,7 +290,7 @@ tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out
     engine->n_ranks = tw_coll_size(params->world);
     engine->stage = (int)params->options->stage;
     engine->has_replicas = params->options->hpz == TW_TRAIN_HPZ_ON;
-    engine->has_delta = params->options->delta_bits > 0 || params->options->delta_exact;
+    engine->has_delta = params->options->delta_bits > 0 || params->options->delta_lossless;
     engine->n_units = tw_model_n_units(params->model);
     engine->n_layer = engine->n_units - 1;
     engine->tensors = tw_model_tensors(params->model, &engine->n_tensors);

@@ -4,8 +4,8 @@
  *  Every unit's tensors are cut evenly over the ranks: what belongs to a rank is its shard. Stage 0 holds
  *  everything and reduces all of a gradient on all ranks; 1 holds the optimizer's shard only; 2 the
  *  gradients' too; 3 the weights' too, and gathers a unit when it is needed. Sums over ranks are of bf16
- *  gradients, in an order that does not depend on the stage, and the norm is an exact integer: in exact modes
- *  all stages give the same losses bit for bit.
+ *  gradients, in an order that does not depend on the stage, and the norm is an exact integer: in modes that
+ *  lose nothing all stages give the same losses bit for bit.
  *
  *  Threads: an engine belongs to one thread; the communicator's progress thread moves gathers and reductions
  *  meanwhile. */
@@ -89,7 +89,7 @@ tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out);
  *  of ranks, or over all it has; NaN if there is none. Of the same weights it is the same but for fp32's last
  *  bits, where micro-batches are of another size. Collective. */
 tw_status_t tw_engine_validate(tw_engine_t *engine, double *loss);
-/** What a lossy delta owes: a full exact sync, as a checkpoint needs it. Collective; nothing to do in other
+/** What a lossy delta owes: a full sync, as a checkpoint needs it. Collective; nothing to do in other
  *  modes. */
 tw_status_t tw_engine_sync(tw_engine_t *engine);
 /** Do all copies of weights hold the same? Of stages 0 to 2 those of all ranks, of hpZ its replicas; the log

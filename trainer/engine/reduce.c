@@ -49,7 +49,7 @@ static void allreduce_args(tw_engine_t *engine, const tw_engine_unit_t *unit, tw
         engine->segments[n++] =
             (tw_coll_segment_t){.dst = unit->grads16 + whole.offset,
                                 .n_elems = whole.n_elems,
-                                .exact = engine->tensors[unit->first_tensor + t].n_dims < 2,
+                                .unquantized = engine->tensors[unit->first_tensor + t].n_dims < 2,
                                 .row_elems = tw_engine_row_elems(&engine->tensors[unit->first_tensor + t])};
     }
     *args = (tw_coll_args_t){

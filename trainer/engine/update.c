@@ -30,7 +30,7 @@ static tw_status_t adamw_piece(tw_engine_t *engine, const tw_engine_piece_t *pie
                                                   .replica = grads + at,
                                                   .dst = engine->adamw_scratch,
                                                   .n_elems = n};
-        status = tw_quant_adamw_delta_encode(engine->adamw, &args, adamw, &segment, 1);
+        status = tw_quant_adamw_encode_delta(engine->adamw, &args, adamw, &segment, 1);
     }
     return status;
 }
@@ -94,7 +94,7 @@ static tw_hpz_sync_t sync_kind(const tw_engine_t *engine)
     if (every > 0 && (engine->steps_done + 1) % (uint64_t)every == 0) {
         return TW_HPZ_FULL;
     }
-    return engine->options->delta_exact ? TW_HPZ_EXACT : TW_HPZ_DELTA;
+    return engine->options->delta_lossless ? TW_HPZ_LOSSLESS : TW_HPZ_QUANTIZED;
 }
 
 /* Advice on the optimizer's state of a unit; nothing to do past the last one. */
@@ -153,7 +153,7 @@ tw_status_t tw_engine_refresh(tw_engine_t *engine)
 
 tw_status_t tw_engine_sync(tw_engine_t *engine)
 {
-    int is_lossy = engine->has_delta && !engine->options->delta_exact;
+    int is_lossy = engine->has_delta && !engine->options->delta_lossless;
     tw_status_t status = tw_engine_drain(engine);
     if (status == TW_OK && is_lossy) {
         tw_engine_totals_t begin = tw_engine_aside_begin(engine);

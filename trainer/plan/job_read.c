@@ -102,7 +102,7 @@ static const job_key_t codec_keys[] = {
     {"int8", KIND_NUMBER, JOB(codec_Bps[TW_PLAN_INT8]), 1, MOST, NULL, 0},
     {"int4", KIND_NUMBER, JOB(codec_Bps[TW_PLAN_INT4]), 1, MOST, NULL, 0},
     {"int2", KIND_NUMBER, JOB(codec_Bps[TW_PLAN_INT2]), 1, MOST, NULL, 0},
-    {"delta", KIND_NUMBER, JOB(codec_Bps[TW_PLAN_EXACT]), 1, MOST, NULL, 0},
+    {"delta", KIND_NUMBER, JOB(codec_Bps[TW_PLAN_DELTA]), 1, MOST, NULL, 0},
     {"lossless", KIND_NUMBER, JOB(codec_Bps[TW_PLAN_LOSSLESS]), 1, MOST, NULL, 0},
 };
 

@@ -221,7 +221,7 @@ void tw_plan_job_codecs(const tw_plan_job_t *job, double delta_bits, tw_plan_spe
         if (job->codec_memory_Bps > 0.0) {
             /* all that is read and written once: the weight, its code, of changes the old weight and a
              * state */
-            double bytes = WEIGHT_BYTES + bits[c] / 8.0 + (c == TW_PLAN_EXACT ? WEIGHT_BYTES + 2.0 : 0.0);
+            double bytes = WEIGHT_BYTES + bits[c] / 8.0 + (c == TW_PLAN_DELTA ? WEIGHT_BYTES + 2.0 : 0.0);
             codecs[c].encode_sec = codecs[c].decode_sec = bytes / job->codec_memory_Bps;
         } else if (job->codec_Bps[c] > 0.0) {
             codecs[c].encode_sec = codecs[c].decode_sec = WEIGHT_BYTES / job->codec_Bps[c];

@@ -14,7 +14,7 @@ tw_status_t tw_plan_layout(const tw_model_t *model, const tw_plan_cluster_t *clu
     }
     for (size_t t = 0; t < n_tensors; t++) {
         list[t] = (tw_hpz_tensor_t){
-            .n_elems = tensors[t].n_elems, .unit = tensors[t].unit, .exact = tensors[t].n_dims < 2};
+            .n_elems = tensors[t].n_elems, .unit = tensors[t].unit, .unquantized = tensors[t].n_dims < 2};
     }
     tw_status_t status =
         tw_hpz_layout_create(list, n_tensors, cluster->n_nodes, cluster->ranks_per_node, out);

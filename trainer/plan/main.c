@@ -77,7 +77,7 @@ static const tw_flag_t flag_list[] = {
     {.field = {"device-flops", "50e9", "N", "Operations a second that training reaches: 100e12",
                TW_CONFIG_DOUBLE, AT(cluster.device_flops), 1, 1e18, NULL},
      .group = 2},
-    {.field = {"delta-bits", "3", "N", "Bits a parameter of the exact delta", TW_CONFIG_DOUBLE,
+    {.field = {"delta-bits", "3", "N", "Bits a parameter of the lossless delta", TW_CONFIG_DOUBLE,
                AT(cluster.delta_bits), 0, 16, NULL},
      .group = 2},
     {.field = {"cores", NULL, "N",

@@ -44,7 +44,7 @@ static totals_t count(const tw_hpz_layout_t *layout)
 
 static int has_delta(const tw_train_options_t *o)
 {
-    return o->delta_bits > 0 || o->delta_exact;
+    return o->delta_bits > 0 || o->delta_lossless;
 }
 
 static int has_replicas(const tw_train_options_t *o)
@@ -57,7 +57,7 @@ static double weights_bytes(const tw_train_options_t *o, const totals_t *t)
     double whole = o->stage < 3 ? 2.0 * t->whole : 0.0;
     double part = o->stage > 0 && !has_delta(o) ? 2.0 * t->part : 0.0;
     double replica = has_replicas(o) ? 2.0 * t->secondary : 0.0;
-    double changes = o->delta_exact ? t->secondary : 0.0; /* a byte of the previous change */
+    double changes = o->delta_lossless ? t->secondary : 0.0; /* a byte of the previous change */
     return whole + part + replica + changes;
 }
 
@@ -78,12 +78,12 @@ static double syncing_elems(const tw_train_options_t *o, const totals_t *t, cons
     return fmin(t->part, fmax(least, (double)o->allgather_bucket / cluster->n_nodes));
 }
 
-/* As many syncs under way as a bucket allows: the new weights, the own message, the others'. An exact
+/* As many syncs under way as a bucket allows: the new weights, the own message, the others'. A lossless
  * change's message has room for as much as the weights, which the first weights have been written to. */
 static double sync_bytes(const tw_train_options_t *o, const totals_t *t, const tw_plan_cluster_t *cluster)
 {
-    double bytes = (o->delta_exact ? cluster->delta_bits : (double)o->delta_bits * 1.03) / 8.0;
-    double own = o->delta_exact ? 2.0 : bytes, others = (cluster->n_nodes - 1) * bytes;
+    double bytes = (o->delta_lossless ? cluster->delta_bits : (double)o->delta_bits * 1.03) / 8.0;
+    double own = o->delta_lossless ? 2.0 : bytes, others = (cluster->n_nodes - 1) * bytes;
     return has_delta(o) ? syncing_elems(o, t, cluster) * (2.0 + own + others) : 0.0;
 }
 
@@ -132,7 +132,7 @@ static double codecs_bytes(const tw_train_options_t *o)
 {
     double weights = o->quantized_weights ? 5e5 : 0.0, gradients = o->quantized_gradients ? 3e5 : 0.0;
     double lossless = o->lossless_weights || o->lossless_gradients ? 8e5 : 0.0;
-    return weights + gradients + lossless + (o->delta_exact ? 4e5 : 0.0);
+    return weights + gradients + lossless + (o->delta_lossless ? 4e5 : 0.0);
 }
 
 /* ---- what is offloaded to files ------------------------------------------------------------------------ */

@@ -23,7 +23,7 @@ typedef enum tw_plan_codec {
     TW_PLAN_INT8,
     TW_PLAN_INT4,
     TW_PLAN_INT2,
-    TW_PLAN_EXACT, /**< the exact delta's */
+    TW_PLAN_DELTA, /**< the lossless delta's */
     TW_PLAN_LOSSLESS,
     TW_PLAN_CODEC_COUNT
 } tw_plan_codec_t;
@@ -48,7 +48,7 @@ typedef struct tw_plan_cluster {
     double in_node_bps;                          /**< between the ranks of a node */
     double device_bytes;                         /**< memory of a rank; 0: not said */
     double device_flops;                         /**< of a rank, that training reaches; 0: not said */
-    double delta_bits;                           /**< the exact delta's, a parameter */
+    double delta_bits;                           /**< the lossless delta's, a parameter */
     double cores;                                /**< of a node, for its ranks' threads; 0: one a rank */
     tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT]; /**< zeros: free */
     /* Of a core, seconds that moving takes; zeros: free. */
@@ -100,7 +100,7 @@ typedef struct tw_plan_unit {
     tw_plan_flow_t gather_again; /**< each other one */
     tw_plan_flow_t reduce;
     tw_plan_flow_t lengths,
-        sync; /**< changes, after the update; those of the exact delta: their lengths first */
+        sync; /**< changes, after the update; those of the lossless delta: their lengths first */
 } tw_plan_unit_t;
 
 typedef struct tw_plan_traffic {
@@ -110,7 +110,8 @@ typedef struct tw_plan_traffic {
     tw_plan_flow_t step;   /**< all of it */
 } tw_plan_traffic_t;
 
-/** Without quantization, the exact delta at cluster->delta_bits; otherwise to the byte. TW_ERR_NO_MEMORY. */
+/** Without quantization, the lossless delta at cluster->delta_bits; otherwise to the byte. TW_ERR_NO_MEMORY.
+ *  */
 tw_status_t tw_plan_traffic_of(const tw_train_options_t *options, const tw_model_t *model,
                                const tw_plan_cluster_t *cluster, tw_plan_traffic_t *out);
 void tw_plan_traffic_cleanup(tw_plan_traffic_t *traffic);

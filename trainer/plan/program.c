@@ -155,7 +155,7 @@ static void print_head(const plan_t *plan, const tw_train_options_t *o, const tw
     if (cluster->cores > 0.0) {
         printf("# %.3g cores a node for its %d ranks\n", cluster->cores, cluster->ranks_per_node);
     }
-    printf("# the exact delta at %.3g bits a parameter\n", cluster->delta_bits);
+    printf("# the lossless delta at %.3g bits a parameter\n", cluster->delta_bits);
     double n_params = plan->n_params > 0.0 ? plan->n_params : (double)tw_model_n_params(model);
     tw_plan_print_states(n_params, cluster->n_nodes * cluster->ranks_per_node, stdout);
 }

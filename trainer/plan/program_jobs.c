@@ -9,7 +9,7 @@
 
 /* What the short table shows. */
 static const char *const short_sets[] = {"zero3",    "zero3-lossless", "zeropp",
-                                         "lossless", "delta-exact-g4", "delta4"};
+                                         "lossless", "delta-g4",       "delta4"};
 enum { N_SHORT = sizeof(short_sets) / sizeof(short_sets[0]) };
 
 /* ---- --model ------------------------------------------------------------------------------------------- */

@@ -111,19 +111,19 @@ tw_status_t tw_plan_write_json(const tw_plan_row_t *rows, size_t n_rows, const t
     return status;
 }
 
-static int is_exact(const tw_plan_row_t *row)
+static int is_lossless(const tw_plan_row_t *row)
 {
-    return strcmp(row->name, "delta-exact") == 0 || strcmp(row->name, "zero3-hpz") == 0 || row->stage < 3 ||
+    return strcmp(row->name, "delta") == 0 || strcmp(row->name, "zero3-hpz") == 0 || row->stage < 3 ||
            strcmp(row->name, "zero3") == 0;
 }
 
 /* The fastest that fits, of those that train exactly as zero3 does or of all; NULL: none fits. */
 static const tw_plan_row_t *fastest(const tw_plan_row_t *rows, size_t n_rows,
-                                    const tw_plan_cluster_t *cluster, int exact_only)
+                                    const tw_plan_cluster_t *cluster, int lossless_only)
 {
     const tw_plan_row_t *best = NULL;
     for (size_t i = 0; i < n_rows; i++) {
-        int counts = fits(&rows[i], cluster) && (!exact_only || is_exact(&rows[i]));
+        int counts = fits(&rows[i], cluster) && (!lossless_only || is_lossless(&rows[i]));
         if (counts && (!best || rows[i].time.step_sec < best->time.step_sec)) {
             best = &rows[i];
         }
@@ -135,7 +135,8 @@ void tw_plan_print_advice(const tw_plan_row_t *rows, size_t n_rows, const tw_pla
                           FILE *out)
 {
     const tw_plan_row_t *zero3 = find(rows, n_rows, "zero3");
-    const tw_plan_row_t *exact = fastest(rows, n_rows, cluster, 1), *any = fastest(rows, n_rows, cluster, 0);
+    const tw_plan_row_t *lossless = fastest(rows, n_rows, cluster, 1),
+                        *any = fastest(rows, n_rows, cluster, 0);
     double step = zero3->time.step_sec;
     fprintf(out, "\n");
     if (!any) {
@@ -149,9 +150,9 @@ void tw_plan_print_advice(const tw_plan_row_t *rows, size_t n_rows, const tw_pla
     } else {
         fprintf(out, "# switch on %s: %.2f times as fast as zero3", any->name,
                 ratio(step, any->time.step_sec));
-        if (exact && exact != any && ratio(step, exact->time.step_sec) >= LEAST_GAIN) {
-            fprintf(out, "; with no change to any loss %s: %.2f times", exact->name,
-                    ratio(step, exact->time.step_sec));
+        if (lossless && lossless != any && ratio(step, lossless->time.step_sec) >= LEAST_GAIN) {
+            fprintf(out, "; with no change to any loss %s: %.2f times", lossless->name,
+                    ratio(step, lossless->time.step_sec));
         }
         fprintf(out, "\n");
     }

@@ -22,7 +22,7 @@ typedef struct trial {
     size_t n_elems, n_pieces;
     size_t *pieces; /* elements of each */
     tw_quant_segment_t *segments;
-    tw_quant_exact_segment_t *exact_segments;
+    tw_quant_delta_segment_t *delta_segments;
     float *masters;
     uint16_t *old, *fresh, *copy;
     uint8_t *states; /* of both ends */
@@ -35,7 +35,7 @@ static void trial_cleanup(trial_t *trial)
 {
     free(trial->pieces);
     free(trial->segments);
-    free(trial->exact_segments);
+    free(trial->delta_segments);
     free(trial->masters);
     free(trial->old);
     free(trial->fresh);
@@ -90,8 +90,8 @@ static tw_status_t trial_alloc(trial_t *trial, const size_t *piece_elems, size_t
     trial->n_pieces = n_pieces;
     trial->pieces = calloc(n_pieces, sizeof(*trial->pieces));
     trial->segments = calloc(n_pieces, sizeof(*trial->segments));
-    trial->exact_segments = calloc(n_pieces, sizeof(*trial->exact_segments));
-    if (!trial->pieces || !trial->segments || !trial->exact_segments) {
+    trial->delta_segments = calloc(n_pieces, sizeof(*trial->delta_segments));
+    if (!trial->pieces || !trial->segments || !trial->delta_segments) {
         return TW_ERR_NO_MEMORY;
     }
     size_t n_elems = set_pieces(trial, piece_elems);
@@ -166,7 +166,7 @@ static tw_status_t measure_quant(const trial_t *trial, const char *name, tw_plan
         const tw_quant_segment_t *segments = quant_segments(trial, &params.codec, 0);
         forget(trial->other);
         double begin = core_sec();
-        status = tw_quant_delta_encode(quant, &args, segments, trial->n_pieces);
+        status = tw_quant_encode_delta(quant, &args, segments, trial->n_pieces);
         note(&speed->encode_sec, begin, trial->n_elems);
         segments = quant_segments(trial, &params.codec, 1);
         forget(trial->other);
@@ -178,43 +178,43 @@ static tw_status_t measure_quant(const trial_t *trial, const char *name, tw_plan
     return status;
 }
 
-static const tw_quant_exact_segment_t *exact_segments(const trial_t *trial, int back)
+static const tw_quant_delta_segment_t *delta_segments(const trial_t *trial, int back)
 {
     for (size_t i = 0, at = 0; i < trial->n_pieces; at += trial->pieces[i++]) {
-        trial->exact_segments[i] =
-            (tw_quant_exact_segment_t){.base = trial->old + at,
+        trial->delta_segments[i] =
+            (tw_quant_delta_segment_t){.base = trial->old + at,
                                        .src = back ? NULL : trial->fresh + at,
                                        .dst = back ? trial->fresh + at : NULL,
                                        .state = trial->states + at + (back ? trial->n_elems : 0),
                                        .n_elems = trial->pieces[i]};
     }
-    return trial->exact_segments;
+    return trial->delta_segments;
 }
 
 /* With the rounding of the masters before it, and the owner's copy after it. */
-static tw_status_t measure_exact(const trial_t *trial, tw_plan_speed_t *speed)
+static tw_status_t measure_delta(const trial_t *trial, tw_plan_speed_t *speed)
 {
-    tw_quant_exact_t *exact = NULL;
+    tw_quant_delta_t *delta = NULL;
     size_t bytes;
-    tw_status_t status = tw_quant_exact_create(NULL, &exact);
+    tw_status_t status = tw_quant_delta_create(NULL, &delta);
     for (int go = 0; go < GOES && status == TW_OK; go++) {
-        const tw_quant_exact_segment_t *segments = exact_segments(trial, 0);
+        const tw_quant_delta_segment_t *segments = delta_segments(trial, 0);
         forget(trial->other);
         double begin = core_sec();
         tw_convert_from_fp32(TW_TYPE_BF16, trial->masters, 1.0f, trial->fresh, trial->n_elems);
-        status = tw_quant_exact_encode(exact, segments, trial->n_pieces, trial->message, trial->message_bytes,
+        status = tw_quant_delta_encode(delta, segments, trial->n_pieces, trial->message, trial->message_bytes,
                                        &bytes);
         memcpy(trial->copy, trial->fresh, trial->n_elems * sizeof(*trial->copy));
         note(&speed->encode_sec, begin, trial->n_elems);
-        segments = exact_segments(trial, 1);
+        segments = delta_segments(trial, 1);
         forget(trial->other);
         begin = core_sec();
         status = status == TW_OK
-                     ? tw_quant_exact_decode(exact, segments, trial->n_pieces, trial->message, bytes)
+                     ? tw_quant_delta_decode(delta, segments, trial->n_pieces, trial->message, bytes)
                      : status;
         note(&speed->decode_sec, begin, trial->n_elems);
     }
-    tw_quant_exact_destroy(exact);
+    tw_quant_delta_destroy(delta);
     return status;
 }
 
@@ -252,7 +252,7 @@ tw_status_t tw_plan_measure_codecs(const size_t *piece_elems, size_t n_pieces,
     tw_status_t status = trial_init(&trial, piece_elems, n_pieces);
     for (int codec = 0; codec < TW_PLAN_CODEC_COUNT && status == TW_OK; codec++) {
         codecs[codec] = (tw_plan_speed_t){0};
-        status = codec == TW_PLAN_EXACT      ? measure_exact(&trial, &codecs[codec])
+        status = codec == TW_PLAN_DELTA      ? measure_delta(&trial, &codecs[codec])
                  : codec == TW_PLAN_LOSSLESS ? measure_lossless(&trial, &codecs[codec])
                                              : measure_quant(&trial, names[codec], &codecs[codec]);
     }

@@ -127,7 +127,7 @@ static void advance_syncs(timeline_t *tl)
 static void begin_sync(timeline_t *tl, size_t unit)
 {
     tw_plan_machine_compute(&tl->machine, tl->codecs.sync_encode * tl->n_elems[unit]);
-    if (tl->options->delta_exact) {
+    if (tl->options->delta_lossless) {
         post(tl, &tl->lengths[unit], &tl->traffic->units[unit].lengths);
     }
     tl->sync_due++;
@@ -315,14 +315,14 @@ static void share_compute(timeline_t *tl, const tw_model_t *model, double comput
 
 static const tw_plan_speed_t *delta_speed(const tw_train_options_t *o, const tw_plan_cluster_t *cluster)
 {
-    return &cluster->codecs[o->delta_exact       ? TW_PLAN_EXACT
+    return &cluster->codecs[o->delta_lossless    ? TW_PLAN_DELTA
                             : o->delta_bits == 2 ? TW_PLAN_INT2
                             : o->delta_bits == 4 ? TW_PLAN_INT4
                                                  : TW_PLAN_INT8];
 }
 
 /* A rank encodes its own part of weights and changes, and of gradients what its node sends on; it decodes all
- * weights, and of changes and gradients what comes for its part; an exact change of its own it has. */
+ * weights, and of changes and gradients what comes for its part; a lossless change of its own it has. */
 static codecs_work_t codecs_work(const tw_train_options_t *o, const tw_plan_cluster_t *cluster)
 {
     double n_nodes = cluster->n_nodes, ranks = n_nodes * cluster->ranks_per_node;
@@ -340,10 +340,10 @@ static codecs_work_t codecs_work(const tw_train_options_t *o, const tw_plan_clus
         work.reduce_encode = speed->encode_sec * n_nodes / ranks;
         work.reduce_decode = speed->decode_sec * n_nodes / ranks;
     }
-    if (o->delta_exact || o->delta_bits > 0) {
+    if (o->delta_lossless || o->delta_bits > 0) {
         const tw_plan_speed_t *speed = delta_speed(o, cluster);
         work.sync_encode = speed->encode_sec / ranks;
-        work.sync_decode = speed->decode_sec * (o->delta_exact ? n_nodes - 1.0 : n_nodes) / ranks;
+        work.sync_decode = speed->decode_sec * (o->delta_lossless ? n_nodes - 1.0 : n_nodes) / ranks;
     }
     return work;
 }
@@ -354,7 +354,7 @@ static void timeline_init(timeline_t *tl, const tw_model_t *model, double *numbe
     tl->n_slots = tw_plan_block_slots(tl->options, tw_model_unit_get(model, TW_MODEL_ROOT)->n_elems,
                                       tw_model_unit_get(model, 1)->n_elems, tl->n_layer);
     tl->has_replicas = tl->options->hpz == TW_TRAIN_HPZ_ON;
-    tl->has_delta = tl->options->delta_exact || tl->options->delta_bits > 0;
+    tl->has_delta = tl->options->delta_lossless || tl->options->delta_bits > 0;
     tl->machine.cores = cluster->cores > 0.0 ? cluster->cores / cluster->ranks_per_node : 1.0;
     tl->machine.burst_sec = cluster->link_burst_bytes * 8.0 / cluster->link_bps; /* 0: no link */
     tl->codecs = codecs_work(tl->options, cluster);

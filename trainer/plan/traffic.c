@@ -170,7 +170,7 @@ static tw_plan_flow_t replicas_flow(const counting_t *counting, int unit)
                             .messages = mates > 0.0 ? 2.0 * mates + 2.0 : 0.0};
 }
 
-/* Inside a node exact, or in 8 bits where thinwire.gradient_inner says so; where there is no other node, as
+/* Inside a node plain, or in 8 bits where thinwire.gradient_inner says so; where there is no other node, as
  * between nodes. Stage 0 hands the sums round as well. */
 static tw_plan_flow_t reduce_part(const counting_t *counting, const part_t *part, double n_ops)
 {
@@ -218,18 +218,18 @@ static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
                             .messages = others > 0.0 ? 2.0 * others + 2.0 : 0.0};
 }
 
-/* bits 0: of an exact delta, which needs none. */
+/* bits 0: of a lossless delta, which needs none. */
 static tw_quant_codec_t delta_codec(const tw_train_options_t *o)
 {
     static const int blocks[] = {[2] = 64, [4] = 128, [8] = 2048};
-    if (o->delta_exact) {
+    if (o->delta_lossless) {
         return (tw_quant_codec_t){.bits = 0};
     }
     return (tw_quant_codec_t){.bits = (int)o->delta_bits,
                               .block = (int)(o->delta_block > 0 ? o->delta_block : blocks[o->delta_bits])};
 }
 
-/* The bits a parameter of exact changes include their lengths. */
+/* The bits a parameter of lossless changes include their lengths. */
 static tw_plan_flow_t sync_part(const counting_t *counting, const part_t *part, const tw_quant_codec_t *codec)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
@@ -238,7 +238,7 @@ static tw_plan_flow_t sync_part(const counting_t *counting, const part_t *part, 
     return rail_flow(cluster, bytes);
 }
 
-/* Of what there is no room for, slice by slice; exact changes send the lengths of each. */
+/* Of what there is no room for, slice by slice; lossless changes send the lengths of each. */
 static void plan_sync(const counting_t *counting, int unit, tw_plan_unit_t *plan)
 {
     const tw_train_options_t *o = counting->options;
@@ -251,14 +251,14 @@ static void plan_sync(const counting_t *counting, int unit, tw_plan_unit_t *plan
         part.slice = tw_hpz_slice_next(counting->layout, unit, part.slice.end, most, step);
         tw_plan_flow_t one = sync_part(counting, &part, &codec);
         plan->sync = sum_of(&plan->sync, &one);
-        plan->lengths = o->delta_exact ? sum_of(&plan->lengths, &lengths) : plan->lengths;
+        plan->lengths = o->delta_lossless ? sum_of(&plan->lengths, &lengths) : plan->lengths;
     }
 }
 
 static tw_plan_unit_t plan_unit(const counting_t *counting, int unit)
 {
     const tw_train_options_t *o = counting->options;
-    int has_delta = o->delta_bits > 0 || o->delta_exact, has_replicas = o->hpz == TW_TRAIN_HPZ_ON;
+    int has_delta = o->delta_bits > 0 || o->delta_lossless, has_replicas = o->hpz == TW_TRAIN_HPZ_ON;
     tw_plan_unit_t plan = {.reduce = reduce_flow(counting, unit)};
     if (has_delta) {
         plan_sync(counting, unit, &plan);

@@ -8,8 +8,8 @@
  *    comm.c       connect, operations, test, close
  *    versions.c   NCCL's interface, v8 to v12
  *
- *  All-reduces are encoded where TW_ALLREDUCE_CODEC names a codec, and exact otherwise; everything else is
- *  exact. What a rank gets has the same bits on all of them. Any thread may call anything. Only connect and
+ *  All-reduces are encoded where TW_ALLREDUCE_CODEC names a codec, and plain otherwise; everything else is
+ *  plain. What a rank gets has the same bits on all of them. Any thread may call anything. Only connect and
  *  close wait for other ranks, both for a limited time: nothing else waits for more than a lock that is held
  *  for a moment. All errors are logged. */
 #ifndef TW_PLUGIN_NCCL_COLLNET_COLLNET_H
@@ -30,7 +30,7 @@ typedef struct tw_collnet_options {
 
 /** What is said by TW_ALLREDUCE_CODEC, and by the net's variables about who may come in. */
 typedef struct tw_collnet_settings {
-    int has_codec;          /**< 0: exact */
+    int has_codec;          /**< 0: plain */
     tw_quant_codec_t codec; /**< of all-reduces, if it is */
     double timeout_sec;     /**< for others when it is closed */
     char token[TW_COLLNET_TOKEN_BYTES];

@@ -67,7 +67,7 @@ static tw_status_t await_others(tw_collnet_comm_t *comm)
 static void tell(const tw_collnet_comm_t *comm)
 {
     const tw_collnet_settings_t *settings = &comm->meeting.settings;
-    char codec[64] = "exact";
+    char codec[64] = "plain";
 
     if (settings->has_codec) {
         (void)tw_quant_codec_format(&settings->codec, codec, sizeof(codec));

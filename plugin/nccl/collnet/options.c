@@ -8,9 +8,9 @@
 
 static const tw_config_field_t fields[] = {
     {.name = "TW_ALLREDUCE_CODEC",
-     .dflt = "exact",
+     .dflt = "plain",
      .unit = "",
-     .doc = "How all-reduces travel through the collnet (NCCL_COLLNET_ENABLE=1): \"exact\"; \"lossless\", "
+     .doc = "How all-reduces travel through the collnet (NCCL_COLLNET_ENABLE=1): \"plain\"; \"lossless\", "
             "the same bits in fewer bytes; or a codec such as int8 or int4:block=128,hadamard. The same on "
             "all nodes.",
      .type = TW_CONFIG_STRING,
@@ -32,9 +32,9 @@ static tw_status_t read_codec(tw_collnet_settings_t *settings)
     if (status != TW_OK) {
         return status;
     }
-    settings->has_codec = options.codec[0] != '\0' && strcasecmp(options.codec, "exact") != 0;
+    settings->has_codec = options.codec[0] != '\0' && !tw_word_is(options.codec, "plain");
     if (settings->has_codec && tw_quant_codec_parse(options.codec, &settings->codec) != TW_OK) {
-        tw_error("collnet: TW_ALLREDUCE_CODEC=%s is neither \"exact\" nor \"lossless\" nor a codec",
+        tw_error("collnet: TW_ALLREDUCE_CODEC=%s is neither \"plain\" nor \"lossless\" nor a codec",
                  options.codec);
         status = TW_ERR_CONFIG;
     }

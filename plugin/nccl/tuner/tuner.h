@@ -37,8 +37,8 @@ typedef struct tw_tuner_constants {
         [TW_NCCL_ALGOS]; /**< of the links' speed that an algorithm reaches with long messages, up to 1 */
     /** shorter all-reduces do not go through collnet: it always sends whole chunks */
     size_t collnet_min_bytes;
-    /** What the collnet sends between nodes for each byte of an all-reduce, beside exact ones of bf16: a
-     *  tuner is not told the type, and fp32 saves more. 1: TW_ALLREDUCE_CODEC is exact. */
+    /** What the collnet sends between nodes for each byte of an all-reduce, beside plain ones of bf16: a
+     *  tuner is not told the type, and fp32 saves more. 1: TW_ALLREDUCE_CODEC is plain. */
     double collnet_bytes;
 } tw_tuner_constants_t;
 

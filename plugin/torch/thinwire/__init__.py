@@ -21,10 +21,10 @@ if typing.TYPE_CHECKING:
 
     from . import delta
     from .capi import ThinwireError
-    from .policy import exact
+    from .policy import exact, unquantized
     from .tally import Report
 
-__all__ = ["ThinwireError", "__version__", "ddp_hook", "delta", "disable", "enable", "exact", "quantize", "report"]
+__all__ = ["ThinwireError", "__version__", "ddp_hook", "delta", "disable", "enable", "exact", "quantize", "report", "unquantized"]
 
 
 def __getattr__(name: str) -> typing.Any:
@@ -32,10 +32,10 @@ def __getattr__(name: str) -> typing.Any:
         from .capi import ThinwireError
 
         return ThinwireError
-    if name == "exact":
-        from .policy import exact
+    if name in ("unquantized", "exact"):
+        from .policy import unquantized
 
-        return exact
+        return unquantized
     if name == "delta":
         return importlib.import_module(".delta", __name__)
     raise AttributeError("module %r has no attribute %r" % (__name__, name))
@@ -71,7 +71,7 @@ def quantize(group: torch.distributed.ProcessGroup, codec: str | None) -> None:
 
 
 def report() -> Report:
-    """What has been sent, how long it was waited for, and what stayed exact. Of this rank; str() is the text."""
+    """What has been sent, how long it was waited for, and what was not quantized. Of this rank; str() is the text."""
     from . import tally
 
     return tally.report()

@@ -205,7 +205,7 @@ def create(options: object, _backend_options: object) -> object:
 
 
 def quantize(group: dist.ProcessGroup, codec: str | None) -> None:
-    """Quantize what this group sends over the backend "thinwire" from now on: "int8", "int4:hadamard"; None or "exact": no
+    """Quantize what this group sends over the backend "thinwire" from now on: "int8", "int4:hadamard"; None or "plain": no
     more. Not for a group that also gathers checkpoints. On all ranks of the group, between the same operations."""
     backend = _backends.get(group.group_name)
     if backend is None:

@@ -111,7 +111,7 @@ class Segment(C.Structure):
         ("tensor", C.c_uint32),
         ("first_elem", C.c_uint64),
         ("codec", C.POINTER(Codec)),
-        ("exact", C.c_int),
+        ("unquantized", C.c_int),
         ("row_elems", C.c_size_t),
     ]
 
@@ -147,8 +147,8 @@ class Counters(C.Structure):
     ]
 
 
-class ExactSegment(C.Structure):
-    """tw_quant_exact_segment_t"""
+class DeltaSegment(C.Structure):
+    """tw_quant_delta_segment_t"""
 
     _fields_ = [
         ("base", C.c_void_p),
@@ -232,7 +232,7 @@ STRUCTURES = {
     "tw_coll_segment_t": Segment,
     "tw_coll_args_t": Args,
     "tw_coll_counters_t": Counters,
-    "tw_quant_exact_segment_t": ExactSegment,
+    "tw_quant_delta_segment_t": DeltaSegment,
     "tw_quant_lossless_segment_t": LosslessSegment,
     "tw_hpz_part_t": Part,
     "tw_hpz_kept_params_t": KeptParams,
@@ -251,11 +251,11 @@ _FUNCTIONS = {
     "tw_config_check_environment": (C.c_size_t, _P, C.c_size_t),
     "tw_quant_backends": (C.c_size_t, C.c_int, _P, C.c_size_t),
     "tw_checksum": (C.c_uint64, _P, C.c_size_t, C.c_uint64),
-    "tw_quant_exact_create": (C.c_int, C.c_char_p, _P),
-    "tw_quant_exact_destroy": (None, _P),
-    "tw_quant_exact_bound_bytes": (C.c_size_t, C.c_size_t),
-    "tw_quant_exact_encode": (C.c_int, _P, _P, C.c_size_t, _P, C.c_size_t, _P),
-    "tw_quant_exact_decode": (C.c_int, _P, _P, C.c_size_t, _P, C.c_size_t),
+    "tw_quant_delta_create": (C.c_int, C.c_char_p, _P),
+    "tw_quant_delta_destroy": (None, _P),
+    "tw_quant_delta_bound_bytes": (C.c_size_t, C.c_size_t),
+    "tw_quant_delta_encode": (C.c_int, _P, _P, C.c_size_t, _P, C.c_size_t, _P),
+    "tw_quant_delta_decode": (C.c_int, _P, _P, C.c_size_t, _P, C.c_size_t),
     "tw_quant_lossless_create": (C.c_int, C.c_char_p, _P),
     "tw_quant_lossless_destroy": (None, _P),
     "tw_quant_lossless_bound_bytes": (C.c_size_t, C.c_int, C.c_size_t),
@@ -425,8 +425,8 @@ def check(status: int, what: str, failed_rank: int = -1) -> None:
 
 
 def parse_codec(text: str | None) -> Codec | None:
-    """tw_quant_codec_parse; "exact", "" and None: no codec. ValueError names what is wrong."""
-    if text in (None, "", "exact"):
+    """tw_quant_codec_parse; "plain", "" and None: no codec ("exact", as it was called before, too). ValueError names what is wrong."""
+    if text in (None, "", "plain", "exact"):
         return None
     codec = Codec()
     if lib().tw_quant_codec_parse(text.encode(), C.byref(codec)) < 0:

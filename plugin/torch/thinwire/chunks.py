@@ -3,8 +3,8 @@
 A chunk has runs of tensors of one type, all with old values or all without. It is written as
     u8 form, u32 bytes of the payload, u64 checksum of the form and of what follows;  for each run u8 1 if nothing has changed, u64 checksum of the old
     values or 0, u64 of the new ones;  the payload, of the runs that have changed
-little-endian. Forms: PLAIN new values as they are; EXACT the library's exact delta; LOSSLESS its lossless codec, without old values;
-HALVES for fp32: u32 bytes, an exact delta of the upper 16 bits, then the lower 16 bits as they are."""
+little-endian. Forms: PLAIN new values as they are; DELTA the library's lossless delta; LOSSLESS its lossless codec, without old values;
+HALVES for fp32: u32 bytes, a lossless delta of the upper 16 bits, then the lower 16 bits as they are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import capi
 from .weights import DeltaError, Scratch, Source, Spec
 
 ELEMS = 1 << 21
-PLAIN, EXACT, LOSSLESS, HALVES = range(4)
+PLAIN, DELTA, LOSSLESS, HALVES = range(4)
 HEAD = struct.Struct("<BIQ")
 RUN = struct.Struct("<BQQ")
 LENGTH = struct.Struct("<I")
@@ -80,13 +80,13 @@ class Coder:
     """One thread's: codecs and memory."""
 
     def __init__(self) -> None:
-        self._exact, self._lossless = C.c_void_p(), C.c_void_p()
-        capi.check(capi.lib().tw_quant_exact_create(None, C.byref(self._exact)), "exact delta")
+        self._delta, self._lossless = C.c_void_p(), C.c_void_p()
+        capi.check(capi.lib().tw_quant_delta_create(None, C.byref(self._delta)), "lossless delta")
         capi.check(capi.lib().tw_quant_lossless_create(None, C.byref(self._lossless)), "lossless codec")
         self._old, self._new, self._message, self._halves = Scratch(), Scratch(), Scratch(), Scratch()
 
     def __del__(self) -> None:
-        capi.lib().tw_quant_exact_destroy(self._exact)
+        capi.lib().tw_quant_delta_destroy(self._delta)
         capi.lib().tw_quant_lossless_destroy(self._lossless)
 
     # ---- encoding
@@ -121,7 +121,7 @@ class Coder:
         spec, plain = parts[0].run.spec, sum(part.run.n_bytes for part in parts)
         found = PLAIN, b""
         if parts[0].old and spec.code in (capi.BF16, capi.FP16):
-            found = EXACT, self._encode_exact([(part.old, part.new, part.run.n) for part in parts])
+            found = DELTA, self._encode_delta([(part.old, part.new, part.run.n) for part in parts])
         elif parts[0].old and spec.code == capi.FP32:
             found = HALVES, self._encode_halves(parts)
         if spec.code is not None and not 0 < len(found[1]) < DEAR * plain:
@@ -131,13 +131,13 @@ class Coder:
             return PLAIN, b"".join(C.string_at(part.new, part.run.n_bytes) for part in parts)
         return found
 
-    def _encode_exact(self, triples: list[tuple[int, int, int]]) -> bytes:
+    def _encode_delta(self, triples: list[tuple[int, int, int]]) -> bytes:
         """Of (old, new, n) in 16 bits. The codec sees their bits: it serves fp16 and halves of fp32, too."""
-        segments, bound = (capi.ExactSegment * len(triples))(), capi.lib().tw_quant_exact_bound_bytes(sum(n for _, _, n in triples))
+        segments, bound = (capi.DeltaSegment * len(triples))(), capi.lib().tw_quant_delta_bound_bytes(sum(n for _, _, n in triples))
         for segment, (old, new, n) in zip(segments, triples):
             segment.base, segment.src, segment.n_elems = old, new, n
         n_bytes, room = C.c_size_t(), self._message.room(bound)
-        capi.check(capi.lib().tw_quant_exact_encode(self._exact, segments, len(segments), room, bound, C.byref(n_bytes)), "encode")
+        capi.check(capi.lib().tw_quant_delta_encode(self._delta, segments, len(segments), room, bound, C.byref(n_bytes)), "encode")
         return C.string_at(room, n_bytes.value)
 
     def _encode_lossless(self, code: int, parts: list[_Part]) -> bytes:
@@ -158,7 +158,7 @@ class Coder:
             old[place].copy_(_words(part.old, part.run.n)[1::2])
             new[place].copy_(_words(part.new, part.run.n)[1::2])
             low[place].copy_(_words(part.new, part.run.n)[0::2])
-        message = self._encode_exact([(old.data_ptr(), new.data_ptr(), n)])
+        message = self._encode_delta([(old.data_ptr(), new.data_ptr(), n)])
         return LENGTH.pack(len(message)) + message + C.string_at(low.data_ptr(), 2 * n)
 
     # ---- decoding
@@ -206,9 +206,9 @@ class Coder:
             for part in parts:
                 C.memmove(part.new, payload[offset : offset + part.run.n_bytes], part.run.n_bytes)
                 offset += part.run.n_bytes
-        elif written.form == EXACT:
+        elif written.form == DELTA:
             _expect(bool(parts[0].old) and parts[0].run.spec.itemsize == 2, name)
-            self._decode_exact([(part.old, part.new, part.run.n) for part in parts], payload, name)
+            self._decode_delta([(part.old, part.new, part.run.n) for part in parts], payload, name)
         elif written.form == LOSSLESS:
             _expect(parts[0].run.spec.code is not None, name)
             self._decode_lossless(parts, payload)
@@ -216,11 +216,11 @@ class Coder:
             _expect(written.form == HALVES and bool(parts[0].old) and parts[0].run.spec.code == capi.FP32, name)
             self._decode_halves(parts, payload)
 
-    def _decode_exact(self, triples: list[tuple[int, int, int]], payload: bytes, name: str) -> None:
-        segments = (capi.ExactSegment * len(triples))()
+    def _decode_delta(self, triples: list[tuple[int, int, int]], payload: bytes, name: str) -> None:
+        segments = (capi.DeltaSegment * len(triples))()
         for segment, (old, new, n) in zip(segments, triples):
             segment.base, segment.dst, segment.n_elems = old, new, n
-        _decoded(capi.lib().tw_quant_exact_decode(self._exact, segments, len(segments), payload, len(payload)), name)
+        _decoded(capi.lib().tw_quant_delta_decode(self._delta, segments, len(segments), payload, len(payload)), name)
 
     def _decode_lossless(self, parts: list[_Part], payload: bytes) -> None:
         segments, code = (capi.LosslessSegment * len(parts))(), parts[0].run.spec.code
@@ -237,7 +237,7 @@ class Coder:
         old, new, low = _thirds(self._halves.room(6 * n), n)
         for part, place in _places(parts):
             old[place].copy_(_words(part.old, part.run.n)[1::2])
-        self._decode_exact([(old.data_ptr(), new.data_ptr(), n)], payload[LENGTH.size : end], name)
+        self._decode_delta([(old.data_ptr(), new.data_ptr(), n)], payload[LENGTH.size : end], name)
         C.memmove(low.data_ptr(), payload[end:], 2 * n)
         for part, place in _places(parts):
             words = _words(part.new, part.run.n)

@@ -34,7 +34,7 @@ class _Hook:
     def _shape(self, gradients: list[torch.Tensor]) -> operations.Shape:
         key = (gradients[0].dtype, tuple(one.shape for one in gradients))
         if key not in self._shapes:
-            pieces = [segments.Piece(one.numel(), policy.why_exact(self._rules, one.dim(), one.nbytes)) for one in gradients]
+            pieces = [segments.Piece(one.numel(), policy.why_unquantized(self._rules, one.dim(), one.nbytes)) for one in gradients]
             self._shapes[key] = operations.shape(segments.Plain(pieces, gradients[0].itemsize), pieces)
         return self._shapes[key]
 
@@ -47,7 +47,7 @@ class _Hook:
 
             return allreduce_hook(group, bucket)
         if ranks.n_nodes > 1:
-            tally.announce("DDP over thinwire: gradients %s" % (self._rules.grads or "exact"))
+            tally.announce("DDP over thinwire: gradients %s" % (self._rules.grads or "plain"))
         request = operations.Operation(
             "ddp all-reduce", capi.ALLREDUCE, buffer.dtype, self._shape(bucket.gradients()),
             lambda table: table.reduce(buffer.data_ptr()), self._rules.grads, (buffer,),

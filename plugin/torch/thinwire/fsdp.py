@@ -65,17 +65,17 @@ class _Comm:
     def _codec(self, cuda: bool) -> capi.Codec | None:
         raise NotImplementedError
 
-    def _why_exact(self, param: object, itemsize: int) -> str:
+    def _why_unquantized(self, param: object, itemsize: int) -> str:
         codec = self._codec(self._cuda)
         if codec is not None and codec.lossless:
             return ""
-        return policy.why_exact(self._rules, len(param._orig_size), param._orig_size.numel() * itemsize)
+        return policy.why_unquantized(self._rules, len(param._orig_size), param._orig_size.numel() * itemsize)
 
     def _pieces(self, params: Sequence[object], sizes: Sequence[int], run: int, itemsize: int) -> tuple[segments.Piece, ...]:
         """Of a run in which all parameters have the same type."""
         if sum(sizes) != run:
             return (segments.Piece(run, UNKNOWN),)
-        return tuple(segments.Piece(n, self._why_exact(param, itemsize), _row(param)) for param, n in zip(params, sizes))
+        return tuple(segments.Piece(n, self._why_unquantized(param, itemsize), _row(param)) for param, n in zip(params, sizes))
 
     def _shape(self, dtype: torch.dtype, pieces: tuple[segments.Piece, ...], key: object,
                make: Callable[[], segments.Table]) -> list[tuple[torch.dtype, operations.Shape]]:
@@ -128,12 +128,12 @@ def _split(places: Sequence[_Place], run: int, communicator: Communicator) -> li
         return dtype, operations.shape(table, pieces)
 
     parts = []
-    for dtype in sorted({one.dtype for one in places if not one.piece.exact}, key=str):
-        mine = [one for one in places if one.dtype == dtype and not one.piece.exact]
+    for dtype in sorted({one.dtype for one in places if not one.piece.unquantized}, key=str):
+        mine = [one for one in places if one.dtype == dtype and not one.piece.unquantized]
         parts.append(part(dtype, [one.piece for one in mine], [one.offset for one in mine]))
-    rest = [one for one in places if one.piece.exact]
+    rest = [one for one in places if one.piece.unquantized]
     if rest:
-        parts.append(part(torch.uint8, [one.as_bytes(one.piece.exact) for one in rest], [one.offset for one in rest]))
+        parts.append(part(torch.uint8, [one.as_bytes(one.piece.unquantized) for one in rest], [one.offset for one in rest]))
     return parts
 
 
@@ -161,7 +161,7 @@ def _classes() -> tuple[type, type]:
             offsets = [0, *itertools.accumulate(n * dtype.itemsize for n, dtype in gathered)]
             places = []
             for param, (n, dtype), offset in zip(self.group.fsdp_params, gathered, offsets):
-                reason = self._why_exact(param, dtype.itemsize)
+                reason = self._why_unquantized(param, dtype.itemsize)
                 if not dtype.is_floating_point or dtype not in TYPES:
                     reason = str(dtype)
                 elif offset % dtype.itemsize or run % dtype.itemsize:
@@ -172,11 +172,11 @@ def _classes() -> tuple[type, type]:
         def _mixed(self, gathered: Sequence[tuple[int, torch.dtype]], run: int,
                    ranks: Communicator) -> list[tuple[torch.dtype, operations.Shape]]:
             places = self._places(gathered, run)
-            split = self._rules.weights is not None and not policy.is_exact() and ranks.n_nodes > 1
+            split = self._rules.weights is not None and not policy.is_unquantized() and ranks.n_nodes > 1
             key = (places, split, ranks.world, ranks.rank)
             if key not in self._shapes:
                 if not split:
-                    places = [dataclasses.replace(one, piece=dataclasses.replace(one.piece, exact="mixed types")) for one in places]
+                    places = [dataclasses.replace(one, piece=dataclasses.replace(one.piece, unquantized="mixed types")) for one in places]
                 self._shapes[key] = _split(places, run, ranks)
             return self._shapes[key]
 
@@ -207,7 +207,7 @@ def _classes() -> tuple[type, type]:
 
         def _why_not_rounded(self, param: object, place: _Place) -> str:
             size = param._orig_size
-            return place.piece.exact or policy.why_exact(self._rules, len(size), size.numel() * place.dtype.itemsize)
+            return place.piece.unquantized or policy.why_unquantized(self._rules, len(size), size.numel() * place.dtype.itemsize)
 
         def _unit(self, dtype: torch.dtype, run: int, ranks: Communicator) -> replicas.Unit | None:
             """What is kept of such gathers, or None: counted with the reason."""
@@ -237,7 +237,7 @@ def _classes() -> tuple[type, type]:
                 if unit is not None and staged:
                     return operations.Work(staging.gather(unit, output_tensor, input_tensor), "all-gather")
                 if unit is not None:
-                    return prefetch.Gathering(unit.post(output_tensor, policy.is_exact()), self.group)
+                    return prefetch.Gathering(unit.post(output_tensor, policy.is_unquantized()), self.group)
             if staged:  # there is no replica
                 ranks = self._carrier("all-gather", group, output_tensor)
                 if ranks is None:

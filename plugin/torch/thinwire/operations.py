@@ -35,7 +35,7 @@ class Shape:
 
 
 def shape(table: segments.Table, pieces: Sequence[segments.Piece]) -> Shape:
-    reasons = collections.Counter(piece.exact for piece in pieces if piece.exact)
+    reasons = collections.Counter(piece.unquantized for piece in pieces if piece.unquantized)
     return Shape(table, reasons, len(pieces))
 
 
@@ -110,12 +110,12 @@ class Operation:
     of: str = ""  # what it moves: the same on all ranks, which is checked
 
     def _codec(self, communicator: Communicator) -> tuple[capi.Codec | None, collections.Counter[str]]:
-        """The codec or None, and {why: how many tensors stay exact}."""
+        """The codec or None, and {why: how many tensors are not quantized}."""
         everything = self.shape.n_pieces
         if self.codec is None:
             return None, collections.Counter()
-        if policy.is_exact():
-            return None, collections.Counter({"exact()": everything})
+        if policy.is_unquantized():
+            return None, collections.Counter({"unquantized()": everything})
         if communicator.n_nodes == 1:
             return None, collections.Counter({"ranks of one node": everything})
         if not self.dtype.is_floating_point:
@@ -131,7 +131,7 @@ class Operation:
         return self.shape.bytes[key]
 
     def _post(self, communicator: Communicator) -> tuple[Request, int, int, int, collections.Counter[str]]:
-        """(request, bytes had nothing been quantized, bytes, of them what may be fewer, {why: how many tensors stay exact})"""
+        """(request, bytes had nothing been quantized, bytes, of them what may be fewer, {why: how many tensors are not quantized})"""
         codec, reasons = self._codec(communicator)
         kind, factor = self.reduction
         args = self.shape.table.args(

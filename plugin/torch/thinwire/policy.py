@@ -19,9 +19,9 @@ UNKEPT, UNKEPT_ON_GPU = "lossless", "int8"
 VARIABLES = [
     ("TW_FSDP", "n", "", "Patch FSDP2 when torch is imported.", capi.CONFIG_BOOL),
     ("TW_DDP", "n", "", "Give each DistributedDataParallel the hook.", capi.CONFIG_BOOL),
-    ("TW_WEIGHTS", DELTA, "", "Codec of weights that are gathered, exact, or delta: what has changed, without loss; delta4, delta2: with.", capi.CONFIG_STRING),
-    ("TW_GRADS", "int4", "", "Codec of gradients that are reduced, or exact.", capi.CONFIG_STRING),
-    ("TW_MIN_BYTES", "64K", "bytes", "Tensors below this size, over all ranks, stay exact.", capi.CONFIG_BYTES),
+    ("TW_WEIGHTS", DELTA, "", "Codec of weights that are gathered, plain, or delta: what has changed, without loss; delta4, delta2: with.", capi.CONFIG_STRING),
+    ("TW_GRADS", "int4", "", "Codec of gradients that are reduced, or plain.", capi.CONFIG_STRING),
+    ("TW_MIN_BYTES", "64K", "bytes", "Tensors below this size, over all ranks, stay plain.", capi.CONFIG_BYTES),
     ("TW_REPLICA_MEM", "0", "bytes", "Most host memory that a process takes for delta's replicas. 0: any.", capi.CONFIG_BYTES),
     ("TW_JOIN_TIMEOUT", "60s", "s", "How long to wait for all ranks at the start.", capi.CONFIG_TIME),
     ("TW_LIBRARY", "", "", "Path of the shared library.", capi.CONFIG_STRING),
@@ -47,7 +47,7 @@ def _table() -> capi.ConfigTable:
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """Codecs of weights and of gradients, None for exact, and the size from which tensors are quantized. keeps: only changes of
+    """Codecs of weights and of gradients, None for plain, and the size from which tensors are quantized. keeps: only changes of
     weights are sent, and `weights` is for what is not kept."""
 
     weights: capi.Codec | None
@@ -64,14 +64,14 @@ class Policy:
     def weights_text(self) -> str:
         if self.rounds is not None:
             return DELTA + str(self.rounds).removeprefix(_INT)
-        return DELTA if self.keeps else str(self.weights or "exact")
+        return DELTA if self.keeps else str(self.weights or "plain")
 
     def __str__(self) -> str:
-        return "weights %s, gradients %s" % (self.weights_text(), self.grads or "exact")
+        return "weights %s, gradients %s" % (self.weights_text(), self.grads or "plain")
 
     def settings(self) -> dict[str, str]:
         """What must be the same on all ranks, by the names of the variables."""
-        return {"TW_WEIGHTS": self.weights_text(), "TW_GRADS": str(self.grads or "exact"), "TW_MIN_BYTES": str(self.min_bytes),
+        return {"TW_WEIGHTS": self.weights_text(), "TW_GRADS": str(self.grads or "plain"), "TW_MIN_BYTES": str(self.min_bytes),
                 "TW_REPLICA_MEM": str(self.replica_bytes)}
 
 
@@ -136,28 +136,31 @@ def make(weights: str | None = None, grads: str | None = None, min_bytes: int | 
     )
 
 
-class _Exact:
-    """How many exact() are open. Of the process, not of a thread: autograd has threads of its own."""
+class _Unquantized:
+    """How many unquantized() are open. Of the process, not of a thread: autograd has threads of its own."""
 
     depth = 0
 
 
 @contextlib.contextmanager
-def exact() -> Iterator[None]:
+def unquantized() -> Iterator[None]:
     """Nothing is quantized inside: around a checkpoint, or an evaluation. The same on all ranks."""
-    _Exact.depth += 1
+    _Unquantized.depth += 1
     try:
         yield
     finally:
-        _Exact.depth -= 1
+        _Unquantized.depth -= 1
 
 
-def is_exact() -> bool:
-    return _Exact.depth > 0
+exact = unquantized  # what it was called before
 
 
-def why_exact(policy: Policy, dims: int, whole_bytes: int) -> str:
-    """Why a tensor of so many dimensions and bytes over all ranks stays exact; "" if it does not."""
+def is_unquantized() -> bool:
+    return _Unquantized.depth > 0
+
+
+def why_unquantized(policy: Policy, dims: int, whole_bytes: int) -> str:
+    """Why a tensor of so many dimensions and bytes over all ranks is not quantized; "" if it is."""
     if dims <= 1:
         return "norms and biases"
     return "smaller than TW_MIN_BYTES" if whole_bytes < policy.min_bytes else ""

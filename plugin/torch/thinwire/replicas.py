@@ -32,11 +32,11 @@ class Part:
     offset: int  # in bytes
     n_elems: int
     dtype: torch.dtype
-    exact: str = ""  # why its changes are not rounded, where others are
+    unquantized: str = ""  # why its changes are not rounded, where others are
 
     def why_plain(self, rounds: bool) -> str:
         """Why all of it or a part of it is not coded as others are; rounds: their changes are rounded."""
-        return self.exact or ("" if rounds or self.dtype != torch.float32 else HALVES)
+        return self.unquantized or ("" if rounds or self.dtype != torch.float32 else HALVES)
 
 
 class Gather:
@@ -110,13 +110,13 @@ class Unit:
         if self._last is gather:
             self._last = None
 
-    def post(self, whole: torch.Tensor, exact: bool) -> Gather:
-        """whole: what all ranks give, the own part in its place; where changes are rounded that becomes what the others get. exact: they
+    def post(self, whole: torch.Tensor, lossless: bool) -> Gather:
+        """whole: what all ranks give, the own part in its place; where changes are rounded that becomes what the others get. lossless: they
         are not."""
         if (last := self._last) is not None:
             last.wait()  # somebody may have dropped it
         self.communicator.engine.check_usable()
-        status = capi.lib().tw_hpz_kept_gather_post(self.pointer, whole.data_ptr(), int(exact))
+        status = capi.lib().tw_hpz_kept_gather_post(self.pointer, whole.data_ptr(), int(lossless))
         self.communicator.engine.check(status, "gather of %s" % self.name)
         gather = self._last = Gather(self, whole)
         book.record(KIND, self.plain_bytes, 0, self._reasons)
@@ -174,7 +174,7 @@ class Keeper:
         if self._names[name] > 1:  # of another model, or of another shape
             name = "%s (%d)" % (name, self._names[name])
         table = (capi.Part * len(parts))(*[
-            capi.Part(one.offset, one.n_elems, TYPES[one.dtype], int(rounds is not None and not one.exact)) for one in parts])
+            capi.Part(one.offset, one.n_elems, TYPES[one.dtype], int(rounds is not None and not one.unquantized)) for one in parts])
         codec = C.pointer(rounds) if rounds is not None else None
         params = capi.KeptParams(name.encode(), run_bytes, table, len(parts), 1, codec)
         library, pointer, refusing = capi.lib(), C.c_void_p(), C.c_int(-1)

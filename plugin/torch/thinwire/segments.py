@@ -20,10 +20,10 @@ _SRC, _DST = capi.Segment.src.offset // WORD, capi.Segment.dst.offset // WORD
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A tensor's share of one rank's run: elements, and why it is exact, or ""."""
+    """A tensor's share of one rank's run: elements, and why it is not quantized, or ""."""
 
     n_elems: int
-    exact: str
+    unquantized: str
     row_elems: int = 0  # of a matrix: its last dimension, for the lossless codec
 
 
@@ -39,7 +39,7 @@ class Table:
 
     def _fill(self, index: int, piece: Piece, tensor: int, counts: C.Array | None) -> None:
         segment = self.segments[index]
-        segment.n_elems, segment.tensor, segment.exact = piece.n_elems, tensor, int(bool(piece.exact))
+        segment.n_elems, segment.tensor, segment.unquantized = piece.n_elems, tensor, int(bool(piece.unquantized))
         segment.row_elems = piece.row_elems
         segment.counts = C.addressof(counts) if counts is not None else None
         self._keep.append(counts)

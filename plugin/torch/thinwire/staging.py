@@ -57,7 +57,7 @@ class Staged:
 
     def __init__(self, unit: replicas.Unit, whole: torch.Tensor, own: torch.Tensor, copier: _Copier):
         self._unit, self._whole, self._copier = unit, _bytes(whole), copier
-        self._exact = policy.is_exact()
+        self._unquantized = policy.is_unquantized()
         self._request: replicas.Gather | None = None
         self._error: BaseException | None = None
         self._ready = threading.Event()
@@ -74,7 +74,7 @@ class Staged:
         """When the shard is here."""
         with self._failing():
             self._out.synchronize()
-            self._request = self._unit.post(self._stage, self._exact)
+            self._request = self._unit.post(self._stage, self._unquantized)
 
     def finish(self) -> None:
         """When all is here."""

@@ -1,4 +1,4 @@
-"""What Thinwire did in this process: calls, bytes, time, and what stayed exact and why."""
+"""What Thinwire did in this process: calls, bytes, time, and what was not quantized and why."""
 
 from __future__ import annotations
 
@@ -28,12 +28,17 @@ class Tally:
     bound_bytes: int = 0  # of sent_bytes: what lossless messages could take at most
     took_sec: float = 0.0  # from each post to its end, summed up
     wait_sec: float = 0.0  # of that, the job waited so long; futures are waited for unseen
-    exact: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # reason: tensors
+    unquantized: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # reason: tensors
     unkept: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # reason: gathers without replicas
     rounded: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # codec: gathers with loss of changes
     samples: int = 0  # of what lossless messages would have been
     sampled_bytes: int = 0  # plain
     sampled_lossless_bytes: int = 0
+
+    @property
+    def exact(self) -> collections.Counter[str]:
+        """What `unquantized` was called before."""
+        return self.unquantized
 
     def lossless_bytes(self) -> int:
         """What lossless messages would have taken, about, from samples of what was sent with loss; 0: there are none."""
@@ -44,12 +49,12 @@ class Tally:
             return ", ".join("%s %d" % (reason, n) for reason, n in sorted(counts.items()))
 
         lossless = "lossless would have been about %.1f MB, an estimate from samples (%d)" % (self.lossless_bytes() / 1e6, self.samples)
-        texts = [(self.exact, "exact: "), (self.unkept, "without replicas: "), (self.rounded, "changes with loss: ")]
+        texts = [(self.unquantized, "not quantized: "), (self.unkept, "without replicas: "), (self.rounded, "changes with loss: ")]
         return [name + listed(counts) for counts, name in texts if counts] + ([lossless] if self.lossless_bytes() else [])
 
     def line(self, name: str) -> str:
         ratio = " (%.2f)" % (self.sent_bytes / self.plain_bytes) if self.plain_bytes else ""
-        text = "%s: %d calls, %.1f MB to other nodes where exact is %.1f MB%s, took %.2f s, waited for %.2f s" % (
+        text = "%s: %d calls, %.1f MB to other nodes where plain is %.1f MB%s, took %.2f s, waited for %.2f s" % (
             name, self.calls, self.sent_bytes / 1e6, self.plain_bytes / 1e6, ratio, self.took_sec, self.wait_sec)
         return "; ".join([text] + self._rest())
 
@@ -120,7 +125,7 @@ class _Book:
             found.calls += calls
             found.sent_bytes += sent
 
-    def record(self, kind: str, plain: int, sent: int, exact: collections.Counter[str], bound: int = 0) -> None:
+    def record(self, kind: str, plain: int, sent: int, unquantized: collections.Counter[str], bound: int = 0) -> None:
         """bound: of `sent`, what is lossless, of which less may be sent."""
         self.is_first()
         with self.lock:
@@ -129,7 +134,7 @@ class _Book:
             tally.plain_bytes += plain
             tally.sent_bytes += sent
             tally.bound_bytes += bound
-            tally.exact.update(exact)
+            tally.unquantized.update(unquantized)
 
     def sampled(self, kind: str, plain: int, lossless: int) -> None:
         """What so many bytes of an operation would have taken."""
@@ -192,7 +197,7 @@ def report() -> Report:
     from . import unused
 
     with book.lock:
-        tallies = {name: dataclasses.replace(tally, exact=tally.exact.copy(), unkept=tally.unkept.copy(), rounded=tally.rounded.copy())
+        tallies = {name: dataclasses.replace(tally, unquantized=tally.unquantized.copy(), unkept=tally.unkept.copy(), rounded=tally.rounded.copy())
                    for name, tally in book.tallies.items()}
         elsewhere = {key: dataclasses.replace(one) for key, one in book.others.items()}
     running = engines.running()

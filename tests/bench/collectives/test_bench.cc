@@ -107,7 +107,7 @@ double wire_bytes(const std::string &mode)
     if (mode == "lossless") {
         return 10.65 / 8; /* of such weights: a sign, 7 bits of mantissa, and what is left of 8 of exponent */
     }
-    return mode == "exact" ? 2 : (mode == "int8" ? 1 : 0.5) + 2.0 / 128;
+    return mode == "plain" ? 2 : (mode == "int8" ? 1 : 0.5) + 2.0 / 128;
 }
 
 /* ---- in a cluster -------------------------------------------------------------------------------------- */
@@ -185,8 +185,8 @@ TEST_P(BenchClusterTest, TwoNodesSendWhatArithmeticSays)
                     number(row, "busbw_GBps"), 1e-9);
         EXPECT_NEAR(8 * number(row, "inter_node_bytes") / 2 / (us * 1e-6) / 1e9,
                     number(row, "link_utilization"), 1e-3);
-        EXPECT_EQ(mode != "exact", flag(row, "quantized"));
-        EXPECT_GT(number(row, "rel_rmse"), mode == "exact" || mode == "lossless" ? -1 : 0);
+        EXPECT_EQ(mode != "plain", flag(row, "quantized"));
+        EXPECT_GT(number(row, "rel_rmse"), mode == "plain" || mode == "lossless" ? -1 : 0);
         EXPECT_LT(number(row, "rel_rmse"), mode == "int4" ? 0.5 : 0.05);
     }
     EXPECT_EQ(1, number(all[0], "speedup"));
@@ -217,9 +217,9 @@ TEST_P(BenchClusterTest, TheModelMayDeclineAndSaysSo)
     expect_ok(all, result);
     for (const Json &row : all) {
         EXPECT_FALSE(flag(row, "quantized")) << "four bytes cannot get shorter";
-        EXPECT_TRUE(text(row, "mode") == "exact" || !text(row, "note").empty());
+        EXPECT_TRUE(text(row, "mode") == "plain" || !text(row, "note").empty());
     }
-    EXPECT_NE(std::string::npos, result.out.find("exact ")) << result.out;
+    EXPECT_NE(std::string::npos, result.out.find("plain ")) << result.out;
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, BenchClusterTest, ::testing::Values("allgather", "reduce_scatter", "allreduce"),
@@ -242,7 +242,7 @@ TEST_F(BenchClusterOnceTest, AlltoallSendsWhatArithmeticSays)
         for (const Json &row : all) {
             double want = (1 << 20) / 2 * shape.ranks * wire_bytes(text(row, "mode"));
             EXPECT_NEAR(want, number(row, "inter_node_bytes"), 0.05 * want) << text(row, "mode");
-            EXPECT_EQ(text(row, "mode") != "exact", flag(row, "quantized"));
+            EXPECT_EQ(text(row, "mode") != "plain", flag(row, "quantized"));
         }
     }
 }
@@ -480,10 +480,10 @@ TEST_F(BenchTest, MistakesAreNamed)
         std::vector<std::string> flags;
         const char *said;
     } cases[] = {
-        {{"--modes", "exact,int9"}, "--modes: 'int9' is not one of exact, lossless, int8, int4"},
+        {{"--modes", "plain,int9"}, "--modes: 'int9' is not one of plain, lossless, int8, int4"},
         {{"--modes", "int8,int8"}, "--modes: int8 twice"},
         {{"--modes", ""}, "--modes: '' is not one of"},
-        {{"--inner", "int7"}, "--inner: 'int7' is not one of exact, int8"},
+        {{"--inner", "int7"}, "--inner: 'int7' is not one of plain, int8"},
         {{"--sizes", "1M,12Q"}, "--sizes: '12Q'"},
         {{"--sizes", "1M,,2M"}, "--sizes: ''"},
         {{"--sizes", "0"}, "--sizes: '0'"},

@@ -81,7 +81,7 @@ class CheckTest : public tw::Fixture
             v *= factor;
         }
     }
-    /* Mean over one hop (every input encoded) or two (each node's exact sum encoded). */
+    /* Mean over one hop (every input encoded) or two (each node's plain sum encoded). */
     std::vector<float> reduced(size_t tensor, int shard, const tw_quant_codec_t &codec, bool two_hop) const
     {
         std::vector<float> sum;
@@ -130,7 +130,7 @@ class CheckTest : public tw::Fixture
     tw_bench_data_t *data_ = nullptr;
 };
 
-TEST_F(CheckTest, ExactGatherAllowsNoErrorAtAll)
+TEST_F(CheckTest, PlainGatherAllowsNoErrorAtAll)
 {
     tw_bench_check_params_t p = params(TW_COLL_ALLGATHER, nullptr);
     for (int shard = 0; shard < kWorld; shard++) {
@@ -180,7 +180,7 @@ TEST_F(CheckTest, RmseIsThatOfTheResult)
     EXPECT_GT(most, 0);
 }
 
-TEST_F(CheckTest, ExactMeanAllowsRoundingOnly)
+TEST_F(CheckTest, PlainMeanAllowsRoundingOnly)
 {
     tw_bench_check_params_t p = params(TW_COLL_REDUCE_SCATTER, nullptr);
     std::vector<float> sum;

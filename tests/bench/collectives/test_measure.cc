@@ -46,7 +46,7 @@ class MeasureTest : public tw::Fixture
     {
         tw_bench_options_t o = {};
         o.op = op;
-        o.modes[0] = TW_BENCH_EXACT;
+        o.modes[0] = TW_BENCH_PLAIN;
         o.modes[1] = TW_BENCH_INT8;
         o.modes[2] = TW_BENCH_INT4;
         o.n_modes = 3;
@@ -129,7 +129,7 @@ TEST_F(MeasureTest, EveryAlgorithmIsRight)
             o.hadamard = hadamard;
             for (const tw_bench_row_t &row : measure({2, 2}, o, 50000)) {
                 expect_ok(row);
-                if ((row.mode != TW_BENCH_EXACT) == info->quantized) {
+                if ((row.mode != TW_BENCH_PLAIN) == info->quantized) {
                     EXPECT_STREQ(info->name, row.plan.algo);
                 }
             }
@@ -147,7 +147,7 @@ TEST_F(MeasureTest, GpusAreRight)
             o.cuda = 1;
             for (const tw_bench_row_t &row : measure(shape, o, 70000)) {
                 expect_ok(row);
-                EXPECT_EQ(row.mode != TW_BENCH_EXACT, row.plan.quantized);
+                EXPECT_EQ(row.mode != TW_BENCH_PLAIN, row.plan.quantized);
             }
         }
     }
@@ -165,7 +165,7 @@ TEST_F(MeasureTest, EveryAlgorithmOnGpusIsRight)
         }
         for (const tw_bench_row_t &row : measure({2, 2}, o, 50000)) {
             expect_ok(row);
-            if ((row.mode != TW_BENCH_EXACT) == info->quantized) {
+            if ((row.mode != TW_BENCH_PLAIN) == info->quantized) {
                 EXPECT_STREQ(info->name, row.plan.algo);
             }
         }

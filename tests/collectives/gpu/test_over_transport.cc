@@ -400,9 +400,9 @@ tw::Case lossless_case(tw_coll_op_t op, std::vector<size_t> sizes)
     return c;
 }
 
-/* In one hop and in two, chunks of many parts and parts of many chunks: the bits of the exact operation, on
+/* In one hop and in two, chunks of many parts and parts of many chunks: the bits of the plain operation, on
  * the GPU and on the CPU. */
-void has_the_bits_of_exact(Reach reach)
+void has_the_bits_of_plain(Reach reach)
 {
     const std::vector<std::vector<int>> grids = {{1}, {1, 1}, {3}, {2, 2}, {2, 1, 1}, {3, 3}, {1, 2, 4}};
     uint32_t seed = 40;
@@ -424,16 +424,16 @@ void has_the_bits_of_exact(Reach reach)
     }
 }
 
-TEST_F(GpuHost, LosslessHasTheBitsOfExact)
+TEST_F(GpuHost, LosslessHasTheBitsOfPlain)
 {
     set_env("TW_COLL_DETERMINISTIC", "y");
-    has_the_bits_of_exact(THROUGH_HOST);
+    has_the_bits_of_plain(THROUGH_HOST);
 }
 
-TEST_F(GpuHost, LosslessHasTheBitsOfExactStraight)
+TEST_F(GpuHost, LosslessHasTheBitsOfPlainStraight)
 {
     set_env("TW_COLL_DETERMINISTIC", "y");
-    has_the_bits_of_exact(STRAIGHT);
+    has_the_bits_of_plain(STRAIGHT);
 }
 
 TEST_F(GpuHost, LosslessByName)
@@ -458,7 +458,7 @@ TEST_F(GpuHost, LosslessBesideOtherSegments)
         HostWorld gpu(world, 52);
         for (tw_coll_op_t op : ops) {
             tw::Case c = lossless_case(op, {5003, 700, 900});
-            c.own = {"", "int8:block=32", "exact"};
+            c.own = {"", "int8:block=32", "plain"};
             expect_same(c, gpu.run(c), run_case(world, c));
         }
     }
@@ -545,7 +545,7 @@ void alltoall_as_on_the_cpu(Reach reach)
                 Ask ask = {turn % 2 ? TW_TYPE_FP32 : TW_TYPE_BF16, codec, turn >= 2, {}};
                 ask.segments.push_back({random_counts(random, world.size(), 3000), ""});
                 ask.segments.push_back(
-                    {random_counts(random, world.size(), 300), codec[0] != '\0' && turn ? "exact" : ""});
+                    {random_counts(random, world.size(), 300), codec[0] != '\0' && turn ? "plain" : ""});
                 ask.segments.push_back(
                     {random_counts(random, world.size(), 900), codec[0] != '\0' ? "int8:block=64" : ""});
                 world.run([&](int rank) {

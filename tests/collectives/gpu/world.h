@@ -175,7 +175,7 @@ inline void expect_same(const Case &c, const std::vector<RankBuffers> &got,
     }
 }
 
-/** A reduction of segments with codecs of their own and exact ones: by name, it is the same on the CPU. */
+/** A reduction of segments with codecs of their own and plain ones: by name, it is the same on the CPU. */
 inline Case mixed_case(tw_coll_op_t op, const std::string &algo, tw_type_t type)
 {
     Case c;
@@ -186,8 +186,8 @@ inline Case mixed_case(tw_coll_op_t op, const std::string &algo, tw_type_t type)
     c.inner = op != TW_COLL_ALLGATHER && type == TW_TYPE_FP16 ? "int8:block=64" : "";
     c.reduction = TW_COLL_MEAN;
     c.sizes = {5000, 17, 3001, 1, 999, 2500, 64, 0};
-    c.own = {"", "exact", "int8:block=64,stochastic", "exact",
-             "", "exact", "int8:block=64,stochastic", "exact"};
+    c.own = {"", "plain", "int8:block=64,stochastic", "plain",
+             "", "plain", "int8:block=64,stochastic", "plain"};
     return c;
 }
 
@@ -210,7 +210,7 @@ inline void expect_mixed_segments(World &world,
 }
 
 /** Means of numbers whose sums are beyond fp16, as is what a codec makes of them: those of the CPU, and all
- *  finite. Exact, of quantized segments and of exact ones beside them. */
+ *  finite. Plain, of quantized segments and of plain ones beside them. */
 inline void expect_fp16_means(World &world, const std::function<std::vector<RankBuffers>(const Case &)> &run)
 {
     for (tw_coll_op_t op : {TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {

@@ -15,12 +15,12 @@ using Counts = std::vector<std::vector<size_t>>; /* [from][to] */
 
 struct Segment {
     Counts counts;
-    std::string codec; /* "": the operation's; "exact"; or its own */
+    std::string codec; /* "": the operation's; "plain"; or its own */
 };
 
 struct Ask {
     tw_type_t type;
-    std::string codec; /* "": exact */
+    std::string codec; /* "": plain */
     bool in_place;
     std::vector<Segment> segments;
 };
@@ -57,7 +57,7 @@ inline Bytes expected(const Ask &ask, size_t s, int from, int to, bool leaves)
     size_t elem = tw_type_bytes(ask.type), first = sum(counts, (size_t)to), n = counts[(size_t)to];
     Bytes whole = make_tensor(ask, from, s, sum(counts, counts.size()));
     Bytes plain(whole.begin() + (long)(first * elem), whole.begin() + (long)((first + n) * elem));
-    if (!leaves || ask.codec.empty() || segment.codec == "exact" || n == 0) {
+    if (!leaves || ask.codec.empty() || segment.codec == "plain" || n == 0) {
         return plain;
     }
     tw_quant_params_t params = {};
@@ -110,8 +110,8 @@ struct Rank {
             segments[s].n_elems = n;
             segments[s].counts = counts.data();
             segments[s].tensor = (uint32_t)s;
-            segments[s].exact = ask.segments[s].codec == "exact";
-            if (!ask.segments[s].codec.empty() && !segments[s].exact) {
+            segments[s].unquantized = ask.segments[s].codec == "plain";
+            if (!ask.segments[s].codec.empty() && !segments[s].unquantized) {
                 own[s] = parse_codec(ask.segments[s].codec);
                 segments[s].codec = &own[s];
             }

@@ -22,11 +22,11 @@ struct Case {
     tw_coll_op_t op = TW_COLL_ALLGATHER;
     std::string algo;
     tw_type_t type = TW_TYPE_BF16;
-    std::string codec = "int8:block=32", inner; /**< inner "": exact */
+    std::string codec = "int8:block=32", inner; /**< inner "": plain */
     tw_coll_reduction_t reduction = TW_COLL_SUM;
     std::vector<size_t> sizes;               /**< one per segment */
     std::vector<std::vector<size_t>> counts; /**< per segment; none: the even split */
-    std::vector<std::string> own; /**< per segment: "" the operation's codec, "exact", or one of its own */
+    std::vector<std::string> own; /**< per segment: "" the operation's codec, "plain", or one of its own */
     float magnitude = 1;          /**< of the values */
     float largest = INFINITY;     /**< none is larger */
     float factor = 1;
@@ -118,7 +118,7 @@ inline void prepare(const Case &c, int world, int rank, RankBuffers *buffers)
 /** Runs an operation of a rank. */
 using Runner = std::function<tw_status_t(int rank, const tw_coll_args_t *args)>;
 
-/** What rank `rank` asks for, in terms of `buffers`. Codecs: "" is exact. */
+/** What rank `rank` asks for, in terms of `buffers`. Codecs: "" is plain. */
 struct RankCase {
     tw_quant_codec_t codec, inner;
     std::vector<tw_quant_codec_t> own;
@@ -140,8 +140,8 @@ struct RankCase {
             segments[s].tensor = (uint32_t)s;
         }
         for (size_t s = 0; s < c.own.size(); s++) {
-            segments[s].exact = c.own[s] == "exact";
-            if (!c.own[s].empty() && !segments[s].exact) {
+            segments[s].unquantized = c.own[s] == "plain";
+            if (!c.own[s].empty() && !segments[s].unquantized) {
                 own[s] = parse_codec(c.own[s]);
                 segments[s].codec = &own[s];
             }

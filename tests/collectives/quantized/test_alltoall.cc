@@ -38,7 +38,7 @@ TEST_F(Alltoall, EveryWorldCodecAndCount)
                 Ask ask = {types[random() % 3], codec, turn % 2 == 1, {}};
                 for (size_t s = 0; s < 1 + random() % 3; s++) {
                     bool mixed = !codec.empty() && random() % 3 == 0;
-                    const char *own = random() % 2 ? "exact" : "int8:block=64";
+                    const char *own = random() % 2 ? "plain" : "int8:block=64";
                     ask.segments.push_back(
                         {random_counts(random, world.size(), 1u << (4 + random() % 9)), mixed ? own : ""});
                 }

@@ -127,7 +127,7 @@ TEST_F(Grid, SegmentsOfOneCodecShareChunks)
     std::vector<tw_coll_segment_t> segments(30);
     for (size_t s = 0; s < segments.size(); s++) {
         segments[s].n_elems = 8 + s;
-        segments[s].exact = s % 3 == 1;
+        segments[s].unquantized = s % 3 == 1;
         segments[s].codec = s % 3 == 2 ? &other : s % 2 ? &same : nullptr;
     }
     tw_coll_args_t args = {};

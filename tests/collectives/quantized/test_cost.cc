@@ -129,13 +129,13 @@ TEST_F(QuantCost, AnInnerCodecSavesInside)
         two_hop = found ? tw_algo_get(i) : two_hop;
     }
     ASSERT_NE(two_hop, nullptr);
-    const tw_coll_cost_t exact = cost_of(case_of(world.coll(0)), two_hop);
+    const tw_coll_cost_t plain = cost_of(case_of(world.coll(0)), two_hop);
     args.inner_codec = &inner;
     const tw_case_t c = case_of(world.coll(0));
     const tw_coll_cost_t encoded = cost_of(c, two_hop);
-    EXPECT_DOUBLE_EQ(exact.node_bytes, c.bytes);
+    EXPECT_DOUBLE_EQ(plain.node_bytes, c.bytes);
     EXPECT_DOUBLE_EQ(encoded.node_bytes, c.inner_bytes);
-    EXPECT_DOUBLE_EQ(encoded.inter_bytes, exact.inter_bytes);
+    EXPECT_DOUBLE_EQ(encoded.inter_bytes, plain.inter_bytes);
 }
 
 } // namespace

@@ -1,4 +1,4 @@
-/* The lossless codec in collectives: the bits of the exact operation, in fewer bytes. */
+/* The lossless codec in collectives: the bits of the plain operation, in fewer bytes. */
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -21,7 +21,7 @@ class Lossless : public tw::Fixture
         EXPECT_EQ(tw_quant_codec_parse("lossless", &lossless), TW_OK);
     }
 
-    /** What a rank has after a case; codec NULL: exact. */
+    /** What a rank has after a case; codec NULL: plain. */
     std::vector<uint8_t> run(tw::World &world, int rank, const tw::Case &c, const tw_quant_codec_t *codec)
     {
         tw::Job job(c, world.size(), rank);
@@ -36,8 +36,8 @@ class Lossless : public tw::Fixture
     void expect_same_bits(tw::World &world, const tw::Case &c)
     {
         world.run([&](int rank) {
-            std::vector<uint8_t> exact = run(world, rank, c, nullptr);
-            EXPECT_EQ(run(world, rank, c, &lossless), exact) << c.name() << ", rank " << rank;
+            std::vector<uint8_t> plain = run(world, rank, c, nullptr);
+            EXPECT_EQ(run(world, rank, c, &lossless), plain) << c.name() << ", rank " << rank;
         });
     }
 
@@ -62,7 +62,7 @@ std::vector<uint16_t> make_matrix(size_t rows, size_t columns, uint32_t seed)
 
 /* Every world, also on one node, where nothing is packed in sums; several small tensors, shards that are
  * empty. */
-TEST_F(Lossless, HasTheBitsOfTheExactOperation)
+TEST_F(Lossless, HasTheBitsOfThePlainOperation)
 {
     set_env("TW_COLL_DETERMINISTIC", "y");
     set_env("TW_COLL_CHUNK", "16K");
@@ -137,7 +137,7 @@ TEST_F(Lossless, AnyBitsAreGathered)
     }
 }
 
-/* Exact, quantized and lossless segments in one operation: each has the result that it has alone. */
+/* Plain, quantized and lossless segments in one operation: each has the result that it has alone. */
 TEST_F(Lossless, BesideOtherSegments)
 {
     set_env("TW_COLL_DETERMINISTIC", "y");
@@ -154,9 +154,9 @@ TEST_F(Lossless, BesideOtherSegments)
                     tw::Job job(c, world.size(), rank);
                     std::vector<tw_coll_segment_t> segments(job.args()->segments, job.args()->segments + 3);
                     tw_coll_args_t args = *job.args();
-                    segments[0].exact = 1;
+                    segments[0].unquantized = 1;
                     segments[2].codec = with ? &lossless : nullptr;
-                    segments[2].exact = !with;
+                    segments[2].unquantized = !with;
                     args.segments = segments.data();
                     args.codec = &int8;
                     args.inner_codec = op == TW_COLL_REDUCE_SCATTER ? &inner : nullptr;
@@ -169,7 +169,7 @@ TEST_F(Lossless, BesideOtherSegments)
     }
 }
 
-/* It would be of no use without this: fewer bytes between nodes, at most what was planned, and exact bytes
+/* It would be of no use without this: fewer bytes between nodes, at most what was planned, and plain bytes
  * inside them. What must lose nothing is packed, too. */
 TEST_F(Lossless, SendsFewerBytes)
 {
@@ -185,7 +185,7 @@ TEST_F(Lossless, SendsFewerBytes)
                     segments[s].dst = out.data() + s * n / 3;
                     segments[s].n_elems = s ? n - n / 3 : n / 3;
                     segments[s].row_elems = columns;
-                    segments[s].exact = s == 1;
+                    segments[s].unquantized = s == 1;
                 }
                 tw_coll_args_t args = {};
                 args.op = op;
@@ -202,14 +202,14 @@ TEST_F(Lossless, SendsFewerBytes)
                     EXPECT_EQ(world.run(rank, &args), TW_OK);
                     tw_coll_counters_get(world.coll(rank), &at[i + 1]);
                 }
-                double exact = (double)(at[1].inter_node_bytes - at[0].inter_node_bytes);
+                double plain = (double)(at[1].inter_node_bytes - at[0].inter_node_bytes);
                 double packed = (double)(at[2].inter_node_bytes - at[1].inter_node_bytes);
                 uint64_t spared = at[2].inter_node_spared_bytes - at[1].inter_node_spared_bytes;
                 EXPECT_EQ(packed + (double)spared, (double)planned[1]);
                 EXPECT_EQ(at[1].inter_node_spared_bytes, at[0].inter_node_spared_bytes);
-                if (exact > 0) {
-                    EXPECT_LT(packed, 0.72 * exact) << tw_coll_op_name(op);
-                    EXPECT_GT(packed, 0.5 * exact) << tw_coll_op_name(op);
+                if (plain > 0) {
+                    EXPECT_LT(packed, 0.72 * plain) << tw_coll_op_name(op);
+                    EXPECT_GT(packed, 0.5 * plain) << tw_coll_op_name(op);
                 }
             });
         }

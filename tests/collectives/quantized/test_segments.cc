@@ -1,4 +1,4 @@
-/* Segments with codecs of their own, or exact, and segments that are parts of one tensor. */
+/* Segments with codecs of their own, or plain, and segments that are parts of one tensor. */
 #include "tests/collectives/quantized/quantized.h"
 #include "tests/common/fixture.h"
 
@@ -6,8 +6,8 @@ namespace
 {
 
 const std::vector<size_t> sizes = {5000, 17, 3001, 1, 999, 2500, 64, 0};
-const std::vector<std::string> own = {"", "exact", "int8:block=64,stochastic", "exact",
-                                      "", "exact", "int8:block=64,stochastic", "exact"};
+const std::vector<std::string> own = {"", "plain", "int8:block=64,stochastic", "plain",
+                                      "", "plain", "int8:block=64,stochastic", "plain"};
 
 struct Asked {
     tw_coll_op_t op;
@@ -84,9 +84,9 @@ TEST_F(Segments, EachHasItsOwnCodec)
     }
 }
 
-/* What is exact has no more error than rounding sums to its type, on their way and at the end; gathered,
+/* What is plain has no more error than rounding sums to its type, on their way and at the end; gathered,
  * none. */
-TEST_F(Segments, ExactOnesAreExact)
+TEST_F(Segments, PlainOnesLoseNothing)
 {
     for (const std::vector<int> &grid : grids) {
         tw::World world(tw::nodes_of(grid));
@@ -99,7 +99,7 @@ TEST_F(Segments, ExactOnesAreExact)
             c.reduction = TW_COLL_MEAN;
             c.sizes = sizes;
             for (size_t s = 0; s < sizes.size(); s++) {
-                if (own[s] != "exact") {
+                if (own[s] != "plain") {
                     continue;
                 }
                 std::vector<double> mean = tw::reduced(c, w, s);
@@ -194,7 +194,7 @@ TEST_F(Segments, AFactorMultipliesTheResult)
                 segments[s].src = src.data() + 500 * s;
                 segments[s].dst = dst.data() + 500 * s;
                 segments[s].n_elems = 500;
-                segments[s].exact = s;
+                segments[s].unquantized = s;
             }
             tw_quant_codec_t codec = tw::parse_codec("int8");
             tw_coll_args_t args = {};

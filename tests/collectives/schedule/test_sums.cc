@@ -1,4 +1,4 @@
-/* Copies and exact sums, between views in pieces and buffers. */
+/* Copies and plain sums, between views in pieces and buffers. */
 #include <cmath>
 #include <cstring>
 #include <deque>

@@ -187,8 +187,8 @@ static void configs()
     ncclComm_t comm = join();
     tw_ip_config_t config = new_config();
     Event launched;
-    tw_ip_option_t exact = {nullptr, TW_NCCL_VENDOR, TW_NCCL_OPTION_EXACT, {1}};
-    tw_ip_option_t foreign = {&exact, 12, TW_NCCL_OPTION_EXACT, {0}};
+    tw_ip_option_t plain = {nullptr, TW_NCCL_VENDOR, TW_NCCL_OPTION_PLAIN, {1}};
+    tw_ip_option_t foreign = {&plain, 12, TW_NCCL_OPTION_PLAIN, {0}};
     Gather gather = [&](const void *from, void *to, cudaStream_t stream) {
         return ncclAllGatherConfig(from, to, COUNT, ncclBfloat16, comm, stream, (ncclCollConfig_t *)&config);
     };
@@ -203,7 +203,7 @@ static void configs()
     expect("int8", 0, 1);
     config.options = &foreign;
     expect("", 1, 1);
-    exact.value.number = 0;
+    plain.value.number = 0;
     expect("int8", 0, 1);
     config.size = offsetof(tw_ip_config_t, launch_event);
     expect("int8", 0, 0);
@@ -211,8 +211,8 @@ static void configs()
     /* the others' arguments get there too */
     Stream stream;
     config = new_config();
-    exact.value.number = 1;
-    config.options = &exact;
+    plain.value.number = 1;
+    config.options = &plain;
     config.launch_event = &launched;
     uint64_t before = launched.n_records();
     std::vector<char> from = tensor(self().rank, COUNT * (size_t)self().world, ncclFloat32), to(from.size());
@@ -280,9 +280,9 @@ static void policy_at_run_time()
     CHECK(set != nullptr);
     Gather gather = all_gather(comm, COUNT, ncclFloat32);
     expect_gather(gather, all_ranks(), COUNT, ncclFloat32, "int8", false);
-    CHECK(set("exact", nullptr) == ncclSuccess);
+    CHECK(set("plain", nullptr) == ncclSuccess);
     expect_gather(gather, all_ranks(), COUNT, ncclFloat32, "", false);
-    CHECK(set("int4:block=64", "exact") == ncclSuccess);
+    CHECK(set("int4:block=64", "plain") == ncclSuccess);
     expect_gather(gather, all_ranks(), COUNT, ncclFloat32, "int4:block=64", false);
     CHECK(set("int9", nullptr) == ncclInvalidArgument && set("int8", "int4:blocks=3") == ncclInvalidArgument);
     expect_gather(gather, all_ranks(), COUNT, ncclFloat32, "int4:block=64", false);
@@ -293,7 +293,7 @@ static void policy_at_run_time()
 }
 
 /** Nothing is quantized: all is bit by bit NCCL's. */
-static void exact()
+static void plain()
 {
     ncclComm_t comm = join();
     (void)reached("ncclAllGather");
@@ -333,7 +333,7 @@ Scenarios calls_scenarios()
         {"gathers", gathers}, {"reductions", reductions}, {"left_alone", left_alone},
         {"bytes", bytes},     {"groups", groups},         {"groups_that_fail", groups_that_fail},
         {"configs", configs}, {"captured", captured},     {"policy_at_run_time", policy_at_run_time},
-        {"exact", exact},     {"streams", streams},
+        {"plain", plain},     {"streams", streams},
     };
 }
 

@@ -48,8 +48,8 @@ void *find_in_library(const char *name);
 
 /* ---- values -------------------------------------------------------------------------------------------- */
 
-constexpr size_t COUNT =
-    96 << 10; /**< of a shard: 192 KiB of bf16, less than the job's TW_MIN_BYTES; all of them are more */
+/** Of a shard: 192 KiB of bf16, less than the job's TW_INTERPOSE_MIN_BYTES; all of them are more. */
+constexpr size_t COUNT = 96 << 10;
 
 /** A rank's tensor; no two ranks have the same. */
 std::vector<char> tensor(int rank, size_t count, ncclDataType_t type);

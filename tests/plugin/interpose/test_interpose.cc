@@ -71,9 +71,9 @@ class Interpose : public testing::Test
                     {"MASTER_PORT", std::to_string(port)},
                     {"TW_NODE_ID", "node " + std::to_string(rank / what.per_node)},
                     {"STANDIN_DIR", folder},
-                    {"TW_WEIGHTS", "int8"},
-                    {"TW_GRADS", "int4"},
-                    {"TW_MIN_BYTES", "256K"}};
+                    {"TW_INTERPOSE_GATHERS", "int8"},
+                    {"TW_INTERPOSE_SUMS", "int4"},
+                    {"TW_INTERPOSE_MIN_BYTES", "256K"}};
         if (what.preload && rank != what.rank_without) {
             spec.env["LD_PRELOAD"] = preload_with(library);
         }
@@ -124,13 +124,16 @@ TEST_F(Interpose, GathersAndReductions)
 TEST_F(Interpose, LeftAlone)
 {
     for (const std::string &said : run({"left_alone"})) {
-        EXPECT_EQ(count(said, "all-gather: 2 calls left alone: smaller than TW_MIN_BYTES"), 1u) << said;
+        EXPECT_EQ(count(said, "all-gather: 2 calls left alone: smaller than TW_INTERPOSE_MIN_BYTES"), 1u)
+            << said;
         EXPECT_EQ(count(said, "all-gather: 2 calls left alone: neither bf16, fp16 nor fp32"), 1u) << said;
         EXPECT_EQ(count(said, "all-gather: 1 calls left alone: arguments that NCCL refuses"), 1u) << said;
-        EXPECT_EQ(count(said, "reduce-scatter: 1 calls left alone: smaller than TW_MIN_BYTES"), 1u) << said;
+        EXPECT_EQ(count(said, "reduce-scatter: 1 calls left alone: smaller than TW_INTERPOSE_MIN_BYTES"), 1u)
+            << said;
         EXPECT_EQ(count(said, "reduce-scatter: 1 calls left alone: neither a sum nor a mean"), 1u) << said;
         EXPECT_EQ(count(said, "reduce-scatter: 1 calls left alone: its factor is"), 1u) << said;
-        EXPECT_EQ(count(said, "all-reduce: 1 calls left alone: smaller than TW_MIN_BYTES"), 1u) << said;
+        EXPECT_EQ(count(said, "all-reduce: 1 calls left alone: smaller than TW_INTERPOSE_MIN_BYTES"), 1u)
+            << said;
         EXPECT_EQ(count(said, "all-reduce: 1 calls left alone: neither bf16"), 1u) << said;
         EXPECT_EQ(count(said, "all-reduce: 1 calls left alone: neither a sum"), 1u) << said;
         EXPECT_EQ(count(said, "all-reduce: 1 calls left alone: its factor is"), 1u) << said;
@@ -155,7 +158,8 @@ TEST_F(Interpose, ReportsTheBytesThatNcclSends)
 /* Two nodes of one rank: a ring's bytes are the whole tensor's but the own shard's. */
 TEST_F(Interpose, ReportsTheBytesOfARing)
 {
-    std::string said = run({"exact", 2, 1, {{"TW_WEIGHTS", "int8"}, {"TW_MIN_BYTES", "1G"}}})[0];
+    std::string said =
+        run({"plain", 2, 1, {{"TW_INTERPOSE_GATHERS", "int8"}, {"TW_INTERPOSE_MIN_BYTES", "1G"}}})[0];
     EXPECT_EQ(count(said, "quantized"), 0u) << said;
     said = run({"gathers"})[0];
     EXPECT_NE(said.find("all-gather: 6 calls quantized, 1572864 bytes between nodes before"),
@@ -173,7 +177,7 @@ TEST_F(Interpose, Groups)
 TEST_F(Interpose, Configurations)
 {
     for (const std::string &said : run({"configs"})) {
-        EXPECT_EQ(count(said, "calls left alone: the call itself asks for exact"), 3u) << said;
+        EXPECT_EQ(count(said, "calls left alone: the call itself asks for plain"), 3u) << said;
     }
 }
 
@@ -196,26 +200,50 @@ TEST_F(Interpose, Streams)
 
 /* ---- the policy ---------------------------------------------------------------------------------------- */
 
-TEST_F(Interpose, ExactUnlessAsked)
+TEST_F(Interpose, PlainUnlessAsked)
 {
     using Env = std::map<std::string, std::string>;
-    for (const Env &env : {Env{{"TW_WEIGHTS", "exact"}}, Env{{"TW_WEIGHTS", ""}}, Env{{"TW_WEIGHTS", "int5"}},
-                           Env{{"TW_MIN_BYTES", "many"}}, Env{{"TW_GRADS", "int4:block=7"}}}) {
-        std::string said = run({"exact", 2, 1, env})[0];
-        bool is_wrong = env.begin()->second != "exact";
+    for (const Env &env :
+         {Env{{"TW_INTERPOSE_GATHERS", "plain"}}, Env{{"TW_INTERPOSE_GATHERS", "exact"}},
+          Env{{"TW_INTERPOSE_GATHERS", ""}}, Env{{"TW_INTERPOSE_GATHERS", "int5"}},
+          Env{{"TW_INTERPOSE_MIN_BYTES", "many"}}, Env{{"TW_INTERPOSE_SUMS", "int4:block=7"}}}) {
+        std::string said = run({"plain", 2, 1, env})[0];
+        bool is_wrong = env.begin()->second != "exact" && env.begin()->second != "plain";
         EXPECT_EQ(said.find("nothing is quantized") != std::string::npos, is_wrong) << said;
     }
-    run({"exact", 2, 1, {}, "job", false});
+    run({"plain", 2, 1, {}, "job", false});
+}
+
+/* TW_WEIGHTS and TW_GRADS are PyTorch's: who says them and not ours is told. */
+TEST_F(Interpose, PyTorchsVariablesAreNotOurs)
+{
+    for (bool is_ours_set : {false, true}) {
+        const std::map<std::string, std::string> env = {{"TW_WEIGHTS", "int4"},
+                                                        {"TW_GRADS", "int4"},
+                                                        {"TW_INTERPOSE_GATHERS", is_ours_set ? "plain" : ""},
+                                                        {"TW_INTERPOSE_SUMS", is_ours_set ? "plain" : ""}};
+        for (const std::string &said : run({"plain", 2, 1, env})) {
+            EXPECT_EQ(count(said, "TW_WEIGHTS is for PyTorch's FSDP and DDP; the interposer reads "
+                                  "TW_INTERPOSE_GATHERS"),
+                      is_ours_set ? 0u : 1u)
+                << said;
+            EXPECT_EQ(count(said, "TW_GRADS is for PyTorch's FSDP and DDP; the interposer reads "
+                                  "TW_INTERPOSE_SUMS"),
+                      is_ours_set ? 0u : 1u)
+                << said;
+        }
+    }
 }
 
 TEST_F(Interpose, RanksWithDifferentPolicies)
 {
-    std::vector<std::string> all = run({"left_to_nccl", 3, 1, {}, "job", true, {{"TW_GRADS", "int8"}}});
+    std::vector<std::string> all =
+        run({"left_to_nccl", 3, 1, {}, "job", true, {{"TW_INTERPOSE_SUMS", "int8"}}});
     for (const std::string &said : all) {
         EXPECT_EQ(count(said, "ranks 0 and 1 differ in the interposer's version"), &said == &all[0]) << said;
     }
-    run({"left_to_nccl", 3, 1, {}, "job", true, {{"TW_WEIGHTS", "exact"}}});
-    run({"left_to_nccl", 3, 1, {}, "job", true, {{"TW_MIN_BYTES", "1G"}}});
+    run({"left_to_nccl", 3, 1, {}, "job", true, {{"TW_INTERPOSE_GATHERS", "plain"}}});
+    run({"left_to_nccl", 3, 1, {}, "job", true, {{"TW_INTERPOSE_MIN_BYTES", "1G"}}});
 }
 
 /* ---- a rank that lacks something ----------------------------------------------------------------------- */
@@ -276,7 +304,7 @@ TEST_F(Interpose, Communicators)
 
 TEST_F(Interpose, InsideANode)
 {
-    for (const std::string &said : run({"exact", 2, 2})) {
+    for (const std::string &said : run({"plain", 2, 2})) {
         EXPECT_EQ(said, "") << "a job of one node has nothing to hear";
     }
 }
@@ -403,12 +431,12 @@ TEST_F(Interpose, OpenedByTheNetPlugin)
 TEST_F(Interpose, NotOpenedByTheNetPlugin)
 {
     std::map<std::string, std::string> env = {{"STANDIN_NET_PLUGIN", net_plugin}};
-    std::string said = run({"exact", 2, 1, env, "job", false})[0];
+    std::string said = run({"plain", 2, 1, env, "job", false})[0];
     EXPECT_EQ(said.find("TW_INTERPOSE"), std::string::npos) << "nobody has asked: " << said;
     env["TW_INTERPOSE"] = "1";
     for (const char *value : {"1", "perhaps"}) { /* there is no library; that is no answer */
         env["TW_INTERPOSE"] = value;
-        process::Result result = process::Child(spec_of({"exact", 1, 1, env, "job", false}, 0, dir)).wait(60);
+        process::Result result = process::Child(spec_of({"plain", 1, 1, env, "job", false}, 0, dir)).wait(60);
         EXPECT_NE(result.code, 0);
         EXPECT_NE(result.err.find("TW_INTERPOSE is set and cannot be done here"), std::string::npos)
             << result.err;
@@ -470,7 +498,7 @@ std::vector<std::string> lines_of_another_form(const std::string &said)
 
 TEST_F(Interpose, LinesOnStderrAreInNcclsForm)
 {
-    for (const std::string &said : run({"exact", 2, 1, {{"TW_MIN_BYTES", "many"}}})) {
+    for (const std::string &said : run({"plain", 2, 1, {{"TW_INTERPOSE_MIN_BYTES", "many"}}})) {
         EXPECT_EQ(count(said, "[7] NCCL WARN thinwire: nccl: nothing is quantized"), 1u) << said;
         EXPECT_TRUE(lines_of_another_form(said).empty()) << said;
     }
@@ -508,8 +536,9 @@ TEST_F(Interpose, LinesGoToNcclsLogWhereThereIsOne)
 /* By the interposer or by the plugin, which are two libraries of one process. */
 TEST_F(Interpose, AMisspeltVariableIsNamedOnce)
 {
-    std::map<std::string, std::string> misspelt = {{"TW_MIN_BITES", "1M"}}, env = plugin_env();
-    const std::string words = "config: unknown variable TW_MIN_BITES; did you mean TW_MIN_BYTES?";
+    std::map<std::string, std::string> misspelt = {{"TW_INTERPOSE_MIN_BITES", "1M"}}, env = plugin_env();
+    const std::string words =
+        "config: unknown variable TW_INTERPOSE_MIN_BITES; did you mean TW_INTERPOSE_MIN_BYTES?";
     for (const std::string &said : run({"gathers", 2, 1, misspelt})) {
         EXPECT_EQ(count(said, "NCCL WARN thinwire: " + words), 1u) << said;
     }

@@ -38,9 +38,9 @@ TEST_F(NcclCalls, ResultsOfStatuses)
 TEST_F(NcclCalls, OptionsAndEvent)
 {
     int event = 0;
-    tw_ip_option_t foreign = {nullptr, 12, TW_NCCL_OPTION_EXACT, {1}};
-    tw_ip_option_t other = {&foreign, TW_NCCL_VENDOR, TW_NCCL_OPTION_EXACT + 1, {1}};
-    tw_ip_option_t ours = {nullptr, TW_NCCL_VENDOR, TW_NCCL_OPTION_EXACT, {1}};
+    tw_ip_option_t foreign = {nullptr, 12, TW_NCCL_OPTION_PLAIN, {1}};
+    tw_ip_option_t other = {&foreign, TW_NCCL_VENDOR, TW_NCCL_OPTION_PLAIN + 1, {1}};
+    tw_ip_option_t ours = {nullptr, TW_NCCL_VENDOR, TW_NCCL_OPTION_PLAIN, {1}};
     tw_ip_config_t config = {};
     config.size = sizeof(config);
     config.options = &other;
@@ -51,18 +51,18 @@ TEST_F(NcclCalls, OptionsAndEvent)
     EXPECT_EQ(tw_ip_call_event(&call), nullptr) << "not the Config form";
     call.has_config = 1;
     EXPECT_EQ(tw_ip_call_event(&call), &event);
-    EXPECT_EQ(tw_ip_call_option(&call, TW_NCCL_OPTION_EXACT), nullptr);
-    EXPECT_EQ(tw_ip_call_option(&call, TW_NCCL_OPTION_EXACT + 1), &other);
+    EXPECT_EQ(tw_ip_call_option(&call, TW_NCCL_OPTION_PLAIN), nullptr);
+    EXPECT_EQ(tw_ip_call_option(&call, TW_NCCL_OPTION_PLAIN + 1), &other);
     foreign.next = &ours;
-    EXPECT_EQ(tw_ip_call_option(&call, TW_NCCL_OPTION_EXACT), &ours);
+    EXPECT_EQ(tw_ip_call_option(&call, TW_NCCL_OPTION_PLAIN), &ours);
 
     config.size = sizeof(config) - 1;
     EXPECT_EQ(tw_ip_call_event(&call), nullptr);
-    EXPECT_EQ(tw_ip_call_option(&call, TW_NCCL_OPTION_EXACT), &ours);
+    EXPECT_EQ(tw_ip_call_option(&call, TW_NCCL_OPTION_PLAIN), &ours);
     config.size = offsetof(tw_ip_config_t, options) + sizeof(config.options) - 1;
-    EXPECT_EQ(tw_ip_call_option(&call, TW_NCCL_OPTION_EXACT), nullptr);
+    EXPECT_EQ(tw_ip_call_option(&call, TW_NCCL_OPTION_PLAIN), nullptr);
     call.config = nullptr;
-    EXPECT_EQ(tw_ip_call_option(&call, TW_NCCL_OPTION_EXACT), nullptr);
+    EXPECT_EQ(tw_ip_call_option(&call, TW_NCCL_OPTION_PLAIN), nullptr);
     EXPECT_EQ(tw_ip_call_event(&call), nullptr);
 }
 

@@ -42,7 +42,7 @@ process::Result run(const std::string &folder, bool preload)
 {
     process::Spec spec;
     spec.argv = {program};
-    spec.env = {{"LD_LIBRARY_PATH", folder}, {"TW_WEIGHTS", "int8"}, {"TW_GRADS", "int4"}};
+    spec.env = {{"LD_LIBRARY_PATH", folder}, {"TW_INTERPOSE_GATHERS", "int8"}, {"TW_INTERPOSE_SUMS", "int4"}};
     if (preload) {
         spec.env["LD_PRELOAD"] = preload_with(library);
     }

@@ -49,12 +49,12 @@ static void print_jobs(void)
 
 static void print_operations(void)
 {
-    SIZE(tw_quant_exact_segment_t);
-    FIELD(tw_quant_exact_segment_t, base);
-    FIELD(tw_quant_exact_segment_t, src);
-    FIELD(tw_quant_exact_segment_t, dst);
-    FIELD(tw_quant_exact_segment_t, state);
-    FIELD(tw_quant_exact_segment_t, n_elems);
+    SIZE(tw_quant_delta_segment_t);
+    FIELD(tw_quant_delta_segment_t, base);
+    FIELD(tw_quant_delta_segment_t, src);
+    FIELD(tw_quant_delta_segment_t, dst);
+    FIELD(tw_quant_delta_segment_t, state);
+    FIELD(tw_quant_delta_segment_t, n_elems);
 
     SIZE(tw_quant_lossless_segment_t);
     FIELD(tw_quant_lossless_segment_t, src);
@@ -79,7 +79,7 @@ static void print_operations(void)
     FIELD(tw_coll_segment_t, tensor);
     FIELD(tw_coll_segment_t, first_elem);
     FIELD(tw_coll_segment_t, codec);
-    FIELD(tw_coll_segment_t, exact);
+    FIELD(tw_coll_segment_t, unquantized);
     FIELD(tw_coll_segment_t, row_elems);
     SIZE(tw_coll_args_t);
     FIELD(tw_coll_args_t, op);

@@ -41,7 +41,7 @@ def test_constants_are_as_in_the_headers():
 
 def test_codecs():
     def check():
-        assert capi.parse_codec(None) is None and capi.parse_codec("exact") is None
+        assert capi.parse_codec(None) is None and capi.parse_codec("plain") is None and capi.parse_codec("exact") is None
         codec = capi.parse_codec("int4:hadamard,block=64")
         assert (codec.bits, codec.block, codec.hadamard) == (4, 64, 1)
         assert str(codec) == "int4:block=64,hadamard"
@@ -56,11 +56,11 @@ def test_policy_of_the_environment():
     def check():
         rules = policy.from_environment()
         assert rules.keeps and str(rules.weights) == "lossless" and rules.grads is None and rules.min_bytes == 2048
-        rules = policy.make(weights="exact", grads="int4", min_bytes=1)
+        rules = policy.make(weights="plain", grads="int4", min_bytes=1)
         assert rules.weights is None and rules.grads.bits == 4 and rules.min_bytes == 1
         return True
 
-    assert in_child(check, TW_GRADS="exact", TW_MIN_BYTES="2K")
+    assert in_child(check, TW_GRADS="plain", TW_MIN_BYTES="2K")
 
 
 def test_a_wrong_variable_is_named():
@@ -86,19 +86,19 @@ def test_unknown_variables_are_logged():
     assert lines[0][0] == logging.WARNING and "TW_WEIGTHS" in lines[0][1] and "TW_WEIGHTS" in lines[0][1]
 
 
-def test_what_stays_exact():
+def test_what_is_not_quantized():
     rules = policy.Policy(None, None, 1000)
-    assert policy.why_exact(rules, 1, 10**9) == "norms and biases"
-    assert policy.why_exact(rules, 2, 999) == "smaller than TW_MIN_BYTES"
-    assert policy.why_exact(rules, 2, 1000) == ""
+    assert policy.why_unquantized(rules, 1, 10**9) == "norms and biases"
+    assert policy.why_unquantized(rules, 2, 999) == "smaller than TW_MIN_BYTES"
+    assert policy.why_unquantized(rules, 2, 1000) == ""
 
 
-def test_exact_nests_and_ends_with_an_error():
-    assert not policy.is_exact()
-    with pytest.raises(KeyError), policy.exact(), policy.exact():
-        assert policy.is_exact()
+def test_unquantized_nests_and_ends_with_an_error():
+    assert not policy.is_unquantized()
+    with pytest.raises(KeyError), policy.unquantized(), thinwire.exact():  # the older name
+        assert policy.is_unquantized()
         raise KeyError
-    assert not policy.is_exact()
+    assert not policy.is_unquantized()
 
 
 def error_of_loading(library, path=""):

@@ -117,8 +117,8 @@ class Staging:
 def kept(log, error=None):
     """A unit that gives what it gets plus one."""
 
-    def post(stage, exact):
-        log.append("post%s" % (" exact" if exact else ""))
+    def post(stage, lossless):
+        log.append("post%s" % (" lossless" if lossless else ""))
         stage += 1
         return types.SimpleNamespace(wait=wait, take_elapsed=lambda: 2.5)
 
@@ -135,12 +135,12 @@ def test_a_staged_gather(monkeypatch):
     calls, whole = [], torch.tensor([7, 8], dtype=torch.uint8)
     monkeypatch.setattr(staging, "device", Device(calls))
     monkeypatch.setattr(staging, "_copiers", {})
-    with policy.exact():
+    with policy.unquantized():
         work = staging.gather(kept(calls), whole, whole[1:])
     work.wait()
     order = [one for one in calls if not one.startswith("stream ")]
     assert order == ["pinned", "record on current", "out waits for current", "into waits for current", "copy on out", "record on out",
-                     "host waits for out", "post exact", "gathered", "copy on into", "record on into", "current waits for into"]
+                     "host waits for out", "post lossless", "gathered", "copy on into", "record on into", "current waits for into"]
     assert whole.tolist() == [1, 9] and work.test() and work.take_elapsed() == 2.5
     failing = staging.gather(kept(calls, ValueError("rank 3")), whole, whole[1:])
     with pytest.raises(ValueError, match="rank 3"):

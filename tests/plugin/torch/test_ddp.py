@@ -47,12 +47,12 @@ def same_everywhere(tensors):
     return True
 
 
-def test_exact_hook():
+def test_plain_hook():
     def check(rank):
         losses, weights = train(rank)
-        own_losses, own = train(rank, thinwire.ddp_hook("exact"))
+        own_losses, own = train(rank, thinwire.ddp_hook("plain"))
         assert own_losses == losses and all(torch.equal(a, b) for a, b in zip(weights, own))
-        train(rank, thinwire.ddp_hook("exact"), accumulate=2)
+        train(rank, thinwire.ddp_hook("plain"), accumulate=2)
         return same_everywhere(own)
 
     assert all(ranks.run(2, check))
@@ -63,7 +63,7 @@ def test_quantized_hook():
         losses, _ = train(rank, steps=8)
         near, own = train(rank, thinwire.ddp_hook("int8:block=128", min_bytes=1024), steps=8)
         found = thinwire.report()["ddp all-reduce"]
-        assert found.sent_bytes < 0.32 * found.plain_bytes and found.exact["norms and biases"] > 0
+        assert found.sent_bytes < 0.32 * found.plain_bytes and found.unquantized["norms and biases"] > 0
         torch.testing.assert_close(torch.tensor(near), torch.tensor(losses), rtol=0.02, atol=0.02)
         return same_everywhere(own)
 
@@ -75,15 +75,15 @@ def test_types_and_groups():
         pair = dist.new_group([0, 2])
         if rank != 1:
             losses, _ = train(rank, group=pair)
-            own, _ = train(rank, thinwire.ddp_hook("exact"), pair)
+            own, _ = train(rank, thinwire.ddp_hook("plain"), pair)
             assert losses == own
         # a type that Thinwire has not: torch's own way
         losses, _ = train(rank, dtype=torch.float64)
         own, _ = train(rank, thinwire.ddp_hook("int4"), dtype=torch.float64)
         assert losses == own
-        with thinwire.exact():
+        with thinwire.unquantized():
             losses, _ = train(rank, thinwire.ddp_hook("int4", min_bytes=0), dtype=torch.bfloat16)
-        own, _ = train(rank, thinwire.ddp_hook("exact"), dtype=torch.bfloat16)
+        own, _ = train(rank, thinwire.ddp_hook("plain"), dtype=torch.bfloat16)
         assert losses == own
         return True
 
@@ -102,17 +102,17 @@ def test_a_wrong_codec_is_refused():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_without_loss(dtype):
     def check(rank):
-        losses, weights = train(rank, thinwire.ddp_hook("exact"), dtype=dtype, steps=6)
-        exact = thinwire.report().counted_bytes
+        losses, weights = train(rank, thinwire.ddp_hook("plain"), dtype=dtype, steps=6)
+        plain = thinwire.report().counted_bytes
         own_losses, own = train(rank, thinwire.ddp_hook("lossless", min_bytes=1), dtype=dtype, steps=6)
         assert own_losses == losses and all(torch.equal(a, b) for a, b in zip(weights, own))
         found = thinwire.report()
-        assert found["ddp all-reduce"].exact["norms and biases"] > 0
-        return found.counted_bytes - exact, exact
+        assert found["ddp all-reduce"].unquantized["norms and biases"] > 0
+        return found.counted_bytes - plain, plain
 
     # on a fast link such sizes would go plain
-    for lossless, exact in ranks.run(3, check, TW_COLL_MODEL="inter:beta=1mbit"):
-        assert 0 < lossless < 0.98 * exact
+    for lossless, plain in ranks.run(3, check, TW_COLL_MODEL="inter:beta=1mbit"):
+        assert 0 < lossless < 0.98 * plain
 
 
 ON = {"TW_DDP": "1", "TW_MIN_BYTES": "1", "TW_JOIN_TIMEOUT": "10s"}
@@ -126,7 +126,7 @@ def test_by_a_variable():
     def check(rank):
         losses, own = train(rank)
         found = thinwire.report()
-        assert found["ddp all-reduce"].exact["norms and biases"] > 0 and not found.elsewhere
+        assert found["ddp all-reduce"].unquantized["norms and biases"] > 0 and not found.elsewhere
         assert found["ddp all-reduce"].sent_bytes < 0.5 * found["ddp all-reduce"].plain_bytes
         assert len(ranks.logged("DDP over thinwire: gradients int8")) == (rank == 0)
         return same_everywhere(own)
@@ -182,7 +182,7 @@ def test_hooks_of_the_job_stay():
         assert "ddp all-reduce" not in thinwire.report() and len(elsewhere()) == 3
         # of the program's own: once
         model = DistributedDataParallel(make())
-        model.register_comm_hook(None, thinwire.ddp_hook("exact"))
+        model.register_comm_hook(None, thinwire.ddp_hook("plain"))
         model(torch.ones(2, WIDTH)).sum().backward()
         found = thinwire.report()["ddp all-reduce"]
         return found.calls > 0 and found.sent_bytes == found.plain_bytes

@@ -24,13 +24,13 @@ def digest(tensors):
 
 
 def both(rank, prepare=lambda model: model, **kwargs):
-    """(gloo's, Thinwire's exact) losses and weights of the same training."""
+    """(gloo's, Thinwire's plain) losses and weights of the same training."""
     options = {name: kwargs.pop(name) for name in ("policy", "mesh", "reshard_after_forward") if name in kwargs}
     results = []
     for over_thinwire in (False, True):
         model = prepare(make(**options))
         if over_thinwire:
-            thinwire.enable(model, "exact", "exact")
+            thinwire.enable(model, "plain", "plain")
         losses = train(model, rank, **kwargs)
         results.append((losses, digest(weights(model)), weights(model)))
     assert thinwire.report()["all-gather"].calls > 0
@@ -50,7 +50,7 @@ def close(rank, tolerance=1e-5, **kwargs):
     return True
 
 
-def test_exact_is_gloo_to_the_last_bit_on_two_ranks():
+def test_plain_is_gloo_to_the_last_bit_on_two_ranks():
     def check(rank):
         assert bit_equal(rank)
         assert bit_equal(rank, accumulate=2)
@@ -64,7 +64,7 @@ def test_exact_is_gloo_to_the_last_bit_on_two_ranks():
 
 
 @pytest.mark.parametrize("world", [3, 4])
-def test_exact_is_close_to_gloo_on_more(world):
+def test_plain_is_close_to_gloo_on_more(world):
     assert all(ranks.run(world, lambda rank: close(rank)))
 
 
@@ -86,7 +86,7 @@ def test_divide_factors():
 
     def premultiplied(rank):
         # gloo has no PREMUL_SUM: what FSDP2 makes of sums is the measure.
-        model = thinwire.enable(factor(make()), "exact", "exact")
+        model = thinwire.enable(factor(make()), "plain", "plain")
         return train(model, rank), train(summed(make()), rank)
 
     def check(rank):
@@ -122,35 +122,35 @@ def test_quantized_training():
         gather, scatter = found["all-gather"], found["reduce-scatter"]
         assert found.counted_bytes == gather.sent_bytes + scatter.sent_bytes
         assert gather.sent_bytes < 0.6 * gather.plain_bytes and scatter.sent_bytes < 0.2 * scatter.plain_bytes
-        assert gather.exact["norms and biases"] == 4 * gather.calls
-        assert scatter.exact["norms and biases"] == 4 * scatter.calls
+        assert gather.unquantized["norms and biases"] == 4 * gather.calls
+        assert scatter.unquantized["norms and biases"] == 4 * scatter.calls
 
 
-def test_small_parameters_and_single_nodes_stay_exact():
+def test_small_parameters_and_single_nodes_stay_plain():
     def small(rank):
         model = thinwire.enable(make(), "int8", "int4", min_bytes=1 << 20)
         assert train(model, rank) == train(make(), rank)
         found = thinwire.report()["all-gather"]
-        assert found.exact["smaller than TW_MIN_BYTES"] == 2 * found.calls and found.sent_bytes == found.plain_bytes
+        assert found.unquantized["smaller than TW_MIN_BYTES"] == 2 * found.calls and found.sent_bytes == found.plain_bytes
         return True
 
     def one_node(rank):
         model = thinwire.enable(make(), "int8", "int4", min_bytes=0)
         assert train(model, rank) == train(make(), rank)
-        return thinwire.report()["all-gather"].exact["ranks of one node"] > 0
+        return thinwire.report()["all-gather"].unquantized["ranks of one node"] > 0
 
     assert all(ranks.run(2, small))
     assert all(ranks.run(2, one_node, nodes=[0, 0]))
 
 
 def test_switches():
-    """enable, disable and exact() at any step."""
+    """enable, disable and unquantized() at any step."""
 
     def check(rank):
         expected = train(make(), rank, 4)
         model, found = make(), []
-        found += train(thinwire.enable(model, "exact", "exact"), rank, 1)
-        with thinwire.exact():
+        found += train(thinwire.enable(model, "plain", "plain"), rank, 1)
+        with thinwire.unquantized():
             thinwire.enable(model, "int8", "int4", min_bytes=0)
             calls = thinwire.report()["all-gather"].calls
             assert train(model, rank, 1, first=1) and thinwire.report()["all-gather"].calls > calls
@@ -166,13 +166,13 @@ def test_switches():
     assert all(ranks.run(2, check))
 
 
-def test_exact_block_is_bit_equal_and_a_patched_torch_needs_no_call():
+def test_unquantized_block_is_bit_equal_and_a_patched_torch_needs_no_call():
     def check(rank):
         expected = train(make(), rank)
         fsdp.patch()
-        with thinwire.exact():
+        with thinwire.unquantized():
             found = train(make(), rank)
-        assert found == expected and thinwire.report()["all-gather"].exact["exact()"] > 0
+        assert found == expected and thinwire.report()["all-gather"].unquantized["unquantized()"] > 0
         return train(make(), rank) != expected
 
     assert all(ranks.run(2, check, TW_MIN_BYTES="1", TW_WEIGHTS="int8"))
@@ -190,7 +190,7 @@ def test_buffers_of_the_process_group(before):
 
     def check(rank):
         expected = train(make(), rank)
-        enable = lambda model: thinwire.enable(model, "exact", "exact")
+        enable = lambda model: thinwire.enable(model, "plain", "plain")
         model = enable(allocating(make())) if before else allocating(enable(make()))
         assert all("ProcessGroup" in type(one._all_gather_comm.allocator).__name__ for one in fsdp._groups(model))
         assert train(model, rank) == expected
@@ -229,11 +229,11 @@ def test_unused_parameters():
 
     def check(rank):
         expected = losses(rank, lambda model: model)
-        assert losses(rank, lambda model: thinwire.enable(model, "exact", "exact")) == expected
+        assert losses(rank, lambda model: thinwire.enable(model, "plain", "plain")) == expected
         near = losses(rank, lambda model: thinwire.enable(model, "int8", "int8", min_bytes=0))
         torch.testing.assert_close(torch.tensor(near), torch.tensor(expected), rtol=0.02, atol=0.02)
         # boundaries are known although a part of the parameters is reduced
-        return fsdp.UNKNOWN not in thinwire.report()["reduce-scatter"].exact
+        return fsdp.UNKNOWN not in thinwire.report()["reduce-scatter"].unquantized
 
     assert all(ranks.run(2, check))
 
@@ -286,7 +286,7 @@ def test_the_next_gather_runs_beside_the_computation():
         return [(what[0], number) for what, number in log], result
 
     def check(rank):
-        model, plain = thinwire.enable(make_some(), "exact", "exact"), make_some()
+        model, plain = thinwire.enable(make_some(), "plain", "plain"), make_some()
         log = gathers_and_computations(model)
         in_turn = [("g", 0), ("c", 0), ("g", 1), ("c", 1), ("g", 2), ("c", 2)]
         assert passed(model, 3, log)[0] == in_turn
@@ -369,12 +369,12 @@ def test_weights_that_a_failed_forward_has_asked_for_are_not_used(patched):
         expected = [after_a_failure(make_failing(), *case) for case in cases]
         if patched:
             fsdp.patch()
-        enable = (lambda model: model) if patched else lambda model: thinwire.enable(model, "exact", "exact")
+        enable = (lambda model: model) if patched else lambda model: thinwire.enable(model, "plain", "plain")
         found = [after_a_failure(enable(make_failing()), *case) for case in cases]
         assert thinwire.report()["all-gather"].calls > 0
         return found == expected, found, expected
 
-    for equal, found, expected in ranks.run(2, check, TW_WEIGHTS="exact", TW_GRADS="exact"):
+    for equal, found, expected in ranks.run(2, check, TW_WEIGHTS="plain", TW_GRADS="plain"):
         assert equal, (found, expected)
 
 
@@ -390,8 +390,8 @@ def test_meshes():
         torch.testing.assert_close(torch.tensor(train(near, rank)), torch.tensor(train(make(), rank)), rtol=0.05, atol=0.05)
         found = thinwire.report()
         # ranks 0 and 1 share a node: their gather for the backward pass is not quantized
-        assert found["all-gather"].calls > calls and found["all-gather"].exact["ranks of one node"] > 0
-        return fsdp.UNKNOWN not in found["all-gather"].exact
+        assert found["all-gather"].calls > calls and found["all-gather"].unquantized["ranks of one node"] > 0
+        return fsdp.UNKNOWN not in found["all-gather"].unquantized
 
     assert all(ranks.run(4, check, nodes=[0, 0, 1, 1]))
 
@@ -433,15 +433,15 @@ def test_of_mixed_types_those_that_can_be_are_quantized():
         assert [name for name in found if not torch.equal(found[name], expected[name])] == ["base.weight"]
         torch.testing.assert_close(found["base.weight"], expected["base.weight"], rtol=0, atol=0.002)
         tally = thinwire.report()["all-gather"]
-        assert tally.calls == 1 and tally.exact == {"smaller than TW_MIN_BYTES": 2, "norms and biases": 2, str(EIGHT_BITS): 1}
+        assert tally.calls == 1 and tally.unquantized == {"smaller than TW_MIN_BYTES": 2, "norms and biases": 2, str(EIGHT_BITS): 1}
         # of a third of the base, for two others: 16 bits an element without, 8 and a scale for each 64 with the codec
         base = 2 * WIDTH * WIDTH * 2 // 3
         assert 0.45 * base < tally.plain_bytes - tally.sent_bytes < 0.5 * base
         # adapters, too
         smaller = gathered(thinwire.enable(make_adapted(), "int8:block=64", "int4", min_bytes=0))
         assert not torch.equal(smaller["up.weight"], expected["up.weight"]) and torch.equal(smaller["norm.bias"], expected["norm.bias"])
-        exact = gathered(thinwire.enable(make_adapted(), "exact", "exact", min_bytes=0))
-        with thinwire.exact():
+        exact = gathered(thinwire.enable(make_adapted(), "plain", "plain", min_bytes=0))
+        with thinwire.unquantized():
             in_block = gathered(thinwire.enable(make_adapted(), "int8", "int4", min_bytes=0))
         for other in (exact, in_block):
             assert all(torch.equal(other[name], expected[name]) for name in expected)
@@ -453,7 +453,7 @@ def test_of_mixed_types_those_that_can_be_are_quantized():
 def test_training_of_mixed_types_is_near():
     def check(rank):
         expected = train(make_adapted(), rank, 4)
-        assert train(thinwire.enable(make_adapted(), "exact", "exact"), rank, 4) == expected
+        assert train(thinwire.enable(make_adapted(), "plain", "plain"), rank, 4) == expected
         near = train(thinwire.enable(make_adapted(), "int8:block=64", "int8:block=64", min_bytes=0), rank, 4)
         torch.testing.assert_close(torch.tensor(near), torch.tensor(expected), rtol=0.02, atol=0.02)
         return near != expected
@@ -461,12 +461,12 @@ def test_training_of_mixed_types_is_near():
     assert all(ranks.run(2, check))
 
 
-def test_what_lies_between_two_elements_is_exact():
+def test_what_lies_between_two_elements_is_plain():
     def check(rank):
         model = thinwire.enable(make_adapted(odd=2), "int8", "int4", min_bytes=0)
         model.unshard()
         assert torch.equal(model.base.weight, make_adapted(odd=2).base.weight.full_tensor())
-        return thinwire.report()["all-gather"].exact["not aligned"]
+        return thinwire.report()["all-gather"].unquantized["not aligned"]
 
     # one byte a rank comes first: of the rest nothing is where its type wants it
     assert ranks.run(2, check) == [3, 3]
@@ -485,7 +485,7 @@ class Same(nn.Module):
 
 
 @pytest.mark.parametrize("first", ["matrix", "vector"])
-def test_a_vector_with_the_size_of_a_matrix_stays_exact(first):
+def test_a_vector_with_the_size_of_a_matrix_stays_plain(first):
     def gradients(rank, enable):
         torch.manual_seed(0)
         model = enable(fully_shard(Same()))
@@ -495,9 +495,9 @@ def test_a_vector_with_the_size_of_a_matrix_stays_exact(first):
 
     def check(rank):
         matrix, vector = gradients(rank, lambda model: model)
-        own_matrix, own_vector = gradients(rank, lambda model: thinwire.enable(model, "exact", "int4", min_bytes=0))
+        own_matrix, own_vector = gradients(rank, lambda model: thinwire.enable(model, "plain", "int4", min_bytes=0))
         assert torch.equal(own_vector, vector) and not torch.equal(own_matrix, matrix)
-        return thinwire.report()["reduce-scatter"].exact["norms and biases"]
+        return thinwire.report()["reduce-scatter"].unquantized["norms and biases"]
 
     assert ranks.run(2, check) == [1, 1]
 
@@ -510,7 +510,7 @@ def test_replicas_reduce_over_thinwire():
 
     def check(rank):
         expected = train(hybrid(), rank, 4)
-        assert train(thinwire.enable(hybrid(), "exact", "exact"), rank, 4) == expected
+        assert train(thinwire.enable(hybrid(), "plain", "plain"), rank, 4) == expected
         tally = thinwire.report()["all-reduce"]
         assert tally.calls == 8 and tally.sent_bytes == tally.plain_bytes > 0
         model = thinwire.enable(hybrid(), "int8", "int4:block=128", min_bytes=1024)
@@ -518,7 +518,7 @@ def test_replicas_reduce_over_thinwire():
         torch.testing.assert_close(torch.tensor(near), torch.tensor(expected), rtol=0.05, atol=0.05)
         found = thinwire.report()
         sent, plain = (getattr(found["all-reduce"], name) - getattr(tally, name) for name in ("sent_bytes", "plain_bytes"))
-        assert near != expected and sent < 0.2 * plain and found["all-reduce"].exact["norms and biases"] == 8 * 4
+        assert near != expected and sent < 0.2 * plain and found["all-reduce"].unquantized["norms and biases"] == 8 * 4
         assert found["all-gather"].plain_bytes == found["reduce-scatter"].plain_bytes == 0
         assert found.counted_bytes == found["all-reduce"].sent_bytes and not found.elsewhere
         return digest(weights(model))
@@ -541,7 +541,7 @@ def test_replicas_accumulate_without_a_reduction():
         return found
 
     def check(rank):
-        assert losses(rank, lambda model: thinwire.enable(model, "exact", "exact")) == losses(rank, lambda model: model)
+        assert losses(rank, lambda model: thinwire.enable(model, "plain", "plain")) == losses(rank, lambda model: model)
         return thinwire.report()["all-reduce"].calls
 
     assert ranks.run(2, check) == [4, 4]
@@ -559,7 +559,7 @@ def test_replicate():
 
     def check(rank):
         expected = losses(rank, lambda model: model)
-        assert losses(rank, lambda model: thinwire.enable(model, "exact", "exact")) == expected
+        assert losses(rank, lambda model: thinwire.enable(model, "plain", "plain")) == expected
         near = losses(rank, lambda model: thinwire.enable(model, "int8", "int8:block=64", min_bytes=1))
         torch.testing.assert_close(torch.tensor(near), torch.tensor(expected), rtol=0.02, atol=0.02)
         tally = thinwire.report()["all-reduce"]
@@ -589,12 +589,12 @@ def test_activation_checkpointing_and_two_models():
 
     def check(rank):
         expected = losses(rank, lambda model: model)
-        return losses(rank, lambda model: thinwire.enable(model, "exact", "exact")) == expected
+        return losses(rank, lambda model: thinwire.enable(model, "plain", "plain")) == expected
 
     assert all(ranks.run(2, check))
 
 
-def test_checkpoints_are_exact(tmp_path):
+def test_checkpoints_are_plain(tmp_path):
     import torch.distributed.checkpoint as checkpoint
     from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 
@@ -629,7 +629,7 @@ def test_a_second_job_in_the_process(tmp_path):
         found = []
         for number in range(2):
             with ranks.job(str(tmp_path / str(number)), rank, 2):
-                found.append(train(thinwire.enable(make(), "exact", "exact"), rank))
+                found.append(train(thinwire.enable(make(), "plain", "plain"), rank))
                 assert len(engine.running()) == 1
         return found[0] == found[1]
 

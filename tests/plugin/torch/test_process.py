@@ -24,7 +24,7 @@ WITHIN_SEC = 30.0
 
 def model_of():
     torch.manual_seed(0)
-    return thinwire.enable(fully_shard(nn.Linear(64, 64)), "exact", "exact")
+    return thinwire.enable(fully_shard(nn.Linear(64, 64)), "plain", "plain")
 
 
 def step(model):
@@ -80,7 +80,7 @@ def test_torchrun_and_an_unchanged_job():
     # one process speaks: torchrun's agent and the other rank do not
     assert done.stderr.count("FSDP2 over thinwire: weights delta") == done.stderr.count("as counted") == 1
     # rank 0's report, with its counted bytes
-    assert done.stderr.count("all-gather:") == 1 and "where exact is" in done.stderr and "norms and biases" in done.stderr
+    assert done.stderr.count("all-gather:") == 1 and "where plain is" in done.stderr and "norms and biases" in done.stderr
 
 
 def test_what_the_process_keeps():
@@ -216,7 +216,7 @@ def test_ddp_hears_of_a_killed_rank():
     def check(rank):
         torch.manual_seed(0)
         model = nn.parallel.DistributedDataParallel(nn.Linear(64, 64))
-        model.register_comm_hook(None, thinwire.ddp_hook("exact"))
+        model.register_comm_hook(None, thinwire.ddp_hook("plain"))
         # DDP rebuilds its buckets after the first steps, over gloo
         for _ in range(4):
             step(model)

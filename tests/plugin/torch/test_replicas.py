@@ -56,7 +56,7 @@ def same(one, other):
 
 
 def enable(model, **kwargs):
-    return thinwire.enable(model, "delta", "exact", **kwargs)
+    return thinwire.enable(model, "delta", "plain", **kwargs)
 
 
 def twins(**kwargs):
@@ -135,21 +135,21 @@ def test_what_is_gathered_is_what_torch_gathers(world, nodes, policy):
         assert found.counted_bytes == tally.sent_bytes + found["reduce-scatter"].sent_bytes
 
 
-def test_losses_are_those_of_exact():
+def test_losses_are_those_of_plain():
     def losses(rank, weights):
-        return train(thinwire.enable(make(), weights, "exact"), rank, 6, accumulate=2)
+        return train(thinwire.enable(make(), weights, "plain"), rank, 6, accumulate=2)
 
     def check(rank):
         expected = train(make(), rank, 6, accumulate=2)
-        assert losses(rank, "exact") == losses(rank, "delta")
+        assert losses(rank, "plain") == losses(rank, "delta")
         return expected == losses(rank, "delta")
 
     assert all(ranks.run(2, check))
-    ranks.run(4, lambda rank: losses(rank, "exact") == losses(rank, "delta") or pytest.fail("differ"), nodes=[0, 0, 1, 1])
+    ranks.run(4, lambda rank: losses(rank, "plain") == losses(rank, "delta") or pytest.fail("differ"), nodes=[0, 0, 1, 1])
 
 
 def test_lossless_without_replicas():
-    """Weights and gradients, in bf16 and fp32: the losses of exact, and of gloo on two ranks."""
+    """Weights and gradients, in bf16 and fp32: the losses of plain, and of gloo on two ranks."""
 
     def check(rank):
         for policy in (BF16, MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16), MixedPrecisionPolicy()):
@@ -179,7 +179,7 @@ def test_changes_with_loss(world, nodes, policy):
     by, four = 0.005, 1 / 14 + 1 / 64  # of the largest change: half a step of int4, and its scale's rounding
 
     def check(rank):
-        plain, ours = make(policy=POLICIES[policy]), thinwire.enable(make(policy=POLICIES[policy]), "delta4", "exact", min_bytes=0)
+        plain, ours = make(policy=POLICIES[policy]), thinwire.enable(make(policy=POLICIES[policy]), "delta4", "plain", min_bytes=0)
         assert same(gathered(plain), gathered(ours))  # the first time
         found, costs = [], []
         for _ in range(3):
@@ -192,11 +192,11 @@ def test_changes_with_loss(world, nodes, policy):
             assert worst(found[-1], expected) > 0
         again = bytes_of(lambda: found.append(gathered(ours)))
         assert same(found[-1], found[-2]) and again <= 4 * 80 < min(costs)
-        with thinwire.exact():
+        with thinwire.unquantized():
             assert same(gathered(ours), gathered(plain))
         text = str(thinwire.report())
-        assert "changes with loss: int4:block=128 " in text and "exact: norms and biases" in text
-        assert ranks.logged("FSDP2 over thinwire: weights delta4:block=128, gradients exact") or rank
+        assert "changes with loss: int4:block=128 " in text and "not quantized: norms and biases" in text
+        assert ranks.logged("FSDP2 over thinwire: weights delta4:block=128, gradients plain") or rank
         return bits(found[0] + found[-1])
 
     first, *others = ranks.run(world, check, nodes=nodes, **CHECKED)
@@ -208,7 +208,7 @@ def test_training_with_loss():
 
     def check(rank):
         def steps(weights):
-            model, losses = thinwire.enable(make(POLICIES["fp32"]), weights, "exact", min_bytes=0), []
+            model, losses = thinwire.enable(make(POLICIES["fp32"]), weights, "plain", min_bytes=0), []
             optimizer = torch.optim.AdamW(model.parameters(), 2e-3)
             gathered(model)
             taken = bytes_of(lambda: [one_loss(model, optimizer, losses, step) for step in range(8)])
@@ -321,10 +321,10 @@ def test_the_report_says_what_lossless_messages_took():
 
     def check(rank):
         estimate.EVERY = 10
-        train(thinwire.enable(make(), "exact", "int4", min_bytes=0), rank, 30)
+        train(thinwire.enable(make(), "plain", "int4", min_bytes=0), rank, 30)
         before = thinwire.report()["reduce-scatter"]
         assert ("lossless would have been about" in str(thinwire.report())) == (before.samples == 6) == (rank == 0)
-        train(thinwire.enable(make(), "exact", "lossless"), rank, 30)
+        train(thinwire.enable(make(), "plain", "lossless"), rank, 30)
         after = thinwire.report()["reduce-scatter"]
         taken = (after.sent_bytes - before.sent_bytes) / (after.plain_bytes - before.plain_bytes)
         assert before.samples == 0 or abs(before.lossless_bytes() / before.plain_bytes - taken) < 0.05
@@ -332,7 +332,7 @@ def test_the_report_says_what_lossless_messages_took():
         train(thinwire.enable(make(), "lossless", "lossless"), rank)
         found = thinwire.report()
         sent, plain = [found["all-gather"].__dict__[name] - gathered.__dict__[name] for name in ("sent_bytes", "plain_bytes")]
-        assert sent < 0.95 * plain and not found["all-gather"].exact
+        assert sent < 0.95 * plain and not found["all-gather"].unquantized
         return found.counted_bytes == found["all-gather"].sent_bytes + found["reduce-scatter"].sent_bytes
 
     assert all(ranks.run(2, check, TW_COLL_MODEL="inter:beta=1mbit"))  # or what is so small goes as it is
@@ -341,7 +341,7 @@ def test_the_report_says_what_lossless_messages_took():
 def test_the_report_says_what_of_fp32_is_not_coded():
     def check(rank):
         train(enable(make()), rank, 2)
-        before = thinwire.report()["all-gather"].exact.total()
+        before = thinwire.report()["all-gather"].unquantized.total()
         train(enable(make(MixedPrecisionPolicy())), rank, 2)
         return before, replicas.HALVES + " " in str(thinwire.report())
 
@@ -388,7 +388,7 @@ def test_a_limit_on_memory():
 def test_ranks_that_differ_use_torch(differing):
     def check(rank):
         expected = train(make(), rank)
-        model = thinwire.enable(make(), grads="exact")  # the environment's weights: delta by default
+        model = thinwire.enable(make(), grads="plain")  # the environment's weights: delta by default
         assert train(model, rank) == expected
         name = next(iter(differing))
         return name in str(thinwire.report()) and "all-gather" not in thinwire.report()

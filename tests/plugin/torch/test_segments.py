@@ -17,7 +17,7 @@ def test_rank_major(world, sizes):
             for index, n in enumerate(sizes):
                 one = table.segments[owner * len(sizes) + index]
                 assert (one.src or 0) == 10000 + 2 * place
-                assert one.n_elems == n and one.tensor == index and one.exact == (n == 7)
+                assert one.n_elems == n and one.tensor == index and one.unquantized == (n == 7)
                 counts = (segments.C.c_size_t * world).from_address(one.counts)
                 assert list(counts) == [n if r == owner else 0 for r in range(world)]
                 if owner == rank:

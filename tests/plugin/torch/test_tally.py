@@ -231,12 +231,12 @@ def test_enable_says_as_much():
     def check(rank):
         lines = []
         tally._say = lambda text: lines.extend(text.splitlines())
-        step(thinwire.enable(fully_shard(nn.Linear(WIDTH, WIDTH)), "int8", "exact", min_bytes=1))
+        step(thinwire.enable(fully_shard(nn.Linear(WIDTH, WIDTH)), "int8", "plain", min_bytes=1))
         tally._say_at_exit()
         return lines
 
     first, second = ranks.run(2, check)
-    assert first[0].startswith("FSDP2 over thinwire: weights int8") and first[0].endswith("gradients exact")
+    assert first[0].startswith("FSDP2 over thinwire: weights int8") and first[0].endswith("gradients plain")
     assert "as counted" in first[1] and second == []
 
 
@@ -349,7 +349,7 @@ def test_ranks_that_reduce_different_groups_are_told():
         model = nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(2)])
         for one in model:
             fully_shard(one)
-        thinwire.enable(fully_shard(model), "exact", "exact")
+        thinwire.enable(fully_shard(model), "plain", "plain")
         model(torch.ones(2, WIDTH))  # torch names its groups now
         with pytest.raises(thinwire.ThinwireError, match="disagree about"):
             model[rank].unshard()

@@ -50,7 +50,7 @@ tw_status_t run(const tw_cuda_job_t *job, uint32_t grid)
     switch (job->op) {
     case TW_CUDA_ENCODE:
         return tw_kernel_select<Runner, tw_kernel_encode_plain>(job, grid);
-    case TW_CUDA_DELTA_ENCODE:
+    case TW_CUDA_ENCODE_DELTA:
         return tw_kernel_select<Runner, tw_kernel_encode_delta>(job, grid);
     case TW_CUDA_ADAMW:
         return tw_kernel_select<Runner, tw_kernel_encode_adamw>(job, grid);
@@ -121,7 +121,7 @@ const tw_quant_backend_t emulated::backend = {
     tw_cuda_decode,
     tw_cuda_reduce_encode,
     tw_cuda_reduce_decode,
-    tw_cuda_adamw_delta_encode,
+    tw_cuda_adamw_encode_delta,
     tw_cuda_reduce_workspace_bytes,
     nullptr,
 };

@@ -186,7 +186,7 @@ tw_status_t run_encode(tw_quant_t *quant, const tw_quant_args_t *args, const tw_
                        size_t n, int delta)
 {
     const size_t bytes = tw_type_bytes(args->type);
-    return delta ? run(tw_quant_delta_encode, {4, bytes, 0}, quant, args, segments, n)
+    return delta ? run(tw_quant_encode_delta, {4, bytes, 0}, quant, args, segments, n)
                  : run(tw_quant_encode, {bytes, 0, 0}, quant, args, segments, n);
 }
 
@@ -273,7 +273,7 @@ tw_status_t run_adamw(tw_quant_t *quant, const tw_quant_args_t *args, const tw_q
         s.dst = stage.on_device(s.dst);
     }
     on_device.grad_scale = stage.on_device(adamw->grad_scale);
-    TRY(tw_quant_adamw_delta_encode(inner_of(quant), args, &on_device, staged.data(), n_segments));
+    TRY(tw_quant_adamw_encode_delta(inner_of(quant), args, &on_device, staged.data(), n_segments));
     return stage.download();
 }
 

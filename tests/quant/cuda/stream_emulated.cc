@@ -1,7 +1,7 @@
 /* The entropy codecs' kernels on an emulated device. */
 #include "tests/quant/cuda/emulator.h"
 
-#include "quant/cuda/exact_select.cuh"
+#include "quant/cuda/delta_select.cuh"
 #include "quant/cuda/lossless_select.cuh"
 #include "tests/quant/cuda/stream_world.h"
 
@@ -33,10 +33,10 @@ tw_status_t run_lossless(uint32_t kernel, const void *params, uint32_t grid, uin
                               tw_lossless_cuda_kernel_t(kernel), job->type);
 }
 
-tw_status_t run_exact(uint32_t kernel, const void *params, uint32_t grid, uint32_t threads, tw_stream_t)
+tw_status_t run_delta(uint32_t kernel, const void *params, uint32_t grid, uint32_t threads, tw_stream_t)
 {
-    const tw_exact_cuda_job_t *job = static_cast<const tw_exact_cuda_job_t *>(params);
-    return tw_exact_select(Runner<tw_exact_cuda_job_t>{job, grid, threads}, tw_exact_cuda_kernel_t(kernel));
+    const tw_delta_cuda_job_t *job = static_cast<const tw_delta_cuda_job_t *>(params);
+    return tw_delta_select(Runner<tw_delta_cuda_job_t>{job, grid, threads}, tw_delta_cuda_kernel_t(kernel));
 }
 
 tw_status_t fill(void *at, const void *words, size_t n, tw_stream_t)
@@ -63,10 +63,10 @@ tw_status_t create(tw_quant_lossless_stream_t **out)
     return tw_lossless_stream_create_on(&device, out);
 }
 
-tw_status_t create_exact(tw_quant_exact_stream_t **out)
+tw_status_t create_delta(tw_quant_delta_stream_t **out)
 {
-    const tw_entropy_cuda_device_t device = {1, run_exact, fill, zero, copy_to_host};
-    return tw_exact_stream_create_on(&device, out);
+    const tw_entropy_cuda_device_t device = {1, run_delta, fill, zero, copy_to_host};
+    return tw_delta_stream_create_on(&device, out);
 }
 
 void *alloc(size_t bytes)
@@ -85,7 +85,7 @@ void copy(void *to, const void *from, size_t bytes)
 
 const StreamWorld &stream_world()
 {
-    static const StreamWorld world = {true, true, create, create_exact, alloc,  alloc,
+    static const StreamWorld world = {true, true, create, create_delta, alloc,  alloc,
                                       free, free, copy,   copy,         nullptr};
     return world;
 }

@@ -16,9 +16,9 @@ tw_status_t create(tw_quant_lossless_stream_t **out)
     return tw_quant_lossless_stream_create(TW_MEM_CUDA, out);
 }
 
-tw_status_t create_exact(tw_quant_exact_stream_t **out)
+tw_status_t create_delta(tw_quant_delta_stream_t **out)
 {
-    return tw_quant_exact_stream_create(TW_MEM_CUDA, out);
+    return tw_quant_delta_stream_create(TW_MEM_CUDA, out);
 }
 
 void *alloc(size_t bytes)
@@ -92,7 +92,7 @@ double time(double seconds, const std::function<void()> &before, const std::func
 const StreamWorld &stream_world()
 {
     static const StreamWorld world = {
-        staged::available(), false,     create, create_exact,   alloc, alloc_host,
+        staged::available(), false,     create, create_delta,   alloc, alloc_host,
         free_device,         free_host, copy,   copy_on_device, time};
     return world;
 }

@@ -1,4 +1,4 @@
-/* AdamW fused with delta_encode: against the formula in fp64, against delta_encode on its own, and alike on
+/* AdamW fused with encode_delta: against the formula in fp64, against encode_delta on its own, and alike on
  * all backends, in programs of their own the CUDA kernels on their emulator and on a GPU. */
 #include <cmath>
 
@@ -67,7 +67,7 @@ State run(const Case &c, const std::string &backend, const State &before)
                                               c.n,
                                               3,
                                               c.n + c.offset};
-    EXPECT_EQ(tw_quant_adamw_delta_encode(quant, &args, &adamw, &segment, 1), TW_OK);
+    EXPECT_EQ(tw_quant_adamw_encode_delta(quant, &args, &adamw, &segment, 1), TW_OK);
     EXPECT_TRUE(master.intact() && m.intact() && v.intact() && dst.intact()) << backend;
     return {grad.content(), master.content(), m.content(), v.content(), replica.content(), dst.content()};
 }
@@ -127,7 +127,7 @@ TEST_F(Adamw, EncodesTheChange)
     std::vector<uint8_t> change(after.dst.size());
     const tw_quant_segment_t segment = {
         after.master.data(), after.replica.data(), change.data(), c.n, 3, c.n};
-    ASSERT_EQ(tw_quant_delta_encode(quant, &args, &segment, 1), TW_OK);
+    ASSERT_EQ(tw_quant_encode_delta(quant, &args, &segment, 1), TW_OK);
     EXPECT_TRUE(change == after.dst);
 }
 
@@ -195,13 +195,13 @@ TEST_F(Adamw, RefusesBadParameters)
         } else {
             a.grad_type = TW_TYPE_BYTE;
         }
-        expect_log("adamw_delta_encode");
-        EXPECT_EQ(tw_quant_adamw_delta_encode(quant, &args, &a, nullptr, 0), TW_ERR_INVALID) << what;
+        expect_log("adamw_encode_delta");
+        EXPECT_EQ(tw_quant_adamw_encode_delta(quant, &args, &a, nullptr, 0), TW_ERR_INVALID) << what;
     }
     const tw_quant_adamw_t a = adamw_of(c, nullptr);
     const tw_quant_adamw_segment_t segment = {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 1, 0, 0};
     expect_log("NULL");
-    EXPECT_EQ(tw_quant_adamw_delta_encode(quant, &args, &a, &segment, 1), TW_ERR_INVALID);
+    EXPECT_EQ(tw_quant_adamw_encode_delta(quant, &args, &a, &segment, 1), TW_ERR_INVALID);
 }
 
 } // namespace

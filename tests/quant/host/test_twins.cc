@@ -76,9 +76,9 @@ class QuantTwins : public tw::Twins
                    c.offset);
     }
 
-    Result delta_encode(const Case &c, const std::string &backend)
+    Result encode_delta(const Case &c, const std::string &backend)
     {
-        return run(c, backend, tw_quant_delta_encode, make_data(TW_TYPE_FP32, c.data, c.n, c.n), c.offset * 4,
+        return run(c, backend, tw_quant_encode_delta, make_data(TW_TYPE_FP32, c.data, c.n, c.n), c.offset * 4,
                    make_data(c.type, Data::gauss, c.n, c.n + 1),
                    std::vector<uint8_t>(c.encoded_bytes(), 0xee), c.offset);
     }
@@ -123,11 +123,11 @@ class QuantTwins : public tw::Twins
         }
     }
 
-    void compare_delta_encode(const Case &c)
+    void compare_encode_delta(const Case &c)
     {
-        const Result expected = delta_encode(c, "ref");
+        const Result expected = encode_delta(c, "ref");
         for (const std::string &twin : twins) {
-            expect_equal(c, twin, expected, delta_encode(c, twin));
+            expect_equal(c, twin, expected, encode_delta(c, twin));
         }
     }
 
@@ -205,7 +205,7 @@ class QuantTwins : public tw::Twins
         case 2:
             return compare_decode(c, tw_quant_decode_add, encode(c, "ref").dst);
         case 3:
-            return compare_delta_encode(c);
+            return compare_encode_delta(c);
         case 4:
             return compare_decode(c, tw_quant_decode_apply, encode(c, "ref").dst);
         case 5:
@@ -353,7 +353,7 @@ TEST_F(QuantTwins, TheLongestBlocks)
                                                 round, hadamard,           0};
                 const Case c = {codec, TW_TYPE_BF16, Data::gauss, 3 * TW_QUANT_BLOCK_MAX + 17, 0};
                 compare_encode(c);
-                compare_delta_encode(c);
+                compare_encode_delta(c);
             }
         }
     }

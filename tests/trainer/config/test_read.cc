@@ -168,6 +168,21 @@ TEST_F(TrainConfig, MalformedFilesAreRefusedWithTheirPlace)
     EXPECT_EQ(tw_train_config_create("/nowhere/at/all.json", nullptr, 0, &config), TW_ERR_NOT_FOUND);
 }
 
+TEST_F(TrainConfig, KeysAndValuesFromBeforeAreTaken)
+{
+    auto file =
+        config_of(R"({"thinwire": {"delta_exact": true, "lag_exact": true, "gradient_inner": "exact"}})");
+    ASSERT_TRUE(file);
+    EXPECT_EQ(tw_train_config_options(file.get())->delta_lossless, 1);
+    EXPECT_EQ(tw_train_config_options(file.get())->lag_plain, 1);
+    EXPECT_EQ(tw_train_config_options(file.get())->gradient_inner, 0);
+    auto line = config_of("{}", {"thinwire.delta_exact=y", "thinwire.gradient_inner=exact"});
+    ASSERT_TRUE(line);
+    EXPECT_EQ(tw_train_config_options(line.get())->delta_lossless, 1);
+    expect_log("did you mean thinwire.delta_lossless?");
+    EXPECT_FALSE(config_of("{}", {"thinwire.delta_lossles=y"}));
+}
+
 TEST_F(TrainConfig, PrintsWhereValuesComeFrom)
 {
     auto config = config_of(R"({"zero_optimization": {"stage": 1}, "gradient_clipping": "auto"})",

@@ -81,20 +81,20 @@ TEST_F(TrainResolve, WhatIsNotHereIsRefusedWithAReason)
     expect_log("thinwire.delta_bits: expected 0, 8, 4 or 2");
     EXPECT_EQ(resolve({"thinwire.delta_bits=3"}), TW_ERR_CONFIG);
     expect_log("exclude each other");
-    EXPECT_EQ(resolve({"thinwire.delta_bits=4", "thinwire.delta_exact=y"}), TW_ERR_CONFIG);
+    EXPECT_EQ(resolve({"thinwire.delta_bits=4", "thinwire.delta_lossless=y"}), TW_ERR_CONFIG);
     expect_log("hpZ and delta are for zero_optimization.stage 3");
-    EXPECT_EQ(resolve({"thinwire.delta_exact=y", "zero_optimization.stage=2"}), TW_ERR_CONFIG);
+    EXPECT_EQ(resolve({"thinwire.delta_lossless=y", "zero_optimization.stage=2"}), TW_ERR_CONFIG);
     expect_log("zero_quantized_weights is for zero_optimization.stage 3");
     EXPECT_EQ(resolve({"zero_optimization.zero_quantized_weights=y", "zero_optimization.stage=1"}),
               TW_ERR_CONFIG);
     expect_log("lossless_weights excludes zero_quantized_weights");
-    EXPECT_EQ(resolve({"thinwire.lossless_weights=y", "thinwire.delta_exact=y"}), TW_ERR_CONFIG);
+    EXPECT_EQ(resolve({"thinwire.lossless_weights=y", "thinwire.delta_lossless=y"}), TW_ERR_CONFIG);
     EXPECT_EQ(resolve({"thinwire.lossless_weights=y", "zero_optimization.zero_quantized_weights=y"}),
               TW_ERR_CONFIG);
     EXPECT_EQ(resolve({"thinwire.lossless_gradients=y", "zero_optimization.zero_quantized_gradients=y"}),
               TW_ERR_CONFIG);
     expect_log("weights never cross the network");
-    EXPECT_EQ(resolve({"zero_optimization.zero_quantized_weights=y", "thinwire.delta_exact=y"}),
+    EXPECT_EQ(resolve({"zero_optimization.zero_quantized_weights=y", "thinwire.delta_lossless=y"}),
               TW_ERR_CONFIG);
     expect_log("offload_param.device is nvme: nvme_path names no folder");
     EXPECT_EQ(resolve({"zero_optimization.offload_param.device=nvme"}), TW_ERR_CONFIG);
@@ -122,7 +122,7 @@ TEST_F(TrainResolve, HpzFollowsFromItsSizeOrADelta)
     expect_log("zero_hpz_partition_size is 3, but 4 ranks are on 2 nodes");
     EXPECT_EQ(resolve({"zero_optimization.zero_hpz_partition_size=3"}), TW_ERR_CONFIG);
     expect_log("thinwire.hpz is off");
-    EXPECT_EQ(resolve({"thinwire.hpz=off", "thinwire.delta_exact=y"}), TW_ERR_CONFIG);
+    EXPECT_EQ(resolve({"thinwire.hpz=off", "thinwire.delta_lossless=y"}), TW_ERR_CONFIG);
 }
 
 /* What somebody has set and what changes nothing is named; defaults are not. */
@@ -136,7 +136,7 @@ TEST_F(TrainResolve, KeysWithoutEffectAreNamed)
          "thinwire.delta_block, thinwire.lag_bound mean nothing here: thinwire.delta_bits is off"},
         {{"thinwire.delta_bits=8", "thinwire.delta_hadamard=y"},
          "thinwire.delta_hadamard means nothing here"},
-        {{"thinwire.delta_bits=8", "thinwire.lag_exact=y"}, "thinwire.lag_exact means nothing here"},
+        {{"thinwire.delta_bits=8", "thinwire.lag_plain=y"}, "thinwire.lag_plain means nothing here"},
         {{"thinwire.sync_every=2"}, "thinwire.sync_every means nothing here: there is no delta"},
         {{"thinwire.weight_block=64"},
          "thinwire.weight_block means nothing here: zero_quantized_weights is off"},
@@ -177,7 +177,7 @@ TEST_F(TrainResolve, KeysWithoutEffectAreNamed)
         tw_train_config_say(config.get());
     }
     auto quiet =
-        config_of(R"({"thinwire": {"delta_bits": 4, "lag_bound": 2, "lag_exact": true, "sync_every": 3},
+        config_of(R"({"thinwire": {"delta_bits": 4, "lag_bound": 2, "lag_plain": true, "sync_every": 3},
                                "zero_optimization": {"stage": 3, "zero_quantized_gradients": true},
                                "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_type": "log"}}})");
     ASSERT_EQ(tw_train_config_resolve(quiet.get(), 4, 2), TW_OK);

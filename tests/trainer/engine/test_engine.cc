@@ -88,7 +88,7 @@ TEST_F(TrainEngine, WhatLiesInFilesIsPutAway)
         const char *how;
         std::vector<int> node_of;
         size_t n_maps;
-    } cases[] = {{"thinwire.hpz=off", {0, 0}, 4}, {"thinwire.delta_exact=y", {0, 1}, 5}};
+    } cases[] = {{"thinwire.hpz=off", {0, 0}, 4}, {"thinwire.delta_lossless=y", {0, 1}, 5}};
     for (const auto &one : cases) {
         run(one.node_of,
             {"zero_optimization.stage=3", one.how, "model.n_layer=4", "model.n_embd=256",
@@ -178,7 +178,7 @@ TEST_F(TrainEngine, PiecesMakeTheModel)
 TEST_F(TrainEngine, ANumberThatIsNoneStopsAllRanksAndNamesATensor)
 {
     for (const char *set :
-         {"zero_optimization.stage=0", "zero_optimization.stage=2", "thinwire.delta_exact=y"}) {
+         {"zero_optimization.stage=0", "zero_optimization.stage=2", "thinwire.delta_lossless=y"}) {
         run({0, 1, 1, 0}, {set, "thinwire.hpz=auto"}, [&](int rank, tw_engine_t *engine, tw_model_t *) {
             size_t n_pieces;
             const tw_engine_piece_t *pieces = tw_engine_pieces(engine, &n_pieces);
@@ -300,7 +300,7 @@ TEST_F(TrainEngine, ABucketBoundsTheChangesUnderWay)
 {
     for (const char *bucket : {"1", "500000000"}) {
         run({0, 1},
-            {"thinwire.delta_exact=y", std::string("zero_optimization.allgather_bucket_size=") + bucket},
+            {"thinwire.delta_lossless=y", std::string("zero_optimization.allgather_bucket_size=") + bucket},
             [&](int, tw_engine_t *engine, tw_model_t *) {
                 tw_trainer_step_t step;
                 for (int i = 0; i < 3; i++) {
@@ -337,7 +337,7 @@ TEST_F(TrainEngine, BuffersDoNotGrowWithALayer)
                                             "zero_optimization.allgather_bucket_size=1", "model.n_head=1",
                                             "thinwire.sequence_length=2", "thinwire.val_sequences=0"};
     for (const char *set :
-         {"zero_optimization.stage=2", "zero_optimization.stage=3", "thinwire.delta_exact=y"}) {
+         {"zero_optimization.stage=2", "zero_optimization.stage=3", "thinwire.delta_lossless=y"}) {
         std::vector<size_t> travelling;
         for (const char *width : {"model.n_embd=128", "model.n_embd=256"}) {
             std::vector<std::string> sets = small;
@@ -386,7 +386,7 @@ TEST_F(TrainEngine, CopiesThatDifferAreNamed)
     expect_log("the weights of rank 2 are not those of rank 0, in transformer.h.0.mlp.c_fc.weight");
     expect_log("unit 2: the replica of rank 2 is not that of rank 0, in transformer.h.1.");
     const std::vector<std::string> all = {"zero_optimization.stage=0", "zero_optimization.stage=1",
-                                          "zero_optimization.stage=2", "thinwire.delta_exact=y"};
+                                          "zero_optimization.stage=2", "thinwire.delta_lossless=y"};
     for (const std::string &set : all) {
         run({0, 0, 1, 1}, {set}, [&](int rank, tw_engine_t *engine, tw_model_t *) {
             tw_trainer_step_t step;
@@ -409,14 +409,14 @@ TEST_F(TrainEngine, CopiesThatDifferAreNamed)
     }
 }
 
-/* A replica that has gone wrong between two checks: the next exact change does not fit it, and the run ends
- * there. */
+/* A replica that has gone wrong between two checks: the next lossless change does not fit it, and the run
+ * ends there. */
 TEST_F(TrainEngine, AChangeThatDoesNotFitItsReplicaStopsTheRun)
 {
     expect_log("the changes of node 0 do not fit the replica");
-    expect_log("exact_decode: a block does not decode");
+    expect_log("delta_decode: a block does not decode");
     allow_log("gave the job up");
-    run({0, 1}, {"thinwire.delta_exact=y"}, [&](int rank, tw_engine_t *engine, tw_model_t *) {
+    run({0, 1}, {"thinwire.delta_lossless=y"}, [&](int rank, tw_engine_t *engine, tw_model_t *) {
         tw_trainer_step_t step;
         int equal = 0;
         ASSERT_EQ(tw_engine_step(engine, &step), TW_OK);

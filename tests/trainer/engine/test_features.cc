@@ -44,18 +44,18 @@ TEST_F(TrainFeatures, BytesAreThoseOfThePapers)
     EXPECT_NEAR(volume({qgz, "thinwire.delta_bits=4"}), 0.5, 0.25);
     EXPECT_NEAR(volume({qgz, "thinwire.delta_bits=2"}), 0.39, 0.25);
     EXPECT_NEAR(volume({"thinwire.gradient_inner=int8", qgz, "thinwire.delta_bits=4"}), 0.5, 0.25);
-    EXPECT_LT(volume({"thinwire.delta_exact=y"}), 1.6);
+    EXPECT_LT(volume({"thinwire.delta_lossless=y"}), 1.6);
 }
 
-TEST_F(TrainFeatures, QuantizedRunsStayCloseToExactOnes)
+TEST_F(TrainFeatures, QuantizedRunsStayCloseToPlainOnes)
 {
-    tw::Outcome exact, other;
-    volume({}, &exact);
+    tw::Outcome plain, other;
+    volume({}, &plain);
     for (std::vector<std::string> sets :
          std::vector<std::vector<std::string>>{{qwz}, {qgz}, {qgz, "thinwire.delta_bits=4"}}) {
         volume(sets, &other);
-        EXPECT_NEAR(other.result.last_loss / exact.result.last_loss, 1, 0.02) << sets[0];
-        EXPECT_NE(other.losses(), exact.losses()) << sets[0]; /* the flag does something */
+        EXPECT_NEAR(other.result.last_loss / plain.result.last_loss, 1, 0.02) << sets[0];
+        EXPECT_NE(other.losses(), plain.losses()) << sets[0]; /* the flag does something */
     }
 }
 
@@ -64,16 +64,16 @@ TEST_F(TrainFeatures, OneNodeIsExact)
 {
     expect_log(
         "mean nothing here: all ranks are on one node, nothing crosses a network and nothing is quantized");
-    tw::Outcome exact = tw::train(1, 3, {}), other = tw::train(1, 3, {qwz, qgz});
-    EXPECT_EQ(exact.status, TW_OK);
+    tw::Outcome plain = tw::train(1, 3, {}), other = tw::train(1, 3, {qwz, qgz});
+    EXPECT_EQ(plain.status, TW_OK);
     EXPECT_EQ(other.status, TW_OK);
-    EXPECT_EQ(other.losses(), exact.losses());
+    EXPECT_EQ(other.losses(), plain.losses());
 }
 
 TEST_F(TrainFeatures, StepsAddUpToTheRun)
 {
     tw::Outcome outcome;
-    volume({"thinwire.delta_exact=y", "thinwire.val_every=2"}, &outcome);
+    volume({"thinwire.delta_lossless=y", "thinwire.val_every=2"}, &outcome);
     uint64_t steps = 0;
     for (const tw_trainer_step_t &step : outcome.steps) {
         EXPECT_EQ(std::isnan(step.val_loss), step.step % 2 != 0 && step.step != 5);
@@ -90,7 +90,7 @@ TEST_F(TrainFeatures, StepsAddUpToTheRun)
 TEST_F(TrainFeatures, OddShapesAndPartsOfNothing)
 {
     for (std::vector<std::string> sets : std::vector<std::vector<std::string>>{
-             {}, {"thinwire.delta_exact=y"}, {qwz, qgz, "thinwire.hpz=on"}}) {
+             {}, {"thinwire.delta_lossless=y"}, {qwz, qgz, "thinwire.hpz=on"}}) {
         sets.push_back("model.n_embd=6"); /* biases of fewer elements than ranks */
         sets.push_back("model.n_layer=1");
         sets.push_back("thinwire.steps=3");
@@ -102,7 +102,7 @@ TEST_F(TrainFeatures, OddShapesAndPartsOfNothing)
 }
 
 /* With a bound that everything exceeds, late blocks are named, and on request follow exactly. */
-TEST_F(TrainFeatures, WhatLagsIsNamedAndSentExact)
+TEST_F(TrainFeatures, WhatLagsIsNamedAndSentPlain)
 {
     allow_log("warmup_num_steps means nothing here");
     expect_log(
@@ -110,16 +110,16 @@ TEST_F(TrainFeatures, WhatLagsIsNamedAndSentExact)
         "transformer.");
     const char *bits = "thinwire.delta_bits=4", *bound = "thinwire.lag_bound=1e-3",
                *schedule = "scheduler.type=none";
-    tw::Outcome exact, counted, sent;
+    tw::Outcome plain, counted, sent;
     double bytes = volume({bits, schedule});
-    volume({schedule}, &exact);
+    volume({schedule}, &plain);
     EXPECT_EQ(volume({bits, schedule, bound}, &counted), bytes);
     EXPECT_GT(counted.result.lag_blocks, 0u);
-    EXPECT_GT(volume({bits, schedule, bound, "thinwire.lag_exact=y"}, &sent), bytes + 0.1);
+    EXPECT_GT(volume({bits, schedule, bound, "thinwire.lag_plain=y"}, &sent), bytes + 0.1);
     EXPECT_NE(sent.losses(), counted.losses());
     /* closer to what no delta gives */
-    EXPECT_LT(std::fabs(sent.result.last_loss - exact.result.last_loss),
-              std::fabs(counted.result.last_loss - exact.result.last_loss));
+    EXPECT_LT(std::fabs(sent.result.last_loss - plain.result.last_loss),
+              std::fabs(counted.result.last_loss - plain.result.last_loss));
 }
 
 /* Parts of weights need as many ranks on each node. */

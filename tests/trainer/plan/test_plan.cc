@@ -197,10 +197,10 @@ TEST_F(Plan, BytesAreThoseThatTheEngineCounts)
 {
     allow_log("nothing here: all ranks are on one node");
     for (const char *set : {"ddp", "zero1", "zero2", "zero3", "zero3-qwz", "zero3-qgz", "zero3-hpz", "zeropp",
-                            "delta8", "delta4", "delta2", "delta-exact", "delta-exact-g4"}) {
+                            "delta8", "delta4", "delta2", "delta", "delta-g4"}) {
         expect_bytes(set, cluster_of(2, 2));
     }
-    for (const char *set : {"zero2", "zero3", "zeropp", "delta8", "delta4", "delta2", "delta-exact"}) {
+    for (const char *set : {"zero2", "zero3", "zeropp", "delta8", "delta4", "delta2", "delta"}) {
         expect_bytes(set, cluster_of(3, 1));
         expect_bytes(set, cluster_of(2, 3));
         expect_bytes(set, cluster_of(1, 2));
@@ -228,10 +228,10 @@ TEST_F(Plan, BytesOfLayersWiderThanABucket)
     allow_log("nothing here: all ranks are on one node");
     allow_log("allgather_bucket_size means nothing here"); /* in stage 3 */
     set_small_buckets(160);
-    for (const char *set : {"ddp", "zero1", "zero2", "zero3", "zero3-qgz", "delta4", "delta-exact-g4"}) {
+    for (const char *set : {"ddp", "zero1", "zero2", "zero3", "zero3-qgz", "delta4", "delta-g4"}) {
         expect_bytes(set, cluster_of(2, 2));
     }
-    for (const char *set : {"zero1", "zero3", "delta2", "delta-exact"}) {
+    for (const char *set : {"zero1", "zero3", "delta2", "delta"}) {
         expect_bytes(set, cluster_of(3, 1));
         expect_bytes(set, cluster_of(1, 2));
     }
@@ -275,7 +275,7 @@ void Plan::expect_memory(const std::string &set)
 
 TEST_F(Plan, MemoryIsWhatTheEngineHolds)
 {
-    for (const char *set : {"ddp", "zero1", "zero2", "zero3", "zero3-hpz", "delta4", "delta-exact"}) {
+    for (const char *set : {"ddp", "zero1", "zero2", "zero3", "zero3-hpz", "delta4", "delta"}) {
         expect_memory(set);
     }
 }
@@ -513,7 +513,7 @@ TEST_F(Plan, CodecsTakeTime)
         EXPECT_GT(codec.encode_sec, 0.0);
         EXPECT_GT(codec.decode_sec, 0.0);
     }
-    for (const char *set : {"zero3-qwz", "zero3-qgz", "delta2", "delta-exact"}) {
+    for (const char *set : {"zero3-qwz", "zero3-qgz", "delta2", "delta"}) {
         EXPECT_GT(time(set, cluster, 0.01).step_sec, 0.01) << set;
     }
     EXPECT_NEAR(0.01, time("zero3", cluster, 0.01).step_sec, 1e-9);
@@ -525,9 +525,9 @@ TEST_F(Plan, CodecsTakeTime)
 TEST_F(Plan, OperationsAreDelayed)
 {
     tw_plan_cluster_t cluster = cluster_of(2, 2, INFINITY);
-    double at_once = time("delta-exact", cluster, 0.01).step_sec;
+    double at_once = time("delta", cluster, 0.01).step_sec;
     cluster.delay_sec = 1e-3;
-    double delayed = time("delta-exact", cluster, 0.01).step_sec;
+    double delayed = time("delta", cluster, 0.01).step_sec;
     EXPECT_GT(delayed, at_once + 3e-3); /* lengths, change, gather */
     EXPECT_LT(delayed, at_once + 30e-3);
 }
@@ -685,11 +685,11 @@ TEST_F(Plan, Advice)
 {
     tw_plan_cluster_t cluster = cluster_of(2, 2);
     std::vector<tw_plan_row_t> rows = {row("zero2", 2, 0.9, 50), row("zero3", 3, 1.0, 10),
-                                       row("delta4", 3, 0.2, 20), row("delta-exact", 3, 0.4, 20)};
+                                       row("delta4", 3, 0.2, 20), row("delta", 3, 0.4, 20)};
     EXPECT_NE(std::string::npos,
               advice(rows, cluster)
                   .find("switch on delta4: 5.00 times as fast as zero3; with no change to any "
-                        "loss delta-exact: 2.50 times"));
+                        "loss delta: 2.50 times"));
     cluster.device_bytes = 15;
     EXPECT_NE(std::string::npos, advice(rows, cluster).find("this will not help you"));
     rows[2].memory.off_device = 6;

@@ -173,7 +173,7 @@ TEST(Connect, AnotherToken)
 TEST(Connect, AnotherCodec)
 {
     const std::pair<const char *, const char *> pairs[] = {
-        {"int8", "int4"}, {"lossless", "int8"}, {"exact", "lossless"}, {"lossless", "exact"}};
+        {"int8", "int4"}, {"lossless", "int8"}, {"plain", "lossless"}, {"lossless", "plain"}};
     for (const auto &[most, last] : pairs) {
         const std::string text = nobody_connects([most = most, last = last](const Place &place) {
             setenv("TW_ALLREDUCE_CODEC", place.rank() == 2 ? last : most, 1);

@@ -391,7 +391,7 @@ TEST(Lossless, HasTheBitsOfExact)
                           expect(net->init() == TW_NCCL_SUCCESS, "init");
                           void *comms[2];
                           for (int k = 0; k < 2; ++k) {
-                              setenv("TW_ALLREDUCE_CODEC", k == 0 ? "exact" : "lossless", 1);
+                              setenv("TW_ALLREDUCE_CODEC", k == 0 ? "plain" : "lossless", 1);
                               comms[k] = join(*net, place);
                           }
                           size_t number = 0;
@@ -446,7 +446,7 @@ double sent_bytes(const std::string &codec, size_t count, size_t n_operations)
     return at != std::string::npos ? atof(text.c_str() + at + before.size()) : 0;
 }
 
-/* Two ranks: each sends as many bytes as the tensor has, exact, or as its blocks take; a little more to meet
+/* Two ranks: each sends as many bytes as the tensor has, plain, or as its blocks take; a little more to meet
  * and to compare arguments. */
 TEST(Codec, SendsWhatItsBlocksTake)
 {
@@ -459,10 +459,10 @@ TEST(Codec, SendsWhatItsBlocksTake)
         EXPECT_GE(sent, blocks) << text;
         EXPECT_LE(sent, 1.02 * blocks) << text;
     }
-    const double exact = sent_bytes("exact", count, n);
-    EXPECT_GE(exact, 4.0 * count * n);
-    EXPECT_LE(exact, 1.02 * 4.0 * count * n);
-    EXPECT_LE(sent_bytes("lossless", count, n), 0.85 * exact);
+    const double plain = sent_bytes("plain", count, n);
+    EXPECT_GE(plain, 4.0 * count * n);
+    EXPECT_LE(plain, 1.02 * 4.0 * count * n);
+    EXPECT_LE(sent_bytes("lossless", count, n), 0.85 * plain);
 }
 
 /* An operation of four bytes comes as a whole chunk, behind which lies what the one before has left. With
@@ -505,7 +505,7 @@ TEST(Stale, TailsDoNotCount)
               "");
 }
 
-/* Whatever is asked for, gathers and scatters are exact. */
+/* Whatever is asked for, gathers and scatters are plain. */
 TEST(Exactness, CodecsAreForAllReduces)
 {
     EXPECT_EQ(

@@ -1,10 +1,11 @@
-/* Exact modes are exact: every stage, with hpZ and the exact delta, gives the same losses bit for bit. */
+/* What loses nothing loses nothing: every stage, with hpZ and the lossless delta, gives the same losses bit
+ * for bit. */
 #include <cmath>
 #include <cstdlib>
 
 #include "tests/trainer/engine/job.h"
 
-static const char *const exact = "thinwire.delta_exact=y";
+static const char *const lossless_delta = "thinwire.delta_lossless=y";
 static const char *const lossless_gradients = "thinwire.lossless_gradients=y";
 static const char *const lossless_weights = "thinwire.lossless_weights=y";
 
@@ -12,7 +13,7 @@ struct Shape {
     int n_nodes, ranks_per_node;
 };
 
-class TrainExact : public tw::Fixture, public ::testing::WithParamInterface<Shape>
+class TrainLossless : public tw::Fixture, public ::testing::WithParamInterface<Shape>
 {
   protected:
     tw::Outcome train(const std::vector<std::string> &sets)
@@ -25,7 +26,7 @@ class TrainExact : public tw::Fixture, public ::testing::WithParamInterface<Shap
     }
 };
 
-TEST_P(TrainExact, AllStagesHaveTheSameLosses)
+TEST_P(TrainLossless, AllStagesHaveTheSameLosses)
 {
     tw::Outcome plain = train({});
     EXPECT_LT(plain.result.last_loss, plain.result.first_loss - 0.3);
@@ -34,11 +35,11 @@ TEST_P(TrainExact, AllStagesHaveTheSameLosses)
         {"zero_optimization.stage=1"},
         {"zero_optimization.stage=2"},
         {"thinwire.hpz=on"},
-        {"thinwire.delta_exact=y"},
-        {"thinwire.delta_exact=y", "thinwire.sync_every=2"},
+        {"thinwire.delta_lossless=y"},
+        {"thinwire.delta_lossless=y", "thinwire.sync_every=2"},
         {lossless_gradients},
         {lossless_gradients, lossless_weights},
-        {lossless_gradients, exact},
+        {lossless_gradients, lossless_delta},
         {lossless_gradients, "zero_optimization.stage=0"},
         {lossless_gradients, lossless_weights, "zero_optimization.stage=1"},
         {lossless_gradients, lossless_weights, "thinwire.hpz=on", "zero_optimization.reduce_bucket_size=1"},
@@ -51,7 +52,7 @@ TEST_P(TrainExact, AllStagesHaveTheSameLosses)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(, TrainExact,
+INSTANTIATE_TEST_SUITE_P(, TrainLossless,
                          ::testing::Values(Shape{1, 1}, Shape{2, 2}, Shape{3, 1}, Shape{2, 3}, Shape{5, 1}),
                          [](const auto &shape) {
                              return std::to_string(shape.param.n_nodes) + "x" +
@@ -70,9 +71,9 @@ TEST_F(TrainSame, ALlamaHasTheSameLossesInAllStages)
         {"zero_optimization.stage=1"},
         {"zero_optimization.stage=2"},
         {"thinwire.hpz=on"},
-        {exact},
+        {lossless_delta},
         {lossless_gradients, lossless_weights},
-        {lossless_gradients, exact},
+        {lossless_gradients, lossless_delta},
     };
     for (const char *family : {"qwen2", "qwen3"}) {
         std::vector<double> losses;
@@ -101,7 +102,7 @@ TEST_F(TrainSame, LosslessSendsFewerBytes)
     };
     double zero3 = bytes({});
     EXPECT_LT(bytes({lossless_gradients, lossless_weights}), 0.8 * zero3);
-    EXPECT_LT(bytes({lossless_gradients, exact}), 0.85 * bytes({exact}));
+    EXPECT_LT(bytes({lossless_gradients, lossless_delta}), 0.85 * bytes({lossless_delta}));
 }
 
 static std::string folder()
@@ -145,17 +146,18 @@ TEST_F(TrainSame, OffloadedStateIsCountedAndItsFolderNamed)
     EXPECT_EQ(tw::train(1, 1, {optimizer_nvme}).status, TW_ERR_CONFIG);
 }
 
-/* What goes to files is not on the device: 2 bytes a parameter of a shard, 3 of an exact delta's replica, and
- * layers' inputs. */
+/* What goes to files is not on the device: 2 bytes a parameter of a shard, 3 of a lossless delta's replica,
+ * and layers' inputs. */
 TEST_F(TrainSame, OffloadedWeightsAndInputsAreCounted)
 {
     tw::Outcome plain = tw::train(2, 1, {}), away = tw::train(2, 1, {param_nvme, param_folder()});
     EXPECT_EQ(away.result.file_bytes, 2 * plain.result.n_params);
     EXPECT_NEAR((double)(plain.result.device_bytes - away.result.device_bytes), (double)plain.result.n_params,
                 64);
-    tw::Outcome delta = tw::train(2, 1, {exact}), host = tw::train(2, 1, {exact, param_cpu});
+    tw::Outcome delta = tw::train(2, 1, {lossless_delta}),
+                host = tw::train(2, 1, {lossless_delta, param_cpu});
     EXPECT_EQ(delta.result.device_bytes - host.result.device_bytes, 3 * plain.result.n_params);
-    EXPECT_EQ(tw::train(2, 1, {exact, param_nvme, param_folder()}).result.file_bytes,
+    EXPECT_EQ(tw::train(2, 1, {lossless_delta, param_nvme, param_folder()}).result.file_bytes,
               6 * plain.result.n_params);
     /* 4 layers of one sequence of 17 tokens and width 32; one place more to work in */
     const std::string layers = "model.n_layer=4", recompute = "thinwire.recompute=y";
@@ -171,19 +173,19 @@ TEST_F(TrainSame, OffloadedWeightsAndInputsAreCounted)
  * fits. */
 TEST_F(TrainSame, WhatDoesNotFitOnTheDeviceDoesNotStart)
 {
-    tw::Outcome free = tw::train(2, 1, {exact});
+    tw::Outcome free = tw::train(2, 1, {lossless_delta});
     ASSERT_EQ(free.status, TW_OK);
     std::string all = std::to_string(free.result.device_bytes);
     std::string less = std::to_string(free.result.device_bytes - 1);
-    EXPECT_EQ(tw::train(2, 1, {exact, "thinwire.device_mem=" + all}).losses(), free.losses());
+    EXPECT_EQ(tw::train(2, 1, {lossless_delta, "thinwire.device_mem=" + all}).losses(), free.losses());
     expect_log(all + " bytes are needed on the device, thinwire.device_mem is " + less +
                "; of all: optimizer ");
     allow_log("gave the job up");
-    EXPECT_NE(tw::train(2, 1, {exact, "thinwire.device_mem=" + less}).status, TW_OK);
+    EXPECT_NE(tw::train(2, 1, {lossless_delta, "thinwire.device_mem=" + less}).status, TW_OK);
     expect_log(all + " bytes are needed on the device, thinwire.device_mem is 1; of all: optimizer ");
-    EXPECT_NE(tw::train(2, 1, {exact, "thinwire.device_mem=1"}).status, TW_OK);
+    EXPECT_NE(tw::train(2, 1, {lossless_delta, "thinwire.device_mem=1"}).status, TW_OK);
     for (const char *away : {param_cpu, optimizer_cpu, "activation_checkpointing.cpu_checkpointing=y"}) {
-        tw::Outcome fits = tw::train(2, 1, {exact, "thinwire.device_mem=" + less, away});
+        tw::Outcome fits = tw::train(2, 1, {lossless_delta, "thinwire.device_mem=" + less, away});
         EXPECT_EQ(fits.status, TW_OK) << away;
         EXPECT_EQ(fits.losses(), free.losses()) << away;
     }
@@ -198,17 +200,17 @@ TEST_F(TrainSame, LossesDoNotDependOnOverlapBucketsOrRecomputation)
         {"thinwire.recompute=y"},
         {"zero_optimization.reduce_bucket_size=1000"},
         {"zero_optimization.stage=1", "zero_optimization.allgather_bucket_size=1000"},
-        {"thinwire.delta_exact=y", "zero_optimization.allgather_bucket_size=1"},
+        {"thinwire.delta_lossless=y", "zero_optimization.allgather_bucket_size=1"},
         {"zero_optimization.stage3_prefetch_bucket_size=1000000"},
-        {"zero_optimization.stage3_prefetch_bucket_size=1000000", "thinwire.delta_exact=y"},
+        {"zero_optimization.stage3_prefetch_bucket_size=1000000", "thinwire.delta_lossless=y"},
         {"zero_optimization.stage3_max_live_parameters=0"},
         {optimizer_nvme, optimizer_folder()},
-        {optimizer_nvme, optimizer_folder(), exact},
+        {optimizer_nvme, optimizer_folder(), lossless_delta},
         {param_cpu, optimizer_cpu},
-        {param_cpu, exact},
+        {param_cpu, lossless_delta},
         {param_nvme, param_folder()},
         {param_nvme, param_folder(), "thinwire.hpz=on"},
-        {param_nvme, param_folder(), optimizer_nvme, optimizer_folder(), inputs_folder(), exact},
+        {param_nvme, param_folder(), optimizer_nvme, optimizer_folder(), inputs_folder(), lossless_delta},
         {"activation_checkpointing.cpu_checkpointing=y"},
         {inputs_folder(), "zero_optimization.stage=1"},
         {inputs_folder(), "model.n_layer=2", "thinwire.val_every=1"},
@@ -233,7 +235,7 @@ TEST_F(TrainSame, LossesDoNotDependOnSlices)
         {},
         {"zero_optimization.stage=2"},
         {"zero_optimization.stage=1"},
-        {exact},
+        {lossless_delta},
         {qgz},
         {"thinwire.gradient_inner=int8", qgz, "thinwire.delta_bits=4"},
     };
@@ -262,7 +264,7 @@ TEST_F(TrainSame, AccumulationIsTheSameInAllStages)
     ASSERT_EQ(plain.status, TW_OK);
     for (const char *other :
          {"activation_checkpointing.cpu_checkpointing=y", param_cpu, "zero_optimization.stage=0",
-          "zero_optimization.stage=2", "thinwire.hpz=on", "thinwire.delta_exact=y"}) {
+          "zero_optimization.stage=2", "thinwire.hpz=on", "thinwire.delta_lossless=y"}) {
         EXPECT_EQ(tw::train(2, 1, {four, twice, other}).losses(), plain.losses()) << other;
     }
     /* the same sequences in other micro-batches: the same loss, but for the order of sums */

@@ -1,5 +1,5 @@
 /* The oracle: a block, element by element. */
-#include "quant/exact/value.h"
+#include "quant/delta/value.h"
 
 #include <string.h>
 
@@ -13,7 +13,7 @@ static int ref_usable(void)
 #define BATCH \
     ((size_t)256) /* elements of which loops, that a compiler makes vectors of, take what has no state */
 
-/* As tw_exact_state_size and tw_exact_state, in steps that vectors have: a state is the top of a float. */
+/* As tw_delta_state_size and tw_delta_state, in steps that vectors have: a state is the top of a float. */
 #define STATE_BITS 20
 #define STATE_BIAS ((127 + 3) << 3)
 
@@ -42,13 +42,13 @@ typedef struct {
     uint8_t *states;
     size_t first, n;          /* index in the block */
     uint16_t contexts[BATCH]; /* of each element: by its exponent, and its state */
-    uint16_t order[BATCH];    /* tw_exact_order of old values */
+    uint16_t order[BATCH];    /* tw_delta_order of old values */
     int16_t changes[BATCH];
     int16_t signs[BATCH]; /* of previous changes: -1 where they were negative */
     int32_t sizes[BATCH];
 } batch_t;
 
-INLINE void batch_begin(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first, size_t n,
+INLINE void batch_begin(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first, size_t n,
                         batch_t *batch)
 {
     int16_t base = (int16_t)model->base;
@@ -61,9 +61,9 @@ INLINE void batch_begin(const tw_exact_model_t *model, const tw_exact_run_t *run
         uint16_t old_bits = run->old_values[first + i];
         int16_t above = (int16_t)((old_bits >> 7 & 0xff) - base);
         above = above > 0 ? above : 0;
-        above = above < TW_EXACT_EXPONENTS ? above : TW_EXACT_EXPONENTS - 1;
-        batch->contexts[i] = (uint16_t)(above * TW_EXACT_SIZES);
-        batch->order[i] = tw_exact_order(old_bits);
+        above = above < TW_DELTA_EXPONENTS ? above : TW_DELTA_EXPONENTS - 1;
+        batch->contexts[i] = (uint16_t)(above * TW_DELTA_SIZES);
+        batch->order[i] = tw_delta_order(old_bits);
     }
     uint8_t states[BATCH]; /* nothing else can be where these are */
     for (size_t i = 0; batch->states && i < n; i++) {
@@ -122,7 +122,7 @@ INLINE void encode_element(const uint64_t *table, const batch_t *batch, size_t i
 {
     context_t context = context_of(batch, i, second);
     int16_t rest = (int16_t)((batch->changes[i] ^ context.sign) - context.sign - context.expected);
-    uint32_t z = tw_exact_zigzag(rest), symbol = z >> context.raw_bits;
+    uint32_t z = tw_delta_zigzag(rest), symbol = z >> context.raw_bits;
     symbol = symbol < TW_ENTROPY_ESCAPE ? symbol : TW_ENTROPY_ESCAPE;
     uint64_t entry = table[context.table + symbol];
     uint32_t raw = z & ((1u << context.raw_bits) - 1);
@@ -135,7 +135,7 @@ INLINE void encode_element(const uint64_t *table, const batch_t *batch, size_t i
 }
 
 /* `first`, where a block begins to be coded, is a multiple of 32: so are batches. */
-static void ref_encode(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first,
+static void ref_encode(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first,
                        tw_entropy_writer_t *writer)
 {
     tw_entropy_writer_t here = *writer; /* which what is written can not change */
@@ -143,7 +143,7 @@ static void ref_encode(const tw_exact_model_t *model, const tw_exact_run_t *run,
     for (size_t at = first; at < run->n; at += batch.n) {
         batch_begin(model, run, at, run->n - at < BATCH ? run->n - at : BATCH, &batch);
         for (size_t i = 0; i < batch.n; i++) {
-            batch.changes[i] = (int16_t)(tw_exact_order(batch.new_values[i]) - batch.order[i]);
+            batch.changes[i] = (int16_t)(tw_delta_order(batch.new_values[i]) - batch.order[i]);
         }
         for (size_t i = 0; batch.states && i < batch.n; i++) {
             encode_element(model->encode, &batch, i, 1, &here);
@@ -171,20 +171,20 @@ INLINE int decode_element(const uint32_t *table, batch_t *batch, size_t i, int s
         return 0;
     }
     *lane = x;
-    int32_t turned = tw_exact_unzigzag((uint16_t)z) + context.expected;
+    int32_t turned = tw_delta_unzigzag((uint16_t)z) + context.expected;
     int16_t change = (int16_t)((turned ^ context.sign) - context.sign);
     if (symbol == TW_ENTROPY_ESCAPE) {
         uint16_t new_bits;
         if (!tw_entropy_pop(&reader->escapes, reader->escapes_begin, &new_bits)) {
             return 0;
         }
-        change = (int16_t)(tw_exact_order(new_bits) - batch->order[i]);
+        change = (int16_t)(tw_delta_order(new_bits) - batch->order[i]);
     }
     batch->changes[i] = change;
     return 1;
 }
 
-INLINE int decode_batch(const tw_exact_model_t *model, batch_t *batch, tw_entropy_reader_t *reader)
+INLINE int decode_batch(const tw_delta_model_t *model, batch_t *batch, tw_entropy_reader_t *reader)
 {
     int good = 1;
     for (size_t i = batch->n; batch->states && good && i-- > 0;) {
@@ -194,12 +194,12 @@ INLINE int decode_batch(const tw_exact_model_t *model, batch_t *batch, tw_entrop
         good = decode_element(model->decode, batch, i, 0, reader);
     }
     for (size_t i = 0; i < batch->n; i++) {
-        batch->new_values[i] = tw_exact_order((uint16_t)(batch->order[i] + batch->changes[i]));
+        batch->new_values[i] = tw_delta_order((uint16_t)(batch->order[i] + batch->changes[i]));
     }
     return good;
 }
 
-static int ref_decode(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first,
+static int ref_decode(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first,
                       tw_entropy_reader_t *reader)
 {
     tw_entropy_reader_t here = *reader;
@@ -216,7 +216,7 @@ static int ref_decode(const tw_exact_model_t *model, const tw_exact_run_t *run, 
     return good;
 }
 
-const tw_exact_backend_t tw_exact_ref = {
+const tw_delta_backend_t tw_delta_ref = {
     .name = "ref",
     .usable = ref_usable,
     .encode = ref_encode,

@@ -1,4 +1,4 @@
-/** The codec of the exact delta, inside: what a message is made of. Private to the room and its white-box
+/** The codec of the lossless delta, inside: what a message is made of. Private to the room and its white-box
  *  tests.
  *
  *  Read value.h (one element), ref.c (one block, the oracle), then model.h and model.c (what the coder
@@ -37,114 +37,114 @@
  *  600), an average of several changes (worse from step 100 on), blocks of 32,768 (0.016 bits more: the
  *  lanes). The previous message's tables would save 300 bytes and make messages depend on each other.
  */
-#ifndef TW_QUANT_EXACT_EXACT_H
-#define TW_QUANT_EXACT_EXACT_H
+#ifndef TW_QUANT_DELTA_DELTA_H
+#define TW_QUANT_DELTA_DELTA_H
 
 #include "quant/entropy/entropy.h"
 #include "quant/quant.h"
 
 TW_C_BEGIN
 
-#define TW_EXACT_MAGIC 0xd5
-#define TW_EXACT_VERSION 3
-#define TW_EXACT_FLAG_CODED 1
-#define TW_EXACT_FLAG_SECOND 2 /**< made with the second context */
+#define TW_DELTA_MAGIC 0xd5
+#define TW_DELTA_VERSION 3
+#define TW_DELTA_FLAG_CODED 1
+#define TW_DELTA_FLAG_SECOND 2 /**< made with the second context */
 
-#define TW_EXACT_BLOCK_ELEMS 65536
-#define TW_EXACT_ELEMS_MAX ((size_t)1 << 30)
+#define TW_DELTA_BLOCK_ELEMS 65536
+#define TW_DELTA_ELEMS_MAX ((size_t)1 << 30)
 /** Shorter messages go plain: what is sent of a model alone would cost more than they can gain. */
-#define TW_EXACT_CODED_MIN 1024
+#define TW_DELTA_CODED_MIN 1024
 
-#define TW_EXACT_EXPONENTS 32
-#define TW_EXACT_SIZES 4 /**< of the previous change */
-#define TW_EXACT_CONTEXTS (TW_EXACT_EXPONENTS * TW_EXACT_SIZES)
-#define TW_EXACT_TABLES 16
-#define TW_EXACT_RAW_BITS_MAX \
+#define TW_DELTA_EXPONENTS 32
+#define TW_DELTA_SIZES 4 /**< of the previous change */
+#define TW_DELTA_CONTEXTS (TW_DELTA_EXPONENTS * TW_DELTA_SIZES)
+#define TW_DELTA_TABLES 16
+#define TW_DELTA_RAW_BITS_MAX \
     6 /**< one word renormalises a lane as long as this and FREQ_BITS are 16 at most */
 
-typedef struct tw_exact_header {
+typedef struct tw_delta_header {
     uint8_t magic, version, flags, zero;
     uint32_t bytes;
-} tw_exact_header_t;
+} tw_delta_header_t;
 
 #ifndef __cplusplus
-_Static_assert(sizeof(tw_exact_header_t) == 8, "the header is part of the format");
-_Static_assert(TW_EXACT_RAW_BITS_MAX + TW_ENTROPY_FREQ_BITS <= 16, "one word renormalises a lane");
+_Static_assert(sizeof(tw_delta_header_t) == 8, "the header is part of the format");
+_Static_assert(TW_DELTA_RAW_BITS_MAX + TW_ENTROPY_FREQ_BITS <= 16, "one word renormalises a lane");
 #endif
 
 /** What is sent of a model. */
-typedef struct tw_exact_stats {
+typedef struct tw_delta_stats {
     uint8_t base;                       /**< lowest exponent that has a context of its own */
-    uint8_t factor[TW_EXACT_EXPONENTS]; /**< in 1/128; 0 without the second context */
-    uint8_t table[TW_EXACT_CONTEXTS];   /**< of context exponent * SIZES + size */
-    uint16_t freq[TW_EXACT_TABLES]
+    uint8_t factor[TW_DELTA_EXPONENTS]; /**< in 1/128; 0 without the second context */
+    uint8_t table[TW_DELTA_CONTEXTS];   /**< of context exponent * SIZES + size */
+    uint16_t freq[TW_DELTA_TABLES]
                  [TW_ENTROPY_SYMBOLS]; /**< each table sums to FREQ_SUM; 0: the symbol is escaped */
-} tw_exact_stats_t;
+} tw_delta_stats_t;
 
 /** What the coders look up, made from the statistics. */
-typedef struct tw_exact_model {
+typedef struct tw_delta_model {
     uint32_t base;
     /** of an exponent: its contexts' tables, 4 bits each, | factor << 16 */
-    uint32_t rows[TW_EXACT_EXPONENTS];
+    uint32_t rows[TW_DELTA_EXPONENTS];
     /** freq | first slot << 11 | is escape << 31; in the upper half (2^32 - 1) / freq */
-    uint64_t encode[TW_EXACT_TABLES * TW_ENTROPY_SYMBOLS];
+    uint64_t encode[TW_DELTA_TABLES * TW_ENTROPY_SYMBOLS];
     /** The portable coder's: factor | raw bits << 8 | table * SYMBOLS << 16. */
-    uint32_t contexts[TW_EXACT_CONTEXTS];
-    uint32_t decode[TW_EXACT_TABLES * TW_ENTROPY_FREQ_SUM]; /**< freq | slot in symbol << 11 | symbol << 21 */
-} tw_exact_model_t;
+    uint32_t contexts[TW_DELTA_CONTEXTS];
+    uint32_t decode[TW_DELTA_TABLES * TW_ENTROPY_FREQ_SUM]; /**< freq | slot in symbol << 11 | symbol << 21 */
+} tw_delta_model_t;
 
 /** Elements from which the statistics are taken. */
-#define TW_EXACT_SAMPLE_MAX 32768
-typedef struct tw_exact_sample {
+#define TW_DELTA_SAMPLE_MAX 32768
+typedef struct tw_delta_sample {
     size_t n;
-    uint16_t old_values[TW_EXACT_SAMPLE_MAX], new_values[TW_EXACT_SAMPLE_MAX];
-    uint8_t states[TW_EXACT_SAMPLE_MAX]; /**< zeros without the second context */
+    uint16_t old_values[TW_DELTA_SAMPLE_MAX], new_values[TW_DELTA_SAMPLE_MAX];
+    uint8_t states[TW_DELTA_SAMPLE_MAX]; /**< zeros without the second context */
     /* Scratch of the choice. */
-    uint8_t contexts[TW_EXACT_SAMPLE_MAX];
-    uint16_t z[TW_EXACT_SAMPLE_MAX];
-} tw_exact_sample_t;
+    uint8_t contexts[TW_DELTA_SAMPLE_MAX];
+    uint16_t z[TW_DELTA_SAMPLE_MAX];
+} tw_delta_sample_t;
 
 /** A run of elements; state is NULL without the second context. */
-typedef struct tw_exact_run {
+typedef struct tw_delta_run {
     const uint16_t *old_values;
     uint16_t *new_values; /**< encoding reads it; decoding may write it onto old_values */
     uint8_t *state;
     size_t n;
-} tw_exact_run_t;
+} tw_delta_run_t;
 
 /** A backend. The run is a block: its elements from `first` on, which is a multiple of 32. */
-typedef struct tw_exact_backend {
+typedef struct tw_delta_backend {
     const char *name;
     int (*usable)(void);
-    void (*encode)(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first,
+    void (*encode)(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first,
                    tw_entropy_writer_t *writer);
     /** 0 when words or escapes run out. */
-    int (*decode)(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first,
+    int (*decode)(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first,
                   tw_entropy_reader_t *reader);
-} tw_exact_backend_t;
+} tw_delta_backend_t;
 
-extern const tw_exact_backend_t tw_exact_ref;
+extern const tw_delta_backend_t tw_delta_ref;
 #ifdef __x86_64__
-extern const tw_exact_backend_t tw_exact_avx2, tw_exact_avx512;
+extern const tw_delta_backend_t tw_delta_avx2, tw_delta_avx512;
 #endif
 
 /** What a call checks of its segments; how many elements they have, and whether they have states.
  *  TW_ERR_INVALID, logged. */
-tw_status_t tw_exact_check_call(const char *operation, const tw_quant_exact_segment_t *segments,
+tw_status_t tw_delta_check_call(const char *operation, const tw_quant_delta_segment_t *segments,
                                 size_t n_segments, int encoding, size_t *n_elems, int *second);
 
 /** Choose factors, contexts and tables for a sample; n >= 1. */
-void tw_exact_stats_choose(tw_exact_sample_t *sample, int second, tw_exact_stats_t *stats);
+void tw_delta_stats_choose(tw_delta_sample_t *sample, int second, tw_delta_stats_t *stats);
 /** Write what is sent of them to dst, STATS_BYTES_MAX at most; returns the bytes. */
-size_t tw_exact_stats_write(const tw_exact_stats_t *stats, int second, uint8_t *dst);
+size_t tw_delta_stats_write(const tw_delta_stats_t *stats, int second, uint8_t *dst);
 /** Read them from at most `bytes` untrusted bytes; returns the bytes taken, 0 (silent) where they make no
  *  sense. */
-size_t tw_exact_stats_read(tw_exact_stats_t *stats, int second, const uint8_t *src, size_t bytes);
-#define TW_EXACT_STATS_BYTES_MAX \
-    (1 + TW_EXACT_EXPONENTS + TW_EXACT_CONTEXTS / 2 + TW_EXACT_TABLES * (1 + 2 * (TW_ENTROPY_SYMBOLS - 1)))
+size_t tw_delta_stats_read(tw_delta_stats_t *stats, int second, const uint8_t *src, size_t bytes);
+#define TW_DELTA_STATS_BYTES_MAX \
+    (1 + TW_DELTA_EXPONENTS + TW_DELTA_CONTEXTS / 2 + TW_DELTA_TABLES * (1 + 2 * (TW_ENTROPY_SYMBOLS - 1)))
 /** Tables for encoding, or for decoding. */
-void tw_exact_model_encoder(const tw_exact_stats_t *stats, tw_exact_model_t *model);
-void tw_exact_model_decoder(const tw_exact_stats_t *stats, tw_exact_model_t *model);
+void tw_delta_model_encoder(const tw_delta_stats_t *stats, tw_delta_model_t *model);
+void tw_delta_model_decoder(const tw_delta_stats_t *stats, tw_delta_model_t *model);
 
 TW_C_END
 

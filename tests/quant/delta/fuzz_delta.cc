@@ -1,4 +1,4 @@
-/* Messages of exact deltas from another rank. The first bytes say how many elements there are and whether
+/* Messages of lossless deltas from another rank. The first bytes say how many elements there are and whether
  * there are states; the rest is the message, its header made right in three of four cases, so that what
  * follows is reached. */
 #include <cstdio>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "quant/exact/exact.h"
+#include "quant/delta/delta.h"
 
 namespace
 {
@@ -16,7 +16,7 @@ namespace
 void check(bool right, const char *what)
 {
     if (!right) {
-        fprintf(stderr, "fuzz_exact: not so: %s\n", what);
+        fprintf(stderr, "fuzz_delta: not so: %s\n", what);
         abort();
     }
 }
@@ -32,12 +32,12 @@ struct Result {
 };
 
 /* Made once a backend, as making one costs more than most inputs. */
-tw_quant_exact_t *codec_of(const std::string &backend)
+tw_quant_delta_t *codec_of(const std::string &backend)
 {
-    static auto &codecs = *new std::map<std::string, tw_quant_exact_t *>;
-    tw_quant_exact_t *&exact = codecs[backend];
-    check(exact || tw_quant_exact_create(backend.c_str(), &exact) == TW_OK, "there is a codec");
-    return exact;
+    static auto &codecs = *new std::map<std::string, tw_quant_delta_t *>;
+    tw_quant_delta_t *&delta = codecs[backend];
+    check(delta || tw_quant_delta_create(backend.c_str(), &delta) == TW_OK, "there is a codec");
+    return delta;
 }
 
 /* Buffers are as small as they may be. */
@@ -49,16 +49,16 @@ Result decode(const char *backend, const std::vector<uint8_t> &message, size_t n
         old_values[i] = uint16_t(0x3c00 + i * 37 % 600 + (i % 5 ? 0 : 0x8000));
         result.states[i] = uint8_t(i * 11);
     }
-    const tw_quant_exact_segment_t segment = {old_values.data(), nullptr, result.values.data(),
+    const tw_quant_delta_segment_t segment = {old_values.data(), nullptr, result.values.data(),
                                               second ? result.states.data() : nullptr, n};
-    result.status = tw_quant_exact_decode(codec_of(backend), &segment, 1, message.data(), message.size());
+    result.status = tw_quant_delta_decode(codec_of(backend), &segment, 1, message.data(), message.size());
     return result;
 }
 
 void make_header_right(std::vector<uint8_t> &message, size_t n, bool second)
 {
-    const tw_exact_header_t header = {TW_EXACT_MAGIC, TW_EXACT_VERSION,
-                                      uint8_t(TW_EXACT_FLAG_CODED | (second ? TW_EXACT_FLAG_SECOND : 0)), 0,
+    const tw_delta_header_t header = {TW_DELTA_MAGIC, TW_DELTA_VERSION,
+                                      uint8_t(TW_DELTA_FLAG_CODED | (second ? TW_DELTA_FLAG_SECOND : 0)), 0,
                                       uint32_t(message.size())};
     const auto elems = uint32_t(n);
     memcpy(message.data(), &header, sizeof(header));
@@ -81,7 +81,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     const Result expected = decode("ref", message, n, second);
     const char *names[8];
-    for (size_t b = 0, count = tw_quant_exact_backends(names, 8); b < count; b++) {
+    for (size_t b = 0, count = tw_quant_delta_backends(names, 8); b < count; b++) {
         const Result got = decode(names[b], message, n, second);
         check(got.status == expected.status, "all backends judge alike");
         check(got.status != TW_OK || (got.values == expected.values && got.states == expected.states),

@@ -1,22 +1,22 @@
-/** Elements of the exact delta, for its kernels: where they are, and what their contexts say. */
-#ifndef TW_QUANT_CUDA_EXACT_ELEMENT_CUH
-#define TW_QUANT_CUDA_EXACT_ELEMENT_CUH
+/** Elements of the lossless delta, for its kernels: where they are, and what their contexts say. */
+#ifndef TW_QUANT_CUDA_DELTA_ELEMENT_CUH
+#define TW_QUANT_CUDA_DELTA_ELEMENT_CUH
 
+#include "quant/cuda/delta_job.h"
 #include "quant/cuda/entropy.cuh"
-#include "quant/cuda/exact_job.h"
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
 /** Where a thread reads and writes: a segment, kept until an element lies in another one. */
-struct tw_exact_cursor {
+struct tw_delta_cursor {
     uint64_t first, end, old_values, new_values, states;
 
-    TW_DEVICE void seek(const tw_exact_cuda_job_t &job, uint64_t element)
+    TW_DEVICE void seek(const tw_delta_cuda_job_t &job, uint64_t element)
     {
         if (element - first < end - first) {
             return;
         }
-        const tw_exact_cuda_segment_t *segments = job.segments;
+        const tw_delta_cuda_segment_t *segments = job.segments;
         uint32_t s = tw_entropy_last(job.n_segments, element, [&](uint32_t i) { return segments[i].first; });
         first = segments[s].first;
         end = segments[s + 1].first;
@@ -25,7 +25,7 @@ struct tw_exact_cursor {
         states = segments[s].states;
     }
     /** Seek an element; true if so many from it on lie in the same segment. */
-    TW_DEVICE bool covers(const tw_exact_cuda_job_t &job, uint64_t element, uint32_t n)
+    TW_DEVICE bool covers(const tw_delta_cuda_job_t &job, uint64_t element, uint32_t n)
     {
         seek(job, element);
         return end - element >= n;
@@ -68,7 +68,7 @@ struct tw_exact_cursor {
 };
 
 /** An element that was loaded long before it is needed, or will be stored. */
-struct tw_exact_loaded {
+struct tw_delta_loaded {
     uint32_t values; /**< old | new << 16 */
     uint32_t state;
 
@@ -84,10 +84,10 @@ struct tw_exact_loaded {
 
 /** A lane's elements of AHEAD steps, from element `at` of a block on, which begins at element `first` and has
  *  n. Where all lie in one segment, their addresses differ by constants. */
-struct tw_exact_ahead {
-    tw_exact_loaded elements[TW_ENTROPY_CUDA_AHEAD];
+struct tw_delta_ahead {
+    tw_delta_loaded elements[TW_ENTROPY_CUDA_AHEAD];
 
-    static TW_DEVICE bool are_near(const tw_exact_cuda_job_t &job, tw_exact_cursor &cursor, uint32_t first,
+    static TW_DEVICE bool are_near(const tw_delta_cuda_job_t &job, tw_delta_cursor &cursor, uint32_t first,
                                    uint32_t at, uint32_t n)
     {
         return at < n && n - at >= 32 * TW_ENTROPY_CUDA_AHEAD &&
@@ -96,7 +96,7 @@ struct tw_exact_ahead {
 
     /** NEW: with the new values. */
     template <bool NEW>
-    TW_DEVICE void load(const tw_exact_cuda_job_t &job, tw_exact_cursor &cursor, uint32_t first, uint32_t at,
+    TW_DEVICE void load(const tw_delta_cuda_job_t &job, tw_delta_cursor &cursor, uint32_t first, uint32_t at,
                         uint32_t n)
     {
         const uint32_t own = at + tw_entropy_lane();
@@ -125,7 +125,7 @@ struct tw_exact_ahead {
 
     /** States, and with NEW the new values. */
     template <bool NEW>
-    TW_DEVICE void store(const tw_exact_cuda_job_t &job, tw_exact_cursor &cursor, uint32_t first, uint32_t at,
+    TW_DEVICE void store(const tw_delta_cuda_job_t &job, tw_delta_cursor &cursor, uint32_t first, uint32_t at,
                          uint32_t n) const
     {
         const uint32_t own = at + tw_entropy_lane();
@@ -159,35 +159,35 @@ struct tw_exact_ahead {
 /* ---- contexts ------------------------------------------------------------------------------------------ */
 
 /** What the previous change and the old value say of a change. */
-struct tw_exact_belief {
+struct tw_delta_belief {
     uint32_t table, raw_bits, factor;
     uint8_t state;
 
-    TW_DEVICE tw_exact_belief(const uint32_t *rows, uint32_t base, uint16_t old_bits, uint8_t of_state)
+    TW_DEVICE tw_delta_belief(const uint32_t *rows, uint32_t base, uint16_t old_bits, uint8_t of_state)
         : state(of_state)
     {
-        uint32_t row = rows[tw_exact_exponent(base, old_bits)];
-        table = row >> 4 * tw_exact_state_class(state) & 0xf;
-        raw_bits = tw_exact_raw_bits(table);
+        uint32_t row = rows[tw_delta_exponent(base, old_bits)];
+        table = row >> 4 * tw_delta_state_class(state) & 0xf;
+        raw_bits = tw_delta_raw_bits(table);
         factor = row >> 16;
     }
     TW_DEVICE uint32_t z_of(int16_t change) const
     {
-        return tw_exact_zigzag(tw_exact_rest(change, state, factor));
+        return tw_delta_zigzag(tw_delta_rest(change, state, factor));
     }
     TW_DEVICE int16_t change_of(uint32_t z) const
     {
-        return tw_exact_unrest(tw_exact_unzigzag((uint16_t)z), state, factor);
+        return tw_delta_unrest(tw_delta_unzigzag((uint16_t)z), state, factor);
     }
 };
 
 /** Bytes of a block with these sizes. */
-TW_DEVICE uint32_t tw_exact_block_bytes(uint32_t sizes, uint32_t n)
+TW_DEVICE uint32_t tw_delta_block_bytes(uint32_t sizes, uint32_t n)
 {
     return sizes == TW_ENTROPY_RAW ? 2 * n
                                    : 2 * (sizes & 0xffff) + TW_ENTROPY_LANES_BYTES + 2 * (sizes >> 16);
 }
 
-#define TW_EXACT_CUDA_BODY 12 /**< where the statistics begin, or the values of a plain message */
+#define TW_DELTA_CUDA_BODY 12 /**< where the statistics begin, or the values of a plain message */
 
 #endif

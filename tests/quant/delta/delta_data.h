@@ -1,6 +1,6 @@
-/** Weights before and after a step, for the tests of the exact delta. */
-#ifndef TW_TESTS_QUANT_EXACT_EXACT_DATA_H
-#define TW_TESTS_QUANT_EXACT_EXACT_DATA_H
+/** Weights before and after a step, for the tests of the lossless delta. */
+#ifndef TW_TESTS_QUANT_DELTA_DELTA_DATA_H
+#define TW_TESTS_QUANT_DELTA_DELTA_DATA_H
 
 #include <cstdint>
 #include <string>

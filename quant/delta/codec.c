@@ -1,5 +1,5 @@
-/* Messages of exact deltas: the public calls. */
-#include "quant/exact/model.h"
+/* Messages of lossless deltas: the public calls. */
+#include "quant/delta/model.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,33 +7,33 @@
 #define VECTOR_SLACK 32 /* elements that a vector may write too many */
 
 /* Best first. */
-static const tw_exact_backend_t *const backends[] = {
+static const tw_delta_backend_t *const backends[] = {
 #ifdef __x86_64__
-    &tw_exact_avx512,
-    &tw_exact_avx2,
+    &tw_delta_avx512,
+    &tw_delta_avx2,
 #endif
-    &tw_exact_ref,
+    &tw_delta_ref,
 };
 #define N_BACKENDS (sizeof(backends) / sizeof(backends[0]))
 
-struct tw_quant_exact {
-    const tw_exact_backend_t *backend;
-    tw_exact_stats_t stats;
-    tw_exact_model_t model;
-    uint16_t words[TW_EXACT_BLOCK_ELEMS + VECTOR_SLACK], escapes[TW_EXACT_BLOCK_ELEMS + 1];
+struct tw_quant_delta {
+    const tw_delta_backend_t *backend;
+    tw_delta_stats_t stats;
+    tw_delta_model_t model;
+    uint16_t words[TW_DELTA_BLOCK_ELEMS + VECTOR_SLACK], escapes[TW_DELTA_BLOCK_ELEMS + 1];
     /* A block whose elements lie in several segments. */
-    uint16_t old_values[TW_EXACT_BLOCK_ELEMS], new_values[TW_EXACT_BLOCK_ELEMS];
-    uint8_t state[TW_EXACT_BLOCK_ELEMS];
-    tw_exact_sample_t sample;
+    uint16_t old_values[TW_DELTA_BLOCK_ELEMS], new_values[TW_DELTA_BLOCK_ELEMS];
+    uint8_t state[TW_DELTA_BLOCK_ELEMS];
+    tw_delta_sample_t sample;
 };
 
-_Static_assert(sizeof(tw_exact_header_t) + 4 + TW_EXACT_STATS_BYTES_MAX + sizeof(tw_entropy_entry_t) <=
-                   2 * TW_EXACT_CODED_MIN,
+_Static_assert(sizeof(tw_delta_header_t) + 4 + TW_DELTA_STATS_BYTES_MAX + sizeof(tw_entropy_entry_t) <=
+                   2 * TW_DELTA_CODED_MIN,
                "the head of a coded message fits where a plain one does");
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */
 
-size_t tw_quant_exact_backends(const char **names, size_t max)
+size_t tw_quant_delta_backends(const char **names, size_t max)
 {
     size_t n = 0;
     for (size_t i = 0; i < N_BACKENDS && n < max; i++) {
@@ -44,9 +44,9 @@ size_t tw_quant_exact_backends(const char **names, size_t max)
     return n;
 }
 
-tw_status_t tw_quant_exact_create(const char *backend, tw_quant_exact_t **out)
+tw_status_t tw_quant_delta_create(const char *backend, tw_quant_delta_t **out)
 {
-    const tw_exact_backend_t *found = NULL;
+    const tw_delta_backend_t *found = NULL;
     int any = !backend || strcmp(backend, "auto") == 0;
     for (size_t i = 0; i < N_BACKENDS && !found; i++) {
         if ((any || strcmp(backend, backends[i]->name) == 0) && backends[i]->usable()) {
@@ -54,50 +54,50 @@ tw_status_t tw_quant_exact_create(const char *backend, tw_quant_exact_t **out)
         }
     }
     if (!found) {
-        tw_error("quant: exact delta: no backend '%s' on this machine", backend);
+        tw_error("quant: lossless delta: no backend '%s' on this machine", backend);
         return TW_ERR_UNSUPPORTED;
     }
-    tw_quant_exact_t *exact = tw_buffer_alloc_zero(sizeof(*exact));
-    if (!exact) {
-        tw_error("quant: exact delta: out of memory");
+    tw_quant_delta_t *delta = tw_buffer_alloc_zero(sizeof(*delta));
+    if (!delta) {
+        tw_error("quant: lossless delta: out of memory");
         return TW_ERR_NO_MEMORY;
     }
-    exact->backend = found;
-    *out = exact;
+    delta->backend = found;
+    *out = delta;
     return TW_OK;
 }
 
-void tw_quant_exact_destroy(tw_quant_exact_t *exact)
+void tw_quant_delta_destroy(tw_quant_delta_t *delta)
 {
-    tw_buffer_free(exact);
+    tw_buffer_free(delta);
 }
 
-const char *tw_quant_exact_backend_name(const tw_quant_exact_t *exact)
+const char *tw_quant_delta_backend_name(const tw_quant_delta_t *delta)
 {
-    return exact->backend->name;
+    return delta->backend->name;
 }
 
-size_t tw_quant_exact_bound_bytes(size_t n_elems)
+size_t tw_quant_delta_bound_bytes(size_t n_elems)
 {
-    return n_elems <= TW_MEMORY_BYTES_MAX ? sizeof(tw_exact_header_t) + sizeof(uint32_t) + 2 * n_elems
+    return n_elems <= TW_MEMORY_BYTES_MAX ? sizeof(tw_delta_header_t) + sizeof(uint32_t) + 2 * n_elems
                                           : SIZE_MAX;
 }
 
 /* ---- segments ------------------------------------------------------------------------------------------ */
 
-tw_status_t tw_exact_check_call(const char *operation, const tw_quant_exact_segment_t *segments,
+tw_status_t tw_delta_check_call(const char *operation, const tw_quant_delta_segment_t *segments,
                                 size_t n_segments, int encoding, size_t *n_elems, int *second)
 {
     size_t n = 0, with_state = 0, not_empty = 0;
     for (size_t s = 0; s < n_segments; s++) {
-        const tw_quant_exact_segment_t *segment = &segments[s];
+        const tw_quant_delta_segment_t *segment = &segments[s];
         if (!segment->n_elems) {
             continue;
         }
         const void *values = encoding ? segment->src : segment->dst;
-        if (!segment->base || !values || segment->n_elems > TW_EXACT_ELEMS_MAX - n) {
+        if (!segment->base || !values || segment->n_elems > TW_DELTA_ELEMS_MAX - n) {
             tw_error("quant: %s: segment %zu has a NULL pointer, or there are more than %zu elements",
-                     operation, s, TW_EXACT_ELEMS_MAX);
+                     operation, s, TW_DELTA_ELEMS_MAX);
             return TW_ERR_INVALID;
         }
         n += segment->n_elems;
@@ -116,20 +116,20 @@ tw_status_t tw_exact_check_call(const char *operation, const tw_quant_exact_segm
 
 /* Where a walk over the segments stands. */
 typedef struct {
-    const tw_quant_exact_segment_t *segment;
+    const tw_quant_delta_segment_t *segment;
     size_t at;
 } cursor_t;
 
 /* The next elements that lie together, at most n of them, there being n left; moves on. */
-static tw_exact_run_t next_run(cursor_t *cursor, size_t n, int encoding)
+static tw_delta_run_t next_run(cursor_t *cursor, size_t n, int encoding)
 {
     while (cursor->at == cursor->segment->n_elems) {
         cursor->segment++;
         cursor->at = 0;
     }
-    const tw_quant_exact_segment_t *segment = cursor->segment;
+    const tw_quant_delta_segment_t *segment = cursor->segment;
     size_t left = segment->n_elems - cursor->at, at = cursor->at;
-    tw_exact_run_t run = {
+    tw_delta_run_t run = {
         .old_values = (const uint16_t *)segment->base + at,
         .new_values = (uint16_t *)(encoding ? (uintptr_t)segment->src : (uintptr_t)segment->dst) + at,
         .state = segment->state ? segment->state + at : NULL,
@@ -140,62 +140,62 @@ static tw_exact_run_t next_run(cursor_t *cursor, size_t n, int encoding)
 }
 
 /* Elements of several segments one after the other in the codec's memory; `new_too` as well. */
-static void gather(tw_quant_exact_t *exact, cursor_t cursor, size_t n, int new_too)
+static void gather(tw_quant_delta_t *delta, cursor_t cursor, size_t n, int new_too)
 {
     for (size_t done = 0; done < n;) {
-        tw_exact_run_t run = next_run(&cursor, n - done, new_too);
-        memcpy(exact->old_values + done, run.old_values, 2 * run.n);
+        tw_delta_run_t run = next_run(&cursor, n - done, new_too);
+        memcpy(delta->old_values + done, run.old_values, 2 * run.n);
         if (new_too) {
-            memcpy(exact->new_values + done, run.new_values, 2 * run.n);
+            memcpy(delta->new_values + done, run.new_values, 2 * run.n);
         }
         if (run.state) {
-            memcpy(exact->state + done, run.state, run.n);
+            memcpy(delta->state + done, run.state, run.n);
         }
         done += run.n;
     }
 }
 
 /* And back: the states, and after decoding the new values. */
-static void scatter(const tw_quant_exact_t *exact, cursor_t cursor, size_t n, int new_too)
+static void scatter(const tw_quant_delta_t *delta, cursor_t cursor, size_t n, int new_too)
 {
     for (size_t done = 0; done < n;) {
-        tw_exact_run_t run = next_run(&cursor, n - done, !new_too);
+        tw_delta_run_t run = next_run(&cursor, n - done, !new_too);
         if (new_too) {
-            memcpy(run.new_values, exact->new_values + done, 2 * run.n);
+            memcpy(run.new_values, delta->new_values + done, 2 * run.n);
         }
         if (run.state) {
-            memcpy(run.state, exact->state + done, run.n);
+            memcpy(run.state, delta->state + done, run.n);
         }
         done += run.n;
     }
 }
 
 /* A block, gathered if it must be; *gathered says so. The cursor moves on. */
-static tw_exact_run_t next_block(tw_quant_exact_t *exact, cursor_t *cursor, size_t n, int encoding,
+static tw_delta_run_t next_block(tw_quant_delta_t *delta, cursor_t *cursor, size_t n, int encoding,
                                  int *gathered)
 {
     cursor_t start = *cursor;
-    tw_exact_run_t run = next_run(cursor, n, encoding);
+    tw_delta_run_t run = next_run(cursor, n, encoding);
     *gathered = run.n < n;
     if (*gathered) {
-        gather(exact, start, n, encoding);
+        gather(delta, start, n, encoding);
         for (size_t done = run.n; done < n;) {
             done += next_run(cursor, n - done, encoding).n;
         }
-        run = (tw_exact_run_t){exact->old_values, exact->new_values, run.state ? exact->state : NULL, n};
+        run = (tw_delta_run_t){delta->old_values, delta->new_values, run.state ? delta->state : NULL, n};
     }
     return run;
 }
 
 static size_t block_count(size_t n_elems)
 {
-    return (n_elems + TW_EXACT_BLOCK_ELEMS - 1) / TW_EXACT_BLOCK_ELEMS;
+    return (n_elems + TW_DELTA_BLOCK_ELEMS - 1) / TW_DELTA_BLOCK_ELEMS;
 }
 
 static size_t block_elems(size_t n_elems, size_t block)
 {
-    size_t left = n_elems - block * TW_EXACT_BLOCK_ELEMS;
-    return left < TW_EXACT_BLOCK_ELEMS ? left : TW_EXACT_BLOCK_ELEMS;
+    size_t left = n_elems - block * TW_DELTA_BLOCK_ELEMS;
+    return left < TW_DELTA_BLOCK_ELEMS ? left : TW_DELTA_BLOCK_ELEMS;
 }
 
 /* What a run of values, of which the first has this index, adds to a checksum. */
@@ -211,28 +211,28 @@ static uint32_t check_values(const void *values, size_t first, size_t n)
 }
 
 /* The states after a run that was not coded. */
-static void update_states(const tw_exact_run_t *run)
+static void update_states(const tw_delta_run_t *run)
 {
     for (size_t i = 0; run->state && i < run->n; i++) {
-        run->state[i] = tw_exact_state(tw_exact_change(run->old_values[i], run->new_values[i]));
+        run->state[i] = tw_delta_state(tw_delta_change(run->old_values[i], run->new_values[i]));
     }
 }
 
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
 /* Short runs at equal distances over all segments. */
-static void take_sample(tw_quant_exact_t *exact, const tw_quant_exact_segment_t *segments, size_t n_elems)
+static void take_sample(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments, size_t n_elems)
 {
-    tw_exact_sample_t *sample = &exact->sample;
-    size_t distance = tw_exact_sample_distance((uint32_t)n_elems);
+    tw_delta_sample_t *sample = &delta->sample;
+    size_t distance = tw_delta_sample_distance((uint32_t)n_elems);
     cursor_t cursor = {segments, 0};
     sample->n = 0;
     for (size_t at = 0; at < n_elems;) {
         size_t in_step = at % distance;
-        size_t wanted = in_step < TW_EXACT_SAMPLE_RUN ? TW_EXACT_SAMPLE_RUN - in_step : distance - in_step;
-        tw_exact_run_t run = next_run(&cursor, wanted < n_elems - at ? wanted : n_elems - at, 1);
+        size_t wanted = in_step < TW_DELTA_SAMPLE_RUN ? TW_DELTA_SAMPLE_RUN - in_step : distance - in_step;
+        tw_delta_run_t run = next_run(&cursor, wanted < n_elems - at ? wanted : n_elems - at, 1);
         at += run.n;
-        if (in_step >= TW_EXACT_SAMPLE_RUN) {
+        if (in_step >= TW_DELTA_SAMPLE_RUN) {
             continue;
         }
         memcpy(sample->old_values + sample->n, run.old_values, 2 * run.n);
@@ -259,24 +259,24 @@ static void put(target_t *target, const void *data, size_t bytes)
 
 /* Encode a block into the codec's memory and append it; 0 when it does not fit. The states move on in any
  * case. */
-static int append_block(tw_quant_exact_t *exact, const tw_exact_run_t *run, tw_entropy_entry_t *entry,
+static int append_block(tw_quant_delta_t *delta, const tw_delta_run_t *run, tw_entropy_entry_t *entry,
                         target_t *target)
 {
-    tw_entropy_writer_t writer = {.words = exact->words, .escapes = exact->escapes};
+    tw_entropy_writer_t writer = {.words = delta->words, .escapes = delta->escapes};
     for (size_t lane = 0; lane < TW_ENTROPY_LANES; lane++) {
         writer.lanes[lane] = TW_ENTROPY_START;
     }
-    exact->backend->encode(&exact->model, run, 0, &writer);
-    size_t n_words = (size_t)(writer.words - exact->words),
-           n_escapes = (size_t)(writer.escapes - exact->escapes);
+    delta->backend->encode(&delta->model, run, 0, &writer);
+    size_t n_words = (size_t)(writer.words - delta->words),
+           n_escapes = (size_t)(writer.escapes - delta->escapes);
     size_t bytes = 2 * n_words + TW_ENTROPY_LANES_BYTES + 2 * n_escapes,
            room = (size_t)(target->end - target->at);
     entry->check = writer.check;
     if (bytes < 2 * run->n && bytes <= room) {
         entry->sizes = (uint32_t)(n_words | n_escapes << 16);
-        put(target, exact->words, 2 * n_words);
+        put(target, delta->words, 2 * n_words);
         put(target, writer.lanes, TW_ENTROPY_LANES_BYTES);
-        put(target, exact->escapes, 2 * n_escapes);
+        put(target, delta->escapes, 2 * n_escapes);
         return 1;
     }
     if (2 * run->n <= room) {
@@ -288,7 +288,7 @@ static int append_block(tw_quant_exact_t *exact, const tw_exact_run_t *run, tw_e
 }
 
 /* The blocks; 0 when they take more than a plain message. */
-static int append_blocks(tw_quant_exact_t *exact, const tw_quant_exact_segment_t *segments, size_t n_elems,
+static int append_blocks(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments, size_t n_elems,
                          target_t *target)
 {
     size_t n_blocks = block_count(n_elems);
@@ -300,9 +300,9 @@ static int append_blocks(tw_quant_exact_t *exact, const tw_quant_exact_segment_t
         cursor_t start = cursor;
         tw_entropy_entry_t entry = {0};
         int gathered;
-        tw_exact_run_t run = next_block(exact, &cursor, block_elems(n_elems, block), 1, &gathered);
+        tw_delta_run_t run = next_block(delta, &cursor, block_elems(n_elems, block), 1, &gathered);
         if (fits) {
-            fits = append_block(exact, &run, &entry, target);
+            fits = append_block(delta, &run, &entry, target);
         } else {
             update_states(&run);
         }
@@ -310,25 +310,25 @@ static int append_blocks(tw_quant_exact_t *exact, const tw_quant_exact_segment_t
             memcpy(entries + sizeof(entry) * block, &entry, sizeof(entry));
         }
         if (gathered && run.state) {
-            scatter(exact, start, run.n, 0);
+            scatter(delta, start, run.n, 0);
         }
     }
     return fits;
 }
 
-static int append_coded(tw_quant_exact_t *exact, const tw_quant_exact_segment_t *segments, size_t n_elems,
+static int append_coded(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments, size_t n_elems,
                         int second, target_t *target)
 {
     uint32_t n = (uint32_t)n_elems;
-    take_sample(exact, segments, n_elems);
-    tw_exact_stats_choose(&exact->sample, second, &exact->stats);
-    tw_exact_model_encoder(&exact->stats, &exact->model);
+    take_sample(delta, segments, n_elems);
+    tw_delta_stats_choose(&delta->sample, second, &delta->stats);
+    tw_delta_model_encoder(&delta->stats, &delta->model);
     put(target, &n, sizeof(n));
-    target->at += tw_exact_stats_write(&exact->stats, second, target->at);
-    return append_blocks(exact, segments, n_elems, target);
+    target->at += tw_delta_stats_write(&delta->stats, second, target->at);
+    return append_blocks(delta, segments, n_elems, target);
 }
 
-static void append_plain(const tw_quant_exact_segment_t *segments, size_t n_elems, int update,
+static void append_plain(const tw_quant_delta_segment_t *segments, size_t n_elems, int update,
                          target_t *target)
 {
     cursor_t cursor = {segments, 0};
@@ -336,7 +336,7 @@ static void append_plain(const tw_quant_exact_segment_t *segments, size_t n_elem
     uint8_t *check_at = target->at;
     target->at += sizeof(check);
     for (size_t done = 0; done < n_elems;) {
-        tw_exact_run_t run = next_run(&cursor, n_elems - done, 1);
+        tw_delta_run_t run = next_run(&cursor, n_elems - done, 1);
         put(target, run.new_values, 2 * run.n);
         check += check_values(run.new_values, done, run.n);
         if (update) {
@@ -347,29 +347,29 @@ static void append_plain(const tw_quant_exact_segment_t *segments, size_t n_elem
     memcpy(check_at, &check, sizeof(check));
 }
 
-tw_status_t tw_quant_exact_encode(tw_quant_exact_t *exact, const tw_quant_exact_segment_t *segments,
+tw_status_t tw_quant_delta_encode(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments,
                                   size_t n_segments, void *dst, size_t dst_bytes, size_t *bytes)
 {
     size_t n_elems;
     int second;
-    TW_TRY(tw_exact_check_call("exact_encode", segments, n_segments, 1, &n_elems, &second));
-    size_t bound = tw_quant_exact_bound_bytes(n_elems);
+    TW_TRY(tw_delta_check_call("delta_encode", segments, n_segments, 1, &n_elems, &second));
+    size_t bound = tw_quant_delta_bound_bytes(n_elems);
     if (!dst || dst_bytes < bound) {
-        tw_error("quant: exact_encode: room for %zu bytes, must be for %zu", dst ? dst_bytes : 0, bound);
+        tw_error("quant: delta_encode: room for %zu bytes, must be for %zu", dst ? dst_bytes : 0, bound);
         return TW_ERR_INVALID;
     }
-    uint8_t *body = (uint8_t *)dst + sizeof(tw_exact_header_t);
+    uint8_t *body = (uint8_t *)dst + sizeof(tw_delta_header_t);
     target_t target = {body, (uint8_t *)dst + bound};
-    int try_coded = n_elems >= TW_EXACT_CODED_MIN;
-    int coded = try_coded && append_coded(exact, segments, n_elems, second, &target);
+    int try_coded = n_elems >= TW_DELTA_CODED_MIN;
+    int coded = try_coded && append_coded(delta, segments, n_elems, second, &target);
     if (!coded) {
         target.at = body;
         append_plain(segments, n_elems, !try_coded, &target);
     }
-    tw_exact_header_t header = {
-        .magic = TW_EXACT_MAGIC,
-        .version = TW_EXACT_VERSION,
-        .flags = (uint8_t)((coded ? TW_EXACT_FLAG_CODED : 0) | (second ? TW_EXACT_FLAG_SECOND : 0)),
+    tw_delta_header_t header = {
+        .magic = TW_DELTA_MAGIC,
+        .version = TW_DELTA_VERSION,
+        .flags = (uint8_t)((coded ? TW_DELTA_FLAG_CODED : 0) | (second ? TW_DELTA_FLAG_SECOND : 0)),
         .bytes = (uint32_t)(target.at - (uint8_t *)dst),
     };
     memcpy(dst, &header, sizeof(header));
@@ -391,47 +391,47 @@ static size_t bytes_left(const source_t *source)
 
 static tw_status_t fail_format(const char *what)
 {
-    tw_error("quant: exact_decode: %s", what);
+    tw_error("quant: delta_decode: %s", what);
     return TW_ERR_FORMAT;
 }
 
 static tw_status_t read_header(source_t *source, int second, int *coded)
 {
-    tw_exact_header_t header;
+    tw_delta_header_t header;
     if (bytes_left(source) < sizeof(header)) {
-        tw_error("quant: exact_decode: a message of %zu bytes is shorter than its header",
+        tw_error("quant: delta_decode: a message of %zu bytes is shorter than its header",
                  bytes_left(source));
         return TW_ERR_TRUNCATED;
     }
     memcpy(&header, source->at, sizeof(header));
-    if (header.magic != TW_EXACT_MAGIC || header.version != TW_EXACT_VERSION || header.zero ||
-        header.flags > (TW_EXACT_FLAG_CODED | TW_EXACT_FLAG_SECOND)) {
-        tw_error("quant: exact_decode: not an exact delta of version %d (bytes %02x %02x %02x %02x)",
-                 TW_EXACT_VERSION, header.magic, header.version, header.flags, header.zero);
+    if (header.magic != TW_DELTA_MAGIC || header.version != TW_DELTA_VERSION || header.zero ||
+        header.flags > (TW_DELTA_FLAG_CODED | TW_DELTA_FLAG_SECOND)) {
+        tw_error("quant: delta_decode: not a lossless delta of version %d (bytes %02x %02x %02x %02x)",
+                 TW_DELTA_VERSION, header.magic, header.version, header.flags, header.zero);
         return TW_ERR_FORMAT;
     }
     if (header.bytes != bytes_left(source)) {
-        tw_error("quant: exact_decode: %zu bytes, the message says %u", bytes_left(source), header.bytes);
+        tw_error("quant: delta_decode: %zu bytes, the message says %u", bytes_left(source), header.bytes);
         return header.bytes > bytes_left(source) ? TW_ERR_TRUNCATED : TW_ERR_FORMAT;
     }
-    if (!!(header.flags & TW_EXACT_FLAG_SECOND) != second) {
-        tw_error("quant: exact_decode: the message was made with%s states, the segments have %s",
+    if (!!(header.flags & TW_DELTA_FLAG_SECOND) != second) {
+        tw_error("quant: delta_decode: the message was made with%s states, the segments have %s",
                  second ? "out" : "", second ? "some" : "none");
         return TW_ERR_MISMATCH;
     }
-    *coded = header.flags & TW_EXACT_FLAG_CODED;
+    *coded = header.flags & TW_DELTA_FLAG_CODED;
     source->at += sizeof(header);
     return TW_OK;
 }
 
 static tw_status_t fail_elems(size_t in_message, size_t n_elems)
 {
-    tw_error("quant: exact_decode: the message has %zu elements, the segments %zu", in_message, n_elems);
+    tw_error("quant: delta_decode: the message has %zu elements, the segments %zu", in_message, n_elems);
     return TW_ERR_MISMATCH;
 }
 
 /* What stands before the blocks: statistics and entries. */
-static tw_status_t read_head(tw_quant_exact_t *exact, source_t *source, size_t n_elems, int second,
+static tw_status_t read_head(tw_quant_delta_t *delta, source_t *source, size_t n_elems, int second,
                              const uint8_t **entries)
 {
     uint32_t n;
@@ -443,7 +443,7 @@ static tw_status_t read_head(tw_quant_exact_t *exact, source_t *source, size_t n
     if (n != n_elems) {
         return fail_elems(n, n_elems);
     }
-    size_t bytes = tw_exact_stats_read(&exact->stats, second, source->at, bytes_left(source));
+    size_t bytes = tw_delta_stats_read(&delta->stats, second, source->at, bytes_left(source));
     if (!bytes) {
         return fail_format("bad tables");
     }
@@ -453,24 +453,24 @@ static tw_status_t read_head(tw_quant_exact_t *exact, source_t *source, size_t n
         return fail_format("the message ends before its blocks");
     }
     source->at += sizeof(tw_entropy_entry_t) * block_count(n_elems);
-    tw_exact_model_decoder(&exact->stats, &exact->model);
+    tw_delta_model_decoder(&delta->stats, &delta->model);
     return TW_OK;
 }
 
 /* A raw run; dst may be where the old values lie, so the states come first. */
-static void take_raw(const tw_exact_run_t *run, const uint8_t *values)
+static void take_raw(const tw_delta_run_t *run, const uint8_t *values)
 {
     for (size_t i = 0; i < run->n; i++) {
         uint16_t new_bits;
         memcpy(&new_bits, values + 2 * i, sizeof(new_bits));
         if (run->state) {
-            run->state[i] = tw_exact_state(tw_exact_change(run->old_values[i], new_bits));
+            run->state[i] = tw_delta_state(tw_delta_change(run->old_values[i], new_bits));
         }
         run->new_values[i] = new_bits;
     }
 }
 
-static tw_status_t decode_block(tw_quant_exact_t *exact, const tw_exact_run_t *run,
+static tw_status_t decode_block(tw_quant_delta_t *delta, const tw_delta_run_t *run,
                                 const tw_entropy_entry_t *entry, source_t *source)
 {
     size_t n_words = entry->sizes & 0xffff, n_escapes = entry->sizes >> 16;
@@ -497,28 +497,28 @@ static tw_status_t decode_block(tw_quant_exact_t *exact, const tw_exact_run_t *r
         .escapes = source->at,
     };
     memcpy(reader.lanes, reader.words, TW_ENTROPY_LANES_BYTES);
-    if (!exact->backend->decode(&exact->model, run, 0, &reader) || !tw_entropy_came_back(&reader) ||
+    if (!delta->backend->decode(&delta->model, run, 0, &reader) || !tw_entropy_came_back(&reader) ||
         reader.check != entry->check) {
         return fail_format("a block does not decode: spoilt, or made from other old values or states");
     }
     return TW_OK;
 }
 
-static tw_status_t decode_coded(tw_quant_exact_t *exact, const tw_quant_exact_segment_t *segments,
+static tw_status_t decode_coded(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments,
                                 size_t n_elems, int second, source_t *source)
 {
     const uint8_t *entries = NULL;
-    tw_status_t status = read_head(exact, source, n_elems, second, &entries);
+    tw_status_t status = read_head(delta, source, n_elems, second, &entries);
     cursor_t cursor = {segments, 0};
     for (size_t block = 0; status == TW_OK && block < block_count(n_elems); block++) {
         cursor_t start = cursor;
         tw_entropy_entry_t entry;
         int gathered;
         memcpy(&entry, entries + sizeof(entry) * block, sizeof(entry));
-        tw_exact_run_t run = next_block(exact, &cursor, block_elems(n_elems, block), 0, &gathered);
-        status = decode_block(exact, &run, &entry, source);
+        tw_delta_run_t run = next_block(delta, &cursor, block_elems(n_elems, block), 0, &gathered);
+        status = decode_block(delta, &run, &entry, source);
         if (gathered && status == TW_OK) {
-            scatter(exact, start, run.n, 1);
+            scatter(delta, start, run.n, 1);
         }
     }
     if (status == TW_OK && bytes_left(source)) {
@@ -527,7 +527,7 @@ static tw_status_t decode_coded(tw_quant_exact_t *exact, const tw_quant_exact_se
     return status;
 }
 
-static tw_status_t decode_plain(const tw_quant_exact_segment_t *segments, size_t n_elems, source_t *source)
+static tw_status_t decode_plain(const tw_quant_delta_segment_t *segments, size_t n_elems, source_t *source)
 {
     cursor_t cursor = {segments, 0};
     uint32_t check;
@@ -543,21 +543,21 @@ static tw_status_t decode_plain(const tw_quant_exact_segment_t *segments, size_t
         return fail_format("a message that is not coded is spoilt");
     }
     for (size_t done = 0; done < n_elems;) {
-        tw_exact_run_t run = next_run(&cursor, n_elems - done, 0);
+        tw_delta_run_t run = next_run(&cursor, n_elems - done, 0);
         take_raw(&run, source->at + 2 * done);
         done += run.n;
     }
     return TW_OK;
 }
 
-tw_status_t tw_quant_exact_decode(tw_quant_exact_t *exact, const tw_quant_exact_segment_t *segments,
+tw_status_t tw_quant_delta_decode(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments,
                                   size_t n_segments, const void *src, size_t src_bytes)
 {
     size_t n_elems;
     int second, coded;
-    TW_TRY(tw_exact_check_call("exact_decode", segments, n_segments, 0, &n_elems, &second));
+    TW_TRY(tw_delta_check_call("delta_decode", segments, n_segments, 0, &n_elems, &second));
     source_t source = {src, src ? (const uint8_t *)src + src_bytes : NULL};
     TW_TRY(read_header(&source, second, &coded));
-    return coded ? decode_coded(exact, segments, n_elems, second, &source)
+    return coded ? decode_coded(delta, segments, n_elems, second, &source)
                  : decode_plain(segments, n_elems, &source);
 }

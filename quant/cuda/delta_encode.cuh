@@ -1,6 +1,6 @@
-/** The kernels that encode the exact delta, in the order of their launches. Each is a struct with its body.
- *  Floors are bytes an element of memory that is read and written, at 2.4 bits a change; a state is 1, a
- *  value 2:
+/** The kernels that encode the lossless delta, in the order of their launches. Each is a struct with its
+ *  body. Floors are bytes an element of memory that is read and written, at 2.4 bits a change; a state is 1,
+ *  a value 2:
  *
  *    exponents  2 / 16   of the sample: which exponents there are                       a thread an element
  *    factors    5 / 16   how much of a change goes on; with the second context          a thread an element
@@ -17,20 +17,20 @@
  *  coder, 32 elements, is 170 instructions of PTX, of which 40 wait for the step before: a message of fewer
  *  blocks than there are places for warps takes what a warp takes for its 2,048 steps, however short it
  *  is. */
-#ifndef TW_QUANT_CUDA_EXACT_ENCODE_CUH
-#define TW_QUANT_CUDA_EXACT_ENCODE_CUH
+#ifndef TW_QUANT_CUDA_DELTA_ENCODE_CUH
+#define TW_QUANT_CUDA_DELTA_ENCODE_CUH
 
-#include "quant/cuda/exact_element.cuh"
+#include "quant/cuda/delta_element.cuh"
 
 /* ---- the sample ---------------------------------------------------------------------------------------- */
 
 /** What has been found so far; of the whole thread block, in shared memory. */
-struct tw_exact_found {
-    tw_exact_stats_t stats;
+struct tw_delta_found {
+    tw_delta_stats_t stats;
     uint32_t best;
 
     /** The window of exponents that most of the sample is in; of equals the highest. */
-    TW_DEVICE void find_base(const tw_exact_cuda_sums_t &sums)
+    TW_DEVICE void find_base(const tw_delta_cuda_sums_t &sums)
     {
         const uint32_t t = threadIdx.x;
         uint32_t inside = 0;
@@ -38,10 +38,10 @@ struct tw_exact_found {
             best = 0;
         }
         __syncthreads();
-        for (uint32_t e = t; e < t + TW_EXACT_EXPONENTS && t <= 256 - TW_EXACT_EXPONENTS; e++) {
+        for (uint32_t e = t; e < t + TW_DELTA_EXPONENTS && t <= 256 - TW_DELTA_EXPONENTS; e++) {
             inside += sums.exponents[e];
         }
-        if (t <= 256 - TW_EXACT_EXPONENTS) {
+        if (t <= 256 - TW_DELTA_EXPONENTS) {
             atomicMax(&best, inside << 8 | t);
         }
         __syncthreads();
@@ -50,25 +50,25 @@ struct tw_exact_found {
         }
         __syncthreads();
     }
-    TW_DEVICE void find_factors(const tw_exact_cuda_sums_t &sums)
+    TW_DEVICE void find_factors(const tw_delta_cuda_sums_t &sums)
     {
         const uint32_t t = threadIdx.x;
-        if (t < TW_EXACT_EXPONENTS) {
-            stats.factor[t] = tw_exact_factor_of(sums.parts[t], sums.sizes[t]);
+        if (t < TW_DELTA_EXPONENTS) {
+            stats.factor[t] = tw_delta_factor_of(sums.parts[t], sums.sizes[t]);
         }
         __syncthreads();
     }
     /** A context that the sample lacks gets the table of the exponent below it. */
-    TW_DEVICE void find_tables(const tw_exact_cuda_sums_t &sums)
+    TW_DEVICE void find_tables(const tw_delta_cuda_sums_t &sums)
     {
-        const uint32_t t = threadIdx.x, lacking = TW_EXACT_TABLES;
-        if (t < TW_EXACT_CONTEXTS) {
+        const uint32_t t = threadIdx.x, lacking = TW_DELTA_TABLES;
+        if (t < TW_DELTA_CONTEXTS) {
             stats.table[t] =
-                (uint8_t)(sums.contexts[t] ? tw_exact_table_of(sums.z[t], sums.contexts[t]) : lacking);
+                (uint8_t)(sums.contexts[t] ? tw_delta_table_of(sums.z[t], sums.contexts[t]) : lacking);
         }
         __syncthreads();
         uint8_t below = 0;
-        for (uint32_t c = t; t < TW_EXACT_SIZES && c < TW_EXACT_CONTEXTS; c += TW_EXACT_SIZES) {
+        for (uint32_t c = t; t < TW_DELTA_SIZES && c < TW_DELTA_CONTEXTS; c += TW_DELTA_SIZES) {
             below = stats.table[c] == lacking ? below : stats.table[c];
             stats.table[c] = below;
         }
@@ -78,12 +78,12 @@ struct tw_exact_found {
 
 /** Calls COUNT(old bits, new bits, state) for this thread's elements of the sample. */
 template <class COUNT>
-TW_DEVICE void tw_exact_each_of_sample(const tw_exact_cuda_job_t &job, const COUNT &count)
+TW_DEVICE void tw_delta_each_of_sample(const tw_delta_cuda_job_t &job, const COUNT &count)
 {
-    const uint32_t run = TW_EXACT_SAMPLE_RUN, distance = tw_exact_sample_distance(job.n_elems);
+    const uint32_t run = TW_DELTA_SAMPLE_RUN, distance = tw_delta_sample_distance(job.n_elems);
     const uint32_t rest = job.n_elems % distance;
     const uint32_t n = job.n_elems / distance * run + (rest < run ? rest : run);
-    tw_exact_cursor cursor = {};
+    tw_delta_cursor cursor = {};
     for (uint32_t j = blockIdx.x * TW_ENTROPY_CUDA_THREADS + threadIdx.x; j < n;
          j += gridDim.x * TW_ENTROPY_CUDA_THREADS) {
         const uint32_t e = j / run * distance + j % run;
@@ -93,7 +93,7 @@ TW_DEVICE void tw_exact_each_of_sample(const tw_exact_cuda_job_t &job, const COU
 }
 
 /** Counters of a thread block, in shared memory: zeros first, then added to those of all. */
-TW_DEVICE void tw_exact_counters_clear(uint32_t *counters, uint32_t n)
+TW_DEVICE void tw_delta_counters_clear(uint32_t *counters, uint32_t n)
 {
     for (uint32_t i = threadIdx.x; i < n; i += TW_ENTROPY_CUDA_THREADS) {
         counters[i] = 0;
@@ -101,7 +101,7 @@ TW_DEVICE void tw_exact_counters_clear(uint32_t *counters, uint32_t n)
     __syncthreads();
 }
 
-TW_DEVICE void tw_exact_counters_add(const uint32_t *counters, uint32_t n, uint32_t *sums)
+TW_DEVICE void tw_delta_counters_add(const uint32_t *counters, uint32_t n, uint32_t *sums)
 {
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < n; i += TW_ENTROPY_CUDA_THREADS) {
@@ -111,113 +111,113 @@ TW_DEVICE void tw_exact_counters_add(const uint32_t *counters, uint32_t n, uint3
     }
 }
 
-struct tw_exact_kernel_exponents {
-    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+struct tw_delta_kernel_exponents {
+    static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
         __shared__ uint32_t counts[256];
-        tw_exact_counters_clear(counts, 256);
-        tw_exact_each_of_sample(
+        tw_delta_counters_clear(counts, 256);
+        tw_delta_each_of_sample(
             job, [&](uint16_t old_bits, uint16_t, uint8_t) { atomicAdd(&counts[old_bits >> 7 & 0xff], 1u); });
-        tw_exact_counters_add(counts, 256, job.sums->exponents);
+        tw_delta_counters_add(counts, 256, job.sums->exponents);
     }
 };
 
-struct tw_exact_kernel_factors {
-    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+struct tw_delta_kernel_factors {
+    static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
-        __shared__ tw_exact_found found;
-        __shared__ uint32_t parts[TW_EXACT_EXPONENTS], sizes[TW_EXACT_EXPONENTS];
+        __shared__ tw_delta_found found;
+        __shared__ uint32_t parts[TW_DELTA_EXPONENTS], sizes[TW_DELTA_EXPONENTS];
         found.find_base(*job.sums);
-        tw_exact_counters_clear(parts, TW_EXACT_EXPONENTS);
-        tw_exact_counters_clear(sizes, TW_EXACT_EXPONENTS);
-        tw_exact_each_of_sample(job, [&](uint16_t old_bits, uint16_t new_bits, uint8_t state) {
-            uint32_t row = tw_exact_exponent(found.stats.base, old_bits);
-            atomicAdd(&parts[row], tw_exact_sample_part(tw_exact_change(old_bits, new_bits), state));
-            atomicAdd(&sizes[row], tw_exact_sample_size(state));
+        tw_delta_counters_clear(parts, TW_DELTA_EXPONENTS);
+        tw_delta_counters_clear(sizes, TW_DELTA_EXPONENTS);
+        tw_delta_each_of_sample(job, [&](uint16_t old_bits, uint16_t new_bits, uint8_t state) {
+            uint32_t row = tw_delta_exponent(found.stats.base, old_bits);
+            atomicAdd(&parts[row], tw_delta_sample_part(tw_delta_change(old_bits, new_bits), state));
+            atomicAdd(&sizes[row], tw_delta_sample_size(state));
         });
-        tw_exact_counters_add(parts, TW_EXACT_EXPONENTS, job.sums->parts);
-        tw_exact_counters_add(sizes, TW_EXACT_EXPONENTS, job.sums->sizes);
+        tw_delta_counters_add(parts, TW_DELTA_EXPONENTS, job.sums->parts);
+        tw_delta_counters_add(sizes, TW_DELTA_EXPONENTS, job.sums->sizes);
     }
 };
 
-struct tw_exact_kernel_contexts {
-    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+struct tw_delta_kernel_contexts {
+    static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
-        __shared__ tw_exact_found found;
-        __shared__ uint32_t z[TW_EXACT_CONTEXTS], contexts[TW_EXACT_CONTEXTS];
+        __shared__ tw_delta_found found;
+        __shared__ uint32_t z[TW_DELTA_CONTEXTS], contexts[TW_DELTA_CONTEXTS];
         found.find_base(*job.sums);
         found.find_factors(*job.sums);
-        tw_exact_counters_clear(z, TW_EXACT_CONTEXTS);
-        tw_exact_counters_clear(contexts, TW_EXACT_CONTEXTS);
-        tw_exact_each_of_sample(job, [&](uint16_t old_bits, uint16_t new_bits, uint8_t state) {
-            uint32_t row = tw_exact_exponent(found.stats.base, old_bits);
-            uint32_t context = row * TW_EXACT_SIZES + tw_exact_state_class(state);
-            int16_t change = tw_exact_change(old_bits, new_bits);
-            uint32_t own = tw_exact_zigzag(tw_exact_rest(change, state, found.stats.factor[row]));
-            atomicAdd(&z[context], own < TW_EXACT_MEAN_Z_MAX ? own : TW_EXACT_MEAN_Z_MAX);
+        tw_delta_counters_clear(z, TW_DELTA_CONTEXTS);
+        tw_delta_counters_clear(contexts, TW_DELTA_CONTEXTS);
+        tw_delta_each_of_sample(job, [&](uint16_t old_bits, uint16_t new_bits, uint8_t state) {
+            uint32_t row = tw_delta_exponent(found.stats.base, old_bits);
+            uint32_t context = row * TW_DELTA_SIZES + tw_delta_state_class(state);
+            int16_t change = tw_delta_change(old_bits, new_bits);
+            uint32_t own = tw_delta_zigzag(tw_delta_rest(change, state, found.stats.factor[row]));
+            atomicAdd(&z[context], own < TW_DELTA_MEAN_Z_MAX ? own : TW_DELTA_MEAN_Z_MAX);
             atomicAdd(&contexts[context], 1u);
         });
-        tw_exact_counters_add(z, TW_EXACT_CONTEXTS, job.sums->z);
-        tw_exact_counters_add(contexts, TW_EXACT_CONTEXTS, job.sums->contexts);
+        tw_delta_counters_add(z, TW_DELTA_CONTEXTS, job.sums->z);
+        tw_delta_counters_add(contexts, TW_DELTA_CONTEXTS, job.sums->contexts);
     }
 };
 
-struct tw_exact_kernel_symbols {
-    static const uint32_t counters = TW_EXACT_TABLES * TW_ENTROPY_SYMBOLS;
+struct tw_delta_kernel_symbols {
+    static const uint32_t counters = TW_DELTA_TABLES * TW_ENTROPY_SYMBOLS;
 
-    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+    static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
-        __shared__ tw_exact_found found;
-        __shared__ uint32_t rows[TW_EXACT_EXPONENTS], counts[counters];
+        __shared__ tw_delta_found found;
+        __shared__ uint32_t rows[TW_DELTA_EXPONENTS], counts[counters];
         found.find_base(*job.sums);
         found.find_factors(*job.sums);
         found.find_tables(*job.sums);
-        if (threadIdx.x < TW_EXACT_EXPONENTS) {
-            rows[threadIdx.x] = tw_exact_row_of(&found.stats, threadIdx.x);
+        if (threadIdx.x < TW_DELTA_EXPONENTS) {
+            rows[threadIdx.x] = tw_delta_row_of(&found.stats, threadIdx.x);
         }
-        tw_exact_counters_clear(counts, counters);
-        tw_exact_each_of_sample(job, [&](uint16_t old_bits, uint16_t new_bits, uint8_t state) {
-            const tw_exact_belief belief(rows, found.stats.base, old_bits, state);
-            uint32_t symbol = belief.z_of(tw_exact_change(old_bits, new_bits)) >> belief.raw_bits;
+        tw_delta_counters_clear(counts, counters);
+        tw_delta_each_of_sample(job, [&](uint16_t old_bits, uint16_t new_bits, uint8_t state) {
+            const tw_delta_belief belief(rows, found.stats.base, old_bits, state);
+            uint32_t symbol = belief.z_of(tw_delta_change(old_bits, new_bits)) >> belief.raw_bits;
             symbol = symbol < TW_ENTROPY_ESCAPE ? symbol : TW_ENTROPY_ESCAPE;
             atomicAdd(&counts[belief.table * TW_ENTROPY_SYMBOLS + symbol], 1u);
         });
-        tw_exact_counters_add(counts, counters, job.sums->symbols);
+        tw_delta_counters_add(counts, counters, job.sums->symbols);
     }
 };
 
 /** A thread a table makes, writes and prepares it. */
-struct tw_exact_kernel_model {
-    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+struct tw_delta_kernel_model {
+    static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
-        __shared__ tw_exact_found found;
-        __shared__ uint32_t bytes[TW_EXACT_TABLES], tables_at;
+        __shared__ tw_delta_found found;
+        __shared__ uint32_t bytes[TW_DELTA_TABLES], tables_at;
         const uint32_t t = threadIdx.x;
-        tw_exact_cuda_state_t *state = job.state;
+        tw_delta_cuda_state_t *state = job.state;
         found.find_base(*job.sums);
         found.find_factors(*job.sums);
         found.find_tables(*job.sums);
-        if (t < TW_EXACT_TABLES) {
-            tw_exact_freq_of(job.sums->symbols + t * TW_ENTROPY_SYMBOLS, found.stats.freq[t]);
+        if (t < TW_DELTA_TABLES) {
+            tw_delta_freq_of(job.sums->symbols + t * TW_ENTROPY_SYMBOLS, found.stats.freq[t]);
             tw_entropy_encode_table(found.stats.freq[t], job.encode + t * TW_ENTROPY_SYMBOLS);
-            bytes[t] = tw_exact_freq_bytes(found.stats.freq[t]);
+            bytes[t] = tw_delta_freq_bytes(found.stats.freq[t]);
         }
-        if (t < TW_EXACT_EXPONENTS) {
-            state->rows[t] = tw_exact_row_of(&found.stats, t);
+        if (t < TW_DELTA_EXPONENTS) {
+            state->rows[t] = tw_delta_row_of(&found.stats, t);
         }
         if (t == 0) {
-            uint8_t *at = job.dst + TW_EXACT_CUDA_BODY;
+            uint8_t *at = job.dst + TW_DELTA_CUDA_BODY;
             state->base = found.stats.base;
-            tables_at = (uint32_t)(tw_exact_contexts_write(&found.stats, (int)job.second, at) - job.dst);
+            tables_at = (uint32_t)(tw_delta_contexts_write(&found.stats, (int)job.second, at) - job.dst);
         }
         __syncthreads();
-        if (t < TW_EXACT_TABLES) {
+        if (t < TW_DELTA_TABLES) {
             uint32_t at = tables_at;
             for (uint32_t before = 0; before < t; before++) {
                 at += bytes[before];
             }
-            tw_exact_freq_write(found.stats.freq[t], job.dst + at);
-            if (t == TW_EXACT_TABLES - 1) {
+            tw_delta_freq_write(found.stats.freq[t], job.dst + at);
+            if (t == TW_DELTA_TABLES - 1) {
                 state->head_bytes = at + bytes[t];
             }
         }
@@ -228,13 +228,13 @@ struct tw_exact_kernel_model {
 
 /** A warp a block. The elements of the next AHEAD steps are loaded before those of the last ones are
  *  coded. */
-struct tw_exact_kernel_code {
-    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+struct tw_delta_kernel_code {
+    static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
-        __shared__ uint64_t encode[TW_EXACT_TABLES * TW_ENTROPY_SYMBOLS];
-        __shared__ uint32_t rows[TW_EXACT_EXPONENTS];
-        const uint32_t block = blockIdx.x, lane = threadIdx.x, first = block * TW_EXACT_BLOCK_ELEMS;
-        for (uint32_t i = lane; i < TW_EXACT_TABLES * TW_ENTROPY_SYMBOLS; i += 32) {
+        __shared__ uint64_t encode[TW_DELTA_TABLES * TW_ENTROPY_SYMBOLS];
+        __shared__ uint32_t rows[TW_DELTA_EXPONENTS];
+        const uint32_t block = blockIdx.x, lane = threadIdx.x, first = block * TW_DELTA_BLOCK_ELEMS;
+        for (uint32_t i = lane; i < TW_DELTA_TABLES * TW_ENTROPY_SYMBOLS; i += 32) {
             encode[i] = job.encode[i];
         }
         rows[lane] = job.state->rows[lane];
@@ -249,9 +249,9 @@ struct tw_exact_kernel_code {
             job.state->base,
             0,
             n >= fixed,
-            {words, words + TW_EXACT_BLOCK_ELEMS, n < fixed ? 0 : n - fixed, TW_ENTROPY_START, 0, 0}};
-        tw_exact_cursor loads = {}, stores = {};
-        tw_exact_ahead now = {}, next = {};
+            {words, words + TW_DELTA_BLOCK_ELEMS, n < fixed ? 0 : n - fixed, TW_ENTROPY_START, 0, 0}};
+        tw_delta_cursor loads = {}, stores = {};
+        tw_delta_ahead now = {}, next = {};
         next.load<true>(job, loads, first, 0, n);
         for (uint32_t i = 0; i < n; i += chunk) {
             now = next;
@@ -285,11 +285,11 @@ struct tw_exact_kernel_code {
     };
 
     /** Code an element, whose state moves on; of the whole warp. */
-    static TW_DEVICE void step(coder_t &coder, tw_exact_loaded &element, uint32_t at, bool there)
+    static TW_DEVICE void step(coder_t &coder, tw_delta_loaded &element, uint32_t at, bool there)
     {
         const uint16_t new_bits = element.new_bits();
-        const tw_exact_belief belief(coder.rows, coder.base, element.old_bits(), (uint8_t)element.state);
-        int16_t change = tw_exact_change(element.old_bits(), new_bits);
+        const tw_delta_belief belief(coder.rows, coder.base, element.old_bits(), (uint8_t)element.state);
+        int16_t change = tw_delta_change(element.old_bits(), new_bits);
         uint32_t z = belief.z_of(change), symbol = z >> belief.raw_bits;
         symbol = symbol < TW_ENTROPY_ESCAPE ? symbol : TW_ENTROPY_ESCAPE;
         uint64_t entry = coder.encode[belief.table * TW_ENTROPY_SYMBOLS + symbol];
@@ -298,21 +298,21 @@ struct tw_exact_kernel_code {
         coder.check += there ? tw_entropy_check(at, new_bits) : 0;
         coder.fits = coder.fits && tw_entropy_push_warp(coder.words, there, entry, belief.raw_bits, raw,
                                                         [&] { return new_bits; });
-        element.state = tw_exact_state(change);
+        element.state = tw_delta_state(change);
     }
 };
 
-struct tw_exact_kernel_layout {
-    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+struct tw_delta_kernel_layout {
+    static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
-        tw_exact_cuda_state_t *state = job.state;
+        tw_delta_cuda_state_t *state = job.state;
         uint64_t at = state->head_bytes + (uint64_t)job.n_blocks * sizeof(tw_entropy_entry_t);
         if (job.tried) {
             at = tw_entropy_place(job.blocks, job.n_blocks, at, [&](uint32_t b) {
                 const tw_entropy_cuda_block_t &block = job.blocks[b];
                 return tw_entropy_cuda_block_t{
                     block.sizes, block.check, 0,
-                    tw_exact_block_bytes(block.sizes, tw_entropy_block_elems(job.n_elems, b))};
+                    tw_delta_block_bytes(block.sizes, tw_entropy_block_elems(job.n_elems, b))};
             });
         }
         __syncthreads();
@@ -325,8 +325,8 @@ struct tw_exact_kernel_layout {
 
 /* ---- the message --------------------------------------------------------------------------------------- */
 
-struct tw_exact_kernel_assemble {
-    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+struct tw_delta_kernel_assemble {
+    static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
         if (job.state->coded) {
             coded(job);
@@ -336,12 +336,12 @@ struct tw_exact_kernel_assemble {
     }
 
     /** A part of a block, a word at a time: blocks may begin anywhere. */
-    static TW_DEVICE void coded(const tw_exact_cuda_job_t &job)
+    static TW_DEVICE void coded(const tw_delta_cuda_job_t &job)
     {
         const uint32_t b = blockIdx.x / TW_ENTROPY_CUDA_PARTS;
         const tw_entropy_cuda_block_t block = job.blocks[b];
         uint8_t *to = job.dst + block.offset;
-        tw_exact_cursor cursor = {};
+        tw_delta_cursor cursor = {};
         for (uint32_t w = blockIdx.x % TW_ENTROPY_CUDA_PARTS * TW_ENTROPY_CUDA_THREADS + threadIdx.x;
              w < block.bytes / 2; w += TW_ENTROPY_CUDA_PARTS * TW_ENTROPY_CUDA_THREADS) {
             tw_entropy_put16(to + 2 * (size_t)w, word(job, b, block.sizes, w, cursor));
@@ -349,13 +349,13 @@ struct tw_exact_kernel_assemble {
     }
 
     /** Words, lanes, escapes; or values. */
-    static TW_DEVICE uint32_t word(const tw_exact_cuda_job_t &job, uint32_t b, uint32_t sizes, uint32_t w,
-                                   tw_exact_cursor &cursor)
+    static TW_DEVICE uint32_t word(const tw_delta_cuda_job_t &job, uint32_t b, uint32_t sizes, uint32_t w,
+                                   tw_delta_cursor &cursor)
     {
         const uint32_t n_words = sizes & 0xffff, lanes_end = n_words + TW_ENTROPY_LANES_BYTES / 2;
-        const uint16_t *words = job.words + (size_t)b * TW_EXACT_BLOCK_ELEMS;
+        const uint16_t *words = job.words + (size_t)b * TW_DELTA_BLOCK_ELEMS;
         if (sizes == TW_ENTROPY_RAW) {
-            uint64_t e = (uint64_t)b * TW_EXACT_BLOCK_ELEMS + w;
+            uint64_t e = (uint64_t)b * TW_DELTA_BLOCK_ELEMS + w;
             cursor.seek(job, e);
             return cursor.get_new(e);
         }
@@ -366,42 +366,42 @@ struct tw_exact_kernel_assemble {
             uint32_t lane = (w - n_words) / 2;
             return job.lanes[b * TW_ENTROPY_LANES + lane] >> 16 * ((w - n_words) % 2) & 0xffff;
         }
-        return words[TW_EXACT_BLOCK_ELEMS - 1 - (w - lanes_end)];
+        return words[TW_DELTA_BLOCK_ELEMS - 1 - (w - lanes_end)];
     }
 
     /** All values as they are; states move on where the coder has not seen to it. */
-    static TW_DEVICE void plain(const tw_exact_cuda_job_t &job)
+    static TW_DEVICE void plain(const tw_delta_cuda_job_t &job)
     {
-        tw_exact_cursor cursor = {};
+        tw_delta_cursor cursor = {};
         uint32_t check = 0;
         for (uint32_t e = blockIdx.x * TW_ENTROPY_CUDA_THREADS + threadIdx.x; e < job.n_elems;
              e += gridDim.x * TW_ENTROPY_CUDA_THREADS) {
             cursor.seek(job, e);
             uint16_t new_bits = cursor.get_new(e);
             if (!job.tried) {
-                cursor.put_state(e, tw_exact_state(tw_exact_change(cursor.get_old(e), new_bits)));
+                cursor.put_state(e, tw_delta_state(tw_delta_change(cursor.get_old(e), new_bits)));
             }
-            tw_dev_store_element<2>(job.dst + TW_EXACT_CUDA_BODY + 2 * (size_t)e, new_bits);
+            tw_dev_store_element<2>(job.dst + TW_DELTA_CUDA_BODY + 2 * (size_t)e, new_bits);
             check += tw_entropy_check(e, new_bits);
         }
         tw_entropy_add(&job.state->check, check);
     }
 };
 
-struct tw_exact_kernel_finish {
-    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+struct tw_delta_kernel_finish {
+    static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
-        const tw_exact_cuda_state_t *state = job.state;
+        const tw_delta_cuda_state_t *state = job.state;
         uint8_t *entries = job.dst + state->head_bytes;
         for (uint32_t b = threadIdx.x; state->coded && b < job.n_blocks; b += TW_ENTROPY_CUDA_THREADS) {
             tw_entropy_put32(entries + 8 * (size_t)b, job.blocks[b].sizes);
             tw_entropy_put32(entries + 8 * (size_t)b + 4, job.blocks[b].check);
         }
         if (threadIdx.x == 0) {
-            job.dst[0] = TW_EXACT_MAGIC;
-            job.dst[1] = TW_EXACT_VERSION;
+            job.dst[0] = TW_DELTA_MAGIC;
+            job.dst[1] = TW_DELTA_VERSION;
             job.dst[2] =
-                (uint8_t)((state->coded ? TW_EXACT_FLAG_CODED : 0) | (job.second ? TW_EXACT_FLAG_SECOND : 0));
+                (uint8_t)((state->coded ? TW_DELTA_FLAG_CODED : 0) | (job.second ? TW_DELTA_FLAG_SECOND : 0));
             job.dst[3] = 0;
             tw_entropy_put32(job.dst + 4, state->bytes);
             tw_entropy_put32(job.dst + 8, state->coded ? job.n_elems : state->check);

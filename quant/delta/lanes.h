@@ -1,10 +1,10 @@
 /** A block, one vector of 32-bit elements at a time: the same steps as ref.c. entropy/vec_avx2.h or
  *  entropy/vec_avx512.h comes first. What is left after whole groups of 32 is ref.c's. */
-#ifndef TW_QUANT_EXACT_LANES_H
-#define TW_QUANT_EXACT_LANES_H
+#ifndef TW_QUANT_DELTA_LANES_H
+#define TW_QUANT_DELTA_LANES_H
 
+#include "quant/delta/value.h"
 #include "quant/entropy/lanes.h"
-#include "quant/exact/value.h"
 
 INLINE vec_t sign16(vec_t x)
 {
@@ -40,11 +40,11 @@ typedef struct {
     vec_t sign, expected, table, raw_bits;
 } belief_t;
 
-INLINE belief_t believe(const tw_exact_model_t *model, vec_t old_bits, vec_t state, int second)
+INLINE belief_t believe(const tw_delta_model_t *model, vec_t old_bits, vec_t state, int second)
 {
     belief_t belief = {.sign = vec_set(0), .expected = vec_set(0)};
     vec_t base = vec_set(model->base), exponent = vec_and(vec_shr(old_bits, 7), vec_set(0xff));
-    vec_t row = vec_min(vec_sub(vec_max(exponent, base), base), vec_set(TW_EXACT_EXPONENTS - 1));
+    vec_t row = vec_min(vec_sub(vec_max(exponent, base), base), vec_set(TW_DELTA_EXPONENTS - 1));
     vec_t code = vec_and(state, vec_set(0x7f)), entry = vec_lookup32(model->rows, row), tables = entry;
     if (second) {
         vec_t least = vec_min(code, vec_set(4));
@@ -53,7 +53,7 @@ INLINE belief_t believe(const tw_exact_model_t *model, vec_t old_bits, vec_t sta
     }
     belief.table = vec_and(tables, vec_set(0xf));
     belief.raw_bits =
-        vec_min(vec_sub(vec_max(belief.table, vec_set(7)), vec_set(7)), vec_set(TW_EXACT_RAW_BITS_MAX));
+        vec_min(vec_sub(vec_max(belief.table, vec_set(7)), vec_set(7)), vec_set(TW_DELTA_RAW_BITS_MAX));
     if (second) {
         vec_t size = vec_shlv(vec_or(vec_and(code, vec_set(7)), vec_set(8)), vec_shr(code, 3));
         vec_t product = vec_mul(vec_sub(size, vec_set(8)), vec_shr(entry, 16));
@@ -64,7 +64,7 @@ INLINE belief_t believe(const tw_exact_model_t *model, vec_t old_bits, vec_t sta
 }
 
 /* Push one vector's elements into its lanes; returns the lanes that took the escape. */
-INLINE uint32_t push(const tw_exact_model_t *model, const belief_t *belief, vec_t z, vec_t *lanes,
+INLINE uint32_t push(const tw_delta_model_t *model, const belief_t *belief, vec_t z, vec_t *lanes,
                      uint16_t **words)
 {
     vec_t raw_bits = belief->raw_bits;
@@ -81,7 +81,7 @@ INLINE uint32_t push(const tw_exact_model_t *model, const belief_t *belief, vec_
     return mask_bits(escaped);
 }
 
-INLINE void encode_groups(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first, size_t n,
+INLINE void encode_groups(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first, size_t n,
                           tw_entropy_writer_t *writer, int second)
 {
     vec_t lanes[VECTORS];
@@ -115,7 +115,7 @@ INLINE void encode_groups(const tw_exact_model_t *model, const tw_exact_run_t *r
     writer->check += total(check);
 }
 
-static void lanes_encode(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first,
+static void lanes_encode(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first,
                          tw_entropy_writer_t *writer)
 {
     size_t n = run->n - run->n % TW_ENTROPY_LANES;
@@ -124,12 +124,12 @@ static void lanes_encode(const tw_exact_model_t *model, const tw_exact_run_t *ru
     } else {
         encode_groups(model, run, first, n, writer, 0);
     }
-    tw_exact_ref.encode(model, run, n, writer);
+    tw_delta_ref.encode(model, run, n, writer);
 }
 
 /* One vector's symbols leave its lanes; *z is what they say, `lanes` still lack their words. Returns the
  * escapes. */
-INLINE mask_t take(const tw_exact_model_t *model, const belief_t *belief, vec_t *lanes, vec_t *z)
+INLINE mask_t take(const tw_delta_model_t *model, const belief_t *belief, vec_t *lanes, vec_t *z)
 {
     vec_t slot = vec_and(*lanes, vec_set(TW_ENTROPY_FREQ_SUM - 1)), raw_bits = belief->raw_bits;
     vec_t entry = vec_gather(model->decode, vec_or(vec_shl(belief->table, TW_ENTROPY_FREQ_BITS), slot));
@@ -140,7 +140,7 @@ INLINE mask_t take(const tw_exact_model_t *model, const belief_t *belief, vec_t 
 }
 
 /* The escaped elements of the group at `first`; highest lane first. 0 when there are none left. */
-static int take_escapes(const uint16_t *old_values, const tw_exact_run_t *run, size_t first, uint32_t escapes,
+static int take_escapes(const uint16_t *old_values, const tw_delta_run_t *run, size_t first, uint32_t escapes,
                         tw_entropy_reader_t *reader)
 {
     uint16_t *new_values = run->new_values + first;
@@ -153,7 +153,7 @@ static int take_escapes(const uint16_t *old_values, const tw_exact_run_t *run, s
         reader->escapes -= sizeof(new_bits);
         memcpy(&new_bits, reader->escapes, sizeof(new_bits));
         if (run->state) {
-            run->state[first + lane] = tw_exact_state(tw_exact_change(old_values[lane], new_bits));
+            run->state[first + lane] = tw_delta_state(tw_delta_change(old_values[lane], new_bits));
         }
         /* What stands there was counted. */
         reader->check +=
@@ -164,7 +164,7 @@ static int take_escapes(const uint16_t *old_values, const tw_exact_run_t *run, s
     return 1;
 }
 
-INLINE int decode_groups(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first, size_t n,
+INLINE int decode_groups(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first, size_t n,
                          tw_entropy_reader_t *reader, int second)
 {
     vec_t lanes[VECTORS], z[VECTORS], check = vec_set(0);
@@ -216,11 +216,11 @@ INLINE int decode_groups(const tw_exact_model_t *model, const tw_exact_run_t *ru
     return 1;
 }
 
-static int lanes_decode(const tw_exact_model_t *model, const tw_exact_run_t *run, size_t first,
+static int lanes_decode(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first,
                         tw_entropy_reader_t *reader)
 {
     size_t n = run->n - run->n % TW_ENTROPY_LANES;
-    if (!tw_exact_ref.decode(model, run, n, reader)) {
+    if (!tw_delta_ref.decode(model, run, n, reader)) {
         return 0;
     }
     return run->state ? decode_groups(model, run, first, n, reader, 1)

@@ -1,44 +1,44 @@
-/** The exact delta on a GPU: what its kernels are given, and how a call becomes launches. No CUDA needed: the
- *  tests run the same launches on an emulated device. Compiles as C11, C++17 and CUDA.
+/** The lossless delta on a GPU: what its kernels are given, and how a call becomes launches. No CUDA needed:
+ *  the tests run the same launches on an emulated device. Compiles as C11, C++17 and CUDA.
  *
- *  Read exact_encode.cuh, then exact_decode.cuh. They do what quant/exact does on the host, with its
+ *  Read delta_encode.cuh, then delta_decode.cuh. They do what quant/delta does on the host, with its
  *  arithmetic (value.h, model.h); what entropy-coded messages have in common is in entropy.cuh. All sums are
  *  of whole numbers, so that the order in which threads add does not show. */
-#ifndef TW_QUANT_CUDA_EXACT_JOB_H
-#define TW_QUANT_CUDA_EXACT_JOB_H
+#ifndef TW_QUANT_CUDA_DELTA_JOB_H
+#define TW_QUANT_CUDA_DELTA_JOB_H
 
 #include "quant/cuda/entropy_job.h"
-#include "quant/exact/model.h"
+#include "quant/delta/model.h"
 
 TW_C_BEGIN
 
 /** A segment that has elements, by addresses; behind the last one stands one that begins at n_elems. */
-typedef struct tw_exact_cuda_segment {
+typedef struct tw_delta_cuda_segment {
     uint64_t first; /**< element */
     uint64_t old_values, new_values, states;
-} tw_exact_cuda_segment_t;
+} tw_delta_cuda_segment_t;
 
 /** Sums over the sample; zeros before. */
-typedef struct tw_exact_cuda_sums {
+typedef struct tw_delta_cuda_sums {
     uint32_t exponents[256];
-    uint32_t parts[TW_EXACT_EXPONENTS], sizes[TW_EXACT_EXPONENTS]; /**< of changes and of previous ones */
-    uint32_t z[TW_EXACT_CONTEXTS], contexts[TW_EXACT_CONTEXTS];    /**< sums of z, and elements */
-    uint32_t symbols[TW_EXACT_TABLES * TW_ENTROPY_SYMBOLS];
-} tw_exact_cuda_sums_t;
+    uint32_t parts[TW_DELTA_EXPONENTS], sizes[TW_DELTA_EXPONENTS]; /**< of changes and of previous ones */
+    uint32_t z[TW_DELTA_CONTEXTS], contexts[TW_DELTA_CONTEXTS];    /**< sums of z, and elements */
+    uint32_t symbols[TW_DELTA_TABLES * TW_ENTROPY_SYMBOLS];
+} tw_delta_cuda_sums_t;
 
 /** What kernels tell the next ones; zeros before. */
-typedef struct tw_exact_cuda_state {
+typedef struct tw_delta_cuda_state {
     int32_t status;
     uint32_t failed; /**< a block does not decode; beside the status, which other warps look at meanwhile */
     uint32_t coded;
     uint32_t bytes, check; /**< of the message; of a plain one */
     uint32_t head_bytes;   /**< what stands before the entries */
     uint32_t base;
-    uint32_t rows[TW_EXACT_EXPONENTS]; /**< as in tw_exact_model_t */
+    uint32_t rows[TW_DELTA_EXPONENTS]; /**< as in tw_delta_model_t */
     tw_quant_outcome_t outcome;        /**< where the caller wants none */
-} tw_exact_cuda_state_t;
+} tw_delta_cuda_state_t;
 
-typedef struct tw_exact_cuda_job {
+typedef struct tw_delta_cuda_job {
     uint32_t n_elems, n_segments, n_blocks;
     uint32_t second; /**< with states */
     uint32_t tried;  /**< encoding: long enough to be coded */
@@ -48,40 +48,40 @@ typedef struct tw_exact_cuda_job {
     const uint8_t *src; /**< the message to decode */
     tw_quant_outcome_t *outcome;
     /* In the workspace. */
-    tw_exact_cuda_segment_t *segments;
-    tw_exact_cuda_state_t *state;
-    tw_exact_cuda_sums_t *sums;
+    tw_delta_cuda_segment_t *segments;
+    tw_delta_cuda_state_t *state;
+    tw_delta_cuda_sums_t *sums;
     tw_entropy_cuda_block_t *blocks;
     uint64_t *encode; /**< [TABLES * SYMBOLS] */
     uint8_t *symbols; /**< [TABLES * FREQ_SUM] of a slot */
     uint32_t *slots;  /**< [TABLES * SYMBOLS] freq | first slot << 11 */
     uint16_t *words;  /**< [n_blocks * BLOCK_ELEMS] words forward, escapes backward from the end */
     uint32_t *lanes;  /**< [n_blocks * LANES] as they are at the end */
-} tw_exact_cuda_job_t;
+} tw_delta_cuda_job_t;
 
-typedef enum tw_exact_cuda_kernel {
-    TW_EXACT_CUDA_EXPONENTS,
-    TW_EXACT_CUDA_FACTORS,
-    TW_EXACT_CUDA_CONTEXTS,
-    TW_EXACT_CUDA_SYMBOLS,
-    TW_EXACT_CUDA_MODEL,
-    TW_EXACT_CUDA_CODE,
-    TW_EXACT_CUDA_LAYOUT,
-    TW_EXACT_CUDA_ASSEMBLE,
-    TW_EXACT_CUDA_FINISH,
-    TW_EXACT_CUDA_READ,
-    TW_EXACT_CUDA_CHECK,
-    TW_EXACT_CUDA_DECODE,
-    TW_EXACT_CUDA_APPLY,
-    TW_EXACT_CUDA_CLOSE,
-    TW_EXACT_CUDA_KERNELS
-} tw_exact_cuda_kernel_t;
+typedef enum tw_delta_cuda_kernel {
+    TW_DELTA_CUDA_EXPONENTS,
+    TW_DELTA_CUDA_FACTORS,
+    TW_DELTA_CUDA_CONTEXTS,
+    TW_DELTA_CUDA_SYMBOLS,
+    TW_DELTA_CUDA_MODEL,
+    TW_DELTA_CUDA_CODE,
+    TW_DELTA_CUDA_LAYOUT,
+    TW_DELTA_CUDA_ASSEMBLE,
+    TW_DELTA_CUDA_FINISH,
+    TW_DELTA_CUDA_READ,
+    TW_DELTA_CUDA_CHECK,
+    TW_DELTA_CUDA_DECODE,
+    TW_DELTA_CUDA_APPLY,
+    TW_DELTA_CUDA_CLOSE,
+    TW_DELTA_CUDA_KERNELS
+} tw_delta_cuda_kernel_t;
 
 /** The GPU that is current. The kernels are loaded when this returns. */
-tw_status_t tw_exact_cuda_device_create(tw_entropy_cuda_device_t *device);
+tw_status_t tw_delta_cuda_device_create(tw_entropy_cuda_device_t *device);
 
 /** A codec on a device, which is copied. */
-tw_status_t tw_exact_stream_create_on(const tw_entropy_cuda_device_t *device, tw_quant_exact_stream_t **out);
+tw_status_t tw_delta_stream_create_on(const tw_entropy_cuda_device_t *device, tw_quant_delta_stream_t **out);
 
 TW_C_END
 

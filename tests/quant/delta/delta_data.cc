@@ -1,11 +1,11 @@
-#include "tests/quant/exact/exact_data.h"
+#include "tests/quant/delta/delta_data.h"
 
 #include <cmath>
 #include <cstring>
 #include <map>
 #include <random>
 
-#include "quant/exact/value.h"
+#include "quant/delta/value.h"
 
 namespace tw
 {
@@ -33,7 +33,7 @@ uint16_t changed(Change change, uint16_t old_bits, Weight &weight, size_t i, std
     case Change::none:
         return old_bits;
     case Change::constant:
-        return tw_exact_changed(old_bits, 1);
+        return tw_delta_changed(old_bits, 1);
     case Change::huge:
         return uint16_t(old_bits ^ 0x8000 ^ (random() & 0x7f00));
     case Change::random:
@@ -43,7 +43,7 @@ uint16_t changed(Change change, uint16_t old_bits, Weight &weight, size_t i, std
     case Change::rare:
         return random() % 1000 ? old_bits : uint16_t(random());
     case Change::mixed:
-        if (i / TW_EXACT_BLOCK_ELEMS % 2) {
+        if (i / TW_DELTA_BLOCK_ELEMS % 2) {
             return uint16_t(random());
         }
         break;
@@ -87,7 +87,7 @@ double entropy_bits(const std::vector<uint16_t> &old_values, const std::vector<u
 {
     std::map<int, std::map<int, double>> counts;
     for (size_t i = 0; i < old_values.size(); i++) {
-        counts[old_values[i] >> 7 & 0xff][tw_exact_change(old_values[i], new_values[i])]++;
+        counts[old_values[i] >> 7 & 0xff][tw_delta_change(old_values[i], new_values[i])]++;
     }
     double bits = 0;
     for (const auto &exponent : counts) {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "quant/exact/exact.h"
+#include "quant/delta/delta.h"
 #include "tests/common/fixture.h"
-#include "tests/quant/exact/exact_data.h"
+#include "tests/quant/delta/delta_data.h"
 
 namespace
 {
@@ -16,13 +16,13 @@ using Bytes = std::vector<uint8_t>;
 using Values = std::vector<uint16_t>;
 using tw::Change;
 
-constexpr size_t block = TW_EXACT_BLOCK_ELEMS;
+constexpr size_t block = TW_DELTA_BLOCK_ELEMS;
 const size_t lengths[] = {0, 1, 31, 32, 33, 1023, 1024, 1025, block - 1, block, block + 1, 2 * block + 77};
 
 std::vector<std::string> backends()
 {
     const char *names[8];
-    return {names, names + tw_quant_exact_backends(names, 8)};
+    return {names, names + tw_quant_delta_backends(names, 8)};
 }
 
 /* A codec and one end's states. */
@@ -31,23 +31,23 @@ class End
   public:
     End(const std::string &backend, size_t n, bool second) : second_(second), states_(n)
     {
-        EXPECT_EQ(tw_quant_exact_create(backend.c_str(), &exact_), TW_OK);
-        EXPECT_EQ(tw_quant_exact_backend_name(exact_), backend);
+        EXPECT_EQ(tw_quant_delta_create(backend.c_str(), &delta_), TW_OK);
+        EXPECT_EQ(tw_quant_delta_backend_name(delta_), backend);
     }
     ~End()
     {
-        tw_quant_exact_destroy(exact_);
+        tw_quant_delta_destroy(delta_);
     }
     End(const End &) = delete;
     End &operator=(const End &) = delete;
 
     Bytes encode(const Values &old_values, const Values &new_values)
     {
-        const size_t bound = tw_quant_exact_bound_bytes(old_values.size());
+        const size_t bound = tw_quant_delta_bound_bytes(old_values.size());
         Bytes dst(bound + 64, 0xee);
         size_t bytes = 0;
         const auto segment = segment_of(old_values.data(), new_values.data(), nullptr, old_values.size());
-        EXPECT_EQ(tw_quant_exact_encode(exact_, &segment, 1, dst.data(), bound, &bytes), TW_OK);
+        EXPECT_EQ(tw_quant_delta_encode(delta_, &segment, 1, dst.data(), bound, &bytes), TW_OK);
         EXPECT_LE(bytes, bound);
         for (size_t i = bound; i < dst.size(); i++) {
             EXPECT_EQ(dst[i], 0xee) << "written behind the bound";
@@ -59,11 +59,11 @@ class End
     /* The message lies at the very end of its memory, so that a sanitizer sees what reads beyond it. */
     tw_status_t decode(const Values &old_values, const Bytes &message, Values *new_values)
     {
-        const Bytes exact_size(message);
+        const Bytes delta_size(message);
         Values dst(old_values.size() + 32, 0xeeee);
         const auto segment = segment_of(old_values.data(), nullptr, dst.data(), old_values.size());
         const tw_status_t status =
-            tw_quant_exact_decode(exact_, &segment, 1, exact_size.data(), exact_size.size());
+            tw_quant_delta_decode(delta_, &segment, 1, delta_size.data(), delta_size.size());
         for (size_t i = old_values.size(); i < dst.size(); i++) {
             EXPECT_EQ(dst[i], 0xeeee) << "written behind the values";
         }
@@ -72,13 +72,13 @@ class End
         return status;
     }
 
-    tw_quant_exact_segment_t segment_of(const void *base, const void *src, void *dst, size_t n)
+    tw_quant_delta_segment_t segment_of(const void *base, const void *src, void *dst, size_t n)
     {
         return {base, src, dst, second_ ? states_.data() : nullptr, n};
     }
-    tw_quant_exact_t *exact()
+    tw_quant_delta_t *delta()
     {
-        return exact_;
+        return delta_;
     }
     Bytes &states()
     {
@@ -86,12 +86,12 @@ class End
     }
 
   private:
-    tw_quant_exact_t *exact_ = nullptr;
+    tw_quant_delta_t *delta_ = nullptr;
     bool second_;
     Bytes states_;
 };
 
-class ExactCodec : public tw::Fixture
+class DeltaCodec : public tw::Fixture
 {
 };
 
@@ -116,7 +116,7 @@ void round_trips(Change change, size_t n, bool second)
     }
 }
 
-TEST_F(ExactCodec, EveryBitComesBackOnEveryBackend)
+TEST_F(DeltaCodec, EveryBitComesBackOnEveryBackend)
 {
     for (Change change : tw::all_changes) {
         for (size_t n : lengths) {
@@ -127,7 +127,7 @@ TEST_F(ExactCodec, EveryBitComesBackOnEveryBackend)
 }
 
 /* States may hold anything: they are the caller's memory. */
-TEST_F(ExactCodec, BackendsAgreeWhateverTheStates)
+TEST_F(DeltaCodec, BackendsAgreeWhateverTheStates)
 {
     const size_t n = 3000;
     const auto steps = tw::make_steps(Change::adam, n, 1);
@@ -146,7 +146,7 @@ TEST_F(ExactCodec, BackendsAgreeWhateverTheStates)
     }
 }
 
-TEST_F(ExactCodec, DecodesOntoTheReplica)
+TEST_F(DeltaCodec, DecodesOntoTheReplica)
 {
     const size_t n = block + 100;
     const auto steps = tw::make_steps(Change::rare, n, 1); /* with escapes */
@@ -155,7 +155,7 @@ TEST_F(ExactCodec, DecodesOntoTheReplica)
         const Bytes message = sender.encode(steps[0], steps[1]);
         Values replica = steps[0];
         const auto segment = receiver.segment_of(replica.data(), nullptr, replica.data(), n);
-        ASSERT_EQ(tw_quant_exact_decode(receiver.exact(), &segment, 1, message.data(), message.size()),
+        ASSERT_EQ(tw_quant_delta_decode(receiver.delta(), &segment, 1, message.data(), message.size()),
                   TW_OK);
         EXPECT_EQ(replica, steps[1]) << backend;
         EXPECT_EQ(sender.states(), receiver.states());
@@ -163,10 +163,10 @@ TEST_F(ExactCodec, DecodesOntoTheReplica)
 }
 
 /* Segments of these lengths, and of none, over one array. */
-std::vector<tw_quant_exact_segment_t> cut(const std::vector<size_t> &sizes, const Values &base,
+std::vector<tw_quant_delta_segment_t> cut(const std::vector<size_t> &sizes, const Values &base,
                                           const Values &src, Values &dst, Bytes &states)
 {
-    std::vector<tw_quant_exact_segment_t> segments;
+    std::vector<tw_quant_delta_segment_t> segments;
     size_t at = 0;
     for (size_t n : sizes) {
         segments.push_back({base.data() + at, src.data() + at, dst.data() + at, states.data() + at, n});
@@ -176,7 +176,7 @@ std::vector<tw_quant_exact_segment_t> cut(const std::vector<size_t> &sizes, cons
     return segments;
 }
 
-TEST_F(ExactCodec, HowTheElementsAreCutMakesNoDifference)
+TEST_F(DeltaCodec, HowTheElementsAreCutMakesNoDifference)
 {
     const size_t n = 2 * block + 500;
     const auto steps = tw::make_steps(Change::adam, n, 1);
@@ -184,18 +184,18 @@ TEST_F(ExactCodec, HowTheElementsAreCutMakesNoDifference)
     const Bytes expected = whole.encode(steps[0], steps[1]);
     for (const std::string &backend : backends()) {
         End end(backend, 0, true);
-        Bytes message(tw_quant_exact_bound_bytes(n)), here(n), there(n);
+        Bytes message(tw_quant_delta_bound_bytes(n)), here(n), there(n);
         Values got(n);
         size_t bytes = 0;
         auto segments = cut({0, 1, 128, 0, block - 200, 5, block - 1, n - 2 * block + 67, 0}, steps[0],
                             steps[1], got, here);
-        ASSERT_EQ(tw_quant_exact_encode(end.exact(), segments.data(), segments.size(), message.data(),
+        ASSERT_EQ(tw_quant_delta_encode(end.delta(), segments.data(), segments.size(), message.data(),
                                         message.size(), &bytes),
                   TW_OK);
         message.resize(bytes);
         EXPECT_EQ(message, expected) << backend;
         segments = cut({block + 7, 3, n - block - 10}, steps[0], steps[1], got, there);
-        ASSERT_EQ(tw_quant_exact_decode(end.exact(), segments.data(), segments.size(), message.data(), bytes),
+        ASSERT_EQ(tw_quant_delta_decode(end.delta(), segments.data(), segments.size(), message.data(), bytes),
                   TW_OK);
         EXPECT_EQ(got, steps[1]) << backend;
         EXPECT_EQ(here, there) << backend;
@@ -205,14 +205,14 @@ TEST_F(ExactCodec, HowTheElementsAreCutMakesNoDifference)
 /* Where the blocks' entries are in a coded message without states. */
 uint8_t *entries_of(Bytes *message)
 {
-    tw_exact_stats_t stats;
-    uint8_t *at = message->data() + sizeof(tw_exact_header_t) + 4;
-    return at + tw_exact_stats_read(&stats, 0, at, message->size() - 12);
+    tw_delta_stats_t stats;
+    uint8_t *at = message->data() + sizeof(tw_delta_header_t) + 4;
+    return at + tw_delta_stats_read(&stats, 0, at, message->size() - 12);
 }
 
 /* Worst case: plain plus 12 bytes a message (the rest is in End::encode), and a raw block among coded ones
  * costs itself and its entry. */
-TEST_F(ExactCodec, NothingCostsMoreThanPlain)
+TEST_F(DeltaCodec, NothingCostsMoreThanPlain)
 {
     for (size_t n : lengths) {
         const auto steps = tw::make_steps(Change::random, n, 1);
@@ -235,7 +235,7 @@ TEST_F(ExactCodec, NothingCostsMoreThanPlain)
 
 /* A raw block leaves less room for the next one than plain values need: one that gains a little must not be
  * put there. */
-TEST_F(ExactCodec, ABlockThatGainsTooLittleMakesTheMessagePlain)
+TEST_F(DeltaCodec, ABlockThatGainsTooLittleMakesTheMessagePlain)
 {
     const size_t last = 300, n = block + last;
     auto steps = tw::make_steps(Change::random, n, 1);
@@ -249,8 +249,8 @@ TEST_F(ExactCodec, ABlockThatGainsTooLittleMakesTheMessagePlain)
             steps[1][n - cheap] = uint16_t(steps[0][n - cheap] + 1);
         }
         const Bytes message = end.encode(steps[0], steps[1]); /* which looks behind the bound */
-        plain += !(message[2] & TW_EXACT_FLAG_CODED);
-        coded += message[2] & TW_EXACT_FLAG_CODED;
+        plain += !(message[2] & TW_DELTA_FLAG_CODED);
+        coded += message[2] & TW_DELTA_FLAG_CODED;
     }
     EXPECT_GT(plain, 0U);
     EXPECT_GT(coded, 0U);
@@ -258,12 +258,12 @@ TEST_F(ExactCodec, ABlockThatGainsTooLittleMakesTheMessagePlain)
 
 /* Within a tenth of the entropy under the exponent, and what a message and a block have besides: the tables,
  * the lanes. */
-TEST_F(ExactCodec, IsNearTheEntropy)
+TEST_F(DeltaCodec, IsNearTheEntropy)
 {
     const size_t n = 8 * block;
     const auto steps = tw::make_steps(Change::adam, n, 2);
     End one("ref", n, false), two("ref", n, true);
-    const double besides = 8 * (16 + TW_EXACT_STATS_BYTES_MAX + 8 * (TW_ENTROPY_LANES_BYTES + 8));
+    const double besides = 8 * (16 + TW_DELTA_STATS_BYTES_MAX + 8 * (TW_ENTROPY_LANES_BYTES + 8));
     const double entropy = tw::entropy_bits(steps[1], steps[2]);
     const double bits = 8.0 * double(one.encode(steps[1], steps[2]).size());
     EXPECT_LT(bits, 1.1 * entropy + besides);
@@ -272,37 +272,37 @@ TEST_F(ExactCodec, IsNearTheEntropy)
     EXPECT_LT(8.0 * double(two.encode(steps[1], steps[2]).size()), 0.92 * bits) << "the second context";
 }
 
-TEST_F(ExactCodec, NothingChangedCostsNearlyNothing)
+TEST_F(DeltaCodec, NothingChangedCostsNearlyNothing)
 {
     const size_t n = 8 * block;
     const auto steps = tw::make_steps(Change::none, n, 1);
     End end("ref", n, true);
     const size_t bits_an_element = 400; /* 1 - 1/1024 of the slots: 0.0014 bits */
     EXPECT_LT(end.encode(steps[0], steps[1]).size(),
-              16 + TW_EXACT_STATS_BYTES_MAX + 8 * (TW_ENTROPY_LANES_BYTES + 8) + n / bits_an_element);
+              16 + TW_DELTA_STATS_BYTES_MAX + 8 * (TW_ENTROPY_LANES_BYTES + 8) + n / bits_an_element);
 }
 
 /* ---- what is refused ----------------------------------------------------------------------------------- */
 
-TEST_F(ExactCodec, UnknownBackendsAreRefused)
+TEST_F(DeltaCodec, UnknownBackendsAreRefused)
 {
-    tw_quant_exact_t *exact;
+    tw_quant_delta_t *delta;
     expect_log("no backend 'abacus'");
-    EXPECT_EQ(tw_quant_exact_create("abacus", &exact), TW_ERR_UNSUPPORTED);
-    ASSERT_EQ(tw_quant_exact_create(nullptr, &exact), TW_OK);
-    EXPECT_EQ(tw_quant_exact_backend_name(exact), backends()[0]);
-    tw_quant_exact_destroy(exact);
-    tw_quant_exact_destroy(nullptr);
+    EXPECT_EQ(tw_quant_delta_create("abacus", &delta), TW_ERR_UNSUPPORTED);
+    ASSERT_EQ(tw_quant_delta_create(nullptr, &delta), TW_OK);
+    EXPECT_EQ(tw_quant_delta_backend_name(delta), backends()[0]);
+    tw_quant_delta_destroy(delta);
+    tw_quant_delta_destroy(nullptr);
 }
 
-TEST_F(ExactCodec, BadArgumentsAreRefused)
+TEST_F(DeltaCodec, BadArgumentsAreRefused)
 {
     End end("ref", 10, true);
     const Values a(10), b(10);
     Bytes dst(100);
     size_t bytes = 12345;
-    auto encode = [&](std::vector<tw_quant_exact_segment_t> segments, size_t room) {
-        return tw_quant_exact_encode(end.exact(), segments.data(), segments.size(), dst.data(), room, &bytes);
+    auto encode = [&](std::vector<tw_quant_delta_segment_t> segments, size_t room) {
+        return tw_quant_delta_encode(end.delta(), segments.data(), segments.size(), dst.data(), room, &bytes);
     };
     const auto good = end.segment_of(a.data(), b.data(), nullptr, 10);
     auto no_base = good, no_src = good, no_state = good, endless = good;
@@ -310,7 +310,7 @@ TEST_F(ExactCodec, BadArgumentsAreRefused)
     no_src.src = nullptr;
     no_state.state = nullptr;
     endless.n_elems = SIZE_MAX;
-    expect_log("exact_encode: segment 0 has a NULL pointer");
+    expect_log("delta_encode: segment 0 has a NULL pointer");
     EXPECT_EQ(encode({no_base}, 100), TW_ERR_INVALID);
     EXPECT_EQ(encode({no_src}, 100), TW_ERR_INVALID);
     expect_log("segment 1 has a NULL pointer, or there are more than");
@@ -323,12 +323,12 @@ TEST_F(ExactCodec, BadArgumentsAreRefused)
     EXPECT_EQ(dst, Bytes(100)) << "nothing was written";
     EXPECT_EQ(encode({good}, 32), TW_OK);
     EXPECT_EQ(bytes, 32u);
-    EXPECT_EQ(tw_quant_exact_encode(end.exact(), nullptr, 0, dst.data(), 12, &bytes), TW_OK);
+    EXPECT_EQ(tw_quant_delta_encode(end.delta(), nullptr, 0, dst.data(), 12, &bytes), TW_OK);
     EXPECT_EQ(bytes, 12u);
 }
 
 /* A message that another one would make, spoilt in a way that the header shows. */
-class ExactHeader : public tw::Fixture
+class DeltaHeader : public tw::Fixture
 {
   protected:
     static constexpr size_t n = 2000;
@@ -348,11 +348,11 @@ class ExactHeader : public tw::Fixture
     std::vector<Values> steps_;
 };
 
-TEST_F(ExactHeader, EveryFieldIsChecked)
+TEST_F(DeltaHeader, EveryFieldIsChecked)
 {
     const Bytes good = message();
-    ASSERT_EQ(good[2], TW_EXACT_FLAG_CODED);
-    expect_log("not an exact delta of version 3");
+    ASSERT_EQ(good[2], TW_DELTA_FLAG_CODED);
+    expect_log("not a lossless delta of version 3");
     for (size_t at : {size_t(0), size_t(1), size_t(2), size_t(3)}) {
         Bytes bad = good;
         bad[at] ^= 0x80;
@@ -369,7 +369,7 @@ TEST_F(ExactHeader, EveryFieldIsChecked)
     EXPECT_EQ(decode(good), TW_OK);
 }
 
-TEST_F(ExactHeader, APlainMessageIsCheckedToo)
+TEST_F(DeltaHeader, APlainMessageIsCheckedToo)
 {
     const Bytes good = message(Change::random);
     ASSERT_EQ(good.size(), 12 + 2 * n);
@@ -380,12 +380,12 @@ TEST_F(ExactHeader, APlainMessageIsCheckedToo)
 }
 
 /* Values that are sent as they are have nothing else that would show a changed bit. */
-TEST_F(ExactHeader, DamagedPlainMessagesAreNoticed)
+TEST_F(DeltaHeader, DamagedPlainMessagesAreNoticed)
 {
     const Bytes good = message(Change::random);
     ASSERT_EQ(good[2], 0);
     expect_log("a message that is not coded is spoilt");
-    for (size_t at = sizeof(tw_exact_header_t); at < good.size(); at++) {
+    for (size_t at = sizeof(tw_delta_header_t); at < good.size(); at++) {
         Bytes bad = good;
         bad[at] = uint8_t(bad[at] ^ 1 << at % 8);
         ASSERT_EQ(decode(bad), TW_ERR_FORMAT) << at;
@@ -402,13 +402,13 @@ TEST_F(ExactHeader, DamagedPlainMessagesAreNoticed)
 }
 
 /* Cut off anywhere, with a header that knows it or not. */
-TEST_F(ExactHeader, TruncatedMessagesAreRefused)
+TEST_F(DeltaHeader, TruncatedMessagesAreRefused)
 {
     const Bytes good = message();
     expect_log("is shorter than its header");
     expect_log("bytes, the message says");
-    expect_log("exact_decode: the message ends");
-    expect_log("exact_decode: bad tables");
+    expect_log("delta_decode: the message ends");
+    expect_log("delta_decode: bad tables");
     for (size_t bytes = 0; bytes < good.size(); bytes++) {
         Bytes part(good.begin(), good.begin() + long(bytes));
         ASSERT_EQ(decode(part), TW_ERR_TRUNCATED) << bytes;
@@ -421,7 +421,7 @@ TEST_F(ExactHeader, TruncatedMessagesAreRefused)
 }
 
 /* A byte behind the last block that the header knows of. */
-TEST_F(ExactHeader, BytesThatNobodyNeedsAreRefused)
+TEST_F(DeltaHeader, BytesThatNobodyNeedsAreRefused)
 {
     Bytes bad = message();
     bad.push_back(0);
@@ -433,14 +433,14 @@ TEST_F(ExactHeader, BytesThatNobodyNeedsAreRefused)
 
 /* A changed raw bit changes one value and nothing else, which the checksum shows; an escape's raw bits mean
  * nothing. */
-TEST_F(ExactHeader, DamagedBlocksAreNoticed)
+TEST_F(DeltaHeader, DamagedBlocksAreNoticed)
 {
     Bytes good = message();
     End end("ref", n, false);
     Values got;
     size_t noticed = 0, all = good.size() - size_t(entries_of(&good) - good.data());
     expect_log("a block does not decode");
-    allow_log("exact_decode");
+    allow_log("delta_decode");
     for (size_t at = size_t(entries_of(&good) - good.data()); at < good.size(); at++) {
         Bytes bad = good;
         bad[at] = uint8_t(bad[at] ^ 1 << at % 8);
@@ -452,7 +452,7 @@ TEST_F(ExactHeader, DamagedBlocksAreNoticed)
 }
 
 /* So are the blocks among coded ones that are sent as they are: what they hold is left as it was. */
-TEST_F(ExactCodec, DamagedRawBlocksAreNoticed)
+TEST_F(DeltaCodec, DamagedRawBlocksAreNoticed)
 {
     const auto steps = tw::make_steps(Change::mixed, 2 * block, 1);
     End sender("ref", 2 * block, false);
@@ -475,7 +475,7 @@ TEST_F(ExactCodec, DamagedRawBlocksAreNoticed)
 }
 
 /* A word that no element takes, in front of those that are. */
-TEST_F(ExactHeader, WordsThatAreLeftAreRefused)
+TEST_F(DeltaHeader, WordsThatAreLeftAreRefused)
 {
     Bytes bad = message();
     uint8_t *entry = entries_of(&bad);
@@ -489,7 +489,7 @@ TEST_F(ExactHeader, WordsThatAreLeftAreRefused)
     EXPECT_EQ(decode(bad), TW_ERR_FORMAT);
 }
 
-TEST_F(ExactHeader, OtherOldValuesAreNoticed)
+TEST_F(DeltaHeader, OtherOldValuesAreNoticed)
 {
     const Bytes good = message();
     End end("ref", n, false);
@@ -501,7 +501,7 @@ TEST_F(ExactHeader, OtherOldValuesAreNoticed)
     EXPECT_EQ(end.decode(other, good, &got), TW_ERR_FORMAT);
 }
 
-TEST_F(ExactCodec, StatesThatDifferAreNoticed)
+TEST_F(DeltaCodec, StatesThatDifferAreNoticed)
 {
     const size_t n = 5000;
     const auto steps = tw::make_steps(Change::adam, n, 2);
@@ -515,7 +515,7 @@ TEST_F(ExactCodec, StatesThatDifferAreNoticed)
 }
 
 /* Words or escapes that run out in the middle: every backend stops before it reads in front of them. */
-TEST_F(ExactCodec, BlocksWithTooLittleInThemAreRefused)
+TEST_F(DeltaCodec, BlocksWithTooLittleInThemAreRefused)
 {
     const size_t n = 2048;
     auto steps = tw::make_steps(Change::adam, n, 1);

@@ -1,4 +1,4 @@
-/* The exact delta on streams against the host's: messages byte for byte, values and states bit for bit,
+/* The lossless delta on streams against the host's: messages byte for byte, values and states bit for bit,
  * verdicts. Linked with an emulated device, or with a GPU. */
 #include <algorithm>
 #include <cstring>
@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "quant/exact/exact.h"
+#include "quant/delta/delta.h"
 #include "tests/common/fixture.h"
 #include "tests/quant/cuda/stream_world.h"
-#include "tests/quant/exact/exact_data.h"
+#include "tests/quant/delta/delta_data.h"
 
 namespace
 {
@@ -20,7 +20,7 @@ using Values = std::vector<uint16_t>;
 using tw::Change;
 using tw::DeviceBuffer;
 
-constexpr size_t block = TW_EXACT_BLOCK_ELEMS;
+constexpr size_t block = TW_DELTA_BLOCK_ELEMS;
 using Cuts = std::vector<size_t>; /* elements of each segment */
 
 Bytes bytes_of(const Values &values)
@@ -50,10 +50,10 @@ Bytes turned(const Bytes &bytes, Cuts cuts, size_t elem_bytes, bool back = false
 }
 
 /* Segments of memory in which the last one comes first. */
-std::vector<tw_quant_exact_segment_t> segments_of(const Cuts &cuts, uint8_t *base, uint8_t *values,
+std::vector<tw_quant_delta_segment_t> segments_of(const Cuts &cuts, uint8_t *base, uint8_t *values,
                                                   uint8_t *states)
 {
-    std::vector<tw_quant_exact_segment_t> segments;
+    std::vector<tw_quant_delta_segment_t> segments;
     size_t at = std::accumulate(cuts.begin(), cuts.end(), size_t(0));
     for (size_t n : cuts) {
         at -= n;
@@ -63,7 +63,7 @@ std::vector<tw_quant_exact_segment_t> segments_of(const Cuts &cuts, uint8_t *bas
     return segments;
 }
 
-class ExactCuda : public tw::Fixture
+class DeltaCuda : public tw::Fixture
 {
   protected:
     void SetUp() override
@@ -73,14 +73,14 @@ class ExactCuda : public tw::Fixture
             GTEST_SKIP() << "no GPU";
         }
         allow_descriptors(""); /* a driver opens files when it likes */
-        ASSERT_EQ(tw::stream_world().create_exact(&codec_), TW_OK);
-        ASSERT_EQ(tw_quant_exact_create(nullptr, &host_), TW_OK);
+        ASSERT_EQ(tw::stream_world().create_delta(&codec_), TW_OK);
+        ASSERT_EQ(tw_quant_delta_create(nullptr, &host_), TW_OK);
         said_ = static_cast<tw_quant_outcome_t *>(tw::stream_world().alloc_host(sizeof(*said_)));
     }
     void TearDown() override
     {
-        tw_quant_exact_stream_destroy(codec_);
-        tw_quant_exact_destroy(host_);
+        tw_quant_delta_stream_destroy(codec_);
+        tw_quant_delta_destroy(host_);
         if (said_) {
             tw::stream_world().free_host(said_);
         }
@@ -96,12 +96,12 @@ class ExactCuda : public tw::Fixture
 
     Made encode_on_host(const Values &old_values, const Values &new_values, const Bytes &states)
     {
-        Made made = {TW_OK, Bytes(tw_quant_exact_bound_bytes(old_values.size())), states, {}};
+        Made made = {TW_OK, Bytes(tw_quant_delta_bound_bytes(old_values.size())), states, {}};
         size_t bytes = 0;
-        const tw_quant_exact_segment_t segment = {old_values.data(), new_values.data(), nullptr,
+        const tw_quant_delta_segment_t segment = {old_values.data(), new_values.data(), nullptr,
                                                   states.empty() ? nullptr : made.states.data(),
                                                   old_values.size()};
-        EXPECT_EQ(tw_quant_exact_encode(host_, &segment, 1, made.message.data(), made.message.size(), &bytes),
+        EXPECT_EQ(tw_quant_delta_encode(host_, &segment, 1, made.message.data(), made.message.size(), &bytes),
                   TW_OK);
         made.message.resize(bytes);
         return made;
@@ -111,13 +111,13 @@ class ExactCuda : public tw::Fixture
     {
         DeviceBuffer base(turned(bytes_of(old_values), cuts, 2), 2),
             values(turned(bytes_of(new_values), cuts, 2), 4), states(turned(before, cuts, 1), 3);
-        DeviceBuffer message(tw_quant_exact_bound_bytes(old_values.size()));
-        DeviceBuffer workspace(tw_quant_exact_encode_workspace_bytes(codec_, old_values.size(), cuts.size()));
+        DeviceBuffer message(tw_quant_delta_bound_bytes(old_values.size()));
+        DeviceBuffer workspace(tw_quant_delta_encode_workspace_bytes(codec_, old_values.size(), cuts.size()));
         DeviceBuffer outcome(sizeof(tw_quant_outcome_t));
         const tw_quant_stream_args_t args = args_of(workspace, outcome);
         const auto segments =
             segments_of(cuts, base.data(), values.data(), before.empty() ? nullptr : states.data());
-        EXPECT_EQ(tw_quant_exact_stream_encode(codec_, &args, segments.data(), segments.size(),
+        EXPECT_EQ(tw_quant_delta_stream_encode(codec_, &args, segments.data(), segments.size(),
                                                message.data(), message.bytes()),
                   TW_OK);
         Made made = {said(outcome), message.get(), turned(states.get(), cuts, 1, true), {}};
@@ -136,12 +136,12 @@ class ExactCuda : public tw::Fixture
         DeviceBuffer src(longer), base(turned(bytes_of(old_values), cuts, 2), 6),
             other(2 * old_values.size(), 2), states(turned(before, cuts, 1), 1);
         DeviceBuffer &values = in_place ? base : other;
-        DeviceBuffer workspace(tw_quant_exact_decode_workspace_bytes(codec_, old_values.size(), cuts.size()));
+        DeviceBuffer workspace(tw_quant_delta_decode_workspace_bytes(codec_, old_values.size(), cuts.size()));
         DeviceBuffer outcome(sizeof(tw_quant_outcome_t));
         const tw_quant_stream_args_t args = args_of(workspace, outcome);
         const auto segments =
             segments_of(cuts, base.data(), values.data(), before.empty() ? nullptr : states.data());
-        EXPECT_EQ(tw_quant_exact_stream_decode(codec_, &args, segments.data(), segments.size(), src.data(),
+        EXPECT_EQ(tw_quant_delta_stream_decode(codec_, &args, segments.data(), segments.size(), src.data(),
                                                longer.size(), behind != 0),
                   TW_OK);
         Made made = {said(outcome), {}, turned(states.get(), cuts, 1, true), Values(old_values.size())};
@@ -156,9 +156,9 @@ class ExactCuda : public tw::Fixture
     tw_status_t decode_on_host(const Values &old_values, const Bytes &message, Bytes states)
     {
         Values values(old_values.size());
-        const tw_quant_exact_segment_t segment = {old_values.data(), nullptr, values.data(),
+        const tw_quant_delta_segment_t segment = {old_values.data(), nullptr, values.data(),
                                                   states.empty() ? nullptr : states.data(), values.size()};
-        return tw_quant_exact_decode(host_, &segment, 1, message.data(), message.size());
+        return tw_quant_delta_decode(host_, &segment, 1, message.data(), message.size());
     }
 
     /* A message after another, as the second one meets states. */
@@ -202,12 +202,12 @@ class ExactCuda : public tw::Fixture
         return tw_status_t(said_->status);
     }
 
-    tw_quant_exact_stream_t *codec_ = nullptr;
-    tw_quant_exact_t *host_ = nullptr;
+    tw_quant_delta_stream_t *codec_ = nullptr;
+    tw_quant_delta_t *host_ = nullptr;
     tw_quant_outcome_t *said_ = nullptr;
 };
 
-TEST_F(ExactCuda, EveryKindOfChange)
+TEST_F(DeltaCuda, EveryKindOfChange)
 {
     for (Change change : tw::all_changes) {
         for (bool second : {false, true}) {
@@ -217,7 +217,7 @@ TEST_F(ExactCuda, EveryKindOfChange)
 }
 
 /* Too short to be coded, whole groups and not, a sample that is not all elements. */
-TEST_F(ExactCuda, Lengths)
+TEST_F(DeltaCuda, Lengths)
 {
     for (size_t n : {0, 1, 31, 33, 1023, 1024, 1025, 9000}) {
         round_trips(Change::adam, n, true);
@@ -227,7 +227,7 @@ TEST_F(ExactCuda, Lengths)
 
 /* Blocks that are coded and some that are not, a last one of few elements, segments with edges in blocks and
  * between them. */
-TEST_F(ExactCuda, SeveralBlocks)
+TEST_F(DeltaCuda, SeveralBlocks)
 {
     const size_t n = 2 * block + 40;
     round_trips(Change::mixed, n, true, {0, 1, 465, 0, block - 537, 5, block - 1, 40 + 67, 0}, 1);
@@ -235,7 +235,7 @@ TEST_F(ExactCuda, SeveralBlocks)
 }
 
 /* States may hold anything: they are the caller's memory. */
-TEST_F(ExactCuda, WhateverTheStates)
+TEST_F(DeltaCuda, WhateverTheStates)
 {
     const size_t n = 3000;
     const auto steps = tw::make_steps(Change::adam, n, 1);
@@ -253,7 +253,7 @@ TEST_F(ExactCuda, WhateverTheStates)
 }
 
 /* A message that turns out to be dearer than plain when the states have already moved on. */
-TEST_F(ExactCuda, BlocksThatGainTooLittleMakeTheMessagePlain)
+TEST_F(DeltaCuda, BlocksThatGainTooLittleMakeTheMessagePlain)
 {
     const size_t n = block + 300, cheap = 120;
     auto steps = tw::make_steps(Change::random, n, 1);
@@ -263,13 +263,13 @@ TEST_F(ExactCuda, BlocksThatGainTooLittleMakeTheMessagePlain)
     }
     const Made expected = encode_on_host(steps[0], steps[1], Bytes(n));
     const Made got = encode(steps[0], steps[1], Bytes(n), {n});
-    ASSERT_FALSE(expected.message[2] & TW_EXACT_FLAG_CODED);
+    ASSERT_FALSE(expected.message[2] & TW_DELTA_FLAG_CODED);
     ASSERT_TRUE(got.message == expected.message);
     ASSERT_TRUE(got.states == expected.states);
 }
 
 /* Words and escapes are fewer than values, but with the lanes they are not. */
-TEST_F(ExactCuda, ABlockThatWouldGainWithoutItsLanesIsNotCoded)
+TEST_F(DeltaCuda, ABlockThatWouldGainWithoutItsLanesIsNotCoded)
 {
     const size_t n = block + 100;
     auto steps = tw::make_steps(Change::constant, n, 1);
@@ -277,7 +277,7 @@ TEST_F(ExactCuda, ABlockThatWouldGainWithoutItsLanesIsNotCoded)
         steps[1][block + 2 * i] ^= 0xa000; /* an escape */
     }
     const Made expected = encode_on_host(steps[0], steps[1], {});
-    ASSERT_TRUE(expected.message[2] & TW_EXACT_FLAG_CODED);
+    ASSERT_TRUE(expected.message[2] & TW_DELTA_FLAG_CODED);
     ASSERT_EQ(memcmp(&steps[1][block], expected.message.data() + expected.message.size() - 200, 200), 0);
     ASSERT_TRUE(encode(steps[0], steps[1], {}, {n}).message == expected.message);
     const Made decoded = decode(steps[0], expected.message, {}, {n - 7, 7});
@@ -287,15 +287,15 @@ TEST_F(ExactCuda, ABlockThatWouldGainWithoutItsLanesIsNotCoded)
 
 /* ---- messages that lie --------------------------------------------------------------------------------- */
 
-class ExactCudaMessage : public ExactCuda
+class DeltaCudaMessage : public DeltaCuda
 {
   protected:
     static constexpr size_t n = 1500;
 
     void SetUp() override
     {
-        ExactCuda::SetUp();
-        allow_log("quant: exact_decode"); /* the host's decoder says what it thinks */
+        DeltaCuda::SetUp();
+        allow_log("quant: delta_decode"); /* the host's decoder says what it thinks */
     }
 
     Bytes message(Change change, bool second = false)
@@ -317,15 +317,15 @@ class ExactCudaMessage : public ExactCuda
     /* Where the entries of a coded message are. */
     size_t entries_of(const Bytes &bytes)
     {
-        tw_exact_stats_t stats;
-        return 12 + tw_exact_stats_read(&stats, !states_.empty(), bytes.data() + 12, bytes.size() - 12);
+        tw_delta_stats_t stats;
+        return 12 + tw_delta_stats_read(&stats, !states_.empty(), bytes.data() + 12, bytes.size() - 12);
     }
 
     std::vector<Values> steps_;
     Bytes states_;
 };
 
-TEST_F(ExactCudaMessage, EveryLengthButItsOwnIsRefused)
+TEST_F(DeltaCudaMessage, EveryLengthButItsOwnIsRefused)
 {
     for (Change change : {Change::adam, Change::random}) {
         const Bytes good = message(change);
@@ -356,7 +356,7 @@ TEST_F(ExactCudaMessage, EveryLengthButItsOwnIsRefused)
     }
 }
 
-TEST_F(ExactCudaMessage, OthersElementsAndStatesAreMismatches)
+TEST_F(DeltaCudaMessage, OthersElementsAndStatesAreMismatches)
 {
     for (Change change : {Change::adam, Change::random}) {
         const Bytes good = message(change);
@@ -371,13 +371,13 @@ TEST_F(ExactCudaMessage, OthersElementsAndStatesAreMismatches)
 
 /* Bits that are wrong, and bytes that are anything: in the header, in the tables, in the entries, behind
  * them. */
-TEST_F(ExactCudaMessage, SpoiltOnesAreJudgedAsOnTheHost)
+TEST_F(DeltaCudaMessage, SpoiltOnesAreJudgedAsOnTheHost)
 {
     std::mt19937 random(3);
     const size_t times = tw::stream_world().slow ? 40 : 500;
     for (Change change : {Change::adam, Change::rare, Change::random}) {
         const Bytes good = message(change, true);
-        const bool coded = good[2] & TW_EXACT_FLAG_CODED;
+        const bool coded = good[2] & TW_DELTA_FLAG_CODED;
         const size_t edges[] = {0, 12, coded ? entries_of(good) : 12, coded ? entries_of(good) + 8 : 12,
                                 good.size()};
         for (size_t turn = 0; turn < times; turn++) {
@@ -395,7 +395,7 @@ TEST_F(ExactCudaMessage, SpoiltOnesAreJudgedAsOnTheHost)
 
 /* A block with as many bytes, but one word less and one escape more, and the other way round; and a word that
  * nobody takes. */
-TEST_F(ExactCudaMessage, BlocksWithTooLittleOrTooMuchInThem)
+TEST_F(DeltaCudaMessage, BlocksWithTooLittleOrTooMuchInThem)
 {
     message(Change::adam);
     for (size_t i = 0; i < n; i += 50) {
@@ -421,10 +421,10 @@ TEST_F(ExactCudaMessage, BlocksWithTooLittleOrTooMuchInThem)
 }
 
 /* Blocks and messages that are not coded have a checksum, too; what they would have changed is as it was. */
-TEST_F(ExactCudaMessage, SpoiltValuesAreNotApplied)
+TEST_F(DeltaCudaMessage, SpoiltValuesAreNotApplied)
 {
     Bytes bad = message(Change::random, true);
-    ASSERT_FALSE(bad[2] & TW_EXACT_FLAG_CODED);
+    ASSERT_FALSE(bad[2] & TW_DELTA_FLAG_CODED);
     bad[100] ^= 1;
     const Made made = decode(steps_[0], bad, states_, {n});
     EXPECT_EQ(made.status, TW_ERR_FORMAT);
@@ -434,7 +434,7 @@ TEST_F(ExactCudaMessage, SpoiltValuesAreNotApplied)
     const size_t more = block + 70; /* 70 that are not coded */
     steps_ = tw::make_steps(Change::mixed, more, 1);
     bad = encode_on_host(steps_[0], steps_[1], {}).message;
-    ASSERT_TRUE(bad[2] & TW_EXACT_FLAG_CODED);
+    ASSERT_TRUE(bad[2] & TW_DELTA_FLAG_CODED);
     bad.back() ^= 1;
     const Made last = decode(steps_[0], bad, {}, {more});
     EXPECT_EQ(last.status, TW_ERR_FORMAT);
@@ -443,15 +443,15 @@ TEST_F(ExactCudaMessage, SpoiltValuesAreNotApplied)
 
 /* ---- calls --------------------------------------------------------------------------------------------- */
 
-TEST_F(ExactCuda, CallsAreChecked)
+TEST_F(DeltaCuda, CallsAreChecked)
 {
     const size_t n = 1000;
-    DeviceBuffer base(2 * n), values(2 * n), message(tw_quant_exact_bound_bytes(n)), outcome(8);
+    DeviceBuffer base(2 * n), values(2 * n), message(tw_quant_delta_bound_bytes(n)), outcome(8);
     auto segments = segments_of({500, 500}, base.data(), values.data(), nullptr);
-    DeviceBuffer workspace(tw_quant_exact_encode_workspace_bytes(codec_, n, 2));
+    DeviceBuffer workspace(tw_quant_delta_encode_workspace_bytes(codec_, n, 2));
     tw_quant_stream_args_t args = args_of(workspace, outcome);
     const auto encode_into = [&](uint8_t *dst, size_t bytes) {
-        return tw_quant_exact_stream_encode(codec_, &args, segments.data(), 2, dst, bytes);
+        return tw_quant_delta_stream_encode(codec_, &args, segments.data(), 2, dst, bytes);
     };
     expect_log("room for 2011 bytes, must be for 2012");
     EXPECT_EQ(encode_into(message.data(), 2011), TW_ERR_INVALID);
@@ -461,13 +461,13 @@ TEST_F(ExactCuda, CallsAreChecked)
     args.workspace_bytes--;
     EXPECT_EQ(encode_into(message.data(), 2012), TW_ERR_INVALID);
     expect_log("no message");
-    EXPECT_EQ(tw_quant_exact_stream_decode(codec_, &args, segments.data(), 2, nullptr, 16, 0),
+    EXPECT_EQ(tw_quant_delta_stream_decode(codec_, &args, segments.data(), 2, nullptr, 16, 0),
               TW_ERR_INVALID);
-    expect_log("exact_stream_encode: 1 of 2 segments have a state");
+    expect_log("delta_stream_encode: 1 of 2 segments have a state");
     segments[1].state = values.data();
     EXPECT_EQ(encode_into(message.data(), 2012), TW_ERR_INVALID);
-    EXPECT_EQ(tw_quant_exact_encode_workspace_bytes(codec_, TW_EXACT_ELEMS_MAX + 1, 1), SIZE_MAX);
-    EXPECT_EQ(tw_quant_exact_decode_workspace_bytes(codec_, TW_EXACT_ELEMS_MAX + 1, 1), SIZE_MAX);
+    EXPECT_EQ(tw_quant_delta_encode_workspace_bytes(codec_, TW_DELTA_ELEMS_MAX + 1, 1), SIZE_MAX);
+    EXPECT_EQ(tw_quant_delta_decode_workspace_bytes(codec_, TW_DELTA_ELEMS_MAX + 1, 1), SIZE_MAX);
 }
 
 } // namespace

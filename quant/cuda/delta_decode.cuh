@@ -1,4 +1,4 @@
-/** The kernels that decode the exact delta, in the order of their launches; bytes as in exact_encode.cuh.
+/** The kernels that decode the lossless delta, in the order of their launches; bytes as in delta_encode.cuh.
  *
  *    read    -          the header, tables of 18 KB, where blocks are: bytes nobody vouches for   one thread
  *                       block
@@ -13,12 +13,12 @@
  *  for a million elements. A step of the coder, 32 elements, is 160 instructions of PTX, of which 50 wait for
  *  the step before (two look-ups in shared memory, a ballot, a word that was prefetched): a warp needs 2,048
  *  of them, and 12 warps fit on a multiprocessor beside their tables. */
-#ifndef TW_QUANT_CUDA_EXACT_DECODE_CUH
-#define TW_QUANT_CUDA_EXACT_DECODE_CUH
+#ifndef TW_QUANT_CUDA_DELTA_DECODE_CUH
+#define TW_QUANT_CUDA_DELTA_DECODE_CUH
 
-#include "quant/cuda/exact_encode.cuh"
+#include "quant/cuda/delta_encode.cuh"
 
-TW_DEVICE bool tw_exact_is_good(const tw_exact_cuda_job_t &job)
+TW_DEVICE bool tw_delta_is_good(const tw_delta_cuda_job_t &job)
 {
     return job.state->status == TW_OK;
 }
@@ -26,12 +26,12 @@ TW_DEVICE bool tw_exact_is_good(const tw_exact_cuda_job_t &job)
 /* ---- the header ---------------------------------------------------------------------------------------- */
 
 /** In the order of the host's decoder. */
-struct tw_exact_kernel_read {
-    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+struct tw_delta_kernel_read {
+    static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
         __shared__ int32_t verdict;
-        __shared__ tw_exact_stats_t stats;
-        tw_exact_cuda_state_t *state = job.state;
+        __shared__ tw_delta_stats_t stats;
+        tw_delta_cuda_state_t *state = job.state;
         if (threadIdx.x == 0) {
             verdict = judge(job, *state);
         }
@@ -53,15 +53,15 @@ struct tw_exact_kernel_read {
         }
     }
 
-    static TW_DEVICE int32_t judge(const tw_exact_cuda_job_t &job, tw_exact_cuda_state_t &state)
+    static TW_DEVICE int32_t judge(const tw_delta_cuda_job_t &job, tw_delta_cuda_state_t &state)
     {
         const uint8_t *src = job.src;
-        const uint32_t header_bytes = sizeof(tw_exact_header_t);
+        const uint32_t header_bytes = sizeof(tw_delta_header_t);
         if (job.src_bytes < header_bytes) {
             return TW_ERR_TRUNCATED;
         }
-        if (src[0] != TW_EXACT_MAGIC || src[1] != TW_EXACT_VERSION || src[3] ||
-            src[2] > (TW_EXACT_FLAG_CODED | TW_EXACT_FLAG_SECOND)) {
+        if (src[0] != TW_DELTA_MAGIC || src[1] != TW_DELTA_VERSION || src[3] ||
+            src[2] > (TW_DELTA_FLAG_CODED | TW_DELTA_FLAG_SECOND)) {
             return TW_ERR_FORMAT;
         }
         state.bytes = tw_entropy_get32(src + 4);
@@ -71,63 +71,63 @@ struct tw_exact_kernel_read {
         if (state.bytes < header_bytes || (state.bytes < job.src_bytes && !job.at_most)) {
             return TW_ERR_FORMAT;
         }
-        if (!(src[2] & TW_EXACT_FLAG_SECOND) != !job.second) {
+        if (!(src[2] & TW_DELTA_FLAG_SECOND) != !job.second) {
             return TW_ERR_MISMATCH;
         }
-        state.coded = src[2] & TW_EXACT_FLAG_CODED;
-        if (state.bytes < TW_EXACT_CUDA_BODY) {
+        state.coded = src[2] & TW_DELTA_FLAG_CODED;
+        if (state.bytes < TW_DELTA_CUDA_BODY) {
             return TW_ERR_FORMAT;
         }
         bool fits = state.coded ? tw_entropy_get32(src + 8) == job.n_elems
-                                : (state.bytes - TW_EXACT_CUDA_BODY) == 2 * (uint64_t)job.n_elems;
+                                : (state.bytes - TW_DELTA_CUDA_BODY) == 2 * (uint64_t)job.n_elems;
         return fits ? TW_OK : TW_ERR_MISMATCH;
     }
 
     /** Read what is sent of the model; returns where it ends, 0 where it makes no sense. A number says where
      *  the next one is: one thread reads them, from shared memory. */
-    static TW_DEVICE uint32_t statistics(const tw_exact_cuda_job_t &job, uint32_t bytes,
-                                         tw_exact_stats_t &stats)
+    static TW_DEVICE uint32_t statistics(const tw_delta_cuda_job_t &job, uint32_t bytes,
+                                         tw_delta_stats_t &stats)
     {
-        __shared__ uint8_t head[TW_EXACT_STATS_BYTES_MAX];
+        __shared__ uint8_t head[TW_DELTA_STATS_BYTES_MAX];
         __shared__ uint32_t taken;
-        const uint32_t left = bytes - TW_EXACT_CUDA_BODY, n = left < sizeof(head) ? left : sizeof(head);
+        const uint32_t left = bytes - TW_DELTA_CUDA_BODY, n = left < sizeof(head) ? left : sizeof(head);
         for (uint32_t i = threadIdx.x; i < n; i += TW_ENTROPY_CUDA_THREADS) {
-            head[i] = job.src[TW_EXACT_CUDA_BODY + i];
+            head[i] = job.src[TW_DELTA_CUDA_BODY + i];
         }
         __syncthreads();
         if (threadIdx.x == 0) {
-            tw_exact_source_t source = {head, head + n, 0};
-            tw_exact_contexts_read(&stats, (int)job.second, &source);
+            tw_delta_source_t source = {head, head + n, 0};
+            tw_delta_contexts_read(&stats, (int)job.second, &source);
             bool good = true;
-            for (uint32_t table = 0; good && table < TW_EXACT_TABLES; table++) {
-                good = tw_exact_freq_read(&source, stats.freq[table]);
+            for (uint32_t table = 0; good && table < TW_DELTA_TABLES; table++) {
+                good = tw_delta_freq_read(&source, stats.freq[table]);
             }
-            taken = good ? TW_EXACT_CUDA_BODY + (uint32_t)(source.at - head) : 0;
+            taken = good ? TW_DELTA_CUDA_BODY + (uint32_t)(source.at - head) : 0;
         }
         __syncthreads();
         return taken;
     }
 
-    static TW_DEVICE void tables(const tw_exact_cuda_job_t &job, const tw_exact_stats_t &stats)
+    static TW_DEVICE void tables(const tw_delta_cuda_job_t &job, const tw_delta_stats_t &stats)
     {
-        if (threadIdx.x < TW_EXACT_EXPONENTS) {
-            job.state->rows[threadIdx.x] = tw_exact_row_of(&stats, threadIdx.x);
+        if (threadIdx.x < TW_DELTA_EXPONENTS) {
+            job.state->rows[threadIdx.x] = tw_delta_row_of(&stats, threadIdx.x);
         }
         if (threadIdx.x == 0) {
             job.state->base = stats.base;
         }
-        tw_entropy_lookup_fill({job.symbols, job.slots}, stats.freq[0], TW_EXACT_TABLES);
+        tw_entropy_lookup_fill({job.symbols, job.slots}, stats.freq[0], TW_DELTA_TABLES);
     }
 
     /** The entries, and where blocks are; returns where they end. */
-    static TW_DEVICE uint64_t blocks(const tw_exact_cuda_job_t &job, uint32_t entries_at, uint64_t at)
+    static TW_DEVICE uint64_t blocks(const tw_delta_cuda_job_t &job, uint32_t entries_at, uint64_t at)
     {
         const uint8_t *entries = job.src + entries_at;
         return tw_entropy_place(job.blocks, job.n_blocks, at, [&](uint32_t b) {
             const uint32_t sizes = tw_entropy_get32(entries + 8 * (size_t)b);
             return tw_entropy_cuda_block_t{
                 sizes, tw_entropy_get32(entries + 8 * (size_t)b + 4), 0,
-                tw_exact_block_bytes(sizes, tw_entropy_block_elems(job.n_elems, b))};
+                tw_delta_block_bytes(sizes, tw_entropy_block_elems(job.n_elems, b))};
         });
     }
 };
@@ -136,21 +136,21 @@ struct tw_exact_kernel_read {
 
 /** An element gets a value that was sent as it is; the new value may lie where the old one does, which is
  *  read first. */
-TW_DEVICE void tw_exact_apply(const tw_exact_cuda_job_t &job, tw_exact_cursor &cursor, uint32_t element,
+TW_DEVICE void tw_delta_apply(const tw_delta_cuda_job_t &job, tw_delta_cursor &cursor, uint32_t element,
                               uint32_t new_bits)
 {
     cursor.seek(job, element);
-    cursor.put_state(element, tw_exact_state(tw_exact_change(cursor.get_old(element), (uint16_t)new_bits)));
+    cursor.put_state(element, tw_delta_state(tw_delta_change(cursor.get_old(element), (uint16_t)new_bits)));
     cursor.put_new(element, new_bits);
 }
 
-struct tw_exact_kernel_check {
-    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+struct tw_delta_kernel_check {
+    static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
-        if (tw_exact_is_good(job) && !job.state->coded) {
+        if (tw_delta_is_good(job) && !job.state->coded) {
             const uint32_t first = blockIdx.x * TW_ENTROPY_CUDA_THREADS + threadIdx.x;
             tw_entropy_add(&job.state->check,
-                           tw_entropy_check_words<true>(job.src + TW_EXACT_CUDA_BODY, job.n_elems, first,
+                           tw_entropy_check_words<true>(job.src + TW_DELTA_CUDA_BODY, job.n_elems, first,
                                                         gridDim.x * TW_ENTROPY_CUDA_THREADS));
         }
     }
@@ -158,12 +158,12 @@ struct tw_exact_kernel_check {
 
 /** A warp a block, backward. The elements of the next AHEAD steps are loaded before those of the last ones
  *  are decoded. */
-struct tw_exact_kernel_decode {
-    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+struct tw_delta_kernel_decode {
+    static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
-        alignas(4) __shared__ uint8_t symbols[TW_EXACT_TABLES * TW_ENTROPY_FREQ_SUM];
-        __shared__ uint32_t slots[TW_EXACT_TABLES * TW_ENTROPY_SYMBOLS], rows[TW_EXACT_EXPONENTS];
-        if (!tw_exact_is_good(job) || !job.state->coded) {
+        alignas(4) __shared__ uint8_t symbols[TW_DELTA_TABLES * TW_ENTROPY_FREQ_SUM];
+        __shared__ uint32_t slots[TW_DELTA_TABLES * TW_ENTROPY_SYMBOLS], rows[TW_DELTA_EXPONENTS];
+        if (!tw_delta_is_good(job) || !job.state->coded) {
             return;
         }
         const tw_entropy_cuda_block_t block = job.blocks[blockIdx.x];
@@ -172,7 +172,7 @@ struct tw_exact_kernel_decode {
             good = raw(job, block);
         } else {
             const tw_entropy_lookup lookup = {symbols, slots};
-            tw_entropy_lookup_copy(lookup, {job.symbols, job.slots}, TW_EXACT_TABLES);
+            tw_entropy_lookup_copy(lookup, {job.symbols, job.slots}, TW_DELTA_TABLES);
             rows[threadIdx.x] = job.state->rows[threadIdx.x];
             __syncthreads();
             good =
@@ -184,30 +184,30 @@ struct tw_exact_kernel_decode {
     }
 
     /** The values themselves, which are looked at first. */
-    static TW_DEVICE bool raw(const tw_exact_cuda_job_t &job, const tw_entropy_cuda_block_t &block)
+    static TW_DEVICE bool raw(const tw_delta_cuda_job_t &job, const tw_entropy_cuda_block_t &block)
     {
-        const uint32_t first = blockIdx.x * TW_EXACT_BLOCK_ELEMS, n = block.bytes / 2;
+        const uint32_t first = blockIdx.x * TW_DELTA_BLOCK_ELEMS, n = block.bytes / 2;
         const uint8_t *values = job.src + block.offset;
-        tw_exact_cursor cursor = {};
+        tw_delta_cursor cursor = {};
         if (tw_entropy_total(tw_entropy_check_words<false>(values, n, threadIdx.x, 32)) != block.check) {
             return false;
         }
         for (uint32_t i = threadIdx.x; i < n; i += 32) {
-            tw_exact_apply(job, cursor, first + i, tw_entropy_get16(values + 2 * (size_t)i));
+            tw_delta_apply(job, cursor, first + i, tw_entropy_get16(values + 2 * (size_t)i));
         }
         return true;
     }
 
-    static TW_DEVICE bool coded(const tw_exact_cuda_job_t &job, const tw_entropy_cuda_block_t &block,
+    static TW_DEVICE bool coded(const tw_delta_cuda_job_t &job, const tw_entropy_cuda_block_t &block,
                                 tw_entropy_decoder coder, const uint32_t *rows)
     {
-        const uint32_t first = blockIdx.x * TW_EXACT_BLOCK_ELEMS, lane = threadIdx.x;
+        const uint32_t first = blockIdx.x * TW_DELTA_BLOCK_ELEMS, lane = threadIdx.x;
         const uint32_t n = tw_entropy_block_elems(job.n_elems, blockIdx.x),
                        chunk = 32 * TW_ENTROPY_CUDA_AHEAD;
         const uint32_t base = job.state->base;
         uint32_t check = 0, i = (n + chunk - 1) / chunk * chunk;
-        tw_exact_cursor loads = {}, stores = {};
-        tw_exact_ahead now = {}, next = {};
+        tw_delta_cursor loads = {}, stores = {};
+        tw_delta_ahead now = {}, next = {};
         bool good = true;
         next.load<false>(job, loads, first, i - chunk, n);
         for (; good && i > 0; i -= chunk) {
@@ -231,48 +231,48 @@ struct tw_exact_kernel_decode {
 
     /** Decode an element; of the whole warp. False when words or escapes run out. */
     static TW_DEVICE bool step(tw_entropy_decoder &coder, const uint32_t *rows, uint32_t base,
-                               tw_exact_loaded &element, bool there)
+                               tw_delta_loaded &element, bool there)
     {
         const uint16_t old_bits = element.old_bits();
-        const tw_exact_belief belief(rows, base, old_bits, (uint8_t)element.state);
+        const tw_delta_belief belief(rows, base, old_bits, (uint8_t)element.state);
         tw_entropy_taken taken = {};
         if (!tw_entropy_take_warp<false>(coder, there, belief.table, belief.raw_bits, taken)) {
             return false;
         }
         int16_t change = belief.change_of(taken.symbol << belief.raw_bits | taken.raw);
-        uint16_t new_bits = tw_exact_changed(old_bits, change);
+        uint16_t new_bits = tw_delta_changed(old_bits, change);
         if (taken.symbol == TW_ENTROPY_ESCAPE) {
             new_bits = (uint16_t)taken.escape;
-            change = tw_exact_change(old_bits, new_bits);
+            change = tw_delta_change(old_bits, new_bits);
         }
         element.values = (uint32_t)new_bits << 16;
-        element.state = tw_exact_state(change);
+        element.state = tw_delta_state(change);
         return true;
     }
 };
 
-struct tw_exact_kernel_apply {
-    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+struct tw_delta_kernel_apply {
+    static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
-        const tw_exact_cuda_state_t *state = job.state;
-        tw_exact_cursor cursor = {};
-        if (!tw_exact_is_good(job) || state->coded || state->check != tw_entropy_get32(job.src + 8)) {
+        const tw_delta_cuda_state_t *state = job.state;
+        tw_delta_cursor cursor = {};
+        if (!tw_delta_is_good(job) || state->coded || state->check != tw_entropy_get32(job.src + 8)) {
             return;
         }
         for (uint32_t e = blockIdx.x * TW_ENTROPY_CUDA_THREADS + threadIdx.x; e < job.n_elems;
              e += gridDim.x * TW_ENTROPY_CUDA_THREADS) {
-            tw_exact_apply(job, cursor, e,
-                           tw_dev_load_element<2>(job.src + TW_EXACT_CUDA_BODY + 2 * (size_t)e));
+            tw_delta_apply(job, cursor, e,
+                           tw_dev_load_element<2>(job.src + TW_DELTA_CUDA_BODY + 2 * (size_t)e));
         }
     }
 };
 
-struct tw_exact_kernel_close {
-    static TW_DEVICE void run(const tw_exact_cuda_job_t &job)
+struct tw_delta_kernel_close {
+    static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
-        tw_exact_cuda_state_t *state = job.state;
+        tw_delta_cuda_state_t *state = job.state;
         if (threadIdx.x == 0) {
-            bool spoilt = state->failed || (tw_exact_is_good(job) && !state->coded &&
+            bool spoilt = state->failed || (tw_delta_is_good(job) && !state->coded &&
                                             state->check != tw_entropy_get32(job.src + 8));
             int32_t status = spoilt ? TW_ERR_FORMAT : state->status;
             job.outcome->bytes = status == TW_OK ? state->bytes : 0;

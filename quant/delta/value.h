@@ -1,41 +1,41 @@
-/** One element of an exact delta: changes, states, contexts. Written to be read; lanes.h does the same in
+/** One element of a lossless delta: changes, states, contexts. Written to be read; lanes.h does the same in
  *  vectors. Compiles as C11, C++17 and CUDA. */
-#ifndef TW_QUANT_EXACT_VALUE_H
-#define TW_QUANT_EXACT_VALUE_H
+#ifndef TW_QUANT_DELTA_VALUE_H
+#define TW_QUANT_DELTA_VALUE_H
 
-#include "quant/exact/exact.h"
+#include "quant/delta/delta.h"
 
 /** A bf16 as an integer that is ordered like its value; its own inverse. -0 and +0, and all NaN, stay
  *  different. */
-TW_HD static inline uint16_t tw_exact_order(uint16_t bits)
+TW_HD static inline uint16_t tw_delta_order(uint16_t bits)
 {
     return (uint16_t)(bits ^ (0x7fff & -(bits >> 15)));
 }
 
 /** The change in units in the last place, modulo 2^16. */
-TW_HD static inline int16_t tw_exact_change(uint16_t old_bits, uint16_t new_bits)
+TW_HD static inline int16_t tw_delta_change(uint16_t old_bits, uint16_t new_bits)
 {
-    return (int16_t)(tw_exact_order(new_bits) - tw_exact_order(old_bits));
+    return (int16_t)(tw_delta_order(new_bits) - tw_delta_order(old_bits));
 }
 
-TW_HD static inline uint16_t tw_exact_changed(uint16_t old_bits, int16_t change)
+TW_HD static inline uint16_t tw_delta_changed(uint16_t old_bits, int16_t change)
 {
-    return tw_exact_order((uint16_t)(tw_exact_order(old_bits) + change));
+    return tw_delta_order((uint16_t)(tw_delta_order(old_bits) + change));
 }
 
 /** 0, -1, 1, -2, 2 ... as 0, 1, 2, 3, 4 ... */
-TW_HD static inline uint16_t tw_exact_zigzag(int16_t x)
+TW_HD static inline uint16_t tw_delta_zigzag(int16_t x)
 {
     return (uint16_t)((uint32_t)x << 1 ^ (uint32_t)(x >> 15));
 }
 
-TW_HD static inline int16_t tw_exact_unzigzag(uint16_t z)
+TW_HD static inline int16_t tw_delta_unzigzag(uint16_t z)
 {
     return (int16_t)(z >> 1 ^ -(z & 1));
 }
 
 /** The place of the highest bit; x is not 0. */
-TW_HD static inline uint32_t tw_exact_octave(uint32_t x)
+TW_HD static inline uint32_t tw_delta_octave(uint32_t x)
 {
 #ifdef __CUDA_ARCH__
     return 31u - (uint32_t)__clz((int)x);
@@ -45,25 +45,25 @@ TW_HD static inline uint32_t tw_exact_octave(uint32_t x)
 }
 
 /** A change as one byte: the sign, and 7 bits for its size, which is |change| + 8 as a number with three bits
- *  after the leading one, less 24: sizes to 7 are exact, then 8 steps an octave. 0 for no change. */
-TW_HD static inline uint8_t tw_exact_state(int16_t change)
+ *  after the leading one, less 24: sizes to 7 are delta, then 8 steps an octave. 0 for no change. */
+TW_HD static inline uint8_t tw_delta_state(int16_t change)
 {
     uint32_t size = (uint32_t)(change < 0 ? -change : change) + 8;
-    uint32_t exponent = tw_exact_octave(size);
+    uint32_t exponent = tw_delta_octave(size);
     uint32_t code = (exponent - 3) * 8 + ((size >> (exponent - 3)) & 7);
     return (uint8_t)(code | (change < 0 ? 0x80 : 0));
 }
 
 /** The least size that has this code. States are the caller's memory: codes above 96 have no meaning but do
  *  no harm. */
-TW_HD static inline uint32_t tw_exact_state_size(uint8_t state)
+TW_HD static inline uint32_t tw_delta_state_size(uint8_t state)
 {
     uint32_t code = state & 0x7f;
     return ((8 + (code & 7)) << (code >> 3)) - 8;
 }
 
 /** The context of a state beside the exponent: 0; 1; 2 to 3; 4 or more. */
-TW_HD static inline uint32_t tw_exact_state_class(uint8_t state)
+TW_HD static inline uint32_t tw_delta_state_class(uint8_t state)
 {
     uint32_t code = state & 0x7f;
     uint32_t least = code < 4 ? code : 4;
@@ -71,40 +71,40 @@ TW_HD static inline uint32_t tw_exact_state_class(uint8_t state)
 }
 
 /** The row of an exponent. */
-TW_HD static inline uint32_t tw_exact_exponent(uint32_t base, uint16_t old_bits)
+TW_HD static inline uint32_t tw_delta_exponent(uint32_t base, uint16_t old_bits)
 {
     uint32_t exponent = old_bits >> 7 & 0xff;
     uint32_t above = exponent > base ? exponent - base : 0;
-    return above < TW_EXACT_EXPONENTS ? above : TW_EXACT_EXPONENTS - 1;
+    return above < TW_DELTA_EXPONENTS ? above : TW_DELTA_EXPONENTS - 1;
 }
 
 /** The expected change, in the direction of the previous one. */
-TW_HD static inline int32_t tw_exact_predict(uint8_t state, uint32_t factor)
+TW_HD static inline int32_t tw_delta_predict(uint8_t state, uint32_t factor)
 {
-    return (int32_t)((tw_exact_state_size(state) * factor + 64) >> 7);
+    return (int32_t)((tw_delta_state_size(state) * factor + 64) >> 7);
 }
 
 /** What is left of a change once it is turned into the previous one's direction and the expected one is taken
  *  away. */
-TW_HD static inline int16_t tw_exact_rest(int16_t change, uint8_t state, uint32_t factor)
+TW_HD static inline int16_t tw_delta_rest(int16_t change, uint8_t state, uint32_t factor)
 {
     int32_t sign = -(state >> 7), turned = (change ^ sign) - sign;
-    return (int16_t)(turned - tw_exact_predict(state, factor));
+    return (int16_t)(turned - tw_delta_predict(state, factor));
 }
 
-TW_HD static inline int16_t tw_exact_unrest(int16_t rest, uint8_t state, uint32_t factor)
+TW_HD static inline int16_t tw_delta_unrest(int16_t rest, uint8_t state, uint32_t factor)
 {
-    int32_t turned = rest + tw_exact_predict(state, factor);
+    int32_t turned = rest + tw_delta_predict(state, factor);
     int32_t sign = -(state >> 7);
     return (int16_t)((turned ^ sign) - sign);
 }
 
 /** Raw bits of a table. Table 6 is for a mean z from 1 to 2, 7 from 2 to 4, and so on; symbols have a mean
  *  from 2 to 4. */
-TW_HD static inline uint32_t tw_exact_raw_bits(uint32_t table)
+TW_HD static inline uint32_t tw_delta_raw_bits(uint32_t table)
 {
     uint32_t bits = table > 7 ? table - 7 : 0;
-    return bits < TW_EXACT_RAW_BITS_MAX ? bits : TW_EXACT_RAW_BITS_MAX;
+    return bits < TW_DELTA_RAW_BITS_MAX ? bits : TW_DELTA_RAW_BITS_MAX;
 }
 
 #endif

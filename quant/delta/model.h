@@ -1,70 +1,70 @@
 /** What is decided of factors, contexts and tables, and how it is sent, as arithmetic: the host's and the
  *  GPU's codec share it, which is what makes their bytes equal. Compiles as C11, C++17 and CUDA. */
-#ifndef TW_QUANT_EXACT_MODEL_H
-#define TW_QUANT_EXACT_MODEL_H
+#ifndef TW_QUANT_DELTA_MODEL_H
+#define TW_QUANT_DELTA_MODEL_H
 
-#include "quant/exact/value.h"
+#include "quant/delta/value.h"
 
 /* ---- the sample ---------------------------------------------------------------------------------------- */
 
 /* Short runs at equal distances. A sample is this share of a message, between these bounds: an element of it
  * takes ten times as long as the coder does. All sums below are of SAMPLE_MAX elements at most and fit into
  * 32 bits. */
-#define TW_EXACT_SAMPLE_RUN 64
-#define TW_EXACT_SAMPLE_SHARE 16
-#define TW_EXACT_SAMPLE_MIN 8192
-#define TW_EXACT_MEAN_Z_MAX 2047 /**< a larger z counts as this: outliers must not choose a table */
-#define TW_EXACT_SIZE_MAX 1023   /**< likewise of previous changes' sizes */
+#define TW_DELTA_SAMPLE_RUN 64
+#define TW_DELTA_SAMPLE_SHARE 16
+#define TW_DELTA_SAMPLE_MIN 8192
+#define TW_DELTA_MEAN_Z_MAX 2047 /**< a larger z counts as this: outliers must not choose a table */
+#define TW_DELTA_SIZE_MAX 1023   /**< likewise of previous changes' sizes */
 
 /** From the beginning of a run to that of the next one. */
-TW_HD static inline uint32_t tw_exact_sample_distance(uint32_t n_elems)
+TW_HD static inline uint32_t tw_delta_sample_distance(uint32_t n_elems)
 {
-    uint32_t share = n_elems / TW_EXACT_SAMPLE_SHARE;
-    uint32_t wanted = share > TW_EXACT_SAMPLE_MIN ? share : TW_EXACT_SAMPLE_MIN;
-    uint32_t most = wanted < TW_EXACT_SAMPLE_MAX ? wanted : TW_EXACT_SAMPLE_MAX;
-    return TW_EXACT_SAMPLE_RUN * ((n_elems + most - 1) / most);
+    uint32_t share = n_elems / TW_DELTA_SAMPLE_SHARE;
+    uint32_t wanted = share > TW_DELTA_SAMPLE_MIN ? share : TW_DELTA_SAMPLE_MIN;
+    uint32_t most = wanted < TW_DELTA_SAMPLE_MAX ? wanted : TW_DELTA_SAMPLE_MAX;
+    return TW_DELTA_SAMPLE_RUN * ((n_elems + most - 1) / most);
 }
 
-TW_HD static inline int32_t tw_exact_clamp(int32_t x, int32_t low, int32_t high)
+TW_HD static inline int32_t tw_delta_clamp(int32_t x, int32_t low, int32_t high)
 {
     return x < low ? low : x > high ? high : x;
 }
 
 /** The size of a previous change, as it counts for a factor. */
-TW_HD static inline uint32_t tw_exact_sample_size(uint8_t state)
+TW_HD static inline uint32_t tw_delta_sample_size(uint8_t state)
 {
-    uint32_t size = tw_exact_state_size(state);
-    return size < TW_EXACT_SIZE_MAX ? size : TW_EXACT_SIZE_MAX;
+    uint32_t size = tw_delta_state_size(state);
+    return size < TW_DELTA_SIZE_MAX ? size : TW_DELTA_SIZE_MAX;
 }
 
 /** How much of a change goes on in the direction of the previous one: 0 to 2 of its size, what lies outside
  *  is not predicted. */
-TW_HD static inline uint32_t tw_exact_sample_part(int16_t change, uint8_t state)
+TW_HD static inline uint32_t tw_delta_sample_part(int16_t change, uint8_t state)
 {
     int32_t turned = state & 0x80 ? -change : change;
-    return (uint32_t)tw_exact_clamp(turned, 0, 2 * (int32_t)tw_exact_sample_size(state));
+    return (uint32_t)tw_delta_clamp(turned, 0, 2 * (int32_t)tw_delta_sample_size(state));
 }
 
 /* ---- choices ------------------------------------------------------------------------------------------- */
 
 /** The mean ratio of changes to the previous ones, weighted by the latter's sizes: the sums of parts and of
  *  sizes. */
-TW_HD static inline uint8_t tw_exact_factor_of(uint32_t parts, uint32_t sizes)
+TW_HD static inline uint8_t tw_delta_factor_of(uint32_t parts, uint32_t sizes)
 {
     uint64_t factor = sizes ? (128 * (uint64_t)parts + sizes / 2) / sizes : 0;
     return (uint8_t)(factor < 255 ? factor : 255);
 }
 
 /** The table of a context that has elements: one an octave of their mean z. */
-TW_HD static inline uint8_t tw_exact_table_of(uint32_t sum, uint32_t n)
+TW_HD static inline uint8_t tw_delta_table_of(uint32_t sum, uint32_t n)
 {
     uint32_t mean64 = (uint32_t)((uint64_t)sum * 64 / n);
-    return (uint8_t)tw_exact_clamp((int32_t)tw_exact_octave(mean64 | 1), 0, TW_EXACT_TABLES - 1);
+    return (uint8_t)tw_delta_clamp((int32_t)tw_delta_octave(mean64 | 1), 0, TW_DELTA_TABLES - 1);
 }
 
 /** Counts as frequencies of at least 1 up to the last symbol met; rarer ones are escaped, as is what comes
  *  later. */
-TW_HD static inline void tw_exact_freq_of(const uint32_t *counts, uint16_t *freq)
+TW_HD static inline void tw_delta_freq_of(const uint32_t *counts, uint16_t *freq)
 {
     uint64_t weights[TW_ENTROPY_SYMBOLS];
     uint32_t present = 0;
@@ -76,11 +76,11 @@ TW_HD static inline void tw_exact_freq_of(const uint32_t *counts, uint16_t *freq
 }
 
 /** What coders look up of an exponent: its contexts' tables, 4 bits each, | factor << 16. */
-TW_HD static inline uint32_t tw_exact_row_of(const tw_exact_stats_t *stats, uint32_t row)
+TW_HD static inline uint32_t tw_delta_row_of(const tw_delta_stats_t *stats, uint32_t row)
 {
     uint32_t entry = (uint32_t)stats->factor[row] << 16;
-    for (uint32_t size = 0; size < TW_EXACT_SIZES; size++) {
-        entry |= (uint32_t)stats->table[row * TW_EXACT_SIZES + size] << 4 * size;
+    for (uint32_t size = 0; size < TW_DELTA_SIZES; size++) {
+        entry |= (uint32_t)stats->table[row * TW_DELTA_SIZES + size] << 4 * size;
     }
     return entry;
 }
@@ -88,13 +88,13 @@ TW_HD static inline uint32_t tw_exact_row_of(const tw_exact_stats_t *stats, uint
 /* ---- what is sent of them ------------------------------------------------------------------------------ */
 
 /** Contexts that travel: without the second one, every exponent's first. */
-TW_HD static inline uint32_t tw_exact_context_stride(int second)
+TW_HD static inline uint32_t tw_delta_context_stride(int second)
 {
-    return second ? 1 : TW_EXACT_SIZES;
+    return second ? 1 : TW_DELTA_SIZES;
 }
 
 /** Frequencies that travel of a table: up to the last one that is not 0. */
-TW_HD static inline uint32_t tw_exact_freq_count(const uint16_t *freq)
+TW_HD static inline uint32_t tw_delta_freq_count(const uint16_t *freq)
 {
     uint32_t n = 0;
     for (uint32_t s = 0; s < TW_ENTROPY_ESCAPE; s++) {
@@ -104,9 +104,9 @@ TW_HD static inline uint32_t tw_exact_freq_count(const uint16_t *freq)
 }
 
 /** Bytes of a table. */
-TW_HD static inline uint32_t tw_exact_freq_bytes(const uint16_t *freq)
+TW_HD static inline uint32_t tw_delta_freq_bytes(const uint16_t *freq)
 {
-    uint32_t n = tw_exact_freq_count(freq), bytes = 1;
+    uint32_t n = tw_delta_freq_count(freq), bytes = 1;
     for (uint32_t s = 0; s < n; s++) {
         bytes += freq[s] > 0x7f ? 2 : 1;
     }
@@ -114,9 +114,9 @@ TW_HD static inline uint32_t tw_exact_freq_bytes(const uint16_t *freq)
 }
 
 /** Write a table; returns what is behind it. */
-TW_HD static inline uint8_t *tw_exact_freq_write(const uint16_t *freq, uint8_t *at)
+TW_HD static inline uint8_t *tw_delta_freq_write(const uint16_t *freq, uint8_t *at)
 {
-    uint32_t n = tw_exact_freq_count(freq);
+    uint32_t n = tw_delta_freq_count(freq);
     *at++ = (uint8_t)n;
     for (uint32_t s = 0; s < n; s++) {
         if (freq[s] > 0x7f) {
@@ -130,27 +130,27 @@ TW_HD static inline uint8_t *tw_exact_freq_write(const uint16_t *freq, uint8_t *
 }
 
 /** Write what stands before the tables; returns what is behind it. */
-TW_HD static inline uint8_t *tw_exact_contexts_write(const tw_exact_stats_t *stats, int second, uint8_t *at)
+TW_HD static inline uint8_t *tw_delta_contexts_write(const tw_delta_stats_t *stats, int second, uint8_t *at)
 {
-    uint32_t stride = tw_exact_context_stride(second);
+    uint32_t stride = tw_delta_context_stride(second);
     *at++ = stats->base;
-    for (uint32_t row = 0; second && row < TW_EXACT_EXPONENTS; row++) {
+    for (uint32_t row = 0; second && row < TW_DELTA_EXPONENTS; row++) {
         *at++ = stats->factor[row];
     }
-    for (uint32_t c = 0; c < TW_EXACT_CONTEXTS; c += 2 * stride) {
+    for (uint32_t c = 0; c < TW_DELTA_CONTEXTS; c += 2 * stride) {
         *at++ = (uint8_t)(stats->table[c] | stats->table[c + stride] << 4);
     }
     return at;
 }
 
 /** Untrusted bytes not yet read. */
-typedef struct tw_exact_source {
+typedef struct tw_delta_source {
     const uint8_t *at, *end;
     int ended; /**< more were wanted than there were */
-} tw_exact_source_t;
+} tw_delta_source_t;
 
 /** The next byte, or 0 of a source that has ended. */
-TW_HD static inline uint32_t tw_exact_next_byte(tw_exact_source_t *source)
+TW_HD static inline uint32_t tw_delta_next_byte(tw_delta_source_t *source)
 {
     if (source->at == source->end) {
         source->ended = 1;
@@ -160,16 +160,16 @@ TW_HD static inline uint32_t tw_exact_next_byte(tw_exact_source_t *source)
 }
 
 /** Read what stands before the tables. */
-TW_HD static inline void tw_exact_contexts_read(tw_exact_stats_t *stats, int second,
-                                                tw_exact_source_t *source)
+TW_HD static inline void tw_delta_contexts_read(tw_delta_stats_t *stats, int second,
+                                                tw_delta_source_t *source)
 {
-    uint32_t stride = tw_exact_context_stride(second);
-    stats->base = (uint8_t)tw_exact_next_byte(source);
-    for (uint32_t row = 0; row < TW_EXACT_EXPONENTS; row++) {
-        stats->factor[row] = (uint8_t)(second ? tw_exact_next_byte(source) : 0);
+    uint32_t stride = tw_delta_context_stride(second);
+    stats->base = (uint8_t)tw_delta_next_byte(source);
+    for (uint32_t row = 0; row < TW_DELTA_EXPONENTS; row++) {
+        stats->factor[row] = (uint8_t)(second ? tw_delta_next_byte(source) : 0);
     }
-    for (uint32_t c = 0; c < TW_EXACT_CONTEXTS; c += 2 * stride) {
-        uint32_t pair = tw_exact_next_byte(source);
+    for (uint32_t c = 0; c < TW_DELTA_CONTEXTS; c += 2 * stride) {
+        uint32_t pair = tw_delta_next_byte(source);
         for (uint32_t i = 0; i < 2 * stride; i++) {
             stats->table[c + i] = (uint8_t)(i == 0 ? pair & 0xf : i == stride ? pair >> 4 : 0);
         }
@@ -177,15 +177,15 @@ TW_HD static inline void tw_exact_contexts_read(tw_exact_stats_t *stats, int sec
 }
 
 /** Read a table; 0 where it makes no sense. */
-TW_HD static inline int tw_exact_freq_read(tw_exact_source_t *source, uint16_t *freq)
+TW_HD static inline int tw_delta_freq_read(tw_delta_source_t *source, uint16_t *freq)
 {
-    uint32_t sum = 0, n = tw_exact_next_byte(source);
+    uint32_t sum = 0, n = tw_delta_next_byte(source);
     if (n > TW_ENTROPY_ESCAPE) {
         return 0;
     }
     for (uint32_t s = 0; s < TW_ENTROPY_ESCAPE; s++) {
-        uint32_t value = s < n ? tw_exact_next_byte(source) : 0;
-        value = value & 0x80 ? (value & 0x7f) | tw_exact_next_byte(source) << 7 : value;
+        uint32_t value = s < n ? tw_delta_next_byte(source) : 0;
+        value = value & 0x80 ? (value & 0x7f) | tw_delta_next_byte(source) << 7 : value;
         sum += value;
         if (sum >= TW_ENTROPY_FREQ_SUM) {
             return 0;

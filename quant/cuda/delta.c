@@ -1,27 +1,27 @@
-/* The exact delta on streams: what a call needs, where it lies in the workspace, and the launches. */
-#include "quant/cuda/exact_job.h"
+/* The lossless delta on streams: what a call needs, where it lies in the workspace, and the launches. */
+#include "quant/cuda/delta_job.h"
 
 #include <stdlib.h>
 
 #define THREADS TW_ENTROPY_CUDA_THREADS
 
-struct tw_quant_exact_stream {
+struct tw_quant_delta_stream {
     tw_entropy_cuda_device_t device;
     int on_device;
-    tw_quant_exact_t *host; /* a codec of the host instead; on a device NULL */
+    tw_quant_delta_t *host; /* a codec of the host instead; on a device NULL */
     tw_entropy_staging_t staging;
 };
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */
 
-static tw_status_t create_host(tw_quant_exact_stream_t **out)
+static tw_status_t create_host(tw_quant_delta_stream_t **out)
 {
-    tw_quant_exact_stream_t *codec = calloc(1, sizeof(*codec));
+    tw_quant_delta_stream_t *codec = calloc(1, sizeof(*codec));
     if (!codec) {
-        tw_error("quant: exact delta: out of memory");
+        tw_error("quant: lossless delta: out of memory");
         return TW_ERR_NO_MEMORY;
     }
-    tw_status_t status = tw_quant_exact_create(NULL, &codec->host);
+    tw_status_t status = tw_quant_delta_create(NULL, &codec->host);
     if (status != TW_OK) {
         free(codec);
         return status;
@@ -30,11 +30,11 @@ static tw_status_t create_host(tw_quant_exact_stream_t **out)
     return TW_OK;
 }
 
-tw_status_t tw_exact_stream_create_on(const tw_entropy_cuda_device_t *device, tw_quant_exact_stream_t **out)
+tw_status_t tw_delta_stream_create_on(const tw_entropy_cuda_device_t *device, tw_quant_delta_stream_t **out)
 {
-    tw_quant_exact_stream_t *codec = calloc(1, sizeof(*codec));
+    tw_quant_delta_stream_t *codec = calloc(1, sizeof(*codec));
     if (!codec) {
-        tw_error("quant: exact delta: out of memory");
+        tw_error("quant: lossless delta: out of memory");
         return TW_ERR_NO_MEMORY;
     }
     codec->device = *device;
@@ -43,28 +43,28 @@ tw_status_t tw_exact_stream_create_on(const tw_entropy_cuda_device_t *device, tw
     return TW_OK;
 }
 
-static tw_status_t create_cuda(tw_quant_exact_stream_t **out)
+static tw_status_t create_cuda(tw_quant_delta_stream_t **out)
 {
 #ifdef TW_HAVE_CUDA
     tw_entropy_cuda_device_t device;
-    TW_TRY(tw_exact_cuda_device_create(&device));
-    return tw_exact_stream_create_on(&device, out);
+    TW_TRY(tw_delta_cuda_device_create(&device));
+    return tw_delta_stream_create_on(&device, out);
 #else
     (void)out;
-    tw_error("quant: exact delta: this was built without CUDA");
+    tw_error("quant: lossless delta: this was built without CUDA");
     return TW_ERR_UNSUPPORTED;
 #endif
 }
 
-tw_status_t tw_quant_exact_stream_create(tw_mem_t mem, tw_quant_exact_stream_t **out)
+tw_status_t tw_quant_delta_stream_create(tw_mem_t mem, tw_quant_delta_stream_t **out)
 {
     return mem == TW_MEM_HOST ? create_host(out) : create_cuda(out);
 }
 
-void tw_quant_exact_stream_destroy(tw_quant_exact_stream_t *codec)
+void tw_quant_delta_stream_destroy(tw_quant_delta_stream_t *codec)
 {
     if (codec) {
-        tw_quant_exact_destroy(codec->host);
+        tw_quant_delta_destroy(codec->host);
         tw_entropy_staging_cleanup(&codec->staging);
     }
     free(codec);
@@ -72,60 +72,60 @@ void tw_quant_exact_stream_destroy(tw_quant_exact_stream_t *codec)
 
 /* ---- workspaces ---------------------------------------------------------------------------------------- */
 
-static tw_exact_cuda_job_t plan(size_t n_elems, size_t n_segments, int second)
+static tw_delta_cuda_job_t plan(size_t n_elems, size_t n_segments, int second)
 {
-    return (tw_exact_cuda_job_t){
+    return (tw_delta_cuda_job_t){
         .n_elems = (uint32_t)n_elems,
         .n_segments = (uint32_t)n_segments,
-        .n_blocks = (uint32_t)((n_elems + TW_EXACT_BLOCK_ELEMS - 1) / TW_EXACT_BLOCK_ELEMS),
+        .n_blocks = (uint32_t)((n_elems + TW_DELTA_BLOCK_ELEMS - 1) / TW_DELTA_BLOCK_ELEMS),
         .second = (uint32_t)second,
-        .tried = n_elems >= TW_EXACT_CODED_MIN,
-        .bound = tw_quant_exact_bound_bytes(n_elems),
+        .tried = n_elems >= TW_DELTA_CODED_MIN,
+        .bound = tw_quant_delta_bound_bytes(n_elems),
     };
 }
 
 /* What is zeroed, state and sums, lies together. */
-static size_t place(tw_exact_cuda_job_t *job, void *workspace, int encoding)
+static size_t place(tw_delta_cuda_job_t *job, void *workspace, int encoding)
 {
     tw_entropy_arena_t arena = {(uintptr_t)workspace};
-    const size_t n_symbols = TW_EXACT_TABLES * TW_ENTROPY_SYMBOLS, n_blocks = job->n_blocks;
+    const size_t n_symbols = TW_DELTA_TABLES * TW_ENTROPY_SYMBOLS, n_blocks = job->n_blocks;
     job->segments = tw_entropy_arena_take(&arena, job->n_segments + 1, sizeof(*job->segments));
     job->state = tw_entropy_arena_take(&arena, 1, sizeof(*job->state));
     job->sums = tw_entropy_arena_take(&arena, (size_t)encoding, sizeof(*job->sums));
     job->blocks = tw_entropy_arena_take(&arena, n_blocks, sizeof(*job->blocks));
     if (encoding) {
-        const size_t room = job->tried ? n_blocks * TW_EXACT_BLOCK_ELEMS : 0;
+        const size_t room = job->tried ? n_blocks * TW_DELTA_BLOCK_ELEMS : 0;
         job->encode = tw_entropy_arena_take(&arena, n_symbols, sizeof(*job->encode));
         job->words = tw_entropy_arena_take(&arena, room, sizeof(*job->words));
         job->lanes = tw_entropy_arena_take(&arena, n_blocks * TW_ENTROPY_LANES, sizeof(*job->lanes));
     } else {
         job->symbols =
-            tw_entropy_arena_take(&arena, TW_EXACT_TABLES * TW_ENTROPY_FREQ_SUM, sizeof(*job->symbols));
+            tw_entropy_arena_take(&arena, TW_DELTA_TABLES * TW_ENTROPY_FREQ_SUM, sizeof(*job->symbols));
         job->slots = tw_entropy_arena_take(&arena, n_symbols, sizeof(*job->slots));
     }
     return arena.at - (uintptr_t)workspace;
 }
 
-static size_t workspace_bytes(const tw_quant_exact_stream_t *codec, size_t n_elems, size_t n_segments,
+static size_t workspace_bytes(const tw_quant_delta_stream_t *codec, size_t n_elems, size_t n_segments,
                               int encoding)
 {
     if (!codec->on_device) {
         return 0;
     }
-    if (n_elems > TW_EXACT_ELEMS_MAX || n_segments >= UINT32_MAX) {
+    if (n_elems > TW_DELTA_ELEMS_MAX || n_segments >= UINT32_MAX) {
         return SIZE_MAX;
     }
-    tw_exact_cuda_job_t job = plan(n_elems, n_segments, 0);
+    tw_delta_cuda_job_t job = plan(n_elems, n_segments, 0);
     return place(&job, NULL, encoding);
 }
 
-size_t tw_quant_exact_encode_workspace_bytes(const tw_quant_exact_stream_t *codec, size_t n_elems,
+size_t tw_quant_delta_encode_workspace_bytes(const tw_quant_delta_stream_t *codec, size_t n_elems,
                                              size_t n_segments)
 {
     return workspace_bytes(codec, n_elems, n_segments, 1);
 }
 
-size_t tw_quant_exact_decode_workspace_bytes(const tw_quant_exact_stream_t *codec, size_t n_elems,
+size_t tw_quant_delta_decode_workspace_bytes(const tw_quant_delta_stream_t *codec, size_t n_elems,
                                              size_t n_segments)
 {
     return workspace_bytes(codec, n_elems, n_segments, 0);
@@ -134,19 +134,19 @@ size_t tw_quant_exact_decode_workspace_bytes(const tw_quant_exact_stream_t *code
 /* ---- calls --------------------------------------------------------------------------------------------- */
 
 /* Where elements are, to the device; the job learns how many segments have some. */
-static tw_status_t fill_segments(tw_quant_exact_stream_t *codec, tw_exact_cuda_job_t *job,
-                                 const tw_quant_exact_segment_t *segments, size_t n_segments, int encoding,
+static tw_status_t fill_segments(tw_quant_delta_stream_t *codec, tw_delta_cuda_job_t *job,
+                                 const tw_quant_delta_segment_t *segments, size_t n_segments, int encoding,
                                  tw_stream_t stream)
 {
-    const size_t words = sizeof(tw_exact_cuda_segment_t) / sizeof(uint64_t);
+    const size_t words = sizeof(tw_delta_cuda_segment_t) / sizeof(uint64_t);
     uint32_t n = 0;
     uint64_t first = 0;
     TW_TRY(tw_entropy_staging_need(&codec->staging, (n_segments + 1) * words));
-    tw_exact_cuda_segment_t *to = (void *)codec->staging.words;
+    tw_delta_cuda_segment_t *to = (void *)codec->staging.words;
     for (size_t s = 0; s < n_segments; s++) {
-        const tw_quant_exact_segment_t *from = &segments[s];
+        const tw_quant_delta_segment_t *from = &segments[s];
         if (from->n_elems) {
-            to[n++] = (tw_exact_cuda_segment_t){.first = first,
+            to[n++] = (tw_delta_cuda_segment_t){.first = first,
                                                 .old_values = (uintptr_t)from->base,
                                                 .new_values =
                                                     encoding ? (uintptr_t)from->src : (uintptr_t)from->dst,
@@ -154,7 +154,7 @@ static tw_status_t fill_segments(tw_quant_exact_stream_t *codec, tw_exact_cuda_j
             first += from->n_elems;
         }
     }
-    to[n] = (tw_exact_cuda_segment_t){.first = first};
+    to[n] = (tw_delta_cuda_segment_t){.first = first};
     job->n_segments = n;
     return codec->device.fill(job->segments, codec->staging.words, (n + 1) * words, stream);
 }
@@ -164,23 +164,23 @@ static size_t divided(size_t n, size_t by)
     return (n + by - 1) / by;
 }
 
-static void launch_coder(tw_entropy_launching_t *l, const tw_exact_cuda_job_t *job)
+static void launch_coder(tw_entropy_launching_t *l, const tw_delta_cuda_job_t *job)
 {
-    const size_t in_sample = job->n_elems < TW_EXACT_SAMPLE_MAX ? job->n_elems : TW_EXACT_SAMPLE_MAX;
+    const size_t in_sample = job->n_elems < TW_DELTA_SAMPLE_MAX ? job->n_elems : TW_DELTA_SAMPLE_MAX;
     const size_t sample = tw_entropy_launch_persistent(l, divided(in_sample, THREADS));
-    tw_entropy_launch(l, TW_EXACT_CUDA_EXPONENTS, sample, THREADS);
-    tw_entropy_launch(l, TW_EXACT_CUDA_FACTORS, job->second ? sample : 0, THREADS);
-    tw_entropy_launch(l, TW_EXACT_CUDA_CONTEXTS, sample, THREADS);
-    tw_entropy_launch(l, TW_EXACT_CUDA_SYMBOLS, sample, THREADS);
-    tw_entropy_launch(l, TW_EXACT_CUDA_MODEL, 1, THREADS);
-    tw_entropy_launch(l, TW_EXACT_CUDA_CODE, job->n_blocks, TW_ENTROPY_LANES);
+    tw_entropy_launch(l, TW_DELTA_CUDA_EXPONENTS, sample, THREADS);
+    tw_entropy_launch(l, TW_DELTA_CUDA_FACTORS, job->second ? sample : 0, THREADS);
+    tw_entropy_launch(l, TW_DELTA_CUDA_CONTEXTS, sample, THREADS);
+    tw_entropy_launch(l, TW_DELTA_CUDA_SYMBOLS, sample, THREADS);
+    tw_entropy_launch(l, TW_DELTA_CUDA_MODEL, 1, THREADS);
+    tw_entropy_launch(l, TW_DELTA_CUDA_CODE, job->n_blocks, TW_ENTROPY_LANES);
 }
 
-static tw_status_t encode_on_device(tw_quant_exact_stream_t *codec, const tw_quant_stream_args_t *args,
-                                    const tw_quant_exact_segment_t *segments, size_t n_segments,
-                                    tw_exact_cuda_job_t *job)
+static tw_status_t encode_on_device(tw_quant_delta_stream_t *codec, const tw_quant_stream_args_t *args,
+                                    const tw_quant_delta_segment_t *segments, size_t n_segments,
+                                    tw_delta_cuda_job_t *job)
 {
-    TW_TRY(tw_entropy_call_check("exact_stream_encode", args, job->dst, place(job, args->workspace, 1)));
+    TW_TRY(tw_entropy_call_check("delta_stream_encode", args, job->dst, place(job, args->workspace, 1)));
     job->outcome = args->outcome ? args->outcome : &job->state->outcome;
     TW_TRY(fill_segments(codec, job, segments, n_segments, 1, args->stream));
     TW_TRY(codec->device.zero(job->state, (size_t)((char *)job->blocks - (char *)job->state), args->stream));
@@ -188,37 +188,37 @@ static tw_status_t encode_on_device(tw_quant_exact_stream_t *codec, const tw_qua
     if (job->tried) {
         launch_coder(&l, job);
     }
-    tw_entropy_launch(&l, TW_EXACT_CUDA_LAYOUT, 1, THREADS);
-    tw_entropy_launch(&l, TW_EXACT_CUDA_ASSEMBLE, (size_t)job->n_blocks * TW_ENTROPY_CUDA_PARTS, THREADS);
-    tw_entropy_launch(&l, TW_EXACT_CUDA_FINISH, 1, THREADS);
+    tw_entropy_launch(&l, TW_DELTA_CUDA_LAYOUT, 1, THREADS);
+    tw_entropy_launch(&l, TW_DELTA_CUDA_ASSEMBLE, (size_t)job->n_blocks * TW_ENTROPY_CUDA_PARTS, THREADS);
+    tw_entropy_launch(&l, TW_DELTA_CUDA_FINISH, 1, THREADS);
     return tw_entropy_launch_finish(&l, args, job->outcome);
 }
 
-static tw_status_t decode_on_device(tw_quant_exact_stream_t *codec, const tw_quant_stream_args_t *args,
-                                    const tw_quant_exact_segment_t *segments, size_t n_segments,
-                                    tw_exact_cuda_job_t *job)
+static tw_status_t decode_on_device(tw_quant_delta_stream_t *codec, const tw_quant_stream_args_t *args,
+                                    const tw_quant_delta_segment_t *segments, size_t n_segments,
+                                    tw_delta_cuda_job_t *job)
 {
-    TW_TRY(tw_entropy_call_check("exact_stream_decode", args, job->src, place(job, args->workspace, 0)));
+    TW_TRY(tw_entropy_call_check("delta_stream_decode", args, job->src, place(job, args->workspace, 0)));
     job->outcome = args->outcome ? args->outcome : &job->state->outcome;
     TW_TRY(fill_segments(codec, job, segments, n_segments, 0, args->stream));
     TW_TRY(codec->device.zero(job->state, sizeof(*job->state), args->stream));
     tw_entropy_launching_t l = {&codec->device, job, args->stream, TW_OK};
     size_t parts = tw_entropy_launch_persistent(&l, (size_t)job->n_blocks * TW_ENTROPY_CUDA_PARTS);
-    tw_entropy_launch(&l, TW_EXACT_CUDA_READ, 1, THREADS);
-    tw_entropy_launch(&l, TW_EXACT_CUDA_CHECK, parts, THREADS);
-    tw_entropy_launch(&l, TW_EXACT_CUDA_DECODE, job->n_blocks, TW_ENTROPY_LANES);
-    tw_entropy_launch(&l, TW_EXACT_CUDA_APPLY, parts, THREADS);
-    tw_entropy_launch(&l, TW_EXACT_CUDA_CLOSE, 1, TW_ENTROPY_LANES);
+    tw_entropy_launch(&l, TW_DELTA_CUDA_READ, 1, THREADS);
+    tw_entropy_launch(&l, TW_DELTA_CUDA_CHECK, parts, THREADS);
+    tw_entropy_launch(&l, TW_DELTA_CUDA_DECODE, job->n_blocks, TW_ENTROPY_LANES);
+    tw_entropy_launch(&l, TW_DELTA_CUDA_APPLY, parts, THREADS);
+    tw_entropy_launch(&l, TW_DELTA_CUDA_CLOSE, 1, TW_ENTROPY_LANES);
     return tw_entropy_launch_finish(&l, args, job->outcome);
 }
 
 /* ---- the host's memory --------------------------------------------------------------------------------- */
 
-static tw_status_t decode_on_host(tw_quant_exact_stream_t *codec, const tw_quant_stream_args_t *args,
-                                  const tw_quant_exact_segment_t *segments, size_t n_segments,
+static tw_status_t decode_on_host(tw_quant_delta_stream_t *codec, const tw_quant_stream_args_t *args,
+                                  const tw_quant_delta_segment_t *segments, size_t n_segments,
                                   const void *src, size_t src_bytes, int at_most)
 {
-    tw_exact_header_t header;
+    tw_delta_header_t header;
     size_t bytes = src_bytes;
     if (at_most && src && src_bytes > sizeof(header)) {
         memcpy(&header, src, sizeof(header));
@@ -226,7 +226,7 @@ static tw_status_t decode_on_host(tw_quant_exact_stream_t *codec, const tw_quant
         bytes = header.bytes < src_bytes ? header.bytes : src_bytes;
         bytes = bytes > sizeof(header) ? bytes : sizeof(header);
     }
-    tw_status_t status = tw_quant_exact_decode(codec->host, segments, n_segments, src, bytes);
+    tw_status_t status = tw_quant_delta_decode(codec->host, segments, n_segments, src, bytes);
     if (status == TW_ERR_INVALID) {
         return status;
     }
@@ -236,21 +236,21 @@ static tw_status_t decode_on_host(tw_quant_exact_stream_t *codec, const tw_quant
 
 /* ---- public -------------------------------------------------------------------------------------------- */
 
-tw_status_t tw_quant_exact_stream_encode(tw_quant_exact_stream_t *codec, const tw_quant_stream_args_t *args,
-                                         const tw_quant_exact_segment_t *segments, size_t n_segments,
+tw_status_t tw_quant_delta_stream_encode(tw_quant_delta_stream_t *codec, const tw_quant_stream_args_t *args,
+                                         const tw_quant_delta_segment_t *segments, size_t n_segments,
                                          void *dst, size_t dst_bytes)
 {
     size_t n_elems, bytes;
     int second;
     if (!codec->on_device) {
-        TW_TRY(tw_quant_exact_encode(codec->host, segments, n_segments, dst, dst_bytes, &bytes));
+        TW_TRY(tw_quant_delta_encode(codec->host, segments, n_segments, dst, dst_bytes, &bytes));
         tw_entropy_put_outcome(args, bytes, TW_OK);
         return TW_OK;
     }
-    TW_TRY(tw_exact_check_call("exact_stream_encode", segments, n_segments, 1, &n_elems, &second));
-    tw_exact_cuda_job_t job = plan(n_elems, n_segments, second);
+    TW_TRY(tw_delta_check_call("delta_stream_encode", segments, n_segments, 1, &n_elems, &second));
+    tw_delta_cuda_job_t job = plan(n_elems, n_segments, second);
     if (!dst || dst_bytes < job.bound) {
-        tw_error("quant: exact_stream_encode: room for %zu bytes, must be for %zu", dst ? dst_bytes : 0,
+        tw_error("quant: delta_stream_encode: room for %zu bytes, must be for %zu", dst ? dst_bytes : 0,
                  (size_t)job.bound);
         return TW_ERR_INVALID;
     }
@@ -258,21 +258,21 @@ tw_status_t tw_quant_exact_stream_encode(tw_quant_exact_stream_t *codec, const t
     return encode_on_device(codec, args, segments, n_segments, &job);
 }
 
-tw_status_t tw_quant_exact_stream_decode(tw_quant_exact_stream_t *codec, const tw_quant_stream_args_t *args,
-                                         const tw_quant_exact_segment_t *segments, size_t n_segments,
+tw_status_t tw_quant_delta_stream_decode(tw_quant_delta_stream_t *codec, const tw_quant_stream_args_t *args,
+                                         const tw_quant_delta_segment_t *segments, size_t n_segments,
                                          const void *src, size_t src_bytes, int at_most)
 {
     size_t n_elems;
     int second;
     if (!src) {
-        tw_error("quant: exact_stream_decode: no message");
+        tw_error("quant: delta_stream_decode: no message");
         return TW_ERR_INVALID;
     }
     if (!codec->on_device) {
         return decode_on_host(codec, args, segments, n_segments, src, src_bytes, at_most);
     }
-    TW_TRY(tw_exact_check_call("exact_stream_decode", segments, n_segments, 0, &n_elems, &second));
-    tw_exact_cuda_job_t job = plan(n_elems, n_segments, second);
+    TW_TRY(tw_delta_check_call("delta_stream_decode", segments, n_segments, 0, &n_elems, &second));
+    tw_delta_cuda_job_t job = plan(n_elems, n_segments, second);
     job.src = src;
     job.src_bytes = src_bytes < UINT32_MAX ? (uint32_t)src_bytes : UINT32_MAX;
     job.at_most = at_most != 0;

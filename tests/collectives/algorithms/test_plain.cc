@@ -1,4 +1,4 @@
-/* Every exact algorithm that has data, in every shape of operation and world. */
+/* Every plain algorithm that has data, in every shape of operation and world. */
 #include "tests/collectives/sweep.h"
 #include "tests/common/fixture.h"
 
@@ -70,11 +70,11 @@ const Row rows[] = {
     {TW_COLL_ALLTOALL, "pairwise", none},
 };
 
-class Exact : public tw::Fixture, public ::testing::WithParamInterface<Row>
+class Plain : public tw::Fixture, public ::testing::WithParamInterface<Row>
 {
 };
 
-TEST_P(Exact, IsRightInEveryShape)
+TEST_P(Plain, IsRightInEveryShape)
 {
     const Row &row = GetParam();
     set_env("TW_COLL_CHUNK", std::to_string(CHUNK_BYTES));
@@ -87,10 +87,10 @@ std::string name_of(const ::testing::TestParamInfo<Row> &row)
     return std::string(tw_coll_op_name(row.param.op)) + "_" + row.param.algo;
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Exact, ::testing::ValuesIn(rows), name_of);
+INSTANTIATE_TEST_SUITE_P(Rows, Plain, ::testing::ValuesIn(rows), name_of);
 
 /* A row that is added to the table has to be added here. */
-TEST(ExactRows, NoneIsMissing)
+TEST(PlainRows, NoneIsMissing)
 {
     size_t n = 0;
     for (size_t i = 0; tw_coll_algo_get(TW_MEM_HOST, i) != nullptr; i++) {
