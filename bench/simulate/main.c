@@ -78,9 +78,9 @@ static void take_codec(struct argp_state *state, const tw_flag_t *flag, void *ct
 /* In bytes a second; none: no bottleneck. */
 static void take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
-    double *Bps = (double *)((char *)ctx + flag->field.offset);
+    double *rate = (double *)((char *)ctx + flag->field.offset);
     tw_flag_take_link(state, flag, ctx, text);
-    *Bps = *Bps > 0.0 ? *Bps / 8.0 : INFINITY;
+    *rate = *rate > 0.0 ? *rate / 8.0 : INFINITY;
 }
 
 #define AT(member) offsetof(options_t, member)

@@ -8,6 +8,11 @@
 
 #include "trainer/model/exp.h"
 
+/* What tools that compile this file alone call it. */
+#ifndef TW_KERNELS
+#define TW_KERNELS kernels_alone
+#endif
+
 /* ---- sums in a fixed order ----------------------------------------------------------------------------- */
 
 enum { LANES = 16 };

@@ -12,11 +12,10 @@ int omp_get_max_threads(void);
 void omp_set_num_threads(int n_threads);
 
 /* All that a product's code depends on. */
-typedef struct key {
+typedef struct shape {
     size_t rows, cols, inner, a_stride, b_stride, c_stride;
     float alpha, beta;
     int a_transposed, b_transposed, type;
-    int unused; /* no bytes that are not compared */
 } shape_t;
 
 typedef struct entry {
@@ -237,12 +236,20 @@ static void destroy_entry(entry_t *entry)
     free(entry);
 }
 
+static int is_same(const shape_t *a, const shape_t *b)
+{
+    return a->rows == b->rows && a->cols == b->cols && a->inner == b->inner && a->a_stride == b->a_stride &&
+           a->b_stride == b->b_stride && a->c_stride == b->c_stride && a->alpha == b->alpha &&
+           a->beta == b->beta && a->a_transposed == b->a_transposed && a->b_transposed == b->b_transposed &&
+           a->type == b->type;
+}
+
 /* NULL: no memory for it. */
 static entry_t *find_entry(tw_products_t *products, const shape_t *key)
 {
     entry_t **bucket = &products->buckets[bucket_of(key)];
     for (entry_t *entry = *bucket; entry; entry = entry->next) {
-        if (memcmp(&entry->key, key, sizeof(*key)) == 0) {
+        if (is_same(&entry->key, key)) {
             return entry;
         }
     }

@@ -36,19 +36,19 @@ static const tw_plan_row_t *fastest(const plan_t *plan)
     return best;
 }
 
-/* The least that a set's bytes take on the links, or its computing. */
-static double least_sec(const plan_t *plan, const tw_plan_row_t *row, double link_Bps)
+/* The least that a set's bytes take on the links, or its computing; the rate in bytes a second. */
+static double least_sec(const plan_t *plan, const tw_plan_row_t *row, double link_rate)
 {
-    double link = row->inter_node_bytes / plan->cluster.n_nodes / link_Bps;
+    double link = row->inter_node_bytes / plan->cluster.n_nodes / link_rate;
     return fmax(link, plan->compute_sec);
 }
 
 static tw_status_t today_at(const tw_plan_job_t *job, const tw_plan_point_t *point, double token_sec,
-                            double link_Bps, double *sec)
+                            double link_rate, double *sec)
 {
     tw_plan_point_t other = *point;
     tw_plan_job_time_t time;
-    other.link_Bps = link_Bps;
+    other.link_Bps = link_rate;
     TW_TRY(tw_plan_job_predict(job, &other, token_sec, &time));
     *sec = time.step_sec;
     return TW_OK;
@@ -56,14 +56,14 @@ static tw_status_t today_at(const tw_plan_job_t *job, const tw_plan_point_t *poi
 
 /* The slowest link at which today's is as fast as the best of ours could be. */
 static tw_status_t plain_enough(const plan_t *plan, const tw_plan_job_t *job, const tw_plan_point_t *point,
-                                double token_sec, double *link_Bps)
+                                double token_sec, double *link_rate)
 {
     double low = log(1e5), high = log(1e14);
     for (int i = 0; i < 50; i++) {
         double at = (low + high) / 2.0, sec;
-        *link_Bps = exp(at);
-        TW_TRY(today_at(job, point, token_sec, *link_Bps, &sec));
-        *(sec > LEAST_GAIN * least_sec(plan, fastest(plan), *link_Bps) ? &low : &high) = at;
+        *link_rate = exp(at);
+        TW_TRY(today_at(job, point, token_sec, *link_rate, &sec));
+        *(sec > LEAST_GAIN * least_sec(plan, fastest(plan), *link_rate) ? &low : &high) = at;
     }
     return TW_OK;
 }
