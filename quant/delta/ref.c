@@ -34,25 +34,27 @@ INLINE uint8_t state_of(int16_t change)
     return (uint8_t)(((bits >> STATE_BITS) - STATE_BIAS) | (wide < 0 ? 0x80 : 0));
 }
 
-/* A batch of a block. Its functions are inlined and its address goes nowhere: then compilers know that what
- * is written to states, bytes of the caller's, can not change it. */
+/* A batch of a block. What has no state goes in loops of its own, of which compilers make vectors; only the
+ * coder's steps are taken one by one. Functions are inlined and the batch's address goes nowhere: then
+ * compilers know that what is written to states, bytes of the caller's, can not change it. */
 typedef struct {
-    const uint32_t *entries; /* the model's, of contexts */
     uint16_t *new_values;
     uint8_t *states;
-    size_t first, n;          /* index in the block */
-    uint16_t contexts[BATCH]; /* of each element: by its exponent, and its state */
-    uint16_t order[BATCH];    /* tw_delta_order of old values */
+    size_t first, n;         /* index in the block */
+    uint32_t entries[BATCH]; /* the model's, of an element's context */
+    uint16_t order[BATCH];   /* tw_delta_order of old values */
+    int16_t signs[BATCH];    /* of previous changes: -1 where they were negative */
+    int16_t expected[BATCH];
     int16_t changes[BATCH];
-    int16_t signs[BATCH]; /* of previous changes: -1 where they were negative */
-    int32_t sizes[BATCH];
+    uint16_t z[BATCH];
 } batch_t;
 
+/* What the model has for each element, and the previous change says of it. */
 INLINE void batch_begin(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first, size_t n,
                         batch_t *batch)
 {
     int16_t base = (int16_t)model->base;
-    batch->entries = model->contexts;
+    uint16_t contexts[BATCH];
     batch->new_values = run->new_values + first;
     batch->states = run->state ? run->state + first : NULL;
     batch->first = first;
@@ -62,7 +64,7 @@ INLINE void batch_begin(const tw_delta_model_t *model, const tw_delta_run_t *run
         int16_t above = (int16_t)((old_bits >> 7 & 0xff) - base);
         above = above > 0 ? above : 0;
         above = above < TW_DELTA_EXPONENTS ? above : TW_DELTA_EXPONENTS - 1;
-        batch->contexts[i] = (uint16_t)(above * TW_DELTA_SIZES);
+        contexts[i] = (uint16_t)(above * TW_DELTA_SIZES);
         batch->order[i] = tw_delta_order(old_bits);
     }
     uint8_t states[BATCH]; /* nothing else can be where these are */
@@ -71,9 +73,15 @@ INLINE void batch_begin(const tw_delta_model_t *model, const tw_delta_run_t *run
     }
     for (size_t i = 0; batch->states && i < n; i++) {
         uint16_t code = states[i] & 0x7f, least = code < 4 ? code : 4;
-        batch->contexts[i] = (uint16_t)(batch->contexts[i] + least - (least > 2));
+        contexts[i] = (uint16_t)(contexts[i] + least - (least > 2));
         batch->signs[i] = (int16_t)(-(states[i] >> 7));
-        batch->sizes[i] = size_of(states[i]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        batch->entries[i] = model->contexts[contexts[i]];
+    }
+    for (size_t i = 0; batch->states && i < n; i++) {
+        uint32_t factor = batch->entries[i] & 0xff;
+        batch->expected[i] = (int16_t)(((uint32_t)size_of(states[i]) * factor + 64) >> 7);
     }
 }
 
@@ -100,38 +108,34 @@ INLINE uint32_t batch_check(const batch_t *batch)
     return check;
 }
 
-/* What the model has for an element, and the previous change says of it. */
-typedef struct {
-    uint32_t table, raw_bits; /* table: times its SYMBOLS */
-    int32_t sign, expected;   /* sign -1: it was negative */
-} context_t;
-
-INLINE context_t context_of(const batch_t *batch, size_t i, int second)
-{
-    uint32_t entry = batch->entries[batch->contexts[i]];
-    context_t context = {.table = entry >> 16, .raw_bits = entry >> 8 & 0xff};
-    if (second) {
-        context.sign = batch->signs[i];
-        context.expected = (int32_t)(((uint32_t)batch->sizes[i] * (entry & 0xff) + 64) >> 7);
-    }
-    return context;
-}
-
-INLINE void encode_element(const uint64_t *table, const batch_t *batch, size_t i, int second,
+INLINE void encode_element(const uint64_t *tables, const batch_t *batch, size_t i,
                            tw_entropy_writer_t *writer)
 {
-    context_t context = context_of(batch, i, second);
-    int16_t rest = (int16_t)((batch->changes[i] ^ context.sign) - context.sign - context.expected);
-    uint32_t z = tw_delta_zigzag(rest), symbol = z >> context.raw_bits;
+    uint32_t context = batch->entries[i], raw_bits = context >> 8 & 0xff, z = batch->z[i];
+    uint32_t symbol = z >> raw_bits, raw = z & ((1u << raw_bits) - 1);
     symbol = symbol < TW_ENTROPY_ESCAPE ? symbol : TW_ENTROPY_ESCAPE;
-    uint64_t entry = table[context.table + symbol];
-    uint32_t raw = z & ((1u << context.raw_bits) - 1);
+    uint64_t entry = tables[(context >> 16) + symbol];
     if (entry >> 31 & 1) {
         *writer->escapes++ = batch->new_values[i];
         raw = 0;
     }
     uint32_t *lane = &writer->lanes[i % TW_ENTROPY_LANES];
-    *lane = tw_entropy_push(*lane, entry, context.raw_bits, raw, &writer->words);
+    *lane = tw_entropy_push(*lane, entry, raw_bits, raw, &writer->words);
+}
+
+/* Changes, and what is coded of them. */
+INLINE void find_changes(batch_t *batch)
+{
+    for (size_t i = 0; i < batch->n; i++) {
+        batch->changes[i] = (int16_t)(tw_delta_order(batch->new_values[i]) - batch->order[i]);
+    }
+    for (size_t i = 0; !batch->states && i < batch->n; i++) {
+        batch->z[i] = tw_delta_zigzag(batch->changes[i]);
+    }
+    for (size_t i = 0; batch->states && i < batch->n; i++) {
+        int16_t sign = batch->signs[i], turned = (int16_t)((batch->changes[i] ^ sign) - sign);
+        batch->z[i] = tw_delta_zigzag((int16_t)(turned - batch->expected[i]));
+    }
 }
 
 /* `first`, where a block begins to be coded, is a multiple of 32: so are batches. */
@@ -142,14 +146,9 @@ static void ref_encode(const tw_delta_model_t *model, const tw_delta_run_t *run,
     batch_t batch;
     for (size_t at = first; at < run->n; at += batch.n) {
         batch_begin(model, run, at, run->n - at < BATCH ? run->n - at : BATCH, &batch);
+        find_changes(&batch);
         for (size_t i = 0; i < batch.n; i++) {
-            batch.changes[i] = (int16_t)(tw_delta_order(batch.new_values[i]) - batch.order[i]);
-        }
-        for (size_t i = 0; batch.states && i < batch.n; i++) {
-            encode_element(model->encode, &batch, i, 1, &here);
-        }
-        for (size_t i = 0; !batch.states && i < batch.n; i++) {
-            encode_element(model->encode, &batch, i, 0, &here);
+            encode_element(model->encode, &batch, i, &here);
         }
         batch_end(&batch);
         here.check += batch_check(&batch);
@@ -157,41 +156,47 @@ static void ref_encode(const tw_delta_model_t *model, const tw_delta_run_t *run,
     *writer = here;
 }
 
-INLINE int decode_element(const uint32_t *table, batch_t *batch, size_t i, int second,
-                          tw_entropy_reader_t *reader)
+/* What was coded of an element's change. An escaped one gets its new value, and its change from there. */
+INLINE int decode_element(const uint32_t *tables, batch_t *batch, size_t i, tw_entropy_reader_t *reader)
 {
-    context_t context = context_of(batch, i, second);
+    uint32_t context = batch->entries[i], raw_bits = context >> 8 & 0xff;
     uint32_t *lane = &reader->lanes[i % TW_ENTROPY_LANES];
-    uint32_t entry =
-        table[context.table * (TW_ENTROPY_FREQ_SUM / TW_ENTROPY_SYMBOLS) + *lane % TW_ENTROPY_FREQ_SUM];
+    const uint32_t *table = tables + (size_t)(context >> 16) * (TW_ENTROPY_FREQ_SUM / TW_ENTROPY_SYMBOLS);
+    uint32_t entry = table[*lane % TW_ENTROPY_FREQ_SUM], symbol = entry >> 21;
     uint32_t x = (entry & 0x7ff) * (*lane >> TW_ENTROPY_FREQ_BITS) + (entry >> 11 & 0x3ff);
-    uint32_t symbol = entry >> 21, z = symbol << context.raw_bits | (x & ((1u << context.raw_bits) - 1));
-    x >>= context.raw_bits;
+    uint32_t z = symbol << raw_bits | (x & ((1u << raw_bits) - 1));
+    x >>= raw_bits;
     if (!tw_entropy_refill(&x, &reader->words, reader->words_begin)) {
         return 0;
     }
     *lane = x;
-    int32_t turned = tw_delta_unzigzag((uint16_t)z) + context.expected;
-    int16_t change = (int16_t)((turned ^ context.sign) - context.sign);
     if (symbol == TW_ENTROPY_ESCAPE) {
         uint16_t new_bits;
         if (!tw_entropy_pop(&reader->escapes, reader->escapes_begin, &new_bits)) {
             return 0;
         }
-        change = (int16_t)(tw_delta_order(new_bits) - batch->order[i]);
+        /* as if this were what is left of the change */
+        int16_t change = (int16_t)(tw_delta_order(new_bits) - batch->order[i]), sign = batch->signs[i];
+        int16_t turned = (int16_t)((change ^ sign) - sign);
+        z = tw_delta_zigzag((int16_t)(turned - batch->expected[i]));
     }
-    batch->changes[i] = change;
+    batch->z[i] = (uint16_t)z;
     return 1;
 }
 
 INLINE int decode_batch(const tw_delta_model_t *model, batch_t *batch, tw_entropy_reader_t *reader)
 {
     int good = 1;
-    for (size_t i = batch->n; batch->states && good && i-- > 0;) {
-        good = decode_element(model->decode, batch, i, 1, reader);
+    for (size_t i = 0; !batch->states && i < batch->n; i++) {
+        batch->signs[i] = batch->expected[i] = 0;
     }
-    for (size_t i = batch->n; !batch->states && good && i-- > 0;) {
-        good = decode_element(model->decode, batch, i, 0, reader);
+    for (size_t i = batch->n; good && i-- > 0;) {
+        good = decode_element(model->decode, batch, i, reader);
+    }
+    for (size_t i = 0; i < batch->n; i++) {
+        int16_t sign = batch->signs[i];
+        int16_t turned = (int16_t)(tw_delta_unzigzag(batch->z[i]) + batch->expected[i]);
+        batch->changes[i] = (int16_t)((turned ^ sign) - sign);
     }
     for (size_t i = 0; i < batch->n; i++) {
         batch->new_values[i] = tw_delta_order((uint16_t)(batch->order[i] + batch->changes[i]));
