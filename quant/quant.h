@@ -493,7 +493,7 @@ tw_status_t tw_quant_delta_stream_decode(tw_quant_delta_stream_t *codec, const t
                                          const tw_quant_delta_segment_t *segments, size_t n_segments,
                                          const void *src, size_t src_bytes, int at_most);
 
-/* Plain conversions on the host, used wherever exact sums are taken; SIMD at run time, same bits as the
+/* Plain conversions on the host, used wherever plain sums are taken; SIMD at run time, same bits as the
  * scalar rule. */
 
 /** dst[i] = fp32(src[i]). */

@@ -61,7 +61,7 @@ typedef struct tw_algo {
     int owner_matters;
 } tw_algo_t;
 
-/** Row `index` of the table of algorithms for host memory, exact ones first; NULL past its end. */
+/** Row `index` of the table of algorithms for host memory, plain ones first; NULL past its end. */
 const tw_algo_t *tw_algo_get(size_t index);
 
 /** The chunks of n elements: how many, where one begins, and its length. */

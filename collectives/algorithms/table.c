@@ -134,7 +134,7 @@ static const tw_algo_t algos[] = {
     },
     {
         .info = {TW_COLL_REDUCE_SCATTER, "two_hop",
-                 "summed up inside each node first (inner_codec, or exact), then encoded across nodes", 1},
+                 "summed up inside each node first (inner_codec, or plain), then encoded across nodes", 1},
         .flows = {.reduce = tw_flow_reduce_two_hop, .nodes_first = 1},
         .meets = 1,
     },

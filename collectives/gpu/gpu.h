@@ -29,7 +29,7 @@ typedef struct tw_gpu_shape {
     int is_native;
     int in_place;             /**< all-to-all; the others' plans hold either way */
     tw_gpu_plan_t plan;       /**< unless native */
-    tw_quant_t *inner;        /**< of the hop inside the node; NULL: exact */
+    tw_quant_t *inner;        /**< of the hop inside the node; NULL: plain */
     size_t packing_bytes;     /**< workspace of the lossless codec */
     tw_qop_tensor_t *tensors; /**< [n_segments] NCCL: of the call that is being enqueued */
     uint64_t inter_node_bytes;

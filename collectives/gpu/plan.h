@@ -27,7 +27,7 @@ TW_C_BEGIN
 /** What a sum is multiplied with. */
 typedef enum tw_gpu_factor {
     TW_GPU_FACTOR_NONE,
-    TW_GPU_FACTOR_SCALE, /**< of what goes into a sum that travels exact (tw_coll_scale) */
+    TW_GPU_FACTOR_SCALE, /**< of what goes into a sum that travels plain (tw_coll_scale) */
     TW_GPU_FACTOR_REST,  /**< at the end of such a sum */
     TW_GPU_FACTOR_ALL    /**< at the end of a sum of what was not scaled */
 } tw_gpu_factor_t;

@@ -123,7 +123,7 @@ static const char two_sums_doc[] =
 static const char reduce_direct_doc[] =
     "raw inputs go to the owner, who sums in fp32 in rank order and rounds once, or gives it to all";
 static const char two_hop_doc[] =
-    "summed up inside each node first (inner_codec, or exact), then encoded across nodes";
+    "summed up inside each node first (inner_codec, or plain), then encoded across nodes";
 static const char alltoall_doc[] =
     "each shard goes straight to its rank, encoded if that is on another node; one hop";
 static const char one_hop_doc[] = "every rank encodes its piece for every owner, who sums them up";
@@ -202,7 +202,7 @@ static const gpu_algo_t *choose(const tw_coll_t *coll, const tw_gpu_shape_t *sha
         }
     }
     tw_error("rank %d: %s: there is no %s algorithm \"%s\" for this", coll->topo.rank,
-             tw_coll_op_name(args->op), quantized ? "quantized" : "exact", shape->algo_asked);
+             tw_coll_op_name(args->op), quantized ? "quantized" : "plain", shape->algo_asked);
     return NULL;
 }
 
@@ -353,7 +353,7 @@ static void explain(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
     const tw_coll_choice_t *choice = &shape->request->choice;
     const tw_coll_algo_info_t *info = &algos[choice->algo].info;
     const tw_topo_t *topo = &coll->topo;
-    char bytes[32], chunk[32], workspace[32], codec[64] = "exact";
+    char bytes[32], chunk[32], workspace[32], codec[64] = "plain";
 
     if (!coll->options.explain || topo->rank != 0) {
         return;
