@@ -174,6 +174,37 @@ def run_fabric(found):
     return loop(model, optimizer, found.backward)
 
 
+class Decoder(torch.nn.Module):
+    """With the names that torchtitan's decoders have."""
+
+    enable_weight_tying = False
+
+    def __init__(self):
+        super().__init__()
+        plain = Plain()
+        self.tok_embeddings, self.norm, self.lm_head = plain.embed, torch.nn.LayerNorm(128), plain.head
+        self.layers = torch.nn.ModuleDict({str(i): layer for i, layer in enumerate(plain.layers)})
+
+    def forward(self, input_ids, labels):
+        x = self.tok_embeddings(input_ids)
+        for layer in self.layers.values():
+            x = x + layer(x)
+        logits = self.lm_head(self.norm(x)).float()
+        return Output(torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()))
+
+
+def titan(_folder):
+    """torchtitan's FSDP2: groups of several modules, bf16, sums that are not divided. Its own models want GPUs."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torchtitan.distributed.fsdp import apply_fsdp_to_decoder
+
+    dist.init_process_group("gloo")
+    model = Decoder()
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("fsdp",))
+    apply_fsdp_to_decoder(model, mesh, param_dtype=torch.bfloat16, reduce_dtype=torch.float32, pp_enabled=False)
+    return loop(model, torch.optim.AdamW(model.parameters(), RATE))
+
+
 def dcp(folder):
     """Saved and loaded again by torch.distributed.checkpoint, into another model."""
     from torch.distributed import checkpoint

@@ -32,6 +32,7 @@ JOBS = [
     ("accelerate", ["transformers", "accelerate"], FSDP2),
     ("lora", ["transformers", "peft"], FSDP2),
     ("fabric", ["transformers", "lightning"], FSDP2),
+    ("titan", ["torchtitan"], FSDP2),
     ("trainer_ddp", ["transformers", "accelerate"], DDP),
     ("trl_ddp", ["transformers", "trl", "datasets"], DDP),
     ("fabric_ddp", ["transformers", "lightning"], DDP),
