@@ -201,13 +201,13 @@ def part_of(row, other, what):
 
 def rows(bench):
     made = {mode: make_row(mode, runs, bench.args) for mode, runs in bench.runs.items()}
-    plain = made.get("gloo")
-    baseline = bench.runs["gloo"][0] if plain else None
+    gloo = made.get("gloo")
+    baseline = bench.runs["gloo"][0] if gloo else None
     plain = bench.runs["plain"][0] if "plain" in bench.runs else None
     for mode, row in made.items():
-        row["speedup"] = plain["step_sec_median"] / row["step_sec_median"] if plain else None
-        row["bytes_ratio"] = part_of(row, plain, "bytes_per_node_step")
-        row["bytes_ratio_all"] = part_of(row, plain, "bytes_per_node")
+        row["speedup"] = gloo["step_sec_median"] / row["step_sec_median"] if gloo else None
+        row["bytes_ratio"] = part_of(row, gloo, "bytes_per_node_step")
+        row["bytes_ratio_all"] = part_of(row, gloo, "bytes_per_node")
         row["bytes_ratio_plain"] = part_of(row, made.get("plain"), "bytes_per_node")
         row["why"] = check(row, bench.runs[mode][0], baseline, plain, SHORT_REDUCTION in bench.args.job_args)
         row["ok"] = not row["why"]
