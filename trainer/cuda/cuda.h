@@ -3,12 +3,14 @@
  *
  *  Read device.cuh (what kernels ask of a GPU), then pointwise.cuh (element by element) and norm.cuh (row by
  *  row): the kernels as functions of one thread, and how they are launched, so that tests run them on a CPU.
- *  The .cu files of the same names launch them on a GPU.
+ *  The .cu files of the same names launch them on a GPU. embedding.h, attention.h, loss.h and optimizer.h
+ *  declare the rest.
  *
  *  Shapes: N rows (tokens) of C channels. Activations and weights are of `type`, TW_TYPE_FP32 or
  *  TW_TYPE_BF16; arithmetic, statistics and gradients of weights are fp32. Pointers are device memory and
  *  need the alignment of their elements; where all of a call's are multiples of 16 bytes (and C of 8), it is
  *  faster. All calls enqueue on `stream` and return: TW_ERR_INVALID for another type, TW_ERR_CUDA; logged.
+ *  Nothing depends on the order in which a GPU runs blocks: the same call gives the same bits.
  *  Only where there is CUDA.
  */
 #ifndef TW_TRAINER_CUDA_CUDA_H
@@ -32,6 +34,35 @@ tw_status_t tw_cuda_swiglu_forward(tw_type_t type, const void *gate, const void 
 /** dy [n] becomes the gradient by up; d_gate [n] = that by gate, which it may be. */
 tw_status_t tw_cuda_swiglu_backward(tw_type_t type, const void *gate, const void *up, size_t n, void *dy,
                                     void *d_gate, tw_stream_t stream);
+
+/* ---- sums and types ------------------------------------------------------------------------------------ */
+
+/** y = a + b. a, b, y [n]; y may be one of them. */
+tw_status_t tw_cuda_add(tw_type_t type, const void *a, const void *b, size_t n, void *y, tw_stream_t stream);
+/** x [n] *= factor. */
+tw_status_t tw_cuda_scale(tw_type_t type, float factor, size_t n, void *x, tw_stream_t stream);
+/** y [n] fp32 += x. */
+tw_status_t tw_cuda_accumulate(tw_type_t type, const void *x, size_t n, float *y, tw_stream_t stream);
+/** y [n] fp32 = x, bf16. */
+tw_status_t tw_cuda_widen(const uint16_t *x, size_t n, float *y, tw_stream_t stream);
+/** y [n] bf16 = factor * x, to the nearest; NaN stays one. */
+tw_status_t tw_cuda_narrow(const float *x, size_t n, float factor, uint16_t *y, tw_stream_t stream);
+
+/* ---- bias ---------------------------------------------------------------------------------------------- */
+
+/** A matrix (N,C) whose rows begin `stride` elements apart. */
+typedef struct tw_cuda_rows {
+    tw_type_t type;
+    size_t rows, channels, stride;
+} tw_cuda_rows_t;
+
+/** Each row of y += bias (C), of the same type. */
+tw_status_t tw_cuda_bias_forward(const tw_cuda_rows_t *rows, const void *bias, void *y, tw_stream_t stream);
+size_t tw_cuda_bias_workspace_bytes(const tw_cuda_rows_t *rows);
+/** dbias (C) += the sum of dy's rows. workspace: tw_cuda_bias_workspace_bytes, contents of no meaning before
+ *  and after. */
+tw_status_t tw_cuda_bias_backward(const tw_cuda_rows_t *rows, const void *dy, float *dbias, float *workspace,
+                                  tw_stream_t stream);
 
 /* ---- layer norm; root-mean-square norm ----------------------------------------------------------------- */
 

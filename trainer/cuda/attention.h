@@ -1,0 +1,44 @@
+/** Part of trainer/cuda (see cuda.h): causal attention, softmax(Q K' / sqrt(D)) V for each head (arXiv
+ *  1706.03762), in tiles: no T x T matrix in memory (arXiv 2205.14135, 2307.08691). */
+#ifndef TW_TRAINER_CUDA_ATTENTION_H
+#define TW_TRAINER_CUDA_ATTENTION_H
+
+#include "core/core.h"
+
+TW_C_BEGIN
+
+typedef struct tw_cuda_attention {
+    tw_type_t type;        /**< of q, k, v, y and their gradients */
+    size_t batch, seq_len; /**< B, T */
+    /** H; K, which divides H: groups of H / K heads of q share one of k and v (arXiv 2305.13245) */
+    size_t heads, kv_heads;
+    size_t width;  /**< D: 1 to 256 */
+    size_t window; /**< a token sees so many, itself among them; 0: all before it */
+    /** (B,T): the first position of its sequence that each token sees, never less than that of the token
+     *  before it: where its document begins. NULL: 0. */
+    const int32_t *begins;
+    /** Row b * T + t holds a token's heads side by side; rows begin so many elements apart. Where a product
+     *  leaves q, k and v in one row: pointers into it and the same stride. */
+    const void *q, *k, *v;
+    size_t q_stride, k_stride, v_stride;
+    float *lse; /**< (B,H,T) log of the sum of exponentials: output of forward, input of backward */
+} tw_cuda_attention_t;
+
+typedef struct tw_cuda_attention_gradients {
+    const void *y, *dy; /**< (B,T,HD): rows y_stride and dy_stride elements apart */
+    size_t y_stride, dy_stride;
+    void *dq, *dk, *dv; /**< outputs, like q, k and v; they may not overlap what is read */
+    size_t dq_stride, dk_stride, dv_stride;
+    float *workspace; /**< tw_cuda_attention_workspace_bytes, contents of no meaning before and after */
+} tw_cuda_attention_gradients_t;
+
+/** y (B,T,HD), rows y_stride elements apart. Also TW_ERR_INVALID: a width or heads that are not as above. */
+tw_status_t tw_cuda_attention_forward(const tw_cuda_attention_t *attention, void *y, size_t y_stride,
+                                      tw_stream_t stream);
+size_t tw_cuda_attention_workspace_bytes(const tw_cuda_attention_t *attention);
+tw_status_t tw_cuda_attention_backward(const tw_cuda_attention_t *attention,
+                                       const tw_cuda_attention_gradients_t *gradients, tw_stream_t stream);
+
+TW_C_END
+
+#endif

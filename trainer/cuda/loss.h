@@ -1,0 +1,46 @@
+/** Part of trainer/cuda (see cuda.h): cross-entropy of N rows over V words, a piece of the words at a time, so
+ *  that logits (N,V) never exist whole:
+ *
+ *  1. for pieces of words, from word 0 on: logits (N,words) by a product, then tw_cuda_loss_add
+ *  2. tw_cuda_loss_sums: the losses
+ *  3. for training: for each piece the logits again by a product, then tw_cuda_loss_backward makes them their
+ *     gradient, which two products use up.
+ *
+ *  One piece of all words (of some rows at a time) needs no second product: 1, 2 and 3 follow one another. */
+#ifndef TW_TRAINER_CUDA_LOSS_H
+#define TW_TRAINER_CUDA_LOSS_H
+
+#include "core/core.h"
+
+TW_C_BEGIN
+
+/** What is known of each row so far. The caller's memory, 12 bytes a row. */
+typedef struct tw_cuda_loss {
+    size_t rows;            /**< N */
+    const int32_t *targets; /**< (N), all of them words: who has them in host memory checks it */
+    float *max;             /**< (N) the largest logit */
+    float *sum;             /**< (N) of exponentials of (logit - max) */
+    float *target;          /**< (N) the target's logit */
+} tw_cuda_loss_t;
+
+/** Logits of words first .. first + words - 1. */
+typedef struct tw_cuda_logits {
+    tw_type_t type;
+    size_t first, words;
+    size_t stride; /**< elements from a row to the next */
+    void *logits;  /**< (N,words) */
+} tw_cuda_logits_t;
+
+/** Take a piece into account. One with first = 0 begins: what is in max, sum and target then does not count.
+ *  The others may follow in any order, but rounding follows the order. */
+tw_status_t tw_cuda_loss_add(const tw_cuda_loss_t *loss, const tw_cuda_logits_t *piece, tw_stream_t stream);
+/** sums [N / group] fp64, device memory: of the losses of so many neighbouring rows each; group divides N (N:
+ *  one sum; T: one a sequence). A row's loss is log(sum) + max - target. */
+tw_status_t tw_cuda_loss_sums(const tw_cuda_loss_t *loss, size_t group, double *sums, tw_stream_t stream);
+/** The piece's logits become the gradient of scale * the sum of losses: scale * (softmax - [is target]). */
+tw_status_t tw_cuda_loss_backward(const tw_cuda_loss_t *loss, const tw_cuda_logits_t *piece, float scale,
+                                  tw_stream_t stream);
+
+TW_C_END
+
+#endif
