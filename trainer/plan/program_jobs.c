@@ -174,16 +174,23 @@ static tw_plan_point_t largest_point(const tw_plan_job_t *job)
     return point;
 }
 
+/* A step at a point as it is today, and here. */
+static tw_status_t predict_case(plan_t *plan, const tw_plan_job_t *job, const tw_plan_point_t *point,
+                                const char *model_key, tw_plan_job_time_t *today, here_t *here)
+{
+    double token_sec;
+    TW_TRY(tw_plan_job_fit(job, &token_sec));
+    TW_TRY(tw_plan_job_predict(job, point, token_sec, today));
+    begin_here(here, plan, job, point, token_sec, model_key);
+    return plan_here(plan, job, here);
+}
+
 static tw_status_t print_case(plan_t *plan, const tw_plan_job_t *job, const char *model_key)
 {
     tw_plan_point_t point = largest_point(job);
-    double token_sec;
     tw_plan_job_time_t today;
     here_t here;
-    TW_TRY(tw_plan_job_fit(job, &token_sec));
-    TW_TRY(tw_plan_job_predict(job, &point, token_sec, &today));
-    begin_here(&here, plan, job, &point, token_sec, model_key);
-    TW_TRY(plan_here(plan, job, &here));
+    TW_TRY(predict_case(plan, job, &point, model_key, &today, &here));
     print_case_head(job, &point, &today);
     print_rows(&here.plan, &today);
     return plan_print_advice(&here.plan, job, &point, &today);
@@ -201,13 +208,9 @@ static tw_status_t print_short(plan_t *plan, const tw_plan_jobs_t *jobs)
     for (size_t j = 0; j < tw_plan_jobs_count(jobs); j++) {
         const tw_plan_job_t *job = tw_plan_jobs_get(jobs, j);
         tw_plan_point_t point = largest_point(job);
-        double token_sec;
         tw_plan_job_time_t today;
         here_t here;
-        TW_TRY(tw_plan_job_fit(job, &token_sec));
-        TW_TRY(tw_plan_job_predict(job, &point, token_sec, &today));
-        begin_here(&here, plan, job, &point, token_sec, NULL);
-        TW_TRY(plan_here(plan, job, &here));
+        TW_TRY(predict_case(plan, job, &point, NULL, &today, &here));
         printf("%-30s %8.3g", job->name, today.step_sec);
         for (int i = 0; i < N_SHORT; i++) {
             printf(" %14.3g", find_row(&here.plan, short_sets[i])->time.step_sec);
