@@ -28,7 +28,7 @@ static inline float *tw_carve(tw_carver_t *carver, size_t n_floats)
  *  (logged). */
 static inline char *tw_carve_alloc(size_t bytes, size_t batch, size_t seq_len)
 {
-    char *memory = bytes <= TW_MEMORY_BYTES_MAX ? tw_buffer_alloc(bytes) : NULL;
+    char *memory = bytes <= TW_MEMORY_BYTES_MAX ? (char *)tw_buffer_alloc(bytes) : NULL;
     if (!memory) {
         tw_error("model: out of memory for %zu bytes of scratch (%zu sequences of %zu tokens)", bytes, batch,
                  seq_len);

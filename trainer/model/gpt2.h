@@ -29,10 +29,7 @@ enum {
 typedef struct tw_gpt2_scratch {
     void *memory;               /* one buffer; the others point into it */
     void *saved;                /* what a block would save, where nobody wants it */
-    float *wide;                /* fp32: one weight, max(4CC, VC) */
     float *gamma, *bias;        /* vectors as fp32: C, 4C */
-    uint16_t *narrow;           /* bf16: (N,4C), what goes into a layer */
-    uint16_t *narrow_d;         /* bf16: (N,4C), the gradient by what comes out */
     float *norm;                /* (N,C) */
     float *d_norm;              /* (N,C) */
     float *hidden, *d_hidden;   /* (N,4C); the gradient by qkv (N,3C) too */

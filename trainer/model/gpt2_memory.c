@@ -35,25 +35,15 @@ tw_gpt2_saved_t tw_gpt2_saved_parts(const tw_model_config_t *config, size_t n, v
     return carve_saved(&carver, config, n);
 }
 
-/* Where factors of products lie that are not of their type. */
-static void carve_factors(tw_carver_t *carver, tw_type_t type, size_t weight_elems, size_t row_elems,
-                          tw_gpt2_scratch_t *scratch)
-{
-    int is_bf16 = type == TW_TYPE_BF16;
-    scratch->wide = is_bf16 ? NULL : tw_carve(carver, weight_elems);
-    scratch->narrow = is_bf16 ? tw_carve_bytes(carver, tw_size_mul(row_elems, sizeof(uint16_t))) : NULL;
-    scratch->narrow_d = is_bf16 ? tw_carve_bytes(carver, tw_size_mul(row_elems, sizeof(uint16_t))) : NULL;
-}
-
 static void carve_scratch(tw_carver_t *carver, const tw_model_config_t *config, size_t batch, size_t seq_len,
-                          tw_gpt2_scratch_t *scratch)
+                          tw_compute_t *compute, tw_gpt2_scratch_t *scratch)
 {
     size_t c = config->n_embd, n = batch * seq_len;
     size_t wide_rows = config->vocab_size > 4 * c ? config->vocab_size : 4 * c;
     scratch->saved = tw_carve_bytes(carver, tw_gpt2_saved_bytes(config, n));
     scratch->gamma = tw_carve(carver, c);
     scratch->bias = tw_carve(carver, 4 * c);
-    carve_factors(carver, config->products, wide_rows * c, n * 4 * c, scratch);
+    tw_factors_carve(carver, config->products, wide_rows * c, n * 4 * c, compute);
     scratch->norm = tw_carve(carver, n * c);
     scratch->d_norm = tw_carve(carver, n * c);
     scratch->hidden = tw_carve(carver, n * 4 * c);
@@ -67,8 +57,9 @@ static void carve_scratch(tw_carver_t *carver, const tw_model_config_t *config, 
 size_t tw_gpt2_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len)
 {
     tw_carver_t carver = {0};
+    tw_compute_t no_compute;
     tw_gpt2_scratch_t unused;
-    carve_scratch(&carver, config, batch, seq_len, &unused);
+    carve_scratch(&carver, config, batch, seq_len, &no_compute, &unused);
     return carver.used + TW_PRODUCTS_SCRATCH_BYTES;
 }
 
@@ -82,11 +73,8 @@ tw_status_t tw_gpt2_scratch_init(tw_gpt2_t *gpt2)
     if (!carver.base) {
         return TW_ERR_NO_MEMORY;
     }
-    carve_scratch(&carver, config, model->batch, model->seq_len, scratch);
+    carve_scratch(&carver, config, model->batch, model->seq_len, &model->compute, scratch);
     scratch->memory = carver.base;
-    model->compute.wide = scratch->wide;
-    model->compute.narrow = scratch->narrow;
-    model->compute.narrow_d = scratch->narrow_d;
     return TW_OK;
 }
 

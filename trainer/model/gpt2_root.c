@@ -50,7 +50,7 @@ static tw_head_t head_of(const tw_model_t *model, const tw_gpt2_scratch_t *scrat
     size_t n = model->batch * model->seq_len, c = model->config.n_embd, v = model->config.vocab_size;
     const tw_compute_t *compute = &model->compute;
     return (tw_head_t){.compute = compute,
-                       .norm = tw_factor(compute, scratch->norm, n * c, c, scratch->narrow),
+                       .norm = tw_factor(compute, scratch->norm, n * c, c, compute->narrow),
                        .weight = tw_weight_factor(compute, weights[TW_GPT2_WTE], v * c, c),
                        .targets = targets,
                        .n = n,

@@ -2,6 +2,16 @@
 
 #include "quant/quant.h"
 
+void tw_factors_carve(tw_carver_t *carver, tw_type_t type, size_t weight_elems, size_t row_elems,
+                      tw_compute_t *compute)
+{
+    int is_bf16 = type == TW_TYPE_BF16;
+    size_t row_bytes = tw_size_mul(row_elems, sizeof(uint16_t));
+    compute->wide = is_bf16 ? NULL : tw_carve(carver, weight_elems);
+    compute->narrow = is_bf16 ? tw_carve_bytes(carver, row_bytes) : NULL;
+    compute->narrow_d = is_bf16 ? tw_carve_bytes(carver, row_bytes) : NULL;
+}
+
 tw_matrix_t tw_factor(const tw_compute_t *compute, const float *x, size_t n_elems, size_t stride,
                       uint16_t *room)
 {

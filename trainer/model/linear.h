@@ -2,6 +2,7 @@
 #ifndef TW_TRAINER_MODEL_LINEAR_H
 #define TW_TRAINER_MODEL_LINEAR_H
 
+#include "trainer/model/carve.h"
 #include "trainer/model/kernels.h"
 #include "trainer/model/products.h"
 
@@ -17,6 +18,10 @@ typedef struct tw_compute {
                                     fp32 */
 } tw_compute_t;
 
+/** Carve the scratch of factors that are not of the products' type: fp32: a weight of at most weight_elems;
+ *  bf16: rows of row_elems in all. */
+void tw_factors_carve(tw_carver_t *carver, tw_type_t type, size_t weight_elems, size_t row_elems,
+                      tw_compute_t *compute);
 /** x [n_elems], rows `stride` apart, as a factor: x itself, or as bf16 in `room`. */
 tw_matrix_t tw_factor(const tw_compute_t *compute, const float *x, size_t n_elems, size_t stride,
                       uint16_t *room);

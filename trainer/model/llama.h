@@ -34,9 +34,6 @@ enum {
 typedef struct tw_llama_scratch {
     void *memory;           /* one buffer; the others point into it */
     void *saved;            /* what a block would save, where nobody wants it */
-    float *wide;            /* fp32: one weight */
-    uint16_t *narrow;       /* bf16: (N, max(C,HD,F)), what goes into a layer */
-    uint16_t *narrow_d;     /* bf16: (N, max(C,Q,F)), the gradient by what comes out */
     float *vector;          /* one vector as fp32, or two of a head: max(C, HD, 2D) */
     float *norm, *d_norm;   /* (N,C) */
     float *qkv, *d_qkv;     /* (N,Q): turned; gradients */

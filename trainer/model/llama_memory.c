@@ -35,25 +35,15 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Where factors of products lie that are not of their type. */
-static void carve_factors(tw_carver_t *carver, tw_type_t type, size_t weight_elems, size_t row_elems,
-                          tw_llama_scratch_t *scratch)
-{
-    int is_bf16 = type == TW_TYPE_BF16;
-    scratch->wide = is_bf16 ? NULL : tw_carve(carver, weight_elems);
-    scratch->narrow = is_bf16 ? tw_carve_bytes(carver, tw_size_mul(row_elems, sizeof(uint16_t))) : NULL;
-    scratch->narrow_d = is_bf16 ? tw_carve_bytes(carver, tw_size_mul(row_elems, sizeof(uint16_t))) : NULL;
-}
-
 static void carve_scratch(tw_carver_t *carver, const tw_model_config_t *config, size_t batch, size_t seq_len,
-                          tw_llama_scratch_t *scratch)
+                          tw_compute_t *compute, tw_llama_scratch_t *scratch)
 {
     size_t c = config->n_embd, inner = config->llama.n_inner, n = tw_size_mul(batch, seq_len);
     size_t q = tw_llama_q_width(config), qkv = tw_llama_qkv_width(config);
     size_t angles = tw_size_mul(seq_len, config->llama.head_dim / 2);
     scratch->saved = tw_carve_bytes(carver, tw_llama_saved_bytes(config, n));
-    carve_factors(carver, config->products, tw_size_mul(larger(larger(config->vocab_size, inner), q), c),
-                  tw_size_mul(n, larger(larger(c, qkv), inner)), scratch);
+    tw_factors_carve(carver, config->products, tw_size_mul(larger(larger(config->vocab_size, inner), q), c),
+                     tw_size_mul(n, larger(larger(c, qkv), inner)), compute);
     scratch->vector = tw_carve(carver, larger(larger(c, q), 2 * config->llama.head_dim));
     scratch->norm = tw_carve(carver, tw_size_mul(n, c));
     scratch->d_norm = tw_carve(carver, tw_size_mul(n, c));
@@ -73,8 +63,9 @@ static void carve_scratch(tw_carver_t *carver, const tw_model_config_t *config, 
 size_t tw_llama_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len)
 {
     tw_carver_t carver = {0};
+    tw_compute_t no_compute;
     tw_llama_scratch_t unused;
-    carve_scratch(&carver, config, batch, seq_len, &unused);
+    carve_scratch(&carver, config, batch, seq_len, &no_compute, &unused);
     return carver.used + TW_PRODUCTS_SCRATCH_BYTES;
 }
 
@@ -88,11 +79,8 @@ tw_status_t tw_llama_scratch_init(tw_llama_t *llama)
     if (!carver.base) {
         return TW_ERR_NO_MEMORY;
     }
-    carve_scratch(&carver, config, model->batch, model->seq_len, scratch);
+    carve_scratch(&carver, config, model->batch, model->seq_len, &model->compute, scratch);
     scratch->memory = carver.base;
-    model->compute.wide = scratch->wide;
-    model->compute.narrow = scratch->narrow;
-    model->compute.narrow_d = scratch->narrow_d;
     tw_rope_table(&config->llama.rope, config->llama.head_dim, model->seq_len, scratch->cosines,
                   scratch->sines);
     return TW_OK;

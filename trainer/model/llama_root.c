@@ -46,7 +46,7 @@ static tw_head_t prepare(const tw_llama_t *llama, const uint16_t *const *weights
                                             scratch->rstd, scratch->norm);
     const tw_compute_t *compute = &model->compute;
     return (tw_head_t){.compute = compute,
-                       .norm = tw_factor(compute, scratch->norm, n * c, c, scratch->narrow),
+                       .norm = tw_factor(compute, scratch->norm, n * c, c, compute->narrow),
                        .weight = tw_weight_factor(compute, weights[head_place(llama)], v * c, c),
                        .targets = targets,
                        .n = n,
