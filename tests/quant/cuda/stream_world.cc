@@ -64,4 +64,22 @@ std::vector<uint8_t> DeviceBuffer::get() const
     return content;
 }
 
+void StreamFixture::SetUp()
+{
+    Fixture::SetUp();
+    if (!stream_world().there) {
+        GTEST_SKIP() << "no GPU";
+    }
+    allow_descriptors(""); /* a driver opens files when it likes */
+    said_ = static_cast<tw_quant_outcome_t *>(stream_world().alloc_host(sizeof(*said_)));
+}
+
+void StreamFixture::TearDown()
+{
+    if (said_) {
+        stream_world().free_host(said_);
+    }
+    Fixture::TearDown();
+}
+
 } // namespace tw

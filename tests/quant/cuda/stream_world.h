@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "quant/quant.h"
+#include "tests/common/fixture.h"
 
 namespace tw
 {
@@ -57,6 +58,15 @@ class DeviceBuffer
     static constexpr size_t guard = 256;
     size_t bytes_;
     uint8_t *memory_, *data_;
+};
+
+/** Tests of a codec on streams; skipped where there is no GPU. */
+class StreamFixture : public Fixture
+{
+  protected:
+    void SetUp() override;
+    void TearDown() override;
+    tw_quant_outcome_t *said_ = nullptr; /**< memory for an outcome, which the device writes */
 };
 
 } // namespace tw

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "quant/delta/delta.h"
-#include "tests/common/fixture.h"
 #include "tests/quant/cuda/stream_world.h"
 #include "tests/quant/delta/delta_data.h"
 
@@ -63,28 +62,22 @@ std::vector<tw_quant_delta_segment_t> segments_of(const Cuts &cuts, uint8_t *bas
     return segments;
 }
 
-class DeltaCuda : public tw::Fixture
+class DeltaCuda : public tw::StreamFixture
 {
   protected:
     void SetUp() override
     {
-        tw::Fixture::SetUp();
-        if (!tw::stream_world().there) {
-            GTEST_SKIP() << "no GPU";
+        StreamFixture::SetUp();
+        if (!IsSkipped()) {
+            ASSERT_EQ(tw::stream_world().create_delta(&codec_), TW_OK);
+            ASSERT_EQ(tw_quant_delta_create(nullptr, &host_), TW_OK);
         }
-        allow_descriptors(""); /* a driver opens files when it likes */
-        ASSERT_EQ(tw::stream_world().create_delta(&codec_), TW_OK);
-        ASSERT_EQ(tw_quant_delta_create(nullptr, &host_), TW_OK);
-        said_ = static_cast<tw_quant_outcome_t *>(tw::stream_world().alloc_host(sizeof(*said_)));
     }
     void TearDown() override
     {
         tw_quant_delta_stream_destroy(codec_);
         tw_quant_delta_destroy(host_);
-        if (said_) {
-            tw::stream_world().free_host(said_);
-        }
-        tw::Fixture::TearDown();
+        StreamFixture::TearDown();
     }
 
     /* What a call made of a message and the states. */
@@ -204,7 +197,6 @@ class DeltaCuda : public tw::Fixture
 
     tw_quant_delta_stream_t *codec_ = nullptr;
     tw_quant_delta_t *host_ = nullptr;
-    tw_quant_outcome_t *said_ = nullptr;
 };
 
 TEST_F(DeltaCuda, EveryKindOfChange)
