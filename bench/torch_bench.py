@@ -12,7 +12,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import zipfile
+
+from with_torch import find_python, finish, runfile, unpack_wheel
 
 # mode: the job's environment
 MODES = {
@@ -45,13 +46,6 @@ HEADER = "%-20s %10s %10s %16s %7s %8s %12s %12s  %s" % (
     "mode", "median (s)", "min (s)", "bytes/node/step", "part", "speed-up", "hidden", "last losses", "ok")
 
 
-def runfile(path):
-    """A file of this repository: beside this script, as Bazel puts it, or under the folder that Bazel runs things in."""
-    root = pathlib.Path(os.environ.get("RUNFILES_DIR", "."))
-    found = [base / path for base in (pathlib.Path.cwd(), root / "thinwire", pathlib.Path(__file__).resolve().parent.parent)]
-    return next(one for one in found if one.exists()).absolute()
-
-
 def parse_rate(text):
     """Bits a second; 0 for none."""
     unit = text.lstrip("0123456789.")
@@ -80,19 +74,6 @@ def parse_args():
     if args.steps is None:
         args.steps = 4 if 0 < parse_rate(args.link) < SLOW_BPS else 11
     return args
-
-
-def find_python(args):
-    """An interpreter with torch: the caller's, or one in the user's cache, which is made if need be."""
-    if os.environ.get("TW_TORCH_PYTHON"):
-        return os.environ["TW_TORCH_PYTHON"]
-    command = [sys.executable, runfile("tests/plugin/torch/torch_venv.py")] + (["--torch", args.torch] if args.torch else [])
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-
-
-def unpack_wheel(folder):
-    with zipfile.ZipFile(next(runfile("plugin/torch").glob("thinwire-*.whl"))) as wheel:
-        wheel.extractall(folder)
 
 
 class Bench:
@@ -247,7 +228,7 @@ def whole_line(row):
 
 def main():
     args = parse_args()
-    python = find_python(args)
+    python = find_python(args.torch)
     with tempfile.TemporaryDirectory() as folder:
         unpack_wheel(folder)
         bench = Bench(args, python, folder)
@@ -262,12 +243,7 @@ def main():
     print("# bytes of all steps, the first one, too")
     for row in found:
         print("  " + whole_line(row))
-    if args.json:
-        target = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), args.json)
-        target.write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
-    bad = sum(not row["ok"] for row in found)
-    print("# %d lines, %d not ok" % (len(found), bad))
-    return 1 if bad else 0
+    return finish(found, args.json)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ import argparse
 import ctypes
 import json
 import os
-import pathlib
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import zipfile
+
+from with_torch import find_python, unpack_wheel
 
 RATES = (1e-6, 1e-5, 1e-4, 6e-4)
 BETAS, EPS, DECAY = (0.9, 0.95), 1e-8, 0.1
@@ -22,13 +22,6 @@ BETAS, EPS, DECAY = (0.9, 0.95), 1e-8, 0.1
 DENSITY = (0.01, 0.03)
 HEADER = "%-8s %5s %9s %9s  %12s %12s %12s  %8s %8s %8s %8s %8s  %s" % (
     "rate", "steps", "changed", "bits", "thinwire (B)", "pairs (B)", "xor+zstd (B)", "encode", "decode", "pairs", "zstd", "memcpy", "ok")
-
-
-def runfile(path):
-    """A file of this repository: beside this script, as Bazel puts it, or under the folder that Bazel runs things in."""
-    root = pathlib.Path(os.environ.get("RUNFILES_DIR", "."))
-    found = [base / path for base in (pathlib.Path.cwd(), root / "thinwire", pathlib.Path(__file__).resolve().parent.parent)]
-    return next(one for one in found if one.exists()).absolute()
 
 
 def parse_args():
@@ -46,15 +39,10 @@ def parse_args():
 
 def run_in_torch():
     """This script again, in an interpreter with PyTorch, with the wheel unpacked."""
-    made = subprocess.run([sys.executable, runfile("tests/plugin/torch/torch_venv.py")], capture_output=True, text=True)
-    if made.returncode:
-        print("no interpreter with PyTorch: " + made.stderr, file=sys.stderr)
-        return 1
-    wheel = next(base for base in (runfile("plugin/torch"), runfile("bazel-bin/plugin/torch"))
-                 if list(base.glob("thinwire-*.whl")))
+    python = find_python()
     with tempfile.TemporaryDirectory() as folder:
-        zipfile.ZipFile(next(wheel.glob("thinwire-*.whl"))).extractall(folder)
-        command = [made.stdout.split()[-1], os.path.abspath(__file__), "--here", *sys.argv[1:]]
+        unpack_wheel(folder)
+        command = [python, os.path.abspath(__file__), "--here", *sys.argv[1:]]
         return subprocess.run(command, env=os.environ | {"PYTHONPATH": folder}).returncode
 
 

@@ -14,6 +14,8 @@ import statistics
 import subprocess
 import sys
 
+from with_torch import find_python, finish, runfile
+
 SHAPES = {
     "0.8M": {"layers": 4, "heads": 4, "kv_heads": 2, "width": 128, "inner": 384, "vocabulary": 257, "sequence": 128, "batch": 8},
     "10M": {"layers": 6, "heads": 6, "kv_heads": 2, "width": 384, "inner": 1024, "vocabulary": 257, "sequence": 256, "batch": 4},
@@ -22,13 +24,6 @@ SHAPES = {
 VOCABULARIES = {"gpt2": 50257, "llama": 32000}
 MODES = ("ours", "fp32", "autocast")
 MANY = 1000000  # steps: the bench stops before
-
-
-def runfile(path):
-    """A file of this repository: beside this script, as Bazel puts it, or under the folder that Bazel runs things in."""
-    root = pathlib.Path(os.environ.get("RUNFILES_DIR", "."))
-    found = [base / path for base in (pathlib.Path.cwd(), root / "thinwire", pathlib.Path(__file__).resolve().parents[2])]
-    return next(one for one in found if one.exists()).absolute()
 
 
 def parse_args():
@@ -49,14 +44,6 @@ def parse_args():
         if unknown:
             parser.error("no such thing: %s" % ", ".join(sorted(unknown)))
     return args
-
-
-def find_python(args):
-    """An interpreter with torch: the caller's, or one in the user's cache, which is made if need be."""
-    if os.environ.get("TW_TORCH_PYTHON"):
-        return os.environ["TW_TORCH_PYTHON"]
-    command = [sys.executable, runfile("tests/plugin/torch/torch_venv.py")] + (["--torch", args.torch] if args.torch else [])
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 def shape_of(size, family):
@@ -168,7 +155,7 @@ def line(row):
 
 def main():
     args = parse_args()
-    python = find_python(args) if args.modes != "ours" else None
+    python = find_python(args.torch) if args.modes != "ours" else None
     print("# thinwire cpu: one rank of one thread, tokens/s by the %s clock; %s" % (args.clock, processor()))
     print("# %-6s %-6s %10s %10s %10s %10s %8s %6s  %-20s %s"
           % ("size", "family", "ours", "fp32", "autocast", "floor", "share", "rounds", "ratio", "ok"))
@@ -179,12 +166,7 @@ def main():
             print(line(found[-1]), flush=True)
     peaks = tuple(1e-9 * max(row[name] for row in found) for name in ("peak_fp32", "peak_bf16"))
     print("# products: %s; up to %.0f Gflop/s in fp32, %.0f in bf16" % ((found[0]["products"],) + peaks))
-    if args.json:
-        target = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), args.json)
-        target.write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
-    bad = sum(not row["ok"] for row in found)
-    print("# %d rows, %d not ok" % (len(found), bad))
-    return 1 if bad else 0
+    return finish(found, args.json)
 
 
 if __name__ == "__main__":
