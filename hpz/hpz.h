@@ -46,6 +46,7 @@ typedef struct tw_hpz_tensor {
     int unit;         /**< 0, 1, ...; never less than that of the tensor before */
     int unquantized;  /**< 1: never quantized (norms, biases) */
     size_t row_elems; /**< of a matrix: its last dimension, for the lossless codec; 0: not known */
+    int frozen;       /**< 1: its master never changes: deltas have nothing of it; only full syncs send it */
 } tw_hpz_tensor_t;
 
 /** A run of a tensor's elements in a part of its unit, or in the whole unit. */

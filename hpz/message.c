@@ -4,7 +4,9 @@
  *  FULL       its pieces in bf16, in the order of the tensors
  *  QUANTIZED  pieces of quantized tensors, encoded, each from a multiple of 16 bytes on; then those of the
  *             others in bf16; then, with params.lag_plain, the late blocks (lag.c)
- *  LOSSLESS   all pieces as one message of tw_quant_delta_encode; nothing for an empty part */
+ *  LOSSLESS   all pieces as one message of tw_quant_delta_encode; nothing for an empty part
+ *
+ *  Frozen tensors are in FULL alone. */
 #include <string.h>
 
 #include "hpz/state.h"
@@ -21,8 +23,17 @@ static int is_plain(const tw_hpz_t *hpz, tw_hpz_sync_t kind, size_t tensor)
     return kind == TW_HPZ_FULL || hpz->params.tensors[tensor].unquantized;
 }
 
+/* What never changes is in no delta. */
+static int is_left_out(const tw_hpz_t *hpz, tw_hpz_sync_t kind, size_t tensor)
+{
+    return kind != TW_HPZ_FULL && hpz->params.tensors[tensor].frozen;
+}
+
 static size_t piece_bytes(const tw_hpz_t *hpz, tw_hpz_sync_t kind, size_t tensor, size_t n_elems)
 {
+    if (is_left_out(hpz, kind, tensor)) {
+        return 0;
+    }
     return is_plain(hpz, kind, tensor) ? n_elems * sizeof(uint16_t)
                                        : tw_quant_encoded_bytes(&hpz->params.delta, n_elems);
 }
@@ -43,10 +54,20 @@ static size_t pieces_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, 
     return bytes;
 }
 
+size_t tw_hpz_message_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind, int node)
+{
+    size_t first, n = tw_hpz_layout_tensors(hpz->layout, unit, &first), n_elems = 0;
+
+    for (size_t t = first; t < first + n; t++) {
+        n_elems += is_left_out(hpz, kind, t) ? 0 : piece_of(hpz, slice, t, node).n_elems;
+    }
+    return n_elems;
+}
+
 size_t tw_hpz_message_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind, int node)
 {
     if (kind == TW_HPZ_LOSSLESS) {
-        size_t n_elems = tw_hpz_slice_elems(hpz->layout, unit, node, hpz->local, slice);
+        size_t n_elems = tw_hpz_message_elems(hpz, unit, slice, kind, node);
         return n_elems > 0 ? tw_quant_delta_bound_bytes(n_elems) : 0;
     }
     size_t late = tw_hpz_message_varies(hpz, kind) ? tw_hpz_late_bytes_max(hpz, unit, slice, node) : 0;
@@ -77,7 +98,7 @@ static tw_status_t write_deltas(tw_hpz_t *hpz, const tw_hpz_job_t *job, uint8_t 
 
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, hpz->node);
-        if (is_plain(hpz, TW_HPZ_QUANTIZED, t)) {
+        if (is_plain(hpz, TW_HPZ_QUANTIZED, t) || is_left_out(hpz, TW_HPZ_QUANTIZED, t)) {
             continue;
         }
         hpz->pieces[n++] = (tw_quant_segment_t){.src = own->sync.master + piece.offset,
@@ -99,7 +120,7 @@ static void write_plain(const tw_hpz_t *hpz, const tw_hpz_job_t *job, uint8_t **
 
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, hpz->node);
-        if (is_plain(hpz, kind, t)) {
+        if (is_plain(hpz, kind, t) && !is_left_out(hpz, kind, t)) {
             memcpy(*at, fresh_of(job, piece), piece.n_elems * sizeof(*job->fresh));
             *at += piece.n_elems * sizeof(*job->fresh);
         }
@@ -116,7 +137,7 @@ static size_t delta_pieces(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, int
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, node);
         size_t at = tw_hpz_replica_offset(hpz, t, piece);
-        if (piece.n_elems > 0) {
+        if (piece.n_elems > 0 && !is_left_out(hpz, TW_HPZ_LOSSLESS, t)) {
             hpz->delta_pieces[n++] =
                 (tw_quant_delta_segment_t){.base = own->replica + at,
                                            .src = has_fresh ? fresh_of(job, piece) : NULL,
@@ -169,7 +190,7 @@ static tw_status_t apply_deltas(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node
 
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, node);
-        if (is_plain(hpz, TW_HPZ_QUANTIZED, t)) {
+        if (is_plain(hpz, TW_HPZ_QUANTIZED, t) || is_left_out(hpz, TW_HPZ_QUANTIZED, t)) {
             continue;
         }
         hpz->pieces[n++] = (tw_quant_segment_t){.src = *at,
@@ -190,7 +211,7 @@ static void apply_plain(const tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, 
 
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, node);
-        if (is_plain(hpz, own->sync.kind, t)) {
+        if (is_plain(hpz, own->sync.kind, t) && !is_left_out(hpz, own->sync.kind, t)) {
             memcpy(own->replica + tw_hpz_replica_offset(hpz, t, piece), *at,
                    piece.n_elems * sizeof(*own->replica));
             *at += piece.n_elems * sizeof(*own->replica);
@@ -206,8 +227,10 @@ static void apply_own_lossless(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
 
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, hpz->node);
-        memcpy(own->replica + tw_hpz_replica_offset(hpz, t, piece), fresh_of(job, piece),
-               piece.n_elems * sizeof(*own->replica));
+        if (!is_left_out(hpz, TW_HPZ_LOSSLESS, t)) {
+            memcpy(own->replica + tw_hpz_replica_offset(hpz, t, piece), fresh_of(job, piece),
+                   piece.n_elems * sizeof(*own->replica));
+        }
     }
 }
 

@@ -102,6 +102,9 @@ size_t tw_hpz_replica_offset(const tw_hpz_t *hpz, size_t tensor, tw_hpz_piece_t 
 
 /** Whether the ranks of a rail cannot know how long the messages are. */
 int tw_hpz_message_varies(const tw_hpz_t *hpz, tw_hpz_sync_t kind);
+/** Elements of a node that a message is of. */
+size_t tw_hpz_message_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind,
+                            int node);
 /** Bytes of a node's message, if its length does not vary; otherwise the most it may have. */
 size_t tw_hpz_message_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind,
                             int node);

@@ -298,7 +298,7 @@ static void count_slice(tw_hpz_t *hpz, const tw_hpz_job_t *job, size_t bytes)
 
     if (kind != TW_HPZ_FULL) {
         hpz->counters.delta_bytes += bytes + (tw_hpz_message_varies(hpz, kind) ? sizeof(uint64_t) : 0);
-        hpz->counters.delta_elems += job->n_own;
+        hpz->counters.delta_elems += tw_hpz_message_elems(hpz, job->unit, job->slice, kind, hpz->node);
     }
 }
 
@@ -494,7 +494,7 @@ static uint64_t expected_bytes(const tw_hpz_t *hpz, const tw_hpz_job_t *job, tw_
     if (kind != TW_HPZ_LOSSLESS) {
         return tw_hpz_message_bytes(hpz, job->unit, job->slice, kind, node);
     }
-    size_t n_elems = tw_hpz_slice_elems(hpz->layout, job->unit, node, hpz->local, job->slice);
+    size_t n_elems = tw_hpz_message_elems(hpz, job->unit, job->slice, kind, node);
     return (uint64_t)((double)n_elems * bits / 8);
 }
 

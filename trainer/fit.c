@@ -107,8 +107,10 @@ tw_status_t tw_need_of(const tw_train_options_t *o, const tw_model_t *model, int
     double optimizer = o->offload_optimizer == TW_TRAIN_NVME ? 0 : memory.optimizer;
     double weights = o->offload_param == TW_TRAIN_NVME ? 0 : memory.weights;
     double activations = *o->activation_path ? 0 : memory.activations;
+    /* one rank of the job samples: counted as a node's share of it */
+    double sampling = tw_plan_sampling_bytes(o, model) * (1.0 - 1.0 / cluster.ranks_per_node);
     *need = (tw_need_t){.sure = optimizer + weights + memory.gradients + activations,
-                        .all = tw_plan_memory_sum(&memory)};
+                        .all = tw_plan_memory_sum(&memory) - sampling};
     return TW_OK;
 }
 

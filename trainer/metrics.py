@@ -3,7 +3,7 @@
 
 usage: metrics FILE [--tensorboard FOLDER] [--wandb PROJECT] [--follow]
 
-Each line of FILE is a step. A run that went on after a fault may have a step twice: the later one counts.
+Each line of FILE is a step, or a text sampled after one. A run that went on after a fault may have a step twice: the later one counts.
 TensorBoard needs torch or tensorboardX, Weights & Biases the package wandb; neither is needed for the other.
 """
 import argparse
@@ -41,6 +41,10 @@ class TensorBoard:
             self.writer.add_scalar(key, value, step)
         self.writer.flush()
 
+    def add_text(self, run, step, text):
+        if run == self.run:
+            self.writer.add_text("sample", text, step)
+
     def close(self):
         if self.writer:
             self.writer.close()
@@ -65,6 +69,10 @@ class Wandb:
             self.wandb.define_metric("*", step_metric="step")
             self.run = run
         self.wandb.log(dict(values, step=step))
+
+    def add_text(self, run, step, text):
+        if run == self.run:
+            self.wandb.log({"sample": text, "step": step})
 
     def close(self):
         if self.run:
@@ -92,12 +100,14 @@ def lines_of(path, follows):
 
 
 def parse(line):
-    """Run, step and numbers; None for what a killed process has left half of."""
+    """Run, step, and numbers or a sampled text; None for what a killed process has left half of."""
     try:
         values = json.loads(line)
         run, step = str(values["run"]), int(values["step"])
     except (ValueError, KeyError, TypeError):
         return None
+    if isinstance(values.get("sample"), str):
+        return run, step, values["sample"]
     numbers = {k: v for k, v in values.items() if k not in ASIDE and isinstance(v, (int, float))}
     if numbers.get("step_sec", 0) > 0 and "tokens" in numbers:
         numbers["tokens_per_sec"] = numbers["tokens"] / numbers["step_sec"]
@@ -120,7 +130,7 @@ def main():
         for line in lines_of(args.file, args.follow):
             step = parse(line)
             for sink in sinks if step else []:
-                sink.add(*step)
+                (sink.add_text if isinstance(step[2], str) else sink.add)(*step)
     except OSError as error:
         fail(error)
     except KeyboardInterrupt:

@@ -15,6 +15,7 @@
 #include "trainer/model/model.h"
 #include "trainer/persist.h"
 #include "trainer/plan/plan.h"
+#include "trainer/sampling.h"
 #include "trainer/shape.h"
 #include "trainer/trainer.h"
 
@@ -27,6 +28,7 @@ typedef struct run {
     tw_model_t *model;
     tw_engine_t *engine;
     tw_persist_t persist;
+    tw_sampling_t sampling;
     int is_started;    /* ranks may wait for each other */
     int is_agreed;     /* a failure is all ranks' */
     double *step_secs; /* [most_steps] */
@@ -100,6 +102,7 @@ static tw_status_t open_data(run_t *run)
                                      .tokenizer = o->tokenizer,
                                      .token_bytes = (size_t)o->token_bytes,
                                      .cache_dir = o->cache,
+                                     .keeps_vocabulary = o->sample_steps > 0,
                                      .val_share = o->val_share,
                                      .is_aligned = o->document_token >= 0,
                                      .document_token = o->document_token};
@@ -255,7 +258,10 @@ static tw_status_t prepare(run_t *run, int n_ranks, int n_nodes, int is_first)
     if (is_first) {
         say_validation(run);
     }
-    return create_model(run);
+    TW_TRY(create_model(run));
+    run->sampling = (tw_sampling_t){
+        .options = run->options, .data = run->data, .params = run->params, .is_first = is_first};
+    return tw_sampling_init(&run->sampling, tw_model_config_get(run->model)->vocab_size);
 }
 
 static tw_status_t prepare_all(run_t *run)
@@ -306,6 +312,7 @@ static void tear_down(run_t *run, tw_status_t status)
         tw_coll_abort(run->world);
     }
     tw_persist_cleanup(&run->persist);
+    tw_sampling_cleanup(&run->sampling);
     tw_engine_destroy(run->engine);
     tw_model_destroy(run->model);
     tw_data_close(run->data);
@@ -361,6 +368,13 @@ static tw_status_t drain(run_t *run)
     return status;
 }
 
+static tw_status_t sample(run_t *run)
+{
+    run->is_agreed = 0;
+    TW_TRY(drain(run));
+    return tw_sampling_run(&run->sampling, run->engine);
+}
+
 static tw_status_t one_step(run_t *run)
 {
     const tw_train_options_t *o = run->options;
@@ -394,6 +408,9 @@ static tw_status_t one_step(run_t *run)
     run->result->is_stopped = is_stopped;
     if (status == TW_OK && run->params->on_step) {
         run->params->on_step(run->params->ctx, &step);
+    }
+    if (status == TW_OK && is_due(o->sample_steps, step.step) && !step.is_bad && !is_stopped) {
+        status = sample(run);
     }
     return status;
 }
@@ -463,6 +480,7 @@ static void add_account(tw_trainer_result_t *result, const account_t *account)
     result->load_inter_node_bytes += account->aside[TW_ENGINE_LOAD].inter_node_bytes;
     result->val_inter_node_bytes += account->aside[TW_ENGINE_VALIDATION].inter_node_bytes;
     result->upkeep_inter_node_bytes += account->aside[TW_ENGINE_UPKEEP].inter_node_bytes;
+    result->sample_inter_node_bytes += account->aside[TW_ENGINE_SAMPLING].inter_node_bytes;
     if (account->resident_bytes > result->peak_rss_bytes - result->before_rss_bytes) {
         result->before_rss_bytes = account->before_bytes;
         result->peak_rss_bytes = account->before_bytes + account->resident_bytes;
@@ -525,6 +543,7 @@ tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_
     if (status == TW_OK && run.options->steps == 0) {
         run.is_agreed = 0;
         status = tw_engine_validate(run.engine, &result->val_loss);
+        status = status == TW_OK && run.options->sample_steps > 0 ? sample(&run) : status;
     }
     if (status == TW_OK && tw_engine_steps_done(run.engine) >= (uint64_t)run.options->steps) {
         status = tw_persist_nothing_done(&run.persist);

@@ -311,6 +311,55 @@ static tw_status_t prepare_output(void *ctx)
     return try_metrics(output->path);
 }
 
+/* On a line of its own: what is no letter is a blank, but for ends of lines. */
+static void print_sample(uint64_t step, const char *text)
+{
+    printf("# step %" PRIu64 ", sampled: ", step);
+    for (; *text; text++) {
+        if (*text == '\n') {
+            (void)fputs("\\n", stdout);
+        } else {
+            putchar((unsigned char)*text < ' ' || *text == 0x7f ? ' ' : *text);
+        }
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+static tw_status_t write_sample(FILE *file, uint64_t run_id, uint64_t step, const char *text)
+{
+    tw_json_t *json = tw_json_create();
+    char run[17];
+    snprintf(run, sizeof(run), "%016" PRIx64, run_id);
+    tw_json_add_string(json, "run", run);
+    tw_json_add_int(json, "step", (int64_t)step);
+    tw_json_add_string(json, "sample", text);
+    tw_status_t status = tw_json_write_line(json, file);
+    tw_json_destroy(json);
+    return status;
+}
+
+static void note_written(output_t *output, tw_status_t status)
+{
+    output->status = status;
+    if (status != TW_OK) {
+        tw_error("--metrics: cannot write: %s", tw_status_string(status));
+    }
+}
+
+/* After the step's own line. */
+static void on_sample(void *ctx, uint64_t step, const char *text)
+{
+    output_t *output = ctx;
+    if (output->is_terminal && output->begin_sec > 0) {
+        printf("\n");
+    }
+    print_sample(step, text);
+    if (output->metrics && output->status == TW_OK) {
+        note_written(output, write_sample(output->metrics, output->wanted.run_id, step, text));
+    }
+}
+
 static void on_step(void *ctx, const tw_trainer_step_t *step)
 {
     output_t *output = ctx;
@@ -327,10 +376,7 @@ static void on_step(void *ctx, const tw_trainer_step_t *step)
         output->status = output->metrics ? TW_OK : cannot_write(output->path);
     }
     if (output->metrics && output->status == TW_OK) {
-        output->status = write_metrics(output->metrics, &output->wanted, step);
-        if (output->status != TW_OK) {
-            tw_error("--metrics: cannot write: %s", tw_status_string(output->status));
-        }
+        note_written(output, write_metrics(output->metrics, &output->wanted, step));
     }
 }
 
@@ -417,6 +463,7 @@ static int run_rank(const options_t *options)
                                   .n_sets = options->n_sets,
                                   .prepare = prepare_output,
                                   .on_step = on_step,
+                                  .on_sample = on_sample,
                                   .ctx = &output,
                                   .output = &output.wanted,
                                   .stop = &is_asked_to_end};

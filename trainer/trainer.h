@@ -59,8 +59,9 @@ typedef struct tw_trainer_result {
     double delta_bits; /**< of all changes together */
     /** Over all ranks and training steps, complete. */
     uint64_t inter_node_bytes, planned_inter_node_bytes, in_node_bytes;
-    /** Besides: the first weights; validation; full syncs and checks. */
-    uint64_t load_inter_node_bytes, val_inter_node_bytes, upkeep_inter_node_bytes;
+    uint64_t load_inter_node_bytes, val_inter_node_bytes,
+        upkeep_inter_node_bytes; /**< besides: the first weights; validation; full syncs and checks */
+    uint64_t sample_inter_node_bytes; /**< and sampled text */
     /** Of the rank that needed most; before: the engine was made; planned: that, and what plan/ says of the
      *  rest. */
     uint64_t peak_rss_bytes, planned_rss_bytes, before_rss_bytes;
@@ -98,6 +99,9 @@ typedef struct tw_trainer_params {
      *  rank begins. */
     tw_status_t (*prepare)(void *ctx);
     void (*on_step)(void *ctx, const tw_trainer_step_t *step); /**< or NULL; on every rank, after each step */
+    /** Or NULL; on rank 0, for each text of thinwire.sample_steps, after on_step of that step: prompt and
+     *  what was sampled, valid UTF-8 (of token files without a vocabulary: tokens' numbers). */
+    void (*on_sample)(void *ctx, uint64_t step, const char *text);
     void *ctx;
     tw_trainer_output_t *output; /**< or NULL; filled in before the first step */
     /** Or NULL. Once it is not 0 on any rank, as a handler of SIGTERM makes it, all ranks end after the step

@@ -32,7 +32,8 @@ inline uint16_t narrow(float value)
 /* Three units: a large tensor beside small ones, none that divides evenly, some smaller than the world. */
 inline std::vector<tw_hpz_tensor_t> tensors_of(size_t n)
 {
-    return {{n, 0, 0, 0}, {3, 0, 1, 0}, {1, 1, 1, 0}, {n / 2 + 1, 1, 0, 0}, {0, 1, 0, 0}, {5, 2, 0, 0}};
+    return {{n, 0, 0, 0, 0},         {3, 0, 1, 0, 0}, {1, 1, 1, 0, 0},
+            {n / 2 + 1, 1, 0, 0, 0}, {0, 1, 0, 0, 0}, {5, 2, 0, 0, 0}};
 }
 
 /** A number in [-1, 1) of four others. */

@@ -29,7 +29,7 @@ TEST_F(HpzCheck, AllRanksHearOfOneWrongReplicaAndAFullSyncMendsIt)
 TEST_F(HpzCheck, AnotherVersionIsAMismatch)
 {
     expect_log("unit 0: the replica of rank 0 is at version 1 instead of 2");
-    tw::on_ranks({1, 1}, {{64, 0, 0, 0}}, tw::params_with(""), [](tw::Rank &rank, int) {
+    tw::on_ranks({1, 1}, {{64, 0, 0, 0, 0}}, tw::params_with(""), [](tw::Rank &rank, int) {
         ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
         EXPECT_EQ(tw_hpz_check(rank.hpz, 2), TW_ERR_MISMATCH);
     });
@@ -46,7 +46,7 @@ TEST_F(HpzCheck, ALosslessDeltaThatDoesNotFitIsAnError)
     for (size_t room : {0, 8000}) {
         params.sync_elems = room;
         params.slice_elems = 2000;
-        tw::on_ranks({1, 1}, {{10000, 0, 0, 0}}, params, [](tw::Rank &rank, int r) {
+        tw::on_ranks({1, 1}, {{10000, 0, 0, 0, 0}}, params, [](tw::Rank &rank, int r) {
             ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
             if (r == 1) {
                 replica(rank, 0)[10] ^= 4; /* of the other node's piece */
@@ -66,13 +66,13 @@ TEST_F(HpzCheck, ALosslessDeltaThatDoesNotFitIsAnError)
 TEST_F(HpzCheck, EverySoManySteps)
 {
     set_env("TW_HPZ_CHECK_STEPS", "3");
-    tw::on_ranks({1, 1}, {{64, 0, 0, 0}}, tw::params_with(""), [](tw::Rank &rank, int) {
+    tw::on_ranks({1, 1}, {{64, 0, 0, 0, 0}}, tw::params_with(""), [](tw::Rank &rank, int) {
         EXPECT_FALSE(tw_hpz_check_due(rank.hpz, 2));
         EXPECT_TRUE(tw_hpz_check_due(rank.hpz, 3));
         EXPECT_FALSE(tw_hpz_check_due(rank.hpz, 4));
     });
     set_env("TW_HPZ_CHECK_STEPS", "0");
-    tw::on_ranks({1, 1}, {{64, 0, 0, 0}}, tw::params_with(""),
+    tw::on_ranks({1, 1}, {{64, 0, 0, 0, 0}}, tw::params_with(""),
                  [](tw::Rank &rank, int) { EXPECT_FALSE(tw_hpz_check_due(rank.hpz, 100)); });
 }
 

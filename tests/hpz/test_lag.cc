@@ -36,7 +36,7 @@ void begin(tw::Rank &rank)
 
 TEST_F(HpzLag, BlocksBehindAreCounted)
 {
-    tw::on_ranks({1, 1}, {{512, 0, 0, 0}}, params(0), [](tw::Rank &rank, int) {
+    tw::on_ranks({1, 1}, {{512, 0, 0, 0, 0}}, params(0), [](tw::Rank &rank, int) {
         tw_hpz_counters_t counters;
         begin(rank);
         tw_hpz_counters_get(rank.hpz, &counters);
@@ -54,7 +54,7 @@ TEST_F(HpzLag, BlocksBehindAreCounted)
 TEST_F(HpzLag, LateBlocksAreSentPlain)
 {
     std::vector<uint64_t> hashes(4);
-    tw::on_ranks({2, 2}, {{1024, 0, 0, 0}, {7, 0, 1, 0}}, params(1), [&](tw::Rank &rank, int r) {
+    tw::on_ranks({2, 2}, {{1024, 0, 0, 0, 0}, {7, 0, 1, 0, 0}}, params(1), [&](tw::Rank &rank, int r) {
         tw_hpz_counters_t counters;
         begin(rank);
         move(rank, 1.0F / 1048576, 1.0F / 1048576);
@@ -81,7 +81,7 @@ TEST_F(HpzLag, LateBlocksAreSentPlain)
 TEST_F(HpzLag, HostileLateBlocksAreRefused)
 {
     expect_log("none of its pieces'");
-    tw::on_ranks({1, 1}, {{40, 0, 0, 0}, {7, 0, 1, 0}}, params(1), [](tw::Rank &rank, int) {
+    tw::on_ranks({1, 1}, {{40, 0, 0, 0, 0}, {7, 0, 1, 0, 0}}, params(1), [](tw::Rank &rank, int) {
         uint8_t bytes[8 + 64] = {0};
         auto apply = [&](uint32_t tensor, uint32_t block, size_t n) {
             memcpy(bytes, &tensor, 4);

@@ -124,9 +124,9 @@ void expect_slices(const Layout &layout, const std::vector<tw_hpz_tensor_t> &ten
 
 TEST_F(HpzLayout, SlicesMakeTheUnit)
 {
-    std::vector<tw_hpz_tensor_t> tensors = {{5000, 0, 0, 0}, {7, 0, 1, 0},   {0, 0, 0, 0}, {2048, 0, 0, 0},
-                                            {1, 0, 0, 0},    {999, 0, 0, 0}, {0, 1, 0, 0}, {4, 2, 0, 0},
-                                            {6400, 2, 0, 0}, {0, 2, 0, 0}};
+    std::vector<tw_hpz_tensor_t> tensors = {
+        {5000, 0, 0, 0, 0}, {7, 0, 1, 0, 0}, {0, 0, 0, 0, 0}, {2048, 0, 0, 0, 0}, {1, 0, 0, 0, 0},
+        {999, 0, 0, 0, 0},  {0, 1, 0, 0, 0}, {4, 2, 0, 0, 0}, {6400, 2, 0, 0, 0}, {0, 2, 0, 0, 0}};
     for (int nodes : {2, 3}) {
         Layout layout(tensors, nodes, 3);
         for (int unit = 0; unit < 3; unit++) {
@@ -169,29 +169,29 @@ void expect_refused(const std::vector<tw_hpz_tensor_t> &tensors, int nodes, int 
 TEST_F(HpzLayout, UnitsMustAscend)
 {
     expect_log("unit");
-    expect_refused({{4, 1, 0, 0}}, 1, 1);
-    expect_refused({{4, 0, 0, 0}, {4, 2, 0, 0}}, 1, 1);
-    expect_refused({{4, 0, 0, 0}, {4, 1, 0, 0}, {4, 0, 0, 0}}, 1, 1);
+    expect_refused({{4, 1, 0, 0, 0}}, 1, 1);
+    expect_refused({{4, 0, 0, 0, 0}, {4, 2, 0, 0, 0}}, 1, 1);
+    expect_refused({{4, 0, 0, 0, 0}, {4, 1, 0, 0, 0}, {4, 0, 0, 0, 0}}, 1, 1);
 }
 
 TEST_F(HpzLayout, ThereMustBeRanks)
 {
     expect_log("layout over");
-    expect_refused({{4, 0, 0, 0}}, 0, 1);
-    expect_refused({{4, 0, 0, 0}}, 1, 0);
+    expect_refused({{4, 0, 0, 0, 0}}, 0, 1);
+    expect_refused({{4, 0, 0, 0, 0}}, 1, 0);
 }
 
 /* Sums that wrap would make parts, and the memory for them, small. */
 TEST_F(HpzLayout, TensorsMustFitInMemory)
 {
     expect_log("tensor 1 has 18446744073709551615 elements: with those before it, more than fit in memory");
-    expect_refused({{4, 0, 0, 0}, {SIZE_MAX, 0, 0, 0}, {65, 0, 0, 0}}, 1, 1);
+    expect_refused({{4, 0, 0, 0, 0}, {SIZE_MAX, 0, 0, 0, 0}, {65, 0, 0, 0, 0}}, 1, 1);
     expect_log("tensor 0 has 4611686018427387905 elements");
-    expect_refused({{SIZE_MAX / 4 + 2, 0, 0, 0}}, 1, 1); /* 4 bytes each would wrap to 4 */
+    expect_refused({{SIZE_MAX / 4 + 2, 0, 0, 0, 0}}, 1, 1); /* 4 bytes each would wrap to 4 */
     const size_t half = TW_MEMORY_BYTES_MAX / 8;
     expect_log("tensor 2 has 1 elements");
-    expect_refused({{half, 0, 0, 0}, {half, 0, 0, 0}, {1, 1, 0, 0}}, 1, 1);
-    Layout layout({{half, 0, 0, 0}, {half, 0, 0, 0}}, 1, 1);
+    expect_refused({{half, 0, 0, 0, 0}, {half, 0, 0, 0, 0}, {1, 1, 0, 0, 0}}, 1, 1);
+    Layout layout({{half, 0, 0, 0, 0}, {half, 0, 0, 0, 0}}, 1, 1);
     EXPECT_EQ(tw_hpz_full_elems(layout.layout, 0), 2 * half);
 }
 

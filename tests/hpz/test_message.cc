@@ -9,7 +9,7 @@ using HpzMessage = tw::Fixture;
 TEST_F(HpzMessage, LengthsAreThoseOfTheirPieces)
 {
     tw_quant_codec_t codec = tw::codec_of("int4");
-    tw::on_ranks({1, 1}, {{1000, 0, 0, 0}, {1000, 0, 1, 0}}, tw::params_with("int4"),
+    tw::on_ranks({1, 1}, {{1000, 0, 0, 0, 0}, {1000, 0, 1, 0, 0}}, tw::params_with("int4"),
                  [&](tw::Rank &rank, int) {
                      tw_hpz_slice_t all = tw::all_of(rank.hpz, 0), some = {0, 96}, rest = {96, 1000};
                      EXPECT_EQ(tw_hpz_message_bytes(rank.hpz, 0, all, TW_HPZ_FULL, 0), 2000U);
@@ -33,7 +33,7 @@ TEST_F(HpzMessage, TheVersionIsTheStepOfTheRounding)
 {
     tw_hpz_params_t params = tw::params_with("int4:block=32,stochastic");
     params.seed = 77;
-    tw::on_ranks({1, 1}, {{1000, 0, 0, 0}}, params, [&](tw::Rank &rank, int) {
+    tw::on_ranks({1, 1}, {{1000, 0, 0, 0, 0}}, params, [&](tw::Rank &rank, int) {
         const size_t n = tw_hpz_primary_elems(rank.layout(), 0, tw_hpz_node(rank.hpz), 0);
         std::vector<float> master(n);
         std::vector<uint16_t> fresh(n), zeros(n);
@@ -71,7 +71,7 @@ TEST_F(HpzMessage, ShortOnesAreRefused)
 {
     expect_log("fewer than its pieces take");
     expect_log("delta_decode");
-    tw::on_ranks({1, 1}, {{1000, 0, 0, 0}}, tw::params_with("int4"), [](tw::Rank &rank, int) {
+    tw::on_ranks({1, 1}, {{1000, 0, 0, 0, 0}}, tw::params_with("int4"), [](tw::Rank &rank, int) {
         std::vector<uint8_t> message(tw_quant_delta_bound_bytes(500));
         int other = 1 - tw_hpz_node(rank.hpz);
         tw_hpz_job_t job = {};

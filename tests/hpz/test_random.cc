@@ -19,7 +19,7 @@ std::vector<tw_hpz_tensor_t> random_tensors(Random &random)
     std::vector<tw_hpz_tensor_t> tensors;
     int unit = 0;
     for (size_t n = 1 + random.below(9); n > 0; n--) {
-        tensors.push_back({random.below(most[random.below(4)]), unit, random.below(4) == 0, 0});
+        tensors.push_back({random.below(most[random.below(4)]), unit, random.below(4) == 0, 0, 0});
         unit += random.below(3) == 0;
     }
     return tensors;
@@ -163,20 +163,21 @@ TEST_F(HpzRandom, HostileMessagesDoNoHarmAndAFullSyncMendsIt)
     tw_hpz_params_t params = tw::params_with("int4:block=32");
     params.lag_bound = 1e-6;
     params.lag_plain = 1;
-    tw::on_ranks({1, 1}, {{4100, 0, 0, 0}, {33, 0, 1, 0}, {700, 0, 0, 0}}, params, [](tw::Rank &rank, int r) {
-        ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
-        uint64_t version = 2;
-        for (tw_hpz_sync_t kind : {TW_HPZ_QUANTIZED, TW_HPZ_QUANTIZED, TW_HPZ_LOSSLESS, TW_HPZ_FULL}) {
-            rank.update(version);
-            Input message = true_message(rank, kind, version++);
-            if (r == 0) {
-                apply_mutations(rank, kind, message);
+    tw::on_ranks(
+        {1, 1}, {{4100, 0, 0, 0, 0}, {33, 0, 1, 0, 0}, {700, 0, 0, 0, 0}}, params, [](tw::Rank &rank, int r) {
+            ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
+            uint64_t version = 2;
+            for (tw_hpz_sync_t kind : {TW_HPZ_QUANTIZED, TW_HPZ_QUANTIZED, TW_HPZ_LOSSLESS, TW_HPZ_FULL}) {
+                rank.update(version);
+                Input message = true_message(rank, kind, version++);
+                if (r == 0) {
+                    apply_mutations(rank, kind, message);
+                }
+                ASSERT_EQ(rank.sync(TW_HPZ_FULL, version), TW_OK);
+                ASSERT_EQ(tw_hpz_check(rank.hpz, version++), TW_OK);
+                expect_masters(rank);
             }
-            ASSERT_EQ(rank.sync(TW_HPZ_FULL, version), TW_OK);
-            ASSERT_EQ(tw_hpz_check(rank.hpz, version++), TW_OK);
-            expect_masters(rank);
-        }
-    });
+        });
 }
 
 /* More than any message may have is neither waited for nor allocated. */
@@ -184,7 +185,7 @@ TEST_F(HpzRandom, AHostileLengthEndsTheSync)
 {
     expect_log("unit 0: node 1 announces 18446744073709551615 bytes of changes");
     allow_log("gave the job up");
-    tw::on_ranks({1, 1}, {{5000, 0, 0, 0}}, tw::params_with(""), [](tw::Rank &rank, int r) {
+    tw::on_ranks({1, 1}, {{5000, 0, 0, 0, 0}}, tw::params_with(""), [](tw::Rank &rank, int r) {
         ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
         if (r == 0) {
             const float *master = rank.masters[0].data();

@@ -39,7 +39,7 @@ std::vector<tw_status_t> gather_all(const std::vector<int> &shape, const std::ve
     tw::World world(tw::nodes_of(shape));
     std::vector<std::unique_ptr<tw::Rank>> ranks(stored.size());
     std::vector<tw_status_t> ends(stored.size());
-    const std::vector<tw_hpz_tensor_t> tensors = {{64, 0, 0, 0}};
+    const std::vector<tw_hpz_tensor_t> tensors = {{64, 0, 0, 0, 0}};
     world.run([&](int r) {
         std::vector<uint16_t> full(64);
         ranks[(size_t)r] = std::make_unique<tw::Rank>(world.coll(r), tensors, tw::params_with(""));
@@ -84,7 +84,7 @@ TEST_F(HpzReplica, NodesOfUnequalSizeAreRefused)
     expect_log("need as many ranks on each");
     tw::World world(tw::nodes_of({2, 1}));
     world.run([&](int r) {
-        tw_hpz_tensor_t tensor = {64, 0, 0, 0};
+        tw_hpz_tensor_t tensor = {64, 0, 0, 0, 0};
         tw_hpz_params_t params = tw::params_with("");
         tw_hpz_t *hpz = nullptr;
         params.world = world.coll(r);
@@ -99,7 +99,7 @@ TEST_F(HpzReplica, WithoutReplicasNothingIsStored)
 {
     expect_log("there are none");
     expect_log("there are no replicas");
-    tw::on_ranks({1, 1}, {{64, 0, 0, 0}}, {}, [](tw::Rank &rank, int) {
+    tw::on_ranks({1, 1}, {{64, 0, 0, 0, 0}}, {}, [](tw::Rank &rank, int) {
         std::vector<uint16_t> full(64);
         EXPECT_EQ(tw_hpz_memory_bytes(rank.hpz), 0U);
         EXPECT_EQ(tw_hpz_store(rank.hpz, 0, full.data(), 1), TW_ERR_INVALID);

@@ -61,7 +61,8 @@ TEST_F(HpzSync, LosslessSyncsMakeTheMastersOnEveryNode)
 }
 
 /* One unit: what several do is tested above. */
-const std::vector<tw_hpz_tensor_t> one_unit = {{700, 0, 0, 0}, {3, 0, 1, 0}, {1, 0, 0, 0}, {351, 0, 0, 0}};
+const std::vector<tw_hpz_tensor_t> one_unit = {
+    {700, 0, 0, 0, 0}, {3, 0, 1, 0, 0}, {1, 0, 0, 0, 0}, {351, 0, 0, 0, 0}};
 
 void thousand_updates(const char *delta, tw_hpz_sync_t kind, const std::vector<int> &shape, uint64_t steps)
 {
@@ -146,23 +147,24 @@ TEST_F(HpzSync, BytesAreThoseOfThePieces)
     const size_t n = 4096;         /* of each tensor; pieces of 1,024 on 2 x 2 */
     uint64_t full = 0, delta = 0, planned_full = 0, planned_delta = 0;
     std::mutex mutex;
-    tw::on_ranks({2, 2}, {{n, 0, 0, 0}, {n, 0, 1, 0}}, tw::params_with("int4"), [&](tw::Rank &rank, int) {
-        tw_hpz_counters_t before, after;
-        uint64_t plan_full = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_FULL, 0);
-        uint64_t plan_delta = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_QUANTIZED, 0);
-        ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
-        tw_hpz_counters_get(rank.hpz, &before);
-        ASSERT_EQ(rank.sync(TW_HPZ_QUANTIZED, 2), TW_OK);
-        tw_hpz_counters_get(rank.hpz, &after);
-        std::lock_guard<std::mutex> lock(mutex);
-        full += before.inter_node_bytes;
-        delta += after.inter_node_bytes - before.inter_node_bytes;
-        planned_full += plan_full;
-        planned_delta += plan_delta;
-        EXPECT_EQ(after.delta_elems, 2 * n / 4);
-        EXPECT_EQ(after.syncs[TW_HPZ_FULL], 1U);
-        EXPECT_EQ(after.syncs[TW_HPZ_QUANTIZED], 1U);
-    });
+    tw::on_ranks({2, 2}, {{n, 0, 0, 0, 0}, {n, 0, 1, 0, 0}}, tw::params_with("int4"),
+                 [&](tw::Rank &rank, int) {
+                     tw_hpz_counters_t before, after;
+                     uint64_t plan_full = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_FULL, 0);
+                     uint64_t plan_delta = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_QUANTIZED, 0);
+                     ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
+                     tw_hpz_counters_get(rank.hpz, &before);
+                     ASSERT_EQ(rank.sync(TW_HPZ_QUANTIZED, 2), TW_OK);
+                     tw_hpz_counters_get(rank.hpz, &after);
+                     std::lock_guard<std::mutex> lock(mutex);
+                     full += before.inter_node_bytes;
+                     delta += after.inter_node_bytes - before.inter_node_bytes;
+                     planned_full += plan_full;
+                     planned_delta += plan_delta;
+                     EXPECT_EQ(after.delta_elems, 2 * n / 4);
+                     EXPECT_EQ(after.syncs[TW_HPZ_FULL], 1U);
+                     EXPECT_EQ(after.syncs[TW_HPZ_QUANTIZED], 1U);
+                 });
     EXPECT_EQ(full, 2 * n * sizeof(uint16_t));
     EXPECT_EQ(delta, 4 * (1024 / 2 + 1024 / 128 * 2) + n * sizeof(uint16_t));
     EXPECT_EQ(planned_full, full);
@@ -177,7 +179,7 @@ TEST_F(HpzSync, WhatCannotBeginIsRefused)
     expect_log("to version 0");
     expect_log("no sync is under way");
     expect_log("one is under way");
-    tw::on_ranks({1, 1}, {{64, 0, 0, 0}}, tw::params_with("", 0), [](tw::Rank &rank, int) {
+    tw::on_ranks({1, 1}, {{64, 0, 0, 0, 0}}, tw::params_with("", 0), [](tw::Rank &rank, int) {
         const float *master = rank.masters[0].data();
         EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_QUANTIZED, master, 1), TW_ERR_INVALID);
         EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_LOSSLESS, master, 1), TW_ERR_INVALID);
@@ -187,7 +189,7 @@ TEST_F(HpzSync, WhatCannotBeginIsRefused)
         EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_FULL, master, 1), TW_ERR_INVALID);
         EXPECT_EQ(tw_hpz_sync_finish(rank.hpz, 0), TW_OK);
     });
-    tw::on_ranks({1, 1}, {{64, 0, 0, 0}}, tw::params_with("int8"), [](tw::Rank &rank, int) {
+    tw::on_ranks({1, 1}, {{64, 0, 0, 0, 0}}, tw::params_with("int8"), [](tw::Rank &rank, int) {
         EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_QUANTIZED, rank.masters[0].data(), 1), TW_ERR_STALE);
         EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, TW_HPZ_LOSSLESS, rank.masters[0].data(), 1), TW_ERR_STALE);
     });
@@ -200,7 +202,7 @@ TEST_F(HpzSync, NoMoreUnderWayThanThereIsRoomFor)
     const size_t n = 400, n_units = 10;
     std::vector<tw_hpz_tensor_t> tensors;
     for (size_t u = 0; u < n_units; u++) {
-        tensors.push_back({n, (int)u, 0, 0});
+        tensors.push_back({n, (int)u, 0, 0, 0});
     }
     for (tw_hpz_sync_t kind : {TW_HPZ_FULL, TW_HPZ_LOSSLESS}) {
         tw_hpz_params_t params = tw::params_with("");
@@ -271,7 +273,7 @@ Made make(const std::vector<int> &shape, size_t n, tw_hpz_sync_t kind, size_t ro
     params.lag_plain = lag;
     made.hashes.resize(tw::nodes_of(shape).size());
     tw::on_ranks(
-        shape, {{n, 0, 0, 0}, {3, 0, 1, 0}, {n / 3, 0, 0, 0}, {5, 1, 0, 0}}, params,
+        shape, {{n, 0, 0, 0, 0}, {3, 0, 1, 0, 0}, {n / 3, 0, 0, 0, 0}, {5, 1, 0, 0, 0}}, params,
         [&](tw::Rank &rank, int r) {
             ASSERT_EQ(rank.sync_in_order(TW_HPZ_FULL, 1), TW_OK);
             size_t held = tw_hpz_memory_bytes(rank.hpz), most = 0;
@@ -330,7 +332,7 @@ TEST_F(HpzSync, SlicesAreSentAsPlanned)
         tw_hpz_params_t params = tw::params_with("int4:block=64");
         params.sync_elems = room;
         params.slice_elems = 64;
-        tw::on_ranks({2, 2}, {{4096, 0, 0, 0}, {77, 0, 1, 0}}, params, [](tw::Rank &rank, int) {
+        tw::on_ranks({2, 2}, {{4096, 0, 0, 0, 0}, {77, 0, 1, 0, 0}}, params, [](tw::Rank &rank, int) {
             tw_hpz_counters_t before, after;
             uint64_t full = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_FULL, 0);
             uint64_t delta = tw_hpz_planned_sync_bytes(rank.hpz, 0, TW_HPZ_QUANTIZED, 0);
@@ -348,6 +350,41 @@ TEST_F(HpzSync, SlicesAreSentAsPlanned)
     }
 }
 
+/* Deltas leave out what is frozen, quantized or not, whole units of it too; a full sync has it. */
+TEST_F(HpzSync, FrozenTensorsAreInFullSyncsAlone)
+{
+    const std::vector<tw_hpz_tensor_t> tensors = {
+        {500, 0, 0, 0, 0}, {900, 0, 0, 0, 1}, {7, 0, 1, 0, 1}, {9, 0, 1, 0, 0}, {60, 1, 0, 0, 1}};
+    tw::on_ranks({2, 2}, tensors, tw::params_with("int4"), [&](tw::Rank &rank, int) {
+        auto is_new = [&](size_t tensor, uint64_t version, const std::vector<uint16_t> &before) {
+            tw_hpz_piece_t piece = tw_hpz_full_piece(rank.layout(), tensor);
+            std::vector<uint16_t> now = rank.gather(tensors[tensor].unit, version);
+            auto at = static_cast<std::ptrdiff_t>(piece.offset),
+                 end = at + static_cast<std::ptrdiff_t>(piece.n_elems);
+            return !std::equal(now.begin() + at, now.begin() + end, before.begin() + at);
+        };
+        uint64_t version = 1;
+        ASSERT_EQ(rank.sync(TW_HPZ_FULL, version), TW_OK);
+        for (tw_hpz_sync_t kind : {TW_HPZ_QUANTIZED, TW_HPZ_LOSSLESS, TW_HPZ_FULL}) {
+            const std::vector<uint16_t> before[] = {rank.gather(0, version), rank.gather(1, version)};
+            tw_hpz_counters_t first, last;
+            tw_hpz_counters_get(rank.hpz, &first);
+            rank.update(++version); /* of all: who is frozen does not move in training */
+            ASSERT_EQ(rank.sync(kind, version), TW_OK);
+            tw_hpz_counters_get(rank.hpz, &last);
+            for (size_t t = 0; t < tensors.size(); t++) {
+                EXPECT_EQ(is_new(t, version, before[tensors[t].unit]),
+                          kind == TW_HPZ_FULL || !tensors[t].frozen)
+                    << tw_hpz_sync_name(kind) << " " << t;
+            }
+            EXPECT_EQ(last.inter_node_bytes - first.inter_node_bytes,
+                      last.planned_inter_node_bytes - first.planned_inter_node_bytes);
+            EXPECT_EQ(last.inter_node_bytes - first.inter_node_bytes > 600, kind == TW_HPZ_FULL);
+        }
+        EXPECT_EQ(tw_hpz_check(rank.hpz, version), TW_OK);
+    });
+}
+
 /* A full sync begins lossless deltas anew: no previous change is left, of the own piece nor of the others',
  * in any slice. */
 TEST_F(HpzSync, FullSyncsForgetPreviousChanges)
@@ -356,7 +393,7 @@ TEST_F(HpzSync, FullSyncsForgetPreviousChanges)
         tw_hpz_params_t params = tw::params_with("");
         params.sync_elems = room;
         params.slice_elems = 100;
-        tw::on_ranks({1, 1}, {{2000, 0, 0, 0}, {7, 0, 1, 0}}, params, [](tw::Rank &rank, int) {
+        tw::on_ranks({1, 1}, {{2000, 0, 0, 0, 0}, {7, 0, 1, 0, 0}}, params, [](tw::Rank &rank, int) {
             const tw_hpz_unit_t *unit = &rank.hpz->units[0];
             auto changes = [&] { return 2007 - std::count(unit->states, unit->states + 2007, 0); };
             ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);

@@ -92,7 +92,7 @@ TEST_F(HpzWorld, SlicesReduceAlike)
     set_env("TW_COLL_DETERMINISTIC", "y");
     tw_quant_codec_t codec = tw::codec_of("int4:block=64,hadamard");
     for (const std::vector<int> &shape : shapes) {
-        tw::on_ranks(shape, {{5001, 0, 0, 0}, {3, 0, 1, 0}, {2100, 0, 0, 0}, {4000, 0, 0, 0}}, {},
+        tw::on_ranks(shape, {{5001, 0, 0, 0, 0}, {3, 0, 1, 0, 0}, {2100, 0, 0, 0, 0}, {4000, 0, 0, 0, 0}}, {},
                      [&](tw::Rank &rank, int) {
                          expect_slices_reduce_alike(rank, 0, nullptr);
                          expect_slices_reduce_alike(rank, 0, &codec);
@@ -103,7 +103,7 @@ TEST_F(HpzWorld, SlicesReduceAlike)
 /* Norms and biases stay as they are under a codec; the others do not. */
 TEST_F(HpzWorld, UnquantizedTensorsAreNotQuantized)
 {
-    tw::on_ranks({2, 2}, {{1000, 0, 0, 0}, {1000, 0, 1, 0}}, {}, [](tw::Rank &rank, int) {
+    tw::on_ranks({2, 2}, {{1000, 0, 0, 0, 0}, {1000, 0, 1, 0, 0}}, {}, [](tw::Rank &rank, int) {
         std::vector<float> full(2000);
         tw_quant_codec_t codec = tw::codec_of("int4");
         tw_coll_args_t args;

@@ -100,6 +100,7 @@ class Persist : public tw::Fixture
         val_losses_ = ranks[0].val_losses;
         val_loss_ = ranks[0].val_loss;
         inter_node_bytes_ = ranks[0].inter_node_bytes;
+        device_bytes_ = ranks[0].device_bytes;
         return ranks[0].losses;
     }
     struct Rank {
@@ -107,7 +108,7 @@ class Persist : public tw::Fixture
         std::vector<int> bad;
         std::vector<uint64_t> steps;
         double val_loss = 0;
-        uint64_t inter_node_bytes = 0;
+        uint64_t inter_node_bytes = 0, device_bytes = 0;
         volatile sig_atomic_t stop = 0;
         uint64_t stop_step = 0;
         int is_stopped = 0;
@@ -162,6 +163,7 @@ class Persist : public tw::Fixture
         rank->is_stopped = result.is_stopped;
         rank->val_loss = result.val_loss;
         rank->inter_node_bytes = result.inter_node_bytes;
+        rank->device_bytes = result.device_bytes;
         tw_coll_destroy(params.world);
         return status;
     }
@@ -209,7 +211,7 @@ class Persist : public tw::Fixture
     std::vector<uint64_t> steps_;
     std::vector<double> val_losses_;
     double val_loss_ = 0;
-    uint64_t inter_node_bytes_ = 0;
+    uint64_t inter_node_bytes_ = 0, device_bytes_ = 0;
     std::function<void(uint64_t)> on_first_; /* after each step, on rank 0 */
 };
 

@@ -235,8 +235,14 @@ TEST_F(Persist, BadStepsAreSkipped)
              {"zero_optimization.stage=1"},
              {"zero_optimization.stage=2"},
              {"zero_optimization.stage=3", "thinwire.hpz=on"},
+             {"zero_optimization.stage=3", "thinwire.hpz=on"},
+             {"zero_optimization.stage=3", "thinwire.lossless_weights=y"},
+             {"zero_optimization.stage=3", "thinwire.keep_frozen=n"},
+             {"zero_optimization.stage=3", "zero_optimization.offload_param.device=nvme",
+              "zero_optimization.offload_param.nvme_path=" + folder_},
              {"zero_optimization.stage=3", "thinwire.delta_lossless=y", "thinwire.lossless_gradients=y"}}) {
         SCOPED_TRACE(more.back());
+        allow_log("thinwire.keep_frozen means nothing here"); /* where nothing is frozen */
         EXPECT_EQ(want, run({2, 2}, with(with(kSkip, more), {"thinwire.checkpoint="})));
         EXPECT_EQ(bad, bad_);
     }
@@ -384,6 +390,42 @@ TEST_F(Persist, FrozenTensorsStay)
     for (const char *stage : {"1", "3"}) { /* what is loaded is gathered whole */
         SCOPED_TRACE(stage);
         expect_same_losses({1, 1}, {frozen, std::string("zero_optimization.stage=") + stage});
+    }
+}
+
+/* With all but the last norm frozen next to nothing leaves a node, and no rank has moments of the rest. */
+TEST_F(Persist, FrozenTensorsTakeNoBytes)
+{
+    const std::string frozen = "thinwire.groups=transformer.h.* frozen, *.w?e.weight frozen";
+    const Sets length = {"thinwire.steps=4", "thinwire.checkpoint=", "thinwire.val_sequences=0"};
+    run({2, 2}, with(length, {"zero_optimization.stage=3", "thinwire.keep_frozen=n", frozen}));
+    uint64_t gathered = inter_node_bytes_;
+    for (const Sets &more : std::vector<Sets>{{"zero_optimization.stage=3"},
+                                              {"zero_optimization.stage=3", "thinwire.hpz=on"},
+                                              {"zero_optimization.stage=3", "thinwire.delta_lossless=y"},
+                                              {"zero_optimization.stage=3", "thinwire.delta_bits=4"},
+                                              {"zero_optimization.stage=2"},
+                                              {"zero_optimization.stage=0"}}) {
+        SCOPED_TRACE(more.back());
+        run({2, 2}, with(with(length, more), {frozen}));
+        EXPECT_LT(inter_node_bytes_, gathered / 20);
+    }
+}
+
+TEST_F(Persist, FrozenTensorsHaveNoMoments)
+{
+    allow_log("there are steps of another run");
+    for (const char *stage : {"0", "3"}) {
+        Sets sets = {"thinwire.steps=2", std::string("zero_optimization.stage=") + stage};
+        run({1, 1}, sets);
+        double all = (double)device_bytes_;
+        run({1, 1}, with(sets, {"thinwire.groups=transformer.h.* frozen"}));
+        double layers = 2 * (12 * 32 * 32 + 13 * 32), ranks = *stage == '0' ? 1 : 2;
+        double kept = *stage == '0' ? 0 : 2 * layers; /* whole, on each */
+        EXPECT_NEAR(all - 8 * layers / ranks + kept, (double)device_bytes_, 1000) << stage;
+        expect_log("thinwire.groups transformer.h.* frozen -> ");
+        /* a run that learns them from there on begins with moments of 0 */
+        EXPECT_EQ(1u, run({1, 1}, with(sets, {"thinwire.steps=3", "thinwire.groups=", resume()})).size());
     }
 }
 

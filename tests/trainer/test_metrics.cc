@@ -14,6 +14,7 @@ namespace
 const char *const kLines = "{\"run\": \"a\", \"step\": 1, \"loss\": 5.5, \"tokens\": 100, "
                            "\"step_sec\": 0.5}\n"
                            "{\"run\": \"a\", \"step\": 2, \"loss\": 4.5}\n"
+                           "{\"run\": \"a\", \"step\": 2, \"sample\": \"In the beginning\"}\n"
                            "{\"run\": \"a\", \"st\n"
                            "{\"run\": \"a\", \"step\": 2, \"loss\": 4.25}\n"
                            "{\"run\": \"a\", \"step\": 3, \"los";
@@ -23,6 +24,7 @@ class SummaryWriter:
     def __init__(self, folder, purge_step): self.say("open", folder, purge_step)
     def say(self, *words): print(*words)
     def add_scalar(self, key, value, step): self.say(key, value, step)
+    def add_text(self, key, text, step): self.say(key, text, step)
     def flush(self): pass
     def close(self): self.say("close")
 )";
@@ -63,6 +65,7 @@ TEST_F(MetricsScript, TensorBoardGetsEachStepOnce)
     process::Result result = run("--tensorboard", "out");
     EXPECT_EQ(0, result.code) << result.err;
     EXPECT_EQ("open out/a 1\nloss 5.5 1\ntokens 100 1\nstep_sec 0.5 1\ntokens_per_sec 200.0 1\nloss 4.5 2\n"
+              "sample In the beginning 2\n"
               "close\nopen out/a 2\nloss 4.25 2\nclose\n",
               result.out);
 }
@@ -75,7 +78,8 @@ TEST_F(MetricsScript, WandbGetsTheRunById)
     EXPECT_EQ("init mine a allow\n"
               "log [('loss', 5.5), ('step', 1), ('step_sec', 0.5), ('tokens', 100), "
               "('tokens_per_sec', 200.0)]\n"
-              "log [('loss', 4.5), ('step', 2)]\nlog [('loss', 4.25), ('step', 2)]\nfinish\n",
+              "log [('loss', 4.5), ('step', 2)]\nlog [('sample', 'In the beginning'), ('step', 2)]\nlog "
+              "[('loss', 4.25), ('step', 2)]\nfinish\n",
               result.out);
 }
 

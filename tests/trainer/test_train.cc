@@ -130,6 +130,30 @@ TEST(Train, WhatIsWrongIsSaidOnceBeforeThereIsACluster)
     }
 }
 
+/* To the console, a line for each, and to the metrics after the step's line. */
+TEST(Train, SamplesText)
+{
+    std::string metrics = temporary("sampled.jsonl");
+    process::Result result =
+        process::run(command({"--set", "thinwire.steps=4", "--set", "thinwire.sample_steps=2", "--set",
+                              "thinwire.sample_lines=2", "--set", "thinwire.sample_tokens=9", "--set",
+                              "thinwire.sample_prompt=And\nthe", "--metrics", metrics}));
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(count(result.out, "\n# step 2, sampled: And\\nthe"), 2U) << result.out;
+    EXPECT_EQ(count(result.out, "\n# step 4, sampled: And\\nthe"), 2U) << result.out;
+    std::istringstream lines(process::slurp(metrics));
+    std::string order;
+    for (std::string line; std::getline(lines, line);) {
+        json_t *json = json_loads(line.c_str(), 0, nullptr);
+        ASSERT_NE(json, nullptr) << line;
+        const char *text = json_string_value(json_object_get(json, "sample"));
+        order += std::to_string(json_integer_value(json_object_get(json, "step"))) + (text ? "s" : "");
+        EXPECT_EQ(text ? std::string(text).rfind("And\nthe", 0) : 0, 0U) << line;
+        json_decref(json);
+    }
+    EXPECT_EQ(order, "122s2s344s4s");
+}
+
 TEST(Train, NoStepsAreNoFailure)
 {
     process::Result result = process::run(command({"--set", "thinwire.steps=0"}));

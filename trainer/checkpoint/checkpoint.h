@@ -30,7 +30,8 @@ typedef enum tw_checkpoint_kind {
 /** Elements first .. first + n_elems - 1 of one of the model's tensors. */
 typedef struct tw_checkpoint_piece {
     size_t tensor, first, n_elems;
-    float *values[TW_CHECKPOINT_KIND_COUNT]; /**< [n_elems] each; only read by save */
+    /** [n_elems] each; only read by save, where NULL is zeros */
+    float *values[TW_CHECKPOINT_KIND_COUNT];
 } tw_checkpoint_piece_t;
 
 /** Of the run; a run that goes on wants the same, but for n_ranks, to see the same data. */

@@ -43,14 +43,27 @@ static void list_piece(listing_t *listing, const tw_model_t *model, const tw_che
     }
 }
 
+/* NULL: zeros. */
+static tw_status_t write_values(tw_safetensors_writer_t *writer, const float *values, size_t n_elems)
+{
+    static const float zeros[1024];
+    const size_t most = sizeof(zeros) / sizeof(zeros[0]);
+    tw_status_t status =
+        values ? tw_safetensors_writer_write(writer, values, n_elems * sizeof(float)) : TW_OK;
+    for (size_t at = 0; at < n_elems && !values && status == TW_OK; at += most) {
+        size_t n = n_elems - at < most ? n_elems - at : most;
+        status = tw_safetensors_writer_write(writer, zeros, n * sizeof(float));
+    }
+    return status;
+}
+
 static tw_status_t write_pieces(tw_safetensors_writer_t *writer, const tw_checkpoint_piece_t *pieces,
                                 size_t n_pieces)
 {
     tw_status_t status = TW_OK;
     for (size_t p = 0; p < n_pieces; p++) {
         for (int kind = 0; kind < TW_CHECKPOINT_KIND_COUNT && status == TW_OK; kind++) {
-            status = tw_safetensors_writer_write(writer, pieces[p].values[kind],
-                                                 pieces[p].n_elems * sizeof(float));
+            status = write_values(writer, pieces[p].values[kind], pieces[p].n_elems);
         }
     }
     return status;

@@ -55,6 +55,7 @@ typedef struct tw_train_options {
     int decay_type;
     double decay_min_ratio;
     char *groups;
+    int keep_frozen;
     int64_t stage, hpz_size;
     int quantized_weights, quantized_gradients, lossless_weights, lossless_gradients;
     int64_t reduce_bucket, allgather_bucket, prefetch_elems, max_live_elems;
@@ -68,7 +69,11 @@ typedef struct tw_train_options {
     int64_t token_bytes;
     double val_share;
     int64_t val_every, val_sequences;
+    int64_t sample_steps, sample_lines, sample_tokens;
+    char *sample_prompt;
+    double sample_temperature;
     int64_t document_token;
+    int document_mask;
     double epochs;
     int hpz; /* tw_train_hpz_t */
     int64_t delta_bits, delta_block;

@@ -99,6 +99,21 @@ static int validates(const tw_train_options_t *o)
     return o->val_sequences > 0;
 }
 
+static int knows_documents(const tw_train_options_t *o)
+{
+    return o->document_token >= 0;
+}
+
+static int may_keep_frozen(const tw_train_options_t *o)
+{
+    return o->stage == 3 && !has_delta(o) && *o->groups != '\0';
+}
+
+static int samples(const tw_train_options_t *o)
+{
+    return o->sample_steps > 0;
+}
+
 static int has_no_preset(const tw_train_options_t *o)
 {
     return *o->preset == '\0';
@@ -192,6 +207,14 @@ static const struct {
     {{"thinwire.save_best"}, validates, "thinwire.val_sequences is 0"},
     {{"thinwire.val_share"}, shares_text, "thinwire.val_data is given"},
     {{"thinwire.val_every"}, validates, "thinwire.val_sequences is 0"},
+    {{"thinwire.keep_frozen"},
+     may_keep_frozen,
+     "it is for zero_optimization.stage 3 without a delta, with thinwire.groups"},
+    {{"thinwire.document_mask"}, knows_documents, "thinwire.document_token is not given"},
+    {{"thinwire.sample_lines", "thinwire.sample_tokens", "thinwire.sample_prompt",
+      "thinwire.sample_temperature"},
+     samples,
+     "thinwire.sample_steps is 0"},
     {{"model.n_params", "model.n_layer", "model.n_head", "model.n_embd", "model.n_positions",
       "model.vocab_size", "model.layer_norm_epsilon", "model.family", LLAMA_KEYS},
      has_no_preset,

@@ -135,6 +135,8 @@ static const tw_config_field_t fields[] = {
         "thinwire.document_token", "-1", document_token, -1, 1048575, "",
         "Token that documents begin with, such as 50256: sequences begin at one where one comes within their "
         "length; -1: anywhere."),
+    FLAG("thinwire.document_mask", "n", document_mask,
+         "Attention within a sequence does not reach back beyond the last thinwire.document_token."),
     COUNT("thinwire.token_bytes", "0", token_bytes, 0, 4, "bytes",
           "Of a token in .bin files: 2 or 4; 0: as their header says, or 2."),
     TEXT("thinwire.val_data", val_data, "For validation; nothing: the end of thinwire.data."),
@@ -148,6 +150,16 @@ static const tw_config_field_t fields[] = {
     COUNT(
         "thinwire.val_sequences", "32", val_sequences, 0, MANY, "sequences",
         "Of a validation: the first ones of the text kept for it, on any number of ranks; 0: no validation."),
+    COUNT("thinwire.sample_steps", "0", sample_steps, 0, MANY, "steps",
+          "Text sampled from the model so often, to the console and the metrics; 0: never."),
+    COUNT("thinwire.sample_lines", "3", sample_lines, 1, 64, "", "Texts that are sampled at a time."),
+    COUNT("thinwire.sample_tokens", "64", sample_tokens, 1, 65536, "tokens", "Of each."),
+    TEXT("thinwire.sample_prompt", sample_prompt,
+         "What each begins with, after thinwire.document_token where that is given; nothing: an end of line, "
+         "or that token alone."),
+    REAL("thinwire.sample_temperature", "0.8", sample_temperature, 0, 100,
+         "Logits are divided by it before a token is drawn (by thinwire.seed, step, line and place); 0: the "
+         "likeliest token always."),
     CHOICE("thinwire.hpz", "auto", hpz, switches,
            "Secondary partition of the weights in each node; auto: as zero_hpz_partition_size or delta ask."),
     COUNT("thinwire.delta_bits", "0", delta_bits, 0, 8, "bits",
@@ -203,6 +215,10 @@ static const tw_config_field_t fields[] = {
          "Tensors that are trained otherwise: \"PATTERN WORD ..., ...\", the words being frozen, lr=FACTOR "
          "and "
          "decay=NUMBER; the first pattern that matches counts."),
+    FLAG("thinwire.keep_frozen", "y", keep_frozen,
+         "Stage 3 without a delta: each rank keeps whole frozen tensors, gathered once, 2 bytes a parameter; "
+         "n: "
+         "they are gathered as others."),
     REAL("thinwire.peak_flops", "0", peak_flops, 0, 1e18,
          "Most operations a second that a rank's processor can do, for the line that says how much of it is "
          "used (MFU); 0: not known."),

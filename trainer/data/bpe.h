@@ -35,6 +35,10 @@ typedef tw_status_t (*tw_bpe_emit_t)(void *ctx, const uint32_t *tokens, size_t n
 tw_status_t tw_bpe_encode(const tw_bpe_t *bpe, const char *label, const unsigned char *text, size_t bytes,
                           tw_bpe_emit_t emit, void *ctx);
 
+/** The bytes that a token stands for, perhaps a part of a character; borrowed. n_bytes 0: there is no such
+ *  token. */
+const unsigned char *tw_bpe_text(const tw_bpe_t *bpe, uint32_t token, size_t *n_bytes);
+
 TW_C_END
 
 #endif

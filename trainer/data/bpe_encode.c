@@ -120,6 +120,7 @@ void tw_bpe_destroy(tw_bpe_t *bpe)
         json_decref(bpe->words);
         pcre2_code_free(bpe->regex);
         tw_merges_cleanup(&bpe->merges);
+        tw_bpe_texts_cleanup(&bpe->texts);
         free(bpe);
     }
 }

@@ -1,5 +1,4 @@
-/* vocab.json and merges.txt. Both write a byte as a character: a printable one as itself, the others as those
- * from 256 on. */
+/* vocab.json and merges.txt. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,30 +14,6 @@ static tw_status_t bad(const char *path, const char *what, const char *which)
 {
     tw_error("%s: %s%s", path, what, which);
     return TW_ERR_FORMAT;
-}
-
-static int is_printable(unsigned byte)
-{
-    return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-}
-
-void tw_bpe_byte_name(unsigned byte, char name[3])
-{
-    unsigned code = byte;
-    if (!is_printable(byte)) {
-        code = 256;
-        for (unsigned before = 0; before < byte; before++) {
-            code += !is_printable(before);
-        }
-    }
-    if (code < 128) {
-        name[0] = (char)code;
-        name[1] = '\0';
-    } else {
-        name[0] = (char)(0xc0 | code >> 6);
-        name[1] = (char)(0x80 | (code & 0x3f));
-        name[2] = '\0';
-    }
 }
 
 /* A token's id, or -1. */
@@ -80,7 +55,8 @@ static tw_status_t read_bytes(const char *path, const json_t *vocab, tw_bpe_t *b
 tw_status_t tw_bpe_read_vocab(tw_bpe_t *bpe, const char *path, json_t *vocab)
 {
     TW_TRY(check_ids(path, vocab, &bpe->vocab_size));
-    return read_bytes(path, vocab, bpe);
+    TW_TRY(read_bytes(path, vocab, bpe));
+    return tw_bpe_texts_init(&bpe->texts, path, vocab, bpe->vocab_size);
 }
 
 tw_status_t tw_bpe_add_token(tw_bpe_t *bpe, const char *path, const char *text, uint32_t token)

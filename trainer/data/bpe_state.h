@@ -16,9 +16,17 @@ typedef struct tw_bpe_added {
     uint32_t token;
 } tw_bpe_added_t;
 
+/** What tokens stand for: token t for bytes ends[t - 1] .. ends[t] - 1 of all. */
+typedef struct tw_bpe_texts {
+    unsigned char *bytes;
+    size_t *ends; /* [n] */
+    size_t n;
+} tw_bpe_texts_t;
+
 struct tw_bpe {
     uint32_t bytes[256]; /* token of each byte */
     size_t vocab_size;
+    tw_bpe_texts_t texts; /* of the vocabulary, without added tokens */
     tw_merges_t merges;
     tw_bpe_added_t *added; /* [n_added] */
     size_t n_added;
@@ -37,6 +45,9 @@ tw_status_t tw_bpe_add_merge(tw_bpe_t *bpe, const json_t *vocab, const char *lef
 tw_status_t tw_bpe_add_token(tw_bpe_t *bpe, const char *path, const char *text, uint32_t token);
 /** The character that a byte is written as, as UTF-8 of two bytes at most. */
 void tw_bpe_byte_name(unsigned byte, char name[3]);
+/** The vocabulary's texts, ids being below vocab_size. TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_bpe_texts_init(tw_bpe_texts_t *texts, const char *path, json_t *vocab, size_t vocab_size);
+void tw_bpe_texts_cleanup(tw_bpe_texts_t *texts);
 /** Fill `bpe` from the two files, or from tokenizer.json. Errors of tw_bpe_create, tw_bpe_create_json. */
 tw_status_t tw_bpe_load(tw_bpe_t *bpe, const char *vocab_path, const char *merges_path);
 tw_status_t tw_bpe_load_json(tw_bpe_t *bpe, const char *path);

@@ -30,6 +30,7 @@ typedef struct tw_data_config {
     size_t token_bytes;    /**< of a token in a bare token file: 2 or 4; 0: 2 */
     /** NULL or "": $XDG_CACHE_HOME/thinwire, ~/.cache/thinwire or the system's temporary folder */
     const char *cache_dir;
+    int keeps_vocabulary; /**< for tw_data_text_tokens and tw_data_tokens_text */
     double val_share; /**< without val_path: this share of each file, from 0 up to 0.5, is for validation */
     /** Sequences of training begin where a document does: at this token, if one comes within their length. */
     int is_aligned;
@@ -77,6 +78,20 @@ typedef struct tw_data_place {
  *  TW_ERR_TRUNCATED, logged: the file has been cut since it was opened. */
 tw_status_t tw_data_batch(const tw_data_t *data, tw_data_split_t split, const tw_data_place_t *place,
                           int32_t *tokens, int32_t *targets);
+
+/* ---- text ---------------------------------------------------------------------------------------------- */
+
+/** Can tokens be written as text? Not those of token files without a vocabulary. With
+ *  tw_data_config_t.keeps_vocabulary. */
+int tw_data_has_text(const tw_data_t *data);
+/** A text's tokens, [*n], malloc'd, the caller's. Only if tw_data_has_text. TW_ERR_FORMAT: not UTF-8;
+ *  TW_ERR_NO_MEMORY; logged with label. */
+tw_status_t tw_data_text_tokens(const tw_data_t *data, const char *label, const char *text, int32_t **tokens,
+                                size_t *n);
+/** Tokens as text: valid UTF-8, where U+FFFD stands for what is none, for zeros and for tokens without a
+ *  text; without a vocabulary their numbers, with blanks between. malloc'd, the caller's. NULL: out of memory
+ *  (logged). */
+char *tw_data_tokens_text(const tw_data_t *data, const int32_t *tokens, size_t n);
 
 TW_C_END
 

@@ -242,6 +242,15 @@ static tw_status_t open_text_of_names(const opening_t *opening, const char *text
     return status;
 }
 
+static int is_all_bytes(const tw_data_t *data)
+{
+    int is_all = 1;
+    for (size_t i = 0; i < data->n_files; i++) {
+        is_all = is_all && data->files[i].bytes;
+    }
+    return is_all;
+}
+
 static tw_status_t open_all(opening_t *opening, tw_data_t *data)
 {
     const tw_data_config_t *config = opening->config;
@@ -250,7 +259,12 @@ static tw_status_t open_all(opening_t *opening, tw_data_t *data)
     if (status == TW_OK && given(config->val_path)) {
         status = open_text_of_names(opening, config->val_path, 0, data);
     }
-    tw_bpe_destroy(opening->bpe);
+    if (config->keeps_vocabulary) {
+        data->bpe = opening->bpe;
+        data->is_bytes = !data->bpe && is_all_bytes(data);
+    } else {
+        tw_bpe_destroy(opening->bpe);
+    }
     return status == TW_OK ? find_splits(config, data) : status;
 }
 
@@ -279,6 +293,7 @@ void tw_data_close(tw_data_t *data)
         for (size_t i = 0; i < data->n_files; i++) {
             tw_data_tokens_cleanup(&data->files[i]);
         }
+        tw_bpe_destroy(data->bpe);
         free(data->files);
         free(data->ranges[0]);
         free(data->ranges[1]);

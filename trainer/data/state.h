@@ -2,6 +2,7 @@
 #ifndef TW_TRAINER_DATA_STATE_H
 #define TW_TRAINER_DATA_STATE_H
 
+#include "trainer/data/bpe.h"
 #include "trainer/data/data.h"
 #include "trainer/data/tokens.h"
 
@@ -31,6 +32,8 @@ struct tw_data {
     size_t n_groups;
     tw_data_turn_t *turns; /* [TW_DATA_TURNS]; NULL: there is one group */
     size_t vocab_size;
+    tw_bpe_t *bpe;    /* NULL: there is none, or it was not to be kept */
+    int is_bytes;     /* a token is a byte, and the vocabulary was to be kept */
     int64_t document; /* token that begins or ends a document; -1: sequences begin anywhere */
 };
 

@@ -58,7 +58,8 @@ static tw_status_t create_hpz(tw_engine_t *engine)
         tensors[t] = (tw_hpz_tensor_t){.n_elems = engine->tensors[t].n_elems,
                                        .unit = engine->tensors[t].unit,
                                        .unquantized = engine->tensors[t].n_dims < 2,
-                                       .row_elems = tw_engine_row_elems(&engine->tensors[t])};
+                                       .row_elems = tw_engine_row_elems(&engine->tensors[t]),
+                                       .frozen = engine->groups[t].is_frozen};
     }
     tw_status_t status = delta_codec(options, &params.delta);
     if (status == TW_OK) {
@@ -210,6 +211,13 @@ static tw_status_t activations(tw_engine_t *engine)
     if (!engine->tokens || !engine->targets) {
         return TW_ERR_NO_MEMORY;
     }
+    if (engine->options->document_mask && engine->options->document_token >= 0) {
+        engine->documents = tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, batch * sequence,
+                                            sizeof(*engine->documents), "documents");
+        if (!engine->documents) {
+            return TW_ERR_NO_MEMORY;
+        }
+    }
     tw_status_t status = tw_inputs_init(engine, sizes.x_elems);
     status = status == TW_OK ? take_saved(engine, sizes.saved_bytes) : status;
     engine->memory_bytes += sizes.scratch_bytes;
@@ -242,6 +250,9 @@ static tw_status_t engine_init(tw_engine_t *engine)
 {
     tw_status_t status = init_codecs(engine);
     if (status == TW_OK) {
+        status = tw_groups_init(engine);
+    }
+    if (status == TW_OK) {
         status = create_hpz(engine);
     }
     if (status == TW_OK) {
@@ -261,9 +272,10 @@ static tw_status_t engine_init(tw_engine_t *engine)
         status = tw_outliers_init(engine);
     }
     if (status == TW_OK) {
-        status = tw_groups_init(engine);
+        status = tw_frozen_init(engine);
     }
     if (status == TW_OK) {
+        tw_sample_init(engine);
         status = tw_engine_check_device(engine);
     }
     if (status == TW_OK) {

@@ -55,7 +55,7 @@ void tw_engine_destroy(tw_engine_t *engine);
  *  of each. */
 typedef struct tw_engine_piece {
     size_t tensor, first, n_elems;
-    float *master, *m, *v;
+    float *master, *m, *v; /**< m, v NULL: of a frozen tensor, which has none */
 } tw_engine_piece_t;
 /** Borrowed. To load a checkpoint: write into the pieces, then tw_engine_loaded. */
 const tw_engine_piece_t *tw_engine_pieces(const tw_engine_t *engine, size_t *n_pieces);
@@ -89,6 +89,25 @@ tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out);
  *  of ranks, or over all it has; NaN if there is none. Of the same weights it is the same but for fp32's last
  *  bits, where micro-batches are of another size. Collective. */
 tw_status_t tw_engine_validate(tw_engine_t *engine, double *loss);
+/** Lines of text that the model goes on with. */
+typedef struct tw_engine_lines {
+    const int32_t *prompt; /**< [n_prompt], at least 1: what all lines begin with; rank 0's */
+    size_t n_prompt;
+    int32_t *tokens; /**< [thinwire.sample_lines][thinwire.sample_tokens]: what follows it; rank 0's */
+} tw_engine_lines_t;
+
+/** Sample from the weights as they are, by options' sample_ keys; drawn from seed, step, line and place
+ *  alone. All ranks take part in gathering the weights, once; then rank 0 computes alone, a forward pass for
+ *  each token, and ranks that go on wait for it. In stage 3 it holds the whole model meanwhile, 2 bytes a
+ *  parameter. Collective. Other ranks' `sample` is not looked at. TW_ERR_INVALID: a token of the prompt
+ *  outside the vocabulary; TW_ERR_NO_MEMORY. */
+tw_status_t tw_engine_sample(tw_engine_t *engine, const tw_engine_lines_t *sample);
+/** Tokens that a line is continued from at most: the prompt's end and what has been sampled, or
+ *  thinwire.sequence_length. */
+size_t tw_engine_sample_length(const tw_train_options_t *options);
+/** What sampling takes of rank 0 besides whole weights: activations and scratch. */
+size_t tw_engine_sample_bytes(const tw_train_options_t *options, const tw_model_t *model);
+
 /** What a lossy delta owes: a full sync, as a checkpoint needs it. Collective; nothing to do in other
  *  modes. */
 tw_status_t tw_engine_sync(tw_engine_t *engine);
@@ -130,6 +149,7 @@ typedef enum tw_engine_aside {
     TW_ENGINE_LOAD,       /**< the first weights, or a checkpoint's */
     TW_ENGINE_VALIDATION, /**< tw_engine_validate */
     TW_ENGINE_UPKEEP,     /**< tw_engine_sync, tw_engine_check */
+    TW_ENGINE_SAMPLING,   /**< tw_engine_sample */
     TW_ENGINE_ASIDE_COUNT
 } tw_engine_aside_t;
 

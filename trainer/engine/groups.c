@@ -1,5 +1,8 @@
-/* Tensors that are trained otherwise than the rest. What is frozen has no gradient that travels, and no new
- * weights to be gathered; the others' operations are the same as without it. */
+/* Tensors that are trained otherwise than the rest. What is frozen has no gradient that travels, no moments,
+ * and no new weights to be gathered; the others' operations are the same as without it. In stage 3 without a
+ * delta every rank keeps it whole, gathered once. */
+#include <string.h>
+
 #include "trainer/engine/state.h"
 
 tw_status_t tw_groups_init(tw_engine_t *engine)
@@ -27,4 +30,89 @@ size_t tw_groups_leave_out(const tw_engine_t *engine, tw_coll_args_t *args)
     }
     args->n_segments = engine->n_frozen > 0 ? n : args->n_segments;
     return args->n_segments;
+}
+
+/* Leave the others' out. */
+static size_t leave_frozen(const tw_engine_t *engine, tw_coll_args_t *args)
+{
+    tw_coll_segment_t *segments = (void *)(uintptr_t)args->segments;
+    size_t n = 0;
+    for (size_t i = 0; i < args->n_segments; i++) {
+        if (engine->groups[segments[i].tensor].is_frozen) {
+            segments[n++] = segments[i];
+        }
+    }
+    return args->n_segments = n;
+}
+
+tw_status_t tw_frozen_init(tw_engine_t *engine)
+{
+    size_t n_elems = 0;
+    if (engine->stage < 3 || engine->has_delta || !engine->options->keep_frozen || engine->n_frozen == 0) {
+        return TW_OK;
+    }
+    for (size_t t = 0; t < engine->n_tensors; t++) {
+        n_elems += engine->groups[t].is_frozen ? engine->tensors[t].n_elems : 0;
+    }
+    uint16_t *at = tw_engine_alloc(engine, TW_ENGINE_WEIGHTS, n_elems, sizeof(*at), "frozen weights");
+    engine->kept =
+        tw_engine_alloc(engine, TW_ENGINE_MOVING, engine->n_tensors, sizeof(*engine->kept), "frozen weights");
+    if (!at || !engine->kept) {
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t t = 0; t < engine->n_tensors; t++) {
+        engine->kept[t] = engine->groups[t].is_frozen ? at : NULL;
+        at += engine->groups[t].is_frozen ? engine->tensors[t].n_elems : 0;
+    }
+    return TW_OK;
+}
+
+/* Through the places that training gathers to; plain, whatever training's weights are. */
+static tw_status_t gather_unit(tw_engine_t *engine, size_t index)
+{
+    const tw_engine_unit_t *unit = &engine->units[index];
+    tw_engine_slot_t *slot = index == TW_MODEL_ROOT ? &engine->root_slot : &engine->block_slots[0];
+    uint64_t planned = TW_ENGINE_NOT_PLANNED;
+    tw_coll_args_t args;
+    tw_hpz_gather_args(engine->hpz, (int)index, TW_TYPE_BF16, unit->part, slot->elems, &args);
+    if (leave_frozen(engine, &args) == 0) {
+        return TW_OK;
+    }
+    TW_TRY(tw_engine_post(engine, &slot->ops, &args, INT64_MAX, &planned));
+    TW_TRY(tw_engine_wait(engine, &slot->ops));
+    for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
+        tw_hpz_piece_t whole = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), t);
+        if (engine->kept[t]) {
+            memcpy(engine->kept[t], slot->elems + whole.offset, whole.n_elems * sizeof(*slot->elems));
+        }
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_frozen_gather(tw_engine_t *engine)
+{
+    for (size_t u = 0; u < engine->n_units && engine->kept; u++) {
+        TW_TRY(gather_unit(engine, u));
+    }
+    return TW_OK;
+}
+
+void tw_frozen_point_at(tw_engine_t *engine, size_t unit)
+{
+    const tw_engine_unit_t *of = &engine->units[unit];
+    for (size_t t = 0; t < of->n_tensors && engine->kept; t++) {
+        const uint16_t *kept = engine->kept[of->first_tensor + t];
+        engine->weight_ptrs[t] = kept ? kept : engine->weight_ptrs[t];
+    }
+}
+
+void tw_frozen_copy(const tw_engine_t *engine, size_t unit, uint16_t *whole)
+{
+    const tw_engine_unit_t *of = &engine->units[unit];
+    for (size_t t = of->first_tensor; t < of->first_tensor + of->n_tensors && engine->kept; t++) {
+        if (engine->kept[t]) {
+            tw_hpz_piece_t piece = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), t);
+            memcpy(whole + piece.offset, engine->kept[t], piece.n_elems * sizeof(*whole));
+        }
+    }
 }

@@ -26,6 +26,7 @@ static void unit_init(tw_engine_t *engine, size_t index)
         tw_hpz_piece_t piece = own_piece(engine, t);
         engine->pieces[t] = (tw_engine_piece_t){.tensor = t, .first = piece.first, .n_elems = piece.n_elems};
         engine->piece_offsets[t] = piece.offset;
+        unit->moment_elems += engine->groups[t].is_frozen ? 0 : piece.n_elems;
     }
 }
 
@@ -40,31 +41,46 @@ static void *take(tw_engine_t *engine, tw_engine_part_t part, int is_shard, size
     return tw_engine_alloc(engine, part, n, elem_bytes, what);
 }
 
-static float *take_state(tw_engine_t *engine, const char *what)
+/* What is frozen has no moments. */
+static float *take_moments(tw_engine_t *engine, const char *what)
 {
-    return take(engine, TW_ENGINE_OPTIMIZER, 1, sizeof(float), what);
+    size_t n = 0;
+    for (size_t u = 0; u < engine->n_units; u++) {
+        n += engine->units[u].moment_elems;
+    }
+    return tw_engine_alloc(engine, TW_ENGINE_OPTIMIZER, n, sizeof(float), what);
+}
+
+static void place_state(tw_engine_t *engine, tw_engine_unit_t *unit)
+{
+    size_t moment = 0;
+    for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
+        tw_engine_piece_t *piece = &engine->pieces[t];
+        int is_frozen = engine->groups[t].is_frozen;
+        piece->master = unit->master + engine->piece_offsets[t];
+        piece->m = is_frozen ? NULL : unit->m + moment;
+        piece->v = is_frozen ? NULL : unit->v + moment;
+        moment += is_frozen ? 0 : piece->n_elems;
+    }
 }
 
 static tw_status_t optimizer_state(tw_engine_t *engine)
 {
-    float *master = take_state(engine, "master weights");
-    float *m = take_state(engine, "first moments");
-    float *v = take_state(engine, "second moments");
+    float *master = take(engine, TW_ENGINE_OPTIMIZER, 1, sizeof(float), "master weights");
+    float *m = take_moments(engine, "first moments");
+    float *v = take_moments(engine, "second moments");
     if (!master || !m || !v) {
         return TW_ERR_NO_MEMORY;
     }
-    for (size_t u = 0, at = 0; u < engine->n_units; u++) {
+    for (size_t u = 0; u < engine->n_units; u++) {
         tw_engine_unit_t *unit = &engine->units[u];
-        unit->master = master + at;
-        unit->m = m + at;
-        unit->v = v + at;
-        at += unit->part_elems;
-        for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
-            size_t offset = engine->piece_offsets[t];
-            engine->pieces[t].master = unit->master + offset;
-            engine->pieces[t].m = unit->m + offset;
-            engine->pieces[t].v = unit->v + offset;
-        }
+        unit->master = master;
+        unit->m = m;
+        unit->v = v;
+        place_state(engine, unit);
+        master += unit->part_elems;
+        m += unit->moment_elems;
+        v += unit->moment_elems;
     }
     return TW_OK;
 }

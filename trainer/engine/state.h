@@ -8,7 +8,7 @@
  *  step.c       a training step                            validate.c  a validation; are replicas equal?
  *  totals.c     what has been sent, planned, waited for    alarm.c     when to stop
  *  device.c     where memory lies, and what fits           inputs.c    layers' inputs, kept until backward
- *  groups.c     tensors that are trained otherwise
+ *  groups.c     tensors that are trained otherwise       sample.c    text, sampled
  *  processor.c  processor time                         outliers.c  losses and norms out of the common */
 #ifndef TW_TRAINER_ENGINE_STATE_H
 #define TW_TRAINER_ENGINE_STATE_H
@@ -39,7 +39,9 @@ typedef struct tw_engine_slot {
  *  pieces of them that belong to this rank, likewise; stage 0: the same as whole. */
 typedef struct tw_engine_unit {
     size_t first_tensor, n_tensors, n_elems, part_elems;
-    float *master, *m, *v;                   /* part */
+    float *master; /* part */
+    float *m, *v;  /* [moment_elems]: part, without frozen tensors */
+    size_t moment_elems;
     uint16_t *part;                          /* bf16(master); NULL with delta, where the replica has it */
     uint16_t *part_grads;                    /* part: mean gradients, once reduced */
     uint16_t *weights;                       /* whole; stage 3: NULL */
@@ -89,8 +91,9 @@ typedef struct tw_engine_home {
     size_t bytes;
 } tw_engine_home_t;
 
-/** Master weights, both moments, shards, replicas, their states and layers' inputs may lie in files. */
-#define TW_ENGINE_MAX_MAPS 7
+/** Master weights, both moments, shards, replicas, their states, kept tensors and layers' inputs may lie in
+ *  files. */
+#define TW_ENGINE_MAX_MAPS 8
 typedef struct tw_engine_map {
     void *start;
     size_t n_bytes;
@@ -117,6 +120,7 @@ struct tw_engine {
     const char **names;       /* [n_tensors] */
     tw_train_group_t *groups; /* [n_tensors] */
     size_t n_frozen;          /* of them */
+    uint16_t **kept;          /* [n_tensors]: whole frozen tensors, gathered once; NULL: none are kept */
     tw_engine_unit_t *units;
     tw_engine_piece_t *pieces; /* [n_tensors] */
     size_t *piece_offsets;     /* [n_tensors] in the unit's part */
@@ -142,7 +146,8 @@ struct tw_engine {
     tw_quant_codec_t weight_codec, gradient_codec, inner_codec, lossless_codec;
     /* computing */
     int32_t *tokens, *targets;
-    float **x; /* [n_layer + 1] activations between units; inputs.c */
+    int32_t *documents; /* where each token's begins in its sequence; NULL: they are not told apart */
+    float **x;          /* [n_layer + 1] activations between units; inputs.c */
     float *near[3];
     void **saved; /* [n_layer]; recomputing: all the same */
     tw_quant_t *adamw;
@@ -195,6 +200,10 @@ void tw_inputs_keep(tw_engine_t *engine, size_t unit);
 /** A layer's input in the backward pass; reads ahead for the layer before it. */
 const float *tw_inputs_get(tw_engine_t *engine, size_t unit);
 
+/* ---- step.c */
+/** The micro-batch's tokens and targets, and where documents begin in them. */
+tw_status_t tw_engine_batch(tw_engine_t *engine, tw_data_split_t split, const tw_data_place_t *place);
+
 /* ---- partition.c */
 tw_status_t tw_engine_partition(tw_engine_t *engine);
 
@@ -223,6 +232,10 @@ void tw_walk_begin(tw_engine_t *engine, size_t n_micros, int forward_only);
  *  engine->weight_ptrs. */
 tw_status_t tw_walk_enter(tw_engine_t *engine);
 void tw_walk_leave(tw_engine_t *engine);
+/** Visit every unit once, whole: NULL, or room for all of them, one after the other, which takes copies. */
+tw_status_t tw_walk_all(tw_engine_t *engine, uint16_t *whole);
+/** engine->weight_ptrs to a whole unit's tensors. */
+void tw_walk_point_at(tw_engine_t *engine, size_t unit, const uint16_t *whole);
 
 /* ---- sync.c: nothing to do in any of them without delta */
 /** New masters will come, of units 0, 1, ... */
@@ -265,6 +278,18 @@ tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report);
 tw_status_t tw_groups_init(tw_engine_t *engine);
 /** Leave frozen tensors' segments out of an operation, in place. How many are left? */
 size_t tw_groups_leave_out(const tw_engine_t *engine, tw_coll_args_t *args);
+/** Room for whole frozen tensors, where stage 3 keeps them. */
+tw_status_t tw_frozen_init(tw_engine_t *engine);
+/** Gather them from all ranks: the masters are new. */
+tw_status_t tw_frozen_gather(tw_engine_t *engine);
+/** A unit's weights are in use: those of frozen tensors are the kept ones. */
+void tw_frozen_point_at(tw_engine_t *engine, size_t unit);
+/** Copy a unit's kept tensors to its whole elements. */
+void tw_frozen_copy(const tw_engine_t *engine, size_t unit, uint16_t *whole);
+
+/* ---- sample.c */
+/** Count what sampling will take of the device. */
+void tw_sample_init(tw_engine_t *engine);
 
 /* ---- update.c */
 tw_status_t tw_update_init(tw_engine_t *engine);

@@ -5,6 +5,28 @@
 
 /* ---- a micro-batch ------------------------------------------------------------------------------------- */
 
+/* Documents begin at their token. */
+static void find_documents(tw_engine_t *engine)
+{
+    size_t seq_len = (size_t)engine->options->sequence, batch = (size_t)engine->options->micro_batch;
+    int32_t start = 0;
+    for (size_t i = 0; i < batch * seq_len; i++) {
+        int32_t place = (int32_t)(i % seq_len);
+        start = place == 0 || engine->tokens[i] == engine->options->document_token ? place : start;
+        engine->documents[i] = start;
+    }
+    tw_model_set_documents(engine->model, engine->documents);
+}
+
+tw_status_t tw_engine_batch(tw_engine_t *engine, tw_data_split_t split, const tw_data_place_t *place)
+{
+    TW_TRY(tw_data_batch(engine->data, split, place, engine->tokens, engine->targets));
+    if (engine->documents) {
+        find_documents(engine);
+    }
+    return TW_OK;
+}
+
 static tw_data_place_t place_of(const tw_engine_t *engine, size_t micro)
 {
     const tw_train_options_t *o = engine->options;
@@ -90,7 +112,7 @@ static tw_status_t micro_batch(tw_engine_t *engine, size_t micro, double *loss)
 {
     tw_data_place_t place = place_of(engine, micro);
     double begin = tw_time_sec();
-    tw_status_t status = tw_data_batch(engine->data, TW_DATA_TRAIN, &place, engine->tokens, engine->targets);
+    tw_status_t status = tw_engine_batch(engine, TW_DATA_TRAIN, &place);
     if (status == TW_OK) {
         status = forward(engine);
     }

@@ -105,8 +105,8 @@ static void advise_state(const tw_engine_t *engine, size_t index,
         const tw_engine_unit_t *unit = &engine->units[index];
         size_t n_bytes = unit->part_elems * sizeof(float);
         advise(engine, unit->master, n_bytes);
-        advise(engine, unit->m, n_bytes);
-        advise(engine, unit->v, n_bytes);
+        advise(engine, unit->m, unit->moment_elems * sizeof(float));
+        advise(engine, unit->v, unit->moment_elems * sizeof(float));
     }
 }
 
@@ -147,6 +147,7 @@ tw_status_t tw_engine_refresh(tw_engine_t *engine)
         put_away(engine, u);
     }
     status = status == TW_OK ? tw_engine_drain(engine) : status;
+    status = status == TW_OK ? tw_frozen_gather(engine) : status;
     tw_engine_trim(); /* of what whole weights have travelled in; training's messages are of other sizes */
     return status;
 }

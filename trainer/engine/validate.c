@@ -71,7 +71,7 @@ static tw_status_t validate_round(tw_engine_t *engine, const dealt_t *dealt, siz
                              .rank = (size_t)engine->rank,
                              .batch = dealt->micro,
                              .seq_len = (size_t)engine->options->sequence};
-    TW_TRY(tw_data_batch(engine->data, TW_DATA_VAL, &place, engine->tokens, engine->targets));
+    TW_TRY(tw_engine_batch(engine, TW_DATA_VAL, &place));
     return forward_losses(engine, dealt->own + round * dealt->micro);
 }
 
@@ -121,20 +121,6 @@ tw_status_t tw_engine_validate(tw_engine_t *engine, double *loss)
         free(dealt.all);
     }
     tw_engine_aside_end(engine, TW_ENGINE_VALIDATION, &begin);
-    return status;
-}
-
-/* hpZ's replicas are filled by the first gathers after an update. */
-static tw_status_t fill_replicas(tw_engine_t *engine)
-{
-    tw_status_t status = TW_OK;
-    tw_walk_begin(engine, 1, 1);
-    for (size_t visit = 0; visit < engine->walk.n_visits && status == TW_OK; visit++) {
-        status = tw_walk_enter(engine);
-        if (status == TW_OK) {
-            tw_walk_leave(engine);
-        }
-    }
     return status;
 }
 
@@ -195,7 +181,8 @@ tw_status_t tw_engine_check(tw_engine_t *engine, int *equal)
     tw_status_t status = tw_engine_drain(engine);
     if (status == TW_OK && (engine->has_replicas || engine->stage < 3)) {
         tw_engine_totals_t begin = tw_engine_aside_begin(engine);
-        status = engine->has_replicas && !engine->has_delta ? fill_replicas(engine) : TW_OK;
+        /* hpZ's replicas are filled by the first gathers after an update */
+        status = engine->has_replicas && !engine->has_delta ? tw_walk_all(engine, NULL) : TW_OK;
         status = status == TW_OK ? check_copies(engine) : status;
         tw_engine_aside_end(engine, TW_ENGINE_UPKEEP, &begin);
     }

@@ -6,6 +6,7 @@
  *               hpZ               the world the first time, which also fills the replica; then the replicas
  *                                 of the node
  *               delta             the replicas of the node
+ *               frozen tensors    kept, gathered once (groups.c); with a delta as all others
  *               stages 1 and 2    nothing to do but to wait for the gather that followed the update */
 #include <string.h>
 
@@ -58,6 +59,9 @@ static tw_status_t ask_world(tw_engine_t *engine, size_t index, tw_engine_slot_t
     }
     args.seed = (uint64_t)engine->options->seed;
     args.step = (uint32_t)engine->version;
+    if (engine->kept && tw_groups_leave_out(engine, &args) == 0) {
+        return TW_OK;
+    }
     return tw_engine_post(engine, &slot->ops, &args, INT64_MAX, &unit->planned_gather);
 }
 
@@ -122,7 +126,7 @@ void tw_walk_begin(tw_engine_t *engine, size_t n_micros, int forward_only)
     engine->walk = (tw_engine_walk_t){.n_visits = n_micros * period, .period = period};
 }
 
-static void point_at(tw_engine_t *engine, size_t unit, const uint16_t *whole)
+void tw_walk_point_at(tw_engine_t *engine, size_t unit, const uint16_t *whole)
 {
     size_t first = engine->units[unit].first_tensor;
     for (size_t t = 0; t < engine->units[unit].n_tensors; t++) {
@@ -135,7 +139,7 @@ tw_status_t tw_walk_enter(tw_engine_t *engine)
     tw_engine_walk_t *walk = &engine->walk;
     size_t unit = unit_at(engine, walk->at);
     if (engine->stage < 3) {
-        point_at(engine, unit, engine->units[unit].weights);
+        tw_walk_point_at(engine, unit, engine->units[unit].weights);
         return tw_engine_wait(engine, &engine->units[unit].gather);
     }
     tw_engine_slot_t *slot = slot_of(engine, unit, walk->block_left);
@@ -147,9 +151,11 @@ tw_status_t tw_walk_enter(tw_engine_t *engine)
         status = tw_engine_wait(engine, &slot->ops);
     }
     if (status == TW_OK && engine->has_replicas && !is_in_node(engine, unit)) {
+        tw_frozen_copy(engine, unit, slot->elems);
         status = tw_hpz_store(engine->hpz, (int)unit, slot->elems, engine->version);
     }
-    point_at(engine, unit, slot->elems);
+    tw_walk_point_at(engine, unit, slot->elems);
+    tw_frozen_point_at(engine, unit);
     return status == TW_OK ? ask_ahead(engine) : status;
 }
 
@@ -162,6 +168,22 @@ void tw_walk_leave(tw_engine_t *engine)
         advise_shard(engine, unit, tw_engine_put_away);
     }
     walk->at++;
+}
+
+tw_status_t tw_walk_all(tw_engine_t *engine, uint16_t *whole)
+{
+    tw_walk_begin(engine, 1, 1);
+    engine->walk.n_visits = engine->n_units;
+    for (size_t u = 0; u < engine->n_units; u++) {
+        TW_TRY(tw_walk_enter(engine));
+        for (size_t t = 0; t < engine->units[u].n_tensors && whole; t++) {
+            size_t n_elems = engine->tensors[engine->units[u].first_tensor + t].n_elems;
+            memcpy(whole, engine->weight_ptrs[t], n_elems * sizeof(*whole));
+            whole += n_elems;
+        }
+        tw_walk_leave(engine);
+    }
+    return TW_OK;
 }
 
 tw_status_t tw_engine_drain(tw_engine_t *engine)

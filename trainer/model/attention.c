@@ -1,5 +1,5 @@
 /* Causal attention, a head and a tile of rows at a time: a row of the T x T matrix needs the columns up to
- * its own only, or so many of them as the window is wide. */
+ * its own only, or so many of them as the window is wide, and none of the documents before. */
 #include "trainer/model/attention.h"
 
 #include <math.h>
@@ -21,6 +21,7 @@ typedef struct head {
     float *y;            /* (T,D), y_stride apart */
     float *dq, *dk, *dv; /* (T,D), qkv_stride apart */
     size_t seq_len, width, window;
+    const int32_t *starts; /* (T), or NULL */
     size_t qkv_stride, y_stride;
     float factor; /* 1 / sqrt(D) */
 } head_t;
@@ -50,7 +51,7 @@ static places_t places_of(const tw_attention_shape_t *shape, size_t b, size_t h)
 }
 
 static head_t head_of(const tw_compute_t *compute, const tw_attention_shape_t *shape, tw_matrix_t qkv,
-                      places_t places)
+                      size_t b, places_t places)
 {
     return (head_t){.compute = compute,
                     .q = tw_factor_from(qkv, places.q),
@@ -59,6 +60,7 @@ static head_t head_of(const tw_compute_t *compute, const tw_attention_shape_t *s
                     .seq_len = shape->seq_len,
                     .width = shape->width,
                     .window = shape->window,
+                    .starts = shape->starts ? shape->starts + b * shape->seq_len : NULL,
                     .qkv_stride = qkv.stride,
                     .y_stride = shape->heads * shape->width,
                     .factor = 1.0f / sqrtf((float)shape->width)};
@@ -74,7 +76,9 @@ static tw_matrix_t qkv_factor(const tw_compute_t *compute, const tw_attention_sh
 /* The first column that a row sees. */
 static size_t first_seen(const head_t *head, size_t row)
 {
-    return head->window > 0 && row >= head->window ? row - head->window + 1 : 0;
+    size_t start = head->starts ? (size_t)head->starts[row] : 0;
+    size_t near = head->window > 0 && row >= head->window ? row - head->window + 1 : 0;
+    return near > start ? near : start;
 }
 
 static tile_t tile_at(const head_t *head, size_t first)
@@ -167,7 +171,7 @@ void tw_attention_forward(const tw_compute_t *compute, const tw_attention_shape_
     tw_matrix_t factor = qkv_factor(compute, shape, qkv);
     for (size_t b = 0; b < shape->batch; b++) {
         for (size_t h = 0; h < shape->heads; h++) {
-            head_t head = head_of(compute, shape, factor, places_of(shape, b, h));
+            head_t head = head_of(compute, shape, factor, b, places_of(shape, b, h));
             head.y = y + b * shape->seq_len * head.y_stride + h * head.width;
             head_forward(&head, scratch);
         }
@@ -232,7 +236,7 @@ void tw_attention_backward(const tw_compute_t *compute, const tw_attention_shape
     for (size_t b = 0; b < shape->batch; b++) {
         for (size_t h = 0; h < shape->heads; h++) {
             places_t places = places_of(shape, b, h);
-            head_t head = head_of(compute, shape, factor, places);
+            head_t head = head_of(compute, shape, factor, b, places);
             head.dy = tw_factor_from(dy_factor, b * shape->seq_len * y_width + h * head.width);
             head.dq = dqkv + places.q;
             head.dk = dqkv + places.k;

@@ -12,6 +12,9 @@ typedef struct tw_attention_shape {
     size_t heads, kv_heads;
     size_t width;  /* D */
     size_t window; /* a token sees so many, itself among them; 0: all before it */
+    /* (B,T): nor does it see what is before this one, which is not after itself, nor before that of the token
+     * before; NULL: 0 */
+    const int32_t *starts;
 } tw_attention_shape_t;
 
 /** Floats of scratch for both calls: for two tiles of rows of the T x T matrix, which never exists whole. */

@@ -97,7 +97,13 @@ tw_status_t tw_model_reserve(tw_model_t *model, size_t batch, size_t seq_len)
     }
     model->batch = batch;
     model->seq_len = seq_len;
+    model->starts = NULL;
     return model->ops->reserve(model);
+}
+
+void tw_model_set_documents(tw_model_t *model, const int32_t *starts)
+{
+    model->starts = starts;
 }
 
 tw_status_t tw_model_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
@@ -133,4 +139,10 @@ tw_status_t tw_model_losses(tw_model_t *model, const uint16_t *const *weights, c
                             const int32_t *targets, double *losses)
 {
     return model->ops->losses(model, weights, x, targets, losses);
+}
+
+void tw_model_logits(tw_model_t *model, const uint16_t *const *weights, const float *x, size_t at,
+                     float *logits)
+{
+    model->ops->logits(model, weights, x, at, logits);
 }

@@ -32,7 +32,8 @@ static block_t block_of(tw_model_t *model, const uint16_t *const *weights, float
                                    .seq_len = model->seq_len,
                                    .heads = config->n_head,
                                    .kv_heads = config->n_head,
-                                   .width = config->n_embd / config->n_head},
+                                   .width = config->n_embd / config->n_head,
+                                   .starts = model->starts},
                      .saved = tw_gpt2_saved_parts(config, n, saved)};
 }
 

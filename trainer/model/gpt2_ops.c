@@ -42,7 +42,8 @@ static const tw_model_ops_t ops = {.destroy = destroy,
                                    .block_forward = tw_gpt2_block_forward,
                                    .block_backward = tw_gpt2_block_backward,
                                    .head = tw_gpt2_head,
-                                   .losses = tw_gpt2_losses};
+                                   .losses = tw_gpt2_losses,
+                                   .logits = tw_gpt2_logits};
 
 tw_status_t tw_gpt2_create(const tw_model_config_t *config, tw_model_t **out)
 {

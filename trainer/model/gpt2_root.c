@@ -87,3 +87,12 @@ tw_status_t tw_gpt2_losses(tw_model_t *model, const uint16_t *const *weights, co
     tw_head_losses(&head, losses);
     return TW_OK;
 }
+
+void tw_gpt2_logits(tw_model_t *model, const uint16_t *const *weights, const float *x, size_t at,
+                    float *logits)
+{
+    const tw_gpt2_scratch_t *scratch = &((tw_gpt2_t *)model)->scratch;
+    last_norm(model, scratch, weights, x);
+    tw_head_t head = head_of(model, scratch, weights, NULL);
+    tw_head_logits(&head, at, logits);
+}

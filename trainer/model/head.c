@@ -120,3 +120,17 @@ void tw_head_losses(const tw_head_t *head, double *losses)
         losses[b] /= (double)head->seq_len;
     }
 }
+
+void tw_head_logits(const tw_head_t *head, size_t at, float *logits)
+{
+    tw_matrix_t rows = tw_factor_from(head->norm, at * head->norm.stride); /* one of each sequence */
+    rows.stride = head->seq_len * head->norm.stride;
+    tw_product_run(head->compute->products, &(tw_product_t){.a = rows,
+                                                            .b = tw_transposed(head->weight),
+                                                            .c = logits,
+                                                            .c_stride = head->v,
+                                                            .rows = head->n / head->seq_len,
+                                                            .cols = head->v,
+                                                            .inner = head->c,
+                                                            .alpha = 1.0f});
+}

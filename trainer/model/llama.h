@@ -99,6 +99,8 @@ tw_status_t tw_llama_head(tw_model_t *model, const uint16_t *const *weights, con
                           const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
 tw_status_t tw_llama_losses(tw_model_t *model, const uint16_t *const *weights, const float *x,
                             const int32_t *targets, double *losses);
+void tw_llama_logits(tw_model_t *model, const uint16_t *const *weights, const float *x, size_t at,
+                     float *logits);
 void tw_llama_block_forward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
                             float *y, void *saved);
 void tw_llama_block_backward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,

@@ -43,7 +43,8 @@ static block_t block_of(const tw_llama_t *llama, size_t unit, const uint16_t *co
                                    .heads = config->n_head,
                                    .kv_heads = config->llama.n_kv_head,
                                    .width = config->llama.head_dim,
-                                   .window = has_window ? config->llama.window : 0},
+                                   .window = has_window ? config->llama.window : 0,
+                                   .starts = model->starts},
                      .saved = tw_llama_saved_parts(config, n, saved)};
 }
 

@@ -54,7 +54,8 @@ static const tw_model_ops_t ops = {.destroy = destroy,
                                    .block_forward = tw_llama_block_forward,
                                    .block_backward = tw_llama_block_backward,
                                    .head = tw_llama_head,
-                                   .losses = tw_llama_losses};
+                                   .losses = tw_llama_losses,
+                                   .logits = tw_llama_logits};
 
 tw_status_t tw_llama_create(const tw_model_config_t *config, tw_model_t **out)
 {

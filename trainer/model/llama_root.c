@@ -80,3 +80,10 @@ tw_status_t tw_llama_losses(tw_model_t *model, const uint16_t *const *weights, c
     tw_head_losses(&head, losses);
     return TW_OK;
 }
+
+void tw_llama_logits(tw_model_t *model, const uint16_t *const *weights, const float *x, size_t at,
+                     float *logits)
+{
+    tw_head_t head = prepare((const tw_llama_t *)model, weights, x, NULL);
+    tw_head_logits(&head, at, logits);
+}

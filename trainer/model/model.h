@@ -167,6 +167,12 @@ tw_model_sizes_t tw_model_sizes_get(const tw_model_t *model, size_t batch, size_
  *  calls below need it. TW_ERR_INVALID: 0, or seq_len > n_positions (logged); TW_ERR_NO_MEMORY. */
 tw_status_t tw_model_reserve(tw_model_t *model, size_t batch, size_t seq_len);
 
+/** Where the document begins that each token is in: starts int32 (B,T), places in the sequence, not after the
+ *  token's own, not before that of the token before it. Attention does not reach beyond; positions stay
+ *  (rotary angles are relative). Borrowed, for all calls below until the next of this or of reserve; NULL, as
+ *  after reserve: each sequence is one document. */
+void tw_model_set_documents(tw_model_t *model, const int32_t *starts);
+
 /* In what follows
  *   weights  one pointer per tensor of the unit, each bf16[n_elems] (whole tensors);
  *   grads    one pointer per tensor of the unit, each fp32[n_elems], to which gradients are added;
@@ -198,6 +204,10 @@ tw_status_t tw_model_head(tw_model_t *model, const uint16_t *const *weights, con
  *  above. */
 tw_status_t tw_model_losses(tw_model_t *model, const uint16_t *const *weights, const float *x,
                             const int32_t *targets, double *losses);
+
+/** Logits of the word that follows token `at` of each sequence, at < T. logits fp32 (B,V), the caller's. */
+void tw_model_logits(tw_model_t *model, const uint16_t *const *weights, const float *x, size_t at,
+                     float *logits);
 
 TW_C_END
 

@@ -24,6 +24,8 @@ typedef struct tw_model_ops {
                         const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
     tw_status_t (*losses)(tw_model_t *model, const uint16_t *const *weights, const float *x,
                           const int32_t *targets, double *losses);
+    void (*logits)(tw_model_t *model, const uint16_t *const *weights, const float *x, size_t at,
+                   float *logits);
 } tw_model_ops_t;
 
 /** The part that all kinds have; a kind's own struct begins with it. */
@@ -36,6 +38,7 @@ struct tw_model {
     size_t n_units;
     size_t n_params;
     size_t batch, seq_len; /* what was reserved; 0: nothing yet */
+    const int32_t *starts; /* of documents (B,T); NULL: a sequence is one */
     tw_compute_t compute;
 };
 

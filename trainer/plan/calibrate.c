@@ -62,9 +62,12 @@ static tw_status_t add_line(const char *path, const json_t *line, measured_t *me
     return TW_OK;
 }
 
-/* A bench's lines say of which set they are. */
+/* A bench's lines say of which set they are. Sampled text is no step. */
 static int is_plain(const json_t *line)
 {
+    if (json_object_get(line, "sample")) {
+        return 0;
+    }
     const char *set = json_string_value(json_object_get(line, "set"));
     return !set || strcmp(set, "zero3") == 0;
 }

@@ -27,7 +27,22 @@ double tw_plan_memory_sum(const tw_plan_memory_t *m)
  * replica. */
 typedef struct totals {
     double whole, part, secondary, root, block;
+    double frozen, frozen_part; /* of them, in frozen tensors */
 } totals_t;
+
+static tw_status_t count_frozen(const tw_train_options_t *o, const tw_model_t *model,
+                                const tw_hpz_layout_t *layout, totals_t *totals)
+{
+    size_t n;
+    const tw_model_tensor_t *tensors = tw_model_tensors(model, &n);
+    tw_train_group_t group;
+    for (size_t t = 0; t < n && *o->groups; t++) {
+        TW_TRY(tw_train_group_of(o->groups, tensors[t].name, &group));
+        totals->frozen += group.is_frozen ? (double)tensors[t].n_elems : 0.0;
+        totals->frozen_part += group.is_frozen ? (double)tw_hpz_primary_piece(layout, t, 0, 0).n_elems : 0.0;
+    }
+    return TW_OK;
+}
 
 static totals_t count(const tw_hpz_layout_t *layout)
 {
@@ -58,7 +73,8 @@ static double weights_bytes(const tw_train_options_t *o, const totals_t *t)
     double part = o->stage > 0 && !has_delta(o) ? 2.0 * t->part : 0.0;
     double replica = has_replicas(o) ? 2.0 * t->secondary : 0.0;
     double changes = o->delta_lossless ? t->secondary : 0.0; /* a byte of the previous change */
-    return whole + part + replica + changes;
+    double kept = o->stage == 3 && !has_delta(o) && o->keep_frozen ? 2.0 * t->frozen : 0.0;
+    return whole + part + replica + changes + kept;
 }
 
 static double gradients_bytes(const tw_train_options_t *o, const totals_t *t)
@@ -140,7 +156,7 @@ static double codecs_bytes(const tw_train_options_t *o)
 /* Of masters and moments the unit that is updated, and the next. */
 static double optimizer_in_use(const tw_train_options_t *o, const totals_t *t)
 {
-    double all = 12.0 * (o->stage > 0 ? t->part : t->whole);
+    double all = o->stage > 0 ? 12.0 * t->part - 8.0 * t->frozen_part : 12.0 * t->whole - 8.0 * t->frozen;
     double two_units = 24.0 * fmax(t->root, t->block) * (o->stage > 0 ? t->part / t->whole : 1.0);
     return o->offload_optimizer == TW_TRAIN_NVME ? fmin(all, two_units) : all;
 }
@@ -171,7 +187,13 @@ static double activations_bytes(const tw_train_options_t *o, const tw_model_size
     double n_near = *o->activation_path || o->cpu_checkpointing ? 3.0 : o->recompute ? 2.0 : 1.0;
     size_t n_saved = o->recompute ? 1 : n_layer;
     return n_near * x_bytes + inputs_bytes(o, x_bytes, n_layer) + (double)(n_saved * sizes->saved_bytes) +
-           8.0 * (double)(o->micro_batch * o->sequence);
+           (o->document_mask ? 12.0 : 8.0) * (double)(o->micro_batch * o->sequence);
+}
+
+double tw_plan_sampling_bytes(const tw_train_options_t *o, const tw_model_t *model)
+{
+    double whole = o->stage == 3 ? 2.0 * (double)tw_model_n_params(model) : 0.0;
+    return o->sample_steps > 0 ? whole + (double)tw_engine_sample_bytes(o, model) : 0.0;
 }
 
 /* What is offloaded to host memory, and what is mapped of files, is not on the device. */
@@ -192,17 +214,19 @@ tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *mod
     tw_hpz_layout_t *layout;
     TW_TRY(tw_plan_layout(model, cluster, &layout));
     totals_t totals = count(layout);
+    tw_status_t status = count_frozen(o, model, layout, &totals);
     tw_hpz_layout_destroy(layout);
+    TW_TRY(status);
     size_t n_layer = tw_model_n_units(model) - 1;
     tw_model_sizes_t sizes = tw_model_sizes_get(model, (size_t)o->micro_batch, (size_t)o->sequence);
-    *out = (tw_plan_memory_t){.optimizer = optimizer_in_use(o, &totals),
-                              .weights = weights_in_use(o, &totals, n_layer),
-                              .gradients = gradients_bytes(o, &totals),
-                              .moving = moving_bytes(o, &totals, cluster, n_layer),
-                              .activations = activations_bytes(o, &sizes, n_layer),
-                              .scratch = (double)sizes.scratch_bytes + ADAMW_SCRATCH,
-                              .besides = chunks_bytes(o, &totals, n_layer) + codecs_bytes(o) +
-                                         cluster->besides_bytes};
+    *out = (tw_plan_memory_t){
+        .optimizer = optimizer_in_use(o, &totals),
+        .weights = weights_in_use(o, &totals, n_layer),
+        .gradients = gradients_bytes(o, &totals),
+        .moving = moving_bytes(o, &totals, cluster, n_layer),
+        .activations = activations_bytes(o, &sizes, n_layer),
+        .scratch = (double)sizes.scratch_bytes + ADAMW_SCRATCH + tw_plan_sampling_bytes(o, model),
+        .besides = chunks_bytes(o, &totals, n_layer) + codecs_bytes(o) + cluster->besides_bytes};
     out->off_device = off_device(o, out, &sizes, n_layer);
     return TW_OK;
 }

@@ -74,7 +74,7 @@ typedef struct tw_plan_memory {
     double gradients;   /**< bf16, whole or part, and fp32 sums */
     double moving;      /**< places for what is gathered and reduced, messages of deltas */
     double activations; /**< between and inside units */
-    double scratch;     /**< the model's */
+    double scratch;     /**< the model's, and what sampling takes of rank 0 */
     /** Chunks that the collectives have on their way (some layers' weights, depending on how ranks meet; at
      *  most half of TW_COLL_SCRATCH), and besides_bytes. */
     double besides;
@@ -85,6 +85,9 @@ typedef struct tw_plan_memory {
 tw_status_t tw_plan_memory_of(const tw_train_options_t *options, const tw_model_t *model,
                               const tw_plan_cluster_t *cluster, tw_plan_memory_t *out);
 double tw_plan_memory_sum(const tw_plan_memory_t *memory);
+/** Of rank 0 alone, while it samples text (thinwire.sample_steps): whole weights in stage 3, and a model of
+ *  its own to compute with. */
+double tw_plan_sampling_bytes(const tw_train_options_t *options, const tw_model_t *model);
 
 /* ---- bytes --------------------------------------------------------------------------------------------- */
 

@@ -15,7 +15,8 @@ typedef struct counting {
     const tw_plan_cluster_t *cluster;
     const tw_hpz_layout_t *layout;
     const tw_model_tensor_t *tensors;
-    double lossless_bits; /* of what is being counted */
+    const unsigned char *frozen; /* [tensors]: 1: it does not travel; NULL: all do */
+    double lossless_bits;        /* of what is being counted */
 } counting_t;
 
 /* What of a unit goes in one operation. */
@@ -36,6 +37,9 @@ static part_t whole(const counting_t *counting, int unit)
 
 static size_t piece_elems(const counting_t *counting, const part_t *part, size_t tensor, int rank)
 {
+    if (counting->frozen && counting->frozen[tensor]) {
+        return 0;
+    }
     int n_local = counting->cluster->ranks_per_node;
     return tw_hpz_slice_piece(counting->layout, tensor, rank / n_local, rank % n_local, part->slice).n_elems;
 }
@@ -128,8 +132,10 @@ static double count_buckets(const counting_t *counting, int unit, int by_tensor,
     part_t all = whole(counting, unit);
     for (size_t i = 0; i < n_tensors * n_pieces; i++) {
         size_t tensor = first + i / n_pieces;
-        size_t n_elems = by_tensor ? tw_hpz_full_piece(counting->layout, tensor).n_elems
-                                   : piece_elems(counting, &all, tensor, (int)(i % n_pieces));
+        int travels = !counting->frozen || !counting->frozen[tensor];
+        size_t n_elems = !travels    ? 0
+                         : by_tensor ? tw_hpz_full_piece(counting->layout, tensor).n_elems
+                                     : piece_elems(counting, &all, tensor, (int)(i % n_pieces));
         int begins = n_elems > 0 && (n_ops == 0 || held + n_elems > (size_t)bucket);
         n_ops += (size_t)begins;
         held = begins ? n_elems : held + n_elems;
@@ -142,6 +148,17 @@ static int is_rank_major(const tw_plan_cluster_t *cluster)
     return cluster->n_nodes == 1 || cluster->ranks_per_node == 1;
 }
 
+/* Does any of a unit's tensors travel? */
+static int any_travels(const counting_t *counting, int unit)
+{
+    size_t first, n_tensors = tw_hpz_layout_tensors(counting->layout, unit, &first);
+    int any = !counting->frozen;
+    for (size_t t = first; t < first + n_tensors && !any; t++) {
+        any = !counting->frozen[t];
+    }
+    return any;
+}
+
 /* Stage 3 gathers a unit in one operation. */
 static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
 {
@@ -151,8 +168,11 @@ static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
     counting_t weights = *counting;
     part_t all = whole(counting, unit);
     weights.lossless_bits = TW_PLAN_LOSSLESS_WEIGHT_BITS;
+    if (o->stage == 3 && !o->keep_frozen) {
+        weights.frozen = NULL;
+    }
     double n_ops = o->stage == 3
-                       ? 1.0
+                       ? any_travels(&weights, unit)
                        : count_buckets(counting, unit, is_rank_major(counting->cluster), o->allgather_bucket);
     const tw_quant_codec_t *within = o->lossless_weights && counting->cluster->n_nodes == 1 ? NULL : codec;
     return world_flow(&weights, &all, codec, within, n_ops, 1.0);
@@ -165,8 +185,10 @@ static tw_plan_flow_t replicas_flow(const counting_t *counting, int unit)
     double mates = cluster->ranks_per_node - 1;
     double signatures = mates > 0.0 ? SIGNATURE_BYTES * world_size(cluster) : 0.0;
     part_t all = whole(counting, unit);
+    counting_t replicas = *counting;
+    replicas.frozen = NULL;
     return (tw_plan_flow_t){.in_node =
-                                cluster->n_nodes * mates * pieces_bytes(counting, &all, NULL) + signatures,
+                                cluster->n_nodes * mates * pieces_bytes(&replicas, &all, NULL) + signatures,
                             .messages = mates > 0.0 ? 2.0 * mates + 2.0 : 0.0};
 }
 
@@ -203,7 +225,8 @@ static tw_plan_flow_t reduce_flow(const counting_t *counting, int unit)
     }
     while (part.slice.end < part_end(counting, unit)) {
         part.slice = tw_hpz_slice_next(counting->layout, unit, part.slice.end, most, step);
-        tw_plan_flow_t one = reduce_part(counting, &part, 1.0);
+        double n_ops = pieces_bytes(counting, &part, NULL) > 0.0;
+        tw_plan_flow_t one = reduce_part(counting, &part, n_ops);
         flow = sum_of(&flow, &one);
     }
     return flow;
@@ -301,27 +324,42 @@ static void plan_units(const counting_t *counting, tw_plan_traffic_t *traffic)
     }
 }
 
+static tw_status_t find_frozen(const tw_train_options_t *o, const tw_model_tensor_t *tensors,
+                               unsigned char *frozen, size_t n)
+{
+    tw_train_group_t group;
+    for (size_t t = 0; t < n; t++) {
+        TW_TRY(tw_train_group_of(o->groups, tensors[t].name, &group));
+        frozen[t] = group.is_frozen != 0;
+    }
+    return TW_OK;
+}
+
 tw_status_t tw_plan_traffic_of(const tw_train_options_t *o, const tw_model_t *model,
                                const tw_plan_cluster_t *cluster, tw_plan_traffic_t *out)
 {
     tw_hpz_layout_t *layout;
     size_t n_tensors, n_units = tw_model_n_units(model);
+    const tw_model_tensor_t *tensors = tw_model_tensors(model, &n_tensors);
     tw_plan_traffic_t traffic = {.n_units = n_units, .units = calloc(n_units, sizeof(*traffic.units))};
-    if (!traffic.units) {
-        tw_error("plan: out of memory");
-        return TW_ERR_NO_MEMORY;
-    }
-    tw_status_t status = tw_plan_layout(model, cluster, &layout);
+    unsigned char *frozen = calloc(n_tensors, sizeof(*frozen));
+    tw_status_t status = traffic.units && frozen ? TW_OK : TW_ERR_NO_MEMORY;
     if (status != TW_OK) {
-        free(traffic.units);
-        return status;
+        tw_error("plan: out of memory");
     }
-    const counting_t counting = {o, cluster, layout, tw_model_tensors(model, &n_tensors),
-                                 TW_PLAN_LOSSLESS_GRADIENT_BITS};
-    plan_units(&counting, &traffic);
-    tw_hpz_layout_destroy(layout);
-    *out = traffic;
-    return TW_OK;
+    status = status == TW_OK ? find_frozen(o, tensors, frozen, n_tensors) : status;
+    status = status == TW_OK ? tw_plan_layout(model, cluster, &layout) : status;
+    if (status == TW_OK) {
+        const counting_t counting = {
+            o, cluster, layout, tensors, *o->groups ? frozen : NULL, TW_PLAN_LOSSLESS_GRADIENT_BITS};
+        plan_units(&counting, &traffic);
+        tw_hpz_layout_destroy(layout);
+        *out = traffic;
+    } else {
+        free(traffic.units);
+    }
+    free(frozen);
+    return status;
 }
 
 void tw_plan_traffic_cleanup(tw_plan_traffic_t *traffic)

@@ -110,6 +110,36 @@ TEST_F(Bpe, GivesTheIdsOfTokenizers)
     }
 }
 
+/* Tokens together are the text that they were made of, but for its normal form. */
+TEST_F(Bpe, TokensAreTheText)
+{
+    auto text_of = [&](const std::string &text) {
+        std::vector<uint32_t> ids;
+        EXPECT_EQ(TW_OK, encode(text, &ids));
+        std::string all;
+        for (uint32_t id : ids) {
+            size_t n;
+            const unsigned char *bytes = tw_bpe_text(bpe_, id, &n);
+            EXPECT_GT(n, 0u) << id;
+            all.append(reinterpret_cast<const char *>(bytes), n);
+        }
+        return all;
+    };
+    size_t n;
+    ASSERT_EQ(TW_OK, create());
+    const std::string text = read_file(kFolder + "text.txt");
+    EXPECT_EQ(text, text_of(text));
+    tw_bpe_text(bpe_, 500, &n);
+    EXPECT_EQ(0u, n);
+    for (const char *name : {"llama3", "gpt2"}) {
+        tw_bpe_destroy(bpe_);
+        bpe_ = nullptr;
+        ASSERT_EQ(TW_OK, tw_bpe_create_json((kFolder + name + ".json").c_str(), &bpe_));
+        const std::string more = read_file(kFolder + "more.txt");
+        EXPECT_EQ(more, text_of(more)) << name;
+    }
+}
+
 TEST_F(Bpe, WhatATokenizerAsksForAndIsNotDoneIsNamed)
 {
     const struct {
@@ -240,6 +270,54 @@ TEST_F(Bpe, TextIsEncodedOnce)
     EXPECT_EQ(TW_ERR_FORMAT, tw_data_open(&config, &data));
     std::string left = "test $(ls " + folder_ + " | grep -c bin) = 1"; /* no half a file either */
     EXPECT_EQ(0, system(left.c_str()));
+}
+
+/* What is no character is said so: half of one, zeros, tokens that the vocabulary lacks. */
+TEST_F(Bpe, DataWriteTokensAsText)
+{
+    tw_data_config_t config = {};
+    std::string text = write("text", "abc \u00e4"), vocab = kFolder + "vocab.json",
+                merges = kFolder + "merges.txt";
+    config.path = text.c_str();
+    config.cache_dir = folder_.c_str();
+    config.keeps_vocabulary = 1;
+    auto open = [&](const char *vocab_path) {
+        tw_data_t *data = nullptr;
+        config.vocab = vocab_path;
+        config.merges = vocab_path ? merges.c_str() : nullptr;
+        EXPECT_EQ(TW_OK, tw_data_open(&config, &data));
+        return data;
+    };
+    auto write_out = [](tw_data_t *data, const std::vector<int32_t> &tokens) {
+        char *out = tw_data_tokens_text(data, tokens.data(), tokens.size());
+        std::string all = out;
+        free(out);
+        return all;
+    };
+    tw_data_t *data = open(nullptr);
+    EXPECT_TRUE(tw_data_has_text(data));
+    EXPECT_EQ("a\n\u00e4\ufffd\ufffd\ufffdb", write_out(data, {'a', '\n', 0xc3, 0xa4, 0xc3, 0, 300, 'b'}));
+    EXPECT_EQ("\ufffd\ufffd\ufffd", write_out(data, {0xed, 0xa0, 0x80})); /* half of a pair of UTF-16 */
+    EXPECT_EQ("", write_out(data, {}));
+    tw_data_close(data);
+    data = open(vocab.c_str());
+    int32_t *tokens;
+    size_t n;
+    ASSERT_EQ(TW_OK, tw_data_text_tokens(data, "prompt", "In the \u00e4", &tokens, &n));
+    std::vector<int32_t> all(tokens, tokens + n);
+    free(tokens);
+    EXPECT_LT(n, 9u);
+    EXPECT_EQ("In the \u00e4", write_out(data, all));
+    EXPECT_EQ("\ufffd", write_out(data, {499999}));
+    expect_log("prompt: not UTF-8 at byte 1");
+    EXPECT_EQ(TW_ERR_FORMAT, tw_data_text_tokens(data, "prompt", "a\xff", &tokens, &n));
+    tw_data_close(data);
+    std::string bare = write("bare.bin", std::string("\1\0\2\0", 4));
+    config.path = bare.c_str();
+    data = open(nullptr);
+    EXPECT_FALSE(tw_data_has_text(data));
+    EXPECT_EQ("1 -2 70000", write_out(data, {1, -2, 70000}));
+    tw_data_close(data);
 }
 
 } // namespace

@@ -74,6 +74,11 @@ static void note(void *ctx, const tw_trainer_step_t *step)
     static_cast<Outcome *>(ctx)->steps.push_back(*step);
 }
 
+static void note_sample(void *ctx, uint64_t step, const char *text)
+{
+    static_cast<Outcome *>(ctx)->samples.push_back(std::to_string(step) + " " + text);
+}
+
 std::vector<tw_status_t> train_apart(const std::vector<std::string> &one,
                                      const std::vector<std::string> &other)
 {
@@ -118,11 +123,13 @@ Outcome train_on(const std::vector<int> &node_of, const std::vector<std::string>
         params.n_sets = pointers.size();
         params.world = world;
         params.on_step = note;
+        params.on_sample = note_sample;
         params.ctx = &outcome;
         outcome.status = tw_trainer_run(&params, &outcome.result);
     });
     for (const Outcome &outcome : outcomes) {
         EXPECT_EQ(outcome.losses(), outcomes[0].losses());
+        EXPECT_TRUE(&outcome == &outcomes[0] || outcome.samples.empty());
         if (outcome.status != TW_OK) {
             outcomes[0].status = outcome.status;
         }

@@ -17,6 +17,7 @@ struct Outcome {
     tw_status_t status = TW_ERR_INTERNAL; /**< of the first rank that failed */
     tw_trainer_result_t result = {};
     std::vector<tw_trainer_step_t> steps;
+    std::vector<std::string> samples; /**< "STEP TEXT" */
 
     std::vector<double> losses() const
     {

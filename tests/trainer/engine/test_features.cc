@@ -87,6 +87,33 @@ TEST_F(TrainFeatures, StepsAddUpToTheRun)
     EXPECT_GT(outcome.result.delta_bits, 0);
 }
 
+/* Lines of the text are its documents. What is computed again, and micro-batches one after the other, know
+ * them as well. */
+TEST_F(TrainFeatures, DocumentsAreApart)
+{
+    const std::vector<std::string> lines = {"thinwire.document_token=10", "train_batch_size=8"};
+    auto losses = [&](std::vector<std::string> more) {
+        more.insert(more.end(), lines.begin(), lines.end());
+        tw::Outcome outcome = tw::train(1, 2, more);
+        EXPECT_EQ(outcome.status, TW_OK);
+        std::vector<double> all = outcome.losses();
+        all.push_back(outcome.result.val_loss);
+        return all;
+    };
+    std::vector<double> open = losses({}), masked = losses({"thinwire.document_mask=y"});
+    for (size_t i = 0; i < open.size(); i++) {
+        EXPECT_NE(open[i], masked[i]) << i;
+    }
+    EXPECT_EQ(masked, losses({"thinwire.document_mask=y", "zero_optimization.stage=0"}));
+    EXPECT_EQ(masked, losses({"thinwire.document_mask=y", "thinwire.recompute=y"}));
+    std::vector<double> micros = losses({"thinwire.document_mask=y", "gradient_accumulation_steps=4"});
+    for (size_t i = 0; i < micros.size(); i++) {
+        EXPECT_NEAR(masked[i], micros[i], 1e-4 * masked[i]) << i;
+    }
+    expect_log("thinwire.document_mask means nothing here: thinwire.document_token is not given");
+    EXPECT_EQ(tw::train(1, 1, {"thinwire.document_mask=y"}).status, TW_OK);
+}
+
 TEST_F(TrainFeatures, OddShapesAndPartsOfNothing)
 {
     for (std::vector<std::string> sets : std::vector<std::vector<std::string>>{

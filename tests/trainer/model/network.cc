@@ -68,7 +68,7 @@ std::vector<float *> Network::unit_grads(size_t unit)
     return pointers;
 }
 
-double Network::evaluate(const std::vector<int32_t> &tokens, const std::vector<int32_t> &targets)
+std::vector<float> Network::forward(const std::vector<int32_t> &tokens)
 {
     std::vector<float> x(sizes_.x_elems), y(sizes_.x_elems);
     auto root = unit_weights(0);
@@ -77,6 +77,20 @@ double Network::evaluate(const std::vector<int32_t> &tokens, const std::vector<i
         tw_model_block_forward(model, unit, unit_weights(unit).data(), x.data(), y.data(), nullptr);
         x.swap(y);
     }
+    return x;
+}
+
+std::vector<float> Network::logits(const std::vector<int32_t> &tokens, size_t batch, size_t at)
+{
+    std::vector<float> x = forward(tokens), logits(batch * tw_model_config_get(model)->vocab_size);
+    tw_model_logits(model, unit_weights(0).data(), x.data(), at, logits.data());
+    return logits;
+}
+
+double Network::evaluate(const std::vector<int32_t> &tokens, const std::vector<int32_t> &targets)
+{
+    std::vector<float> x = forward(tokens);
+    auto root = unit_weights(0);
     double loss = 0.0;
     EXPECT_EQ(TW_OK,
               tw_model_head(model, root.data(), x.data(), targets.data(), 1.0f, &loss, nullptr, nullptr));
@@ -227,6 +241,65 @@ void expect_bf16_products_agree(const tw_model_config_t &config, size_t batch, s
             off[i] -= bf16.grads[t][i];
         }
         EXPECT_LE(norm(off), bound * norm(fp32.grads[t])) << fp32.tensors[t].name;
+    }
+}
+
+void expect_logits_give_the_loss(const tw_model_config_t &config)
+{
+    constexpr size_t batch = 3, length = 5;
+    Network network(config, batch, length);
+    network.init(1);
+    scatter(&network);
+    size_t v = config.vocab_size;
+    auto tokens = random_tokens(batch * length, v, 1), targets = random_tokens(batch * length, v, 2);
+    double sum = 0.0;
+    for (size_t at = 0; at < length; at++) {
+        std::vector<float> logits = network.logits(tokens, batch, at);
+        for (size_t b = 0; b < batch; b++) {
+            double total = 0.0;
+            for (size_t i = 0; i < v; i++) {
+                total += std::exp((double)logits[b * v + i]);
+            }
+            sum += std::log(total) - logits[b * v + (size_t)targets[b * length + at]];
+        }
+    }
+    EXPECT_NEAR(network.evaluate(tokens, targets), sum / (double)(batch * length), 1e-5);
+}
+
+void expect_documents_are_apart(const tw_model_config_t &config, int positions)
+{
+    constexpr size_t one = 70, two = 81, both = one + two; /* more than a tile each */
+    Network packed(config, 2, both), first(config, 2, one), second(config, 2, two);
+    packed.init(1);
+    scatter(&packed);
+    first.weights = second.weights = packed.weights;
+    std::vector<int32_t> starts(2 * both), tokens[3], targets[3];
+    tokens[0] = random_tokens(2 * both, config.vocab_size, 1);
+    targets[0] = random_tokens(2 * both, config.vocab_size, 2);
+    for (size_t i = 0; i < 2 * both; i++) {
+        int document = i % both < one ? 1 : 2;
+        starts[i] = document == 1 ? 0 : one;
+        tokens[document].push_back(tokens[0][i]);
+        targets[document].push_back(targets[0][i]);
+    }
+    if (positions >= 0) {
+        auto &moved = second.weights[static_cast<size_t>(positions)];
+        std::copy(moved.begin() + one * config.n_embd, moved.begin() + both * config.n_embd, moved.begin());
+    }
+    double apart =
+        (first.train(tokens[1], targets[1], one) * one + second.train(tokens[2], targets[2], two) * two) /
+        both;
+    EXPECT_GT(std::fabs(packed.evaluate(tokens[0], targets[0]) - apart), 1e-6);
+    tw_model_set_documents(packed.model, starts.data());
+    EXPECT_NEAR(apart, packed.evaluate(tokens[0], targets[0]), 1e-6 * apart);
+    EXPECT_NEAR(apart, packed.train(tokens[0], targets[0], both), 1e-6 * apart);
+    for (size_t t = 0; t < packed.n_tensors; t++) {
+        std::vector<float> difference = packed.grads[t];
+        for (size_t i = 0; i < difference.size() && static_cast<int>(t) != positions; i++) {
+            difference[i] -= first.grads[t][i] + second.grads[t][i];
+        }
+        EXPECT_TRUE(static_cast<int>(t) == positions || norm(difference) < 2e-5 * norm(packed.grads[t]))
+            << packed.tensors[t].name << " " << norm(difference) / norm(packed.grads[t]);
     }
 }
 

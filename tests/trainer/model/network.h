@@ -24,6 +24,8 @@ class Network
     void init(uint64_t seed);
     /** The mean loss; nothing is kept. */
     double evaluate(const std::vector<int32_t> &tokens, const std::vector<int32_t> &targets);
+    /** After token `at` of each sequence. */
+    std::vector<float> logits(const std::vector<int32_t> &tokens, size_t batch, size_t at);
     /** The mean loss; gradients of scale times it are added to `grads`. recompute: blocks keep nothing, and
      *  run again. */
     double train(const std::vector<int32_t> &tokens, const std::vector<int32_t> &targets, float scale = 1.0f,
@@ -37,6 +39,7 @@ class Network
     std::vector<std::vector<float>> grads;
 
   private:
+    std::vector<float> forward(const std::vector<int32_t> &tokens);
     std::vector<const uint16_t *> unit_weights(size_t unit) const;
     std::vector<float *> unit_grads(size_t unit);
 
@@ -49,6 +52,11 @@ double norm(const std::vector<float> &values);
 /** The same network with products of bf16: loss and every tensor's gradients are those of fp32 but for what
  *  rounding factors does. */
 void expect_bf16_products_agree(const tw_model_config_t &config, size_t batch, size_t seq_len);
+/** The loss of random targets is what the logits say. */
+void expect_logits_give_the_loss(const tw_model_config_t &config);
+/** Two documents in one sequence have the losses and gradients of each in one of its own; where positions are
+ *  learnt, the second one's begin with where it lies: tensor `positions`, or none (negative). */
+void expect_documents_are_apart(const tw_model_config_t &config, int positions);
 /** Move all weights by up to 0.1 each: away from the start, where biases are 0. */
 void scatter(Network *network);
 

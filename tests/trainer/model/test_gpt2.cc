@@ -170,6 +170,18 @@ TEST_F(Gpt2, ChunksOfLogitsChangeNothing)
     EXPECT_NEAR(3.0 / 65536.0, sum, 0.1 / 65536.0);
 }
 
+TEST_F(Gpt2, LogitsGiveTheLoss)
+{
+    for (tw_type_t products : {TW_TYPE_FP32, TW_TYPE_BF16}) {
+        tw::expect_logits_give_the_loss({31, 8, 2, 2, 12, 1e-5, TW_MODEL_GPT2, {}, products});
+    }
+}
+
+TEST_F(Gpt2, DocumentsAreApart)
+{
+    tw::expect_documents_are_apart({31, 160, 2, 2, 12, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, 1);
+}
+
 TEST_F(Gpt2, TokensOutsideTheVocabularyAreRefused)
 {
     constexpr tw_model_config_t config = {7, 4, 1, 1, 4, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32};

@@ -356,14 +356,16 @@ TEST_P(Attention, Backward)
 /* batch, length, heads, those of k and v, width, window */
 INSTANTIATE_TEST_SUITE_P(
     Shapes, Attention,
-    ::testing::Values(tw_attention_shape_t{1, 1, 1, 1, 1, 0}, tw_attention_shape_t{2, 5, 3, 3, 2, 0},
-                      tw_attention_shape_t{1, 9, 1, 1, 4, 0}, tw_attention_shape_t{1, 63, 1, 1, 2, 0},
-                      tw_attention_shape_t{1, 64, 1, 1, 2, 0}, tw_attention_shape_t{1, 65, 2, 2, 2, 0},
-                      tw_attention_shape_t{2, 130, 1, 1, 3, 0}, tw_attention_shape_t{2, 5, 6, 2, 2, 0},
-                      tw_attention_shape_t{1, 7, 4, 1, 2, 3}, tw_attention_shape_t{2, 6, 2, 2, 2, 1},
-                      tw_attention_shape_t{1, 6, 2, 1, 2, 6}, tw_attention_shape_t{1, 6, 2, 1, 2, 9},
-                      tw_attention_shape_t{1, 130, 2, 1, 2, 64}, tw_attention_shape_t{1, 130, 2, 1, 2, 65},
-                      tw_attention_shape_t{1, 130, 2, 1, 2, 2}));
+    ::testing::Values(
+        tw_attention_shape_t{1, 1, 1, 1, 1, 0, nullptr}, tw_attention_shape_t{2, 5, 3, 3, 2, 0, nullptr},
+        tw_attention_shape_t{1, 9, 1, 1, 4, 0, nullptr}, tw_attention_shape_t{1, 63, 1, 1, 2, 0, nullptr},
+        tw_attention_shape_t{1, 64, 1, 1, 2, 0, nullptr}, tw_attention_shape_t{1, 65, 2, 2, 2, 0, nullptr},
+        tw_attention_shape_t{2, 130, 1, 1, 3, 0, nullptr}, tw_attention_shape_t{2, 5, 6, 2, 2, 0, nullptr},
+        tw_attention_shape_t{1, 7, 4, 1, 2, 3, nullptr}, tw_attention_shape_t{2, 6, 2, 2, 2, 1, nullptr},
+        tw_attention_shape_t{1, 6, 2, 1, 2, 6, nullptr}, tw_attention_shape_t{1, 6, 2, 1, 2, 9, nullptr},
+        tw_attention_shape_t{1, 130, 2, 1, 2, 64, nullptr},
+        tw_attention_shape_t{1, 130, 2, 1, 2, 65, nullptr},
+        tw_attention_shape_t{1, 130, 2, 1, 2, 2, nullptr}));
 
 /* All that a set computes of n elements, in rows of c. */
 Floats everything(const tw_kernel_set_t *kernels, size_t n, size_t c)

@@ -110,6 +110,29 @@ TEST_P(Llama, ProductsOfBf16AgreeWithThoseOfFp32)
     tw::expect_bf16_products_agree(config_, kBatch, 70);
 }
 
+TEST_P(Llama, LogitsGiveTheLoss)
+{
+    tw::expect_logits_give_the_loss(config_);
+}
+
+TEST_P(Llama, DocumentsAreApart)
+{
+    tw::expect_documents_are_apart(config_, -1);
+}
+
+TEST_P(Llama, GradientsOfDocumentsAgreeWithDifferences)
+{
+    const std::vector<int32_t> starts = {0, 0, 0, 3, 4, 4, 4, 0, 0, 0, 0, 0, 0, 0};
+    tw::Network network(config_, 2, 7);
+    network.init(5);
+    tw::scatter(&network);
+    for (uint16_t &weight : network.weights[0]) { /* the first norm bends less there */
+        weight = tw_float_to_bf16(8.0f * tw_float_from_bf16(weight));
+    }
+    tw_model_set_documents(network.model, starts.data());
+    tw::expect_gradients_agree_with_differences(&network, random_tokens(14, 23, 1), random_tokens(14, 23, 2));
+}
+
 /* Every element of every tensor, within a small part of the tensor's largest. */
 TEST_P(Llama, LossAndGradientsArePyTorchs)
 {

@@ -207,6 +207,31 @@ TEST_F(Plan, BytesAreThoseThatTheEngineCounts)
     }
 }
 
+/* What is frozen is in no plan, but where stage 3 does not keep it; nor are its moments. */
+TEST_F(Plan, FrozenTensorsArePlanned)
+{
+    allow_log("keep_frozen means nothing here");
+    const std::string groups = "thinwire.groups=transformer.h.0.* frozen, *.wte.weight frozen, *attn* lr=0.5";
+    for (const char *keep : {"thinwire.keep_frozen=y", "thinwire.keep_frozen=n"}) {
+        buckets_ = {groups, keep};
+        for (const char *set :
+             {"ddp", "zero1", "zero2", "zero3", "zero3-qgz", "zero3-hpz", "delta4", "delta"}) {
+            expect_bytes(set, cluster_of(2, 2));
+        }
+        for (const char *set : {"zero2", "zero3"}) {
+            expect_bytes(set, cluster_of(3, 1));
+            expect_bytes(set, cluster_of(1, 2));
+        }
+    }
+    set_small_buckets(160);
+    buckets_.insert(buckets_.end(), {groups, "thinwire.keep_frozen=y"});
+    allow_log("allgather_bucket_size means nothing here");
+    expect_bytes("zero1", cluster_of(2, 2));
+    expect_bytes("zero3", cluster_of(2, 2));
+    expect_memory("zero3");
+    expect_memory("zero2");
+}
+
 /* Lossless messages are as long as they come: what the planner says is what those of a model of some size
  * take, and of one this small a few per cent more. */
 TEST_F(Plan, BytesOfLosslessSetsAreEstimated)

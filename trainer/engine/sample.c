@@ -1,0 +1,236 @@
+/* Text, sampled. The units are gathered once and kept on rank 0, which then computes alone, with a model of
+ * its own: nothing of training's changes. Gathering a unit again for each token would cost a model's bytes
+ * each time. */
+#include <math.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "trainer/engine/state.h"
+
+/* ---- what it takes ------------------------------------------------------------------------------------- */
+
+static size_t at_most(size_t a, size_t most)
+{
+    return a < most ? a : most;
+}
+
+/* A token of a text has a byte at least, and one comes before an empty one. */
+size_t tw_engine_sample_length(const tw_train_options_t *o)
+{
+    return at_most(1 + strlen(o->sample_prompt) + (size_t)o->sample_tokens, (size_t)o->sequence);
+}
+
+/* Of the model's vocabulary, activations between units, tokens. */
+static size_t floats_of(const tw_train_options_t *o, const tw_model_t *model, size_t x_elems)
+{
+    size_t lines = (size_t)o->sample_lines, length = tw_engine_sample_length(o);
+    return 2 * x_elems + lines * (tw_model_config_get(model)->vocab_size + length);
+}
+
+size_t tw_engine_sample_bytes(const tw_train_options_t *o, const tw_model_t *model)
+{
+    tw_model_sizes_t sizes = tw_model_sizes_get(model, (size_t)o->sample_lines, tw_engine_sample_length(o));
+    return tw_size_add(sizes.scratch_bytes, tw_size_mul(floats_of(o, model, sizes.x_elems), sizeof(float)));
+}
+
+static size_t whole_bytes(const tw_engine_t *engine)
+{
+    return engine->stage == 3 ? tw_model_n_params(engine->model) * sizeof(uint16_t) : 0;
+}
+
+void tw_sample_init(tw_engine_t *engine)
+{
+    if (engine->options->sample_steps > 0 && engine->rank == 0) {
+        engine->homes[TW_ENGINE_ACTIVATIONS].bytes +=
+            whole_bytes(engine) + tw_engine_sample_bytes(engine->options, engine->model);
+    }
+}
+
+/* ---- rank 0 alone -------------------------------------------------------------------------------------- */
+
+typedef struct sampler {
+    tw_engine_t *engine;
+    const tw_engine_lines_t *sample;
+    tw_model_t *model; /* for lines x length tokens */
+    uint16_t *whole;   /* all units, one after the other; NULL: they are whole where they are */
+    void *memory;      /* of what follows */
+    float *x[2];       /* (lines, length, C) */
+    float *logits;     /* (lines, V) */
+    int32_t *tokens;   /* (lines, length) */
+    size_t lines, length, vocab_size;
+} sampler_t;
+
+static tw_status_t take_memory(sampler_t *sampler)
+{
+    const tw_train_options_t *o = sampler->engine->options;
+    size_t x_elems = tw_model_sizes_get(sampler->model, sampler->lines, sampler->length).x_elems;
+    float *memory = tw_buffer_alloc(floats_of(o, sampler->model, x_elems) * sizeof(*memory));
+    sampler->memory = memory;
+    if (!memory) {
+        tw_error("rank 0: out of memory for sampling %zu lines of %zu tokens", sampler->lines,
+                 sampler->length);
+        return TW_ERR_NO_MEMORY;
+    }
+    sampler->x[0] = memory;
+    sampler->x[1] = memory + x_elems;
+    sampler->logits = memory + 2 * x_elems;
+    sampler->tokens = (int32_t *)(sampler->logits + sampler->lines * sampler->vocab_size);
+    return TW_OK;
+}
+
+static tw_status_t take_whole(sampler_t *sampler)
+{
+    size_t n_bytes = whole_bytes(sampler->engine);
+    sampler->whole = n_bytes > 0 ? tw_buffer_alloc(n_bytes) : NULL;
+    if (n_bytes > 0 && !sampler->whole) {
+        tw_error("rank 0: out of memory for whole weights to sample from: %zu bytes (thinwire.sample_steps)",
+                 n_bytes);
+        return TW_ERR_NO_MEMORY;
+    }
+    return TW_OK;
+}
+
+static tw_status_t sampler_init(tw_engine_t *engine, const tw_engine_lines_t *sample, sampler_t *sampler)
+{
+    const tw_model_config_t *config = tw_model_config_get(engine->model);
+    *sampler = (sampler_t){.engine = engine,
+                           .sample = sample,
+                           .lines = (size_t)engine->options->sample_lines,
+                           .length = tw_engine_sample_length(engine->options),
+                           .vocab_size = config->vocab_size};
+    TW_TRY(tw_model_create(config, &sampler->model));
+    TW_TRY(tw_model_reserve(sampler->model, sampler->lines, sampler->length));
+    TW_TRY(take_memory(sampler));
+    TW_TRY(take_whole(sampler));
+    engine->memory_bytes += whole_bytes(engine) + tw_engine_sample_bytes(engine->options, engine->model);
+    tw_engine_note_memory(engine);
+    engine->memory_bytes -= whole_bytes(engine) + tw_engine_sample_bytes(engine->options, engine->model);
+    return TW_OK;
+}
+
+static void sampler_cleanup(sampler_t *sampler)
+{
+    tw_model_destroy(sampler->model);
+    tw_buffer_free(sampler->memory);
+    tw_buffer_free(sampler->whole);
+}
+
+/* A line's last tokens, the prompt's and the first n sampled ones; returns how many. What comes after them
+ * changes nothing before it. */
+static size_t fill_line(sampler_t *sampler, size_t line, size_t n)
+{
+    const tw_engine_lines_t *sample = sampler->sample;
+    const int32_t *sampled = sample->tokens + line * (size_t)sampler->engine->options->sample_tokens;
+    int32_t *tokens = sampler->tokens + line * sampler->length;
+    size_t all = sample->n_prompt + n, seen = at_most(all, sampler->length), first = all - seen;
+    memset(tokens, 0, sampler->length * sizeof(*tokens));
+    for (size_t i = 0; i < seen; i++) {
+        size_t at = first + i;
+        tokens[i] = at < sample->n_prompt ? sample->prompt[at] : sampled[at - sample->n_prompt];
+    }
+    return seen;
+}
+
+static void point_at(const sampler_t *sampler, size_t unit)
+{
+    const tw_engine_t *engine = sampler->engine;
+    const uint16_t *whole = sampler->whole;
+    for (size_t u = 0; u < unit && whole; u++) {
+        whole += engine->units[u].n_elems;
+    }
+    tw_walk_point_at(sampler->engine, unit, whole ? whole : engine->units[unit].weights);
+}
+
+static tw_status_t forward(const sampler_t *sampler, size_t seen)
+{
+    tw_engine_t *engine = sampler->engine;
+    point_at(sampler, TW_MODEL_ROOT);
+    TW_TRY(tw_model_embed_forward(sampler->model, engine->weight_ptrs, sampler->tokens, sampler->x[0]));
+    for (size_t u = 1; u <= engine->n_layer; u++) {
+        point_at(sampler, u);
+        tw_model_block_forward(sampler->model, u, engine->weight_ptrs, sampler->x[(u - 1) % 2],
+                               sampler->x[u % 2], NULL);
+    }
+    point_at(sampler, TW_MODEL_ROOT);
+    tw_model_logits(sampler->model, engine->weight_ptrs, sampler->x[engine->n_layer % 2], seen - 1,
+                    sampler->logits);
+    return TW_OK;
+}
+
+static size_t largest(const float *logits, size_t n)
+{
+    size_t at = 0;
+    for (size_t i = 1; i < n; i++) {
+        at = logits[i] > logits[at] ? i : at;
+    }
+    return at;
+}
+
+/* Words by their probabilities, softmax(logits / temperature), one after the other: the one in which `share`
+ * of all of them lies. */
+static size_t pick(const float *logits, size_t n, double temperature, double share)
+{
+    size_t top = largest(logits, n), at = 0;
+    double sum = 0;
+    if (temperature == 0) {
+        return top;
+    }
+    for (size_t i = 0; i < n; i++) {
+        sum += exp((logits[i] - logits[top]) / temperature);
+    }
+    for (double left = share * sum; at + 1 < n; at++) {
+        left -= exp((logits[at] - logits[top]) / temperature);
+        if (left < 0) {
+            break;
+        }
+    }
+    return at;
+}
+
+/* From 0 up to 1. */
+static double draw(const tw_engine_t *engine, size_t line, size_t place)
+{
+    uint64_t of[] = {engine->steps_done, line, place};
+    return (double)(XXH64(of, sizeof(of), (uint64_t)engine->options->seed) >> 11) * 0x1p-53;
+}
+
+static tw_status_t sample_token(sampler_t *sampler, size_t place)
+{
+    const tw_train_options_t *o = sampler->engine->options;
+    size_t seen = 0;
+    for (size_t line = 0; line < sampler->lines; line++) {
+        seen = fill_line(sampler, line, place);
+    }
+    TW_TRY(forward(sampler, seen));
+    for (size_t line = 0; line < sampler->lines; line++) {
+        sampler->sample->tokens[line * (size_t)o->sample_tokens + place] =
+            (int32_t)pick(sampler->logits + line * sampler->vocab_size, sampler->vocab_size,
+                          o->sample_temperature, draw(sampler->engine, line, place));
+    }
+    return TW_OK;
+}
+
+/* ---- all ranks ----------------------------------------------------------------------------------------- */
+
+static tw_status_t sample_first_rank(tw_engine_t *engine, const tw_engine_lines_t *sample)
+{
+    sampler_t sampler;
+    tw_status_t status = sampler_init(engine, sample, &sampler);
+    status = status == TW_OK ? tw_walk_all(engine, sampler.whole) : status;
+    for (size_t place = 0; place < (size_t)engine->options->sample_tokens && status == TW_OK; place++) {
+        status = sample_token(&sampler, place);
+    }
+    sampler_cleanup(&sampler);
+    tw_engine_trim(); /* so that what is held does not grow with what training takes next */
+    return status;
+}
+
+tw_status_t tw_engine_sample(tw_engine_t *engine, const tw_engine_lines_t *sample)
+{
+    TW_TRY(tw_engine_drain(engine));
+    tw_engine_totals_t begin = tw_engine_aside_begin(engine);
+    tw_status_t status = engine->rank == 0 ? sample_first_rank(engine, sample) : tw_walk_all(engine, NULL);
+    tw_engine_aside_end(engine, TW_ENGINE_SAMPLING, &begin);
+    return status;
+}
