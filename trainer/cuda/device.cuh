@@ -1,5 +1,5 @@
 /** The few things that the kernels ask of a GPU, so that tests can run the same kernels on a CPU: besides
- *  these, threadIdx, blockIdx, gridDim and __syncthreads. */
+ *  these, threadIdx, blockIdx, gridDim, __syncthreads, __shared__ and atomicAdd of integers. */
 #ifndef TW_TRAINER_CUDA_DEVICE_CUH
 #define TW_TRAINER_CUDA_DEVICE_CUH
 
@@ -15,6 +15,30 @@ template <class T>
 TW_DEVICE T tw_dev_exchange(T value, uint32_t mask)
 {
     return __shfl_xor_sync(0xffffffffu, value, (int)mask);
+}
+
+/** A bit for each lane of the warp that says yes; all lanes take part. */
+TW_DEVICE uint32_t tw_dev_ballot(bool yes)
+{
+    return __ballot_sync(0xffffffffu, yes);
+}
+
+TW_DEVICE uint32_t tw_dev_popc(uint32_t bits)
+{
+    return (uint32_t)__popc(bits);
+}
+
+/** a * b + c, rounded once: what is compiled without contraction says where it wants one. */
+TW_DEVICE float tw_dev_fma(float a, float b, float c)
+{
+    return __fmaf_rn(a, b, c);
+}
+
+/** e^x by the GPU's own instruction: 2 units in the last place, and one more for each unit of |x|; 0 from
+ *  -104 down, infinite from 89 up, NaN stays one. */
+TW_DEVICE float tw_dev_exp(float x)
+{
+    return __expf(x);
 }
 
 /** One access of 16 bytes, aligned to them. */

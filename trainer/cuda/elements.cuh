@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "core/core.h"
+
 namespace tw_trainer_kernels
 {
 
@@ -75,6 +77,69 @@ TW_DEVICE void store_octet(const float *values, T *at)
     for (uint32_t w = 0; w < sizeof(T) * octet_elems / 4; w += 4) {
         tw_dev_store<16>((uint8_t *)at + 4 * w, words + w);
     }
+}
+
+/** WIDTH = octet_elems: eight neighbours, aligned; 1: one. */
+template <class T, uint32_t WIDTH>
+TW_DEVICE void load(const void *array, size_t at, float *values)
+{
+    if (WIDTH == octet_elems) {
+        load_octet((const T *)array + at, values);
+    } else {
+        values[0] = to_float(((const T *)array)[at]);
+    }
+}
+
+template <class T, uint32_t WIDTH>
+TW_DEVICE void store(const float *values, void *array, size_t at)
+{
+    if (WIDTH == octet_elems) {
+        store_octet(values, (T *)array + at);
+    } else {
+        from_float(values[0], (T *)array + at);
+    }
+}
+
+/** Whether threads may take eight neighbours of a row each: where all rows are aligned to 16 bytes. */
+TW_HOST_DEVICE bool in_octets(size_t all_addresses, size_t all_strides)
+{
+    return all_addresses % 16 == 0 && all_strides % octet_elems == 0;
+}
+
+/* ---- warps and rows ------------------------------------------------------------------------------------ */
+
+constexpr uint32_t warp_lanes = 32, warps = threads / warp_lanes;
+
+/** The sum over the warp, the same in all lanes: a butterfly. */
+TW_DEVICE float warp_sum(float value)
+{
+    TW_UNROLL
+    for (uint32_t mask = 1; mask < warp_lanes; mask *= 2) {
+        value += tw_dev_exchange(value, mask);
+    }
+    return value;
+}
+
+/** Where a warp takes a row: that of this one; N or more: there is none left. */
+TW_DEVICE size_t first_row()
+{
+    return (size_t)blockIdx.x * warps + threadIdx.x / warp_lanes;
+}
+
+/* ---- what launches share ------------------------------------------------------------------------------- */
+
+TW_HOST_DEVICE size_t ceil_div(size_t a, size_t b)
+{
+    return (a + b - 1) / b;
+}
+
+inline tw_status_t check_type(const char *what, tw_type_t type)
+{
+    if (type != TW_TYPE_FP32 && type != TW_TYPE_BF16) {
+        tw_error("cuda: %s: there is no kernel for %s", what, tw_type_name(type));
+        return TW_ERR_INVALID;
+    }
+    return TW_OK;
 }
 
 } // namespace tw_trainer_kernels

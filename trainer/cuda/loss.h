@@ -1,5 +1,5 @@
-/** Part of trainer/cuda (see cuda.h): cross-entropy of N rows over V words, a piece of the words at a time, so
- *  that logits (N,V) never exist whole:
+/** Part of trainer/cuda (see cuda.h): cross-entropy of N rows over V words, a piece of the words at a time,
+ *  so that logits (N,V) never exist whole:
  *
  *  1. for pieces of words, from word 0 on: logits (N,words) by a product, then tw_cuda_loss_add
  *  2. tw_cuda_loss_sums: the losses

@@ -4,8 +4,8 @@
  *  the second cache keeps. About 5 operations a byte: what counts is bytes. 64 registers at most, so that
  *  four blocks fit on a multiprocessor; no shared memory.
  *
- *  The gradients of weights are sums over rows. Two kernels, so that they have the same bits on every GPU: a
- *  thread takes a column of SLAB_ROWS rows, then a thread of each column adds up the slabs, in order.
+ *  The gradients of weights are sums over rows: a thread takes a column of a slab of rows, then columns.cuh
+ *  adds up the slabs.
  *
  *  Include device.cuh, or what stands for it in a test, before. */
 #ifndef TW_TRAINER_CUDA_NORM_CUH
@@ -13,24 +13,11 @@
 
 #include <math.h>
 
+#include "trainer/cuda/columns.cuh"
 #include "trainer/cuda/cuda.h"
-#include "trainer/cuda/elements.cuh"
 
 namespace tw_trainer_kernels
 {
-
-constexpr uint32_t warp_lanes = 32, warps = threads / warp_lanes;
-constexpr size_t slab_rows = 64; /* 8192 rows of 4096 channels: 2048 blocks for the first kernel */
-
-/** The sum over the warp, the same in all lanes: a butterfly. */
-TW_DEVICE float warp_sum(float value)
-{
-    TW_UNROLL
-    for (uint32_t mask = 1; mask < warp_lanes; mask *= 2) {
-        value += tw_dev_exchange(value, mask);
-    }
-    return value;
-}
 
 /* ---- a row, a warp ------------------------------------------------------------------------------------- */
 
@@ -40,40 +27,8 @@ struct NormArgs {
     const void *dy; /* backward */
     void *dx;
     int accumulate;
-    float *dgamma, *dbeta, *partial;
+    float *partial;
 };
-
-/** Whether lanes take eight neighbours of a row each: where all rows are aligned to 16 bytes. Else one. */
-TW_DEVICE bool in_octets(size_t all_addresses, size_t channels)
-{
-    return all_addresses % 16 == 0 && channels % octet_elems == 0;
-}
-
-template <class T, uint32_t WIDTH>
-TW_DEVICE void load(const void *array, size_t at, float *values)
-{
-    if (WIDTH == octet_elems) {
-        load_octet((const T *)array + at, values);
-    } else {
-        values[0] = to_float(((const T *)array)[at]);
-    }
-}
-
-template <class T, uint32_t WIDTH>
-TW_DEVICE void store(const float *values, void *array, size_t at)
-{
-    if (WIDTH == octet_elems) {
-        store_octet(values, (T *)array + at);
-    } else {
-        from_float(values[0], (T *)array + at);
-    }
-}
-
-/** The row of a warp; N or more: there is none left. */
-TW_DEVICE size_t first_row()
-{
-    return (size_t)blockIdx.x * warps + threadIdx.x / warp_lanes;
-}
 
 /** A lane's share of a row, WIDTH channels at a time. CENTRED: layer norm. */
 template <class T, bool CENTRED, uint32_t WIDTH>
@@ -206,16 +161,6 @@ struct NormBackward {
 
 /* ---- gradients of weights ------------------------------------------------------------------------------ */
 
-TW_HOST_DEVICE size_t column_blocks(size_t channels)
-{
-    return (channels + threads - 1) / threads;
-}
-
-TW_HOST_DEVICE size_t slab_count(size_t rows)
-{
-    return (rows + slab_rows - 1) / slab_rows;
-}
-
 /** x, dy, statistics -> a row of sums for each slab, of dgamma and, CENTRED, of dbeta: partial
  *  [2 or 1][slabs][C]. Bytes a channel of a row: 2 accesses of bf16, 4. */
 template <class T, bool CENTRED>
@@ -242,31 +187,6 @@ struct NormSlabs {
     }
 };
 
-/** Slabs -> dgamma and dbeta, which are added to. Bytes: 4 a channel of a slab. */
-struct NormColumns {
-    static TW_DEVICE float add_up(const float *partial, size_t n, size_t channels)
-    {
-        float sum = 0;
-        for (size_t slab = 0; slab < n; slab++) {
-            sum += partial[slab * channels];
-        }
-        return sum;
-    }
-
-    static TW_DEVICE void run(const NormArgs &a)
-    {
-        const size_t channels = a.norm.channels, column = (size_t)blockIdx.x * threads + threadIdx.x;
-        const size_t slabs = slab_count(a.norm.rows);
-        if (column >= channels) {
-            return;
-        }
-        a.dgamma[column] += add_up(a.partial + column, slabs, channels);
-        if (a.dbeta) {
-            a.dbeta[column] += add_up(a.partial + slabs * channels + column, slabs, channels);
-        }
-    }
-};
-
 /* ---- launches ------------------------------------------------------------------------------------------ */
 
 template <template <class, bool> class KERNEL, class LAUNCHER>
@@ -284,10 +204,7 @@ tw_status_t launch_norm(const LAUNCHER &launcher, size_t blocks, const char *wha
 
 inline tw_status_t check_norm(const tw_cuda_norm_t *norm)
 {
-    if (norm->type != TW_TYPE_FP32 && norm->type != TW_TYPE_BF16) {
-        tw_error("cuda: norm: there is no kernel for %s", tw_type_name(norm->type));
-        return TW_ERR_INVALID;
-    }
+    TW_TRY(check_type("norm", norm->type));
     if (norm->rows > 0 && !norm->mean != !norm->beta) {
         tw_error("cuda: norm: a layer norm has beta and mean, a root-mean-square norm neither");
         return TW_ERR_INVALID;
@@ -324,15 +241,17 @@ tw_status_t norm_backward(const LAUNCHER &launcher, const tw_cuda_norm_t *norm,
     args.dy = gradients->dy;
     args.dx = gradients->dx;
     args.accumulate = gradients->accumulate;
-    args.dgamma = gradients->dgamma;
-    args.dbeta = norm->beta ? gradients->dbeta : NULL;
     args.partial = gradients->workspace;
     if (slabs * columns == 0) {
         return TW_OK;
     }
     /* dy may be dx: what reads it comes first */
     TW_TRY(launch_norm<NormSlabs>(launcher, slabs * columns, "norm backwards, slabs", args));
-    TW_TRY(launcher.template run<NormColumns>((uint32_t)columns, "norm backwards, columns", args));
+    TW_TRY(add_slabs(launcher, "norm backwards, columns",
+                     {slabs,
+                      norm->channels,
+                      gradients->workspace,
+                      {gradients->dgamma, norm->beta ? gradients->dbeta : NULL}}));
     return launch_norm<NormBackward>(launcher, (norm->rows + warps - 1) / warps, "norm backwards", args);
 }
 

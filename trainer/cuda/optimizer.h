@@ -20,7 +20,7 @@ tw_status_t tw_cuda_norm_bins(const uint16_t *values, size_t n, uint64_t *bins, 
 /* ---- AdamW --------------------------------------------------------------------------------------------- */
 
 typedef struct tw_cuda_adamw_tensor {
-    const void *grad;      /**< adamw->grad_type [n] */
+    const void *grad;      /**< step->grad_type [n] */
     float *master, *m, *v; /**< [n], updated in place; m and v start as zeros */
     void *weights;         /**< weight_type [n] = the new masters, to the nearest; NULL: nowhere */
     tw_type_t weight_type;
@@ -28,8 +28,8 @@ typedef struct tw_cuda_adamw_tensor {
 } tw_cuda_adamw_tensor_t;
 
 /** A step, as tw_quant_adamw_encode_delta describes it, with the same bits, but without encoding.
- *  adamw->grad_scale is device memory, or NULL. TW_ERR_INVALID: another type, step 0. */
-tw_status_t tw_cuda_adamw(const tw_quant_adamw_t *adamw, const tw_cuda_adamw_tensor_t *tensor,
+ *  step->grad_scale is device memory, or NULL. TW_ERR_INVALID: another type, step 0. */
+tw_status_t tw_cuda_adamw(const tw_quant_adamw_t *step, const tw_cuda_adamw_tensor_t *tensor,
                           tw_stream_t stream);
 
 TW_C_END

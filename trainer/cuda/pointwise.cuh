@@ -1,7 +1,8 @@
-/** Element by element: GELU and SwiGLU, forwards and backwards. Every call reads and writes each array once,
- *  and computes about 20 to 30 operations an element: 5 a byte of bf16, where a GPU of today has more than 15
- *  a byte, so what counts is bytes. A thread takes eight neighbours with accesses of 16 bytes, 4 KB of bf16 a
- *  block and array. 64 registers at most, so that four blocks fit on a multiprocessor; no shared memory.
+/** Element by element: GELU and SwiGLU, forwards and backwards, sums, conversions, AdamW. Every call reads
+ *  and writes each array once, and computes about 30 operations an element at most: 5 a byte of bf16, where a
+ *  GPU of today has more than 15 a byte, so what counts is bytes. A thread takes eight neighbours with
+ *  accesses of 16 bytes, 4 KB of bf16 a block and array. 64 registers at most, so that four blocks fit on a
+ *  multiprocessor; no shared memory.
  *
  *  Include device.cuh, or what stands for it in a test, before. */
 #ifndef TW_TRAINER_CUDA_POINTWISE_CUH
@@ -16,13 +17,18 @@ namespace tw_trainer_kernels
 
 /* ---- operations: of one element of each array, with the bits of trainer/model -------------------------- */
 
+/** What an operation has besides its arrays. */
+struct NoParams {
+};
+
 constexpr float gelu_slope = 1.5957691216f; /* 2 sqrt(2 / pi) */
 constexpr float gelu_cube = 0.044715f;
 
 /** x -> y. Bytes an element: 2 accesses of bf16, 4. */
 struct GeluForward {
+    using Params = NoParams;
     static constexpr uint32_t n_in = 1, n_out = 1;
-    static TW_DEVICE void apply(const float *in, float *out)
+    static TW_DEVICE void apply(const Params &, const float *in, float *out)
     {
         float v = in[0];
         float two_u = gelu_slope * (v + gelu_cube * v * v * v);
@@ -32,8 +38,9 @@ struct GeluForward {
 
 /** x, d -> d. Bytes an element: 3 accesses of bf16, 6. */
 struct GeluBackward {
+    using Params = NoParams;
     static constexpr uint32_t n_in = 2, n_out = 1;
-    static TW_DEVICE void apply(const float *in, float *out)
+    static TW_DEVICE void apply(const Params &, const float *in, float *out)
     {
         float v = in[0];
         float two_u = gelu_slope * (v + gelu_cube * v * v * v);
@@ -45,8 +52,9 @@ struct GeluBackward {
 
 /** gate, up -> y. Bytes an element: 3 accesses of bf16, 6. */
 struct SwigluForward {
+    using Params = NoParams;
     static constexpr uint32_t n_in = 2, n_out = 1;
-    static TW_DEVICE void apply(const float *in, float *out)
+    static TW_DEVICE void apply(const Params &, const float *in, float *out)
     {
         out[0] = in[0] / (1.0f + tw_exp(-in[0])) * in[1];
     }
@@ -54,8 +62,9 @@ struct SwigluForward {
 
 /** gate, up, dy -> by up, by gate. Bytes an element: 5 accesses of bf16, 10. */
 struct SwigluBackward {
+    using Params = NoParams;
     static constexpr uint32_t n_in = 3, n_out = 2;
-    static TW_DEVICE void apply(const float *in, float *out)
+    static TW_DEVICE void apply(const Params &, const float *in, float *out)
     {
         float gate = in[0], d = in[2], s = 1.0f / (1.0f + tw_exp(-gate));
         out[0] = d * gate * s;
@@ -63,18 +72,48 @@ struct SwigluBackward {
     }
 };
 
-/* ---- the kernel ---------------------------------------------------------------------------------------- */
-
-/** Arrays [n] of an operation; an output may be an input. */
-struct Pointwise {
-    const void *in[3];
-    void *out[2];
-    size_t n;
+/** a, b -> y. Bytes an element: 3 accesses of bf16, 6; 1 operation. */
+struct Add {
+    using Params = NoParams;
+    static constexpr uint32_t n_in = 2, n_out = 1;
+    static TW_DEVICE void apply(const Params &, const float *in, float *out)
+    {
+        out[0] = in[0] + in[1];
+    }
 };
 
-template <class T, class OP>
+/** x -> y = factor * x: scaling and, between two types, conversion. Bytes an element: those of x and of y, 4
+ *  to 8; 1 operation. */
+struct Scale {
+    struct Params {
+        float factor;
+    };
+    static constexpr uint32_t n_in = 1, n_out = 1;
+    static TW_DEVICE void apply(const Params &params, const float *in, float *out)
+    {
+        out[0] = params.factor * in[0];
+    }
+};
+
+/* ---- the kernel ---------------------------------------------------------------------------------------- */
+
+constexpr uint32_t arrays_max = 4;
+
+/** Arrays [n] of an operation; an output may be an input. */
+template <class PARAMS>
+struct Pointwise {
+    const void *in[arrays_max];
+    void *out[arrays_max];
+    size_t n;
+    PARAMS params;
+};
+
+/** The first input is of type FIRST, the last output of type LAST, all other arrays of type REST. */
+template <class FIRST, class REST, class LAST, class OP>
 struct PointwiseKernel {
-    static TW_DEVICE bool is_aligned(const Pointwise &p)
+    using Args = Pointwise<typename OP::Params>;
+
+    static TW_DEVICE bool is_aligned(const Args &p)
     {
         size_t all = 0;
         for (uint32_t k = 0; k < OP::n_in; k++) {
@@ -86,12 +125,13 @@ struct PointwiseKernel {
         return all % 16 == 0;
     }
 
-    static TW_DEVICE void octet(const Pointwise &p, size_t first)
+    static TW_DEVICE void octet(const Args &p, size_t first)
     {
         float in[OP::n_in][octet_elems], out[OP::n_out][octet_elems];
+        load_octet((const FIRST *)p.in[0] + first, in[0]);
         TW_UNROLL
-        for (uint32_t k = 0; k < OP::n_in; k++) {
-            load_octet((const T *)p.in[k] + first, in[k]);
+        for (uint32_t k = 1; k < OP::n_in; k++) {
+            load_octet((const REST *)p.in[k] + first, in[k]);
         }
         TW_UNROLL
         for (uint32_t i = 0; i < octet_elems; i++) {
@@ -99,30 +139,33 @@ struct PointwiseKernel {
             for (uint32_t k = 0; k < OP::n_in; k++) {
                 of_in[k] = in[k][i];
             }
-            OP::apply(of_in, of_out);
+            OP::apply(p.params, of_in, of_out);
             for (uint32_t k = 0; k < OP::n_out; k++) {
                 out[k][i] = of_out[k];
             }
         }
         TW_UNROLL
-        for (uint32_t k = 0; k < OP::n_out; k++) {
-            store_octet(out[k], (T *)p.out[k] + first);
+        for (uint32_t k = 0; k + 1 < OP::n_out; k++) {
+            store_octet(out[k], (REST *)p.out[k] + first);
         }
+        store_octet(out[OP::n_out - 1], (LAST *)p.out[OP::n_out - 1] + first);
     }
 
-    static TW_DEVICE void element(const Pointwise &p, size_t index)
+    static TW_DEVICE void element(const Args &p, size_t index)
     {
         float in[OP::n_in], out[OP::n_out];
-        for (uint32_t k = 0; k < OP::n_in; k++) {
-            in[k] = to_float(((const T *)p.in[k])[index]);
+        in[0] = to_float(((const FIRST *)p.in[0])[index]);
+        for (uint32_t k = 1; k < OP::n_in; k++) {
+            in[k] = to_float(((const REST *)p.in[k])[index]);
         }
-        OP::apply(in, out);
-        for (uint32_t k = 0; k < OP::n_out; k++) {
-            from_float(out[k], (T *)p.out[k] + index);
+        OP::apply(p.params, in, out);
+        for (uint32_t k = 0; k + 1 < OP::n_out; k++) {
+            from_float(out[k], (REST *)p.out[k] + index);
         }
+        from_float(out[OP::n_out - 1], (LAST *)p.out[OP::n_out - 1] + index);
     }
 
-    static TW_DEVICE void run(const Pointwise &p)
+    static TW_DEVICE void run(const Args &p)
     {
         size_t thread = (size_t)blockIdx.x * threads + threadIdx.x, step = (size_t)gridDim.x * threads;
         size_t n_octets = is_aligned(p) ? p.n / octet_elems : 0;
@@ -140,40 +183,42 @@ struct PointwiseKernel {
 constexpr size_t most_blocks = 2048; /* fill every GPU; longer arrays are several turns */
 
 /** launcher.run<KERNEL>(blocks, what, args) runs KERNEL::run(args) in blocks of `threads`. */
-template <class OP, class LAUNCHER>
-tw_status_t launch_pointwise(const LAUNCHER &launcher, const char *what, tw_type_t type, const Pointwise &p)
+template <class FIRST, class REST, class LAST, class OP, class LAUNCHER>
+tw_status_t launch_mixed(const LAUNCHER &launcher, const char *what, const Pointwise<typename OP::Params> &p)
 {
     const size_t per_block = (size_t)threads * octet_elems, needed = (p.n + per_block - 1) / per_block;
     const uint32_t blocks = (uint32_t)(needed < most_blocks ? needed : most_blocks);
 
-    if (type != TW_TYPE_FP32 && type != TW_TYPE_BF16) {
-        tw_error("cuda: %s: there is no kernel for %s", what, tw_type_name(type));
-        return TW_ERR_INVALID;
-    }
-    if (blocks == 0) {
-        return TW_OK;
-    }
-    return type == TW_TYPE_FP32 ? launcher.template run<PointwiseKernel<float, OP>>(blocks, what, p)
-                                : launcher.template run<PointwiseKernel<Bf16, OP>>(blocks, what, p);
+    return blocks ? launcher.template run<PointwiseKernel<FIRST, REST, LAST, OP>>(blocks, what, p) : TW_OK;
+}
+
+/** All arrays of one type. */
+template <class OP, class LAUNCHER>
+tw_status_t launch_pointwise(const LAUNCHER &launcher, const char *what, tw_type_t type,
+                             const Pointwise<typename OP::Params> &p)
+{
+    TW_TRY(check_type(what, type));
+    return type == TW_TYPE_FP32 ? launch_mixed<float, float, float, OP>(launcher, what, p)
+                                : launch_mixed<Bf16, Bf16, Bf16, OP>(launcher, what, p);
 }
 
 template <class LAUNCHER>
 tw_status_t gelu_forward(const LAUNCHER &launcher, tw_type_t type, const void *x, size_t n, void *y)
 {
-    return launch_pointwise<GeluForward>(launcher, "gelu", type, {{x}, {y}, n});
+    return launch_pointwise<GeluForward>(launcher, "gelu", type, {{x}, {y}, n, {}});
 }
 
 template <class LAUNCHER>
 tw_status_t gelu_backward(const LAUNCHER &launcher, tw_type_t type, const void *x, size_t n, void *d)
 {
-    return launch_pointwise<GeluBackward>(launcher, "gelu backwards", type, {{x, d}, {d}, n});
+    return launch_pointwise<GeluBackward>(launcher, "gelu backwards", type, {{x, d}, {d}, n, {}});
 }
 
 template <class LAUNCHER>
 tw_status_t swiglu_forward(const LAUNCHER &launcher, tw_type_t type, const void *gate, const void *up,
                            size_t n, void *y)
 {
-    return launch_pointwise<SwigluForward>(launcher, "swiglu", type, {{gate, up}, {y}, n});
+    return launch_pointwise<SwigluForward>(launcher, "swiglu", type, {{gate, up}, {y}, n, {}});
 }
 
 template <class LAUNCHER>
@@ -181,7 +226,40 @@ tw_status_t swiglu_backward(const LAUNCHER &launcher, tw_type_t type, const void
                             size_t n, void *dy, void *d_gate)
 {
     return launch_pointwise<SwigluBackward>(launcher, "swiglu backwards", type,
-                                            {{gate, up, dy}, {dy, d_gate}, n});
+                                            {{gate, up, dy}, {dy, d_gate}, n, {}});
+}
+
+template <class LAUNCHER>
+tw_status_t add(const LAUNCHER &launcher, tw_type_t type, const void *a, const void *b, size_t n, void *y)
+{
+    return launch_pointwise<Add>(launcher, "add", type, {{a, b}, {y}, n, {}});
+}
+
+template <class LAUNCHER>
+tw_status_t scale(const LAUNCHER &launcher, tw_type_t type, float factor, size_t n, void *x)
+{
+    return launch_pointwise<Scale>(launcher, "scale", type, {{x}, {x}, n, {factor}});
+}
+
+template <class LAUNCHER>
+tw_status_t accumulate(const LAUNCHER &launcher, tw_type_t type, const void *x, size_t n, float *y)
+{
+    TW_TRY(check_type("accumulate", type));
+    return type == TW_TYPE_FP32
+               ? launch_mixed<float, float, float, Add>(launcher, "accumulate", {{x, y}, {y}, n, {}})
+               : launch_mixed<Bf16, float, float, Add>(launcher, "accumulate", {{x, y}, {y}, n, {}});
+}
+
+template <class LAUNCHER>
+tw_status_t widen(const LAUNCHER &launcher, const uint16_t *x, size_t n, float *y)
+{
+    return launch_mixed<Bf16, float, float, Scale>(launcher, "widen", {{x}, {y}, n, {1.0f}});
+}
+
+template <class LAUNCHER>
+tw_status_t narrow(const LAUNCHER &launcher, const float *x, size_t n, float factor, uint16_t *y)
+{
+    return launch_mixed<float, float, Bf16, Scale>(launcher, "narrow", {{x}, {y}, n, {factor}});
 }
 
 } // namespace tw_trainer_kernels

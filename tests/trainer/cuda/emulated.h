@@ -4,7 +4,19 @@
 
 #include "tests/quant/cuda/emulator.h"
 
+#include <cmath>
+
 #define TW_HOST_DEVICE inline
+
+inline float tw_dev_fma(float a, float b, float c)
+{
+    return std::fma(a, b, c);
+}
+
+inline float tw_dev_exp(float x)
+{
+    return std::exp(x);
+}
 
 #include "trainer/cuda/elements.cuh"
 

@@ -8,6 +8,7 @@
 #include "core/core.h"
 #include "quant/quant.h"
 #include "tests/common/fixture.h"
+#include "tests/trainer/cuda/arrays.h"
 #include "tests/trainer/cuda/emulated.h"
 #include "trainer/cuda/norm.cuh"
 #include "trainer/model/kernels.h"
@@ -16,59 +17,17 @@ namespace
 {
 
 namespace kernels = tw_trainer_kernels;
-using Floats = std::vector<float>;
-using Bytes = std::vector<uint8_t>;
+using tw::Array;
+using tw::Floats;
+using tw::largest;
+using tw::normal_values;
 
-constexpr double unit = 1.0 / (1 << 23), bf16_unit = 1.0 / (1 << 7);
+constexpr double unit = tw::fp32_unit;
 constexpr float epsilon = 1e-5f;
 
-Floats normal_values(size_t n, uint32_t seed, float mean)
+void expect_near(const Floats &got, const Floats &wanted, double bound, const char *what)
 {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal(mean, 1);
-    Floats values(n);
-    std::generate(values.begin(), values.end(), [&] { return normal(random); });
-    return values;
-}
-
-/* An array of a type, `skew` elements off 16 bytes; what it can hold of values. */
-struct Array {
-    Bytes memory;
-    void *at;
-    tw_type_t type;
-    size_t n;
-
-    Array(tw_type_t of, const Floats &values, size_t skew)
-        : memory((values.size() + skew) * tw_type_bytes(of) + 16), type(of), n(values.size())
-    {
-        uint8_t *begin = memory.data() + (16 - reinterpret_cast<uintptr_t>(memory.data()) % 16) % 16;
-        at = begin + skew * tw_type_bytes(of);
-        tw_convert_from_fp32(of, values.data(), 1, at, n);
-    }
-    Floats values() const
-    {
-        Floats wide(n);
-        tw_convert_to_fp32(type, at, wide.data(), n);
-        return wide;
-    }
-};
-
-double largest(const Floats &values)
-{
-    double most = 0;
-    for (float value : values) {
-        most = std::max(most, std::fabs(double(value)));
-    }
-    return most;
-}
-
-void expect_near(const Floats &got, const Floats &wanted, double bound, tw_type_t type, const char *what)
-{
-    ASSERT_EQ(got.size(), wanted.size());
-    for (size_t i = 0; i < got.size(); i++) {
-        const double rounded = type == TW_TYPE_BF16 ? bf16_unit * std::fabs(wanted[i]) : 0;
-        ASSERT_NEAR(got[i], wanted[i], bound + rounded) << what << " " << i;
-    }
+    Array(TW_TYPE_FP32, got).expect_near(wanted, bound, what);
 }
 
 struct Shape {
@@ -92,12 +51,12 @@ void check(const Shape &s)
     norm.rows = s.rows;
     norm.channels = c;
     norm.epsilon = epsilon;
-    norm.x = x.at;
-    norm.gamma = gamma.at;
-    norm.beta = s.centred ? beta.at : nullptr;
+    norm.x = x.get();
+    norm.gamma = gamma.get();
+    norm.beta = s.centred ? beta.get() : nullptr;
     norm.mean = s.centred ? mean.data() : nullptr;
     norm.rstd = rstd.data();
-    ASSERT_EQ(kernels::norm_forward(tw::Emulated(), &norm, y.at), TW_OK);
+    ASSERT_EQ(kernels::norm_forward(tw::Emulated(), &norm, y.get()), TW_OK);
     if (s.centred) {
         tw_kernels()->layernorm_forward(wide_x.data(), wide_gamma.data(), beta.values().data(), s.rows, c,
                                         epsilon, stats, wanted.data());
@@ -109,18 +68,18 @@ void check(const Shape &s)
     const double most_rstd = largest(on_cpu_rstd), most_normed = 2 * most_x * most_rstd;
     /* the variance is off by its rounding times the largest square, and so is what is divided by its root */
     const double scale = 1 + rounding * most_x * most_x * most_rstd * most_rstd;
-    expect_near(mean, on_cpu_mean, rounding * most_x, TW_TYPE_FP32, "mean");
-    expect_near(rstd, on_cpu_rstd, (scale - 1 + rounding) * most_rstd, TW_TYPE_FP32, "rstd");
+    expect_near(mean, on_cpu_mean, rounding * most_x, "mean");
+    expect_near(rstd, on_cpu_rstd, (scale - 1 + rounding) * most_rstd, "rstd");
     const double of_normed = (scale - 1 + rounding) * most_normed + rounding * most_x * most_rstd;
-    expect_near(y.values(), wanted, of_normed * (largest(wide_gamma) + 1), s.type, "y");
+    y.expect_near(wanted, of_normed * (largest(wide_gamma) + 1), "y");
 
     for (int accumulate : {0, 1}) {
         Array dx(s.type, normal_values(n, 5, 0), s.skew);
         Floats dgamma(c, 0.25f), dbeta(c, 0.5f), on_cpu_dgamma = dgamma, on_cpu_dbeta = dbeta;
         Floats on_cpu_dx = dx.values(), workspace(kernels::norm_workspace_bytes(&norm) / sizeof(float), NAN);
         tw_cuda_norm_gradients_t gradients = {};
-        gradients.dy = dy.at;
-        gradients.dx = dx.at;
+        gradients.dy = dy.get();
+        gradients.dx = dx.get();
         gradients.accumulate = accumulate;
         gradients.dgamma = dgamma.data();
         gradients.dbeta = s.centred ? dbeta.data() : nullptr;
@@ -137,11 +96,9 @@ void check(const Shape &s)
         }
         const double most_g = largest(wide_dy) * largest(wide_gamma) + 1;
         const double of_sums = unit * double(s.rows + 8), most_dy = largest(wide_dy) * double(s.rows);
-        expect_near(dx.values(), on_cpu_dx,
-                    4 * most_g * most_rstd * (of_normed + rounding) * (1 + most_normed), s.type, "dx");
-        expect_near(dgamma, on_cpu_dgamma, most_dy * (of_sums * most_normed + of_normed), TW_TYPE_FP32,
-                    "dgamma");
-        expect_near(dbeta, on_cpu_dbeta, most_dy * of_sums, TW_TYPE_FP32, "dbeta");
+        dx.expect_near(on_cpu_dx, 4 * most_g * most_rstd * (of_normed + rounding) * (1 + most_normed), "dx");
+        expect_near(dgamma, on_cpu_dgamma, most_dy * (of_sums * most_normed + of_normed), "dgamma");
+        expect_near(dbeta, on_cpu_dbeta, most_dy * of_sums, "dbeta");
     }
 }
 
@@ -183,12 +140,12 @@ TEST_F(CudaNorm, InPlace)
         norm.type = TW_TYPE_BF16;
         norm.rows = rows;
         norm.channels = c;
-        norm.x = x.at;
-        norm.gamma = gamma.at;
+        norm.x = x.get();
+        norm.gamma = gamma.get();
         norm.rstd = rstd.data();
         tw_cuda_norm_gradients_t gradients = {};
-        gradients.dy = dy.at;
-        gradients.dx = in_place ? dy.at : dx.at;
+        gradients.dy = dy.get();
+        gradients.dx = in_place ? dy.get() : dx.get();
         gradients.dgamma = dgamma.data();
         gradients.workspace = workspace.data();
         ASSERT_EQ(kernels::norm_backward(tw::Emulated(), &norm, &gradients), TW_OK);

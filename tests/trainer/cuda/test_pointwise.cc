@@ -5,6 +5,7 @@
 #include "core/core.h"
 #include "quant/quant.h"
 #include "tests/common/fixture.h"
+#include "tests/trainer/cuda/arrays.h"
 #include "tests/trainer/cuda/emulated.h"
 #include "trainer/cuda/pointwise.cuh"
 #include "trainer/model/kernels.h"
@@ -13,7 +14,8 @@ namespace
 {
 
 namespace kernels = tw_trainer_kernels;
-using Floats = std::vector<float>;
+using tw::Array;
+using tw::Floats;
 
 /* Values as layers have them, and what they must come through: zeros, huge and tiny ones, infinities, NaN. */
 Floats make_values(size_t n, uint32_t seed, float scale)
@@ -27,53 +29,6 @@ Floats make_values(size_t n, uint32_t seed, float scale)
     }
     return values;
 }
-
-/* An array of a type, `skew` elements off 16 bytes, with what must not be written behind it. */
-class Array
-{
-  public:
-    Array(tw_type_t type, const Floats &values, size_t skew) : type_(type), n_(values.size())
-    {
-        memory_.assign((n_ + skew) * tw_type_bytes(type) + 64, 0xee);
-        at_ = (16 - reinterpret_cast<uintptr_t>(memory_.data()) % 16) % 16 + skew * tw_type_bytes(type);
-        tw_convert_from_fp32(type, values.data(), 1, get(), n_);
-    }
-    void *get()
-    {
-        return memory_.data() + at_;
-    }
-    /* As they are in memory, widened. */
-    Floats values() const
-    {
-        Floats wide(n_);
-        tw_convert_to_fp32(type_, memory_.data() + at_, wide.data(), n_);
-        return wide;
-    }
-    void expect(const Floats &wanted, const char *what) const
-    {
-        const size_t bytes = n_ * tw_type_bytes(type_);
-        std::vector<uint8_t> rounded(bytes + 1);
-        tw_convert_from_fp32(type_, wanted.data(), 1, rounded.data(), n_);
-        const Floats got = values();
-        for (size_t i = 0; i < n_; i++) {
-            if (std::isnan(wanted[i])) {
-                ASSERT_TRUE(std::isnan(got[i])) << what << " " << i;
-            } else {
-                const size_t size = tw_type_bytes(type_);
-                ASSERT_EQ(memcmp(memory_.data() + at_ + i * size, rounded.data() + i * size, size), 0)
-                    << what << " " << i << ": " << got[i] << ", not " << wanted[i];
-            }
-        }
-        for (size_t i = at_ + bytes; i < memory_.size(); i++) {
-            ASSERT_EQ(memory_[i], 0xee) << what << ": written behind it";
-        }
-    }
-
-  private:
-    tw_type_t type_;
-    size_t n_, at_;
-    std::vector<uint8_t> memory_;
-};
 
 class CudaPointwise : public tw::Fixture
 {
@@ -131,10 +86,49 @@ TEST_F(CudaPointwise, Swiglu)
     });
 }
 
+TEST_F(CudaPointwise, Sums)
+{
+    sweep([](tw_type_t type, size_t n, size_t skew) {
+        Array a(type, make_values(n, 6, 2), skew), b(type, make_values(n, 7, 2), 0);
+        Array y(type, Floats(n), skew), sum(TW_TYPE_FP32, make_values(n, 8, 1), 0);
+        Floats wide_a = a.values(), wide_b = b.values(), wanted(n), wanted_sum = sum.values(), scaled(n);
+        for (size_t i = 0; i < n; i++) {
+            wanted[i] = wide_a[i] + wide_b[i];
+            wanted_sum[i] += wide_a[i];
+            scaled[i] = 0.3f * wide_b[i];
+        }
+        ASSERT_EQ(kernels::add(device, type, a.get(), b.get(), n, y.get()), TW_OK);
+        ASSERT_EQ(kernels::accumulate(device, type, a.get(), n, static_cast<float *>(sum.get())), TW_OK);
+        ASSERT_EQ(kernels::add(device, type, a.get(), b.get(), n, a.get()), TW_OK);
+        ASSERT_EQ(kernels::scale(device, type, 0.3f, n, b.get()), TW_OK);
+        y.expect(wanted, "a + b");
+        a.expect(wanted, "in place");
+        sum.expect(wanted_sum, "accumulated");
+        b.expect(scaled, "scaled");
+    });
+}
+
+TEST_F(CudaPointwise, Types)
+{
+    sweep([](tw_type_t /*type*/, size_t n, size_t skew) {
+        Array wide(TW_TYPE_FP32, make_values(n, 9, 2), skew), narrow(TW_TYPE_BF16, Floats(n), 0);
+        Array again(TW_TYPE_FP32, Floats(n), skew);
+        Floats scaled = wide.values();
+        for (float &value : scaled) {
+            value *= 0.7f;
+        }
+        uint16_t *bits = static_cast<uint16_t *>(narrow.get());
+        ASSERT_EQ(kernels::narrow(device, static_cast<float *>(wide.get()), n, 0.7f, bits), TW_OK);
+        ASSERT_EQ(kernels::widen(device, bits, n, static_cast<float *>(again.get())), TW_OK);
+        narrow.expect(scaled, "narrow");
+        again.expect(narrow.values(), "wide again");
+    });
+}
+
 /* More than the largest grid takes at once: every thread has several turns. */
 TEST_F(CudaPointwise, ManyTurns)
 {
-    kernels::Pointwise p = {};
+    kernels::Pointwise<kernels::NoParams> p = {};
     const size_t n = 3 * kernels::threads * kernels::octet_elems + 5;
     Array x(TW_TYPE_FP32, make_values(n, 6, 2), 0), y(TW_TYPE_FP32, Floats(n), 0);
     Floats in = x.values(), forward(n);
@@ -142,7 +136,7 @@ TEST_F(CudaPointwise, ManyTurns)
     p.in[0] = x.get();
     p.out[0] = y.get();
     p.n = n;
-    using Kernel = kernels::PointwiseKernel<float, kernels::GeluForward>;
+    using Kernel = kernels::PointwiseKernel<float, float, float, kernels::GeluForward>;
     ASSERT_EQ(device.run<Kernel>(1, "gelu", p), TW_OK);
     y.expect(forward, "y");
 }

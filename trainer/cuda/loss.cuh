@@ -1,0 +1,215 @@
+/** Cross-entropy over pieces of the words. A block takes a row: 8192 rows fill a GPU's 1000 blocks several
+ *  times over. About 4 operations and an exponential an element, which a multiprocessor makes 16 of a clock,
+ *  where memory brings about 7 of bf16: what counts is bytes. Below 40 registers, 64 bytes of shared memory:
+ *  eight blocks on a multiprocessor. Sums are made in an order that depends on the shape alone.
+ *
+ *  Include device.cuh, or what stands for it in a test, before. */
+#ifndef TW_TRAINER_CUDA_LOSS_CUH
+#define TW_TRAINER_CUDA_LOSS_CUH
+
+#include <math.h>
+
+#include "trainer/cuda/elements.cuh"
+#include "trainer/cuda/loss.h"
+
+namespace tw_trainer_kernels
+{
+
+struct LossArgs {
+    tw_cuda_loss_t loss;
+    tw_cuda_logits_t piece;
+    float scale;
+    size_t group;
+    double *sums;
+};
+
+/** e^(x - most). Where nothing is larger than -infinity: 1, so that other parts of the row can still come. */
+TW_DEVICE float relative_exp(float x, float most)
+{
+    return most == -INFINITY && x == x ? 1 : tw_dev_exp(x - most);
+}
+
+/** The largest value of a part of a row, and the sum of e^(value - largest). NaN is never the largest; the sum
+ *  has it. */
+struct Softmax {
+    float most, total;
+
+    TW_DEVICE void add(const Softmax &other)
+    {
+        const float larger = other.most > most ? other.most : most;
+        total = total * relative_exp(most, larger) + other.total * relative_exp(other.most, larger);
+        most = larger;
+    }
+};
+
+/** The block's, in thread 0: each warp by a butterfly, then the warps in order. All threads. */
+TW_DEVICE Softmax block_softmax(Softmax part)
+{
+    __shared__ Softmax parts[warps];
+    TW_UNROLL
+    for (uint32_t mask = 1; mask < warp_lanes; mask *= 2) {
+        const Softmax other = {tw_dev_exchange(part.most, mask), tw_dev_exchange(part.total, mask)};
+        part.add(other);
+    }
+    if (threadIdx.x % warp_lanes == 0) {
+        parts[threadIdx.x / warp_lanes] = part;
+    }
+    __syncthreads();
+    for (uint32_t w = 1; w < warps && threadIdx.x == 0; w++) {
+        part.add(parts[w]);
+    }
+    return part;
+}
+
+/** logits -> max, sum, target. Bytes a logit: 1 access of bf16, 2. */
+template <class T, uint32_t WIDTH>
+struct LossAdd {
+    static TW_DEVICE Softmax of_thread(const LossArgs &a, size_t row)
+    {
+        Softmax part = {-INFINITY, 0};
+        for (size_t c = threadIdx.x * WIDTH; c < a.piece.words; c += threads * WIDTH) {
+            float x[WIDTH];
+            load<T, WIDTH>(a.piece.logits, row * a.piece.stride + c, x);
+            Softmax more = {-INFINITY, 0};
+            TW_UNROLL
+            for (uint32_t i = 0; i < WIDTH; i++) {
+                more.most = x[i] > more.most ? x[i] : more.most;
+            }
+            TW_UNROLL
+            for (uint32_t i = 0; i < WIDTH; i++) {
+                more.total += relative_exp(x[i], more.most);
+            }
+            part.add(more);
+        }
+        return part;
+    }
+
+    static TW_DEVICE void run(const LossArgs &a)
+    {
+        const size_t row = blockIdx.x, target = (size_t)a.loss.targets[row];
+        const Softmax of_piece = block_softmax(of_thread(a, row));
+        if (threadIdx.x != 0) {
+            return;
+        }
+        Softmax all = {-INFINITY, 0};
+        if (a.piece.first > 0) {
+            all = {a.loss.max[row], a.loss.sum[row]};
+        }
+        all.add(of_piece);
+        a.loss.max[row] = all.most;
+        a.loss.sum[row] = all.total;
+        if (target >= a.piece.first && target - a.piece.first < a.piece.words) {
+            const T *logits = (const T *)a.piece.logits + row * a.piece.stride;
+            a.loss.target[row] = to_float(logits[target - a.piece.first]);
+        }
+    }
+};
+
+/** max, sum, target -> sums: a block takes a group. Bytes: 12 a row. */
+struct LossSums {
+    static TW_DEVICE void run(const LossArgs &a)
+    {
+        __shared__ double parts[threads];
+        const size_t first = blockIdx.x * a.group;
+        double sum = 0;
+        for (size_t i = threadIdx.x; i < a.group; i += threads) {
+            const double of_target = (double)a.loss.target[first + i] - (double)a.loss.max[first + i];
+            sum += log((double)a.loss.sum[first + i]) - of_target;
+        }
+        parts[threadIdx.x] = sum;
+        for (uint32_t width = threads / 2; width > 0; width /= 2) {
+            __syncthreads();
+            if (threadIdx.x < width) {
+                parts[threadIdx.x] += parts[threadIdx.x + width];
+            }
+        }
+        if (threadIdx.x == 0) {
+            a.sums[blockIdx.x] = parts[0];
+        }
+    }
+};
+
+/** logits, max, sum, target -> logits. Bytes a logit: 2 accesses of bf16, 4. */
+template <class T, uint32_t WIDTH>
+struct LossBackward {
+    static TW_DEVICE void run(const LossArgs &a)
+    {
+        const size_t row = blockIdx.x, target = (size_t)a.loss.targets[row];
+        const float most = a.loss.max[row], factor = a.scale / a.loss.sum[row];
+        for (size_t c = threadIdx.x * WIDTH; c < a.piece.words; c += threads * WIDTH) {
+            float x[WIDTH];
+            load<T, WIDTH>(a.piece.logits, row * a.piece.stride + c, x);
+            TW_UNROLL
+            for (uint32_t i = 0; i < WIDTH; i++) {
+                x[i] = relative_exp(x[i], most) * factor;
+                x[i] -= a.piece.first + c + i == target ? a.scale : 0;
+            }
+            store<T, WIDTH>(x, a.piece.logits, row * a.piece.stride + c);
+        }
+    }
+};
+
+/* ---- launches ------------------------------------------------------------------------------------------ */
+
+/** KERNEL<T, WIDTH> for a piece. Rows need not end at an octet where the next one begins at one. */
+template <template <class, uint32_t> class KERNEL, class LAUNCHER>
+tw_status_t launch_loss(const LAUNCHER &launcher, const char *what, const LossArgs &a)
+{
+    const bool octets = in_octets((size_t)a.piece.logits, a.piece.words | a.piece.stride);
+    const uint32_t blocks = (uint32_t)a.loss.rows;
+
+    TW_TRY(check_type(what, a.piece.type));
+    if (blocks == 0 || a.piece.words == 0) {
+        return TW_OK;
+    }
+    if (a.piece.type == TW_TYPE_FP32) {
+        return octets ? launcher.template run<KERNEL<float, octet_elems>>(blocks, what, a)
+                      : launcher.template run<KERNEL<float, 1>>(blocks, what, a);
+    }
+    return octets ? launcher.template run<KERNEL<Bf16, octet_elems>>(blocks, what, a)
+                  : launcher.template run<KERNEL<Bf16, 1>>(blocks, what, a);
+}
+
+inline LossArgs loss_args(const tw_cuda_loss_t *loss, const tw_cuda_logits_t *piece, float scale)
+{
+    LossArgs args = {};
+
+    args.loss = *loss;
+    args.piece = *piece;
+    args.scale = scale;
+    return args;
+}
+
+template <class LAUNCHER>
+tw_status_t loss_add(const LAUNCHER &launcher, const tw_cuda_loss_t *loss, const tw_cuda_logits_t *piece)
+{
+    return launch_loss<LossAdd>(launcher, "loss", loss_args(loss, piece, 0));
+}
+
+template <class LAUNCHER>
+tw_status_t loss_backward(const LAUNCHER &launcher, const tw_cuda_loss_t *loss, const tw_cuda_logits_t *piece,
+                          float scale)
+{
+    return launch_loss<LossBackward>(launcher, "loss backwards", loss_args(loss, piece, scale));
+}
+
+template <class LAUNCHER>
+tw_status_t loss_sums(const LAUNCHER &launcher, const tw_cuda_loss_t *loss, size_t group, double *sums)
+{
+    LossArgs args = {};
+
+    if (group == 0 || loss->rows % group != 0) {
+        tw_error("cuda: loss: %zu rows are no whole groups of %zu", loss->rows, group);
+        return TW_ERR_INVALID;
+    }
+    args.loss = *loss;
+    args.group = group;
+    args.sums = sums;
+    return loss->rows
+               ? launcher.template run<LossSums>((uint32_t)(loss->rows / group), "sums of losses", args)
+               : TW_OK;
+}
+
+} // namespace tw_trainer_kernels
+
+#endif

@@ -1,0 +1,149 @@
+/** The norm of gradients and AdamW.
+ *
+ *  Include device.cuh, or what stands for it in a test, before. */
+#ifndef TW_TRAINER_CUDA_OPTIMIZER_CUH
+#define TW_TRAINER_CUDA_OPTIMIZER_CUH
+
+#include "quant/arithmetic/adamw.h"
+#include "trainer/cuda/optimizer.h"
+#include "trainer/cuda/pointwise.cuh"
+
+namespace tw_trainer_kernels
+{
+
+/* ---- norm ---------------------------------------------------------------------------------------------- */
+
+constexpr uint32_t norm_bins_count = TW_CUDA_NORM_BINS, last_bin = norm_bins_count - 1;
+/* A bin counts squares below 2^16 of a 32nd of a block's elements: 2^21 would fit. */
+constexpr size_t bin_elems_max = (size_t)1 << 20;
+
+struct NormBinArgs {
+    const uint16_t *values;
+    size_t n;
+    uint64_t *bins;
+};
+
+/** values -> bins. A lane has bins of its own, in a bank of its own: neighbours' exponents are mostly alike,
+ *  and would wait for each other. Bytes an element: 2; an atomic addition in shared memory, of which a
+ *  multiprocessor makes 32 a clock where memory brings 8 elements. 32 KB of shared memory, below 40
+ *  registers: seven blocks on a multiprocessor. */
+struct NormBins {
+    static TW_DEVICE void count(uint32_t *bins, uint32_t bits)
+    {
+        const uint32_t exponent = bits >> 7 & 0xff;
+        const uint32_t mantissa = (bits & 0x7f) | (exponent > 0 ? 0x80u : 0);
+        atomicAdd(&bins[exponent * warp_lanes], exponent < last_bin ? mantissa * mantissa : 1u);
+    }
+
+    static TW_DEVICE void run(const NormBinArgs &a)
+    {
+        __shared__ uint32_t bins[norm_bins_count * warp_lanes];
+        const size_t thread = (size_t)blockIdx.x * threads + threadIdx.x, step = (size_t)gridDim.x * threads;
+        const size_t n_octets = (size_t)a.values % 16 == 0 ? a.n / octet_elems : 0;
+        const uint32_t lane = threadIdx.x % warp_lanes;
+        for (uint32_t i = threadIdx.x; i < norm_bins_count * warp_lanes; i += threads) {
+            bins[i] = 0;
+        }
+        __syncthreads();
+        for (size_t i = thread; i < n_octets; i += step) {
+            uint32_t words[octet_elems / 2];
+            tw_dev_load_mutable(a.values + i * octet_elems, words);
+            TW_UNROLL
+            for (uint32_t w = 0; w < octet_elems / 2; w++) {
+                count(bins + lane, words[w] & 0xffff);
+                count(bins + lane, words[w] >> 16);
+            }
+        }
+        for (size_t i = n_octets * octet_elems + thread; i < a.n; i += step) {
+            count(bins + lane, a.values[i]);
+        }
+        __syncthreads();
+        leave(bins, a.bins);
+    }
+
+    /* A thread takes an exponent. It begins at its own lane's bank. */
+    static TW_DEVICE void leave(const uint32_t *bins, uint64_t *to)
+    {
+        uint64_t sum = 0;
+        static_assert(norm_bins_count == threads, "one each");
+        for (uint32_t i = 0; i < warp_lanes; i++) {
+            sum += bins[threadIdx.x * warp_lanes + (threadIdx.x + i) % warp_lanes];
+        }
+        if (sum > 0) {
+            atomicAdd((unsigned long long *)&to[threadIdx.x], (unsigned long long)sum);
+        }
+    }
+};
+
+template <class LAUNCHER>
+tw_status_t norm_bins(const LAUNCHER &launcher, const uint16_t *values, size_t n, uint64_t *bins)
+{
+    const size_t wanted = ceil_div(n, (size_t)threads * octet_elems), needed = ceil_div(n, bin_elems_max);
+    const size_t filling = wanted < most_blocks ? wanted : most_blocks;
+    const size_t blocks = filling > needed ? filling : needed;
+
+    const NormBinArgs args = {values, n, bins};
+
+    return blocks ? launcher.template run<NormBins>((uint32_t)blocks, "norm of gradients", args) : TW_OK;
+}
+
+/* ---- AdamW --------------------------------------------------------------------------------------------- */
+
+/** grad, master, m, v -> master, m, v and, N_OUT = 4, weights. Bytes an element, gradients and weights in
+ *  bf16: 28; 15 operations, a root and a division. */
+template <uint32_t N_OUT>
+struct AdamW {
+    struct Params {
+        tw_adamw_factors_t factors;
+        const float *grad_scale;
+    };
+    static constexpr uint32_t n_in = 4, n_out = N_OUT;
+    static TW_DEVICE void apply(const Params &params, const float *in, float *out)
+    {
+        const float grad = tw_float_mul(in[0], params.grad_scale ? *params.grad_scale : 1.0f);
+        float m = in[2], v = in[3];
+        out[0] = tw_adamw_element(&params.factors, grad, in[1], &m, &v);
+        out[1] = m;
+        out[2] = v;
+        out[N_OUT - 1] = N_OUT == 4 ? out[0] : v;
+    }
+};
+
+template <class GRAD, class LAUNCHER>
+tw_status_t launch_adamw(const LAUNCHER &launcher, const tw_quant_adamw_t *adamw,
+                         const tw_cuda_adamw_tensor_t *t)
+{
+    const tw_adamw_factors_t factors = tw_adamw_factors_of(adamw);
+
+    if (!t->weights) {
+        return launch_mixed<GRAD, float, float, AdamW<3>>(launcher, "adamw",
+                                                          {{t->grad, t->master, t->m, t->v},
+                                                           {t->master, t->m, t->v},
+                                                           t->n_elems,
+                                                           {factors, adamw->grad_scale}});
+    }
+    const Pointwise<typename AdamW<4>::Params> p = {{t->grad, t->master, t->m, t->v},
+                                                    {t->master, t->m, t->v, t->weights},
+                                                    t->n_elems,
+                                                    {factors, adamw->grad_scale}};
+    return t->weight_type == TW_TYPE_BF16 ? launch_mixed<GRAD, float, Bf16, AdamW<4>>(launcher, "adamw", p)
+                                          : launch_mixed<GRAD, float, float, AdamW<4>>(launcher, "adamw", p);
+}
+
+template <class LAUNCHER>
+tw_status_t adamw(const LAUNCHER &launcher, const tw_quant_adamw_t *step,
+                  const tw_cuda_adamw_tensor_t *tensor)
+{
+    TW_TRY(check_type("adamw", step->grad_type));
+    TW_TRY(tensor->weights ? check_type("adamw", tensor->weight_type) : TW_OK);
+    if (step->step == 0) {
+        tw_error("cuda: adamw: the first step is 1");
+        return TW_ERR_INVALID;
+    }
+    return step->grad_type == TW_TYPE_BF16 ? launch_adamw<Bf16>(launcher, step, tensor)
+                                           : launch_adamw<float>(launcher, step, tensor);
+}
+
+} // namespace tw_trainer_kernels
+
+#endif
