@@ -47,6 +47,9 @@ Tag: py3-none-%s
 """
 ENTRY_POINTS = """[torch.backends]
 thinwire = thinwire:_autoload
+
+[torchcomms.backends]
+thinwire = thinwire.torchcomms
 """
 
 

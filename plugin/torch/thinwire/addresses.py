@@ -13,6 +13,8 @@ import struct
 
 import torch.distributed as dist
 
+from . import inside
+
 SIOCGIFADDR = 0x8915
 LOOPBACK = "127.0.0.1"
 # Of a network that is reserved for documentation: the way there is the default route's. Nothing is sent.
@@ -58,7 +60,7 @@ def towards(host: str) -> str | None:
 
 def _master() -> str:
     """The host of torch's store; MASTER_ADDR where that is not one over TCP."""
-    store = dist.distributed_c10d._get_default_store()
+    store = inside.default_store()
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     return getattr(store, "host", "") or os.environ.get("MASTER_ADDR", "")

@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 import torch.distributed as dist
 
-from . import autoload, capi, policy
+from . import autoload, capi, inside, policy
 from .meeting import poll, ranks_text
 from .version import __version__
 
@@ -84,7 +84,7 @@ class _Life:
     def __init__(self, group: dist.ProcessGroup, number: int):
         self.group, self.rank, self.world = weakref.ref(group), group.rank(), group.size()
         # A store may see several default groups, one after the other.
-        self._store = dist.PrefixStore("thinwire/%d/" % number, dist.distributed_c10d._get_default_store())
+        self._store = dist.PrefixStore("thinwire/%d/" % number, inside.default_store())
         self._lock = threading.Lock()
         self._asked: bool | None = None  # once this rank has spoken
         self._verdicts: dict[tuple[int, ...], str] = {}
@@ -169,7 +169,7 @@ _lock = threading.Lock()
 
 def _life() -> _Life:
     """That of the default group."""
-    group = dist.distributed_c10d._get_default_group()
+    group = inside.default_group()
     with _lock:
         if not _lives or _lives[-1].group() is not group:
             _lives.append(_Life(group, len(_lives)))

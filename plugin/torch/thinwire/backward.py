@@ -3,7 +3,7 @@
 What FSDP2 does after a reduction is to make views of its result and to hand them out as gradients; it reads nothing. So the result is a
 tensor that need not be there yet: whoever reads it waits for it, whatever FSDP2, a hook or the job does. Two things that FSDP2 may
 do are put off, too: a cast, and adding to the gradients of an earlier batch. All is done before the next reduction but one is posted, and at
-the end of backward; from then on gradients are tensors like others. inside.py lists the private names of torch that are used."""
+the end of backward; from then on gradients are tensors like others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
-from torch.utils import _pytree
 
 from . import inside, operations
 
@@ -28,12 +27,11 @@ class Pending(torch.Tensor):
 
     @staticmethod
     def __new__(cls, value: torch.Tensor, result: Result) -> Pending:
-        made = torch.Tensor._make_wrapper_subclass(
-            cls, value.size(), value.stride(), value.storage_offset(), dtype=value.dtype, device=value.device)
+        made = inside.wrapper(cls, value)
         made.value, made.result = value, result
         return made
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = inside.no_torch_function
 
     def ready(self) -> torch.Tensor:
         self.result.finish()
@@ -41,7 +39,7 @@ class Pending(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
-        kwargs, name = kwargs or {}, function._schema.name
+        kwargs, name = kwargs or {}, inside.operator_name(function)
         first = args[0] if args else None
         if isinstance(first, cls) and not first.result.is_done:
             if name in _VIEWS:
@@ -50,7 +48,7 @@ class Pending(torch.Tensor):
                 made = torch.empty_like(first.value, dtype=kwargs["dtype"])
                 first.result.then(lambda: made.copy_(first.value))
                 return cls(made, first.result)
-        args, kwargs = _pytree.tree_map_only(cls, cls.ready, (args, kwargs))
+        args, kwargs = inside.map_only(cls, cls.ready, (args, kwargs))
         return function(*args, **kwargs)
 
     # These look at memory past the dispatcher.
@@ -117,9 +115,9 @@ class _Flight:
         self._task = -1  # of autograd's: a backward pass that ends with finish()
 
     def add(self, result: Result) -> None:
-        if self._task != torch._C._current_graph_task_id():
-            torch.autograd.Variable._execution_engine.queue_callback(self.finish)
-            self._task = torch._C._current_graph_task_id()
+        if self._task != inside.backward_pass():
+            inside.at_end_of_backward(self.finish)
+            self._task = inside.backward_pass()
         self._under_way.append(result)
 
     def finish(self, rest: int = 0) -> None:
@@ -135,18 +133,14 @@ def _flight(context: object) -> _Flight:
     return context._thinwire_flight
 
 
-def _local(grad: torch.Tensor | None) -> torch.Tensor | None:
-    return getattr(grad, "_local_tensor", None)
-
-
 class Call:
     """A call of FSDP2's foreach_reduce that may return before its reduction has ended."""
 
     def __init__(self, params: Sequence[object]):
         self._params, self._result, self._n_allocated = params, Result(), 0
-        self._before = [one.sharded_param.grad for one in params]
+        self._before = [inside.shard(one).grad for one in params]
         for one in params:  # FSDP2 would read the result to add it
-            one.sharded_param.grad = None
+            inside.shard(one).grad = None
 
     def allocated(self, buffer: torch.Tensor) -> torch.Tensor:
         """In place of a buffer that FSDP2 has asked for: the second is the result's."""
@@ -155,10 +149,10 @@ class Call:
 
     def _put_back(self) -> list[torch.Tensor | None]:
         """The gradients from before; what FSDP2 has made since."""
-        made = [one.sharded_param.grad for one in self._params]
+        made = [inside.shard(one).grad for one in self._params]
         for param, grad in zip(self._params, self._before):
             if grad is not None:
-                param.sharded_param.grad = grad
+                inside.shard(param).grad = grad
         return made
 
     def fail(self) -> None:
@@ -166,20 +160,20 @@ class Call:
 
     def _settle(self, grad: torch.Tensor, value: torch.Tensor) -> None:
         """A gradient's part on this rank is that memory, when the result is there."""
-        grad._local_tensor = Pending(value, self._result)
-        self._result.then(lambda: setattr(grad, "_local_tensor", value))
+        inside.set_local_part(grad, Pending(value, self._result))
+        self._result.then(lambda: inside.set_local_part(grad, value))
 
     def _take(self, before: torch.Tensor | None, new: torch.Tensor) -> None:
-        part = _local(new)
+        part = inside.local_part(new)
         if before is None:
             if isinstance(part, Pending):
                 self._settle(new, part.value)
         elif isinstance(part, Pending):
-            total = _local(before)
+            total = inside.local_part(before)
             self._result.then(lambda: total.add_(part.value))
             self._settle(before, total)
         else:
-            before._local_tensor += part
+            inside.local_part(before).add_(part)
 
     def end(self, context: object) -> None:
         """foreach_reduce has returned."""
@@ -190,15 +184,10 @@ class Call:
         _flight(context).add(self._result)
 
 
-def _is_watched(param: object) -> bool:
-    """Whether somebody is to get its gradient at once: an optimizer in backward, or a copy in another place."""
-    return bool(getattr(param.sharded_param, "_post_accumulate_grad_hooks", None)) or param.offload_to_cpu
-
-
 def _may_go_on(group: object, params: Sequence[object], grads: Sequence[torch.Tensor]) -> bool:
-    return (UNDER_WAY > 0 and inside.reduces_later() and torch._C._current_graph_task_id() != -1
-            and group._all_reduce_hook is None and all(one.device.type == "cpu" for one in grads)
-            and not any(map(_is_watched, params)))
+    return (UNDER_WAY > 0 and inside.reduces_later() and inside.backward_pass() != -1
+            and not inside.has_reduce_hook(group) and all(one.device.type == "cpu" for one in grads)
+            and not any(map(inside.is_watched, params)))
 
 
 @contextlib.contextmanager
@@ -207,12 +196,12 @@ def reduction(group: object, params: Sequence[object], grads: Sequence[torch.Ten
     if not _may_go_on(group, params, grads):
         yield None
         return
-    again = any(isinstance(_local(one.sharded_param.grad), Pending) for one in params)  # the same parameters' second reduction
-    _flight(group.comm_ctx).finish(0 if again else UNDER_WAY)
+    again = any(isinstance(inside.local_part(inside.shard(one).grad), Pending) for one in params)  # the same parameters' second reduction
+    _flight(inside.context(group)).finish(0 if again else UNDER_WAY)
     call = Call(params)
     try:
         yield call
     except BaseException:
         call.fail()
         raise
-    call.end(group.comm_ctx)
+    call.end(inside.context(group))

@@ -12,23 +12,20 @@ import typing
 import torch
 import torch.distributed as dist
 
-from . import capi, operations, policy, segments
+from . import capi, inside, operations, policy, segments
 from .engine import TYPES, Communicator, Use
 
 if typing.TYPE_CHECKING:
     from collections.abc import Callable
 
 log = logging.getLogger("thinwire")
-# torch has renamed some: each version calls its own.
-ALL_GATHER = ("all_gather_single", "_allgather_base")
-REDUCE_SCATTER = ("reduce_scatter_single", "_reduce_scatter_base")
 # Of gloo's, whatever this torch has of them.
 DELEGATED = (
     "allgather", "allgather_coalesced", "all_gather_single_coalesced", "allgather_into_tensor_coalesced",
     "allreduce_coalesced", "allreduce_sparse", "alltoall", "alltoall_base", "all_to_all_single", "barrier", "broadcast",
     "gather", "gather_single", "gather_into_tensor", "monitored_barrier", "recv", "recv_anysource", "reduce",
     "reduce_scatter", "reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced", "scatter", "send", "abort", "shutdown", "set_timeout",
-    "_set_default_timeout", "_set_sequence_number_for_group", "_get_sequence_number_for_group", "_add_ephemeral_timeout",
+    *inside.BACKEND_SETTINGS,
 )
 
 
@@ -52,20 +49,16 @@ class _Shapes:
 
 
 def _build() -> type:
-    from torch._C._distributed_c10d import Backend, ProcessGroupGloo
+    inside.check_base()
+    inside.check_backend()
+    backend_class, gloo_class = inside.backend_classes()
 
-    try:
-        Backend(0, 1)
-    except TypeError as error:
-        raise RuntimeError("the backend thinwire needs a newer torch than %s: its backends cannot be written in Python"
-                           % torch.__version__) from error
-
-    class ThinwireBackend(Backend):
+    class ThinwireBackend(backend_class):
         """One process group's."""
 
-        def __init__(self, options: dist.distributed_c10d._DistributedBackendOptions):
+        def __init__(self, options: typing.Any):
             super().__init__(options.group_rank, options.group_size)
-            self._gloo = ProcessGroupGloo(options.store, options.group_rank, options.group_size, options.timeout)
+            self._gloo = gloo_class(options.store, options.group_rank, options.group_size, options.timeout)
             self._ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
             self._id = options.group_id
             self.codec: capi.Codec | None = None
@@ -100,7 +93,7 @@ def _build() -> type:
             return self._same_rules
 
         def _communicator(self) -> Communicator | None:
-            return self._use.communicator_of("c10d " + self._id, self._ranks, self._gloo.options._timeout.total_seconds())
+            return self._use.communicator_of("c10d " + self._id, self._ranks, inside.backend_timeout_sec(self._gloo))
 
         def _fits(self, whole: torch.Tensor, part: torch.Tensor, parts: int) -> bool:
             """Whether it goes over Thinwire; all ranks find the same. What is wrong is for gloo to complain of."""
@@ -121,7 +114,7 @@ def _build() -> type:
 
         def _all_gather(self, output: torch.Tensor, input: torch.Tensor, *options: object) -> dist.Work:
             if not self._fits(output, input, len(self._ranks)):
-                return self._to_gloo(ALL_GATHER, output, input, *options)
+                return self._to_gloo(inside.ALL_GATHER, output, input, *options)
             # Whatever its type, it is moved as bytes, unless it is to be quantized.
             dtype = output.dtype if output.dtype in TYPES else torch.uint8
             whole, part = output.view(-1).view(dtype), input.view(-1).view(dtype)
@@ -140,7 +133,7 @@ def _build() -> type:
             reduction = operations.reduction(options[0].reduceOp) if options else (capi.SUM, 1.0)
             floats = input.is_floating_point() and input.dtype in TYPES
             if reduction is None or not floats or not self._fits(input, output, len(self._ranks)):
-                return self._to_gloo(REDUCE_SCATTER, output, input, *options)
+                return self._to_gloo(inside.REDUCE_SCATTER, output, input, *options)
 
             def scatter(pieces: list[segments.Piece]) -> segments.Table:
                 return self._rank_major(pieces, input.itemsize)
@@ -168,9 +161,9 @@ def _build() -> type:
             name = next(name for name in names if hasattr(self._gloo, name))
             return getattr(self._gloo, name)(*args)
 
-    for name in ALL_GATHER:
+    for name in inside.ALL_GATHER:
         setattr(ThinwireBackend, name, ThinwireBackend._all_gather)
-    for name in REDUCE_SCATTER:
+    for name in inside.REDUCE_SCATTER:
         setattr(ThinwireBackend, name, ThinwireBackend._reduce_scatter)
     for name in DELEGATED:
         if hasattr(ProcessGroupGloo, name):

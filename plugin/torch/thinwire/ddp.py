@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from . import capi, operations, policy, segments, tally, unused
+from . import capi, inside, operations, policy, segments, tally, unused
 from .engine import Use
 
 
@@ -60,7 +60,8 @@ class _Hook:
 
 
 def hook(grads: str | None = None, min_bytes: int | None = None) -> Callable[..., torch.futures.Future[torch.Tensor]]:
-    """For model.register_comm_hook(group or None, hook). One for each model, on all ranks."""
+    """For model.register_comm_hook(group or None, hook). One for each model, on all ranks. RuntimeError for a torch that differs."""
+    inside.check_base()
     tally.book.asked = True
     return _Hook(policy.make(None, grads, min_bytes))
 
@@ -69,7 +70,7 @@ def hook(grads: str | None = None, min_bytes: int | None = None) -> Callable[...
 _new: weakref.WeakKeyDictionary[DistributedDataParallel, torch.utils.hooks.RemovableHandle] = weakref.WeakKeyDictionary()
 
 
-@torch._disable_dynamo
+@inside.no_dynamo
 def _first_use(model: DistributedDataParallel, _args: object) -> None:
     """Before the first forward pass: give the model the hook, unless it has one."""
     handle = _new.pop(model, None)
@@ -85,6 +86,7 @@ def _first_use(model: DistributedDataParallel, _args: object) -> None:
 
 def patch() -> None:
     """Every DDP model from now on."""
+    inside.check_base()
     tally.book.asked = True
     unused.watch()
     original = DistributedDataParallel.__init__

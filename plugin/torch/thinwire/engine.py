@@ -19,7 +19,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from . import agreement, capi, segments, waiting
+from . import agreement, capi, inside, segments, waiting
 from .meeting import Meeting
 
 if typing.TYPE_CHECKING:
@@ -260,10 +260,9 @@ class Engine:
 
 def nccl_comm(group: dist.ProcessGroup) -> int:
     """The address of a process group's NCCL communicator, which exists once the group has been used."""
-    backend = group._get_backend(torch.device("cuda"))
-    if not backend._comm_ptr():
+    if not inside.nccl_comm(group):
         dist.all_reduce(torch.zeros(1, device="cuda"), group=group)
-    return backend._comm_ptr()
+    return inside.nccl_comm(group)
 
 
 class _Job:
@@ -275,7 +274,7 @@ class _Job:
         self.engines: dict[tuple[int, ...], Engine] = {}
 
     def engine(self, ranks: tuple[int, ...], timeout_sec: float) -> Engine:
-        group = dist.distributed_c10d._get_default_group()
+        group = inside.default_group()
         with self._lock:
             if self._group() is not group:
                 self.close()
@@ -300,9 +299,7 @@ def own_timeout(timeout_sec: float) -> float:
 
 def timeout_of(group: dist.ProcessGroup, cuda: bool = False) -> float:
     """A process group's timeout, in seconds."""
-    options = getattr(group._get_backend(torch.device("cuda" if cuda else "cpu")), "options", None)
-    timeout = getattr(options, "_timeout", None) or dist.constants.default_pg_timeout
-    return timeout.total_seconds()
+    return inside.timeout_sec(group, "cuda" if cuda else "cpu")
 
 
 SETTINGS_BYTES = 512

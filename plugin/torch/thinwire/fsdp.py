@@ -1,8 +1,7 @@
 """FSDP2: its all-gather of weights, its reduce-scatter of gradients and its all-reduce between replicas, over Thinwire.
 
 FSDP2 has a place for the first two on every group of parameters; its all-reduce is taken from where it calls it. The boundaries
-of parameters in its flat buffers are read from the group. Private names of torch are used in this file, in prefetch.py and in
-backward.py alone; inside.py lists them."""
+of parameters in its flat buffers are read from the group; inside.py knows how."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import logging
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -23,16 +22,6 @@ from .engine import TYPES, Communicator, Use
 
 log = logging.getLogger("thinwire")
 UNKNOWN = "unknown boundaries"
-
-
-def check_version() -> None:
-    """RuntimeError for a torch whose inside differs from what this file uses."""
-    inside.check()
-
-
-def _modules() -> tuple[types.ModuleType, types.ModuleType]:
-    check_version()
-    return inside.module("_fsdp_collectives"), inside.module("_fsdp_param_group")
 
 
 class _Comm:
@@ -69,7 +58,8 @@ class _Comm:
         codec = self._codec(self._cuda)
         if codec is not None and codec.lossless:
             return ""
-        return policy.why_unquantized(self._rules, len(param._orig_size), param._orig_size.numel() * itemsize)
+        size = inside.size(param)
+        return policy.why_unquantized(self._rules, len(size), size.numel() * itemsize)
 
     def _pieces(self, params: Sequence[object], sizes: Sequence[int], run: int, itemsize: int) -> tuple[segments.Piece, ...]:
         """Of a run in which all parameters have the same type."""
@@ -87,25 +77,15 @@ class _Comm:
     def _post(self, kind: str, op: int, parts: list[tuple[torch.dtype, operations.Shape]],
               place: Callable[[segments.Table], None], codec: capi.Codec | None, keep: tuple[torch.Tensor, ...],
               communicator: Communicator, reduction: tuple[int, float] = (capi.SUM, 1.0)) -> operations.AnyRequest:
-        step, of = next(self._steps), "%s of %s" % (kind, self.group._module_fqn)
+        step, of = next(self._steps), "%s of %s" % (kind, inside.name(self.group))
         return operations.post([operations.Operation(kind, op, dtype, shape, place, codec, keep, reduction, step, of)
                                 for dtype, shape in parts], communicator)
 
 
 def _row(param: object) -> int:
     """Elements of a row of a shard; 0: it is no matrix."""
-    size = param.padded_sharded_param_size
+    size = inside.shard_size(param)
     return size[-1] if len(size) > 1 else 0
-
-
-def _gathered(param: object) -> tuple[int, torch.dtype] | None:
-    """Elements of a parameter in this rank's run, and their type: of its shard, or of what it keeps between forward and backward.
-    None if a tensor's own class says what is gathered."""
-    if hasattr(param._sharded_local_tensor, "fsdp_pre_all_gather"):
-        return None
-    after = getattr(param, "_sharded_post_forward_param_data", None)
-    data = after if param.sharded_state.name == "SHARDED_POST_FORWARD" and after is not None else param._sharded_param_data
-    return data.numel(), param.param_dtype or data.dtype
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,9 +123,8 @@ _keeping: weakref.WeakSet[object] = weakref.WeakSet()  # groups whose weights ar
 def _announce_memory(ranks: Communicator, limit: int) -> None:
     """What the replicas of all groups there are will take, before any of it is taken."""
     total = 0
-    for one in (one for group in list(_keeping) for one in group.fsdp_params):
-        dtype = getattr(one, "param_dtype", None) or one._sharded_param_data.dtype
-        total += one.padded_sharded_param_size.numel() * (dtype.itemsize + replicas.STATE_BYTES) * ranks.n_nodes
+    for one in (one for group in list(_keeping) for one in inside.params(group)):
+        total += inside.shard_size(one).numel() * (inside.gathered_dtype(one).itemsize + replicas.STATE_BYTES) * ranks.n_nodes
     bound = ", at most %.1f MB (TW_REPLICA_MEM)" % (limit / 1e6) if limit else " (TW_REPLICA_MEM bounds it)"
     tally.announce("weights are kept in host memory: %.1f MB on each rank%s" % (total / 1e6, bound))
 
@@ -153,14 +132,15 @@ def _announce_memory(ranks: Communicator, limit: int) -> None:
 @functools.cache
 def _classes() -> tuple[type, type]:
     """(all-gather, reduce-scatter): torch's own are their bases, so that torch may put its own in their place again."""
-    collectives, _ = _modules()
+    inside.check()
+    default_gather, default_reduction = inside.default_comms()
 
-    class AllGather(_Comm, collectives.DefaultAllGather):
+    class AllGather(_Comm, default_gather):
         def _places(self, gathered: Sequence[tuple[int, torch.dtype]], run: int) -> tuple[_Place, ...]:
             """Of a run of bytes."""
             offsets = [0, *itertools.accumulate(n * dtype.itemsize for n, dtype in gathered)]
             places = []
-            for param, (n, dtype), offset in zip(self.group.fsdp_params, gathered, offsets):
+            for param, (n, dtype), offset in zip(inside.params(self.group), gathered, offsets):
                 reason = self._why_unquantized(param, dtype.itemsize)
                 if not dtype.is_floating_point or dtype not in TYPES:
                     reason = str(dtype)
@@ -181,8 +161,8 @@ def _classes() -> tuple[type, type]:
             return self._shapes[key]
 
         def _parts(self, dtype: torch.dtype, run: int, ranks: Communicator) -> list[tuple[torch.dtype, operations.Shape]]:
-            params = self.group.fsdp_params
-            gathered = [_gathered(one) for one in params]
+            params = inside.params(self.group)
+            gathered = [inside.gathered(one) for one in params]
             own = all(one is not None and one[1] == dtype for one in gathered)
             if dtype == torch.uint8 and not own and None not in gathered and sum(n * one.itemsize for n, one in gathered) == run:
                 return self._mixed(gathered, run, ranks)
@@ -199,14 +179,14 @@ def _classes() -> tuple[type, type]:
             whole, rounds, run = dtype != torch.uint8, self._rules.rounds is not None, run * dtype.itemsize
             if whole and not rounds:
                 return [replicas.Part(0, run // dtype.itemsize, dtype)]
-            gathered = [_gathered(one) for one in self.group.fsdp_params]
+            gathered = [inside.gathered(one) for one in inside.params(self.group)]
             if None in gathered or sum(n * one.itemsize for n, one in gathered) != run:
                 return [replicas.Part(0, run // dtype.itemsize, dtype, UNKNOWN)] if whole else []
             return [replicas.Part(one.offset, one.piece.n_elems, one.dtype, self._why_not_rounded(param, one) if rounds else "")
-                    for param, one in zip(self.group.fsdp_params, self._places(gathered, run)) if one.dtype in TYPES]
+                    for param, one in zip(inside.params(self.group), self._places(gathered, run)) if one.dtype in TYPES]
 
         def _why_not_rounded(self, param: object, place: _Place) -> str:
-            size = param._orig_size
+            size = inside.size(param)
             return place.piece.unquantized or policy.why_unquantized(self._rules, len(size), size.numel() * place.dtype.itemsize)
 
         def _unit(self, dtype: torch.dtype, run: int, ranks: Communicator) -> replicas.Unit | None:
@@ -225,7 +205,7 @@ def _classes() -> tuple[type, type]:
             keeper = replicas.keeper_of(ranks)
             if keeper is None:
                 return None, replicas.UNEVEN
-            return keeper.unit(self.group._module_fqn or "the root", run_bytes, parts, self._rules.replica_bytes, self._rules.rounds)
+            return keeper.unit(inside.name(self.group) or "the root", run_bytes, parts, self._rules.replica_bytes, self._rules.rounds)
 
         def __call__(self, output_tensor, input_tensor, group, async_op=False):
             staged = self._rules.keeps and staging.holds(output_tensor)
@@ -250,7 +230,7 @@ def _classes() -> tuple[type, type]:
             # FSDP2 waits where it copies out, so that a prefetched gather runs beside the computation.
             return prefetch.Gathering(request, self.group)
 
-    class ReduceScatter(_Comm, collectives.DefaultReduceScatter):
+    class ReduceScatter(_Comm, default_reduction):
         params: Sequence[object] = ()  # of the reduction that is posted
         call: backward.Call | None = None  # it need not be waited for
 
@@ -262,7 +242,7 @@ def _classes() -> tuple[type, type]:
             return self._rules.grads
 
         def _sizes(self) -> list[int]:
-            return [one.padded_sharded_param_size.numel() for one in self.params]
+            return [inside.shard_size(one).numel() for one in self.params]
 
         def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
             ranks, output = self._carrier("reduce-scatter", group, input_tensor, op), backward.value_of(output_tensor)
@@ -329,8 +309,7 @@ def _of_kind(kind: type, args: Sequence[object], kwargs: dict[str, object]) -> o
 
 
 def _others(comm: object) -> str:
-    collectives, _ = _modules()
-    if type(comm) in (collectives.DefaultAllGather, collectives.DefaultReduceScatter):
+    if type(comm) in inside.default_comms():
         return "thinwire is not enabled there"
     return "%s is in its place" % type(comm).__name__
 
@@ -341,111 +320,94 @@ def _count_elsewhere(comm: object, shards: dist.ProcessGroup | None, replicas: d
     operations.elsewhere("all-reduce", _others(comm), replicas, n_bytes // (shards.size() if shards is not None else 1))
 
 
-def _watch_collectives() -> None:
-    """Tell a reduction which parameters have gradients, as FSDP2 passes only a flat buffer; take the all-reduce; count what goes
-    another way."""
-    collectives, module = _modules()
-    api = inside.module("_fsdp_api")
-    if isinstance(collectives.dist, _Distributed):
-        return
-    collectives.dist = distributed = _Distributed("torch.distributed")
-    reduce, gather = module.foreach_reduce, module.foreach_all_gather
+def _watch_reductions(distributed: types.ModuleType) -> None:
+    """Tell a reduction which parameters have gradients, as FSDP2 passes only a flat buffer; count what goes another way."""
 
-    @functools.wraps(reduce)
-    def foreach_reduce(fsdp_params, unsharded_grads, group, *args, **kwargs):
-        comm = _of_kind(api.ReduceScatter, args, kwargs)
-        if not isinstance(comm, _classes()[1]):
-            _count_elsewhere(comm, group, _of_kind(dist.ProcessGroup, args, kwargs), sum(one.nbytes for one in unsharded_grads))
-            return reduce(fsdp_params, unsharded_grads, group, *args, **kwargs)
-        comm.params, distributed.reducing.comm = list(fsdp_params), comm
-        try:
-            with backward.reduction(comm.group, comm.params, unsharded_grads) as comm.call:
+    def make(reduce):
+        def foreach_reduce(fsdp_params, unsharded_grads, group, *args, **kwargs):
+            comm = _of_kind(inside.comm_kinds()[1], args, kwargs)
+            if not isinstance(comm, _classes()[1]):
+                _count_elsewhere(comm, group, _of_kind(dist.ProcessGroup, args, kwargs), sum(one.nbytes for one in unsharded_grads))
                 return reduce(fsdp_params, unsharded_grads, group, *args, **kwargs)
-        finally:
-            distributed.reducing.comm = comm.call = None
+            comm.params, distributed.reducing.comm = list(fsdp_params), comm
+            try:
+                with backward.reduction(comm.group, comm.params, unsharded_grads) as comm.call:
+                    return reduce(fsdp_params, unsharded_grads, group, *args, **kwargs)
+            finally:
+                distributed.reducing.comm = comm.call = None
 
-    @functools.wraps(gather)
-    def foreach_all_gather(fsdp_params, group, *args, **kwargs):
-        result, comm = gather(fsdp_params, group, *args, **kwargs), _of_kind(api.AllGather, args, kwargs)
-        if result is not None and not isinstance(comm, _classes()[0]):
-            operations.elsewhere("all-gather", _others(comm), group, result.all_gather_output.nbytes)
-        return result
+        return foreach_reduce
 
-    module.foreach_reduce, module.foreach_all_gather = foreach_reduce, foreach_all_gather
+    inside.wrap_reductions(make)
+
+
+def _watch_gathers() -> None:
+    """Count what goes another way."""
+
+    def make(gather):
+        def foreach_all_gather(fsdp_params, group, *args, **kwargs):
+            result, comm = gather(fsdp_params, group, *args, **kwargs), _of_kind(inside.comm_kinds()[0], args, kwargs)
+            if result is not None and not isinstance(comm, _classes()[0]):
+                operations.elsewhere("all-gather", _others(comm), group, inside.gathered_bytes(result))
+            return result
+
+        return foreach_all_gather
+
+    inside.wrap_gathers(make)
 
 
 def _watch_allocation() -> None:
     """set_allocate_memory_from_process_group_for_comm() puts torch's own in our place: ours stay, with buffers as it says."""
-    _, module = _modules()
-    original = module.FSDPParamGroup.set_allocate_memory_from_process_group
-    if hasattr(original, "_thinwire"):
-        return
 
-    @functools.wraps(original)
-    def set_allocate_memory_from_process_group(self, enable):
-        ours = [getattr(self, name) for name in _NAMES]
-        original(self, enable)
-        for name, comm, kind in zip(_NAMES, ours, _classes()):
-            if isinstance(comm, kind):
-                comm.allocator = getattr(self, name)
-                setattr(self, name, comm)
+    def make(original):
+        def set_allocate_memory_from_process_group(self, enable):
+            ours = [getattr(self, name) for name in inside.COMMS]
+            original(self, enable)
+            for name, comm, kind in zip(inside.COMMS, ours, _classes()):
+                if isinstance(comm, kind):
+                    comm.allocator = getattr(self, name)
+                    setattr(self, name, comm)
 
-    set_allocate_memory_from_process_group._thinwire = True
-    module.FSDPParamGroup.set_allocate_memory_from_process_group = set_allocate_memory_from_process_group
+        return set_allocate_memory_from_process_group
 
-
-_NAMES = ("_all_gather_comm", "_reduce_scatter_comm")
+    inside.wrap_allocation(make)
 
 
 def _watch() -> None:
     tally.book.asked = True
     tally.book.is_first()
-    _watch_collectives()
+    _watch_reductions(inside.replace_distributed(_Distributed))
+    _watch_gathers()
     _watch_allocation()
     prefetch.watch()
 
 
 def _attach(group: object, rules: policy.Policy, use: Use) -> None:
     """Put ours in either place, unless somebody else has put something there."""
-    collectives, _ = _modules()
-    defaults = ((collectives.DefaultAllGather, collectives.ProcessGroupAllocAllGather),
-                (collectives.DefaultReduceScatter, collectives.ProcessGroupAllocReduceScatter))
-    for name, kind, (default, allocating) in zip(_NAMES, _classes(), defaults):
+    for name, kind, default, allocating in zip(inside.COMMS, _classes(), inside.default_comms(), inside.allocating_comms()):
         there = getattr(group, name)
         if not isinstance(there, (kind, default, allocating)):
             log.warning("%s of FSDP2 is left as it is", type(there).__name__)
             continue
         ours = kind(group, rules, use)
-        if rules.keeps and name == _NAMES[0]:
+        if rules.keeps and name == inside.COMMS[0]:
             _keeping.add(group)
         ours.allocator = there if isinstance(there, allocating) else getattr(there, "allocator", None)
         setattr(group, name, ours)
-
-
-def _groups(model: torch.nn.Module) -> Iterator[object]:
-    """The groups of parameters of all FSDP2 modules of a model."""
-    from torch.distributed.fsdp import FSDPModule
-
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            state = module._get_fsdp_state()
-            groups = getattr(state, "_fsdp_param_groups", None)
-            yield from groups if groups is not None else [one for one in [state._fsdp_param_group] if one is not None]
 
 
 def enable(model: torch.nn.Module, weights: str | None = None, grads: str | None = None,
            min_bytes: int | None = None) -> torch.nn.Module:
     """Send this model's weights and gradients over Thinwire; call it after fully_shard, on all ranks. What is not given is
     the environment's. Returns the model. ValueError for a codec that makes no sense or a model without FSDP2."""
-    check_version()
-    rules, groups = policy.make(weights, grads, min_bytes), list(_groups(model))
+    inside.check()
+    rules, groups = policy.make(weights, grads, min_bytes), list(inside.groups_of(model))
     if not groups:
         raise ValueError("no module of this model has been given to fully_shard")
     _watch()
     use = Use(rules.settings())
-    for module in model.modules():
-        if hasattr(module, "_get_fsdp_state"):
-            prefetch.watch_state(module._get_fsdp_state())
+    for state in inside.states_of(model):
+        prefetch.watch_state(state)
     for group in groups:
         _attach(group, rules, use)
     return model
@@ -453,9 +415,8 @@ def enable(model: torch.nn.Module, weights: str | None = None, grads: str | None
 
 def disable(model: torch.nn.Module) -> torch.nn.Module:
     """Back to torch's own collectives. On all ranks. Returns the model."""
-    collectives, _ = _modules()
-    for group in _groups(model):
-        for name, kind, default in zip(_NAMES, _classes(), (collectives.DefaultAllGather, collectives.DefaultReduceScatter)):
+    for group in inside.groups_of(model):
+        for name, kind, default in zip(inside.COMMS, _classes(), inside.default_comms()):
             ours = getattr(group, name)
             if isinstance(ours, kind):
                 setattr(group, name, ours.allocator or default())
@@ -463,17 +424,18 @@ def disable(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def patch() -> None:
-    """Every FSDP2 model from now on."""
+    """Every FSDP2 model from now on. RuntimeError, with nothing changed, for a torch whose inside differs."""
+    inside.check()
     rules = policy.from_environment()
     use = Use(rules.settings())
-    _, module = _modules()
     _watch()
     unused.watch()
-    original: Callable[..., None] = module.FSDPParamGroup.__init__
 
-    @functools.wraps(original)
-    def __init__(self, *args, **kwargs):
-        original(self, *args, **kwargs)
-        _attach(self, rules, use)
+    def make(original):
+        def __init__(self, *args, **kwargs):
+            original(self, *args, **kwargs)
+            _attach(self, rules, use)
 
-    module.FSDPParamGroup.__init__ = __init__
+        return __init__
+
+    inside.wrap_group_init(make)

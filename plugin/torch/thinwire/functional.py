@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from . import operations, policy
+from . import inside, operations, policy
 
 # What helps where the collectives are not FSDP2's nor DDP's: NCCL's calls themselves are taken.
 INTERPOSER = "under NCCL: LD_PRELOAD=libthinwire-nccl.so"
@@ -27,33 +27,27 @@ _FORMS = ("", "_", "_out", "_coalesced", "_coalesced_")
 def _count(kind: str, is_part: bool, args: tuple[object, ...]) -> None:
     given = args[0] if isinstance(args[0], (list, tuple)) else [args[0]]
     # Others stand for tensors while a graph is made; a mode that looks on calls a second time.
-    if torch._C._len_torch_dispatch_stack() or not all(type(one) in (torch.Tensor, torch.nn.Parameter) for one in given):
+    if inside.is_dispatched_twice() or not all(type(one) in (torch.Tensor, torch.nn.Parameter) for one in given):
         return
     name = next(one for one in reversed(args) if isinstance(one, (str, dist.ProcessGroup)))
-    group = dist.distributed_c10d._resolve_process_group(name) if isinstance(name, str) else name
+    group = inside.group_named(name) if isinstance(name, str) else name
     whole = sum(one.nbytes for one in given) * (group.size() if is_part else 1)
     if whole >= policy.MIN_BYTES:  # a norm or a loss is no news
         operations.elsewhere("functional " + kind, WHY, group, whole)
 
 
 def _counting(original: Callable, kind: str, is_part: bool) -> Callable:
-    @functools.wraps(original, updated=())
     def call(*args, **kwargs):
         with contextlib.suppress(Exception):  # of other versions
             _count(kind, is_part, args + tuple(kwargs.values()))
         return original(*args, **kwargs)
 
-    call._thinwire = True
     return call
 
 
 def watch() -> None:
-    """Count them from now on, where this torch calls them as those do that are known here."""
+    """Count them from now on."""
     for name, (kind, is_part) in _KINDS.items():
         for form in _FORMS:
-            packet = getattr(torch.ops._c10d_functional, name + form, None)
-            for operator in (packet, getattr(packet, "default", None)):  # calls from Python, and from graphs
-                original = getattr(operator, "_op", None)
-                if original is not None and not hasattr(original, "_thinwire"):
-                    with contextlib.suppress(AttributeError):
-                        operator._op = _counting(original, kind, is_part)
+            for operator in inside.functional_operators(name + form):
+                inside.wrap_operator(operator, functools.partial(_counting, kind=kind, is_part=is_part))

@@ -71,15 +71,6 @@ def _hook(check: Callable[[], None]) -> str:
     return "used with TW_FSDP=1"
 
 
-def _backend() -> None:
-    from torch._C._distributed_c10d import Backend
-
-    try:
-        Backend(0, 1)
-    except TypeError:
-        raise RuntimeError("backends of this torch cannot be written in Python") from None
-
-
 def _entry_point() -> str:
     """Why TW_FSDP would do nothing, or ""."""
     if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "0":
@@ -100,13 +91,13 @@ def _torch() -> Iterator[Line]:
         return
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     yield "gpus", ", ".join(torch.cuda.get_device_name(i) for i in range(gpus)) or "none"
-    from . import fsdp
+    from . import inside
 
     missing = _entry_point()
     yield "import torch", "not hooked: " + missing if missing else "hooked"
-    yield "FSDP2", _hook(fsdp.check_version)
-    yield "DDP", "used with TW_DDP=1, or with register_comm_hook(None, thinwire.ddp_hook())"
-    yield "backend", _hook(_backend).replace("used with TW_FSDP=1", 'init_process_group("cpu:thinwire,cuda:nccl")')
+    yield "FSDP2", _hook(inside.check)
+    yield "DDP", _hook(inside.check_base).replace("TW_FSDP=1", "TW_DDP=1, or with register_comm_hook(None, thinwire.ddp_hook())")
+    yield "backend", _hook(inside.check_backend).replace("used with TW_FSDP=1", 'init_process_group("cpu:thinwire,cuda:nccl")')
 
 
 def _variables() -> Iterator[Line]:

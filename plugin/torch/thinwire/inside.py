@@ -1,18 +1,22 @@
-"""What is used of FSDP2's inside, and whether this torch has it.
+"""What is used of torch's inside, and whether this torch has it.
 
-FSDP2 has no public way to say where parameters lie in its buffers, nor which of them are reduced. What fsdp.py, prefetch.py and
-backward.py use of it is listed here, as it was read in torch 2.9 to 2.15, and looked for once before anything is changed: in a torch that
-differs nothing is, and its own collectives stay."""
+FSDP2 has no public way to say where parameters lie in its buffers, nor which of them are reduced; torch.distributed has none to its store.
+Private names of torch are used in this file alone, as they were read in torch 2.9 to 2.15. They are looked for once, before anything is
+changed: in a torch that differs nothing is, one line says what it lacks, and its own collectives stay. What the report alone wants is left
+out where it is not there."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
 import types
-from collections.abc import Iterator
+import typing
+from collections.abc import Callable, Iterator
 
 import torch
+import torch.distributed as dist
 
 OLDEST = (2, 9)
 _FOLDER = "torch.distributed.fsdp._fully_shard."
@@ -51,11 +55,37 @@ _FUNCTIONS = {
     ("_fsdp_param_group", "foreach_reduce"): ("fsdp_params", "unsharded_grads", "reduce_scatter_group"),
     ("_fsdp_api", "AllGather.__call__"): ("self", "output_tensor", "input_tensor", "group", "async_op"),
     ("_fsdp_api", "ReduceScatter.__call__"): ("self", "output_tensor", "input_tensor", "group", "op", "async_op"),
+    ("_fsdp_collectives", "DefaultAllGather.allocate"): ("self", "size", "dtype", "device"),
+    ("_fsdp_collectives", "DefaultReduceScatter.allocate"): ("self", "size", "dtype", "device"),
     ("_fsdp_param_group", "FSDPParamGroup._prefetch_unshard"): ("target_fsdp_param_group", "pass_type"),
+    ("_fsdp_param_group", "FSDPParamGroup.set_allocate_memory_from_process_group"): ("self", "enable"),
+    ("_fsdp_state", "FSDPState._register_pre_backward_hook"): ("self", "output"),
+}
+# {dotted name: what it is called with, or None: it has no signature that Python knows}
+Names = dict[str, typing.Optional[tuple[str, ...]]]
+# What everything here uses.
+_ALWAYS: Names = {
+    "torch.distributed.distributed_c10d._get_default_store": (),
+    "torch.distributed.ProcessGroup._get_backend": None,
+}
+# Outside of FSDP2, for its models.
+_BESIDE: Names = {
+    "torch._C._current_graph_task_id": None,
+    "torch._disable_dynamo": ("fn",),
+}
+_BESIDE_LATER: Names = {
+    "torch._C._disabled_torch_function_impl": None,
+    "torch.Tensor._make_wrapper_subclass": None,
+    "torch.autograd.Variable._execution_engine.queue_callback": None,
+    "torch.utils._pytree.tree_map_only": None,
 }
 
 
+# Whether it is there
+
+
 def module(name: str) -> types.ModuleType:
+    """Of FSDP2's."""
     return importlib.import_module(_FOLDER + name)
 
 
@@ -84,17 +114,54 @@ def _missing_of(table: dict[str, dict[str, tuple[str, ...]]]) -> Iterator[str]:
             yield from ("%s.%s" % (owner, one) for one in attributes if one not in known)
 
 
+def _function(owner: object, path: str) -> Callable | None:
+    """What an owner has under such a name."""
+    for part in path.split("."):
+        owner = getattr(owner, part, None)
+    return owner if callable(owner) else None
+
+
+def _begins_with(function: Callable | None, parameters: tuple[str, ...]) -> bool:
+    """Whether its first parameters are these."""
+    return function is not None and tuple(inspect.signature(function).parameters)[: len(parameters)] == parameters
+
+
+def _takes(function: Callable | None, parameters: tuple[str, ...] | None) -> bool:
+    """Whether it can be called with these alone. None: it has no signature that Python knows."""
+    if function is None or parameters is None:
+        return function is not None
+    try:
+        inspect.signature(function).bind(*parameters)
+    except TypeError:
+        return False
+    return _begins_with(function, parameters)
+
+
+def _missing_names(names: Names) -> Iterator[str]:
+    for name, parameters in names.items():
+        if not _takes(_function(torch, name.removeprefix("torch.")), parameters):
+            yield name if parameters is None else "%s(%s)" % (name, ", ".join(parameters))
+
+
 def _missing() -> Iterator[str]:
+    yield from _missing_names(_BESIDE)
     yield from _missing_of(_CLASSES)
     for (name, path), parameters in _FUNCTIONS.items():
-        function: object = module(name)
-        for part in path.split("."):
-            function = getattr(function, part, None)
-        found = tuple(inspect.signature(function).parameters) if callable(function) else ()
-        if found[: len(parameters)] != parameters:
+        if not _begins_with(_function(module(name), path), parameters):
             yield "%s(%s)" % (path, ", ".join(parameters))
     if not hasattr(module("_fsdp_collectives"), "dist"):
         yield "_fsdp_collectives.dist"
+
+
+def _lacks(missing: Iterator[str]) -> str:
+    found = list(missing)
+    return "it has no %s" % ", ".join(found) if found else ""
+
+
+@functools.cache
+def base_difference() -> str:
+    """How this torch differs from the one that is known here, whatever is to be used; "" if it does not."""
+    return _lacks(_missing_names(_ALWAYS))
 
 
 @functools.cache
@@ -104,10 +171,9 @@ def difference() -> str:
     if version < OLDEST:
         return "FSDP2 is known here from torch %d.%d on" % OLDEST
     try:
-        missing = list(_missing())
+        return base_difference() or _lacks(_missing())
     except Exception as error:  # whatever has been moved or renamed
-        missing = [str(error)]
-    return "it has no %s" % ", ".join(missing) if missing else ""
+        return "it has no %s" % error
 
 
 @functools.cache
@@ -115,10 +181,342 @@ def reduces_later() -> bool:
     """Whether backward can go on while gradients are reduced."""
     from torch.distributed.tensor import DTensor
 
-    return "_local_tensor" in _names(DTensor) and not any(_missing_of(_LATER))
+    return "_local_tensor" in _names(DTensor) and not any(_missing_of(_LATER)) and not any(_missing_names(_BESIDE_LATER))
 
 
 def check() -> None:
-    """RuntimeError for a torch whose inside differs."""
+    """RuntimeError for a torch whose FSDP2 differs."""
     if difference():
         raise RuntimeError("FSDP2 of torch %s is not known here: %s" % (torch.__version__, difference()))
+
+
+def check_base() -> None:
+    """RuntimeError for a torch with which nothing here can be used."""
+    if base_difference():
+        raise RuntimeError("torch %s is not known here: %s" % (torch.__version__, base_difference()))
+
+
+def check_backend() -> None:
+    """RuntimeError for a torch whose backends cannot be written in Python."""
+    from torch._C._distributed_c10d import Backend
+
+    try:
+        Backend(0, 1)
+    except TypeError as error:
+        raise RuntimeError("the backend thinwire needs a newer torch than %s: its backends cannot be written in Python"
+                           % torch.__version__) from error
+
+
+# Something of torch's is replaced
+
+
+def wrap(owner: object, name: str, make: Callable[[Callable], Callable]) -> None:
+    """Put make(original) in the place of a function, once; nowhere if there is none."""
+    original = getattr(owner, name, None)
+    if original is not None and not hasattr(original, "_thinwire"):
+        wrapped = functools.wraps(original, updated=())(make(original))
+        wrapped._thinwire = True
+        setattr(owner, name, wrapped)
+
+
+def wrap_reductions(make: Callable[[Callable], Callable]) -> None:
+    """Of a group's gradients: (parameters, whole gradients, process group, ...)."""
+    wrap(module("_fsdp_param_group"), "foreach_reduce", make)
+
+
+def wrap_gathers(make: Callable[[Callable], Callable]) -> None:
+    """Of a group's weights: (parameters, process group, ...)."""
+    wrap(module("_fsdp_param_group"), "foreach_all_gather", make)
+
+
+def wrap_allocation(make: Callable[[Callable], Callable]) -> None:
+    """Whether a group's buffers are the process group's: (group, whether)."""
+    wrap(module("_fsdp_param_group").FSDPParamGroup, "set_allocate_memory_from_process_group", make)
+
+
+def wrap_group_init(make: Callable[[Callable], Callable]) -> None:
+    """A new group of parameters. Each time: every call of patch() has rules of its own."""
+    owner = module("_fsdp_param_group").FSDPParamGroup
+    owner.__init__ = functools.wraps(owner.__init__)(make(owner.__init__))
+
+
+def wrap_state_init(make: Callable[[Callable], Callable]) -> None:
+    """A new FSDP2 module: (state, ...)."""
+    wrap(module("_fsdp_state").FSDPState, "init", make)
+
+
+def wrap_end_of_forward(make: Callable[[Callable], Callable]) -> None:
+    """The last that FSDP2 does with each module's output, the root's at the end: (state, output)."""
+    wrap(module("_fsdp_state").FSDPState, "_register_pre_backward_hook", make)
+
+
+def wrap_built_in_hook(owner: type, make: Callable[[Callable], Callable]) -> None:
+    """A DDP model gets one of torch's hooks in C++."""
+    wrap(owner, "_register_builtin_comm_hook", make)
+
+
+def replace_distributed(kind: type) -> types.ModuleType:
+    """What FSDP2's collectives see as torch.distributed is of this class from now on."""
+    collectives = module("_fsdp_collectives")
+    if not isinstance(collectives.dist, kind):
+        collectives.dist = kind("torch.distributed")
+    return collectives.dist
+
+
+# FSDP2's groups of parameters
+
+# The places of a group's collectives.
+COMMS = ("_all_gather_comm", "_reduce_scatter_comm")
+
+
+def default_comms() -> tuple[type, type]:
+    """(all-gather, reduce-scatter), as COMMS."""
+    collectives = module("_fsdp_collectives")
+    return collectives.DefaultAllGather, collectives.DefaultReduceScatter
+
+
+def allocating_comms() -> tuple[type, type]:
+    """Those with buffers of the process group's."""
+    collectives = module("_fsdp_collectives")
+    return collectives.ProcessGroupAllocAllGather, collectives.ProcessGroupAllocReduceScatter
+
+
+def comm_kinds() -> tuple[type, type]:
+    """What all of them are."""
+    api = module("_fsdp_api")
+    return api.AllGather, api.ReduceScatter
+
+
+def groups_of(model: torch.nn.Module) -> Iterator[object]:
+    """Of all FSDP2 modules of a model."""
+    for state in states_of(model):
+        groups = getattr(state, "_fsdp_param_groups", None)
+        yield from groups if groups is not None else [one for one in [state._fsdp_param_group] if one is not None]
+
+
+def params(group: object) -> list[object]:
+    return group.fsdp_params
+
+
+def name(group: object) -> str | None:
+    """Of the module, once the model has run; "" for the root."""
+    return group._module_fqn
+
+
+def context(group: object) -> object:
+    """What all groups of a tree of modules share."""
+    return group.comm_ctx
+
+
+def is_in_forward(group: object) -> bool:
+    return group._training_state.name == "FORWARD"
+
+
+def has_reduce_hook(group: object) -> bool:
+    return group._all_reduce_hook is not None
+
+
+def is_gathered(group: object) -> bool:
+    """Or being gathered."""
+    return group._all_gather_result is not None
+
+
+def gather(group: object) -> None:
+    """Begin, for a forward pass."""
+    type(group)._prefetch_unshard(group, "forward")
+
+
+def drop_gather(group: object) -> object | None:
+    """The work of a gather that has begun is the caller's to wait for; its result is used by nobody."""
+    result, group._all_gather_result = group._all_gather_result, None
+    return result.all_gather_work if result is not None else None
+
+
+def gathered_bytes(result: object | None) -> int:
+    """Of what FSDP2's gather has returned; 0 if nothing was gathered."""
+    return result.all_gather_output.nbytes if result is not None else 0
+
+
+# Its parameters
+
+
+def size(param: object) -> torch.Size:
+    """The whole parameter's."""
+    return param._orig_size
+
+
+def shard_size(param: object) -> torch.Size:
+    """With its padding."""
+    return param.padded_sharded_param_size
+
+
+def gathered_dtype(param: object) -> torch.dtype:
+    return getattr(param, "param_dtype", None) or param._sharded_param_data.dtype
+
+
+def gathered(param: object) -> tuple[int, torch.dtype] | None:
+    """Elements of a parameter in this rank's run, and their type: of its shard, or of what it keeps between forward and backward.
+    None if a tensor's own class says what is gathered."""
+    if hasattr(param._sharded_local_tensor, "fsdp_pre_all_gather"):
+        return None
+    after = getattr(param, "_sharded_post_forward_param_data", None)
+    data = after if param.sharded_state.name == "SHARDED_POST_FORWARD" and after is not None else param._sharded_param_data
+    return data.numel(), param.param_dtype or data.dtype
+
+
+def shard(param: object) -> torch.nn.Parameter:
+    """What has the gradient."""
+    return param.sharded_param
+
+
+def is_watched(param: object) -> bool:
+    """Whether somebody is to get its gradient at once: an optimizer in backward, or a copy in another place."""
+    return bool(getattr(param.sharded_param, "_post_accumulate_grad_hooks", None)) or param.offload_to_cpu
+
+
+def local_part(grad: torch.Tensor | None) -> torch.Tensor | None:
+    """A DTensor's memory on this rank; None if it is none."""
+    return getattr(grad, "_local_tensor", None)
+
+
+def set_local_part(grad: torch.Tensor, part: torch.Tensor) -> None:
+    grad._local_tensor = part
+
+
+# Its modules
+
+
+def states_of(model: torch.nn.Module) -> Iterator[object]:
+    from torch.distributed.fsdp import FSDPModule
+
+    return (one._get_fsdp_state() for one in model.modules() if isinstance(one, FSDPModule))
+
+
+def state_context(state: object) -> object:
+    """The context() of its groups."""
+    return state._comm_ctx
+
+
+def state_modules(state: object) -> tuple[torch.nn.Module, ...]:
+    return state._modules
+
+
+def runs_root(state: object) -> bool:
+    """Whether the forward pass under way began at it."""
+    return state._state_ctx.iter_forward_root is state
+
+
+def may_run_root(state: object) -> bool:
+    """The same, where the pass may have failed before torch noted it."""
+    return state._is_root or state._state_ctx.iter_forward_root in (None, state)
+
+
+# Autograd and the dispatcher
+
+no_torch_function = getattr(torch._C, "_disabled_torch_function_impl", None)
+
+
+def no_dynamo(function: Callable) -> Callable:
+    """It is not traced. Unlike torch.compiler.disable this loads nothing."""
+    return torch._disable_dynamo(function)
+
+
+def backward_pass() -> int:
+    """The number of the one that this thread is in; -1: none."""
+    return torch._C._current_graph_task_id()
+
+
+def at_end_of_backward(action: Callable[[], None]) -> None:
+    torch.autograd.Variable._execution_engine.queue_callback(action)
+
+
+def wrapper(kind: type, like: torch.Tensor) -> torch.Tensor:
+    """A tensor of that class without memory."""
+    return torch.Tensor._make_wrapper_subclass(
+        kind, like.size(), like.stride(), like.storage_offset(), dtype=like.dtype, device=like.device)
+
+
+def operator_name(function: object) -> str:
+    return function._schema.name
+
+
+def map_only(kind: type, function: Callable, tree: object) -> object:
+    """Apply it to what is of that class in tuples, lists and dictionaries."""
+    from torch.utils import _pytree
+
+    return _pytree.tree_map_only(kind, function, tree)
+
+
+def is_dispatched_twice() -> bool:
+    """A mode that looks on calls an operator a second time."""
+    return bool(torch._C._len_torch_dispatch_stack())
+
+
+def functional_operators(names: str) -> Iterator[object]:
+    """Of torch.distributed's collectives as operators, what is called from Python and what graphs call; fewer where there are none."""
+    packet = getattr(torch.ops._c10d_functional, names, None)
+    return (one for one in (packet, getattr(packet, "default", None)) if one is not None)
+
+
+def wrap_operator(operator: object, make: Callable[[Callable], Callable]) -> None:
+    """Where this torch calls it as those do that are known here; else nothing is wrapped."""
+    with contextlib.suppress(AttributeError):
+        wrap(operator, "_op", make)
+
+
+def reduces_in_python(model: object) -> bool:
+    """Whether compiled autograd reduces a DDP model's gradients."""
+    return bool(getattr(model, "_use_python_reducer", False))
+
+
+# Process groups
+
+
+def default_store() -> dist.Store:
+    check_base()
+    return dist.distributed_c10d._get_default_store()
+
+
+def default_group() -> dist.ProcessGroup:
+    """RuntimeError if there is none."""
+    group = dist.group.WORLD if dist.is_initialized() else None
+    if group is None:
+        raise RuntimeError("there is no default process group")
+    return group
+
+
+def group_named(name_of_group: str) -> dist.ProcessGroup:
+    return dist.distributed_c10d._resolve_process_group(name_of_group)
+
+
+def all_groups() -> list[dist.ProcessGroup]:
+    """None where torch keeps no such list."""
+    return list(getattr(getattr(dist.distributed_c10d, "_world", None), "pg_map", {}))
+
+
+def timeout_sec(group: dist.ProcessGroup, device: str) -> float:
+    """Of a group's backend for "cpu" or "cuda"."""
+    options = getattr(group._get_backend(torch.device(device)), "options", None)
+    return (getattr(options, "_timeout", None) or dist.constants.default_pg_timeout).total_seconds()
+
+
+def backend_timeout_sec(backend: object) -> float:
+    return backend.options._timeout.total_seconds()
+
+
+def nccl_comm(group: dist.ProcessGroup) -> int:
+    """The address of its NCCL communicator; 0 until the group has been used."""
+    return group._get_backend(torch.device("cuda"))._comm_ptr()
+
+
+def backend_classes() -> tuple[type, type]:
+    """(what a backend is made of, gloo's)"""
+    from torch._C._distributed_c10d import Backend, ProcessGroupGloo
+
+    return Backend, ProcessGroupGloo
+
+
+# Methods of a backend; torch has renamed some: each version calls its own.
+ALL_GATHER = ("all_gather_single", "_allgather_base")
+REDUCE_SCATTER = ("reduce_scatter_single", "_reduce_scatter_base")
+BACKEND_SETTINGS = ("_set_default_timeout", "_set_sequence_number_for_group", "_get_sequence_number_for_group", "_add_ephemeral_timeout")

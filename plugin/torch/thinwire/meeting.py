@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import torch.distributed as dist
 
-from . import addresses, capi, policy
+from . import addresses, capi, inside, policy
 
 log = logging.getLogger("thinwire")
 POLL_SEC = (0.005, 0.1)  # between looks into the store, from the first to the last
@@ -49,7 +49,7 @@ class Meeting:
 
     def __init__(self, ranks: tuple[int, ...], timeout_sec: float):
         name = hashlib.sha256(" ".join(map(str, ranks)).encode()).hexdigest()[:16]
-        self._store = dist.PrefixStore("thinwire/%s/" % name, dist.distributed_c10d._get_default_store())
+        self._store = dist.PrefixStore("thinwire/%s/" % name, inside.default_store())
         self._ranks, self._place, self._timeout_sec = ranks, ranks.index(dist.get_rank()), timeout_sec
 
     def _await(self, places: list[int]) -> None:

@@ -1,12 +1,8 @@
 """FSDP2 on CPUs: while one group of parameters computes in forward, the next one is gathered.
 
-FSDP2 itself does so in the backward pass alone. inside.py lists the private names of torch that are used."""
+FSDP2 itself does so in the backward pass alone."""
 
 from __future__ import annotations
-
-import functools
-
-import torch
 
 from . import inside, operations
 from .engine import Request
@@ -26,7 +22,7 @@ class Forward:
         """A group's parameters are whole: ask for those of the one that comes next."""
         if group in self._ahead:
             self._ahead.remove(group)
-        if self._off or torch._C._current_graph_task_id() != -1:  # backward: what is computed again has an order of its own
+        if self._off or inside.backward_pass() != -1:  # backward: what is computed again has an order of its own
             return
         self._now.append(group)
         if group in self._before[self._place :]:
@@ -35,9 +31,9 @@ class Forward:
                 self._ask(following)
 
     def _ask(self, group: object) -> None:
-        if group._all_gather_result is None:
-            type(group)._prefetch_unshard(group, "forward")
-            if group._all_gather_result is not None:
+        if not inside.is_gathered(group):
+            inside.gather(group)
+            if inside.is_gathered(group):
                 self._ahead.append(group)
 
     def give_up(self) -> None:
@@ -53,9 +49,7 @@ class Forward:
 
     def _drop(self) -> None:
         while self._ahead:
-            group = self._ahead.pop()
-            result, group._all_gather_result = group._all_gather_result, None
-            work = result.all_gather_work if result is not None else None
+            work = inside.drop_gather(self._ahead.pop())
             if work is not None:
                 work.end() if isinstance(work, Gathering) else work.wait()
 
@@ -69,8 +63,8 @@ class Gathering(operations.Work):
 
     def wait(self, timeout: object = None) -> bool:
         self.end()
-        if self._group._training_state.name == "FORWARD":
-            forward(self._group.comm_ctx).used(self._group)
+        if inside.is_in_forward(self._group):
+            forward(inside.context(self._group)).used(self._group)
         return True
 
     def end(self) -> None:
@@ -85,19 +79,10 @@ def forward(context: object) -> Forward:
     return context._thinwire
 
 
-def _wrap(owner: type, name: str, make: object) -> None:
-    """Put make(original) in the place of a method, once."""
-    original = getattr(owner, name)
-    if not hasattr(original, "_thinwire"):
-        wrapped = functools.wraps(original)(make(original))
-        wrapped._thinwire = True
-        setattr(owner, name, wrapped)
-
-
 def _ends(original):
     def _register_pre_backward_hook(self, output):
-        if self._state_ctx.iter_forward_root is self:
-            forward(self._comm_ctx).end()
+        if inside.runs_root(self):
+            forward(inside.state_context(self)).end()
         return original(self, output)
 
     return _register_pre_backward_hook
@@ -117,13 +102,12 @@ def watch_state(state: object) -> None:
         return
     state._thinwire = True
 
-    @torch._disable_dynamo
+    @inside.no_dynamo
     def failed(*_args):
-        is_root = state._is_root or state._state_ctx.iter_forward_root in (None, state)
-        if is_root and torch._C._current_graph_task_id() == -1:
-            forward(state._comm_ctx).give_up()
+        if inside.may_run_root(state) and inside.backward_pass() == -1:
+            forward(inside.state_context(state)).give_up()
 
-    for module in state._modules:
+    for module in inside.state_modules(state):
         # After each pass, also a failed one, unless by an exception like KeyboardInterrupt; so before each pass, too.
         module.register_forward_hook(failed, always_call=True)
         module.register_forward_pre_hook(failed, prepend=True)
@@ -131,7 +115,5 @@ def watch_state(state: object) -> None:
 
 def watch() -> None:
     """Know when forward passes begin and end."""
-    state = inside.module("_fsdp_state").FSDPState
-    _wrap(state, "init", _joins)
-    # The last that FSDP2 does with each module's output, the root's at the end.
-    _wrap(state, "_register_pre_backward_hook", _ends)
+    inside.wrap_state_init(_joins)
+    inside.wrap_end_of_forward(_ends)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from . import functional
+from . import functional, inside
 from .tally import Elsewhere, announce, book
 
 _DDP, _FSDP1 = "DistributedDataParallel", "FullyShardedDataParallel, FSDP1"
@@ -61,7 +61,7 @@ def _count(model: DistributedDataParallel, seen: _Model) -> None:
 
 def is_left_alone(model: DistributedDataParallel) -> bool:
     """Whether it has a hook, or cannot have one."""
-    if getattr(model, "_use_python_reducer", False):
+    if inside.reduces_in_python(model):
         leave_alone(model, "compiled autograd reduces its gradients")
     seen = _seen.get(model)
     return seen is not None and (seen.hooked or bool(seen.why))
@@ -82,7 +82,6 @@ def watch() -> None:
     if not _is_interposed():
         functional.watch()
     made, hooked, made1 = DistributedDataParallel.__init__, DistributedDataParallel.register_comm_hook, FullyShardedDataParallel.__init__
-    built_in = DistributedDataParallel._register_builtin_comm_hook
 
     @functools.wraps(made)
     def __init__(self, *args, **kwargs):
@@ -101,10 +100,12 @@ def watch() -> None:
         else:
             leave_alone(self, "it has a hook of its own, %s" % getattr(hook, "__qualname__", type(hook).__name__))
 
-    @functools.wraps(built_in)
-    def _register_builtin_comm_hook(self, comm_hook_type):
-        built_in(self, comm_hook_type)
-        leave_alone(self, "it has a hook of its own, %s" % comm_hook_type)
+    def built_in(original):
+        def register(self, comm_hook_type):
+            original(self, comm_hook_type)
+            leave_alone(self, "it has a hook of its own, %s" % comm_hook_type)
+
+        return register
 
     @functools.wraps(made1)
     def init1(self, *args, **kwargs):
@@ -114,7 +115,7 @@ def watch() -> None:
 
     __init__._thinwire = True
     DistributedDataParallel.__init__, DistributedDataParallel.register_comm_hook = __init__, register_comm_hook
-    DistributedDataParallel._register_builtin_comm_hook = _register_builtin_comm_hook
+    inside.wrap_built_in_hook(DistributedDataParallel, built_in)
     FullyShardedDataParallel.__init__ = init1
 
 

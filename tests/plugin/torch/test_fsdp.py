@@ -192,7 +192,7 @@ def test_buffers_of_the_process_group(before):
         expected = train(make(), rank)
         enable = lambda model: thinwire.enable(model, "plain", "plain")
         model = enable(allocating(make())) if before else allocating(enable(make()))
-        assert all("ProcessGroup" in type(one._all_gather_comm.allocator).__name__ for one in fsdp._groups(model))
+        assert all("ProcessGroup" in type(one._all_gather_comm.allocator).__name__ for one in inside.groups_of(model))
         assert train(model, rank) == expected
         found = thinwire.report()
         assert found["all-gather"].calls > 0 and found["reduce-scatter"].calls > 0 and not found.elsewhere
@@ -272,7 +272,7 @@ def gathers_and_computations(model):
         layer.register_forward_hook(lambda *_: log.append(("compute", number)))
         return gather
 
-    for number, (group, layer) in enumerate(zip(fsdp._groups(model), model.layers)):
+    for number, (group, layer) in enumerate(zip(inside.groups_of(model), model.layers)):
         group._all_gather_comm = watch(number, group._all_gather_comm, layer)
     return log
 
@@ -674,7 +674,7 @@ def test_a_torch_that_differs_is_refused(monkeypatch, unprobed, change, names):
 @pytest.mark.parametrize("version", ["2.9.0", "2.10.0a0+git", "2.15.0+cu132", "2.16.0", "3.0.0"])
 def test_a_torch_with_the_same_inside_is_known(monkeypatch, unprobed, version):
     monkeypatch.setattr(torch, "__version__", version)
-    fsdp.check_version()
+    inside.check()
 
 
 def test_a_job_on_a_torch_that_differs_keeps_its_collectives(monkeypatch, unprobed):

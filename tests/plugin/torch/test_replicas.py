@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from device import Simulated
 from models import BF16, WIDTH, Block, loss_of, make, train
-from thinwire import estimate, fsdp, replicas, staging
+from thinwire import estimate, inside, replicas, staging
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
@@ -33,7 +33,7 @@ def bytes_of(action):
 def gathered(model):
     """What FSDP2 computes with, group by group."""
     found = []
-    for group in fsdp._groups(model):
+    for group in inside.groups_of(model):
         group.lazy_init()
         group.unshard()
         group.wait_for_unshard()
@@ -353,7 +353,7 @@ def test_memory_is_freed_with_the_model():
         model, another = enable(make()), enable(make(seed=1))
         evaluated(model, rank), evaluated(another, rank), evaluated(model, rank)
         both = replicas.memory.taken
-        numbers = sum(one.padded_sharded_param_size.numel() for group in fsdp._groups(model) for one in group.fsdp_params)
+        numbers = sum(one.padded_sharded_param_size.numel() for group in inside.groups_of(model) for one in group.fsdp_params)
         assert both == 2 * 2 * 3 * numbers  # nodes, models, bytes of a number of bf16
         del model
         gc.collect()
@@ -403,7 +403,7 @@ def test_a_skipped_gather_is_an_error_that_names_the_group():
         model = enable(make())
         evaluated(model, rank)
         try:
-            for group in list(fsdp._groups(model))[rank:]:
+            for group in list(inside.groups_of(model))[rank:]:
                 group.unshard()
                 group.wait_for_unshard()
         except thinwire.ThinwireError as error:

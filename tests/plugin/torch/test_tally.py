@@ -12,7 +12,7 @@ import ranks
 import thinwire
 import torch
 import torch.distributed as dist
-from thinwire import capi, engine, fsdp, operations, segments, tally
+from thinwire import capi, engine, fsdp, inside, operations, segments, tally
 from torch import nn
 from torch.distributed import _functional_collectives as funcol
 from torch.distributed.device_mesh import init_device_mesh
@@ -216,8 +216,8 @@ def test_no_model_at_all():
 def test_what_others_have_put_in_our_place():
     def use(rank):
         model = fully_shard(nn.Linear(WIDTH, WIDTH))
-        theirs = types.new_class("Theirs", (fsdp._modules()[0].DefaultAllGather,))
-        for group in fsdp._groups(model):
+        theirs = types.new_class("Theirs", (inside.default_comms()[0],))
+        for group in inside.groups_of(model):
             group._all_gather_comm = theirs()
         step(model)
         step(thinwire.disable(model))

@@ -74,3 +74,14 @@ def test_import_torch_finds_it(python):
     found = dict(line.split(None, 1) for line in done.stdout.splitlines())
     assert found["torch"].startswith(torch.__version__)
     assert "import torch   hooked" in done.stdout
+
+
+def test_torchcomms_is_refused_with_a_reason(python):
+    """As torchcomms loads a backend that it is asked for."""
+    load = "from importlib.metadata import entry_points as e; (one,) = e(group='torchcomms.backends', name='thinwire'); one.load()"
+    done = run(python, "-c", load)
+    assert done.returncode == 1 and "thinwire has no backend for torchcomms (this is of unknown version)" in done.stderr.splitlines()[-1]
+    info = next(python.parent.parent.glob("lib/python3*/site-packages")) / "torchcomms-9.8.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torchcomms\nVersion: 9.8\n")
+    assert "(this is 9.8)" in run(python, "-c", load).stderr
