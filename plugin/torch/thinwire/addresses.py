@@ -11,8 +11,6 @@ import pathlib
 import socket
 import struct
 
-import torch.distributed as dist
-
 from . import inside
 
 SIOCGIFADDR = 0x8915

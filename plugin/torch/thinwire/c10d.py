@@ -166,7 +166,7 @@ def _build() -> type:
     for name in inside.REDUCE_SCATTER:
         setattr(ThinwireBackend, name, ThinwireBackend._reduce_scatter)
     for name in DELEGATED:
-        if hasattr(ProcessGroupGloo, name):
+        if hasattr(gloo_class, name):
             setattr(ThinwireBackend, name, _delegate(name))
     return ThinwireBackend
 
