@@ -205,6 +205,25 @@ def titan(_folder):
     return loop(model, torch.optim.AdamW(model.parameters(), RATE))
 
 
+def deepspeed(_folder):
+    """ZeRO 3, as it is: it gathers and reduces by collectives of its own."""
+    import deepspeed as library
+
+    library.init_distributed(dist_backend="gloo")
+    model = Plain()
+    engine, *_ = library.initialize(model=model, model_parameters=model.parameters(), config={
+        "train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 3}, "bf16": {"enabled": True},
+        "optimizer": {"type": "AdamW", "params": {"lr": RATE, "torch_adam": True}}})
+    losses = []
+    for step in range(STEPS):
+        ids = batch(dist.get_rank(), step)
+        loss = engine(ids, labels=ids).loss
+        engine.backward(loss)
+        engine.step()
+        losses.append(loss.item())
+    return losses
+
+
 def dcp(folder):
     """Saved and loaded again by torch.distributed.checkpoint, into another model."""
     from torch.distributed import checkpoint
