@@ -3,23 +3,23 @@
  *
  *  Forwards a block takes 64 queries of a head and goes over the keys that they see: scores S = Q K', the
  *  largest of each row so far and the sum of exponentials, y = y * correction + exp(S) V. Backwards
- *  probabilities are made again from the log of the sum: one kernel over queries makes dq, one over keys makes
- *  dk and dv, with all heads of q that share the keys one after the other. 7 products instead of 5 (S and
- *  dP twice), and no sums in memory.
+ *  probabilities are made again from the log of the sum: one kernel over queries makes dq, one over keys
+ *  makes dk and dv, with all heads of q that share the keys one after the other. 7 products instead of 5 (S
+ *  and dP twice), and no sums in memory.
  *
  *  A pair of a query and a key that is seen costs D multiply-adds a product. FLOPs a head, with T * T / 2
  *  pairs: forwards 2 T T D, backwards 7 T T D. Bytes: forwards q, k, v, y once, which is T D * 8 in bf16; a
- *  tile reads 64 D * 3 elements from the second cache for 64 * 64 * D * 4 FLOPs: 43 a byte of bf16, four times
- *  what sm_90's fp32 needs. So FLOPs are what counts.
+ *  tile reads 64 D * 3 elements from the second cache for 64 * 64 * D * 4 FLOPs: 43 a byte of bf16, four
+ *  times what sm_90's fp32 needs. So FLOPs are what counts.
  *
  *  Arithmetic is fp32 outside of tensor cores, whatever the type: 67 TFLOPS at most on sm_90, a fifteenth of
  *  what its tensor cores do in bf16. Products with mma instructions would take the places of multiply_tile
  *  and add_product and leave the rest.
  *
- *  A thread has 4 x 4 scores (rows 4 y + i, columns x + 16 j of thread (x, y) of 16 x 16) and 4 rows of D / 16
- *  columns of a sum. Registers: 64 for each sum at D = 256, 32 at 128, 16 at 64, and about 70: two blocks on
- *  a multiprocessor up to D = 128 (16 warps), one for dk and dv at 256. Shared memory 35 KB: six blocks would
- *  fit.
+ *  A thread has 4 x 4 scores (rows 4 y + i, columns x + 16 j of thread (x, y) of 16 x 16) and 4 rows of
+ *  D / 16 columns of a sum: 64 registers at D = 256, 32 at 128, 16 at 64. 128 registers or fewer up to
+ *  D = 128, two blocks on a multiprocessor (16 warps); one block for dk and dv from 128 on, and for all but
+ *  forwards at 256. Shared memory 35 KB: six blocks would fit.
  *
  *  Include device.cuh, or what stands for it in a test, before. */
 #ifndef TW_TRAINER_CUDA_ATTENTION_CUH
@@ -125,8 +125,8 @@ struct AttentionHead {
     TW_DEVICE uint32_t first_seen(uint32_t query) const
     {
         const uint32_t by_window = window && query >= window ? query - window + 1 : 0;
-        const int32_t *begins = a.attention.begins;
-        const uint32_t by_document = begins ? (uint32_t)begins[batch * seq_len + query] : 0;
+        const int32_t *starts = a.attention.starts;
+        const uint32_t by_document = starts ? (uint32_t)starts[batch * seq_len + query] : 0;
         return by_window > by_document ? by_window : by_document;
     }
     TW_DEVICE bool sees(uint32_t query, uint32_t key) const
@@ -384,8 +384,8 @@ struct AttentionForward {
 
 /* ---- backwards ----------------------------------------------------------------------------------------- */
 
-/** y, dy -> workspace (B,H,T): the sum over a head of y * dy, which is that over a row of P * dP. A warp takes
- *  a head of a row. Bytes: 2 accesses of bf16, 4, for 1 multiply-add. */
+/** y, dy -> workspace (B,H,T): the sum over a head of y * dy, which is that over a row of P * dP. A warp
+ *  takes a head of a row. Bytes: 2 accesses of bf16, 4, for 1 multiply-add. */
 template <class T>
 struct AttentionDots {
     static TW_DEVICE void run(const AttentionArgs &a)
@@ -469,7 +469,7 @@ struct AttentionQueries {
     }
 };
 
-/** The same -> dk, dv: a block takes 64 keys of a head of k and v, and tiles are transposed: rows are keys. */
+/** The same -> dk, dv: a block takes 64 keys of a head of k and v. Tiles are transposed: rows are keys. */
 template <class T, uint32_t COLUMNS>
 struct AttentionKeys {
     struct State {

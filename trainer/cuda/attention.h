@@ -15,8 +15,8 @@ typedef struct tw_cuda_attention {
     size_t width;  /**< D: 1 to 256 */
     size_t window; /**< a token sees so many, itself among them; 0: all before it */
     /** (B,T): the first position of its sequence that each token sees, never less than that of the token
-     *  before it: where its document begins. NULL: 0. */
-    const int32_t *begins;
+     *  before it: where its document starts. NULL: 0. */
+    const int32_t *starts;
     /** Row b * T + t holds a token's heads side by side; rows begin so many elements apart. Where a product
      *  leaves q, k and v in one row: pointers into it and the same stride. */
     const void *q, *k, *v;

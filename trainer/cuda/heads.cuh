@@ -126,8 +126,8 @@ TW_DEVICE size_t all_heads(const HeadsArgs &a)
     return a.heads.rows * a.heads.heads;
 }
 
-/** x, gamma, cosines, sines -> y. Bytes a channel: 2 accesses of bf16, 4; 6 operations, 4 of them with a norm.
- *  The tables are the second cache's. */
+/** x, gamma, cosines, sines -> y. Bytes a channel: 2 accesses of bf16, 4; 6 operations, 4 of them
+ *  with a norm. The tables are the second cache's. */
 template <class T>
 struct HeadsForward {
     static TW_DEVICE void run(const HeadsArgs &a)

@@ -29,8 +29,8 @@ TW_DEVICE float relative_exp(float x, float most)
     return most == -INFINITY && x == x ? 1 : tw_dev_exp(x - most);
 }
 
-/** The largest value of a part of a row, and the sum of e^(value - largest). NaN is never the largest; the sum
- *  has it. */
+/** The largest value of a part of a row, and the sum of e^(value - largest). NaN is never the largest; the
+ *  sum has it. */
 struct Softmax {
     float most, total;
 

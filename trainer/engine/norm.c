@@ -29,17 +29,25 @@ static void count(uint64_t bins[2][N_EXPONENTS], const uint16_t *values, size_t 
     }
 }
 
+void tw_norm_add_bins(tw_norm_t *norm, const uint64_t *bins)
+{
+    for (unsigned e = 0; e < N_EXPONENTS - 1; e++) {
+        /* denormals have the exponent of the smallest normal values */
+        add_shifted(norm->limbs, bins[e], e > 0 ? 2 * (e - 1) : 0);
+    }
+    norm->n_nonfinite += bins[N_EXPONENTS - 1];
+}
+
 void tw_norm_add(tw_norm_t *norm, const uint16_t *values, size_t n_elems)
 {
     while (n_elems > 0) {
         uint64_t bins[2][N_EXPONENTS] = {{0}};
         size_t n = n_elems < MAX_RUN ? n_elems : MAX_RUN;
         count(bins, values, n);
-        for (unsigned e = 0; e < N_EXPONENTS - 1; e++) {
-            /* denormals have the exponent of the smallest normal values */
-            add_shifted(norm->limbs, bins[0][e] + bins[1][e], e > 0 ? 2 * (e - 1) : 0);
+        for (unsigned e = 0; e < N_EXPONENTS; e++) {
+            bins[0][e] += bins[1][e];
         }
-        norm->n_nonfinite += bins[0][N_EXPONENTS - 1] + bins[1][N_EXPONENTS - 1];
+        tw_norm_add_bins(norm, bins[0]);
         values += n;
         n_elems -= n;
     }

@@ -22,6 +22,9 @@ typedef struct tw_norm {
 
 /** values: bf16 [n_elems]. */
 void tw_norm_add(tw_norm_t *norm, const uint16_t *values, size_t n_elems);
+/** What such values left in bins, as a GPU does it: [256] sums of the squares of mantissas (integers below
+ *  2^8), one for each exponent; the last one counts what is not finite. */
+void tw_norm_add_bins(tw_norm_t *norm, const uint64_t *bins);
 void tw_norm_merge(tw_norm_t *norm, const tw_norm_t *other);
 /** The 2-norm; NaN if a value was not finite. */
 double tw_norm_value(const tw_norm_t *norm);

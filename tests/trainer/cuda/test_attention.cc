@@ -63,6 +63,7 @@ struct Case {
         attention.kv_heads = s.of.kv_heads;
         attention.width = s.of.width;
         attention.window = s.of.window;
+        attention.starts = s.of.starts;
         attention.q = qkv.get();
         attention.k = qkv.get(q_width);
         attention.v = qkv.get(q_width + kv_width);
@@ -141,7 +142,7 @@ TEST_F(CudaAttention, Lengths)
 {
     for (tw_type_t type : {TW_TYPE_FP32, TW_TYPE_BF16}) {
         for (size_t seq_len : {1, 2, 63, 64, 65, 150}) {
-            sweep({{type, {1, seq_len, 1, 1, 16, 0}, 0}});
+            sweep({{type, {1, seq_len, 1, 1, 16, 0, nullptr}, 0}});
         }
     }
 }
@@ -150,57 +151,48 @@ TEST_F(CudaAttention, Lengths)
 TEST_F(CudaAttention, Widths)
 {
     for (size_t width : {1, 7, 31, 64, 72, 128, 136, 256}) {
-        sweep({{TW_TYPE_FP32, {1, 67, 1, 1, width, 0}, 0}, {TW_TYPE_BF16, {1, 67, 1, 1, width, 0}, 0}});
+        sweep({{TW_TYPE_FP32, {1, 67, 1, 1, width, 0, nullptr}, 0},
+               {TW_TYPE_BF16, {1, 67, 1, 1, width, 0, nullptr}, 0}});
     }
-    sweep({{TW_TYPE_FP32, {1, 40, 2, 1, 24, 0}, 1}, {TW_TYPE_BF16, {1, 40, 2, 1, 24, 0}, 3}});
+    sweep(
+        {{TW_TYPE_FP32, {1, 40, 2, 1, 24, 0, nullptr}, 1}, {TW_TYPE_BF16, {1, 40, 2, 1, 24, 0, nullptr}, 3}});
 }
 
 TEST_F(CudaAttention, Heads)
 {
-    sweep({{TW_TYPE_FP32, {2, 70, 4, 4, 8, 0}, 0},
-           {TW_TYPE_FP32, {3, 70, 6, 2, 8, 0}, 0},
-           {TW_TYPE_BF16, {2, 70, 3, 1, 16, 0}, 0}});
+    sweep({{TW_TYPE_FP32, {2, 70, 4, 4, 8, 0, nullptr}, 0},
+           {TW_TYPE_FP32, {3, 70, 6, 2, 8, 0, nullptr}, 0},
+           {TW_TYPE_BF16, {2, 70, 3, 1, 16, 0, nullptr}, 0}});
 }
 
 TEST_F(CudaAttention, Windows)
 {
     for (size_t window : {1, 5, 63, 64, 65, 129, 300}) {
-        sweep({{TW_TYPE_FP32, {1, 200, 1, 1, 8, window}, 0}});
+        sweep({{TW_TYPE_FP32, {1, 200, 1, 1, 8, window, nullptr}, 0}});
     }
-    sweep({{TW_TYPE_BF16, {2, 130, 4, 2, 8, 33}, 0}});
+    sweep({{TW_TYPE_BF16, {2, 130, 4, 2, 8, 33, nullptr}, 0}});
 }
 
-/* A sequence of documents is what each of them is alone. */
+/* Documents of all sizes beside tiles of 64, in each sequence others, with a window and without. */
 TEST_F(CudaAttention, Documents)
 {
-    const std::vector<size_t> lengths = {3, 64, 1, 90, 42};
-    Case whole({TW_TYPE_FP32, {1, 200, 2, 1, 8, 0}, 0});
-    const Floats qkv = whole.qkv.values(), dy = whole.dy.values();
-    std::vector<int32_t> begins;
-    for (size_t n : lengths) {
-        begins.insert(begins.end(), n, int32_t(begins.size()));
+    constexpr size_t batch = 2, seq_len = 200;
+    std::vector<int32_t> starts(batch * seq_len);
+    for (size_t b = 0; b < batch; b++) {
+        const std::vector<size_t> at =
+            b ? std::vector<size_t>{0, 130} : std::vector<size_t>{0, 3, 67, 68, 158};
+        for (size_t t = 0; t < seq_len; t++) {
+            starts[b * seq_len + t] = int32_t(*(std::upper_bound(at.begin(), at.end(), t) - 1));
+        }
     }
-    whole.attention.begins = begins.data();
-    whole.run();
-    Floats y, dqkv;
-    for (size_t n : lengths) {
-        const size_t first = y.size() / whole.q_width;
-        Case alone({TW_TYPE_FP32, {1, n, 2, 1, 8, 0}, 0});
-        memcpy(alone.qkv.get(), qkv.data() + first * whole.stride, n * whole.stride * sizeof(float));
-        memcpy(alone.dy.get(), dy.data() + first * whole.q_width, n * whole.q_width * sizeof(float));
-        alone.run();
-        const Floats of_y = alone.y.values(), of_dqkv = alone.dqkv.values();
-        y.insert(y.end(), of_y.begin(), of_y.end());
-        dqkv.insert(dqkv.end(), of_dqkv.begin(), of_dqkv.end());
-    }
-    whole.y.expect_near(y, whole.y_bound(), "y");
-    whole.dqkv.expect_near(dqkv, whole.gradient_bound(), "dqkv");
+    sweep({{TW_TYPE_FP32, {batch, seq_len, 2, 1, 8, 0, starts.data()}, 0},
+           {TW_TYPE_FP32, {batch, seq_len, 1, 1, 8, 50, starts.data()}, 0}});
 }
 
 /* Scores of hundreds: exponentials are taken of differences. */
 TEST_F(CudaAttention, LargeScores)
 {
-    Case c({TW_TYPE_FP32, {1, 100, 1, 1, 64, 0}, 0}, 20);
+    Case c({TW_TYPE_FP32, {1, 100, 1, 1, 64, 0, nullptr}, 0}, 20);
     c.run();
     for (float value : c.y.values()) {
         ASSERT_TRUE(std::isfinite(value));
@@ -217,7 +209,7 @@ TEST_F(CudaAttention, NanSpreadsToWhatSeesIt)
     const size_t n = 100, at = 70, width = 8;
     for (float bad : {NAN, INFINITY}) {
         for (size_t part : {size_t(0), width, 2 * width}) { /* of q, k, v */
-            Case c({TW_TYPE_FP32, {1, n, 1, 1, width, 0}, 0});
+            Case c({TW_TYPE_FP32, {1, n, 1, 1, width, 0, nullptr}, 0});
             memcpy(c.qkv.get(at * c.stride + part), &bad, sizeof(bad));
             c.run();
             const Floats y = c.y.values();
