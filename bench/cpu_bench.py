@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Training on processors: tokens/s of one rank of one thread, ours beside PyTorch's in fp32 and under bf16
+"""Training on processors: tokens/s of one rank, ours beside PyTorch's in fp32 and under bf16
 autocast.
 
 All of them train the same shapes; a round is a step of each, one after the other, so that what else the
 machine does meets all alike. Figures are medians. The floor is what the model's products alone would take at
-the speed of the fastest product that ours measured on this processor."""
+the speed of the fastest product that ours measured on this processor, for each thread."""
 
 import argparse
 import json
@@ -35,6 +35,7 @@ def parse_args():
     parser.add_argument("--rounds", type=int, default=30, help="at most, of each row; 3 at least (30)")
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall",
                         help="processor: what the processes used, which other work on the machine changes less (wall)")
+    parser.add_argument("--threads", type=int, default=1, help="of the rank, ours and PyTorch's alike (1)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of our configuration")
     parser.add_argument("--torch", help="version of torch to fetch (the newest known here)")
     parser.add_argument("--json", type=pathlib.Path, help="file for a JSON line of each row")
@@ -56,7 +57,7 @@ def keys(shape, args):
              "model.n_embd": shape["width"], "model.vocab_size": shape["vocabulary"],
              "thinwire.sequence_length": shape["sequence"], "train_micro_batch_size_per_gpu": shape["batch"],
              "gradient_accumulation_steps": 1, "zero_optimization.stage": 0, "thinwire.steps": MANY, "thinwire.val_sequences": 0,
-             "gradient_clipping": 1.0}
+             "gradient_clipping": 1.0, "thinwire.threads": args.threads}
     if shape["family"] == "llama":
         found |= {"model.n_kv_head": shape["kv_heads"], "model.n_inner": shape["inner"]}
     return ["%s=%s" % item for item in found.items()] + args.set
@@ -65,9 +66,9 @@ def keys(shape, args):
 class Runner:
     """A process that does a step when it is told to."""
 
-    def __init__(self, command, clock):
+    def __init__(self, command, clock, threads):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TW_")}
-        environment["OMP_NUM_THREADS"] = "1"
+        environment["OMP_NUM_THREADS"] = str(threads)
         self.process = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         env=environment, text=True)
         self.command, self.clock, self.seconds = command, clock, []
@@ -106,8 +107,8 @@ def measure(size, family, python, args):
     shape = shape_of(size, family)
     torch = [python, runfile("bench/training/torch_steps.py"), json.dumps(shape)]
     commands = {"ours": [runfile("bench/cpu_steps")] + keys(shape, args)}
-    commands |= {mode: torch + [mode] for mode in MODES[1:] if mode in args.modes.split(",")}
-    runners = {mode: Runner(command, args.clock) for mode, command in commands.items()}
+    commands |= {mode: torch + [mode, str(args.threads)] for mode in MODES[1:] if mode in args.modes.split(",")}
+    runners = {mode: Runner(command, args.clock, args.threads) for mode, command in commands.items()}
     round_sec = 0.0
     for _ in range(2):
         round_sec = sum(runner.step(False) for runner in runners.values())
@@ -117,16 +118,16 @@ def measure(size, family, python, args):
             runner.step(True)
     for runner in runners.values():
         runner.stop()
-    return make_row(size, shape, runners, n_rounds)
+    return make_row(size, shape, runners, n_rounds, args.threads)
 
 
-def make_row(size, shape, runners, n_rounds):
+def make_row(size, shape, runners, n_rounds, threads):
     tokens = shape["batch"] * shape["sequence"]
     speeds = {mode: tokens / statistics.median(runner.seconds) for mode, runner in runners.items()}
     others = {mode: speed for mode, speed in speeds.items() if mode != "ours"}
     about = runners["ours"].about
-    floor = max(about["peak_fp32"], about["peak_bf16"]) / flops_of_token(shape)
-    row = {"size": size, "family": shape["family"], "rounds": n_rounds, "tokens": tokens, "tokens_per_sec": speeds,
+    floor = threads * max(about["peak_fp32"], about["peak_bf16"]) / flops_of_token(shape)
+    row = {"size": size, "family": shape["family"], "threads": threads, "rounds": n_rounds, "tokens": tokens, "tokens_per_sec": speeds,
            "flops_per_token": flops_of_token(shape), "floor_tokens_per_sec": floor, "floor_share": speeds["ours"] / floor} | about
     if others:
         best = max(others, key=others.get)
@@ -156,7 +157,8 @@ def line(row):
 def main():
     args = parse_args()
     python = find_python(args.torch) if args.modes != "ours" else None
-    print("# thinwire cpu: one rank of one thread, tokens/s by the %s clock; %s" % (args.clock, processor()))
+    print("# thinwire cpu: one rank, %d thread%s, tokens/s by the %s clock; %s"
+          % (args.threads, "s" if args.threads > 1 else "", args.clock, processor()))
     print("# %-6s %-6s %10s %10s %10s %10s %8s %6s  %-20s %s"
           % ("size", "family", "ours", "fp32", "autocast", "floor", "share", "rounds", "ratio", "ok"))
     found = []

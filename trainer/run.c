@@ -8,6 +8,7 @@
 #include "hpz/hpz.h"
 #include "trainer/agreement.h"
 #include "trainer/config/config.h"
+#include "trainer/cores.h"
 #include "trainer/data/data.h"
 #include "trainer/engine/engine.h"
 #include "trainer/facts.h"
@@ -25,6 +26,8 @@ typedef struct run {
     const tw_train_options_t *options;
     tw_coll_t *world, *own_world;
     tw_data_t *data;
+    tw_cores_t cores;
+    tw_pool_t *pool;
     tw_model_t *model;
     tw_engine_t *engine;
     tw_persist_t persist;
@@ -213,6 +216,8 @@ static void ask_output(const run_t *run)
                                                      .resumed_step = run->persist.resumed_step,
                                                      .n_ranks = tw_coll_size(run->world),
                                                      .n_nodes = tw_coll_n_nodes(run->world),
+                                                     .least_threads = run->cores.least,
+                                                     .most_threads = run->cores.most,
                                                      .flops_per_token = flops_per_token(run),
                                                      .peak_flops = o->peak_flops,
                                                      .link_bps = o->link_bps};
@@ -273,6 +278,15 @@ static tw_status_t prepare_all(run_t *run)
     return tw_attempt_end(&attempt, status);
 }
 
+/* Sizes of the model's memory depend on its threads. */
+static tw_status_t choose_threads(run_t *run)
+{
+    TW_TRY(tw_cores_of_job(run->world, run->options->threads, &run->cores));
+    tw_status_t status = tw_pool_create(run->cores.own, &run->pool);
+    status = status == TW_OK ? tw_model_set_pool(run->model, run->pool) : status;
+    return tw_agree_status(run->world, status);
+}
+
 static tw_status_t check_memory(const run_t *run)
 {
     tw_need_t need;
@@ -292,6 +306,9 @@ static tw_status_t set_up(run_t *run)
     }
     if (status == TW_OK) {
         status = compare_ranks(run);
+    }
+    if (status == TW_OK) {
+        status = choose_threads(run);
     }
     if (status == TW_OK) {
         status = check_memory(run);
@@ -315,6 +332,7 @@ static void tear_down(run_t *run, tw_status_t status)
     tw_sampling_cleanup(&run->sampling);
     tw_engine_destroy(run->engine);
     tw_model_destroy(run->model);
+    tw_pool_destroy(run->pool);
     tw_data_close(run->data);
     tw_coll_destroy(run->own_world);
     tw_train_config_destroy(run->config);

@@ -139,12 +139,26 @@ typedef struct output {
     tw_status_t status;
 } output_t;
 
+static void print_threads(const tw_trainer_output_t *wanted)
+{
+    int least = wanted->least_threads, most = wanted->most_threads;
+    char least_text[16] = "";
+    if (least < most) {
+        snprintf(least_text, sizeof(least_text), "%d to ", least);
+    }
+    printf("# %d ranks on %d nodes, each computes with %s%d thread%s\n", wanted->n_ranks, wanted->n_nodes,
+           least_text, most, most > 1 ? "s" : "");
+}
+
 static void add_step(output_t *output, const tw_trainer_step_t *step)
 {
     const double keep = 0.9;
     if (output->begin_sec == 0 && output->is_first && output->wanted.resumed_step > 0) {
         printf("# goes on from step %" PRIu64 " of run %016" PRIx64 "\n", output->wanted.resumed_step,
                output->wanted.run_id);
+    }
+    if (output->begin_sec == 0 && output->is_first) {
+        print_threads(&output->wanted);
     }
     if (output->begin_sec == 0) {
         output->begin_sec = tw_time_sec() - step->step_sec;

@@ -97,9 +97,9 @@ def step(model, optimizer, ids, autocast):
 
 
 def main():
-    shape, mode = json.loads(sys.argv[1]), sys.argv[2]
+    shape, mode, threads = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     torch.manual_seed(1)
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     model = Model(shape)
     optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     print(json.dumps({"torch": torch.__version__, "params": sum(p.numel() for p in model.parameters())}), flush=True)

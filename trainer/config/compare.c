@@ -13,6 +13,7 @@ static const char *const places[] = {"thinwire.data",
                                      "thinwire.tokenizer",
                                      "thinwire.cache",
                                      "thinwire.activation_path",
+                                     "thinwire.threads",
                                      "zero_optimization.offload_optimizer.nvme_path",
                                      "zero_optimization.offload_param.nvme_path",
                                      NULL};

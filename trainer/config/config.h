@@ -85,6 +85,7 @@ typedef struct tw_train_options {
     int gradient_hadamard, gradient_inner;
     int recompute, check_memory;
     int products; /* tw_train_products_t */
+    int64_t threads;
     char *activation_path;
     size_t device_bytes;
     double loss_jump, loss_z, norm_z;

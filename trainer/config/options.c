@@ -188,6 +188,10 @@ static const tw_config_field_t fields[] = {
     CHOICE("thinwire.products", "auto", products, products,
            "What activations and gradients are rounded to for products, whose sums are fp32: auto is bf16 "
            "where the processor multiplies it faster, else fp32."),
+    COUNT(
+        "thinwire.threads", "0", threads, 0, 1024, "",
+        "Of a rank, that compute; the results do not depend on it, and ranks may have different ones. 0: its "
+        "cores, shared with the other ranks that run on them."),
     FLAG("thinwire.recompute", "n", recompute,
          "Keep layers' inputs only, and compute them again for backward."),
     TEXT("thinwire.activation_path", activation_path,

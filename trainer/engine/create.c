@@ -266,6 +266,9 @@ static tw_status_t engine_init(tw_engine_t *engine)
         status = activations(engine);
     }
     if (status == TW_OK) {
+        status = tw_threads_init(engine);
+    }
+    if (status == TW_OK) {
         status = tw_update_init(engine);
     }
     if (status == TW_OK) {
@@ -334,7 +337,7 @@ void tw_engine_destroy(tw_engine_t *engine)
     if (engine->units) {
         give_up_walk(engine); /* what is in flight reads and writes memory that goes now */
     }
-    tw_quant_destroy(engine->adamw);
+    tw_update_cleanup(engine);
     tw_hpz_destroy(engine->hpz); /* before the memory of its replicas */
     tw_engine_free_all(engine);
     free(engine);

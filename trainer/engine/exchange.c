@@ -24,9 +24,10 @@ tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report)
     tw_coll_segment_t segment = {.src = report, .dst = all, .n_elems = n_ranks * sizeof(*all)};
     tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
-    tw_engine_processor_t begin = tw_engine_processor_get();
+    tw_engine_processor_t begin = tw_engine_processor_get(tw_model_pool(engine->model));
     tw_status_t status = tw_engine_run(engine, &args);
-    engine->exchange_progress_sec = tw_engine_processor_since(&begin).progress_sec;
+    engine->exchange_progress_sec =
+        tw_engine_processor_since(tw_model_pool(engine->model), &begin).progress_sec;
     if (status == TW_OK) {
         double loss = 0;
         memset(report, 0, sizeof(*report));

@@ -13,7 +13,7 @@ void tw_reduce_begin(tw_engine_t *engine, size_t index, int is_first)
         engine->grad_ptrs[t] = unit->grads32 + offset;
     }
     if (is_first) {
-        memset(unit->grads32, 0, unit->n_elems * sizeof(*unit->grads32));
+        tw_engine_clear(engine, unit->grads32, unit->n_elems);
     }
 }
 
@@ -100,8 +100,8 @@ static void fill_slice(const tw_engine_t *engine, const tw_engine_unit_t *unit, 
     for (size_t i = 0; i < args->n_segments; i++) {
         const tw_coll_segment_t *segment = &args->segments[i];
         size_t whole = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), segment->tensor).offset;
-        tw_convert_from_fp32(TW_TYPE_BF16, unit->grads32 + whole + segment->first_elem, 1.0f,
-                             (void *)segment->src, segment->n_elems);
+        tw_engine_narrow(engine, unit->grads32 + whole + segment->first_elem,
+                         (uint16_t *)(uintptr_t)segment->src, segment->n_elems);
     }
 }
 
@@ -150,7 +150,7 @@ tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index)
     uint16_t *whole = leave_from(engine, unit, &ops);
     TW_TRY(tw_engine_wait(engine, ops));
     tw_coll_args_t args;
-    tw_convert_from_fp32(TW_TYPE_BF16, unit->grads32, 1.0f, whole, unit->n_elems);
+    tw_engine_narrow(engine, unit->grads32, whole, unit->n_elems);
     if (engine->stage == 0) {
         allreduce_args(engine, unit, &args);
         if (args.n_segments == 0) {
@@ -175,13 +175,14 @@ static void add_norm(tw_engine_t *engine, size_t index, tw_norm_t *norm)
         return;
     }
     if (engine->stage > 0) {
-        tw_norm_add(norm, unit->part_grads, unit->part_elems);
+        tw_engine_add_norm(engine, norm, unit->part_grads, unit->part_elems);
         return;
     }
     for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
         tw_hpz_piece_t own =
             tw_hpz_primary_piece(layout, t, tw_hpz_node(engine->hpz), tw_hpz_local(engine->hpz));
-        tw_norm_add(norm, unit->part_grads + engine->piece_offsets[t] + own.first, own.n_elems);
+        tw_engine_add_norm(engine, norm, unit->part_grads + engine->piece_offsets[t] + own.first,
+                           own.n_elems);
     }
 }
 
@@ -201,12 +202,13 @@ static tw_status_t finish_blocks(tw_engine_t *engine, tw_norm_t *norm)
 
 tw_status_t tw_reduce_finish(tw_engine_t *engine, tw_norm_t *norm)
 {
-    double begin = tw_engine_processor_get().compute_sec;
+    double begin = tw_engine_processor_get(tw_model_pool(engine->model)).compute_sec;
     TW_TRY(finish_blocks(engine, norm));
-    double norm_sec = tw_engine_processor_get().compute_sec - begin;
+    double norm_sec = tw_engine_processor_get(tw_model_pool(engine->model)).compute_sec - begin;
     TW_TRY(tw_engine_wait(engine, &engine->root_reduce_slot.ops));
     TW_TRY(tw_engine_wait(engine, &engine->units[TW_MODEL_ROOT].reduce));
-    engine->reduced_compute_sec = tw_engine_processor_get().compute_sec - norm_sec;
+    engine->reduced_compute_sec =
+        tw_engine_processor_get(tw_model_pool(engine->model)).compute_sec - norm_sec;
     add_norm(engine, TW_MODEL_ROOT, norm);
     return TW_OK;
 }

@@ -9,7 +9,8 @@
  *  totals.c     what has been sent, planned, waited for    alarm.c     when to stop
  *  device.c     where memory lies, and what fits           inputs.c    layers' inputs, kept until backward
  *  groups.c     tensors that are trained otherwise       sample.c    text, sampled
- *  processor.c  processor time                         outliers.c  losses and norms out of the common */
+ *  processor.c  processor time                         outliers.c  losses and norms out of the common
+ *  threads.c    what is computed by elements */
 #ifndef TW_TRAINER_ENGINE_STATE_H
 #define TW_TRAINER_ENGINE_STATE_H
 
@@ -78,8 +79,8 @@ typedef enum tw_engine_part {
     TW_ENGINE_PART_COUNT
 } tw_engine_part_t;
 
-/** Processor time: of the calling thread, which computes, and of the process's other threads, which move what
- *  it asks for. */
+/** Processor time: of the threads that compute, and of the process's other threads, which move what those ask
+ *  for. */
 typedef struct tw_engine_processor {
     double compute_sec, progress_sec;
 } tw_engine_processor_t;
@@ -149,9 +150,10 @@ struct tw_engine {
     int32_t *documents; /* where each token's begins in its sequence; NULL: they are not told apart */
     float **x;          /* [n_layer + 1] activations between units; inputs.c */
     float *near[3];
-    void **saved; /* [n_layer]; recomputing: all the same */
-    tw_quant_t *adamw;
-    void *adamw_scratch;
+    void **saved;         /* [n_layer]; recomputing: all the same */
+    tw_quant_t **adamw;   /* [threads] */
+    void **adamw_scratch; /* likewise */
+    tw_norm_t *norms;     /* likewise */
     /* the run */
     uint64_t steps_done, version;     /* version: of the weights, 1 for the first */
     double forward_sec, backward_sec; /* of this step */
@@ -293,6 +295,7 @@ void tw_sample_init(tw_engine_t *engine);
 
 /* ---- update.c */
 tw_status_t tw_update_init(tw_engine_t *engine);
+void tw_update_cleanup(tw_engine_t *engine);
 /** A step of AdamW on the parts, and the new weights on their way to all ranks. */
 tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale);
 /** The same weights everywhere from the masters as they are, exactly. */
@@ -302,8 +305,16 @@ tw_status_t tw_engine_refresh(tw_engine_t *engine);
 void tw_engine_resident_init(tw_engine_t *engine);
 
 /* ---- processor.c */
-tw_engine_processor_t tw_engine_processor_get(void);
-tw_engine_processor_t tw_engine_processor_since(const tw_engine_processor_t *begin);
+tw_engine_processor_t tw_engine_processor_get(const tw_pool_t *pool);
+tw_engine_processor_t tw_engine_processor_since(const tw_pool_t *pool, const tw_engine_processor_t *begin);
+
+/* ---- threads.c */
+tw_status_t tw_threads_init(tw_engine_t *engine);
+/** to [n] = from as bf16. */
+void tw_engine_narrow(const tw_engine_t *engine, const float *from, uint16_t *to, size_t n);
+void tw_engine_clear(const tw_engine_t *engine, float *to, size_t n);
+/** As tw_norm_add. */
+void tw_engine_add_norm(const tw_engine_t *engine, tw_norm_t *norm, const uint16_t *values, size_t n);
 
 /* ---- totals.c */
 /** Everything, training and not. */

@@ -170,7 +170,7 @@ static void note_totals(const tw_engine_totals_t *totals, tw_trainer_step_t *out
 tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out)
 {
     const tw_train_options_t *o = engine->options;
-    tw_engine_processor_t processor = tw_engine_processor_get();
+    tw_engine_processor_t processor = tw_engine_processor_get(tw_model_pool(engine->model));
     double begin = tw_time_sec(), lr = tw_train_lr(o, engine->steps_done + 1), norm = 0;
     int is_bad = 0;
     tw_engine_report_t report;
@@ -192,8 +192,9 @@ tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out)
     }
     engine->steps_done++;
     double end = tw_time_sec();
-    double update_compute_sec = tw_engine_processor_get().compute_sec - engine->reduced_compute_sec;
-    processor = tw_engine_processor_since(&processor);
+    double update_compute_sec =
+        tw_engine_processor_get(tw_model_pool(engine->model)).compute_sec - engine->reduced_compute_sec;
+    processor = tw_engine_processor_since(tw_model_pool(engine->model), &processor);
     *out = (tw_trainer_step_t){.step = engine->steps_done,
                                .loss = report.loss,
                                .val_loss = NAN,

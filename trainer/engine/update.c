@@ -1,4 +1,6 @@
 /* AdamW on what belongs to this rank, and the new weights on their way to the others. */
+#include <stdatomic.h>
+
 #include "trainer/engine/state.h"
 
 /* quant's AdamW also encodes a change, which is not asked for here: it goes to a scratch of this many
@@ -11,53 +13,95 @@ tw_status_t tw_update_init(tw_engine_t *engine)
 {
     const tw_quant_codec_t codec = {.bits = 8, .block = 2048};
     const tw_quant_params_t params = {.codec = codec, .mem = TW_MEM_HOST};
-    engine->adamw_scratch = tw_engine_alloc(
-        engine, TW_ENGINE_ACTIVATIONS, tw_quant_encoded_bytes(&codec, CHUNK_ELEMS), 1, "AdamW's scratch");
-    return engine->adamw_scratch ? tw_quant_create(&params, &engine->adamw) : TW_ERR_NO_MEMORY;
-}
-
-static tw_status_t adamw_piece(tw_engine_t *engine, const tw_engine_piece_t *piece, const uint16_t *grads,
-                               const tw_quant_adamw_t *adamw)
-{
-    const tw_quant_args_t args = {.type = TW_TYPE_BF16};
-    tw_status_t status = TW_OK;
-    for (size_t at = 0; at < piece->n_elems && status == TW_OK; at += CHUNK_ELEMS) {
-        size_t n = piece->n_elems - at < CHUNK_ELEMS ? piece->n_elems - at : CHUNK_ELEMS;
-        const tw_quant_adamw_segment_t segment = {.grad = grads + at,
-                                                  .master = piece->master + at,
-                                                  .m = piece->m + at,
-                                                  .v = piece->v + at,
-                                                  .replica = grads + at,
-                                                  .dst = engine->adamw_scratch,
-                                                  .n_elems = n};
-        status = tw_quant_adamw_encode_delta(engine->adamw, &args, adamw, &segment, 1);
+    size_t n = (size_t)tw_pool_threads(tw_model_pool(engine->model));
+    engine->adamw =
+        tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, n, sizeof(*engine->adamw), "AdamW's threads");
+    engine->adamw_scratch =
+        tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, n, sizeof(*engine->adamw_scratch), "AdamW's threads");
+    tw_status_t status = engine->adamw && engine->adamw_scratch ? TW_OK : TW_ERR_NO_MEMORY;
+    for (size_t i = 0; i < n && status == TW_OK; i++) {
+        engine->adamw_scratch[i] = tw_engine_alloc(
+            engine, TW_ENGINE_ACTIVATIONS, tw_quant_encoded_bytes(&codec, CHUNK_ELEMS), 1, "AdamW's scratch");
+        status = engine->adamw_scratch[i] ? tw_quant_create(&params, &engine->adamw[i]) : TW_ERR_NO_MEMORY;
     }
     return status;
+}
+
+void tw_update_cleanup(tw_engine_t *engine)
+{
+    for (int i = 0; engine->adamw && i < tw_pool_threads(tw_model_pool(engine->model)); i++) {
+        tw_quant_destroy(engine->adamw[i]);
+    }
+}
+
+/* A unit's update, in chunks of its pieces. */
+typedef struct adamw_call {
+    tw_engine_t *engine;
+    const tw_engine_unit_t *unit;
+    double lr;
+    const float *grad_scale;
+    atomic_int failed; /* a status of one of them */
+} adamw_call_t;
+
+static size_t count_chunks(const tw_engine_t *engine, size_t tensor)
+{
+    return engine->groups[tensor].is_frozen
+               ? 0
+               : (engine->pieces[tensor].n_elems + CHUNK_ELEMS - 1) / CHUNK_ELEMS;
+}
+
+static tw_quant_adamw_t adamw_of(const adamw_call_t *call, size_t tensor)
+{
+    const tw_engine_t *engine = call->engine;
+    const tw_train_options_t *options = engine->options;
+    const tw_train_group_t *group = &engine->groups[tensor];
+    double decay = engine->tensors[tensor].decay ? options->weight_decay : 0;
+    return (tw_quant_adamw_t){.lr = call->lr * group->lr,
+                              .beta1 = options->beta1,
+                              .beta2 = options->beta2,
+                              .eps = options->eps,
+                              .weight_decay = group->decay >= 0 ? group->decay : decay,
+                              .step = engine->steps_done + 1,
+                              .grad_type = TW_TYPE_BF16,
+                              .grad_scale = call->grad_scale};
+}
+
+static void adamw_chunk(void *ctx, size_t part, int thread)
+{
+    adamw_call_t *call = ctx;
+    tw_engine_t *engine = call->engine;
+    const tw_quant_args_t args = {.type = TW_TYPE_BF16};
+    size_t t = call->unit->first_tensor;
+    for (; part >= count_chunks(engine, t); t++) {
+        part -= count_chunks(engine, t);
+    }
+    const tw_engine_piece_t *piece = &engine->pieces[t];
+    const tw_quant_adamw_t adamw = adamw_of(call, t);
+    const uint16_t *grads = call->unit->part_grads + engine->piece_offsets[t];
+    size_t at = part * CHUNK_ELEMS, left = piece->n_elems - at;
+    const tw_quant_adamw_segment_t segment = {.grad = grads + at,
+                                              .master = piece->master + at,
+                                              .m = piece->m + at,
+                                              .v = piece->v + at,
+                                              .replica = grads + at,
+                                              .dst = engine->adamw_scratch[thread],
+                                              .n_elems = left < CHUNK_ELEMS ? left : CHUNK_ELEMS};
+    tw_status_t status = tw_quant_adamw_encode_delta(engine->adamw[thread], &args, &adamw, &segment, 1);
+    if (status != TW_OK) {
+        atomic_store(&call->failed, status);
+    }
 }
 
 static tw_status_t adamw_unit(tw_engine_t *engine, const tw_engine_unit_t *unit, double lr,
                               const float *grad_scale)
 {
-    const tw_train_options_t *options = engine->options;
-    tw_quant_adamw_t adamw = {.lr = lr,
-                              .beta1 = options->beta1,
-                              .beta2 = options->beta2,
-                              .eps = options->eps,
-                              .step = engine->steps_done + 1,
-                              .grad_type = TW_TYPE_BF16,
-                              .grad_scale = grad_scale};
-    tw_status_t status = TW_OK;
-    for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors && status == TW_OK; t++) {
-        const tw_train_group_t *group = &engine->groups[t];
-        if (group->is_frozen) {
-            continue;
-        }
-        adamw.lr = lr * group->lr;
-        adamw.weight_decay = engine->tensors[t].decay ? options->weight_decay : 0;
-        adamw.weight_decay = group->decay >= 0 ? group->decay : adamw.weight_decay;
-        status = adamw_piece(engine, &engine->pieces[t], unit->part_grads + engine->piece_offsets[t], &adamw);
+    adamw_call_t call = {.engine = engine, .unit = unit, .lr = lr, .grad_scale = grad_scale, .failed = TW_OK};
+    size_t n_chunks = 0;
+    for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
+        n_chunks += count_chunks(engine, t);
     }
-    return status;
+    tw_pool_run(tw_model_pool(engine->model), n_chunks, adamw_chunk, &call);
+    return (tw_status_t)atomic_load(&call.failed);
 }
 
 /* ---- the weights after it ------------------------------------------------------------------------------ */
@@ -84,7 +128,7 @@ static tw_status_t publish(tw_engine_t *engine, size_t index, int is_update)
     if (engine->has_delta) {
         return tw_sync_ready(engine);
     }
-    tw_convert_from_fp32(TW_TYPE_BF16, unit->master, 1.0f, unit->part, unit->part_elems);
+    tw_engine_narrow(engine, unit->master, unit->part, unit->part_elems);
     return engine->stage == 1 || engine->stage == 2 ? gather_whole(engine, index, is_update) : TW_OK;
 }
 

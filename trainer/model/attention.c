@@ -16,10 +16,11 @@ typedef struct tile {
 /* One head of one sequence. Factors are fp32 or bf16. */
 typedef struct head {
     const tw_compute_t *compute;
-    tw_matrix_t q, k, v; /* (T,D) */
-    tw_matrix_t dy;      /* (T,D) */
-    float *y;            /* (T,D), y_stride apart */
-    float *dq, *dk, *dv; /* (T,D), qkv_stride apart */
+    tw_products_t *products; /* its thread's */
+    tw_matrix_t q, k, v;     /* (T,D) */
+    tw_matrix_t dy;          /* (T,D) */
+    float *y;                /* (T,D), y_stride apart */
+    float *dq, *dk, *dv;     /* (T,D), qkv_stride apart */
     size_t seq_len, width, window;
     const int32_t *starts; /* (T), or NULL */
     size_t qkv_stride, y_stride;
@@ -126,14 +127,14 @@ static void clear_unseen(float *row, size_t cols, seen_t seen)
 /* p (rows, cols) = softmax of (Q K' / sqrt(D)) of what is seen, 0 elsewhere. */
 static void probabilities(const head_t *head, tile_t tile, float *p)
 {
-    tw_product_run(head->compute->products, &(tw_product_t){.a = rows_from(head->q, tile.first),
-                                                            .b = tw_transposed(rows_from(head->k, tile.from)),
-                                                            .c = p,
-                                                            .c_stride = tile.cols,
-                                                            .rows = tile.rows,
-                                                            .cols = tile.cols,
-                                                            .inner = head->width,
-                                                            .alpha = head->factor});
+    tw_product_run(head->products, &(tw_product_t){.a = rows_from(head->q, tile.first),
+                                                   .b = tw_transposed(rows_from(head->k, tile.from)),
+                                                   .c = p,
+                                                   .c_stride = tile.cols,
+                                                   .rows = tile.rows,
+                                                   .cols = tile.cols,
+                                                   .inner = head->width,
+                                                   .alpha = head->factor});
     for (size_t row = 0; row < tile.rows; row++) {
         float *p_row = p + row * tile.cols;
         seen_t seen = seen_by(head, tile, row);
@@ -146,14 +147,14 @@ static void probabilities(const head_t *head, tile_t tile, float *p)
 static void multiply_columns(const head_t *head, tile_t tile, tw_matrix_t m, tw_matrix_t x, float *out,
                              size_t stride)
 {
-    tw_product_run(head->compute->products, &(tw_product_t){.a = m,
-                                                            .b = rows_from(x, tile.from),
-                                                            .c = out + tile.first * stride,
-                                                            .c_stride = stride,
-                                                            .rows = tile.rows,
-                                                            .cols = head->width,
-                                                            .inner = tile.cols,
-                                                            .alpha = 1.0f});
+    tw_product_run(head->products, &(tw_product_t){.a = m,
+                                                   .b = rows_from(x, tile.from),
+                                                   .c = out + tile.first * stride,
+                                                   .c_stride = stride,
+                                                   .rows = tile.rows,
+                                                   .cols = head->width,
+                                                   .inner = tile.cols,
+                                                   .alpha = 1.0f});
 }
 
 static void head_forward(const head_t *head, float *p)
@@ -165,17 +166,41 @@ static void head_forward(const head_t *head, float *p)
     }
 }
 
+/* What all parts of a call share. */
+typedef struct call {
+    const tw_compute_t *compute;
+    const tw_attention_shape_t *shape;
+    tw_matrix_t qkv, dy;
+    float *scratch; /* of each thread: tw_attention_scratch_elems */
+    float *y, *dqkv;
+} call_t;
+
+static float *scratch_of(const call_t *call, int thread)
+{
+    return call->scratch + (size_t)thread * tw_attention_scratch_elems(call->shape->seq_len);
+}
+
+/* A head of a sequence. */
+static void forward_part(void *ctx, size_t part, int thread)
+{
+    const call_t *call = ctx;
+    const tw_attention_shape_t *shape = call->shape;
+    size_t b = part / shape->heads, h = part % shape->heads;
+    head_t head = head_of(call->compute, shape, call->qkv, b, places_of(shape, b, h));
+    head.products = call->compute->products[thread];
+    head.y = call->y + b * shape->seq_len * head.y_stride + h * head.width;
+    head_forward(&head, scratch_of(call, thread));
+}
+
 void tw_attention_forward(const tw_compute_t *compute, const tw_attention_shape_t *shape, const float *qkv,
                           float *scratch, float *y)
 {
-    tw_matrix_t factor = qkv_factor(compute, shape, qkv);
-    for (size_t b = 0; b < shape->batch; b++) {
-        for (size_t h = 0; h < shape->heads; h++) {
-            head_t head = head_of(compute, shape, factor, b, places_of(shape, b, h));
-            head.y = y + b * shape->seq_len * head.y_stride + h * head.width;
-            head_forward(&head, scratch);
-        }
-    }
+    call_t call = {.compute = compute,
+                   .shape = shape,
+                   .qkv = qkv_factor(compute, shape, qkv),
+                   .scratch = scratch,
+                   .y = y};
+    tw_pool_run(compute->pool, shape->batch * shape->heads, forward_part, &call);
 }
 
 /* dp becomes the gradient by the scores: p * (dp - sum over the row of p * dp) / sqrt(D). */
@@ -194,22 +219,22 @@ static void softmax_backward(const head_t *head, tile_t tile, const float *p, fl
 /* out (cols, D), of the tile's columns, += m' (cols, rows) x (rows, D) */
 static void add_to_columns(const head_t *head, tile_t tile, tw_matrix_t m, tw_matrix_t x, float *out)
 {
-    tw_product_run(head->compute->products, &(tw_product_t){.a = tw_transposed(m),
-                                                            .b = rows_from(x, tile.first),
-                                                            .c = out + tile.from * head->qkv_stride,
-                                                            .c_stride = head->qkv_stride,
-                                                            .rows = tile.cols,
-                                                            .cols = head->width,
-                                                            .inner = tile.rows,
-                                                            .alpha = 1.0f,
-                                                            .beta = 1.0f});
+    tw_product_run(head->products, &(tw_product_t){.a = tw_transposed(m),
+                                                   .b = rows_from(x, tile.first),
+                                                   .c = out + tile.from * head->qkv_stride,
+                                                   .c_stride = head->qkv_stride,
+                                                   .rows = tile.cols,
+                                                   .cols = head->width,
+                                                   .inner = tile.rows,
+                                                   .alpha = 1.0f,
+                                                   .beta = 1.0f});
 }
 
 /* p, dp: (rows, cols) */
 static void tile_backward(const head_t *head, tile_t tile, float *p, float *dp)
 {
     probabilities(head, tile, p);
-    tw_product_run(head->compute->products, /* dp = dy V' */
+    tw_product_run(head->products, /* dp = dy V' */
                    &(tw_product_t){.a = rows_from(head->dy, tile.first),
                                    .b = tw_transposed(rows_from(head->v, tile.from)),
                                    .c = dp,
@@ -225,25 +250,48 @@ static void tile_backward(const head_t *head, tile_t tile, float *p, float *dp)
     add_to_columns(head, tile, ds, head->q, head->dk);
 }
 
+static void clear_columns(float *out, size_t rows, size_t cols, size_t stride)
+{
+    for (size_t row = 0; row < rows; row++) {
+        memset(out + row * stride, 0, cols * sizeof(*out));
+    }
+}
+
+/* The heads of a sequence that share one of k and v, whose gradients they add to in turn. */
+static void backward_part(void *ctx, size_t part, int thread)
+{
+    const call_t *call = ctx;
+    const tw_attention_shape_t *shape = call->shape;
+    size_t seq_len = shape->seq_len, group = shape->heads / shape->kv_heads;
+    size_t b = part / shape->kv_heads, first_head = part % shape->kv_heads * group;
+    float *p = scratch_of(call, thread), *dp = p + TILE_ROWS * seq_len;
+    for (size_t h = first_head; h < first_head + group; h++) {
+        places_t places = places_of(shape, b, h);
+        head_t head = head_of(call->compute, shape, call->qkv, b, places);
+        head.products = call->compute->products[thread];
+        head.dy = tw_factor_from(call->dy, b * seq_len * head.y_stride + h * head.width);
+        head.dq = call->dqkv + places.q;
+        head.dk = call->dqkv + places.k;
+        head.dv = call->dqkv + places.v;
+        if (h == first_head) {
+            clear_columns(head.dk, seq_len, head.width, head.qkv_stride);
+            clear_columns(head.dv, seq_len, head.width, head.qkv_stride);
+        }
+        for (size_t first = 0; first < seq_len; first += TILE_ROWS) {
+            tile_backward(&head, tile_at(&head, first), p, dp);
+        }
+    }
+}
+
 void tw_attention_backward(const tw_compute_t *compute, const tw_attention_shape_t *shape, const float *qkv,
                            const float *dy, float *scratch, float *dqkv)
 {
-    float *p = scratch, *dp = scratch + TILE_ROWS * shape->seq_len;
     size_t n = shape->batch * shape->seq_len, y_width = shape->heads * shape->width;
-    tw_matrix_t factor = qkv_factor(compute, shape, qkv);
-    tw_matrix_t dy_factor = tw_factor(compute, dy, n * y_width, y_width, compute->narrow_d);
-    memset(dqkv, 0, n * qkv_width(shape) * sizeof(*dqkv));
-    for (size_t b = 0; b < shape->batch; b++) {
-        for (size_t h = 0; h < shape->heads; h++) {
-            places_t places = places_of(shape, b, h);
-            head_t head = head_of(compute, shape, factor, b, places);
-            head.dy = tw_factor_from(dy_factor, b * shape->seq_len * y_width + h * head.width);
-            head.dq = dqkv + places.q;
-            head.dk = dqkv + places.k;
-            head.dv = dqkv + places.v;
-            for (size_t first = 0; first < shape->seq_len; first += TILE_ROWS) {
-                tile_backward(&head, tile_at(&head, first), p, dp);
-            }
-        }
-    }
+    call_t call = {.compute = compute,
+                   .shape = shape,
+                   .qkv = qkv_factor(compute, shape, qkv),
+                   .dy = tw_factor(compute, dy, n * y_width, y_width, compute->narrow_d),
+                   .scratch = scratch,
+                   .dqkv = dqkv};
+    tw_pool_run(compute->pool, shape->batch * shape->kv_heads, backward_part, &call);
 }

@@ -17,7 +17,8 @@ typedef struct tw_attention_shape {
     const int32_t *starts;
 } tw_attention_shape_t;
 
-/** Floats of scratch for both calls: for two tiles of rows of the T x T matrix, which never exists whole. */
+/** Floats of scratch for both calls, for each thread: for two tiles of rows of the T x T matrix, which never
+ *  exists whole. */
 size_t tw_attention_scratch_elems(size_t seq_len);
 /** qkv (B,T,(H+2K)D): Q, K and V side by side in a row, heads one after the other in each. y (B,T,HD).
  *  In bf16 the factors' memory of `compute` is used: as much as qkv, and as dy. */

@@ -88,6 +88,22 @@ tw_model_sizes_t tw_model_sizes_get(const tw_model_t *model, size_t batch, size_
     return model->ops->sizes(model, batch, seq_len);
 }
 
+tw_status_t tw_model_set_pool(tw_model_t *model, tw_pool_t *pool)
+{
+    if (model->batch > 0) {
+        tw_error("model: its threads are chosen before memory is reserved");
+        return TW_ERR_INVALID;
+    }
+    TW_TRY(tw_model_compute_threads(model, (size_t)tw_pool_threads(pool)));
+    model->compute.pool = pool;
+    return TW_OK;
+}
+
+tw_pool_t *tw_model_pool(const tw_model_t *model)
+{
+    return model->compute.pool;
+}
+
 tw_status_t tw_model_reserve(tw_model_t *model, size_t batch, size_t seq_len)
 {
     if (batch < 1 || seq_len < 1 || seq_len > model->config.n_positions) {

@@ -33,8 +33,9 @@ typedef struct tw_gpt2_scratch {
     float *norm;                /* (N,C) */
     float *d_norm;              /* (N,C) */
     float *hidden, *d_hidden;   /* (N,4C); the gradient by qkv (N,3C) too */
-    float *attention;           /* tiles */
+    float *attention;           /* tiles, of each thread */
     float *logits;              /* (logit_rows, V) */
+    double *losses;             /* (logit_rows) */
     size_t logit_rows;          /* rows of logits at a time */
     tw_layernorm_stats_t stats; /* (N) */
 } tw_gpt2_scratch_t;
@@ -63,7 +64,7 @@ tw_status_t tw_gpt2_tensors(tw_model_t *model);
 size_t tw_gpt2_saved_bytes(const tw_model_config_t *config, size_t n);
 /** The parts of a block's saved memory of n rows. */
 tw_gpt2_saved_t tw_gpt2_saved_parts(const tw_model_config_t *config, size_t n, void *saved);
-size_t tw_gpt2_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len);
+size_t tw_gpt2_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len, tw_pool_t *pool);
 tw_status_t tw_gpt2_scratch_init(tw_gpt2_t *gpt2);
 void tw_gpt2_scratch_cleanup(tw_gpt2_scratch_t *scratch);
 

@@ -1,6 +1,4 @@
 /* A block of GPT-2: x + attention(norm(x)), then that + mlp(norm(that)). N = B * T rows of C channels. */
-#include <string.h>
-
 #include "quant/quant.h"
 #include "trainer/model/gpt2.h"
 
@@ -56,7 +54,7 @@ static void linear(const block_t *block, int weight, const float *x, size_t in, 
                    float *y)
 {
     const tw_compute_t *compute = block->compute;
-    compute->kernels->bias_forward(bias_of(block, weight + 1, out), block->n, out, out, accumulate, y);
+    tw_spread_bias_forward(compute, bias_of(block, weight + 1, out), block->n, out, out, accumulate, y);
     tw_matrix_t factor = tw_factor(compute, x, block->n * in, in, compute->narrow);
     tw_layer_forward(compute, (tw_layer_t){block->n, in, out, out, 0}, factor, block->weights[weight], 1.0f,
                      y);
@@ -70,7 +68,7 @@ static void linear_backward(const block_t *block, int weight, const float *x, co
     const tw_layer_t layer = {block->n, in, out, out, 0};
     tw_matrix_t x_factor = tw_factor(compute, x, block->n * in, in, compute->narrow);
     tw_matrix_t dy_factor = tw_factor(compute, dy, block->n * out, out, compute->narrow_d);
-    compute->kernels->bias_backward(dy, block->n, out, out, block->grads[weight + 1]);
+    tw_spread_bias_backward(compute, dy, block->n, out, out, block->grads[weight + 1]);
     tw_layer_backward_weight(compute, layer, x_factor, dy_factor, block->grads[weight]);
     tw_layer_backward_input(compute, layer, dy_factor, block->weights[weight], 0.0f, dx);
 }
@@ -79,15 +77,16 @@ static void norm_forward(const block_t *block, int weight, const float *x, tw_la
 {
     const float *gamma = gamma_of(block, weight);
     const float *beta = bias_of(block, weight + 1, block->c);
-    block->compute->kernels->layernorm_forward(
-        x, gamma, beta, block->n, block->c, block->config->layer_norm_epsilon, stats, block->scratch->norm);
+    tw_spread_layernorm_forward(block->compute, x, gamma, beta, block->n, block->c,
+                                block->config->layer_norm_epsilon, stats, block->scratch->norm);
 }
 
 static void norm_again(const block_t *block, int weight, const float *x, tw_layernorm_stats_t stats)
 {
     const float *gamma = gamma_of(block, weight);
     const float *beta = bias_of(block, weight + 1, block->c);
-    block->compute->kernels->layernorm_apply(x, gamma, beta, block->n, block->c, stats, block->scratch->norm);
+    tw_spread_layernorm_apply(block->compute, x, gamma, beta, block->n, block->c, stats,
+                              block->scratch->norm);
 }
 
 /* d (N,C) += the gradient by x of the norm whose output's gradient is in scratch. */
@@ -95,8 +94,8 @@ static void norm_backward(const block_t *block, int weight, const float *x, tw_l
                           float *d)
 {
     const float *gamma = gamma_of(block, weight);
-    block->compute->kernels->layernorm_backward(block->scratch->d_norm, x, gamma, block->n, block->c, stats,
-                                                1, d, block->grads[weight], block->grads[weight + 1]);
+    tw_spread_layernorm_backward(block->compute, block->scratch->d_norm, x, gamma, block->n, block->c, stats,
+                                 1, d, block->grads[weight], block->grads[weight + 1]);
 }
 
 /* middle (N,C) = x + attention(norm(x)) */
@@ -108,7 +107,7 @@ static void attention_forward(const block_t *block, const float *x)
     linear(block, TW_GPT2_QKV_W, block->scratch->norm, c, 3 * c, 0, saved->qkv);
     tw_attention_forward(block->compute, &block->attention, saved->qkv, block->scratch->attention,
                          saved->attended);
-    memcpy(saved->middle, x, block->n * c * sizeof(*x));
+    tw_spread_copy(block->compute, x, block->n * c, saved->middle);
     linear(block, TW_GPT2_ATTN_PROJ_W, saved->attended, c, c, 1, saved->middle);
 }
 
@@ -119,8 +118,8 @@ static void mlp_forward(const block_t *block, float *y)
     size_t c = block->c;
     norm_forward(block, TW_GPT2_LN_2_W, saved->middle, saved->ln_2);
     linear(block, TW_GPT2_FC_W, block->scratch->norm, c, 4 * c, 0, saved->hidden);
-    block->compute->kernels->gelu_forward(saved->hidden, block->n * 4 * c, block->scratch->hidden);
-    memcpy(y, saved->middle, block->n * c * sizeof(*y));
+    tw_spread_gelu_forward(block->compute, saved->hidden, block->n * 4 * c, block->scratch->hidden);
+    tw_spread_copy(block->compute, saved->middle, block->n * c, y);
     linear(block, TW_GPT2_MLP_PROJ_W, block->scratch->hidden, 4 * c, c, 1, y);
 }
 
@@ -130,9 +129,9 @@ static void mlp_backward(const block_t *block, float *d)
     const tw_gpt2_saved_t *saved = &block->saved;
     const tw_gpt2_scratch_t *scratch = block->scratch;
     size_t c = block->c, n_hidden = block->n * 4 * c;
-    block->compute->kernels->gelu_forward(saved->hidden, n_hidden, scratch->hidden);
+    tw_spread_gelu_forward(block->compute, saved->hidden, n_hidden, scratch->hidden);
     linear_backward(block, TW_GPT2_MLP_PROJ_W, scratch->hidden, d, 4 * c, c, scratch->d_hidden);
-    block->compute->kernels->gelu_backward(saved->hidden, n_hidden, scratch->d_hidden);
+    tw_spread_gelu_backward(block->compute, saved->hidden, n_hidden, scratch->d_hidden);
     norm_again(block, TW_GPT2_LN_2_W, saved->middle, saved->ln_2);
     linear_backward(block, TW_GPT2_FC_W, scratch->norm, scratch->d_hidden, c, 4 * c, scratch->d_norm);
     norm_backward(block, TW_GPT2_LN_2_W, saved->middle, saved->ln_2, d);

@@ -48,19 +48,21 @@ static void carve_scratch(tw_carver_t *carver, const tw_model_config_t *config, 
     scratch->d_norm = tw_carve(carver, n * c);
     scratch->hidden = tw_carve(carver, n * 4 * c);
     scratch->d_hidden = tw_carve(carver, n * 4 * c);
-    scratch->attention = tw_carve(carver, tw_attention_scratch_elems(seq_len));
+    scratch->attention = tw_carve(
+        carver, tw_size_mul((size_t)tw_pool_threads(compute->pool), tw_attention_scratch_elems(seq_len)));
     scratch->logit_rows = tw_head_rows(config->vocab_size, n);
     scratch->logits = tw_carve(carver, tw_size_mul(scratch->logit_rows, config->vocab_size));
+    scratch->losses = tw_carve_bytes(carver, tw_size_mul(scratch->logit_rows, sizeof(double)));
     scratch->stats = carve_stats(carver, n);
 }
 
-size_t tw_gpt2_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len)
+size_t tw_gpt2_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len, tw_pool_t *pool)
 {
     tw_carver_t carver = {0};
-    tw_compute_t no_compute;
+    tw_compute_t no_compute = {.pool = pool};
     tw_gpt2_scratch_t unused;
     carve_scratch(&carver, config, batch, seq_len, &no_compute, &unused);
-    return carver.used + TW_PRODUCTS_SCRATCH_BYTES;
+    return carver.used + (size_t)tw_pool_threads(pool) * TW_PRODUCTS_SCRATCH_BYTES;
 }
 
 tw_status_t tw_gpt2_scratch_init(tw_gpt2_t *gpt2)
@@ -68,7 +70,7 @@ tw_status_t tw_gpt2_scratch_init(tw_gpt2_t *gpt2)
     tw_model_t *model = &gpt2->model;
     tw_gpt2_scratch_t *scratch = &gpt2->scratch;
     const tw_model_config_t *config = &model->config;
-    size_t bytes = tw_gpt2_scratch_bytes(config, model->batch, model->seq_len);
+    size_t bytes = tw_gpt2_scratch_bytes(config, model->batch, model->seq_len, model->compute.pool);
     tw_carver_t carver = {.base = tw_carve_alloc(bytes, model->batch, model->seq_len)};
     if (!carver.base) {
         return TW_ERR_NO_MEMORY;

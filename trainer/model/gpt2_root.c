@@ -5,31 +5,67 @@
 #include "quant/quant.h"
 #include "trainer/model/head.h"
 
+/* What the parts of an embedding share. */
+typedef struct embed {
+    const tw_model_t *model;
+    const int32_t *tokens;
+    const uint16_t *words, *positions;
+    float *d_words, *d_positions;
+    float *x;        /* (N,C): the output */
+    const float *dx; /* likewise, its gradient */
+} embed_t;
+
+static void embed_rows(void *ctx, size_t first, size_t n, int thread)
+{
+    const embed_t *embed = ctx;
+    size_t c = embed->model->config.n_embd, seq_len = embed->model->seq_len;
+    (void)thread;
+    for (size_t i = first; i < first + n; i++) {
+        tw_convert_to_fp32(TW_TYPE_BF16, embed->words + (size_t)embed->tokens[i] * c, embed->x + i * c, c);
+        tw_convert_add_fp32(TW_TYPE_BF16, embed->positions + i % seq_len * c, embed->x + i * c, c);
+    }
+}
+
 tw_status_t tw_gpt2_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
                                   float *x)
 {
     TW_TRY(tw_model_tokens_check(model, tokens, "token"));
-    size_t c = model->config.n_embd;
-    for (size_t i = 0; i < model->batch * model->seq_len; i++) {
-        const uint16_t *word = weights[TW_GPT2_WTE] + (size_t)tokens[i] * c;        /* (C) */
-        const uint16_t *position = weights[TW_GPT2_WPE] + (i % model->seq_len) * c; /* (C) */
-        tw_convert_to_fp32(TW_TYPE_BF16, word, x + i * c, c);
-        tw_convert_add_fp32(TW_TYPE_BF16, position, x + i * c, c);
-    }
+    embed_t embed = {.model = model,
+                     .tokens = tokens,
+                     .words = weights[TW_GPT2_WTE],
+                     .positions = weights[TW_GPT2_WPE],
+                     .x = x};
+    tw_pool_ranges(model->compute.pool, model->batch * model->seq_len, 1,
+                   TW_SPREAD_LEAST / model->config.n_embd + 1, embed_rows, &embed);
     return TW_OK;
+}
+
+/* Columns: a word that comes twice is added to in order. */
+static void embed_columns(void *ctx, size_t first, size_t n, int thread)
+{
+    const embed_t *embed = ctx;
+    size_t c = embed->model->config.n_embd, seq_len = embed->model->seq_len;
+    (void)thread;
+    for (size_t i = 0; i < embed->model->batch * seq_len; i++) {
+        const float *dx = embed->dx + i * c + first;
+        float *word = embed->d_words + (size_t)embed->tokens[i] * c + first;
+        float *position = embed->d_positions + i % seq_len * c + first;
+        for (size_t j = 0; j < n; j++) {
+            word[j] += dx[j];
+            position[j] += dx[j];
+        }
+    }
 }
 
 void tw_gpt2_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads)
 {
-    size_t c = model->config.n_embd;
-    for (size_t i = 0; i < model->batch * model->seq_len; i++) {
-        float *word = grads[TW_GPT2_WTE] + (size_t)tokens[i] * c;
-        float *position = grads[TW_GPT2_WPE] + (i % model->seq_len) * c;
-        for (size_t j = 0; j < c; j++) {
-            word[j] += dx[i * c + j];
-            position[j] += dx[i * c + j];
-        }
-    }
+    embed_t embed = {.model = model,
+                     .tokens = tokens,
+                     .d_words = grads[TW_GPT2_WTE],
+                     .d_positions = grads[TW_GPT2_WPE],
+                     .dx = dx};
+    tw_pool_ranges(model->compute.pool, model->config.n_embd, TW_SPREAD_LINE,
+                   TW_SPREAD_LEAST / (model->batch * model->seq_len) + 1, embed_columns, &embed);
 }
 
 /* norm (N,C) = the last norm of x. */
@@ -39,9 +75,9 @@ static void last_norm(const tw_model_t *model, const tw_gpt2_scratch_t *scratch,
     const tw_model_config_t *config = &model->config;
     tw_convert_to_fp32(TW_TYPE_BF16, weights[TW_GPT2_LN_F_W], scratch->gamma, config->n_embd);
     tw_convert_to_fp32(TW_TYPE_BF16, weights[TW_GPT2_LN_F_B], scratch->bias, config->n_embd);
-    model->compute.kernels->layernorm_forward(x, scratch->gamma, scratch->bias, model->batch * model->seq_len,
-                                              config->n_embd, config->layer_norm_epsilon, scratch->stats,
-                                              scratch->norm);
+    tw_spread_layernorm_forward(&model->compute, x, scratch->gamma, scratch->bias,
+                                model->batch * model->seq_len, config->n_embd, config->layer_norm_epsilon,
+                                scratch->stats, scratch->norm);
 }
 
 static tw_head_t head_of(const tw_model_t *model, const tw_gpt2_scratch_t *scratch,
@@ -58,6 +94,7 @@ static tw_head_t head_of(const tw_model_t *model, const tw_gpt2_scratch_t *scrat
                        .v = v,
                        .seq_len = model->seq_len,
                        .logits = scratch->logits,
+                       .losses = scratch->losses,
                        .logit_rows = scratch->logit_rows};
 }
 
@@ -71,8 +108,8 @@ tw_status_t tw_gpt2_head(tw_model_t *model, const uint16_t *const *weights, cons
     tw_head_t head = head_of(model, scratch, weights, targets);
     *loss = tw_head_loss(&head, scale, scratch->d_norm, grads ? grads[TW_GPT2_WTE] : NULL);
     if (grads) {
-        model->compute.kernels->layernorm_backward(scratch->d_norm, x, scratch->gamma, n, c, scratch->stats,
-                                                   0, dx, grads[TW_GPT2_LN_F_W], grads[TW_GPT2_LN_F_B]);
+        tw_spread_layernorm_backward(&model->compute, scratch->d_norm, x, scratch->gamma, n, c,
+                                     scratch->stats, 0, dx, grads[TW_GPT2_LN_F_W], grads[TW_GPT2_LN_F_B]);
     }
     return TW_OK;
 }

@@ -25,30 +25,56 @@ typedef struct chunk {
     size_t first, rows;
 } chunk_t;
 
+typedef struct rows_call {
+    const chunk_t *chunk;
+    float scale;
+} rows_call_t;
+
+/* Losses of some rows, whose logits become the gradient by themselves. */
+static void rows_loss(void *ctx, size_t first, size_t n, int thread)
+{
+    const rows_call_t *call = ctx;
+    const tw_head_t *head = call->chunk->head;
+    (void)thread;
+    for (size_t row = first; row < first + n; row++) {
+        size_t target = (size_t)head->targets[call->chunk->first + row];
+        head->losses[row] = head->compute->kernels->cross_entropy_row(head->logits + row * head->v, head->v,
+                                                                      target, call->scale);
+    }
+}
+
 /* logits = norm w'; returns the sum of the rows' losses, which are added to their sequences' sums [B] if that
- * is not NULL. Logits become the gradient by themselves. */
+ * is not NULL. */
 static double chunk_loss(const chunk_t *chunk, float scale, double *sums)
 {
     const tw_head_t *head = chunk->head;
-    tw_product_run(head->compute->products, &(tw_product_t){.a = chunk->norm,
-                                                            .b = tw_transposed(head->weight),
-                                                            .c = head->logits,
-                                                            .c_stride = head->v,
-                                                            .rows = chunk->rows,
-                                                            .cols = head->v,
-                                                            .inner = head->c,
-                                                            .alpha = 1.0f});
+    tw_spread_product(head->compute, &(tw_product_t){.a = chunk->norm,
+                                                     .b = tw_transposed(head->weight),
+                                                     .c = head->logits,
+                                                     .c_stride = head->v,
+                                                     .rows = chunk->rows,
+                                                     .cols = head->v,
+                                                     .inner = head->c,
+                                                     .alpha = 1.0f});
+    tw_pool_ranges(head->compute->pool, chunk->rows, 1, TW_SPREAD_LEAST / head->v + 1, rows_loss,
+                   &(rows_call_t){chunk, scale});
     double sum = 0.0;
     for (size_t row = 0; row < chunk->rows; row++) {
-        size_t at = chunk->first + row;
-        double loss = head->compute->kernels->cross_entropy_row(head->logits + row * head->v, head->v,
-                                                                (size_t)head->targets[at], scale);
-        sum += loss;
+        sum += head->losses[row];
         if (sums) {
-            sums[at / head->seq_len] += loss;
+            sums[(chunk->first + row) / head->seq_len] += head->losses[row];
         }
     }
     return sum;
+}
+
+static void narrow_rows(void *ctx, size_t first, size_t n, int thread)
+{
+    const tw_head_t *head = ctx;
+    (void)thread;
+    for (size_t row = first; row < first + n; row++) {
+        head->compute->kernels->narrow_in_place(head->logits + row * head->v, head->v);
+    }
 }
 
 /* The logits' gradient as a factor, where it is. */
@@ -58,9 +84,8 @@ static tw_matrix_t logits_factor(const chunk_t *chunk)
     if (head->compute->type == TW_TYPE_FP32) {
         return (tw_matrix_t){.at = head->logits, .stride = head->v, .type = TW_TYPE_FP32};
     }
-    for (size_t row = 0; row < chunk->rows; row++) {
-        head->compute->kernels->narrow_in_place(head->logits + row * head->v, head->v);
-    }
+    tw_pool_ranges(head->compute->pool, chunk->rows, 1, TW_SPREAD_LEAST / head->v + 1, narrow_rows,
+                   (void *)(uintptr_t)head);
     return (tw_matrix_t){.at = head->logits, .stride = 2 * head->v, .type = TW_TYPE_BF16};
 }
 
@@ -69,23 +94,23 @@ static void chunk_backward(const chunk_t *chunk, float *d_norm, float *d_weight)
 {
     const tw_head_t *head = chunk->head;
     tw_matrix_t d_logits = logits_factor(chunk);
-    tw_product_run(head->compute->products, &(tw_product_t){.a = d_logits,
-                                                            .b = head->weight,
-                                                            .c = d_norm,
-                                                            .c_stride = head->c,
-                                                            .rows = chunk->rows,
-                                                            .cols = head->c,
-                                                            .inner = head->v,
-                                                            .alpha = 1.0f});
-    tw_product_run(head->compute->products, &(tw_product_t){.a = tw_transposed(d_logits),
-                                                            .b = chunk->norm,
-                                                            .c = d_weight,
-                                                            .c_stride = head->c,
-                                                            .rows = head->v,
-                                                            .cols = head->c,
-                                                            .inner = chunk->rows,
-                                                            .alpha = 1.0f,
-                                                            .beta = 1.0f});
+    tw_spread_product(head->compute, &(tw_product_t){.a = d_logits,
+                                                     .b = head->weight,
+                                                     .c = d_norm,
+                                                     .c_stride = head->c,
+                                                     .rows = chunk->rows,
+                                                     .cols = head->c,
+                                                     .inner = head->v,
+                                                     .alpha = 1.0f});
+    tw_spread_product(head->compute, &(tw_product_t){.a = tw_transposed(d_logits),
+                                                     .b = chunk->norm,
+                                                     .c = d_weight,
+                                                     .c_stride = head->c,
+                                                     .rows = head->v,
+                                                     .cols = head->c,
+                                                     .inner = chunk->rows,
+                                                     .alpha = 1.0f,
+                                                     .beta = 1.0f});
 }
 
 /* All rows; d_norm and d_weight, or sums, or none of them. Returns the sum of losses. */

@@ -13,7 +13,8 @@ typedef struct tw_head {
     tw_matrix_t weight;     /* (V,C) */
     const int32_t *targets; /* (N), all of them words */
     size_t n, c, v, seq_len;
-    float *logits; /* (logit_rows,V): scratch */
+    float *logits;  /* (logit_rows,V): scratch */
+    double *losses; /* (logit_rows): likewise */
     size_t logit_rows;
 } tw_head_t;
 

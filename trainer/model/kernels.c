@@ -232,6 +232,32 @@ static void layernorm_backward(const float *dy, const float *x, const float *gam
     }
 }
 
+static void layernorm_backward_input(const float *dy, const float *x, const float *gamma, size_t n, size_t c,
+                                     tw_layernorm_stats_t stats, int accumulate, float *dx)
+{
+    for (size_t row = 0; row < n; row++) {
+        const float *dy_row = dy + row * c, *x_row = x + row * c;
+        float *dx_row = dx + row * c;
+        float mean = stats.mean[row], rstd = stats.rstd[row];
+        row_means_t means = backward_means(dy_row, x_row, gamma, c, mean, rstd);
+#pragma omp simd
+        for (size_t i = 0; i < c; i++) {
+            float normed = (x_row[i] - mean) * rstd, d = dy_row[i];
+            float gradient = (d * gamma[i] - means.g - normed * means.g_x) * rstd;
+            dx_row[i] = accumulate ? dx_row[i] + gradient : gradient;
+        }
+    }
+}
+
+static void layernorm_row_vectors(const float *dy, const float *x, float mean, float rstd, size_t n,
+                                  float *restrict dgamma, float *restrict dbeta)
+{
+    for (size_t i = 0; i < n; i++) {
+        dgamma[i] += dy[i] * ((x[i] - mean) * rstd);
+        dbeta[i] += dy[i];
+    }
+}
+
 /* ---- root-mean-square norm ----------------------------------------------------------------------------- */
 
 static float rmsnorm_row(const float *x, const float *gamma, size_t c, double epsilon, float *y)
@@ -244,10 +270,10 @@ static float rmsnorm_row(const float *x, const float *gamma, size_t c, double ep
     return rstd;
 }
 
-static void rmsnorm_row_backward(const float *dy, const float *x, const float *gamma, size_t c, float rstd,
-                                 int accumulate, float *dx, float *restrict dgamma)
+/* The mean of g * x^, where x^ = x * rstd and g = dy * gamma. */
+static float rmsnorm_mean(const float *dy, const float *x, const float *gamma, size_t c, float rstd)
 {
-    lanes_t total = {{{0}}}, a, b, g; /* of g * x^, where x^ = x * rstd and g = dy * gamma */
+    lanes_t total = {{{0}}}, a, b, g;
     for (size_t i = 0; i < c; i += LANES) {
         load(dy, i, c, &g);
         load(gamma, i, c, &a);
@@ -257,13 +283,37 @@ static void rmsnorm_row_backward(const float *dy, const float *x, const float *g
             total.part[p] += g.part[p] * a.part[p] * (b.part[p] * rstd);
         }
     }
-    float mean = fold(&total) / (float)c;
+    return fold(&total) / (float)c;
+}
+
+static void rmsnorm_row_backward(const float *dy, const float *x, const float *gamma, size_t c, float rstd,
+                                 int accumulate, float *dx, float *restrict dgamma)
+{
+    float mean = rmsnorm_mean(dy, x, gamma, c, rstd);
 #pragma omp simd
     for (size_t i = 0; i < c; i++) {
         float normed = x[i] * rstd, d = dy[i];
         float gradient = (d * gamma[i] - normed * mean) * rstd;
         dgamma[i] += d * normed;
         dx[i] = accumulate ? dx[i] + gradient : gradient;
+    }
+}
+
+static void rmsnorm_row_backward_input(const float *dy, const float *x, const float *gamma, size_t c,
+                                       float rstd, int accumulate, float *dx)
+{
+    float mean = rmsnorm_mean(dy, x, gamma, c, rstd);
+#pragma omp simd
+    for (size_t i = 0; i < c; i++) {
+        float gradient = (dy[i] * gamma[i] - x[i] * rstd * mean) * rstd;
+        dx[i] = accumulate ? dx[i] + gradient : gradient;
+    }
+}
+
+static void rmsnorm_row_vector(const float *dy, const float *x, float rstd, size_t n, float *restrict dgamma)
+{
+    for (size_t i = 0; i < n; i++) {
+        dgamma[i] += dy[i] * (x[i] * rstd);
     }
 }
 
@@ -474,8 +524,12 @@ const tw_kernel_set_t TW_KERNELS = {
     .layernorm_forward = layernorm_forward,
     .layernorm_apply = layernorm_apply,
     .layernorm_backward = layernorm_backward,
+    .layernorm_backward_input = layernorm_backward_input,
+    .layernorm_row_vectors = layernorm_row_vectors,
     .rmsnorm_row = rmsnorm_row,
     .rmsnorm_row_backward = rmsnorm_row_backward,
+    .rmsnorm_row_backward_input = rmsnorm_row_backward_input,
+    .rmsnorm_row_vector = rmsnorm_row_vector,
     .rmsnorm_forward = rmsnorm_forward,
     .rmsnorm_apply = rmsnorm_apply,
     .rmsnorm_backward = rmsnorm_backward,

@@ -30,6 +30,13 @@ typedef struct tw_kernel_set {
     void (*layernorm_backward)(const float *dy, const float *x, const float *gamma, size_t n, size_t c,
                                tw_layernorm_stats_t stats, int accumulate, float *dx, float *dgamma,
                                float *dbeta);
+    /** The same in two, with the same bits, so that threads can share the work: dx of some rows; and what a
+     *  row adds to dgamma and dbeta, of n columns that begin at the pointers. dx may be x once no vector is
+     *  needed any more. */
+    void (*layernorm_backward_input)(const float *dy, const float *x, const float *gamma, size_t n, size_t c,
+                                     tw_layernorm_stats_t stats, int accumulate, float *dx);
+    void (*layernorm_row_vectors)(const float *dy, const float *x, float mean, float rstd, size_t n,
+                                  float *dgamma, float *dbeta);
 
     /* ---- root-mean-square norm: y = x * rstd * gamma, rstd = 1 / sqrt(mean(x^2) + epsilon) (arXiv
      * 1910.07467) ---- */
@@ -40,6 +47,10 @@ typedef struct tw_kernel_set {
      *  accumulate is 0. */
     void (*rmsnorm_row_backward)(const float *dy, const float *x, const float *gamma, size_t c, float rstd,
                                  int accumulate, float *dx, float *dgamma);
+    /** The same in two, as above. */
+    void (*rmsnorm_row_backward_input)(const float *dy, const float *x, const float *gamma, size_t c,
+                                       float rstd, int accumulate, float *dx);
+    void (*rmsnorm_row_vector)(const float *dy, const float *x, float rstd, size_t n, float *dgamma);
     /** Of n rows: x, y (N,C); rstd [n] is an output. */
     void (*rmsnorm_forward)(const float *x, const float *gamma, size_t n, size_t c, double epsilon,
                             float *rstd, float *y);

@@ -1,7 +1,5 @@
 #include "trainer/model/linear.h"
 
-#include "quant/quant.h"
-
 void tw_factors_carve(tw_carver_t *carver, tw_type_t type, size_t weight_elems, size_t row_elems,
                       tw_compute_t *compute)
 {
@@ -18,7 +16,7 @@ tw_matrix_t tw_factor(const tw_compute_t *compute, const float *x, size_t n_elem
     if (compute->type == TW_TYPE_FP32) {
         return (tw_matrix_t){.at = x, .stride = stride, .type = TW_TYPE_FP32};
     }
-    compute->kernels->narrow(x, n_elems, room);
+    tw_spread_narrow(compute, x, n_elems, room);
     return (tw_matrix_t){.at = room, .stride = stride, .type = TW_TYPE_BF16};
 }
 
@@ -28,7 +26,7 @@ tw_matrix_t tw_weight_factor(const tw_compute_t *compute, const uint16_t *weight
     if (compute->type == TW_TYPE_BF16) {
         return (tw_matrix_t){.at = weight, .stride = stride, .type = TW_TYPE_BF16};
     }
-    tw_convert_to_fp32(TW_TYPE_BF16, weight, compute->wide, n_elems);
+    tw_spread_widen(compute, weight, n_elems, compute->wide);
     return (tw_matrix_t){.at = compute->wide, .stride = stride, .type = TW_TYPE_FP32};
 }
 
@@ -55,15 +53,15 @@ static tw_matrix_t weight_of(const tw_compute_t *compute, tw_layer_t layer, cons
 void tw_layer_forward(const tw_compute_t *compute, tw_layer_t layer, tw_matrix_t x, const uint16_t *weight,
                       float beta, float *y)
 {
-    tw_product_run(compute->products, &(tw_product_t){.a = x,
-                                                      .b = weight_of(compute, layer, weight),
-                                                      .c = y,
-                                                      .c_stride = layer.y_stride,
-                                                      .rows = layer.n,
-                                                      .cols = layer.out,
-                                                      .inner = layer.in,
-                                                      .alpha = 1.0f,
-                                                      .beta = beta});
+    tw_spread_product(compute, &(tw_product_t){.a = x,
+                                               .b = weight_of(compute, layer, weight),
+                                               .c = y,
+                                               .c_stride = layer.y_stride,
+                                               .rows = layer.n,
+                                               .cols = layer.out,
+                                               .inner = layer.in,
+                                               .alpha = 1.0f,
+                                               .beta = beta});
 }
 
 void tw_layer_backward_weight(const tw_compute_t *compute, tw_layer_t layer, tw_matrix_t x, tw_matrix_t dy,
@@ -78,19 +76,19 @@ void tw_layer_backward_weight(const tw_compute_t *compute, tw_layer_t layer, tw_
                             .inner = layer.n,
                             .alpha = 1.0f,
                             .beta = 1.0f};
-    tw_product_run(compute->products, &product);
+    tw_spread_product(compute, &product);
 }
 
 void tw_layer_backward_input(const tw_compute_t *compute, tw_layer_t layer, tw_matrix_t dy,
                              const uint16_t *weight, float beta, float *dx)
 {
-    tw_product_run(compute->products, &(tw_product_t){.a = dy,
-                                                      .b = tw_transposed(weight_of(compute, layer, weight)),
-                                                      .c = dx,
-                                                      .c_stride = layer.in,
-                                                      .rows = layer.n,
-                                                      .cols = layer.in,
-                                                      .inner = layer.out,
-                                                      .alpha = 1.0f,
-                                                      .beta = beta});
+    tw_spread_product(compute, &(tw_product_t){.a = dy,
+                                               .b = tw_transposed(weight_of(compute, layer, weight)),
+                                               .c = dx,
+                                               .c_stride = layer.in,
+                                               .rows = layer.n,
+                                               .cols = layer.in,
+                                               .inner = layer.out,
+                                               .alpha = 1.0f,
+                                               .beta = beta});
 }

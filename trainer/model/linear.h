@@ -3,20 +3,9 @@
 #define TW_TRAINER_MODEL_LINEAR_H
 
 #include "trainer/model/carve.h"
-#include "trainer/model/kernels.h"
-#include "trainer/model/products.h"
+#include "trainer/model/spread.h"
 
 TW_C_BEGIN
-
-/** What a model computes with; its scratch is the model's. */
-typedef struct tw_compute {
-    tw_products_t *products;
-    const tw_kernel_set_t *kernels;
-    tw_type_t type;              /* of products' factors */
-    float *wide;                 /* fp32: one weight; NULL in bf16, where weights are factors as they are */
-    uint16_t *narrow, *narrow_d; /* bf16: what goes into a layer, and the gradient by what comes out; NULL in
-                                    fp32 */
-} tw_compute_t;
 
 /** Carve the scratch of factors that are not of the products' type: fp32: a weight of at most weight_elems;
  *  bf16: rows of row_elems in all. */

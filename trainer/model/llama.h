@@ -40,8 +40,9 @@ typedef struct tw_llama_scratch {
     float *d_attended;      /* (N,HD) */
     float *hidden;          /* (N,F): what down gets; the gradient by gate */
     float *d_hidden;        /* (N,F): the gradient by hidden, then by up */
-    float *attention;       /* tiles */
+    float *attention;       /* tiles, of each thread */
     float *logits;          /* (logit_rows,V) */
+    double *losses;         /* (logit_rows) */
     size_t logit_rows;      /* rows of logits at a time */
     float *rstd;            /* (N) */
     float *cosines, *sines; /* (T,D/2) */
@@ -87,7 +88,8 @@ tw_status_t tw_llama_tensors(tw_llama_t *llama);
 size_t tw_llama_saved_bytes(const tw_model_config_t *config, size_t n);
 /** The parts of a block's saved memory of n rows. */
 tw_llama_saved_t tw_llama_saved_parts(const tw_model_config_t *config, size_t n, void *saved);
-size_t tw_llama_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len);
+size_t tw_llama_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len,
+                              size_t n_threads);
 tw_status_t tw_llama_scratch_init(tw_llama_t *llama);
 void tw_llama_scratch_cleanup(tw_llama_scratch_t *scratch);
 

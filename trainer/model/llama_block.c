@@ -112,12 +112,12 @@ static void layer_backward(const block_t *block, layer_t layer, tw_matrix_t x, t
 static void bias_forward(const block_t *block, layer_t layer, int tensor, float *y)
 {
     const float *bias = widen(block, tensor, layer.out, block->scratch->vector);
-    block->compute->kernels->bias_forward(bias, block->n, layer.out, layer.y_stride, 1, y);
+    tw_spread_bias_forward(block->compute, bias, block->n, layer.out, layer.y_stride, 1, y);
 }
 
 static void bias_backward(const block_t *block, layer_t layer, int tensor, const float *dy)
 {
-    block->compute->kernels->bias_backward(dy, block->n, layer.out, layer.y_stride, grad_of(block, tensor));
+    tw_spread_bias_backward(block->compute, dy, block->n, layer.out, layer.y_stride, grad_of(block, tensor));
 }
 
 /* ---- q, k and v ---------------------------------------------------------------------------------------- */
@@ -169,12 +169,12 @@ static void qkv_backward(const block_t *block, const float *d_qkv, float *d_norm
 /* What is done with each head of q and k between product and attention: a norm where there is one, then the
  * turn. */
 typedef struct heads {
+    const block_t *block;
     const tw_kernel_set_t *kernels;
     size_t width, pairs, n_q, n;    /* D, D / 2; heads of q, and of q and k */
     const float *q_gamma, *k_gamma; /* [D], or NULL */
     float *d_q_gamma, *d_k_gamma;   /* likewise, backwards */
     double epsilon;
-    const float *cosines, *sines;
 } heads_t;
 
 /* Both gammas lie in the vector's scratch. */
@@ -182,14 +182,13 @@ static heads_t heads_of(const block_t *block)
 {
     const tw_model_config_t *config = block->config;
     size_t width = config->llama.head_dim;
-    heads_t heads = {.kernels = block->compute->kernels,
+    heads_t heads = {.block = block,
+                     .kernels = block->compute->kernels,
                      .width = width,
                      .pairs = width / 2,
                      .n_q = config->n_head,
                      .n = config->n_head + config->llama.n_kv_head,
-                     .epsilon = config->layer_norm_epsilon,
-                     .cosines = block->scratch->cosines,
-                     .sines = block->scratch->sines};
+                     .epsilon = config->layer_norm_epsilon};
     if (has(block, TW_LLAMA_Q_NORM)) {
         heads.q_gamma = widen(block, TW_LLAMA_Q_NORM, width, block->scratch->vector);
         heads.k_gamma = widen(block, TW_LLAMA_K_NORM, width, block->scratch->vector + width);
@@ -199,32 +198,98 @@ static heads_t heads_of(const block_t *block)
     return heads;
 }
 
-/* qkv (N,Q) in scratch = the saved one, normed and turned. */
-static void turn(const block_t *block)
+static const float *gamma_of(const heads_t *heads, size_t h)
 {
-    heads_t heads = heads_of(block);
-    memcpy(block->scratch->qkv, block->saved.qkv, block->n * block->qkv * sizeof(float));
-    for (size_t row = 0; row < block->n; row++) {
-        size_t angles = row % block->attention.seq_len * heads.pairs;
-        for (size_t h = 0; h < heads.n; h++) {
-            float *x = block->scratch->qkv + row * block->qkv + h * heads.width;
-            const float *gamma = h < heads.n_q ? heads.q_gamma : heads.k_gamma;
+    return h < heads->n_q ? heads->q_gamma : heads->k_gamma;
+}
+
+static void over_rows(heads_t *heads, tw_pool_range_t range)
+{
+    const block_t *block = heads->block;
+    tw_pool_ranges(block->compute->pool, block->n, 1, TW_SPREAD_LEAST / block->qkv + 1, range, heads);
+}
+
+static void turn_rows(void *ctx, size_t first, size_t n, int thread)
+{
+    const heads_t *heads = ctx;
+    const block_t *block = heads->block;
+    const tw_llama_scratch_t *scratch = block->scratch;
+    (void)thread;
+    for (size_t row = first; row < first + n; row++) {
+        size_t angles = row % block->attention.seq_len * heads->pairs;
+        float *x = scratch->qkv + row * block->qkv;
+        memcpy(x, block->saved.qkv + row * block->qkv, block->qkv * sizeof(*x));
+        for (size_t h = 0; h < heads->n; h++, x += heads->width) {
+            const float *gamma = gamma_of(heads, h);
             if (gamma) {
-                (void)block->compute->kernels->rmsnorm_row(x, gamma, heads.width, heads.epsilon, x);
+                (void)heads->kernels->rmsnorm_row(x, gamma, heads->width, heads->epsilon, x);
             }
-            heads.kernels->rope_turn(x, heads.width, heads.cosines + angles, heads.sines + angles);
+            heads->kernels->rope_turn(x, heads->width, scratch->cosines + angles, scratch->sines + angles);
         }
     }
 }
 
-/* One head: d [D], the gradient by the normed one, becomes that by x. normed: room for D floats. */
-static void head_norm_backward(const heads_t *heads, size_t h, const float *x, float *normed, float *d)
+/* qkv (N,Q) in scratch = the saved one, normed and turned. */
+static void turn(const block_t *block)
 {
-    int is_q = h < heads->n_q;
-    const float *gamma = is_q ? heads->q_gamma : heads->k_gamma;
-    float rstd = heads->kernels->rmsnorm_row(x, gamma, heads->width, heads->epsilon, normed);
-    heads->kernels->rmsnorm_row_backward(d, x, gamma, heads->width, rstd, 0, d,
-                                         is_q ? heads->d_q_gamma : heads->d_k_gamma);
+    heads_t heads = heads_of(block);
+    over_rows(&heads, turn_rows);
+}
+
+/* The turned one is used up: rstd of a head that has a norm takes the place of its first element. */
+static void turn_back_rows(void *ctx, size_t first, size_t n, int thread)
+{
+    const heads_t *heads = ctx;
+    const block_t *block = heads->block;
+    const tw_llama_scratch_t *scratch = block->scratch;
+    (void)thread;
+    for (size_t row = first; row < first + n; row++) {
+        size_t angles = row % block->attention.seq_len * heads->pairs;
+        for (size_t h = 0; h < heads->n; h++) {
+            size_t at = row * block->qkv + h * heads->width;
+            const float *gamma = gamma_of(heads, h);
+            float *normed = scratch->qkv + at;
+            heads->kernels->rope_turn_backward(scratch->d_qkv + at, heads->width, scratch->cosines + angles,
+                                               scratch->sines + angles);
+            if (gamma) {
+                normed[0] = heads->kernels->rmsnorm_row(block->saved.qkv + at, gamma, heads->width,
+                                                        heads->epsilon, normed);
+            }
+        }
+    }
+}
+
+/* Columns of a head: the gradients of the norms' gammas. */
+static void head_gammas(void *ctx, size_t first, size_t n, int thread)
+{
+    const heads_t *heads = ctx;
+    const block_t *block = heads->block;
+    (void)thread;
+    for (size_t row = 0; row < block->n; row++) {
+        for (size_t h = 0; h < heads->n; h++) {
+            size_t at = row * block->qkv + h * heads->width;
+            float *d_gamma = h < heads->n_q ? heads->d_q_gamma : heads->d_k_gamma;
+            heads->kernels->rmsnorm_row_vector(block->scratch->d_qkv + at + first,
+                                               block->saved.qkv + at + first, block->scratch->qkv[at], n,
+                                               d_gamma + first);
+        }
+    }
+}
+
+/* The gradient by a normed head becomes that by the head. */
+static void head_norm_rows(void *ctx, size_t first, size_t n, int thread)
+{
+    const heads_t *heads = ctx;
+    const block_t *block = heads->block;
+    (void)thread;
+    for (size_t row = first; row < first + n; row++) {
+        for (size_t h = 0; h < heads->n; h++) {
+            size_t at = row * block->qkv + h * heads->width;
+            float *d = block->scratch->d_qkv + at;
+            heads->kernels->rmsnorm_row_backward_input(d, block->saved.qkv + at, gamma_of(heads, h),
+                                                       heads->width, block->scratch->qkv[at], 0, d);
+        }
+    }
 }
 
 /* d_qkv (N,Q) in scratch: the gradient by the turned one becomes that by the saved one. The turned one is
@@ -232,16 +297,11 @@ static void head_norm_backward(const heads_t *heads, size_t h, const float *x, f
 static void turn_backward(const block_t *block)
 {
     heads_t heads = heads_of(block);
-    for (size_t row = 0; row < block->n; row++) {
-        size_t angles = row % block->attention.seq_len * heads.pairs;
-        for (size_t h = 0; h < heads.n; h++) {
-            size_t at = row * block->qkv + h * heads.width;
-            float *d = block->scratch->d_qkv + at;
-            heads.kernels->rope_turn_backward(d, heads.width, heads.cosines + angles, heads.sines + angles);
-            if (heads.q_gamma) {
-                head_norm_backward(&heads, h, block->saved.qkv + at, block->scratch->qkv + at, d);
-            }
-        }
+    over_rows(&heads, turn_back_rows);
+    if (heads.q_gamma) {
+        tw_pool_ranges(block->compute->pool, heads.width, TW_SPREAD_LINE,
+                       TW_SPREAD_LEAST / (block->n * heads.n) + 1, head_gammas, &heads);
+        over_rows(&heads, head_norm_rows);
     }
 }
 
@@ -250,22 +310,22 @@ static void turn_backward(const block_t *block)
 static void norm_forward(const block_t *block, int tensor, const float *x, float *rstd)
 {
     const float *gamma = widen(block, tensor, block->c, block->scratch->vector);
-    block->compute->kernels->rmsnorm_forward(x, gamma, block->n, block->c, block->config->layer_norm_epsilon,
-                                             rstd, block->scratch->norm);
+    tw_spread_rmsnorm_forward(block->compute, x, gamma, block->n, block->c, block->config->layer_norm_epsilon,
+                              rstd, block->scratch->norm);
 }
 
 static void norm_again(const block_t *block, int tensor, const float *x, const float *rstd)
 {
     const float *gamma = widen(block, tensor, block->c, block->scratch->vector);
-    block->compute->kernels->rmsnorm_apply(x, gamma, block->n, block->c, rstd, block->scratch->norm);
+    tw_spread_rmsnorm_apply(block->compute, x, gamma, block->n, block->c, rstd, block->scratch->norm);
 }
 
 /* d (N,C) += the gradient by x of the norm whose output's gradient is in scratch. */
 static void norm_backward(const block_t *block, int tensor, const float *x, const float *rstd, float *d)
 {
     const float *gamma = widen(block, tensor, block->c, block->scratch->vector);
-    block->compute->kernels->rmsnorm_backward(block->scratch->d_norm, x, gamma, block->n, block->c, rstd, 1,
-                                              d, grad_of(block, tensor));
+    tw_spread_rmsnorm_backward(block->compute, block->scratch->d_norm, x, gamma, block->n, block->c, rstd, 1,
+                               d, grad_of(block, tensor));
 }
 
 /* ---- the two halves ------------------------------------------------------------------------------------ */
@@ -294,7 +354,7 @@ static void attention_forward(const block_t *block, const float *x)
     turn(block);
     tw_attention_forward(block->compute, &block->attention, block->scratch->qkv, block->scratch->attention,
                          saved->attended);
-    memcpy(saved->middle, x, block->n * block->c * sizeof(*x));
+    tw_spread_copy(block->compute, x, block->n * block->c, saved->middle);
     layer_forward(block, o_layer(block), input_factor(block, saved->attended, block->q), 1.0f, saved->middle);
 }
 
@@ -307,8 +367,9 @@ static void mlp_forward(const block_t *block, float *y)
     tw_matrix_t norm = input_factor(block, scratch->norm, block->c);
     layer_forward(block, gate_layer(block, TW_LLAMA_GATE), norm, 0.0f, saved->gate);
     layer_forward(block, gate_layer(block, TW_LLAMA_UP), norm, 0.0f, saved->up);
-    block->compute->kernels->swiglu_forward(saved->gate, saved->up, block->n * block->inner, scratch->hidden);
-    memcpy(y, saved->middle, block->n * block->c * sizeof(*y));
+    tw_spread_swiglu_forward(block->compute, saved->gate, saved->up, block->n * block->inner,
+                             scratch->hidden);
+    tw_spread_copy(block->compute, saved->middle, block->n * block->c, y);
     layer_forward(block, down_layer(block), input_factor(block, scratch->hidden, block->inner), 1.0f, y);
 }
 
@@ -319,10 +380,10 @@ static void mlp_backward(const block_t *block, float *d)
     const tw_llama_scratch_t *scratch = block->scratch;
     size_t n_hidden = block->n * block->inner;
     float *d_gate = scratch->hidden, *d_up = scratch->d_hidden; /* once hidden is used up */
-    block->compute->kernels->swiglu_forward(saved->gate, saved->up, n_hidden, scratch->hidden);
+    tw_spread_swiglu_forward(block->compute, saved->gate, saved->up, n_hidden, scratch->hidden);
     layer_backward(block, down_layer(block), input_factor(block, scratch->hidden, block->inner),
                    output_factor(block, d, block->c), 0.0f, scratch->d_hidden);
-    block->compute->kernels->swiglu_backward(saved->gate, saved->up, n_hidden, scratch->d_hidden, d_gate);
+    tw_spread_swiglu_backward(block->compute, saved->gate, saved->up, n_hidden, scratch->d_hidden, d_gate);
     norm_again(block, TW_LLAMA_NORM_2, saved->middle, saved->rstd_2);
     tw_matrix_t norm = input_factor(block, scratch->norm, block->c);
     layer_backward(block, gate_layer(block, TW_LLAMA_GATE), norm, output_factor(block, d_gate, block->inner),

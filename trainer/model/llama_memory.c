@@ -52,21 +52,23 @@ static void carve_scratch(tw_carver_t *carver, const tw_model_config_t *config, 
     scratch->d_attended = tw_carve(carver, tw_size_mul(n, q));
     scratch->hidden = tw_carve(carver, tw_size_mul(n, inner));
     scratch->d_hidden = tw_carve(carver, tw_size_mul(n, inner));
-    scratch->attention = tw_carve(carver, tw_attention_scratch_elems(seq_len));
+    scratch->attention = tw_carve(
+        carver, tw_size_mul((size_t)tw_pool_threads(compute->pool), tw_attention_scratch_elems(seq_len)));
     scratch->logit_rows = tw_head_rows(config->vocab_size, n);
     scratch->logits = tw_carve(carver, tw_size_mul(scratch->logit_rows, config->vocab_size));
+    scratch->losses = tw_carve_bytes(carver, tw_size_mul(scratch->logit_rows, sizeof(double)));
     scratch->rstd = tw_carve(carver, n);
     scratch->cosines = tw_carve(carver, angles);
     scratch->sines = tw_carve(carver, angles);
 }
 
-size_t tw_llama_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len)
+size_t tw_llama_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len, tw_pool_t *pool)
 {
     tw_carver_t carver = {0};
-    tw_compute_t no_compute;
+    tw_compute_t no_compute = {.pool = pool};
     tw_llama_scratch_t unused;
     carve_scratch(&carver, config, batch, seq_len, &no_compute, &unused);
-    return carver.used + TW_PRODUCTS_SCRATCH_BYTES;
+    return carver.used + (size_t)tw_pool_threads(pool) * TW_PRODUCTS_SCRATCH_BYTES;
 }
 
 tw_status_t tw_llama_scratch_init(tw_llama_t *llama)
@@ -74,7 +76,7 @@ tw_status_t tw_llama_scratch_init(tw_llama_t *llama)
     tw_model_t *model = &llama->model;
     tw_llama_scratch_t *scratch = &llama->scratch;
     const tw_model_config_t *config = &model->config;
-    size_t bytes = tw_llama_scratch_bytes(config, model->batch, model->seq_len);
+    size_t bytes = tw_llama_scratch_bytes(config, model->batch, model->seq_len, model->compute.pool);
     tw_carver_t carver = {.base = tw_carve_alloc(bytes, model->batch, model->seq_len)};
     if (!carver.base) {
         return TW_ERR_NO_MEMORY;

@@ -3,28 +3,62 @@
 #include "trainer/model/head.h"
 #include "trainer/model/llama.h"
 
+/* What the parts of an embedding share. */
+typedef struct embed {
+    const tw_model_t *model;
+    const int32_t *tokens;
+    const uint16_t *words; /* (V,C) */
+    float *d_words;        /* (V,C) */
+    float *x;              /* (N,C): the output */
+    const float *dx;       /* likewise, its gradient */
+} embed_t;
+
+static void embed_rows(void *ctx, size_t first, size_t n, int thread)
+{
+    const embed_t *embed = ctx;
+    size_t c = embed->model->config.n_embd;
+    (void)thread;
+    for (size_t i = first; i < first + n; i++) {
+        tw_convert_to_fp32(TW_TYPE_BF16, embed->words + (size_t)embed->tokens[i] * c, embed->x + i * c, c);
+    }
+}
+
 tw_status_t tw_llama_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
                                    float *x)
 {
     TW_TRY(tw_model_tokens_check(model, tokens, "token"));
-    size_t c = model->config.n_embd;
-    const uint16_t *words = weights[((tw_llama_t *)model)->root[TW_LLAMA_EMBED]]; /* (V,C) */
-    for (size_t i = 0; i < model->batch * model->seq_len; i++) {
-        tw_convert_to_fp32(TW_TYPE_BF16, words + (size_t)tokens[i] * c, x + i * c, c);
-    }
+    embed_t embed = {.model = model,
+                     .tokens = tokens,
+                     .words = weights[((tw_llama_t *)model)->root[TW_LLAMA_EMBED]],
+                     .x = x};
+    tw_pool_ranges(model->compute.pool, model->batch * model->seq_len, 1,
+                   TW_SPREAD_LEAST / model->config.n_embd + 1, embed_rows, &embed);
     return TW_OK;
+}
+
+/* Columns: a word that comes twice is added to in order. */
+static void embed_columns(void *ctx, size_t first, size_t n, int thread)
+{
+    const embed_t *embed = ctx;
+    size_t c = embed->model->config.n_embd;
+    (void)thread;
+    for (size_t i = 0; i < embed->model->batch * embed->model->seq_len; i++) {
+        const float *dx = embed->dx + i * c + first;
+        float *word = embed->d_words + (size_t)embed->tokens[i] * c + first;
+        for (size_t j = 0; j < n; j++) {
+            word[j] += dx[j];
+        }
+    }
 }
 
 void tw_llama_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads)
 {
-    size_t c = model->config.n_embd;
-    float *words = grads[((tw_llama_t *)model)->root[TW_LLAMA_EMBED]];
-    for (size_t i = 0; i < model->batch * model->seq_len; i++) {
-        float *word = words + (size_t)tokens[i] * c;
-        for (size_t j = 0; j < c; j++) {
-            word[j] += dx[i * c + j];
-        }
-    }
+    embed_t embed = {.model = model,
+                     .tokens = tokens,
+                     .d_words = grads[((tw_llama_t *)model)->root[TW_LLAMA_EMBED]],
+                     .dx = dx};
+    tw_pool_ranges(model->compute.pool, model->config.n_embd, TW_SPREAD_LINE,
+                   TW_SPREAD_LEAST / (model->batch * model->seq_len) + 1, embed_columns, &embed);
 }
 
 /* The place of the output layer's weight: the embedding's, where it has none of its own. */
@@ -42,8 +76,8 @@ static tw_head_t prepare(const tw_llama_t *llama, const uint16_t *const *weights
     const tw_llama_scratch_t *scratch = &llama->scratch;
     size_t n = model->batch * model->seq_len, c = model->config.n_embd, v = model->config.vocab_size;
     tw_convert_to_fp32(TW_TYPE_BF16, weights[llama->root[TW_LLAMA_NORM]], scratch->vector, c);
-    model->compute.kernels->rmsnorm_forward(x, scratch->vector, n, c, model->config.layer_norm_epsilon,
-                                            scratch->rstd, scratch->norm);
+    tw_spread_rmsnorm_forward(&model->compute, x, scratch->vector, n, c, model->config.layer_norm_epsilon,
+                              scratch->rstd, scratch->norm);
     const tw_compute_t *compute = &model->compute;
     return (tw_head_t){.compute = compute,
                        .norm = tw_factor(compute, scratch->norm, n * c, c, compute->narrow),
@@ -54,6 +88,7 @@ static tw_head_t prepare(const tw_llama_t *llama, const uint16_t *const *weights
                        .v = v,
                        .seq_len = model->seq_len,
                        .logits = scratch->logits,
+                       .losses = scratch->losses,
                        .logit_rows = scratch->logit_rows};
 }
 
@@ -66,8 +101,8 @@ tw_status_t tw_llama_head(tw_model_t *model, const uint16_t *const *weights, con
     tw_head_t head = prepare(llama, weights, x, targets);
     *loss = tw_head_loss(&head, scale, scratch->d_norm, grads ? grads[head_place(llama)] : NULL);
     if (grads) {
-        model->compute.kernels->rmsnorm_backward(scratch->d_norm, x, scratch->vector, head.n, head.c,
-                                                 scratch->rstd, 0, dx, grads[llama->root[TW_LLAMA_NORM]]);
+        tw_spread_rmsnorm_backward(&model->compute, scratch->d_norm, x, scratch->vector, head.n, head.c,
+                                   scratch->rstd, 0, dx, grads[llama->root[TW_LLAMA_NORM]]);
     }
     return TW_OK;
 }

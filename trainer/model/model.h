@@ -14,8 +14,9 @@
  *      block_backward(n_layer .. 1)   dy -> dx, the block's gradients
  *      embed_backward                 dx -> root's gradients
  *
- *  Same inputs, same bits on one kind of processor: one thread, sums in a fixed order. A model is used by one
- *  thread at a time; several models live side by side.
+ *  Same inputs, same bits on one kind of processor, whatever the number of threads: sums are in a fixed order.
+ *  A model is used by one thread at a time, which computes with those of its pool; several models live side
+ *  by side.
  *
  *  Source: Radford et al., "Language models are unsupervised multitask learners" (2019); Touvron et al.
  *  (arXiv 2302.13971, 2307.09288). Names and layouts are those that Hugging Face's transformers saves: a
@@ -24,6 +25,7 @@
 #define TW_TRAINER_MODEL_MODEL_H
 
 #include "core/core.h"
+#include "trainer/pool.h"
 
 TW_C_BEGIN
 
@@ -161,6 +163,13 @@ typedef struct tw_model_sizes {
     size_t saved_bytes;   /**< what block_forward leaves for block_backward, besides x itself */
     size_t scratch_bytes; /**< what tw_model_reserve takes */
 } tw_model_sizes_t;
+
+/** Compute with a pool's threads, before anything is reserved: sizes depend on their number. The pool is the
+ *  caller's and lives as long as the model; NULL: the caller's thread alone, as at first. TW_ERR_INVALID,
+ *  TW_ERR_NO_MEMORY, TW_ERR_INTERNAL; logged. */
+tw_status_t tw_model_set_pool(tw_model_t *model, tw_pool_t *pool);
+/** Borrowed; NULL: none. */
+tw_pool_t *tw_model_pool(const tw_model_t *model);
 
 tw_model_sizes_t tw_model_sizes_get(const tw_model_t *model, size_t batch, size_t seq_len);
 /** Take the scratch memory for micro-batches of exactly B x T, in place of what was reserved before; the

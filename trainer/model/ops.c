@@ -64,7 +64,22 @@ tw_status_t tw_model_compute_init(tw_model_t *model)
 {
     model->compute.kernels = tw_kernels();
     model->compute.type = model->config.products;
-    return tw_products_create(&model->compute.products);
+    return tw_model_compute_threads(model, 1);
+}
+
+tw_status_t tw_model_compute_threads(tw_model_t *model, size_t n_threads)
+{
+    tw_compute_t *compute = &model->compute;
+    tw_products_t **products = realloc(compute->products, n_threads * sizeof(tw_products_t *));
+    if (!products) {
+        tw_error("model: out of memory for the products of %zu threads", n_threads);
+        return TW_ERR_NO_MEMORY;
+    }
+    compute->products = products;
+    for (; compute->n_products < n_threads; compute->n_products++) {
+        TW_TRY(tw_products_create(&products[compute->n_products]));
+    }
+    return TW_OK;
 }
 
 void tw_model_cleanup(tw_model_t *model)
@@ -74,5 +89,8 @@ void tw_model_cleanup(tw_model_t *model)
     }
     free(model->tensors);
     free(model->units);
-    tw_products_destroy(model->compute.products);
+    for (size_t i = 0; i < model->compute.n_products; i++) {
+        tw_products_destroy(model->compute.products[i]);
+    }
+    free(model->compute.products);
 }

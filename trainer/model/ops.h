@@ -45,6 +45,8 @@ struct tw_model {
 /** What config says of computing. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged; tw_model_cleanup frees what is
  *  there. */
 tw_status_t tw_model_compute_init(tw_model_t *model);
+/** At least so many threads can multiply. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged. */
+tw_status_t tw_model_compute_threads(tw_model_t *model, size_t n_threads);
 /** Frees tensors, their names and units, and what is computed with. */
 void tw_model_cleanup(tw_model_t *model);
 

@@ -109,15 +109,22 @@ Outcome train(int n_nodes, int ranks_per_node, const std::vector<std::string> &s
 
 Outcome train_on(const std::vector<int> &node_of, const std::vector<std::string> &sets)
 {
-    std::vector<std::string> all = tiny_sets();
-    all.insert(all.end(), sets.begin(), sets.end());
-    std::vector<const char *> pointers;
-    for (const std::string &set : all) {
-        pointers.push_back(set.c_str());
-    }
+    return train_with(node_of, sets, std::vector<std::vector<std::string>>(node_of.size()));
+}
+
+Outcome train_with(const std::vector<int> &node_of, const std::vector<std::string> &sets,
+                   const std::vector<std::vector<std::string>> &own)
+{
     std::vector<Outcome> outcomes(node_of.size());
     run_ranks(node_of, [&](int rank, tw_coll_t *world) {
         Outcome &outcome = outcomes[(size_t)rank];
+        std::vector<std::string> all = tiny_sets();
+        all.insert(all.end(), sets.begin(), sets.end());
+        all.insert(all.end(), own[(size_t)rank].begin(), own[(size_t)rank].end());
+        std::vector<const char *> pointers;
+        for (const std::string &set : all) {
+            pointers.push_back(set.c_str());
+        }
         tw_trainer_params_t params = {};
         params.sets = pointers.data();
         params.n_sets = pointers.size();

@@ -44,6 +44,10 @@ Outcome train(int n_nodes, int ranks_per_node, const std::vector<std::string> &s
 /** The same where they are put: node_of as above. */
 Outcome train_on(const std::vector<int> &node_of, const std::vector<std::string> &sets);
 
+/** The same, where each rank has sets of its own besides: own [ranks]. */
+Outcome train_with(const std::vector<int> &node_of, const std::vector<std::string> &sets,
+                   const std::vector<std::vector<std::string>> &own);
+
 /** "thinwire.data=..." of that text, and the tiny model's shape. */
 std::vector<std::string> tiny_sets();
 

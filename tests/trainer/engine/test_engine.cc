@@ -131,18 +131,18 @@ TEST_F(TrainEngine, MoreThanCanBeCountedIsRefused)
 TEST_F(TrainEngine, ProcessorTimeOfThisThreadAndOfOthers)
 {
     auto spin = [] {
-        const tw_engine_processor_t begin = tw_engine_processor_get();
-        while (tw_engine_processor_since(&begin).compute_sec < 0.02) {
+        const tw_engine_processor_t begin = tw_engine_processor_get(nullptr);
+        while (tw_engine_processor_since(nullptr, &begin).compute_sec < 0.02) {
         }
     };
-    tw_engine_processor_t begin = tw_engine_processor_get(), spent;
+    tw_engine_processor_t begin = tw_engine_processor_get(nullptr), spent;
     spin();
-    spent = tw_engine_processor_since(&begin);
+    spent = tw_engine_processor_since(nullptr, &begin);
     EXPECT_GE(spent.compute_sec, 0.02);
     EXPECT_LT(spent.progress_sec, 0.02);
-    begin = tw_engine_processor_get();
+    begin = tw_engine_processor_get(nullptr);
     std::thread(spin).join();
-    spent = tw_engine_processor_since(&begin);
+    spent = tw_engine_processor_since(nullptr, &begin);
     EXPECT_LT(spent.compute_sec, 0.02);
     EXPECT_GE(spent.progress_sec, 0.02 - spent.compute_sec);
 }

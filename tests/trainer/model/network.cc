@@ -11,9 +11,11 @@
 namespace tw
 {
 
-Network::Network(const tw_model_config_t &config, size_t batch, size_t seq_len)
+Network::Network(const tw_model_config_t &config, size_t batch, size_t seq_len, int n_threads)
 {
     EXPECT_EQ(TW_OK, tw_model_create(&config, &model));
+    EXPECT_EQ(TW_OK, tw_pool_create(n_threads, &pool_));
+    EXPECT_EQ(TW_OK, tw_model_set_pool(model, pool_));
     EXPECT_EQ(TW_OK, tw_model_reserve(model, batch, seq_len));
     tensors = tw_model_tensors(model, &n_tensors);
     sizes_ = tw_model_sizes_get(model, batch, seq_len);
@@ -26,6 +28,7 @@ Network::Network(const tw_model_config_t &config, size_t batch, size_t seq_len)
 Network::~Network()
 {
     tw_model_destroy(model);
+    tw_pool_destroy(pool_);
 }
 
 void Network::init(uint64_t seed)

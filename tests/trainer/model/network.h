@@ -15,7 +15,7 @@ namespace tw
 class Network
 {
   public:
-    Network(const tw_model_config_t &config, size_t batch, size_t seq_len);
+    Network(const tw_model_config_t &config, size_t batch, size_t seq_len, int n_threads = 1);
     ~Network();
     Network(const Network &) = delete;
     Network &operator=(const Network &) = delete;
@@ -40,6 +40,7 @@ class Network
 
   private:
     std::vector<float> forward(const std::vector<int32_t> &tokens);
+    tw_pool_t *pool_ = nullptr;
     std::vector<const uint16_t *> unit_weights(size_t unit) const;
     std::vector<float *> unit_grads(size_t unit);
 

@@ -300,13 +300,16 @@ class Attention : public ::testing::TestWithParam<tw_attention_shape_t>
   protected:
     void SetUp() override
     {
-        ASSERT_EQ(TW_OK, tw_products_create(&compute.products));
+        ASSERT_EQ(TW_OK, tw_products_create(&products));
+        compute.products = &products;
         compute.kernels = tw_kernels();
     }
     void TearDown() override
     {
-        tw_products_destroy(compute.products);
+        tw_products_destroy(products);
     }
+
+    tw_products_t *products = nullptr;
 
     tw_compute_t compute = {}; /* fp32 */
 };

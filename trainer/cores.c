@@ -1,0 +1,169 @@
+/* Launchers bind ranks to cores of their own, or to none; containers have a part of a machine; nodes in a box
+ * are one machine. So ranks tell each other what they may run on. */
+#include "trainer/cores.h"
+
+#include <limits.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "trainer/agreement.h"
+
+#define PATH_BYTES 4096
+#define MOST_PROCESSORS (64 * TW_CORES_MASK_WORDS)
+
+/* The first line of a file; empty: there is none. */
+static void read_line(const char *path, char *line, size_t n)
+{
+    FILE *file = fopen(path, "re");
+    if (!file || !fgets(line, (int)n, file)) {
+        line[0] = '\0';
+    }
+    line[strcspn(line, "\n")] = '\0';
+    if (file) {
+        fclose(file);
+    }
+}
+
+static int has(const uint64_t *mask, long processor)
+{
+    return processor >= 0 && processor < MOST_PROCESSORS && (mask[processor / 64] >> (processor % 64) & 1);
+}
+
+/* Is a lower one of the mask on the same core? list: "0-1" or "3,67". */
+static int has_lower(const uint64_t *mask, const char *list, long processor)
+{
+    char *end;
+    for (const char *at = list; *at; at = *end ? end + 1 : end) {
+        long first = strtol(at, &end, 10), last = *end == '-' ? strtol(end + 1, &end, 10) : first;
+        for (long other = first; end > at && other <= last && other < processor; other++) {
+            if (has(mask, other)) {
+                return 1;
+            }
+        }
+        if (end == at) {
+            return 0;
+        }
+    }
+    return 0;
+}
+
+int tw_cores_count(const uint64_t mask[TW_CORES_MASK_WORDS], const char *cpu)
+{
+    char path[PATH_BYTES], list[256];
+    int n = 0;
+    for (long processor = 0; processor < MOST_PROCESSORS; processor++) {
+        if (has(mask, processor)) {
+            snprintf(path, sizeof(path), "%s/cpu%ld/topology/thread_siblings_list", cpu, processor);
+            read_line(path, list, sizeof(list));
+            n += !has_lower(mask, list, processor);
+        }
+    }
+    return n;
+}
+
+int tw_cores_quota(const char *cgroups, const char *group)
+{
+    char path[2 * PATH_BYTES], line[64], name[PATH_BYTES];
+    double least = INT_MAX;
+    snprintf(name, sizeof(name), "%s", group);
+    for (char *slash = name + strlen(name); slash; slash = strrchr(name, '/')) {
+        *slash = '\0';
+        double quota, period; /* microseconds; "max 100000": none */
+        snprintf(path, sizeof(path), "%s%s/cpu.max", cgroups, name);
+        read_line(path, line, sizeof(line));
+        if (sscanf(line, "%lf %lf", &quota, &period) == 2 && quota > 0 && period > 0) {
+            double processors = quota / period;
+            least = processors < least ? processors : least;
+        }
+    }
+    return least > (int)least ? (int)least + 1 : (int)least;
+}
+
+/* ---- this process -------------------------------------------------------------------------------------- */
+
+static void own_group(char *group, size_t n)
+{
+    char line[PATH_BYTES];
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    int found = 0;
+    while (file && !found && fgets(line, sizeof(line), file)) {
+        line[strcspn(line, "\n")] = '\0';
+        found = strncmp(line, "0::", 3) == 0 && !strstr(line, "..");
+    }
+    if (file) {
+        fclose(file);
+    }
+    snprintf(group, n, "%s", found ? line + 3 : "");
+}
+
+/* Where the system has more processors than a mask has room for: all of them. */
+static void own_mask(uint64_t mask[TW_CORES_MASK_WORDS])
+{
+    cpu_set_t set;
+    int is_known = sched_getaffinity(0, sizeof(set), &set) == 0;
+    memset(mask, 0, TW_CORES_MASK_WORDS * sizeof(*mask));
+    for (int processor = 0; processor < MOST_PROCESSORS; processor++) {
+        if (!is_known || CPU_ISSET(processor, &set)) {
+            mask[processor / 64] |= (uint64_t)1 << (processor % 64);
+        }
+    }
+}
+
+static tw_cores_place_t own_place(int64_t asked)
+{
+    char boot[64], group[PATH_BYTES];
+    tw_cores_place_t place = {.asked = (int32_t)asked};
+    read_line("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
+    own_group(group, sizeof(group));
+    own_mask(place.mask);
+    int quota = tw_cores_quota("/sys/fs/cgroup", group);
+    int n = tw_cores_count(place.mask, "/sys/devices/system/cpu");
+    place.machine = XXH3_64bits(boot, strlen(boot));
+    place.n_cores = n < quota ? n : quota;
+    return place;
+}
+
+/* ---- a job --------------------------------------------------------------------------------------------- */
+
+static int is_shared(const tw_cores_place_t *a, const tw_cores_place_t *b)
+{
+    int shared = 0;
+    for (int i = 0; i < TW_CORES_MASK_WORDS; i++) {
+        shared |= (a->mask[i] & b->mask[i]) != 0;
+    }
+    return a->machine == b->machine && shared;
+}
+
+int tw_cores_share(const tw_cores_place_t *all, int n_ranks, int rank)
+{
+    const tw_cores_place_t *own = &all[rank];
+    int n = 0;
+    for (int r = 0; r < n_ranks; r++) {
+        n += r == rank || is_shared(own, &all[r]);
+    }
+    return own->asked > 0 ? own->asked : own->n_cores > n ? own->n_cores / n : 1;
+}
+
+tw_status_t tw_cores_of_job(tw_coll_t *world, int64_t asked, tw_cores_t *cores)
+{
+    int n_ranks = tw_coll_size(world);
+    tw_cores_place_t own = own_place(asked), *all = calloc((size_t)n_ranks, sizeof(*all));
+    if (!all) {
+        tw_error("rank %d: out of memory for what %d ranks run on", tw_coll_rank(world), n_ranks);
+        return TW_ERR_NO_MEMORY;
+    }
+    tw_status_t status = tw_agree_gather(world, &own, sizeof(own), all);
+    *cores = (tw_cores_t){1, INT_MAX, 1};
+    for (int r = 0; r < n_ranks && status == TW_OK; r++) {
+        int n = tw_cores_share(all, n_ranks, r);
+        cores->own = r == tw_coll_rank(world) ? n : cores->own;
+        cores->least = n < cores->least ? n : cores->least;
+        cores->most = n > cores->most ? n : cores->most;
+    }
+    free(all);
+    return status;
+}

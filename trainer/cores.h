@@ -1,0 +1,37 @@
+/** Private to trainer: how many threads a rank computes with. */
+#ifndef TW_TRAINER_CORES_H
+#define TW_TRAINER_CORES_H
+
+#include "collectives/collectives.h"
+
+TW_C_BEGIN
+
+#define TW_CORES_MASK_WORDS 16 /* of 64 processors each, as the system numbers them */
+
+/** What a rank may run on. */
+typedef struct tw_cores_place {
+    uint64_t machine; /* equal for all on one machine */
+    uint64_t mask[TW_CORES_MASK_WORDS];
+    int32_t n_cores; /* of them: processors that share one count once; what its control group may use of them
+                        is less, perhaps */
+    int32_t asked;   /* thinwire.threads; 0: nothing */
+} tw_cores_place_t;
+
+/** Cores of a mask: cpu is "/sys/devices/system/cpu", which says what processors share one. */
+int tw_cores_count(const uint64_t mask[TW_CORES_MASK_WORDS], const char *cpu);
+/** Processors that the process's control groups (version 2) let it use, rounded up: cgroups is
+ *  "/sys/fs/cgroup", group the process's own, "/a/b". INT_MAX: as many as there are. */
+int tw_cores_quota(const char *cgroups, const char *group);
+/** Threads of a rank: what it asks for, or its cores shared evenly by all ranks of its machine that may run on
+ *  any of them; at least 1. */
+int tw_cores_share(const tw_cores_place_t *all, int n_ranks, int rank);
+
+typedef struct tw_cores {
+    int own, least, most; /* threads: of this rank, and over the ranks */
+} tw_cores_t;
+/** Collective. TW_ERR_NO_MEMORY, or the communicator's errors. */
+tw_status_t tw_cores_of_job(tw_coll_t *world, int64_t asked, tw_cores_t *cores);
+
+TW_C_END
+
+#endif

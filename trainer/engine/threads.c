@@ -1,0 +1,71 @@
+/* What the engine itself computes with the model's threads: element by element, so that the bits are the same
+ * whatever their number. */
+#include <string.h>
+
+#include "trainer/engine/state.h"
+
+/* Elements that are worth a thread's while, and of a cache line. */
+#define LEAST ((size_t)1 << 15)
+#define STEP 64
+
+typedef struct call {
+    const tw_engine_t *engine;
+    const float *from;
+    const uint16_t *values;
+    void *to;
+} call_t;
+
+static void over_elements(const tw_engine_t *engine, size_t n, tw_pool_range_t range, call_t *call)
+{
+    call->engine = engine;
+    tw_pool_ranges(tw_model_pool(engine->model), n, STEP, LEAST, range, call);
+}
+
+static void narrow(void *ctx, size_t first, size_t n, int thread)
+{
+    const call_t *call = ctx;
+    (void)thread;
+    tw_convert_from_fp32(TW_TYPE_BF16, call->from + first, 1.0f, (uint16_t *)call->to + first, n);
+}
+
+void tw_engine_narrow(const tw_engine_t *engine, const float *from, uint16_t *to, size_t n)
+{
+    over_elements(engine, n, narrow, &(call_t){.from = from, .to = to});
+}
+
+static void clear(void *ctx, size_t first, size_t n, int thread)
+{
+    const call_t *call = ctx;
+    (void)thread;
+    memset((float *)call->to + first, 0, n * sizeof(float));
+}
+
+void tw_engine_clear(const tw_engine_t *engine, float *to, size_t n)
+{
+    over_elements(engine, n, clear, &(call_t){.to = to});
+}
+
+static void add_norm(void *ctx, size_t first, size_t n, int thread)
+{
+    const call_t *call = ctx;
+    tw_norm_add(&call->engine->norms[thread], call->values + first, n);
+}
+
+/* Integers: the same in whatever order. */
+void tw_engine_add_norm(const tw_engine_t *engine, tw_norm_t *norm, const uint16_t *values, size_t n)
+{
+    size_t n_threads = (size_t)tw_pool_threads(tw_model_pool(engine->model));
+    memset(engine->norms, 0, n_threads * sizeof(*engine->norms));
+    over_elements(engine, n, add_norm, &(call_t){.values = values});
+    for (size_t i = 0; i < n_threads; i++) {
+        tw_norm_merge(norm, &engine->norms[i]);
+    }
+}
+
+tw_status_t tw_threads_init(tw_engine_t *engine)
+{
+    size_t n_threads = (size_t)tw_pool_threads(tw_model_pool(engine->model));
+    engine->norms = tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, n_threads, sizeof(*engine->norms),
+                                    "parts of the norm");
+    return engine->norms ? TW_OK : TW_ERR_NO_MEMORY;
+}

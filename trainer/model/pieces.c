@@ -1,0 +1,73 @@
+/* Products in pieces. A library sums in another order where a product has another shape: so the pieces are
+ * those of the product's shape, whatever the number of threads, and each is one thread's. */
+#include "trainer/model/spread.h"
+
+enum { MOST_PIECES = 16, LEAST_SIDE = 128, STEP = 32 };
+/* Multiplications of a piece: below this, waking a thread costs more. */
+#define LEAST_WORK ((size_t)4 << 20)
+
+static size_t half_of(size_t side)
+{
+    return ((side + 1) / 2 + STEP - 1) / STEP * STEP;
+}
+
+static size_t count(size_t all, size_t piece)
+{
+    return (all + piece - 1) / piece;
+}
+
+/* The longer side is halved, as long as pieces stay large: what is read for a piece grows with its sides,
+ * what is computed with their product. */
+tw_pieces_t tw_product_pieces(const tw_product_t *p)
+{
+    tw_pieces_t pieces = {.rows = p->rows, .cols = p->cols, .n_rows = 1, .n_cols = 1};
+    while (pieces.n_rows * pieces.n_cols < MOST_PIECES) {
+        size_t *side = pieces.rows > pieces.cols ? &pieces.rows : &pieces.cols;
+        if (*side < 2 * LEAST_SIDE || pieces.rows * pieces.cols / 2 * p->inner < LEAST_WORK) {
+            break;
+        }
+        *side = half_of(*side);
+        pieces.n_rows = count(p->rows, pieces.rows);
+        pieces.n_cols = count(p->cols, pieces.cols);
+    }
+    return pieces;
+}
+
+typedef struct cut {
+    const tw_compute_t *compute;
+    const tw_product_t *product;
+    tw_pieces_t pieces;
+} cut_t;
+
+/* Rows of a factor from `row` on, and columns from `col` on, of what it is after its transposition. */
+static tw_matrix_t part_of(tw_matrix_t matrix, size_t row, size_t col)
+{
+    size_t first = matrix.transposed ? col * matrix.stride + row : row * matrix.stride + col;
+    matrix.at = (const char *)matrix.at + first * tw_type_bytes(matrix.type);
+    return matrix;
+}
+
+static size_t side_of(size_t all, size_t first, size_t most)
+{
+    return all - first < most ? all - first : most;
+}
+
+static void do_piece(void *ctx, size_t part, int thread)
+{
+    const cut_t *cut = ctx;
+    const tw_pieces_t *pieces = &cut->pieces;
+    tw_product_t piece = *cut->product;
+    size_t row = part / pieces->n_cols * pieces->rows, col = part % pieces->n_cols * pieces->cols;
+    piece.a = part_of(piece.a, row, 0);
+    piece.b = part_of(piece.b, 0, col);
+    piece.c += row * piece.c_stride + col;
+    piece.rows = side_of(piece.rows, row, pieces->rows);
+    piece.cols = side_of(piece.cols, col, pieces->cols);
+    tw_product_run(cut->compute->products[thread], &piece);
+}
+
+void tw_spread_product(const tw_compute_t *compute, const tw_product_t *product)
+{
+    cut_t cut = {.compute = compute, .product = product, .pieces = tw_product_pieces(product)};
+    tw_pool_run(compute->pool, cut.pieces.n_rows * cut.pieces.n_cols, do_piece, &cut);
+}

@@ -1,0 +1,78 @@
+/** Private to trainer/model: kernels and products, spread over a model's threads. Whatever their number, the
+ *  bits are the same: an element is computed by one thread; sums over rows, such as gradients of biases and
+ *  of norms, are cut by columns and go from the first row to the last; products are cut into pieces by their
+ *  shape alone. Names and shapes are the kernels' (kernels.h). */
+#ifndef TW_TRAINER_MODEL_SPREAD_H
+#define TW_TRAINER_MODEL_SPREAD_H
+
+#include "trainer/model/kernels.h"
+#include "trainer/model/products.h"
+#include "trainer/pool.h"
+
+TW_C_BEGIN
+
+/** Elements that are worth a thread's while. */
+#define TW_SPREAD_LEAST ((size_t)1 << 14)
+/** Columns in a cache line: threads that add to neighbours would wait for each other. */
+#define TW_SPREAD_LINE 16
+
+/** What a model computes with; its scratch is the model's. */
+typedef struct tw_compute {
+    tw_products_t **products; /* [n_products], at least as many as threads: each has its own */
+    size_t n_products;
+    const tw_kernel_set_t *kernels;
+    tw_pool_t *pool;             /* NULL: the caller's thread alone */
+    tw_type_t type;              /* of products' factors */
+    float *wide;                 /* fp32: one weight; NULL in bf16, where weights are factors as they are */
+    uint16_t *narrow, *narrow_d; /* bf16: what goes into a layer, and the gradient by what comes out; NULL in
+                                    fp32 */
+} tw_compute_t;
+
+/** A large product, in pieces. */
+void tw_spread_product(const tw_compute_t *compute, const tw_product_t *product);
+/** How one is cut: every piece has so many rows and columns, but those at the ends. */
+typedef struct tw_pieces {
+    size_t rows, cols;     /* of a piece */
+    size_t n_rows, n_cols; /* of pieces */
+} tw_pieces_t;
+tw_pieces_t tw_product_pieces(const tw_product_t *product);
+
+void tw_spread_layernorm_forward(const tw_compute_t *compute, const float *x, const float *gamma,
+                                 const float *beta, size_t n, size_t c, double epsilon,
+                                 tw_layernorm_stats_t stats, float *y);
+void tw_spread_layernorm_apply(const tw_compute_t *compute, const float *x, const float *gamma,
+                               const float *beta, size_t n, size_t c, tw_layernorm_stats_t stats, float *y);
+/** dx may be x; dy must not be dx. */
+void tw_spread_layernorm_backward(const tw_compute_t *compute, const float *dy, const float *x,
+                                  const float *gamma, size_t n, size_t c, tw_layernorm_stats_t stats,
+                                  int accumulate, float *dx, float *dgamma, float *dbeta);
+
+void tw_spread_rmsnorm_forward(const tw_compute_t *compute, const float *x, const float *gamma, size_t n,
+                               size_t c, double epsilon, float *rstd, float *y);
+void tw_spread_rmsnorm_apply(const tw_compute_t *compute, const float *x, const float *gamma, size_t n,
+                             size_t c, const float *rstd, float *y);
+/** dx may be x; dy must not be dx. */
+void tw_spread_rmsnorm_backward(const tw_compute_t *compute, const float *dy, const float *x,
+                                const float *gamma, size_t n, size_t c, const float *rstd, int accumulate,
+                                float *dx, float *dgamma);
+
+void tw_spread_gelu_forward(const tw_compute_t *compute, const float *x, size_t n, float *y);
+void tw_spread_gelu_backward(const tw_compute_t *compute, const float *x, size_t n, float *d);
+void tw_spread_swiglu_forward(const tw_compute_t *compute, const float *gate, const float *up, size_t n,
+                              float *y);
+void tw_spread_swiglu_backward(const tw_compute_t *compute, const float *gate, const float *up, size_t n,
+                               float *dy, float *d_gate);
+
+void tw_spread_bias_forward(const tw_compute_t *compute, const float *b, size_t n, size_t c, size_t stride,
+                            int accumulate, float *y);
+void tw_spread_bias_backward(const tw_compute_t *compute, const float *dy, size_t n, size_t c, size_t stride,
+                             float *db);
+
+void tw_spread_narrow(const tw_compute_t *compute, const float *x, size_t n, uint16_t *y);
+/** x as fp32; bf16 [n]. */
+void tw_spread_widen(const tw_compute_t *compute, const uint16_t *x, size_t n, float *y);
+void tw_spread_copy(const tw_compute_t *compute, const float *x, size_t n, float *y);
+
+TW_C_END
+
+#endif
