@@ -6,7 +6,7 @@
 #include "trainer/plan/layout.h"
 #include "trainer/plan/plan.h"
 
-/* What AdamW works in, whatever the model. */
+/* What AdamW works in, whatever the model, for each thread. */
 #define ADAMW_SCRATCH 65600.0
 
 double tw_plan_states_bytes(double n_params, int stage, int n_ranks)
@@ -218,6 +218,7 @@ tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *mod
     tw_hpz_layout_destroy(layout);
     TW_TRY(status);
     size_t n_layer = tw_model_n_units(model) - 1;
+    double n_threads = tw_pool_threads(tw_model_pool(model));
     tw_model_sizes_t sizes = tw_model_sizes_get(model, (size_t)o->micro_batch, (size_t)o->sequence);
     *out = (tw_plan_memory_t){
         .optimizer = optimizer_in_use(o, &totals),
@@ -225,7 +226,7 @@ tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *mod
         .gradients = gradients_bytes(o, &totals),
         .moving = moving_bytes(o, &totals, cluster, n_layer),
         .activations = activations_bytes(o, &sizes, n_layer),
-        .scratch = (double)sizes.scratch_bytes + ADAMW_SCRATCH + tw_plan_sampling_bytes(o, model),
+        .scratch = (double)sizes.scratch_bytes + n_threads * ADAMW_SCRATCH + tw_plan_sampling_bytes(o, model),
         .besides = chunks_bytes(o, &totals, n_layer) + codecs_bytes(o) + cluster->besides_bytes};
     out->off_device = off_device(o, out, &sizes, n_layer);
     return TW_OK;
