@@ -150,12 +150,12 @@ void tw_head_logits(const tw_head_t *head, size_t at, float *logits)
 {
     tw_matrix_t rows = tw_factor_from(head->norm, at * head->norm.stride); /* one of each sequence */
     rows.stride = head->seq_len * head->norm.stride;
-    tw_product_run(head->compute->products, &(tw_product_t){.a = rows,
-                                                            .b = tw_transposed(head->weight),
-                                                            .c = logits,
-                                                            .c_stride = head->v,
-                                                            .rows = head->n / head->seq_len,
-                                                            .cols = head->v,
-                                                            .inner = head->c,
-                                                            .alpha = 1.0f});
+    tw_spread_product(head->compute, &(tw_product_t){.a = rows,
+                                                     .b = tw_transposed(head->weight),
+                                                     .c = logits,
+                                                     .c_stride = head->v,
+                                                     .rows = head->n / head->seq_len,
+                                                     .cols = head->v,
+                                                     .inner = head->c,
+                                                     .alpha = 1.0f});
 }
