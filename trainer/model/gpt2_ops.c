@@ -23,8 +23,8 @@ static tw_model_sizes_t sizes(const tw_model_t *model, size_t batch, size_t seq_
     size_t n = batch * seq_len;
     return (tw_model_sizes_t){.x_elems = n * model->config.n_embd,
                               .saved_bytes = tw_gpt2_saved_bytes(&model->config, n),
-                              .scratch_bytes = tw_gpt2_scratch_bytes(&model->config, batch, seq_len,
-                                                                       model->compute.pool)};
+                              .scratch_bytes =
+                                  tw_gpt2_scratch_bytes(&model->config, batch, seq_len, model->compute.pool)};
 }
 
 static tw_status_t reserve(tw_model_t *model)

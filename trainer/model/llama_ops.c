@@ -33,10 +33,10 @@ static double unit_products(const tw_model_t *model, size_t unit, size_t seq_len
 static tw_model_sizes_t sizes(const tw_model_t *model, size_t batch, size_t seq_len)
 {
     size_t n = tw_size_mul(batch, seq_len);
-    return (tw_model_sizes_t){.x_elems = tw_size_mul(n, model->config.n_embd),
-                              .saved_bytes = tw_llama_saved_bytes(&model->config, n),
-                              .scratch_bytes = tw_llama_scratch_bytes(&model->config, batch, seq_len,
-                                                                       model->compute.pool)};
+    return (tw_model_sizes_t){
+        .x_elems = tw_size_mul(n, model->config.n_embd),
+        .saved_bytes = tw_llama_saved_bytes(&model->config, n),
+        .scratch_bytes = tw_llama_scratch_bytes(&model->config, batch, seq_len, model->compute.pool)};
 }
 
 static tw_status_t reserve(tw_model_t *model)
