@@ -499,7 +499,7 @@ static const candidate_t *choose_packed(const plan_t *plan, const tw_case_t *own
 }
 
 /** From which length on the messages of an all-to-all are worth packing: the operation's own lengths are not
- *  the same on all ranks, so it is chosen without them, and whoever sends looks at them then. */
+ *  the same on all ranks, so it is chosen without them, and both ends of a message look at them then. */
 static size_t find_least_packed(const plan_t *plan)
 {
     const size_t world = (size_t)plan->c.topo->world, elem_bytes = tw_type_bytes(plan->c.args->type);

@@ -71,8 +71,8 @@ typedef struct tw_coll_choice {
     size_t algo; /**< row of the engine's table */
     size_t chunk_bytes;
     double model_sec;
-    /** lossless messages shorter than so many plain bytes go in the codec's plain form: a matter of the
-     *  sender alone, as a message says itself how it is */
+    /** all-to-all: what is shorter than so many bytes travels plain, though the operation is lossless. Both
+     *  ends of a message know its length. */
     size_t least_packed_bytes;
     char reason[TW_COLL_REASON_BYTES]; /**< as in tw_coll_plan_t */
 } tw_coll_choice_t;

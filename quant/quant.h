@@ -343,12 +343,6 @@ tw_status_t tw_quant_lossless_encode(tw_quant_lossless_t *codec, tw_type_t type,
                                      const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                      void *dst, size_t dst_bytes, size_t *bytes);
 
-/** The same in the plain form, with the same errors: a message of bound_bytes for what copying takes, where
- *  coding would take longer than it saves. */
-tw_status_t tw_quant_lossless_encode_plain(tw_quant_lossless_t *codec, tw_type_t type,
-                                           const tw_quant_lossless_segment_t *segments, size_t n_segments,
-                                           void *dst, size_t dst_bytes, size_t *bytes);
-
 /** How long the message is that begins at src, of which src_bytes are there: HEADER_BYTES are enough.
  *  TW_ERR_TRUNCATED: fewer; TW_ERR_FORMAT: not a message; logged. A message of a peer may lie: *bytes may be
  *  anything up to 2^32 - 1. */

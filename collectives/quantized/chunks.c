@@ -210,6 +210,16 @@ tw_status_t tw_grid_init(tw_grid_t *grid, const tw_coll_args_t *args, int world,
     return status;
 }
 
+void tw_grid_unpack_short(tw_grid_t *grid, size_t least_elems)
+{
+    for (size_t c = 0; c < grid->n_chunks; c++) {
+        const tw_quant_codec_t *codec = tw_grid_chunk_codec(grid, c);
+        if (codec && codec->lossless && grid->chunks[c].n_elems < least_elems) {
+            grid->chunks[c].codec = TW_GRID_PLAIN;
+        }
+    }
+}
+
 void tw_grid_cleanup(tw_grid_t *grid)
 {
     free(grid->parts);

@@ -61,6 +61,8 @@ int tw_args_lose_nothing(const tw_coll_args_t *args);
  *  a message is aimed at; it is larger only where a single frame is. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_grid_init(tw_grid_t *grid, const tw_coll_args_t *args, int world, size_t chunk_bytes);
 void tw_grid_cleanup(tw_grid_t *grid);
+/** Lossless chunks of fewer elements travel as they are. */
+void tw_grid_unpack_short(tw_grid_t *grid, size_t least_elems);
 
 /** The codec of a chunk, the lossless one too; NULL: it travels as it is. */
 static inline const tw_quant_codec_t *tw_grid_chunk_codec(const tw_grid_t *grid, size_t chunk)

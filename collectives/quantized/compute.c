@@ -153,15 +153,12 @@ static tw_status_t run_pack(tw_sched_t *sched, const void *arg)
     size_t bytes, n = find_pieces(sched, work, work->from[0]);
     size_t n_elems = op->grid.chunks[work->chunk].n_elems;
     size_t most = tw_quant_lossless_bound_bytes(op->args.type, n_elems);
-    int is_short = n_elems * op->elem_bytes < op->least_packed_bytes;
 
     if (!message) {
         return TW_ERR_NO_MEMORY;
     }
-    TW_TRY(is_short ? tw_quant_lossless_encode_plain(op->lossless, op->args.type, work->pieces, n, message,
-                                                     most, &bytes)
-                    : tw_quant_lossless_encode(op->lossless, op->args.type, work->pieces, n, message, most,
-                                               &bytes));
+    TW_TRY(
+        tw_quant_lossless_encode(op->lossless, op->args.type, work->pieces, n, message, most, &bytes));
     tw_sched_fill(sched, work->to, bytes);
     return TW_OK;
 }

@@ -101,6 +101,7 @@ static tw_status_t make_grid(tw_qop_t *op, const tw_build_t *build)
         tw_grid_init(&grid, build->args, build->topo->world, build->chunk_elems * op->elem_bytes);
 
     if (status == TW_OK) {
+        tw_grid_unpack_short(&grid, build->least_packed_bytes / op->elem_bytes);
         status = adopt_grid(op, &grid);
         tw_grid_cleanup(&grid);
     }
@@ -216,7 +217,6 @@ tw_qop_t *tw_qop_create(const tw_build_t *build)
     op->elem_bytes = tw_type_bytes(args->type);
     op->args = (tw_quant_args_t){.type = args->type, .seed = args->seed, .step = args->step, .factor = 1};
     op->limit = build->limit;
-    op->least_packed_bytes = build->least_packed_bytes;
     op->own_seed = tw_qop_rank_seed(args->op, args->seed, op->topo->rank);
     op->node_seed = tw_qop_node_seed(args->seed, op->topo->node[op->topo->rank]);
     for (size_t s = 0; s < args->n_segments; s++) {

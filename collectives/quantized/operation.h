@@ -74,7 +74,6 @@ typedef struct tw_qop {
     uint64_t own_seed;             /**< of what this rank encodes */
     uint64_t node_seed;            /**< of its node's sums */
     float limit;                   /**< tw_build_t's */
-    size_t least_packed_bytes;     /**< likewise */
     tw_sbuf_t work;                /**< fp32 sums that are being made: of one computation at a time */
     size_t elem_bytes;
     tw_qop_view_t in, out; /**< src and dst */

@@ -310,13 +310,3 @@ tw_status_t tw_quant_lossless_encode(tw_quant_lossless_t *codec, tw_type_t type,
                    : write_plain(codec, type, segments, n_segments, n_elems, dst);
     return TW_OK;
 }
-
-tw_status_t tw_quant_lossless_encode_plain(tw_quant_lossless_t *codec, tw_type_t type,
-                                           const tw_quant_lossless_segment_t *segments, size_t n_segments,
-                                           void *dst, size_t dst_bytes, size_t *bytes)
-{
-    size_t n_elems;
-    TW_TRY(check_encode("lossless_encode_plain", type, segments, n_segments, dst, dst_bytes, &n_elems));
-    *bytes = write_plain(codec, type, segments, n_segments, n_elems, dst);
-    return TW_OK;
-}

@@ -1,4 +1,5 @@
 /* The lossless codec in collectives: the bits of the plain operation, in fewer bytes. */
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -216,9 +217,13 @@ TEST_F(Lossless, SendsFewerBytes)
     }
 }
 
-/* What each rank sends of an all-to-all is its own matter, and so is whether that is worth packing: counts
- * are elements for each rank, [from][to]. Returns what this rank spared. */
-uint64_t run_alltoall(tw::World &world, int rank, const tw_quant_codec_t &lossless,
+/** What a rank sent to other nodes. */
+struct Sent {
+    uint64_t bytes, spared;
+};
+
+/* counts are elements for each rank, [from][to]. Returns what this rank sent plain, and then with the codec. */
+std::array<Sent, 2> run_alltoall(tw::World &world, int rank, const tw_quant_codec_t &lossless,
                       const std::vector<std::vector<size_t>> &counts, bool force)
 {
     std::vector<size_t> out(counts.size());
@@ -229,9 +234,10 @@ uint64_t run_alltoall(tw::World &world, int rank, const tw_quant_codec_t &lossle
     const size_t n_in = std::accumulate(in.begin(), in.end(), (size_t)0),
                  n_out = std::accumulate(out.begin(), out.end(), (size_t)0);
     std::vector<uint16_t> src = make_matrix((n_in + 127) / 128, 128, (uint32_t)rank), dst[2];
-    tw_coll_counters_t before, after;
-    tw_coll_counters_get(world.coll(rank), &before);
-    for (int packs = 0; packs < 2; packs++) {
+    std::array<Sent, 2> sent;
+    for (size_t packs = 0; packs < 2; packs++) {
+        tw_coll_counters_t before, after;
+        tw_coll_counters_get(world.coll(rank), &before);
         dst[packs].resize(n_out);
         tw_coll_segment_t segment = {};
         segment.src = src.data();
@@ -248,11 +254,14 @@ uint64_t run_alltoall(tw::World &world, int rank, const tw_quant_codec_t &lossle
         args.codec = packs ? &lossless : nullptr;
         args.force_codec = force;
         EXPECT_EQ(world.run(rank, &args), TW_OK);
-        EXPECT_EQ(world.plan(rank).quantized, packs);
+        EXPECT_EQ(world.plan(rank).quantized, (int)packs);
+        tw_coll_counters_get(world.coll(rank), &after);
+        sent[packs] = {after.inter_node_bytes - before.inter_node_bytes,
+                       after.inter_node_spared_bytes - before.inter_node_spared_bytes};
     }
     EXPECT_EQ(dst[0], dst[1]) << "rank " << rank;
-    tw_coll_counters_get(world.coll(rank), &after);
-    return after.inter_node_spared_bytes - before.inter_node_spared_bytes;
+    EXPECT_EQ(sent[0].spared, 0u);
+    return sent;
 }
 
 TEST_F(Lossless, ShortMessagesOfAnAllToAllGoPlain)
@@ -265,12 +274,13 @@ TEST_F(Lossless, ShortMessagesOfAnAllToAllGoPlain)
             tw::World world(tw::nodes_of({1, 1, 1}));
             world.run([&](int rank) {
                 std::vector<std::vector<size_t>> counts(3, std::vector<size_t>(3, little));
-                const uint64_t of_little = run_alltoall(world, rank, lossless, counts, false);
-                EXPECT_EQ(of_little > 0, link == "1mbit") << link;
-                EXPECT_GT(run_alltoall(world, rank, lossless, counts, true), 0u) << "told to";
+                const auto [plain, packed] = run_alltoall(world, rank, lossless, counts, false);
+                EXPECT_EQ(packed.spared > 0, link == "1mbit") << link;
+                EXPECT_TRUE(packed.spared > 0 || packed.bytes == plain.bytes) << "nothing but the tensor";
+                EXPECT_GT(run_alltoall(world, rank, lossless, counts, true)[1].spared, 0u) << "told to";
                 counts[1] = {much, 1, 0};
-                const uint64_t ragged = run_alltoall(world, rank, lossless, counts, false);
-                EXPECT_EQ(ragged, rank == 1 ? std::max(ragged, (uint64_t)much / 2) : of_little) << link;
+                const uint64_t ragged = run_alltoall(world, rank, lossless, counts, false)[1].spared;
+                EXPECT_EQ(ragged, rank == 1 ? std::max(ragged, (uint64_t)much / 2) : packed.spared) << link;
             });
         }
     }

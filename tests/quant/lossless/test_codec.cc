@@ -309,32 +309,6 @@ TEST_F(LosslessCodec, NothingCostsMoreThanPlain)
     EXPECT_LT(Codec("ref").encode(mixed, 128).size(), 4 * block + half + half / 5);
 }
 
-/* For those who know that coding is not worth it: of pieces anywhere, too. */
-TEST_F(LosslessCodec, PlainFormWhereItIsAskedFor)
-{
-    for (tw_type_t type : types) {
-        for (size_t n : lengths) {
-            const Bytes values = tw::make_values(Values::gradient, type, n, 128);
-            const size_t bytes = values.size() + TW_QUANT_LOSSLESS_HEADER_BYTES, cut = n / 3;
-            const std::vector<tw_quant_lossless_segment_t> pieces = {
-                {values.data(), nullptr, cut, 128, 0},
-                {values.data() + cut * tw_type_bytes(type), nullptr, n - cut, 128, cut}};
-            for (const std::string &backend : backends()) {
-                Codec codec(backend, type);
-                Bytes message(bytes), got;
-                size_t took = 0;
-                ASSERT_EQ(tw_quant_lossless_encode_plain(codec.get(), type, pieces.data(), 2, message.data(),
-                                                         bytes, &took),
-                          TW_OK);
-                EXPECT_EQ(took, bytes);
-                EXPECT_EQ(message[3], TW_LOSSLESS_PLAIN);
-                EXPECT_EQ(codec.decode(message, n, &got), TW_OK) << n;
-                EXPECT_EQ(got, values) << n;
-            }
-        }
-    }
-}
-
 /* A normal distribution of a known scale takes 10.2 bits in bf16. */
 TEST_F(LosslessCodec, GradientsAndWeightsTakeWhatTheyShould)
 {
@@ -438,9 +412,6 @@ TEST_F(LosslessCodec, CallsAreChecked)
     tw_quant_lossless_destroy(nullptr);
     expect_log("room for 23 bytes, must be for 24");
     EXPECT_EQ(tw_quant_lossless_encode(codec.get(), TW_TYPE_BF16, &segment, 1, message, 23, &bytes),
-              TW_ERR_INVALID);
-    expect_log("lossless_encode_plain: room for 23 bytes, must be for 24");
-    EXPECT_EQ(tw_quant_lossless_encode_plain(codec.get(), TW_TYPE_BF16, &segment, 1, message, 23, &bytes),
               TW_ERR_INVALID);
     expect_log("has no exponents");
     EXPECT_EQ(tw_quant_lossless_encode(codec.get(), TW_TYPE_BYTE, &segment, 1, message, 100, &bytes),
