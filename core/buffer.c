@@ -39,3 +39,25 @@ void tw_buffer_free(void *buffer)
 {
     free(buffer);
 }
+
+#define LEAST_ITEMS 64
+
+int tw_grow(void *items, size_t *max, size_t n, size_t item_bytes)
+{
+    size_t wanted = *max > 0 ? tw_size_mul(*max, 2) : LEAST_ITEMS;
+    void *array;
+
+    if (n <= *max) {
+        return 1;
+    }
+    wanted = wanted > n ? wanted : n;
+    memcpy(&array, items, sizeof(array));
+    size_t bytes = tw_size_mul(wanted, item_bytes);
+    array = bytes == SIZE_MAX ? NULL : realloc(array, bytes);
+    if (!array) {
+        return 0;
+    }
+    memcpy(items, &array, sizeof(array));
+    *max = wanted;
+    return 1;
+}

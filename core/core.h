@@ -265,6 +265,10 @@ void *tw_buffer_alloc(size_t bytes);
 void *tw_buffer_alloc_zero(size_t bytes);
 void tw_buffer_free(void *buffer);
 
+/** Room for `n` items of item_bytes in an array that has *max: 1, *max >= n then; 0: out of memory, nothing has
+ *  changed. items: the address of the array's pointer, which realloc moves; NULL there and *max 0: none yet. */
+int tw_grow(void *items, size_t *max, size_t n, size_t item_bytes);
+
 /* ---- checksums ----------------------------------------------------------------------------------------- */
 
 /** A checksum of `bytes` bytes (XXH3, 64 bits): it finds what is spoilt or mixed up, and is no protection

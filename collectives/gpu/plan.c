@@ -188,21 +188,14 @@ static void lay_out(planner_t *p)
 
 /* ---- emitting ------------------------------------------------------------------------------------------ */
 
-/** Room for one more; NULL: out of memory. */
-static void *grow(planner_t *p, void *items, size_t n, size_t *max, size_t item_bytes)
+/** Room for one more; 0: out of memory. */
+static int grow(planner_t *p, void *items, size_t n, size_t *max, size_t item_bytes)
 {
-    if (p->status != TW_OK || n < *max) {
-        return p->status == TW_OK ? items : NULL;
-    }
-    size_t wanted = *max > 0 ? 2 * *max : 64;
-    void *larger = realloc(items, wanted * item_bytes);
-    if (!larger) {
+    if (p->status == TW_OK && !tw_grow(items, max, n + 1, item_bytes)) {
         tw_error("out of memory planning an operation");
         p->status = TW_ERR_NO_MEMORY;
-        return NULL;
     }
-    *max = wanted;
-    return larger;
+    return p->status == TW_OK;
 }
 
 /** An op of a chunk. */
@@ -244,14 +237,12 @@ static void emit_compute(planner_t *p, const task_t *task)
 {
     const tw_op_t *op = task->op;
     tw_gpu_plan_t *plan = p->plan;
-    void *items = grow(p, plan->computes, plan->n_computes, &plan->max_computes, sizeof(*plan->computes));
     int is_sum = op->kind == TW_OP_SUM;
     int from = is_sum ? p->ops[task->coding]->inputs[op->first_input] : op->from;
 
-    if (!items) {
+    if (!grow(p, &plan->computes, plan->n_computes, &plan->max_computes, sizeof(*plan->computes))) {
         return;
     }
-    plan->computes = items;
     plan->computes[plan->n_computes++] = (tw_gpu_compute_t){
         .chunk = task->chunk,
         .in = op->in,
@@ -274,7 +265,6 @@ static void emit_message(planner_t *p, const task_t *task)
 {
     const tw_op_t *op = task->op;
     tw_gpu_plan_t *plan = p->plan;
-    void *items = grow(p, plan->messages, plan->n_messages, &plan->max_messages, sizeof(*plan->messages));
     int is_send = op->kind == TW_OP_SEND, cell = is_send ? op->from : op->to;
     const tw_gpu_message_t message = {
         .peer = op->peer,
@@ -284,10 +274,9 @@ static void emit_message(planner_t *p, const task_t *task)
         .packed = op->out == TW_FORM_PACKED ? number(p, task, cell) : TW_GPU_NOT_PACKED,
     };
 
-    if (!items) {
+    if (!grow(p, &plan->messages, plan->n_messages, &plan->max_messages, sizeof(*plan->messages))) {
         return;
     }
-    plan->messages = items;
     plan->messages[plan->n_messages++] = message;
     if (is_send && p->topo->node[message.peer] != p->topo->node[p->topo->rank]) {
         plan->inter_node_bytes += message.bytes;

@@ -5,21 +5,6 @@
 
 /* ---- workspace ----------------------------------------------------------------------------------------- */
 
-static tw_status_t make_room_for_block(tw_gpu_memory_t *memory)
-{
-    if (memory->n_blocks < memory->max_blocks) {
-        return TW_OK;
-    }
-    size_t wanted = memory->max_blocks > 0 ? 2 * memory->max_blocks : 8;
-    void **larger = realloc(memory->blocks, wanted * sizeof(*larger));
-    if (!larger) {
-        return TW_ERR_NO_MEMORY;
-    }
-    memory->blocks = larger;
-    memory->max_blocks = wanted;
-    return TW_OK;
-}
-
 /** Half as much again at least, so that all outgrown blocks together are at most twice the last one. */
 static tw_status_t grow(const tw_gpu_t *gpu, tw_gpu_memory_t *memory, size_t bytes)
 {
@@ -30,7 +15,9 @@ static tw_status_t grow(const tw_gpu_t *gpu, tw_gpu_memory_t *memory, size_t byt
         return TW_OK;
     }
     wanted = wanted > bytes ? wanted : bytes;
-    TW_TRY(make_room_for_block(memory));
+    if (!tw_grow(&memory->blocks, &memory->max_blocks, memory->n_blocks + 1, sizeof(*memory->blocks))) {
+        return TW_ERR_NO_MEMORY;
+    }
     TW_TRY(gpu->device->alloc(gpu->device, wanted, memory->pinned, &block));
     memory->blocks[memory->n_blocks++] = block;
     memory->bytes = wanted;

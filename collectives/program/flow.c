@@ -14,33 +14,15 @@ void tw_flow_clear(tw_flow_t *flow)
     flow->n_ops = flow->n_inputs = flow->hop = 0;
 }
 
-/** Room for `more`; the items, or NULL. */
-static void *grow(tw_flow_t *flow, void *items, int n, int more, int *max, size_t item_bytes)
-{
-    if (n + more <= *max) {
-        return items;
-    }
-    int wanted = 2 * (n + more);
-    void *larger = realloc(items, (size_t)wanted * item_bytes);
-    if (!larger) {
-        tw_error("out of memory planning an operation");
-        flow->status = TW_ERR_NO_MEMORY;
-        return NULL;
-    }
-    *max = wanted;
-    return larger;
-}
-
 static tw_value_t add_op(tw_flow_t *flow, tw_flow_op_t op, const tw_value_t *inputs)
 {
     if (flow->status != TW_OK) {
         return tw_flow_own(op.at);
     }
-    void *ops = grow(flow, flow->ops, flow->n_ops, 1, &flow->max_ops, sizeof(*flow->ops));
-    flow->ops = ops ? ops : flow->ops;
-    void *all = grow(flow, flow->inputs, flow->n_inputs, op.n_inputs, &flow->max_inputs, sizeof(*inputs));
-    flow->inputs = all ? all : flow->inputs;
-    if (!ops || !all) {
+    if (!tw_grow(&flow->ops, &flow->max_ops, flow->n_ops + 1, sizeof(*flow->ops)) ||
+        !tw_grow(&flow->inputs, &flow->max_inputs, flow->n_inputs + op.n_inputs, sizeof(*inputs))) {
+        tw_error("out of memory planning an operation");
+        flow->status = TW_ERR_NO_MEMORY;
         return tw_flow_own(op.at);
     }
     op.hop = flow->hop;

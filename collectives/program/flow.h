@@ -42,7 +42,8 @@ typedef struct tw_flow {
     const tw_topo_t *topo;
     tw_flow_op_t *ops;
     tw_value_t *inputs;
-    int n_ops, max_ops, n_inputs, max_inputs;
+    int n_ops, n_inputs;
+    size_t max_ops, max_inputs;
     int hop;            /**< of what is emitted next */
     tw_status_t status; /**< TW_ERR_NO_MEMORY sticks; values are then of no meaning */
 } tw_flow_t;

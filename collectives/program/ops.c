@@ -41,15 +41,9 @@ static tw_op_t *emit(maker_t *m, const tw_op_t *op)
 {
     tw_ops_t *ops = m->ops;
 
-    if (ops->n_ops == ops->max_ops) {
-        int wanted = ops->max_ops > 0 ? 2 * ops->max_ops : 64;
-        tw_op_t *larger = realloc(ops->ops, (size_t)wanted * sizeof(*larger));
-        if (!larger) {
-            m->status = TW_ERR_NO_MEMORY;
-            return NULL;
-        }
-        ops->ops = larger;
-        ops->max_ops = wanted;
+    if (!tw_grow(&ops->ops, &ops->max_ops, ops->n_ops + 1, sizeof(*ops->ops))) {
+        m->status = TW_ERR_NO_MEMORY;
+        return NULL;
     }
     ops->ops[ops->n_ops] = *op;
     return &ops->ops[ops->n_ops++];

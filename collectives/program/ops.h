@@ -45,7 +45,8 @@ typedef struct tw_ops {
     int *first_op; /**< [n_hops + 1] */
     int *n_cells;  /**< [n_owners] of each owner */
     int n_owners;
-    int n_ops, max_ops, n_inputs, max_inputs;
+    int n_ops, n_inputs;
+    size_t max_ops;
     int n_hops, n_reduce_hops; /**< the first so many reduce */
     int n_ticks;
 } tw_ops_t;

@@ -22,33 +22,16 @@ typedef struct maker {
     tw_flow_t flow; /**< of one owner after the other */
     made_t *made;   /**< [max_made] by the flow's values; only of those that are made here */
     note_t *notes;  /**< [max_notes] by the flow's operations */
-    int max_made, max_notes;
+    size_t max_made, max_notes;
 } maker_t;
-
-/** Room for `more`; 0: out of memory, logged. */
-static int grow(void **items, int n, int more, int *max, size_t item_bytes)
-{
-    if (n + more <= *max) {
-        return 1;
-    }
-    int wanted = 2 * (n + more);
-    void *larger = realloc(*items, (size_t)wanted * item_bytes);
-    if (!larger) {
-        tw_error("out of memory planning an operation");
-        return 0;
-    }
-    *items = larger;
-    *max = wanted;
-    return 1;
-}
 
 static tw_status_t add_step(maker_t *m, tw_step_t step, const tw_value_t *inputs)
 {
     tw_phase_t *phase = m->phase;
 
-    if (!grow((void **)&phase->steps, phase->n_steps, 1, &phase->max_steps, sizeof(*phase->steps)) ||
-        !grow((void **)&phase->inputs, phase->n_inputs, step.n_inputs, &phase->max_inputs,
-              sizeof(*phase->inputs))) {
+    if (!tw_grow(&phase->steps, &phase->max_steps, phase->n_steps + 1, sizeof(*phase->steps)) ||
+        !tw_grow(&phase->inputs, &phase->max_inputs, phase->n_inputs + step.n_inputs,
+                 sizeof(*phase->inputs))) {
         return TW_ERR_NO_MEMORY;
     }
     step.first_input = phase->n_inputs;
@@ -119,8 +102,8 @@ static tw_status_t add_owner(maker_t *m, int owner, tw_value_t result)
     int rank = m->topo->rank;
 
     if (m->flow.status != TW_OK ||
-        !grow((void **)&m->made, 0, m->flow.n_ops, &m->max_made, sizeof(*m->made)) ||
-        !grow((void **)&m->notes, 0, m->flow.n_ops, &m->max_notes, sizeof(*m->notes))) {
+        !tw_grow(&m->made, &m->max_made, m->flow.n_ops, sizeof(*m->made)) ||
+        !tw_grow(&m->notes, &m->max_notes, m->flow.n_ops, sizeof(*m->notes))) {
         return TW_ERR_NO_MEMORY;
     }
     for (int i = 0; i < m->flow.n_ops; i++) {

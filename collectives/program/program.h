@@ -39,7 +39,8 @@ typedef struct tw_phase {
     int *inputs;     /**< values, or TW_STEP_OWN */
     int *first_step; /**< [n_hops + 1] */
     int *n_values;   /**< [world] of each owner */
-    int n_steps, max_steps, n_inputs, max_inputs, n_hops;
+    int n_steps, n_inputs, n_hops;
+    size_t max_steps, max_inputs;
     int n_ticks; /**< of all ranks */
 } tw_phase_t;
 

@@ -31,7 +31,7 @@ typedef struct reader {
     rank_count_t *ranks; /**< [world] */
     node_count_t *nodes; /**< [n_nodes] */
     point_t *points;     /**< [world] own contributions, then a value of each operation */
-    int max_points;
+    size_t max_points;
     point_t longest;
     int is_spread; /**< operations from here on spread */
     int n_spread;  /**< moves of the longest spread */
@@ -147,16 +147,10 @@ static void read_sum(reader_t *r, const tw_flow_op_t *op, point_t *to)
 
 static tw_status_t make_room(reader_t *r)
 {
-    int n = r->topo->world + r->flow.n_ops;
-
-    if (r->flow.status == TW_OK && n > r->max_points) {
-        point_t *larger = realloc(r->points, 2 * (size_t)n * sizeof(*larger));
-        if (!larger) {
-            tw_error("out of memory planning an operation");
-            return TW_ERR_NO_MEMORY;
-        }
-        r->points = larger;
-        r->max_points = 2 * n;
+    if (r->flow.status == TW_OK &&
+        !tw_grow(&r->points, &r->max_points, r->topo->world + r->flow.n_ops, sizeof(*r->points))) {
+        tw_error("out of memory planning an operation");
+        return TW_ERR_NO_MEMORY;
     }
     return r->flow.status;
 }

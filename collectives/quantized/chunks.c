@@ -33,20 +33,10 @@ static size_t unit_elems(const tw_quant_codec_t *codec, const tw_quant_codec_t *
     return a / x * b;
 }
 
-static tw_status_t grow(void **array, size_t *max, size_t n, size_t elem_bytes)
+static tw_status_t out_of_memory(void)
 {
-    if (n < *max) {
-        return TW_OK;
-    }
-    size_t wanted = *max > 0 ? 2 * *max : 64;
-    void *grown = realloc(*array, wanted * elem_bytes);
-    if (!grown) {
-        tw_error("out of memory cutting an operation into chunks");
-        return TW_ERR_NO_MEMORY;
-    }
-    *array = grown;
-    *max = wanted;
-    return TW_OK;
+    tw_error("out of memory cutting an operation into chunks");
+    return TW_ERR_NO_MEMORY;
 }
 
 /** Where the shard being cut stands. */
@@ -70,20 +60,22 @@ static size_t bytes_of(const cutter_t *cut, size_t n_elems)
 static tw_status_t open_chunk(cutter_t *cut)
 {
     tw_grid_t *grid = cut->grid;
-    tw_status_t status =
-        grow((void **)&grid->chunks, &grid->max_chunks, grid->n_chunks, sizeof(*grid->chunks));
 
-    if (status == TW_OK) {
-        grid->chunks[grid->n_chunks++] = (tw_grid_chunk_t){.first_part = grid->n_parts, .codec = cut->codec};
-        cut->room = cut->chunk_bytes > 0 ? cut->chunk_bytes : 1;
+    if (!tw_grow(&grid->chunks, &grid->max_chunks, grid->n_chunks + 1, sizeof(*grid->chunks))) {
+        return out_of_memory();
     }
-    return status;
+    grid->chunks[grid->n_chunks++] = (tw_grid_chunk_t){.first_part = grid->n_parts, .codec = cut->codec};
+    cut->room = cut->chunk_bytes > 0 ? cut->chunk_bytes : 1;
+    return TW_OK;
 }
 
 static tw_status_t add_part(cutter_t *cut, size_t segment, size_t first, size_t n_elems)
 {
     tw_grid_t *grid = cut->grid;
-    TW_TRY(grow((void **)&grid->parts, &grid->max_parts, grid->n_parts, sizeof(*grid->parts)));
+
+    if (!tw_grow(&grid->parts, &grid->max_parts, grid->n_parts + 1, sizeof(*grid->parts))) {
+        return out_of_memory();
+    }
     grid->parts[grid->n_parts++] = (tw_grid_part_t){segment, first, n_elems};
     tw_grid_chunk_t *chunk = &grid->chunks[grid->n_chunks - 1];
     chunk->n_parts++;
@@ -192,8 +184,7 @@ tw_status_t tw_grid_init(tw_grid_t *grid, const tw_coll_args_t *args, int world,
     grid->codecs = calloc(args->n_segments + 1, sizeof(*grid->codecs));
     cut.offsets = calloc(args->n_segments + 1, sizeof(*cut.offsets));
     if (!cut.offsets || !grid->shards || !grid->codecs) {
-        tw_error("out of memory cutting an operation into chunks");
-        status = TW_ERR_NO_MEMORY;
+        status = out_of_memory();
     } else {
         find_codecs(grid, args);
     }
@@ -253,15 +244,9 @@ tw_status_t tw_codecs_get(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw
             return TW_OK;
         }
     }
-    if (codecs->n == codecs->max) {
-        size_t max = codecs->max > 0 ? 2 * codecs->max : 4;
-        tw_quant_t **items = realloc(codecs->items, max * sizeof(*items));
-        if (!items) {
-            tw_error("out of memory for a codec");
-            return TW_ERR_NO_MEMORY;
-        }
-        codecs->items = items;
-        codecs->max = max;
+    if (!tw_grow(&codecs->items, &codecs->max, codecs->n + 1, sizeof(*codecs->items))) {
+        tw_error("out of memory for a codec");
+        return TW_ERR_NO_MEMORY;
     }
     tw_quant_params_t params = {.codec = *codec, .mem = codecs->mem};
     tw_status_t status = tw_quant_create(&params, &codecs->items[codecs->n]);

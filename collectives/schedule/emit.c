@@ -57,20 +57,14 @@ void tw_sched_fail(tw_sched_t *sched, tw_status_t status)
     }
 }
 
-/* Make room for one more item; NULL (and the error sticks) when out of memory. */
-static void *grow(tw_sched_t *sched, void *items, int n, int *max, size_t item_bytes)
+/* Make room for one more item; 0 (and the error sticks) when out of memory. */
+static int grow(tw_sched_t *sched, void *items, int n, size_t *max, size_t item_bytes)
 {
-    if (n < *max) {
-        return items;
-    }
-    int wanted = *max > 0 ? *max * 2 : 64;
-    void *larger = realloc(items, (size_t)wanted * item_bytes);
-    if (!larger) {
+    if (!tw_grow(items, max, (size_t)n + 1, item_bytes)) {
         tw_sched_fail(sched, TW_ERR_NO_MEMORY);
-        return NULL;
+        return 0;
     }
-    *max = wanted;
-    return larger;
+    return 1;
 }
 
 void *tw_sched_alloc(tw_sched_t *sched, size_t bytes)
@@ -102,9 +96,7 @@ void tw_sched_next_round(tw_sched_t *sched)
     if (sched->status != TW_OK || is_empty) {
         return;
     }
-    void *rounds = grow(sched, sched->rounds, sched->n_rounds, &sched->max_rounds, sizeof(*sched->rounds));
-    if (rounds) {
-        sched->rounds = rounds;
+    if (grow(sched, &sched->rounds, sched->n_rounds, &sched->max_rounds, sizeof(*sched->rounds))) {
         sched->rounds[sched->n_rounds++] = (tw_sched_round_t){.held = {TW_TASK_NONE, TW_TASK_NONE}};
     }
 }
@@ -115,14 +107,10 @@ static tw_task_entry_t *add_task(tw_sched_t *sched, tw_task_kind_t kind, tw_task
     if (sched->n_rounds == 0) {
         tw_sched_next_round(sched);
     }
-    if (sched->status != TW_OK) {
+    if (sched->status != TW_OK ||
+        !grow(sched, &sched->tasks, sched->n_tasks, &sched->max_tasks, sizeof(*sched->tasks))) {
         return NULL;
     }
-    void *tasks = grow(sched, sched->tasks, sched->n_tasks, &sched->max_tasks, sizeof(*sched->tasks));
-    if (!tasks) {
-        return NULL;
-    }
-    sched->tasks = tasks;
     *index = sched->n_tasks++;
     tw_task_entry_t *task = &sched->tasks[*index];
     memset(task, 0, sizeof(*task));
@@ -137,12 +125,9 @@ static tw_task_entry_t *add_task(tw_sched_t *sched, tw_task_kind_t kind, tw_task
 /* Put `value` in front of the list that starts at *first. */
 static void add_link(tw_sched_t *sched, tw_sched_links_t *links, int *first, int value)
 {
-    void *items = grow(sched, links->items, links->n, &links->max, sizeof(*links->items));
-
-    if (!items) {
+    if (!grow(sched, &links->items, links->n, &links->max, sizeof(*links->items))) {
         return;
     }
-    links->items = items;
     links->items[links->n] = (tw_sched_link_t){value, *first};
     *first = links->n++;
 }
@@ -229,15 +214,10 @@ void tw_sched_after(tw_sched_t *sched, tw_task_t later, tw_task_t earlier)
 
 tw_sbuf_t tw_sched_buffer(tw_sched_t *sched, size_t bytes)
 {
-    if (sched->status != TW_OK) {
+    if (sched->status != TW_OK ||
+        !grow(sched, &sched->buffers, sched->n_buffers, &sched->max_buffers, sizeof(*sched->buffers))) {
         return TW_SBUF_NONE;
     }
-    void *buffers =
-        grow(sched, sched->buffers, sched->n_buffers, &sched->max_buffers, sizeof(*sched->buffers));
-    if (!buffers) {
-        return TW_SBUF_NONE;
-    }
-    sched->buffers = buffers;
     sched->buffers[sched->n_buffers] = (tw_sched_buffer_entry_t){.bytes = bytes};
     return sched->n_buffers++;
 }

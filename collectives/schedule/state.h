@@ -33,7 +33,8 @@ typedef struct tw_sched_link {
 
 typedef struct tw_sched_links {
     tw_sched_link_t *items;
-    int n, max;
+    int n;
+    size_t max;
 } tw_sched_links_t;
 
 typedef struct tw_sched_buffer_entry {
@@ -69,16 +70,19 @@ struct tw_sched {
     tw_sched_env_t env;
     tw_status_t status; /**< the error that stuck, or what the run came to */
     tw_task_entry_t *tasks;
-    int n_tasks, max_tasks, n_ended;
+    int n_tasks, n_ended;
+    size_t max_tasks;
     tw_sched_links_t edges, uses;
     tw_sched_buffer_entry_t *buffers;
-    int n_buffers, max_buffers;
+    int n_buffers;
+    size_t max_buffers;
     tw_lane_t *lanes; /**< [2 * world]: sends to each rank, then receives from each rank */
     int *busy_lanes;  /**< [n_busy] lanes with messages left */
     int n_busy;
     tw_queue_t urgent, lazy; /**< computations that are ready */
     tw_sched_round_t *rounds;
-    int n_rounds, max_rounds;
+    int n_rounds;
+    size_t max_rounds;
     int oldest_round;       /**< the first that has not ended */
     int n_begun;            /**< rounds that have begun */
     int is_running;         /**< it has been stepped, and is among the users of scratch memory */

@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 #include <gtest/gtest.h>
@@ -73,6 +74,46 @@ TEST(Buffer, TooMuchIsNull)
 TEST(Buffer, FreeAcceptsNull)
 {
     tw_buffer_free(nullptr);
+}
+
+TEST(Grow, ItemsStayWhileTheArrayGrows)
+{
+    int *items = nullptr;
+    size_t max = 0, moves = 0;
+    EXPECT_EQ(tw_grow(&items, &max, 0, sizeof(*items)), 1);
+    EXPECT_EQ(items, nullptr) << "nothing is needed yet";
+    for (int i = 0; i < 10000; i++) {
+        const size_t before = max;
+        ASSERT_EQ(tw_grow(&items, &max, (size_t)i + 1, sizeof(*items)), 1);
+        ASSERT_GE(max, (size_t)i + 1);
+        moves += max != before;
+        items[i] = i;
+    }
+    EXPECT_LE(moves, 10U) << "it doubles";
+    ASSERT_EQ(tw_grow(&items, &max, 1000000, sizeof(*items)), 1);
+    EXPECT_EQ(max, 1000000U) << "all at once";
+    for (int i = 0; i < 10000; i++) {
+        ASSERT_EQ(items[i], i);
+    }
+    free(items);
+}
+
+TEST(Grow, OutOfMemoryChangesNothing)
+{
+    char *items = nullptr;
+    size_t max = 0;
+    ASSERT_EQ(tw_grow(&items, &max, 1, 1), 1);
+    items[0] = 'x';
+    char *const at = items;
+    const size_t had = max;
+    for (size_t n : {SIZE_MAX, SIZE_MAX / 2}) {
+        EXPECT_EQ(tw_grow(&items, &max, n, 8), 0);
+        EXPECT_EQ(tw_grow(&items, &max, n, 1), 0);
+        EXPECT_EQ(items, at);
+        EXPECT_EQ(max, had);
+        EXPECT_EQ(items[0], 'x');
+    }
+    free(items);
 }
 
 TEST(Size, WhatDoesNotFitIsTheLargest)
