@@ -7,55 +7,6 @@
 #include "collectives/communicator.h"
 #include "collectives/schedule/run.h"
 
-/* A codec as what is hashed: zeros for none. */
-typedef struct codec_fields {
-    int32_t fields[6];
-} codec_fields_t;
-
-static codec_fields_t fields_of(const tw_quant_codec_t *codec)
-{
-    codec_fields_t fields = {{0}};
-
-    if (codec) {
-        fields = (codec_fields_t){{1 + codec->lossless, codec->bits, codec->block, (int32_t)codec->scale,
-                                   (int32_t)codec->round, codec->hadamard}};
-    }
-    return fields;
-}
-
-/* A segment without its pointers, its name and, in an all-to-all, its sizes, which differ from rank to rank
- * there. */
-static uint64_t hash_segment(const tw_coll_request_t *request, const tw_coll_segment_t *segment,
-                             uint64_t hash)
-{
-    size_t world = (size_t)request->coll->topo.world;
-    int has_codec = request->args.codec != NULL, has_sizes = request->args.op != TW_COLL_ALLTOALL;
-    struct {
-        uint64_t n_elems;
-        int32_t plain, unused;
-        codec_fields_t codec;
-    } shape = {has_sizes ? segment->n_elems : 0, has_codec && segment->unquantized, 0,
-               fields_of(has_codec ? segment->codec : NULL)};
-
-    hash = XXH3_64bits_withSeed(&shape, sizeof(shape), hash);
-    if (has_sizes && segment->counts) {
-        hash = XXH3_64bits_withSeed(segment->counts, world * sizeof(*segment->counts), hash);
-    }
-    return hash;
-}
-
-uint64_t tw_check_shape(const tw_coll_request_t *request)
-{
-    const tw_coll_args_t *args = &request->args;
-    codec_fields_t codecs[2] = {fields_of(args->codec), fields_of(args->inner_codec)};
-    uint64_t hash = XXH3_64bits_withSeed(codecs, sizeof(codecs), args->n_segments);
-
-    for (size_t s = 0; s < args->n_segments; s++) {
-        hash = hash_segment(request, &args->segments[s], hash);
-    }
-    return hash;
-}
-
 /* Which tensors they are: for stochastic rounding. */
 static uint64_t hash_tensors(const tw_coll_args_t *args, uint64_t hash)
 {
@@ -234,7 +185,26 @@ uint64_t tw_check_pairs_inter_node_bytes(const tw_coll_t *coll, const tw_coll_ar
                                                                 : 0;
 }
 
-tw_status_t tw_check_build(tw_coll_request_t *request)
+/* An empty schedule for a request, which is the communicator's next operation. */
+static tw_status_t create_sched(tw_coll_request_t *request)
+{
+    const tw_coll_t *coll = request->coll;
+    tw_sched_env_t env = {
+        .transport = coll->transport,
+        .scratch = coll->scratch,
+        .peer = coll->topo.peer,
+        .rank = coll->topo.rank,
+        .world = coll->topo.world,
+        .window = (int)coll->options.window,
+        .tag = tw_request_tag(request),
+        .sent = coll->sent,
+    };
+
+    return tw_sched_create(&env, &request->sched);
+}
+
+/* Emit the exchange and comparison of signatures with the neighbours. */
+static tw_status_t build(tw_coll_request_t *request)
 {
     const tw_topo_t *topo = &request->coll->topo;
     tw_sched_t *sched = request->sched;
@@ -259,9 +229,14 @@ tw_status_t tw_check_build(tw_coll_request_t *request)
     return request->args.op == TW_COLL_ALLTOALL && !request->is_failed ? build_pairs(request) : TW_OK;
 }
 
+tw_status_t tw_check_begin_sched(tw_coll_request_t *request)
+{
+    TW_TRY(create_sched(request));
+    return build(request);
+}
+
 tw_status_t tw_check_create_sched(tw_coll_request_t *request)
 {
-    TW_TRY(tw_request_create_sched(request));
-    TW_TRY(tw_check_build(request));
+    TW_TRY(tw_check_begin_sched(request));
     return tw_sched_seal(request->sched);
 }

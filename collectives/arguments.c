@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "collectives/communicator.h"
 #include "collectives/schedule/run.h"
@@ -266,55 +267,25 @@ int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_t *args)
 
 /* ---- views --------------------------------------------------------------------------------------------- */
 
-static const char *elem(const tw_coll_request_t *request, const void *base, size_t index)
+/* Where a segment is read and written. A root's segment is in dst. */
+static tw_grid_tensor_t place(const tw_coll_request_t *request, size_t s)
 {
-    return base ? (const char *)base + index * tw_type_bytes(request->args.type) : NULL;
+    tw_coll_segment_t segment = request->segments[s];
+
+    if (request->args.op == TW_COLL_BROADCAST) {
+        segment.src = NULL;
+    }
+    return tw_grid_place(&segment, request->args.op, request->coll->topo.rank,
+                         tw_type_bytes(request->args.type));
 }
 
-static size_t own_offset(const tw_coll_request_t *request, const tw_coll_segment_t *segment)
+/* Does every element lie at one place? */
+static int is_in_place(const tw_coll_request_t *request, size_t s)
 {
-    return sum_counts(segment->counts, request->coll->topo.rank);
-}
+    const tw_grid_tensor_t at = place(request, s);
+    size_t elem_bytes = tw_type_bytes(request->args.type);
 
-/* Where a segment is read and written: base addresses of what the views show. */
-static void segment_memory(const tw_coll_request_t *request, const tw_coll_segment_t *segment,
-                           const void **in, const void **out)
-{
-    *in = segment->src;
-    *out = segment->dst;
-    switch (request->args.op) {
-    case TW_COLL_ALLGATHER:
-        if (!segment->src) {
-            *in = elem(request, segment->dst, own_offset(request, segment));
-        }
-        break;
-    case TW_COLL_REDUCE_SCATTER:
-        if (!segment->dst) {
-            *out = elem(request, segment->src, own_offset(request, segment));
-        }
-        break;
-    case TW_COLL_BROADCAST:
-        *in = segment->dst;
-        break;
-    default:
-        if (!segment->src) {
-            *in = segment->dst;
-        }
-    }
-}
-
-static int segment_in_place(const tw_coll_request_t *request, const tw_coll_segment_t *segment)
-{
-    const void *in, *out;
-
-    segment_memory(request, segment, &in, &out);
-    if (request->args.op == TW_COLL_ALLGATHER) {
-        return in == elem(request, out, own_offset(request, segment));
-    }
-    if (request->args.op == TW_COLL_REDUCE_SCATTER) {
-        return out == elem(request, in, own_offset(request, segment));
-    }
-    return in == out;
+    return at.src + at.dst_first * elem_bytes == at.dst + at.src_first * elem_bytes;
 }
 
 /* Shard by shard, the segments in order within each. */
@@ -322,10 +293,14 @@ static tw_status_t fill_sharded(tw_coll_request_t *request, tw_view_t *view, siz
 {
     const tw_coll_args_t *args = &request->args;
     int world = request->coll->topo.world;
-    size_t *offset = calloc(args->n_segments + 1, sizeof(*offset));
+    const char **next = calloc(args->n_segments + 1, sizeof(*next)); /* what is left of each segment */
 
-    if (!offset) {
+    if (!next) {
         return TW_ERR_NO_MEMORY;
+    }
+    for (size_t s = 0; s < args->n_segments; s++) {
+        const tw_grid_tensor_t at = place(request, s);
+        next[s] = is_out ? at.dst : at.src;
     }
     for (int r = 0; r < world; r++) {
         first[r] = view->n_elems;
@@ -333,14 +308,12 @@ static tw_status_t fill_sharded(tw_coll_request_t *request, tw_view_t *view, siz
             const tw_coll_segment_t *segment = &args->segments[s];
             int received = is_out && args->op == TW_COLL_ALLTOALL;
             size_t n = received ? segment->recv_counts[r] : segment->counts[r];
-            const void *memory[2];
-            segment_memory(request, segment, &memory[0], &memory[1]);
-            tw_view_append(view, elem(request, memory[is_out], offset[s]), n);
-            offset[s] += n;
+            tw_view_append(view, next[s], n);
+            next[s] += n * view->elem_bytes;
         }
     }
     first[world] = view->n_elems;
-    free(offset);
+    free(next);
     return TW_OK;
 }
 
@@ -351,9 +324,8 @@ static void fill_flat(tw_coll_request_t *request, tw_view_t *view, int is_out)
 
     for (size_t s = 0; s < args->n_segments; s++) {
         const tw_coll_segment_t *segment = &args->segments[s];
-        const void *memory[2];
-        segment_memory(request, segment, &memory[0], &memory[1]);
-        tw_view_append(view, memory[is_out],
+        const tw_grid_tensor_t at = place(request, s);
+        tw_view_append(view, is_out ? at.dst : at.src,
                        has_shards(args->op) ? segment->counts[request->coll->topo.rank] : segment->n_elems);
     }
 }
@@ -393,7 +365,7 @@ static tw_status_t create_views(tw_coll_request_t *request)
 
     request->in_place = 1;
     for (size_t s = 0; s < args->n_segments; s++) {
-        int in_place = args->segments[s].n_elems == 0 || segment_in_place(request, &args->segments[s]);
+        int in_place = args->segments[s].n_elems == 0 || is_in_place(request, s);
         request->n_elems += args->segments[s].n_elems;
         request->in_place &= in_place;
         request->aliased |= in_place;
@@ -407,6 +379,58 @@ static tw_status_t create_views(tw_coll_request_t *request)
     }
     status = fill_view(request, &request->in, &request->in_first, 0);
     return status == TW_OK ? fill_view(request, &request->out, &request->out_first, 1) : status;
+}
+
+/* ---- shapes -------------------------------------------------------------------------------------------- */
+
+/* A codec as what is hashed: zeros for none. */
+typedef struct codec_fields {
+    int32_t fields[6];
+} codec_fields_t;
+
+static codec_fields_t fields_of(const tw_quant_codec_t *codec)
+{
+    codec_fields_t fields = {{0}};
+
+    if (codec) {
+        fields = (codec_fields_t){{1 + codec->lossless, codec->bits, codec->block, (int32_t)codec->scale,
+                                   (int32_t)codec->round, codec->hadamard}};
+    }
+    return fields;
+}
+
+/* A segment without its pointers, its name and, in an all-to-all, its sizes, which differ from rank to rank
+ * there. */
+static uint64_t hash_segment(const tw_coll_request_t *request, const tw_coll_segment_t *segment,
+                             uint64_t hash)
+{
+    size_t world = (size_t)request->coll->topo.world;
+    int has_codec = request->args.codec != NULL, has_sizes = request->args.op != TW_COLL_ALLTOALL;
+    struct {
+        uint64_t n_elems;
+        int32_t plain, unused;
+        codec_fields_t codec;
+    } shape = {has_sizes ? segment->n_elems : 0, has_codec && segment->unquantized, 0,
+               fields_of(has_codec ? segment->codec : NULL)};
+
+    hash = XXH3_64bits_withSeed(&shape, sizeof(shape), hash);
+    if (has_sizes && segment->counts) {
+        hash = XXH3_64bits_withSeed(segment->counts, world * sizeof(*segment->counts), hash);
+    }
+    return hash;
+}
+
+/* A hash of the segments' sizes and of all codecs; the same on all ranks. */
+static uint64_t hash_shape(const tw_coll_request_t *request)
+{
+    const tw_coll_args_t *args = &request->args;
+    codec_fields_t codecs[2] = {fields_of(args->codec), fields_of(args->inner_codec)};
+    uint64_t hash = XXH3_64bits_withSeed(codecs, sizeof(codecs), args->n_segments);
+
+    for (size_t s = 0; s < args->n_segments; s++) {
+        hash = hash_segment(request, &args->segments[s], hash);
+    }
+    return hash;
 }
 
 /* ---- requests ------------------------------------------------------------------------------------------ */
@@ -441,25 +465,9 @@ tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_co
         tw_request_destroy(request);
         return status;
     }
+    request->shape = hash_shape(request);
     *out = request;
     return TW_OK;
-}
-
-tw_status_t tw_request_create_sched(tw_coll_request_t *request)
-{
-    const tw_coll_t *coll = request->coll;
-    tw_sched_env_t env = {
-        .transport = coll->transport,
-        .scratch = coll->scratch,
-        .peer = coll->topo.peer,
-        .rank = coll->topo.rank,
-        .world = coll->topo.world,
-        .window = (int)coll->options.window,
-        .tag = tw_request_tag(request),
-        .sent = coll->sent,
-    };
-
-    return tw_sched_create(&env, &request->sched);
 }
 
 uint64_t tw_request_tag(const tw_coll_request_t *request)
@@ -473,6 +481,7 @@ uint64_t tw_request_tag(const tw_coll_request_t *request)
 void tw_request_destroy(tw_coll_request_t *request)
 {
     tw_sched_destroy(request->sched);
+    tw_grid_cleanup(&request->grid);
     tw_view_cleanup(&request->in);
     tw_view_cleanup(&request->out);
     tw_view_cleanup(&request->signature_view);

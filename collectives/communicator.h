@@ -2,14 +2,14 @@
  *
  *  What lives here, in the order in which an operation meets it (a quantized all-gather, for one):
  *  request.c      post, test, wait; moves what is in flight
- *  host.c         the engine for host memory; gpu/ has those for GPU memory
+ *  host.c         the engine for host memory: chooses, and emits a program; gpu/ has those for GPU memory
  *  choose.c       which algorithm (model/), with what chunks
  *  arguments.c    checks and copies the caller's arguments
  *  agreement.c    do the ranks agree?
  *  algorithms/    the table; those that are no programs have build functions
  *  program/       flow.c says an algorithm; its cost (cost.c) and each rank's program (program.c) are read
- *                 off that; host.c emits a program
- *  quantized/     operation.c says what is encoded, in chunks (chunks.c); compute.c emits that
+ *                 off that; ops.c says it in forms
+ *  quantized/     chunks.c cuts it into chunks, operation.c emits what is computed on them
  *  schedule/      emit.c takes the tasks, run.c runs them over the transport
  *  create.c makes communicators, world.c for those who have no transport; topology.h says which rank is
  *  where. */
@@ -103,8 +103,9 @@ struct tw_coll_request {
     size_t *first_memory;
     int in_place, aliased;
     size_t n_elems; /**< the whole tensor: all segments, all shards; all-to-all: a size to plan with */
+    tw_grid_t grid; /**< host memory: of what goes in its chunks */
 
-    uint64_t shape; /**< of the arguments, tw_check_shape */
+    uint64_t shape; /**< a hash of the segments' sizes and of all codecs; the same on all ranks */
     tw_coll_choice_t choice;
     tw_coll_signature_t signature, neighbour_signature;
     tw_view_t signature_view, neighbour_view;
@@ -218,8 +219,6 @@ static inline uint64_t tw_load_ns(const uint64_t *at)
 tw_coll_request_t *tw_request_alloc(tw_coll_t *coll);
 /** Check and copy the arguments, describe the tensors as views. Errors are logged. */
 tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out);
-/** An empty schedule for a request, which is the communicator's next operation. */
-tw_status_t tw_request_create_sched(tw_coll_request_t *request);
 /** Tag of its first message; the low TW_SCHED_NUMBER_BITS are 0. */
 uint64_t tw_request_tag(const tw_coll_request_t *request);
 void tw_request_destroy(tw_coll_request_t *request);
@@ -244,11 +243,10 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
 
 /* ---- agreement.c --------------------------------------------------------------------------------------- */
 
-/** A hash of the segments' sizes and of all codecs; the same on all ranks. */
-uint64_t tw_check_shape(const tw_coll_request_t *request);
-/** Emit the exchange and comparison of signatures with the neighbours. request->shape is known. */
-tw_status_t tw_check_build(tw_coll_request_t *request);
-/** Make a schedule of the exchange alone. */
+/** A schedule for a request, which is the communicator's next operation: what the neighbours think of it is heard
+ *  and compared. More may be emitted. */
+tw_status_t tw_check_begin_sched(tw_coll_request_t *request);
+/** A sealed one of that alone. */
 tw_status_t tw_check_create_sched(tw_coll_request_t *request);
 /** 1 if signatures are exchanged. */
 int tw_check_is_on(const tw_coll_t *coll);

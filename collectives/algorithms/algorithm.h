@@ -30,6 +30,7 @@
 TW_C_BEGIN
 
 typedef struct tw_codecs tw_codecs_t; /* quantized/chunks.h */
+typedef struct tw_grid tw_grid_t;     /* likewise */
 
 typedef struct tw_build {
     tw_sched_t *sched;
@@ -49,6 +50,7 @@ typedef struct tw_build {
     int aliased;     /**< some segment does: what is written may still have to be read */
     int rounds_sums; /**< quantized all-reduce: a sum is rounded to the type before it is encoded again */
     size_t least_packed_bytes; /**< as in tw_coll_choice_t */
+    tw_grid_t *grid;           /**< zeroed; filled by who goes by chunks of it, and the request's to clean up */
     tw_codecs_t *codecs;       /**< the communicator's */
 } tw_build_t;
 
@@ -89,9 +91,6 @@ static inline int tw_hop_chunk(size_t round, int hop, size_t n_chunks, size_t *c
     *chunk = round - delay;
     return round >= delay && *chunk < n_chunks;
 }
-
-/** program/host.c: emit a program for every chunk. */
-void tw_build_program(const tw_build_t *build, const tw_flows_t *flows, tw_kept_program_t *kept);
 
 /* Those that are not chunk by chunk of shards: doubling.c (an all-gather, a reduce-scatter, an all-reduce),
  * barrier.c. */

@@ -12,7 +12,7 @@ typedef struct batch {
     const tw_gpu_call_t *call;
     const tw_gpu_compute_t *like; /**< the first of them */
     tw_stream_t stream;
-    tw_qop_part_t items[BATCH]; /**< where they are read (of a sum: the first input) and written */
+    tw_grid_placed_t items[BATCH]; /**< where they are read (of a sum: the first input) and written */
     size_t n, room;
 } batch_t;
 
@@ -31,15 +31,6 @@ static tw_quant_t *codec_of(const tw_gpu_call_t *call, const tw_gpu_compute_t *c
         (void)tw_codecs_get(&call->coll->codecs, tw_grid_codec(&shape->plan.grid, compute->chunk), &codec);
     }
     return form == TW_FORM_INNER ? shape->inner : codec;
-}
-
-static const tw_quant_codec_t *description_of(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute,
-                                              tw_form_t form)
-{
-    if (form == TW_FORM_CODEC) {
-        return tw_grid_codec(&call->shape->plan.grid, compute->chunk);
-    }
-    return form == TW_FORM_INNER ? call->shape->request->args.inner_codec : NULL;
 }
 
 static float factor_of(const tw_gpu_call_t *call, tw_gpu_factor_t factor)
@@ -95,7 +86,7 @@ static tw_status_t launch_codec(const batch_t *batch, tw_type_t type)
 
     args.type = type;
     for (size_t i = 0; i < batch->n; i++) {
-        const tw_qop_part_t *item = &batch->items[i];
+        const tw_grid_placed_t *item = &batch->items[i];
         segments[i] = (tw_quant_segment_t){.src = item->src,
                                            .dst = item->dst,
                                            .n_elems = item->n_elems,
@@ -117,7 +108,7 @@ static tw_status_t launch_reduce(const batch_t *batch)
     size_t n_inputs = (size_t)batch->like->n_inputs;
 
     for (size_t i = 0; i < batch->n; i++) {
-        const tw_qop_part_t *item = &batch->items[i];
+        const tw_grid_placed_t *item = &batch->items[i];
         const void **sources = batch->call->coll->gpu->sources + i * n_inputs;
         for (size_t k = 0; k < n_inputs; k++) {
             sources[k] = item->src + k * batch->like->stride;
@@ -187,33 +178,20 @@ static tw_status_t flush(batch_t *batch)
 
 /* ---- lossless ------------------------------------------------------------------------------------------ */
 
-/** The parts of a chunk where it is plain: in a cell they follow each other. */
+/** The parts of a chunk where it is plain. */
 static size_t find_pieces(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute,
                           tw_quant_lossless_segment_t *pieces)
 {
     tw_type_t type = call->shape->request->args.type;
-    int packs = compute->out == TW_FORM_PACKED;
-    size_t plain = packs ? compute->from : compute->to, n = 0;
-    tw_qop_walk_t walk = {.grid = &call->shape->plan.grid,
-                          .chunk = compute->chunk,
-                          .tensors = call->tensors,
-                          .type = type,
-                          .in_type = type};
-    tw_qop_part_t part;
+    size_t plain = compute->out == TW_FORM_PACKED ? compute->from : compute->to;
+    const tw_grid_walk_t walk = {.grid = &call->shape->plan.grid,
+                                .chunk = compute->chunk,
+                                .tensors = call->tensors,
+                                .type = type,
+                                .in_type = type};
 
-    while (tw_qop_walk_next(&walk, &part)) {
-        char *cell = plain < TW_GPU_RESULT ? call->workspace + plain + part.in_at : NULL;
-        pieces[n++] = (tw_quant_lossless_segment_t){
-            .src = cell                     ? cell
-                   : plain == TW_GPU_RESULT ? part.dst
-                                            : part.src,
-            .dst = cell ? cell : part.dst,
-            .n_elems = part.n_elems,
-            .row_elems = part.row_elems,
-            .first_elem = part.first_elem,
-        };
-    }
-    return n;
+    return tw_grid_pieces(walk, plain < TW_GPU_RESULT ? call->workspace + plain : NULL, plain == TW_GPU_USER,
+                         pieces);
 }
 
 /** Pack a chunk, or unpack it; the host reads how that went, and how long it is, when the tick has ended. */
@@ -271,7 +249,7 @@ static tw_status_t begin(batch_t *batch, const tw_gpu_compute_t *like)
     return status;
 }
 
-static tw_status_t add_item(batch_t *batch, tw_qop_part_t item)
+static tw_status_t add_item(batch_t *batch, tw_grid_placed_t item)
 {
     tw_status_t status = batch->n == batch->room ? flush(batch) : TW_OK;
 
@@ -285,18 +263,18 @@ static tw_status_t add_parts(batch_t *batch, const tw_gpu_compute_t *compute, co
 {
     const tw_gpu_call_t *call = batch->call;
     const tw_coll_args_t *args = &call->shape->request->args;
-    tw_qop_walk_t walk = {
+    tw_grid_walk_t walk = {
         .grid = &call->shape->plan.grid,
         .chunk = compute->chunk,
         .tensors = call->tensors,
         .type = args->type,
         .in_type = from_type,
-        .in = description_of(call, compute, compute->in),
-        .out = description_of(call, compute, compute->out),
+        .in = compute->in,
+        .out = compute->out,
     };
-    tw_qop_part_t part;
+    tw_grid_placed_t part;
 
-    while (tw_qop_walk_next(&walk, &part)) {
+    while (tw_grid_walk_next(&walk, &part)) {
         if (compute->from == TW_GPU_RESULT) {
             part.src = part.dst;
         } else if (compute->from != TW_GPU_USER) {

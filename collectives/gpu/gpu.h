@@ -31,7 +31,7 @@ typedef struct tw_gpu_shape {
     tw_gpu_plan_t plan;       /**< unless native */
     tw_quant_t *inner;        /**< of the hop inside the node; NULL: plain */
     size_t packing_bytes;     /**< workspace of the lossless codec */
-    tw_qop_tensor_t *tensors; /**< [n_segments] NCCL: of the call that is being enqueued */
+    tw_grid_tensor_t *tensors; /**< [n_segments] NCCL: of the call that is being enqueued */
     uint64_t inter_node_bytes;
 } tw_gpu_shape_t;
 
@@ -41,7 +41,7 @@ typedef LIST_HEAD(tw_gpu_shapes, tw_gpu_shape) tw_gpu_shapes_t;
 typedef struct tw_gpu_call {
     tw_coll_t *coll;
     const tw_gpu_shape_t *shape;
-    const tw_qop_tensor_t *tensors;
+    const tw_grid_tensor_t *tensors;
     char *workspace;
     char *packing; /**< workspace of the lossless codec */
     /** [2 * cells of the plan] of packing into them, then of unpacking what is there */
@@ -90,7 +90,7 @@ typedef struct tw_gpu_run {
     uint64_t *next_tag; /**< [2 * world] of the next message to each rank, and from each rank */
     /** After the computations of even ticks, and of odd ones; over NCCL, [0] is after everything. */
     tw_gpu_event_t computed[2];
-    tw_qop_tensor_t tensors[]; /**< [n_segments] over a transport */
+    tw_grid_tensor_t tensors[]; /**< [n_segments] over a transport */
 } tw_gpu_run_t;
 
 /* ---- engine.c ------------------------------------------------------------------------------------------ */

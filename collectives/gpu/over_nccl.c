@@ -86,7 +86,7 @@ static tw_status_t run_native(const tw_gpu_call_t *call, tw_stream_t stream)
     tw_status_t status = wire->begin(wire);
 
     for (size_t s = 0; s < args->n_segments && status == TW_OK; s++) {
-        const tw_qop_tensor_t *at = &call->tensors[s];
+        const tw_grid_tensor_t *at = &call->tensors[s];
         size_t n = args->segments[s].n_elems;
         size_t shard = args->op == TW_COLL_ALLREDUCE ? n : n / world;
         tw_gpu_native_t native = {args->op, args->type, args->reduction, at->src, at->dst, shard};

@@ -28,20 +28,11 @@ typedef struct planner {
 
 /* ---- chunks -------------------------------------------------------------------------------------------- */
 
-static tw_coding_t coding_of(const planner_t *p, size_t chunk)
-{
-    const tw_quant_codec_t *codec = tw_grid_chunk_codec(&p->plan->grid, chunk);
-
-    return !codec ? TW_CODING_NONE : codec->lossless ? TW_CODING_LOSSLESS : TW_CODING_BLOCKS;
-}
-
 static size_t chunk_bytes(const planner_t *p, size_t chunk, tw_form_t form)
 {
-    const tw_quant_codec_t *codec = form == TW_FORM_PLAIN   ? NULL
-                                    : form == TW_FORM_INNER ? p->params->args->inner_codec
-                                                            : tw_grid_chunk_codec(&p->plan->grid, chunk);
+    const tw_grid_t *grid = &p->plan->grid;
 
-    return tw_grid_chunk_bytes(&p->plan->grid, chunk, codec, p->params->args->type);
+    return tw_grid_chunk_bytes(grid, chunk, tw_grid_form_codec(grid, chunk, form), p->params->args->type);
 }
 
 /** The rank's chunk of this round, if it is coded so; 0: it has none. */
@@ -50,7 +41,7 @@ static int find_chunk(const planner_t *p, int owner, size_t round, int coding, s
     const tw_grid_shard_t *shard = &p->plan->grid.shards[owner];
 
     *chunk = shard->first_chunk + round;
-    return round < shard->n_chunks && (int)coding_of(p, *chunk) == coding;
+    return round < shard->n_chunks && (int)tw_grid_coding(&p->plan->grid, *chunk) == coding;
 }
 
 static size_t align(size_t bytes)
@@ -63,7 +54,7 @@ static void measure_chunks(planner_t *p)
     static const tw_form_t forms[TW_N_CODINGS] = {TW_FORM_PLAIN, TW_FORM_CODEC, TW_FORM_PACKED};
 
     for (size_t c = 0; c < p->plan->grid.n_chunks; c++) {
-        tw_coding_t coding = coding_of(p, c);
+        tw_coding_t coding = tw_grid_coding(&p->plan->grid, c);
         int has_inner = coding == TW_CODING_BLOCKS && p->params->args->inner_codec;
         const tw_form_t has[] = {TW_FORM_PLAIN, forms[coding], has_inner ? TW_FORM_INNER : TW_FORM_PLAIN};
         for (size_t i = 0; i < sizeof(has) / sizeof(has[0]); i++) {

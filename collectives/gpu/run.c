@@ -133,7 +133,7 @@ static int gets_any(const tw_coll_segment_t *segment, int world)
 
 /** Where the tensors of a call are; tensors: [n_segments]. */
 static tw_status_t place_tensors(const tw_coll_t *coll, const tw_coll_args_t *args,
-                                 const tw_gpu_shape_t *shape, tw_qop_tensor_t *tensors)
+                                 const tw_gpu_shape_t *shape, tw_grid_tensor_t *tensors)
 {
     size_t elem_bytes = tw_type_bytes(args->type);
 
@@ -147,7 +147,7 @@ static tw_status_t place_tensors(const tw_coll_t *coll, const tw_coll_args_t *ar
             return TW_ERR_INVALID;
         }
         segment.counts = kept->counts;
-        tensors[s] = tw_qop_place(&segment, args->op, coll->topo.rank, elem_bytes);
+        tensors[s] = tw_grid_place(&segment, args->op, coll->topo.rank, elem_bytes);
     }
     return TW_OK;
 }
@@ -163,7 +163,7 @@ static tw_status_t create_run(tw_coll_t *coll, const tw_coll_args_t *args, tw_gp
         return TW_ERR_NO_MEMORY;
     }
     *out = run;
-    tw_qop_tensor_t *tensors = is_enqueued ? shape->tensors : run->tensors;
+    tw_grid_tensor_t *tensors = is_enqueued ? shape->tensors : run->tensors;
     run->call = (tw_gpu_call_t){
         .coll = coll,
         .shape = shape,

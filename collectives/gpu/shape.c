@@ -417,7 +417,6 @@ static tw_status_t create_shape(tw_coll_t *coll, const tw_coll_args_t *args, tw_
     if (status != TW_OK) {
         goto err_shape;
     }
-    shape->request->shape = tw_check_shape(shape->request);
     shape->in_place = is_in_place(args);
     status = decide(coll, shape);
     if (status != TW_OK) {

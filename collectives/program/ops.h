@@ -1,6 +1,6 @@
 /** Ops: a rank's program for chunks that are encoded alike: what is converted, added up, sent and received,
  *  and from where to where. They are the same for every such chunk, so they are made once and kept. The host
- *  makes tasks of them (host.c), the GPU's planner ticks (gpu/plan.c).
+ *  makes tasks of them (collectives/host.c), the GPU's planner ticks (gpu/plan.c).
  *
  *  A cell holds a chunk in one form; cells are counted for each owner. In an all-to-all there are two shards
  *  for each rank r of W: `owner` r is what goes to it, owner W + r what comes from it. */

@@ -106,6 +106,7 @@ static tw_status_t cut_segment(cutter_t *cut, size_t segment, size_t first, size
     return TW_OK;
 }
 
+/** Of shard `rank`, or what comes from rank - world. */
 static size_t segment_count(const tw_coll_segment_t *segment, int world, int rank)
 {
     if (rank >= world) {
@@ -179,6 +180,7 @@ tw_status_t tw_grid_init(tw_grid_t *grid, const tw_coll_args_t *args, int world,
 
     memset(grid, 0, sizeof(*grid));
     grid->world = world;
+    grid->inner = args->inner_codec;
     grid->n_shards = args->op == TW_COLL_ALLTOALL ? 2 * world : world;
     grid->shards = calloc((size_t)grid->n_shards, sizeof(*grid->shards));
     grid->codecs = calloc(args->n_segments + 1, sizeof(*grid->codecs));
@@ -232,6 +234,104 @@ size_t tw_grid_chunk_bytes(const tw_grid_t *grid, size_t chunk, const tw_quant_c
         bytes += tw_message_bytes(codec, type, grid->parts[at->first_part + i].n_elems);
     }
     return bytes;
+}
+
+tw_coding_t tw_grid_coding(const tw_grid_t *grid, size_t chunk)
+{
+    const tw_quant_codec_t *codec = tw_grid_chunk_codec(grid, chunk);
+
+    return !codec ? TW_CODING_NONE : codec->lossless ? TW_CODING_LOSSLESS : TW_CODING_BLOCKS;
+}
+
+const tw_quant_codec_t *tw_grid_form_codec(const tw_grid_t *grid, size_t chunk, tw_form_t form)
+{
+    return form == TW_FORM_PLAIN   ? NULL
+           : form == TW_FORM_INNER ? grid->inner
+                                   : tw_grid_chunk_codec(grid, chunk);
+}
+
+/* ---- places -------------------------------------------------------------------------------------------- */
+
+/** Elements of a segment before rank's shard. */
+static size_t shard_first(const tw_coll_segment_t *segment, int rank)
+{
+    size_t first = 0;
+
+    for (int r = 0; r < rank; r++) {
+        first += segment->counts[r];
+    }
+    return first;
+}
+
+tw_grid_tensor_t tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes)
+{
+    tw_grid_tensor_t at = {.src = segment->src,
+                          .dst = segment->dst,
+                          .tensor = segment->tensor,
+                          .first_elem = segment->first_elem,
+                          .row_elems = segment->row_elems};
+
+    if (op == TW_COLL_ALLGATHER) {
+        at.src_first = shard_first(segment, rank);
+        at.src = at.src ? at.src : at.dst + at.src_first * elem_bytes;
+    } else if (op == TW_COLL_REDUCE_SCATTER) {
+        at.dst_first = shard_first(segment, rank);
+        at.dst = at.dst ? at.dst : (char *)segment->src + at.dst_first * elem_bytes;
+    } else {
+        at.src = at.src ? at.src : at.dst;
+    }
+    return at;
+}
+
+/** Where element `first` is if base_first is at base; only a number where there is no such element. */
+static char *locate(const char *base, size_t base_first, size_t first, size_t elem_bytes)
+{
+    return (char *)((uintptr_t)base + (first - base_first) * elem_bytes);
+}
+
+int tw_grid_walk_next(tw_grid_walk_t *walk, tw_grid_placed_t *part)
+{
+    const tw_grid_chunk_t *chunk = &walk->grid->chunks[walk->chunk];
+    size_t elem_bytes = tw_type_bytes(walk->type);
+
+    if (walk->next == chunk->n_parts) {
+        return 0;
+    }
+    const tw_grid_part_t *at = &walk->grid->parts[chunk->first_part + walk->next++];
+    const tw_grid_tensor_t *tensor = &walk->tensors[at->segment];
+    *part = (tw_grid_placed_t){
+        .src = locate(tensor->src, tensor->src_first, at->first, elem_bytes),
+        .dst = locate(tensor->dst, tensor->dst_first, at->first, elem_bytes),
+        .in_at = walk->in_at,
+        .out_at = walk->out_at,
+        .n_elems = at->n_elems,
+        .tensor = tensor->tensor,
+        .first_elem = tensor->first_elem + at->first,
+        .row_elems = tensor->row_elems,
+    };
+    walk->in_at += tw_message_bytes(tw_grid_form_codec(walk->grid, walk->chunk, walk->in), walk->in_type,
+                                    at->n_elems);
+    walk->out_at +=
+        tw_message_bytes(tw_grid_form_codec(walk->grid, walk->chunk, walk->out), walk->type, at->n_elems);
+    return 1;
+}
+
+size_t tw_grid_pieces(tw_grid_walk_t walk, char *cell, int from_src, tw_quant_lossless_segment_t *pieces)
+{
+    tw_grid_placed_t part;
+    size_t n = 0;
+
+    while (tw_grid_walk_next(&walk, &part)) {
+        char *at = cell ? cell + part.in_at : part.dst;
+        pieces[n++] = (tw_quant_lossless_segment_t){
+            .src = !cell && from_src ? part.src : at,
+            .dst = at,
+            .n_elems = part.n_elems,
+            .row_elems = part.row_elems,
+            .first_elem = part.first_elem,
+        };
+    }
+    return n;
 }
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */

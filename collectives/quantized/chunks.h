@@ -9,6 +9,7 @@
 #define TW_COLLECTIVES_QUANTIZED_CHUNKS_H
 
 #include "collectives/collectives.h"
+#include "collectives/program/form.h"
 
 TW_C_BEGIN
 
@@ -42,6 +43,7 @@ typedef struct tw_grid {
     size_t n_chunks, n_parts, max_chunks, max_parts;
     size_t shard_chunks; /**< most chunks of a shard */
     int world, n_shards;
+    const tw_quant_codec_t *inner; /**< of the hop inside the node, borrowed; NULL: plain there */
 } tw_grid_t;
 
 /** The codec of a segment; NULL: it travels as it is. What may lose nothing can be a lossless message. */
@@ -72,6 +74,10 @@ static inline const tw_quant_codec_t *tw_grid_chunk_codec(const tw_grid_t *grid,
     return codec == TW_GRID_PLAIN ? NULL : grid->codecs[codec];
 }
 
+tw_coding_t tw_grid_coding(const tw_grid_t *grid, size_t chunk);
+/** What a chunk's message in a form is made with; NULL: it is as it is. */
+const tw_quant_codec_t *tw_grid_form_codec(const tw_grid_t *grid, size_t chunk, tw_form_t form);
+
 /** The codec of blocks that a chunk is quantized with; NULL: it is plain, though its messages may be lossless
  *  ones. */
 static inline const tw_quant_codec_t *tw_grid_codec(const tw_grid_t *grid, size_t chunk)
@@ -94,6 +100,51 @@ static inline size_t tw_message_bytes(const tw_quant_codec_t *codec, tw_type_t t
  *  lossless one, the most that it may take. */
 size_t tw_grid_chunk_bytes(const tw_grid_t *grid, size_t chunk, const tw_quant_codec_t *codec,
                            tw_type_t type);
+
+/* ---- places --------------------------------------------------------------------------------------------- */
+
+/** Where one segment lies: element `src_first` of the tensor is at src, element `dst_first` at dst. */
+typedef struct tw_grid_tensor {
+    const char *src;
+    size_t src_first;
+    char *dst;
+    size_t dst_first;
+    uint32_t tensor;
+    uint64_t first_elem; /**< of the whole tensor that this is a part of */
+    size_t row_elems;    /**< of that tensor; 0: not known */
+} tw_grid_tensor_t;
+
+/** In place, the side that is not given lies inside the other one. The segment's counts are never NULL but
+ *  for an all-reduce. */
+tw_grid_tensor_t tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes);
+
+/** One part of a chunk, where it lies. */
+typedef struct tw_grid_placed {
+    const char *src; /**< in the tensors; of no meaning where this rank has no such elements there */
+    char *dst;
+    size_t in_at, out_at; /**< in messages that are read and written: bytes from their begin */
+    size_t n_elems;
+    uint32_t tensor;
+    uint64_t first_elem; /**< of the whole tensor */
+    size_t row_elems;
+} tw_grid_placed_t;
+
+/** A walk over the parts of a chunk; what is not named is zero at the start. */
+typedef struct tw_grid_walk {
+    const tw_grid_t *grid;
+    size_t chunk;
+    const tw_grid_tensor_t *tensors;   /**< [n_segments] */
+    tw_type_t type;                   /**< of the tensors and of what is written */
+    tw_type_t in_type;                /**< of what is read, if that is as it is */
+    tw_form_t in, out;                /**< of the messages */
+    size_t next, in_at, out_at;       /**< the walk's own */
+} tw_grid_walk_t;
+
+/** 1 and the next part; 0: there is none left. */
+int tw_grid_walk_next(tw_grid_walk_t *walk, tw_grid_placed_t *part);
+/** A plain chunk for the lossless codec, in a cell, where its parts follow each other, or (NULL) in the tensors,
+ *  read from src or from dst. pieces: [n_parts] to fill. Returns how many. */
+size_t tw_grid_pieces(tw_grid_walk_t walk, char *cell, int from_src, tw_quant_lossless_segment_t *pieces);
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */
 

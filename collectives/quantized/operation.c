@@ -1,119 +1,20 @@
-/** Making a quantized operation: where its chunks are, and in which forms. */
+/** A quantized operation: where its chunks are, in which forms, and what is computed on them. */
 #include "collectives/quantized/operation.h"
 
+#include <math.h>
 #include <string.h>
 
+#include "collectives/schedule/run.h"
+
+#define BATCH 16 /**< parts handed to the codec at once */
 #define SUM_ELEMS ((size_t)8192) /**< of a plain sum at a time, or a frame if that is longer */
-
-/* ---- making one ---------------------------------------------------------------------------------------- */
-
-/** Elements of a segment before rank's shard. */
-static size_t shard_first(const tw_coll_segment_t *segment, int rank)
-{
-    size_t first = 0;
-
-    for (int r = 0; r < rank; r++) {
-        first += segment->counts[r];
-    }
-    return first;
-}
-
-tw_qop_tensor_t tw_qop_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes)
-{
-    tw_qop_tensor_t at = {.src = segment->src,
-                          .dst = segment->dst,
-                          .tensor = segment->tensor,
-                          .first_elem = segment->first_elem,
-                          .row_elems = segment->row_elems};
-
-    if (op == TW_COLL_ALLGATHER) {
-        at.src_first = shard_first(segment, rank);
-        at.src = at.src ? at.src : at.dst + at.src_first * elem_bytes;
-    } else if (op == TW_COLL_REDUCE_SCATTER) {
-        at.dst_first = shard_first(segment, rank);
-        at.dst = at.dst ? at.dst : (char *)segment->src + at.dst_first * elem_bytes;
-    } else {
-        at.src = at.src ? at.src : at.dst;
-    }
-    return at;
-}
-
-/** Where element `first` is if base_first is at base; only a number where there is no such element. */
-static char *locate(const char *base, size_t base_first, size_t first, size_t elem_bytes)
-{
-    return (char *)((uintptr_t)base + (first - base_first) * elem_bytes);
-}
-
-int tw_qop_walk_next(tw_qop_walk_t *walk, tw_qop_part_t *part)
-{
-    const tw_grid_chunk_t *chunk = &walk->grid->chunks[walk->chunk];
-    size_t elem_bytes = tw_type_bytes(walk->type);
-
-    if (walk->next == chunk->n_parts) {
-        return 0;
-    }
-    const tw_grid_part_t *at = &walk->grid->parts[chunk->first_part + walk->next++];
-    const tw_qop_tensor_t *tensor = &walk->tensors[at->segment];
-    *part = (tw_qop_part_t){
-        .src = locate(tensor->src, tensor->src_first, at->first, elem_bytes),
-        .dst = locate(tensor->dst, tensor->dst_first, at->first, elem_bytes),
-        .in_at = walk->in_at,
-        .out_at = walk->out_at,
-        .n_elems = at->n_elems,
-        .tensor = tensor->tensor,
-        .first_elem = tensor->first_elem + at->first,
-        .row_elems = tensor->row_elems,
-    };
-    walk->in_at += tw_message_bytes(walk->in, walk->in_type, at->n_elems);
-    walk->out_at += tw_message_bytes(walk->out, walk->type, at->n_elems);
-    return 1;
-}
-
-/** Copy the grid into the schedule's memory. */
-static tw_status_t adopt_grid(tw_qop_t *op, const tw_grid_t *grid)
-{
-    size_t shards_bytes = (size_t)grid->n_shards * sizeof(*grid->shards);
-    size_t chunks_bytes = grid->n_chunks * sizeof(*grid->chunks);
-    size_t parts_bytes = grid->n_parts * sizeof(*grid->parts);
-    size_t codecs_bytes = grid->n_codecs * sizeof(*grid->codecs);
-
-    op->grid = *grid;
-    op->grid.shards = tw_sched_alloc(op->sched, shards_bytes);
-    op->grid.chunks = tw_sched_alloc(op->sched, chunks_bytes + 1);
-    op->grid.parts = tw_sched_alloc(op->sched, parts_bytes + 1);
-    op->grid.codecs = tw_sched_alloc(op->sched, codecs_bytes + 1);
-    if (!op->grid.shards || !op->grid.chunks || !op->grid.parts || !op->grid.codecs) {
-        return TW_ERR_NO_MEMORY;
-    }
-    memcpy(op->grid.shards, grid->shards, shards_bytes);
-    memcpy((void *)op->grid.codecs, grid->codecs, codecs_bytes);
-    if (grid->n_chunks > 0) {
-        memcpy(op->grid.chunks, grid->chunks, chunks_bytes);
-        memcpy(op->grid.parts, grid->parts, parts_bytes);
-    }
-    return TW_OK;
-}
-
-static tw_status_t make_grid(tw_qop_t *op, const tw_build_t *build)
-{
-    tw_grid_t grid;
-    tw_status_t status =
-        tw_grid_init(&grid, build->args, build->topo->world, build->chunk_elems * op->elem_bytes);
-
-    if (status == TW_OK) {
-        tw_grid_unpack_short(&grid, build->least_packed_bytes / op->elem_bytes);
-        status = adopt_grid(op, &grid);
-        tw_grid_cleanup(&grid);
-    }
-    return status;
-}
 
 /** The shards that are in src, or in dst: not the other ranks' of an all-gather, or of a reduce-scatter; of
  *  an all-to-all, either half. */
 static void find_shards(const tw_qop_t *op, const tw_coll_args_t *args, int is_out, int *first, int *end)
 {
     tw_coll_op_t own_only = is_out ? TW_COLL_REDUCE_SCATTER : TW_COLL_ALLGATHER;
-    int world = op->grid.world;
+    int world = op->grid->world;
 
     *first = args->op == own_only ? op->topo->rank : args->op == TW_COLL_ALLTOALL && is_out ? world : 0;
     *end = args->op == own_only ? op->topo->rank + 1 : *first + world;
@@ -122,7 +23,7 @@ static void find_shards(const tw_qop_t *op, const tw_coll_args_t *args, int is_o
 /** Chunks that are not there get no place in the view. */
 static tw_status_t make_view(tw_qop_t *op, const tw_coll_args_t *args, int is_out)
 {
-    const tw_grid_t *grid = &op->grid;
+    const tw_grid_t *grid = op->grid;
     tw_qop_view_t *at = is_out ? &op->out : &op->in;
     int first, end;
 
@@ -135,10 +36,10 @@ static tw_status_t make_view(tw_qop_t *op, const tw_coll_args_t *args, int is_ou
     find_shards(op, args, is_out, &first, &end);
     size_t last = grid->shards[end - 1].first_chunk + grid->shards[end - 1].n_chunks;
     for (size_t c = grid->shards[first].first_chunk; c < last; c++) {
-        tw_qop_walk_t walk = {.grid = grid, .chunk = c, .tensors = op->tensors, .type = args->type};
-        tw_qop_part_t part;
+        tw_grid_walk_t walk = {.grid = grid, .chunk = c, .tensors = op->tensors, .type = args->type};
+        tw_grid_placed_t part;
         at->first[c] = at->view.n_elems;
-        while (tw_qop_walk_next(&walk, &part)) {
+        while (tw_grid_walk_next(&walk, &part)) {
             tw_view_append(&at->view, is_out ? part.dst : part.src, part.n_elems);
         }
     }
@@ -147,15 +48,17 @@ static tw_status_t make_view(tw_qop_t *op, const tw_coll_args_t *args, int is_ou
 
 static tw_status_t get_codecs(tw_qop_t *op, const tw_build_t *build)
 {
-    op->codecs = tw_sched_alloc(op->sched, (op->grid.n_codecs + 1) * sizeof(*op->codecs));
+    const tw_grid_t *grid = op->grid;
+
+    op->codecs = tw_sched_alloc(op->sched, (grid->n_codecs + 1) * sizeof(*op->codecs));
     if (!op->codecs) {
         return TW_ERR_NO_MEMORY;
     }
-    for (size_t k = 0; k < op->grid.n_codecs; k++) {
-        if (op->grid.codecs[k]->lossless) {
+    for (size_t k = 0; k < grid->n_codecs; k++) {
+        if (grid->codecs[k]->lossless) {
             TW_TRY(tw_codecs_lossless(build->codecs, &op->lossless));
         } else {
-            TW_TRY(tw_codecs_get(build->codecs, op->grid.codecs[k], &op->codecs[k]));
+            TW_TRY(tw_codecs_get(build->codecs, grid->codecs[k], &op->codecs[k]));
         }
     }
     if (build->args->inner_codec) {
@@ -195,8 +98,8 @@ static tw_sbuf_t make_work(const tw_qop_t *op)
 {
     size_t most = SUM_ELEMS;
 
-    for (size_t k = 0; k < op->grid.n_codecs; k++) {
-        size_t n = tw_qop_sum_elems(op->grid.codecs[k]);
+    for (size_t k = 0; k < op->grid->n_codecs; k++) {
+        size_t n = tw_qop_sum_elems(op->grid->codecs[k]);
         most = n > most ? n : most;
     }
     return tw_sched_buffer(op->sched, most * sizeof(float));
@@ -206,7 +109,7 @@ tw_qop_t *tw_qop_create(const tw_build_t *build)
 {
     const tw_coll_args_t *args = build->args;
     tw_qop_t *op = tw_sched_alloc(build->sched, sizeof(*op));
-    tw_qop_tensor_t *tensors = tw_sched_alloc(build->sched, (args->n_segments + 1) * sizeof(*tensors));
+    tw_grid_tensor_t *tensors = tw_sched_alloc(build->sched, (args->n_segments + 1) * sizeof(*tensors));
 
     if (!op || !tensors) {
         return NULL;
@@ -220,10 +123,13 @@ tw_qop_t *tw_qop_create(const tw_build_t *build)
     op->own_seed = tw_qop_rank_seed(args->op, args->seed, op->topo->rank);
     op->node_seed = tw_qop_node_seed(args->seed, op->topo->node[op->topo->rank]);
     for (size_t s = 0; s < args->n_segments; s++) {
-        tensors[s] = tw_qop_place(&args->segments[s], args->op, build->topo->rank, op->elem_bytes);
+        tensors[s] = tw_grid_place(&args->segments[s], args->op, build->topo->rank, op->elem_bytes);
     }
-    tw_status_t status = make_grid(op, build);
+    tw_status_t status =
+        tw_grid_init(build->grid, args, build->topo->world, build->chunk_elems * op->elem_bytes);
     if (status == TW_OK) {
+        tw_grid_unpack_short(build->grid, build->least_packed_bytes / op->elem_bytes);
+        op->grid = build->grid;
         status = get_codecs(op, build);
     }
     if (status == TW_OK) {
@@ -242,32 +148,18 @@ tw_qop_t *tw_qop_create(const tw_build_t *build)
 
 /* ---- chunks -------------------------------------------------------------------------------------------- */
 
-tw_coding_t tw_qop_coding(const tw_qop_t *op, size_t chunk)
+/** What a chunk is quantized with in a form; NULL: it is not. */
+static tw_quant_t *codec_of(const tw_qop_t *op, size_t chunk, tw_form_t form)
 {
-    const tw_quant_codec_t *codec = tw_grid_chunk_codec(&op->grid, chunk);
-
-    return !codec ? TW_CODING_NONE : codec->lossless ? TW_CODING_LOSSLESS : TW_CODING_BLOCKS;
-}
-
-tw_quant_t *tw_qop_codec(const tw_qop_t *op, size_t chunk, tw_form_t form)
-{
-    int codec = op->grid.chunks[chunk].codec;
+    int codec = op->grid->chunks[chunk].codec;
 
     return form == TW_FORM_INNER ? op->inner : form == TW_FORM_CODEC ? op->codecs[codec] : NULL;
 }
 
-static size_t bytes_of(const tw_qop_t *op, size_t chunk, tw_form_t form)
-{
-    const tw_quant_codec_t *codec = form == TW_FORM_PLAIN   ? NULL
-                                    : form == TW_FORM_INNER ? tw_quant_codec_get(op->inner)
-                                                            : tw_grid_chunk_codec(&op->grid, chunk);
-
-    return tw_grid_chunk_bytes(&op->grid, chunk, codec, op->args.type);
-}
-
 tw_span_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, tw_form_t form)
 {
-    size_t bytes = bytes_of(op, chunk, form);
+    const tw_quant_codec_t *codec = tw_grid_form_codec(op->grid, chunk, form);
+    size_t bytes = tw_grid_chunk_bytes(op->grid, chunk, codec, op->args.type);
     tw_sbuf_t buffer = tw_sched_buffer(op->sched, bytes);
 
     return form == TW_FORM_PACKED ? tw_span_bound(buffer, bytes) : tw_span_buffer(buffer, 0, bytes);
@@ -275,10 +167,295 @@ tw_span_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, tw_form_t form)
 
 tw_span_t tw_qop_in(const tw_qop_t *op, size_t chunk)
 {
-    return tw_span_view(&op->in.view, op->in.first[chunk], op->grid.chunks[chunk].n_elems);
+    return tw_span_view(&op->in.view, op->in.first[chunk], op->grid->chunks[chunk].n_elems);
 }
 
 tw_span_t tw_qop_out(const tw_qop_t *op, size_t chunk)
 {
-    return tw_span_view(&op->out.view, op->out.first[chunk], op->grid.chunks[chunk].n_elems);
+    return tw_span_view(&op->out.view, op->out.first[chunk], op->grid->chunks[chunk].n_elems);
+}
+
+/* ---- computations -------------------------------------------------------------------------------------- */
+
+typedef struct work {
+    const tw_qop_t *op;
+    size_t chunk;
+    tw_form_t form; /**< of what is read, or of what encoding writes */
+    float factor;
+    uint64_t seed;
+    tw_quant_lossless_segment_t *pieces; /**< PACKED: [parts of the chunk] */
+    tw_sbuf_t to;
+    int n_from;
+    tw_sbuf_t from[];
+} work_t;
+
+static work_t *new_work(const tw_qop_t *op, size_t chunk, tw_form_t form, int n_from)
+{
+    work_t *work = tw_sched_alloc(op->sched, sizeof(*work) + (size_t)n_from * sizeof(work->from[0]));
+
+    if (!work) {
+        return NULL;
+    }
+    work->op = op;
+    work->chunk = chunk;
+    work->form = form;
+    work->n_from = n_from;
+    if (form == TW_FORM_PACKED) {
+        size_t n_parts = op->grid->chunks[chunk].n_parts;
+        work->pieces = tw_sched_alloc(op->sched, n_parts * sizeof(*work->pieces));
+    }
+    return form != TW_FORM_PACKED || work->pieces ? work : NULL;
+}
+
+static void use(const tw_qop_t *op, tw_task_t task, tw_sbuf_t place)
+{
+    tw_sched_use(op->sched, task, place >= 0 ? place : TW_SBUF_NONE);
+}
+
+static tw_task_t emit(tw_compute_fn_t fn, const work_t *work)
+{
+    tw_task_t task = tw_sched_compute(work->op->sched, fn, work);
+
+    for (int i = 0; i < work->n_from; i++) {
+        use(work->op, task, work->from[i]);
+    }
+    use(work->op, task, work->to);
+    return task;
+}
+
+static char *buffer_at(tw_sched_t *sched, tw_sbuf_t buffer)
+{
+    return tw_sched_at(sched, tw_span_buffer(buffer, 0, 0), NULL);
+}
+
+/** in, out: how the chunk is in the messages that are read and written. */
+static tw_grid_walk_t start_walk(const work_t *work, tw_form_t in, tw_form_t out)
+{
+    const tw_qop_t *op = work->op;
+
+    return (tw_grid_walk_t){
+        .grid = op->grid,
+        .chunk = work->chunk,
+        .tensors = op->tensors,
+        .type = op->args.type,
+        .in_type = op->args.type,
+        .in = in,
+        .out = out,
+    };
+}
+
+/* ---- quantized messages -------------------------------------------------------------------------------- */
+
+/** A batch of parts at a time. */
+static tw_status_t run_codec(tw_sched_t *sched, const work_t *work, int decode)
+{
+    tw_quant_t *codec = codec_of(work->op, work->chunk, work->form);
+    tw_grid_walk_t walk = start_walk(work, work->form, work->form);
+    char *message = buffer_at(sched, decode ? work->from[0] : work->to);
+    tw_status_t status = message ? TW_OK : TW_ERR_NO_MEMORY;
+    tw_quant_args_t args = work->op->args;
+    tw_quant_segment_t batch[BATCH];
+    tw_grid_placed_t part;
+    size_t n = BATCH;
+
+    args.seed = work->seed;
+    while (status == TW_OK && n == BATCH) {
+        for (n = 0; n < BATCH && tw_grid_walk_next(&walk, &part); n++) {
+            const char *src = work->from[0] == TW_QOP_DST ? part.dst : part.src;
+            batch[n] = (tw_quant_segment_t){
+                .src = decode ? message + part.in_at : src,
+                .dst = decode ? part.dst : message + part.out_at,
+                .n_elems = part.n_elems,
+                .tensor = part.tensor,
+                .first_elem = part.first_elem,
+            };
+        }
+        status = decode ? tw_quant_decode(codec, &args, batch, n) : tw_quant_encode(codec, &args, batch, n);
+    }
+    return status;
+}
+
+static tw_status_t run_encode(tw_sched_t *sched, const void *arg)
+{
+    return run_codec(sched, arg, 0);
+}
+
+static tw_status_t run_decode(tw_sched_t *sched, const void *arg)
+{
+    return run_codec(sched, arg, 1);
+}
+
+/* ---- lossless messages --------------------------------------------------------------------------------- */
+
+/** The parts of a chunk where it is plain. */
+static size_t find_pieces(tw_sched_t *sched, const work_t *work, tw_sbuf_t plain)
+{
+    char *buffer = plain >= 0 ? buffer_at(sched, plain) : NULL;
+
+    return tw_grid_pieces(start_walk(work, TW_FORM_PLAIN, TW_FORM_PLAIN), buffer, plain == TW_QOP_SRC,
+                         work->pieces);
+}
+
+static tw_status_t run_pack(tw_sched_t *sched, const void *arg)
+{
+    const work_t *work = arg;
+    const tw_qop_t *op = work->op;
+    char *message = buffer_at(sched, work->to);
+    size_t bytes, n = find_pieces(sched, work, work->from[0]);
+    size_t n_elems = op->grid->chunks[work->chunk].n_elems;
+    size_t most = tw_quant_lossless_bound_bytes(op->args.type, n_elems);
+
+    if (!message) {
+        return TW_ERR_NO_MEMORY;
+    }
+    TW_TRY(
+        tw_quant_lossless_encode(op->lossless, op->args.type, work->pieces, n, message, most, &bytes));
+    tw_sched_fill(sched, work->to, bytes);
+    return TW_OK;
+}
+
+static tw_status_t run_unpack(tw_sched_t *sched, const void *arg)
+{
+    const work_t *work = arg;
+    const tw_qop_t *op = work->op;
+    char *message = buffer_at(sched, work->from[0]);
+    size_t n = find_pieces(sched, work, work->to);
+
+    return !message ? TW_ERR_NO_MEMORY
+                    : tw_quant_lossless_decode(op->lossless, op->args.type, work->pieces, n, message,
+                                               tw_sched_filled(sched, work->from[0]));
+}
+
+/* ---- either -------------------------------------------------------------------------------------------- */
+
+tw_task_t tw_qop_encode(const tw_qop_t *op, size_t chunk, tw_form_t form, uint64_t seed, tw_sbuf_t from,
+                        tw_sbuf_t to)
+{
+    work_t *work = new_work(op, chunk, form, 1);
+
+    if (!work) {
+        return TW_TASK_NONE;
+    }
+    work->seed = seed;
+    work->from[0] = from;
+    work->to = to;
+    return emit(form == TW_FORM_PACKED ? run_pack : run_encode, work);
+}
+
+tw_task_t tw_qop_decode(const tw_qop_t *op, size_t chunk, tw_form_t form, tw_sbuf_t from, tw_sbuf_t to)
+{
+    work_t *work = new_work(op, chunk, form, 1);
+
+    if (!work) {
+        return TW_TASK_NONE;
+    }
+    work->from[0] = from;
+    work->to = to;
+    return emit(form == TW_FORM_PACKED ? run_unpack : run_decode, work);
+}
+
+/* ---- sums ---------------------------------------------------------------------------------------------- */
+
+/** Encoded inputs -> to. */
+static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
+{
+    const work_t *work = arg;
+    tw_quant_t *in = codec_of(work->op, work->chunk, work->form);
+    tw_quant_t *out = codec_of(work->op, work->chunk, TW_FORM_CODEC);
+    tw_grid_walk_t walk = start_walk(work, work->form, TW_FORM_CODEC);
+    const void *srcs[work->n_from];
+    const char *inputs[work->n_from];
+    tw_quant_args_t args = work->op->args;
+    char *to = work->to >= 0 ? buffer_at(sched, work->to) : NULL;
+    tw_status_t status = work->to >= 0 && !to ? TW_ERR_NO_MEMORY : TW_OK;
+    tw_grid_placed_t part;
+
+    args.factor = work->factor;
+    args.seed = work->seed;
+    args.saturate = isfinite(work->op->limit);
+    for (int i = 0; i < work->n_from; i++) {
+        inputs[i] = buffer_at(sched, work->from[i]);
+        status = inputs[i] ? status : TW_ERR_NO_MEMORY;
+    }
+    while (status == TW_OK && tw_grid_walk_next(&walk, &part)) {
+        tw_quant_reduce_segment_t segment = {
+            .srcs = srcs,
+            .n_srcs = (size_t)work->n_from,
+            .dst = to ? to + part.out_at : part.dst,
+            .n_elems = part.n_elems,
+            .tensor = part.tensor,
+            .first_elem = part.first_elem,
+        };
+        for (int i = 0; i < work->n_from; i++) {
+            srcs[i] = inputs[i] + part.in_at;
+        }
+        status = to ? tw_quant_reduce_encode(in, out, &args, &segment, 1)
+                    : tw_quant_reduce_decode(in, &args, &segment, 1);
+    }
+    return status;
+}
+
+/** acc = factor * the sum of n elements: of src, and of the inputs' messages from byte `at` on. */
+static void sum_plain(tw_sched_t *sched, const work_t *work, const char *src, size_t at, size_t n, float *acc)
+{
+    for (int i = 0; i < work->n_from; i++) {
+        const char *input = work->from[i] == TW_QOP_SRC ? src : buffer_at(sched, work->from[i]) + at;
+        if (i == 0) {
+            tw_convert_to_fp32(work->op->args.type, input, acc, n);
+        } else {
+            tw_convert_add_fp32(work->op->args.type, input, acc, n);
+        }
+    }
+    for (size_t i = 0; work->factor != 1 && i < n; i++) {
+        acc[i] *= work->factor;
+    }
+}
+
+/** Inputs as they are -> to, encoded; a long part in pieces of whole frames. */
+static tw_status_t run_sum_plain(tw_sched_t *sched, const void *arg)
+{
+    const work_t *work = arg;
+    tw_quant_t *codec = codec_of(work->op, work->chunk, TW_FORM_CODEC);
+    tw_grid_walk_t walk = start_walk(work, TW_FORM_PLAIN, TW_FORM_CODEC);
+    tw_quant_args_t args = work->op->args;
+    char *to = buffer_at(sched, work->to);
+    float *acc = (float *)(void *)buffer_at(sched, work->op->work);
+    const tw_quant_codec_t *description = tw_quant_codec_get(codec);
+    size_t step = tw_qop_sum_elems(description), elem_bytes = work->op->elem_bytes;
+    tw_status_t status = to && acc ? TW_OK : TW_ERR_NO_MEMORY;
+    tw_grid_placed_t part;
+
+    args.type = TW_TYPE_FP32;
+    args.seed = work->seed;
+    while (status == TW_OK && tw_grid_walk_next(&walk, &part)) {
+        for (size_t at = 0; at < part.n_elems && status == TW_OK; at += step) {
+            size_t n = part.n_elems - at < step ? part.n_elems - at : step;
+            tw_quant_segment_t segment = {
+                .src = acc,
+                .dst = to + part.out_at + tw_message_bytes(description, walk.type, at),
+                .n_elems = n,
+                .tensor = part.tensor,
+                .first_elem = part.first_elem + at,
+            };
+            sum_plain(sched, work, part.src + at * elem_bytes, part.in_at + at * elem_bytes, n, acc);
+            status = tw_quant_encode(codec, &args, &segment, 1);
+        }
+    }
+    return status;
+}
+
+tw_task_t tw_qop_add(const tw_qop_t *op, const tw_qop_sum_t *sum, tw_sbuf_t to)
+{
+    work_t *work = new_work(op, sum->chunk, sum->form, sum->n_from);
+
+    if (!work) {
+        return TW_TASK_NONE;
+    }
+    memcpy(work->from, sum->from, (size_t)sum->n_from * sizeof(*sum->from));
+    work->factor = sum->factor;
+    work->seed = sum->seed;
+    work->to = to;
+    tw_task_t task = emit(sum->form == TW_FORM_PLAIN ? run_sum_plain : run_sum_encoded, work);
+    use(op, task, sum->form == TW_FORM_PLAIN ? op->work : TW_SBUF_NONE);
+    return task;
 }

@@ -10,46 +10,6 @@
 
 TW_C_BEGIN
 
-/** Where one segment lies: element `src_first` of the tensor is at src, element `dst_first` at dst. */
-typedef struct tw_qop_tensor {
-    const char *src;
-    size_t src_first;
-    char *dst;
-    size_t dst_first;
-    uint32_t tensor;
-    uint64_t first_elem; /**< of the whole tensor that this is a part of */
-    size_t row_elems;    /**< of that tensor; 0: not known */
-} tw_qop_tensor_t;
-
-/** In place, the side that is not given lies inside the other one. The segment's counts are never NULL but
- *  for an all-reduce. */
-tw_qop_tensor_t tw_qop_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes);
-
-/** One part of a chunk, where it lies. */
-typedef struct tw_qop_part {
-    const char *src; /**< in the tensors; of no meaning where this rank has no such elements there */
-    char *dst;
-    size_t in_at, out_at; /**< in messages that are read and written: bytes from their begin */
-    size_t n_elems;
-    uint32_t tensor;
-    uint64_t first_elem; /**< of the whole tensor */
-    size_t row_elems;
-} tw_qop_part_t;
-
-/** A walk over the parts of a chunk; what is not named is zero at the start. */
-typedef struct tw_qop_walk {
-    const tw_grid_t *grid;
-    size_t chunk;
-    const tw_qop_tensor_t *tensors;   /**< [n_segments] */
-    tw_type_t type;                   /**< of the tensors and of what is written */
-    tw_type_t in_type;                /**< of what is read, if that is as it is */
-    const tw_quant_codec_t *in, *out; /**< of the messages; NULL: as it is */
-    size_t next, in_at, out_at;       /**< the walk's own */
-} tw_qop_walk_t;
-
-/** 1 and the next part; 0: there is none left. */
-int tw_qop_walk_next(tw_qop_walk_t *walk, tw_qop_part_t *part);
-
 /** Seeds of what a rank encodes, and of a node's sum: in a reduction all different, lest all round the same
  *  way. */
 uint64_t tw_qop_rank_seed(tw_coll_op_t op, uint64_t seed, int rank);
@@ -65,8 +25,8 @@ typedef struct tw_qop_view {
 typedef struct tw_qop {
     tw_sched_t *sched;
     const tw_topo_t *topo;
-    tw_grid_t grid;
-    tw_qop_tensor_t *tensors;      /**< [n_segments] */
+    const tw_grid_t *grid;
+    tw_grid_tensor_t *tensors;      /**< [n_segments] */
     tw_quant_t **codecs;           /**< [n_codecs of the grid] NULL for the lossless one */
     tw_quant_lossless_t *lossless; /**< NULL: no chunk is */
     tw_quant_t *inner;             /**< of the hop inside the node; NULL: plain there */
@@ -85,17 +45,11 @@ tw_qop_t *tw_qop_create(const tw_build_t *build);
 /** Elements that a plain sum of what is then encoded makes at a time: whole frames of the codec. */
 size_t tw_qop_sum_elems(const tw_quant_codec_t *codec);
 
-tw_coding_t tw_qop_coding(const tw_qop_t *op, size_t chunk);
-/** What a chunk is quantized with in a form; NULL: it is not. */
-tw_quant_t *tw_qop_codec(const tw_qop_t *op, size_t chunk, tw_form_t form);
-
 /** A scratch buffer for a chunk in a form, as the message that it holds. */
 tw_span_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, tw_form_t form);
 /** A chunk of src, and of dst. */
 tw_span_t tw_qop_in(const tw_qop_t *op, size_t chunk);
 tw_span_t tw_qop_out(const tw_qop_t *op, size_t chunk);
-
-/* ---- compute.c ----------------------------------------------------------------------------------------- */
 
 /** Instead of a buffer: the chunk where it is in the tensors. */
 #define TW_QOP_SRC TW_SBUF_NONE

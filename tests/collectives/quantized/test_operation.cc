@@ -16,11 +16,11 @@ class Place : public tw::Fixture
 {
   protected:
     /* The address that an operation reads, or writes, element `at` of the whole tensor at. */
-    const char *src_of(const tw_qop_tensor_t &place, size_t at) const
+    const char *src_of(const tw_grid_tensor_t &place, size_t at) const
     {
         return place.src + (at - place.src_first) * ELEM_BYTES;
     }
-    char *dst_of(const tw_qop_tensor_t &place, size_t at) const
+    char *dst_of(const tw_grid_tensor_t &place, size_t at) const
     {
         return place.dst + (at - place.dst_first) * ELEM_BYTES;
     }
@@ -43,32 +43,32 @@ TEST_F(Place, EveryRankFindsItsShard)
     size_t first = 0;
     for (int rank = 0; rank < 8; first += COUNTS[rank++]) {
         tw_coll_segment_t segment = segment_of(shard, whole);
-        tw_qop_tensor_t place = tw_qop_place(&segment, TW_COLL_ALLGATHER, rank, ELEM_BYTES);
+        tw_grid_tensor_t place = tw_grid_place(&segment, TW_COLL_ALLGATHER, rank, ELEM_BYTES);
         EXPECT_EQ(src_of(place, first), shard);
         EXPECT_EQ(dst_of(place, first), whole + first * ELEM_BYTES);
         EXPECT_EQ(dst_of(place, 0), whole);
         EXPECT_EQ(place.tensor, 9u);
 
         segment = segment_of(nullptr, whole); /* in place: the own shard is where it belongs */
-        place = tw_qop_place(&segment, TW_COLL_ALLGATHER, rank, ELEM_BYTES);
+        place = tw_grid_place(&segment, TW_COLL_ALLGATHER, rank, ELEM_BYTES);
         EXPECT_EQ(src_of(place, first), whole + first * ELEM_BYTES);
 
         segment = segment_of(whole, shard);
-        place = tw_qop_place(&segment, TW_COLL_REDUCE_SCATTER, rank, ELEM_BYTES);
+        place = tw_grid_place(&segment, TW_COLL_REDUCE_SCATTER, rank, ELEM_BYTES);
         EXPECT_EQ(src_of(place, 21), whole + 21 * ELEM_BYTES);
         EXPECT_EQ(dst_of(place, first), shard);
 
         segment = segment_of(whole, nullptr);
-        place = tw_qop_place(&segment, TW_COLL_REDUCE_SCATTER, rank, ELEM_BYTES);
+        place = tw_grid_place(&segment, TW_COLL_REDUCE_SCATTER, rank, ELEM_BYTES);
         EXPECT_EQ(dst_of(place, first), whole + first * ELEM_BYTES);
 
         segment = segment_of(other, whole);
-        place = tw_qop_place(&segment, TW_COLL_ALLREDUCE, rank, ELEM_BYTES);
+        place = tw_grid_place(&segment, TW_COLL_ALLREDUCE, rank, ELEM_BYTES);
         EXPECT_EQ(src_of(place, first), other + first * ELEM_BYTES);
         EXPECT_EQ(dst_of(place, first), whole + first * ELEM_BYTES);
 
         segment = segment_of(nullptr, whole);
-        place = tw_qop_place(&segment, TW_COLL_ALLREDUCE, rank, ELEM_BYTES);
+        place = tw_grid_place(&segment, TW_COLL_ALLREDUCE, rank, ELEM_BYTES);
         EXPECT_EQ(src_of(place, first), whole + first * ELEM_BYTES);
     }
 }

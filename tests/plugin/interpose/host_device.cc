@@ -76,7 +76,7 @@ tw_gpu_device_t make_device()
         tw_gpu_call_t *call = (tw_gpu_call_t *)copy->data();
         size_t n_tensors = call->shape->request->args.n_segments;
         auto tensors =
-            std::make_shared<std::vector<tw_qop_tensor_t>>(call->tensors, call->tensors + n_tensors);
+            std::make_shared<std::vector<tw_grid_tensor_t>>(call->tensors, call->tensors + n_tensors);
         call->tensors = tensors->data();
         Stream::of(stream)->push([fn, copy, tensors, stream] {
             if (fn(copy->data(), stream) != TW_OK) {
