@@ -20,6 +20,7 @@
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/model/bootstrap.h"
+#include "collectives/options.h"
 #include "collectives/program/cost.h"
 #include "collectives/progress.h"
 #include "collectives/quantized/chunks.h"
@@ -30,32 +31,11 @@ TW_C_BEGIN
 #define TW_COLL_ID_SHIFT 40 /**< tags: communicator, operation, message */
 /** Where members meet that have no id yet: the last tags below those of id 1. */
 #define TW_COLL_MEETING_TAG (((uint64_t)1 << TW_COLL_ID_SHIFT) - TW_BOOTSTRAP_TAGS)
-#define TW_COLL_CHUNK_LEAST 256 /**< bytes, if not what is chosen */
 #define TW_COLL_KNOWN 64
 #define TW_COLL_ALGOS 32 /**< at most, in the table for host memory */
 #define TW_COLL_EXPLAINED 32
 #define TW_COLL_EXPLAINED_BYTES 128
 #define TW_COLL_REASON_BYTES 320
-
-/** The environment, see tw_coll_config_table. */
-typedef struct tw_coll_options {
-    size_t chunk_bytes; /**< 0: chosen */
-    int64_t window;
-    int check;
-    double timeout_sec;
-    size_t scratch_bytes;
-    char *model;
-    int deterministic;
-    int explain;
-    int gpu_workspace; /**< tw_coll_gpu_workspace_t */
-} tw_coll_options_t;
-
-/** Where a communicator on a GPU has its workspace, over a transport: TW_COLL_GPU_WORKSPACE. */
-typedef enum tw_coll_gpu_workspace {
-    TW_COLL_GPU_WORKSPACE_AUTO,
-    TW_COLL_GPU_WORKSPACE_PINNED,
-    TW_COLL_GPU_WORKSPACE_DEVICE
-} tw_coll_gpu_workspace_t;
 
 /** What a rank says about an operation to its neighbour in the ring; all members but `rank` must agree. */
 typedef struct tw_coll_signature {

@@ -3,6 +3,8 @@
 # The whole C interface. Whoever adds a public header adds it here.
 PUBLIC_HEADERS = [
     "//collectives:collectives.h",
+    "//collectives:setup.h",
+    "//core:base.h",
     "//core:core.h",
     "//hpz:hpz.h",
     "//hpz:keeper.h",

@@ -1,0 +1,37 @@
+/** Variables of the environment: TW_COLL_... */
+#ifndef TW_COLLECTIVES_OPTIONS_H
+#define TW_COLLECTIVES_OPTIONS_H
+
+#include "core/core.h"
+
+TW_C_BEGIN
+
+#define TW_COLL_CHUNK_LEAST 256 /**< bytes, if not what is chosen */
+#define TW_COLL_MODEL_MEASURE "measure" /**< of TW_COLL_MODEL */
+
+/** The environment, see tw_coll_config_table. */
+typedef struct tw_coll_options {
+    size_t chunk_bytes; /**< 0: chosen */
+    int64_t window;
+    int check;
+    double timeout_sec;
+    size_t scratch_bytes;
+    char *model;
+    int deterministic;
+    int explain;
+    int gpu_workspace; /**< tw_coll_gpu_workspace_t */
+} tw_coll_options_t;
+
+/** Where a communicator on a GPU has its workspace, over a transport: TW_COLL_GPU_WORKSPACE. */
+typedef enum tw_coll_gpu_workspace {
+    TW_COLL_GPU_WORKSPACE_AUTO,
+    TW_COLL_GPU_WORKSPACE_PINNED,
+    TW_COLL_GPU_WORKSPACE_DEVICE
+} tw_coll_gpu_workspace_t;
+
+/** TW_ERR_CONFIG, logged with the variable. tw_config_cleanup with tw_coll_config_table ends them. */
+tw_status_t tw_coll_options_read(tw_coll_options_t *options);
+
+TW_C_END
+
+#endif
