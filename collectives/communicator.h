@@ -7,8 +7,7 @@
  *  arguments.c    checks and copies the caller's arguments
  *  agreement.c    do the ranks agree?
  *  algorithms/    the table; those that are no programs have build functions
- *  program/       flow.c says an algorithm; its cost (cost.c) and each rank's program (program.c) are read
- *                 off that; ops.c says it in forms
+ *  program/       flow.c says an algorithm; its cost (cost.c) and each rank's program (ops.c) are read off that
  *  quantized/     chunks.c cuts it into chunks, operation.c emits what is computed on them
  *  schedule/      emit.c takes the tasks, run.c runs them over the transport
  *  create.c makes communicators, world.c for those who have no transport; topology.h says which rank is

@@ -4,8 +4,7 @@
  *  contribution to begin with. Nothing is said of sizes, types and codecs; "plain" is one form of many. Read
  *  from a flow are
  *  - what an operation costs (cost.h): bytes, messages, hops and computations;
- *  - a rank's program (program.h): its sends, receives and sums; ops.h says them of one kind of chunk, in
- *    forms.
+ *  - a rank's program (ops.h): its sends, receives and sums.
  *  Both take a topology alone, no communicator. Each walks the flows of all owners once: of a world of W
  *  ranks that is O(W^2) time, but only the rank's own steps are kept. Who wants all ranks walks each owner's
  *  flow once himself: it has every move of that shard, from whom to whom, in O(W).
@@ -14,7 +13,7 @@
  *  which has none. Their flows say what they cost.
  *
  *  Hops: what has a higher number comes later, and a value is moved on in a later hop than it came in, or in
- *  the same. Inside a hop, messages between two ranks are ordered by owner (program.h). */
+ *  the same. Inside a hop, messages between two ranks are ordered by owner (ops.h). */
 #ifndef TW_COLLECTIVES_PROGRAM_FLOW_H
 #define TW_COLLECTIVES_PROGRAM_FLOW_H
 

@@ -1,38 +1,62 @@
+/** From flows to ops: each owner's flow is walked once, and what this rank does of it becomes ops, in forms; then
+ *  those of a hop are put together. */
 #include "collectives/program/ops.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#define LAST_TICK (-1) /**< until it is known which one that is */
 
 /** What this rank has of an owner's chunk. */
 typedef struct value {
     int cell;
     tw_form_t form;
+    int is_early; /**< it is made before its hop begins, as far as other hops go */
 } value_t;
+
+/** What all ranks know of a flow's operation. */
+typedef struct note {
+    int tick;
+    int is_sum; /**< it is one, or moves one */
+} note_t;
+
+/** What this rank does of a flow. If each move takes a tick, and what is computed between two of them: `tick` is
+ *  when it is. What is sent of the own contributions is ready in tick 0. The same on all ranks. */
+typedef struct step {
+    int owner, tick;
+    int peer;   /**< of a move */
+    int is_sum; /**< of what is a sum; else of one rank's contribution */
+    const tw_value_t *inputs;
+    int n_inputs, n_partial; /**< the first so many are sums that have travelled */
+    int is_last;             /**< a sum that is the result */
+} step_t;
 
 typedef struct maker {
     const tw_ops_params_t *params;
-    const tw_phase_t *phase;
     tw_ops_t *ops;
-    value_t *values;  /**< of the phase: [world][n_values] one owner after the other */
-    int *first_value; /**< [world] of an owner in `values` */
-    value_t result;   /**< of the own shard: what is spread */
-    int result_tick;  /**< of all owners' */
+    tw_flow_t flow;  /**< of one owner after the other */
+    value_t *values; /**< [max_values] by the flow's operations; only of those that are made here */
+    note_t *notes;   /**< [max_notes] likewise, of all */
+    size_t max_values, max_notes;
+    value_t result; /**< of the own shard: what is spread */
+    int n_ticks;    /**< of the phase, of all owners */
+    int first_tick; /**< of the phase */
+    int hop, is_early; /**< of what is emitted */
     int is_spread;
     tw_status_t status;
 } maker_t;
 
-static value_t *value_at(const maker_t *m, const tw_step_t *step, int value)
-{
-    return &m->values[m->first_value[step->owner] + value];
-}
+static const value_t src = {.cell = TW_CELL_SRC, .form = TW_FORM_PLAIN, .is_early = 1};
+static const value_t dst = {.cell = TW_CELL_DST, .form = TW_FORM_PLAIN};
 
-static value_t input_of(const maker_t *m, const tw_step_t *step, int input)
+static value_t input_of(const maker_t *m, const step_t *step, int input)
 {
-    int value = m->phase->inputs[step->first_input + input];
+    tw_value_t value = step->inputs[input];
 
-    if (value != TW_STEP_OWN) {
-        return *value_at(m, step, value);
+    if (value >= 0) {
+        return m->values[value];
     }
-    return m->is_spread ? m->result : (value_t){TW_CELL_SRC, TW_FORM_PLAIN};
+    return m->is_spread ? m->result : src;
 }
 
 /* ---- emitting ------------------------------------------------------------------------------------------ */
@@ -46,12 +70,14 @@ static tw_op_t *emit(maker_t *m, const tw_op_t *op)
         return NULL;
     }
     ops->ops[ops->n_ops] = *op;
+    ops->ops[ops->n_ops].hop = m->hop;
+    ops->ops[ops->n_ops].is_early = m->is_early;
     return &ops->ops[ops->n_ops++];
 }
 
 static value_t new_cell(const maker_t *m, int owner, tw_form_t form)
 {
-    return (value_t){m->ops->n_cells[owner]++, form};
+    return (value_t){.cell = m->ops->n_cells[owner]++, .form = form};
 }
 
 static void convert(maker_t *m, int owner, value_t from, value_t to, tw_seed_t seed, int tick)
@@ -80,7 +106,7 @@ static value_t convert_to(maker_t *m, int owner, value_t from, tw_form_t form, i
 }
 
 /** The sum of values in one form, which are in m->ops->inputs behind the others. */
-static void emit_sum(maker_t *m, const tw_step_t *step, tw_form_t in, value_t to, tw_seed_t seed)
+static void emit_sum(maker_t *m, const step_t *step, tw_form_t in, value_t to, tw_seed_t seed)
 {
     (void)emit(m, &(tw_op_t){.kind = TW_OP_SUM,
                              .tick = step->tick,
@@ -98,7 +124,7 @@ static void emit_sum(maker_t *m, const tw_step_t *step, tw_form_t in, value_t to
 
 /* ---- moves --------------------------------------------------------------------------------------------- */
 
-static tw_form_t form_of(const maker_t *m, const tw_step_t *step)
+static tw_form_t form_of(const maker_t *m, const step_t *step)
 {
     const tw_topo_t *topo = m->params->topo;
     const tw_move_t move = {.coding = m->params->coding,
@@ -110,15 +136,10 @@ static tw_form_t form_of(const maker_t *m, const tw_step_t *step)
     return tw_form_of_move(m->params->flows, &move);
 }
 
-static int tick_of(const maker_t *m, const tw_step_t *step)
-{
-    return step->tick + (m->is_spread ? m->result_tick : 0);
-}
-
-static void send_value(maker_t *m, const tw_step_t *step, value_t from)
+static void send_value(maker_t *m, const step_t *step, value_t from)
 {
     (void)emit(m, &(tw_op_t){.kind = TW_OP_SEND,
-                             .tick = tick_of(m, step),
+                             .tick = m->first_tick + step->tick,
                              .owner = step->owner,
                              .from_owner = step->owner,
                              .peer = step->peer,
@@ -127,7 +148,7 @@ static void send_value(maker_t *m, const tw_step_t *step, value_t from)
                              .from = from.cell});
 }
 
-static void send(maker_t *m, const tw_step_t *step)
+static void send(maker_t *m, const step_t *step)
 {
     value_t from = input_of(m, step, 0);
     int is_own = from.cell == TW_CELL_SRC, n_before = m->ops->n_ops;
@@ -144,17 +165,17 @@ static void send(maker_t *m, const tw_step_t *step)
 /** A shard is where it belongs at the end: all at once. */
 static void deliver(maker_t *m, int owner, value_t from)
 {
-    convert(m, owner, from, (value_t){TW_CELL_DST, TW_FORM_PLAIN}, TW_SEED_OP, m->ops->n_ticks - 1);
+    convert(m, owner, from, dst, TW_SEED_OP, LAST_TICK);
 }
 
-static value_t receive(maker_t *m, const tw_step_t *step)
+static value_t receive(maker_t *m, const step_t *step)
 {
     tw_form_t form = form_of(m, step);
     int is_straight = m->is_spread && form == TW_FORM_PLAIN && m->params->stages != TW_STAGE_ALL;
-    value_t to = is_straight ? (value_t){TW_CELL_DST, form} : new_cell(m, step->owner, form);
+    value_t to = is_straight ? dst : new_cell(m, step->owner, form);
 
     (void)emit(m, &(tw_op_t){.kind = TW_OP_RECV,
-                             .tick = tick_of(m, step),
+                             .tick = m->first_tick + step->tick,
                              .owner = step->owner,
                              .peer = step->peer,
                              .in = form,
@@ -168,16 +189,45 @@ static value_t receive(maker_t *m, const tw_step_t *step)
     return to;
 }
 
+/** From op `first` on, by hop, early ones first; else they keep their order. */
+static tw_status_t end_phase(maker_t *m, int first, int n_hops)
+{
+    tw_ops_t *ops = m->ops;
+    int n = ops->n_ops - first, sorted = first;
+    tw_op_t *phase = malloc(((size_t)n + 1) * sizeof(*phase));
+
+    if (!phase || !tw_grow(&ops->first_op, &ops->max_hops, ops->n_hops + n_hops + 1, sizeof(*ops->first_op))) {
+        free(phase);
+        return TW_ERR_NO_MEMORY;
+    }
+    if (n > 0) {
+        memcpy(phase, &ops->ops[first], (size_t)n * sizeof(*phase));
+    }
+    for (int half = 0; half < 2 * n_hops; half++) {
+        if (half % 2 == 0) {
+            ops->first_op[ops->n_hops++] = sorted;
+        }
+        for (int i = 0; i < n; i++) {
+            if (2 * phase[i].hop + !phase[i].is_early == half) {
+                ops->ops[sorted++] = phase[i];
+            }
+        }
+    }
+    ops->first_op[ops->n_hops] = sorted;
+    free(phase);
+    return m->status;
+}
+
 /** What goes to each rank, and what comes from it; the own one is copied. */
 static tw_status_t exchange(maker_t *m)
 {
     int world = m->params->topo->world, rank = m->params->topo->rank;
-    const value_t src = {TW_CELL_SRC, TW_FORM_PLAIN};
 
     m->is_spread = 1;
+    m->n_ticks = world > 1 ? 2 : 1;
     for (int i = 0; i < world; i++) {
         int to = (rank + i) % world;
-        const tw_step_t step = {.kind = TW_STEP_SEND, .owner = to, .peer = to, .tick = 1};
+        const step_t step = {.owner = to, .peer = to, .tick = 1};
         value_t own = convert_to(m, to, src, form_of(m, &step), 0);
         if (to != rank) {
             send_value(m, &step, own);
@@ -190,15 +240,14 @@ static tw_status_t exchange(maker_t *m)
     }
     for (int i = 1; i < world; i++) {
         int from = (rank + world - i) % world;
-        (void)receive(m, &(tw_step_t){.kind = TW_STEP_RECV, .owner = world + from, .peer = from, .tick = 1});
+        (void)receive(m, &(step_t){.owner = world + from, .peer = from, .tick = 1});
     }
-    m->ops->first_op[++m->ops->n_hops] = m->ops->n_ops;
-    return m->status;
+    return end_phase(m, 0, 1);
 }
 
 /* ---- sums ---------------------------------------------------------------------------------------------- */
 
-static void take_inputs(maker_t *m, const tw_step_t *step, tw_form_t form)
+static void take_inputs(maker_t *m, const step_t *step, tw_form_t form)
 {
     for (int i = 0; i < step->n_inputs; i++) {
         value_t input = convert_to(m, step->owner, input_of(m, step, i), form, 0);
@@ -207,7 +256,7 @@ static void take_inputs(maker_t *m, const tw_step_t *step, tw_form_t form)
 }
 
 /** The result: in the tensors, or in the form in which it is spread, or both. */
-static void add_last(maker_t *m, const tw_step_t *step, tw_form_t in)
+static void add_last(maker_t *m, const step_t *step, tw_form_t in)
 {
     const tw_ops_params_t *params = m->params;
     int is_blocks = params->coding == TW_CODING_BLOCKS, spreads = params->flows->spread != NULL;
@@ -215,8 +264,7 @@ static void add_last(maker_t *m, const tw_step_t *step, tw_form_t in)
                      : is_blocks                                  ? TW_FORM_CODEC
                                                                   : TW_FORM_PACKED;
     int is_straight = form == TW_FORM_PLAIN && !(spreads && params->stages == TW_STAGE_ALL);
-    const value_t dst = {TW_CELL_DST, TW_FORM_PLAIN};
-    tw_step_t last = *step;
+    step_t last = *step;
 
     take_inputs(m, step, in);
     if (tw_form_encodes_twice(params->flows, params->topo, params->coding)) {
@@ -236,28 +284,116 @@ static void add_last(maker_t *m, const tw_step_t *step, tw_form_t in)
     }
 }
 
-/** A single contribution that is quantized is not a sum. */
-static void add_up(maker_t *m, const tw_step_t *step)
+/** A single contribution that is quantized is not a sum. Returns what has been made; the result is m->result. */
+static value_t add_up(maker_t *m, const step_t *step)
 {
     const tw_ops_params_t *params = m->params;
     int is_blocks = params->coding == TW_CODING_BLOCKS;
     tw_form_t in =
         tw_form_of_inputs(params->flows, params->topo, params->coding, params->has_inner, step->is_last);
 
+    if (!tw_grow(&m->ops->inputs, &m->ops->max_inputs, m->ops->n_inputs + step->n_inputs + 1,
+                 sizeof(*m->ops->inputs))) {
+        m->status = TW_ERR_NO_MEMORY;
+        return src;
+    }
     if (step->is_last) {
         add_last(m, step, in);
-    } else if (is_blocks && step->n_inputs == 1) {
-        *value_at(m, step, step->value) = input_of(m, step, 0);
-    } else {
-        value_t sum = new_cell(m, step->owner, is_blocks ? TW_FORM_CODEC : TW_FORM_PLAIN);
-        if (step->n_inputs > 1) {
-            take_inputs(m, step, in);
-        } else { /* multiplied, if at all */
-            m->ops->inputs[m->ops->n_inputs] = input_of(m, step, 0).cell;
-        }
-        *value_at(m, step, step->value) = sum;
-        emit_sum(m, step, in, sum, TW_SEED_NODE);
+        return m->result;
     }
+    if (is_blocks && step->n_inputs == 1) {
+        return input_of(m, step, 0);
+    }
+    value_t sum = new_cell(m, step->owner, is_blocks ? TW_FORM_CODEC : TW_FORM_PLAIN);
+    if (step->n_inputs > 1) {
+        take_inputs(m, step, in);
+    } else { /* multiplied, if at all */
+        m->ops->inputs[m->ops->n_inputs] = input_of(m, step, 0).cell;
+    }
+    emit_sum(m, step, in, sum, TW_SEED_NODE);
+    return sum;
+}
+
+/* ---- flows --------------------------------------------------------------------------------------------- */
+
+/** Is all that an operation needs there before its hop begins? */
+static int is_early(const maker_t *m, const tw_flow_op_t *op)
+{
+    const tw_value_t *inputs = &m->flow.inputs[op->first_input];
+    int early = 1;
+
+    for (int i = 0; i < op->n_inputs && early; i++) {
+        early = inputs[i] < 0 || m->flow.ops[inputs[i]].hop < op->hop || m->values[inputs[i]].is_early;
+    }
+    return early;
+}
+
+/** A move is in the tick after its input was made, or has come; a sum in the first one that has all of its
+ *  inputs. */
+static note_t note_of(const maker_t *m, const tw_flow_op_t *op)
+{
+    const tw_value_t *inputs = &m->flow.inputs[op->first_input];
+    note_t note = {.tick = !op->is_sum, .is_sum = op->is_sum};
+
+    for (int i = 0; i < op->n_inputs; i++) {
+        const note_t *input = inputs[i] < 0 ? NULL : &m->notes[inputs[i]];
+        int has_come = input && !m->flow.ops[inputs[i]].is_sum;
+        int ready = (input ? input->tick : 0) + (has_come || !op->is_sum);
+        note.tick = ready > note.tick ? ready : note.tick;
+        note.is_sum |= input && input->is_sum;
+    }
+    return note;
+}
+
+/** Operation i of an owner's flow. */
+static void take_op(maker_t *m, int owner, int i, int is_last)
+{
+    const tw_flow_op_t *op = &m->flow.ops[i];
+    int rank = m->params->topo->rank;
+    step_t step = {.owner = owner,
+                   .tick = m->notes[i].tick,
+                   .peer = op->at,
+                   .is_sum = m->notes[i].is_sum,
+                   .inputs = &m->flow.inputs[op->first_input],
+                   .n_inputs = op->n_inputs,
+                   .is_last = is_last};
+    int sends = !op->is_sum && tw_flow_rank(&m->flow, step.inputs[0]) == rank;
+
+    m->hop = op->hop;
+    m->is_early = (sends || (op->is_sum && op->at == rank)) && is_early(m, op);
+    if (sends) {
+        send(m, &step);
+    } else if (!op->is_sum && op->at == rank) {
+        step.peer = tw_flow_rank(&m->flow, step.inputs[0]);
+        m->values[i] = receive(m, &step);
+    } else if (op->at == rank) {
+        while (step.n_partial < op->n_inputs && step.inputs[step.n_partial] >= 0 &&
+               m->notes[step.inputs[step.n_partial]].is_sum) {
+            step.n_partial++;
+        }
+        m->values[i] = add_up(m, &step);
+    }
+    if (op->at == rank) {
+        m->values[i].is_early = m->is_early;
+    }
+}
+
+/** What this rank does of an owner's flow. */
+static tw_status_t take_flow(maker_t *m, int owner, tw_value_t result, int *n_hops)
+{
+    if (m->flow.status != TW_OK ||
+        !tw_grow(&m->values, &m->max_values, m->flow.n_ops, sizeof(*m->values)) ||
+        !tw_grow(&m->notes, &m->max_notes, m->flow.n_ops, sizeof(*m->notes))) {
+        return TW_ERR_NO_MEMORY;
+    }
+    for (int i = 0; i < m->flow.n_ops; i++) {
+        const tw_flow_op_t *op = &m->flow.ops[i];
+        m->notes[i] = note_of(m, op);
+        m->n_ticks = m->notes[i].tick >= m->n_ticks ? m->notes[i].tick + 1 : m->n_ticks;
+        *n_hops = op->hop >= *n_hops ? op->hop + 1 : *n_hops;
+        take_op(m, owner, i, i == result);
+    }
+    return m->status;
 }
 
 /* ---- phases -------------------------------------------------------------------------------------------- */
@@ -269,8 +405,9 @@ static void begin_spread(maker_t *m)
     const tw_ops_params_t *params = m->params;
     int rank = params->topo->rank, is_blocks = params->coding == TW_CODING_BLOCKS;
 
+    m->hop = 0;
+    m->is_early = 1;
     if (!params->flows->reduce) {
-        const value_t src = {TW_CELL_SRC, TW_FORM_PLAIN};
         m->result = convert_to(m, rank, src,
                                params->coding == TW_CODING_NONE ? TW_FORM_PLAIN
                                : is_blocks                      ? TW_FORM_CODEC
@@ -285,42 +422,53 @@ static void begin_spread(maker_t *m)
     }
 }
 
-static tw_status_t begin_phase(maker_t *m, const tw_phase_t *phase, int is_spread)
+/** The owners of the next node come first, those of the own one last. */
+static tw_status_t make_phase(maker_t *m, int is_spread)
 {
-    int world = m->params->topo->world, n_values = 0;
+    const tw_topo_t *topo = m->params->topo;
+    const tw_flows_t *flows = m->params->flows;
+    int next = topo->node_first[topo->node[topo->rank] + 1], first = m->ops->n_ops, n_hops = is_spread;
 
-    m->phase = phase;
     m->is_spread = is_spread;
-    for (int r = 0; r < world; r++) {
-        m->first_value[r] = n_values;
-        n_values += phase->n_values[r];
-    }
-    free(m->values);
-    m->values = calloc((size_t)n_values + 1, sizeof(*m->values));
-    return m->values ? TW_OK : TW_ERR_NO_MEMORY;
-}
-
-static tw_status_t make_phase(maker_t *m, const tw_phase_t *phase, int is_spread)
-{
-    int n_hops = is_spread && phase->n_hops == 0 ? 1 : phase->n_hops;
-    TW_TRY(begin_phase(m, phase, is_spread));
+    m->n_ticks = 1;
     if (is_spread) {
         begin_spread(m);
     }
-    for (int hop = 0, s = 0; hop < n_hops; hop++) {
-        for (; s < phase->n_steps && phase->steps[s].hop == hop; s++) {
-            const tw_step_t *step = &phase->steps[s];
-            if (step->kind == TW_STEP_SEND) {
-                send(m, step);
-            } else if (step->kind == TW_STEP_RECV) {
-                *value_at(m, step, step->value) = receive(m, step);
-            } else {
-                add_up(m, step);
-            }
+    for (int i = 0; i < topo->world; i++) {
+        int owner = topo->ring[(next + i) % topo->world];
+        tw_value_t result = tw_flow_own(owner);
+        tw_flow_clear(&m->flow);
+        if (is_spread) {
+            flows->spread(&m->flow, owner, result);
+        } else {
+            result = flows->reduce(&m->flow, owner);
         }
-        m->ops->first_op[++m->ops->n_hops] = m->ops->n_ops;
+        TW_TRY(take_flow(m, owner, result, &n_hops));
     }
-    return m->status;
+    return end_phase(m, first, n_hops);
+}
+
+static tw_status_t make_all(maker_t *m)
+{
+    const tw_flows_t *flows = m->params->flows;
+    tw_ops_t *ops = m->ops;
+
+    if (flows->by_pair) {
+        TW_TRY(exchange(m));
+    } else if (flows->reduce) {
+        TW_TRY(make_phase(m, 0));
+        m->first_tick = m->n_ticks - 1;
+        ops->n_reduce_hops = ops->n_hops;
+    }
+    if (flows->spread && !flows->by_pair) {
+        TW_TRY(make_phase(m, 1));
+    }
+    ops->n_ticks = m->first_tick + (flows->spread ? m->n_ticks : 0) + 1;
+    for (int i = 0; i < ops->n_ops; i++) {
+        tw_op_t *op = &ops->ops[i];
+        op->tick = op->tick == LAST_TICK ? ops->n_ticks - 1 : op->tick;
+    }
+    return TW_OK;
 }
 
 /* ---- what is kept -------------------------------------------------------------------------------------- */
@@ -336,51 +484,20 @@ static void destroy(tw_ops_t *ops)
     free(ops);
 }
 
-static tw_ops_t *alloc_ops(const tw_program_t *program, int n_owners)
+static tw_status_t make(const tw_ops_params_t *params, tw_ops_t **out)
 {
-    const tw_phase_t *reduce = &program->reduce;
-    size_t n_hops = (size_t)(reduce->n_hops + program->spread.n_hops);
-    tw_ops_t *ops = calloc(1, sizeof(*ops));
+    int n_owners = params->topo->world * (params->flows->by_pair ? 2 : 1);
+    maker_t m = {.params = params, .flow = {.topo = params->topo}, .ops = calloc(1, sizeof(*m.ops))};
+    tw_status_t status = m.ops ? TW_OK : TW_ERR_NO_MEMORY;
 
-    if (!ops) {
-        return NULL;
+    if (status == TW_OK) {
+        m.ops->n_owners = n_owners;
+        m.ops->n_cells = calloc((size_t)n_owners, sizeof(*m.ops->n_cells));
+        status = m.ops->n_cells ? make_all(&m) : TW_ERR_NO_MEMORY;
     }
-    /* each sum's, and of one that is encoded twice, that one */
-    ops->inputs = calloc((size_t)(reduce->n_inputs + reduce->n_steps) + 1, sizeof(*ops->inputs));
-    ops->first_op = calloc(n_hops + 2, sizeof(*ops->first_op));
-    ops->n_cells = calloc((size_t)n_owners, sizeof(*ops->n_cells));
-    ops->n_owners = n_owners;
-    if (!ops->inputs || !ops->first_op || !ops->n_cells) {
-        destroy(ops);
-        return NULL;
-    }
-    return ops;
-}
-
-static tw_status_t make_all(maker_t *m, const tw_program_t *program)
-{
-    const tw_flows_t *flows = m->params->flows;
-
-    m->result_tick = flows->reduce ? program->reduce.n_ticks - 1 : 0;
-    m->ops->n_ticks = m->result_tick + (flows->spread ? program->spread.n_ticks : 0) + 1;
-    if (flows->by_pair) {
-        return exchange(m);
-    }
-    TW_TRY(make_phase(m, &program->reduce, 0));
-    m->ops->n_reduce_hops = m->ops->n_hops;
-    return flows->spread ? make_phase(m, &program->spread, 1) : TW_OK;
-}
-
-static tw_status_t make(const tw_program_t *program, const tw_ops_params_t *params, tw_ops_t **out)
-{
-    int world = params->topo->world;
-    maker_t m = {.params = params,
-                 .ops = alloc_ops(program, params->flows->by_pair ? 2 * world : world),
-                 .first_value = calloc((size_t)world, sizeof(*m.first_value))};
-    tw_status_t status = m.ops && m.first_value ? make_all(&m, program) : TW_ERR_NO_MEMORY;
-
+    tw_flow_cleanup(&m.flow);
     free(m.values);
-    free(m.first_value);
+    free(m.notes);
     if (status != TW_OK) {
         destroy(m.ops);
         return status;
@@ -395,11 +512,8 @@ tw_status_t tw_ops_get(tw_kept_program_t *kept, const tw_ops_params_t *params, c
                 (int)params->stages;
     tw_status_t status = TW_OK;
 
-    if (!kept->program) {
-        status = tw_program_create(params->topo, params->flows, &kept->program);
-    }
-    if (status == TW_OK && !kept->ops[index]) {
-        status = make(kept->program, params, &kept->ops[index]);
+    if (!kept->ops[index]) {
+        status = make(params, &kept->ops[index]);
     }
     if (status != TW_OK) {
         tw_error("out of memory planning an operation");
@@ -410,7 +524,6 @@ tw_status_t tw_ops_get(tw_kept_program_t *kept, const tw_ops_params_t *params, c
 
 void tw_ops_cleanup(tw_kept_program_t *kept)
 {
-    tw_program_destroy(kept->program);
     for (int i = 0; i < TW_OPS_KINDS; i++) {
         destroy(kept->ops[i]);
     }

@@ -1,13 +1,14 @@
-/** Ops: a rank's program for chunks that are encoded alike: what is converted, added up, sent and received,
- *  and from where to where. They are the same for every such chunk, so they are made once and kept. The host
- *  makes tasks of them (collectives/host.c), the GPU's planner ticks (gpu/plan.c).
+/** A rank's program: what it does in the flows of all owners, in the order in which it does it, as ops, for chunks
+ *  that are encoded alike: what is converted, added up, sent and received, and from where to where. It is made of
+ *  the topology alone and kept: an operation of any size runs it for each chunk of the shards. The host makes
+ *  tasks of it (collectives/host.c), the GPU's planner ticks (gpu/plan.c).
  *
  *  A cell holds a chunk in one form; cells are counted for each owner. In an all-to-all there are two shards
  *  for each rank r of W: `owner` r is what goes to it, owner W + r what comes from it. */
 #ifndef TW_COLLECTIVES_PROGRAM_OPS_H
 #define TW_COLLECTIVES_PROGRAM_OPS_H
 
-#include "collectives/program/program.h"
+#include "collectives/program/form.h"
 
 TW_C_BEGIN
 
@@ -27,7 +28,11 @@ typedef enum tw_seed { TW_SEED_OP, TW_SEED_RANK, TW_SEED_NODE } tw_seed_t;
 
 typedef struct tw_op {
     tw_op_kind_t kind;
-    int tick; /**< as in tw_step_t; of all rounds of shards, the results are there at n_ticks - 1 */
+    int hop;      /**< of its phase: reducing, or spreading */
+    int is_early; /**< what it needs is there before its hop begins */
+    /** If each move takes one, and what is computed between two of them: when it is. What is sent of the own
+     *  contributions is ready in tick 0, results are there at n_ticks - 1. The same on all ranks. */
+    int tick;
     int owner, peer;
     tw_form_t in, out; /**< of what is read, and made; of a message */
     int from, to;      /**< cells; SUM: see inputs */
@@ -40,20 +45,22 @@ typedef struct tw_op {
 } tw_op_t;
 
 typedef struct tw_ops {
-    tw_op_t *ops;  /**< by hop, those that reduce before those that spread */
+    /** Those that reduce before those that spread; then by hop, early ones first; in a hop the owners of the next
+     *  node come first, those of the own one last. */
+    tw_op_t *ops;
     int *inputs;   /**< cells */
     int *first_op; /**< [n_hops + 1] */
     int *n_cells;  /**< [n_owners] of each owner */
     int n_owners;
     int n_ops, n_inputs;
-    size_t max_ops;
+    size_t max_ops, max_inputs, max_hops;
     int n_hops, n_reduce_hops; /**< the first so many reduce */
     int n_ticks;
 } tw_ops_t;
 
 typedef struct tw_ops_params {
     const tw_topo_t *topo;
-    const tw_flows_t *flows; /**< of the program */
+    const tw_flows_t *flows;
     tw_coding_t coding;
     int has_inner;   /**< there is a codec for the hop inside the node */
     int rounds_sums; /**< as in tw_build_t */
@@ -64,10 +71,9 @@ typedef struct tw_ops_params {
     } stages;
 } tw_ops_params_t;
 
-/** A program and its ops, as far as they have been asked for; zeroed: nothing yet. */
+/** An algorithm's programs, as far as they have been asked for; zeroed: none yet. */
 #define TW_OPS_KINDS 36
 typedef struct tw_kept_program {
-    tw_program_t *program;
     tw_ops_t *ops[TW_OPS_KINDS];
 } tw_kept_program_t;
 

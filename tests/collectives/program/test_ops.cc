@@ -19,13 +19,12 @@ struct Message {
     Contributions value;
 };
 
-/** A rank that runs a phase. */
+/** A rank that runs its program. */
 struct Rank {
     tw_topo_t topo = {};
-    tw_program_t *program = nullptr;
-    std::map<int, Contributions> own;                  /**< of each owner's shard */
-    std::map<std::pair<int, int>, Contributions> made; /**< by owner and value */
-    std::map<int, Contributions> result;
+    tw_kept_program_t kept = {};
+    const tw_ops_t *ops = nullptr;
+    std::map<std::pair<int, int>, Contributions> cells; /**< by owner and cell; TW_CELL_DST: the result */
     int next = 0;
 };
 
@@ -34,16 +33,15 @@ struct Rank {
 class Ranks
 {
   public:
-    explicit Ranks(const std::vector<int> &node_of, const tw_flows_t &flows)
-        : ranks(node_of.size()), is_one_owner(flows.of == tw_flows_t::TW_FLOWS_ROOT)
+    explicit Ranks(const std::vector<int> &node_of, const tw_flows_t &of) : ranks(node_of.size()), flows(of)
     {
         std::vector<uint64_t> ids(node_of.begin(), node_of.end());
         for (size_t r = 0; r < ranks.size(); r++) {
             EXPECT_EQ(tw_topo_init_nodes(&ranks[r].topo, (int)r, (int)ids.size(), ids.data()), TW_OK);
-            EXPECT_EQ(tw_program_create(&ranks[r].topo, &flows, &ranks[r].program), TW_OK);
-            for (size_t owner = 0; owner < ranks.size(); owner++) {
-                ranks[r].own[(int)owner] = {(int)r};
-            }
+            tw_ops_params_t params = {};
+            params.topo = &ranks[r].topo;
+            params.flows = &flows;
+            EXPECT_EQ(tw_ops_get(&ranks[r].kept, &params, &ranks[r].ops), TW_OK);
         }
     }
     Ranks(const Ranks &) = delete;
@@ -51,29 +49,24 @@ class Ranks
     ~Ranks()
     {
         for (Rank &rank : ranks) {
-            tw_program_destroy(rank.program);
+            tw_ops_cleanup(&rank.kept);
             tw_topo_cleanup(&rank.topo);
         }
     }
-    void run(bool spreads)
+    void run()
     {
         bool moved = true;
-        for (Rank &rank : ranks) {
-            rank.next = 0;
-            rank.made.clear();
-        }
         while (moved) {
             moved = false;
             for (Rank &rank : ranks) {
-                const tw_phase_t &phase = spreads ? rank.program->spread : rank.program->reduce;
-                while (rank.next < phase.n_steps && step(&rank, phase, phase.steps[rank.next], spreads)) {
+                while (rank.next < rank.ops->n_ops && step(&rank, rank.ops->ops[rank.next])) {
                     rank.next++;
                     moved = true;
                 }
             }
         }
         for (const Rank &rank : ranks) {
-            EXPECT_EQ(rank.next, (spreads ? rank.program->spread : rank.program->reduce).n_steps);
+            EXPECT_EQ(rank.next, rank.ops->n_ops);
         }
         for (const auto &lane : lanes) {
             EXPECT_TRUE(lane.second.empty());
@@ -83,54 +76,83 @@ class Ranks
     std::vector<Rank> ranks;
 
   private:
-    static Contributions input(const Rank &rank, const tw_phase_t &phase, const tw_step_t &at, int i)
+    static Contributions read(const Rank &rank, int owner, int cell)
     {
-        int value = phase.inputs[at.first_input + i];
-        return value == TW_STEP_OWN ? rank.own.at(at.owner) : rank.made.at({at.owner, value});
+        return cell == TW_CELL_SRC ? Contributions{rank.topo.rank} : rank.cells.at({owner, cell});
+    }
+    static Contributions add_up(const Rank &rank, const tw_op_t &op)
+    {
+        Contributions sum;
+        for (int i = 0; i < op.n_inputs; i++) {
+            const Contributions more = read(rank, op.owner, rank.ops->inputs[op.first_input + i]);
+            EXPECT_TRUE(i < op.n_partial || more.size() == 1) << "sums come first";
+            sum.insert(more.begin(), more.end());
+        }
+        return sum;
     }
     /** False: it waits for a message. */
-    bool step(Rank *rank, const tw_phase_t &phase, const tw_step_t &at, bool spreads)
+    bool step(Rank *rank, const tw_op_t &op)
     {
         Contributions value;
-        if (at.kind == TW_STEP_SEND) {
-            lane_of(rank->topo.rank, at.peer, at.owner).push_back({at.owner, input(*rank, phase, at, 0)});
+        if (op.kind == TW_OP_SEND) {
+            lane_of(rank->topo.rank, op.peer, op.owner)
+                .push_back({op.owner, read(*rank, op.from_owner, op.from)});
             return true;
         }
-        if (at.kind == TW_STEP_RECV) {
-            std::deque<Message> &lane = lane_of(at.peer, rank->topo.rank, at.owner);
+        if (op.kind == TW_OP_RECV) {
+            std::deque<Message> &lane = lane_of(op.peer, rank->topo.rank, op.owner);
             if (lane.empty()) {
                 return false;
             }
-            EXPECT_EQ(lane.front().owner, at.owner) << "both ends have messages in the same order";
+            EXPECT_TRUE(flows.by_pair || lane.front().owner == op.owner)
+                << "both ends have messages in the same order";
             value = lane.front().value;
             lane.pop_front();
+        } else {
+            value = op.kind == TW_OP_SUM ? add_up(*rank, op) : read(*rank, op.from_owner, op.from);
         }
-        for (int i = 0; at.kind == TW_STEP_SUM && i < at.n_inputs; i++) {
-            Contributions more = input(*rank, phase, at, i);
-            EXPECT_TRUE(i < at.n_partial || more.size() == 1) << "sums come first";
-            value.insert(more.begin(), more.end());
-        }
-        rank->made[{at.owner, at.value}] = value;
-        if (at.is_last || spreads) {
-            EXPECT_EQ(rank->result.count(at.owner), 0u);
-            rank->result[at.owner] = value;
-        }
+        EXPECT_EQ(rank->cells.count({op.owner, op.to}), 0u) << "written once";
+        rank->cells[{op.owner, op.to}] = value;
         return true;
     }
 
     /** Of several roots, only one runs at a time. */
     std::deque<Message> &lane_of(int from, int to, int owner)
     {
-        return lanes[{from, to, is_one_owner ? owner : 0}];
+        return lanes[{from, to, flows.of == tw_flows_t::TW_FLOWS_ROOT ? owner : 0}];
     }
 
-    bool is_one_owner;
+    const tw_flows_t &flows;
     std::map<std::tuple<int, int, int>, std::deque<Message>> lanes;
 };
 
-using Program = tw::Fixture;
+using Ops = tw::Fixture;
 
-TEST_F(Program, EveryContributionIsAddedOnceAndTheResultGetsEverywhere)
+/** What each rank has at the end. */
+void check_results(const Ranks &all, const tw_flows_t &flows)
+{
+    const int world = (int)all.ranks.size();
+    Contributions everybody;
+    for (int r = 0; r < world; r++) {
+        everybody.insert(r);
+    }
+    for (const Rank &rank : all.ranks) {
+        for (int owner = 0; owner < world; owner++) {
+            const auto found = rank.cells.find({owner + (flows.by_pair ? world : 0), TW_CELL_DST});
+            const bool is_own = owner == rank.topo.rank;
+            const bool is_there = flows.spread != nullptr || is_own;
+            if (flows.of == tw_flows_t::TW_FLOWS_ROOT && is_own) {
+                continue; /* it is there already */
+            }
+            ASSERT_EQ(found != rank.cells.end(), is_there) << rank.topo.rank << " of " << owner;
+            if (is_there) {
+                EXPECT_EQ(found->second, flows.reduce != nullptr ? everybody : Contributions{owner});
+            }
+        }
+    }
+}
+
+TEST_F(Ops, EveryContributionIsAddedOnceAndTheResultGetsEverywhere)
 {
     const tw_algo_t *algo;
     for (size_t a = 0; (algo = tw_algo_get(a)) != nullptr; a++) {
@@ -141,39 +163,15 @@ TEST_F(Program, EveryContributionIsAddedOnceAndTheResultGetsEverywhere)
             SCOPED_TRACE(std::string(tw_coll_op_name(algo->info.op)) + " " + algo->info.name + " of " +
                          std::to_string(node_of.size()));
             Ranks all(node_of, algo->flows);
-            Contributions everybody;
-            for (Rank &rank : all.ranks) {
-                everybody.insert(rank.topo.rank);
-            }
-            if (algo->flows.reduce != nullptr) {
-                all.run(false);
-            }
-            for (Rank &rank : all.ranks) {
-                int own = rank.topo.rank;
-                if (algo->flows.reduce != nullptr) {
-                    ASSERT_EQ(rank.result.size(), 1u);
-                    EXPECT_EQ(rank.result[own], everybody);
-                    rank.own[own] = everybody;
-                }
-                rank.result.erase(own);
-            }
-            all.run(true);
-            for (Rank &rank : all.ranks) {
-                int own = rank.topo.rank;
-                EXPECT_EQ(rank.result.size(), algo->flows.spread != nullptr ? all.ranks.size() - 1 : 0);
-                for (const auto &got : rank.result) {
-                    EXPECT_NE(got.first, own);
-                    EXPECT_EQ(got.second,
-                              algo->flows.reduce != nullptr ? everybody : Contributions{got.first});
-                }
-            }
+            all.run();
+            check_results(all, algo->flows);
         }
     }
 }
 
 /* The ring and the way over nodes enter a node once with each shard; by the ring, the owner's own node may be
  * entered again at its other ranks. */
-TEST_F(Program, AShardEntersANodeOnce)
+TEST_F(Ops, AShardEntersANodeOnce)
 {
     for (const std::vector<int> &node_of : tw::all_worlds()) {
         std::vector<uint64_t> ids(node_of.begin(), node_of.end());
@@ -199,7 +197,7 @@ TEST_F(Program, AShardEntersANodeOnce)
 }
 
 /* A program takes a topology alone, and has what this rank does: with each of the others, twice. */
-TEST_F(Program, OfAThousandRanks)
+TEST_F(Ops, OfAThousandRanks)
 {
     std::vector<uint64_t> ids(1024);
     for (size_t r = 0; r < ids.size(); r++) {
