@@ -21,8 +21,12 @@ static void sign(tw_coll_request_t *request, uint32_t sequence)
 {
     const tw_coll_args_t *args = &request->args;
     uint64_t hash = hash_tensors(args, request->shape);
-    uint64_t rest[] = {(uint64_t)args->reduction, (uint64_t)args->root, args->seed, args->step,
-                       request->choice.chunk_bytes, request->choice.least_packed_bytes};
+    uint64_t rest[] = {(uint64_t)args->reduction,
+                       (uint64_t)args->root,
+                       args->seed,
+                       args->step,
+                       request->choice.chunk_bytes,
+                       request->choice.least_packed_bytes};
     float factor = args->factor;
 
     hash = XXH3_64bits_withSeed(rest, sizeof(rest), hash);

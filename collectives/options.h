@@ -6,7 +6,7 @@
 
 TW_C_BEGIN
 
-#define TW_COLL_CHUNK_LEAST 256 /**< bytes, if not what is chosen */
+#define TW_COLL_CHUNK_LEAST 256         /**< bytes, if not what is chosen */
 #define TW_COLL_MODEL_MEASURE "measure" /**< of TW_COLL_MODEL */
 
 /** The environment, see tw_coll_config_table. */

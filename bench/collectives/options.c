@@ -31,6 +31,7 @@ static const char *const op_docs[] = {
     [TW_COLL_ALLGATHER] = "Measures the plain and the quantized all-gather.",
     [TW_COLL_REDUCE_SCATTER] = "Measures the plain and the quantized reduce-scatter (mean).",
     [TW_COLL_ALLREDUCE] = "Measures the plain and the quantized all-reduce (mean).",
+    [TW_COLL_ALLTOALL] = "Measures the plain and the quantized all-to-all.",
 };
 
 static void add_size(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)

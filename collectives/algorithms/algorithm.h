@@ -50,8 +50,8 @@ typedef struct tw_build {
     int aliased;     /**< some segment does: what is written may still have to be read */
     int rounds_sums; /**< quantized all-reduce: a sum is rounded to the type before it is encoded again */
     size_t least_packed_bytes; /**< as in tw_coll_choice_t */
-    tw_grid_t *grid;           /**< zeroed; filled by who goes by chunks of it, and the request's to clean up */
-    tw_codecs_t *codecs;       /**< the communicator's */
+    tw_grid_t *grid;     /**< zeroed; filled by who goes by chunks of it, and the request's to clean up */
+    tw_codecs_t *codecs; /**< the communicator's */
 } tw_build_t;
 
 typedef struct tw_algo {

@@ -185,13 +185,13 @@ static size_t find_pieces(const tw_gpu_call_t *call, const tw_gpu_compute_t *com
     tw_type_t type = call->shape->request->args.type;
     size_t plain = compute->out == TW_FORM_PACKED ? compute->from : compute->to;
     const tw_grid_walk_t walk = {.grid = &call->shape->plan.grid,
-                                .chunk = compute->chunk,
-                                .tensors = call->tensors,
-                                .type = type,
-                                .in_type = type};
+                                 .chunk = compute->chunk,
+                                 .tensors = call->tensors,
+                                 .type = type,
+                                 .in_type = type};
 
     return tw_grid_pieces(walk, plain < TW_GPU_RESULT ? call->workspace + plain : NULL, plain == TW_GPU_USER,
-                         pieces);
+                          pieces);
 }
 
 /** Pack a chunk, or unpack it; the host reads how that went, and how long it is, when the tick has ended. */

@@ -27,10 +27,10 @@ typedef struct tw_gpu_shape {
     tw_coll_request_t *request; /**< the arguments, checked and copied, and what was chosen */
     char algo_asked[TW_GPU_ALGO_BYTES];
     int is_native;
-    int in_place;             /**< all-to-all; the others' plans hold either way */
-    tw_gpu_plan_t plan;       /**< unless native */
-    tw_quant_t *inner;        /**< of the hop inside the node; NULL: plain */
-    size_t packing_bytes;     /**< workspace of the lossless codec */
+    int in_place;              /**< all-to-all; the others' plans hold either way */
+    tw_gpu_plan_t plan;        /**< unless native */
+    tw_quant_t *inner;         /**< of the hop inside the node; NULL: plain */
+    size_t packing_bytes;      /**< workspace of the lossless codec */
     tw_grid_tensor_t *tensors; /**< [n_segments] NCCL: of the call that is being enqueued */
     uint64_t inter_node_bytes;
 } tw_gpu_shape_t;

@@ -38,9 +38,9 @@ typedef struct maker {
     value_t *values; /**< [max_values] by the flow's operations; only of those that are made here */
     note_t *notes;   /**< [max_notes] likewise, of all */
     size_t max_values, max_notes;
-    value_t result; /**< of the own shard: what is spread */
-    int n_ticks;    /**< of the phase, of all owners */
-    int first_tick; /**< of the phase */
+    value_t result;    /**< of the own shard: what is spread */
+    int n_ticks;       /**< of the phase, of all owners */
+    int first_tick;    /**< of the phase */
     int hop, is_early; /**< of what is emitted */
     int is_spread;
     tw_status_t status;
@@ -196,7 +196,8 @@ static tw_status_t end_phase(maker_t *m, int first, int n_hops)
     int n = ops->n_ops - first, sorted = first;
     tw_op_t *phase = malloc(((size_t)n + 1) * sizeof(*phase));
 
-    if (!phase || !tw_grow(&ops->first_op, &ops->max_hops, ops->n_hops + n_hops + 1, sizeof(*ops->first_op))) {
+    if (!phase ||
+        !tw_grow(&ops->first_op, &ops->max_hops, ops->n_hops + n_hops + 1, sizeof(*ops->first_op))) {
         free(phase);
         return TW_ERR_NO_MEMORY;
     }
@@ -381,8 +382,7 @@ static void take_op(maker_t *m, int owner, int i, int is_last)
 /** What this rank does of an owner's flow. */
 static tw_status_t take_flow(maker_t *m, int owner, tw_value_t result, int *n_hops)
 {
-    if (m->flow.status != TW_OK ||
-        !tw_grow(&m->values, &m->max_values, m->flow.n_ops, sizeof(*m->values)) ||
+    if (m->flow.status != TW_OK || !tw_grow(&m->values, &m->max_values, m->flow.n_ops, sizeof(*m->values)) ||
         !tw_grow(&m->notes, &m->max_notes, m->flow.n_ops, sizeof(*m->notes))) {
         return TW_ERR_NO_MEMORY;
     }

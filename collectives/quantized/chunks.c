@@ -266,10 +266,10 @@ static size_t shard_first(const tw_coll_segment_t *segment, int rank)
 tw_grid_tensor_t tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes)
 {
     tw_grid_tensor_t at = {.src = segment->src,
-                          .dst = segment->dst,
-                          .tensor = segment->tensor,
-                          .first_elem = segment->first_elem,
-                          .row_elems = segment->row_elems};
+                           .dst = segment->dst,
+                           .tensor = segment->tensor,
+                           .first_elem = segment->first_elem,
+                           .row_elems = segment->row_elems};
 
     if (op == TW_COLL_ALLGATHER) {
         at.src_first = shard_first(segment, rank);
@@ -309,8 +309,8 @@ int tw_grid_walk_next(tw_grid_walk_t *walk, tw_grid_placed_t *part)
         .first_elem = tensor->first_elem + at->first,
         .row_elems = tensor->row_elems,
     };
-    walk->in_at += tw_message_bytes(tw_grid_form_codec(walk->grid, walk->chunk, walk->in), walk->in_type,
-                                    at->n_elems);
+    walk->in_at +=
+        tw_message_bytes(tw_grid_form_codec(walk->grid, walk->chunk, walk->in), walk->in_type, at->n_elems);
     walk->out_at +=
         tw_message_bytes(tw_grid_form_codec(walk->grid, walk->chunk, walk->out), walk->type, at->n_elems);
     return 1;

@@ -116,7 +116,8 @@ typedef struct tw_grid_tensor {
 
 /** In place, the side that is not given lies inside the other one. The segment's counts are never NULL but
  *  for an all-reduce. */
-tw_grid_tensor_t tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes);
+tw_grid_tensor_t tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank,
+                               size_t elem_bytes);
 
 /** One part of a chunk, where it lies. */
 typedef struct tw_grid_placed {
@@ -133,11 +134,11 @@ typedef struct tw_grid_placed {
 typedef struct tw_grid_walk {
     const tw_grid_t *grid;
     size_t chunk;
-    const tw_grid_tensor_t *tensors;   /**< [n_segments] */
-    tw_type_t type;                   /**< of the tensors and of what is written */
-    tw_type_t in_type;                /**< of what is read, if that is as it is */
-    tw_form_t in, out;                /**< of the messages */
-    size_t next, in_at, out_at;       /**< the walk's own */
+    const tw_grid_tensor_t *tensors; /**< [n_segments] */
+    tw_type_t type;                  /**< of the tensors and of what is written */
+    tw_type_t in_type;               /**< of what is read, if that is as it is */
+    tw_form_t in, out;               /**< of the messages */
+    size_t next, in_at, out_at;      /**< the walk's own */
 } tw_grid_walk_t;
 
 /** 1 and the next part; 0: there is none left. */

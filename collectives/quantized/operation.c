@@ -6,7 +6,7 @@
 
 #include "collectives/schedule/run.h"
 
-#define BATCH 16 /**< parts handed to the codec at once */
+#define BATCH 16                 /**< parts handed to the codec at once */
 #define SUM_ELEMS ((size_t)8192) /**< of a plain sum at a time, or a frame if that is longer */
 
 /** The shards that are in src, or in dst: not the other ranks' of an all-gather, or of a reduce-scatter; of
@@ -293,7 +293,7 @@ static size_t find_pieces(tw_sched_t *sched, const work_t *work, tw_sbuf_t plain
     char *buffer = plain >= 0 ? buffer_at(sched, plain) : NULL;
 
     return tw_grid_pieces(start_walk(work, TW_FORM_PLAIN, TW_FORM_PLAIN), buffer, plain == TW_QOP_SRC,
-                         work->pieces);
+                          work->pieces);
 }
 
 static tw_status_t run_pack(tw_sched_t *sched, const void *arg)
@@ -308,8 +308,7 @@ static tw_status_t run_pack(tw_sched_t *sched, const void *arg)
     if (!message) {
         return TW_ERR_NO_MEMORY;
     }
-    TW_TRY(
-        tw_quant_lossless_encode(op->lossless, op->args.type, work->pieces, n, message, most, &bytes));
+    TW_TRY(tw_quant_lossless_encode(op->lossless, op->args.type, work->pieces, n, message, most, &bytes));
     tw_sched_fill(sched, work->to, bytes);
     return TW_OK;
 }

@@ -26,7 +26,7 @@ typedef struct tw_qop {
     tw_sched_t *sched;
     const tw_topo_t *topo;
     const tw_grid_t *grid;
-    tw_grid_tensor_t *tensors;      /**< [n_segments] */
+    tw_grid_tensor_t *tensors;     /**< [n_segments] */
     tw_quant_t **codecs;           /**< [n_codecs of the grid] NULL for the lossless one */
     tw_quant_lossless_t *lossless; /**< NULL: no chunk is */
     tw_quant_t *inner;             /**< of the hop inside the node; NULL: plain there */

@@ -224,7 +224,7 @@ struct Sent {
 
 /* counts are elements for each rank, [from][to]. Returns what this rank sent plain, and then with the codec. */
 std::array<Sent, 2> run_alltoall(tw::World &world, int rank, const tw_quant_codec_t &lossless,
-                      const std::vector<std::vector<size_t>> &counts, bool force)
+                                 const std::vector<std::vector<size_t>> &counts, bool force)
 {
     std::vector<size_t> out(counts.size());
     for (size_t from = 0; from < out.size(); from++) {
