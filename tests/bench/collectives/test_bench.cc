@@ -528,9 +528,10 @@ TEST_F(BenchClusterOnceTest, TwInfoSeesTheCongestionControlOfRoutes)
 
 TEST_F(BenchTest, HelpListsEveryFlagWithItsDefault)
 {
-    for (const char *op : {"allgather", "reduce_scatter", "allreduce"}) {
+    for (const char *op : {"allgather", "reduce_scatter", "allreduce", "alltoall"}) {
         Result result = process::run({program(op), "--help"});
         EXPECT_EQ(0, result.code);
+        EXPECT_NE(std::string::npos, result.out.find("Measures the plain and the quantized")) << result.out;
         for (const char *name :
              {"--nodes", "--ranks-per-node", "--link", "--sizes", "--modes", "--algo", "--block",
               "--hadamard", "--type", "--iters", "--tensors", "--json", "--seed", "--device", "--wire"}) {
