@@ -7,7 +7,8 @@
  *  arguments.c    checks and copies the caller's arguments
  *  agreement.c    do the ranks agree?
  *  algorithms/    the table; those that are no programs have build functions
- *  program/       flow.c says an algorithm; its cost (cost.c) and each rank's program (ops.c) are read off that
+ *  program/       flow.c says an algorithm; its cost (cost.c) and each rank's program (ops.c) are read
+ *                 off that
  *  quantized/     chunks.c cuts it into chunks, operation.c emits what is computed on them
  *  schedule/      emit.c takes the tasks, run.c runs them over the transport
  *  create.c makes communicators, world.c for those who have no transport; topology.h says which rank is
@@ -222,8 +223,8 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
 
 /* ---- agreement.c --------------------------------------------------------------------------------------- */
 
-/** A schedule for a request, which is the communicator's next operation: what the neighbours think of it is heard
- *  and compared. More may be emitted. */
+/** A schedule for a request, which is the communicator's next operation: what the neighbours think of it is
+ *  heard and compared. More may be emitted. */
 tw_status_t tw_check_begin_sched(tw_coll_request_t *request);
 /** A sealed one of that alone. */
 tw_status_t tw_check_create_sched(tw_coll_request_t *request);

@@ -1,5 +1,5 @@
-/** The engine for host memory: an operation is chosen, and its program becomes tasks, messages over the transport
- *  and computations, chunk by chunk.
+/** The engine for host memory: an operation is chosen, and its program becomes tasks, messages over the
+ *  transport and computations, chunk by chunk.
  *
  *  A reduce-scatter turns everybody's `in` of a shard into the owner's `out`; an all-gather turns the owner's
  *  `in` into everybody's `out`; an all-reduce is one after the other, the owner's result between them. Where

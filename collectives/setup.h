@@ -1,5 +1,5 @@
-/** Communicators: what they are made of, made, ended; which rank is where. In collectives/collectives.h, which says
- *  what they are for. */
+/** Communicators: what they are made of, made, ended; which rank is where. In collectives/collectives.h,
+ *  which says what they are for. */
 #ifndef TW_COLLECTIVES_SETUP_H
 #define TW_COLLECTIVES_SETUP_H
 

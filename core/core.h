@@ -1,5 +1,6 @@
-/** Thinwire core: status codes and element types (base.h), log, configuration tables, buffers, clock, quantiles,
- *  JSON lines. Every other folder may include this header; besides base.h it includes only the C library's. */
+/** Thinwire core: status codes and element types (base.h), log, configuration tables, buffers, clock,
+ *  quantiles, JSON lines. Every other folder may include this header; besides base.h it includes only the C
+ *  library's. */
 #ifndef TW_CORE_CORE_H
 #define TW_CORE_CORE_H
 
@@ -166,8 +167,9 @@ void *tw_buffer_alloc(size_t bytes);
 void *tw_buffer_alloc_zero(size_t bytes);
 void tw_buffer_free(void *buffer);
 
-/** Room for `n` items of item_bytes in an array that has *max: 1, *max >= n then; 0: out of memory, nothing has
- *  changed. items: the address of the array's pointer, which realloc moves; NULL there and *max 0: none yet. */
+/** Room for `n` items of item_bytes in an array that has *max: 1, *max >= n then; 0: out of memory, nothing
+ *  has changed. items: the address of the array's pointer, which realloc moves; NULL there and *max 0: none
+ *  yet. */
 int tw_grow(void *items, size_t *max, size_t n, size_t item_bytes);
 
 /* ---- checksums ----------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/** From flows to ops: each owner's flow is walked once, and what this rank does of it becomes ops, in forms; then
- *  those of a hop are put together. */
+/** From flows to ops: each owner's flow is walked once, and what this rank does of it becomes ops, in
+ *  forms; then those of a hop are put together. */
 #include "collectives/program/ops.h"
 
 #include <stdlib.h>
@@ -20,8 +20,9 @@ typedef struct note {
     int is_sum; /**< it is one, or moves one */
 } note_t;
 
-/** What this rank does of a flow. If each move takes a tick, and what is computed between two of them: `tick` is
- *  when it is. What is sent of the own contributions is ready in tick 0. The same on all ranks. */
+/** What this rank does of a flow. If each move takes a tick, and what is computed between two of them:
+ *  `tick` is when it is. What is sent of the own contributions is ready in tick 0. The same on all
+ *  ranks. */
 typedef struct step {
     int owner, tick;
     int peer;   /**< of a move */
@@ -285,7 +286,8 @@ static void add_last(maker_t *m, const step_t *step, tw_form_t in)
     }
 }
 
-/** A single contribution that is quantized is not a sum. Returns what has been made; the result is m->result. */
+/** A single contribution that is quantized is not a sum. Returns what has been made; the result is
+ *  m->result. */
 static value_t add_up(maker_t *m, const step_t *step)
 {
     const tw_ops_params_t *params = m->params;

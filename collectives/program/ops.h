@@ -1,7 +1,7 @@
-/** A rank's program: what it does in the flows of all owners, in the order in which it does it, as ops, for chunks
- *  that are encoded alike: what is converted, added up, sent and received, and from where to where. It is made of
- *  the topology alone and kept: an operation of any size runs it for each chunk of the shards. The host makes
- *  tasks of it (collectives/host.c), the GPU's planner ticks (gpu/plan.c).
+/** A rank's program: what it does in the flows of all owners, in the order in which it does it, as ops, for
+ *  chunks that are encoded alike: what is converted, added up, sent and received, and from where to where.
+ *  It is made of the topology alone and kept: an operation of any size runs it for each chunk of the
+ *  shards. The host makes tasks of it (collectives/host.c), the GPU's planner ticks (gpu/plan.c).
  *
  *  A cell holds a chunk in one form; cells are counted for each owner. In an all-to-all there are two shards
  *  for each rank r of W: `owner` r is what goes to it, owner W + r what comes from it. */
@@ -45,8 +45,8 @@ typedef struct tw_op {
 } tw_op_t;
 
 typedef struct tw_ops {
-    /** Those that reduce before those that spread; then by hop, early ones first; in a hop the owners of the next
-     *  node come first, those of the own one last. */
+    /** Those that reduce before those that spread; then by hop, early ones first; in a hop the owners of
+     *  the next node come first, those of the own one last. */
     tw_op_t *ops;
     int *inputs;   /**< cells */
     int *first_op; /**< [n_hops + 1] */

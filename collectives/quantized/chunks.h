@@ -101,7 +101,7 @@ static inline size_t tw_message_bytes(const tw_quant_codec_t *codec, tw_type_t t
 size_t tw_grid_chunk_bytes(const tw_grid_t *grid, size_t chunk, const tw_quant_codec_t *codec,
                            tw_type_t type);
 
-/* ---- places --------------------------------------------------------------------------------------------- */
+/* ---- places -------------------------------------------------------------------------------------------- */
 
 /** Where one segment lies: element `src_first` of the tensor is at src, element `dst_first` at dst. */
 typedef struct tw_grid_tensor {
@@ -143,8 +143,8 @@ typedef struct tw_grid_walk {
 
 /** 1 and the next part; 0: there is none left. */
 int tw_grid_walk_next(tw_grid_walk_t *walk, tw_grid_placed_t *part);
-/** A plain chunk for the lossless codec, in a cell, where its parts follow each other, or (NULL) in the tensors,
- *  read from src or from dst. pieces: [n_parts] to fill. Returns how many. */
+/** A plain chunk for the lossless codec, in a cell, where its parts follow each other, or (NULL) in the
+ *  tensors, read from src or from dst. pieces: [n_parts] to fill. Returns how many. */
 size_t tw_grid_pieces(tw_grid_walk_t walk, char *cell, int from_src, tw_quant_lossless_segment_t *pieces);
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */

@@ -222,7 +222,8 @@ struct Sent {
     uint64_t bytes, spared;
 };
 
-/* counts are elements for each rank, [from][to]. Returns what this rank sent plain, and then with the codec. */
+/* counts are elements for each rank, [from][to]. Returns what this rank sent plain, and then with the
+ * codec. */
 std::array<Sent, 2> run_alltoall(tw::World &world, int rank, const tw_quant_codec_t &lossless,
                                  const std::vector<std::vector<size_t>> &counts, bool force)
 {
