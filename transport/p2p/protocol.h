@@ -34,7 +34,7 @@
  *  copied once more, and whoever posts his receives one at a time, as NCCL does, would stay behind for good.
  *  If the sender closes, or the connection breaks, it is taken.
  *
- *  What an EAGER message costs over TCP: one send, with 40 bytes more than the message has, and at the other
+ *  What an EAGER message costs over TCP: one send, with 64 bytes more than the message has, and at the other
  *  end one read, of the data's end and whatever comes next; whoever asks for one request
  *  (tw_p2p_progress_for) reads without asking epoll first. An announced one costs two messages more, without
  *  data.
@@ -52,7 +52,12 @@
 
 TW_C_BEGIN
 
-/** Little-endian machines only (as UCX itself). */
+/** Little-endian machines only (as UCX itself).
+ *
+ *  It is as long as a cache line: then data lie in their lines alike in the sender's buffer, in the kernel's
+ *  pages and in the receiver's buffer, as far as messages are whole lines, too, and the kernel's copies are
+ *  quicker. Processor time of 512 KB in buffers that begin a line after a page, as malloc's do (AMD Zen 4):
+ *  with a header of 40 bytes 69 us to send and 34 to receive, with 64 bytes 67 and 23. */
 typedef struct tw_p2p_header {
     uint32_t source;   /**< the id of the sender at the receiver */
     uint32_t kind;     /**< tw_p2p_kind_t */
@@ -62,9 +67,10 @@ typedef struct tw_p2p_header {
     uint64_t id;       /**< RTS: the sender's number; CTS, CANCEL: that again; DATA: the receiver's number */
     /** EAGER, RTS, CREDIT: bytes; CTS, CANCEL: the receiver's number, 0: none; DATA: offset */
     uint64_t value;
+    uint64_t unused[3]; /**< 0 */
 } tw_p2p_header_t;
 
-static_assert(sizeof(tw_p2p_header_t) == 40, "the header has no holes");
+static_assert(sizeof(tw_p2p_header_t) == TW_CACHE_LINE_BYTES, "the header has no holes");
 
 typedef enum tw_p2p_kind {
     TW_P2P_EAGER = 1,
