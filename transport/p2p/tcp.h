@@ -21,8 +21,8 @@ TW_C_BEGIN
 /** Of data that is sealed at once: small enough for the cache, large enough for its tag and its read not to
  *  matter. */
 #define TW_TCP_PIECE_BYTES ((size_t)64 << 10)
-/** Read ahead: headers and short messages. Of long data so much is copied at most, all else is read to its
- *  place. */
+/** Read ahead: headers and short messages. Of long data that follow those so much is copied at most, all else
+ *  is read to its place. */
 #define TW_TCP_IN_BYTES ((size_t)8 << 10)
 /** A device's addresses that are told. */
 #define TW_TCP_ADDRESSES_MAX 16

@@ -163,6 +163,13 @@ static int take_all(tw_tcp_link_t *link)
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
+/** How much is read ahead. After long data no more than the next header: what is behind that is likely to be
+ *  long data, too, which would be copied once more. */
+static size_t room_ahead(const tw_tcp_link_t *link, size_t wanted)
+{
+    return wanted >= sizeof(link->in) && !link->seal[1] ? HEADER_BYTES : sizeof(link->in) - link->in_end;
+}
+
 /** The data to their place, or nowhere, and what follows them to the buffer. If less came than there was room
  *  for, that was all: the kernel tells when more is there. */
 static ssize_t read_more(tw_tcp_link_t *link, int *error)
@@ -179,7 +186,7 @@ static ssize_t read_more(tw_tcp_link_t *link, int *error)
         parts[n++] = (struct iovec){place, wanted};
     }
     if (wanted == data_wanted(link)) {
-        parts[n++] = (struct iovec){link->in + link->in_end, sizeof(link->in) - link->in_end};
+        parts[n++] = (struct iovec){link->in + link->in_end, room_ahead(link, wanted)};
     }
     for (int i = 0; i < n; i++) {
         room += parts[i].iov_len;
