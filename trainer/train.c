@@ -444,18 +444,34 @@ static void print_summary(const tw_trainer_result_t *r)
 /* Where it is asked to end, as EX_TEMPFAIL of sysexits.h says: it can be started again. */
 #define EXIT_STOPPED 75
 
-static volatile sig_atomic_t is_asked_to_end;
+/* Launchers pass on what a rank has also been sent itself: so long it is the same request. */
+#define SAME_REQUEST_SEC 3
 
-static void ask_to_end(int number)
+static volatile sig_atomic_t is_asked_to_end;
+static time_t asked_sec; /* written and read by the handler alone */
+
+static time_t monotonic_sec(void)
 {
-    (void)number;
-    is_asked_to_end = 1;
+    struct timespec now = {0};
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
 }
 
-/* The second one ends it at once. */
+/* A later one ends it at once. */
+static void ask_to_end(int number)
+{
+    if (!is_asked_to_end) {
+        asked_sec = monotonic_sec();
+        is_asked_to_end = 1;
+    } else if (monotonic_sec() - asked_sec > SAME_REQUEST_SEC) {
+        (void)signal(number, SIG_DFL);
+        (void)raise(number);
+    }
+}
+
 static void catch_sigterm(void)
 {
-    struct sigaction action = {.sa_handler = ask_to_end, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
+    struct sigaction action = {.sa_handler = ask_to_end, .sa_flags = SA_RESTART};
     (void)sigaction(SIGTERM, &action, NULL);
 }
 

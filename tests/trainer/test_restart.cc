@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <map>
+#include <memory>
 #include <string>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -203,6 +204,128 @@ TEST_F(Restart, AfterARankIsKilled)
 TEST_F(Restart, AfterARankIsAskedToEnd)
 {
     expect_goes_on(1, SIGTERM, 75);
+}
+
+/** The tasks of a job as Slurm starts them on two nodes of two, and the signals that it sends. A job that is
+ *  requeued has its id again, and a count. */
+class Slurm
+{
+  public:
+    Slurm(const process::Spec &one, int restarts)
+    {
+        for (int task = 0; task < 4; task++) {
+            process::Spec spec = one;
+            spec.env.insert({{"SLURM_JOB_ID", std::to_string(getpid())},
+                             {"SLURM_STEP_ID", "0"},
+                             {"SLURM_STEP_NUM_TASKS", "4"},
+                             {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
+                             {"SLURM_STEP_NODELIST", "localhost,other"},
+                             {"SLURM_PROCID", std::to_string(task)},
+                             {"SLURM_LOCALID", std::to_string(task % 2)},
+                             {"SLURM_NODEID", std::to_string(task / 2)},
+                             {"TW_NODE_ID", std::to_string(task / 2)}, /* they are one machine */
+                             {"TW_NET_DEVICES", "lo"}});
+            if (restarts > 0) {
+                spec.env["SLURM_RESTART_COUNT"] = std::to_string(restarts);
+            }
+            tasks_.push_back(std::make_unique<process::Child>(spec));
+        }
+    }
+    process::Child *first() const
+    {
+        return tasks_[0].get();
+    }
+    process::Child *last() const
+    {
+        return tasks_.back().get();
+    }
+    void signal(const std::vector<int> &numbers) const
+    {
+        for (int number : numbers) {
+            for (const auto &task : tasks_) {
+                task->signal(number);
+            }
+        }
+    }
+    /* The tasks' exit codes; *of_first: what the first one has said. */
+    std::vector<int> end(Metrics *metrics, process::Result *of_first)
+    {
+        std::vector<process::Child *> all;
+        for (const auto &task : tasks_) {
+            all.push_back(task.get());
+        }
+        for (int i = 0; i < 12000 && all[0]->pid() > 0; i++) {
+            (void)metrics->losses();
+            process::listen(all, 5);
+        }
+        (void)metrics->losses();
+        std::vector<int> codes;
+        for (process::Child *task : all) {
+            process::Result result = task->wait(60);
+            codes.push_back(result.code);
+            *of_first = task == all[0] ? result : *of_first;
+        }
+        return codes;
+    }
+
+  private:
+    std::vector<std::unique_ptr<process::Child>> tasks_;
+};
+
+/* Preempted, with time for a checkpoint: all tasks get SIGCONT and SIGTERM, and what srun passes on besides.
+ * The job is requeued: the same command, the same job id. */
+TEST_F(Restart, SlurmRequeuesIt)
+{
+    Metrics metrics(folder_ + "/metrics");
+    const process::Spec spec = job({"trainer/train"}, "run", metrics);
+    process::Result result;
+    {
+        Slurm tasks(spec, 0);
+        ASSERT_NO_FATAL_FAILURE(run_to(tasks.first(), &metrics, kStrikeStep));
+        tasks.signal({SIGCONT, SIGTERM, SIGCONT, SIGTERM});
+        EXPECT_EQ(std::vector<int>(4, 75), tasks.end(&metrics, &result)) << result.err;
+    }
+    size_t n_lines = metrics.n_lines();
+    EXPECT_LT(n_lines, (size_t)kSteps);
+    Slurm again(spec, 1);
+    EXPECT_EQ(std::vector<int>(4, 0), again.end(&metrics, &result)) << result.err;
+    EXPECT_NE(std::string::npos, result.out.find("# goes on from step " + std::to_string(n_lines)))
+        << result.out;
+    EXPECT_EQ((size_t)kSteps, metrics.n_lines()); /* no step was done twice */
+    EXPECT_EQ(undisturbed({"trainer/train", "--nodes", "2", "--ranks-per-node", "2"}), metrics.losses());
+}
+
+/* Without time for one: it goes on from the last checkpoint there is. */
+TEST_F(Restart, SlurmKillsIt)
+{
+    Metrics metrics(folder_ + "/metrics");
+    const process::Spec spec = job({"trainer/train"}, "run", metrics);
+    process::Result result;
+    {
+        Slurm tasks(spec, 0);
+        ASSERT_NO_FATAL_FAILURE(run_to(tasks.first(), &metrics, kStrikeStep));
+        tasks.signal({SIGCONT, SIGTERM, SIGKILL});
+        EXPECT_EQ(std::vector<int>(4, 128 + SIGKILL), tasks.end(&metrics, &result)) << result.err;
+    }
+    Slurm again(spec, 1);
+    EXPECT_EQ(std::vector<int>(4, 0), again.end(&metrics, &result)) << result.err;
+    EXPECT_NE(std::string::npos, result.out.find("# goes on from step ")) << result.out;
+    EXPECT_EQ(undisturbed({"trainer/train", "--nodes", "2", "--ranks-per-node", "2"}), metrics.losses());
+}
+
+/* Somebody who asks again later does not want to wait: here for a rank that has been stopped. */
+TEST_F(Restart, AskedAgainItEndsAtOnce)
+{
+    Metrics metrics(folder_ + "/metrics");
+    process::Spec spec = job({"trainer/train"}, "run", metrics);
+    spec.env["TW_PEER_TIMEOUT"] = "600s";
+    Slurm tasks(spec, 0);
+    ASSERT_NO_FATAL_FAILURE(run_to(tasks.first(), &metrics, kStrikeStep));
+    tasks.last()->signal(SIGSTOP);
+    tasks.first()->signal(SIGTERM);
+    sleep(5);
+    tasks.first()->signal(SIGTERM);
+    EXPECT_EQ(128 + SIGTERM, tasks.first()->wait(60).code);
 }
 
 /* A line that a killed process has left half of stays one of its own. */
