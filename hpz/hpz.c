@@ -21,6 +21,16 @@ const tw_config_table_t tw_hpz_config_table = {
 
 /* ---- where the ranks are ------------------------------------------------------------------------------- */
 
+/* Without replicas the parts of nodes of unequal size are those of as many nodes of one rank. */
+static void find_single_places(tw_hpz_t *hpz)
+{
+    hpz->is_flat = 1;
+    hpz->n_nodes = hpz->world;
+    hpz->ranks_per_node = 1;
+    hpz->node = hpz->rank;
+    hpz->local = 0;
+}
+
 static tw_status_t find_places(tw_hpz_t *hpz)
 {
     tw_coll_t *world = hpz->params.world;
@@ -32,14 +42,29 @@ static tw_status_t find_places(tw_hpz_t *hpz)
     hpz->local = tw_coll_local_of(world, hpz->rank);
     hpz->ranks_per_node = hpz->world / hpz->n_nodes;
     for (int r = 0; r < hpz->world; r++) {
-        if (tw_coll_local_of(world, r) >= hpz->ranks_per_node) {
-            tw_error("rank %d: %d ranks on %d nodes, but more than %d on node %d: the parts of the weights "
-                     "need as many ranks on each",
-                     hpz->rank, hpz->world, hpz->n_nodes, hpz->ranks_per_node, tw_coll_node_of(world, r));
-            return TW_ERR_UNSUPPORTED;
+        if (tw_coll_local_of(world, r) < hpz->ranks_per_node) {
+            continue;
         }
+        if (!hpz->params.replicas) {
+            find_single_places(hpz);
+            return TW_OK;
+        }
+        tw_error("rank %d: %d ranks on %d nodes, but more than %d on node %d: replicas need as many ranks on "
+                 "each",
+                 hpz->rank, hpz->world, hpz->n_nodes, hpz->ranks_per_node, tw_coll_node_of(world, r));
+        return TW_ERR_UNSUPPORTED;
     }
     return TW_OK;
+}
+
+int tw_hpz_node_of(const tw_hpz_t *hpz, int rank)
+{
+    return hpz->is_flat ? rank : tw_coll_node_of(hpz->params.world, rank);
+}
+
+int tw_hpz_local_of(const tw_hpz_t *hpz, int rank)
+{
+    return hpz->is_flat ? 0 : tw_coll_local_of(hpz->params.world, rank);
 }
 
 /* The ranks of the own node (by_node) or rail, in rank order. */

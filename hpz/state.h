@@ -75,6 +75,7 @@ struct tw_hpz {
     tw_hpz_options_t options;
     tw_hpz_layout_t *layout;
     int rank, world, n_nodes, ranks_per_node, node, local, n_units;
+    int is_flat; /* a rank a node, as far as partitions go: the nodes are of unequal size */
     tw_coll_t *in_node, *rail;
     /** so that changes are posted in one order on all ranks, whenever lengths arrive */
     tw_coll_t *rail_lengths;
@@ -99,6 +100,10 @@ struct tw_hpz {
 size_t tw_hpz_replica_offset(const tw_hpz_t *hpz, size_t tensor, tw_hpz_piece_t piece);
 
 /* ---- message.c: what a rank sends of a slice ----------------------------------------------------------- */
+
+/** A rank's place in the partitions. */
+int tw_hpz_node_of(const tw_hpz_t *hpz, int rank);
+int tw_hpz_local_of(const tw_hpz_t *hpz, int rank);
 
 /** Whether the ranks of a rail cannot know how long the messages are. */
 int tw_hpz_message_varies(const tw_hpz_t *hpz, tw_hpz_sync_t kind);

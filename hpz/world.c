@@ -19,8 +19,7 @@ typedef struct {
 
 static tw_hpz_piece_t piece_of_rank(const tw_hpz_t *hpz, size_t tensor, int rank)
 {
-    return tw_hpz_primary_piece(hpz->layout, tensor, tw_coll_node_of(hpz->params.world, rank),
-                                tw_coll_local_of(hpz->params.world, rank));
+    return tw_hpz_primary_piece(hpz->layout, tensor, tw_hpz_node_of(hpz, rank), tw_hpz_local_of(hpz, rank));
 }
 
 static tw_coll_segment_t segment_of(const tw_hpz_t *hpz, size_t tensor, const buffers_t *buffers,
@@ -124,9 +123,8 @@ void tw_hpz_reduce_slice_args(tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_
     for (size_t i = 0; i < n_tensors * (size_t)hpz->world; i++) {
         size_t tensor = first + i / (size_t)hpz->world;
         int rank = (int)(i % (size_t)hpz->world);
-        tw_hpz_piece_t piece =
-            tw_hpz_slice_piece(hpz->layout, tensor, tw_coll_node_of(hpz->params.world, rank),
-                               tw_coll_local_of(hpz->params.world, rank), slice);
+        tw_hpz_piece_t piece = tw_hpz_slice_piece(hpz->layout, tensor, tw_hpz_node_of(hpz, rank),
+                                                  tw_hpz_local_of(hpz, rank), slice);
         if (piece.n_elems > 0) {
             one_piece(hpz, tensor, rank, piece, &buffers, at, &hpz->segments[n],
                       hpz->counts + n * (size_t)hpz->world);

@@ -92,6 +92,11 @@ TEST_F(HpzReplica, NodesOfUnequalSizeAreRefused)
         params.n_tensors = 1;
         EXPECT_EQ(tw_hpz_create(&params, &hpz), TW_ERR_UNSUPPORTED);
         EXPECT_EQ(hpz, nullptr);
+        params.replicas = 0; /* a partition alone is one over all ranks */
+        EXPECT_EQ(tw_hpz_create(&params, &hpz), TW_OK);
+        EXPECT_EQ(tw_hpz_node(hpz), r);
+        EXPECT_EQ(tw_hpz_local(hpz), 0);
+        tw_hpz_destroy(hpz);
     });
 }
 

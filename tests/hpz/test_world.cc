@@ -6,7 +6,8 @@ namespace
 
 using HpzWorld = tw::Fixture;
 
-const std::vector<std::vector<int>> shapes = {{1}, {3}, {1, 1, 1}, {2, 2}, {3, 3}, {2, 2, 2}};
+const std::vector<std::vector<int>> shapes = {{1},    {3},       {1, 1, 1}, {2, 2},
+                                              {3, 3}, {2, 2, 2}, {3, 1},    {1, 2, 2}};
 
 TEST_F(HpzWorld, GatherPutsEveryElementInItsPlace)
 {

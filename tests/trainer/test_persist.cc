@@ -15,6 +15,7 @@ TEST_F(Persist, ResumingIsNotHavingStopped)
         SCOPED_TRACE(stage);
         expect_same_losses({1, 1}, {std::string("zero_optimization.stage=") + stage});
     }
+    expect_same_losses({1, 2}, {"zero_optimization.stage=3"});
 }
 
 TEST_F(Persist, ResumingWithDeltasIsNotHavingStopped)

@@ -149,15 +149,42 @@ TEST_F(TrainFeatures, WhatLagsIsNamedAndSentPlain)
               std::fabs(counted.result.last_loss - plain.result.last_loss));
 }
 
-/* Parts of weights need as many ranks on each node. */
-TEST_F(TrainFeatures, NodesOfUnequalSizeAreRefused)
+/* All stages are the same on nodes of unequal size, too, wherever their ranks are. */
+TEST_F(TrainFeatures, NodesOfUnequalSize)
 {
-    expect_log(
-        "5 ranks on 2 nodes, but more than 2 on node 0: the parts of the weights need as many ranks on "
-        "each");
+    const std::vector<std::vector<int>> places = {{0, 0, 0, 1, 1}, {0, 1, 0, 0}, {0, 0, 1, 2, 2}};
+    for (const std::vector<int> &node_of : places) {
+        std::vector<double> want;
+        for (std::vector<std::string> sets : std::vector<std::vector<std::string>>{
+                 {"zero_optimization.stage=0"},
+                 {"zero_optimization.stage=1"},
+                 {"zero_optimization.stage=2"},
+                 {"zero_optimization.stage=3"},
+                 {"thinwire.lossless_gradients=y", "thinwire.lossless_weights=y"},
+                 {"zero_optimization.stage=2", "zero_optimization.reduce_bucket_size=1"}}) {
+            SCOPED_TRACE(sets[0] + " on " + std::to_string(node_of.size()));
+            sets.push_back("thinwire.check_every=2");
+            allow_log("thinwire.check_every means nothing here");
+            tw::Outcome outcome = tw::train_on(node_of, sets);
+            EXPECT_EQ(outcome.status, TW_OK);
+            EXPECT_TRUE(outcome.result.bytes_as_planned);
+            EXPECT_TRUE(outcome.result.replicas_equal);
+            want = want.empty() ? outcome.losses() : want;
+            EXPECT_EQ(outcome.losses(), want);
+        }
+        tw::Outcome rounded = tw::train_on(node_of, {qwz, qgz});
+        EXPECT_EQ(rounded.status, TW_OK);
+        EXPECT_TRUE(rounded.result.bytes_as_planned);
+        EXPECT_NEAR(rounded.result.last_loss / want.back(), 1, 0.02);
+    }
+}
+
+TEST_F(TrainFeatures, ReplicasNeedNodesOfOneSize)
+{
+    expect_log("5 ranks on 2 nodes, but more than 2 on node 0: replicas need as many ranks on each");
     allow_log("gave the job up");
-    for (const char *stage : {"zero_optimization.stage=0", "zero_optimization.stage=3"}) {
-        EXPECT_NE(tw::train_on({0, 0, 0, 1, 1}, {stage}).status, TW_OK); /* or canceled by another rank */
+    for (const char *set : {"thinwire.hpz=on", "thinwire.delta_lossless=y"}) {
+        EXPECT_NE(tw::train_on({0, 0, 0, 1, 1}, {set}).status, TW_OK); /* or canceled by another rank */
     }
 }
 
