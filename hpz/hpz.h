@@ -13,8 +13,8 @@
  *  version    of a replica: the optimizer step whose weights it holds, stamped by whoever wrote it
  *
  *  Partition: a tensor of n elements is split evenly over l (the first n % L parts one element more), each
- *  such part evenly over the nodes. (Where nodes have unequal numbers of ranks each rank counts as a node.) So the piece of rank (node, local) is a run of the tensor, perhaps an
- *  empty one, and any n, N, L work. A part of a unit is the pieces of its tensors, one after the other,
+ *  such part evenly over the nodes. So the piece of rank (node, local) is a run of the tensor, perhaps an
+ *  empty one, and any n, N, L work. Where nodes have unequal numbers of ranks each rank is a node. A part of a unit is the pieces of its tensors, one after the other,
  *  without gaps; a whole unit likewise.
  *
  *  Inter-node bytes of a step, for M = 2 bytes a parameter and N = 2 (times N - 1 in general): weights M
@@ -138,8 +138,8 @@ typedef struct tw_hpz_params {
 } tw_hpz_params_t;
 
 /** Collective over the world: makes communicators for the node and for the rail, like the world otherwise.
- *  TW_ERR_UNSUPPORTED (logged): replicas, and nodes of unequal numbers of ranks; TW_ERR_INVALID, TW_ERR_CONFIG
- *  (TW_HPZ_ variables), TW_ERR_NO_MEMORY, errors of tw_coll_group_create. */
+ *  TW_ERR_UNSUPPORTED (logged): replicas, and nodes of unequal numbers of ranks; TW_ERR_INVALID,
+ *  TW_ERR_CONFIG (TW_HPZ_ variables), TW_ERR_NO_MEMORY, errors of tw_coll_group_create. */
 tw_status_t tw_hpz_create(const tw_hpz_params_t *params, tw_hpz_t **out);
 /** Before the world is destroyed. Accepts NULL. */
 void tw_hpz_destroy(tw_hpz_t *hpz);

@@ -100,6 +100,7 @@ static tw_status_t sampler_init(tw_engine_t *engine, const tw_engine_lines_t *sa
                            .length = tw_engine_sample_length(engine->options),
                            .vocab_size = config->vocab_size};
     TW_TRY(tw_model_create(config, &sampler->model));
+    TW_TRY(tw_model_set_pool(sampler->model, tw_model_pool(engine->model)));
     TW_TRY(tw_model_reserve(sampler->model, sampler->lines, sampler->length));
     TW_TRY(take_memory(sampler));
     TW_TRY(take_whole(sampler));

@@ -33,6 +33,7 @@ TEST_F(Sampling, AllStagesSampleTheSame)
                                               {"thinwire.hpz=on"},
                                               {"thinwire.delta_lossless=y", "thinwire.lossless_gradients=y"},
                                               {"thinwire.lossless_weights=y"},
+                                              {"thinwire.threads=3"},
                                               {"zero_optimization.offload_param.device=cpu"}}) {
         SCOPED_TRACE(sets.empty() ? "" : sets[0]);
         tw::Outcome outcome = train(2, 2, sampled_, sets);
