@@ -22,8 +22,8 @@ int tw_cores_count(const uint64_t mask[TW_CORES_MASK_WORDS], const char *cpu);
 /** Processors that the process's control groups (version 2) let it use, rounded up: cgroups is
  *  "/sys/fs/cgroup", group the process's own, "/a/b". INT_MAX: as many as there are. */
 int tw_cores_quota(const char *cgroups, const char *group);
-/** Threads of a rank: what it asks for, or its cores shared evenly by all ranks of its machine that may run on
- *  any of them; at least 1. */
+/** Threads of a rank: what it asks for, or its cores shared evenly by all ranks of its machine that may run
+ *  on any of them; at least 1. */
 int tw_cores_share(const tw_cores_place_t *all, int n_ranks, int rank);
 
 typedef struct tw_cores {

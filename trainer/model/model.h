@@ -14,9 +14,9 @@
  *      block_backward(n_layer .. 1)   dy -> dx, the block's gradients
  *      embed_backward                 dx -> root's gradients
  *
- *  Same inputs, same bits on one kind of processor, whatever the number of threads: sums are in a fixed order.
- *  A model is used by one thread at a time, which computes with those of its pool; several models live side
- *  by side.
+ *  Same inputs, same bits on one kind of processor, whatever the number of threads: sums are in a fixed
+ *  order. A model is used by one thread at a time, which computes with those of its pool; several models live
+ *  side by side.
  *
  *  Source: Radford et al., "Language models are unsupervised multitask learners" (2019); Touvron et al.
  *  (arXiv 2302.13971, 2307.09288). Names and layouts are those that Hugging Face's transformers saves: a

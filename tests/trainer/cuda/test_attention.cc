@@ -25,17 +25,19 @@ class Cpu
   public:
     Cpu()
     {
-        EXPECT_EQ(tw_products_create(&compute.products), TW_OK);
+        EXPECT_EQ(tw_products_create(&products), TW_OK);
+        compute.products = &products;
         compute.kernels = tw_kernels();
         compute.type = TW_TYPE_FP32;
     }
     ~Cpu()
     {
-        tw_products_destroy(compute.products);
+        tw_products_destroy(products);
     }
     Cpu(const Cpu &) = delete;
     Cpu &operator=(const Cpu &) = delete;
 
+    tw_products_t *products = nullptr;
     tw_compute_t compute = {};
 };
 
