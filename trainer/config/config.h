@@ -34,6 +34,11 @@ typedef enum tw_train_products {
     TW_TRAIN_PRODUCTS_FP32,
     TW_TRAIN_PRODUCTS_BF16
 } tw_train_products_t;
+/** What gradients travel as where no codec says otherwise. */
+typedef enum tw_train_communication {
+    TW_TRAIN_COMMUNICATION_BF16,
+    TW_TRAIN_COMMUNICATION_FP32
+} tw_train_communication_t;
 typedef enum tw_train_hpz { TW_TRAIN_HPZ_AUTO, TW_TRAIN_HPZ_OFF, TW_TRAIN_HPZ_ON } tw_train_hpz_t;
 
 /** Every key's value; the table in options.c has what each means. Counts of elements and steps are int64_t,
@@ -45,6 +50,8 @@ typedef struct tw_train_options {
     int64_t steps_per_print;
     int wall_clock_breakdown;
     int bf16, fp16;
+    int communication; /* tw_train_communication_t */
+    int fp32_allreduce;
     int optimizer;
     double lr, beta1, beta2, eps, weight_decay;
     int schedule; /* tw_train_schedule_t */

@@ -49,6 +49,7 @@ static const char *const ropes[] = {"default", "linear", "llama3", "yarn", NULL}
 static const char *const bads[] = {"stop", "skip", "rollback", NULL}; /* of tw_train_bad_t */
 /* in the order of tw_train_products_t */
 static const char *const products[] = {"auto", "fp32", "bf16", NULL};
+static const char *const communications[] = {"bf16", "fp32", NULL}; /* of tw_train_communication_t */
 static const char *const inners[] = {"plain", "int8", NULL};
 
 static const tw_config_field_t fields[] = {
@@ -64,6 +65,9 @@ static const tw_config_field_t fields[] = {
           "Where the output is no terminal, a line each so many steps."),
     FLAG("wall_clock_breakdown", "n", wall_clock_breakdown, "Print where a step's time went."),
     FLAG("bf16.enabled", "y", bf16, "Weights and gradients travel as bf16; there is no other way here."),
+    CHOICE("communication_data_type", "bf16", communication, communications,
+           "What gradients travel as, and what qgZ and the lossless code are made of; sums are fp32 either way."),
+    FLAG("fp32_allreduce", "n", fp32_allreduce, "An older name of communication_data_type fp32."),
     FLAG("fp16.enabled", "n", fp16, "Refused: there is no loss scaling, bf16 needs none."),
     CHOICE("optimizer.type", "AdamW", optimizer, optimizers, "Both are AdamW, as DeepSpeed's Adam is."),
     REAL("optimizer.params.lr", "6e-4", lr, 0, 10, "Peak learning rate."),

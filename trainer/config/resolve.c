@@ -196,6 +196,23 @@ static tw_status_t check_features(const tw_train_options_t *o)
 /* model.family's choices */
 enum { LLAMA = 1, MISTRAL = 2 };
 
+/* fp32_allreduce is communication_data_type under another name. */
+static tw_status_t resolve_communication(tw_train_config_t *config)
+{
+    tw_train_options_t *o = &config->options;
+    unsigned char origin = config->origins[tw_train_field_of("communication_data_type")];
+    int is_said = origin == TW_TRAIN_FROM_FILE || origin == TW_TRAIN_FROM_COMMAND;
+    if (!o->fp32_allreduce || o->communication == TW_TRAIN_COMMUNICATION_FP32) {
+        return TW_OK;
+    }
+    if (is_said) {
+        return refuse("fp32_allreduce is true, but communication_data_type is bf16: leave one of them out");
+    }
+    o->communication = TW_TRAIN_COMMUNICATION_FP32;
+    tw_train_note_follows(config, &o->communication);
+    return TW_OK;
+}
+
 /* What config.json could not say is refused. Once the family is known, which may come with the weights. */
 static tw_status_t check_model(const tw_train_options_t *o)
 {
@@ -241,6 +258,9 @@ tw_status_t tw_train_config_resolve(tw_train_config_t *config, int n_ranks, int 
 {
     tw_train_options_t *o = &config->options;
     tw_status_t status = check_features(o);
+    if (status == TW_OK) {
+        status = resolve_communication(config);
+    }
     if (status == TW_OK) {
         status = check_places(o);
     }

@@ -65,7 +65,9 @@ static int is_gradient_finite(const tw_engine_t *engine, size_t tensor)
 {
     const tw_engine_unit_t *unit = &engine->units[engine->tensors[tensor].unit];
     tw_norm_t norm = {{0}, 0};
-    tw_norm_add(&norm, unit->part_grads + engine->piece_offsets[tensor], engine->pieces[tensor].n_elems);
+    tw_norm_add(&norm, engine->grad_type,
+                tw_engine_grad_at(engine, unit->part_grads, engine->piece_offsets[tensor]),
+                engine->pieces[tensor].n_elems);
     return norm.n_nonfinite == 0;
 }
 

@@ -93,9 +93,9 @@ static size_t max_segments(const tw_engine_t *engine, const tw_engine_unit_t *un
 }
 
 static tw_status_t slot_init(tw_engine_t *engine, tw_engine_slot_t *slot, size_t unit, size_t n_elems,
-                             const char *what)
+                             tw_type_t type, const char *what)
 {
-    slot->elems = tw_engine_alloc(engine, TW_ENGINE_MOVING, n_elems, sizeof(*slot->elems), what);
+    slot->elems = tw_engine_alloc(engine, TW_ENGINE_MOVING, n_elems, tw_type_bytes(type), what);
     return slot->elems ? tw_engine_ops_init(engine, &slot->ops, max_segments(engine, &engine->units[unit]))
                        : TW_ERR_NO_MEMORY;
 }
@@ -116,7 +116,7 @@ static tw_status_t gather_slots(tw_engine_t *engine)
 {
     const tw_engine_unit_t *units = engine->units;
     tw_status_t status = slot_init(engine, &engine->root_slot, TW_MODEL_ROOT, units[TW_MODEL_ROOT].n_elems,
-                                   "gathered weights");
+                                   TW_TYPE_BF16, "gathered weights");
     engine->n_block_slots = count_block_slots(engine);
     engine->block_slots = tw_engine_alloc(engine, TW_ENGINE_MOVING, engine->n_block_slots,
                                           sizeof(*engine->block_slots), "gathered weights");
@@ -124,7 +124,8 @@ static tw_status_t gather_slots(tw_engine_t *engine)
         return TW_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < engine->n_block_slots && status == TW_OK; i++) {
-        status = slot_init(engine, &engine->block_slots[i], 1, units[1].n_elems, "gathered weights");
+        status = slot_init(engine, &engine->block_slots[i], 1, units[1].n_elems, TW_TYPE_BF16,
+                           "gathered weights");
     }
     return status;
 }
@@ -136,10 +137,11 @@ static tw_status_t reduce_slots(tw_engine_t *engine)
            block = engine->units[1].n_elems < most ? engine->units[1].n_elems : most;
     tw_status_t status = TW_OK;
     if (root <= most) {
-        status = slot_init(engine, &engine->root_reduce_slot, TW_MODEL_ROOT, root, "gradients on their way");
+        status = slot_init(engine, &engine->root_reduce_slot, TW_MODEL_ROOT, root, engine->grad_type,
+                           "gradients on their way");
     }
     for (size_t i = 0; i < TW_ENGINE_REDUCE_SLOTS && status == TW_OK; i++) {
-        status = slot_init(engine, &engine->reduce_slots[i], 1, root > most ? most : block,
+        status = slot_init(engine, &engine->reduce_slots[i], 1, root > most ? most : block, engine->grad_type,
                            "gradients on their way");
     }
     return status;
@@ -304,6 +306,8 @@ tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out
     engine->rank = tw_coll_rank(params->world);
     engine->n_ranks = tw_coll_size(params->world);
     engine->stage = (int)params->options->stage;
+    engine->grad_type =
+        params->options->communication == TW_TRAIN_COMMUNICATION_FP32 ? TW_TYPE_FP32 : TW_TYPE_BF16;
     engine->has_replicas = params->options->hpz == TW_TRAIN_HPZ_ON;
     engine->has_delta = params->options->delta_bits > 0 || params->options->delta_lossless;
     engine->n_units = tw_model_n_units(params->model);

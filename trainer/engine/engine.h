@@ -4,7 +4,7 @@
  *  Every unit's tensors are cut evenly over the ranks: what belongs to a rank is its shard. Stage 0 holds
  *  everything and reduces all of a gradient on all ranks; 1 holds the optimizer's shard only; 2 the
  *  gradients' too; 3 the weights' too, and gathers a unit when it is needed. Sums over ranks are of bf16
- *  gradients, in an order that does not depend on the stage, and the norm is an exact integer: in modes that
+ *  gradients, or of fp32 ones, in an order that does not depend on the stage, and the norm is an exact integer: in modes that
  *  lose nothing all stages give the same losses bit for bit.
  *
  *  Threads: an engine belongs to one thread; the communicator's progress thread moves gathers and reductions

@@ -83,7 +83,8 @@ static tw_status_t gather_unit(tw_engine_t *engine, size_t index)
     for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
         tw_hpz_piece_t whole = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), t);
         if (engine->kept[t]) {
-            memcpy(engine->kept[t], slot->elems + whole.offset, whole.n_elems * sizeof(*slot->elems));
+            const uint16_t *from = slot->elems;
+            memcpy(engine->kept[t], from + whole.offset, whole.n_elems * sizeof(*from));
         }
     }
     return TW_OK;

@@ -1,4 +1,4 @@
-/** The gradient's norm, without rounding: squares of bf16 values are small integers times a power of two, and
+/** The gradient's norm, without rounding: squares of bf16 or fp32 values are integers times a power of two, and
  *  are added up as one wide integer. So the sum is the same however the values are spread over ranks, and in
  *  whatever order. */
 #ifndef TW_TRAINER_ENGINE_NORM_H
@@ -13,21 +13,21 @@ TW_C_BEGIN
 
 #define TW_NORM_LIMBS 10
 
-/** The sum of squares in units of 2^-266 (the square of the smallest bf16), least significant limb first. It
- *  has room for 2^60 of the largest squares. Zeroed: nothing yet. */
+/** The sum of squares in units of the square of the smallest value (bf16: 2^-266, fp32: 2^-298), least
+ *  significant limb first. It has room for 2^60 of the largest squares. Zeroed: nothing yet. */
 typedef struct tw_norm {
     uint64_t limbs[TW_NORM_LIMBS];
     uint64_t n_nonfinite; /**< NaN and Inf met; they are not in the sum */
 } tw_norm_t;
 
-/** values: bf16 [n_elems]. */
-void tw_norm_add(tw_norm_t *norm, const uint16_t *values, size_t n_elems);
-/** What such values left in bins, as a GPU does it: [256] sums of the squares of mantissas (integers below
- *  2^8), one for each exponent; the last one counts what is not finite. */
+/** values: type[n_elems], bf16 or fp32; all that is added to one norm is of one type. */
+void tw_norm_add(tw_norm_t *norm, tw_type_t type, const void *values, size_t n_elems);
+/** What such values left in bins, as a GPU does it: [256] sums of the squares of mantissas (integers below 2^8
+ *  in bf16, 2^24 in fp32), one for each exponent; the last one counts what is not finite. */
 void tw_norm_add_bins(tw_norm_t *norm, const uint64_t *bins);
 void tw_norm_merge(tw_norm_t *norm, const tw_norm_t *other);
 /** The 2-norm; NaN if a value was not finite. */
-double tw_norm_value(const tw_norm_t *norm);
+double tw_norm_value(const tw_norm_t *norm, tw_type_t type);
 
 TW_C_END
 

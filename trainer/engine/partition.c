@@ -105,18 +105,18 @@ static tw_status_t weights(tw_engine_t *engine)
 
 static tw_status_t gradients(tw_engine_t *engine)
 {
-    uint16_t *whole = NULL, *part = NULL;
-    if ((engine->stage < 2 && !(whole = take(engine, TW_ENGINE_GRADIENTS, 0, sizeof(*whole), "gradients"))) ||
-        (engine->stage > 0 &&
-         !(part = take(engine, TW_ENGINE_GRADIENTS, 1, sizeof(*part), "gradients' part")))) {
+    size_t bytes = tw_type_bytes(engine->grad_type);
+    void *whole = NULL, *part = NULL;
+    if ((engine->stage < 2 && !(whole = take(engine, TW_ENGINE_GRADIENTS, 0, bytes, "gradients"))) ||
+        (engine->stage > 0 && !(part = take(engine, TW_ENGINE_GRADIENTS, 1, bytes, "gradients' part")))) {
         return TW_ERR_NO_MEMORY;
     }
     for (size_t u = 0; u < engine->n_units; u++) {
         tw_engine_unit_t *unit = &engine->units[u];
-        unit->grads16 = whole;
+        unit->sent_grads = whole;
         unit->part_grads = engine->stage == 0 ? whole : part;
-        whole = whole ? whole + unit->n_elems : NULL;
-        part = part ? part + unit->part_elems : NULL;
+        whole = whole ? tw_engine_grad_at(engine, whole, unit->n_elems) : NULL;
+        part = part ? tw_engine_grad_at(engine, part, unit->part_elems) : NULL;
     }
     return TW_OK;
 }

@@ -1,4 +1,5 @@
-/* Gradients, reduced behind the backward pass: sums in fp32 become bf16 and travel while the next unit is
+/* Gradients, reduced behind the backward pass: sums in fp32 become bf16, unless
+ * they travel as they are, and travel while the next unit is
  * computed. From stage 2 on they travel from places of their own, which do not grow with the model: a unit of
  * more than a bucket goes in slices. */
 #include <string.h>
@@ -23,11 +24,11 @@ static tw_engine_slot_t *next_slot(tw_engine_t *engine)
 }
 
 /* Where the unit's gradients travel from, and the operations that do it. */
-static uint16_t *leave_from(tw_engine_t *engine, tw_engine_unit_t *unit, tw_engine_ops_t **ops)
+static void *leave_from(tw_engine_t *engine, tw_engine_unit_t *unit, tw_engine_ops_t **ops)
 {
     if (engine->stage < 2) {
         *ops = &unit->reduce;
-        return unit->grads16;
+        return unit->sent_grads;
     }
     tw_engine_slot_t *slot = unit == engine->units ? &engine->root_reduce_slot : next_slot(engine);
     *ops = &slot->ops;
@@ -43,17 +44,18 @@ static void allreduce_args(tw_engine_t *engine, const tw_engine_unit_t *unit, tw
     for (size_t t = 0; t < unit->n_tensors; t++) {
         tw_hpz_piece_t whole = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), unit->first_tensor + t);
         if (engine->groups[unit->first_tensor + t].is_frozen) { /* it counts in the norm as zeros */
-            memset(unit->grads16 + whole.offset, 0, whole.n_elems * sizeof(*unit->grads16));
+            memset(tw_engine_grad_at(engine, unit->sent_grads, whole.offset), 0,
+                   whole.n_elems * tw_type_bytes(engine->grad_type));
             continue;
         }
         engine->segments[n++] =
-            (tw_coll_segment_t){.dst = unit->grads16 + whole.offset,
+            (tw_coll_segment_t){.dst = tw_engine_grad_at(engine, unit->sent_grads, whole.offset),
                                 .n_elems = whole.n_elems,
                                 .unquantized = engine->tensors[unit->first_tensor + t].n_dims < 2,
                                 .row_elems = tw_engine_row_elems(&engine->tensors[unit->first_tensor + t])};
     }
     *args = (tw_coll_args_t){
-        .op = TW_COLL_ALLREDUCE, .type = TW_TYPE_BF16, .segments = engine->segments, .n_segments = n};
+        .op = TW_COLL_ALLREDUCE, .type = engine->grad_type, .segments = engine->segments, .n_segments = n};
 }
 
 static void add_reduction(const tw_engine_t *engine, tw_coll_args_t *args)
@@ -100,8 +102,8 @@ static void fill_slice(const tw_engine_t *engine, const tw_engine_unit_t *unit, 
     for (size_t i = 0; i < args->n_segments; i++) {
         const tw_coll_segment_t *segment = &args->segments[i];
         size_t whole = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), segment->tensor).offset;
-        tw_engine_narrow(engine, unit->grads32 + whole + segment->first_elem,
-                         (uint16_t *)(uintptr_t)segment->src, segment->n_elems);
+        tw_engine_convert(engine, unit->grads32 + whole + segment->first_elem, engine->grad_type,
+                          (void *)(uintptr_t)segment->src, segment->n_elems);
     }
 }
 
@@ -112,7 +114,7 @@ static tw_status_t post_slice(tw_engine_t *engine, size_t index, tw_hpz_slice_t 
     uint64_t planned = TW_ENGINE_NOT_PLANNED;
     tw_coll_args_t args;
     TW_TRY(tw_engine_wait(engine, &slot->ops));
-    tw_hpz_reduce_slice_args(engine->hpz, (int)index, slice, TW_TYPE_BF16, slot->elems, unit->part_grads,
+    tw_hpz_reduce_slice_args(engine->hpz, (int)index, slice, engine->grad_type, slot->elems, unit->part_grads,
                              &args);
     if (tw_groups_leave_out(engine, &args) == 0) {
         return TW_OK;
@@ -147,17 +149,17 @@ tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index)
     if (engine->stage >= 2 && unit->n_elems > tw_reduce_slice_elems(engine)) {
         return post_slices(engine, index);
     }
-    uint16_t *whole = leave_from(engine, unit, &ops);
+    void *whole = leave_from(engine, unit, &ops);
     TW_TRY(tw_engine_wait(engine, ops));
     tw_coll_args_t args;
-    tw_engine_narrow(engine, unit->grads32, whole, unit->n_elems);
+    tw_engine_convert(engine, unit->grads32, engine->grad_type, whole, unit->n_elems);
     if (engine->stage == 0) {
         allreduce_args(engine, unit, &args);
         if (args.n_segments == 0) {
             return TW_OK;
         }
     } else {
-        tw_hpz_reduce_args(engine->hpz, (int)index, TW_TYPE_BF16, whole, unit->part_grads, &args);
+        tw_hpz_reduce_args(engine->hpz, (int)index, engine->grad_type, whole, unit->part_grads, &args);
         if (tw_groups_leave_out(engine, &args) == 0) {
             return TW_OK;
         }
@@ -181,8 +183,9 @@ static void add_norm(tw_engine_t *engine, size_t index, tw_norm_t *norm)
     for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
         tw_hpz_piece_t own =
             tw_hpz_primary_piece(layout, t, tw_hpz_node(engine->hpz), tw_hpz_local(engine->hpz));
-        tw_engine_add_norm(engine, norm, unit->part_grads + engine->piece_offsets[t] + own.first,
-                           own.n_elems);
+        tw_engine_add_norm(
+            engine, norm,
+            tw_engine_grad_at(engine, unit->part_grads, engine->piece_offsets[t] + own.first), own.n_elems);
     }
 }
 

@@ -32,7 +32,7 @@ typedef struct tw_engine_ops {
 
 /** A place for one unit's elements, or for those of a slice of one, and what fills or empties it. */
 typedef struct tw_engine_slot {
-    uint16_t *elems; /* bf16, as many as the largest unit of its kind has, or the largest slice */
+    void *elems; /* of weights or gradients, as many as the largest unit of its kind has, or the largest slice */
     tw_engine_ops_t ops;
 } tw_engine_slot_t;
 
@@ -44,9 +44,9 @@ typedef struct tw_engine_unit {
     float *m, *v;  /* [moment_elems]: part, without frozen tensors */
     size_t moment_elems;
     uint16_t *part;                          /* bf16(master); NULL with delta, where the replica has it */
-    uint16_t *part_grads;                    /* part: mean gradients, once reduced */
+    void *part_grads;                        /* part: mean gradients, once reduced; grad_type's */
     uint16_t *weights;                       /* whole; stage 3: NULL */
-    uint16_t *grads16;                       /* whole; stages 2 and 3: NULL, see reduce_slots */
+    void *sent_grads;                        /* whole, likewise; stages 2 and 3: NULL, see reduce_slots */
     float *grads32;                          /* whole: where backward adds */
     tw_engine_ops_t gather;                  /* stages 1 and 2: after the update */
     tw_engine_ops_t reduce;                  /* stages 0 and 1 */
@@ -116,6 +116,7 @@ struct tw_engine {
     tw_engine_hooks_t hooks;
     tw_hpz_t *hpz; /* layout and operations of the units; replicas where hpZ is on */
     int rank, n_ranks, stage, has_replicas, has_delta;
+    tw_type_t grad_type; /* bf16 or fp32: what gradients travel as */
     size_t n_units, n_layer, n_tensors;
     const tw_model_tensor_t *tensors;
     const char **names;       /* [n_tensors] */
@@ -211,6 +212,11 @@ tw_status_t tw_engine_partition(tw_engine_t *engine);
 
 /* ---- operation.c */
 tw_status_t tw_engine_ops_init(tw_engine_t *engine, tw_engine_ops_t *ops, size_t max_requests);
+/** Element i of gradients. */
+static inline void *tw_engine_grad_at(const tw_engine_t *engine, void *grads, size_t i)
+{
+    return (char *)grads + i * tw_type_bytes(engine->grad_type);
+}
 /** Of a matrix: what the lossless codec wants to know; else 0. */
 static inline size_t tw_engine_row_elems(const tw_model_tensor_t *tensor)
 {
@@ -310,11 +316,11 @@ tw_engine_processor_t tw_engine_processor_since(const tw_pool_t *pool, const tw_
 
 /* ---- threads.c */
 tw_status_t tw_threads_init(tw_engine_t *engine);
-/** to [n] = from as bf16. */
-void tw_engine_narrow(const tw_engine_t *engine, const float *from, uint16_t *to, size_t n);
+/** to [n] = from as bf16, or as it is. */
+void tw_engine_convert(const tw_engine_t *engine, const float *from, tw_type_t type, void *to, size_t n);
 void tw_engine_clear(const tw_engine_t *engine, float *to, size_t n);
-/** As tw_norm_add. */
-void tw_engine_add_norm(const tw_engine_t *engine, tw_norm_t *norm, const uint16_t *values, size_t n);
+/** As tw_norm_add, of gradients. */
+void tw_engine_add_norm(const tw_engine_t *engine, tw_norm_t *norm, const void *grads, size_t n);
 
 /* ---- totals.c */
 /** Everything, training and not. */

@@ -178,7 +178,7 @@ tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out)
     tw_status_t status = gradients(engine, &report);
     double update_begin = tw_time_sec();
     if (status == TW_OK) {
-        norm = tw_norm_value(&report.norm);
+        norm = tw_norm_value(&report.norm, engine->grad_type);
         status = tw_engine_alarm(engine, &report, norm, &is_bad);
     }
     if (status == TW_OK && !is_bad && engine->hooks.before_update) {

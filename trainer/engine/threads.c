@@ -11,7 +11,8 @@
 typedef struct call {
     const tw_engine_t *engine;
     const float *from;
-    const uint16_t *values;
+    const void *grads;
+    tw_type_t type; /* of `to` */
     void *to;
 } call_t;
 
@@ -21,16 +22,17 @@ static void over_elements(const tw_engine_t *engine, size_t n, tw_pool_range_t r
     tw_pool_ranges(tw_model_pool(engine->model), n, STEP, LEAST, range, call);
 }
 
-static void narrow(void *ctx, size_t first, size_t n, int thread)
+static void convert(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;
     (void)thread;
-    tw_convert_from_fp32(TW_TYPE_BF16, call->from + first, 1.0f, (uint16_t *)call->to + first, n);
+    tw_convert_from_fp32(call->type, call->from + first, 1.0f,
+                         (char *)call->to + first * tw_type_bytes(call->type), n);
 }
 
-void tw_engine_narrow(const tw_engine_t *engine, const float *from, uint16_t *to, size_t n)
+void tw_engine_convert(const tw_engine_t *engine, const float *from, tw_type_t type, void *to, size_t n)
 {
-    over_elements(engine, n, narrow, &(call_t){.from = from, .to = to});
+    over_elements(engine, n, convert, &(call_t){.from = from, .type = type, .to = to});
 }
 
 static void clear(void *ctx, size_t first, size_t n, int thread)
@@ -48,15 +50,17 @@ void tw_engine_clear(const tw_engine_t *engine, float *to, size_t n)
 static void add_norm(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;
-    tw_norm_add(&call->engine->norms[thread], call->values + first, n);
+    tw_type_t type = call->engine->grad_type;
+    const char *grads = call->grads;
+    tw_norm_add(&call->engine->norms[thread], type, grads + first * tw_type_bytes(type), n);
 }
 
 /* Integers: the same in whatever order. */
-void tw_engine_add_norm(const tw_engine_t *engine, tw_norm_t *norm, const uint16_t *values, size_t n)
+void tw_engine_add_norm(const tw_engine_t *engine, tw_norm_t *norm, const void *grads, size_t n)
 {
     size_t n_threads = (size_t)tw_pool_threads(tw_model_pool(engine->model));
     memset(engine->norms, 0, n_threads * sizeof(*engine->norms));
-    over_elements(engine, n, add_norm, &(call_t){.values = values});
+    over_elements(engine, n, add_norm, &(call_t){.grads = grads});
     for (size_t i = 0; i < n_threads; i++) {
         tw_norm_merge(norm, &engine->norms[i]);
     }

@@ -62,7 +62,7 @@ static tw_quant_adamw_t adamw_of(const adamw_call_t *call, size_t tensor)
                               .eps = options->eps,
                               .weight_decay = group->decay >= 0 ? group->decay : decay,
                               .step = engine->steps_done + 1,
-                              .grad_type = TW_TYPE_BF16,
+                              .grad_type = engine->grad_type,
                               .grad_scale = call->grad_scale};
 }
 
@@ -77,13 +77,13 @@ static void adamw_chunk(void *ctx, size_t part, int thread)
     }
     const tw_engine_piece_t *piece = &engine->pieces[t];
     const tw_quant_adamw_t adamw = adamw_of(call, t);
-    const uint16_t *grads = call->unit->part_grads + engine->piece_offsets[t];
     size_t at = part * CHUNK_ELEMS, left = piece->n_elems - at;
-    const tw_quant_adamw_segment_t segment = {.grad = grads + at,
+    const void *grads = tw_engine_grad_at(engine, call->unit->part_grads, engine->piece_offsets[t] + at);
+    const tw_quant_adamw_segment_t segment = {.grad = grads,
                                               .master = piece->master + at,
                                               .m = piece->m + at,
                                               .v = piece->v + at,
-                                              .replica = grads + at,
+                                              .replica = grads,
                                               .dst = engine->adamw_scratch[thread],
                                               .n_elems = left < CHUNK_ELEMS ? left : CHUNK_ELEMS};
     tw_status_t status = tw_quant_adamw_encode_delta(engine->adamw[thread], &args, &adamw, &segment, 1);
@@ -128,7 +128,7 @@ static tw_status_t publish(tw_engine_t *engine, size_t index, int is_update)
     if (engine->has_delta) {
         return tw_sync_ready(engine);
     }
-    tw_engine_narrow(engine, unit->master, unit->part, unit->part_elems);
+    tw_engine_convert(engine, unit->master, TW_TYPE_BF16, unit->part, unit->part_elems);
     return engine->stage == 1 || engine->stage == 2 ? gather_whole(engine, index, is_update) : TW_OK;
 }
 

@@ -77,10 +77,16 @@ static double weights_bytes(const tw_train_options_t *o, const totals_t *t)
     return whole + part + replica + changes + kept;
 }
 
+/* What an element of a gradient takes on its way. */
+static double gradient_bytes(const tw_train_options_t *o)
+{
+    return o->communication == TW_TRAIN_COMMUNICATION_FP32 ? 4.0 : 2.0;
+}
+
 static double gradients_bytes(const tw_train_options_t *o, const totals_t *t)
 {
-    double whole = o->stage < 2 ? 2.0 * t->whole : 0.0;
-    double part = o->stage > 0 ? 2.0 * t->part : 0.0;
+    double whole = o->stage < 2 ? gradient_bytes(o) * t->whole : 0.0;
+    double part = o->stage > 0 ? gradient_bytes(o) * t->part : 0.0;
     double sums = o->accumulation == 1 ? 4.0 * (t->root + t->block) : 4.0 * t->whole;
     return whole + part + sums;
 }
@@ -114,12 +120,12 @@ static double first_sync_bytes(const tw_train_options_t *o, const totals_t *t,
  * says otherwise. */
 #define MOST_CHUNKS_BYTES 16777216.0
 
-/* Chunks on their way, as multiples of a layer's bf16: what was measured, on layers of 0.4 to 4.8 MB. In
+/* Chunks on their way, as multiples of a layer's gradients: what was measured in bf16, on layers of 0.4 to 4.8 MB. In
  * stage 1 all units' reductions may wait for the link. With replicas the node's communicator has its own. */
 static double chunks_bytes(const tw_train_options_t *o, const totals_t *t, size_t n_layer)
 {
     const double layers[] = {6.0, (double)n_layer + 1.0, 4.0, 3.0};
-    double chunks = layers[o->stage] * 2.0 * t->block;
+    double chunks = layers[o->stage] * gradient_bytes(o) * t->block;
     double in_node = has_replicas(o) ? t->block : 0.0;
     return fmin(chunks, MOST_CHUNKS_BYTES) + fmin(in_node, MOST_CHUNKS_BYTES);
 }
@@ -130,7 +136,8 @@ static double reducing_bytes(const tw_train_options_t *o, const totals_t *t, con
 {
     int n_ranks = cluster->n_nodes * cluster->ranks_per_node;
     double slice = (double)tw_engine_reduce_slice_most(o, n_ranks) * n_ranks;
-    return t->root <= slice ? 2.0 * (t->root + 2.0 * fmin(t->block, slice)) : 4.0 * slice;
+    double elems = t->root <= slice ? t->root + 2.0 * fmin(t->block, slice) : 2.0 * slice;
+    return gradient_bytes(o) * elems;
 }
 
 static double moving_bytes(const tw_train_options_t *o, const totals_t *t, const tw_plan_cluster_t *cluster,

@@ -10,13 +10,16 @@
 /* What each rank tells the next one of every operation, for them to see that they mean the same. */
 #define SIGNATURE_BYTES 32.0
 
+/* Of an fp32 value, below bf16's: noise, which nothing makes shorter. */
+#define LOW_BITS 16.0
+
 typedef struct counting {
     const tw_train_options_t *options;
     const tw_plan_cluster_t *cluster;
     const tw_hpz_layout_t *layout;
     const tw_model_tensor_t *tensors;
-    const unsigned char *frozen; /* [tensors]: 1: it does not travel; NULL: all do */
-    double lossless_bits;        /* of what is being counted */
+    const unsigned char *frozen;       /* [tensors]: 1: it does not travel; NULL: all do */
+    double plain_bytes, lossless_bits; /* of an element of what is being counted */
 } counting_t;
 
 /* What of a unit goes in one operation. */
@@ -53,7 +56,7 @@ static double piece_bytes(const counting_t *counting, const tw_quant_codec_t *co
     return (double)tw_quant_encoded_bytes(codec, n_elems);
 }
 
-/* All ranks' pieces. codec NULL: as bf16, and tensors of one dimension unless the codec loses nothing. */
+/* All ranks' pieces. codec NULL: plain, and tensors of one dimension unless the codec loses nothing. */
 static double pieces_bytes(const counting_t *counting, const part_t *part, const tw_quant_codec_t *codec)
 {
     size_t first, n = tw_hpz_layout_tensors(counting->layout, part->unit, &first);
@@ -63,7 +66,7 @@ static double pieces_bytes(const counting_t *counting, const part_t *part, const
         for (int rank = 0; rank < cluster->n_nodes * cluster->ranks_per_node; rank++) {
             size_t n_elems = piece_elems(counting, part, t, rank);
             int is_plain = !codec || (counting->tensors[t].n_dims < 2 && !codec->lossless);
-            bytes += is_plain ? 2.0 * (double)n_elems : piece_bytes(counting, codec, n_elems);
+            bytes += is_plain ? counting->plain_bytes * (double)n_elems : piece_bytes(counting, codec, n_elems);
         }
     }
     return bytes;
@@ -165,9 +168,8 @@ static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
     const tw_train_options_t *o = counting->options;
     const tw_quant_codec_t int8 = {.bits = 8, .block = (int)o->weight_block}, lossless = {.lossless = 1};
     const tw_quant_codec_t *codec = o->quantized_weights ? &int8 : o->lossless_weights ? &lossless : NULL;
-    counting_t weights = *counting;
     part_t all = whole(counting, unit);
-    weights.lossless_bits = TW_PLAN_LOSSLESS_WEIGHT_BITS;
+    counting_t weights = *counting;
     if (o->stage == 3 && !o->keep_frozen) {
         weights.frozen = NULL;
     }
@@ -197,13 +199,17 @@ static tw_plan_flow_t replicas_flow(const counting_t *counting, int unit)
 static tw_plan_flow_t reduce_part(const counting_t *counting, const part_t *part, double n_ops)
 {
     const tw_train_options_t *o = counting->options;
+    int is_fp32 = o->communication == TW_TRAIN_COMMUNICATION_FP32;
+    counting_t gradients = *counting;
+    gradients.plain_bytes = is_fp32 ? 4.0 : 2.0;
+    gradients.lossless_bits = TW_PLAN_LOSSLESS_GRADIENT_BITS + (is_fp32 ? LOW_BITS : 0.0);
     int is_alone = counting->cluster->n_nodes == 1, is_quantized = o->quantized_gradients != 0;
     const tw_quant_codec_t lossless = {.lossless = 1};
     const tw_quant_codec_t between = {.bits = (int)o->gradient_bits, .block = (int)o->gradient_block};
     const tw_quant_codec_t within = {.bits = is_alone ? (int)o->gradient_bits : 8,
                                      .block = (int)o->gradient_block};
     int codes_within = is_quantized && (is_alone || o->gradient_inner == 1);
-    return world_flow(counting, part,
+    return world_flow(&gradients, part,
                       is_quantized            ? &between
                       : o->lossless_gradients ? &lossless
                                               : NULL,
@@ -351,7 +357,8 @@ tw_status_t tw_plan_traffic_of(const tw_train_options_t *o, const tw_model_t *mo
     status = status == TW_OK ? tw_plan_layout(model, cluster, &layout) : status;
     if (status == TW_OK) {
         const counting_t counting = {
-            o, cluster, layout, tensors, *o->groups ? frozen : NULL, TW_PLAN_LOSSLESS_GRADIENT_BITS};
+            o, cluster, layout, tensors, *o->groups ? frozen : NULL, 2.0,
+            TW_PLAN_LOSSLESS_WEIGHT_BITS};
         plan_units(&counting, &traffic);
         tw_hpz_layout_destroy(layout);
         *out = traffic;

@@ -72,12 +72,27 @@ TEST_F(TrainResolve, ABatchBeyondItsKeyIsRefused)
     EXPECT_EQ(resolve({both[0], both[1], "train_batch_size=4"}, 10000000, 10000), TW_ERR_CONFIG);
 }
 
+TEST_F(TrainResolve, Fp32AllreduceIsWhatGradientsTravelAs)
+{
+    tw_train_options_t o;
+    ASSERT_EQ(resolve({}, 2, 1, &o), TW_OK);
+    EXPECT_EQ(o.communication, TW_TRAIN_COMMUNICATION_BF16);
+    ASSERT_EQ(resolve({"fp32_allreduce=y"}, 2, 1, &o), TW_OK);
+    EXPECT_EQ(o.communication, TW_TRAIN_COMMUNICATION_FP32);
+    ASSERT_EQ(resolve({"fp32_allreduce=y", "communication_data_type=fp32"}, 2, 1, &o), TW_OK);
+    EXPECT_EQ(o.communication, TW_TRAIN_COMMUNICATION_FP32);
+    ASSERT_EQ(resolve({"fp32_allreduce=n", "communication_data_type=fp32"}, 2, 1, &o), TW_OK);
+    EXPECT_EQ(o.communication, TW_TRAIN_COMMUNICATION_FP32);
+}
+
 TEST_F(TrainResolve, WhatIsNotHereIsRefusedWithAReason)
 {
     expect_log("fp16 needs loss scaling");
     EXPECT_EQ(resolve({"fp16.enabled=y"}), TW_ERR_CONFIG);
     expect_log("bf16.enabled is false");
     EXPECT_EQ(resolve({"bf16.enabled=n"}), TW_ERR_CONFIG);
+    expect_log("fp32_allreduce is true, but communication_data_type is bf16");
+    EXPECT_EQ(resolve({"fp32_allreduce=y", "communication_data_type=bf16"}), TW_ERR_CONFIG);
     expect_log("thinwire.delta_bits: expected 0, 8, 4 or 2");
     EXPECT_EQ(resolve({"thinwire.delta_bits=3"}), TW_ERR_CONFIG);
     expect_log("exclude each other");

@@ -23,7 +23,7 @@ void expect_norm(const uint16_t *values, size_t n)
 {
     tw_norm_t wanted = {}, got = {};
     std::vector<uint64_t> bins(TW_CUDA_NORM_BINS);
-    tw_norm_add(&wanted, values, n);
+    tw_norm_add(&wanted, TW_TYPE_BF16, values, n);
     /* in two parts, in the other order */
     ASSERT_EQ(tw_cuda_norm_bins(values + n / 3, n - n / 3, bins.data(), nullptr), TW_OK);
     ASSERT_EQ(tw_cuda_norm_bins(values, n / 3, bins.data(), nullptr), TW_OK);

@@ -232,6 +232,15 @@ TEST_F(Plan, FrozenTensorsArePlanned)
     expect_memory("zero2");
 }
 
+TEST_F(Plan, BytesOfFp32GradientsAreCounted)
+{
+    buckets_ = {"communication_data_type=fp32"};
+    for (const char *set : {"ddp", "zero1", "zero2", "zero3", "zero3-qgz", "zeropp", "delta4"}) {
+        expect_bytes(set, cluster_of(2, 2));
+        expect_bytes(set, cluster_of(3, 1));
+    }
+}
+
 /* Lossless messages are as long as they come: what the planner says is what those of a model of some size
  * take, and of one this small a few per cent more. */
 TEST_F(Plan, BytesOfLosslessSetsAreEstimated)
