@@ -193,8 +193,9 @@ static int in_range(double x, double low, double high)
     return x >= low && x < high;
 }
 
-static tw_status_t check_adamw(const tw_quant_args_t *args, const tw_quant_adamw_t *adamw,
-                               const tw_quant_adamw_segment_t *segments, size_t n_segments)
+static tw_status_t check_adamw(const tw_quant_t *quant, const tw_quant_args_t *args,
+                               const tw_quant_adamw_t *adamw, const tw_quant_adamw_segment_t *segments,
+                               size_t n_segments)
 {
     TW_TRY(check_type("adamw_encode_delta", args->type));
     TW_TRY(check_type("adamw_encode_delta", adamw->grad_type));
@@ -210,7 +211,9 @@ static tw_status_t check_adamw(const tw_quant_args_t *args, const tw_quant_adamw
     for (size_t s = 0; s < n_segments; s++) {
         const tw_quant_adamw_segment_t *g = &segments[s];
         TW_TRY(check_elems("adamw_encode_delta", s, g->n_elems));
-        if (g->n_elems && (!g->grad || !g->master || !g->m || !g->v || !g->replica || !g->dst)) {
+        int encodes = g->dst || quant->backend->mem != TW_MEM_HOST;
+        int has_state = g->grad && g->master && g->m && g->v;
+        if (g->n_elems && (!has_state || (encodes && (!g->replica || !g->dst)))) {
             return fail_null("adamw_encode_delta", s);
         }
     }
@@ -302,6 +305,6 @@ tw_status_t tw_quant_adamw_encode_delta(tw_quant_t *quant, const tw_quant_args_t
                                         const tw_quant_adamw_t *adamw,
                                         const tw_quant_adamw_segment_t *segments, size_t n_segments)
 {
-    TW_TRY(check_adamw(args, adamw, segments, n_segments));
+    TW_TRY(check_adamw(quant, args, adamw, segments, n_segments));
     return quant->backend->adamw_encode_delta(quant, args, adamw, segments, n_segments);
 }

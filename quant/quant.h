@@ -221,7 +221,7 @@ typedef struct tw_quant_adamw_segment {
     const void *grad;      /**< grad_type[n] */
     float *master, *m, *v; /**< [n], updated in place; m and v start as zeros */
     const void *replica;   /**< args->type[n] */
-    void *dst;             /**< encoded */
+    void *dst;             /**< encoded; NULL, of host memory only: nothing is, and replica is not read */
     size_t n_elems;
     uint32_t tensor;
     uint64_t first_elem;

@@ -17,6 +17,16 @@ static void step_elems(const tw_adamw_factors_t *factors, const tw_quant_adamw_t
     }
 }
 
+/* The step alone. */
+static void update_segment(const tw_adamw_factors_t *factors, const tw_quant_adamw_t *adamw,
+                           const tw_quant_adamw_segment_t *segment)
+{
+    for (size_t first = 0; first < segment->n_elems; first += CHUNK_ELEMS) {
+        size_t left = segment->n_elems - first;
+        step_elems(factors, adamw, segment, first, left < CHUNK_ELEMS ? left : CHUNK_ELEMS);
+    }
+}
+
 static tw_status_t step_segment(tw_quant_t *quant, const tw_quant_args_t *args,
                                 const tw_adamw_factors_t *factors, const tw_quant_adamw_t *adamw,
                                 const tw_quant_adamw_segment_t *segment)
@@ -50,7 +60,11 @@ tw_status_t tw_quant_host_adamw_encode_delta(tw_quant_t *quant, const tw_quant_a
 {
     tw_adamw_factors_t factors = tw_adamw_factors_of(adamw);
     for (size_t s = 0; s < n_segments; s++) {
-        TW_TRY(step_segment(quant, args, &factors, adamw, &segments[s]));
+        if (segments[s].dst) {
+            TW_TRY(step_segment(quant, args, &factors, adamw, &segments[s]));
+        } else {
+            update_segment(&factors, adamw, &segments[s]);
+        }
     }
     return TW_OK;
 }

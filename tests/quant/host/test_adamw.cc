@@ -131,6 +131,31 @@ TEST_F(Adamw, EncodesTheChange)
     EXPECT_TRUE(change == after.dst);
 }
 
+/* Where nothing is to be encoded: masters and moments are the same. */
+TEST_F(Adamw, WithoutAChangeTheStepIsTheSame)
+{
+    for (size_t n : {0u, 1u, 8191u, 8192u, 8193u, 30001u}) {
+        const Case c = {int4, TW_TYPE_BF16, TW_TYPE_FP32, n, 0, true};
+        const State before = make_state(c), after = run(c, "ref", before);
+        const float grad_scale = 0.37f;
+        const tw_quant_adamw_t adamw = adamw_of(c, &grad_scale);
+        const tw_quant_args_t args = args_of(c);
+        State own = before;
+        tw::Codec quant(c.codec, "ref");
+        const tw_quant_adamw_segment_t segment = {own.grad.data(),
+                                                  reinterpret_cast<float *>(own.master.data()),
+                                                  reinterpret_cast<float *>(own.m.data()),
+                                                  reinterpret_cast<float *>(own.v.data()),
+                                                  nullptr,
+                                                  nullptr,
+                                                  n,
+                                                  3,
+                                                  0};
+        EXPECT_EQ(tw_quant_adamw_encode_delta(quant, &args, &adamw, &segment, 1), TW_OK);
+        EXPECT_TRUE(own.master == after.master && own.m == after.m && own.v == after.v) << n;
+    }
+}
+
 TEST_F(AdamwTwins, EverySizeAndType)
 {
     size_t turn = 0;
