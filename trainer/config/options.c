@@ -66,7 +66,8 @@ static const tw_config_field_t fields[] = {
     FLAG("wall_clock_breakdown", "n", wall_clock_breakdown, "Print where a step's time went."),
     FLAG("bf16.enabled", "y", bf16, "Weights and gradients travel as bf16; there is no other way here."),
     CHOICE("communication_data_type", "bf16", communication, communications,
-           "What gradients travel as, and what qgZ and the lossless code are made of; sums are fp32 either way."),
+           "What gradients travel as, and what qgZ and the lossless code are made of; sums are fp32 either "
+           "way."),
     FLAG("fp32_allreduce", "n", fp32_allreduce, "An older name of communication_data_type fp32."),
     FLAG("fp16.enabled", "n", fp16, "Refused: there is no loss scaling, bf16 needs none."),
     CHOICE("optimizer.type", "AdamW", optimizer, optimizers, "Both are AdamW, as DeepSpeed's Adam is."),

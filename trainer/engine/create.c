@@ -124,8 +124,8 @@ static tw_status_t gather_slots(tw_engine_t *engine)
         return TW_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < engine->n_block_slots && status == TW_OK; i++) {
-        status = slot_init(engine, &engine->block_slots[i], 1, units[1].n_elems, TW_TYPE_BF16,
-                           "gathered weights");
+        status =
+            slot_init(engine, &engine->block_slots[i], 1, units[1].n_elems, TW_TYPE_BF16, "gathered weights");
     }
     return status;
 }

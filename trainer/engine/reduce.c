@@ -183,9 +183,9 @@ static void add_norm(tw_engine_t *engine, size_t index, tw_norm_t *norm)
     for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
         tw_hpz_piece_t own =
             tw_hpz_primary_piece(layout, t, tw_hpz_node(engine->hpz), tw_hpz_local(engine->hpz));
-        tw_engine_add_norm(
-            engine, norm,
-            tw_engine_grad_at(engine, unit->part_grads, engine->piece_offsets[t] + own.first), own.n_elems);
+        tw_engine_add_norm(engine, norm,
+                           tw_engine_grad_at(engine, unit->part_grads, engine->piece_offsets[t] + own.first),
+                           own.n_elems);
     }
 }
 

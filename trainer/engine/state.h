@@ -32,7 +32,8 @@ typedef struct tw_engine_ops {
 
 /** A place for one unit's elements, or for those of a slice of one, and what fills or empties it. */
 typedef struct tw_engine_slot {
-    void *elems; /* of weights or gradients, as many as the largest unit of its kind has, or the largest slice */
+    void *
+        elems; /* of weights or gradients, as many as the largest unit of its kind has, or the largest slice */
     tw_engine_ops_t ops;
 } tw_engine_slot_t;
 
@@ -151,10 +152,9 @@ struct tw_engine {
     int32_t *documents; /* where each token's begins in its sequence; NULL: they are not told apart */
     float **x;          /* [n_layer + 1] activations between units; inputs.c */
     float *near[3];
-    void **saved;         /* [n_layer]; recomputing: all the same */
-    tw_quant_t **adamw;   /* [threads] */
-    void **adamw_scratch; /* likewise */
-    tw_norm_t *norms;     /* likewise */
+    void **saved;       /* [n_layer]; recomputing: all the same */
+    tw_quant_t **adamw; /* [threads] */
+    tw_norm_t *norms;   /* likewise */
     /* the run */
     uint64_t steps_done, version;     /* version: of the weights, 1 for the first */
     double forward_sec, backward_sec; /* of this step */

@@ -3,8 +3,7 @@
 
 #include "trainer/engine/state.h"
 
-/* quant's AdamW also encodes a change, which is not asked for here: it goes to a scratch of this many
- * elements. */
+/* What a thread takes at a time. */
 #define CHUNK_ELEMS ((size_t)1 << 16)
 
 /* ---- AdamW --------------------------------------------------------------------------------------------- */
@@ -16,13 +15,9 @@ tw_status_t tw_update_init(tw_engine_t *engine)
     size_t n = (size_t)tw_pool_threads(tw_model_pool(engine->model));
     engine->adamw =
         tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, n, sizeof(*engine->adamw), "AdamW's threads");
-    engine->adamw_scratch =
-        tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, n, sizeof(*engine->adamw_scratch), "AdamW's threads");
-    tw_status_t status = engine->adamw && engine->adamw_scratch ? TW_OK : TW_ERR_NO_MEMORY;
+    tw_status_t status = engine->adamw ? TW_OK : TW_ERR_NO_MEMORY;
     for (size_t i = 0; i < n && status == TW_OK; i++) {
-        engine->adamw_scratch[i] = tw_engine_alloc(
-            engine, TW_ENGINE_ACTIVATIONS, tw_quant_encoded_bytes(&codec, CHUNK_ELEMS), 1, "AdamW's scratch");
-        status = engine->adamw_scratch[i] ? tw_quant_create(&params, &engine->adamw[i]) : TW_ERR_NO_MEMORY;
+        status = tw_quant_create(&params, &engine->adamw[i]);
     }
     return status;
 }
@@ -83,8 +78,6 @@ static void adamw_chunk(void *ctx, size_t part, int thread)
                                               .master = piece->master + at,
                                               .m = piece->m + at,
                                               .v = piece->v + at,
-                                              .replica = grads,
-                                              .dst = engine->adamw_scratch[thread],
                                               .n_elems = left < CHUNK_ELEMS ? left : CHUNK_ELEMS};
     tw_status_t status = tw_quant_adamw_encode_delta(engine->adamw[thread], &args, &adamw, &segment, 1);
     if (status != TW_OK) {

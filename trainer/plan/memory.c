@@ -6,9 +6,6 @@
 #include "trainer/plan/layout.h"
 #include "trainer/plan/plan.h"
 
-/* What AdamW works in, whatever the model, for each thread. */
-#define ADAMW_SCRATCH 65600.0
-
 double tw_plan_states_bytes(double n_params, int stage, int n_ranks)
 {
     double ranks = n_ranks;
@@ -225,16 +222,15 @@ tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *mod
     tw_hpz_layout_destroy(layout);
     TW_TRY(status);
     size_t n_layer = tw_model_n_units(model) - 1;
-    double n_threads = tw_pool_threads(tw_model_pool(model));
     tw_model_sizes_t sizes = tw_model_sizes_get(model, (size_t)o->micro_batch, (size_t)o->sequence);
-    *out = (tw_plan_memory_t){
-        .optimizer = optimizer_in_use(o, &totals),
-        .weights = weights_in_use(o, &totals, n_layer),
-        .gradients = gradients_bytes(o, &totals),
-        .moving = moving_bytes(o, &totals, cluster, n_layer),
-        .activations = activations_bytes(o, &sizes, n_layer),
-        .scratch = (double)sizes.scratch_bytes + n_threads * ADAMW_SCRATCH + tw_plan_sampling_bytes(o, model),
-        .besides = chunks_bytes(o, &totals, n_layer) + codecs_bytes(o) + cluster->besides_bytes};
+    *out = (tw_plan_memory_t){.optimizer = optimizer_in_use(o, &totals),
+                              .weights = weights_in_use(o, &totals, n_layer),
+                              .gradients = gradients_bytes(o, &totals),
+                              .moving = moving_bytes(o, &totals, cluster, n_layer),
+                              .activations = activations_bytes(o, &sizes, n_layer),
+                              .scratch = (double)sizes.scratch_bytes + tw_plan_sampling_bytes(o, model),
+                              .besides = chunks_bytes(o, &totals, n_layer) + codecs_bytes(o) +
+                                         cluster->besides_bytes};
     out->off_device = off_device(o, out, &sizes, n_layer);
     return TW_OK;
 }

@@ -66,7 +66,8 @@ static double pieces_bytes(const counting_t *counting, const part_t *part, const
         for (int rank = 0; rank < cluster->n_nodes * cluster->ranks_per_node; rank++) {
             size_t n_elems = piece_elems(counting, part, t, rank);
             int is_plain = !codec || (counting->tensors[t].n_dims < 2 && !codec->lossless);
-            bytes += is_plain ? counting->plain_bytes * (double)n_elems : piece_bytes(counting, codec, n_elems);
+            bytes +=
+                is_plain ? counting->plain_bytes * (double)n_elems : piece_bytes(counting, codec, n_elems);
         }
     }
     return bytes;
@@ -357,8 +358,7 @@ tw_status_t tw_plan_traffic_of(const tw_train_options_t *o, const tw_model_t *mo
     status = status == TW_OK ? tw_plan_layout(model, cluster, &layout) : status;
     if (status == TW_OK) {
         const counting_t counting = {
-            o, cluster, layout, tensors, *o->groups ? frozen : NULL, 2.0,
-            TW_PLAN_LOSSLESS_WEIGHT_BITS};
+            o, cluster, layout, tensors, *o->groups ? frozen : NULL, 2.0, TW_PLAN_LOSSLESS_WEIGHT_BITS};
         plan_units(&counting, &traffic);
         tw_hpz_layout_destroy(layout);
         *out = traffic;

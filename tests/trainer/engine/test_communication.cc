@@ -57,7 +57,8 @@ TEST_F(TrainFp32Gradients, AllStagesHaveTheSameLosses)
 /* Close to what bf16's give, and not the same. */
 TEST_F(TrainFp32Gradients, TheyAreNotRounded)
 {
-    tw::Outcome fp32 = train(2, 1, {}), bf16 = tw::train(2, 1, {}), old = tw::train(2, 1, {"fp32_allreduce=y"});
+    tw::Outcome fp32 = train(2, 1, {}), bf16 = tw::train(2, 1, {}),
+                old = tw::train(2, 1, {"fp32_allreduce=y"});
     EXPECT_EQ(fp32.result.first_loss, bf16.result.first_loss);
     EXPECT_NE(fp32.losses(), bf16.losses());
     EXPECT_NEAR(fp32.result.last_loss / bf16.result.last_loss, 1, 0.01);
@@ -100,8 +101,8 @@ TEST_F(TrainFp32Gradients, ACheckpointGoesOnAlike)
 {
     std::string folder = ::testing::TempDir() + "communication." + std::to_string(getpid());
     tw::Outcome whole = train(2, 1, {"scheduler.params.total_num_steps=5"});
-    tw::Outcome first = train(2, 1, {"scheduler.params.total_num_steps=5", "thinwire.steps=3",
-                                     "thinwire.checkpoint=" + folder});
+    tw::Outcome first = train(
+        2, 1, {"scheduler.params.total_num_steps=5", "thinwire.steps=3", "thinwire.checkpoint=" + folder});
     tw::Outcome rest = train(2, 1, {"scheduler.params.total_num_steps=5", "thinwire.resume=" + folder});
     std::vector<double> both = first.losses(), more = rest.losses();
     both.insert(both.end(), more.begin(), more.end());

@@ -120,7 +120,8 @@ TEST(TrainNorm, OfFewValuesInFp32IsExact)
     EXPECT_EQ(tw_norm_value(&none, TW_TYPE_FP32), 0);
     tw_norm_t five = norm_of_fp32({3, -4});
     EXPECT_EQ(tw_norm_value(&five, TW_TYPE_FP32), 5);
-    for (float value : {1.5f, -3.4028235e38f, 1e-38f, 1.4e-45f, -1.1754942e-38f, 1.1754944e-38f, 0x1.fffffep0f}) {
+    for (float value :
+         {1.5f, -3.4028235e38f, 1e-38f, 1.4e-45f, -1.1754942e-38f, 1.1754944e-38f, 0x1.fffffep0f}) {
         tw_norm_t one = norm_of_fp32({value});
         EXPECT_EQ(tw_norm_value(&one, TW_TYPE_FP32), std::fabs((double)value)) << value;
     }
