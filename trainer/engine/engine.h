@@ -4,11 +4,11 @@
  *  Every unit's tensors are cut evenly over the ranks: what belongs to a rank is its shard. Stage 0 holds
  *  everything and reduces all of a gradient on all ranks; 1 holds the optimizer's shard only; 2 the
  *  gradients' too; 3 the weights' too, and gathers a unit when it is needed. Sums over ranks are of bf16
- *  gradients, or of fp32 ones, in an order that does not depend on the stage, and the norm is an exact integer: in modes that
- *  lose nothing all stages give the same losses bit for bit.
+ *  gradients, or of fp32 ones, in an order that does not depend on the stage, and the norm is an exact
+ *  integer: in modes that lose nothing all stages give the same losses bit for bit.
  *
- *  Threads: an engine belongs to one thread; the communicator's progress thread moves gathers and reductions
- *  meanwhile. */
+ *  Threads: an engine belongs to one thread, which computes with those of the model's pool; the
+ *  communicator's progress thread moves gathers and reductions meanwhile. */
 #ifndef TW_TRAINER_ENGINE_ENGINE_H
 #define TW_TRAINER_ENGINE_ENGINE_H
 

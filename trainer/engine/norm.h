@@ -1,6 +1,6 @@
-/** The gradient's norm, without rounding: squares of bf16 or fp32 values are integers times a power of two, and
- *  are added up as one wide integer. So the sum is the same however the values are spread over ranks, and in
- *  whatever order. */
+/** The gradient's norm, without rounding: squares of bf16 or fp32 values are integers times a power of two,
+ *  and are added up as one wide integer. So the sum is the same however the values are spread over ranks, and
+ *  in whatever order. */
 #ifndef TW_TRAINER_ENGINE_NORM_H
 #define TW_TRAINER_ENGINE_NORM_H
 
@@ -22,8 +22,8 @@ typedef struct tw_norm {
 
 /** values: type[n_elems], bf16 or fp32; all that is added to one norm is of one type. */
 void tw_norm_add(tw_norm_t *norm, tw_type_t type, const void *values, size_t n_elems);
-/** What such values left in bins, as a GPU does it: [256] sums of the squares of mantissas (integers below 2^8
- *  in bf16, 2^24 in fp32), one for each exponent; the last one counts what is not finite. */
+/** What such values left in bins, as a GPU does it: [256] sums of the squares of mantissas (integers below
+ *  2^8 in bf16, 2^24 in fp32), one for each exponent; the last one counts what is not finite. */
 void tw_norm_add_bins(tw_norm_t *norm, const uint64_t *bins);
 void tw_norm_merge(tw_norm_t *norm, const tw_norm_t *other);
 /** The 2-norm; NaN if a value was not finite. */

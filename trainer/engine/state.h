@@ -32,8 +32,7 @@ typedef struct tw_engine_ops {
 
 /** A place for one unit's elements, or for those of a slice of one, and what fills or empties it. */
 typedef struct tw_engine_slot {
-    void *
-        elems; /* of weights or gradients, as many as the largest unit of its kind has, or the largest slice */
+    void *elems; /* weights or gradients, as many as the largest unit of its kind has, or the largest slice */
     tw_engine_ops_t ops;
 } tw_engine_slot_t;
 

@@ -117,8 +117,9 @@ static double first_sync_bytes(const tw_train_options_t *o, const totals_t *t,
  * says otherwise. */
 #define MOST_CHUNKS_BYTES 16777216.0
 
-/* Chunks on their way, as multiples of a layer's gradients: what was measured in bf16, on layers of 0.4 to 4.8 MB. In
- * stage 1 all units' reductions may wait for the link. With replicas the node's communicator has its own. */
+/* Chunks on their way, as multiples of a layer's gradients: what was measured in bf16, on layers of 0.4 to
+ * 4.8 MB. In stage 1 all units' reductions may wait for the link. With replicas the node's communicator has
+ * its own. */
 static double chunks_bytes(const tw_train_options_t *o, const totals_t *t, size_t n_layer)
 {
     const double layers[] = {6.0, (double)n_layer + 1.0, 4.0, 3.0};
