@@ -216,6 +216,7 @@ static void ask_output(const run_t *run)
                                                      .resumed_step = run->persist.resumed_step,
                                                      .n_ranks = tw_coll_size(run->world),
                                                      .n_nodes = tw_coll_n_nodes(run->world),
+                                                     .n_threads = run->cores.own,
                                                      .least_threads = run->cores.least,
                                                      .most_threads = run->cores.most,
                                                      .flops_per_token = flops_per_token(run),

@@ -289,6 +289,7 @@ static tw_status_t write_metrics(FILE *file, const tw_trainer_output_t *wanted, 
     tw_json_add_int(json, "tokens", (int64_t)step->tokens);
     tw_json_add_double(json, "step_sec", step->step_sec);
     tw_json_add_double(json, "wait_sec", step->wait_sec);
+    tw_json_add_int(json, "threads", wanted->n_threads);
     tw_json_add_double(json, "compute_processor_sec", step->compute_processor_sec);
     tw_json_add_double(json, "progress_processor_sec", step->progress_processor_sec);
     tw_json_add_double(json, "update_processor_sec", step->update_processor_sec);

@@ -82,7 +82,7 @@ typedef struct tw_trainer_output {
     uint64_t run_id;       /**< a run that goes on from its checkpoint keeps it */
     uint64_t resumed_step; /**< of that checkpoint; 0: a new run */
     int n_ranks, n_nodes;
-    int least_threads, most_threads; /**< that a rank computes with */
+    int n_threads, least_threads, most_threads; /**< that compute: of this rank, and of any */
     double flops_per_token; /**< of a step, that the model asks for: what is computed again does not count */
     double peak_flops;      /**< of a rank; 0: not known */
     double link_bps;        /**< of a node, each way; 0: not known */

@@ -164,10 +164,12 @@ TEST(Train, NoStepsAreNoFailure)
 TEST(Train, TrainsInAClusterAndWritesMetrics)
 {
     std::string metrics = temporary("metrics.jsonl");
-    process::Result result = process::run(command(
-        {"--nodes", "2", "--ranks-per-node", "2", "--set", "thinwire.steps=6", "--metrics", metrics}));
+    process::Result result =
+        process::run(command({"--nodes", "2", "--ranks-per-node", "2", "--set", "thinwire.steps=6", "--set",
+                              "thinwire.threads=3", "--metrics", metrics}));
     ASSERT_EQ(result.code, 0) << result.err;
     EXPECT_NE(result.out.find("# bytes as planned, replicas equal"), std::string::npos) << result.out;
+    EXPECT_EQ(result.out.rfind("# 4 ranks on 2 nodes, each computes with 3 threads\n", 0), 0u) << result.out;
     std::istringstream lines(process::slurp(metrics));
     std::string line;
     double last = 0;
@@ -175,9 +177,10 @@ TEST(Train, TrainsInAClusterAndWritesMetrics)
     for (; std::getline(lines, line); n_lines++) {
         json_t *json = json_loads(line.c_str(), 0, nullptr);
         ASSERT_NE(json, nullptr) << line;
-        for (const char *key : {"step", "loss", "lr", "grad_norm", "tokens", "step_sec", "wait_sec",
-                                "compute_processor_sec", "progress_processor_sec", "update_processor_sec",
-                                "exchange_processor_sec", "inter_node_bytes", "in_node_bytes"}) {
+        for (const char *key :
+             {"step", "loss", "lr", "grad_norm", "tokens", "step_sec", "wait_sec", "threads",
+              "compute_processor_sec", "progress_processor_sec", "update_processor_sec",
+              "exchange_processor_sec", "inter_node_bytes", "in_node_bytes"}) {
             EXPECT_TRUE(json_is_number(json_object_get(json, key))) << key;
         }
         EXPECT_GT(json_number_value(json_object_get(json, "compute_processor_sec")), 0);

@@ -34,6 +34,13 @@ typedef struct measured {
     double memory_bytes; /* the most that a line says; 0: none does */
 } measured_t;
 
+/* That share a time of computing; a line from before there were several says nothing. */
+static double threads_of(const json_t *line, int which)
+{
+    double n = json_number_value(json_object_get(line, "threads"));
+    return n > 1.0 && (which == COMPUTE_SEC || which == UPDATE_SEC) ? n : 1.0;
+}
+
 static tw_status_t add_time(const char *path, const json_t *line, int which, measured_t *measured)
 {
     const json_t *value = json_object_get(line, time_keys[which]);
@@ -47,7 +54,7 @@ static tw_status_t add_time(const char *path, const json_t *line, int which, mea
         tw_error("%s: a line without %s", path, time_keys[which]);
         return TW_ERR_FORMAT;
     }
-    times[measured->n] = json_number_value(value);
+    times[measured->n] = json_number_value(value) / threads_of(line, which);
     return TW_OK;
 }
 

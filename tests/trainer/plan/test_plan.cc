@@ -179,6 +179,7 @@ class Plan : public tw::Fixture
 
     tw_model_config_t shape_ = kModel;
     std::vector<std::string> buckets_;
+    int threads_ = 1; /* of a rank */
     tw_model_t *model_ = nullptr;
     tw_train_config_t *config_ = nullptr;
     std::string path_;
@@ -444,9 +445,9 @@ tw_plan_cluster_t Plan::calibrated(const tw_plan_cluster_t &truth, double nomina
         double more = step < 3 ? 1.0 : 0.0;
         metrics << "{\"set\": \"zero3\", \"step\": " << step + 1
                 << ", \"step_sec\": " << measured.step_sec + more
-                << ", \"wait_sec\": " << measured.wait_sec + more
-                << ", \"compute_processor_sec\": " << compute_sec + more
-                << ", \"update_processor_sec\": " << truth.update_sec + more
+                << ", \"wait_sec\": " << measured.wait_sec + more << ", \"threads\": " << threads_
+                << ", \"compute_processor_sec\": " << (compute_sec + more) * threads_
+                << ", \"update_processor_sec\": " << (truth.update_sec + more) * threads_
                 << ", \"progress_processor_sec\": " << progress + more
                 << ", \"exchange_processor_sec\": " << report_sec * (step % 3 == 2 ? 2.0 : 1.0) + more
                 << ", \"memory_bytes\": " << (i == 4 ? 5e7 : 4.9e7) << "}\n"
@@ -469,6 +470,19 @@ tw_plan_cluster_t Plan::busy_cluster(int n_nodes, int ranks_per_node, double lin
     cluster.link_burst_bytes = 5e3;
     cluster.update_sec = 2e-4;
     return cluster;
+}
+
+/* The processor time of several threads is that of one, for as long as it takes them together. */
+TEST_F(Plan, CalibrationKnowsHowManyThreadsCompute)
+{
+    tw_plan_cluster_t truth = busy_cluster(2, 2, 9.3e6);
+    double one = 0, several = 0;
+    tw_plan_cluster_t of_one = calibrated(truth, 1e7, 3e-3, &one);
+    threads_ = 3;
+    tw_plan_cluster_t of_several = calibrated(truth, 1e7, 3e-3, &several);
+    EXPECT_NEAR(one, several, 1e-9);
+    EXPECT_NEAR(of_one.update_sec, of_several.update_sec, 1e-9);
+    EXPECT_NEAR(of_one.link_bps, of_several.link_bps, 1e-3 * of_one.link_bps);
 }
 
 TEST_F(Plan, CalibrationFindsTheLinkAgain)
