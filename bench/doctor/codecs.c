@@ -1,0 +1,92 @@
+/* How fast this rank encodes, with one thread. */
+#include <math.h>
+#include <string.h>
+
+#include "bench/doctor/doctor.h"
+#include "bench/timing.h"
+#include "quant/quant.h"
+
+#define ELEMS ((size_t)1 << 20)
+#define SECONDS 0.1
+#define ROW_ELEMS 1024
+
+const char *const doctor_codec_names[DOCTOR_CODECS] = {"int8", "int4", "lossless"};
+
+/* Like weights: of all sizes around nought, as bf16. */
+static void fill(uint16_t *values)
+{
+    uint32_t state = 1;
+    for (size_t i = 0; i < ELEMS; i++) {
+        float sum = 0;
+        for (int k = 0; k < 4; k++) {
+            state = state * 1664525u + 1013904223u;
+            sum += (float)(state >> 8) / 0x1p24f - 0.5f;
+        }
+        uint32_t bits;
+        memcpy(&bits, &sum, sizeof(bits));
+        values[i] = (uint16_t)(bits >> 16);
+    }
+}
+
+/* What to time, once. */
+typedef struct coder {
+    tw_quant_t *quant;            /**< or */
+    tw_quant_lossless_t *lossless;
+    const uint16_t *values;
+    void *encoded;
+    size_t encoded_bytes;
+} coder_t;
+
+static tw_status_t encode(const coder_t *coder)
+{
+    if (coder->lossless) {
+        const tw_quant_lossless_segment_t segment = {
+            .src = coder->values, .n_elems = ELEMS, .row_elems = ROW_ELEMS};
+        size_t bytes;
+        return tw_quant_lossless_encode(coder->lossless, TW_TYPE_BF16, &segment, 1, coder->encoded,
+                                        coder->encoded_bytes, &bytes);
+    }
+    const tw_quant_args_t args = {.type = TW_TYPE_BF16};
+    const tw_quant_segment_t segment = {.src = coder->values, .dst = coder->encoded, .n_elems = ELEMS};
+    return tw_quant_encode(coder->quant, &args, &segment, 1);
+}
+
+static tw_status_t time_codec(const char *name, coder_t *coder, double *GBps)
+{
+    tw_quant_params_t params = {.mem = TW_MEM_HOST};
+    TW_TRY(tw_quant_codec_parse(name, &params.codec));
+    TW_TRY(params.codec.lossless ? tw_quant_lossless_create(NULL, &coder->lossless)
+                                 : tw_quant_create(&params, &coder->quant));
+    tw_status_t status = encode(coder); /* once for the caches */
+    double seconds = 0;
+    int n = 0;
+    for (const double start = bench_thread_sec(); status == TW_OK && seconds < SECONDS; n++) {
+        status = encode(coder);
+        seconds = bench_thread_sec() - start;
+    }
+    *GBps = status == TW_OK ? (double)n * (double)(ELEMS * sizeof(uint16_t)) / seconds / 1e9 : 0;
+    tw_quant_lossless_destroy(coder->lossless);
+    tw_quant_destroy(coder->quant);
+    coder->lossless = NULL;
+    coder->quant = NULL;
+    return status;
+}
+
+tw_status_t doctor_codecs_measure(doctor_facts_t *facts)
+{
+    const size_t bytes = ELEMS * sizeof(uint16_t), bound = tw_quant_lossless_bound_bytes(TW_TYPE_BF16, ELEMS);
+    uint16_t *values = tw_buffer_alloc(bytes);
+    coder_t coder = {.values = values, .encoded = tw_buffer_alloc(bound), .encoded_bytes = bound};
+    tw_status_t status = values && coder.encoded ? TW_OK : TW_ERR_NO_MEMORY;
+    if (status != TW_OK) {
+        tw_error("rank %d: no memory for %zu bytes", facts->rank, bytes + bound);
+    } else {
+        fill(values);
+    }
+    for (int i = 0; i < DOCTOR_CODECS && status == TW_OK; i++) {
+        status = time_codec(doctor_codec_names[i], &coder, &facts->encode_GBps[i]);
+    }
+    tw_buffer_free(coder.encoded);
+    tw_buffer_free(values);
+    return status;
+}

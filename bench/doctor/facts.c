@@ -1,0 +1,279 @@
+/* What a rank knows of itself: its devices, its limits, where it runs. */
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "bench/doctor/doctor.h"
+
+#define PATH_BYTES 512
+#define LINE_BYTES 4096
+#define ANY_PORT 9 /* nothing is sent */
+
+/* ---- numbers in files ---------------------------------------------------------------------------------- */
+
+/* The first line; 0 if there is none. */
+static int read_line(const char *path, char *line, size_t bytes)
+{
+    FILE *file = fopen(path, "re");
+    const int found = file && fgets(line, (int)bytes, file) != NULL;
+    if (file) {
+        fclose(file);
+    }
+    return found;
+}
+
+static int64_t device_number(const char *device, const char *file, int64_t otherwise)
+{
+    char path[PATH_BYTES], line[LINE_BYTES];
+    snprintf(path, sizeof(path), "/sys/class/net/%s/%s", device, file);
+    return read_line(path, line, sizeof(line)) ? strtoll(line, NULL, 10) : otherwise;
+}
+
+/* What a virtual device says of its speed means nothing; several that are bound together say theirs. */
+static int is_hardware(const char *device)
+{
+    char path[PATH_BYTES];
+    snprintf(path, sizeof(path), "/sys/class/net/%s/device", device);
+    const int has_device = access(path, F_OK) == 0;
+    snprintf(path, sizeof(path), "/sys/class/net/%s/bonding", device);
+    return has_device || access(path, F_OK) == 0;
+}
+
+/* The third of "least usual most". */
+static int64_t most_of(const char *path)
+{
+    char line[LINE_BYTES];
+    long long least, usual, most;
+    return read_line(path, line, sizeof(line)) && sscanf(line, "%lld %lld %lld", &least, &usual, &most) == 3
+               ? most
+               : 0;
+}
+
+static int64_t available_memory(void)
+{
+    char line[LINE_BYTES];
+    long long kib = 0;
+    FILE *file = fopen("/proc/meminfo", "re");
+    while (file && fgets(line, sizeof(line), file) && sscanf(line, "MemAvailable: %lld", &kib) != 1) {
+    }
+    if (file) {
+        fclose(file);
+    }
+    return kib * 1024;
+}
+
+/* ---- placement ----------------------------------------------------------------------------------------- */
+
+/* Whether a list such as "0-3,8" has all processors of a set. */
+static int has_all(const char *list, const cpu_set_t *set)
+{
+    cpu_set_t listed;
+    CPU_ZERO(&listed);
+    for (const char *at = list; *at;) {
+        char *end;
+        const long first = strtol(at, &end, 10);
+        long last = first;
+        if (end == at) {
+            break;
+        }
+        if (*end == '-') {
+            at = end + 1;
+            last = strtol(at, &end, 10);
+        }
+        for (long cpu = first; cpu <= last && cpu >= 0 && cpu < CPU_SETSIZE; cpu++) {
+            CPU_SET((size_t)cpu, &listed);
+        }
+        at = *end == ',' ? end + 1 : "";
+    }
+    cpu_set_t both;
+    CPU_AND(&both, &listed, set);
+    return CPU_EQUAL(&both, set);
+}
+
+/* The NUMA node that has all processors that this process may run on, or -1. */
+static int numa_node(const cpu_set_t *set)
+{
+    DIR *folder = opendir("/sys/devices/system/node");
+    const struct dirent *entry;
+    int found = -1, n_nodes = 0;
+    while (folder && (entry = readdir(folder))) {
+        char path[PATH_BYTES], line[LINE_BYTES];
+        int node;
+        if (sscanf(entry->d_name, "node%d", &node) != 1) {
+            continue;
+        }
+        n_nodes++;
+        snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", node);
+        if (read_line(path, line, sizeof(line)) && has_all(line, set)) {
+            found = node;
+        }
+    }
+    if (folder) {
+        closedir(folder);
+    }
+    return n_nodes > 1 ? found : -1;
+}
+
+static void read_limits(doctor_facts_t *facts)
+{
+    struct rlimit files;
+    struct statvfs shm;
+    cpu_set_t set;
+    facts->numa = -1;
+    if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+        facts->cores = CPU_COUNT(&set);
+        facts->numa = numa_node(&set);
+    }
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        facts->descriptors = files.rlim_cur == RLIM_INFINITY ? INT64_MAX : (int64_t)files.rlim_cur;
+        facts->descriptors_hard = files.rlim_max == RLIM_INFINITY ? INT64_MAX : (int64_t)files.rlim_max;
+    }
+    if (statvfs("/dev/shm", &shm) == 0) {
+        facts->shm_bytes = (int64_t)(shm.f_bavail * shm.f_frsize);
+    }
+    facts->memory_bytes = available_memory();
+    facts->send_buffer = most_of("/proc/sys/net/ipv4/tcp_wmem");
+    facts->receive_buffer = most_of("/proc/sys/net/ipv4/tcp_rmem");
+}
+
+/* ---- devices ------------------------------------------------------------------------------------------- */
+
+/* An address as one of IPv6's; 0: of another kind, or one that means something on one link alone. */
+static int as_ipv6(const struct sockaddr *address, struct sockaddr_in6 *out)
+{
+    *out = (struct sockaddr_in6){.sin6_family = AF_INET6};
+    if (address && address->sa_family == AF_INET) {
+        memset(&out->sin6_addr.s6_addr[10], 0xff, 2);
+        memcpy(&out->sin6_addr.s6_addr[12], &((const struct sockaddr_in *)address)->sin_addr, 4);
+        return 1;
+    }
+    if (address && address->sa_family == AF_INET6) {
+        memcpy(&out->sin6_addr, &((const struct sockaddr_in6 *)address)->sin6_addr, sizeof(out->sin6_addr));
+        return !IN6_IS_ADDR_LINKLOCAL(&out->sin6_addr);
+    }
+    return 0;
+}
+
+/* An IPv4 address of the device, or else one of IPv6's; 0: it has none. */
+static int find_address(const struct ifaddrs *all, const char *name, struct sockaddr_in6 *out)
+{
+    int found = 0;
+    for (const struct ifaddrs *one = all; one; one = one->ifa_next) {
+        struct sockaddr_in6 address;
+        if (strcmp(one->ifa_name, name) == 0 && as_ipv6(one->ifa_addr, &address) &&
+            (!found || one->ifa_addr->sa_family == AF_INET)) {
+            *out = address;
+            found = 1;
+        }
+    }
+    return found;
+}
+
+static tw_status_t add_device(const struct ifaddrs *all, const char *name, doctor_facts_t *facts)
+{
+    doctor_device_t *device = &facts->devices[facts->n_devices];
+    if (facts->n_devices == DOCTOR_DEVICES_MAX) {
+        tw_error("rank %d: TW_NET_DEVICES names more than %d devices", facts->rank, DOCTOR_DEVICES_MAX);
+        return TW_ERR_CONFIG;
+    }
+    if (!find_address(all, name, &device->address)) {
+        tw_error("rank %d: network device %s: %s", facts->rank, name,
+                 if_nametoindex(name) ? "it has no address" : "there is none of that name");
+        return TW_ERR_CONFIG;
+    }
+    snprintf(device->name, sizeof(device->name), "%s", name);
+    device->mtu = (int32_t)device_number(name, "mtu", 0);
+    const int64_t speed = is_hardware(name) ? device_number(name, "speed", 0) : 0;
+    device->speed_mbps = speed > 0 ? (int32_t)speed : 0;
+    device->numa = (int32_t)device_number(name, "device/numa_node", -1);
+    facts->n_devices++;
+    return TW_OK;
+}
+
+/* This host's address on the way to another one; 0: there is no way. */
+static int own_address(const char *host, struct sockaddr_in6 *out)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_DGRAM};
+    struct addrinfo *list = NULL;
+    int found = 0;
+    if (getaddrinfo(host, NULL, &hints, &list) != 0) {
+        return 0;
+    }
+    for (const struct addrinfo *one = list; one && !found; one = one->ai_next) {
+        struct sockaddr_storage own;
+        socklen_t bytes = sizeof(own);
+        struct sockaddr_in6 to;
+        const int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        if (fd >= 0 && as_ipv6(one->ai_addr, &to)) {
+            to.sin6_port = htons(ANY_PORT);
+            found = connect(fd, (const struct sockaddr *)&to, sizeof(to)) == 0 &&
+                    getsockname(fd, (struct sockaddr *)&own, &bytes) == 0 &&
+                    as_ipv6((const struct sockaddr *)&own, out);
+        }
+        if (fd >= 0) {
+            close(fd);
+        }
+    }
+    freeaddrinfo(list);
+    return found;
+}
+
+/* The device on the way to rank 0; on its own host, one that others reach. */
+static const char *device_to_master(const struct ifaddrs *all, const char *host)
+{
+    struct sockaddr_in6 own, address;
+    const char *usable = "lo";
+    const int known = own_address(host, &own);
+    for (const struct ifaddrs *one = all; one; one = one->ifa_next) {
+        if (!as_ipv6(one->ifa_addr, &address)) {
+            continue;
+        }
+        if (!(one->ifa_flags & IFF_LOOPBACK)) {
+            if (known && memcmp(&address.sin6_addr, &own.sin6_addr, sizeof(own.sin6_addr)) == 0) {
+                return one->ifa_name;
+            }
+            if ((one->ifa_flags & IFF_RUNNING) && strcmp(usable, "lo") == 0) {
+                usable = one->ifa_name;
+            }
+        }
+    }
+    return usable;
+}
+
+static tw_status_t add_devices(const struct ifaddrs *all, const tw_job_t *job, const char *names,
+                               doctor_facts_t *facts)
+{
+    char list[LINE_BYTES], *rest = NULL;
+    snprintf(list, sizeof(list), "%s", names && *names ? names : device_to_master(all, job->master_addr));
+    for (char *name = strtok_r(list, ", ", &rest); name; name = strtok_r(NULL, ", ", &rest)) {
+        TW_TRY(add_device(all, name, facts));
+    }
+    return TW_OK;
+}
+
+tw_status_t doctor_facts_read(const tw_job_t *job, const char *names, doctor_facts_t *facts)
+{
+    struct ifaddrs *all = NULL;
+    *facts = (doctor_facts_t){.rank = job->rank, .local_rank = job->local_rank};
+    if (gethostname(facts->host, sizeof(facts->host) - 1) != 0) {
+        snprintf(facts->host, sizeof(facts->host), "unknown");
+    }
+    read_limits(facts);
+    if (getifaddrs(&all) != 0) {
+        tw_error("rank %d: cannot list network devices: %s", job->rank, strerror(errno));
+        return TW_ERR_IO;
+    }
+    const tw_status_t status = add_devices(all, job, names, facts);
+    freeifaddrs(all);
+    return status;
+}

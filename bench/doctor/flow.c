@@ -1,0 +1,399 @@
+/* One end of a flow: streams of plain TCP, a thread for each. The receiver has the clock: it counts from a quarter
+ * of the time on, when the streams have got going, and its answer ends the stream. So nothing that waits in the
+ * sender's buffers is counted, nor waited for. And probes: UDP packets that nobody may cut. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/tcp.h> /* netinet's has not all of tcp_info */
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bench/doctor/doctor.h"
+
+#define CONNECT_SEC 10.0
+#define GREETING_SEC 2.0
+#define GRACE_SEC 10.0 /* a flow that brings nothing any more */
+#define TICK_MS 50
+#define PIECE_BYTES ((size_t)256 << 10)
+#define UNSENT_BYTES (256 << 10) /* that may wait in the sender's socket */
+#define WARM_SHARE 0.25
+
+/* Before the data: whose flow, which stream of it. */
+typedef struct greeting {
+    uint8_t nonce[DOCTOR_NONCE_BYTES];
+    int32_t slot, stream;
+} greeting_t;
+
+typedef struct stream {
+    doctor_end_t *end;
+    pthread_t thread;
+    int fd, index, error;
+    double bps;
+    struct tcp_info info;
+    char congestion[16];
+} stream_t;
+
+static int wait_for(int fd, short events)
+{
+    struct pollfd one = {.fd = fd, .events = events};
+    return poll(&one, 1, TICK_MS) > 0 ? one.revents : 0;
+}
+
+static int is_late(const doctor_end_t *end, double deadline)
+{
+    return *end->stop || tw_time_sec() > deadline;
+}
+
+/* 0, or an errno. */
+static int move_all(const stream_t *stream, void *data, size_t bytes, int is_sent, double limit_sec)
+{
+    const double deadline = tw_time_sec() + limit_sec;
+    for (size_t moved = 0; moved < bytes;) {
+        char *at = (char *)data + moved;
+        const ssize_t n = is_sent ? send(stream->fd, at, bytes - moved, MSG_NOSIGNAL | MSG_DONTWAIT)
+                                  : recv(stream->fd, at, bytes - moved, MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN)) {
+            return n == 0 ? ECONNRESET : errno;
+        }
+        if (n < 0 && is_late(stream->end, deadline)) {
+            return ETIMEDOUT;
+        }
+        if (n < 0) {
+            wait_for(stream->fd, is_sent ? POLLOUT : POLLIN);
+        }
+        moved += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* ---- the sender ---------------------------------------------------------------------------------------- */
+
+static int connect_stream(stream_t *stream)
+{
+    const doctor_end_t *end = stream->end;
+    const double deadline = tw_time_sec() + CONNECT_SEC;
+    const int unsent = UNSENT_BYTES;
+    int error = 0;
+    socklen_t bytes = sizeof(error);
+    stream->fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (stream->fd < 0) {
+        return errno;
+    }
+    (void)setsockopt(stream->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
+    if (connect(stream->fd, (const struct sockaddr *)&end->to, sizeof(end->to)) != 0 && errno != EINPROGRESS) {
+        return errno;
+    }
+    while (!wait_for(stream->fd, POLLOUT)) {
+        if (is_late(end, deadline)) {
+            return ETIMEDOUT;
+        }
+    }
+    return getsockopt(stream->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
+}
+
+/* Until the receiver answers. 0, or an errno. */
+static int send_data(stream_t *stream)
+{
+    static const char piece[PIECE_BYTES];
+    const double deadline = tw_time_sec() + stream->end->seconds + GRACE_SEC;
+    for (;;) {
+        const int ready = wait_for(stream->fd, POLLIN | POLLOUT);
+        if (ready & (POLLIN | POLLERR | POLLHUP)) {
+            return move_all(stream, &stream->bps, sizeof(stream->bps), 0, GREETING_SEC);
+        }
+        if ((ready & POLLOUT) && send(stream->fd, piece, sizeof(piece), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
+            errno != EAGAIN) {
+            return errno;
+        }
+        if (is_late(stream->end, deadline)) {
+            return ETIMEDOUT;
+        }
+    }
+}
+
+/* What would still be sent is dropped. */
+static void close_stream(stream_t *stream)
+{
+    const struct linger drop = {.l_onoff = 1};
+    if (stream->fd >= 0) {
+        (void)setsockopt(stream->fd, SOL_SOCKET, SO_LINGER, &drop, sizeof(drop));
+        close(stream->fd);
+    }
+    stream->fd = -1;
+}
+
+static void *run_sender(void *arg)
+{
+    stream_t *stream = arg;
+    greeting_t greeting = {.slot = stream->end->flow->slot, .stream = stream->index};
+    socklen_t info_bytes = sizeof(stream->info), name_bytes = sizeof(stream->congestion) - 1;
+    memcpy(greeting.nonce, stream->end->rank->nonce, sizeof(greeting.nonce));
+    stream->error = connect_stream(stream);
+    if (!stream->error) {
+        stream->error = move_all(stream, &greeting, sizeof(greeting), 1, GREETING_SEC);
+    }
+    if (!stream->error) {
+        stream->error = send_data(stream);
+        (void)getsockopt(stream->fd, IPPROTO_TCP, TCP_INFO, &stream->info, &info_bytes);
+        (void)getsockopt(stream->fd, IPPROTO_TCP, TCP_CONGESTION, stream->congestion, &name_bytes);
+    }
+    close_stream(stream);
+    return NULL;
+}
+
+static void add_stream(doctor_flow_t *flow, const stream_t *stream)
+{
+    flow->error = flow->error ? flow->error : stream->error;
+    flow->bps += stream->bps;
+    flow->segments += stream->info.tcpi_data_segs_out;
+    flow->repeated += stream->info.tcpi_total_retrans;
+    flow->segment_bytes = (int32_t)stream->info.tcpi_snd_mss;
+    if (stream->info.tcpi_min_rtt != 0 && stream->info.tcpi_min_rtt != UINT32_MAX &&
+        (flow->rtt_us <= 0 || stream->info.tcpi_min_rtt < flow->rtt_us)) {
+        flow->rtt_us = stream->info.tcpi_min_rtt;
+    }
+    if (stream->congestion[0]) {
+        memcpy(flow->congestion, stream->congestion, sizeof(flow->congestion));
+    }
+}
+
+static void run_streams(stream_t *streams, int n, void *(*run)(void *))
+{
+    int n_started = 0;
+    while (n_started < n && pthread_create(&streams[n_started].thread, NULL, run, &streams[n_started]) == 0) {
+        n_started++;
+    }
+    for (int i = n_started; i < n; i++) {
+        streams[i].error = EAGAIN;
+        close_stream(&streams[i]);
+    }
+    for (int i = 0; i < n_started; i++) {
+        pthread_join(streams[i].thread, NULL);
+    }
+}
+
+void doctor_send(doctor_end_t *end)
+{
+    stream_t streams[DOCTOR_STREAMS_MAX] = {0};
+    const int n = end->flow->n_streams;
+    for (int i = 0; i < n; i++) {
+        streams[i].end = end;
+        streams[i].fd = -1;
+        streams[i].index = i;
+    }
+    run_streams(streams, n, run_sender);
+    for (int i = 0; i < n; i++) {
+        add_stream(end->flow, &streams[i]);
+    }
+}
+
+/* ---- the receiver -------------------------------------------------------------------------------------- */
+
+/* Data until the time is over, counted after the first quarter of it. An errno, or 0. */
+static int receive_data(stream_t *stream)
+{
+    const double seconds = stream->end->seconds, deadline = tw_time_sec() + seconds + GRACE_SEC / 2;
+    double first = 0, counted_from = 0, now;
+    size_t counted = 0;
+    char *piece = malloc(PIECE_BYTES);
+    int error = piece ? 0 : ENOMEM;
+    while (!error) {
+        const ssize_t n = recv(stream->fd, piece, PIECE_BYTES, MSG_DONTWAIT);
+        now = tw_time_sec();
+        if (n == 0 || (n < 0 && errno != EAGAIN)) {
+            error = n == 0 ? ECONNRESET : errno;
+        } else if (n < 0) {
+            error = is_late(stream->end, deadline) ? ETIMEDOUT : 0;
+            wait_for(stream->fd, POLLIN);
+        } else {
+            first = first > 0 ? first : now;
+            counted += counted_from > 0 ? (size_t)n : 0;
+            counted_from = counted_from > 0 || now < first + WARM_SHARE * seconds ? counted_from : now;
+        }
+        if (first > 0 && now > first + seconds && counted > 0) {
+            stream->bps = 8 * (double)counted / (now - counted_from);
+            break;
+        }
+    }
+    free(piece);
+    return error;
+}
+
+static void *run_receiver(void *arg)
+{
+    stream_t *stream = arg;
+    stream->error = receive_data(stream);
+    if (!stream->error) {
+        stream->error = move_all(stream, &stream->bps, sizeof(stream->bps), 1, GREETING_SEC);
+    }
+    /* The sender closes when it has read that; what it has sent until then is not wanted. */
+    char rest[4096];
+    for (const double deadline = tw_time_sec() + GREETING_SEC;
+         !stream->error && !is_late(stream->end, deadline);) {
+        const ssize_t n = recv(stream->fd, rest, sizeof(rest), MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN)) {
+            break;
+        }
+        if (n < 0) {
+            wait_for(stream->fd, POLLIN);
+        }
+    }
+    close_stream(stream);
+    return NULL;
+}
+
+/* Whether a connection is a stream of this flow. */
+static int is_ours(stream_t *stream)
+{
+    greeting_t greeting;
+    const doctor_flow_t *flow = stream->end->flow;
+    if (move_all(stream, &greeting, sizeof(greeting), 0, GREETING_SEC) != 0 ||
+        memcmp(greeting.nonce, stream->end->rank->nonce, sizeof(greeting.nonce)) != 0) {
+        return 0;
+    }
+    return greeting.slot == flow->slot && greeting.stream >= 0 && greeting.stream < flow->n_streams;
+}
+
+void doctor_receive(doctor_end_t *end)
+{
+    stream_t streams[DOCTOR_STREAMS_MAX] = {0};
+    const int listener = end->rank->listeners[end->flow->device], n = end->flow->n_streams;
+    const double deadline = tw_time_sec() + CONNECT_SEC;
+    int n_there = 0;
+    while (n_there < n && !is_late(end, deadline)) {
+        stream_t *stream = &streams[n_there];
+        *stream = (stream_t){.end = end, .fd = -1};
+        if (wait_for(listener, POLLIN)) {
+            stream->fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        }
+        if (stream->fd >= 0 && is_ours(stream)) {
+            n_there++;
+        } else {
+            close_stream(stream);
+        }
+    }
+    run_streams(streams, n_there, run_receiver);
+}
+
+/* ---- sockets of a leader ------------------------------------------------------------------------------- */
+
+static tw_status_t open_socket(const doctor_facts_t *facts, int type, struct sockaddr_in6 *address, int *out)
+{
+    socklen_t bytes = sizeof(*address);
+    const int fd = socket(AF_INET6, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), yes = 1;
+    *out = fd;
+    if (fd >= 0) {
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    }
+    if (fd < 0 || bind(fd, (const struct sockaddr *)address, bytes) != 0 ||
+        (type == SOCK_STREAM && listen(fd, DOCTOR_STREAMS_MAX) != 0) ||
+        getsockname(fd, (struct sockaddr *)address, &bytes) != 0) {
+        tw_error("rank %d: cannot listen: %s", facts->rank, strerror(errno));
+        return TW_ERR_IO;
+    }
+    return TW_OK;
+}
+
+tw_status_t doctor_listen(doctor_rank_t *rank, doctor_facts_t *facts)
+{
+    for (int i = 0; i < facts->n_devices; i++) {
+        struct sockaddr_in6 *address = &facts->devices[i].address;
+        TW_TRY(open_socket(facts, SOCK_STREAM, address, &rank->listeners[i]));
+        struct sockaddr_in6 same = *address; /* and the same port */
+        TW_TRY(open_socket(facts, SOCK_DGRAM, &same, &rank->probes[i]));
+    }
+    return TW_OK;
+}
+
+void doctor_close(doctor_rank_t *rank)
+{
+    for (int i = 0; i < DOCTOR_DEVICES_MAX; i++) {
+        if (rank->listeners[i] >= 0) {
+            close(rank->listeners[i]);
+        }
+        if (rank->probes[i] >= 0) {
+            close(rank->probes[i]);
+        }
+        rank->listeners[i] = rank->probes[i] = -1;
+    }
+}
+
+/* ---- probes -------------------------------------------------------------------------------------------- */
+
+#define PROBE_TIMES 3
+#define PROBE_PAUSE_NS 200000
+#define PROBE_MAX_BYTES 65536
+
+/* Of packets: what networks and tunnels usually let pass. */
+static const int sizes[] = {9000, 8942, 8192, 4470, 4096, 2044, 1500, 1492, 1480, 1476, 1472, 1462, 1454, 1450,
+                            1442, 1430, 1420, 1412, 1400, 1380, 1360, 1340, 1320, 1300, 1280, 1240, 1200, 1100,
+                            1000, 900,  800,  700,  576};
+
+static int headers_bytes(const struct sockaddr_in6 *address)
+{
+    return IN6_IS_ADDR_V4MAPPED(&address->sin6_addr) ? 20 + 8 : 40 + 8;
+}
+
+/* From a socket that sets "do not fragment", whatever this host believes of the path. */
+static void forbid_fragments(int fd)
+{
+    const int probe4 = IP_PMTUDISC_PROBE, probe6 = IPV6_PMTUDISC_PROBE;
+    (void)setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe4, sizeof(probe4));
+    (void)setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &probe6, sizeof(probe6));
+}
+
+static void send_probe(int fd, const doctor_rank_t *rank, const struct sockaddr_in6 *to, int packet_bytes)
+{
+    static const char nothing[PROBE_MAX_BYTES];
+    char head[DOCTOR_NONCE_BYTES];
+    memcpy(head, rank->nonce, sizeof(head));
+    struct iovec parts[] = {
+        {head, sizeof(head)},
+        {(void *)(uintptr_t)nothing, (size_t)(packet_bytes - headers_bytes(to)) - sizeof(head)}};
+    const struct msghdr message = {.msg_name = (void *)(uintptr_t)to,
+                                   .msg_namelen = sizeof(*to),
+                                   .msg_iov = parts,
+                                   .msg_iovlen = 2};
+    const struct timespec pause = {.tv_nsec = PROBE_PAUSE_NS};
+    (void)sendmsg(fd, &message, MSG_DONTWAIT); /* what does not go does not come */
+    nanosleep(&pause, NULL);
+}
+
+void doctor_probe_send(const doctor_rank_t *rank, const doctor_path_t *path, const struct sockaddr_in6 *to)
+{
+    const int fd = rank->probes[path->device], most = path->asked_bytes;
+    forbid_fragments(fd);
+    for (int k = 0; k < PROBE_TIMES; k++) {
+        if (most > 0 && most < PROBE_MAX_BYTES) {
+            send_probe(fd, rank, to, most);
+        }
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+            if (sizes[i] < most || most >= PROBE_MAX_BYTES) {
+                send_probe(fd, rank, to, sizes[i]);
+            }
+        }
+    }
+}
+
+int doctor_probe_receive(const doctor_rank_t *rank, int device, double seconds)
+{
+    static char packet[PROBE_MAX_BYTES];
+    const int fd = rank->probes[device];
+    int largest = 0;
+    for (const double deadline = tw_time_sec() + seconds; tw_time_sec() < deadline;) {
+        struct sockaddr_in6 from;
+        socklen_t bytes = sizeof(from);
+        const ssize_t n = recvfrom(fd, packet, sizeof(packet), MSG_DONTWAIT, (struct sockaddr *)&from, &bytes);
+        if (n < 0) {
+            wait_for(fd, POLLIN);
+        } else if (n >= DOCTOR_NONCE_BYTES && memcmp(packet, rank->nonce, DOCTOR_NONCE_BYTES) == 0 &&
+                   (int)n + headers_bytes(&from) > largest) {
+            largest = (int)n + headers_bytes(&from);
+        }
+    }
+    return largest;
+}

@@ -1,0 +1,178 @@
+/* One end of the doctor's flows and probes, on this machine's loopback device. */
+#include <arpa/inet.h>
+#include <cerrno>
+#include <cstring>
+#include <sched.h>
+#include <string>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "bench/doctor/doctor.h"
+#include "tests/common/process.h"
+
+namespace
+{
+
+sockaddr_in6 loopback()
+{
+    sockaddr_in6 address = {};
+    address.sin6_family = AF_INET6;
+    EXPECT_EQ(inet_pton(AF_INET6, "::ffff:127.0.0.1", &address.sin6_addr), 1);
+    return address;
+}
+
+/* A rank that sends to itself. */
+struct Rank {
+    Rank()
+    {
+        for (int i = 0; i < DOCTOR_DEVICES_MAX; i++) {
+            rank.listeners[i] = rank.probes[i] = -1;
+        }
+        memset(rank.nonce, 7, sizeof(rank.nonce));
+        facts.n_devices = 1;
+        facts.devices[0].address = loopback();
+        EXPECT_EQ(doctor_listen(&rank, &facts), TW_OK);
+    }
+    ~Rank()
+    {
+        doctor_close(&rank);
+    }
+    Rank(const Rank &) = delete;
+    Rank &operator=(const Rank &) = delete;
+
+    doctor_end_t end(doctor_flow_t *flow) const
+    {
+        return {&rank, flow, facts.devices[0].address, 0.1, &stop};
+    }
+
+    doctor_rank_t rank = {};
+    doctor_facts_t facts = {};
+    volatile int stop = 0;
+};
+
+doctor_flow_t flow_of(int n_streams)
+{
+    doctor_flow_t flow = {};
+    flow.kind = DOCTOR_STREAMS;
+    flow.n_streams = n_streams;
+    flow.slot = 5;
+    return flow;
+}
+
+/* Both ends at once; the sender's flow. */
+doctor_flow_t run(const Rank &own, int n_streams)
+{
+    doctor_flow_t sent = flow_of(n_streams), received = sent;
+    doctor_end_t from = own.end(&sent), to = own.end(&received);
+    std::thread receiver([&to]() { doctor_receive(&to); });
+    doctor_send(&from);
+    receiver.join();
+    return sent;
+}
+
+TEST(DoctorFlow, SaysHowFastAndHow)
+{
+    const Rank own;
+    for (int n_streams : {1, 3}) {
+        const doctor_flow_t flow = run(own, n_streams);
+        EXPECT_EQ(flow.error, 0) << strerror(flow.error);
+        EXPECT_GT(flow.bps, 0);
+        EXPECT_GT(flow.segments, 0);
+        EXPECT_GT(flow.segment_bytes, 0);
+        EXPECT_STRNE(flow.congestion, "");
+    }
+}
+
+TEST(DoctorFlow, StrangersAreSentAway)
+{
+    const Rank own;
+    const sockaddr_in6 to = own.facts.devices[0].address;
+    int strangers[2];
+    for (int &fd : strangers) {
+        fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ASSERT_EQ(connect(fd, (const sockaddr *)&to, sizeof(to)), 0);
+    }
+    const std::string garbage(4096, 'x'); /* the other one says nothing */
+    ASSERT_EQ(send(strangers[0], garbage.data(), garbage.size(), MSG_NOSIGNAL), (ssize_t)garbage.size());
+    const doctor_flow_t flow = run(own, 1);
+    EXPECT_EQ(flow.error, 0) << strerror(flow.error);
+    EXPECT_GT(flow.bps, 0);
+    for (int fd : strangers) {
+        close(fd);
+    }
+}
+
+TEST(DoctorFlow, WhereNobodyListensIsAnError)
+{
+    Rank own;
+    doctor_flow_t flow = flow_of(2);
+    const doctor_end_t end = own.end(&flow);
+    close(own.rank.listeners[0]);
+    own.rank.listeners[0] = -1;
+    doctor_end_t from = end;
+    doctor_send(&from);
+    EXPECT_EQ(flow.error, ECONNREFUSED);
+    EXPECT_EQ(flow.bps, 0);
+}
+
+TEST(DoctorFlow, EndsWithTheJob)
+{
+    Rank own;
+    doctor_flow_t flow = flow_of(1);
+    doctor_end_t to = own.end(&flow);
+    own.stop = 1;
+    const double start = tw_time_sec();
+    doctor_receive(&to); /* for nobody */
+    EXPECT_LT(tw_time_sec() - start, 5);
+    EXPECT_EQ(flow.bps, 0);
+}
+
+int largest_probe(int asked)
+{
+    const Rank own;
+    doctor_path_t path = {};
+    path.asked_bytes = asked;
+    doctor_probe_send(&own.rank, &path, &own.facts.devices[0].address);
+    return doctor_probe_receive(&own.rank, 0, 0.1);
+}
+
+TEST(DoctorProbe, TheLargestPacketThatPasses)
+{
+    EXPECT_EQ(largest_probe(1500), 1500);
+    EXPECT_EQ(largest_probe(1234), 1234);
+    EXPECT_EQ(largest_probe(9000), 9000);
+}
+
+/* As where a switch has a smaller MTU than the devices. */
+TEST(DoctorProbe, OnAPathThatPassesLess)
+{
+    process::Child child([]() {
+        if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0 ||
+            system("PATH=$PATH:/usr/sbin:/sbin; ip link set lo mtu 1300 up") != 0) {
+            return 77;
+        }
+        return largest_probe(1500) == 1300 && largest_probe(1280) == 1280 ? 0 : 1;
+    });
+    const process::Result result = child.wait();
+    if (result.code == 77) {
+        GTEST_SKIP() << "no network can be made here: " << result.err;
+    }
+    EXPECT_EQ(result.code, 0) << result.err;
+}
+
+TEST(DoctorProbe, OthersPacketsDoNotCount)
+{
+    const Rank own;
+    const sockaddr_in6 to = own.facts.devices[0].address;
+    const int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const std::string garbage(5000, 'x');
+    ASSERT_EQ(sendto(fd, garbage.data(), garbage.size(), 0, (const sockaddr *)&to, sizeof(to)),
+              (ssize_t)garbage.size());
+    EXPECT_EQ(doctor_probe_receive(&own.rank, 0, 0.1), 0);
+    close(fd);
+}
+
+} // namespace
