@@ -32,7 +32,7 @@ TW_C_BEGIN
 /** Where members meet that have no id yet: the last tags below those of id 1. */
 #define TW_COLL_MEETING_TAG (((uint64_t)1 << TW_COLL_ID_SHIFT) - TW_BOOTSTRAP_TAGS)
 #define TW_COLL_KNOWN 64
-#define TW_COLL_ALGOS 32 /**< at most, in the table for host memory */
+#define TW_COLL_ALGOS 40 /**< at most, in the table for host memory */
 #define TW_COLL_EXPLAINED 32
 #define TW_COLL_EXPLAINED_BYTES 128
 #define TW_COLL_REASON_BYTES 320

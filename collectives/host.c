@@ -39,6 +39,7 @@ typedef struct run {
     int swaps;                         /**< an all-to-all in place: all is read before anything is written, */
     tw_task_t all_read;                /**< by this task and those before it */
     int first_owner, end_owner;        /**< whose ops are emitted */
+    int *n_shares;                     /**< [world + 1] of the ranks before each; NULL: each has one */
     /** [2 * world] the last messages of even and of odd chunks that an owner was given */
     tw_task_t *sent;
     cell_t *inputs;     /**< [world + 1] of a sum */
@@ -91,6 +92,11 @@ static tw_span_t shard_span(const run_t *run, const tw_view_t *view, const size_
     const tw_build_t *build = run->build;
     int owner = run->flows->of == TW_FLOWS_ROOT ? build->args->root : build->topo->rank;
 
+    if (run->n_shares) {
+        int n = run->n_shares[build->topo->world];
+        size_t at = tw_coll_shard_offset(view->n_elems, n, run->n_shares[r]);
+        return tw_span_view(view, at, tw_coll_shard_offset(view->n_elems, n, run->n_shares[r + 1]) - at);
+    }
     if (first && run->flows->of == TW_FLOWS_SHARDS) {
         return tw_span_view(view, first[r], first[r + 1] - first[r]);
     }
@@ -159,12 +165,28 @@ static tw_status_t get_ops(run_t *run, tw_kept_program_t *kept)
     return TW_OK;
 }
 
+/** The owners before each rank, where not all ranks are. */
+static tw_status_t count_shares(run_t *run)
+{
+    int world = run->build->topo->world;
+
+    if (run->flows->of != TW_FLOWS_SOME) {
+        return TW_OK;
+    }
+    run->n_shares = tw_sched_alloc(run->build->sched, ((size_t)world + 1) * sizeof(*run->n_shares));
+    for (int r = 0; run->n_shares && r < world; r++) {
+        run->n_shares[r + 1] = run->n_shares[r] + tw_flows_owns(run->flows, run->build->topo, r);
+    }
+    return run->n_shares ? TW_OK : TW_ERR_NO_MEMORY;
+}
+
 static tw_status_t create(run_t *run, tw_kept_program_t *kept)
 {
     tw_sched_t *sched = run->build->sched;
     size_t world = (size_t)run->build->topo->world;
     int in_grid = run->build->args->codec || run->flows->by_pair;
 
+    TW_TRY(count_shares(run));
     run->op = in_grid ? tw_qop_create(run->build) : NULL;
     if (in_grid && !run->op) {
         return TW_ERR_NO_MEMORY; /* or what sticks already */
@@ -441,7 +463,7 @@ static void build_program(const tw_build_t *build, const tw_flows_t *flows, tw_k
         tw_sched_fail(build->sched, status);
     } else if (run.swaps) {
         swap(&run);
-    } else if (run.op) {
+    } else if (run.op || flows->of == TW_FLOWS_SOME) { /* links are busy both ways: up and down a tree */
         pipeline(&run, run.first->n_hops);
     } else {
         if (run.first->n_reduce_hops > 0) {

@@ -19,6 +19,7 @@ typedef struct maker {
     size_t max_made;
     uint32_t *rows; /* [hops][world] with merges: operation + 1 of the row that a rank sends */
     int owner, is_spread;
+    size_t first_op; /* of the owner's */
 } maker_t;
 
 enum { MAX_HOPS = 32 };
@@ -48,6 +49,8 @@ static tw_status_t add_op(maker_t *m, sim_op_t op, uint32_t *index)
 {
     sim_graph_t *g = m->graph;
     TW_TRY(grow((void **)&g->ops, g->n_ops, &m->max_ops, sizeof(*g->ops)));
+    size_t in_flow = g->n_ops - m->first_op;
+    op.index = (uint16_t)(in_flow < UINT16_MAX ? in_flow : UINT16_MAX);
     g->ops[g->n_ops] = op;
     *index = (uint32_t)g->n_ops++;
     return TW_OK;
@@ -198,6 +201,7 @@ static tw_status_t add_owner(maker_t *m, int owner)
 {
     tw_value_t result = tw_flow_own(owner);
     m->owner = owner;
+    m->first_op = m->graph->n_ops;
     tw_flow_clear(&m->flow);
     if (m->algo->flows.reduce) {
         result = m->algo->flows.reduce(&m->flow, owner);
@@ -256,14 +260,13 @@ static tw_status_t make_topology(const sim_cluster_t *c, tw_topo_t *topo)
 
 static tw_status_t make_graph(maker_t *m)
 {
-    int n_owners = m->algo->flows.of == TW_FLOWS_ROOT ? 1 : m->topo.world;
     m->rows = calloc((size_t)MAX_HOPS * (size_t)m->topo.world, sizeof(*m->rows));
     if (!m->rows) {
         tw_error("simulate: out of memory");
         return TW_ERR_NO_MEMORY;
     }
-    for (int owner = 0; owner < n_owners; owner++) {
-        TW_TRY(add_owner(m, owner));
+    for (int owner = 0; owner < m->topo.world; owner++) {
+        TW_TRY(tw_flows_has_cost(&m->algo->flows, &m->topo, owner) ? add_owner(m, owner) : TW_OK);
     }
     return index_pairs(m);
 }
@@ -280,6 +283,7 @@ tw_status_t sim_graph_create(const sim_cluster_t *cluster, const tw_algo_t *algo
     if (status == TW_OK) {
         m.flow.topo = &m.topo;
         m.graph->world = m.topo.world;
+        m.graph->n_shards = tw_flows_count_shards(&algo->flows, &m.topo);
         m.graph->flows = &algo->flows;
         status = make_graph(&m);
         tw_topo_cleanup(&m.topo);

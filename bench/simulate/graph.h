@@ -13,11 +13,12 @@ typedef struct sim_op {
     int hop, owner;
     int times; /**< shards of a row; inputs of work */
     uint32_t n_inputs;
+    uint16_t index;     /**< in its owner's flow */
     uint8_t work, form; /**< sim_work_t, tw_form_t */
 } sim_op_t;
 
 struct sim_graph {
-    int world;
+    int world, n_shards;
     const tw_flows_t *flows;
     sim_op_t *ops;
     size_t n_ops;

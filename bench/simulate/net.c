@@ -38,7 +38,7 @@ typedef struct run {
     double chunk_bytes; /* of a shard */
     double *ready;      /* [n_ops][n_chunks] when what it waits for is there */
     uint16_t *waits;    /* [n_ops][n_chunks] for how many */
-    double *node_out;   /* [n_nodes] bytes */
+    double *node_bytes; /* [2 * n_nodes] out, then in */
     double *sent;       /* [world] messages */
     sim_result_t *result;
 } run_t;
@@ -90,14 +90,14 @@ static event_t pop(sim_net_t *net)
 }
 
 /* Chunk c of a hop is in round c + TW_HOP_ROUNDS * hop, as in a program; in a round, a rank sends what
- * belongs to those after it first, and its own last. */
+ * belongs to those after it first, and its own last; else in the flow's order. */
 static uint64_t order_of(const run_t *run, uint32_t op, size_t chunk)
 {
     const sim_op_t *o = &run->graph->ops[op];
     int world = run->graph->world;
     uint64_t round = chunk + (uint64_t)TW_HOP_ROUNDS * (uint64_t)o->hop;
     uint64_t owner = (uint64_t)((o->owner - o->from - 1 + world) % world);
-    return (round << 32) | (owner << 16) | (uint64_t)((o->at - o->owner + world) % world);
+    return (round << 32) | (owner << 16) | o->index;
 }
 
 static void push_ready(run_t *run, uint32_t op, size_t chunk, double at)
@@ -178,7 +178,8 @@ static void depart(run_t *run, const event_t *event)
     next.departs = 1;
     next.at = crosses ? take(&net->link_out[node], from, node_sec(net, node, bytes))
                       : take(&net->rank_out[op->from], from, bytes / net->cluster->in_node_Bps);
-    run->node_out[node] += crosses ? bytes : 0.0;
+    run->node_bytes[node] += crosses ? bytes : 0.0;
+    run->node_bytes[net->cluster->n_nodes + op->at / net->cluster->ranks_per_node] += crosses ? bytes : 0.0;
     run->sent[op->from]++;
     push(net, next);
 }
@@ -301,8 +302,8 @@ static tw_status_t finish(run_t *run)
         result->sec = fmax(result->sec, result->done[r]);
         result->messages = fmax(result->messages, run->sent[r]);
     }
-    for (int n = 0; n < c->n_nodes; n++) {
-        result->node_bytes = fmax(result->node_bytes, run->node_out[n]);
+    for (int n = 0; n < 2 * c->n_nodes; n++) {
+        result->node_bytes = fmax(result->node_bytes, run->node_bytes[n]);
     }
     return count_peers(run->graph, c->ranks_per_node, result);
 }
@@ -319,7 +320,7 @@ static size_t count_chunks(const sim_graph_t *graph, double shard, double chunk_
 tw_status_t sim_run(sim_net_t *net, const sim_graph_t *graph, double bytes, double chunk_bytes,
                     const double *start, sim_result_t *result)
 {
-    double shard = graph->flows->of == TW_FLOWS_SHARDS ? bytes / graph->world : bytes;
+    double shard = bytes / graph->n_shards;
     run_t run = {.net = net, .graph = graph, .start = start, .result = result};
     run.n_chunks = count_chunks(graph, shard, chunk_bytes);
     run.chunk_bytes = shard / (double)run.n_chunks;
@@ -327,10 +328,10 @@ tw_status_t sim_run(sim_net_t *net, const sim_graph_t *graph, double bytes, doub
     size_t n_states = graph->n_ops * run.n_chunks + 1;
     run.ready = malloc(n_states * sizeof(*run.ready));
     run.waits = malloc(n_states * sizeof(*run.waits));
-    run.node_out = calloc((size_t)net->cluster->n_nodes, sizeof(*run.node_out));
+    run.node_bytes = calloc(2 * (size_t)net->cluster->n_nodes, sizeof(*run.node_bytes));
     run.sent = calloc((size_t)graph->world, sizeof(*run.sent));
     tw_status_t status = TW_ERR_NO_MEMORY;
-    if (run.ready && run.waits && run.node_out && run.sent) {
+    if (run.ready && run.waits && run.node_bytes && run.sent) {
         begin(&run);
         loop(&run);
         status = net->status == TW_OK ? finish(&run) : net->status;
@@ -340,7 +341,7 @@ tw_status_t sim_run(sim_net_t *net, const sim_graph_t *graph, double bytes, doub
     }
     free(run.ready);
     free(run.waits);
-    free(run.node_out);
+    free(run.node_bytes);
     free(run.sent);
     return status;
 }

@@ -39,7 +39,7 @@ typedef struct sim_cluster {
 typedef struct sim_result {
     double sec;         /**< when the last rank is done */
     double *done;       /**< [world] when each is */
-    double node_bytes;  /**< out of the busiest node */
+    double node_bytes;  /**< out of the busiest node, or into it */
     double messages;    /**< of the busiest rank, sent */
     int peers;          /**< ranks that the rank with most of them sends to or receives from */
     int remote_peers;   /**< of other nodes */

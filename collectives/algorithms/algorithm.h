@@ -59,7 +59,8 @@ typedef struct tw_algo {
     void (*build)(const tw_build_t *build); /**< NULL: the program of its flows is run */
     tw_flows_t flows;                       /**< what it does */
     int meets; /**< 1: where nodes have one rank each, every rank sends to every other one all the time */
-    /** 1: the bits of a sum depend on which rank owns the element: not for deterministic operations */
+    /** 1: the bits of a sum depend on which rank owns the element, or on the shape of a tree: not for
+     *  deterministic operations */
     int owner_matters;
 } tw_algo_t;
 

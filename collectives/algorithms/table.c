@@ -1,5 +1,7 @@
 /** The table of algorithms for host memory. */
 #include "collectives/algorithms/algorithm.h"
+#include "collectives/program/torus.h"
+#include "collectives/program/tree.h"
 
 static const tw_algo_t algos[] = {
     {
@@ -100,6 +102,43 @@ static const tw_algo_t algos[] = {
                  "recursive halving, then doubling, for any W; 2 log2(W) hops", 0},
         .build = tw_build_halving_doubling,
         .flows = {.reduce = tw_flow_reduce_halving, .spread = tw_flow_spread_doubling, .merges = 1},
+        .owner_matters = 1,
+    },
+    {
+        .info = {TW_COLL_ALLREDUCE, "torus_2d",
+                 "summed along the rows of a 2-D torus of ranks, then along its columns (where nodes have "
+                 "several ranks each, rows are nodes), and back; rounded on each of few hops",
+                 0},
+        .flows = {.reduce = tw_flow_reduce_torus2, .spread = tw_flow_spread_torus2, .in_order = 1},
+        .owner_matters = 1,
+    },
+    {
+        .info = {TW_COLL_ALLREDUCE, "torus_3d", "likewise along three dimensions, on fewer hops", 0},
+        .flows = {.reduce = tw_flow_reduce_torus3, .spread = tw_flow_spread_torus3, .in_order = 1},
+        .owner_matters = 1,
+    },
+    {
+        .info = {TW_COLL_ALLREDUCE, "double_tree",
+                 "halves travel up and down two binary trees of nodes, summed in fp32 on each, rounded on "
+                 "each level; 2 log2(N) hops",
+                 0},
+        .flows = {.reduce = tw_flow_reduce_double,
+                  .spread = tw_flow_spread_double,
+                  .of = TW_FLOWS_SOME,
+                  .owns = tw_flow_owns_double,
+                  .in_order = 1},
+        .owner_matters = 1,
+    },
+    {
+        .info = {TW_COLL_ALLREDUCE, "binomial",
+                 "up and down a binomial tree of nodes, rounded on each level; 2 log2(N) hops, for small "
+                 "tensors",
+                 0},
+        .flows = {.reduce = tw_flow_reduce_binomial,
+                  .spread = tw_flow_spread_binomial_nodes,
+                  .of = TW_FLOWS_SOME,
+                  .owns = tw_flow_owns_binomial,
+                  .in_order = 1},
         .owner_matters = 1,
     },
     {

@@ -91,13 +91,13 @@ static double row_messages(const tw_case_t *c, const int *row, double shard)
 void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_t *traffic,
                   tw_coll_cost_t *cost)
 {
-    double share = flows->of == TW_FLOWS_SHARDS ? 1.0 / c->topo->world : 1;
+    double share = 1.0 / tw_flows_count_shards(flows, c->topo);
     double shard[TW_FORM_COUNT] = {[TW_FORM_PLAIN] = c->bytes * share,
                                    [TW_FORM_CODEC] = c->encoded_bytes * share,
                                    [TW_FORM_INNER] = c->inner_bytes * share};
     double chunks = tw_cost_messages(c, shard[TW_FORM_PLAIN]);
     int encodes = traffic->work.encodes[TW_FORM_CODEC] > 0;
-    double chunk = fmin(c->chunk_bytes, c->bytes);
+    double chunk = fmin(c->chunk_bytes, c->bytes * share);
 
     if (c->args->codec && c->args->codec->lossless) {
         shard[TW_FORM_CODEC] += chunks * LOSSLESS_HEAD_BYTES;
@@ -121,7 +121,8 @@ void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_
         fill.decodes[TW_FORM_CODEC] = traffic->work.decodes[TW_FORM_CODEC]; /* all come at the very end */
     }
     cost->fill_sec = encodes ? work_sec(c, &fill, 1, tw_cost_plain_chunk(c)) : 0;
-    if (flows->of == TW_FLOWS_ROOT) { /* nothing else is on the way while it passes from rank to rank */
+    if (flows->of == TW_FLOWS_ROOT ||
+        flows->of == TW_FLOWS_SOME) { /* nothing else is on the way while it passes from rank to rank */
         cost->fill_sec += chunk * (traffic->inter_rounds * c->model->inter.beta_sec +
                                    traffic->node_rounds * c->model->node.beta_sec);
     }

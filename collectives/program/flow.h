@@ -93,6 +93,8 @@ void tw_flow_spread_doubling(tw_flow_t *flow, int owner, tw_value_t from);
 /** A binomial tree along the ring. */
 void tw_flow_spread_binomial(tw_flow_t *flow, int owner, tw_value_t from);
 
+/* Trees of nodes, and tori: tree.h, torus.h. */
+
 TW_C_END
 
 #endif

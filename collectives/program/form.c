@@ -1,5 +1,28 @@
 #include "collectives/program/form.h"
 
+int tw_flows_owns(const tw_flows_t *flows, const tw_topo_t *topo, int rank)
+{
+    return flows->of != TW_FLOWS_SOME || flows->owns(topo, rank);
+}
+
+int tw_flows_has_cost(const tw_flows_t *flows, const tw_topo_t *topo, int rank)
+{
+    return flows->of == TW_FLOWS_ROOT ? rank == 0 : tw_flows_owns(flows, topo, rank);
+}
+
+int tw_flows_count_shards(const tw_flows_t *flows, const tw_topo_t *topo)
+{
+    int n = 0;
+
+    if (flows->of == TW_FLOWS_WHOLES || flows->of == TW_FLOWS_ROOT) {
+        return 1;
+    }
+    for (int r = 0; r < topo->world; r++) {
+        n += tw_flows_owns(flows, topo, r);
+    }
+    return n;
+}
+
 tw_form_t tw_form_of_move(const tw_flows_t *flows, const tw_move_t *move)
 {
     if (move->coding == TW_CODING_NONE || (flows->by_pair && !move->crosses)) {

@@ -31,12 +31,25 @@ typedef struct tw_flows {
         TW_FLOWS_SHARDS, /**< every rank owns a shard */
         TW_FLOWS_WHOLES, /**< every rank owns the whole tensor */
         TW_FLOWS_ROOT,   /**< one rank owns the whole tensor */
+        TW_FLOWS_SOME,   /**< some ranks own a shard each, in equal parts: see owns */
     } of;
+    int (*owns)(const tw_topo_t *topo, int rank); /**< of TW_FLOWS_SOME: 1 if the rank is one of them */
+    /** 1: all ranks walk the owners in one order: needed where a hop has messages of several owners between
+     *  two nodes */
+    int in_order;
     int merges; /**< 1: what a rank sends in a hop is one row, of several owners' shards */
     /** 1: contributions are added up inside nodes first; with a codec, encoded there with the inner one */
     int nodes_first;
     int by_pair; /**< 1: what each rank gets is its own, and is encoded only for ranks of other nodes */
 } tw_flows_t;
+
+/** How many shards the tensor is cut into; of TW_FLOWS_WHOLES and TW_FLOWS_ROOT 1. */
+int tw_flows_count_shards(const tw_flows_t *flows, const tw_topo_t *topo);
+/** 1: the rank is an owner. Of TW_FLOWS_ROOT every rank may be; where that is asked for a cost, see
+ *  tw_flows_has_cost. */
+int tw_flows_owns(const tw_flows_t *flows, const tw_topo_t *topo, int rank);
+/** 1: the owner's flow is one of those that an operation costs: all owners', or of any one root, rank 0's. */
+int tw_flows_has_cost(const tw_flows_t *flows, const tw_topo_t *topo, int rank);
 
 /** A value that is plain at its rank. */
 typedef struct tw_move {

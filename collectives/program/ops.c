@@ -409,6 +409,9 @@ static void begin_spread(maker_t *m)
 
     m->hop = 0;
     m->is_early = 1;
+    if (!tw_flows_owns(params->flows, params->topo, rank)) {
+        return;
+    }
     if (!params->flows->reduce) {
         m->result = convert_to(m, rank, src,
                                params->coding == TW_CODING_NONE ? TW_FORM_PLAIN
@@ -424,12 +427,13 @@ static void begin_spread(maker_t *m)
     }
 }
 
-/** The owners of the next node come first, those of the own one last. */
+/** The owners of the next node come first, those of the own one last; or all in order. */
 static tw_status_t make_phase(maker_t *m, int is_spread)
 {
     const tw_topo_t *topo = m->params->topo;
     const tw_flows_t *flows = m->params->flows;
-    int next = topo->node_first[topo->node[topo->rank] + 1], first = m->ops->n_ops, n_hops = is_spread;
+    int next = flows->in_order ? 0 : topo->node_first[topo->node[topo->rank] + 1];
+    int first = m->ops->n_ops, n_hops = is_spread;
 
     m->is_spread = is_spread;
     m->n_ticks = 1;
@@ -440,6 +444,9 @@ static tw_status_t make_phase(maker_t *m, int is_spread)
         int owner = topo->ring[(next + i) % topo->world];
         tw_value_t result = tw_flow_own(owner);
         tw_flow_clear(&m->flow);
+        if (!tw_flows_owns(flows, topo, owner)) {
+            continue;
+        }
         if (is_spread) {
             flows->spread(&m->flow, owner, result);
         } else {

@@ -267,12 +267,11 @@ tw_status_t tw_traffic_read(const tw_topo_t *topo, const tw_flows_t *flows, int 
                   .ranks = calloc((size_t)topo->world, sizeof(*r.ranks)),
                   .nodes = calloc((size_t)topo->n_nodes, sizeof(*r.nodes)),
                   .traffic = traffic};
-    int n_owners = flows->of == TW_FLOWS_ROOT ? 1 : topo->world;
     tw_status_t status = r.ranks && r.nodes ? TW_OK : TW_ERR_NO_MEMORY;
 
     *traffic = (tw_traffic_t){0};
-    for (int owner = 0; owner < n_owners && status == TW_OK; owner++) {
-        status = read_owner(&r, owner);
+    for (int owner = 0; owner < topo->world && status == TW_OK; owner++) {
+        status = tw_flows_has_cost(flows, topo, owner) ? read_owner(&r, owner) : TW_OK;
     }
     if (status == TW_OK) {
         take_busiest(&r);

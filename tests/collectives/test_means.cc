@@ -140,7 +140,8 @@ TEST_F(Means, SumsBeyondFp16AreNotFinite)
 
 /* The error of a plain sum of W numbers that is rounded k times on its way: at most ((1 + u)^k - 1) * sum
  * |x|, where u is half a unit in the last place (2^-8 in bf16) and k is W - 1 for the ring, log2(W) rounded
- * up for the halving, the number of nodes for the hierarchical one and 1 for the direct ones. */
+ * up for the halving, the number of nodes for the hierarchical one, the levels of a tree and 1 for the direct
+ * ones. */
 TEST_F(Means, SumsOfBf16AreWithinTheFormula)
 {
     set_env("TW_COLL_CHUNK", "512");
@@ -160,6 +161,10 @@ TEST_F(Means, SumsOfBf16AreWithinTheFormula)
                     k = n_nodes;
                 } else if (name == "halving" || name == "halving_doubling") {
                     k = std::max((int)std::ceil(std::log2(w)), 1);
+                } else if (name == "binomial" || name == "double_tree") {
+                    k = (int)std::ceil(std::log2(n_nodes)) + 1;
+                } else if (name == "torus_2d" || name == "torus_3d") {
+                    k = std::max(w - 1, 1); /* fewer, but where W is a prime */
                 }
                 auto value = [](int rank, size_t elem) {
                     return std::ldexp((float)(128 + (elem * 37 + (size_t)rank * 61) % 128), -7);

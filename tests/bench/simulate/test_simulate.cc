@@ -75,6 +75,35 @@ TEST_F(Simulate, FollowsFormulas)
     }
 }
 
+/* What tree.h and torus.h say of 64 to 512 ranks. A torus hides latencies behind other shards where there is
+ * much to send. */
+TEST_F(Simulate, TreesAndToriFollowTheirHeaders)
+{
+    struct {
+        int w, torus2, torus3; /* hops each way */
+    } const rows[] = {{64, 7 + 7, 3 + 3 + 3}, {128, 7 + 15, 3 + 3 + 7}, {512, 15 + 31, 7 + 7 + 7}};
+    const double chunk = 65536, piece = chunk / kRate, all = kBytes / kRate;
+    for (const auto &row : rows) {
+        sim_cluster_t c = cluster_of(row.w, 1);
+        double log = std::log2(row.w), bytes = 2 * all * (row.w - 1) / row.w;
+        EXPECT_NEAR(2 * log * (kAlpha + all), sec(c, TW_COLL_ALLREDUCE, "binomial"), 1e-9) << row.w;
+        EXPECT_LE(sec(c, TW_COLL_ALLREDUCE, "binomial", chunk), 2 * log * (kAlpha + all));
+        EXPECT_GE(sec(c, TW_COLL_ALLREDUCE, "binomial", chunk), log * all);
+        double trees = sec(c, TW_COLL_ALLREDUCE, "double_tree", chunk);
+        EXPECT_GE(trees, 2 * all) << row.w;
+        EXPECT_LE(trees, 1.25 * (2 * all + 2 * log * (kAlpha + 2 * piece))) << row.w;
+        for (auto [name, hops] : {std::pair("torus_2d", row.torus2), {"torus_3d", row.torus3}}) {
+            double torus = sec(c, TW_COLL_ALLREDUCE, name, chunk);
+            EXPECT_GE(torus, bytes) << name << " " << row.w;
+            EXPECT_LE(torus, bytes + 2 * hops * kAlpha) << name << " " << row.w;
+        }
+        c.link_Bps = INFINITY; /* latencies alone */
+        EXPECT_NEAR(2 * row.torus2 * kAlpha, sec(c, TW_COLL_ALLREDUCE, "torus_2d"), 1e-9) << row.w;
+        EXPECT_NEAR(2 * row.torus3 * kAlpha, sec(c, TW_COLL_ALLREDUCE, "torus_3d"), 1e-9) << row.w;
+        EXPECT_NEAR(2 * log * kAlpha, sec(c, TW_COLL_ALLREDUCE, "double_tree"), 1e-9) << row.w;
+    }
+}
+
 /* With chunks, a ring's link never rests. */
 TEST_F(Simulate, ChunksKeepLinksBusy)
 {
@@ -113,7 +142,7 @@ TEST_F(Simulate, TrafficIsTheLibrarys)
                 for (size_t i = 0; (algo = sim_algo(op, quantized, i)); i++) {
                     tw_traffic_t traffic;
                     ASSERT_EQ(TW_OK, tw_traffic_read(&topo, &algo->flows, quantized, 0, &traffic));
-                    double shard = algo->flows.of == tw_flows_t::TW_FLOWS_SHARDS ? kBytes / (n * l) : kBytes;
+                    double shard = kBytes / tw_flows_count_shards(&algo->flows, &topo);
                     double bytes = shard * (traffic.inter_shards[TW_FORM_PLAIN] +
                                             0.25 * traffic.inter_shards[TW_FORM_CODEC]);
                     sim_result_t result = run(c, algo);

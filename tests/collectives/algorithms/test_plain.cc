@@ -43,6 +43,12 @@ int halvings(int world, int)
     return k + 1;
 }
 
+/* One on each level of a tree of nodes. */
+int levels(int, int n_nodes)
+{
+    return halvings(n_nodes, 0) + 1;
+}
+
 struct Row {
     tw_coll_op_t op;
     const char *algo;
@@ -65,6 +71,10 @@ const Row rows[] = {
     {TW_COLL_ALLREDUCE, "two_hop", two_hops},
     {TW_COLL_ALLREDUCE, "direct", once},
     {TW_COLL_ALLREDUCE, "exchange", once},
+    {TW_COLL_ALLREDUCE, "torus_2d", hops},
+    {TW_COLL_ALLREDUCE, "torus_3d", hops},
+    {TW_COLL_ALLREDUCE, "double_tree", levels},
+    {TW_COLL_ALLREDUCE, "binomial", levels},
     {TW_COLL_BROADCAST, "chain", none},
     {TW_COLL_BROADCAST, "binomial", none},
     {TW_COLL_ALLTOALL, "pairwise", none},

@@ -140,7 +140,8 @@ void check_results(const Ranks &all, const tw_flows_t &flows)
         for (int owner = 0; owner < world; owner++) {
             const auto found = rank.cells.find({owner + (flows.by_pair ? world : 0), TW_CELL_DST});
             const bool is_own = owner == rank.topo.rank;
-            const bool is_there = flows.spread != nullptr || is_own;
+            const bool is_there =
+                tw_flows_owns(&flows, &rank.topo, owner) && (flows.spread != nullptr || is_own);
             if (flows.of == tw_flows_t::TW_FLOWS_ROOT && is_own) {
                 continue; /* it is there already */
             }

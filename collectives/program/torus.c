@@ -1,0 +1,162 @@
+#include "collectives/program/torus.h"
+
+/* ---- dimensions ---------------------------------------------------------------------------------------- */
+
+/** The largest divisor whose n-th power is no more than a number. */
+static int divisor_near_root(int number, int n)
+{
+    int best = 1;
+
+    for (int d = 2; d <= number; d++) {
+        long power = 1;
+        for (int i = 0; i < n; i++) {
+            power *= d;
+        }
+        if (power > number) {
+            break;
+        }
+        best = number % d == 0 ? d : best;
+    }
+    return best;
+}
+
+void tw_flow_torus_dims(const tw_topo_t *topo, int n_dims, int dims[TW_TORUS_DIMS])
+{
+    int rest = topo->world;
+
+    for (int k = 0; k < TW_TORUS_DIMS; k++) {
+        int left = n_dims - k;
+        int is_node = k == 0 && tw_topo_has_tiers(topo) && topo->min_local == topo->max_local;
+        dims[k] = is_node ? topo->max_local : left > 1 ? divisor_near_root(rest, left) : rest;
+        rest /= dims[k];
+    }
+}
+
+/** Where ranks are in a torus, and the stride of one dimension. */
+typedef struct torus {
+    const tw_topo_t *topo;
+    int dims[TW_TORUS_DIMS];
+    int n_dims;
+} torus_t;
+
+static torus_t make_torus(const tw_topo_t *topo, int n_dims)
+{
+    torus_t torus = {.topo = topo, .n_dims = n_dims};
+
+    tw_flow_torus_dims(topo, n_dims, torus.dims);
+    return torus;
+}
+
+static int stride_of(const torus_t *torus, int dim)
+{
+    int stride = 1;
+
+    for (int k = 0; k < dim; k++) {
+        stride *= torus->dims[k];
+    }
+    return stride;
+}
+
+/** The place that is `distance` further on along a dimension, round its end. */
+static int place_behind(const torus_t *torus, int place, int dim, int distance)
+{
+    int stride = stride_of(torus, dim), length = torus->dims[dim], at = place / stride % length;
+
+    return place + ((at + distance) % length - at) * stride;
+}
+
+/** 1: the place differs from the owner's in dimensions from `dim` on alone: what belongs to it is there once
+ *  the dimensions before have been added up. */
+static int is_left(const torus_t *torus, int place, int owner_place, int dim)
+{
+    return place % stride_of(torus, dim) == owner_place % stride_of(torus, dim);
+}
+
+/* ---- flows --------------------------------------------------------------------------------------------- */
+
+/** values: [world] by place. Along the dimension, from the one behind the owner's place round to it; hop: its
+ *  first. */
+static void reduce_line(tw_flow_t *flow, const torus_t *torus, int end, int dim, int hop, tw_value_t *values)
+{
+    int length = torus->dims[dim];
+    tw_value_t sum = values[place_behind(torus, end, dim, 1)];
+
+    for (int d = 2; d <= length; d++) {
+        int place = place_behind(torus, end, dim, d);
+        tw_value_t inputs[2] = {sum, values[place]};
+        flow->hop = hop + d - 2;
+        sum = tw_flow_sum(flow, torus->topo->ring[place], inputs, 2);
+    }
+    values[end] = sum;
+}
+
+static tw_value_t reduce(tw_flow_t *flow, int owner, int n_dims)
+{
+    const tw_topo_t *topo = flow->topo;
+    const torus_t torus = make_torus(topo, n_dims);
+    int at = topo->position[owner], hop = 0;
+    tw_value_t values[topo->world];
+
+    flow->hop = 0;
+    for (int place = 0; place < topo->world; place++) { /* sums, as those that travel */
+        int first = place_behind(&torus, at, 0, 1), is_first = (place - first) % torus.dims[0] == 0;
+        tw_value_t own = tw_flow_own(topo->ring[place]);
+        values[place] = is_first ? tw_flow_sum(flow, topo->ring[place], &own, 1) : own;
+    }
+    for (int dim = 0; dim < n_dims; dim++) {
+        for (int place = 0; place < topo->world; place++) {
+            if (is_left(&torus, place, at, dim + 1)) {
+                reduce_line(flow, &torus, place, dim, hop, values);
+            }
+        }
+        hop += torus.dims[dim] - 1;
+    }
+    return values[at];
+}
+
+static void spread_line(tw_flow_t *flow, const torus_t *torus, int from, int dim, int hop, tw_value_t *values)
+{
+    for (int d = 1; d < torus->dims[dim]; d++) {
+        int place = place_behind(torus, from, dim, d), before = place_behind(torus, from, dim, d - 1);
+        flow->hop = hop + d - 1;
+        values[place] = tw_flow_move(flow, values[before], torus->topo->ring[place]);
+    }
+}
+
+static void spread(tw_flow_t *flow, int owner, tw_value_t from, int n_dims)
+{
+    const tw_topo_t *topo = flow->topo;
+    const torus_t torus = make_torus(topo, n_dims);
+    int at = topo->position[owner], hop = 0;
+    tw_value_t values[topo->world];
+
+    values[at] = from;
+    for (int dim = n_dims - 1; dim >= 0; dim--) {
+        for (int place = 0; place < topo->world; place++) {
+            if (is_left(&torus, place, at, dim + 1)) {
+                spread_line(flow, &torus, place, dim, hop, values);
+            }
+        }
+        hop += torus.dims[dim] - 1;
+    }
+}
+
+tw_value_t tw_flow_reduce_torus2(tw_flow_t *flow, int owner)
+{
+    return reduce(flow, owner, 2);
+}
+
+void tw_flow_spread_torus2(tw_flow_t *flow, int owner, tw_value_t from)
+{
+    spread(flow, owner, from, 2);
+}
+
+tw_value_t tw_flow_reduce_torus3(tw_flow_t *flow, int owner)
+{
+    return reduce(flow, owner, 3);
+}
+
+void tw_flow_spread_torus3(tw_flow_t *flow, int owner, tw_value_t from)
+{
+    spread(flow, owner, from, 3);
+}

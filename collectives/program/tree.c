@@ -1,0 +1,235 @@
+#include "collectives/program/tree.h"
+
+/** A tree of nodes: [n_nodes] each. */
+typedef struct tree {
+    int n_nodes, root;
+    int *parent;       /**< -1: the root's */
+    int *height;       /**< 0: a leaf */
+    int *depth;        /**< 0: the root */
+    int *child, *next; /**< the first one below it, and the next one below the same: the highest first */
+} tree_t;
+
+#define TREE_INTS 5
+
+/* ---- shapes -------------------------------------------------------------------------------------------- */
+
+static int lowest_bit(int n)
+{
+    return n & -n;
+}
+
+static int largest_power(int n)
+{
+    int power = 1;
+
+    while (2 * power <= n) {
+        power *= 2;
+    }
+    return power;
+}
+
+/** Positions 1 to n, in order, as a binary tree whose root is the largest power of two: odd ones are leaves.
+ *  What would be beyond n is left out, and its left child takes its place. */
+static int parent_position(int position, int n)
+{
+    if (position == largest_power(n)) {
+        return 0;
+    }
+    do {
+        int bit = lowest_bit(position);
+        position = position & (2 * bit) ? position - bit : position + bit;
+    } while (position > n);
+    return position;
+}
+
+/** The two trees of a pair have positions that differ by one: who is inside one is a leaf of the other. */
+static int position_of(int node, int n, int second)
+{
+    return (node + second) % n + 1;
+}
+
+static int node_at(int position, int n, int second)
+{
+    return (position - 1 + n - second) % n;
+}
+
+static int double_root(const tw_topo_t *topo, int second)
+{
+    return node_at(largest_power(topo->n_nodes), topo->n_nodes, second);
+}
+
+static tree_t tree_in(int *memory, int n_nodes)
+{
+    return (tree_t){.n_nodes = n_nodes,
+                    .parent = memory,
+                    .height = memory + n_nodes,
+                    .depth = memory + 2 * n_nodes,
+                    .child = memory + 3 * n_nodes,
+                    .next = memory + 4 * n_nodes};
+}
+
+/** All but the parents. */
+static void find_places(tree_t *tree)
+{
+    int n = tree->n_nodes;
+
+    for (int node = 0; node < n; node++) {
+        tree->height[node] = 0;
+        tree->child[node] = -1;
+    }
+    for (int node = 0; node < n; node++) {
+        int above = 0;
+        for (int p = tree->parent[node]; p >= 0; p = tree->parent[p]) {
+            above++;
+            tree->height[p] = above > tree->height[p] ? above : tree->height[p];
+        }
+        tree->depth[node] = above;
+        tree->root = above == 0 ? node : tree->root;
+    }
+    for (int height = 0; height < tree->height[tree->root]; height++) {
+        for (int node = n - 1; node >= 0; node--) {
+            int parent = tree->parent[node];
+            if (tree->height[node] == height) {
+                tree->next[node] = tree->child[parent];
+                tree->child[parent] = node;
+            }
+        }
+    }
+}
+
+/** Node k's parent lacks k's lowest bit. */
+static void make_binomial(tree_t *tree)
+{
+    for (int node = 0; node < tree->n_nodes; node++) {
+        tree->parent[node] = node > 0 ? node - lowest_bit(node) : -1;
+    }
+    find_places(tree);
+}
+
+static void make_double(tree_t *tree, int second)
+{
+    int n = tree->n_nodes;
+
+    for (int node = 0; node < n; node++) {
+        int parent = parent_position(position_of(node, n, second), n);
+        tree->parent[node] = parent > 0 ? node_at(parent, n, second) : -1;
+    }
+    find_places(tree);
+}
+
+/* ---- flows --------------------------------------------------------------------------------------------- */
+
+/** What a node has: the sums of those below it, and its own ranks' contributions. */
+static tw_value_t sum_node(tw_flow_t *flow, int owner, const tree_t *tree, int node, const tw_value_t *sums)
+{
+    const tw_topo_t *topo = flow->topo;
+    int size = tw_topo_node_size(topo, node), n = 0;
+    tw_value_t inputs[tree->n_nodes + size];
+
+    for (int child = tree->child[node]; child >= 0; child = tree->next[child]) {
+        inputs[n++] = sums[child];
+    }
+    for (int l = 0; l < size; l++) {
+        inputs[n++] = tw_flow_own(tw_topo_rank_at(topo, node, l));
+    }
+    return tw_flow_sum(flow, tw_topo_gateway(topo, owner, node), inputs, n);
+}
+
+static tw_value_t reduce(tw_flow_t *flow, int owner, const tree_t *tree)
+{
+    tw_value_t sums[tree->n_nodes];
+
+    for (int height = 0; height <= tree->height[tree->root]; height++) {
+        flow->hop = height > 0 ? height - 1 : 0;
+        for (int node = 0; node < tree->n_nodes; node++) {
+            if (tree->height[node] == height) {
+                sums[node] = sum_node(flow, owner, tree, node, sums);
+            }
+        }
+    }
+    return sums[tree->root];
+}
+
+/** From the gateway that has it to the nodes below, the one with the longest way on first, and to the others
+ *  of its own node. */
+static void spread_node(tw_flow_t *flow, int owner, const tree_t *tree, int node, tw_value_t *there)
+{
+    const tw_topo_t *topo = flow->topo;
+
+    for (int child = tree->child[node]; child >= 0; child = tree->next[child]) {
+        there[child] = tw_flow_move(flow, there[node], tw_topo_gateway(topo, owner, child));
+    }
+    for (int l = 0; l < tw_topo_node_size(topo, node); l++) {
+        (void)tw_flow_move(flow, there[node], tw_topo_rank_at(topo, node, l));
+    }
+}
+
+static void spread(tw_flow_t *flow, int owner, tw_value_t from, const tree_t *tree)
+{
+    tw_value_t there[tree->n_nodes];
+
+    there[tree->root] = from;
+    for (int depth = 0; depth <= tree->height[tree->root]; depth++) {
+        flow->hop = depth;
+        for (int node = 0; node < tree->n_nodes; node++) {
+            if (tree->depth[node] == depth) {
+                spread_node(flow, owner, tree, node, there);
+            }
+        }
+    }
+}
+
+/* ---- binomial ------------------------------------------------------------------------------------------ */
+
+int tw_flow_owns_binomial(const tw_topo_t *topo, int rank)
+{
+    return topo->node[rank] == 0;
+}
+
+tw_value_t tw_flow_reduce_binomial(tw_flow_t *flow, int owner)
+{
+    int n = flow->topo->n_nodes, memory[TREE_INTS * n];
+    tree_t tree = tree_in(memory, n);
+
+    make_binomial(&tree);
+    return reduce(flow, owner, &tree);
+}
+
+void tw_flow_spread_binomial_nodes(tw_flow_t *flow, int owner, tw_value_t from)
+{
+    int n = flow->topo->n_nodes, memory[TREE_INTS * n];
+    tree_t tree = tree_in(memory, n);
+
+    make_binomial(&tree);
+    spread(flow, owner, from, &tree);
+}
+
+/* ---- two trees ----------------------------------------------------------------------------------------- */
+
+int tw_flow_owns_double(const tw_topo_t *topo, int rank)
+{
+    return topo->node[rank] == double_root(topo, 0) || topo->node[rank] == double_root(topo, 1);
+}
+
+static int is_second(const tw_topo_t *topo, int owner)
+{
+    return topo->node[owner] != double_root(topo, 0);
+}
+
+tw_value_t tw_flow_reduce_double(tw_flow_t *flow, int owner)
+{
+    int n = flow->topo->n_nodes, memory[TREE_INTS * n];
+    tree_t tree = tree_in(memory, n);
+
+    make_double(&tree, is_second(flow->topo, owner));
+    return reduce(flow, owner, &tree);
+}
+
+void tw_flow_spread_double(tw_flow_t *flow, int owner, tw_value_t from)
+{
+    int n = flow->topo->n_nodes, memory[TREE_INTS * n];
+    tree_t tree = tree_in(memory, n);
+
+    make_double(&tree, is_second(flow->topo, owner));
+    spread(flow, owner, from, &tree);
+}
