@@ -6,7 +6,8 @@
  *  partial sums of the m shards that begin d after its own to the rank d after it. What a rank has received
  *  is summed in fp32, in the order of the hops, when it is sent or at the end; partial sums travel in the
  *  tensor's type, so each hop rounds once. Long shards are done chunk by chunk: a slice is the same chunk of
- *  every shard. Source: J. Bruck et al., "Efficient algorithms for all-to-all communications", IEEE TPDS
+ *  every shard. A slice is a few rounds behind the one before, so that a rank that waits for a slice's hop
+ *  has other slices to send: one after the other, ranks that drift apart would idle. Source: J. Bruck et al., "Efficient algorithms for all-to-all communications", IEEE TPDS
  *  8(11), 1997 (any world). */
 #include "collectives/algorithms/algorithm.h"
 
@@ -29,13 +30,15 @@ typedef struct received {
     tw_sbuf_t buffer; /**< the row, one after the other */
 } received_t;
 
+/** A slice on its way. */
 typedef struct doubling {
     const tw_build_t *build;
     const size_t *first; /**< [W + 1] of the shards */
     size_t slice, n_slices;
     parts_t own;
-    parts_t sent[MAX_HOPS];   /**< halving, by log2 of the distance */
-    received_t got[MAX_HOPS]; /**< halving, in the order of the hops */
+    parts_t *sent;   /**< [n_hops] halving, by log2 of the distance */
+    received_t *got; /**< [n_hops] halving, in the order of the hops */
+    parts_t *have;   /**< [n_hops + 1] doubling: the own one, and what each hop brought */
     int n_got;
 } doubling_t;
 
@@ -208,19 +211,22 @@ static void receive_row(doubling_t *d, int peer, int m)
     }
 }
 
-/* first: of the elements of `out` among all. */
-static void halve(doubling_t *d, size_t first)
+static void halve_hop(doubling_t *d, int hop)
 {
-    for (int hop = tw_log2_ceil(d->build->topo->world) - 1; hop >= 0; hop--) {
-        int distance = 1 << hop, m = shards_of_hop(d, distance);
-        size_t at = row(d, 0, distance).n_elems;
-        d->sent[hop] = row(d, distance, m);
-        for (size_t i = 0; i < d->sent[hop].n_parts; i++) {
-            part_t *part = &d->sent[hop].part[i];
-            part->task = send_part(d, peer_at(d, distance), part, at + part->at);
-        }
-        receive_row(d, peer_at(d, -distance), m);
+    int distance = 1 << hop, m = shards_of_hop(d, distance);
+    size_t at = row(d, 0, distance).n_elems;
+
+    d->sent[hop] = row(d, distance, m);
+    for (size_t i = 0; i < d->sent[hop].n_parts; i++) {
+        part_t *part = &d->sent[hop].part[i];
+        part->task = send_part(d, peer_at(d, distance), part, at + part->at);
     }
+    receive_row(d, peer_at(d, -distance), m);
+}
+
+/* first: of the elements of `out` among all. */
+static void sum_own(doubling_t *d, size_t first)
+{
     for (size_t i = 0; i < d->own.n_parts; i++) {
         part_t *part = &d->own.part[i];
         tw_span_t out = tw_span_view(d->build->out, part->first - first, part->n);
@@ -231,31 +237,27 @@ static void halve(doubling_t *d, size_t first)
 /* ---- doubling ------------------------------------------------------------------------------------------ */
 
 /* Needs d->own, its tasks set; what halving sent of the other shards is overwritten once it is sent. */
-static void redouble(doubling_t *d)
+static void double_hop(doubling_t *d, int hop)
 {
     tw_sched_t *sched = d->build->sched;
     const tw_view_t *out = d->build->out;
-    parts_t have[MAX_HOPS + 1] = {d->own};
-    int n_hops = tw_log2_ceil(d->build->topo->world);
+    int distance = 1 << hop, m = shards_of_hop(d, distance);
+    parts_t send = row(d, 0, m);
 
-    for (int hop = 0; hop < n_hops; hop++) {
-        int distance = 1 << hop, m = shards_of_hop(d, distance);
-        parts_t send = row(d, 0, m);
-        for (size_t i = 0; i < send.n_parts; i++) {
-            const part_t *part = &send.part[i];
-            tw_task_t task =
-                tw_sched_send(sched, peer_at(d, -distance), tw_span_view(out, part->first, part->n));
-            for (int h = 0; h <= hop; h++) {
-                after_overlapping(d, task, &have[h], part->first, part->n);
-            }
+    d->have[0] = d->own;
+    for (size_t i = 0; i < send.n_parts; i++) {
+        const part_t *part = &send.part[i];
+        tw_task_t task = tw_sched_send(sched, peer_at(d, -distance), tw_span_view(out, part->first, part->n));
+        for (int h = 0; h <= hop; h++) {
+            after_overlapping(d, task, &d->have[h], part->first, part->n);
         }
-        have[hop + 1] = row(d, distance, m);
-        for (size_t i = 0; i < have[hop + 1].n_parts; i++) {
-            part_t *part = &have[hop + 1].part[i];
-            part->task = tw_sched_recv(sched, peer_at(d, distance), tw_span_view(out, part->first, part->n));
-            if (i < d->sent[hop].n_parts) {
-                tw_sched_after(sched, part->task, d->sent[hop].part[i].task);
-            }
+    }
+    d->have[hop + 1] = row(d, distance, m);
+    for (size_t i = 0; i < d->have[hop + 1].n_parts; i++) {
+        part_t *part = &d->have[hop + 1].part[i];
+        part->task = tw_sched_recv(sched, peer_at(d, distance), tw_span_view(out, part->first, part->n));
+        if (i < d->sent[hop].n_parts) {
+            tw_sched_after(sched, part->task, d->sent[hop].part[i].task);
         }
     }
 }
@@ -294,49 +296,95 @@ static size_t count_slices(const tw_build_t *build, const size_t *first)
     return tw_chunk_count(build, most);
 }
 
-/* Begin a slice; own: the task that its own part waits for. 0: there is none. */
-static int begin_slice(doubling_t *d, const tw_build_t *build, const size_t *first, size_t slice,
-                       tw_task_t own)
+/* own: the task that its own part waits for. */
+static tw_status_t begin_slice(doubling_t *d, tw_task_t own)
 {
-    size_t n_slices = count_slices(build, first);
+    tw_sched_t *sched = d->build->sched;
+    size_t n_hops = (size_t)tw_log2_ceil(d->build->topo->world);
 
-    *d = (doubling_t){.build = build, .first = first, .slice = slice, .n_slices = n_slices};
-    if (slice >= n_slices) {
-        return 0;
-    }
-    tw_sched_next_round(build->sched);
+    d->sent = tw_sched_alloc(sched, (n_hops + 1) * sizeof(*d->sent));
+    d->got = tw_sched_alloc(sched, (n_hops + 1) * sizeof(*d->got));
+    d->have = tw_sched_alloc(sched, (n_hops + 1) * sizeof(*d->have));
     d->own = row(d, 0, 1);
+    if (!d->sent || !d->got || !d->have || !d->own.part) {
+        return TW_ERR_NO_MEMORY;
+    }
     for (size_t i = 0; i < d->own.n_parts; i++) {
         d->own.part[i].task = own;
     }
-    return 1;
+    return TW_OK;
+}
+
+/** What is done with each slice. */
+typedef struct work {
+    int halves, doubles;
+    const size_t *first; /**< [W + 1] of the shards */
+    size_t out_first;    /**< the element of all that `out` begins with */
+    tw_task_t own;       /**< that the own shard waits for */
+} work_t;
+
+/* Halving's hops come first, from the longest to the shortest; then doubling's, the other way round. */
+static void run_hop(doubling_t *d, const work_t *work, int hop, int n_hops)
+{
+    int n_halve = work->halves ? n_hops : 0;
+
+    if (hop < n_halve) {
+        halve_hop(d, n_halve - 1 - hop);
+    } else {
+        double_hop(d, hop - n_halve);
+    }
+    if (hop == n_halve - 1) {
+        sum_own(d, work->out_first);
+    }
+}
+
+static void run_alone(doubling_t *d, const work_t *work)
+{
+    if (work->halves) {
+        sum_own(d, work->out_first);
+    }
+}
+
+static void run(const tw_build_t *build, const work_t *work)
+{
+    size_t n = count_slices(build, work->first), c;
+    int n_hops = tw_log2_ceil(build->topo->world), all = n_hops * (work->halves + work->doubles);
+    doubling_t *slices = tw_sched_alloc(build->sched, (n + 1) * sizeof(*slices));
+
+    for (size_t slice = 0; slices && slice < n; slice++) {
+        doubling_t *d = &slices[slice];
+        *d = (doubling_t){.build = build, .first = work->first, .slice = slice, .n_slices = n};
+        if (begin_slice(d, work->own) != TW_OK) {
+            return; /* it sticks */
+        }
+    }
+    for (size_t round = 0; slices && n > 0 && round < n + (size_t)all * TW_HOP_ROUNDS; round++) {
+        tw_sched_next_round(build->sched);
+        for (int hop = 0; hop < all; hop++) {
+            if (tw_hop_chunk(round, hop, n, &c)) {
+                run_hop(&slices[c], work, hop, n_hops);
+            }
+        }
+        if (all == 0 && round < n) {
+            run_alone(&slices[round], work);
+        }
+    }
 }
 
 void tw_build_doubling(const tw_build_t *build)
 {
-    tw_task_t copied = copy_own(build);
-    doubling_t d;
-
-    for (size_t slice = 0; begin_slice(&d, build, build->out_first, slice, copied); slice++) {
-        redouble(&d);
-    }
+    run(build, &(work_t){.doubles = 1, .first = build->out_first, .own = copy_own(build)});
 }
 
 void tw_build_halving(const tw_build_t *build)
 {
-    doubling_t d;
-
-    for (size_t slice = 0; begin_slice(&d, build, build->in_first, slice, TW_TASK_NONE); slice++) {
-        halve(&d, build->in_first[build->topo->rank]);
-    }
+    run(build, &(work_t){.halves = 1,
+                         .first = build->in_first,
+                         .out_first = build->in_first[build->topo->rank],
+                         .own = TW_TASK_NONE});
 }
 
 void tw_build_halving_doubling(const tw_build_t *build)
 {
-    doubling_t d;
-
-    for (size_t slice = 0; begin_slice(&d, build, build->in_first, slice, TW_TASK_NONE); slice++) {
-        halve(&d, 0);
-        redouble(&d);
-    }
+    run(build, &(work_t){.halves = 1, .doubles = 1, .first = build->in_first, .own = TW_TASK_NONE});
 }

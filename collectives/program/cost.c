@@ -97,7 +97,7 @@ void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_
                                    [TW_FORM_INNER] = c->inner_bytes * share};
     double chunks = tw_cost_messages(c, shard[TW_FORM_PLAIN]);
     int encodes = traffic->work.encodes[TW_FORM_CODEC] > 0;
-    double chunk = fmin(c->chunk_bytes, c->bytes * share);
+    double chunk = fmin(c->chunk_bytes, c->bytes * share), merged_sec = 0;
 
     if (c->args->codec && c->args->codec->lossless) {
         shard[TW_FORM_CODEC] += chunks * LOSSLESS_HEAD_BYTES;
@@ -111,7 +111,9 @@ void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_
         cost->inter_messages += traffic->inter_moves[f] * tw_cost_messages(c, shard[f]);
         cost->node_messages += traffic->node_moves[f] * tw_cost_messages(c, shard[f]);
     }
-    if (flows->merges) {
+    if (flows->merges) { /* and its ranks wait for a whole message somewhere on the way */
+        const tw_coll_tier_t *tier = traffic->inter_rounds > 0 ? &c->model->inter : &c->model->node;
+        merged_sec = fmin(c->chunk_bytes, shard[TW_FORM_PLAIN]) * tier->beta_sec;
         cost->inter_messages = row_messages(c, traffic->inter_row, shard[TW_FORM_PLAIN]);
         cost->node_messages = row_messages(c, traffic->node_row, shard[TW_FORM_PLAIN]);
     }
@@ -120,7 +122,7 @@ void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_
     if (c->args->codec && c->args->codec->lossless && traffic->crowded && chunks <= 1) {
         fill.decodes[TW_FORM_CODEC] = traffic->work.decodes[TW_FORM_CODEC]; /* all come at the very end */
     }
-    cost->fill_sec = encodes ? work_sec(c, &fill, 1, tw_cost_plain_chunk(c)) : 0;
+    cost->fill_sec = merged_sec + (encodes ? work_sec(c, &fill, 1, tw_cost_plain_chunk(c)) : 0);
     if (flows->of == TW_FLOWS_ROOT ||
         flows->of == TW_FLOWS_SOME) { /* nothing else is on the way while it passes from rank to rank */
         cost->fill_sec += chunk * (traffic->inter_rounds * c->model->inter.beta_sec +
