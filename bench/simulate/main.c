@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "bench/columns.h"
+#include "bench/simulate/box.h"
 #include "bench/simulate/simulate.h"
 #include "bench/timing.h"
 #include "collectives/model/text.h"
@@ -29,6 +30,7 @@ typedef struct options {
     int scale;
     double n_params, compute_sec;
     int n_layers, no_overlap;
+    int check_box, n_times;
     FILE *out;
 } options_t;
 
@@ -62,6 +64,37 @@ static const bench_column_t columns[] = {
 };
 
 static const bench_table_t table = {columns, sizeof(columns) / sizeof(columns[0]), 1};
+
+/* The simulator beside real ranks. */
+typedef struct box_row {
+    const char *op, *algo;
+    int nodes, ranks;
+    double bytes, chunk_bytes, sec, least_sec, most_sec, simulated_sec, ratio;
+} box_row_t;
+
+#define BOX_COLUMN(key, header, format, kind, member, scale)             \
+    {                                                                    \
+        key, header, format, kind, offsetof(box_row_t, member), scale, 0 \
+    }
+
+static const bench_column_t box_columns[] = {
+    BOX_COLUMN("op", "op", "%14s", BENCH_STRING, op, 0),
+    BOX_COLUMN("algorithm", "algorithm", "%16s", BENCH_STRING, algo, 0),
+    BOX_COLUMN("nodes", "nodes", "%5lld", BENCH_INT, nodes, 0),
+    BOX_COLUMN("ranks", "ranks", "%5lld", BENCH_INT, ranks, 0),
+    BOX_COLUMN("bytes", NULL, NULL, BENCH_DOUBLE, bytes, 0),
+    BOX_COLUMN("chunk_bytes", "chunk, KB", "%9.0f", BENCH_DOUBLE, chunk_bytes, 1.0 / 1024),
+    BOX_COLUMN("sec", "box, ms", "%10.1f", BENCH_DOUBLE, sec, 1e3),
+    BOX_COLUMN("least_sec", "least", "%10.1f", BENCH_DOUBLE, least_sec, 1e3),
+    BOX_COLUMN("most_sec", "most", "%10.1f", BENCH_DOUBLE, most_sec, 1e3),
+    BOX_COLUMN("simulated_sec", "simulated", "%10.1f", BENCH_DOUBLE, simulated_sec, 1e3),
+    BOX_COLUMN("ratio", "of box", "%6.3f", BENCH_DOUBLE, ratio, 0),
+};
+
+static const bench_table_t box_table = {box_columns, sizeof(box_columns) / sizeof(box_columns[0]), 1};
+
+/* Of what a link carries, without the headers of Ethernet, IP and TCP. */
+#define TCP_SHARE (1448.0 / 1514.0)
 
 /* ---- flags --------------------------------------------------------------------------------------------- */
 
@@ -110,6 +143,12 @@ static const tw_flag_t flag_list[] = {
                "All sizes from 1 node up to --nodes, and where each algorithm stops scaling", TW_CONFIG_BOOL,
                AT(scale), 0, 0, NULL},
      .group = 1},
+    {.field = {"check-box", NULL, NULL,
+               "Run all-gathers, reduce-scatters and all-reduces in a cluster in a box too, with --nodes, "
+               "--ranks-per-node, --link and --bytes, and show both",
+               TW_CONFIG_BOOL, AT(check_box), 0, 0, NULL},
+     .group = 1},
+    {.field = {"times", "5", "N", "How often there", TW_CONFIG_INT32, AT(n_times), 1, 100, NULL}, .group = 1},
     {.field = {"nodes", "8", "N", "Nodes", TW_CONFIG_INT32, AT(cluster.n_nodes), 1, MOST_RANKS, NULL},
      .letter = 'n',
      .group = 2},
@@ -275,6 +314,85 @@ static tw_status_t simulate(const options_t *o, const sim_cluster_t *c, const tw
     return status;
 }
 
+/* ---- beside a cluster in a box ------------------------------------------------------------------------- */
+
+/* Links are as they are shaped, the rest is as it was measured there. */
+static sim_cluster_t cluster_of_box(const options_t *o, const tw_coll_model_t *model)
+{
+    sim_cluster_t c = o->cluster;
+    c.link_Bps = isfinite(c.link_Bps) ? c.link_Bps * TCP_SHARE : 1.0 / model->inter.beta_sec;
+    c.in_node_Bps = 1.0 / model->node.beta_sec;
+    c.latency_sec = model->inter.alpha_sec;
+    c.in_node_latency_sec = model->node.alpha_sec;
+    c.message_sec = model->inter.message_sec;
+    c.add_sec = model->reduce_sec;
+    return c;
+}
+
+static tw_status_t check_algo(const options_t *o, sim_box_t *box, size_t op, const tw_algo_t *algo,
+                              int *is_near)
+{
+    options_t sized = *o;
+    sim_box_result_t measured;
+    row_t row;
+    TW_TRY(sim_box_measure(box, &algo->info, o->bytes, o->n_times, &measured));
+    if (box->rank > 0) {
+        return TW_OK;
+    }
+    sized.op = op;
+    sized.chunk = (size_t)measured.chunk_bytes;
+    const sim_cluster_t cluster = cluster_of_box(o, sim_box_model(box));
+    TW_TRY(simulate(&sized, &cluster, algo, &row));
+    const box_row_t shown = {op_names[op], algo->info.name,       row.nodes,
+                             row.ranks,    (double)o->bytes,      measured.chunk_bytes,
+                             measured.sec, measured.least_sec,    measured.most_sec,
+                             row.sec,      row.sec / measured.sec};
+    *is_near = fabs(shown.ratio - 1.0) <= 0.1;
+    return bench_table_report(&box_table, &shown, NULL, o->out);
+}
+
+static tw_status_t check_ops(const options_t *o, sim_box_t *box)
+{
+    const tw_algo_t *algo;
+    int n = 0, n_near = 0;
+    if (box->rank == 0) {
+        bench_table_head(&box_table);
+    }
+    for (size_t op = 0; op < sizeof(ops) / sizeof(ops[0]); op++) {
+        for (size_t i = 0; (algo = sim_algo(ops[op], 0, i)); i++) {
+            int is_asked = !o->algo || strcmp(o->algo, algo->info.name) == 0, is_near = 0;
+            if (is_asked && (algo->flows.of != TW_FLOWS_WHOLES || o->bytes <= MOST_WHOLES)) {
+                TW_TRY(check_algo(o, box, op, algo, &is_near));
+                n_near += is_near;
+                n++;
+            }
+        }
+    }
+    if (box->rank == 0) {
+        printf("# %d of %d simulated within 10 %% of the box\n", n_near, n);
+    }
+    return TW_OK;
+}
+
+static int check_box(const options_t *o, char **argv)
+{
+    options_t own = *o;
+    sim_box_t box;
+    if (!tw_job_launched()) {
+        return sim_box_run(&o->cluster, argv);
+    }
+    tw_status_t status = sim_box_init(&box);
+    if (status == TW_OK) {
+        status = bench_json_open(box.rank == 0 ? o->json : NULL, &own.out);
+    }
+    if (status == TW_OK) {
+        status = check_ops(&own, &box);
+        status = bench_json_close(o->json, own.out, status);
+    }
+    sim_box_cleanup(&box);
+    return status != TW_OK;
+}
+
 /* ---- the program --------------------------------------------------------------------------------------- */
 
 /* One algorithm at all sizes asked for. Half of what the links allow is where it stops scaling. */
@@ -359,6 +477,9 @@ int main(int argc, char **argv)
     argv[0] = name;
     tw_flags_read(&flags, argc, argv, &options);
     tw_status_t status = configure(&options);
+    if (status == TW_OK && options.check_box) {
+        return check_box(&options, argv);
+    }
     if (status == TW_OK) {
         status = bench_json_open(options.json, &options.out);
     }

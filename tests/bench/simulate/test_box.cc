@@ -1,0 +1,48 @@
+/* The simulator beside real processes, as a user runs it. How near its times are depends on the machine. */
+#include <gtest/gtest.h>
+#include <jansson.h>
+#include <unistd.h>
+
+#include <sstream>
+
+#include "tests/common/process.h"
+
+namespace
+{
+
+TEST(SimulateBox, ShowsBothForEveryOperation)
+{
+    if (process::run({"bench/cluster", "--nodes", "1", "--", "true"}).code != 0) {
+        GTEST_SKIP() << "no cluster can be made here";
+    }
+    const std::string json = ::testing::TempDir() + "box." + std::to_string(getpid());
+    process::Result result =
+        process::run({"bench/simulate", "--check-box", "--nodes", "2", "--ranks-per-node", "2", "--link", "1gbit",
+                      "--bytes", "256K", "--times", "1", "--algo", "ring", "--json", json});
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_NE(result.out.find("of 3 simulated within 10 % of the box"), std::string::npos) << result.out;
+    std::istringstream lines(process::slurp(json));
+    std::string seen;
+    for (std::string line; std::getline(lines, line);) {
+        json_t *row = json_loads(line.c_str(), 0, nullptr);
+        auto number = [&](const char *key) { return json_number_value(json_object_get(row, key)); };
+        seen += json_string_value(json_object_get(row, "op")) + std::string(" ");
+        EXPECT_STREQ(json_string_value(json_object_get(row, "algorithm")), "ring");
+        EXPECT_EQ(number("ranks"), 4);
+        EXPECT_GT(number("sec"), 0);
+        /* two nodes at 1 Gb/s: half of it passes, or all of it twice half */
+        EXPECT_GE(number("simulated_sec"), 131072 * 8 / 1e9);
+        EXPECT_NEAR(number("ratio"), number("simulated_sec") / number("sec"), 1e-6 * number("ratio"));
+        json_decref(row);
+    }
+    EXPECT_EQ(seen, "allgather reduce_scatter allreduce ");
+}
+
+TEST(SimulateBox, ALinkThatIsTooSlowIsAnError)
+{
+    process::Result result = process::run({"bench/simulate", "--check-box", "--link", "5"});
+    EXPECT_NE(result.code, 0);
+    EXPECT_NE(result.err.find("--link"), std::string::npos) << result.err;
+}
+
+} // namespace
