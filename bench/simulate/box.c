@@ -9,9 +9,10 @@
 #include <unistd.h>
 
 #include "cluster/cluster.h"
-#include "collectives/communicator.h"
+#include "collectives/model/measure.h"
 
 #define MOST_TIMES 100
+#define MODEL_SEC 30.0
 
 /* ---- a rank -------------------------------------------------------------------------------------------- */
 
@@ -34,6 +35,17 @@ int sim_box_run(const sim_cluster_t *cluster, char **argv)
     return tw_cluster_run(&params, &exit_code) == TW_OK ? exit_code : 1;
 }
 
+/* Before there is a communicator, so all tags are free. */
+static tw_status_t measure_model(sim_box_t *box)
+{
+    tw_topo_t topo;
+    TW_TRY(tw_topo_init(&topo, box->transport, NULL, box->world));
+    tw_bootstrap_t boot = {.transport = box->transport, .topo = &topo, .timeout_sec = MODEL_SEC};
+    tw_status_t status = tw_coll_model_measure(&boot, &box->model);
+    tw_topo_cleanup(&topo);
+    return status;
+}
+
 tw_status_t sim_box_init(sim_box_t *box)
 {
     tw_job_t job;
@@ -42,6 +54,7 @@ tw_status_t sim_box_init(sim_box_t *box)
     TW_TRY(tw_transport_ucx_create(&job, &box->transport));
     box->rank = job.rank;
     box->world = job.world;
+    TW_TRY(measure_model(box));
     return tw_coll_create(&(tw_coll_params_t){.transport = box->transport}, &box->coll);
 }
 
@@ -51,19 +64,13 @@ void sim_box_cleanup(sim_box_t *box)
     tw_transport_destroy(box->transport);
 }
 
-const tw_coll_model_t *sim_box_model(const sim_box_t *box)
-{
-    return &box->coll->model;
-}
-
 /* ---- an operation -------------------------------------------------------------------------------------- */
 
 /* The slowest rank's, on all of them. */
 static tw_status_t slowest(sim_box_t *box, double own, double *most)
 {
     double *all = calloc((size_t)box->world, sizeof(*all));
-    tw_coll_segment_t segment = {
-        .src = &own, .dst = all, .n_elems = (size_t)box->world * sizeof(own)};
+    tw_coll_segment_t segment = {.src = &own, .dst = all, .n_elems = (size_t)box->world * sizeof(own)};
     tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1, .factor = 1};
     tw_status_t status = all ? tw_coll_run(box->coll, &args) : TW_ERR_NO_MEMORY;

@@ -1,5 +1,5 @@
-/** The simulator beside real processes: a rank of a cluster in a box runs the library's operations, and rank 0
- *  simulates the same. Private to bench/simulate. */
+/** The simulator beside real processes: a rank of a cluster in a box runs the library's operations, and rank
+ *  0 simulates the same. Private to bench/simulate. */
 #ifndef TW_BENCH_SIMULATE_BOX_H
 #define TW_BENCH_SIMULATE_BOX_H
 
@@ -12,6 +12,7 @@ typedef struct sim_box {
     tw_transport_t *transport;
     tw_coll_t *coll;
     int rank, world;
+    tw_coll_model_t model; /**< as it was measured here */
 } sim_box_t;
 
 /** Run this program, with these arguments, as the ranks of a cluster in a box; its exit code. */
@@ -20,8 +21,6 @@ int sim_box_run(const sim_cluster_t *cluster, char **argv);
 /** Meet the other ranks. Collective; logs its own errors. sim_box_cleanup ends it, also after an error. */
 tw_status_t sim_box_init(sim_box_t *box);
 void sim_box_cleanup(sim_box_t *box);
-/** What the communicator has measured of this machine. */
-const tw_coll_model_t *sim_box_model(const sim_box_t *box);
 
 typedef struct sim_box_result {
     double sec; /**< the median of all times; each is the slowest rank's */

@@ -341,7 +341,7 @@ static tw_status_t check_algo(const options_t *o, sim_box_t *box, size_t op, con
     }
     sized.op = op;
     sized.chunk = (size_t)measured.chunk_bytes;
-    const sim_cluster_t cluster = cluster_of_box(o, sim_box_model(box));
+    const sim_cluster_t cluster = cluster_of_box(o, &box->model);
     TW_TRY(simulate(&sized, &cluster, algo, &row));
     const box_row_t shown = {op_names[op], algo->info.name,       row.nodes,
                              row.ranks,    (double)o->bytes,      measured.chunk_bytes,

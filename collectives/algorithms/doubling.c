@@ -7,8 +7,8 @@
  *  is summed in fp32, in the order of the hops, when it is sent or at the end; partial sums travel in the
  *  tensor's type, so each hop rounds once. Long shards are done chunk by chunk: a slice is the same chunk of
  *  every shard. A slice is a few rounds behind the one before, so that a rank that waits for a slice's hop
- *  has other slices to send: one after the other, ranks that drift apart would idle. Source: J. Bruck et al., "Efficient algorithms for all-to-all communications", IEEE TPDS
- *  8(11), 1997 (any world). */
+ *  has other slices to send: one after the other, ranks that drift apart would idle. Source: J. Bruck et al.,
+ *  "Efficient algorithms for all-to-all communications", IEEE TPDS 8(11), 1997 (any world). */
 #include "collectives/algorithms/algorithm.h"
 
 #define MAX_HOPS 32

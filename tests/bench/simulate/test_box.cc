@@ -17,8 +17,8 @@ TEST(SimulateBox, ShowsBothForEveryOperation)
     }
     const std::string json = ::testing::TempDir() + "box." + std::to_string(getpid());
     process::Result result =
-        process::run({"bench/simulate", "--check-box", "--nodes", "2", "--ranks-per-node", "2", "--link", "1gbit",
-                      "--bytes", "256K", "--times", "1", "--algo", "ring", "--json", json});
+        process::run({"bench/simulate", "--check-box", "--nodes", "2", "--ranks-per-node", "2", "--link",
+                      "1gbit", "--bytes", "256K", "--times", "1", "--algo", "ring", "--json", json});
     ASSERT_EQ(result.code, 0) << result.err;
     EXPECT_NE(result.out.find("of 3 simulated within 10 % of the box"), std::string::npos) << result.out;
     std::istringstream lines(process::slurp(json));

@@ -20,8 +20,8 @@ uint64_t messages_to(tw::World &world, int rank, int peer)
     return sent.messages;
 }
 
-/* While nobody else has come, a rank has sent what later slices begin with: it does not wait for the first one
- * to be through all of its hops. */
+/* While nobody else has come, a rank has sent what later slices begin with: it does not wait for the first
+ * one to be through all of its hops. */
 TEST_F(Doubling, ARankThatWaitsForASliceSendsOthers)
 {
     set_env("TW_COLL_CHUNK", std::to_string(CHUNK_BYTES));
