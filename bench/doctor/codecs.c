@@ -30,7 +30,7 @@ static void fill(uint16_t *values)
 
 /* What to time, once. */
 typedef struct coder {
-    tw_quant_t *quant;            /**< or */
+    tw_quant_t *quant; /**< or */
     tw_quant_lossless_t *lossless;
     const uint16_t *values;
     void *encoded;

@@ -5,7 +5,8 @@
  *    words.c      ranks tell each other, over the transport
  *    flow.c       one end of a TCP flow, and of probes of a path's MTU
  *    measure.c    which flows when
- *    judge.c      what is wrong: of figures alone, so tested with made-up ones
+ *    judge.[ch]   what is wrong: of figures alone, so tested with made-up ones
+ *    settings.c   the same of what is set, and differs
  *    report.c     text and JSON
  *    main.c       options
  *
@@ -41,7 +42,9 @@ typedef struct doctor_facts {
     char host[DOCTOR_NAME_BYTES];
     int32_t n_devices;
     doctor_device_t devices[DOCTOR_DEVICES_MAX];
-    int32_t cores, numa; /**< that it may run on; numa -1: several, or not known */
+    char rdma[DOCTOR_NAME_BYTES]; /**< "mlx5_0, 200 Gb/sec (4X HDR)": the first port that is active; "" */
+    int32_t is_tcp;               /**< TW_NET_TLS is */
+    int32_t cores, numa;          /**< that it may run on; numa -1: several, or not known */
     int64_t descriptors, descriptors_hard;
     int64_t memory_bytes, shm_bytes;       /**< available; free in /dev/shm */
     int64_t send_buffer, receive_buffer;   /**< the most that TCP gives a connection */

@@ -124,6 +124,45 @@ static int numa_node(const cpu_set_t *set)
     return n_nodes > 1 ? found : -1;
 }
 
+/* ---- rdma ---------------------------------------------------------------------------------------------- */
+
+/* Of a port, "" where it is not active. */
+static void describe_port(const char *device, const char *port, char text[DOCTOR_NAME_BYTES])
+{
+    char path[PATH_BYTES], state[LINE_BYTES], rate[LINE_BYTES] = "";
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.16s/state", device, port);
+    if (!read_line(path, state, sizeof(state)) || !strstr(state, "ACTIVE")) {
+        return;
+    }
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.16s/rate", device, port);
+    (void)read_line(path, rate, sizeof(rate));
+    rate[strcspn(rate, "\n")] = '\0';
+    snprintf(text, DOCTOR_NAME_BYTES, "%.24s, %.32s", device, rate);
+}
+
+static void find_rdma(char text[DOCTOR_NAME_BYTES])
+{
+    DIR *devices = opendir("/sys/class/infiniband");
+    const struct dirent *device;
+    while (devices && !text[0] && (device = readdir(devices))) {
+        char path[PATH_BYTES];
+        const struct dirent *port;
+        snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports", device->d_name);
+        DIR *ports = device->d_name[0] != '.' ? opendir(path) : NULL;
+        while (ports && !text[0] && (port = readdir(ports))) {
+            if (port->d_name[0] != '.') {
+                describe_port(device->d_name, port->d_name, text);
+            }
+        }
+        if (ports) {
+            closedir(ports);
+        }
+    }
+    if (devices) {
+        closedir(devices);
+    }
+}
+
 static void read_limits(doctor_facts_t *facts)
 {
     struct rlimit files;
@@ -269,6 +308,9 @@ tw_status_t doctor_facts_read(const tw_job_t *job, const char *names, doctor_fac
         snprintf(facts->host, sizeof(facts->host), "unknown");
     }
     read_limits(facts);
+    find_rdma(facts->rdma);
+    const char *tls = getenv("TW_NET_TLS");
+    facts->is_tcp = !tls || strcmp(tls, "tcp") == 0;
     if (getifaddrs(&all) != 0) {
         tw_error("rank %d: cannot list network devices: %s", job->rank, strerror(errno));
         return TW_ERR_IO;

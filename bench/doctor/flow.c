@@ -84,7 +84,8 @@ static int connect_stream(stream_t *stream)
         return errno;
     }
     (void)setsockopt(stream->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
-    if (connect(stream->fd, (const struct sockaddr *)&end->to, sizeof(end->to)) != 0 && errno != EINPROGRESS) {
+    if (connect(stream->fd, (const struct sockaddr *)&end->to, sizeof(end->to)) != 0 &&
+        errno != EINPROGRESS) {
         return errno;
     }
     while (!wait_for(stream->fd, POLLOUT)) {
@@ -329,9 +330,9 @@ void doctor_close(doctor_rank_t *rank)
 #define PROBE_MAX_BYTES 65536
 
 /* Of packets: what networks and tunnels usually let pass. */
-static const int sizes[] = {9000, 8942, 8192, 4470, 4096, 2044, 1500, 1492, 1480, 1476, 1472, 1462, 1454, 1450,
-                            1442, 1430, 1420, 1412, 1400, 1380, 1360, 1340, 1320, 1300, 1280, 1240, 1200, 1100,
-                            1000, 900,  800,  700,  576};
+static const int sizes[] = {9000, 8942, 8192, 4470, 4096, 2044, 1500, 1492, 1480, 1476, 1472,
+                            1462, 1454, 1450, 1442, 1430, 1420, 1412, 1400, 1380, 1360, 1340,
+                            1320, 1300, 1280, 1240, 1200, 1100, 1000, 900,  800,  700,  576};
 
 static int headers_bytes(const struct sockaddr_in6 *address)
 {
@@ -354,10 +355,8 @@ static void send_probe(int fd, const doctor_rank_t *rank, const struct sockaddr_
     struct iovec parts[] = {
         {head, sizeof(head)},
         {(void *)(uintptr_t)nothing, (size_t)(packet_bytes - headers_bytes(to)) - sizeof(head)}};
-    const struct msghdr message = {.msg_name = (void *)(uintptr_t)to,
-                                   .msg_namelen = sizeof(*to),
-                                   .msg_iov = parts,
-                                   .msg_iovlen = 2};
+    const struct msghdr message = {
+        .msg_name = (void *)(uintptr_t)to, .msg_namelen = sizeof(*to), .msg_iov = parts, .msg_iovlen = 2};
     const struct timespec pause = {.tv_nsec = PROBE_PAUSE_NS};
     (void)sendmsg(fd, &message, MSG_DONTWAIT); /* what does not go does not come */
     nanosleep(&pause, NULL);
@@ -387,7 +386,8 @@ int doctor_probe_receive(const doctor_rank_t *rank, int device, double seconds)
     for (const double deadline = tw_time_sec() + seconds; tw_time_sec() < deadline;) {
         struct sockaddr_in6 from;
         socklen_t bytes = sizeof(from);
-        const ssize_t n = recvfrom(fd, packet, sizeof(packet), MSG_DONTWAIT, (struct sockaddr *)&from, &bytes);
+        const ssize_t n =
+            recvfrom(fd, packet, sizeof(packet), MSG_DONTWAIT, (struct sockaddr *)&from, &bytes);
         if (n < 0) {
             wait_for(fd, POLLIN);
         } else if (n >= DOCTOR_NONCE_BYTES && memcmp(packet, rank->nonce, DOCTOR_NONCE_BYTES) == 0 &&

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/doctor/doctor.h"
+#include "bench/doctor/judge.h"
 
 /* Below this share of what is usual it is slow. */
 #define SLOW_SHARE 0.7
@@ -14,21 +14,14 @@
 #define SPEED_SHARE 0.6
 #define REPEATED_SHARE 0.02
 #define REPEATED_MIN 50
-#define CLOCK_SEC 0.1
-#define SHM_BYTES ((int64_t)64 << 20)
 #define HINT "ethtool %s; tc qdisc show dev %s; its cable and its port of the switch"
-
-typedef struct judge {
-    const doctor_result_t *result;
-    doctor_findings_t *out;
-} judge_t;
 
 const doctor_facts_t *doctor_node(const doctor_result_t *result, int node)
 {
     return &result->facts[result->leader[node]];
 }
 
-static const char *device_name(const judge_t *judge, int node, int device)
+const char *judge_device(const judge_t *judge, int node, int device)
 {
     return doctor_node(judge->result, node)->devices[device].name;
 }
@@ -45,7 +38,7 @@ static const char *rate_text(double bps, char buf[32])
     return buf;
 }
 
-static doctor_finding_t *add(judge_t *judge, double weight)
+doctor_finding_t *judge_add(judge_t *judge, double weight)
 {
     static doctor_finding_t beyond; /* so many are not read */
     doctor_findings_t *out = judge->out;
@@ -54,7 +47,7 @@ static doctor_finding_t *add(judge_t *judge, double weight)
     return finding;
 }
 
-__attribute__((format(printf, 2, 3))) static void say(char text[DOCTOR_TEXT_BYTES], const char *format, ...)
+void judge_say(char text[DOCTOR_TEXT_BYTES], const char *format, ...)
 {
     const size_t have = strlen(text);
     va_list args;
@@ -64,9 +57,9 @@ __attribute__((format(printf, 2, 3))) static void say(char text[DOCTOR_TEXT_BYTE
 }
 
 /* "node 1 (host)" */
-static void say_node(const judge_t *judge, char text[DOCTOR_TEXT_BYTES], int node)
+void judge_say_node(const judge_t *judge, char text[DOCTOR_TEXT_BYTES], int node)
 {
-    say(text, "node %d (%s)", node, doctor_node(judge->result, node)->host);
+    judge_say(text, "node %d (%s)", node, doctor_node(judge->result, node)->host);
 }
 
 /* ---- rates --------------------------------------------------------------------------------------------- */
@@ -116,8 +109,6 @@ static double repeated_share(const doctor_result_t *result, int node, int64_t *r
     return segments > 0 ? (double)*repeated / (double)segments : 0;
 }
 
-static int usual_mtu(const doctor_result_t *result, int device);
-
 /* Why a node's device may be slow. */
 static void explain_node(judge_t *judge, doctor_finding_t *finding, int node, int device)
 {
@@ -130,16 +121,18 @@ static void explain_node(judge_t *judge, doctor_finding_t *finding, int node, in
         fastest = speed > fastest ? speed : fastest;
     }
     if (own->speed_mbps > 0 && own->speed_mbps < fastest) {
-        say(finding->why, "%s there is a link of %d Mb/s, elsewhere of %d", own->name, own->speed_mbps, fastest);
-    } else if (own->mtu > 0 && own->mtu < usual_mtu(judge->result, device)) {
-        say(finding->why, "its MTU is %d", own->mtu);
+        judge_say(finding->why, "%s there is a link of %d Mb/s, elsewhere of %d", own->name, own->speed_mbps,
+                  fastest);
+    } else if (own->mtu > 0 && own->mtu < judge_usual_mtu(judge->result, device)) {
+        judge_say(finding->why, "its MTU is %d", own->mtu);
     } else if (share > REPEATED_SHARE && repeated >= REPEATED_MIN) {
-        say(finding->why, "%.1f %% of its packets are lost and sent again: a bad cable or port, or a limit",
-            100 * share);
+        judge_say(finding->why,
+                  "%.1f %% of its packets are lost and sent again: a bad cable or port, or a limit",
+                  100 * share);
     } else {
-        say(finding->why, "its link came up slower, a limit is set (tc), or somebody else uses it");
+        judge_say(finding->why, "its link came up slower, a limit is set (tc), or somebody else uses it");
     }
-    say(finding->change, "on %s: " HINT, doctor_node(judge->result, node)->host, own->name, own->name);
+    judge_say(finding->change, "on %s: " HINT, doctor_node(judge->result, node)->host, own->name, own->name);
 }
 
 /* 1: the node is slow in that direction. With two nodes nobody can know whose fault it is. */
@@ -159,13 +152,13 @@ static void judge_node(judge_t *judge, int node, int device, double usual)
     if (!slow_out && !slow_in) {
         return;
     }
-    doctor_finding_t *finding = add(judge, worst > 0 ? usual / worst : 1e6);
-    say_node(judge, finding->what, node);
-    say(finding->what, " %s %s by %s, %s is usual",
-        slow_out && slow_in ? "sends and receives"
-        : slow_out          ? "sends"
-                            : "receives",
-        rate_text(worst, own), device_name(judge, node, device), rate_text(usual, others));
+    doctor_finding_t *finding = judge_add(judge, worst > 0 ? usual / worst : 1e6);
+    judge_say_node(judge, finding->what, node);
+    judge_say(finding->what, " %s %s by %s, %s is usual",
+              slow_out && slow_in ? "sends and receives"
+              : slow_out          ? "sends"
+                                  : "receives",
+              rate_text(worst, own), judge_device(judge, node, device), rate_text(usual, others));
     explain_node(judge, finding, node, device);
 }
 
@@ -185,25 +178,26 @@ static void judge_pair(judge_t *judge, const doctor_flow_t *flow, double usual)
         is_slow(result, flow->to, flow->device, 0, usual)) {
         return;
     }
-    doctor_finding_t *finding = add(judge, flow->bps > 0 ? expected / flow->bps : 1e6);
-    say(finding->what, "from ");
-    say_node(judge, finding->what, flow->from);
-    say(finding->what, " to ");
-    say_node(judge, finding->what, flow->to);
-    say(finding->what, ": %s, %s %s", rate_text(flow->bps, own), rate_text(expected, others),
-        result->n_nodes == 2 ? "the other way" : "with others");
+    doctor_finding_t *finding = judge_add(judge, flow->bps > 0 ? expected / flow->bps : 1e6);
+    judge_say(finding->what, "from ");
+    judge_say_node(judge, finding->what, flow->from);
+    judge_say(finding->what, " to ");
+    judge_say_node(judge, finding->what, flow->to);
+    judge_say(finding->what, ": %s, %s %s", rate_text(flow->bps, own), rate_text(expected, others),
+              result->n_nodes == 2 ? "the other way" : "with others");
     int64_t repeated;
     const double share = repeated_share(result, flow->from, &repeated);
     if (flow->error) {
-        say(finding->why, "%s", strerror(flow->error));
+        judge_say(finding->why, "%s", strerror(flow->error));
     } else if (share > REPEATED_SHARE && repeated >= REPEATED_MIN) {
-        say(finding->why, "%.1f %% of the packets are lost and sent again: a bad cable or port, or a limit",
-            100 * share);
+        judge_say(finding->why,
+                  "%.1f %% of the packets are lost and sent again: a bad cable or port, or a limit",
+                  100 * share);
     } else {
-        say(finding->why, "the way between them: a switch, a route, a limit");
+        judge_say(finding->why, "the way between them: a switch, a route, a limit");
     }
-    say(finding->change, "the route (ip route get, traceroute) and the switches between %s and %s",
-        doctor_node(result, flow->from)->host, doctor_node(result, flow->to)->host);
+    judge_say(finding->change, "the route (ip route get, traceroute) and the switches between %s and %s",
+              doctor_node(result, flow->from)->host, doctor_node(result, flow->to)->host);
 }
 
 static void judge_rates(judge_t *judge, int device)
@@ -221,7 +215,8 @@ static void judge_rates(judge_t *judge, int device)
 }
 
 /* The median over neighbours of one kind of flow's rate against another's; 0: not measured. */
-static double median_ratio(const doctor_result_t *result, int device, doctor_kind_t above, doctor_kind_t below)
+static double median_ratio(const doctor_result_t *result, int device, doctor_kind_t above,
+                           doctor_kind_t below)
 {
     double *ratios = malloc((size_t)(result->n_flows + 1) * sizeof(*ratios));
     size_t n = 0;
@@ -240,7 +235,7 @@ static double median_ratio(const doctor_result_t *result, int device, doctor_kin
     return median;
 }
 
-static int n_streams(const doctor_result_t *result)
+int judge_n_streams(const doctor_result_t *result)
 {
     int most = 1;
     for (int i = 0; i < result->n_flows; i++) {
@@ -267,24 +262,26 @@ static void judge_streams(judge_t *judge, int device)
     const doctor_facts_t *first = doctor_node(result, 0);
     char rate[32];
     if (gain >= STREAMS_GAIN) {
-        const double buffer = (double)(first->send_buffer < first->receive_buffer ? first->send_buffer
-                                                                                  : first->receive_buffer);
+        const double buffer =
+            (double)(first->send_buffer < first->receive_buffer ? first->send_buffer : first->receive_buffer);
         const int is_small = buffer > 0 && buffer < 2 * usual * gain / 8 * rtt * 1e-6;
-        doctor_finding_t *finding = add(judge, gain);
-        say(finding->what, "one TCP stream makes %s of %s, %d streams %.1f times as much", rate_text(usual, rate),
-            device_name(judge, 0, device), n_streams(result), gain);
-        say(finding->why, is_small ? "sockets' buffers hold less than is on the way (%.0f KB, %.0f us)"
-                                   : "a stream is one core's work (buffers %.0f KB, round trip %.0f us)",
-            buffer / 1000, rtt);
-        say(finding->change, "TW_NET_STREAMS=%d%s", n_streams(result),
-            is_small ? "; the third number of net.ipv4.tcp_wmem and tcp_rmem" : "");
+        doctor_finding_t *finding = judge_add(judge, gain);
+        judge_say(finding->what, "one TCP stream makes %s of %s, %d streams %.1f times as much",
+                  rate_text(usual, rate), judge_device(judge, 0, device), judge_n_streams(result), gain);
+        judge_say(finding->why,
+                  is_small ? "sockets' buffers hold less than is on the way (%.0f KB, %.0f us)"
+                           : "a stream is one core's work (buffers %.0f KB, round trip %.0f us)",
+                  buffer / 1000, rtt);
+        judge_say(finding->change, "TW_NET_STREAMS=%d%s", judge_n_streams(result),
+                  is_small ? "; the third number of net.ipv4.tcp_wmem and tcp_rmem" : "");
     }
     if (kept > 0 && kept < SLOW_SHARE) {
-        doctor_finding_t *finding = add(judge, 1 / kept);
-        say(finding->what, "all nodes at once get %.0f %% of what each gets alone by %s", 100 * kept,
-            device_name(judge, 0, device));
-        say(finding->why, "switches between them share less than the links have, or a processor is too slow");
-        say(finding->change, "nodes under one switch; fewer bytes (quantized, lossless, delta)");
+        doctor_finding_t *finding = judge_add(judge, 1 / kept);
+        judge_say(finding->what, "all nodes at once get %.0f %% of what each gets alone by %s", 100 * kept,
+                  judge_device(judge, 0, device));
+        judge_say(finding->why,
+                  "switches between them share less than the links have, or a processor is too slow");
+        judge_say(finding->change, "nodes under one switch; fewer bytes (quantized, lossless, delta)");
     }
 }
 
@@ -303,254 +300,34 @@ static void judge_speed(judge_t *judge, int device)
     if (isinf(said) || said <= 0 || best <= 0 || best >= SPEED_SHARE * said) {
         return;
     }
-    doctor_finding_t *finding = add(judge, said / best);
-    say(finding->what, "all links make %s by %s, whose devices say %s", rate_text(best, own),
-        device_name(judge, 0, device), rate_text(said, theirs));
-    say(finding->why, "another device would be the fast one, switches are slower, or TCP costs a core its time");
-    say(finding->change, "TW_NET_DEVICES; more streams (--streams 16); RDMA by TW_NET_TLS where there is some");
+    doctor_finding_t *finding = judge_add(judge, said / best);
+    judge_say(finding->what, "all links make %s by %s, whose devices say %s", rate_text(best, own),
+              judge_device(judge, 0, device), rate_text(said, theirs));
+    judge_say(finding->why,
+              "another device would be the fast one, switches are slower, or TCP costs a core its time");
+    judge_say(finding->change,
+              "TW_NET_DEVICES; more streams (--streams 16); RDMA by TW_NET_TLS where there is some");
 }
 
-/* ---- settings that differ ------------------------------------------------------------------------------ */
-
-static int usual_mtu(const doctor_result_t *result, int device)
-{
-    int best = 0, most = 0;
-    for (int a = 0; a < result->n_nodes; a++) {
-        const int mtu = doctor_node(result, a)->devices[device].mtu;
-        int n = 0;
-        for (int b = 0; b < result->n_nodes; b++) {
-            n += doctor_node(result, b)->devices[device].mtu == mtu;
-        }
-        if (n > most || (n == most && mtu > best)) {
-            most = n;
-            best = mtu;
-        }
-    }
-    return best;
-}
-
-static void judge_mtu(judge_t *judge, int device)
-{
-    const doctor_result_t *result = judge->result;
-    const int usual = usual_mtu(result, device);
-    for (int node = 0; node < result->n_nodes; node++) {
-        const doctor_device_t *own = &doctor_node(result, node)->devices[device];
-        if (own->mtu == usual) {
-            continue;
-        }
-        doctor_finding_t *finding = add(judge, own->mtu < usual ? 1.2 : 1.1);
-        say_node(judge, finding->what, node);
-        say(finding->what, ": %s has an MTU of %d, elsewhere it is %d", own->name, own->mtu, usual);
-        say(finding->why, "somebody has set it, or its driver's default differs");
-        say(finding->change, "ip link set %s mtu %d on %s", own->name, usual, doctor_node(result, node)->host);
-    }
-}
-
-static void judge_paths(judge_t *judge)
-{
-    const doctor_result_t *result = judge->result;
-    for (int i = 0; i < result->n_paths; i++) {
-        const doctor_path_t *path = &result->paths[i];
-        if (path->passed_bytes >= path->asked_bytes || path->asked_bytes >= UINT16_MAX) {
-            continue;
-        }
-        doctor_finding_t *finding = add(judge, path->passed_bytes > 0 ? 1.5 : 1.05);
-        say(finding->what, "from ");
-        say_node(judge, finding->what, path->from);
-        say(finding->what, " to ");
-        say_node(judge, finding->what, path->to);
-        if (path->passed_bytes == 0) {
-            say(finding->what, " no UDP packet passes");
-            say(finding->why, "a firewall; the MTU of the path is not known then");
-            say(finding->change, "let UDP pass, or see that TCP is fast");
-            continue;
-        }
-        say(finding->what, " packets of %d bytes pass, of %d they do not", path->passed_bytes, path->asked_bytes);
-        say(finding->why, "a switch or a tunnel between them has a smaller MTU than the devices");
-        say(finding->change, "the switch's MTU, or ip link set %s mtu %d on all nodes",
-            device_name(judge, path->from, path->device), path->passed_bytes);
-    }
-}
-
-/* What most flows have. */
-static const char *usual_congestion(const doctor_result_t *result)
-{
-    const char *usual = "";
-    int most = 0;
-    for (int i = 0; i < result->n_flows; i++) {
-        int n = 0;
-        for (int k = 0; k < result->n_flows; k++) {
-            n += strcmp(result->flows[i].congestion, result->flows[k].congestion) == 0;
-        }
-        if (result->flows[i].congestion[0] && n > most) {
-            usual = result->flows[i].congestion;
-            most = n;
-        }
-    }
-    return usual;
-}
-
-/* What some flow of a node has instead; "": none. */
-static const char *other_congestion(const doctor_result_t *result, int node, const char *usual)
-{
-    for (int i = 0; i < result->n_flows; i++) {
-        const doctor_flow_t *flow = &result->flows[i];
-        if (flow->from == node && flow->congestion[0] && strcmp(flow->congestion, usual) != 0) {
-            return flow->congestion;
-        }
-    }
-    return "";
-}
-
-static void judge_congestion(judge_t *judge)
-{
-    const doctor_result_t *result = judge->result;
-    const char *usual = usual_congestion(result);
-    for (int node = 0; node < result->n_nodes; node++) {
-        const char *other = other_congestion(result, node, usual);
-        if (!other[0]) {
-            continue;
-        }
-        doctor_finding_t *finding = add(judge, 1.15);
-        say_node(judge, finding->what, node);
-        say(finding->what, " sends with the congestion control %s, others with %s", other, usual);
-        say(finding->why, "a sysctl or a route says so; streams of different kinds do not share a link alike");
-        say(finding->change, "sysctl net.ipv4.tcp_congestion_control=%s on %s, or congctl of its route", usual,
-            doctor_node(result, node)->host);
-    }
-}
-
-static const char *first_device(const doctor_result_t *result, int node)
-{
-    return doctor_node(result, node)->devices[0].name;
-}
-
-/* The device that most nodes use first; of equals the first one's. */
-static const char *usual_device(const doctor_result_t *result)
-{
-    const char *usual = "";
-    int most = 0;
-    for (int a = 0; a < result->n_nodes; a++) {
-        int n = 0;
-        for (int b = 0; b < result->n_nodes; b++) {
-            n += strcmp(first_device(result, a), first_device(result, b)) == 0;
-        }
-        if (n > most) {
-            usual = first_device(result, a);
-            most = n;
-        }
-    }
-    return usual;
-}
-
-static void judge_interfaces(judge_t *judge)
-{
-    const doctor_result_t *result = judge->result;
-    const char *usual = usual_device(result);
-    for (int r = 0; r < result->n_ranks; r++) {
-        const doctor_facts_t *facts = &result->facts[r];
-        if (strcmp(facts->devices[0].name, usual) == 0) {
-            continue;
-        }
-        doctor_finding_t *finding = add(judge, 1.1);
-        say(finding->what, "rank %d of ", r);
-        say_node(judge, finding->what, facts->node);
-        say(finding->what, " uses %s, others %s", facts->devices[0].name, usual);
-        say(finding->why, "TW_NET_DEVICES differs, or another way leads to rank 0 from there");
-        say(finding->change, "TW_NET_DEVICES=%s on all ranks", usual);
-    }
-}
-
-/* ---- ranks and nodes ----------------------------------------------------------------------------------- */
-
-static void judge_placement(judge_t *judge)
-{
-    for (int r = 0; r < judge->result->n_ranks; r++) {
-        const doctor_facts_t *facts = &judge->result->facts[r];
-        const doctor_device_t *device = &facts->devices[0];
-        if (facts->numa < 0 || device->numa < 0 || facts->numa == device->numa) {
-            continue;
-        }
-        doctor_finding_t *finding = add(judge, 1.08);
-        say(finding->what, "rank %d runs on NUMA node %d of %s, its device %s is at node %d", r, facts->numa,
-            facts->host, device->name, device->numa);
-        say(finding->why, "the launcher binds ranks without a look at devices");
-        say(finding->change, "bind it there (numactl --cpunodebind=%d), or name a device of node %d", device->numa,
-            facts->numa);
-    }
-}
-
-static void judge_codecs(judge_t *judge)
-{
-    const doctor_result_t *result = judge->result;
-    double *speeds = malloc((size_t)(result->n_ranks + 1) * sizeof(*speeds));
-    for (int r = 0; r < result->n_ranks && speeds; r++) {
-        speeds[r] = result->facts[r].encode_GBps[0];
-    }
-    const double usual = speeds ? tw_median(speeds, (size_t)result->n_ranks) : 0;
-    free(speeds);
-    for (int r = 0; r < result->n_ranks; r++) {
-        const doctor_facts_t *facts = &result->facts[r];
-        if (facts->encode_GBps[0] >= usual / 2) {
-            continue;
-        }
-        doctor_finding_t *finding = add(judge, 1.12);
-        say(finding->what, "rank %d (%s) encodes %.2f GB/s, %.2f is usual", r, facts->host, facts->encode_GBps[0],
-            usual);
-        say(finding->why, "a slower or busy processor, or a low clock (power)");
-        say(finding->change, "what else runs on %s; its governor and power limits", facts->host);
-    }
-}
+/* ---- all of it ------------------------------------------------------------------------------------------ */
 
 static void judge_retransmissions(judge_t *judge)
 {
     for (int node = 0; node < judge->result->n_nodes; node++) {
         int64_t repeated;
         const double share = repeated_share(judge->result, node, &repeated);
-        const int is_said = best_bps(judge->result, node, 0, 1) < SLOW_SHARE * doctor_usual_bps(judge->result, 0);
+        const int is_said =
+            best_bps(judge->result, node, 0, 1) < SLOW_SHARE * doctor_usual_bps(judge->result, 0);
         if (share <= REPEATED_SHARE || repeated < REPEATED_MIN || is_said) {
             continue;
         }
-        doctor_finding_t *finding = add(judge, 1 + share);
-        say_node(judge, finding->what, node);
-        say(finding->what, " sends %.1f %% of its packets again", 100 * share);
-        say(finding->why, "packets are lost: a bad cable, a queue that is too short, a limit that drops");
-        say(finding->change, "counters of %s (ethtool -S) and of its port", device_name(judge, node, 0));
-    }
-}
-
-static void judge_limits(judge_t *judge)
-{
-    const doctor_result_t *result = judge->result;
-    const int64_t needed = (int64_t)result->n_ranks * n_streams(result) + 256;
-    for (int node = 0; node < result->n_nodes; node++) {
-        const doctor_facts_t *facts = doctor_node(result, node);
-        if (facts->descriptors < needed) {
-            doctor_finding_t *finding = add(judge, 1.09);
-            say_node(judge, finding->what, node);
-            say(finding->what, ": %lld files and sockets may be open, %lld may be needed",
-                (long long)facts->descriptors, (long long)needed);
-            say(finding->why, "the limit of the shell or of the service that starts ranks");
-            say(finding->change, "ulimit -n %lld", (long long)needed);
-        }
-        if (facts->shm_bytes < SHM_BYTES && result->n_ranks > result->n_nodes) {
-            doctor_finding_t *finding = add(judge, 1.03);
-            say_node(judge, finding->what, node);
-            say(finding->what, ": /dev/shm has %lld MB", (long long)(facts->shm_bytes >> 20));
-            say(finding->why, "a container's default");
-            say(finding->change, "docker run --shm-size=1g, or --ipc=host");
-        }
-    }
-    for (int r = 1; r < result->n_ranks; r++) {
-        const doctor_facts_t *facts = &result->facts[r];
-        if (result->leader[facts->node] == r && fabs(facts->clock_sec) > CLOCK_SEC + facts->clock_uncertain_sec) {
-            doctor_finding_t *finding = add(judge, 1.01);
-            say_node(judge, finding->what, facts->node);
-            say(finding->what, ": its clock is %.2f s %s rank 0's", fabs(facts->clock_sec),
-                facts->clock_sec > 0 ? "ahead of" : "behind");
-            say(finding->why, "no NTP there; logs of ranks do not fit together, training is not hurt");
-            say(finding->change, "chronyd or ntpd on %s", facts->host);
-        }
+        doctor_finding_t *finding = judge_add(judge, 1 + share);
+        judge_say_node(judge, finding->what, node);
+        judge_say(finding->what, " sends %.1f %% of its packets again", 100 * share);
+        judge_say(finding->why,
+                  "packets are lost: a bad cable, a queue that is too short, a limit that drops");
+        judge_say(finding->change, "counters of %s (ethtool -S) and of its port",
+                  judge_device(judge, node, 0));
     }
 }
 
@@ -579,12 +356,7 @@ void doctor_judge(const doctor_result_t *result, doctor_findings_t *out)
         judge_speed(&judge, device);
         judge_mtu(&judge, device);
     }
-    judge_paths(&judge);
-    judge_congestion(&judge);
-    judge_interfaces(&judge);
-    judge_placement(&judge);
-    judge_codecs(&judge);
     judge_retransmissions(&judge);
-    judge_limits(&judge);
+    judge_settings(&judge);
     qsort(out->list, (size_t)out->n, sizeof(out->list[0]), by_weight);
 }

@@ -7,17 +7,23 @@
 #include "bench/doctor/doctor.h"
 #include "flags/flags.h"
 
-static const char doc[] =
-    "Examines a cluster: started on every node by the launcher of the jobs (torchrun, mpirun, srun), it measures "
-    "what TCP makes of every link, reads the settings that matter, and ends in three lines: what is slow, why it "
-    "might be, and what to change.\v"
-    "Measured, from node to node, with plain sockets on the devices that jobs use (TW_NET_DEVICES, or the one on "
-    "the way to rank 0): every pair alone, several streams beside one, all nodes at once, packets sent again, "
-    "congestion control in effect, the largest packet that passes. Of each rank: device, NUMA node, clock, codecs' "
-    "speed; of each node: open files, memory for replicas, /dev/shm, sockets' buffers. With more nodes than there "
-    "is time for pairs, pairs are measured side by side.\n\n"
-    "Rank 0 prints. The exit code is 0 whatever is found, 1 when a rank has failed or a file cannot be written.\n\n"
-    "Example: srun -N 8 --ntasks-per-node 1 doctor --json doctor.json";
+static const char doc[] = "Examines a cluster: started on every node by the launcher of the jobs (torchrun, "
+                          "mpirun, srun), it measures "
+                          "what TCP makes of every link, reads the settings that matter, and ends in three "
+                          "lines: what is slow, why it "
+                          "might be, and what to change.\v"
+                          "Measured, from node to node, with plain sockets on the devices that jobs use "
+                          "(TW_NET_DEVICES, or the one on "
+                          "the way to rank 0): every pair alone, several streams beside one, all nodes at "
+                          "once, packets sent again, "
+                          "congestion control in effect, the largest packet that passes. Of each rank: "
+                          "device, NUMA node, clock, codecs' "
+                          "speed; of each node: open files, memory for replicas, /dev/shm, sockets' buffers. "
+                          "With more nodes than there "
+                          "is time for pairs, pairs are measured side by side.\n\n"
+                          "Rank 0 prints. The exit code is 0 whatever is found, 1 when a rank has failed or "
+                          "a file cannot be written.\n\n"
+                          "Example: srun -N 8 --ntasks-per-node 1 doctor --json doctor.json";
 
 typedef struct options {
     doctor_plan_t plan;
@@ -68,7 +74,8 @@ static tw_status_t init_result(const doctor_rank_t *rank, doctor_result_t *resul
 static tw_status_t exchange_facts(doctor_rank_t *rank, doctor_facts_t *facts, doctor_result_t *result)
 {
     const size_t bytes = sizeof(*facts);
-    if (getrandom(rank->nonce, sizeof(rank->nonce), 0) != (ssize_t)sizeof(rank->nonce)) { /* rank 0's counts */
+    if (getrandom(rank->nonce, sizeof(rank->nonce), 0) !=
+        (ssize_t)sizeof(rank->nonce)) { /* rank 0's counts */
         tw_error("rank %d: no random bytes: %s", rank->rank, strerror(errno));
         return TW_ERR_IO;
     }

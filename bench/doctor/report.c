@@ -58,7 +58,8 @@ static void print_nodes(const doctor_result_t *result)
     printf("nodes:\n");
     for (int node = 0; node < result->n_nodes; node++) {
         const doctor_facts_t *facts = doctor_node(result, node);
-        printf("  %d (%s): %.1f GB of memory available (replicas of %.1f G weights), /dev/shm %.1f GB, open files",
+        printf("  %d (%s): %.1f GB of memory available (replicas of %.1f G weights), /dev/shm %.1f GB, open "
+               "files",
                node, facts->host, (double)facts->memory_bytes / 1e9, (double)facts->memory_bytes / 3e9,
                (double)facts->shm_bytes / 1e9);
         print_number(facts->descriptors, "");
@@ -78,8 +79,8 @@ static const char *kind_text(int kind)
 static void print_flow(const doctor_result_t *result, const doctor_flow_t *flow)
 {
     printf("  %d > %d %s, %s, %d stream%s: ", flow->from, flow->to,
-           doctor_node(result, flow->from)->devices[flow->device].name, kind_text(flow->kind), flow->n_streams,
-           flow->n_streams > 1 ? "s" : "");
+           doctor_node(result, flow->from)->devices[flow->device].name, kind_text(flow->kind),
+           flow->n_streams, flow->n_streams > 1 ? "s" : "");
     if (flow->bps <= 0) {
         printf("nothing came: %s\n", flow->error ? strerror(flow->error) : "no data");
         return;
@@ -99,8 +100,7 @@ static void print_flows(const doctor_result_t *result)
     printf("links:\n");
     for (int i = 0; i < result->n_flows; i++) {
         const doctor_flow_t *flow = &result->flows[i];
-        if (result->n_nodes <= MATRIX_NODES_MAX ||
-            flow->bps < 0.7 * doctor_usual_bps(result, flow->device)) {
+        if (result->n_nodes <= MATRIX_NODES_MAX || flow->bps < 0.7 * doctor_usual_bps(result, flow->device)) {
             print_flow(result, flow);
         }
     }
@@ -108,8 +108,8 @@ static void print_flows(const doctor_result_t *result)
     for (int i = 0; i < result->n_paths; i++) {
         const doctor_path_t *path = &result->paths[i];
         if (result->n_nodes <= MATRIX_NODES_MAX || path->passed_bytes < path->asked_bytes) {
-            printf("  %d > %d: packets of %d bytes pass, of %d tried\n", path->from, path->to, path->passed_bytes,
-                   path->asked_bytes);
+            printf("  %d > %d: packets of %d bytes pass, of %d tried\n", path->from, path->to,
+                   path->passed_bytes, path->asked_bytes);
         }
     }
 }
@@ -120,8 +120,8 @@ static void join(const doctor_findings_t *findings, size_t at, char *line)
     size_t have = 0;
     line[0] = '\0';
     for (int i = 0; i < findings->n && i < 3; i++) {
-        have += (size_t)snprintf(line + have, have < LINE_BYTES ? LINE_BYTES - have : 0, "%s%s", i ? "; " : "",
-                                 (const char *)&findings->list[i] + at);
+        have += (size_t)snprintf(line + have, have < LINE_BYTES ? LINE_BYTES - have : 0, "%s%s",
+                                 i ? "; " : "", (const char *)&findings->list[i] + at);
     }
 }
 
@@ -172,21 +172,21 @@ static json_t *rank_json(const doctor_facts_t *facts)
     for (int i = 0; i < DOCTOR_CODECS; i++) {
         json_object_set_new(codecs, doctor_codec_names[i], json_real(facts->encode_GBps[i]));
     }
-    return json_pack("{s:i, s:i, s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:o}", "rank",
-                     facts->rank, "node", facts->node, "host", facts->host, "cores", facts->cores, "numa",
-                     facts->numa, "open_files", (json_int_t)facts->descriptors, "open_files_hard",
-                     (json_int_t)facts->descriptors_hard, "memory_bytes", (json_int_t)facts->memory_bytes,
-                     "shm_bytes", (json_int_t)facts->shm_bytes, "send_buffer_bytes",
-                     (json_int_t)facts->send_buffer, "receive_buffer_bytes", (json_int_t)facts->receive_buffer,
-                     "clock_sec", facts->clock_sec, "clock_uncertain_sec", facts->clock_uncertain_sec, "devices",
-                     devices, "encode_GBps", codecs);
+    return json_pack("{s:s, s:i, s:i, s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:o}",
+                     "rdma", facts->rdma, "rank", facts->rank, "node", facts->node, "host", facts->host,
+                     "cores", facts->cores, "numa", facts->numa, "open_files", (json_int_t)facts->descriptors,
+                     "open_files_hard", (json_int_t)facts->descriptors_hard, "memory_bytes",
+                     (json_int_t)facts->memory_bytes, "shm_bytes", (json_int_t)facts->shm_bytes,
+                     "send_buffer_bytes", (json_int_t)facts->send_buffer, "receive_buffer_bytes",
+                     (json_int_t)facts->receive_buffer, "clock_sec", facts->clock_sec, "clock_uncertain_sec",
+                     facts->clock_uncertain_sec, "devices", devices, "encode_GBps", codecs);
 }
 
 static json_t *flow_json(const doctor_flow_t *flow)
 {
     return json_pack("{s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:I, s:I, s:i, s:s, s:s}", "kind",
-                     kind_text(flow->kind), "from", flow->from, "to", flow->to, "device", flow->device, "streams",
-                     flow->n_streams, "bps", flow->bps, "rtt_us", flow->rtt_us, "segments",
+                     kind_text(flow->kind), "from", flow->from, "to", flow->to, "device", flow->device,
+                     "streams", flow->n_streams, "bps", flow->bps, "rtt_us", flow->rtt_us, "segments",
                      (json_int_t)flow->segments, "segments_sent_again", (json_int_t)flow->repeated,
                      "segment_bytes", flow->segment_bytes, "congestion", flow->congestion, "error",
                      flow->error ? strerror(flow->error) : "");
@@ -203,14 +203,14 @@ static json_t *all_json(const doctor_result_t *result, const doctor_findings_t *
     }
     for (int i = 0; i < result->n_paths; i++) {
         const doctor_path_t *path = &result->paths[i];
-        json_array_append_new(paths, json_pack("{s:i, s:i, s:i, s:i, s:i}", "from", path->from, "to", path->to,
-                                               "device", path->device, "asked_bytes", path->asked_bytes,
-                                               "passed_bytes", path->passed_bytes));
+        json_array_append_new(paths, json_pack("{s:i, s:i, s:i, s:i, s:i}", "from", path->from, "to",
+                                               path->to, "device", path->device, "asked_bytes",
+                                               path->asked_bytes, "passed_bytes", path->passed_bytes));
     }
     for (int i = 0; i < findings->n; i++) {
         const doctor_finding_t *one = &findings->list[i];
-        json_array_append_new(found, json_pack("{s:f, s:s, s:s, s:s}", "weight", one->weight, "what", one->what,
-                                               "why", one->why, "change", one->change));
+        json_array_append_new(found, json_pack("{s:f, s:s, s:s, s:s}", "weight", one->weight, "what",
+                                               one->what, "why", one->why, "change", one->change));
     }
     return json_pack("{s:i, s:f, s:o, s:o, s:o, s:o}", "nodes", result->n_nodes, "usual_bps",
                      doctor_usual_bps(result, 0), "findings", found, "ranks", ranks, "flows", flows, "paths",
@@ -221,8 +221,8 @@ tw_status_t doctor_write_json(const doctor_result_t *result, const doctor_findin
                               const char *path)
 {
     json_t *all = all_json(result, findings);
-    const int written = all && json_dumpf(all, out, JSON_INDENT(1)) == 0 && fputc('\n', out) != EOF &&
-                        fflush(out) == 0;
+    const int written =
+        all && json_dumpf(all, out, JSON_INDENT(1)) == 0 && fputc('\n', out) != EOF && fflush(out) == 0;
     json_decref(all);
     if (!written) {
         tw_error("doctor: %s: cannot write: %s", path, strerror(errno));

@@ -22,10 +22,12 @@ std::string temporary(const std::string &name)
 }
 
 /* Flags of the cluster, and a script that each rank runs before it becomes the doctor. */
-std::vector<std::string> command(std::vector<std::string> flags, const std::string &script, const std::string &options)
+std::vector<std::string> command(std::vector<std::string> flags, const std::string &script,
+                                 const std::string &options)
 {
     flags.insert(flags.begin(), "bench/cluster");
-    flags.insert(flags.end(), {"--", "sh", "-c", "PATH=$PATH:/usr/sbin:/sbin; " + script + " exec bench/doctor " + options});
+    flags.insert(flags.end(), {"--", "sh", "-c",
+                               "PATH=$PATH:/usr/sbin:/sbin; " + script + " exec bench/doctor " + options});
     return flags;
 }
 
@@ -126,12 +128,14 @@ TEST_F(Doctor, MeasuresEveryLinkAndReadsEveryRank)
 
 TEST_F(Doctor, NamesTheNodeThatSendsAtATenth)
 {
-    const std::string out = examine(
-        {"--nodes", "3", "--link", "50mbit"},
-        "[ $RANK != 1 ] || tc qdisc replace dev eth0 root tbf rate 5mbit burst 65536 latency 200ms || exit 1;");
+    const std::string out =
+        examine({"--nodes", "3", "--link", "50mbit"}, "[ $RANK != 1 ] || tc qdisc replace dev eth0 root tbf "
+                                                      "rate 5mbit burst 65536 latency 200ms || exit 1;");
     EXPECT_EQ(found({"node 1 (node1) sends"}), 1) << out;
     EXPECT_NE(line_of(out, "slow: ").find("node 1 (node1) sends"), std::string::npos) << out;
-    EXPECT_NE(line_of(out, "change: ").find("on node1: ethtool eth0; tc qdisc show dev eth0"), std::string::npos) << out;
+    EXPECT_NE(line_of(out, "change: ").find("on node1: ethtool eth0; tc qdisc show dev eth0"),
+              std::string::npos)
+        << out;
 }
 
 TEST_F(Doctor, NamesNodesWithOtherSettings)
@@ -188,7 +192,8 @@ TEST(DoctorAlone, BadInputIsNamed)
     spec.env = {{"TW_NET_DEVICES", "eth77"}};
     result = Child(spec).wait();
     EXPECT_EQ(result.code, 1);
-    EXPECT_NE(result.err.find("network device eth77: there is none of that name"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("network device eth77: there is none of that name"), std::string::npos)
+        << result.err;
 }
 
 } // namespace

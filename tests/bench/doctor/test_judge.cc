@@ -42,7 +42,8 @@ class Cluster
     }
 
     /* Change all flows of a kind that begin, or end, at a node; -1: at any. */
-    template <typename Change> void each(int kind, int from, int to, Change change)
+    template <typename Change>
+    void each(int kind, int from, int to, Change change)
     {
         for (doctor_flow_t &flow : flows) {
             if (flow.kind == kind && (from < 0 || flow.from == from) && (to < 0 || flow.to == to)) {
@@ -58,8 +59,9 @@ class Cluster
 
     std::vector<doctor_finding_t> judged()
     {
-        doctor_result_t result = {(int)facts.size(), (int)leaders.size(), (int)flows.size(), (int)paths.size(),
-                                  facts.data(),      leaders.data(),      flows.data(),      paths.data()};
+        doctor_result_t result = {(int)facts.size(), (int)leaders.size(), (int)flows.size(),
+                                  (int)paths.size(), facts.data(),        leaders.data(),
+                                  flows.data(),      paths.data()};
         doctor_findings_t findings;
         doctor_judge(&result, &findings);
         return {findings.list, findings.list + findings.n};
@@ -159,7 +161,8 @@ TEST(DoctorJudge, APairIsBlamedWhereItsNodesAreWell)
 {
     Cluster cluster(4);
     cluster.scale(DOCTOR_PAIR, 1, 3, 0.25);
-    EXPECT_STREQ(cluster.only().what, "from node 1 (host1) to node 3 (host3): 250 Mb/s, 1.00 Gb/s with others");
+    EXPECT_STREQ(cluster.only().what,
+                 "from node 1 (host1) to node 3 (host3): 250 Mb/s, 1.00 Gb/s with others");
 }
 
 TEST(DoctorJudge, OfTwoNodesADirection)
@@ -168,7 +171,8 @@ TEST(DoctorJudge, OfTwoNodesADirection)
     for (int kind : {DOCTOR_PAIR, DOCTOR_STREAMS, DOCTOR_ALL}) {
         cluster.scale(kind, 1, 0, 0.1);
     }
-    EXPECT_STREQ(cluster.only().what, "from node 1 (host1) to node 0 (host0): 100 Mb/s, 1.00 Gb/s the other way");
+    EXPECT_STREQ(cluster.only().what,
+                 "from node 1 (host1) to node 0 (host0): 100 Mb/s, 1.00 Gb/s the other way");
 }
 
 TEST(DoctorJudge, AFlowThatBroughtNothingSaysWhy)
@@ -255,6 +259,25 @@ TEST(DoctorJudge, ARankOnAnotherInterface)
     const doctor_finding_t found = cluster.only();
     EXPECT_STREQ(found.what, "rank 3 of node 1 (host1) uses ib0, others eth0");
     EXPECT_STREQ(found.change, "TW_NET_DEVICES=eth0 on all ranks");
+}
+
+TEST(DoctorJudge, RdmaThatIsNotUsed)
+{
+    Cluster cluster(3);
+    for (doctor_facts_t &one : cluster.facts) {
+        snprintf(one.rdma, sizeof(one.rdma), "mlx5_0, 200 Gb/sec (4X HDR)");
+        one.is_tcp = 1;
+    }
+    const doctor_finding_t found = cluster.only();
+    EXPECT_STREQ(found.what, "all nodes have RDMA (mlx5_0, 200 Gb/sec (4X HDR)), which jobs do not use");
+    EXPECT_HAS(found.change, "TW_NET_TLS=rc");
+    for (doctor_facts_t &one : cluster.facts) {
+        one.is_tcp = 0;
+    }
+    EXPECT_TRUE(cluster.judged().empty());
+    cluster.node(1).rdma[0] = '\0';
+    EXPECT_STREQ(cluster.only().what,
+                 "node 1 (host1) has no active RDMA port, others have mlx5_0, 200 Gb/sec (4X HDR)");
 }
 
 TEST(DoctorJudge, ARankFarFromItsDevice)
