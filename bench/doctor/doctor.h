@@ -10,8 +10,9 @@
  *    report.c     text and JSON
  *    main.c       options
  *
- *  One rank of each node, its first, sends and receives; the others say how they are placed. Plain sockets, on
- *  the devices that the transport would use: what TCP makes of the links, not what Thinwire makes of TCP. */
+ *  One rank of each node, its first, sends and receives; the others say how they are placed. Plain sockets,
+ *  on the devices that the transport would use: what TCP makes of the links, not what Thinwire makes of
+ *  TCP. */
 #ifndef TW_BENCH_DOCTOR_DOCTOR_H
 #define TW_BENCH_DOCTOR_DOCTOR_H
 
@@ -93,8 +94,8 @@ const doctor_facts_t *doctor_node(const doctor_result_t *result, int node);
 
 /* ---- a rank -------------------------------------------------------------------------------------------- */
 
-/** The devices that `names` ("eth0,eth1") says, or the one on the way to rank 0. TW_ERR_CONFIG, logged: one is
- *  not there or has no address. */
+/** The devices that `names` ("eth0,eth1") says, or the one on the way to rank 0. TW_ERR_CONFIG, logged: one
+ *  is not there or has no address. */
 tw_status_t doctor_facts_read(const tw_job_t *job, const char *names, doctor_facts_t *facts);
 /** Fills encode_GBps. TW_ERR_NO_MEMORY. */
 tw_status_t doctor_codecs_measure(doctor_facts_t *facts);
@@ -174,8 +175,8 @@ typedef struct doctor_findings {
 
 void doctor_judge(const doctor_result_t *result, doctor_findings_t *out);
 
-/** Rates between nodes alone, one stream: the median over nodes of the best that each sends and receives, of two
- *  nodes the better direction; 0: there are none. */
+/** Rates between nodes alone, one stream: the median over nodes of the best that each sends and receives, of
+ *  two nodes the better direction; 0: there are none. */
 double doctor_usual_bps(const doctor_result_t *result, int device);
 
 /** Text on stdout, three lines at the end. */

@@ -1,4 +1,5 @@
-/* What is wrong, of figures alone. A node is blamed where all that it sends or receives is slow; else the pair. */
+/* What is wrong, of figures alone. A node is blamed where all that it sends or receives is slow; else the
+ * pair. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -285,7 +286,7 @@ static void judge_streams(judge_t *judge, int device)
     }
 }
 
-/* All nodes are alike, and slow: the rate, the best of one stream and several, beside what the devices say. */
+/* All nodes are alike, and slow: the best of one stream and several, beside what the devices say. */
 static void judge_speed(judge_t *judge, int device)
 {
     const doctor_result_t *result = judge->result;
@@ -309,7 +310,7 @@ static void judge_speed(judge_t *judge, int device)
               "TW_NET_DEVICES; more streams (--streams 16); RDMA by TW_NET_TLS where there is some");
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------ */
+/* ---- all of it ----------------------------------------------------------------------------------------- */
 
 static void judge_retransmissions(judge_t *judge)
 {

@@ -1,5 +1,6 @@
 /* Which flows when: every pair of nodes, several streams between neighbours, all nodes at once; and probes of
- * the paths between neighbours. All ranks make the same plan; those that are not a node's first only follow it. */
+ * the paths between neighbours. All ranks make the same plan; those that are not a node's first only follow
+ * it. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -206,8 +207,8 @@ static void probe_path(const doctor_rank_t *rank, const doctor_result_t *result,
     }
 }
 
-/* The sender knows whom to, the receiver what has come: paths of one way and device are probed together, as each
- * node is the end of one of them. */
+/* The sender knows whom to, the receiver what has come: paths of one way and device are probed together, as
+ * each node is the end of one of them. */
 static tw_status_t probe_paths(doctor_rank_t *rank, doctor_result_t *result)
 {
     const int n_nodes = result->n_nodes;

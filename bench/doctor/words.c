@@ -1,4 +1,5 @@
-/* Ranks tell each other what they know: small messages over the transport, which says when a rank has failed. */
+/* Ranks tell each other what they know: small messages over the transport, which says when a rank has
+ * failed. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
