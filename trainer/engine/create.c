@@ -127,6 +127,12 @@ static tw_status_t gather_slots(tw_engine_t *engine)
         status =
             slot_init(engine, &engine->block_slots[i], 1, units[1].n_elems, TW_TYPE_BF16, "gathered weights");
     }
+    for (size_t i = 0; i < engine->n_block_slots && status == TW_OK; i++) {
+        tw_engine_pin(engine, engine->block_slots[i].elems, units[1].n_elems * sizeof(uint16_t));
+    }
+    if (status == TW_OK) {
+        tw_engine_pin(engine, engine->root_slot.elems, units[TW_MODEL_ROOT].n_elems * sizeof(uint16_t));
+    }
     return status;
 }
 
@@ -194,7 +200,7 @@ static tw_status_t take_saved(tw_engine_t *engine, size_t saved_bytes)
         int shares = engine->options->recompute && i > 0;
         engine->saved[i] =
             shares ? engine->saved[0]
-                   : tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, saved_bytes, 1, "activations");
+                   : tw_engine_alloc_near(engine, TW_ENGINE_ACTIVATIONS, saved_bytes, "activations");
         if (!engine->saved[i]) {
             return TW_ERR_NO_MEMORY;
         }
@@ -222,7 +228,7 @@ static tw_status_t activations(tw_engine_t *engine)
     }
     tw_status_t status = tw_inputs_init(engine, sizes.x_elems);
     status = status == TW_OK ? take_saved(engine, sizes.saved_bytes) : status;
-    engine->memory_bytes += sizes.scratch_bytes;
+    engine->memory_bytes += tw_model_is_on_device(engine->model) ? sizes.host_bytes : sizes.scratch_bytes;
     engine->homes[TW_ENGINE_ACTIVATIONS].bytes += sizes.scratch_bytes;
     return status;
 }

@@ -1,11 +1,23 @@
 /* Where each part of the memory lies, and whether the device holds what is to lie there. On CPUs the device
- * is a count: of all memory but what is offloaded to host memory or to files. */
+ * is a count: of all memory but what is offloaded to host memory or to files. With a model on a device it
+ * holds what the model computes in, and activations. */
 #include "trainer/engine/state.h"
 
 static const char *const names[TW_ENGINE_PART_COUNT] = {
     [TW_ENGINE_OPTIMIZER] = "optimizer",   [TW_ENGINE_WEIGHTS] = "weights",
     [TW_ENGINE_INPUTS] = "layers' inputs", [TW_ENGINE_GRADIENTS] = "gradients",
     [TW_ENGINE_MOVING] = "moving",         [TW_ENGINE_ACTIVATIONS] = "activations"};
+
+/* A model on a device takes weights from host memory, and gives gradients back there. */
+static void keep_in_host_memory(tw_engine_t *engine)
+{
+    static const tw_engine_part_t parts[] = {TW_ENGINE_OPTIMIZER, TW_ENGINE_WEIGHTS, TW_ENGINE_GRADIENTS,
+                                             TW_ENGINE_MOVING};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        tw_engine_home_t *home = &engine->homes[parts[i]];
+        home->place = home->place == TW_TRAIN_NONE ? TW_TRAIN_CPU : home->place;
+    }
+}
 
 void tw_engine_find_homes(tw_engine_t *engine)
 {
@@ -14,6 +26,9 @@ void tw_engine_find_homes(tw_engine_t *engine)
                                                             .folder = o->offload_optimizer_path};
     engine->homes[TW_ENGINE_WEIGHTS] =
         (tw_engine_home_t){.place = (tw_train_place_t)o->offload_param, .folder = o->offload_param_path};
+    if (tw_model_is_on_device(engine->model)) {
+        keep_in_host_memory(engine);
+    }
     engine->homes[TW_ENGINE_INPUTS] = (tw_engine_home_t){.place = *o->activation_path    ? TW_TRAIN_NVME
                                                                   : o->cpu_checkpointing ? TW_TRAIN_CPU
                                                                                          : TW_TRAIN_NONE,

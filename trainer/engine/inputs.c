@@ -3,9 +3,9 @@
  * three places: two that forward takes in turn, and one for an input that is back.
  *
  *  x[unit]  output of a unit, input of the next; the last one's is never kept, its gradient takes its
- *           place. */
-#include <string.h>
-
+ *           place.
+ *
+ * What goes wrong with a copy the model says later, in tw_model_finish. */
 #include "trainer/engine/state.h"
 
 static int are_away(const tw_engine_t *engine)
@@ -23,8 +23,11 @@ static size_t x_bytes(const tw_engine_t *engine)
 /* The first [n_layer] of x, as one run of memory. */
 static tw_status_t take_inputs(tw_engine_t *engine, size_t x_elems)
 {
+    size_t n = tw_size_mul(engine->n_layer, x_elems);
     float *all =
-        tw_engine_alloc(engine, TW_ENGINE_INPUTS, engine->n_layer * x_elems, sizeof(float), "layers' inputs");
+        are_away(engine)
+            ? tw_engine_alloc(engine, TW_ENGINE_INPUTS, n, sizeof(float), "layers' inputs")
+            : tw_engine_alloc_near(engine, TW_ENGINE_INPUTS, tw_size_mul(n, sizeof(float)), "layers' inputs");
     for (size_t u = 0; u < engine->n_layer && all; u++) {
         engine->x[u] = all + u * x_elems;
     }
@@ -39,8 +42,8 @@ tw_status_t tw_inputs_init(tw_engine_t *engine, size_t x_elems)
         return TW_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < n_near; i++) {
-        engine->near[i] =
-            tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, x_elems, sizeof(float), "activations");
+        engine->near[i] = tw_engine_alloc_near(engine, TW_ENGINE_ACTIVATIONS,
+                                               tw_size_mul(x_elems, sizeof(float)), "activations");
         if (!engine->near[i]) {
             return TW_ERR_NO_MEMORY;
         }
@@ -57,7 +60,7 @@ float *tw_inputs_output(const tw_engine_t *engine, size_t unit)
 void tw_inputs_keep(tw_engine_t *engine, size_t unit)
 {
     if (are_away(engine) && unit < engine->n_layer) {
-        memcpy(engine->x[unit], tw_inputs_output(engine, unit), x_bytes(engine));
+        (void)tw_model_copy(engine->model, engine->x[unit], tw_inputs_output(engine, unit), x_bytes(engine));
         tw_engine_put_away(engine, engine->x[unit], x_bytes(engine));
     }
 }
@@ -70,7 +73,7 @@ const float *tw_inputs_get(tw_engine_t *engine, size_t unit)
     if (unit > 1) {
         tw_engine_fetch(engine, engine->x[unit - 2], x_bytes(engine));
     }
-    memcpy(engine->near[2], engine->x[unit - 1], x_bytes(engine));
+    (void)tw_model_copy(engine->model, engine->near[2], engine->x[unit - 1], x_bytes(engine));
     tw_engine_put_away(engine, engine->x[unit - 1], x_bytes(engine));
     return engine->near[2];
 }

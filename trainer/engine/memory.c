@@ -14,28 +14,32 @@
 /* No list of the engine's is as long. */
 #define TENSOR_BYTES ((size_t)1 << 24)
 
-static tw_status_t grow(tw_engine_t *engine)
+/* Room for one more. */
+static tw_status_t grow(tw_engine_list_t *list)
 {
-    size_t max = engine->max_blocks > 0 ? 2 * engine->max_blocks : 64;
-    void **blocks = realloc(engine->blocks, max * sizeof(*blocks));
-    if (!blocks) {
+    size_t max = list->max > 0 ? 2 * list->max : 64;
+    if (list->n < list->max) {
+        return TW_OK;
+    }
+    void **items = realloc(list->items, max * sizeof(*items));
+    if (!items) {
         return TW_ERR_NO_MEMORY;
     }
-    engine->blocks = blocks;
-    engine->max_blocks = max;
+    list->items = items;
+    list->max = max;
     return TW_OK;
 }
 
 static void *alloc_memory(tw_engine_t *engine, size_t n_bytes)
 {
-    if (engine->n_blocks == engine->max_blocks && grow(engine) != TW_OK) {
+    if (grow(&engine->blocks) != TW_OK) {
         return NULL;
     }
     /* tensors that do not fit are counted, but never touched */
     int is_touched = n_bytes < TENSOR_BYTES || !tw_engine_is_full(engine);
     void *block = is_touched ? tw_buffer_alloc_zero(n_bytes) : tw_buffer_alloc(n_bytes);
     if (block) {
-        engine->blocks[engine->n_blocks++] = block;
+        engine->blocks.items[engine->blocks.n++] = block;
         engine->memory_bytes += n_bytes;
     }
     return block;
@@ -103,6 +107,43 @@ void *tw_engine_alloc(tw_engine_t *engine, tw_engine_part_t part, size_t n, size
     return block;
 }
 
+/* ---- where the model computes -------------------------------------------------------------------------- */
+
+/* What does not fit is counted, but not taken: the engine will not be made. */
+void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_part_t part, size_t n_bytes, const char *what)
+{
+    static char not_taken;
+    if (!tw_model_is_on_device(engine->model)) {
+        return tw_engine_alloc(engine, part, n_bytes, 1, what);
+    }
+    engine->homes[part].bytes += n_bytes;
+    if (tw_engine_is_full(engine)) {
+        return &not_taken;
+    }
+    void *block = grow(&engine->near_blocks) == TW_OK ? tw_model_alloc(engine->model, n_bytes) : NULL;
+    if (block) {
+        engine->near_blocks.items[engine->near_blocks.n++] = block;
+    } else {
+        tw_error("rank %d: out of the device's memory for %s: %zu bytes", engine->rank, what, n_bytes);
+    }
+    return block;
+}
+
+void tw_engine_pin(tw_engine_t *engine, void *start, size_t n_bytes)
+{
+    if (grow(&engine->pinned) == TW_OK && tw_model_pin(engine->model, start, n_bytes)) {
+        engine->pinned.items[engine->pinned.n++] = start;
+    }
+}
+
+static void free_list(tw_engine_list_t *list)
+{
+    free(list->items);
+    *list = (tw_engine_list_t){0};
+}
+
+/* ---- files --------------------------------------------------------------------------------------------- */
+
 /* Advice on anything else would lose what is there. */
 static int is_mapped(const tw_engine_t *engine, const void *start)
 {
@@ -151,16 +192,22 @@ void tw_engine_trim(void)
 
 void tw_engine_free_all(tw_engine_t *engine)
 {
+    for (size_t i = 0; i < engine->pinned.n; i++) {
+        tw_model_unpin(engine->model, engine->pinned.items[i]);
+    }
+    for (size_t i = 0; i < engine->near_blocks.n; i++) {
+        tw_model_free(engine->model, engine->near_blocks.items[i]);
+    }
     for (size_t i = 0; i < engine->n_maps; i++) {
         munmap(engine->maps[i].start, engine->maps[i].n_bytes);
     }
     engine->n_maps = 0;
-    for (size_t i = 0; i < engine->n_blocks; i++) {
-        tw_buffer_free(engine->blocks[i]);
+    for (size_t i = 0; i < engine->blocks.n; i++) {
+        tw_buffer_free(engine->blocks.items[i]);
     }
-    free(engine->blocks);
-    engine->blocks = NULL;
-    engine->n_blocks = engine->max_blocks = 0;
+    free_list(&engine->pinned);
+    free_list(&engine->near_blocks);
+    free_list(&engine->blocks);
 }
 
 /* Now. */

@@ -93,6 +93,9 @@ static tw_status_t weights(tw_engine_t *engine)
         (needs_part && !(part = take(engine, TW_ENGINE_WEIGHTS, 1, sizeof(*part), "weights' part")))) {
         return TW_ERR_NO_MEMORY;
     }
+    if (whole) {
+        tw_engine_pin(engine, whole, tw_model_n_params(engine->model) * sizeof(*whole));
+    }
     for (size_t u = 0; u < engine->n_units; u++) {
         tw_engine_unit_t *unit = &engine->units[u];
         unit->weights = whole;

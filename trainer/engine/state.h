@@ -100,6 +100,12 @@ typedef struct tw_engine_map {
     size_t n_bytes;
 } tw_engine_map_t;
 
+/** Starts of memory. */
+typedef struct tw_engine_list {
+    void **items;
+    size_t n, max;
+} tw_engine_list_t;
+
 /** Losses and norms of the last steps, in rings; past: both in order. */
 typedef struct tw_engine_outliers {
     double *losses, *norms, *past; /* [window], [window], [2 * window] */
@@ -128,8 +134,8 @@ struct tw_engine {
     size_t *piece_offsets;     /* [n_tensors] in the unit's part */
     /* memory */
     tw_engine_home_t homes[TW_ENGINE_PART_COUNT];
-    void **blocks;
-    size_t n_blocks, max_blocks, memory_bytes, most_bytes; /* most: with all that came and went */
+    tw_engine_list_t blocks, near_blocks, pinned; /* near: where the model computes on a device, its memory */
+    size_t memory_bytes, most_bytes;              /* most: with all that came and went */
     tw_engine_map_t maps[TW_ENGINE_MAX_MAPS];
     size_t n_maps, file_bytes;
     size_t resident_before; /* that the process held before the engine */
@@ -175,6 +181,10 @@ struct tw_engine {
 /** In memory, or in a nameless file, mapped, as the part's home says. NULL (logged, with the folder). */
 void *tw_engine_alloc(tw_engine_t *engine, tw_engine_part_t part, size_t n, size_t elem_bytes,
                       const char *what);
+/** Likewise, but where the model computes: for what only its calls read and write. */
+void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_part_t part, size_t n_bytes, const char *what);
+/** The model will copy from here, often. */
+void tw_engine_pin(tw_engine_t *engine, void *start, size_t n_bytes);
 /** What a run of memory holds will be needed soon; is not needed for now. Nothing to do where it is not in a
  *  file. */
 void tw_engine_fetch(const tw_engine_t *engine, const void *start, size_t n_bytes);

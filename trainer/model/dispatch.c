@@ -2,6 +2,7 @@
 #include "trainer/model/model.h"
 
 #include <pthread.h>
+#include <string.h>
 
 #include "trainer/model/config.h"
 #include "trainer/model/ops.h"
@@ -120,6 +121,58 @@ tw_status_t tw_model_reserve(tw_model_t *model, size_t batch, size_t seq_len)
 void tw_model_set_documents(tw_model_t *model, const int32_t *starts)
 {
     model->starts = starts;
+}
+
+int tw_model_is_on_device(const tw_model_t *model)
+{
+    return model->device != NULL;
+}
+
+void *tw_model_alloc(tw_model_t *model, size_t bytes)
+{
+    if (model->device) {
+        return model->device->alloc(model, bytes);
+    }
+    void *memory = tw_buffer_alloc_zero(bytes);
+    if (!memory) {
+        tw_error("model: out of memory for %zu bytes of activations", bytes);
+    }
+    return memory;
+}
+
+void tw_model_free(tw_model_t *model, void *memory)
+{
+    if (model->device) {
+        model->device->free(model, memory);
+    } else {
+        tw_buffer_free(memory);
+    }
+}
+
+tw_status_t tw_model_copy(tw_model_t *model, void *to, const void *from, size_t bytes)
+{
+    if (model->device) {
+        return model->device->copy(model, to, from, bytes);
+    }
+    memcpy(to, from, bytes);
+    return TW_OK;
+}
+
+tw_status_t tw_model_finish(tw_model_t *model)
+{
+    return model->device ? model->device->finish(model) : TW_OK;
+}
+
+int tw_model_pin(tw_model_t *model, void *start, size_t bytes)
+{
+    return model->device ? model->device->pin(model, start, bytes) : 0;
+}
+
+void tw_model_unpin(tw_model_t *model, void *start)
+{
+    if (model->device) {
+        model->device->unpin(model, start);
+    }
 }
 
 tw_status_t tw_model_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,

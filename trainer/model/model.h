@@ -18,6 +18,10 @@
  *  order. A model is used by one thread at a time, which computes with those of its pool; several models live
  *  side by side.
  *
+ *  A model may compute on a device (trainer/device): what it keeps between calls lies in memory of its own
+ *  (tw_model_alloc), weights and gradients in the host's. Its calls return before they are done, and errors
+ *  show in tw_model_finish.
+ *
  *  Source: Radford et al., "Language models are unsupervised multitask learners" (2019); Touvron et al.
  *  (arXiv 2302.13971, 2307.09288). Names and layouts are those that Hugging Face's transformers saves: a
  *  weight of a product is [in, out] in GPT-2, [out, in] in the Llama family. */
@@ -159,9 +163,10 @@ void tw_model_init(const tw_model_t *model, size_t tensor, size_t first_elem, si
 
 /** Memory of a micro-batch of B sequences of T tokens. */
 typedef struct tw_model_sizes {
-    size_t x_elems;       /**< floats of an activation between units: B * T * C */
+    size_t x_elems;       /**< floats of an activation between units: B * T * C; half of it in bf16 */
     size_t saved_bytes;   /**< what block_forward leaves for block_backward, besides x itself */
     size_t scratch_bytes; /**< what tw_model_reserve takes */
+    size_t host_bytes;    /**< and of host memory besides, where it computes on a device */
 } tw_model_sizes_t;
 
 /** Compute with a pool's threads, before anything is reserved: sizes depend on their number. The pool is the
@@ -178,16 +183,34 @@ tw_status_t tw_model_reserve(tw_model_t *model, size_t batch, size_t seq_len);
 
 /** Where the document begins that each token is in: starts int32 (B,T), places in the sequence, not after the
  *  token's own, not before that of the token before it. Attention does not reach beyond; positions stay
- *  (rotary angles are relative). Borrowed, for all calls below until the next of this or of reserve; NULL, as
- *  after reserve: each sequence is one document. */
+ *  (rotary angles are relative). Borrowed, for all calls below until the next of this or of reserve; on a
+ *  device embed_forward reads it. NULL, as after reserve: each sequence is one document. */
 void tw_model_set_documents(tw_model_t *model, const int32_t *starts);
+
+/** Does it compute on a device? */
+int tw_model_is_on_device(const tw_model_t *model);
+/** Memory for x, y, dx and saved, aligned to 64 bytes, zeroed. NULL: out of memory (logged). */
+void *tw_model_alloc(tw_model_t *model, size_t bytes);
+void tw_model_free(tw_model_t *model, void *memory);
+/** Between such memory and the host's, either way; behind the calls so far, and done on return. TW_ERR_CUDA,
+ *  logged. */
+tw_status_t tw_model_copy(tw_model_t *model, void *to, const void *from, size_t bytes);
+/** Wait for the calls so far: the gradients are there. The status of the first that failed: TW_ERR_CUDA and
+ *  others of a device, logged; on this processor TW_OK. */
+tw_status_t tw_model_finish(tw_model_t *model);
+/** The caller's memory that weights come from is there to stay, until unpin: copies become faster. 0: it is
+ *  not pinned, and must not be unpinned; on this processor, or because the system does not allow it. */
+int tw_model_pin(tw_model_t *model, void *start, size_t bytes);
+void tw_model_unpin(tw_model_t *model, void *start);
 
 /* In what follows
  *   weights  one pointer per tensor of the unit, each bf16[n_elems] (whole tensors);
- *   grads    one pointer per tensor of the unit, each fp32[n_elems], to which gradients are added;
+ *   grads    one pointer per tensor of the unit, each fp32[n_elems], to which gradients are added: they are
+ *            there after tw_model_finish, the root's when embed_backward has been called too;
  *   x, y, dx, dy  fp32 (B,T,C), saved: saved_bytes aligned to 64 bytes; all of it the caller's, borrowed for
- *                 the call.
- * Pointers need element alignment. Nothing fails once the arguments are right; tokens are the exception. */
+ *                 the call. On a device they are tw_model_alloc's, and hold what the device keeps there.
+ * Pointers need element alignment. Nothing fails once the arguments are right; tokens are the exception, and
+ * a device: after an error its calls do nothing, and those that return a status return it. */
 
 /** x = wte[token] + wpe[position], the latter in GPT-2 only. tokens int32 (B,T). TW_ERR_INVALID: a token
  *  outside the vocabulary; logged. */

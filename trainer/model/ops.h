@@ -28,9 +28,20 @@ typedef struct tw_model_ops {
                    float *logits);
 } tw_model_ops_t;
 
+/** Memory and waiting of a model that computes on a device: as in model.h. */
+typedef struct tw_model_device_ops {
+    void *(*alloc)(tw_model_t *model, size_t bytes);
+    void (*free)(tw_model_t *model, void *memory);
+    tw_status_t (*copy)(tw_model_t *model, void *to, const void *from, size_t bytes);
+    tw_status_t (*finish)(tw_model_t *model);
+    int (*pin)(tw_model_t *model, void *start, size_t bytes);
+    void (*unpin)(tw_model_t *model, void *start);
+} tw_model_device_ops_t;
+
 /** The part that all kinds have; a kind's own struct begins with it. */
 struct tw_model {
     const tw_model_ops_t *ops;
+    const tw_model_device_ops_t *device; /* NULL: this processor */
     tw_model_config_t config;
     tw_model_tensor_t *tensors; /* [n_tensors], by unit; the names are allocated */
     size_t n_tensors;

@@ -2,11 +2,11 @@
 #ifndef TW_TESTS_TRAINER_ENGINE_JOB_H
 #define TW_TESTS_TRAINER_ENGINE_JOB_H
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "tests/common/fixture.h"
+#include "tests/trainer/engine/ranks.h"
 #include "trainer/trainer.h"
 
 namespace tw
@@ -29,10 +29,6 @@ struct Outcome {
     }
 };
 
-/** body(rank, world) on a thread per rank, with a deterministic communicator that has a progress thread.
- *  node_of: as of tw_transport_local_create. */
-void run_ranks(const std::vector<int> &node_of, const std::function<void(int, tw_coll_t *)> &body);
-
 /** 1 + 1 ranks with different sets: their statuses. */
 std::vector<tw_status_t> train_apart(const std::vector<std::string> &one,
                                      const std::vector<std::string> &other);
@@ -47,9 +43,6 @@ Outcome train_on(const std::vector<int> &node_of, const std::vector<std::string>
 /** The same, where each rank has sets of its own besides: own [ranks]. */
 Outcome train_with(const std::vector<int> &node_of, const std::vector<std::string> &sets,
                    const std::vector<std::vector<std::string>> &own);
-
-/** "thinwire.data=..." of that text, and the tiny model's shape. */
-std::vector<std::string> tiny_sets();
 
 } // namespace tw
 
