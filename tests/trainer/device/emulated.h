@@ -1,0 +1,79 @@
+/** A GPU for a model on a device, emulated as hostile as the rules allow: what is enqueued runs later, one
+ *  operation of any stream that may go on after another, in an order drawn from a seed, and nobody but these
+ *  operations can touch the device's memory. A missing wait shows as a wrong result in some order; who reads
+ *  the device's memory directly ends the program. Kernels are those of trainer/cuda on the emulated device,
+ *  products are in plain C. */
+#ifndef TW_TESTS_TRAINER_DEVICE_EMULATED_H
+#define TW_TESTS_TRAINER_DEVICE_EMULATED_H
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "trainer/device/table.h"
+
+namespace tw
+{
+
+class EmulatedDevice
+{
+  public:
+    explicit EmulatedDevice(uint32_t seed);
+    /** All memory must have been freed. */
+    ~EmulatedDevice();
+    EmulatedDevice(const EmulatedDevice &) = delete;
+    EmulatedDevice &operator=(const EmulatedDevice &) = delete;
+
+    tw_device_t *table()
+    {
+        return &handle_.table;
+    }
+    /** What this thread's calls are for. */
+    static EmulatedDevice *current();
+
+    /** Enqueue; false: it cannot go on yet. */
+    void push(tw_stream_t stream, std::function<bool()> item);
+
+    size_t allocated_bytes = 0, most_bytes = 0, pinned_bytes = 0; /**< as asked for; pinned: of the host */
+    size_t room_bytes = SIZE_MAX;                                 /**< more is out of memory */
+    int n_pins = 0, n_streams = 0, n_events = 0, n_copies = 0, n_kernels = 0;
+    int copies_left = -1; /**< until one fails; -1: none does */
+
+  private:
+    struct Stream {
+        std::deque<std::function<bool()>> queue;
+    };
+    struct Event {
+        uint64_t issued = 0, passed = 0;
+    };
+    struct Handle {
+        tw_device_t table;
+        tw_device_products_t products;
+        EmulatedDevice *device;
+    };
+    static EmulatedDevice *of(tw_device_t *table)
+    {
+        return reinterpret_cast<Handle *>(table)->device;
+    }
+    void add_memory();
+    void add_streams();
+    void add_work();
+    bool step(Stream *stream);
+    bool step_any();
+    void run_all();
+    void *take(size_t bytes);
+
+    Handle handle_;
+    std::mt19937 random_;
+    std::vector<std::unique_ptr<Stream>> streams_;
+    uint8_t *arena_;
+    size_t used_ = 0;
+    std::vector<std::pair<void *, size_t>> blocks_;
+};
+
+} // namespace tw
+
+#endif

@@ -1,0 +1,380 @@
+/* Models on an emulated device beside those on the CPU: the same loss and gradients but for bf16's rounding,
+ * whatever order streams run in. */
+#include <cmath>
+#include <cstring>
+
+#include "quant/quant.h"
+#include "tests/common/fixture.h"
+#include "tests/trainer/device/emulated.h"
+#include "tests/trainer/model/network.h"
+#include "trainer/device/device.h"
+#include "trainer/device/state.h"
+
+namespace
+{
+
+using Floats = std::vector<float>;
+
+constexpr size_t batch = 2, length = 11, n_words = 23;
+constexpr double bf16_unit = 0x1p-8;
+
+tw_model_config_t gpt2()
+{
+    tw_model_config_t config = {};
+    config.vocab_size = n_words;
+    config.n_positions = 16;
+    config.n_layer = 2;
+    config.n_head = 3;
+    config.n_embd = 12;
+    config.layer_norm_epsilon = 1e-5;
+    return config;
+}
+
+tw_model_config_t llama(tw_model_family_t family)
+{
+    tw_model_config_t config = gpt2();
+    config.family = family;
+    config.n_head = 4;
+    config.n_embd = 24;
+    config.llama.n_kv_head = 2;
+    config.llama.head_dim = 8;
+    config.llama.n_inner = 20;
+    config.llama.rope.theta = 100;
+    config.llama.has_head = family != TW_MODEL_QWEN3;
+    if (family == TW_MODEL_QWEN2) {
+        config.llama.window = 4;
+        config.llama.window_from_layer = 1;
+    }
+    return config;
+}
+
+struct Case {
+    const char *name;
+    tw_model_config_t config;
+};
+
+std::vector<Case> cases()
+{
+    return {{"gpt2", gpt2()},
+            {"llama", llama(TW_MODEL_LLAMA)},
+            {"qwen2", llama(TW_MODEL_QWEN2)},
+            {"qwen3", llama(TW_MODEL_QWEN3)}};
+}
+
+/* Weights and gradients of a host's network, computed with on a device. */
+class OnDevice
+{
+  public:
+    OnDevice(const tw_model_config_t &config, tw::Network *host, uint32_t seed, size_t logits_elems = 0)
+        : device(seed), host_(host)
+    {
+        EXPECT_EQ(tw_device_model_create(&config, device.table(), &model), TW_OK);
+        if (logits_elems > 0) {
+            reinterpret_cast<tw_device_model_t *>(model)->logits_elems = logits_elems;
+        }
+        sizes = tw_model_sizes_get(model, batch, length);
+        EXPECT_EQ(tw_model_reserve(model, batch, length), TW_OK);
+        for (size_t t = 0; t < host->n_tensors; t++) {
+            grads.emplace_back(host->tensors[t].n_elems);
+        }
+        for (size_t unit = 0; unit < tw_model_n_units(model); unit++) {
+            x.push_back(static_cast<float *>(tw_model_alloc(model, sizes.x_elems * sizeof(float))));
+            saved.push_back(unit ? tw_model_alloc(model, sizes.saved_bytes) : nullptr);
+        }
+    }
+    ~OnDevice()
+    {
+        for (void *memory : x) {
+            tw_model_free(model, memory);
+        }
+        for (void *memory : saved) {
+            tw_model_free(model, memory);
+        }
+        tw_model_destroy(model);
+    }
+
+    /* Once a call is over, its weights may go: here they become nonsense. */
+    std::vector<const uint16_t *> unit_weights(size_t unit)
+    {
+        const tw_model_unit_t *of = tw_model_unit_get(model, unit);
+        std::vector<const uint16_t *> pointers;
+        lent_.clear();
+        for (size_t t = 0; t < of->n_tensors; t++) {
+            lent_.push_back(host_->weights[of->first_tensor + t]);
+        }
+        for (auto &weights : lent_) {
+            pointers.push_back(weights.data());
+        }
+        return pointers;
+    }
+    void take_back()
+    {
+        for (auto &weights : lent_) {
+            memset(weights.data(), 0xff, weights.size() * sizeof(weights[0]));
+        }
+    }
+    std::vector<float *> unit_grads(size_t unit)
+    {
+        const tw_model_unit_t *of = tw_model_unit_get(model, unit);
+        std::vector<float *> pointers;
+        for (size_t t = 0; t < of->n_tensors; t++) {
+            pointers.push_back(grads[of->first_tensor + t].data());
+        }
+        return pointers;
+    }
+
+    tw_status_t forward(const std::vector<int32_t> &tokens, bool keeps)
+    {
+        tw_status_t status = tw_model_embed_forward(model, unit_weights(0).data(), tokens.data(), x[0]);
+        take_back();
+        for (size_t unit = 1; unit < x.size(); unit++) {
+            tw_model_block_forward(model, unit, unit_weights(unit).data(), x[unit - 1], x[unit],
+                                   keeps ? saved[unit] : nullptr);
+            take_back();
+        }
+        return status;
+    }
+
+    double train(const std::vector<int32_t> &tokens, const std::vector<int32_t> &targets, bool recompute)
+    {
+        double loss = 0;
+        float *d = x.back();
+        EXPECT_EQ(forward(tokens, !recompute), TW_OK);
+        EXPECT_EQ(tw_model_head(model, unit_weights(0).data(), d, targets.data(), 0.5f, &loss, d,
+                                unit_grads(0).data()),
+                  TW_OK);
+        take_back();
+        for (size_t unit = x.size() - 1; unit > 0; unit--) {
+            auto weights = unit_weights(unit);
+            if (recompute) {
+                auto *again = static_cast<float *>(tw_model_alloc(model, sizes.x_elems * sizeof(float)));
+                tw_model_block_forward(model, unit, weights.data(), x[unit - 1], again, saved[unit]);
+                tw_model_free(model, again);
+            }
+            tw_model_block_backward(model, unit, weights.data(), x[unit - 1], saved[unit], d,
+                                    unit_grads(unit).data());
+            take_back();
+        }
+        tw_model_embed_backward(model, tokens.data(), d, unit_grads(0).data());
+        EXPECT_EQ(tw_model_finish(model), TW_OK);
+        return loss;
+    }
+
+    tw::EmulatedDevice device;
+    tw_model_t *model = nullptr;
+    tw_model_sizes_t sizes;
+    std::vector<Floats> grads;
+    std::vector<float *> x;
+    std::vector<void *> saved;
+
+  private:
+    tw::Network *host_;
+    std::vector<std::vector<uint16_t>> lent_;
+};
+
+Floats widened(const std::vector<uint16_t> &values)
+{
+    Floats wide(values.size());
+    tw_convert_to_fp32(TW_TYPE_BF16, values.data(), wide.data(), wide.size());
+    return wide;
+}
+
+double distance(Floats a, const Floats &b)
+{
+    for (size_t i = 0; i < a.size(); i++) {
+        a[i] -= b[i];
+    }
+    return tw::norm(a);
+}
+
+class DeviceModel : public tw::Fixture
+{
+  protected:
+    const std::vector<int32_t> tokens = tw::random_tokens(batch * length, n_words, 1);
+    const std::vector<int32_t> targets = tw::random_tokens(batch * length, n_words, 2);
+};
+
+/* A block's output is a sum of x and two products whose factors are off by half a unit each, as is what lies
+ * between them. */
+TEST_F(DeviceModel, BlocksBesideTheCpu)
+{
+    for (const Case &one : cases()) {
+        SCOPED_TRACE(one.name);
+        tw::Network host(one.config, batch, length);
+        host.init(1);
+        tw::scatter(&host);
+        OnDevice on(one.config, &host, 5);
+        ASSERT_EQ(on.forward(tokens, true), TW_OK);
+        const size_t n = batch * length * one.config.n_embd;
+        Floats x(n), y(n);
+        std::vector<std::vector<uint16_t>> of_device;
+        for (float *each : on.x) {
+            of_device.emplace_back(n);
+            ASSERT_EQ(tw_model_copy(on.model, of_device.back().data(), each, n * sizeof(uint16_t)), TW_OK);
+        }
+        for (size_t unit = 1; unit < on.x.size(); unit++) {
+            x = widened(of_device[unit - 1]);
+            tw_model_block_forward(host.model, unit, on.unit_weights(unit).data(), x.data(), y.data(),
+                                   nullptr);
+            const Floats got = widened(of_device[unit]);
+            EXPECT_LE(distance(got, y), bf16_unit * tw::norm(y)) << "block " << unit;
+            EXPECT_GT(distance(got, x), 0.05 * tw::norm(x)) << "block " << unit;
+        }
+    }
+}
+
+/* Some 12 products and as many roundings lie between a weight and the loss in each direction. */
+TEST_F(DeviceModel, LossAndGradientsBesideTheCpu)
+{
+    for (const Case &one : cases()) {
+        SCOPED_TRACE(one.name);
+        tw::Network host(one.config, batch, length);
+        host.init(1);
+        tw::scatter(&host);
+        OnDevice on(one.config, &host, 5);
+        const double wanted = host.train(tokens, targets, 0.5f);
+        EXPECT_NEAR(on.train(tokens, targets, false), wanted, 4 * bf16_unit * wanted);
+        for (size_t t = 0; t < host.n_tensors; t++) {
+            EXPECT_LE(distance(on.grads[t], host.grads[t]), 12 * bf16_unit * tw::norm(host.grads[t]))
+                << host.tensors[t].name;
+        }
+    }
+}
+
+/* Another order of streams, blocks computed again, chunks of logits: the same bits but for the last, whose
+ * sums are made in another order. A second micro-batch is added to the first. */
+TEST_F(DeviceModel, SameBitsInAnyOrder)
+{
+    for (const Case &one : cases()) {
+        SCOPED_TRACE(one.name);
+        tw::Network host(one.config, batch, length);
+        host.init(2);
+        OnDevice first(one.config, &host, 1);
+        const double loss = first.train(tokens, targets, false);
+        for (uint32_t seed = 2; seed < 4; seed++) {
+            OnDevice other(one.config, &host, seed);
+            EXPECT_EQ(other.train(tokens, targets, seed % 2), loss);
+            EXPECT_EQ(other.grads, first.grads) << "order " << seed;
+            std::vector<double> losses(batch);
+            ASSERT_EQ(other.forward(tokens, false), TW_OK);
+            ASSERT_EQ(tw_model_losses(other.model, other.unit_weights(0).data(), other.x.back(),
+                                      targets.data(), losses.data()),
+                      TW_OK);
+            EXPECT_DOUBLE_EQ((losses[0] + losses[1]) / batch, loss);
+            other.train(tokens, targets, false);
+            for (size_t t = 0; t < host.n_tensors; t++) {
+                for (size_t i = 0; i < other.grads[t].size(); i++) {
+                    ASSERT_EQ(other.grads[t][i], 2 * first.grads[t][i]) << host.tensors[t].name;
+                }
+            }
+        }
+        OnDevice pieces(one.config, &host, 1, 16 * n_words);
+        EXPECT_EQ(pieces.train(tokens, targets, false), loss);
+        for (size_t t = 0; t < host.n_tensors; t++) {
+            EXPECT_LE(distance(pieces.grads[t], first.grads[t]), 1e-5 * tw::norm(first.grads[t]));
+        }
+    }
+}
+
+/* What tokens see ends where their document begins. */
+TEST_F(DeviceModel, DocumentsAndLogits)
+{
+    std::vector<int32_t> starts(batch * length, 0);
+    for (size_t i = 0; i < starts.size(); i++) {
+        starts[i] = i % length >= 5 ? 5 : 0;
+    }
+    for (const Case &one : cases()) {
+        SCOPED_TRACE(one.name);
+        tw::Network host(one.config, batch, length);
+        host.init(1);
+        tw::scatter(&host);
+        OnDevice on(one.config, &host, 5);
+        const double without = on.train(tokens, targets, false);
+        for (Floats &grads : on.grads) {
+            std::fill(grads.begin(), grads.end(), 0.0f);
+        }
+        tw_model_set_documents(host.model, starts.data());
+        tw_model_set_documents(on.model, starts.data());
+        const double wanted = host.train(tokens, targets, 0.5f), got = on.train(tokens, targets, false);
+        EXPECT_NE(got, without);
+        EXPECT_NEAR(got, wanted, 4 * bf16_unit * wanted);
+        for (size_t t = 0; t < host.n_tensors; t++) {
+            EXPECT_LE(distance(on.grads[t], host.grads[t]), 12 * bf16_unit * tw::norm(host.grads[t]))
+                << host.tensors[t].name;
+        }
+
+        const size_t n = batch * length * one.config.n_embd;
+        std::vector<uint16_t> top(n);
+        Floats logits(batch * n_words), of_host = logits;
+        ASSERT_EQ(on.forward(tokens, false), TW_OK);
+        ASSERT_EQ(tw_model_copy(on.model, top.data(), on.x.back(), n * sizeof(uint16_t)), TW_OK);
+        tw_model_logits(on.model, on.unit_weights(0).data(), on.x.back(), 7, logits.data());
+        tw_model_logits(host.model, on.unit_weights(0).data(), widened(top).data(), 7, of_host.data());
+        EXPECT_LE(distance(logits, of_host), 2 * bf16_unit * tw::norm(of_host));
+        tw_model_set_documents(host.model, nullptr);
+    }
+}
+
+/* What the model says it needs is what it takes. */
+TEST_F(DeviceModel, MemoryIsCounted)
+{
+    for (const Case &one : cases()) {
+        SCOPED_TRACE(one.name);
+        tw::Network host(one.config, batch, length);
+        OnDevice on(one.config, &host, 1);
+        const size_t n_blocks = on.x.size() - 1;
+        EXPECT_EQ(on.device.allocated_bytes, on.sizes.scratch_bytes + n_blocks * on.sizes.saved_bytes +
+                                                 on.x.size() * on.sizes.x_elems * sizeof(float));
+        EXPECT_EQ(on.device.pinned_bytes, on.sizes.host_bytes);
+        ASSERT_EQ(tw_model_reserve(on.model, batch, length), TW_OK);
+        EXPECT_EQ(on.device.pinned_bytes, on.sizes.host_bytes);
+    }
+}
+
+/* An error stays: nothing is computed after it, and who asks hears of it. */
+TEST_F(DeviceModel, ErrorsStay)
+{
+    for (int copies : {0, 7, 30}) {
+        tw::Network host(gpt2(), batch, length);
+        OnDevice on(gpt2(), &host, 1);
+        double loss;
+        on.device.copies_left = copies;
+        expect_log("emulated: a copy failed");
+        (void)on.forward(tokens, true);
+        (void)tw_model_head(on.model, on.unit_weights(0).data(), on.x.back(), targets.data(), 1.0f, &loss,
+                            on.x.back(), on.unit_grads(0).data());
+        on.device.copies_left = -1;
+        const int n_kernels = on.device.n_kernels;
+        EXPECT_EQ(tw_model_embed_forward(on.model, on.unit_weights(0).data(), tokens.data(), on.x[0]),
+                  TW_ERR_CUDA);
+        EXPECT_EQ(tw_model_finish(on.model), TW_ERR_CUDA);
+        EXPECT_EQ(on.device.n_kernels, n_kernels);
+    }
+}
+
+TEST_F(DeviceModel, NoMemory)
+{
+    tw_model_t *model;
+    tw_model_config_t config = gpt2();
+    tw::EmulatedDevice device(1);
+    ASSERT_EQ(tw_device_model_create(&config, device.table(), &model), TW_OK);
+    for (size_t share : {0, 1, 2}) {
+        device.room_bytes = tw_model_sizes_get(model, batch, length).scratch_bytes * share / 3;
+        expect_log("emulated: out of memory");
+        EXPECT_EQ(tw_model_reserve(model, batch, length), TW_ERR_NO_MEMORY);
+    }
+    tw_model_destroy(model);
+}
+
+TEST_F(DeviceModel, TokensAreChecked)
+{
+    tw::Network host(gpt2(), batch, length);
+    OnDevice on(gpt2(), &host, 1);
+    std::vector<int32_t> wrong = tokens;
+    wrong[3] = n_words;
+    expect_log("token 3 of sequence 0 is 23");
+    EXPECT_EQ(on.forward(wrong, true), TW_ERR_INVALID);
+    EXPECT_EQ(tw_model_finish(on.model), TW_OK);
+}
+
+} // namespace

@@ -1,0 +1,100 @@
+/* Products in plain C, which an emulated device multiplies by, and which GPU belongs to a rank. */
+#include <cmath>
+#include <random>
+
+#include "quant/quant.h"
+#include "tests/common/fixture.h"
+#include "trainer/device/choose.h"
+#include "trainer/device/products.h"
+
+namespace
+{
+
+using Floats = std::vector<float>;
+
+/* Small integers: sums are the same in any order. */
+struct Matrix {
+    size_t rows, cols, stride;
+    Floats values;
+    std::vector<uint16_t> bf16;
+
+    Matrix(size_t n_rows, size_t n_cols, uint32_t seed)
+        : rows(n_rows), cols(n_cols), stride(n_cols + 3), values(n_rows * stride), bf16(values.size())
+    {
+        std::mt19937 random(seed);
+        for (float &value : values) {
+            value = float(random() % 9) - 4;
+        }
+        tw_convert_from_fp32(TW_TYPE_BF16, values.data(), 1.0f, bf16.data(), bf16.size());
+    }
+    float at(size_t row, size_t col, bool transposed) const
+    {
+        return transposed ? values[col * stride + row] : values[row * stride + col];
+    }
+    tw_device_factor_t factor(bool transposed) const
+    {
+        return {bf16.data(), stride, transposed};
+    }
+};
+
+class DeviceProducts : public tw::Fixture
+{
+};
+
+TEST_F(DeviceProducts, AllForms)
+{
+    const size_t rows = 5, cols = 7, inner = 4;
+    for (int form = 0; form < 32; form++) {
+        const bool a_turned = form & 1, b_turned = form & 2, has_c = form & 4, has_bias = form & 8;
+        const tw_type_t type = form & 16 ? TW_TYPE_FP32 : TW_TYPE_BF16;
+        if (has_bias && type == TW_TYPE_FP32) {
+            continue;
+        }
+        const Matrix a(a_turned ? inner : rows, a_turned ? rows : inner, 1);
+        const Matrix b(b_turned ? cols : inner, b_turned ? inner : cols, 2);
+        const Matrix c(rows, cols, 3), bias(1, cols, 4);
+        std::vector<uint8_t> d(c.values.size() * tw_type_bytes(type), 0xee), before = d;
+        tw_device_product_t product = {};
+        product.a = a.factor(a_turned);
+        product.b = b.factor(b_turned);
+        product.c = !has_c ? nullptr : type == TW_TYPE_FP32 ? (const void *)c.values.data() : c.bf16.data();
+        product.d = d.data();
+        product.type = type;
+        product.stride = c.stride;
+        product.bias = has_bias ? bias.bf16.data() : nullptr;
+        product.rows = rows;
+        product.cols = cols;
+        product.inner = inner;
+        tw_device_product_plain(&product);
+        for (size_t row = 0; row < rows; row++) {
+            for (size_t col = 0; col < c.stride; col++) {
+                const size_t at = (row * c.stride + col) * tw_type_bytes(type);
+                if (col >= cols) {
+                    EXPECT_EQ(d[at], before[at]) << "beside the matrix";
+                    continue;
+                }
+                float sum = (has_c ? c.at(row, col, false) : 0) + (has_bias ? bias.at(0, col, false) : 0);
+                for (size_t i = 0; i < inner; i++) {
+                    sum += a.at(row, i, a_turned) * b.at(i, col, b_turned);
+                }
+                float got;
+                tw_convert_to_fp32(type, d.data() + at, &got, 1);
+                EXPECT_EQ(got, sum) << "form " << form << " (" << row << "," << col << ")";
+            }
+        }
+    }
+}
+
+/* Launchers show all GPUs to all ranks, or each its own. */
+TEST_F(DeviceProducts, EveryRankHasAGpu)
+{
+    int index = -1;
+    EXPECT_EQ(tw_device_gpu_choose(5, 3, 4, &index), TW_OK);
+    EXPECT_EQ(index, 3);
+    EXPECT_EQ(tw_device_gpu_choose(5, 3, 1, &index), TW_OK);
+    EXPECT_EQ(index, 0);
+    expect_log("rank 5: it is number 3 on its machine, but sees 2 GPUs");
+    EXPECT_EQ(tw_device_gpu_choose(5, 3, 2, &index), TW_ERR_UNSUPPORTED);
+}
+
+} // namespace

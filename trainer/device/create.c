@@ -1,0 +1,259 @@
+/* From a config to a model on a device, and back; its memory, and waiting. */
+#include "trainer/device/device.h"
+
+#include <stdlib.h>
+
+#include "trainer/device/state.h"
+
+/* ---- calls of ops.h ------------------------------------------------------------------------------------ */
+
+static double unit_products(const tw_model_t *model, size_t unit, size_t seq_len)
+{
+    return tw_model_unit_products(((const tw_device_model_t *)model)->host, unit, seq_len);
+}
+
+/* Floats for so many bf16, so that activations side by side are aligned. */
+static size_t x_elems_of(size_t n)
+{
+    return tw_size_add(n, TW_DEVICE_ALIGN_ELEMS - 1) / TW_DEVICE_ALIGN_ELEMS * TW_DEVICE_ALIGN_ELEMS / 2;
+}
+
+static tw_model_sizes_t sizes(const tw_model_t *model, size_t batch, size_t seq_len)
+{
+    const tw_device_model_t *m = (const tw_device_model_t *)model;
+    const tw_device_sizes_t of = tw_device_sizes_of(&model->config, batch, seq_len);
+    size_t device = tw_size_add(tw_device_scratch_bytes(m, &of), tw_device_slots_bytes(m));
+    return (tw_model_sizes_t){
+        .x_elems = x_elems_of(tw_size_mul(of.n, of.c)),
+        .saved_bytes = tw_device_saved_bytes(&of),
+        .scratch_bytes = tw_size_add(device, m->device->products->memory_bytes),
+        .host_bytes = tw_size_add(tw_device_slots_host_bytes(m), tw_size_mul(batch, sizeof(double)))};
+}
+
+static void give_up(tw_device_model_t *m)
+{
+    tw_device_t *device = m->device;
+    tw_device_slots_cleanup(m);
+    if (m->scratch.memory) {
+        device->free(device, m->scratch.memory, 0);
+    }
+    if (m->losses) {
+        device->free(device, m->losses, 1);
+    }
+    m->scratch = (tw_device_scratch_t){0};
+    m->losses = NULL;
+}
+
+static tw_status_t wait(tw_device_model_t *m)
+{
+    TW_TRY(m->device->event_record(m->device, m->copied, m->compute));
+    return m->device->event_wait(m->device, m->copied);
+}
+
+static tw_status_t reserve(tw_model_t *model)
+{
+    tw_device_model_t *m = (tw_device_model_t *)model;
+    const tw_device_sizes_t of = tw_device_sizes_of(&model->config, model->batch, model->seq_len);
+    TW_TRY(m->device->use(m->device));
+    TW_TRY(wait(m));
+    give_up(m);
+    TW_TRY(tw_device_slots_init(m));
+    TW_TRY(m->device->alloc(m->device, of.batch * sizeof(*m->losses), 1, (void **)&m->losses));
+    return tw_device_scratch_init(m, &of);
+}
+
+static tw_device_saved_t saved_of(const tw_device_model_t *m, const void *saved)
+{
+    const tw_device_sizes_t of = tw_device_sizes_of(&m->model.config, m->model.batch, m->model.seq_len);
+    return tw_device_saved_parts(&of, saved ? (void *)(uintptr_t)saved : m->scratch.saved);
+}
+
+static tw_status_t forward(tw_device_model_t *m, size_t unit, const uint16_t *const *weights, const float *x,
+                           float *y, void *saved)
+{
+    const tw_device_saved_t parts = saved_of(m, saved);
+    TW_TRY(tw_device_bring(m, unit, weights));
+    TW_TRY((m->model.config.family == TW_MODEL_GPT2 ? tw_device_gpt2_forward : tw_device_llama_forward)(
+        m, unit, &parts, (const tw_bf16_t *)x, (tw_bf16_t *)y));
+    return tw_device_brought(m, unit);
+}
+
+static void block_forward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+                          float *y, void *saved)
+{
+    tw_device_model_t *m = (tw_device_model_t *)model;
+    if (tw_device_is_well(m)) {
+        tw_device_note(m, forward(m, unit, weights, x, y, saved));
+    }
+}
+
+static tw_status_t backward(tw_device_model_t *m, size_t unit, const uint16_t *const *weights, const float *x,
+                            const void *saved, float *d, float *const *grads)
+{
+    const tw_device_saved_t parts = saved_of(m, saved); /* it is only read */
+    TW_TRY(tw_device_bring(m, unit, weights));
+    TW_TRY(tw_device_grads_begin(m, unit));
+    TW_TRY((m->model.config.family == TW_MODEL_GPT2 ? tw_device_gpt2_backward : tw_device_llama_backward)(
+        m, unit, &parts, (const tw_bf16_t *)x, (tw_bf16_t *)d));
+    TW_TRY(tw_device_grads_end(m, unit, grads));
+    return tw_device_brought(m, unit);
+}
+
+static void block_backward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+                           const void *saved, float *d, float *const *grads)
+{
+    tw_device_model_t *m = (tw_device_model_t *)model;
+    if (tw_device_is_well(m)) {
+        tw_device_note(m, backward(m, unit, weights, x, saved, d, grads));
+    }
+}
+
+static void destroy(tw_model_t *model)
+{
+    tw_device_model_t *m = (tw_device_model_t *)model;
+    tw_device_t *device = m->device;
+    const tw_stream_t streams[] = {m->compute, m->in, m->out};
+    (void)device->use(device);
+    if (m->copied) {
+        (void)wait(m); /* what is under way uses memory that goes now */
+        device->event_destroy(device, m->copied);
+    }
+    give_up(m);
+    for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++) {
+        if (streams[i]) {
+            device->stream_destroy(device, streams[i]);
+        }
+    }
+    tw_device_layouts_cleanup(m);
+    m->model.tensors = NULL; /* the host's */
+    m->model.units = NULL;
+    m->model.n_tensors = 0;
+    tw_model_cleanup(&m->model);
+    tw_model_destroy(m->host);
+    free(m);
+}
+
+static const tw_model_ops_t ops = {.destroy = destroy,
+                                   .unit_products = unit_products,
+                                   .sizes = sizes,
+                                   .reserve = reserve,
+                                   .embed_forward = tw_device_embed_forward,
+                                   .embed_backward = tw_device_embed_backward,
+                                   .block_forward = block_forward,
+                                   .block_backward = block_backward,
+                                   .head = tw_device_head,
+                                   .losses = tw_device_losses,
+                                   .logits = tw_device_logits};
+
+/* ---- memory and waiting -------------------------------------------------------------------------------- */
+
+static tw_status_t take(tw_device_model_t *m, size_t bytes, void **out)
+{
+    TW_TRY(m->device->use(m->device));
+    TW_TRY(m->device->alloc(m->device, bytes > 0 ? bytes : 1, 0, out));
+    return m->device->zero(m->device, *out, bytes, m->compute);
+}
+
+static void *alloc(tw_model_t *model, size_t bytes)
+{
+    tw_device_model_t *m = (tw_device_model_t *)model;
+    void *memory = NULL;
+    if (take(m, bytes, &memory) != TW_OK && memory) {
+        m->device->free(m->device, memory, 0);
+        memory = NULL;
+    }
+    return memory;
+}
+
+/* Not while the device may use it. */
+static void free_memory(tw_model_t *model, void *memory)
+{
+    tw_device_model_t *m = (tw_device_model_t *)model;
+    if (memory) {
+        (void)m->device->use(m->device);
+        (void)wait(m);
+        m->device->free(m->device, memory, 0);
+    }
+}
+
+static tw_status_t copy_now(tw_device_model_t *m, void *to, const void *from, size_t bytes)
+{
+    TW_TRY(m->device->use(m->device));
+    TW_TRY(m->device->copy(m->device, to, from, bytes, m->compute));
+    return wait(m);
+}
+
+static tw_status_t copy(tw_model_t *model, void *to, const void *from, size_t bytes)
+{
+    tw_device_model_t *m = (tw_device_model_t *)model;
+    if (tw_device_is_well(m)) {
+        tw_device_note(m, copy_now(m, to, from, bytes));
+    }
+    return m->status;
+}
+
+static tw_status_t finish(tw_model_t *model)
+{
+    tw_device_model_t *m = (tw_device_model_t *)model;
+    if (tw_device_is_well(m)) {
+        tw_device_note(m, tw_device_grads_collect(m));
+    }
+    return m->status;
+}
+
+static int pin(tw_model_t *model, void *start, size_t bytes)
+{
+    tw_device_model_t *m = (tw_device_model_t *)model;
+    return m->device->use(m->device) == TW_OK && m->device->pin(m->device, start, bytes);
+}
+
+static void unpin(tw_model_t *model, void *start)
+{
+    tw_device_model_t *m = (tw_device_model_t *)model;
+    (void)m->device->use(m->device);
+    m->device->unpin(m->device, start);
+}
+
+static const tw_model_device_ops_t device_ops = {
+    .alloc = alloc, .free = free_memory, .copy = copy, .finish = finish, .pin = pin, .unpin = unpin};
+
+/* ---- from first to last -------------------------------------------------------------------------------- */
+
+static tw_status_t init(tw_device_model_t *m)
+{
+    tw_device_t *device = m->device;
+    TW_TRY(device->use(device));
+    TW_TRY(device->stream_create(device, &m->compute));
+    TW_TRY(device->stream_create(device, &m->in));
+    TW_TRY(device->stream_create(device, &m->out));
+    TW_TRY(device->event_create(device, &m->copied));
+    return tw_device_layouts_init(m);
+}
+
+/* The host's model lends its tables; what it computes with it keeps. */
+tw_status_t tw_device_model_create(const tw_model_config_t *config, tw_device_t *device, tw_model_t **out)
+{
+    tw_model_t *host;
+    TW_TRY(tw_model_create(config, &host));
+    tw_device_model_t *m = calloc(1, sizeof(*m));
+    if (!m) {
+        tw_error("device: out of memory for a model");
+        tw_model_destroy(host);
+        return TW_ERR_NO_MEMORY;
+    }
+    m->model = *host;
+    m->model.ops = &ops;
+    m->model.device = &device_ops;
+    m->model.config.products = TW_TYPE_BF16;
+    m->model.compute = (tw_compute_t){0};
+    m->host = host;
+    m->device = device;
+    m->logits_elems = TW_DEVICE_LOGITS_ELEMS;
+    tw_status_t status = init(m);
+    if (status != TW_OK) {
+        destroy(&m->model);
+        return status;
+    }
+    *out = &m->model;
+    return TW_OK;
+}

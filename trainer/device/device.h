@@ -1,0 +1,32 @@
+/** trainer/device: a model on a device, behind the calls of trainer/model/model.h. Everything but computing
+ *  is that of the model of the same config on this processor: units, tensors, initial values.
+ *
+ *  What lies where is ZeRO-Offload's arrangement (arXiv 2101.06840): weights, gradients and all that the
+ *  engine makes of them stay in host memory; the device has two places for a block's weights and gradients,
+ *  one for the root's, and the activations. So stages, replicas, deltas and checkpoints know nothing of it.
+ *    weights    a call copies the unit's in, while the device still computes the unit before, and returns
+ *               once they are in: the caller may then gather the next ones over them;
+ *    gradients  begin as zeros on the device, sums of fp32; when a unit's backward pass ends they are copied
+ *               out to pinned host memory, and tw_model_finish adds them to the caller's. The root's stay
+ *               between head and embed_backward.
+ *  Activations, weights and their factors are bf16, sums and statistics fp32, logits some rows at a time.
+ *  Three streams: computing, copies in, copies out; events order them. Kernels and products have the same
+ *  bits on every device of a kind, in an order that does not depend on time, so losses are as equal among
+ *  stages as on CPUs.
+ *
+ *  table.h: what it asks of the device; gpu.h: a rank's GPU. Private: state.h. */
+#ifndef TW_TRAINER_DEVICE_DEVICE_H
+#define TW_TRAINER_DEVICE_DEVICE_H
+
+#include "trainer/device/table.h"
+#include "trainer/model/model.h"
+
+TW_C_BEGIN
+
+/** The device is borrowed for the model's life; models may share one. Errors as of tw_model_create, and
+ *  TW_ERR_CUDA. The config's `products` is not looked at. */
+tw_status_t tw_device_model_create(const tw_model_config_t *config, tw_device_t *device, tw_model_t **out);
+
+TW_C_END
+
+#endif

@@ -1,0 +1,197 @@
+/* The tables of a real GPU: the CUDA runtime, the kernels' launches, cuBLASLt. */
+#include "trainer/device/gpu.h"
+
+#ifdef TW_HAVE_CUDA
+
+#include <cuda_runtime_api.h>
+#include <stdlib.h>
+
+#include "quant/quant.h"
+#include "trainer/device/choose.h"
+
+typedef struct gpu {
+    tw_device_t table; /* first: a tw_device_t is one */
+    int index;
+} gpu_t;
+
+static const tw_device_kernels_t kernels = {
+#define KERNEL(name) .name = tw_cuda_##name,
+    TW_DEVICE_KERNELS(KERNEL)
+#undef KERNEL
+};
+
+static tw_status_t use(tw_device_t *device)
+{
+    return tw_quant_cuda_status(cudaSetDevice(((gpu_t *)device)->index), "cudaSetDevice");
+}
+
+static tw_status_t take(tw_device_t *device, size_t bytes, int pinned, void **out)
+{
+    (void)device;
+    return pinned ? tw_quant_cuda_status(cudaHostAlloc(out, bytes, cudaHostAllocDefault), "cudaHostAlloc")
+                  : tw_quant_cuda_status(cudaMalloc(out, bytes), "cudaMalloc");
+}
+
+static void give_back(tw_device_t *device, void *memory, int pinned)
+{
+    (void)device;
+    (void)tw_quant_cuda_status(pinned ? cudaFreeHost(memory) : cudaFree(memory),
+                               pinned ? "cudaFreeHost" : "cudaFree");
+}
+
+static int pin(tw_device_t *device, void *start, size_t bytes)
+{
+    cudaError_t error = cudaHostRegister(start, bytes, cudaHostRegisterDefault);
+    (void)device;
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        tw_debug("device: %zu bytes are not pinned: %s", bytes, cudaGetErrorString(error));
+    }
+    return error == cudaSuccess;
+}
+
+static void unpin(tw_device_t *device, void *start)
+{
+    (void)device;
+    (void)tw_quant_cuda_status(cudaHostUnregister(start), "cudaHostUnregister");
+}
+
+/* It does not wait for the legacy default stream. */
+static tw_status_t stream_create(tw_device_t *device, tw_stream_t *out)
+{
+    (void)device;
+    return tw_quant_cuda_status(cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking),
+                                "cudaStreamCreateWithFlags");
+}
+
+static void stream_destroy(tw_device_t *device, tw_stream_t stream)
+{
+    (void)device;
+    (void)tw_quant_cuda_status(cudaStreamDestroy((cudaStream_t)stream), "cudaStreamDestroy");
+}
+
+static tw_status_t stream_wait(tw_device_t *device, tw_stream_t stream, tw_device_event_t event)
+{
+    (void)device;
+    return tw_quant_cuda_status(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0),
+                                "cudaStreamWaitEvent");
+}
+
+/* A host that waits gives its core to others: the communicator's threads. */
+static tw_status_t event_create(tw_device_t *device, tw_device_event_t *out)
+{
+    (void)device;
+    return tw_quant_cuda_status(
+        cudaEventCreateWithFlags((cudaEvent_t *)out, cudaEventDisableTiming | cudaEventBlockingSync),
+        "cudaEventCreateWithFlags");
+}
+
+static void event_destroy(tw_device_t *device, tw_device_event_t event)
+{
+    (void)device;
+    (void)tw_quant_cuda_status(cudaEventDestroy((cudaEvent_t)event), "cudaEventDestroy");
+}
+
+static tw_status_t event_record(tw_device_t *device, tw_device_event_t event, tw_stream_t stream)
+{
+    (void)device;
+    return tw_quant_cuda_status(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream), "cudaEventRecord");
+}
+
+static tw_status_t event_wait(tw_device_t *device, tw_device_event_t event)
+{
+    (void)device;
+    return tw_quant_cuda_status(cudaEventSynchronize((cudaEvent_t)event), "an earlier operation on the GPU");
+}
+
+static tw_status_t copy(tw_device_t *device, void *to, const void *from, size_t bytes, tw_stream_t stream)
+{
+    (void)device;
+    return tw_quant_cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (cudaStream_t)stream),
+                                "cudaMemcpyAsync");
+}
+
+static tw_status_t zero(tw_device_t *device, void *at, size_t bytes, tw_stream_t stream)
+{
+    (void)device;
+    return tw_quant_cuda_status(cudaMemsetAsync(at, 0, bytes, (cudaStream_t)stream), "cudaMemsetAsync");
+}
+
+static void destroy(tw_device_t *device)
+{
+    if (device->products) {
+        (void)use(device);
+        device->products->destroy(device->products);
+    }
+    free(device);
+}
+
+/* ---- which one ----------------------------------------------------------------------------------------- */
+
+tw_status_t tw_device_gpu_count(int rank, int *n)
+{
+    cudaError_t error = cudaGetDeviceCount(n);
+    if (error == cudaSuccess && *n > 0) {
+        return TW_OK;
+    }
+    (void)cudaGetLastError();
+    tw_error("rank %d: thinwire.device is cuda, but there is no GPU here: %s", rank,
+             cudaGetErrorString(error != cudaSuccess ? error : cudaErrorNoDevice));
+    return TW_ERR_UNSUPPORTED;
+}
+
+tw_status_t tw_device_gpu_open(int rank, int local_rank, tw_device_t **out)
+{
+    int n, index;
+    TW_TRY(tw_device_gpu_count(rank, &n));
+    TW_TRY(tw_device_gpu_choose(rank, local_rank, n, &index));
+    gpu_t *gpu = calloc(1, sizeof(*gpu));
+    if (!gpu) {
+        tw_error("rank %d: out of memory for a GPU", rank);
+        return TW_ERR_NO_MEMORY;
+    }
+    gpu->index = index;
+    gpu->table = (tw_device_t){.kernels = &kernels,
+                               .use = use,
+                               .alloc = take,
+                               .free = give_back,
+                               .pin = pin,
+                               .unpin = unpin,
+                               .stream_create = stream_create,
+                               .stream_destroy = stream_destroy,
+                               .stream_wait = stream_wait,
+                               .event_create = event_create,
+                               .event_destroy = event_destroy,
+                               .event_record = event_record,
+                               .event_wait = event_wait,
+                               .copy = copy,
+                               .zero = zero,
+                               .destroy = destroy};
+    tw_status_t status = use(&gpu->table);
+    status = status == TW_OK ? tw_device_products_create(&gpu->table.products) : status;
+    if (status != TW_OK) {
+        destroy(&gpu->table);
+        return status;
+    }
+    *out = &gpu->table;
+    return TW_OK;
+}
+
+#else
+
+tw_status_t tw_device_gpu_count(int rank, int *n)
+{
+    *n = 0;
+    tw_error("rank %d: thinwire.device is cuda, but no CUDA was found when this was built", rank);
+    return TW_ERR_UNSUPPORTED;
+}
+
+tw_status_t tw_device_gpu_open(int rank, int local_rank, tw_device_t **out)
+{
+    int n;
+    (void)local_rank;
+    *out = NULL;
+    return tw_device_gpu_count(rank, &n);
+}
+
+#endif

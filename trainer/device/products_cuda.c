@@ -1,0 +1,366 @@
+/* Products by cuBLASLt, which is loaded when a model first needs it: one binary runs with and without. It is
+ * asked once for each form of product how to do it; what it says is kept, with its descriptors.
+ *
+ * cuBLASLt's matrices are column-major: d' = b' a', where a row-major matrix is its transpose as it lies. A
+ * bias of our columns is one of its rows, which its epilogue adds; c is read as d is written. Tensors of
+ * weights and activations are aligned to 256 bytes, so that all its kernels may be chosen. */
+#include "trainer/device/products.h"
+
+#ifdef TW_HAVE_CUDA
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "quant/quant.h"
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+#define LIBRARY "libcublasLt.so." TEXT(CUBLAS_VER_MAJOR)
+
+/* As NVIDIA advises for GPUs from Hopper on; a multiple of 256. */
+#define WORKSPACE_BYTES ((size_t)32 << 20)
+#define MOST_ALIGNMENT 256u
+
+#define FUNCTIONS(X)                        \
+    X(cublasLtCreate)                       \
+    X(cublasLtDestroy)                      \
+    X(cublasLtGetStatusString)              \
+    X(cublasLtMatmulDescCreate)             \
+    X(cublasLtMatmulDescDestroy)            \
+    X(cublasLtMatmulDescSetAttribute)       \
+    X(cublasLtMatrixLayoutCreate)           \
+    X(cublasLtMatrixLayoutDestroy)          \
+    X(cublasLtMatmulPreferenceCreate)       \
+    X(cublasLtMatmulPreferenceDestroy)      \
+    X(cublasLtMatmulPreferenceSetAttribute) \
+    X(cublasLtMatmulAlgoGetHeuristic)       \
+    X(cublasLtMatmul)
+
+typedef struct api {
+#define MEMBER(name) __typeof__(&name) name;
+    FUNCTIONS(MEMBER)
+#undef MEMBER
+} api_t;
+
+/* All that decides how a product is done. */
+typedef struct form {
+    size_t rows, cols, inner, a_stride, b_stride, stride;
+    uint32_t a_transposed, b_transposed, has_c, has_bias, alignment;
+    tw_type_t type;
+} form_t;
+
+typedef struct way {
+    form_t form;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t first, second, out; /* of b', a' and d' */
+    cublasLtMatmulAlgo_t algo;
+} way_t;
+
+typedef struct products {
+    tw_device_products_t table; /* first: a tw_device_products_t is one */
+    api_t api;
+    cublasLtHandle_t handle;
+    void *workspace;
+    way_t *ways;
+    size_t n_ways, max_ways;
+} products_t;
+
+/* ---- the library --------------------------------------------------------------------------------------- */
+
+/* ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
+static tw_status_t find(void *library, const char *name, void *function)
+{
+    void *symbol = dlsym(library, name);
+    memcpy(function, &symbol, sizeof(symbol));
+    if (symbol) {
+        return TW_OK;
+    }
+    tw_error("device: %s lacks %s", LIBRARY, name);
+    return TW_ERR_UNSUPPORTED;
+}
+
+static tw_status_t load(api_t *api)
+{
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    tw_status_t status = TW_OK;
+    if (!library) {
+        tw_error("device: products need cuBLASLt, which is not here: %s", dlerror());
+        return TW_ERR_UNSUPPORTED;
+    }
+#define FIND(name)       \
+    if (status == TW_OK) \
+        status = find(library, #name, &api->name);
+    FUNCTIONS(FIND)
+#undef FIND
+    (void)dlclose(library);
+    return status;
+}
+
+static tw_status_t check(const products_t *products, cublasStatus_t status, const char *what)
+{
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        return TW_OK;
+    }
+    tw_error("device: %s: cuBLASLt error %d (%s)", what, (int)status,
+             products->api.cublasLtGetStatusString(status));
+    switch (status) {
+    case CUBLAS_STATUS_ALLOC_FAILED:
+        return TW_ERR_NO_MEMORY;
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+    case CUBLAS_STATUS_ARCH_MISMATCH:
+        return TW_ERR_UNSUPPORTED;
+    case CUBLAS_STATUS_INVALID_VALUE:
+        return TW_ERR_INVALID;
+    default:
+        return TW_ERR_CUDA;
+    }
+}
+
+/* ---- a form of product --------------------------------------------------------------------------------- */
+
+static uint32_t alignment_of(const tw_device_product_t *p)
+{
+    size_t all = (size_t)p->a.at | (size_t)p->b.at | (size_t)p->c | (size_t)p->d | (size_t)p->bias;
+    uint32_t lowest = (uint32_t)(all & (~all + 1));
+    return all % MOST_ALIGNMENT == 0 ? MOST_ALIGNMENT : lowest;
+}
+
+/* Memory is compared: no padding may be left as it was. */
+static void form_of(const tw_device_product_t *p, form_t *form)
+{
+    memset(form, 0, sizeof(*form));
+    form->rows = p->rows;
+    form->cols = p->cols;
+    form->inner = p->inner;
+    form->a_stride = p->a.stride;
+    form->b_stride = p->b.stride;
+    form->stride = p->stride;
+    form->a_transposed = p->a.transposed != 0;
+    form->b_transposed = p->b.transposed != 0;
+    form->has_c = p->c != NULL;
+    form->has_bias = p->bias != NULL;
+    form->alignment = alignment_of(p);
+    form->type = p->type;
+}
+
+static cudaDataType_t type_of(tw_type_t type)
+{
+    return type == TW_TYPE_FP32 ? CUDA_R_32F : CUDA_R_16BF;
+}
+
+/* A row-major factor (rows, cols), stored as its transpose or not, as the column-major matrix that it is. */
+static tw_status_t factor_layout(const products_t *products, size_t rows, size_t cols, uint32_t transposed,
+                                 size_t stride, cublasLtMatrixLayout_t *out)
+{
+    return check(products,
+                 products->api.cublasLtMatrixLayoutCreate(out, CUDA_R_16BF, transposed ? rows : cols,
+                                                          transposed ? cols : rows, (int64_t)stride),
+                 "cublasLtMatrixLayoutCreate");
+}
+
+static tw_status_t set(const products_t *products, way_t *way, cublasLtMatmulDescAttributes_t attribute,
+                       const void *value, size_t bytes)
+{
+    return check(products, products->api.cublasLtMatmulDescSetAttribute(way->desc, attribute, value, bytes),
+                 "cublasLtMatmulDescSetAttribute");
+}
+
+static tw_status_t describe(const products_t *products, way_t *way)
+{
+    const form_t *form = &way->form;
+    const cublasOperation_t first = form->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+                            second = form->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasLtEpilogue_t epilogue = form->has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    TW_TRY(check(products, products->api.cublasLtMatmulDescCreate(&way->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                 "cublasLtMatmulDescCreate"));
+    TW_TRY(set(products, way, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first)));
+    TW_TRY(set(products, way, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second)));
+    TW_TRY(set(products, way, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)));
+    TW_TRY(factor_layout(products, form->inner, form->cols, form->b_transposed, form->b_stride, &way->first));
+    TW_TRY(
+        factor_layout(products, form->rows, form->inner, form->a_transposed, form->a_stride, &way->second));
+    return check(products,
+                 products->api.cublasLtMatrixLayoutCreate(&way->out, type_of(form->type), form->cols,
+                                                          form->rows, (int64_t)form->stride),
+                 "cublasLtMatrixLayoutCreate");
+}
+
+static tw_status_t prefer(const products_t *products, cublasLtMatmulPreference_t preference,
+                          cublasLtMatmulPreferenceAttributes_t attribute, const void *value, size_t bytes)
+{
+    return check(products,
+                 products->api.cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, bytes),
+                 "cublasLtMatmulPreferenceSetAttribute");
+}
+
+static tw_status_t ask(const products_t *products, way_t *way, cublasLtMatmulPreference_t preference)
+{
+    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const size_t room = WORKSPACE_BYTES;
+    cublasLtMatmulHeuristicResult_t result;
+    int n_results = 0;
+    TW_TRY(prefer(products, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof(room)));
+    for (size_t i = 0; i < sizeof(alignments) / sizeof(alignments[0]); i++) {
+        TW_TRY(prefer(products, preference, alignments[i], &way->form.alignment, sizeof(uint32_t)));
+    }
+    TW_TRY(check(products,
+                 products->api.cublasLtMatmulAlgoGetHeuristic(products->handle, way->desc, way->first,
+                                                              way->second, way->out, way->out, preference, 1,
+                                                              &result, &n_results),
+                 "cublasLtMatmulAlgoGetHeuristic"));
+    if (n_results == 0) {
+        tw_error("device: cuBLASLt knows no product of (%zu,%zu) and (%zu,%zu)", way->form.rows,
+                 way->form.inner, way->form.inner, way->form.cols);
+        return TW_ERR_UNSUPPORTED;
+    }
+    way->algo = result.algo;
+    return TW_OK;
+}
+
+static tw_status_t choose(const products_t *products, way_t *way)
+{
+    cublasLtMatmulPreference_t preference;
+    TW_TRY(check(products, products->api.cublasLtMatmulPreferenceCreate(&preference),
+                 "cublasLtMatmulPreferenceCreate"));
+    tw_status_t status = ask(products, way, preference);
+    (void)products->api.cublasLtMatmulPreferenceDestroy(preference);
+    return status;
+}
+
+static void forget(const products_t *products, way_t *way)
+{
+    const cublasLtMatrixLayout_t layouts[] = {way->first, way->second, way->out};
+    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
+        if (layouts[i]) {
+            (void)products->api.cublasLtMatrixLayoutDestroy(layouts[i]);
+        }
+    }
+    if (way->desc) {
+        (void)products->api.cublasLtMatmulDescDestroy(way->desc);
+    }
+}
+
+static tw_status_t grow(products_t *products)
+{
+    size_t max = products->max_ways > 0 ? 2 * products->max_ways : 64;
+    way_t *ways = realloc(products->ways, max * sizeof(*ways));
+    if (!ways) {
+        tw_error("device: out of memory for forms of products");
+        return TW_ERR_NO_MEMORY;
+    }
+    products->ways = ways;
+    products->max_ways = max;
+    return TW_OK;
+}
+
+static tw_status_t add_way(products_t *products, const form_t *form, way_t **out)
+{
+    way_t way = {.form = *form};
+    if (products->n_ways == products->max_ways) {
+        TW_TRY(grow(products));
+    }
+    tw_status_t status = describe(products, &way);
+    status = status == TW_OK ? choose(products, &way) : status;
+    if (status != TW_OK) {
+        forget(products, &way);
+        return status;
+    }
+    *out = &products->ways[products->n_ways++];
+    **out = way;
+    return TW_OK;
+}
+
+/* A model has some tens of forms. */
+static tw_status_t way_of(products_t *products, const tw_device_product_t *product, way_t **out)
+{
+    form_t form;
+    form_of(product, &form);
+    for (size_t i = 0; i < products->n_ways; i++) {
+        if (memcmp(&products->ways[i].form, &form, sizeof(form)) == 0) {
+            *out = &products->ways[i];
+            return TW_OK;
+        }
+    }
+    return add_way(products, &form, out);
+}
+
+/* ---- the table ----------------------------------------------------------------------------------------- */
+
+static tw_status_t run(tw_device_products_t *table, const tw_device_product_t *product, tw_stream_t stream)
+{
+    products_t *products = (products_t *)table;
+    const float one = 1.0f, zero = 0.0f;
+    way_t *way;
+    if (product->bias && product->type != TW_TYPE_BF16) {
+        tw_error("device: a product with a bias is bf16");
+        return TW_ERR_INVALID;
+    }
+    if (product->rows == 0 || product->cols == 0) {
+        return TW_OK;
+    }
+    TW_TRY(way_of(products, product, &way));
+    if (product->bias) {
+        TW_TRY(set(products, way, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &product->bias, sizeof(product->bias)));
+    }
+    return check(products,
+                 products->api.cublasLtMatmul(
+                     products->handle, way->desc, &one, product->b.at, way->first, product->a.at, way->second,
+                     product->c ? &one : &zero, product->c ? product->c : product->d, way->out, product->d,
+                     way->out, &way->algo, products->workspace, WORKSPACE_BYTES, (cudaStream_t)stream),
+                 "cublasLtMatmul");
+}
+
+static void destroy(tw_device_products_t *table)
+{
+    products_t *products = (products_t *)table;
+    for (size_t i = 0; i < products->n_ways; i++) {
+        forget(products, &products->ways[i]);
+    }
+    if (products->handle) {
+        (void)products->api.cublasLtDestroy(products->handle);
+    }
+    if (products->workspace) {
+        (void)tw_quant_cuda_status(cudaFree(products->workspace), "cudaFree");
+    }
+    free(products->ways);
+    free(products);
+}
+
+tw_status_t tw_device_products_create(tw_device_products_t **out)
+{
+    products_t *products = calloc(1, sizeof(*products));
+    if (!products) {
+        tw_error("device: out of memory for products");
+        return TW_ERR_NO_MEMORY;
+    }
+    products->table = (tw_device_products_t){.run = run, .destroy = destroy, .memory_bytes = WORKSPACE_BYTES};
+    tw_status_t status = load(&products->api);
+    if (status == TW_OK) {
+        status = check(products, products->api.cublasLtCreate(&products->handle), "cublasLtCreate");
+    }
+    if (status == TW_OK) {
+        status = tw_quant_cuda_status(cudaMalloc(&products->workspace, WORKSPACE_BYTES), "cudaMalloc");
+    }
+    if (status != TW_OK) {
+        destroy(&products->table);
+        return status;
+    }
+    *out = &products->table;
+    return TW_OK;
+}
+
+#else
+
+tw_status_t tw_device_products_create(tw_device_products_t **out)
+{
+    *out = NULL;
+    tw_error("device: products on a GPU are not there: no CUDA was found when this was built");
+    return TW_ERR_UNSUPPORTED;
+}
+
+#endif

@@ -1,0 +1,308 @@
+/* The root: embeddings at one end, the last norm and the loss at the other. */
+#include "quant/quant.h"
+#include "trainer/device/state.h"
+
+/* ---- places of tensors --------------------------------------------------------------------------------- */
+
+typedef struct places {
+    int words, positions, gamma, beta, head; /* positions, beta: -1 where there are none */
+} places_t;
+
+static places_t places_of(const tw_device_model_t *m)
+{
+    if (m->model.config.family == TW_MODEL_GPT2) {
+        return (places_t){TW_GPT2_WTE, TW_GPT2_WPE, TW_GPT2_LN_F_W, TW_GPT2_LN_F_B, TW_GPT2_WTE};
+    }
+    const int *root = ((const tw_llama_t *)m->host)->root;
+    int own = root[TW_LLAMA_HEAD];
+    return (places_t){root[TW_LLAMA_EMBED], -1, root[TW_LLAMA_NORM], -1,
+                      own >= 0 ? own : root[TW_LLAMA_EMBED]};
+}
+
+static const tw_bf16_t *weight_of(const tw_device_model_t *m, int place)
+{
+    return place >= 0 ? tw_device_weight(m, TW_MODEL_ROOT, place) : NULL;
+}
+
+static float *grad_of(const tw_device_model_t *m, int place)
+{
+    return place >= 0 ? tw_device_grad(m, TW_MODEL_ROOT, place) : NULL;
+}
+
+static size_t count_rows(const tw_device_model_t *m)
+{
+    return m->model.batch * m->model.seq_len;
+}
+
+/* Words to the device, behind what reads those before. The caller's are its own again at the next wait: all
+ * calls here end with one. */
+static tw_status_t put_tokens(tw_device_model_t *m, const int32_t *tokens)
+{
+    tw_device_t *device = m->device;
+    TW_TRY(device->use(device));
+    return device->copy(device, m->scratch.tokens, tokens, count_rows(m) * sizeof(*tokens), m->compute);
+}
+
+/* Likewise, for the micro-batch that begins. */
+static tw_status_t put_documents(tw_device_model_t *m)
+{
+    size_t bytes = count_rows(m) * sizeof(*m->model.starts);
+    return m->model.starts ? m->device->copy(m->device, m->scratch.starts, m->model.starts, bytes, m->compute)
+                           : TW_OK;
+}
+
+static tw_status_t wait(tw_device_model_t *m)
+{
+    TW_TRY(m->device->event_record(m->device, m->copied, m->compute));
+    return m->device->event_wait(m->device, m->copied);
+}
+
+/* ---- embeddings ---------------------------------------------------------------------------------------- */
+
+static tw_cuda_embedding_t embedding_of(const tw_device_model_t *m)
+{
+    return (tw_cuda_embedding_t){.weight_type = TW_TYPE_BF16,
+                                 .type = TW_TYPE_BF16,
+                                 .rows = count_rows(m),
+                                 .seq_len = m->model.seq_len,
+                                 .channels = m->model.config.n_embd,
+                                 .tokens = m->scratch.tokens};
+}
+
+static tw_status_t embed_forward(tw_device_model_t *m, const uint16_t *const *weights, const int32_t *tokens,
+                                 tw_bf16_t *x)
+{
+    const tw_cuda_embedding_t embedding = embedding_of(m);
+    const places_t places = places_of(m);
+    TW_TRY(put_tokens(m, tokens));
+    TW_TRY(put_documents(m));
+    TW_TRY(tw_device_bring(m, TW_MODEL_ROOT, weights));
+    TW_TRY(m->device->kernels->embedding_forward(&embedding, weight_of(m, places.words),
+                                                 weight_of(m, places.positions), x, m->compute));
+    TW_TRY(tw_device_brought(m, TW_MODEL_ROOT));
+    return wait(m);
+}
+
+tw_status_t tw_device_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
+                                    float *x)
+{
+    tw_device_model_t *m = (tw_device_model_t *)model;
+    TW_TRY(tw_model_tokens_check(model, tokens, "token"));
+    if (tw_device_is_well(m)) {
+        tw_device_note(m, embed_forward(m, weights, tokens, (tw_bf16_t *)x));
+    }
+    return m->status;
+}
+
+static tw_status_t embed_backward(tw_device_model_t *m, const int32_t *tokens, const tw_bf16_t *dx,
+                                  float *const *grads)
+{
+    const tw_cuda_embedding_t embedding = embedding_of(m);
+    const places_t places = places_of(m);
+    TW_TRY(put_tokens(m, tokens));
+    TW_TRY(m->device->kernels->embedding_backward(&embedding, dx, grad_of(m, places.words),
+                                                  grad_of(m, places.positions), m->compute));
+    TW_TRY(tw_device_grads_end(m, TW_MODEL_ROOT, grads));
+    return wait(m);
+}
+
+void tw_device_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads)
+{
+    tw_device_model_t *m = (tw_device_model_t *)model;
+    if (tw_device_is_well(m)) {
+        tw_device_note(m, embed_backward(m, tokens, (const tw_bf16_t *)dx, grads));
+    }
+}
+
+/* ---- the loss ------------------------------------------------------------------------------------------ */
+
+static tw_status_t multiply(tw_device_model_t *m, const tw_device_product_t *product)
+{
+    return m->device->products->run(m->device->products, product, m->compute);
+}
+
+/* Some rows, with logits of all words. */
+typedef struct chunk {
+    const tw_bf16_t *norm; /* (rows,C) */
+    tw_bf16_t *d_norm;     /* (rows,C) */
+    size_t rows;
+    tw_cuda_loss_t loss;
+    tw_cuda_logits_t logits;
+} chunk_t;
+
+static chunk_t chunk_at(const tw_device_model_t *m, size_t first)
+{
+    const tw_device_scratch_t *s = &m->scratch;
+    size_t left = count_rows(m) - first, rows = left < s->logit_rows ? left : s->logit_rows;
+    size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;
+    return (chunk_t){.norm = s->norm + first * c,
+                     .d_norm = s->d_norm + first * c,
+                     .rows = rows,
+                     .loss = {.rows = rows,
+                              .targets = s->tokens + first,
+                              .max = s->max + first,
+                              .sum = s->sum + first,
+                              .target = s->target + first},
+                     .logits = {.type = TW_TYPE_BF16, .words = v, .stride = v, .logits = s->logits}};
+}
+
+static tw_status_t chunk_forward(tw_device_model_t *m, const chunk_t *chunk, int head)
+{
+    size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;
+    TW_TRY(multiply(m, &(tw_device_product_t){.a = {.at = chunk->norm, .stride = c},
+                                              .b = {.at = weight_of(m, head), .stride = c, .transposed = 1},
+                                              .d = chunk->logits.logits,
+                                              .type = TW_TYPE_BF16,
+                                              .stride = v,
+                                              .rows = chunk->rows,
+                                              .cols = v,
+                                              .inner = c}));
+    return m->device->kernels->loss_add(&chunk->loss, &chunk->logits, m->compute);
+}
+
+/* d_norm (rows,C) = d_logits w; d_weight (V,C) += d_logits' norm */
+static tw_status_t chunk_backward(tw_device_model_t *m, const chunk_t *chunk, int head, float scale)
+{
+    size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;
+    const tw_device_factor_t d_logits = {.at = chunk->logits.logits, .stride = v};
+    const tw_device_factor_t d_transposed = {.at = chunk->logits.logits, .stride = v, .transposed = 1};
+    TW_TRY(m->device->kernels->loss_backward(&chunk->loss, &chunk->logits, scale, m->compute));
+    TW_TRY(multiply(m, &(tw_device_product_t){.a = d_logits,
+                                              .b = {.at = weight_of(m, head), .stride = c},
+                                              .d = chunk->d_norm,
+                                              .type = TW_TYPE_BF16,
+                                              .stride = c,
+                                              .rows = chunk->rows,
+                                              .cols = c,
+                                              .inner = v}));
+    return multiply(m, &(tw_device_product_t){.a = d_transposed,
+                                              .b = {.at = chunk->norm, .stride = c},
+                                              .c = grad_of(m, head),
+                                              .d = grad_of(m, head),
+                                              .type = TW_TYPE_FP32,
+                                              .stride = c,
+                                              .rows = v,
+                                              .cols = c,
+                                              .inner = chunk->rows});
+}
+
+static tw_device_norm_t last_norm(const tw_device_model_t *m)
+{
+    const places_t places = places_of(m);
+    return (tw_device_norm_t){.gamma = weight_of(m, places.gamma),
+                              .beta = weight_of(m, places.beta),
+                              .d_gamma = grad_of(m, places.gamma),
+                              .d_beta = grad_of(m, places.beta),
+                              .mean = m->scratch.mean,
+                              .rstd = m->scratch.rstd};
+}
+
+/* The sums of losses of each sequence, in the host's memory once the stream has passed. */
+static tw_status_t take_losses(tw_device_model_t *m)
+{
+    const tw_device_scratch_t *s = &m->scratch;
+    const tw_cuda_loss_t all = {
+        .rows = count_rows(m), .targets = s->tokens, .max = s->max, .sum = s->sum, .target = s->target};
+    TW_TRY(m->device->kernels->loss_sums(&all, m->model.seq_len, s->losses, m->compute));
+    return m->device->copy(m->device, m->losses, s->losses, m->model.batch * sizeof(*m->losses), m->compute);
+}
+
+/* Gradients of scale times the mean loss, unless dx is NULL. */
+static tw_status_t head(tw_device_model_t *m, const uint16_t *const *weights, const tw_bf16_t *x,
+                        const int32_t *targets, float scale, tw_bf16_t *dx)
+{
+    const tw_device_norm_t norm = last_norm(m);
+    size_t n = count_rows(m);
+    int place = places_of(m).head;
+    TW_TRY(put_tokens(m, targets));
+    TW_TRY(tw_device_bring(m, TW_MODEL_ROOT, weights));
+    if (dx) {
+        TW_TRY(tw_device_grads_begin(m, TW_MODEL_ROOT));
+    }
+    TW_TRY(tw_device_norm_forward(m, &norm, x, m->scratch.norm));
+    for (size_t first = 0; first < n; first += m->scratch.logit_rows) {
+        chunk_t chunk = chunk_at(m, first);
+        TW_TRY(chunk_forward(m, &chunk, place));
+        if (dx) {
+            TW_TRY(chunk_backward(m, &chunk, place, scale / (float)n));
+        }
+    }
+    TW_TRY(take_losses(m));
+    if (dx) {
+        TW_TRY(tw_device_norm_backward(m, &norm, x, m->scratch.d_norm, 0, dx));
+    }
+    TW_TRY(tw_device_brought(m, TW_MODEL_ROOT));
+    return wait(m);
+}
+
+tw_status_t tw_device_head(tw_model_t *model, const uint16_t *const *weights, const float *x,
+                           const int32_t *targets, float scale, double *loss, float *dx, float *const *grads)
+{
+    tw_device_model_t *m = (tw_device_model_t *)model;
+    TW_TRY(tw_model_tokens_check(model, targets, "target"));
+    if (tw_device_is_well(m)) {
+        tw_device_note(
+            m, head(m, weights, (const tw_bf16_t *)x, targets, scale, grads ? (tw_bf16_t *)dx : NULL));
+    }
+    *loss = 0;
+    for (size_t b = 0; b < model->batch && tw_device_is_well(m); b++) {
+        *loss += m->losses[b] / (double)count_rows(m);
+    }
+    return m->status;
+}
+
+tw_status_t tw_device_losses(tw_model_t *model, const uint16_t *const *weights, const float *x,
+                             const int32_t *targets, double *losses)
+{
+    tw_device_model_t *m = (tw_device_model_t *)model;
+    TW_TRY(tw_model_tokens_check(model, targets, "target"));
+    if (tw_device_is_well(m)) {
+        tw_device_note(m, head(m, weights, (const tw_bf16_t *)x, targets, 0, NULL));
+    }
+    for (size_t b = 0; b < model->batch && tw_device_is_well(m); b++) {
+        losses[b] = m->losses[b] / (double)model->seq_len;
+    }
+    return m->status;
+}
+
+/* One sequence's, by way of the place where the root's gradients arrive: none are on their way there. */
+static tw_status_t sequence_logits(tw_device_model_t *m, size_t row, float *logits)
+{
+    size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;
+    void *staged = m->slots[0].staged;
+    TW_TRY(multiply(
+        m, &(tw_device_product_t){.a = {.at = m->scratch.norm + row * c, .stride = c},
+                                  .b = {.at = weight_of(m, places_of(m).head), .stride = c, .transposed = 1},
+                                  .d = m->scratch.logits,
+                                  .type = TW_TYPE_BF16,
+                                  .stride = v,
+                                  .rows = 1,
+                                  .cols = v,
+                                  .inner = c}));
+    TW_TRY(m->device->copy(m->device, staged, m->scratch.logits, v * sizeof(tw_bf16_t), m->compute));
+    TW_TRY(wait(m));
+    tw_convert_to_fp32(TW_TYPE_BF16, staged, logits, v);
+    return TW_OK;
+}
+
+static tw_status_t all_logits(tw_device_model_t *m, const uint16_t *const *weights, const tw_bf16_t *x,
+                              size_t at, float *logits)
+{
+    const tw_device_norm_t norm = last_norm(m);
+    TW_TRY(tw_device_grads_collect(m));
+    TW_TRY(tw_device_bring(m, TW_MODEL_ROOT, weights));
+    TW_TRY(tw_device_norm_forward(m, &norm, x, m->scratch.norm));
+    for (size_t b = 0; b < m->model.batch; b++) {
+        TW_TRY(sequence_logits(m, b * m->model.seq_len + at, logits + b * m->model.config.vocab_size));
+    }
+    return tw_device_brought(m, TW_MODEL_ROOT);
+}
+
+void tw_device_logits(tw_model_t *model, const uint16_t *const *weights, const float *x, size_t at,
+                      float *logits)
+{
+    tw_device_model_t *m = (tw_device_model_t *)model;
+    if (tw_device_is_well(m)) {
+        tw_device_note(m, all_logits(m, weights, (const tw_bf16_t *)x, at, logits));
+    }
+}

@@ -1,0 +1,199 @@
+/** Private to trainer/device: what a model on a device is made of.
+ *
+ *  create.c  from a config to a model; memory and waiting     memory.c  where scratch and saved memory lie
+ *  units.c   weights in, gradients out                        layers.c  layers that the families share
+ *  root.c    embeddings, the last norm, the loss              gpt2.c, llama.c  blocks
+ *
+ *  N = B * T rows of C channels; H heads of q and K of k and v, of D channels each; Q = (H + 2K) D; F: width
+ *  of the hidden layer; V words. Activations are bf16. */
+#ifndef TW_TRAINER_DEVICE_STATE_H
+#define TW_TRAINER_DEVICE_STATE_H
+
+#include "trainer/device/device.h"
+#include "trainer/model/gpt2.h"
+#include "trainer/model/llama.h"
+
+TW_C_BEGIN
+
+/** Tensors of a unit begin at multiples of so many elements. */
+#define TW_DEVICE_ALIGN_ELEMS ((size_t)128)
+
+/** Elements of logits that are made at a time, 256 MB: every chunk of rows reads and writes the gradient of
+ *  the output layer's weight, so few are best. */
+#define TW_DEVICE_LOGITS_ELEMS ((size_t)128 << 20)
+
+/** A bf16 array on the device. */
+typedef uint16_t tw_bf16_t;
+
+/** Where a unit's tensors lie in a place for it. */
+typedef struct tw_device_layout {
+    size_t *offsets; /* [n_tensors] elements */
+    size_t n_elems;  /* with what lies between tensors */
+} tw_device_layout_t;
+
+/** A place for a unit: the root's, or one of two that blocks take in turn. */
+typedef struct tw_device_slot {
+    tw_bf16_t *weights;
+    float *grads, *staged;         /* staged: pinned, in host memory */
+    tw_device_event_t ready, used; /* weights are in; nobody reads them any more */
+    tw_device_event_t computed, out;
+    size_t unit;    /* whose gradients are on their way */
+    float **wanted; /* [most tensors of a unit] where they are added to */
+    int is_on_way;
+} tw_device_slot_t;
+enum { TW_DEVICE_SLOTS = 3 };
+
+/** What a block's backward pass needs of its forward pass besides x; norms, turns and what comes between
+ *  products are computed again. */
+typedef struct tw_device_saved {
+    tw_bf16_t *qkv;                           /* (N,Q): with biases, before norms and turns */
+    tw_bf16_t *attended;                      /* (N,HD) */
+    tw_bf16_t *middle;                        /* (N,C): x after attention */
+    tw_bf16_t *hidden;                        /* (N,F): before GELU; gate */
+    tw_bf16_t *up;                            /* (N,F): Llama */
+    float *lse;                               /* (B,H,T): logarithms of the softmax's sums */
+    float *mean_1, *rstd_1, *mean_2, *rstd_2; /* (N); means: GPT-2 */
+} tw_device_saved_t;
+
+typedef struct tw_device_scratch {
+    void *memory;                 /* one buffer; the others point into it */
+    void *saved;                  /* what a block would save, where nobody wants it */
+    tw_bf16_t *norm, *d_norm;     /* (N,C) */
+    tw_bf16_t *d_attended;        /* (N,HD) */
+    tw_bf16_t *qkv, *d_qkv;       /* (N,Q): normed and turned, Llama; gradients */
+    tw_bf16_t *hidden, *d_hidden; /* (N,F): what the last product gets; the gradient by it, then by up */
+    tw_bf16_t *d_gate;            /* (N,F): Llama */
+    float *mean, *rstd;           /* (N): of the last norm */
+    tw_bf16_t *logits;            /* (logit_rows,V) */
+    size_t logit_rows;
+    float *max, *sum, *target; /* (N): see loss.h */
+    double *losses;            /* (B) */
+    int32_t *tokens;           /* (N): or targets */
+    int32_t *starts;           /* (N): where tokens' documents begin */
+    float *cosines, *sines;    /* (T,D/2): Llama */
+    float *workspace;          /* of kernels */
+} tw_device_scratch_t;
+
+/** The sizes of a block, of either family. */
+typedef struct tw_device_sizes {
+    size_t batch, seq_len, n, c, v;
+    size_t heads, kv_heads, width, q, kv, qkv; /* H, K, D, HD, KD, Q */
+    size_t hidden;                             /* F */
+    int is_gpt2;
+} tw_device_sizes_t;
+
+typedef struct tw_device_model {
+    tw_model_t model; /* first: a tw_model_t is a tw_device_model_t; its tables are the host's */
+    tw_model_t *host; /* the model of the same config on this processor */
+    tw_device_t *device;
+    tw_stream_t compute, in, out;
+    tw_device_event_t copied; /* of tw_model_copy, tokens and losses */
+    tw_device_layout_t root, block;
+    tw_device_slot_t slots[TW_DEVICE_SLOTS];
+    tw_device_scratch_t scratch;
+    double *losses;      /* pinned (B) */
+    size_t logits_elems; /* that are made at a time */
+    tw_status_t status;  /* of the first call that failed */
+} tw_device_model_t;
+
+/* ---- memory.c */
+tw_device_sizes_t tw_device_sizes_of(const tw_model_config_t *config, size_t batch, size_t seq_len);
+size_t tw_device_saved_bytes(const tw_device_sizes_t *sizes);
+tw_device_saved_t tw_device_saved_parts(const tw_device_sizes_t *sizes, void *saved);
+/** Bytes of the scratch buffer alone. */
+size_t tw_device_scratch_bytes(const tw_device_model_t *m, const tw_device_sizes_t *sizes);
+tw_status_t tw_device_scratch_init(tw_device_model_t *m, const tw_device_sizes_t *sizes);
+/** Of the heads in qkv. */
+tw_cuda_attention_t tw_device_attention_args(const tw_device_sizes_t *sizes);
+/** Those of q, and those of k, without weights and tables. */
+tw_cuda_heads_t tw_device_heads_args(const tw_device_sizes_t *sizes, const tw_model_config_t *config,
+                                     int is_k);
+
+/* ---- units.c */
+tw_status_t tw_device_layouts_init(tw_device_model_t *m);
+void tw_device_layouts_cleanup(tw_device_model_t *m);
+/** Of all slots together: device memory; pinned host memory. */
+size_t tw_device_slots_bytes(const tw_device_model_t *m);
+size_t tw_device_slots_host_bytes(const tw_device_model_t *m);
+tw_status_t tw_device_slots_init(tw_device_model_t *m);
+void tw_device_slots_cleanup(tw_device_model_t *m);
+/** Begin to copy a unit's weights in; computing that is enqueued from now on waits for them. */
+tw_status_t tw_device_bring(tw_device_model_t *m, size_t unit, const uint16_t *const *weights);
+/** All that reads them is enqueued: wait until they are in. */
+tw_status_t tw_device_brought(tw_device_model_t *m, size_t unit);
+const tw_bf16_t *tw_device_weight(const tw_device_model_t *m, size_t unit, int tensor);
+/** Zeros for a unit's gradients. */
+tw_status_t tw_device_grads_begin(tw_device_model_t *m, size_t unit);
+float *tw_device_grad(const tw_device_model_t *m, size_t unit, int tensor);
+/** They are computed once what is enqueued is: copy them out. */
+tw_status_t tw_device_grads_end(tw_device_model_t *m, size_t unit, float *const *grads);
+/** Add all that are on their way to where they are wanted. */
+tw_status_t tw_device_grads_collect(tw_device_model_t *m);
+
+/* ---- layers.c */
+/** A weight between x (N,in), rows in apart, and y (N,out), rows y_stride apart. */
+typedef struct tw_device_layer {
+    const tw_bf16_t *weight, *bias; /* bias NULL: none */
+    float *d_weight, *d_bias;       /* backwards */
+    size_t n, in, out, y_stride;
+    int is_out_in; /* 1: the weight is (out,in), 0: (in,out) */
+} tw_device_layer_t;
+/** y = x w + bias + c; c like y, may be y; NULL: none. */
+tw_status_t tw_device_layer_forward(tw_device_model_t *m, const tw_device_layer_t *layer, const tw_bf16_t *x,
+                                    const tw_bf16_t *c, tw_bf16_t *y);
+/** Gradients of weight and bias are added to; dx (N,in) = dy w', or += */
+tw_status_t tw_device_layer_backward(tw_device_model_t *m, const tw_device_layer_t *layer, const tw_bf16_t *x,
+                                     const tw_bf16_t *dy, int accumulate, tw_bf16_t *dx);
+/** gamma and beta of rows (N,C); beta NULL: root-mean-square norm. */
+typedef struct tw_device_norm {
+    const tw_bf16_t *gamma, *beta;
+    float *d_gamma, *d_beta; /* backwards */
+    float *mean, *rstd;
+} tw_device_norm_t;
+tw_status_t tw_device_norm_forward(tw_device_model_t *m, const tw_device_norm_t *norm, const tw_bf16_t *x,
+                                   tw_bf16_t *y);
+/** d += the gradient by x, or = where accumulate is 0. */
+tw_status_t tw_device_norm_backward(tw_device_model_t *m, const tw_device_norm_t *norm, const tw_bf16_t *x,
+                                    const tw_bf16_t *dy, int accumulate, tw_bf16_t *d);
+/** q and k of qk (N,Q), v of v (N,Q): Q, K and V lie side by side in a row, heads one after the other in
+ *  each. */
+tw_status_t tw_device_attention_forward(tw_device_model_t *m, size_t window, const tw_bf16_t *qk,
+                                        const tw_bf16_t *v, const tw_device_saved_t *saved);
+tw_status_t tw_device_attention_backward(tw_device_model_t *m, size_t window, const tw_bf16_t *qk,
+                                         const tw_bf16_t *v, const tw_device_saved_t *saved,
+                                         const tw_bf16_t *dy, tw_bf16_t *d_qkv);
+
+/* ---- a block of each family; saved: parts */
+tw_status_t tw_device_gpt2_forward(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved,
+                                   const tw_bf16_t *x, tw_bf16_t *y);
+tw_status_t tw_device_gpt2_backward(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved,
+                                    const tw_bf16_t *x, tw_bf16_t *d);
+tw_status_t tw_device_llama_forward(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved,
+                                    const tw_bf16_t *x, tw_bf16_t *y);
+tw_status_t tw_device_llama_backward(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved,
+                                     const tw_bf16_t *x, tw_bf16_t *d);
+
+/* ---- root.c: as in ops.h */
+tw_status_t tw_device_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
+                                    float *x);
+void tw_device_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads);
+tw_status_t tw_device_head(tw_model_t *model, const uint16_t *const *weights, const float *x,
+                           const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
+void tw_device_logits(tw_model_t *model, const uint16_t *const *weights, const float *x, size_t at,
+                      float *logits);
+tw_status_t tw_device_losses(tw_model_t *model, const uint16_t *const *weights, const float *x,
+                             const int32_t *targets, double *losses);
+
+/** After an error nothing more is enqueued. */
+static inline int tw_device_is_well(const tw_device_model_t *m)
+{
+    return m->status == TW_OK;
+}
+static inline void tw_device_note(tw_device_model_t *m, tw_status_t status)
+{
+    m->status = m->status == TW_OK ? status : m->status;
+}
+
+TW_C_END
+
+#endif

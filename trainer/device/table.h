@@ -1,0 +1,76 @@
+/** Private to trainer/device: what a model asks of a GPU, as tables of operations: memory, streams and copies
+ *  here, kernels (cuda.h) and products (products.h). All decisions are made in code that also runs in tests
+ *  on a machine without a GPU. Every operation logs its own errors. */
+#ifndef TW_TRAINER_DEVICE_TABLE_H
+#define TW_TRAINER_DEVICE_TABLE_H
+
+#include "trainer/cuda/attention.h"
+#include "trainer/cuda/cuda.h"
+#include "trainer/cuda/embedding.h"
+#include "trainer/cuda/loss.h"
+#include "trainer/device/products.h"
+
+TW_C_BEGIN
+
+/** The functions tw_cuda_NAME that a model calls. */
+#define TW_DEVICE_KERNELS(X)     \
+    X(gelu_forward)              \
+    X(gelu_backward)             \
+    X(swiglu_forward)            \
+    X(swiglu_backward)           \
+    X(norm_forward)              \
+    X(norm_workspace_bytes)      \
+    X(norm_backward)             \
+    X(bias_workspace_bytes)      \
+    X(bias_backward)             \
+    X(embedding_forward)         \
+    X(embedding_backward)        \
+    X(heads_forward)             \
+    X(heads_workspace_bytes)     \
+    X(heads_backward)            \
+    X(attention_forward)         \
+    X(attention_workspace_bytes) \
+    X(attention_backward)        \
+    X(loss_add)                  \
+    X(loss_sums)                 \
+    X(loss_backward)
+
+typedef struct tw_device_kernels {
+#define TW_DEVICE_KERNEL(name) __typeof__(&tw_cuda_##name) name;
+    TW_DEVICE_KERNELS(TW_DEVICE_KERNEL)
+#undef TW_DEVICE_KERNEL
+} tw_device_kernels_t;
+
+typedef void *tw_device_event_t;
+
+/** Streams and events as in CUDA: waiting refers to the last time an event was recorded; nothing is waited
+ *  for if it never was. */
+typedef struct tw_device tw_device_t;
+struct tw_device {
+    const tw_device_kernels_t *kernels;
+    tw_device_products_t *products;
+    /** This thread's calls are for this GPU from now on. */
+    tw_status_t (*use)(tw_device_t *device);
+    /** Memory of the device, aligned to 256 bytes; pinned: of the host, which copies are fast with. */
+    tw_status_t (*alloc)(tw_device_t *device, size_t bytes, int pinned, void **out);
+    void (*free)(tw_device_t *device, void *memory, int pinned);
+    /** Host memory that is there becomes such, until unpin. 0: it does not, which nobody needs to mind. */
+    int (*pin)(tw_device_t *device, void *start, size_t bytes);
+    void (*unpin)(tw_device_t *device, void *start);
+    tw_status_t (*stream_create)(tw_device_t *device, tw_stream_t *out);
+    void (*stream_destroy)(tw_device_t *device, tw_stream_t stream);
+    tw_status_t (*stream_wait)(tw_device_t *device, tw_stream_t stream, tw_device_event_t event);
+    tw_status_t (*event_create)(tw_device_t *device, tw_device_event_t *out);
+    void (*event_destroy)(tw_device_t *device, tw_device_event_t event);
+    tw_status_t (*event_record)(tw_device_t *device, tw_device_event_t event, tw_stream_t stream);
+    /** The host waits; errors of what was enqueued show here. */
+    tw_status_t (*event_wait)(tw_device_t *device, tw_device_event_t event);
+    /** Between any two memories; those of the host stay as they are until the stream has passed. */
+    tw_status_t (*copy)(tw_device_t *device, void *to, const void *from, size_t bytes, tw_stream_t stream);
+    tw_status_t (*zero)(tw_device_t *device, void *at, size_t bytes, tw_stream_t stream);
+    void (*destroy)(tw_device_t *device);
+};
+
+TW_C_END
+
+#endif

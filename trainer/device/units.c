@@ -1,0 +1,212 @@
+/* Weights in, gradients out. */
+#include <stdlib.h>
+
+#include "trainer/device/state.h"
+
+/* ---- where tensors lie --------------------------------------------------------------------------------- */
+
+static tw_status_t layout_init(const tw_model_t *model, size_t unit, tw_device_layout_t *layout)
+{
+    const tw_model_unit_t *of = &model->units[unit];
+    layout->offsets = calloc(of->n_tensors, sizeof(*layout->offsets));
+    if (!layout->offsets) {
+        tw_error("device: out of memory for a unit's %zu tensors", of->n_tensors);
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t t = 0; t < of->n_tensors; t++) {
+        size_t n = model->tensors[of->first_tensor + t].n_elems;
+        layout->offsets[t] = layout->n_elems;
+        layout->n_elems += (n + TW_DEVICE_ALIGN_ELEMS - 1) / TW_DEVICE_ALIGN_ELEMS * TW_DEVICE_ALIGN_ELEMS;
+    }
+    return TW_OK;
+}
+
+/* All blocks are alike. */
+tw_status_t tw_device_layouts_init(tw_device_model_t *m)
+{
+    TW_TRY(layout_init(m->host, TW_MODEL_ROOT, &m->root));
+    return layout_init(m->host, TW_MODEL_ROOT + 1, &m->block);
+}
+
+void tw_device_layouts_cleanup(tw_device_model_t *m)
+{
+    free(m->root.offsets);
+    free(m->block.offsets);
+}
+
+static const tw_device_layout_t *layout_of(const tw_device_model_t *m, size_t unit)
+{
+    return unit == TW_MODEL_ROOT ? &m->root : &m->block;
+}
+
+static size_t slot_index(size_t unit)
+{
+    return unit == TW_MODEL_ROOT ? 0 : 1 + unit % (TW_DEVICE_SLOTS - 1);
+}
+
+/* ---- slots --------------------------------------------------------------------------------------------- */
+
+static size_t all_elems(const tw_device_model_t *m)
+{
+    return tw_size_add(m->root.n_elems, tw_size_mul(TW_DEVICE_SLOTS - 1, m->block.n_elems));
+}
+
+size_t tw_device_slots_bytes(const tw_device_model_t *m)
+{
+    return tw_size_mul(all_elems(m), sizeof(tw_bf16_t) + sizeof(float));
+}
+
+size_t tw_device_slots_host_bytes(const tw_device_model_t *m)
+{
+    return tw_size_mul(all_elems(m), sizeof(float));
+}
+
+static tw_status_t slot_events(tw_device_model_t *m, tw_device_slot_t *slot)
+{
+    tw_device_t *device = m->device;
+    TW_TRY(device->event_create(device, &slot->ready));
+    TW_TRY(device->event_create(device, &slot->used));
+    TW_TRY(device->event_create(device, &slot->computed));
+    return device->event_create(device, &slot->out);
+}
+
+static tw_status_t slot_init(tw_device_model_t *m, tw_device_slot_t *slot, size_t unit)
+{
+    tw_device_t *device = m->device;
+    size_t n = layout_of(m, unit)->n_elems, n_tensors = m->host->units[unit].n_tensors;
+    slot->wanted = calloc(n_tensors, sizeof(*slot->wanted));
+    if (!slot->wanted) {
+        tw_error("device: out of memory for a unit's %zu tensors", n_tensors);
+        return TW_ERR_NO_MEMORY;
+    }
+    TW_TRY(device->alloc(device, n * sizeof(*slot->weights), 0, (void **)&slot->weights));
+    TW_TRY(device->alloc(device, n * sizeof(*slot->grads), 0, (void **)&slot->grads));
+    TW_TRY(device->alloc(device, n * sizeof(*slot->staged), 1, (void **)&slot->staged));
+    return slot_events(m, slot);
+}
+
+tw_status_t tw_device_slots_init(tw_device_model_t *m)
+{
+    for (size_t i = 0; i < TW_DEVICE_SLOTS; i++) {
+        TW_TRY(slot_init(m, &m->slots[i], i == 0 ? TW_MODEL_ROOT : TW_MODEL_ROOT + 1));
+    }
+    return TW_OK;
+}
+
+void tw_device_slots_cleanup(tw_device_model_t *m)
+{
+    tw_device_t *device = m->device;
+    for (size_t i = 0; i < TW_DEVICE_SLOTS; i++) {
+        tw_device_slot_t *slot = &m->slots[i];
+        const tw_device_event_t events[] = {slot->ready, slot->used, slot->computed, slot->out};
+        for (size_t e = 0; e < sizeof(events) / sizeof(events[0]); e++) {
+            if (events[e]) {
+                device->event_destroy(device, events[e]);
+            }
+        }
+        if (slot->weights) {
+            device->free(device, slot->weights, 0);
+        }
+        if (slot->grads) {
+            device->free(device, slot->grads, 0);
+        }
+        if (slot->staged) {
+            device->free(device, slot->staged, 1);
+        }
+        free(slot->wanted);
+        *slot = (tw_device_slot_t){0};
+    }
+}
+
+/* ---- weights ------------------------------------------------------------------------------------------- */
+
+tw_status_t tw_device_bring(tw_device_model_t *m, size_t unit, const uint16_t *const *weights)
+{
+    tw_device_t *device = m->device;
+    tw_device_slot_t *slot = &m->slots[slot_index(unit)];
+    const tw_model_unit_t *of = &m->host->units[unit];
+    TW_TRY(device->use(device));
+    TW_TRY(device->stream_wait(device, m->in, slot->used));
+    for (size_t t = 0; t < of->n_tensors; t++) {
+        size_t bytes = m->host->tensors[of->first_tensor + t].n_elems * sizeof(**weights);
+        TW_TRY(
+            device->copy(device, slot->weights + layout_of(m, unit)->offsets[t], weights[t], bytes, m->in));
+    }
+    TW_TRY(device->event_record(device, slot->ready, m->in));
+    return device->stream_wait(device, m->compute, slot->ready);
+}
+
+tw_status_t tw_device_brought(tw_device_model_t *m, size_t unit)
+{
+    tw_device_slot_t *slot = &m->slots[slot_index(unit)];
+    TW_TRY(m->device->event_record(m->device, slot->used, m->compute));
+    return m->device->event_wait(m->device, slot->ready);
+}
+
+const tw_bf16_t *tw_device_weight(const tw_device_model_t *m, size_t unit, int tensor)
+{
+    return m->slots[slot_index(unit)].weights + layout_of(m, unit)->offsets[tensor];
+}
+
+/* ---- gradients ----------------------------------------------------------------------------------------- */
+
+float *tw_device_grad(const tw_device_model_t *m, size_t unit, int tensor)
+{
+    return m->slots[slot_index(unit)].grads + layout_of(m, unit)->offsets[tensor];
+}
+
+static void add(float *sum, const float *more, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        sum[i] += more[i];
+    }
+}
+
+static tw_status_t collect(tw_device_model_t *m, tw_device_slot_t *slot)
+{
+    const tw_model_unit_t *of = &m->host->units[slot->unit];
+    if (!slot->is_on_way) {
+        return TW_OK;
+    }
+    slot->is_on_way = 0;
+    TW_TRY(m->device->event_wait(m->device, slot->out));
+    for (size_t t = 0; t < of->n_tensors; t++) {
+        add(slot->wanted[t], slot->staged + layout_of(m, slot->unit)->offsets[t],
+            m->host->tensors[of->first_tensor + t].n_elems);
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_device_grads_collect(tw_device_model_t *m)
+{
+    for (size_t i = 0; i < TW_DEVICE_SLOTS; i++) {
+        TW_TRY(collect(m, &m->slots[i]));
+    }
+    return TW_OK;
+}
+
+/* What left from here before has arrived: its copy was waited for. */
+tw_status_t tw_device_grads_begin(tw_device_model_t *m, size_t unit)
+{
+    tw_device_slot_t *slot = &m->slots[slot_index(unit)];
+    TW_TRY(collect(m, slot));
+    return m->device->zero(m->device, slot->grads, layout_of(m, unit)->n_elems * sizeof(*slot->grads),
+                           m->compute);
+}
+
+tw_status_t tw_device_grads_end(tw_device_model_t *m, size_t unit, float *const *grads)
+{
+    tw_device_t *device = m->device;
+    tw_device_slot_t *slot = &m->slots[slot_index(unit)];
+    slot->unit = unit;
+    for (size_t t = 0; t < m->host->units[unit].n_tensors; t++) {
+        slot->wanted[t] = grads[t];
+    }
+    TW_TRY(device->event_record(device, slot->computed, m->compute));
+    TW_TRY(device->stream_wait(device, m->out, slot->computed));
+    TW_TRY(
+        device->copy(device, slot->staged, slot->grads, layout_of(m, unit)->n_elems * sizeof(float), m->out));
+    TW_TRY(device->event_record(device, slot->out, m->out));
+    slot->is_on_way = 1;
+    return TW_OK;
+}
