@@ -10,6 +10,8 @@
 #include "trainer/config/config.h"
 #include "trainer/cores.h"
 #include "trainer/data/data.h"
+#include "trainer/device/device.h"
+#include "trainer/device/gpu.h"
 #include "trainer/engine/engine.h"
 #include "trainer/facts.h"
 #include "trainer/fit.h"
@@ -28,6 +30,7 @@ typedef struct run {
     tw_data_t *data;
     tw_cores_t cores;
     tw_pool_t *pool;
+    tw_device_t *device; /* NULL: the model computes on this processor */
     tw_model_t *model;
     tw_engine_t *engine;
     tw_persist_t persist;
@@ -149,6 +152,22 @@ static tw_status_t check_groups(const run_t *run)
     return status;
 }
 
+/* On a rank's GPU; before there are ranks it is only looked whether there is one. */
+static tw_status_t create_model_there(run_t *run, const tw_model_config_t *config)
+{
+    int n_devices;
+    if (run->options->device == TW_TRAIN_DEVICE_CPU) {
+        return tw_model_create(config, &run->model);
+    }
+    if (!run->world) {
+        TW_TRY(tw_device_gpu_count(0, &n_devices));
+        return tw_model_create(config, &run->model);
+    }
+    int rank = tw_coll_rank(run->world);
+    TW_TRY(tw_device_gpu_open(rank, tw_coll_local_of(run->world, rank), &run->device));
+    return tw_device_model_create(config, run->device, &run->model);
+}
+
 static tw_status_t create_model(run_t *run)
 {
     const tw_train_options_t *o = run->options;
@@ -165,7 +184,7 @@ static tw_status_t create_model(run_t *run)
                  (long long)o->sequence, config.n_positions);
         return TW_ERR_CONFIG;
     }
-    TW_TRY(tw_model_create(&config, &run->model));
+    TW_TRY(create_model_there(run, &config));
     TW_TRY(check_groups(run));
     return tw_trainer_check_sizes(o, run->model);
 }
@@ -334,6 +353,9 @@ static void tear_down(run_t *run, tw_status_t status)
     tw_engine_destroy(run->engine);
     tw_model_destroy(run->model);
     tw_pool_destroy(run->pool);
+    if (run->device) {
+        run->device->destroy(run->device);
+    }
     tw_data_close(run->data);
     tw_coll_destroy(run->own_world);
     tw_train_config_destroy(run->config);

@@ -20,9 +20,9 @@ typedef struct options {
     int n_nodes, ranks_per_node;
     double link_bps;
     const char *config, *metrics;
-    const char *sets[MAX_SETS + 3]; /* and what follows from other flags */
+    const char *sets[MAX_SETS + 4]; /* and what follows from other flags */
     size_t n_sets;
-    char *data; /* thinwire.data=... */
+    char *data, *device; /* thinwire.data=..., thinwire.device=... */
     int print_config;
 } options_t;
 
@@ -48,6 +48,16 @@ static void take_data(struct argp_state *state, const tw_flag_t *flag, void *ctx
     }
 }
 
+static void take_device(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *device)
+{
+    options_t *options = ctx;
+    free(options->device);
+    if (asprintf(&options->device, "thinwire.device=%s", device) < 0) {
+        options->device = NULL;
+        argp_failure(state, 1, ENOMEM, "--%s", flag->field.name);
+    }
+}
+
 #define AT(member) offsetof(options_t, member)
 
 static const tw_flag_t flag_list[] = {
@@ -67,6 +77,11 @@ static const tw_flag_t flag_list[] = {
      .letter = 'd',
      .group = 1,
      .take = take_data},
+    {.field = {"device", NULL, "NAME",
+               "What the model computes on: cpu, cuda: a GPU for each rank (default: cpu)", TW_CONFIG_STRING,
+               0, 0, 0, NULL},
+     .group = 1,
+     .take = take_device},
     {.field = {"metrics", NULL, "FILE", "A JSON line for each step", TW_CONFIG_STRING, AT(metrics), 0, 0,
                NULL},
      .group = 1},
@@ -106,6 +121,9 @@ static void finish_sets(options_t *options)
     }
     if (options->data) {
         options->sets[options->n_sets++] = options->data;
+    }
+    if (options->device) {
+        options->sets[options->n_sets++] = options->device;
     }
 }
 
@@ -568,5 +586,6 @@ int main(int argc, char **argv)
         code = tw_coll_launched() ? run_rank(&options) : run_cluster(&options, argv);
     }
     free(options.data);
+    free(options.device);
     return code;
 }

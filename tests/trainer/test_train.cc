@@ -3,6 +3,7 @@
 #include <fstream>
 #include <jansson.h>
 #include <sstream>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -51,6 +52,23 @@ TEST(Train, PrintsItsConfiguration)
         EXPECT_EQ(result.code, 0) << result.err;
         EXPECT_NE(result.out.find("zero_optimization.stage"), std::string::npos);
     }
+}
+
+/* Where there is no GPU, that is said once, before any rank is started. */
+TEST(Train, NoGpuIsAnError)
+{
+    if (access("/dev/nvidiactl", F_OK) == 0) {
+        GTEST_SKIP() << "there is a GPU";
+    }
+    process::Result result = process::run(command({"--device", "cuda"}));
+    EXPECT_NE(result.code, 0);
+    const std::string words = "thinwire.device is cuda, but ";
+    const size_t at = result.err.find(words);
+    ASSERT_NE(at, std::string::npos) << result.err;
+    EXPECT_EQ(result.err.find(words, at + 1), std::string::npos) << result.err;
+    result = process::run(command({"--device", "tpu"}));
+    EXPECT_NE(result.code, 0);
+    EXPECT_NE(result.err.find("thinwire.device"), std::string::npos) << result.err;
 }
 
 TEST(Train, WhatIsPrintedIsInForce)

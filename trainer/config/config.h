@@ -29,6 +29,8 @@ typedef enum tw_train_schedule {
 typedef enum tw_train_bad { TW_TRAIN_BAD_STOP, TW_TRAIN_BAD_SKIP, TW_TRAIN_BAD_ROLLBACK } tw_train_bad_t;
 
 typedef enum tw_train_place { TW_TRAIN_NONE, TW_TRAIN_CPU, TW_TRAIN_NVME } tw_train_place_t;
+/** Where the model computes. */
+typedef enum tw_train_device { TW_TRAIN_DEVICE_CPU, TW_TRAIN_DEVICE_CUDA } tw_train_device_t;
 typedef enum tw_train_products {
     TW_TRAIN_PRODUCTS_AUTO,
     TW_TRAIN_PRODUCTS_FP32,
@@ -91,6 +93,7 @@ typedef struct tw_train_options {
     int64_t weight_block, gradient_bits, gradient_block;
     int gradient_hadamard, gradient_inner;
     int recompute, check_memory;
+    int device;   /* tw_train_device_t */
     int products; /* tw_train_products_t */
     int64_t threads;
     char *activation_path;

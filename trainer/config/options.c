@@ -47,6 +47,7 @@ static const char *const switches[] = {"auto", "off", "on", NULL};
 static const char *const families[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", NULL};
 static const char *const ropes[] = {"default", "linear", "llama3", "yarn", NULL};
 static const char *const bads[] = {"stop", "skip", "rollback", NULL}; /* of tw_train_bad_t */
+static const char *const devices[] = {"cpu", "cuda", NULL};           /* of tw_train_device_t */
 /* in the order of tw_train_products_t */
 static const char *const products[] = {"auto", "fp32", "bf16", NULL};
 static const char *const communications[] = {"bf16", "fp32", NULL}; /* of tw_train_communication_t */
@@ -190,9 +191,12 @@ static const tw_config_field_t fields[] = {
           "qgZ: gradients per scale."),
     FLAG("thinwire.gradient_hadamard", "y", gradient_hadamard, "qgZ: rotate before quantizing."),
     CHOICE("thinwire.gradient_inner", "plain", gradient_inner, inners, "qgZ: inside the node."),
+    CHOICE("thinwire.device", "cpu", device, devices,
+           "What the model computes on: cuda is a GPU for each rank, of its number on the machine. Weights, "
+           "gradients and the optimizer's state stay in host memory. It has not met a GPU yet."),
     CHOICE("thinwire.products", "auto", products, products,
            "What activations and gradients are rounded to for products, whose sums are fp32: auto is bf16 "
-           "where the processor multiplies it faster, else fp32."),
+           "where the processor multiplies it faster, else fp32. On a GPU they are bf16."),
     COUNT(
         "thinwire.threads", "0", threads, 0, 1024, "",
         "Of a rank, that compute; the results do not depend on it, and ranks may have different ones. 0: its "
@@ -203,7 +207,7 @@ static const tw_config_field_t fields[] = {
          "Folder: layers' inputs go to a file there, as with cpu_checkpointing; nothing: they do not."),
     SIZE("thinwire.device_mem", "0", device_bytes,
          "What a rank's device holds; a run that needs more does not start. On CPUs a count of all memory "
-         "but what is offloaded. 0: not looked at."),
+         "but what is offloaded; on a GPU of what lies there. 0: not looked at."),
     FLAG("thinwire.check_memory", "y", check_memory,
          "Refuse a run whose ranks need more memory than their machine or control group has."),
     REAL("thinwire.loss_jump", "0", loss_jump, 0, 1e30,

@@ -186,13 +186,23 @@ static double inputs_bytes(const tw_train_options_t *o, double x_bytes, size_t n
     return (*o->activation_path ? 1.0 : (double)n_layer) * x_bytes;
 }
 
+static int is_on_gpu(const tw_train_options_t *o)
+{
+    return o->device == TW_TRAIN_DEVICE_CUDA;
+}
+
+/* In host memory. With a GPU it has inputs that are kept there, and tokens. */
 static double activations_bytes(const tw_train_options_t *o, const tw_model_sizes_t *sizes, size_t n_layer)
 {
     double x_bytes = 4.0 * (double)sizes->x_elems;
     double n_near = *o->activation_path || o->cpu_checkpointing ? 3.0 : o->recompute ? 2.0 : 1.0;
     size_t n_saved = o->recompute ? 1 : n_layer;
+    double tokens = (o->document_mask ? 12.0 : 8.0) * (double)(o->micro_batch * o->sequence);
+    if (is_on_gpu(o)) {
+        return (n_near == 3.0 ? inputs_bytes(o, x_bytes, n_layer) : 0.0) + tokens;
+    }
     return n_near * x_bytes + inputs_bytes(o, x_bytes, n_layer) + (double)(n_saved * sizes->saved_bytes) +
-           (o->document_mask ? 12.0 : 8.0) * (double)(o->micro_batch * o->sequence);
+           tokens;
 }
 
 double tw_plan_sampling_bytes(const tw_train_options_t *o, const tw_model_t *model)
@@ -201,7 +211,14 @@ double tw_plan_sampling_bytes(const tw_train_options_t *o, const tw_model_t *mod
     return o->sample_steps > 0 ? whole + (double)tw_engine_sample_bytes(o, model) : 0.0;
 }
 
-/* What is offloaded to host memory, and what is mapped of files, is not on the device. */
+/* With a GPU, where gradients come to: the root's, and those of two blocks. */
+static double scratch_bytes(const tw_train_options_t *o, const totals_t *t, const tw_model_sizes_t *sizes)
+{
+    return is_on_gpu(o) ? 4.0 * (t->root + 2.0 * t->block) : (double)sizes->scratch_bytes;
+}
+
+/* What is offloaded to host memory, and what is mapped of files, is not on the device. With a GPU all that is
+ * counted here lies in host memory. */
 static double off_device(const tw_train_options_t *o, const tw_plan_memory_t *memory,
                          const tw_model_sizes_t *sizes, size_t n_layer)
 {
@@ -210,7 +227,7 @@ static double off_device(const tw_train_options_t *o, const tw_plan_memory_t *me
     double inputs = *o->activation_path || o->cpu_checkpointing
                         ? inputs_bytes(o, 4.0 * (double)sizes->x_elems, n_layer)
                         : 0.0;
-    return optimizer + weights + inputs;
+    return is_on_gpu(o) ? tw_plan_memory_sum(memory) : optimizer + weights + inputs;
 }
 
 tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *model,
@@ -229,7 +246,7 @@ tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *mod
                               .gradients = gradients_bytes(o, &totals),
                               .moving = moving_bytes(o, &totals, cluster, n_layer),
                               .activations = activations_bytes(o, &sizes, n_layer),
-                              .scratch = (double)sizes.scratch_bytes + tw_plan_sampling_bytes(o, model),
+                              .scratch = scratch_bytes(o, &totals, &sizes) + tw_plan_sampling_bytes(o, model),
                               .besides = chunks_bytes(o, &totals, n_layer) + codecs_bytes(o) +
                                          cluster->besides_bytes};
     out->off_device = off_device(o, out, &sizes, n_layer);
