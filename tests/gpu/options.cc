@@ -12,6 +12,7 @@ const std::vector<PartInfo> part_infos = {
     {part_codecs, "codecs", "every codec operation on the GPU, bit for bit that of the reference"},
     {part_sums, "sums", "sums and copies of plain tensors, bit for bit those of the CPU"},
     {part_collectives, "collectives", "collectives on GPU memory, ranks as threads that share the GPU"},
+    {part_trainer, "trainer", "the trainer's kernels, forwards and backwards, beside those of the CPU"},
     {part_processes, "processes",
      "collectives on GPU memory between processes that share the GPU, over UCX and over NCCL; CUDA graphs; a "
      "rank that dies"},
@@ -58,7 +59,10 @@ bool parse_parts(const std::string &text, unsigned *parts, std::string *why)
 
 Part part_of_suite(const std::string &suite)
 {
-    return suite == "GpuSum" ? part_sums : suite == "GpuCuda" ? part_collectives : part_codecs;
+    return suite == "GpuSum"             ? part_sums
+           : suite == "GpuCuda"          ? part_collectives
+           : suite.rfind("Cuda", 0) == 0 ? part_trainer
+                                         : part_codecs;
 }
 
 std::string filter_of(const std::vector<std::string> &suites, unsigned parts, bool quick)
@@ -84,10 +88,11 @@ namespace
 enum { KEY_JSON = 256, KEY_QUICK, KEY_ONLY, KEY_SECONDS, KEY_LIST, KEY_RANK_OF };
 
 const argp_option option_list[] = {
-    {"only", KEY_ONLY, "PARTS", 0, "Some of codecs,sums,collectives,processes,plugin,bench (default: all)",
-     0},
+    {"only", KEY_ONLY, "PARTS", 0,
+     "Some of codecs,sums,collectives,trainer,processes,plugin,bench (default: all)", 0},
     {"quick", KEY_QUICK, nullptr, 0,
-     "Of codecs, sums and collectives a few tests on small sizes: what runs under compute-sanitizer in "
+     "Of codecs, sums, collectives and trainer a few tests on small sizes: what runs under compute-sanitizer "
+     "in "
      "minutes",
      0},
     {"list", KEY_LIST, nullptr, 0, "Say what would be run, and end", 0},

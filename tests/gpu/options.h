@@ -16,7 +16,8 @@ enum Part : unsigned {
     part_processes = 8,
     part_bench = 16,
     part_plugin = 32,
-    part_tests = part_codecs | part_sums | part_collectives, /**< GoogleTest's */
+    part_trainer = 64,
+    part_tests = part_codecs | part_sums | part_collectives | part_trainer, /**< GoogleTest's */
     part_all = part_tests | part_processes | part_plugin | part_bench
 };
 

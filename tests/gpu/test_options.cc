@@ -33,9 +33,10 @@ TEST(Options, Only)
 {
     EXPECT_EQ(parse({"--only", "codecs"}).parts, (unsigned)part_codecs);
     EXPECT_EQ(parse({"--only=sums,bench"}).parts, (unsigned)(part_sums | part_bench));
-    EXPECT_EQ(parse({"--only=codecs,sums,collectives,processes,plugin,bench"}).parts, (unsigned)part_all);
+    EXPECT_EQ(parse({"--only=codecs,sums,collectives,trainer,processes,plugin,bench"}).parts,
+              (unsigned)part_all);
     EXPECT_EXIT(parse({"--only=codec"}), testing::ExitedWithCode(2),
-                "'codec' is not one of codecs sums collectives processes plugin bench");
+                "'codec' is not one of codecs sums collectives trainer processes plugin bench");
     EXPECT_EXIT(parse({"--only=codecs,,sums"}), testing::ExitedWithCode(2), "'' is not one of");
     EXPECT_EXIT(parse({"--only="}), testing::ExitedWithCode(2), "nothing is named");
 }
@@ -69,10 +70,11 @@ TEST(Options, Refused)
 
 TEST(Options, SuitesAndParts)
 {
-    const std::vector<std::string> suites = {"QuantCuda", "GpuSum", "GpuCuda", "QuantTwins"};
+    const std::vector<std::string> suites = {"QuantCuda", "GpuSum", "GpuCuda", "CudaNorm", "QuantTwins"};
     EXPECT_EQ(filter_of(suites, part_codecs, false), "QuantCuda.*:QuantTwins.*");
     EXPECT_EQ(filter_of(suites, part_sums | part_processes, false), "GpuSum.*");
     EXPECT_EQ(filter_of(suites, part_collectives, false), "GpuCuda.*");
+    EXPECT_EQ(filter_of(suites, part_trainer, false), "CudaNorm.*");
     EXPECT_EQ(filter_of(suites, part_bench, false), "");
     EXPECT_EQ(filter_of(suites, part_bench, true), "");
     EXPECT_EQ(filter_of(suites, part_sums, true).find("GpuSum.*-*MoreThan2To31*:"), 0u);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "quant/quant.h"
+#include "tests/trainer/cuda/memory.h"
 
 namespace tw
 {
@@ -29,13 +30,20 @@ inline Floats normal_values(size_t n, uint32_t seed, float mean = 0, float devia
     return values;
 }
 
-inline double largest(const Floats &values)
+template <class VALUES>
+double largest(const VALUES &values)
 {
     double most = 0;
     for (float value : values) {
         most = std::max(most, std::fabs(double(value)));
     }
     return most;
+}
+
+/** Values on the CPU alone. */
+inline Floats on_cpu(const Device<float> &values)
+{
+    return Floats(values.begin(), values.end());
 }
 
 /** An array of a type, `skew` elements off 16 bytes, with what must not be written on both sides of it. */
@@ -104,7 +112,7 @@ class Array
 
     tw_type_t type_;
     size_t n_, at_;
-    std::vector<uint8_t> memory_;
+    Device<uint8_t> memory_;
 };
 
 } // namespace tw

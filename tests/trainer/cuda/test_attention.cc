@@ -9,6 +9,7 @@ namespace
 {
 
 using tw::Array;
+using tw::Device;
 using tw::Floats;
 using tw::largest;
 using tw::normal_values;
@@ -46,7 +47,7 @@ struct Case {
     Shape s;
     size_t rows, q_width, kv_width, stride;
     Array qkv, y, dy, dqkv;
-    Floats lse, workspace;
+    Device<float> lse, workspace;
     tw_cuda_attention_t attention = {};
     tw_cuda_attention_gradients_t gradients = {};
 
@@ -84,8 +85,8 @@ struct Case {
 
     void run()
     {
-        ASSERT_EQ(tw_cuda_attention_forward(&attention, y.get(), q_width, nullptr), TW_OK);
-        ASSERT_EQ(tw_cuda_attention_backward(&attention, &gradients, nullptr), TW_OK);
+        ASSERT_RUNS(tw_cuda_attention_forward(&attention, y.get(), q_width, nullptr));
+        ASSERT_RUNS(tw_cuda_attention_backward(&attention, &gradients, nullptr));
     }
 
     /* A score is off by the rounding of D products, an exponential by so much of itself, and by its own two
@@ -119,7 +120,7 @@ void check(const Cpu &cpu, const Shape &shape)
     c.qkv.expect(wide, "qkv is only read");
 }
 
-class CudaAttention : public tw::Fixture
+class CudaAttention : public tw::DeviceFixture
 {
   protected:
     Cpu cpu;
@@ -179,7 +180,7 @@ TEST_F(CudaAttention, Windows)
 TEST_F(CudaAttention, Documents)
 {
     constexpr size_t batch = 2, seq_len = 200;
-    std::vector<int32_t> starts(batch * seq_len);
+    Device<int32_t> starts(batch * seq_len);
     for (size_t b = 0; b < batch; b++) {
         const std::vector<size_t> at =
             b ? std::vector<size_t>{0, 130} : std::vector<size_t>{0, 3, 67, 68, 158};

@@ -10,7 +10,7 @@ namespace
 using tw::Array;
 using tw::Floats;
 using tw::normal_values;
-using Tokens = std::vector<int32_t>;
+using Tokens = tw::Device<int32_t>;
 
 struct Shape {
     tw_type_t weight_type, type;
@@ -18,7 +18,7 @@ struct Shape {
     bool has_positions;
 };
 
-class CudaEmbedding : public tw::Fixture
+class CudaEmbedding : public tw::DeviceFixture
 {
   protected:
     static constexpr size_t vocab = 700;
@@ -41,9 +41,8 @@ class CudaEmbedding : public tw::Fixture
             wanted[i] = word[size_t(tokens[i / c]) * c + i % c];
             wanted[i] += s.has_positions ? position[i / c % s.seq_len * c + i % c] : 0;
         }
-        ASSERT_EQ(tw_cuda_embedding_forward(&embedding, words.get(),
-                                            s.has_positions ? positions.get() : nullptr, x.get(), nullptr),
-                  TW_OK);
+        ASSERT_RUNS(tw_cuda_embedding_forward(&embedding, words.get(),
+                                              s.has_positions ? positions.get() : nullptr, x.get(), nullptr));
         x.expect(wanted, "x");
     }
 
@@ -60,10 +59,9 @@ class CudaEmbedding : public tw::Fixture
             by_word[size_t(tokens[i / c]) * c + i % c] += d[i];
             by_position[i / c % s.seq_len * c + i % c] += s.has_positions ? d[i] : 0;
         }
-        ASSERT_EQ(tw_cuda_embedding_backward(
-                      &embedding, dx.get(), static_cast<float *>(words.get()),
-                      s.has_positions ? static_cast<float *>(positions.get()) : nullptr, nullptr),
-                  TW_OK);
+        ASSERT_RUNS(tw_cuda_embedding_backward(
+            &embedding, dx.get(), static_cast<float *>(words.get()),
+            s.has_positions ? static_cast<float *>(positions.get()) : nullptr, nullptr));
         words.expect(by_word, "by words");
         positions.expect(by_position, "by positions");
     }

@@ -10,6 +10,7 @@ namespace
 {
 
 using tw::Array;
+using tw::Device;
 using tw::Floats;
 using tw::largest;
 using tw::normal_values;
@@ -29,7 +30,7 @@ struct Case {
     Shape s;
     size_t stride, n;
     Array x, d, gamma;
-    Floats cosines, sines, dgamma;
+    Device<float> cosines, sines, dgamma;
 
     explicit Case(const Shape &shape)
         : s(shape), stride(s.heads * s.width + s.gap), n(s.rows * stride),
@@ -58,12 +59,12 @@ struct Case {
                 stride};
     }
 
-    const float *angles(const Floats &table, size_t row) const
+    const float *angles(const Device<float> &table, size_t row) const
     {
         return table.data() + row % seq_len * (s.width / 2);
     }
 
-    Floats on_cpu() const
+    Floats forward_on_cpu() const
     {
         Floats y = x.values();
         const Floats wide = gamma.values();
@@ -80,7 +81,7 @@ struct Case {
         return y;
     }
 
-    Floats on_cpu_backward(Floats *by_gamma) const
+    Floats backward_on_cpu(Floats *by_gamma) const
     {
         Floats by_x = d.values(), normed(s.width);
         const Floats wide = gamma.values(), wide_x = x.values();
@@ -123,37 +124,37 @@ void check(const Shape &s)
     Case c(s);
     const tw_cuda_heads_t heads = c.describe();
     Array y(s.type, c.x.values(), s.gap % 8);
-    ASSERT_EQ(tw_cuda_heads_forward(&heads, y.get(), c.stride, nullptr), TW_OK);
+    ASSERT_RUNS(tw_cuda_heads_forward(&heads, y.get(), c.stride, nullptr));
     const double unit = tw::fp32_unit * double(s.width + 8), root = c.smallest_root();
     const double bound = s.has_norm ? 8 * unit * largest(c.x.values()) / root : 0;
     if (s.has_norm) {
-        y.expect_near(c.on_cpu(), bound, "y");
+        y.expect_near(c.forward_on_cpu(), bound, "y");
     } else {
-        y.expect(c.on_cpu(), "y");
+        y.expect(c.forward_on_cpu(), "y");
     }
 
-    Floats by_gamma = c.dgamma, workspace(tw_cuda_heads_workspace_bytes(&heads) / sizeof(float), NAN);
-    const Floats by_x = c.on_cpu_backward(&by_gamma);
+    Floats by_gamma = tw::on_cpu(c.dgamma);
+    Device<float> workspace(tw_cuda_heads_workspace_bytes(&heads) / sizeof(float), NAN);
+    const Floats by_x = c.backward_on_cpu(&by_gamma);
     const double most_d = 2 * largest(c.d.values()) * largest(c.gamma.values());
-    ASSERT_EQ(tw_cuda_heads_backward(&heads, c.d.get(), c.stride, s.has_norm ? c.dgamma.data() : nullptr,
-                                     workspace.data(), nullptr),
-              TW_OK);
+    ASSERT_RUNS(tw_cuda_heads_backward(&heads, c.d.get(), c.stride, s.has_norm ? c.dgamma.data() : nullptr,
+                                       workspace.data(), nullptr));
     if (!s.has_norm) {
         c.d.expect(by_x, "d");
         return;
     }
     c.d.expect_near(by_x, most_d / root * (unit + bound * largest(c.x.values()) / root), "d");
     const double sums = double(s.rows * s.heads);
-    Array(TW_TYPE_FP32, c.dgamma)
+    Array(TW_TYPE_FP32, tw::on_cpu(c.dgamma))
         .expect_near(by_gamma,
                      sums * most_d * (bound + tw::fp32_unit * (sums + 8) * largest(c.x.values()) / root),
                      "dgamma");
 
-    ASSERT_EQ(tw_cuda_heads_forward(&heads, c.x.get(), c.stride, nullptr), TW_OK);
+    ASSERT_RUNS(tw_cuda_heads_forward(&heads, c.x.get(), c.stride, nullptr));
     EXPECT_EQ(c.x.values(), y.values()) << "in place";
 }
 
-class CudaHeads : public tw::Fixture
+class CudaHeads : public tw::DeviceFixture
 {
 };
 

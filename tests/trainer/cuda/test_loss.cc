@@ -9,6 +9,7 @@ namespace
 {
 
 using tw::Array;
+using tw::Device;
 using tw::Floats;
 using tw::normal_values;
 
@@ -20,10 +21,10 @@ struct Shape {
 /* Rows over words, in pieces of which each lies in its own array. */
 struct Case {
     Shape s;
-    std::vector<int32_t> targets;
+    Device<int32_t> targets;
     Floats logits; /* (N,V), as the type holds them */
     std::vector<Array> pieces;
-    Floats max, sum, target;
+    Device<float> max, sum, target;
     tw_cuda_loss_t loss;
 
     explicit Case(const Shape &shape, float deviation = 2)
@@ -58,7 +59,7 @@ struct Case {
             }
             pieces.emplace_back(s.type, part, s.gap % 8);
             const tw_cuda_logits_t piece_of = piece(first / s.piece);
-            ASSERT_EQ(tw_cuda_loss_add(&loss, &piece_of, nullptr), TW_OK);
+            ASSERT_RUNS(tw_cuda_loss_add(&loss, &piece_of, nullptr));
         }
     }
 
@@ -68,7 +69,7 @@ struct Case {
         Floats all(logits.size());
         for (size_t index = 0; index < pieces.size(); index++) {
             const tw_cuda_logits_t of = piece(index);
-            EXPECT_EQ(tw_cuda_loss_backward(&loss, &of, scale, nullptr), TW_OK);
+            EXPECT_EQ(tw::device_wait(tw_cuda_loss_backward(&loss, &of, scale, nullptr)), TW_OK);
             const Floats part = pieces[index].values();
             for (size_t i = 0; i < part.size(); i++) {
                 if (i % of.stride < of.words) {
@@ -87,7 +88,8 @@ void check(const Shape &s)
     constexpr float scale = 0.125f;
     Case c(s);
     Floats wanted = c.logits;
-    std::vector<double> losses(s.rows), sums(s.rows + 1, -1.0);
+    std::vector<double> losses(s.rows);
+    Device<double> sums(s.rows + 1, -1.0);
     double total = 0;
     for (size_t row = 0; row < s.rows; row++) {
         losses[row] =
@@ -96,12 +98,12 @@ void check(const Shape &s)
     }
     c.add();
     const double bound = tw::fp32_unit * double(s.words + 40);
-    ASSERT_EQ(tw_cuda_loss_sums(&c.loss, 1, sums.data(), nullptr), TW_OK);
+    ASSERT_RUNS(tw_cuda_loss_sums(&c.loss, 1, sums.data(), nullptr));
     for (size_t row = 0; row < s.rows; row++) {
         ASSERT_NEAR(sums[row], losses[row], bound) << row;
     }
     ASSERT_EQ(sums[s.rows], -1.0);
-    ASSERT_EQ(tw_cuda_loss_sums(&c.loss, s.rows, sums.data(), nullptr), TW_OK);
+    ASSERT_RUNS(tw_cuda_loss_sums(&c.loss, s.rows, sums.data(), nullptr));
     ASSERT_NEAR(sums[0], total, bound * double(s.rows));
     const Floats got = c.backward(scale);
     for (size_t i = 0; i < got.size(); i++) {
@@ -110,7 +112,7 @@ void check(const Shape &s)
     }
 }
 
-class CudaLoss : public tw::Fixture
+class CudaLoss : public tw::DeviceFixture
 {
 };
 
@@ -141,18 +143,19 @@ TEST_F(CudaLoss, Groups)
 {
     Case c({TW_TYPE_FP32, 600, 9, 9, 0});
     c.add();
-    double whole, again, halves[2], rows[600], sum[2] = {0, 0};
-    ASSERT_EQ(tw_cuda_loss_sums(&c.loss, 600, &whole, nullptr), TW_OK);
-    ASSERT_EQ(tw_cuda_loss_sums(&c.loss, 600, &again, nullptr), TW_OK);
-    ASSERT_EQ(tw_cuda_loss_sums(&c.loss, 300, halves, nullptr), TW_OK);
-    ASSERT_EQ(tw_cuda_loss_sums(&c.loss, 1, rows, nullptr), TW_OK);
+    Device<double> whole(1), again(1), halves(2), rows(600);
+    double sum[2] = {0, 0};
+    ASSERT_RUNS(tw_cuda_loss_sums(&c.loss, 600, whole.data(), nullptr));
+    ASSERT_RUNS(tw_cuda_loss_sums(&c.loss, 600, again.data(), nullptr));
+    ASSERT_RUNS(tw_cuda_loss_sums(&c.loss, 300, halves.data(), nullptr));
+    ASSERT_RUNS(tw_cuda_loss_sums(&c.loss, 1, rows.data(), nullptr));
     for (size_t i = 0; i < 600; i++) {
         sum[i / 300] += rows[i];
     }
-    EXPECT_EQ(whole, again);
+    EXPECT_EQ(whole[0], again[0]);
     EXPECT_NEAR(halves[0], sum[0], 1e-12 * sum[0]);
     EXPECT_NEAR(halves[1], sum[1], 1e-12 * sum[1]);
-    EXPECT_NEAR(whole, sum[0] + sum[1], 1e-12 * whole);
+    EXPECT_NEAR(whole[0], sum[0] + sum[1], 1e-12 * whole[0]);
 }
 
 /* Logits of thousands, a whole piece of -infinity, and what is no number. */
@@ -167,12 +170,13 @@ TEST_F(CudaLoss, SpecialValues)
     c.logits[3 * words + 500] = INFINITY;
     c.targets[3] = 1;
     Floats wanted = c.logits;
-    double losses[4], sums[4];
+    double losses[4];
+    Device<double> sums(4);
     for (size_t row = 0; row < 4; row++) {
         losses[row] = tw_kernels()->cross_entropy_row(&wanted[row * words], words, size_t(c.targets[row]), 1);
     }
     c.add();
-    ASSERT_EQ(tw_cuda_loss_sums(&c.loss, 1, sums, nullptr), TW_OK);
+    ASSERT_RUNS(tw_cuda_loss_sums(&c.loss, 1, sums.data(), nullptr));
     EXPECT_NEAR(sums[0], losses[0], 1e-5 * (1 + losses[0]));
     EXPECT_NEAR(sums[1], losses[1], 1e-5 * (1 + losses[1]));
     EXPECT_TRUE(std::isnan(sums[2]));

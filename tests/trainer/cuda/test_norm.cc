@@ -9,15 +9,14 @@
 #include "quant/quant.h"
 #include "tests/common/fixture.h"
 #include "tests/trainer/cuda/arrays.h"
-#include "tests/trainer/cuda/emulated.h"
-#include "trainer/cuda/norm.cuh"
+#include "trainer/cuda/cuda.h"
 #include "trainer/model/kernels.h"
 
 namespace
 {
 
-namespace kernels = tw_trainer_kernels;
 using tw::Array;
+using tw::Device;
 using tw::Floats;
 using tw::largest;
 using tw::normal_values;
@@ -25,9 +24,9 @@ using tw::normal_values;
 constexpr double unit = tw::fp32_unit;
 constexpr float epsilon = 1e-5f;
 
-void expect_near(const Floats &got, const Floats &wanted, double bound, const char *what)
+void expect_near(const Device<float> &got, const Floats &wanted, double bound, const char *what)
 {
-    Array(TW_TYPE_FP32, got).expect_near(wanted, bound, what);
+    Array(TW_TYPE_FP32, tw::on_cpu(got)).expect_near(wanted, bound, what);
 }
 
 struct Shape {
@@ -43,7 +42,8 @@ void check(const Shape &s)
     Array x(s.type, normal_values(n, 1, 0.5f), s.skew), gamma(s.type, normal_values(c, 2, 1), 0);
     Array beta(s.type, normal_values(c, 3, 0), 0), dy(s.type, normal_values(n, 4, 0), s.skew);
     Array y(s.type, Floats(n), 0);
-    Floats mean(s.rows), rstd(s.rows), on_cpu_mean(s.rows), on_cpu_rstd(s.rows), wanted(n);
+    Device<float> mean(s.rows), rstd(s.rows);
+    Floats on_cpu_mean(s.rows), on_cpu_rstd(s.rows), wanted(n);
     const Floats wide_x = x.values(), wide_gamma = gamma.values(), wide_dy = dy.values();
     const tw_layernorm_stats_t stats = {on_cpu_mean.data(), on_cpu_rstd.data()};
     tw_cuda_norm_t norm = {};
@@ -56,7 +56,7 @@ void check(const Shape &s)
     norm.beta = s.centred ? beta.get() : nullptr;
     norm.mean = s.centred ? mean.data() : nullptr;
     norm.rstd = rstd.data();
-    ASSERT_EQ(kernels::norm_forward(tw::Emulated(), &norm, y.get()), TW_OK);
+    ASSERT_RUNS(tw_cuda_norm_forward(&norm, y.get(), nullptr));
     if (s.centred) {
         tw_kernels()->layernorm_forward(wide_x.data(), wide_gamma.data(), beta.values().data(), s.rows, c,
                                         epsilon, stats, wanted.data());
@@ -75,8 +75,9 @@ void check(const Shape &s)
 
     for (int accumulate : {0, 1}) {
         Array dx(s.type, normal_values(n, 5, 0), s.skew);
-        Floats dgamma(c, 0.25f), dbeta(c, 0.5f), on_cpu_dgamma = dgamma, on_cpu_dbeta = dbeta;
-        Floats on_cpu_dx = dx.values(), workspace(kernels::norm_workspace_bytes(&norm) / sizeof(float), NAN);
+        Device<float> dgamma(c, 0.25f), dbeta(c, 0.5f);
+        Floats on_cpu_dgamma(c, 0.25f), on_cpu_dbeta(c, 0.5f), on_cpu_dx = dx.values();
+        Device<float> workspace(tw_cuda_norm_workspace_bytes(&norm) / sizeof(float), NAN);
         tw_cuda_norm_gradients_t gradients = {};
         gradients.dy = dy.get();
         gradients.dx = dx.get();
@@ -84,7 +85,7 @@ void check(const Shape &s)
         gradients.dgamma = dgamma.data();
         gradients.dbeta = s.centred ? dbeta.data() : nullptr;
         gradients.workspace = workspace.data();
-        ASSERT_EQ(kernels::norm_backward(tw::Emulated(), &norm, &gradients), TW_OK);
+        ASSERT_RUNS(tw_cuda_norm_backward(&norm, &gradients, nullptr));
         if (s.centred) {
             tw_kernels()->layernorm_backward(wide_dy.data(), wide_x.data(), wide_gamma.data(), s.rows, c,
                                              stats, accumulate, on_cpu_dx.data(), on_cpu_dgamma.data(),
@@ -102,7 +103,7 @@ void check(const Shape &s)
     }
 }
 
-class CudaNorm : public tw::Fixture
+class CudaNorm : public tw::DeviceFixture
 {
 };
 
@@ -132,10 +133,11 @@ TEST_F(CudaNorm, InPlace)
     const size_t rows = 9, c = 264;
     Array x(TW_TYPE_BF16, normal_values(rows * c, 1, 0), 0), gamma(TW_TYPE_BF16, normal_values(c, 2, 1), 0);
     const Floats of_dy = normal_values(rows * c, 4, 0);
-    Floats rstd(rows, 1.5f), results[2], dgammas[2];
+    Device<float> rstd(rows, 1.5f), dgammas[2];
+    Floats results[2];
     for (int in_place = 0; in_place < 2; in_place++) {
         Array dy(TW_TYPE_BF16, of_dy, 0), dx(TW_TYPE_BF16, Floats(rows * c), 0);
-        Floats dgamma(c), workspace(c);
+        Device<float> dgamma(c), workspace(c);
         tw_cuda_norm_t norm = {};
         norm.type = TW_TYPE_BF16;
         norm.rows = rows;
@@ -148,7 +150,7 @@ TEST_F(CudaNorm, InPlace)
         gradients.dx = in_place ? dy.get() : dx.get();
         gradients.dgamma = dgamma.data();
         gradients.workspace = workspace.data();
-        ASSERT_EQ(kernels::norm_backward(tw::Emulated(), &norm, &gradients), TW_OK);
+        ASSERT_RUNS(tw_cuda_norm_backward(&norm, &gradients, nullptr));
         results[in_place] = in_place ? dy.values() : dx.values();
         dgammas[in_place] = dgamma;
     }
@@ -161,13 +163,13 @@ TEST_F(CudaNorm, NonsenseIsRefused)
     tw_cuda_norm_t norm = {};
     norm.type = TW_TYPE_FP16;
     expect_log("norm: there is no kernel for fp16");
-    EXPECT_EQ(kernels::norm_forward(tw::Emulated(), &norm, nullptr), TW_ERR_INVALID);
+    EXPECT_EQ(tw_cuda_norm_forward(&norm, nullptr, nullptr), TW_ERR_INVALID);
     float mean;
     norm.type = TW_TYPE_FP32;
     norm.rows = 1;
     norm.mean = &mean;
     expect_log("a layer norm has beta and mean");
-    EXPECT_EQ(kernels::norm_forward(tw::Emulated(), &norm, nullptr), TW_ERR_INVALID);
+    EXPECT_EQ(tw_cuda_norm_forward(&norm, nullptr, nullptr), TW_ERR_INVALID);
 }
 
 } // namespace

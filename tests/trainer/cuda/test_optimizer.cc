@@ -10,10 +10,11 @@ namespace
 {
 
 using tw::Array;
+using tw::Device;
 using tw::Floats;
 using tw::normal_values;
 
-class CudaOptimizer : public tw::Fixture
+class CudaOptimizer : public tw::DeviceFixture
 {
 };
 
@@ -22,11 +23,11 @@ class CudaOptimizer : public tw::Fixture
 void expect_norm(const uint16_t *values, size_t n)
 {
     tw_norm_t wanted = {}, got = {};
-    std::vector<uint64_t> bins(TW_CUDA_NORM_BINS);
+    Device<uint64_t> bins(TW_CUDA_NORM_BINS);
     tw_norm_add(&wanted, TW_TYPE_BF16, values, n);
     /* in two parts, in the other order */
-    ASSERT_EQ(tw_cuda_norm_bins(values + n / 3, n - n / 3, bins.data(), nullptr), TW_OK);
-    ASSERT_EQ(tw_cuda_norm_bins(values, n / 3, bins.data(), nullptr), TW_OK);
+    ASSERT_RUNS(tw_cuda_norm_bins(values + n / 3, n - n / 3, bins.data(), nullptr));
+    ASSERT_RUNS(tw_cuda_norm_bins(values, n / 3, bins.data(), nullptr));
     tw_norm_add_bins(&got, bins.data());
     EXPECT_EQ(memcmp(got.limbs, wanted.limbs, sizeof(got.limbs)), 0) << n;
     EXPECT_EQ(got.n_nonfinite, wanted.n_nonfinite) << n;
@@ -35,7 +36,7 @@ void expect_norm(const uint16_t *values, size_t n)
 /* Every bf16 there is, and lengths around octets and blocks, aligned and not. */
 TEST_F(CudaOptimizer, NormOfAllValues)
 {
-    std::vector<uint16_t> values(65536 + 1);
+    Device<uint16_t> values(65536 + 1);
     for (size_t i = 0; i < values.size(); i++) {
         values[i] = uint16_t(i * 40503);
     }
@@ -49,9 +50,9 @@ TEST_F(CudaOptimizer, NormOfAllValues)
 /* As many of the largest squares as a block may have of one exponent would not fit a bin of fewer lanes. */
 TEST_F(CudaOptimizer, NormOfManyLargeValues)
 {
-    const std::vector<uint16_t> values(((size_t)1 << 20) + 5, 0x3fff);
-    std::vector<uint64_t> bins(TW_CUDA_NORM_BINS);
-    ASSERT_EQ(tw_cuda_norm_bins(values.data(), values.size(), bins.data(), nullptr), TW_OK);
+    const Device<uint16_t> values(((size_t)1 << 20) + 5, 0x3fff);
+    Device<uint64_t> bins(TW_CUDA_NORM_BINS);
+    ASSERT_RUNS(tw_cuda_norm_bins(values.data(), values.size(), bins.data(), nullptr));
     EXPECT_EQ(bins[0x7f], uint64_t(255) * 255 * values.size());
 }
 
@@ -70,16 +71,16 @@ float *floats(Array &array)
 
 void check(const Shape &s)
 {
-    const float grad_scale = 0.37f;
+    const Device<float> grad_scale(1, 0.37f);
     const tw_quant_adamw_t adamw = {0.001, 0.9, 0.95,        1e-8,
-                                    0.1,   3,   s.grad_type, s.is_scaled ? &grad_scale : nullptr};
+                                    0.1,   3,   s.grad_type, s.is_scaled ? grad_scale.data() : nullptr};
     const tw_adamw_factors_t factors = tw_adamw_factors_of(&adamw);
     Array grad(s.grad_type, normal_values(s.n, 1), s.skew), weights(s.weight_type, Floats(s.n, 5), s.skew);
     Array master(TW_TYPE_FP32, normal_values(s.n, 2)), m(TW_TYPE_FP32, normal_values(s.n, 3), s.skew);
     Array v(TW_TYPE_FP32, normal_values(s.n, 4, 9));
     Floats of_grad = grad.values(), of_master = master.values(), of_m = m.values(), of_v = v.values();
     for (size_t i = 0; i < s.n; i++) {
-        const float g = of_grad[i] * (s.is_scaled ? grad_scale : 1);
+        const float g = of_grad[i] * (s.is_scaled ? grad_scale[0] : 1);
         of_master[i] = tw_adamw_element(&factors, g, of_master[i], &of_m[i], &of_v[i]);
     }
     const tw_cuda_adamw_tensor_t tensor = {grad.get(),
@@ -89,7 +90,7 @@ void check(const Shape &s)
                                            s.has_weights ? weights.get() : nullptr,
                                            s.weight_type,
                                            s.n};
-    ASSERT_EQ(tw_cuda_adamw(&adamw, &tensor, nullptr), TW_OK);
+    ASSERT_RUNS(tw_cuda_adamw(&adamw, &tensor, nullptr));
     master.expect(of_master, "master");
     m.expect(of_m, "m");
     v.expect(of_v, "v");
@@ -122,11 +123,12 @@ TEST_F(CudaOptimizer, AdamWBesideQuants)
     args.type = TW_TYPE_BF16;
     const tw_quant_adamw_t adamw = {0.01, 0.9, 0.99, 1e-8, 0.1, 7, TW_TYPE_BF16, nullptr};
     Array grad(TW_TYPE_BF16, normal_values(n, 1));
-    Floats master[2], m[2], v[2];
+    const Floats first[] = {normal_values(n, 2), normal_values(n, 3), normal_values(n, 4, 9)};
+    Device<float> master[2], m[2], v[2];
     for (int side = 0; side < 2; side++) {
-        master[side] = normal_values(n, 2);
-        m[side] = normal_values(n, 3);
-        v[side] = normal_values(n, 4, 9);
+        master[side].assign(first[0].begin(), first[0].end());
+        m[side].assign(first[1].begin(), first[1].end());
+        v[side].assign(first[2].begin(), first[2].end());
     }
     std::vector<uint8_t> scratch(tw_quant_encoded_bytes(&params.codec, n));
     tw_quant_adamw_segment_t segment = {};
@@ -143,11 +145,11 @@ TEST_F(CudaOptimizer, AdamWBesideQuants)
     Array weights(TW_TYPE_BF16, Floats(n));
     const tw_cuda_adamw_tensor_t tensor = {
         grad.get(), master[1].data(), m[1].data(), v[1].data(), weights.get(), TW_TYPE_BF16, n};
-    ASSERT_EQ(tw_cuda_adamw(&adamw, &tensor, nullptr), TW_OK);
+    ASSERT_RUNS(tw_cuda_adamw(&adamw, &tensor, nullptr));
     EXPECT_EQ(master[0], master[1]);
     EXPECT_EQ(m[0], m[1]);
     EXPECT_EQ(v[0], v[1]);
-    weights.expect(master[0], "weights");
+    weights.expect(tw::on_cpu(master[0]), "weights");
 }
 
 TEST_F(CudaOptimizer, NonsenseIsRefused)

@@ -6,14 +6,12 @@
 #include "quant/quant.h"
 #include "tests/common/fixture.h"
 #include "tests/trainer/cuda/arrays.h"
-#include "tests/trainer/cuda/emulated.h"
-#include "trainer/cuda/pointwise.cuh"
+#include "trainer/cuda/cuda.h"
 #include "trainer/model/kernels.h"
 
 namespace
 {
 
-namespace kernels = tw_trainer_kernels;
 using tw::Array;
 using tw::Floats;
 
@@ -30,7 +28,7 @@ Floats make_values(size_t n, uint32_t seed, float scale)
     return values;
 }
 
-class CudaPointwise : public tw::Fixture
+class CudaPointwise : public tw::DeviceFixture
 {
   protected:
     /* Every length around octets and blocks, arrays that are aligned and that are not. */
@@ -47,7 +45,6 @@ class CudaPointwise : public tw::Fixture
             }
         }
     }
-    static constexpr tw::Emulated device = {};
 };
 
 TEST_F(CudaPointwise, Gelu)
@@ -57,12 +54,12 @@ TEST_F(CudaPointwise, Gelu)
         Floats in = x.values(), forward(n), backward = d.values();
         tw_kernels()->gelu_forward(in.data(), n, forward.data());
         tw_kernels()->gelu_backward(in.data(), n, backward.data());
-        ASSERT_EQ(kernels::gelu_forward(device, type, x.get(), n, y.get()), TW_OK);
-        ASSERT_EQ(kernels::gelu_backward(device, type, x.get(), n, d.get()), TW_OK);
+        ASSERT_RUNS(tw_cuda_gelu_forward(type, x.get(), n, y.get(), nullptr));
+        ASSERT_RUNS(tw_cuda_gelu_backward(type, x.get(), n, d.get(), nullptr));
         y.expect(forward, "y");
         d.expect(backward, "d");
         x.expect(in, "x is only read");
-        ASSERT_EQ(kernels::gelu_forward(device, type, x.get(), n, x.get()), TW_OK);
+        ASSERT_RUNS(tw_cuda_gelu_forward(type, x.get(), n, x.get(), nullptr));
         x.expect(forward, "in place");
     });
 }
@@ -75,9 +72,8 @@ TEST_F(CudaPointwise, Swiglu)
         Floats g = gate.values(), u = up.values(), forward(n), by_up = dy.values(), by_gate(n);
         tw_kernels()->swiglu_forward(g.data(), u.data(), n, forward.data());
         tw_kernels()->swiglu_backward(g.data(), u.data(), n, by_up.data(), by_gate.data());
-        ASSERT_EQ(kernels::swiglu_forward(device, type, gate.get(), up.get(), n, y.get()), TW_OK);
-        ASSERT_EQ(kernels::swiglu_backward(device, type, gate.get(), up.get(), n, dy.get(), d_gate.get()),
-                  TW_OK);
+        ASSERT_RUNS(tw_cuda_swiglu_forward(type, gate.get(), up.get(), n, y.get(), nullptr));
+        ASSERT_RUNS(tw_cuda_swiglu_backward(type, gate.get(), up.get(), n, dy.get(), d_gate.get(), nullptr));
         y.expect(forward, "y");
         dy.expect(by_up, "by up");
         d_gate.expect(by_gate, "by gate");
@@ -97,10 +93,10 @@ TEST_F(CudaPointwise, Sums)
             wanted_sum[i] += wide_a[i];
             scaled[i] = 0.3f * wide_b[i];
         }
-        ASSERT_EQ(kernels::add(device, type, a.get(), b.get(), n, y.get()), TW_OK);
-        ASSERT_EQ(kernels::accumulate(device, type, a.get(), n, static_cast<float *>(sum.get())), TW_OK);
-        ASSERT_EQ(kernels::add(device, type, a.get(), b.get(), n, a.get()), TW_OK);
-        ASSERT_EQ(kernels::scale(device, type, 0.3f, n, b.get()), TW_OK);
+        ASSERT_RUNS(tw_cuda_add(type, a.get(), b.get(), n, y.get(), nullptr));
+        ASSERT_RUNS(tw_cuda_accumulate(type, a.get(), n, static_cast<float *>(sum.get()), nullptr));
+        ASSERT_RUNS(tw_cuda_add(type, a.get(), b.get(), n, a.get(), nullptr));
+        ASSERT_RUNS(tw_cuda_scale(type, 0.3f, n, b.get(), nullptr));
         y.expect(wanted, "a + b");
         a.expect(wanted, "in place");
         sum.expect(wanted_sum, "accumulated");
@@ -118,35 +114,30 @@ TEST_F(CudaPointwise, Types)
             value *= 0.7f;
         }
         uint16_t *bits = static_cast<uint16_t *>(narrow.get());
-        ASSERT_EQ(kernels::narrow(device, static_cast<float *>(wide.get()), n, 0.7f, bits), TW_OK);
-        ASSERT_EQ(kernels::widen(device, bits, n, static_cast<float *>(again.get())), TW_OK);
+        ASSERT_RUNS(tw_cuda_narrow(static_cast<float *>(wide.get()), n, 0.7f, bits, nullptr));
+        ASSERT_RUNS(tw_cuda_widen(bits, n, static_cast<float *>(again.get()), nullptr));
         narrow.expect(scaled, "narrow");
         again.expect(narrow.values(), "wide again");
     });
 }
 
-/* More than the largest grid takes at once: every thread has several turns. */
+/* More than the largest grid takes at once: threads have several turns. */
 TEST_F(CudaPointwise, ManyTurns)
 {
-    kernels::Pointwise<kernels::NoParams> p = {};
-    const size_t n = 3 * kernels::threads * kernels::octet_elems + 5;
-    Array x(TW_TYPE_FP32, make_values(n, 6, 2), 0), y(TW_TYPE_FP32, Floats(n), 0);
+    const size_t n = ((size_t)1 << 22) + 4099;
+    Array x(TW_TYPE_FP32, make_values(n, 6, 2)), y(TW_TYPE_FP32, Floats(n));
     Floats in = x.values(), forward(n);
     tw_kernels()->gelu_forward(in.data(), n, forward.data());
-    p.in[0] = x.get();
-    p.out[0] = y.get();
-    p.n = n;
-    using Kernel = kernels::PointwiseKernel<float, float, float, kernels::GeluForward>;
-    ASSERT_EQ(device.run<Kernel>(1, "gelu", p), TW_OK);
+    ASSERT_RUNS(tw_cuda_gelu_forward(TW_TYPE_FP32, x.get(), n, y.get(), nullptr));
     y.expect(forward, "y");
 }
 
 TEST_F(CudaPointwise, OtherTypesAreRefused)
 {
     expect_log("gelu: there is no kernel for fp16");
-    EXPECT_EQ(kernels::gelu_forward(device, TW_TYPE_FP16, nullptr, 8, nullptr), TW_ERR_INVALID);
+    EXPECT_EQ(tw_cuda_gelu_forward(TW_TYPE_FP16, nullptr, 8, nullptr, nullptr), TW_ERR_INVALID);
     expect_log("swiglu backwards: there is no kernel for byte");
-    EXPECT_EQ(kernels::swiglu_backward(device, TW_TYPE_BYTE, nullptr, nullptr, 8, nullptr, nullptr),
+    EXPECT_EQ(tw_cuda_swiglu_backward(TW_TYPE_BYTE, nullptr, nullptr, 8, nullptr, nullptr, nullptr),
               TW_ERR_INVALID);
 }
 
