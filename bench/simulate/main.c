@@ -20,11 +20,12 @@ enum { OP_STEP = 3, N_CODECS = 4 };
 
 static const char *const op_names[] = {"allgather", "reduce_scatter", "allreduce", "step"};
 static const tw_coll_op_t ops[] = {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE};
+static const char *const server_names[] = {"none", "fifo", "priority"};
 static const char *const codec_names[N_CODECS] = {"plain", "lossless", "int8", "int4"};
 
 typedef struct options {
     sim_cluster_t cluster;
-    size_t op, codec, bytes, chunk;
+    size_t op, codec, server, bytes, chunk;
     const char *algo, *model, *json;
     int64_t seed;
     int scale;
@@ -106,6 +107,11 @@ static void take_op(struct argp_state *state, const tw_flag_t *flag, void *ctx, 
 static void take_codec(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
     ((options_t *)ctx)->codec = tw_flag_choice(state, flag, text, codec_names, N_CODECS);
+}
+
+static void take_server(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
+{
+    ((options_t *)ctx)->server = tw_flag_choice(state, flag, text, server_names, 3);
 }
 
 /* In bytes a second; none: no bottleneck. */
@@ -203,6 +209,12 @@ static const tw_flag_t flag_list[] = {
     {.field = {"compute", "1s", "TIME", "A rank computes for a step", TW_CONFIG_TIME, AT(compute_sec), 0, 1e6,
                NULL},
      .group = 4},
+    {.field = {"server", "none", "ORDER",
+               "A step over a parameter server whose shards are on all ranks: what is ready first goes first "
+               "(fifo), or the first layers do (priority)",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .group = 4,
+     .take = take_server},
     {.field = {"no-overlap", NULL, NULL, "Computing and network wait for each other", TW_CONFIG_BOOL,
                AT(no_overlap), 0, 0, NULL},
      .group = 4},
@@ -451,14 +463,17 @@ static tw_status_t run_step(const options_t *o)
                        .compute_sec = o->compute_sec,
                        .quantized = o->codec > 0,
                        .overlap = !o->no_overlap,
-                       .chunk_bytes = (double)o->chunk};
+                       .chunk_bytes = (double)o->chunk,
+                       .server = o->server};
+    const char *name = step.server ? "a parameter server" : step.quantized ? "ZeRO++" : "ZeRO-3";
     double sec, node_bytes;
-    TW_TRY(sim_step_run(&o->cluster, &step, &sec, &node_bytes));
+    TW_TRY(step.server ? sim_server_run(&o->cluster, &step, &sec, &node_bytes)
+                       : sim_step_run(&o->cluster, &step, &sec, &node_bytes));
     printf("# a step of %.4g G parameters on %d x %d ranks, %s: %.4g s, of which %.4g s computing; %.4g GB "
            "out of a "
            "node\n",
-           o->n_params * 1e-9, o->cluster.n_nodes, o->cluster.ranks_per_node,
-           step.quantized ? "ZeRO++" : "ZeRO-3", sec, o->compute_sec, node_bytes * 1e-9);
+           o->n_params * 1e-9, o->cluster.n_nodes, o->cluster.ranks_per_node, name, sec, o->compute_sec,
+           node_bytes * 1e-9);
     return TW_OK;
 }
 

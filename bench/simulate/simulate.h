@@ -7,7 +7,8 @@
  *  takes a latency. Sums and codecs take a rank's processor, one after the other. The same seed gives the
  *  same run.
  *
- *  Files: net.c ports, clock, events; graph.c from flows to what depends on what; step.c a training step;
+ *  Files: net.c ports, clock, events; graph.c from flows to what depends on what; step.c a training step, server.c
+ *  one over a parameter server;
  *  options.c, report.c, main.c the program. */
 #ifndef TW_BENCH_SIMULATE_SIMULATE_H
 #define TW_BENCH_SIMULATE_SIMULATE_H
@@ -80,11 +81,23 @@ typedef struct sim_step {
     int quantized;      /**< 0: ZeRO-3; 1: ZeRO++: int8 gathers, replicas in the nodes, int4 reductions */
     int overlap;        /**< 0: computing waits for the network, and the other way round */
     double chunk_bytes;
+    /** of a parameter server: what is ready first goes first, or what belongs to the first layers */
+    enum { SIM_SERVER_NONE, SIM_SERVER_FIFO, SIM_SERVER_PRIORITY } server;
 } sim_step_t;
+
+/** Backwards computes three times what forwards does: activations are computed again. */
+#define SIM_FORWARD_SHARE 0.25
 
 /** sec of a step, and bytes out of the busiest node. TW_ERR_NO_MEMORY (logged). */
 tw_status_t sim_step_run(const sim_cluster_t *cluster, const sim_step_t *step, double *sec,
                          double *node_bytes);
+
+/** Likewise with all weights on every rank: gradients are pushed to a parameter server, whose shards are on
+ *  all ranks, and weights pulled, layer by layer; a layer is computed when its weights are there. The network
+ *  moves one layer after the other. Source of the priority: A. Jayarajan et al., "Priority-based parameter
+ *  propagation for distributed DNN training", MLSys 2019. */
+tw_status_t sim_server_run(const sim_cluster_t *cluster, const sim_step_t *step, double *sec,
+                           double *node_bytes);
 
 TW_C_END
 

@@ -5,8 +5,6 @@
 #include "bench/simulate/graph.h"
 
 #define WEIGHT_BYTES 2.0
-/* Backwards computes three times what forwards does: activations are computed again. */
-#define FORWARD_SHARE 0.25
 #define INT8_RATIO 0.508
 #define INT4_RATIO 0.258
 
@@ -63,7 +61,7 @@ static tw_status_t gather(walk_t *w, int visit, const double *from)
 static void compute(walk_t *w, int visit)
 {
     const sim_cluster_t *c = &w->cluster;
-    double share = visit < w->step->n_layers ? FORWARD_SHARE : 1.0 - FORWARD_SHARE;
+    double share = visit < w->step->n_layers ? SIM_FORWARD_SHARE : 1.0 - SIM_FORWARD_SHARE;
     double sec = w->step->compute_sec * share / w->step->n_layers;
     for (int r = 0; r < w->world; r++) {
         w->compute_done[r] = w->begin[r] + sec * (r == c->straggler ? c->straggler_factor : 1.0);

@@ -1,5 +1,6 @@
 /* The simulated network against formulas, and its traffic against what costs are read from. */
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
 #include <memory>
@@ -82,7 +83,7 @@ TEST_F(Simulate, TreesAndToriFollowTheirHeaders)
     struct {
         int w, torus2, torus3; /* hops each way */
     } const rows[] = {{64, 7 + 7, 3 + 3 + 3}, {128, 7 + 15, 3 + 3 + 7}, {512, 15 + 31, 7 + 7 + 7}};
-    const double chunk = 65536, piece = chunk / kRate, all = kBytes / kRate;
+    const double chunk = 262144, piece = chunk / kRate, all = kBytes / kRate;
     for (const auto &row : rows) {
         sim_cluster_t c = cluster_of(row.w, 1);
         double log = std::log2(row.w), bytes = 2 * all * (row.w - 1) / row.w;
@@ -226,7 +227,7 @@ TEST_F(Simulate, AStepGathersTwiceAndReduces)
 {
     sim_cluster_t c = cluster_of(4, 2);
     double took = 0, bytes = 0, whole = 2 * 1e6;
-    sim_step_t step = {1e6, 4, 0, 0, 1, 65536};
+    sim_step_t step = {1e6, 4, 0, 0, 1, 65536, sim_step_t::SIM_SERVER_NONE};
     ASSERT_EQ(TW_OK, sim_step_run(&c, &step, &took, &bytes));
     EXPECT_NEAR(3 * whole * 3 / 4, bytes, 1);
     EXPECT_GT(took, bytes / kRate);
@@ -242,6 +243,43 @@ TEST_F(Simulate, AStepGathersTwiceAndReduces)
     EXPECT_NEAR((0.508 + 0.258) * whole * 3 / 4, bytes, 1);
 }
 
+/* All gradients out and all weights in, of the other nodes' shards; the first layers' weights first hide
+ * more of it behind the next forward pass. */
+TEST_F(Simulate, AParameterServerMovesEverythingTwice)
+{
+    sim_cluster_t c = cluster_of(4, 2);
+    double fifo = 0, priority = 0, bytes = 0;
+    const double whole = 2 * 1e7;
+    sim_step_t step = {1e7, 8, 0, 0, 1, 65536, sim_step_t::SIM_SERVER_FIFO};
+    ASSERT_EQ(TW_OK, sim_server_run(&c, &step, &fifo, &bytes));
+    EXPECT_NEAR(2 * whole * 3 / 4, bytes, 1);
+    EXPECT_NEAR(1, fifo / (bytes / kRate), 0.15) << "with nothing to hide it behind";
+    step.compute_sec = 0.03;
+    ASSERT_EQ(TW_OK, sim_server_run(&c, &step, &fifo, &bytes));
+    step.server = sim_step_t::SIM_SERVER_PRIORITY;
+    ASSERT_EQ(TW_OK, sim_server_run(&c, &step, &priority, &bytes));
+    EXPECT_LT(priority, 0.95 * fifo);
+    EXPECT_GE(priority, std::max(step.compute_sec, bytes / kRate));
+    step.compute_sec = 10;
+    ASSERT_EQ(TW_OK, sim_server_run(&c, &step, &priority, &bytes));
+    EXPECT_NEAR(10, priority, 0.05);
+}
+
+/* All of 384 ranks in a small part of 4 GB. */
+TEST_F(Simulate, LargeClustersFitIntoMemory)
+{
+    sim_cluster_t c = cluster_of(48, 8);
+    const tw_algo_t *algo;
+    for (size_t i = 0; (algo = sim_algo(TW_COLL_ALLREDUCE, 0, i)); i++) {
+        if (algo->flows.of != tw_flows_t::TW_FLOWS_WHOLES) {
+            EXPECT_GT(run(c, algo).sec, 0) << algo->info.name;
+        }
+    }
+    struct rusage used;
+    ASSERT_EQ(getrusage(RUSAGE_SELF, &used), 0);
+    EXPECT_LT(used.ru_maxrss, 1 << 20) << "KB";
+}
+
 /* ZeRO++ (arXiv 2306.10209) on 384 V100, 16 a node: TFLOP/s of ZeRO-3 and of ZeRO++. What a GPU reaches
  * without a network is one figure, 58, for all; computing and network wait for each other there. */
 TEST_F(Simulate, ZeroPlusPlusGainsWhatWasPublished)
@@ -255,7 +293,8 @@ TEST_F(Simulate, ZeroPlusPlusGainsWhatWasPublished)
         c.link_Bps = row.gbps / 8 * 1e9;
         c.in_node_Bps = 150e9;
         c.latency_sec = 20e-6;
-        sim_step_t step = {row.n_params, 1, 8 * row.n_params * row.tokens / 58e12, 0, 0, 1e9};
+        sim_step_t step = {
+            row.n_params, 1, 8 * row.n_params * row.tokens / 58e12, 0, 0, 1e9, sim_step_t::SIM_SERVER_NONE};
         double zero3 = 0, zeropp = 0, bytes;
         ASSERT_EQ(TW_OK, sim_step_run(&c, &step, &zero3, &bytes));
         step.quantized = 1;
