@@ -7,9 +7,8 @@
  *  takes a latency. Sums and codecs take a rank's processor, one after the other. The same seed gives the
  *  same run.
  *
- *  Files: net.c ports, clock, events; graph.c from flows to what depends on what; step.c a training step, server.c
- *  one over a parameter server;
- *  options.c, report.c, main.c the program. */
+ *  Files: net.c ports, clock, events; graph.c from flows to what depends on what; step.c a training step,
+ *  server.c one over a parameter server; box.c real ranks, main.c the program. */
 #ifndef TW_BENCH_SIMULATE_SIMULATE_H
 #define TW_BENCH_SIMULATE_SIMULATE_H
 
