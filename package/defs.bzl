@@ -1,5 +1,7 @@
 """What is installed."""
 
+load("//quant:defs.bzl", QUANT_HEADERS = "PUBLIC_HEADERS")
+
 # The whole C interface. Whoever adds a public header adds it here.
 PUBLIC_HEADERS = [
     "//collectives:collectives.h",
@@ -8,9 +10,8 @@ PUBLIC_HEADERS = [
     "//core:core.h",
     "//hpz:hpz.h",
     "//hpz:keeper.h",
-    "//quant:quant.h",
     "//transport:transport.h",
-]
+] + ["//quant:" + header for header in QUANT_HEADERS]
 
 # The interface's version: it changes when programs have to be compiled again.
 SONAME = "libthinwire.so.0"

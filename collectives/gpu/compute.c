@@ -204,10 +204,10 @@ static tw_status_t launch_lossless(const batch_t *batch, const tw_gpu_compute_t 
     int packs = compute->out == TW_FORM_PACKED;
     const tw_quant_lossless_args_t args = {
         .type = call->shape->request->args.type,
-        .stream = batch->stream,
-        .workspace = call->packing,
-        .workspace_bytes = call->coll->gpu->packing.bytes,
-        .host = &call->outcomes[compute->packed + (packs ? 0 : plan->n_cells)],
+        .call = {.stream = batch->stream,
+                 .workspace = call->packing,
+                 .workspace_bytes = call->coll->gpu->packing.bytes,
+                 .host = &call->outcomes[compute->packed + (packs ? 0 : plan->n_cells)]},
     };
     tw_quant_lossless_segment_t *pieces = malloc((chunk->n_parts + 1) * sizeof(*pieces));
     tw_status_t status;

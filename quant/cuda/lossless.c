@@ -188,16 +188,6 @@ size_t tw_quant_lossless_decode_workspace_bytes(tw_quant_lossless_stream_t *code
 
 /* ---- calls --------------------------------------------------------------------------------------------- */
 
-/* What all calls on streams have. */
-static tw_quant_stream_args_t shared(const tw_quant_lossless_args_t *args)
-{
-    return (tw_quant_stream_args_t){.stream = args->stream,
-                                    .workspace = args->workspace,
-                                    .workspace_bytes = args->workspace_bytes,
-                                    .outcome = args->outcome,
-                                    .host = args->host};
-}
-
 /* Where elements are, to the device. */
 static tw_status_t fill_segments(tw_quant_lossless_stream_t *codec, const tw_lossless_cuda_job_t *job,
                                  const tw_quant_lossless_segment_t *segments, size_t n_segments, int encoding,
@@ -275,27 +265,26 @@ static tw_status_t encode_on_device(tw_quant_lossless_stream_t *codec, const tw_
                                     const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                     size_t n_elems, void *dst)
 {
-    const tw_quant_stream_args_t call = shared(args);
     tw_lossless_cuda_job_t job;
     size_t needed;
     TW_TRY(plan_encode(codec, args->type, n_elems, segments, n_segments, &job));
-    place(&job, args->workspace, 1, &needed);
-    TW_TRY(tw_entropy_call_check("lossless_stream_encode", &call, dst, needed));
+    place(&job, args->call.workspace, 1, &needed);
+    TW_TRY(tw_entropy_call_check("lossless_stream_encode", &args->call, dst, needed));
     job.dst = dst;
-    job.outcome = args->outcome ? args->outcome : &job.state->outcome;
+    job.outcome = args->call.outcome ? args->call.outcome : &job.state->outcome;
     int coded = n_elems >= TW_LOSSLESS_CODED_MIN;
-    tw_entropy_launching_t l = {&codec->device, &job, args->stream, TW_OK};
-    TW_TRY(fill_segments(codec, &job, segments, n_segments, 1, args->stream));
-    TW_TRY(codec->device.zero(job.state, (size_t)((char *)job.rows - (char *)job.state), args->stream));
-    TW_TRY(codec->device.zero(job.counts, TW_LOSSLESS_CLASSES * sizeof(*job.counts), args->stream));
+    tw_entropy_launching_t l = {&codec->device, &job, args->call.stream, TW_OK};
+    TW_TRY(fill_segments(codec, &job, segments, n_segments, 1, args->call.stream));
+    TW_TRY(codec->device.zero(job.state, (size_t)((char *)job.rows - (char *)job.state), args->call.stream));
+    TW_TRY(codec->device.zero(job.counts, TW_LOSSLESS_CLASSES * sizeof(*job.counts), args->call.stream));
     if (coded) {
-        TW_TRY(fill_pieces(codec, &job, args->stream));
+        TW_TRY(fill_pieces(codec, &job, args->call.stream));
         launch_analysis(&l);
     }
     tw_entropy_launch(&l, TW_LOSSLESS_CUDA_LAYOUT, 1, THREADS);
     tw_entropy_launch(&l, TW_LOSSLESS_CUDA_ASSEMBLE, (size_t)job.n_blocks * TW_ENTROPY_CUDA_PARTS, THREADS);
     tw_entropy_launch(&l, TW_LOSSLESS_CUDA_FINISH, 1, THREADS);
-    return tw_entropy_launch_finish(&l, &call, job.outcome);
+    return tw_entropy_launch_finish(&l, &args->call, job.outcome);
 }
 
 static tw_status_t decode_on_device(tw_quant_lossless_stream_t *codec, const tw_quant_lossless_args_t *args,
@@ -303,22 +292,21 @@ static tw_status_t decode_on_device(tw_quant_lossless_stream_t *codec, const tw_
                                     size_t n_segments, size_t n_elems, const void *src, size_t src_bytes,
                                     int at_most)
 {
-    const tw_quant_stream_args_t call = shared(args);
     tw_lossless_cuda_job_t job;
     size_t needed;
     plan_decode(args->type, n_elems, n_segments, &job);
-    place(&job, args->workspace, 0, &needed);
-    TW_TRY(tw_entropy_call_check("lossless_stream_decode", &call, src, needed));
+    place(&job, args->call.workspace, 0, &needed);
+    TW_TRY(tw_entropy_call_check("lossless_stream_decode", &args->call, src, needed));
     job.sink = sink;
     job.src = src;
     job.src_bytes = src_bytes < UINT32_MAX ? (uint32_t)src_bytes : UINT32_MAX;
     job.at_most = (uint32_t)(at_most != 0);
-    job.outcome = args->outcome ? args->outcome : &job.state->outcome;
-    tw_entropy_launching_t l = {&codec->device, &job, args->stream, TW_OK};
+    job.outcome = args->call.outcome ? args->call.outcome : &job.state->outcome;
+    tw_entropy_launching_t l = {&codec->device, &job, args->call.stream, TW_OK};
     size_t rows = tw_entropy_launch_persistent(&l, divided(job.n_rows, TW_ENTROPY_CUDA_WARPS));
     size_t parts = (size_t)job.n_blocks * TW_ENTROPY_CUDA_PARTS;
-    TW_TRY(fill_segments(codec, &job, segments, n_segments, 0, args->stream));
-    TW_TRY(codec->device.zero(job.state, sizeof(*job.state), args->stream));
+    TW_TRY(fill_segments(codec, &job, segments, n_segments, 0, args->call.stream));
+    TW_TRY(codec->device.zero(job.state, sizeof(*job.state), args->call.stream));
     tw_entropy_launch(&l, TW_LOSSLESS_CUDA_OPEN, 1, TW_ENTROPY_LANES);
     tw_entropy_launch(&l, TW_LOSSLESS_CUDA_CHECK, tw_entropy_launch_persistent(&l, parts ? parts : 1),
                       THREADS);
@@ -328,7 +316,7 @@ static tw_status_t decode_on_device(tw_quant_lossless_stream_t *codec, const tw_
     tw_entropy_launch(&l, TW_LOSSLESS_CUDA_DECODE, job.n_blocks, TW_ENTROPY_LANES);
     tw_entropy_launch(&l, TW_LOSSLESS_CUDA_SCATTER, rows, THREADS);
     tw_entropy_launch(&l, TW_LOSSLESS_CUDA_CLOSE, 1, TW_ENTROPY_LANES);
-    return tw_entropy_launch_finish(&l, &call, job.outcome);
+    return tw_entropy_launch_finish(&l, &args->call, job.outcome);
 }
 
 /* ---- the host's memory --------------------------------------------------------------------------------- */
@@ -337,7 +325,6 @@ static tw_status_t decode_on_host(tw_quant_lossless_stream_t *codec, const tw_qu
                                   tw_quant_sink_t sink, const tw_quant_lossless_segment_t *segments,
                                   size_t n_segments, const void *src, size_t src_bytes, int at_most)
 {
-    const tw_quant_stream_args_t call = shared(args);
     size_t bytes = src_bytes;
     tw_status_t status = TW_OK;
     if (at_most) {
@@ -350,7 +337,7 @@ static tw_status_t decode_on_host(tw_quant_lossless_stream_t *codec, const tw_qu
                      : tw_quant_lossless_decode_fp32(codec->host, args->type, sink == TW_QUANT_SINK_ADD_FP32,
                                                      segments, n_segments, src, bytes);
     }
-    tw_entropy_put_outcome(&call, bytes, status);
+    tw_entropy_put_outcome(&args->call, bytes, status);
     return status == TW_ERR_INVALID || status == TW_ERR_NO_MEMORY ? status : TW_OK;
 }
 
@@ -365,8 +352,7 @@ tw_status_t tw_quant_lossless_stream_encode(tw_quant_lossless_stream_t *codec,
     if (!codec->on_device) {
         TW_TRY(
             tw_quant_lossless_encode(codec->host, args->type, segments, n_segments, dst, dst_bytes, &bytes));
-        const tw_quant_stream_args_t call = shared(args);
-        tw_entropy_put_outcome(&call, bytes, TW_OK);
+        tw_entropy_put_outcome(&args->call, bytes, TW_OK);
         return TW_OK;
     }
     TW_TRY(tw_lossless_check_call("lossless_stream_encode", args->type, segments, n_segments, 1, &n_elems));

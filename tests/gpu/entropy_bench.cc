@@ -145,8 +145,8 @@ struct Lossless {
         const Memory from(plain), to(tw_quant_lossless_bound_bytes(TW_TYPE_BF16, n));
         const tw_quant_lossless_segment_t segment = {from.data(), nullptr, n, columns, 0};
         const Memory workspace(tw_quant_lossless_encode_workspace_bytes(codec, TW_TYPE_BF16, &segment, 1));
-        const tw_quant_lossless_args_t args = {TW_TYPE_BF16,      nullptr, workspace.data(),
-                                               workspace.bytes(), nullptr, nullptr};
+        const tw_quant_lossless_args_t args = {
+            TW_TYPE_BF16, {nullptr, workspace.data(), workspace.bytes(), nullptr, nullptr}};
         const auto call = [&](size_t) {
             need(tw_quant_lossless_stream_encode(codec, &args, &segment, 1, to.data(), to.bytes()) == TW_OK,
                  "a call failed");
@@ -164,8 +164,8 @@ struct Lossless {
         const Memory from(message), to(2 * n);
         const tw_quant_lossless_segment_t segment = {nullptr, to.data(), n, 0, 0};
         const Memory workspace(tw_quant_lossless_decode_workspace_bytes(codec, TW_TYPE_BF16, n, 1));
-        const tw_quant_lossless_args_t args = {TW_TYPE_BF16,      nullptr, workspace.data(),
-                                               workspace.bytes(), nullptr, nullptr};
+        const tw_quant_lossless_args_t args = {
+            TW_TYPE_BF16, {nullptr, workspace.data(), workspace.bytes(), nullptr, nullptr}};
         const auto call = [&](size_t) {
             need(tw_quant_lossless_stream_decode(codec, &args, TW_QUANT_SINK_STORE, &segment, 1, from.data(),
                                                  message.size(), 0) == TW_OK,

@@ -156,11 +156,8 @@ class LosslessCuda : public tw::StreamFixture
                                      const DeviceBuffer &outcome)
     {
         return {type,
-                nullptr,
-                workspace.data(),
-                workspace.bytes(),
-                reinterpret_cast<tw_quant_outcome_t *>(outcome.data()),
-                said_};
+                {nullptr, workspace.data(), workspace.bytes(),
+                 reinterpret_cast<tw_quant_outcome_t *>(outcome.data()), said_}};
     }
 
     /* What stands on the device is what the host was told. */
@@ -441,7 +438,7 @@ TEST_F(LosslessCuda, CallsAreChecked)
     expect_log("must be aligned to 16");
     EXPECT_EQ(encode_into(message.data() + 8, 2016), TW_ERR_INVALID);
     expect_log("bytes of workspace, aligned to 256");
-    args.workspace_bytes--;
+    args.call.workspace_bytes--;
     EXPECT_EQ(encode_into(message.data(), 2016), TW_ERR_INVALID);
     expect_log("has no exponents");
     args.type = TW_TYPE_BYTE;

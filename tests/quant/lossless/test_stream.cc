@@ -21,7 +21,7 @@ class LosslessStream : public tw::Fixture
         tw::Fixture::SetUp();
         ASSERT_EQ(tw_quant_lossless_stream_create(TW_MEM_HOST, &codec_), TW_OK);
         ASSERT_EQ(tw_quant_lossless_create(nullptr, &plain_codec_), TW_OK);
-        args_ = {TW_TYPE_BF16, nullptr, nullptr, 0, &outcome_, &host_};
+        args_ = {TW_TYPE_BF16, {nullptr, nullptr, 0, &outcome_, &host_}};
     }
     void TearDown() override
     {

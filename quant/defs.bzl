@@ -1,0 +1,10 @@
+"""What others include."""
+
+PUBLIC_HEADERS = [
+    "quant.h",
+    "block_codec.h",
+    "convert.h",
+    "delta_codec.h",
+    "lossless_codec.h",
+    "streams.h",
+]

@@ -1,0 +1,66 @@
+/** The lossless delta.
+ *
+ *  The change of bf16 weights from one step to the next, without loss: in units in the last place,
+ *  entropy-coded (rANS) under the old value's exponent and, as second context, under the previous step's
+ *  change, which both ends know. NaN, infinities, -0 and denormals come back bit for bit. The receiver needs
+ *  the old values, the message and the states.
+ *
+ *  Format: quant/delta/delta.h; blocks of 65,536 elements decode independently; every backend gives the same
+ *  bytes. Worst case: tw_quant_delta_bound_bytes, plain plus 12 bytes a message, whatever the values.
+ *  Speed and bits: ./bazelw run //bench:delta.
+ *  Source: rANS as in arXiv 1311.2540. */
+#ifndef TW_QUANT_DELTA_CODEC_H
+#define TW_QUANT_DELTA_CODEC_H
+
+#include "core/core.h"
+
+TW_C_BEGIN
+
+/** A codec with its tables and scratch, about 0.4 MB. Calls allocate nothing. One thread at a time. */
+typedef struct tw_quant_delta tw_quant_delta_t;
+
+/** A piece of a message: consecutive elements of a tensor. Pointers need element alignment; all memory is the
+ *  caller's. The receiver may cut the same elements into other segments. */
+typedef struct tw_quant_delta_segment {
+    const void *base; /**< bf16[n] old values: the replica */
+    const void *src;  /**< encode: bf16[n] new values */
+    void *dst;        /**< decode: bf16[n] new values; may be base, otherwise must not overlap it */
+    /** [n] the previous change of each element, one byte: zeros before the first message, then left to the
+     *  codec, which reads and rewrites it at both ends. In all segments of all messages, or in none: NULL is
+     *  one context less. */
+    uint8_t *state;
+    size_t n_elems;
+} tw_quant_delta_segment_t;
+
+/** backend: NULL or "auto", "ref", "avx2", "avx512". TW_ERR_UNSUPPORTED (no such backend here),
+ *  TW_ERR_NO_MEMORY; logged. */
+tw_status_t tw_quant_delta_create(const char *backend, tw_quant_delta_t **out);
+void tw_quant_delta_destroy(tw_quant_delta_t *delta);
+const char *tw_quant_delta_backend_name(const tw_quant_delta_t *delta);
+/** Names of the backends usable here, best first; returns how many were written (at most `max`). */
+size_t tw_quant_delta_backends(const char **names, size_t max);
+
+/** Most bytes of a message of n_elems, which is plain plus 12: 12 + 2 * n_elems; SIZE_MAX for more than
+ *  TW_MEMORY_BYTES_MAX. */
+size_t tw_quant_delta_bound_bytes(size_t n_elems);
+
+/** Write the change of all segments as one message. dst has dst_bytes, at least the bound for the sum of
+ *  n_elems (2^30 at most); *bytes is what the message takes.
+ *  TW_ERR_INVALID, logged, before anything is written: a NULL pointer, a dst too small, a state in some
+ *  segments only. */
+tw_status_t tw_quant_delta_encode(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments,
+                                  size_t n_segments, void *dst, size_t dst_bytes, size_t *bytes);
+
+/** Read a message of exactly src_bytes bytes (any bytes: nothing outside it is read) and make the new values.
+ *  TW_ERR_INVALID: as above; TW_ERR_TRUNCATED: shorter than it says; TW_ERR_MISMATCH: another number of
+ *  elements, or made with states where there are none here, or the other way round; TW_ERR_FORMAT: anything
+ *  else that no encoder writes, which is also what comes of old values or states that differ from the
+ *  encoder's, except where the new values were sent as they are: each block, and each message that is not
+ *  coded, has a checksum of its new values. Logged. After an error that the message's blocks showed (FORMAT),
+ *  dst and the states are spoilt: they need a full sync. */
+tw_status_t tw_quant_delta_decode(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments,
+                                  size_t n_segments, const void *src, size_t src_bytes);
+
+TW_C_END
+
+#endif

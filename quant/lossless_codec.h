@@ -1,0 +1,75 @@
+/** The lossless codec.
+ *
+ *  Tensors of floating-point numbers, bit for bit, without anything that both ends must know: exponents are
+ *  entropy-coded (rANS) under the scales of their row and column, signs and mantissas go as they are. NaN
+ *  payloads, infinities, -0 and denormals come back; rows of zeros take next to nothing. Gradients and
+ *  weights in bf16: 10.2 to 10.6 bits.
+ *
+ *  Format: quant/lossless/lossless.h; blocks of 65,536 elements decode independently; every backend gives the
+ *  same bytes. Worst case: tw_quant_lossless_bound_bytes, plain plus 16 bytes a message, whatever the values.
+ *  Speed and bits: ./bazelw run //bench:lossless.
+ *  Source: rANS as in arXiv 1311.2540. */
+#ifndef TW_QUANT_LOSSLESS_CODEC_H
+#define TW_QUANT_LOSSLESS_CODEC_H
+
+#include "core/core.h"
+
+TW_C_BEGIN
+
+/** A codec with its tables and scratch, about 1 MB. Calls allocate only for more rows and columns than any
+ *  before had: 2 bytes a row of 64 elements or more, 10 a column. One thread at a time. */
+typedef struct tw_quant_lossless tw_quant_lossless_t;
+
+#define TW_QUANT_LOSSLESS_HEADER_BYTES 16
+
+/** A piece of a message: consecutive elements of a tensor. Pointers need element alignment; all memory is the
+ *  caller's. The receiver may cut the same elements into other segments, and need not know rows. */
+typedef struct tw_quant_lossless_segment {
+    const void *src; /**< encode: type[n] */
+    void *dst;       /**< decode: type[n]; decode_fp32: fp32[n] */
+    size_t n_elems;  /**< 0 is allowed */
+    /** encode: elements of a row, the tensor's last dimension; 0: not known, or there is one only */
+    size_t row_elems;
+    uint64_t first_elem; /**< encode: index in the tensor of the first element: where in its row it is */
+} tw_quant_lossless_segment_t;
+
+/** backend: NULL or "auto", "ref", "avx2", "avx512". TW_ERR_UNSUPPORTED (no such backend here),
+ *  TW_ERR_NO_MEMORY; logged. */
+tw_status_t tw_quant_lossless_create(const char *backend, tw_quant_lossless_t **out);
+void tw_quant_lossless_destroy(tw_quant_lossless_t *codec);
+const char *tw_quant_lossless_backend_name(const tw_quant_lossless_t *codec);
+/** Names of the backends usable here, best first; returns how many were written (at most `max`). */
+size_t tw_quant_lossless_backends(const char **names, size_t max);
+
+/** Most bytes of a message of n_elems, which is plain plus the header. */
+size_t tw_quant_lossless_bound_bytes(tw_type_t type, size_t n_elems);
+
+/** Write all segments as one message. dst has dst_bytes, at least the bound for the sum of n_elems (2^29 at
+ *  most); *bytes is what the message takes.
+ *  TW_ERR_INVALID, before anything is written: a NULL pointer, a dst too small, TW_TYPE_BYTE;
+ *  TW_ERR_NO_MEMORY; logged. */
+tw_status_t tw_quant_lossless_encode(tw_quant_lossless_t *codec, tw_type_t type,
+                                     const tw_quant_lossless_segment_t *segments, size_t n_segments,
+                                     void *dst, size_t dst_bytes, size_t *bytes);
+
+/** How long the message is that begins at src, of which src_bytes are there: HEADER_BYTES are enough.
+ *  TW_ERR_TRUNCATED: fewer; TW_ERR_FORMAT: not a message; logged. A message of a peer may lie: *bytes may be
+ *  anything up to 2^32 - 1. */
+tw_status_t tw_quant_lossless_message_bytes(const void *src, size_t src_bytes, size_t *bytes);
+
+/** Read a message of exactly src_bytes bytes (any bytes: nothing outside it is read) and make the values.
+ *  TW_ERR_INVALID: as above; TW_ERR_TRUNCATED: shorter than it says; TW_ERR_MISMATCH: another number of
+ *  elements, or another type; TW_ERR_FORMAT: anything else that no encoder writes, or that does not fit its
+ *  checksums; TW_ERR_NO_MEMORY. Logged. After an error dst may hold anything. */
+tw_status_t tw_quant_lossless_decode(tw_quant_lossless_t *codec, tw_type_t type,
+                                     const tw_quant_lossless_segment_t *segments, size_t n_segments,
+                                     const void *src, size_t src_bytes);
+/** The same in fp32: dst[i] = value, or with `add` dst[i] += value; the bits of tw_convert_to_fp32 and
+ *  tw_convert_add_fp32. After an error dst may hold anything. */
+tw_status_t tw_quant_lossless_decode_fp32(tw_quant_lossless_t *codec, tw_type_t type, int add,
+                                          const tw_quant_lossless_segment_t *segments, size_t n_segments,
+                                          const void *src, size_t src_bytes);
+
+TW_C_END
+
+#endif

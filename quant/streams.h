@@ -1,0 +1,129 @@
+/** Both lossless codecs on streams.
+ *
+ *  The same messages, bit for bit, for memory of a GPU: a call enqueues on a stream and returns, and how long
+ *  the message is, or whether it could be decoded, stands in memory when the stream gets there. Any side may
+ *  be a GPU's or the host's. For host memory the calls work at once and ignore the stream: a simulated GPU
+ *  needs no other code. */
+#ifndef TW_QUANT_STREAMS_H
+#define TW_QUANT_STREAMS_H
+
+#include "quant/delta_codec.h"
+#include "quant/lossless_codec.h"
+
+TW_C_BEGIN
+
+/* ---- the lossless codec -------------------------------------------------------------------------------- */
+
+/** A codec on one device, the one that was current when it was made and must be in its calls. Calls may come
+ *  from any thread, one at a time; they may be in flight on several streams, each with a workspace of its
+ *  own, and may be captured into a graph, which then owns the lists of segments. They allocate nothing on the
+ *  device. */
+typedef struct tw_quant_lossless_stream tw_quant_lossless_stream_t;
+
+/** What became of a call, 8 bytes aligned to 8. Whole when the stream has passed the call. */
+typedef struct tw_quant_outcome {
+    uint32_t bytes; /**< of the message, header included; 0 if it could not be decoded */
+    int32_t status; /**< a tw_status_t: TW_OK, or the verdict of the host's decoder; a GPU does not log it */
+} tw_quant_outcome_t;
+
+/** What calls on a stream share. Memory is the caller's, borrowed until the stream has passed the call. */
+typedef struct tw_quant_stream_args {
+    tw_stream_t stream;
+    /** in the codec's memory, aligned to 256 bytes; not needed where its bytes are said to be 0 */
+    void *workspace;
+    size_t workspace_bytes;
+    /** in the codec's memory; NULL: not wanted. Kernels and the collectives may read it */
+    tw_quant_outcome_t *outcome;
+    tw_quant_outcome_t *host; /**< in pinned host memory, written on the stream as well; NULL: not wanted */
+} tw_quant_stream_args_t;
+
+/** Likewise, and the type of the tensors. */
+typedef struct tw_quant_lossless_args {
+    tw_type_t type;
+    tw_quant_stream_args_t call;
+} tw_quant_lossless_args_t;
+
+/** mem: where tensors, messages, workspaces and outcomes are. TW_ERR_UNSUPPORTED: CUDA memory without CUDA or
+ *  without a GPU; TW_ERR_NO_MEMORY, TW_ERR_CUDA; logged. */
+tw_status_t tw_quant_lossless_stream_create(tw_mem_t mem, tw_quant_lossless_stream_t **out);
+void tw_quant_lossless_stream_destroy(tw_quant_lossless_stream_t *codec);
+
+/** Bytes of workspace that are enough to encode these segments, whose pointers are not read: about 5.2 an
+ *  element of bf16, 7.2 of fp16 and fp32. SIZE_MAX: the call would be refused. */
+size_t tw_quant_lossless_encode_workspace_bytes(tw_quant_lossless_stream_t *codec, tw_type_t type,
+                                                const tw_quant_lossless_segment_t *segments,
+                                                size_t n_segments);
+/** And to decode n_elems in n_segments segments: about 2.8 an element. */
+size_t tw_quant_lossless_decode_workspace_bytes(tw_quant_lossless_stream_t *codec, tw_type_t type,
+                                                size_t n_elems, size_t n_segments);
+
+/** Write all segments as one message, as tw_quant_lossless_encode does. dst: aligned to 16 bytes, of
+ *  dst_bytes, at least the bound. The outcome's status is TW_OK.
+ *  TW_ERR_INVALID, before anything is enqueued: as tw_quant_lossless_encode, a workspace too small, what is
+ *  not aligned; TW_ERR_NO_MEMORY (of the host), TW_ERR_CUDA; logged. */
+tw_status_t tw_quant_lossless_stream_encode(tw_quant_lossless_stream_t *codec,
+                                            const tw_quant_lossless_args_t *args,
+                                            const tw_quant_lossless_segment_t *segments, size_t n_segments,
+                                            void *dst, size_t dst_bytes);
+
+/** What becomes of decoded values. */
+typedef enum tw_quant_sink {
+    TW_QUANT_SINK_STORE,      /**< dst is type[n] */
+    TW_QUANT_SINK_STORE_FP32, /**< dst is fp32[n] */
+    TW_QUANT_SINK_ADD_FP32    /**< dst is fp32[n], values are added to it */
+} tw_quant_sink_t;
+
+/** Read a message, as tw_quant_lossless_decode and tw_quant_lossless_decode_fp32 do. src: aligned to 16
+ *  bytes, any bytes. src_bytes: the message's; or with `at_most` those that may be read, of which the message
+ *  says how many it has, so that the bound is enough to know. Nothing outside of them is read, nothing
+ *  outside of the segments written. The outcome's status is what the host's decoder returns: TW_OK,
+ *  TRUNCATED, MISMATCH or FORMAT; after an error dst may hold anything. On CUDA, which NaN a sum becomes is
+ *  not specified. TW_ERR_INVALID, before anything is enqueued: as tw_quant_lossless_stream_encode;
+ *  TW_ERR_NO_MEMORY, TW_ERR_CUDA; logged. */
+tw_status_t tw_quant_lossless_stream_decode(tw_quant_lossless_stream_t *codec,
+                                            const tw_quant_lossless_args_t *args, tw_quant_sink_t sink,
+                                            const tw_quant_lossless_segment_t *segments, size_t n_segments,
+                                            const void *src, size_t src_bytes, int at_most);
+
+/* ---- the lossless delta -------------------------------------------------------------------------------- */
+
+/* The messages of tw_quant_delta_encode, bit for bit, for replicas and states in memory of a GPU; otherwise
+ * as above. */
+
+/** A codec on one device; the same rules as for tw_quant_lossless_stream_t. */
+typedef struct tw_quant_delta_stream tw_quant_delta_stream_t;
+
+/** mem: where values, states, messages, workspaces and outcomes are. TW_ERR_UNSUPPORTED: CUDA memory without
+ *  CUDA or without a GPU; TW_ERR_NO_MEMORY, TW_ERR_CUDA; logged. */
+tw_status_t tw_quant_delta_stream_create(tw_mem_t mem, tw_quant_delta_stream_t **out);
+void tw_quant_delta_stream_destroy(tw_quant_delta_stream_t *codec);
+
+/** Bytes of workspace that are enough to encode n_elems in n_segments segments: about 2 an element. SIZE_MAX:
+ *  the call would be refused. And to decode them: next to nothing an element. */
+size_t tw_quant_delta_encode_workspace_bytes(const tw_quant_delta_stream_t *codec, size_t n_elems,
+                                             size_t n_segments);
+size_t tw_quant_delta_decode_workspace_bytes(const tw_quant_delta_stream_t *codec, size_t n_elems,
+                                             size_t n_segments);
+
+/** Write the change of all segments as one message, as tw_quant_delta_encode does; states move on. The list
+ *  of segments may go when this returns. dst: aligned to 16 bytes, of dst_bytes, at least the bound. The
+ *  outcome's status is TW_OK. TW_ERR_INVALID, before anything is enqueued: as tw_quant_delta_encode, a
+ *  workspace too small, what is not aligned; TW_ERR_NO_MEMORY (of the host), TW_ERR_CUDA; logged. */
+tw_status_t tw_quant_delta_stream_encode(tw_quant_delta_stream_t *codec, const tw_quant_stream_args_t *args,
+                                         const tw_quant_delta_segment_t *segments, size_t n_segments,
+                                         void *dst, size_t dst_bytes);
+
+/** Read a message and make the new values, as tw_quant_delta_decode does. src: aligned to 16 bytes, any
+ *  bytes. src_bytes: the message's; or with `at_most` those that may be read, of which the message says how
+ *  many it has. Nothing outside of them is read, nothing outside of the segments written.
+ *  The outcome's status is what the host's decoder returns: TW_OK, TRUNCATED, MISMATCH or FORMAT. After
+ *  FORMAT dst and the states are spoilt; they are as they were after the others.
+ *  TW_ERR_INVALID, before anything is enqueued: as tw_quant_delta_stream_encode; TW_ERR_NO_MEMORY,
+ *  TW_ERR_CUDA; logged. */
+tw_status_t tw_quant_delta_stream_decode(tw_quant_delta_stream_t *codec, const tw_quant_stream_args_t *args,
+                                         const tw_quant_delta_segment_t *segments, size_t n_segments,
+                                         const void *src, size_t src_bytes, int at_most);
+
+TW_C_END
+
+#endif
