@@ -21,6 +21,7 @@
 #define PIECE_BYTES ((size_t)256 << 10)
 #define UNSENT_BYTES (256 << 10) /* that may wait in the sender's socket */
 #define WARM_SHARE 0.25
+#define PROBES_BYTES (4 << 20) /* that may wait to be received */
 
 /* Before the data: whose flow, which stream of it. */
 typedef struct greeting {
@@ -285,10 +286,13 @@ void doctor_receive(doctor_end_t *end)
 static tw_status_t open_socket(const doctor_facts_t *facts, int type, struct sockaddr_in6 *address, int *out)
 {
     socklen_t bytes = sizeof(*address);
-    const int fd = socket(AF_INET6, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), yes = 1;
+    const int fd = socket(AF_INET6, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), yes = 1, room = PROBES_BYTES;
     *out = fd;
     if (fd >= 0) {
         (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    }
+    if (fd >= 0 && type == SOCK_DGRAM) {
+        (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
     }
     if (fd < 0 || bind(fd, (const struct sockaddr *)address, bytes) != 0 ||
         (type == SOCK_STREAM && listen(fd, DOCTOR_STREAMS_MAX) != 0) ||
@@ -366,10 +370,11 @@ void doctor_probe_send(const doctor_rank_t *rank, const doctor_path_t *path, con
 {
     const int fd = rank->probes[path->device], most = path->asked_bytes;
     forbid_fragments(fd);
+    /* They wait in the receiver's socket, whose room is small: the largest come first. */
+    for (int k = 0; k < PROBE_TIMES && most > 0 && most < PROBE_MAX_BYTES; k++) {
+        send_probe(fd, rank, to, most);
+    }
     for (int k = 0; k < PROBE_TIMES; k++) {
-        if (most > 0 && most < PROBE_MAX_BYTES) {
-            send_probe(fd, rank, to, most);
-        }
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
             if (sizes[i] < most || most >= PROBE_MAX_BYTES) {
                 send_probe(fd, rank, to, sizes[i]);
