@@ -15,6 +15,9 @@
 #define SPEED_SHARE 0.6
 #define REPEATED_SHARE 0.02
 #define REPEATED_MIN 50
+/* Of pairs the worst are said. */
+#define PAIRS_MAX 3
+#define NOTHING_FACTOR 1e6
 #define HINT "ethtool %s; tc qdisc show dev %s; its cable and its port of the switch"
 
 const doctor_facts_t *doctor_node(const doctor_result_t *result, int node)
@@ -41,9 +44,13 @@ static const char *rate_text(double bps, char buf[32])
 
 doctor_finding_t *judge_add(judge_t *judge, double weight)
 {
-    static doctor_finding_t beyond; /* so many are not read */
+    static doctor_finding_t beyond;
     doctor_findings_t *out = judge->out;
-    doctor_finding_t *finding = out->n < DOCTOR_FINDINGS_MAX ? &out->list[out->n++] : &beyond;
+    doctor_finding_t *finding = out->n < DOCTOR_FINDINGS_MAX ? &out->list[out->n++] : NULL;
+    for (int i = 0; !finding && i < out->n; i++) { /* so many are not read: a lighter one gives way */
+        finding = out->list[i].weight < weight ? &out->list[i] : NULL;
+    }
+    finding = finding ? finding : &beyond;
     *finding = (doctor_finding_t){.weight = weight};
     return finding;
 }
@@ -153,7 +160,7 @@ static void judge_node(judge_t *judge, int node, int device, double usual)
     if (!slow_out && !slow_in) {
         return;
     }
-    doctor_finding_t *finding = judge_add(judge, worst > 0 ? usual / worst : 1e6);
+    doctor_finding_t *finding = judge_add(judge, worst > 0 ? usual / worst : NOTHING_FACTOR);
     judge_say_node(judge, finding->what, node);
     judge_say(finding->what, " %s %s by %s, %s is usual",
               slow_out && slow_in ? "sends and receives"
@@ -163,23 +170,30 @@ static void judge_node(judge_t *judge, int node, int device, double usual)
     explain_node(judge, finding, node, device);
 }
 
-/* Between nodes that are well otherwise. */
+/* By which factor a pair is slower than its nodes are with others, where these are well; 0: it is not. */
+static double pair_factor(const doctor_result_t *result, const doctor_flow_t *flow, double usual,
+                          double *expected)
+{
+    const double sends = best_bps(result, flow->from, flow->device, 1);
+    const double receives = best_bps(result, flow->to, flow->device, 0);
+    *expected = sends < receives ? sends : receives;
+    if (result->n_nodes == 2) { /* the other way is what there is to compare with */
+        const double back = best_bps(result, flow->to, flow->device, 1);
+        *expected = back > *expected ? back : *expected;
+    }
+    if (flow->bps >= SLOW_SHARE * *expected || is_slow(result, flow->from, flow->device, 1, usual) ||
+        is_slow(result, flow->to, flow->device, 0, usual)) {
+        return 0;
+    }
+    return flow->bps > 0 ? *expected / flow->bps : NOTHING_FACTOR;
+}
+
 static void judge_pair(judge_t *judge, const doctor_flow_t *flow, double usual)
 {
     const doctor_result_t *result = judge->result;
-    const double sends = best_bps(result, flow->from, flow->device, 1);
-    const double receives = best_bps(result, flow->to, flow->device, 0);
-    double expected = sends < receives ? sends : receives;
-    if (result->n_nodes == 2) { /* the other way is what there is to compare with */
-        const double back = best_bps(result, flow->to, flow->device, 1);
-        expected = back > expected ? back : expected;
-    }
     char own[32], others[32];
-    if (flow->bps >= SLOW_SHARE * expected || is_slow(result, flow->from, flow->device, 1, usual) ||
-        is_slow(result, flow->to, flow->device, 0, usual)) {
-        return;
-    }
-    doctor_finding_t *finding = judge_add(judge, flow->bps > 0 ? expected / flow->bps : 1e6);
+    double expected;
+    doctor_finding_t *finding = judge_add(judge, pair_factor(result, flow, usual, &expected));
     judge_say(finding->what, "from ");
     judge_say_node(judge, finding->what, flow->from);
     judge_say(finding->what, " to ");
@@ -201,17 +215,49 @@ static void judge_pair(judge_t *judge, const doctor_flow_t *flow, double usual)
               doctor_node(result, flow->from)->host, doctor_node(result, flow->to)->host);
 }
 
+/* The worst of those that have not been said; *n_slow: how many are slow. NULL: none. */
+static const doctor_flow_t *worst_pair(const doctor_result_t *result, int device, double usual,
+                                       const doctor_flow_t *const *said, int n_said, int *n_slow)
+{
+    const doctor_flow_t *worst = NULL;
+    double most = 0;
+    *n_slow = 0;
+    for (int i = 0; i < result->n_flows; i++) {
+        const doctor_flow_t *flow = &result->flows[i];
+        double expected;
+        const int is_one = flow->kind == DOCTOR_PAIR && flow->device == device;
+        const double factor = is_one ? pair_factor(result, flow, usual, &expected) : 0;
+        int is_said = 0;
+        for (int k = 0; k < n_said; k++) {
+            is_said |= said[k] == flow;
+        }
+        *n_slow += factor > 0;
+        if (factor > most && !is_said) {
+            worst = flow;
+            most = factor;
+        }
+    }
+    return worst;
+}
+
 static void judge_rates(judge_t *judge, int device)
 {
     const doctor_result_t *result = judge->result;
     const double usual = doctor_usual_bps(result, device);
+    const doctor_flow_t *said[PAIRS_MAX];
+    int n_said = 0, n_slow = 0;
     for (int node = 0; node < result->n_nodes && usual > 0; node++) {
         judge_node(judge, node, device, usual);
     }
-    for (int i = 0; i < result->n_flows; i++) {
-        if (result->flows[i].kind == DOCTOR_PAIR && result->flows[i].device == device) {
-            judge_pair(judge, &result->flows[i], usual);
-        }
+    while (n_said < PAIRS_MAX &&
+           (said[n_said] = worst_pair(result, device, usual, said, n_said, &n_slow)) != NULL) {
+        judge_pair(judge, said[n_said++], usual);
+    }
+    if (n_slow > n_said) {
+        doctor_finding_t *finding = judge_add(judge, 1);
+        judge_say(finding->what, "%d more pairs of nodes are slow", n_slow - n_said);
+        judge_say(finding->why, "what is said of the worst ones, or nodes that are busy");
+        judge_say(finding->change, "see --json");
     }
 }
 

@@ -165,6 +165,22 @@ TEST(DoctorJudge, APairIsBlamedWhereItsNodesAreWell)
                  "from node 1 (host1) to node 3 (host3): 250 Mb/s, 1.00 Gb/s with others");
 }
 
+TEST(DoctorJudge, OfManySlowPairsTheWorst)
+{
+    Cluster cluster(8);
+    cluster.node(5).devices[0].mtu = 1400;
+    for (int n = 0; n < 8; n++) {
+        cluster.scale(DOCTOR_PAIR, n, (n + 3) % 8, 0.6 - 0.05 * n);
+        cluster.scale(DOCTOR_PAIR, n, (n + 5) % 8, 0.5);
+    }
+    const std::vector<doctor_finding_t> found = cluster.judged();
+    ASSERT_EQ(found.size(), 5u);
+    EXPECT_HAS(found[0].what, "from node 7 (host7) to node 2 (host2)");
+    EXPECT_HAS(found[1].what, "from node 6 (host6) to node 1 (host1)");
+    EXPECT_HAS(found[3].what, "node 5 (host5): eth0 has an MTU of 1400");
+    EXPECT_STREQ(found[4].what, "13 more pairs of nodes are slow");
+}
+
 TEST(DoctorJudge, OfTwoNodesADirection)
 {
     Cluster cluster(2);
