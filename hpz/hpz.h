@@ -14,8 +14,8 @@
  *
  *  Partition: a tensor of n elements is split evenly over l (the first n % L parts one element more), each
  *  such part evenly over the nodes. So the piece of rank (node, local) is a run of the tensor, perhaps an
- *  empty one, and any n, N, L work. Where nodes have unequal numbers of ranks each rank is a node. A part of a unit is the pieces of its tensors, one after the other,
- *  without gaps; a whole unit likewise.
+ *  empty one, and any n, N, L work. Where nodes have unequal numbers of ranks each rank is a node. A part
+ *  of a unit is the pieces of its tensors, one after the other, without gaps; a whole unit likewise.
  *
  *  Inter-node bytes of a step, for M = 2 bytes a parameter and N = 2 (times N - 1 in general): weights M
  *  twice or once, and gradients M, without replicas kept; with them, weights only as changes, sent once by
@@ -148,6 +148,9 @@ const tw_hpz_layout_t *tw_hpz_layout(const tw_hpz_t *hpz);
 /** Own place. */
 int tw_hpz_node(const tw_hpz_t *hpz);
 int tw_hpz_local(const tw_hpz_t *hpz);
+
+/** The piece of a tensor in a rank's primary part. */
+tw_hpz_piece_t tw_hpz_piece_of_rank(const tw_hpz_t *hpz, size_t tensor, int rank);
 
 /** Arguments of an all-gather of a unit over the world, from primary parts to the whole unit, and of a
  *  reduce-scatter back. part: [tw_hpz_primary_elems] of `type`, own; full: [tw_hpz_full_elems]. The caller

@@ -17,7 +17,7 @@ typedef struct {
     int gathers;
 } buffers_t;
 
-static tw_hpz_piece_t piece_of_rank(const tw_hpz_t *hpz, size_t tensor, int rank)
+tw_hpz_piece_t tw_hpz_piece_of_rank(const tw_hpz_t *hpz, size_t tensor, int rank)
 {
     return tw_hpz_primary_piece(hpz->layout, tensor, tw_hpz_node_of(hpz, rank), tw_hpz_local_of(hpz, rank));
 }
@@ -40,14 +40,14 @@ static size_t whole_tensor(const tw_hpz_t *hpz, size_t tensor, const buffers_t *
                            tw_coll_segment_t *segments, size_t *counts)
 {
     tw_hpz_piece_t full = tw_hpz_full_piece(hpz->layout, tensor);
-    tw_hpz_piece_t mine = piece_of_rank(hpz, tensor, hpz->rank);
+    tw_hpz_piece_t mine = tw_hpz_piece_of_rank(hpz, tensor, hpz->rank);
 
     *segments = segment_of(hpz, tensor, buffers, full.offset,
                            buffers->part + mine.offset * tw_type_bytes(buffers->type));
     segments->n_elems = full.n_elems;
     segments->counts = counts;
     for (int r = 0; r < hpz->world; r++) {
-        counts[r] = piece_of_rank(hpz, tensor, r).n_elems;
+        counts[r] = tw_hpz_piece_of_rank(hpz, tensor, r).n_elems;
     }
     return 1;
 }
@@ -74,7 +74,7 @@ static size_t piece_by_piece(const tw_hpz_t *hpz, size_t tensor, const buffers_t
     size_t n = 0, start = tw_hpz_full_piece(hpz->layout, tensor).offset;
 
     for (int r = 0; r < hpz->world; r++) {
-        tw_hpz_piece_t piece = piece_of_rank(hpz, tensor, r);
+        tw_hpz_piece_t piece = tw_hpz_piece_of_rank(hpz, tensor, r);
         if (piece.n_elems > 0) {
             one_piece(hpz, tensor, r, piece, buffers, start + piece.first, &segments[n],
                       counts + n * (size_t)hpz->world);

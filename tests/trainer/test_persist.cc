@@ -16,6 +16,7 @@ TEST_F(Persist, ResumingIsNotHavingStopped)
         expect_same_losses({1, 1}, {std::string("zero_optimization.stage=") + stage});
     }
     expect_same_losses({1, 2}, {"zero_optimization.stage=3"});
+    expect_same_losses({2, 2}, {"zero_optimization.stage=3", "optimizer.type=Muon"});
 }
 
 TEST_F(Persist, ResumingWithDeltasIsNotHavingStopped)

@@ -25,6 +25,8 @@ typedef enum tw_train_schedule {
     TW_TRAIN_WSD
 } tw_train_schedule_t;
 
+typedef enum tw_train_optimizer { TW_TRAIN_ADAMW, TW_TRAIN_ADAM, TW_TRAIN_MUON } tw_train_optimizer_t;
+
 /** What becomes of a step whose loss or gradient is out of bounds. */
 typedef enum tw_train_bad { TW_TRAIN_BAD_STOP, TW_TRAIN_BAD_SKIP, TW_TRAIN_BAD_ROLLBACK } tw_train_bad_t;
 
@@ -54,8 +56,9 @@ typedef struct tw_train_options {
     int bf16, fp16;
     int communication; /* tw_train_communication_t */
     int fp32_allreduce;
-    int optimizer;
+    int optimizer; /* tw_train_optimizer_t */
     double lr, beta1, beta2, eps, weight_decay;
+    double muon_lr, momentum;
     int schedule; /* tw_train_schedule_t */
     double warmup_min_lr, warmup_max_lr, warmup_min_ratio, cos_min_ratio;
     int64_t warmup_steps, total_steps;

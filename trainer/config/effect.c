@@ -109,6 +109,11 @@ static int may_keep_frozen(const tw_train_options_t *o)
     return o->stage == 3 && !has_delta(o) && *o->groups != '\0';
 }
 
+static int is_muon(const tw_train_options_t *o)
+{
+    return o->optimizer == TW_TRAIN_MUON;
+}
+
 static int samples(const tw_train_options_t *o)
 {
     return o->sample_steps > 0;
@@ -207,6 +212,7 @@ static const struct {
     {{"thinwire.save_best"}, validates, "thinwire.val_sequences is 0"},
     {{"thinwire.val_share"}, shares_text, "thinwire.val_data is given"},
     {{"thinwire.val_every"}, validates, "thinwire.val_sequences is 0"},
+    {{"optimizer.params.muon_lr", "optimizer.params.momentum"}, is_muon, "optimizer.type is not Muon"},
     {{"thinwire.keep_frozen"},
      may_keep_frozen,
      "it is for zero_optimization.stage 3 without a delta, with thinwire.groups"},

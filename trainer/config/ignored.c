@@ -96,7 +96,7 @@ static const struct {
     {"zero_optimization.leaf_module", "the unit is a layer"},
     {"zero_optimization.stage3_allgather_sequential", OTHERWISE},
     {"zero_optimization.stage3_partition_stream_chunk_size", OTHERWISE},
-    {"zero_optimization.save_muon_momentum_buffer_in_memory", "there is one AdamW"},
+    {"zero_optimization.save_muon_momentum_buffer_in_memory", "momenta are where moments are"},
     {"zero_optimization.zero_quantized_nontrainable_weights", "all weights are trained"},
     {"zero_optimization.memory_efficient_linear", OTHERWISE},
     {"zero_optimization.mics_shard_size", "see thinwire.hpz"},

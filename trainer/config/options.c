@@ -36,7 +36,7 @@
         .choices = choices_                                                                                \
     }
 
-static const char *const optimizers[] = {"AdamW", "Adam", NULL};
+static const char *const optimizers[] = {"AdamW", "Adam", "Muon", NULL}; /* of tw_train_optimizer_t */
 /* in the order of tw_train_schedule_t */
 static const char *const schedules[] = {"none", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "WSD", NULL};
 static const char *const decays[] = {"linear", "sqrt", NULL};
@@ -71,13 +71,18 @@ static const tw_config_field_t fields[] = {
            "way."),
     FLAG("fp32_allreduce", "n", fp32_allreduce, "An older name of communication_data_type fp32."),
     FLAG("fp16.enabled", "n", fp16, "Refused: there is no loss scaling, bf16 needs none."),
-    CHOICE("optimizer.type", "AdamW", optimizer, optimizers, "Both are AdamW, as DeepSpeed's Adam is."),
+    CHOICE("optimizer.type", "AdamW", optimizer, optimizers,
+           "AdamW and Adam are AdamW, as DeepSpeed's Adam is; Muon is for layers' matrices, with AdamW for "
+           "all else."),
     REAL("optimizer.params.lr", "6e-4", lr, 0, 10, "Peak learning rate."),
     REAL("optimizer.params.betas[0]", "0.9", beta1, 0, 0.999999, "Decay of the first moment."),
     REAL("optimizer.params.betas[1]", "0.95", beta2, 0, 0.9999999, "Decay of the second moment."),
     REAL("optimizer.params.eps", "1e-8", eps, 0, 1, "Added to the second moment's root."),
     REAL("optimizer.params.weight_decay", "0.1", weight_decay, 0, 1,
          "Of tensors of two dimensions; norms and biases do not decay."),
+    REAL("optimizer.params.muon_lr", "0.02", muon_lr, 0, 10,
+         "Muon: peak rate of matrices, which the schedule changes as it does optimizer.params.lr."),
+    REAL("optimizer.params.momentum", "0.95", momentum, 0, 0.999999, "Muon: of matrices, Nesterov's."),
     CHOICE("scheduler.type", "WarmupCosineLR", schedule, schedules, "How the learning rate changes."),
     REAL("scheduler.params.warmup_min_lr", "0", warmup_min_lr, 0, 10, "At the start of the warm-up."),
     REAL("scheduler.params.warmup_max_lr", "0", warmup_max_lr, 0, 10, "At its end; 0: optimizer.params.lr."),

@@ -157,6 +157,10 @@ static tw_status_t check_features(const tw_train_options_t *o)
         return refuse("fp16.enabled is true: fp16 needs loss scaling, which is not here; make it false to "
                       "train in bf16");
     }
+    if (o->optimizer == TW_TRAIN_MUON && o->device != TW_TRAIN_DEVICE_CPU) {
+        return refuse(
+            "optimizer.type Muon is for thinwire.device cpu: no GPU makes matrices orthogonal here yet");
+    }
     if (!o->bf16) {
         return refuse("bf16.enabled is false: weights and gradients travel as bf16 here, there is no other "
                       "way; leave it out");

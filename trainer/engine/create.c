@@ -283,6 +283,9 @@ static tw_status_t engine_init(tw_engine_t *engine)
         status = tw_outliers_init(engine);
     }
     if (status == TW_OK) {
+        status = tw_muon_init(engine);
+    }
+    if (status == TW_OK) {
         status = tw_frozen_init(engine);
     }
     if (status == TW_OK) {

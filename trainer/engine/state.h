@@ -9,6 +9,7 @@
  *  totals.c     what has been sent, planned, waited for    alarm.c     when to stop
  *  device.c     where memory lies, and what fits           inputs.c    layers' inputs, kept until backward
  *  groups.c     tensors that are trained otherwise       sample.c    text, sampled
+ *  muon.c       matrices made orthogonal
  *  processor.c  processor time                         outliers.c  losses and norms out of the common
  *  threads.c    what is computed by elements */
 #ifndef TW_TRAINER_ENGINE_STATE_H
@@ -114,6 +115,14 @@ typedef struct tw_engine_outliers {
     uint64_t passed_over;
 } tw_engine_outliers_t;
 
+/** Muon's: whose each matrix is, and memory of a unit's exchange. */
+typedef struct tw_engine_muon {
+    int *owners;                  /* [n_tensors], -1: AdamW's; NULL: there is no Muon */
+    uint16_t *sent, *owned;       /* own pieces of a unit's momenta; whole matrices that are this rank's */
+    float *scratch;               /* of one matrix */
+    size_t *counts, *recv_counts; /* of an operation */
+} tw_engine_muon_t;
+
 struct tw_engine {
     const tw_train_options_t *options;
     tw_model_t *model;
@@ -160,6 +169,7 @@ struct tw_engine {
     void **saved;       /* [n_layer]; recomputing: all the same */
     tw_quant_t **adamw; /* [threads] */
     tw_norm_t *norms;   /* likewise */
+    tw_engine_muon_t muon;
     /* the run */
     uint64_t steps_done, version;     /* version: of the weights, 1 for the first */
     double forward_sec, backward_sec; /* of this step */
@@ -303,6 +313,13 @@ tw_status_t tw_frozen_gather(tw_engine_t *engine);
 void tw_frozen_point_at(tw_engine_t *engine, size_t unit);
 /** Copy a unit's kept tensors to its whole elements. */
 void tw_frozen_copy(const tw_engine_t *engine, size_t unit, uint16_t *whole);
+
+/* ---- muon.c */
+tw_status_t tw_muon_init(tw_engine_t *engine);
+/** Is a tensor a matrix that Muon updates? */
+int tw_muon_has(const tw_engine_t *engine, size_t tensor);
+/** Update a unit's matrices; lr: what the schedule makes of optimizer.params.lr. Collective. */
+tw_status_t tw_muon_unit(tw_engine_t *engine, const tw_engine_unit_t *unit, double lr, float grad_scale);
 
 /* ---- sample.c */
 /** Count what sampling will take of the device. */

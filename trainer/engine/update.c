@@ -40,7 +40,7 @@ typedef struct adamw_call {
 
 static size_t count_chunks(const tw_engine_t *engine, size_t tensor)
 {
-    return engine->groups[tensor].is_frozen
+    return engine->groups[tensor].is_frozen || tw_muon_has(engine, tensor)
                ? 0
                : (engine->pieces[tensor].n_elems + CHUNK_ELEMS - 1) / CHUNK_ELEMS;
 }
@@ -167,6 +167,7 @@ tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale)
     for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
         advise_state(engine, u + 1, tw_engine_fetch);
         status = adamw_unit(engine, &engine->units[u], lr, &grad_scale);
+        status = status == TW_OK ? tw_muon_unit(engine, &engine->units[u], lr, grad_scale) : status;
         status = status == TW_OK ? publish(engine, u, 1) : status;
         put_away(engine, u);
     }

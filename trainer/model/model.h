@@ -241,6 +241,16 @@ tw_status_t tw_model_losses(tw_model_t *model, const uint16_t *const *weights, c
 void tw_model_logits(tw_model_t *model, const uint16_t *const *weights, const float *x, size_t at,
                      float *logits);
 
+/* ---- matrices ------------------------------------------------------------------------------------------ */
+
+/** Floats of scratch for a matrix. */
+size_t tw_model_orthogonal_elems(size_t rows, size_t cols);
+/** x fp32 (rows,cols) becomes a matrix of about the same singular vectors, whose singular values are all near
+ *  1 (0.7 to 1.2): five steps of Newton and Schulz, of degree 5, in fp32. A matrix of zeros stays so. The
+ *  same bits on all ranks of one kind of processor.
+ *  Source: Keller Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024). */
+void tw_model_orthogonalize(tw_model_t *model, size_t rows, size_t cols, float *x, float *scratch);
+
 TW_C_END
 
 #endif

@@ -217,6 +217,26 @@ static double scratch_bytes(const tw_train_options_t *o, const totals_t *t, cons
     return is_on_gpu(o) ? 4.0 * (t->root + 2.0 * t->block) : (double)sizes->scratch_bytes;
 }
 
+/* The largest matrix of a layer whole, in fp32, and what it is made orthogonal in; of a layer's momenta own
+ * pieces, and what is sent here. */
+static double muon_bytes(const tw_train_options_t *o, const tw_model_t *model,
+                         const tw_plan_cluster_t *cluster)
+{
+    size_t n;
+    const tw_model_tensor_t *tensors = tw_model_tensors(model, &n);
+    double largest = 0.0, n_ranks = cluster->n_nodes * cluster->ranks_per_node, layer = 0.0, scratch = 0.0;
+    for (size_t t = 0; t < n && o->optimizer == TW_TRAIN_MUON; t++) {
+        int is_matrix = tensors[t].unit == 1 && tensors[t].n_dims == 2;
+        double elems = is_matrix ? (double)tensors[t].n_elems : 0.0;
+        size_t work = is_matrix ? tw_model_orthogonal_elems(tensors[t].shape[0], tensors[t].shape[1]) : 0;
+        layer += elems;
+        largest = fmax(largest, elems);
+        scratch = fmax(scratch, elems + (double)work);
+    }
+    double sent = o->stage > 0 ? layer / n_ranks : layer;
+    return 4.0 * scratch + 2.0 * sent + 2.0 * fmax(largest, layer / n_ranks);
+}
+
 /* What is offloaded to host memory, and what is mapped of files, is not on the device. With a GPU all that is
  * counted here lies in host memory. */
 static double off_device(const tw_train_options_t *o, const tw_plan_memory_t *memory,
@@ -246,7 +266,8 @@ tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *mod
                               .gradients = gradients_bytes(o, &totals),
                               .moving = moving_bytes(o, &totals, cluster, n_layer),
                               .activations = activations_bytes(o, &sizes, n_layer),
-                              .scratch = scratch_bytes(o, &totals, &sizes) + tw_plan_sampling_bytes(o, model),
+                              .scratch = scratch_bytes(o, &totals, &sizes) +
+                                         tw_plan_sampling_bytes(o, model) + muon_bytes(o, model, cluster),
                               .besides = chunks_bytes(o, &totals, n_layer) + codecs_bytes(o) +
                                          cluster->besides_bytes};
     out->off_device = off_device(o, out, &sizes, n_layer);

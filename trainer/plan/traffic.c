@@ -9,6 +9,8 @@
 
 /* What each rank tells the next one of every operation, for them to see that they mean the same. */
 #define SIGNATURE_BYTES 32.0
+/* What each rank tells each other one of an all-to-all: what is to come. */
+#define PAIR_BYTES 16.0
 
 /* Of an fp32 value, below bf16's: noise, which nothing makes shorter. */
 #define LOW_BITS 16.0
@@ -285,11 +287,68 @@ static void plan_sync(const counting_t *counting, int unit, tw_plan_unit_t *plan
     }
 }
 
+/* ---- Muon ---------------------------------------------------------------------------------------------- */
+
+static int is_muons(const counting_t *counting, size_t tensor)
+{
+    const tw_model_tensor_t *of = &counting->tensors[tensor];
+    return counting->options->optimizer == TW_TRAIN_MUON && of->n_dims == 2 && of->unit > 0 &&
+           !(counting->frozen && counting->frozen[tensor]);
+}
+
+/* A matrix's pieces to its owner and back. */
+static tw_plan_flow_t matrix_flow(const counting_t *counting, size_t tensor, int owner)
+{
+    int n_local = counting->cluster->ranks_per_node;
+    part_t all = whole(counting, counting->tensors[tensor].unit);
+    tw_plan_flow_t flow = {0};
+    for (int rank = 0; rank < world_size(counting->cluster); rank++) {
+        double bytes = 2.0 * 2.0 * (double)piece_elems(counting, &all, tensor, rank);
+        flow.inter_node += rank / n_local != owner / n_local ? bytes : 0.0;
+        flow.in_node += rank / n_local == owner / n_local && rank != owner ? bytes : 0.0;
+    }
+    return flow;
+}
+
+/* There and back. */
+static tw_plan_flow_t pairs_flow(const tw_plan_cluster_t *cluster)
+{
+    double n_ranks = world_size(cluster), within = n_ranks * (cluster->ranks_per_node - 1);
+    double between = n_ranks * (n_ranks - 1) - within;
+    return (tw_plan_flow_t){.inter_node = 2.0 * PAIR_BYTES * between,
+                            .in_node = 2.0 * PAIR_BYTES * within,
+                            .messages = 8.0 * (n_ranks - 1)}; /* and as many with the pieces */
+}
+
+/* Owners in turn, as the engine has them. Stage 0: from the owners to all, in one operation. */
+static tw_plan_flow_t muon_flow(const counting_t *counting, int unit)
+{
+    size_t first, n = tw_hpz_layout_tensors(counting->layout, unit, &first);
+    int owner = 0, is_stage_0 = counting->options->stage == 0;
+    tw_plan_flow_t flow = {0}, signatures = world_signatures(counting->cluster);
+    double bytes = 0.0;
+    for (size_t t = 0; t < first + n; t++) {
+        if (is_muons(counting, t) && t >= first) {
+            tw_plan_flow_t one = matrix_flow(counting, t, owner % world_size(counting->cluster));
+            flow = sum_of(&flow, &one);
+            bytes += 2.0 * (double)counting->tensors[t].n_elems;
+        }
+        owner += is_muons(counting, t);
+    }
+    if (bytes == 0.0) {
+        return flow;
+    }
+    tw_plan_flow_t all = world_pieces(counting->cluster, bytes, bytes), pairs = pairs_flow(counting->cluster);
+    signatures = times(&signatures, is_stage_0 ? 1.0 : 2.0);
+    flow = sum_of(&flow, &pairs);
+    return sum_of(is_stage_0 ? &all : &flow, &signatures);
+}
+
 static tw_plan_unit_t plan_unit(const counting_t *counting, int unit)
 {
     const tw_train_options_t *o = counting->options;
     int has_delta = o->delta_bits > 0 || o->delta_lossless, has_replicas = o->hpz == TW_TRAIN_HPZ_ON;
-    tw_plan_unit_t plan = {.reduce = reduce_flow(counting, unit)};
+    tw_plan_unit_t plan = {.reduce = reduce_flow(counting, unit), .muon = muon_flow(counting, unit)};
     if (has_delta) {
         plan_sync(counting, unit, &plan);
     }
@@ -309,6 +368,7 @@ static tw_plan_flow_t unit_flow(const tw_plan_unit_t *unit, const tw_train_optio
     double n_again = o->stage == 3 ? 2.0 * (double)o->accumulation - 1.0 : 0.0;
     tw_plan_flow_t again = times(&unit->gather_again, n_again), flow = sum_of(&unit->gather, &again);
     flow = sum_of(&flow, &unit->reduce);
+    flow = sum_of(&flow, &unit->muon);
     flow = sum_of(&flow, &unit->lengths);
     return sum_of(&flow, &unit->sync);
 }

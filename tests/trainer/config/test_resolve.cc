@@ -87,6 +87,8 @@ TEST_F(TrainResolve, Fp32AllreduceIsWhatGradientsTravelAs)
 
 TEST_F(TrainResolve, WhatIsNotHereIsRefusedWithAReason)
 {
+    expect_log("optimizer.type Muon is for thinwire.device cpu");
+    EXPECT_EQ(resolve({"optimizer.type=Muon", "thinwire.device=cuda"}), TW_ERR_CONFIG);
     expect_log("fp16 needs loss scaling");
     EXPECT_EQ(resolve({"fp16.enabled=y"}), TW_ERR_CONFIG);
     expect_log("bf16.enabled is false");

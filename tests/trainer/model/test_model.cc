@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -206,6 +208,51 @@ TEST_F(Model, AShapeForACount)
         EXPECT_GE(config.n_embd, 128u);
     }
     EXPECT_EQ(1u, tw_model_config_for_params(1, 256, 16).n_layer);
+}
+
+/* Of vectors of length 1 come vectors of about length 1, whichever side they are multiplied from. */
+TEST_F(Model, MatricesBecomeOrthogonal)
+{
+    constexpr tw_model_config_t config = {7, 4, 1, 1, 4, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32};
+    tw_model_t *model;
+    ASSERT_EQ(TW_OK, tw_model_create(&config, &model));
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    const size_t shapes[][2] = {{4, 40}, {40, 4}, {30, 90}, {1, 7}, {7, 1}};
+    for (const auto &shape : shapes) {
+        size_t rows = shape[0], cols = shape[1], side = std::min(rows, cols), n = rows * cols;
+        std::vector<float> x(n), scratch(tw_model_orthogonal_elems(rows, cols));
+        for (float &value : x) {
+            value = 100.0F * normal(random);
+        }
+        std::vector<float> before = x;
+        tw_model_orthogonalize(model, rows, cols, x.data(), scratch.data());
+        double along = 0.0;
+        for (size_t i = 0; i < n; i++) {
+            along += before[i] * x[i];
+        }
+        EXPECT_GT(along, 0.0);
+        for (int trial = 0; trial < 50; trial++) {
+            std::vector<double> from(side), to(n / side);
+            double length = 0.0, image = 0.0;
+            for (double &value : from) {
+                value = normal(random);
+                length += value * value;
+            }
+            for (size_t i = 0; i < n; i++) {
+                size_t row = i / cols, col = i % cols;
+                to[rows <= cols ? col : row] += from[rows <= cols ? row : col] * x[i];
+            }
+            for (double value : to) {
+                image += value * value;
+            }
+            EXPECT_NEAR(1.0, std::sqrt(image / length), 0.4) << rows << " x " << cols;
+        }
+    }
+    std::vector<float> zeros(12), scratch(tw_model_orthogonal_elems(3, 4));
+    tw_model_orthogonalize(model, 3, 4, zeros.data(), scratch.data());
+    EXPECT_EQ(std::vector<float>(12), zeros);
+    tw_model_destroy(model);
 }
 
 } // namespace

@@ -242,6 +242,20 @@ TEST_F(Plan, BytesOfFp32GradientsAreCounted)
     }
 }
 
+/* Momenta travel to the owners of matrices, and back. */
+TEST_F(Plan, MuonsBytes)
+{
+    allow_log("nothing here: all ranks are on one node");
+    buckets_ = {"optimizer.type=Muon"};
+    for (const char *set : {"ddp", "zero1", "zero3", "delta"}) {
+        expect_bytes(set, cluster_of(2, 2));
+        expect_bytes(set, cluster_of(3, 1));
+        expect_bytes(set, cluster_of(1, 2));
+    }
+    buckets_ = {"optimizer.type=Muon", "thinwire.groups=*.h.1.*.weight frozen"};
+    expect_bytes("zero3", cluster_of(2, 2));
+}
+
 /* Lossless messages are as long as they come: what the planner says is what those of a model of some size
  * take, and of one this small a few per cent more. */
 TEST_F(Plan, BytesOfLosslessSetsAreEstimated)

@@ -1,0 +1,251 @@
+/* Muon, for layers' matrices: their momentum is made orthogonal, which needs whole matrices. Each belongs to
+ * one rank for that, in turn. From stage 1 on ranks send their pieces of a unit's momenta to the owners, who
+ * send the pieces of what they become back; in stage 0 the owners hand them to all. Both ways in bf16: 4
+ * bytes a weight, of which (W - 1) / W travel. Momenta, and what follows, are the same bits in all
+ * stages. */
+#include <math.h>
+#include <string.h>
+
+#include "trainer/engine/state.h"
+
+int tw_muon_has(const tw_engine_t *engine, size_t tensor)
+{
+    const tw_model_tensor_t *of = &engine->tensors[tensor];
+    return engine->options->optimizer == TW_TRAIN_MUON && of->n_dims == 2 && of->unit != TW_MODEL_ROOT &&
+           !engine->groups[tensor].is_frozen;
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------- */
+
+/* In turn, from the first matrix of the model on. */
+static void find_owners(tw_engine_t *engine)
+{
+    int next = 0;
+    for (size_t t = 0; t < engine->n_tensors; t++) {
+        engine->muon.owners[t] = tw_muon_has(engine, t) ? next++ % engine->n_ranks : -1;
+    }
+}
+
+/* The most of any unit: own pieces, and what belongs to this rank. */
+static void count_most(const tw_engine_t *engine, size_t *most_sent, size_t *most_owned, size_t *most_scratch)
+{
+    for (size_t u = 0; u < engine->n_units; u++) {
+        const tw_engine_unit_t *unit = &engine->units[u];
+        size_t sent = 0, owned = 0;
+        for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
+            const tw_model_tensor_t *of = &engine->tensors[t];
+            size_t scratch = of->n_elems + tw_model_orthogonal_elems(of->shape[0], of->shape[1]);
+            int is_own = engine->muon.owners[t] == engine->rank;
+            sent += engine->muon.owners[t] >= 0 ? engine->pieces[t].n_elems : 0;
+            owned += is_own ? of->n_elems : 0;
+            *most_scratch = is_own && scratch > *most_scratch ? scratch : *most_scratch;
+        }
+        *most_sent = sent > *most_sent ? sent : *most_sent;
+        *most_owned = owned > *most_owned ? owned : *most_owned;
+    }
+}
+
+tw_status_t tw_muon_init(tw_engine_t *engine)
+{
+    tw_engine_muon_t *muon = &engine->muon;
+    size_t sent = 0, owned = 0, scratch = 0, n_ranks = (size_t)engine->n_ranks;
+    if (engine->options->optimizer != TW_TRAIN_MUON) {
+        return TW_OK;
+    }
+    muon->owners =
+        tw_engine_alloc(engine, TW_ENGINE_MOVING, engine->n_tensors, sizeof(*muon->owners), "owners");
+    muon->counts = tw_engine_alloc(engine, TW_ENGINE_MOVING,
+                                   n_ranks * (n_ranks > engine->n_tensors ? n_ranks : engine->n_tensors),
+                                   sizeof(*muon->counts), "counts");
+    muon->recv_counts =
+        tw_engine_alloc(engine, TW_ENGINE_MOVING, n_ranks, sizeof(*muon->recv_counts), "counts");
+    if (!muon->owners || !muon->counts || !muon->recv_counts) {
+        return TW_ERR_NO_MEMORY;
+    }
+    find_owners(engine);
+    count_most(engine, &sent, &owned, &scratch);
+    muon->sent = tw_engine_alloc(engine, TW_ENGINE_MOVING, sent, sizeof(*muon->sent), "momenta");
+    muon->owned = tw_engine_alloc(engine, TW_ENGINE_MOVING, owned, sizeof(*muon->owned), "momenta");
+    muon->scratch = tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, scratch, sizeof(float), "Muon's scratch");
+    return muon->sent && muon->owned && muon->scratch ? TW_OK : TW_ERR_NO_MEMORY;
+}
+
+/* ---- where pieces lie ---------------------------------------------------------------------------------- */
+
+/* What is sent lies by owner, then tensor; what is owned by sender, then tensor. Stage 0: by tensor. */
+static uint16_t *sent_place(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor)
+{
+    const int *owners = engine->muon.owners;
+    size_t at = 0;
+    for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
+        int is_before = engine->stage == 0
+                            ? t < tensor
+                            : owners[t] < owners[tensor] || (owners[t] == owners[tensor] && t < tensor);
+        at += owners[t] >= 0 && is_before ? engine->pieces[t].n_elems : 0;
+    }
+    return engine->muon.sent + at;
+}
+
+/* Elements of the owner's matrices that a rank has, of those before `end`. */
+static size_t count_pieces(const tw_engine_t *engine, const tw_engine_unit_t *unit, int owner, int rank,
+                           size_t end)
+{
+    size_t n = 0;
+    for (size_t t = unit->first_tensor; t < end; t++) {
+        n += engine->muon.owners[t] == owner ? tw_hpz_piece_of_rank(engine->hpz, t, rank).n_elems : 0;
+    }
+    return n;
+}
+
+/* ---- the exchange -------------------------------------------------------------------------------------- */
+
+static tw_status_t exchange(tw_engine_t *engine, const tw_engine_unit_t *unit, int is_back)
+{
+    tw_engine_muon_t *muon = &engine->muon;
+    size_t end = unit->first_tensor + unit->n_tensors, n_sent = 0, n_owned = 0;
+    for (int r = 0; r < engine->n_ranks; r++) {
+        muon->counts[r] = count_pieces(engine, unit, r, engine->rank, end);
+        muon->recv_counts[r] = count_pieces(engine, unit, engine->rank, r, end);
+        n_sent += muon->counts[r];
+        n_owned += muon->recv_counts[r];
+    }
+    tw_coll_segment_t segment = {.src = is_back ? muon->owned : muon->sent,
+                                 .dst = is_back ? muon->sent : muon->owned,
+                                 .n_elems = is_back ? n_owned : n_sent,
+                                 .counts = is_back ? muon->recv_counts : muon->counts,
+                                 .recv_counts = is_back ? muon->counts : muon->recv_counts};
+    const tw_coll_args_t args = {
+        .op = TW_COLL_ALLTOALL, .type = TW_TYPE_BF16, .segments = &segment, .n_segments = 1};
+    return tw_engine_run(engine, &args);
+}
+
+/* Stage 0: each matrix from its owner to all. */
+static tw_status_t hand_round(tw_engine_t *engine, const tw_engine_unit_t *unit)
+{
+    size_t n = 0, n_ranks = (size_t)engine->n_ranks;
+    memset(engine->muon.counts, 0, n_ranks * unit->n_tensors * sizeof(*engine->muon.counts));
+    for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
+        if (engine->muon.owners[t] >= 0) {
+            size_t *counts = engine->muon.counts + n * n_ranks;
+            counts[engine->muon.owners[t]] = engine->tensors[t].n_elems;
+            engine->segments[n++] = (tw_coll_segment_t){
+                .dst = sent_place(engine, unit, t), .n_elems = engine->tensors[t].n_elems, .counts = counts};
+        }
+    }
+    const tw_coll_args_t args = {
+        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BF16, .segments = engine->segments, .n_segments = n};
+    return tw_engine_run(engine, &args);
+}
+
+/* ---- what is computed ---------------------------------------------------------------------------------- */
+
+/* m = mu m + g; what is made orthogonal: g + mu m. */
+static void add_momentum(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor,
+                         float grad_scale)
+{
+    const tw_engine_piece_t *piece = &engine->pieces[tensor];
+    uint16_t *sent = sent_place(engine, unit, tensor);
+    float mu = (float)engine->options->momentum, chunk[512];
+    const size_t most = sizeof(chunk) / sizeof(chunk[0]);
+    for (size_t at = 0; at < piece->n_elems; at += most) {
+        size_t n = piece->n_elems - at < most ? piece->n_elems - at : most;
+        tw_convert_to_fp32(engine->grad_type,
+                           tw_engine_grad_at(engine, unit->part_grads, engine->piece_offsets[tensor] + at),
+                           chunk, n);
+        for (size_t i = 0; i < n; i++) {
+            float g = chunk[i] * grad_scale, *m = piece->m + at + i;
+            *m = mu * *m + g;
+            chunk[i] = g + mu * *m;
+        }
+        tw_convert_from_fp32(TW_TYPE_BF16, chunk, 1.0f, sent + at, n);
+    }
+}
+
+/* A piece of an owned matrix, between where it has come to and its place in the whole. */
+static void move_pieces(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor, float *whole,
+                        int is_back)
+{
+    uint16_t *from = engine->muon.owned;
+    size_t end = unit->first_tensor + unit->n_tensors;
+    for (int r = 0; r < engine->n_ranks; r++) {
+        tw_hpz_piece_t piece = tw_hpz_piece_of_rank(engine->hpz, tensor, r);
+        uint16_t *at = from + count_pieces(engine, unit, engine->rank, r, tensor);
+        if (is_back) {
+            tw_convert_from_fp32(TW_TYPE_BF16, whole + piece.first, 1.0f, at, piece.n_elems);
+        } else {
+            tw_convert_to_fp32(TW_TYPE_BF16, at, whole + piece.first, piece.n_elems);
+        }
+        from += count_pieces(engine, unit, engine->rank, r, end);
+    }
+}
+
+static void orthogonalize(tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor)
+{
+    const tw_model_tensor_t *of = &engine->tensors[tensor];
+    float *whole = engine->muon.scratch;
+    uint16_t *place = sent_place(engine, unit, tensor);
+    if (engine->stage == 0) {
+        tw_convert_to_fp32(TW_TYPE_BF16, place, whole, of->n_elems);
+    } else {
+        move_pieces(engine, unit, tensor, whole, 0);
+    }
+    tw_model_orthogonalize(engine->model, of->shape[0], of->shape[1], whole, whole + of->n_elems);
+    if (engine->stage == 0) {
+        tw_convert_from_fp32(TW_TYPE_BF16, whole, 1.0f, place, of->n_elems);
+    } else {
+        move_pieces(engine, unit, tensor, whole, 1);
+    }
+}
+
+/* Outputs by inputs; a weight of GPT-2 is (in,out). */
+static double shape_factor(const tw_engine_t *engine, size_t tensor)
+{
+    const size_t *shape = engine->tensors[tensor].shape;
+    int is_in_out = tw_model_config_get(engine->model)->family == TW_MODEL_GPT2;
+    double ratio = (double)shape[is_in_out] / (double)shape[!is_in_out];
+    return sqrt(fmax(1.0, ratio));
+}
+
+static void apply(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor, double lr)
+{
+    const tw_engine_piece_t *piece = &engine->pieces[tensor];
+    const tw_train_group_t *group = &engine->groups[tensor];
+    const uint16_t *update = sent_place(engine, unit, tensor);
+    double decay = group->decay >= 0 ? group->decay : engine->options->weight_decay;
+    float keep = (float)(1.0 - lr * group->lr * decay);
+    float rate = (float)(lr * group->lr * shape_factor(engine, tensor)), value;
+    for (size_t i = 0; i < piece->n_elems; i++) {
+        tw_convert_to_fp32(TW_TYPE_BF16, update + i, &value, 1);
+        piece->master[i] = keep * piece->master[i] - rate * value;
+    }
+}
+
+tw_status_t tw_muon_unit(tw_engine_t *engine, const tw_engine_unit_t *unit, double lr, float grad_scale)
+{
+    const int *owners = engine->muon.owners;
+    const tw_train_options_t *o = engine->options;
+    size_t first = unit->first_tensor, end = first + unit->n_tensors, n = 0;
+    double rate = o->lr > 0 ? o->muon_lr * lr / o->lr : 0;
+    for (size_t t = first; t < end && owners; t++) {
+        n += owners[t] >= 0;
+        if (owners[t] >= 0) {
+            add_momentum(engine, unit, t, grad_scale);
+        }
+    }
+    if (n == 0) {
+        return TW_OK;
+    }
+    TW_TRY(engine->stage > 0 ? exchange(engine, unit, 0) : TW_OK);
+    for (size_t t = first; t < end; t++) {
+        if (owners[t] == engine->rank) {
+            orthogonalize(engine, unit, t);
+        }
+    }
+    TW_TRY(engine->stage > 0 ? exchange(engine, unit, 1) : hand_round(engine, unit));
+    for (size_t t = first; t < end; t++) {
+        if (owners[t] >= 0) {
+            apply(engine, unit, t, rate);
+        }
+    }
+    return TW_OK;
+}
