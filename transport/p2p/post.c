@@ -128,7 +128,7 @@ static void look_for_credit(tw_p2p_t *p2p, tw_p2p_peer_t *peer)
     if (peer->credit_bytes < CREDIT_LOW_BYTES && !p2p->in_callback &&
         peer->streams[0].worker->carrier->receive) {
         p2p->in_callback = 1;
-        (void)peer->streams[0].worker->carrier->receive(&peer->streams[0]);
+        (void)peer->streams[0].worker->carrier->receive(&peer->streams[0], 0);
         p2p->in_callback = 0;
     }
 }

@@ -27,6 +27,10 @@ void tw_tcp_close(tw_p2p_stream_t *stream, int is_orderly)
         tw_tcp_drop(link);
         return;
     }
+    if (link->is_aside && !tw_tcp_watch(link)) {
+        tw_tcp_drop(link);
+        return;
+    }
     link->stage = TW_TCP_LEAVING;
     link->device->n_timed++;
     link->until_ns = tw_time_ns() + (uint64_t)(link->device->worker->p2p->params.timeout_sec * 1e9);

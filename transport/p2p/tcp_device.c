@@ -88,6 +88,9 @@ static unsigned tcp_progress(tw_p2p_worker_t *worker)
     if (device->n_timed) {
         tw_tcp_look_at_clock(device);
     }
+    if (device->n_aside) {
+        tw_tcp_watch_again(device, 0);
+    }
     accept_again(device);
     tw_tcp_free_closed(device);
     return n_done;
@@ -95,6 +98,9 @@ static unsigned tcp_progress(tw_p2p_worker_t *worker)
 
 static int tcp_arm(tw_p2p_worker_t *worker)
 {
+    if (worker->tcp->n_aside) {
+        tw_tcp_watch_again(worker->tcp, 1);
+    }
     return !TAILQ_EMPTY(&worker->tcp->ready);
 }
 

@@ -9,6 +9,11 @@
 
 #include "transport/p2p/tcp.h"
 
+/** A link goes aside once it has been asked for so often, and comes back after so many rounds of progress in
+ *  which it was not. */
+#define ASKED_OFTEN 32
+#define ROUNDS_UNASKED 4
+
 /* ---- life ---------------------------------------------------------------------------------------------- */
 
 tw_tcp_link_t *tw_tcp_link_create(tw_tcp_device_t *device, int fd, tw_tcp_stage_t stage)
@@ -29,11 +34,35 @@ tw_tcp_link_t *tw_tcp_link_create(tw_tcp_device_t *device, int fd, tw_tcp_stage_
 int tw_tcp_watch(tw_tcp_link_t *link)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = link};
+    link->device->n_aside -= link->is_aside;
+    link->is_aside = link->n_asked = 0;
     if (!epoll_ctl(link->device->epoll_fd, EPOLL_CTL_ADD, link->fd, &event)) {
         return 1;
     }
     tw_error("%s: no way to be told of a connection: %s", link->device->worker->p2p->name, strerror(errno));
     return 0;
+}
+
+void tw_tcp_note_asked(tw_tcp_link_t *link)
+{
+    link->n_rounds = 0;
+    if (!link->is_aside && ++link->n_asked >= ASKED_OFTEN &&
+        !epoll_ctl(link->device->epoll_fd, EPOLL_CTL_DEL, link->fd, NULL)) {
+        link->is_aside = 1;
+        link->device->n_aside++;
+    }
+}
+
+void tw_tcp_watch_again(tw_tcp_device_t *device, int all)
+{
+    tw_tcp_link_t *link, *next;
+    for (link = TAILQ_FIRST(&device->links); link; link = next) {
+        next = TAILQ_NEXT(link, entry);
+        link->n_rounds++;
+        if (link->is_aside && (all || link->n_rounds > ROUNDS_UNASKED) && !tw_tcp_watch(link)) {
+            tw_tcp_break(link, "out of memory");
+        }
+    }
 }
 
 void tw_tcp_set_ready(tw_tcp_link_t *link, int is_ready)
@@ -73,6 +102,8 @@ void tw_tcp_drop(tw_tcp_link_t *link)
     }
     device->n_strangers -= is_stranger(link);
     device->n_timed -= link->stage != TW_TCP_OPEN;
+    device->n_aside -= link->is_aside;
+    link->is_aside = 0;
     tw_tcp_set_ready(link, 0);
     if (link->fd >= 0) {
         close(link->fd);

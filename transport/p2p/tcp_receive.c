@@ -239,11 +239,14 @@ int tw_tcp_receive(tw_tcp_link_t *link)
     return n;
 }
 
-unsigned tw_tcp_receive_now(tw_p2p_stream_t *stream)
+unsigned tw_tcp_receive_now(tw_p2p_stream_t *stream, int is_asked)
 {
     tw_tcp_link_t *link = stream->link;
     if (!link || link->stage != TW_TCP_OPEN) {
         return 0;
+    }
+    if (is_asked) {
+        tw_tcp_note_asked(link);
     }
     tw_tcp_set_ready(link, 1);
     return (unsigned)tw_tcp_receive(link);

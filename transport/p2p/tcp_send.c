@@ -222,6 +222,7 @@ int tw_tcp_send(tw_p2p_stream_t *stream)
     if (!link || link->stage != TW_TCP_OPEN) {
         return 0;
     }
+    link->can_write |= link->is_aside;
     while (!status && link->can_write && left && n++ < SENDS_AT_ONCE &&
            (link->out_end || !TAILQ_EMPTY(&stream->waiting))) {
         status = link->out_end   ? tw_tcp_out_flush(link, &error)

@@ -70,7 +70,7 @@ tw_status_t tw_p2p_progress_for(tw_p2p_t *p2p, const tw_p2p_request_t *request)
     }
     p2p->n_events = 0;
     p2p->in_callback = 1;
-    const unsigned n_done = stream->worker->carrier->receive(stream);
+    const unsigned n_done = stream->worker->carrier->receive(stream, 1);
     p2p->in_callback = 0;
     tw_p2p_pump(p2p);
     return n_done || p2p->n_events ? TW_OK : TW_IN_PROGRESS;

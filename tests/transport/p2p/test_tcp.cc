@@ -537,6 +537,98 @@ TEST_F(Tcp, BehindWhatIsLeftTheEndIsHeard)
     EXPECT_EQ(in, out);
 }
 
+/* Its connection to b is out of epoll then. */
+class TcpAside : public Tcp
+{
+  protected:
+    void ask_often(const tw_p2p_request_t *request)
+    {
+        for (int i = 0; i < 100; i++) {
+            EXPECT_GE(tw_p2p_progress_for(a, request), 0);
+        }
+        EXPECT_TRUE(peer_a->streams[0].link->is_aside);
+        EXPECT_EQ(peer_a->streams[0].worker->tcp->n_aside, 1);
+    }
+    const std::vector<uint8_t> out = pattern(chunk, 5);
+    std::vector<uint8_t> in = std::vector<uint8_t>(chunk);
+};
+
+TEST_F(TcpAside, WhoAsksGetsHisMessages)
+{
+    connect();
+    for (uint64_t tag = 0; tag < 2; tag++) {
+        tw_p2p_request_t *received = recv(peer_a, tag, in), *sent = send(peer_b, tag, out);
+        const double limit = tw_time_sec() + patience_sec;
+        while (!tw_p2p_request_is_done(received) && tw_time_sec() < limit) {
+            EXPECT_GE(tw_p2p_progress_for(a, received), 0);
+            (void)tw_p2p_progress(b);
+        }
+        EXPECT_EQ(wait(received), TW_OK);
+        EXPECT_EQ(wait(sent), TW_OK);
+        EXPECT_EQ(in, out);
+        in.assign(in.size(), 0);
+        received = recv(peer_a, 7, in);
+        ask_often(received);
+        tw_p2p_cancel(a, received);
+    }
+    shrink_sockets();
+    std::vector<uint8_t> in_b(chunk);
+    tw_p2p_request_t *received = recv(peer_b, 1, in_b);
+    EXPECT_EQ(wait(send(peer_a, 1, out)), TW_OK) << "it goes on when there is room again";
+    EXPECT_EQ(wait(received), TW_OK);
+    EXPECT_EQ(in_b, out);
+}
+
+TEST_F(TcpAside, WithoutBeingAskedForItComesBack)
+{
+    connect();
+    tw_p2p_request_t *received = recv(peer_a, 1, in);
+    ask_often(received);
+    tw_p2p_request_t *sent = send(peer_b, 1, out);
+    EXPECT_EQ(wait(received), TW_OK);
+    EXPECT_EQ(wait(sent), TW_OK);
+    EXPECT_EQ(in, out);
+    EXPECT_EQ(peer_a->streams[0].worker->tcp->n_aside, 0);
+}
+
+TEST_F(TcpAside, NobodySleepsThroughItsMessages)
+{
+    connect();
+    tw_p2p_request_t *received = recv(peer_a, 1, in);
+    ask_often(received);
+    tw_p2p_sleep_args_t sleep = {};
+    sleep.timeout_sec = patience_sec;
+    sleep.fd = -1;
+    tw_p2p_request_t *sent = send(peer_b, 1, out);
+    EXPECT_EQ(tw_p2p_sleep(a, &sleep), TW_OK);
+    EXPECT_EQ(peer_a->streams[0].worker->tcp->n_aside, 0);
+    EXPECT_EQ(wait(sent), TW_OK);
+    EXPECT_EQ(wait(received), TW_OK);
+    EXPECT_EQ(in, out);
+}
+
+TEST_F(TcpAside, ItsEndIsHeardAndMade)
+{
+    for (bool by_a : {true, false}) {
+        connect();
+        tw_p2p_request_t *received = recv(peer_a, 1, in);
+        ask_often(received);
+        tw_p2p_cancel(a, received);
+        if (by_a) {
+            std::vector<uint8_t> in_b(chunk);
+            tw_p2p_request_t *received_b = recv(peer_b, 2, in_b);
+            EXPECT_EQ(wait(send(peer_a, 2, out)), TW_OK);
+            EXPECT_EQ(wait(received_b), TW_OK);
+            tw_p2p_peer_close(peer_a);
+            EXPECT_TRUE(until([&] { return tw_p2p_peer_has_closed(peer_b) != 0; }));
+        } else {
+            tw_p2p_peer_close(peer_b);
+            EXPECT_TRUE(until([&] { return tw_p2p_peer_has_closed(peer_a) != 0; }));
+        }
+        end();
+    }
+}
+
 /* ---- who does not belong ------------------------------------------------------------------------------- */
 
 TEST_F(Tcp, WhoHasAnotherTokenIsNamed)
