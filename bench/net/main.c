@@ -22,7 +22,7 @@ typedef struct options {
     size_t sizes[SIZES_MAX];
     int connections[SIZES_MAX];
     int n_sizes, n_connections, n_nics;
-    int32_t ipv6;
+    int32_t ipv6, bare;
     double link_bps, seconds;
     int n_pairs;
     const char *peer; /**< NULL: none */
@@ -105,6 +105,10 @@ static const tw_flag_t flag_list[] = {
           TW_CONFIG_STRING, 0, 0, 0, NULL},
      .group = 1,
      .take = take_peer},
+    {.field = {"bare", NULL, NULL,
+               "In turn with ours, one way over one connection, measure bare send and recv: what the kernel gives",
+               TW_CONFIG_BOOL, AT(bare), 0, 0, NULL},
+     .group = 1},
     {.field = {"nccl", NULL, "FILE", "NCCL's library (default: libnccl.so.2, where the loader finds it)",
                TW_CONFIG_STRING, AT(nccl), 0, 0, NULL},
      .group = 1},
@@ -120,6 +124,7 @@ typedef struct run {
     const options_t *options;
     net_end_t ours, peer;
     int has_peer;
+    int bare_fd; /**< -1: not measured */
     double tcp_bps;
     FILE *json;
     int n_bad;
@@ -219,6 +224,25 @@ static tw_status_t measure_once(run_t *run, net_end_t *end, line_t *line, figure
     return status;
 }
 
+static tw_status_t measure_bare_once(run_t *run, const line_t *line, figures_t *figures, int i)
+{
+    const options_t *options = run->options;
+    net_row_t row = line->row;
+    tw_status_t status = net_bare_measure(&run->ours, run->bare_fd, &row, options->seconds, options->link_bps);
+    figures->latency_us[i] = row.latency_us;
+    figures->bandwidth_GBps[i] = row.bandwidth_GBps;
+    return status;
+}
+
+/** A line without ratios. */
+static void print_figures(run_t *run, const char *name, line_t *line, figures_t *figures)
+{
+    const size_t n = (size_t)run->options->n_pairs;
+    line->row.latency_us = tw_median(figures->latency_us, n);
+    line->row.bandwidth_GBps = tw_median(figures->bandwidth_GBps, n);
+    print_line(run, name, line);
+}
+
 static double median_ratio(const double *over, const double *under, int n)
 {
     double ratios[PAIRS_MAX];
@@ -231,15 +255,18 @@ static double median_ratio(const double *over, const double *under, int n)
 /** In turn, so that what comes and goes on the machine meets both. */
 static tw_status_t measure_line(run_t *run, size_t bytes, int connections, int both_ways)
 {
-    static figures_t ours, peer;
-    const int n = run->options->n_pairs;
+    static figures_t ours, peer, bare;
+    const int n = run->options->n_pairs, has_bare = run->bare_fd >= 0 && connections == 1 && !both_ways;
     line_t line = {.row = {.bytes = bytes, .connections = connections, .both_ways = both_ways, .ok = 1}};
-    line_t peer_line = line;
+    line_t peer_line = line, bare_line = line;
     tw_status_t status = TW_OK;
     for (int i = 0; i < n && !status; i++) {
         status = measure_once(run, &run->ours, &line, &ours, i);
         if (!status && run->has_peer) {
             status = measure_once(run, &run->peer, &peer_line, &peer, i);
+        }
+        if (!status && has_bare) {
+            status = measure_bare_once(run, &bare_line, &bare, i);
         }
     }
     if (status) {
@@ -248,14 +275,13 @@ static tw_status_t measure_line(run_t *run, size_t bytes, int connections, int b
     if (run->has_peer) {
         line.by_latency = median_ratio(peer.latency_us, ours.latency_us, n);
         line.by_bandwidth = median_ratio(ours.bandwidth_GBps, peer.bandwidth_GBps, n);
-        peer_line.row.latency_us = tw_median(peer.latency_us, (size_t)n);
-        peer_line.row.bandwidth_GBps = tw_median(peer.bandwidth_GBps, (size_t)n);
     }
-    line.row.latency_us = tw_median(ours.latency_us, (size_t)n);
-    line.row.bandwidth_GBps = tw_median(ours.bandwidth_GBps, (size_t)n);
-    print_line(run, "thinwire", &line);
+    print_figures(run, "thinwire", &line, &ours);
     if (run->has_peer) {
-        print_line(run, run->options->peer, &peer_line);
+        print_figures(run, run->options->peer, &peer_line, &peer);
+    }
+    if (has_bare) {
+        print_figures(run, "bare", &bare_line, &bare);
     }
     return TW_OK;
 }
@@ -349,7 +375,7 @@ static tw_status_t open_json(run_t *run)
 static int run_end(const options_t *options)
 {
     char why[WHY_BYTES] = "";
-    run_t run = {.options = options};
+    run_t run = {.options = options, .bare_fd = -1};
     tw_status_t status = net_end_init(&run.ours, &ncclNetPlugin_v12, NULL);
     if (!status) {
         status = open_json(&run);
@@ -360,12 +386,18 @@ static int run_end(const options_t *options)
     if (!status) {
         status = net_iperf(&run.ours, &run.tcp_bps);
     }
+    if (!status && options->bare) {
+        status = net_bare_open(&run.ours, &run.bare_fd);
+    }
     if (!status) {
         print_head(&run, why);
         status = measure_all(&run);
     }
     if (run.has_peer) {
         net_end_cleanup(&run.peer);
+    }
+    if (run.bare_fd >= 0) {
+        close(run.bare_fd);
     }
     net_end_cleanup(&run.ours);
     if (run.json) {

@@ -195,8 +195,8 @@ static tw_status_t measure_bandwidth(const net_end_t *end, lane_t *lanes, int n_
     return status;
 }
 
-/** On each connection; at least so many on all together. */
-static int n_messages(const net_row_t *row, double seconds, double link_bps)
+/** At least so many on all connections together. */
+int net_n_messages(const net_row_t *row, double seconds, double link_bps)
 {
     const double rate = link_bps > 0 ? link_bps / 8 : 1e9;
     const double n = seconds * rate / ((double)row->bytes + 2000) / row->connections;
@@ -205,10 +205,16 @@ static int n_messages(const net_row_t *row, double seconds, double link_bps)
     return n < least ? least : n > MESSAGES_MAX ? MESSAGES_MAX : (int)n;
 }
 
+int net_n_trips(int n_messages)
+{
+    const int n = n_messages / 4;
+
+    return n < ROUND_TRIPS_MIN ? ROUND_TRIPS_MIN : n < ROUND_TRIPS ? n : ROUND_TRIPS;
+}
+
 static tw_status_t measure(net_end_t *end, lane_t *lanes, net_row_t *row, double seconds, double link_bps)
 {
-    const int n = n_messages(row, seconds, link_bps);
-    const int n_trips = n / 4 < ROUND_TRIPS_MIN ? ROUND_TRIPS_MIN : n / 4 < ROUND_TRIPS ? n / 4 : ROUND_TRIPS;
+    const int n = net_n_messages(row, seconds, link_bps);
     lane_t *out = lanes, *in = lanes + row->connections;
 
     tw_status_t status = lane_reserve(out, 1);
@@ -216,7 +222,7 @@ static tw_status_t measure(net_end_t *end, lane_t *lanes, net_row_t *row, double
         status = lane_reserve(in, 1);
     }
     if (!status) {
-        status = measure_latency(end, out, in, n_trips, &row->latency_us);
+        status = measure_latency(end, out, in, net_n_trips(n), &row->latency_us);
     }
     if (status) {
         return status;

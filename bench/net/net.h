@@ -7,6 +7,7 @@
  *    end.c             one end: the two connect
  *    measure.c         a row of figures
  *    iperf.c           what one TCP stream makes of the link
+ *    bare.c            what send and recv make of it, message by message
  *    main.c            options, the cluster, the table of figures
  *
  *  Node 0 measures latency, node 1 receives what bandwidth is measured of; each tells the other over a TCP
@@ -63,6 +64,16 @@ typedef struct net_row {
 /** Both ends measure a row, and hold the same figures then. bytes, connections, both_ways: in. seconds: to
  *  spend on the bandwidth, at link_bps (0: unknown). */
 tw_status_t net_measure(net_end_t *end, net_row_t *row, double seconds, double link_bps);
+
+/** How many messages on each connection fill so many seconds at link_bps (0: unknown), at least a few; how
+ *  many of those go there and back for the latency. */
+int net_n_messages(const net_row_t *row, double seconds, double link_bps);
+int net_n_trips(int n_messages);
+
+/** A socket between the two ends; TW_ERR_IO, logged. */
+tw_status_t net_bare_open(const net_end_t *end, int *fd);
+/** A row of one connection, one way, of nothing but send and recv. */
+tw_status_t net_bare_measure(const net_end_t *end, int fd, net_row_t *row, double seconds, double link_bps);
 
 /** Bits per second of one TCP stream from node 0 to node 1, at both ends; 0: not measured. */
 tw_status_t net_iperf(const net_end_t *end, double *bps);
