@@ -105,9 +105,10 @@ static const tw_flag_t flag_list[] = {
           TW_CONFIG_STRING, 0, 0, 0, NULL},
      .group = 1,
      .take = take_peer},
-    {.field = {"bare", NULL, NULL,
-               "In turn with ours, one way over one connection, measure bare send and recv: what the kernel gives",
-               TW_CONFIG_BOOL, AT(bare), 0, 0, NULL},
+    {.field =
+         {"bare", NULL, NULL,
+          "In turn with ours, one way over one connection, measure bare send and recv: what the kernel gives",
+          TW_CONFIG_BOOL, AT(bare), 0, 0, NULL},
      .group = 1},
     {.field = {"nccl", NULL, "FILE", "NCCL's library (default: libnccl.so.2, where the loader finds it)",
                TW_CONFIG_STRING, AT(nccl), 0, 0, NULL},
@@ -228,7 +229,8 @@ static tw_status_t measure_bare_once(run_t *run, const line_t *line, figures_t *
 {
     const options_t *options = run->options;
     net_row_t row = line->row;
-    tw_status_t status = net_bare_measure(&run->ours, run->bare_fd, &row, options->seconds, options->link_bps);
+    tw_status_t status =
+        net_bare_measure(&run->ours, run->bare_fd, &row, options->seconds, options->link_bps);
     figures->latency_us[i] = row.latency_us;
     figures->bandwidth_GBps[i] = row.bandwidth_GBps;
     return status;

@@ -49,7 +49,7 @@ struct tw_tcp_link {
     int is_ready, can_write, is_shut;
     int is_aside;          /**< out of epoll; whether it can be read or written is found by trying */
     int n_asked, n_rounds; /**< reads by who asked for it; rounds of progress since the last one */
-    int has_end; /**< the end of what comes, or an error, is behind what is there to read */
+    int has_end;           /**< the end of what comes, or an error, is behind what is there to read */
     int n_tries;
     uint64_t until_ns; /**< for connecting, for strangers, for leaving */
     uint64_t retry_ns;
