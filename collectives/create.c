@@ -77,7 +77,7 @@ static tw_status_t create_model(tw_coll_t *coll)
     return status;
 }
 
-static void free_parts(tw_coll_t *coll)
+static void free_all(tw_coll_t *coll)
 {
     if (coll->shared) {
         tw_shared_mover_remove(coll->shared, &coll->mover);
@@ -152,7 +152,7 @@ tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out)
     }
     if (status != TW_OK) {
         if (coll) {
-            free_parts(coll);
+            free_all(coll);
         }
         return status;
     }
@@ -300,7 +300,7 @@ static tw_status_t destroy_here(void *arg)
     if (coll->engine->drains) {
         (void)tw_coll_drain(coll);
     }
-    free_parts(coll);
+    free_all(coll);
     return TW_OK;
 }
 

@@ -14,19 +14,19 @@
 #define MAX_HOPS 32
 
 /** Elements [first, first + n) of the stream of all shards: at most a chunk, at `at` in its row of shards. */
-typedef struct part {
+typedef struct piece {
     size_t first, n, at;
     tw_task_t task;
-} part_t;
+} piece_t;
 
-/** A row of shards, round the world, as parts. */
-typedef struct parts {
-    part_t *part;
-    size_t n_parts, n_elems;
-} parts_t;
+/** A row of shards, round the world, as pieces. */
+typedef struct pieces {
+    piece_t *piece;
+    size_t n_pieces, n_elems;
+} pieces_t;
 
 typedef struct received {
-    parts_t parts;
+    pieces_t pieces;
     tw_sbuf_t buffer; /**< the row, one after the other */
 } received_t;
 
@@ -35,27 +35,27 @@ typedef struct doubling {
     const tw_build_t *build;
     const size_t *first; /**< [W + 1] of the shards */
     size_t slice, n_slices;
-    parts_t own;
-    parts_t *sent;   /**< [n_hops] halving, by log2 of the distance */
+    pieces_t own;
+    pieces_t *sent;   /**< [n_hops] halving, by log2 of the distance */
     received_t *got; /**< [n_hops] halving, in the order of the hops */
-    parts_t *have;   /**< [n_hops + 1] doubling: the own one, and what each hop brought */
+    pieces_t *have;   /**< [n_hops + 1] doubling: the own one, and what each hop brought */
     int n_got;
 } doubling_t;
 
 /* ---- rows of shards ------------------------------------------------------------------------------------ */
 
-static void add_run(const doubling_t *d, parts_t *parts, size_t first, size_t n)
+static void add_run(const doubling_t *d, pieces_t *pieces, size_t first, size_t n)
 {
     for (size_t c = 0; c < tw_chunk_count(d->build, n); c++) {
-        size_t part = tw_chunk_elems(d->build, n, c);
-        parts->part[parts->n_parts++] =
-            (part_t){first + c * d->build->chunk_elems, part, parts->n_elems, TW_TASK_NONE};
-        parts->n_elems += part;
+        size_t piece = tw_chunk_elems(d->build, n, c);
+        pieces->piece[pieces->n_pieces++] =
+            (piece_t){first + c * d->build->chunk_elems, piece, pieces->n_elems, TW_TASK_NONE};
+        pieces->n_elems += piece;
     }
 }
 
 /* The slice of m shards from `start` on, round the world. */
-static void add_slices(const doubling_t *d, parts_t *parts, int start, int m)
+static void add_slices(const doubling_t *d, pieces_t *pieces, int start, int m)
 {
     size_t at = d->slice * d->build->chunk_elems;
 
@@ -63,32 +63,32 @@ static void add_slices(const doubling_t *d, parts_t *parts, int start, int m)
         int shard = (start + i) % d->build->topo->world;
         size_t n = d->first[shard + 1] - d->first[shard];
         if (at < n) {
-            add_run(d, parts, d->first[shard] + at, tw_chunk_elems(d->build, n, d->slice));
+            add_run(d, pieces, d->first[shard] + at, tw_chunk_elems(d->build, n, d->slice));
         }
     }
 }
 
 /* The m shards that begin `distance` after the own one. */
-static parts_t row(const doubling_t *d, int distance, int m)
+static pieces_t row(const doubling_t *d, int distance, int m)
 {
     int world = d->build->topo->world, start = (d->build->topo->rank + distance) % world;
     int m_wrapped = start + m > world ? start + m - world : 0, end = start + m - m_wrapped;
     size_t n = d->first[end] - d->first[start], n_wrapped = d->first[m_wrapped];
     size_t most = tw_chunk_count(d->build, n) + tw_chunk_count(d->build, n_wrapped);
-    parts_t parts = {0};
+    pieces_t pieces = {0};
 
     most = d->n_slices > 1 ? (size_t)m : most;
-    parts.part = tw_sched_alloc(d->build->sched, (most + 1) * sizeof(part_t));
-    if (!parts.part) {
-        return parts;
+    pieces.piece = tw_sched_alloc(d->build->sched, (most + 1) * sizeof(piece_t));
+    if (!pieces.piece) {
+        return pieces;
     }
     if (d->n_slices > 1) {
-        add_slices(d, &parts, start, m);
+        add_slices(d, &pieces, start, m);
     } else {
-        add_run(d, &parts, d->first[start], n);
-        add_run(d, &parts, 0, n_wrapped);
+        add_run(d, &pieces, d->first[start], n);
+        add_run(d, &pieces, 0, n_wrapped);
     }
-    return parts;
+    return pieces;
 }
 
 static int peer_at(const doubling_t *d, int distance)
@@ -105,14 +105,14 @@ static int shards_of_hop(const doubling_t *d, int distance)
     return distance < rest ? distance : rest;
 }
 
-/* `task` waits for all parts that overlap elements [first, first + n). */
-static void after_overlapping(const doubling_t *d, tw_task_t task, const parts_t *parts, size_t first,
+/* `task` waits for all pieces that overlap elements [first, first + n). */
+static void after_overlapping(const doubling_t *d, tw_task_t task, const pieces_t *pieces, size_t first,
                               size_t n)
 {
-    for (size_t i = 0; i < parts->n_parts; i++) {
-        const part_t *part = &parts->part[i];
-        if (part->first < first + n && first < part->first + part->n) {
-            tw_sched_after(d->build->sched, task, part->task);
+    for (size_t i = 0; i < pieces->n_pieces; i++) {
+        const piece_t *piece = &pieces->piece[i];
+        if (piece->first < first + n && first < piece->first + piece->n) {
+            tw_sched_after(d->build->sched, task, piece->task);
         }
     }
 }
@@ -121,7 +121,7 @@ static void after_overlapping(const doubling_t *d, tw_task_t task, const parts_t
 
 /* Sum up everything that is here of a range: elements [at, at + n) of the row that begins with the own shard.
  * All of the range, or nothing of it, came with each hop. */
-static tw_task_t sum_range(doubling_t *d, const part_t *range, tw_span_t to, float factor)
+static tw_task_t sum_range(doubling_t *d, const piece_t *range, tw_span_t to, float factor)
 {
     const tw_build_t *build = d->build;
     size_t elem_bytes = build->in->elem_bytes;
@@ -137,7 +137,7 @@ static tw_task_t sum_range(doubling_t *d, const part_t *range, tw_span_t to, flo
     };
 
     for (int g = 0; g < d->n_got; g++) {
-        if (range->at < d->got[g].parts.n_elems) {
+        if (range->at < d->got[g].pieces.n_elems) {
             inputs[sum.n_inputs++] =
                 tw_span_buffer(d->got[g].buffer, range->at * elem_bytes, range->n * elem_bytes);
         }
@@ -149,7 +149,7 @@ static tw_task_t sum_range(doubling_t *d, const part_t *range, tw_span_t to, flo
     }
     tw_task_t task = tw_work_reduce(build->sched, &sum);
     for (int g = 0; g < d->n_got; g++) {
-        after_overlapping(d, task, &d->got[g].parts, range->first, range->n);
+        after_overlapping(d, task, &d->got[g].pieces, range->first, range->n);
     }
     return task;
 }
@@ -159,7 +159,7 @@ static size_t same_hops(const doubling_t *d, size_t at, size_t n, int *any)
 {
     *any = 0;
     for (int g = 0; g < d->n_got; g++) {
-        size_t end = d->got[g].parts.n_elems;
+        size_t end = d->got[g].pieces.n_elems;
         if (at >= end) {
             continue;
         }
@@ -169,28 +169,28 @@ static size_t same_hops(const doubling_t *d, size_t at, size_t n, int *any)
     return n;
 }
 
-/* Send the partial sum of a part that begins `at` elements after the own shard; what is all ours goes as it
+/* Send the partial sum of a piece that begins `at` elements after the own shard; what is all ours goes as it
  * is. */
-static tw_task_t send_part(doubling_t *d, int peer, const part_t *part, size_t at)
+static tw_task_t send_piece(doubling_t *d, int peer, const piece_t *piece, size_t at)
 {
     tw_sched_t *sched = d->build->sched;
     size_t elem_bytes = d->build->in->elem_bytes, done = 0;
     int any;
 
-    if (same_hops(d, at, part->n, &any) == part->n && !any && d->build->scale == 1.0f) {
-        return tw_sched_send(sched, peer, tw_span_view(d->build->in, part->first, part->n));
+    if (same_hops(d, at, piece->n, &any) == piece->n && !any && d->build->scale == 1.0f) {
+        return tw_sched_send(sched, peer, tw_span_view(d->build->in, piece->first, piece->n));
     }
-    tw_sbuf_t buffer = tw_sched_buffer(sched, part->n * elem_bytes);
+    tw_sbuf_t buffer = tw_sched_buffer(sched, piece->n * elem_bytes);
     tw_task_t last = TW_TASK_NONE;
-    while (done < part->n) {
-        size_t n = same_hops(d, at + done, part->n - done, &any);
-        part_t range = {part->first + done, n, at + done, TW_TASK_NONE};
+    while (done < piece->n) {
+        size_t n = same_hops(d, at + done, piece->n - done, &any);
+        piece_t range = {piece->first + done, n, at + done, TW_TASK_NONE};
         tw_task_t sum = sum_range(d, &range, tw_span_buffer(buffer, done * elem_bytes, n * elem_bytes), 1.0f);
         tw_sched_after(sched, sum, last);
         last = sum;
         done += n;
     }
-    tw_task_t send = tw_sched_send(sched, peer, tw_span_buffer(buffer, 0, part->n * elem_bytes));
+    tw_task_t send = tw_sched_send(sched, peer, tw_span_buffer(buffer, 0, piece->n * elem_bytes));
     tw_sched_after(sched, send, last);
     return send;
 }
@@ -202,12 +202,12 @@ static void receive_row(doubling_t *d, int peer, int m)
     size_t elem_bytes = d->build->in->elem_bytes;
     received_t *got = &d->got[d->n_got++];
 
-    got->parts = row(d, 0, m);
-    got->buffer = tw_sched_buffer(sched, got->parts.n_elems * elem_bytes);
-    for (size_t i = 0; i < got->parts.n_parts; i++) {
-        part_t *part = &got->parts.part[i];
-        part->task = tw_sched_recv(sched, peer,
-                                   tw_span_buffer(got->buffer, part->at * elem_bytes, part->n * elem_bytes));
+    got->pieces = row(d, 0, m);
+    got->buffer = tw_sched_buffer(sched, got->pieces.n_elems * elem_bytes);
+    for (size_t i = 0; i < got->pieces.n_pieces; i++) {
+        piece_t *piece = &got->pieces.piece[i];
+        tw_span_t to = tw_span_buffer(got->buffer, piece->at * elem_bytes, piece->n * elem_bytes);
+        piece->task = tw_sched_recv(sched, peer, to);
     }
 }
 
@@ -217,9 +217,9 @@ static void halve_hop(doubling_t *d, int hop)
     size_t at = row(d, 0, distance).n_elems;
 
     d->sent[hop] = row(d, distance, m);
-    for (size_t i = 0; i < d->sent[hop].n_parts; i++) {
-        part_t *part = &d->sent[hop].part[i];
-        part->task = send_part(d, peer_at(d, distance), part, at + part->at);
+    for (size_t i = 0; i < d->sent[hop].n_pieces; i++) {
+        piece_t *piece = &d->sent[hop].piece[i];
+        piece->task = send_piece(d, peer_at(d, distance), piece, at + piece->at);
     }
     receive_row(d, peer_at(d, -distance), m);
 }
@@ -227,10 +227,10 @@ static void halve_hop(doubling_t *d, int hop)
 /* first: of the elements of `out` among all. */
 static void sum_own(doubling_t *d, size_t first)
 {
-    for (size_t i = 0; i < d->own.n_parts; i++) {
-        part_t *part = &d->own.part[i];
-        tw_span_t out = tw_span_view(d->build->out, part->first - first, part->n);
-        part->task = sum_range(d, part, out, d->build->factor);
+    for (size_t i = 0; i < d->own.n_pieces; i++) {
+        piece_t *piece = &d->own.piece[i];
+        tw_span_t out = tw_span_view(d->build->out, piece->first - first, piece->n);
+        piece->task = sum_range(d, piece, out, d->build->factor);
     }
 }
 
@@ -242,22 +242,23 @@ static void double_hop(doubling_t *d, int hop)
     tw_sched_t *sched = d->build->sched;
     const tw_view_t *out = d->build->out;
     int distance = 1 << hop, m = shards_of_hop(d, distance);
-    parts_t send = row(d, 0, m);
+    pieces_t send = row(d, 0, m);
 
     d->have[0] = d->own;
-    for (size_t i = 0; i < send.n_parts; i++) {
-        const part_t *part = &send.part[i];
-        tw_task_t task = tw_sched_send(sched, peer_at(d, -distance), tw_span_view(out, part->first, part->n));
+    for (size_t i = 0; i < send.n_pieces; i++) {
+        const piece_t *piece = &send.piece[i];
+        tw_span_t from = tw_span_view(out, piece->first, piece->n);
+        tw_task_t task = tw_sched_send(sched, peer_at(d, -distance), from);
         for (int h = 0; h <= hop; h++) {
-            after_overlapping(d, task, &d->have[h], part->first, part->n);
+            after_overlapping(d, task, &d->have[h], piece->first, piece->n);
         }
     }
     d->have[hop + 1] = row(d, distance, m);
-    for (size_t i = 0; i < d->have[hop + 1].n_parts; i++) {
-        part_t *part = &d->have[hop + 1].part[i];
-        part->task = tw_sched_recv(sched, peer_at(d, distance), tw_span_view(out, part->first, part->n));
-        if (i < d->sent[hop].n_parts) {
-            tw_sched_after(sched, part->task, d->sent[hop].part[i].task);
+    for (size_t i = 0; i < d->have[hop + 1].n_pieces; i++) {
+        piece_t *piece = &d->have[hop + 1].piece[i];
+        piece->task = tw_sched_recv(sched, peer_at(d, distance), tw_span_view(out, piece->first, piece->n));
+        if (i < d->sent[hop].n_pieces) {
+            tw_sched_after(sched, piece->task, d->sent[hop].piece[i].task);
         }
     }
 }
@@ -296,7 +297,7 @@ static size_t count_slices(const tw_build_t *build, const size_t *first)
     return tw_chunk_count(build, most);
 }
 
-/* own: the task that its own part waits for. */
+/* own: the task that its own piece waits for. */
 static tw_status_t begin_slice(doubling_t *d, tw_task_t own)
 {
     tw_sched_t *sched = d->build->sched;
@@ -306,11 +307,11 @@ static tw_status_t begin_slice(doubling_t *d, tw_task_t own)
     d->got = tw_sched_alloc(sched, (n_hops + 1) * sizeof(*d->got));
     d->have = tw_sched_alloc(sched, (n_hops + 1) * sizeof(*d->have));
     d->own = row(d, 0, 1);
-    if (!d->sent || !d->got || !d->have || !d->own.part) {
+    if (!d->sent || !d->got || !d->have || !d->own.piece) {
         return TW_ERR_NO_MEMORY;
     }
-    for (size_t i = 0; i < d->own.n_parts; i++) {
-        d->own.part[i].task = own;
+    for (size_t i = 0; i < d->own.n_pieces; i++) {
+        d->own.piece[i].task = own;
     }
     return TW_OK;
 }

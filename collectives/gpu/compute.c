@@ -5,7 +5,7 @@
 
 #include "collectives/gpu/gpu.h"
 
-#define BATCH 64 /**< parts handed over at once */
+#define BATCH 64 /**< pieces handed over at once */
 
 /** Computations that are alike, being put together. */
 typedef struct batch {
@@ -178,7 +178,7 @@ static tw_status_t flush(batch_t *batch)
 
 /* ---- lossless ------------------------------------------------------------------------------------------ */
 
-/** The parts of a chunk where it is plain. */
+/** The pieces of a chunk where it is plain. */
 static size_t find_pieces(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute,
                           tw_quant_lossless_segment_t *pieces)
 {
@@ -209,11 +209,11 @@ static tw_status_t launch_lossless(const batch_t *batch, const tw_gpu_compute_t 
                  .workspace_bytes = call->coll->gpu->packing.bytes,
                  .host = &call->outcomes[compute->packed + (packs ? 0 : plan->n_cells)]},
     };
-    tw_quant_lossless_segment_t *pieces = malloc((chunk->n_parts + 1) * sizeof(*pieces));
+    tw_quant_lossless_segment_t *pieces = malloc((chunk->n_pieces + 1) * sizeof(*pieces));
     tw_status_t status;
 
     if (!pieces) {
-        tw_error("out of memory for the parts of a chunk");
+        tw_error("out of memory for the pieces of a chunk");
         return TW_ERR_NO_MEMORY;
     }
     size_t n = find_pieces(call, compute, pieces);
@@ -258,8 +258,8 @@ static tw_status_t add_item(batch_t *batch, tw_grid_placed_t item)
 }
 
 /** `from`: where the chunk's message is that is read, of elements of from_type if it is as it is. */
-static tw_status_t add_parts(batch_t *batch, const tw_gpu_compute_t *compute, const char *from,
-                             tw_type_t from_type)
+static tw_status_t add_pieces(batch_t *batch, const tw_gpu_compute_t *compute, const char *from,
+                              tw_type_t from_type)
 {
     const tw_gpu_call_t *call = batch->call;
     const tw_coll_args_t *args = &call->shape->request->args;
@@ -272,21 +272,21 @@ static tw_status_t add_parts(batch_t *batch, const tw_gpu_compute_t *compute, co
         .in = compute->in,
         .out = compute->out,
     };
-    tw_grid_placed_t part;
+    tw_grid_placed_t piece;
 
-    while (tw_grid_walk_next(&walk, &part)) {
+    while (tw_grid_walk_next(&walk, &piece)) {
         if (compute->from == TW_GPU_RESULT) {
-            part.src = part.dst;
+            piece.src = piece.dst;
         } else if (compute->from != TW_GPU_USER) {
-            part.src = from + part.in_at;
+            piece.src = from + piece.in_at;
         }
         if (compute->to != TW_GPU_USER) {
-            part.dst = call->workspace + compute->to + part.out_at;
+            piece.dst = call->workspace + compute->to + piece.out_at;
         }
-        if (part.src == part.dst) { /* in place, and nothing to add */
+        if (piece.src == piece.dst) { /* in place, and nothing to add */
             continue;
         }
-        TW_TRY(add_item(batch, part));
+        TW_TRY(add_item(batch, piece));
     }
     return TW_OK;
 }
@@ -311,7 +311,7 @@ static tw_status_t add_plain_encode(batch_t *batch, const tw_gpu_compute_t *comp
     };
     TW_TRY(flush(batch));
     TW_TRY(device_of(batch)->sum(device_of(batch), &sum, batch->stream));
-    return add_parts(batch, compute, temp, TW_TYPE_FP32);
+    return add_pieces(batch, compute, temp, TW_TYPE_FP32);
 }
 
 static tw_status_t add_compute(batch_t *batch, const tw_gpu_compute_t *compute)
@@ -331,9 +331,9 @@ static tw_status_t add_compute(batch_t *batch, const tw_gpu_compute_t *compute)
     if (is_plain_encode(compute)) {
         return add_plain_encode(batch, compute);
     }
-    return add_parts(batch, compute,
-                     batch->call->workspace + (compute->from >= TW_GPU_RESULT ? 0 : compute->from),
-                     batch->call->shape->request->args.type);
+    return add_pieces(batch, compute,
+                      batch->call->workspace + (compute->from >= TW_GPU_RESULT ? 0 : compute->from),
+                      batch->call->shape->request->args.type);
 }
 
 typedef struct tick_arg {

@@ -245,22 +245,22 @@ static size_t packing_bytes(const tw_coll_t *coll, const tw_gpu_shape_t *shape, 
     const tw_grid_chunk_t *at = &shape->plan.grid.chunks[chunk];
     tw_quant_lossless_stream_t *packer = coll->gpu->packer;
 
-    for (size_t i = 0; i < at->n_parts; i++) {
-        const tw_grid_part_t *part = &shape->plan.grid.parts[at->first_part + i];
-        const tw_coll_segment_t *segment = &args->segments[part->segment];
-        pieces[i] = (tw_quant_lossless_segment_t){.n_elems = part->n_elems,
+    for (size_t i = 0; i < at->n_pieces; i++) {
+        const tw_grid_piece_t *piece = &shape->plan.grid.pieces[at->first_piece + i];
+        const tw_coll_segment_t *segment = &args->segments[piece->segment];
+        pieces[i] = (tw_quant_lossless_segment_t){.n_elems = piece->n_elems,
                                                   .row_elems = segment->row_elems,
-                                                  .first_elem = segment->first_elem + part->first};
+                                                  .first_elem = segment->first_elem + piece->first};
     }
-    size_t encode = tw_quant_lossless_encode_workspace_bytes(packer, args->type, pieces, at->n_parts);
-    size_t decode = tw_quant_lossless_decode_workspace_bytes(packer, args->type, at->n_elems, at->n_parts);
+    size_t encode = tw_quant_lossless_encode_workspace_bytes(packer, args->type, pieces, at->n_pieces);
+    size_t decode = tw_quant_lossless_decode_workspace_bytes(packer, args->type, at->n_elems, at->n_pieces);
     return encode > decode ? encode : decode;
 }
 
 static tw_status_t get_packer(tw_coll_t *coll, tw_gpu_shape_t *shape)
 {
     const tw_grid_t *grid = &shape->plan.grid;
-    tw_quant_lossless_segment_t *pieces = malloc((grid->n_parts + 1) * sizeof(*pieces));
+    tw_quant_lossless_segment_t *pieces = malloc((grid->n_pieces + 1) * sizeof(*pieces));
     tw_status_t status = pieces ? TW_OK : TW_ERR_NO_MEMORY;
 
     if (status == TW_OK && !coll->gpu->packer) {

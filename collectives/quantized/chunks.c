@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PLAIN_UNIT ((size_t)TW_QUANT_BLOCK_MIN) /**< plain parts are cut at whole multiples */
+#define PLAIN_UNIT ((size_t)TW_QUANT_BLOCK_MIN) /**< plain pieces are cut at whole multiples */
 
 int tw_args_lose_nothing(const tw_coll_args_t *args)
 {
@@ -17,7 +17,7 @@ int tw_args_lose_nothing(const tw_coll_args_t *args)
     return n_lossless > 0 && n_others == 0;
 }
 
-/** Elements in which every part but a segment's last is counted: whole frames of both codecs. */
+/** Elements in which every piece but a segment's last is counted: whole frames of both codecs. */
 static size_t unit_elems(const tw_quant_codec_t *codec, const tw_quant_codec_t *inner)
 {
     int in_blocks = codec && !codec->lossless;
@@ -64,21 +64,21 @@ static tw_status_t open_chunk(cutter_t *cut)
     if (!tw_grow(&grid->chunks, &grid->max_chunks, grid->n_chunks + 1, sizeof(*grid->chunks))) {
         return out_of_memory();
     }
-    grid->chunks[grid->n_chunks++] = (tw_grid_chunk_t){.first_part = grid->n_parts, .codec = cut->codec};
+    grid->chunks[grid->n_chunks++] = (tw_grid_chunk_t){.first_piece = grid->n_pieces, .codec = cut->codec};
     cut->room = cut->chunk_bytes > 0 ? cut->chunk_bytes : 1;
     return TW_OK;
 }
 
-static tw_status_t add_part(cutter_t *cut, size_t segment, size_t first, size_t n_elems)
+static tw_status_t add_piece(cutter_t *cut, size_t segment, size_t first, size_t n_elems)
 {
     tw_grid_t *grid = cut->grid;
 
-    if (!tw_grow(&grid->parts, &grid->max_parts, grid->n_parts + 1, sizeof(*grid->parts))) {
+    if (!tw_grow(&grid->pieces, &grid->max_pieces, grid->n_pieces + 1, sizeof(*grid->pieces))) {
         return out_of_memory();
     }
-    grid->parts[grid->n_parts++] = (tw_grid_part_t){segment, first, n_elems};
+    grid->pieces[grid->n_pieces++] = (tw_grid_piece_t){segment, first, n_elems};
     tw_grid_chunk_t *chunk = &grid->chunks[grid->n_chunks - 1];
-    chunk->n_parts++;
+    chunk->n_pieces++;
     chunk->n_elems += n_elems;
     size_t bytes = bytes_of(cut, n_elems);
     cut->room -= bytes < cut->room ? bytes : cut->room;
@@ -99,7 +99,7 @@ static tw_status_t cut_segment(cutter_t *cut, size_t segment, size_t first, size
             fits = (units > 0 ? units : 1) * cut->unit;
         }
         fits = fits < n_elems ? fits : n_elems;
-        TW_TRY(add_part(cut, segment, first, fits));
+        TW_TRY(add_piece(cut, segment, first, fits));
         first += fits;
         n_elems -= fits;
     }
@@ -215,7 +215,7 @@ void tw_grid_unpack_short(tw_grid_t *grid, size_t least_elems)
 
 void tw_grid_cleanup(tw_grid_t *grid)
 {
-    free(grid->parts);
+    free(grid->pieces);
     free(grid->chunks);
     free(grid->shards);
     free(grid->codecs);
@@ -230,8 +230,8 @@ size_t tw_grid_chunk_bytes(const tw_grid_t *grid, size_t chunk, const tw_quant_c
     if (codec && codec->lossless) {
         return tw_quant_lossless_bound_bytes(type, at->n_elems);
     }
-    for (size_t i = 0; i < at->n_parts; i++) {
-        bytes += tw_message_bytes(codec, type, grid->parts[at->first_part + i].n_elems);
+    for (size_t i = 0; i < at->n_pieces; i++) {
+        bytes += tw_message_bytes(codec, type, grid->pieces[at->first_piece + i].n_elems);
     }
     return bytes;
 }
@@ -289,17 +289,17 @@ static char *locate(const char *base, size_t base_first, size_t first, size_t el
     return (char *)((uintptr_t)base + (first - base_first) * elem_bytes);
 }
 
-int tw_grid_walk_next(tw_grid_walk_t *walk, tw_grid_placed_t *part)
+int tw_grid_walk_next(tw_grid_walk_t *walk, tw_grid_placed_t *piece)
 {
     const tw_grid_chunk_t *chunk = &walk->grid->chunks[walk->chunk];
     size_t elem_bytes = tw_type_bytes(walk->type);
 
-    if (walk->next == chunk->n_parts) {
+    if (walk->next == chunk->n_pieces) {
         return 0;
     }
-    const tw_grid_part_t *at = &walk->grid->parts[chunk->first_part + walk->next++];
+    const tw_grid_piece_t *at = &walk->grid->pieces[chunk->first_piece + walk->next++];
     const tw_grid_tensor_t *tensor = &walk->tensors[at->segment];
-    *part = (tw_grid_placed_t){
+    *piece = (tw_grid_placed_t){
         .src = locate(tensor->src, tensor->src_first, at->first, elem_bytes),
         .dst = locate(tensor->dst, tensor->dst_first, at->first, elem_bytes),
         .in_at = walk->in_at,
@@ -318,17 +318,17 @@ int tw_grid_walk_next(tw_grid_walk_t *walk, tw_grid_placed_t *part)
 
 size_t tw_grid_pieces(tw_grid_walk_t walk, char *cell, int from_src, tw_quant_lossless_segment_t *pieces)
 {
-    tw_grid_placed_t part;
+    tw_grid_placed_t piece;
     size_t n = 0;
 
-    while (tw_grid_walk_next(&walk, &part)) {
-        char *at = cell ? cell + part.in_at : part.dst;
+    while (tw_grid_walk_next(&walk, &piece)) {
+        char *at = cell ? cell + piece.in_at : piece.dst;
         pieces[n++] = (tw_quant_lossless_segment_t){
-            .src = !cell && from_src ? part.src : at,
+            .src = !cell && from_src ? piece.src : at,
             .dst = at,
-            .n_elems = part.n_elems,
-            .row_elems = part.row_elems,
-            .first_elem = part.first_elem,
+            .n_elems = piece.n_elems,
+            .row_elems = piece.row_elems,
+            .first_elem = piece.first_elem,
         };
     }
     return n;

@@ -3,8 +3,9 @@
  *
  *  All of a chunk has the same codec, or none: a shard's segments are taken codec by codec, each time in
  *  their order. With the lossless codec a chunk is one message, of a length that is known only once it has
- *  been encoded. Long ones are cut at whole frames, so that every part is a valid encoded segment of its own;
- *  short ones share a chunk. The grid is the same on all ranks. */
+ *  been encoded. A piece is what a chunk has of one segment: long segments are cut at whole frames, so that
+ *  every piece is a valid encoded segment of its own; short ones share a chunk. The grid is the same on all
+ *  ranks. */
 #ifndef TW_COLLECTIVES_QUANTIZED_CHUNKS_H
 #define TW_COLLECTIVES_QUANTIZED_CHUNKS_H
 
@@ -14,21 +15,21 @@
 TW_C_BEGIN
 
 /** Consecutive elements of one segment. */
-typedef struct tw_grid_part {
+typedef struct tw_grid_piece {
     size_t segment; /**< index in the operation's segments */
     size_t first;   /**< index in the whole tensor of the first element */
     size_t n_elems; /**< >= 1 */
-} tw_grid_part_t;
+} tw_grid_piece_t;
 
 typedef struct tw_grid_chunk {
-    size_t first_part, n_parts;
+    size_t first_piece, n_pieces;
     size_t n_elems;
     int codec; /**< index in the grid's codecs; TW_GRID_PLAIN: none */
 } tw_grid_chunk_t;
 
 #define TW_GRID_PLAIN (-1)
 
-/** What one rank owns; the first of its parts begins at its first chunk. */
+/** What one rank owns; the first of its pieces begins at its first chunk. */
 typedef struct tw_grid_shard {
     size_t first_chunk, n_chunks;
 } tw_grid_shard_t;
@@ -37,10 +38,10 @@ typedef struct tw_grid {
     /** [n_shards] one of each rank; of an all-to-all, what goes to each rank, then what comes from each */
     tw_grid_shard_t *shards;
     tw_grid_chunk_t *chunks;         /**< [n_chunks] shard after shard */
-    tw_grid_part_t *parts;           /**< [n_parts] chunk after chunk */
+    tw_grid_piece_t *pieces;         /**< [n_pieces] chunk after chunk */
     const tw_quant_codec_t **codecs; /**< [n_codecs] different ones; the segments', borrowed */
     size_t n_codecs;
-    size_t n_chunks, n_parts, max_chunks, max_parts;
+    size_t n_chunks, n_pieces, max_chunks, max_pieces;
     size_t shard_chunks; /**< most chunks of a shard */
     int world, n_shards;
     const tw_quant_codec_t *inner; /**< of the hop inside the node, borrowed; NULL: plain there */
@@ -59,7 +60,7 @@ static inline const tw_quant_codec_t *tw_segment_codec(const tw_coll_args_t *arg
 /** 1: what has a codec has the lossless one, so going plain gives the same bits. */
 int tw_args_lose_nothing(const tw_coll_args_t *args);
 
-/** args: counts NULL are the even split; parts are whole frames of args->inner_codec, too. chunk_bytes: what
+/** args: counts NULL are the even split; pieces are whole frames of args->inner_codec, too. chunk_bytes: what
  *  a message is aimed at; it is larger only where a single frame is. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_grid_init(tw_grid_t *grid, const tw_coll_args_t *args, int world, size_t chunk_bytes);
 void tw_grid_cleanup(tw_grid_t *grid);
@@ -96,8 +97,8 @@ static inline size_t tw_message_bytes(const tw_quant_codec_t *codec, tw_type_t t
     return in_blocks ? tw_quant_encoded_bytes(codec, n_elems) : n_elems * tw_type_bytes(type);
 }
 
-/** Bytes of a chunk's message: its parts encoded one after another, or as they are for a NULL codec; with the
- *  lossless one, the most that it may take. */
+/** Bytes of a chunk's message: its pieces encoded one after another, or as they are for a NULL codec; with
+ *  the lossless one, the most that it may take. */
 size_t tw_grid_chunk_bytes(const tw_grid_t *grid, size_t chunk, const tw_quant_codec_t *codec,
                            tw_type_t type);
 
@@ -110,7 +111,7 @@ typedef struct tw_grid_tensor {
     char *dst;
     size_t dst_first;
     uint32_t tensor;
-    uint64_t first_elem; /**< of the whole tensor that this is a part of */
+    uint64_t first_elem; /**< of the whole tensor that this is a piece of */
     size_t row_elems;    /**< of that tensor; 0: not known */
 } tw_grid_tensor_t;
 
@@ -119,7 +120,7 @@ typedef struct tw_grid_tensor {
 tw_grid_tensor_t tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank,
                                size_t elem_bytes);
 
-/** One part of a chunk, where it lies. */
+/** One piece of a chunk, where it lies. */
 typedef struct tw_grid_placed {
     const char *src; /**< in the tensors; of no meaning where this rank has no such elements there */
     char *dst;
@@ -130,7 +131,7 @@ typedef struct tw_grid_placed {
     size_t row_elems;
 } tw_grid_placed_t;
 
-/** A walk over the parts of a chunk; what is not named is zero at the start. */
+/** A walk over the pieces of a chunk; what is not named is zero at the start. */
 typedef struct tw_grid_walk {
     const tw_grid_t *grid;
     size_t chunk;
@@ -141,10 +142,10 @@ typedef struct tw_grid_walk {
     size_t next, in_at, out_at;      /**< the walk's own */
 } tw_grid_walk_t;
 
-/** 1 and the next part; 0: there is none left. */
-int tw_grid_walk_next(tw_grid_walk_t *walk, tw_grid_placed_t *part);
-/** A plain chunk for the lossless codec, in a cell, where its parts follow each other, or (NULL) in the
- *  tensors, read from src or from dst. pieces: [n_parts] to fill. Returns how many. */
+/** 1 and the next piece; 0: there is none left. */
+int tw_grid_walk_next(tw_grid_walk_t *walk, tw_grid_placed_t *piece);
+/** A plain chunk for the lossless codec, in a cell, where its pieces follow each other, or (NULL) in the
+ *  tensors, read from src or from dst. pieces: [n_pieces] to fill. Returns how many. */
 size_t tw_grid_pieces(tw_grid_walk_t walk, char *cell, int from_src, tw_quant_lossless_segment_t *pieces);
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 
 #include "collectives/schedule/run.h"
 
-#define BATCH 16                 /**< parts handed to the codec at once */
+#define BATCH 16                 /**< pieces handed to the codec at once */
 #define SUM_ELEMS ((size_t)8192) /**< of a plain sum at a time, or a frame if that is longer */
 
 /** The shards that are in src, or in dst: not the other ranks' of an all-gather, or of a reduce-scatter; of
@@ -27,8 +27,8 @@ static tw_status_t make_view(tw_qop_t *op, const tw_coll_args_t *args, int is_ou
     tw_qop_view_t *at = is_out ? &op->out : &op->in;
     int first, end;
 
-    at->view = (tw_view_t){.elem_bytes = op->elem_bytes, .max_extents = grid->n_parts};
-    at->view.extents = tw_sched_alloc(op->sched, (grid->n_parts + 1) * sizeof(*at->view.extents));
+    at->view = (tw_view_t){.elem_bytes = op->elem_bytes, .max_extents = grid->n_pieces};
+    at->view.extents = tw_sched_alloc(op->sched, (grid->n_pieces + 1) * sizeof(*at->view.extents));
     at->first = tw_sched_alloc(op->sched, (grid->n_chunks + 1) * sizeof(*at->first));
     if (!at->view.extents || !at->first) {
         return TW_ERR_NO_MEMORY;
@@ -37,10 +37,10 @@ static tw_status_t make_view(tw_qop_t *op, const tw_coll_args_t *args, int is_ou
     size_t last = grid->shards[end - 1].first_chunk + grid->shards[end - 1].n_chunks;
     for (size_t c = grid->shards[first].first_chunk; c < last; c++) {
         tw_grid_walk_t walk = {.grid = grid, .chunk = c, .tensors = op->tensors, .type = args->type};
-        tw_grid_placed_t part;
+        tw_grid_placed_t piece;
         at->first[c] = at->view.n_elems;
-        while (tw_grid_walk_next(&walk, &part)) {
-            tw_view_append(&at->view, is_out ? part.dst : part.src, part.n_elems);
+        while (tw_grid_walk_next(&walk, &piece)) {
+            tw_view_append(&at->view, is_out ? piece.dst : piece.src, piece.n_elems);
         }
     }
     return TW_OK;
@@ -183,7 +183,7 @@ typedef struct work {
     tw_form_t form; /**< of what is read, or of what encoding writes */
     float factor;
     uint64_t seed;
-    tw_quant_lossless_segment_t *pieces; /**< PACKED: [parts of the chunk] */
+    tw_quant_lossless_segment_t *pieces; /**< PACKED: [pieces of the chunk] */
     tw_sbuf_t to;
     int n_from;
     tw_sbuf_t from[];
@@ -201,8 +201,8 @@ static work_t *new_work(const tw_qop_t *op, size_t chunk, tw_form_t form, int n_
     work->form = form;
     work->n_from = n_from;
     if (form == TW_FORM_PACKED) {
-        size_t n_parts = op->grid->chunks[chunk].n_parts;
-        work->pieces = tw_sched_alloc(op->sched, n_parts * sizeof(*work->pieces));
+        size_t n_pieces = op->grid->chunks[chunk].n_pieces;
+        work->pieces = tw_sched_alloc(op->sched, n_pieces * sizeof(*work->pieces));
     }
     return form != TW_FORM_PACKED || work->pieces ? work : NULL;
 }
@@ -246,7 +246,7 @@ static tw_grid_walk_t start_walk(const work_t *work, tw_form_t in, tw_form_t out
 
 /* ---- quantized messages -------------------------------------------------------------------------------- */
 
-/** A batch of parts at a time. */
+/** A batch of pieces at a time. */
 static tw_status_t run_codec(tw_sched_t *sched, const work_t *work, int decode)
 {
     tw_quant_t *codec = codec_of(work->op, work->chunk, work->form);
@@ -255,19 +255,19 @@ static tw_status_t run_codec(tw_sched_t *sched, const work_t *work, int decode)
     tw_status_t status = message ? TW_OK : TW_ERR_NO_MEMORY;
     tw_quant_args_t args = work->op->args;
     tw_quant_segment_t batch[BATCH];
-    tw_grid_placed_t part;
+    tw_grid_placed_t piece;
     size_t n = BATCH;
 
     args.seed = work->seed;
     while (status == TW_OK && n == BATCH) {
-        for (n = 0; n < BATCH && tw_grid_walk_next(&walk, &part); n++) {
-            const char *src = work->from[0] == TW_QOP_DST ? part.dst : part.src;
+        for (n = 0; n < BATCH && tw_grid_walk_next(&walk, &piece); n++) {
+            const char *src = work->from[0] == TW_QOP_DST ? piece.dst : piece.src;
             batch[n] = (tw_quant_segment_t){
-                .src = decode ? message + part.in_at : src,
-                .dst = decode ? part.dst : message + part.out_at,
-                .n_elems = part.n_elems,
-                .tensor = part.tensor,
-                .first_elem = part.first_elem,
+                .src = decode ? message + piece.in_at : src,
+                .dst = decode ? piece.dst : message + piece.out_at,
+                .n_elems = piece.n_elems,
+                .tensor = piece.tensor,
+                .first_elem = piece.first_elem,
             };
         }
         status = decode ? tw_quant_decode(codec, &args, batch, n) : tw_quant_encode(codec, &args, batch, n);
@@ -287,7 +287,7 @@ static tw_status_t run_decode(tw_sched_t *sched, const void *arg)
 
 /* ---- lossless messages --------------------------------------------------------------------------------- */
 
-/** The parts of a chunk where it is plain. */
+/** The pieces of a chunk where it is plain. */
 static size_t find_pieces(tw_sched_t *sched, const work_t *work, tw_sbuf_t plain)
 {
     char *buffer = plain >= 0 ? buffer_at(sched, plain) : NULL;
@@ -367,7 +367,7 @@ static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
     tw_quant_args_t args = work->op->args;
     char *to = work->to >= 0 ? buffer_at(sched, work->to) : NULL;
     tw_status_t status = work->to >= 0 && !to ? TW_ERR_NO_MEMORY : TW_OK;
-    tw_grid_placed_t part;
+    tw_grid_placed_t piece;
 
     args.factor = work->factor;
     args.seed = work->seed;
@@ -376,17 +376,17 @@ static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
         inputs[i] = buffer_at(sched, work->from[i]);
         status = inputs[i] ? status : TW_ERR_NO_MEMORY;
     }
-    while (status == TW_OK && tw_grid_walk_next(&walk, &part)) {
+    while (status == TW_OK && tw_grid_walk_next(&walk, &piece)) {
         tw_quant_reduce_segment_t segment = {
             .srcs = srcs,
             .n_srcs = (size_t)work->n_from,
-            .dst = to ? to + part.out_at : part.dst,
-            .n_elems = part.n_elems,
-            .tensor = part.tensor,
-            .first_elem = part.first_elem,
+            .dst = to ? to + piece.out_at : piece.dst,
+            .n_elems = piece.n_elems,
+            .tensor = piece.tensor,
+            .first_elem = piece.first_elem,
         };
         for (int i = 0; i < work->n_from; i++) {
-            srcs[i] = inputs[i] + part.in_at;
+            srcs[i] = inputs[i] + piece.in_at;
         }
         status = to ? tw_quant_reduce_encode(in, out, &args, &segment, 1)
                     : tw_quant_reduce_decode(in, &args, &segment, 1);
@@ -410,7 +410,7 @@ static void sum_plain(tw_sched_t *sched, const work_t *work, const char *src, si
     }
 }
 
-/** Inputs as they are -> to, encoded; a long part in pieces of whole frames. */
+/** Inputs as they are -> to, encoded; a long piece in pieces of whole frames. */
 static tw_status_t run_sum_plain(tw_sched_t *sched, const void *arg)
 {
     const work_t *work = arg;
@@ -422,21 +422,21 @@ static tw_status_t run_sum_plain(tw_sched_t *sched, const void *arg)
     const tw_quant_codec_t *description = tw_quant_codec_get(codec);
     size_t step = tw_qop_sum_elems(description), elem_bytes = work->op->elem_bytes;
     tw_status_t status = to && acc ? TW_OK : TW_ERR_NO_MEMORY;
-    tw_grid_placed_t part;
+    tw_grid_placed_t piece;
 
     args.type = TW_TYPE_FP32;
     args.seed = work->seed;
-    while (status == TW_OK && tw_grid_walk_next(&walk, &part)) {
-        for (size_t at = 0; at < part.n_elems && status == TW_OK; at += step) {
-            size_t n = part.n_elems - at < step ? part.n_elems - at : step;
+    while (status == TW_OK && tw_grid_walk_next(&walk, &piece)) {
+        for (size_t at = 0; at < piece.n_elems && status == TW_OK; at += step) {
+            size_t n = piece.n_elems - at < step ? piece.n_elems - at : step;
             tw_quant_segment_t segment = {
                 .src = acc,
-                .dst = to + part.out_at + tw_message_bytes(description, walk.type, at),
+                .dst = to + piece.out_at + tw_message_bytes(description, walk.type, at),
                 .n_elems = n,
-                .tensor = part.tensor,
-                .first_elem = part.first_elem + at,
+                .tensor = piece.tensor,
+                .first_elem = piece.first_elem + at,
             };
-            sum_plain(sched, work, part.src + at * elem_bytes, part.in_at + at * elem_bytes, n, acc);
+            sum_plain(sched, work, piece.src + at * elem_bytes, piece.in_at + at * elem_bytes, n, acc);
             status = tw_quant_encode(codec, &args, &segment, 1);
         }
     }

@@ -60,11 +60,11 @@ void tw_sched_fail(tw_sched_t *sched, tw_status_t status)
 /* Make room for one more item; 0 (and the error sticks) when out of memory. */
 static int grow(tw_sched_t *sched, void *items, int n, size_t *max, size_t item_bytes)
 {
-    if (!tw_grow(items, max, (size_t)n + 1, item_bytes)) {
-        tw_sched_fail(sched, TW_ERR_NO_MEMORY);
-        return 0;
+    if ((size_t)n < *max || tw_grow(items, max, (size_t)n + 1, item_bytes)) {
+        return 1;
     }
-    return 1;
+    tw_sched_fail(sched, TW_ERR_NO_MEMORY);
+    return 0;
 }
 
 void *tw_sched_alloc(tw_sched_t *sched, size_t bytes)

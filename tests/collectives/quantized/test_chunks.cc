@@ -46,10 +46,10 @@ void check_grid(const Sizes &sizes, int world)
         for (size_t c = shard.first_chunk; c < shard.first_chunk + shard.n_chunks; c++, next_chunk++) {
             const tw_grid_chunk_t &chunk = grid.chunks[c];
             size_t n_elems = 0, largest = 0;
-            EXPECT_EQ(chunk.first_part, next_part);
-            EXPECT_GT(chunk.n_parts, 0u);
-            for (size_t p = chunk.first_part; p < chunk.first_part + chunk.n_parts; p++, next_part++) {
-                const tw_grid_part_t &part = grid.parts[p];
+            EXPECT_EQ(chunk.first_piece, next_part);
+            EXPECT_GT(chunk.n_pieces, 0u);
+            for (size_t p = chunk.first_piece; p < chunk.first_piece + chunk.n_pieces; p++, next_part++) {
+                const tw_grid_piece_t &part = grid.pieces[p];
                 size_t count = tw_coll_shard_elems(sizes.segments[part.segment], world, r);
                 ASSERT_GE(part.segment, segment);
                 segment = part.segment;
@@ -67,7 +67,7 @@ void check_grid(const Sizes &sizes, int world)
             size_t bytes = tw_grid_chunk_bytes(&grid, c, &codec, TW_TYPE_BF16);
             EXPECT_EQ(tw_grid_chunk_bytes(&grid, c, nullptr, TW_TYPE_FP32), 4 * n_elems);
             if (bytes > sizes.chunk_bytes) { /* only a single unit may be larger */
-                EXPECT_EQ(chunk.n_parts, 1u);
+                EXPECT_EQ(chunk.n_pieces, 1u);
                 EXPECT_LE(largest, frame * inner_frame);
             }
         }
@@ -76,7 +76,7 @@ void check_grid(const Sizes &sizes, int world)
         }
     }
     EXPECT_EQ(next_chunk, grid.n_chunks);
-    EXPECT_EQ(next_part, grid.n_parts);
+    EXPECT_EQ(next_part, grid.n_pieces);
     tw_grid_cleanup(&grid);
 }
 
@@ -116,7 +116,7 @@ TEST_F(Grid, TinySegmentsShareAChunk)
     tw_grid_t grid;
     ASSERT_EQ(tw_grid_init(&grid, &args, 4, 1 << 20), TW_OK);
     EXPECT_EQ(grid.n_chunks, 4u);
-    EXPECT_EQ(grid.n_parts, 400u);
+    EXPECT_EQ(grid.n_pieces, 400u);
     tw_grid_cleanup(&grid);
 }
 
@@ -139,12 +139,12 @@ TEST_F(Grid, SegmentsOfOneCodecShareChunks)
     ASSERT_EQ(tw_grid_init(&grid, &args, 4, 1 << 20), TW_OK);
     EXPECT_EQ(grid.n_codecs, 2u);
     EXPECT_EQ(grid.n_chunks, 12u);
-    EXPECT_EQ(grid.n_parts, 120u);
+    EXPECT_EQ(grid.n_pieces, 120u);
     for (size_t c = 0; c < grid.n_chunks; c++) {
         const tw_quant_codec_t *chunk_codec = tw_grid_codec(&grid, c);
-        EXPECT_EQ(grid.chunks[c].n_parts, 10u);
-        for (size_t p = 0; p < grid.chunks[c].n_parts; p++) {
-            const tw_coll_segment_t &segment = segments[grid.parts[grid.chunks[c].first_part + p].segment];
+        EXPECT_EQ(grid.chunks[c].n_pieces, 10u);
+        for (size_t p = 0; p < grid.chunks[c].n_pieces; p++) {
+            const tw_coll_segment_t &segment = segments[grid.pieces[grid.chunks[c].first_piece + p].segment];
             const tw_quant_codec_t *wanted = tw_segment_codec(&args, &segment);
             ASSERT_EQ(chunk_codec == nullptr, wanted == nullptr);
             EXPECT_TRUE(wanted == nullptr || tw_quant_codec_equal(chunk_codec, wanted));
