@@ -36,9 +36,9 @@ typedef struct doubling {
     const size_t *first; /**< [W + 1] of the shards */
     size_t slice, n_slices;
     pieces_t own;
-    pieces_t *sent;   /**< [n_hops] halving, by log2 of the distance */
+    pieces_t *sent;  /**< [n_hops] halving, by log2 of the distance */
     received_t *got; /**< [n_hops] halving, in the order of the hops */
-    pieces_t *have;   /**< [n_hops + 1] doubling: the own one, and what each hop brought */
+    pieces_t *have;  /**< [n_hops + 1] doubling: the own one, and what each hop brought */
     int n_got;
 } doubling_t;
 
