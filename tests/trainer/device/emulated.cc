@@ -145,7 +145,9 @@ bool EmulatedDevice::step(Stream *stream)
 
 bool EmulatedDevice::step_any()
 {
-    const size_t first = random_() % std::max<size_t>(streams_.size(), 1);
+    const size_t n = std::max<size_t>(streams_.size(), 1);
+    favourite_ = random_() % 64 == 0 ? random_() % n : favourite_ % n; /* one is far ahead for a while */
+    const size_t first = random_() % 8 == 0 ? random_() % n : favourite_;
     for (size_t i = 0; i < streams_.size(); i++) {
         if (step(streams_[(first + i) % streams_.size()].get())) {
             return true;
@@ -157,7 +159,7 @@ bool EmulatedDevice::step_any()
 void EmulatedDevice::push(tw_stream_t stream, std::function<bool()> item)
 {
     static_cast<Stream *>(stream)->queue.push_back(std::move(item));
-    while (random_() % 3 != 0 && step_any()) {
+    while (random_() % 4 == 0 && step_any()) {
     }
 }
 

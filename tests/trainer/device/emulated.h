@@ -70,7 +70,7 @@ class EmulatedDevice
     std::mt19937 random_;
     std::vector<std::unique_ptr<Stream>> streams_;
     uint8_t *arena_;
-    size_t used_ = 0;
+    size_t used_ = 0, favourite_ = 0;
     std::vector<std::pair<void *, size_t>> blocks_;
 };
 

@@ -23,7 +23,7 @@ tw_model_config_t gpt2()
     tw_model_config_t config = {};
     config.vocab_size = n_words;
     config.n_positions = 16;
-    config.n_layer = 2;
+    config.n_layer = 3; /* the first and the third share a place for weights */
     config.n_head = 3;
     config.n_embd = 12;
     config.layer_norm_epsilon = 1e-5;
