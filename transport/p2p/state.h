@@ -41,7 +41,8 @@ typedef struct tw_p2p_carrier {
      *  that is in no list. */
     int (*send)(tw_p2p_stream_t *stream);
     /** Read what is there on a stream, without asking first whether something is; is_asked: somebody waits
-     *  for what comes there, and may ask again soon. Returns how much happened. NULL: that is not possible. */
+     *  for what comes there, and may ask again soon. Returns how much happened. NULL: that is not
+     *  possible. */
     unsigned (*receive)(tw_p2p_stream_t *stream, int is_asked);
     /** Somebody waits for a message of its peer's now: one that was left where it was may go on. NULL: none
      *  is left anywhere. */
