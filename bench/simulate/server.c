@@ -15,8 +15,8 @@ static const tw_algo_t pull = {.info = {TW_COLL_ALLGATHER, "pull", "", 0},
                                .flows = {.spread = tw_flow_spread_rails}};
 
 typedef struct layer {
-    double ready_sec;               /* for what comes next; below 0: nothing does */
-    double weights_sec;             /* when the weights are there */
+    double ready_sec;   /* for what comes next; below 0: nothing does */
+    double weights_sec; /* when the weights are there */
     enum { LAYER_PUSH, LAYER_PULL } next;
 } layer_t;
 
