@@ -51,7 +51,7 @@ static tw_status_t encode(const coder_t *coder)
     return tw_quant_encode(coder->quant, &args, &segment, 1);
 }
 
-static tw_status_t time_codec(const char *name, coder_t *coder, double *GBps)
+static tw_status_t time_codec(const char *name, coder_t *coder, double *gb_per_sec)
 {
     tw_quant_params_t params = {.mem = TW_MEM_HOST};
     TW_TRY(tw_quant_codec_parse(name, &params.codec));
@@ -64,7 +64,7 @@ static tw_status_t time_codec(const char *name, coder_t *coder, double *GBps)
         status = encode(coder);
         seconds = bench_thread_sec() - start;
     }
-    *GBps = status == TW_OK ? (double)n * (double)(ELEMS * sizeof(uint16_t)) / seconds / 1e9 : 0;
+    *gb_per_sec = status == TW_OK ? (double)n * (double)(ELEMS * sizeof(uint16_t)) / seconds / 1e9 : 0;
     tw_quant_lossless_destroy(coder->lossless);
     tw_quant_destroy(coder->quant);
     coder->lossless = NULL;

@@ -10,7 +10,7 @@
 #define MATRIX_NODES_MAX 16
 #define LINE_BYTES 1024
 
-static double GBps(double bps)
+static double gb_per_sec(double bps)
 {
     return bps / 8e9;
 }
@@ -85,9 +85,9 @@ static void print_flow(const doctor_result_t *result, const doctor_flow_t *flow)
         printf("nothing came: %s\n", flow->error ? strerror(flow->error) : "no data");
         return;
     }
-    printf("%.4f GB/s, round trip %.0f us, %s, segments of %d, %lld of %lld sent again\n", GBps(flow->bps),
-           flow->rtt_us, flow->congestion, flow->segment_bytes, (long long)flow->repeated,
-           (long long)flow->segments);
+    printf("%.4f GB/s, round trip %.0f us, %s, segments of %d, %lld of %lld sent again\n",
+           gb_per_sec(flow->bps), flow->rtt_us, flow->congestion, flow->segment_bytes,
+           (long long)flow->repeated, (long long)flow->segments);
 }
 
 /* Of many nodes only what is not usual: JSON has all. */
@@ -129,7 +129,7 @@ static void usual_line(const doctor_result_t *result, char *line)
 {
     const double usual = doctor_usual_bps(result, 0);
     if (usual > 0) {
-        snprintf(line, LINE_BYTES, "nothing is: links carry %.4f GB/s each way", GBps(usual));
+        snprintf(line, LINE_BYTES, "nothing is: links carry %.4f GB/s each way", gb_per_sec(usual));
     } else {
         snprintf(line, LINE_BYTES, "nothing is, on one node");
     }

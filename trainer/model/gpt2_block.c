@@ -94,8 +94,10 @@ static void norm_backward(const block_t *block, int weight, const float *x, tw_l
                           float *d)
 {
     const float *gamma = gamma_of(block, weight);
+    const tw_layernorm_gradients_t to = {
+        .dx = d, .dgamma = block->grads[weight], .dbeta = block->grads[weight + 1], .accumulate = 1};
     tw_spread_layernorm_backward(block->compute, block->scratch->d_norm, x, gamma, block->n, block->c, stats,
-                                 1, d, block->grads[weight], block->grads[weight + 1]);
+                                 &to);
 }
 
 /* middle (N,C) = x + attention(norm(x)) */

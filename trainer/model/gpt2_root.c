@@ -108,8 +108,10 @@ tw_status_t tw_gpt2_head(tw_model_t *model, const uint16_t *const *weights, cons
     tw_head_t head = head_of(model, scratch, weights, targets);
     *loss = tw_head_loss(&head, scale, scratch->d_norm, grads ? grads[TW_GPT2_WTE] : NULL);
     if (grads) {
+        const tw_layernorm_gradients_t to = {
+            .dx = dx, .dgamma = grads[TW_GPT2_LN_F_W], .dbeta = grads[TW_GPT2_LN_F_B]};
         tw_spread_layernorm_backward(&model->compute, scratch->d_norm, x, scratch->gamma, n, c,
-                                     scratch->stats, 0, dx, grads[TW_GPT2_LN_F_W], grads[TW_GPT2_LN_F_B]);
+                                     scratch->stats, &to);
     }
     return TW_OK;
 }

@@ -100,13 +100,20 @@ static void layernorm_backward_input(void *ctx, size_t first, size_t n, int thre
 
 void tw_spread_layernorm_backward(const tw_compute_t *compute, const float *dy, const float *x,
                                   const float *gamma, size_t n, size_t c, tw_layernorm_stats_t stats,
-                                  int accumulate, float *dx, float *dgamma, float *dbeta)
+                                  const tw_layernorm_gradients_t *to)
 {
-    call_t vectors = {.x = dy, .x2 = x, .n = n, .c = c, .stats = stats, .y = dgamma, .y2 = dbeta};
-    call_t input = {
-        .x = dy, .x2 = x, .gamma = gamma, .n = n, .c = c, .stats = stats, .accumulate = accumulate, .y = dx};
+    call_t vectors = {.x = dy, .x2 = x, .n = n, .c = c, .stats = stats, .y = to->dgamma, .y2 = to->dbeta};
+    call_t input = {.x = dy,
+                    .x2 = x,
+                    .gamma = gamma,
+                    .n = n,
+                    .c = c,
+                    .stats = stats,
+                    .accumulate = to->accumulate,
+                    .y = to->dx};
     if (tw_pool_threads(compute->pool) == 1) { /* in one pass over the rows */
-        compute->kernels->layernorm_backward(dy, x, gamma, n, c, stats, accumulate, dx, dgamma, dbeta);
+        compute->kernels->layernorm_backward(dy, x, gamma, n, c, stats, to->accumulate, to->dx, to->dgamma,
+                                             to->dbeta);
         return;
     }
     by_columns(compute, &vectors, layernorm_vectors);

@@ -42,10 +42,15 @@ void tw_spread_layernorm_forward(const tw_compute_t *compute, const float *x, co
                                  tw_layernorm_stats_t stats, float *y);
 void tw_spread_layernorm_apply(const tw_compute_t *compute, const float *x, const float *gamma,
                                const float *beta, size_t n, size_t c, tw_layernorm_stats_t stats, float *y);
-/** dx may be x; dy must not be dx. */
+/** Where a layer norm's gradients go. */
+typedef struct tw_layernorm_gradients {
+    float *dx;             /**< (N,C), may be x; dy must not be it */
+    float *dgamma, *dbeta; /**< (C), added to */
+    int accumulate;        /**< 1: dx is added to */
+} tw_layernorm_gradients_t;
 void tw_spread_layernorm_backward(const tw_compute_t *compute, const float *dy, const float *x,
                                   const float *gamma, size_t n, size_t c, tw_layernorm_stats_t stats,
-                                  int accumulate, float *dx, float *dgamma, float *dbeta);
+                                  const tw_layernorm_gradients_t *to);
 
 void tw_spread_rmsnorm_forward(const tw_compute_t *compute, const float *x, const float *gamma, size_t n,
                                size_t c, double epsilon, float *rstd, float *y);
