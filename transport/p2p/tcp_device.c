@@ -96,12 +96,14 @@ static unsigned tcp_progress(tw_p2p_worker_t *worker)
     return n_done;
 }
 
+/** A connection that cannot be watched again is broken, which somebody may wait for. */
 static int tcp_arm(tw_p2p_worker_t *worker)
 {
+    const int n_before = worker->p2p->n_events;
     if (worker->tcp->n_aside) {
         tw_tcp_watch_again(worker->tcp, 1);
     }
-    return !TAILQ_EMPTY(&worker->tcp->ready);
+    return worker->p2p->n_events != n_before || !TAILQ_EMPTY(&worker->tcp->ready);
 }
 
 /** What was sent is the kernel's. */
