@@ -325,9 +325,11 @@ class Tcp : public tw::Fixture
 
 const size_t sizes[] = {0,
                         1,
-                        39,
+                        sizeof(tw_p2p_header_t) - 1,
+                        sizeof(tw_p2p_header_t),
                         eager,
                         eager + 1,
+                        TW_TCP_IN_BYTES - 1,
                         TW_TCP_IN_BYTES,
                         TW_TCP_PIECE_BYTES - 1,
                         TW_TCP_PIECE_BYTES,
