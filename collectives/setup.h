@@ -36,7 +36,7 @@ typedef struct tw_coll_params {
     tw_mem_t mem;        /**< of all tensors */
     tw_coll_wire_t wire; /**< NCCL: only with GPU memory */
     /** 1, or TW_COLL_DETERMINISTIC: results depend on the input, the codec and where the ranks are alone; see
-     *  above. The same on all members. */
+     *  collectives.h. The same on all members. */
     int deterministic;
     /** 1: a thread of the library owns the transport from now on, until the last such communicator of the
      *  transport has been destroyed: it moves all that is in flight, sleeps when there is nothing to do, and

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "core/base.h"
+
 TW_C_BEGIN
 
 #define TW_VERSION "0.1.0"
