@@ -21,7 +21,6 @@ static tw_value_t add_op(tw_flow_t *flow, tw_flow_op_t op, const tw_value_t *inp
     }
     if (!tw_grow(&flow->ops, &flow->max_ops, flow->n_ops + 1, sizeof(*flow->ops)) ||
         !tw_grow(&flow->inputs, &flow->max_inputs, flow->n_inputs + op.n_inputs, sizeof(*inputs))) {
-        tw_error("out of memory planning an operation");
         flow->status = TW_ERR_NO_MEMORY;
         return tw_flow_own(op.at);
     }

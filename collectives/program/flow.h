@@ -44,7 +44,7 @@ typedef struct tw_flow {
     int n_ops, n_inputs;
     size_t max_ops, max_inputs;
     int hop;            /**< of what is emitted next */
-    tw_status_t status; /**< TW_ERR_NO_MEMORY sticks; values are then of no meaning */
+    tw_status_t status; /**< TW_ERR_NO_MEMORY (not logged) sticks; values are then of no meaning */
 } tw_flow_t;
 
 void tw_flow_cleanup(tw_flow_t *flow);

@@ -149,7 +149,6 @@ static tw_status_t make_room(reader_t *r)
 {
     if (r->flow.status == TW_OK &&
         !tw_grow(&r->points, &r->max_points, r->topo->world + r->flow.n_ops, sizeof(*r->points))) {
-        tw_error("out of memory planning an operation");
         return TW_ERR_NO_MEMORY;
     }
     return r->flow.status;
@@ -275,6 +274,8 @@ tw_status_t tw_traffic_read(const tw_topo_t *topo, const tw_flows_t *flows, int 
     }
     if (status == TW_OK) {
         take_busiest(&r);
+    } else {
+        tw_error("out of memory planning an operation");
     }
     tw_flow_cleanup(&r.flow);
     free(r.points);
