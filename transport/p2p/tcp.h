@@ -9,7 +9,7 @@
  *
  *  Sockets do not block. The kernel tells by epoll, once each time, when one can be read or written again;
  *  until a call says that it cannot (EAGAIN), it is taken to be able to. A connection that is asked for
- *  again and again is taken aside, out of epoll: there every packet costs the sender's processor a call, 2 %
+ *  again and again is taken aside, out of epoll, where every packet costs the sender's processor a call, 2 %
  *  of what 512 KB take. It comes back when nobody asks any more, and before anybody sleeps. Private to the
  *  folder. */
 #ifndef TW_TRANSPORT_P2P_TCP_H
