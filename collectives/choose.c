@@ -133,7 +133,8 @@ static double model_sec(const plan_t *plan, const tw_coll_model_t *model, candid
 
 /** The largest chunk with which a round of any algorithm, and what earlier rounds have left to it, is within
  *  half of the scratch memory (the other half may be other operations'): 8 chunks per rank at most, or more
- *  where what travels inside a node is larger. A power of two. */
+ *  where what travels inside a node is larger. Of halving's slices, which overlap, 2 log2(W) - 2 chunks per
+ *  rank are there at a time: with more than 32 ranks more than half. A power of two. */
 static size_t most_chunk(const plan_t *plan)
 {
     int is_larger = plan->c.topo->max_local > 1 && plan->c.inner_bytes > plan->c.encoded_bytes;
