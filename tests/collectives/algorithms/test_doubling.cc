@@ -37,7 +37,11 @@ TEST_F(Doubling, ARankThatWaitsForASliceSendsOthers)
         tw::Job job(c, world.size(), rank);
         tw_coll_request_t *request = nullptr;
         uint64_t before = messages_to(world, rank, 2);
-        ASSERT_EQ(tw_coll_post(world.coll(rank), job.args(), &request), TW_OK);
+        const tw_status_t status = tw_coll_post(world.coll(rank), job.args(), &request);
+        if (status != TW_OK) {
+            counted = true; /* nobody waits for what does not come */
+            FAIL() << tw_status_string(status);
+        }
         for (int i = 0; rank == 0 && i < 1000; i++) {
             EXPECT_EQ(tw_coll_test(request), TW_IN_PROGRESS);
         }
