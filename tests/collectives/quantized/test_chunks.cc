@@ -36,7 +36,7 @@ void check_grid(const Sizes &sizes, int world)
 
     size_t frame = tw_quant_frame_elems(&codec),
            inner_frame = args.inner_codec ? tw_quant_frame_elems(&inner) : frame;
-    size_t next_chunk = 0, next_part = 0;
+    size_t next_chunk = 0, next_piece = 0;
     for (int r = 0; r < world; r++) {
         const tw_grid_shard_t &shard = grid.shards[r];
         std::vector<size_t> done(segments.size());
@@ -46,22 +46,22 @@ void check_grid(const Sizes &sizes, int world)
         for (size_t c = shard.first_chunk; c < shard.first_chunk + shard.n_chunks; c++, next_chunk++) {
             const tw_grid_chunk_t &chunk = grid.chunks[c];
             size_t n_elems = 0, largest = 0;
-            EXPECT_EQ(chunk.first_piece, next_part);
+            EXPECT_EQ(chunk.first_piece, next_piece);
             EXPECT_GT(chunk.n_pieces, 0u);
-            for (size_t p = chunk.first_piece; p < chunk.first_piece + chunk.n_pieces; p++, next_part++) {
-                const tw_grid_piece_t &part = grid.pieces[p];
-                size_t count = tw_coll_shard_elems(sizes.segments[part.segment], world, r);
-                ASSERT_GE(part.segment, segment);
-                segment = part.segment;
-                ASSERT_GT(part.n_elems, 0u);
-                ASSERT_EQ(part.first,
+            for (size_t p = chunk.first_piece; p < chunk.first_piece + chunk.n_pieces; p++, next_piece++) {
+                const tw_grid_piece_t &piece = grid.pieces[p];
+                size_t count = tw_coll_shard_elems(sizes.segments[piece.segment], world, r);
+                ASSERT_GE(piece.segment, segment);
+                segment = piece.segment;
+                ASSERT_GT(piece.n_elems, 0u);
+                ASSERT_EQ(piece.first,
                           tw_coll_shard_offset(sizes.segments[segment], world, r) + done[segment]);
                 EXPECT_EQ(done[segment] % frame, 0u);
                 EXPECT_EQ(done[segment] % inner_frame, 0u);
-                done[segment] += part.n_elems;
+                done[segment] += piece.n_elems;
                 ASSERT_LE(done[segment], count);
-                n_elems += part.n_elems;
-                largest = std::max(largest, part.n_elems);
+                n_elems += piece.n_elems;
+                largest = std::max(largest, piece.n_elems);
             }
             EXPECT_EQ(chunk.n_elems, n_elems);
             size_t bytes = tw_grid_chunk_bytes(&grid, c, &codec, TW_TYPE_BF16);
@@ -76,7 +76,7 @@ void check_grid(const Sizes &sizes, int world)
         }
     }
     EXPECT_EQ(next_chunk, grid.n_chunks);
-    EXPECT_EQ(next_part, grid.n_pieces);
+    EXPECT_EQ(next_piece, grid.n_pieces);
     tw_grid_cleanup(&grid);
 }
 
