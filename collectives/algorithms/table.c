@@ -106,8 +106,8 @@ static const tw_algo_t algos[] = {
     },
     {
         .info = {TW_COLL_ALLREDUCE, "torus_2d",
-                 "summed along the rows of a 2-D torus of ranks, then along its columns (where nodes have "
-                 "several ranks each, rows are nodes), and back; rounded on each of few hops",
+                 "summed along the rows of a 2-D torus of ranks, then along its columns (rows are nodes "
+                 "where all have as many ranks), and back; rounded on each of few hops",
                  0},
         .flows = {.reduce = tw_flow_reduce_torus2, .spread = tw_flow_spread_torus2, .in_order = 1},
         .owner_matters = 1,
