@@ -49,7 +49,7 @@ struct tw_tcp_link {
     int fd; /**< -1: the next try to connect is due */
     int is_ready, can_write, is_shut;
     int is_aside;          /**< out of epoll; whether it can be read or written is found by trying */
-    int n_asked, n_rounds; /**< reads by who asked for it; rounds of progress since the last one */
+    int n_asked, n_rounds; /**< reads by who asked for it; aside: rounds of progress since the last one */
     int has_end;           /**< the end of what comes, or an error, is behind what is there to read */
     int n_tries;
     uint64_t until_ns; /**< for connecting, for strangers, for leaving */

@@ -58,8 +58,7 @@ void tw_tcp_watch_again(tw_tcp_device_t *device, int all)
     tw_tcp_link_t *link, *next;
     for (link = TAILQ_FIRST(&device->links); link; link = next) {
         next = TAILQ_NEXT(link, entry);
-        link->n_rounds++;
-        if (link->is_aside && (all || link->n_rounds > ROUNDS_UNASKED) && !tw_tcp_watch(link)) {
+        if (link->is_aside && (++link->n_rounds > ROUNDS_UNASKED || all) && !tw_tcp_watch(link)) {
             tw_tcp_break(link, "out of memory");
         }
     }
