@@ -105,7 +105,7 @@ static tw_status_t backward(tw_engine_t *engine, size_t micro)
         tw_reduce_begin(engine, TW_MODEL_ROOT, 0);
         tw_model_embed_backward(engine->model, engine->tokens, engine->x[engine->n_layer], engine->grad_ptrs);
         status = is_last ? tw_model_finish(engine->model) : TW_OK;
-        status = status == TW_OK && is_last ? tw_reduce_post(engine, TW_MODEL_ROOT) : TW_OK;
+        status = status == TW_OK && is_last ? tw_reduce_post(engine, TW_MODEL_ROOT) : status;
     }
     return status;
 }
