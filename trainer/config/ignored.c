@@ -97,7 +97,7 @@ static const struct {
     {"zero_optimization.stage3_allgather_sequential", OTHERWISE},
     {"zero_optimization.stage3_partition_stream_chunk_size", OTHERWISE},
     {"zero_optimization.save_muon_momentum_buffer_in_memory", "momenta are where moments are"},
-    {"zero_optimization.zero_quantized_nontrainable_weights", "all weights are trained"},
+    {"zero_optimization.zero_quantized_nontrainable_weights", "see thinwire.keep_frozen"},
     {"zero_optimization.memory_efficient_linear", OTHERWISE},
     {"zero_optimization.mics_shard_size", "see thinwire.hpz"},
     {"zero_optimization.mics_hierarchical_params_gather", "gathers are hierarchical where that saves bytes"},
