@@ -3,7 +3,8 @@
 
 usage: metrics FILE [--tensorboard FOLDER] [--wandb PROJECT] [--follow]
 
-Each line of FILE is a step, or a text sampled after one. A run that went on after a fault may have a step twice: the later one counts.
+Each line of FILE is a step, or a text sampled after one. A run that went on after a fault may have a step
+twice: the later one counts.
 TensorBoard needs torch or tensorboardX, Weights & Biases the package wandb; neither is needed for the other.
 """
 import argparse

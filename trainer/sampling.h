@@ -19,7 +19,7 @@ typedef struct tw_sampling {
 } tw_sampling_t;
 
 /** Options, data and params are there. TW_ERR_CONFIG (logged): the prompt cannot be tokens here, or has one
- *  that is none of vocab_size; TW_ERR_NO_MEMORY. */
+ *  that is none of vocab_size; TW_ERR_FORMAT (logged): it is not UTF-8; TW_ERR_NO_MEMORY. */
 tw_status_t tw_sampling_init(tw_sampling_t *sampling, size_t vocab_size);
 void tw_sampling_cleanup(tw_sampling_t *sampling);
 /** Sample, and tell rank 0's on_sample. Collective. Errors of tw_engine_sample. */

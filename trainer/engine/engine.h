@@ -46,8 +46,7 @@ typedef struct tw_engine_params {
 } tw_engine_params_t;
 
 /** Takes the memory; initial weights by the seed. Collective. TW_ERR_NO_MEMORY, TW_ERR_CONFIG (logged; also
- *  where this rank needs more than thinwire.device_mem), or the communicator's
- *  errors. */
+ *  where this rank needs more than thinwire.device_mem), or the communicator's errors. */
 tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out);
 void tw_engine_destroy(tw_engine_t *engine);
 

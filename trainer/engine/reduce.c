@@ -1,7 +1,6 @@
-/* Gradients, reduced behind the backward pass: sums in fp32 become bf16, unless
- * they travel as they are, and travel while the next unit is
- * computed. From stage 2 on they travel from places of their own, which do not grow with the model: a unit of
- * more than a bucket goes in slices. */
+/* Gradients, reduced behind the backward pass: sums in fp32 become bf16, unless they travel as they are, and
+ * travel while the next unit is computed. From stage 2 on they travel from places of their own, which do not
+ * grow with the model: a unit of more than a bucket goes in slices. */
 #include <string.h>
 
 #include "trainer/engine/state.h"

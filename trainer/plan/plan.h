@@ -74,7 +74,7 @@ typedef struct tw_plan_memory {
     double gradients;   /**< bf16, whole or part, and fp32 sums */
     double moving;      /**< places for what is gathered and reduced, messages of deltas */
     double activations; /**< between and inside units */
-    double scratch;     /**< the model's, and what sampling takes of rank 0 */
+    double scratch;     /**< the model's, Muon's, and what sampling takes of rank 0 */
     /** Chunks that the collectives have on their way (some layers' weights, depending on how ranks meet; at
      *  most half of TW_COLL_SCRATCH), and besides_bytes. */
     double besides;
