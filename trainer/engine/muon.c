@@ -8,6 +8,9 @@
 
 #include "trainer/engine/state.h"
 
+/* What is widened at a time. */
+enum { CHUNK_ELEMS = 512 };
+
 int tw_muon_has(const tw_engine_t *engine, size_t tensor)
 {
     const tw_model_tensor_t *of = &engine->tensors[tensor];
@@ -145,10 +148,9 @@ static void add_momentum(const tw_engine_t *engine, const tw_engine_unit_t *unit
 {
     const tw_engine_piece_t *piece = &engine->pieces[tensor];
     uint16_t *sent = sent_place(engine, unit, tensor);
-    float mu = (float)engine->options->momentum, chunk[512];
-    const size_t most = sizeof(chunk) / sizeof(chunk[0]);
-    for (size_t at = 0; at < piece->n_elems; at += most) {
-        size_t n = piece->n_elems - at < most ? piece->n_elems - at : most;
+    float mu = (float)engine->options->momentum, chunk[CHUNK_ELEMS];
+    for (size_t at = 0; at < piece->n_elems; at += CHUNK_ELEMS) {
+        size_t left = piece->n_elems - at, n = left < CHUNK_ELEMS ? left : CHUNK_ELEMS;
         tw_convert_to_fp32(engine->grad_type,
                            tw_engine_grad_at(engine, unit->part_grads, engine->piece_offsets[tensor] + at),
                            chunk, n);
@@ -213,10 +215,13 @@ static void apply(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_
     const uint16_t *update = sent_place(engine, unit, tensor);
     double decay = group->decay >= 0 ? group->decay : engine->options->weight_decay;
     float keep = (float)(1.0 - lr * group->lr * decay);
-    float rate = (float)(lr * group->lr * shape_factor(engine, tensor)), value;
-    for (size_t i = 0; i < piece->n_elems; i++) {
-        tw_convert_to_fp32(TW_TYPE_BF16, update + i, &value, 1);
-        piece->master[i] = keep * piece->master[i] - rate * value;
+    float rate = (float)(lr * group->lr * shape_factor(engine, tensor)), chunk[CHUNK_ELEMS];
+    for (size_t at = 0; at < piece->n_elems; at += CHUNK_ELEMS) {
+        size_t left = piece->n_elems - at, n = left < CHUNK_ELEMS ? left : CHUNK_ELEMS;
+        tw_convert_to_fp32(TW_TYPE_BF16, update + at, chunk, n);
+        for (size_t i = 0; i < n; i++) {
+            piece->master[at + i] = keep * piece->master[at + i] - rate * chunk[i];
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 /* A matrix's polar factor, nearly: x (a + b x'x + c (x'x)^2), again and again, which moves its singular
- * values towards 1. A matrix of r x c, r the shorter, takes 2 r r c + r r r multiplications a step. */
+ * values towards 1. A matrix of r x c, r the shorter, takes 2 r r c + r r r multiplications a step, which the
+ * model's threads share. */
 #include <math.h>
 #include <string.h>
 
@@ -25,47 +26,47 @@ static tw_matrix_t stored(const float *at, size_t stride)
 }
 
 /* square = x x' or x' x, whichever is small. */
-static void multiply_by_itself(tw_products_t *products, const matrix_t *m)
+static void multiply_by_itself(const tw_compute_t *compute, const matrix_t *m)
 {
     tw_matrix_t x = stored(m->x, m->cols), turned = tw_transposed(x);
     int is_wide = m->rows <= m->cols;
-    tw_product_run(products, &(tw_product_t){.a = is_wide ? x : turned,
-                                             .b = is_wide ? turned : x,
-                                             .c = m->square,
-                                             .c_stride = m->side,
-                                             .rows = m->side,
-                                             .cols = m->side,
-                                             .inner = is_wide ? m->cols : m->rows,
-                                             .alpha = 1.0f});
+    tw_spread_product(compute, &(tw_product_t){.a = is_wide ? x : turned,
+                                               .b = is_wide ? turned : x,
+                                               .c = m->square,
+                                               .c_stride = m->side,
+                                               .rows = m->side,
+                                               .cols = m->side,
+                                               .inner = is_wide ? m->cols : m->rows,
+                                               .alpha = 1.0f});
 }
 
-static void step(tw_products_t *products, matrix_t *m)
+static void step(const tw_compute_t *compute, matrix_t *m)
 {
     const float a = 3.4445f, b = -4.7750f, c = 2.0315f;
     tw_matrix_t square = stored(m->square, m->side), factor = stored(m->factor, m->side);
     tw_matrix_t x = stored(m->x, m->cols);
     int is_wide = m->rows <= m->cols;
-    multiply_by_itself(products, m);
+    multiply_by_itself(compute, m);
     memcpy(m->factor, m->square, m->side * m->side * sizeof(*m->factor));
-    tw_product_run(products, &(tw_product_t){.a = square,
-                                             .b = square,
-                                             .c = m->factor,
-                                             .c_stride = m->side,
-                                             .rows = m->side,
-                                             .cols = m->side,
-                                             .inner = m->side,
-                                             .alpha = c,
-                                             .beta = b});
+    tw_spread_product(compute, &(tw_product_t){.a = square,
+                                               .b = square,
+                                               .c = m->factor,
+                                               .c_stride = m->side,
+                                               .rows = m->side,
+                                               .cols = m->side,
+                                               .inner = m->side,
+                                               .alpha = c,
+                                               .beta = b});
     memcpy(m->next, m->x, m->rows * m->cols * sizeof(*m->next));
-    tw_product_run(products, &(tw_product_t){.a = is_wide ? factor : x,
-                                             .b = is_wide ? x : factor,
-                                             .c = m->next,
-                                             .c_stride = m->cols,
-                                             .rows = m->rows,
-                                             .cols = m->cols,
-                                             .inner = m->side,
-                                             .alpha = 1.0f,
-                                             .beta = a});
+    tw_spread_product(compute, &(tw_product_t){.a = is_wide ? factor : x,
+                                               .b = is_wide ? x : factor,
+                                               .c = m->next,
+                                               .c_stride = m->cols,
+                                               .rows = m->rows,
+                                               .cols = m->cols,
+                                               .inner = m->side,
+                                               .alpha = 1.0f,
+                                               .beta = a});
     memcpy(m->x, m->next, m->rows * m->cols * sizeof(*m->x));
 }
 
@@ -83,6 +84,6 @@ void tw_model_orthogonalize(tw_model_t *model, size_t rows, size_t cols, float *
         x[i] *= scale;
     }
     for (int i = 0; i < STEPS; i++) {
-        step(model->compute.products[0], &m);
+        step(&model->compute, &m);
     }
 }
