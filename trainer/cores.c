@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <xxhash.h>
@@ -113,17 +114,35 @@ static void own_mask(uint64_t mask[TW_CORES_MASK_WORDS])
     }
 }
 
+/* The quota, and the name of the uppermost group that has no more: what is in it shares that. */
+static int find_quota(char *group)
+{
+    int quota = tw_cores_quota("/sys/fs/cgroup", group);
+    for (char *slash = strrchr(group, '/'); slash; slash = strrchr(group, '/')) {
+        *slash = '\0';
+        if (tw_cores_quota("/sys/fs/cgroup", group) != quota) {
+            *slash = '/';
+            break;
+        }
+    }
+    return quota;
+}
+
+/* Containers on one machine are different groups, whatever name each has for its own. */
 static tw_cores_place_t own_place(int64_t asked)
 {
     char boot[64], group[PATH_BYTES];
+    struct stat names = {0};
     tw_cores_place_t place = {.asked = (int32_t)asked};
     read_line("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
     own_group(group, sizeof(group));
     own_mask(place.mask);
-    int quota = tw_cores_quota("/sys/fs/cgroup", group);
-    int n = tw_cores_count(place.mask, "/sys/devices/system/cpu");
+    int quota = find_quota(group);
+    (void)stat("/proc/self/ns/cgroup", &names);
     place.machine = XXH3_64bits(boot, strlen(boot));
-    place.n_cores = n < quota ? n : quota;
+    place.group = XXH3_64bits_withSeed(group, strlen(group), place.machine ^ (uint64_t)names.st_ino);
+    place.quota = quota < INT_MAX ? quota : 0;
+    place.n_cores = tw_cores_count(place.mask, "/sys/devices/system/cpu");
     return place;
 }
 
@@ -141,11 +160,14 @@ static int is_shared(const tw_cores_place_t *a, const tw_cores_place_t *b)
 int tw_cores_share(const tw_cores_place_t *all, int n_ranks, int rank)
 {
     const tw_cores_place_t *own = &all[rank];
-    int n = 0;
+    int n_beside = 0, n_in_group = 0;
     for (int r = 0; r < n_ranks; r++) {
-        n += r == rank || is_shared(own, &all[r]);
+        n_beside += r == rank || is_shared(own, &all[r]);
+        n_in_group += r == rank || all[r].group == own->group;
     }
-    return own->asked > 0 ? own->asked : own->n_cores > n ? own->n_cores / n : 1;
+    int n = own->n_cores / n_beside, most = own->quota > 0 ? own->quota / n_in_group : n;
+    n = most < n ? most : n;
+    return own->asked > 0 ? own->asked : n > 1 ? n : 1;
 }
 
 tw_status_t tw_cores_of_job(tw_coll_t *world, int64_t asked, tw_cores_t *cores)

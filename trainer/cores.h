@@ -11,9 +11,10 @@ TW_C_BEGIN
 /** What a rank may run on. */
 typedef struct tw_cores_place {
     uint64_t machine; /* equal for all on one machine */
+    uint64_t group;   /* and for all in the control group that bounds them by `quota` */
     uint64_t mask[TW_CORES_MASK_WORDS];
-    int32_t n_cores; /* of them: processors that share one count once; what its control group may use of them
-                        is less, perhaps */
+    int32_t n_cores; /* of the mask: processors that share one count once */
+    int32_t quota;   /* processors that the group may use in all; 0: as many as there are */
     int32_t asked;   /* thinwire.threads; 0: nothing */
 } tw_cores_place_t;
 
@@ -23,7 +24,7 @@ int tw_cores_count(const uint64_t mask[TW_CORES_MASK_WORDS], const char *cpu);
  *  "/sys/fs/cgroup", group the process's own, "/a/b". INT_MAX: as many as there are. */
 int tw_cores_quota(const char *cgroups, const char *group);
 /** Threads of a rank: what it asks for, or its cores shared evenly by all ranks of its machine that may run
- *  on any of them; at least 1. */
+ *  on any of them, but no more than its share of what its control group may use; at least 1. */
 int tw_cores_share(const tw_cores_place_t *all, int n_ranks, int rank);
 
 typedef struct tw_cores {

@@ -118,4 +118,29 @@ TEST_F(Cores, RanksShareThem)
     EXPECT_EQ(1, tw_cores_share(all.data(), 1, 0));
 }
 
+/* A bound of a control group is shared by those in it, and by no others on the machine. */
+TEST_F(Cores, RanksShareWhatTheirGroupMayUse)
+{
+    auto in_group = [](tw_cores_place_t of, uint64_t group, int quota) {
+        of.group = group;
+        of.quota = quota;
+        return of;
+    };
+    /* two containers on a machine of 16, two ranks in the first */
+    const tw_cores_place_t anywhere = place(1, 0xffff, 16);
+    std::vector<tw_cores_place_t> all = {in_group(anywhere, 1, 4), in_group(anywhere, 1, 4),
+                                         in_group(anywhere, 2, 3)};
+    EXPECT_EQ(2, tw_cores_share(all.data(), 3, 0));
+    EXPECT_EQ(2, tw_cores_share(all.data(), 3, 1));
+    EXPECT_EQ(3, tw_cores_share(all.data(), 3, 2));
+    /* each with cores of its own, and a bound of both together */
+    all = {in_group(place(1, 0x0f, 4), 1, 6), in_group(place(1, 0xf0, 4), 1, 6)};
+    EXPECT_EQ(3, tw_cores_share(all.data(), 2, 0));
+    all = {in_group(place(1, 0x0f, 4), 1, 1), in_group(place(1, 0xf0, 4), 1, 1)};
+    EXPECT_EQ(1, tw_cores_share(all.data(), 2, 0));
+    /* more than there are */
+    all = {in_group(place(1, 0x0f, 4), 1, 100)};
+    EXPECT_EQ(4, tw_cores_share(all.data(), 1, 0));
+}
+
 } // namespace
