@@ -99,11 +99,8 @@ tw_status_t tw_need_of(const tw_train_options_t *o, const tw_model_t *model, int
                        tw_need_t *need)
 {
     tw_plan_memory_t memory;
-    int is_even = n_ranks % n_nodes == 0; /* else parts are those of nodes of one rank */
-    const tw_plan_cluster_t cluster = {.n_nodes = is_even ? n_nodes : n_ranks,
-                                       .ranks_per_node = is_even ? n_ranks / n_nodes : 1,
-                                       .delta_bits = DELTA_BITS,
-                                       .besides_bytes = TW_PLAN_PROCESS_BYTES};
+    tw_plan_cluster_t cluster = tw_plan_cluster_of(n_ranks, n_nodes);
+    cluster.delta_bits = DELTA_BITS;
     TW_TRY(tw_plan_memory_of(o, model, &cluster, &memory));
     double optimizer = o->offload_optimizer == TW_TRAIN_NVME ? 0 : memory.optimizer;
     double weights = o->offload_param == TW_TRAIN_NVME ? 0 : memory.weights;

@@ -470,11 +470,7 @@ typedef struct account {
 static uint64_t planned_bytes(const run_t *run, const tw_engine_totals_t *training)
 {
     tw_plan_memory_t memory;
-    int n_ranks = tw_coll_size(run->world), n_nodes = tw_coll_n_nodes(run->world);
-    int is_even = n_ranks % n_nodes == 0; /* else parts are those of nodes of one rank */
-    tw_plan_cluster_t cluster = {.n_nodes = is_even ? n_nodes : n_ranks,
-                                 .ranks_per_node = is_even ? n_ranks / n_nodes : 1,
-                                 .besides_bytes = TW_PLAN_PROCESS_BYTES};
+    tw_plan_cluster_t cluster = tw_plan_cluster_of(tw_coll_size(run->world), tw_coll_n_nodes(run->world));
     cluster.delta_bits =
         training->delta_elems > 0 ? 8.0 * (double)training->delta_bytes / (double)training->delta_elems : 0.0;
     tw_status_t status = tw_plan_memory_of(run->options, run->model, &cluster, &memory);

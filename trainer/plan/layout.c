@@ -22,6 +22,14 @@ tw_status_t tw_plan_layout(const tw_model_t *model, const tw_plan_cluster_t *clu
     return status;
 }
 
+tw_plan_cluster_t tw_plan_cluster_of(int n_ranks, int n_nodes)
+{
+    int is_even = n_ranks % n_nodes == 0;
+    return (tw_plan_cluster_t){.n_nodes = is_even ? n_nodes : n_ranks,
+                               .ranks_per_node = is_even ? n_ranks / n_nodes : 1,
+                               .besides_bytes = TW_PLAN_PROCESS_BYTES};
+}
+
 size_t tw_plan_block_slots(const tw_train_options_t *o, size_t root_elems, size_t block_elems, size_t n_layer)
 {
     size_t ahead = (size_t)o->prefetch_elems / block_elems, live = (size_t)o->max_live_elems;

@@ -58,6 +58,9 @@ typedef struct tw_plan_cluster {
     double update_sec;    /**< of a step's computing: norm and update of a part; 0: nothing */
     double besides_bytes; /**< that a rank's process takes of its own: TW_PLAN_PROCESS_BYTES */
 } tw_plan_cluster_t;
+/** For what a run takes of memory; delta_bits is the caller's. Where n_nodes does not divide n_ranks, parts
+ *  are those of nodes of one rank. */
+tw_plan_cluster_t tw_plan_cluster_of(int n_ranks, int n_nodes);
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
