@@ -467,7 +467,7 @@ static void print_summary(const tw_trainer_result_t *r)
 #define SAME_REQUEST_SEC 3
 
 static volatile sig_atomic_t is_asked_to_end;
-static time_t asked_sec; /* written and read by the handler alone */
+static volatile time_t asked_sec; /* written and read by the handler alone, in whatever thread */
 
 static time_t monotonic_sec(void)
 {
