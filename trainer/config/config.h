@@ -178,6 +178,8 @@ tw_status_t tw_train_groups_check(const char *groups, const char *const *tensors
 
 /** The learning rate of a step, 1 for the first. */
 double tw_train_lr(const tw_train_options_t *options, uint64_t step);
+/** What it is of: the rate after the warm-up. */
+double tw_train_lr_peak(const tw_train_options_t *options);
 
 TW_C_END
 

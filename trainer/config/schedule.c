@@ -43,10 +43,15 @@ static double wsd(const tw_train_options_t *o, double step)
     return o->decay_min_ratio + (1 - o->decay_min_ratio) * (1 - (o->decay_type == 1 ? sqrt(along) : along));
 }
 
+double tw_train_lr_peak(const tw_train_options_t *o)
+{
+    int has_own = o->schedule == TW_TRAIN_WARMUP || o->schedule == TW_TRAIN_WARMUP_DECAY;
+    return has_own && o->warmup_max_lr > 0 ? o->warmup_max_lr : o->lr;
+}
+
 double tw_train_lr(const tw_train_options_t *o, uint64_t step)
 {
-    double at = (double)step;
-    double top = o->warmup_max_lr > 0 ? o->warmup_max_lr : o->lr;
+    double at = (double)step, top = tw_train_lr_peak(o);
     double length = (double)(o->total_steps - o->warmup_steps);
     switch (o->schedule) {
     case TW_TRAIN_WARMUP_COSINE:

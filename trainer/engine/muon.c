@@ -230,7 +230,7 @@ tw_status_t tw_muon_unit(tw_engine_t *engine, const tw_engine_unit_t *unit, doub
     const int *owners = engine->muon.owners;
     const tw_train_options_t *o = engine->options;
     size_t first = unit->first_tensor, end = first + unit->n_tensors, n = 0;
-    double rate = o->lr > 0 ? o->muon_lr * lr / o->lr : 0;
+    double peak = tw_train_lr_peak(o), rate = peak > 0 ? o->muon_lr * lr / peak : 0;
     for (size_t t = first; t < end && owners; t++) {
         n += owners[t] >= 0;
         if (owners[t] >= 0) {

@@ -318,7 +318,7 @@ void tw_frozen_copy(const tw_engine_t *engine, size_t unit, uint16_t *whole);
 tw_status_t tw_muon_init(tw_engine_t *engine);
 /** Is a tensor a matrix that Muon updates? */
 int tw_muon_has(const tw_engine_t *engine, size_t tensor);
-/** Update a unit's matrices; lr: what the schedule makes of optimizer.params.lr. Collective. */
+/** Update a unit's matrices; lr: of the step, as tw_train_lr has it. Collective. */
 tw_status_t tw_muon_unit(tw_engine_t *engine, const tw_engine_unit_t *unit, double lr, float grad_scale);
 
 /* ---- sample.c */

@@ -21,6 +21,10 @@ struct Schedule {
     {
         return tw_train_lr(tw_train_config_options(config.get()), step);
     }
+    double peak() const
+    {
+        return tw_train_lr_peak(tw_train_config_options(config.get()));
+    }
 };
 
 TEST_F(TrainSchedule, CosineWarmsUpAndFallsToItsShare)
@@ -66,6 +70,7 @@ TEST_F(TrainSchedule, WarmupStaysAtItsTop)
     EXPECT_DOUBLE_EQ(s.at(5), 0.015);
     EXPECT_DOUBLE_EQ(s.at(10), 0.02);
     EXPECT_DOUBLE_EQ(s.at(99), 0.02);
+    EXPECT_DOUBLE_EQ(s.peak(), 0.02);
     Schedule log({"scheduler.type=WarmupLR", "scheduler.params.warmup_type=log"});
     EXPECT_DOUBLE_EQ(log.at(1), 0.01 * std::log(2.0) / std::log(10.0));
     EXPECT_DOUBLE_EQ(log.at(4), 0.01 * std::log(5.0) / std::log(10.0));
@@ -73,6 +78,7 @@ TEST_F(TrainSchedule, WarmupStaysAtItsTop)
     EXPECT_DOUBLE_EQ(log.at(10), 0.01);
     Schedule none({"scheduler.type=none"});
     EXPECT_DOUBLE_EQ(none.at(1), 0.01);
+    EXPECT_DOUBLE_EQ(none.peak(), 0.01);
 }
 
 TEST_F(TrainSchedule, TheCosinesWarmUpHasItsTypeToo)
