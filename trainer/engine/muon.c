@@ -29,7 +29,7 @@ static void find_owners(tw_engine_t *engine)
     }
 }
 
-/* The most of any unit: own pieces, and what belongs to this rank. */
+/* The most of any unit: own pieces, and what belongs to this rank; stage 0 has that among its own. */
 static void count_most(const tw_engine_t *engine, size_t *most_sent, size_t *most_owned, size_t *most_scratch)
 {
     for (size_t u = 0; u < engine->n_units; u++) {
@@ -40,7 +40,7 @@ static void count_most(const tw_engine_t *engine, size_t *most_sent, size_t *mos
             size_t scratch = of->n_elems + tw_model_orthogonal_elems(of->shape[0], of->shape[1]);
             int is_own = engine->muon.owners[t] == engine->rank;
             sent += engine->muon.owners[t] >= 0 ? engine->pieces[t].n_elems : 0;
-            owned += is_own ? of->n_elems : 0;
+            owned += is_own && engine->stage > 0 ? of->n_elems : 0;
             *most_scratch = is_own && scratch > *most_scratch ? scratch : *most_scratch;
         }
         *most_sent = sent > *most_sent ? sent : *most_sent;

@@ -218,7 +218,7 @@ static double scratch_bytes(const tw_train_options_t *o, const totals_t *t, cons
 }
 
 /* The largest matrix of a layer whole, in fp32, and what it is made orthogonal in; of a layer's momenta own
- * pieces, and what is sent here. */
+ * pieces, and from stage 1 on what is sent here. */
 static double muon_bytes(const tw_train_options_t *o, const tw_model_t *model,
                          const tw_plan_cluster_t *cluster)
 {
@@ -234,7 +234,8 @@ static double muon_bytes(const tw_train_options_t *o, const tw_model_t *model,
         scratch = fmax(scratch, elems + (double)work);
     }
     double sent = o->stage > 0 ? layer / n_ranks : layer;
-    return 4.0 * scratch + 2.0 * sent + 2.0 * fmax(largest, layer / n_ranks);
+    double owned = o->stage > 0 ? fmax(largest, layer / n_ranks) : 0.0;
+    return 4.0 * scratch + 2.0 * sent + 2.0 * owned;
 }
 
 /* What is offloaded to host memory, and what is mapped of files, is not on the device. With a GPU all that is
