@@ -65,7 +65,7 @@ static const tw_config_field_t fields[] = {
     COUNT("steps_per_print", "10", steps_per_print, 1, MANY, "steps",
           "Where the output is no terminal, a line each so many steps."),
     FLAG("wall_clock_breakdown", "n", wall_clock_breakdown, "Print where a step's time went."),
-    FLAG("bf16.enabled", "y", bf16, "Weights and gradients travel as bf16; there is no other way here."),
+    FLAG("bf16.enabled", "y", bf16, "Weights travel as bf16; there is no other way here."),
     CHOICE("communication_data_type", "bf16", communication, communications,
            "What gradients travel as, and what qgZ and the lossless code are made of; sums are fp32 either "
            "way."),
@@ -231,12 +231,10 @@ static const tw_config_field_t fields[] = {
           "Stop after so many bad steps in a row, or so many rollbacks."),
     TEXT("thinwire.groups", groups,
          "Tensors that are trained otherwise: \"PATTERN WORD ..., ...\", the words being frozen, lr=FACTOR "
-         "and "
-         "decay=NUMBER; the first pattern that matches counts."),
+         "and decay=NUMBER; the first pattern that matches counts."),
     FLAG("thinwire.keep_frozen", "y", keep_frozen,
          "Stage 3 without a delta: each rank keeps whole frozen tensors, gathered once, 2 bytes a parameter; "
-         "n: "
-         "they are gathered as others."),
+         "n: they are gathered as others."),
     REAL("thinwire.peak_flops", "0", peak_flops, 0, 1e18,
          "Most operations a second that a rank's processor can do, for the line that says how much of it is "
          "used (MFU); 0: not known."),

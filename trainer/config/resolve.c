@@ -162,8 +162,8 @@ static tw_status_t check_features(const tw_train_options_t *o)
             "optimizer.type Muon is for thinwire.device cpu: no GPU makes matrices orthogonal here yet");
     }
     if (!o->bf16) {
-        return refuse("bf16.enabled is false: weights and gradients travel as bf16 here, there is no other "
-                      "way; leave it out");
+        return refuse("bf16.enabled is false: weights travel as bf16 here, there is no other way; leave it "
+                      "out (communication_data_type is the gradients')");
     }
     if (o->delta_bits != 0 && o->delta_bits != 8 && o->delta_bits != 4 && o->delta_bits != 2) {
         return refuse("thinwire.delta_bits: expected 0, 8, 4 or 2");
