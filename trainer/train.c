@@ -380,7 +380,15 @@ static void note_written(output_t *output, tw_status_t status)
     }
 }
 
-/* After the step's own line. */
+static void need_metrics(output_t *output, int goes_on)
+{
+    if (output->path && !output->metrics && output->status == TW_OK) {
+        output->metrics = open_metrics(output->path, goes_on);
+        output->status = output->metrics ? TW_OK : cannot_write(output->path);
+    }
+}
+
+/* After the step's own line; without steps after what is in the metrics. */
 static void on_sample(void *ctx, uint64_t step, const char *text)
 {
     output_t *output = ctx;
@@ -388,6 +396,7 @@ static void on_sample(void *ctx, uint64_t step, const char *text)
         printf("\n");
     }
     print_sample(step, text);
+    need_metrics(output, 1);
     if (output->metrics && output->status == TW_OK) {
         note_written(output, write_sample(output->metrics, output->wanted.run_id, step, text));
     }
@@ -404,10 +413,7 @@ static void on_step(void *ctx, const tw_trainer_step_t *step)
             print_breakdown(step);
         }
     }
-    if (output->path && !output->metrics && output->status == TW_OK) {
-        output->metrics = open_metrics(output->path, output->wanted.resumed_step > 0);
-        output->status = output->metrics ? TW_OK : cannot_write(output->path);
-    }
+    need_metrics(output, output->wanted.resumed_step > 0);
     if (output->metrics && output->status == TW_OK) {
         note_written(output, write_metrics(output->metrics, &output->wanted, step));
     }

@@ -172,6 +172,21 @@ TEST(Train, SamplesText)
     EXPECT_EQ(order, "122s2s344s4s");
 }
 
+/* Without steps they follow what the metrics have. */
+TEST(Train, SamplesTextWithoutSteps)
+{
+    std::string metrics = temporary("sampled.alone.jsonl");
+    std::ofstream(metrics) << "{}\n";
+    process::Result result = process::run(
+        command({"--set", "thinwire.steps=0", "--set", "thinwire.sample_steps=1", "--set",
+                 "thinwire.sample_lines=1", "--set", "thinwire.sample_tokens=4", "--metrics", metrics}));
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(count(result.out, "# step 0, sampled: "), 1U) << result.out;
+    std::string lines = process::slurp(metrics);
+    EXPECT_EQ(lines.rfind("{}\n{", 0), 0U) << lines;
+    EXPECT_EQ(count(lines, "\"sample\":"), 1U) << lines;
+}
+
 TEST(Train, NoStepsAreNoFailure)
 {
     process::Result result = process::run(command({"--set", "thinwire.steps=0"}));
