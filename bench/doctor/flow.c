@@ -46,7 +46,7 @@ static int wait_for(int fd, short events)
 
 static int is_late(const doctor_end_t *end, double deadline)
 {
-    return *end->stop || tw_time_sec() > deadline;
+    return __atomic_load_n(end->stop, __ATOMIC_ACQUIRE) || tw_time_sec() > deadline;
 }
 
 /* 0, or an errno. */

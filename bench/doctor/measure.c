@@ -166,7 +166,7 @@ static tw_status_t watch(const doctor_rank_t *rank, worker_t workers[2], volatil
             status = status == TW_IN_PROGRESS ? tw_transport_sleep(rank->transport, TICK_SEC) : status;
             status = status == TW_IN_PROGRESS ? TW_OK : status;
         }
-        *stop = status != TW_OK;
+        __atomic_store_n(stop, status != TW_OK, __ATOMIC_RELEASE);
     }
     for (int i = 0; i < 2; i++) {
         if (workers[i].is_started) {
