@@ -154,7 +154,8 @@ void doctor_probe_send(const doctor_rank_t *rank, const doctor_path_t *path, con
 /** The largest that has come on a device since the last call, waiting for it for a while. */
 int doctor_probe_receive(const doctor_rank_t *rank, int device, double seconds);
 
-/** Everything between nodes. All ranks; on rank 0 the result has flows and paths then. */
+/** Everything between nodes, as rank 0's plan says. All ranks; on rank 0 the result has flows and paths
+ *  then. */
 tw_status_t doctor_measure(doctor_rank_t *rank, const doctor_plan_t *plan, doctor_result_t *result);
 
 /* ---- judgement ----------------------------------------------------------------------------------------- */

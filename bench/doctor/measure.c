@@ -301,16 +301,19 @@ static tw_status_t run_flows(doctor_rank_t *rank, const doctor_plan_t *plan, doc
 tw_status_t doctor_measure(doctor_rank_t *rank, const doctor_plan_t *plan, doctor_result_t *result)
 {
     schedule_t s = {0};
+    doctor_plan_t first = *plan;
     const int n_devices = least_devices(result);
     if (result->n_nodes < 2 || n_devices < 1) {
         return TW_OK;
     }
-    if (!make_schedule(plan, result->n_nodes, n_devices, &s) || !make_paths(result, n_devices)) {
+    /* A rank with other flags would wait for other flows. */
+    TW_TRY(doctor_share(rank, &first, sizeof(first)));
+    if (!make_schedule(&first, result->n_nodes, n_devices, &s) || !make_paths(result, n_devices)) {
         free(s.flows);
         tw_error("rank %d: no memory for %d nodes", rank->rank, result->n_nodes);
         return TW_ERR_NO_MEMORY;
     }
-    const tw_status_t status = run_flows(rank, plan, result, &s);
+    const tw_status_t status = run_flows(rank, &first, result, &s);
     result->flows = s.flows;
     result->n_flows = s.n;
     return status;
