@@ -72,34 +72,42 @@ void judge_say_node(const judge_t *judge, char text[DOCTOR_TEXT_BYTES], int node
 
 /* ---- rates --------------------------------------------------------------------------------------------- */
 
-/* The best that a node sends, or receives, alone with one stream. */
-static double best_bps(const doctor_result_t *result, int node, int device, int is_sent)
+/* Of a device. In one pass over the flows: there may be a hundred thousand. */
+typedef struct rates {
+    int device;
+    double usual;
+    double *best; /* [n_nodes][2] the best that each receives, and sends, alone with one stream */
+} rates_t;
+
+/* NULL: no memory. */
+static double *best_of_nodes(const doctor_result_t *result, int device)
 {
-    double best = 0;
-    for (int i = 0; i < result->n_flows; i++) {
+    double *best = calloc(2 * (size_t)result->n_nodes + 1, sizeof(*best));
+    for (int i = 0; best && i < result->n_flows; i++) {
         const doctor_flow_t *flow = &result->flows[i];
-        if (flow->kind == DOCTOR_PAIR && flow->device == device &&
-            (is_sent ? flow->from : flow->to) == node) {
-            best = flow->bps > best ? flow->bps : best;
+        if (flow->kind == DOCTOR_PAIR && flow->device == device) {
+            best[2 * flow->to] = fmax(best[2 * flow->to], flow->bps);
+            best[2 * flow->from + 1] = fmax(best[2 * flow->from + 1], flow->bps);
         }
     }
     return best;
 }
 
+static double best_bps(const rates_t *rates, int node, int is_sent)
+{
+    return rates->best[2 * node + is_sent];
+}
+
 double doctor_usual_bps(const doctor_result_t *result, int device)
 {
-    double *rates = malloc((size_t)(2 * result->n_nodes + 1) * sizeof(*rates));
-    if (!rates || result->n_flows == 0) {
-        free(rates);
+    double *best = best_of_nodes(result, device);
+    if (!best || result->n_flows == 0) {
+        free(best);
         return 0;
     }
-    for (int node = 0; node < result->n_nodes; node++) {
-        rates[2 * node] = best_bps(result, node, device, 0);
-        rates[2 * node + 1] = best_bps(result, node, device, 1);
-    }
     /* Of two nodes the better direction: half of the four are one flow. */
-    const double usual = tw_quantile(rates, (size_t)(2 * result->n_nodes), result->n_nodes == 2 ? 1 : 0.5);
-    free(rates);
+    const double usual = tw_quantile(best, (size_t)(2 * result->n_nodes), result->n_nodes == 2 ? 1 : 0.5);
+    free(best);
     return usual;
 }
 
@@ -144,56 +152,55 @@ static void explain_node(judge_t *judge, doctor_finding_t *finding, int node, in
 }
 
 /* 1: the node is slow in that direction. With two nodes nobody can know whose fault it is. */
-static int is_slow(const doctor_result_t *result, int node, int device, int is_sent, double usual)
+static int is_slow(const doctor_result_t *result, const rates_t *rates, int node, int is_sent)
 {
-    return result->n_nodes > 2 && best_bps(result, node, device, is_sent) < SLOW_SHARE * usual;
+    return result->n_nodes > 2 && best_bps(rates, node, is_sent) < SLOW_SHARE * rates->usual;
 }
 
-static void judge_node(judge_t *judge, int node, int device, double usual)
+static void judge_node(judge_t *judge, const rates_t *rates, int node)
 {
     char own[32], others[32];
-    const double sends = best_bps(judge->result, node, device, 1),
-                 receives = best_bps(judge->result, node, device, 0);
-    const int slow_out = is_slow(judge->result, node, device, 1, usual),
-              slow_in = is_slow(judge->result, node, device, 0, usual);
+    const double sends = best_bps(rates, node, 1), receives = best_bps(rates, node, 0);
+    const int slow_out = is_slow(judge->result, rates, node, 1),
+              slow_in = is_slow(judge->result, rates, node, 0);
     const double worst = slow_out && (!slow_in || sends < receives) ? sends : receives;
     if (!slow_out && !slow_in) {
         return;
     }
-    doctor_finding_t *finding = judge_add(judge, worst > 0 ? usual / worst : NOTHING_FACTOR);
+    doctor_finding_t *finding = judge_add(judge, worst > 0 ? rates->usual / worst : NOTHING_FACTOR);
     judge_say_node(judge, finding->what, node);
     judge_say(finding->what, " %s %s by %s, %s is usual",
               slow_out && slow_in ? "sends and receives"
               : slow_out          ? "sends"
                                   : "receives",
-              rate_text(worst, own), judge_device(judge, node, device), rate_text(usual, others));
-    explain_node(judge, finding, node, device);
+              rate_text(worst, own), judge_device(judge, node, rates->device),
+              rate_text(rates->usual, others));
+    explain_node(judge, finding, node, rates->device);
 }
 
 /* By which factor a pair is slower than its nodes are with others, where these are well; 0: it is not. */
-static double pair_factor(const doctor_result_t *result, const doctor_flow_t *flow, double usual,
+static double pair_factor(const doctor_result_t *result, const rates_t *rates, const doctor_flow_t *flow,
                           double *expected)
 {
-    const double sends = best_bps(result, flow->from, flow->device, 1);
-    const double receives = best_bps(result, flow->to, flow->device, 0);
+    const double sends = best_bps(rates, flow->from, 1), receives = best_bps(rates, flow->to, 0);
     *expected = sends < receives ? sends : receives;
     if (result->n_nodes == 2) { /* the other way is what there is to compare with */
-        const double back = best_bps(result, flow->to, flow->device, 1);
+        const double back = best_bps(rates, flow->to, 1);
         *expected = back > *expected ? back : *expected;
     }
-    if (flow->bps >= SLOW_SHARE * *expected || is_slow(result, flow->from, flow->device, 1, usual) ||
-        is_slow(result, flow->to, flow->device, 0, usual)) {
+    if (flow->bps >= SLOW_SHARE * *expected || is_slow(result, rates, flow->from, 1) ||
+        is_slow(result, rates, flow->to, 0)) {
         return 0;
     }
     return flow->bps > 0 ? *expected / flow->bps : NOTHING_FACTOR;
 }
 
-static void judge_pair(judge_t *judge, const doctor_flow_t *flow, double usual)
+static void judge_pair(judge_t *judge, const rates_t *rates, const doctor_flow_t *flow)
 {
     const doctor_result_t *result = judge->result;
     char own[32], others[32];
     double expected;
-    doctor_finding_t *finding = judge_add(judge, pair_factor(result, flow, usual, &expected));
+    doctor_finding_t *finding = judge_add(judge, pair_factor(result, rates, flow, &expected));
     judge_say(finding->what, "from ");
     judge_say_node(judge, finding->what, flow->from);
     judge_say(finding->what, " to ");
@@ -216,7 +223,7 @@ static void judge_pair(judge_t *judge, const doctor_flow_t *flow, double usual)
 }
 
 /* The worst of those that have not been said; *n_slow: how many are slow. NULL: none. */
-static const doctor_flow_t *worst_pair(const doctor_result_t *result, int device, double usual,
+static const doctor_flow_t *worst_pair(const doctor_result_t *result, const rates_t *rates,
                                        const doctor_flow_t *const *said, int n_said, int *n_slow)
 {
     const doctor_flow_t *worst = NULL;
@@ -225,8 +232,8 @@ static const doctor_flow_t *worst_pair(const doctor_result_t *result, int device
     for (int i = 0; i < result->n_flows; i++) {
         const doctor_flow_t *flow = &result->flows[i];
         double expected;
-        const int is_one = flow->kind == DOCTOR_PAIR && flow->device == device;
-        const double factor = is_one ? pair_factor(result, flow, usual, &expected) : 0;
+        const int is_one = flow->kind == DOCTOR_PAIR && flow->device == rates->device;
+        const double factor = is_one ? pair_factor(result, rates, flow, &expected) : 0;
         int is_said = 0;
         for (int k = 0; k < n_said; k++) {
             is_said |= said[k] == flow;
@@ -240,18 +247,16 @@ static const doctor_flow_t *worst_pair(const doctor_result_t *result, int device
     return worst;
 }
 
-static void judge_rates(judge_t *judge, int device)
+static void judge_links(judge_t *judge, const rates_t *rates)
 {
     const doctor_result_t *result = judge->result;
-    const double usual = doctor_usual_bps(result, device);
     const doctor_flow_t *said[PAIRS_MAX];
     int n_said = 0, n_slow = 0;
-    for (int node = 0; node < result->n_nodes && usual > 0; node++) {
-        judge_node(judge, node, device, usual);
+    for (int node = 0; node < result->n_nodes && rates->usual > 0; node++) {
+        judge_node(judge, rates, node);
     }
-    while (n_said < PAIRS_MAX &&
-           (said[n_said] = worst_pair(result, device, usual, said, n_said, &n_slow)) != NULL) {
-        judge_pair(judge, said[n_said++], usual);
+    while (n_said < PAIRS_MAX && (said[n_said] = worst_pair(result, rates, said, n_said, &n_slow)) != NULL) {
+        judge_pair(judge, rates, said[n_said++]);
     }
     if (n_slow > n_said) {
         doctor_finding_t *finding = judge_add(judge, 1);
@@ -261,6 +266,16 @@ static void judge_rates(judge_t *judge, int device)
     }
 }
 
+static void judge_rates(judge_t *judge, int device)
+{
+    const rates_t rates = {device, doctor_usual_bps(judge->result, device),
+                           best_of_nodes(judge->result, device)};
+    if (rates.best) {
+        judge_links(judge, &rates);
+    }
+    free(rates.best);
+}
+
 /* The median over neighbours of one kind of flow's rate against another's; 0: not measured. */
 static double median_ratio(const doctor_result_t *result, int device, doctor_kind_t above,
                            doctor_kind_t below)
@@ -268,11 +283,12 @@ static double median_ratio(const doctor_result_t *result, int device, doctor_kin
     double *ratios = malloc((size_t)(result->n_flows + 1) * sizeof(*ratios));
     size_t n = 0;
     for (int i = 0; ratios && i < result->n_flows; i++) {
-        for (int k = 0; k < result->n_flows; k++) {
-            const doctor_flow_t *a = &result->flows[i], *b = &result->flows[k];
-            if (a->kind == (int)above && b->kind == (int)below && a->from == b->from && a->to == b->to &&
-                a->device == device && b->device == device && a->bps > 0 && b->bps > 0 &&
-                n < (size_t)result->n_flows) {
+        const doctor_flow_t *a = &result->flows[i];
+        const int is_one = a->kind == (int)above && a->device == device && a->bps > 0;
+        for (int k = 0; is_one && k < result->n_flows; k++) { /* flows of that kind are few */
+            const doctor_flow_t *b = &result->flows[k];
+            if (b->kind == (int)below && a->from == b->from && a->to == b->to && b->device == device &&
+                b->bps > 0 && n < (size_t)result->n_flows) {
                 ratios[n++] = a->bps / b->bps;
             }
         }
@@ -360,11 +376,12 @@ static void judge_speed(judge_t *judge, int device)
 
 static void judge_retransmissions(judge_t *judge)
 {
-    for (int node = 0; node < judge->result->n_nodes; node++) {
+    double *best = best_of_nodes(judge->result, 0);
+    const double slow = SLOW_SHARE * doctor_usual_bps(judge->result, 0);
+    for (int node = 0; best && node < judge->result->n_nodes; node++) {
         int64_t repeated;
         const double share = repeated_share(judge->result, node, &repeated);
-        const int is_said =
-            best_bps(judge->result, node, 0, 1) < SLOW_SHARE * doctor_usual_bps(judge->result, 0);
+        const int is_said = best[2 * node + 1] < slow;
         if (share <= REPEATED_SHARE || repeated < REPEATED_MIN || is_said) {
             continue;
         }
@@ -376,6 +393,7 @@ static void judge_retransmissions(judge_t *judge)
         judge_say(finding->change, "counters of %s (ethtool -S) and of its port",
                   judge_device(judge, node, 0));
     }
+    free(best);
 }
 
 static int by_weight(const void *a, const void *b)

@@ -97,10 +97,14 @@ static void print_flows(const doctor_result_t *result)
         printf("links: one node, so there are none\n");
         return;
     }
+    double usual[DOCTOR_DEVICES_MAX];
+    for (int device = 0; device < DOCTOR_DEVICES_MAX; device++) {
+        usual[device] = doctor_usual_bps(result, device);
+    }
     printf("links:\n");
     for (int i = 0; i < result->n_flows; i++) {
         const doctor_flow_t *flow = &result->flows[i];
-        if (result->n_nodes <= MATRIX_NODES_MAX || flow->bps < 0.7 * doctor_usual_bps(result, flow->device)) {
+        if (result->n_nodes <= MATRIX_NODES_MAX || flow->bps < 0.7 * usual[flow->device]) {
             print_flow(result, flow);
         }
     }

@@ -78,8 +78,11 @@ static const char *usual_congestion(const doctor_result_t *result)
     const char *usual = "";
     int most = 0;
     for (int i = 0; i < result->n_flows; i++) {
-        int n = 0;
-        for (int k = 0; k < result->n_flows; k++) {
+        int n = 0, first = 0;
+        while (strcmp(result->flows[first].congestion, result->flows[i].congestion) != 0) {
+            first++;
+        }
+        for (int k = i; first == i && k < result->n_flows; k++) { /* each name is counted once */
             n += strcmp(result->flows[i].congestion, result->flows[k].congestion) == 0;
         }
         if (result->flows[i].congestion[0] && n > most) {
