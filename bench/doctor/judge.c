@@ -252,7 +252,7 @@ static void judge_links(judge_t *judge, const rates_t *rates)
     const doctor_result_t *result = judge->result;
     const doctor_flow_t *said[PAIRS_MAX];
     int n_said = 0, n_slow = 0;
-    for (int node = 0; node < result->n_nodes && rates->usual > 0; node++) {
+    for (int node = 0; node < result->n_nodes; node++) {
         judge_node(judge, rates, node);
     }
     while (n_said < PAIRS_MAX && (said[n_said] = worst_pair(result, rates, said, n_said, &n_slow)) != NULL) {
@@ -266,12 +266,39 @@ static void judge_links(judge_t *judge, const rates_t *rates)
     }
 }
 
+/* Where most nodes send and receive nothing there is nothing to compare with. */
+static void judge_nothing(judge_t *judge, int device)
+{
+    const doctor_result_t *result = judge->result;
+    int n = 0, n_nothing = 0, error = 0;
+    for (int i = 0; i < result->n_flows; i++) {
+        const doctor_flow_t *flow = &result->flows[i];
+        if (flow->kind == DOCTOR_PAIR && flow->device == device) {
+            n++;
+            n_nothing += flow->bps <= 0;
+            error = flow->bps <= 0 && flow->error ? flow->error : error;
+        }
+    }
+    if (n_nothing == 0) {
+        return;
+    }
+    doctor_finding_t *finding = judge_add(judge, NOTHING_FACTOR);
+    judge_say(finding->what, "by %s nothing comes on %d of %d ways from node to node",
+              judge_device(judge, 0, device), n_nothing, n);
+    judge_say(finding->why, "%s: a firewall, or networks that are not the same one",
+              error ? strerror(error) : "no data");
+    judge_say(finding->change, "ip address show %s on all nodes, ip route get from each to the others",
+              judge_device(judge, 0, device));
+}
+
 static void judge_rates(judge_t *judge, int device)
 {
     const rates_t rates = {device, doctor_usual_bps(judge->result, device),
                            best_of_nodes(judge->result, device)};
-    if (rates.best) {
+    if (rates.best && rates.usual > 0) {
         judge_links(judge, &rates);
+    } else {
+        judge_nothing(judge, device);
     }
     free(rates.best);
 }

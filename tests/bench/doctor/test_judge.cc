@@ -41,12 +41,13 @@ class Cluster
         return facts[(size_t)leaders[(size_t)n]];
     }
 
-    /* Change all flows of a kind that begin, or end, at a node; -1: at any. */
+    /* Change all flows of a kind that begin, or end, at a node; -1: of any, at any. */
     template <typename Change>
     void each(int kind, int from, int to, Change change)
     {
         for (doctor_flow_t &flow : flows) {
-            if (flow.kind == kind && (from < 0 || flow.from == from) && (to < 0 || flow.to == to)) {
+            if ((kind < 0 || flow.kind == kind) && (from < 0 || flow.from == from) &&
+                (to < 0 || flow.to == to)) {
                 change(flow);
             }
         }
@@ -201,6 +202,21 @@ TEST(DoctorJudge, AFlowThatBroughtNothingSaysWhy)
     const doctor_finding_t found = cluster.only();
     EXPECT_HAS(found.what, "from node 0 (host0) to node 1 (host1): 0.00 bit/s");
     EXPECT_STREQ(found.why, strerror(EHOSTUNREACH));
+}
+
+TEST(DoctorJudge, ADeviceOnWhichNothingComes)
+{
+    for (int n_nodes : {2, 4}) {
+        Cluster cluster(n_nodes);
+        cluster.each(-1, -1, -1, [](doctor_flow_t &flow) {
+            flow.bps = 0;
+            flow.error = EHOSTUNREACH;
+        });
+        const doctor_finding_t found = cluster.only();
+        const std::string n = std::to_string(n_nodes * (n_nodes - 1));
+        EXPECT_EQ(found.what, "by eth0 nothing comes on " + n + " of " + n + " ways from node to node");
+        EXPECT_HAS(found.why, strerror(EHOSTUNREACH));
+    }
 }
 
 TEST(DoctorJudge, SeveralStreamsAreFaster)
