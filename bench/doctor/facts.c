@@ -1,5 +1,4 @@
 /* What a rank knows of itself: its devices, its limits, where it runs. */
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -17,7 +16,7 @@
 
 #define PATH_BYTES 512
 #define LINE_BYTES 4096
-#define ANY_PORT 9 /* nothing is sent */
+#define ANY_PORT "9" /* nothing is sent */
 
 /* ---- numbers in files ---------------------------------------------------------------------------------- */
 
@@ -242,20 +241,18 @@ static tw_status_t add_device(const struct ifaddrs *all, const char *name, docto
 /* This host's address on the way to another one; 0: there is no way. */
 static int own_address(const char *host, struct sockaddr_in6 *out)
 {
-    const struct addrinfo hints = {.ai_socktype = SOCK_DGRAM};
+    const struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *list = NULL;
     int found = 0;
-    if (getaddrinfo(host, NULL, &hints, &list) != 0) {
+    if (getaddrinfo(host, ANY_PORT, &hints, &list) != 0) {
         return 0;
     }
     for (const struct addrinfo *one = list; one && !found; one = one->ai_next) {
         struct sockaddr_storage own;
         socklen_t bytes = sizeof(own);
-        struct sockaddr_in6 to;
-        const int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-        if (fd >= 0 && as_ipv6(one->ai_addr, &to)) {
-            to.sin6_port = htons(ANY_PORT);
-            found = connect(fd, (const struct sockaddr *)&to, sizeof(to)) == 0 &&
+        const int fd = socket(one->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        if (fd >= 0) {
+            found = connect(fd, one->ai_addr, one->ai_addrlen) == 0 &&
                     getsockname(fd, (struct sockaddr *)&own, &bytes) == 0 &&
                     as_ipv6((const struct sockaddr *)&own, out);
         }

@@ -71,6 +71,26 @@ static int move_all(const stream_t *stream, void *data, size_t bytes, int is_sen
     return 0;
 }
 
+/* An address as the system takes it: of IPv4 where it is one that is mapped into IPv6, as there are hosts
+ * without any IPv6. */
+typedef union place {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+} place_t;
+
+/* Its bytes. */
+static socklen_t place_of(const struct sockaddr_in6 *address, place_t *place)
+{
+    if (!IN6_IS_ADDR_V4MAPPED(&address->sin6_addr)) {
+        place->v6 = *address;
+        return sizeof(place->v6);
+    }
+    place->v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = address->sin6_port};
+    memcpy(&place->v4.sin_addr, &address->sin6_addr.s6_addr[12], sizeof(place->v4.sin_addr));
+    return sizeof(place->v4);
+}
+
 /* ---- the sender ---------------------------------------------------------------------------------------- */
 
 static int connect_stream(stream_t *stream)
@@ -79,14 +99,14 @@ static int connect_stream(stream_t *stream)
     const double deadline = tw_time_sec() + CONNECT_SEC;
     const int unsent = UNSENT_BYTES;
     int error = 0;
-    socklen_t bytes = sizeof(error);
-    stream->fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    place_t to;
+    socklen_t bytes = sizeof(error), to_bytes = place_of(&end->to, &to);
+    stream->fd = socket(to.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (stream->fd < 0) {
         return errno;
     }
     (void)setsockopt(stream->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
-    if (connect(stream->fd, (const struct sockaddr *)&end->to, sizeof(end->to)) != 0 &&
-        errno != EINPROGRESS) {
+    if (connect(stream->fd, &to.any, to_bytes) != 0 && errno != EINPROGRESS) {
         return errno;
     }
     while (!wait_for(stream->fd, POLLOUT)) {
@@ -285,8 +305,10 @@ void doctor_receive(doctor_end_t *end)
 
 static tw_status_t open_socket(const doctor_facts_t *facts, int type, struct sockaddr_in6 *address, int *out)
 {
-    socklen_t bytes = sizeof(*address);
-    const int fd = socket(AF_INET6, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), yes = 1, room = PROBES_BYTES;
+    place_t place;
+    socklen_t bytes = place_of(address, &place);
+    const int fd = socket(place.any.sa_family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), yes = 1,
+              room = PROBES_BYTES;
     *out = fd;
     if (fd >= 0) {
         (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
@@ -294,12 +316,13 @@ static tw_status_t open_socket(const doctor_facts_t *facts, int type, struct soc
     if (fd >= 0 && type == SOCK_DGRAM) {
         (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
     }
-    if (fd < 0 || bind(fd, (const struct sockaddr *)address, bytes) != 0 ||
+    if (fd < 0 || bind(fd, &place.any, bytes) != 0 ||
         (type == SOCK_STREAM && listen(fd, DOCTOR_STREAMS_MAX) != 0) ||
-        getsockname(fd, (struct sockaddr *)address, &bytes) != 0) {
+        getsockname(fd, &place.any, &bytes) != 0) {
         tw_error("rank %d: cannot listen: %s", facts->rank, strerror(errno));
         return TW_ERR_IO;
     }
+    address->sin6_port = place.any.sa_family == AF_INET ? place.v4.sin_port : place.v6.sin6_port;
     return TW_OK;
 }
 
@@ -338,9 +361,9 @@ static const int sizes[] = {9000, 8942, 8192, 4470, 4096, 2044, 1500, 1492, 1480
                             1462, 1454, 1450, 1442, 1430, 1420, 1412, 1400, 1380, 1360, 1340,
                             1320, 1300, 1280, 1240, 1200, 1100, 1000, 900,  800,  700,  576};
 
-static int headers_bytes(const struct sockaddr_in6 *address)
+static int headers_bytes(const place_t *place)
 {
-    return IN6_IS_ADDR_V4MAPPED(&address->sin6_addr) ? 20 + 8 : 40 + 8;
+    return place->any.sa_family == AF_INET ? 20 + 8 : 40 + 8;
 }
 
 /* From a socket that sets "do not fragment", whatever this host believes of the path. */
@@ -351,16 +374,19 @@ static void forbid_fragments(int fd)
     (void)setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &probe6, sizeof(probe6));
 }
 
-static void send_probe(int fd, const doctor_rank_t *rank, const struct sockaddr_in6 *to, int packet_bytes)
+static void send_probe(int fd, const doctor_rank_t *rank, const struct sockaddr_in6 *address,
+                       int packet_bytes)
 {
     static const char nothing[PROBE_MAX_BYTES];
     char head[DOCTOR_NONCE_BYTES];
+    place_t to;
+    const socklen_t to_bytes = place_of(address, &to);
     memcpy(head, rank->nonce, sizeof(head));
     struct iovec parts[] = {
         {head, sizeof(head)},
-        {(void *)(uintptr_t)nothing, (size_t)(packet_bytes - headers_bytes(to)) - sizeof(head)}};
+        {(void *)(uintptr_t)nothing, (size_t)(packet_bytes - headers_bytes(&to)) - sizeof(head)}};
     const struct msghdr message = {
-        .msg_name = (void *)(uintptr_t)to, .msg_namelen = sizeof(*to), .msg_iov = parts, .msg_iovlen = 2};
+        .msg_name = &to, .msg_namelen = to_bytes, .msg_iov = parts, .msg_iovlen = 2};
     const struct timespec pause = {.tv_nsec = PROBE_PAUSE_NS};
     (void)sendmsg(fd, &message, MSG_DONTWAIT); /* what does not go does not come */
     nanosleep(&pause, NULL);
@@ -389,10 +415,9 @@ int doctor_probe_receive(const doctor_rank_t *rank, int device, double seconds)
     const int fd = rank->probes[device];
     int largest = 0;
     for (const double deadline = tw_time_sec() + seconds; tw_time_sec() < deadline;) {
-        struct sockaddr_in6 from;
+        place_t from;
         socklen_t bytes = sizeof(from);
-        const ssize_t n =
-            recvfrom(fd, packet, sizeof(packet), MSG_DONTWAIT, (struct sockaddr *)&from, &bytes);
+        const ssize_t n = recvfrom(fd, packet, sizeof(packet), MSG_DONTWAIT, &from.any, &bytes);
         if (n < 0) {
             wait_for(fd, POLLIN);
         } else if (n >= DOCTOR_NONCE_BYTES && memcmp(packet, rank->nonce, DOCTOR_NONCE_BYTES) == 0 &&
