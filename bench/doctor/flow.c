@@ -215,12 +215,20 @@ void doctor_send(doctor_end_t *end)
 
 /* ---- the receiver -------------------------------------------------------------------------------------- */
 
+/* What has come, also what nobody has read yet: a thread that waits for a processor changes no rate. */
+static double arrived_bytes(const stream_t *stream)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof(info);
+    (void)getsockopt(stream->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes);
+    return (double)info.tcpi_bytes_received;
+}
+
 /* Data until the time is over, counted after the first quarter of it. An errno, or 0. */
 static int receive_data(stream_t *stream)
 {
     const double seconds = stream->end->seconds, deadline = tw_time_sec() + seconds + GRACE_SEC / 2;
-    double first = 0, counted_from = 0, now;
-    size_t counted = 0;
+    double first = 0, counted_from = 0, before = 0, counted = 0, now;
     char *piece = malloc(PIECE_BYTES);
     int error = piece ? 0 : ENOMEM;
     while (!error) {
@@ -233,11 +241,17 @@ static int receive_data(stream_t *stream)
             wait_for(stream->fd, POLLIN);
         } else {
             first = first > 0 ? first : now;
-            counted += counted_from > 0 ? (size_t)n : 0;
-            counted_from = counted_from > 0 || now < first + WARM_SHARE * seconds ? counted_from : now;
+            if (counted_from <= 0 && now >= first + WARM_SHARE * seconds) {
+                counted_from = now;
+                before = arrived_bytes(stream);
+            }
         }
-        if (first > 0 && now > first + seconds && counted > 0) {
-            stream->bps = 8 * (double)counted / (now - counted_from);
+        if (counted_from > 0 && now > first + seconds) {
+            now = tw_time_sec(); /* it may have waited since */
+            counted = arrived_bytes(stream) - before;
+        }
+        if (counted > 0) {
+            stream->bps = 8 * counted / (now - counted_from);
             break;
         }
     }
