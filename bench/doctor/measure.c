@@ -260,8 +260,10 @@ static tw_status_t gather(doctor_rank_t *rank, doctor_result_t *result, const sc
     const size_t flow_bytes = (size_t)s->n * sizeof(doctor_flow_t);
     merge_t merge = {result, s};
     char *own = malloc(path_bytes + flow_bytes);
-    tw_status_t status = own ? TW_OK : TW_ERR_NO_MEMORY;
-    if (status == TW_OK) {
+    tw_status_t status = TW_ERR_NO_MEMORY;
+    if (!own) {
+        tw_error("rank %d: no memory for %d flows", rank->rank, s->n);
+    } else {
         memcpy(own, s->flows, flow_bytes);
         memcpy(own + flow_bytes, result->paths, path_bytes);
         status = doctor_collect_nodes(rank, result, own, path_bytes + flow_bytes, take_node, &merge);

@@ -9,6 +9,12 @@
 #define PINGS 20
 #define SLEEP_SEC 0.05
 
+static tw_status_t no_memory(const doctor_rank_t *rank)
+{
+    tw_error("rank %d: no memory for what ranks tell each other", rank->rank);
+    return TW_ERR_NO_MEMORY;
+}
+
 static tw_status_t finish(const doctor_rank_t *rank, tw_transport_request_t *request)
 {
     tw_status_t status;
@@ -71,7 +77,7 @@ tw_status_t doctor_collect_nodes(doctor_rank_t *rank, const doctor_result_t *res
         return is_first ? tell(rank, 0, own, bytes) : TW_OK;
     }
     void *theirs = malloc(bytes + 1);
-    tw_status_t status = theirs ? TW_OK : TW_ERR_NO_MEMORY;
+    tw_status_t status = theirs ? TW_OK : no_memory(rank);
     for (int node = 0; node < result->n_nodes && status == TW_OK; node++) {
         if (result->leader[node] == 0) {
             take(ctx, node, own);
@@ -89,7 +95,7 @@ tw_status_t doctor_collect_nodes(doctor_rank_t *rank, const doctor_result_t *res
 tw_status_t doctor_meet(doctor_rank_t *rank)
 {
     char own = 0, *all = malloc((size_t)rank->world);
-    tw_status_t status = all ? TW_OK : TW_ERR_NO_MEMORY;
+    tw_status_t status = all ? TW_OK : no_memory(rank);
     if (status == TW_OK) {
         status = doctor_collect(rank, &own, 1, all);
     }
