@@ -73,8 +73,12 @@ static tw_status_t slowest(sim_box_t *box, double own, double *most)
     tw_coll_segment_t segment = {.src = &own, .dst = all, .n_elems = (size_t)box->world * sizeof(own)};
     tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1, .factor = 1};
-    tw_status_t status = all ? tw_coll_run(box->coll, &args) : TW_ERR_NO_MEMORY;
     *most = 0.0;
+    if (!all) {
+        tw_error("simulate: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    tw_status_t status = tw_coll_run(box->coll, &args);
     for (int r = 0; r < box->world && status == TW_OK; r++) {
         *most = all[r] > *most ? all[r] : *most;
     }
