@@ -112,8 +112,9 @@ static void print_flows(const doctor_result_t *result)
     for (int i = 0; i < result->n_paths; i++) {
         const doctor_path_t *path = &result->paths[i];
         if (result->n_nodes <= MATRIX_NODES_MAX || path->passed_bytes < path->asked_bytes) {
-            printf("  %d > %d: packets of %d bytes pass, of %d tried\n", path->from, path->to,
-                   path->passed_bytes, path->asked_bytes);
+            printf("  %d > %d %s: packets of %d bytes pass, of %d tried\n", path->from, path->to,
+                   doctor_node(result, path->from)->devices[path->device].name, path->passed_bytes,
+                   path->asked_bytes);
         }
     }
 }
