@@ -61,6 +61,8 @@ tw_status_t net_bare_open(const net_end_t *end, int *fd)
     } else if (!status && port > 0) {
         address.sin6_port = htons((uint16_t)port);
         *fd = connect_to(&address);
+    } else {
+        errno = ECONNREFUSED; /* of these two the one that listens cannot */
     }
     if (listener >= 0) {
         close(listener);
@@ -83,6 +85,7 @@ static tw_status_t move(int fd, int is_send, uint8_t *data, size_t bytes, int fl
         const ssize_t n = is_send ? send(fd, data + done, bytes - done, flags | MSG_NOSIGNAL)
                                   : recv(fd, data + done, bytes - done, flags);
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+            errno = n == 0 ? ECONNRESET : errno;
             return failed("a message");
         }
         done += n > 0 ? (size_t)n : 0;
