@@ -380,10 +380,25 @@ static tw_status_t check_ops(const options_t *o, sim_box_t *box)
             }
         }
     }
-    if (box->rank == 0) {
+    if (box->rank == 0 && n > 0) {
         printf("# %d of %d simulated within 10 %% of the box\n", n_near, n);
+    } else if (box->rank == 0) {
+        tw_error("--algo %s: no plain algorithm for so many bytes is called so", o->algo);
     }
-    return TW_OK;
+    return n > 0 ? TW_OK : TW_ERR_NOT_FOUND;
+}
+
+/* A launcher may have started another number. */
+static tw_status_t check_ranks(const options_t *o, const sim_box_t *box)
+{
+    int world = o->cluster.n_nodes * o->cluster.ranks_per_node;
+    if (box->world == world) {
+        return TW_OK;
+    }
+    if (box->rank == 0) {
+        tw_error("--check-box: --nodes and --ranks-per-node say %d ranks, the job has %d", world, box->world);
+    }
+    return TW_ERR_CONFIG;
 }
 
 static int check_box(const options_t *o, char **argv)
@@ -394,6 +409,9 @@ static int check_box(const options_t *o, char **argv)
         return sim_box_run(&o->cluster, argv);
     }
     tw_status_t status = sim_box_init(&box);
+    if (status == TW_OK) {
+        status = check_ranks(o, &box);
+    }
     if (status == TW_OK) {
         status = bench_json_open(box.rank == 0 ? o->json : NULL, &own.out);
     }

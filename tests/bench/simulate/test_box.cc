@@ -38,6 +38,17 @@ TEST(SimulateBox, ShowsBothForEveryOperation)
     EXPECT_EQ(seen, "allgather reduce_scatter allreduce ");
 }
 
+TEST(SimulateBox, AnAlgorithmThatIsNotThereIsAnError)
+{
+    if (process::run({"bench/cluster", "--nodes", "1", "--", "true"}).code != 0) {
+        GTEST_SKIP() << "no cluster can be made here";
+    }
+    process::Result result = process::run({"bench/simulate", "--check-box", "--nodes", "2",
+                                           "--ranks-per-node", "1", "--bytes", "64K", "--algo", "wring"});
+    EXPECT_NE(result.code, 0);
+    EXPECT_NE(result.err.find("--algo wring"), std::string::npos) << result.err;
+}
+
 TEST(SimulateBox, ALinkThatIsTooSlowIsAnError)
 {
     process::Result result = process::run({"bench/simulate", "--check-box", "--link", "5"});
