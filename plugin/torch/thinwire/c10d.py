@@ -49,7 +49,6 @@ class _Shapes:
 
 
 def _build() -> type:
-    inside.check_base()
     inside.check_backend()
     backend_class, gloo_class = inside.backend_classes()
 

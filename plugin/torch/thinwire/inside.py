@@ -197,7 +197,8 @@ def check_base() -> None:
 
 
 def check_backend() -> None:
-    """RuntimeError for a torch whose backends cannot be written in Python."""
+    """RuntimeError for a torch that differs, or whose backends cannot be written in Python."""
+    check_base()
     from torch._C._distributed_c10d import Backend
 
     try:
