@@ -488,8 +488,7 @@ static tw_status_t run_step(const options_t *o)
     TW_TRY(step.server ? sim_server_run(&o->cluster, &step, &sec, &node_bytes)
                        : sim_step_run(&o->cluster, &step, &sec, &node_bytes));
     printf("# a step of %.4g G parameters on %d x %d ranks, %s: %.4g s, of which %.4g s computing; %.4g GB "
-           "out of a "
-           "node\n",
+           "through a node's link\n",
            o->n_params * 1e-9, o->cluster.n_nodes, o->cluster.ranks_per_node, name, sec, o->compute_sec,
            node_bytes * 1e-9);
     return TW_OK;

@@ -87,7 +87,7 @@ typedef struct sim_step {
 /** Backwards computes three times what forwards does: activations are computed again. */
 #define SIM_FORWARD_SHARE 0.25
 
-/** sec of a step, and bytes out of the busiest node. TW_ERR_NO_MEMORY (logged). */
+/** sec of a step, and bytes out of the busiest node, or into it. TW_ERR_NO_MEMORY (logged). */
 tw_status_t sim_step_run(const sim_cluster_t *cluster, const sim_step_t *step, double *sec,
                          double *node_bytes);
 
