@@ -4,7 +4,7 @@
 #include "trainer/config/table.h"
 
 #define ALWAYS "this is always so here"
-#define NO_GPU "there is no such memory here"
+#define PINNED "what a GPU copies from and to is pinned by itself"
 #define OTHERWISE "the trainer decides by itself"
 
 static const struct {
@@ -86,7 +86,7 @@ static const struct {
     {"zero_optimization.cpu_offload", "see offload_optimizer"},
     {"zero_optimization.cpu_offload_param", "see offload_param"},
     {"zero_optimization.cpu_offload_params", "see offload_param"},
-    {"zero_optimization.cpu_offload_use_pin_memory", NO_GPU},
+    {"zero_optimization.cpu_offload_use_pin_memory", PINNED},
     {"zero_optimization.zenflow", "all of it is offloaded"},
     {"zero_optimization.zeropp_loco_param", "what one step rounds away is not kept for the next"},
     {"zero_optimization.pipeline_loading_checkpoint", OTHERWISE},
@@ -101,7 +101,7 @@ static const struct {
     {"zero_optimization.memory_efficient_linear", OTHERWISE},
     {"zero_optimization.mics_shard_size", "see thinwire.hpz"},
     {"zero_optimization.mics_hierarchical_params_gather", "gathers are hierarchical where that saves bytes"},
-    {"zero_optimization.offload_optimizer.pin_memory", NO_GPU},
+    {"zero_optimization.offload_optimizer.pin_memory", PINNED},
     {"zero_optimization.offload_optimizer.buffer_count", OTHERWISE},
     {"zero_optimization.offload_optimizer.fast_init", OTHERWISE},
     {"zero_optimization.offload_optimizer.ratio", "all of it is offloaded"},
@@ -109,7 +109,7 @@ static const struct {
     {"zero_optimization.offload_optimizer.pipeline_write", ALWAYS},
     {"zero_optimization.offload_optimizer.super_offload", OTHERWISE},
     {"zero_optimization.offload_optimizer.cpuadam_cores_perc", OTHERWISE},
-    {"zero_optimization.offload_param.pin_memory", NO_GPU},
+    {"zero_optimization.offload_param.pin_memory", PINNED},
     {"zero_optimization.offload_param.buffer_count", OTHERWISE},
     {"zero_optimization.offload_param.buffer_size", OTHERWISE},
     {"zero_optimization.offload_param.max_in_cpu", OTHERWISE},
@@ -117,7 +117,7 @@ static const struct {
      "data parallelism replicates no activations, so there is nothing to partition"},
     {"activation_checkpointing.contiguous_memory_optimization", ALWAYS},
     {"activation_checkpointing.number_checkpoints", "see thinwire.recompute"},
-    {"activation_checkpointing.synchronize_checkpoint_boundary", NO_GPU},
+    {"activation_checkpointing.synchronize_checkpoint_boundary", PINNED},
     {"activation_checkpointing.profile", "the live line shows times"},
     {"activation_checkpointing.use_reentrant", "the trainer computes again by itself"},
 };

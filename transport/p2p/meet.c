@@ -11,7 +11,8 @@
 /** Handshakes at one time; of more, the oldest are sent away. */
 #define DOOR_MAX 64
 #define SECRET_BYTES 32
-#define MAGIC 0x48325054u
+/** It changes with the header of messages. */
+#define MAGIC 0x49325054u
 
 /** What is in a handle; little-endian machines only, as UCX itself. */
 typedef struct handle {
