@@ -201,10 +201,14 @@ static tw_status_t ask(const products_t *products, way_t *way, cublasLtMatmulPre
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    const size_t room = WORKSPACE_BYTES;
+    /* where a product is split, its parts are added in fp32: d is rounded once */
+    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const uint64_t room = WORKSPACE_BYTES;
     cublasLtMatmulHeuristicResult_t result;
     int n_results = 0;
     TW_TRY(prefer(products, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof(room)));
+    TW_TRY(prefer(products, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
+                  sizeof(reductions)));
     for (size_t i = 0; i < sizeof(alignments) / sizeof(alignments[0]); i++) {
         TW_TRY(prefer(products, preference, alignments[i], &way->form.alignment, sizeof(uint32_t)));
     }
