@@ -168,6 +168,12 @@ static tw_status_t set(const products_t *products, way_t *way, cublasLtMatmulDes
                  "cublasLtMatmulDescSetAttribute");
 }
 
+/* bias NULL: there is none. */
+static tw_status_t set_bias(const products_t *products, way_t *way, const void *bias)
+{
+    return bias ? set(products, way, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)) : TW_OK;
+}
+
 static tw_status_t describe(const products_t *products, way_t *way)
 {
     const form_t *form = &way->form;
@@ -262,13 +268,14 @@ static tw_status_t grow(products_t *products)
     return TW_OK;
 }
 
-static tw_status_t add_way(products_t *products, const form_t *form, way_t **out)
+static tw_status_t add_way(products_t *products, const form_t *form, const void *bias, way_t **out)
 {
     way_t way = {.form = *form};
     if (products->n_ways == products->max_ways) {
         TW_TRY(grow(products));
     }
     tw_status_t status = describe(products, &way);
+    status = status == TW_OK ? set_bias(products, &way, bias) : status; /* its alignment counts */
     status = status == TW_OK ? choose(products, &way) : status;
     if (status != TW_OK) {
         forget(products, &way);
@@ -290,7 +297,7 @@ static tw_status_t way_of(products_t *products, const tw_device_product_t *produ
             return TW_OK;
         }
     }
-    return add_way(products, &form, out);
+    return add_way(products, &form, product->bias, out);
 }
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
@@ -308,9 +315,7 @@ static tw_status_t run(tw_device_products_t *table, const tw_device_product_t *p
         return TW_OK;
     }
     TW_TRY(way_of(products, product, &way));
-    if (product->bias) {
-        TW_TRY(set(products, way, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &product->bias, sizeof(product->bias)));
-    }
+    TW_TRY(set_bias(products, way, product->bias));
     return check(products,
                  products->api.cublasLtMatmul(
                      products->handle, way->desc, &one, product->b.at, way->first, product->a.at, way->second,
