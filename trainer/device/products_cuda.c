@@ -223,7 +223,7 @@ static tw_status_t ask(const products_t *products, way_t *way, cublasLtMatmulPre
                                                               way->second, way->out, way->out, preference, 1,
                                                               &result, &n_results),
                  "cublasLtMatmulAlgoGetHeuristic"));
-    if (n_results == 0) {
+    if (n_results == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
         tw_error("device: cuBLASLt knows no product of (%zu,%zu) and (%zu,%zu)", way->form.rows,
                  way->form.inner, way->form.inner, way->form.cols);
         return TW_ERR_UNSUPPORTED;
