@@ -44,10 +44,23 @@ static void give_up(tw_device_model_t *m)
     m->losses = NULL;
 }
 
+static tw_status_t wait_for(tw_device_model_t *m, tw_stream_t stream)
+{
+    TW_TRY(m->device->event_record(m->device, m->copied, stream));
+    return m->device->event_wait(m->device, m->copied);
+}
+
 static tw_status_t wait(tw_device_model_t *m)
 {
-    TW_TRY(m->device->event_record(m->device, m->copied, m->compute));
-    return m->device->event_wait(m->device, m->copied);
+    return wait_for(m, m->compute);
+}
+
+/* Copies of a call that failed half-way may be under way on the other streams. */
+static tw_status_t wait_for_all(tw_device_model_t *m)
+{
+    TW_TRY(wait_for(m, m->in));
+    TW_TRY(wait_for(m, m->compute));
+    return wait_for(m, m->out);
 }
 
 static tw_status_t reserve(tw_model_t *model)
@@ -55,7 +68,7 @@ static tw_status_t reserve(tw_model_t *model)
     tw_device_model_t *m = (tw_device_model_t *)model;
     const tw_device_sizes_t of = tw_device_sizes_of(&model->config, model->batch, model->seq_len);
     TW_TRY(m->device->use(m->device));
-    TW_TRY(wait(m));
+    TW_TRY(wait_for_all(m));
     give_up(m);
     TW_TRY(tw_device_slots_init(m));
     TW_TRY(m->device->alloc(m->device, of.batch * sizeof(*m->losses), 1, (void **)&m->losses));
@@ -115,7 +128,7 @@ static void destroy(tw_model_t *model)
     const tw_stream_t streams[] = {m->compute, m->in, m->out};
     (void)device->use(device);
     if (m->copied) {
-        (void)wait(m); /* what is under way uses memory that goes now */
+        (void)wait_for_all(m); /* what is under way uses memory that goes now */
         device->event_destroy(device, m->copied);
     }
     give_up(m);
@@ -211,6 +224,7 @@ static void unpin(tw_model_t *model, void *start)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
     (void)m->device->use(m->device);
+    (void)wait_for(m, m->in);
     m->device->unpin(m->device, start);
 }
 
