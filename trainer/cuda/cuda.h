@@ -78,7 +78,7 @@ typedef struct tw_cuda_norm {
 
 typedef struct tw_cuda_norm_gradients {
     const void *dy;        /**< (N,C) */
-    void *dx;              /**< (N,C); may be dy if accumulate is 0 */
+    void *dx;              /**< (N,C); may be x, or dy, if accumulate is 0 */
     int accumulate;        /**< 1: dx += the gradient by x; 0: dx = it */
     float *dgamma, *dbeta; /**< (C) added to; dbeta NULL without beta */
     float *workspace;      /**< tw_cuda_norm_workspace_bytes, contents of no meaning before and after */

@@ -151,7 +151,7 @@ struct LossBackward {
 
 /* ---- launches ------------------------------------------------------------------------------------------ */
 
-/** KERNEL<T, WIDTH> for a piece. Rows need not end at an octet where the next one begins at one. */
+/** KERNEL<T, WIDTH> for a piece: octets where all rows begin and end at one. */
 template <template <class, uint32_t> class KERNEL, class LAUNCHER>
 tw_status_t launch_loss(const LAUNCHER &launcher, const char *what, const LossArgs &a)
 {
