@@ -6,170 +6,33 @@
 #include "quant/quant.h"
 #include "tests/common/fixture.h"
 #include "tests/trainer/device/emulated.h"
-#include "tests/trainer/model/network.h"
-#include "trainer/device/device.h"
-#include "trainer/device/state.h"
+#include "tests/trainer/device/on_device.h"
 
 namespace
 {
 
 using Floats = std::vector<float>;
+using tw::distance;
+using tw::tiny_gpt2;
 
-constexpr size_t batch = 2, length = 11, n_words = 23;
+constexpr size_t batch = 2, length = 11, n_words = tw::tiny_words;
 constexpr double bf16_unit = 0x1p-8;
 
-tw_model_config_t gpt2()
-{
-    tw_model_config_t config = {};
-    config.vocab_size = n_words;
-    config.n_positions = 16;
-    config.n_layer = 3; /* the first and the third share a place for weights */
-    config.n_head = 3;
-    config.n_embd = 12;
-    config.layer_norm_epsilon = 1e-5;
-    return config;
-}
-
-tw_model_config_t llama(tw_model_family_t family)
-{
-    tw_model_config_t config = gpt2();
-    config.family = family;
-    config.n_head = 4;
-    config.n_embd = 24;
-    config.llama.n_kv_head = 2;
-    config.llama.head_dim = 8;
-    config.llama.n_inner = 20;
-    config.llama.rope.theta = 100;
-    config.llama.has_head = family != TW_MODEL_QWEN3;
-    if (family == TW_MODEL_QWEN2) {
-        config.llama.window = 4;
-        config.llama.window_from_layer = 1;
+/* Made before what uses it. */
+struct Emulated {
+    tw::EmulatedDevice device;
+    explicit Emulated(uint32_t seed) : device(seed)
+    {
     }
-    return config;
-}
-
-struct Case {
-    const char *name;
-    tw_model_config_t config;
 };
 
-std::vector<Case> cases()
-{
-    return {{"gpt2", gpt2()},
-            {"llama", llama(TW_MODEL_LLAMA)},
-            {"qwen2", llama(TW_MODEL_QWEN2)},
-            {"qwen3", llama(TW_MODEL_QWEN3)}};
-}
-
-/* Weights and gradients of a host's network, computed with on a device. */
-class OnDevice
+class OnDevice : public Emulated, public tw::OnDevice
 {
   public:
     OnDevice(const tw_model_config_t &config, tw::Network *host, uint32_t seed, size_t logits_elems = 0)
-        : device(seed), host_(host)
+        : Emulated(seed), tw::OnDevice(config, host, device.table(), batch, length, logits_elems)
     {
-        EXPECT_EQ(tw_device_model_create(&config, device.table(), &model), TW_OK);
-        if (logits_elems > 0) {
-            reinterpret_cast<tw_device_model_t *>(model)->logits_elems = logits_elems;
-        }
-        sizes = tw_model_sizes_get(model, batch, length);
-        EXPECT_EQ(tw_model_reserve(model, batch, length), TW_OK);
-        for (size_t t = 0; t < host->n_tensors; t++) {
-            grads.emplace_back(host->tensors[t].n_elems);
-        }
-        for (size_t unit = 0; unit < tw_model_n_units(model); unit++) {
-            x.push_back(static_cast<float *>(tw_model_alloc(model, sizes.x_elems * sizeof(float))));
-            saved.push_back(unit ? tw_model_alloc(model, sizes.saved_bytes) : nullptr);
-        }
     }
-    ~OnDevice()
-    {
-        for (void *memory : x) {
-            tw_model_free(model, memory);
-        }
-        for (void *memory : saved) {
-            tw_model_free(model, memory);
-        }
-        tw_model_destroy(model);
-    }
-
-    /* Once a call is over, its weights may go: here they become nonsense. */
-    std::vector<const uint16_t *> unit_weights(size_t unit)
-    {
-        const tw_model_unit_t *of = tw_model_unit_get(model, unit);
-        std::vector<const uint16_t *> pointers;
-        lent_.clear();
-        for (size_t t = 0; t < of->n_tensors; t++) {
-            lent_.push_back(host_->weights[of->first_tensor + t]);
-        }
-        for (auto &weights : lent_) {
-            pointers.push_back(weights.data());
-        }
-        return pointers;
-    }
-    void take_back()
-    {
-        for (auto &weights : lent_) {
-            memset(weights.data(), 0xff, weights.size() * sizeof(weights[0]));
-        }
-    }
-    std::vector<float *> unit_grads(size_t unit)
-    {
-        const tw_model_unit_t *of = tw_model_unit_get(model, unit);
-        std::vector<float *> pointers;
-        for (size_t t = 0; t < of->n_tensors; t++) {
-            pointers.push_back(grads[of->first_tensor + t].data());
-        }
-        return pointers;
-    }
-
-    tw_status_t forward(const std::vector<int32_t> &tokens, bool keeps)
-    {
-        tw_status_t status = tw_model_embed_forward(model, unit_weights(0).data(), tokens.data(), x[0]);
-        take_back();
-        for (size_t unit = 1; unit < x.size(); unit++) {
-            tw_model_block_forward(model, unit, unit_weights(unit).data(), x[unit - 1], x[unit],
-                                   keeps ? saved[unit] : nullptr);
-            take_back();
-        }
-        return status;
-    }
-
-    double train(const std::vector<int32_t> &tokens, const std::vector<int32_t> &targets, bool recompute)
-    {
-        double loss = 0;
-        float *d = x.back();
-        EXPECT_EQ(forward(tokens, !recompute), TW_OK);
-        EXPECT_EQ(tw_model_head(model, unit_weights(0).data(), d, targets.data(), 0.5f, &loss, d,
-                                unit_grads(0).data()),
-                  TW_OK);
-        take_back();
-        for (size_t unit = x.size() - 1; unit > 0; unit--) {
-            auto weights = unit_weights(unit);
-            if (recompute) {
-                auto *again = static_cast<float *>(tw_model_alloc(model, sizes.x_elems * sizeof(float)));
-                tw_model_block_forward(model, unit, weights.data(), x[unit - 1], again, saved[unit]);
-                tw_model_free(model, again);
-            }
-            tw_model_block_backward(model, unit, weights.data(), x[unit - 1], saved[unit], d,
-                                    unit_grads(unit).data());
-            take_back();
-        }
-        tw_model_embed_backward(model, tokens.data(), d, unit_grads(0).data());
-        EXPECT_EQ(tw_model_finish(model), TW_OK);
-        return loss;
-    }
-
-    tw::EmulatedDevice device;
-    tw_model_t *model = nullptr;
-    tw_model_sizes_t sizes;
-    std::vector<Floats> grads;
-    std::vector<float *> x;
-    std::vector<void *> saved;
-
-  private:
-    tw::Network *host_;
-    std::vector<std::vector<uint16_t>> lent_;
 };
 
 Floats widened(const std::vector<uint16_t> &values)
@@ -177,14 +40,6 @@ Floats widened(const std::vector<uint16_t> &values)
     Floats wide(values.size());
     tw_convert_to_fp32(TW_TYPE_BF16, values.data(), wide.data(), wide.size());
     return wide;
-}
-
-double distance(Floats a, const Floats &b)
-{
-    for (size_t i = 0; i < a.size(); i++) {
-        a[i] -= b[i];
-    }
-    return tw::norm(a);
 }
 
 class DeviceModel : public tw::Fixture
@@ -198,7 +53,7 @@ class DeviceModel : public tw::Fixture
  * between them. */
 TEST_F(DeviceModel, BlocksBesideTheCpu)
 {
-    for (const Case &one : cases()) {
+    for (const tw::TinyModel &one : tw::tiny_models()) {
         SCOPED_TRACE(one.name);
         tw::Network host(one.config, batch, length);
         host.init(1);
@@ -226,7 +81,7 @@ TEST_F(DeviceModel, BlocksBesideTheCpu)
 /* Some 12 products and as many roundings lie between a weight and the loss in each direction. */
 TEST_F(DeviceModel, LossAndGradientsBesideTheCpu)
 {
-    for (const Case &one : cases()) {
+    for (const tw::TinyModel &one : tw::tiny_models()) {
         SCOPED_TRACE(one.name);
         tw::Network host(one.config, batch, length);
         host.init(1);
@@ -245,7 +100,7 @@ TEST_F(DeviceModel, LossAndGradientsBesideTheCpu)
  * sums are made in another order. A second micro-batch is added to the first. */
 TEST_F(DeviceModel, SameBitsInAnyOrder)
 {
-    for (const Case &one : cases()) {
+    for (const tw::TinyModel &one : tw::tiny_models()) {
         SCOPED_TRACE(one.name);
         tw::Network host(one.config, batch, length);
         host.init(2);
@@ -283,7 +138,7 @@ TEST_F(DeviceModel, DocumentsAndLogits)
     for (size_t i = 0; i < starts.size(); i++) {
         starts[i] = i % length >= 5 ? 5 : 0;
     }
-    for (const Case &one : cases()) {
+    for (const tw::TinyModel &one : tw::tiny_models()) {
         SCOPED_TRACE(one.name);
         tw::Network host(one.config, batch, length);
         host.init(1);
@@ -318,7 +173,7 @@ TEST_F(DeviceModel, DocumentsAndLogits)
 /* What the model says it needs is what it takes. */
 TEST_F(DeviceModel, MemoryIsCounted)
 {
-    for (const Case &one : cases()) {
+    for (const tw::TinyModel &one : tw::tiny_models()) {
         SCOPED_TRACE(one.name);
         tw::Network host(one.config, batch, length);
         OnDevice on(one.config, &host, 1);
@@ -335,8 +190,8 @@ TEST_F(DeviceModel, MemoryIsCounted)
 TEST_F(DeviceModel, ErrorsStay)
 {
     for (int copies : {0, 7, 30}) {
-        tw::Network host(gpt2(), batch, length);
-        OnDevice on(gpt2(), &host, 1);
+        tw::Network host(tiny_gpt2(), batch, length);
+        OnDevice on(tiny_gpt2(), &host, 1);
         double loss;
         on.device.copies_left = copies;
         expect_log("emulated: a copy failed");
@@ -355,7 +210,7 @@ TEST_F(DeviceModel, ErrorsStay)
 TEST_F(DeviceModel, NoMemory)
 {
     tw_model_t *model;
-    tw_model_config_t config = gpt2();
+    tw_model_config_t config = tiny_gpt2();
     tw::EmulatedDevice device(1);
     ASSERT_EQ(tw_device_model_create(&config, device.table(), &model), TW_OK);
     for (size_t share : {0, 1, 2}) {
@@ -368,8 +223,8 @@ TEST_F(DeviceModel, NoMemory)
 
 TEST_F(DeviceModel, TokensAreChecked)
 {
-    tw::Network host(gpt2(), batch, length);
-    OnDevice on(gpt2(), &host, 1);
+    tw::Network host(tiny_gpt2(), batch, length);
+    OnDevice on(tiny_gpt2(), &host, 1);
     std::vector<int32_t> wrong = tokens;
     wrong[3] = n_words;
     expect_log("token 3 of sequence 0 is 23");
