@@ -12,7 +12,7 @@ const std::vector<PartInfo> part_infos = {
     {part_codecs, "codecs", "every codec operation on the GPU, bit for bit that of the reference"},
     {part_sums, "sums", "sums and copies of plain tensors, bit for bit those of the CPU"},
     {part_collectives, "collectives", "collectives on GPU memory, ranks as threads that share the GPU"},
-    {part_trainer, "trainer", "the trainer's kernels, forwards and backwards, beside those of the CPU"},
+    {part_trainer, "trainer", "the trainer's kernels, products and models, beside those of the CPU"},
     {part_processes, "processes",
      "collectives on GPU memory between processes that share the GPU, over UCX and over NCCL; CUDA graphs; a "
      "rank that dies"},
@@ -75,7 +75,7 @@ std::string filter_of(const std::vector<std::string> &suites, unsigned parts, bo
     }
     if (!filter.empty() && quick) {
         filter += "-*MoreThan2To31*:*EverySizeOfInt8AndInt4*:DeltaCudaMessage.*:LosslessCudaMessage.*:"
-                  "GpuCuda.OneRankOverNccl:GpuCuda.GraphReplay";
+                  "GpuCuda.OneRankOverNccl:GpuCuda.GraphReplay:CudaModel.Larger*";
     }
     return filter;
 }

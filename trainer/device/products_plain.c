@@ -1,4 +1,4 @@
-/* Products as they are meant, and what an emulated device multiplies by. */
+/* Products as they are meant: what the tests hold cuBLASLt to, and what an emulated device multiplies by. */
 #include <string.h>
 
 #include "quant/quant.h"
