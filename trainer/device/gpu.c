@@ -11,7 +11,7 @@
 
 typedef struct gpu {
     tw_device_t table; /* first: a tw_device_t is one */
-    int index;
+    int index, has_failed;
 } gpu_t;
 
 static const tw_device_kernels_t kernels = {
@@ -20,23 +20,34 @@ static const tw_device_kernels_t kernels = {
 #undef KERNEL
 };
 
+/* An error is logged once: a GPU that has failed answers so from then on, to all that is freed at the end. */
+static tw_status_t check(tw_device_t *device, cudaError_t error, const char *what)
+{
+    gpu_t *gpu = (gpu_t *)device;
+    if (error != cudaSuccess && gpu->has_failed) {
+        (void)cudaGetLastError();
+        return TW_ERR_CUDA;
+    }
+    tw_status_t status = tw_quant_cuda_status(error, what);
+    gpu->has_failed |= status == TW_ERR_CUDA;
+    return status;
+}
+
 static tw_status_t use(tw_device_t *device)
 {
-    return tw_quant_cuda_status(cudaSetDevice(((gpu_t *)device)->index), "cudaSetDevice");
+    return check(device, cudaSetDevice(((gpu_t *)device)->index), "cudaSetDevice");
 }
 
 static tw_status_t take(tw_device_t *device, size_t bytes, int pinned, void **out)
 {
-    (void)device;
-    return pinned ? tw_quant_cuda_status(cudaHostAlloc(out, bytes, cudaHostAllocDefault), "cudaHostAlloc")
-                  : tw_quant_cuda_status(cudaMalloc(out, bytes), "cudaMalloc");
+    return pinned ? check(device, cudaHostAlloc(out, bytes, cudaHostAllocDefault), "cudaHostAlloc")
+                  : check(device, cudaMalloc(out, bytes), "cudaMalloc");
 }
 
 static void give_back(tw_device_t *device, void *memory, int pinned)
 {
-    (void)device;
-    (void)tw_quant_cuda_status(pinned ? cudaFreeHost(memory) : cudaFree(memory),
-                               pinned ? "cudaFreeHost" : "cudaFree");
+    (void)check(device, pinned ? cudaFreeHost(memory) : cudaFree(memory),
+                pinned ? "cudaFreeHost" : "cudaFree");
 }
 
 static int pin(tw_device_t *device, void *start, size_t bytes)
@@ -52,69 +63,59 @@ static int pin(tw_device_t *device, void *start, size_t bytes)
 
 static void unpin(tw_device_t *device, void *start)
 {
-    (void)device;
-    (void)tw_quant_cuda_status(cudaHostUnregister(start), "cudaHostUnregister");
+    (void)check(device, cudaHostUnregister(start), "cudaHostUnregister");
 }
 
 /* It does not wait for the legacy default stream. */
 static tw_status_t stream_create(tw_device_t *device, tw_stream_t *out)
 {
-    (void)device;
-    return tw_quant_cuda_status(cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking),
-                                "cudaStreamCreateWithFlags");
+    return check(device, cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking),
+                 "cudaStreamCreateWithFlags");
 }
 
 static void stream_destroy(tw_device_t *device, tw_stream_t stream)
 {
-    (void)device;
-    (void)tw_quant_cuda_status(cudaStreamDestroy((cudaStream_t)stream), "cudaStreamDestroy");
+    (void)check(device, cudaStreamDestroy((cudaStream_t)stream), "cudaStreamDestroy");
 }
 
 static tw_status_t stream_wait(tw_device_t *device, tw_stream_t stream, tw_device_event_t event)
 {
-    (void)device;
-    return tw_quant_cuda_status(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0),
-                                "cudaStreamWaitEvent");
+    return check(device, cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0),
+                 "cudaStreamWaitEvent");
 }
 
 /* A host that waits gives its core to others: the communicator's threads. */
 static tw_status_t event_create(tw_device_t *device, tw_device_event_t *out)
 {
-    (void)device;
-    return tw_quant_cuda_status(
-        cudaEventCreateWithFlags((cudaEvent_t *)out, cudaEventDisableTiming | cudaEventBlockingSync),
-        "cudaEventCreateWithFlags");
+    return check(device,
+                 cudaEventCreateWithFlags((cudaEvent_t *)out, cudaEventDisableTiming | cudaEventBlockingSync),
+                 "cudaEventCreateWithFlags");
 }
 
 static void event_destroy(tw_device_t *device, tw_device_event_t event)
 {
-    (void)device;
-    (void)tw_quant_cuda_status(cudaEventDestroy((cudaEvent_t)event), "cudaEventDestroy");
+    (void)check(device, cudaEventDestroy((cudaEvent_t)event), "cudaEventDestroy");
 }
 
 static tw_status_t event_record(tw_device_t *device, tw_device_event_t event, tw_stream_t stream)
 {
-    (void)device;
-    return tw_quant_cuda_status(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream), "cudaEventRecord");
+    return check(device, cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream), "cudaEventRecord");
 }
 
 static tw_status_t event_wait(tw_device_t *device, tw_device_event_t event)
 {
-    (void)device;
-    return tw_quant_cuda_status(cudaEventSynchronize((cudaEvent_t)event), "an earlier operation on the GPU");
+    return check(device, cudaEventSynchronize((cudaEvent_t)event), "an earlier operation on the GPU");
 }
 
 static tw_status_t copy(tw_device_t *device, void *to, const void *from, size_t bytes, tw_stream_t stream)
 {
-    (void)device;
-    return tw_quant_cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (cudaStream_t)stream),
-                                "cudaMemcpyAsync");
+    return check(device, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (cudaStream_t)stream),
+                 "cudaMemcpyAsync");
 }
 
 static tw_status_t zero(tw_device_t *device, void *at, size_t bytes, tw_stream_t stream)
 {
-    (void)device;
-    return tw_quant_cuda_status(cudaMemsetAsync(at, 0, bytes, (cudaStream_t)stream), "cudaMemsetAsync");
+    return check(device, cudaMemsetAsync(at, 0, bytes, (cudaStream_t)stream), "cudaMemsetAsync");
 }
 
 static void destroy(tw_device_t *device)
