@@ -8,9 +8,9 @@
  *  step.c       a training step                            validate.c  a validation; are replicas equal?
  *  totals.c     what has been sent, planned, waited for    alarm.c     when to stop
  *  device.c     where memory lies, and what fits           inputs.c    layers' inputs, kept until backward
- *  groups.c     tensors that are trained otherwise       sample.c    text, sampled
- *  muon.c       matrices made orthogonal
- *  processor.c  processor time                         outliers.c  losses and norms out of the common
+ *  groups.c     tensors that are trained otherwise         sample.c    text, sampled
+ *  processor.c  processor time                             outliers.c  losses and norms out of the common
+ *  resident.c   what the process holds                     muon.c      matrices made orthogonal
  *  threads.c    what is computed by elements */
 #ifndef TW_TRAINER_ENGINE_STATE_H
 #define TW_TRAINER_ENGINE_STATE_H
