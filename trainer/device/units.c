@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "trainer/device/state.h"
+#include "trainer/pool.h"
 
 /* ---- where tensors lie --------------------------------------------------------------------------------- */
 
@@ -155,10 +156,21 @@ float *tw_device_grad(const tw_device_model_t *m, size_t unit, int tensor)
     return m->slots[slot_index(unit)].grads + layout_of(m, unit)->offsets[tensor];
 }
 
-static void add(float *sum, const float *more, size_t n)
+/* Elements that are worth a thread's while, and of a cache line. */
+#define LEAST ((size_t)1 << 15)
+#define STEP 64
+
+typedef struct addition {
+    float *sum;
+    const float *more;
+} addition_t;
+
+static void add(void *ctx, size_t first, size_t n, int thread)
 {
-    for (size_t i = 0; i < n; i++) {
-        sum[i] += more[i];
+    const addition_t *addition = ctx;
+    (void)thread;
+    for (size_t i = first; i < first + n; i++) {
+        addition->sum[i] += addition->more[i];
     }
 }
 
@@ -171,8 +183,9 @@ static tw_status_t collect(tw_device_model_t *m, tw_device_slot_t *slot)
     slot->is_on_way = 0;
     TW_TRY(m->device->event_wait(m->device, slot->out));
     for (size_t t = 0; t < of->n_tensors; t++) {
-        add(slot->wanted[t], slot->staged + layout_of(m, slot->unit)->offsets[t],
-            m->host->tensors[of->first_tensor + t].n_elems);
+        addition_t addition = {slot->wanted[t], slot->staged + layout_of(m, slot->unit)->offsets[t]};
+        tw_pool_ranges(tw_model_pool(&m->model), m->host->tensors[of->first_tensor + t].n_elems, STEP, LEAST,
+                       add, &addition);
     }
     return TW_OK;
 }
