@@ -241,6 +241,7 @@ static tw_status_t init(tw_device_model_t *m)
     TW_TRY(device->stream_create(device, &m->in));
     TW_TRY(device->stream_create(device, &m->out));
     TW_TRY(device->event_create(device, &m->copied));
+    TW_TRY(tw_model_compute_threads(&m->model, 1)); /* what is computed here: matrices made orthogonal */
     return tw_device_layouts_init(m);
 }
 
