@@ -39,7 +39,7 @@ constexpr uint32_t depth = 32;              /* columns of D that a product takes
 constexpr uint32_t depth_pitch = depth + 4; /* quads of neighbouring rows lie in other banks */
 constexpr uint32_t tile_pitch = tile + 4;   /* likewise */
 constexpr uint32_t pool_elems = 4096;       /* rows of what is multiplied with a tile, at a time */
-constexpr uint32_t attention_width_max = 256;
+constexpr uint32_t attention_width_max = TW_CUDA_HEAD_WIDTH_MAX;
 
 /** What a block shares. */
 struct alignas(16) AttentionShared {

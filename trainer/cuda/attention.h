@@ -7,12 +7,14 @@
 
 TW_C_BEGIN
 
+#define TW_CUDA_HEAD_WIDTH_MAX 256
+
 typedef struct tw_cuda_attention {
     tw_type_t type;        /**< of q, k, v, y and their gradients */
     size_t batch, seq_len; /**< B, T */
     /** H; K, which divides H: groups of H / K heads of q share one of k and v (arXiv 2305.13245) */
     size_t heads, kv_heads;
-    size_t width;  /**< D: 1 to 256 */
+    size_t width;  /**< D: 1 to TW_CUDA_HEAD_WIDTH_MAX */
     size_t window; /**< a token sees so many, itself among them; 0: all before it */
     /** (B,T): the first position of its sequence that each token sees, never less than that of the token
      *  before it: where its document starts. NULL: 0. */

@@ -245,11 +245,32 @@ static tw_status_t init(tw_device_model_t *m)
     return tw_device_layouts_init(m);
 }
 
+static tw_status_t check_heads(const tw_model_config_t *config)
+{
+    size_t width = tw_device_sizes_of(config, 1, 1).width;
+    if (width > TW_CUDA_HEAD_WIDTH_MAX) {
+        tw_error("device: heads of %zu channels; on a device they have %d at most", width,
+                 TW_CUDA_HEAD_WIDTH_MAX);
+        return TW_ERR_INVALID;
+    }
+    return TW_OK;
+}
+
+static tw_status_t create_host(const tw_model_config_t *config, tw_model_t **out)
+{
+    TW_TRY(tw_model_create(config, out));
+    tw_status_t status = check_heads(config); /* which is valid */
+    if (status != TW_OK) {
+        tw_model_destroy(*out);
+    }
+    return status;
+}
+
 /* The host's model lends its tables; what it computes with it keeps. */
 tw_status_t tw_device_model_create(const tw_model_config_t *config, tw_device_t *device, tw_model_t **out)
 {
     tw_model_t *host;
-    TW_TRY(tw_model_create(config, &host));
+    TW_TRY(create_host(config, &host));
     tw_device_model_t *m = calloc(1, sizeof(*m));
     if (!m) {
         tw_error("device: out of memory for a model");

@@ -25,7 +25,8 @@ TW_C_BEGIN
 
 /** The device is borrowed for the model's life. Models may share one whose calls are one thread's and do not
  *  overlap: between tw_model_finish of one and a call of another; products work in the device's own memory.
- *  Errors as of tw_model_create, and TW_ERR_CUDA. The config's `products` is not looked at. */
+ *  Errors as of tw_model_create, TW_ERR_INVALID for heads of more than TW_CUDA_HEAD_WIDTH_MAX channels as
+ *  well, and TW_ERR_CUDA. The config's `products` is not looked at. */
 tw_status_t tw_device_model_create(const tw_model_config_t *config, tw_device_t *device, tw_model_t **out);
 
 TW_C_END

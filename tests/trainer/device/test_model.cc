@@ -221,6 +221,16 @@ TEST_F(DeviceModel, NoMemory)
     tw_model_destroy(model);
 }
 
+TEST_F(DeviceModel, WideHeadsAreRefused)
+{
+    tw_model_t *model;
+    tw_model_config_t config = tw::tiny_llama(TW_MODEL_LLAMA);
+    tw::EmulatedDevice device(1);
+    config.llama.head_dim = 258;
+    expect_log("heads of 258 channels; on a device they have 256 at most");
+    EXPECT_EQ(tw_device_model_create(&config, device.table(), &model), TW_ERR_INVALID);
+}
+
 TEST_F(DeviceModel, TokensAreChecked)
 {
     tw::Network host(tiny_gpt2(), batch, length);
