@@ -5,7 +5,8 @@
 #include "trainer/model/rope.h"
 
 #define PART_BYTES ((size_t)256)
-enum { ROWS_STEP = 16 };
+/* Rows of logits begin at multiples of 128 bytes, as products like them: 50257 words are an odd number. */
+enum { ROWS_STEP = 16, LOGITS_STEP = 64 };
 
 tw_device_sizes_t tw_device_sizes_of(const tw_model_config_t *config, size_t batch, size_t seq_len)
 {
@@ -133,9 +134,9 @@ static size_t workspace_bytes(const tw_device_model_t *m, const tw_device_sizes_
 /* ---- scratch ------------------------------------------------------------------------------------------- */
 
 /* Chunks of about one size, in steps that products like. */
-static size_t logit_rows(size_t logits_elems, size_t vocab_size, size_t n)
+static size_t logit_rows(size_t logits_elems, size_t stride, size_t n)
 {
-    size_t most = larger(logits_elems / vocab_size, ROWS_STEP);
+    size_t most = larger(logits_elems / stride, ROWS_STEP);
     size_t n_chunks = n / most + (n % most > 0);
     size_t rows = n / n_chunks + (n % n_chunks > 0);
     return (rows + ROWS_STEP - 1) / ROWS_STEP * ROWS_STEP;
@@ -163,8 +164,9 @@ static void carve_scratch(carver_t *carver, const tw_device_model_t *m, const tw
     carve_layers(carver, s, scratch);
     scratch->mean = carve_fp32(carver, s->n);
     scratch->rstd = carve_fp32(carver, s->n);
-    scratch->logit_rows = logit_rows(m->logits_elems, s->v, s->n);
-    scratch->logits = carve_bf16(carver, scratch->logit_rows, s->v);
+    scratch->logit_stride = (s->v + LOGITS_STEP - 1) / LOGITS_STEP * LOGITS_STEP;
+    scratch->logit_rows = logit_rows(m->logits_elems, scratch->logit_stride, s->n);
+    scratch->logits = carve_bf16(carver, scratch->logit_rows, scratch->logit_stride);
     scratch->max = carve_fp32(carver, s->n);
     scratch->sum = carve_fp32(carver, s->n);
     scratch->target = carve_fp32(carver, s->n);

@@ -135,15 +135,16 @@ static chunk_t chunk_at(const tw_device_model_t *m, size_t first)
     const tw_device_scratch_t *s = &m->scratch;
     size_t left = count_rows(m) - first, rows = left < s->logit_rows ? left : s->logit_rows;
     size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;
-    return (chunk_t){.norm = s->norm + first * c,
-                     .d_norm = s->d_norm + first * c,
-                     .rows = rows,
-                     .loss = {.rows = rows,
-                              .targets = s->tokens + first,
-                              .max = s->max + first,
-                              .sum = s->sum + first,
-                              .target = s->target + first},
-                     .logits = {.type = TW_TYPE_BF16, .words = v, .stride = v, .logits = s->logits}};
+    return (chunk_t){
+        .norm = s->norm + first * c,
+        .d_norm = s->d_norm + first * c,
+        .rows = rows,
+        .loss = {.rows = rows,
+                 .targets = s->tokens + first,
+                 .max = s->max + first,
+                 .sum = s->sum + first,
+                 .target = s->target + first},
+        .logits = {.type = TW_TYPE_BF16, .words = v, .stride = s->logit_stride, .logits = s->logits}};
 }
 
 static tw_status_t chunk_forward(tw_device_model_t *m, const chunk_t *chunk, int head)
@@ -153,7 +154,7 @@ static tw_status_t chunk_forward(tw_device_model_t *m, const chunk_t *chunk, int
                                               .b = {.at = weight_of(m, head), .stride = c, .transposed = 1},
                                               .d = chunk->logits.logits,
                                               .type = TW_TYPE_BF16,
-                                              .stride = v,
+                                              .stride = chunk->logits.stride,
                                               .rows = chunk->rows,
                                               .cols = v,
                                               .inner = c}));
@@ -164,8 +165,9 @@ static tw_status_t chunk_forward(tw_device_model_t *m, const chunk_t *chunk, int
 static tw_status_t chunk_backward(tw_device_model_t *m, const chunk_t *chunk, int head, float scale)
 {
     size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;
-    const tw_device_factor_t d_logits = {.at = chunk->logits.logits, .stride = v};
-    const tw_device_factor_t d_transposed = {.at = chunk->logits.logits, .stride = v, .transposed = 1};
+    const tw_device_factor_t d_logits = {.at = chunk->logits.logits, .stride = chunk->logits.stride};
+    const tw_device_factor_t d_transposed = {
+        .at = chunk->logits.logits, .stride = chunk->logits.stride, .transposed = 1};
     TW_TRY(m->device->kernels->loss_backward(&chunk->loss, &chunk->logits, scale, m->compute));
     TW_TRY(multiply(m, &(tw_device_product_t){.a = d_logits,
                                               .b = {.at = weight_of(m, head), .stride = c},

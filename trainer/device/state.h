@@ -64,8 +64,8 @@ typedef struct tw_device_scratch {
     tw_bf16_t *hidden, *d_hidden; /* (N,F): what the last product gets; the gradient by it, then by up */
     tw_bf16_t *d_gate;            /* (N,F): Llama */
     float *mean, *rstd;           /* (N): of the last norm */
-    tw_bf16_t *logits;            /* (logit_rows,V) */
-    size_t logit_rows;
+    tw_bf16_t *logits;            /* (logit_rows,V), rows logit_stride apart */
+    size_t logit_rows, logit_stride;
     float *max, *sum, *target; /* (N): see loss.h */
     double *losses;            /* (B) */
     int32_t *tokens;           /* (N): or targets */
