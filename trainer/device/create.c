@@ -63,6 +63,14 @@ static tw_status_t wait_for_all(tw_device_model_t *m)
     return wait_for(m, m->out);
 }
 
+void tw_device_note(tw_device_model_t *m, tw_status_t status)
+{
+    if (m->status == TW_OK && status != TW_OK) {
+        m->status = status;
+        (void)wait_for(m, m->in);
+    }
+}
+
 static tw_status_t reserve(tw_model_t *model)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;

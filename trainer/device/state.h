@@ -189,10 +189,9 @@ static inline int tw_device_is_well(const tw_device_model_t *m)
 {
     return m->status == TW_OK;
 }
-static inline void tw_device_note(tw_device_model_t *m, tw_status_t status)
-{
-    m->status = m->status == TW_OK ? status : m->status;
-}
+/** create.c: what a call came to. The first error ends all; what is on its way from the caller's weights is
+ *  waited for, which may go when the call is over. */
+void tw_device_note(tw_device_model_t *m, tw_status_t status);
 
 TW_C_END
 
