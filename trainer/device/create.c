@@ -1,4 +1,4 @@
-/* From a config to a model on a device, and back; its memory, and waiting. */
+/* From a config to a model on a device, and back; its memory. */
 #include "trainer/device/device.h"
 
 #include <stdlib.h>
@@ -44,39 +44,12 @@ static void give_up(tw_device_model_t *m)
     m->losses = NULL;
 }
 
-static tw_status_t wait_for(tw_device_model_t *m, tw_stream_t stream)
-{
-    TW_TRY(m->device->event_record(m->device, m->copied, stream));
-    return m->device->event_wait(m->device, m->copied);
-}
-
-static tw_status_t wait(tw_device_model_t *m)
-{
-    return wait_for(m, m->compute);
-}
-
-/* Copies of a call that failed half-way may be under way on the other streams. */
-static tw_status_t wait_for_all(tw_device_model_t *m)
-{
-    TW_TRY(wait_for(m, m->in));
-    TW_TRY(wait_for(m, m->compute));
-    return wait_for(m, m->out);
-}
-
-void tw_device_note(tw_device_model_t *m, tw_status_t status)
-{
-    if (m->status == TW_OK && status != TW_OK) {
-        m->status = status;
-        (void)wait_for(m, m->in);
-    }
-}
-
 static tw_status_t reserve(tw_model_t *model)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
     const tw_device_sizes_t of = tw_device_sizes_of(&model->config, model->batch, model->seq_len);
     TW_TRY(m->device->use(m->device));
-    TW_TRY(wait_for_all(m));
+    TW_TRY(tw_device_wait_for_all(m));
     give_up(m);
     TW_TRY(tw_device_slots_init(m));
     TW_TRY(m->device->alloc(m->device, of.batch * sizeof(*m->losses), 1, (void **)&m->losses));
@@ -136,7 +109,7 @@ static void destroy(tw_model_t *model)
     const tw_stream_t streams[] = {m->compute, m->in, m->out};
     (void)device->use(device);
     if (m->copied) {
-        (void)wait_for_all(m); /* what is under way uses memory that goes now */
+        (void)tw_device_wait_for_all(m); /* what is under way uses memory that goes now */
         device->event_destroy(device, m->copied);
     }
     give_up(m);
@@ -192,7 +165,7 @@ static void free_memory(tw_model_t *model, void *memory)
     tw_device_model_t *m = (tw_device_model_t *)model;
     if (memory) {
         (void)m->device->use(m->device);
-        (void)wait(m);
+        (void)tw_device_wait_for(m, m->compute);
         m->device->free(m->device, memory, 0);
     }
 }
@@ -201,7 +174,7 @@ static tw_status_t copy_now(tw_device_model_t *m, void *to, const void *from, si
 {
     TW_TRY(m->device->use(m->device));
     TW_TRY(m->device->copy(m->device, to, from, bytes, m->compute));
-    return wait(m);
+    return tw_device_wait_for(m, m->compute);
 }
 
 static tw_status_t copy(tw_model_t *model, void *to, const void *from, size_t bytes)
@@ -232,7 +205,7 @@ static void unpin(tw_model_t *model, void *start)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
     (void)m->device->use(m->device);
-    (void)wait_for(m, m->in);
+    (void)tw_device_wait_for(m, m->in);
     m->device->unpin(m->device, start);
 }
 

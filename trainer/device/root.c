@@ -51,12 +51,6 @@ static tw_status_t put_documents(tw_device_model_t *m)
                            : TW_OK;
 }
 
-static tw_status_t wait(tw_device_model_t *m)
-{
-    TW_TRY(m->device->event_record(m->device, m->copied, m->compute));
-    return m->device->event_wait(m->device, m->copied);
-}
-
 /* ---- embeddings ---------------------------------------------------------------------------------------- */
 
 static tw_cuda_embedding_t embedding_of(const tw_device_model_t *m)
@@ -80,7 +74,7 @@ static tw_status_t embed_forward(tw_device_model_t *m, const uint16_t *const *we
     TW_TRY(m->device->kernels->embedding_forward(&embedding, weight_of(m, places.words),
                                                  weight_of(m, places.positions), x, m->compute));
     TW_TRY(tw_device_brought(m, TW_MODEL_ROOT));
-    return wait(m);
+    return tw_device_wait_for(m, m->compute);
 }
 
 tw_status_t tw_device_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
@@ -103,7 +97,7 @@ static tw_status_t embed_backward(tw_device_model_t *m, const int32_t *tokens, c
     TW_TRY(m->device->kernels->embedding_backward(&embedding, dx, grad_of(m, places.words),
                                                   grad_of(m, places.positions), m->compute));
     TW_TRY(tw_device_grads_end(m, TW_MODEL_ROOT, grads));
-    return wait(m);
+    return tw_device_wait_for(m, m->compute);
 }
 
 void tw_device_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads)
@@ -234,7 +228,7 @@ static tw_status_t head(tw_device_model_t *m, const uint16_t *const *weights, co
         TW_TRY(tw_device_norm_backward(m, &norm, x, m->scratch.d_norm, 0, dx));
     }
     TW_TRY(tw_device_brought(m, TW_MODEL_ROOT));
-    return wait(m);
+    return tw_device_wait_for(m, m->compute);
 }
 
 tw_status_t tw_device_head(tw_model_t *model, const uint16_t *const *weights, const float *x,
@@ -282,7 +276,7 @@ static tw_status_t sequence_logits(tw_device_model_t *m, size_t row, float *logi
                                   .cols = v,
                                   .inner = c}));
     TW_TRY(m->device->copy(m->device, staged, m->scratch.logits, v * sizeof(tw_bf16_t), m->compute));
-    TW_TRY(wait(m));
+    TW_TRY(tw_device_wait_for(m, m->compute));
     tw_convert_to_fp32(TW_TYPE_BF16, staged, logits, v);
     return TW_OK;
 }

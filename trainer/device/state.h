@@ -189,7 +189,13 @@ static inline int tw_device_is_well(const tw_device_model_t *m)
 {
     return m->status == TW_OK;
 }
-/** create.c: what a call came to. The first error ends all; what is on its way from the caller's weights is
+
+/* ---- wait.c */
+/** Until all that was enqueued on the stream is done. */
+tw_status_t tw_device_wait_for(tw_device_model_t *m, tw_stream_t stream);
+/** Copies of a call that failed half-way may be under way on the other streams. */
+tw_status_t tw_device_wait_for_all(tw_device_model_t *m);
+/** What a call came to. The first error ends all; what is on its way from the caller's weights is
  *  waited for, which may go when the call is over. */
 void tw_device_note(tw_device_model_t *m, tw_status_t status);
 
