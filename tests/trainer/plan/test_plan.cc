@@ -8,17 +8,16 @@
 #include <fstream>
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/collectives/world.h"
 #include "tests/common/fixture.h"
+#include "tests/trainer/engine/ranks.h"
 #include "trainer/engine/engine.h"
 #include "trainer/plan/machine.h"
 #include "trainer/plan/plan.h"
 #include "trainer/plan/report.h"
 #include "trainer/trainer.h"
-#include "transport/transport.h"
 
 namespace
 {
@@ -94,29 +93,7 @@ class Plan : public tw::Fixture
     /* Ranks as threads, each with a deterministic communicator. */
     static void on_ranks(const tw_plan_cluster_t &cluster, const std::function<void(int, tw_coll_t *)> &body)
     {
-        std::vector<int> nodes =
-            tw::nodes_of(std::vector<int>((size_t)cluster.n_nodes, cluster.ranks_per_node));
-        std::vector<tw_transport_t *> transports(nodes.size());
-        ASSERT_EQ(TW_OK, tw_transport_local_create((int)nodes.size(), nodes.data(), transports.data()));
-        std::vector<std::thread> threads;
-        for (size_t rank = 0; rank < nodes.size(); rank++) {
-            threads.emplace_back([&, rank] {
-                tw_coll_params_t params = {};
-                params.transport = transports[rank];
-                params.deterministic = 1;
-                params.progress_thread = 1;
-                tw_coll_t *world;
-                EXPECT_EQ(TW_OK, tw_coll_create(&params, &world));
-                body((int)rank, world);
-                tw_coll_destroy(world);
-            });
-        }
-        for (std::thread &thread : threads) {
-            thread.join();
-        }
-        for (tw_transport_t *transport : transports) {
-            tw_transport_destroy(transport);
-        }
+        tw::run_ranks(tw::nodes_of(std::vector<int>((size_t)cluster.n_nodes, cluster.ranks_per_node)), body);
     }
     tw_trainer_result_t train(const std::string &set, const tw_plan_cluster_t &cluster)
     {
