@@ -451,7 +451,6 @@ int main(int argc, char **argv)
     const tw_cluster_params_t params = {.n_nodes = options.n_nodes,
                                         .ranks_per_node = 1,
                                         .link_bps = options.link_bps,
-                                        .path = "/proc/self/exe",
                                         .argv = (const char *const *)argv};
-    return tw_cluster_run(&params, &code) == TW_OK ? code : 1;
+    return tw_cluster_run_self(&params, &code) == TW_OK ? code : 1;
 }

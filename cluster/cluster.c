@@ -2,6 +2,7 @@
 #include "cluster/cluster.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -263,4 +264,18 @@ tw_status_t tw_cluster_run(const tw_cluster_params_t *params, int *exit_code)
         *exit_code = result.rank;
     }
     return status;
+}
+
+tw_status_t tw_cluster_run_self(const tw_cluster_params_t *params, int *exit_code)
+{
+    char path[PATH_MAX];
+    tw_cluster_params_t of_self = *params;
+    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    if (n < 0) {
+        tw_error("/proc/self/exe: %s", strerror(errno));
+        return TW_ERR_IO;
+    }
+    path[n] = '\0';
+    of_self.path = path;
+    return tw_cluster_run(&of_self, exit_code);
 }

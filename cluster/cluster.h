@@ -57,6 +57,8 @@ typedef struct tw_cluster_params {
  *  Works as root, or in an unprivileged user namespace; needs `ip` and `tc` (iproute2). Forks: to be called
  *  from a process with one thread. */
 tw_status_t tw_cluster_run(const tw_cluster_params_t *params, int *exit_code);
+/** The same with this program, whatever params->path says. */
+tw_status_t tw_cluster_run_self(const tw_cluster_params_t *params, int *exit_code);
 
 /** A link's rate from the command line: as tw_parse_rate, but TW_ERR_INVALID (silent) also below
  *  TW_CLUSTER_LINK_MIN_BPS. */

@@ -1,7 +1,6 @@
 /* The program: a rank of a launcher's job, or a cluster in a box whose ranks are this program again. */
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stddef.h>
@@ -559,23 +558,15 @@ static int is_usable(const options_t *options)
 /* This program again, as every rank of a cluster. */
 static int run_cluster(const options_t *options, char **argv)
 {
-    char path[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-    if (n < 0) {
-        tw_error("/proc/self/exe: %s", strerror(errno));
-        return 1;
-    }
-    path[n] = '\0';
     if (!is_usable(options)) {
         return 1;
     }
     tw_cluster_params_t params = {.n_nodes = options->n_nodes,
                                   .ranks_per_node = options->ranks_per_node,
                                   .link_bps = options->link_bps,
-                                  .path = path,
                                   .argv = (const char *const *)argv};
     int exit_code = 1;
-    return tw_cluster_run(&params, &exit_code) == TW_OK ? exit_code : 1;
+    return tw_cluster_run_self(&params, &exit_code) == TW_OK ? exit_code : 1;
 }
 
 int main(int argc, char **argv)

@@ -1,6 +1,5 @@
 /* A rank's life, the table from head to foot, and the program. */
 #include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,20 +205,12 @@ static int run_rank(const tw_bench_options_t *options)
 /* This program again, as every rank of a cluster. */
 static int run_cluster(const tw_bench_options_t *options, char **argv)
 {
-    char path[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-    if (n < 0) {
-        tw_error("/proc/self/exe: %s", strerror(errno));
-        return 1;
-    }
-    path[n] = '\0';
     tw_cluster_params_t params = {.n_nodes = options->n_nodes,
                                   .ranks_per_node = options->ranks_per_node,
                                   .link_bps = options->link_bps,
-                                  .path = path,
                                   .argv = (const char *const *)argv};
     int exit_code = 1;
-    return tw_cluster_run(&params, &exit_code) == TW_OK ? exit_code : 1;
+    return tw_cluster_run_self(&params, &exit_code) == TW_OK ? exit_code : 1;
 }
 
 int tw_bench_main(tw_coll_op_t op, int argc, char **argv)

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -38,9 +37,7 @@ typedef struct run {
 /* In the child: this program again, as every rank of a cluster. */
 static int run_cluster(const run_t *run)
 {
-    char path[PATH_MAX], numbers[5][24];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-    path[n > 0 ? n : 0] = '\0';
+    char numbers[5][24];
     snprintf(numbers[0], sizeof(numbers[0]), "%d", run->plan->n_nodes);
     snprintf(numbers[1], sizeof(numbers[1]), "%d", run->plan->ranks_per_node);
     snprintf(numbers[2], sizeof(numbers[2]), "%llu", (unsigned long long)run->plan->seed);
@@ -52,11 +49,10 @@ static int run_cluster(const run_t *run)
                                   .ranks_per_node = run->plan->ranks_per_node,
                                   .link_bps = LINK_BPS,
                                   .grace_sec = 1e6, /* the campaign itself ends a run */
-                                  .path = path,
                                   .argv = argv,
                                   .no_loopback = 1};
     int code = 1;
-    return tw_cluster_run(&params, &code) == TW_OK ? code : 127;
+    return tw_cluster_run_self(&params, &code) == TW_OK ? code : 127;
 }
 
 static tw_status_t start(run_t *run)

@@ -423,8 +423,7 @@ int main(int argc, char **argv)
                                         .n_nics = options.n_nics,
                                         .ipv6 = options.ipv6,
                                         .link_bps = options.link_bps,
-                                        .path = "/proc/self/exe",
                                         .argv = (const char *const *)argv,
                                         .no_loopback = 1};
-    return tw_cluster_run(&params, &code) == TW_OK ? code : 1;
+    return tw_cluster_run_self(&params, &code) == TW_OK ? code : 1;
 }

@@ -1,12 +1,9 @@
 /* Real ranks. */
 #include "bench/simulate/box.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cluster/cluster.h"
 #include "collectives/model/measure.h"
@@ -18,21 +15,13 @@
 
 int sim_box_run(const sim_cluster_t *cluster, char **argv)
 {
-    char path[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-    if (n < 0) {
-        tw_error("/proc/self/exe: %s", strerror(errno));
-        return 1;
-    }
-    path[n] = '\0';
     tw_cluster_params_t params = {.n_nodes = cluster->n_nodes,
                                   .ranks_per_node = cluster->ranks_per_node,
                                   .link_bps = isfinite(cluster->link_Bps) ? 8.0 * cluster->link_Bps : 0.0,
-                                  .path = path,
                                   .argv = (const char *const *)argv,
                                   .no_loopback = 1};
     int exit_code = 1;
-    return tw_cluster_run(&params, &exit_code) == TW_OK ? exit_code : 1;
+    return tw_cluster_run_self(&params, &exit_code) == TW_OK ? exit_code : 1;
 }
 
 /* Before there is a communicator, so all tags are free. */

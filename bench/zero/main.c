@@ -15,7 +15,7 @@ typedef struct bench {
     zero_options_t options;
     char *const *argv;
     int argc;
-    char path[PATH_MAX], out[PATH_MAX];
+    char out[PATH_MAX];
     FILE *json; /* or NULL */
     zero_rows_t rows, rounds;
     int all_ok, is_over; /* is_over: no run can come to anything */
@@ -44,9 +44,8 @@ static tw_status_t start(const bench_t *bench, const tw_trainer_set_t *set, int6
     const tw_cluster_params_t params = {.n_nodes = bench->options.n_nodes,
                                         .ranks_per_node = bench->options.ranks_per_node,
                                         .link_bps = bench->options.link_bps,
-                                        .path = bench->path,
                                         .argv = argv};
-    tw_status_t status = tw_cluster_run(&params, &exit_code);
+    tw_status_t status = tw_cluster_run_self(&params, &exit_code);
     if (status == TW_OK && exit_code != 0) {
         tw_error("%s, seed %" PRId64 ": ended with %d", set->name, seed, exit_code);
         return TW_ERR_INTERNAL;
@@ -146,14 +145,8 @@ static void run_all(bench_t *bench)
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
-static tw_status_t find_self(bench_t *bench)
+static tw_status_t make_out(bench_t *bench)
 {
-    ssize_t n = readlink("/proc/self/exe", bench->path, sizeof(bench->path) - 1);
-    if (n < 0) {
-        tw_error("/proc/self/exe: %s", strerror(errno));
-        return TW_ERR_IO;
-    }
-    bench->path[n] = '\0';
     const char *folder = getenv("TMPDIR");
     snprintf(bench->out, sizeof(bench->out), "%s/thinwire-zero.XXXXXX", folder ? folder : "/tmp");
     int fd = mkstemp(bench->out);
@@ -195,7 +188,7 @@ static int run_bench(bench_t *bench)
     tw_status_t status = open_json(bench);
 
     if (status == TW_OK) {
-        status = find_self(bench);
+        status = make_out(bench);
     }
     if (status != TW_OK) {
         return 1;
