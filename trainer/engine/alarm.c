@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 /* Of the moving mean: about the last 20 steps. */
 #define RECENT_SHARE 0.05

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 /* ---- hpZ ----------------------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* Where each part of the memory lies, and whether the device holds what is to lie there. On CPUs the device
  * is a count: of all memory but what is offloaded to host memory or to files. With a model on a device it
  * holds what the model computes in, and activations. */
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 static const char *const names[TW_ENGINE_PART_COUNT] = {
     [TW_ENGINE_OPTIMIZER] = "optimizer",   [TW_ENGINE_WEIGHTS] = "weights",

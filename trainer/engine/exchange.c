@@ -1,6 +1,6 @@
 /* What the ranks tell each other of a step: the parts of the norm, their losses, and what they have sent and
  * hold. */
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 #include <stdlib.h>
 #include <string.h>

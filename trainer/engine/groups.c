@@ -3,7 +3,7 @@
  * delta every rank keeps it whole, gathered once. */
 #include <string.h>
 
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 tw_status_t tw_groups_init(tw_engine_t *engine)
 {

@@ -6,7 +6,7 @@
  *           place.
  *
  * What goes wrong with a copy the model says later, in tw_model_finish. */
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 static int are_away(const tw_engine_t *engine)
 {

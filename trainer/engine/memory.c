@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 /* No list of the engine's is as long. */
 #define TENSOR_BYTES ((size_t)1 << 24)

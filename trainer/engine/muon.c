@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 /* What is widened at a time. */
 enum { CHUNK_ELEMS = 512 };

@@ -1,5 +1,5 @@
 /* Posted operations: waiting for them, and their bytes. */
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 tw_status_t tw_engine_ops_init(tw_engine_t *engine, tw_engine_ops_t *ops, size_t max_requests)
 {

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 tw_status_t tw_outliers_init(tw_engine_t *engine)
 {

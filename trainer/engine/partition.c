@@ -1,5 +1,5 @@
 /* What of each unit is on this rank, and the memory of it. */
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 /* The element of a unit's flat buffers that a piece begins at, and its run of the tensor. */
 static tw_hpz_piece_t own_piece(const tw_engine_t *engine, size_t tensor)

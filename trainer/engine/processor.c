@@ -1,7 +1,7 @@
 /* Processor time, which a loaded machine hardly changes. */
 #include <time.h>
 
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 static double clock_sec(clockid_t clock)
 {

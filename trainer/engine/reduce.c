@@ -3,7 +3,7 @@
  * grow with the model: a unit of more than a bucket goes in slices. */
 #include <string.h>
 
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 void tw_reduce_begin(tw_engine_t *engine, size_t index, int is_first)
 {

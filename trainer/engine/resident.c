@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 /* VmRSS: of this process now; VmHWM: the most so far. Not rusage's, which knows what was there before exec: a
  * launcher. */

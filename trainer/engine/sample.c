@@ -6,7 +6,7 @@
 
 #include <xxhash.h>
 
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 /* ---- what it takes ------------------------------------------------------------------------------------- */
 

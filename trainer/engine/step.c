@@ -1,7 +1,7 @@
 /* A training step: micro-batches, the norm, the update. */
 #include <math.h>
 
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 /* ---- a micro-batch ------------------------------------------------------------------------------------- */
 

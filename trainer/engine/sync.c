@@ -7,7 +7,7 @@
  * lossless delta; and on the wire, behind other computing, its bits: 0.25 MB at 2 bits, 2 ms at 1 Gb/s, where
  * plain ZeRO-3 sends 4 MB. Before the first layer there remain the root's lengths and message: two times the
  * link's latency. */
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 void tw_sync_start(tw_engine_t *engine, tw_hpz_sync_t kind)
 {

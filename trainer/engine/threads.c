@@ -2,7 +2,7 @@
  * whatever their number. */
 #include <string.h>
 
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 /* Elements that are worth a thread's while, and of a cache line. */
 #define LEAST ((size_t)1 << 15)

@@ -1,5 +1,5 @@
 /* What has been sent, planned and waited for, in training and beside it. */
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 tw_engine_totals_t tw_engine_totals_get(const tw_engine_t *engine)
 {

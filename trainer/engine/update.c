@@ -1,7 +1,7 @@
 /* AdamW on what belongs to this rank, and the new weights on their way to the others. */
 #include <stdatomic.h>
 
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 /* What a thread takes at a time. */
 #define CHUNK_ELEMS ((size_t)1 << 16)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 static tw_status_t forward_losses(tw_engine_t *engine, double *losses)
 {

@@ -10,7 +10,7 @@
  *               stages 1 and 2    nothing to do but to wait for the gather that followed the update */
 #include <string.h>
 
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 static size_t unit_at(const tw_engine_t *engine, size_t visit)
 {

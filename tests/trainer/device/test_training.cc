@@ -9,7 +9,7 @@
 #include "trainer/data/data.h"
 #include "trainer/device/device.h"
 #include "trainer/engine/engine.h"
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 namespace
 {

@@ -10,7 +10,7 @@
 
 #include "tests/trainer/engine/job.h"
 #include "trainer/engine/engine.h"
-#include "trainer/engine/state.h"
+#include "trainer/engine/calls.h"
 
 class TrainEngine : public tw::Fixture
 {

@@ -1,0 +1,205 @@
+/** What the engine's files offer each other. Private to engine.
+ *
+ *  create.c     from parameters to an engine and back      memory.c    its memory, counted
+ *  partition.c  what of a unit is on this rank             walk.c      units gathered ahead of need
+ *  reduce.c     gradients reduced behind backward          norm.c      their norm
+ *  operation.c  posting, waiting, planned bytes            exchange.c  what ranks tell each other of a step
+ *  update.c     AdamW, and the weights after it            sync.c      replicas that follow the masters
+ *  step.c       a training step                            validate.c  a validation; are replicas equal?
+ *  totals.c     what has been sent, planned, waited for    alarm.c     when to stop
+ *  device.c     where memory lies, and what fits           inputs.c    layers' inputs, kept until backward
+ *  groups.c     tensors that are trained otherwise         sample.c    text, sampled
+ *  processor.c  processor time                             outliers.c  losses and norms out of the common
+ *  resident.c   what the process holds                     muon.c      matrices made orthogonal
+ *  threads.c    what is computed by elements */
+#ifndef TW_TRAINER_ENGINE_CALLS_H
+#define TW_TRAINER_ENGINE_CALLS_H
+
+#include "trainer/engine/state.h"
+
+TW_C_BEGIN
+
+/* ---- memory.c: zeroed, counted; freed with the engine. */
+/** In memory, or in a nameless file, mapped, as the part's home says. NULL (logged, with the folder). */
+void *tw_engine_alloc(tw_engine_t *engine, tw_engine_part_t part, size_t n, size_t elem_bytes,
+                      const char *what);
+/** Likewise, but where the model computes: for what only its calls read and write. */
+void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_part_t part, size_t n_bytes, const char *what);
+/** The model will copy from here, often. */
+void tw_engine_pin(tw_engine_t *engine, void *start, size_t n_bytes);
+/** What a run of memory holds will be needed soon; is not needed for now. Nothing to do where it is not in a
+ *  file. */
+void tw_engine_fetch(const tw_engine_t *engine, const void *start, size_t n_bytes);
+void tw_engine_put_away(const tw_engine_t *engine, const void *start, size_t n_bytes);
+/** What has been freed goes back to the system. */
+void tw_engine_trim(void);
+/** Look how much is held: while the weights' changes are under way it is most. */
+void tw_engine_note_memory(tw_engine_t *engine);
+void tw_engine_free_all(tw_engine_t *engine);
+
+/* ---- device.c */
+void tw_engine_find_homes(tw_engine_t *engine);
+/** Is there already more than there is room for? */
+int tw_engine_is_full(const tw_engine_t *engine);
+/** TW_ERR_CONFIG (logged with every part) if it does not fit in thinwire.device_mem. */
+tw_status_t tw_engine_check_device(const tw_engine_t *engine);
+
+/* ---- inputs.c */
+tw_status_t tw_inputs_init(tw_engine_t *engine, size_t x_elems);
+/** Where a unit's output goes in the forward pass (0: the embedding's), to be used until the next but one is
+ *  asked for; where the last one's stays, and its gradient takes its place. */
+float *tw_inputs_output(const tw_engine_t *engine, size_t unit);
+/** It is there: keep it for backward. */
+void tw_inputs_keep(tw_engine_t *engine, size_t unit);
+/** A layer's input in the backward pass; reads ahead for the layer before it. */
+const float *tw_inputs_get(tw_engine_t *engine, size_t unit);
+
+/* ---- step.c */
+/** The micro-batch's tokens and targets, and where documents begin in them. */
+tw_status_t tw_engine_batch(tw_engine_t *engine, tw_data_split_t split, const tw_data_place_t *place);
+
+/* ---- partition.c */
+tw_status_t tw_engine_partition(tw_engine_t *engine);
+
+/* ---- operation.c */
+tw_status_t tw_engine_ops_init(tw_engine_t *engine, tw_engine_ops_t *ops, size_t max_requests);
+/** Element i of gradients. */
+static inline void *tw_engine_grad_at(const tw_engine_t *engine, void *grads, size_t i)
+{
+    return (char *)grads + i * tw_type_bytes(engine->grad_type);
+}
+/** Of a matrix: what the lossless codec wants to know; else 0. */
+static inline size_t tw_engine_row_elems(const tw_model_tensor_t *tensor)
+{
+    return tensor->n_dims == 2 ? tensor->shape[1] : 0;
+}
+
+/** Post args, in operations of at most `bucket` elements (or one segment). Adds the inter-node bytes to
+ *  planned_bytes; planned: what is known of them from before, or TW_ENGINE_NOT_PLANNED: then they are found
+ *  out. */
+tw_status_t tw_engine_post(tw_engine_t *engine, tw_engine_ops_t *ops, const tw_coll_args_t *args,
+                           int64_t bucket, uint64_t *planned);
+/** Note a request that somebody else has posted. */
+tw_status_t tw_engine_note(tw_engine_t *engine, tw_engine_ops_t *ops, tw_coll_request_t *request);
+tw_status_t tw_engine_wait(tw_engine_t *engine, tw_engine_ops_t *ops);
+/** Post and wait. */
+tw_status_t tw_engine_run(tw_engine_t *engine, const tw_coll_args_t *args);
+
+/* ---- walk.c */
+void tw_walk_begin(tw_engine_t *engine, size_t n_micros, int forward_only);
+/** Wait for the next visit's unit, and ask for those that follow it. Its weights are in
+ *  engine->weight_ptrs. */
+tw_status_t tw_walk_enter(tw_engine_t *engine);
+void tw_walk_leave(tw_engine_t *engine);
+/** Visit every unit once, whole: NULL, or room for all of them, one after the other, which takes copies. */
+tw_status_t tw_walk_all(tw_engine_t *engine, uint16_t *whole);
+/** engine->weight_ptrs to a whole unit's tensors. */
+void tw_walk_point_at(tw_engine_t *engine, size_t unit, const uint16_t *whole);
+
+/* ---- sync.c: nothing to do in any of them without delta */
+/** New masters will come, of units 0, 1, ... */
+void tw_sync_start(tw_engine_t *engine, tw_hpz_sync_t kind);
+/** The next unit has its own. */
+tw_status_t tw_sync_ready(tw_engine_t *engine);
+/** Do what can be done without waiting. */
+tw_status_t tw_sync_advance(tw_engine_t *engine);
+int tw_sync_is_done(const tw_engine_t *engine, size_t unit);
+/** Wait until a unit has followed. */
+tw_status_t tw_sync_need(tw_engine_t *engine, size_t unit);
+/** Of a unit's replica on this rank. */
+size_t tw_sync_replica_elems(const tw_engine_t *engine, size_t unit);
+
+/* ---- reduce.c */
+/** Where backward adds a unit's gradients: engine->grad_ptrs; zeroed if it is the step's first
+ *  micro-batch. */
+void tw_reduce_begin(tw_engine_t *engine, size_t index, int is_first);
+/** They are whole: post their reduction. */
+tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index);
+/** Wait for all, and add the own parts to the norm, unless it is NULL: the blocks' while the root's are still
+ *  on their way. */
+tw_status_t tw_reduce_finish(tw_engine_t *engine, tw_norm_t *norm);
+/** Most elements that travel at a time, of a unit that has more. */
+size_t tw_reduce_slice_elems(const tw_engine_t *engine);
+
+/* ---- exchange.c */
+/** Own part on entry, that of all ranks on return: loss and wait_sec are averaged in rank order, the rest is
+ *  added up, but for resident_bytes. */
+typedef struct tw_engine_report {
+    tw_norm_t norm;
+    double loss;
+    tw_engine_totals_t totals;
+    uint64_t resident_bytes; /* found by the exchange: the most of any rank */
+    tw_engine_notices_t notices;
+} tw_engine_report_t;
+tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report);
+
+/* ---- groups.c */
+tw_status_t tw_groups_init(tw_engine_t *engine);
+/** Leave frozen tensors' segments out of an operation, in place. How many are left? */
+size_t tw_groups_leave_out(const tw_engine_t *engine, tw_coll_args_t *args);
+/** Room for whole frozen tensors, where stage 3 keeps them. */
+tw_status_t tw_frozen_init(tw_engine_t *engine);
+/** Gather them from all ranks: the masters are new. */
+tw_status_t tw_frozen_gather(tw_engine_t *engine);
+/** A unit's weights are in use: those of frozen tensors are the kept ones. */
+void tw_frozen_point_at(tw_engine_t *engine, size_t unit);
+/** Copy a unit's kept tensors to its whole elements. */
+void tw_frozen_copy(const tw_engine_t *engine, size_t unit, uint16_t *whole);
+
+/* ---- muon.c */
+tw_status_t tw_muon_init(tw_engine_t *engine);
+/** Is a tensor a matrix that Muon updates? */
+int tw_muon_has(const tw_engine_t *engine, size_t tensor);
+/** Update a unit's matrices; lr: of the step, as tw_train_lr has it. Collective. */
+tw_status_t tw_muon_unit(tw_engine_t *engine, const tw_engine_unit_t *unit, double lr, float grad_scale);
+
+/* ---- sample.c */
+/** Count what sampling will take of the device. */
+void tw_sample_init(tw_engine_t *engine);
+
+/* ---- update.c */
+tw_status_t tw_update_init(tw_engine_t *engine);
+void tw_update_cleanup(tw_engine_t *engine);
+/** A step of AdamW on the parts, and the new weights on their way to all ranks. */
+tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale);
+/** The same weights everywhere from the masters as they are, exactly. */
+tw_status_t tw_engine_refresh(tw_engine_t *engine);
+
+/* ---- resident.c: see engine.h */
+void tw_engine_resident_init(tw_engine_t *engine);
+
+/* ---- processor.c */
+tw_engine_processor_t tw_engine_processor_get(const tw_pool_t *pool);
+tw_engine_processor_t tw_engine_processor_since(const tw_pool_t *pool, const tw_engine_processor_t *begin);
+
+/* ---- threads.c */
+tw_status_t tw_threads_init(tw_engine_t *engine);
+/** to [n] = from as bf16, or as it is. */
+void tw_engine_convert(const tw_engine_t *engine, const float *from, tw_type_t type, void *to, size_t n);
+void tw_engine_clear(const tw_engine_t *engine, float *to, size_t n);
+/** As tw_norm_add, of gradients. */
+void tw_engine_add_norm(const tw_engine_t *engine, tw_norm_t *norm, const void *grads, size_t n);
+
+/* ---- totals.c */
+/** Everything, training and not. */
+tw_engine_totals_t tw_engine_totals_get(const tw_engine_t *engine);
+void tw_engine_totals_add(tw_engine_totals_t *sum, const tw_engine_totals_t *more);
+tw_engine_totals_t tw_engine_totals_since(const tw_engine_totals_t *after, const tw_engine_totals_t *before);
+/** Begin and end what is not training; nothing may be in flight. */
+tw_engine_totals_t tw_engine_aside_begin(const tw_engine_t *engine);
+void tw_engine_aside_end(tw_engine_t *engine, tw_engine_aside_t what, const tw_engine_totals_t *begin);
+
+/* ---- alarm.c */
+/** is_bad: the step is, and thinwire.bad_step does not stop there. */
+tw_status_t tw_engine_alarm(tw_engine_t *engine, const tw_engine_report_t *report, double norm, int *is_bad);
+
+/* ---- outliers.c */
+tw_status_t tw_outliers_init(tw_engine_t *engine);
+/** By how many standard deviations a loss or a norm is above those before it; 0: too few of them. */
+double tw_outliers_loss_z(const tw_engine_t *engine, double loss);
+double tw_outliers_norm_z(const tw_engine_t *engine, double norm);
+void tw_outliers_add(tw_engine_t *engine, double loss, double norm);
+
+TW_C_END
+
+#endif
