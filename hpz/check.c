@@ -19,9 +19,9 @@ static void stamp_all(const tw_hpz_t *hpz, stamp_t *stamps)
     for (size_t t = 0; t < n_stamps(hpz); t++) {
         const tw_hpz_unit_t *unit = &hpz->units[hpz->params.tensors[t].unit];
         tw_hpz_piece_t piece = tw_hpz_secondary_piece(hpz->layout, t, hpz->local);
-        stamps[t] =
-            (stamp_t){.version = unit->version,
-                      .hash = XXH64(unit->replica + piece.offset, piece.n_elems * sizeof(*unit->replica), t)};
+        stamps[t] = (stamp_t){.version = unit->version,
+                              .hash = XXH64(tw_hpz_replica_at(hpz, hpz->params.tensors[t].unit, piece.offset),
+                                            piece.n_elems * tw_hpz_replica_elem_bytes(hpz), t)};
     }
 }
 

@@ -177,7 +177,8 @@ static void *take_all(tw_hpz_t *hpz, size_t elem_bytes, void **own)
 
 static tw_status_t take_replicas(tw_hpz_t *hpz)
 {
-    uint16_t *replicas = take_all(hpz, sizeof(*replicas), &hpz->replicas);
+    size_t elem_bytes = tw_hpz_replica_elem_bytes(hpz);
+    char *replicas = take_all(hpz, elem_bytes, &hpz->replicas);
     uint8_t *states = NULL;
 
     if (!replicas ||
@@ -186,9 +187,9 @@ static tw_status_t take_replicas(tw_hpz_t *hpz)
     }
     for (int u = 0; u < hpz->n_units; u++) {
         size_t n = tw_hpz_secondary_elems(hpz->layout, u, hpz->local);
-        hpz->units[u].replica = replicas;
+        hpz->units[u].replica = (void *)replicas;
         hpz->units[u].states = states;
-        replicas += n;
+        replicas += n * elem_bytes;
         states = states ? states + n : NULL;
     }
     return TW_OK;
@@ -196,6 +197,12 @@ static tw_status_t take_replicas(tw_hpz_t *hpz)
 
 static tw_status_t make_codecs(tw_hpz_t *hpz)
 {
+    int has_delta = hpz->params.delta.bits != 0 || hpz->params.lossless_delta;
+
+    if (hpz->params.fp32_replicas && has_delta) {
+        tw_error("rank %d: replicas of fp32 follow no deltas: those are of bf16", hpz->rank);
+        return TW_ERR_UNSUPPORTED;
+    }
     tw_quant_params_t params = {.codec = hpz->params.delta, .mem = TW_MEM_HOST};
     tw_status_t status = TW_OK;
 
@@ -359,7 +366,7 @@ static size_t unit_bytes(const tw_hpz_t *hpz, int unit)
     const tw_hpz_job_t *job;
     size_t n = tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
     size_t n_own = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local);
-    size_t bytes = hpz->replicas ? n * sizeof(*own->replica) : 0;
+    size_t bytes = hpz->replicas ? n * tw_hpz_replica_elem_bytes(hpz) : 0;
 
     bytes += hpz->states ? n : 0;
     bytes += own->last ? n_own * sizeof(*own->last) : 0;

@@ -1,5 +1,6 @@
 /** Thinwire hpz: who owns which part of the weights, the copy of the weights that stays inside a node, and
- *  how that copy follows the optimizer. Weights are bf16, masters fp32, all in host memory.
+ *  how that copy follows the optimizer. Weights are bf16, masters fp32, all in host memory;
+ *  replicas that gathers alone fill may be fp32.
  *
  *  Words:
  *  unit       tensors that are gathered together: a layer
@@ -116,6 +117,7 @@ typedef struct tw_hpz_params {
     const char *const
         *names;         /**< [n_tensors] what logs call them, borrowed for the hpz's life; NULL: numbers */
     int replicas;       /**< 0: no memory for replicas: only the layout and the operations over the world */
+    int fp32_replicas;  /**< 1: of fp32 weights, which no sync follows; 0: of bf16 */
     int lossless_delta; /**< 1: memory for lossless deltas: a byte per replicated weight, its last change */
     tw_quant_codec_t delta; /**< of TW_HPZ_QUANTIZED; bits 0: there are none */
     uint64_t seed;          /**< of its stochastic rounding */
@@ -138,8 +140,8 @@ typedef struct tw_hpz_params {
 } tw_hpz_params_t;
 
 /** Collective over the world: makes communicators for the node and for the rail, like the world otherwise.
- *  TW_ERR_UNSUPPORTED (logged): replicas, and nodes of unequal numbers of ranks; TW_ERR_INVALID,
- *  TW_ERR_CONFIG (TW_HPZ_ variables), TW_ERR_NO_MEMORY, errors of tw_coll_group_create. */
+ *  TW_ERR_UNSUPPORTED (logged): replicas, and nodes of unequal numbers of ranks; deltas of fp32 replicas;
+ *  TW_ERR_INVALID, TW_ERR_CONFIG (TW_HPZ_ variables), TW_ERR_NO_MEMORY, errors of tw_coll_group_create. */
 tw_status_t tw_hpz_create(const tw_hpz_params_t *params, tw_hpz_t **out);
 /** Before the world is destroyed. Accepts NULL. */
 void tw_hpz_destroy(tw_hpz_t *hpz);
@@ -167,8 +169,8 @@ void tw_hpz_reduce_slice_args(tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_
 
 /* ---- replicas ------------------------------------------------------------------------------------------ */
 
-/** Own replica of a unit, [tw_hpz_secondary_elems]: borrowed, written by the calls below. */
-const uint16_t *tw_hpz_replica(const tw_hpz_t *hpz, int unit);
+/** Own replica of a unit, [tw_hpz_secondary_elems] of bf16 or fp32: borrowed, written by the calls below. */
+const void *tw_hpz_replica(const tw_hpz_t *hpz, int unit);
 /** With lossless_delta, its previous changes, which a sync reads and writes: [tw_hpz_secondary_elems],
  *  borrowed; else NULL. */
 const uint8_t *tw_hpz_states(const tw_hpz_t *hpz, int unit);
@@ -177,13 +179,13 @@ uint64_t tw_hpz_version(const tw_hpz_t *hpz, int unit);
 
 /** Take the own part out of a whole unit (as gathered over the world) and stamp it: hpZ as of ZeRO++. version
  *  > 0. */
-tw_status_t tw_hpz_store(tw_hpz_t *hpz, int unit, const uint16_t *full, uint64_t version);
+tw_status_t tw_hpz_store(tw_hpz_t *hpz, int unit, const void *full, uint64_t version);
 
 /** Gather a whole unit from the replicas of the node: no byte leaves it. full: [tw_hpz_full_elems], the
  *  caller's until the request is done. TW_ERR_STALE (logged with both versions): the replica holds another
  *  version, or a sync of the unit is under way; then the node's communicator is given up, so that no rank
  *  waits for this one. */
-tw_status_t tw_hpz_gather_post(tw_hpz_t *hpz, int unit, uint64_t version, uint16_t *full,
+tw_status_t tw_hpz_gather_post(tw_hpz_t *hpz, int unit, uint64_t version, void *full,
                                tw_coll_request_t **request);
 
 typedef enum tw_hpz_sync {

@@ -4,7 +4,7 @@
 
 #include "hpz/state.h"
 
-const uint16_t *tw_hpz_replica(const tw_hpz_t *hpz, int unit)
+const void *tw_hpz_replica(const tw_hpz_t *hpz, int unit)
 {
     return hpz->units[unit].replica;
 }
@@ -19,16 +19,32 @@ uint64_t tw_hpz_version(const tw_hpz_t *hpz, int unit)
     return hpz->units[unit].version;
 }
 
+static tw_type_t type_of(const tw_hpz_t *hpz)
+{
+    return hpz->params.fp32_replicas ? TW_TYPE_FP32 : TW_TYPE_BF16;
+}
+
+size_t tw_hpz_replica_elem_bytes(const tw_hpz_t *hpz)
+{
+    return tw_type_bytes(type_of(hpz));
+}
+
+void *tw_hpz_replica_at(const tw_hpz_t *hpz, int unit, size_t offset)
+{
+    return (char *)hpz->units[unit].replica + offset * tw_hpz_replica_elem_bytes(hpz);
+}
+
 size_t tw_hpz_replica_offset(const tw_hpz_t *hpz, size_t tensor, tw_hpz_piece_t piece)
 {
     tw_hpz_piece_t outer = tw_hpz_secondary_piece(hpz->layout, tensor, hpz->local);
     return outer.offset + (piece.first - outer.first);
 }
 
-tw_status_t tw_hpz_store(tw_hpz_t *hpz, int unit, const uint16_t *full, uint64_t version)
+tw_status_t tw_hpz_store(tw_hpz_t *hpz, int unit, const void *full, uint64_t version)
 {
     tw_hpz_unit_t *own = &hpz->units[unit];
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first);
+    size_t elem_bytes = tw_hpz_replica_elem_bytes(hpz);
 
     if (!own->replica || own->sync.active || version == 0) {
         tw_error("rank %d: unit %d: a replica cannot be stored at version %" PRIu64 "%s", hpz->rank, unit,
@@ -40,8 +56,9 @@ tw_status_t tw_hpz_store(tw_hpz_t *hpz, int unit, const uint16_t *full, uint64_t
     }
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = tw_hpz_secondary_piece(hpz->layout, t, hpz->local);
-        memcpy(own->replica + piece.offset, full + tw_hpz_full_piece(hpz->layout, t).offset + piece.first,
-               piece.n_elems * sizeof(*full));
+        size_t from = tw_hpz_full_piece(hpz->layout, t).offset + piece.first;
+        memcpy(tw_hpz_replica_at(hpz, unit, piece.offset), (const char *)full + from * elem_bytes,
+               piece.n_elems * elem_bytes);
     }
     if (own->states) {
         memset(own->states, 0, tw_hpz_secondary_elems(hpz->layout, unit, hpz->local));
@@ -50,7 +67,7 @@ tw_status_t tw_hpz_store(tw_hpz_t *hpz, int unit, const uint16_t *full, uint64_t
     return TW_OK;
 }
 
-tw_status_t tw_hpz_gather_post(tw_hpz_t *hpz, int unit, uint64_t version, uint16_t *full,
+tw_status_t tw_hpz_gather_post(tw_hpz_t *hpz, int unit, uint64_t version, void *full,
                                tw_coll_request_t **request)
 {
     const tw_hpz_unit_t *own = &hpz->units[unit];
@@ -65,10 +82,12 @@ tw_status_t tw_hpz_gather_post(tw_hpz_t *hpz, int unit, uint64_t version, uint16
     for (size_t i = 0; i < n_tensors; i++) {
         tw_hpz_piece_t whole = tw_hpz_full_piece(hpz->layout, first + i);
         tw_hpz_piece_t piece = tw_hpz_secondary_piece(hpz->layout, first + i, hpz->local);
-        hpz->segments[i] = (tw_coll_segment_t){
-            .src = own->replica + piece.offset, .dst = full + whole.offset, .n_elems = whole.n_elems};
+        hpz->segments[i] =
+            (tw_coll_segment_t){.src = tw_hpz_replica_at(hpz, unit, piece.offset),
+                                .dst = (char *)full + whole.offset * tw_hpz_replica_elem_bytes(hpz),
+                                .n_elems = whole.n_elems};
     }
     tw_coll_args_t args = {
-        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BF16, .segments = hpz->segments, .n_segments = n_tensors};
+        .op = TW_COLL_ALLGATHER, .type = type_of(hpz), .segments = hpz->segments, .n_segments = n_tensors};
     return tw_coll_post(hpz->in_node, &args, request);
 }

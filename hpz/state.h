@@ -63,7 +63,7 @@ typedef struct tw_hpz_under_way {
 
 typedef struct tw_hpz_unit {
     uint64_t version;
-    uint16_t *replica;     /**< [secondary elems] */
+    uint16_t *replica;     /**< [secondary elems]; fp32_replicas: two of these an element */
     uint8_t *states;       /**< [secondary elems] previous changes, or NULL */
     float *last;           /**< [primary elems] the master at the last sync, or NULL */
     tw_hpz_lag_t lag, now; /**< after the last sync; after that under way, as far as it is */
@@ -96,6 +96,10 @@ struct tw_hpz {
 
 /* ---- replica.c ----------------------------------------------------------------------------------------- */
 
+/** What an element of a replica takes. */
+size_t tw_hpz_replica_elem_bytes(const tw_hpz_t *hpz);
+/** A piece of the own replica: elements from `offset` on. */
+void *tw_hpz_replica_at(const tw_hpz_t *hpz, int unit, size_t offset);
 /** Where a node's piece of a tensor lies in the own replica. */
 size_t tw_hpz_replica_offset(const tw_hpz_t *hpz, size_t tensor, tw_hpz_piece_t piece);
 

@@ -252,6 +252,8 @@ static tw_status_t check_begin(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind
 
     if (!own->replica) {
         wrong = "there are no replicas";
+    } else if (hpz->params.fp32_replicas) {
+        wrong = "replicas of fp32 are filled by gathers alone";
     } else if ((unsigned)kind >= TW_HPZ_SYNC_COUNT) {
         wrong = "of no kind";
     } else if (own->sync.active) {

@@ -28,7 +28,7 @@ typedef struct {
     uint16_t *weights;
     uint8_t *saved[LAYERS + 1];
     float *x[LAYERS + 1]; /* what unit u - 1 made */
-    const uint16_t **weight_ptrs;
+    const void **weight_ptrs;
     float **grad_ptrs;
     int32_t tokens[BATCH * SEQUENCE], targets[BATCH * SEQUENCE];
 } training_t;

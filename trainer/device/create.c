@@ -62,7 +62,7 @@ static tw_device_saved_t saved_of(const tw_device_model_t *m, const void *saved)
     return tw_device_saved_parts(&of, saved ? (void *)(uintptr_t)saved : m->scratch.saved);
 }
 
-static tw_status_t forward(tw_device_model_t *m, size_t unit, const uint16_t *const *weights, const float *x,
+static tw_status_t forward(tw_device_model_t *m, size_t unit, const void *const *weights, const float *x,
                            float *y, void *saved)
 {
     const tw_device_saved_t parts = saved_of(m, saved);
@@ -72,7 +72,7 @@ static tw_status_t forward(tw_device_model_t *m, size_t unit, const uint16_t *co
     return tw_device_brought(m, unit);
 }
 
-static void block_forward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+static void block_forward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                           float *y, void *saved)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
@@ -81,7 +81,7 @@ static void block_forward(tw_model_t *model, size_t unit, const uint16_t *const 
     }
 }
 
-static tw_status_t backward(tw_device_model_t *m, size_t unit, const uint16_t *const *weights, const float *x,
+static tw_status_t backward(tw_device_model_t *m, size_t unit, const void *const *weights, const float *x,
                             const void *saved, float *d, float *const *grads)
 {
     const tw_device_saved_t parts = saved_of(m, saved); /* it is only read */
@@ -93,7 +93,7 @@ static tw_status_t backward(tw_device_model_t *m, size_t unit, const uint16_t *c
     return tw_device_brought(m, unit);
 }
 
-static void block_backward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+static void block_backward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                            const void *saved, float *d, float *const *grads)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;

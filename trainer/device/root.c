@@ -63,7 +63,7 @@ static tw_cuda_embedding_t embedding_of(const tw_device_model_t *m)
                                  .tokens = m->scratch.tokens};
 }
 
-static tw_status_t embed_forward(tw_device_model_t *m, const uint16_t *const *weights, const int32_t *tokens,
+static tw_status_t embed_forward(tw_device_model_t *m, const void *const *weights, const int32_t *tokens,
                                  tw_bf16_t *x)
 {
     const tw_cuda_embedding_t embedding = embedding_of(m);
@@ -77,7 +77,7 @@ static tw_status_t embed_forward(tw_device_model_t *m, const uint16_t *const *we
     return tw_device_wait_for(m, m->compute);
 }
 
-tw_status_t tw_device_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
+tw_status_t tw_device_embed_forward(tw_model_t *model, const void *const *weights, const int32_t *tokens,
                                     float *x)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
@@ -204,7 +204,7 @@ static tw_status_t take_losses(tw_device_model_t *m)
 }
 
 /* Gradients of scale times the mean loss, unless dx is NULL. */
-static tw_status_t head(tw_device_model_t *m, const uint16_t *const *weights, const tw_bf16_t *x,
+static tw_status_t head(tw_device_model_t *m, const void *const *weights, const tw_bf16_t *x,
                         const int32_t *targets, float scale, tw_bf16_t *dx)
 {
     const tw_device_norm_t norm = last_norm(m);
@@ -231,7 +231,7 @@ static tw_status_t head(tw_device_model_t *m, const uint16_t *const *weights, co
     return tw_device_wait_for(m, m->compute);
 }
 
-tw_status_t tw_device_head(tw_model_t *model, const uint16_t *const *weights, const float *x,
+tw_status_t tw_device_head(tw_model_t *model, const void *const *weights, const float *x,
                            const int32_t *targets, float scale, double *loss, float *dx, float *const *grads)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
@@ -247,7 +247,7 @@ tw_status_t tw_device_head(tw_model_t *model, const uint16_t *const *weights, co
     return m->status;
 }
 
-tw_status_t tw_device_losses(tw_model_t *model, const uint16_t *const *weights, const float *x,
+tw_status_t tw_device_losses(tw_model_t *model, const void *const *weights, const float *x,
                              const int32_t *targets, double *losses)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
@@ -281,7 +281,7 @@ static tw_status_t sequence_logits(tw_device_model_t *m, size_t row, float *logi
     return TW_OK;
 }
 
-static tw_status_t all_logits(tw_device_model_t *m, const uint16_t *const *weights, const tw_bf16_t *x,
+static tw_status_t all_logits(tw_device_model_t *m, const void *const *weights, const tw_bf16_t *x,
                               size_t at, float *logits)
 {
     const tw_device_norm_t norm = last_norm(m);
@@ -294,7 +294,7 @@ static tw_status_t all_logits(tw_device_model_t *m, const uint16_t *const *weigh
     return tw_device_brought(m, TW_MODEL_ROOT);
 }
 
-void tw_device_logits(tw_model_t *model, const uint16_t *const *weights, const float *x, size_t at,
+void tw_device_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at,
                       float *logits)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;

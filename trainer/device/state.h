@@ -118,7 +118,7 @@ size_t tw_device_slots_host_bytes(const tw_device_model_t *m);
 tw_status_t tw_device_slots_init(tw_device_model_t *m);
 void tw_device_slots_cleanup(tw_device_model_t *m);
 /** Begin to copy a unit's weights in; computing that is enqueued from now on waits for them. */
-tw_status_t tw_device_bring(tw_device_model_t *m, size_t unit, const uint16_t *const *weights);
+tw_status_t tw_device_bring(tw_device_model_t *m, size_t unit, const void *const *weights);
 /** All that reads them is enqueued: wait until they are in. */
 tw_status_t tw_device_brought(tw_device_model_t *m, size_t unit);
 const tw_bf16_t *tw_device_weight(const tw_device_model_t *m, size_t unit, int tensor);
@@ -174,14 +174,14 @@ tw_status_t tw_device_llama_backward(tw_device_model_t *m, size_t unit, const tw
                                      const tw_bf16_t *x, tw_bf16_t *d);
 
 /* ---- root.c: as in ops.h */
-tw_status_t tw_device_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
+tw_status_t tw_device_embed_forward(tw_model_t *model, const void *const *weights, const int32_t *tokens,
                                     float *x);
 void tw_device_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads);
-tw_status_t tw_device_head(tw_model_t *model, const uint16_t *const *weights, const float *x,
+tw_status_t tw_device_head(tw_model_t *model, const void *const *weights, const float *x,
                            const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
-void tw_device_logits(tw_model_t *model, const uint16_t *const *weights, const float *x, size_t at,
+void tw_device_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at,
                       float *logits);
-tw_status_t tw_device_losses(tw_model_t *model, const uint16_t *const *weights, const float *x,
+tw_status_t tw_device_losses(tw_model_t *model, const void *const *weights, const float *x,
                              const int32_t *targets, double *losses);
 
 /** After an error nothing more is enqueued. */

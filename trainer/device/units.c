@@ -121,7 +121,7 @@ void tw_device_slots_cleanup(tw_device_model_t *m)
 
 /* ---- weights ------------------------------------------------------------------------------------------- */
 
-tw_status_t tw_device_bring(tw_device_model_t *m, size_t unit, const uint16_t *const *weights)
+tw_status_t tw_device_bring(tw_device_model_t *m, size_t unit, const void *const *weights)
 {
     tw_device_t *device = m->device;
     tw_device_slot_t *slot = &m->slots[slot_index(unit)];
@@ -129,7 +129,7 @@ tw_status_t tw_device_bring(tw_device_model_t *m, size_t unit, const uint16_t *c
     TW_TRY(device->use(device));
     TW_TRY(device->stream_wait(device, m->in, slot->used));
     for (size_t t = 0; t < of->n_tensors; t++) {
-        size_t bytes = m->host->tensors[of->first_tensor + t].n_elems * sizeof(**weights);
+        size_t bytes = m->host->tensors[of->first_tensor + t].n_elems * sizeof(tw_bf16_t);
         TW_TRY(
             device->copy(device, slot->weights + layout_of(m, unit)->offsets[t], weights[t], bytes, m->in));
     }

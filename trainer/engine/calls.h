@@ -68,6 +68,11 @@ static inline void *tw_engine_grad_at(const tw_engine_t *engine, void *grads, si
 {
     return (char *)grads + i * tw_type_bytes(engine->grad_type);
 }
+/** Element i of weights. */
+static inline void *tw_engine_weight_at(const tw_engine_t *engine, const void *weights, size_t i)
+{
+    return (char *)(uintptr_t)weights + i * tw_type_bytes(engine->weight_type);
+}
 /** Of a matrix: what the lossless codec wants to know; else 0. */
 static inline size_t tw_engine_row_elems(const tw_model_tensor_t *tensor)
 {
@@ -92,9 +97,9 @@ void tw_walk_begin(tw_engine_t *engine, size_t n_micros, int forward_only);
 tw_status_t tw_walk_enter(tw_engine_t *engine);
 void tw_walk_leave(tw_engine_t *engine);
 /** Visit every unit once, whole: NULL, or room for all of them, one after the other, which takes copies. */
-tw_status_t tw_walk_all(tw_engine_t *engine, uint16_t *whole);
+tw_status_t tw_walk_all(tw_engine_t *engine, void *whole);
 /** engine->weight_ptrs to a whole unit's tensors. */
-void tw_walk_point_at(tw_engine_t *engine, size_t unit, const uint16_t *whole);
+void tw_walk_point_at(tw_engine_t *engine, size_t unit, const void *whole);
 
 /* ---- sync.c: nothing to do in any of them without delta */
 /** New masters will come, of units 0, 1, ... */
@@ -144,7 +149,7 @@ tw_status_t tw_frozen_gather(tw_engine_t *engine);
 /** A unit's weights are in use: those of frozen tensors are the kept ones. */
 void tw_frozen_point_at(tw_engine_t *engine, size_t unit);
 /** Copy a unit's kept tensors to its whole elements. */
-void tw_frozen_copy(const tw_engine_t *engine, size_t unit, uint16_t *whole);
+void tw_frozen_copy(const tw_engine_t *engine, size_t unit, void *whole);
 
 /* ---- muon.c */
 tw_status_t tw_muon_init(tw_engine_t *engine);

@@ -38,6 +38,7 @@ static tw_status_t create_hpz(tw_engine_t *engine)
                               .n_tensors = engine->n_tensors,
                               .names = engine->names,
                               .replicas = engine->has_replicas,
+                              .fp32_replicas = engine->weight_type == TW_TYPE_FP32,
                               .lossless_delta = options->delta_lossless,
                               .seed = (uint64_t)options->seed,
                               .lag_bound = engine->has_delta ? options->lag_bound : 0,
@@ -115,8 +116,9 @@ static size_t count_block_slots(const tw_engine_t *engine)
 static tw_status_t gather_slots(tw_engine_t *engine)
 {
     const tw_engine_unit_t *units = engine->units;
+    size_t elem_bytes = tw_type_bytes(engine->weight_type);
     tw_status_t status = slot_init(engine, &engine->root_slot, TW_MODEL_ROOT, units[TW_MODEL_ROOT].n_elems,
-                                   TW_TYPE_BF16, "gathered weights");
+                                   engine->weight_type, "gathered weights");
     engine->n_block_slots = count_block_slots(engine);
     engine->block_slots = tw_engine_alloc(engine, TW_ENGINE_MOVING, engine->n_block_slots,
                                           sizeof(*engine->block_slots), "gathered weights");
@@ -124,14 +126,14 @@ static tw_status_t gather_slots(tw_engine_t *engine)
         return TW_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < engine->n_block_slots && status == TW_OK; i++) {
-        status =
-            slot_init(engine, &engine->block_slots[i], 1, units[1].n_elems, TW_TYPE_BF16, "gathered weights");
+        status = slot_init(engine, &engine->block_slots[i], 1, units[1].n_elems, engine->weight_type,
+                           "gathered weights");
     }
     for (size_t i = 0; i < engine->n_block_slots && status == TW_OK; i++) {
-        tw_engine_pin(engine, engine->block_slots[i].elems, units[1].n_elems * sizeof(uint16_t));
+        tw_engine_pin(engine, engine->block_slots[i].elems, units[1].n_elems * elem_bytes);
     }
     if (status == TW_OK) {
-        tw_engine_pin(engine, engine->root_slot.elems, units[TW_MODEL_ROOT].n_elems * sizeof(uint16_t));
+        tw_engine_pin(engine, engine->root_slot.elems, units[TW_MODEL_ROOT].n_elems * elem_bytes);
     }
     return status;
 }
@@ -315,6 +317,7 @@ tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out
     engine->rank = tw_coll_rank(params->world);
     engine->n_ranks = tw_coll_size(params->world);
     engine->stage = (int)params->options->stage;
+    engine->weight_type = tw_model_weight_type(params->model);
     engine->grad_type =
         params->options->communication == TW_TRAIN_COMMUNICATION_FP32 ? TW_TYPE_FP32 : TW_TYPE_BF16;
     engine->has_replicas = params->options->hpz == TW_TRAIN_HPZ_ON;

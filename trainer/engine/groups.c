@@ -54,7 +54,8 @@ tw_status_t tw_frozen_init(tw_engine_t *engine)
     for (size_t t = 0; t < engine->n_tensors; t++) {
         n_elems += engine->groups[t].is_frozen ? engine->tensors[t].n_elems : 0;
     }
-    uint16_t *at = tw_engine_alloc(engine, TW_ENGINE_WEIGHTS, n_elems, sizeof(*at), "frozen weights");
+    void *at = tw_engine_alloc(engine, TW_ENGINE_WEIGHTS, n_elems, tw_type_bytes(engine->weight_type),
+                               "frozen weights");
     engine->kept =
         tw_engine_alloc(engine, TW_ENGINE_MOVING, engine->n_tensors, sizeof(*engine->kept), "frozen weights");
     if (!at || !engine->kept) {
@@ -62,7 +63,7 @@ tw_status_t tw_frozen_init(tw_engine_t *engine)
     }
     for (size_t t = 0; t < engine->n_tensors; t++) {
         engine->kept[t] = engine->groups[t].is_frozen ? at : NULL;
-        at += engine->groups[t].is_frozen ? engine->tensors[t].n_elems : 0;
+        at = engine->groups[t].is_frozen ? tw_engine_weight_at(engine, at, engine->tensors[t].n_elems) : at;
     }
     return TW_OK;
 }
@@ -74,7 +75,7 @@ static tw_status_t gather_unit(tw_engine_t *engine, size_t index)
     tw_engine_slot_t *slot = index == TW_MODEL_ROOT ? &engine->root_slot : &engine->block_slots[0];
     uint64_t planned = TW_ENGINE_NOT_PLANNED;
     tw_coll_args_t args;
-    tw_hpz_gather_args(engine->hpz, (int)index, TW_TYPE_BF16, unit->part, slot->elems, &args);
+    tw_hpz_gather_args(engine->hpz, (int)index, engine->weight_type, unit->part, slot->elems, &args);
     if (leave_frozen(engine, &args) == 0) {
         return TW_OK;
     }
@@ -83,8 +84,8 @@ static tw_status_t gather_unit(tw_engine_t *engine, size_t index)
     for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
         tw_hpz_piece_t whole = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), t);
         if (engine->kept[t]) {
-            const uint16_t *from = slot->elems;
-            memcpy(engine->kept[t], from + whole.offset, whole.n_elems * sizeof(*from));
+            memcpy(engine->kept[t], tw_engine_weight_at(engine, slot->elems, whole.offset),
+                   whole.n_elems * tw_type_bytes(engine->weight_type));
         }
     }
     return TW_OK;
@@ -102,18 +103,19 @@ void tw_frozen_point_at(tw_engine_t *engine, size_t unit)
 {
     const tw_engine_unit_t *of = &engine->units[unit];
     for (size_t t = 0; t < of->n_tensors && engine->kept; t++) {
-        const uint16_t *kept = engine->kept[of->first_tensor + t];
+        const void *kept = engine->kept[of->first_tensor + t];
         engine->weight_ptrs[t] = kept ? kept : engine->weight_ptrs[t];
     }
 }
 
-void tw_frozen_copy(const tw_engine_t *engine, size_t unit, uint16_t *whole)
+void tw_frozen_copy(const tw_engine_t *engine, size_t unit, void *whole)
 {
     const tw_engine_unit_t *of = &engine->units[unit];
     for (size_t t = of->first_tensor; t < of->first_tensor + of->n_tensors && engine->kept; t++) {
         if (engine->kept[t]) {
             tw_hpz_piece_t piece = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), t);
-            memcpy(whole + piece.offset, engine->kept[t], piece.n_elems * sizeof(*whole));
+            memcpy(tw_engine_weight_at(engine, whole, piece.offset), engine->kept[t],
+                   piece.n_elems * tw_type_bytes(engine->weight_type));
         }
     }
 }

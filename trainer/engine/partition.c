@@ -66,10 +66,12 @@ static void place_state(tw_engine_t *engine, tw_engine_unit_t *unit)
 
 static tw_status_t optimizer_state(tw_engine_t *engine)
 {
-    float *master = take(engine, TW_ENGINE_OPTIMIZER, 1, sizeof(float), "master weights");
+    int has_masters = engine->weight_type != TW_TYPE_FP32; /* else weights() places them */
+    float *master =
+        has_masters ? take(engine, TW_ENGINE_OPTIMIZER, 1, sizeof(float), "master weights") : NULL;
     float *m = take_moments(engine, "first moments");
     float *v = take_moments(engine, "second moments");
-    if (!master || !m || !v) {
+    if ((has_masters && !master) || !m || !v) {
         return TW_ERR_NO_MEMORY;
     }
     for (size_t u = 0; u < engine->n_units; u++) {
@@ -77,8 +79,7 @@ static tw_status_t optimizer_state(tw_engine_t *engine)
         unit->master = master;
         unit->m = m;
         unit->v = v;
-        place_state(engine, unit);
-        master += unit->part_elems;
+        master = master ? master + unit->part_elems : NULL;
         m += unit->moment_elems;
         v += unit->moment_elems;
     }
@@ -87,21 +88,23 @@ static tw_status_t optimizer_state(tw_engine_t *engine)
 
 static tw_status_t weights(tw_engine_t *engine)
 {
-    uint16_t *whole = NULL, *part = NULL;
+    size_t bytes = tw_type_bytes(engine->weight_type);
+    void *whole = NULL, *part = NULL;
     int needs_part = engine->stage > 0 && !engine->has_delta;
-    if ((engine->stage < 3 && !(whole = take(engine, TW_ENGINE_WEIGHTS, 0, sizeof(*whole), "weights"))) ||
-        (needs_part && !(part = take(engine, TW_ENGINE_WEIGHTS, 1, sizeof(*part), "weights' part")))) {
+    if ((engine->stage < 3 && !(whole = take(engine, TW_ENGINE_WEIGHTS, 0, bytes, "weights"))) ||
+        (needs_part && !(part = take(engine, TW_ENGINE_WEIGHTS, 1, bytes, "weights' part")))) {
         return TW_ERR_NO_MEMORY;
     }
     if (whole) {
-        tw_engine_pin(engine, whole, tw_model_n_params(engine->model) * sizeof(*whole));
+        tw_engine_pin(engine, whole, tw_model_n_params(engine->model) * bytes);
     }
     for (size_t u = 0; u < engine->n_units; u++) {
         tw_engine_unit_t *unit = &engine->units[u];
         unit->weights = whole;
         unit->part = engine->stage == 0 ? whole : part;
-        whole = whole ? whole + unit->n_elems : NULL;
-        part = part ? part + unit->part_elems : NULL;
+        unit->master = engine->weight_type == TW_TYPE_FP32 ? unit->part : unit->master;
+        whole = whole ? tw_engine_weight_at(engine, whole, unit->n_elems) : NULL;
+        part = part ? tw_engine_weight_at(engine, part, unit->part_elems) : NULL;
     }
     return TW_OK;
 }
@@ -159,6 +162,9 @@ tw_status_t tw_engine_partition(tw_engine_t *engine)
     tw_status_t status = optimizer_state(engine);
     if (status == TW_OK) {
         status = weights(engine);
+    }
+    for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
+        place_state(engine, &engine->units[u]);
     }
     if (status == TW_OK) {
         status = gradients(engine);

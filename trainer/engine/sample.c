@@ -36,7 +36,7 @@ size_t tw_engine_sample_bytes(const tw_train_options_t *o, const tw_model_t *mod
 
 static size_t whole_bytes(const tw_engine_t *engine)
 {
-    return engine->stage == 3 ? tw_model_n_params(engine->model) * sizeof(uint16_t) : 0;
+    return engine->stage == 3 ? tw_model_n_params(engine->model) * tw_type_bytes(engine->weight_type) : 0;
 }
 
 void tw_sample_init(tw_engine_t *engine)
@@ -56,7 +56,7 @@ typedef struct sampler {
     tw_engine_t *engine;
     const tw_engine_lines_t *sample;
     tw_model_t *model; /* for lines x length tokens */
-    uint16_t *whole;   /* all units, one after the other; NULL: they are whole where they are */
+    void *whole;       /* all units, one after the other; NULL: they are whole where they are */
     void *memory;      /* of what follows */
     float *x[2];       /* (lines, length, C) */
     float *logits;     /* (lines, V) */
@@ -139,9 +139,9 @@ static size_t fill_line(sampler_t *sampler, size_t line, size_t n)
 static void point_at(const sampler_t *sampler, size_t unit)
 {
     const tw_engine_t *engine = sampler->engine;
-    const uint16_t *whole = sampler->whole;
+    const void *whole = sampler->whole;
     for (size_t u = 0; u < unit && whole; u++) {
-        whole += engine->units[u].n_elems;
+        whole = tw_engine_weight_at(engine, whole, engine->units[u].n_elems);
     }
     tw_walk_point_at(sampler->engine, unit, whole ? whole : engine->units[unit].weights);
 }

@@ -28,16 +28,16 @@ typedef struct tw_engine_slot {
  *  pieces of them that belong to this rank, likewise; stage 0: the same as whole. */
 typedef struct tw_engine_unit {
     size_t first_tensor, n_tensors, n_elems, part_elems;
-    float *master; /* part */
+    float *master; /* part; where weights are fp32, they are the masters */
     float *m, *v;  /* [moment_elems]: part, without frozen tensors */
     size_t moment_elems;
-    uint16_t *part;                          /* bf16(master); NULL with delta, where the replica has it */
-    void *part_grads;                        /* part: mean gradients, once reduced; grad_type's */
-    uint16_t *weights;                       /* whole; stage 3: NULL */
-    void *sent_grads;                        /* whole, likewise; stages 2 and 3: NULL, see reduce_slots */
-    float *grads32;                          /* whole: where backward adds */
-    tw_engine_ops_t gather;                  /* stages 1 and 2: after the update */
-    tw_engine_ops_t reduce;                  /* stages 0 and 1 */
+    void *part;             /* bf16(master), or the masters; NULL with delta, where the replica has it */
+    void *part_grads;       /* part: mean gradients, once reduced; grad_type's */
+    void *weights;          /* whole; stage 3: NULL */
+    void *sent_grads;       /* whole, likewise; stages 2 and 3: NULL, see reduce_slots */
+    float *grads32;         /* whole: where backward adds */
+    tw_engine_ops_t gather; /* stages 1 and 2: after the update */
+    tw_engine_ops_t reduce; /* stages 0 and 1 */
     uint64_t planned_gather, planned_reduce; /* inter-node bytes over the world, or TW_ENGINE_NOT_PLANNED */
 } tw_engine_unit_t;
 
@@ -58,7 +58,7 @@ typedef struct tw_engine_sync {
 
 /** What memory is for. The first three can be offloaded: kept in host memory, or in files. */
 typedef enum tw_engine_part {
-    TW_ENGINE_OPTIMIZER, /**< master weights and moments */
+    TW_ENGINE_OPTIMIZER, /**< moments, and master weights where they are not the weights themselves */
     TW_ENGINE_WEIGHTS,   /**< shards, replicas with their states, and whole weights where they stay */
     TW_ENGINE_INPUTS,    /**< of layers, where they are all that is kept for backward */
     TW_ENGINE_GRADIENTS,
@@ -118,13 +118,14 @@ struct tw_engine {
     tw_engine_hooks_t hooks;
     tw_hpz_t *hpz; /* layout and operations of the units; replicas where hpZ is on */
     int rank, n_ranks, stage, has_replicas, has_delta;
-    tw_type_t grad_type; /* bf16 or fp32: what gradients travel as */
+    tw_type_t weight_type; /* bf16 or fp32 */
+    tw_type_t grad_type;   /* likewise: what gradients travel as */
     size_t n_units, n_layer, n_tensors;
     const tw_model_tensor_t *tensors;
     const char **names;       /* [n_tensors] */
     tw_train_group_t *groups; /* [n_tensors] */
     size_t n_frozen;          /* of them */
-    uint16_t **kept;          /* [n_tensors]: whole frozen tensors, gathered once; NULL: none are kept */
+    void **kept;              /* [n_tensors]: whole frozen tensors, gathered once; NULL: none are kept */
     tw_engine_unit_t *units;
     tw_engine_piece_t *pieces; /* [n_tensors] */
     size_t *piece_offsets;     /* [n_tensors] in the unit's part */
@@ -143,8 +144,8 @@ struct tw_engine {
     tw_engine_slot_t *block_slots, root_slot;
     size_t n_block_slots;
     tw_engine_slot_t reduce_slots[TW_ENGINE_REDUCE_SLOTS], root_reduce_slot;
-    size_t n_reduces;             /* from the reduce_slots */
-    const uint16_t **weight_ptrs; /* [most tensors of a unit], for the model's calls */
+    size_t n_reduces;         /* from the reduce_slots */
+    const void **weight_ptrs; /* [most tensors of a unit], for the model's calls */
     float **grad_ptrs;
     tw_coll_segment_t *segments;
     tw_quant_codec_t weight_codec, gradient_codec, inner_codec, lossless_codec;

@@ -26,7 +26,8 @@ static void end(tw_engine_t *engine)
     int unit = (int)engine->sync.done++;
     size_t n_elems = tw_sync_replica_elems(engine, (size_t)unit);
     const uint8_t *states = tw_hpz_states(engine->hpz, unit);
-    tw_engine_put_away(engine, tw_hpz_replica(engine->hpz, unit), n_elems * sizeof(uint16_t));
+    tw_engine_put_away(engine, tw_hpz_replica(engine->hpz, unit),
+                       n_elems * tw_type_bytes(engine->weight_type));
     if (states) {
         tw_engine_put_away(engine, states, n_elems * sizeof(*states));
     }

@@ -104,7 +104,7 @@ static tw_status_t gather_whole(tw_engine_t *engine, size_t index, int is_update
     uint64_t planned = TW_ENGINE_NOT_PLANNED;
     tw_engine_unit_t *unit = &engine->units[index];
     tw_coll_args_t args;
-    tw_hpz_gather_args(engine->hpz, (int)index, TW_TYPE_BF16, unit->part, unit->weights, &args);
+    tw_hpz_gather_args(engine->hpz, (int)index, engine->weight_type, unit->part, unit->weights, &args);
     args.codec = engine->options->lossless_weights ? &engine->lossless_codec : NULL;
     args.force_codec = args.codec && tw_coll_n_nodes(engine->world) > 1;
     if (is_update && tw_groups_leave_out(engine, &args) == 0) {
@@ -121,7 +121,9 @@ static tw_status_t publish(tw_engine_t *engine, size_t index, int is_update)
     if (engine->has_delta) {
         return tw_sync_ready(engine);
     }
-    tw_engine_convert(engine, unit->master, TW_TYPE_BF16, unit->part, unit->part_elems);
+    if (engine->weight_type != TW_TYPE_FP32) {
+        tw_engine_convert(engine, unit->master, engine->weight_type, unit->part, unit->part_elems);
+    }
     return engine->stage == 1 || engine->stage == 2 ? gather_whole(engine, index, is_update) : TW_OK;
 }
 
@@ -154,7 +156,7 @@ static void put_away(const tw_engine_t *engine, size_t index)
     const tw_engine_unit_t *unit = &engine->units[index];
     advise_state(engine, index, tw_engine_put_away);
     if (engine->stage == 3 && unit->part) {
-        tw_engine_put_away(engine, unit->part, unit->part_elems * sizeof(*unit->part));
+        tw_engine_put_away(engine, unit->part, unit->part_elems * tw_type_bytes(engine->weight_type));
     }
 }
 

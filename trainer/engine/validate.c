@@ -149,9 +149,10 @@ static tw_status_t check_weights(tw_engine_t *engine)
     }
     for (size_t t = 0; t < engine->n_tensors; t++) {
         tw_hpz_piece_t whole = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), t);
-        const uint16_t *weights = engine->units[engine->tensors[t].unit].weights + whole.offset;
+        const void *weights =
+            tw_engine_weight_at(engine, engine->units[engine->tensors[t].unit].weights, whole.offset);
         hashes[(size_t)engine->rank * engine->n_tensors + t] =
-            XXH64(weights, whole.n_elems * sizeof(*weights), t);
+            XXH64(weights, whole.n_elems * tw_type_bytes(engine->weight_type), t);
     }
     tw_coll_segment_t segment = {.dst = hashes, .n_elems = n * sizeof(*hashes)};
     tw_coll_args_t args = {

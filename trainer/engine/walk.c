@@ -35,11 +35,11 @@ static void advise_shard(const tw_engine_t *engine, size_t index,
 {
     const tw_engine_unit_t *unit = &engine->units[index];
     if (unit->part) {
-        advise(engine, unit->part, unit->part_elems * sizeof(*unit->part));
+        advise(engine, unit->part, unit->part_elems * tw_type_bytes(engine->weight_type));
     }
     if (engine->has_replicas) {
         advise(engine, tw_hpz_replica(engine->hpz, (int)index),
-               tw_sync_replica_elems(engine, index) * sizeof(uint16_t));
+               tw_sync_replica_elems(engine, index) * tw_type_bytes(engine->weight_type));
     }
 }
 
@@ -49,7 +49,7 @@ static tw_status_t ask_world(tw_engine_t *engine, size_t index, tw_engine_slot_t
 {
     tw_engine_unit_t *unit = &engine->units[index];
     tw_coll_args_t args;
-    tw_hpz_gather_args(engine->hpz, (int)index, TW_TYPE_BF16, unit->part, slot->elems, &args);
+    tw_hpz_gather_args(engine->hpz, (int)index, engine->weight_type, unit->part, slot->elems, &args);
     if (engine->options->quantized_weights) {
         args.codec = &engine->weight_codec;
         args.force_codec = 1;
@@ -126,11 +126,12 @@ void tw_walk_begin(tw_engine_t *engine, size_t n_micros, int forward_only)
     engine->walk = (tw_engine_walk_t){.n_visits = n_micros * period, .period = period};
 }
 
-void tw_walk_point_at(tw_engine_t *engine, size_t unit, const uint16_t *whole)
+void tw_walk_point_at(tw_engine_t *engine, size_t unit, const void *whole)
 {
     size_t first = engine->units[unit].first_tensor;
     for (size_t t = 0; t < engine->units[unit].n_tensors; t++) {
-        engine->weight_ptrs[t] = whole + tw_hpz_full_piece(tw_hpz_layout(engine->hpz), first + t).offset;
+        size_t at = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), first + t).offset;
+        engine->weight_ptrs[t] = tw_engine_weight_at(engine, whole, at);
     }
 }
 
@@ -170,7 +171,7 @@ void tw_walk_leave(tw_engine_t *engine)
     walk->at++;
 }
 
-tw_status_t tw_walk_all(tw_engine_t *engine, uint16_t *whole)
+tw_status_t tw_walk_all(tw_engine_t *engine, void *whole)
 {
     tw_walk_begin(engine, 1, 1);
     engine->walk.n_visits = engine->n_units;
@@ -178,8 +179,8 @@ tw_status_t tw_walk_all(tw_engine_t *engine, uint16_t *whole)
         TW_TRY(tw_walk_enter(engine));
         for (size_t t = 0; t < engine->units[u].n_tensors && whole; t++) {
             size_t n_elems = engine->tensors[engine->units[u].first_tensor + t].n_elems;
-            memcpy(whole, engine->weight_ptrs[t], n_elems * sizeof(*whole));
-            whole += n_elems;
+            memcpy(whole, engine->weight_ptrs[t], n_elems * tw_type_bytes(engine->weight_type));
+            whole = tw_engine_weight_at(engine, whole, n_elems);
         }
         tw_walk_leave(engine);
     }

@@ -255,5 +255,10 @@ tw_status_t tw_model_config_check(const tw_model_config_t *config)
         tw_error("model: layer_norm_epsilon is %g, but must be between 0 and 1", config->layer_norm_epsilon);
         return TW_ERR_INVALID;
     }
+    if (config->fp32_weights && config->products != TW_TYPE_FP32) {
+        tw_error("model: weights are fp32, but products are %s: fp32 weights need fp32 products",
+                 tw_type_name(config->products));
+        return TW_ERR_INVALID;
+    }
     return config->family == TW_MODEL_GPT2 ? check_gpt2(config) : check_llama(config);
 }

@@ -175,7 +175,7 @@ void tw_model_unpin(tw_model_t *model, void *start)
     }
 }
 
-tw_status_t tw_model_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
+tw_status_t tw_model_embed_forward(tw_model_t *model, const void *const *weights, const int32_t *tokens,
                                    float *x)
 {
     return model->ops->embed_forward(model, weights, tokens, x);
@@ -186,32 +186,31 @@ void tw_model_embed_backward(tw_model_t *model, const int32_t *tokens, const flo
     model->ops->embed_backward(model, tokens, dx, grads);
 }
 
-void tw_model_block_forward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+void tw_model_block_forward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                             float *y, void *saved)
 {
     model->ops->block_forward(model, unit, weights, x, y, saved);
 }
 
-void tw_model_block_backward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+void tw_model_block_backward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                              const void *saved, float *d, float *const *grads)
 {
     model->ops->block_backward(model, unit, weights, x, saved, d, grads);
 }
 
-tw_status_t tw_model_head(tw_model_t *model, const uint16_t *const *weights, const float *x,
+tw_status_t tw_model_head(tw_model_t *model, const void *const *weights, const float *x,
                           const int32_t *targets, float scale, double *loss, float *dx, float *const *grads)
 {
     return model->ops->head(model, weights, x, targets, scale, loss, dx, grads);
 }
 
-tw_status_t tw_model_losses(tw_model_t *model, const uint16_t *const *weights, const float *x,
+tw_status_t tw_model_losses(tw_model_t *model, const void *const *weights, const float *x,
                             const int32_t *targets, double *losses)
 {
     return model->ops->losses(model, weights, x, targets, losses);
 }
 
-void tw_model_logits(tw_model_t *model, const uint16_t *const *weights, const float *x, size_t at,
-                     float *logits)
+void tw_model_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at, float *logits)
 {
     model->ops->logits(model, weights, x, at, logits);
 }

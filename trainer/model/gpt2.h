@@ -69,18 +69,17 @@ tw_status_t tw_gpt2_scratch_init(tw_gpt2_t *gpt2);
 void tw_gpt2_scratch_cleanup(tw_gpt2_scratch_t *scratch);
 
 /* gpt2_root.c, gpt2_block.c: as in ops.h */
-tw_status_t tw_gpt2_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
+tw_status_t tw_gpt2_embed_forward(tw_model_t *model, const void *const *weights, const int32_t *tokens,
                                   float *x);
 void tw_gpt2_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads);
-tw_status_t tw_gpt2_head(tw_model_t *model, const uint16_t *const *weights, const float *x,
+tw_status_t tw_gpt2_head(tw_model_t *model, const void *const *weights, const float *x,
                          const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
-tw_status_t tw_gpt2_losses(tw_model_t *model, const uint16_t *const *weights, const float *x,
+tw_status_t tw_gpt2_losses(tw_model_t *model, const void *const *weights, const float *x,
                            const int32_t *targets, double *losses);
-void tw_gpt2_logits(tw_model_t *model, const uint16_t *const *weights, const float *x, size_t at,
-                    float *logits);
-void tw_gpt2_block_forward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+void tw_gpt2_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at, float *logits);
+void tw_gpt2_block_forward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                            float *y, void *saved);
-void tw_gpt2_block_backward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+void tw_gpt2_block_backward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                             const void *saved, float *d, float *const *grads);
 
 TW_C_END

@@ -1,5 +1,4 @@
 /* A block of GPT-2: x + attention(norm(x)), then that + mlp(norm(that)). N = B * T rows of C channels. */
-#include "quant/quant.h"
 #include "trainer/model/gpt2.h"
 
 /* What the functions of a call share. */
@@ -7,14 +6,14 @@ typedef struct block {
     const tw_model_config_t *config;
     const tw_compute_t *compute;
     const tw_gpt2_scratch_t *scratch;
-    const uint16_t *const *weights;
+    const void *const *weights;
     float *const *grads;
     size_t n, c; /* N, C */
     tw_attention_shape_t attention;
     tw_gpt2_saved_t saved;
 } block_t;
 
-static block_t block_of(tw_model_t *model, const uint16_t *const *weights, float *const *grads, void *saved)
+static block_t block_of(tw_model_t *model, const void *const *weights, float *const *grads, void *saved)
 {
     tw_gpt2_t *gpt2 = (tw_gpt2_t *)model;
     const tw_model_config_t *config = &model->config;
@@ -38,14 +37,14 @@ static block_t block_of(tw_model_t *model, const uint16_t *const *weights, float
 /* A vector of at most 4C as fp32; the next call takes its place. */
 static const float *bias_of(const block_t *block, int weight, size_t n_elems)
 {
-    tw_convert_to_fp32(TW_TYPE_BF16, block->weights[weight], block->scratch->bias, n_elems);
+    tw_weight_read(block->compute, block->weights[weight], 0, n_elems, block->scratch->bias);
     return block->scratch->bias;
 }
 
 /* One of (C), likewise. */
 static const float *gamma_of(const block_t *block, int weight)
 {
-    tw_convert_to_fp32(TW_TYPE_BF16, block->weights[weight], block->scratch->gamma, block->c);
+    tw_weight_read(block->compute, block->weights[weight], 0, block->c, block->scratch->gamma);
     return block->scratch->gamma;
 }
 
@@ -154,7 +153,7 @@ static void attention_backward(const block_t *block, const float *x, float *d)
     norm_backward(block, TW_GPT2_LN_1_W, x, saved->ln_1, d);
 }
 
-void tw_gpt2_block_forward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+void tw_gpt2_block_forward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                            float *y, void *saved)
 {
     (void)unit; /* all blocks are alike */
@@ -163,7 +162,7 @@ void tw_gpt2_block_forward(tw_model_t *model, size_t unit, const uint16_t *const
     mlp_forward(&block, y);
 }
 
-void tw_gpt2_block_backward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+void tw_gpt2_block_backward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                             const void *saved, float *d, float *const *grads)
 {
     (void)unit;

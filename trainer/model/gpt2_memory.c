@@ -43,7 +43,7 @@ static void carve_scratch(tw_carver_t *carver, const tw_model_config_t *config, 
     scratch->saved = tw_carve_bytes(carver, tw_gpt2_saved_bytes(config, n));
     scratch->gamma = tw_carve(carver, c);
     scratch->bias = tw_carve(carver, 4 * c);
-    tw_factors_carve(carver, config->products, wide_rows * c, n * 4 * c, compute);
+    tw_factors_carve(carver, config->products, config->fp32_weights ? 0 : wide_rows * c, n * 4 * c, compute);
     scratch->norm = tw_carve(carver, n * c);
     scratch->d_norm = tw_carve(carver, n * c);
     scratch->hidden = tw_carve(carver, n * 4 * c);

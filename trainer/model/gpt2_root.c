@@ -1,15 +1,13 @@
 /* GPT-2's root: embeddings at one end, the last norm and the loss at the other. N = B * T rows of C channels,
  * V words. */
 #include "trainer/model/gpt2.h"
-
-#include "quant/quant.h"
 #include "trainer/model/head.h"
 
 /* What the parts of an embedding share. */
 typedef struct embed {
     const tw_model_t *model;
     const int32_t *tokens;
-    const uint16_t *words, *positions;
+    const void *words, *positions;
     float *d_words, *d_positions;
     float *x;        /* (N,C): the output */
     const float *dx; /* likewise, its gradient */
@@ -18,15 +16,16 @@ typedef struct embed {
 static void embed_rows(void *ctx, size_t first, size_t n, int thread)
 {
     const embed_t *embed = ctx;
+    const tw_compute_t *compute = &embed->model->compute;
     size_t c = embed->model->config.n_embd, seq_len = embed->model->seq_len;
     (void)thread;
     for (size_t i = first; i < first + n; i++) {
-        tw_convert_to_fp32(TW_TYPE_BF16, embed->words + (size_t)embed->tokens[i] * c, embed->x + i * c, c);
-        tw_convert_add_fp32(TW_TYPE_BF16, embed->positions + i % seq_len * c, embed->x + i * c, c);
+        tw_weight_read(compute, embed->words, (size_t)embed->tokens[i] * c, c, embed->x + i * c);
+        tw_weight_add(compute, embed->positions, i % seq_len * c, c, embed->x + i * c);
     }
 }
 
-tw_status_t tw_gpt2_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
+tw_status_t tw_gpt2_embed_forward(tw_model_t *model, const void *const *weights, const int32_t *tokens,
                                   float *x)
 {
     TW_TRY(tw_model_tokens_check(model, tokens, "token"));
@@ -69,19 +68,19 @@ void tw_gpt2_embed_backward(tw_model_t *model, const int32_t *tokens, const floa
 }
 
 /* norm (N,C) = the last norm of x. */
-static void last_norm(const tw_model_t *model, const tw_gpt2_scratch_t *scratch,
-                      const uint16_t *const *weights, const float *x)
+static void last_norm(const tw_model_t *model, const tw_gpt2_scratch_t *scratch, const void *const *weights,
+                      const float *x)
 {
     const tw_model_config_t *config = &model->config;
-    tw_convert_to_fp32(TW_TYPE_BF16, weights[TW_GPT2_LN_F_W], scratch->gamma, config->n_embd);
-    tw_convert_to_fp32(TW_TYPE_BF16, weights[TW_GPT2_LN_F_B], scratch->bias, config->n_embd);
+    tw_weight_read(&model->compute, weights[TW_GPT2_LN_F_W], 0, config->n_embd, scratch->gamma);
+    tw_weight_read(&model->compute, weights[TW_GPT2_LN_F_B], 0, config->n_embd, scratch->bias);
     tw_spread_layernorm_forward(&model->compute, x, scratch->gamma, scratch->bias,
                                 model->batch * model->seq_len, config->n_embd, config->layer_norm_epsilon,
                                 scratch->stats, scratch->norm);
 }
 
 static tw_head_t head_of(const tw_model_t *model, const tw_gpt2_scratch_t *scratch,
-                         const uint16_t *const *weights, const int32_t *targets)
+                         const void *const *weights, const int32_t *targets)
 {
     size_t n = model->batch * model->seq_len, c = model->config.n_embd, v = model->config.vocab_size;
     const tw_compute_t *compute = &model->compute;
@@ -98,7 +97,7 @@ static tw_head_t head_of(const tw_model_t *model, const tw_gpt2_scratch_t *scrat
                        .logit_rows = scratch->logit_rows};
 }
 
-tw_status_t tw_gpt2_head(tw_model_t *model, const uint16_t *const *weights, const float *x,
+tw_status_t tw_gpt2_head(tw_model_t *model, const void *const *weights, const float *x,
                          const int32_t *targets, float scale, double *loss, float *dx, float *const *grads)
 {
     TW_TRY(tw_model_tokens_check(model, targets, "target"));
@@ -116,7 +115,7 @@ tw_status_t tw_gpt2_head(tw_model_t *model, const uint16_t *const *weights, cons
     return TW_OK;
 }
 
-tw_status_t tw_gpt2_losses(tw_model_t *model, const uint16_t *const *weights, const float *x,
+tw_status_t tw_gpt2_losses(tw_model_t *model, const void *const *weights, const float *x,
                            const int32_t *targets, double *losses)
 {
     TW_TRY(tw_model_tokens_check(model, targets, "target"));
@@ -127,8 +126,7 @@ tw_status_t tw_gpt2_losses(tw_model_t *model, const uint16_t *const *weights, co
     return TW_OK;
 }
 
-void tw_gpt2_logits(tw_model_t *model, const uint16_t *const *weights, const float *x, size_t at,
-                    float *logits)
+void tw_gpt2_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at, float *logits)
 {
     const tw_gpt2_scratch_t *scratch = &((tw_gpt2_t *)model)->scratch;
     last_norm(model, scratch, weights, x);

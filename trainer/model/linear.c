@@ -1,5 +1,7 @@
 #include "trainer/model/linear.h"
 
+#include "quant/quant.h"
+
 void tw_factors_carve(tw_carver_t *carver, tw_type_t type, size_t weight_elems, size_t row_elems,
                       tw_compute_t *compute)
 {
@@ -20,14 +22,28 @@ tw_matrix_t tw_factor(const tw_compute_t *compute, const float *x, size_t n_elem
     return (tw_matrix_t){.at = room, .stride = stride, .type = TW_TYPE_BF16};
 }
 
-tw_matrix_t tw_weight_factor(const tw_compute_t *compute, const uint16_t *weight, size_t n_elems,
-                             size_t stride)
+tw_matrix_t tw_weight_factor(const tw_compute_t *compute, const void *weight, size_t n_elems, size_t stride)
 {
-    if (compute->type == TW_TYPE_BF16) {
-        return (tw_matrix_t){.at = weight, .stride = stride, .type = TW_TYPE_BF16};
+    if (compute->type == compute->weight_type) {
+        return (tw_matrix_t){.at = weight, .stride = stride, .type = compute->type};
     }
     tw_spread_widen(compute, weight, n_elems, compute->wide);
     return (tw_matrix_t){.at = compute->wide, .stride = stride, .type = TW_TYPE_FP32};
+}
+
+static const void *weight_at(const tw_compute_t *compute, const void *weight, size_t elem)
+{
+    return (const char *)weight + elem * tw_type_bytes(compute->weight_type);
+}
+
+void tw_weight_read(const tw_compute_t *compute, const void *weight, size_t first, size_t n_elems, float *y)
+{
+    tw_convert_to_fp32(compute->weight_type, weight_at(compute, weight, first), y, n_elems);
+}
+
+void tw_weight_add(const tw_compute_t *compute, const void *weight, size_t first, size_t n_elems, float *y)
+{
+    tw_convert_add_fp32(compute->weight_type, weight_at(compute, weight, first), y, n_elems);
 }
 
 tw_matrix_t tw_factor_from(tw_matrix_t factor, size_t first)
@@ -43,14 +59,14 @@ tw_matrix_t tw_transposed(tw_matrix_t factor)
 }
 
 /* (in,out), however it is stored */
-static tw_matrix_t weight_of(const tw_compute_t *compute, tw_layer_t layer, const uint16_t *weight)
+static tw_matrix_t weight_of(const tw_compute_t *compute, tw_layer_t layer, const void *weight)
 {
     tw_matrix_t w =
         tw_weight_factor(compute, weight, layer.in * layer.out, layer.is_out_in ? layer.in : layer.out);
     return layer.is_out_in ? tw_transposed(w) : w;
 }
 
-void tw_layer_forward(const tw_compute_t *compute, tw_layer_t layer, tw_matrix_t x, const uint16_t *weight,
+void tw_layer_forward(const tw_compute_t *compute, tw_layer_t layer, tw_matrix_t x, const void *weight,
                       float beta, float *y)
 {
     tw_spread_product(compute, &(tw_product_t){.a = x,
@@ -80,7 +96,7 @@ void tw_layer_backward_weight(const tw_compute_t *compute, tw_layer_t layer, tw_
 }
 
 void tw_layer_backward_input(const tw_compute_t *compute, tw_layer_t layer, tw_matrix_t dy,
-                             const uint16_t *weight, float beta, float *dx)
+                             const void *weight, float beta, float *dx)
 {
     tw_spread_product(compute, &(tw_product_t){.a = dy,
                                                .b = tw_transposed(weight_of(compute, layer, weight)),

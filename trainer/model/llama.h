@@ -93,18 +93,17 @@ tw_status_t tw_llama_scratch_init(tw_llama_t *llama);
 void tw_llama_scratch_cleanup(tw_llama_scratch_t *scratch);
 
 /* llama_root.c, llama_block.c: as in ops.h */
-tw_status_t tw_llama_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
+tw_status_t tw_llama_embed_forward(tw_model_t *model, const void *const *weights, const int32_t *tokens,
                                    float *x);
 void tw_llama_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads);
-tw_status_t tw_llama_head(tw_model_t *model, const uint16_t *const *weights, const float *x,
+tw_status_t tw_llama_head(tw_model_t *model, const void *const *weights, const float *x,
                           const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
-tw_status_t tw_llama_losses(tw_model_t *model, const uint16_t *const *weights, const float *x,
+tw_status_t tw_llama_losses(tw_model_t *model, const void *const *weights, const float *x,
                             const int32_t *targets, double *losses);
-void tw_llama_logits(tw_model_t *model, const uint16_t *const *weights, const float *x, size_t at,
-                     float *logits);
-void tw_llama_block_forward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+void tw_llama_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at, float *logits);
+void tw_llama_block_forward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                             float *y, void *saved);
-void tw_llama_block_backward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+void tw_llama_block_backward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                              const void *saved, float *d, float *const *grads);
 
 TW_C_END

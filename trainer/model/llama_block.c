@@ -2,7 +2,6 @@
  * weight is (out, in). */
 #include <string.h>
 
-#include "quant/quant.h"
 #include "trainer/model/llama.h"
 #include "trainer/model/rope.h"
 
@@ -12,15 +11,15 @@ typedef struct block {
     const tw_model_config_t *config;
     const tw_compute_t *compute;
     const tw_llama_scratch_t *scratch;
-    const uint16_t *const *weights;
+    const void *const *weights;
     float *const *grads;
     size_t n, c, q, kv, qkv, inner; /* N, C, HD, KD, Q, F */
     tw_attention_shape_t attention;
     tw_llama_saved_t saved;
 } block_t;
 
-static block_t block_of(const tw_llama_t *llama, size_t unit, const uint16_t *const *weights,
-                        float *const *grads, void *saved)
+static block_t block_of(const tw_llama_t *llama, size_t unit, const void *const *weights, float *const *grads,
+                        void *saved)
 {
     const tw_model_t *model = &llama->model;
     const tw_model_config_t *config = &model->config;
@@ -61,7 +60,7 @@ static float *grad_of(const block_t *block, int tensor)
 /* A tensor of the block as fp32 [n_elems], in `to`. */
 static const float *widen(const block_t *block, int tensor, size_t n_elems, float *to)
 {
-    tw_convert_to_fp32(TW_TYPE_BF16, block->weights[block->llama->block[tensor]], to, n_elems);
+    tw_weight_read(block->compute, block->weights[block->llama->block[tensor]], 0, n_elems, to);
     return to;
 }
 
@@ -78,7 +77,7 @@ static tw_layer_t sizes_of(const block_t *block, layer_t layer)
     return (tw_layer_t){block->n, layer.in, layer.out, layer.y_stride, 1};
 }
 
-static const uint16_t *weight_of(const block_t *block, layer_t layer)
+static const void *weight_of(const block_t *block, layer_t layer)
 {
     return block->weights[block->llama->block[layer.tensor]];
 }
@@ -409,7 +408,7 @@ static void attention_backward(const block_t *block, const float *x, float *d)
     norm_backward(block, TW_LLAMA_NORM_1, x, saved->rstd_1, d);
 }
 
-void tw_llama_block_forward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+void tw_llama_block_forward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                             float *y, void *saved)
 {
     const tw_llama_t *llama = (const tw_llama_t *)model;
@@ -418,7 +417,7 @@ void tw_llama_block_forward(tw_model_t *model, size_t unit, const uint16_t *cons
     mlp_forward(&block, y);
 }
 
-void tw_llama_block_backward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+void tw_llama_block_backward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                              const void *saved, float *d, float *const *grads)
 {
     block_t block = block_of((const tw_llama_t *)model, unit, weights, grads,

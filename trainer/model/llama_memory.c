@@ -42,7 +42,8 @@ static void carve_scratch(tw_carver_t *carver, const tw_model_config_t *config, 
     size_t q = tw_llama_q_width(config), qkv = tw_llama_qkv_width(config);
     size_t angles = tw_size_mul(seq_len, config->llama.head_dim / 2);
     scratch->saved = tw_carve_bytes(carver, tw_llama_saved_bytes(config, n));
-    tw_factors_carve(carver, config->products, tw_size_mul(larger(larger(config->vocab_size, inner), q), c),
+    size_t wide_rows = config->fp32_weights ? 0 : larger(larger(config->vocab_size, inner), q);
+    tw_factors_carve(carver, config->products, tw_size_mul(wide_rows, c),
                      tw_size_mul(n, larger(larger(c, qkv), inner)), compute);
     scratch->vector = tw_carve(carver, larger(larger(c, q), 2 * config->llama.head_dim));
     scratch->norm = tw_carve(carver, tw_size_mul(n, c));

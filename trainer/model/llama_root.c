@@ -1,5 +1,4 @@
 /* The Llama family's root: embeddings at one end, the last norm and the loss at the other. */
-#include "quant/quant.h"
 #include "trainer/model/head.h"
 #include "trainer/model/llama.h"
 
@@ -7,10 +6,10 @@
 typedef struct embed {
     const tw_model_t *model;
     const int32_t *tokens;
-    const uint16_t *words; /* (V,C) */
-    float *d_words;        /* (V,C) */
-    float *x;              /* (N,C): the output */
-    const float *dx;       /* likewise, its gradient */
+    const void *words; /* (V,C) */
+    float *d_words;    /* (V,C) */
+    float *x;          /* (N,C): the output */
+    const float *dx;   /* likewise, its gradient */
 } embed_t;
 
 static void embed_rows(void *ctx, size_t first, size_t n, int thread)
@@ -19,11 +18,12 @@ static void embed_rows(void *ctx, size_t first, size_t n, int thread)
     size_t c = embed->model->config.n_embd;
     (void)thread;
     for (size_t i = first; i < first + n; i++) {
-        tw_convert_to_fp32(TW_TYPE_BF16, embed->words + (size_t)embed->tokens[i] * c, embed->x + i * c, c);
+        tw_weight_read(&embed->model->compute, embed->words, (size_t)embed->tokens[i] * c, c,
+                       embed->x + i * c);
     }
 }
 
-tw_status_t tw_llama_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
+tw_status_t tw_llama_embed_forward(tw_model_t *model, const void *const *weights, const int32_t *tokens,
                                    float *x)
 {
     TW_TRY(tw_model_tokens_check(model, tokens, "token"));
@@ -69,13 +69,13 @@ static int head_place(const tw_llama_t *llama)
 }
 
 /* Last norm into scratch, and what the loss is made of. */
-static tw_head_t prepare(const tw_llama_t *llama, const uint16_t *const *weights, const float *x,
+static tw_head_t prepare(const tw_llama_t *llama, const void *const *weights, const float *x,
                          const int32_t *targets)
 {
     const tw_model_t *model = &llama->model;
     const tw_llama_scratch_t *scratch = &llama->scratch;
     size_t n = model->batch * model->seq_len, c = model->config.n_embd, v = model->config.vocab_size;
-    tw_convert_to_fp32(TW_TYPE_BF16, weights[llama->root[TW_LLAMA_NORM]], scratch->vector, c);
+    tw_weight_read(&model->compute, weights[llama->root[TW_LLAMA_NORM]], 0, c, scratch->vector);
     tw_spread_rmsnorm_forward(&model->compute, x, scratch->vector, n, c, model->config.layer_norm_epsilon,
                               scratch->rstd, scratch->norm);
     const tw_compute_t *compute = &model->compute;
@@ -92,7 +92,7 @@ static tw_head_t prepare(const tw_llama_t *llama, const uint16_t *const *weights
                        .logit_rows = scratch->logit_rows};
 }
 
-tw_status_t tw_llama_head(tw_model_t *model, const uint16_t *const *weights, const float *x,
+tw_status_t tw_llama_head(tw_model_t *model, const void *const *weights, const float *x,
                           const int32_t *targets, float scale, double *loss, float *dx, float *const *grads)
 {
     TW_TRY(tw_model_tokens_check(model, targets, "target"));
@@ -107,7 +107,7 @@ tw_status_t tw_llama_head(tw_model_t *model, const uint16_t *const *weights, con
     return TW_OK;
 }
 
-tw_status_t tw_llama_losses(tw_model_t *model, const uint16_t *const *weights, const float *x,
+tw_status_t tw_llama_losses(tw_model_t *model, const void *const *weights, const float *x,
                             const int32_t *targets, double *losses)
 {
     TW_TRY(tw_model_tokens_check(model, targets, "target"));
@@ -116,8 +116,7 @@ tw_status_t tw_llama_losses(tw_model_t *model, const uint16_t *const *weights, c
     return TW_OK;
 }
 
-void tw_llama_logits(tw_model_t *model, const uint16_t *const *weights, const float *x, size_t at,
-                     float *logits)
+void tw_llama_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at, float *logits)
 {
     tw_head_t head = prepare((const tw_llama_t *)model, weights, x, NULL);
     tw_head_logits(&head, at, logits);

@@ -3,7 +3,7 @@
  *  The engine knows a model only by what stands here. There are GPT-2 (gpt2.h) and the Llama family
  *  (llama.h): Llama 2 and 3, Mistral, Qwen2, Qwen3. Others join by a table of functions (ops.h). A model has
  *  units: unit 0, the root (embeddings and the last norm), and units 1 to n_layer, one per block. A unit is
- *  what is gathered and reduced at a time. Weights are bf16, mathematics and gradients fp32;
+ *  what is gathered and reduced at a time. Weights are bf16, or fp32; mathematics and gradients fp32;
  *  products may have factors of bf16.
  *
  *  A micro-batch of B sequences of T tokens, forwards and backwards:
@@ -94,6 +94,7 @@ typedef struct tw_model_config {
     /** Of the products' factors: fp32, or bf16, which activations and gradients are rounded to; sums are fp32
      *  either way. */
     tw_type_t products;
+    int fp32_weights; /**< 1: weights are fp32, and so are products; 0: they are bf16 */
 } tw_model_config_t;
 
 /** Shapes as published: "gpt2" (124M), "gpt2-medium", "gpt2-large", "gpt2-xl", "llama2-7b", "llama3.1-8b",
@@ -140,6 +141,8 @@ tw_status_t tw_model_create(const tw_model_config_t *config, tw_model_t **out);
 void tw_model_destroy(tw_model_t *model);
 
 const tw_model_config_t *tw_model_config_get(const tw_model_t *model);
+/** Of weights: bf16 or fp32. */
+tw_type_t tw_model_weight_type(const tw_model_t *model);
 size_t tw_model_n_params(const tw_model_t *model);
 size_t tw_model_n_units(const tw_model_t *model);
 /** All tensors, those of unit 0 first; borrowed. */
@@ -204,7 +207,7 @@ int tw_model_pin(tw_model_t *model, void *start, size_t bytes);
 void tw_model_unpin(tw_model_t *model, void *start);
 
 /* In what follows
- *   weights  one pointer per tensor of the unit, each bf16[n_elems] (whole tensors);
+ *   weights  one pointer per tensor of the unit, each [n_elems] of tw_model_weight_type (whole tensors);
  *   grads    one pointer per tensor of the unit, each fp32[n_elems], to which gradients are added: they are
  *            there after tw_model_finish, the root's when embed_backward has been called too;
  *   x, y, dx, dy  fp32 (B,T,C), saved: saved_bytes aligned to 64 bytes; all of it the caller's, borrowed for
@@ -214,32 +217,31 @@ void tw_model_unpin(tw_model_t *model, void *start);
 
 /** x = wte[token] + wpe[position], the latter in GPT-2 only. tokens int32 (B,T). TW_ERR_INVALID: a token
  *  outside the vocabulary; logged. */
-tw_status_t tw_model_embed_forward(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
+tw_status_t tw_model_embed_forward(tw_model_t *model, const void *const *weights, const int32_t *tokens,
                                    float *x);
 /** Adds dx to the gradients of the embeddings. The tokens have been through embed_forward. */
 void tw_model_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads);
 
 /** y must not overlap x. saved may be NULL: nothing is kept (evaluation, or recomputation later). */
-void tw_model_block_forward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+void tw_model_block_forward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                             float *y, void *saved);
 /** x: what the block got; saved: what block_forward left (recomputing: call it again first). On entry d is
  *  the loss's gradient by y, on return that by x. */
-void tw_model_block_backward(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+void tw_model_block_backward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                              const void *saved, float *d, float *const *grads);
 
 /** Last norm, logits, cross-entropy. loss: the mean over the B * T targets, unscaled. dx and grads are of
  *  scale * loss (scale: 1 / number of micro-batches of a step); both NULL for evaluation; dx may be x.
  *  targets int32 (B,T). TW_ERR_INVALID: a target outside the vocabulary; logged. */
-tw_status_t tw_model_head(tw_model_t *model, const uint16_t *const *weights, const float *x,
+tw_status_t tw_model_head(tw_model_t *model, const void *const *weights, const float *x,
                           const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
 /** The mean loss of each sequence, [B], for evaluation: its last bits may depend on B. TW_ERR_INVALID as
  *  above. */
-tw_status_t tw_model_losses(tw_model_t *model, const uint16_t *const *weights, const float *x,
+tw_status_t tw_model_losses(tw_model_t *model, const void *const *weights, const float *x,
                             const int32_t *targets, double *losses);
 
 /** Logits of the word that follows token `at` of each sequence, at < T. logits fp32 (B,V), the caller's. */
-void tw_model_logits(tw_model_t *model, const uint16_t *const *weights, const float *x, size_t at,
-                     float *logits);
+void tw_model_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at, float *logits);
 
 /* ---- matrices ------------------------------------------------------------------------------------------ */
 

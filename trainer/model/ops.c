@@ -60,10 +60,16 @@ tw_status_t tw_model_tokens_check(const tw_model_t *model, const int32_t *tokens
     return TW_OK;
 }
 
+tw_type_t tw_model_weight_type(const tw_model_t *model)
+{
+    return model->config.fp32_weights ? TW_TYPE_FP32 : TW_TYPE_BF16;
+}
+
 tw_status_t tw_model_compute_init(tw_model_t *model)
 {
     model->compute.kernels = tw_kernels();
     model->compute.type = model->config.products;
+    model->compute.weight_type = tw_model_weight_type(model);
     return tw_model_compute_threads(model, 1);
 }
 

@@ -13,19 +13,18 @@ typedef struct tw_model_ops {
     double (*unit_products)(const tw_model_t *model, size_t unit, size_t seq_len);
     tw_model_sizes_t (*sizes)(const tw_model_t *model, size_t batch, size_t seq_len);
     tw_status_t (*reserve)(tw_model_t *model); /* for model->batch and seq_len, which are valid */
-    tw_status_t (*embed_forward)(tw_model_t *model, const uint16_t *const *weights, const int32_t *tokens,
+    tw_status_t (*embed_forward)(tw_model_t *model, const void *const *weights, const int32_t *tokens,
                                  float *x);
     void (*embed_backward)(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads);
-    void (*block_forward)(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+    void (*block_forward)(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                           float *y, void *saved);
-    void (*block_backward)(tw_model_t *model, size_t unit, const uint16_t *const *weights, const float *x,
+    void (*block_backward)(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                            const void *saved, float *d, float *const *grads);
-    tw_status_t (*head)(tw_model_t *model, const uint16_t *const *weights, const float *x,
-                        const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
-    tw_status_t (*losses)(tw_model_t *model, const uint16_t *const *weights, const float *x,
+    tw_status_t (*head)(tw_model_t *model, const void *const *weights, const float *x, const int32_t *targets,
+                        float scale, double *loss, float *dx, float *const *grads);
+    tw_status_t (*losses)(tw_model_t *model, const void *const *weights, const float *x,
                           const int32_t *targets, double *losses);
-    void (*logits)(tw_model_t *model, const uint16_t *const *weights, const float *x, size_t at,
-                   float *logits);
+    void (*logits)(tw_model_t *model, const void *const *weights, const float *x, size_t at, float *logits);
 } tw_model_ops_t;
 
 /** Memory and waiting of a model that computes on a device: as in model.h. */

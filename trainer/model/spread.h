@@ -23,7 +23,8 @@ typedef struct tw_compute {
     const tw_kernel_set_t *kernels;
     tw_pool_t *pool;             /* NULL: the caller's thread alone */
     tw_type_t type;              /* of products' factors */
-    float *wide;                 /* fp32: one weight; NULL in bf16, where weights are factors as they are */
+    tw_type_t weight_type;       /* what weights are stored as */
+    float *wide;                 /* one weight, where they are bf16 and factors fp32; else NULL */
     uint16_t *narrow, *narrow_d; /* bf16: what goes into a layer, and the gradient by what comes out; NULL in
                                     fp32 */
 } tw_compute_t;

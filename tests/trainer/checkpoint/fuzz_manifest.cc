@@ -15,7 +15,7 @@
 namespace
 {
 
-constexpr tw_model_config_t kModel = {256, 4, 1, 2, 8, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32};
+constexpr tw_model_config_t kModel = {256, 4, 1, 2, 8, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0};
 
 std::string path;
 bool is_named;

@@ -20,7 +20,7 @@
 namespace
 {
 
-constexpr tw_model_config_t kConfig = {11, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32};
+constexpr tw_model_config_t kConfig = {11, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0};
 
 /* What element i of a tensor holds after a step: any two differ. */
 float value_of(int kind, size_t tensor, size_t elem, uint64_t step)

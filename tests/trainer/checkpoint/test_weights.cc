@@ -17,7 +17,7 @@
 namespace
 {
 
-constexpr tw_model_config_t kReference = {31, 13, 2, 3, 24, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32};
+constexpr tw_model_config_t kReference = {31, 13, 2, 3, 24, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0};
 constexpr const char *kFile = "tests/trainer/model/reference.safetensors";
 
 class Weights : public tw::Fixture

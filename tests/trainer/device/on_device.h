@@ -96,10 +96,10 @@ class OnDevice
     }
 
     /** Once a call is over, its weights may go: here they become nonsense. */
-    std::vector<const uint16_t *> unit_weights(size_t unit)
+    std::vector<const void *> unit_weights(size_t unit)
     {
         const tw_model_unit_t *of = tw_model_unit_get(model, unit);
-        std::vector<const uint16_t *> pointers;
+        std::vector<const void *> pointers;
         lent_.clear();
         for (size_t t = 0; t < of->n_tensors; t++) {
             lent_.push_back(host_->weights[of->first_tensor + t]);

@@ -51,10 +51,10 @@ size_t Network::find(const std::string &name) const
     return 0;
 }
 
-std::vector<const uint16_t *> Network::unit_weights(size_t unit) const
+std::vector<const void *> Network::unit_weights(size_t unit) const
 {
     const tw_model_unit_t *of = tw_model_unit_get(model, unit);
-    std::vector<const uint16_t *> pointers;
+    std::vector<const void *> pointers;
     for (size_t t = 0; t < of->n_tensors; t++) {
         pointers.push_back(weights[of->first_tensor + t].data());
     }

@@ -41,7 +41,7 @@ class Network
   private:
     std::vector<float> forward(const std::vector<int32_t> &tokens);
     tw_pool_t *pool_ = nullptr;
-    std::vector<const uint16_t *> unit_weights(size_t unit) const;
+    std::vector<const void *> unit_weights(size_t unit) const;
     std::vector<float *> unit_grads(size_t unit);
 
     tw_model_sizes_t sizes_;

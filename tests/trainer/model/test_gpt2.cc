@@ -15,7 +15,7 @@ namespace
 {
 
 /* As reference.py has it. */
-constexpr tw_model_config_t kReference = {31, 13, 2, 3, 24, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32};
+constexpr tw_model_config_t kReference = {31, 13, 2, 3, 24, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0};
 constexpr size_t kBatch = 2, kLength = 11;
 
 using tw::norm;
@@ -103,7 +103,7 @@ TEST_F(Gpt2AndPyTorch, GradientsAreEqual)
  * test_kernels.cc. */
 TEST_F(Gpt2, GradientsAgreeWithDifferences)
 {
-    constexpr tw_model_config_t config = {19, 9, 2, 2, 12, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32};
+    constexpr tw_model_config_t config = {19, 9, 2, 2, 12, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0};
     tw::Network network(config, 3, 7);
     network.init(5);
     tw::scatter(&network);
@@ -112,12 +112,12 @@ TEST_F(Gpt2, GradientsAgreeWithDifferences)
 
 TEST_F(Gpt2, ProductsOfBf16AgreeWithThoseOfFp32)
 {
-    tw::expect_bf16_products_agree({50, 80, 2, 2, 32, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, 2, 70);
+    tw::expect_bf16_products_agree({50, 80, 2, 2, 32, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, 2, 70);
 }
 
 TEST_F(Gpt2, RecomputingGivesTheSameBits)
 {
-    constexpr tw_model_config_t config = {50, 80, 3, 2, 16, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32};
+    constexpr tw_model_config_t config = {50, 80, 3, 2, 16, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0};
     tw::Network kept(config, 2, 70), again(config, 2, 70);
     kept.init(1);
     again.init(1);
@@ -131,7 +131,7 @@ TEST_F(Gpt2, RecomputingGivesTheSameBits)
 /* Two micro-batches of half the scale add up to about what one batch of both gives. */
 TEST_F(Gpt2, GradientsAddUp)
 {
-    constexpr tw_model_config_t config = {50, 16, 2, 2, 16, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32};
+    constexpr tw_model_config_t config = {50, 16, 2, 2, 16, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0};
     tw::Network whole(config, 2, 9), halves(config, 1, 9);
     whole.init(1);
     halves.init(1);
@@ -154,7 +154,7 @@ TEST_F(Gpt2, GradientsAddUp)
 /* A vocabulary so large that the logits are made some rows at a time. */
 TEST_F(Gpt2, ChunksOfLogitsChangeNothing)
 {
-    constexpr tw_model_config_t config = {65536, 100, 1, 1, 4, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32};
+    constexpr tw_model_config_t config = {65536, 100, 1, 1, 4, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0};
     tw::Network many(config, 1, 100), few(config, 1, 5);
     many.init(1);
     few.init(1);
@@ -179,14 +179,14 @@ TEST_F(Gpt2, LogitsGiveTheLoss)
 
 TEST_F(Gpt2, DocumentsAreApart)
 {
-    tw::expect_documents_are_apart({31, 160, 2, 2, 12, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, 1);
+    tw::expect_documents_are_apart({31, 160, 2, 2, 12, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, 1);
 }
 
 TEST_F(Gpt2, TokensOutsideTheVocabularyAreRefused)
 {
-    constexpr tw_model_config_t config = {7, 4, 1, 1, 4, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32};
+    constexpr tw_model_config_t config = {7, 4, 1, 1, 4, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0};
     tw::Network network(config, 1, 3);
-    std::vector<const uint16_t *> root;
+    std::vector<const void *> root;
     for (size_t t = 0; t < 4; t++) {
         root.push_back(network.weights[t].data());
     }
@@ -202,7 +202,7 @@ TEST_F(Gpt2, TokensOutsideTheVocabularyAreRefused)
 
 TEST_F(Gpt2, NanWeightsGiveANanLoss)
 {
-    constexpr tw_model_config_t config = {7, 4, 1, 1, 4, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32};
+    constexpr tw_model_config_t config = {7, 4, 1, 1, 4, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0};
     tw::Network network(config, 1, 3);
     network.init(1);
     network.weights[network.find("transformer.h.0.mlp.c_fc.weight")][5] = 0x7fc0;
@@ -212,7 +212,7 @@ TEST_F(Gpt2, NanWeightsGiveANanLoss)
 /* It learns: plain descent on one batch. */
 TEST_F(Gpt2, DescentLowersTheLoss)
 {
-    constexpr tw_model_config_t config = {16, 8, 1, 2, 16, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32};
+    constexpr tw_model_config_t config = {16, 8, 1, 2, 16, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0};
     tw::Network network(config, 2, 8);
     network.init(3);
     auto tokens = random_tokens(16, 16, 1), targets = random_tokens(16, 16, 2);

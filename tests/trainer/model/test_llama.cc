@@ -28,7 +28,7 @@ constexpr size_t kBatch = 2, kLength = 11;
 /* As llama_reference.py has them. */
 tw_model_config_t config_of(const std::string &name)
 {
-    tw_model_config_t config = {23, 160, 2, 2, 12, 1e-6, TW_MODEL_LLAMA, {}, TW_TYPE_FP32};
+    tw_model_config_t config = {23, 160, 2, 2, 12, 1e-6, TW_MODEL_LLAMA, {}, TW_TYPE_FP32, 0};
     tw_model_llama_t *llama = &config.llama;
     llama->n_kv_head = 1;
     llama->head_dim = 6;

@@ -30,7 +30,7 @@ class Model : public tw::Fixture
     tw_model_t *model_ = nullptr;
 };
 
-constexpr tw_model_config_t kSmall = {11, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32};
+constexpr tw_model_config_t kSmall = {11, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0};
 
 TEST_F(Model, PresetsHaveThePublishedSizes)
 {
@@ -98,7 +98,7 @@ TEST_F(Model, InitialValuesDoNotDependOnTheCut)
 
 TEST_F(Model, InitialValuesAreNormalAndDiffer)
 {
-    create({256, 128, 8, 4, 128, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32});
+    create({256, 128, 8, 4, 128, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0});
     std::vector<float> wte(32768), other(32768), seeded(32768);
     tw_model_init(model_, 0, 0, wte.size(), 1, wte.data());
     tw_model_init(model_, 0, 0, seeded.size(), 2, seeded.data());
@@ -127,14 +127,14 @@ TEST_F(Model, WhatIsNoModelIsRefused)
     const struct {
         tw_model_config_t config;
         const char *said;
-    } wrong[] = {{{0, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, "vocab_size is 0"},
-                 {{1048577, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, "vocab_size is 1048577"},
-                 {{11, 0, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, "n_positions is 0"},
-                 {{11, 5, 0, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, "n_layer is 0"},
-                 {{11, 5, 2, 0, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, "n_head is 0"},
-                 {{11, 5, 2, 2, 0, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, "n_embd is 0"},
-                 {{11, 5, 2, 4, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, "does not divide"},
-                 {{11, 5, 2, 2, 6, NAN, TW_MODEL_GPT2, {}, TW_TYPE_FP32}, "layer_norm_epsilon"}};
+    } wrong[] = {{{0, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "vocab_size is 0"},
+                 {{1048577, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "vocab_size is 1048577"},
+                 {{11, 0, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "n_positions is 0"},
+                 {{11, 5, 0, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "n_layer is 0"},
+                 {{11, 5, 2, 0, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "n_head is 0"},
+                 {{11, 5, 2, 2, 0, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "n_embd is 0"},
+                 {{11, 5, 2, 4, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "does not divide"},
+                 {{11, 5, 2, 2, 6, NAN, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "layer_norm_epsilon"}};
     for (const auto &one : wrong) {
         expect_log(one.said);
         EXPECT_EQ(TW_ERR_INVALID, tw_model_create(&one.config, &model_)) << one.said;
@@ -213,7 +213,7 @@ TEST_F(Model, AShapeForACount)
 /* Of vectors of length 1 come vectors of about length 1, whichever side they are multiplied from. */
 TEST_F(Model, MatricesBecomeOrthogonal)
 {
-    constexpr tw_model_config_t config = {7, 4, 1, 1, 4, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32};
+    constexpr tw_model_config_t config = {7, 4, 1, 1, 4, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0};
     tw_model_t *model;
     ASSERT_EQ(TW_OK, tw_model_create(&config, &model));
     std::mt19937 random(1);

@@ -15,7 +15,7 @@ constexpr size_t kBatch = 2, kLength = 160;
 tw_model_config_t config_of(tw_model_family_t family, tw_type_t products)
 {
     /* wide enough for several ranges and pieces of nearly everything, and no multiple of anything */
-    tw_model_config_t config = {300, kLength, 2, 4, 136, 1e-5, family, {}, products};
+    tw_model_config_t config = {300, kLength, 2, 4, 136, 1e-5, family, {}, products, 0};
     if (family != TW_MODEL_GPT2) {
         config.llama.n_kv_head = 2;
         config.llama.head_dim = 34;

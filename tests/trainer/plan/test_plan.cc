@@ -22,7 +22,7 @@
 namespace
 {
 
-constexpr tw_model_config_t kModel = {256, 16, 3, 2, 48, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32};
+constexpr tw_model_config_t kModel = {256, 16, 3, 2, 48, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0};
 
 class Plan : public tw::Fixture
 {
