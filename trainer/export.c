@@ -102,7 +102,7 @@ tw_status_t tw_export_model(const tw_train_options_t *options, const tw_model_t 
     TW_TRY(tw_checkpoint_is_step(checkpoints)
                ? tw_checkpoint_open(checkpoints, model, &checkpoint)
                : tw_checkpoint_open_step(checkpoints, step, model, &checkpoint));
-    tw_status_t status = tw_weights_export(checkpoint, model, TW_TYPE_BF16, folder);
+    tw_status_t status = tw_weights_export(checkpoint, model, tw_model_weight_type(model), folder);
     tw_checkpoint_close(checkpoint);
     return status == TW_OK ? copy_tokenizer(options, folder) : status;
 }

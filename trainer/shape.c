@@ -50,6 +50,9 @@ static tw_status_t shape_of(const tw_train_options_t *o, size_t vocab_size, tw_m
 
 static tw_type_t products_of(const tw_train_options_t *o)
 {
+    if (!o->bf16) {
+        return TW_TYPE_FP32;
+    }
     int is_bf16 = o->products == TW_TRAIN_PRODUCTS_AUTO ? tw_model_has_bf16_products()
                                                         : o->products == TW_TRAIN_PRODUCTS_BF16;
     return is_bf16 ? TW_TYPE_BF16 : TW_TYPE_FP32;
@@ -59,5 +62,6 @@ tw_status_t tw_trainer_shape(const tw_train_options_t *o, size_t vocab_size, tw_
 {
     TW_TRY(shape_of(o, vocab_size, config));
     config->products = products_of(o);
+    config->fp32_weights = !o->bf16;
     return TW_OK;
 }

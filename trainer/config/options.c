@@ -65,10 +65,15 @@ static const tw_config_field_t fields[] = {
     COUNT("steps_per_print", "10", steps_per_print, 1, MANY, "steps",
           "Where the output is no terminal, a line each so many steps."),
     FLAG("wall_clock_breakdown", "n", wall_clock_breakdown, "Print where a step's time went."),
-    FLAG("bf16.enabled", "y", bf16, "Weights travel as bf16; there is no other way here."),
+    FLAG(
+        "bf16.enabled", "y", bf16,
+        "Weights are bf16, beside masters in fp32. n: they are fp32, and their own masters, as are products "
+        "and, "
+        "where communication_data_type does not say otherwise, gradients; for stages 0 to 3 and hpZ, without "
+        "deltas, on processors."),
     CHOICE("communication_data_type", "bf16", communication, communications,
            "What gradients travel as, and what qgZ and the lossless code are made of; sums are fp32 either "
-           "way."),
+           "way. With bf16.enabled false the default is fp32."),
     FLAG("fp32_allreduce", "n", fp32_allreduce, "An older name of communication_data_type fp32."),
     FLAG("fp16.enabled", "n", fp16, "Refused: there is no loss scaling, bf16 needs none."),
     CHOICE("optimizer.type", "AdamW", optimizer, optimizers,
@@ -199,9 +204,10 @@ static const tw_config_field_t fields[] = {
     CHOICE("thinwire.device", "cpu", device, devices,
            "What the model computes on: cuda is a GPU for each rank, of its number on the machine. Weights, "
            "gradients and the optimizer's state stay in host memory. It has not met a GPU yet."),
-    CHOICE("thinwire.products", "auto", products, products,
-           "What activations and gradients are rounded to for products, whose sums are fp32: auto is bf16 "
-           "where the processor multiplies it faster, else fp32. On a GPU they are bf16."),
+    CHOICE(
+        "thinwire.products", "auto", products, products,
+        "What activations and gradients are rounded to for products, whose sums are fp32: auto is bf16 "
+        "where the processor multiplies it faster and weights are bf16, else fp32. On a GPU they are bf16."),
     COUNT(
         "thinwire.threads", "0", threads, 0, 1024, "",
         "Of a rank, that compute; the results do not depend on it, and ranks may have different ones. 0: its "

@@ -151,19 +151,39 @@ static void resolve_one_node(tw_train_config_t *config)
     }
 }
 
+/* What fp32 weights do not go with. */
+static tw_status_t check_fp32(const tw_train_options_t *o)
+{
+    if (o->bf16) {
+        return TW_OK;
+    }
+    if (o->device != TW_TRAIN_DEVICE_CPU) {
+        return refuse(
+            "bf16.enabled is false: fp32 weights are for thinwire.device cpu; products on a GPU are of "
+            "bf16");
+    }
+    if (o->delta_bits > 0 || o->delta_lossless) {
+        return refuse(
+            "bf16.enabled is false, but thinwire.delta_bits and delta_lossless are changes of bf16 "
+            "weights: half of an fp32 weight's change is noise, which nothing shortens; leave them out");
+    }
+    if (o->products == TW_TRAIN_PRODUCTS_BF16) {
+        return refuse(
+            "bf16.enabled is false, but thinwire.products is bf16: products of fp32 weights are fp32");
+    }
+    return TW_OK;
+}
+
 static tw_status_t check_features(const tw_train_options_t *o)
 {
+    TW_TRY(check_fp32(o));
     if (o->fp16) {
         return refuse("fp16.enabled is true: fp16 needs loss scaling, which is not here; make it false to "
-                      "train in bf16");
+                      "train in bf16, or in fp32 with bf16.enabled false");
     }
     if (o->optimizer == TW_TRAIN_MUON && o->device != TW_TRAIN_DEVICE_CPU) {
         return refuse(
             "optimizer.type Muon is for thinwire.device cpu: no GPU makes matrices orthogonal here yet");
-    }
-    if (!o->bf16) {
-        return refuse("bf16.enabled is false: weights travel as bf16 here, there is no other way; leave it "
-                      "out (communication_data_type is the gradients')");
     }
     if (o->delta_bits != 0 && o->delta_bits != 8 && o->delta_bits != 4 && o->delta_bits != 2) {
         return refuse("thinwire.delta_bits: expected 0, 8, 4 or 2");
@@ -200,13 +220,14 @@ static tw_status_t check_features(const tw_train_options_t *o)
 /* model.family's choices */
 enum { LLAMA = 1, MISTRAL = 2 };
 
-/* fp32_allreduce is communication_data_type under another name. */
+/* fp32_allreduce is communication_data_type under another name; else gradients travel as what weights are. */
 static tw_status_t resolve_communication(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
     unsigned char origin = config->origins[tw_train_field_of("communication_data_type")];
     int is_said = origin == TW_TRAIN_FROM_FILE || origin == TW_TRAIN_FROM_COMMAND;
-    if (!o->fp32_allreduce || o->communication == TW_TRAIN_COMMUNICATION_FP32) {
+    int is_fp32 = o->fp32_allreduce || (!o->bf16 && !is_said);
+    if (!is_fp32 || o->communication == TW_TRAIN_COMMUNICATION_FP32) {
         return TW_OK;
     }
     if (is_said) {

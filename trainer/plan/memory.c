@@ -64,13 +64,26 @@ static int has_replicas(const tw_train_options_t *o)
     return o->hpz == TW_TRAIN_HPZ_ON;
 }
 
+/* What a weight takes. */
+static double weight_bytes(const tw_train_options_t *o)
+{
+    return o->bf16 ? 2.0 : 4.0;
+}
+
+/* What a weight's optimizer takes: moments, and a master where that is not the weight itself. */
+static double optimizer_bytes(const tw_train_options_t *o)
+{
+    return o->bf16 ? 12.0 : 8.0;
+}
+
 static double weights_bytes(const tw_train_options_t *o, const totals_t *t)
 {
-    double whole = o->stage < 3 ? 2.0 * t->whole : 0.0;
-    double part = o->stage > 0 && !has_delta(o) ? 2.0 * t->part : 0.0;
-    double replica = has_replicas(o) ? 2.0 * t->secondary : 0.0;
+    double bytes = weight_bytes(o);
+    double whole = o->stage < 3 ? bytes * t->whole : 0.0;
+    double part = o->stage > 0 && !has_delta(o) ? bytes * t->part : 0.0;
+    double replica = has_replicas(o) ? bytes * t->secondary : 0.0;
     double changes = o->delta_lossless ? t->secondary : 0.0; /* a byte of the previous change */
-    double kept = o->stage == 3 && !has_delta(o) && o->keep_frozen ? 2.0 * t->frozen : 0.0;
+    double kept = o->stage == 3 && !has_delta(o) && o->keep_frozen ? bytes * t->frozen : 0.0;
     return whole + part + replica + changes + kept;
 }
 
@@ -124,7 +137,7 @@ static double chunks_bytes(const tw_train_options_t *o, const totals_t *t, size_
 {
     const double layers[] = {6.0, (double)n_layer + 1.0, 4.0, 3.0};
     double chunks = layers[o->stage] * gradient_bytes(o) * t->block;
-    double in_node = has_replicas(o) ? t->block : 0.0;
+    double in_node = has_replicas(o) ? weight_bytes(o) / 2.0 * t->block : 0.0;
     return fmin(chunks, MOST_CHUNKS_BYTES) + fmin(in_node, MOST_CHUNKS_BYTES);
 }
 
@@ -142,7 +155,7 @@ static double moving_bytes(const tw_train_options_t *o, const totals_t *t, const
                            size_t n_layer)
 {
     double slots = (double)tw_plan_block_slots(o, (size_t)t->root, (size_t)t->block, n_layer);
-    double gathered = o->stage == 3 ? 2.0 * (t->root + slots * t->block) : 0.0;
+    double gathered = o->stage == 3 ? weight_bytes(o) * (t->root + slots * t->block) : 0.0;
     double reduced = o->stage >= 2 ? reducing_bytes(o, t, cluster) : 0.0;
     double first = first_sync_bytes(o, t, cluster) - chunks_bytes(o, t, n_layer);
     return gathered + reduced + fmax(sync_bytes(o, t, cluster), first);
@@ -158,11 +171,12 @@ static double codecs_bytes(const tw_train_options_t *o)
 
 /* ---- what is offloaded to files ------------------------------------------------------------------------ */
 
-/* Of masters and moments the unit that is updated, and the next. */
+/* Of the optimizer's state the unit that is updated, and the next. */
 static double optimizer_in_use(const tw_train_options_t *o, const totals_t *t)
 {
-    double all = o->stage > 0 ? 12.0 * t->part - 8.0 * t->frozen_part : 12.0 * t->whole - 8.0 * t->frozen;
-    double two_units = 24.0 * fmax(t->root, t->block) * (o->stage > 0 ? t->part / t->whole : 1.0);
+    double bytes = optimizer_bytes(o);
+    double all = o->stage > 0 ? bytes * t->part - 8.0 * t->frozen_part : bytes * t->whole - 8.0 * t->frozen;
+    double two_units = 2.0 * bytes * fmax(t->root, t->block) * (o->stage > 0 ? t->part / t->whole : 1.0);
     return o->offload_optimizer == TW_TRAIN_NVME ? fmin(all, two_units) : all;
 }
 
@@ -207,7 +221,7 @@ static double activations_bytes(const tw_train_options_t *o, const tw_model_size
 
 double tw_plan_sampling_bytes(const tw_train_options_t *o, const tw_model_t *model)
 {
-    double whole = o->stage == 3 ? 2.0 * (double)tw_model_n_params(model) : 0.0;
+    double whole = o->stage == 3 ? weight_bytes(o) * (double)tw_model_n_params(model) : 0.0;
     return o->sample_steps > 0 ? whole + (double)tw_engine_sample_bytes(o, model) : 0.0;
 }
 

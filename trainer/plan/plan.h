@@ -72,8 +72,8 @@ double tw_plan_states_bytes(double n_params, int stage, int n_ranks);
 /** What the process of this trainer's fullest rank holds, bytes; of what is offloaded to files what is in
  *  use. */
 typedef struct tw_plan_memory {
-    double optimizer;   /**< masters and moments, fp32 */
-    double weights;     /**< whole or part, bf16; hpZ's replicas */
+    double optimizer;   /**< moments, fp32, and masters beside bf16 weights */
+    double weights;     /**< whole or part; hpZ's replicas */
     double gradients;   /**< bf16, whole or part, and fp32 sums */
     double moving;      /**< places for what is gathered and reduced, messages of deltas */
     double activations; /**< between and inside units */

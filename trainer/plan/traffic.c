@@ -417,8 +417,13 @@ tw_status_t tw_plan_traffic_of(const tw_train_options_t *o, const tw_model_t *mo
     status = status == TW_OK ? find_frozen(o, tensors, frozen, n_tensors) : status;
     status = status == TW_OK ? tw_plan_layout(model, cluster, &layout) : status;
     if (status == TW_OK) {
-        const counting_t counting = {
-            o, cluster, layout, tensors, *o->groups ? frozen : NULL, 2.0, TW_PLAN_LOSSLESS_WEIGHT_BITS};
+        const counting_t counting = {o,
+                                     cluster,
+                                     layout,
+                                     tensors,
+                                     *o->groups ? frozen : NULL,
+                                     o->bf16 ? 2.0 : 4.0,
+                                     TW_PLAN_LOSSLESS_WEIGHT_BITS + (o->bf16 ? 0.0 : LOW_BITS)};
         plan_units(&counting, &traffic);
         tw_hpz_layout_destroy(layout);
         *out = traffic;
