@@ -5,12 +5,20 @@
 
 #include "trainer/engine/calls.h"
 
+/* Matrices that are frozen need no products for their gradients; a device makes them all the same. */
+static int is_wanted(const tw_engine_t *engine, size_t tensor)
+{
+    return !engine->groups[tensor].is_frozen || engine->tensors[tensor].n_dims < 2 ||
+           tw_model_is_on_device(engine->model);
+}
+
 void tw_reduce_begin(tw_engine_t *engine, size_t index, int is_first)
 {
     tw_engine_unit_t *unit = &engine->units[index];
     for (size_t t = 0; t < unit->n_tensors; t++) {
-        size_t offset = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), unit->first_tensor + t).offset;
-        engine->grad_ptrs[t] = unit->grads32 + offset;
+        size_t tensor = unit->first_tensor + t;
+        size_t offset = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), tensor).offset;
+        engine->grad_ptrs[t] = is_wanted(engine, tensor) ? unit->grads32 + offset : NULL;
     }
     if (is_first) {
         tw_engine_clear(engine, unit->grads32, unit->n_elems);

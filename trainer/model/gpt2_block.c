@@ -59,16 +59,18 @@ static void linear(const block_t *block, int weight, const float *x, size_t in, 
                      y);
 }
 
-/* dx (N,in) = dy (N,out) w', and the gradients of w and b, which follows it. */
+/* dx (N,in) = dy (N,out) w', and the gradients of w, where it is wanted, and of b, which follows it. */
 static void linear_backward(const block_t *block, int weight, const float *x, const float *dy, size_t in,
                             size_t out, float *dx)
 {
     const tw_compute_t *compute = block->compute;
     const tw_layer_t layer = {block->n, in, out, out, 0};
-    tw_matrix_t x_factor = tw_factor(compute, x, block->n * in, in, compute->narrow);
     tw_matrix_t dy_factor = tw_factor(compute, dy, block->n * out, out, compute->narrow_d);
     tw_spread_bias_backward(compute, dy, block->n, out, out, block->grads[weight + 1]);
-    tw_layer_backward_weight(compute, layer, x_factor, dy_factor, block->grads[weight]);
+    if (block->grads[weight]) {
+        tw_matrix_t x_factor = tw_factor(compute, x, block->n * in, in, compute->narrow);
+        tw_layer_backward_weight(compute, layer, x_factor, dy_factor, block->grads[weight]);
+    }
     tw_layer_backward_input(compute, layer, dy_factor, block->weights[weight], 0.0f, dx);
 }
 

@@ -39,7 +39,7 @@ tw_status_t tw_gpt2_embed_forward(tw_model_t *model, const void *const *weights,
     return TW_OK;
 }
 
-/* Columns: a word that comes twice is added to in order. */
+/* Columns: a word that comes twice is added to in order. What is not wanted is NULL. */
 static void embed_columns(void *ctx, size_t first, size_t n, int thread)
 {
     const embed_t *embed = ctx;
@@ -47,10 +47,12 @@ static void embed_columns(void *ctx, size_t first, size_t n, int thread)
     (void)thread;
     for (size_t i = 0; i < embed->model->batch * seq_len; i++) {
         const float *dx = embed->dx + i * c + first;
-        float *word = embed->d_words + (size_t)embed->tokens[i] * c + first;
-        float *position = embed->d_positions + i % seq_len * c + first;
-        for (size_t j = 0; j < n; j++) {
+        float *word = embed->d_words ? embed->d_words + (size_t)embed->tokens[i] * c + first : NULL;
+        float *position = embed->d_positions ? embed->d_positions + i % seq_len * c + first : NULL;
+        for (size_t j = 0; j < n && word; j++) {
             word[j] += dx[j];
+        }
+        for (size_t j = 0; j < n && position; j++) {
             position[j] += dx[j];
         }
     }
@@ -105,7 +107,7 @@ tw_status_t tw_gpt2_head(tw_model_t *model, const void *const *weights, const fl
     size_t n = model->batch * model->seq_len, c = model->config.n_embd;
     last_norm(model, scratch, weights, x);
     tw_head_t head = head_of(model, scratch, weights, targets);
-    *loss = tw_head_loss(&head, scale, scratch->d_norm, grads ? grads[TW_GPT2_WTE] : NULL);
+    *loss = tw_head_loss(&head, scale, grads ? scratch->d_norm : NULL, grads ? grads[TW_GPT2_WTE] : NULL);
     if (grads) {
         const tw_layernorm_gradients_t to = {
             .dx = dx, .dgamma = grads[TW_GPT2_LN_F_W], .dbeta = grads[TW_GPT2_LN_F_B]};

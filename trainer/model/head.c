@@ -89,7 +89,7 @@ static tw_matrix_t logits_factor(const chunk_t *chunk)
     return (tw_matrix_t){.at = head->logits, .stride = 2 * head->v, .type = TW_TYPE_BF16};
 }
 
-/* d_norm (rows,C) = d_logits w;  d_weight (V,C) += d_logits' norm */
+/* d_norm (rows,C) = d_logits w;  d_weight (V,C) += d_logits' norm, unless it is NULL */
 static void chunk_backward(const chunk_t *chunk, float *d_norm, float *d_weight)
 {
     const tw_head_t *head = chunk->head;
@@ -102,18 +102,20 @@ static void chunk_backward(const chunk_t *chunk, float *d_norm, float *d_weight)
                                                      .cols = head->c,
                                                      .inner = head->v,
                                                      .alpha = 1.0f});
-    tw_spread_product(head->compute, &(tw_product_t){.a = tw_transposed(d_logits),
-                                                     .b = chunk->norm,
-                                                     .c = d_weight,
-                                                     .c_stride = head->c,
-                                                     .rows = head->v,
-                                                     .cols = head->c,
-                                                     .inner = chunk->rows,
-                                                     .alpha = 1.0f,
-                                                     .beta = 1.0f});
+    if (d_weight) {
+        tw_spread_product(head->compute, &(tw_product_t){.a = tw_transposed(d_logits),
+                                                         .b = chunk->norm,
+                                                         .c = d_weight,
+                                                         .c_stride = head->c,
+                                                         .rows = head->v,
+                                                         .cols = head->c,
+                                                         .inner = chunk->rows,
+                                                         .alpha = 1.0f,
+                                                         .beta = 1.0f});
+    }
 }
 
-/* All rows; d_norm and d_weight, or sums, or none of them. Returns the sum of losses. */
+/* All rows; d_norm and d_weight, or d_norm, or sums, or none of them. Returns the sum of losses. */
 static double all_chunks(const tw_head_t *head, float scale, float *d_norm, float *d_weight, double *sums)
 {
     double sum = 0.0;
@@ -124,7 +126,7 @@ static double all_chunks(const tw_head_t *head, float scale, float *d_norm, floa
                          .first = first,
                          .rows = left < head->logit_rows ? left : head->logit_rows};
         sum += chunk_loss(&chunk, scale, sums);
-        if (d_weight) {
+        if (d_norm) {
             chunk_backward(&chunk, d_norm + first * head->c, d_weight);
         }
     }

@@ -99,12 +99,14 @@ static void layer_forward(const block_t *block, layer_t layer, tw_matrix_t x, fl
     tw_layer_forward(block->compute, sizes_of(block, layer), x, weight_of(block, layer), beta, y);
 }
 
-/* The weight's gradient += dy' x; dx (N,in) = dy w + beta dx */
+/* The weight's gradient, where it is wanted, += dy' x; dx (N,in) = dy w + beta dx */
 static void layer_backward(const block_t *block, layer_t layer, tw_matrix_t x, tw_matrix_t dy, float beta,
                            float *dx)
 {
     tw_layer_t sizes = sizes_of(block, layer);
-    tw_layer_backward_weight(block->compute, sizes, x, dy, grad_of(block, layer.tensor));
+    if (grad_of(block, layer.tensor)) {
+        tw_layer_backward_weight(block->compute, sizes, x, dy, grad_of(block, layer.tensor));
+    }
     tw_layer_backward_input(block->compute, sizes, dy, weight_of(block, layer), beta, dx);
 }
 

@@ -57,6 +57,9 @@ void tw_llama_embed_backward(tw_model_t *model, const int32_t *tokens, const flo
                      .tokens = tokens,
                      .d_words = grads[((tw_llama_t *)model)->root[TW_LLAMA_EMBED]],
                      .dx = dx};
+    if (!embed.d_words) {
+        return;
+    }
     tw_pool_ranges(model->compute.pool, model->config.n_embd, TW_SPREAD_LINE,
                    TW_SPREAD_LEAST / (model->batch * model->seq_len) + 1, embed_columns, &embed);
 }
@@ -99,7 +102,8 @@ tw_status_t tw_llama_head(tw_model_t *model, const void *const *weights, const f
     const tw_llama_t *llama = (const tw_llama_t *)model;
     const tw_llama_scratch_t *scratch = &llama->scratch;
     tw_head_t head = prepare(llama, weights, x, targets);
-    *loss = tw_head_loss(&head, scale, scratch->d_norm, grads ? grads[head_place(llama)] : NULL);
+    *loss =
+        tw_head_loss(&head, scale, grads ? scratch->d_norm : NULL, grads ? grads[head_place(llama)] : NULL);
     if (grads) {
         tw_spread_rmsnorm_backward(&model->compute, scratch->d_norm, x, scratch->vector, head.n, head.c,
                                    scratch->rstd, 0, dx, grads[llama->root[TW_LLAMA_NORM]]);
