@@ -155,8 +155,15 @@ void tw_frozen_copy(const tw_engine_t *engine, size_t unit, void *whole);
 tw_status_t tw_muon_init(tw_engine_t *engine);
 /** Is a tensor a matrix that Muon updates? */
 int tw_muon_has(const tw_engine_t *engine, size_t tensor);
-/** Update a unit's matrices; lr: of the step, as tw_train_lr has it. Collective. */
-tw_status_t tw_muon_unit(tw_engine_t *engine, const tw_engine_unit_t *unit, double lr, float grad_scale);
+/** Update a unit's matrices, in three: momenta leave for their owners; what has come is made orthogonal and
+ *  leaves for where it came from; that is the update. Between them other units may have theirs: of
+ *  TW_ENGINE_MUON_PLACES that follow one another. lr: of the step, as tw_train_lr has it. Collective; nothing
+ *  to do without Muon. */
+tw_status_t tw_muon_send(tw_engine_t *engine, size_t unit, float grad_scale);
+tw_status_t tw_muon_answer(tw_engine_t *engine, size_t unit);
+tw_status_t tw_muon_apply(tw_engine_t *engine, size_t unit, double lr);
+/** After a failure: nothing is under way any more. */
+void tw_muon_give_up(tw_engine_t *engine);
 
 /* ---- sample.c */
 /** Count what sampling will take of the device. */

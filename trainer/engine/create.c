@@ -342,6 +342,7 @@ static void give_up_walk(tw_engine_t *engine)
     for (size_t i = 0; i < engine->n_block_slots; i++) {
         tw_engine_wait(engine, &engine->block_slots[i].ops);
     }
+    tw_muon_give_up(engine);
     tw_engine_drain(engine);
 }
 

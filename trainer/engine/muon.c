@@ -1,8 +1,8 @@
 /* Muon, for layers' matrices: their momentum is made orthogonal, which needs whole matrices. Each belongs to
  * one rank for that, in turn. From stage 1 on ranks send their pieces of a unit's momenta to the owners, who
  * send the pieces of what they become back; in stage 0 the owners hand them to all. Both ways in bf16: 4
- * bytes a weight, of which (W - 1) / W travel. Momenta, and what follows, are the same bits in all
- * stages. */
+ * bytes a weight, of which (W - 1) / W travel, while matrices of the units before are made orthogonal.
+ * Momenta, and what follows, are the same bits in all stages. */
 #include <math.h>
 #include <string.h>
 
@@ -48,6 +48,13 @@ static void count_most(const tw_engine_t *engine, size_t *most_sent, size_t *mos
     }
 }
 
+static tw_status_t take_place(tw_engine_t *engine, tw_engine_muon_place_t *place, size_t sent, size_t owned)
+{
+    place->sent = tw_engine_alloc(engine, TW_ENGINE_MOVING, sent, sizeof(*place->sent), "momenta");
+    place->owned = tw_engine_alloc(engine, TW_ENGINE_MOVING, owned, sizeof(*place->owned), "momenta");
+    return place->sent && place->owned ? tw_engine_ops_init(engine, &place->ops, 2) : TW_ERR_NO_MEMORY;
+}
+
 tw_status_t tw_muon_init(tw_engine_t *engine)
 {
     tw_engine_muon_t *muon = &engine->muon;
@@ -67,13 +74,33 @@ tw_status_t tw_muon_init(tw_engine_t *engine)
     }
     find_owners(engine);
     count_most(engine, &sent, &owned, &scratch);
-    muon->sent = tw_engine_alloc(engine, TW_ENGINE_MOVING, sent, sizeof(*muon->sent), "momenta");
-    muon->owned = tw_engine_alloc(engine, TW_ENGINE_MOVING, owned, sizeof(*muon->owned), "momenta");
     muon->scratch = tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, scratch, sizeof(float), "Muon's scratch");
-    return muon->sent && muon->owned && muon->scratch ? TW_OK : TW_ERR_NO_MEMORY;
+    tw_status_t status = muon->scratch ? TW_OK : TW_ERR_NO_MEMORY;
+    for (size_t i = 0; i < TW_ENGINE_MUON_PLACES && i < engine->n_layer && status == TW_OK; i++) {
+        status = take_place(engine, &muon->places[i], sent, owned);
+    }
+    return status;
 }
 
 /* ---- where pieces lie ---------------------------------------------------------------------------------- */
+
+/* Of a layer; the root has no matrices of Muon's. */
+static tw_engine_muon_place_t *place_of(const tw_engine_t *engine, const tw_engine_unit_t *unit)
+{
+    size_t layer = (size_t)(unit - engine->units) - 1;
+    return (tw_engine_muon_place_t *)(uintptr_t)&engine->muon.places[layer % TW_ENGINE_MUON_PLACES];
+}
+
+/* Has a unit any? */
+static int has_matrices(const tw_engine_t *engine, const tw_engine_unit_t *unit)
+{
+    int any = 0;
+    for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors && engine->muon.owners;
+         t++) {
+        any |= engine->muon.owners[t] >= 0;
+    }
+    return any;
+}
 
 /* What is sent lies by owner, then tensor; what is owned by sender, then tensor. Stage 0: by tensor. */
 static uint16_t *sent_place(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor)
@@ -86,7 +113,7 @@ static uint16_t *sent_place(const tw_engine_t *engine, const tw_engine_unit_t *u
                             : owners[t] < owners[tensor] || (owners[t] == owners[tensor] && t < tensor);
         at += owners[t] >= 0 && is_before ? engine->pieces[t].n_elems : 0;
     }
-    return engine->muon.sent + at;
+    return place_of(engine, unit)->sent + at;
 }
 
 /* Elements of the owner's matrices that a rank has, of those before `end`. */
@@ -102,9 +129,16 @@ static size_t count_pieces(const tw_engine_t *engine, const tw_engine_unit_t *un
 
 /* ---- the exchange -------------------------------------------------------------------------------------- */
 
+static tw_status_t post(tw_engine_t *engine, const tw_engine_unit_t *unit, const tw_coll_args_t *args)
+{
+    uint64_t planned = TW_ENGINE_NOT_PLANNED;
+    return tw_engine_post(engine, &place_of(engine, unit)->ops, args, INT64_MAX, &planned);
+}
+
 static tw_status_t exchange(tw_engine_t *engine, const tw_engine_unit_t *unit, int is_back)
 {
     tw_engine_muon_t *muon = &engine->muon;
+    tw_engine_muon_place_t *place = place_of(engine, unit);
     size_t end = unit->first_tensor + unit->n_tensors, n_sent = 0, n_owned = 0;
     for (int r = 0; r < engine->n_ranks; r++) {
         muon->counts[r] = count_pieces(engine, unit, r, engine->rank, end);
@@ -112,14 +146,14 @@ static tw_status_t exchange(tw_engine_t *engine, const tw_engine_unit_t *unit, i
         n_sent += muon->counts[r];
         n_owned += muon->recv_counts[r];
     }
-    tw_coll_segment_t segment = {.src = is_back ? muon->owned : muon->sent,
-                                 .dst = is_back ? muon->sent : muon->owned,
+    tw_coll_segment_t segment = {.src = is_back ? place->owned : place->sent,
+                                 .dst = is_back ? place->sent : place->owned,
                                  .n_elems = is_back ? n_owned : n_sent,
                                  .counts = is_back ? muon->recv_counts : muon->counts,
                                  .recv_counts = is_back ? muon->counts : muon->recv_counts};
     const tw_coll_args_t args = {
         .op = TW_COLL_ALLTOALL, .type = TW_TYPE_BF16, .segments = &segment, .n_segments = 1};
-    return tw_engine_run(engine, &args);
+    return post(engine, unit, &args);
 }
 
 /* Stage 0: each matrix from its owner to all. */
@@ -137,7 +171,7 @@ static tw_status_t hand_round(tw_engine_t *engine, const tw_engine_unit_t *unit)
     }
     const tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BF16, .segments = engine->segments, .n_segments = n};
-    return tw_engine_run(engine, &args);
+    return post(engine, unit, &args);
 }
 
 /* ---- what is computed ---------------------------------------------------------------------------------- */
@@ -167,7 +201,7 @@ static void add_momentum(const tw_engine_t *engine, const tw_engine_unit_t *unit
 static void move_pieces(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor, float *whole,
                         int is_back)
 {
-    uint16_t *from = engine->muon.owned;
+    uint16_t *from = place_of(engine, unit)->owned;
     size_t end = unit->first_tensor + unit->n_tensors;
     for (int r = 0; r < engine->n_ranks; r++) {
         tw_hpz_piece_t piece = tw_hpz_piece_of_rank(engine->hpz, tensor, r);
@@ -225,32 +259,57 @@ static void apply(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_
     }
 }
 
-tw_status_t tw_muon_unit(tw_engine_t *engine, const tw_engine_unit_t *unit, double lr, float grad_scale)
+/* ---- a unit -------------------------------------------------------------------------------------------- */
+
+tw_status_t tw_muon_send(tw_engine_t *engine, size_t unit, float grad_scale)
 {
-    const int *owners = engine->muon.owners;
-    const tw_train_options_t *o = engine->options;
-    size_t first = unit->first_tensor, end = first + unit->n_tensors, n = 0;
-    double peak = tw_train_lr_peak(o), rate = peak > 0 ? o->muon_lr * lr / peak : 0;
-    for (size_t t = first; t < end && owners; t++) {
-        n += owners[t] >= 0;
-        if (owners[t] >= 0) {
-            add_momentum(engine, unit, t, grad_scale);
-        }
-    }
-    if (n == 0) {
+    const tw_engine_unit_t *of = &engine->units[unit];
+    if (!has_matrices(engine, of)) {
         return TW_OK;
     }
-    TW_TRY(engine->stage > 0 ? exchange(engine, unit, 0) : TW_OK);
-    for (size_t t = first; t < end; t++) {
-        if (owners[t] == engine->rank) {
-            orthogonalize(engine, unit, t);
+    for (size_t t = of->first_tensor; t < of->first_tensor + of->n_tensors; t++) {
+        if (engine->muon.owners[t] >= 0) {
+            add_momentum(engine, of, t, grad_scale);
         }
     }
-    TW_TRY(engine->stage > 0 ? exchange(engine, unit, 1) : hand_round(engine, unit));
-    for (size_t t = first; t < end; t++) {
-        if (owners[t] >= 0) {
-            apply(engine, unit, t, rate);
+    return engine->stage > 0 ? exchange(engine, of, 0) : TW_OK;
+}
+
+tw_status_t tw_muon_answer(tw_engine_t *engine, size_t unit)
+{
+    const tw_engine_unit_t *of = &engine->units[unit];
+    if (!has_matrices(engine, of)) {
+        return TW_OK;
+    }
+    TW_TRY(tw_engine_wait(engine, &place_of(engine, of)->ops));
+    for (size_t t = of->first_tensor; t < of->first_tensor + of->n_tensors; t++) {
+        if (engine->muon.owners[t] == engine->rank) {
+            orthogonalize(engine, of, t);
+        }
+    }
+    return engine->stage > 0 ? exchange(engine, of, 1) : hand_round(engine, of);
+}
+
+tw_status_t tw_muon_apply(tw_engine_t *engine, size_t unit, double lr)
+{
+    const tw_engine_unit_t *of = &engine->units[unit];
+    double peak = tw_train_lr_peak(engine->options);
+    double rate = peak > 0 ? engine->options->muon_lr * lr / peak : 0;
+    if (!has_matrices(engine, of)) {
+        return TW_OK;
+    }
+    TW_TRY(tw_engine_wait(engine, &place_of(engine, of)->ops));
+    for (size_t t = of->first_tensor; t < of->first_tensor + of->n_tensors; t++) {
+        if (engine->muon.owners[t] >= 0) {
+            apply(engine, of, t, rate);
         }
     }
     return TW_OK;
+}
+
+void tw_muon_give_up(tw_engine_t *engine)
+{
+    for (size_t i = 0; i < TW_ENGINE_MUON_PLACES; i++) {
+        (void)tw_engine_wait(engine, &engine->muon.places[i].ops);
+    }
 }

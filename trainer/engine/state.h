@@ -102,12 +102,20 @@ typedef struct tw_engine_outliers {
     uint64_t passed_over;
 } tw_engine_outliers_t;
 
-/** Muon's: whose each matrix is, and memory of a unit's exchange. */
+/** Units whose momenta are under way: there, at their owners, and back. */
+#define TW_ENGINE_MUON_PLACES 3
+/** A unit's exchange. */
+typedef struct tw_engine_muon_place {
+    uint16_t *sent, *owned; /* own pieces of the momenta; whole matrices that are this rank's */
+    tw_engine_ops_t ops;
+} tw_engine_muon_place_t;
+
+/** Muon's: whose each matrix is, and memory. */
 typedef struct tw_engine_muon {
-    int *owners;                  /* [n_tensors], -1: AdamW's; NULL: there is no Muon */
-    uint16_t *sent, *owned;       /* own pieces of a unit's momenta; whole matrices that are this rank's */
-    float *scratch;               /* of one matrix */
-    size_t *counts, *recv_counts; /* of an operation */
+    int *owners; /* [n_tensors], -1: AdamW's; NULL: there is no Muon */
+    tw_engine_muon_place_t places[TW_ENGINE_MUON_PLACES]; /* units take them in turn */
+    float *scratch;                                       /* of one matrix */
+    size_t *counts, *recv_counts;                         /* of an operation that is posted */
 } tw_engine_muon_t;
 
 struct tw_engine {

@@ -160,18 +160,37 @@ static void put_away(const tw_engine_t *engine, size_t index)
     }
 }
 
+static tw_status_t begin_unit(tw_engine_t *engine, size_t index, double lr, float grad_scale)
+{
+    advise_state(engine, index + 1, tw_engine_fetch);
+    TW_TRY(adamw_unit(engine, &engine->units[index], lr, &grad_scale));
+    return tw_muon_send(engine, index, grad_scale);
+}
+
+static tw_status_t end_unit(tw_engine_t *engine, size_t index, double lr)
+{
+    tw_status_t status = tw_muon_apply(engine, index, lr);
+    status = status == TW_OK ? publish(engine, index, 1) : status;
+    put_away(engine, index);
+    return status;
+}
+
+/* With Muon a unit's momenta travel while others are computed: it ends when the next but one has begun. */
 tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale)
 {
+    size_t n = engine->n_units, behind = engine->muon.owners ? TW_ENGINE_MUON_PLACES - 1 : 0;
     tw_status_t status = TW_OK;
     engine->version++;
     tw_sync_start(engine, sync_kind(engine));
     advise_state(engine, 0, tw_engine_fetch);
-    for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
-        advise_state(engine, u + 1, tw_engine_fetch);
-        status = adamw_unit(engine, &engine->units[u], lr, &grad_scale);
-        status = status == TW_OK ? tw_muon_unit(engine, &engine->units[u], lr, grad_scale) : status;
-        status = status == TW_OK ? publish(engine, u, 1) : status;
-        put_away(engine, u);
+    for (size_t u = 0; u < n + behind && status == TW_OK; u++) {
+        status = u < n ? begin_unit(engine, u, lr, grad_scale) : TW_OK;
+        if (status == TW_OK && behind > 0 && u >= 1 && u <= n) {
+            status = tw_muon_answer(engine, u - 1);
+        }
+        if (status == TW_OK && u >= behind) {
+            status = end_unit(engine, u - behind, lr);
+        }
     }
     tw_engine_note_memory(engine);
     return status;
