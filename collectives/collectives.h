@@ -159,6 +159,7 @@ tw_status_t tw_coll_test(tw_coll_request_t *request);
 tw_status_t tw_coll_wait(tw_coll_request_t *request);
 /** In seconds, instead of TW_COLL_TIMEOUT; 0: never. For what is under way, too. Any thread. */
 void tw_coll_timeout_set(tw_coll_t *coll, double timeout_sec);
+double tw_coll_timeout(const tw_coll_t *coll);
 /** post and wait. */
 tw_status_t tw_coll_run(tw_coll_t *coll, const tw_coll_args_t *args);
 /** Progress all operations in flight on the transport, of all its communicators, without looking at one of

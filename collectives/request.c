@@ -194,6 +194,12 @@ static const tw_coll_request_t *first_awaited(const tw_coll_t *coll)
     return request;
 }
 
+/* 0: none. */
+double tw_coll_timeout(const tw_coll_t *coll)
+{
+    return (double)tw_load_ns(&coll->limit_ns) / NS_PER_SEC;
+}
+
 static double still_sec(const tw_coll_t *coll)
 {
     return (double)(int64_t)(tw_time_ns() - tw_load_ns(&coll->moved_ns)) / NS_PER_SEC;
@@ -202,12 +208,6 @@ static double still_sec(const tw_coll_t *coll)
 void tw_coll_timeout_set(tw_coll_t *coll, double timeout_sec)
 {
     tw_store_ns(&coll->limit_ns, timeout_sec > 0 ? (uint64_t)(timeout_sec * NS_PER_SEC) : 0);
-}
-
-/* 0: none. */
-static double limit_sec(const tw_coll_t *coll)
-{
-    return (double)tw_load_ns(&coll->limit_ns) / NS_PER_SEC;
 }
 
 /* Whoever looks while he waits: 1 if nothing has moved for too long, with somebody looking all the while. */
@@ -219,7 +219,7 @@ static int is_overdue(tw_coll_t *coll, int moved)
         tw_store_ns(&coll->moved_ns, now);
     }
     tw_store_ns(&coll->looked_ns, now);
-    return limit_sec(coll) > 0 && still_sec(coll) >= limit_sec(coll);
+    return tw_coll_timeout(coll) > 0 && still_sec(coll) >= tw_coll_timeout(coll);
 }
 
 /* Say what is awaited and give up. */
@@ -229,7 +229,7 @@ static tw_status_t time_out(void *arg)
     const tw_coll_request_t *request = first_awaited(coll);
     char what[DESCRIBE_BYTES];
 
-    if (!request || still_sec(coll) < limit_sec(coll)) {
+    if (!request || still_sec(coll) < tw_coll_timeout(coll)) {
         return TW_OK;
     }
     tw_error("rank %d: %s (%s, number %u) has not moved for %.1f s (TW_COLL_TIMEOUT): %s", coll->topo.rank,
@@ -268,7 +268,7 @@ static tw_status_t progress(tw_coll_t *coll, int *moved)
 
 static double sleep_sec(const tw_coll_t *coll)
 {
-    double share = limit_sec(coll) / 4;
+    double share = tw_coll_timeout(coll) / 4;
 
     return share > 0 && share < SLEEP_SEC ? share : SLEEP_SEC;
 }

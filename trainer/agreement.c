@@ -17,7 +17,7 @@ tw_status_t tw_agree_gather(tw_coll_t *world, const void *own, size_t n_bytes, v
     return tw_coll_run(world, &args);
 }
 
-static void *alloc_all(const tw_coll_t *world, size_t n_bytes)
+void *tw_agree_alloc(const tw_coll_t *world, size_t n_bytes)
 {
     void *all = calloc((size_t)tw_coll_size(world), n_bytes);
     if (!all) {
@@ -53,8 +53,11 @@ static void name_differences(int rank, const char *text, const char *first)
 /* All lines to all ranks, in places of equal size. */
 static tw_status_t exchange_lines(tw_coll_t *world, const tw_lines_t *lines, size_t most)
 {
-    char *all = alloc_all(world, most), *own = all ? calloc(1, most) : NULL;
+    char *all = tw_agree_alloc(world, most), *own = all ? calloc(1, most) : NULL;
     tw_status_t status = own ? TW_OK : TW_ERR_NO_MEMORY;
+    if (all && !own) {
+        tw_error("rank %d: out of memory for %zu bytes of what it has to say", tw_coll_rank(world), most);
+    }
     if (status == TW_OK) {
         memcpy(own, lines->text ? lines->text : "", lines->bytes);
         status = tw_agree_gather(world, own, most, all);
@@ -95,7 +98,7 @@ tw_status_t tw_agree_on(tw_coll_t *world, const tw_lines_t *lines)
 {
     digest_t own = {.bytes = lines->bytes, .failed = lines->failed};
     own.hash = lines->bytes > 0 ? XXH3_64bits(lines->text, lines->bytes) : 0;
-    digest_t *all = alloc_all(world, sizeof(*all));
+    digest_t *all = tw_agree_alloc(world, sizeof(*all));
     size_t most = 1;
     tw_status_t status = all ? tw_agree_gather(world, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
     if (status == TW_OK) {
@@ -109,12 +112,21 @@ tw_status_t tw_agree_on(tw_coll_t *world, const tw_lines_t *lines)
 
 tw_status_t tw_agree_status(tw_coll_t *world, tw_status_t status)
 {
-    int64_t own = status, *all = alloc_all(world, sizeof(*all));
+    int64_t own = status, *all = tw_agree_alloc(world, sizeof(*all));
     status = all ? tw_agree_gather(world, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
     for (int rank = 0; rank < tw_coll_size(world) && status == TW_OK; rank++) {
         status = (tw_status_t)all[rank];
     }
     free(all);
+    return status;
+}
+
+tw_status_t tw_agree_patiently(tw_coll_t *world, tw_status_t status)
+{
+    double limit = tw_coll_timeout(world);
+    tw_coll_timeout_set(world, 0);
+    status = tw_agree_status(world, status);
+    tw_coll_timeout_set(world, limit);
     return status;
 }
 
@@ -155,7 +167,7 @@ tw_status_t tw_attempt_end(tw_attempt_t *attempt, tw_status_t status)
     if (is_first) {
         tw_log_held_cleanup(&attempt->held, 1);
     }
-    report_t *all = alloc_all(attempt->world, sizeof(*all));
+    report_t *all = tw_agree_alloc(attempt->world, sizeof(*all));
     tw_status_t met = all ? tw_agree_gather(attempt->world, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
     int has_news = met != TW_OK || own.errors != all[0].errors;
     if (met == TW_OK) {

@@ -194,7 +194,7 @@ static tw_status_t check_place(const tw_need_t *need, const place_t *all, int n_
 tw_status_t tw_fit_check_job(tw_coll_t *world, const tw_need_t *need)
 {
     int n_ranks = tw_coll_size(world), rank = tw_coll_rank(world);
-    place_t own = own_place(), *all = calloc((size_t)n_ranks, sizeof(*all));
+    place_t own = own_place(), *all = tw_agree_alloc(world, sizeof(*all));
     tw_status_t status = all ? tw_agree_gather(world, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
     if (status == TW_OK) {
         status = check_place(need, all, n_ranks, rank, 0);

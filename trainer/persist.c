@@ -164,7 +164,7 @@ static tw_status_t export_to(const tw_persist_t *persist, const char *checkpoint
         status = tw_export_model(persist->options, persist->model, checkpoints,
                                  tw_engine_steps_done(persist->engine), folder);
     }
-    return tw_agree_status(persist->own, status);
+    return tw_agree_patiently(persist->own, status);
 }
 
 static int is_last(const tw_persist_t *persist)

@@ -51,7 +51,7 @@ static tw_status_t keep_id(tw_persist_t *persist, const tw_checkpoint_run_t *run
     if (id == 0 || (*folder && tw_checkpoint_has_later(folder, id, run->step))) {
         id = persist->id;
     }
-    uint64_t *all = calloc((size_t)tw_coll_size(persist->own), sizeof(*all));
+    uint64_t *all = tw_agree_alloc(persist->own, sizeof(*all));
     tw_status_t status = all ? tw_agree_gather(persist->own, &id, sizeof(id), all) : TW_ERR_NO_MEMORY;
     if (status == TW_OK) {
         persist->is_new = persist->id == all[0] && run->id != 0;
@@ -194,7 +194,7 @@ static tw_status_t agree_newest(const tw_persist_t *persist, const listing_t *ow
 /* Rank 0's list, on all ranks, which see the same newest step. */
 static tw_status_t agree_listing(const tw_persist_t *persist, const char *path, listing_t *out)
 {
-    listing_t own = list(path), *all = calloc((size_t)tw_coll_size(persist->own), sizeof(*all));
+    listing_t own = list(path), *all = tw_agree_alloc(persist->own, sizeof(*all));
     if (!all) {
         own.status = TW_ERR_NO_MEMORY;
     }

@@ -247,7 +247,7 @@ static void ask_output(const run_t *run)
 /* Rank 0's, and so the same on all. */
 static tw_status_t draw_id(run_t *run)
 {
-    uint64_t own = 0, *all = calloc((size_t)tw_coll_size(run->world), sizeof(*all));
+    uint64_t own = 0, *all = tw_agree_alloc(run->world, sizeof(*all));
     while (own == 0) {
         if (getrandom(&own, sizeof(own), 0) != (ssize_t)sizeof(own)) {
             own = tw_time_ns();
@@ -552,7 +552,7 @@ static tw_status_t settle(run_t *run)
 {
     tw_trainer_result_t *result = run->result;
     int n_ranks = tw_coll_size(run->world);
-    account_t *all = calloc((size_t)n_ranks, sizeof(*all));
+    account_t *all = tw_agree_alloc(run->world, sizeof(*all));
     tw_status_t status = all ? tw_engine_drain(run->engine) : TW_ERR_NO_MEMORY;
     if (status == TW_OK) {
         account_t own = own_account(run);

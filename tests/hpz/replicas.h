@@ -168,6 +168,12 @@ inline tw_hpz_slice_t all_of(const tw_hpz_t *hpz, int unit)
     return {0, tw_hpz_primary_elems(tw_hpz_layout(hpz), unit, 0, 0)};
 }
 
+/** Of bf16. */
+inline const uint16_t *replica_of(const tw_hpz_t *hpz, int unit)
+{
+    return static_cast<const uint16_t *>(tw_hpz_replica(hpz, unit));
+}
+
 inline tw_quant_codec_t codec_of(const char *text)
 {
     tw_quant_codec_t codec;

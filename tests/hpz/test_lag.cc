@@ -67,7 +67,7 @@ TEST_F(HpzLag, LateBlocksAreSentPlain)
             tw_hpz_primary_piece(rank.layout(), 0, tw_hpz_node(rank.hpz), tw_hpz_local(rank.hpz));
         size_t at = tw_hpz_replica_offset(rank.hpz, 0, piece);
         for (size_t i = 0; i < 32; i++) {
-            EXPECT_EQ(tw_hpz_replica(rank.hpz, 0)[at + i], tw::narrow(rank.masters[0][i])) << i;
+            EXPECT_EQ(tw::replica_of(rank.hpz, 0)[at + i], tw::narrow(rank.masters[0][i])) << i;
         }
         EXPECT_EQ(tw_hpz_check(rank.hpz, 4), TW_OK);
         hashes[(size_t)r] = rank.gathered_hash(4);
@@ -104,7 +104,7 @@ TEST_F(HpzLag, HostileLateBlocksAreRefused)
             << "of an unquantized tensor";
         /* A block that is cut off is not taken in part. */
         const size_t at = tw_hpz_replica_offset(rank.hpz, 0, tw_hpz_primary_piece(rank.layout(), 0, 0, 0));
-        const uint16_t *replica = tw_hpz_replica(rank.hpz, 0) + at;
+        const uint16_t *replica = tw::replica_of(rank.hpz, 0) + at;
         const std::vector<uint16_t> before(replica, replica + 20);
         memset(bytes + 8, 0x3f, 64);
         for (size_t n = 8; n < 8 + 40; n++) {

@@ -53,7 +53,7 @@ void expect_masters(tw::Rank &rank)
 {
     rank.for_own([&](size_t t, size_t e, const float *master) {
         tw_hpz_piece_t piece = tw_hpz_secondary_piece(rank.layout(), t, tw_hpz_local(rank.hpz));
-        ASSERT_EQ(tw_hpz_replica(rank.hpz, rank.tensors[t].unit)[piece.offset + e - piece.first],
+        ASSERT_EQ(tw::replica_of(rank.hpz, rank.tensors[t].unit)[piece.offset + e - piece.first],
                   tw::narrow(*master))
             << "tensor " << t << " element " << e;
     });

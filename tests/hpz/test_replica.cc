@@ -1,4 +1,6 @@
 /* Replicas: stored, gathered inside the node, refused when stale. */
+#include <numeric>
+
 #include "tests/hpz/replicas.h"
 
 namespace
@@ -30,6 +32,62 @@ TEST_F(HpzReplica, WhatWasStoredIsGathered)
             EXPECT_EQ(counters.inter_node_bytes, 0U);
         });
     }
+}
+
+TEST_F(HpzReplica, OfFp32)
+{
+    for (const std::vector<int> &shape : std::vector<std::vector<int>>{{1}, {3, 3}, {4}}) {
+        tw_hpz_params_t params = tw::params_with("", 0);
+        params.fp32_replicas = 1;
+        int n_ranks = std::accumulate(shape.begin(), shape.end(), 0);
+        tw::on_ranks(shape, tw::tensors_of(97), params, [&](tw::Rank &rank, int index) {
+            size_t n_elems = 0;
+            int is_last = index + 1 == n_ranks;
+            for (int u = 0; u < rank.units(); u++) {
+                std::vector<float> full(tw_hpz_full_elems(rank.layout(), u)), gathered(full.size());
+                tw_coll_request_t *request;
+                for (size_t i = 0; i < full.size(); i++) {
+                    full[i] = 1.0f / (float)(i + 1 + (size_t)u); /* all 32 bits */
+                }
+                ASSERT_EQ(tw_hpz_store(rank.hpz, u, full.data(), 5), TW_OK);
+                ASSERT_EQ(tw_hpz_gather_post(rank.hpz, u, 5, gathered.data(), &request), TW_OK);
+                ASSERT_EQ(tw_coll_wait(request), TW_OK);
+                EXPECT_EQ(gathered, full);
+                n_elems += tw_hpz_secondary_elems(rank.layout(), u, tw_hpz_local(rank.hpz));
+            }
+            EXPECT_EQ(tw_hpz_memory_bytes(rank.hpz), n_elems * sizeof(float));
+            EXPECT_EQ(tw_hpz_check(rank.hpz, 5), TW_OK);
+            /* a bit of the lower half */
+            auto *replica = static_cast<uint32_t *>(const_cast<void *>(tw_hpz_replica(rank.hpz, 0)));
+            replica[0] ^= shape.size() > 1 && is_last ? 1u : 0u;
+            EXPECT_EQ(tw_hpz_check(rank.hpz, 5), shape.size() > 1 ? TW_ERR_MISMATCH : TW_OK);
+        });
+    }
+    expect_log("unit 0: the replica of rank 5 is not that of rank 2, in tensor 0");
+}
+
+TEST_F(HpzReplica, OfFp32FollowNoChanges)
+{
+    expect_log("replicas of fp32 follow no deltas");
+    expect_log("full sync: replicas of fp32 are filled by gathers alone");
+    tw::World world(tw::nodes_of({1, 1}));
+    world.run([&](int r) {
+        tw_hpz_tensor_t tensor = {64, 0, 0, 0, 0};
+        float master[64] = {0};
+        for (const char *delta : {"", "int4:block=32", "none"}) {
+            tw_hpz_params_t params = tw::params_with(*delta == 'i' ? delta : "", *delta == 0);
+            tw_hpz_t *hpz = nullptr;
+            params.world = world.coll(r);
+            params.tensors = &tensor;
+            params.n_tensors = 1;
+            params.fp32_replicas = 1;
+            EXPECT_EQ(tw_hpz_create(&params, &hpz), *delta == 'n' ? TW_OK : TW_ERR_UNSUPPORTED);
+            if (hpz) {
+                EXPECT_EQ(tw_hpz_sync_begin(hpz, 0, TW_HPZ_FULL, master, 1), TW_ERR_INVALID);
+            }
+            tw_hpz_destroy(hpz);
+        }
+    });
 }
 
 /* All of a world made before one asks: whoever is refused first ends the job. */

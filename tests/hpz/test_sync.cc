@@ -27,7 +27,7 @@ void expect_masters(tw::Rank &rank, uint64_t version)
         int unit = rank.tensors[t].unit;
         tw_hpz_piece_t piece = tw_hpz_secondary_piece(rank.layout(), t, tw_hpz_local(rank.hpz));
         for (size_t i = 0; i < piece.n_elems; i++) {
-            ASSERT_EQ(tw_hpz_replica(rank.hpz, unit)[piece.offset + i],
+            ASSERT_EQ(tw::replica_of(rank.hpz, unit)[piece.offset + i],
                       tw::narrow(master_after(t, piece.first + i, version)))
                 << "tensor " << t << " element " << piece.first + i;
         }
@@ -82,7 +82,7 @@ void thousand_updates(const char *delta, tw_hpz_sync_t kind, const std::vector<i
         if (kind == TW_HPZ_LOSSLESS) {
             rank.for_own([&](size_t t, size_t e, const float *master) {
                 tw_hpz_piece_t piece = tw_hpz_secondary_piece(rank.layout(), t, tw_hpz_local(rank.hpz));
-                EXPECT_EQ(tw_hpz_replica(rank.hpz, rank.tensors[t].unit)[piece.offset + e - piece.first],
+                EXPECT_EQ(tw::replica_of(rank.hpz, rank.tensors[t].unit)[piece.offset + e - piece.first],
                           tw::narrow(*master));
             });
         }
@@ -116,7 +116,7 @@ TEST_F(HpzSync, LossyDeltasCatchUp)
         rank.for_own([&](size_t t, size_t e, const float *master) {
             tw_hpz_piece_t piece = tw_hpz_secondary_piece(rank.layout(), t, tw_hpz_local(rank.hpz));
             float value =
-                tw::widen(tw_hpz_replica(rank.hpz, rank.tensors[t].unit)[piece.offset + e - piece.first]);
+                tw::widen(tw::replica_of(rank.hpz, rank.tensors[t].unit)[piece.offset + e - piece.first]);
             /* its own rounding to bf16, and a step of the scale that the largest weight's rounding leaves */
             EXPECT_LE(std::fabs(value - *master), std::fabs(*master) / 256 + 0.1F / 512 / 7) << t << " " << e;
         });
@@ -133,7 +133,7 @@ TEST_F(HpzSync, UnquantizedTensorsTravelPlain)
         rank.for_own([&](size_t t, size_t e, const float *master) {
             tw_hpz_piece_t piece = tw_hpz_secondary_piece(rank.layout(), t, tw_hpz_local(rank.hpz));
             if (rank.tensors[t].unquantized) {
-                EXPECT_EQ(tw_hpz_replica(rank.hpz, rank.tensors[t].unit)[piece.offset + e - piece.first],
+                EXPECT_EQ(tw::replica_of(rank.hpz, rank.tensors[t].unit)[piece.offset + e - piece.first],
                           tw::narrow(*master));
             }
         });

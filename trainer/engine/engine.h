@@ -97,7 +97,7 @@ typedef struct tw_engine_lines {
 
 /** Sample from the weights as they are, by options' sample_ keys; drawn from seed, step, line and place
  *  alone. All ranks take part in gathering the weights, once; then rank 0 computes alone, a forward pass for
- *  each token, and ranks that go on wait for it. In stage 3 it holds the whole model meanwhile, 2 bytes a
+ *  each token, and the others wait for it, however long it takes. In stage 3 it holds the whole model meanwhile, 2 bytes a
  *  parameter. Collective. Other ranks' `sample` is not looked at. TW_ERR_INVALID: a token of the prompt
  *  outside the vocabulary; TW_ERR_NO_MEMORY. */
 tw_status_t tw_engine_sample(tw_engine_t *engine, const tw_engine_lines_t *sample);

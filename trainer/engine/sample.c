@@ -2,6 +2,7 @@
  * its own: nothing of training's changes. Gathering a unit again for each token would cost a model's bytes
  * each time. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <xxhash.h>
@@ -230,11 +231,32 @@ static tw_status_t sample_first_rank(tw_engine_t *engine, const tw_engine_lines_
     return status;
 }
 
+/* The first rank takes as long as it takes: nobody gives the job up meanwhile, unless a rank dies. */
+static tw_status_t wait_for_first_rank(tw_engine_t *engine)
+{
+    size_t n_ranks = (size_t)engine->n_ranks;
+    double limit = tw_coll_timeout(engine->world);
+    unsigned char *all = calloc(n_ranks, 1);
+    if (!all) {
+        tw_error("rank %d: out of memory for a byte of %zu ranks", engine->rank, n_ranks);
+        return TW_ERR_NO_MEMORY;
+    }
+    tw_coll_segment_t segment = {.dst = all, .n_elems = n_ranks};
+    const tw_coll_args_t args = {
+        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
+    tw_coll_timeout_set(engine->world, 0);
+    tw_status_t status = tw_engine_run(engine, &args);
+    tw_coll_timeout_set(engine->world, limit);
+    free(all);
+    return status;
+}
+
 tw_status_t tw_engine_sample(tw_engine_t *engine, const tw_engine_lines_t *sample)
 {
     TW_TRY(tw_engine_drain(engine));
     tw_engine_totals_t begin = tw_engine_aside_begin(engine);
     tw_status_t status = engine->rank == 0 ? sample_first_rank(engine, sample) : tw_walk_all(engine, NULL);
+    status = status == TW_OK ? wait_for_first_rank(engine) : status;
     tw_engine_aside_end(engine, TW_ENGINE_SAMPLING, &begin);
     return status;
 }

@@ -85,14 +85,28 @@ TEST_F(TrainResolve, Fp32AllreduceIsWhatGradientsTravelAs)
     EXPECT_EQ(o.communication, TW_TRAIN_COMMUNICATION_FP32);
 }
 
+TEST_F(TrainResolve, GradientsTravelAsWhatWeightsAre)
+{
+    tw_train_options_t o;
+    ASSERT_EQ(resolve({"bf16.enabled=n"}, 2, 1, &o), TW_OK);
+    EXPECT_EQ(o.communication, TW_TRAIN_COMMUNICATION_FP32);
+    ASSERT_EQ(resolve({"bf16.enabled=n", "communication_data_type=bf16"}, 2, 1, &o), TW_OK);
+    EXPECT_EQ(o.communication, TW_TRAIN_COMMUNICATION_BF16);
+}
+
 TEST_F(TrainResolve, WhatIsNotHereIsRefusedWithAReason)
 {
     expect_log("optimizer.type Muon is for thinwire.device cpu");
     EXPECT_EQ(resolve({"optimizer.type=Muon", "thinwire.device=cuda"}), TW_ERR_CONFIG);
     expect_log("fp16 needs loss scaling");
     EXPECT_EQ(resolve({"fp16.enabled=y"}), TW_ERR_CONFIG);
-    expect_log("bf16.enabled is false");
-    EXPECT_EQ(resolve({"bf16.enabled=n"}), TW_ERR_CONFIG);
+    expect_log("fp32 weights are for thinwire.device cpu");
+    EXPECT_EQ(resolve({"bf16.enabled=n", "thinwire.device=cuda"}), TW_ERR_CONFIG);
+    expect_log("thinwire.delta_bits and delta_lossless are changes of bf16 weights");
+    EXPECT_EQ(resolve({"bf16.enabled=n", "thinwire.delta_bits=4"}), TW_ERR_CONFIG);
+    EXPECT_EQ(resolve({"bf16.enabled=n", "thinwire.delta_lossless=y"}), TW_ERR_CONFIG);
+    expect_log("products of fp32 weights are fp32");
+    EXPECT_EQ(resolve({"bf16.enabled=n", "thinwire.products=bf16"}), TW_ERR_CONFIG);
     expect_log("fp32_allreduce is true, but communication_data_type is bf16");
     EXPECT_EQ(resolve({"fp32_allreduce=y", "communication_data_type=bf16"}), TW_ERR_CONFIG);
     expect_log("thinwire.delta_bits: expected 0, 8, 4 or 2");

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "tests/trainer/engine/job.h"
-#include "trainer/engine/engine.h"
 #include "trainer/engine/calls.h"
+#include "trainer/engine/engine.h"
 
 class TrainEngine : public tw::Fixture
 {
@@ -382,6 +382,11 @@ TEST_F(TrainEngine, ScratchDoesNotGrowWithALayer)
 }
 
 /* Where ranks hold the same weights, a rank that does not is named, and the tensor. */
+static uint16_t *replica_of(const tw_engine_t *engine, int unit)
+{
+    return static_cast<uint16_t *>(const_cast<void *>(tw_hpz_replica(engine->hpz, unit)));
+}
+
 TEST_F(TrainEngine, CopiesThatDifferAreNamed)
 {
     expect_log("the weights of rank 2 are not those of rank 0, in transformer.h.0.mlp.c_fc.weight");
@@ -398,11 +403,12 @@ TEST_F(TrainEngine, CopiesThatDifferAreNamed)
             for (size_t t = 0; t < engine->n_tensors && rank == 2; t++) {
                 if (std::string(engine->tensors[t].name) == "transformer.h.0.mlp.c_fc.weight" &&
                     engine->stage < 3) {
-                    engine->units[1].weights[tw_hpz_full_piece(tw_hpz_layout(engine->hpz), t).offset] ^= 1;
+                    size_t at = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), t).offset;
+                    static_cast<uint16_t *>(engine->units[1].weights)[at] ^= 1;
                 }
             }
             if (engine->stage == 3 && rank == 2) {
-                const_cast<uint16_t *>(tw_hpz_replica(engine->hpz, 2))[0] ^= 1;
+                replica_of(engine, 2)[0] ^= 1;
             }
             ASSERT_EQ(tw_engine_check(engine, &equal), TW_OK);
             EXPECT_EQ(equal, 0) << set;
@@ -423,7 +429,7 @@ TEST_F(TrainEngine, AChangeThatDoesNotFitItsReplicaStopsTheRun)
         ASSERT_EQ(tw_engine_step(engine, &step), TW_OK);
         ASSERT_EQ(tw_engine_check(engine, &equal), TW_OK);
         if (rank == 1) { /* node 0's half comes first */
-            const_cast<uint16_t *>(tw_hpz_replica(engine->hpz, 1))[0] ^= 4;
+            replica_of(engine, 1)[0] ^= 4;
         }
         tw_status_t status = TW_OK;
         for (int i = 0; i < 3 && status == TW_OK; i++) {
@@ -455,4 +461,70 @@ TEST_F(TrainEngine, ALossyDeltasSyncBringsTheMastersBack)
         EXPECT_EQ(equal, 1);
         EXPECT_EQ(tw_engine_steps_done(engine), 3u);
     });
+}
+
+/* Frozen matrices: no products are made for their gradients, which stay zero. */
+TEST_F(TrainEngine, FrozenMatricesHaveNoGradients)
+{
+    run({0, 1}, {"thinwire.groups=*.h.0.mlp.*, *wte* frozen", "gradient_accumulation_steps=2"},
+        [&](int, tw_engine_t *engine, tw_model_t *) {
+            tw_trainer_step_t step;
+            size_t n_frozen = 0;
+            ASSERT_EQ(tw_engine_step(engine, &step), TW_OK);
+            for (size_t t = 0; t < engine->n_tensors; t++) {
+                const tw_model_tensor_t *of = &engine->tensors[t];
+                const float *first =
+                    engine->units[of->unit].grads32 + tw_hpz_full_piece(tw_hpz_layout(engine->hpz), t).offset;
+                bool is_zero = std::all_of(first, first + of->n_elems, [](float g) { return g == 0.0f; });
+                bool is_frozen_matrix = engine->groups[t].is_frozen && of->n_dims == 2;
+                EXPECT_EQ(is_zero, is_frozen_matrix) << of->name;
+                n_frozen += is_frozen_matrix;
+            }
+            EXPECT_EQ(n_frozen, 3u);
+        });
+}
+
+/* Momenta that were sent are under way until they are asked for, and so are those that go back. */
+TEST_F(TrainEngine, MuonsMomentaTravelBehindOthers)
+{
+    run({0, 1}, {"optimizer.type=Muon", "zero_optimization.stage=2", "model.n_layer=3"},
+        [&](int, tw_engine_t *engine, tw_model_t *) {
+            tw_trainer_step_t step;
+            ASSERT_EQ(tw_engine_step(engine, &step), TW_OK);
+            ASSERT_EQ(tw_engine_drain(engine), TW_OK);
+            const tw_engine_muon_place_t *places = engine->muon.places;
+            for (size_t unit = 1; unit <= 3; unit++) {
+                ASSERT_EQ(tw_muon_send(engine, unit, 1.0f), TW_OK);
+            }
+            EXPECT_EQ(places[0].ops.n_requests, 1u);
+            EXPECT_EQ(places[2].ops.n_requests, 1u);
+            ASSERT_EQ(tw_muon_answer(engine, 1), TW_OK);
+            EXPECT_EQ(places[0].ops.n_requests, 1u); /* back */
+            ASSERT_EQ(tw_muon_answer(engine, 2), TW_OK);
+            ASSERT_EQ(tw_muon_apply(engine, 1, 0.0), TW_OK);
+            EXPECT_EQ(places[0].ops.n_requests, 0u);
+            EXPECT_EQ(places[1].ops.n_requests, 1u); /* whoever ends now waits for it */
+        });
+}
+
+/* Whoever does not sample waits for the rank that does, longer than any operation may take. */
+TEST_F(TrainEngine, SamplingMayTakeLonger)
+{
+    int32_t tokens[4 * 64];
+    std::fill_n(tokens, 4 * 64, -1);
+    run({0, 1},
+        {"zero_optimization.stage=0", "thinwire.sample_steps=1", "thinwire.sample_lines=4",
+         "thinwire.sample_tokens=64"},
+        [&](int rank, tw_engine_t *engine, tw_model_t *) {
+            const int32_t prompt[] = {1, 2};
+            const tw_engine_lines_t sample = {prompt, 2, tokens};
+            double limit = tw_coll_timeout(engine->world);
+            tw_coll_timeout_set(engine->world, rank == 1 ? 1e-3 : limit);
+            EXPECT_EQ(tw_engine_sample(engine, &sample), TW_OK);
+            if (rank == 1) {
+                EXPECT_GE(tokens[4 * 64 - 1], 0);
+                EXPECT_NEAR(tw_coll_timeout(engine->world), 1e-3, 1e-6);
+            }
+            tw_coll_timeout_set(engine->world, limit);
+        });
 }

@@ -51,12 +51,23 @@ size_t Network::find(const std::string &name) const
     return 0;
 }
 
+void Network::widen()
+{
+    weights32.resize(n_tensors);
+    for (size_t t = 0; t < n_tensors; t++) {
+        weights32[t].resize(weights[t].size());
+        tw_convert_to_fp32(TW_TYPE_BF16, weights[t].data(), weights32[t].data(), weights[t].size());
+    }
+}
+
 std::vector<const void *> Network::unit_weights(size_t unit) const
 {
     const tw_model_unit_t *of = tw_model_unit_get(model, unit);
     std::vector<const void *> pointers;
     for (size_t t = 0; t < of->n_tensors; t++) {
-        pointers.push_back(weights[of->first_tensor + t].data());
+        const size_t tensor = of->first_tensor + t;
+        pointers.push_back(weights32.empty() ? static_cast<const void *>(weights[tensor].data())
+                                             : weights32[tensor].data());
     }
     return pointers;
 }
@@ -66,7 +77,8 @@ std::vector<float *> Network::unit_grads(size_t unit)
     const tw_model_unit_t *of = tw_model_unit_get(model, unit);
     std::vector<float *> pointers;
     for (size_t t = 0; t < of->n_tensors; t++) {
-        pointers.push_back(grads[of->first_tensor + t].data());
+        std::vector<float> &one = grads[of->first_tensor + t];
+        pointers.push_back(one.empty() ? nullptr : one.data());
     }
     return pointers;
 }
@@ -244,6 +256,61 @@ void expect_bf16_products_agree(const tw_model_config_t &config, size_t batch, s
             off[i] -= bf16.grads[t][i];
         }
         EXPECT_LE(norm(off), bound * norm(fp32.grads[t])) << fp32.tensors[t].name;
+    }
+}
+
+void expect_fp32_weights_agree(const tw_model_config_t &config, size_t batch, size_t seq_len)
+{
+    tw_model_config_t other = config;
+    other.fp32_weights = 1;
+    Network bf16(config, batch, seq_len), fp32(other, batch, seq_len);
+    EXPECT_EQ(TW_TYPE_BF16, tw_model_weight_type(bf16.model));
+    EXPECT_EQ(TW_TYPE_FP32, tw_model_weight_type(fp32.model));
+    bf16.init(1);
+    scatter(&bf16);
+    fp32.weights = bf16.weights;
+    fp32.widen();
+    auto tokens = random_tokens(batch * seq_len, config.vocab_size, 1);
+    auto targets = random_tokens(batch * seq_len, config.vocab_size, 2);
+    double loss = fp32.train(tokens, targets);
+    EXPECT_EQ(bf16.train(tokens, targets), loss);
+    EXPECT_EQ(bf16.logits(tokens, batch, 1), fp32.logits(tokens, batch, 1));
+    for (size_t t = 0; t < bf16.n_tensors; t++) {
+        EXPECT_EQ(bf16.grads[t], fp32.grads[t]) << bf16.tensors[t].name;
+    }
+    for (size_t t = 0; t < bf16.n_tensors; t++) { /* what bf16 has no bits for */
+        for (float &weight : fp32.weights32[t]) {
+            weight *= 1.0f + 0x1p-12f;
+        }
+        EXPECT_NE(loss, fp32.evaluate(tokens, targets)) << bf16.tensors[t].name;
+        fp32.widen();
+    }
+    EXPECT_LT(tw_model_sizes_get(fp32.model, batch, seq_len).scratch_bytes,
+              tw_model_sizes_get(bf16.model, batch, seq_len).scratch_bytes);
+}
+
+void expect_gradients_can_be_left_out(const tw_model_config_t &config, size_t batch, size_t seq_len)
+{
+    Network all(config, batch, seq_len);
+    all.init(1);
+    scatter(&all);
+    auto tokens = random_tokens(batch * seq_len, config.vocab_size, 1);
+    auto targets = random_tokens(batch * seq_len, config.vocab_size, 2);
+    double loss = all.train(tokens, targets);
+    for (size_t left_out = 0; left_out < all.n_tensors; left_out++) {
+        if (all.tensors[left_out].n_dims < 2) {
+            continue;
+        }
+        Network some(config, batch, seq_len);
+        some.weights = all.weights;
+        some.grads[left_out].clear();
+        EXPECT_EQ(loss, some.train(tokens, targets));
+        for (size_t t = 0; t < all.n_tensors; t++) {
+            if (t != left_out) {
+                EXPECT_EQ(all.grads[t], some.grads[t])
+                    << all.tensors[t].name << " without " << all.tensors[left_out].name;
+            }
+        }
     }
 }
 

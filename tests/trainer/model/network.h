@@ -31,12 +31,15 @@ class Network
     double train(const std::vector<int32_t> &tokens, const std::vector<int32_t> &targets, float scale = 1.0f,
                  bool recompute = false);
     size_t find(const std::string &name) const;
+    /** weights32 as weights are. */
+    void widen();
 
     tw_model_t *model = nullptr;
     const tw_model_tensor_t *tensors = nullptr;
     size_t n_tensors = 0;
     std::vector<std::vector<uint16_t>> weights; /**< by tensor */
-    std::vector<std::vector<float>> grads;
+    std::vector<std::vector<float>> weights32;  /**< likewise, where the model's are fp32; see widen */
+    std::vector<std::vector<float>> grads;      /**< an empty one is not wanted */
 
   private:
     std::vector<float> forward(const std::vector<int32_t> &tokens);
@@ -53,6 +56,11 @@ double norm(const std::vector<float> &values);
 /** The same network with products of bf16: loss and every tensor's gradients are those of fp32 but for what
  *  rounding factors does. */
 void expect_bf16_products_agree(const tw_model_config_t &config, size_t batch, size_t seq_len);
+/** With fp32 weights of the same values loss and gradients are the same, bit for bit; and one weight's last
+ *  bit changes the loss. */
+void expect_fp32_weights_agree(const tw_model_config_t &config, size_t batch, size_t seq_len);
+/** Where a matrix's gradient is not wanted, the others are the same, bit for bit. */
+void expect_gradients_can_be_left_out(const tw_model_config_t &config, size_t batch, size_t seq_len);
 /** The loss of random targets is what the logits say. */
 void expect_logits_give_the_loss(const tw_model_config_t &config);
 /** Two documents in one sequence have the losses and gradients of each in one of its own; where positions are

@@ -99,6 +99,31 @@ TEST_F(Gpt2AndPyTorch, GradientsAreEqual)
     }
 }
 
+TEST_F(Gpt2AndPyTorch, Fp32WeightsGiveTheSame)
+{
+    tw_model_config_t config = kReference;
+    config.fp32_weights = 1;
+    tw::Network network(config, kBatch, kLength);
+    network.weights = network_->weights;
+    network.widen();
+    double want = floats("loss")[0];
+    EXPECT_NEAR(want, network.train(tokens_, targets_), 1e-6 * want);
+    network_->train(tokens_, targets_);
+    EXPECT_EQ(network_->grads, network.grads);
+}
+
+TEST_F(Gpt2, Fp32Weights)
+{
+    tw::expect_fp32_weights_agree({31, 80, 2, 2, 12, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, 2, 70);
+}
+
+TEST_F(Gpt2, GradientsThatAreNotWanted)
+{
+    for (tw_type_t products : {TW_TYPE_FP32, TW_TYPE_BF16}) {
+        tw::expect_gradients_can_be_left_out({31, 16, 2, 2, 12, 1e-5, TW_MODEL_GPT2, {}, products, 0}, 2, 9);
+    }
+}
+
 /* With a length above the tile of attention and several chunks of logits' rows would be too slow here:
  * test_kernels.cc. */
 TEST_F(Gpt2, GradientsAgreeWithDifferences)

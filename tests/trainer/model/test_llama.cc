@@ -168,6 +168,16 @@ TEST_P(Llama, LossAndGradientsArePyTorchs)
     }
 }
 
+TEST_P(Llama, Fp32Weights)
+{
+    tw::expect_fp32_weights_agree(config_, kBatch, kLength);
+}
+
+TEST_P(Llama, GradientsThatAreNotWanted)
+{
+    tw::expect_gradients_can_be_left_out(config_, kBatch, kLength);
+}
+
 TEST_P(Llama, AnglesAreTransformers)
 {
     open("expected.safetensors");

@@ -127,14 +127,16 @@ TEST_F(Model, WhatIsNoModelIsRefused)
     const struct {
         tw_model_config_t config;
         const char *said;
-    } wrong[] = {{{0, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "vocab_size is 0"},
-                 {{1048577, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "vocab_size is 1048577"},
-                 {{11, 0, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "n_positions is 0"},
-                 {{11, 5, 0, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "n_layer is 0"},
-                 {{11, 5, 2, 0, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "n_head is 0"},
-                 {{11, 5, 2, 2, 0, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "n_embd is 0"},
-                 {{11, 5, 2, 4, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "does not divide"},
-                 {{11, 5, 2, 2, 6, NAN, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "layer_norm_epsilon"}};
+    } wrong[] = {
+        {{0, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "vocab_size is 0"},
+        {{1048577, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "vocab_size is 1048577"},
+        {{11, 0, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "n_positions is 0"},
+        {{11, 5, 0, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "n_layer is 0"},
+        {{11, 5, 2, 0, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "n_head is 0"},
+        {{11, 5, 2, 2, 0, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "n_embd is 0"},
+        {{11, 5, 2, 4, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "does not divide"},
+        {{11, 5, 2, 2, 6, NAN, TW_MODEL_GPT2, {}, TW_TYPE_FP32, 0}, "layer_norm_epsilon"},
+        {{11, 5, 2, 2, 6, 1e-5, TW_MODEL_GPT2, {}, TW_TYPE_BF16, 1}, "fp32 weights need fp32 products"}};
     for (const auto &one : wrong) {
         expect_log(one.said);
         EXPECT_EQ(TW_ERR_INVALID, tw_model_create(&one.config, &model_)) << one.said;
