@@ -231,7 +231,10 @@ static double scratch_bytes(const tw_train_options_t *o, const totals_t *t, cons
     return is_on_gpu(o) ? 4.0 * (t->root + 2.0 * t->block) : (double)sizes->scratch_bytes;
 }
 
-/* The largest matrix of a layer whole, in fp32, and what it is made orthogonal in; of a layer's momenta own
+/* Whose momenta are under way at a time. */
+#define MUON_LAYERS 3.0
+
+/* The largest matrix of a layer whole, in fp32, and what it is made orthogonal in; of some layers' momenta own
  * pieces, and from stage 1 on what is sent here. */
 static double muon_bytes(const tw_train_options_t *o, const tw_model_t *model,
                          const tw_plan_cluster_t *cluster)
@@ -239,6 +242,7 @@ static double muon_bytes(const tw_train_options_t *o, const tw_model_t *model,
     size_t n;
     const tw_model_tensor_t *tensors = tw_model_tensors(model, &n);
     double largest = 0.0, n_ranks = cluster->n_nodes * cluster->ranks_per_node, layer = 0.0, scratch = 0.0;
+    double n_layer = (double)tw_model_n_units(model) - 1.0;
     for (size_t t = 0; t < n && o->optimizer == TW_TRAIN_MUON; t++) {
         int is_matrix = tensors[t].unit == 1 && tensors[t].n_dims == 2;
         double elems = is_matrix ? (double)tensors[t].n_elems : 0.0;
@@ -249,7 +253,7 @@ static double muon_bytes(const tw_train_options_t *o, const tw_model_t *model,
     }
     double sent = o->stage > 0 ? layer / n_ranks : layer;
     double owned = o->stage > 0 ? fmax(largest, layer / n_ranks) : 0.0;
-    return 4.0 * scratch + 2.0 * sent + 2.0 * owned;
+    return 4.0 * scratch + fmin(MUON_LAYERS, n_layer) * 2.0 * (sent + owned);
 }
 
 /* What is offloaded to host memory, and what is mapped of files, is not on the device. With a GPU all that is

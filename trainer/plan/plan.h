@@ -105,7 +105,7 @@ typedef struct tw_plan_unit {
     tw_plan_flow_t gather;       /**< the step's first one: stages 1 and 2: after the update */
     tw_plan_flow_t gather_again; /**< each other one */
     tw_plan_flow_t reduce;
-    tw_plan_flow_t muon; /**< momenta of matrices, in the update; the simulated step does not wait for it */
+    tw_plan_flow_t muon; /**< momenta of matrices, in the update: from stage 1 on to owners, and back */
     tw_plan_flow_t lengths,
         sync; /**< changes, after the update; those of the lossless delta: their lengths first */
 } tw_plan_unit_t;

@@ -39,6 +39,9 @@ typedef struct timeline {
     double *n_elems;                            /* [n_units] */
     tw_plan_op_t *gathers;                      /* [n_visits]; stages 1 and 2: [n_units], after the update */
     tw_plan_op_t *reduces, *lengths, *syncs;    /* [n_units] */
+    tw_plan_op_t *momenta, *answers;            /* [n_units]: Muon's, to owners and back */
+    double muon_product_sec;                    /* of a core, a multiplication; 0: there is no Muon */
+    const tw_model_t *model;
     tw_plan_op_t report;
     size_t asked;                         /* visits of the micro-batch whose gathers are */
     size_t blocks_asked, blocks_left;     /* by then, and before the visit that is on */
@@ -231,18 +234,79 @@ static void take_norm(timeline_t *tl, size_t unit)
     tw_plan_machine_compute(&tl->machine, (1.0 - UPDATE_SHARE) * finish_elem_sec(tl) * tl->n_elems[unit]);
 }
 
-/* Stage 0 updates not only a part; but the norm is of the part there, too. */
+/* Of a unit's matrices: five times x x', its square, and their product with x; a rank has its share of them,
+ * or one. */
+static double muon_products(const timeline_t *tl, size_t unit)
+{
+    size_t n;
+    const tw_model_tensor_t *tensors = tw_model_tensors(tl->model, &n);
+    const tw_model_unit_t *of = tw_model_unit_get(tl->model, unit);
+    double n_ranks = tl->cluster->n_nodes * tl->cluster->ranks_per_node, all = 0.0, largest = 0.0;
+    for (size_t t = of->first_tensor; t < of->first_tensor + of->n_tensors; t++) {
+        double rows = (double)tensors[t].shape[0], cols = (double)tensors[t].shape[1];
+        double small = fmin(rows, cols), large = fmax(rows, cols);
+        double one = tensors[t].n_dims == 2 ? 5.0 * small * small * (2.0 * large + small) : 0.0;
+        all += one;
+        largest = fmax(largest, one);
+    }
+    return fmax(largest, all / n_ranks);
+}
+
+static int has_momenta(const timeline_t *tl, size_t unit)
+{
+    return tl->muon_product_sec > 0.0 && unit != TW_MODEL_ROOT;
+}
+
+/* In stage 0 owners have them. */
+static void post_momenta(timeline_t *tl, tw_plan_op_t *op, size_t unit, int is_back)
+{
+    tw_plan_flow_t flow = tl->traffic->units[unit].muon;
+    double share = tl->options->stage > 0 ? 0.5 : (double)is_back;
+    flow = (tw_plan_flow_t){share * flow.inter_node, share * flow.in_node, share * flow.messages};
+    post(tl, op, &flow);
+}
+
+static void answer_momenta(timeline_t *tl, size_t unit)
+{
+    if (has_momenta(tl, unit)) {
+        tw_plan_machine_wait(&tl->machine, &tl->momenta[unit]);
+        tw_plan_machine_compute(&tl->machine, tl->muon_product_sec * muon_products(tl, unit));
+        post_momenta(tl, &tl->answers[unit], unit, 1);
+    }
+}
+
+static void end_unit(timeline_t *tl, size_t unit)
+{
+    if (has_momenta(tl, unit)) {
+        tw_plan_machine_wait(&tl->machine, &tl->answers[unit]);
+    }
+    if (tl->has_delta) {
+        begin_sync(tl, unit);
+    } else if (tl->options->stage == 1 || tl->options->stage == 2) {
+        post_gather(tl, &tl->gathers[unit], unit, 1);
+    }
+}
+
+/* Stage 0 updates not only a part; but the norm is of the part there, too. With Muon a unit ends when the
+ * next but one has begun. */
 static void update(timeline_t *tl)
 {
     double n_ranks = tl->cluster->n_nodes * tl->cluster->ranks_per_node;
     double elem_sec = UPDATE_SHARE * finish_elem_sec(tl) * (tl->options->stage == 0 ? n_ranks : 1.0);
+    size_t behind = tl->muon_product_sec > 0.0 ? 2 : 0;
     tl->synced = tl->sync_posted = tl->sync_due = 0;
-    for (size_t unit = 0; unit < tl->n_units; unit++) {
-        tw_plan_machine_compute(&tl->machine, elem_sec * tl->n_elems[unit]);
-        if (tl->has_delta) {
-            begin_sync(tl, unit);
-        } else if (tl->options->stage == 1 || tl->options->stage == 2) {
-            post_gather(tl, &tl->gathers[unit], unit, 1);
+    for (size_t unit = 0; unit < tl->n_units + behind; unit++) {
+        if (unit < tl->n_units) {
+            tw_plan_machine_compute(&tl->machine, elem_sec * tl->n_elems[unit]);
+        }
+        if (unit < tl->n_units && has_momenta(tl, unit)) {
+            post_momenta(tl, &tl->momenta[unit], unit, 0);
+        }
+        if (behind > 0 && unit >= 1 && unit <= tl->n_units) {
+            answer_momenta(tl, unit - 1);
+        }
+        if (unit >= behind) {
+            end_unit(tl, unit - behind);
         }
     }
 }
@@ -305,6 +369,11 @@ static void share_compute(timeline_t *tl, const tw_model_t *model, double comput
     double block = tw_model_unit_products(model, 1, sequence);
     double all = head + (double)tl->n_layer * block;
     double micro_sec = fmax(compute_sec - tl->cluster->update_sec, 0.0) / (double)tl->options->accumulation;
+    if (tl->options->optimizer ==
+        TW_TRAIN_MUON) { /* as fast as a model's products, of which backward has two */
+        double tokens = (double)(tl->options->micro_batch * tl->options->sequence);
+        tl->muon_product_sec = micro_sec / (3.0 * all * tokens);
+    }
     for (size_t visit = 0; visit < tl->n_visits; visit++) {
         double part = unit_at(tl, visit) == TW_MODEL_ROOT
                           ? (visit > 0 ? head : 0.0)
@@ -364,6 +433,8 @@ static void timeline_init(timeline_t *tl, const tw_model_t *model, double *numbe
     tl->reduces = ops + tl->n_visits;
     tl->lengths = tl->reduces + tl->n_units;
     tl->syncs = tl->lengths + tl->n_units;
+    tl->momenta = tl->syncs + tl->n_units;
+    tl->answers = tl->momenta + tl->n_units;
     for (size_t unit = 0; unit < tl->n_units; unit++) {
         tl->n_elems[unit] = (double)tw_model_unit_get(model, unit)->n_elems;
     }
@@ -374,10 +445,11 @@ tw_status_t tw_plan_time_of(const tw_train_options_t *options, const tw_model_t 
 {
     tw_plan_traffic_t traffic;
     TW_TRY(tw_plan_traffic_of(options, model, cluster, &traffic));
-    size_t n_units = tw_model_n_units(model), n_visits = 2 * n_units, n_ops = n_visits + 3 * n_units;
+    size_t n_units = tw_model_n_units(model), n_visits = 2 * n_units, n_ops = n_visits + 5 * n_units;
     timeline_t tl = {.options = options,
                      .cluster = cluster,
                      .traffic = &traffic,
+                     .model = model,
                      .n_layer = n_units - 1,
                      .n_units = n_units,
                      .n_visits = n_visits};

@@ -219,6 +219,20 @@ TEST_F(Plan, BytesOfFp32GradientsAreCounted)
     }
 }
 
+/* fp32 weights: no masters. */
+TEST_F(Plan, Fp32TrainingIsCounted)
+{
+    shape_.fp32_weights = 1;
+    tw_model_destroy(model_);
+    ASSERT_EQ(TW_OK, tw_model_create(&shape_, &model_));
+    buckets_ = {"bf16.enabled=n"};
+    for (const char *set : {"ddp", "zero1", "zero3", "zero3-qwz", "zero3-hpz"}) {
+        expect_bytes(set, cluster_of(2, 2));
+        expect_memory(set);
+    }
+    expect_bytes("zero3", cluster_of(3, 1));
+}
+
 /* Momenta travel to the owners of matrices, and back. */
 TEST_F(Plan, MuonsBytes)
 {
@@ -229,8 +243,32 @@ TEST_F(Plan, MuonsBytes)
         expect_bytes(set, cluster_of(3, 1));
         expect_bytes(set, cluster_of(1, 2));
     }
+    expect_memory("ddp");
+    expect_memory("zero3");
     buckets_ = {"optimizer.type=Muon", "thinwire.groups=*.h.1.*.weight frozen"};
     expect_bytes("zero3", cluster_of(2, 2));
+}
+
+/* A step waits for them, and for what is made of them; on a link that costs nothing for the latter alone. */
+TEST_F(Plan, MuonsTimeIsPlanned)
+{
+    tw_plan_cluster_t slow = cluster_of(4, 1, 1e6), fast = cluster_of(4, 1, 1e15);
+    for (const char *set : {"ddp", "zero3", "delta"}) {
+        double adamw_slow = time(set, slow, 0.1).step_sec, adamw_fast = time(set, fast, 0.1).step_sec;
+        buckets_ = {"optimizer.type=Muon"};
+        tw_plan_traffic_t traffic;
+        ASSERT_EQ(TW_OK, tw_plan_traffic_of(options(set, slow), model_, &slow, &traffic));
+        double bytes = 0.0;
+        for (size_t unit = 0; unit < traffic.n_units; unit++) {
+            bytes += traffic.units[unit].muon.inter_node;
+        }
+        tw_plan_traffic_cleanup(&traffic);
+        EXPECT_NEAR(time(set, slow, 0.1).step_sec - adamw_slow, bytes / 4.0 * 8.0 / 1e6,
+                    0.2 * bytes / 4.0 * 8.0 / 1e6)
+            << set;
+        EXPECT_GT(time(set, fast, 0.1).step_sec, 1.01 * adamw_fast) << set;
+        buckets_.clear();
+    }
 }
 
 /* Lossless messages are as long as they come: what the planner says is what those of a model of some size
