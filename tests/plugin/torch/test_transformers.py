@@ -85,6 +85,53 @@ def test_the_saved_model_has_the_same_loss(tmp_path, name):
     assert theirs < torch.nn.functional.cross_entropy(logits.reshape(-1, 23), text[1:]).item() - 0.01
 
 
+def descend(model, text, steps):
+    """PyTorch's losses: all sequences at every step, AdamW with decay for matrices alone."""
+    parameters = list(model.parameters())
+    groups = [{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": 0.1},
+              {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.95), eps=1e-8)
+    losses = []
+    for _ in range(steps):
+        logits = model(text[:-1].reshape(-1, LENGTH)).logits
+        loss = torch.nn.functional.cross_entropy(logits.reshape(-1, 23), text[1:])
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama3"])
+def test_fp32_training_has_pytorchs_losses(tmp_path, name):
+    """Weights that bf16 has no bits for, trained by both, and saved as they are."""
+    start, out = tmp_path / "start", tmp_path / "out"
+    if name == "gpt2":
+        make_gpt2(start)
+    else:
+        reference().make(str(start), name)
+    model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32, attn_implementation="eager")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.0 + 2.0 ** -11)
+    model.save_pretrained(start)
+    text = write_text(tmp_path / "text.bin")
+    val_loss = train(tmp_path, tmp_path / "text.bin", "model.init_from=%s" % start, "bf16.enabled=false", "train_batch_size=40",
+                     "thinwire.steps=8", "optimizer.params.weight_decay=0.1", "thinwire.checkpoint=%s" % (tmp_path / "checkpoints"),
+                     "thinwire.save_model=%s" % out)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    ours = [line["loss"] for line in lines if "loss" in line]
+    theirs = descend(model, text, 9)
+    assert ours[:8] == pytest.approx(theirs[:8], rel=1e-5)
+    assert ours[7] < ours[0] - 0.05
+    assert val_loss == pytest.approx(theirs[8], rel=1e-5)
+    saved = AutoModelForCausalLM.from_pretrained(out, dtype="auto")
+    for (key, weight), of_theirs in zip(saved.named_parameters(), model.parameters()):
+        assert weight.dtype == torch.float32
+        assert torch.allclose(weight, of_theirs, rtol=0, atol=1e-4), key
+
+
 @pytest.mark.parametrize("name", list(CASES))
 def test_autograd_still_gives_the_gradients_that_are_held(tmp_path, name):
     """The C tests compare with files; here they are made anew, by this torch and transformers."""
