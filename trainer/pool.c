@@ -1,4 +1,4 @@
-/* A thread that comes late to a job finds it closed, and nobody waits for it: on a loaded machine the others
+/* A thread that comes late to a task finds it closed, and nobody waits for it: on a loaded machine the others
  * do its parts. */
 #include "trainer/pool.h"
 
@@ -13,12 +13,12 @@ enum { SPINS = 500 };
 /* Ranges of a thread, so that one that is held up leaves some to the others. */
 enum { RANGES_PER_THREAD = 2 };
 
-typedef struct job {
+typedef struct task {
     tw_pool_part_t part;
     void *ctx;
     size_t n_parts;
     atomic_size_t next;
-} job_t;
+} task_t;
 
 typedef struct worker {
     tw_pool_t *pool;
@@ -33,18 +33,18 @@ struct tw_pool {
     pthread_mutex_t lock;
     pthread_cond_t opened, left;
     /* under the lock */
-    job_t *job;              /* the one that is open, or NULL */
+    task_t *task;            /* the one that is open, or NULL */
     int n_inside, n_asleep;  /* workers in it; waiting for one */
-    atomic_uint n_jobs;      /* opened so far: written under the lock, watched without */
+    atomic_uint n_tasks;     /* opened so far: written under the lock, watched without */
     atomic_int is_ending;    /* likewise */
     atomic_int n_inside_now; /* n_inside, watched without the lock */
 };
 
-static void take_parts(job_t *job, int thread)
+static void take_parts(task_t *task, int thread)
 {
     size_t part;
-    while ((part = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed)) < job->n_parts) {
-        job->part(job->ctx, part, thread);
+    while ((part = atomic_fetch_add_explicit(&task->next, 1, memory_order_relaxed)) < task->n_parts) {
+        task->part(task->ctx, part, thread);
     }
 }
 
@@ -59,11 +59,11 @@ static void pause_for_a_moment(void)
 
 static int has_news(tw_pool_t *pool, unsigned seen)
 {
-    return atomic_load_explicit(&pool->n_jobs, memory_order_relaxed) != seen ||
+    return atomic_load_explicit(&pool->n_tasks, memory_order_relaxed) != seen ||
            atomic_load_explicit(&pool->is_ending, memory_order_relaxed);
 }
 
-/* Until there is a job that this worker has not seen, or the end. The lock is held before and after. */
+/* Until there is a task that this worker has not seen, or the end. The lock is held before and after. */
 static void wait_for_news(tw_pool_t *pool, unsigned seen)
 {
     pthread_mutex_unlock(&pool->lock);
@@ -78,11 +78,11 @@ static void wait_for_news(tw_pool_t *pool, unsigned seen)
     pool->n_asleep--;
 }
 
-static void enter(tw_pool_t *pool, job_t *job, int index)
+static void enter(tw_pool_t *pool, task_t *task, int index)
 {
     atomic_store_explicit(&pool->n_inside_now, ++pool->n_inside, memory_order_relaxed);
     pthread_mutex_unlock(&pool->lock);
-    take_parts(job, index);
+    take_parts(task, index);
     pthread_mutex_lock(&pool->lock);
     atomic_store_explicit(&pool->n_inside_now, --pool->n_inside, memory_order_relaxed);
     if (pool->n_inside == 0) {
@@ -98,9 +98,9 @@ static void *work(void *ctx)
     pthread_mutex_lock(&pool->lock);
     while (!atomic_load(&pool->is_ending)) {
         wait_for_news(pool, seen);
-        seen = atomic_load(&pool->n_jobs);
-        if (pool->job) {
-            enter(pool, pool->job, worker->index);
+        seen = atomic_load(&pool->n_tasks);
+        if (pool->task) {
+            enter(pool, pool->task, worker->index);
         }
     }
     pthread_mutex_unlock(&pool->lock);
@@ -190,25 +190,25 @@ double tw_pool_processor_sec(const tw_pool_t *pool)
     return sum;
 }
 
-/* ---- jobs ---------------------------------------------------------------------------------------------- */
+/* ---- tasks ---------------------------------------------------------------------------------------------- */
 
-static void open_job(tw_pool_t *pool, job_t *job)
+static void open_task(tw_pool_t *pool, task_t *task)
 {
     pthread_mutex_lock(&pool->lock);
-    pool->job = job;
-    atomic_fetch_add(&pool->n_jobs, 1);
+    pool->task = task;
+    atomic_fetch_add(&pool->n_tasks, 1);
     int n_asleep = pool->n_asleep;
     pthread_mutex_unlock(&pool->lock);
-    for (size_t i = 0; i < (size_t)n_asleep && i + 1 < job->n_parts; i++) {
+    for (size_t i = 0; i < (size_t)n_asleep && i + 1 < task->n_parts; i++) {
         pthread_cond_signal(&pool->opened);
     }
 }
 
 /* No part is left to take: wait for those that are being done. */
-static void close_job(tw_pool_t *pool)
+static void close_task(tw_pool_t *pool)
 {
     pthread_mutex_lock(&pool->lock);
-    pool->job = NULL;
+    pool->task = NULL;
     pthread_mutex_unlock(&pool->lock);
     for (int i = 0; i < SPINS && atomic_load_explicit(&pool->n_inside_now, memory_order_relaxed) > 0; i++) {
         pause_for_a_moment();
@@ -222,14 +222,14 @@ static void close_job(tw_pool_t *pool)
 
 void tw_pool_run(tw_pool_t *pool, size_t n_parts, tw_pool_part_t part, void *ctx)
 {
-    job_t job = {.part = part, .ctx = ctx, .n_parts = n_parts};
+    task_t task = {.part = part, .ctx = ctx, .n_parts = n_parts};
     if (tw_pool_threads(pool) == 1 || n_parts <= 1) {
-        take_parts(&job, 0);
+        take_parts(&task, 0);
         return;
     }
-    open_job(pool, &job);
-    take_parts(&job, 0);
-    close_job(pool);
+    open_task(pool, &task);
+    take_parts(&task, 0);
+    close_task(pool);
 }
 
 typedef struct ranges {

@@ -1,9 +1,9 @@
-/** Private to trainer: the threads that a rank computes with. A job is cut into parts, which the threads take
+/** Private to trainer: the threads that a rank computes with. A task is cut into parts, which the threads take
  *  one after the other; where the cuts are is the caller's, and does not depend on the number of threads, or
  *  changes no bit of the result.
  *
  *  A pool is used by one thread at a time, which computes with the others. They wait asleep, but for some
- *  microseconds between one job and the next: the cores are shared with progress threads and other ranks. */
+ *  microseconds between one task and the next: the cores are shared with progress threads and other ranks. */
 #ifndef TW_TRAINER_POOL_H
 #define TW_TRAINER_POOL_H
 
@@ -25,14 +25,14 @@ int tw_pool_threads(const tw_pool_t *pool);
 /** Processor time of all its threads but the caller's, so far. NULL: 0. */
 double tw_pool_processor_sec(const tw_pool_t *pool);
 
-/** A part of a job; thread < tw_pool_threads, 0 is the caller's: no other part has the same one at the same
+/** A part of a task; thread < tw_pool_threads, 0 is the caller's: no other part has the same one at the same
  *  time. It must not use the pool. */
 typedef void (*tw_pool_part_t)(void *ctx, size_t part, int thread);
 /** Parts 0 .. n_parts - 1, each once, by any thread and in any order; returns when all are done. NULL: the
  *  caller's thread, in order. */
 void tw_pool_run(tw_pool_t *pool, size_t n_parts, tw_pool_part_t part, void *ctx);
 
-/** Elements first .. first + n - 1 of a job. */
+/** Elements first .. first + n - 1 of a task. */
 typedef void (*tw_pool_range_t)(void *ctx, size_t first, size_t n, int thread);
 /** n elements in ranges of about one length, which is a multiple of `step`, for each thread several; at least
  *  `least` in each, so that it is worth the while. */

@@ -1,4 +1,4 @@
-/* Every part of a job is done once, by whichever thread, and jobs follow one another. */
+/* Every part of a task is done once, by whichever thread, and tasks follow one another. */
 #include <atomic>
 #include <ctime>
 #include <vector>

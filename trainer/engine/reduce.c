@@ -77,8 +77,8 @@ static void add_reduction(const tw_engine_t *engine, tw_coll_args_t *args)
         args->force_codec = 1;
     } else if (options->lossless_gradients) {
         args->codec = &engine->lossless_codec;
-        /* A deterministic world measures no link, and its model is of a fast one: bytes are what was asked
-         * for. */
+        /* A deterministic world measures no link, and its cost model is of a fast one: bytes are what was
+         * asked for. */
         args->force_codec = tw_coll_n_nodes(engine->world) > 1;
     }
 }

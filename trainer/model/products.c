@@ -39,20 +39,20 @@ struct tw_products {
 
 /* ---- the library --------------------------------------------------------------------------------------- */
 
-static dnnl_engine_t engine; /* of the process, which never ends it; NULL: it does not start */
+static dnnl_engine_t library; /* of the process, which never ends it; NULL: it does not start */
 
-static void start_engine(void)
+static void start_library(void)
 {
-    if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) {
-        engine = NULL;
+    if (dnnl_engine_create(&library, dnnl_cpu, 0) != dnnl_success) {
+        library = NULL;
     }
 }
 
-static dnnl_engine_t engine_get(void)
+static dnnl_engine_t library_get(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, start_engine);
-    return engine;
+    pthread_once(&once, start_library);
+    return library;
 }
 
 static int has_isa(dnnl_cpu_isa_t isa)
@@ -185,7 +185,7 @@ static int reserve_scratch(tw_products_t *products, size_t n_bytes)
 
 static int make_memory(dnnl_memory_t *memory, const dnnl_memory_desc_t *desc)
 {
-    return dnnl_memory_create(memory, desc, engine_get(), DNNL_MEMORY_NONE) == dnnl_success;
+    return dnnl_memory_create(memory, desc, library_get(), DNNL_MEMORY_NONE) == dnnl_success;
 }
 
 static int make_primitive(tw_products_t *products, entry_t *entry, const_dnnl_primitive_desc_t desc)
@@ -210,7 +210,7 @@ static int make_entry(tw_products_t *products, entry_t *entry)
     }
     dnnl_primitive_attr_t attr = attributes(key);
     int is_made =
-        attr && dnnl_primitive_desc_create(&desc, &matmul, attr, engine_get(), NULL) == dnnl_success;
+        attr && dnnl_primitive_desc_create(&desc, &matmul, attr, library_get(), NULL) == dnnl_success;
     is_made = is_made && make_primitive(products, entry, desc) && make_memory(&entry->a, &a) &&
               make_memory(&entry->b, &b) && make_memory(&entry->c, &c);
     if (desc) {
@@ -273,8 +273,8 @@ tw_status_t tw_products_create(tw_products_t **out)
         free(products);
         return TW_ERR_NO_MEMORY;
     }
-    if (!engine_get() ||
-        dnnl_stream_create(&products->stream, engine_get(), dnnl_stream_default_flags) != dnnl_success) {
+    if (!library_get() ||
+        dnnl_stream_create(&products->stream, library_get(), dnnl_stream_default_flags) != dnnl_success) {
         tw_error("model: oneDNN does not start on this processor");
         tw_buffer_free(products->scratch);
         free(products);
