@@ -160,6 +160,19 @@ static void print_head(const plan_t *plan, const tw_train_options_t *o, const tw
     tw_plan_print_states(n_params, cluster->n_nodes * cluster->ranks_per_node, stdout);
 }
 
+/* fp32 weights follow no deltas. */
+static int is_possible(const tw_train_options_t *o, const tw_trainer_set_t *set)
+{
+    static const char bits[] = "thinwire.delta_bits=", lossless[] = "thinwire.delta_lossless=y";
+    int has_delta = 0;
+    for (size_t i = 0; set->keys[i]; i++) {
+        const char *key = set->keys[i];
+        int is_bits = strncmp(key, bits, sizeof(bits) - 1) == 0;
+        has_delta |= (is_bits && key[sizeof(bits) - 1] != '0') || strcmp(key, lossless) == 0;
+    }
+    return o->bf16 || !has_delta;
+}
+
 tw_status_t plan_all(plan_t *plan)
 {
     tw_train_config_t *config;
@@ -178,7 +191,7 @@ tw_status_t plan_all(plan_t *plan)
     }
     const tw_trainer_set_t *set;
     for (size_t i = 0; status == TW_OK && (set = tw_trainer_set_get(i)); i++) {
-        status = plan_row(plan, set, model);
+        status = is_possible(o, set) ? plan_row(plan, set, model) : TW_OK;
     }
     tw_model_destroy(model);
     tw_train_config_destroy(config);

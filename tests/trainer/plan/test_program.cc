@@ -93,4 +93,17 @@ TEST(PlanProgram, ErrorsNameWhatIsWrong)
     }
 }
 
+/* Sets that fp32 weights do not go with are left out. */
+TEST(PlanProgram, Fp32HasNoDeltas)
+{
+    auto result = plan({"--params", "1e6", "--set", "bf16.enabled=n"});
+    EXPECT_EQ(0, result.code) << result.err;
+    for (const char *set : {"\nddp ", "\nzero3 ", "\nzeropp ", "\nzero3-lossless "}) {
+        EXPECT_NE(std::string::npos, result.out.find(set)) << set << "\n" << result.out;
+    }
+    for (const char *set : {"\ndelta", "\nlossless "}) {
+        EXPECT_EQ(std::string::npos, result.out.find(set)) << set << "\n" << result.out;
+    }
+}
+
 } // namespace
