@@ -97,9 +97,9 @@ typedef struct tw_engine_lines {
 
 /** Sample from the weights as they are, by options' sample_ keys; drawn from seed, step, line and place
  *  alone. All ranks take part in gathering the weights, once; then rank 0 computes alone, a forward pass for
- *  each token, and the others wait for it, however long it takes. In stage 3 it holds the whole model meanwhile, 2 bytes a
- *  parameter. Collective. Other ranks' `sample` is not looked at. TW_ERR_INVALID: a token of the prompt
- *  outside the vocabulary; TW_ERR_NO_MEMORY. */
+ *  each token, and the others wait for it, however long it takes. In stage 3 it holds the whole model
+ *  meanwhile, as it is stored. Collective. Other ranks' `sample` is not looked at. TW_ERR_INVALID: a token
+ *  of the prompt outside the vocabulary; TW_ERR_NO_MEMORY. */
 tw_status_t tw_engine_sample(tw_engine_t *engine, const tw_engine_lines_t *sample);
 /** Tokens that a line is continued from at most: the prompt's end and what has been sampled, or
  *  thinwire.sequence_length. */
