@@ -1,6 +1,6 @@
-/** Private to trainer: the threads that a rank computes with. A task is cut into parts, which the threads take
- *  one after the other; where the cuts are is the caller's, and does not depend on the number of threads, or
- *  changes no bit of the result.
+/** Private to trainer: the threads that a rank computes with. A task is cut into parts, which the threads
+ *  take one after the other; where the cuts are is the caller's, and does not depend on the number of
+ *  threads, or changes no bit of the result.
  *
  *  A pool is used by one thread at a time, which computes with the others. They wait asleep, but for some
  *  microseconds between one task and the next: the cores are shared with progress threads and other ranks. */

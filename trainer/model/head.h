@@ -21,8 +21,8 @@ typedef struct tw_head {
 /** Rows of logits at a time: about 64 MB of them, so that they and their gradient stay small beside the
  *  weights. */
 size_t tw_head_rows(size_t vocab_size, size_t n);
-/** The mean loss. If d_norm is not NULL: d_norm (N,C) = the gradient of scale times it; d_weight (V,C) += that
- *  by the weight, unless it is NULL. */
+/** The mean loss. If d_norm is not NULL: d_norm (N,C) = the gradient of scale times it; d_weight (V,C) +=
+ *  that by the weight, unless it is NULL. */
 double tw_head_loss(const tw_head_t *head, float scale, float *d_norm, float *d_weight);
 /** The mean loss of each sequence, [N / seq_len]. */
 void tw_head_losses(const tw_head_t *head, double *losses);

@@ -7,8 +7,8 @@
 
 TW_C_BEGIN
 
-/** Carve the scratch of factors that are not of the products' type: fp32: a weight of at most weight_elems (0:
- *  weights are fp32, too); bf16: rows of row_elems in all. */
+/** Carve the scratch of factors that are not of the products' type: fp32: a weight of at most weight_elems
+ *  (0: weights are fp32, too); bf16: rows of row_elems in all. */
 void tw_factors_carve(tw_carver_t *carver, tw_type_t type, size_t weight_elems, size_t row_elems,
                       tw_compute_t *compute);
 /** x [n_elems], rows `stride` apart, as a factor: x itself, or as bf16 in `room`. */

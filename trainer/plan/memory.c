@@ -234,8 +234,8 @@ static double scratch_bytes(const tw_train_options_t *o, const totals_t *t, cons
 /* Whose momenta are under way at a time. */
 #define MUON_LAYERS 3.0
 
-/* The largest matrix of a layer whole, in fp32, and what it is made orthogonal in; of some layers' momenta own
- * pieces, and from stage 1 on what is sent here. */
+/* The largest matrix of a layer whole, in fp32, and what it is made orthogonal in; of some layers' momenta
+ * own pieces, and from stage 1 on what is sent here. */
 static double muon_bytes(const tw_train_options_t *o, const tw_model_t *model,
                          const tw_plan_cluster_t *cluster)
 {

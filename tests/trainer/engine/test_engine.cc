@@ -466,7 +466,7 @@ TEST_F(TrainEngine, ALossyDeltasSyncBringsTheMastersBack)
 /* Frozen matrices: no products are made for their gradients, which stay zero. */
 TEST_F(TrainEngine, FrozenMatricesHaveNoGradients)
 {
-    run({0, 1}, {"thinwire.groups=*.h.0.mlp.*, *wte* frozen", "gradient_accumulation_steps=2"},
+    run({0, 1}, {"thinwire.groups=*.h.0.mlp.* frozen, *wte* frozen", "gradient_accumulation_steps=2"},
         [&](int, tw_engine_t *engine, tw_model_t *) {
             tw_trainer_step_t step;
             size_t n_frozen = 0;

@@ -71,7 +71,7 @@ TEST_F(TrainFp32, WeightsAreNotRounded)
     EXPECT_NEAR(fp32.result.last_loss / rounded.result.last_loss, 1, 0.02);
 }
 
-/* Weights and gradients have twice the bytes; in 8 bits the weights have as many as bf16's, but for vectors. */
+/* Weights and gradients have twice the bytes; weights in 8 bits as many as bf16's, but for vectors. */
 TEST_F(TrainFp32, TakesTwiceTheBytes)
 {
     for (const char *stage : {"0", "1", "2", "3"}) {

@@ -68,8 +68,8 @@ TEST_P(Layer, ForwardAndBackward)
     }
     std::vector<uint16_t> w16(6), narrow(6), narrow_d(6);
     tw_kernels()->narrow(w.data(), 6, w16.data());
-    const tw_compute_t compute = {&products, 1,           tw_kernels(),  nullptr,
-                                  type,      wide.data(), narrow.data(), narrow_d.data()};
+    const tw_compute_t compute = {&products,    1,           tw_kernels(),  nullptr,        type,
+                                  TW_TYPE_BF16, wide.data(), narrow.data(), narrow_d.data()};
     const tw_layer_t layer = {2, 3, 2, 2, is_out_in};
     tw_matrix_t x_factor = tw_factor(&compute, x.data(), 6, 3, narrow.data());
     std::vector<float> y = {10, 20, 10, 20}, dy = {1, -1, 2, 0};
