@@ -281,8 +281,8 @@ static tw_status_t sequence_logits(tw_device_model_t *m, size_t row, float *logi
     return TW_OK;
 }
 
-static tw_status_t all_logits(tw_device_model_t *m, const void *const *weights, const tw_bf16_t *x,
-                              size_t at, float *logits)
+static tw_status_t all_logits(tw_device_model_t *m, const void *const *weights, const tw_bf16_t *x, size_t at,
+                              float *logits)
 {
     const tw_device_norm_t norm = last_norm(m);
     TW_TRY(tw_device_grads_collect(m));
@@ -294,8 +294,7 @@ static tw_status_t all_logits(tw_device_model_t *m, const void *const *weights, 
     return tw_device_brought(m, TW_MODEL_ROOT);
 }
 
-void tw_device_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at,
-                      float *logits)
+void tw_device_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at, float *logits)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
     if (tw_device_is_well(m)) {

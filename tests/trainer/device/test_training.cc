@@ -8,8 +8,8 @@
 #include "trainer/config/config.h"
 #include "trainer/data/data.h"
 #include "trainer/device/device.h"
-#include "trainer/engine/engine.h"
 #include "trainer/engine/calls.h"
+#include "trainer/engine/engine.h"
 
 namespace
 {

@@ -198,7 +198,7 @@ TEST_F(Gpt2, ChunksOfLogitsChangeNothing)
 TEST_F(Gpt2, LogitsGiveTheLoss)
 {
     for (tw_type_t products : {TW_TYPE_FP32, TW_TYPE_BF16}) {
-        tw::expect_logits_give_the_loss({31, 8, 2, 2, 12, 1e-5, TW_MODEL_GPT2, {}, products});
+        tw::expect_logits_give_the_loss({31, 8, 2, 2, 12, 1e-5, TW_MODEL_GPT2, {}, products, 0});
     }
 }
 
