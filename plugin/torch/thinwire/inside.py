@@ -71,7 +71,6 @@ _ALWAYS: Names = {
 # Outside of FSDP2, for its models.
 _BESIDE: Names = {
     "torch._C._current_graph_task_id": None,
-    "torch._disable_dynamo": ("fn",),
 }
 _BESIDE_LATER: Names = {
     "torch._C._disabled_torch_function_impl": None,
@@ -418,8 +417,9 @@ no_torch_function = getattr(torch._C, "_disabled_torch_function_impl", None)
 
 
 def no_dynamo(function: Callable) -> Callable:
-    """It is not traced. Unlike torch.compiler.disable this loads nothing."""
-    return torch._disable_dynamo(function)
+    """It is not traced. torch.compiler.disable loads seconds' worth of modules: that is for a torch without the other."""
+    quick = _function(torch, "_disable_dynamo")
+    return (quick if _takes(quick, ("fn",)) else torch.compiler.disable)(function)
 
 
 def backward_pass() -> int:

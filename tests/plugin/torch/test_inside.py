@@ -128,6 +128,15 @@ def test_a_class_of_fsdp2(monkeypatch, unprobed, module, owner):
     assert owner in inside.difference()
 
 
+@pytest.mark.parametrize("other", [None, with_other_parameters])
+def test_not_traced_in_a_public_way_where_there_is_no_other(monkeypatch, unprobed, other):
+    put(monkeypatch, "torch._disable_dynamo", other)
+    assert inside.no_dynamo(lambda number: number + 1)(1) == 2
+    assert differences() == ("", "", True)
+    monkeypatch.setattr(torch.compiler, "disable", lambda function: (function, "disabled"))
+    assert inside.no_dynamo(abs) == (abs, "disabled")
+
+
 def step(rank, make):
     torch.manual_seed(0)
     model = make(nn.Linear(48, 48))
