@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-TOPS = ("core", "quant", "transport", "collectives", "hpz", "plugin", "trainer", "safetensors", "cluster", "flags", "bench")
+TOPS = ("core", "quant", "transport", "collectives", "hpz", "plugin", "trainer", "safetensors", "cluster", "flags", "doctor", "bench")
 SUFFIXES = (".c", ".h", ".cu", ".cuh")
 
 COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)

@@ -19,6 +19,7 @@ BELOW = {
     "collectives": ["quant", "transport", "core"],
     "hpz": ["collectives", "quant", "core"],
     "plugin": ["collectives", "quant", "transport", "core"],
+    "doctor": ["quant", "transport", "core"],
     "trainer": ["hpz", "collectives", "quant", "safetensors", "flags", "cluster", "core"],
 }
 BELOW["bench"] = list(BELOW)

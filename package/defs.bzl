@@ -8,6 +8,7 @@ PUBLIC_HEADERS = [
     "//collectives:setup.h",
     "//core:base.h",
     "//core:core.h",
+    "//doctor:doctor.h",
     "//hpz:hpz.h",
     "//hpz:keeper.h",
     "//transport:transport.h",

@@ -35,6 +35,7 @@ Thinwire sends the weights and gradients of FSDP2 and DDP with 8 and 4 bits an e
 
     TW_FSDP=1 torchrun ... job.py
     python -m thinwire info
+    torchrun ... -m thinwire doctor
     python -m thinwire diff OLD.safetensors NEW.safetensors -o FILE
     python -m thinwire patch OLD.safetensors FILE -o NEW.safetensors
 

@@ -1,8 +1,11 @@
-"""python -m thinwire info | diff OLD NEW -o FILE | patch OLD FILE -o NEW"""
+"""python -m thinwire info | doctor | diff OLD NEW -o FILE | patch OLD FILE -o NEW"""
 
 from __future__ import annotations
 
 import argparse
+import ctypes as C
+import os
+import signal
 import sys
 import time
 
@@ -62,12 +65,37 @@ def _info(_args: argparse.Namespace) -> int:
     return 0
 
 
+def _doctor(args: argparse.Namespace) -> int:
+    from . import autoload, capi
+
+    autoload.set_up_logging()  # what is wrong is logged where it is seen
+    library = capi.lib()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's waits for the call's end
+    params = capi.DoctorParams(args.seconds, args.streams, os.fsencode(args.json) if args.json else None)
+    sys.stdout.flush()
+    return 0 if library.tw_doctor_run(C.byref(params)) == capi.OK else 1
+
+
+def _seconds(text: str) -> float:
+    """Of 60 or 60s."""
+    return float(text.removesuffix("s"))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m thinwire", description="What is here; changes of weights as files.")
+    parser = argparse.ArgumentParser(prog="python -m thinwire", description="What is here; what is wrong with a cluster; changes of weights as files.")
     parser.add_argument("--version", action="version", version="thinwire " + __version__)
     commands = parser.add_subparsers(dest="command", required=True)
     info = commands.add_parser("info", help="versions, devices, what of torch is used, and why something is not")
     info.set_defaults(run=_info)
+    doctor = commands.add_parser("doctor", help="what is wrong with a cluster, started on every node by the launcher of the jobs",
+                                 description="Measures every link and reads the settings that matter; rank 0 says in three lines what is slow, "
+                                 "why it might be, and what to change. Example: torchrun --nnodes 8 --nproc-per-node 1 --rdzv-backend c10d "
+                                 "--rdzv-endpoint node0:29500 -m thinwire doctor")
+    doctor.add_argument("--seconds", type=_seconds, default=60.0, metavar="TIME",
+                        help="for all links together, about, up to 3600; not less than 0.3 for each step (default: 60)")
+    doctor.add_argument("--streams", type=int, default=4, metavar="N", help="where several streams are measured, so many, 2 to 32 (default: 4)")
+    doctor.add_argument("--json", metavar="FILE", help="write everything as a JSON object, on rank 0")
+    doctor.set_defaults(run=_doctor)
     diff = commands.add_parser("diff", help="write what makes NEW of OLD")
     diff.add_argument("old", metavar="OLD", help="a .safetensors file, an index of one in parts, or the folder with it")
     diff.add_argument("new", metavar="NEW", help="likewise")

@@ -223,6 +223,12 @@ class ConfigTable(C.Structure):
     ]
 
 
+class DoctorParams(C.Structure):
+    """tw_doctor_params_t"""
+
+    _fields_ = [("seconds", C.c_double), ("n_streams", C.c_int), ("json", C.c_char_p)]
+
+
 STRUCTURES = {
     "tw_quant_codec_t": Codec,
     "tw_job_t": Job,
@@ -239,6 +245,7 @@ STRUCTURES = {
     "tw_hpz_gathered_t": Gathered,
     "tw_config_field_t": ConfigField,
     "tw_config_table_t": ConfigTable,
+    "tw_doctor_params_t": DoctorParams,
 }
 
 LOG_SINK = C.CFUNCTYPE(None, C.c_void_p, C.c_int, C.c_char_p, C.c_int, C.c_char_p)
@@ -291,6 +298,7 @@ _FUNCTIONS = {
     "tw_hpz_kept_gather_post": (C.c_int, _P, _P, C.c_int),
     "tw_hpz_kept_test": (C.c_int, _P, _P),
     "tw_hpz_kept_wait": (C.c_int, _P, _P),
+    "tw_doctor_run": (C.c_int, _P),
 }
 TIMEOUT_HINT = "the limit is the process group's, init_process_group(timeout=...), unless TW_COLL_TIMEOUT is set"
 # A rank's line when it ends the job.

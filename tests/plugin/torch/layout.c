@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "collectives/collectives.h"
+#include "doctor/doctor.h"
 #include "hpz/keeper.h"
 #include "transport/transport.h"
 
@@ -27,6 +28,10 @@ static void print_jobs(void)
     FIELD(tw_transport_ucx_params_t, listener);
     FIELD(tw_transport_ucx_params_t, net_devices);
     FIELD(tw_transport_ucx_params_t, node_id);
+    SIZE(tw_doctor_params_t);
+    FIELD(tw_doctor_params_t, seconds);
+    FIELD(tw_doctor_params_t, n_streams);
+    FIELD(tw_doctor_params_t, json);
     SIZE(tw_coll_params_t);
     FIELD(tw_coll_params_t, transport);
     FIELD(tw_coll_params_t, ranks);

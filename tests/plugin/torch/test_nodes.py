@@ -45,3 +45,21 @@ def test_groups_meet_where_names_do_not_resolve(flags, network):
         own = network + str(one["rank"] + 1)
         assert one["by_gloo"] == own and one["by_name"] == ("::1" if flags else "127.0.0.1")
         assert one["by_store"] == own
+
+
+def test_doctor_under_torchrun(tmp_path):
+    """A node with a smaller MTU is named."""
+    out = tmp_path / "doctor.json"
+    script = '[ "$TW_CLUSTER" = nodes ] || exec echo nowhere; PATH=$PATH:/usr/sbin:/sbin; [ $RANK != 1 ] || ip link set eth0 mtu 1300 || exit 1; exec "$@" --node-rank $RANK ' \
+             '--master-addr $MASTER_ADDR --master-port 29400 -m thinwire doctor --seconds 1 --json %s' % out
+    command = [cluster(), "--nodes", "2", "--link", "none", "--", "sh", "-c", script, "sh", sys.executable, "-m", "torch.distributed.run",
+               "--nnodes", "2", "--nproc-per-node", "1"]
+    done = subprocess.run([str(one) for one in command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    if "nowhere" in done.stdout:
+        pytest.skip("no network namespaces here")
+    found = json.loads(out.read_text())
+    assert [one["host"] for one in found["ranks"]] == ["node0", "node1"]
+    assert sorted((one["from"], one["to"]) for one in found["flows"] if one["kind"] == "alone") == [(0, 1), (1, 0)]
+    assert any("node 1 (node1): eth0 has an MTU of 1300" in one["what"] for one in found["findings"])
+    assert "slow: " in done.stdout

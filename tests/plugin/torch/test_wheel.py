@@ -1,5 +1,6 @@
 """The wheel, installed by pip into an environment of its own."""
 
+import json
 import os
 import pathlib
 import struct
@@ -9,6 +10,7 @@ import venv
 import zipfile
 
 import pytest
+import ranks
 import thinwire
 import torch
 
@@ -33,9 +35,15 @@ def python(tmp_path_factory):
     return found
 
 
-def run(python, *args, **environment):
+def start(python, *args, **environment):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TW_"))} | environment
-    return subprocess.run([python, *map(str, args)], env=environment, capture_output=True, text=True)
+    return subprocess.Popen([python, *map(str, args)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(python, *args, **environment):
+    process = start(python, *args, **environment)
+    out, err = process.communicate()
+    return subprocess.CompletedProcess(args, process.returncode, out, err)
 
 
 def test_what_is_in_it():
@@ -65,6 +73,33 @@ def test_weights_without_torch(python, tmp_path):
     assert run(python, "-m", "thinwire", "patch", old, out, "-o", made).returncode == 0
     assert (tmp_path / "made").read_bytes() == (tmp_path / "new").read_bytes()
     assert (tmp_path / "out").stat().st_size < 2000
+
+
+def test_doctor_without_torch(python, tmp_path):
+    """Two ranks as of two nodes, on this machine's own devices."""
+    job = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
+           "TW_RENDEZVOUS_PORT": str(ranks.free_port())}
+    words = ["-m", "thinwire", "doctor", "--seconds", "1s", "--streams", "2", "--json", tmp_path / "doctor.json"]
+    both = [start(python, *words, RANK=str(rank), TW_NODE_ID="node%d" % rank, **job) for rank in range(2)]
+    (out, err), (nothing, other) = [one.communicate() for one in both]
+    assert [one.returncode for one in both] == [0, 0], err + other
+    assert [line.split()[0] for line in out.splitlines()[-3:]] == ["slow:", "why:", "change:"] and nothing == ""
+    found = json.loads((tmp_path / "doctor.json").read_text())
+    assert found["nodes"] == 2 and len(found["ranks"]) == 2 and all(one["bps"] > 0 for one in found["flows"])
+    assert {one["streams"] for one in found["flows"]} == {1, 2}
+
+
+def test_doctor_says_what_is_wrong_with_its_input(python):
+    for words, variables, said in [
+        (["--streams", "1"], {}, "thinwire: doctor: n_streams 1: "),
+        (["--seconds", "1h"], {}, "--seconds: invalid"),
+        (["--seconds", "4000"], {}, "thinwire: doctor: seconds 4000: 0 to 3600"),
+        (["--json", "/nowhere/doctor.json"], {}, "/nowhere/doctor.json: cannot write"),
+        ([], {"TW_NET_DEVICES": "eth77"}, "network device eth77: there is none of that name"),
+        ([], {"RANK": "0"}, "WORLD_SIZE"),
+    ]:
+        done = run(python, "-m", "thinwire", "doctor", *words, **variables)
+        assert done.returncode != 0 and said in done.stderr, done.stderr
 
 
 def test_import_torch_finds_it(python):

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "bench/doctor/doctor.h"
+#include "doctor/state.h"
 
 #define CONNECT_SEC 10.0
 #define GREETING_SEC 2.0
@@ -25,12 +25,12 @@
 
 /* Before the data: whose flow, which stream of it. */
 typedef struct greeting {
-    uint8_t nonce[DOCTOR_NONCE_BYTES];
+    uint8_t nonce[TW_DOCTOR_NONCE_BYTES];
     int32_t slot, stream;
 } greeting_t;
 
 typedef struct stream {
-    doctor_end_t *end;
+    tw_doctor_end_t *end;
     pthread_t thread;
     int fd, index, error;
     double bps;
@@ -44,7 +44,7 @@ static int wait_for(int fd, short events)
     return poll(&one, 1, TICK_MS) > 0 ? one.revents : 0;
 }
 
-static int is_late(const doctor_end_t *end, double deadline)
+static int is_late(const tw_doctor_end_t *end, double deadline)
 {
     return __atomic_load_n(end->stop, __ATOMIC_ACQUIRE) || tw_time_sec() > deadline;
 }
@@ -95,7 +95,7 @@ static socklen_t place_of(const struct sockaddr_in6 *address, place_t *place)
 
 static int connect_stream(stream_t *stream)
 {
-    const doctor_end_t *end = stream->end;
+    const tw_doctor_end_t *end = stream->end;
     const double deadline = tw_time_sec() + CONNECT_SEC;
     const int unsent = UNSENT_BYTES;
     int error = 0;
@@ -167,7 +167,7 @@ static void *run_sender(void *arg)
     return NULL;
 }
 
-static void add_stream(doctor_flow_t *flow, const stream_t *stream)
+static void add_stream(tw_doctor_flow_t *flow, const stream_t *stream)
 {
     flow->error = flow->error ? flow->error : stream->error;
     flow->bps += stream->bps;
@@ -198,9 +198,9 @@ static void run_streams(stream_t *streams, int n, void *(*run)(void *))
     }
 }
 
-void doctor_send(doctor_end_t *end)
+void tw_doctor_send(tw_doctor_end_t *end)
 {
-    stream_t streams[DOCTOR_STREAMS_MAX] = {0};
+    stream_t streams[TW_DOCTOR_STREAMS_MAX] = {0};
     const int n = end->flow->n_streams;
     for (int i = 0; i < n; i++) {
         streams[i].end = end;
@@ -286,7 +286,7 @@ static void *run_receiver(void *arg)
 static int is_ours(stream_t *stream)
 {
     greeting_t greeting;
-    const doctor_flow_t *flow = stream->end->flow;
+    const tw_doctor_flow_t *flow = stream->end->flow;
     if (move_all(stream, &greeting, sizeof(greeting), 0, GREETING_SEC) != 0 ||
         memcmp(greeting.nonce, stream->end->rank->nonce, sizeof(greeting.nonce)) != 0) {
         return 0;
@@ -294,9 +294,9 @@ static int is_ours(stream_t *stream)
     return greeting.slot == flow->slot && greeting.stream >= 0 && greeting.stream < flow->n_streams;
 }
 
-void doctor_receive(doctor_end_t *end)
+void tw_doctor_receive(tw_doctor_end_t *end)
 {
-    stream_t streams[DOCTOR_STREAMS_MAX] = {0};
+    stream_t streams[TW_DOCTOR_STREAMS_MAX] = {0};
     const int listener = end->rank->listeners[end->flow->device], n = end->flow->n_streams;
     const double deadline = tw_time_sec() + CONNECT_SEC;
     int n_there = 0;
@@ -317,43 +317,43 @@ void doctor_receive(doctor_end_t *end)
 
 /* ---- sockets of a leader ------------------------------------------------------------------------------- */
 
-static tw_status_t open_socket(const doctor_facts_t *facts, int type, struct sockaddr_in6 *address, int *out)
+/* On a port that is free. */
+static tw_status_t open_socket(const tw_doctor_facts_t *facts, int type, const struct sockaddr_in6 *address,
+                               int *out, in_port_t *port)
 {
     place_t place;
-    socklen_t bytes = place_of(address, &place);
-    const int fd = socket(place.any.sa_family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), yes = 1,
-              room = PROBES_BYTES;
+    struct sockaddr_in6 any_port = *address;
+    any_port.sin6_port = 0;
+    socklen_t bytes = place_of(&any_port, &place);
+    const int fd = socket(place.any.sa_family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), room = PROBES_BYTES;
     *out = fd;
-    if (fd >= 0) {
-        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    }
     if (fd >= 0 && type == SOCK_DGRAM) {
         (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
     }
     if (fd < 0 || bind(fd, &place.any, bytes) != 0 ||
-        (type == SOCK_STREAM && listen(fd, DOCTOR_STREAMS_MAX) != 0) ||
+        (type == SOCK_STREAM && listen(fd, TW_DOCTOR_STREAMS_MAX) != 0) ||
         getsockname(fd, &place.any, &bytes) != 0) {
         tw_error("rank %d: cannot listen: %s", facts->rank, strerror(errno));
         return TW_ERR_IO;
     }
-    address->sin6_port = place.any.sa_family == AF_INET ? place.v4.sin_port : place.v6.sin6_port;
+    *port = place.any.sa_family == AF_INET ? place.v4.sin_port : place.v6.sin6_port;
     return TW_OK;
 }
 
-tw_status_t doctor_listen(doctor_rank_t *rank, doctor_facts_t *facts)
+tw_status_t tw_doctor_listen(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts)
 {
     for (int i = 0; i < facts->n_devices; i++) {
-        struct sockaddr_in6 *address = &facts->devices[i].address;
-        TW_TRY(open_socket(facts, SOCK_STREAM, address, &rank->listeners[i]));
-        struct sockaddr_in6 same = *address; /* and the same port */
-        TW_TRY(open_socket(facts, SOCK_DGRAM, &same, &rank->probes[i]));
+        tw_doctor_device_t *device = &facts->devices[i];
+        TW_TRY(open_socket(facts, SOCK_STREAM, &device->address, &rank->listeners[i],
+                           &device->address.sin6_port));
+        TW_TRY(open_socket(facts, SOCK_DGRAM, &device->address, &rank->probes[i], &device->probe_port));
     }
     return TW_OK;
 }
 
-void doctor_close(doctor_rank_t *rank)
+void tw_doctor_close(tw_doctor_rank_t *rank)
 {
-    for (int i = 0; i < DOCTOR_DEVICES_MAX; i++) {
+    for (int i = 0; i < TW_DOCTOR_DEVICES_MAX; i++) {
         if (rank->listeners[i] >= 0) {
             close(rank->listeners[i]);
         }
@@ -388,11 +388,11 @@ static void forbid_fragments(int fd)
     (void)setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &probe6, sizeof(probe6));
 }
 
-static void send_probe(int fd, const doctor_rank_t *rank, const struct sockaddr_in6 *address,
+static void send_probe(int fd, const tw_doctor_rank_t *rank, const struct sockaddr_in6 *address,
                        int packet_bytes)
 {
     static const char nothing[PROBE_MAX_BYTES];
-    char head[DOCTOR_NONCE_BYTES];
+    char head[TW_DOCTOR_NONCE_BYTES];
     place_t to;
     const socklen_t to_bytes = place_of(address, &to);
     memcpy(head, rank->nonce, sizeof(head));
@@ -406,7 +406,8 @@ static void send_probe(int fd, const doctor_rank_t *rank, const struct sockaddr_
     nanosleep(&pause, NULL);
 }
 
-void doctor_probe_send(const doctor_rank_t *rank, const doctor_path_t *path, const struct sockaddr_in6 *to)
+void tw_doctor_probe_send(const tw_doctor_rank_t *rank, const tw_doctor_path_t *path,
+                          const struct sockaddr_in6 *to)
 {
     const int fd = rank->probes[path->device], most = path->asked_bytes;
     forbid_fragments(fd);
@@ -423,9 +424,9 @@ void doctor_probe_send(const doctor_rank_t *rank, const doctor_path_t *path, con
     }
 }
 
-int doctor_probe_receive(const doctor_rank_t *rank, int device, double seconds)
+int tw_doctor_probe_receive(const tw_doctor_rank_t *rank, int device, double seconds)
 {
-    static char packet[PROBE_MAX_BYTES];
+    char packet[PROBE_MAX_BYTES];
     const int fd = rank->probes[device];
     int largest = 0;
     for (const double deadline = tw_time_sec() + seconds; tw_time_sec() < deadline;) {
@@ -434,7 +435,7 @@ int doctor_probe_receive(const doctor_rank_t *rank, int device, double seconds)
         const ssize_t n = recvfrom(fd, packet, sizeof(packet), MSG_DONTWAIT, &from.any, &bytes);
         if (n < 0) {
             wait_for(fd, POLLIN);
-        } else if (n >= DOCTOR_NONCE_BYTES && memcmp(packet, rank->nonce, DOCTOR_NONCE_BYTES) == 0 &&
+        } else if (n >= TW_DOCTOR_NONCE_BYTES && memcmp(packet, rank->nonce, TW_DOCTOR_NONCE_BYTES) == 0 &&
                    (int)n + headers_bytes(&from) > largest) {
             largest = (int)n + headers_bytes(&from);
         }

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "bench/doctor/doctor.h"
+#include "doctor/state.h"
 
 namespace
 {
@@ -17,26 +17,26 @@ constexpr double kRate = 1e9;
 class Cluster
 {
   public:
-    explicit Cluster(int n_nodes, int ranks_per_node = 1)
+    /* Each node sends to so many others; -1: to all. */
+    explicit Cluster(int n_nodes, int ranks_per_node = 1, int n_pairs = -1)
     {
+        const int furthest = n_pairs < 0 ? n_nodes - 1 : n_pairs;
         for (int r = 0; r < n_nodes * ranks_per_node; r++) {
             facts.push_back(good_rank(r, r / ranks_per_node));
         }
         for (int node = 0; node < n_nodes; node++) {
             leaders.push_back(node * ranks_per_node);
             const int next = (node + 1) % n_nodes;
-            for (int to = 0; to < n_nodes; to++) {
-                if (to != node) {
-                    flows.push_back(good_flow(DOCTOR_PAIR, node, to, 1));
-                }
+            for (int distance = 1; distance <= furthest; distance++) {
+                flows.push_back(good_flow(TW_DOCTOR_PAIR, node, (node + distance) % n_nodes, 1));
             }
-            flows.push_back(good_flow(DOCTOR_STREAMS, node, next, 4));
-            flows.push_back(good_flow(DOCTOR_ALL, node, next, 4));
+            flows.push_back(good_flow(TW_DOCTOR_STREAMS, node, next, 4));
+            flows.push_back(good_flow(TW_DOCTOR_ALL, node, next, 4));
             paths.push_back({node, next, 0, 1500, 1500});
         }
     }
 
-    doctor_facts_t &node(int n)
+    tw_doctor_facts_t &node(int n)
     {
         return facts[(size_t)leaders[(size_t)n]];
     }
@@ -45,7 +45,7 @@ class Cluster
     template <typename Change>
     void each(int kind, int from, int to, Change change)
     {
-        for (doctor_flow_t &flow : flows) {
+        for (tw_doctor_flow_t &flow : flows) {
             if ((kind < 0 || flow.kind == kind) && (from < 0 || flow.from == from) &&
                 (to < 0 || flow.to == to)) {
                 change(flow);
@@ -55,36 +55,36 @@ class Cluster
 
     void scale(int kind, int from, int to, double factor)
     {
-        each(kind, from, to, [factor](doctor_flow_t &flow) { flow.bps *= factor; });
+        each(kind, from, to, [factor](tw_doctor_flow_t &flow) { flow.bps *= factor; });
     }
 
-    std::vector<doctor_finding_t> judged()
+    std::vector<tw_doctor_finding_t> judged()
     {
-        doctor_result_t result = {(int)facts.size(), (int)leaders.size(), (int)flows.size(),
-                                  (int)paths.size(), facts.data(),        leaders.data(),
-                                  flows.data(),      paths.data()};
-        doctor_findings_t findings;
-        doctor_judge(&result, &findings);
+        tw_doctor_result_t result = {(int)facts.size(), (int)leaders.size(), (int)flows.size(),
+                                     (int)paths.size(), facts.data(),        leaders.data(),
+                                     flows.data(),      paths.data()};
+        tw_doctor_findings_t findings;
+        tw_doctor_judge(&result, &findings);
         return {findings.list, findings.list + findings.n};
     }
 
     /* The only thing that is wrong. */
-    doctor_finding_t only()
+    tw_doctor_finding_t only()
     {
-        const std::vector<doctor_finding_t> found = judged();
+        const std::vector<tw_doctor_finding_t> found = judged();
         EXPECT_EQ(found.size(), 1u) << (found.size() > 1 ? found[1].what : "");
-        return found.empty() ? doctor_finding_t{} : found[0];
+        return found.empty() ? tw_doctor_finding_t{} : found[0];
     }
 
-    std::vector<doctor_facts_t> facts;
+    std::vector<tw_doctor_facts_t> facts;
     std::vector<int> leaders;
-    std::vector<doctor_flow_t> flows;
-    std::vector<doctor_path_t> paths;
+    std::vector<tw_doctor_flow_t> flows;
+    std::vector<tw_doctor_path_t> paths;
 
   private:
-    static doctor_facts_t good_rank(int rank, int node)
+    static tw_doctor_facts_t good_rank(int rank, int node)
     {
-        doctor_facts_t one = {};
+        tw_doctor_facts_t one = {};
         one.rank = rank;
         one.node = node;
         snprintf(one.host, sizeof(one.host), "host%d", node);
@@ -101,9 +101,9 @@ class Cluster
         return one;
     }
 
-    static doctor_flow_t good_flow(int kind, int from, int to, int n_streams)
+    static tw_doctor_flow_t good_flow(int kind, int from, int to, int n_streams)
     {
-        doctor_flow_t one = {};
+        tw_doctor_flow_t one = {};
         one.kind = kind;
         one.from = from;
         one.to = to;
@@ -133,8 +133,8 @@ TEST(DoctorJudge, NothingIsWrongWhereAllIsWell)
 TEST(DoctorJudge, ANodeThatSendsSlowly)
 {
     Cluster cluster(4);
-    cluster.scale(DOCTOR_PAIR, 2, -1, 0.1);
-    const doctor_finding_t found = cluster.only();
+    cluster.scale(TW_DOCTOR_PAIR, 2, -1, 0.1);
+    const tw_doctor_finding_t found = cluster.only();
     EXPECT_STREQ(found.what, "node 2 (host2) sends 100 Mb/s by eth0, 1.00 Gb/s is usual");
     EXPECT_NEAR(found.weight, 10, 1e-9);
     EXPECT_HAS(found.change, "on host2: ethtool eth0");
@@ -143,17 +143,17 @@ TEST(DoctorJudge, ANodeThatSendsSlowly)
 TEST(DoctorJudge, ANodeThatReceivesSlowly)
 {
     Cluster cluster(3);
-    cluster.scale(DOCTOR_PAIR, -1, 0, 0.5);
+    cluster.scale(TW_DOCTOR_PAIR, -1, 0, 0.5);
     EXPECT_STREQ(cluster.only().what, "node 0 (host0) receives 500 Mb/s by eth0, 1.00 Gb/s is usual");
 }
 
 TEST(DoctorJudge, ANodeThatIsSlowBothWays)
 {
     Cluster cluster(5);
-    cluster.scale(DOCTOR_PAIR, 1, -1, 0.1);
-    cluster.scale(DOCTOR_PAIR, -1, 1, 0.2);
+    cluster.scale(TW_DOCTOR_PAIR, 1, -1, 0.1);
+    cluster.scale(TW_DOCTOR_PAIR, -1, 1, 0.2);
     cluster.node(1).devices[0].speed_mbps = 100;
-    const std::vector<doctor_finding_t> found = cluster.judged();
+    const std::vector<tw_doctor_finding_t> found = cluster.judged();
     EXPECT_STREQ(found[0].what, "node 1 (host1) sends and receives 100 Mb/s by eth0, 1.00 Gb/s is usual");
     EXPECT_STREQ(found[0].why, "eth0 there is a link of 100 Mb/s, elsewhere of 1000");
 }
@@ -161,7 +161,7 @@ TEST(DoctorJudge, ANodeThatIsSlowBothWays)
 TEST(DoctorJudge, APairIsBlamedWhereItsNodesAreWell)
 {
     Cluster cluster(4);
-    cluster.scale(DOCTOR_PAIR, 1, 3, 0.25);
+    cluster.scale(TW_DOCTOR_PAIR, 1, 3, 0.25);
     EXPECT_STREQ(cluster.only().what,
                  "from node 1 (host1) to node 3 (host3): 250 Mb/s, 1.00 Gb/s with others");
 }
@@ -171,10 +171,10 @@ TEST(DoctorJudge, OfManySlowPairsTheWorst)
     Cluster cluster(8);
     cluster.node(5).devices[0].mtu = 1400;
     for (int n = 0; n < 8; n++) {
-        cluster.scale(DOCTOR_PAIR, n, (n + 3) % 8, 0.6 - 0.05 * n);
-        cluster.scale(DOCTOR_PAIR, n, (n + 5) % 8, 0.5);
+        cluster.scale(TW_DOCTOR_PAIR, n, (n + 3) % 8, 0.6 - 0.05 * n);
+        cluster.scale(TW_DOCTOR_PAIR, n, (n + 5) % 8, 0.5);
     }
-    const std::vector<doctor_finding_t> found = cluster.judged();
+    const std::vector<tw_doctor_finding_t> found = cluster.judged();
     ASSERT_EQ(found.size(), 5u);
     EXPECT_HAS(found[0].what, "from node 7 (host7) to node 2 (host2)");
     EXPECT_HAS(found[1].what, "from node 6 (host6) to node 1 (host1)");
@@ -185,7 +185,7 @@ TEST(DoctorJudge, OfManySlowPairsTheWorst)
 TEST(DoctorJudge, OfTwoNodesADirection)
 {
     Cluster cluster(2);
-    for (int kind : {DOCTOR_PAIR, DOCTOR_STREAMS, DOCTOR_ALL}) {
+    for (int kind : {TW_DOCTOR_PAIR, TW_DOCTOR_STREAMS, TW_DOCTOR_ALL}) {
         cluster.scale(kind, 1, 0, 0.1);
     }
     EXPECT_STREQ(cluster.only().what,
@@ -195,11 +195,11 @@ TEST(DoctorJudge, OfTwoNodesADirection)
 TEST(DoctorJudge, AFlowThatBroughtNothingSaysWhy)
 {
     Cluster cluster(3);
-    cluster.each(DOCTOR_PAIR, 0, 1, [](doctor_flow_t &flow) {
+    cluster.each(TW_DOCTOR_PAIR, 0, 1, [](tw_doctor_flow_t &flow) {
         flow.bps = 0;
         flow.error = EHOSTUNREACH;
     });
-    const doctor_finding_t found = cluster.only();
+    const tw_doctor_finding_t found = cluster.only();
     EXPECT_HAS(found.what, "from node 0 (host0) to node 1 (host1): 0.00 bit/s");
     EXPECT_STREQ(found.why, strerror(EHOSTUNREACH));
 }
@@ -208,11 +208,11 @@ TEST(DoctorJudge, ADeviceOnWhichNothingComes)
 {
     for (int n_nodes : {2, 4}) {
         Cluster cluster(n_nodes);
-        cluster.each(-1, -1, -1, [](doctor_flow_t &flow) {
+        cluster.each(-1, -1, -1, [](tw_doctor_flow_t &flow) {
             flow.bps = 0;
             flow.error = EHOSTUNREACH;
         });
-        const doctor_finding_t found = cluster.only();
+        const tw_doctor_finding_t found = cluster.only();
         const std::string n = std::to_string(n_nodes * (n_nodes - 1));
         EXPECT_EQ(found.what, "by eth0 nothing comes on " + n + " of " + n + " ways from node to node");
         EXPECT_HAS(found.why, strerror(EHOSTUNREACH));
@@ -222,9 +222,9 @@ TEST(DoctorJudge, ADeviceOnWhichNothingComes)
 TEST(DoctorJudge, SeveralStreamsAreFaster)
 {
     Cluster cluster(3);
-    cluster.scale(DOCTOR_STREAMS, -1, -1, 3);
-    cluster.scale(DOCTOR_ALL, -1, -1, 3);
-    doctor_finding_t found = cluster.only();
+    cluster.scale(TW_DOCTOR_STREAMS, -1, -1, 3);
+    cluster.scale(TW_DOCTOR_ALL, -1, -1, 3);
+    tw_doctor_finding_t found = cluster.only();
     EXPECT_STREQ(found.what, "one TCP stream makes 1.00 Gb/s of eth0, 4 streams 3.0 times as much");
     EXPECT_STREQ(found.change, "TW_NET_STREAMS=4");
     EXPECT_HAS(found.why, "one core's work");
@@ -237,14 +237,14 @@ TEST(DoctorJudge, SeveralStreamsAreFaster)
 TEST(DoctorJudge, AllAtOnceAreSlower)
 {
     Cluster cluster(4);
-    cluster.scale(DOCTOR_ALL, -1, -1, 0.25);
+    cluster.scale(TW_DOCTOR_ALL, -1, -1, 0.25);
     EXPECT_STREQ(cluster.only().what, "all nodes at once get 25 % of what each gets alone by eth0");
 }
 
 TEST(DoctorJudge, AllLinksAreSlowerThanTheirDevicesSay)
 {
     Cluster cluster(3);
-    for (doctor_facts_t &one : cluster.facts) {
+    for (tw_doctor_facts_t &one : cluster.facts) {
         one.devices[0].speed_mbps = 10000;
     }
     EXPECT_STREQ(cluster.only().what, "all links make 1.00 Gb/s by eth0, whose devices say 10.0 Gb/s");
@@ -255,11 +255,11 @@ TEST(DoctorJudge, AllLinksAreSlowerThanTheirDevicesSay)
 TEST(DoctorJudge, ADeviceWithASmallMtu)
 {
     Cluster cluster(3);
-    for (doctor_facts_t &one : cluster.facts) {
+    for (tw_doctor_facts_t &one : cluster.facts) {
         one.devices[0].mtu = 9000;
     }
     cluster.node(1).devices[0].mtu = 1500;
-    const doctor_finding_t found = cluster.only();
+    const tw_doctor_finding_t found = cluster.only();
     EXPECT_STREQ(found.what, "node 1 (host1): eth0 has an MTU of 1500, elsewhere it is 9000");
     EXPECT_STREQ(found.change, "ip link set eth0 mtu 9000 on host1");
 }
@@ -277,9 +277,9 @@ TEST(DoctorJudge, APathThatPassesLessThanItsEnds)
 TEST(DoctorJudge, CongestionControlThatDiffers)
 {
     Cluster cluster(3);
-    cluster.each(DOCTOR_PAIR, 2, -1,
-                 [](doctor_flow_t &flow) { snprintf(flow.congestion, sizeof(flow.congestion), "bbr"); });
-    const doctor_finding_t found = cluster.only();
+    cluster.each(TW_DOCTOR_PAIR, 2, -1,
+                 [](tw_doctor_flow_t &flow) { snprintf(flow.congestion, sizeof(flow.congestion), "bbr"); });
+    const tw_doctor_finding_t found = cluster.only();
     EXPECT_STREQ(found.what, "node 2 (host2) sends with the congestion control bbr, others with cubic");
     EXPECT_HAS(found.change, "tcp_congestion_control=cubic on host2");
 }
@@ -288,7 +288,7 @@ TEST(DoctorJudge, ARankOnAnotherInterface)
 {
     Cluster cluster(2, 2);
     snprintf(cluster.facts[3].devices[0].name, 16, "ib0");
-    const doctor_finding_t found = cluster.only();
+    const tw_doctor_finding_t found = cluster.only();
     EXPECT_STREQ(found.what, "rank 3 of node 1 (host1) uses ib0, others eth0");
     EXPECT_STREQ(found.change, "TW_NET_DEVICES=eth0 on all ranks");
 }
@@ -296,14 +296,14 @@ TEST(DoctorJudge, ARankOnAnotherInterface)
 TEST(DoctorJudge, RdmaThatIsNotUsed)
 {
     Cluster cluster(3);
-    for (doctor_facts_t &one : cluster.facts) {
+    for (tw_doctor_facts_t &one : cluster.facts) {
         snprintf(one.rdma, sizeof(one.rdma), "mlx5_0, 200 Gb/sec (4X HDR)");
         one.is_tcp = 1;
     }
-    const doctor_finding_t found = cluster.only();
+    const tw_doctor_finding_t found = cluster.only();
     EXPECT_STREQ(found.what, "all nodes have RDMA (mlx5_0, 200 Gb/sec (4X HDR)), which jobs do not use");
     EXPECT_HAS(found.change, "TW_NET_TLS=rc");
-    for (doctor_facts_t &one : cluster.facts) {
+    for (tw_doctor_facts_t &one : cluster.facts) {
         one.is_tcp = 0;
     }
     EXPECT_TRUE(cluster.judged().empty());
@@ -331,9 +331,9 @@ TEST(DoctorJudge, ASlowProcessor)
 TEST(DoctorJudge, PacketsThatAreSentAgain)
 {
     Cluster cluster(3);
-    cluster.each(DOCTOR_PAIR, 1, -1, [](doctor_flow_t &flow) { flow.repeated = 5000; });
+    cluster.each(TW_DOCTOR_PAIR, 1, -1, [](tw_doctor_flow_t &flow) { flow.repeated = 5000; });
     EXPECT_STREQ(cluster.only().what, "node 1 (host1) sends 5.0 % of its packets again");
-    cluster.scale(DOCTOR_PAIR, 1, -1, 0.1); /* why it is slow, and not said twice */
+    cluster.scale(TW_DOCTOR_PAIR, 1, -1, 0.1); /* why it is slow, and not said twice */
     EXPECT_HAS(cluster.only().why, "5.0 % of its packets are lost");
 }
 
@@ -357,12 +357,29 @@ TEST(DoctorJudge, TheWorstComesFirst)
     Cluster cluster(4);
     cluster.node(3).clock_sec = 9;
     cluster.node(2).devices[0].mtu = 1400;
-    cluster.scale(DOCTOR_PAIR, 1, -1, 0.5);
-    const std::vector<doctor_finding_t> found = cluster.judged();
+    cluster.scale(TW_DOCTOR_PAIR, 1, -1, 0.5);
+    const std::vector<tw_doctor_finding_t> found = cluster.judged();
     ASSERT_EQ(found.size(), 3u);
     EXPECT_HAS(found[0].what, "node 1");
     EXPECT_HAS(found[1].what, "node 2");
     EXPECT_HAS(found[2].what, "node 3");
+}
+
+/* Two hundred pairs of each, as there is time for: the one node and the one pair are named. */
+TEST(DoctorJudge, AThousandNodes)
+{
+    Cluster cluster(1024, 1, 200);
+    cluster.scale(TW_DOCTOR_PAIR, 700, -1, 0.1);
+    cluster.scale(TW_DOCTOR_PAIR, 5, 105, 0.2);
+    cluster.each(TW_DOCTOR_PAIR, 900, -1, [](tw_doctor_flow_t &flow) { flow.repeated = 5000; });
+    cluster.each(TW_DOCTOR_PAIR, 800, -1,
+                 [](tw_doctor_flow_t &flow) { snprintf(flow.congestion, sizeof(flow.congestion), "bbr"); });
+    const std::vector<tw_doctor_finding_t> found = cluster.judged();
+    ASSERT_EQ(found.size(), 4u);
+    EXPECT_STREQ(found[0].what, "node 700 (host700) sends 100 Mb/s by eth0, 1.00 Gb/s is usual");
+    EXPECT_HAS(found[1].what, "from node 5 (host5) to node 105 (host105): 200 Mb/s");
+    EXPECT_HAS(found[2].what, "node 800 (host800) sends with the congestion control bbr");
+    EXPECT_STREQ(found[3].what, "node 900 (host900) sends 5.0 % of its packets again");
 }
 
 TEST(DoctorJudge, MoreThanAreKept)
@@ -371,7 +388,7 @@ TEST(DoctorJudge, MoreThanAreKept)
     for (int n = 0; n < 60; n++) {
         cluster.node(n).descriptors = 10;
     }
-    EXPECT_EQ(cluster.judged().size(), (size_t)DOCTOR_FINDINGS_MAX);
+    EXPECT_EQ(cluster.judged().size(), (size_t)TW_DOCTOR_FINDINGS_MAX);
 }
 
 } // namespace

@@ -12,7 +12,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "bench/doctor/doctor.h"
+#include "doctor/state.h"
 
 #define PATH_BYTES 512
 #define LINE_BYTES 4096
@@ -126,7 +126,7 @@ static int numa_node(const cpu_set_t *set)
 /* ---- rdma ---------------------------------------------------------------------------------------------- */
 
 /* Of a port, "" where it is not active. */
-static void describe_port(const char *device, const char *port, char text[DOCTOR_NAME_BYTES])
+static void describe_port(const char *device, const char *port, char text[TW_DOCTOR_NAME_BYTES])
 {
     char path[PATH_BYTES], state[LINE_BYTES], rate[LINE_BYTES] = "";
     snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.16s/state", device, port);
@@ -136,10 +136,10 @@ static void describe_port(const char *device, const char *port, char text[DOCTOR
     snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.16s/rate", device, port);
     (void)read_line(path, rate, sizeof(rate));
     rate[strcspn(rate, "\n")] = '\0';
-    snprintf(text, DOCTOR_NAME_BYTES, "%.24s, %.32s", device, rate);
+    snprintf(text, TW_DOCTOR_NAME_BYTES, "%.24s, %.32s", device, rate);
 }
 
-static void find_rdma(char text[DOCTOR_NAME_BYTES])
+static void find_rdma(char text[TW_DOCTOR_NAME_BYTES])
 {
     DIR *devices = opendir("/sys/class/infiniband");
     const struct dirent *device;
@@ -162,7 +162,7 @@ static void find_rdma(char text[DOCTOR_NAME_BYTES])
     }
 }
 
-static void read_limits(doctor_facts_t *facts)
+static void read_limits(tw_doctor_facts_t *facts)
 {
     struct rlimit files;
     struct statvfs shm;
@@ -217,11 +217,11 @@ static int find_address(const struct ifaddrs *all, const char *name, struct sock
     return found;
 }
 
-static tw_status_t add_device(const struct ifaddrs *all, const char *name, doctor_facts_t *facts)
+static tw_status_t add_device(const struct ifaddrs *all, const char *name, tw_doctor_facts_t *facts)
 {
-    doctor_device_t *device = &facts->devices[facts->n_devices];
-    if (facts->n_devices == DOCTOR_DEVICES_MAX) {
-        tw_error("rank %d: TW_NET_DEVICES names more than %d devices", facts->rank, DOCTOR_DEVICES_MAX);
+    tw_doctor_device_t *device = &facts->devices[facts->n_devices];
+    if (facts->n_devices == TW_DOCTOR_DEVICES_MAX) {
+        tw_error("rank %d: TW_NET_DEVICES names more than %d devices", facts->rank, TW_DOCTOR_DEVICES_MAX);
         return TW_ERR_CONFIG;
     }
     if (!find_address(all, name, &device->address)) {
@@ -287,7 +287,7 @@ static const char *device_to_master(const struct ifaddrs *all, const char *host)
 }
 
 static tw_status_t add_devices(const struct ifaddrs *all, const tw_job_t *job, const char *names,
-                               doctor_facts_t *facts)
+                               tw_doctor_facts_t *facts)
 {
     char list[LINE_BYTES], *rest = NULL;
     snprintf(list, sizeof(list), "%s", names && *names ? names : device_to_master(all, job->master_addr));
@@ -297,10 +297,10 @@ static tw_status_t add_devices(const struct ifaddrs *all, const tw_job_t *job, c
     return TW_OK;
 }
 
-tw_status_t doctor_facts_read(const tw_job_t *job, const char *names, doctor_facts_t *facts)
+tw_status_t tw_doctor_facts_read(const tw_job_t *job, const char *names, tw_doctor_facts_t *facts)
 {
     struct ifaddrs *all = NULL;
-    *facts = (doctor_facts_t){.rank = job->rank, .local_rank = job->local_rank};
+    *facts = (tw_doctor_facts_t){.rank = job->rank, .local_rank = job->local_rank};
     if (gethostname(facts->host, sizeof(facts->host) - 1) != 0) {
         snprintf(facts->host, sizeof(facts->host), "unknown");
     }

@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-#include "bench/doctor/doctor.h"
+#include "doctor/state.h"
 #include "tests/common/process.h"
 
 namespace
@@ -30,47 +30,55 @@ sockaddr_in6 loopback()
 struct Rank {
     Rank()
     {
-        for (int i = 0; i < DOCTOR_DEVICES_MAX; i++) {
+        for (int i = 0; i < TW_DOCTOR_DEVICES_MAX; i++) {
             rank.listeners[i] = rank.probes[i] = -1;
         }
         memset(rank.nonce, 7, sizeof(rank.nonce));
         facts.n_devices = 1;
         facts.devices[0].address = loopback();
-        EXPECT_EQ(doctor_listen(&rank, &facts), TW_OK);
+        EXPECT_EQ(tw_doctor_listen(&rank, &facts), TW_OK);
     }
     ~Rank()
     {
-        doctor_close(&rank);
+        tw_doctor_close(&rank);
     }
     Rank(const Rank &) = delete;
     Rank &operator=(const Rank &) = delete;
 
-    doctor_end_t end(doctor_flow_t *flow) const
+    tw_doctor_end_t end(tw_doctor_flow_t *flow) const
     {
         return {&rank, flow, facts.devices[0].address, 0.1, &stop};
     }
 
-    doctor_rank_t rank = {};
-    doctor_facts_t facts = {};
+    /* Where they come. */
+    sockaddr_in6 probes() const
+    {
+        sockaddr_in6 to = facts.devices[0].address;
+        to.sin6_port = facts.devices[0].probe_port;
+        return to;
+    }
+
+    tw_doctor_rank_t rank = {};
+    tw_doctor_facts_t facts = {};
     volatile int stop = 0;
 };
 
-doctor_flow_t flow_of(int n_streams)
+tw_doctor_flow_t flow_of(int n_streams)
 {
-    doctor_flow_t flow = {};
-    flow.kind = DOCTOR_STREAMS;
+    tw_doctor_flow_t flow = {};
+    flow.kind = TW_DOCTOR_STREAMS;
     flow.n_streams = n_streams;
     flow.slot = 5;
     return flow;
 }
 
 /* Both ends at once; the sender's flow. */
-doctor_flow_t run(const Rank &own, int n_streams)
+tw_doctor_flow_t run(const Rank &own, int n_streams)
 {
-    doctor_flow_t sent = flow_of(n_streams), received = sent;
-    doctor_end_t from = own.end(&sent), to = own.end(&received);
-    std::thread receiver([&to]() { doctor_receive(&to); });
-    doctor_send(&from);
+    tw_doctor_flow_t sent = flow_of(n_streams), received = sent;
+    tw_doctor_end_t from = own.end(&sent), to = own.end(&received);
+    std::thread receiver([&to]() { tw_doctor_receive(&to); });
+    tw_doctor_send(&from);
     receiver.join();
     return sent;
 }
@@ -79,7 +87,7 @@ TEST(DoctorFlow, SaysHowFastAndHow)
 {
     const Rank own;
     for (int n_streams : {1, 3}) {
-        const doctor_flow_t flow = run(own, n_streams);
+        const tw_doctor_flow_t flow = run(own, n_streams);
         EXPECT_EQ(flow.error, 0) << strerror(flow.error);
         EXPECT_GT(flow.bps, 0);
         EXPECT_GT(flow.segments, 0);
@@ -99,7 +107,7 @@ TEST(DoctorFlow, StrangersAreSentAway)
     }
     const std::string garbage(4096, 'x'); /* the other one says nothing */
     ASSERT_EQ(send(strangers[0], garbage.data(), garbage.size(), MSG_NOSIGNAL), (ssize_t)garbage.size());
-    const doctor_flow_t flow = run(own, 1);
+    const tw_doctor_flow_t flow = run(own, 1);
     EXPECT_EQ(flow.error, 0) << strerror(flow.error);
     EXPECT_GT(flow.bps, 0);
     for (int fd : strangers) {
@@ -110,12 +118,12 @@ TEST(DoctorFlow, StrangersAreSentAway)
 TEST(DoctorFlow, WhereNobodyListensIsAnError)
 {
     Rank own;
-    doctor_flow_t flow = flow_of(2);
-    const doctor_end_t end = own.end(&flow);
+    tw_doctor_flow_t flow = flow_of(2);
+    const tw_doctor_end_t end = own.end(&flow);
     close(own.rank.listeners[0]);
     own.rank.listeners[0] = -1;
-    doctor_end_t from = end;
-    doctor_send(&from);
+    tw_doctor_end_t from = end;
+    tw_doctor_send(&from);
     EXPECT_EQ(flow.error, ECONNREFUSED);
     EXPECT_EQ(flow.bps, 0);
 }
@@ -123,11 +131,11 @@ TEST(DoctorFlow, WhereNobodyListensIsAnError)
 TEST(DoctorFlow, EndsWithTheJob)
 {
     Rank own;
-    doctor_flow_t flow = flow_of(1);
-    doctor_end_t to = own.end(&flow);
+    tw_doctor_flow_t flow = flow_of(1);
+    tw_doctor_end_t to = own.end(&flow);
     own.stop = 1;
     const double start = tw_time_sec();
-    doctor_receive(&to); /* for nobody */
+    tw_doctor_receive(&to); /* for nobody */
     EXPECT_LT(tw_time_sec() - start, 5);
     EXPECT_EQ(flow.bps, 0);
 }
@@ -135,10 +143,11 @@ TEST(DoctorFlow, EndsWithTheJob)
 int largest_probe(int asked)
 {
     const Rank own;
-    doctor_path_t path = {};
+    tw_doctor_path_t path = {};
     path.asked_bytes = asked;
-    doctor_probe_send(&own.rank, &path, &own.facts.devices[0].address);
-    return doctor_probe_receive(&own.rank, 0, 0.1);
+    const sockaddr_in6 to = own.probes();
+    tw_doctor_probe_send(&own.rank, &path, &to);
+    return tw_doctor_probe_receive(&own.rank, 0, 0.1);
 }
 
 TEST(DoctorProbe, TheLargestPacketThatPasses)
@@ -178,15 +187,48 @@ TEST(DoctorProbe, OnAPathThatPassesLess)
     EXPECT_EQ(result.code, 0) << result.err;
 }
 
+/* A port that somebody else has, for what comes by that protocol. */
+bool take_port(int type, uint16_t port)
+{
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int fd = socket(AF_INET, type | SOCK_CLOEXEC, 0);
+    return bind(fd, (const sockaddr *)&address, sizeof(address)) == 0;
+}
+
+/* Where two ports are left, each free for one protocol alone. */
+TEST(DoctorFlow, PortsOfProbesAndFlowsDiffer)
+{
+    process::Child child([]() {
+        FILE *range = enter_network(1500) ? fopen("/proc/sys/net/ipv4/ip_local_port_range", "w") : nullptr;
+        if (!range || fputs("40000 40001", range) == EOF || fclose(range) != 0) {
+            return 77;
+        }
+        const bool taken = take_port(SOCK_DGRAM, 40000) && take_port(SOCK_STREAM, 40001);
+        const Rank own;
+        return taken && own.facts.devices[0].address.sin6_port == htons(40000) &&
+                       own.facts.devices[0].probe_port == htons(40001)
+                   ? 0
+                   : 1;
+    });
+    const process::Result result = child.wait();
+    if (result.code == 77) {
+        GTEST_SKIP() << "no network can be made here";
+    }
+    EXPECT_EQ(result.code, 0) << result.err;
+}
+
 TEST(DoctorProbe, OthersPacketsDoNotCount)
 {
     const Rank own;
-    const sockaddr_in6 to = own.facts.devices[0].address;
+    const sockaddr_in6 to = own.probes();
     const int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     const std::string garbage(5000, 'x');
     ASSERT_EQ(sendto(fd, garbage.data(), garbage.size(), 0, (const sockaddr *)&to, sizeof(to)),
               (ssize_t)garbage.size());
-    EXPECT_EQ(doctor_probe_receive(&own.rank, 0, 0.1), 0);
+    EXPECT_EQ(tw_doctor_probe_receive(&own.rank, 0, 0.1), 0);
     close(fd);
 }
 

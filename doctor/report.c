@@ -5,10 +5,12 @@
 
 #include <jansson.h>
 
-#include "bench/doctor/doctor.h"
+#include "doctor/state.h"
 
 #define MATRIX_NODES_MAX 16
 #define LINE_BYTES 1024
+/* Of each list; JSON has all. */
+#define LINES_MAX 64
 
 static double gb_per_sec(double bps)
 {
@@ -26,14 +28,21 @@ static void print_number(int64_t value, const char *unit)
     }
 }
 
-static void print_ranks(const doctor_result_t *result)
+static void print_rest(int n)
+{
+    if (n > LINES_MAX) {
+        printf("  and %d more: see --json\n", n - LINES_MAX);
+    }
+}
+
+static void print_ranks(const tw_doctor_result_t *result)
 {
     printf("ranks:\n");
-    for (int r = 0; r < result->n_ranks; r++) {
-        const doctor_facts_t *facts = &result->facts[r];
+    for (int r = 0; r < result->n_ranks && r < LINES_MAX; r++) {
+        const tw_doctor_facts_t *facts = &result->facts[r];
         printf("  %d: node %d (%s)", r, facts->node, facts->host);
         for (int i = 0; i < facts->n_devices; i++) {
-            const doctor_device_t *device = &facts->devices[i];
+            const tw_doctor_device_t *device = &facts->devices[i];
             printf(", %s mtu %d", device->name, device->mtu);
             if (device->speed_mbps > 0) {
                 printf(" %d Mb/s", device->speed_mbps);
@@ -46,18 +55,19 @@ static void print_ranks(const doctor_result_t *result)
         if (facts->numa >= 0) {
             printf(" of numa %d", facts->numa);
         }
-        for (int i = 0; i < DOCTOR_CODECS; i++) {
-            printf(", %s %.2f GB/s", doctor_codec_names[i], facts->encode_GBps[i]);
+        for (int i = 0; i < TW_DOCTOR_CODECS; i++) {
+            printf(", %s %.2f GB/s", tw_doctor_codec_names[i], facts->encode_GBps[i]);
         }
         printf(", clock %+.1f ms (+- %.1f)\n", 1e3 * facts->clock_sec, 1e3 * facts->clock_uncertain_sec);
     }
+    print_rest(result->n_ranks);
 }
 
-static void print_nodes(const doctor_result_t *result)
+static void print_nodes(const tw_doctor_result_t *result)
 {
     printf("nodes:\n");
-    for (int node = 0; node < result->n_nodes; node++) {
-        const doctor_facts_t *facts = doctor_node(result, node);
+    for (int node = 0; node < result->n_nodes && node < LINES_MAX; node++) {
+        const tw_doctor_facts_t *facts = tw_doctor_node(result, node);
         printf("  %d (%s): %.1f GB of memory available (replicas of %.1f G weights), /dev/shm %.1f GB, open "
                "files",
                node, facts->host, (double)facts->memory_bytes / 1e9, (double)facts->memory_bytes / 3e9,
@@ -68,6 +78,7 @@ static void print_nodes(const doctor_result_t *result)
         printf(", tcp_wmem up to %lld KB, tcp_rmem %lld KB\n", (long long)facts->send_buffer / 1000,
                (long long)facts->receive_buffer / 1000);
     }
+    print_rest(result->n_nodes);
 }
 
 static const char *kind_text(int kind)
@@ -76,10 +87,10 @@ static const char *kind_text(int kind)
     return names[kind];
 }
 
-static void print_flow(const doctor_result_t *result, const doctor_flow_t *flow)
+static void print_flow(const tw_doctor_result_t *result, const tw_doctor_flow_t *flow)
 {
     printf("  %d > %d %s, %s, %d stream%s: ", flow->from, flow->to,
-           doctor_node(result, flow->from)->devices[flow->device].name, kind_text(flow->kind),
+           tw_doctor_node(result, flow->from)->devices[flow->device].name, kind_text(flow->kind),
            flow->n_streams, flow->n_streams > 1 ? "s" : "");
     if (flow->bps <= 0) {
         printf("nothing came: %s\n", flow->error ? strerror(flow->error) : "no data");
@@ -90,37 +101,43 @@ static void print_flow(const doctor_result_t *result, const doctor_flow_t *flow)
            (long long)flow->repeated, (long long)flow->segments);
 }
 
-/* Of many nodes only what is not usual: JSON has all. */
-static void print_flows(const doctor_result_t *result)
+/* Of many nodes only what is not usual. */
+static void print_flows(const tw_doctor_result_t *result)
 {
-    if (result->n_flows == 0) {
-        printf("links: one node, so there are none\n");
-        return;
-    }
-    double usual[DOCTOR_DEVICES_MAX];
-    for (int device = 0; device < DOCTOR_DEVICES_MAX; device++) {
-        usual[device] = doctor_usual_bps(result, device);
+    double usual[TW_DOCTOR_DEVICES_MAX];
+    int n = 0;
+    for (int device = 0; device < TW_DOCTOR_DEVICES_MAX; device++) {
+        usual[device] = tw_doctor_usual_bps(result, device);
     }
     printf("links:\n");
     for (int i = 0; i < result->n_flows; i++) {
-        const doctor_flow_t *flow = &result->flows[i];
-        if (result->n_nodes <= MATRIX_NODES_MAX || flow->bps < 0.7 * usual[flow->device]) {
+        const tw_doctor_flow_t *flow = &result->flows[i];
+        if (result->n_nodes <= MATRIX_NODES_MAX ||
+            (flow->bps < 0.7 * usual[flow->device] && n++ < LINES_MAX)) {
             print_flow(result, flow);
         }
     }
+    print_rest(n);
+}
+
+static void print_paths(const tw_doctor_result_t *result)
+{
+    int n = 0;
     printf("paths:\n");
     for (int i = 0; i < result->n_paths; i++) {
-        const doctor_path_t *path = &result->paths[i];
-        if (result->n_nodes <= MATRIX_NODES_MAX || path->passed_bytes < path->asked_bytes) {
+        const tw_doctor_path_t *path = &result->paths[i];
+        if (result->n_nodes <= MATRIX_NODES_MAX ||
+            (path->passed_bytes < path->asked_bytes && n++ < LINES_MAX)) {
             printf("  %d > %d %s: packets of %d bytes pass, of %d tried\n", path->from, path->to,
-                   doctor_node(result, path->from)->devices[path->device].name, path->passed_bytes,
+                   tw_doctor_node(result, path->from)->devices[path->device].name, path->passed_bytes,
                    path->asked_bytes);
         }
     }
+    print_rest(n);
 }
 
 /* What stands in one of the last three lines: of the worst findings. */
-static void join(const doctor_findings_t *findings, size_t at, char *line)
+static void join(const tw_doctor_findings_t *findings, size_t at, char *line)
 {
     size_t have = 0;
     line[0] = '\0';
@@ -130,9 +147,9 @@ static void join(const doctor_findings_t *findings, size_t at, char *line)
     }
 }
 
-static void usual_line(const doctor_result_t *result, char *line)
+static void usual_line(const tw_doctor_result_t *result, char *line)
 {
-    const double usual = doctor_usual_bps(result, 0);
+    const double usual = tw_doctor_usual_bps(result, 0);
     if (usual > 0) {
         snprintf(line, LINE_BYTES, "nothing is: links carry %.4f GB/s each way", gb_per_sec(usual));
     } else {
@@ -140,18 +157,23 @@ static void usual_line(const doctor_result_t *result, char *line)
     }
 }
 
-void doctor_print(const doctor_result_t *result, const doctor_findings_t *findings)
+void tw_doctor_print(const tw_doctor_result_t *result, const tw_doctor_findings_t *findings)
 {
     char what[LINE_BYTES], why[LINE_BYTES], change[LINE_BYTES];
     print_ranks(result);
     print_nodes(result);
-    print_flows(result);
+    if (result->n_flows > 0) {
+        print_flows(result);
+        print_paths(result);
+    } else {
+        printf("links: one node, so there are none\n");
+    }
     for (int i = 3; i < findings->n; i++) {
         printf("also: %s: %s: %s\n", findings->list[i].what, findings->list[i].why, findings->list[i].change);
     }
-    join(findings, offsetof(doctor_finding_t, what), what);
-    join(findings, offsetof(doctor_finding_t, why), why);
-    join(findings, offsetof(doctor_finding_t, change), change);
+    join(findings, offsetof(tw_doctor_finding_t, what), what);
+    join(findings, offsetof(tw_doctor_finding_t, why), why);
+    join(findings, offsetof(tw_doctor_finding_t, change), change);
     if (findings->n == 0) {
         usual_line(result, what);
         snprintf(why, sizeof(why), "all nodes are alike");
@@ -162,20 +184,21 @@ void doctor_print(const doctor_result_t *result, const doctor_findings_t *findin
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
-static json_t *device_json(const doctor_device_t *device)
+static json_t *device_json(const tw_doctor_device_t *device)
 {
     return json_pack("{s:s, s:i, s:i, s:i}", "name", device->name, "mtu", device->mtu, "speed_mbps",
                      device->speed_mbps, "numa", device->numa);
 }
 
-static json_t *rank_json(const doctor_facts_t *facts)
+static json_t *rank_json(const tw_doctor_result_t *result, int rank)
 {
+    const tw_doctor_facts_t *facts = &result->facts[rank];
     json_t *devices = json_array(), *codecs = json_object();
     for (int i = 0; i < facts->n_devices; i++) {
         json_array_append_new(devices, device_json(&facts->devices[i]));
     }
-    for (int i = 0; i < DOCTOR_CODECS; i++) {
-        json_object_set_new(codecs, doctor_codec_names[i], json_real(facts->encode_GBps[i]));
+    for (int i = 0; i < TW_DOCTOR_CODECS; i++) {
+        json_object_set_new(codecs, tw_doctor_codec_names[i], json_real(facts->encode_GBps[i]));
     }
     return json_pack("{s:s, s:i, s:i, s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:o}",
                      "rdma", facts->rdma, "rank", facts->rank, "node", facts->node, "host", facts->host,
@@ -187,8 +210,9 @@ static json_t *rank_json(const doctor_facts_t *facts)
                      facts->clock_uncertain_sec, "devices", devices, "encode_GBps", codecs);
 }
 
-static json_t *flow_json(const doctor_flow_t *flow)
+static json_t *flow_json(const tw_doctor_result_t *result, int i)
 {
+    const tw_doctor_flow_t *flow = &result->flows[i];
     return json_pack("{s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:I, s:I, s:i, s:s, s:s}", "kind",
                      kind_text(flow->kind), "from", flow->from, "to", flow->to, "device", flow->device,
                      "streams", flow->n_streams, "bps", flow->bps, "rtt_us", flow->rtt_us, "segments",
@@ -197,38 +221,56 @@ static json_t *flow_json(const doctor_flow_t *flow)
                      flow->error ? strerror(flow->error) : "");
 }
 
-static json_t *all_json(const doctor_result_t *result, const doctor_findings_t *findings)
+static json_t *path_json(const tw_doctor_result_t *result, int i)
 {
-    json_t *ranks = json_array(), *flows = json_array(), *paths = json_array(), *found = json_array();
-    for (int r = 0; r < result->n_ranks; r++) {
-        json_array_append_new(ranks, rank_json(&result->facts[r]));
-    }
-    for (int i = 0; i < result->n_flows; i++) {
-        json_array_append_new(flows, flow_json(&result->flows[i]));
-    }
-    for (int i = 0; i < result->n_paths; i++) {
-        const doctor_path_t *path = &result->paths[i];
-        json_array_append_new(paths, json_pack("{s:i, s:i, s:i, s:i, s:i}", "from", path->from, "to",
-                                               path->to, "device", path->device, "asked_bytes",
-                                               path->asked_bytes, "passed_bytes", path->passed_bytes));
-    }
-    for (int i = 0; i < findings->n; i++) {
-        const doctor_finding_t *one = &findings->list[i];
-        json_array_append_new(found, json_pack("{s:f, s:s, s:s, s:s}", "weight", one->weight, "what",
-                                               one->what, "why", one->why, "change", one->change));
-    }
-    return json_pack("{s:i, s:f, s:o, s:o, s:o, s:o}", "nodes", result->n_nodes, "usual_bps",
-                     doctor_usual_bps(result, 0), "findings", found, "ranks", ranks, "flows", flows, "paths",
-                     paths);
+    const tw_doctor_path_t *path = &result->paths[i];
+    return json_pack("{s:i, s:i, s:i, s:i, s:i}", "from", path->from, "to", path->to, "device", path->device,
+                     "asked_bytes", path->asked_bytes, "passed_bytes", path->passed_bytes);
 }
 
-tw_status_t doctor_write_json(const doctor_result_t *result, const doctor_findings_t *findings, FILE *out,
-                              const char *path)
+static json_t *finding_json(const tw_doctor_finding_t *one)
 {
-    json_t *all = all_json(result, findings);
-    const int written =
-        all && json_dumpf(all, out, JSON_INDENT(1)) == 0 && fputc('\n', out) != EOF && fflush(out) == 0;
-    json_decref(all);
+    return json_pack("{s:f, s:s, s:s, s:s}", "weight", one->weight, "what", one->what, "why", one->why,
+                     "change", one->change);
+}
+
+/* A row of a list, on a line of its own: a thousand nodes have hundreds of thousands. 0: failed */
+static int write_row(FILE *out, int i, json_t *row)
+{
+    const int done = row && fputs(i > 0 ? ",\n  " : "\n  ", out) != EOF && json_dumpf(row, out, 0) == 0;
+    json_decref(row);
+    return done;
+}
+
+static int write_list(FILE *out, const char *name, const tw_doctor_result_t *result, int n,
+                      json_t *(*make)(const tw_doctor_result_t *result, int i))
+{
+    int done = fprintf(out, ",\n \"%s\": [", name) > 0;
+    for (int i = 0; i < n && done; i++) {
+        done = write_row(out, i, make(result, i));
+    }
+    return done && fputs("]", out) != EOF;
+}
+
+static int write_findings(FILE *out, const tw_doctor_findings_t *findings)
+{
+    int done = fputs(",\n \"findings\": [", out) != EOF;
+    for (int i = 0; i < findings->n && done; i++) {
+        done = write_row(out, i, finding_json(&findings->list[i]));
+    }
+    return done && fputs("]", out) != EOF;
+}
+
+tw_status_t tw_doctor_write_json(const tw_doctor_result_t *result, const tw_doctor_findings_t *findings,
+                                 FILE *out, const char *path)
+{
+    const int written = fprintf(out, "{\"nodes\": %d, \"usual_bps\": %.17g", result->n_nodes,
+                                tw_doctor_usual_bps(result, 0)) > 0 &&
+                        write_findings(out, findings) &&
+                        write_list(out, "ranks", result, result->n_ranks, rank_json) &&
+                        write_list(out, "flows", result, result->n_flows, flow_json) &&
+                        write_list(out, "paths", result, result->n_paths, path_json) &&
+                        fputs("}\n", out) != EOF && fflush(out) == 0;
     if (!written) {
         tw_error("doctor: %s: cannot write: %s", path, strerror(errno));
         return TW_ERR_IO;

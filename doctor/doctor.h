@@ -1,0 +1,32 @@
+/** Thinwire doctor: what is wrong with a cluster, before a job is slow on it. */
+#ifndef TW_DOCTOR_DOCTOR_H
+#define TW_DOCTOR_DOCTOR_H
+
+#include "core/core.h"
+
+TW_C_BEGIN
+
+#define TW_DOCTOR_SECONDS_MAX 3600
+#define TW_DOCTOR_STREAMS_MAX 32
+
+/** How to examine a cluster; rank 0's counts. Plain data, all 0: as usual. */
+typedef struct tw_doctor_params {
+    /** For all links together, about, up to TW_DOCTOR_SECONDS_MAX; each step takes 0.3 s at least. 0: 60 */
+    double seconds;
+    /** Where several TCP streams are measured, so many: 2 to TW_DOCTOR_STREAMS_MAX. 0: 4 */
+    int n_streams;
+    /** Rank 0 writes everything to this file as a JSON object. NULL: nobody does */
+    const char *json;
+} tw_doctor_params_t;
+
+/** Examine the cluster of the job that the environment says (tw_job_from_env): measure every link with plain
+ *  TCP, read the settings that matter, and judge. Collective over the job, blocks; rank 0 prints on stdout
+ *  what there is, and ends in three lines: what is slow, why it might be, what to change.
+ *  TW_OK whatever is found. Else logged: TW_ERR_INVALID, params; TW_ERR_CONFIG, the environment; TW_ERR_IO, a
+ *  socket or the file; TW_ERR_TIMEOUT, ranks that did not come; TW_ERR_PEER, one that failed;
+ *  TW_ERR_NO_MEMORY. */
+tw_status_t tw_doctor_run(const tw_doctor_params_t *params);
+
+TW_C_END
+
+#endif

@@ -1,0 +1,149 @@
+/* What a rank does, from its first look at itself to the report. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "doctor/state.h"
+
+#define SECONDS 60.0
+#define STREAMS 4
+
+static tw_status_t init_result(const tw_doctor_rank_t *rank, tw_doctor_result_t *result)
+{
+    result->n_ranks = rank->world;
+    result->n_nodes = tw_transport_n_nodes(rank->transport);
+    result->facts = calloc((size_t)rank->world, sizeof(*result->facts));
+    result->leader = calloc((size_t)result->n_nodes, sizeof(*result->leader));
+    if (!result->facts || !result->leader) {
+        tw_error("rank %d: no memory for %d ranks", rank->rank, rank->world);
+        return TW_ERR_NO_MEMORY;
+    }
+    for (int r = rank->world - 1; r >= 0; r--) {
+        result->leader[tw_transport_node_of(rank->transport, r)] = r;
+    }
+    return TW_OK;
+}
+
+static tw_status_t choose_nonce(tw_doctor_rank_t *rank)
+{
+    const ssize_t bytes = sizeof(rank->nonce);
+    if (rank->rank == 0 && getrandom(rank->nonce, sizeof(rank->nonce), 0) != bytes) {
+        tw_error("rank 0: no random bytes: %s", strerror(errno));
+        return TW_ERR_IO;
+    }
+    return tw_doctor_share(rank, rank->nonce, sizeof(rank->nonce));
+}
+
+/* Rank 0 knows everybody's facts then, the others those of nodes' first ranks. */
+static tw_status_t exchange_facts(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts,
+                                  tw_doctor_result_t *result)
+{
+    const size_t n_nodes = (size_t)result->n_nodes;
+    facts->node = tw_transport_node_of(rank->transport, rank->rank);
+    TW_TRY(tw_doctor_compare_clocks(rank, result, facts));
+    TW_TRY(tw_doctor_collect(rank, facts, sizeof(*facts), result->facts));
+    TW_TRY(rank->rank == 0 ? tw_doctor_check_facts(result) : TW_OK);
+    tw_doctor_facts_t *first = calloc(n_nodes, sizeof(*first));
+    if (!first) {
+        tw_error("rank %d: no memory for %zu nodes", rank->rank, n_nodes);
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t node = 0; node < n_nodes; node++) {
+        first[node] = result->facts[result->leader[node]];
+    }
+    const tw_status_t status = tw_doctor_share(rank, first, n_nodes * sizeof(*first));
+    for (size_t node = 0; node < n_nodes; node++) {
+        result->facts[result->leader[node]] = first[node];
+    }
+    free(first);
+    for (int r = 0; r < result->n_ranks; r++) { /* the ranks of a node have one clock */
+        const tw_doctor_facts_t *leader = tw_doctor_node(result, tw_transport_node_of(rank->transport, r));
+        result->facts[r].clock_sec = leader->clock_sec;
+        result->facts[r].clock_uncertain_sec = leader->clock_uncertain_sec;
+    }
+    return status;
+}
+
+static tw_status_t report(tw_doctor_result_t *result, const tw_doctor_params_t *params, FILE *json)
+{
+    tw_doctor_findings_t findings;
+    tw_doctor_result_sort(result);
+    tw_doctor_judge(result, &findings);
+    const tw_status_t status = json ? tw_doctor_write_json(result, &findings, json, params->json) : TW_OK;
+    tw_doctor_print(result, &findings);
+    return fflush(stdout) == 0 ? status : TW_ERR_IO;
+}
+
+/* In the job: what this rank does. */
+static tw_status_t examine(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts, const tw_doctor_params_t *params,
+                           FILE *json)
+{
+    const tw_doctor_plan_t plan = {.seconds = params->seconds > 0 ? params->seconds : SECONDS,
+                                   .n_streams = params->n_streams > 0 ? params->n_streams : STREAMS};
+    tw_doctor_result_t result = {0};
+    tw_status_t status = init_result(rank, &result);
+    status = status == TW_OK ? tw_doctor_listen(rank, facts) : status;
+    status = status == TW_OK ? choose_nonce(rank) : status;
+    status = status == TW_OK ? exchange_facts(rank, facts, &result) : status;
+    status = status == TW_OK ? tw_doctor_measure(rank, &plan, &result) : status;
+    if (status == TW_OK && rank->rank == 0) {
+        status = report(&result, params, json);
+    }
+    tw_doctor_close(rank);
+    tw_doctor_result_cleanup(&result);
+    return status;
+}
+
+/* This rank knows itself before it meets others: what is wrong with it is its own error. */
+static tw_status_t run(const tw_job_t *job, const tw_doctor_params_t *params, FILE *json)
+{
+    tw_doctor_rank_t rank = {.rank = job->rank, .world = job->world};
+    tw_doctor_facts_t facts;
+    TW_TRY(tw_doctor_facts_read(job, getenv("TW_NET_DEVICES"), &facts));
+    TW_TRY(tw_doctor_codecs_measure(&facts));
+    memset(rank.listeners, -1, sizeof(rank.listeners));
+    memset(rank.probes, -1, sizeof(rank.probes));
+    TW_TRY(tw_transport_ucx_create(job, &rank.transport));
+    const tw_status_t status = examine(&rank, &facts, params, json);
+    if (status != TW_OK && status != TW_ERR_PEER) {
+        tw_transport_abort(rank.transport, tw_status_string(status));
+    }
+    tw_transport_destroy(rank.transport);
+    return status;
+}
+
+static tw_status_t check(const tw_doctor_params_t *params)
+{
+    if (!(params->seconds >= 0 && params->seconds <= TW_DOCTOR_SECONDS_MAX)) {
+        tw_error("doctor: seconds %g: 0 to %d", params->seconds, TW_DOCTOR_SECONDS_MAX);
+        return TW_ERR_INVALID;
+    }
+    if (params->n_streams != 0 && (params->n_streams < 2 || params->n_streams > TW_DOCTOR_STREAMS_MAX)) {
+        tw_error("doctor: n_streams %d: 0, or 2 to %d", params->n_streams, TW_DOCTOR_STREAMS_MAX);
+        return TW_ERR_INVALID;
+    }
+    return TW_OK;
+}
+
+static tw_status_t fail(const char *path)
+{
+    tw_error("doctor: %s: cannot write: %s", path, strerror(errno));
+    return TW_ERR_IO;
+}
+
+tw_status_t tw_doctor_run(const tw_doctor_params_t *params)
+{
+    tw_job_t job;
+    FILE *json = NULL;
+    TW_TRY(check(params));
+    TW_TRY(tw_job_from_env(&job));
+    if (params->json && job.rank == 0 && !(json = fopen(params->json, "we"))) {
+        return fail(params->json);
+    }
+    tw_status_t status = run(&job, params, json);
+    if (json && fclose(json) != 0 && status == TW_OK) {
+        status = fail(params->json);
+    }
+    return status;
+}

@@ -1,0 +1,113 @@
+/* Which flows when: every pair of nodes, several streams between neighbours, all nodes at once. All ranks
+ * make the same plan, and keep of it what concerns them: of a thousand nodes each has some hundred flows. */
+#include <stdlib.h>
+
+#include "doctor/state.h"
+
+#define SLOT_MIN_SEC 0.3
+#define SLOT_MAX_SEC 3.0
+
+static void add(tw_doctor_schedule_t *s, const tw_doctor_flow_t *flow)
+{
+    if (flow->from != s->node && flow->to != s->node) {
+        return;
+    }
+    if (s->n == s->room) {
+        const int room = s->room ? 2 * s->room : 64;
+        tw_doctor_flow_t *flows = realloc(s->flows, (size_t)room * sizeof(*flows));
+        if (!flows) {
+            s->failed = 1;
+            return;
+        }
+        s->flows = flows;
+        s->room = room;
+    }
+    s->flows[s->n++] = *flow;
+}
+
+/* Each pair alone, one way after the other. */
+static void add_pairs_alone(tw_doctor_schedule_t *s, int n_nodes, int device)
+{
+    for (int from = 0; from < n_nodes; from++) {
+        for (int to = 0; to < n_nodes; to++) {
+            if (from != to) {
+                add(s, &(tw_doctor_flow_t){.kind = TW_DOCTOR_PAIR,
+                                           .from = from,
+                                           .to = to,
+                                           .device = device,
+                                           .n_streams = 1,
+                                           .slot = s->n_slots++});
+            }
+        }
+    }
+}
+
+/* Nodes of one part send to the one that is `distance` further, at the same time. part_of: NULL, all do. */
+static void add_shift(tw_doctor_schedule_t *s, int n_nodes, int distance, tw_doctor_flow_t flow,
+                      int (*part_of)(int node, int n_nodes), int part)
+{
+    const int senders[] = {s->node, (s->node - distance + n_nodes) % n_nodes};
+    for (int i = 0; i < 2 && s->node >= 0; i++) {
+        if (!part_of || part_of(senders[i], n_nodes) == part) {
+            flow.from = senders[i];
+            flow.to = (flow.from + distance) % n_nodes;
+            flow.slot = s->n_slots;
+            add(s, &flow);
+        }
+    }
+    s->n_slots++;
+}
+
+/* Many nodes: all send at once; so all pairs there are time for. */
+static void add_rounds(tw_doctor_schedule_t *s, int n_nodes, int device, int n_rounds)
+{
+    for (int round = 0; round < n_rounds; round++) {
+        const int distance = 1 + (int)((int64_t)round * (n_nodes - 1) / n_rounds);
+        const tw_doctor_flow_t flow = {.kind = TW_DOCTOR_PAIR, .device = device, .n_streams = 1};
+        add_shift(s, n_nodes, distance, flow, NULL, 0);
+    }
+}
+
+/* So that no node is in two flows at once: even nodes, odd ones, and the last of an odd number. */
+static int part_of_neighbour(int node, int n_nodes)
+{
+    return n_nodes % 2 == 1 && node == n_nodes - 1 ? 2 : node % 2;
+}
+
+static void add_neighbours(tw_doctor_schedule_t *s, int n_nodes, int device, int n_streams)
+{
+    const tw_doctor_flow_t flow = {.kind = TW_DOCTOR_STREAMS, .device = device, .n_streams = n_streams};
+    for (int part = 0; part < 2 + n_nodes % 2; part++) {
+        add_shift(s, n_nodes, 1, flow, part_of_neighbour, part);
+    }
+}
+
+tw_status_t tw_doctor_schedule_init(const tw_doctor_plan_t *plan, int n_nodes, int n_devices, int node,
+                                    tw_doctor_schedule_t *s)
+{
+    const int64_t most = (int64_t)(plan->seconds / SLOT_MIN_SEC) / n_devices;
+    const int alone = (int64_t)n_nodes * (n_nodes - 1) <= most || n_nodes < 4;
+    const int n_rounds = most < 1 ? 1 : most < n_nodes - 1 ? (int)most : n_nodes - 1;
+    *s = (tw_doctor_schedule_t){.node = node};
+    for (int device = 0; device < n_devices; device++) {
+        const tw_doctor_flow_t all = {.kind = TW_DOCTOR_ALL, .device = device, .n_streams = plan->n_streams};
+        alone ? add_pairs_alone(s, n_nodes, device) : add_rounds(s, n_nodes, device, n_rounds);
+        add_neighbours(s, n_nodes, device, plan->n_streams);
+        add_shift(s, n_nodes, 1, all, NULL, 0);
+    }
+    s->n_sent_most =
+        n_devices * ((alone ? n_nodes - 1 : n_rounds) + 2); /* a pair, a neighbour, all at once */
+    return s->failed ? TW_ERR_NO_MEMORY : TW_OK;
+}
+
+void tw_doctor_schedule_cleanup(tw_doctor_schedule_t *s)
+{
+    free(s->flows);
+    *s = (tw_doctor_schedule_t){0};
+}
+
+double tw_doctor_slot_seconds(const tw_doctor_plan_t *plan, const tw_doctor_schedule_t *s)
+{
+    const double seconds = plan->seconds / s->n_slots;
+    return seconds < SLOT_MIN_SEC ? SLOT_MIN_SEC : seconds > SLOT_MAX_SEC ? SLOT_MAX_SEC : seconds;
+}

@@ -1,0 +1,226 @@
+/** What is known of ranks, links and paths, and what the doctor's files call of each other. Read in this
+ *  order:
+ *    doctor.h       what others call
+ *    state.h        this
+ *    facts.c        what a rank knows of itself
+ *    codecs.c       how fast it encodes
+ *    words.c        ranks tell each other, over the transport
+ *    schedule.c     which flows when
+ *    flow.c         one end of a TCP flow, and of probes of a path's MTU
+ *    measure.c      a rank's part in them
+ *    result.c       what rank 0 is told
+ *    findings.[ch]  what is found, in words
+ *    links.c        what is wrong with links: of figures alone, so tested with made-up ones
+ *    settings.c     the same of what is set, and differs
+ *    judge.c        both
+ *    report.c       text and JSON
+ *    run.c          all of it
+ *
+ *  One rank of each node, its first, sends and receives; the others say how they are placed. Plain sockets,
+ *  on the devices that the transport would use: what TCP makes of the links, not what Thinwire makes of
+ *  TCP. A rank knows its own flows alone; rank 0 is told what each node has sent. */
+#ifndef TW_DOCTOR_STATE_H
+#define TW_DOCTOR_STATE_H
+
+#include <netinet/in.h>
+
+#include "doctor/doctor.h"
+#include "transport/transport.h"
+
+TW_C_BEGIN
+
+#define TW_DOCTOR_DEVICES_MAX 8
+#define TW_DOCTOR_NAME_BYTES 64
+#define TW_DOCTOR_NONCE_BYTES 16
+#define TW_DOCTOR_CODECS 3
+
+/** A network device of a rank. */
+typedef struct tw_doctor_device {
+    char name[16];
+    struct sockaddr_in6 address; /**< IPv4 mapped into IPv6; where flows to this rank meet, by TCP */
+    in_port_t probe_port;        /**< where probes of paths go, by UDP; in the network's order */
+    int32_t mtu, speed_mbps;     /**< 0: the device does not say */
+    int32_t numa;                /**< -1: the device does not say */
+} tw_doctor_device_t;
+
+/** What a rank knows of itself. Plain data: ranks send it to each other. */
+typedef struct tw_doctor_facts {
+    int32_t rank, node, local_rank;
+    char host[TW_DOCTOR_NAME_BYTES];
+    int32_t n_devices;
+    tw_doctor_device_t devices[TW_DOCTOR_DEVICES_MAX];
+    char rdma[TW_DOCTOR_NAME_BYTES]; /**< "mlx5_0, 200 Gb/sec (4X HDR)": the first port that is active; "" */
+    int32_t is_tcp;                  /**< TW_NET_TLS is */
+    int32_t cores, numa;             /**< that it may run on; numa -1: several, or not known */
+    int64_t descriptors, descriptors_hard;
+    int64_t memory_bytes, shm_bytes;       /**< available; free in /dev/shm */
+    int64_t send_buffer, receive_buffer;   /**< the most that TCP gives a connection */
+    double encode_GBps[TW_DOCTOR_CODECS];  /**< of bf16 numbers, one thread; 0: not measured */
+    double clock_sec, clock_uncertain_sec; /**< ahead of rank 0's; give or take */
+} tw_doctor_facts_t;
+
+/** "int8", "int4", "lossless". */
+extern const char *const tw_doctor_codec_names[TW_DOCTOR_CODECS];
+
+/** What for a flow is there. */
+typedef enum tw_doctor_kind {
+    TW_DOCTOR_PAIR,    /**< one stream from one node to another, which have nothing else to do */
+    TW_DOCTOR_STREAMS, /**< several streams likewise */
+    TW_DOCTOR_ALL,     /**< several streams; every node sends, and receives, at the same time */
+} tw_doctor_kind_t;
+
+/** Data from one node to another. */
+typedef struct tw_doctor_flow {
+    int32_t kind, from, to, device, n_streams;
+    int32_t slot;  /**< flows of one slot run at the same time */
+    double bps;    /**< as the receiver counts; 0: nothing came */
+    double rtt_us; /**< the smallest; 0: not known */
+    int64_t segments, repeated;
+    int32_t segment_bytes, error; /**< error: an errno, of connecting or sending; 0: none */
+    char congestion[16];
+} tw_doctor_flow_t;
+
+/** Packets of growing size from one node to another that routers must not cut. */
+typedef struct tw_doctor_path {
+    int32_t from, to, device;
+    int32_t asked_bytes;  /**< the largest that was sent: what both devices allow */
+    int32_t passed_bytes; /**< the largest that came; 0: none did */
+} tw_doctor_path_t;
+
+typedef struct tw_doctor_result {
+    int n_ranks, n_nodes, n_flows, n_paths;
+    tw_doctor_facts_t *facts; /**< [n_ranks]; where rank is not 0, of nodes' first ranks alone */
+    int *leader;              /**< [n_nodes]: its first rank */
+    tw_doctor_flow_t *flows;  /**< [n_flows]; on rank 0 alone */
+    tw_doctor_path_t *paths;  /**< [n_paths] likewise */
+} tw_doctor_result_t;
+
+void tw_doctor_result_cleanup(tw_doctor_result_t *result);
+/** What a node's first rank knows. */
+const tw_doctor_facts_t *tw_doctor_node(const tw_doctor_result_t *result, int node);
+/** TW_ERR_INVALID, logged: a rank says of itself what cannot be. */
+tw_status_t tw_doctor_check_facts(const tw_doctor_result_t *result);
+/** Add flows that a node has sent, [bytes / sizeof]; paths on which it has received. ctx: the result, as
+ *  tw_doctor_take_t has it. TW_ERR_INVALID, logged: what cannot be. TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_doctor_take_flows(void *ctx, int node, const void *flows, size_t bytes);
+tw_status_t tw_doctor_take_paths(void *ctx, int node, const void *paths, size_t bytes);
+/** Flows by slot and sender; paths by device, sender and receiver. */
+void tw_doctor_result_sort(tw_doctor_result_t *result);
+
+/* ---- a rank -------------------------------------------------------------------------------------------- */
+
+/** The devices that `names` ("eth0,eth1") says, or the one on the way to rank 0. TW_ERR_CONFIG, logged: one
+ *  is not there or has no address. */
+tw_status_t tw_doctor_facts_read(const tw_job_t *job, const char *names, tw_doctor_facts_t *facts);
+/** Fills encode_GBps. TW_ERR_NO_MEMORY. */
+tw_status_t tw_doctor_codecs_measure(tw_doctor_facts_t *facts);
+
+/** Of a rank in the job. */
+typedef struct tw_doctor_rank {
+    tw_transport_t *transport;
+    int rank, world;
+    uint64_t tag;
+    uint8_t nonce[TW_DOCTOR_NONCE_BYTES]; /**< of this run: flows of strangers are dropped */
+    int listeners[TW_DOCTOR_DEVICES_MAX], probes[TW_DOCTOR_DEVICES_MAX]; /**< sockets of its devices, or -1 */
+} tw_doctor_rank_t;
+
+/* All ranks call these, in the same order. TW_ERR_PEER when one has failed, logged by the transport. */
+
+/** All have come here. */
+tw_status_t tw_doctor_meet(tw_doctor_rank_t *rank);
+/** Rank 0's bytes become everybody's. */
+tw_status_t tw_doctor_share(tw_doctor_rank_t *rank, void *data, size_t bytes);
+/** all: on rank 0, [world][bytes]. */
+tw_status_t tw_doctor_collect(tw_doctor_rank_t *rank, const void *own, size_t bytes, void *all);
+/** take: on rank 0, what a node's first rank has said. Its error, logged by it, ends this. */
+typedef tw_status_t (*tw_doctor_take_t)(void *ctx, int node, const void *data, size_t bytes);
+/** Each node's first rank says `bytes` of its own, at most most_bytes, which is the same on all ranks. */
+tw_status_t tw_doctor_collect_nodes(tw_doctor_rank_t *rank, const tw_doctor_result_t *result, const void *own,
+                                    size_t bytes, size_t most_bytes, tw_doctor_take_t take, void *ctx);
+/** Fills clock_sec and clock_uncertain_sec of nodes' first ranks: the others have the same clock. */
+tw_status_t tw_doctor_compare_clocks(tw_doctor_rank_t *rank, const tw_doctor_result_t *result,
+                                     tw_doctor_facts_t *facts);
+
+/* ---- links --------------------------------------------------------------------------------------------- */
+
+typedef struct tw_doctor_plan {
+    double seconds; /**< for all flows together, about */
+    int n_streams;
+} tw_doctor_plan_t;
+
+/** What both ends of a flow know. */
+typedef struct tw_doctor_end {
+    const tw_doctor_rank_t *rank;
+    tw_doctor_flow_t *flow;
+    struct sockaddr_in6 to;
+    double seconds;
+    const volatile int *stop; /**< 1: the job has failed */
+} tw_doctor_end_t;
+
+/** Sockets of a leader's devices, whose ports go into `facts`. TW_ERR_IO, logged. */
+tw_status_t tw_doctor_listen(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts);
+void tw_doctor_close(tw_doctor_rank_t *rank);
+
+/** Send until the receiver has seen enough; fills all of the flow but what it is about. */
+void tw_doctor_send(tw_doctor_end_t *end);
+/** Receive, and tell the sender how fast it came. */
+void tw_doctor_receive(tw_doctor_end_t *end);
+
+/** Send probes of a path, each size up to asked_bytes three times. */
+void tw_doctor_probe_send(const tw_doctor_rank_t *rank, const tw_doctor_path_t *path,
+                          const struct sockaddr_in6 *to);
+/** The largest that has come on a device since the last call, waiting for it for a while. */
+int tw_doctor_probe_receive(const tw_doctor_rank_t *rank, int device, double seconds);
+
+/** The flows that a node sends or receives, of a plan that is the same on all ranks. */
+typedef struct tw_doctor_schedule {
+    int node; /**< -1: of none, only slots are counted */
+    int n, n_slots, room;
+    tw_doctor_flow_t *flows; /**< [n] */
+    int n_sent_most;         /**< flows that any node sends */
+    int failed;              /**< no memory */
+} tw_doctor_schedule_t;
+
+/** TW_ERR_NO_MEMORY, not logged. To be freed by tw_doctor_schedule_cleanup, also then. */
+tw_status_t tw_doctor_schedule_init(const tw_doctor_plan_t *plan, int n_nodes, int n_devices, int node,
+                                    tw_doctor_schedule_t *schedule);
+void tw_doctor_schedule_cleanup(tw_doctor_schedule_t *schedule);
+double tw_doctor_slot_seconds(const tw_doctor_plan_t *plan, const tw_doctor_schedule_t *schedule);
+
+/** Everything between nodes, as rank 0's plan says. All ranks; on rank 0 the result has all flows and paths
+ *  then. */
+tw_status_t tw_doctor_measure(tw_doctor_rank_t *rank, const tw_doctor_plan_t *plan,
+                              tw_doctor_result_t *result);
+
+/* ---- judgement ----------------------------------------------------------------------------------------- */
+
+#define TW_DOCTOR_FINDINGS_MAX 32
+#define TW_DOCTOR_TEXT_BYTES 320
+
+/** Something that is wrong, worst first. */
+typedef struct tw_doctor_finding {
+    double weight; /**< by which factor it slows a job down, about; 1: it does not, as things are */
+    char what[TW_DOCTOR_TEXT_BYTES], why[TW_DOCTOR_TEXT_BYTES], change[TW_DOCTOR_TEXT_BYTES];
+} tw_doctor_finding_t;
+
+typedef struct tw_doctor_findings {
+    int n;
+    tw_doctor_finding_t list[TW_DOCTOR_FINDINGS_MAX];
+    tw_doctor_finding_t beyond; /**< what is not kept */
+} tw_doctor_findings_t;
+
+void tw_doctor_judge(const tw_doctor_result_t *result, tw_doctor_findings_t *out);
+
+/** Rates between nodes alone, one stream: the median over nodes of the best that each sends and receives, of
+ *  two nodes the better direction; 0: there are none. */
+double tw_doctor_usual_bps(const tw_doctor_result_t *result, int device);
+
+/** Text on stdout, three lines at the end. */
+void tw_doctor_print(const tw_doctor_result_t *result, const tw_doctor_findings_t *findings);
+/** TW_ERR_IO, TW_ERR_NO_MEMORY; logged. */
+tw_status_t tw_doctor_write_json(const tw_doctor_result_t *result, const tw_doctor_findings_t *findings,
+                                 FILE *out, const char *path);
+
+TW_C_END
+
+#endif
