@@ -11,11 +11,6 @@ tw_status_t tw_cuda_attention_forward(const tw_cuda_attention_t *attention, void
     return attention_forward(Launcher{stream}, attention, y, y_stride);
 }
 
-size_t tw_cuda_attention_workspace_bytes(const tw_cuda_attention_t *attention)
-{
-    return attention_workspace_bytes(attention);
-}
-
 tw_status_t tw_cuda_attention_backward(const tw_cuda_attention_t *attention,
                                        const tw_cuda_attention_gradients_t *gradients, tw_stream_t stream)
 {

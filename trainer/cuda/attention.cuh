@@ -587,11 +587,6 @@ tw_status_t attention_forward(const LAUNCHER &launcher, const tw_cuda_attention_
                : launch_attention<AttentionForward>(launcher, attention->heads, "attention", args);
 }
 
-inline size_t attention_workspace_bytes(const tw_cuda_attention_t *attention)
-{
-    return attention->batch * attention->heads * attention->seq_len * sizeof(float);
-}
-
 template <class LAUNCHER>
 tw_status_t attention_backward(const LAUNCHER &launcher, const tw_cuda_attention_t *attention,
                                const tw_cuda_attention_gradients_t *gradients)

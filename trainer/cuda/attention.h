@@ -37,7 +37,10 @@ typedef struct tw_cuda_attention_gradients {
 /** y (B,T,HD), rows y_stride elements apart. Also TW_ERR_INVALID: a width or heads that are not as above. */
 tw_status_t tw_cuda_attention_forward(const tw_cuda_attention_t *attention, void *y, size_t y_stride,
                                       tw_stream_t stream);
-size_t tw_cuda_attention_workspace_bytes(const tw_cuda_attention_t *attention);
+static inline size_t tw_cuda_attention_workspace_bytes(const tw_cuda_attention_t *attention)
+{
+    return attention->batch * attention->heads * attention->seq_len * sizeof(float);
+}
 tw_status_t tw_cuda_attention_backward(const tw_cuda_attention_t *attention,
                                        const tw_cuda_attention_gradients_t *gradients, tw_stream_t stream);
 

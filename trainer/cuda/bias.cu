@@ -10,11 +10,6 @@ tw_status_t tw_cuda_bias_forward(const tw_cuda_rows_t *rows, const void *bias, v
     return bias_forward(Launcher{stream}, rows, bias, y);
 }
 
-size_t tw_cuda_bias_workspace_bytes(const tw_cuda_rows_t *rows)
-{
-    return bias_workspace_bytes(rows);
-}
-
 tw_status_t tw_cuda_bias_backward(const tw_cuda_rows_t *rows, const void *dy, float *dbias, float *workspace,
                                   tw_stream_t stream)
 {

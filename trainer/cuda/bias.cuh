@@ -94,11 +94,6 @@ tw_status_t bias_forward(const LAUNCHER &launcher, const tw_cuda_rows_t *rows, c
     return octets ? launch_bias<Bf16, octet_elems>(launcher, args) : launch_bias<Bf16, 1>(launcher, args);
 }
 
-inline size_t bias_workspace_bytes(const tw_cuda_rows_t *rows)
-{
-    return slab_count(rows->rows) * rows->channels * sizeof(float);
-}
-
 template <class LAUNCHER>
 tw_status_t bias_backward(const LAUNCHER &launcher, const tw_cuda_rows_t *rows, const void *dy, float *dbias,
                           float *workspace)

@@ -6,12 +6,13 @@
 #ifndef TW_TRAINER_CUDA_COLUMNS_CUH
 #define TW_TRAINER_CUDA_COLUMNS_CUH
 
+#include "trainer/cuda/cuda.h"
 #include "trainer/cuda/elements.cuh"
 
 namespace tw_trainer_kernels
 {
 
-constexpr size_t slab_rows = 64; /* 8192 rows of 4096 channels: 2048 blocks for the first kernel */
+constexpr size_t slab_rows = TW_CUDA_SLAB_ROWS;
 
 TW_HOST_DEVICE size_t column_blocks(size_t channels)
 {

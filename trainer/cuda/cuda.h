@@ -48,6 +48,16 @@ tw_status_t tw_cuda_widen(const uint16_t *x, size_t n, float *y, tw_stream_t str
 /** y [n] bf16 = factor * x, to the nearest; NaN stays one. */
 tw_status_t tw_cuda_narrow(const float *x, size_t n, float factor, uint16_t *y, tw_stream_t stream);
 
+/* ---- sums over rows ------------------------------------------------------------------------------------ */
+
+/** Sums of columns are sums of slabs of so many rows, which take fp32 workspace. 8192 rows of 4096 channels:
+ *  2048 blocks for the first kernel. Workspaces are said here, as who plans a run asks without a GPU. */
+#define TW_CUDA_SLAB_ROWS 64
+static inline size_t tw_cuda_slabs(size_t rows)
+{
+    return rows / TW_CUDA_SLAB_ROWS + (rows % TW_CUDA_SLAB_ROWS > 0);
+}
+
 /* ---- bias ---------------------------------------------------------------------------------------------- */
 
 /** A matrix (N,C) whose rows begin `stride` elements apart. */
@@ -58,7 +68,10 @@ typedef struct tw_cuda_rows {
 
 /** Each row of y += bias (C), of the same type. */
 tw_status_t tw_cuda_bias_forward(const tw_cuda_rows_t *rows, const void *bias, void *y, tw_stream_t stream);
-size_t tw_cuda_bias_workspace_bytes(const tw_cuda_rows_t *rows);
+static inline size_t tw_cuda_bias_workspace_bytes(const tw_cuda_rows_t *rows)
+{
+    return tw_cuda_slabs(rows->rows) * rows->channels * sizeof(float);
+}
 /** dbias (C) += the sum of dy's rows. workspace: tw_cuda_bias_workspace_bytes, contents of no meaning before
  *  and after. */
 tw_status_t tw_cuda_bias_backward(const tw_cuda_rows_t *rows, const void *dy, float *dbias, float *workspace,
@@ -87,7 +100,10 @@ typedef struct tw_cuda_norm_gradients {
 /** y (N,C) = x^ * gamma + beta, x^ = (x - mean) * rstd; without beta x^ = x * rstd. y may be x only where
  *  nothing goes backwards. Also TW_ERR_INVALID: beta without mean, or mean without beta. */
 tw_status_t tw_cuda_norm_forward(const tw_cuda_norm_t *norm, void *y, tw_stream_t stream);
-size_t tw_cuda_norm_workspace_bytes(const tw_cuda_norm_t *norm);
+static inline size_t tw_cuda_norm_workspace_bytes(const tw_cuda_norm_t *norm)
+{
+    return (norm->beta ? 2 : 1) * tw_cuda_slabs(norm->rows) * norm->channels * sizeof(float);
+}
 /** The same bits on every GPU: sums are made in an order that depends on N and C alone. */
 tw_status_t tw_cuda_norm_backward(const tw_cuda_norm_t *norm, const tw_cuda_norm_gradients_t *gradients,
                                   tw_stream_t stream);

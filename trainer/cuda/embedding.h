@@ -44,7 +44,19 @@ typedef struct tw_cuda_heads {
 /** y = the heads of x normed and turned, its rows y_stride elements apart. y may be x with the same stride.
  *  Also TW_ERR_INVALID: a width that is not as above. */
 tw_status_t tw_cuda_heads_forward(const tw_cuda_heads_t *heads, void *y, size_t y_stride, tw_stream_t stream);
-size_t tw_cuda_heads_workspace_bytes(const tw_cuda_heads_t *heads);
+/** Of sums over heads: a block takes so many at a time; eight blocks for each of 128 multiprocessors. */
+#define TW_CUDA_HEADS_OF_BLOCK ((size_t)8)
+#define TW_CUDA_HEAD_SLABS_MAX ((size_t)1024)
+static inline size_t tw_cuda_head_slabs(const tw_cuda_heads_t *heads)
+{
+    size_t n = heads->rows * heads->heads;
+    size_t slabs = n / TW_CUDA_HEADS_OF_BLOCK + (n % TW_CUDA_HEADS_OF_BLOCK > 0);
+    return slabs < TW_CUDA_HEAD_SLABS_MAX ? slabs : TW_CUDA_HEAD_SLABS_MAX;
+}
+static inline size_t tw_cuda_heads_workspace_bytes(const tw_cuda_heads_t *heads)
+{
+    return heads->gamma ? tw_cuda_head_slabs(heads) * heads->width * sizeof(float) : 0;
+}
 /** d, the gradient by y, rows d_stride elements apart, becomes that by x. With gamma: dgamma (D) += that by
  *  gamma, x must be what it was before forward, and workspace holds tw_cuda_heads_workspace_bytes (0 without
  *  gamma: NULL), contents of no meaning before and after. */

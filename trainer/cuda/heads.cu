@@ -10,11 +10,6 @@ tw_status_t tw_cuda_heads_forward(const tw_cuda_heads_t *heads, void *y, size_t 
     return heads_forward(Launcher{stream}, heads, y, y_stride);
 }
 
-size_t tw_cuda_heads_workspace_bytes(const tw_cuda_heads_t *heads)
-{
-    return heads_workspace_bytes(heads);
-}
-
 tw_status_t tw_cuda_heads_backward(const tw_cuda_heads_t *heads, void *d, size_t d_stride, float *dgamma,
                                    float *workspace, tw_stream_t stream)
 {

@@ -16,7 +16,7 @@ namespace tw_trainer_kernels
 {
 
 constexpr uint32_t head_width_max = 256, pairs_max = head_width_max / 2 / warp_lanes; /* of a lane */
-constexpr size_t head_slabs_max = 1024; /* eight blocks for each of 128 multiprocessors */
+static_assert(warps == TW_CUDA_HEADS_OF_BLOCK, "a warp takes a head");
 
 struct HeadsArgs {
     tw_cuda_heads_t heads;
@@ -213,17 +213,6 @@ struct HeadsBackward {
 
 /* ---- launches ------------------------------------------------------------------------------------------ */
 
-inline size_t head_slabs(const tw_cuda_heads_t *heads)
-{
-    const size_t slabs = ceil_div(heads->rows * heads->heads, warps);
-    return slabs < head_slabs_max ? slabs : head_slabs_max;
-}
-
-inline size_t heads_workspace_bytes(const tw_cuda_heads_t *heads)
-{
-    return heads->gamma ? head_slabs(heads) * heads->width * sizeof(float) : 0;
-}
-
 inline tw_status_t check_heads(const tw_cuda_heads_t *heads)
 {
     TW_TRY(check_type("heads", heads->type));
@@ -241,7 +230,7 @@ inline HeadsArgs heads_args(const tw_cuda_heads_t *heads, size_t stride)
 
     args.heads = *heads;
     args.stride = stride;
-    args.slabs = head_slabs(heads);
+    args.slabs = tw_cuda_head_slabs(heads);
     return args;
 }
 

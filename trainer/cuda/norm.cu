@@ -10,11 +10,6 @@ tw_status_t tw_cuda_norm_forward(const tw_cuda_norm_t *norm, void *y, tw_stream_
     return norm_forward(Launcher{stream}, norm, y);
 }
 
-size_t tw_cuda_norm_workspace_bytes(const tw_cuda_norm_t *norm)
-{
-    return norm_workspace_bytes(norm);
-}
-
 tw_status_t tw_cuda_norm_backward(const tw_cuda_norm_t *norm, const tw_cuda_norm_gradients_t *gradients,
                                   tw_stream_t stream)
 {

@@ -224,11 +224,6 @@ tw_status_t norm_forward(const LAUNCHER &launcher, const tw_cuda_norm_t *norm, v
     return blocks ? launch_norm<NormForward>(launcher, blocks, "norm", args) : TW_OK;
 }
 
-inline size_t norm_workspace_bytes(const tw_cuda_norm_t *norm)
-{
-    return (norm->beta ? 2 : 1) * slab_count(norm->rows) * norm->channels * sizeof(float);
-}
-
 template <class LAUNCHER>
 tw_status_t norm_backward(const LAUNCHER &launcher, const tw_cuda_norm_t *norm,
                           const tw_cuda_norm_gradients_t *gradients)

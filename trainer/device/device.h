@@ -29,6 +29,10 @@ TW_C_BEGIN
  *  well, and TW_ERR_CUDA. The config's `products` is not looked at. */
 tw_status_t tw_device_model_create(const tw_model_config_t *config, tw_device_t *device, tw_model_t **out);
 
+/** One on a GPU that need not be there, for who plans a run: its tables and sizes can be asked, nothing else.
+ *  Errors as above, without TW_ERR_CUDA. */
+tw_status_t tw_device_model_create_planned(const tw_model_config_t *config, tw_model_t **out);
+
 TW_C_END
 
 #endif

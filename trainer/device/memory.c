@@ -116,7 +116,6 @@ static size_t larger(size_t a, size_t b)
 /* One call at a time has it. What matters of a norm's or heads' weights is whether there are any. */
 static size_t workspace_bytes(const tw_device_model_t *m, const tw_device_sizes_t *s)
 {
-    const tw_device_kernels_t *kernels = m->device->kernels;
     const tw_cuda_norm_t norm = {
         .type = TW_TYPE_BF16, .rows = s->n, .channels = s->c, .beta = s->is_gpt2 ? "" : NULL};
     const tw_cuda_rows_t bias = {.type = TW_TYPE_BF16,
@@ -126,9 +125,9 @@ static size_t workspace_bytes(const tw_device_model_t *m, const tw_device_sizes_
     const tw_cuda_attention_t attention = tw_device_attention_args(s);
     tw_cuda_heads_t heads = tw_device_heads_args(s, &m->model.config, 0);
     heads.gamma = "";
-    size_t bytes = larger(kernels->norm_workspace_bytes(&norm), kernels->bias_workspace_bytes(&bias));
-    bytes = larger(bytes, kernels->attention_workspace_bytes(&attention));
-    return s->is_gpt2 ? bytes : larger(bytes, kernels->heads_workspace_bytes(&heads));
+    size_t bytes = larger(tw_cuda_norm_workspace_bytes(&norm), tw_cuda_bias_workspace_bytes(&bias));
+    bytes = larger(bytes, tw_cuda_attention_workspace_bytes(&attention));
+    return s->is_gpt2 ? bytes : larger(bytes, tw_cuda_heads_workspace_bytes(&heads));
 }
 
 /* ---- scratch ------------------------------------------------------------------------------------------- */

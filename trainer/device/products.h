@@ -30,6 +30,9 @@ typedef struct tw_device_product {
     size_t rows, cols, inner;
 } tw_device_product_t;
 
+/** Of the device, that cuBLASLt works in: as NVIDIA advises for GPUs from Hopper on; a multiple of 256. */
+#define TW_DEVICE_PRODUCTS_BYTES ((size_t)32 << 20)
+
 typedef struct tw_device_products tw_device_products_t;
 struct tw_device_products {
     /** Enqueues; errors are logged. TW_ERR_INVALID: a bias beside an fp32 d; TW_ERR_CUDA, TW_ERR_UNSUPPORTED:

@@ -20,8 +20,7 @@
 #define TEXT(x) TEXT_OF(x)
 #define LIBRARY "libcublasLt.so." TEXT(CUBLAS_VER_MAJOR)
 
-/* As NVIDIA advises for GPUs from Hopper on; a multiple of 256. */
-#define WORKSPACE_BYTES ((size_t)32 << 20)
+#define WORKSPACE_BYTES TW_DEVICE_PRODUCTS_BYTES
 #define MOST_ALIGNMENT 256u
 
 #define FUNCTIONS(X)                        \

@@ -13,26 +13,22 @@
 TW_C_BEGIN
 
 /** The functions tw_cuda_NAME that a model calls. */
-#define TW_DEVICE_KERNELS(X)     \
-    X(gelu_forward)              \
-    X(gelu_backward)             \
-    X(swiglu_forward)            \
-    X(swiglu_backward)           \
-    X(norm_forward)              \
-    X(norm_workspace_bytes)      \
-    X(norm_backward)             \
-    X(bias_workspace_bytes)      \
-    X(bias_backward)             \
-    X(embedding_forward)         \
-    X(embedding_backward)        \
-    X(heads_forward)             \
-    X(heads_workspace_bytes)     \
-    X(heads_backward)            \
-    X(attention_forward)         \
-    X(attention_workspace_bytes) \
-    X(attention_backward)        \
-    X(loss_add)                  \
-    X(loss_sums)                 \
+#define TW_DEVICE_KERNELS(X) \
+    X(gelu_forward)          \
+    X(gelu_backward)         \
+    X(swiglu_forward)        \
+    X(swiglu_backward)       \
+    X(norm_forward)          \
+    X(norm_backward)         \
+    X(bias_backward)         \
+    X(embedding_forward)     \
+    X(embedding_backward)    \
+    X(heads_forward)         \
+    X(heads_backward)        \
+    X(attention_forward)     \
+    X(attention_backward)    \
+    X(loss_add)              \
+    X(loss_sums)             \
     X(loss_backward)
 
 typedef struct tw_device_kernels {

@@ -64,15 +64,6 @@ struct Later<tw_status_t (*)(A...), fn> {
     }
 };
 
-/* One that answers at once. */
-template <class A, size_t (*fn)(A)>
-struct Later<size_t (*)(A), fn> {
-    static size_t run(A arg)
-    {
-        return fn(arg);
-    }
-};
-
 const tw_device_kernels_t kernels = {
 #define KERNEL(name) &Later<decltype(&tw_cuda_##name), &tw_cuda_##name>::run,
     TW_DEVICE_KERNELS(KERNEL)

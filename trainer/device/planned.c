@@ -1,0 +1,31 @@
+/* A model on a GPU that need not be there: only what it would take is asked. */
+#include "trainer/device/device.h"
+
+static tw_status_t use(tw_device_t *device)
+{
+    (void)device;
+    return TW_OK;
+}
+
+static tw_status_t stream_create(tw_device_t *device, tw_stream_t *out)
+{
+    (void)device;
+    *out = NULL;
+    return TW_OK;
+}
+
+static tw_status_t event_create(tw_device_t *device, tw_device_event_t *out)
+{
+    (void)device;
+    *out = NULL;
+    return TW_OK;
+}
+
+/* What a model asks when it is made. No streams and no events, so that none are waited for at its end. */
+tw_status_t tw_device_model_create_planned(const tw_model_config_t *config, tw_model_t **out)
+{
+    static tw_device_products_t products = {.memory_bytes = TW_DEVICE_PRODUCTS_BYTES};
+    static tw_device_t device = {
+        .products = &products, .use = use, .stream_create = stream_create, .event_create = event_create};
+    return tw_device_model_create(config, &device, out);
+}
