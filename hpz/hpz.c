@@ -31,10 +31,24 @@ static void find_single_places(tw_hpz_t *hpz)
     hpz->local = 0;
 }
 
+static void take_place(tw_hpz_t *hpz, const tw_hpz_place_t *place)
+{
+    hpz->rank = place->rank;
+    hpz->world = place->n_nodes * place->ranks_per_node;
+    hpz->n_nodes = place->n_nodes;
+    hpz->ranks_per_node = place->ranks_per_node;
+    hpz->node = tw_hpz_node_of(hpz, place->rank);
+    hpz->local = tw_hpz_local_of(hpz, place->rank);
+}
+
 static tw_status_t find_places(tw_hpz_t *hpz)
 {
     tw_coll_t *world = hpz->params.world;
 
+    if (!world) {
+        take_place(hpz, &hpz->params.place);
+        return TW_OK;
+    }
     hpz->rank = tw_coll_rank(world);
     hpz->world = tw_coll_size(world);
     hpz->n_nodes = tw_coll_n_nodes(world);
@@ -59,11 +73,17 @@ static tw_status_t find_places(tw_hpz_t *hpz)
 
 int tw_hpz_node_of(const tw_hpz_t *hpz, int rank)
 {
+    if (!hpz->params.world) {
+        return rank / hpz->ranks_per_node;
+    }
     return hpz->is_flat ? rank : tw_coll_node_of(hpz->params.world, rank);
 }
 
 int tw_hpz_local_of(const tw_hpz_t *hpz, int rank)
 {
+    if (!hpz->params.world) {
+        return rank % hpz->ranks_per_node;
+    }
     return hpz->is_flat ? 0 : tw_coll_local_of(hpz->params.world, rank);
 }
 
@@ -130,9 +150,10 @@ static size_t most_tensors(const tw_hpz_t *hpz)
     return most;
 }
 
+/* A planned one posts nothing. */
 static tw_status_t make_rooms(tw_hpz_t *hpz)
 {
-    size_t tensors = most_tensors(hpz) + 1, world = (size_t)hpz->world;
+    size_t tensors = most_tensors(hpz) + 1, world = hpz->params.world ? (size_t)hpz->world : 1;
 
     hpz->units = calloc((size_t)hpz->n_units + 1, sizeof(*hpz->units));
     hpz->segments = calloc(tensors * world, sizeof(*hpz->segments));
@@ -151,7 +172,7 @@ static tw_status_t make_last(tw_hpz_t *hpz, int unit)
     tw_hpz_unit_t *own = &hpz->units[unit];
     size_t n_own = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local);
 
-    own->last = tw_buffer_alloc_zero(n_own * sizeof(*own->last));
+    own->last = tw_buffer_alloc_zero(hpz->params.world ? n_own * sizeof(*own->last) : 1);
     if (!own->last) {
         tw_error("rank %d: unit %d: out of memory for %zu masters", hpz->rank, unit, n_own);
         return TW_ERR_NO_MEMORY;
@@ -225,7 +246,7 @@ static tw_status_t make_replicas(tw_hpz_t *hpz)
     for (int u = 0; u < hpz->n_units && hpz->params.lag_bound > 0 && status == TW_OK; u++) {
         status = make_last(hpz, u);
     }
-    return status == TW_OK ? make_groups(hpz) : status;
+    return status == TW_OK && hpz->params.world ? make_groups(hpz) : status;
 }
 
 /* ---- creating ------------------------------------------------------------------------------------------ */
@@ -411,28 +432,54 @@ static place_t next_place(const tw_hpz_t *hpz, place_t place)
     return next;
 }
 
-/* Of a slice under way, of the kind that takes most. */
-static size_t place_bytes_max(const tw_hpz_t *hpz, place_t place)
+/* Syncs of a kind, of so many bits a weight where they are lossless; TW_HPZ_SYNC_COUNT: of any. */
+typedef struct {
+    tw_hpz_sync_t kind;
+    double bits;
+} syncs_t;
+
+/* A node's message in the kind that takes most. */
+static size_t message_bytes_max(const tw_hpz_t *hpz, place_t place, int node)
+{
+    size_t most = 0;
+
+    for (int kind = 0; kind < TW_HPZ_SYNC_COUNT; kind++) {
+        int is_possible = kind != TW_HPZ_QUANTIZED || hpz->quant;
+        size_t one =
+            is_possible ? tw_hpz_message_bytes(hpz, place.unit, place.slice, (tw_hpz_sync_t)kind, node) : 0;
+        most = one > most ? one : most;
+    }
+    return most;
+}
+
+/* The own message has room for the most, those of others for what comes. */
+static size_t message_room(const tw_hpz_t *hpz, place_t place, const syncs_t *syncs, int node)
+{
+    if (syncs->kind == TW_HPZ_SYNC_COUNT) {
+        return message_bytes_max(hpz, place, node);
+    }
+    size_t most = tw_hpz_message_bytes(hpz, place.unit, place.slice, syncs->kind, node);
+    if (syncs->kind == TW_HPZ_LOSSLESS && node != hpz->node) {
+        double n = (double)tw_hpz_message_elems(hpz, place.unit, place.slice, syncs->kind, node);
+        return n * syncs->bits / 8 < (double)most ? (size_t)(n * syncs->bits / 8) : most;
+    }
+    return most;
+}
+
+/* Of a slice under way. */
+static size_t place_bytes(const tw_hpz_t *hpz, place_t place, const syncs_t *syncs)
 {
     size_t n_own = tw_hpz_slice_elems(hpz->layout, place.unit, hpz->node, hpz->local, place.slice);
     size_t bytes = n_own * sizeof(uint16_t);
 
     for (int node = 0; node < hpz->n_nodes; node++) {
-        size_t most = 0;
-        for (int kind = 0; kind < TW_HPZ_SYNC_COUNT; kind++) {
-            int is_possible = kind != TW_HPZ_QUANTIZED || hpz->quant;
-            size_t one = is_possible
-                             ? tw_hpz_message_bytes(hpz, place.unit, place.slice, (tw_hpz_sync_t)kind, node)
-                             : 0;
-            most = one > most ? one : most;
-        }
-        bytes += most;
+        bytes += message_room(hpz, place, syncs, node);
     }
     return bytes;
 }
 
 /* What may be under way together from one slice on. */
-static size_t window_bytes(const tw_hpz_t *hpz, place_t first)
+static size_t window_bytes(const tw_hpz_t *hpz, place_t first, const syncs_t *syncs)
 {
     size_t room = hpz->params.sync_elems, elems = 0, bytes = 0;
 
@@ -441,18 +488,19 @@ static size_t window_bytes(const tw_hpz_t *hpz, place_t first)
         if (bytes > 0 && room > 0 && elems > room) {
             break;
         }
-        bytes += place_bytes_max(hpz, place);
+        bytes += place_bytes(hpz, place, syncs);
     }
     return bytes;
 }
 
-size_t tw_hpz_sync_bytes_max(const tw_hpz_t *hpz)
+size_t tw_hpz_sync_bytes(const tw_hpz_t *hpz, tw_hpz_sync_t kind, double bits)
 {
+    const syncs_t syncs = {.kind = kind, .bits = bits};
     size_t most = 0;
 
     for (place_t place = first_place(hpz); place.unit < hpz->n_units && hpz->params.replicas;
          place = next_place(hpz, place)) {
-        size_t bytes = window_bytes(hpz, place);
+        size_t bytes = window_bytes(hpz, place, &syncs);
         most = bytes > most ? bytes : most;
     }
     return most;

@@ -110,8 +110,15 @@ size_t tw_hpz_slice_elems(const tw_hpz_layout_t *layout, int unit, int node, int
 
 typedef struct tw_hpz tw_hpz_t;
 
+/** Of a rank that is only planned; ranks are numbered node by node. */
+typedef struct tw_hpz_place {
+    int rank, n_nodes, ranks_per_node;
+} tw_hpz_place_t;
+
 typedef struct tw_hpz_params {
-    tw_coll_t *world;               /**< all ranks; borrowed, must outlive the hpz */
+    tw_coll_t
+        *world; /**< all ranks; borrowed, must outlive the hpz; NULL: it is planned, and moves nothing */
+    tw_hpz_place_t place;           /**< of a planned one */
     const tw_hpz_tensor_t *tensors; /**< [n_tensors], the same on all ranks, copied */
     size_t n_tensors;
     const char *const
@@ -240,8 +247,9 @@ typedef struct tw_hpz_counters {
     size_t lag_tensor;                 /**< where that was */
 } tw_hpz_counters_t;
 void tw_hpz_counters_get(tw_hpz_t *hpz, tw_hpz_counters_t *out);
-/** Most bytes that syncs under way take. */
-size_t tw_hpz_sync_bytes_max(const tw_hpz_t *hpz);
+/** Most bytes that syncs of a kind take under way, where lossless changes that come take `bits` a weight;
+ *  TW_HPZ_SYNC_COUNT: of any kind and length. */
+size_t tw_hpz_sync_bytes(const tw_hpz_t *hpz, tw_hpz_sync_t kind, double bits);
 /** Bytes of memory held for replicas, states and what is under way. */
 size_t tw_hpz_memory_bytes(const tw_hpz_t *hpz);
 

@@ -152,7 +152,7 @@ static tw_status_t check_groups(const run_t *run)
     return status;
 }
 
-/* On a rank's GPU; before there are ranks it is only looked whether there is one. */
+/* On a rank's GPU; before there are ranks it is only looked whether there is one, and what it would take. */
 static tw_status_t create_model_there(run_t *run, const tw_model_config_t *config)
 {
     int n_devices;
@@ -161,7 +161,7 @@ static tw_status_t create_model_there(run_t *run, const tw_model_config_t *confi
     }
     if (!run->world) {
         TW_TRY(tw_device_gpu_count(0, &n_devices));
-        return tw_model_create(config, &run->model);
+        return tw_device_model_create_planned(config, &run->model);
     }
     int rank = tw_coll_rank(run->world);
     TW_TRY(tw_device_gpu_open(rank, tw_coll_local_of(run->world, rank), &run->device));

@@ -262,6 +262,22 @@ struct Made {
     }
 };
 
+/* The same rank without a world. */
+void expect_planned_memory(const tw_hpz_t *hpz)
+{
+    tw_hpz_params_t params = hpz->params;
+    tw_hpz_t *planned = nullptr;
+    params.world = nullptr;
+    params.place = {hpz->rank, hpz->n_nodes, hpz->ranks_per_node};
+    ASSERT_EQ(tw_hpz_create(&params, &planned), TW_OK);
+    for (int kind = 0; kind <= TW_HPZ_SYNC_COUNT; kind++) {
+        EXPECT_EQ(tw_hpz_sync_bytes(planned, (tw_hpz_sync_t)kind, 3),
+                  tw_hpz_sync_bytes(hpz, (tw_hpz_sync_t)kind, 3));
+    }
+    EXPECT_EQ(tw_hpz_memory_bytes(planned), tw_hpz_memory_bytes(hpz));
+    tw_hpz_destroy(planned);
+}
+
 Made make(const std::vector<int> &shape, size_t n, tw_hpz_sync_t kind, size_t room, int lag)
 {
     Made made;
@@ -292,7 +308,10 @@ Made make(const std::vector<int> &shape, size_t n, tw_hpz_sync_t kind, size_t ro
                 ASSERT_EQ(tw_hpz_check(rank.hpz, version), TW_OK);
             }
             expect_planned_bytes(rank);
-            EXPECT_LE(most, tw_hpz_sync_bytes_max(rank.hpz));
+            EXPECT_LE(most, tw_hpz_sync_bytes(rank.hpz, kind, 24));
+            EXPECT_LE(tw_hpz_sync_bytes(rank.hpz, kind, 24),
+                      tw_hpz_sync_bytes(rank.hpz, TW_HPZ_SYNC_COUNT, 0));
+            expect_planned_memory(rank.hpz);
             tw_hpz_counters_t counters;
             tw_hpz_counters_get(rank.hpz, &counters);
             made.hashes[(size_t)r] = rank.gathered_hash(3);

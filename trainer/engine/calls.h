@@ -11,13 +11,22 @@
  *  groups.c     tensors that are trained otherwise         sample.c    text, sampled
  *  processor.c  processor time                             outliers.c  losses and norms out of the common
  *  resident.c   what the process holds                     muon.c      matrices made orthogonal
- *  threads.c    what is computed by elements */
+ *  threads.c    what is computed by elements               planned.c   an engine's memory, without making it
+ *  choices.c    what options mean for a step */
 #ifndef TW_TRAINER_ENGINE_CALLS_H
 #define TW_TRAINER_ENGINE_CALLS_H
 
 #include "trainer/engine/state.h"
 
 TW_C_BEGIN
+
+/* ---- create.c */
+/** Take the memory of an engine whose params, rank and number of ranks are there. Collective, unless it is
+ *  planned. */
+tw_status_t tw_engine_take(tw_engine_t *engine);
+void tw_engine_describe(tw_engine_t *engine, const tw_engine_params_t *params);
+/** Frees what was taken; nothing may be in flight. */
+void tw_engine_cleanup(tw_engine_t *engine);
 
 /* ---- memory.c: zeroed, counted; freed with the engine. */
 /** In memory, or in a nameless file, mapped, as the part's home says. NULL (logged, with the folder). */
@@ -79,6 +88,9 @@ static inline size_t tw_engine_row_elems(const tw_model_tensor_t *tensor)
     return tensor->n_dims == 2 ? tensor->shape[1] : 0;
 }
 
+/** args in a codec, if it is one: quantized always, lossless where there are other nodes. A deterministic
+ *  world measures no link, and its model is of a fast one: bytes are what was asked for. */
+void tw_engine_encode(const tw_engine_t *engine, const tw_quant_codec_t *codec, tw_coll_args_t *args);
 /** Post args, in operations of at most `bucket` elements (or one segment). Adds the inter-node bytes to
  *  planned_bytes; planned: what is known of them from before, or TW_ENGINE_NOT_PLANNED: then they are found
  *  out. */

@@ -6,22 +6,6 @@
 
 /* ---- hpZ ----------------------------------------------------------------------------------------------- */
 
-static tw_status_t delta_codec(const tw_train_options_t *options, tw_quant_codec_t *codec)
-{
-    char name[16];
-    *codec = (tw_quant_codec_t){.bits = 0};
-    if (options->delta_bits == 0) {
-        return TW_OK;
-    }
-    snprintf(name, sizeof(name), "int%d", (int)options->delta_bits);
-    tw_status_t status = tw_quant_codec_parse(name, codec);
-    if (options->delta_block > 0) {
-        codec->block = (int)options->delta_block;
-    }
-    codec->hadamard = options->delta_hadamard && options->delta_bits < 8;
-    return status == TW_OK ? tw_quant_codec_check(codec) : status;
-}
-
 static void *take_replicas(void *ctx, size_t n_bytes)
 {
     return tw_engine_alloc(ctx, TW_ENGINE_WEIGHTS, n_bytes, 1, "replicas");
@@ -34,12 +18,14 @@ static tw_status_t create_hpz(tw_engine_t *engine)
     engine->names =
         tw_engine_alloc(engine, TW_ENGINE_MOVING, engine->n_tensors, sizeof(*engine->names), "names");
     tw_hpz_params_t params = {.world = engine->world,
+                              .place = engine->place,
                               .tensors = tensors,
                               .n_tensors = engine->n_tensors,
                               .names = engine->names,
                               .replicas = engine->has_replicas,
                               .fp32_replicas = engine->weight_type == TW_TYPE_FP32,
                               .lossless_delta = options->delta_lossless,
+                              .delta = engine->codecs.delta,
                               .seed = (uint64_t)options->seed,
                               .lag_bound = engine->has_delta ? options->lag_bound : 0,
                               .lag_plain = options->lag_plain,
@@ -62,27 +48,12 @@ static tw_status_t create_hpz(tw_engine_t *engine)
                                        .row_elems = tw_engine_row_elems(&engine->tensors[t]),
                                        .frozen = engine->groups[t].is_frozen};
     }
-    tw_status_t status = delta_codec(options, &params.delta);
-    if (status == TW_OK) {
-        status = tw_hpz_create(&params, &engine->hpz);
-    }
-    if (status == TW_OK && engine->has_delta) {
-        engine->homes[TW_ENGINE_MOVING].bytes += tw_hpz_sync_bytes_max(engine->hpz);
+    tw_status_t status = tw_hpz_create(&params, &engine->hpz);
+    if (status == TW_OK && engine->has_delta && !engine->is_planned) {
+        engine->homes[TW_ENGINE_MOVING].bytes += tw_hpz_sync_bytes(engine->hpz, TW_HPZ_SYNC_COUNT, 0);
     }
     free(tensors);
     return status;
-}
-
-static tw_status_t init_codecs(tw_engine_t *engine)
-{
-    const tw_train_options_t *o = engine->options;
-    engine->weight_codec = (tw_quant_codec_t){.bits = 8, .block = (int)o->weight_block};
-    engine->gradient_codec = (tw_quant_codec_t){
-        .bits = (int)o->gradient_bits, .block = (int)o->gradient_block, .hadamard = o->gradient_hadamard};
-    engine->inner_codec = (tw_quant_codec_t){.bits = 8, .block = (int)o->gradient_block};
-    engine->lossless_codec = (tw_quant_codec_t){.lossless = 1};
-    tw_status_t status = tw_quant_codec_check(&engine->weight_codec);
-    return status == TW_OK ? tw_quant_codec_check(&engine->gradient_codec) : status;
 }
 
 /* ---- what moves ---------------------------------------------------------------------------------------- */
@@ -101,25 +72,13 @@ static tw_status_t slot_init(tw_engine_t *engine, tw_engine_slot_t *slot, size_t
                        : TW_ERR_NO_MEMORY;
 }
 
-/* How many layers are held at a time: one in use, and those ahead of it that the limits allow. */
-static size_t count_block_slots(const tw_engine_t *engine)
-{
-    size_t block = engine->units[1].n_elems, root = engine->units[TW_MODEL_ROOT].n_elems;
-    size_t ahead = (size_t)engine->options->prefetch_elems / block;
-    size_t live = (size_t)engine->options->max_live_elems;
-    size_t most = live > root + block ? (live - root) / block : 1;
-    size_t n = 1 + (ahead > 0 ? ahead : 1);
-    n = n < most ? n : most;
-    return n < engine->n_layer ? n : engine->n_layer;
-}
-
 static tw_status_t gather_slots(tw_engine_t *engine)
 {
     const tw_engine_unit_t *units = engine->units;
     size_t elem_bytes = tw_type_bytes(engine->weight_type);
     tw_status_t status = slot_init(engine, &engine->root_slot, TW_MODEL_ROOT, units[TW_MODEL_ROOT].n_elems,
                                    engine->weight_type, "gathered weights");
-    engine->n_block_slots = count_block_slots(engine);
+    engine->n_block_slots = tw_engine_block_slots(engine->options, engine->model);
     engine->block_slots = tw_engine_alloc(engine, TW_ENGINE_MOVING, engine->n_block_slots,
                                           sizeof(*engine->block_slots), "gathered weights");
     if (!engine->block_slots) {
@@ -210,6 +169,16 @@ static tw_status_t take_saved(tw_engine_t *engine, size_t saved_bytes)
     return engine->saved ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
+/* What it takes by itself: on a device, and in host memory for what comes from there. */
+static void count_model(tw_engine_t *engine, const tw_model_sizes_t *sizes)
+{
+    int is_on_device = tw_model_is_on_device(engine->model);
+    engine->memory_bytes += is_on_device ? sizes->host_bytes : sizes->scratch_bytes;
+    engine->homes[TW_ENGINE_MOVING].bytes += is_on_device ? sizes->host_bytes : 0;
+    engine->homes[TW_ENGINE_SCRATCH].bytes += sizes->scratch_bytes;
+    engine->homes[TW_ENGINE_SCRATCH].gpu_bytes += is_on_device ? sizes->scratch_bytes : 0;
+}
+
 static tw_status_t activations(tw_engine_t *engine)
 {
     size_t batch = (size_t)engine->options->micro_batch, sequence = (size_t)engine->options->sequence;
@@ -230,8 +199,7 @@ static tw_status_t activations(tw_engine_t *engine)
     }
     tw_status_t status = tw_inputs_init(engine, sizes.x_elems);
     status = status == TW_OK ? take_saved(engine, sizes.saved_bytes) : status;
-    engine->memory_bytes += tw_model_is_on_device(engine->model) ? sizes.host_bytes : sizes.scratch_bytes;
-    engine->homes[TW_ENGINE_ACTIVATIONS].bytes += sizes.scratch_bytes;
+    count_model(engine, &sizes);
     return status;
 }
 
@@ -256,9 +224,9 @@ static tw_status_t first_weights(tw_engine_t *engine)
     return load(engine);
 }
 
-static tw_status_t engine_init(tw_engine_t *engine)
+tw_status_t tw_engine_take(tw_engine_t *engine)
 {
-    tw_status_t status = init_codecs(engine);
+    tw_status_t status = tw_engine_codecs_of(engine->options, &engine->codecs);
     if (status == TW_OK) {
         status = tw_groups_init(engine);
     }
@@ -266,7 +234,6 @@ static tw_status_t engine_init(tw_engine_t *engine)
         status = create_hpz(engine);
     }
     if (status == TW_OK) {
-        tw_coll_counters_get(engine->world, &engine->base);
         status = tw_engine_partition(engine);
     }
     if (status == TW_OK) {
@@ -292,30 +259,27 @@ static tw_status_t engine_init(tw_engine_t *engine)
     }
     if (status == TW_OK) {
         tw_sample_init(engine);
-        status = tw_engine_check_device(engine);
     }
-    if (status == TW_OK) {
-        status = tw_model_reserve(engine->model, (size_t)engine->options->micro_batch,
-                                  (size_t)engine->options->sequence);
-    }
-    return status == TW_OK ? first_weights(engine) : status;
+    return status;
 }
 
-tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out)
+static tw_status_t engine_init(tw_engine_t *engine)
 {
-    tw_engine_t *engine = calloc(1, sizeof(*engine));
-    if (!engine) {
-        tw_error("out of memory for an engine");
-        return TW_ERR_NO_MEMORY;
-    }
-    tw_engine_resident_init(engine);
+    TW_TRY(tw_engine_take(engine));
+    TW_TRY(tw_engine_check_device(engine));
+    TW_TRY(tw_model_reserve(engine->model, (size_t)engine->options->micro_batch,
+                            (size_t)engine->options->sequence));
+    tw_coll_counters_get(engine->world, &engine->base);
+    return first_weights(engine);
+}
+
+void tw_engine_describe(tw_engine_t *engine, const tw_engine_params_t *params)
+{
     engine->options = params->options;
     engine->model = params->model;
     engine->data = params->data;
     engine->world = params->world;
     engine->hooks = params->hooks;
-    engine->rank = tw_coll_rank(params->world);
-    engine->n_ranks = tw_coll_size(params->world);
     engine->stage = (int)params->options->stage;
     engine->weight_type = tw_model_weight_type(params->model);
     engine->grad_type =
@@ -326,6 +290,19 @@ tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out
     engine->n_layer = engine->n_units - 1;
     engine->tensors = tw_model_tensors(params->model, &engine->n_tensors);
     tw_engine_find_homes(engine);
+}
+
+tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out)
+{
+    tw_engine_t *engine = calloc(1, sizeof(*engine));
+    if (!engine) {
+        tw_error("out of memory for an engine");
+        return TW_ERR_NO_MEMORY;
+    }
+    tw_engine_resident_init(engine);
+    tw_engine_describe(engine, params);
+    engine->rank = tw_coll_rank(params->world);
+    engine->n_ranks = tw_coll_size(params->world);
     tw_status_t status = engine_init(engine);
     if (status != TW_OK) {
         tw_engine_destroy(engine);
@@ -346,6 +323,13 @@ static void give_up_walk(tw_engine_t *engine)
     tw_engine_drain(engine);
 }
 
+void tw_engine_cleanup(tw_engine_t *engine)
+{
+    tw_update_cleanup(engine);
+    tw_hpz_destroy(engine->hpz); /* before the memory of its replicas */
+    tw_engine_free_all(engine);
+}
+
 void tw_engine_destroy(tw_engine_t *engine)
 {
     if (!engine) {
@@ -354,9 +338,7 @@ void tw_engine_destroy(tw_engine_t *engine)
     if (engine->units) {
         give_up_walk(engine); /* what is in flight reads and writes memory that goes now */
     }
-    tw_update_cleanup(engine);
-    tw_hpz_destroy(engine->hpz); /* before the memory of its replicas */
-    tw_engine_free_all(engine);
+    tw_engine_cleanup(engine);
     free(engine);
 }
 

@@ -6,7 +6,8 @@
 static const char *const names[TW_ENGINE_PART_COUNT] = {
     [TW_ENGINE_OPTIMIZER] = "optimizer",   [TW_ENGINE_WEIGHTS] = "weights",
     [TW_ENGINE_INPUTS] = "layers' inputs", [TW_ENGINE_GRADIENTS] = "gradients",
-    [TW_ENGINE_MOVING] = "moving",         [TW_ENGINE_ACTIVATIONS] = "activations"};
+    [TW_ENGINE_MOVING] = "moving",         [TW_ENGINE_ACTIVATIONS] = "activations",
+    [TW_ENGINE_SCRATCH] = "scratch"};
 
 /* A model on a device takes weights from host memory, and gives gradients back there. */
 static void keep_in_host_memory(tw_engine_t *engine)
@@ -40,7 +41,8 @@ size_t tw_engine_device_bytes(const tw_engine_t *engine)
     size_t bytes = 0;
     for (int part = 0; part < TW_ENGINE_PART_COUNT; part++) {
         const tw_engine_home_t *home = &engine->homes[part];
-        bytes += home->place == TW_TRAIN_NONE ? home->bytes : 0;
+        int is_on_device = tw_model_is_on_device(engine->model);
+        bytes += is_on_device ? home->gpu_bytes : home->place == TW_TRAIN_NONE ? home->bytes : 0;
     }
     return bytes;
 }

@@ -13,6 +13,7 @@
 #define TW_TRAINER_ENGINE_ENGINE_H
 
 #include "collectives/collectives.h"
+#include "hpz/hpz.h"
 #include "trainer/config/config.h"
 #include "trainer/data/data.h"
 #include "trainer/model/model.h"
@@ -118,6 +119,31 @@ int tw_engine_check_due(const tw_engine_t *engine);
 /** With a lag_bound: the largest lag of the last deltas, and how many blocks lagged more so far. */
 double tw_engine_lag(const tw_engine_t *engine, uint64_t *n_blocks);
 
+/** What memory is for. The first three can be offloaded: kept in host memory, or in files. */
+typedef enum tw_engine_part {
+    TW_ENGINE_OPTIMIZER, /**< moments, and master weights where they are not the weights themselves */
+    TW_ENGINE_WEIGHTS,   /**< shards, replicas with their states, and whole weights where they stay */
+    TW_ENGINE_INPUTS,    /**< of layers, where they are all that is kept for backward */
+    TW_ENGINE_GRADIENTS,
+    TW_ENGINE_MOVING,      /**< weights and gradients on their way */
+    TW_ENGINE_ACTIVATIONS, /**< the rest of them */
+    TW_ENGINE_SCRATCH, /**< what the model computes in, and the optimizer; what sampling takes of rank 0 */
+    TW_ENGINE_PART_COUNT
+} tw_engine_part_t;
+
+/** What a rank will hold, in bytes: in host memory, in files, and on a GPU, if it has one. */
+typedef struct tw_engine_memory {
+    size_t host[TW_ENGINE_PART_COUNT], files[TW_ENGINE_PART_COUNT], gpu[TW_ENGINE_PART_COUNT];
+    /** beside that, with a delta, in host memory: while the first weights go round, and changes later */
+    size_t first_sync, sync;
+} tw_engine_memory_t;
+/** Of a rank that is only planned. All is taken as a run takes it, but tensors are counted only, and never
+ *  touched. model: reserved or not, on a device or not; only its sizes are asked. delta_bits: of a weight
+ *  that a lossless delta changes. Not collective. TW_ERR_NO_MEMORY, TW_ERR_CONFIG, TW_ERR_INVALID
+ *  (logged). */
+tw_status_t tw_engine_memory_of(const tw_train_options_t *options, tw_model_t *model,
+                                const tw_hpz_place_t *place, double delta_bits, tw_engine_memory_t *out);
+
 /** Bytes of memory that the engine, its hpZ, its communicator and the model's scratch hold, at most so
  *  far. */
 size_t tw_engine_memory_bytes(const tw_engine_t *engine);
@@ -157,12 +183,39 @@ tw_engine_totals_t tw_engine_training_totals(const tw_engine_t *engine);
 tw_engine_totals_t tw_engine_aside_totals(const tw_engine_t *engine, tw_engine_aside_t what);
 /** What a rank tells every other one at the end of a step. */
 size_t tw_engine_report_bytes(void);
+/** Wait until nothing is in flight: then the totals are complete. */
+tw_status_t tw_engine_drain(tw_engine_t *engine);
+
+/* ---- what options mean for a step ---------------------------------------------------------------------- */
+
+/** The unit of a visit: root 1 ... n_layer root n_layer ... 1, of a micro-batch. */
+size_t tw_engine_visited(size_t n_layer, size_t visit);
+/** Layers that stage 3 holds at a time: one in use, and those ahead of it that the limits allow. */
+size_t tw_engine_block_slots(const tw_train_options_t *options, const tw_model_t *model);
+/** Slots that blocks' gradients travel from, from stage 2 on: one is filled while one travels. */
+#define TW_ENGINE_REDUCE_SLOTS 2
+/** Is a tensor a matrix that Muon updates? Those of a model belong to the ranks in turn. */
+int tw_engine_is_muons(const tw_train_options_t *options, const tw_model_tensor_t *tensor, int is_frozen);
+/** Units whose momenta are under way: on the way to their owners, there, and on the way back. */
+#define TW_ENGINE_MUON_PLACES 3
+/** Segments go in order, in operations of at most a bucket's elements, or of one segment. Does the next one
+ *  begin an operation? held: elements of the one before, TW_ENGINE_NO_BUCKET: there is none; then of this
+ *  one. */
+#define TW_ENGINE_NO_BUCKET SIZE_MAX
+int tw_engine_begins_bucket(size_t *held, size_t n_elems, int64_t bucket);
 /** Of gradients from stage 2 on: a unit of more than a bucket goes in slices (tw_hpz_slice_next) of so many
  *  elements at a rank at most, and of this step. */
 size_t tw_engine_reduce_slice_most(const tw_train_options_t *options, int n_ranks);
 size_t tw_engine_reduce_slice_step(const tw_train_options_t *options);
-/** Wait until nothing is in flight: then the totals are complete. */
-tw_status_t tw_engine_drain(tw_engine_t *engine);
+/** What travels encoded, and how; inner: gradients inside a node; delta: changes of weights, but for lossless
+ *  ones. bits 0, and not lossless: as it is. */
+typedef struct tw_engine_codecs {
+    tw_quant_codec_t weights, gradients, inner, delta;
+} tw_engine_codecs_t;
+/** TW_ERR_INVALID (logged): blocks that the codecs do not have. */
+tw_status_t tw_engine_codecs_of(const tw_train_options_t *options, tw_engine_codecs_t *out);
+/** The codec, or NULL: what is as it is has none. */
+const tw_quant_codec_t *tw_engine_codec(const tw_quant_codec_t *codec);
 
 TW_C_END
 

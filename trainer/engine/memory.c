@@ -14,11 +14,11 @@
 /* No list of the engine's is as long. */
 #define TENSOR_BYTES ((size_t)1 << 24)
 
-/* Room for one more. */
-static tw_status_t grow(tw_engine_list_t *list)
+/* Room for so many more. */
+static tw_status_t grow(tw_engine_list_t *list, size_t n)
 {
     size_t max = list->max > 0 ? 2 * list->max : 64;
-    if (list->n < list->max) {
+    if (list->n + n <= list->max) {
         return TW_OK;
     }
     void **items = realloc(list->items, max * sizeof(*items));
@@ -32,7 +32,7 @@ static tw_status_t grow(tw_engine_list_t *list)
 
 static void *alloc_memory(tw_engine_t *engine, size_t n_bytes)
 {
-    if (grow(&engine->blocks) != TW_OK) {
+    if (grow(&engine->blocks, 1) != TW_OK) {
         return NULL;
     }
     /* tensors that do not fit are counted, but never touched */
@@ -43,6 +43,37 @@ static void *alloc_memory(tw_engine_t *engine, size_t n_bytes)
         engine->memory_bytes += n_bytes;
     }
     return block;
+}
+
+/* ---- planned ------------------------------------------------------------------------------------------- */
+
+/* Shorter lists are not worth a page. */
+#define LEAST_SPACE ((size_t)1 << 16)
+/* Where there is no memory. */
+#define NOWHERE ((void *)(uintptr_t)4096)
+
+/* Zeros, which take memory only where they are written. */
+static void *map_space(tw_engine_t *engine, size_t n_bytes)
+{
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *start = grow(&engine->spaces, 2) == TW_OK
+                      ? mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, flags, -1, 0)
+                      : MAP_FAILED;
+    if (start == MAP_FAILED) {
+        return NULL;
+    }
+    engine->spaces.items[engine->spaces.n++] = start;
+    engine->spaces.items[engine->spaces.n++] = (void *)(uintptr_t)n_bytes;
+    return start;
+}
+
+/* Of a planned engine. A tensor that no list is as long as is nowhere: whoever touches it is found out. */
+static void *alloc_planned(tw_engine_t *engine, size_t n_bytes)
+{
+    if (n_bytes >= TENSOR_BYTES) {
+        return NOWHERE;
+    }
+    return n_bytes < LEAST_SPACE ? alloc_memory(engine, n_bytes) : map_space(engine, n_bytes);
 }
 
 /* ---- offloaded ----------------------------------------------------------------------------------------- */
@@ -95,10 +126,10 @@ void *tw_engine_alloc(tw_engine_t *engine, tw_engine_part_t part, size_t n, size
     void *block = NULL;
     if (!__builtin_mul_overflow(n, elem_bytes, &n_bytes)) {
         home->bytes += n_bytes;
-        if (home->place == TW_TRAIN_NVME) {
+        if (home->place == TW_TRAIN_NVME && !engine->is_planned) {
             return alloc_file(engine, n_bytes, home->folder);
         }
-        block = alloc_memory(engine, n_bytes);
+        block = engine->is_planned ? alloc_planned(engine, n_bytes) : alloc_memory(engine, n_bytes);
     }
     if (!block) {
         tw_error("rank %d: out of memory for %s: %zu elements of %zu bytes", engine->rank, what, n,
@@ -117,10 +148,11 @@ void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_part_t part, size_t n_
         return tw_engine_alloc(engine, part, n_bytes, 1, what);
     }
     engine->homes[part].bytes += n_bytes;
-    if (tw_engine_is_full(engine)) {
+    engine->homes[part].gpu_bytes += n_bytes;
+    if (tw_engine_is_full(engine) || engine->is_planned) {
         return &not_taken;
     }
-    void *block = grow(&engine->near_blocks) == TW_OK ? tw_model_alloc(engine->model, n_bytes) : NULL;
+    void *block = grow(&engine->near_blocks, 1) == TW_OK ? tw_model_alloc(engine->model, n_bytes) : NULL;
     if (block) {
         engine->near_blocks.items[engine->near_blocks.n++] = block;
     } else {
@@ -131,7 +163,8 @@ void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_part_t part, size_t n_
 
 void tw_engine_pin(tw_engine_t *engine, void *start, size_t n_bytes)
 {
-    if (grow(&engine->pinned) == TW_OK && tw_model_pin(engine->model, start, n_bytes)) {
+    if (!engine->is_planned && grow(&engine->pinned, 1) == TW_OK &&
+        tw_model_pin(engine->model, start, n_bytes)) {
         engine->pinned.items[engine->pinned.n++] = start;
     }
 }
@@ -205,6 +238,10 @@ void tw_engine_free_all(tw_engine_t *engine)
     for (size_t i = 0; i < engine->blocks.n; i++) {
         tw_buffer_free(engine->blocks.items[i]);
     }
+    for (size_t i = 0; i < engine->spaces.n; i += 2) {
+        munmap(engine->spaces.items[i], (size_t)(uintptr_t)engine->spaces.items[i + 1]);
+    }
+    free_list(&engine->spaces);
     free_list(&engine->pinned);
     free_list(&engine->near_blocks);
     free_list(&engine->blocks);

@@ -13,9 +13,7 @@ enum { CHUNK_ELEMS = 512 };
 
 int tw_muon_has(const tw_engine_t *engine, size_t tensor)
 {
-    const tw_model_tensor_t *of = &engine->tensors[tensor];
-    return engine->options->optimizer == TW_TRAIN_MUON && of->n_dims == 2 && of->unit != TW_MODEL_ROOT &&
-           !engine->groups[tensor].is_frozen;
+    return tw_engine_is_muons(engine->options, &engine->tensors[tensor], engine->groups[tensor].is_frozen);
 }
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
@@ -74,7 +72,7 @@ tw_status_t tw_muon_init(tw_engine_t *engine)
     }
     find_owners(engine);
     count_most(engine, &sent, &owned, &scratch);
-    muon->scratch = tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, scratch, sizeof(float), "Muon's scratch");
+    muon->scratch = tw_engine_alloc(engine, TW_ENGINE_SCRATCH, scratch, sizeof(float), "Muon's scratch");
     tw_status_t status = muon->scratch ? TW_OK : TW_ERR_NO_MEMORY;
     for (size_t i = 0; i < TW_ENGINE_MUON_PLACES && i < engine->n_layer && status == TW_OK; i++) {
         status = take_place(engine, &muon->places[i], sent, owned);

@@ -12,11 +12,18 @@ tw_status_t tw_engine_ops_init(tw_engine_t *engine, tw_engine_ops_t *ops, size_t
 /* The end of the run of segments from `first` on that one operation takes. */
 static size_t bucket_end(const tw_coll_args_t *args, size_t first, int64_t bucket)
 {
-    size_t end = first + 1, n_elems = args->segments[first].n_elems;
-    while (end < args->n_segments && n_elems + args->segments[end].n_elems <= (size_t)bucket) {
-        n_elems += args->segments[end++].n_elems;
+    size_t end = first, held = TW_ENGINE_NO_BUCKET;
+    while (end < args->n_segments &&
+           (!tw_engine_begins_bucket(&held, args->segments[end].n_elems, bucket) || end == first)) {
+        end++;
     }
     return end;
+}
+
+void tw_engine_encode(const tw_engine_t *engine, const tw_quant_codec_t *codec, tw_coll_args_t *args)
+{
+    args->codec = tw_engine_codec(codec);
+    args->force_codec = args->codec && (!codec->lossless || tw_coll_n_nodes(engine->world) > 1);
 }
 
 tw_status_t tw_engine_note(tw_engine_t *engine, tw_engine_ops_t *ops, tw_coll_request_t *request)

@@ -71,32 +71,11 @@ static void add_reduction(const tw_engine_t *engine, tw_coll_args_t *args)
     args->reduction = TW_COLL_MEAN;
     args->seed = (uint64_t)options->seed;
     args->step = (uint32_t)engine->version;
-    if (options->quantized_gradients) {
-        args->codec = &engine->gradient_codec;
-        args->inner_codec = options->gradient_inner == 1 ? &engine->inner_codec : NULL;
-        args->force_codec = 1;
-    } else if (options->lossless_gradients) {
-        args->codec = &engine->lossless_codec;
-        /* A deterministic world measures no link, and its cost model is of a fast one: bytes are what was
-         * asked for. */
-        args->force_codec = tw_coll_n_nodes(engine->world) > 1;
-    }
+    args->inner_codec = tw_engine_codec(&engine->codecs.inner);
+    tw_engine_encode(engine, &engine->codecs.gradients, args);
 }
 
 /* ---- slices -------------------------------------------------------------------------------------------- */
-
-size_t tw_engine_reduce_slice_step(const tw_train_options_t *o)
-{
-    const tw_quant_codec_t codec = {.bits = o->quantized_gradients ? (int)o->gradient_bits : 0,
-                                    .block = (int)o->gradient_block};
-    return tw_hpz_slice_step(0, &codec);
-}
-
-size_t tw_engine_reduce_slice_most(const tw_train_options_t *o, int n_ranks)
-{
-    size_t most = (size_t)o->reduce_bucket / (size_t)n_ranks, step = tw_engine_reduce_slice_step(o);
-    return most > step ? most : step;
-}
 
 size_t tw_reduce_slice_elems(const tw_engine_t *engine)
 {

@@ -44,9 +44,7 @@ void tw_sample_init(tw_engine_t *engine)
 {
     if (engine->options->sample_steps > 0 && engine->rank == 0) {
         /* it computes on this processor, whatever training does */
-        tw_engine_part_t part =
-            tw_model_is_on_device(engine->model) ? TW_ENGINE_MOVING : TW_ENGINE_ACTIVATIONS;
-        engine->homes[part].bytes +=
+        engine->homes[TW_ENGINE_SCRATCH].bytes +=
             whole_bytes(engine) + tw_engine_sample_bytes(engine->options, engine->model);
     }
 }

@@ -8,8 +8,6 @@
 
 TW_C_BEGIN
 
-/** Slots that blocks' gradients travel from: one is filled while one travels. */
-#define TW_ENGINE_REDUCE_SLOTS 2
 #define TW_ENGINE_NOT_PLANNED UINT64_MAX
 
 /** Operations in flight that belong together. */
@@ -56,17 +54,6 @@ typedef struct tw_engine_sync {
     size_t ready, begun, done;
 } tw_engine_sync_t;
 
-/** What memory is for. The first three can be offloaded: kept in host memory, or in files. */
-typedef enum tw_engine_part {
-    TW_ENGINE_OPTIMIZER, /**< moments, and master weights where they are not the weights themselves */
-    TW_ENGINE_WEIGHTS,   /**< shards, replicas with their states, and whole weights where they stay */
-    TW_ENGINE_INPUTS,    /**< of layers, where they are all that is kept for backward */
-    TW_ENGINE_GRADIENTS,
-    TW_ENGINE_MOVING,      /**< weights and gradients on their way */
-    TW_ENGINE_ACTIVATIONS, /**< the rest of them, and what the model computes in */
-    TW_ENGINE_PART_COUNT
-} tw_engine_part_t;
-
 /** Processor time: of the threads that compute, and of the process's other threads, which move what those ask
  *  for. */
 typedef struct tw_engine_processor {
@@ -78,6 +65,7 @@ typedef struct tw_engine_home {
     tw_train_place_t place;
     const char *folder; /**< of files */
     size_t bytes;
+    size_t gpu_bytes; /**< of them, of a GPU's memory */
 } tw_engine_home_t;
 
 /** Master weights, both moments, shards, replicas, their states, kept tensors and layers' inputs may lie in
@@ -102,8 +90,6 @@ typedef struct tw_engine_outliers {
     uint64_t passed_over;
 } tw_engine_outliers_t;
 
-/** Units whose momenta are under way: there, at their owners, and back. */
-#define TW_ENGINE_MUON_PLACES 3
 /** A unit's exchange. */
 typedef struct tw_engine_muon_place {
     uint16_t *sent, *owned; /* own pieces of the momenta; whole matrices that are this rank's */
@@ -124,7 +110,8 @@ struct tw_engine {
     const tw_data_t *data;
     tw_coll_t *world;
     tw_engine_hooks_t hooks;
-    tw_hpz_t *hpz; /* layout and operations of the units; replicas where hpZ is on */
+    tw_hpz_t *hpz;        /* layout and operations of the units; replicas where hpZ is on */
+    tw_hpz_place_t place; /* of a planned one */
     int rank, n_ranks, stage, has_replicas, has_delta;
     tw_type_t weight_type; /* bf16 or fp32 */
     tw_type_t grad_type;   /* likewise: what gradients travel as */
@@ -139,6 +126,8 @@ struct tw_engine {
     size_t *piece_offsets;     /* [n_tensors] in the unit's part */
     /* memory */
     tw_engine_home_t homes[TW_ENGINE_PART_COUNT];
+    int is_planned;                               /* nothing is written to its tensors: planned.c */
+    tw_engine_list_t spaces;                      /* which then begin here and have so many bytes, by turns */
     tw_engine_list_t blocks, near_blocks, pinned; /* near: where the model computes on a device, its memory */
     size_t memory_bytes, most_bytes;              /* most: with all that came and went */
     tw_engine_map_t maps[TW_ENGINE_MAX_MAPS];
@@ -156,7 +145,7 @@ struct tw_engine {
     const void **weight_ptrs; /* [most tensors of a unit], for the model's calls */
     float **grad_ptrs;
     tw_coll_segment_t *segments;
-    tw_quant_codec_t weight_codec, gradient_codec, inner_codec, lossless_codec;
+    tw_engine_codecs_t codecs;
     /* computing */
     int32_t *tokens, *targets;
     int32_t *documents; /* where each token's begins in its sequence; NULL: they are not told apart */

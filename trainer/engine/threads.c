@@ -69,7 +69,7 @@ void tw_engine_add_norm(const tw_engine_t *engine, tw_norm_t *norm, const void *
 tw_status_t tw_threads_init(tw_engine_t *engine)
 {
     size_t n_threads = (size_t)tw_pool_threads(tw_model_pool(engine->model));
-    engine->norms = tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, n_threads, sizeof(*engine->norms),
-                                    "parts of the norm");
+    engine->norms =
+        tw_engine_alloc(engine, TW_ENGINE_SCRATCH, n_threads, sizeof(*engine->norms), "parts of the norm");
     return engine->norms ? TW_OK : TW_ERR_NO_MEMORY;
 }

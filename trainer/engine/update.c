@@ -13,8 +13,7 @@ tw_status_t tw_update_init(tw_engine_t *engine)
     const tw_quant_codec_t codec = {.bits = 8, .block = 2048};
     const tw_quant_params_t params = {.codec = codec, .mem = TW_MEM_HOST};
     size_t n = (size_t)tw_pool_threads(tw_model_pool(engine->model));
-    engine->adamw =
-        tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, n, sizeof(*engine->adamw), "AdamW's threads");
+    engine->adamw = tw_engine_alloc(engine, TW_ENGINE_SCRATCH, n, sizeof(*engine->adamw), "AdamW's threads");
     tw_status_t status = engine->adamw ? TW_OK : TW_ERR_NO_MEMORY;
     for (size_t i = 0; i < n && status == TW_OK; i++) {
         status = tw_quant_create(&params, &engine->adamw[i]);
@@ -105,8 +104,7 @@ static tw_status_t gather_whole(tw_engine_t *engine, size_t index, int is_update
     tw_engine_unit_t *unit = &engine->units[index];
     tw_coll_args_t args;
     tw_hpz_gather_args(engine->hpz, (int)index, engine->weight_type, unit->part, unit->weights, &args);
-    args.codec = engine->options->lossless_weights ? &engine->lossless_codec : NULL;
-    args.force_codec = args.codec && tw_coll_n_nodes(engine->world) > 1;
+    tw_engine_encode(engine, &engine->codecs.weights, &args);
     if (is_update && tw_groups_leave_out(engine, &args) == 0) {
         return TW_OK;
     }

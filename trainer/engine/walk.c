@@ -14,11 +14,7 @@
 
 static size_t unit_at(const tw_engine_t *engine, size_t visit)
 {
-    size_t place = visit % engine->walk.period, n = engine->n_layer;
-    if (place == 0 || place == n + 1) {
-        return TW_MODEL_ROOT;
-    }
-    return place <= n ? place : 2 * n + 2 - place;
+    return tw_engine_visited(engine->n_layer, visit % engine->walk.period);
 }
 
 static tw_engine_slot_t *slot_of(tw_engine_t *engine, size_t unit, size_t n_blocks_before)
@@ -50,13 +46,7 @@ static tw_status_t ask_world(tw_engine_t *engine, size_t index, tw_engine_slot_t
     tw_engine_unit_t *unit = &engine->units[index];
     tw_coll_args_t args;
     tw_hpz_gather_args(engine->hpz, (int)index, engine->weight_type, unit->part, slot->elems, &args);
-    if (engine->options->quantized_weights) {
-        args.codec = &engine->weight_codec;
-        args.force_codec = 1;
-    } else if (engine->options->lossless_weights) {
-        args.codec = &engine->lossless_codec;
-        args.force_codec = tw_coll_n_nodes(engine->world) > 1;
-    }
+    tw_engine_encode(engine, &engine->codecs.weights, &args);
     args.seed = (uint64_t)engine->options->seed;
     args.step = (uint32_t)engine->version;
     if (engine->kept && tw_groups_leave_out(engine, &args) == 0) {

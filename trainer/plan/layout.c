@@ -29,12 +29,3 @@ tw_plan_cluster_t tw_plan_cluster_of(int n_ranks, int n_nodes)
                                .ranks_per_node = is_even ? n_ranks / n_nodes : 1,
                                .besides_bytes = TW_PLAN_PROCESS_BYTES};
 }
-
-size_t tw_plan_block_slots(const tw_train_options_t *o, size_t root_elems, size_t block_elems, size_t n_layer)
-{
-    size_t ahead = (size_t)o->prefetch_elems / block_elems, live = (size_t)o->max_live_elems;
-    size_t most = live > root_elems + block_elems ? (live - root_elems) / block_elems : 1;
-    size_t n = 1 + (ahead > 0 ? ahead : 1);
-    n = n < most ? n : most;
-    return n < n_layer ? n : n_layer;
-}

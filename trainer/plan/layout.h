@@ -8,9 +8,6 @@ TW_C_BEGIN
 
 /** The model's tensors over the cluster's ranks. TW_ERR_NO_MEMORY. */
 tw_status_t tw_plan_layout(const tw_model_t *model, const tw_plan_cluster_t *cluster, tw_hpz_layout_t **out);
-/** Blocks that stage 3 holds at a time: one in use, and those ahead of it that the limits allow. */
-size_t tw_plan_block_slots(const tw_train_options_t *options, size_t root_elems, size_t block_elems,
-                           size_t n_layer);
 
 TW_C_END
 

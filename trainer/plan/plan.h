@@ -1,11 +1,11 @@
 /** trainer/plan: what a run will need and take, before it runs: memory of a rank, bytes of a step, time of a
  *  step.
  *
- *  Memory and bytes follow the engine's own arithmetic. Times come from a small simulation of a step: the
- *  units in the order in which the engine visits them, gathers asked for ahead and reductions left behind as
- *  the engine does it, by a rank's two threads, one that computes and one that moves, on cores that may be
- *  too few, over one link a node. What the second costs, messages, bytes and codecs, delays the first where
- *  they share a core.
+ *  Memory is that of an engine which is made, but never written to. Bytes follow the engine's arithmetic.
+ *  Times come from a small simulation of a step: the units in the order in which the engine visits them,
+ *  gathers asked for ahead and reductions left behind as the engine does it, by a rank's two threads, one
+ *  that computes and one that moves, on cores that may be too few, over one link a node. What the second
+ *  costs, messages, bytes and codecs, delays the first where they share a core.
  *
  *  Files: memory.c; traffic.c bytes and messages; speeds.c what codecs and copies take; timeline.c the
  *  simulated step; machine.c threads and link in simulated time; calibrate.c what a measured run says of a
@@ -82,6 +82,7 @@ typedef struct tw_plan_memory {
      *  most half of TW_COLL_SCRATCH), and besides_bytes. */
     double besides;
     double off_device; /**< of all that, offloaded: to host memory, or what is in use of files */
+    double gpu;        /**< beside all that, in a GPU's memory, without what its driver takes */
 } tw_plan_memory_t;
 
 /** options: resolved. TW_ERR_NO_MEMORY. */

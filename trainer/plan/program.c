@@ -8,6 +8,7 @@
 
 #include "cluster/cluster.h"
 #include "trainer/data/data.h"
+#include "trainer/device/device.h"
 #include "trainer/plan/layout.h"
 #include "trainer/shape.h"
 
@@ -53,6 +54,13 @@ static tw_status_t find_vocab_size(const tw_train_options_t *o, size_t *vocab_si
     return status;
 }
 
+static tw_status_t create_model(const tw_train_options_t *o, const tw_model_config_t *shape,
+                                tw_model_t **model)
+{
+    return o->device == TW_TRAIN_DEVICE_CUDA ? tw_device_model_create_planned(shape, model)
+                                             : tw_model_create(shape, model);
+}
+
 tw_status_t plan_model(const tw_train_options_t *o, tw_model_t **model)
 {
     tw_model_config_t shape;
@@ -62,7 +70,7 @@ tw_status_t plan_model(const tw_train_options_t *o, tw_model_t **model)
         status = tw_trainer_shape(o, vocab_size, &shape);
     }
     if (status == TW_OK) {
-        status = tw_model_create(&shape, model);
+        status = create_model(o, &shape, model);
     }
     return status == TW_OK ? tw_trainer_check_sizes(o, *model) : status;
 }

@@ -17,23 +17,33 @@ void tw_plan_print_states(double n_params, int n_ranks, FILE *out)
     fprintf(out, "\n");
 }
 
+static double device_bytes(const tw_plan_memory_t *memory)
+{
+    return tw_plan_memory_sum(memory) - memory->off_device + memory->gpu;
+}
+
 static int fits(const tw_plan_row_t *row, const tw_plan_cluster_t *cluster)
 {
-    return cluster->device_bytes <= 0.0 ||
-           tw_plan_memory_sum(&row->memory) - row->memory.off_device <= cluster->device_bytes;
+    return cluster->device_bytes <= 0.0 || device_bytes(&row->memory) <= cluster->device_bytes;
 }
 
 void tw_plan_print_memory(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
                           FILE *out)
 {
-    fprintf(out, "\n# memory of a rank, MB\n%-15s %9s %9s %9s %9s %11s %9s %9s %10s\n", "# set", "optimizer",
-            "weights", "gradients", "moving", "activations", "scratch", "besides", "all");
+    int has_gpu = n_rows > 0 && rows[0].memory.gpu > 0.0;
+    fprintf(out, "\n# memory of a rank, MB\n%-15s %9s %9s %9s %9s %11s %9s %9s %10s%s\n", "# set",
+            "optimizer", "weights", "gradients", "moving", "activations", "scratch", "besides", "all",
+            has_gpu ? "    on a GPU" : "");
     for (size_t i = 0; i < n_rows; i++) {
         const tw_plan_memory_t *m = &rows[i].memory;
-        fprintf(out, "%-15s %9.1f %9.1f %9.1f %9.1f %11.1f %9.1f %9.1f %10.1f%s\n", rows[i].name,
+        char gpu[32] = "";
+        if (has_gpu) {
+            snprintf(gpu, sizeof(gpu), " %11.1f", m->gpu * 1e-6);
+        }
+        fprintf(out, "%-15s %9.1f %9.1f %9.1f %9.1f %11.1f %9.1f %9.1f %10.1f%s%s\n", rows[i].name,
                 m->optimizer * 1e-6, m->weights * 1e-6, m->gradients * 1e-6, m->moving * 1e-6,
                 m->activations * 1e-6, m->scratch * 1e-6, m->besides * 1e-6, tw_plan_memory_sum(m) * 1e-6,
-                fits(&rows[i], cluster) ? "" : "  too much");
+                gpu, fits(&rows[i], cluster) ? "" : "  too much");
     }
 }
 
@@ -94,6 +104,7 @@ static tw_status_t write_row(const tw_plan_row_t *row, const tw_plan_row_t *zero
     tw_json_add_double(json, "besides_bytes", m->besides);
     tw_json_add_double(json, "memory_bytes", tw_plan_memory_sum(m));
     tw_json_add_double(json, "off_device_bytes", m->off_device);
+    tw_json_add_double(json, "gpu_bytes", m->gpu);
     tw_json_add_bool(json, "fits", fits(row, cluster));
     tw_status_t status = tw_json_write_line(json, out);
     tw_json_destroy(json);

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "trainer/plan/layout.h"
+#include "trainer/engine/engine.h"
 #include "trainer/plan/machine.h"
 #include "trainer/plan/plan.h"
 
@@ -16,9 +16,6 @@
 
 /* Of norm and update together, as measured; the rest is the norm. */
 #define UPDATE_SHARE 0.4
-
-/* Blocks' gradients on their way at a time, from stage 2 on. */
-#define REDUCE_SLOTS 2
 
 /* Seconds of a core a parameter, of the unit's, that codecs take: of the progress thread, and of the compute
  * thread. */
@@ -49,13 +46,6 @@ typedef struct timeline {
     uint32_t random;
     double variation; /* of this step; the next one's is the opposite, so that their mean is what it was */
 } timeline_t;
-
-static size_t unit_at(const timeline_t *tl, size_t visit)
-{
-    return visit == 0 || visit == tl->n_layer + 1 ? TW_MODEL_ROOT
-           : visit <= tl->n_layer                 ? visit
-                                                  : 2 * tl->n_layer + 2 - visit;
-}
 
 static int is_backward(const timeline_t *tl, size_t visit)
 {
@@ -103,8 +93,8 @@ static void post_gather(timeline_t *tl, tw_plan_op_t *op, size_t unit, int is_fi
 static void post_reduce(timeline_t *tl, size_t unit)
 {
     tw_plan_op_t *op = &tl->reduces[unit];
-    if (tl->options->stage >= 2 && unit != TW_MODEL_ROOT && unit + REDUCE_SLOTS <= tl->n_layer) {
-        tw_plan_machine_wait(&tl->machine, &tl->reduces[unit + REDUCE_SLOTS]);
+    if (tl->options->stage >= 2 && unit != TW_MODEL_ROOT && unit + TW_ENGINE_REDUCE_SLOTS <= tl->n_layer) {
+        tw_plan_machine_wait(&tl->machine, &tl->reduces[unit + TW_ENGINE_REDUCE_SLOTS]);
     }
     *op = op_of(tl, &tl->traffic->units[unit].reduce);
     op->send_sec += tl->codecs.reduce_encode * tl->n_elems[unit];
@@ -153,7 +143,7 @@ static void need_sync(timeline_t *tl, size_t unit)
 /* Is there a place for what it gathers, and what it gathers from? */
 static int may_ask(const timeline_t *tl, size_t visit, int is_first_micro)
 {
-    size_t unit = unit_at(tl, tl->asked);
+    size_t unit = tw_engine_visited(tl->n_layer, tl->asked);
     if (tl->asked == visit) {
         return 1;
     }
@@ -168,7 +158,7 @@ static int may_ask(const timeline_t *tl, size_t visit, int is_first_micro)
 static void ask_ahead(timeline_t *tl, size_t visit, int is_first_micro)
 {
     while (tl->asked < tl->n_visits && may_ask(tl, visit, is_first_micro)) {
-        size_t unit = unit_at(tl, tl->asked);
+        size_t unit = tw_engine_visited(tl->n_layer, tl->asked);
         if (tl->has_delta) {
             need_sync(tl, unit);
         }
@@ -181,7 +171,7 @@ static void ask_ahead(timeline_t *tl, size_t visit, int is_first_micro)
 static void enter(timeline_t *tl, size_t visit, int is_first_micro)
 {
     if (tl->options->stage < 3) {
-        tw_plan_machine_wait(&tl->machine, &tl->gathers[unit_at(tl, visit)]);
+        tw_plan_machine_wait(&tl->machine, &tl->gathers[tw_engine_visited(tl->n_layer, visit)]);
         return;
     }
     advance_syncs(tl);
@@ -202,7 +192,7 @@ static void micro_batch(timeline_t *tl, int is_first, int is_last)
 {
     tl->asked = tl->blocks_asked = tl->blocks_left = 0;
     for (size_t visit = 0; visit < tl->n_visits; visit++) {
-        size_t unit = unit_at(tl, visit);
+        size_t unit = tw_engine_visited(tl->n_layer, visit);
         enter(tl, visit, is_first);
         tw_plan_machine_compute(&tl->machine, vary(tl, tl->compute[visit]));
         tl->blocks_left += unit != TW_MODEL_ROOT;
@@ -293,7 +283,7 @@ static void update(timeline_t *tl)
 {
     double n_ranks = tl->cluster->n_nodes * tl->cluster->ranks_per_node;
     double elem_sec = UPDATE_SHARE * finish_elem_sec(tl) * (tl->options->stage == 0 ? n_ranks : 1.0);
-    size_t behind = tl->muon_product_sec > 0.0 ? 2 : 0;
+    size_t behind = tl->muon_product_sec > 0.0 ? TW_ENGINE_MUON_PLACES - 1 : 0;
     tl->synced = tl->sync_posted = tl->sync_due = 0;
     for (size_t unit = 0; unit < tl->n_units + behind; unit++) {
         if (unit < tl->n_units) {
@@ -375,7 +365,7 @@ static void share_compute(timeline_t *tl, const tw_model_t *model, double comput
         tl->muon_product_sec = micro_sec / (3.0 * all * tokens);
     }
     for (size_t visit = 0; visit < tl->n_visits; visit++) {
-        double part = unit_at(tl, visit) == TW_MODEL_ROOT
+        double part = tw_engine_visited(tl->n_layer, visit) == TW_MODEL_ROOT
                           ? (visit > 0 ? head : 0.0)
                           : block * (is_backward(tl, visit) ? 2.0 : 1.0) / 3.0;
         tl->compute[visit] = micro_sec * part / all;
@@ -420,8 +410,7 @@ static codecs_work_t codecs_work(const tw_train_options_t *o, const tw_plan_clus
 static void timeline_init(timeline_t *tl, const tw_model_t *model, double *numbers, tw_plan_op_t *ops)
 {
     const tw_plan_cluster_t *cluster = tl->cluster;
-    tl->n_slots = tw_plan_block_slots(tl->options, tw_model_unit_get(model, TW_MODEL_ROOT)->n_elems,
-                                      tw_model_unit_get(model, 1)->n_elems, tl->n_layer);
+    tl->n_slots = tw_engine_block_slots(tl->options, model);
     tl->has_replicas = tl->options->hpz == TW_TRAIN_HPZ_ON;
     tl->has_delta = tl->options->delta_lossless || tl->options->delta_bits > 0;
     tl->machine.cores = cluster->cores > 0.0 ? cluster->cores / cluster->ranks_per_node : 1.0;

@@ -20,7 +20,8 @@ typedef struct counting {
     const tw_plan_cluster_t *cluster;
     const tw_hpz_layout_t *layout;
     const tw_model_tensor_t *tensors;
-    const unsigned char *frozen;       /* [tensors]: 1: it does not travel; NULL: all do */
+    const unsigned char *frozen; /* [tensors]: 1: it does not travel; NULL: all do */
+    tw_engine_codecs_t codecs;
     double plain_bytes, lossless_bits; /* of an element of what is being counted */
 } counting_t;
 
@@ -129,11 +130,12 @@ static tw_plan_flow_t world_flow(const counting_t *counting, const part_t *part,
     return sum_of(&pieces, &signatures);
 }
 
-/* Operations of a whole unit, of at most a bucket's elements or one segment (tw_engine_post). Segments are
- * tensors, or the pieces of each, where a rank's do not follow one another. */
+/* Operations of a whole unit. Segments are tensors, or the pieces of each, where a rank's do not follow one
+ * another. */
 static double count_buckets(const counting_t *counting, int unit, int by_tensor, int64_t bucket)
 {
-    size_t first, n_tensors = tw_hpz_layout_tensors(counting->layout, unit, &first), n_ops = 0, held = 0;
+    size_t first, n_tensors = tw_hpz_layout_tensors(counting->layout, unit, &first), n_ops = 0;
+    size_t held = TW_ENGINE_NO_BUCKET;
     size_t n_pieces = by_tensor ? 1 : (size_t)world_size(counting->cluster);
     part_t all = whole(counting, unit);
     for (size_t i = 0; i < n_tensors * n_pieces; i++) {
@@ -142,9 +144,7 @@ static double count_buckets(const counting_t *counting, int unit, int by_tensor,
         size_t n_elems = !travels    ? 0
                          : by_tensor ? tw_hpz_full_piece(counting->layout, tensor).n_elems
                                      : piece_elems(counting, &all, tensor, (int)(i % n_pieces));
-        int begins = n_elems > 0 && (n_ops == 0 || held + n_elems > (size_t)bucket);
-        n_ops += (size_t)begins;
-        held = begins ? n_elems : held + n_elems;
+        n_ops += n_elems > 0 && tw_engine_begins_bucket(&held, n_elems, bucket);
     }
     return (double)n_ops;
 }
@@ -169,8 +169,7 @@ static int any_travels(const counting_t *counting, int unit)
 static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
 {
     const tw_train_options_t *o = counting->options;
-    const tw_quant_codec_t int8 = {.bits = 8, .block = (int)o->weight_block}, lossless = {.lossless = 1};
-    const tw_quant_codec_t *codec = o->quantized_weights ? &int8 : o->lossless_weights ? &lossless : NULL;
+    const tw_quant_codec_t *codec = tw_engine_codec(&counting->codecs.weights);
     part_t all = whole(counting, unit);
     counting_t weights = *counting;
     if (o->stage == 3 && !o->keep_frozen) {
@@ -206,17 +205,12 @@ static tw_plan_flow_t reduce_part(const counting_t *counting, const part_t *part
     counting_t gradients = *counting;
     gradients.plain_bytes = is_fp32 ? 4.0 : 2.0;
     gradients.lossless_bits = TW_PLAN_LOSSLESS_GRADIENT_BITS + (is_fp32 ? LOW_BITS : 0.0);
-    int is_alone = counting->cluster->n_nodes == 1, is_quantized = o->quantized_gradients != 0;
-    const tw_quant_codec_t lossless = {.lossless = 1};
-    const tw_quant_codec_t between = {.bits = (int)o->gradient_bits, .block = (int)o->gradient_block};
-    const tw_quant_codec_t within = {.bits = is_alone ? (int)o->gradient_bits : 8,
-                                     .block = (int)o->gradient_block};
-    int codes_within = is_quantized && (is_alone || o->gradient_inner == 1);
-    return world_flow(&gradients, part,
-                      is_quantized            ? &between
-                      : o->lossless_gradients ? &lossless
-                                              : NULL,
-                      codes_within ? &within : NULL, n_ops, o->stage == 0 ? 2.0 : 1.0);
+    const tw_quant_codec_t *between = tw_engine_codec(&counting->codecs.gradients),
+                           *within = tw_engine_codec(&counting->codecs.inner);
+    if (counting->cluster->n_nodes == 1 && !o->lossless_gradients) {
+        within = between;
+    }
+    return world_flow(&gradients, part, between, within, n_ops, o->stage == 0 ? 2.0 : 1.0);
 }
 
 /* From stage 2 on what is more than a bucket goes in slices. */
@@ -250,17 +244,6 @@ static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
                             .messages = others > 0.0 ? 2.0 * others + 2.0 : 0.0};
 }
 
-/* bits 0: of a lossless delta, which needs none. */
-static tw_quant_codec_t delta_codec(const tw_train_options_t *o)
-{
-    static const int blocks[] = {[2] = 64, [4] = 128, [8] = 2048};
-    if (o->delta_lossless) {
-        return (tw_quant_codec_t){.bits = 0};
-    }
-    return (tw_quant_codec_t){.bits = (int)o->delta_bits,
-                              .block = (int)(o->delta_block > 0 ? o->delta_block : blocks[o->delta_bits])};
-}
-
 /* The bits a parameter of lossless changes include their lengths. */
 static tw_plan_flow_t sync_part(const counting_t *counting, const part_t *part, const tw_quant_codec_t *codec)
 {
@@ -274,7 +257,7 @@ static tw_plan_flow_t sync_part(const counting_t *counting, const part_t *part, 
 static void plan_sync(const counting_t *counting, int unit, tw_plan_unit_t *plan)
 {
     const tw_train_options_t *o = counting->options;
-    const tw_quant_codec_t codec = delta_codec(o);
+    const tw_quant_codec_t codec = counting->codecs.delta;
     size_t step = tw_hpz_slice_step(0, &codec);
     size_t most = tw_hpz_sync_slice_most(counting->layout, unit, 0, (size_t)o->allgather_bucket, step);
     part_t part = {.unit = unit};
@@ -291,9 +274,8 @@ static void plan_sync(const counting_t *counting, int unit, tw_plan_unit_t *plan
 
 static int is_muons(const counting_t *counting, size_t tensor)
 {
-    const tw_model_tensor_t *of = &counting->tensors[tensor];
-    return counting->options->optimizer == TW_TRAIN_MUON && of->n_dims == 2 && of->unit > 0 &&
-           !(counting->frozen && counting->frozen[tensor]);
+    int is_frozen = counting->frozen && counting->frozen[tensor];
+    return tw_engine_is_muons(counting->options, &counting->tensors[tensor], is_frozen);
 }
 
 /* A matrix's pieces to its owner and back. */
@@ -406,6 +388,7 @@ tw_status_t tw_plan_traffic_of(const tw_train_options_t *o, const tw_model_t *mo
                                const tw_plan_cluster_t *cluster, tw_plan_traffic_t *out)
 {
     tw_hpz_layout_t *layout;
+    tw_engine_codecs_t codecs;
     size_t n_tensors, n_units = tw_model_n_units(model);
     const tw_model_tensor_t *tensors = tw_model_tensors(model, &n_tensors);
     tw_plan_traffic_t traffic = {.n_units = n_units, .units = calloc(n_units, sizeof(*traffic.units))};
@@ -415,6 +398,7 @@ tw_status_t tw_plan_traffic_of(const tw_train_options_t *o, const tw_model_t *mo
         tw_error("plan: out of memory");
     }
     status = status == TW_OK ? find_frozen(o, tensors, frozen, n_tensors) : status;
+    status = status == TW_OK ? tw_engine_codecs_of(o, &codecs) : status;
     status = status == TW_OK ? tw_plan_layout(model, cluster, &layout) : status;
     if (status == TW_OK) {
         const counting_t counting = {o,
@@ -422,6 +406,7 @@ tw_status_t tw_plan_traffic_of(const tw_train_options_t *o, const tw_model_t *mo
                                      layout,
                                      tensors,
                                      *o->groups ? frozen : NULL,
+                                     codecs,
                                      o->bf16 ? 2.0 : 4.0,
                                      TW_PLAN_LOSSLESS_WEIGHT_BITS + (o->bf16 ? 0.0 : LOW_BITS)};
         plan_units(&counting, &traffic);

@@ -10,6 +10,7 @@
 #include "trainer/device/device.h"
 #include "trainer/engine/calls.h"
 #include "trainer/engine/engine.h"
+#include "trainer/plan/plan.h"
 
 namespace
 {
@@ -20,6 +21,7 @@ struct Outcome {
     std::vector<double> losses;
     double validation = 0;
     size_t device_bytes = 0, most_bytes = 0; /* as the engine counts the device's, and as they were taken */
+    size_t host_bytes = 0;                   /* without what the communicator works in */
     bool is_equal = false;
     tw_status_t status = TW_OK;
 };
@@ -83,6 +85,7 @@ void run(const Sets &sets, tw_coll_t *world, tw::EmulatedDevice *device, Outcome
         out->is_equal = equal;
         out->device_bytes = tw_engine_device_bytes(engine);
         out->most_bytes = device ? device->most_bytes : 0;
+        out->host_bytes = tw_engine_memory_bytes(engine) - tw_coll_workspace_bytes(world);
     } else if (out->status != TW_ERR_CONFIG) { /* which all ranks find by themselves */
         tw_coll_abort(world);
     }
@@ -195,6 +198,52 @@ TEST_F(DeviceTraining, MemoryOfTheDevice)
     expect_log("bytes are needed on the device, thinwire.device_mem is");
     EXPECT_EQ(train({"zero_optimization.stage=3", "thinwire.device_mem=100K"}, true, 1).status,
               TW_ERR_CONFIG);
+}
+
+/* For two ranks of a node, with GPUs that are not there. */
+tw_plan_memory_t planned(const Sets &sets)
+{
+    Sets all = tw::tiny_sets();
+    all.insert(all.end(), sets.begin(), sets.end());
+    std::vector<const char *> pointers;
+    for (const std::string &set : all) {
+        pointers.push_back(set.c_str());
+    }
+    tw_train_config_t *config = nullptr;
+    tw_model_t *model = nullptr;
+    tw_plan_memory_t memory = {};
+    const tw_plan_cluster_t cluster = tw_plan_cluster_of(2, 1);
+    EXPECT_EQ(tw_train_config_create(nullptr, pointers.data(), pointers.size(), &config), TW_OK);
+    EXPECT_EQ(tw_train_config_resolve(config, 2, 1), TW_OK);
+    const tw_train_options_t *o = tw_train_config_options(config);
+    const tw_model_config_t shape = shape_of(o);
+    EXPECT_EQ(tw_device_model_create_planned(&shape, &model), TW_OK);
+    EXPECT_EQ(tw_plan_memory_of(o, model, &cluster, &memory), TW_OK);
+    tw_model_destroy(model);
+    tw_train_config_destroy(config);
+    return memory;
+}
+
+/* To the byte; an emulated device's products work in no memory of their own. */
+TEST_F(DeviceTraining, MemoryIsWhatIsPlanned)
+{
+    const std::vector<Sets> cases = {
+        {"zero_optimization.stage=0"},
+        {"zero_optimization.stage=3"},
+        {"zero_optimization.stage=1", "thinwire.recompute=y"},
+        {"zero_optimization.stage=2", "activation_checkpointing.cpu_checkpointing=y"},
+    };
+    for (const char *family : {gpt2, llama}) {
+        for (Sets sets : cases) {
+            sets.insert(sets.end(), {family, "thinwire.steps=1"});
+            SCOPED_TRACE(sets[0] + " " + sets[1] + " " + family);
+            const Outcome taken = train(sets, true, 1);
+            const tw_plan_memory_t memory = planned(sets);
+            EXPECT_EQ((double)(taken.most_bytes + TW_DEVICE_PRODUCTS_BYTES), memory.gpu);
+            EXPECT_EQ((double)taken.host_bytes, tw_plan_memory_sum(&memory) - memory.besides);
+            EXPECT_EQ(tw_plan_memory_sum(&memory), memory.off_device);
+        }
+    }
 }
 
 } // namespace

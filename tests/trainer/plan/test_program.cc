@@ -46,6 +46,21 @@ TEST(PlanProgram, SaysWhatASetMakesOfASlowLink)
     }
 }
 
+/* On a machine without one. */
+TEST(PlanProgram, SaysWhatLiesOnAGpu)
+{
+    const std::vector<std::string> flags = {"--params", "3M", "--set", "thinwire.device=cuda",
+                                            "--device-mem"};
+    for (const char *room : {"1G", "1M"}) {
+        std::vector<std::string> all = flags;
+        all.emplace_back(room);
+        auto result = plan(all);
+        EXPECT_EQ(0, result.code) << result.err;
+        EXPECT_NE(std::string::npos, result.out.find(" on a GPU\n")) << result.out;
+        EXPECT_EQ(room[1] == 'M', result.out.find("too much") != std::string::npos) << result.out;
+    }
+}
+
 /* A fast one needs none of that. */
 TEST(PlanProgram, SaysNothingOfOtherMethodsWhereLinksAreFast)
 {

@@ -1,0 +1,44 @@
+/* An engine that is only planned: made by the calls that make one, for a rank of a cluster that need not be
+ * there. So what it takes is what a run takes; but its tensors are never touched, and take no memory
+ * (memory.c). */
+#include "trainer/engine/calls.h"
+
+static void read_homes(const tw_engine_t *engine, tw_engine_memory_t *out)
+{
+    for (int part = 0; part < TW_ENGINE_PART_COUNT; part++) {
+        const tw_engine_home_t *home = &engine->homes[part];
+        int is_file = home->place == TW_TRAIN_NVME;
+        out->gpu[part] = home->gpu_bytes;
+        out->files[part] = is_file ? home->bytes - home->gpu_bytes : 0;
+        out->host[part] = is_file ? 0 : home->bytes - home->gpu_bytes;
+    }
+    out->host[TW_ENGINE_WEIGHTS] += tw_hpz_memory_bytes(engine->hpz);
+}
+
+static void read_syncs(const tw_engine_t *engine, double delta_bits, tw_engine_memory_t *out)
+{
+    if (engine->has_delta) {
+        tw_hpz_sync_t kind = engine->options->delta_lossless ? TW_HPZ_LOSSLESS : TW_HPZ_QUANTIZED;
+        out->first_sync = tw_hpz_sync_bytes(engine->hpz, TW_HPZ_FULL, 0);
+        out->sync = tw_hpz_sync_bytes(engine->hpz, kind, delta_bits);
+    }
+}
+
+tw_status_t tw_engine_memory_of(const tw_train_options_t *options, tw_model_t *model,
+                                const tw_hpz_place_t *place, double delta_bits, tw_engine_memory_t *out)
+{
+    tw_engine_t engine = {.is_planned = 1,
+                          .place = *place,
+                          .rank = place->rank,
+                          .n_ranks = place->n_nodes * place->ranks_per_node};
+    const tw_engine_params_t params = {.options = options, .model = model};
+    tw_engine_describe(&engine, &params);
+    tw_status_t status = tw_engine_take(&engine);
+    *out = (tw_engine_memory_t){0};
+    if (status == TW_OK) {
+        read_homes(&engine, out);
+        read_syncs(&engine, delta_bits, out);
+    }
+    tw_engine_cleanup(&engine);
+    return status;
+}
