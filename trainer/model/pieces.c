@@ -2,6 +2,8 @@
  * those of the product's shape, whatever the number of threads, and each is one thread's. */
 #include "trainer/model/spread.h"
 
+/* Four times as many pieces would take one thread up to a fifth longer: each reads its factors again. So no
+ * product keeps more than 16 threads busy. */
 enum { MOST_PIECES = 16, LEAST_SIDE = 128, STEP = 32 };
 /* Multiplications of a piece: below this, waking a thread costs more. */
 #define LEAST_WORK ((size_t)4 << 20)
