@@ -8,13 +8,15 @@
 #include "bench/net/net.h"
 #include "flags/flags.h"
 
-#define PAIRS_MAX 101
+#define ROUNDS_MAX 101
+#define PEERS_MAX 4
 #define SIZES_MAX 32
 #define WHY_BYTES 256
 #define NCCL_SOCKET "nccl-socket"
 #define TCP "tcp"
 #define SEALED "sealed"
 #define THINWIRE "thinwire"
+#define BARE "bare"
 
 extern const tw_nccl_net_v12_t ncclNetPlugin_v12;
 
@@ -24,8 +26,9 @@ typedef struct options {
     int n_sizes, n_connections, n_nics;
     int32_t ipv6, bare;
     double link_bps, seconds;
-    int n_pairs;
-    const char *peer; /**< NULL: none */
+    int n_rounds;
+    const char *peers[PEERS_MAX];
+    int n_peers;
     const char *json, *nccl;
 } options_t;
 
@@ -64,10 +67,20 @@ static void take_connections(struct argp_state *state, const tw_flag_t *flag, vo
     tw_flag_each(state, flag, ctx, list, add_connections);
 }
 
-static void take_peer(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
+static void add_peer(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
 {
     static const char *const names[] = {TCP, NCCL_SOCKET, SEALED, THINWIRE};
-    ((options_t *)ctx)->peer = names[tw_flag_choice(state, flag, text, names, 4)];
+    options_t *options = ctx;
+    if (options->n_peers == PEERS_MAX) {
+        argp_error(state, "--%s: more than %d", flag->field.name, PEERS_MAX);
+    }
+    options->peers[options->n_peers++] = names[tw_flag_choice(state, flag, item, names, 4)];
+}
+
+static void take_peers(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
+{
+    ((options_t *)ctx)->n_peers = 0;
+    tw_flag_each(state, flag, ctx, list, add_peer);
 }
 
 #define AT(member) offsetof(options_t, member)
@@ -95,16 +108,16 @@ static const tw_flag_t flag_list[] = {
                NULL},
      .group = 1},
     {.field = {"iters", "3", "N",
-               "Measurements of each line, of which the median counts; with a peer, as many pairs",
-               TW_CONFIG_INT32, AT(n_pairs), 1, PAIRS_MAX, NULL},
+               "Measurements of each line, of which the median counts; with peers, as many rounds",
+               TW_CONFIG_INT32, AT(n_rounds), 1, ROUNDS_MAX, NULL},
      .group = 1},
     {.field =
-         {"peer", NULL, "TRANSPORT",
-          "In turn with ours, measure another: tcp (plain sockets), nccl-socket (NCCL's own), sealed (ours "
+         {"peer", NULL, "LIST",
+          "In turn with ours, measure others: tcp (plain sockets), nccl-socket (NCCL's own), sealed (ours "
           "with TW_NET_ENCRYPT=y), thinwire (ours once more: what differs then is noise)",
           TW_CONFIG_STRING, 0, 0, 0, NULL},
      .group = 1,
-     .take = take_peer},
+     .take = take_peers},
     {.field =
          {"bare", NULL, NULL,
           "In turn with ours, one way over one connection, measure bare send and recv: what the kernel gives",
@@ -118,35 +131,43 @@ static const tw_flag_t flag_list[] = {
      .group = 1},
 };
 
-/* ---- lines --------------------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------------------------------------- */
 
-/** A run: both transports, and where their lines go. */
+/** One of those that are measured in turn. */
+typedef struct transport {
+    const char *name;
+    net_end_t end; /**< unused: bare */
+    net_row_t row; /**< of the line that is measured: the medians, in the end */
+    double latency_us[ROUNDS_MAX], bandwidth_GBps[ROUNDS_MAX];
+    double by_latency, by_bandwidth; /**< how many times better ours is: the median of the rounds; ours: 0 */
+} transport_t;
+
+/** A run: what is measured, and where the rows go. */
 typedef struct run {
     const options_t *options;
-    net_end_t ours, peer;
-    int has_peer;
-    int bare_fd; /**< -1: not measured */
+    transport_t transports[1 + PEERS_MAX + 1]; /**< ours, the peers, bare */
+    int n_transports;                          /**< without bare */
+    int bare_fd;                               /**< -1: bare is not measured */
     double tcp_bps;
     FILE *json;
     int n_bad;
 } run_t;
 
-/** A line, and how many times better ours is: the median of the pairs, 0 without any. */
-typedef struct line {
-    net_row_t row;
-    double by_latency, by_bandwidth;
-} line_t;
+static const net_end_t *our_end(const run_t *run)
+{
+    return &run->transports[0].end;
+}
 
 static double lower(double a, double b)
 {
     return a < b ? a : b;
 }
 
-static void write_json(const run_t *run, const char *peer, const line_t *line)
+static void write_json(const run_t *run, const transport_t *transport)
 {
-    const net_row_t *row = &line->row;
+    const net_row_t *row = &transport->row;
     tw_json_t *json = tw_json_create();
-    tw_json_add_string(json, "peer", peer);
+    tw_json_add_string(json, "peer", transport->name);
     tw_json_add_int(json, "bytes", (int64_t)row->bytes);
     tw_json_add_int(json, "connections", row->connections);
     tw_json_add_int(json, "nics", run->options->n_nics);
@@ -155,135 +176,124 @@ static void write_json(const run_t *run, const char *peer, const line_t *line)
     tw_json_add_double(json, "latency_us", row->latency_us);
     tw_json_add_double(json, "bandwidth_GBps", row->bandwidth_GBps);
     tw_json_add_double(json, "tcp_GBps", run->tcp_bps / 8e9);
-    if (line->by_latency > 0) {
-        tw_json_add_double(json, "ratio_to_peer", lower(line->by_latency, line->by_bandwidth));
-        tw_json_add_double(json, "ratio_of_latency", line->by_latency);
-        tw_json_add_double(json, "ratio_of_bandwidth", line->by_bandwidth);
+    if (transport->by_latency > 0) {
+        tw_json_add_double(json, "ratio_of_ours", lower(transport->by_latency, transport->by_bandwidth));
+        tw_json_add_double(json, "ratio_of_latency", transport->by_latency);
+        tw_json_add_double(json, "ratio_of_bandwidth", transport->by_bandwidth);
     }
     tw_json_add_bool(json, "ok", row->ok);
     (void)tw_json_write_line(json, run->json);
     tw_json_destroy(json);
 }
 
-static void print_line(run_t *run, const char *peer, const line_t *line)
+static void print_row(run_t *run, const transport_t *transport)
 {
-    const net_row_t *row = &line->row;
+    const net_row_t *row = &transport->row;
     run->n_bad += !row->ok;
-    if (run->ours.rank) {
+    if (our_end(run)->rank) {
         return;
     }
-    printf("%12s %12zu %11d %5s %12.1f %12.4f %10.2f", peer, row->bytes, row->connections,
+    printf("%12s %12zu %11d %5s %12.1f %12.4f %10.2f", transport->name, row->bytes, row->connections,
            row->both_ways ? "both" : "one", row->latency_us, row->bandwidth_GBps,
            run->tcp_bps > 0 ? row->bandwidth_GBps * 8e9 / run->tcp_bps : 0);
-    if (line->by_latency > 0) {
-        printf(" %10.2f %10.2f", line->by_latency, line->by_bandwidth);
+    if (transport->by_latency > 0) {
+        printf(" %10.2f %10.2f", transport->by_latency, transport->by_bandwidth);
     } else {
         printf(" %10s %10s", "-", "-");
     }
     printf(" %3s\n", row->ok ? "yes" : "NO");
     (void)fflush(stdout);
     if (run->json) {
-        write_json(run, peer, line);
+        write_json(run, transport);
     }
 }
 
-static void print_head(const run_t *run, const char *why_no_peer)
+static void print_head(const run_t *run)
 {
     const options_t *options = run->options;
     char note[TW_CLUSTER_TEXT_BYTES];
-    if (run->ours.rank) {
+    if (our_end(run)->rank) {
         return;
     }
     printf("# thinwire net: 2 nodes, %d interface(s) of %.0f Mb/s (0: not shaped)%s%s\n", options->n_nics,
            options->link_bps / 1e6, *tw_cluster_note(note) ? "; " : "", note);
     printf("# one TCP stream through one link (iperf3): %.0f Mb/s\n", run->tcp_bps / 1e6);
-    if (*why_no_peer) {
-        printf("# no figures of %s: %s\n", options->peer, why_no_peer);
-    }
-    printf("# better: how many times ours is better than the peer, median of %d pairs\n", options->n_pairs);
+    printf("# ours better: how many times ours is better than this one, median of %d rounds\n",
+           options->n_rounds);
     printf(
-        "#\n#       peer        bytes connections  ways latency (us)       (GB/s)     of TCP    better:     "
-        "better:  ok\n#%96s\n",
+        "#\n#       peer        bytes connections  ways latency (us)       (GB/s)     of TCP       ours better"
+        "    ok\n#%96s\n",
         "latency  bandwidth");
 }
 
 /* ---- measuring ----------------------------------------------------------------------------------------- */
 
-/** Figures of the pairs, apart. */
-typedef struct figures {
-    double latency_us[PAIRS_MAX], bandwidth_GBps[PAIRS_MAX];
-} figures_t;
-
-static tw_status_t measure_once(run_t *run, net_end_t *end, line_t *line, figures_t *figures, int i)
+static tw_status_t measure_once(run_t *run, transport_t *transport, int round)
 {
     const options_t *options = run->options;
-    net_row_t row = line->row;
-    tw_status_t status = net_measure(end, &row, options->seconds, options->link_bps * options->n_nics);
-    figures->latency_us[i] = row.latency_us;
-    figures->bandwidth_GBps[i] = row.bandwidth_GBps;
-    line->row.ok = line->row.ok && row.ok;
-    return status;
-}
-
-static tw_status_t measure_bare_once(run_t *run, const line_t *line, figures_t *figures, int i)
-{
-    const options_t *options = run->options;
-    net_row_t row = line->row;
+    net_row_t row = transport->row;
     tw_status_t status =
-        net_bare_measure(&run->ours, run->bare_fd, &row, options->seconds, options->link_bps);
-    figures->latency_us[i] = row.latency_us;
-    figures->bandwidth_GBps[i] = row.bandwidth_GBps;
+        strcmp(transport->name, BARE) == 0
+            ? net_bare_measure(our_end(run), run->bare_fd, &row, options->seconds, options->link_bps)
+            : net_measure(&transport->end, &row, options->seconds, options->link_bps * options->n_nics);
+    transport->latency_us[round] = row.latency_us;
+    transport->bandwidth_GBps[round] = row.bandwidth_GBps;
+    transport->row.ok = transport->row.ok && row.ok;
     return status;
-}
-
-/** A line without ratios. */
-static void print_figures(run_t *run, const char *name, line_t *line, figures_t *figures)
-{
-    const size_t n = (size_t)run->options->n_pairs;
-    line->row.latency_us = tw_median(figures->latency_us, n);
-    line->row.bandwidth_GBps = tw_median(figures->bandwidth_GBps, n);
-    print_line(run, name, line);
 }
 
 static double median_ratio(const double *over, const double *under, int n)
 {
-    double ratios[PAIRS_MAX];
+    double ratios[ROUNDS_MAX];
     for (int i = 0; i < n; i++) {
         ratios[i] = over[i] / under[i];
     }
     return tw_median(ratios, (size_t)n);
 }
 
-/** In turn, so that what comes and goes on the machine meets both. */
+/** Who is the k-th of n in a round: each of them comes first, and last, as often as any other. */
+static int whose_turn(int round, int k, int n)
+{
+    return (round + (round / n % 2 ? n - k : k)) % n;
+}
+
+static void take_medians(run_t *run, int n_transports)
+{
+    const int n = run->options->n_rounds;
+    const transport_t *ours = &run->transports[0];
+    for (int i = 1; i < n_transports; i++) {
+        transport_t *peer = &run->transports[i];
+        peer->by_latency = median_ratio(peer->latency_us, ours->latency_us, n);
+        peer->by_bandwidth = median_ratio(ours->bandwidth_GBps, peer->bandwidth_GBps, n);
+    }
+    for (int i = 0; i < n_transports; i++) {
+        transport_t *transport = &run->transports[i];
+        transport->row.latency_us = tw_median(transport->latency_us, (size_t)n);
+        transport->row.bandwidth_GBps = tw_median(transport->bandwidth_GBps, (size_t)n);
+    }
+}
+
+/** In turn, so that what comes and goes on the machine meets all. */
 static tw_status_t measure_line(run_t *run, size_t bytes, int connections, int both_ways)
 {
-    static figures_t ours, peer, bare;
-    const int n = run->options->n_pairs, has_bare = run->bare_fd >= 0 && connections == 1 && !both_ways;
-    line_t line = {.row = {.bytes = bytes, .connections = connections, .both_ways = both_ways, .ok = 1}};
-    line_t peer_line = line, bare_line = line;
+    const int has_bare = run->bare_fd >= 0 && connections == 1 && !both_ways;
+    const int n = run->n_transports + has_bare;
     tw_status_t status = TW_OK;
-    for (int i = 0; i < n && !status; i++) {
-        status = measure_once(run, &run->ours, &line, &ours, i);
-        if (!status && run->has_peer) {
-            status = measure_once(run, &run->peer, &peer_line, &peer, i);
-        }
-        if (!status && has_bare) {
-            status = measure_bare_once(run, &bare_line, &bare, i);
+    for (int i = 0; i < n; i++) {
+        run->transports[i].row =
+            (net_row_t){.bytes = bytes, .connections = connections, .both_ways = both_ways, .ok = 1};
+    }
+    for (int round = 0; round < run->options->n_rounds; round++) {
+        for (int k = 0; k < n && !status; k++) {
+            status = measure_once(run, &run->transports[whose_turn(round, k, n)], round);
         }
     }
     if (status) {
         return status;
     }
-    if (run->has_peer) {
-        line.by_latency = median_ratio(peer.latency_us, ours.latency_us, n);
-        line.by_bandwidth = median_ratio(ours.bandwidth_GBps, peer.bandwidth_GBps, n);
-    }
-    print_figures(run, "thinwire", &line, &ours);
-    if (run->has_peer) {
-        print_figures(run, run->options->peer, &peer_line, &peer);
-    }
-    if (has_bare) {
-        print_figures(run, "bare", &bare_line, &bare);
+    take_medians(run, n);
+    for (int i = 0; i < n; i++) {
+        print_row(run, &run->transports[i]);
     }
     return TW_OK;
 }
@@ -293,16 +303,14 @@ static tw_status_t measure_all(run_t *run)
     const options_t *options = run->options;
     tw_status_t status = TW_OK;
     for (int c = 0; c < options->n_connections && !status; c++) {
-        status = net_end_connect(&run->ours, options->connections[c]);
-        if (!status && run->has_peer) {
-            status = net_end_connect(&run->peer, options->connections[c]);
+        for (int i = 0; i < run->n_transports && !status; i++) {
+            status = net_end_connect(&run->transports[i].end, options->connections[c]);
         }
         for (int s = 0; s < 2 * options->n_sizes && !status; s++) {
             status = measure_line(run, options->sizes[s / 2], options->connections[c], s % 2);
         }
-        net_end_disconnect(&run->ours);
-        if (run->has_peer) {
-            net_end_disconnect(&run->peer);
+        for (int i = 0; i < run->n_transports; i++) {
+            net_end_disconnect(&run->transports[i].end);
         }
     }
     return status;
@@ -310,25 +318,22 @@ static tw_status_t measure_all(run_t *run)
 
 /* ---- an end -------------------------------------------------------------------------------------------- */
 
-static const tw_nccl_net_v12_t *find_peer(const options_t *options, char *why)
+static const tw_nccl_net_v12_t *find_peer(const options_t *options, const char *name, char *why)
 {
-    if (!options->peer) {
-        return NULL;
-    }
-    if (strcmp(options->peer, SEALED) == 0 || strcmp(options->peer, THINWIRE) == 0) {
+    if (strcmp(name, SEALED) == 0 || strcmp(name, THINWIRE) == 0) {
         return &ncclNetPlugin_v12;
     }
-    return strcmp(options->peer, TCP) == 0 ? &net_tcp : net_peer_open(options->nccl, why, WHY_BYTES);
+    return strcmp(name, TCP) == 0 ? &net_tcp : net_peer_open(options->nccl, why, WHY_BYTES);
 }
 
 /** Ours reads its variables when it begins. */
-static tw_status_t begin_peer(run_t *run, const tw_nccl_net_v12_t *net)
+static tw_status_t begin_peer(const run_t *run, transport_t *peer, const tw_nccl_net_v12_t *net)
 {
-    const int is_sealed = strcmp(run->options->peer, SEALED) == 0;
+    const int is_sealed = strcmp(peer->name, SEALED) == 0;
     if (is_sealed && (setenv("TW_NET_ENCRYPT", "y", 1) || setenv("TW_JOB_TOKEN", "of this bench", 0))) {
         return TW_ERR_NO_MEMORY;
     }
-    tw_status_t status = net_end_init(&run->peer, net, &run->ours);
+    tw_status_t status = net_end_init(&peer->end, net, our_end(run));
     if (is_sealed) {
         (void)unsetenv("TW_NET_ENCRYPT");
     }
@@ -336,34 +341,69 @@ static tw_status_t begin_peer(run_t *run, const tw_nccl_net_v12_t *net)
 }
 
 /** NCCL's sockets may not work here: at neither end then. */
-static int can_connect(run_t *run, char *why)
+static int can_connect(net_end_t *end, char *why)
 {
-    const tw_status_t status = net_end_connect(&run->peer, 1);
-    net_end_disconnect(&run->peer);
+    const tw_status_t status = net_end_connect(end, 1);
+    net_end_disconnect(end);
     if (status) {
         (void)snprintf(why, WHY_BYTES, "it is there, but cannot connect");
     }
     return !status;
 }
 
-/** Both ends have a peer, or neither. */
-static tw_status_t open_peer(run_t *run, char *why)
+/** Both ends have this peer, or neither, and node 0 says why. */
+static tw_status_t open_peer(run_t *run, const char *name)
 {
-    const tw_nccl_net_v12_t *net = find_peer(run->options, why);
+    char why[WHY_BYTES] = "the other end has none";
+    const tw_nccl_net_v12_t *net = find_peer(run->options, name, why);
+    transport_t *peer = &run->transports[run->n_transports];
     double other;
-    tw_status_t status = net_end_swap(&run->ours, net != NULL, &other);
-    if (status || !net || other == 0) {
-        return status;
+    peer->name = name;
+    tw_status_t status = net_end_swap(our_end(run), net != NULL, &other);
+    if (!status && net && other > 0) {
+        TW_TRY(begin_peer(run, peer, net));
+        if (can_connect(&peer->end, why)) {
+            run->n_transports++;
+            return TW_OK;
+        }
+        net_end_cleanup(&peer->end);
     }
-    status = begin_peer(run, net);
-    run->has_peer = !status && can_connect(run, why);
+    if (!our_end(run)->rank) {
+        printf("# no figures of %s: %s\n", name, why);
+    }
     return status;
+}
+
+static tw_status_t open_transports(run_t *run)
+{
+    const options_t *options = run->options;
+    run->transports[0].name = THINWIRE;
+    TW_TRY(net_end_init(&run->transports[0].end, &ncclNetPlugin_v12, NULL));
+    run->n_transports = 1;
+    for (int i = 0; i < options->n_peers; i++) {
+        TW_TRY(open_peer(run, options->peers[i]));
+    }
+    if (!options->bare) {
+        return TW_OK;
+    }
+    run->transports[run->n_transports].name = BARE;
+    return net_bare_open(our_end(run), &run->bare_fd);
+}
+
+static void close_transports(run_t *run)
+{
+    if (run->bare_fd >= 0) {
+        close(run->bare_fd);
+    }
+    while (run->n_transports > 0) {
+        net_end_cleanup(&run->transports[--run->n_transports].end);
+    }
 }
 
 static tw_status_t open_json(run_t *run)
 {
     const char *path = run->options->json;
-    if (!path || run->ours.rank) {
+    if (!path || our_end(run)->rank) {
         return TW_OK;
     }
     run->json = fopen(path, "ae");
@@ -376,32 +416,20 @@ static tw_status_t open_json(run_t *run)
 
 static int run_end(const options_t *options)
 {
-    char why[WHY_BYTES] = "";
-    run_t run = {.options = options, .bare_fd = -1};
-    tw_status_t status = net_end_init(&run.ours, &ncclNetPlugin_v12, NULL);
+    static run_t run;
+    run = (run_t){.options = options, .bare_fd = -1};
+    tw_status_t status = open_transports(&run);
     if (!status) {
         status = open_json(&run);
     }
     if (!status) {
-        status = open_peer(&run, why);
+        status = net_iperf(our_end(&run), &run.tcp_bps);
     }
     if (!status) {
-        status = net_iperf(&run.ours, &run.tcp_bps);
-    }
-    if (!status && options->bare) {
-        status = net_bare_open(&run.ours, &run.bare_fd);
-    }
-    if (!status) {
-        print_head(&run, why);
+        print_head(&run);
         status = measure_all(&run);
     }
-    if (run.has_peer) {
-        net_end_cleanup(&run.peer);
-    }
-    if (run.bare_fd >= 0) {
-        close(run.bare_fd);
-    }
-    net_end_cleanup(&run.ours);
+    close_transports(&run);
     if (run.json) {
         (void)fclose(run.json);
     }
