@@ -221,8 +221,8 @@ static tw_status_t local_test(tw_transport_t *transport, tw_transport_request_t 
     local_request_t *request = (local_request_t *)opaque;
     pthread_mutex_lock(&local->hub->lock);
     tw_status_t status = request_look(local, request);
+    *bytes = request->message.bytes; /* its other half may set it */
     pthread_mutex_unlock(&local->hub->lock);
-    *bytes = request->message.bytes;
     if (status != TW_IN_PROGRESS) {
         request_destroy(local, request);
     }
