@@ -138,8 +138,8 @@ tw_status_t tw_p2p_accept(tw_p2p_listener_t *listener, tw_p2p_peer_t **out);
 /** Who is still at the door is sent away. Accepts NULL. */
 void tw_p2p_listener_destroy(tw_p2p_listener_t *listener);
 
-/** Begin to meet whoever made the handle. TW_ERR_FORMAT: it is none; TW_ERR_IO, TW_ERR_NO_MEMORY,
- *  TW_ERR_INTERNAL; logged. */
+/** Begin to meet whoever made the handle. TW_ERR_FORMAT: it is none; TW_ERR_CONFIG: another version of
+ *  Thinwire made it; TW_ERR_IO, TW_ERR_NO_MEMORY, TW_ERR_INTERNAL; logged. */
 tw_status_t tw_p2p_dial_start(tw_p2p_t *p2p, const uint8_t handle[TW_P2P_HANDLE_BYTES], const char *token,
                               tw_p2p_dial_t **out);
 /** TW_OK: the peer is open; TW_IN_PROGRESS; or an error, logged with the address: TW_ERR_AUTH (another

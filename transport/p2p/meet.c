@@ -1,5 +1,6 @@
 /** Meeting by a handle: listen, accept, dial. */
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,19 +12,22 @@
 /** Handshakes at one time; of more, the oldest are sent away. */
 #define DOOR_MAX 64
 #define SECRET_BYTES 32
-/** It changes with the header of messages. */
-#define MAGIC 0x49325054u
+#define MAGIC "TP2I"
+#define MAGIC_BYTES 4
+#define VERSION_BYTES 8
 
-/** What is in a handle; little-endian machines only, as UCX itself. */
+/** What is in a handle; little-endian machines only, as UCX itself. All that comes before the version stays
+ *  as it is in all versions, so that an end of another one can be named. */
 typedef struct handle {
-    uint32_t magic;
+    char magic[MAGIC_BYTES];
     uint32_t port;
     uint8_t address[16];
     uint8_t secret[SECRET_BYTES]; /**< who has the handle has it; with a token it tells listeners apart */
-    uint8_t zero[8];
+    char version[VERSION_BYTES];  /**< Thinwire's, filled up with 0; the first ones left it empty */
 } handle_t;
 
 static_assert(sizeof(handle_t) == TW_P2P_HANDLE_BYTES, "a handle has no holes");
+static_assert(sizeof(TW_VERSION) <= VERSION_BYTES, "the version fits into a handle");
 
 /** A dial that was sent away unheard tries again after so long. */
 #define REDIAL_NS 50000000u
@@ -93,7 +97,7 @@ static tw_status_t listener_open(tw_p2p_listener_t *listener, handle_t *handle, 
 tw_status_t tw_p2p_listen(tw_p2p_t *p2p, const uint8_t address[16], const char *token,
                           uint8_t out_handle[TW_P2P_HANDLE_BYTES], tw_p2p_listener_t **out)
 {
-    handle_t handle = {.magic = MAGIC};
+    handle_t handle = {.version = TW_VERSION};
     tw_p2p_listener_t *listener = calloc(1, sizeof(*listener));
     if (!listener) {
         tw_error("%s: out of memory for a listener", p2p->name);
@@ -103,6 +107,7 @@ tw_status_t tw_p2p_listen(tw_p2p_t *p2p, const uint8_t address[16], const char *
     listener->fd = -1;
     TAILQ_INSERT_TAIL(&p2p->listeners, listener, entry);
     p2p->meet = meetings_progress;
+    memcpy(handle.magic, MAGIC, sizeof(handle.magic));
     memcpy(handle.address, address, sizeof(handle.address));
     tw_status_t status = listener_open(listener, &handle, token);
     if (status) {
@@ -230,12 +235,31 @@ static tw_status_t dial_open(tw_p2p_dial_t *dial)
     return TW_OK;
 }
 
+/** Versions differ in what they send, so they must not meet. */
+static tw_status_t version_check(const tw_p2p_t *p2p, const handle_t *handle)
+{
+    char theirs[VERSION_BYTES + 1] = "", why[80];
+    memcpy(theirs, handle->version, VERSION_BYTES);
+    if (!strcmp(theirs, TW_VERSION)) {
+        return TW_OK;
+    }
+    for (char *c = theirs; *c; c++) {
+        *c = isprint((unsigned char)*c) ? *c : '?';
+    }
+    snprintf(why, sizeof(why), "it has Thinwire %s, this end has " TW_VERSION,
+             theirs[0] ? theirs : "of an older version");
+    cannot_meet(p2p, handle, why);
+    return TW_ERR_CONFIG;
+}
+
 static tw_status_t dial_begin(tw_p2p_dial_t *dial, const char *token)
 {
-    if (dial->handle.magic != MAGIC || !dial->handle.port || dial->handle.port > UINT16_MAX) {
+    if (memcmp(dial->handle.magic, MAGIC, MAGIC_BYTES) != 0 || !dial->handle.port ||
+        dial->handle.port > UINT16_MAX) {
         tw_error("%s: that is no handle", dial->p2p->name);
         return TW_ERR_FORMAT;
     }
+    TW_TRY(version_check(dial->p2p, &dial->handle));
     TW_TRY(key_init(&dial->key, &dial->handle, token));
     return dial_open(dial);
 }

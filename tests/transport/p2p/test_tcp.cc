@@ -932,6 +932,35 @@ TEST_F(Tcp, WhatWaitsBehindHalfAMessageComesInOrder)
     }
 }
 
+/* ---- another version ----------------------------------------------------------------------------------- */
+
+/* Its handle is refused, and who it was and both versions are named. */
+TEST_F(Tcp, AHandleOfAnotherVersionIsRefused)
+{
+    const uint8_t loopback[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
+    const std::string others[][2] = {{"0.1.9", "0.1.9"},
+                                     {"", "of an older version"},
+                                     {"8\xff\n45678", "8??45678"},
+                                     {TW_VERSION "x", TW_VERSION "x"}};
+    tw_p2p_t *p2p = make("a", Options());
+    uint8_t handle[TW_P2P_HANDLE_BYTES];
+    tw_p2p_listener_t *listener = nullptr;
+    ASSERT_EQ(tw_p2p_listen(p2p, loopback, nullptr, handle, &listener), TW_OK);
+    EXPECT_STREQ((const char *)handle + 56, TW_VERSION);
+    uint32_t port;
+    memcpy(&port, handle + 4, sizeof(port));
+    for (const auto &[version, said] : others) {
+        tw_p2p_dial_t *dial = nullptr;
+        memset(handle + 56, 0, 8);
+        memcpy(handle + 56, version.data(), version.size());
+        EXPECT_EQ(tw_p2p_dial_start(p2p, handle, nullptr, &dial), TW_ERR_CONFIG);
+        expect_log("a: 127.0.0.1 port " + std::to_string(port) + ": cannot meet it: it has Thinwire " + said +
+                   ", this end has " TW_VERSION);
+    }
+    tw_p2p_listener_destroy(listener);
+    tw_p2p_destroy(p2p);
+}
+
 /* ---- without descriptors ------------------------------------------------------------------------------- */
 
 /* In a process of its own: a connection comes, and there is no descriptor for it. */
