@@ -209,6 +209,10 @@ static tw_status_t choose_named(const tw_net_interfaces_t *all, const char *name
             TW_TRY(add(chosen, one));
         }
     }
+    if (chosen->n == 0) {
+        tw_error("net: TW_NET_DEVICES: \"%s\": there is no name in it", names);
+        return TW_ERR_CONFIG;
+    }
     if (chosen->n > TW_NET_DEVICES_MAX) {
         tw_error("net: TW_NET_DEVICES names %d devices; at most %d can be used", chosen->n,
                  TW_NET_DEVICES_MAX);

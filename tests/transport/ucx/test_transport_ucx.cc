@@ -470,6 +470,20 @@ TEST_F(UcxJob, OneDeviceTwice)
     }
 }
 
+/* Also in a job that needs no network. */
+TEST_F(UcxJob, DevicesWithoutNames)
+{
+    for (const char *list : {",", "lo,", ",lo", "lo,,lo"}) {
+        Ranks::Options options = on(ways[0], 1, "meet");
+        options.env["TW_NET_DEVICES"] = list;
+        const process::Result ending = Ranks(options).wait_all(patience_sec)[0];
+        EXPECT_EQ(ending.code, 2) << list;
+        EXPECT_NE(ending.err.find(std::string("TW_NET_DEVICES: \"") + list + "\": between two commas"),
+                  std::string::npos)
+            << ending.err;
+    }
+}
+
 TEST_F(UcxJob, TransportsThatUcxDoesNotHave)
 {
     Ranks::Options options = on(ways[1], 2, "meet");

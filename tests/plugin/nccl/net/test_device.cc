@@ -108,8 +108,8 @@ TEST_F(Device, Unknown)
     EXPECT_EQ(find("lo,l0", false), TW_ERR_CONFIG);
     expect_log("TW_NET_DEVICES is too long");
     EXPECT_EQ(find(std::string(2000, 'x').c_str(), false), TW_ERR_CONFIG);
-    expect_log("there is no network device");
-    EXPECT_EQ(find(" , ,", false), TW_ERR_NOT_FOUND);
+    expect_log("TW_NET_DEVICES: \" , ,\": there is no name in it");
+    EXPECT_EQ(find(" , ,", false), TW_ERR_CONFIG);
 }
 
 /* ---- as NCCL has it ------------------------------------------------------------------------------------ */
