@@ -84,6 +84,7 @@ struct tw_tcp_device {
     int n_strangers;    /**< links that have not proven anything to this end */
     int n_timed;        /**< links with something to be done at a time */
     int n_aside;        /**< links out of epoll */
+    const tw_p2p_peer_t *last_read; /**< what came last was its; NULL: nobody's that is still here */
     uint64_t accept_ns; /**< no descriptor was left: take no new ones until then; 0: do */
     uint8_t *scratch;   /**< [TW_TCP_PIECE_BYTES] for what is thrown away */
 };

@@ -6,9 +6,10 @@
 
 #include "transport/p2p/tcp.h"
 
-/** Of one connection, before others get their turn. */
+/** Of one connection, at most, before others get their turn. */
 #define READS_AT_ONCE 8
-/** Of a read; a call of progress takes no longer than so many of them. */
+/** Of a read, and of a turn if others' data come in, too: during a longer turn, what the others send leaves
+ *  the cache. Four connections, both ways, messages of 4 MB: about a tenth quicker than in turns of 4 MB. */
 #define READ_BYTES ((size_t)512 << 10)
 #define HEADER_BYTES sizeof(tw_p2p_header_t)
 
@@ -212,10 +213,18 @@ static int goes_on(tw_tcp_link_t *link)
     return take_all(link) && !link->stream->peer->has_failed;
 }
 
+/** Enough was read for now, unless it is a part of a message, and nobody else's data have come. */
+static int turn_is_over(const tw_tcp_link_t *link, size_t bytes, int is_alone)
+{
+    return bytes >= READ_BYTES && !(is_alone && data_left(link));
+}
+
 /** Of a peer that has failed nothing is read. */
 int tw_tcp_receive(tw_tcp_link_t *link)
 {
+    const int is_alone = link->device->last_read == link->stream->peer;
     int n = 0, error = 0;
+    size_t bytes = 0;
     ssize_t got = 1;
     if (link->stream->peer->has_failed) {
         tw_tcp_set_ready(link, 0);
@@ -224,8 +233,11 @@ int tw_tcp_receive(tw_tcp_link_t *link)
     if (link->has_header && !link->has_begun && !goes_on(link)) {
         return 1;
     }
-    while (link->is_ready && !is_left(link) && n < READS_AT_ONCE && (got = read_more(link, &error)) > 0) {
+    while (link->is_ready && !is_left(link) && n < READS_AT_ONCE && !turn_is_over(link, bytes, is_alone) &&
+           (got = read_more(link, &error)) > 0) {
         n++;
+        bytes += (size_t)got;
+        link->device->last_read = link->stream->peer;
         link->stream->peer->counts.n_reads++;
         if (!goes_on(link)) {
             return n;

@@ -11,6 +11,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -537,6 +538,40 @@ TEST_F(Tcp, BehindWhatIsLeftTheEndIsHeard)
     EXPECT_TRUE(until([&] { return tw_p2p_peer_has_closed(peer_a) != 0; }));
     EXPECT_EQ(wait(recv(peer_a, 1, in)), TW_OK);
     EXPECT_EQ(in, out);
+}
+
+/* Of a long message that lies here half a megabyte is read in a turn, if others' data came before; else
+ * all. */
+TEST_F(Tcp, ATurnIsShortWhereOthersDataCome)
+{
+    connect();
+    const int room = 16 << 20, fd = peer_a->streams[0].link->fd;
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof(room)) ||
+        setsockopt(peer_b->streams[0].link->fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room))) {
+        GTEST_SKIP() << "sockets take no long messages here";
+    }
+    tw_tcp_device_t *device = a->workers[TW_P2P_FIRST_NET_WORKER].tcp;
+    const tw_tcp_link_t *link = peer_a->streams[0].link;
+    const auto out = pattern(3 << 20, 4);
+    std::vector<uint8_t> in(out.size());
+    tw_p2p_request_t *received = recv(peer_a, 1, in), *sent = send(peer_b, 1, out);
+    const double limit = tw_time_sec() + patience_sec;
+    for (int here = 0; here < (int)out.size() && tw_time_sec() < limit;) {
+        (void)tw_p2p_progress(b);
+        ASSERT_EQ(ioctl(fd, FIONREAD, &here), 0);
+    }
+    device->last_read = nullptr;
+    (void)tw_p2p_progress_for(a, received);
+    EXPECT_GE(link->landing.done, (size_t)512 << 10);
+    EXPECT_LE(link->landing.done, ((size_t)512 << 10) + TW_TCP_IN_BYTES);
+    EXPECT_EQ(device->last_read, peer_a);
+    (void)tw_p2p_progress_for(a, received);
+    EXPECT_TRUE(tw_p2p_request_is_done(received));
+    EXPECT_EQ(wait(received), TW_OK);
+    EXPECT_EQ(wait(sent), TW_OK);
+    EXPECT_EQ(in, out);
+    tw_p2p_peer_close(peer_a);
+    EXPECT_EQ(device->last_read, nullptr);
 }
 
 /* Its connection to b is out of epoll then. */
