@@ -81,12 +81,12 @@ struct tw_tcp_device {
     int listener; /**< -1: closed */
     int epoll_fd;
     struct tw_tcp_link_list links, ready, closed;
-    int n_strangers;    /**< links that have not proven anything to this end */
-    int n_timed;        /**< links with something to be done at a time */
-    int n_aside;        /**< links out of epoll */
+    int n_strangers;                /**< links that have not proven anything to this end */
+    int n_timed;                    /**< links with something to be done at a time */
+    int n_aside;                    /**< links out of epoll */
     const tw_p2p_peer_t *last_read; /**< what came last was its; NULL: nobody's that is still here */
-    uint64_t accept_ns; /**< no descriptor was left: take no new ones until then; 0: do */
-    uint8_t *scratch;   /**< [TW_TCP_PIECE_BYTES] for what is thrown away */
+    uint64_t accept_ns;             /**< no descriptor was left: take no new ones until then; 0: do */
+    uint8_t *scratch;               /**< [TW_TCP_PIECE_BYTES] for what is thrown away */
 };
 
 /* ---- tcp_link.c ---------------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/p2p/state.h"
+#include "transport/p2p/carrier.h"
 #include "transport/p2p/ucx_load.h"
 
 /** Memory domains of a GPU come from this part of UCX. It is not there unless UCX was built with CUDA, and

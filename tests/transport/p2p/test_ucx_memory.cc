@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/p2p/state.h"
+#include "transport/p2p/carrier.h"
 
 namespace
 {

@@ -1,0 +1,96 @@
+/** What carries messages: shared memory, or a network device. Private to the folder. */
+#ifndef TW_TRANSPORT_P2P_CARRIER_H
+#define TW_TRANSPORT_P2P_CARRIER_H
+
+#include <ucp/api/ucp.h>
+
+#include "transport/p2p.h"
+
+TW_C_BEGIN
+
+typedef struct tw_p2p_worker tw_p2p_worker_t;
+typedef struct tw_p2p_stream tw_p2p_stream_t;
+typedef struct tw_tcp_device tw_tcp_device_t;
+
+/** What a worker does its work with. */
+typedef struct tw_p2p_carrier {
+    int is_tcp; /**< connections of our own: opened by greeting, proven, and closed with BYE */
+    /** Returns how much happened. */
+    unsigned (*progress)(tw_p2p_worker_t *worker);
+    /** Before sleeping on its descriptor. 1: something is there already, do not sleep. */
+    int (*arm)(tw_p2p_worker_t *worker);
+    /** Send what waits on a stream, as far as that goes now; what has gone is finished. 1: something is left
+     *  that is in no list. */
+    int (*send)(tw_p2p_stream_t *stream);
+    /** Read what is there on a stream, without asking first whether something is; is_asked: somebody waits
+     *  for what comes there, and may ask again soon. Returns how much happened. NULL: that is not
+     *  possible. */
+    unsigned (*receive)(tw_p2p_stream_t *stream, int is_asked);
+    /** Somebody waits for a message of its peer's now: one that was left where it was may go on. NULL: none
+     *  is left anywhere. */
+    void (*resume)(tw_p2p_stream_t *stream);
+    /** Let a request go: what is under way with its buffer on this stream is ended, or goes on without the
+     *  buffer. */
+    void (*release)(tw_p2p_stream_t *stream, tw_p2p_request_t *request);
+    /** Its peer is gone. is_orderly: what still waits goes out first, in the background. */
+    void (*close)(tw_p2p_stream_t *stream, int is_orderly);
+    /** Until what was sent has gone out, turning everything forward meanwhile (blocks). */
+    void (*flush)(tw_p2p_worker_t *worker, uint64_t until_ns, void (*turn)(tw_p2p_t *p2p));
+    void (*destroy)(tw_p2p_worker_t *worker);
+    /* TCP alone: */
+    /** Begin to connect a stream to its peer's device. TW_ERR_NO_MEMORY, logged; other failures break the
+     *  stream. */
+    tw_status_t (*connect)(tw_p2p_stream_t *stream);
+    /** Whether what a card says of a device makes sense. */
+    int (*address_is_sound)(const void *address, size_t bytes);
+    /** Take no new connections any more. */
+    void (*shut)(tw_p2p_worker_t *worker);
+} tw_p2p_carrier_t;
+
+/** What carries messages: the shared memory of this node, or one network device. */
+struct tw_p2p_worker {
+    tw_p2p_t *p2p;
+    const tw_p2p_carrier_t *carrier; /**< NULL: it is not there */
+    int takes_cuda;
+    void *address; /**< its part of the card, its own */
+    size_t address_bytes;
+    int event_fd;
+    tw_tcp_device_t *tcp;
+    ucp_context_h context;
+    ucp_worker_h worker;
+};
+
+/** Places of a p2p's workers: shared memory, which may lack, then the devices. */
+#define TW_P2P_SHM_WORKER 0
+#define TW_P2P_FIRST_NET_WORKER 1
+#define TW_P2P_WORKERS_MAX 17
+
+/* ---- worker.c ------------------------------------------------------------------------------------------ */
+/** TW_ERR_CONFIG (devices), TW_ERR_UCX, TW_ERR_IO, TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_p2p_workers_create(tw_p2p_t *p2p);
+void tw_p2p_workers_destroy(tw_p2p_t *p2p);
+/** Returns how much happened. */
+unsigned tw_p2p_workers_progress(tw_p2p_t *p2p);
+
+/* ---- ucx_memory.c -------------------------------------------------------------------------------------- */
+/** A value of UCX_TLS: `tls`, and where UCX has GPUs also its ways to them, unless `tls` decides that by
+ *  itself. For the caller to free; NULL: out of memory (logged). */
+char *tw_p2p_tls_with_cuda(const char *tls, int has_gpu);
+/** 1 if it does; 0 also after an error, which is logged. */
+int tw_p2p_context_takes_cuda(ucp_context_h context);
+
+/* ---- ucx_worker.c, ucx_message.c ----------------------------------------------------------------------- */
+/** For shared memory; for a network device. TW_ERR_UCX, TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_ucx_shm_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker);
+tw_status_t tw_ucx_net_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *device);
+/** TW_ERR_UCX, logged. */
+tw_status_t tw_ucx_handlers_set(tw_p2p_worker_t *worker);
+int tw_ucx_send(tw_p2p_stream_t *stream);
+
+/* ---- tcp_device.c -------------------------------------------------------------------------------------- */
+/** For a network device. TW_ERR_IO, TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_tcp_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *name);
+
+TW_C_END
+
+#endif

@@ -1,0 +1,81 @@
+/** A peer, and its streams. Private to the folder. */
+#ifndef TW_TRANSPORT_P2P_PEERS_H
+#define TW_TRANSPORT_P2P_PEERS_H
+
+#include <sys/queue.h>
+
+#include "transport/control/token.h"
+#include "transport/p2p/carrier.h"
+#include "transport/p2p/requests.h"
+
+TW_C_BEGIN
+
+typedef struct tw_tcp_link tw_tcp_link_t;
+
+TAILQ_HEAD(tw_p2p_peer_list, tw_p2p_peer);
+TAILQ_HEAD(tw_p2p_stream_list, tw_p2p_stream);
+
+/** One connection to a peer. */
+struct tw_p2p_stream {
+    tw_p2p_peer_t *peer;
+    tw_p2p_worker_t *worker;
+    const void *address; /**< the other end's worker, in the peer's card */
+    size_t address_bytes;
+    ucp_ep_h endpoint;               /**< UCX: made when it is first used */
+    tw_tcp_link_t *link;             /**< TCP: NULL until it is connected */
+    struct tw_p2p_op_list waiting;   /**< for the connection to take more; in order */
+    TAILQ_ENTRY(tw_p2p_stream) busy; /**< in the list of streams where something is waiting */
+    int is_busy;
+    int n_chunks; /**< on the way: not acknowledged, where chunks are, else not gone yet */
+    int is_open;  /**< TCP: both sides have proven themselves */
+    int broken;   /**< of no use any more */
+    int is_ended; /**< BYE has come */
+};
+
+#define TW_P2P_WHERE_BYTES 80
+
+struct tw_p2p_peer {
+    tw_p2p_t *p2p;
+    int id, known_as;
+    int takes_cuda;
+    int has_failed;                 /**< without hooks */
+    char where[TW_P2P_WHERE_BYTES]; /**< " at 10.0.0.2:4711", for logs; "" unless met by a handle */
+    void *card;
+    int connects;                    /**< over TCP: this end makes the connections, else the peer */
+    uint8_t key[TW_TOKEN_KEY_BYTES]; /**< that its connections over TCP are proven with */
+    int cipher;                      /**< tw_cipher_t: what they are sealed with */
+    int n_streams, n_byes;           /**< BYEs come, one for each */
+    /** [n_streams] none: this end itself; control first; data streams are the others, or the same if it is
+     *  alone */
+    tw_p2p_stream_t *streams;
+    size_t chunk_bytes;
+    int next_stream;                     /**< where the search for a free one begins */
+    struct tw_p2p_request_list receives; /**< posted, no message yet */
+    struct tw_p2p_arrival_list arrivals; /**< come, no receive yet */
+    struct tw_p2p_request_list sending;  /**< cleared by CTS, chunks left to hand out */
+    TAILQ_ENTRY(tw_p2p_peer) busy;
+    int is_busy; /**< in the list of peers with something in `sending` */
+    uint64_t n_control_sent, n_control_received;
+    int n_pending;       /**< requests that are not done */
+    size_t credit_bytes; /**< that it may still be sent without being asked */
+    size_t owed_bytes;   /**< of its credit: taken, and to be given back */
+    size_t held_bytes;   /**< of its credit: come, and not given back yet */
+    int is_closing;      /**< that it goes is no failure */
+    tw_p2p_counts_t counts;
+};
+
+/* ---- peer.c -------------------------------------------------------------------------------------------- */
+/** A peer cannot go on, or, NULL, this process: tell the owner. */
+void tw_p2p_peer_fail(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const char *why);
+/** Note that a stream is of no use any more, and tell the owner. What waits on it is forgotten when it is
+ *  pumped next. */
+void tw_p2p_stream_break(tw_p2p_stream_t *stream, const char *why);
+int tw_p2p_peer_is_over_tcp(const tw_p2p_peer_t *peer);
+/** An id for a peer to come. -1: out of memory. */
+int tw_p2p_id_reserve(tw_p2p_t *p2p);
+/** Nothing may be under way any more. */
+void tw_p2p_peer_free(tw_p2p_peer_t *peer);
+
+TW_C_END
+
+#endif

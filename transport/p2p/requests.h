@@ -1,0 +1,150 @@
+/** Messages on their way out and in: requests, and the operations that they are made of. Private to the
+ *  folder. */
+#ifndef TW_TRANSPORT_P2P_REQUESTS_H
+#define TW_TRANSPORT_P2P_REQUESTS_H
+
+#include <sys/queue.h>
+
+#include "transport/p2p.h"
+#include "transport/p2p/carrier.h"
+#include "transport/p2p/protocol.h"
+
+TW_C_BEGIN
+
+TAILQ_HEAD(tw_p2p_request_list, tw_p2p_request);
+TAILQ_HEAD(tw_p2p_arrival_list, tw_p2p_arrival);
+TAILQ_HEAD(tw_p2p_op_list, tw_p2p_op);
+
+/** A message that came before its receive. */
+typedef struct tw_p2p_arrival {
+    TAILQ_ENTRY(tw_p2p_arrival) entry;
+    uint64_t tag;
+    size_t bytes;
+    uint64_t id;                    /**< RTS: the sender's number */
+    tw_p2p_request_t *self;         /**< from this end itself */
+    struct tw_p2p_landing *landing; /**< EAGER: where the rest is coming in; NULL: all is here */
+    uint8_t data[];                 /**< EAGER */
+} tw_p2p_arrival_t;
+
+/** Where the data of a message that is coming in goes. Zeroed: nowhere, it is thrown away. */
+typedef struct tw_p2p_landing {
+    uint8_t *to;
+    size_t bytes;              /**< that are to come */
+    size_t done;               /**< that lie there already */
+    tw_p2p_request_t *request; /**< whose buffer it is; counted among its operations */
+    tw_p2p_arrival_t *arrival; /**< or it is kept there */
+} tw_p2p_landing_t;
+
+/** Where a request stands. */
+typedef enum tw_p2p_stage {
+    /** receive: in `receives`; send: RTS out, or waiting in this end's own `arrivals` */
+    TW_P2P_STAGE_UNMATCHED,
+    TW_P2P_STAGE_MOVING, /**< data under way */
+    TW_P2P_STAGE_DONE
+} tw_p2p_stage_t;
+
+struct tw_p2p_request {
+    TAILQ_ENTRY(tw_p2p_request) owned, queued;
+    struct tw_p2p_request_list *queue; /**< `receives` or `sending`, while in it */
+    tw_p2p_peer_t *peer;
+    int is_send, may_be_shorter;
+    tw_p2p_stage_t stage;
+    tw_status_t status; /**< once done */
+    tw_mem_t mem;
+    int keep; /**< send: the receiver wants chunks that UCX keeps */
+    uint64_t tag;
+    uint8_t *buffer;
+    size_t bytes;          /**< a receive's: the message's, once matched */
+    size_t moved;          /**< send: handed to a stream; receive: arrived */
+    size_t landed;         /**< receive, long: arrived or arriving */
+    uint64_t number;       /**< by which the peer knows it; 0: none */
+    uint64_t their_number; /**< a matched one's counterpart */
+    int n_ops;             /**< operations with its buffer */
+    int lost;              /**< one of them failed: this will never be complete */
+};
+
+/** Something to send, or to fetch, that has not finished at once. Its request may be gone (NULL). */
+typedef struct tw_p2p_op {
+    TAILQ_ENTRY(tw_p2p_op) entry;
+    struct tw_p2p_op_list *list; /**< that it is in: a stream's `waiting`, or `ops`, those in UCX's hands */
+    size_t sent;                 /**< TCP: bytes of header and data that have gone */
+    void *copy;                  /**< TCP: of what is left of the data, its own */
+    size_t copied_from;          /**< then `data` begins at this byte of it */
+    tw_p2p_t *p2p;
+    tw_p2p_request_t *request;
+    tw_p2p_stream_t *stream; /**< sends */
+    const void *data;
+    size_t bytes;
+    tw_mem_t mem; /**< that the data is in */
+    int keep;
+    tw_p2p_header_t header; /**< UCX reads it until the operation has finished */
+} tw_p2p_op_t;
+
+/** Numbers for requests, never used twice: an index into `entries`, and how often that was used. */
+typedef struct tw_p2p_numbers {
+    struct tw_p2p_number {
+        tw_p2p_request_t *request;
+        uint32_t generation, next_free;
+    } * entries;
+    uint32_t n_entries, first_free;
+} tw_p2p_numbers_t;
+
+/* ---- message.c ----------------------------------------------------------------------------------------- */
+tw_p2p_op_t *tw_p2p_op_create(tw_p2p_t *p2p);
+/** Into UCX's hands. */
+void tw_p2p_op_hand_over(tw_p2p_op_t *op);
+/** It is over; why: NULL if it has gone, else what was wrong with the connection. */
+void tw_p2p_op_finish(tw_p2p_op_t *op, const char *why);
+/** Its request is done with it, though it is not done itself. */
+void tw_p2p_op_disown(tw_p2p_op_t *op);
+/** Number it as the n-th (from 0) that goes next, and return the number that follows; once it goes for sure,
+ *  count it. */
+uint32_t tw_p2p_op_number(tw_p2p_op_t *op, uint32_t n);
+void tw_p2p_op_count(tw_p2p_op_t *op);
+/** Send a control message; `request` (EAGER) is counted as busy until its buffer is free. TW_ERR_NO_MEMORY,
+ *  logged. */
+tw_status_t tw_p2p_control_send(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_header_t *header,
+                                tw_p2p_request_t *request);
+/** Send BYE on all streams. TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_p2p_say_bye(tw_p2p_peer_t *peer);
+/** A stream may take more. */
+void tw_p2p_stream_set_busy(tw_p2p_stream_t *stream, int is_busy);
+/** Send what waits on streams that are free again, then hand them chunks of what is in `sending`. */
+void tw_p2p_pump(tw_p2p_t *p2p);
+/** Its buffer is free afterwards, but for what UCX has in hand: that ends, or is disowned. */
+void tw_p2p_ops_take_back(tw_p2p_request_t *request);
+/** What UCX has in hand goes on without its request. */
+void tw_p2p_ops_disown(tw_p2p_t *p2p, const tw_p2p_request_t *request);
+
+/* ---- arrive.c ------------------------------------------------------------------------------------------ */
+/** It may stay with the system until a receive is posted: it is long, and nobody waits for it or for anything
+ *  that comes behind it. */
+int tw_p2p_message_can_wait(const tw_p2p_peer_t *peer, const tw_p2p_header_t *header);
+/** A message begins to come in; a control message is dealt with at once, all others when they end. NULL, or
+ *  what is wrong with it. `landing`: set up for its data, of which there are `bytes`; it stays where it is
+ *  until the end. */
+const char *tw_p2p_message_begin(tw_p2p_peer_t *peer, const tw_p2p_header_t *header, size_t bytes,
+                                 tw_p2p_landing_t *landing);
+/** All of it is there. NULL, or what is wrong. */
+const char *tw_p2p_message_end(tw_p2p_peer_t *peer, const tw_p2p_header_t *header, tw_p2p_landing_t *landing);
+/** The rest will not come, as the connection is lost. */
+void tw_p2p_landing_lose(tw_p2p_peer_t *peer, tw_p2p_landing_t *landing);
+/** A receive takes what has come: EAGER is copied, RTS is answered. */
+void tw_p2p_arrival_accept(tw_p2p_t *p2p, tw_p2p_request_t *receive, tw_p2p_arrival_t *arrival);
+
+/* ---- request.c ----------------------------------------------------------------------------------------- */
+tw_p2p_request_t *tw_p2p_number_find(const tw_p2p_numbers_t *numbers, uint64_t number);
+tw_status_t tw_p2p_number_take(tw_p2p_numbers_t *numbers, tw_p2p_request_t *request);
+void tw_p2p_number_release(tw_p2p_numbers_t *numbers, tw_p2p_request_t *request);
+void tw_p2p_request_queue(tw_p2p_request_t *request, struct tw_p2p_request_list *queue);
+void tw_p2p_request_unqueue(tw_p2p_request_t *request);
+/** The first receive that waits for a message with this tag, or NULL. */
+tw_p2p_request_t *tw_p2p_receive_find(const tw_p2p_peer_t *peer, uint64_t tag);
+/** Something has moved: finish the request if that was all. */
+void tw_p2p_request_settle(tw_p2p_t *p2p, tw_p2p_request_t *request);
+/** Decide how it ends; UCX may still be busy with its buffer. */
+void tw_p2p_request_finish(tw_p2p_t *p2p, tw_p2p_request_t *request, tw_status_t status);
+
+TW_C_END
+
+#endif
