@@ -88,49 +88,39 @@ tw_status_t tw_bootstrap_wait(tw_bootstrap_t *boot, tw_bootstrap_message_t *mess
     return status;
 }
 
-/** Wait for what was posted, or cancel it if posting has failed. */
-static tw_status_t finish(tw_bootstrap_t *boot, tw_bootstrap_message_t *messages, int n, tw_status_t posted)
+/** Between member 0 and each other one: `bytes` to 0, or from 0. data: member i's are at i * stride there. */
+static tw_status_t run_star(tw_bootstrap_t *boot, tw_bootstrap_tag_t tag, int to_first, char *data,
+                            size_t bytes, size_t stride)
 {
-    if (posted != TW_OK) {
+    int is_first = boot->topo->rank == 0, n = is_first ? boot->topo->world - 1 : 1;
+    tw_bootstrap_message_t messages[n + 1];
+    tw_status_t status = TW_OK;
+
+    memset(messages, 0, sizeof(messages));
+    for (int i = 0; i < n && status == TW_OK; i++) {
+        int member = is_first ? i + 1 : 0;
+        char *at = is_first ? data + (size_t)member * stride : data;
+        status = is_first == to_first ? tw_bootstrap_recv(boot, member, tag, at, bytes, &messages[i])
+                                      : tw_bootstrap_send(boot, member, tag, at, bytes, &messages[i]);
+    }
+    if (status != TW_OK) {
         tw_bootstrap_cancel(boot, messages, n);
-        return posted;
+        return status;
     }
     return tw_bootstrap_wait(boot, messages, n);
 }
 
 tw_status_t tw_bootstrap_gather(tw_bootstrap_t *boot, const void *mine, size_t bytes, char *all)
 {
-    int n = boot->topo->rank == 0 ? boot->topo->world : 1;
-    tw_bootstrap_message_t messages[n];
-    tw_status_t status = TW_OK;
-
-    memset(messages, 0, sizeof(messages));
-    if (boot->topo->rank != 0) {
-        status = tw_bootstrap_send(boot, 0, TW_BOOTSTRAP_GATHER, mine, bytes, &messages[0]);
-    } else if (bytes > 0) { /* else both may be NULL */
+    if (boot->topo->rank == 0 && bytes > 0) { /* else both may be NULL */
         memcpy(all, mine, bytes);
     }
-    for (int i = 1; i < n && status == TW_OK; i++) {
-        status =
-            tw_bootstrap_recv(boot, i, TW_BOOTSTRAP_GATHER, all + (size_t)i * bytes, bytes, &messages[i]);
-    }
-    return finish(boot, messages, n, status);
+    return run_star(boot, TW_BOOTSTRAP_GATHER, 1, boot->topo->rank == 0 ? all : (char *)mine, bytes, bytes);
 }
 
 tw_status_t tw_bootstrap_broadcast(tw_bootstrap_t *boot, void *data, size_t bytes)
 {
-    int n = boot->topo->rank == 0 ? boot->topo->world : 1;
-    tw_bootstrap_message_t messages[n];
-    tw_status_t status = TW_OK;
-
-    memset(messages, 0, sizeof(messages));
-    if (boot->topo->rank != 0) {
-        status = tw_bootstrap_recv(boot, 0, TW_BOOTSTRAP_BROADCAST, data, bytes, &messages[0]);
-    }
-    for (int i = 1; i < n && status == TW_OK; i++) {
-        status = tw_bootstrap_send(boot, i, TW_BOOTSTRAP_BROADCAST, data, bytes, &messages[i]);
-    }
-    return finish(boot, messages, n, status);
+    return run_star(boot, TW_BOOTSTRAP_BROADCAST, 0, data, bytes, 0);
 }
 
 tw_status_t tw_bootstrap_any(tw_bootstrap_t *boot, int *flag)

@@ -20,34 +20,34 @@ double tw_measure_thread_sec(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-typedef struct codec_job {
+typedef struct codec_test {
     tw_quant_t *quant;
     tw_quant_args_t args;
     tw_quant_segment_t plain, encoded; /**< to encode, to decode */
-} codec_job_t;
+} codec_test_t;
 
-static tw_status_t run_encode(codec_job_t *job)
+static tw_status_t run_encode(codec_test_t *test)
 {
-    return tw_quant_encode(job->quant, &job->args, &job->plain, 1);
+    return tw_quant_encode(test->quant, &test->args, &test->plain, 1);
 }
 
-static tw_status_t run_decode(codec_job_t *job)
+static tw_status_t run_decode(codec_test_t *test)
 {
-    return tw_quant_decode(job->quant, &job->args, &job->encoded, 1);
+    return tw_quant_decode(test->quant, &test->args, &test->encoded, 1);
 }
 
 /** Seconds per byte of the plain side: the best of a few. */
-static tw_status_t time_codec(tw_status_t (*run)(codec_job_t *), codec_job_t *job, double *sec_per_byte)
+static tw_status_t time_codec(tw_status_t (*run)(codec_test_t *), codec_test_t *test, double *sec_per_byte)
 {
     double best = 0;
 
     for (int i = 0; i < CODEC_REPEATS; i++) {
         double start = tw_time_sec();
-        TW_TRY(run(job));
+        TW_TRY(run(test));
         double sec = tw_time_sec() - start;
         best = i == 0 || sec < best ? sec : best;
     }
-    *sec_per_byte = best / (double)(CODEC_ELEMS * tw_type_bytes(job->args.type));
+    *sec_per_byte = best / (double)(CODEC_ELEMS * tw_type_bytes(test->args.type));
     return TW_OK;
 }
 
@@ -59,17 +59,17 @@ static tw_status_t measure_codec(int index, void *plain, void *work, tw_cpu_samp
     codec.hadamard = (index & 2) != 0;
     codec.round = index & 4 ? TW_QUANT_ROUND_STOCHASTIC : TW_QUANT_ROUND_NEAREST;
     tw_quant_params_t params = {.codec = codec, .mem = TW_MEM_HOST};
-    codec_job_t job = {
+    codec_test_t test = {
         .args = {.type = TW_TYPE_BF16, .factor = 1},
         .plain = {.src = plain, .dst = work, .n_elems = CODEC_ELEMS},
         .encoded = {.src = work, .dst = plain, .n_elems = CODEC_ELEMS},
     };
-    TW_TRY(tw_quant_create(&params, &job.quant));
-    tw_status_t status = time_codec(run_encode, &job, &out->encode_sec[index]);
+    TW_TRY(tw_quant_create(&params, &test.quant));
+    tw_status_t status = time_codec(run_encode, &test, &out->encode_sec[index]);
     if (status == TW_OK && index < TW_COLL_MODEL_LOSSLESS_DECODER) {
-        status = time_codec(run_decode, &job, &out->decode_sec[index]);
+        status = time_codec(run_decode, &test, &out->decode_sec[index]);
     }
-    tw_quant_destroy(job.quant);
+    tw_quant_destroy(test.quant);
     return status;
 }
 
