@@ -129,14 +129,3 @@ void tw_topo_cleanup(tw_topo_t *topo)
     free(topo->peer);
     topo->peer = NULL;
 }
-
-int tw_topo_remote_pairs(const tw_topo_t *topo)
-{
-    int most = 0;
-
-    for (int n = 0; n < topo->n_nodes; n++) {
-        int pairs = tw_topo_node_size(topo, n) * (topo->world - tw_topo_node_size(topo, n));
-        most = pairs > most ? pairs : most;
-    }
-    return most;
-}

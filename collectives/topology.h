@@ -59,9 +59,6 @@ static inline int tw_topo_gateway(const tw_topo_t *topo, int owner, int node)
     return tw_topo_rank_at(topo, node, topo->local[owner] % tw_topo_node_size(topo, node));
 }
 
-/** Pairs (rank here, rank elsewhere) of the node that has most of them. */
-int tw_topo_remote_pairs(const tw_topo_t *topo);
-
 TW_C_END
 
 #endif
