@@ -147,19 +147,14 @@ static tw_status_t build_pairs(tw_coll_request_t *request)
     if (!sent || !pairs) {
         return TW_ERR_NO_MEMORY;
     }
-    TW_TRY(tw_view_init(&request->sent_view, 1, (size_t)world));
-    TW_TRY(tw_view_init(&request->expected_view, 1, (size_t)world));
     for (int peer = 0; peer < world; peer++) {
         sent[peer] = sizes_of(&request->args, peer, 0);
         pairs[peer] = (pair_check_t){.rank = rank, .peer = peer, .own = sizes_of(&request->args, peer, 1)};
-        tw_view_append(&request->sent_view, &sent[peer], bytes);
-        tw_view_append(&request->expected_view, &pairs[peer].other, bytes);
     }
     for (int step = 1; step < world; step++) {
-        size_t to = (size_t)((rank + step) % world), from = (size_t)((rank - step + world) % world);
-        tw_sched_send(sched, (int)to, tw_span_view(&request->sent_view, to * bytes, bytes));
-        tw_task_t recv =
-            tw_sched_recv(sched, (int)from, tw_span_view(&request->expected_view, from * bytes, bytes));
+        int to = (rank + step) % world, from = (rank - step + world) % world;
+        tw_sched_send(sched, to, tw_sched_memory(sched, &sent[to], bytes));
+        tw_task_t recv = tw_sched_recv(sched, from, tw_sched_memory(sched, &pairs[from].other, bytes));
         tw_sched_after(sched, tw_sched_compute(sched, compare_pair, &pairs[from]), recv);
     }
     return TW_OK;
@@ -172,21 +167,15 @@ int tw_check_is_on(const tw_coll_t *coll)
     return coll->options.check && coll->topo.world > 1;
 }
 
-uint64_t tw_check_inter_node_bytes(const tw_coll_t *coll)
+uint64_t tw_check_inter_node_bytes(const tw_coll_request_t *request)
 {
-    const tw_topo_t *topo = &coll->topo;
-    int leaves = topo->node[tw_topo_ring_rank(topo, 1)] != topo->node[topo->rank];
+    const tw_topo_t *topo = &request->coll->topo;
+    uint64_t bytes = 0;
 
-    return tw_check_is_on(coll) && leaves ? sizeof(tw_coll_signature_t) : 0;
-}
-
-uint64_t tw_check_pairs_inter_node_bytes(const tw_coll_t *coll, const tw_coll_args_t *args)
-{
-    const tw_topo_t *topo = &coll->topo;
-    int outside = topo->world - tw_topo_node_size(topo, topo->node[topo->rank]);
-
-    return tw_check_is_on(coll) && args->op == TW_COLL_ALLTOALL ? (uint64_t)outside * sizeof(pair_sizes_t)
-                                                                : 0;
+    for (int r = 0; r < topo->world; r++) {
+        bytes += topo->node[r] != topo->node[topo->rank] ? tw_sched_sent_bytes(request->sched, r) : 0;
+    }
+    return bytes;
 }
 
 /* An empty schedule for a request, which is the communicator's next operation. */
@@ -222,13 +211,9 @@ static tw_status_t build(tw_coll_request_t *request)
     if (!tw_check_is_on(request->coll)) {
         return TW_OK;
     }
-    TW_TRY(tw_view_init(&request->signature_view, 1, 1));
-    TW_TRY(tw_view_init(&request->neighbour_view, 1, 1));
-    tw_view_append(&request->signature_view, &request->signature, bytes);
-    tw_view_append(&request->neighbour_view, &request->neighbour_signature, bytes);
-    tw_sched_send(sched, tw_topo_ring_rank(topo, 1), tw_span_view(&request->signature_view, 0, bytes));
-    tw_task_t recv =
-        tw_sched_recv(sched, tw_topo_ring_rank(topo, -1), tw_span_view(&request->neighbour_view, 0, bytes));
+    tw_sched_send(sched, tw_topo_ring_rank(topo, 1), tw_sched_memory(sched, &request->signature, bytes));
+    tw_task_t recv = tw_sched_recv(sched, tw_topo_ring_rank(topo, -1),
+                                   tw_sched_memory(sched, &request->neighbour_signature, bytes));
     tw_sched_after(sched, tw_sched_compute(sched, compare, request), recv);
     return request->args.op == TW_COLL_ALLTOALL && !request->is_failed ? build_pairs(request) : TW_OK;
 }

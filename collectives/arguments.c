@@ -203,9 +203,10 @@ static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *a
     request->args = *args;
     request->args.factor = args->factor != 0 ? args->factor : 1;
     request->segments = malloc((n + 1) * sizeof(*request->segments));
+    request->tensors = malloc((n + 1) * sizeof(*request->tensors));
     request->segment_codecs = calloc(n + 1, sizeof(*request->segment_codecs));
     request->counts = calloc(n * per_segment + 1, sizeof(*request->counts));
-    if (!request->segments || !request->segment_codecs || !request->counts) {
+    if (!request->segments || !request->tensors || !request->segment_codecs || !request->counts) {
         return TW_ERR_NO_MEMORY;
     }
     for (size_t s = 0; s < n; s++) {
@@ -267,118 +268,66 @@ int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_t *args)
 
 /* ---- views --------------------------------------------------------------------------------------------- */
 
-/* Where a segment is read and written. A root's segment is in dst. */
-static tw_grid_tensor_t place(const tw_coll_request_t *request, size_t s)
-{
-    tw_coll_segment_t segment = request->segments[s];
-
-    if (request->args.op == TW_COLL_BROADCAST) {
-        segment.src = NULL;
-    }
-    return tw_grid_place(&segment, request->args.op, request->coll->topo.rank,
-                         tw_type_bytes(request->args.type));
-}
-
-/* Does every element lie at one place? */
-static int is_in_place(const tw_coll_request_t *request, size_t s)
-{
-    const tw_grid_tensor_t at = place(request, s);
-    size_t elem_bytes = tw_type_bytes(request->args.type);
-
-    return at.src + at.dst_first * elem_bytes == at.dst + at.src_first * elem_bytes;
-}
-
 /* Shard by shard, the segments in order within each. */
-static tw_status_t fill_sharded(tw_coll_request_t *request, tw_view_t *view, size_t *first, int is_out)
+static void fill_sharded(const tw_coll_request_t *request, tw_view_t *view, size_t *first, int is_out)
 {
     const tw_coll_args_t *args = &request->args;
     int world = request->coll->topo.world;
-    const char **next = calloc(args->n_segments + 1, sizeof(*next)); /* what is left of each segment */
+    /* what is left of each segment */
+    const char **next = tw_sched_alloc(request->sched, (args->n_segments + 1) * sizeof(*next));
 
-    if (!next) {
-        return TW_ERR_NO_MEMORY;
+    for (size_t s = 0; next && s < args->n_segments; s++) {
+        next[s] = is_out ? request->tensors[s].dst : request->tensors[s].src;
     }
-    for (size_t s = 0; s < args->n_segments; s++) {
-        const tw_grid_tensor_t at = place(request, s);
-        next[s] = is_out ? at.dst : at.src;
-    }
-    for (int r = 0; r < world; r++) {
+    for (int r = 0; next && r < world; r++) {
         first[r] = view->n_elems;
         for (size_t s = 0; s < args->n_segments; s++) {
-            const tw_coll_segment_t *segment = &args->segments[s];
-            int received = is_out && args->op == TW_COLL_ALLTOALL;
-            size_t n = received ? segment->recv_counts[r] : segment->counts[r];
+            size_t n = args->segments[s].counts[r];
             tw_view_append(view, next[s], n);
             next[s] += n * view->elem_bytes;
         }
     }
     first[world] = view->n_elems;
-    free(next);
-    return TW_OK;
 }
 
-/* One run per segment: all of it, or the own shard. */
-static void fill_flat(tw_coll_request_t *request, tw_view_t *view, int is_out)
+/* One run per segment: all of it, or the own shard. first: NULL, or where an even split begins. */
+static void fill_flat(const tw_coll_request_t *request, tw_view_t *view, size_t *first, int is_out)
 {
     const tw_coll_args_t *args = &request->args;
+    int world = request->coll->topo.world;
 
     for (size_t s = 0; s < args->n_segments; s++) {
         const tw_coll_segment_t *segment = &args->segments[s];
-        const tw_grid_tensor_t at = place(request, s);
-        tw_view_append(view, is_out ? at.dst : at.src,
+        tw_view_append(view, is_out ? request->tensors[s].dst : request->tensors[s].src,
                        has_shards(args->op) ? segment->counts[request->coll->topo.rank] : segment->n_elems);
     }
-}
-
-static void fill_even_split(const tw_coll_request_t *request, size_t *first)
-{
-    int world = request->coll->topo.world;
-
-    for (int r = 0; r <= world; r++) {
-        first[r] = r < world ? tw_coll_shard_offset(request->n_elems, world, r) : request->n_elems;
+    for (int r = 0; first && r <= world; r++) {
+        first[r] = tw_coll_shard_offset(request->n_elems, world, r);
     }
 }
 
-static tw_status_t fill_view(tw_coll_request_t *request, tw_view_t *view, size_t **first, int is_out)
+const tw_view_t *tw_request_view(const tw_coll_request_t *request, int is_out, size_t **first)
 {
-    tw_coll_op_t op = request->args.op, one_shard = is_out ? TW_COLL_REDUCE_SCATTER : TW_COLL_ALLGATHER;
-    int sharded = has_shards(op) && op != one_shard;
+    tw_coll_op_t op = request->args.op;
+    int is_one_shard = op == (is_out ? TW_COLL_REDUCE_SCATTER : TW_COLL_ALLGATHER);
+    int sharded = has_shards(op) && !is_one_shard;
     size_t world = (size_t)request->coll->topo.world;
-    TW_TRY(tw_view_init(view, tw_type_bytes(request->args.type),
-                        request->args.n_segments * (sharded ? world : 1)));
-    *first = op == one_shard ? NULL : request->first_memory + (is_out ? world + 1 : 0);
+    size_t n_extents = request->args.n_segments * (sharded ? world : 1);
+    tw_view_t *view = tw_sched_alloc(request->sched, sizeof(*view));
+    tw_view_extent_t *extents = tw_sched_alloc(request->sched, (n_extents + 1) * sizeof(*extents));
+    size_t *all_first = tw_sched_alloc(request->sched, (world + 1) * sizeof(*all_first));
+
+    if (!view || !extents || !all_first) {
+        return NULL;
+    }
+    tw_view_init(view, tw_type_bytes(request->args.type), extents);
+    *first = is_one_shard ? NULL : all_first;
     if (sharded) {
-        return fill_sharded(request, view, *first, is_out);
+        fill_sharded(request, view, *first, is_out);
+    } else {
+        fill_flat(request, view, *first, is_out);
     }
-    fill_flat(request, view, is_out);
-    if (*first) {
-        fill_even_split(request, *first);
-    }
-    return TW_OK;
-}
-
-static tw_status_t create_views(tw_coll_request_t *request)
-{
-    const tw_coll_args_t *args = &request->args;
-    size_t world = (size_t)request->coll->topo.world;
-    tw_status_t status;
-
-    request->in_place = 1;
-    for (size_t s = 0; s < args->n_segments; s++) {
-        int in_place = args->segments[s].n_elems == 0 || is_in_place(request, s);
-        request->n_elems += args->segments[s].n_elems;
-        request->in_place &= in_place;
-        request->aliased |= in_place;
-    }
-    if (args->op == TW_COLL_ALLTOALL) {
-        request->n_elems = world * ALLTOALL_ELEMS;
-    }
-    request->first_memory = calloc(2 * (world + 1), sizeof(*request->first_memory));
-    if (!request->first_memory) {
-        return TW_ERR_NO_MEMORY;
-    }
-    status = fill_view(request, &request->in, &request->in_first, 0);
-    return status == TW_OK ? fill_view(request, &request->out, &request->out_first, 1) : status;
+    return view;
 }
 
 /* ---- shapes -------------------------------------------------------------------------------------------- */
@@ -435,6 +384,30 @@ static uint64_t hash_shape(const tw_coll_request_t *request)
 
 /* ---- requests ------------------------------------------------------------------------------------------ */
 
+/* Where the segments are, a root's in dst, and how large all of them are. */
+static void place_segments(tw_coll_request_t *request)
+{
+    const tw_coll_args_t *args = &request->args;
+    const tw_topo_t *topo = &request->coll->topo;
+    size_t elem_bytes = tw_type_bytes(args->type);
+
+    request->in_place = 1;
+    for (size_t s = 0; s < args->n_segments; s++) {
+        tw_coll_segment_t segment = args->segments[s];
+        segment.src = args->op == TW_COLL_BROADCAST ? NULL : segment.src;
+        const tw_grid_tensor_t at = tw_grid_place(&segment, args->op, topo->rank, elem_bytes);
+        int in_place =
+            segment.n_elems == 0 || at.src + at.dst_first * elem_bytes == at.dst + at.src_first * elem_bytes;
+        request->tensors[s] = at;
+        request->n_elems += segment.n_elems;
+        request->in_place &= in_place;
+        request->aliased |= in_place;
+    }
+    if (args->op == TW_COLL_ALLTOALL) {
+        request->n_elems = (size_t)topo->world * ALLTOALL_ELEMS;
+    }
+}
+
 tw_coll_request_t *tw_request_alloc(tw_coll_t *coll)
 {
     tw_coll_request_t *request = calloc(1, sizeof(*request));
@@ -458,13 +431,11 @@ tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_co
     for (size_t s = 0; s < args->n_segments && status == TW_OK; s++) {
         status = check_segment(request, &request->segments[s], &n_bytes);
     }
-    if (status == TW_OK) {
-        status = create_views(request);
-    }
     if (status != TW_OK) {
         tw_request_destroy(request);
         return status;
     }
+    place_segments(request);
     request->shape = hash_shape(request);
     *out = request;
     return TW_OK;
@@ -482,13 +453,7 @@ void tw_request_destroy(tw_coll_request_t *request)
 {
     tw_sched_destroy(request->sched);
     tw_grid_cleanup(&request->grid);
-    tw_view_cleanup(&request->in);
-    tw_view_cleanup(&request->out);
-    tw_view_cleanup(&request->signature_view);
-    tw_view_cleanup(&request->neighbour_view);
-    tw_view_cleanup(&request->sent_view);
-    tw_view_cleanup(&request->expected_view);
-    free(request->first_memory);
+    free(request->tensors);
     free(request->counts);
     free(request->segments);
     free(request->segment_codecs);

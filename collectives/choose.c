@@ -1,6 +1,6 @@
 /** What an operation in host memory becomes: which algorithm, how large its messages are, and whether to
- *  quantize at all. It is the candidate that the model expects to be the quickest, but in doubt one with
- *  fewer inter-node bytes. Nothing but the model, the sizes, the topology and TW_COLL_CHUNK is looked at, and
+ *  quantize at all. It is the candidate that the cost model expects to be the quickest, but in doubt one with
+ *  fewer inter-node bytes. Nothing but that model, the sizes, the topology and TW_COLL_CHUNK is looked at, and
  *  these are the same on all ranks, so they choose alike.
  *
  *  In a deterministic communicator the model decides nothing that changes a bit: a codec is used wherever
@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "collectives/communicator.h"
 
@@ -54,14 +55,14 @@ typedef struct candidate {
     double inter_bytes;
 } candidate_t;
 
-typedef struct plan {
+typedef struct pick {
     tw_coll_t *coll;
     tw_case_t c;
     tw_coll_model_t quiet, typical;
     candidate_t *candidates;
     size_t n_candidates;
     const candidate_t *plain, *quantized; /**< the best of their kind; NULL: there is none */
-} plan_t;
+} pick_t;
 
 /* ---- candidates ---------------------------------------------------------------------------------------- */
 
@@ -73,25 +74,25 @@ static int is_named(const tw_coll_args_t *args)
 /** In a deterministic operation the owner of an element must not matter, and sums are made inside nodes first
  *  exactly where nodes have several ranks and there are several of them; unless an algorithm is asked for by
  *  name. */
-static int is_ordered(const plan_t *plan, const tw_algo_t *algo)
+static int is_ordered(const pick_t *pick, const tw_algo_t *algo)
 {
-    const tw_coll_args_t *args = plan->c.args;
+    const tw_coll_args_t *args = pick->c.args;
     int reduces = args->op == TW_COLL_REDUCE_SCATTER || args->op == TW_COLL_ALLREDUCE;
     int is_asked_for = is_named(args) && algo->info.quantized == (args->codec != NULL);
 
-    if (!plan->coll->deterministic || is_asked_for || !reduces) {
+    if (!pick->coll->deterministic || is_asked_for || !reduces) {
         return 1;
     }
-    return !algo->owner_matters && algo->flows.nodes_first == tw_topo_has_tiers(plan->c.topo);
+    return !algo->owner_matters && algo->flows.nodes_first == tw_topo_has_tiers(pick->c.topo);
 }
 
 /** A name is one of the quantized algorithms when there is a codec; the plain ones then stay candidates. */
-static int is_candidate(const plan_t *plan, const tw_algo_t *algo)
+static int is_candidate(const pick_t *pick, const tw_algo_t *algo)
 {
-    const tw_coll_args_t *args = plan->c.args;
+    const tw_coll_args_t *args = pick->c.args;
     int wants_codec = args->codec != NULL;
 
-    if (algo->info.op != args->op || (algo->info.quantized && !wants_codec) || !is_ordered(plan, algo)) {
+    if (algo->info.op != args->op || (algo->info.quantized && !wants_codec) || !is_ordered(pick, algo)) {
         return 0;
     }
     if (!algo->info.quantized && wants_codec) {
@@ -119,10 +120,10 @@ static const tw_traffic_t *get_traffic(tw_coll_t *coll, size_t index, int inner)
     return *traffic = read;
 }
 
-static double model_sec(const plan_t *plan, const tw_coll_model_t *model, candidate_t *candidate)
+static double model_sec(const pick_t *pick, const tw_coll_model_t *model, candidate_t *candidate)
 {
     tw_coll_cost_t cost;
-    tw_case_t c = plan->c;
+    tw_case_t c = pick->c;
 
     c.model = model;
     c.chunk_bytes = (double)candidate->chunk_bytes;
@@ -132,14 +133,13 @@ static double model_sec(const plan_t *plan, const tw_coll_model_t *model, candid
 }
 
 /** The largest chunk with which a round of any algorithm, and what earlier rounds have left to it, is within
- *  half of the scratch memory (the other half may be other operations'): 8 chunks per rank at most, or more
- *  where what travels inside a node is larger. Of halving's slices, which overlap, 2 log2(W) - 2 chunks per
- *  rank are there at a time: with more than 32 ranks more than half. A power of two. */
-static size_t most_chunk(const plan_t *plan)
+ *  half of the scratch memory (the other half may be other operations'): 8 chunks per rank, or more where what
+ *  travels inside a node is larger. A power of two. */
+static size_t most_chunk(const pick_t *pick)
 {
-    int is_larger = plan->c.topo->max_local > 1 && plan->c.inner_bytes > plan->c.encoded_bytes;
-    double ratio = is_larger && plan->c.encoded_bytes > 0 ? plan->c.inner_bytes / plan->c.encoded_bytes : 1;
-    double room = (double)plan->coll->options.scratch_bytes / 2 / (plan->c.topo->world * (6 + 2 * ratio));
+    int is_larger = pick->c.topo->max_local > 1 && pick->c.inner_bytes > pick->c.encoded_bytes;
+    double ratio = is_larger && pick->c.encoded_bytes > 0 ? pick->c.inner_bytes / pick->c.encoded_bytes : 1;
+    double room = (double)pick->coll->options.scratch_bytes / 2 / (pick->c.topo->world * (6 + 2 * ratio));
     size_t most = (size_t)TW_COLL_CHUNK_LEAST;
 
     while (most < MAX_CHUNK_BYTES && 2 * (double)most <= room) {
@@ -154,11 +154,11 @@ static size_t clamp(size_t bytes, size_t least, size_t most)
 }
 
 /** The chunk of an operation in which all ranks send to all; a power of two. */
-static size_t meeting_chunk(const plan_t *plan)
+static size_t meeting_chunk(const pick_t *pick)
 {
-    const tw_coll_tier_t *link = &plan->c.model->inter;
-    int world = plan->c.topo->world;
-    double message = plan->c.encoded_bytes / world / MEETING_MESSAGES;
+    const tw_coll_tier_t *link = &pick->c.model->inter;
+    int world = pick->c.topo->world;
+    double message = pick->c.encoded_bytes / world / MEETING_MESSAGES;
     double hidden = world > 1 ? MEETING_TURNS * link->turn_sec / link->beta_sec / (world - 1) : 0;
     size_t chunk = MEETING_CHUNK_BYTES;
 
@@ -169,44 +169,44 @@ static size_t meeting_chunk(const plan_t *plan)
     return chunk;
 }
 
-static int is_lossless(const plan_t *plan, size_t index)
+static int is_lossless(const pick_t *pick, size_t index)
 {
-    const tw_quant_codec_t *codec = plan->c.args->codec;
+    const tw_quant_codec_t *codec = pick->c.args->codec;
 
     return codec && codec->lossless && tw_algo_get(index)->info.quantized;
 }
 
 /** The best chunk for an algorithm: small ones cost messages, large ones leave wire and processor waiting for
  *  each other. */
-static candidate_t make_candidate(const plan_t *plan, size_t index, const tw_traffic_t *traffic)
+static candidate_t make_candidate(const pick_t *pick, size_t index, const tw_traffic_t *traffic)
 {
-    size_t given = plan->coll->options.chunk_bytes;
-    size_t most = most_chunk(plan);
-    if (given == 0 && tw_algo_get(index)->meets && plan->c.topo->max_local == 1) {
-        given = meeting_chunk(plan);
-        given = is_lossless(plan, index) && given < LOSSLESS_CHUNK_BYTES ? LOSSLESS_CHUNK_BYTES : given;
+    size_t given = pick->coll->options.chunk_bytes;
+    size_t most = most_chunk(pick);
+    if (given == 0 && tw_algo_get(index)->meets && pick->c.topo->max_local == 1) {
+        given = meeting_chunk(pick);
+        given = is_lossless(pick, index) && given < LOSSLESS_CHUNK_BYTES ? LOSSLESS_CHUNK_BYTES : given;
     }
-    size_t least = is_lossless(plan, index) ? LOSSLESS_CHUNK_BYTES : MIN_CHUNK_BYTES;
+    size_t least = is_lossless(pick, index) ? LOSSLESS_CHUNK_BYTES : MIN_CHUNK_BYTES;
     size_t min = clamp(given > 0 ? given : least, (size_t)TW_COLL_CHUNK_LEAST, most);
     size_t max = given > 0 ? min : most;
     candidate_t best = {.algo = index, .traffic = traffic, .chunk_bytes = min};
 
-    best.sec = model_sec(plan, plan->c.model, &best);
+    best.sec = model_sec(pick, pick->c.model, &best);
     for (size_t chunk = 2 * min; chunk <= max; chunk *= 2) {
         candidate_t next = {.algo = index, .traffic = traffic, .chunk_bytes = chunk};
-        next.sec = model_sec(plan, plan->c.model, &next);
+        next.sec = model_sec(pick, pick->c.model, &next);
         best = next.sec < best.sec ? next : best;
     }
-    best.quiet_sec = model_sec(plan, &plan->quiet, &best);
-    best.typical_sec = model_sec(plan, &plan->typical, &best);
+    best.quiet_sec = model_sec(pick, &pick->quiet, &best);
+    best.typical_sec = model_sec(pick, &pick->typical, &best);
     return best;
 }
 
-static tw_status_t no_candidate(const plan_t *plan)
+static tw_status_t no_candidate(const pick_t *pick)
 {
-    const tw_coll_args_t *args = plan->c.args;
+    const tw_coll_args_t *args = pick->c.args;
 
-    tw_error("rank %d: %s: there is no %s algorithm \"%s\"", plan->c.topo->rank, tw_coll_op_name(args->op),
+    tw_error("rank %d: %s: there is no %s algorithm \"%s\"", pick->c.topo->rank, tw_coll_op_name(args->op),
              args->codec ? "quantized" : "plain", args->algo ? args->algo : "auto");
     return TW_ERR_INVALID;
 }
@@ -219,12 +219,12 @@ static int is_kind(const candidate_t *candidate, int quantized)
 /** The inter-node bytes of an algorithm are certain; its processor and in-node times were measured at a
  *  moment that may have been a busy one. So the quickest loses to one with fewer bytes unless it is faster
  *  under both models, even if it is as slow as typical and the other one as fast as when quiet. */
-static const candidate_t *prefer_lean(const plan_t *plan, const candidate_t *quickest)
+static const candidate_t *prefer_lean(const pick_t *pick, const candidate_t *quickest)
 {
     const candidate_t *best = quickest;
 
-    for (size_t i = 0; quickest && i < plan->n_candidates; i++) {
-        const candidate_t *lean = &plan->candidates[i];
+    for (size_t i = 0; quickest && i < pick->n_candidates; i++) {
+        const candidate_t *lean = &pick->candidates[i];
         int leaner = lean->inter_bytes * LEANER < quickest->inter_bytes;
         if (is_kind(lean, tw_algo_get(quickest->algo)->info.quantized) && leaner &&
             lean->quiet_sec <= quickest->typical_sec &&
@@ -235,44 +235,31 @@ static const candidate_t *prefer_lean(const plan_t *plan, const candidate_t *qui
     return best;
 }
 
-static const candidate_t *find_quickest(const plan_t *plan, int quantized)
+/** With fewer inter-node bytes, or with as many and quicker. */
+static int is_leaner(const candidate_t *a, const candidate_t *b)
 {
-    const candidate_t *best = NULL;
-
-    for (size_t i = 0; i < plan->n_candidates; i++) {
-        const candidate_t *other = &plan->candidates[i];
-        if (is_kind(other, quantized) && (!best || other->sec < best->sec)) {
-            best = other;
-        }
-    }
-    return best;
+    return a->inter_bytes * EQUAL < b->inter_bytes ||
+           (a->inter_bytes <= b->inter_bytes * EQUAL && a->sec < b->sec);
 }
 
-/** The one with the fewest inter-node bytes; of equals, the quickest. NULL: there is none. */
-static const candidate_t *find_leanest(const plan_t *plan, int quantized)
+/** Of a kind; NULL: there is none. */
+static const candidate_t *find_best(const pick_t *pick, int quantized)
 {
     const candidate_t *best = NULL;
 
-    for (size_t i = 0; i < plan->n_candidates; i++) {
-        const candidate_t *other = &plan->candidates[i];
+    for (size_t i = 0; i < pick->n_candidates; i++) {
+        const candidate_t *other = &pick->candidates[i];
         if (!is_kind(other, quantized)) {
             continue;
         }
-        if (!best || other->inter_bytes * EQUAL < best->inter_bytes ||
-            (other->inter_bytes <= best->inter_bytes * EQUAL && other->sec < best->sec)) {
-            best = other;
-        }
+        int is_better =
+            !best || (pick->coll->deterministic ? is_leaner(other, best) : other->sec < best->sec);
+        best = is_better ? other : best;
     }
-    return best;
+    return pick->coll->deterministic ? best : prefer_lean(pick, best);
 }
 
-static const candidate_t *find_best(const plan_t *plan, int quantized)
-{
-    return plan->coll->deterministic ? find_leanest(plan, quantized)
-                                     : prefer_lean(plan, find_quickest(plan, quantized));
-}
-
-static tw_status_t find_candidates(plan_t *plan)
+static tw_status_t find_candidates(pick_t *pick)
 {
     const tw_algo_t *algo;
     size_t n = 0;
@@ -280,25 +267,25 @@ static tw_status_t find_candidates(plan_t *plan)
     while (tw_algo_get(n)) {
         n++;
     }
-    plan->candidates = malloc(n * sizeof(*plan->candidates));
-    if (!plan->candidates) {
+    pick->candidates = malloc(n * sizeof(*pick->candidates));
+    if (!pick->candidates) {
         return TW_ERR_NO_MEMORY;
     }
     for (size_t i = 0; (algo = tw_algo_get(i)); i++) {
-        if (!is_candidate(plan, algo)) {
+        if (!is_candidate(pick, algo)) {
             continue;
         }
-        const tw_traffic_t *traffic = get_traffic(plan->coll, i, plan->c.args->inner_codec != NULL);
+        const tw_traffic_t *traffic = get_traffic(pick->coll, i, pick->c.args->inner_codec != NULL);
         if (!traffic) {
             return TW_ERR_NO_MEMORY;
         }
-        plan->candidates[plan->n_candidates++] = make_candidate(plan, i, traffic);
+        pick->candidates[pick->n_candidates++] = make_candidate(pick, i, traffic);
     }
-    plan->plain = find_best(plan, 0);
-    plan->quantized = find_best(plan, 1);
+    pick->plain = find_best(pick, 0);
+    pick->quantized = find_best(pick, 1);
     /* a codec, but only plain algorithms: the name, if any, is wrong */
-    int found = plan->c.args->codec ? plan->quantized != NULL : plan->plain != NULL;
-    return found ? TW_OK : no_candidate(plan);
+    int found = pick->c.args->codec ? pick->quantized != NULL : pick->plain != NULL;
+    return found ? TW_OK : no_candidate(pick);
 }
 
 /* ---- explaining ---------------------------------------------------------------------------------------- */
@@ -313,14 +300,14 @@ static const char *format_sec(double sec, char *buf, size_t buf_bytes)
     return buf;
 }
 
-static const char *describe_candidate(const plan_t *plan, const candidate_t *candidate, char *buf,
+static const char *describe_candidate(const pick_t *pick, const candidate_t *candidate, char *buf,
                                       size_t buf_bytes)
 {
     const tw_coll_algo_info_t *info = &tw_algo_get(candidate->algo)->info;
     char codec[64] = "plain", sec[32];
 
     if (info->quantized) {
-        tw_quant_codec_format(plan->c.args->codec, codec, sizeof(codec));
+        tw_quant_codec_format(pick->c.args->codec, codec, sizeof(codec));
     }
     snprintf(buf, buf_bytes, "%s %s %s", codec, info->name, format_sec(candidate->sec, sec, sizeof(sec)));
     return buf;
@@ -338,12 +325,12 @@ static const char *describe_doubt(const candidate_t *candidate, char *buf, size_
 }
 
 /** Why it is not the quickest of its kind; "" if it is. */
-static const char *describe_preference(const plan_t *plan, const candidate_t *chosen)
+static const char *describe_preference(const pick_t *pick, const candidate_t *chosen)
 {
     int quantized = tw_algo_get(chosen->algo)->info.quantized;
 
-    for (size_t i = 0; i < plan->n_candidates; i++) {
-        const candidate_t *other = &plan->candidates[i];
+    for (size_t i = 0; i < pick->n_candidates; i++) {
+        const candidate_t *other = &pick->candidates[i];
         if (tw_algo_get(other->algo)->info.quantized == quantized && other->sec < chosen->sec) {
             return ", for its fewer inter-node bytes";
         }
@@ -352,15 +339,15 @@ static const char *describe_preference(const plan_t *plan, const candidate_t *ch
 }
 
 /** The same operation again is not explained again. */
-static int is_news(tw_coll_t *coll, const plan_t *plan)
+static int is_news(tw_coll_t *coll, const pick_t *pick)
 {
     char text[128], codec[64] = "plain";
-    const tw_coll_args_t *args = plan->c.args;
+    const tw_coll_args_t *args = pick->c.args;
 
     if (args->codec) {
         tw_quant_codec_format(args->codec, codec, sizeof(codec));
     }
-    snprintf(text, sizeof(text), "%d %s %.0f %s", (int)args->op, tw_type_name(args->type), plan->c.bytes,
+    snprintf(text, sizeof(text), "%d %s %.0f %s", (int)args->op, tw_type_name(args->type), pick->c.bytes,
              codec);
     for (size_t i = 0; i < TW_COLL_EXPLAINED; i++) {
         if (strcmp(coll->explained[i], text) == 0) {
@@ -371,24 +358,24 @@ static int is_news(tw_coll_t *coll, const plan_t *plan)
     return 1;
 }
 
-static void explain(tw_coll_t *coll, const plan_t *plan, const candidate_t *chosen, int is_declined)
+static void explain(tw_coll_t *coll, const pick_t *pick, const candidate_t *chosen, int is_declined)
 {
     char bytes[32], chunk[32], text[128], doubt[96];
 
-    if (!coll->options.explain || coll->topo.rank != 0 || !is_news(coll, plan)) {
+    if (!coll->options.explain || coll->topo.rank != 0 || !is_news(coll, pick)) {
         return;
     }
-    for (size_t i = 0; i < plan->n_candidates; i++) {
-        const candidate_t *candidate = &plan->candidates[i];
+    for (size_t i = 0; i < pick->n_candidates; i++) {
+        const candidate_t *candidate = &pick->candidates[i];
         fprintf(stderr, "thinwire: %s of %s %s on %d ranks, %d nodes: %s%s, chunk %s%s%s%s\n",
-                tw_coll_op_name(plan->c.args->op),
-                tw_format_bytes((size_t)plan->c.bytes, bytes, sizeof(bytes)),
-                tw_type_name(plan->c.args->type), coll->topo.world, coll->topo.n_nodes,
-                describe_candidate(plan, candidate, text, sizeof(text)),
+                tw_coll_op_name(pick->c.args->op),
+                tw_format_bytes((size_t)pick->c.bytes, bytes, sizeof(bytes)),
+                tw_type_name(pick->c.args->type), coll->topo.world, coll->topo.n_nodes,
+                describe_candidate(pick, candidate, text, sizeof(text)),
                 describe_doubt(candidate, doubt, sizeof(doubt)),
                 tw_format_bytes(candidate->chunk_bytes, chunk, sizeof(chunk)),
                 candidate == chosen ? "  <- chosen" : "",
-                candidate == chosen ? describe_preference(plan, chosen) : "",
+                candidate == chosen ? describe_preference(pick, chosen) : "",
                 candidate == chosen && is_declined ? ", quantizing declined" : "");
     }
 }
@@ -396,66 +383,66 @@ static void explain(tw_coll_t *coll, const plan_t *plan, const candidate_t *chos
 /* ---- choosing ------------------------------------------------------------------------------------------ */
 
 /** What encoding has to save. */
-static double least_sec(const plan_t *plan, double plain_sec)
+static double least_sec(const pick_t *pick, double plain_sec)
 {
-    const tw_coll_t *coll = plan->coll;
+    const tw_coll_t *coll = pick->coll;
     const tw_coll_tier_t *tier = coll->topo.n_nodes > 1 ? &coll->model.inter : &coll->model.node;
 
-    return tw_args_lose_nothing(plan->c.args) ? PACKING_TURNS * tier->turn_sec
+    return tw_args_lose_nothing(pick->c.args) ? PACKING_TURNS * tier->turn_sec
                                               : WORTH_SHARE * plain_sec + WORTH_TURNS * tier->turn_sec;
 }
 
 /** As it was measured, or as it may be: in doubt, the fewer bytes that were asked for. */
-static int is_worth_quantizing(const plan_t *plan)
+static int is_worth_quantizing(const pick_t *pick)
 {
-    const candidate_t *plain = plan->plain, *quantized = plan->quantized;
-    int shorter = plan->c.encoded_bytes < plan->c.bytes;
+    const candidate_t *plain = pick->plain, *quantized = pick->quantized;
+    int shorter = pick->c.encoded_bytes < pick->c.bytes;
 
-    return shorter && (plain->sec - quantized->sec > least_sec(plan, plain->sec) ||
-                       plain->quiet_sec - quantized->quiet_sec > least_sec(plan, plain->quiet_sec));
+    return shorter && (plain->sec - quantized->sec > least_sec(pick, plain->sec) ||
+                       plain->quiet_sec - quantized->quiet_sec > least_sec(pick, plain->quiet_sec));
 }
 
 /** The bits are the same: in doubt, the plain ones. */
-static int is_worth_packing(const plan_t *plan)
+static int is_worth_packing(const pick_t *pick)
 {
-    const candidate_t *plain = plan->plain, *packed = plan->quantized;
+    const candidate_t *plain = pick->plain, *packed = pick->quantized;
 
-    return plan->c.encoded_bytes < plan->c.bytes && plain->sec - packed->sec > least_sec(plan, plain->sec) &&
-           plain->quiet_sec - packed->quiet_sec > least_sec(plan, plain->quiet_sec) &&
-           plain->typical_sec - packed->typical_sec > least_sec(plan, plain->typical_sec);
+    return pick->c.encoded_bytes < pick->c.bytes && plain->sec - packed->sec > least_sec(pick, plain->sec) &&
+           plain->quiet_sec - packed->quiet_sec > least_sec(pick, plain->quiet_sec) &&
+           plain->typical_sec - packed->typical_sec > least_sec(pick, plain->typical_sec);
 }
 
-static const candidate_t *decline(const plan_t *plan, char *reason, size_t reason_bytes)
+static const candidate_t *decline(const pick_t *pick, char *reason, size_t reason_bytes)
 {
     char plain[128], quantized[128];
 
     snprintf(reason, reason_bytes, "%s would save less than %.0f us of %s",
-             describe_candidate(plan, plan->quantized, quantized, sizeof(quantized)),
-             least_sec(plan, plan->plain->sec) * 1e6,
-             describe_candidate(plan, plan->plain, plain, sizeof(plain)));
-    return plan->plain;
+             describe_candidate(pick, pick->quantized, quantized, sizeof(quantized)),
+             least_sec(pick, pick->plain->sec) * 1e6,
+             describe_candidate(pick, pick->plain, plain, sizeof(plain)));
+    return pick->plain;
 }
 
 /** The best; plain when quantizing is not worth it, and then the reason is noted. */
-static const candidate_t *choose(const plan_t *plan, char *reason, size_t reason_bytes)
+static const candidate_t *choose(const pick_t *pick, char *reason, size_t reason_bytes)
 {
     reason[0] = '\0';
-    if (!plan->plain || !plan->quantized) {
-        return plan->plain ? plan->plain : plan->quantized;
+    if (!pick->plain || !pick->quantized) {
+        return pick->plain ? pick->plain : pick->quantized;
     }
-    if (plan->coll->deterministic) {
-        int spans_nodes = plan->c.topo->n_nodes > 1;
+    if (pick->coll->deterministic) {
+        int spans_nodes = pick->c.topo->n_nodes > 1;
         snprintf(reason, reason_bytes, "%s", spans_nodes ? "" : "all ranks are on one node");
-        return spans_nodes ? plan->quantized : plan->plain;
+        return spans_nodes ? pick->quantized : pick->plain;
     }
-    int is_worth = tw_args_lose_nothing(plan->c.args) ? is_worth_packing(plan) : is_worth_quantizing(plan);
-    return is_worth ? plan->quantized : decline(plan, reason, reason_bytes);
+    int is_worth = tw_args_lose_nothing(pick->c.args) ? is_worth_packing(pick) : is_worth_quantizing(pick);
+    return is_worth ? pick->quantized : decline(pick, reason, reason_bytes);
 }
 
 /** 1: in a deterministic communicator, which chose the lossless one whatever the size. */
-static int is_free_to_go_plain(const plan_t *plan, const candidate_t *chosen, const tw_coll_args_t *args)
+static int is_free_to_go_plain(const pick_t *pick, const candidate_t *chosen, const tw_coll_args_t *args)
 {
-    return plan->coll->deterministic && plan->plain && chosen == plan->quantized &&
+    return pick->coll->deterministic && pick->plain && chosen == pick->quantized &&
            tw_args_lose_nothing(args);
 }
 
@@ -474,7 +461,7 @@ static tw_case_t make_case(const tw_coll_t *coll, const tw_coll_args_t *args, si
 }
 
 /** The same two algorithms for another size. */
-static void size_plan(plan_t *sized, const tw_case_t *own, candidate_t *plain, candidate_t *packed)
+static void size_pick(pick_t *sized, const tw_case_t *own, candidate_t *plain, candidate_t *packed)
 {
     sized->c = *own;
     *plain = make_candidate(sized, sized->plain->algo, sized->plain->traffic);
@@ -485,36 +472,36 @@ static void size_plan(plan_t *sized, const tw_case_t *own, candidate_t *plain, c
 
 /** The algorithms were found for a tensor of another size, and have the same bits; now for the operation's
  *  own. */
-static const candidate_t *choose_packed(const plan_t *plan, const tw_case_t *own, char *reason,
+static const candidate_t *choose_packed(const pick_t *pick, const tw_case_t *own, char *reason,
                                         size_t reason_bytes)
 {
-    plan_t sized = *plan;
+    pick_t sized = *pick;
     candidate_t plain, packed;
 
-    size_plan(&sized, own, &plain, &packed);
+    size_pick(&sized, own, &plain, &packed);
     if (is_worth_packing(&sized)) {
-        return plan->quantized;
+        return pick->quantized;
     }
     decline(&sized, reason, reason_bytes);
-    return plan->plain;
+    return pick->plain;
 }
 
 /** From which length on the messages of an all-to-all are worth packing: the operation's own lengths are not
  *  the same on all ranks, so it is chosen without them, and both ends of a message look at them then. */
-static size_t find_least_packed(const plan_t *plan)
+static size_t find_least_packed(const pick_t *pick)
 {
-    const size_t world = (size_t)plan->c.topo->world, elem_bytes = tw_type_bytes(plan->c.args->type);
+    const size_t world = (size_t)pick->c.topo->world, elem_bytes = tw_type_bytes(pick->c.args->type);
     size_t bytes = PACKED_LEAST_BYTES;
 
-    for (; (double)(bytes * world) < plan->c.bytes; bytes *= 2) {
+    for (; (double)(bytes * world) < pick->c.bytes; bytes *= 2) {
         const tw_coll_segment_t segment = {.n_elems = bytes / elem_bytes * world};
-        tw_coll_args_t args = *plan->c.args;
-        plan_t sized = *plan;
+        tw_coll_args_t args = *pick->c.args;
+        pick_t sized = *pick;
         candidate_t plain, packed;
         args.segments = &segment;
         args.n_segments = 1;
-        const tw_case_t own = make_case(plan->coll, &args, segment.n_elems);
-        size_plan(&sized, &own, &plain, &packed);
+        const tw_case_t own = make_case(pick->coll, &args, segment.n_elems);
+        size_pick(&sized, &own, &plain, &packed);
         if (is_worth_packing(&sized)) {
             break;
         }
@@ -528,7 +515,7 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
     const tw_coll_segment_t segment = {.n_elems = REFERENCE_BYTES / tw_type_bytes(args->type)};
     const tw_coll_segment_t whole = {.n_elems = n_elems};
     tw_coll_args_t reference = *args, sized = *args;
-    plan_t plan = {.coll = coll};
+    pick_t pick = {.coll = coll};
 
     reference.segments = &segment;
     reference.n_segments = 1;
@@ -536,27 +523,54 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
         sized.segments = &whole;
         sized.n_segments = 1;
     }
-    plan.c =
+    pick.c =
         coll->deterministic ? make_case(coll, &reference, segment.n_elems) : make_case(coll, &sized, n_elems);
-    tw_coll_model_quiet(&coll->model, &plan.quiet);
-    tw_coll_model_typical(&coll->model, &plan.typical);
-    tw_status_t status = find_candidates(&plan);
+    tw_coll_model_quiet(&coll->model, &pick.quiet);
+    tw_coll_model_typical(&coll->model, &pick.typical);
+    tw_status_t status = find_candidates(&pick);
     if (status == TW_OK) {
-        const candidate_t *chosen = choose(&plan, choice->reason, sizeof(choice->reason));
+        const candidate_t *chosen = choose(&pick, choice->reason, sizeof(choice->reason));
         const tw_case_t own = make_case(coll, &sized, n_elems);
-        if (is_free_to_go_plain(&plan, chosen, args)) {
-            chosen = choose_packed(&plan, &own, choice->reason, sizeof(choice->reason));
+        if (is_free_to_go_plain(&pick, chosen, args)) {
+            chosen = choose_packed(&pick, &own, choice->reason, sizeof(choice->reason));
         }
-        explain(coll, &plan, chosen, choice->reason[0] != '\0');
+        explain(coll, &pick, chosen, choice->reason[0] != '\0');
         int sizes_differ = args->op == TW_COLL_ALLTOALL && tw_args_lose_nothing(args) && !args->force_codec;
         choice->least_packed_bytes =
-            sizes_differ && plan.plain && chosen == plan.quantized ? find_least_packed(&plan) : 0;
-        plan.c = own;
-        candidate_t made = make_candidate(&plan, chosen->algo, chosen->traffic);
+            sizes_differ && pick.plain && chosen == pick.quantized ? find_least_packed(&pick) : 0;
+        pick.c = own;
+        candidate_t made = make_candidate(&pick, chosen->algo, chosen->traffic);
         choice->algo = made.algo;
         choice->chunk_bytes = made.chunk_bytes;
         choice->model_sec = made.sec;
     }
-    free(plan.candidates);
+    free(pick.candidates);
     return status;
+}
+
+/** A hash of all arguments that choosing looks at. */
+static uint64_t key_of(const tw_coll_request_t *request)
+{
+    const tw_coll_args_t *args = &request->args;
+    int32_t rest[3] = {(int32_t)args->op, (int32_t)args->type, args->force_codec};
+    uint64_t key = XXH3_64bits_withSeed(rest, sizeof(rest), request->shape);
+
+    return args->algo ? XXH3_64bits_withSeed(args->algo, strlen(args->algo), key) : key;
+}
+
+tw_status_t tw_request_choose(tw_coll_request_t *request)
+{
+    tw_coll_t *coll = request->coll;
+    size_t n = coll->n_known < TW_COLL_KNOWN ? coll->n_known : TW_COLL_KNOWN;
+    uint64_t key = key_of(request);
+
+    for (size_t i = 0; i < n; i++) {
+        if (coll->known[i].key == key) {
+            request->choice = coll->known[i].choice;
+            return TW_OK;
+        }
+    }
+    TW_TRY(tw_coll_choose(coll, &request->args, request->n_elems, &request->choice));
+    coll->known[coll->n_known++ % TW_COLL_KNOWN] = (tw_coll_known_t){.key = key, .choice = request->choice};
+    return TW_OK;
 }

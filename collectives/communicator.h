@@ -6,7 +6,7 @@
  *  choose.c       which algorithm (model/), with what chunks
  *  arguments.c    checks and copies the caller's arguments
  *  agreement.c    do the ranks agree?
- *  algorithms/    the table; those that are no programs have build functions
+ *  algorithms/    the table
  *  program/       flow.c says an algorithm; its cost (cost.c) and each rank's program (ops.c) are read
  *                 off that
  *  quantized/     chunks.c cuts it into chunks, operation.c emits what is computed on them
@@ -78,20 +78,16 @@ struct tw_coll_request {
     tw_quant_codec_t *segment_codecs; /**< [n_segments] those of segments that have their own */
     tw_quant_codec_t codec, inner_codec;
 
-    tw_view_t in, out;
-    size_t *in_first, *out_first; /**< [W + 1], see tw_build_t; NULL there: of no meaning here */
-    size_t *first_memory;
-    int in_place, aliased;
+    tw_grid_tensor_t *tensors; /**< [n_segments] where they are */
+    int in_place, aliased;     /**< see tw_build_t */
     size_t n_elems; /**< the whole tensor: all segments, all shards; all-to-all: a size to plan with */
     tw_grid_t grid; /**< host memory: of what goes in its chunks */
 
     uint64_t shape; /**< a hash of the segments' sizes and of all codecs; the same on all ranks */
     tw_coll_choice_t choice;
     tw_coll_signature_t signature, neighbour_signature;
-    tw_view_t signature_view, neighbour_view;
-    tw_view_t sent_view, expected_view; /**< all-to-all: sizes, of what goes to each rank and comes from it */
-    tw_sched_t *sched;                  /**< NULL: none, or ended */
-    struct tw_gpu_run *run;             /**< GPU memory; NULL: ended */
+    tw_sched_t *sched;      /**< NULL: none, or ended */
+    struct tw_gpu_run *run; /**< GPU memory; NULL: ended */
 };
 
 typedef TAILQ_HEAD(tw_coll_request_list, tw_coll_request) tw_coll_request_list_t;
@@ -182,23 +178,14 @@ static inline void tw_coll_enter(tw_coll_t *coll)
     }
 }
 
-/** Of times that the progress thread and others look at. */
-static inline void tw_store_ns(uint64_t *at, uint64_t ns)
-{
-    __atomic_store_n(at, ns, __ATOMIC_RELAXED);
-}
-
-static inline uint64_t tw_load_ns(const uint64_t *at)
-{
-    return __atomic_load_n(at, __ATOMIC_RELAXED);
-}
-
 /* ---- arguments.c --------------------------------------------------------------------------------------- */
 
 /** A request of which nothing is known yet; NULL: out of memory. */
 tw_coll_request_t *tw_request_alloc(tw_coll_t *coll);
-/** Check and copy the arguments, describe the tensors as views. Errors are logged. */
+/** Check and copy the arguments. Errors are logged. */
 tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out);
+/** What is read, or written, as tw_build_t has it, in the schedule's memory; NULL: out of memory. */
+const tw_view_t *tw_request_view(const tw_coll_request_t *request, int is_out, size_t **first);
 /** Tag of its first message; the low TW_SCHED_NUMBER_BITS are 0. */
 uint64_t tw_request_tag(const tw_coll_request_t *request);
 void tw_request_destroy(tw_coll_request_t *request);
@@ -217,9 +204,12 @@ int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_t *args);
 
 /* ---- choose.c ------------------------------------------------------------------------------------------ */
 
-/** Choose algorithm and chunk. TW_ERR_UNSUPPORTED or TW_ERR_INVALID, logged. */
+/** Choose algorithm and chunk. TW_ERR_INVALID or TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n_elems,
                            tw_coll_choice_t *choice);
+/** For a request. The same question again gets the same answer at once: choosing is a good part of a small
+ *  operation. */
+tw_status_t tw_request_choose(tw_coll_request_t *request);
 
 /* ---- agreement.c --------------------------------------------------------------------------------------- */
 
@@ -230,10 +220,8 @@ tw_status_t tw_check_begin_sched(tw_coll_request_t *request);
 tw_status_t tw_check_create_sched(tw_coll_request_t *request);
 /** 1 if signatures are exchanged. */
 int tw_check_is_on(const tw_coll_t *coll);
-/** Bytes of signatures that this rank sends to another node with each operation. */
-uint64_t tw_check_inter_node_bytes(const tw_coll_t *coll);
-/** Of counts that this rank sends to other nodes, with an all-to-all. */
-uint64_t tw_check_pairs_inter_node_bytes(const tw_coll_t *coll, const tw_coll_args_t *args);
+/** Bytes that the request's sealed schedule sends to other nodes. */
+uint64_t tw_check_inter_node_bytes(const tw_coll_request_t *request);
 
 /* ---- request.c ----------------------------------------------------------------------------------------- */
 

@@ -5,9 +5,6 @@
  *  `in` into everybody's `out`; an all-reduce is one after the other, the owner's result between them. Where
  *  an owner has the whole tensor, that is its shard. What is plain travels from and to the caller's memory;
  *  in other forms a chunk is in a buffer of its own, which is sent on as it is. */
-#include <string.h>
-#include <xxhash.h>
-
 #include "collectives/communicator.h"
 #include "collectives/quantized/operation.h"
 #include "collectives/schedule/run.h"
@@ -23,6 +20,7 @@ typedef struct shard {
     size_t first_chunk; /**< of the grid */
     tw_span_t in, out;  /**< without one */
     size_t n_elems, n_chunks;
+    tw_task_t sent[2];         /**< the last messages of even and of odd chunks that the owner was given */
     tw_task_t *read, *written; /**< [n_chunks] the last to read `in`; who writes `out` */
     cell_t *cells;             /**< [n_chunks][most cells of the owner] */
     size_t n_cells;
@@ -34,17 +32,12 @@ typedef struct run {
     const tw_ops_t *ops[TW_N_CODINGS]; /**< NULL: no chunk is coded so */
     const tw_ops_t *first;             /**< any of them; all have the same hops */
     tw_qop_t *op;                      /**< NULL: all is plain */
-    shard_t *shards;                   /**< [world] */
+    shard_t *shards;                   /**< [n_owners of the ops] */
     size_t n_chunks;                   /**< most of a shard */
     int swaps;                         /**< an all-to-all in place: all is read before anything is written, */
     tw_task_t all_read;                /**< by this task and those before it */
-    int first_owner, end_owner;        /**< whose ops are emitted */
-    int *n_shares;                     /**< [world + 1] of the ranks before each; NULL: each has one */
-    /** [2 * world] the last messages of even and of odd chunks that an owner was given */
-    tw_task_t *sent;
-    cell_t *inputs;     /**< [world + 1] of a sum */
-    tw_span_t *spans;   /**< [world + 1] likewise */
-    tw_sbuf_t *buffers; /**< [world + 1] likewise */
+    int n_shards, n_before; /**< where not all ranks own one: shards, and those of ranks before this one */
+    tw_span_t *row;         /**< what is left of the buffer of a row, which what is made takes; NULL: none */
 } run_t;
 
 /* ---- chunks -------------------------------------------------------------------------------------------- */
@@ -83,6 +76,10 @@ static tw_span_t make_buffer(const run_t *run, int owner, size_t c, tw_form_t fo
         return tw_qop_buffer(run->op, index_of(run, owner, c), form);
     }
     size_t bytes = tw_chunk_elems(run->build, run->shards[owner].n_elems, c) * run->build->in->elem_bytes;
+    if (run->row) {
+        run->row->first += bytes;
+        return tw_span_buffer(run->row->buffer, run->row->first - bytes, bytes);
+    }
     return tw_span_buffer(tw_sched_buffer(run->build->sched, bytes), 0, bytes);
 }
 
@@ -90,17 +87,18 @@ static tw_span_t make_buffer(const run_t *run, int owner, size_t c, tw_form_t fo
 static tw_span_t shard_span(const run_t *run, const tw_view_t *view, const size_t *first, int r)
 {
     const tw_build_t *build = run->build;
-    int owner = run->flows->of == TW_FLOWS_ROOT ? build->args->root : build->topo->rank;
+    const tw_flows_t *flows = run->flows;
+    int owner = flows->of == TW_FLOWS_ROOT ? build->args->root : build->topo->rank;
 
-    if (run->n_shares) {
-        int n = run->n_shares[build->topo->world];
-        size_t at = tw_coll_shard_offset(view->n_elems, n, run->n_shares[r]);
-        return tw_span_view(view, at, tw_coll_shard_offset(view->n_elems, n, run->n_shares[r + 1]) - at);
+    if (flows->of == TW_FLOWS_SOME) {
+        int n = run->n_shards, end = run->n_before + tw_flows_owns(flows, build->topo, r);
+        size_t at = tw_coll_shard_offset(view->n_elems, n, run->n_before);
+        return tw_span_view(view, at, tw_coll_shard_offset(view->n_elems, n, end) - at);
     }
-    if (first && run->flows->of == TW_FLOWS_SHARDS) {
+    if (first && flows->of == TW_FLOWS_SHARDS) {
         return tw_span_view(view, first[r], first[r + 1] - first[r]);
     }
-    return tw_span_view(view, 0, run->flows->of == TW_FLOWS_WHOLES || r == owner ? view->n_elems : 0);
+    return tw_span_view(view, 0, flows->of == TW_FLOWS_WHOLES || r == owner ? view->n_elems : 0);
 }
 
 static void find_chunks(run_t *run, int r)
@@ -116,6 +114,8 @@ static void find_chunks(run_t *run, int r)
         shard->out = shard_span(run, build->out, build->out_first, r);
         shard->n_elems = shard->in.n > shard->out.n ? shard->in.n : shard->out.n;
         shard->n_chunks = tw_chunk_count(build, shard->n_elems);
+        shard->n_chunks += shard->n_chunks == 0 && run->flows->merges; /* a row may have empty ones */
+        run->n_before += tw_flows_owns(run->flows, build->topo, r);
     }
     run->n_chunks = shard->n_chunks > run->n_chunks ? shard->n_chunks : run->n_chunks;
 }
@@ -136,6 +136,7 @@ static tw_status_t create_shard(run_t *run, int r)
         return TW_ERR_NO_MEMORY;
     }
     shard->written = shard->read + shard->n_chunks;
+    shard->sent[0] = shard->sent[1] = TW_TASK_NONE;
     for (size_t c = 0; c < 2 * shard->n_chunks; c++) {
         shard->read[c] = TW_TASK_NONE;
     }
@@ -165,46 +166,19 @@ static tw_status_t get_ops(run_t *run, tw_kept_program_t *kept)
     return TW_OK;
 }
 
-/** The owners before each rank, where not all ranks are. */
-static tw_status_t count_shares(run_t *run)
-{
-    int world = run->build->topo->world;
-
-    if (run->flows->of != TW_FLOWS_SOME) {
-        return TW_OK;
-    }
-    run->n_shares = tw_sched_alloc(run->build->sched, ((size_t)world + 1) * sizeof(*run->n_shares));
-    for (int r = 0; run->n_shares && r < world; r++) {
-        run->n_shares[r + 1] = run->n_shares[r] + tw_flows_owns(run->flows, run->build->topo, r);
-    }
-    return run->n_shares ? TW_OK : TW_ERR_NO_MEMORY;
-}
-
 static tw_status_t create(run_t *run, tw_kept_program_t *kept)
 {
-    tw_sched_t *sched = run->build->sched;
-    size_t world = (size_t)run->build->topo->world;
-    int in_grid = run->build->args->codec || run->flows->by_pair;
-
-    TW_TRY(count_shares(run));
-    run->op = in_grid ? tw_qop_create(run->build) : NULL;
-    if (in_grid && !run->op) {
-        return TW_ERR_NO_MEMORY; /* or what sticks already */
+    if (!run->build->in) {
+        run->op = tw_qop_create(run->build);
+        TW_TRY(run->op ? TW_OK : TW_ERR_NO_MEMORY); /* or what sticks already */
     }
     TW_TRY(get_ops(run, kept));
-    run->end_owner = run->first->n_owners;
-    run->shards = tw_sched_alloc(sched, (size_t)run->end_owner * sizeof(*run->shards));
-    run->sent = tw_sched_alloc(sched, 2 * world * sizeof(*run->sent));
-    run->inputs = tw_sched_alloc(sched, (world + 1) * sizeof(*run->inputs));
-    run->spans = tw_sched_alloc(sched, (world + 1) * sizeof(*run->spans));
-    run->buffers = tw_sched_alloc(sched, (world + 1) * sizeof(*run->buffers));
-    if (!run->shards || !run->sent || !run->inputs || !run->spans || !run->buffers) {
+    run->n_shards = tw_flows_count_shards(run->flows, run->build->topo);
+    run->shards = tw_sched_alloc(run->build->sched, (size_t)run->first->n_owners * sizeof(*run->shards));
+    if (!run->shards) {
         return TW_ERR_NO_MEMORY;
     }
-    for (size_t i = 0; i < 2 * world; i++) {
-        run->sent[i] = TW_TASK_NONE;
-    }
-    for (int r = 0; r < run->end_owner; r++) {
+    for (int r = 0; r < run->first->n_owners; r++) {
         TW_TRY(create_shard(run, r));
     }
     return TW_OK;
@@ -266,14 +240,32 @@ static void reads(run_t *run, const tw_op_t *op, size_t c, tw_task_t task, const
     }
 }
 
-static tw_sbuf_t buffer_of(const cell_t *cell, int index)
+/** Where codecs read or write. */
+static tw_sbuf_t place_of(tw_span_t span, int is_src)
 {
-    return cell->is_src ? TW_QOP_SRC : index == TW_CELL_DST ? TW_QOP_DST : cell->span.buffer;
+    return is_src ? TW_QOP_SRC : span.view ? TW_QOP_DST : span.buffer;
 }
 
-static tw_task_t *last_sent(const run_t *run, const tw_op_t *op, size_t c)
+/** inputs: one, or those of a sum. */
+static tw_task_t emit_coding(const run_t *run, const tw_op_t *op, size_t c, const cell_t *inputs,
+                             tw_span_t to)
 {
-    return &run->sent[2 * op->owner + (int)(c % 2)];
+    int is_sum = op->kind == TW_OP_SUM, n = is_sum ? op->n_inputs : 1;
+    tw_sbuf_t from[n];
+    const tw_qop_work_t work = {.chunk = index_of(run, op->owner, c),
+                                .is_sum = is_sum,
+                                .in = op->in,
+                                .out = op->out,
+                                .from = from,
+                                .n_from = n,
+                                .to = place_of(to, 0),
+                                .factor = op->is_last ? run->build->scale * run->build->factor : 1.0f,
+                                .seed = op->seed};
+
+    for (int i = 0; i < n; i++) {
+        from[i] = place_of(inputs[i].span, inputs[i].is_src);
+    }
+    return tw_qop_emit(run->op, &work);
 }
 
 /** What is given to an owner is not encoded before its message of two chunks ago has been sent: one on the
@@ -281,51 +273,66 @@ static tw_task_t *last_sent(const run_t *run, const tw_op_t *op, size_t c)
 static void convert(run_t *run, const tw_op_t *op, size_t c)
 {
     const cell_t from = read_cell(run, op->from_owner, c, op->from);
-    size_t chunk = index_of(run, op->owner, c);
     tw_task_t task;
 
     if (op->from == TW_CELL_SRC && op->to == TW_CELL_DST && run->build->in_place) { /* a copy to itself */
         return;
     }
     tw_span_t to = make_room(run, op, c);
-    tw_sbuf_t place = op->to == TW_CELL_DST ? TW_QOP_DST : to.buffer;
     if (op->in == op->out) {
         task = tw_work_copy(run->build->sched, from.span, to);
-    } else if (op->in == TW_FORM_PLAIN) {
-        uint64_t seed = op->seed == TW_SEED_RANK ? run->op->own_seed : run->op->args.seed;
-        task = tw_qop_encode(run->op, chunk, op->out, seed, buffer_of(&from, op->from), place);
     } else {
-        task = tw_qop_decode(run->op, chunk, op->in, from.span.buffer, place);
+        task = emit_coding(run, op, c, &from, to);
     }
     if (op->for_send) {
-        tw_sched_after(run->build->sched, task, *last_sent(run, op, c));
+        tw_sched_after(run->build->sched, task, run->shards[op->owner].sent[c % 2]);
     }
     wrote(run, op, c, to, task);
     reads(run, op, c, task, &from);
 }
 
-static void move(run_t *run, const tw_op_t *op, size_t c)
+/** What a message is of. */
+static cell_t message_cell(const run_t *run, const tw_op_t *op, size_t c)
+{
+    return op->kind == TW_OP_SEND ? read_cell(run, op->from_owner, c, op->from)
+                                  : (cell_t){make_room(run, op, c), TW_TASK_NONE, 0};
+}
+
+static tw_task_t emit_message(const run_t *run, const tw_op_t *op, tw_span_t span)
+{
+    return op->kind == TW_OP_SEND ? tw_sched_send(run->build->sched, op->peer, span)
+                                  : tw_sched_recv(run->build->sched, op->peer, span);
+}
+
+static void note_message(run_t *run, const tw_op_t *op, size_t c, const cell_t *cell, tw_task_t task)
 {
     if (op->kind == TW_OP_SEND) {
-        const cell_t from = read_cell(run, op->from_owner, c, op->from);
-        tw_task_t task = tw_sched_send(run->build->sched, op->peer, from.span);
-        reads(run, op, c, task, &from);
-        *last_sent(run, op, c) = task;
+        reads(run, op, c, task, cell);
+        run->shards[op->owner].sent[c % 2] = task;
     } else {
-        tw_span_t to = make_room(run, op, c);
-        wrote(run, op, c, to, tw_sched_recv(run->build->sched, op->peer, to));
+        wrote(run, op, c, cell->span, task);
     }
 }
 
-/** Sums of sums have been scaled; the last one has the factor. */
-static tw_task_t add_plain(const run_t *run, const tw_op_t *op, tw_span_t to)
+static void move(run_t *run, const tw_op_t *op, size_t c)
+{
+    const cell_t cell = message_cell(run, op, c);
+
+    note_message(run, op, c, &cell, emit_message(run, op, cell.span));
+}
+
+/** Sums of sums have been scaled; the last one has the factor. An own contribution that is the first input
+ *  changes places with the last one, where it is scaled. */
+static tw_task_t add_plain(const run_t *run, const tw_op_t *op, const cell_t *inputs, tw_span_t to)
 {
     const tw_build_t *build = run->build;
-    int all_partial = op->n_partial == op->n_inputs;
+    int n = op->n_inputs, all_partial = op->n_partial == n;
+    int swaps = build->scale != 1.0f && op->n_partial > 0 && inputs[0].is_src;
+    tw_span_t spans[n];
     const tw_work_sum_t sum = {
         .type = build->args->type,
-        .inputs = run->spans,
-        .n_inputs = (size_t)op->n_inputs,
+        .inputs = spans,
+        .n_inputs = (size_t)n,
         .n_partial = all_partial ? 0 : (size_t)op->n_partial,
         .scale = all_partial ? 1.0f : build->scale,
         .factor = op->is_last ? build->factor : 1.0f,
@@ -333,79 +340,171 @@ static tw_task_t add_plain(const run_t *run, const tw_op_t *op, tw_span_t to)
         .to = to,
     };
 
-    for (int i = 0; i < op->n_inputs; i++) {
-        run->spans[i] = run->inputs[i].span;
+    for (int i = 0; i < n; i++) {
+        spans[i] = inputs[i].span;
+    }
+    if (swaps) {
+        spans[0] = inputs[n - 1].span;
+        spans[n - 1] = inputs[0].span;
     }
     return tw_work_reduce(build->sched, &sum);
 }
 
-static tw_task_t add_encoded(const run_t *run, const tw_op_t *op, size_t c, tw_span_t to)
+/** 1: a sum that is as it was. */
+static int is_single(const run_t *run, const tw_op_t *op)
 {
-    const int *inputs = &ops_of(run, op->owner, c)->inputs[op->first_input];
-    const tw_qop_sum_t sum = {.chunk = index_of(run, op->owner, c),
-                              .form = op->in,
-                              .from = run->buffers,
-                              .n_from = op->n_inputs,
-                              .factor = op->is_last ? run->build->scale * run->build->factor : 1.0f,
-                              .seed = op->is_last ? run->op->args.seed : run->op->node_seed};
+    int is_plain = op->in == TW_FORM_PLAIN && op->out == TW_FORM_PLAIN;
 
-    for (int i = 0; i < op->n_inputs; i++) {
-        run->buffers[i] = buffer_of(&run->inputs[i], inputs[i]);
-    }
-    return tw_qop_add(run->op, &sum, op->to == TW_CELL_DST ? TW_QOP_DST : to.buffer);
+    return is_plain && op->n_inputs == 1 && !op->is_last && run->build->scale == 1.0f;
 }
 
 static void add_up(run_t *run, const tw_op_t *op, size_t c)
 {
     const tw_build_t *build = run->build;
-    const int *inputs = &ops_of(run, op->owner, c)->inputs[op->first_input];
     int is_plain = op->in == TW_FORM_PLAIN && op->out == TW_FORM_PLAIN;
+    cell_t inputs[op->n_inputs];
 
     for (int i = 0; i < op->n_inputs; i++) {
-        run->inputs[i] = read_cell(run, op->owner, c, inputs[i]);
+        inputs[i] = read_cell(run, op->owner, c, ops_of(run, op->owner, c)->inputs[op->first_input + i]);
     }
-    if (is_plain && op->n_inputs == 1 && !op->is_last && build->scale == 1.0f) { /* nothing to add up */
-        *cell_at(run, op->owner, c, op->to) = run->inputs[0];
+    if (is_single(run, op) && !run->row) {
+        *cell_at(run, op->owner, c, op->to) = inputs[0];
         return;
     }
     tw_span_t to = make_room(run, op, c);
-    tw_task_t task = is_plain ? add_plain(run, op, to) : add_encoded(run, op, c, to);
+    tw_task_t task = is_plain ? add_plain(run, op, inputs, to) : emit_coding(run, op, c, inputs, to);
     int waits = op->is_last && build->aliased && run->flows->of == TW_FLOWS_WHOLES;
     for (int r = 0; waits && r < build->topo->world; r++) { /* for what is sent of `in`, which is `out` */
         tw_sched_after(build->sched, task, run->shards[r].read[c]);
     }
     wrote(run, op, c, to, task);
     for (int i = 0; i < op->n_inputs; i++) {
-        reads(run, op, c, task, &run->inputs[i]);
+        reads(run, op, c, task, &inputs[i]);
     }
 }
 
-/** What a hop has to do of chunk c of every shard. */
-static void emit_hop(run_t *run, int hop, size_t c)
+static void emit_op(run_t *run, const tw_op_t *op, size_t c)
 {
-    for (int k = 0; k < TW_N_CODINGS; k++) {
-        const tw_ops_t *ops = run->ops[k];
-        for (int i = ops ? ops->first_op[hop] : 0; ops && i < ops->first_op[hop + 1]; i++) {
-            const tw_op_t *op = &ops->ops[i];
-            if (op->owner < run->first_owner || op->owner >= run->end_owner ||
-                c >= run->shards[op->owner].n_chunks || ops_of(run, op->owner, c) != ops) {
-                continue;
-            }
-            if (op->kind == TW_OP_CONVERT) {
-                convert(run, op, c);
-            } else if (op->kind == TW_OP_SUM) {
-                add_up(run, op, c);
-            } else {
-                move(run, op, c);
-            }
+    if (op->kind == TW_OP_CONVERT) {
+        convert(run, op, c);
+    } else if (op->kind == TW_OP_SUM) {
+        add_up(run, op, c);
+    } else {
+        move(run, op, c);
+    }
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------- */
+
+/** Where all shards are short, what a rank sends to another in a hop is one row of them, in messages of as
+ *  many as fit in a chunk; a row that goes round the end of the world is two. */
+typedef struct row {
+    int first, end; /**< ops of a message, and of the sums that it sends */
+    size_t n_elems;
+    int in_buffer; /**< some of it is added up here, or will be; else it is in the tensors */
+} row_t;
+
+/** The ops from `first` on that a message is of; none, if that op is of none. */
+static row_t find_row(const run_t *run, int first, int end)
+{
+    const tw_op_t *ops = run->first->ops, *last = NULL;
+    row_t row = {.first = first, .end = first};
+
+    while (row.end < end) {
+        const tw_op_t *sum = ops[row.end].kind == TW_OP_SUM && !ops[row.end].is_last ? &ops[row.end] : NULL;
+        const tw_op_t *op = &ops[row.end + (sum != NULL)];
+        size_t n_elems = row.n_elems + run->shards[op->owner].n_elems;
+        int is_message = op->kind == TW_OP_SEND || op->kind == TW_OP_RECV;
+        int follows = !last || (op->kind == last->kind && op->owner > last->owner);
+        if (!is_message || !follows || (last && n_elems > run->build->chunk_elems)) {
+            break;
+        }
+        row.in_buffer |= op->kind == TW_OP_RECV ? op->to >= 0 : sum && !is_single(run, sum);
+        row.n_elems = n_elems;
+        row.end = (int)(op - ops) + 1;
+        last = op;
+    }
+    return row;
+}
+
+static void emit_row(run_t *run, const row_t *row)
+{
+    tw_sched_t *sched = run->build->sched;
+    const tw_op_t *ops = &run->first->ops[row->first], *message = &ops[ops[0].kind == TW_OP_SUM];
+    int n = row->end - row->first;
+    size_t bytes = row->n_elems * run->build->in->elem_bytes;
+    const tw_span_t buffer =
+        tw_span_buffer(row->in_buffer ? tw_sched_buffer(sched, bytes) : TW_SBUF_NONE, 0, bytes);
+    tw_span_t rest = buffer;
+
+    run->row = row->in_buffer ? &rest : NULL;
+    for (int i = 0; i < n; i++) {
+        if (ops[i].kind == TW_OP_SUM) {
+            add_up(run, &ops[i], 0);
+        }
+    }
+    tw_span_t span = row->in_buffer ? buffer : message_cell(run, message, 0).span;
+    span.n = row->in_buffer ? bytes : row->n_elems;
+    if (run->build->args->op == TW_COLL_BARRIER) {
+        span = tw_span_signal();
+    }
+    const tw_task_t task = emit_message(run, message, span);
+    for (int i = 0; i < n; i++) {
+        if (ops[i].kind != TW_OP_SUM) {
+            const cell_t cell = message_cell(run, &ops[i], 0);
+            note_message(run, &ops[i], 0, &cell, task);
+        }
+    }
+    run->row = NULL;
+}
+
+static void emit_rows(run_t *run, int hop)
+{
+    const tw_ops_t *ops = run->first;
+    int i = ops->first_op[hop], end = ops->first_op[hop + 1];
+
+    while (i < end) {
+        const row_t row = find_row(run, i, end);
+        if (row.end > i) {
+            emit_row(run, &row);
+            i = row.end;
+        } else {
+            emit_op(run, &ops->ops[i++], 0);
         }
     }
 }
 
 /* ---- phases -------------------------------------------------------------------------------------------- */
 
-/** Chunk after chunk, each a few rounds behind the one before: what a hop sends on came in rounds ago. A
- *  result is spread in the round that makes it. */
+/** What a hop has to do of chunk c of every shard. */
+static void emit_hop(run_t *run, int hop, size_t c)
+{
+    if (run->flows->merges && run->n_chunks == 1) {
+        emit_rows(run, hop);
+        return;
+    }
+    for (int k = 0; k < TW_N_CODINGS; k++) {
+        const tw_ops_t *ops = run->ops[k];
+        for (int i = ops ? ops->first_op[hop] : 0; ops && i < ops->first_op[hop + 1]; i++) {
+            const tw_op_t *op = &ops->ops[i];
+            if (c < run->shards[op->owner].n_chunks && ops_of(run, op->owner, c) == ops) {
+                emit_op(run, op, c);
+            }
+        }
+    }
+}
+
+/** 1 and the chunk that hop `hop` (from 0) has in a round; 0: it has none. */
+static int hop_chunk(size_t round, int hop, size_t n_chunks, size_t *chunk)
+{
+    size_t delay = (size_t)hop * TW_HOP_ROUNDS;
+
+    *chunk = round - delay;
+    return round >= delay && *chunk < n_chunks;
+}
+
+/** Chunk after chunk, each a few rounds (schedule.h) behind the one before: what a hop sends on came in
+ *  rounds ago. A result is spread in the round that makes it. */
 static void pipeline(run_t *run, int n_hops)
 {
     int n_reduce = run->first->n_reduce_hops;
@@ -415,7 +514,7 @@ static void pipeline(run_t *run, int n_hops)
     for (size_t round = 0; n > 0 && round < n + (size_t)last * TW_HOP_ROUNDS; round++) {
         tw_sched_next_round(run->build->sched);
         for (int hop = 0; hop < n_hops; hop++) {
-            if (tw_hop_chunk(round, hop < n_reduce || n_reduce == 0 ? hop : hop - 1, n, &c)) {
+            if (hop_chunk(round, hop < n_reduce || n_reduce == 0 ? hop : hop - 1, n, &c)) {
                 emit_hop(run, hop, c);
             }
         }
@@ -441,13 +540,9 @@ static void spread_plain(run_t *run)
 /** What is sent is put aside, chunk by chunk; then comes what is received. */
 static void swap(run_t *run)
 {
-    int world = run->build->topo->world;
-
-    for (int half = 0; half < 2; half++) {
-        run->first_owner = half * world;
-        run->end_owner = run->first_owner + world;
+    for (int hop = 0; hop < run->first->n_hops; hop++) {
         for (size_t c = 0; c < run->n_chunks; c++) {
-            emit_hop(run, 0, c);
+            emit_hop(run, hop, c);
         }
     }
 }
@@ -463,7 +558,7 @@ static void build_program(const tw_build_t *build, const tw_flows_t *flows, tw_k
         tw_sched_fail(build->sched, status);
     } else if (run.swaps) {
         swap(&run);
-    } else if (run.op || flows->of == TW_FLOWS_SOME) { /* links are busy both ways: up and down a tree */
+    } else if (run.op || flows->of == TW_FLOWS_SOME || flows->merges) { /* links are busy both ways */
         pipeline(&run, run.first->n_hops);
     } else {
         if (run.first->n_reduce_hops > 0) {
@@ -475,34 +570,6 @@ static void build_program(const tw_build_t *build, const tw_flows_t *flows, tw_k
 
 /* ---- the engine ---------------------------------------------------------------------------------------- */
 
-/** A hash of all arguments that tw_coll_choose looks at. */
-static uint64_t key_of(const tw_coll_request_t *request)
-{
-    const tw_coll_args_t *args = &request->args;
-    int32_t rest[3] = {(int32_t)args->op, (int32_t)args->type, args->force_codec};
-    uint64_t key = XXH3_64bits_withSeed(rest, sizeof(rest), request->shape);
-
-    return args->algo ? XXH3_64bits_withSeed(args->algo, strlen(args->algo), key) : key;
-}
-
-/** The same question again gets the same answer at once: planning is a good part of a small operation. */
-static tw_status_t choose_again(tw_coll_request_t *request)
-{
-    tw_coll_t *coll = request->coll;
-    size_t n = coll->n_known < TW_COLL_KNOWN ? coll->n_known : TW_COLL_KNOWN;
-    uint64_t key = key_of(request);
-
-    for (size_t i = 0; i < n; i++) {
-        if (coll->known[i].key == key) {
-            request->choice = coll->known[i].choice;
-            return TW_OK;
-        }
-    }
-    TW_TRY(tw_coll_choose(coll, &request->args, request->n_elems, &request->choice));
-    coll->known[coll->n_known++ % TW_COLL_KNOWN] = (tw_coll_known_t){.key = key, .choice = request->choice};
-    return TW_OK;
-}
-
 static tw_status_t build(tw_coll_request_t *request)
 {
     tw_coll_t *coll = request->coll;
@@ -511,17 +578,15 @@ static tw_status_t build(tw_coll_request_t *request)
     float scale = tw_coll_scale(&request->args, coll->topo.world);
     size_t chunk_elems = request->choice.chunk_bytes / elem_bytes;
     tw_coll_args_t args = request->args;
-    if (!tw_algo_get(request->choice.algo)->info.quantized) { /* asked for, perhaps, but declined */
+    const tw_algo_t *algo = tw_algo_get(request->choice.algo);
+    if (!algo->info.quantized) { /* asked for, perhaps, but declined */
         args.codec = args.inner_codec = NULL;
     }
     tw_build_t build = {
         .sched = request->sched,
         .topo = &coll->topo,
         .args = &args,
-        .in = &request->in,
-        .out = &request->out,
-        .in_first = request->in_first,
-        .out_first = request->out_first,
+        .tensors = request->tensors,
         .chunk_elems = chunk_elems > 0 ? chunk_elems : 1,
         .scale = scale,
         .factor = scale != 1.0f ? request->args.factor : tw_coll_factor(&request->args, coll->topo.world),
@@ -533,12 +598,12 @@ static tw_status_t build(tw_coll_request_t *request)
         .rounds_sums = tw_coll_rounds_sums(coll, &request->args),
         .least_packed_bytes = request->choice.least_packed_bytes,
     };
-    const tw_algo_t *algo = tw_algo_get(request->choice.algo);
-    if (algo->build) {
-        algo->build(&build);
-    } else {
-        build_program(&build, &algo->flows, &coll->programs[request->choice.algo]);
+    if (!args.codec && !algo->flows.by_pair) {
+        build.in = tw_request_view(request, 0, &build.in_first);
+        build.out = tw_request_view(request, 1, &build.out_first);
+        TW_TRY(build.in && build.out ? TW_OK : TW_ERR_NO_MEMORY);
     }
+    build_program(&build, &algo->flows, &coll->programs[request->choice.algo]);
     return tw_sched_seal(request->sched);
 }
 
@@ -546,7 +611,7 @@ static tw_status_t request_create(tw_coll_t *coll, const tw_coll_args_t *args, t
 {
     tw_coll_request_t *request;
     TW_TRY(tw_request_create(coll, args, &request));
-    tw_status_t status = choose_again(request);
+    tw_status_t status = tw_request_choose(request);
     if (status == TW_OK) {
         status = build(request);
     }
@@ -560,13 +625,9 @@ static tw_status_t request_create(tw_coll_t *coll, const tw_coll_args_t *args, t
 
 static tw_status_t planned_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes)
 {
-    const tw_topo_t *topo = &coll->topo;
     tw_coll_request_t *request;
     TW_TRY(request_create(coll, args, &request));
-    *bytes = 0;
-    for (int r = 0; r < topo->world; r++) {
-        *bytes += topo->node[r] != topo->node[topo->rank] ? tw_sched_sent_bytes(request->sched, r) : 0;
-    }
+    *bytes = tw_check_inter_node_bytes(request);
     tw_request_destroy(request);
     return TW_OK;
 }

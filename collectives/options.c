@@ -67,7 +67,8 @@ static const tw_config_field_t fields[] = {
     {.name = "TW_COLL_EXPLAIN",
      .dflt = "n",
      .unit = "",
-     .doc = "Print, on rank 0, what the model expects of each algorithm for each new kind of operation, and "
+     .doc = "Print, on rank 0, what the cost model expects of each algorithm for each new kind of operation, "
+            "and "
             "the choice.",
      .type = TW_CONFIG_BOOL,
      .offset = FIELD(explain)},

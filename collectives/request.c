@@ -13,6 +13,17 @@
 #define NAP_NS 50000       /* and then how often */
 #define DESCRIBE_BYTES 512
 
+/** Of times that the progress thread and others look at. */
+static void tw_store_ns(uint64_t *at, uint64_t ns)
+{
+    __atomic_store_n(at, ns, __ATOMIC_RELAXED);
+}
+
+static uint64_t tw_load_ns(const uint64_t *at)
+{
+    return __atomic_load_n(at, __ATOMIC_RELAXED);
+}
+
 /* ---- ends ---------------------------------------------------------------------------------------------- */
 
 /* Bring a request to its end, good or bad. */

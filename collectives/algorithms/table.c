@@ -1,4 +1,4 @@
-/** The table of algorithms for host memory. */
+/** The table of algorithms. */
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/program/torus.h"
 #include "collectives/program/tree.h"
@@ -28,6 +28,7 @@ static const tw_algo_t algos[] = {
              "shards travel from node to node, the ranks of a node share that work and spread them inside",
              0},
         .flows = {.spread = tw_flow_spread_hierarchical},
+        .on_gpu = 1,
     },
     {
         .info = {TW_COLL_REDUCE_SCATTER, "hierarchical",
@@ -47,14 +48,17 @@ static const tw_algo_t algos[] = {
                  "the same bits for any owner",
                  0},
         .flows = {.reduce = tw_flow_reduce_two_hop, .nodes_first = 1},
+        .on_gpu = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "two_hop", "two-hop reduce-scatter, then hierarchical all-gather", 0},
         .flows = {.reduce = tw_flow_reduce_two_hop, .spread = tw_flow_spread_hierarchical, .nodes_first = 1},
+        .on_gpu = 1,
     },
     {
         .info = {TW_COLL_ALLGATHER, "direct", "each rank sends its shard to every other rank; one hop", 0},
         .flows = {.spread = tw_flow_spread_direct},
+        .on_gpu = 1,
     },
     {
         .info = {TW_COLL_REDUCE_SCATTER, "direct",
@@ -62,11 +66,13 @@ static const tw_algo_t algos[] = {
                  "most accurate",
                  0},
         .flows = {.reduce = tw_flow_reduce_direct},
+        .on_gpu = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "direct",
                  "direct reduce-scatter, then all-gather; two hops, rounded once", 0},
         .flows = {.reduce = tw_flow_reduce_direct, .spread = tw_flow_spread_direct},
+        .on_gpu = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "exchange",
@@ -85,7 +91,6 @@ static const tw_algo_t algos[] = {
     },
     {
         .info = {TW_COLL_ALLGATHER, "doubling", "recursive doubling for any W; log2(W) hops", 0},
-        .build = tw_build_doubling,
         .flows = {.spread = tw_flow_spread_doubling, .merges = 1},
     },
     {
@@ -93,14 +98,12 @@ static const tw_algo_t algos[] = {
                  "recursive halving for any W, partial sums rounded to the tensor's type on each hop; "
                  "log2(W) hops",
                  0},
-        .build = tw_build_halving,
         .flows = {.reduce = tw_flow_reduce_halving, .merges = 1},
         .owner_matters = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "halving_doubling",
                  "recursive halving, then doubling, for any W; 2 log2(W) hops", 0},
-        .build = tw_build_halving_doubling,
         .flows = {.reduce = tw_flow_reduce_halving, .spread = tw_flow_spread_doubling, .merges = 1},
         .owner_matters = 1,
     },
@@ -144,10 +147,10 @@ static const tw_algo_t algos[] = {
     {
         .info = {TW_COLL_ALLTOALL, "pairwise", "each shard goes straight to its rank; one hop", 0},
         .flows = {.spread = tw_flow_spread_direct, .by_pair = 1},
+        .on_gpu = 1,
     },
     {
         .info = {TW_COLL_BARRIER, "dissemination", "log2(W) hops of empty messages", 0},
-        .build = tw_build_barrier,
         .flows = {.spread = tw_flow_spread_doubling, .merges = 1},
     },
     {
@@ -159,38 +162,45 @@ static const tw_algo_t algos[] = {
         .info = {TW_COLL_ALLGATHER, "hierarchical",
                  "each encoded shard travels from node to node and is spread inside; N - 1 hops and one", 1},
         .flows = {.spread = tw_flow_spread_hierarchical},
+        .on_gpu = 1,
     },
     {
         .info = {TW_COLL_ALLGATHER, "direct",
                  "each encoded shard goes from its owner to every rank; one hop, for small tensors", 1},
         .flows = {.spread = tw_flow_spread_direct},
+        .on_gpu = 1,
     },
     {
         .info = {TW_COLL_REDUCE_SCATTER, "one_hop",
                  "every rank encodes its share for every owner, who sums them up", 1},
         .flows = {.reduce = tw_flow_reduce_direct},
         .meets = 1,
+        .on_gpu = 1,
     },
     {
         .info = {TW_COLL_REDUCE_SCATTER, "two_hop",
                  "summed up inside each node first (inner_codec, or plain), then encoded across nodes", 1},
         .flows = {.reduce = tw_flow_reduce_two_hop, .nodes_first = 1},
         .meets = 1,
+        .on_gpu = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "one_hop",
                  "the reduce-scatter of that name, then the hierarchical all-gather", 1},
         .flows = {.reduce = tw_flow_reduce_direct, .spread = tw_flow_spread_hierarchical},
+        .on_gpu = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "two_hop",
                  "the reduce-scatter of that name, then the hierarchical all-gather", 1},
         .flows = {.reduce = tw_flow_reduce_two_hop, .spread = tw_flow_spread_hierarchical, .nodes_first = 1},
+        .on_gpu = 1,
     },
     {
         .info = {TW_COLL_ALLTOALL, "pairwise",
                  "each shard goes straight to its rank, encoded if that is on another node; one hop", 1},
         .flows = {.spread = tw_flow_spread_direct, .by_pair = 1},
+        .on_gpu = 1,
     },
 };
 

@@ -54,12 +54,9 @@ static float factor_of(const tw_gpu_call_t *call, tw_gpu_factor_t factor)
 static uint64_t seed_of(const tw_gpu_call_t *call, tw_seed_t seed)
 {
     const tw_topo_t *topo = &call->coll->topo;
-    tw_coll_op_t op = call->shape->request->args.op;
+    int index = seed == TW_SEED_NODE ? topo->node[topo->rank] : topo->rank;
 
-    if (seed == TW_SEED_RANK) {
-        return tw_qop_rank_seed(op, call->seed, topo->rank);
-    }
-    return seed == TW_SEED_NODE ? tw_qop_node_seed(call->seed, topo->node[topo->rank]) : call->seed;
+    return tw_qop_seed(seed, call->shape->request->args.op, call->seed, index);
 }
 
 static tw_quant_args_t quant_args(const batch_t *batch)

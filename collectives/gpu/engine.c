@@ -84,7 +84,7 @@ tw_status_t tw_gpu_attach(tw_coll_t *coll, const tw_gpu_device_t *device, tw_gpu
     }
     gpu->device = device;
     gpu->wire = wire;
-    LIST_INIT(&gpu->shapes);
+    TAILQ_INIT(&gpu->shapes);
     coll->gpu = gpu;
     coll->engine = wire ? &tw_gpu_nccl_engine : &tw_gpu_transport_engine;
     coll->detach = detach;

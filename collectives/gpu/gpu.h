@@ -23,7 +23,7 @@ TW_C_BEGIN
 
 /** An operation's arguments without pointers, seed and step, and what they became: kept for the next time. */
 typedef struct tw_gpu_shape {
-    LIST_ENTRY(tw_gpu_shape) link;
+    TAILQ_ENTRY(tw_gpu_shape) link;
     tw_coll_request_t *request; /**< the arguments, checked and copied, and what was chosen */
     char algo_asked[TW_GPU_ALGO_BYTES];
     int is_native;
@@ -35,7 +35,7 @@ typedef struct tw_gpu_shape {
     uint64_t inter_node_bytes;
 } tw_gpu_shape_t;
 
-typedef LIST_HEAD(tw_gpu_shapes, tw_gpu_shape) tw_gpu_shapes_t;
+typedef TAILQ_HEAD(tw_gpu_shapes, tw_gpu_shape) tw_gpu_shapes_t;
 
 /** A shape with pointers: what the computations see. */
 typedef struct tw_gpu_call {
@@ -62,8 +62,8 @@ typedef struct tw_gpu_memory {
 /** tw_coll.gpu */
 typedef struct tw_gpu {
     const tw_gpu_device_t *device;
-    tw_gpu_wire_t *wire; /**< NCCL; NULL: the transport */
-    tw_gpu_shapes_t shapes;
+    tw_gpu_wire_t *wire;    /**< NCCL; NULL: the transport */
+    tw_gpu_shapes_t shapes; /**< the last one that was used first */
     size_t n_shapes;
     tw_gpu_memory_t memory;
     tw_quant_lossless_stream_t *packer; /**< NULL: not used yet; this and what follows */

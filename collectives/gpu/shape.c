@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "collectives/gpu/gpu.h"
+#include "collectives/schedule/run.h"
 
 #define MAX_SHAPES 256
 /** A round's messages to all ranks together; a shard makes about so many rounds, and no smaller chunks than
@@ -107,71 +108,49 @@ static const char *decline(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
     return "";
 }
 
-/** A row of the table of algorithms. */
-typedef struct gpu_algo {
-    tw_coll_algo_info_t info;
-    int native; /**< NCCL's own */
-    tw_flows_t flows;
-} gpu_algo_t;
-
 static const char native_doc[] = "NCCL's own collective; where all shards of a tensor are of one size";
-static const char gather_doc[] =
-    "each shard goes to one rank of every other node, which spreads it inside its node";
-static const char gather_direct_doc[] = "each shard goes from its owner to every rank";
-static const char two_sums_doc[] =
-    "summed up in fp32 inside each node in rank order, rounded, then at the owner in node order";
-static const char reduce_direct_doc[] =
-    "raw inputs go to the owner, who sums in fp32 in rank order and rounds once, or gives it to all";
-static const char two_hop_doc[] =
-    "summed up inside each node first (inner_codec, or plain), then encoded across nodes";
-static const char alltoall_doc[] =
-    "each shard goes straight to its rank, encoded if that is on another node; one hop";
-static const char one_hop_doc[] = "every rank encodes its piece for every owner, who sums them up";
 
-/** For each operation, best first. All-gathers by nodes go to all of them at once: a hop is a tick. */
-static const gpu_algo_t algos[] = {
-    {{TW_COLL_ALLGATHER, "native", native_doc, 0}, 1, {0}},
-    {{TW_COLL_ALLGATHER, "hierarchical", gather_doc, 0}, 0, {.spread = tw_flow_spread_rails}},
-    {{TW_COLL_ALLGATHER, "direct", gather_direct_doc, 0}, 0, {.spread = tw_flow_spread_direct}},
-    {{TW_COLL_ALLGATHER, "hierarchical", gather_doc, 1}, 0, {.spread = tw_flow_spread_rails}},
-    {{TW_COLL_ALLGATHER, "direct", gather_direct_doc, 1}, 0, {.spread = tw_flow_spread_direct}},
-    {{TW_COLL_REDUCE_SCATTER, "native", native_doc, 0}, 1, {0}},
-    {{TW_COLL_REDUCE_SCATTER, "two_hop", two_sums_doc, 0},
-     0,
-     {.reduce = tw_flow_reduce_two_hop, .nodes_first = 1}},
-    {{TW_COLL_REDUCE_SCATTER, "direct", reduce_direct_doc, 0}, 0, {.reduce = tw_flow_reduce_direct}},
-    {{TW_COLL_REDUCE_SCATTER, "two_hop", two_hop_doc, 1},
-     0,
-     {.reduce = tw_flow_reduce_two_hop, .nodes_first = 1}},
-    {{TW_COLL_REDUCE_SCATTER, "one_hop", one_hop_doc, 1}, 0, {.reduce = tw_flow_reduce_direct}},
-    {{TW_COLL_ALLREDUCE, "native", native_doc, 0}, 1, {0}},
-    {{TW_COLL_ALLREDUCE, "two_hop", two_sums_doc, 0},
-     0,
-     {.reduce = tw_flow_reduce_two_hop, .spread = tw_flow_spread_rails, .nodes_first = 1}},
-    {{TW_COLL_ALLREDUCE, "direct", reduce_direct_doc, 0},
-     0,
-     {.reduce = tw_flow_reduce_direct, .spread = tw_flow_spread_direct}},
-    {{TW_COLL_ALLREDUCE, "two_hop", two_hop_doc, 1},
-     0,
-     {.reduce = tw_flow_reduce_two_hop, .spread = tw_flow_spread_rails, .nodes_first = 1}},
-    {{TW_COLL_ALLREDUCE, "one_hop", one_hop_doc, 1},
-     0,
-     {.reduce = tw_flow_reduce_direct, .spread = tw_flow_spread_direct}},
-    {{TW_COLL_ALLTOALL, "pairwise", alltoall_doc, 0}, 0, {.spread = tw_flow_spread_direct, .by_pair = 1}},
-    {{TW_COLL_ALLTOALL, "pairwise", alltoall_doc, 1}, 0, {.spread = tw_flow_spread_direct, .by_pair = 1}},
+static const tw_algo_t natives[] = {
+    {.info = {TW_COLL_ALLGATHER, "native", native_doc, 0}},
+    {.info = {TW_COLL_REDUCE_SCATTER, "native", native_doc, 0}},
+    {.info = {TW_COLL_ALLREDUCE, "native", native_doc, 0}},
 };
 
-#define N_ALGOS (sizeof(algos) / sizeof(algos[0]))
+#define N_NATIVES (sizeof(natives) / sizeof(natives[0]))
+
+/** NCCL's own, then those of the table that work on GPU memory; NULL past the end. */
+static const tw_algo_t *get_algo(size_t index)
+{
+    const tw_algo_t *algo = index < N_NATIVES ? &natives[index] : NULL;
+    size_t next = N_NATIVES;
+
+    for (size_t i = 0; !algo && tw_algo_get(i); i++) {
+        int is_it = tw_algo_get(i)->on_gpu && next++ == index;
+        algo = is_it ? tw_algo_get(i) : NULL;
+    }
+    return algo;
+}
 
 const tw_coll_algo_info_t *tw_gpu_algo_get(size_t index)
 {
-    return index < N_ALGOS ? &algos[index].info : NULL;
+    const tw_algo_t *algo = get_algo(index);
+
+    return algo ? &algo->info : NULL;
 }
 
-/** Hops inside nodes are of no use to reductions where there are no two tiers. */
-static int is_sensible(const tw_coll_t *coll, const gpu_algo_t *algo)
+/** What goes from node to node goes to all of them at once: a hop is a tick. */
+static tw_flows_t flows_of(const tw_algo_t *algo)
 {
-    return !algo->flows.nodes_first || tw_topo_has_tiers(&coll->topo);
+    tw_flows_t flows = algo->flows;
+
+    flows.spread = flows.spread == tw_flow_spread_hierarchical ? tw_flow_spread_rails : flows.spread;
+    return flows;
+}
+
+/** Sums are made inside nodes first where there are two tiers. */
+static int is_sensible(const tw_coll_t *coll, const tw_algo_t *algo)
+{
+    return !algo->flows.reduce || algo->flows.nodes_first == tw_topo_has_tiers(&coll->topo);
 }
 
 /** NCCL chooses by size and adds up in an order of its own: not for a deterministic communicator, unless
@@ -183,18 +162,19 @@ static int may_be_native(const tw_coll_t *coll, const tw_coll_args_t *args, int 
 }
 
 /** A name that is given is one for what was asked for; when that is declined, it is not looked at. */
-static const gpu_algo_t *choose(const tw_coll_t *coll, const tw_gpu_shape_t *shape, int quantized)
+static const tw_algo_t *choose(const tw_coll_t *coll, const tw_gpu_shape_t *shape, int quantized,
+                               size_t *index)
 {
     const tw_coll_args_t *args = &shape->request->args;
+    const tw_algo_t *algo;
     int declined = args->codec && !quantized;
     int is_named = shape->algo_asked[0] != '\0' && strcmp(shape->algo_asked, "auto") != 0 && !declined;
 
-    for (size_t i = 0; i < N_ALGOS; i++) {
-        const gpu_algo_t *algo = &algos[i];
+    for (*index = 0; (algo = get_algo(*index)); (*index)++) {
         if (algo->info.op != args->op || algo->info.quantized != quantized) {
             continue;
         }
-        if (algo->native && !may_be_native(coll, args, is_named)) {
+        if (*index < N_NATIVES && !may_be_native(coll, args, is_named)) {
             continue;
         }
         if (is_named ? strcmp(algo->info.name, shape->algo_asked) == 0 : is_sensible(coll, algo)) {
@@ -294,14 +274,15 @@ static tw_status_t get_codecs(tw_coll_t *coll, tw_gpu_shape_t *shape)
     return TW_OK;
 }
 
-static tw_status_t make_plan(tw_coll_t *coll, tw_gpu_shape_t *shape, const gpu_algo_t *algo)
+static tw_status_t make_plan(tw_coll_t *coll, tw_gpu_shape_t *shape, const tw_algo_t *algo)
 {
     tw_coll_request_t *request = shape->request;
     tw_coll_args_t args = request->args;
+    const tw_flows_t flows = flows_of(algo);
     tw_gpu_plan_params_t params = {
         .topo = &coll->topo,
-        .flows = &algo->flows,
-        .kept = &coll->programs[algo - algos],
+        .flows = &flows,
+        .kept = &coll->programs[request->choice.algo],
         .args = &args,
         .chunk_bytes = request->choice.chunk_bytes,
         .rounds_sums = tw_coll_rounds_sums(coll, &args),
@@ -309,7 +290,7 @@ static tw_status_t make_plan(tw_coll_t *coll, tw_gpu_shape_t *shape, const gpu_a
     };
     tw_status_t status;
 
-    if (algo->native) {
+    if (shape->is_native) {
         shape->inter_node_bytes = native_inter_node_bytes(coll, request);
         return TW_OK;
     }
@@ -321,9 +302,11 @@ static tw_status_t make_plan(tw_coll_t *coll, tw_gpu_shape_t *shape, const gpu_a
         status = get_codecs(coll, shape);
     }
     shape->inter_node_bytes = shape->plan.inter_node_bytes;
-    if (!coll->gpu->wire) {
-        shape->inter_node_bytes +=
-            tw_check_inter_node_bytes(coll) + tw_check_pairs_inter_node_bytes(coll, &args);
+    if (status == TW_OK && !coll->gpu->wire) { /* and what the ranks tell each other about it */
+        status = tw_check_create_sched(request);
+        shape->inter_node_bytes += status == TW_OK ? tw_check_inter_node_bytes(request) : 0;
+        tw_sched_destroy(request->sched);
+        request->sched = NULL;
     }
     return status;
 }
@@ -334,13 +317,12 @@ static tw_status_t decide(tw_coll_t *coll, tw_gpu_shape_t *shape)
     tw_coll_choice_t *choice = &shape->request->choice;
     const char *reason = decline(coll, shape);
     int quantized = request->args.codec && reason[0] == '\0';
-    const gpu_algo_t *algo = choose(coll, shape, quantized);
+    const tw_algo_t *algo = choose(coll, shape, quantized, &choice->algo);
 
     if (!algo) {
         return TW_ERR_UNSUPPORTED;
     }
-    shape->is_native = algo->native;
-    choice->algo = (size_t)(algo - algos);
+    shape->is_native = choice->algo < N_NATIVES;
     choice->chunk_bytes = choose_chunk(coll, request, quantized);
     snprintf(choice->reason, sizeof(choice->reason), "%s", reason);
     return make_plan(coll, shape, algo);
@@ -351,7 +333,7 @@ static void explain(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
 {
     const tw_coll_args_t *args = &shape->request->args;
     const tw_coll_choice_t *choice = &shape->request->choice;
-    const tw_coll_algo_info_t *info = &algos[choice->algo].info;
+    const tw_coll_algo_info_t *info = tw_gpu_algo_get(choice->algo);
     const tw_topo_t *topo = &coll->topo;
     char bytes[32], chunk[32], workspace[32], codec[64] = "plain";
 
@@ -431,55 +413,46 @@ err_shape:
     return status;
 }
 
-/** The one that was not used for longest is at the end. */
-static void drop_oldest(tw_coll_t *coll)
+/** The one that was not used for longest. */
+static void drop_oldest(tw_gpu_t *gpu)
 {
-    tw_gpu_shape_t *shape, *last = NULL;
+    tw_gpu_shape_t *shape = TAILQ_LAST(&gpu->shapes, tw_gpu_shapes);
 
-    LIST_FOREACH(shape, &coll->gpu->shapes, link)
-    {
-        last = shape;
-    }
-    if (last) {
-        LIST_REMOVE(last, link);
-        destroy_shape(last);
-        coll->gpu->n_shapes--;
-    }
+    TAILQ_REMOVE(&gpu->shapes, shape, link);
+    destroy_shape(shape);
+    gpu->n_shapes--;
 }
 
 tw_status_t tw_gpu_shape_get(tw_coll_t *coll, const tw_coll_args_t *args, tw_gpu_shape_t **out)
 {
     tw_gpu_shape_t *shape;
 
-    LIST_FOREACH(shape, &coll->gpu->shapes, link)
+    TAILQ_FOREACH(shape, &coll->gpu->shapes, link)
     {
         if (is_shape_of(shape, args)) {
             break;
         }
     }
     if (shape) {
-        LIST_REMOVE(shape, link);
+        TAILQ_REMOVE(&coll->gpu->shapes, shape, link);
     } else {
         TW_TRY(create_shape(coll, args, &shape));
         /* those of operations under way are still in use */
         if (coll->gpu->n_shapes >= MAX_SHAPES && TAILQ_EMPTY(&coll->active)) {
-            drop_oldest(coll);
+            drop_oldest(coll->gpu);
         }
         coll->gpu->n_shapes++;
     }
-    LIST_INSERT_HEAD(&coll->gpu->shapes, shape, link);
+    TAILQ_INSERT_HEAD(&coll->gpu->shapes, shape, link);
     *out = shape;
     return TW_OK;
 }
 
 void tw_gpu_shapes_cleanup(tw_gpu_t *gpu)
 {
-    while (!LIST_EMPTY(&gpu->shapes)) {
-        tw_gpu_shape_t *shape = LIST_FIRST(&gpu->shapes);
-        LIST_REMOVE(shape, link);
-        destroy_shape(shape);
+    while (!TAILQ_EMPTY(&gpu->shapes)) {
+        drop_oldest(gpu);
     }
-    gpu->n_shapes = 0;
 }
 
 tw_status_t tw_gpu_planned_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes)

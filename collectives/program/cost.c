@@ -78,12 +78,13 @@ static double work_sec(const tw_case_t *c, const tw_work_count_t *work, double m
     return sec;
 }
 
+/** Of rows, each with so many shards: as many go in a message as fit. */
 static double row_messages(const tw_case_t *c, const int *row, double shard)
 {
-    double messages = 0;
+    double fits = shard > 0 ? fmax(1, floor(c->chunk_bytes / shard)) : INFINITY, messages = 0;
 
     for (int hop = 0; hop < TW_TRAFFIC_HOPS; hop++) {
-        messages += row[hop] > 0 ? fmax(1, tw_cost_messages(c, row[hop] * shard)) : 0;
+        messages += row[hop] > 0 ? fmax(1, ceil(row[hop] / fits)) * fmax(1, tw_cost_messages(c, shard)) : 0;
     }
     return messages;
 }

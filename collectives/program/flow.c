@@ -138,8 +138,8 @@ tw_value_t tw_flow_reduce_two_hop(tw_flow_t *flow, int owner)
     return tw_flow_sum(flow, owner, sums, topo->n_nodes);
 }
 
-/** Rank owner - k holds what it has of the shard in sums[k]; those of the hop's upper half give it to the
- *  lower half. */
+/** Rank owner - k holds inputs[k] of the shard: its own contribution, then what it was given; those of the
+ *  hop's upper half give their sums to the lower half. */
 tw_value_t tw_flow_reduce_halving(tw_flow_t *flow, int owner)
 {
     int world = flow->topo->world, n_hops = tw_log2_ceil(world), n[world];
@@ -149,15 +149,18 @@ tw_value_t tw_flow_reduce_halving(tw_flow_t *flow, int owner)
         n[k] = 1;
         inputs[k][0] = tw_flow_own((owner - k + world) % world);
     }
-    for (int d = n_hops > 0 ? 1 << (n_hops - 1) : 0; d >= 1; d /= 2, flow->hop++) {
+    for (int hop = 0; hop < n_hops; hop++) {
+        int d = 1 << (n_hops - 1 - hop);
+        flow->hop = hop;
         for (int k = 0; k < d && k + d < world; k++) {
             int from = (owner - k - d + 2 * world) % world, to = (owner - k + world) % world;
-            tw_value_t sum =
-                n[k + d] > 1 ? tw_flow_sum(flow, from, inputs[k + d], n[k + d]) : inputs[k + d][0];
+            tw_value_t sum = tw_flow_sum(flow, from, inputs[k + d], n[k + d]);
             inputs[k][n[k]++] = tw_flow_move(flow, sum, to);
         }
     }
-    return tw_flow_sum(flow, owner, inputs[0], n[0]);
+    tw_value_t sum = tw_flow_sum(flow, owner, inputs[0], n[0]);
+    flow->hop = n_hops; /* of what comes after it */
+    return sum;
 }
 
 /* ---- spreading ----------------------------------------------------------------------------------------- */

@@ -9,9 +9,6 @@
  *  ranks that is O(W^2) time, but only the rank's own steps are kept. Who wants all ranks walks each owner's
  *  flow once himself: it has every move of that shard, from whom to whom, in O(W).
  *
- *  Not run as programs: doubling and halving, whose messages are rows of several owners' shards; a barrier,
- *  which has none. Their flows say what they cost.
- *
  *  Hops: what has a higher number comes later, and a value is moved on in a later hop than it came in, or in
  *  the same. Inside a hop, messages between two ranks are ordered by owner (ops.h). */
 #ifndef TW_COLLECTIVES_PROGRAM_FLOW_H

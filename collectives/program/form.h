@@ -37,7 +37,9 @@ typedef struct tw_flows {
     /** 1: all ranks walk the owners in one order: needed where a hop has messages of several owners between
      *  two nodes */
     int in_order;
-    int merges; /**< 1: what a rank sends in a hop is one row, of several owners' shards */
+    /** 1: what a rank sends in a hop is one row, of the shards of owners that follow each other round the
+     *  world */
+    int merges;
     /** 1: contributions are added up inside nodes first; with a codec, encoded there with the inner one */
     int nodes_first;
     int by_pair; /**< 1: what each rank gets is its own, and is encoded only for ranks of other nodes */

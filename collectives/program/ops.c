@@ -28,7 +28,7 @@ typedef struct step {
     int peer;   /**< of a move */
     int is_sum; /**< of what is a sum; else of one rank's contribution */
     const tw_value_t *inputs;
-    int n_inputs, n_partial; /**< the first so many are sums that have travelled */
+    int n_inputs, n_partial; /**< so many are sums that have travelled */
     int is_last;             /**< a sum that is the result */
 } step_t;
 
@@ -112,6 +112,7 @@ static void emit_sum(maker_t *m, const step_t *step, tw_form_t in, value_t to, t
     (void)emit(m, &(tw_op_t){.kind = TW_OP_SUM,
                              .tick = step->tick,
                              .owner = step->owner,
+                             .from_owner = step->owner,
                              .in = in,
                              .out = to.form,
                              .to = to.cell,
@@ -224,27 +225,30 @@ static tw_status_t end_phase(maker_t *m, int first, int n_hops)
 static tw_status_t exchange(maker_t *m)
 {
     int world = m->params->topo->world, rank = m->params->topo->rank;
+    value_t own = src;
 
     m->is_spread = 1;
     m->n_ticks = world > 1 ? 2 : 1;
     for (int i = 0; i < world; i++) {
         int to = (rank + i) % world;
         const step_t step = {.owner = to, .peer = to, .tick = 1};
-        value_t own = convert_to(m, to, src, form_of(m, &step), 0);
-        if (to != rank) {
-            send_value(m, &step, own);
-            continue;
+        value_t value = convert_to(m, to, src, form_of(m, &step), 0);
+        if (to == rank) {
+            own = value;
+        } else {
+            send_value(m, &step, value);
         }
-        deliver(m, world + rank, own);
-        if (m->status == TW_OK) {
-            m->ops->ops[m->ops->n_ops - 1].from_owner = rank;
-        }
+    }
+    m->hop = m->params->stages == TW_STAGE_SENT; /* nothing is written before all is put aside */
+    deliver(m, world + rank, own);
+    if (m->status == TW_OK) {
+        m->ops->ops[m->ops->n_ops - 1].from_owner = rank;
     }
     for (int i = 1; i < world; i++) {
         int from = (rank + world - i) % world;
         (void)receive(m, &(step_t){.owner = world + from, .peer = from, .tick = 1});
     }
-    return end_phase(m, 0, 1);
+    return end_phase(m, 0, 1 + m->hop);
 }
 
 /* ---- sums ---------------------------------------------------------------------------------------------- */
@@ -370,9 +374,8 @@ static void take_op(maker_t *m, int owner, int i, int is_last)
         step.peer = tw_flow_rank(&m->flow, step.inputs[0]);
         m->values[i] = receive(m, &step);
     } else if (op->at == rank) {
-        while (step.n_partial < op->n_inputs && step.inputs[step.n_partial] >= 0 &&
-               m->notes[step.inputs[step.n_partial]].is_sum) {
-            step.n_partial++;
+        for (int k = 0; k < op->n_inputs; k++) {
+            step.n_partial += step.inputs[k] >= 0 && m->notes[step.inputs[k]].is_sum;
         }
         m->values[i] = add_up(m, &step);
     }
@@ -420,6 +423,7 @@ static void begin_spread(maker_t *m)
                                0);
         if (!is_blocks && params->flows->of == TW_FLOWS_SHARDS) {
             deliver(m, rank, src);
+            m->result = params->flows->merges ? dst : m->result; /* where it is beside the others */
         }
     }
     if (is_blocks || (params->flows->reduce && m->result.form == TW_FORM_PLAIN && m->result.cell >= 0)) {
@@ -427,7 +431,8 @@ static void begin_spread(maker_t *m)
     }
 }
 
-/** The owners of the next node come first, those of the own one last; or all in order. */
+/** The owners of the next node come first, those of the own one last; or all in order. In rows, as the shards
+ *  are in the tensors, from the own one on. */
 static tw_status_t make_phase(maker_t *m, int is_spread)
 {
     const tw_topo_t *topo = m->params->topo;
@@ -441,7 +446,7 @@ static tw_status_t make_phase(maker_t *m, int is_spread)
         begin_spread(m);
     }
     for (int i = 0; i < topo->world; i++) {
-        int owner = topo->ring[(next + i) % topo->world];
+        int owner = flows->merges ? (topo->rank + i) % topo->world : topo->ring[(next + i) % topo->world];
         tw_value_t result = tw_flow_own(owner);
         tw_flow_clear(&m->flow);
         if (!tw_flows_owns(flows, topo, owner)) {

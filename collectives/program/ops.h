@@ -24,7 +24,7 @@ typedef enum tw_op_kind {
 } tw_op_kind_t;
 
 /** Which numbers stochastic rounding takes. */
-typedef enum tw_seed { TW_SEED_OP, TW_SEED_RANK, TW_SEED_NODE } tw_seed_t;
+typedef enum tw_seed { TW_SEED_OP, TW_SEED_RANK, TW_SEED_NODE, TW_N_SEEDS } tw_seed_t;
 
 typedef struct tw_op {
     tw_op_kind_t kind;
@@ -38,7 +38,8 @@ typedef struct tw_op {
     int from, to;      /**< cells; SUM: see inputs */
     int from_owner;    /**< the cell's; not always `owner` for a CONVERT of an all-to-all */
     int first_input, n_inputs;
-    int n_partial;  /**< SUM: the first so many inputs are sums that have travelled */
+    int n_partial;  /**< SUM: so many inputs, the first ones, are sums that have travelled; if the first
+                     *   one is an own contribution, all others are */
     int is_last;    /**< SUM: of all contributions */
     int for_send;   /**< CONVERT: of an own contribution, to send it */
     tw_seed_t seed; /**< of what is encoded */

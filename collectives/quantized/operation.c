@@ -27,8 +27,8 @@ static tw_status_t make_view(tw_qop_t *op, const tw_coll_args_t *args, int is_ou
     tw_qop_view_t *at = is_out ? &op->out : &op->in;
     int first, end;
 
-    at->view = (tw_view_t){.elem_bytes = op->elem_bytes, .max_extents = grid->n_pieces};
-    at->view.extents = tw_sched_alloc(op->sched, (grid->n_pieces + 1) * sizeof(*at->view.extents));
+    tw_view_init(&at->view, op->elem_bytes,
+                 tw_sched_alloc(op->sched, (grid->n_pieces + 1) * sizeof(*at->view.extents)));
     at->first = tw_sched_alloc(op->sched, (grid->n_chunks + 1) * sizeof(*at->first));
     if (!at->view.extents || !at->first) {
         return TW_ERR_NO_MEMORY;
@@ -77,17 +77,16 @@ static uint64_t mix_seed(uint64_t seed, uint64_t index)
     return z ^ z >> 31;
 }
 
-uint64_t tw_qop_rank_seed(tw_coll_op_t op, uint64_t seed, int rank)
+uint64_t tw_qop_seed(tw_seed_t kind, tw_coll_op_t op, uint64_t seed, int index)
 {
-    return op == TW_COLL_ALLGATHER ? seed : mix_seed(seed, 2 * (uint64_t)rank);
+    if (kind == TW_SEED_OP || (kind == TW_SEED_RANK && op == TW_COLL_ALLGATHER)) {
+        return seed;
+    }
+    return mix_seed(seed, 2 * (uint64_t)index + (kind == TW_SEED_NODE));
 }
 
-uint64_t tw_qop_node_seed(uint64_t seed, int node)
-{
-    return mix_seed(seed, 2 * (uint64_t)node + 1);
-}
-
-size_t tw_qop_sum_elems(const tw_quant_codec_t *codec)
+/** Elements that a plain sum of what is then encoded makes at a time: whole frames of the codec. */
+static size_t sum_elems(const tw_quant_codec_t *codec)
 {
     size_t frame = codec && !codec->lossless ? tw_quant_frame_elems(codec) : 1;
 
@@ -99,7 +98,7 @@ static tw_sbuf_t make_work(const tw_qop_t *op)
     size_t most = SUM_ELEMS;
 
     for (size_t k = 0; k < op->grid->n_codecs; k++) {
-        size_t n = tw_qop_sum_elems(op->grid->codecs[k]);
+        size_t n = sum_elems(op->grid->codecs[k]);
         most = n > most ? n : most;
     }
     return tw_sched_buffer(op->sched, most * sizeof(float));
@@ -109,21 +108,19 @@ tw_qop_t *tw_qop_create(const tw_build_t *build)
 {
     const tw_coll_args_t *args = build->args;
     tw_qop_t *op = tw_sched_alloc(build->sched, sizeof(*op));
-    tw_grid_tensor_t *tensors = tw_sched_alloc(build->sched, (args->n_segments + 1) * sizeof(*tensors));
 
-    if (!op || !tensors) {
+    if (!op) {
         return NULL;
     }
     op->sched = build->sched;
     op->topo = build->topo;
-    op->tensors = tensors;
+    op->tensors = build->tensors;
     op->elem_bytes = tw_type_bytes(args->type);
     op->args = (tw_quant_args_t){.type = args->type, .seed = args->seed, .step = args->step, .factor = 1};
     op->limit = build->limit;
-    op->own_seed = tw_qop_rank_seed(args->op, args->seed, op->topo->rank);
-    op->node_seed = tw_qop_node_seed(args->seed, op->topo->node[op->topo->rank]);
-    for (size_t s = 0; s < args->n_segments; s++) {
-        tensors[s] = tw_grid_place(&args->segments[s], args->op, build->topo->rank, op->elem_bytes);
+    for (int k = 0; k < TW_N_SEEDS; k++) {
+        int index = k == TW_SEED_NODE ? op->topo->node[op->topo->rank] : op->topo->rank;
+        op->seeds[k] = tw_qop_seed((tw_seed_t)k, args->op, args->seed, index);
     }
     tw_status_t status =
         tw_grid_init(build->grid, args, build->topo->world, build->chunk_elems * op->elem_bytes);
@@ -179,178 +176,87 @@ tw_span_t tw_qop_out(const tw_qop_t *op, size_t chunk)
 
 typedef struct work {
     const tw_qop_t *op;
-    size_t chunk;
-    tw_form_t form; /**< of what is read, or of what encoding writes */
-    float factor;
-    uint64_t seed;
+    tw_qop_work_t is;
     tw_quant_lossless_segment_t *pieces; /**< PACKED: [pieces of the chunk] */
-    tw_sbuf_t to;
-    int n_from;
     tw_sbuf_t from[];
 } work_t;
-
-static work_t *new_work(const tw_qop_t *op, size_t chunk, tw_form_t form, int n_from)
-{
-    work_t *work = tw_sched_alloc(op->sched, sizeof(*work) + (size_t)n_from * sizeof(work->from[0]));
-
-    if (!work) {
-        return NULL;
-    }
-    work->op = op;
-    work->chunk = chunk;
-    work->form = form;
-    work->n_from = n_from;
-    if (form == TW_FORM_PACKED) {
-        size_t n_pieces = op->grid->chunks[chunk].n_pieces;
-        work->pieces = tw_sched_alloc(op->sched, n_pieces * sizeof(*work->pieces));
-    }
-    return form != TW_FORM_PACKED || work->pieces ? work : NULL;
-}
-
-static void use(const tw_qop_t *op, tw_task_t task, tw_sbuf_t place)
-{
-    tw_sched_use(op->sched, task, place >= 0 ? place : TW_SBUF_NONE);
-}
-
-static tw_task_t emit(tw_compute_fn_t fn, const work_t *work)
-{
-    tw_task_t task = tw_sched_compute(work->op->sched, fn, work);
-
-    for (int i = 0; i < work->n_from; i++) {
-        use(work->op, task, work->from[i]);
-    }
-    use(work->op, task, work->to);
-    return task;
-}
 
 static char *buffer_at(tw_sched_t *sched, tw_sbuf_t buffer)
 {
     return tw_sched_at(sched, tw_span_buffer(buffer, 0, 0), NULL);
 }
 
-/** in, out: how the chunk is in the messages that are read and written. */
-static tw_grid_walk_t start_walk(const work_t *work, tw_form_t in, tw_form_t out)
+static tw_grid_walk_t start_walk(const work_t *work)
 {
     const tw_qop_t *op = work->op;
 
     return (tw_grid_walk_t){
         .grid = op->grid,
-        .chunk = work->chunk,
+        .chunk = work->is.chunk,
         .tensors = op->tensors,
         .type = op->args.type,
         .in_type = op->args.type,
-        .in = in,
-        .out = out,
+        .in = work->is.in,
+        .out = work->is.out,
     };
 }
 
-/* ---- quantized messages -------------------------------------------------------------------------------- */
-
-/** A batch of pieces at a time. */
-static tw_status_t run_codec(tw_sched_t *sched, const work_t *work, int decode)
+/** From and to quantized messages, a batch of pieces at a time. */
+static tw_status_t run_codec(tw_sched_t *sched, const void *arg)
 {
-    tw_quant_t *codec = codec_of(work->op, work->chunk, work->form);
-    tw_grid_walk_t walk = start_walk(work, work->form, work->form);
-    char *message = buffer_at(sched, decode ? work->from[0] : work->to);
+    const work_t *work = arg;
+    int decodes = work->is.out == TW_FORM_PLAIN, from_dst = work->from[0] == TW_QOP_DST;
+    tw_quant_t *codec = codec_of(work->op, work->is.chunk, decodes ? work->is.in : work->is.out);
+    tw_grid_walk_t walk = start_walk(work);
+    char *message = buffer_at(sched, decodes ? work->from[0] : work->is.to);
     tw_status_t status = message ? TW_OK : TW_ERR_NO_MEMORY;
     tw_quant_args_t args = work->op->args;
     tw_quant_segment_t batch[BATCH];
     tw_grid_placed_t piece;
     size_t n = BATCH;
 
-    args.seed = work->seed;
+    args.seed = work->op->seeds[work->is.seed];
     while (status == TW_OK && n == BATCH) {
         for (n = 0; n < BATCH && tw_grid_walk_next(&walk, &piece); n++) {
-            const char *src = work->from[0] == TW_QOP_DST ? piece.dst : piece.src;
             batch[n] = (tw_quant_segment_t){
-                .src = decode ? message + piece.in_at : src,
-                .dst = decode ? piece.dst : message + piece.out_at,
+                .src = decodes    ? message + piece.in_at
+                       : from_dst ? piece.dst
+                                  : piece.src,
+                .dst = decodes ? piece.dst : message + piece.out_at,
                 .n_elems = piece.n_elems,
                 .tensor = piece.tensor,
                 .first_elem = piece.first_elem,
             };
         }
-        status = decode ? tw_quant_decode(codec, &args, batch, n) : tw_quant_encode(codec, &args, batch, n);
+        status = decodes ? tw_quant_decode(codec, &args, batch, n) : tw_quant_encode(codec, &args, batch, n);
     }
     return status;
 }
 
-static tw_status_t run_encode(tw_sched_t *sched, const void *arg)
-{
-    return run_codec(sched, arg, 0);
-}
-
-static tw_status_t run_decode(tw_sched_t *sched, const void *arg)
-{
-    return run_codec(sched, arg, 1);
-}
-
-/* ---- lossless messages --------------------------------------------------------------------------------- */
-
-/** The pieces of a chunk where it is plain. */
-static size_t find_pieces(tw_sched_t *sched, const work_t *work, tw_sbuf_t plain)
-{
-    char *buffer = plain >= 0 ? buffer_at(sched, plain) : NULL;
-
-    return tw_grid_pieces(start_walk(work, TW_FORM_PLAIN, TW_FORM_PLAIN), buffer, plain == TW_QOP_SRC,
-                          work->pieces);
-}
-
-static tw_status_t run_pack(tw_sched_t *sched, const void *arg)
+/** From and to a lossless message. */
+static tw_status_t run_lossless(tw_sched_t *sched, const void *arg)
 {
     const work_t *work = arg;
     const tw_qop_t *op = work->op;
-    char *message = buffer_at(sched, work->to);
-    size_t bytes, n = find_pieces(sched, work, work->from[0]);
-    size_t n_elems = op->grid->chunks[work->chunk].n_elems;
-    size_t most = tw_quant_lossless_bound_bytes(op->args.type, n_elems);
+    int packs = work->is.out == TW_FORM_PACKED;
+    tw_sbuf_t packed = packs ? work->is.to : work->from[0], plain = packs ? work->from[0] : work->is.to;
+    char *message = buffer_at(sched, packed), *buffer = plain >= 0 ? buffer_at(sched, plain) : NULL;
+    tw_grid_walk_t walk = start_walk(work);
+    tw_type_t type = op->args.type;
+    size_t bytes, most = tw_quant_lossless_bound_bytes(type, op->grid->chunks[work->is.chunk].n_elems);
 
-    if (!message) {
+    if (!message || (plain >= 0 && !buffer)) {
         return TW_ERR_NO_MEMORY;
     }
-    TW_TRY(tw_quant_lossless_encode(op->lossless, op->args.type, work->pieces, n, message, most, &bytes));
-    tw_sched_fill(sched, work->to, bytes);
+    walk.in = walk.out = TW_FORM_PLAIN;
+    size_t n = tw_grid_pieces(walk, buffer, plain == TW_QOP_SRC, work->pieces);
+    if (!packs) {
+        return tw_quant_lossless_decode(op->lossless, type, work->pieces, n, message,
+                                        tw_sched_filled(sched, packed));
+    }
+    TW_TRY(tw_quant_lossless_encode(op->lossless, type, work->pieces, n, message, most, &bytes));
+    tw_sched_fill(sched, packed, bytes);
     return TW_OK;
-}
-
-static tw_status_t run_unpack(tw_sched_t *sched, const void *arg)
-{
-    const work_t *work = arg;
-    const tw_qop_t *op = work->op;
-    char *message = buffer_at(sched, work->from[0]);
-    size_t n = find_pieces(sched, work, work->to);
-
-    return !message ? TW_ERR_NO_MEMORY
-                    : tw_quant_lossless_decode(op->lossless, op->args.type, work->pieces, n, message,
-                                               tw_sched_filled(sched, work->from[0]));
-}
-
-/* ---- either -------------------------------------------------------------------------------------------- */
-
-tw_task_t tw_qop_encode(const tw_qop_t *op, size_t chunk, tw_form_t form, uint64_t seed, tw_sbuf_t from,
-                        tw_sbuf_t to)
-{
-    work_t *work = new_work(op, chunk, form, 1);
-
-    if (!work) {
-        return TW_TASK_NONE;
-    }
-    work->seed = seed;
-    work->from[0] = from;
-    work->to = to;
-    return emit(form == TW_FORM_PACKED ? run_pack : run_encode, work);
-}
-
-tw_task_t tw_qop_decode(const tw_qop_t *op, size_t chunk, tw_form_t form, tw_sbuf_t from, tw_sbuf_t to)
-{
-    work_t *work = new_work(op, chunk, form, 1);
-
-    if (!work) {
-        return TW_TASK_NONE;
-    }
-    work->from[0] = from;
-    work->to = to;
-    return emit(form == TW_FORM_PACKED ? run_unpack : run_decode, work);
 }
 
 /* ---- sums ---------------------------------------------------------------------------------------------- */
@@ -359,33 +265,34 @@ tw_task_t tw_qop_decode(const tw_qop_t *op, size_t chunk, tw_form_t form, tw_sbu
 static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
 {
     const work_t *work = arg;
-    tw_quant_t *in = codec_of(work->op, work->chunk, work->form);
-    tw_quant_t *out = codec_of(work->op, work->chunk, TW_FORM_CODEC);
-    tw_grid_walk_t walk = start_walk(work, work->form, TW_FORM_CODEC);
-    const void *srcs[work->n_from];
-    const char *inputs[work->n_from];
+    tw_quant_t *in = codec_of(work->op, work->is.chunk, work->is.in);
+    tw_quant_t *out = codec_of(work->op, work->is.chunk, work->is.out);
+    tw_grid_walk_t walk = start_walk(work);
+    int n_from = work->is.n_from;
+    const void *srcs[n_from];
+    const char *inputs[n_from];
     tw_quant_args_t args = work->op->args;
-    char *to = work->to >= 0 ? buffer_at(sched, work->to) : NULL;
-    tw_status_t status = work->to >= 0 && !to ? TW_ERR_NO_MEMORY : TW_OK;
+    char *to = work->is.to >= 0 ? buffer_at(sched, work->is.to) : NULL;
+    tw_status_t status = work->is.to >= 0 && !to ? TW_ERR_NO_MEMORY : TW_OK;
     tw_grid_placed_t piece;
 
-    args.factor = work->factor;
-    args.seed = work->seed;
+    args.factor = work->is.factor;
+    args.seed = work->op->seeds[work->is.seed];
     args.saturate = isfinite(work->op->limit);
-    for (int i = 0; i < work->n_from; i++) {
+    for (int i = 0; i < n_from; i++) {
         inputs[i] = buffer_at(sched, work->from[i]);
         status = inputs[i] ? status : TW_ERR_NO_MEMORY;
     }
     while (status == TW_OK && tw_grid_walk_next(&walk, &piece)) {
         tw_quant_reduce_segment_t segment = {
             .srcs = srcs,
-            .n_srcs = (size_t)work->n_from,
+            .n_srcs = (size_t)n_from,
             .dst = to ? to + piece.out_at : piece.dst,
             .n_elems = piece.n_elems,
             .tensor = piece.tensor,
             .first_elem = piece.first_elem,
         };
-        for (int i = 0; i < work->n_from; i++) {
+        for (int i = 0; i < n_from; i++) {
             srcs[i] = inputs[i] + piece.in_at;
         }
         status = to ? tw_quant_reduce_encode(in, out, &args, &segment, 1)
@@ -397,7 +304,7 @@ static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
 /** acc = factor * the sum of n elements: of src, and of the inputs' messages from byte `at` on. */
 static void sum_plain(tw_sched_t *sched, const work_t *work, const char *src, size_t at, size_t n, float *acc)
 {
-    for (int i = 0; i < work->n_from; i++) {
+    for (int i = 0; i < work->is.n_from; i++) {
         const char *input = work->from[i] == TW_QOP_SRC ? src : buffer_at(sched, work->from[i]) + at;
         if (i == 0) {
             tw_convert_to_fp32(work->op->args.type, input, acc, n);
@@ -405,8 +312,8 @@ static void sum_plain(tw_sched_t *sched, const work_t *work, const char *src, si
             tw_convert_add_fp32(work->op->args.type, input, acc, n);
         }
     }
-    for (size_t i = 0; work->factor != 1 && i < n; i++) {
-        acc[i] *= work->factor;
+    for (size_t i = 0; work->is.factor != 1 && i < n; i++) {
+        acc[i] *= work->is.factor;
     }
 }
 
@@ -414,18 +321,18 @@ static void sum_plain(tw_sched_t *sched, const work_t *work, const char *src, si
 static tw_status_t run_sum_plain(tw_sched_t *sched, const void *arg)
 {
     const work_t *work = arg;
-    tw_quant_t *codec = codec_of(work->op, work->chunk, TW_FORM_CODEC);
-    tw_grid_walk_t walk = start_walk(work, TW_FORM_PLAIN, TW_FORM_CODEC);
+    tw_quant_t *codec = codec_of(work->op, work->is.chunk, work->is.out);
+    tw_grid_walk_t walk = start_walk(work);
     tw_quant_args_t args = work->op->args;
-    char *to = buffer_at(sched, work->to);
+    char *to = buffer_at(sched, work->is.to);
     float *acc = (float *)(void *)buffer_at(sched, work->op->work);
     const tw_quant_codec_t *description = tw_quant_codec_get(codec);
-    size_t step = tw_qop_sum_elems(description), elem_bytes = work->op->elem_bytes;
+    size_t step = sum_elems(description), elem_bytes = work->op->elem_bytes;
     tw_status_t status = to && acc ? TW_OK : TW_ERR_NO_MEMORY;
     tw_grid_placed_t piece;
 
     args.type = TW_TYPE_FP32;
-    args.seed = work->seed;
+    args.seed = work->op->seeds[work->is.seed];
     while (status == TW_OK && tw_grid_walk_next(&walk, &piece)) {
         for (size_t at = 0; at < piece.n_elems && status == TW_OK; at += step) {
             size_t n = piece.n_elems - at < step ? piece.n_elems - at : step;
@@ -443,18 +350,43 @@ static tw_status_t run_sum_plain(tw_sched_t *sched, const void *arg)
     return status;
 }
 
-tw_task_t tw_qop_add(const tw_qop_t *op, const tw_qop_sum_t *sum, tw_sbuf_t to)
-{
-    work_t *work = new_work(op, sum->chunk, sum->form, sum->n_from);
+/* ---- emitting ------------------------------------------------------------------------------------------ */
 
-    if (!work) {
+static void use(const tw_qop_t *op, tw_task_t task, tw_sbuf_t place)
+{
+    tw_sched_use(op->sched, task, place >= 0 ? place : TW_SBUF_NONE);
+}
+
+static tw_compute_fn_t choose_run(const tw_qop_work_t *is)
+{
+    int is_packed = is->in == TW_FORM_PACKED || is->out == TW_FORM_PACKED;
+
+    if (is->is_sum) {
+        return is->in == TW_FORM_PLAIN ? run_sum_plain : run_sum_encoded;
+    }
+    return is_packed ? run_lossless : run_codec;
+}
+
+tw_task_t tw_qop_emit(const tw_qop_t *op, const tw_qop_work_t *is)
+{
+    tw_compute_fn_t run = choose_run(is);
+    size_t from_bytes = (size_t)is->n_from * sizeof(*is->from);
+    size_t n_pieces = run == run_lossless ? op->grid->chunks[is->chunk].n_pieces : 0;
+    work_t *work = tw_sched_alloc(op->sched, sizeof(*work) + from_bytes);
+    tw_quant_lossless_segment_t *pieces = tw_sched_alloc(op->sched, n_pieces * sizeof(*pieces));
+
+    if (!work || !pieces) {
         return TW_TASK_NONE;
     }
-    memcpy(work->from, sum->from, (size_t)sum->n_from * sizeof(*sum->from));
-    work->factor = sum->factor;
-    work->seed = sum->seed;
-    work->to = to;
-    tw_task_t task = emit(sum->form == TW_FORM_PLAIN ? run_sum_plain : run_sum_encoded, work);
-    use(op, task, sum->form == TW_FORM_PLAIN ? op->work : TW_SBUF_NONE);
+    work->op = op;
+    work->is = *is;
+    work->pieces = pieces;
+    memcpy(work->from, is->from, from_bytes);
+    tw_task_t task = tw_sched_compute(op->sched, run, work);
+    for (int i = 0; i < is->n_from; i++) {
+        use(op, task, work->from[i]);
+    }
+    use(op, task, is->to);
+    use(op, task, run == run_sum_plain ? op->work : TW_SBUF_NONE);
     return task;
 }

@@ -89,6 +89,19 @@ void *tw_sched_alloc(tw_sched_t *sched, size_t bytes)
     return memset(at, 0, bytes);
 }
 
+tw_span_t tw_sched_memory(tw_sched_t *sched, const void *at, size_t bytes)
+{
+    tw_view_t *view = tw_sched_alloc(sched, sizeof(*view));
+    tw_view_extent_t *extent = tw_sched_alloc(sched, sizeof(*extent));
+
+    if (!view || !extent) {
+        return tw_span_signal();
+    }
+    tw_view_init(view, 1, extent);
+    tw_view_append(view, at, bytes);
+    return tw_span_view(view, 0, bytes);
+}
+
 void tw_sched_next_round(tw_sched_t *sched)
 {
     int is_empty = sched->n_rounds > 0 && sched->rounds[sched->n_rounds - 1].n_left == 0;
@@ -186,18 +199,6 @@ tw_task_t tw_sched_compute(tw_sched_t *sched, tw_compute_fn_t fn, const void *ar
     return index;
 }
 
-static tw_status_t do_nothing(tw_sched_t *sched, const void *arg)
-{
-    (void)sched;
-    (void)arg;
-    return TW_OK;
-}
-
-tw_task_t tw_sched_join(tw_sched_t *sched)
-{
-    return tw_sched_compute(sched, do_nothing, NULL);
-}
-
 void tw_sched_after(tw_sched_t *sched, tw_task_t later, tw_task_t earlier)
 {
     if (later == TW_TASK_NONE || earlier == TW_TASK_NONE || sched->status != TW_OK) {
@@ -237,9 +238,4 @@ void tw_sched_use(tw_sched_t *sched, tw_task_t task, tw_sbuf_t buffer)
 uint64_t tw_sched_sent_bytes(const tw_sched_t *sched, int peer)
 {
     return sched->lanes[peer].bytes;
-}
-
-uint64_t tw_sched_sent_messages(const tw_sched_t *sched, int peer)
-{
-    return sched->lanes[peer].n_messages;
 }

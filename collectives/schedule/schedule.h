@@ -102,6 +102,9 @@ tw_status_t tw_sched_create(const tw_sched_env_t *env, tw_sched_t **out);
  *  when out of memory. */
 void *tw_sched_alloc(tw_sched_t *sched, size_t bytes);
 
+/** Bytes of memory that outlives the schedule, as a span; the signal when out of memory. */
+tw_span_t tw_sched_memory(tw_sched_t *sched, const void *at, size_t bytes);
+
 /** Send to, receive from communicator rank `peer`. TW_TASK_NONE for a span of no elements (both sides skip
  *  it), except the signal, which is a message of 0 bytes. */
 tw_task_t tw_sched_send(tw_sched_t *sched, int peer, tw_span_t from);
@@ -112,9 +115,6 @@ tw_task_t tw_sched_recv(tw_sched_t *sched, int peer, tw_span_t to);
  *  operation. */
 typedef tw_status_t (*tw_compute_fn_t)(tw_sched_t *sched, const void *arg);
 tw_task_t tw_sched_compute(tw_sched_t *sched, tw_compute_fn_t fn, const void *arg);
-
-/** Does nothing when its turn comes: stands for all the tasks that it is put after. */
-tw_task_t tw_sched_join(tw_sched_t *sched);
 
 /** The tasks that follow are of a new round. */
 void tw_sched_next_round(tw_sched_t *sched);
@@ -136,10 +136,9 @@ size_t tw_sched_filled(const tw_sched_t *sched, tw_sbuf_t buffer);
 /** Make an error stick. */
 void tw_sched_fail(tw_sched_t *sched, tw_status_t status);
 
-/** Payload bytes, and messages, that a sealed schedule sends to communicator rank `peer`: at most, where some
- *  are tw_span_bound. */
+/** Payload bytes that a sealed schedule sends to communicator rank `peer`: at most, where some messages are
+ *  tw_span_bound. */
 uint64_t tw_sched_sent_bytes(const tw_sched_t *sched, int peer);
-uint64_t tw_sched_sent_messages(const tw_sched_t *sched, int peer);
 
 TW_C_END
 

@@ -1,22 +1,6 @@
 #include "collectives/schedule/view.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-tw_status_t tw_view_init(tw_view_t *view, size_t elem_bytes, size_t max_extents)
-{
-    memset(view, 0, sizeof(*view));
-    view->elem_bytes = elem_bytes;
-    view->max_extents = max_extents;
-    view->extents = calloc(max_extents > 0 ? max_extents : 1, sizeof(*view->extents));
-    return view->extents ? TW_OK : TW_ERR_NO_MEMORY;
-}
-
-void tw_view_cleanup(tw_view_t *view)
-{
-    free(view->extents);
-    view->extents = NULL;
-}
 
 void tw_view_append(tw_view_t *view, const void *base, size_t n_elems)
 {

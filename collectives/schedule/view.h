@@ -14,14 +14,18 @@ typedef struct tw_view_extent {
 
 typedef struct tw_view {
     tw_view_extent_t *extents; /**< ascending; neighbours in memory are merged */
-    size_t n_extents, max_extents;
+    size_t n_extents;
     size_t n_elems;
     size_t elem_bytes;
 } tw_view_t;
 
-/** An empty view with room for max_extents. TW_ERR_NO_MEMORY. */
-tw_status_t tw_view_init(tw_view_t *view, size_t elem_bytes, size_t max_extents);
-void tw_view_cleanup(tw_view_t *view);
+/** An empty view. extents: the caller's, one for each tw_view_append. */
+static inline void tw_view_init(tw_view_t *view, size_t elem_bytes, tw_view_extent_t *extents)
+{
+    tw_view_t empty = {extents, 0, 0, elem_bytes};
+    *view = empty;
+}
+
 /** Append n elements at base; nothing for n = 0. Views that are only read take const memory, too. */
 void tw_view_append(tw_view_t *view, const void *base, size_t n_elems);
 

@@ -68,7 +68,7 @@ inline Bytes expected(const Ask &ask, size_t s, int from, int to, bool leaves)
     tw_quant_args_t args = {};
     args.type = ask.type;
     args.factor = 1;
-    args.seed = tw_qop_rank_seed(TW_COLL_ALLTOALL, SEED, from);
+    args.seed = tw_qop_seed(TW_SEED_RANK, TW_COLL_ALLTOALL, SEED, from);
     args.step = STEP;
     tw_quant_segment_t run = {};
     run.src = plain.data();

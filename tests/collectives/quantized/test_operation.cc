@@ -81,14 +81,14 @@ TEST_F(Qop, SeedsOfContributionsDiffer)
         std::set<uint64_t> seeds;
         for (uint64_t seed : {0, 1, 2, 1000}) {
             for (int i = 0; i < 64; i++) {
-                seeds.insert(tw_qop_rank_seed(op, seed, i));
-                seeds.insert(tw_qop_node_seed(seed, i));
+                seeds.insert(tw_qop_seed(TW_SEED_RANK, op, seed, i));
+                seeds.insert(tw_qop_seed(TW_SEED_NODE, op, seed, i));
             }
         }
         EXPECT_EQ(seeds.size(), 4u * 64 * 2);
     }
     for (int rank = 0; rank < 8; rank++) {
-        EXPECT_EQ(tw_qop_rank_seed(TW_COLL_ALLGATHER, 77, rank), 77u);
+        EXPECT_EQ(tw_qop_seed(TW_SEED_RANK, TW_COLL_ALLGATHER, 77, rank), 77u);
     }
 }
 

@@ -32,9 +32,6 @@ class Sched : public tw::Fixture
             tw_scratch_destroy(scratch[r]);
             tw_transport_destroy(transports[r]);
         }
-        for (tw_view_t &view : views) {
-            tw_view_cleanup(&view);
-        }
         tw::Fixture::TearDown();
     }
     void create(int window)
@@ -48,7 +45,8 @@ class Sched : public tw::Fixture
     const tw_view_t *view_of(std::vector<int> &v)
     {
         views.emplace_back();
-        EXPECT_EQ(tw_view_init(&views.back(), sizeof(int), 1), TW_OK);
+        extents.emplace_back();
+        tw_view_init(&views.back(), sizeof(int), &extents.back());
         tw_view_append(&views.back(), v.data(), v.size());
         return &views.back();
     }
@@ -89,6 +87,7 @@ class Sched : public tw::Fixture
     tw_scratch_t *scratch[2];
     tw_sched_t *sched[2] = {};
     std::deque<tw_view_t> views;
+    std::deque<tw_view_extent_t> extents;
     std::vector<int> log;
 };
 
@@ -100,8 +99,8 @@ TEST_F(Sched, NothingIsDoneAtOnce)
 
 TEST_F(Sched, TasksWaitForWhatTheyArePutAfter)
 {
-    tw_task_t a = add_note(0, 1), b = add_note(0, 2), c = add_note(0, 3), all = tw_sched_join(sched[0]);
-    tw_task_t last = add_note(0, 4);
+    tw_task_t a = add_note(0, 1), b = add_note(0, 2), c = add_note(0, 3), all = add_note(0, 4);
+    tw_task_t last = add_note(0, 5);
     tw_sched_after(sched[0], c, a);
     tw_sched_after(sched[0], all, b);
     tw_sched_after(sched[0], all, c);
@@ -113,7 +112,7 @@ TEST_F(Sched, TasksWaitForWhatTheyArePutAfter)
         step(0);
     }
     EXPECT_EQ(step(0), TW_OK);
-    EXPECT_EQ(log, (std::vector<int>{1, 2, 3, 4}));
+    EXPECT_EQ(log, (std::vector<int>{1, 2, 3, 4, 5}));
 }
 
 TEST_F(Sched, WorkThatASendWaitsForComesFirst)
@@ -143,7 +142,7 @@ TEST_F(Sched, TheFirstErrorSticks)
 {
     tw_sched_fail(sched[0], TW_ERR_NO_MEMORY);
     tw_sched_fail(sched[0], TW_ERR_INVALID);
-    EXPECT_EQ(tw_sched_join(sched[0]), TW_TASK_NONE);
+    EXPECT_EQ(add_note(0, 1), TW_TASK_NONE);
     EXPECT_EQ(tw_sched_send(sched[0], 1, tw_span_signal()), TW_TASK_NONE);
     EXPECT_EQ(tw_sched_buffer(sched[0], 8), TW_SBUF_NONE);
     EXPECT_EQ(tw_sched_seal(sched[0]), TW_ERR_NO_MEMORY);
@@ -183,7 +182,6 @@ TEST_F(Sched, MessagesKeepTheirOrderWithinTheWindow)
         ASSERT_EQ(tw_sched_seal(sched[0]), TW_OK);
         ASSERT_EQ(tw_sched_seal(sched[1]), TW_OK);
         EXPECT_EQ(tw_sched_sent_bytes(sched[0], 1), N * sizeof(int));
-        EXPECT_EQ(tw_sched_sent_messages(sched[0], 1), (uint64_t)N);
         EXPECT_EQ(tw_sched_sent_bytes(sched[1], 0), 0u);
         EXPECT_EQ(step(0), TW_IN_PROGRESS);
         EXPECT_EQ(step(0), TW_IN_PROGRESS);
