@@ -10,6 +10,7 @@
 /* Ranks may send different amounts, but have to plan alike: all-to-all is planned as if each shard were of
  * this size. */
 #define ALLTOALL_ELEMS ((size_t)1 << 18)
+#define HASHED 16 /* segments at a time */
 
 const char *tw_coll_op_name(tw_coll_op_t op)
 {
@@ -202,13 +203,15 @@ static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *a
     }
     request->args = *args;
     request->args.factor = args->factor != 0 ? args->factor : 1;
-    request->segments = malloc((n + 1) * sizeof(*request->segments));
-    request->tensors = malloc((n + 1) * sizeof(*request->tensors));
-    request->segment_codecs = calloc(n + 1, sizeof(*request->segment_codecs));
-    request->counts = calloc(n * per_segment + 1, sizeof(*request->counts));
-    if (!request->segments || !request->tensors || !request->segment_codecs || !request->counts) {
+    size_t bytes = sizeof(*request->segments) + sizeof(*request->tensors) +
+                   per_segment * sizeof(*request->counts) + sizeof(*request->segment_codecs);
+    request->segments = malloc(tw_size_add(tw_size_mul(n, bytes), 1));
+    if (!request->segments) {
         return TW_ERR_NO_MEMORY;
     }
+    request->tensors = (tw_grid_tensor_t *)(request->segments + n);
+    request->counts = (size_t *)(request->tensors + n);
+    request->segment_codecs = (tw_quant_codec_t *)(request->counts + n * per_segment);
     for (size_t s = 0; s < n; s++) {
         tw_coll_segment_t *segment = &request->segments[s];
         size_t *counts = &request->counts[s * per_segment];
@@ -272,7 +275,7 @@ int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_t *args)
 static void fill_sharded(const tw_coll_request_t *request, tw_view_t *view, size_t *first, int is_out)
 {
     const tw_coll_args_t *args = &request->args;
-    int world = request->coll->topo.world;
+    int world = request->coll->topo.world, receives = is_out && args->op == TW_COLL_ALLTOALL;
     /* what is left of each segment */
     const char **next = tw_sched_alloc(request->sched, (args->n_segments + 1) * sizeof(*next));
 
@@ -282,7 +285,8 @@ static void fill_sharded(const tw_coll_request_t *request, tw_view_t *view, size
     for (int r = 0; next && r < world; r++) {
         first[r] = view->n_elems;
         for (size_t s = 0; s < args->n_segments; s++) {
-            size_t n = args->segments[s].counts[r];
+            const tw_coll_segment_t *segment = &args->segments[s];
+            size_t n = receives ? segment->recv_counts[r] : segment->counts[r];
             tw_view_append(view, next[s], n);
             next[s] += n * view->elem_bytes;
         }
@@ -350,23 +354,21 @@ static codec_fields_t fields_of(const tw_quant_codec_t *codec)
 
 /* A segment without its pointers, its name and, in an all-to-all, its sizes, which differ from rank to rank
  * there. */
-static uint64_t hash_segment(const tw_coll_request_t *request, const tw_coll_segment_t *segment,
-                             uint64_t hash)
-{
-    size_t world = (size_t)request->coll->topo.world;
-    int has_codec = request->args.codec != NULL, has_sizes = request->args.op != TW_COLL_ALLTOALL;
-    struct {
-        uint64_t n_elems;
-        int32_t plain, unused;
-        codec_fields_t codec;
-    } shape = {has_sizes ? segment->n_elems : 0, has_codec && segment->unquantized, 0,
-               fields_of(has_codec ? segment->codec : NULL)};
+typedef struct segment_shape {
+    uint64_t n_elems;
+    int32_t plain, unused;
+    codec_fields_t codec;
+} segment_shape_t;
 
-    hash = XXH3_64bits_withSeed(&shape, sizeof(shape), hash);
-    if (has_sizes && segment->counts) {
-        hash = XXH3_64bits_withSeed(segment->counts, world * sizeof(*segment->counts), hash);
-    }
-    return hash;
+static segment_shape_t shape_of(const tw_coll_args_t *args, const tw_coll_segment_t *segment)
+{
+    int has_codec = args->codec != NULL;
+
+    return (segment_shape_t){
+        .n_elems = args->op != TW_COLL_ALLTOALL ? segment->n_elems : 0,
+        .plain = has_codec && segment->unquantized,
+        .codec = fields_of(has_codec ? segment->codec : NULL),
+    };
 }
 
 /* A hash of the segments' sizes and of all codecs; the same on all ranks. */
@@ -375,11 +377,18 @@ static uint64_t hash_shape(const tw_coll_request_t *request)
     const tw_coll_args_t *args = &request->args;
     codec_fields_t codecs[2] = {fields_of(args->codec), fields_of(args->inner_codec)};
     uint64_t hash = XXH3_64bits_withSeed(codecs, sizeof(codecs), args->n_segments);
+    size_t n = args->n_segments, world = (size_t)request->coll->topo.world;
+    segment_shape_t batch[HASHED];
 
-    for (size_t s = 0; s < args->n_segments; s++) {
-        hash = hash_segment(request, &args->segments[s], hash);
+    for (size_t s = 0; s < n; s++) {
+        batch[s % HASHED] = shape_of(args, &args->segments[s]);
+        if (s % HASHED == HASHED - 1 || s + 1 == n) {
+            hash = XXH3_64bits_withSeed(batch, (s % HASHED + 1) * sizeof(*batch), hash);
+        }
     }
-    return hash;
+    int has_counts = has_shards(args->op) && args->op != TW_COLL_ALLTOALL;
+    return has_counts ? XXH3_64bits_withSeed(request->counts, n * world * sizeof(*request->counts), hash)
+                      : hash;
 }
 
 /* ---- requests ------------------------------------------------------------------------------------------ */
@@ -393,13 +402,13 @@ static void place_segments(tw_coll_request_t *request)
 
     request->in_place = 1;
     for (size_t s = 0; s < args->n_segments; s++) {
-        tw_coll_segment_t segment = args->segments[s];
-        segment.src = args->op == TW_COLL_BROADCAST ? NULL : segment.src;
-        const tw_grid_tensor_t at = tw_grid_place(&segment, args->op, topo->rank, elem_bytes);
-        int in_place =
-            segment.n_elems == 0 || at.src + at.dst_first * elem_bytes == at.dst + at.src_first * elem_bytes;
-        request->tensors[s] = at;
-        request->n_elems += segment.n_elems;
+        const tw_coll_segment_t *segment = &args->segments[s];
+        tw_grid_tensor_t *at = &request->tensors[s];
+        *at = tw_grid_place(segment, args->op, topo->rank, elem_bytes);
+        at->src = args->op == TW_COLL_BROADCAST ? at->dst : at->src;
+        int in_place = segment->n_elems == 0 ||
+                       at->src + at->dst_first * elem_bytes == at->dst + at->src_first * elem_bytes;
+        request->n_elems += segment->n_elems;
         request->in_place &= in_place;
         request->aliased |= in_place;
     }
@@ -453,9 +462,6 @@ void tw_request_destroy(tw_coll_request_t *request)
 {
     tw_sched_destroy(request->sched);
     tw_grid_cleanup(&request->grid);
-    free(request->tensors);
-    free(request->counts);
     free(request->segments);
-    free(request->segment_codecs);
     free(request);
 }

@@ -73,15 +73,15 @@ struct tw_coll_request {
 
     /* The caller's arguments, checked and copied; what is optional there is filled in here. */
     tw_coll_args_t args;
-    tw_coll_segment_t *segments;
-    size_t *counts;                   /**< memory of all the segments' counts */
+    tw_coll_segment_t *segments;      /**< of the memory that begins here is what follows, too */
+    tw_grid_tensor_t *tensors;        /**< [n_segments] where they are */
+    size_t *counts;                   /**< all the segments' */
     tw_quant_codec_t *segment_codecs; /**< [n_segments] those of segments that have their own */
     tw_quant_codec_t codec, inner_codec;
 
-    tw_grid_tensor_t *tensors; /**< [n_segments] where they are */
-    int in_place, aliased;     /**< see tw_build_t */
-    size_t n_elems; /**< the whole tensor: all segments, all shards; all-to-all: a size to plan with */
-    tw_grid_t grid; /**< host memory: of what goes in its chunks */
+    int in_place, aliased; /**< see tw_build_t */
+    size_t n_elems;        /**< the whole tensor: all segments, all shards; all-to-all: a size to plan with */
+    tw_grid_t grid;        /**< host memory: of what goes in its chunks */
 
     uint64_t shape; /**< a hash of the segments' sizes and of all codecs; the same on all ranks */
     tw_coll_choice_t choice;

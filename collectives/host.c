@@ -5,6 +5,8 @@
  *  `in` into everybody's `out`; an all-reduce is one after the other, the owner's result between them. Where
  *  an owner has the whole tensor, that is its shard. What is plain travels from and to the caller's memory;
  *  in other forms a chunk is in a buffer of its own, which is sent on as it is. */
+#include <string.h>
+
 #include "collectives/communicator.h"
 #include "collectives/quantized/operation.h"
 #include "collectives/schedule/run.h"
@@ -83,13 +85,20 @@ static tw_span_t make_buffer(const run_t *run, int owner, size_t c, tw_form_t fo
     return tw_span_buffer(tw_sched_buffer(run->build->sched, bytes), 0, bytes);
 }
 
-/** Shard r of a view; where the view is one shard, that is its rank's. */
-static tw_span_t shard_span(const run_t *run, const tw_view_t *view, const size_t *first, int r)
+/** Shard r of what is read, or written; where that is one shard, it is its rank's. */
+static tw_span_t shard_span(const run_t *run, int is_out, int r)
 {
     const tw_build_t *build = run->build;
     const tw_flows_t *flows = run->flows;
+    const tw_view_t *view = is_out ? build->out : build->in;
+    const size_t *first = is_out ? build->out_first : build->in_first;
     int owner = flows->of == TW_FLOWS_ROOT ? build->args->root : build->topo->rank;
 
+    if (flows->by_pair) { /* what goes to each rank, then what comes from each */
+        first += is_out && r >= build->topo->world ? r - build->topo->world : r;
+        int is_there = is_out == (r >= build->topo->world);
+        return tw_span_view(view, is_there ? first[0] : 0, is_there ? first[1] - first[0] : 0);
+    }
     if (flows->of == TW_FLOWS_SOME) {
         int n = run->n_shards, end = run->n_before + tw_flows_owns(flows, build->topo, r);
         size_t at = tw_coll_shard_offset(view->n_elems, n, run->n_before);
@@ -110,8 +119,8 @@ static void find_chunks(run_t *run, int r)
         shard->first_chunk = run->op->grid->shards[r].first_chunk;
         shard->n_chunks = run->op->grid->shards[r].n_chunks;
     } else {
-        shard->in = shard_span(run, build->in, build->in_first, r);
-        shard->out = shard_span(run, build->out, build->out_first, r);
+        shard->in = shard_span(run, 0, r);
+        shard->out = shard_span(run, 1, r);
         shard->n_elems = shard->in.n > shard->out.n ? shard->in.n : shard->out.n;
         shard->n_chunks = tw_chunk_count(build, shard->n_elems);
         shard->n_chunks += shard->n_chunks == 0 && run->flows->merges; /* a row may have empty ones */
@@ -120,25 +129,35 @@ static void find_chunks(run_t *run, int r)
     run->n_chunks = shard->n_chunks > run->n_chunks ? shard->n_chunks : run->n_chunks;
 }
 
-static tw_status_t create_shard(run_t *run, int r)
+static tw_status_t create_shards(run_t *run)
 {
     tw_sched_t *sched = run->build->sched;
-    shard_t *shard = &run->shards[r];
+    size_t n_tasks = 0, n_cells = 0;
 
-    find_chunks(run, r);
-    for (int k = 0; k < TW_N_CODINGS; k++) {
-        size_t n_cells = run->ops[k] ? (size_t)run->ops[k]->n_cells[r] : 0;
-        shard->n_cells = n_cells > shard->n_cells ? n_cells : shard->n_cells;
+    for (int r = 0; r < run->first->n_owners; r++) {
+        shard_t *shard = &run->shards[r];
+        find_chunks(run, r);
+        for (int k = 0; k < TW_N_CODINGS; k++) {
+            size_t n = run->ops[k] ? (size_t)run->ops[k]->n_cells[r] : 0;
+            shard->n_cells = n > shard->n_cells ? n : shard->n_cells;
+        }
+        n_tasks += 2 * shard->n_chunks;
+        n_cells += shard->n_chunks * shard->n_cells;
     }
-    shard->read = tw_sched_alloc(sched, 2 * (shard->n_chunks + 1) * sizeof(*shard->read));
-    shard->cells = tw_sched_alloc(sched, (shard->n_chunks * shard->n_cells + 1) * sizeof(*shard->cells));
-    if (!shard->read || !shard->cells) {
+    tw_task_t *tasks = tw_sched_alloc(sched, (n_tasks + 1) * sizeof(*tasks));
+    cell_t *cells = tw_sched_alloc(sched, (n_cells + 1) * sizeof(*cells));
+    if (!tasks || !cells) {
         return TW_ERR_NO_MEMORY;
     }
-    shard->written = shard->read + shard->n_chunks;
-    shard->sent[0] = shard->sent[1] = TW_TASK_NONE;
-    for (size_t c = 0; c < 2 * shard->n_chunks; c++) {
-        shard->read[c] = TW_TASK_NONE;
+    memset(tasks, 0xff, n_tasks * sizeof(*tasks)); /* TW_TASK_NONE */
+    for (int r = 0; r < run->first->n_owners; r++) {
+        shard_t *shard = &run->shards[r];
+        shard->sent[0] = shard->sent[1] = TW_TASK_NONE;
+        shard->read = tasks;
+        shard->written = tasks + shard->n_chunks;
+        shard->cells = cells;
+        tasks += 2 * shard->n_chunks;
+        cells += shard->n_chunks * shard->n_cells;
     }
     return TW_OK;
 }
@@ -178,10 +197,7 @@ static tw_status_t create(run_t *run, tw_kept_program_t *kept)
     if (!run->shards) {
         return TW_ERR_NO_MEMORY;
     }
-    for (int r = 0; r < run->first->n_owners; r++) {
-        TW_TRY(create_shard(run, r));
-    }
-    return TW_OK;
+    return create_shards(run);
 }
 
 /* ---- ops ----------------------------------------------------------------------------------------------- */
@@ -598,7 +614,7 @@ static tw_status_t build(tw_coll_request_t *request)
         .rounds_sums = tw_coll_rounds_sums(coll, &request->args),
         .least_packed_bytes = request->choice.least_packed_bytes,
     };
-    if (!args.codec && !algo->flows.by_pair) {
+    if (!args.codec) {
         build.in = tw_request_view(request, 0, &build.in_first);
         build.out = tw_request_view(request, 1, &build.out_first);
         TW_TRY(build.in && build.out ? TW_OK : TW_ERR_NO_MEMORY);

@@ -10,6 +10,7 @@
  *    all-reduce      in, out: the segments one after the other; in_first, out_first: an even split of that
  *                    into W
  *    broadcast       in, out: as all-reduce, both are dst
+ *    all-to-all      in: what goes to rank 0, 1, ...       out: what comes from rank 0, 1, ...
  *  In place, in and out share memory: see in_place and aliased. */
 #ifndef TW_COLLECTIVES_ALGORITHMS_ALGORITHM_H
 #define TW_COLLECTIVES_ALGORITHMS_ALGORITHM_H

@@ -19,8 +19,8 @@ tw_status_t tw_sched_create(const tw_sched_env_t *env, tw_sched_t **out)
     }
     sched->env = *env;
     sched->urgent = sched->lazy = (tw_queue_t){TW_TASK_NONE, TW_TASK_NONE};
-    sched->lanes = calloc(n_lanes, sizeof(*sched->lanes));
-    sched->busy_lanes = calloc(n_lanes, sizeof(*sched->busy_lanes));
+    sched->lanes = tw_sched_alloc(sched, n_lanes * sizeof(*sched->lanes));
+    sched->busy_lanes = tw_sched_alloc(sched, n_lanes * sizeof(*sched->busy_lanes));
     if (!sched->lanes || !sched->busy_lanes) {
         tw_sched_free(sched);
         return TW_ERR_NO_MEMORY;
@@ -44,8 +44,6 @@ void tw_sched_free(tw_sched_t *sched)
     free(sched->edges.items);
     free(sched->uses.items);
     free(sched->buffers);
-    free(sched->lanes);
-    free(sched->busy_lanes);
     free(sched->rounds);
     free(sched);
 }

@@ -41,35 +41,35 @@ typedef int tw_sbuf_t;
 
 typedef struct tw_span {
     const tw_view_t *view; /**< NULL: in a buffer */
-    tw_sbuf_t buffer;      /**< TW_SBUF_NONE with view NULL: an empty message (a signal) */
     size_t first;          /**< element of the view, or byte of the buffer */
     size_t n;              /**< elements of the view, or bytes of the buffer */
+    tw_sbuf_t buffer;      /**< TW_SBUF_NONE with view NULL: an empty message (a signal) */
     /** 1: a message of at most so many bytes, as many as the buffer holds: see tw_sched_fill */
     int is_bound;
 } tw_span_t;
 
 static inline tw_span_t tw_span_view(const tw_view_t *view, size_t first, size_t n_elems)
 {
-    tw_span_t span = {view, TW_SBUF_NONE, first, n_elems, 0};
+    tw_span_t span = {view, first, n_elems, TW_SBUF_NONE, 0};
     return span;
 }
 
 static inline tw_span_t tw_span_buffer(tw_sbuf_t buffer, size_t first_byte, size_t bytes)
 {
-    tw_span_t span = {NULL, buffer, first_byte, bytes, 0};
+    tw_span_t span = {NULL, first_byte, bytes, buffer, 0};
     return span;
 }
 
 /** A message from or to the begin of a buffer whose length is known once it is there. */
 static inline tw_span_t tw_span_bound(tw_sbuf_t buffer, size_t bytes)
 {
-    tw_span_t span = {NULL, buffer, 0, bytes, 1};
+    tw_span_t span = {NULL, 0, bytes, buffer, 1};
     return span;
 }
 
 static inline tw_span_t tw_span_signal(void)
 {
-    tw_span_t span = {NULL, TW_SBUF_NONE, 0, 0, 0};
+    tw_span_t span = {NULL, 0, 0, TW_SBUF_NONE, 0};
     return span;
 }
 

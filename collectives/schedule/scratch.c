@@ -24,21 +24,13 @@ struct tw_scratch {
 /* The class of `bytes`, and the size of its buffers. */
 static int class_of(size_t bytes, size_t *class_bytes)
 {
-    size_t size = (size_t)1 << MIN_SHIFT;
-    int octave = 0;
+    size_t least = bytes >> MIN_SHIFT > 0 ? bytes : (size_t)1 << MIN_SHIFT;
+    int shift = 63 - __builtin_clzll(least);
+    size_t step_bytes = ((size_t)1 << shift) / CLASSES_PER_OCTAVE;
+    size_t steps = (least - ((size_t)1 << shift) + step_bytes - 1) / step_bytes;
 
-    while (size * 2 <= bytes) {
-        size *= 2;
-        octave++;
-    }
-    for (int step = 0; step < CLASSES_PER_OCTAVE; step++) {
-        *class_bytes = size + size / CLASSES_PER_OCTAVE * (size_t)step;
-        if (bytes <= *class_bytes) {
-            return octave * CLASSES_PER_OCTAVE + step;
-        }
-    }
-    *class_bytes = size * 2;
-    return (octave + 1) * CLASSES_PER_OCTAVE;
+    *class_bytes = ((size_t)1 << shift) + steps * step_bytes;
+    return (shift - MIN_SHIFT) * CLASSES_PER_OCTAVE + (int)steps;
 }
 
 size_t tw_scratch_class_bytes(size_t bytes)
@@ -157,12 +149,12 @@ void *tw_scratch_get(tw_scratch_t *scratch, size_t bytes)
 void tw_scratch_put(tw_scratch_t *scratch, void *buffer, size_t bytes)
 {
     size_t class_bytes;
-    int class = class_of(bytes, &class_bytes);
     tw_scratch_free_t *head = buffer;
 
     if (!buffer) {
         return;
     }
+    int class = class_of(bytes, &class_bytes);
     if (scratch->held_bytes > scratch->limit_bytes) {
         scratch->held_bytes -= class_bytes;
         tw_buffer_free(buffer);
