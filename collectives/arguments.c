@@ -10,7 +10,7 @@
 /* Ranks may send different amounts, but have to plan alike: all-to-all is planned as if each shard were of
  * this size. */
 #define ALLTOALL_ELEMS ((size_t)1 << 18)
-#define HASHED 16 /* segments at a time */
+#define HASHED 6 /* segments at a time: XXH3 is slow to begin with more than 240 bytes */
 
 const char *tw_coll_op_name(tw_coll_op_t op)
 {
