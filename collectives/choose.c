@@ -1,7 +1,7 @@
 /** What an operation in host memory becomes: which algorithm, how large its messages are, and whether to
  *  quantize at all. It is the candidate that the cost model expects to be the quickest, but in doubt one with
- *  fewer inter-node bytes. Nothing but that model, the sizes, the topology and TW_COLL_CHUNK is looked at, and
- *  these are the same on all ranks, so they choose alike.
+ *  fewer inter-node bytes. Nothing but that model, the sizes, the topology and TW_COLL_CHUNK is looked at,
+ *  and these are the same on all ranks, so they choose alike.
  *
  *  In a deterministic communicator the model decides nothing that changes a bit: a codec is used wherever
  *  there are several nodes, and of the algorithms only those that give the bits of such a place of ranks are
@@ -133,8 +133,8 @@ static double model_sec(const pick_t *pick, const tw_coll_model_t *model, candid
 }
 
 /** The largest chunk with which a round of any algorithm, and what earlier rounds have left to it, is within
- *  half of the scratch memory (the other half may be other operations'): 8 chunks per rank, or more where what
- *  travels inside a node is larger. A power of two. */
+ *  half of the scratch memory (the other half may be other operations'): 8 chunks per rank, or more where
+ *  what travels inside a node is larger. A power of two. */
 static size_t most_chunk(const pick_t *pick)
 {
     int is_larger = pick->c.topo->max_local > 1 && pick->c.inner_bytes > pick->c.encoded_bytes;

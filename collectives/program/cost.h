@@ -1,7 +1,8 @@
 /** What an operation costs, read off its flows.
  *
  *  Traffic is what the flows of all owners come to on the busiest rank and node, counted in shards: it
- *  depends on the topology alone, so it is read once. With sizes, a chunk and the cost model it becomes a cost. */
+ *  depends on the topology alone, so it is read once. With sizes, a chunk and the cost model it becomes a
+ *  cost. */
 #ifndef TW_COLLECTIVES_PROGRAM_COST_H
 #define TW_COLLECTIVES_PROGRAM_COST_H
 

@@ -238,8 +238,8 @@ double count_held(const tw_ops_t *ops)
     return held;
 }
 
-/* What choosing takes for granted (choose.c): half of the scratch memory is enough for 8 chunks a rank, all of
- * it for twice as many. */
+/* What choosing takes for granted (choose.c): half of the scratch memory is enough for 8 chunks a rank, all
+ * of it for twice as many. */
 TEST_F(Ops, OfAThousandRanksHoldsSoManyChunks)
 {
     tw_topo_t topo = topo_of_a_thousand();
