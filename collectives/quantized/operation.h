@@ -62,7 +62,7 @@ typedef struct tw_qop_work {
     tw_seed_t seed;
 } tw_qop_work_t;
 
-tw_task_t tw_qop_emit(const tw_qop_t *op, const tw_qop_work_t *work);
+tw_task_t tw_qop_emit(const tw_qop_t *op, const tw_qop_work_t *is);
 
 TW_C_END
 
