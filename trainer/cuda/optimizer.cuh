@@ -16,6 +16,8 @@ namespace tw_trainer_kernels
 constexpr uint32_t norm_bins_count = TW_CUDA_NORM_BINS, last_bin = norm_bins_count - 1;
 /* A bin counts squares below 2^16 of a 32nd of a block's elements: 2^21 would fit. */
 constexpr size_t bin_elems_max = (size_t)1 << 20;
+/* Of fp32: squares below 2^48. */
+constexpr size_t wide_bin_elems_max = (size_t)1 << 15;
 
 struct NormBinArgs {
     const uint16_t *values;
@@ -75,16 +77,91 @@ struct NormBins {
     }
 };
 
-template <class LAUNCHER>
-tw_status_t norm_bins(const LAUNCHER &launcher, const uint16_t *values, size_t n, uint64_t *bins)
+struct WideNormBinArgs {
+    const float *values;
+    size_t n;
+    uint64_t *bins;
+};
+
+/** Likewise of fp32, whose squares need 48 bits: a block's sum of one exponent fits 64. Eight lanes have bins
+ *  of their own, four share each. Bytes an element: 4; an atomic addition of 64 bits in shared memory. 16 KB
+ *  of shared memory: all threads that a multiprocessor has room for. */
+struct WideNormBins {
+    static constexpr uint32_t copies = 8;
+
+    static TW_DEVICE void count(uint64_t *bins, float value)
+    {
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof(bits));
+        const uint32_t exponent = bits >> 23 & 0xff;
+        const uint64_t mantissa = (bits & 0x7fffff) | (exponent > 0 ? 0x800000u : 0);
+        atomicAdd((unsigned long long *)&bins[exponent * copies],
+                  (unsigned long long)(exponent < last_bin ? mantissa * mantissa : 1));
+    }
+
+    static TW_DEVICE void run(const WideNormBinArgs &a)
+    {
+        __shared__ uint64_t bins[norm_bins_count * copies];
+        const size_t thread = (size_t)blockIdx.x * threads + threadIdx.x, step = (size_t)gridDim.x * threads;
+        const size_t n_octets = (size_t)a.values % 16 == 0 ? a.n / octet_elems : 0;
+        uint64_t *own = bins + threadIdx.x % copies;
+        for (uint32_t i = threadIdx.x; i < norm_bins_count * copies; i += threads) {
+            bins[i] = 0;
+        }
+        __syncthreads();
+        for (size_t i = thread; i < n_octets; i += step) {
+            float values[octet_elems];
+            load_octet(a.values + i * octet_elems, values);
+            TW_UNROLL
+            for (uint32_t k = 0; k < octet_elems; k++) {
+                count(own, values[k]);
+            }
+        }
+        for (size_t i = n_octets * octet_elems + thread; i < a.n; i += step) {
+            count(own, a.values[i]);
+        }
+        __syncthreads();
+        leave(bins, a.bins);
+    }
+
+    /* A thread takes an exponent. */
+    static TW_DEVICE void leave(const uint64_t *bins, uint64_t *to)
+    {
+        uint64_t sum = 0;
+        static_assert(norm_bins_count == threads, "one each");
+        for (uint32_t i = 0; i < copies; i++) {
+            sum += bins[threadIdx.x * copies + i];
+        }
+        if (sum > 0) {
+            atomicAdd((unsigned long long *)&to[threadIdx.x], (unsigned long long)(sum & 0xffffffff));
+            atomicAdd((unsigned long long *)&to[norm_bins_count + threadIdx.x],
+                      (unsigned long long)(sum >> 32));
+        }
+    }
+};
+
+/** As many blocks as there is work for, but none of more than `most` elements. */
+inline uint32_t norm_blocks(size_t n, size_t most)
 {
-    const size_t wanted = ceil_div(n, (size_t)threads * octet_elems), needed = ceil_div(n, bin_elems_max);
+    const size_t wanted = ceil_div(n, (size_t)threads * octet_elems), needed = ceil_div(n, most);
     const size_t filling = wanted < most_blocks ? wanted : most_blocks;
-    const size_t blocks = filling > needed ? filling : needed;
+    return (uint32_t)(filling > needed ? filling : needed);
+}
 
-    const NormBinArgs args = {values, n, bins};
-
-    return blocks ? launcher.template run<NormBins>((uint32_t)blocks, "norm of gradients", args) : TW_OK;
+template <class LAUNCHER>
+tw_status_t norm_bins(const LAUNCHER &launcher, tw_type_t type, const void *values, size_t n, uint64_t *bins)
+{
+    TW_TRY(check_type("norm of gradients", type));
+    if (n == 0) {
+        return TW_OK;
+    }
+    if (type == TW_TYPE_FP32) {
+        const WideNormBinArgs args = {(const float *)values, n, bins};
+        return launcher.template run<WideNormBins>(norm_blocks(n, wide_bin_elems_max), "norm of gradients",
+                                                   args);
+    }
+    const NormBinArgs args = {(const uint16_t *)values, n, bins};
+    return launcher.template run<NormBins>(norm_blocks(n, bin_elems_max), "norm of gradients", args);
 }
 
 /* ---- AdamW --------------------------------------------------------------------------------------------- */

@@ -11,11 +11,13 @@ TW_C_BEGIN
 
 #define TW_CUDA_NORM_BINS 256
 
-/** bins [TW_CUDA_NORM_BINS] uint64, device memory, are added to: for each exponent of a bf16, the sum of the
- *  squares of mantissas (integers below 2^8) of values [n] that have it; in the last one, how many values are
- *  not finite. Integers: the sum does not depend on who adds what. Zero them first; trainer/engine's
- *  tw_norm_add_bins goes on from there on the host. */
-tw_status_t tw_cuda_norm_bins(const uint16_t *values, size_t n, uint64_t *bins, tw_stream_t stream);
+/** bins [2][TW_CUDA_NORM_BINS] uint64, device memory, are added to: for each exponent of values [n], bf16 or
+ *  fp32, the sum of the squares of mantissas (integers below 2^8, or 2^24) of those that have it; in the last
+ *  one, how many values are not finite. A sum is a bin of the first row and 2^32 times that of the second.
+ *  Integers: the sum does not depend on who adds what. Zero them first; trainer/engine's tw_norm_add_bins
+ *  goes on from there on the host. TW_ERR_INVALID: another type. */
+tw_status_t tw_cuda_norm_bins(tw_type_t type, const void *values, size_t n, uint64_t *bins,
+                              tw_stream_t stream);
 
 /* ---- AdamW --------------------------------------------------------------------------------------------- */
 

@@ -41,13 +41,13 @@ static void count_fp32(uint64_t bins[2][N_EXPONENTS], const float *values, size_
     }
 }
 
-void tw_norm_add_bins(tw_norm_t *norm, const uint64_t *bins)
+void tw_norm_add_bins(tw_norm_t *norm, const uint64_t *bins, unsigned shift)
 {
     for (unsigned e = 0; e < N_EXPONENTS - 1; e++) {
         /* denormals have the exponent of the smallest normal values */
-        add_shifted(norm->limbs, bins[e], e > 0 ? 2 * (e - 1) : 0);
+        add_shifted(norm->limbs, bins[e], shift + (e > 0 ? 2 * (e - 1) : 0));
     }
-    norm->n_nonfinite += bins[N_EXPONENTS - 1];
+    norm->n_nonfinite += bins[N_EXPONENTS - 1] << shift;
 }
 
 void tw_norm_add(tw_norm_t *norm, tw_type_t type, const void *values, size_t n_elems)
@@ -64,7 +64,7 @@ void tw_norm_add(tw_norm_t *norm, tw_type_t type, const void *values, size_t n_e
         for (unsigned e = 0; e < N_EXPONENTS; e++) {
             bins[0][e] += bins[1][e];
         }
-        tw_norm_add_bins(norm, bins[0]);
+        tw_norm_add_bins(norm, bins[0], 0);
         values = (const char *)values + n * tw_type_bytes(type);
         n_elems -= n;
     }

@@ -23,8 +23,9 @@ typedef struct tw_norm {
 /** values: type[n_elems], bf16 or fp32; all that is added to one norm is of one type. */
 void tw_norm_add(tw_norm_t *norm, tw_type_t type, const void *values, size_t n_elems);
 /** What such values left in bins, as a GPU does it: [256] sums of the squares of mantissas (integers below
- *  2^8 in bf16, 2^24 in fp32), one for each exponent; the last one counts what is not finite. */
-void tw_norm_add_bins(tw_norm_t *norm, const uint64_t *bins);
+ *  2^8 in bf16, 2^24 in fp32), one for each exponent, in units of 2^shift, shift <= 32; the last one counts
+ *  what is not finite. */
+void tw_norm_add_bins(tw_norm_t *norm, const uint64_t *bins, unsigned shift);
 void tw_norm_merge(tw_norm_t *norm, const tw_norm_t *other);
 /** The 2-norm; NaN if a value was not finite. */
 double tw_norm_value(const tw_norm_t *norm, tw_type_t type);

@@ -20,15 +20,17 @@ class CudaOptimizer : public tw::DeviceFixture
 
 /* ---- norm ---------------------------------------------------------------------------------------------- */
 
-void expect_norm(const uint16_t *values, size_t n)
+template <class T>
+void expect_norm(tw_type_t type, const T *values, size_t n)
 {
     tw_norm_t wanted = {}, got = {};
-    Device<uint64_t> bins(TW_CUDA_NORM_BINS);
-    tw_norm_add(&wanted, TW_TYPE_BF16, values, n);
+    Device<uint64_t> bins(2 * TW_CUDA_NORM_BINS);
+    tw_norm_add(&wanted, type, values, n);
     /* in two parts, in the other order */
-    ASSERT_RUNS(tw_cuda_norm_bins(values + n / 3, n - n / 3, bins.data(), nullptr));
-    ASSERT_RUNS(tw_cuda_norm_bins(values, n / 3, bins.data(), nullptr));
-    tw_norm_add_bins(&got, bins.data());
+    ASSERT_RUNS(tw_cuda_norm_bins(type, values + n / 3, n - n / 3, bins.data(), nullptr));
+    ASSERT_RUNS(tw_cuda_norm_bins(type, values, n / 3, bins.data(), nullptr));
+    tw_norm_add_bins(&got, bins.data(), 0);
+    tw_norm_add_bins(&got, bins.data() + TW_CUDA_NORM_BINS, 32);
     EXPECT_EQ(memcmp(got.limbs, wanted.limbs, sizeof(got.limbs)), 0) << n;
     EXPECT_EQ(got.n_nonfinite, wanted.n_nonfinite) << n;
 }
@@ -42,7 +44,23 @@ TEST_F(CudaOptimizer, NormOfAllValues)
     }
     for (size_t skew : {0, 1}) {
         for (size_t n : {0, 1, 7, 8, 9, 255, 2048, 2049, 6001, 65536}) {
-            expect_norm(values.data() + skew, n);
+            expect_norm(TW_TYPE_BF16, values.data() + skew, n);
+        }
+    }
+}
+
+/* Every exponent, with all of the mantissa's bits. */
+TEST_F(CudaOptimizer, NormOfFp32)
+{
+    Device<float> values(40000 + 1);
+    uint32_t bits = 1;
+    for (float &value : values) {
+        bits = bits * 1664525u + 1013904223u;
+        memcpy(&value, &bits, sizeof(value));
+    }
+    for (size_t skew : {0, 1}) {
+        for (size_t n : {0, 1, 7, 8, 9, 2048, 2049, 40000}) {
+            expect_norm(TW_TYPE_FP32, values.data() + skew, n);
         }
     }
 }
@@ -51,9 +69,12 @@ TEST_F(CudaOptimizer, NormOfAllValues)
 TEST_F(CudaOptimizer, NormOfManyLargeValues)
 {
     const Device<uint16_t> values(((size_t)1 << 20) + 5, 0x3fff);
-    Device<uint64_t> bins(TW_CUDA_NORM_BINS);
-    ASSERT_RUNS(tw_cuda_norm_bins(values.data(), values.size(), bins.data(), nullptr));
+    Device<uint64_t> bins(2 * TW_CUDA_NORM_BINS);
+    ASSERT_RUNS(tw_cuda_norm_bins(TW_TYPE_BF16, values.data(), values.size(), bins.data(), nullptr));
     EXPECT_EQ(bins[0x7f], uint64_t(255) * 255 * values.size());
+    /* in fp32 two bins' worth: 2^48 a value, and 2^64 all together */
+    const Device<float> wide(((size_t)1 << 16) + 5, std::nextafterf(2, 0));
+    expect_norm(TW_TYPE_FP32, wide.data(), wide.size());
 }
 
 /* ---- AdamW --------------------------------------------------------------------------------------------- */
@@ -158,6 +179,8 @@ TEST_F(CudaOptimizer, NonsenseIsRefused)
     const tw_cuda_adamw_tensor_t tensor = {};
     expect_log("adamw: the first step is 1");
     EXPECT_EQ(tw_cuda_adamw(&adamw, &tensor, nullptr), TW_ERR_INVALID);
+    expect_log("norm of gradients: there is no kernel for fp16");
+    EXPECT_EQ(tw_cuda_norm_bins(TW_TYPE_FP16, nullptr, 1, nullptr, nullptr), TW_ERR_INVALID);
     adamw.grad_type = TW_TYPE_FP16;
     expect_log("adamw: there is no kernel for fp16");
     EXPECT_EQ(tw_cuda_adamw(&adamw, &tensor, nullptr), TW_ERR_INVALID);
