@@ -5,7 +5,7 @@
 
 @local_cuda//:cuda, @local_cuda//:nccl and @local_cuda//:nccl_headers (for who loads the library at run
 time) always exist. What was found sets TW_HAVE_CUDA=1 or TW_HAVE_NCCL=1 for those who depend on it; what
-was not found is an empty library.
+was not found is an empty library. A toolkit without cuBLASLt's header is said: who needs it looks itself.
 TW_CUDA=0 (--repo_env=TW_CUDA=0) finds neither, TW_NCCL=0 finds no NCCL.
 """
 
@@ -84,6 +84,9 @@ def _configure_cuda(ctx, cuda):
     else:
         linkopts += ["-lcudart", "-Wl,-rpath," + folder]
     globs = ["cuda/include/" + g for g in _CUDA_HEADERS]
+    if not ctx.path("%s/cublasLt.h" % header.dirname).exists:
+        # buildifier: disable=print
+        print("%s has no cublasLt.h: the trainer will not compute on GPUs" % header.dirname)
     return {
         "hdrs": "glob(%s, exclude = [\"cuda/include/nccl*\"])" % globs,
         "defines": ["TW_HAVE_CUDA=1"],

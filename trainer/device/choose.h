@@ -9,6 +9,17 @@ TW_C_BEGIN
 /** Which of n >= 1 GPUs. TW_ERR_UNSUPPORTED, logged. */
 tw_status_t tw_device_gpu_choose(int rank, int local_rank, int n, int *index);
 
+/** A rank's GPU, which the kernels were not compiled for. */
+typedef struct tw_device_stranger {
+    const char *name;
+    int major, minor; /**< its compute capability */
+    const int *archs; /**< [n_archs]: what they were compiled for, as 10 * major + minor */
+    size_t n_archs;
+} tw_device_stranger_t;
+
+/** Says so. TW_ERR_UNSUPPORTED, logged. */
+tw_status_t tw_device_gpu_refuse(int rank, const tw_device_stranger_t *gpu);
+
 TW_C_END
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "quant/quant.h"
+#include "trainer/cuda/archs.h"
 #include "trainer/device/choose.h"
 
 typedef struct gpu {
@@ -141,6 +142,20 @@ tw_status_t tw_device_gpu_count(int rank, int *n)
     return TW_ERR_UNSUPPORTED;
 }
 
+/* There is code for it. */
+static tw_status_t check_arch(tw_device_t *device, int rank)
+{
+    struct cudaDeviceProp of;
+    tw_status_t status = tw_cuda_archs_check();
+    if (status != TW_ERR_UNSUPPORTED) {
+        return status;
+    }
+    TW_TRY(check(device, cudaGetDeviceProperties(&of, ((gpu_t *)device)->index), "cudaGetDeviceProperties"));
+    tw_device_stranger_t gpu = {.name = of.name, .major = of.major, .minor = of.minor};
+    gpu.n_archs = tw_cuda_archs(&gpu.archs);
+    return tw_device_gpu_refuse(rank, &gpu);
+}
+
 tw_status_t tw_device_gpu_open(int rank, int local_rank, tw_device_t **out)
 {
     int n, index;
@@ -169,6 +184,7 @@ tw_status_t tw_device_gpu_open(int rank, int local_rank, tw_device_t **out)
                                .zero = zero,
                                .destroy = destroy};
     tw_status_t status = use(&gpu->table);
+    status = status == TW_OK ? check_arch(&gpu->table, rank) : status;
     status = status == TW_OK ? tw_device_products_create(&gpu->table.products) : status;
     if (status != TW_OK) {
         destroy(&gpu->table);

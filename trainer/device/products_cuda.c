@@ -6,7 +6,7 @@
  * weights and activations are aligned to 256 bytes, so that all its kernels may be chosen. */
 #include "trainer/device/products.h"
 
-#ifdef TW_HAVE_CUDA
+#if defined(TW_HAVE_CUDA) && __has_include(<cublasLt.h>)
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -367,7 +367,11 @@ tw_status_t tw_device_products_create(tw_device_products_t **out)
 tw_status_t tw_device_products_create(tw_device_products_t **out)
 {
     *out = NULL;
+#ifdef TW_HAVE_CUDA
+    tw_error("device: products on a GPU are not there: CUDA had no cublasLt.h when this was built");
+#else
     tw_error("device: products on a GPU are not there: no CUDA was found when this was built");
+#endif
     return TW_ERR_UNSUPPORTED;
 }
 

@@ -97,4 +97,13 @@ TEST_F(DeviceProducts, EveryRankHasAGpu)
     EXPECT_EQ(tw_device_gpu_choose(5, 3, 2, &index), TW_ERR_UNSUPPORTED);
 }
 
+TEST_F(DeviceProducts, AGpuWithoutKernelsIsRefused)
+{
+    const int archs[] = {80, 120};
+    expect_log("rank 3: its GPU, Tesla T4, has compute capability 7.5; this program has kernels for 8.0, "
+               "12.0: build it with --define=TW_CUDA_ARCHS=75");
+    const tw_device_stranger_t gpu = {"Tesla T4", 7, 5, archs, 2};
+    EXPECT_EQ(tw_device_gpu_refuse(3, &gpu), TW_ERR_UNSUPPORTED);
+}
+
 } // namespace
