@@ -202,8 +202,9 @@ static const tw_config_field_t fields[] = {
     FLAG("thinwire.gradient_hadamard", "y", gradient_hadamard, "qgZ: rotate before quantizing."),
     CHOICE("thinwire.gradient_inner", "plain", gradient_inner, inners, "qgZ: inside the node."),
     CHOICE("thinwire.device", "cpu", device, devices,
-           "What the model computes on: cuda is a GPU for each rank, of its number on the machine. Weights, "
-           "gradients and the optimizer's state stay in host memory. It has not met a GPU yet."),
+           "What the model computes on: cuda is a GPU for each rank, of its number on the machine, which has "
+           "the "
+           "optimizer, too (see offload_optimizer). Weights stay in host memory. It has not met a GPU yet."),
     CHOICE(
         "thinwire.products", "auto", products, products,
         "What activations and gradients are rounded to for products, whose sums are fp32: auto is bf16 "

@@ -20,8 +20,8 @@ tw_status_t tw_device_gpu_refuse(int rank, const tw_device_stranger_t *gpu)
 {
     char list[128] = "";
     for (size_t i = 0, at = 0; i < gpu->n_archs && at + 16 < sizeof(list); i++) {
-        at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%d.%d", i > 0 ? ", " : "",
-                               gpu->archs[i] / 10, gpu->archs[i] % 10);
+        at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%d.%d", i > 0 ? ", " : "", gpu->archs[i] / 10,
+                               gpu->archs[i] % 10);
     }
     tw_error("rank %d: its GPU, %s, has compute capability %d.%d; this program has kernels for %s: build it "
              "with --define=TW_CUDA_ARCHS=%d%d",

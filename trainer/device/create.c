@@ -30,6 +30,13 @@ static tw_model_sizes_t sizes(const tw_model_t *model, size_t batch, size_t seq_
         .host_bytes = tw_size_add(tw_device_slots_host_bytes(m), tw_size_mul(batch, sizeof(double)))};
 }
 
+static tw_model_sizes_t host_sizes(const tw_model_t *model, size_t batch, size_t seq_len)
+{
+    tw_model_t *host = ((const tw_device_model_t *)model)->host;
+    host->compute.pool = model->compute.pool; /* which sizes depend on; the host's model computes nothing */
+    return tw_model_sizes_get(host, batch, seq_len);
+}
+
 static void give_up(tw_device_model_t *m)
 {
     tw_device_t *device = m->device;
@@ -186,11 +193,25 @@ static tw_status_t copy(tw_model_t *model, void *to, const void *from, size_t by
     return m->status;
 }
 
+static void round_gradients(tw_model_t *model)
+{
+    ((tw_device_model_t *)model)->rounds_gradients = 1;
+}
+
 static tw_status_t finish(tw_model_t *model)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
     if (tw_device_is_well(m)) {
         tw_device_note(m, tw_device_grads_collect(m));
+    }
+    return m->status;
+}
+
+static tw_status_t finish_unit(tw_model_t *model, size_t unit)
+{
+    tw_device_model_t *m = (tw_device_model_t *)model;
+    if (tw_device_is_well(m)) {
+        tw_device_note(m, tw_device_grads_collect_unit(m, unit));
     }
     return m->status;
 }
@@ -209,8 +230,15 @@ static void unpin(tw_model_t *model, void *start)
     m->device->unpin(m->device, start);
 }
 
-static const tw_model_device_ops_t device_ops = {
-    .alloc = alloc, .free = free_memory, .copy = copy, .finish = finish, .pin = pin, .unpin = unpin};
+static const tw_model_device_ops_t device_ops = {.host_sizes = host_sizes,
+                                                 .alloc = alloc,
+                                                 .free = free_memory,
+                                                 .copy = copy,
+                                                 .round_gradients = round_gradients,
+                                                 .finish = finish,
+                                                 .finish_unit = finish_unit,
+                                                 .pin = pin,
+                                                 .unpin = unpin};
 
 /* ---- from first to last -------------------------------------------------------------------------------- */
 

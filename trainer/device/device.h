@@ -7,8 +7,9 @@
  *    weights    a call copies the unit's in, while the device still computes the unit before, and returns
  *               once they are in: the caller may then gather the next ones over them;
  *    gradients  begin as zeros on the device, sums of fp32; when a unit's backward pass ends they are copied
- *               out to pinned host memory, and tw_model_finish adds them to the caller's. The root's stay
- *               between head and embed_backward.
+ *               out to pinned host memory, rounded to bf16 where that is wanted, and tw_model_finish adds
+ *               them to the caller's, or writes them there. The root's stay between head and
+ *               embed_backward.
  *  Activations, weights and their factors are bf16, sums and statistics fp32, logits some rows at a time.
  *  Three streams: computing, copies in, copies out; events order them. Kernels and products have the same
  *  bits on every device of a kind, in an order that does not depend on time, so losses are as equal among

@@ -43,8 +43,8 @@ struct tw_device_products {
     size_t memory_bytes; /**< of the device, that it works in */
 };
 
-/** cuBLASLt on the current GPU. TW_ERR_UNSUPPORTED (logged): no CUDA was found when this was built, or none of
- *  its header, or the library is not there; TW_ERR_NO_MEMORY, TW_ERR_CUDA. */
+/** cuBLASLt on the current GPU. TW_ERR_UNSUPPORTED (logged): no CUDA was found when this was built, or it had
+ *  no cublasLt.h, or the library is not there; TW_ERR_NO_MEMORY, TW_ERR_CUDA. */
 tw_status_t tw_device_products_create(tw_device_products_t **out);
 
 /** In plain C, on memory that the processor reads: slow, every sum in the order of its terms. */

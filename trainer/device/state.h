@@ -34,11 +34,13 @@ typedef struct tw_device_layout {
 /** A place for a unit: the root's, or one of two that blocks take in turn. */
 typedef struct tw_device_slot {
     tw_bf16_t *weights;
-    float *grads, *staged;         /* staged: pinned, in host memory */
+    float *grads;
+    tw_bf16_t *rounded;            /* grads, where they come so; else NULL */
+    void *staged;                  /* pinned, in host memory: what comes */
     tw_device_event_t ready, used; /* weights are in; nobody reads them any more */
     tw_device_event_t computed, out;
     size_t unit;    /* whose gradients are on their way */
-    float **wanted; /* [most tensors of a unit] where they are added to */
+    float **wanted; /* [most tensors of a unit] where they are added to, or rounded are written to */
     int is_on_way;
 } tw_device_slot_t;
 enum { TW_DEVICE_SLOTS = 3 };
@@ -93,7 +95,8 @@ typedef struct tw_device_model {
     tw_device_scratch_t scratch;
     double *losses;      /* pinned (B) */
     size_t logits_elems; /* that are made at a time */
-    tw_status_t status;  /* of the first call that failed */
+    int rounds_gradients;
+    tw_status_t status; /* of the first call that failed */
 } tw_device_model_t;
 
 /* ---- memory.c */
@@ -129,6 +132,8 @@ float *tw_device_grad(const tw_device_model_t *m, size_t unit, int tensor);
 tw_status_t tw_device_grads_end(tw_device_model_t *m, size_t unit, float *const *grads);
 /** Add all that are on their way to where they are wanted. */
 tw_status_t tw_device_grads_collect(tw_device_model_t *m);
+/** Those of a unit alone. */
+tw_status_t tw_device_grads_collect_unit(tw_device_model_t *m, size_t unit);
 
 /* ---- layers.c */
 /** A weight between x (N,in), rows in apart, and y (N,out), rows y_stride apart. */

@@ -8,6 +8,7 @@
 #include "trainer/cuda/cuda.h"
 #include "trainer/cuda/embedding.h"
 #include "trainer/cuda/loss.h"
+#include "trainer/cuda/optimizer.h"
 #include "trainer/device/products.h"
 
 TW_C_BEGIN
@@ -29,7 +30,10 @@ TW_C_BEGIN
     X(attention_backward)    \
     X(loss_add)              \
     X(loss_sums)             \
-    X(loss_backward)
+    X(loss_backward)         \
+    X(narrow)                \
+    X(norm_bins)             \
+    X(adamw)
 
 typedef struct tw_device_kernels {
 #define TW_DEVICE_KERNEL(name) __typeof__(&tw_cuda_##name) name;

@@ -1,5 +1,6 @@
 /* Weights in, gradients out. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "trainer/device/state.h"
 #include "trainer/pool.h"
@@ -54,12 +55,19 @@ static size_t all_elems(const tw_device_model_t *m)
 
 size_t tw_device_slots_bytes(const tw_device_model_t *m)
 {
-    return tw_size_mul(all_elems(m), sizeof(tw_bf16_t) + sizeof(float));
+    size_t rounded = m->rounds_gradients ? sizeof(tw_bf16_t) : 0;
+    return tw_size_mul(all_elems(m), sizeof(tw_bf16_t) + sizeof(float) + rounded);
+}
+
+/* Of a gradient as it comes. */
+static size_t grad_bytes(const tw_device_model_t *m)
+{
+    return m->rounds_gradients ? sizeof(tw_bf16_t) : sizeof(float);
 }
 
 size_t tw_device_slots_host_bytes(const tw_device_model_t *m)
 {
-    return tw_size_mul(all_elems(m), sizeof(float));
+    return tw_size_mul(all_elems(m), grad_bytes(m));
 }
 
 static tw_status_t slot_events(tw_device_model_t *m, tw_device_slot_t *slot)
@@ -82,7 +90,9 @@ static tw_status_t slot_init(tw_device_model_t *m, tw_device_slot_t *slot, size_
     }
     TW_TRY(device->alloc(device, n * sizeof(*slot->weights), 0, (void **)&slot->weights));
     TW_TRY(device->alloc(device, n * sizeof(*slot->grads), 0, (void **)&slot->grads));
-    TW_TRY(device->alloc(device, n * sizeof(*slot->staged), 1, (void **)&slot->staged));
+    TW_TRY(m->rounds_gradients ? device->alloc(device, n * sizeof(*slot->rounded), 0, (void **)&slot->rounded)
+                               : TW_OK);
+    TW_TRY(device->alloc(device, n * grad_bytes(m), 1, &slot->staged));
     return slot_events(m, slot);
 }
 
@@ -110,6 +120,9 @@ void tw_device_slots_cleanup(tw_device_model_t *m)
         }
         if (slot->grads) {
             device->free(device, slot->grads, 0);
+        }
+        if (slot->rounded) {
+            device->free(device, slot->rounded, 0);
         }
         if (slot->staged) {
             device->free(device, slot->staged, 1);
@@ -160,18 +173,27 @@ float *tw_device_grad(const tw_device_model_t *m, size_t unit, int tensor)
 #define LEAST ((size_t)1 << 15)
 #define STEP 64
 
-typedef struct addition {
-    float *sum;
-    const float *more;
-} addition_t;
+/* To where they are wanted: fp32, or rounded ones. */
+typedef struct arrival {
+    float *to;
+    const void *from;
+} arrival_t;
 
 static void add(void *ctx, size_t first, size_t n, int thread)
 {
-    const addition_t *addition = ctx;
+    const arrival_t *arrival = ctx;
+    const float *more = arrival->from;
     (void)thread;
     for (size_t i = first; i < first + n; i++) {
-        addition->sum[i] += addition->more[i];
+        arrival->to[i] += more[i];
     }
+}
+
+static void put(void *ctx, size_t first, size_t n, int thread)
+{
+    const arrival_t *arrival = ctx;
+    (void)thread;
+    memcpy((tw_bf16_t *)arrival->to + first, (const tw_bf16_t *)arrival->from + first, n * sizeof(tw_bf16_t));
 }
 
 static tw_status_t collect(tw_device_model_t *m, tw_device_slot_t *slot)
@@ -183,9 +205,10 @@ static tw_status_t collect(tw_device_model_t *m, tw_device_slot_t *slot)
     slot->is_on_way = 0;
     TW_TRY(m->device->event_wait(m->device, slot->out));
     for (size_t t = 0; t < of->n_tensors; t++) {
-        addition_t addition = {slot->wanted[t], slot->staged + layout_of(m, slot->unit)->offsets[t]};
+        const char *from = (const char *)slot->staged + layout_of(m, slot->unit)->offsets[t] * grad_bytes(m);
+        arrival_t arrival = {slot->wanted[t], from};
         tw_pool_ranges(tw_model_pool(&m->model), m->host->tensors[of->first_tensor + t].n_elems, STEP, LEAST,
-                       add, &addition);
+                       m->rounds_gradients ? put : add, &arrival);
     }
     return TW_OK;
 }
@@ -196,6 +219,12 @@ tw_status_t tw_device_grads_collect(tw_device_model_t *m)
         TW_TRY(collect(m, &m->slots[i]));
     }
     return TW_OK;
+}
+
+tw_status_t tw_device_grads_collect_unit(tw_device_model_t *m, size_t unit)
+{
+    tw_device_slot_t *slot = &m->slots[slot_index(unit)];
+    return slot->unit == unit ? collect(m, slot) : TW_OK;
 }
 
 /* What left from here before has arrived: its copy was waited for. */
@@ -211,14 +240,18 @@ tw_status_t tw_device_grads_end(tw_device_model_t *m, size_t unit, float *const 
 {
     tw_device_t *device = m->device;
     tw_device_slot_t *slot = &m->slots[slot_index(unit)];
+    size_t n_elems = layout_of(m, unit)->n_elems;
     slot->unit = unit;
     for (size_t t = 0; t < m->host->units[unit].n_tensors; t++) {
         slot->wanted[t] = grads[t];
     }
+    TW_TRY(m->rounds_gradients
+               ? device->kernels->narrow(slot->grads, n_elems, 1.0f, slot->rounded, m->compute)
+               : TW_OK);
     TW_TRY(device->event_record(device, slot->computed, m->compute));
     TW_TRY(device->stream_wait(device, m->out, slot->computed));
-    TW_TRY(
-        device->copy(device, slot->staged, slot->grads, layout_of(m, unit)->n_elems * sizeof(float), m->out));
+    TW_TRY(device->copy(device, slot->staged, m->rounds_gradients ? (void *)slot->rounded : slot->grads,
+                        n_elems * grad_bytes(m), m->out));
     TW_TRY(device->event_record(device, slot->out, m->out));
     slot->is_on_way = 1;
     return TW_OK;

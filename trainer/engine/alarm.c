@@ -203,6 +203,7 @@ static tw_status_t pass_over(tw_engine_t *engine, const char *why)
 static tw_status_t judge(tw_engine_t *engine, const tw_engine_report_t *report, const char *why)
 {
     int is_weight = 0, is_nonfinite = report->norm.n_nonfinite > 0;
+    TW_TRY(is_nonfinite ? tw_near_store(engine) : TW_OK); /* the masters are looked at */
     TW_TRY(is_nonfinite ? name_nonfinite(engine, &is_weight) : TW_OK);
     if (engine->options->bad_step != TW_TRAIN_BAD_STOP && !is_weight) {
         return pass_over(engine, why);

@@ -12,7 +12,7 @@
  *  processor.c  processor time                             outliers.c  losses and norms out of the common
  *  resident.c   what the process holds                     muon.c      matrices made orthogonal
  *  threads.c    what is computed by elements               planned.c   an engine's memory, without making it
- *  choices.c    what options mean for a step */
+ *  choices.c    what options mean for a step            near.c      the optimizer on a model's device */
 #ifndef TW_TRAINER_ENGINE_CALLS_H
 #define TW_TRAINER_ENGINE_CALLS_H
 
@@ -52,6 +52,27 @@ void tw_engine_find_homes(tw_engine_t *engine);
 int tw_engine_is_full(const tw_engine_t *engine);
 /** TW_ERR_CONFIG (logged with every part) if it does not fit in thinwire.device_mem. */
 tw_status_t tw_engine_check_device(const tw_engine_t *engine);
+/** Is a block's gradient there no sooner than when the next one's is computed? */
+int tw_engine_gradients_lag(const tw_engine_t *engine);
+
+/* ---- near.c */
+/** Does the optimizer's state lie on the model's device? The homes are known. */
+int tw_near_is_wanted(const tw_engine_t *engine);
+/** Nothing to do, as in cleanup, load and store, if it does not. */
+tw_status_t tw_near_init(tw_engine_t *engine);
+void tw_near_cleanup(tw_engine_t *engine);
+/** Masters and moments from host memory to the device; and back, if they are not there. */
+tw_status_t tw_near_load(tw_engine_t *engine);
+tw_status_t tw_near_store(tw_engine_t *engine);
+/** A unit's gradients are reduced: to the device. Then count some of the shard's elements in the norm, which
+ *  in the end is asked for. */
+tw_status_t tw_near_gradients(tw_engine_t *engine, size_t index);
+tw_status_t tw_near_count(tw_engine_t *engine, size_t index, size_t first, size_t n);
+tw_status_t tw_near_norm(tw_engine_t *engine, tw_norm_t *norm);
+/** The update; each unit's step behind the one before, and its news waited for a unit later. */
+tw_status_t tw_near_begin(tw_engine_t *engine, float grad_scale);
+tw_status_t tw_near_step(tw_engine_t *engine, size_t index, double lr);
+tw_status_t tw_near_wait(tw_engine_t *engine, size_t index);
 
 /* ---- inputs.c */
 tw_status_t tw_inputs_init(tw_engine_t *engine, size_t x_elems);
@@ -152,6 +173,9 @@ tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report);
 
 /* ---- groups.c */
 tw_status_t tw_groups_init(tw_engine_t *engine);
+/** The coming step of a tensor; lr: of the step, as tw_train_lr has it. */
+tw_quant_adamw_t tw_groups_adamw(const tw_engine_t *engine, size_t tensor, double lr,
+                                 const float *grad_scale);
 /** Leave frozen tensors' segments out of an operation, in place. How many are left? */
 size_t tw_groups_leave_out(const tw_engine_t *engine, tw_coll_args_t *args);
 /** Room for whole frozen tensors, where stage 3 keeps them. */
@@ -200,6 +224,7 @@ tw_engine_processor_t tw_engine_processor_since(const tw_pool_t *pool, const tw_
 tw_status_t tw_threads_init(tw_engine_t *engine);
 /** to [n] = from as bf16, or as it is. */
 void tw_engine_convert(const tw_engine_t *engine, const float *from, tw_type_t type, void *to, size_t n);
+void tw_engine_copy(const tw_engine_t *engine, const void *from, void *to, size_t n_bytes);
 void tw_engine_clear(const tw_engine_t *engine, float *to, size_t n);
 /** As tw_norm_add, of gradients. */
 void tw_engine_add_norm(const tw_engine_t *engine, tw_norm_t *norm, const void *grads, size_t n);

@@ -210,7 +210,7 @@ static tw_status_t load(tw_engine_t *engine)
     tw_engine_totals_t begin = tw_engine_aside_begin(engine);
     tw_status_t status = tw_engine_refresh(engine);
     tw_engine_aside_end(engine, TW_ENGINE_LOAD, &begin);
-    return status;
+    return status == TW_OK ? tw_near_load(engine) : status;
 }
 
 static tw_status_t first_weights(tw_engine_t *engine)
@@ -235,6 +235,9 @@ tw_status_t tw_engine_take(tw_engine_t *engine)
     }
     if (status == TW_OK) {
         status = tw_engine_partition(engine);
+    }
+    if (status == TW_OK) {
+        status = tw_near_init(engine);
     }
     if (status == TW_OK) {
         status = moving(engine);
@@ -284,6 +287,9 @@ void tw_engine_describe(tw_engine_t *engine, const tw_engine_params_t *params)
     engine->weight_type = tw_model_weight_type(params->model);
     engine->grad_type =
         params->options->communication == TW_TRAIN_COMMUNICATION_FP32 ? TW_TYPE_FP32 : TW_TYPE_BF16;
+    int rounds = engine->grad_type == TW_TYPE_BF16 && params->options->accumulation == 1 &&
+                 tw_model_round_gradients(params->model);
+    engine->sum_type = rounds ? TW_TYPE_BF16 : TW_TYPE_FP32;
     engine->has_replicas = params->options->hpz == TW_TRAIN_HPZ_ON;
     engine->has_delta = params->options->delta_bits > 0 || params->options->delta_lossless;
     engine->n_units = tw_model_n_units(params->model);
@@ -326,6 +332,7 @@ static void give_up_walk(tw_engine_t *engine)
 void tw_engine_cleanup(tw_engine_t *engine)
 {
     tw_update_cleanup(engine);
+    tw_near_cleanup(engine);
     tw_hpz_destroy(engine->hpz); /* before the memory of its replicas */
     tw_engine_free_all(engine);
 }

@@ -1,6 +1,6 @@
 /* Where each part of the memory lies, and whether the device holds what is to lie there. On CPUs the device
  * is a count: of all memory but what is offloaded to host memory or to files. With a model on a device it
- * holds what the model computes in, and activations. */
+ * holds what the model computes in, activations, and the optimizer's state and gradients. */
 #include "trainer/engine/calls.h"
 
 static const char *const names[TW_ENGINE_PART_COUNT] = {
@@ -9,11 +9,11 @@ static const char *const names[TW_ENGINE_PART_COUNT] = {
     [TW_ENGINE_MOVING] = "moving",         [TW_ENGINE_ACTIVATIONS] = "activations",
     [TW_ENGINE_SCRATCH] = "scratch"};
 
-/* A model on a device takes weights from host memory, and gives gradients back there. */
+/* A model on a device takes weights from host memory, and gives gradients back there. The optimizer's state
+ * stays on the device, unless it is offloaded. */
 static void keep_in_host_memory(tw_engine_t *engine)
 {
-    static const tw_engine_part_t parts[] = {TW_ENGINE_OPTIMIZER, TW_ENGINE_WEIGHTS, TW_ENGINE_GRADIENTS,
-                                             TW_ENGINE_MOVING};
+    static const tw_engine_part_t parts[] = {TW_ENGINE_WEIGHTS, TW_ENGINE_GRADIENTS, TW_ENGINE_MOVING};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         tw_engine_home_t *home = &engine->homes[parts[i]];
         home->place = home->place == TW_TRAIN_NONE ? TW_TRAIN_CPU : home->place;
@@ -34,6 +34,11 @@ void tw_engine_find_homes(tw_engine_t *engine)
                                                                   : o->cpu_checkpointing ? TW_TRAIN_CPU
                                                                                          : TW_TRAIN_NONE,
                                                          .folder = o->activation_path};
+}
+
+int tw_engine_gradients_lag(const tw_engine_t *engine)
+{
+    return tw_model_is_on_device(engine->model) && engine->options->overlap;
 }
 
 size_t tw_engine_device_bytes(const tw_engine_t *engine)

@@ -57,7 +57,9 @@ typedef struct tw_engine_piece {
     size_t tensor, first, n_elems;
     float *master, *m, *v; /**< m, v NULL: of a frozen tensor, which has none */
 } tw_engine_piece_t;
-/** Borrowed. To load a checkpoint: write into the pieces, then tw_engine_loaded. */
+/** Borrowed. To load a checkpoint: write into the pieces, all of them, then tw_engine_loaded. Where the
+ *  optimizer is on a device they hold its state from tw_engine_sync, or tw_engine_loaded, to the next
+ *  step. */
 const tw_engine_piece_t *tw_engine_pieces(const tw_engine_t *engine, size_t *n_pieces);
 /** The masters have been written from outside: make the weights again from them, on all ranks, exactly, at a
  *  step (the number of steps done). recent_loss: as tw_engine_recent_loss said then; 0: not known.
@@ -108,8 +110,8 @@ size_t tw_engine_sample_length(const tw_train_options_t *options);
 /** What sampling takes of rank 0 besides whole weights: activations and scratch. */
 size_t tw_engine_sample_bytes(const tw_train_options_t *options, const tw_model_t *model);
 
-/** What a lossy delta owes: a full sync, as a checkpoint needs it. Collective; nothing to do in other
- *  modes. */
+/** What a checkpoint needs: what a lossy delta owes, a full sync, and the state of an optimizer on a device.
+ *  Collective; nothing to do in other modes. */
 tw_status_t tw_engine_sync(tw_engine_t *engine);
 /** Do all copies of weights hold the same? Of stages 0 to 2 those of all ranks, of hpZ its replicas; the log
  *  names rank and tensor where not. Collective. */

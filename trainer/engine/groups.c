@@ -19,6 +19,21 @@ tw_status_t tw_groups_init(tw_engine_t *engine)
     return TW_OK;
 }
 
+tw_quant_adamw_t tw_groups_adamw(const tw_engine_t *engine, size_t tensor, double lr, const float *grad_scale)
+{
+    const tw_train_options_t *options = engine->options;
+    const tw_train_group_t *group = &engine->groups[tensor];
+    double decay = engine->tensors[tensor].decay ? options->weight_decay : 0;
+    return (tw_quant_adamw_t){.lr = lr * group->lr,
+                              .beta1 = options->beta1,
+                              .beta2 = options->beta2,
+                              .eps = options->eps,
+                              .weight_decay = group->decay >= 0 ? group->decay : decay,
+                              .step = engine->steps_done + 1,
+                              .grad_type = engine->grad_type,
+                              .grad_scale = grad_scale};
+}
+
 size_t tw_groups_leave_out(const tw_engine_t *engine, tw_coll_args_t *args)
 {
     tw_coll_segment_t *segments = (void *)(uintptr_t)args->segments; /* hpz's, until it is asked again */

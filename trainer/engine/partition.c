@@ -41,7 +41,8 @@ static void *take(tw_engine_t *engine, tw_engine_part_t part, int is_shard, size
     return tw_engine_alloc(engine, part, n, elem_bytes, what);
 }
 
-/* What is frozen has no moments. */
+/* What is frozen has no moments. Where the optimizer is on a device, this is what checkpoints take and
+ * leave. */
 static float *take_moments(tw_engine_t *engine, const char *what)
 {
     size_t n = 0;
@@ -127,18 +128,20 @@ static tw_status_t gradients(tw_engine_t *engine)
     return TW_OK;
 }
 
-/* With one micro-batch a step the blocks share a buffer: a gradient has left it before the next one comes. */
+/* With one micro-batch a step the blocks share a buffer: a gradient has left it before the next one comes. On
+ * a device they take two in turn: a gradient leaves while the next one is computed. */
 static tw_status_t sums(tw_engine_t *engine)
 {
+    size_t n_buffers = tw_engine_gradients_lag(engine) ? 2 : 1;
     for (size_t u = 0; u < engine->n_units; u++) {
         tw_engine_unit_t *unit = &engine->units[u];
-        if (u > 1 && engine->options->accumulation == 1) {
-            unit->grads32 = engine->units[1].grads32;
+        if (u > n_buffers && engine->options->accumulation == 1) {
+            unit->sums = engine->units[u - n_buffers].sums;
             continue;
         }
-        unit->grads32 =
-            tw_engine_alloc(engine, TW_ENGINE_GRADIENTS, unit->n_elems, sizeof(float), "sums of gradients");
-        if (!unit->grads32) {
+        unit->sums = tw_engine_alloc(engine, TW_ENGINE_GRADIENTS, unit->n_elems,
+                                     tw_type_bytes(engine->sum_type), "sums of gradients");
+        if (!unit->sums) {
             return TW_ERR_NO_MEMORY;
         }
     }

@@ -12,16 +12,32 @@ static int is_wanted(const tw_engine_t *engine, size_t tensor)
            tw_model_is_on_device(engine->model);
 }
 
+/* Element i of a unit's sums. */
+static void *sum_at(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t i)
+{
+    return (char *)unit->sums + i * tw_type_bytes(engine->sum_type);
+}
+
+/* n of them from element i on, as they travel. */
+static void leave(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t i, void *to, size_t n)
+{
+    if (engine->sum_type == engine->grad_type) {
+        tw_engine_copy(engine, sum_at(engine, unit, i), to, n * tw_type_bytes(engine->grad_type));
+    } else {
+        tw_engine_convert(engine, sum_at(engine, unit, i), engine->grad_type, to, n);
+    }
+}
+
 void tw_reduce_begin(tw_engine_t *engine, size_t index, int is_first)
 {
     tw_engine_unit_t *unit = &engine->units[index];
     for (size_t t = 0; t < unit->n_tensors; t++) {
         size_t tensor = unit->first_tensor + t;
         size_t offset = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), tensor).offset;
-        engine->grad_ptrs[t] = is_wanted(engine, tensor) ? unit->grads32 + offset : NULL;
+        engine->grad_ptrs[t] = is_wanted(engine, tensor) ? sum_at(engine, unit, offset) : NULL;
     }
-    if (is_first) {
-        tw_engine_clear(engine, unit->grads32, unit->n_elems);
+    if (is_first && engine->sum_type == TW_TYPE_FP32) { /* else they are written, not added */
+        tw_engine_clear(engine, unit->sums, unit->n_elems);
     }
 }
 
@@ -88,8 +104,7 @@ static void fill_slice(const tw_engine_t *engine, const tw_engine_unit_t *unit, 
     for (size_t i = 0; i < args->n_segments; i++) {
         const tw_coll_segment_t *segment = &args->segments[i];
         size_t whole = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), segment->tensor).offset;
-        tw_engine_convert(engine, unit->grads32 + whole + segment->first_elem, engine->grad_type,
-                          (void *)(uintptr_t)segment->src, segment->n_elems);
+        leave(engine, unit, whole + segment->first_elem, (void *)(uintptr_t)segment->src, segment->n_elems);
     }
 }
 
@@ -138,7 +153,7 @@ tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index)
     void *whole = leave_from(engine, unit, &ops);
     TW_TRY(tw_engine_wait(engine, ops));
     tw_coll_args_t args;
-    tw_engine_convert(engine, unit->grads32, engine->grad_type, whole, unit->n_elems);
+    leave(engine, unit, 0, whole, unit->n_elems);
     if (engine->stage == 0) {
         allreduce_args(engine, unit, &args);
         if (args.n_segments == 0) {
@@ -154,25 +169,34 @@ tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index)
     return tw_engine_post(engine, ops, &args, engine->options->reduce_bucket, &unit->planned_reduce);
 }
 
+/* Elements first .. first + n - 1 of a unit's part. */
+static tw_status_t count(tw_engine_t *engine, size_t index, size_t first, size_t n, tw_norm_t *norm)
+{
+    if (engine->optimizer.device) {
+        return tw_near_count(engine, index, first, n);
+    }
+    tw_engine_add_norm(engine, norm, tw_engine_grad_at(engine, engine->units[index].part_grads, first), n);
+    return TW_OK;
+}
+
 /* Every rank adds up what is its own, so each element counts once. norm: NULL if it is not wanted. */
-static void add_norm(tw_engine_t *engine, size_t index, tw_norm_t *norm)
+static tw_status_t add_norm(tw_engine_t *engine, size_t index, tw_norm_t *norm)
 {
     const tw_hpz_layout_t *layout = tw_hpz_layout(engine->hpz);
     const tw_engine_unit_t *unit = &engine->units[index];
     if (!norm) {
-        return;
+        return TW_OK;
     }
+    TW_TRY(engine->optimizer.device ? tw_near_gradients(engine, index) : TW_OK);
     if (engine->stage > 0) {
-        tw_engine_add_norm(engine, norm, unit->part_grads, unit->part_elems);
-        return;
+        return count(engine, index, 0, unit->part_elems, norm);
     }
     for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
         tw_hpz_piece_t own =
             tw_hpz_primary_piece(layout, t, tw_hpz_node(engine->hpz), tw_hpz_local(engine->hpz));
-        tw_engine_add_norm(engine, norm,
-                           tw_engine_grad_at(engine, unit->part_grads, engine->piece_offsets[t] + own.first),
-                           own.n_elems);
+        TW_TRY(count(engine, index, engine->piece_offsets[t] + own.first, own.n_elems, norm));
     }
+    return TW_OK;
 }
 
 /* The blocks' gradients have come before the root's, which left last: their norm is taken behind it. */
@@ -184,7 +208,7 @@ static tw_status_t finish_blocks(tw_engine_t *engine, tw_norm_t *norm)
     }
     for (size_t u = TW_MODEL_ROOT + 1; u < engine->n_units && status == TW_OK; u++) {
         TW_TRY(tw_engine_wait(engine, &engine->units[u].reduce));
-        add_norm(engine, u, norm);
+        TW_TRY(add_norm(engine, u, norm));
     }
     return status;
 }
@@ -198,6 +222,6 @@ tw_status_t tw_reduce_finish(tw_engine_t *engine, tw_norm_t *norm)
     TW_TRY(tw_engine_wait(engine, &engine->units[TW_MODEL_ROOT].reduce));
     engine->reduced_compute_sec =
         tw_engine_processor_get(tw_model_pool(engine->model)).compute_sec - norm_sec;
-    add_norm(engine, TW_MODEL_ROOT, norm);
-    return TW_OK;
+    TW_TRY(add_norm(engine, TW_MODEL_ROOT, norm));
+    return engine->optimizer.device && norm ? tw_near_norm(engine, norm) : TW_OK;
 }

@@ -31,7 +31,8 @@ static size_t floats_of(const tw_train_options_t *o, const tw_model_t *model, si
 
 size_t tw_engine_sample_bytes(const tw_train_options_t *o, const tw_model_t *model)
 {
-    tw_model_sizes_t sizes = tw_model_sizes_get(model, (size_t)o->sample_lines, tw_engine_sample_length(o));
+    tw_model_sizes_t sizes =
+        tw_model_host_sizes_get(model, (size_t)o->sample_lines, tw_engine_sample_length(o));
     return tw_size_add(sizes.scratch_bytes, tw_size_mul(floats_of(o, model, sizes.x_elems), sizeof(float)));
 }
 

@@ -33,7 +33,7 @@ typedef struct tw_engine_unit {
     void *part_grads;       /* part: mean gradients, once reduced; grad_type's */
     void *weights;          /* whole; stage 3: NULL */
     void *sent_grads;       /* whole, likewise; stages 2 and 3: NULL, see reduce_slots */
-    float *grads32;         /* whole: where backward adds */
+    void *sums;             /* whole: where backward adds; sum_type's */
     tw_engine_ops_t gather; /* stages 1 and 2: after the update */
     tw_engine_ops_t reduce; /* stages 0 and 1 */
     uint64_t planned_gather, planned_reduce; /* inter-node bytes over the world, or TW_ENGINE_NOT_PLANNED */
@@ -104,6 +104,13 @@ typedef struct tw_engine_muon {
     size_t *counts, *recv_counts;                         /* of an operation that is posted */
 } tw_engine_muon_t;
 
+/** An optimizer where the model computes, on a device. */
+typedef struct tw_engine_near {
+    struct tw_device_optimizer *device; /* NULL: AdamW is this processor's */
+    struct tw_device_piece *pieces;     /* [most tensors of a unit] */
+    int is_here;                        /* host memory has the state, too */
+} tw_engine_near_t;
+
 struct tw_engine {
     const tw_train_options_t *options;
     tw_model_t *model;
@@ -114,6 +121,7 @@ struct tw_engine {
     tw_hpz_place_t place; /* of a planned one */
     int rank, n_ranks, stage, has_replicas, has_delta;
     tw_type_t weight_type; /* bf16 or fp32 */
+    tw_type_t sum_type;    /* fp32; bf16 where the model gives rounded gradients */
     tw_type_t grad_type;   /* likewise: what gradients travel as */
     size_t n_units, n_layer, n_tensors;
     const tw_model_tensor_t *tensors;
@@ -155,6 +163,7 @@ struct tw_engine {
     tw_quant_t **adamw; /* [threads] */
     tw_norm_t *norms;   /* likewise */
     tw_engine_muon_t muon;
+    tw_engine_near_t optimizer;
     /* the run */
     uint64_t steps_done, version;     /* version: of the weights, 1 for the first */
     double forward_sec, backward_sec; /* of this step */

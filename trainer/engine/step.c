@@ -92,22 +92,31 @@ static tw_status_t block_backward(tw_engine_t *engine, size_t unit, size_t micro
     return TW_OK;
 }
 
+/* Nothing to do past the last layer. */
+static tw_status_t leave(tw_engine_t *engine, size_t unit)
+{
+    if (unit > engine->n_layer) {
+        return TW_OK;
+    }
+    TW_TRY(tw_model_finish_unit(engine->model, unit));
+    return tw_reduce_post(engine, unit);
+}
+
+/* Gradients are there when the next unit's are asked for: on a device it computes these, while those of the
+ * unit before are copied to host memory and leave. */
 static tw_status_t backward(tw_engine_t *engine, size_t micro)
 {
     int is_last = micro + 1 == (size_t)engine->options->accumulation;
-    tw_status_t status = TW_OK;
-    for (size_t u = engine->n_layer; u > 0 && status == TW_OK; u--) {
-        status = block_backward(engine, u, micro);
-        status = status == TW_OK && is_last ? tw_model_finish(engine->model) : status;
-        status = status == TW_OK && is_last ? tw_reduce_post(engine, u) : status;
+    size_t lag = tw_engine_gradients_lag(engine) ? 1 : 0;
+    for (size_t u = engine->n_layer; u > 0; u--) {
+        TW_TRY(block_backward(engine, u, micro));
+        TW_TRY(is_last ? leave(engine, u + lag) : TW_OK);
     }
-    if (status == TW_OK) {
-        tw_reduce_begin(engine, TW_MODEL_ROOT, 0);
-        tw_model_embed_backward(engine->model, engine->tokens, engine->x[engine->n_layer], engine->grad_ptrs);
-        status = is_last ? tw_model_finish(engine->model) : TW_OK;
-        status = status == TW_OK && is_last ? tw_reduce_post(engine, TW_MODEL_ROOT) : status;
-    }
-    return status;
+    tw_reduce_begin(engine, TW_MODEL_ROOT, 0);
+    tw_model_embed_backward(engine->model, engine->tokens, engine->x[engine->n_layer], engine->grad_ptrs);
+    TW_TRY(is_last && lag > 0 ? leave(engine, 1) : TW_OK);
+    TW_TRY(is_last ? tw_model_finish(engine->model) : TW_OK);
+    return is_last ? tw_reduce_post(engine, TW_MODEL_ROOT) : TW_OK;
 }
 
 static tw_status_t micro_batch(tw_engine_t *engine, size_t micro, double *loss)

@@ -35,6 +35,18 @@ void tw_engine_convert(const tw_engine_t *engine, const float *from, tw_type_t t
     over_elements(engine, n, convert, &(call_t){.from = from, .type = type, .to = to});
 }
 
+static void copy(void *ctx, size_t first, size_t n, int thread)
+{
+    const call_t *call = ctx;
+    (void)thread;
+    memcpy((char *)call->to + first, (const char *)call->grads + first, n);
+}
+
+void tw_engine_copy(const tw_engine_t *engine, const void *from, void *to, size_t n_bytes)
+{
+    over_elements(engine, n_bytes, copy, &(call_t){.grads = from, .to = to});
+}
+
 static void clear(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;

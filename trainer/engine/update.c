@@ -44,22 +44,6 @@ static size_t count_chunks(const tw_engine_t *engine, size_t tensor)
                : (engine->pieces[tensor].n_elems + CHUNK_ELEMS - 1) / CHUNK_ELEMS;
 }
 
-static tw_quant_adamw_t adamw_of(const adamw_call_t *call, size_t tensor)
-{
-    const tw_engine_t *engine = call->engine;
-    const tw_train_options_t *options = engine->options;
-    const tw_train_group_t *group = &engine->groups[tensor];
-    double decay = engine->tensors[tensor].decay ? options->weight_decay : 0;
-    return (tw_quant_adamw_t){.lr = call->lr * group->lr,
-                              .beta1 = options->beta1,
-                              .beta2 = options->beta2,
-                              .eps = options->eps,
-                              .weight_decay = group->decay >= 0 ? group->decay : decay,
-                              .step = engine->steps_done + 1,
-                              .grad_type = engine->grad_type,
-                              .grad_scale = call->grad_scale};
-}
-
 static void adamw_chunk(void *ctx, size_t part, int thread)
 {
     adamw_call_t *call = ctx;
@@ -70,7 +54,7 @@ static void adamw_chunk(void *ctx, size_t part, int thread)
         part -= count_chunks(engine, t);
     }
     const tw_engine_piece_t *piece = &engine->pieces[t];
-    const tw_quant_adamw_t adamw = adamw_of(call, t);
+    const tw_quant_adamw_t adamw = tw_groups_adamw(engine, t, call->lr, call->grad_scale);
     size_t at = part * CHUNK_ELEMS, left = piece->n_elems - at;
     const void *grads = tw_engine_grad_at(engine, call->unit->part_grads, engine->piece_offsets[t] + at);
     const tw_quant_adamw_segment_t segment = {.grad = grads,
@@ -119,7 +103,7 @@ static tw_status_t publish(tw_engine_t *engine, size_t index, int is_update)
     if (engine->has_delta) {
         return tw_sync_ready(engine);
     }
-    if (engine->weight_type != TW_TYPE_FP32) {
+    if (engine->weight_type != TW_TYPE_FP32 && (!is_update || !engine->optimizer.device)) {
         tw_engine_convert(engine, unit->master, engine->weight_type, unit->part, unit->part_elems);
     }
     return engine->stage == 1 || engine->stage == 2 ? gather_whole(engine, index, is_update) : TW_OK;
@@ -174,12 +158,10 @@ static tw_status_t end_unit(tw_engine_t *engine, size_t index, double lr)
 }
 
 /* With Muon a unit's momenta travel while others are computed: it ends when the next but one has begun. */
-tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale)
+static tw_status_t update_here(tw_engine_t *engine, double lr, float grad_scale)
 {
     size_t n = engine->n_units, behind = engine->muon.owners ? TW_ENGINE_MUON_PLACES - 1 : 0;
     tw_status_t status = TW_OK;
-    engine->version++;
-    tw_sync_start(engine, sync_kind(engine));
     advise_state(engine, 0, tw_engine_fetch);
     for (size_t u = 0; u < n + behind && status == TW_OK; u++) {
         status = u < n ? begin_unit(engine, u, lr, grad_scale) : TW_OK;
@@ -190,6 +172,27 @@ tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale)
             status = end_unit(engine, u - behind, lr);
         }
     }
+    return status;
+}
+
+/* On a device, where new weights are made, too. A unit leaves while the next one is computed. */
+static tw_status_t update_near(tw_engine_t *engine, double lr, float grad_scale)
+{
+    TW_TRY(tw_near_begin(engine, grad_scale));
+    for (size_t u = 0; u <= engine->n_units; u++) {
+        TW_TRY(u < engine->n_units ? tw_near_step(engine, u, lr) : TW_OK);
+        TW_TRY(u > 0 ? tw_near_wait(engine, u - 1) : TW_OK);
+        TW_TRY(u > 0 ? publish(engine, u - 1, 1) : TW_OK);
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale)
+{
+    engine->version++;
+    tw_sync_start(engine, sync_kind(engine));
+    tw_status_t status =
+        engine->optimizer.device ? update_near(engine, lr, grad_scale) : update_here(engine, lr, grad_scale);
     tw_engine_note_memory(engine);
     return status;
 }
@@ -218,5 +221,5 @@ tw_status_t tw_engine_sync(tw_engine_t *engine)
         status = tw_engine_refresh(engine);
         tw_engine_aside_end(engine, TW_ENGINE_UPKEEP, &begin);
     }
-    return status;
+    return status == TW_OK ? tw_near_store(engine) : status;
 }

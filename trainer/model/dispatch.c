@@ -89,6 +89,12 @@ tw_model_sizes_t tw_model_sizes_get(const tw_model_t *model, size_t batch, size_
     return model->ops->sizes(model, batch, seq_len);
 }
 
+tw_model_sizes_t tw_model_host_sizes_get(const tw_model_t *model, size_t batch, size_t seq_len)
+{
+    return model->device ? model->device->host_sizes(model, batch, seq_len)
+                         : tw_model_sizes_get(model, batch, seq_len);
+}
+
 tw_status_t tw_model_set_pool(tw_model_t *model, tw_pool_t *pool)
 {
     if (model->batch > 0) {
@@ -158,9 +164,22 @@ tw_status_t tw_model_copy(tw_model_t *model, void *to, const void *from, size_t 
     return TW_OK;
 }
 
+int tw_model_round_gradients(tw_model_t *model)
+{
+    if (model->device) {
+        model->device->round_gradients(model);
+    }
+    return model->device != NULL;
+}
+
 tw_status_t tw_model_finish(tw_model_t *model)
 {
     return model->device ? model->device->finish(model) : TW_OK;
+}
+
+tw_status_t tw_model_finish_unit(tw_model_t *model, size_t unit)
+{
+    return model->device ? model->device->finish_unit(model, unit) : TW_OK;
 }
 
 int tw_model_pin(tw_model_t *model, void *start, size_t bytes)

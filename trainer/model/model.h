@@ -180,6 +180,8 @@ tw_status_t tw_model_set_pool(tw_model_t *model, tw_pool_t *pool);
 tw_pool_t *tw_model_pool(const tw_model_t *model);
 
 tw_model_sizes_t tw_model_sizes_get(const tw_model_t *model, size_t batch, size_t seq_len);
+/** Of a model of the same config and threads that computes on this processor, which this one may do. */
+tw_model_sizes_t tw_model_host_sizes_get(const tw_model_t *model, size_t batch, size_t seq_len);
 /** Take the scratch memory for micro-batches of exactly B x T, in place of what was reserved before; the
  *  calls below need it. TW_ERR_INVALID: 0, or seq_len > n_positions (logged); TW_ERR_NO_MEMORY. */
 tw_status_t tw_model_reserve(tw_model_t *model, size_t batch, size_t seq_len);
@@ -198,9 +200,15 @@ void tw_model_free(tw_model_t *model, void *memory);
 /** Between such memory and the host's, either way; behind the calls so far, and done on return. TW_ERR_CUDA,
  *  logged. */
 tw_status_t tw_model_copy(tw_model_t *model, void *to, const void *from, size_t bytes);
+/** A step has one micro-batch, and its gradients travel as bf16: on a device they come rounded to it. `grads`
+ *  then point to bf16[n_elems], which is written, not added to. Before anything is reserved; nothing to do on
+ *  this processor. Do they? */
+int tw_model_round_gradients(tw_model_t *model);
 /** Wait for the calls so far: the gradients are there. The status of the first that failed: TW_ERR_CUDA and
  *  others of a device, logged; on this processor TW_OK. */
 tw_status_t tw_model_finish(tw_model_t *model);
+/** Likewise for the last call that gave a unit gradients: others, which came later, may go on. */
+tw_status_t tw_model_finish_unit(tw_model_t *model, size_t unit);
 /** The caller's memory that weights come from is there to stay, until unpin: copies become faster. 0: it is
  *  not pinned, and must not be unpinned; on this processor, or because the system does not allow it. */
 int tw_model_pin(tw_model_t *model, void *start, size_t bytes);

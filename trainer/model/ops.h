@@ -29,10 +29,13 @@ typedef struct tw_model_ops {
 
 /** Memory and waiting of a model that computes on a device: as in model.h. */
 typedef struct tw_model_device_ops {
+    tw_model_sizes_t (*host_sizes)(const tw_model_t *model, size_t batch, size_t seq_len);
     void *(*alloc)(tw_model_t *model, size_t bytes);
     void (*free)(tw_model_t *model, void *memory);
     tw_status_t (*copy)(tw_model_t *model, void *to, const void *from, size_t bytes);
+    void (*round_gradients)(tw_model_t *model);
     tw_status_t (*finish)(tw_model_t *model);
+    tw_status_t (*finish_unit)(tw_model_t *model, size_t unit);
     int (*pin)(tw_model_t *model, void *start, size_t bytes);
     void (*unpin)(tw_model_t *model, void *start);
 } tw_model_device_ops_t;

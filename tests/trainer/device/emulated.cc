@@ -9,6 +9,7 @@
 #include <mutex>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
 namespace tw
 {
@@ -190,6 +191,8 @@ void EmulatedDevice::add_streams()
     };
     t->event_record = [](tw_device_t *device, tw_device_event_t event, tw_stream_t stream) {
         auto *recorded = static_cast<Event *>(event);
+        recorded->bytes_out = std::exchange(static_cast<Stream *>(stream)->bytes_out, 0);
+        recorded->n_kernels = of(device)->n_kernels;
         of(device)->push(stream, [recorded, n = ++recorded->issued] {
             recorded->passed = n;
             return true;
@@ -197,8 +200,12 @@ void EmulatedDevice::add_streams()
         return TW_OK;
     };
     t->event_wait = [](tw_device_t *device, tw_device_event_t event) {
-        const auto *waited = static_cast<Event *>(event);
+        auto *waited = static_cast<Event *>(event);
         const uint64_t n = waited->issued;
+        if (waited->bytes_out > 0) {
+            const int behind = of(device)->n_kernels - waited->n_kernels;
+            of(device)->arrivals.push_back({std::exchange(waited->bytes_out, 0), behind});
+        }
         while (waited->passed < n) {
             if (!of(device)->step_any()) {
                 ADD_FAILURE() << "an event that never comes";
@@ -282,6 +289,9 @@ void EmulatedDevice::add_work()
             return TW_ERR_CUDA;
         }
         of(device)->copies_left -= of(device)->copies_left > 0;
+        const auto *at = static_cast<const uint8_t *>(to);
+        const bool is_out = at < of(device)->arena_ || at >= of(device)->arena_ + arena_bytes;
+        static_cast<Stream *>(stream)->bytes_out = is_out ? bytes : 0;
         of(device)->push(stream, [=] {
             memcpy(to, from, bytes);
             return true;

@@ -41,13 +41,23 @@ class EmulatedDevice
     size_t room_bytes = SIZE_MAX;                                 /**< more is out of memory */
     int n_pins = 0, n_streams = 0, n_events = 0, n_copies = 0, n_kernels = 0;
     int copies_left = -1; /**< until one fails; -1: none does */
+    /** Copies out that the host has waited for: how much came, and how many kernels had been enqueued behind
+     *  it when the host began to wait. */
+    struct Arrival {
+        size_t bytes;
+        int kernels_behind;
+    };
+    std::vector<Arrival> arrivals;
 
   private:
     struct Stream {
         std::deque<std::function<bool()>> queue;
+        size_t bytes_out = 0; /* of the last copy out, until an event is recorded behind it */
     };
     struct Event {
         uint64_t issued = 0, passed = 0;
+        size_t bytes_out = 0; /* that it stands behind */
+        int n_kernels = 0;    /* that had been enqueued before it */
     };
     struct Handle {
         tw_device_t table;

@@ -1,8 +1,13 @@
 /* Models on a GPU beside those on the CPU: the same loss and gradients but for bf16's rounding, and the same
  * bits again. */
+/* Before CUDA's headers, which call something half. */
+#include "tests/trainer/device/optimizer_check.h"
+
 #include "tests/common/fixture.h"
 #include "tests/trainer/device/cublas.h"
 #include "tests/trainer/device/on_device.h"
+#include "tests/trainer/device/training.h"
+#include "tests/trainer/engine/ranks.h"
 #include "trainer/device/gpu.h"
 
 namespace
@@ -79,6 +84,18 @@ TEST_F(CudaModel, LargerModelsBesideTheCpu)
     config.llama.head_dim = 128;
     config.llama.n_inner = 704;
     check(config, 3, 150);
+}
+
+TEST_F(CudaModel, OptimizerBesideTheHosts)
+{
+    for (tw_type_t grad_type : {TW_TYPE_BF16, TW_TYPE_FP32}) {
+        tw::check_optimizer(device, grad_type);
+    }
+}
+
+TEST_F(CudaModel, TrainingBesideTheCpu)
+{
+    tw::run_ranks({0}, [&](int, tw_coll_t *world) { tw::check_training(world, device); });
 }
 
 } // namespace

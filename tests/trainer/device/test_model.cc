@@ -7,6 +7,7 @@
 #include "tests/common/fixture.h"
 #include "tests/trainer/device/emulated.h"
 #include "tests/trainer/device/on_device.h"
+#include "tests/trainer/device/optimizer_check.h"
 
 namespace
 {
@@ -131,6 +132,33 @@ TEST_F(DeviceModel, SameBitsInAnyOrder)
     }
 }
 
+/* As bf16, rounded once, in place of what was there. */
+TEST_F(DeviceModel, GradientsComeRounded)
+{
+    for (const tw::TinyModel &one : tw::tiny_models()) {
+        SCOPED_TRACE(one.name);
+        tw::Network host(one.config, batch, length);
+        host.init(2);
+        OnDevice plain(one.config, &host, 1), rounded(one.config, &host, 2);
+        const double loss = plain.train(tokens, targets, false);
+        ASSERT_EQ(tw_model_round_gradients(rounded.model), 1);
+        ASSERT_EQ(tw_model_reserve(rounded.model, batch, length), TW_OK);
+        for (int again = 0; again < 2; again++) {
+            EXPECT_EQ(rounded.train(tokens, targets, false), loss);
+            for (size_t t = 0; t < host.n_tensors; t++) {
+                std::vector<uint16_t> wanted(plain.grads[t].size()), got = wanted;
+                tw_convert_from_fp32(TW_TYPE_BF16, plain.grads[t].data(), 1.0f, wanted.data(), wanted.size());
+                memcpy(got.data(), rounded.grads[t].data(), got.size() * sizeof(got[0]));
+                EXPECT_EQ(got, wanted) << host.tensors[t].name;
+            }
+        }
+        const tw_model_sizes_t sizes = tw_model_sizes_get(rounded.model, batch, length);
+        EXPECT_EQ(rounded.device.pinned_bytes, sizes.host_bytes);
+        EXPECT_EQ(rounded.device.allocated_bytes - plain.device.allocated_bytes,
+                  sizes.scratch_bytes - plain.sizes.scratch_bytes);
+    }
+}
+
 /* What tokens see ends where their document begins. */
 TEST_F(DeviceModel, DocumentsAndLogits)
 {
@@ -167,6 +195,17 @@ TEST_F(DeviceModel, DocumentsAndLogits)
         tw_model_logits(host.model, on.unit_weights(0).data(), widened(top).data(), 7, of_host.data());
         EXPECT_LE(distance(logits, of_host), 2 * bf16_unit * tw::norm(of_host));
         tw_model_set_documents(host.model, nullptr);
+    }
+}
+
+/* In any order of streams. */
+TEST_F(DeviceModel, OptimizerBesideTheHosts)
+{
+    for (uint32_t seed = 1; seed < 5; seed++) {
+        for (tw_type_t grad_type : {TW_TYPE_BF16, TW_TYPE_FP32}) {
+            tw::EmulatedDevice device(seed);
+            tw::check_optimizer(device.table(), grad_type);
+        }
     }
 }
 

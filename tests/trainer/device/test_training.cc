@@ -4,95 +4,76 @@
 
 #include "tests/common/fixture.h"
 #include "tests/trainer/device/emulated.h"
+#include "tests/trainer/device/training.h"
 #include "tests/trainer/engine/ranks.h"
-#include "trainer/config/config.h"
-#include "trainer/data/data.h"
-#include "trainer/device/device.h"
+#include "trainer/device/state.h"
 #include "trainer/engine/calls.h"
-#include "trainer/engine/engine.h"
 #include "trainer/plan/plan.h"
 
 namespace
 {
 
-using Sets = std::vector<std::string>;
+using tw::Floats;
+using tw::Job;
+using tw::Sets;
+using tw::shape_of;
 
 struct Outcome {
     std::vector<double> losses;
     double validation = 0;
     size_t device_bytes = 0, most_bytes = 0; /* as the engine counts the device's, and as they were taken */
     size_t host_bytes = 0;                   /* without what the communicator works in */
+    /* of each block's gradients, and each block's new weights, that came: kernels enqueued behind them */
+    std::vector<int> gradients, weights;
+    int n_copies = 0; /* of the last step */
+    size_t sample_bytes = 0;
     bool is_equal = false;
     tw_status_t status = TW_OK;
 };
 
-tw_model_config_t shape_of(const tw_train_options_t *o)
+/* What the host waited for of so many bytes. */
+std::vector<int> arrivals_of(const tw::EmulatedDevice &device, size_t bytes)
 {
-    tw_model_config_t shape = {};
-    shape.vocab_size = (size_t)o->vocab_size;
-    shape.n_positions = (size_t)o->sequence;
-    shape.n_layer = (size_t)o->n_layer;
-    shape.n_head = (size_t)o->n_head;
-    shape.n_embd = (size_t)o->n_embd;
-    shape.layer_norm_epsilon = o->layer_norm_epsilon;
-    shape.products = TW_TYPE_BF16;
-    if (o->family != TW_MODEL_GPT2) {
-        shape.family = TW_MODEL_QWEN3;
-        shape.n_head = 4;
-        shape.llama.n_kv_head = 2;
-        shape.llama.head_dim = 8;
-        shape.llama.n_inner = 40;
-        shape.llama.rope.theta = 10000;
-        shape.llama.has_head = 1;
+    std::vector<int> behind;
+    for (const auto &arrival : device.arrivals) {
+        if (arrival.bytes == bytes) {
+            behind.push_back(arrival.kernels_behind);
+        }
     }
-    return shape;
+    return behind;
 }
 
-/* One rank. */
-void run(const Sets &sets, tw_coll_t *world, tw::EmulatedDevice *device, Outcome *out)
+/* One rank. The device's copy number failing, from 0 on, of the first step fails. */
+void run(const Sets &sets, tw_coll_t *world, tw::EmulatedDevice *device, Outcome *out, int failing = -1)
 {
-    std::vector<const char *> pointers;
-    for (const std::string &set : sets) {
-        pointers.push_back(set.c_str());
+    Job job(sets, world, device ? device->table() : nullptr);
+    for (int64_t step = 0; step < job.options->steps && job.status == TW_OK; step++) {
+        const int n_copies = device ? device->n_copies : 0;
+        if (device) {
+            device->copies_left = failing;
+        }
+        out->losses.push_back(job.step());
+        out->n_copies = device ? device->n_copies - n_copies : 0;
     }
-    tw_train_config_t *config = nullptr;
-    tw_data_t *data = nullptr;
-    tw_model_t *model = nullptr;
-    tw_engine_t *engine = nullptr;
-    ASSERT_EQ(tw_train_config_create(nullptr, pointers.data(), pointers.size(), &config), TW_OK);
-    ASSERT_EQ(tw_train_config_resolve(config, tw_coll_size(world), tw_coll_n_nodes(world)), TW_OK);
-    const tw_train_options_t *o = tw_train_config_options(config);
-    tw_data_config_t data_config = {};
-    data_config.path = o->data;
-    data_config.val_share = o->val_share;
-    data_config.document_token = -1;
-    ASSERT_EQ(tw_data_open(&data_config, &data), TW_OK);
-    const tw_model_config_t shape = shape_of(o);
-    ASSERT_EQ(device ? tw_device_model_create(&shape, device->table(), &model)
-                     : tw_model_create(&shape, &model),
-              TW_OK);
-    tw_engine_params_t params = {o, model, data, world, {}};
-    out->status = tw_engine_create(&params, &engine);
-    for (int64_t step = 0; step < o->steps && out->status == TW_OK; step++) {
-        tw_trainer_step_t done;
-        out->status = tw_engine_step(engine, &done);
-        out->losses.push_back(done.loss);
+    if (device) {
+        device->copies_left = -1;
+        const size_t n_block = reinterpret_cast<tw_device_model_t *>(job.model)->block.n_elems;
+        out->gradients = arrivals_of(*device, n_block * sizeof(uint16_t));
+        out->weights = arrivals_of(*device, tw_model_unit_get(job.model, 1)->n_elems * sizeof(uint16_t));
     }
+    out->status = job.status;
     if (out->status == TW_OK) {
         int equal = 0;
-        EXPECT_EQ(tw_engine_validate(engine, &out->validation), TW_OK);
-        EXPECT_EQ(tw_engine_check(engine, &equal), TW_OK);
+        EXPECT_EQ(tw_engine_validate(job.engine, &out->validation), TW_OK);
+        EXPECT_EQ(tw_engine_check(job.engine, &equal), TW_OK);
         out->is_equal = equal;
-        out->device_bytes = tw_engine_device_bytes(engine);
+        out->sample_bytes = tw_engine_sample_bytes(job.options, job.model);
+        out->device_bytes = tw_engine_device_bytes(job.engine);
         out->most_bytes = device ? device->most_bytes : 0;
-        out->host_bytes = tw_engine_memory_bytes(engine) - tw_coll_workspace_bytes(world);
-    } else if (out->status != TW_ERR_CONFIG) { /* which all ranks find by themselves */
+        out->host_bytes = tw_engine_memory_bytes(job.engine) - tw_coll_workspace_bytes(world);
+    } else if (out->status != TW_ERR_CONFIG && tw_coll_size(world) > 1) { /* that all ranks find themselves */
         tw_coll_abort(world);
     }
-    tw_engine_destroy(engine);
-    tw_model_destroy(model);
-    tw_data_close(data);
-    tw_train_config_destroy(config);
 }
 
 /* n_nodes x 2 ranks. */
@@ -118,6 +99,19 @@ Outcome train(const Sets &sets, bool on_device, int n_nodes = 2)
         EXPECT_EQ(outcome.status, outcomes[0].status);
     }
     return outcomes[0];
+}
+
+/* A rank alone. */
+Outcome train_alone(const Sets &sets, int failing = -1, bool on_device = true)
+{
+    Sets all = tw::tiny_sets();
+    all.insert(all.end(), sets.begin(), sets.end());
+    Outcome outcome;
+    tw::run_ranks({0}, [&](int, tw_coll_t *world) {
+        tw::EmulatedDevice device(1);
+        run(all, world, on_device ? &device : nullptr, &outcome, failing);
+    });
+    return outcome;
 }
 
 class DeviceTraining : public tw::Fixture
@@ -186,6 +180,96 @@ TEST_F(DeviceTraining, RecomputingAndInputsElsewhere)
         EXPECT_EQ(other.losses, first.losses) << more;
         EXPECT_LT(other.device_bytes, first.device_bytes) << more;
     }
+}
+
+/* A block's gradients are waited for when the next one's are being computed, the first's when the embeddings'
+ * are; its new weights when the next one's are. */
+TEST_F(DeviceTraining, NewsLeaveBehindTheNextBlock)
+{
+    const Sets sets = {"model.n_layer=4", "zero_optimization.stage=2", "thinwire.steps=2"};
+    const Outcome lagging = train_alone(sets);
+    Sets more = sets;
+    more.push_back("zero_optimization.overlap_comm=n");
+    const Outcome waiting = train_alone(more);
+    EXPECT_EQ(lagging.losses, waiting.losses);
+    ASSERT_EQ(lagging.gradients.size(), 8u);
+    ASSERT_EQ(lagging.weights.size(), 8u);
+    for (size_t i = 0; i < 8; i++) {
+        EXPECT_GE(lagging.gradients[i], i % 4 < 3 ? 10 : 1) << "block " << 4 - i % 4;
+        EXPECT_EQ(lagging.weights[i], i % 4 < 3 ? 12 : 0) << "block " << 1 + i % 4;
+    }
+    EXPECT_EQ(waiting.gradients, std::vector<int>(8, 0));
+}
+
+TEST_F(DeviceTraining, AloneBesideTheCpu)
+{
+    tw::run_ranks({0}, [&](int, tw_coll_t *world) {
+        tw::EmulatedDevice device(7);
+        tw::check_training(world, device.table());
+    });
+}
+
+/* Masters, moments and losses are the same bits where the device has them and where the host has, and a
+ * state goes from one to the other. */
+TEST_F(DeviceTraining, OptimizersAreEqualWhereverTheyLie)
+{
+    const std::vector<Sets> all = {
+        {"zero_optimization.stage=0"},
+        {"zero_optimization.stage=2", "gradient_accumulation_steps=2", "train_micro_batch_size_per_gpu=1"},
+        {"zero_optimization.stage=3", "communication_data_type=fp32"},
+        {"zero_optimization.stage=3", "thinwire.delta_bits=4", "thinwire.sync_every=2"},
+        {"zero_optimization.stage=1", "thinwire.groups=*.attn.* lr=0.5, *.mlp.* frozen"},
+    };
+    bool begins_near = false;
+    for (const Sets &more : all) {
+        SCOPED_TRACE(more.back());
+        begins_near = !begins_near;
+        Sets near = tw::tiny_sets(), far;
+        near.insert(near.end(), more.begin(), more.end());
+        far = near;
+        far.push_back("zero_optimization.offload_optimizer.device=cpu");
+        tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
+            tw::EmulatedDevice devices[] = {tw::EmulatedDevice(2 * (uint32_t)rank + 1),
+                                            tw::EmulatedDevice(2 * (uint32_t)rank + 2)};
+            Job first(begins_near ? near : far, world, devices[0].table());
+            Job second(begins_near ? far : near, world, devices[1].table());
+            EXPECT_EQ(first.state(), second.state());
+            EXPECT_EQ(first.step(), second.step());
+            EXPECT_EQ(first.step(), second.step());
+            EXPECT_EQ(first.state(), second.state());
+            EXPECT_GT(tw_engine_device_bytes((begins_near ? first : second).engine),
+                      tw_engine_device_bytes((begins_near ? second : first).engine));
+            const std::vector<Floats> after = first.state();
+            const double loss = first.step();
+            second.step();
+            second.load(after, 2);
+            EXPECT_EQ(second.step(), loss);
+            EXPECT_EQ(first.state(), second.state());
+            EXPECT_EQ(first.status, TW_OK);
+            EXPECT_EQ(second.status, TW_OK);
+        });
+    }
+}
+
+/* Whichever copy of a step fails, the step does. */
+TEST_F(DeviceTraining, CopiesThatFailAreNotLost)
+{
+    const Sets sets = {"zero_optimization.stage=3", "thinwire.steps=1"};
+    const int n = train_alone(sets).n_copies;
+    ASSERT_GT(n, 20);
+    for (int failing = 0; failing < n; failing += failing < n - 8 ? n / 6 : 1) {
+        expect_log("emulated: a copy failed");
+        EXPECT_EQ(train_alone(sets, failing).status, TW_ERR_CUDA) << "copy " << failing << " of " << n;
+    }
+}
+
+/* Rank 0 samples on its processor: what that takes is counted as such. */
+TEST_F(DeviceTraining, SamplingTakesHostMemory)
+{
+    const Sets sampled = {"thinwire.sample_steps=1", "thinwire.steps=1"};
+    const Outcome plain = train_alone({"thinwire.steps=1"}), other = train_alone(sampled);
+    EXPECT_EQ(other.device_bytes, plain.device_bytes);
+    EXPECT_EQ(other.sample_bytes, train_alone(sampled, -1, false).sample_bytes);
 }
 
 /* The device holds what it is said to hold, and no more than thinwire.device_mem. */

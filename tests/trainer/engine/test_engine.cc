@@ -473,8 +473,8 @@ TEST_F(TrainEngine, FrozenMatricesHaveNoGradients)
             ASSERT_EQ(tw_engine_step(engine, &step), TW_OK);
             for (size_t t = 0; t < engine->n_tensors; t++) {
                 const tw_model_tensor_t *of = &engine->tensors[t];
-                const float *first =
-                    engine->units[of->unit].grads32 + tw_hpz_full_piece(tw_hpz_layout(engine->hpz), t).offset;
+                const float *first = static_cast<const float *>(engine->units[of->unit].sums) +
+                                     tw_hpz_full_piece(tw_hpz_layout(engine->hpz), t).offset;
                 bool is_zero = std::all_of(first, first + of->n_elems, [](float g) { return g == 0.0f; });
                 bool is_frozen_matrix = engine->groups[t].is_frozen && of->n_dims == 2;
                 EXPECT_EQ(is_zero, is_frozen_matrix) << of->name;

@@ -1,0 +1,179 @@
+/* The optimizer's state where the model computes, on a device, and AdamW there. What a checkpoint takes from
+ * the masters and moments in host memory, or leaves there, is copied from the device before, or to it after.
+ * Between the two their pages are the system's; with a delta the masters stay, and follow each step. */
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "trainer/cuda/optimizer.h"
+#include "trainer/device/optimizer.h"
+#include "trainer/engine/calls.h"
+
+int tw_near_is_wanted(const tw_engine_t *engine)
+{
+    return tw_model_is_on_device(engine->model) && engine->homes[TW_ENGINE_OPTIMIZER].place == TW_TRAIN_NONE;
+}
+
+static void *take(void *ctx, size_t n_bytes)
+{
+    return tw_engine_alloc_near(ctx, TW_ENGINE_OPTIMIZER, n_bytes, "the optimizer");
+}
+
+/* What is copied often: reduced gradients, and what follows a step. */
+static void pin_news(tw_engine_t *engine)
+{
+    const tw_engine_unit_t *first = &engine->units[TW_MODEL_ROOT];
+    size_t n_elems = 0, grad_bytes = tw_type_bytes(engine->grad_type);
+    for (size_t u = 0; u < engine->n_units; u++) {
+        n_elems += engine->units[u].part_elems;
+    }
+    tw_engine_pin(engine, first->part_grads, n_elems * grad_bytes);
+    if (engine->has_delta) {
+        tw_engine_pin(engine, first->master, n_elems * sizeof(*first->master));
+    } else if (engine->stage > 0) { /* in stage 0 it is the whole, which is pinned */
+        tw_engine_pin(engine, first->part, n_elems * sizeof(uint16_t));
+    }
+}
+
+tw_status_t tw_near_init(tw_engine_t *engine)
+{
+    size_t most = 0;
+    if (!tw_near_is_wanted(engine)) {
+        return TW_OK;
+    }
+    tw_device_shard_t *shards = calloc(engine->n_units, sizeof(*shards));
+    if (!shards) {
+        tw_error("rank %d: out of memory for the optimizer's units", engine->rank);
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t u = 0; u < engine->n_units; u++) {
+        const tw_engine_unit_t *unit = &engine->units[u];
+        shards[u] = (tw_device_shard_t){.n_elems = unit->part_elems, .n_moments = unit->moment_elems};
+        most = unit->n_tensors > most ? unit->n_tensors : most;
+    }
+    const tw_device_optimizer_params_t params = {.model = engine->model,
+                                                 .units = shards,
+                                                 .n_units = engine->n_units,
+                                                 .grad_type = engine->grad_type,
+                                                 .take = take,
+                                                 .ctx = engine};
+    tw_status_t status = tw_device_optimizer_create(&params, &engine->optimizer.device);
+    free(shards);
+    TW_TRY(status);
+    engine->optimizer.pieces = tw_engine_alloc(engine, TW_ENGINE_MOVING, most,
+                                               sizeof(*engine->optimizer.pieces), "pieces of a unit");
+    pin_news(engine);
+    return engine->optimizer.pieces ? TW_OK : TW_ERR_NO_MEMORY;
+}
+
+void tw_near_cleanup(tw_engine_t *engine)
+{
+    tw_device_optimizer_destroy(engine->optimizer.device);
+    engine->optimizer.device = NULL;
+}
+
+/* ---- the state ----------------------------------------------------------------------------------------- */
+
+static tw_device_state_copy_t copy_of(const tw_engine_unit_t *unit)
+{
+    return (tw_device_state_copy_t){.master = unit->master, .m = unit->m, .v = unit->v};
+}
+
+tw_status_t tw_near_load(tw_engine_t *engine)
+{
+    for (size_t u = 0; u < engine->n_units && engine->optimizer.device; u++) {
+        const tw_device_state_copy_t copy = copy_of(&engine->units[u]);
+        TW_TRY(tw_device_optimizer_load(engine->optimizer.device, u, &copy));
+    }
+    engine->optimizer.is_here = 1;
+    return TW_OK;
+}
+
+tw_status_t tw_near_store(tw_engine_t *engine)
+{
+    for (size_t u = 0; u < engine->n_units && engine->optimizer.device && !engine->optimizer.is_here; u++) {
+        const tw_device_state_copy_t copy = copy_of(&engine->units[u]);
+        TW_TRY(tw_device_optimizer_store(engine->optimizer.device, u, &copy));
+    }
+    engine->optimizer.is_here = 1;
+    return TW_OK;
+}
+
+/* Its whole pages; they are zeros when they are touched again. */
+static void give_back(void *start, size_t n_bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = ((uintptr_t)start + page - 1) / page * page,
+              end = ((uintptr_t)start + n_bytes) / page * page;
+    if (end > first) {
+        (void)madvise((void *)first, end - first,
+                      MADV_DONTNEED); /* else they stay, which costs memory only */
+    }
+}
+
+/* The device's is about to be another. */
+static void forget_state(tw_engine_t *engine)
+{
+    const tw_engine_unit_t *first = &engine->units[TW_MODEL_ROOT];
+    size_t n_elems = 0, n_moments = 0;
+    for (size_t u = 0; u < engine->n_units; u++) {
+        n_elems += engine->units[u].part_elems;
+        n_moments += engine->units[u].moment_elems;
+    }
+    if (engine->optimizer.is_here) {
+        give_back(first->m, n_moments * sizeof(*first->m));
+        give_back(first->v, n_moments * sizeof(*first->v));
+        give_back(first->master, engine->has_delta ? 0 : n_elems * sizeof(*first->master));
+    }
+    engine->optimizer.is_here = 0;
+}
+
+/* ---- a step -------------------------------------------------------------------------------------------- */
+
+tw_status_t tw_near_gradients(tw_engine_t *engine, size_t index)
+{
+    return tw_device_optimizer_gradients(engine->optimizer.device, index, engine->units[index].part_grads);
+}
+
+tw_status_t tw_near_count(tw_engine_t *engine, size_t index, size_t first, size_t n)
+{
+    return tw_device_optimizer_norm(engine->optimizer.device, index, first, n);
+}
+
+tw_status_t tw_near_norm(tw_engine_t *engine, tw_norm_t *norm)
+{
+    uint64_t bins[2 * TW_CUDA_NORM_BINS];
+    TW_TRY(tw_device_optimizer_bins(engine->optimizer.device, bins));
+    tw_norm_add_bins(norm, bins, 0);
+    tw_norm_add_bins(norm, bins + TW_CUDA_NORM_BINS, 32);
+    return TW_OK;
+}
+
+tw_status_t tw_near_begin(tw_engine_t *engine, float grad_scale)
+{
+    forget_state(engine);
+    return tw_device_optimizer_begin(engine->optimizer.device, grad_scale);
+}
+
+tw_status_t tw_near_step(tw_engine_t *engine, size_t index, double lr)
+{
+    const tw_engine_unit_t *unit = &engine->units[index];
+    const tw_device_news_t news = {.weights = engine->has_delta ? NULL : unit->part,
+                                   .masters = engine->has_delta ? unit->master : NULL};
+    tw_device_piece_t *pieces = engine->optimizer.pieces;
+    size_t n = 0;
+    for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
+        const tw_engine_piece_t *piece = &engine->pieces[t];
+        if (!engine->groups[t].is_frozen) {
+            pieces[n++] = (tw_device_piece_t){.first = engine->piece_offsets[t],
+                                              .first_moment = (size_t)(piece->m - unit->m),
+                                              .n_elems = piece->n_elems,
+                                              .adamw = tw_groups_adamw(engine, t, lr, NULL)};
+        }
+    }
+    return tw_device_optimizer_step(engine->optimizer.device, index, pieces, n, &news);
+}
+
+tw_status_t tw_near_wait(tw_engine_t *engine, size_t index)
+{
+    return tw_device_optimizer_wait(engine->optimizer.device, index);
+}
