@@ -2,8 +2,9 @@
 """Counts the test cases that really ran, from Bazel's build event files (JSON, one per run).
 
 A GoogleTest binary counts with each of its cases, a script as one. A target that does not
-build, times out or dies counts as one failure beside what its report says. Prints failures,
-one line per run, and last "N passed, N failed" (", N skipped" if any). Exits 1 if anything failed.
+build, times out or dies counts as one failure beside what its report says. Prints the failed cases,
+one line per run, "FAILED: TARGET (RUN, ...)" for each target, and last "N passed, N failed"
+(", N skipped" if any). Exits 1 if anything failed.
 """
 
 import collections
@@ -58,7 +59,7 @@ def count_result(label, result):
 
 
 def count_run(path):
-    """Counts one Bazel run."""
+    """Returns (Count, labels of failed targets) of one Bazel run."""
     results, broken, finished = {}, [], False
     with open(path, encoding="utf-8", errors="replace") as lines:
         for line in lines:
@@ -76,16 +77,19 @@ def count_run(path):
             elif "finished" in event:
                 # 0: all well; 3: tests failed; 4: no tests. Else something did not build.
                 finished = event["finished"].get("exitCode", {}).get("code", 0) in (0, 3, 4)
-    count = Count()
+    count, failed = Count(), []
     for (label, _, _), result in sorted(results.items(), key=lambda item: item[0][0]):
-        count += count_result(label, result)
+        one = count_result(label, result)
+        count += one
+        failed += [label] if one["failed"] else []
     for label in broken:
         print("FAILED %s does not build" % label)
         count["failed"] += 1
     if not finished and not broken:
         print("FAILED %s did not finish" % path)
         count["failed"] += 1
-    return count
+        broken.append("the run itself")
+    return count, failed + broken
 
 
 def summary(count):
@@ -94,11 +98,17 @@ def summary(count):
 
 
 def main(paths):
-    total = Count()
+    total, runs_of = Count(), {}
     for path in paths:
-        count = count_run(path)
-        print("%-10s %s" % (os.path.basename(path)[: -len(".json")], summary(count)))
+        run = os.path.basename(path)[: -len(".json")]
+        count, failed = count_run(path)
+        print("%-15s %s" % (run, summary(count)))
         total += count
+        for label in failed:
+            runs_of.setdefault(label, {})[run] = None  # in order, and once for several shards
+    # Last, for those who keep only the end of the log.
+    for label, runs in sorted(runs_of.items()):
+        print("FAILED: %s (%s)" % (label, ", ".join(runs)))
     print(summary(total))
     return 1 if total["failed"] or not total["passed"] else 0
 
