@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/common/process.h"
+#include "tests/trainer/slurm.h"
 
 namespace
 {
@@ -93,29 +94,18 @@ TEST(Launch, Torchrun)
     }
 }
 
-/* What srun sets, for each of the tasks of two nodes. */
 process::Spec slurm_task(int task)
 {
     process::Spec spec;
     spec.argv = training();
-    spec.env = {{"SLURM_JOB_ID", std::to_string(getpid())},
-                {"SLURM_STEP_ID", "0"},
-                {"SLURM_NTASKS", "4"},
-                {"SLURM_STEP_NUM_TASKS", "4"},
-                {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
-                {"SLURM_STEP_NODELIST", "localhost,other"},
-                {"SLURM_PROCID", std::to_string(task)},
-                {"SLURM_LOCALID", std::to_string(task % 2)},
-                {"SLURM_NODEID", std::to_string(task / 2)},
-                {"TW_NODE_ID", std::to_string(task / 2)}, /* they are one machine */
-                {"TW_NET_DEVICES", "lo"}};
+    spec.env = slurm::task_env(task);
     return spec;
 }
 
 TEST(Launch, WhatSrunSets)
 {
     std::vector<std::unique_ptr<process::Child>> tasks;
-    for (int task = 0; task < 4; task++) {
+    for (int task = 0; task < slurm::n_tasks; task++) {
         tasks.push_back(std::make_unique<process::Child>(slurm_task(task)));
     }
     for (int task = 3; task > 0; task--) {
@@ -131,7 +121,7 @@ std::string errors_of(const std::vector<std::string> &more, const std::vector<st
 {
     std::vector<std::unique_ptr<process::Child>> tasks;
     std::string errors;
-    for (int task = 0; task < 4; task++) {
+    for (int task = 0; task < slurm::n_tasks; task++) {
         process::Spec spec = slurm_task(task);
         spec.argv.insert(spec.argv.end(), more.begin(), more.end());
         if (task == 3) {
@@ -230,7 +220,7 @@ TEST(Launch, ACheckpointThatDiffersIsNamed)
     for (const std::string place : {"/old", "/bad"}) {
         std::string errors;
         std::vector<std::unique_ptr<process::Child>> tasks;
-        for (int task = 0; task < 4; task++) {
+        for (int task = 0; task < slurm::n_tasks; task++) {
             process::Spec spec = slurm_task(task);
             spec.argv.insert(spec.argv.end(), sets.begin(), sets.end());
             spec.argv.insert(spec.argv.end(), {"--set", "thinwire.resume=ck", "--set", "thinwire.steps=6"});

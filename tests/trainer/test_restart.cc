@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/common/process.h"
+#include "tests/trainer/slurm.h"
 
 namespace
 {
@@ -213,18 +214,9 @@ class Slurm
   public:
     Slurm(const process::Spec &one, int restarts)
     {
-        for (int task = 0; task < 4; task++) {
+        for (int task = 0; task < slurm::n_tasks; task++) {
             process::Spec spec = one;
-            spec.env.insert({{"SLURM_JOB_ID", std::to_string(getpid())},
-                             {"SLURM_STEP_ID", "0"},
-                             {"SLURM_STEP_NUM_TASKS", "4"},
-                             {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
-                             {"SLURM_STEP_NODELIST", "localhost,other"},
-                             {"SLURM_PROCID", std::to_string(task)},
-                             {"SLURM_LOCALID", std::to_string(task % 2)},
-                             {"SLURM_NODEID", std::to_string(task / 2)},
-                             {"TW_NODE_ID", std::to_string(task / 2)}, /* they are one machine */
-                             {"TW_NET_DEVICES", "lo"}});
+            spec.env.merge(slurm::task_env(task));
             if (restarts > 0) {
                 spec.env["SLURM_RESTART_COUNT"] = std::to_string(restarts);
             }

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/trainer/engine/job.h"
+#include "tests/trainer/engine/params.h"
 #include "trainer/engine/calls.h"
 #include "trainer/engine/engine.h"
 
@@ -19,47 +20,13 @@ class TrainEngine : public tw::Fixture
     void run(const std::vector<int> &node_of, const std::vector<std::string> &sets,
              const std::function<void(int, tw_engine_t *, tw_model_t *)> &body)
     {
-        std::vector<std::string> all = tw::tiny_sets();
-        all.insert(all.end(), sets.begin(), sets.end());
-        std::vector<const char *> pointers;
-        for (const std::string &set : all) {
-            pointers.push_back(set.c_str());
-        }
         tw::run_ranks(node_of, [&](int rank, tw_coll_t *world) {
-            tw_train_config_t *config = nullptr;
-            tw_data_t *data = nullptr;
-            tw_model_t *model = nullptr;
-            tw_engine_t *engine = nullptr;
-            ASSERT_EQ(tw_train_config_create(nullptr, pointers.data(), pointers.size(), &config), TW_OK);
-            ASSERT_EQ(tw_train_config_resolve(config, tw_coll_size(world), tw_coll_n_nodes(world)), TW_OK);
-            const tw_train_options_t *o = tw_train_config_options(config);
-            tw_data_config_t data_config = {};
-            data_config.path = o->data;
-            data_config.val_share = o->val_share;
-            ASSERT_EQ(tw_data_open(&data_config, &data), TW_OK);
-            tw_model_config_t shape = {};
-            shape.vocab_size = (size_t)o->vocab_size;
-            shape.n_positions = (size_t)o->sequence;
-            shape.n_layer = (size_t)o->n_layer;
-            shape.n_head = (size_t)o->n_head;
-            shape.n_embd = (size_t)o->n_embd;
-            shape.layer_norm_epsilon = o->layer_norm_epsilon;
-            if (o->family == TW_MODEL_LLAMA) {
-                shape.family = TW_MODEL_LLAMA;
-                shape.llama.n_kv_head = shape.n_head;
-                shape.llama.head_dim = shape.n_embd / shape.n_head;
-                shape.llama.n_inner = 40;
-                shape.llama.rope.theta = 10000;
-                shape.llama.has_head = 1;
-            }
-            ASSERT_EQ(tw_model_create(&shape, &model), TW_OK);
-            tw_engine_params_t params = {o, model, data, world, {}};
-            ASSERT_EQ(tw_engine_create(&params, &engine), TW_OK);
-            body(rank, engine, model);
-            tw_engine_destroy(engine);
-            tw_model_destroy(model);
-            tw_data_close(data);
-            tw_train_config_destroy(config);
+            tw::with_params(sets, world, tw_model_create, [&](const tw_engine_params_t &params) {
+                tw_engine_t *engine = nullptr;
+                ASSERT_EQ(tw_engine_create(&params, &engine), TW_OK);
+                body(rank, engine, params.model);
+                tw_engine_destroy(engine);
+            });
         });
     }
 };
