@@ -1,6 +1,7 @@
-/* main() of a test whose cases mostly wait: they run side by side, in some processes of their own. Each takes
- * every n-th case, as GoogleTest's sharding does it; what they say and report comes one after the other.
- * GTEST_TOTAL_SHARDS=1 in the environment: in this process, for a debugger. */
+/* main() of a test whose cases mostly wait: they run side by side, in processes of their own, six or as many
+ * as SIDE_BY_SIDE says. Each takes every n-th case, as GoogleTest's sharding does it; what they say and
+ * report comes one after the other. GTEST_TOTAL_SHARDS=1 in the environment: in this process, for a
+ * debugger. */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,14 +16,18 @@
 namespace
 {
 
-constexpr int n_parts = 6;
+int count_parts()
+{
+    const char *told = getenv("SIDE_BY_SIDE");
+    return told ? atoi(told) : 6;
+}
 
 std::string file_of(const char *report, int part)
 {
     return std::string(report) + "." + std::to_string(part);
 }
 
-std::unique_ptr<process::Child> start(int part, int argc, char **argv, const char *report)
+std::unique_ptr<process::Child> start(int part, int n_parts, int argc, char **argv, const char *report)
 {
     process::Spec spec;
     spec.argv.assign(argv, argv + argc);
@@ -49,7 +54,7 @@ std::string suites_of(const std::string &path)
 }
 
 /* The reports of all as one. Returns 1 if one ended without. */
-int write_report(const char *report)
+int write_report(const char *report, int n_parts)
 {
     std::ofstream out(report);
     int code = 0;
@@ -70,11 +75,12 @@ int write_report(const char *report)
 int run_parts(int argc, char **argv)
 {
     const char *report = getenv("XML_OUTPUT_FILE");
+    const int n_parts = count_parts();
     std::vector<std::unique_ptr<process::Child>> parts;
     std::vector<process::Child *> all;
     int code = 0;
     for (int i = 0; i < n_parts; i++) {
-        parts.push_back(start(i, argc, argv, report));
+        parts.push_back(start(i, n_parts, argc, argv, report));
         all.push_back(parts.back().get());
     }
     for (bool left = true; left;) {
@@ -90,7 +96,7 @@ int run_parts(int argc, char **argv)
         code = ending.code ? ending.code : code;
     }
     std::cout.flush();
-    return report && write_report(report) ? 1 : code;
+    return report && write_report(report, n_parts) ? 1 : code;
 }
 
 bool lists_only(int argc, char **argv)

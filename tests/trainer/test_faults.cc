@@ -93,7 +93,8 @@ class TrainFault : public ::testing::TestWithParam<Fault>
     static std::string text()
     {
         const char *folder = getenv("TEST_TMPDIR");
-        std::string path = std::string(folder ? folder : "/tmp") + "/faults.txt";
+        std::string path =
+            std::string(folder ? folder : "/tmp") + "/faults" + std::to_string(getpid()) + ".txt";
         std::ofstream file(path);
         for (int i = 0; i < 900; i++) {
             file << "And the waters prevailed exceedingly upon the earth; " << i * i << ".\n";
@@ -216,6 +217,8 @@ TEST_P(TrainFault, EndsAllOthersInTimeWhichNameIt)
     if (GetParam().signal == SIGSTOP) {
         EXPECT_FALSE(ranks_[(size_t)GetParam().victim]->has_ended())
             << "the others ended because the box ended all";
+        ASSERT_EQ(kill(ranks_[(size_t)GetParam().victim]->pid(), SIGKILL),
+                  0); /* the box waits for it no longer */
     }
     process::Result result = child.wait(60);
     EXPECT_TRUE(result.in_time);

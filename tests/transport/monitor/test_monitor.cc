@@ -274,22 +274,25 @@ TEST_F(Monitor, SignsOfLifeGoFirst)
 
 /* Signs of life may wait behind data for longer than the timeout: the data are signs of life, too, to
  * whomever they come. */
-TEST_F(Monitor, WhoseDataComeIsAlive)
+class Hearer : public Monitor, public testing::WithParamInterface<size_t>
+{
+};
+
+TEST_P(Hearer, WhoseDataComeIsAlive)
 {
     const int mute = 9; /* a bit of the second byte */
-    for (size_t hearer : {0, 4}) {
-        make(10, {mute});
-        const uint64_t until_ns = tw_time_ns() + (uint64_t)(3 * timeout_sec * 1e9);
-        while (tw_time_ns() < until_ns) {
-            tw_monitor_heard(monitors[hearer], mute);
-            usleep((useconds_t)(0.02 * timeout_sec * 1e6));
-        }
-        EXPECT_EQ(tw_monitor_failed_rank(monitors[0]), -1) << hearer;
-        expect_log("peer 9 failed: no sign of life for");
-        expect_verdict({0, 1, 4}, mute);
-        end();
+    make(10, {mute});
+    const uint64_t until_ns = tw_time_ns() + (uint64_t)(3 * timeout_sec * 1e9);
+    while (tw_time_ns() < until_ns) {
+        tw_monitor_heard(monitors[GetParam()], mute);
+        usleep((useconds_t)(0.02 * timeout_sec * 1e6));
     }
+    EXPECT_EQ(tw_monitor_failed_rank(monitors[0]), -1);
+    expect_log("peer 9 failed: no sign of life for");
+    expect_verdict({0, 1, 4}, mute);
 }
+
+INSTANTIATE_TEST_SUITE_P(, Hearer, testing::Values(0, 4));
 
 TEST_F(Monitor, Rank0WhoseDataComeIsAlive)
 {
@@ -306,35 +309,42 @@ TEST_F(Monitor, Rank0WhoseDataComeIsAlive)
 
 /* What a silent rank has sent may wait behind the data of another, but not for ever, and not inside a
  * node. */
-TEST_F(Monitor, BehindOthersDataARankMayBeSilentForLonger)
+struct Queue {
+    int mute;
+    size_t hearer;
+    std::vector<int> nodes;
+    bool may;
+};
+
+class QueueOfOthers : public Monitor, public testing::WithParamInterface<Queue>
 {
+};
+
+TEST_P(QueueOfOthers, ARankBehindItMayBeSilentForLonger)
+{
+    const Queue &c = GetParam();
     const double queue_sec = 5;
     timeout = 2; /* a pause of a quarter of it in this loop is as if no data came */
-    const struct {
-        int mute;
-        size_t hearer;
-        std::vector<int> nodes;
-        bool may;
-    } cases[] = {{1, 0, {}, true}, {0, 1, {}, true}, {1, 0, {0, 0, 1}, false}};
-    for (const auto &c : cases) {
-        nodes = c.nodes;
-        make(3, {c.mute});
-        const double start_sec = tw_time_sec();
-        expect_log("peer " + std::to_string(c.mute) + " failed: no sign of life for");
-        while (tw_monitor_failed_rank(monitors[c.hearer]) < 0 && tw_time_sec() < start_sec + patience_sec) {
-            tw_monitor_heard(monitors[c.hearer], 2);
-            usleep(20000);
-        }
-        const double sec = tw_time_sec() - start_sec;
-        EXPECT_EQ(tw_monitor_failed_rank(monitors[c.hearer]), c.mute);
-        if (c.may) {
-            EXPECT_GT(sec, queue_sec);
-        } else {
-            EXPECT_LT(sec, queue_sec);
-        }
-        end();
+    nodes = c.nodes;
+    make(3, {c.mute});
+    const double start_sec = tw_time_sec();
+    expect_log("peer " + std::to_string(c.mute) + " failed: no sign of life for");
+    while (tw_monitor_failed_rank(monitors[c.hearer]) < 0 && tw_time_sec() < start_sec + patience_sec) {
+        tw_monitor_heard(monitors[c.hearer], 2);
+        usleep(20000);
+    }
+    const double sec = tw_time_sec() - start_sec;
+    EXPECT_EQ(tw_monitor_failed_rank(monitors[c.hearer]), c.mute);
+    if (c.may) {
+        EXPECT_GT(sec, queue_sec);
+    } else {
+        EXPECT_LT(sec, queue_sec);
     }
 }
+
+INSTANTIATE_TEST_SUITE_P(, QueueOfOthers,
+                         testing::Values(Queue{1, 0, {}, true}, Queue{0, 1, {}, true},
+                                         Queue{1, 0, {0, 0, 1}, false}));
 
 /* All other nodes at once: that is this rank's own link. */
 TEST_F(Monitor, Rank0ThatHearsNobodyNamesItself)
@@ -349,25 +359,29 @@ TEST_F(Monitor, Rank0ThatHearsNobodyNamesItself)
 
 /* Rank 3 is stopped. The others are silent with it, but for the last beats before the verdict: it was rank
  * 0's link, unless they say that they did not run. */
-TEST_F(Monitor, WhoDidNotRunIsNoWitnessOfAnOutage)
+class Witness : public Monitor, public testing::WithParamInterface<bool>
 {
-    for (bool late : {false, true}) {
-        timeout = 4;
-        make(4, {1, 2, 3});
-        expect_log(late ? "peer 3 failed: no sign of life for"
-                        : "no sign of life came to it from any other node for");
-        usleep((useconds_t)(0.5 * timeout * 1e6));
-        tw_msg_writer_t heartbeat = {};
-        const tw_msg_heartbeat_t says = {late ? (uint32_t)(0.4 * timeout * 1e3) : 0, 0, nullptr};
-        tw_msg_heartbeat_write(&says, &heartbeat);
-        for (size_t r : {1, 2}) {
-            ASSERT_EQ(tw_connection_send(&held[r], TW_MSG_HEARTBEAT, heartbeat.data, heartbeat.bytes), TW_OK);
-        }
-        tw_msg_writer_cleanup(&heartbeat);
-        expect_verdict({0}, late ? 3 : 0);
-        end();
+};
+
+TEST_P(Witness, WhoDidNotRunIsNone)
+{
+    const bool late = GetParam();
+    timeout = 4;
+    make(4, {1, 2, 3});
+    expect_log(late ? "peer 3 failed: no sign of life for"
+                    : "no sign of life came to it from any other node for");
+    usleep((useconds_t)(0.5 * timeout * 1e6));
+    tw_msg_writer_t heartbeat = {};
+    const tw_msg_heartbeat_t says = {late ? (uint32_t)(0.4 * timeout * 1e3) : 0, 0, nullptr};
+    tw_msg_heartbeat_write(&says, &heartbeat);
+    for (size_t r : {1, 2}) {
+        ASSERT_EQ(tw_connection_send(&held[r], TW_MSG_HEARTBEAT, heartbeat.data, heartbeat.bytes), TW_OK);
     }
+    tw_msg_writer_cleanup(&heartbeat);
+    expect_verdict({0}, late ? 3 : 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(, Witness, testing::Bool());
 
 /* The others hear of a verdict before the owner does, who may end the process at once. */
 TEST_F(Monitor, TheOthersAreToldFirst)
