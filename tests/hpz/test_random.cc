@@ -3,6 +3,7 @@
 #include <limits>
 #include <mutex>
 
+#include "tests/common/sanitized.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/hpz/replicas.h"
 
@@ -106,7 +107,8 @@ void run_random(uint64_t seed)
 
 TEST_F(HpzRandom, SyncsKeepTheirPromises)
 {
-    for (uint64_t seed = 0; seed < 50 && !HasFailure(); seed++) {
+    const uint64_t n_seeds = tw::is_sanitized ? 20 : 50;
+    for (uint64_t seed = 0; seed < n_seeds && !HasFailure(); seed++) {
         run_random(seed);
     }
 }
