@@ -1,5 +1,8 @@
 /* Every plain algorithm between processes over UCX. */
+#include <atomic>
 #include <csignal>
+#include <new>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "collectives/communicator.h"
@@ -165,7 +168,7 @@ TEST_F(Processes, AKilledRankEndsTheOthersOperations)
     EXPECT_EQ(tw::run_processes({0, 1, 2}, body, LIMIT_SEC), "rank 1: Killed\n");
 }
 
-/* Rank 1 cannot post its operation, and then does nothing for long. */
+/* Rank 1 cannot post its operation, and then does nothing until the others have ended, or for long. */
 constexpr unsigned IDLE_SEC = 8;
 
 TEST_F(Processes, AFailedPostEndsTheOthersOperations)
@@ -173,20 +176,29 @@ TEST_F(Processes, AFailedPostEndsTheOthersOperations)
     const tw::Case usual = some_case(TW_COLL_ALLREDUCE);
     tw::Case wrong = usual;
     wrong.algo = "rong";
+    void *shared =
+        mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(shared, MAP_FAILED);
+    auto *n_ended = new (shared) std::atomic<int>(0);
     auto body = [&](tw_coll_t *coll) -> std::string {
         int bad = tw_coll_rank(coll) == 1;
         double start_sec = tw_time_sec();
         tw_status_t status = run_until_error(coll, usual, bad ? wrong : usual, 10);
         if (bad) {
-            sleep(IDLE_SEC);
+            while (*n_ended < 2 && tw_time_sec() - start_sec < IDLE_SEC) {
+                usleep(10000);
+            }
             return status == TW_ERR_INVALID ? "" : tw_status_string(status);
         }
+        const double sec = tw_time_sec() - start_sec;
+        ++*n_ended;
         if (status != TW_ERR_PEER && status != TW_ERR_MISMATCH) {
             return tw_status_string(status);
         }
-        return tw_time_sec() - start_sec < IDLE_SEC ? "" : "late";
+        return sec < IDLE_SEC ? "" : "late";
     };
     EXPECT_EQ(tw::run_processes({0, 1, 2}, body, LIMIT_SEC), "");
+    munmap(shared, sizeof(std::atomic<int>));
 }
 
 TEST_F(Processes, DisagreementEndsTheJob)
