@@ -29,15 +29,53 @@ log = logging.getLogger("thinwire")
 TYPES = {torch.float32: capi.FP32, torch.bfloat16: capi.BF16, torch.float16: capi.FP16, torch.uint8: capi.BYTE}
 
 
-class Request:
-    """An operation under way. It keeps the tensors that the library reads and writes; any thread may wait."""
+class UnderWay:
+    """What the library has begun; any thread may test or wait."""
 
-    def __init__(self, communicator: Communicator, pointer: C.c_void_p, keep: object, what: str, elapsed: C.c_double):
-        self._communicator, self._pointer, self._keep, self._what = communicator, pointer, keep, what
-        self._elapsed = elapsed
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._error: capi.ThinwireError | None = None
         self._done = False
+
+    def _look(self, waits: bool) -> None:
+        """Ask the library; if it has ended, set _done and _error."""
+        raise NotImplementedError
+
+    def test(self) -> bool:
+        """Whether it has ended, well or not."""
+        if not self._done and self._lock.acquire(blocking=False):
+            try:
+                if not self._done:
+                    self._look(waits=False)
+            finally:
+                self._lock.release()
+        return self._done
+
+    def wait(self) -> None:
+        """Until it has ended; ThinwireError if it failed."""
+        with self._lock:
+            if not self._done:
+                self._look(waits=True)
+        if self._error is not None:
+            raise self._error
+
+    def exception(self) -> capi.ThinwireError | None:
+        return self._error
+
+
+class Request(UnderWay):
+    """An operation. It keeps the tensors that the library reads and writes."""
+
+    def __init__(self, communicator: Communicator, pointer: C.c_void_p, keep: object, what: str, elapsed: C.c_double):
+        super().__init__()
+        self._communicator, self._pointer, self._keep, self._what = communicator, pointer, keep, what
+        self._elapsed = elapsed
+
+    def _look(self, waits: bool) -> None:
+        look = capi.lib().tw_coll_wait if waits else capi.lib().tw_coll_test
+        status = look(self._pointer)
+        if status != capi.IN_PROGRESS:
+            self._end(status)
 
     def _end(self, status: int) -> None:
         self._done, self._keep = True, None
@@ -49,28 +87,6 @@ class Request:
     def enqueued(self) -> None:
         """The stream's order takes care of the rest."""
         self._end(capi.OK)
-
-    def test(self) -> bool:
-        """Whether it has ended, well or not."""
-        if not self._done and self._lock.acquire(blocking=False):
-            try:
-                status = capi.IN_PROGRESS if self._done else capi.lib().tw_coll_test(self._pointer)
-                if status != capi.IN_PROGRESS:
-                    self._end(status)
-            finally:
-                self._lock.release()
-        return self._done
-
-    def wait(self) -> None:
-        """Until it has ended; ThinwireError if it failed."""
-        with self._lock:
-            if not self._done:
-                self._end(capi.lib().tw_coll_wait(self._pointer))
-        if self._error is not None:
-            raise self._error
-
-    def exception(self) -> capi.ThinwireError | None:
-        return self._error
 
     def take_elapsed(self) -> float:
         """Seconds from the post to the end, once; 0 afterwards, and on a CUDA stream."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 
 from . import capi, segments
-from .engine import TYPES, Communicator
+from .engine import TYPES, Communicator, UnderWay
 from .tally import book
 
 KIND = "all-gather"
@@ -39,14 +39,20 @@ class Part:
         return self.unquantized or ("" if rounds or self.dtype != torch.float32 else HALVES)
 
 
-class Gather:
-    """A gather under way, for whoever waits for it: as engine.Request."""
+class Gather(UnderWay):
+    """A gather, for whoever waits for it."""
 
     def __init__(self, unit: Unit, keep: torch.Tensor):
+        super().__init__()
         self._unit, self._keep = unit, keep
-        self._lock = threading.Lock()
-        self._error: capi.ThinwireError | None = None
-        self._done, self._elapsed = False, 0.0
+        self._elapsed = 0.0
+
+    def _look(self, waits: bool) -> None:
+        look = capi.lib().tw_hpz_kept_wait if waits else capi.lib().tw_hpz_kept_test
+        gathered = capi.Gathered()
+        status = look(self._unit.pointer, C.byref(gathered))
+        if status != capi.IN_PROGRESS:
+            self._end(status, gathered)
 
     def _end(self, status: int, gathered: capi.Gathered) -> None:
         self._done, self._keep = True, None
@@ -59,33 +65,6 @@ class Gather:
         if gathered.rounded_bytes:
             book.rounded(KIND, self._unit.codec)
         self._unit.ended(self)
-
-    def _look(self, function: str) -> None:
-        gathered = capi.Gathered()
-        status = getattr(capi.lib(), function)(self._unit.pointer, C.byref(gathered))
-        if status != capi.IN_PROGRESS:
-            self._end(status, gathered)
-
-    def test(self) -> bool:
-        """Whether it has ended, well or not."""
-        if not self._done and self._lock.acquire(blocking=False):
-            try:
-                if not self._done:
-                    self._look("tw_hpz_kept_test")
-            finally:
-                self._lock.release()
-        return self._done
-
-    def wait(self) -> None:
-        """Until it has ended; ThinwireError if it failed."""
-        with self._lock:
-            if not self._done:
-                self._look("tw_hpz_kept_wait")
-        if self._error is not None:
-            raise self._error
-
-    def exception(self) -> capi.ThinwireError | None:
-        return self._error
 
     def take_elapsed(self) -> float:
         seconds, self._elapsed = self._elapsed, 0.0
