@@ -34,6 +34,10 @@ typedef struct tw_cluster_params {
     int ipv6;        /**< 1: nodes have IPv6 addresses alone */
     int n_nics;      /**< interfaces of each node, each with a link of its own; 0: one */
     double link_bps; /**< each link, each way, bits per second; 0: not shaped */
+    /** that a TCP connection may have under way, with links whose queues hold so much of one connection from
+     *  every rank of a node to every other rank: nothing is dropped. 0: as the system has it, and queues of
+     *  50 ms, where what comes to a full one is dropped */
+    size_t window_bytes;
     /** from the first failure to the others' end; 0: TW_PEER_TIMEOUT + TW_CLUSTER_GRACE_SEC */
     double grace_sec;
     const char *path;        /**< program; NULL: argv[0], looked up in PATH */

@@ -179,13 +179,20 @@ size_t tw_cluster_burst_bytes(double link_bps)
     return by_time > LINK_PACKET_BYTES ? (size_t)by_time : LINK_PACKET_BYTES;
 }
 
-static int shape(const char *device, double link_bps, char *reason)
+static int shape(const char *device, const tw_cluster_params_t *params, char *reason)
 {
-    if (link_bps <= 0) {
+    const size_t burst = tw_cluster_burst_bytes(params->link_bps);
+    const size_t world = (size_t)params->n_nodes * (size_t)params->ranks_per_node;
+    const size_t queue = params->window_bytes * world * (size_t)params->ranks_per_node;
+    char limit[64] = "latency " LINK_QUEUE;
+    if (params->link_bps <= 0) {
         return 0;
     }
-    return run_tool(reason, "tc qdisc add dev %s root tbf rate %.0fbit burst %zu latency " LINK_QUEUE, device,
-                    link_bps, tw_cluster_burst_bytes(link_bps));
+    if (queue > 0) { /* frames have headers */
+        snprintf(limit, sizeof(limit), "limit %zu", burst + queue + queue / 4);
+    }
+    return run_tool(reason, "tc qdisc add dev %s root tbf rate %.0fbit burst %zu %s", device,
+                    params->link_bps, burst, limit);
 }
 
 int tw_cluster_make_bridge(int nic, char reason[REASON])
@@ -197,7 +204,7 @@ int tw_cluster_make_bridge(int nic, char reason[REASON])
     return run_tool(reason, "ip link set br%d addrgenmode none up", nic);
 }
 
-int tw_cluster_make_port(int node, int nic, pid_t pid, double link_bps, char reason[REASON])
+int tw_cluster_make_port(const tw_cluster_t *cluster, int node, int nic, pid_t pid, char reason[REASON])
 {
     char port[16];
     snprintf(port, sizeof(port), "port%d.%d", node, nic);
@@ -205,7 +212,18 @@ int tw_cluster_make_port(int node, int nic, pid_t pid, double link_bps, char rea
         run_tool(reason, "ip link set %s addrgenmode none master br%d up", port, nic) != 0) {
         return -1;
     }
-    return shape(port, link_bps, reason);
+    return shape(port, cluster->params, reason);
+}
+
+/* What has not been acknowledged stays in the sender's buffer, which no connection's is larger than. */
+static int limit_windows(const tw_cluster_params_t *params, char *reason)
+{
+    char text[96];
+    if (params->window_bytes == 0) {
+        return 0;
+    }
+    snprintf(text, sizeof(text), "4096 %zu %zu", params->window_bytes, params->window_bytes);
+    return write_file("/proc/sys/net/ipv4/tcp_wmem", text, reason);
 }
 
 /* This machine may prefer another congestion control, and streams that meet at a link share it differently
@@ -239,7 +257,7 @@ int tw_cluster_make_device(const tw_cluster_t *cluster, int node, int nic, char 
     if (run_tool(reason, "ip link set %s addrgenmode none", device) != 0 ||
         run_tool(reason, ipv6 ? "ip addr add %s/112 dev %s nodad" : "ip addr add %s/24 dev %s", address,
                  device) != 0 ||
-        shape(device, cluster->params->link_bps, reason) != 0 ||
+        shape(device, cluster->params, reason) != 0 || limit_windows(cluster->params, reason) != 0 ||
         run_tool(reason, "ip link set %s up", device) != 0) {
         return -1;
     }

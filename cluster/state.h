@@ -63,7 +63,8 @@ int tw_cluster_map_user(uid_t uid, gid_t gid, char reason[TW_CLUSTER_TEXT_BYTES]
 int tw_cluster_make_bridge(int nic, char reason[TW_CLUSTER_TEXT_BYTES]);
 /** In the supervisor: a node's cable, one end on the nic's bridge and shaped, the other as eth<nic> in the
  *  namespace of pid. */
-int tw_cluster_make_port(int node, int nic, pid_t pid, double link_bps, char reason[TW_CLUSTER_TEXT_BYTES]);
+int tw_cluster_make_port(const tw_cluster_t *cluster, int node, int nic, pid_t pid,
+                         char reason[TW_CLUSTER_TEXT_BYTES]);
 /** In a node: host name, mounts, loopback. */
 int tw_cluster_enter_node(const tw_cluster_t *cluster, int node, char reason[TW_CLUSTER_TEXT_BYTES]);
 /** In a node: address, rate and state of eth<nic>. note: set where it works, but not as it should. */

@@ -115,7 +115,7 @@ static int make_ports(const supervisor_t *sup, char *reason)
     const tw_cluster_t *cluster = sup->cluster;
     for (int i = 0; i < sup->n_nodes * cluster->n_nics; i++) {
         int node = i / cluster->n_nics, nic = i % cluster->n_nics;
-        if (tw_cluster_make_port(node, nic, sup->pids[node], cluster->params->link_bps, reason) != 0) {
+        if (tw_cluster_make_port(cluster, node, nic, sup->pids[node], reason) != 0) {
             return -1;
         }
     }

@@ -17,9 +17,12 @@ typedef struct maker {
     uint32_t *encoded; /* likewise, its code; 0: not encoded yet */
     uint8_t *form;     /* [max_made] how a value is where it is */
     size_t max_made;
-    uint32_t *rows; /* [hops][world] with merges: operation + 1 of the row that a rank sends */
+    uint32_t *rows;  /* [hops][world] with merges: operation + 1 of the row that a rank sends */
+    uint32_t *lanes; /* [world][world] lane + 1 from one to the other; 0: none yet */
+    size_t max_lanes;
     int owner, is_spread;
-    size_t first_op; /* of the owner's */
+    int n_reduce_hops; /* before those of spreading */
+    size_t first_op;   /* of the owner's */
 } maker_t;
 
 enum { MAX_HOPS = 32 };
@@ -51,6 +54,7 @@ static tw_status_t add_op(maker_t *m, sim_op_t op, uint32_t *index)
     TW_TRY(grow((void **)&g->ops, g->n_ops, &m->max_ops, sizeof(*g->ops)));
     size_t in_flow = g->n_ops - m->first_op;
     op.index = (uint16_t)(in_flow < UINT16_MAX ? in_flow : UINT16_MAX);
+    op.hop += m->is_spread ? m->n_reduce_hops : 0;
     g->ops[g->n_ops] = op;
     *index = (uint32_t)g->n_ops++;
     return TW_OK;
@@ -105,6 +109,19 @@ static tw_status_t encode(maker_t *m, tw_value_t value, tw_form_t form, int hop,
     return TW_OK;
 }
 
+static tw_status_t find_lane(maker_t *m, int from, int to, uint32_t *lane)
+{
+    sim_graph_t *g = m->graph;
+    uint32_t *known = &m->lanes[from * m->topo.world + to];
+    if (*known == 0) {
+        TW_TRY(grow((void **)&g->lanes, g->n_lanes, &m->max_lanes, sizeof(*g->lanes)));
+        g->lanes[g->n_lanes++] = (sim_lane_t){from, to};
+        *known = (uint32_t)g->n_lanes;
+    }
+    *lane = *known - 1;
+    return TW_OK;
+}
+
 /* A message, or its part of a row. */
 static tw_status_t message_op(maker_t *m, const tw_flow_op_t *op, int from, tw_form_t form, uint32_t *index)
 {
@@ -117,11 +134,14 @@ static tw_status_t message_op(maker_t *m, const tw_flow_op_t *op, int from, tw_f
         m->graph->ops[*index].times++;
         return TW_OK;
     }
+    uint32_t lane;
+    TW_TRY(find_lane(m, from, op->at, &lane));
     TW_TRY(add_op(m,
                   (sim_op_t){.from = from,
                              .at = op->at,
                              .hop = op->hop,
                              .owner = m->owner,
+                             .lane = lane,
                              .work = SIM_MOVE,
                              .form = form,
                              .times = 1},
@@ -212,9 +232,11 @@ static tw_status_t add_owner(maker_t *m, int owner)
         m->algo->flows.spread(&m->flow, owner, result);
     }
     TW_TRY(make_room(m));
+    m->n_reduce_hops = 0;
     for (int i = 0; i < m->flow.n_ops; i++) {
         const tw_flow_op_t *op = &m->flow.ops[i];
         m->is_spread = i >= n_reduce;
+        m->n_reduce_hops = !m->is_spread && op->hop >= m->n_reduce_hops ? op->hop + 1 : m->n_reduce_hops;
         TW_TRY(op->is_sum ? add_sum(m, op, i) : add_move(m, op, i));
     }
     return TW_OK;
@@ -260,8 +282,10 @@ static tw_status_t make_topology(const sim_cluster_t *c, tw_topo_t *topo)
 
 static tw_status_t make_graph(maker_t *m)
 {
-    m->rows = calloc((size_t)MAX_HOPS * (size_t)m->topo.world, sizeof(*m->rows));
-    if (!m->rows) {
+    size_t world = (size_t)m->topo.world;
+    m->rows = calloc((size_t)MAX_HOPS * world, sizeof(*m->rows));
+    m->lanes = calloc(world * world, sizeof(*m->lanes));
+    if (!m->rows || !m->lanes) {
         tw_error("simulate: out of memory");
         return TW_ERR_NO_MEMORY;
     }
@@ -294,6 +318,7 @@ tw_status_t sim_graph_create(const sim_cluster_t *cluster, const tw_algo_t *algo
     free(m.encoded);
     free(m.form);
     free(m.rows);
+    free(m.lanes);
     if (status != TW_OK) {
         sim_graph_destroy(m.graph);
         return status;
@@ -308,6 +333,7 @@ void sim_graph_destroy(sim_graph_t *graph)
         free(graph->ops);
         free(graph->first_after);
         free(graph->after);
+        free(graph->lanes);
     }
     free(graph);
 }

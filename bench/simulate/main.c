@@ -7,33 +7,14 @@
 
 #include "bench/columns.h"
 #include "bench/simulate/box.h"
-#include "bench/simulate/simulate.h"
+#include "bench/simulate/options.h"
 #include "bench/timing.h"
 #include "collectives/model/text.h"
-#include "flags/flags.h"
 
-#define MOST_RANKS 1024
 /* Where everybody sends the whole tensor to everybody, which is for tiny ones. */
 #define MOST_WHOLES ((size_t)1 << 20)
 
-enum { OP_STEP = 3, N_CODECS = 4 };
-
-static const char *const op_names[] = {"allgather", "reduce_scatter", "allreduce", "step"};
 static const tw_coll_op_t ops[] = {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE};
-static const char *const server_names[] = {"none", "fifo", "priority"};
-static const char *const codec_names[N_CODECS] = {"plain", "lossless", "int8", "int4"};
-
-typedef struct options {
-    sim_cluster_t cluster;
-    size_t op, codec, server, bytes, chunk;
-    const char *algo, *model, *json;
-    int64_t seed;
-    int scale;
-    double n_params, compute_sec;
-    int n_layers, no_overlap;
-    int check_box, n_times;
-    FILE *out;
-} options_t;
 
 typedef struct row {
     const char *op, *algo, *codec;
@@ -97,151 +78,11 @@ static const bench_table_t box_table = {box_columns, sizeof(box_columns) / sizeo
 /* Of what a link carries, without the headers of Ethernet, IP and TCP. */
 #define TCP_SHARE (1448.0 / 1514.0)
 
-/* ---- flags --------------------------------------------------------------------------------------------- */
-
-static void take_op(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
-{
-    ((options_t *)ctx)->op = tw_flag_choice(state, flag, text, op_names, 4);
-}
-
-static void take_codec(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
-{
-    ((options_t *)ctx)->codec = tw_flag_choice(state, flag, text, codec_names, N_CODECS);
-}
-
-static void take_server(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
-{
-    ((options_t *)ctx)->server = tw_flag_choice(state, flag, text, server_names, 3);
-}
-
-/* In bytes a second; none: no bottleneck. */
-static void take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
-{
-    double *rate = (double *)((char *)ctx + flag->field.offset);
-    tw_flag_take_link(state, flag, ctx, text);
-    *rate = *rate > 0.0 ? *rate / 8.0 : INFINITY;
-}
-
-#define AT(member) offsetof(options_t, member)
-
-static const tw_flag_t flag_list[] = {
-    {.field = {"op", "allgather", "OP", "allgather, reduce_scatter, allreduce, or a training step: step",
-               TW_CONFIG_STRING, 0, 0, 0, NULL},
-     .letter = 'o',
-     .group = 1,
-     .take = take_op},
-    {.field = {"algo", NULL, "NAME", "One algorithm (default: all of the operation's)", TW_CONFIG_STRING,
-               AT(algo), 0, 0, NULL},
-     .letter = 'a',
-     .group = 1},
-    {.field = {"bytes", "64M", "SIZE", "Of the whole tensor, bf16", TW_CONFIG_BYTES, AT(bytes), 1, 1e15,
-               NULL},
-     .letter = 'b',
-     .group = 1},
-    {.field = {"chunk", "512K", "SIZE", "A message carries at most so much", TW_CONFIG_BYTES, AT(chunk), 1,
-               1e12, NULL},
-     .group = 1},
-    {.field = {"codec", "plain", "CODEC", "plain, lossless, int8, int4; of a step: int8 means ZeRO++",
-               TW_CONFIG_STRING, 0, 0, 0, NULL},
-     .group = 1,
-     .take = take_codec},
-    {.field = {"scale", NULL, NULL,
-               "All sizes from 1 node up to --nodes, and where each algorithm stops scaling", TW_CONFIG_BOOL,
-               AT(scale), 0, 0, NULL},
-     .group = 1},
-    {.field = {"check-box", NULL, NULL,
-               "Run all-gathers, reduce-scatters and all-reduces in a cluster in a box too, with --nodes, "
-               "--ranks-per-node, --link and --bytes, and show both",
-               TW_CONFIG_BOOL, AT(check_box), 0, 0, NULL},
-     .group = 1},
-    {.field = {"times", "5", "N", "How often there", TW_CONFIG_INT32, AT(n_times), 1, 100, NULL}, .group = 1},
-    {.field = {"nodes", "8", "N", "Nodes", TW_CONFIG_INT32, AT(cluster.n_nodes), 1, MOST_RANKS, NULL},
-     .letter = 'n',
-     .group = 2},
-    {.field = {"ranks-per-node", "8", "L", "Ranks on each", TW_CONFIG_INT32, AT(cluster.ranks_per_node), 1,
-               MOST_RANKS, NULL},
-     .letter = 'r',
-     .group = 2},
-    {.field = {"link", "100gbit", "RATE", "Of each node, each way; none: no bottleneck", TW_CONFIG_RATE,
-               AT(cluster.link_Bps), 0, 0, NULL},
-     .letter = 'l',
-     .group = 2,
-     .take = take_rate},
-    {.field = {"in-node", "2400gbit", "RATE", "Of each rank inside its node, each way", TW_CONFIG_RATE,
-               AT(cluster.in_node_Bps), 0, 0, NULL},
-     .group = 2,
-     .take = take_rate},
-    {.field = {"latency", "20us", "TIME", "Of a message between nodes", TW_CONFIG_TIME,
-               AT(cluster.latency_sec), 0, 10, NULL},
-     .group = 2},
-    {.field = {"in-node-latency", "5us", "TIME", "Of a message inside a node", TW_CONFIG_TIME,
-               AT(cluster.in_node_latency_sec), 0, 10, NULL},
-     .group = 2},
-    {.field = {"model", NULL, "TEXT",
-               "As TW_COLL_MODEL: latencies, rates, processors, in the place of the above", TW_CONFIG_STRING,
-               AT(model), 0, 0, NULL},
-     .group = 2},
-    {.field = {"nodes-per-switch", "0", "N", "Nodes that share a switch (0: all of them)", TW_CONFIG_INT32,
-               AT(cluster.nodes_per_switch), 0, MOST_RANKS, NULL},
-     .group = 3},
-    {.field = {"oversubscription", "1", "N", "A switch's links over its uplink", TW_CONFIG_DOUBLE,
-               AT(cluster.oversubscription), 1, 1000, NULL},
-     .group = 3},
-    {.field = {"slow-node", "-1", "N", "Node whose link is slowed (-1: none)", TW_CONFIG_INT32,
-               AT(cluster.slow_node), -1, MOST_RANKS, NULL},
-     .group = 3},
-    {.field = {"slow-factor", "10", "N", "How many times", TW_CONFIG_DOUBLE, AT(cluster.slow_factor), 1, 1e6,
-               NULL},
-     .group = 3},
-    {.field = {"straggler", "-1", "RANK", "Rank whose processor is slowed (-1: none)", TW_CONFIG_INT32,
-               AT(cluster.straggler), -1, MOST_RANKS, NULL},
-     .group = 3},
-    {.field = {"straggler-factor", "2", "N", "How many times", TW_CONFIG_DOUBLE, AT(cluster.straggler_factor),
-               1, 1e6, NULL},
-     .group = 3},
-    {.field = {"jitter", "0", "TIME", "Mean of what messages take longer, each at random", TW_CONFIG_TIME,
-               AT(cluster.jitter_sec), 0, 10, NULL},
-     .group = 3},
-    {.field = {"seed", "1", "N", "Of that", TW_CONFIG_COUNT, AT(seed), 0, 1e15, NULL}, .group = 3},
-    {.field = {"params", "7e9", "N", "Of a step's model", TW_CONFIG_COUNT, AT(n_params), 1, 1e15, NULL},
-     .group = 4},
-    {.field = {"layers", "32", "N", "It has", TW_CONFIG_INT32, AT(n_layers), 1, 1000, NULL}, .group = 4},
-    {.field = {"compute", "1s", "TIME", "A rank computes for a step", TW_CONFIG_TIME, AT(compute_sec), 0, 1e6,
-               NULL},
-     .group = 4},
-    {.field = {"server", "none", "ORDER",
-               "A step over a parameter server whose shards are on all ranks: what is ready first goes first "
-               "(fifo), or the first layers do (priority)",
-               TW_CONFIG_STRING, 0, 0, 0, NULL},
-     .group = 4,
-     .take = take_server},
-    {.field = {"no-overlap", NULL, NULL, "Computing and network wait for each other", TW_CONFIG_BOOL,
-               AT(no_overlap), 0, 0, NULL},
-     .group = 4},
-    {.field = {"json", NULL, "FILE", "Append a JSON line for each row", TW_CONFIG_STRING, AT(json), 0, 0,
-               NULL},
-     .group = 5},
-};
-
-static void check(struct argp_state *state, void *ctx)
-{
-    const options_t *o = ctx;
-    const sim_cluster_t *c = &o->cluster;
-    int world = c->n_nodes * c->ranks_per_node;
-    if (world > MOST_RANKS) {
-        argp_error(state, "--nodes x --ranks-per-node: %d ranks, but there can be %d at most", world,
-                   MOST_RANKS);
-    } else if (c->slow_node >= c->n_nodes || c->straggler >= world) {
-        argp_error(state, "--%s: there is none of that number",
-                   c->straggler >= world ? "straggler" : "slow-node");
-    }
-}
-
 /* ---- what is simulated --------------------------------------------------------------------------------- */
 
-static const tw_quant_codec_t *codec_of(const options_t *o)
+static const tw_quant_codec_t *codec_of(const sim_options_t *o)
 {
-    static const tw_quant_codec_t codecs[N_CODECS] = {
+    static const tw_quant_codec_t codecs[SIM_N_CODECS] = {
         {.bits = 0}, {.lossless = 1}, {.bits = 8, .block = 128}, {.bits = 4, .block = 128}};
     return o->codec ? &codecs[o->codec] : NULL;
 }
@@ -255,13 +96,14 @@ static double ratio_of(const tw_quant_codec_t *codec)
                              : (double)tw_quant_encoded_bytes(codec, n) / (2.0 * (double)n);
 }
 
-static tw_status_t configure(options_t *o)
+static tw_status_t configure(sim_options_t *o)
 {
     sim_cluster_t *c = &o->cluster;
     const tw_quant_codec_t *codec = codec_of(o);
     tw_coll_model_t model;
     double chunk = (double)o->chunk;
     c->seed = (uint64_t)o->seed;
+    c->packet_bytes = (double)SIM_PACKET_BYTES;
     for (int f = 0; f < TW_FORM_COUNT; f++) {
         c->ratio[f] = f == TW_FORM_PLAIN ? 1.0 : ratio_of(codec);
     }
@@ -273,6 +115,8 @@ static tw_status_t configure(options_t *o)
     c->in_node_Bps = 1.0 / model.node.beta_sec;
     c->latency_sec = model.inter.alpha_sec;
     c->in_node_latency_sec = model.node.alpha_sec;
+    c->turn_sec = model.inter.turn_sec;
+    c->in_node_turn_sec = model.node.turn_sec;
     c->message_sec = model.inter.message_sec;
     c->add_sec = model.reduce_sec;
     if (codec) {
@@ -283,7 +127,7 @@ static tw_status_t configure(options_t *o)
 }
 
 /* The least that the links allow: every other node's share comes in once, and once more for an all-reduce. */
-static double least_sec(const options_t *o, const sim_cluster_t *c)
+static double least_sec(const sim_options_t *o, const sim_cluster_t *c)
 {
     double nodes = c->n_nodes, local = c->ranks_per_node,
            passes = ops[o->op] == TW_COLL_ALLREDUCE ? 2.0 : 1.0;
@@ -292,7 +136,7 @@ static double least_sec(const options_t *o, const sim_cluster_t *c)
                        : passes * bytes * (local - 1.0) / local / c->in_node_Bps;
 }
 
-static tw_status_t simulate(const options_t *o, const sim_cluster_t *c, const tw_algo_t *algo, row_t *row)
+static tw_status_t simulate(const sim_options_t *o, const sim_cluster_t *c, const tw_algo_t *algo, row_t *row)
 {
     int world = c->n_nodes * c->ranks_per_node;
     double bus = ops[o->op] == TW_COLL_ALLREDUCE ? 2.0 : 1.0;
@@ -306,9 +150,9 @@ static tw_status_t simulate(const options_t *o, const sim_cluster_t *c, const tw
     if (status == TW_OK) {
         status = sim_run(net, graph, (double)o->bytes, (double)o->chunk, NULL, &result);
     }
-    *row = (row_t){op_names[o->op],
+    *row = (row_t){sim_op_names[o->op],
                    algo->info.name,
-                   codec_names[o->codec],
+                   sim_codec_names[o->codec],
                    c->n_nodes,
                    world,
                    (double)o->bytes,
@@ -329,22 +173,24 @@ static tw_status_t simulate(const options_t *o, const sim_cluster_t *c, const tw
 /* ---- beside a cluster in a box ------------------------------------------------------------------------- */
 
 /* Links are as they are shaped, the rest is as it was measured there. */
-static sim_cluster_t cluster_of_box(const options_t *o, const tw_coll_model_t *model)
+static sim_cluster_t cluster_of_box(const sim_options_t *o, const tw_coll_model_t *model)
 {
     sim_cluster_t c = o->cluster;
     c.link_Bps = isfinite(c.link_Bps) ? c.link_Bps * TCP_SHARE : 1.0 / model->inter.beta_sec;
     c.in_node_Bps = 1.0 / model->node.beta_sec;
     c.latency_sec = model->inter.alpha_sec;
     c.in_node_latency_sec = model->node.alpha_sec;
+    c.turn_sec = model->inter.turn_sec;
+    c.in_node_turn_sec = model->node.turn_sec;
     c.message_sec = model->inter.message_sec;
     c.add_sec = model->reduce_sec;
     return c;
 }
 
-static tw_status_t check_algo(const options_t *o, sim_box_t *box, size_t op, const tw_algo_t *algo,
+static tw_status_t check_algo(const sim_options_t *o, sim_box_t *box, size_t op, const tw_algo_t *algo,
                               int *is_near)
 {
-    options_t sized = *o;
+    sim_options_t sized = *o;
     sim_box_result_t measured;
     row_t row;
     TW_TRY(sim_box_measure(box, &algo->info, o->bytes, o->n_times, &measured));
@@ -355,15 +201,15 @@ static tw_status_t check_algo(const options_t *o, sim_box_t *box, size_t op, con
     sized.chunk = (size_t)measured.chunk_bytes;
     const sim_cluster_t cluster = cluster_of_box(o, &box->model);
     TW_TRY(simulate(&sized, &cluster, algo, &row));
-    const box_row_t shown = {op_names[op], algo->info.name,       row.nodes,
-                             row.ranks,    (double)o->bytes,      measured.chunk_bytes,
-                             measured.sec, measured.least_sec,    measured.most_sec,
-                             row.sec,      row.sec / measured.sec};
+    const box_row_t shown = {sim_op_names[op], algo->info.name,       row.nodes,
+                             row.ranks,        (double)o->bytes,      measured.chunk_bytes,
+                             measured.sec,     measured.least_sec,    measured.most_sec,
+                             row.sec,          row.sec / measured.sec};
     *is_near = fabs(shown.ratio - 1.0) <= 0.1;
     return bench_table_report(&box_table, &shown, NULL, o->out);
 }
 
-static tw_status_t check_ops(const options_t *o, sim_box_t *box)
+static tw_status_t check_ops(const sim_options_t *o, sim_box_t *box)
 {
     const tw_algo_t *algo;
     int n = 0, n_near = 0;
@@ -371,6 +217,9 @@ static tw_status_t check_ops(const options_t *o, sim_box_t *box)
         bench_table_head(&box_table);
     }
     for (size_t op = 0; op < sizeof(ops) / sizeof(ops[0]); op++) {
+        if (o->op != SIM_OP_NONE && o->op != op) {
+            continue;
+        }
         for (size_t i = 0; (algo = sim_algo(ops[op], 0, i)); i++) {
             int is_asked = !o->algo || strcmp(o->algo, algo->info.name) == 0, is_near = 0;
             if (is_asked && (algo->flows.of != TW_FLOWS_WHOLES || o->bytes <= MOST_WHOLES)) {
@@ -389,7 +238,7 @@ static tw_status_t check_ops(const options_t *o, sim_box_t *box)
 }
 
 /* A launcher may have started another number. */
-static tw_status_t check_ranks(const options_t *o, const sim_box_t *box)
+static tw_status_t check_ranks(const sim_options_t *o, const sim_box_t *box)
 {
     int world = o->cluster.n_nodes * o->cluster.ranks_per_node;
     if (box->world == world) {
@@ -401,9 +250,9 @@ static tw_status_t check_ranks(const options_t *o, const sim_box_t *box)
     return TW_ERR_CONFIG;
 }
 
-static int check_box(const options_t *o, char **argv)
+static int check_box(const sim_options_t *o, char **argv)
 {
-    options_t own = *o;
+    sim_options_t own = *o;
     sim_box_t box;
     if (!tw_job_launched()) {
         return sim_box_run(&o->cluster, argv);
@@ -426,7 +275,7 @@ static int check_box(const options_t *o, char **argv)
 /* ---- the program --------------------------------------------------------------------------------------- */
 
 /* One algorithm at all sizes asked for. Half of what the links allow is where it stops scaling. */
-static tw_status_t run_algo(const options_t *o, const tw_algo_t *algo, char *note, size_t note_bytes)
+static tw_status_t run_algo(const sim_options_t *o, const tw_algo_t *algo, char *note, size_t note_bytes)
 {
     int stops = 0, last = o->cluster.n_nodes;
     for (int nodes = o->scale ? 1 : last; nodes <= last;
@@ -450,7 +299,7 @@ static tw_status_t run_algo(const options_t *o, const tw_algo_t *algo, char *not
     return TW_OK;
 }
 
-static tw_status_t run_ops(const options_t *o)
+static tw_status_t run_ops(const sim_options_t *o)
 {
     char notes[16][128];
     size_t n_notes = 0;
@@ -464,8 +313,8 @@ static tw_status_t run_ops(const options_t *o)
         }
     }
     if (n_notes == 0) {
-        tw_error("--algo %s: no %s algorithm of %s is called so", o->algo, codec_names[o->codec],
-                 op_names[o->op]);
+        tw_error("--algo %s: no %s algorithm of %s is called so", o->algo, sim_codec_names[o->codec],
+                 sim_op_names[o->op]);
         return TW_ERR_NOT_FOUND;
     }
     for (size_t i = 0; i < n_notes; i++) {
@@ -474,7 +323,7 @@ static tw_status_t run_ops(const options_t *o)
     return TW_OK;
 }
 
-static tw_status_t run_step(const options_t *o)
+static tw_status_t run_step(const sim_options_t *o)
 {
     sim_step_t step = {.n_params = o->n_params,
                        .n_layers = o->n_layers,
@@ -496,18 +345,10 @@ static tw_status_t run_step(const options_t *o)
 
 int main(int argc, char **argv)
 {
-    static const tw_flags_t flags = {
-        .flags = flag_list,
-        .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
-        .doc =
-            "Runs the library's algorithms on up to 1,024 ranks on a virtual clock, over links that may be "
-            "oversubscribed, slow or unsteady.\v"
-            "The same seed gives the same figures. \"of links\": of what the nodes' links allow.",
-        .check = check};
-    options_t options = {.op = 0};
+    sim_options_t options;
     static char name[] = "simulate";
     argv[0] = name;
-    tw_flags_read(&flags, argc, argv, &options);
+    sim_options_read(argc, argv, &options);
     tw_status_t status = configure(&options);
     if (status == TW_OK && options.check_box) {
         return check_box(&options, argv);
@@ -516,7 +357,7 @@ int main(int argc, char **argv)
         status = bench_json_open(options.json, &options.out);
     }
     if (status == TW_OK) {
-        status = options.op == OP_STEP ? run_step(&options) : run_ops(&options);
+        status = options.op == SIM_OP_STEP ? run_step(&options) : run_ops(&options);
         status = bench_json_close(options.json, options.out, status);
     }
     return status == TW_OK ? 0 : 1;

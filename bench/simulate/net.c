@@ -1,119 +1,105 @@
-/* Ports, a clock, and events in its order. */
+/* Ports, processors, and messages on their way, on a virtual clock. Nothing is booked ahead: a port or a
+ * processor is taken by who is there when it is free. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/simulate/events.h"
 #include "bench/simulate/graph.h"
 
-/* Chunks of operations that memory may hold: some 12 bytes each. */
+/* Chunks of operations that memory may hold: some 6 bytes each. */
 #define MOST_STATES ((size_t)64 << 20)
+/* Packets of a message: longer messages have longer packets. */
+#define MOST_PACKETS 8
+#define NONE UINT32_MAX
 
-typedef struct event {
-    double at;
-    uint64_t order; /* of those at the same moment */
-    uint32_t op, chunk;
-    uint32_t departs; /* 1: a message that has its sender's port; 0: what it waits for is there */
-} event_t;
+/* What happens first of what happens at the same time. */
+typedef enum kind {
+    PASSED,  /* a packet is through the receiver's port */
+    SAID,    /* that has left the receiver, behind what was in its port */
+    HEARD,   /* and has come to the sender, behind what was in its port */
+    ARRIVED, /* a message is there */
+    DONE,    /* a processor is done with a chunk of an operation */
+    AT_DOWN, /* a packet comes to the other switch's downlink, */
+    AT_IN,   /* to the receiver's port */
+    READY,   /* a chunk of an operation has all that it waits for */
+    LEAVING, /* its message has been announced, and may leave */
+    AT_OUT   /* a packet leaves its sender's port */
+} kind_t;
+
+/* What is on its way from one rank to another, in the order in which it was ready. */
+typedef struct lane {
+    uint32_t first, last; /* messages that have not all left */
+    uint16_t packets;     /* of the first one, still to leave */
+    uint16_t under_way;   /* packets that are not known to be through */
+    uint16_t waits;       /* 1: a packet waits in the port */
+} lane_t;
 
 struct sim_net {
     const sim_cluster_t *cluster;
-    int world, n_switches;
-    double *link_out, *link_in; /* [n_nodes] when each is free */
-    double *up, *down;          /* [n_switches] */
-    double *rank_out, *rank_in; /* [world] inside nodes */
-    double *cpu;                /* [world] */
-    double *memory;             /* of all those */
-    event_t *heap;
-    size_t n_heap, max_heap;
+    double *out, *in;  /* [n_nodes + world] when each port is free: of nodes' links, of ranks in nodes */
+    double *up, *down; /* [n_nodes] of switches, which are no more than nodes */
+    double *cpu;       /* [world] */
+    double *memory;    /* of all those */
+    sim_events_t events;
     uint64_t random;
     tw_status_t status; /* TW_ERR_NO_MEMORY sticks */
 };
 
-/* A run of an operation. */
+/* A run of an operation. Its chunk c of operation i is number i * n_chunks + c. */
 typedef struct run {
     sim_net_t *net;
     const sim_graph_t *graph;
     const double *start;
     size_t n_chunks;
     double chunk_bytes; /* of a shard */
-    double *ready;      /* [n_ops][n_chunks] when what it waits for is there */
-    uint16_t *waits;    /* [n_ops][n_chunks] for how many */
+    uint16_t *waits;    /* [n_ops * n_chunks] for how many */
+    uint32_t *behind;   /* [n_ops * n_chunks] the next message of the lane */
+    lane_t *lanes;      /* [graph->n_lanes] */
     double *node_bytes; /* [2 * n_nodes] out, then in */
     double *sent;       /* [world] messages */
+    double now;
     sim_result_t *result;
 } run_t;
 
 /* ---- events -------------------------------------------------------------------------------------------- */
 
-static int is_before(const event_t *a, const event_t *b)
+static const sim_op_t *op_of(const run_t *run, uint32_t what)
 {
-    return a->at != b->at ? a->at < b->at : a->order < b->order;
-}
-
-static void push(sim_net_t *net, event_t event)
-{
-    if (net->n_heap == net->max_heap) {
-        size_t max = 2 * net->max_heap + 1024;
-        event_t *larger = realloc(net->heap, max * sizeof(*larger));
-        if (!larger) {
-            net->status = TW_ERR_NO_MEMORY;
-            return;
-        }
-        net->heap = larger;
-        net->max_heap = max;
-    }
-    size_t i = net->n_heap++;
-    for (; i > 0 && is_before(&event, &net->heap[(i - 1) / 2]); i = (i - 1) / 2) {
-        net->heap[i] = net->heap[(i - 1) / 2];
-    }
-    net->heap[i] = event;
-}
-
-static event_t pop(sim_net_t *net)
-{
-    event_t first = net->heap[0], last = net->heap[--net->n_heap];
-    size_t i = 0;
-    for (;;) {
-        size_t child = 2 * i + 1;
-        if (child >= net->n_heap) {
-            break;
-        }
-        child += child + 1 < net->n_heap && is_before(&net->heap[child + 1], &net->heap[child]);
-        if (!is_before(&net->heap[child], &last)) {
-            break;
-        }
-        net->heap[i] = net->heap[child];
-        i = child;
-    }
-    net->heap[i] = last;
-    return first;
+    return &run->graph->ops[what / run->n_chunks];
 }
 
 /* Chunk c of a hop is in round c + TW_HOP_ROUNDS * hop, as in a program; in a round, a rank sends what
  * belongs to those after it first, and its own last; else in the flow's order. */
-static uint64_t order_of(const run_t *run, uint32_t op, size_t chunk)
+static uint64_t order_of(const run_t *run, uint32_t what)
 {
-    const sim_op_t *o = &run->graph->ops[op];
+    const sim_op_t *op = op_of(run, what);
     int world = run->graph->world;
-    uint64_t round = chunk + (uint64_t)TW_HOP_ROUNDS * (uint64_t)o->hop;
-    uint64_t owner = (uint64_t)((o->owner - o->from - 1 + world) % world);
-    return (round << 32) | (owner << 16) | o->index;
+    uint64_t round = what % run->n_chunks + (uint64_t)TW_HOP_ROUNDS * (uint64_t)op->hop;
+    uint64_t owner = (uint64_t)((op->owner - op->from - 1 + world) % world);
+    return (round << 32) | (owner << 16) | op->index;
 }
 
-static void push_ready(run_t *run, uint32_t op, size_t chunk, double at)
+static void push(run_t *run, sim_event_t event)
 {
-    push(run->net,
-         (event_t){.at = at, .order = order_of(run, op, chunk), .op = op, .chunk = (uint32_t)chunk});
+    event.order |= (uint64_t)event.kind << 60;
+    if (run->net->status == TW_OK) {
+        run->net->status = sim_events_push(&run->net->events, &event);
+    }
+}
+
+static void push_at(run_t *run, kind_t kind, uint32_t what, double at)
+{
+    push(run, (sim_event_t){.at = at, .order = order_of(run, what), .what = what, .kind = (uint8_t)kind});
 }
 
 /* ---- ports and processors ------------------------------------------------------------------------------ */
 
-/* Take a port for so long, from a moment on; returns when it begins. */
-static double take(double *port, double from, double sec)
+/* Take what is free at a certain time for so long, as soon as it is; returns when that ends. */
+static double take(const run_t *run, double *free_sec, double sec)
 {
-    double begin = fmax(*port, from);
-    *port = begin + sec;
-    return begin;
+    *free_sec = fmax(*free_sec, run->now) + sec;
+    return *free_sec;
 }
 
 static double jitter(sim_net_t *net)
@@ -128,108 +114,248 @@ static double jitter(sim_net_t *net)
     return -mean * log((double)((net->random >> 11) + 1) * 0x1p-53);
 }
 
-static double work_for(sim_net_t *net, int rank, double from, double sec)
+/* Returns when the processor is done. */
+static double work_for(run_t *run, int rank, double sec)
 {
-    if (sec <= 0.0) {
-        return from;
+    const sim_cluster_t *c = run->net->cluster;
+    double factor = rank == c->straggler ? c->straggler_factor : 1.0;
+    return sec > 0.0 ? take(run, &run->net->cpu[rank], sec * factor) : run->now;
+}
+
+static int node_of(const run_t *run, int rank)
+{
+    return rank / run->net->cluster->ranks_per_node;
+}
+
+/* Of a rank, to or from another one: its node's, or its own. */
+static uint32_t port_of(const run_t *run, int rank, int other)
+{
+    int node = node_of(run, rank);
+    return (uint32_t)(node != node_of(run, other) ? node : run->net->cluster->n_nodes + rank);
+}
+
+static double port_sec(const run_t *run, uint32_t port, double bytes)
+{
+    const sim_cluster_t *c = run->net->cluster;
+    if (port >= (uint32_t)c->n_nodes) {
+        return bytes / c->in_node_Bps;
     }
-    double factor = rank == net->cluster->straggler ? net->cluster->straggler_factor : 1.0;
-    (void)take(&net->cpu[rank], from, sec * factor);
-    return net->cpu[rank];
+    return bytes * ((int)port == c->slow_node ? c->slow_factor : 1.0) / c->link_Bps;
 }
 
-static double node_sec(const sim_net_t *net, int node, double bytes)
+static int switch_of(const run_t *run, int rank)
 {
-    double factor = node == net->cluster->slow_node ? net->cluster->slow_factor : 1.0;
-    return bytes * factor / net->cluster->link_Bps;
+    int nodes = run->net->cluster->nodes_per_switch;
+    return nodes > 0 ? node_of(run, rank) / nodes : 0;
 }
 
-/* From one switch to another: up and down, each at the rate of its nodes' links over the oversubscription. */
-static double pass_switches(sim_net_t *net, int a, int b, double from, double bytes, double *end)
-{
-    const sim_cluster_t *c = net->cluster;
-    if (c->nodes_per_switch <= 0 || a / c->nodes_per_switch == b / c->nodes_per_switch) {
-        return from;
-    }
-    double sec = bytes * c->oversubscription / (c->link_Bps * c->nodes_per_switch);
-    from = take(&net->up[a / c->nodes_per_switch], from, sec);
-    *end = fmax(*end, from + sec);
-    from = take(&net->down[b / c->nodes_per_switch], from, sec);
-    *end = fmax(*end, from + sec);
-    return from;
-}
+/* ---- packets ------------------------------------------------------------------------------------------- */
 
-/* ---- operations ---------------------------------------------------------------------------------------- */
-
-static double bytes_of(const run_t *run, const sim_op_t *op)
+static double message_bytes(const run_t *run, const sim_op_t *op)
 {
     return op->times * run->chunk_bytes * run->net->cluster->ratio[op->form];
 }
 
-/* A message asks for its sender's port. */
-static void depart(run_t *run, const event_t *event)
+static uint16_t count_packets(const run_t *run, const sim_op_t *op)
 {
-    sim_net_t *net = run->net;
-    const sim_op_t *op = &run->graph->ops[event->op];
-    int node = op->from / net->cluster->ranks_per_node;
-    int crosses = node != op->at / net->cluster->ranks_per_node;
-    double bytes = bytes_of(run, op), from = work_for(net, op->from, event->at, net->cluster->message_sec);
-    event_t next = *event;
-    next.departs = 1;
-    next.at = crosses ? take(&net->link_out[node], from, node_sec(net, node, bytes))
-                      : take(&net->rank_out[op->from], from, bytes / net->cluster->in_node_Bps);
-    run->node_bytes[node] += crosses ? bytes : 0.0;
-    run->node_bytes[net->cluster->n_nodes + op->at / net->cluster->ranks_per_node] += crosses ? bytes : 0.0;
-    run->sent[op->from]++;
-    push(net, next);
+    double packet = run->net->cluster->packet_bytes;
+    double n = packet > 0.0 ? ceil(message_bytes(run, op) / packet) : 1.0;
+    return (uint16_t)fmin(fmax(n, 1.0), MOST_PACKETS);
 }
 
-/* ... has it, and passes to the receiver. Returns when it is there. */
-static double arrive(run_t *run, const event_t *event)
+static double packet_bytes(const run_t *run, const sim_op_t *op)
 {
-    sim_net_t *net = run->net;
-    const sim_cluster_t *c = net->cluster;
-    const sim_op_t *op = &run->graph->ops[event->op];
-    int a = op->from / c->ranks_per_node, b = op->at / c->ranks_per_node;
-    double bytes = bytes_of(run, op), end, latency;
-    if (a == b) {
-        double sec = bytes / c->in_node_Bps;
-        end = take(&net->rank_in[op->at], event->at, sec) + sec;
-        latency = c->in_node_latency_sec;
-    } else {
-        double sec = node_sec(net, b, bytes), from;
-        end = event->at + node_sec(net, a, bytes);
-        from = pass_switches(net, a, b, event->at, bytes, &end);
-        end = fmax(end, take(&net->link_in[b], from, sec) + sec);
-        latency = c->latency_sec;
-    }
-    run->result->done[op->from] = fmax(run->result->done[op->from], end);
-    end += latency + jitter(net);
-    return work_for(net, op->at, fmax(end, run->start ? run->start[op->at] : 0.0), c->message_sec);
+    return message_bytes(run, op) / count_packets(run, op);
 }
 
-static double work(run_t *run, const event_t *event)
+/* All of the lane's first message has left. */
+static void next_message(run_t *run, lane_t *lane)
+{
+    const sim_op_t *op = op_of(run, lane->first);
+    int node = node_of(run, op->from), to = node_of(run, op->at);
+    double crosses = node != to ? message_bytes(run, op) : 0.0;
+    run->node_bytes[node] += crosses;
+    run->node_bytes[run->net->cluster->n_nodes + to] += crosses;
+    run->sent[op->from] += run->n_chunks > 1 && run->graph->flows->merges ? op->times : 1.0;
+    lane->first = run->behind[lane->first];
+    lane->packets = lane->first != NONE ? count_packets(run, op_of(run, lane->first)) : 0;
+}
+
+/* From one port, that is through with it at some time, to the next. It passes on as far as it has come: the
+ * receiver's port may be busy with it while the sender's is. */
+static void go_on(run_t *run, const sim_event_t *packet, kind_t where, double end, double sec)
+{
+    sim_event_t next = *packet;
+    next.kind = (uint8_t)where;
+    next.order = order_of(run, packet->what);
+    next.end = fmax(packet->end, end);
+    next.at = where == PASSED ? next.end : end - sec;
+    push(run, next);
+}
+
+/* From one switch to another: up and down, each at the rate of its nodes' links over the oversubscription. */
+static void pass_switch(run_t *run, const sim_event_t *packet, int is_up)
 {
     const sim_cluster_t *c = run->net->cluster;
-    const sim_op_t *op = &run->graph->ops[event->op];
+    const sim_op_t *op = op_of(run, packet->what);
+    double sec = packet_bytes(run, op) * c->oversubscription / (c->link_Bps * c->nodes_per_switch);
+    double *way = is_up ? &run->net->up[switch_of(run, op->from)] : &run->net->down[switch_of(run, op->at)];
+    go_on(run, packet, is_up ? AT_DOWN : AT_IN, take(run, way, sec), sec);
+}
+
+static void pass_in(run_t *run, const sim_event_t *packet)
+{
+    const sim_op_t *op = op_of(run, packet->what);
+    uint32_t at = port_of(run, op->at, op->from);
+    double sec = port_sec(run, at, packet_bytes(run, op));
+    go_on(run, packet, PASSED, take(run, &run->net->in[at], sec), sec);
+}
+
+/* It is the last in its sender's port. */
+static void send_packet(run_t *run, lane_t *lane)
+{
+    uint32_t what = lane->first;
+    const sim_op_t *op = op_of(run, what);
+    uint32_t at = port_of(run, op->from, op->at);
+    double sec = port_sec(run, at, packet_bytes(run, op));
+    double end = take(run, &run->net->out[at], sec);
+    sim_event_t packet = {.what = what, .is_last = --lane->packets == 0};
+    lane->under_way++;
+    lane->waits = 1;
+    if (packet.is_last) {
+        next_message(run, lane);
+        run->result->done[op->from] = fmax(run->result->done[op->from], end);
+    }
+    go_on(run, &packet, AT_OUT, end, sec);
+}
+
+/* The next packet, once the one before is leaving: so connections take turns. */
+static void send_next(run_t *run, lane_t *lane)
+{
+    if (lane->first != NONE && lane->under_way < SIM_WINDOW_PACKETS && !lane->waits) {
+        send_packet(run, lane);
+    }
+}
+
+/* It leaves its sender's port. */
+static void leave_port(run_t *run, const sim_event_t *packet)
+{
+    const sim_op_t *op = op_of(run, packet->what);
+    lane_t *lane = &run->lanes[op->lane];
+    lane->waits = 0;
+    send_next(run, lane);
+    if (switch_of(run, op->from) != switch_of(run, op->at)) {
+        pass_switch(run, packet, 1);
+    } else {
+        pass_in(run, packet);
+    }
+}
+
+static void leave(run_t *run, uint32_t what)
+{
+    const sim_op_t *op = op_of(run, what);
+    lane_t *lane = &run->lanes[op->lane];
+    run->behind[what] = NONE;
+    if (lane->first == NONE) {
+        lane->first = what;
+        lane->packets = count_packets(run, op);
+    } else {
+        run->behind[lane->last] = what;
+    }
+    lane->last = what;
+    send_next(run, lane);
+}
+
+static void hear(run_t *run, uint32_t what)
+{
+    lane_t *lane = &run->lanes[op_of(run, what)->lane];
+    lane->under_way--;
+    send_next(run, lane);
+}
+
+/* The word that a packet is through takes no room, but stands in the queues of both ports on its way. */
+static void say(run_t *run, uint32_t what, kind_t next)
+{
+    const sim_op_t *op = op_of(run, what);
+    const sim_net_t *net = run->net;
+    double at =
+        next == SAID ? net->out[port_of(run, op->at, op->from)] : net->in[port_of(run, op->from, op->at)];
+    int crosses = node_of(run, op->from) != node_of(run, op->at);
+    if (crosses && at > run->now) {
+        push_at(run, next, what, at);
+    } else if (crosses && next == SAID) {
+        say(run, what, HEARD);
+    } else {
+        hear(run, what);
+    }
+}
+
+static void end_packet(run_t *run, const sim_event_t *packet)
+{
+    const sim_cluster_t *c = run->net->cluster;
+    const sim_op_t *op = op_of(run, packet->what);
+    int crosses = node_of(run, op->from) != node_of(run, op->at);
+    if (packet->is_last) {
+        double start = run->start ? run->start[op->at] : 0.0;
+        double there = run->now + (crosses ? c->latency_sec : c->in_node_latency_sec) + jitter(run->net);
+        push_at(run, ARRIVED, packet->what, fmax(there, start));
+    }
+    say(run, packet->what, SAID);
+}
+
+/* ---- operations ---------------------------------------------------------------------------------------- */
+
+/* What waited for it may be ready. */
+static void complete(run_t *run, uint32_t what)
+{
+    const sim_graph_t *g = run->graph;
+    size_t op = what / run->n_chunks, chunk = what % run->n_chunks;
+    double *done = &run->result->done[g->ops[op].at];
+    *done = fmax(*done, run->now);
+    for (size_t i = g->first_after[op]; i < g->first_after[op + 1]; i++) {
+        uint32_t next = (uint32_t)(g->after[i] * run->n_chunks + chunk);
+        if (--run->waits[next] == 0) {
+            push_at(run, READY, next, run->now);
+        }
+    }
+}
+
+/* The processor is done with it at some time. */
+static void complete_at(run_t *run, uint32_t what, double at)
+{
+    if (at > run->now) {
+        push_at(run, DONE, what, at);
+    } else {
+        complete(run, what);
+    }
+}
+
+static double work_sec(const run_t *run, const sim_op_t *op)
+{
+    const sim_cluster_t *c = run->net->cluster;
     double byte_sec = op->work == SIM_ADD      ? c->add_sec
                       : op->work == SIM_ENCODE ? c->encode_sec[op->form]
                                                : c->decode_sec[op->form];
-    return work_for(run->net, op->at, event->at, op->times * run->chunk_bytes * byte_sec);
+    return op->times * run->chunk_bytes * byte_sec;
 }
 
-/* What waited for it may be ready. */
-static void complete(run_t *run, const event_t *event, double at)
+/* A long message is announced, and leaves when the answer is there. */
+static void start(run_t *run, uint32_t what)
 {
-    const sim_graph_t *g = run->graph;
-    int rank = g->ops[event->op].at;
-    run->result->done[rank] = fmax(run->result->done[rank], at);
-    for (size_t i = g->first_after[event->op]; i < g->first_after[event->op + 1]; i++) {
-        size_t state = g->after[i] * run->n_chunks + event->chunk;
-        run->ready[state] = fmax(run->ready[state], at);
-        if (--run->waits[state] == 0) {
-            push_ready(run, g->after[i], event->chunk, run->ready[state]);
-        }
+    const sim_cluster_t *c = run->net->cluster;
+    const sim_op_t *op = op_of(run, what);
+    if (op->work != SIM_MOVE) {
+        complete_at(run, what, work_for(run, op->at, work_sec(run, op)));
+        return;
+    }
+    int crosses = node_of(run, op->from) != node_of(run, op->at);
+    double turn = crosses ? c->turn_sec : c->in_node_turn_sec;
+    double at = work_for(run, op->from, c->message_sec);
+    at += message_bytes(run, op) >= TW_COLL_TURN_BYTES ? turn : 0.0;
+    if (at > run->now) {
+        push_at(run, LEAVING, what, at);
+    } else {
+        leave(run, what);
     }
 }
 
@@ -239,33 +365,68 @@ static void begin(run_t *run)
 {
     const sim_graph_t *g = run->graph;
     for (size_t op = 0; op < g->n_ops; op++) {
-        double start = run->start ? run->start[g->ops[op].from] : 0.0;
+        double at = run->start ? run->start[g->ops[op].from] : 0.0;
         for (size_t c = 0; c < run->n_chunks; c++) {
-            run->ready[op * run->n_chunks + c] = start;
-            run->waits[op * run->n_chunks + c] = (uint16_t)g->ops[op].n_inputs;
+            uint32_t what = (uint32_t)(op * run->n_chunks + c);
+            run->waits[what] = (uint16_t)g->ops[op].n_inputs;
             if (g->ops[op].n_inputs == 0) {
-                push_ready(run, (uint32_t)op, c, start);
+                push_at(run, READY, what, at);
             }
         }
+    }
+    for (size_t l = 0; l < g->n_lanes; l++) {
+        run->lanes[l] = (lane_t){.first = NONE};
     }
     for (int r = 0; r < g->world; r++) {
         run->result->done[r] = run->start ? run->start[r] : 0.0;
     }
 }
 
+static void happen(run_t *run, const sim_event_t *event)
+{
+    const sim_op_t *op = op_of(run, event->what);
+    switch ((kind_t)event->kind) {
+    case PASSED:
+        end_packet(run, event);
+        break;
+    case SAID:
+        say(run, event->what, HEARD);
+        break;
+    case HEARD:
+        hear(run, event->what);
+        break;
+    case ARRIVED:
+        complete_at(run, event->what, work_for(run, op->at, run->net->cluster->message_sec));
+        break;
+    case DONE:
+        complete(run, event->what);
+        break;
+    case AT_OUT:
+        leave_port(run, event);
+        break;
+    case AT_DOWN:
+        pass_switch(run, event, 0);
+        break;
+    case AT_IN:
+        pass_in(run, event);
+        break;
+    case READY:
+        start(run, event->what);
+        break;
+    case LEAVING:
+        leave(run, event->what);
+        break;
+    }
+}
+
 static void loop(run_t *run)
 {
     sim_net_t *net = run->net;
-    while (net->n_heap > 0 && net->status == TW_OK) {
-        event_t event = pop(net);
+    while (net->events.n > 0 && net->status == TW_OK) {
+        sim_event_t event = sim_events_pop(&net->events);
+        run->now = event.at;
         run->result->n_events++;
-        if (run->graph->ops[event.op].work != SIM_MOVE) {
-            complete(run, &event, work(run, &event));
-        } else if (event.departs) {
-            complete(run, &event, arrive(run, &event));
-        } else {
-            depart(run, &event);
-        }
+        happen(run, &event);
     }
 }
 
@@ -277,14 +438,14 @@ static tw_status_t count_peers(const sim_graph_t *g, int local, sim_result_t *re
     if (!met) {
         return TW_ERR_NO_MEMORY;
     }
-    for (size_t i = 0; i < g->n_ops; i++) {
-        size_t a = (size_t)g->ops[i].from, b = (size_t)g->ops[i].at;
+    for (size_t i = 0; i < g->n_lanes; i++) {
+        size_t a = (size_t)g->lanes[i].from, b = (size_t)g->lanes[i].to;
         met[a * world + b] = met[b * world + a] = 1;
     }
     for (size_t a = 0; a < world; a++) {
         int n = 0, remote = 0;
         for (size_t b = 0; b < world; b++) {
-            n += met[a * world + b] && a != b;
+            n += met[a * world + b];
             remote += met[a * world + b] && a / (size_t)local != b / (size_t)local;
         }
         result->peers = n > result->peers ? n : result->peers;
@@ -308,13 +469,24 @@ static tw_status_t finish(run_t *run)
     return count_peers(run->graph, c->ranks_per_node, result);
 }
 
-/* Chunks of a shard; rows of several go in one piece. */
+/* Chunks of a shard. */
 static size_t count_chunks(const sim_graph_t *graph, double shard, double chunk_bytes)
 {
-    double n = graph->flows->merges ? 1.0 : fmax(1.0, ceil(shard / chunk_bytes));
+    double n = fmax(1.0, ceil(shard / chunk_bytes));
     size_t most = MOST_STATES / (graph->n_ops + 1);
     most = most > 0 ? most : 1;
     return n > (double)most ? most : (size_t)n;
+}
+
+static tw_status_t make_room(run_t *run)
+{
+    size_t n = run->graph->n_ops * run->n_chunks + 1;
+    run->waits = malloc(n * sizeof(*run->waits));
+    run->behind = malloc(n * sizeof(*run->behind));
+    run->lanes = malloc((run->graph->n_lanes + 1) * sizeof(*run->lanes));
+    run->node_bytes = calloc(2 * (size_t)run->net->cluster->n_nodes, sizeof(*run->node_bytes));
+    run->sent = calloc((size_t)run->graph->world, sizeof(*run->sent));
+    return run->waits && run->behind && run->lanes && run->node_bytes && run->sent ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
 tw_status_t sim_run(sim_net_t *net, const sim_graph_t *graph, double bytes, double chunk_bytes,
@@ -325,13 +497,8 @@ tw_status_t sim_run(sim_net_t *net, const sim_graph_t *graph, double bytes, doub
     run.n_chunks = count_chunks(graph, shard, chunk_bytes);
     run.chunk_bytes = shard / (double)run.n_chunks;
     *result = (sim_result_t){.done = result->done, .chunk_bytes = run.chunk_bytes};
-    size_t n_states = graph->n_ops * run.n_chunks + 1;
-    run.ready = malloc(n_states * sizeof(*run.ready));
-    run.waits = malloc(n_states * sizeof(*run.waits));
-    run.node_bytes = calloc(2 * (size_t)net->cluster->n_nodes, sizeof(*run.node_bytes));
-    run.sent = calloc((size_t)graph->world, sizeof(*run.sent));
-    tw_status_t status = TW_ERR_NO_MEMORY;
-    if (run.ready && run.waits && run.node_bytes && run.sent) {
+    tw_status_t status = make_room(&run);
+    if (status == TW_OK) {
         begin(&run);
         loop(&run);
         status = net->status == TW_OK ? finish(&run) : net->status;
@@ -339,8 +506,9 @@ tw_status_t sim_run(sim_net_t *net, const sim_graph_t *graph, double bytes, doub
     if (status == TW_ERR_NO_MEMORY) {
         tw_error("simulate: out of memory");
     }
-    free(run.ready);
     free(run.waits);
+    free(run.behind);
+    free(run.lanes);
     free(run.node_bytes);
     free(run.sent);
     return status;
@@ -349,22 +517,20 @@ tw_status_t sim_run(sim_net_t *net, const sim_graph_t *graph, double bytes, doub
 tw_status_t sim_net_create(const sim_cluster_t *c, sim_net_t **out)
 {
     sim_net_t *net = calloc(1, sizeof(*net));
-    size_t nodes = (size_t)c->n_nodes, world = nodes * (size_t)c->ranks_per_node;
-    double *memory = calloc(4 * nodes + 3 * world, sizeof(*memory));
+    size_t nodes = (size_t)c->n_nodes, world = nodes * (size_t)c->ranks_per_node, ports = nodes + world;
+    double *memory = calloc(2 * ports + 2 * nodes + world, sizeof(*memory));
     if (!net || !memory) {
         tw_error("simulate: out of memory");
         free(net);
         free(memory);
         return TW_ERR_NO_MEMORY;
     }
-    *net = (sim_net_t){.cluster = c, .world = (int)world, .memory = memory, .random = c->seed * 2 + 1};
-    net->link_out = memory;
-    net->link_in = memory + nodes;
-    net->up = memory + 2 * nodes; /* switches are no more than nodes */
-    net->down = memory + 3 * nodes;
-    net->rank_out = memory + 4 * nodes;
-    net->rank_in = net->rank_out + world;
-    net->cpu = net->rank_in + world;
+    *net = (sim_net_t){.cluster = c, .memory = memory, .random = c->seed * 2 + 1};
+    net->out = memory;
+    net->in = memory + ports;
+    net->up = memory + 2 * ports;
+    net->down = net->up + nodes;
+    net->cpu = net->down + nodes;
     *out = net;
     return TW_OK;
 }
@@ -373,7 +539,7 @@ void sim_net_destroy(sim_net_t *net)
 {
     if (net) {
         free(net->memory);
-        free(net->heap);
+        sim_events_cleanup(&net->events);
     }
     free(net);
 }

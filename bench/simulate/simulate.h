@@ -1,14 +1,18 @@
 /** bench/simulate: the library's own algorithms on hundreds of ranks, on a virtual clock.
  *
  *  What runs are the flows that the library's programs are made of (collectives/program/flow.h), of all
- *  owners and all ranks at once, chunk by chunk. A message waits for its sender, for the ports of sender
- *  and receiver (a node's link, or a rank's inside its node), and for the switches' uplinks between them;
- *  it passes through all of them at once, each at its own rate, in the order in which messages ask. Then it
- *  takes a latency. Sums and codecs take a rank's processor, one after the other. The same seed gives the
- *  same run.
+ *  owners and all ranks at once, chunk by chunk. Between two ranks is a connection, on which messages follow
+ *  one another as they get ready. Connections that leave by the same port (a node's link, or a rank's inside
+ *  its node) take turns, packet by packet; a packet passes through that port, the switches' uplinks and the
+ *  receiver's port at once, each at its own rate, behind what came there first. As TCP's, a connection has
+ *  SIM_WINDOW_PACKETS under way at most, and the word that one is through stands in the queues of the ports
+ *  on its way back: whose way is free gets more of a port where several meet. A message that is all there
+ *  takes a latency. Sums and codecs take a rank's processor, one after the other. Nothing is ever lost. The
+ *  same seed gives the same run.
  *
- *  Files: net.c ports, clock, events; graph.c from flows to what depends on what; step.c a training step,
- *  server.c one over a parameter server; box.c real ranks, main.c the program. */
+ *  Files: net.c ports and connections, events.c what happens when; graph.c from flows to what depends on
+ *  what; step.c a training step, server.c one over a parameter server; box.c real ranks, main.c the
+ *  program. */
 #ifndef TW_BENCH_SIMULATE_SIMULATE_H
 #define TW_BENCH_SIMULATE_SIMULATE_H
 
@@ -17,13 +21,21 @@
 
 TW_C_BEGIN
 
+/** What a system hands to a network device at once. */
+#define SIM_PACKET_BYTES ((size_t)64 << 10)
+/** Packets that a connection has under way until it hears that they are through. What covers the latencies
+ *  comes on top of it. */
+#define SIM_WINDOW_PACKETS 4
+
 /** Rates in bytes a second, each way; INFINITY: no bottleneck. */
 typedef struct sim_cluster {
     int n_nodes, ranks_per_node;
     double link_Bps, in_node_Bps;            /**< of a node, and of a rank inside one */
     double latency_sec, in_node_latency_sec; /**< of a message */
-    double message_sec;                      /**< of a processor, for a message, at either end */
-    double add_sec;                          /**< of a processor, for a plain byte that is added */
+    double turn_sec, in_node_turn_sec;       /**< of one of TW_COLL_TURN_BYTES or more, before it leaves */
+    double packet_bytes; /**< that a connection sends before others get their turn; 0: whole messages */
+    double message_sec;  /**< of a processor, for a message, at either end */
+    double add_sec;      /**< of a processor, for a plain byte that is added */
     double encode_sec[TW_FORM_COUNT], decode_sec[TW_FORM_COUNT]; /**< likewise, for a plain byte */
     double ratio[TW_FORM_COUNT];                                 /**< bytes on the wire, of plain ones */
     int nodes_per_switch;                                        /**< 0: one switch that holds all rates */

@@ -448,6 +448,31 @@ int run_echo(int no_loopback)
     return tw_cluster_run(&params, &code) == TW_OK ? code : 99;
 }
 
+/* Buffers of a window, and a queue for those of both ranks, with some room: 26 ms. */
+int run_with_windows()
+{
+    const char *argv[] = {
+        "/bin/sh", "-c",
+        "cat /proc/sys/net/ipv4/tcp_wmem; PATH=$PATH:/usr/sbin:/sbin tc qdisc show dev eth0", nullptr};
+    tw_cluster_params_t params = {};
+    params.n_nodes = 2;
+    params.ranks_per_node = 1;
+    params.link_bps = 1e8;
+    params.window_bytes = 131072;
+    params.argv = argv;
+    params.no_loopback = 1;
+    int code = -1;
+    return tw_cluster_run(&params, &code) == TW_OK ? code : 99;
+}
+
+TEST_F(ClusterTest, ConnectionsHaveAWindowAndQueuesHoldAll)
+{
+    Result result = Child([]() { return run_with_windows(); }).wait();
+    EXPECT_EQ(0, result.code) << result.err;
+    EXPECT_NE(std::string::npos, result.out.find("4096\t131072\t131072")) << result.out;
+    EXPECT_NE(std::string::npos, result.out.find("lat 26")) << result.out;
+}
+
 TEST(ClusterUnprivilegedTest, WorksInAUserNamespace)
 {
     Result result = Child([]() { return become_nobody() ? run_echo(1) : 98; }).wait();

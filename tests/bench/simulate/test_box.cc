@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "tests/common/process.h"
 
@@ -54,6 +56,33 @@ TEST(SimulateBox, ALinkThatIsTooSlowIsAnError)
     process::Result result = process::run({"bench/simulate", "--check-box", "--link", "5"});
     EXPECT_NE(result.code, 0);
     EXPECT_NE(result.err.find("--link"), std::string::npos) << result.err;
+}
+
+/* What would be left out of one of both is refused by its name. */
+TEST(SimulateBox, WhatABoxDoesNotHaveIsRefused)
+{
+    const std::vector<std::string> flags[] = {{"--op", "step"},
+                                              {"--codec", "int8"},
+                                              {"--scale"},
+                                              {"--server", "fifo"},
+                                              {"--no-overlap"},
+                                              {"--chunk", "64K"},
+                                              {"--model", "inter:alpha=50us"},
+                                              {"--in-node", "1gbit"},
+                                              {"--latency", "20us"},
+                                              {"--in-node-latency", "5us"},
+                                              {"--nodes-per-switch", "2"},
+                                              {"--oversubscription", "2"},
+                                              {"--slow-node", "0"},
+                                              {"--straggler", "0"},
+                                              {"--jitter", "1ms"}};
+    for (const std::vector<std::string> &flag : flags) {
+        std::vector<std::string> args = {"bench/simulate", "--check-box"};
+        args.insert(args.end(), flag.begin(), flag.end());
+        process::Result result = process::run(args);
+        EXPECT_EQ(result.code, 2) << flag[0] << result.err;
+        EXPECT_NE(result.err.find(flag[0]), std::string::npos) << result.err;
+    }
 }
 
 } // namespace

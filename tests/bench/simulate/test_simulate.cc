@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -96,7 +97,7 @@ TEST_F(Simulate, TreesAndToriFollowTheirHeaders)
         for (auto [name, hops] : {std::pair("torus_2d", row.torus2), {"torus_3d", row.torus3}}) {
             double torus = sec(c, TW_COLL_ALLREDUCE, name, chunk);
             EXPECT_GE(torus, bytes) << name << " " << row.w;
-            EXPECT_LE(torus, bytes + 2 * hops * kAlpha) << name << " " << row.w;
+            EXPECT_LE(torus, 1.01 * bytes + 2 * hops * kAlpha) << name << " " << row.w;
         }
         c.link_Bps = INFINITY; /* latencies alone */
         EXPECT_NEAR(2 * row.torus2 * kAlpha, sec(c, TW_COLL_ALLREDUCE, "torus_2d"), 1e-9) << row.w;
@@ -112,6 +113,91 @@ TEST_F(Simulate, ChunksKeepLinksBusy)
     double part = kBytes / kRate / 8;
     EXPECT_NEAR(7 * part + 7 * kAlpha, sec(c, TW_COLL_ALLGATHER, "ring"), 1e-9);
     EXPECT_NEAR(7 * part + kAlpha, sec(c, TW_COLL_ALLGATHER, "ring", 16384), kAlpha);
+}
+
+/* Of rank 0's whole tensor. */
+tw_algo_t from_one(tw_flow_spread_t spread)
+{
+    tw_algo_t algo = {};
+    algo.flows.spread = spread;
+    algo.flows.of = tw_flows_t::TW_FLOWS_ROOT;
+    return algo;
+}
+
+tw_algo_t to_one(tw_flow_reduce_t reduce)
+{
+    tw_algo_t algo = {};
+    algo.flows.reduce = reduce;
+    algo.flows.of = tw_flows_t::TW_FLOWS_ROOT;
+    return algo;
+}
+
+TEST_F(Simulate, ConnectionsTakeTurns)
+{
+    sim_cluster_t c = cluster_of(4, 1);
+    const tw_algo_t star = from_one(tw_flow_spread_direct);
+    const double all = kBytes / kRate;
+    (void)run(c, &star);
+    EXPECT_NEAR(all + kAlpha, done_[1], 1e-9) << "one message after the other";
+    EXPECT_NEAR(3 * all + kAlpha, done_[3], 1e-9);
+    c.packet_bytes = kBytes / 8;
+    (void)run(c, &star);
+    EXPECT_NEAR(22 * all / 8 + kAlpha, done_[1], 1e-9) << "its last packet is followed by two others";
+    EXPECT_NEAR(3 * all + kAlpha, done_[3], 1e-9);
+}
+
+/* Who sends already has half of a link as soon as another one comes. */
+TEST_F(Simulate, SendersShareTheReceiversPort)
+{
+    sim_cluster_t c = cluster_of(3, 1);
+    const tw_algo_t funnel = to_one(tw_flow_reduce_direct);
+    const double all = kBytes / kRate;
+    start_ = {0, 0, all / 2};
+    sim_result_t result = run(c, &funnel, kBytes / 64);
+    const double window = SIM_WINDOW_PACKETS * all / 64;
+    EXPECT_NEAR(1.5 * all, done_[1], 3 * window) << "what has left may still stand in a queue";
+    EXPECT_NEAR(2 * all, done_[2], 3 * window);
+    EXPECT_NEAR(2 * all + kAlpha, result.sec, all / 64);
+}
+
+/* A processor is taken by what is there, not by what a port's queue still holds: sums come in at node 0 from
+ * two others and leave to both at the same time. */
+TEST_F(Simulate, AQueueAtAPortKeepsNoProcessorBusy)
+{
+    sim_cluster_t c = cluster_of(4, 1);
+    const double all = kBytes / kRate, chunk = kBytes / 64;
+    c.packet_bytes = chunk;
+    c.message_sec = 1e-7;
+    double took = sec(c, TW_COLL_ALLREDUCE, "binomial", chunk);
+    EXPECT_GE(took, 2 * all);
+    EXPECT_LE(took, 2.6 * all);
+}
+
+/* Node 1's sums come in at node 0 by a way that is free, node 2's words come back behind what node 3 sends
+ * there: so node 1 gets more than half of what node 0 takes, and its data are gone early. */
+TEST_F(Simulate, AWayBackThatIsBusyCostsASenderItsShare)
+{
+    sim_cluster_t c = cluster_of(4, 1);
+    c.packet_bytes = kBytes / 256;
+    (void)run(c, sim_algo_find(TW_COLL_ALLREDUCE, 0, "binomial"), kBytes / 256);
+    double busy = *std::max_element(done_.begin(), done_.end());
+    EXPECT_GE(busy, 2.25 * kBytes / kRate);
+    EXPECT_LE(busy, 2.75 * kBytes / kRate);
+}
+
+/* Announcing a long message takes time where there is none before it. */
+TEST_F(Simulate, LongMessagesAreAnnounced)
+{
+    sim_cluster_t c = cluster_of(2, 1);
+    const double part = kBytes / kRate / 2, turn = 1e-3;
+    c.turn_sec = turn;
+    EXPECT_NEAR(turn + part + kAlpha, sec(c, TW_COLL_ALLGATHER, "ring", TW_COLL_TURN_BYTES), 1e-9);
+    EXPECT_NEAR(part + kAlpha, sec(c, TW_COLL_ALLGATHER, "ring", TW_COLL_TURN_BYTES / 2), 1e-9);
+    c.n_nodes = 1;
+    c.ranks_per_node = 2;
+    EXPECT_NEAR(0, sec(c, TW_COLL_ALLGATHER, "ring"), 1e-9);
+    c.in_node_turn_sec = turn;
+    EXPECT_NEAR(turn, sec(c, TW_COLL_ALLGATHER, "ring"), 1e-9);
 }
 
 TEST_F(Simulate, NodesShareTheirLink)

@@ -1,0 +1,32 @@
+/** Private to bench/simulate: events in the order of their time. */
+#ifndef TW_BENCH_SIMULATE_EVENTS_H
+#define TW_BENCH_SIMULATE_EVENTS_H
+
+#include "core/core.h"
+
+TW_C_BEGIN
+
+typedef struct sim_event {
+    double at;
+    uint64_t order; /**< of those at the same time: the smallest first */
+    double end;     /**< of a packet: when all of it is through, as far as it has come */
+    uint32_t what;  /**< a chunk of an operation, or a port */
+    uint8_t kind;   /**< of net.c */
+    uint8_t is_last;
+} sim_event_t;
+
+/** Zeroed: none. */
+typedef struct sim_events {
+    sim_event_t *heap;
+    size_t n, max;
+} sim_events_t;
+
+void sim_events_cleanup(sim_events_t *events);
+/** TW_ERR_NO_MEMORY (not logged). */
+tw_status_t sim_events_push(sim_events_t *events, const sim_event_t *event);
+/** The first one; there must be one. */
+sim_event_t sim_events_pop(sim_events_t *events);
+
+TW_C_END
+
+#endif

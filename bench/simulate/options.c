@@ -1,0 +1,228 @@
+/* The simulator's flags. */
+#include "bench/simulate/options.h"
+
+#include <math.h>
+#include <stddef.h>
+
+#include "flags/flags.h"
+
+#define MOST_RANKS 1024
+/* In a box. A megabyte that two cores pass on takes them some milliseconds, a link of this rate 42; and a
+ * rank's share is many windows of a connection, by which some are ahead of others at the end. */
+#define BOX_BPS (200e6 / 8.0)
+#define BOX_BYTES ((size_t)16 << 20) /* over the ranks of a node, which all send and get by one link */
+
+const char *const sim_op_names[SIM_OP_STEP + 1] = {"allgather", "reduce_scatter", "allreduce", "step"};
+const char *const sim_codec_names[SIM_N_CODECS] = {"plain", "lossless", "int8", "int4"};
+static const char *const server_names[] = {"none", "fifo", "priority"};
+
+static void take_op(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
+{
+    ((sim_options_t *)ctx)->op = tw_flag_choice(state, flag, text, sim_op_names, 4);
+}
+
+static void take_codec(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
+{
+    ((sim_options_t *)ctx)->codec = tw_flag_choice(state, flag, text, sim_codec_names, SIM_N_CODECS);
+}
+
+static void take_server(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
+{
+    ((sim_options_t *)ctx)->server = tw_flag_choice(state, flag, text, server_names, 3);
+}
+
+/* In bytes a second; none: no bottleneck. */
+static void take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
+{
+    double *rate = (double *)((char *)ctx + flag->field.offset);
+    tw_flag_take_link(state, flag, ctx, text);
+    *rate = *rate > 0.0 ? *rate / 8.0 : INFINITY;
+}
+
+#define AT(member) offsetof(sim_options_t, member)
+
+static const tw_flag_t flag_list[] = {
+    {.field = {"op", NULL, "OP",
+               "allgather, reduce_scatter, allreduce, or a training step: step (default: allgather; all three "
+               "with --check-box)",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .letter = 'o',
+     .group = 1,
+     .take = take_op},
+    {.field = {"algo", NULL, "NAME", "One algorithm (default: all of the operation's)", TW_CONFIG_STRING,
+               AT(algo), 0, 0, NULL},
+     .letter = 'a',
+     .group = 1},
+    {.field = {"bytes", NULL, "SIZE", "Of the whole tensor, bf16 (default: 64M)", TW_CONFIG_BYTES, AT(bytes),
+               1, 1e15, NULL},
+     .letter = 'b',
+     .group = 1},
+    {.field = {"chunk", NULL, "SIZE", "A message carries at most so much (default: 512K)", TW_CONFIG_BYTES,
+               AT(chunk), 1, 1e12, NULL},
+     .group = 1},
+    {.field = {"codec", "plain", "CODEC", "plain, lossless, int8, int4; of a step: int8 means ZeRO++",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .group = 1,
+     .take = take_codec},
+    {.field = {"scale", NULL, NULL,
+               "All sizes from 1 node up to --nodes, and where each algorithm stops scaling", TW_CONFIG_BOOL,
+               AT(scale), 0, 0, NULL},
+     .group = 1},
+    {.field = {"check-box", NULL, NULL,
+               "Run the operations in a cluster in a box, too, and show both times; plain ones alone. Not given: "
+               "4 nodes of 1 rank, and --link 200mbit and --bytes 16M over the ranks of a node, with which two "
+               "cores are enough for 16 ranks and the links take the time. There, too, a connection has 256 KB "
+               "under way at most, and nothing is dropped",
+               TW_CONFIG_BOOL, AT(check_box), 0, 0, NULL},
+     .group = 1},
+    {.field = {"times", "5", "N", "How often each runs there", TW_CONFIG_INT32, AT(n_times), 1, 100, NULL}, .group = 1},
+    {.field = {"nodes", NULL, "N", "Nodes (default: 8)", TW_CONFIG_INT32, AT(cluster.n_nodes), 1, MOST_RANKS, NULL},
+     .letter = 'n',
+     .group = 2},
+    {.field = {"ranks-per-node", NULL, "L", "Ranks on each (default: 8)", TW_CONFIG_INT32, AT(cluster.ranks_per_node), 1,
+               MOST_RANKS, NULL},
+     .letter = 'r',
+     .group = 2},
+    {.field = {"link", NULL, "RATE", "Of each node, each way; none: no bottleneck (default: 100gbit)", TW_CONFIG_RATE,
+               AT(cluster.link_Bps), 0, 0, NULL},
+     .letter = 'l',
+     .group = 2,
+     .take = take_rate},
+    {.field = {"in-node", NULL, "RATE", "Of each rank inside its node, each way (default: 2400gbit)", TW_CONFIG_RATE,
+               AT(cluster.in_node_Bps), 0, 0, NULL},
+     .group = 2,
+     .take = take_rate},
+    {.field = {"latency", NULL, "TIME", "Of a message between nodes (default: 20us)", TW_CONFIG_TIME,
+               AT(cluster.latency_sec), 0, 10, NULL},
+     .group = 2},
+    {.field = {"in-node-latency", NULL, "TIME", "Of a message inside a node (default: 5us)", TW_CONFIG_TIME,
+               AT(cluster.in_node_latency_sec), 0, 10, NULL},
+     .group = 2},
+    {.field = {"model", NULL, "TEXT",
+               "As TW_COLL_MODEL: latencies, rates, processors, in the place of the above", TW_CONFIG_STRING,
+               AT(model), 0, 0, NULL},
+     .group = 2},
+    {.field = {"nodes-per-switch", "0", "N", "Nodes that share a switch (0: all of them)", TW_CONFIG_INT32,
+               AT(cluster.nodes_per_switch), 0, MOST_RANKS, NULL},
+     .group = 3},
+    {.field = {"oversubscription", "1", "N", "A switch's links over its uplink", TW_CONFIG_DOUBLE,
+               AT(cluster.oversubscription), 1, 1000, NULL},
+     .group = 3},
+    {.field = {"slow-node", "-1", "N", "Node whose link is slowed (-1: none)", TW_CONFIG_INT32,
+               AT(cluster.slow_node), -1, MOST_RANKS, NULL},
+     .group = 3},
+    {.field = {"slow-factor", "10", "N", "How many times", TW_CONFIG_DOUBLE, AT(cluster.slow_factor), 1, 1e6,
+               NULL},
+     .group = 3},
+    {.field = {"straggler", "-1", "RANK", "Rank whose processor is slowed (-1: none)", TW_CONFIG_INT32,
+               AT(cluster.straggler), -1, MOST_RANKS, NULL},
+     .group = 3},
+    {.field = {"straggler-factor", "2", "N", "How many times", TW_CONFIG_DOUBLE, AT(cluster.straggler_factor),
+               1, 1e6, NULL},
+     .group = 3},
+    {.field = {"jitter", "0", "TIME", "Mean of what messages take longer, each at random", TW_CONFIG_TIME,
+               AT(cluster.jitter_sec), 0, 10, NULL},
+     .group = 3},
+    {.field = {"seed", "1", "N", "Of that", TW_CONFIG_COUNT, AT(seed), 0, 1e15, NULL}, .group = 3},
+    {.field = {"params", "7e9", "N", "Of a step's model", TW_CONFIG_COUNT, AT(n_params), 1, 1e15, NULL},
+     .group = 4},
+    {.field = {"layers", "32", "N", "It has", TW_CONFIG_INT32, AT(n_layers), 1, 1000, NULL}, .group = 4},
+    {.field = {"compute", "1s", "TIME", "A rank computes for a step", TW_CONFIG_TIME, AT(compute_sec), 0, 1e6,
+               NULL},
+     .group = 4},
+    {.field = {"server", "none", "ORDER",
+               "A step over a parameter server whose shards are on all ranks: what is ready first goes first "
+               "(fifo), or the first layers do (priority)",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .group = 4,
+     .take = take_server},
+    {.field = {"no-overlap", NULL, NULL, "Computing and network wait for each other", TW_CONFIG_BOOL,
+               AT(no_overlap), 0, 0, NULL},
+     .group = 4},
+    {.field = {"json", NULL, "FILE", "Append a JSON line for each row", TW_CONFIG_STRING, AT(json), 0, 0,
+               NULL},
+     .group = 5},
+};
+
+/* ---- what was not given -------------------------------------------------------------------------------- */
+
+/* A flag that means nothing beside a box; NULL: there is none. */
+static const char *unfit_for_box(const sim_options_t *o)
+{
+    const sim_cluster_t *c = &o->cluster;
+    const struct {
+        int is_given;
+        const char *name;
+    } flags[] = {
+        {o->op == SIM_OP_STEP, "op step"},
+        {o->codec > 0, "codec"},
+        {o->scale, "scale"},
+        {o->server > 0, "server"},
+        {o->no_overlap, "no-overlap"},
+        {o->chunk > 0, "chunk"},
+        {o->model != NULL, "model"},
+        {c->in_node_Bps > 0.0, "in-node"},
+        {c->latency_sec >= 0.0, "latency"},
+        {c->in_node_latency_sec >= 0.0, "in-node-latency"},
+        {c->nodes_per_switch > 0, "nodes-per-switch"},
+        {c->oversubscription > 1.0, "oversubscription"},
+        {c->slow_node >= 0, "slow-node"},
+        {c->straggler >= 0, "straggler"},
+        {c->jitter_sec > 0.0, "jitter"},
+    };
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+        if (flags[i].is_given) {
+            return flags[i].name;
+        }
+    }
+    return NULL;
+}
+
+static void fill_in(sim_options_t *o)
+{
+    sim_cluster_t *c = &o->cluster;
+    c->n_nodes = c->n_nodes > 0 ? c->n_nodes : o->check_box ? 4 : 8;
+    c->ranks_per_node = c->ranks_per_node > 0 ? c->ranks_per_node : o->check_box ? 1 : 8;
+    c->link_Bps = c->link_Bps > 0.0 ? c->link_Bps : o->check_box ? BOX_BPS : 100e9 / 8.0;
+    c->in_node_Bps = c->in_node_Bps > 0.0 ? c->in_node_Bps : 2400e9 / 8.0;
+    c->latency_sec = c->latency_sec >= 0.0 ? c->latency_sec : 20e-6;
+    c->in_node_latency_sec = c->in_node_latency_sec >= 0.0 ? c->in_node_latency_sec : 5e-6;
+    o->bytes = o->bytes > 0 ? o->bytes : o->check_box ? BOX_BYTES / (size_t)c->ranks_per_node : (size_t)64 << 20;
+    o->chunk = o->chunk > 0 ? o->chunk : (size_t)512 << 10;
+    o->op = o->op == SIM_OP_NONE && !o->check_box ? 0 : o->op;
+}
+
+static void check(struct argp_state *state, void *ctx)
+{
+    sim_options_t *o = ctx;
+    const char *unfit = o->check_box ? unfit_for_box(o) : NULL;
+    if (unfit) {
+        argp_error(state, "--%s: not with --check-box, which runs plain operations on links that are all "
+                   "alike",
+                   unfit);
+    }
+    fill_in(o);
+    const sim_cluster_t *c = &o->cluster;
+    int world = c->n_nodes * c->ranks_per_node;
+    if (world > MOST_RANKS) {
+        argp_error(state, "--nodes x --ranks-per-node: %d ranks, but there can be %d at most", world,
+                   MOST_RANKS);
+    } else if (c->slow_node >= c->n_nodes || c->straggler >= world) {
+        argp_error(state, "--%s: there is none of that number",
+                   c->straggler >= world ? "straggler" : "slow-node");
+    }
+}
+
+void sim_options_read(int argc, char **argv, sim_options_t *options)
+{
+    static const tw_flags_t flags = {
+        .flags = flag_list,
+        .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
+        .doc =
+            "Runs the library's algorithms on up to 1,024 ranks on a virtual clock, over links that may be "
+            "oversubscribed, slow or unsteady.\v"
+            "The same seed gives the same figures. \"of links\": of what the nodes' links allow.",
+        .check = check};
+    *options = (sim_options_t){.op = SIM_OP_NONE, .cluster.latency_sec = -1.0, .cluster.in_node_latency_sec = -1.0};
+    tw_flags_read(&flags, argc, argv, options);
+}
