@@ -42,10 +42,11 @@ static void take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx
 #define AT(member) offsetof(sim_options_t, member)
 
 static const tw_flag_t flag_list[] = {
-    {.field = {"op", NULL, "OP",
-               "allgather, reduce_scatter, allreduce, or a training step: step (default: allgather; all three "
-               "with --check-box)",
-               TW_CONFIG_STRING, 0, 0, 0, NULL},
+    {.field =
+         {"op", NULL, "OP",
+          "allgather, reduce_scatter, allreduce, or a training step: step (default: allgather; all three "
+          "with --check-box)",
+          TW_CONFIG_STRING, 0, 0, 0, NULL},
      .letter = 'o',
      .group = 1,
      .take = take_op},
@@ -68,28 +69,31 @@ static const tw_flag_t flag_list[] = {
                "All sizes from 1 node up to --nodes, and where each algorithm stops scaling", TW_CONFIG_BOOL,
                AT(scale), 0, 0, NULL},
      .group = 1},
-    {.field = {"check-box", NULL, NULL,
-               "Run the operations in a cluster in a box, too, and show both times; plain ones alone. Not given: "
-               "4 nodes of 1 rank, and --link 200mbit and --bytes 16M over the ranks of a node, with which two "
-               "cores are enough for 16 ranks and the links take the time. There, too, a connection has 256 KB "
-               "under way at most, and nothing is dropped",
-               TW_CONFIG_BOOL, AT(check_box), 0, 0, NULL},
+    {.field =
+         {"check-box", NULL, NULL,
+          "Run the operations in a cluster in a box, too, and show both times; plain ones alone. Not given: "
+          "4 nodes of 1 rank, and --link 200mbit and --bytes 16M over the ranks of a node, with which two "
+          "cores are enough for 16 ranks and the links take the time. There, too, a connection has 256 KB "
+          "under way at most, and nothing is dropped",
+          TW_CONFIG_BOOL, AT(check_box), 0, 0, NULL},
      .group = 1},
-    {.field = {"times", "5", "N", "How often each runs there", TW_CONFIG_INT32, AT(n_times), 1, 100, NULL}, .group = 1},
-    {.field = {"nodes", NULL, "N", "Nodes (default: 8)", TW_CONFIG_INT32, AT(cluster.n_nodes), 1, MOST_RANKS, NULL},
+    {.field = {"times", "5", "N", "How often each runs there", TW_CONFIG_INT32, AT(n_times), 1, 100, NULL},
+     .group = 1},
+    {.field = {"nodes", NULL, "N", "Nodes (default: 8)", TW_CONFIG_INT32, AT(cluster.n_nodes), 1, MOST_RANKS,
+               NULL},
      .letter = 'n',
      .group = 2},
-    {.field = {"ranks-per-node", NULL, "L", "Ranks on each (default: 8)", TW_CONFIG_INT32, AT(cluster.ranks_per_node), 1,
-               MOST_RANKS, NULL},
+    {.field = {"ranks-per-node", NULL, "L", "Ranks on each (default: 8)", TW_CONFIG_INT32,
+               AT(cluster.ranks_per_node), 1, MOST_RANKS, NULL},
      .letter = 'r',
      .group = 2},
-    {.field = {"link", NULL, "RATE", "Of each node, each way; none: no bottleneck (default: 100gbit)", TW_CONFIG_RATE,
-               AT(cluster.link_Bps), 0, 0, NULL},
+    {.field = {"link", NULL, "RATE", "Of each node, each way; none: no bottleneck (default: 100gbit)",
+               TW_CONFIG_RATE, AT(cluster.link_Bps), 0, 0, NULL},
      .letter = 'l',
      .group = 2,
      .take = take_rate},
-    {.field = {"in-node", NULL, "RATE", "Of each rank inside its node, each way (default: 2400gbit)", TW_CONFIG_RATE,
-               AT(cluster.in_node_Bps), 0, 0, NULL},
+    {.field = {"in-node", NULL, "RATE", "Of each rank inside its node, each way (default: 2400gbit)",
+               TW_CONFIG_RATE, AT(cluster.in_node_Bps), 0, 0, NULL},
      .group = 2,
      .take = take_rate},
     {.field = {"latency", NULL, "TIME", "Of a message between nodes (default: 20us)", TW_CONFIG_TIME,
@@ -187,7 +191,9 @@ static void fill_in(sim_options_t *o)
     c->in_node_Bps = c->in_node_Bps > 0.0 ? c->in_node_Bps : 2400e9 / 8.0;
     c->latency_sec = c->latency_sec >= 0.0 ? c->latency_sec : 20e-6;
     c->in_node_latency_sec = c->in_node_latency_sec >= 0.0 ? c->in_node_latency_sec : 5e-6;
-    o->bytes = o->bytes > 0 ? o->bytes : o->check_box ? BOX_BYTES / (size_t)c->ranks_per_node : (size_t)64 << 20;
+    o->bytes = o->bytes > 0   ? o->bytes
+               : o->check_box ? BOX_BYTES / (size_t)c->ranks_per_node
+                              : (size_t)64 << 20;
     o->chunk = o->chunk > 0 ? o->chunk : (size_t)512 << 10;
     o->op = o->op == SIM_OP_NONE && !o->check_box ? 0 : o->op;
 }
@@ -197,7 +203,8 @@ static void check(struct argp_state *state, void *ctx)
     sim_options_t *o = ctx;
     const char *unfit = o->check_box ? unfit_for_box(o) : NULL;
     if (unfit) {
-        argp_error(state, "--%s: not with --check-box, which runs plain operations on links that are all "
+        argp_error(state,
+                   "--%s: not with --check-box, which runs plain operations on links that are all "
                    "alike",
                    unfit);
     }
@@ -223,6 +230,7 @@ void sim_options_read(int argc, char **argv, sim_options_t *options)
             "oversubscribed, slow or unsteady.\v"
             "The same seed gives the same figures. \"of links\": of what the nodes' links allow.",
         .check = check};
-    *options = (sim_options_t){.op = SIM_OP_NONE, .cluster.latency_sec = -1.0, .cluster.in_node_latency_sec = -1.0};
+    *options =
+        (sim_options_t){.op = SIM_OP_NONE, .cluster.latency_sec = -1.0, .cluster.in_node_latency_sec = -1.0};
     tw_flags_read(&flags, argc, argv, options);
 }

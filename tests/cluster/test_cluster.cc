@@ -452,8 +452,8 @@ int run_echo(int no_loopback)
 int run_with_windows()
 {
     const char *argv[] = {
-        "/bin/sh", "-c",
-        "cat /proc/sys/net/ipv4/tcp_wmem; PATH=$PATH:/usr/sbin:/sbin tc qdisc show dev eth0", nullptr};
+        "/bin/sh", "-c", "cat /proc/sys/net/ipv4/tcp_wmem; PATH=$PATH:/usr/sbin:/sbin tc qdisc show dev eth0",
+        nullptr};
     tw_cluster_params_t params = {};
     params.n_nodes = 2;
     params.ranks_per_node = 1;
