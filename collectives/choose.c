@@ -86,7 +86,9 @@ static int is_ordered(const pick_t *pick, const tw_algo_t *algo)
     return !algo->owner_matters && algo->flows.nodes_first == tw_topo_has_tiers(pick->c.topo);
 }
 
-/** A name is one of the quantized algorithms when there is a codec; the plain ones then stay candidates. */
+/** A name is one of the quantized algorithms when there is a codec; the plain ones then stay candidates. What
+ *  is encoded again on each hop has no fewer bytes than others, and its sums are rounded more often: it is
+ *  taken by name alone. */
 static int is_candidate(const pick_t *pick, const tw_algo_t *algo)
 {
     const tw_coll_args_t *args = pick->c.args;
@@ -97,6 +99,9 @@ static int is_candidate(const pick_t *pick, const tw_algo_t *algo)
     }
     if (!algo->info.quantized && wants_codec) {
         return !args->force_codec;
+    }
+    if (algo->flows.recodes && !(is_named(args) && tw_args_lose_nothing(args))) {
+        return 0;
     }
     return !is_named(args) || strcmp(algo->info.name, args->algo) == 0;
 }

@@ -185,11 +185,58 @@ static tw_status_t get_ops(run_t *run, tw_kept_program_t *kept)
     return TW_OK;
 }
 
+/** For the grid, whose shards are cut from each segment: the plain operation's, which are cut from the whole.
+ *  Else the sums would be made in another order, and have other bits. */
+static tw_status_t give_counts(const run_t *run, tw_build_t *build, tw_coll_args_t *args)
+{
+    size_t world = (size_t)build->topo->world, n = args->n_segments, begin = 0, n_elems = 0;
+    int n_shards = tw_flows_count_shards(run->flows, build->topo);
+    tw_coll_segment_t *segments = tw_sched_alloc(build->sched, (n + 1) * sizeof(*segments));
+    size_t *counts = tw_sched_alloc(build->sched, (n * world + 1) * sizeof(*counts));
+
+    if (!segments || !counts) {
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t s = 0; s < n; s++) {
+        n_elems += args->segments[s].n_elems;
+    }
+    for (size_t s = 0; s < n; s++, counts += world) {
+        size_t end = begin + args->segments[s].n_elems;
+        int shard = 0;
+        segments[s] = args->segments[s];
+        segments[s].counts = counts;
+        for (size_t r = 0; r < world; r++) {
+            int owns = tw_flows_owns(run->flows, build->topo, (int)r);
+            size_t from = tw_coll_shard_offset(n_elems, n_shards, shard);
+            size_t to = tw_coll_shard_offset(n_elems, n_shards, shard + owns);
+            from = from > begin ? from : begin;
+            to = to < end ? to : end;
+            counts[r] = to > from ? to - from : 0;
+            shard += owns;
+        }
+        begin = end;
+    }
+    args->segments = segments;
+    build->args = args;
+    return TW_OK;
+}
+
+static tw_status_t create_grid(run_t *run)
+{
+    tw_build_t build = *run->build;
+    tw_coll_args_t args = *build.args;
+
+    if (run->flows->recodes) {
+        TW_TRY(give_counts(run, &build, &args));
+    }
+    run->op = tw_qop_create(&build);
+    return run->op ? TW_OK : TW_ERR_NO_MEMORY; /* or what sticks already */
+}
+
 static tw_status_t create(run_t *run, tw_kept_program_t *kept)
 {
     if (!run->build->in) {
-        run->op = tw_qop_create(run->build);
-        TW_TRY(run->op ? TW_OK : TW_ERR_NO_MEMORY); /* or what sticks already */
+        TW_TRY(create_grid(run));
     }
     TW_TRY(get_ops(run, kept));
     run->n_shards = tw_flows_count_shards(run->flows, run->build->topo);

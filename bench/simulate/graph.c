@@ -84,11 +84,15 @@ static sim_op_t work_op(const maker_t *m, int rank, int hop, sim_work_t work, tw
 
 static tw_form_t form_of(const maker_t *m, tw_value_t value, int crosses)
 {
-    const tw_move_t move = {.coding = m->algo->info.quantized ? TW_CODING_BLOCKS : TW_CODING_NONE,
+    const tw_flows_t *flows = &m->algo->flows;
+    const tw_move_t move = {.coding = !m->algo->info.quantized ? TW_CODING_NONE
+                                      : flows->recodes         ? TW_CODING_LOSSLESS
+                                                               : TW_CODING_BLOCKS,
                             .is_spread = m->is_spread,
                             .is_sum = value >= 0,
                             .crosses = crosses};
-    return tw_form_of_move(&m->algo->flows, &move);
+    const tw_form_t form = tw_form_of_move(flows, &move);
+    return form == TW_FORM_PACKED ? TW_FORM_CODEC : form; /* of one codec, whichever it is */
 }
 
 /* What makes the value in the form that it leaves in. */
@@ -119,6 +123,21 @@ static tw_status_t find_lane(maker_t *m, int from, int to, uint32_t *lane)
         *known = (uint32_t)g->n_lanes;
     }
     *lane = *known - 1;
+    return TW_OK;
+}
+
+/* What makes the value plain again. */
+static tw_status_t decode(maker_t *m, tw_value_t value, const tw_flow_op_t *op, uint32_t *made)
+{
+    const size_t at = at_of(m, value);
+    uint32_t index;
+    *made = m->made[at];
+    if (m->form[at] == TW_FORM_PLAIN) {
+        return TW_OK;
+    }
+    TW_TRY(add_op(m, work_op(m, op->at, op->hop, SIM_DECODE, m->form[at], 1), &index));
+    TW_TRY(add_pair(m, *made, index));
+    *made = index + 1;
     return TW_OK;
 }
 
@@ -176,7 +195,8 @@ static tw_status_t add_sum(maker_t *m, const tw_flow_op_t *op, int i)
     const tw_value_t *inputs = &m->flow.inputs[op->first_input];
     tw_form_t form = TW_FORM_PLAIN;
     uint32_t index, before;
-    for (int k = 0; k < op->n_inputs; k++) {
+    const int recodes = m->algo->flows.recodes;
+    for (int k = 0; k < op->n_inputs && !recodes; k++) {
         tw_form_t other = m->form[at_of(m, inputs[k])];
         form = other != TW_FORM_PLAIN ? other : form;
     }
@@ -186,7 +206,7 @@ static tw_status_t add_sum(maker_t *m, const tw_flow_op_t *op, int i)
                                          : work_op(m, op->at, op->hop, SIM_DECODE, form, op->n_inputs);
     TW_TRY(add_op(m, sum, &index));
     for (int k = 0; k < op->n_inputs; k++) {
-        TW_TRY(encode(m, inputs[k], form, op->hop, &before));
+        TW_TRY(recodes ? decode(m, inputs[k], op, &before) : encode(m, inputs[k], form, op->hop, &before));
         TW_TRY(add_pair(m, before, index));
     }
     m->made[at_of(m, i)] = index + 1;

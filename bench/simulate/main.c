@@ -306,7 +306,10 @@ static tw_status_t run_ops(const sim_options_t *o)
     const tw_algo_t *algo;
     bench_table_head(&table);
     for (size_t i = 0; (algo = sim_algo(ops[o->op], o->codec > 0, i)) && n_notes < 16; i++) {
-        int is_asked = o->algo && strcmp(o->algo, algo->info.name) == 0;
+        int is_asked = o->algo && strcmp(o->algo, algo->info.name) == 0, is_lossless = o->codec == 1;
+        if (algo->flows.recodes && !is_lossless) {
+            continue;
+        }
         if (is_asked || (!o->algo && (algo->flows.of != TW_FLOWS_WHOLES || o->bytes <= MOST_WHOLES))) {
             TW_TRY(run_algo(o, algo, notes[n_notes], sizeof(notes[n_notes])));
             n_notes++;

@@ -197,6 +197,40 @@ static const tw_algo_t algos[] = {
         .on_gpu = 1,
     },
     {
+        .info = {TW_COLL_ALLREDUCE, "torus_2d",
+                 "the plain one's sums, encoded between nodes again on each hop; lossless alone", 1},
+        .flows =
+            {.reduce = tw_flow_reduce_torus2, .spread = tw_flow_spread_torus2, .in_order = 1, .recodes = 1},
+        .owner_matters = 1,
+    },
+    {
+        .info = {TW_COLL_ALLREDUCE, "torus_3d", "likewise along three dimensions; lossless alone", 1},
+        .flows =
+            {.reduce = tw_flow_reduce_torus3, .spread = tw_flow_spread_torus3, .in_order = 1, .recodes = 1},
+        .owner_matters = 1,
+    },
+    {
+        .info = {TW_COLL_ALLREDUCE, "double_tree",
+                 "the plain one's sums, encoded between nodes again on each level; lossless alone", 1},
+        .flows = {.reduce = tw_flow_reduce_double,
+                  .spread = tw_flow_spread_double,
+                  .of = TW_FLOWS_SOME,
+                  .owns = tw_flow_owns_double,
+                  .in_order = 1,
+                  .recodes = 1},
+        .owner_matters = 1,
+    },
+    {
+        .info = {TW_COLL_ALLREDUCE, "binomial", "likewise up and down a binomial tree; lossless alone", 1},
+        .flows = {.reduce = tw_flow_reduce_binomial,
+                  .spread = tw_flow_spread_binomial_nodes,
+                  .of = TW_FLOWS_SOME,
+                  .owns = tw_flow_owns_binomial,
+                  .in_order = 1,
+                  .recodes = 1},
+        .owner_matters = 1,
+    },
+    {
         .info = {TW_COLL_ALLTOALL, "pairwise",
                  "each shard goes straight to its rank, encoded if that is on another node; one hop", 1},
         .flows = {.spread = tw_flow_spread_direct, .by_pair = 1},

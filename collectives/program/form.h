@@ -42,6 +42,8 @@ typedef struct tw_flows {
     int merges;
     /** 1: contributions are added up inside nodes first; with a codec, encoded there with the inner one */
     int nodes_first;
+    /** 1: sums are made of plain values on every hop, and encoded again: of what loses nothing alone */
+    int recodes;
     int by_pair; /**< 1: what each rank gets is its own, and is encoded only for ranks of other nodes */
 } tw_flows_t;
 

@@ -13,9 +13,12 @@
  *  With a rank a node, alpha a message's latency, beta a byte's time, B bytes on W ranks, at most
  *    2 (d0 - 1 + d1 - 1 + d2 - 1) alpha + 2 (W - 1) / W B beta, in 2 (W - 1) messages of a rank:
  *  a ring's bytes and messages with a few roots of its latencies, many of which shards that are on the way at
- *  the same time hide. Source: N. Jouppi et al., "TPU v4", ISCA 2023, section 2 (tori that reduce by
- *  dimension); E. Chan, M. Heimlich, A. Purkayastha, R. van de Geijn, "Collective communication: theory,
- *  practice, and experience", CCPE 19(13), 2007, section 4 (meshes, row then column). */
+ *  the same time hide. Lossless, what passes between nodes is encoded on each hop, and is as many bytes
+ *  times the codec's ratio (bf16 gradients 0.65); a rank encodes and decodes W - 1 shards each, as in
+ *  one_hop, which has every rank send to every other. Source: N. Jouppi et al., "TPU v4", ISCA 2023,
+ *  section 2 (tori that reduce by dimension); E. Chan, M. Heimlich, A. Purkayastha, R. van de Geijn,
+ *  "Collective communication: theory, practice, and experience", CCPE 19(13), 2007, section 4 (meshes, row
+ *  then column). */
 #ifndef TW_COLLECTIVES_PROGRAM_TORUS_H
 #define TW_COLLECTIVES_PROGRAM_TORUS_H
 

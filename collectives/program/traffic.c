@@ -95,14 +95,17 @@ static void read_move(reader_t *r, const tw_flow_op_t *op, point_t *to)
 {
     tw_value_t value = r->flow.inputs[op->first_input];
     int from = tw_flow_rank(&r->flow, value), crosses = r->topo->node[from] != r->topo->node[op->at];
-    const tw_move_t move = {.coding = r->codec ? TW_CODING_BLOCKS : TW_CODING_NONE,
+    const tw_move_t move = {.coding = !r->codec           ? TW_CODING_NONE
+                                      : r->flows->recodes ? TW_CODING_LOSSLESS
+                                                          : TW_CODING_BLOCKS,
                             .has_inner = r->inner,
                             .is_spread = r->is_spread,
                             .is_sum = value >= 0,
                             .crosses = crosses};
     tw_form_t form = tw_form_of_move(r->flows, &move);
 
-    if (r->flows->by_pair) { /* not what another rank gets */
+    form = form == TW_FORM_PACKED ? TW_FORM_CODEC : form; /* of one codec, whichever it is */
+    if (r->flows->by_pair) {                              /* not what another rank gets */
         point_of(r, value)->form = TW_FORM_PLAIN;
         point_of(r, value)->work = (tw_work_count_t){0};
     }
@@ -118,6 +121,16 @@ static void read_move(reader_t *r, const tw_flow_op_t *op, point_t *to)
     r->n_spread = to->spread > r->n_spread ? to->spread : r->n_spread;
 }
 
+/** What came encoded is decoded, one by one. */
+static void decode_inputs(reader_t *r, const tw_flow_op_t *op, point_t *to)
+{
+    for (int i = 0; i < op->n_inputs; i++) {
+        tw_form_t form = point_of(r, r->flow.inputs[op->first_input + i])->form;
+        r->ranks[op->at].work.decodes[form] += form != TW_FORM_PLAIN;
+        to->work.decodes[form] += form != TW_FORM_PLAIN;
+    }
+}
+
 static void read_sum(reader_t *r, const tw_flow_op_t *op, point_t *to)
 {
     const tw_value_t *inputs = &r->flow.inputs[op->first_input];
@@ -126,12 +139,15 @@ static void read_sum(reader_t *r, const tw_flow_op_t *op, point_t *to)
 
     for (int i = 0; i < op->n_inputs; i++) {
         tw_form_t other = point_of(r, inputs[i])->form;
-        form = other != TW_FORM_PLAIN ? other : form;
+        form = other != TW_FORM_PLAIN && !r->flows->recodes ? other : form;
     }
     *to = (point_t){0};
     for (int i = 0; i < op->n_inputs; i++) {
         encode(r, inputs[i], form);
         *to = is_longer(point_of(r, inputs[i]), to) ? *point_of(r, inputs[i]) : *to;
+    }
+    if (r->flows->recodes) {
+        decode_inputs(r, op, to);
     }
     to->form = TW_FORM_PLAIN;
     if (form != TW_FORM_PLAIN) {

@@ -12,6 +12,8 @@
  *    double_tree  2 B beta + about 2 log2(N) (alpha + 2 c beta). Two trees, each for half of the tensor; a
  *                 node passes on in one of them at most and is a leaf of the other, so a link takes 2 B,
  *                 hardly more than a ring's, in log2(N) hops each way.
+ *  Lossless, what passes between nodes is encoded on each level, and is as many bytes times the codec's
+ *  ratio.
  *  Sources: P. Sanders, J. Speck, J. L. Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction
  *  and scan", Parallel Computing 35(12), 2009; R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of
  *  collective communication operations in MPICH", IJHPCA 19(1), 2005 (binomial). */

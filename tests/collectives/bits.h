@@ -34,13 +34,16 @@ inline std::vector<BitsCase> bits_cases(tw_mem_t mem, bool packs)
             cases.push_back({algo, "", ""});
             continue;
         }
+        if (packs) {
+            cases.push_back({algo, "lossless", ""});
+        }
+        if (takes_lossless_alone(algo)) {
+            continue;
+        }
         cases.push_back({algo, "int8:block=64", ""});
         cases.push_back({algo, "int4:block=32,stochastic", ""});
         if (std::string(algo->name) == "two_hop") {
             cases.push_back({algo, "int4:block=32,stochastic", "int8:block=64"});
-        }
-        if (packs) {
-            cases.push_back({algo, "lossless", ""});
         }
     }
     return cases;

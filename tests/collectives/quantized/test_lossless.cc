@@ -110,6 +110,54 @@ TEST_F(Lossless, EveryAlgorithm)
     }
 }
 
+/* Sums that are rounded, and encoded again, on their way: several tensors, of which shards have parts. */
+TEST_F(Lossless, TreesAndTori)
+{
+    set_env("TW_COLL_CHUNK", "4K");
+    for (const std::vector<int> &grid : {std::vector<int>{1},
+                                         {3},
+                                         {1, 1, 1, 1},
+                                         {1, 1, 1, 1, 1, 1},
+                                         {2, 2},
+                                         {1, 3},
+                                         {3, 1, 2},
+                                         {2, 2, 2, 2}}) {
+        tw::World world(tw::nodes_of(grid));
+        int kind = 0;
+        for (const char *algo : {"torus_2d", "torus_3d", "double_tree", "binomial"}) {
+            for (tw_type_t type : {TW_TYPE_BF16, TW_TYPE_FP16, TW_TYPE_FP32}) {
+                tw::Case c = tw::make_case(TW_COLL_ALLREDUCE, algo, {3, 9000, 0, 1, 4099});
+                c.type = type;
+                c.in_place = kind % 2;
+                c.reduction = kind % 3 ? TW_COLL_MEAN : TW_COLL_SUM;
+                expect_same_bits(world, c);
+                kind++;
+            }
+        }
+    }
+}
+
+/* What loses something would do so on each hop: there is no such algorithm, and nothing takes it unasked. */
+TEST_F(Lossless, TreesAndToriTakeNoOtherCodec)
+{
+    expect_log("there is no quantized algorithm \"torus_2d\"");
+    tw::World world({0, 1, 2, 3});
+    tw_quant_codec_t int8;
+    ASSERT_EQ(tw_quant_codec_parse("int8", &int8), TW_OK);
+    world.run([&](int rank) {
+        tw::Job job(tw::make_case(TW_COLL_ALLREDUCE, "torus_2d", {5000}), world.size(), rank);
+        tw_coll_args_t args = *job.args();
+        args.codec = &int8;
+        args.force_codec = 1;
+        EXPECT_EQ(world.run(rank, &args), TW_ERR_INVALID);
+        args.codec = &lossless;
+        args.algo = nullptr;
+        EXPECT_EQ(world.run(rank, &args), TW_OK);
+        const std::string chosen = world.plan(rank).algo;
+        EXPECT_TRUE(chosen == "one_hop" || chosen == "two_hop") << chosen;
+    });
+}
+
 /* NaN with their payloads, infinities, zeros of both signs, denormals. */
 TEST_F(Lossless, AnyBitsAreGathered)
 {
