@@ -62,6 +62,7 @@ typedef struct pick {
     candidate_t *candidates;
     size_t n_candidates;
     const candidate_t *plain, *quantized; /**< the best of their kind; NULL: there is none */
+    int loses_nothing;                    /**< of all segments that were asked for, which `c` may not have */
 } pick_t;
 
 /* ---- candidates ---------------------------------------------------------------------------------------- */
@@ -100,7 +101,7 @@ static int is_candidate(const pick_t *pick, const tw_algo_t *algo)
     if (!algo->info.quantized && wants_codec) {
         return !args->force_codec;
     }
-    if (algo->flows.recodes && !(is_named(args) && tw_args_lose_nothing(args))) {
+    if (algo->flows.recodes && !(is_named(args) && pick->loses_nothing)) {
         return 0;
     }
     return !is_named(args) || strcmp(algo->info.name, args->algo) == 0;
@@ -520,7 +521,7 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
     const tw_coll_segment_t segment = {.n_elems = REFERENCE_BYTES / tw_type_bytes(args->type)};
     const tw_coll_segment_t whole = {.n_elems = n_elems};
     tw_coll_args_t reference = *args, sized = *args;
-    pick_t pick = {.coll = coll};
+    pick_t pick = {.coll = coll, .loses_nothing = tw_args_lose_nothing(args)};
 
     reference.segments = &segment;
     reference.n_segments = 1;

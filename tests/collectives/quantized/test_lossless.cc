@@ -158,6 +158,28 @@ TEST_F(Lossless, TreesAndToriTakeNoOtherCodec)
     });
 }
 
+/* Nor a segment that has one of its own. */
+TEST_F(Lossless, TreesAndToriTakeNoOtherCodecOfASegment)
+{
+    expect_log("there is no quantized algorithm \"torus_2d\"");
+    tw_quant_codec_t int8;
+    ASSERT_EQ(tw_quant_codec_parse("int8", &int8), TW_OK);
+    for (const char *deterministic : {"n", "y"}) {
+        set_env("TW_COLL_DETERMINISTIC", deterministic);
+        tw::World world({0, 1, 2, 3});
+        world.run([&](int rank) {
+            tw::Job job(tw::make_case(TW_COLL_ALLREDUCE, "torus_2d", {5000, 5000}), world.size(), rank);
+            std::vector<tw_coll_segment_t> segments(job.args()->segments, job.args()->segments + 2);
+            tw_coll_args_t args = *job.args();
+            segments[1].codec = &int8;
+            args.segments = segments.data();
+            args.codec = &lossless;
+            args.force_codec = 1;
+            EXPECT_EQ(world.run(rank, &args), TW_ERR_INVALID) << deterministic;
+        });
+    }
+}
+
 /* NaN with their payloads, infinities, zeros of both signs, denormals. */
 TEST_F(Lossless, AnyBitsAreGathered)
 {
