@@ -8,7 +8,8 @@
  *  candidates. Of these it takes the one with the fewest inter-node bytes, for a tensor of REFERENCE_BYTES
  *  whatever the operation's size. Sizes only decide how large the messages are. What goes lossless has the
  *  bits of plain messages, so there, too, it goes plain where that is as fast: by TW_COLL_MODEL, or the model
- *  that the library comes with, as such a communicator never measures. */
+ *  that the library comes with, as such a communicator never measures. By the name of an algorithm that adds
+ *  up in another order it does not. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -445,11 +446,15 @@ static const candidate_t *choose(const pick_t *pick, char *reason, size_t reason
     return is_worth ? pick->quantized : decline(pick, reason, reason_bytes);
 }
 
-/** 1: in a deterministic communicator, which chose the lossless one whatever the size. */
-static int is_free_to_go_plain(const pick_t *pick, const candidate_t *chosen, const tw_coll_args_t *args)
+/** 1: in a deterministic communicator, which chose the lossless one whatever the size. One that was asked for
+ *  by name may add up in another order than the plain one does, and has other bits then. */
+static int is_free_to_go_plain(const pick_t *pick, const candidate_t *chosen)
 {
-    return pick->coll->deterministic && pick->plain && chosen == pick->quantized &&
-           tw_args_lose_nothing(args);
+    const tw_algo_t *algo = tw_algo_get(chosen->algo);
+    int is_in_order = !algo->owner_matters && (algo->flows.nodes_first || !tw_topo_has_tiers(pick->c.topo));
+
+    return pick->coll->deterministic && pick->plain && chosen == pick->quantized && pick->loses_nothing &&
+           (!algo->flows.reduce || is_in_order);
 }
 
 static tw_case_t make_case(const tw_coll_t *coll, const tw_coll_args_t *args, size_t n_elems)
@@ -537,7 +542,7 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
     if (status == TW_OK) {
         const candidate_t *chosen = choose(&pick, choice->reason, sizeof(choice->reason));
         const tw_case_t own = make_case(coll, &sized, n_elems);
-        if (is_free_to_go_plain(&pick, chosen, args)) {
+        if (is_free_to_go_plain(&pick, chosen)) {
             chosen = choose_packed(&pick, &own, choice->reason, sizeof(choice->reason));
         }
         explain(coll, &pick, chosen, choice->reason[0] != '\0');

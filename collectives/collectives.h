@@ -122,9 +122,9 @@ typedef struct tw_coll_args {
     /** NULL: plain. All-gather and all-to-all; reduce-scatter and all-reduce with 4 or 8 bits, or lossless:
      *  that has the bits of the plain operation of that name, and is refused over NCCL, which has to know
      *  lengths beforehand (TW_ERR_UNSUPPORTED). It goes plain where that is as fast, in a deterministic
-     *  communicator, too. Copied. In an all-to-all what goes to other nodes is encoded; what stays on a node,
-     *  the own share too, goes as it is. It is planned, and its codec declined, as if 2^18 elements went to
-     *  each rank, as ranks may send different amounts. */
+     *  communicator, too, where the bits stay the same. Copied. In an all-to-all what goes to other nodes is
+     *  encoded; what stays on a node, the own share too, goes as it is. It is planned, and its codec declined,
+     *  as if 2^18 elements went to each rank, as ranks may send different amounts. */
     const tw_quant_codec_t *codec;
     /** two-hop reduce-scatter: codec inside the node; NULL: plain there */
     const tw_quant_codec_t *inner_codec;

@@ -137,6 +137,28 @@ TEST_F(Lossless, TreesAndTori)
     }
 }
 
+/* Where bits count, a short tensor does not go plain by an algorithm that adds up in another order than the
+ * one that was asked for. */
+TEST_F(Lossless, ByNameASumHasTheSameOrderAtAnySize)
+{
+    set_env("TW_COLL_DETERMINISTIC", "y");
+    tw::World world(tw::nodes_of({2, 2}));
+    const std::pair<const char *, const char *> names[] = {
+        {"torus_2d", "torus_2d"}, {"binomial", "binomial"}, {"one_hop", "direct"}, {"two_hop", "two_hop"}};
+    for (const auto &[name, plain_name] : names) {
+        for (size_t n : {1001, 70001}) {
+            world.run([&, packed = name, plain = plain_name](int rank) {
+                const auto want = run(world, rank, tw::make_case(TW_COLL_ALLREDUCE, plain, {n}), nullptr);
+                tw::Job job(tw::make_case(TW_COLL_ALLREDUCE, packed, {n}), world.size(), rank);
+                tw_coll_args_t args = *job.args();
+                args.codec = &lossless;
+                EXPECT_EQ(world.run(rank, &args), TW_OK);
+                EXPECT_EQ(job.result(), want) << packed << " " << n << ", rank " << rank;
+            });
+        }
+    }
+}
+
 /* What loses something would do so on each hop: there is no such algorithm, and nothing takes it unasked. */
 TEST_F(Lossless, TreesAndToriTakeNoOtherCodec)
 {
