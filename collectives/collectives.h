@@ -221,8 +221,8 @@ typedef struct tw_coll_algo_info {
     const char *doc;
     int quantized; /**< 1: needs a codec; 0: plain */
 } tw_coll_algo_info_t;
-/** Row `index` of the algorithms for such memory, static storage; NULL past the end. GPU memory: for each
- *  operation the best comes first. */
+/** Row `index` of the algorithms for such memory, static storage; NULL past the end. GPU memory: NCCL's
+ *  own come first. */
 const tw_coll_algo_info_t *tw_coll_algo_get(tw_mem_t mem, size_t index);
 const char *tw_coll_op_name(tw_coll_op_t op);
 

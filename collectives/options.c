@@ -68,8 +68,7 @@ static const tw_config_field_t fields[] = {
      .dflt = "n",
      .unit = "",
      .doc = "Print, on rank 0, what the cost model expects of each algorithm for each new kind of operation, "
-            "and "
-            "the choice.",
+            "and the choice.",
      .type = TW_CONFIG_BOOL,
      .offset = FIELD(explain)},
     {.name = "TW_COLL_GPU_WORKSPACE",

@@ -10,7 +10,7 @@ typedef struct sim_event {
     double at;
     uint64_t order; /**< of those at the same time: the smallest first */
     double end;     /**< of a packet: when all of it is through, as far as it has come */
-    uint32_t what;  /**< a chunk of an operation, or a port */
+    uint32_t what;  /**< a chunk of an operation */
     uint8_t kind;   /**< of net.c */
     uint8_t is_last;
 } sim_event_t;

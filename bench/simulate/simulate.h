@@ -11,8 +11,8 @@
  *  same seed gives the same run.
  *
  *  Files: net.c ports and connections, events.c what happens when; graph.c from flows to what depends on
- *  what; step.c a training step, server.c one over a parameter server; box.c real ranks, main.c the
- *  program. */
+ *  what; step.c a training step, server.c one over a parameter server; box.c real ranks; options.c flags,
+ *  main.c the program. */
 #ifndef TW_BENCH_SIMULATE_SIMULATE_H
 #define TW_BENCH_SIMULATE_SIMULATE_H
 
