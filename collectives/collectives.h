@@ -219,7 +219,8 @@ typedef struct tw_coll_algo_info {
     tw_coll_op_t op;
     const char *name;
     const char *doc;
-    int quantized; /**< 1: needs a codec; 0: plain */
+    int quantized;     /**< 1: needs a codec; 0: plain */
+    int lossless_only; /**< 1: a codec that loses nothing */
 } tw_coll_algo_info_t;
 /** Row `index` of the algorithms for such memory, static storage; NULL past the end. GPU memory: NCCL's
  *  own come first. */

@@ -137,12 +137,12 @@ static tw_status_t run_init_bursts(run_t *run)
 /* ---- modes --------------------------------------------------------------------------------------------- */
 
 /* The algorithm asked for, if this mode has one of that name. */
-static const char *choose_algo(const tw_bench_options_t *options, int quantized)
+static const char *choose_algo(const tw_bench_options_t *options, const tw_quant_codec_t *codec)
 {
     const tw_coll_algo_info_t *info;
     for (size_t i = 0; options->algo && (info = tw_bench_algo_get(options, i)); i++) {
-        if (info->op == options->op && info->quantized == quantized &&
-            strcmp(info->name, options->algo) == 0) {
+        if (info->op == options->op && info->quantized == (codec != NULL) &&
+            (!info->lossless_only || codec->lossless) && strcmp(info->name, options->algo) == 0) {
             return options->algo;
         }
     }
@@ -171,7 +171,7 @@ static void mode_init_args(mode_run_t *m, const run_t *run, tw_bench_mode_t mode
                          .n_segments = run->n_segments,
                          .reduction = TW_COLL_MEAN,
                          .codec = quantized ? &m->codec : NULL,
-                         .algo = choose_algo(options, quantized),
+                         .algo = choose_algo(options, quantized ? &m->codec : NULL),
                          .force_codec = options->force,
                          .stream = run->rank->stream};
     if (quantized && !m->codec.lossless && options->inner_int8 && options->op != TW_COLL_ALLGATHER) {

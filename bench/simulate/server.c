@@ -9,9 +9,9 @@
 
 /* Every rank is a server of a shard of each layer. Gradients are added up in the nodes first, and weights are
  * given to one rank of each. */
-static const tw_algo_t push = {.info = {TW_COLL_REDUCE_SCATTER, "push", "", 0},
+static const tw_algo_t push = {.info = {TW_COLL_REDUCE_SCATTER, "push", "", 0, 0},
                                .flows = {.reduce = tw_flow_reduce_two_hop, .nodes_first = 1}};
-static const tw_algo_t pull = {.info = {TW_COLL_ALLGATHER, "pull", "", 0},
+static const tw_algo_t pull = {.info = {TW_COLL_ALLGATHER, "pull", "", 0, 0},
                                .flows = {.spread = tw_flow_spread_rails}};
 
 typedef struct layer {

@@ -111,9 +111,9 @@ static const char *decline(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
 static const char native_doc[] = "NCCL's own collective; where all shards of a tensor are of one size";
 
 static const tw_algo_t natives[] = {
-    {.info = {TW_COLL_ALLGATHER, "native", native_doc, 0}},
-    {.info = {TW_COLL_REDUCE_SCATTER, "native", native_doc, 0}},
-    {.info = {TW_COLL_ALLREDUCE, "native", native_doc, 0}},
+    {.info = {TW_COLL_ALLGATHER, "native", native_doc, 0, 0}},
+    {.info = {TW_COLL_REDUCE_SCATTER, "native", native_doc, 0, 0}},
+    {.info = {TW_COLL_ALLREDUCE, "native", native_doc, 0, 0}},
 };
 
 #define N_NATIVES (sizeof(natives) / sizeof(natives[0]))

@@ -37,7 +37,7 @@ inline std::vector<BitsCase> bits_cases(tw_mem_t mem, bool packs)
         if (packs) {
             cases.push_back({algo, "lossless", ""});
         }
-        if (takes_lossless_alone(algo)) {
+        if (algo->lossless_only) {
             continue;
         }
         cases.push_back({algo, "int8:block=64", ""});

@@ -19,7 +19,7 @@ class ScratchLimit : public tw::Fixture
         for (size_t i = 0; tw_coll_algo_get(TW_MEM_HOST, i) != nullptr; i++) {
             const tw_coll_algo_info_t *info = tw_coll_algo_get(TW_MEM_HOST, i);
             for (const char *inner : {"", "int8:block=32"}) {
-                bool has_inner = info->quantized && !tw::takes_lossless_alone(info);
+                bool has_inner = info->quantized && !info->lossless_only;
                 if (info->op == TW_COLL_BARRIER || (*inner != '\0' && !has_inner)) {
                     continue;
                 }
@@ -44,7 +44,7 @@ class ScratchLimit : public tw::Fixture
             c.op = info->op;
             c.algo = info->name;
             c.type = TW_TYPE_BF16;
-            c.codec = tw::takes_lossless_alone(info) ? "lossless" : info->quantized ? "int4:block=32" : "";
+            c.codec = info->lossless_only ? "lossless" : info->quantized ? "int4:block=32" : "";
             c.inner = inner;
             c.sizes.assign(n_segments,
                            bytes / 2 / n_segments / w * w); /* all-to-all: everybody sends alike */

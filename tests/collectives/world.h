@@ -63,14 +63,6 @@ inline tw_status_t run_and_note(tw_coll_t *coll, const tw_coll_args_t *args, Pla
     return tw_coll_wait(request);
 }
 
-/** Quantized rows whose sums are encoded again on each hop. */
-inline bool takes_lossless_alone(const tw_coll_algo_info_t *info)
-{
-    const std::string name = info->name;
-    return info->quantized &&
-           (name == "torus_2d" || name == "torus_3d" || name == "double_tree" || name == "binomial");
-}
-
 class World
 {
   public:

@@ -125,11 +125,15 @@ TEST_F(MeasureTest, EveryAlgorithmIsRight)
         }
         tw_bench_options_t o = options(info->op);
         o.algo = info->name;
+        if (info->lossless_only) {
+            o.modes[o.n_modes++] = TW_BENCH_LOSSLESS;
+        }
         for (int hadamard : {0, 1}) {
             o.hadamard = hadamard;
             for (const tw_bench_row_t &row : measure({2, 2}, o, 50000)) {
                 expect_ok(row);
-                if ((row.mode != TW_BENCH_PLAIN) == info->quantized) {
+                if (info->lossless_only ? row.mode == TW_BENCH_LOSSLESS
+                                        : (row.mode != TW_BENCH_PLAIN) == info->quantized) {
                     EXPECT_STREQ(info->name, row.plan.algo);
                 }
             }

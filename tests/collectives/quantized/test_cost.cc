@@ -97,7 +97,7 @@ TEST_F(QuantCost, InterNodeBytesAreThoseSent)
         tw::World world(tw::nodes_of(grid));
         for (size_t i = 0; tw_algo_get(i) != nullptr; i++) {
             const tw_algo_t *algo = tw_algo_get(i);
-            if (!algo->info.quantized || tw::takes_lossless_alone(&algo->info)) {
+            if (!algo->info.quantized || algo->info.lossless_only) {
                 continue;
             }
             args.op = algo->info.op;

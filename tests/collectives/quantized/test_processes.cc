@@ -24,7 +24,7 @@ std::vector<tw::Case> cases()
     std::vector<tw::Case> all;
     const tw_coll_algo_info_t *info;
     for (size_t i = 0; (info = tw_coll_algo_get(TW_MEM_HOST, i)) != nullptr; i++) {
-        if (!info->quantized || info->op == TW_COLL_ALLTOALL || tw::takes_lossless_alone(info)) {
+        if (!info->quantized || info->op == TW_COLL_ALLTOALL || info->lossless_only) {
             continue; /* an all-to-all has other buffers */
         }
         for (const char *codec : {"int8", "int4:hadamard,stochastic"}) {
