@@ -23,7 +23,7 @@ typedef struct tw_doctor_params {
  *  TCP, read the settings that matter, and judge. Collective over the job, blocks; rank 0 prints on stdout
  *  what there is, and ends in three lines: what is slow, why it might be, what to change.
  *  TW_OK whatever is found. Else logged: TW_ERR_INVALID, params; TW_ERR_CONFIG, the environment; TW_ERR_IO, a
- *  socket or the file; TW_ERR_TIMEOUT, ranks that did not come; TW_ERR_PEER, one that failed;
+ *  socket, the file or stdout; TW_ERR_TIMEOUT, ranks that did not come; TW_ERR_PEER, one that failed;
  *  TW_ERR_NO_MEMORY. */
 tw_status_t tw_doctor_run(const tw_doctor_params_t *params);
 

@@ -65,6 +65,12 @@ static tw_status_t exchange_facts(tw_doctor_rank_t *rank, tw_doctor_facts_t *fac
     return status;
 }
 
+static tw_status_t fail(const char *path)
+{
+    tw_error("doctor: %s: cannot write: %s", path, strerror(errno));
+    return TW_ERR_IO;
+}
+
 static tw_status_t report(tw_doctor_result_t *result, const tw_doctor_params_t *params, FILE *json)
 {
     tw_doctor_findings_t findings;
@@ -72,7 +78,7 @@ static tw_status_t report(tw_doctor_result_t *result, const tw_doctor_params_t *
     tw_doctor_judge(result, &findings);
     const tw_status_t status = json ? tw_doctor_write_json(result, &findings, json, params->json) : TW_OK;
     tw_doctor_print(result, &findings);
-    return fflush(stdout) == 0 ? status : TW_ERR_IO;
+    return fflush(stdout) == 0 ? status : fail("stdout");
 }
 
 /* In the job: what this rank does. */
@@ -124,12 +130,6 @@ static tw_status_t check(const tw_doctor_params_t *params)
         return TW_ERR_INVALID;
     }
     return TW_OK;
-}
-
-static tw_status_t fail(const char *path)
-{
-    tw_error("doctor: %s: cannot write: %s", path, strerror(errno));
-    return TW_ERR_IO;
 }
 
 tw_status_t tw_doctor_run(const tw_doctor_params_t *params)
