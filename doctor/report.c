@@ -234,6 +234,16 @@ static json_t *finding_json(const tw_doctor_finding_t *one)
                      "change", one->change);
 }
 
+/* Up to the lists. By jansson, which writes decimal points in any locale. 0: failed */
+static int write_head(FILE *out, const tw_doctor_result_t *result)
+{
+    json_t *head =
+        json_pack("{s:i, s:f}", "nodes", result->n_nodes, "usual_bps", tw_doctor_usual_bps(result, 0));
+    const int done = head && fputs("{", out) != EOF && json_dumpf(head, out, JSON_EMBED) == 0;
+    json_decref(head);
+    return done;
+}
+
 /* A row of a list, on a line of its own: a thousand nodes have hundreds of thousands. 0: failed */
 static int write_row(FILE *out, int i, json_t *row)
 {
@@ -264,9 +274,7 @@ static int write_findings(FILE *out, const tw_doctor_findings_t *findings)
 tw_status_t tw_doctor_write_json(const tw_doctor_result_t *result, const tw_doctor_findings_t *findings,
                                  FILE *out, const char *path)
 {
-    const int written = fprintf(out, "{\"nodes\": %d, \"usual_bps\": %.17g", result->n_nodes,
-                                tw_doctor_usual_bps(result, 0)) > 0 &&
-                        write_findings(out, findings) &&
+    const int written = write_head(out, result) && write_findings(out, findings) &&
                         write_list(out, "ranks", result, result->n_ranks, rank_json) &&
                         write_list(out, "flows", result, result->n_flows, flow_json) &&
                         write_list(out, "paths", result, result->n_paths, path_json) &&

@@ -217,7 +217,7 @@ double tw_doctor_usual_bps(const tw_doctor_result_t *result, int device);
 
 /** Text on stdout, three lines at the end. */
 void tw_doctor_print(const tw_doctor_result_t *result, const tw_doctor_findings_t *findings);
-/** TW_ERR_IO, TW_ERR_NO_MEMORY; logged. */
+/** TW_ERR_IO, logged. */
 tw_status_t tw_doctor_write_json(const tw_doctor_result_t *result, const tw_doctor_findings_t *findings,
                                  FILE *out, const char *path);
 
