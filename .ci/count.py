@@ -61,7 +61,8 @@ def count_result(label, result):
 def count_run(path):
     """Returns (Count, labels of failed targets) of one Bazel run."""
     results, broken, finished = {}, [], False
-    with open(path, encoding="utf-8", errors="replace") as lines:
+    # Where Bazel did not even begin there is no file: nothing finished.
+    with open(path if os.path.exists(path) else os.devnull, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             try:
                 event = json.loads(line)

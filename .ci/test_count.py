@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks what count.py says of two runs: one in which a case fails, one target does not build and one ran twice; and one cut short."""
+"""Checks what count.py says of three runs: one in which a case fails, one target does not build and one ran twice; one cut
+short; and one that has left nothing."""
 
 import importlib.util
 import io
@@ -20,10 +21,12 @@ default         4 passed, 2 failed, 1 skipped
 FAILED //a:one odd
 FAILED cut.json did not finish
 sanitizers      1 passed, 2 failed
+FAILED nothing.json did not finish
+nothing         0 passed, 1 failed
 FAILED: //a:broken (default)
 FAILED: //a:one (default, sanitizers)
-FAILED: the run itself (sanitizers)
-5 passed, 4 failed, 1 skipped
+FAILED: the run itself (sanitizers, nothing)
+5 passed, 5 failed, 1 skipped
 """
 
 
@@ -56,13 +59,13 @@ def main():
             {"id": {"targetCompleted": {"label": "//a:broken"}}, "completed": {}},
             {"finished": {"exitCode": {"code": 1}}},
         ]
-        paths = [folder / "default.json", folder / "sanitizers.json"]
+        paths = [folder / "default.json", folder / "sanitizers.json", folder / "nothing.json"]
         for path, events in zip(paths, [full, [fails]]):
             path.write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
             code = load().main([str(path) for path in paths])
-    text = said.getvalue().replace(str(paths[1]), "cut.json")
+    text = said.getvalue().replace(str(paths[1]), "cut.json").replace(str(paths[2]), "nothing.json")
     if text != EXPECTED or code != 1:
         print("exit code %d, and:\n%s" % (code, text))
         return 1
