@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <net/if.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <string>
 #include <sys/ioctl.h>
@@ -94,6 +95,42 @@ TEST(DoctorFlow, SaysHowFastAndHow)
         EXPECT_GT(flow.segment_bytes, 0);
         EXPECT_STRNE(flow.congestion, "");
     }
+}
+
+/* What a sender of this rank sends first: a nonce, the slot, which stream. */
+std::string greeting()
+{
+    const int32_t slot_and_stream[] = {flow_of(1).slot, 0};
+    return std::string(TW_DOCTOR_NONCE_BYTES, 7) +
+           std::string(reinterpret_cast<const char *>(slot_and_stream), sizeof(slot_and_stream));
+}
+
+/* It stalls for longer than a step, then a kilobyte comes each 10 ms, but two at first: that is the rate, not
+ * two in a moment. */
+TEST(DoctorFlow, AStallIsNoRate)
+{
+    const Rank own;
+    tw_doctor_flow_t flow = flow_of(1);
+    tw_doctor_end_t end = own.end(&flow);
+    const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
+    ASSERT_EQ(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes)), 0);
+    ASSERT_EQ(connect(fd, (const sockaddr *)&end.to, sizeof(end.to)), 0);
+    std::thread receiver([&end]() { tw_doctor_receive(&end); });
+    const std::string piece(1000, 'x'), begin = greeting() + piece;
+    double bps = 0;
+    EXPECT_EQ(send(fd, begin.data(), begin.size(), MSG_NOSIGNAL), (ssize_t)begin.size());
+    usleep((useconds_t)(3 * end.seconds * 1e6));
+    ssize_t n = -1;
+    for (int i = 0; i < 400 && n < 0; i++) {
+        (void)send(fd, piece.data(), piece.size(), MSG_NOSIGNAL);
+        usleep(i == 0 ? 200 : 10000);
+        n = recv(fd, &bps, sizeof(bps), MSG_DONTWAIT);
+    }
+    close(fd);
+    receiver.join();
+    EXPECT_EQ(n, (ssize_t)sizeof(bps));
+    EXPECT_GT(bps, 0);
+    EXPECT_LT(bps, 8e6); /* ten times as much */
 }
 
 TEST(DoctorFlow, StrangersAreSentAway)
