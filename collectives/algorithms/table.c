@@ -12,21 +12,22 @@ static const tw_algo_t algos[] = {
     {
         .info =
             {TW_COLL_REDUCE_SCATTER, "ring",
-             "partial sums travel from rank to rank, rounded to the tensor's type on each hop; W - 1 hops",
-             0, 0},
+             "partial sums travel from rank to rank, rounded to the tensor's type on each hop; W - 1 hops", 0,
+             0},
         .flows = {.reduce = tw_flow_reduce_ring},
         .owner_matters = 1,
     },
     {
-        .info = {TW_COLL_ALLREDUCE, "ring", "ring reduce-scatter, then ring all-gather; 2 (W - 1) hops", 0, 0},
+        .info = {TW_COLL_ALLREDUCE, "ring", "ring reduce-scatter, then ring all-gather; 2 (W - 1) hops", 0,
+                 0},
         .flows = {.reduce = tw_flow_reduce_ring, .spread = tw_flow_spread_ring},
         .owner_matters = 1,
     },
     {
         .info =
             {TW_COLL_ALLGATHER, "hierarchical",
-             "shards travel from node to node, the ranks of a node share that work and spread them inside",
-             0, 0},
+             "shards travel from node to node, the ranks of a node share that work and spread them inside", 0,
+             0},
         .flows = {.spread = tw_flow_spread_hierarchical},
         .on_gpu = 1,
     },
@@ -160,7 +161,8 @@ static const tw_algo_t algos[] = {
     },
     {
         .info = {TW_COLL_ALLGATHER, "hierarchical",
-                 "each encoded shard travels from node to node and is spread inside; N - 1 hops and one", 1, 0},
+                 "each encoded shard travels from node to node and is spread inside; N - 1 hops and one", 1,
+                 0},
         .flows = {.spread = tw_flow_spread_hierarchical},
         .on_gpu = 1,
     },

@@ -38,8 +38,7 @@ std::vector<std::vector<float>> run(tw::World &world, const Ask &ask, float (*va
         segment.n_elems = N;
         segment.unquantized = ask.plain_segment;
         tw_quant_codec_t codec;
-        EXPECT_EQ(tw_quant_codec_parse(ask.info->lossless_only ? "lossless" : "int8", &codec),
-                  TW_OK);
+        EXPECT_EQ(tw_quant_codec_parse(ask.info->lossless_only ? "lossless" : "int8", &codec), TW_OK);
         tw_coll_args_t args = {};
         args.op = ask.info->op;
         args.type = ask.type;
