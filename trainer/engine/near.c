@@ -19,18 +19,20 @@ static void *take(void *ctx, size_t n_bytes)
     return tw_engine_alloc_near(ctx, TW_ENGINE_OPTIMIZER, n_bytes, "the optimizer");
 }
 
-/* What is copied often: reduced gradients, and what follows a step. */
+/* What is copied often: reduced gradients, and what follows a step. A shard in a file is not: pinned, all of
+ * it would be in memory. */
 static void pin_news(tw_engine_t *engine)
 {
     const tw_engine_unit_t *first = &engine->units[TW_MODEL_ROOT];
     size_t n_elems = 0, grad_bytes = tw_type_bytes(engine->grad_type);
+    int is_in_file = engine->homes[TW_ENGINE_WEIGHTS].place == TW_TRAIN_NVME;
     for (size_t u = 0; u < engine->n_units; u++) {
         n_elems += engine->units[u].part_elems;
     }
     tw_engine_pin(engine, first->part_grads, n_elems * grad_bytes);
     if (engine->has_delta) {
         tw_engine_pin(engine, first->master, n_elems * sizeof(*first->master));
-    } else if (engine->stage > 0) { /* in stage 0 it is the whole, which is pinned */
+    } else if (engine->stage > 0 && !is_in_file) { /* in stage 0 it is the whole, which is pinned */
         tw_engine_pin(engine, first->part, n_elems * sizeof(uint16_t));
     }
 }

@@ -175,14 +175,21 @@ static tw_status_t update_here(tw_engine_t *engine, double lr, float grad_scale)
     return status;
 }
 
+static tw_status_t end_unit_near(tw_engine_t *engine, size_t index)
+{
+    TW_TRY(tw_near_wait(engine, index));
+    TW_TRY(publish(engine, index, 1));
+    put_away(engine, index);
+    return TW_OK;
+}
+
 /* On a device, where new weights are made, too. A unit leaves while the next one is computed. */
 static tw_status_t update_near(tw_engine_t *engine, double lr, float grad_scale)
 {
     TW_TRY(tw_near_begin(engine, grad_scale));
     for (size_t u = 0; u <= engine->n_units; u++) {
         TW_TRY(u < engine->n_units ? tw_near_step(engine, u, lr) : TW_OK);
-        TW_TRY(u > 0 ? tw_near_wait(engine, u - 1) : TW_OK);
-        TW_TRY(u > 0 ? publish(engine, u - 1, 1) : TW_OK);
+        TW_TRY(u > 0 ? end_unit_near(engine, u - 1) : TW_OK);
     }
     return TW_OK;
 }
