@@ -226,7 +226,7 @@ static void unpin(tw_model_t *model, void *start)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
     (void)m->device->use(m->device);
-    (void)tw_device_wait_for(m, m->in);
+    (void)tw_device_wait_for_all(m);
     m->device->unpin(m->device, start);
 }
 

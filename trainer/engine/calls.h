@@ -34,7 +34,7 @@ void *tw_engine_alloc(tw_engine_t *engine, tw_engine_part_t part, size_t n, size
                       const char *what);
 /** Likewise, but where the model computes: for what only its calls read and write. */
 void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_part_t part, size_t n_bytes, const char *what);
-/** The model will copy from here, often. */
+/** The model, or an optimizer beside it, will copy from here or to here, often. */
 void tw_engine_pin(tw_engine_t *engine, void *start, size_t n_bytes);
 /** What a run of memory holds will be needed soon; is not needed for now. Nothing to do where it is not in a
  *  file. */
