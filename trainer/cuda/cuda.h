@@ -4,7 +4,7 @@
  *  Read device.cuh (what kernels ask of a GPU), then pointwise.cuh (element by element) and norm.cuh (row by
  *  row): the kernels as functions of one thread, and how they are launched, so that tests run them on a CPU.
  *  The .cu files of the same names launch them on a GPU. embedding.h, attention.h, loss.h and optimizer.h
- *  declare the rest.
+ *  declare the rest, archs.h for which GPUs there is code.
  *
  *  Shapes: N rows (tokens) of C channels. Activations and weights are of `type`, TW_TYPE_FP32 or
  *  TW_TYPE_BF16; arithmetic, statistics and gradients of weights are fp32. Pointers are device memory and

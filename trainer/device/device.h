@@ -1,9 +1,10 @@
 /** trainer/device: a model on a device, behind the calls of trainer/model/model.h. Everything but computing
  *  is that of the model of the same config on this processor: units, tensors, initial values.
  *
- *  What lies where is ZeRO-Offload's arrangement (arXiv 2101.06840): weights, gradients and all that the
- *  engine makes of them stay in host memory; the device has two places for a block's weights and gradients,
- *  one for the root's, and the activations. So stages, replicas, deltas and checkpoints know nothing of it.
+ *  What lies where is ZeRO-Offload's arrangement (arXiv 2101.06840), but for the optimizer, which may be on
+ *  the device, too (optimizer.h): weights, gradients and what travels stay in host memory; the device has two
+ *  places for a block's weights and gradients, one for the root's, and the activations. So stages, replicas
+ *  and deltas know nothing of it.
  *    weights    a call copies the unit's in, while the device still computes the unit before, and returns
  *               once they are in: the caller may then gather the next ones over them;
  *    gradients  begin as zeros on the device, sums of fp32; when a unit's backward pass ends they are copied
@@ -15,7 +16,7 @@
  *  bits on every device of a kind, in an order that does not depend on time, so losses are as equal among
  *  stages as on CPUs.
  *
- *  table.h: what it asks of the device; gpu.h: a rank's GPU. Private: state.h. */
+ *  table.h: what it asks of the device; gpu.h: a rank's GPU; optimizer.h: AdamW there. Private: state.h. */
 #ifndef TW_TRAINER_DEVICE_DEVICE_H
 #define TW_TRAINER_DEVICE_DEVICE_H
 

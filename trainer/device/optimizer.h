@@ -42,7 +42,7 @@ void tw_device_optimizer_destroy(tw_device_optimizer_t *optimizer);
 typedef struct tw_device_state_copy {
     float *master, *m, *v;
 } tw_device_state_copy_t;
-/** From there to the device; wait. */
+/** From there to the device, before the first step; wait. */
 tw_status_t tw_device_optimizer_load(tw_device_optimizer_t *optimizer, size_t unit,
                                      const tw_device_state_copy_t *from);
 /** And back; wait. */

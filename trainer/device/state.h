@@ -1,8 +1,10 @@
 /** Private to trainer/device: what a model on a device is made of.
  *
- *  create.c  from a config to a model; memory and waiting     memory.c  where scratch and saved memory lie
- *  units.c   weights in, gradients out                        layers.c  layers that the families share
- *  root.c    embeddings, the last norm, the loss              gpt2.c, llama.c  blocks
+ *  create.c   from a config to a model; its memory      memory.c     where scratch and saved memory lie
+ *  planned.c  a GPU that need not be there              layers.c     layers that the families share
+ *  units.c    weights in, gradients out                 gpt2.c, llama.c  blocks
+ *  root.c     embeddings, the last norm, the loss       optimizer.c  AdamW, for the engine
+ *  wait.c     waiting; what a call came to
  *
  *  N = B * T rows of C channels; H heads of q and K of k and v, of D channels each; Q = (H + 2K) D; F: width
  *  of the hidden layer; V words. Activations are bf16. */

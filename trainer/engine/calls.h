@@ -12,7 +12,7 @@
  *  processor.c  processor time                             outliers.c  losses and norms out of the common
  *  resident.c   what the process holds                     muon.c      matrices made orthogonal
  *  threads.c    what is computed by elements               planned.c   an engine's memory, without making it
- *  choices.c    what options mean for a step            near.c      the optimizer on a model's device */
+ *  choices.c    what options mean for a step               near.c      the optimizer on a model's device */
 #ifndef TW_TRAINER_ENGINE_CALLS_H
 #define TW_TRAINER_ENGINE_CALLS_H
 
