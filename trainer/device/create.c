@@ -193,9 +193,9 @@ static tw_status_t copy(tw_model_t *model, void *to, const void *from, size_t by
     return m->status;
 }
 
-static void round_gradients(tw_model_t *model)
+static void round_gradients(tw_model_t *model, int rounds)
 {
-    ((tw_device_model_t *)model)->rounds_gradients = 1;
+    ((tw_device_model_t *)model)->rounds_gradients = rounds;
 }
 
 static tw_status_t finish(tw_model_t *model)

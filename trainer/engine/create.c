@@ -287,9 +287,8 @@ void tw_engine_describe(tw_engine_t *engine, const tw_engine_params_t *params)
     engine->weight_type = tw_model_weight_type(params->model);
     engine->grad_type =
         params->options->communication == TW_TRAIN_COMMUNICATION_FP32 ? TW_TYPE_FP32 : TW_TYPE_BF16;
-    int rounds = engine->grad_type == TW_TYPE_BF16 && params->options->accumulation == 1 &&
-                 tw_model_round_gradients(params->model);
-    engine->sum_type = rounds ? TW_TYPE_BF16 : TW_TYPE_FP32;
+    int may_round = engine->grad_type == TW_TYPE_BF16 && params->options->accumulation == 1;
+    engine->sum_type = tw_model_round_gradients(params->model, may_round) ? TW_TYPE_BF16 : TW_TYPE_FP32;
     engine->has_replicas = params->options->hpz == TW_TRAIN_HPZ_ON;
     engine->has_delta = params->options->delta_bits > 0 || params->options->delta_lossless;
     engine->n_units = tw_model_n_units(params->model);

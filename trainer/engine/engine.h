@@ -140,9 +140,9 @@ typedef struct tw_engine_memory {
     size_t first_sync, sync;
 } tw_engine_memory_t;
 /** Of a rank that is only planned. All is taken as a run takes it, but tensors are counted only, and never
- *  touched. model: reserved or not, on a device or not; only its sizes are asked. delta_bits: of a weight
- *  that a lossless delta changes. Not collective. TW_ERR_NO_MEMORY, TW_ERR_CONFIG, TW_ERR_INVALID
- *  (logged). */
+ *  touched. model: on a device or not; only its sizes are asked, and one that an engine trains is asked for
+ *  that engine's options alone. delta_bits: of a weight that a lossless delta changes. Not collective.
+ *  TW_ERR_NO_MEMORY, TW_ERR_CONFIG, TW_ERR_INVALID (logged). */
 tw_status_t tw_engine_memory_of(const tw_train_options_t *options, tw_model_t *model,
                                 const tw_hpz_place_t *place, double delta_bits, tw_engine_memory_t *out);
 

@@ -164,12 +164,12 @@ tw_status_t tw_model_copy(tw_model_t *model, void *to, const void *from, size_t 
     return TW_OK;
 }
 
-int tw_model_round_gradients(tw_model_t *model)
+int tw_model_round_gradients(tw_model_t *model, int rounds)
 {
     if (model->device) {
-        model->device->round_gradients(model);
+        model->device->round_gradients(model, rounds);
     }
-    return model->device != NULL;
+    return model->device && rounds;
 }
 
 tw_status_t tw_model_finish(tw_model_t *model)

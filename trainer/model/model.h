@@ -200,10 +200,10 @@ void tw_model_free(tw_model_t *model, void *memory);
 /** Between such memory and the host's, either way; behind the calls so far, and done on return. TW_ERR_CUDA,
  *  logged. */
 tw_status_t tw_model_copy(tw_model_t *model, void *to, const void *from, size_t bytes);
-/** A step has one micro-batch, and its gradients travel as bf16: on a device they come rounded to it. `grads`
- *  then point to bf16[n_elems], which is written, not added to. Before anything is reserved; nothing to do on
- *  this processor. Do they? */
-int tw_model_round_gradients(tw_model_t *model);
+/** rounds 1: a step has one micro-batch, and its gradients travel as bf16: on a device they come rounded to
+ *  it. `grads` then point to bf16[n_elems], which is written, not added to. 0: no more. Before memory is
+ *  reserved; nothing to do on this processor. Do they come so? */
+int tw_model_round_gradients(tw_model_t *model, int rounds);
 /** Wait for the calls so far: the gradients are there. The status of the first that failed: TW_ERR_CUDA and
  *  others of a device, logged; on this processor TW_OK. */
 tw_status_t tw_model_finish(tw_model_t *model);

@@ -33,7 +33,7 @@ typedef struct tw_model_device_ops {
     void *(*alloc)(tw_model_t *model, size_t bytes);
     void (*free)(tw_model_t *model, void *memory);
     tw_status_t (*copy)(tw_model_t *model, void *to, const void *from, size_t bytes);
-    void (*round_gradients)(tw_model_t *model);
+    void (*round_gradients)(tw_model_t *model, int rounds);
     tw_status_t (*finish)(tw_model_t *model);
     tw_status_t (*finish_unit)(tw_model_t *model, size_t unit);
     int (*pin)(tw_model_t *model, void *start, size_t bytes);

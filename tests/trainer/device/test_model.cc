@@ -141,7 +141,7 @@ TEST_F(DeviceModel, GradientsComeRounded)
         host.init(2);
         OnDevice plain(one.config, &host, 1), rounded(one.config, &host, 2);
         const double loss = plain.train(tokens, targets, false);
-        ASSERT_EQ(tw_model_round_gradients(rounded.model), 1);
+        ASSERT_EQ(tw_model_round_gradients(rounded.model, 1), 1);
         ASSERT_EQ(tw_model_reserve(rounded.model, batch, length), TW_OK);
         for (int again = 0; again < 2; again++) {
             EXPECT_EQ(rounded.train(tokens, targets, false), loss);
