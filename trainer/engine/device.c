@@ -41,13 +41,21 @@ int tw_engine_gradients_lag(const tw_engine_t *engine)
     return tw_model_is_on_device(engine->model) && engine->options->overlap;
 }
 
+/* Of a part. */
+static size_t bytes_there(const tw_engine_t *engine, int part)
+{
+    const tw_engine_home_t *home = &engine->homes[part];
+    if (tw_model_is_on_device(engine->model)) {
+        return home->gpu_bytes;
+    }
+    return home->place == TW_TRAIN_NONE ? home->bytes : 0;
+}
+
 size_t tw_engine_device_bytes(const tw_engine_t *engine)
 {
     size_t bytes = 0;
     for (int part = 0; part < TW_ENGINE_PART_COUNT; part++) {
-        const tw_engine_home_t *home = &engine->homes[part];
-        int is_on_device = tw_model_is_on_device(engine->model);
-        bytes += is_on_device ? home->gpu_bytes : home->place == TW_TRAIN_NONE ? home->bytes : 0;
+        bytes += bytes_there(engine, part);
     }
     return bytes;
 }
@@ -58,14 +66,26 @@ int tw_engine_is_full(const tw_engine_t *engine)
     return room > 0 && tw_engine_device_bytes(engine) > room;
 }
 
+/* "optimizer 14", "weights 2 in host memory", "optimizer 14 and 12 in host memory": a GPU's has a place there
+ * for checkpoints. */
+static int print_part(const tw_engine_t *engine, int part, char *text, size_t n)
+{
+    const tw_engine_home_t *home = &engine->homes[part];
+    size_t there = bytes_there(engine, part), elsewhere = home->bytes - there;
+    const char *where = home->place == TW_TRAIN_NVME ? "files" : "host memory";
+    if (elsewhere == 0) {
+        return snprintf(text, n, "%s %zu", names[part], there);
+    }
+    return there == 0 ? snprintf(text, n, "%s %zu in %s", names[part], elsewhere, where)
+                      : snprintf(text, n, "%s %zu and %zu in %s", names[part], there, elsewhere, where);
+}
+
 tw_status_t tw_engine_check_device(const tw_engine_t *engine)
 {
-    static const char *const places[] = {"", " in host memory", " in files"};
-    char list[512] = "";
+    char list[1024] = "";
     for (int part = 0, at = 0; part < TW_ENGINE_PART_COUNT; part++) {
-        const tw_engine_home_t *home = &engine->homes[part];
-        at += snprintf(list + at, sizeof(list) - (size_t)at, "%s%s %zu%s", part > 0 ? ", " : "", names[part],
-                       home->bytes, places[home->place]);
+        at += snprintf(list + at, sizeof(list) - (size_t)at, "%s", part > 0 ? ", " : "");
+        at += print_part(engine, part, list + at, sizeof(list) - (size_t)at);
     }
     size_t needed = tw_engine_device_bytes(engine), room = engine->options->device_bytes;
     if (!tw_engine_is_full(engine)) {
