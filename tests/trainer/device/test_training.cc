@@ -146,6 +146,8 @@ TEST_F(DeviceTraining, AllStagesAndSetsAreEqual)
         {"zero_optimization.stage=2"},
         {"zero_optimization.stage=3", "zero_optimization.zero_hpz_partition_size=2"},
         {"zero_optimization.stage=3", "thinwire.delta_lossless=y"},
+        {"zero_optimization.stage=3", "zero_optimization.offload_param.device=nvme",
+         "zero_optimization.offload_param.nvme_path=" + ::testing::TempDir()},
         {"zero_optimization.stage=3", "thinwire.lossless_weights=y", "thinwire.lossless_gradients=y"},
         {"zero_optimization.stage=3", "thinwire.delta_lossless=y", "thinwire.lossless_gradients=y",
          "zero_optimization.offload_optimizer.device=cpu"},
