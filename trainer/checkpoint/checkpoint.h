@@ -81,8 +81,8 @@ tw_status_t tw_checkpoint_save_begin(tw_coll_t *world, const tw_checkpoint_state
 void tw_checkpoint_save_release(tw_checkpoint_saving_t *saving);
 /** Is this rank's file on the disk, or has it failed? Does not wait. */
 int tw_checkpoint_save_is_written(tw_checkpoint_saving_t *saving);
-/** Collective: wait for the files of all ranks, and make a checkpoint of them. Frees `saving`. Errors as of
- *  tw_checkpoint_save. */
+/** Collective: wait for the files of all ranks, however long that takes, and make a checkpoint of them. Frees
+ *  `saving`. Errors as of tw_checkpoint_save. */
 tw_status_t tw_checkpoint_save_end(tw_checkpoint_saving_t *saving);
 /** In place of that, by a rank alone that gives up: nothing comes of it. NULL is accepted. */
 void tw_checkpoint_save_drop(tw_checkpoint_saving_t *saving);

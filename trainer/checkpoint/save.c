@@ -55,6 +55,16 @@ static tw_status_t agree(saving_t *saving, tw_status_t status)
     return exchanged;
 }
 
+/* The same after files, which take as long as disks take: nobody gives up, unless a rank dies. */
+static tw_status_t agree_patiently(saving_t *saving, tw_status_t status)
+{
+    double limit = tw_coll_timeout(saving->world);
+    tw_coll_timeout_set(saving->world, 0);
+    status = agree(saving, status);
+    tw_coll_timeout_set(saving->world, limit);
+    return status;
+}
+
 static int is_first(const saving_t *saving)
 {
     return tw_coll_rank(saving->world) == 0;
@@ -337,9 +347,9 @@ int tw_checkpoint_save_is_written(saving_t *saving)
 tw_status_t tw_checkpoint_save_end(saving_t *saving)
 {
     stop_writing(saving);
-    tw_status_t status = agree(saving, saving->status);
+    tw_status_t status = agree_patiently(saving, saving->status);
     if (status == TW_OK) {
-        status = agree(saving, is_first(saving) ? publish(saving) : TW_OK);
+        status = agree_patiently(saving, is_first(saving) ? publish(saving) : TW_OK);
     }
     status = clear_away(saving, status);
     destroy(saving);

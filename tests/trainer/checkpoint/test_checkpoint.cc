@@ -213,6 +213,27 @@ TEST_F(Checkpoint, TheSameStepTwice)
     EXPECT_EQ(2, tw_checkpoint_run_get(open_)->n_ranks);
 }
 
+/* Whoever has written waits for those that have not, longer than any operation may take. */
+TEST_F(Checkpoint, WritingMayTakeLonger)
+{
+    tw::World ranks(std::vector<int>{0, 0});
+    ranks.run([&](int rank) {
+        tw_coll_t *world = ranks.coll(rank);
+        double limit = tw_coll_timeout(world);
+        Shard shard(model_, rank, 2);
+        shard.fill(3);
+        tw_checkpoint_state_t save = save_of(shard, 3, 2);
+        tw_checkpoint_saving_t *saving = nullptr;
+        ASSERT_EQ(TW_OK, tw_checkpoint_save_begin(world, &save, &saving));
+        tw_coll_timeout_set(world, rank == 1 ? 1e-3 : limit);
+        usleep(rank == 0 ? 50000 : 0);
+        EXPECT_EQ(TW_OK, tw_checkpoint_save_end(saving));
+        EXPECT_NEAR(tw_coll_timeout(world), rank == 1 ? 1e-3 : limit, 1e-6);
+        tw_coll_timeout_set(world, limit);
+    });
+    expect_loads(1, 3);
+}
+
 TEST_F(Checkpoint, WhatACrashLeftIsPassedOverAndRemoved)
 {
     save(2, 10);
