@@ -190,7 +190,7 @@ static void *take_all(tw_hpz_t *hpz, size_t elem_bytes, void **own)
     }
     void *all = hpz->params.take ? hpz->params.take(hpz->params.take_ctx, n_bytes)
                                  : (*own = tw_buffer_alloc_zero(n_bytes));
-    if (!all) {
+    if (!all && !hpz->params.take) {
         tw_error("rank %d: out of memory for replicas: %zu bytes", hpz->rank, n_bytes);
     }
     return all;

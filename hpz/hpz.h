@@ -140,8 +140,8 @@ typedef struct tw_hpz_params {
     size_t sync_elems;
     size_t slice_elems; /**< the step of slices; 0: the usual one */
     /** Where replicas and the previous changes lie: zeroed memory, the caller's, that outlives the hpz and
-     *  does not count in tw_hpz_memory_bytes. NULL where there is none. take NULL: memory of the hpz's
-     *  own. */
+     *  does not count in tw_hpz_memory_bytes. NULL (logged) where there is none. take NULL: memory of the
+     *  hpz's own. */
     void *(*take)(void *ctx, size_t n_bytes);
     void *take_ctx;
 } tw_hpz_params_t;
