@@ -176,11 +176,11 @@ static tw_status_t check_fp32(const tw_train_options_t *o)
 
 static tw_status_t check_features(const tw_train_options_t *o)
 {
-    TW_TRY(check_fp32(o));
     if (o->fp16) {
         return refuse("fp16.enabled is true: fp16 needs loss scaling, which is not here; make it false to "
                       "train in bf16, or in fp32 with bf16.enabled false");
     }
+    TW_TRY(check_fp32(o));
     if (o->optimizer == TW_TRAIN_MUON && o->device != TW_TRAIN_DEVICE_CPU) {
         return refuse(
             "optimizer.type Muon is for thinwire.device cpu: no GPU makes matrices orthogonal here yet");

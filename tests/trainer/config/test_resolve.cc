@@ -100,6 +100,7 @@ TEST_F(TrainResolve, WhatIsNotHereIsRefusedWithAReason)
     EXPECT_EQ(resolve({"optimizer.type=Muon", "thinwire.device=cuda"}), TW_ERR_CONFIG);
     expect_log("fp16 needs loss scaling");
     EXPECT_EQ(resolve({"fp16.enabled=y"}), TW_ERR_CONFIG);
+    EXPECT_EQ(resolve({"fp16.enabled=y", "bf16.enabled=n", "thinwire.device=cuda"}), TW_ERR_CONFIG);
     expect_log("fp32 weights are for thinwire.device cpu");
     EXPECT_EQ(resolve({"bf16.enabled=n", "thinwire.device=cuda"}), TW_ERR_CONFIG);
     expect_log("thinwire.delta_bits and delta_lossless are changes of bf16 weights");
