@@ -240,8 +240,8 @@ static const tw_config_field_t fields[] = {
          "Tensors that are trained otherwise: \"PATTERN WORD ..., ...\", the words being frozen, lr=FACTOR "
          "and decay=NUMBER; the first pattern that matches counts."),
     FLAG("thinwire.keep_frozen", "y", keep_frozen,
-         "Stage 3 without a delta: each rank keeps whole frozen tensors, gathered once, 2 bytes a parameter; "
-         "n: they are gathered as others."),
+         "Stage 3 without a delta: each rank keeps whole frozen tensors, gathered once, 2 bytes a parameter "
+         "(4 in fp32); n: they are gathered as others."),
     REAL("thinwire.peak_flops", "0", peak_flops, 0, 1e18,
          "Most operations a second that a rank's processor can do, for the line that says how much of it is "
          "used (MFU); 0: not known."),
