@@ -161,10 +161,11 @@ void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_part_t part, size_t n_
     return block;
 }
 
+/* What is only counted is not pinned, which would touch it. */
 void tw_engine_pin(tw_engine_t *engine, void *start, size_t n_bytes)
 {
-    if (!engine->is_planned && grow(&engine->pinned, 1) == TW_OK &&
-        tw_model_pin(engine->model, start, n_bytes)) {
+    int is_counted = engine->is_planned || tw_engine_is_full(engine);
+    if (!is_counted && grow(&engine->pinned, 1) == TW_OK && tw_model_pin(engine->model, start, n_bytes)) {
         engine->pinned.items[engine->pinned.n++] = start;
     }
 }
