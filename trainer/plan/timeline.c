@@ -247,11 +247,11 @@ static int has_momenta(const timeline_t *tl, size_t unit)
     return tl->muon_product_sec > 0.0 && unit != TW_MODEL_ROOT;
 }
 
-/* In stage 0 owners have them. */
-static void post_momenta(timeline_t *tl, tw_plan_op_t *op, size_t unit, int is_back)
+/* One way: as many bytes go there as come back; in stage 0 owners have them. */
+static void post_momenta(timeline_t *tl, tw_plan_op_t *op, size_t unit)
 {
     tw_plan_flow_t flow = tl->traffic->units[unit].muon;
-    double share = tl->options->stage > 0 ? 0.5 : (double)is_back;
+    double share = tl->options->stage > 0 ? 0.5 : 1.0;
     flow = (tw_plan_flow_t){share * flow.inter_node, share * flow.in_node, share * flow.messages};
     post(tl, op, &flow);
 }
@@ -261,7 +261,7 @@ static void answer_momenta(timeline_t *tl, size_t unit)
     if (has_momenta(tl, unit)) {
         tw_plan_machine_wait(&tl->machine, &tl->momenta[unit]);
         tw_plan_machine_compute(&tl->machine, tl->muon_product_sec * muon_products(tl, unit));
-        post_momenta(tl, &tl->answers[unit], unit, 1);
+        post_momenta(tl, &tl->answers[unit], unit);
     }
 }
 
@@ -289,8 +289,8 @@ static void update(timeline_t *tl)
         if (unit < tl->n_units) {
             tw_plan_machine_compute(&tl->machine, elem_sec * tl->n_elems[unit]);
         }
-        if (unit < tl->n_units && has_momenta(tl, unit)) {
-            post_momenta(tl, &tl->momenta[unit], unit, 0);
+        if (unit < tl->n_units && has_momenta(tl, unit) && tl->options->stage > 0) {
+            post_momenta(tl, &tl->momenta[unit], unit);
         }
         if (behind > 0 && unit >= 1 && unit <= tl->n_units) {
             answer_momenta(tl, unit - 1);
