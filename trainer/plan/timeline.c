@@ -37,8 +37,8 @@ typedef struct timeline {
     tw_plan_op_t *gathers;                      /* [n_visits]; stages 1 and 2: [n_units], after the update */
     tw_plan_op_t *reduces, *lengths, *syncs;    /* [n_units] */
     tw_plan_op_t *momenta, *answers;            /* [n_units]: Muon's, to owners and back */
-    double muon_product_sec;                    /* of a core, a multiplication; 0: there is no Muon */
-    const tw_model_t *model;
+    double *muon_products;                      /* [n_units] of a rank; 0: no matrix of it is Muon's */
+    double muon_product_sec;                    /* of a core, a multiplication */
     tw_plan_op_t report;
     size_t asked;                         /* visits of the micro-batch whose gathers are */
     size_t blocks_asked, blocks_left;     /* by then, and before the visit that is on */
@@ -224,18 +224,25 @@ static void take_norm(timeline_t *tl, size_t unit)
     tw_plan_machine_compute(&tl->machine, (1.0 - UPDATE_SHARE) * finish_elem_sec(tl) * tl->n_elems[unit]);
 }
 
+static int is_muons(const timeline_t *tl, const tw_model_tensor_t *tensor)
+{
+    tw_train_group_t group;
+    tw_status_t status = tw_train_group_of(tl->options->groups, tensor->name, &group);
+    return status == TW_OK && tw_engine_is_muons(tl->options, tensor, group.is_frozen);
+}
+
 /* Of a unit's matrices: five times x x', its square, and their product with x; a rank has its share of them,
  * or one. */
-static double muon_products(const timeline_t *tl, size_t unit)
+static double count_muon_products(const timeline_t *tl, const tw_model_t *model, size_t unit)
 {
     size_t n;
-    const tw_model_tensor_t *tensors = tw_model_tensors(tl->model, &n);
-    const tw_model_unit_t *of = tw_model_unit_get(tl->model, unit);
+    const tw_model_tensor_t *tensors = tw_model_tensors(model, &n);
+    const tw_model_unit_t *of = tw_model_unit_get(model, unit);
     double n_ranks = tl->cluster->n_nodes * tl->cluster->ranks_per_node, all = 0.0, largest = 0.0;
     for (size_t t = of->first_tensor; t < of->first_tensor + of->n_tensors; t++) {
         double rows = (double)tensors[t].shape[0], cols = (double)tensors[t].shape[1];
         double small = fmin(rows, cols), large = fmax(rows, cols);
-        double one = tensors[t].n_dims == 2 ? 5.0 * small * small * (2.0 * large + small) : 0.0;
+        double one = is_muons(tl, &tensors[t]) ? 5.0 * small * small * (2.0 * large + small) : 0.0;
         all += one;
         largest = fmax(largest, one);
     }
@@ -244,7 +251,7 @@ static double muon_products(const timeline_t *tl, size_t unit)
 
 static int has_momenta(const timeline_t *tl, size_t unit)
 {
-    return tl->muon_product_sec > 0.0 && unit != TW_MODEL_ROOT;
+    return tl->muon_products[unit] > 0.0;
 }
 
 /* One way: as many bytes go there as come back; in stage 0 owners have them. */
@@ -260,7 +267,7 @@ static void answer_momenta(timeline_t *tl, size_t unit)
 {
     if (has_momenta(tl, unit)) {
         tw_plan_machine_wait(&tl->machine, &tl->momenta[unit]);
-        tw_plan_machine_compute(&tl->machine, tl->muon_product_sec * muon_products(tl, unit));
+        tw_plan_machine_compute(&tl->machine, tl->muon_product_sec * tl->muon_products[unit]);
         post_momenta(tl, &tl->answers[unit], unit);
     }
 }
@@ -283,7 +290,7 @@ static void update(timeline_t *tl)
 {
     double n_ranks = tl->cluster->n_nodes * tl->cluster->ranks_per_node;
     double elem_sec = UPDATE_SHARE * finish_elem_sec(tl) * (tl->options->stage == 0 ? n_ranks : 1.0);
-    size_t behind = tl->muon_product_sec > 0.0 ? TW_ENGINE_MUON_PLACES - 1 : 0;
+    size_t behind = tl->options->optimizer == TW_TRAIN_MUON ? TW_ENGINE_MUON_PLACES - 1 : 0;
     tl->synced = tl->sync_posted = tl->sync_due = 0;
     for (size_t unit = 0; unit < tl->n_units + behind; unit++) {
         if (unit < tl->n_units) {
@@ -418,6 +425,7 @@ static void timeline_init(timeline_t *tl, const tw_model_t *model, double *numbe
     tl->codecs = codecs_work(tl->options, cluster);
     tl->compute = numbers;
     tl->n_elems = numbers + tl->n_visits;
+    tl->muon_products = tl->n_elems + tl->n_units;
     tl->gathers = ops;
     tl->reduces = ops + tl->n_visits;
     tl->lengths = tl->reduces + tl->n_units;
@@ -426,6 +434,7 @@ static void timeline_init(timeline_t *tl, const tw_model_t *model, double *numbe
     tl->answers = tl->momenta + tl->n_units;
     for (size_t unit = 0; unit < tl->n_units; unit++) {
         tl->n_elems[unit] = (double)tw_model_unit_get(model, unit)->n_elems;
+        tl->muon_products[unit] = count_muon_products(tl, model, unit);
     }
 }
 
@@ -438,11 +447,10 @@ tw_status_t tw_plan_time_of(const tw_train_options_t *options, const tw_model_t 
     timeline_t tl = {.options = options,
                      .cluster = cluster,
                      .traffic = &traffic,
-                     .model = model,
                      .n_layer = n_units - 1,
                      .n_units = n_units,
                      .n_visits = n_visits};
-    double *numbers = calloc(n_visits + n_units, sizeof(*numbers));
+    double *numbers = calloc(n_visits + 2 * n_units, sizeof(*numbers));
     tw_plan_op_t *ops = calloc(n_ops, sizeof(*ops));
     tl.machine.under_way = calloc(n_ops + 1, sizeof(tw_plan_op_t *));
     tw_status_t status = TW_ERR_NO_MEMORY;
