@@ -75,12 +75,14 @@ static double codecs_bytes(const tw_train_options_t *o)
 
 /* ---- what is in use of files --------------------------------------------------------------------------- */
 
-/* Of masters and moments the unit that is updated, and the next. */
+/* Of masters and moments the unit that is updated, and the next; with Muon also those whose momenta are under
+ * way. */
 static double optimizer_bytes(const job_t *job)
 {
-    double two_units = 2.0 * fmax(job->root, job->block) / job->whole;
+    double n_behind = job->options->optimizer == TW_TRAIN_MUON ? TW_ENGINE_MUON_PLACES - 1 : 0;
+    double in_use = (2.0 * fmax(job->root, job->block) + n_behind * job->block) / job->whole;
     return (double)job->engine->host[TW_ENGINE_OPTIMIZER] +
-           (double)job->engine->files[TW_ENGINE_OPTIMIZER] * fmin(two_units, 1.0);
+           (double)job->engine->files[TW_ENGINE_OPTIMIZER] * fmin(in_use, 1.0);
 }
 
 /* Of shards and replicas, which only stage 3 offloads, those of the units that are gathered: in the walk,
