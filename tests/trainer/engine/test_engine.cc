@@ -348,12 +348,12 @@ TEST_F(TrainEngine, ScratchDoesNotGrowWithALayer)
     }
 }
 
-/* Where ranks hold the same weights, a rank that does not is named, and the tensor. */
 static uint16_t *replica_of(const tw_engine_t *engine, int unit)
 {
     return static_cast<uint16_t *>(const_cast<void *>(tw_hpz_replica(engine->hpz, unit)));
 }
 
+/* Where ranks hold the same weights, a rank that does not is named, and the tensor. */
 TEST_F(TrainEngine, CopiesThatDifferAreNamed)
 {
     expect_log("the weights of rank 2 are not those of rank 0, in transformer.h.0.mlp.c_fc.weight");

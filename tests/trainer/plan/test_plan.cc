@@ -634,8 +634,6 @@ TEST_F(Plan, CodecsTakeTime)
     EXPECT_NEAR(0.01, time("zero3", cluster, 0.01).step_sec, 1e-9);
 }
 
-/* A node's ranks share its cores: where those are what is short, a step takes what both threads of each do,
- * one after the other. */
 /* Where changes go one after the other before the first layer, there is nothing to hide it behind. */
 TEST_F(Plan, OperationsAreDelayed)
 {
@@ -647,6 +645,8 @@ TEST_F(Plan, OperationsAreDelayed)
     EXPECT_LT(delayed, at_once + 30e-3);
 }
 
+/* A node's ranks share its cores: where those are what is short, a step takes what both threads of each do,
+ * one after the other. */
 TEST_F(Plan, CoresAreShared)
 {
     for (const char *set : {"ddp", "zero2", "zero3", "zero3-hpz", "delta8"}) {
