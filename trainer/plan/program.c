@@ -165,7 +165,9 @@ static void print_head(const plan_t *plan, const tw_train_options_t *o, const tw
     }
     printf("# the lossless delta at %.3g bits a parameter\n", cluster->delta_bits);
     double n_params = plan->n_params > 0.0 ? plan->n_params : (double)tw_model_n_params(model);
-    tw_plan_print_states(n_params, cluster->n_nodes * cluster->ranks_per_node, stdout);
+    if (o->bf16) { /* they are those of mixed precision */
+        tw_plan_print_states(n_params, cluster->n_nodes * cluster->ranks_per_node, stdout);
+    }
 }
 
 /* fp32 weights follow no deltas. */
