@@ -130,6 +130,29 @@ TEST_F(TrainFp32, ACheckpointGoesOnAlike)
     EXPECT_EQ(0, system(("rm -rf " + folder).c_str()));
 }
 
+/* Masters are what is saved: a run goes on in the other way, which is said. */
+TEST_F(TrainFp32, ACheckpointOfTheOtherKindIsGoneOnFrom)
+{
+    const std::string length = "scheduler.params.total_num_steps=5";
+    for (const char *other : {"n", "y"}) {
+        std::string folder = ::testing::TempDir() + "other." + std::to_string(getpid()) + other;
+        const std::string one = *other == 'n' ? "bf16.enabled=y" : "bf16.enabled=n";
+        tw::Outcome whole = tw::train(2, 1, {length, one});
+        tw::Outcome first =
+            tw::train(2, 1, {length, one, "thinwire.steps=3", "thinwire.checkpoint=" + folder});
+        expect_log(*other == 'n' ? "bf16.enabled y -> n" : "bf16.enabled n -> y");
+        tw::Outcome rest =
+            tw::train(2, 1, {length, std::string("bf16.enabled=") + other, "thinwire.resume=" + folder});
+        EXPECT_EQ(first.status, TW_OK);
+        ASSERT_EQ(rest.status, TW_OK);
+        ASSERT_EQ(rest.steps.size(), 2u);
+        ASSERT_EQ(whole.steps.size(), 5u);
+        EXPECT_NEAR(rest.steps[0].loss / whole.steps[3].loss, 1, 0.01);
+        EXPECT_NE(rest.steps[0].loss, whole.steps[3].loss);
+        EXPECT_EQ(0, system(("rm -rf " + folder).c_str()));
+    }
+}
+
 TEST_F(TrainFp32, OneRankInBf16IsNamed)
 {
     expect_log("rank 1: bf16.enabled is 'n', on rank 0 it is 'y'");
