@@ -86,7 +86,7 @@ typedef struct tw_plan_memory {
     double gpu;        /**< beside all that, in a GPU's memory, without what its driver takes */
 } tw_plan_memory_t;
 
-/** options: resolved. TW_ERR_NO_MEMORY. */
+/** options: resolved. TW_ERR_NO_MEMORY, TW_ERR_CONFIG, TW_ERR_INVALID (logged). */
 tw_status_t tw_plan_memory_of(const tw_train_options_t *options, const tw_model_t *model,
                               const tw_plan_cluster_t *cluster, tw_plan_memory_t *out);
 double tw_plan_memory_sum(const tw_plan_memory_t *memory);
@@ -119,8 +119,8 @@ typedef struct tw_plan_traffic {
     tw_plan_flow_t step;   /**< all of it */
 } tw_plan_traffic_t;
 
-/** Without quantization, the lossless delta at cluster->delta_bits; otherwise to the byte. TW_ERR_NO_MEMORY.
- *  */
+/** Without quantization, the lossless delta at cluster->delta_bits; otherwise to the byte. TW_ERR_NO_MEMORY;
+ *  TW_ERR_INVALID: blocks that the codecs do not have; logged. */
 tw_status_t tw_plan_traffic_of(const tw_train_options_t *options, const tw_model_t *model,
                                const tw_plan_cluster_t *cluster, tw_plan_traffic_t *out);
 void tw_plan_traffic_cleanup(tw_plan_traffic_t *traffic);
