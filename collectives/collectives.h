@@ -123,8 +123,8 @@ typedef struct tw_coll_args {
      *  that has the bits of the plain operation of that name, and is refused over NCCL, which has to know
      *  lengths beforehand (TW_ERR_UNSUPPORTED). It goes plain where that is as fast, in a deterministic
      *  communicator, too, where the bits stay the same. Copied. In an all-to-all what goes to other nodes is
-     *  encoded; what stays on a node, the own share too, goes as it is. It is planned, and its codec declined,
-     *  as if 2^18 elements went to each rank, as ranks may send different amounts. */
+     *  encoded; what stays on a node, the own share too, goes as it is. It is planned, and its codec
+     *  declined, as if 2^18 elements went to each rank, as ranks may send different amounts. */
     const tw_quant_codec_t *codec;
     /** two-hop reduce-scatter: codec inside the node; NULL: plain there */
     const tw_quant_codec_t *inner_codec;
