@@ -85,7 +85,9 @@ tw_status_t tw_doctor_take_flows(void *ctx, int node, const void *flows, size_t 
         return TW_ERR_NO_MEMORY;
     }
     result->flows = list;
-    memcpy(to, flows, n * sizeof(*to));
+    if (n > 0) {
+        memcpy(to, flows, n * sizeof(*to));
+    }
     for (size_t i = 0; i < n; i++) {
         if (!is_flow(result, node, &to[i])) {
             return refuse(result->leader[node]);
@@ -105,7 +107,9 @@ tw_status_t tw_doctor_take_paths(void *ctx, int node, const void *paths, size_t 
         return TW_ERR_NO_MEMORY;
     }
     result->paths = list;
-    memcpy(to, paths, n * sizeof(*to));
+    if (n > 0) {
+        memcpy(to, paths, n * sizeof(*to));
+    }
     for (size_t i = 0; i < n; i++) {
         if (to[i].to != node || !are_ends(result, to[i].from, to[i].to, to[i].device)) {
             return refuse(result->leader[node]);
