@@ -41,6 +41,15 @@ Outcome train(int n_nodes, int ranks_per_node, const std::vector<std::string> &s
     return train_on(node_of, sets);
 }
 
+Outcome train_well(int n_nodes, int ranks_per_node, const std::vector<std::string> &sets)
+{
+    Outcome outcome = train(n_nodes, ranks_per_node, sets);
+    EXPECT_EQ(outcome.status, TW_OK);
+    EXPECT_TRUE(outcome.result.bytes_as_planned);
+    EXPECT_TRUE(outcome.result.replicas_equal);
+    return outcome;
+}
+
 Outcome train_on(const std::vector<int> &node_of, const std::vector<std::string> &sets)
 {
     return train_with(node_of, sets, std::vector<std::vector<std::string>>(node_of.size()));

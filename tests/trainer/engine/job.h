@@ -27,6 +27,11 @@ struct Outcome {
         }
         return out;
     }
+    /** Between nodes. */
+    double bytes_per_step() const
+    {
+        return (double)result.inter_node_bytes / (double)result.steps;
+    }
 };
 
 /** 1 + 1 ranks with different sets: their statuses. */
@@ -37,7 +42,10 @@ std::vector<tw_status_t> train_apart(const std::vector<std::string> &one,
  *  the same. */
 Outcome train(int n_nodes, int ranks_per_node, const std::vector<std::string> &sets);
 
-/** The same where they are put: node_of as above. */
+/** The same, and expects that all went well: bytes as planned, replicas equal. */
+Outcome train_well(int n_nodes, int ranks_per_node, const std::vector<std::string> &sets);
+
+/** As train, where they are put: node_of as above. */
 Outcome train_on(const std::vector<int> &node_of, const std::vector<std::string> &sets);
 
 /** The same, where each rank has sets of its own besides: own [ranks]. */

@@ -18,15 +18,7 @@ class TrainFp32Gradients : public tw::Fixture
     static tw::Outcome train(int n_nodes, int ranks_per_node, Sets sets)
     {
         sets.push_back(kFp32);
-        tw::Outcome outcome = tw::train(n_nodes, ranks_per_node, sets);
-        EXPECT_EQ(outcome.status, TW_OK);
-        EXPECT_TRUE(outcome.result.bytes_as_planned);
-        EXPECT_TRUE(outcome.result.replicas_equal);
-        return outcome;
-    }
-    static double bytes_per_step(const tw::Outcome &outcome)
-    {
-        return (double)outcome.result.inter_node_bytes / (double)outcome.result.steps;
+        return tw::train_well(n_nodes, ranks_per_node, sets);
     }
 };
 
@@ -80,12 +72,12 @@ TEST_F(TrainFp32Gradients, TakeTwiceTheBytes)
         Sets sets = {std::string("zero_optimization.stage=") + stage};
         tw::Outcome fp32 = train(2, 2, sets), bf16 = tw::train(2, 2, sets);
         double m = 2.0 * (double)fp32.result.n_params, times = *stage == '0' ? 2 : 1;
-        EXPECT_NEAR(bytes_per_step(fp32) - bytes_per_step(bf16), times * m, 0.001 * m) << stage;
+        EXPECT_NEAR(fp32.bytes_per_step() - bf16.bytes_per_step(), times * m, 0.001 * m) << stage;
     }
     tw::Outcome quantized = train(2, 2, {"zero_optimization.zero_quantized_gradients=y"});
     tw::Outcome rounded = tw::train(2, 2, {"zero_optimization.zero_quantized_gradients=y"});
     double m = 2.0 * (double)quantized.result.n_params;
-    EXPECT_NEAR(bytes_per_step(quantized) - bytes_per_step(rounded), 0, 0.1 * m); /* but vectors */
+    EXPECT_NEAR(quantized.bytes_per_step() - rounded.bytes_per_step(), 0, 0.1 * m); /* but vectors */
     EXPECT_NE(quantized.losses(), rounded.losses());
 }
 
