@@ -43,26 +43,26 @@ static double least_sec(const plan_t *plan, const tw_plan_row_t *row, double lin
     return fmax(link, plan->compute_sec);
 }
 
-static tw_status_t today_at(const tw_plan_job_t *job, const tw_plan_point_t *point, double token_sec,
+static tw_status_t today_at(const tw_plan_case_t *given, const tw_plan_point_t *point, double token_sec,
                             double link_rate, double *sec)
 {
     tw_plan_point_t other = *point;
-    tw_plan_job_time_t time;
+    tw_plan_case_time_t time;
     other.link_Bps = link_rate;
-    TW_TRY(tw_plan_job_predict(job, &other, token_sec, &time));
+    TW_TRY(tw_plan_case_predict(given, &other, token_sec, &time));
     *sec = time.step_sec;
     return TW_OK;
 }
 
 /* The slowest link at which today's is as fast as the best of ours could be. */
-static tw_status_t plain_enough(const plan_t *plan, const tw_plan_job_t *job, const tw_plan_point_t *point,
+static tw_status_t plain_enough(const plan_t *plan, const tw_plan_case_t *given, const tw_plan_point_t *point,
                                 double token_sec, double *link_rate)
 {
     double low = log(1e5), high = log(1e14);
     for (int i = 0; i < 50; i++) {
         double at = (low + high) / 2.0, sec;
         *link_rate = exp(at);
-        TW_TRY(today_at(job, point, token_sec, *link_rate, &sec));
+        TW_TRY(today_at(given, point, token_sec, *link_rate, &sec));
         *(sec > LEAST_GAIN * least_sec(plan, fastest(plan), *link_rate) ? &low : &high) = at;
     }
     return TW_OK;
@@ -95,16 +95,16 @@ static void print_accumulation(const plan_t *plan, const tw_plan_row_t *best, co
            ceil(LEAST_BUSY / (1.0 - LEAST_BUSY) * link / micro), point->accumulation, best->name);
 }
 
-tw_status_t plan_print_advice(const plan_t *plan, const tw_plan_job_t *job, const tw_plan_point_t *point,
-                              const tw_plan_job_time_t *today)
+tw_status_t plan_print_advice(const plan_t *plan, const tw_plan_case_t *given, const tw_plan_point_t *point,
+                              const tw_plan_case_time_t *today)
 {
     const tw_plan_row_t *best = fastest(plan);
-    double tokens = point->micro_batch * point->accumulation * job->sequence, enough;
+    double tokens = point->micro_batch * point->accumulation * given->sequence, enough;
     if (point->n_nodes == 1) {
         printf("\n# one node: no byte crosses a network, and this will not help you\n");
         return TW_OK;
     }
-    TW_TRY(plain_enough(plan, job, point, today->compute_sec / tokens, &enough));
+    TW_TRY(plain_enough(plan, given, point, today->compute_sec / tokens, &enough));
     double busy_link = best->inter_node_bytes / plan->cluster.n_nodes / plan->compute_sec * LEAST_BUSY;
     printf("\n# a step costs %.3g s beside its computing today, %.3g s with %s\n",
            today->step_sec - today->compute_sec, fmax(best->time.step_sec - plan->compute_sec, 0.0),

@@ -40,11 +40,11 @@ static const tw_flag_t flag_list[] = {
      .letter = 's',
      .group = 1,
      .take = take_set},
-    {.field =
-         {"cluster", NULL, "FILE",
-          "Jobs of any framework on any cluster (JSON, docs/planning.md): predict their steps, beside what "
-          "was measured, and what they would be here",
-          TW_CONFIG_STRING, AT(cluster_file), 0, 0, NULL},
+    {.field = {"cluster", NULL, "FILE",
+               "Cases: what any framework runs on any cluster (JSON, docs/planning.md): predict their steps, "
+               "beside what "
+               "was measured, and what they would be here",
+               TW_CONFIG_STRING, AT(cluster_file), 0, 0, NULL},
      .group = 1},
     {.field = {"case", NULL, "NAME", "Of that file; without one it is all of them, in short",
                TW_CONFIG_STRING, AT(case_name), 0, 0, NULL},
@@ -144,7 +144,7 @@ int main(int argc, char **argv)
     static char name[] = "plan"; /* the file is called main, in a folder of that name */
     argv[0] = name;
     tw_flags_read(&flags, argc, argv, &plan);
-    tw_status_t status = plan.cluster_file ? plan_jobs(&plan) : plan_all(&plan);
+    tw_status_t status = plan.cluster_file ? plan_cases(&plan) : plan_all(&plan);
     if (status == TW_OK && !plan.cluster_file) {
         tw_plan_print_memory(plan.rows, plan.n_rows, &plan.cluster, stdout);
         tw_plan_print_steps(plan.rows, plan.n_rows, stdout);

@@ -20,14 +20,14 @@ double tw_plan_memory_sum(const tw_plan_memory_t *m)
     return m->optimizer + m->weights + m->gradients + m->moving + m->activations + m->scratch + m->besides;
 }
 
-/* Of a model: elements, and bytes of its engine. */
-typedef struct job {
+/* What is given of a rank: elements of its model, bytes of its engine. */
+typedef struct given {
     const tw_train_options_t *options;
     const tw_engine_memory_t *engine;
     double whole, root, block;
     size_t n_layer, n_slots;
     int is_on_gpu;
-} job_t;
+} given_t;
 
 static int has_replicas(const tw_train_options_t *o)
 {
@@ -48,21 +48,21 @@ static double weight_bytes(const tw_train_options_t *o)
 /* Chunks on their way, as multiples of a layer's gradients: what was measured in bf16, on layers of 0.4 to
  * 4.8 MB. In stage 1 all units' reductions may wait for the link. With replicas the node's communicator has
  * its own. */
-static double chunks_bytes(const job_t *job)
+static double chunks_bytes(const given_t *given)
 {
-    const tw_train_options_t *o = job->options;
-    const double layers[] = {6.0, (double)job->n_layer + 1.0, 4.0, 3.0};
+    const tw_train_options_t *o = given->options;
+    const double layers[] = {6.0, (double)given->n_layer + 1.0, 4.0, 3.0};
     double gradient_bytes = o->communication == TW_TRAIN_COMMUNICATION_FP32 ? 4.0 : 2.0;
-    double in_node = has_replicas(o) ? weight_bytes(o) / 2.0 * job->block : 0.0;
-    return fmin(layers[o->stage] * gradient_bytes * job->block, MOST_CHUNKS_BYTES) +
+    double in_node = has_replicas(o) ? weight_bytes(o) / 2.0 * given->block : 0.0;
+    return fmin(layers[o->stage] * gradient_bytes * given->block, MOST_CHUNKS_BYTES) +
            fmin(in_node, MOST_CHUNKS_BYTES);
 }
 
 /* The first weights go round whole, before there is anything else on its way. */
-static double moving_bytes(const job_t *job)
+static double moving_bytes(const given_t *given)
 {
-    double first = (double)job->engine->first_sync - chunks_bytes(job);
-    return (double)job->engine->host[TW_ENGINE_MOVING] + fmax((double)job->engine->sync, first);
+    double first = (double)given->engine->first_sync - chunks_bytes(given);
+    return (double)given->engine->host[TW_ENGINE_MOVING] + fmax((double)given->engine->sync, first);
 }
 
 /* Contexts, tables and code of codecs in use, as measured. */
@@ -77,43 +77,43 @@ static double codecs_bytes(const tw_train_options_t *o)
 
 /* Of masters and moments the unit that is updated, and the next; with Muon also those whose momenta are under
  * way. */
-static double optimizer_bytes(const job_t *job)
+static double optimizer_bytes(const given_t *given)
 {
-    double n_behind = job->options->optimizer == TW_TRAIN_MUON ? TW_ENGINE_MUON_PLACES - 1 : 0;
-    double in_use = (2.0 * fmax(job->root, job->block) + n_behind * job->block) / job->whole;
-    return (double)job->engine->host[TW_ENGINE_OPTIMIZER] +
-           (double)job->engine->files[TW_ENGINE_OPTIMIZER] * fmin(in_use, 1.0);
+    double n_behind = given->options->optimizer == TW_TRAIN_MUON ? TW_ENGINE_MUON_PLACES - 1 : 0;
+    double in_use = (2.0 * fmax(given->root, given->block) + n_behind * given->block) / given->whole;
+    return (double)given->engine->host[TW_ENGINE_OPTIMIZER] +
+           (double)given->engine->files[TW_ENGINE_OPTIMIZER] * fmin(in_use, 1.0);
 }
 
 /* Of shards and replicas, which only stage 3 offloads, those of the units that are gathered: in the walk,
  * when no optimizer's is in use. Replicas that follow the masters are in use in the update too. */
-static double weights_bytes(const job_t *job)
+static double weights_bytes(const given_t *given)
 {
-    const tw_train_options_t *o = job->options;
-    double here = (double)job->engine->host[TW_ENGINE_WEIGHTS];
-    double gathered = fmin((job->root + (double)job->n_slots * job->block) / job->whole, 1.0);
+    const tw_train_options_t *o = given->options;
+    double here = (double)given->engine->host[TW_ENGINE_WEIGHTS];
+    double gathered = fmin((given->root + (double)given->n_slots * given->block) / given->whole, 1.0);
     int has_delta = o->delta_bits > 0 || o->delta_lossless;
-    double updated = o->offload_optimizer == TW_TRAIN_NVME && !has_delta ? optimizer_bytes(job) : 0.0;
-    return here + fmax((double)job->engine->files[TW_ENGINE_WEIGHTS] * gathered - updated, 0.0);
+    double updated = o->offload_optimizer == TW_TRAIN_NVME && !has_delta ? optimizer_bytes(given) : 0.0;
+    return here + fmax((double)given->engine->files[TW_ENGINE_WEIGHTS] * gathered - updated, 0.0);
 }
 
 /* Of layers' inputs the one that is copied. */
-static double inputs_bytes(const job_t *job)
+static double inputs_bytes(const given_t *given)
 {
-    return (double)job->engine->host[TW_ENGINE_INPUTS] +
-           (double)job->engine->files[TW_ENGINE_INPUTS] / (double)job->n_layer;
+    return (double)given->engine->host[TW_ENGINE_INPUTS] +
+           (double)given->engine->files[TW_ENGINE_INPUTS] / (double)given->n_layer;
 }
 
 /* ---- all of it ----------------------------------------------------------------------------------------- */
 
 /* What is offloaded to host memory, and what is mapped of files. With a GPU it is all that is here. */
-static double off_device(const job_t *job, const tw_plan_memory_t *memory)
+static double off_device(const given_t *given, const tw_plan_memory_t *memory)
 {
-    const tw_train_options_t *o = job->options;
+    const tw_train_options_t *o = given->options;
     double optimizer = o->offload_optimizer != TW_TRAIN_NONE ? memory->optimizer : 0.0;
     double weights = o->offload_param != TW_TRAIN_NONE ? memory->weights : 0.0;
-    double inputs = *o->activation_path || o->cpu_checkpointing ? inputs_bytes(job) : 0.0;
-    return job->is_on_gpu ? tw_plan_memory_sum(memory) : optimizer + weights + inputs;
+    double inputs = *o->activation_path || o->cpu_checkpointing ? inputs_bytes(given) : 0.0;
+    return given->is_on_gpu ? tw_plan_memory_sum(memory) : optimizer + weights + inputs;
 }
 
 static double gpu_bytes(const tw_engine_memory_t *engine)
@@ -125,18 +125,19 @@ static double gpu_bytes(const tw_engine_memory_t *engine)
     return bytes;
 }
 
-static tw_plan_memory_t memory_of(const job_t *job, double besides_bytes)
+static tw_plan_memory_t memory_of(const given_t *given, double besides_bytes)
 {
-    const tw_engine_memory_t *engine = job->engine;
-    tw_plan_memory_t memory = {.optimizer = optimizer_bytes(job),
-                               .weights = weights_bytes(job),
+    const tw_engine_memory_t *engine = given->engine;
+    tw_plan_memory_t memory = {.optimizer = optimizer_bytes(given),
+                               .weights = weights_bytes(given),
                                .gradients = (double)engine->host[TW_ENGINE_GRADIENTS],
-                               .moving = moving_bytes(job),
-                               .activations = inputs_bytes(job) + (double)engine->host[TW_ENGINE_ACTIVATIONS],
+                               .moving = moving_bytes(given),
+                               .activations =
+                                   inputs_bytes(given) + (double)engine->host[TW_ENGINE_ACTIVATIONS],
                                .scratch = (double)engine->host[TW_ENGINE_SCRATCH],
-                               .besides = chunks_bytes(job) + codecs_bytes(job->options) + besides_bytes,
+                               .besides = chunks_bytes(given) + codecs_bytes(given->options) + besides_bytes,
                                .gpu = gpu_bytes(engine)};
-    memory.off_device = off_device(job, &memory);
+    memory.off_device = off_device(given, &memory);
     return memory;
 }
 
@@ -145,16 +146,16 @@ static tw_status_t memory_of_rank(const tw_train_options_t *o, const tw_model_t 
 {
     const tw_hpz_place_t place = {rank, cluster->n_nodes, cluster->ranks_per_node};
     tw_engine_memory_t engine;
-    const job_t job = {.options = o,
-                       .engine = &engine,
-                       .whole = (double)tw_model_n_params(model),
-                       .root = (double)tw_model_unit_get(model, TW_MODEL_ROOT)->n_elems,
-                       .block = (double)tw_model_unit_get(model, 1)->n_elems,
-                       .n_layer = tw_model_n_units(model) - 1,
-                       .n_slots = tw_engine_block_slots(o, model),
-                       .is_on_gpu = tw_model_is_on_device(model)};
+    const given_t given = {.options = o,
+                           .engine = &engine,
+                           .whole = (double)tw_model_n_params(model),
+                           .root = (double)tw_model_unit_get(model, TW_MODEL_ROOT)->n_elems,
+                           .block = (double)tw_model_unit_get(model, 1)->n_elems,
+                           .n_layer = tw_model_n_units(model) - 1,
+                           .n_slots = tw_engine_block_slots(o, model),
+                           .is_on_gpu = tw_model_is_on_device(model)};
     TW_TRY(tw_engine_memory_of(o, (tw_model_t *)(uintptr_t)model, &place, cluster->delta_bits, &engine));
-    *out = memory_of(&job, cluster->besides_bytes);
+    *out = memory_of(&given, cluster->besides_bytes);
     return TW_OK;
 }
 

@@ -10,7 +10,7 @@
  *  Files: memory.c; traffic.c bytes and messages; speeds.c what codecs and copies take; timeline.c the
  *  simulated step; machine.c threads and link in simulated time; calibrate.c what a measured run says of a
  *  machine; report.c tables; layout.c tensors over ranks; main.c the program's flags, program.c what
- *  they ask for; program_jobs.c, advice.c and job_*.c jobs of other frameworks (job.h). */
+ *  they ask for; program_cases.c, advice.c and case_*.c what others run elsewhere (case.h). */
 #ifndef TW_TRAINER_PLAN_PLAN_H
 #define TW_TRAINER_PLAN_PLAN_H
 

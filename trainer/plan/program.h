@@ -2,7 +2,7 @@
 #ifndef TW_TRAINER_PLAN_PROGRAM_H
 #define TW_TRAINER_PLAN_PROGRAM_H
 
-#include "trainer/plan/job.h"
+#include "trainer/plan/case.h"
 #include "trainer/plan/plan.h"
 #include "trainer/plan/report.h"
 #include "trainer/trainer.h"
@@ -34,6 +34,6 @@ tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_model_t
 /** All sets; prints what they are planned for. */
 tw_status_t plan_all(plan_t *plan);
 /** --cluster. */
-tw_status_t plan_jobs(plan_t *plan);
+tw_status_t plan_cases(plan_t *plan);
 
 #endif

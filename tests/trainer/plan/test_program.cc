@@ -19,7 +19,7 @@ std::string file_of(const std::string &name, const std::string &text)
 }
 
 /* A slow link; codecs are given, so that nothing is measured. */
-std::string job(const std::string &link, const std::string &model)
+std::string case_of(const std::string &link, const std::string &model)
 {
     return R"({"name": "mine", )" + model + R"("nodes": 4, "gpus_per_node": 2, "link_bytes_per_sec": )" +
            link +
@@ -37,7 +37,8 @@ process::Result plan(const std::vector<std::string> &flags)
 /* A slow link: what each set would make of it, and what else there is. */
 TEST(PlanProgram, SaysWhatASetMakesOfASlowLink)
 {
-    auto result = plan({"--cluster", file_of("slow.json", job("1e6", R"("params": 1e7, "layers": 8, )"))});
+    auto result =
+        plan({"--cluster", file_of("slow.json", case_of("1e6", R"("params": 1e7, "layers": 8, )"))});
     EXPECT_EQ(0, result.code) << result.err;
     for (const char *text : {"# mine: 4 nodes of 2 GPUs", "here, all of it predicted; codecs at the floors",
                              "\nzero3 ", "\nlossless ", "nothing of ours keeps the GPUs busy",
@@ -64,7 +65,8 @@ TEST(PlanProgram, SaysWhatLiesOnAGpu)
 /* A fast one needs none of that. */
 TEST(PlanProgram, SaysNothingOfOtherMethodsWhereLinksAreFast)
 {
-    auto result = plan({"--cluster", file_of("fast.json", job("1e12", R"("params": 1e7, "layers": 8, )"))});
+    auto result =
+        plan({"--cluster", file_of("fast.json", case_of("1e12", R"("params": 1e7, "layers": 8, )"))});
     EXPECT_EQ(0, result.code) << result.err;
     EXPECT_EQ(std::string::npos, result.out.find("DiLoCo")) << result.out;
     EXPECT_NE(std::string::npos, result.out.find("on plain is as fast")) << result.out;
@@ -76,7 +78,7 @@ TEST(PlanProgram, TakesTheModelOfItsConfiguration)
         file_of("config.json", R"({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3,
         "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 256, "max_position_embeddings": 512,
         "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": false})");
-    auto result = plan({"--cluster", file_of("model.json", job("1e6", "")), "--model", model});
+    auto result = plan({"--cluster", file_of("model.json", case_of("1e6", "")), "--model", model});
     EXPECT_EQ(0, result.code) << result.err;
     /* embedding and head of 256 words, 3 layers of 4 x 64 x 64 + 3 x 64 x 128 and two norms, one norm */
     double n_params = 2 * 256 * 64 + 3 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64;
@@ -95,10 +97,13 @@ TEST(PlanProgram, ErrorsNameWhatIsWrong)
         {{"--model", "x"}, "--model needs --cluster", 2},
         {{"--cluster", "/nowhere.json"}, "/nowhere.json", 1},
         {{"--cluster", file_of("none.json", R"({"cases": []})")}, "cases: there are none", 1},
-        {{"--cluster", file_of("a.json", job("1e6", "")), "--model", "/nowhere"}, "/nowhere/config.json", 1},
-        {{"--cluster", file_of("b.json", job("1e6", ""))}, "params: must be there, or --model given", 1},
-        {{"--cluster", file_of("c.json", job("1e6", R"("params": 1e7, "layers": 8, )")), "--case", "other"},
-         "no job is called other",
+        {{"--cluster", file_of("a.json", case_of("1e6", "")), "--model", "/nowhere"},
+         "/nowhere/config.json",
+         1},
+        {{"--cluster", file_of("b.json", case_of("1e6", ""))}, "params: must be there, or --model given", 1},
+        {{"--cluster", file_of("c.json", case_of("1e6", R"("params": 1e7, "layers": 8, )")), "--case",
+          "other"},
+         "no case is called other",
          1},
     };
     for (const auto &w : wrong) {

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "tests/common/fixture.h"
-#include "trainer/plan/job.h"
+#include "trainer/plan/case.h"
 
 namespace
 {
@@ -29,60 +29,60 @@ class Published : public tw::Fixture
     void SetUp() override
     {
         tw::Fixture::SetUp();
-        path_ = ::testing::TempDir() + "jobs." + std::to_string(getpid());
+        path_ = ::testing::TempDir() + "cases." + std::to_string(getpid());
     }
     void TearDown() override
     {
-        tw_plan_jobs_destroy(jobs_);
+        tw_plan_cases_destroy(cases_);
         unlink(path_.c_str());
         tw::Fixture::TearDown();
     }
     tw_status_t read(const std::string &text, double n_params = 0, int n_layers = 0)
     {
         std::ofstream(path_) << text;
-        tw_plan_jobs_destroy(jobs_);
-        jobs_ = nullptr;
-        return tw_plan_jobs_read(path_.c_str(), n_params, n_layers, &jobs_);
+        tw_plan_cases_destroy(cases_);
+        cases_ = nullptr;
+        return tw_plan_cases_read(path_.c_str(), n_params, n_layers, &cases_);
     }
     void refuses(const std::string &text, const std::string &why)
     {
         expect_log(path_ + why);
         EXPECT_EQ(TW_ERR_FORMAT, read(text)) << text;
     }
-    const tw_plan_job_t *job()
+    const tw_plan_case_t *given()
     {
-        return tw_plan_jobs_get(jobs_, 0);
+        return tw_plan_cases_get(cases_, 0);
     }
     /* Of a step whose GPUs compute nothing. */
     double network_sec(const std::string &more)
     {
-        tw_plan_job_time_t time = {};
+        tw_plan_case_time_t time = {};
         EXPECT_EQ(TW_OK, read("{" + kJob + "," + more + "}"));
-        tw_plan_point_t point = {2, 1, job()->accumulation, 0, job()->link_Bps, nullptr};
-        EXPECT_EQ(TW_OK, tw_plan_job_predict(job(), &point, 0.0, &time));
+        tw_plan_point_t point = {2, 1, given()->accumulation, 0, given()->link_Bps, nullptr};
+        EXPECT_EQ(TW_OK, tw_plan_case_predict(given(), &point, 0.0, &time));
         EXPECT_NEAR(time.network_sec, time.step_sec, 1e-9);
         return time.step_sec;
     }
     std::string path_;
-    tw_plan_jobs_t *jobs_ = nullptr;
+    tw_plan_cases_t *cases_ = nullptr;
 };
 
-double error_of(const tw_plan_job_t *job, const tw_plan_point_t *point)
+double error_of(const tw_plan_case_t *given, const tw_plan_point_t *point)
 {
     double token_sec;
-    tw_plan_job_time_t time;
-    EXPECT_EQ(TW_OK, tw_plan_job_fit(job, &token_sec));
-    EXPECT_EQ(TW_OK, tw_plan_job_predict(job, point, token_sec, &time));
-    return time.step_sec * point->tokens_per_sec / tw_plan_point_tokens(job, point) - 1.0;
+    tw_plan_case_time_t time;
+    EXPECT_EQ(TW_OK, tw_plan_case_fit(given, &token_sec));
+    EXPECT_EQ(TW_OK, tw_plan_case_predict(given, point, token_sec, &time));
+    return time.step_sec * point->tokens_per_sec / tw_plan_point_tokens(given, point) - 1.0;
 }
 
 /* 7B and Mixtral over TCP within 2 %, the others within 5 %, but those that say why they cannot be. */
 TEST_F(Published, IsPredicted)
 {
-    ASSERT_EQ(TW_OK, tw_plan_jobs_read(kPublished, 0, 0, &jobs_));
+    ASSERT_EQ(TW_OK, tw_plan_cases_read(kPublished, 0, 0, &cases_));
     int n_rows = 0, n_tcp = 0, n_left = 0;
-    for (size_t i = 0; i < tw_plan_jobs_count(jobs_); i++) {
-        const tw_plan_job_t *j = tw_plan_jobs_get(jobs_, i);
+    for (size_t i = 0; i < tw_plan_cases_count(cases_); i++) {
+        const tw_plan_case_t *j = tw_plan_cases_get(cases_, i);
         std::string name = j->name;
         bool is_tcp = name.find("TCP") != std::string::npos;
         double bound = is_tcp && name.find("72B") == std::string::npos ? 0.02 : 0.05;
@@ -106,12 +106,12 @@ TEST_F(Published, IsPredicted)
 
 TEST_F(Published, StandsInTheDocs)
 {
-    ASSERT_EQ(TW_OK, tw_plan_jobs_read(kPublished, 0, 0, &jobs_));
+    ASSERT_EQ(TW_OK, tw_plan_cases_read(kPublished, 0, 0, &cases_));
     char *text = nullptr;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
     ASSERT_NE(nullptr, out);
-    EXPECT_EQ(TW_OK, tw_plan_print_points(jobs_, out));
+    EXPECT_EQ(TW_OK, tw_plan_print_points(cases_, out));
     fclose(out);
     std::stringstream page;
     page << std::ifstream("docs/planning.md").rdbuf();
@@ -142,14 +142,14 @@ TEST_F(Published, NetworksFollowTheirFormulas)
 /* Computing hides the network, but for the first gather and the last reduction; and the other way round. */
 TEST_F(Published, ComputingAndNetworkOverlap)
 {
-    tw_plan_job_time_t time;
+    tw_plan_case_time_t time;
     ASSERT_EQ(TW_OK, read("{" + kJob + "}"));
     tw_plan_point_t point = {2, 1, 1, 0, 1e9, nullptr};
     double layer = 2 * 7 / 80.0; /* 0.175 s an operation */
-    ASSERT_EQ(TW_OK, tw_plan_job_predict(job(), &point, 0.1, &time));
+    ASSERT_EQ(TW_OK, tw_plan_case_predict(given(), &point, 0.1, &time));
     EXPECT_NEAR(100 + 2 * layer, time.step_sec, 1e-6);
     EXPECT_NEAR(100, time.compute_sec, 1e-9);
-    ASSERT_EQ(TW_OK, tw_plan_job_predict(job(), &point, 1e-5, &time));
+    ASSERT_EQ(TW_OK, tw_plan_case_predict(given(), &point, 1e-5, &time));
     EXPECT_GE(time.step_sec, 30 * layer - 1e-6);
     EXPECT_LE(time.step_sec, 30 * layer + 0.01);
 }
@@ -158,20 +158,20 @@ TEST_F(Published, ComputingIsFittedOrSaid)
 {
     double token_sec;
     ASSERT_EQ(TW_OK, read("{" + kJob + "}"));
-    ASSERT_EQ(TW_OK, tw_plan_job_fit(job(), &token_sec));
+    ASSERT_EQ(TW_OK, tw_plan_case_fit(given(), &token_sec));
     EXPECT_NEAR(6e9 / 1e15, token_sec, 1e-12);
     ASSERT_EQ(TW_OK, read("{" + kJob + R"(, "fitted": {"nodes": 1, "tokens_per_sec": 8000}})"));
-    ASSERT_EQ(TW_OK, tw_plan_job_fit(job(), &token_sec));
+    ASSERT_EQ(TW_OK, tw_plan_case_fit(given(), &token_sec));
     EXPECT_NEAR(0.5e-3, token_sec, 1e-7); /* 4000 tokens in 0.5 s */
     /* the same, in the other units */
     ASSERT_EQ(TW_OK, read("{" + kJob + R"(, "fitted": {"nodes": 1, "samples_per_sec": 8}})"));
-    EXPECT_EQ(8000, job()->fitted.tokens_per_sec);
+    EXPECT_EQ(8000, given()->fitted.tokens_per_sec);
     ASSERT_EQ(TW_OK, read("{" + kJob + R"(, "fitted": {"nodes": 1, "tokens_per_sec_per_gpu": 2000}})"));
-    EXPECT_EQ(8000, job()->fitted.tokens_per_sec);
+    EXPECT_EQ(8000, given()->fitted.tokens_per_sec);
     /* 5.25 s are on the links alone */
     ASSERT_EQ(TW_OK, read("{" + kJob + R"(, "fitted": {"nodes": 2, "tokens_per_sec": 8000}})"));
     expect_log("a: fitted: a step of 1 s is faster than the links allow, which take 5.25 s");
-    EXPECT_EQ(TW_ERR_CONFIG, tw_plan_job_fit(job(), &token_sec));
+    EXPECT_EQ(TW_ERR_CONFIG, tw_plan_case_fit(given(), &token_sec));
 }
 
 TEST_F(Published, CodecsAreGivenOrFloors)
@@ -179,11 +179,11 @@ TEST_F(Published, CodecsAreGivenOrFloors)
     tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT] = {};
     codecs[TW_PLAN_INT2].encode_sec = 7;
     ASSERT_EQ(TW_OK, read("{" + kJob + R"(, "codec_bytes_per_sec": {"int4": 4e9}})"));
-    tw_plan_job_codecs(job(), 3, codecs);
+    tw_plan_case_codecs(given(), 3, codecs);
     EXPECT_DOUBLE_EQ(0.5e-9, codecs[TW_PLAN_INT4].encode_sec);
     EXPECT_EQ(7, codecs[TW_PLAN_INT2].encode_sec) << "what is not given stays as it was measured";
     ASSERT_EQ(TW_OK, read("{" + kJob + R"(, "gpu_memory_bytes_per_sec": 1e12})"));
-    tw_plan_job_codecs(job(), 3, codecs);
+    tw_plan_case_codecs(given(), 3, codecs);
     EXPECT_DOUBLE_EQ(2.5e-12, codecs[TW_PLAN_INT4].decode_sec);
 }
 
@@ -193,8 +193,8 @@ TEST_F(Published, ModelsAreTheFilesOrGiven)
     text.replace(text.find(R"("params": 1e9, "layers": 10,)"), 28, "");
     refuses(text, ": params: must be there, or --model given");
     ASSERT_EQ(TW_OK, read(text, 3e9, 7));
-    EXPECT_EQ(3e9, job()->n_params);
-    EXPECT_EQ(7, job()->n_layers);
+    EXPECT_EQ(3e9, given()->n_params);
+    EXPECT_EQ(7, given()->n_layers);
 }
 
 TEST_F(Published, ErrorsNameFileAndKey)
@@ -219,7 +219,7 @@ TEST_F(Published, ErrorsNameFileAndKey)
     refuses(R"({"cases": [{"name": "b"}]})", ": cases[0].gpus_per_node: must be there");
     unlink(path_.c_str());
     expect_log("unable to open");
-    EXPECT_EQ(TW_ERR_FORMAT, tw_plan_jobs_read(path_.c_str(), 0, 0, &jobs_));
+    EXPECT_EQ(TW_ERR_FORMAT, tw_plan_cases_read(path_.c_str(), 0, 0, &cases_));
 }
 
 } // namespace

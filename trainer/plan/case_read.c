@@ -6,11 +6,11 @@
 
 #include <jansson.h>
 
-#include "trainer/plan/job.h"
+#include "trainer/plan/case.h"
 
-struct tw_plan_jobs {
+struct tw_plan_cases {
     json_t *root; /* owns the texts */
-    tw_plan_job_t *jobs;
+    tw_plan_case_t *cases;
     size_t n;
 };
 
@@ -26,14 +26,14 @@ typedef enum kind {
     KIND_LIST
 } kind_t;
 
-typedef struct job_key {
+typedef struct case_key {
     const char *name;
     kind_t kind;
     size_t offset;
     double min, max;
     const char *const *choices; /* NULL-terminated */
     int is_needed;
-} job_key_t;
+} case_key_t;
 
 /* Where a value stands, for errors. */
 typedef struct place {
@@ -50,43 +50,43 @@ typedef struct raw_point {
 static const char *const algorithms[] = {"ring", "tree", "hierarchical", NULL};
 static const char *const shardings[] = {"full", "node", "none", NULL};
 
-#define JOB(member) offsetof(tw_plan_job_t, member)
+#define CASE(member) offsetof(tw_plan_case_t, member)
 #define POINT(member) offsetof(raw_point_t, member)
 #define MOST 1e18
 
-static const job_key_t job_keys[] = {
-    {"name", KIND_TEXT, JOB(name), 0, 0, NULL, 1},
-    {"source", KIND_TEXT, JOB(source), 0, 0, NULL, 0},
-    {"note", KIND_TEXT, JOB(note), 0, 0, NULL, 0},
-    {"params", KIND_NUMBER, JOB(n_params), 1, 1e15, NULL, 0},
-    {"active_params", KIND_NUMBER, JOB(n_active), 1, 1e15, NULL, 0},
-    {"layers", KIND_INT, JOB(n_layers), 1, 10000, NULL, 0},
-    {"nodes", KIND_INT, JOB(n_nodes), 1, 10000, NULL, 0},
-    {"gpus_per_node", KIND_INT, JOB(gpus_per_node), 1, 1000, NULL, 1},
-    {"link_bytes_per_sec", KIND_NUMBER, JOB(link_Bps), 1, MOST, NULL, 1},
-    {"in_node_bytes_per_sec", KIND_NUMBER, JOB(in_node_Bps), 1, MOST, NULL, 1},
-    {"link_latency_sec", KIND_NUMBER, JOB(link_latency_sec), 0, 1, NULL, 0},
-    {"in_node_latency_sec", KIND_NUMBER, JOB(in_latency_sec), 0, 1, NULL, 0},
-    {"algorithm", KIND_CHOICE, JOB(algorithm), 0, 0, algorithms, 0},
-    {"sharding", KIND_CHOICE, JOB(sharding), 0, 0, shardings, 0},
-    {"recompute", KIND_BOOL, JOB(recompute), 0, 0, NULL, 0},
-    {"reshard_after_forward", KIND_BOOL, JOB(reshard), 0, 0, NULL, 0},
-    {"regathered_params", KIND_NUMBER, JOB(regathered_params), 0, 1e15, NULL, 0},
-    {"gradient_bytes", KIND_NUMBER, JOB(gradient_bytes), 0.01, 8, NULL, 0},
-    {"micro_batch", KIND_NUMBER, JOB(micro_batch), 1, 1e6, NULL, 1},
-    {"accumulation", KIND_WHOLE, JOB(accumulation), 1, 1e4, NULL, 0},
-    {"sequence", KIND_NUMBER, JOB(sequence), 1, 1e8, NULL, 1},
-    {"flops", KIND_NUMBER, JOB(flops), 1, 1e18, NULL, 0},
-    {"peak_flops", KIND_NUMBER, JOB(peak_flops), 1, 1e18, NULL, 0},
-    {"mfu", KIND_NUMBER, JOB(mfu), 1e-6, 1, NULL, 0},
-    {"gpu_memory_bytes_per_sec", KIND_NUMBER, JOB(codec_memory_Bps), 1, MOST, NULL, 0},
-    {"gpu_memory_bytes", KIND_NUMBER, JOB(gpu_memory_bytes), 1, MOST, NULL, 0},
+static const case_key_t case_keys[] = {
+    {"name", KIND_TEXT, CASE(name), 0, 0, NULL, 1},
+    {"source", KIND_TEXT, CASE(source), 0, 0, NULL, 0},
+    {"note", KIND_TEXT, CASE(note), 0, 0, NULL, 0},
+    {"params", KIND_NUMBER, CASE(n_params), 1, 1e15, NULL, 0},
+    {"active_params", KIND_NUMBER, CASE(n_active), 1, 1e15, NULL, 0},
+    {"layers", KIND_INT, CASE(n_layers), 1, 10000, NULL, 0},
+    {"nodes", KIND_INT, CASE(n_nodes), 1, 10000, NULL, 0},
+    {"gpus_per_node", KIND_INT, CASE(gpus_per_node), 1, 1000, NULL, 1},
+    {"link_bytes_per_sec", KIND_NUMBER, CASE(link_Bps), 1, MOST, NULL, 1},
+    {"in_node_bytes_per_sec", KIND_NUMBER, CASE(in_node_Bps), 1, MOST, NULL, 1},
+    {"link_latency_sec", KIND_NUMBER, CASE(link_latency_sec), 0, 1, NULL, 0},
+    {"in_node_latency_sec", KIND_NUMBER, CASE(in_latency_sec), 0, 1, NULL, 0},
+    {"algorithm", KIND_CHOICE, CASE(algorithm), 0, 0, algorithms, 0},
+    {"sharding", KIND_CHOICE, CASE(sharding), 0, 0, shardings, 0},
+    {"recompute", KIND_BOOL, CASE(recompute), 0, 0, NULL, 0},
+    {"reshard_after_forward", KIND_BOOL, CASE(reshard), 0, 0, NULL, 0},
+    {"regathered_params", KIND_NUMBER, CASE(regathered_params), 0, 1e15, NULL, 0},
+    {"gradient_bytes", KIND_NUMBER, CASE(gradient_bytes), 0.01, 8, NULL, 0},
+    {"micro_batch", KIND_NUMBER, CASE(micro_batch), 1, 1e6, NULL, 1},
+    {"accumulation", KIND_WHOLE, CASE(accumulation), 1, 1e4, NULL, 0},
+    {"sequence", KIND_NUMBER, CASE(sequence), 1, 1e8, NULL, 1},
+    {"flops", KIND_NUMBER, CASE(flops), 1, 1e18, NULL, 0},
+    {"peak_flops", KIND_NUMBER, CASE(peak_flops), 1, 1e18, NULL, 0},
+    {"mfu", KIND_NUMBER, CASE(mfu), 1e-6, 1, NULL, 0},
+    {"gpu_memory_bytes_per_sec", KIND_NUMBER, CASE(codec_memory_Bps), 1, MOST, NULL, 0},
+    {"gpu_memory_bytes", KIND_NUMBER, CASE(gpu_memory_bytes), 1, MOST, NULL, 0},
     {"codec_bytes_per_sec", KIND_OBJECT, 0, 0, 0, NULL, 0},
-    {"fitted", KIND_OBJECT, 0, 0, 0, NULL, 0}, /* objects and the list: read_job */
+    {"fitted", KIND_OBJECT, 0, 0, 0, NULL, 0}, /* objects and the list: read_case */
     {"measured", KIND_LIST, 0, 0, 0, NULL, 0},
 };
 
-static const job_key_t point_keys[] = {
+static const case_key_t point_keys[] = {
     {"nodes", KIND_INT, POINT(point.n_nodes), 1, 10000, NULL, 1},
     {"micro_batch", KIND_NUMBER, POINT(point.micro_batch), 1, 1e6, NULL, 0},
     {"accumulation", KIND_WHOLE, POINT(point.accumulation), 1, 1e4, NULL, 0},
@@ -98,16 +98,16 @@ static const job_key_t point_keys[] = {
 };
 
 /* Of plain bytes, encoded and decoded alike. */
-static const job_key_t codec_keys[] = {
-    {"int8", KIND_NUMBER, JOB(codec_Bps[TW_PLAN_INT8]), 1, MOST, NULL, 0},
-    {"int4", KIND_NUMBER, JOB(codec_Bps[TW_PLAN_INT4]), 1, MOST, NULL, 0},
-    {"int2", KIND_NUMBER, JOB(codec_Bps[TW_PLAN_INT2]), 1, MOST, NULL, 0},
-    {"delta", KIND_NUMBER, JOB(codec_Bps[TW_PLAN_DELTA]), 1, MOST, NULL, 0},
-    {"lossless", KIND_NUMBER, JOB(codec_Bps[TW_PLAN_LOSSLESS]), 1, MOST, NULL, 0},
+static const case_key_t codec_keys[] = {
+    {"int8", KIND_NUMBER, CASE(codec_Bps[TW_PLAN_INT8]), 1, MOST, NULL, 0},
+    {"int4", KIND_NUMBER, CASE(codec_Bps[TW_PLAN_INT4]), 1, MOST, NULL, 0},
+    {"int2", KIND_NUMBER, CASE(codec_Bps[TW_PLAN_INT2]), 1, MOST, NULL, 0},
+    {"delta", KIND_NUMBER, CASE(codec_Bps[TW_PLAN_DELTA]), 1, MOST, NULL, 0},
+    {"lossless", KIND_NUMBER, CASE(codec_Bps[TW_PLAN_LOSSLESS]), 1, MOST, NULL, 0},
 };
 
 #define N_CODEC_KEYS (sizeof(codec_keys) / sizeof(codec_keys[0]))
-#define N_JOB_KEYS (sizeof(job_keys) / sizeof(job_keys[0]))
+#define N_CASE_KEYS (sizeof(case_keys) / sizeof(case_keys[0]))
 #define N_POINT_KEYS (sizeof(point_keys) / sizeof(point_keys[0]))
 
 /* ---- values -------------------------------------------------------------------------------------------- */
@@ -118,7 +118,7 @@ static tw_status_t unlike(const place_t *place, const char *key, const char *wha
     return TW_ERR_FORMAT;
 }
 
-static tw_status_t take_number(const place_t *place, const job_key_t *key, const json_t *value, void *out)
+static tw_status_t take_number(const place_t *place, const case_key_t *key, const json_t *value, void *out)
 {
     char what[96];
     double number = json_number_value(value);
@@ -137,7 +137,7 @@ static tw_status_t take_number(const place_t *place, const job_key_t *key, const
     return TW_OK;
 }
 
-static tw_status_t take_choice(const place_t *place, const job_key_t *key, const json_t *value, void *out)
+static tw_status_t take_choice(const place_t *place, const case_key_t *key, const json_t *value, void *out)
 {
     const char *text = json_string_value(value);
     char what[96] = "one of";
@@ -152,7 +152,7 @@ static tw_status_t take_choice(const place_t *place, const job_key_t *key, const
     return unlike(place, key->name, what);
 }
 
-static tw_status_t take_value(const place_t *place, const job_key_t *key, const json_t *value, void *out)
+static tw_status_t take_value(const place_t *place, const case_key_t *key, const json_t *value, void *out)
 {
     char *at = (char *)out + key->offset;
     switch (key->kind) {
@@ -175,7 +175,7 @@ static tw_status_t take_value(const place_t *place, const job_key_t *key, const 
     }
 }
 
-static const job_key_t *find_key(const job_key_t *keys, size_t n_keys, const char *name)
+static const case_key_t *find_key(const case_key_t *keys, size_t n_keys, const char *name)
 {
     for (size_t i = 0; i < n_keys; i++) {
         if (strcmp(keys[i].name, name) == 0) {
@@ -185,9 +185,9 @@ static const job_key_t *find_key(const job_key_t *keys, size_t n_keys, const cha
     return NULL;
 }
 
-static tw_status_t unknown(const place_t *place, const job_key_t *keys, size_t n_keys, const char *name)
+static tw_status_t unknown(const place_t *place, const case_key_t *keys, size_t n_keys, const char *name)
 {
-    const char *names[N_JOB_KEYS + N_POINT_KEYS];
+    const char *names[N_CASE_KEYS + N_POINT_KEYS];
     for (size_t i = 0; i < n_keys; i++) {
         names[i] = keys[i].name;
     }
@@ -197,7 +197,7 @@ static tw_status_t unknown(const place_t *place, const job_key_t *keys, size_t n
     return TW_ERR_FORMAT;
 }
 
-static tw_status_t take_object(const place_t *place, const job_key_t *keys, size_t n_keys, json_t *json,
+static tw_status_t take_object(const place_t *place, const case_key_t *keys, size_t n_keys, json_t *json,
                                void *out)
 {
     const char *name;
@@ -207,7 +207,7 @@ static tw_status_t take_object(const place_t *place, const job_key_t *keys, size
     }
     json_object_foreach(json, name, value)
     {
-        const job_key_t *key = find_key(keys, n_keys, name);
+        const case_key_t *key = find_key(keys, n_keys, name);
         TW_TRY(key ? take_value(place, key, value, out) : unknown(place, keys, n_keys, name));
     }
     for (size_t i = 0; i < n_keys; i++) {
@@ -220,8 +220,8 @@ static tw_status_t take_object(const place_t *place, const job_key_t *keys, size
 
 /* ---- points -------------------------------------------------------------------------------------------- */
 
-/* In tokens of the whole job, whatever unit it was published in. */
-static tw_status_t take_rate(const place_t *place, const tw_plan_job_t *job, const raw_point_t *raw,
+/* In tokens of the whole given, whatever unit it was published in. */
+static tw_status_t take_rate(const place_t *place, const tw_plan_case_t *given, const raw_point_t *raw,
                              tw_plan_point_t *point)
 {
     int n_rates =
@@ -229,57 +229,58 @@ static tw_status_t take_rate(const place_t *place, const tw_plan_job_t *job, con
     if (n_rates != 1) {
         return unlike(place, "tokens_per_sec", "there, or tokens_per_sec_per_gpu or samples_per_sec instead");
     }
-    point->tokens_per_sec += raw->gpu_tokens_per_sec * point->n_nodes * job->gpus_per_node;
-    point->tokens_per_sec += raw->samples_per_sec * job->sequence;
+    point->tokens_per_sec += raw->gpu_tokens_per_sec * point->n_nodes * given->gpus_per_node;
+    point->tokens_per_sec += raw->samples_per_sec * given->sequence;
     return TW_OK;
 }
 
-/* What it does not say is the job's. */
-static tw_status_t read_point(const place_t *place, const tw_plan_job_t *job, json_t *json,
+/* What it does not say is the case's. */
+static tw_status_t read_point(const place_t *place, const tw_plan_case_t *given, json_t *json,
                               tw_plan_point_t *point)
 {
-    raw_point_t raw = {.point = {.micro_batch = job->micro_batch,
-                                 .accumulation = job->accumulation,
-                                 .link_Bps = job->link_Bps}};
+    raw_point_t raw = {.point = {.micro_batch = given->micro_batch,
+                                 .accumulation = given->accumulation,
+                                 .link_Bps = given->link_Bps}};
     TW_TRY(take_object(place, point_keys, N_POINT_KEYS, json, &raw));
     *point = raw.point;
-    return take_rate(place, job, &raw, point);
+    return take_rate(place, given, &raw, point);
 }
 
-static tw_status_t read_points(const place_t *place, const json_t *list, tw_plan_job_t *job)
+static tw_status_t read_points(const place_t *place, const json_t *list, tw_plan_case_t *given)
 {
-    job->n_points = json_array_size(list);
-    job->points = calloc(job->n_points + 1, sizeof(*job->points));
-    if (!job->points) {
+    given->n_points = json_array_size(list);
+    given->points = calloc(given->n_points + 1, sizeof(*given->points));
+    if (!given->points) {
         tw_error("plan: out of memory");
         return TW_ERR_NO_MEMORY;
     }
-    for (size_t i = 0; i < job->n_points; i++) {
+    for (size_t i = 0; i < given->n_points; i++) {
         place_t inner = {.path = place->path};
         snprintf(inner.where, sizeof(inner.where), "%.40smeasured[%zu].", place->where, i);
-        TW_TRY(read_point(&inner, job, json_array_get(list, i), &job->points[i]));
+        TW_TRY(read_point(&inner, given, json_array_get(list, i), &given->points[i]));
     }
     return TW_OK;
 }
 
-/* ---- jobs ---------------------------------------------------------------------------------------------- */
+/* ---- cases --------------------------------------------------------------------------------------------- */
 
-static tw_status_t check_job(const place_t *place, tw_plan_job_t *job)
+static tw_status_t check_case(const place_t *place, tw_plan_case_t *given)
 {
-    if (job->n_params <= 0.0 || job->n_layers <= 0) {
-        return unlike(place, job->n_params <= 0.0 ? "params" : "layers", "there, or --model given");
+    if (given->n_params <= 0.0 || given->n_layers <= 0) {
+        return unlike(place, given->n_params <= 0.0 ? "params" : "layers", "there, or --model given");
     }
-    if (job->fitted.n_nodes == 0 && job->flops <= 0.0 && (job->mfu <= 0.0 || job->peak_flops <= 0.0)) {
+    if (given->fitted.n_nodes == 0 && given->flops <= 0.0 &&
+        (given->mfu <= 0.0 || given->peak_flops <= 0.0)) {
         return unlike(place, "fitted", "there, or flops, or mfu and peak_flops");
     }
-    if (job->n_nodes == 0 && job->n_points == 0) {
+    if (given->n_nodes == 0 && given->n_points == 0) {
         return unlike(place, "nodes", "there, or measured");
     }
-    job->n_active = job->n_active > 0.0 ? job->n_active : job->n_params;
+    given->n_active = given->n_active > 0.0 ? given->n_active : given->n_params;
     return TW_OK;
 }
 
-/* An object in a job. */
+/* An object in a case. */
 static place_t inside(const place_t *place, const char *name)
 {
     place_t inner = {.path = place->path};
@@ -287,89 +288,89 @@ static place_t inside(const place_t *place, const char *name)
     return inner;
 }
 
-static tw_status_t read_job(const place_t *place, json_t *json, double n_params, int n_layers,
-                            tw_plan_job_t *job)
+static tw_status_t read_case(const place_t *place, json_t *json, double n_params, int n_layers,
+                             tw_plan_case_t *given)
 {
-    *job = (tw_plan_job_t){
+    *given = (tw_plan_case_t){
         .n_params = n_params, .n_layers = n_layers, .accumulation = 1.0, .gradient_bytes = 2.0, .reshard = 1};
-    TW_TRY(take_object(place, job_keys, N_JOB_KEYS, json, job));
+    TW_TRY(take_object(place, case_keys, N_CASE_KEYS, json, given));
     json_t *fitted = json_object_get(json, "fitted");
     json_t *codecs = json_object_get(json, "codec_bytes_per_sec");
     if (codecs) {
         place_t inner = inside(place, "codec_bytes_per_sec");
-        TW_TRY(take_object(&inner, codec_keys, N_CODEC_KEYS, codecs, job));
+        TW_TRY(take_object(&inner, codec_keys, N_CODEC_KEYS, codecs, given));
     }
     if (fitted) {
         place_t inner = inside(place, "fitted");
-        TW_TRY(read_point(&inner, job, fitted, &job->fitted));
+        TW_TRY(read_point(&inner, given, fitted, &given->fitted));
     }
-    TW_TRY(read_points(place, json_object_get(json, "measured"), job));
-    return check_job(place, job);
+    TW_TRY(read_points(place, json_object_get(json, "measured"), given));
+    return check_case(place, given);
 }
 
-static tw_status_t read_jobs(const char *path, double n_params, int n_layers, tw_plan_jobs_t *jobs)
+static tw_status_t read_cases(const char *path, double n_params, int n_layers, tw_plan_cases_t *cases)
 {
-    json_t *cases = json_object_get(jobs->root, "cases");
+    json_t *list = json_object_get(cases->root, "cases");
     place_t place = {.path = path};
-    if (cases && !json_is_array(cases)) {
+    if (list && !json_is_array(list)) {
         return unlike(&place, "cases", "a list");
     }
-    size_t n = cases ? json_array_size(cases) : 1;
-    jobs->jobs = calloc(n + 1, sizeof(*jobs->jobs));
-    if (!jobs->jobs) {
+    size_t n = list ? json_array_size(list) : 1;
+    cases->cases = calloc(n + 1, sizeof(*cases->cases));
+    if (!cases->cases) {
         tw_error("plan: out of memory");
         return TW_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < n; i++) {
-        if (cases) {
+        if (list) {
             snprintf(place.where, sizeof(place.where), "cases[%zu].", i);
         }
-        jobs->n = i + 1; /* what is begun is freed */
-        TW_TRY(read_job(&place, cases ? json_array_get(cases, i) : jobs->root, n_params, n_layers,
-                        &jobs->jobs[i]));
+        cases->n = i + 1; /* what is begun is freed */
+        TW_TRY(read_case(&place, list ? json_array_get(list, i) : cases->root, n_params, n_layers,
+                         &cases->cases[i]));
     }
     return TW_OK;
 }
 
-tw_status_t tw_plan_jobs_read(const char *path, double n_params, int n_layers, tw_plan_jobs_t **out)
+tw_status_t tw_plan_cases_read(const char *path, double n_params, int n_layers, tw_plan_cases_t **out)
 {
     json_error_t error;
-    tw_plan_jobs_t *jobs = calloc(1, sizeof(*jobs));
-    if (!jobs) {
+    tw_plan_cases_t *cases = calloc(1, sizeof(*cases));
+    if (!cases) {
         tw_error("plan: out of memory");
         return TW_ERR_NO_MEMORY;
     }
-    jobs->root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (!jobs->root) {
+    cases->root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    if (!cases->root) {
         tw_error("%s:%d:%d: %s", path, error.line, error.column, error.text);
     }
-    tw_status_t status = jobs->root ? read_jobs(path, n_params, n_layers, jobs) : TW_ERR_FORMAT;
+    tw_status_t status = cases->root ? read_cases(path, n_params, n_layers, cases) : TW_ERR_FORMAT;
     if (status != TW_OK) {
-        tw_plan_jobs_destroy(jobs);
-        jobs = NULL;
+        tw_plan_cases_destroy(cases);
+        cases = NULL;
     }
-    *out = jobs;
+    *out = cases;
     return status;
 }
 
-void tw_plan_jobs_destroy(tw_plan_jobs_t *jobs)
+void tw_plan_cases_destroy(tw_plan_cases_t *cases)
 {
-    for (size_t i = 0; jobs && i < jobs->n; i++) {
-        free(jobs->jobs[i].points);
+    for (size_t i = 0; cases && i < cases->n; i++) {
+        free(cases->cases[i].points);
     }
-    if (jobs) {
-        json_decref(jobs->root);
-        free(jobs->jobs);
+    if (cases) {
+        json_decref(cases->root);
+        free(cases->cases);
     }
-    free(jobs);
+    free(cases);
 }
 
-size_t tw_plan_jobs_count(const tw_plan_jobs_t *jobs)
+size_t tw_plan_cases_count(const tw_plan_cases_t *cases)
 {
-    return jobs->n;
+    return cases->n;
 }
 
-const tw_plan_job_t *tw_plan_jobs_get(const tw_plan_jobs_t *jobs, size_t i)
+const tw_plan_case_t *tw_plan_cases_get(const tw_plan_cases_t *cases, size_t i)
 {
-    return &jobs->jobs[i];
+    return &cases->cases[i];
 }

@@ -1,5 +1,5 @@
 /* A step of a framework of sharded data parallelism: gathers two units ahead, computes, reduces. */
-#include "trainer/plan/job.h"
+#include "trainer/plan/case.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #define WEIGHT_BYTES 2.0
 
 typedef struct walk {
-    const tw_plan_job_t *job;
+    const tw_plan_case_t *given;
     const tw_plan_point_t *point;
     tw_plan_machine_t machine;
     tw_plan_op_t *gathers, *reduces; /* [2 * n_layers], [n_layers] */
@@ -24,9 +24,9 @@ typedef struct cost {
     double latency_sec;
 } cost_t;
 
-double tw_plan_point_tokens(const tw_plan_job_t *job, const tw_plan_point_t *point)
+double tw_plan_point_tokens(const tw_plan_case_t *given, const tw_plan_point_t *point)
 {
-    return point->n_nodes * job->gpus_per_node * point->micro_batch * point->accumulation * job->sequence;
+    return point->n_nodes * given->gpus_per_node * point->micro_batch * point->accumulation * given->sequence;
 }
 
 /* ---- what operations cost ------------------------------------------------------------------------------ */
@@ -34,15 +34,15 @@ double tw_plan_point_tokens(const tw_plan_job_t *job, const tw_plan_point_t *poi
 /* Each way, of S bytes over all GPUs: a gather, or a reduce-scatter. */
 static cost_t world_cost(const walk_t *w, double bytes)
 {
-    const tw_plan_job_t *job = w->job;
-    double nodes = w->point->n_nodes, local = job->gpus_per_node, all = nodes * local;
+    const tw_plan_case_t *given = w->given;
+    double nodes = w->point->n_nodes, local = given->gpus_per_node, all = nodes * local;
     cost_t cost = {.link_bytes = bytes * (all - 1.0) / all,
                    .in_node_bytes = bytes * (all - 1.0) / all,
                    .latency_sec =
-                       (nodes - 1.0) * job->link_latency_sec + (all - nodes) * job->in_latency_sec};
-    if (job->algorithm == TW_PLAN_HIERARCHICAL) {
+                       (nodes - 1.0) * given->link_latency_sec + (all - nodes) * given->in_latency_sec};
+    if (given->algorithm == TW_PLAN_HIERARCHICAL) {
         cost.link_bytes = bytes * (nodes - 1.0) / nodes;
-        cost.latency_sec = (nodes - 1.0) * job->link_latency_sec + (local - 1.0) * job->in_latency_sec;
+        cost.latency_sec = (nodes - 1.0) * given->link_latency_sec + (local - 1.0) * given->in_latency_sec;
     }
     cost.link_bytes = nodes > 1.0 ? cost.link_bytes : 0.0;
     return cost;
@@ -55,12 +55,12 @@ static cost_t twice(cost_t cost)
 
 static cost_t all_reduce_cost(const walk_t *w, double bytes)
 {
-    double nodes = w->point->n_nodes, local = w->job->gpus_per_node;
+    double nodes = w->point->n_nodes, local = w->given->gpus_per_node;
     cost_t cost = twice(world_cost(w, bytes));
-    if (w->job->algorithm == TW_PLAN_TREE) {
+    if (w->given->algorithm == TW_PLAN_TREE) {
         cost.link_bytes = nodes > 1.0 ? 2.0 * bytes : 0.0;
         cost.latency_sec =
-            2.0 * (ceil(log2(nodes)) * w->job->link_latency_sec + (local - 1.0) * w->job->in_latency_sec);
+            2.0 * (ceil(log2(nodes)) * w->given->link_latency_sec + (local - 1.0) * w->given->in_latency_sec);
     }
     return cost;
 }
@@ -68,9 +68,9 @@ static cost_t all_reduce_cost(const walk_t *w, double bytes)
 /* Inside each node alone. */
 static cost_t node_cost(const walk_t *w, double bytes)
 {
-    double local = w->job->gpus_per_node;
+    double local = w->given->gpus_per_node;
     return (cost_t){.in_node_bytes = bytes * (local - 1.0) / local,
-                    .latency_sec = (local - 1.0) * w->job->in_latency_sec};
+                    .latency_sec = (local - 1.0) * w->given->in_latency_sec};
 }
 
 /* Shards of a node, each of which one GPU a node all-reduces with the others of its place. */
@@ -79,13 +79,13 @@ static cost_t replicas_cost(const walk_t *w, double bytes)
     double nodes = w->point->n_nodes;
     cost_t cost = node_cost(w, bytes);
     cost.link_bytes = 2.0 * bytes * (nodes - 1.0) / nodes;
-    cost.latency_sec += 2.0 * (nodes - 1.0) * w->job->link_latency_sec;
+    cost.latency_sec += 2.0 * (nodes - 1.0) * w->given->link_latency_sec;
     return cost;
 }
 
 static cost_t gather_cost(const walk_t *w, double bytes)
 {
-    switch ((tw_plan_sharding_t)w->job->sharding) {
+    switch ((tw_plan_sharding_t)w->given->sharding) {
     case TW_PLAN_SHARD_FULL:
         return world_cost(w, bytes);
     case TW_PLAN_SHARD_NODE:
@@ -97,7 +97,7 @@ static cost_t gather_cost(const walk_t *w, double bytes)
 
 static cost_t reduce_cost(const walk_t *w, double bytes)
 {
-    switch ((tw_plan_sharding_t)w->job->sharding) {
+    switch ((tw_plan_sharding_t)w->given->sharding) {
     case TW_PLAN_SHARD_FULL:
         return world_cost(w, bytes);
     case TW_PLAN_SHARD_NODE:
@@ -111,8 +111,8 @@ static cost_t reduce_cost(const walk_t *w, double bytes)
  * after the other. */
 static void post(walk_t *w, tw_plan_op_t *op, cost_t cost)
 {
-    double link = cost.link_bytes / w->point->link_Bps, inside = cost.in_node_bytes / w->job->in_node_Bps;
-    double sec = w->job->sharding == TW_PLAN_SHARD_NODE ? link + inside : fmax(link, inside);
+    double link = cost.link_bytes / w->point->link_Bps, inside = cost.in_node_bytes / w->given->in_node_Bps;
+    double sec = w->given->sharding == TW_PLAN_SHARD_NODE ? link + inside : fmax(link, inside);
     *op = (tw_plan_op_t){.link_sec = sec + cost.latency_sec};
     w->network_sec += op->link_sec;
     w->link_bytes += cost.link_bytes;
@@ -124,18 +124,18 @@ static void post(walk_t *w, tw_plan_op_t *op, cost_t cost)
 /* Layers forwards, then backwards. */
 static void ask(walk_t *w, int visit)
 {
-    double layer = WEIGHT_BYTES * w->job->n_params / w->job->n_layers;
-    double again = WEIGHT_BYTES * w->job->regathered_params / w->job->n_layers;
-    int is_backward = visit >= w->job->n_layers;
-    double bytes = is_backward ? (w->job->reshard ? layer : 0.0) + again : layer;
+    double layer = WEIGHT_BYTES * w->given->n_params / w->given->n_layers;
+    double again = WEIGHT_BYTES * w->given->regathered_params / w->given->n_layers;
+    int is_backward = visit >= w->given->n_layers;
+    double bytes = is_backward ? (w->given->reshard ? layer : 0.0) + again : layer;
     post(w, &w->gathers[visit], gather_cost(w, bytes));
 }
 
 static void micro_batch(walk_t *w, double compute_sec)
 {
-    int n = w->job->n_layers, asked = 0;
-    double backward = w->job->recompute ? 3.0 : 2.0, unit = compute_sec / n / (1.0 + backward);
-    double gradients = w->job->gradient_bytes * w->job->n_params / n;
+    int n = w->given->n_layers, asked = 0;
+    double backward = w->given->recompute ? 3.0 : 2.0, unit = compute_sec / n / (1.0 + backward);
+    double gradients = w->given->gradient_bytes * w->given->n_params / n;
     for (int visit = 0; visit < 2 * n; visit++) {
         for (; asked < 2 * n && asked <= visit + AHEAD - 1; asked++) {
             ask(w, asked);
@@ -151,25 +151,25 @@ static void micro_batch(walk_t *w, double compute_sec)
     }
 }
 
-tw_status_t tw_plan_job_predict(const tw_plan_job_t *job, const tw_plan_point_t *point, double token_sec,
-                                tw_plan_job_time_t *out)
+tw_status_t tw_plan_case_predict(const tw_plan_case_t *given, const tw_plan_point_t *point, double token_sec,
+                                 tw_plan_case_time_t *out)
 {
-    size_t n = (size_t)job->n_layers;
-    walk_t w = {.job = job, .point = point, .machine.cores = 2.0};
+    size_t n = (size_t)given->n_layers;
+    walk_t w = {.given = given, .point = point, .machine.cores = 2.0};
     tw_plan_op_t *ops = calloc(3 * n, sizeof(*ops));
     w.machine.under_way = calloc(3 * n, sizeof(tw_plan_op_t *));
     tw_status_t status = ops && w.machine.under_way ? TW_OK : TW_ERR_NO_MEMORY;
     if (status == TW_OK) {
-        double micro_sec = token_sec * point->micro_batch * job->sequence;
+        double micro_sec = token_sec * point->micro_batch * given->sequence;
         w.gathers = ops;
         w.reduces = ops + 2 * n;
         for (int i = 0; i < (int)point->accumulation; i++) {
             micro_batch(&w, micro_sec);
         }
-        *out = (tw_plan_job_time_t){.step_sec = w.machine.now,
-                                    .compute_sec = micro_sec * point->accumulation,
-                                    .network_sec = w.network_sec,
-                                    .link_bytes = w.link_bytes};
+        *out = (tw_plan_case_time_t){.step_sec = w.machine.now,
+                                     .compute_sec = micro_sec * point->accumulation,
+                                     .network_sec = w.network_sec,
+                                     .link_bytes = w.link_bytes};
     } else {
         tw_error("plan: out of memory");
     }
@@ -182,31 +182,31 @@ tw_status_t tw_plan_job_predict(const tw_plan_job_t *job, const tw_plan_point_t 
 
 /* FLOP of a token: 6 for each parameter it meets, and 2 more where they are computed again, which neither MFU
  * nor a figure of useful FLOP/s counts. */
-static double token_sec_of_flops(const tw_plan_job_t *job)
+static double token_sec_of_flops(const tw_plan_case_t *given)
 {
-    double flops = job->flops > 0.0 ? job->flops : job->mfu * job->peak_flops;
-    return 6.0 * job->n_active / flops;
+    double flops = given->flops > 0.0 ? given->flops : given->mfu * given->peak_flops;
+    return 6.0 * given->n_active / flops;
 }
 
-tw_status_t tw_plan_job_fit(const tw_plan_job_t *job, double *token_sec)
+tw_status_t tw_plan_case_fit(const tw_plan_case_t *given, double *token_sec)
 {
-    const tw_plan_point_t *point = &job->fitted;
+    const tw_plan_point_t *point = &given->fitted;
     if (point->n_nodes == 0) {
-        *token_sec = token_sec_of_flops(job);
+        *token_sec = token_sec_of_flops(given);
         return TW_OK;
     }
-    double measured = tw_plan_point_tokens(job, point) / point->tokens_per_sec;
-    double low = 0.0, high = measured / (point->micro_batch * point->accumulation * job->sequence);
-    tw_plan_job_time_t time;
-    TW_TRY(tw_plan_job_predict(job, point, 0.0, &time));
+    double measured = tw_plan_point_tokens(given, point) / point->tokens_per_sec;
+    double low = 0.0, high = measured / (point->micro_batch * point->accumulation * given->sequence);
+    tw_plan_case_time_t time;
+    TW_TRY(tw_plan_case_predict(given, point, 0.0, &time));
     if (time.step_sec > measured) {
-        tw_error("%s: fitted: a step of %.4g s is faster than the links allow, which take %.4g s", job->name,
-                 measured, time.step_sec);
+        tw_error("%s: fitted: a step of %.4g s is faster than the links allow, which take %.4g s",
+                 given->name, measured, time.step_sec);
         return TW_ERR_CONFIG;
     }
     for (int i = 0; i < 50; i++) {
         *token_sec = (low + high) / 2.0;
-        TW_TRY(tw_plan_job_predict(job, point, *token_sec, &time));
+        TW_TRY(tw_plan_case_predict(given, point, *token_sec, &time));
         *(time.step_sec > measured ? &high : &low) = *token_sec;
     }
     return TW_OK;
@@ -214,17 +214,17 @@ tw_status_t tw_plan_job_fit(const tw_plan_job_t *job, double *token_sec)
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */
 
-void tw_plan_job_codecs(const tw_plan_job_t *job, double delta_bits, tw_plan_speed_t *codecs)
+void tw_plan_case_codecs(const tw_plan_case_t *given, double delta_bits, tw_plan_speed_t *codecs)
 {
     const double bits[TW_PLAN_CODEC_COUNT] = {8.0, 4.0, 2.0, delta_bits, TW_PLAN_LOSSLESS_WEIGHT_BITS};
     for (int c = 0; c < TW_PLAN_CODEC_COUNT; c++) {
-        if (job->codec_memory_Bps > 0.0) {
+        if (given->codec_memory_Bps > 0.0) {
             /* all that is read and written once: the weight, its code, of changes the old weight and a
              * state */
             double bytes = WEIGHT_BYTES + bits[c] / 8.0 + (c == TW_PLAN_DELTA ? WEIGHT_BYTES + 2.0 : 0.0);
-            codecs[c].encode_sec = codecs[c].decode_sec = bytes / job->codec_memory_Bps;
-        } else if (job->codec_Bps[c] > 0.0) {
-            codecs[c].encode_sec = codecs[c].decode_sec = WEIGHT_BYTES / job->codec_Bps[c];
+            codecs[c].encode_sec = codecs[c].decode_sec = bytes / given->codec_memory_Bps;
+        } else if (given->codec_Bps[c] > 0.0) {
+            codecs[c].encode_sec = codecs[c].decode_sec = WEIGHT_BYTES / given->codec_Bps[c];
         }
     }
 }

@@ -1,4 +1,4 @@
-/* --cluster: jobs of any framework, predicted beside what was measured, and what they would be here. */
+/* --cluster: cases of any framework, predicted beside what was measured, and what they would be here. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,7 @@ static tw_status_t read_shape(const char *model, shape_t *shape)
 
 /* ---- here ---------------------------------------------------------------------------------------------- */
 
-/* A job as a run of this trainer's; the texts are its keys. */
+/* A case as a run of this trainer's; the texts are its keys. */
 typedef struct here {
     plan_t plan;
     char keys[6][96];
@@ -67,30 +67,30 @@ static void add_key(here_t *here, int i, const char *name, double value)
 }
 
 /* GPUs compute and a core of each rank's moves. Gathers go two layers ahead, as frameworks do it. */
-static void begin_here(here_t *here, const plan_t *plan, const tw_plan_job_t *job,
+static void begin_here(here_t *here, const plan_t *plan, const tw_plan_case_t *given,
                        const tw_plan_point_t *point, double token_sec, const char *model_key)
 {
-    double layer = job->n_params / job->n_layers;
-    *here =
-        (here_t){.plan = {.compute_sec = token_sec * point->micro_batch * point->accumulation * job->sequence,
-                          .cluster = plan->cluster}};
+    double layer = given->n_params / given->n_layers;
+    *here = (here_t){
+        .plan = {.compute_sec = token_sec * point->micro_batch * point->accumulation * given->sequence,
+                 .cluster = plan->cluster}};
     tw_plan_cluster_t *cluster = &here->plan.cluster;
     cluster->n_nodes = point->n_nodes;
-    cluster->ranks_per_node = job->gpus_per_node;
+    cluster->ranks_per_node = given->gpus_per_node;
     cluster->link_bps = 8.0 * point->link_Bps;
-    cluster->in_node_bps = 8.0 * job->in_node_Bps;
-    cluster->cores = 2.0 * job->gpus_per_node;
-    cluster->device_bytes = job->gpu_memory_bytes;
-    tw_plan_job_codecs(job, cluster->delta_bits, cluster->codecs);
+    cluster->in_node_bps = 8.0 * given->in_node_Bps;
+    cluster->cores = 2.0 * given->gpus_per_node;
+    cluster->device_bytes = given->gpu_memory_bytes;
+    tw_plan_case_codecs(given, cluster->delta_bits, cluster->codecs);
     add_key(here, 0, "train_micro_batch_size_per_gpu", point->micro_batch);
     add_key(here, 1, "gradient_accumulation_steps", point->accumulation);
-    add_key(here, 2, "thinwire.sequence_length", job->sequence);
+    add_key(here, 2, "thinwire.sequence_length", given->sequence);
     add_key(here, 3, "zero_optimization.stage3_prefetch_bucket_size", 2.0 * layer);
     add_key(here, 4, "zero_optimization.stage3_max_live_parameters", 8.0 * layer);
     if (model_key) {
         here->plan.sets[here->plan.n_sets++] = model_key;
     } else {
-        add_key(here, 5, "model.n_params", job->n_params);
+        add_key(here, 5, "model.n_params", given->n_params);
     }
 }
 
@@ -104,15 +104,15 @@ static tw_status_t make_model(const here_t *here, tw_model_t **model)
 }
 
 /* Rows of all sets; codecs that nobody gave are measured, once. */
-static tw_status_t plan_here(plan_t *plan, const tw_plan_job_t *job, here_t *here)
+static tw_status_t plan_here(plan_t *plan, const tw_plan_case_t *given, here_t *here)
 {
     tw_model_t *model;
     TW_TRY(make_model(here, &model));
     tw_status_t status = TW_OK;
-    if (job->codec_memory_Bps <= 0.0 && here->plan.cluster.codecs[TW_PLAN_INT8].encode_sec == 0.0) {
+    if (given->codec_memory_Bps <= 0.0 && here->plan.cluster.codecs[TW_PLAN_INT8].encode_sec == 0.0) {
         status = plan_speeds(&here->plan, model);
         memcpy(plan->cluster.codecs, here->plan.cluster.codecs, sizeof(plan->cluster.codecs));
-        tw_plan_job_codecs(job, plan->cluster.delta_bits, here->plan.cluster.codecs);
+        tw_plan_case_codecs(given, plan->cluster.delta_bits, here->plan.cluster.codecs);
     }
     const tw_trainer_set_t *set;
     for (size_t i = 0; status == TW_OK && (set = tw_trainer_set_get(i)); i++) {
@@ -134,23 +134,23 @@ static const tw_plan_row_t *find_row(const plan_t *plan, const char *name)
 
 /* ---- tables -------------------------------------------------------------------------------------------- */
 
-static void print_case_head(const tw_plan_job_t *job, const tw_plan_point_t *point,
-                            const tw_plan_job_time_t *today)
+static void print_case_head(const tw_plan_case_t *given, const tw_plan_point_t *point,
+                            const tw_plan_case_time_t *today)
 {
-    printf("\n# %s: %d nodes of %d GPUs, %.4g GB/s a node, %.4g G parameters\n", job->name, point->n_nodes,
-           job->gpus_per_node, point->link_Bps * 1e-9, job->n_params * 1e-9);
+    printf("\n# %s: %d nodes of %d GPUs, %.4g GB/s a node, %.4g G parameters\n", given->name, point->n_nodes,
+           given->gpus_per_node, point->link_Bps * 1e-9, given->n_params * 1e-9);
     printf("# today: %.3g s a step, of which a GPU computes %.3g s; the network alone takes %.3g s\n",
            today->step_sec, today->compute_sec, today->network_sec);
     printf("# here, all of it predicted; %s\n",
-           job->codec_memory_Bps > 0.0 ? "codecs at the floors of a GPU's memory, which nobody has "
-                                         "measured"
-                                       : "codecs on a processor's core for each rank");
+           given->codec_memory_Bps > 0.0 ? "codecs at the floors of a GPU's memory, which nobody has "
+                                           "measured"
+                                         : "codecs on a processor's core for each rank");
     printf("%-15s %9s %9s %12s %12s %10s\n", "# set", "step, s", "of today", "GB a node", "more memory",
            "codecs, s");
 }
 
 /* GB a node: through its link, each way. More memory: GB of a rank, than zero3. */
-static void print_rows(const plan_t *plan, const tw_plan_job_time_t *today)
+static void print_rows(const plan_t *plan, const tw_plan_case_time_t *today)
 {
     double zero3 = tw_plan_memory_sum(&find_row(plan, "zero3")->memory);
     for (size_t i = 0; i < plan->n_rows; i++) {
@@ -162,56 +162,56 @@ static void print_rows(const plan_t *plan, const tw_plan_job_time_t *today)
 }
 
 /* The largest point that was measured, or what is asked for. */
-static tw_plan_point_t largest_point(const tw_plan_job_t *job)
+static tw_plan_point_t largest_point(const tw_plan_case_t *given)
 {
-    tw_plan_point_t point = {.n_nodes = job->n_nodes,
-                             .micro_batch = job->micro_batch,
-                             .accumulation = job->accumulation,
-                             .link_Bps = job->link_Bps};
-    for (size_t i = 0; i < job->n_points && job->n_nodes == 0; i++) {
-        point = job->points[i].n_nodes >= point.n_nodes ? job->points[i] : point;
+    tw_plan_point_t point = {.n_nodes = given->n_nodes,
+                             .micro_batch = given->micro_batch,
+                             .accumulation = given->accumulation,
+                             .link_Bps = given->link_Bps};
+    for (size_t i = 0; i < given->n_points && given->n_nodes == 0; i++) {
+        point = given->points[i].n_nodes >= point.n_nodes ? given->points[i] : point;
     }
     return point;
 }
 
 /* A step at a point as it is today, and here. */
-static tw_status_t predict_case(plan_t *plan, const tw_plan_job_t *job, const tw_plan_point_t *point,
-                                const char *model_key, tw_plan_job_time_t *today, here_t *here)
+static tw_status_t predict_case(plan_t *plan, const tw_plan_case_t *given, const tw_plan_point_t *point,
+                                const char *model_key, tw_plan_case_time_t *today, here_t *here)
 {
     double token_sec;
-    TW_TRY(tw_plan_job_fit(job, &token_sec));
-    TW_TRY(tw_plan_job_predict(job, point, token_sec, today));
-    begin_here(here, plan, job, point, token_sec, model_key);
-    return plan_here(plan, job, here);
+    TW_TRY(tw_plan_case_fit(given, &token_sec));
+    TW_TRY(tw_plan_case_predict(given, point, token_sec, today));
+    begin_here(here, plan, given, point, token_sec, model_key);
+    return plan_here(plan, given, here);
 }
 
-static tw_status_t print_case(plan_t *plan, const tw_plan_job_t *job, const char *model_key)
+static tw_status_t print_case(plan_t *plan, const tw_plan_case_t *given, const char *model_key)
 {
-    tw_plan_point_t point = largest_point(job);
-    tw_plan_job_time_t today;
+    tw_plan_point_t point = largest_point(given);
+    tw_plan_case_time_t today;
     here_t here;
-    TW_TRY(predict_case(plan, job, &point, model_key, &today, &here));
-    print_case_head(job, &point, &today);
+    TW_TRY(predict_case(plan, given, &point, model_key, &today, &here));
+    print_case_head(given, &point, &today);
     print_rows(&here.plan, &today);
-    return plan_print_advice(&here.plan, job, &point, &today);
+    return plan_print_advice(&here.plan, given, &point, &today);
 }
 
 /* One line for each. */
-static tw_status_t print_short(plan_t *plan, const tw_plan_jobs_t *jobs)
+static tw_status_t print_short(plan_t *plan, const tw_plan_cases_t *cases)
 {
-    printf("\n# steps in seconds at the largest size of each: today, and predicted here\n%-30s %8s", "# job",
+    printf("\n# steps in seconds at the largest size of each: today, and predicted here\n%-30s %8s", "# case",
            "today");
     for (int i = 0; i < N_SHORT; i++) {
         printf(" %14s", short_sets[i]);
     }
     printf("\n");
-    for (size_t j = 0; j < tw_plan_jobs_count(jobs); j++) {
-        const tw_plan_job_t *job = tw_plan_jobs_get(jobs, j);
-        tw_plan_point_t point = largest_point(job);
-        tw_plan_job_time_t today;
+    for (size_t j = 0; j < tw_plan_cases_count(cases); j++) {
+        const tw_plan_case_t *given = tw_plan_cases_get(cases, j);
+        tw_plan_point_t point = largest_point(given);
+        tw_plan_case_time_t today;
         here_t here;
-        TW_TRY(predict_case(plan, job, &point, NULL, &today, &here));
-        printf("%-30s %8.3g", job->name, today.step_sec);
+        TW_TRY(predict_case(plan, given, &point, NULL, &today, &here));
+        printf("%-30s %8.3g", given->name, today.step_sec);
         for (int i = 0; i < N_SHORT; i++) {
             printf(" %14.3g", find_row(&here.plan, short_sets[i])->time.step_sec);
         }
@@ -220,44 +220,44 @@ static tw_status_t print_short(plan_t *plan, const tw_plan_jobs_t *jobs)
     return TW_OK;
 }
 
-static const tw_plan_job_t *find_job(const tw_plan_jobs_t *jobs, const char *name)
+static const tw_plan_case_t *find_case(const tw_plan_cases_t *cases, const char *name)
 {
-    for (size_t i = 0; i < tw_plan_jobs_count(jobs); i++) {
-        if (!name || strcmp(tw_plan_jobs_get(jobs, i)->name, name) == 0) {
-            return tw_plan_jobs_get(jobs, i);
+    for (size_t i = 0; i < tw_plan_cases_count(cases); i++) {
+        if (!name || strcmp(tw_plan_cases_get(cases, i)->name, name) == 0) {
+            return tw_plan_cases_get(cases, i);
         }
     }
-    tw_error("--case: no job is called %s", name);
+    tw_error("--case: no case is called %s", name);
     return NULL;
 }
 
-static tw_status_t print_jobs(plan_t *plan, const tw_plan_jobs_t *jobs, const char *model_key)
+static tw_status_t print_cases(plan_t *plan, const tw_plan_cases_t *cases, const char *model_key)
 {
-    int is_one = plan->case_name || tw_plan_jobs_count(jobs) == 1;
+    int is_one = plan->case_name || tw_plan_cases_count(cases) == 1;
     if (is_one) {
-        const tw_plan_job_t *job = find_job(jobs, plan->case_name);
-        return job ? print_case(plan, job, model_key) : TW_ERR_NOT_FOUND;
+        const tw_plan_case_t *given = find_case(cases, plan->case_name);
+        return given ? print_case(plan, given, model_key) : TW_ERR_NOT_FOUND;
     }
-    TW_TRY(tw_plan_print_points(jobs, stdout));
-    return print_short(plan, jobs);
+    TW_TRY(tw_plan_print_points(cases, stdout));
+    return print_short(plan, cases);
 }
 
-tw_status_t plan_jobs(plan_t *plan)
+tw_status_t plan_cases(plan_t *plan)
 {
     static shape_t shape;
-    tw_plan_jobs_t *jobs;
+    tw_plan_cases_t *cases;
     if (plan->model) {
         TW_TRY(read_shape(plan->model, &shape));
     }
-    TW_TRY(tw_plan_jobs_read(plan->cluster_file, shape.n_params, shape.n_layers, &jobs));
+    TW_TRY(tw_plan_cases_read(plan->cluster_file, shape.n_params, shape.n_layers, &cases));
     tw_status_t status = TW_OK;
-    if (tw_plan_jobs_count(jobs) == 0) {
+    if (tw_plan_cases_count(cases) == 0) {
         tw_error("%s: cases: there are none", plan->cluster_file);
         status = TW_ERR_FORMAT;
     }
     if (status == TW_OK) {
-        status = print_jobs(plan, jobs, plan->model ? shape.key : NULL);
+        status = print_cases(plan, cases, plan->model ? shape.key : NULL);
     }
-    tw_plan_jobs_destroy(jobs);
+    tw_plan_cases_destroy(cases);
     return status;
 }

@@ -1,11 +1,11 @@
-/** Private to trainer/plan: jobs of any framework on any cluster, as a file describes them, and what a step
- *  takes there today.
+/** Private to trainer/plan: cases. A case is what some framework runs on some cluster, as a file describes
+ *  it; and what a step takes there today.
  *
  *  The model has equal layers that are gathered two ahead, computed, and reduced as frameworks of sharded
  *  data parallelism do it; operations follow each other on the network. All that is fitted is how long a GPU
  *  computes for a token: from one measured figure, or from what is said of its FLOP/s. */
-#ifndef TW_TRAINER_PLAN_JOB_H
-#define TW_TRAINER_PLAN_JOB_H
+#ifndef TW_TRAINER_PLAN_CASE_H
+#define TW_TRAINER_PLAN_CASE_H
 
 #include <stdio.h>
 
@@ -33,12 +33,12 @@ typedef enum tw_plan_sharding {
 typedef struct tw_plan_point {
     int n_nodes;
     double micro_batch, accumulation; /**< sequences a GPU; micro-batches a step */
-    double tokens_per_sec;            /**< of the whole job; 0: not measured */
+    double tokens_per_sec;            /**< of all GPUs together; 0: not measured */
     double link_Bps;                  /**< of a node, each way */
     const char *why;                  /**< why it cannot be predicted; NULL: it can */
 } tw_plan_point_t;
 
-typedef struct tw_plan_job {
+typedef struct tw_plan_case {
     const char *name, *source; /**< borrowed from the file; source may be NULL */
     const char *note;          /**< NULL: none */
     double n_params, n_active; /**< n_active: that a token meets; n_params where all are */
@@ -61,42 +61,42 @@ typedef struct tw_plan_job {
     tw_plan_point_t fitted;  /**< n_nodes 0: none */
     tw_plan_point_t *points; /**< [n_points] measured ones */
     size_t n_points;
-} tw_plan_job_t;
+} tw_plan_case_t;
 
-typedef struct tw_plan_jobs tw_plan_jobs_t;
+typedef struct tw_plan_cases tw_plan_cases_t;
 
 /** From a file: {"cases": [...]}, or one case (docs/planning.md lists the keys). n_params, n_layers: of
  *  --model, for cases that do not say theirs; 0: none. TW_ERR_FORMAT (of a file that cannot be read, too),
  *  TW_ERR_NO_MEMORY (logged with file and key). */
-tw_status_t tw_plan_jobs_read(const char *path, double n_params, int n_layers, tw_plan_jobs_t **out);
+tw_status_t tw_plan_cases_read(const char *path, double n_params, int n_layers, tw_plan_cases_t **out);
 /** Accepts NULL. */
-void tw_plan_jobs_destroy(tw_plan_jobs_t *jobs);
-size_t tw_plan_jobs_count(const tw_plan_jobs_t *jobs);
-const tw_plan_job_t *tw_plan_jobs_get(const tw_plan_jobs_t *jobs, size_t i);
+void tw_plan_cases_destroy(tw_plan_cases_t *cases);
+size_t tw_plan_cases_count(const tw_plan_cases_t *cases);
+const tw_plan_case_t *tw_plan_cases_get(const tw_plan_cases_t *cases, size_t i);
 
 /** Tokens that all GPUs take in a step. */
-double tw_plan_point_tokens(const tw_plan_job_t *job, const tw_plan_point_t *point);
+double tw_plan_point_tokens(const tw_plan_case_t *given, const tw_plan_point_t *point);
 
-typedef struct tw_plan_job_time {
+typedef struct tw_plan_case_time {
     double step_sec;
     double compute_sec; /**< of it, a GPU computes */
     double network_sec; /**< operations would take on their own */
     double link_bytes;  /**< through a node's link, each way */
-} tw_plan_job_time_t;
+} tw_plan_case_time_t;
 
 /** Seconds that a GPU computes for a token. TW_ERR_CONFIG (logged): the fitted figure is faster than its
  *  links allow; TW_ERR_NO_MEMORY. */
-tw_status_t tw_plan_job_fit(const tw_plan_job_t *job, double *token_sec);
+tw_status_t tw_plan_case_fit(const tw_plan_case_t *given, double *token_sec);
 /** TW_ERR_NO_MEMORY. */
-tw_status_t tw_plan_job_predict(const tw_plan_job_t *job, const tw_plan_point_t *point, double token_sec,
-                                tw_plan_job_time_t *out);
+tw_status_t tw_plan_case_predict(const tw_plan_case_t *given, const tw_plan_point_t *point, double token_sec,
+                                 tw_plan_case_time_t *out);
 
-/** Codecs' seconds a parameter that the job says, GPUs' floors or its codec_Bps; others stay. codecs:
+/** Codecs' seconds a parameter that the case says, GPUs' floors or its codec_Bps; others stay. codecs:
  *  [TW_PLAN_CODEC_COUNT]. */
-void tw_plan_job_codecs(const tw_plan_job_t *job, double delta_bits, tw_plan_speed_t *codecs);
+void tw_plan_case_codecs(const tw_plan_case_t *given, double delta_bits, tw_plan_speed_t *codecs);
 
-/** Predicted beside measured, as a table of Markdown. Errors of tw_plan_job_fit. */
-tw_status_t tw_plan_print_points(const tw_plan_jobs_t *jobs, FILE *out);
+/** Predicted beside measured, as a table of Markdown. Errors of tw_plan_case_fit. */
+tw_status_t tw_plan_print_points(const tw_plan_cases_t *cases, FILE *out);
 
 TW_C_END
 
