@@ -136,6 +136,10 @@ typedef struct tw_coll_args {
     /** Where to write how long the operation took from its post on, before its end can be seen; borrowed
      *  until then. Over NCCL that is until it was enqueued. NULL: nowhere. */
     double *elapsed_sec;
+    /** 1: a rank may come to it as late as it likes, as from writing a file or computing alone: no
+     *  TW_ERR_TIMEOUT for this communicator while it is in flight. A rank that dies is an error still. Ranks
+     *  need not agree about it. */
+    int patient;
 } tw_coll_args_t;
 
 /** Validates, plans and starts. The buffers are borrowed until the request is done.

@@ -233,6 +233,20 @@ static int is_overdue(tw_coll_t *coll, int moved)
     return tw_coll_timeout(coll) > 0 && still_sec(coll) >= tw_coll_timeout(coll);
 }
 
+/* Whatever comes behind a patient operation is as late as that. */
+static int has_patient(const tw_coll_t *coll)
+{
+    const tw_coll_request_t *request;
+
+    TAILQ_FOREACH(request, &coll->active, link)
+    {
+        if (request->args.patient) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* Say what is awaited and give up. */
 static tw_status_t time_out(void *arg)
 {
@@ -240,7 +254,7 @@ static tw_status_t time_out(void *arg)
     const tw_coll_request_t *request = first_awaited(coll);
     char what[DESCRIBE_BYTES];
 
-    if (!request || still_sec(coll) < tw_coll_timeout(coll)) {
+    if (!request || has_patient(coll) || still_sec(coll) < tw_coll_timeout(coll)) {
         return TW_OK;
     }
     tw_error("rank %d: %s (%s, number %u) has not moved for %.1f s (TW_COLL_TIMEOUT): %s", coll->topo.rank,

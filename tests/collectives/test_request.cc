@@ -308,6 +308,26 @@ TEST_F(Request, TimeoutChangesWhileSomebodyWaits)
     waiter.join();
 }
 
+/* A late rank is no error where the operation is patient; what comes after it has its limit again. */
+TEST_F(Request, APatientOperationWaitsForLateRanks)
+{
+    tw::World world(tw::nodes_of({1, 1}));
+    expect_log("(TW_COLL_TIMEOUT): ");
+    world.run([&](int rank) {
+        tw::Job job(make_case(TW_COLL_ALLREDUCE, "ring", {4000}), 2, rank);
+        tw_coll_args_t args = *job.args();
+        args.patient = rank == 0;
+        tw_coll_timeout_set(world.coll(rank), rank == 0 ? 1e-3 : 1000);
+        if (rank == 1) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        }
+        EXPECT_EQ(tw_coll_run(world.coll(rank), &args), TW_OK);
+        if (rank == 0) {
+            wait_in_vain(world.coll(rank));
+        }
+    });
+}
+
 TEST_F(Request, AFailedPeerEndsAllRequests)
 {
     tw::World world(GRID);

@@ -39,7 +39,7 @@ struct tw_checkpoint_saving {
 
 typedef tw_checkpoint_saving_t saving_t;
 
-/* Everyone hears how everyone fared; returns the first failure. */
+/* Everyone hears how everyone fared; returns the first failure. Files take as long as disks take. */
 static tw_status_t agree(saving_t *saving, tw_status_t status)
 {
     int n_ranks = tw_coll_size(saving->world);
@@ -47,22 +47,12 @@ static tw_status_t agree(saving_t *saving, tw_status_t status)
     tw_coll_segment_t segment = {
         .src = &saving->own, .dst = saving->all, .n_elems = (size_t)n_ranks * sizeof(report_t)};
     tw_coll_args_t args = {
-        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
+        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1, .patient = 1};
     tw_status_t exchanged = tw_coll_run(saving->world, &args);
     for (int rank = 0; rank < n_ranks && exchanged == TW_OK; rank++) {
         exchanged = (tw_status_t)saving->all[rank].status;
     }
     return exchanged;
-}
-
-/* The same after files, which take as long as disks take: nobody gives up, unless a rank dies. */
-static tw_status_t agree_patiently(saving_t *saving, tw_status_t status)
-{
-    double limit = tw_coll_timeout(saving->world);
-    tw_coll_timeout_set(saving->world, 0);
-    status = agree(saving, status);
-    tw_coll_timeout_set(saving->world, limit);
-    return status;
 }
 
 static int is_first(const saving_t *saving)
@@ -347,9 +337,9 @@ int tw_checkpoint_save_is_written(saving_t *saving)
 tw_status_t tw_checkpoint_save_end(saving_t *saving)
 {
     stop_writing(saving);
-    tw_status_t status = agree_patiently(saving, saving->status);
+    tw_status_t status = agree(saving, saving->status);
     if (status == TW_OK) {
-        status = agree_patiently(saving, is_first(saving) ? publish(saving) : TW_OK);
+        status = agree(saving, is_first(saving) ? publish(saving) : TW_OK);
     }
     status = clear_away(saving, status);
     destroy(saving);

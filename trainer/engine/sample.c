@@ -234,7 +234,6 @@ static tw_status_t sample_first_rank(tw_engine_t *engine, const tw_engine_lines_
 static tw_status_t wait_for_first_rank(tw_engine_t *engine)
 {
     size_t n_ranks = (size_t)engine->n_ranks;
-    double limit = tw_coll_timeout(engine->world);
     unsigned char *all = calloc(n_ranks, 1);
     if (!all) {
         tw_error("rank %d: out of memory for a byte of %zu ranks", engine->rank, n_ranks);
@@ -242,10 +241,8 @@ static tw_status_t wait_for_first_rank(tw_engine_t *engine)
     }
     tw_coll_segment_t segment = {.dst = all, .n_elems = n_ranks};
     const tw_coll_args_t args = {
-        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
-    tw_coll_timeout_set(engine->world, 0);
+        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1, .patient = 1};
     tw_status_t status = tw_engine_run(engine, &args);
-    tw_coll_timeout_set(engine->world, limit);
     free(all);
     return status;
 }

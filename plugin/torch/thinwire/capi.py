@@ -135,6 +135,7 @@ class Args(C.Structure):
         ("force_codec", C.c_int),
         ("stream", C.c_void_p),
         ("elapsed_sec", C.POINTER(C.c_double)),
+        ("patient", C.c_int),
     ]
 
 

@@ -102,6 +102,7 @@ static void print_operations(void)
     FIELD(tw_coll_args_t, force_codec);
     FIELD(tw_coll_args_t, stream);
     FIELD(tw_coll_args_t, elapsed_sec);
+    FIELD(tw_coll_args_t, patient);
 }
 
 static void print_answers(void)
