@@ -28,6 +28,7 @@ BELOW["tests"] = list(BELOW)
 # Public headers besides <folder>/<folder>.h.
 ALSO_PUBLIC = [
     "hpz/keeper.h",
+    "transport/devices.h",
     "transport/p2p.h",
     "plugin/nccl/abi/collnet.h",
     "plugin/nccl/abi/net.h",

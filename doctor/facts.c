@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "doctor/state.h"
+#include "transport/devices.h"
 
 #define PATH_BYTES 512
 #define LINE_BYTES 4096
@@ -289,9 +290,11 @@ static const char *device_to_master(const struct ifaddrs *all, const char *host)
 static tw_status_t add_devices(const struct ifaddrs *all, const tw_job_t *job, const char *names,
                                tw_doctor_facts_t *facts)
 {
-    char list[LINE_BYTES], *rest = NULL;
-    snprintf(list, sizeof(list), "%s", names && *names ? names : device_to_master(all, job->master_addr));
-    for (char *name = strtok_r(list, ", ", &rest); name; name = strtok_r(NULL, ", ", &rest)) {
+    const char *list = names && *names ? names : device_to_master(all, job->master_addr);
+    char who[32], name[TW_DEVICES_NAME_BYTES];
+    snprintf(who, sizeof(who), "rank %d", job->rank);
+    TW_TRY(tw_devices_check(who, list));
+    while (tw_devices_next(&list, name)) {
         TW_TRY(add_device(all, name, facts));
     }
     return TW_OK;

@@ -2,32 +2,17 @@
 #include <string.h>
 
 #include "transport/control/socket.h"
+#include "transport/devices.h"
 #include "transport/p2p/state.h"
 
 /* ---- devices ------------------------------------------------------------------------------------------- */
 
-/** Whether a device is in a list of them before byte `end`. */
-static int is_named_before(const char *list, const char *device, size_t end)
-{
-    const size_t bytes = strlen(device);
-    for (size_t at = 0; at < end; at += strcspn(list + at, ",") + 1) {
-        if (!strncmp(list + at, device, bytes) && strcspn(list + at, ",") == bytes) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
 static tw_status_t net_workers_create(tw_p2p_t *p2p)
 {
-    const char *devices = p2p->params.net_devices;
-    char list[256], *rest = list, *device;
-    snprintf(list, sizeof(list), "%s", devices);
-    while ((device = strsep(&rest, ","))) {
-        if (is_named_before(devices, device, (size_t)(device - list))) {
-            tw_error("%s: TW_NET_DEVICES: \"%s\" stands there twice", p2p->name, device);
-            return TW_ERR_CONFIG;
-        }
+    const char *at = p2p->params.net_devices;
+    char device[TW_DEVICES_NAME_BYTES];
+    TW_TRY(tw_devices_check(p2p->name, at));
+    while (tw_devices_next(&at, device)) {
         if (p2p->n_workers == TW_P2P_WORKERS_MAX || !tw_net_device_usable(device)) {
             tw_error("%s: TW_NET_DEVICES: \"%s\": %s", p2p->name, device,
                      p2p->n_workers == TW_P2P_WORKERS_MAX ? "too many devices"

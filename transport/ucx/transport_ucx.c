@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "transport/control/socket.h"
+#include "transport/devices.h"
 #include "transport/rendezvous/job.h"
 #include "transport/rendezvous/node_id.h"
 #include "transport/ucx/state.h"
@@ -213,16 +214,6 @@ static tw_status_t job_check(const tw_job_t *job)
     return TW_ERR_INVALID;
 }
 
-/** Whether there are such devices is looked at when they are used; what is no list is wrong in any job. */
-static tw_status_t devices_check(const char *list)
-{
-    if (!list[0] || (list[0] != ',' && list[strlen(list) - 1] != ',' && !strstr(list, ",,"))) {
-        return TW_OK;
-    }
-    tw_error("TW_NET_DEVICES: \"%s\": between two commas, or at an end, there is no name", list);
-    return TW_ERR_CONFIG;
-}
-
 static tw_status_t read_options(const tw_transport_ucx_params_t *params, tw_transport_options_t *options)
 {
     const tw_config_table_t *table = &tw_transport_config_table;
@@ -235,7 +226,9 @@ static tw_status_t read_options(const tw_transport_ucx_params_t *params, tw_tran
         status = tw_config_set(table, options, "TW_NODE_ID", params->node_id);
     }
     if (!status) {
-        status = devices_check(options->net_devices);
+        char who[32];
+        snprintf(who, sizeof(who), "rank %d", params->job->rank);
+        status = tw_devices_check(who, options->net_devices); /* what is no list is wrong in any job */
     }
     if (!status && options->net_encrypt && !options->job_token[0]) {
         tw_error("TW_NET_ENCRYPT=y needs TW_JOB_TOKEN, the same on all ranks: keys are made of it");

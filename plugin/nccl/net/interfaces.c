@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "transport/devices.h"
+
 #define NAMES_BYTES 512
 
 /* ---- what there is ------------------------------------------------------------------------------------- */
@@ -194,24 +196,15 @@ static tw_status_t unknown(const tw_net_interfaces_t *all, const char *name)
 static tw_status_t choose_named(const tw_net_interfaces_t *all, const char *names,
                                 tw_net_interfaces_t *chosen)
 {
-    char text[1024], *rest = NULL;
+    char name[TW_DEVICES_NAME_BYTES];
 
-    if (snprintf(text, sizeof(text), "%s", names) >= (int)sizeof(text)) {
-        tw_error("net: TW_NET_DEVICES is too long");
-        return TW_ERR_CONFIG;
-    }
-    for (char *name = strtok_r(text, ", ", &rest); name; name = strtok_r(NULL, ", ", &rest)) {
+    TW_TRY(tw_devices_check("net", names));
+    while (tw_devices_next(&names, name)) {
         const tw_net_interface_t *one = find(all, name);
         if (!one) {
             return unknown(all, name);
         }
-        if (!find(chosen, name)) {
-            TW_TRY(add(chosen, one));
-        }
-    }
-    if (chosen->n == 0) {
-        tw_error("net: TW_NET_DEVICES: \"%s\": there is no name in it", names);
-        return TW_ERR_CONFIG;
+        TW_TRY(add(chosen, one));
     }
     if (chosen->n > TW_NET_DEVICES_MAX) {
         tw_error("net: TW_NET_DEVICES names %d devices; at most %d can be used", chosen->n,

@@ -69,9 +69,9 @@ TEST_F(Device, TheLoopbackByName)
     EXPECT_EQ(devices_.device[0].guid, 1u) << "no hardware address: its place";
 }
 
-TEST_F(Device, TwiceIsOnceAndBlanksDoNotMatter)
+TEST_F(Device, BlanksDoNotMatter)
 {
-    ASSERT_EQ(find(" lo, lo", false), TW_OK);
+    ASSERT_EQ(find(" lo ", false), TW_OK);
     EXPECT_EQ(devices_.n, 1);
 }
 
@@ -106,10 +106,8 @@ TEST_F(Device, Unknown)
 {
     expect_log("TW_NET_DEVICES: \"l0\" is not up, or has no address; the nearest name is lo");
     EXPECT_EQ(find("lo,l0", false), TW_ERR_CONFIG);
-    expect_log("TW_NET_DEVICES is too long");
-    EXPECT_EQ(find(std::string(2000, 'x').c_str(), false), TW_ERR_CONFIG);
-    expect_log("TW_NET_DEVICES: \" , ,\": there is no name in it");
-    EXPECT_EQ(find(" , ,", false), TW_ERR_CONFIG);
+    expect_log("net: TW_NET_DEVICES: \"lo,\": between two commas, or at an end, there is no name");
+    EXPECT_EQ(find("lo,", false), TW_ERR_CONFIG);
 }
 
 /* ---- as NCCL has it ------------------------------------------------------------------------------------ */
