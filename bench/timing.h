@@ -6,6 +6,8 @@
 
 #include "core/core.h"
 
+TW_C_BEGIN
+
 /** Seconds of this thread's processor time: other programs of a busy machine do not count. */
 double bench_thread_sec(void);
 
@@ -13,5 +15,7 @@ double bench_thread_sec(void);
 tw_status_t bench_json_open(const char *path, FILE **json);
 /** Close it if it is open. Returns `status`, or TW_ERR_IO (logged) where lines are lost. */
 tw_status_t bench_json_close(const char *path, FILE *json, tw_status_t status);
+
+TW_C_END
 
 #endif

@@ -13,6 +13,8 @@
 
 #include "cluster/cluster.h"
 
+TW_C_BEGIN
+
 #define TW_CLUSTER_TOKEN_BYTES 33
 /** What the transport waits for a silent peer unless TW_PEER_TIMEOUT is set. */
 #define TW_CLUSTER_PEER_TIMEOUT_SEC 10.0
@@ -80,5 +82,7 @@ int tw_cluster_node_main(const tw_cluster_t *cluster, int node, int fd);
 /** Make the nodes and watch them to their end; `up` leads to the caller. Returns the last message to the
  *  caller. */
 tw_cluster_message_t tw_cluster_supervise(const tw_cluster_t *cluster, int up);
+
+TW_C_END
 
 #endif

@@ -25,7 +25,7 @@
 static int read_line(const char *path, char *line, size_t bytes)
 {
     FILE *file = fopen(path, "re");
-    const int found = file && fgets(line, (int)bytes, file) != NULL;
+    const int found = file && fgets(line, (int)bytes, file);
     if (file) {
         fclose(file);
     }

@@ -222,7 +222,7 @@ static void judge_links(tw_doctor_judge_t *judge, const rates_t *rates)
     for (int node = 0; node < result->n_nodes; node++) {
         judge_node(judge, rates, node);
     }
-    while (n_said < PAIRS_MAX && (said[n_said] = worst_pair(result, rates, said, n_said, &n_slow)) != NULL) {
+    while (n_said < PAIRS_MAX && (said[n_said] = worst_pair(result, rates, said, n_said, &n_slow))) {
         judge_pair(judge, rates, said[n_said++]);
     }
     if (n_slow > n_said) {

@@ -92,10 +92,8 @@ static tw_status_t measure_codec(const report_t *report, qb_arena_t *arena, cons
     const tw_quant_params_t params = {
         .codec = *codec, .mem = TW_MEM_HOST, .backend = report->options->backend};
     tw_quant_t *quant;
-    tw_status_t status = tw_quant_create(&params, &quant);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_quant_create(&params, &quant));
+    tw_status_t status = TW_OK;
     for (int op = 0; status == TW_OK && op < QB_OP_COUNT; op++) {
         qb_speed_t speed;
         if (!report->options->ops[op] || !qb_op_takes(op, codec)) {
@@ -114,10 +112,8 @@ static tw_status_t measure_state(const report_t *report, tw_type_t type, int thr
 {
     const qb_options_t *options = report->options;
     qb_arena_t *arena;
-    tw_status_t status = qb_arena_create(options, type, threads, cold, &arena);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(qb_arena_create(options, type, threads, cold, &arena));
+    tw_status_t status = TW_OK;
     for (size_t i = 0; status == TW_OK && i < options->n_codecs; i++) {
         status = measure_codec(report, arena, &options->codecs[i]);
     }

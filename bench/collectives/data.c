@@ -144,10 +144,8 @@ static size_t count_float_elems(const tw_safetensors_t *file)
 static tw_status_t read_shapes(tw_bench_data_t *data)
 {
     const char *path = data->params.tensors;
-    tw_status_t status = tw_safetensors_open(path, &data->file);
-    if (status != TW_OK) {
-        return status;
-    }
+    tw_status_t status = TW_OK;
+    TW_TRY(tw_safetensors_open(path, &data->file));
     size_t in_file = count_float_elems(data->file), left = data->params.n_elems;
     if (in_file == 0) {
         tw_error("%s: holds no tensor of type F32, BF16 or F16", path);

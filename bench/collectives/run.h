@@ -5,6 +5,8 @@
 
 #include "bench/collectives/bench.h"
 
+TW_C_BEGIN
+
 /* What one rank found out about a mode, for all the others. */
 typedef struct summary {
     uint64_t op_bytes, planned_bytes; /* sent to other nodes, per operation */
@@ -48,5 +50,7 @@ void tw_bench_run_cleanup(run_t *run);
 /** What all ranks found out about a mode, as a line of the table; its speed-up is not yet known.
  *  Collective. */
 tw_status_t tw_bench_make_row(run_t *run, mode_run_t *m, tw_bench_row_t *row);
+
+TW_C_END
 
 #endif

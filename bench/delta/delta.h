@@ -5,6 +5,8 @@
 
 #include "quant/quant.h"
 
+TW_C_BEGIN
+
 typedef struct delta_options {
     size_t elems;
     uint64_t seed;
@@ -46,5 +48,7 @@ tw_status_t delta_data_entropy(const delta_data_t *data, int contexts, double *b
 
 /** Fill the rest of a row whose backend, contexts and floor_bits are set; logs its own errors. */
 tw_status_t delta_measure(const delta_options_t *options, const delta_data_t *data, delta_row_t *row);
+
+TW_C_END
 
 #endif

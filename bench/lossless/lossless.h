@@ -5,6 +5,8 @@
 
 #include "quant/quant.h"
 
+TW_C_BEGIN
+
 typedef struct lossless_options {
     size_t steps, chunk_elems;
     double seconds;
@@ -53,5 +55,7 @@ tw_status_t lossless_train(size_t steps, lossless_set_t *gradients, lossless_set
 /** Measure with the row's backend, a message for each chunk_elems elements of a tensor: fill what these two
  *  and the set's entropy do not say. */
 tw_status_t lossless_measure(const lossless_set_t *set, double seconds, lossless_row_t *row);
+
+TW_C_END
 
 #endif

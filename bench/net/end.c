@@ -159,11 +159,8 @@ static tw_status_t connect_pair(net_end_t *end, int dev, void **sender, void **r
     char own[TW_NCCL_HANDLE_BYTES], other[TW_NCCL_HANDLE_BYTES];
     void *listener = NULL, *device_handle = NULL;
 
-    tw_status_t status = from_nccl(end->net->listen(end->context, dev, own, &listener), "listen");
-    if (status) {
-        return status;
-    }
-    status = swap(end, own, other, sizeof(own));
+    TW_TRY(from_nccl(end->net->listen(end->context, dev, own, &listener), "listen"));
+    tw_status_t status = swap(end, own, other, sizeof(own));
     while (!status && (!*sender || !*receiver)) {
         if (!*sender) {
             status =

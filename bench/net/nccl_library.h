@@ -3,11 +3,9 @@
 #ifndef TW_BENCH_NET_NCCL_LIBRARY_H
 #define TW_BENCH_NET_NCCL_LIBRARY_H
 
-#include <stddef.h>
+#include "core/core.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TW_C_BEGIN
 
 /** Where a symbol of the file from which `library` (dlopen's) was loaded is now, exported or not. NULL: there
  *  is none, and `why` says so. */
@@ -18,8 +16,6 @@ void *nccl_library_symbol(void *library, const char *name, char *why, size_t why
  *  may be in it meanwhile. 0: it cannot be done, errno is set. */
 int nccl_library_replace(void *old, const void *instead);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

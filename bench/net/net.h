@@ -21,6 +21,8 @@
 #include "core/core.h"
 #include "plugin/nccl/abi/net.h"
 
+TW_C_BEGIN
+
 #define NET_CONNECTIONS_MAX 64
 
 /** One plain TCP socket for each connection, on the first device. */
@@ -77,5 +79,7 @@ tw_status_t net_bare_measure(const net_end_t *end, int fd, net_row_t *row, doubl
 
 /** Bits per second of one TCP stream from node 0 to node 1, at both ends; 0: not measured. */
 tw_status_t net_iperf(const net_end_t *end, double *bps);
+
+TW_C_END
 
 #endif

@@ -11,6 +11,8 @@
 #include "core/core.h"
 #include "trainer/trainer.h"
 
+TW_C_BEGIN
+
 #define ZERO_MAX_SETS 16
 #define ZERO_BASE "zero3"      /**< what the others are compared with */
 #define ZERO_PARAMS_FACTOR 2.0 /**< a model of `--params`, about, has fewer than so many times as many */
@@ -79,5 +81,7 @@ void zero_report_row(const zero_row_t *row);
 void zero_report_round(const zero_options_t *options, int64_t round, const zero_row_t *row);
 /** With several seeds: the difference of the validation loss, its 95 % interval. */
 void zero_report_seeds(const zero_options_t *options, const zero_rows_t *rows);
+
+TW_C_END
 
 #endif

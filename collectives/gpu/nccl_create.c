@@ -336,10 +336,7 @@ static tw_status_t share_id(const tw_nccl_api_t *api, const tw_coll_params_t *ov
         invitation.status =
             tw_nccl_check(api, 0, NULL, api->ncclGetUniqueId(&invitation.id), "ncclGetUniqueId");
     }
-    tw_status_t status = tw_bootstrap_broadcast(&boot, &invitation, sizeof(invitation));
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_bootstrap_broadcast(&boot, &invitation, sizeof(invitation)));
     if (invitation.status != TW_OK && topo->rank > 0) {
         tw_error("rank %d: rank 0 has no id for a communicator of NCCL (%s)", topo->rank,
                  tw_status_string(invitation.status));

@@ -237,10 +237,7 @@ static tw_status_t measure_speed(tw_measure_link_t *link, tw_tier_sample_t *out)
             return status;
         }
         again = link->to >= 0 && out->beta_sec * (double)link->burst_bytes < BURST_MIN_SEC / BURST_COUNT;
-        status = tw_bootstrap_any(link->boot, &again);
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(tw_bootstrap_any(link->boot, &again));
         link->burst_bytes *= again ? 4 : 1;
     }
     return TW_OK;

@@ -278,10 +278,7 @@ static tw_status_t step_lane(tw_sched_t *sched, tw_lane_t *lane, int *moved)
         if (task->n_waiting_for > 0 || task->round >= sched->n_begun) {
             break;
         }
-        status = start_message(sched, task);
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(start_message(sched, task));
         lane->next = task->next;
         lane->n_in_flight++;
         *moved = 1;

@@ -18,6 +18,8 @@
 
 #include "plugin/nccl/abi/common.h"
 
+TW_C_BEGIN
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -47,5 +49,7 @@ void tw_nccl_log_to(tw_nccl_logger_t logger, int has_named);
 #ifdef __cplusplus
 }
 #endif
+
+TW_C_END
 
 #endif

@@ -50,7 +50,7 @@ void tw_ip_lines_last(void (*print)(void))
 /** NCCL is still there: what begins later ends sooner. */
 static void end(void)
 {
-    if (print_last != NULL) {
+    if (print_last) {
         print_last();
     }
     nccl_logger = NULL;

@@ -5,6 +5,8 @@
 
 #include "core/core.h"
 
+TW_C_BEGIN
+
 /** Does this machine have AVX2 and F16C? */
 int tw_convert_avx2_usable(void);
 
@@ -12,5 +14,7 @@ size_t tw_convert_avx2_to_fp32(tw_type_t type, const void *src, float *dst, size
 size_t tw_convert_avx2_from_fp32(tw_type_t type, const float *src, float factor, void *dst, size_t n_elems);
 size_t tw_convert_avx2_add_fp32(tw_type_t type, const void *src, float *acc, size_t n_elems);
 size_t tw_convert_avx2_add(tw_type_t type, const void *a, const void *b, void *dst, size_t n_elems);
+
+TW_C_END
 
 #endif

@@ -19,6 +19,8 @@ typedef struct tw_quant_host {
                           const tw_quant_reduce_segment_t *);
 } tw_quant_host_t;
 
+TW_C_BEGIN
+
 tw_status_t tw_quant_host_encode(tw_quant_t *quant, const tw_quant_args_t *args,
                                  const tw_quant_segment_t *segments, size_t n_segments, int delta);
 tw_status_t tw_quant_host_decode(tw_quant_t *quant, const tw_quant_args_t *args,
@@ -33,5 +35,7 @@ tw_status_t tw_quant_host_reduce_decode(tw_quant_t *quant, const tw_quant_args_t
 #define TW_QUANT_HOST_OPERATIONS                                                        \
     .mem = TW_MEM_HOST, .encode = tw_quant_host_encode, .decode = tw_quant_host_decode, \
     .reduce_encode = tw_quant_host_reduce_encode, .reduce_decode = tw_quant_host_reduce_decode
+
+TW_C_END
 
 #endif

@@ -68,10 +68,7 @@ tw_status_t run(tw_coll_t *coll, const Kind &kind, uint16_t *src, uint16_t *dst,
     args.force_codec = 1;
     if (*kind.codec != '\0') {
         args.codec = &codec;
-        tw_status_t status = tw_quant_codec_parse(kind.codec, &codec);
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(tw_quant_codec_parse(kind.codec, &codec));
     }
     return tw_coll_run(coll, &args);
 }

@@ -182,7 +182,7 @@ void Fixture::set_env(const std::string &name, const std::optional<std::string> 
 void Fixture::unset_env(const std::string &prefix)
 {
     std::vector<std::string> names;
-    for (char **entry = environ; *entry; ++entry) {
+    for (char **entry = environ; *entry; entry++) {
         const std::string text = *entry;
         if (text.compare(0, prefix.size(), prefix) == 0) {
             names.push_back(text.substr(0, text.find('=')));

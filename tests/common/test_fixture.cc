@@ -51,7 +51,7 @@ std::vector<std::string> failures(const std::function<void(Inner &)> &body)
         Inner(body).run();
     }
     std::vector<std::string> found;
-    for (int i = 0; i < results.size(); ++i) {
+    for (int i = 0; i < results.size(); i++) {
         found.push_back(results.GetTestPartResult(i).message());
     }
     return found;

@@ -56,7 +56,7 @@ TEST(Buffer, ZeroMeansZeroAlsoInUsedMemory)
         auto *buffer = static_cast<unsigned char *>(tw_buffer_alloc_zero(bytes));
         ASSERT_NE(buffer, nullptr);
         size_t dirt = 0;
-        for (size_t i = 0; i < bytes; ++i) {
+        for (size_t i = 0; i < bytes; i++) {
             dirt += buffer[i] != 0;
         }
         EXPECT_EQ(dirt, 0u) << bytes;

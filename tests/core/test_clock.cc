@@ -7,7 +7,7 @@
 TEST(Clock, NeverGoesBack)
 {
     uint64_t before = tw_time_ns();
-    for (int i = 0; i < 100000; ++i) {
+    for (int i = 0; i < 100000; i++) {
         uint64_t now = tw_time_ns();
         ASSERT_GE(now, before);
         before = now;

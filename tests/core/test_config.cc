@@ -401,7 +401,7 @@ TEST_F(Config, PrintWrapsLongDocs)
 {
     tw_config_field_t field = fields[0];
     std::string doc;
-    for (int i = 0; i < 60; ++i) {
+    for (int i = 0; i < 60; i++) {
         doc += "word" + std::to_string(i) + " ";
     }
     std::string long_word(300, 'x');
@@ -426,7 +426,7 @@ TEST_F(Config, PrintWrapsLongDocs)
         }
         line.clear();
     }
-    for (int i = 0; i < 60; ++i) {
+    for (int i = 0; i < 60; i++) {
         EXPECT_NE(printed.find("word" + std::to_string(i)), std::string::npos) << i;
     }
     EXPECT_NE(printed.find(long_word), std::string::npos);

@@ -144,16 +144,16 @@ TEST(LogSink, OneCallAtATime)
             auto *s = static_cast<State *>(ctx);
             s->overlapped |= s->inside;
             s->inside = true;
-            ++s->lines;
+            s->lines++;
             std::this_thread::yield();
             s->inside = false;
         },
         &state);
     const size_t n_threads = 8, n_lines = 500;
     std::vector<std::thread> threads;
-    for (size_t t = 0; t < n_threads; ++t) {
+    for (size_t t = 0; t < n_threads; t++) {
         threads.emplace_back([] {
-            for (size_t i = 0; i < n_lines; ++i) {
+            for (size_t i = 0; i < n_lines; i++) {
                 tw_warn("line %zu", i);
             }
         });

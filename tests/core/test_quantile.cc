@@ -29,7 +29,7 @@ TEST(Quantile, IsLinearBetweenTheValues)
 {
     for (size_t n : {2, 5, 9}) {
         std::vector<double> values(n);
-        for (size_t i = 0; i < n; ++i) {
+        for (size_t i = 0; i < n; i++) {
             values[n - 1 - i] = 10 * double(i);
         }
         for (double share : {0.0, 0.125, 0.25, 0.5, 0.75, 1.0}) {

@@ -122,7 +122,7 @@ TEST(Fuzz, Mutations)
         corpus.push_back(read_file(path));
     }
     tw::fuzz::Random random(options.seed);
-    for (size_t i = 0; i < options.mutations; ++i) {
+    for (size_t i = 0; i < options.mutations; i++) {
         run_target(tw::fuzz::mutate(corpus, random));
     }
 }
@@ -141,7 +141,7 @@ bool parse_number(const char *arg, const char *flag, uint64_t *value)
 int main(int argc, char **argv)
 {
     ::testing::InitGoogleTest(&argc, argv);
-    for (int i = 1; i < argc; ++i) {
+    for (int i = 1; i < argc; i++) {
         if (!parse_number(argv[i], "--mutations=", &options.mutations) &&
             !parse_number(argv[i], "--seed=", &options.seed)) {
             options.files.emplace_back(argv[i]);

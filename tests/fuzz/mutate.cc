@@ -55,7 +55,7 @@ void set_limit(Input &input, const std::vector<Input> &, Random &random)
     }
     uint8_t *at = &input[random.below(input.size() - width + 1)];
     bool big_endian = random.below(4) == 0;
-    for (size_t i = 0; i < width; ++i) {
+    for (size_t i = 0; i < width; i++) {
         at[big_endian ? width - 1 - i : i] = uint8_t(value >> (8 * i));
     }
 }
@@ -121,7 +121,7 @@ Input mutate(const std::vector<Input> &corpus, Random &random)
     Input input = corpus[random.below(corpus.size())];
     /* Mostly few changes: what is nearly right gets further. */
     size_t n_changes = size_t(1) << random.below(4);
-    for (size_t i = 0; i < n_changes; ++i) {
+    for (size_t i = 0; i < n_changes; i++) {
         mutations[random.below(std::size(mutations))](input, corpus, random);
         input.resize(std::min(input.size(), max_input_bytes));
     }

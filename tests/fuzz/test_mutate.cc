@@ -15,7 +15,7 @@ std::vector<Input> make(uint64_t seed, size_t n)
 {
     Random random(seed);
     std::vector<Input> inputs;
-    for (size_t i = 0; i < n; ++i) {
+    for (size_t i = 0; i < n; i++) {
         inputs.push_back(mutate(corpus, random));
     }
     return inputs;
@@ -47,7 +47,7 @@ TEST(Mutate, InputsAreManyAndOfAllLengths)
         lengths.insert(input.size());
     }
     EXPECT_GT(distinct.size(), n / 2);
-    for (size_t length = 0; length <= 100; ++length) {
+    for (size_t length = 0; length <= 100; length++) {
         EXPECT_EQ(lengths.count(length), 1u) << length;
     }
 }
@@ -56,7 +56,7 @@ TEST(Mutate, GrowthIsBounded)
 {
     std::vector<Input> grown = {Input(max_input_bytes, 1)};
     Random random(4);
-    for (int i = 0; i < 200; ++i) {
+    for (int i = 0; i < 200; i++) {
         EXPECT_LE(mutate(grown, random).size(), max_input_bytes);
     }
 }

@@ -30,22 +30,10 @@ tw_status_t exchange_for_ever(tw_transport_t *t, const char *argument)
     std::vector<uint8_t> in(bytes), out(bytes);
     for (uint64_t i = 0;; i++) {
         tw_transport_request_t *received, *sent;
-        tw_status_t status =
-            tw_transport_recv_post(t, (rank + world - 1) % world, i, in.data(), in.size(), &received);
-        if (status) {
-            return status;
-        }
-        status = tw_transport_send_post(t, (rank + 1) % world, i, out.data(), out.size(), &sent);
-        if (status) {
-            return status;
-        }
-        status = wait(t, received);
-        if (!status) {
-            status = wait(t, sent);
-        }
-        if (status) {
-            return status;
-        }
+        TW_TRY(tw_transport_recv_post(t, (rank + world - 1) % world, i, in.data(), in.size(), &received));
+        TW_TRY(tw_transport_send_post(t, (rank + 1) % world, i, out.data(), out.size(), &sent));
+        TW_TRY(wait(t, received));
+        TW_TRY(wait(t, sent));
     }
 }
 

@@ -302,10 +302,8 @@ static tw_status_t write_weights(tw_checkpoint_t *checkpoint, const tw_model_t *
                                  const char *folder)
 {
     tw_safetensors_writer_t *writer;
-    tw_status_t status = begin_file(folder, model, type, &writer);
-    if (status != TW_OK) {
-        return status;
-    }
+    tw_status_t status = TW_OK;
+    TW_TRY(begin_file(folder, model, type, &writer));
     size_t n_tensors;
     const tw_model_tensor_t *tensors = tw_model_tensors(model, &n_tensors);
     for (size_t t = 0; t < n_tensors && status == TW_OK; t++) {

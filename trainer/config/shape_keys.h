@@ -6,6 +6,8 @@
 
 #include "trainer/config/state.h"
 
+TW_C_BEGIN
+
 /** Let a key of ours follow from the file. TW_ERR_CONFIG, logged: it is out of range, or somebody has set
  *  another value. */
 tw_status_t tw_shape_take(tw_train_config_t *config, const char *path, const char *key, const char *text);
@@ -25,5 +27,7 @@ tw_status_t tw_shape_check(const char *path, const json_t *json, const tw_shape_
 tw_status_t tw_shape_unlike(const char *path, const char *key, const json_t *value, const char *known);
 /** Note keys for dropout: with it, another network was trained than the one here. */
 void tw_shape_note_dropout(tw_train_config_t *config, const char *path, const json_t *json);
+
+TW_C_END
 
 #endif

@@ -4,6 +4,8 @@
 
 #include "trainer/config/config.h"
 
+TW_C_BEGIN
+
 typedef enum tw_train_origin {
     TW_TRAIN_FROM_DEFAULT,
     TW_TRAIN_FROM_AUTO,
@@ -41,5 +43,7 @@ void tw_train_note_key(tw_train_config_t *config, const char *key, const char *r
 void tw_train_note_without_effect(tw_train_config_t *config);
 /** Note that a member's value follows from other keys. */
 void tw_train_note_follows(tw_train_config_t *config, const void *member);
+
+TW_C_END
 
 #endif

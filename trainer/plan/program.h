@@ -7,6 +7,8 @@
 #include "trainer/plan/report.h"
 #include "trainer/trainer.h"
 
+TW_C_BEGIN
+
 enum { PLAN_MAX_SETS = 256, PLAN_MAX_ROWS = 32 };
 
 typedef struct plan {
@@ -35,5 +37,7 @@ tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_model_t
 tw_status_t plan_all(plan_t *plan);
 /** --cluster. */
 tw_status_t plan_cases(plan_t *plan);
+
+TW_C_END
 
 #endif

@@ -10,6 +10,8 @@
 #include "transport/monitor/monitor.h"
 #include "transport/monitor/outage.h"
 
+TW_C_BEGIN
+
 #define TW_MONITOR_STILL_HERE UINT64_MAX
 
 /** What the owner asks of the thread; under the lock. */
@@ -101,5 +103,7 @@ typedef struct tw_monitor_role {
 } tw_monitor_role_t;
 
 extern const tw_monitor_role_t tw_monitor_server, tw_monitor_client;
+
+TW_C_END
 
 #endif

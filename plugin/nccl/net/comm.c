@@ -256,7 +256,7 @@ void tw_net_comm_close(tw_net_comm_t *comm)
     }
     pthread_mutex_lock(&comm->domain->lock);
     tw_p2p_peer_close(comm->peer);
-    for (int i = 0; i < TW_NET_REQUESTS; ++i) {
+    for (int i = 0; i < TW_NET_REQUESTS; i++) {
         comm->domain->n_open -= comm->requests[i].n > 0;
     }
     pthread_mutex_unlock(&comm->domain->lock);

@@ -10,7 +10,7 @@ tw_nccl_result_t tw_net_properties_devices(int *n)
 {
     const tw_net_devices_t *found = tw_net_devices_get();
 
-    *n = found != NULL ? found->n : 0;
+    *n = found ? found->n : 0;
     return TW_NCCL_SUCCESS;
 }
 

@@ -7,6 +7,6 @@ int ncclGetVersion(int *version)
 {
     const char *text = getenv("FAKE_NCCL_VERSION");
 
-    *version = text != NULL ? atoi(text) : 22809;
+    *version = text ? atoi(text) : 22809;
     return 0;
 }

@@ -141,7 +141,7 @@ TEST_F(TwInfo, ListsTheInterfacesThereAre)
     }
     struct if_nameindex *names = if_nameindex();
     ASSERT_NE(names, nullptr);
-    for (struct if_nameindex *nic = names; nic->if_name != nullptr; ++nic) {
+    for (struct if_nameindex *nic = names; nic->if_name != nullptr; nic++) {
         EXPECT_EQ(listed.count(nic->if_name), 1u) << nic->if_name;
     }
     if_freenameindex(names);

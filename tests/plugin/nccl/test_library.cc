@@ -46,7 +46,7 @@ TEST(Library, NeedsGlibcAndJanssonAlone)
     int n_needed = 0;
     for (std::string line; std::getline(lines, line);) {
         if (line.find("(NEEDED)") != std::string::npos) {
-            ++n_needed;
+            n_needed++;
             EXPECT_TRUE(std::regex_match(line, expected)) << line;
         }
     }

@@ -501,7 +501,7 @@ void launch_all(std::vector<Op> ops)
         auto key = std::make_pair(op.comm, op.stream);
         auto at = groups.begin();
         while (at != groups.end() && at->first != key) {
-            ++at;
+            at++;
         }
         if (at == groups.end()) {
             groups.push_back({key, {}});

@@ -29,7 +29,7 @@ void Place::meet(int n_here) const
 {
     const double until = tw_time_sec() + patience_sec;
     n_met_ += n_here != 0 ? n_here : n_;
-    ++board_->arrived;
+    board_->arrived++;
     while (board_->arrived < n_met_) {
         expect(tw_time_sec() < until, "another rank does not come");
         std::this_thread::yield();
@@ -40,12 +40,12 @@ std::vector<std::vector<uint8_t>> Place::swap(const void *word, size_t bytes) co
 {
     std::vector<std::vector<uint8_t>> words((size_t)n_, std::vector<uint8_t>(bytes));
     expect(bytes <= word_bytes, "a word is too long");
-    for (size_t i = 0; i < bytes; ++i) {
+    for (size_t i = 0; i < bytes; i++) {
         board_->words[rank_][i] = ((const uint8_t *)word)[i];
     }
     meet();
-    for (int r = 0; r < n_; ++r) {
-        for (size_t i = 0; i < bytes; ++i) {
+    for (int r = 0; r < n_; r++) {
+        for (size_t i = 0; i < bytes; i++) {
             words[(size_t)r][i] = board_->words[r][i];
         }
     }
@@ -157,7 +157,7 @@ std::string run(int n, const Body &body, const std::map<std::string, std::string
     expect(memory != MAP_FAILED, "no shared memory");
     auto *board = new (memory) Board();
     std::vector<std::unique_ptr<process::Child>> children;
-    for (int rank = 0; rank < n; ++rank) {
+    for (int rank = 0; rank < n; rank++) {
         process::Spec spec;
         spec.env = {{"TW_NET_DEVICES", "lo"}, {"TW_PEER_TIMEOUT", "5s"}, {"TW_JOIN_TIMEOUT", "20s"}};
         for (const auto &[name, value] : env) {
@@ -167,7 +167,7 @@ std::string run(int n, const Body &body, const std::map<std::string, std::string
         children.push_back(std::make_unique<process::Child>(spec));
     }
     std::string text;
-    for (int rank = 0; rank < n; ++rank) {
+    for (int rank = 0; rank < n; rank++) {
         text += said(rank, children[(size_t)rank]->wait(limit_sec));
     }
     munmap(memory, sizeof(Board));

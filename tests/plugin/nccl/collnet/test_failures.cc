@@ -70,7 +70,7 @@ class Killed : public testing::TestWithParam<int>
             after(*net, comm);
             end(*net, comm);
         });
-        for (int r = 0; r < 3; ++r) {
+        for (int r = 0; r < 3; r++) {
             const std::string ended = "rank " + std::to_string(r) + " ended with ";
             EXPECT_TRUE(contains(text, ended + (r == victim ? "137" : "0"))) << text;
         }
@@ -104,7 +104,7 @@ TEST_P(Killed, WithOperationsUnderWay)
     std::vector<void *> requests;
     run_and_kill(
         [&](CollNet &net, void *comm, const Place &place) {
-            for (size_t k = 0; k < 8 && place.rank() != victim; ++k) {
+            for (size_t k = 0; k < 8 && place.rank() != victim; k++) {
                 requests.push_back(
                     taken([&](void **out) { return reduce(net, comm, k << 16, 1 << 16, out); }));
             }
@@ -129,7 +129,7 @@ TEST_P(Killed, WhileTheOthersClose)
         end(*net, comm);
     });
     EXPECT_TRUE(contains(text, "rank " + std::to_string(victim) + " ended with 137")) << text;
-    for (int r = 0; r < 3; ++r) {
+    for (int r = 0; r < 3; r++) {
         EXPECT_EQ(contains(text, "rank " + std::to_string(r) + " ended with 1:"), false) << text;
     }
 }
@@ -156,7 +156,7 @@ std::string nobody_connects(const std::function<void(const Place &)> &spoil,
 
 void all_ended_well(const std::string &text)
 {
-    for (int r = 0; r < 3; ++r) {
+    for (int r = 0; r < 3; r++) {
         EXPECT_TRUE(contains(text, "rank " + std::to_string(r) + " ended with 0:")) << text;
     }
 }
@@ -202,7 +202,7 @@ TEST(Connect, WithoutOne)
                     expect(try_join(*net, place, &comm) != TW_NCCL_SUCCESS, "connected");
                 },
                 {{"TW_JOIN_TIMEOUT", "2s"}});
-        for (int r = 0; r < 3; ++r) {
+        for (int r = 0; r < 3; r++) {
             const std::string ended = "rank " + std::to_string(r) + " ended with ";
             EXPECT_TRUE(contains(text, ended + (r == victim ? "137" : "0:"))) << text;
         }
@@ -214,7 +214,7 @@ TEST(Connect, HandlesThatAreNone)
     const std::string text = run(1, [](const Place &) {
         auto net = ready();
         char handle[TW_NCCL_HANDLE_BYTES] = {}, none[TW_NCCL_HANDLE_BYTES] = {};
-        for (int k = 0; k < 3; ++k) {
+        for (int k = 0; k < 3; k++) {
             void *listener = nullptr, *comm = &comm;
             expect(net->listen(handle, &listener) == TW_NCCL_SUCCESS, "listen");
             memset(none, 0x5a, sizeof(none));
@@ -334,8 +334,8 @@ TEST(Arguments, ThatNcclWasNotOffered)
         auto net = ready();
         void *comm = join(*net, place), *request = nullptr;
         int supported = -1;
-        for (int type = 0; type < 14; ++type) {
-            for (int op = 0; op < 6; ++op) {
+        for (int type = 0; type < 14; type++) {
+            for (int op = 0; op < 6; op++) {
                 expect(net->support(type, op, &supported) == TW_NCCL_SUCCESS, "reduceSupport");
                 expect(supported == (op == 0 && (type == 6 || type == 7 || type == 9)), "reduceSupport");
                 if (!supported) {

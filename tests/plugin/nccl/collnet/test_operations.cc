@@ -82,9 +82,9 @@ std::vector<float> decoded(const void *from, tw_type_t type, size_t n)
 std::vector<float> sums(size_t n, int n_ranks, size_t number, bool whole)
 {
     std::vector<float> out(n, 0);
-    for (int r = 0; r < n_ranks; ++r) {
+    for (int r = 0; r < n_ranks; r++) {
         const std::vector<float> one = values(n, r, number, whole);
-        for (size_t i = 0; i < n; ++i) {
+        for (size_t i = 0; i < n; i++) {
             out[i] += one[i];
         }
     }
@@ -157,7 +157,7 @@ TEST_P(Versions, AllReducesAreExact)
                             expect(net.flush(comm, receive, (int)right.size(), &flush) == TW_NCCL_SUCCESS &&
                                        flush == nullptr,
                                    "flush");
-                            ++number;
+                            number++;
                         }
                     }
                 }),
@@ -177,7 +177,7 @@ void pipeline(CollNet &net, size_t n_operations, unsigned seed, const std::funct
     while (next < n_operations || !under_way.empty()) {
         if (next < n_operations && (next < n_steps || is_ended[next - n_steps])) {
             under_way.emplace_back(next, post(next));
-            ++next;
+            next++;
         }
         const size_t i = random() % under_way.size();
         const size_t number = under_way[i].first;
@@ -346,13 +346,13 @@ TEST_P(Codecs, AllReduces)
                                  const double each = tw_quant_error_bound(&codec, 2),
                                               of_sum = tw_quant_error_bound(&codec, 2.1 * place.n());
                                  const double type_error = 2.1 * place.n() * std::ldexp(1, -8) * 2;
-                                 for (size_t i = 0; i < count; ++i) {
+                                 for (size_t i = 0; i < count; i++) {
                                      expect(std::fabs(got[i] - right[i]) <=
                                                 2 * (place.n() * each + of_sum) + type_error,
                                             "too far off");
                                      is_lossy = is_lossy || (type.type == TW_TYPE_FP32 && got[i] != right[i]);
                                  }
-                                 ++number;
+                                 number++;
                              }
                          }
                          expect(is_lossy, "nothing was quantized");
@@ -390,7 +390,7 @@ TEST(Lossless, HasTheBitsOfExact)
                           auto net = version(12);
                           expect(net->init() == TW_NCCL_SUCCESS, "init");
                           void *comms[2];
-                          for (int k = 0; k < 2; ++k) {
+                          for (int k = 0; k < 2; k++) {
                               setenv("TW_ALLREDUCE_CODEC", k == 0 ? "plain" : "lossless", 1);
                               comms[k] = join(*net, place);
                           }
@@ -399,7 +399,7 @@ TEST(Lossless, HasTheBitsOfExact)
                               for (size_t count : {1, 129, 16384, 200001}) {
                                   const Bytes in = any_bits(type.type, count, place.rank(), number++);
                                   Bytes results[2];
-                                  for (int k = 0; k < 2; ++k) {
+                                  for (int k = 0; k < 2; k++) {
                                       Bytes send = in;
                                       results[k].resize(in.size());
                                       finish(*net, taken([&](void **out) {
@@ -429,7 +429,7 @@ double sent_bytes(const std::string &codec, size_t count, size_t n_operations)
         12, 2,
         [=](CollNet &net, void *comm, const Place &place) {
             std::vector<float> send(count), receive(count);
-            for (size_t k = 0; k < n_operations; ++k) {
+            for (size_t k = 0; k < n_operations; k++) {
                 send = values(count, place.rank(), k, true);
                 finish(net, taken([&](void **out) {
                            return net.allreduce(comm, send.data(), receive.data(), count, TW_NCCL_FLOAT32,
@@ -540,11 +540,11 @@ TEST(Communicators, Several)
                       void *comms[2] = {join(*net, place), join(*net, place)};
                       std::vector<void *> requests;
                       std::vector<std::vector<float>> in, out;
-                      for (size_t k = 0; k < 8; ++k) {
+                      for (size_t k = 0; k < 8; k++) {
                           in.push_back(values(10000, place.rank(), k, true));
                           out.emplace_back(10000);
                       }
-                      for (size_t k = 0; k < 8; ++k) { /* each in an order of its own */
+                      for (size_t k = 0; k < 8; k++) { /* each in an order of its own */
                           const size_t i = place.rank() ? (k + 4) % 8 : k;
                           requests.push_back(taken([&](void **request) {
                               return net->allreduce(comms[i / 4], in[i].data(), out[i].data(), 10000,
@@ -554,7 +554,7 @@ TEST(Communicators, Several)
                       for (void *request : requests) {
                           finish(*net, request, 40000);
                       }
-                      for (size_t k = 0; k < 8; ++k) {
+                      for (size_t k = 0; k < 8; k++) {
                           expect(out[k] == sums(10000, 2, k, true), "wrong sums");
                       }
                       expect(process::slurp("/proc/self/maps").find("libuc") == std::string::npos,

@@ -36,7 +36,7 @@ TEST_P(Strict, NoCallSleepsOrWorksForLong)
                            TW_NCCL_SUCCESS,
                        "regMr");
                 strict::without_sleep([&] {
-                    for (int round = 0; round < strict::rounds; ++round) {
+                    for (int round = 0; round < strict::rounds; round++) {
                         void *request = nullptr;
                         int done = 0, size = 0;
                         std::fill(send.begin(), send.end(), 1.0f); /* the last round's was cleared */

@@ -87,7 +87,7 @@ void *make_sender(Net &net, const Channel &channel)
 std::vector<uint8_t> pattern(size_t bytes, size_t seed)
 {
     std::vector<uint8_t> data(bytes);
-    for (size_t i = 0; i < bytes; ++i) {
+    for (size_t i = 0; i < bytes; i++) {
         data[i] = (uint8_t)(i * 31 + (i >> 9) + seed * 7 + 1);
     }
     return data;
@@ -121,7 +121,7 @@ Message receive(Net &net, void *comm, const std::vector<size_t> &bytes, const st
     std::vector<void *> data, mhandles(bytes.size());
     std::vector<size_t> sizes;
     std::vector<int> with(tags);
-    for (size_t i = 0; i < bytes.size(); ++i) {
+    for (size_t i = 0; i < bytes.size(); i++) {
         message.buffers.emplace_back(bytes[i] + spare, (uint8_t)0xa5);
         data.push_back(message.buffers[i].data());
         sizes.push_back(bytes[i] + spare);
@@ -152,7 +152,7 @@ bool is_done(Net &net, Message &message)
     for (void *mhandle : message.mhandles) {
         succeed(net.deregister_memory(message.comm, mhandle), "deregMr");
     }
-    for (size_t i = 0; i < sizes.size(); ++i) {
+    for (size_t i = 0; i < sizes.size(); i++) {
         const size_t bytes = message.expected_bytes[i];
         expect((size_t)sizes[i] == bytes,
                "size " + std::to_string(sizes[i]) + " instead of " + std::to_string(bytes));

@@ -97,7 +97,7 @@ double copy_sec(unsigned long bytes)
 {
     std::vector<char> from(bytes, 1), to(bytes, 2);
     Longest copy;
-    for (int round = 0; round < rounds; ++round) {
+    for (int round = 0; round < rounds; round++) {
         copy([&] { return memcpy(to.data(), from.data(), bytes); });
         copy.end_round();
     }

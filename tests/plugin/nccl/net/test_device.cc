@@ -79,7 +79,7 @@ TEST_F(Device, AllAreAtLeastOneAndNotTheLoopbackBesideOthers)
 {
     ASSERT_EQ(find("", false), TW_OK);
     ASSERT_GE(devices_.n, 1);
-    for (int i = 0; i < devices_.n; ++i) {
+    for (int i = 0; i < devices_.n; i++) {
         EXPECT_TRUE(devices_.n == 1 || strcmp(devices_.device[i].name, "lo") != 0);
         EXPECT_GT(devices_.device[i].speed_mbps, 0);
         EXPECT_NE(devices_.device[i].guid, 0u);
@@ -93,7 +93,7 @@ TEST_F(Device, MergedIsOneWithAllNames)
     const std::string names = first == "lo" ? "lo" : first + ",lo";
     ASSERT_EQ(find(names.c_str(), false, 4), TW_OK);
     int speed = 0;
-    for (int i = 0; i < devices_.n; ++i) {
+    for (int i = 0; i < devices_.n; i++) {
         speed += devices_.device[i].speed_mbps;
     }
     ASSERT_EQ(find(names.c_str(), true, 4), TW_OK);

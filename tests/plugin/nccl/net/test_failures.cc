@@ -95,7 +95,7 @@ TEST_P(Failures, TheReceiverIsKilledInTheMiddleOfALongMessage)
                       void *comm = make_receiver(*net, channel);
                       Message message = receive(*net, comm, {100 << 20}, {0}, {0});
                       (void)channel.hear(1);
-                      for (int i = 0; i < 20; ++i) {
+                      for (int i = 0; i < 20; i++) {
                           expect(!is_done(*net, message), "so soon");
                       }
                       raise(SIGKILL);
@@ -132,7 +132,7 @@ TEST_P(Failures, TheReceiverIsKilledBeforeItTakesAnything)
                       }
                       size_t n_done = 0;
                       while (n_done < n && is_done(*net, messages[n_done])) {
-                          ++n_done;
+                          n_done++;
                       }
                       expect(n_done < n, "all are done, and nobody has received anything");
                       channel.tell({'.'});
@@ -174,7 +174,7 @@ std::string close_towards(bool under_way, const std::function<void(const Channel
         [=](const Channel &channel) {
             auto net = version(last_version);
             expect(net->init() == TW_NCCL_SUCCESS, "init");
-            for (int i = 0; i < channels; ++i) {
+            for (int i = 0; i < channels; i++) {
                 (void)make_sender(*net, channel);
                 (void)make_receiver(*net, channel);
             }
@@ -187,14 +187,14 @@ std::string close_towards(bool under_way, const std::function<void(const Channel
             expect(net->init() == TW_NCCL_SUCCESS, "init");
             std::vector<void *> senders, receivers;
             std::vector<Message> messages;
-            for (int i = 0; i < channels; ++i) {
+            for (int i = 0; i < channels; i++) {
                 receivers.push_back(make_receiver(*net, channel));
                 senders.push_back(make_sender(*net, channel));
             }
             channel.meet();
             (void)channel.hear(1); /* it is about to go */
             usleep(200000);
-            for (int i = 0; i < channels; ++i) { /* small ones are done at once, and stay in the kernel */
+            for (int i = 0; i < channels; i++) { /* small ones are done at once, and stay in the kernel */
                 Message small = send(*net, senders[(size_t)i], 1000, 0, 0);
                 finish(*net, small);
                 if (under_way) {
@@ -471,7 +471,7 @@ TEST_P(Failures, Fork)
         [](const Channel &channel) {
             auto net = ready();
             void *comm = make_receiver(*net, channel);
-            for (size_t k = 1; k <= 2; ++k) {
+            for (size_t k = 1; k <= 2; k++) {
                 Message message = receive(*net, comm, {k == 1 ? (size_t)1 << 20 : (size_t)5000}, {0}, {k});
                 finish(*net, message);
             }

@@ -93,8 +93,8 @@ TEST_P(Messages, Groups)
     EXPECT_EQ(run(
                   [&](Net &net, void *comm, const Channel &) {
                       std::vector<Message> sent;
-                      for (size_t group = 0; group < 2; ++group) {
-                          for (size_t k = 0; k < sizes.size(); ++k) {
+                      for (size_t group = 0; group < 2; group++) {
+                          for (size_t k = 0; k < sizes.size(); k++) {
                               const size_t i = (k * 5 + 3) % sizes.size();
                               sent.push_back(send(net, comm, sizes[i] + group, tags[i], 10 * group + i));
                           }
@@ -105,9 +105,9 @@ TEST_P(Messages, Groups)
                   },
                   [&](Net &net, void *comm, const Channel &) {
                       std::vector<Message> groups;
-                      for (size_t group = 0; group < 2; ++group) {
+                      for (size_t group = 0; group < 2; group++) {
                           std::vector<size_t> bytes(sizes), seeds(sizes.size());
-                          for (size_t i = 0; i < bytes.size(); ++i) {
+                          for (size_t i = 0; i < bytes.size(); i++) {
                               bytes[i] += group;
                               seeds[i] = 10 * group + i;
                           }
@@ -133,7 +133,7 @@ TEST_P(Latest, MoreThanCanBeUnderWay)
     EXPECT_EQ(run(
                   [&](Net &net, void *comm, const Channel &channel) {
                       channel.meet();
-                      for (int i = 0; i < n; ++i) {
+                      for (int i = 0; i < n; i++) {
                           Message message = send(net, comm, 100, 9, (size_t)i);
                           finish(net, message);
                       }
@@ -141,7 +141,7 @@ TEST_P(Latest, MoreThanCanBeUnderWay)
                   [&](Net &net, void *comm, const Channel &channel) {
                       std::vector<std::vector<uint8_t>> buffers(n, std::vector<uint8_t>(100));
                       std::vector<void *> requests;
-                      for (int i = 0; i < n; ++i) {
+                      for (int i = 0; i < n; i++) {
                           void *data = buffers[(size_t)i].data(), *mhandle = comm, *request = nullptr;
                           size_t bytes = 100;
                           int tag = 9;
@@ -163,11 +163,11 @@ TEST_P(Latest, MoreThanCanBeUnderWay)
                           }
                           expect(size == 100, "size");
                       }
-                      for (size_t i = taken; i < n; ++i) {
+                      for (size_t i = taken; i < n; i++) {
                           Message message = receive(net, comm, {100}, {9}, {i});
                           finish(net, message);
                       }
-                      for (size_t i = 0; i < taken; ++i) {
+                      for (size_t i = 0; i < taken; i++) {
                           expect(buffers[i] == pattern(100, i), "wrong bytes");
                       }
                   }),
@@ -200,7 +200,7 @@ TEST_P(Latest, OneEndClosesFirst)
                 close_it();
             }
             channel.meet();
-            for (size_t i = 0; i < 50; ++i) {
+            for (size_t i = 0; i < 50; i++) {
                 Message message =
                     is_sender ? send(*net, staying, 50000, 1, i) : receive(*net, staying, {50000}, {1}, {i});
                 finish(*net, message);
@@ -250,7 +250,7 @@ TEST_P(Latest, LongOverSeveralStreams)
     EXPECT_EQ(run(
                   [&](Net &net, void *comm, const Channel &) {
                       std::vector<Message> sent;
-                      for (size_t i = 0; i < sizes.size(); ++i) {
+                      for (size_t i = 0; i < sizes.size(); i++) {
                           sent.push_back(send(net, comm, sizes[i], 0, i));
                       }
                       for (Message &message : sent) {
@@ -259,7 +259,7 @@ TEST_P(Latest, LongOverSeveralStreams)
                   },
                   [&](Net &net, void *comm, const Channel &) {
                       std::vector<Message> received;
-                      for (size_t i = 0; i < sizes.size(); ++i) {
+                      for (size_t i = 0; i < sizes.size(); i++) {
                           received.push_back(receive(net, comm, {sizes[i]}, {0}, {i}));
                       }
                       for (Message &message : received) {
@@ -276,11 +276,11 @@ TEST_P(Latest, SeveralThreadsBothWaysAndAgain)
 {
     const int number = GetParam();
     auto both = [&](const Channel &channel, bool first) {
-        for (int round = 0; round < 2; ++round) {
+        for (int round = 0; round < 2; round++) {
             auto net = version(number);
             expect(net->init() == TW_NCCL_SUCCESS, "init");
             std::vector<void *> senders, receivers;
-            for (int i = 0; i < 4; ++i) {
+            for (int i = 0; i < 4; i++) {
                 for (bool receiving : {first, !first}) {
                     if (receiving) {
                         receivers.push_back(make_receiver(*net, channel));
@@ -291,10 +291,10 @@ TEST_P(Latest, SeveralThreadsBothWaysAndAgain)
             }
             std::vector<std::thread> threads;
             std::vector<std::string> wrong(4);
-            for (size_t t = 0; t < 4; ++t) {
+            for (size_t t = 0; t < 4; t++) {
                 threads.emplace_back([&, t] {
                     try {
-                        for (size_t i = 0; i < 40; ++i) {
+                        for (size_t i = 0; i < 40; i++) {
                             Message in = receive(*net, receivers[t], {i * 3001}, {1}, {i});
                             Message out = send(*net, senders[t], i * 3001, 1, i);
                             finish(*net, out);
@@ -308,7 +308,7 @@ TEST_P(Latest, SeveralThreadsBothWaysAndAgain)
             for (std::thread &thread : threads) {
                 thread.join();
             }
-            for (size_t t = 0; t < 4; ++t) {
+            for (size_t t = 0; t < 4; t++) {
                 expect(wrong[t].empty(), wrong[t]);
                 expect(net->close_send(senders[t]) == TW_NCCL_SUCCESS, "close_send");
                 expect(net->close_receive(receivers[t]) == TW_NCCL_SUCCESS, "close_receive");
@@ -333,7 +333,7 @@ TEST_P(Latest, AProcessAndItself)
                       Handle handle(TW_NCCL_HANDLE_BYTES);
                       void *listener = nullptr, *sender = nullptr, *receiver = nullptr;
                       expect(net->listen(handle.data(), &listener) == TW_NCCL_SUCCESS, "listen");
-                      for (int i = 0; i < 100; ++i) {
+                      for (int i = 0; i < 100; i++) {
                           expect(sender || net->connect(handle.data(), &sender) == TW_NCCL_SUCCESS,
                                  "connect");
                       }

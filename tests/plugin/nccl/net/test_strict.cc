@@ -56,7 +56,7 @@ TEST_P(Strict, NoCallSleepsOrWorksForLong)
                 expect(net->register_memory(comm, data.data(), long_bytes, &mhandle) == TW_NCCL_SUCCESS,
                        "regMr");
                 strict::without_sleep([&] {
-                    for (int round = 0; round < strict::rounds; ++round) {
+                    for (int round = 0; round < strict::rounds; round++) {
                         for (size_t bytes : {long_bytes, (size_t)8, (size_t)0, (size_t)20000, long_bytes}) {
                             void *request = nullptr;
                             int done = 0, size = 0;
@@ -90,7 +90,7 @@ TEST_P(Strict, NoCallSleepsOrWorksForLong)
                 expect(net->register_memory(comm, buffer.data(), long_bytes, &mhandle) == TW_NCCL_SUCCESS,
                        "regMr");
                 strict::without_sleep([&] {
-                    for (int round = 0; round < strict::rounds; ++round) {
+                    for (int round = 0; round < strict::rounds; round++) {
                         for (size_t bytes : {long_bytes, (size_t)8, (size_t)0, (size_t)20000, long_bytes}) {
                             void *request = nullptr, *data = buffer.data();
                             size_t room = long_bytes;
@@ -129,7 +129,7 @@ TEST_P(Strict, BuffersAreNcclsAgainOnceDone)
                   [](const Channel &channel) {
                       auto net = ready();
                       void *comm = make_sender(*net, channel);
-                      for (size_t k = 0; k < 200; ++k) {
+                      for (size_t k = 0; k < 200; k++) {
                           const size_t bytes = k % 3 == 0 ? 100 : k % 3 == 1 ? 16384 : 300000;
                           Message message = send(*net, comm, bytes, 0, k);
                           finish(*net, message);
@@ -142,7 +142,7 @@ TEST_P(Strict, BuffersAreNcclsAgainOnceDone)
                       auto net = ready();
                       void *comm = make_receiver(*net, channel);
                       std::vector<Message> done;
-                      for (size_t k = 0; k < 200; ++k) {
+                      for (size_t k = 0; k < 200; k++) {
                           const size_t bytes = k % 3 == 0 ? 100 : k % 3 == 1 ? 16384 : 300000;
                           done.push_back(receive(*net, comm, {bytes}, {0}, {k}, 64));
                           finish(*net, done.back());
@@ -194,7 +194,7 @@ TEST_P(Strict, ItsThreadStaysOutOfTheWay)
         }
         const auto start = std::chrono::steady_clock::now();
         const long sleeps_before = ticker_sleeps();
-        for (int k = 0; k < n_trips; ++k) {
+        for (int k = 0; k < n_trips; k++) {
             for (const bool is_send : {is_first, !is_first}) {
                 Message message = is_send ? send(*net, to, 8, 0, 1) : receive(*net, from, {8}, {0}, {1});
                 finish(*net, message);

@@ -47,7 +47,7 @@ class Choose : public tw::Fixture
     static Table allowed(bool collnet)
     {
         Table table(n_algos * n_protos, -1);
-        for (int proto = 0; proto < n_protos; ++proto) {
+        for (int proto = 0; proto < n_protos; proto++) {
             at(table, TW_NCCL_RING, proto) = at(table, TW_NCCL_TREE, proto) = 1;
         }
         if (collnet) {
@@ -149,7 +149,7 @@ TEST_F(Choose, SmallerAndEmptyTables)
 TEST_F(Choose, AnyTable)
 {
     std::mt19937 random(1);
-    for (int trial = 0; trial < 5000; ++trial) {
+    for (int trial = 0; trial < 5000; trial++) {
         Table table(n_algos * n_protos);
         for (float &cell : table) {
             cell = random() % 3 == 0 ? (float)(random() % 1000) : -1;
@@ -160,7 +160,7 @@ TEST_F(Choose, AnyTable)
         const size_t bytes = (size_t)1 << random() % 34;
         const Table out = filled(it, func, bytes, table);
         bool had = false, has = false;
-        for (size_t i = 0; i < table.size(); ++i) {
+        for (size_t i = 0; i < table.size(); i++) {
             had |= table[i] >= 0;
             has |= out[i] >= 0;
             EXPECT_TRUE(table[i] >= 0 || out[i] == table[i]);

@@ -102,10 +102,10 @@ TEST_F(Model, UnknownIsNegative)
 
 TEST_F(Model, EveryShapeIsFiniteAndGrowsWithSize)
 {
-    for (size_t ranks = 2; ranks <= 9; ++ranks) {
-        for (size_t nodes = 2; nodes <= ranks; ++nodes) {
+    for (size_t ranks = 2; ranks <= 9; ranks++) {
+        for (size_t nodes = 2; nodes <= ranks; nodes++) {
             const tw_tuner_t it = tuner(ranks, nodes);
-            for (int cell = 0; cell < TW_NCCL_FUNCS * TW_NCCL_ALGOS; ++cell) {
+            for (int cell = 0; cell < TW_NCCL_FUNCS * TW_NCCL_ALGOS; cell++) {
                 const int func = cell / TW_NCCL_ALGOS, algo = cell % TW_NCCL_ALGOS;
                 const double none = time(it, func, 0, algo), some = time(it, func, 1 << 20, algo);
                 if (none >= 0) {

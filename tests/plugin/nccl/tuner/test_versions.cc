@@ -145,8 +145,8 @@ TEST_F(Versions, V2NamesOnlyWhatIsAlwaysAllowed)
 {
     void *context;
     ASSERT_EQ(ncclTunerPlugin_v2.init(8, 8, logger, &context), TW_NCCL_SUCCESS);
-    for (int func = 0; func < TW_NCCL_FUNCS; ++func) {
-        for (int bits = 0; bits < 34; ++bits) {
+    for (int func = 0; func < TW_NCCL_FUNCS; func++) {
+        for (int bits = 0; bits < 34; bits++) {
             int algo = -1, proto = -1, channels = 0;
             ASSERT_EQ(ncclTunerPlugin_v2.get_coll_info(context, func, (size_t)1 << bits, 1, 1, 1, &algo,
                                                        &proto, &channels),

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""dialect.py check: what docs/style.md says of one dialect and of lines, as far as a program sees it.
+
+One line for every complaint, as file:line: text. Under Bazel: //:dialect_check.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+DOC_COLUMNS = 120
+README_LINES = 150
+C_FILES = (".c", ".h", ".cc", ".cu", ".cuh")
+
+# Files of others, or of examples, that comments and pages speak of.
+NOT_OURS = {"cublasLt.h", "job.py", "llm.c", "stdio.h", "stdlib.h", "sysexits.h", "transformer.h", "x.c", "x.cu", "x.h"}
+
+# A value is `p != NULL`; a condition is `p`.
+VALUE_OF_NULL = re.compile(r"[=!]= \([^()]*[=!]= NULL\)")
+NULL_IN_CONDITION = re.compile(r"\b(if|while) \(.*[=!]= NULL|[=!]= NULL( \?| &&| \|\|)|(&&|\|\|) .*[=!]= NULL|\bNULL [=!]=")
+BEFORE = re.compile(r"(; |^\s*)(\+\+|--)[A-Za-z_][\w.>\[\]-]*[;)]")
+TRY = re.compile(
+    r"^( +)(?:tw_status_t )?status = [^;?]+;\n\1if \((?:status|status != TW_OK)\) \{\n +return status;\n\1\}", re.MULTILINE)
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
+FILE_NAME = re.compile(r"[\w/-]*\b\w+\.(?:c|h|cc|cu|cuh|py)\b")
+DECLARES = re.compile(r"^(?!static|typedef|return|#)[A-Za-z_][\w ]* \**\w+\([^{}]*\);", re.MULTILINE)
+
+
+def tracked():
+    """Tracked files; in a source archive, all."""
+    found = subprocess.run(
+        ["git", "-c", "safe.directory=*", "ls-files", "-z"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    if found.returncode == 0:
+        names = found.stdout.decode().split("\0")
+    else:
+        names = [
+            os.path.relpath(os.path.join(folder, name), ".")
+            for folder, _, files in os.walk(".") if "/bazel-" not in folder and "/.git" not in folder
+            for name in files
+        ]
+    return sorted(name for name in names if os.path.isfile(name))
+
+
+def spaces(match):
+    """Of a comment: its lines, without what is in them."""
+    return re.sub(r"[^\n]", " ", match.group())
+
+
+def lines_of(text, pattern):
+    for number, line in enumerate(text.split("\n"), 1):
+        if pattern.search(VALUE_OF_NULL.sub("", line)):
+            yield number
+
+
+def code_complaints(path, text):
+    """Yields (line, what is wrong) of a file of C or C++."""
+    code = STRING.sub('""', COMMENT.sub(spaces, text))
+    for number in lines_of(code, NULL_IN_CONDITION):
+        yield number, "in a condition it is p or !p, without NULL"
+    for number in lines_of(code, BEFORE):
+        yield number, "it is i++"
+    if path.endswith((".c", ".cc")):
+        for match in TRY.finditer(code):
+            yield code.count("\n", 0, match.start()) + 1, "it is TW_TRY"
+    if path.endswith(".h") and not path.startswith("tests/") and "TW_C_BEGIN" not in code:
+        match = DECLARES.search(code)
+        if match:
+            yield code.count("\n", 0, match.start()) + 1, "what a header declares stands after TW_C_BEGIN"
+
+
+def name_complaints(text, names):
+    """Yields (line, what is wrong) of the names of files in comments."""
+    for comment in COMMENT.finditer(text):
+        for match in FILE_NAME.finditer(comment.group()):
+            name = os.path.basename(match.group())
+            if name not in names and name not in NOT_OURS:
+                number = text.count("\n", 0, comment.start() + match.start()) + 1
+                yield number, "there is no file %s" % match.group()
+
+
+def page_complaints(path, text):
+    """Yields (line, what is wrong) of a page."""
+    lines = text.rstrip("\n").split("\n")
+    for number, line in enumerate(lines, 1):
+        if len(line) > DOC_COLUMNS:
+            yield number, "%d characters, more than %d" % (len(line), DOC_COLUMNS)
+    if path == "README.md" and len(lines) > README_LINES:
+        yield len(lines), "more than %d lines: the rest belongs in docs/" % README_LINES
+
+
+def complaints_of(path, names):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        text = file.read()
+    if path.endswith(C_FILES):
+        yield from code_complaints(path, text)
+        yield from name_complaints(text, names)
+    else:
+        yield from page_complaints(path, text)
+
+
+def main():
+    os.chdir(os.path.dirname(os.path.realpath("WORKSPACE")))
+    everything = tracked()
+    names = {os.path.basename(path) for path in everything}
+    pages = [path for path in everything if path == "README.md" or path.startswith("docs/") and path.endswith(".md")]
+    paths = [path for path in everything if path.endswith(C_FILES)] + pages
+    complaints = ["%s:%d: %s" % (path, *found) for path in paths for found in sorted(complaints_of(path, names))]
+    print("\n".join(complaints + ["%d files, %d complaints" % (len(paths), len(complaints))]))
+    return 1 if complaints or not paths else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
