@@ -230,7 +230,7 @@ static tw_status_t add_device(const struct ifaddrs *all, const char *name, tw_do
                  if_nametoindex(name) ? "it has no address" : "there is none of that name");
         return TW_ERR_CONFIG;
     }
-    snprintf(device->name, sizeof(device->name), "%s", name);
+    snprintf(device->name, sizeof(device->name), "%.*s", (int)sizeof(device->name) - 1, name);
     device->mtu = (int32_t)device_number(name, "mtu", 0);
     const int64_t speed = is_hardware(name) ? device_number(name, "speed", 0) : 0;
     device->speed_mbps = speed > 0 ? (int32_t)speed : 0;
