@@ -9,8 +9,8 @@ TW_C_BEGIN
 #define TW_DEVICES_NAME_BYTES 64 /**< of one name, its end included: "eth0", or UCX's "mlx5_0:1" */
 
 /** Names separated by commas; blanks around a name do not count, and an empty list has none. TW_ERR_CONFIG: a
- *  name is missing, too long or there twice; logged with `who`, whose list it is ("rank 3"). Whether there are
- *  such devices is not looked at. */
+ *  name is missing, too long or there twice; logged with `who`, whose list it is ("rank 3"). Whether there
+ *  are such devices is not looked at. */
 tw_status_t tw_devices_check(const char *who, const char *list);
 /** The next name of a list that was checked, which *at points into at first; 0: there is no more. */
 int tw_devices_next(const char **at, char name[TW_DEVICES_NAME_BYTES]);
