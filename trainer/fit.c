@@ -100,15 +100,18 @@ tw_status_t tw_need_of(const tw_train_options_t *o, const tw_model_t *model, int
 {
     tw_plan_memory_t memory;
     tw_plan_cluster_t cluster = tw_plan_cluster_of(n_ranks, n_nodes);
+    tw_train_options_t quiet =
+        *o; /* it is of the rank with the most, which need not be the one that samples */
+    quiet.sample_steps = 0;
     cluster.delta_bits = DELTA_BITS;
-    TW_TRY(tw_plan_memory_of(o, model, &cluster, &memory));
+    TW_TRY(tw_plan_memory_of(&quiet, model, &cluster, &memory));
     double optimizer = o->offload_optimizer == TW_TRAIN_NVME ? 0 : memory.optimizer;
     double weights = o->offload_param == TW_TRAIN_NVME ? 0 : memory.weights;
     double activations = *o->activation_path ? 0 : memory.activations;
     /* one rank of the job samples: counted as a node's share of it */
-    double sampling = tw_plan_sampling_bytes(o, model) * (1.0 - 1.0 / cluster.ranks_per_node);
+    double sampling = tw_plan_sampling_bytes(o, model) / cluster.ranks_per_node;
     *need = (tw_need_t){.sure = optimizer + weights + memory.gradients + activations,
-                        .all = tw_plan_memory_sum(&memory) - sampling};
+                        .all = tw_plan_memory_sum(&memory) + sampling};
     return TW_OK;
 }
 

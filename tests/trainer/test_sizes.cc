@@ -137,6 +137,21 @@ std::vector<Key> extremes()
     return keys;
 }
 
+/* The largest matrix that Muon needs whole is rank 2's, who does not sample. */
+TEST_F(Sizes, SamplingIsCountedBesideMuon)
+{
+    const std::vector<std::string> muon = {"optimizer.type=Muon", "model.n_embd=512"};
+    std::vector<std::string> samples = muon;
+    samples.insert(samples.end(), {"thinwire.sample_steps=1", "thinwire.sample_tokens=1"});
+    tw_need_t without, with;
+    ASSERT_EQ(make(muon, 4, 1), TW_OK);
+    ASSERT_EQ(tw_need_of(options_, model_, 4, 1, &without), TW_OK);
+    ASSERT_EQ(make(samples, 4, 1), TW_OK);
+    ASSERT_EQ(tw_need_of(options_, model_, 4, 1, &with), TW_OK);
+    EXPECT_NEAR(with.all - without.all, tw_plan_sampling_bytes(options_, model_) / 4, 1);
+    EXPECT_GT(with.all, without.all);
+}
+
 /* Keys of which sizes are products. */
 bool is_factor(const Key &key)
 {
