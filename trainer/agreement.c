@@ -9,20 +9,12 @@
 
 #define MOST_NAMED 3 /* lines of a rank */
 
-static tw_status_t gather(tw_coll_t *world, const void *own, size_t n_bytes, void *all, int patient)
-{
-    tw_coll_segment_t segment = {.src = own, .dst = all, .n_elems = (size_t)tw_coll_size(world) * n_bytes};
-    tw_coll_args_t args = {.op = TW_COLL_ALLGATHER,
-                           .type = TW_TYPE_BYTE,
-                           .segments = &segment,
-                           .n_segments = 1,
-                           .patient = patient};
-    return tw_coll_run(world, &args);
-}
-
 tw_status_t tw_agree_gather(tw_coll_t *world, const void *own, size_t n_bytes, void *all)
 {
-    return gather(world, own, n_bytes, all, 0);
+    tw_coll_segment_t segment = {.src = own, .dst = all, .n_elems = (size_t)tw_coll_size(world) * n_bytes};
+    tw_coll_args_t args = {
+        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
+    return tw_coll_run(world, &args);
 }
 
 void *tw_agree_alloc(const tw_coll_t *world, size_t n_bytes)
@@ -118,25 +110,15 @@ tw_status_t tw_agree_on(tw_coll_t *world, const tw_lines_t *lines)
 
 /* ---- failures ------------------------------------------------------------------------------------------ */
 
-static tw_status_t first_failure(tw_coll_t *world, tw_status_t status, int patient)
+tw_status_t tw_agree_status(tw_coll_t *world, tw_status_t status)
 {
     int64_t own = status, *all = tw_agree_alloc(world, sizeof(*all));
-    status = all ? gather(world, &own, sizeof(own), all, patient) : TW_ERR_NO_MEMORY;
+    status = all ? tw_agree_gather(world, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
     for (int rank = 0; rank < tw_coll_size(world) && status == TW_OK; rank++) {
         status = (tw_status_t)all[rank];
     }
     free(all);
     return status;
-}
-
-tw_status_t tw_agree_status(tw_coll_t *world, tw_status_t status)
-{
-    return first_failure(world, status, 0);
-}
-
-tw_status_t tw_agree_patiently(tw_coll_t *world, tw_status_t status)
-{
-    return first_failure(world, status, 1);
 }
 
 /* How a rank fared; errors: a hash of what it has to say. */

@@ -13,8 +13,6 @@ TW_C_BEGIN
 tw_status_t tw_agree_on(tw_coll_t *world, const tw_lines_t *lines);
 /** A failure of one rank is everybody's: the status of the first rank that failed. */
 tw_status_t tw_agree_status(tw_coll_t *world, tw_status_t status);
-/** The same where ranks may take as long as they like: nobody gives up, unless one dies. */
-tw_status_t tw_agree_patiently(tw_coll_t *world, tw_status_t status);
 /** Room for `n_bytes` of every rank, zeroed; free() it. NULL (logged): out of memory. */
 void *tw_agree_alloc(const tw_coll_t *world, size_t n_bytes);
 /** `n_bytes` of every rank, in rank order. */

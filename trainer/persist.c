@@ -18,6 +18,7 @@ void tw_persist_cleanup(tw_persist_t *persist)
     tw_lines_cleanup(&persist->facts);
 }
 
+/* It waits for files, and files for disks: nobody gives up, unless a rank dies. */
 static tw_status_t create_group(tw_persist_t *persist, tw_coll_t *world)
 {
     int n_ranks = tw_coll_size(world), *ranks = calloc((size_t)n_ranks, sizeof(*ranks));
@@ -29,6 +30,9 @@ static tw_status_t create_group(tw_persist_t *persist, tw_coll_t *world)
         ranks[rank] = rank;
     }
     tw_status_t status = tw_coll_group_create(world, ranks, n_ranks, &persist->own);
+    if (status == TW_OK) {
+        tw_coll_timeout_set(persist->own, 0);
+    }
     free(ranks);
     return status;
 }
@@ -84,17 +88,21 @@ static uint32_t notices(void *ctx)
     uint32_t stop = persist->stop && *persist->stop ? TW_PERSIST_STOP : 0;
     uint32_t written =
         persist->saving && tw_checkpoint_save_is_written(persist->saving) ? TW_PERSIST_WRITTEN : 0;
+    uint32_t taken = persist->saving && tw_checkpoint_save_is_taken(persist->saving) ? TW_PERSIST_TAKEN : 0;
     uint32_t due = o->checkpoint_minutes > 0 && minutes >= o->checkpoint_minutes ? TW_PERSIST_DUE : 0;
-    return stop | written | due;
+    return stop | written | due | taken;
 }
 
-/* The file is written from the masters and moments themselves. */
-static void before_update(void *ctx)
+/* The file is written from the masters and moments themselves. Where one disk is slow all ranks wait here, as
+ * long as it takes: in the operations of the update they would give up. */
+static tw_status_t before_update(void *ctx)
 {
     const tw_persist_t *persist = ctx;
-    if (persist->saving) {
-        tw_checkpoint_save_release(persist->saving);
+    if (!persist->saving || (tw_engine_heard(persist->engine).all & TW_PERSIST_TAKEN)) {
+        return TW_OK;
     }
+    tw_checkpoint_save_release(persist->saving);
+    return tw_agree_status(persist->own, TW_OK);
 }
 
 tw_engine_hooks_t tw_persist_hooks(tw_persist_t *persist)
@@ -164,7 +172,7 @@ static tw_status_t export_to(const tw_persist_t *persist, const char *checkpoint
         status = tw_export_model(persist->options, persist->model, checkpoints,
                                  tw_engine_steps_done(persist->engine), folder);
     }
-    return tw_agree_patiently(persist->own, status);
+    return tw_agree_status(persist->own, status);
 }
 
 static int is_last(const tw_persist_t *persist)

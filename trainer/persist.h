@@ -17,7 +17,8 @@ TW_C_BEGIN
 enum {
     TW_PERSIST_STOP = 1,    /**< this rank has been asked to end */
     TW_PERSIST_WRITTEN = 2, /**< its file of the checkpoint under way is written */
-    TW_PERSIST_DUE = 4      /**< by its clock a checkpoint is due; rank 0's counts */
+    TW_PERSIST_DUE = 4,     /**< by its clock a checkpoint is due; rank 0's counts */
+    TW_PERSIST_TAKEN = 8    /**< masters and moments may change: its file has them */
 };
 
 /** What is written and read; borrowed, but for `own` and `facts`. */
@@ -34,9 +35,11 @@ typedef struct tw_persist {
     tw_lines_t facts;               /* for its checkpoints */
     double best_val;                /* the lowest validation loss so far; 0: none */
     int is_best;                    /* the last step's is, and is to be saved */
+    int is_alone;                   /* it has failed, and others have not heard of it */
     double saved_sec;               /* when the last checkpoint began, or the run; tw_time_sec */
     tw_checkpoint_saving_t *saving; /* under way, on all ranks; NULL: none */
-    /** the world's ranks again: what they say here does not count as training; NULL: nothing is asked for */
+    /** the world's ranks again: what they say here does not count as training, and may wait for disks; NULL:
+     *  nothing is asked for */
     tw_coll_t *own;
 } tw_persist_t;
 

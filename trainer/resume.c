@@ -84,19 +84,33 @@ static tw_status_t read_checkpoint(const tw_persist_t *persist, const char *path
     return tw_attempt_end(&attempt, read_pieces(persist, *checkpoint));
 }
 
+/* What the pieces hold becomes the weights of all ranks. Nobody hears of a rank that fails in an operation;
+ * of one whose device fails behind it, all do. */
+static tw_status_t put_in_place(tw_persist_t *persist, uint64_t step, double recent_loss, const char *what)
+{
+    tw_attempt_t attempt;
+    persist->is_alone = 1;
+    TW_TRY(tw_engine_loaded(persist->engine, step, recent_loss));
+    persist->is_alone = 0;
+    tw_attempt_begin(&attempt, persist->own, what);
+    return tw_attempt_end(&attempt, tw_engine_bring_state(persist->engine));
+}
+
 static tw_status_t take_checkpoint(tw_persist_t *persist, const tw_checkpoint_t *checkpoint)
 {
     const tw_checkpoint_run_t *run = tw_checkpoint_run_get(checkpoint);
     if (tw_coll_rank(persist->own) == 0 && persist->options->steps > 0) {
         compare_run(persist, run);
     }
+    persist->is_alone = 1;
     TW_TRY(keep_id(persist, run));
+    persist->is_alone = 0;
     persist->resumed_step = run->step;
     persist->best_val = run->best_val;
     const tw_engine_past_t past = {
         .passed_over = run->passed_over, .history = run->history, .n_history = run->n_history};
     tw_engine_past_set(persist->engine, &past);
-    return tw_engine_loaded(persist->engine, run->step, run->recent_loss);
+    return put_in_place(persist, run->step, run->recent_loss, "resume");
 }
 
 /* One of several, or that which was named. *verdict: the first failure of any rank, the same on all. */
@@ -134,7 +148,7 @@ static tw_status_t agree_weights(const tw_persist_t *persist, const tw_weights_t
     return status;
 }
 
-static tw_status_t begin_with_weights(const tw_persist_t *persist)
+static tw_status_t begin_with_weights(tw_persist_t *persist)
 {
     tw_weights_t *weights = NULL;
     tw_attempt_t attempt;
@@ -148,7 +162,7 @@ static tw_status_t begin_with_weights(const tw_persist_t *persist)
         read_weights(persist, weights);
     }
     tw_weights_close(weights);
-    return status == TW_OK ? tw_engine_loaded(persist->engine, 0, 0) : status;
+    return status == TW_OK ? put_in_place(persist, 0, 0, "begin with model.init_from") : status;
 }
 
 /* ---- the newest that is whole -------------------------------------------------------------------------- */

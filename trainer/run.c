@@ -264,7 +264,7 @@ static tw_status_t restore(run_t *run)
     run->persist.engine = run->engine;
     tw_status_t status = tw_persist_init(&run->persist, run->world);
     status = status == TW_OK ? tw_persist_restore(&run->persist) : status;
-    run->is_agreed = status != TW_ERR_PEER;
+    run->is_agreed = status != TW_ERR_PEER && !run->persist.is_alone;
     ask_output(run);
     return status;
 }
@@ -443,7 +443,7 @@ static tw_status_t one_step(run_t *run)
     if (status == TW_OK) {
         int goes_back = step.is_bad && o->bad_step == TW_TRAIN_BAD_ROLLBACK;
         status = goes_back ? tw_persist_rollback(&run->persist) : tw_persist_step_done(&run->persist);
-        run->is_agreed = status != TW_ERR_PEER;
+        run->is_agreed = status != TW_ERR_PEER && !run->persist.is_alone;
     }
     note_step(run, &step);
     run->result->is_stopped = is_stopped;

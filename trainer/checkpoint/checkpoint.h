@@ -77,8 +77,10 @@ typedef struct tw_checkpoint_saving tw_checkpoint_saving_t;
  *  pieces' values must not change before tw_checkpoint_save_release. Errors as of tw_checkpoint_save. */
 tw_status_t tw_checkpoint_save_begin(tw_coll_t *world, const tw_checkpoint_state_t *save,
                                      tw_checkpoint_saving_t **out);
-/** Wait until the values have been taken. */
+/** Wait until the values have been taken, as long as the disk takes. */
 void tw_checkpoint_save_release(tw_checkpoint_saving_t *saving);
+/** Have they been? Does not wait. */
+int tw_checkpoint_save_is_taken(tw_checkpoint_saving_t *saving);
 /** Is this rank's file on the disk, or has it failed? Does not wait. */
 int tw_checkpoint_save_is_written(tw_checkpoint_saving_t *saving);
 /** Collective: wait for the files of all ranks, however long that takes, and make a checkpoint of them. Frees

@@ -326,12 +326,22 @@ void tw_checkpoint_save_release(saving_t *saving)
     wait_for(saving, TAKEN);
 }
 
-int tw_checkpoint_save_is_written(saving_t *saving)
+static int is_at(saving_t *saving, stage_t stage)
 {
     pthread_mutex_lock(&saving->lock);
-    int is_written = saving->stage == WRITTEN;
+    int is_there = saving->stage >= stage;
     pthread_mutex_unlock(&saving->lock);
-    return is_written;
+    return is_there;
+}
+
+int tw_checkpoint_save_is_taken(saving_t *saving)
+{
+    return is_at(saving, TAKEN);
+}
+
+int tw_checkpoint_save_is_written(saving_t *saving)
+{
+    return is_at(saving, WRITTEN);
 }
 
 tw_status_t tw_checkpoint_save_end(saving_t *saving)

@@ -210,7 +210,7 @@ static tw_status_t load(tw_engine_t *engine)
     tw_engine_totals_t begin = tw_engine_aside_begin(engine);
     tw_status_t status = tw_engine_refresh(engine);
     tw_engine_aside_end(engine, TW_ENGINE_LOAD, &begin);
-    return status == TW_OK ? tw_near_load(engine) : status;
+    return status;
 }
 
 static tw_status_t first_weights(tw_engine_t *engine)
@@ -221,7 +221,8 @@ static tw_status_t first_weights(tw_engine_t *engine)
                       piece->master);
         tw_engine_put_away(engine, piece->master, piece->n_elems * sizeof(*piece->master));
     }
-    return load(engine);
+    TW_TRY(load(engine));
+    return tw_near_load(engine);
 }
 
 tw_status_t tw_engine_take(tw_engine_t *engine)
@@ -361,6 +362,11 @@ tw_status_t tw_engine_loaded(tw_engine_t *engine, uint64_t step, double recent_l
     engine->steps_done = step;
     engine->recent_loss = recent_loss;
     return load(engine);
+}
+
+tw_status_t tw_engine_bring_state(tw_engine_t *engine)
+{
+    return tw_near_load(engine);
 }
 
 double tw_engine_recent_loss(const tw_engine_t *engine)

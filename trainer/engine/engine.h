@@ -28,7 +28,8 @@ typedef struct tw_engine_hooks {
     /** This rank's notices, bits that all ranks hear of: asked for once a step, when the gradients are
      *  there. */
     uint32_t (*notices)(void *ctx);
-    void (*before_update)(void *ctx); /**< masters and moments are about to change */
+    /** Masters and moments are about to change, on all ranks: it may be collective, by what notices said. */
+    tw_status_t (*before_update)(void *ctx);
     void *ctx;
 } tw_engine_hooks_t;
 
@@ -57,14 +58,16 @@ typedef struct tw_engine_piece {
     size_t tensor, first, n_elems;
     float *master, *m, *v; /**< m, v NULL: of a frozen tensor, which has none */
 } tw_engine_piece_t;
-/** Borrowed. To load a checkpoint: write into the pieces, all of them, then tw_engine_loaded. Where the
- *  optimizer is on a device they hold its state from tw_engine_sync, or tw_engine_loaded, to the next
- *  step. */
+/** Borrowed. To load a checkpoint: write into the pieces, all of them, then tw_engine_loaded and
+ *  tw_engine_bring_state. Where the optimizer is on a device they hold its state from tw_engine_sync (in
+ *  stage 0 on rank 0 alone), or tw_engine_bring_state, to the next step. */
 const tw_engine_piece_t *tw_engine_pieces(const tw_engine_t *engine, size_t *n_pieces);
 /** The masters have been written from outside: make the weights again from them, on all ranks, exactly, at a
  *  step (the number of steps done). recent_loss: as tw_engine_recent_loss said then; 0: not known.
  *  Collective. */
 tw_status_t tw_engine_loaded(tw_engine_t *engine, uint64_t step, double recent_loss);
+/** Then, where the optimizer is on a device: its state to there. Not collective. TW_ERR_CUDA. */
+tw_status_t tw_engine_bring_state(tw_engine_t *engine);
 /** What bad steps are told by, and which data come next; a checkpoint keeps it. */
 typedef struct tw_engine_past {
     uint64_t passed_over;  /**< batches that rollbacks have passed over: the next step's is so much later */

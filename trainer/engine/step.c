@@ -193,7 +193,7 @@ tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out)
         status = tw_engine_alarm(engine, &report, norm, &is_bad);
     }
     if (status == TW_OK && !is_bad && engine->hooks.before_update) {
-        engine->hooks.before_update(engine->hooks.ctx);
+        status = engine->hooks.before_update(engine->hooks.ctx);
     }
     if (status == TW_OK && !is_bad) {
         status = tw_engine_update(engine, lr, clip_scale(engine, norm));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/config/config.h"
 #include "trainer/engine/engine.h"
 
 namespace tw
@@ -13,10 +14,32 @@ namespace tw
 
 using MakeModel = std::function<tw_status_t(const tw_model_config_t *, tw_model_t **)>;
 
-/** body(params) on a rank of `world`, with tiny_sets and these: the configuration, its data and the model
- *  that `make` makes of its shape. They end with the body. */
-void with_params(const std::vector<std::string> &sets, tw_coll_t *world, const MakeModel &make,
-                 const std::function<void(const tw_engine_params_t &)> &body);
+/** A configuration of tiny_sets and these, resolved. */
+class Config
+{
+  public:
+    Config(const std::vector<std::string> &sets, int n_ranks, int n_nodes);
+    ~Config();
+    Config(const Config &) = delete;
+    Config &operator=(const Config &) = delete;
+
+    tw_train_config_t *config = nullptr;
+    const tw_train_options_t *options = nullptr;
+    tw_model_config_t shape = {};
+};
+
+/** On a rank of `world`: its data, and the model that `make` makes of its shape. */
+class Params : public Config
+{
+  public:
+    Params(const std::vector<std::string> &sets, tw_coll_t *world, const MakeModel &make);
+    ~Params();
+
+    tw_engine_params_t params = {};
+
+  private:
+    tw_data_t *data_ = nullptr;
+};
 
 } // namespace tw
 

@@ -21,12 +21,11 @@ class TrainEngine : public tw::Fixture
              const std::function<void(int, tw_engine_t *, tw_model_t *)> &body)
     {
         tw::run_ranks(node_of, [&](int rank, tw_coll_t *world) {
-            tw::with_params(sets, world, tw_model_create, [&](const tw_engine_params_t &params) {
-                tw_engine_t *engine = nullptr;
-                ASSERT_EQ(tw_engine_create(&params, &engine), TW_OK);
-                body(rank, engine, params.model);
-                tw_engine_destroy(engine);
-            });
+            const tw::Params all(sets, world, tw_model_create);
+            tw_engine_t *engine = nullptr;
+            ASSERT_EQ(tw_engine_create(&all.params, &engine), TW_OK);
+            body(rank, engine, all.params.model);
+            tw_engine_destroy(engine);
         });
     }
 };

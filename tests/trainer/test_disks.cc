@@ -1,0 +1,200 @@
+/* Checkpoints beside training: a rank whose disk is slow, and one whose device fails when all go on. */
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/common/fixture.h"
+#include "tests/trainer/device/emulated.h"
+#include "tests/trainer/engine/params.h"
+#include "tests/trainer/engine/ranks.h"
+#include "trainer/device/device.h"
+#include "trainer/persist.h"
+
+/* ---- rank 1's disk ------------------------------------------------------------------------------------- */
+
+static std::atomic<bool> is_held{false};  /* it takes nothing */
+static std::atomic<bool> is_asked{false}; /* it has been asked to */
+
+static bool is_slow(FILE *file)
+{
+    const std::string link = "/proc/self/fd/" + std::to_string(fileno(file));
+    char path[PATH_MAX];
+    const ssize_t n = readlink(link.c_str(), path, sizeof(path) - 1);
+    return n > 0 && std::string(path, (size_t)n).find("/shard-00001.") != std::string::npos;
+}
+
+/* In place of the system's. */
+extern "C" size_t fwrite(const void *from, size_t size, size_t n, FILE *file)
+{
+    static const auto real = (size_t(*)(const void *, size_t, size_t, FILE *))dlsym(RTLD_NEXT, "fwrite");
+    if (is_held && is_slow(file)) {
+        is_asked = true;
+        while (is_held) {
+            usleep(1000);
+        }
+    }
+    return real(from, size, n, file);
+}
+
+namespace
+{
+
+using Sets = std::vector<std::string>;
+
+class Disks : public tw::Fixture
+{
+  protected:
+    void SetUp() override
+    {
+        tw::Fixture::SetUp();
+        folder_ = ::testing::TempDir() + "disks." + std::to_string(getpid());
+        clear();
+    }
+    void TearDown() override
+    {
+        clear();
+        tw::Fixture::TearDown();
+    }
+    void clear()
+    {
+        is_held = is_asked = false;
+        ASSERT_EQ(0, system(("rm -rf " + folder_).c_str()));
+    }
+
+    /* A rank that can leave checkpoints and go on from them. */
+    struct Rank : tw::Params {
+        Rank(const Sets &sets, tw_coll_t *world, tw_device_t *device = nullptr)
+            : Params(sets, world, [device](const tw_model_config_t *of, tw_model_t **out) {
+                  return device ? tw_device_model_create(of, device, out) : tw_model_create(of, out);
+              })
+        {
+            persist.config = config;
+            persist.options = options;
+            persist.model = params.model;
+            persist.data = params.data;
+            persist.id = 7;
+            persist.is_new = 1;
+            params.hooks = tw_persist_hooks(&persist);
+            EXPECT_EQ(tw_engine_create(&params, &engine), TW_OK);
+            persist.engine = engine;
+            EXPECT_EQ(tw_persist_init(&persist, world), TW_OK);
+        }
+        ~Rank()
+        {
+            tw_persist_cleanup(&persist);
+            tw_engine_destroy(engine);
+        }
+        Rank(const Rank &) = delete;
+        Rank &operator=(const Rank &) = delete;
+
+        tw_status_t step()
+        {
+            tw_trainer_step_t done;
+            return tw_engine_step(engine, &done);
+        }
+
+        tw_engine_t *engine = nullptr;
+        tw_persist_t persist = {};
+    };
+
+    Sets sets(const Sets &more = {}) const
+    {
+        Sets all = {"thinwire.checkpoint=" + folder_, "thinwire.checkpoint_every=1",
+                    "zero_optimization.stage=3"};
+        all.insert(all.end(), more.begin(), more.end());
+        return all;
+    }
+
+    std::string folder_;
+};
+
+/* Before anything changes, all wait for the one whose file does not have it yet; not in the operations of the
+ * update, which have a limit. */
+TEST_F(Disks, ASlowOneIsWaitedForBeforeTheUpdate)
+{
+    std::atomic<bool> was_held{false};
+    is_held = true;
+    std::thread disk([] {
+        while (!is_asked) {
+            usleep(1000);
+        }
+        usleep(100000); /* who does not wait has gone on by now */
+        is_held = false;
+    });
+    tw::run_ranks({0, 1}, [&](int, tw_coll_t *world) {
+        Rank of(sets(), world);
+        EXPECT_EQ(of.step(), TW_OK);
+        EXPECT_EQ(tw_persist_step_done(&of.persist), TW_OK);
+        while (!is_asked) {
+            usleep(1000);
+        }
+        EXPECT_EQ(tw_coll_timeout(of.persist.own), 0.0);
+        EXPECT_GT(tw_coll_timeout(world), 0.0);
+        EXPECT_EQ(of.step(), TW_OK);
+        EXPECT_EQ(tw_engine_steps_done(of.engine), 2u);
+        was_held = was_held || is_held;
+        EXPECT_EQ(tw_persist_finish(&of.persist), TW_OK);
+    });
+    disk.join();
+    EXPECT_FALSE(was_held);
+    EXPECT_EQ(access((folder_ + "/step-00000001/manifest.json").c_str(), F_OK), 0);
+}
+
+/* Who waits so hears at once of a rank that gives up. */
+TEST_F(Disks, WhoWaitsForOneHearsOfADeath)
+{
+    is_held = true;
+    allow_log("gave the job up");
+    tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
+        Rank of(sets(), world);
+        EXPECT_EQ(of.step(), TW_OK);
+        EXPECT_EQ(tw_persist_step_done(&of.persist), TW_OK);
+        if (rank == 0) {
+            EXPECT_EQ(of.step(), TW_ERR_PEER);
+        } else {
+            std::thread dies([&] {
+                while (!is_asked) {
+                    usleep(1000);
+                }
+                usleep(20000);
+                tw_coll_abort(world);
+                is_held = false;
+            });
+            EXPECT_NE(of.step(), TW_OK);
+            dies.join();
+        }
+    });
+}
+
+/* The first copies after all have read their files. */
+TEST_F(Disks, ADeviceThatFailsIsEverybodys)
+{
+    tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
+        tw::EmulatedDevice device((uint32_t)rank + 1);
+        Rank of(sets(), world, device.table());
+        EXPECT_EQ(of.step(), TW_OK);
+        EXPECT_EQ(tw_persist_step_done(&of.persist), TW_OK);
+        EXPECT_EQ(tw_persist_finish(&of.persist), TW_OK);
+    });
+    expect_log("emulated: a copy failed");
+    expect_log("rank 0: rank 1 cannot resume, and says why itself: ");
+    tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
+        tw::EmulatedDevice device((uint32_t)rank + 1);
+        Rank of(sets({"thinwire.resume=" + folder_}), world, device.table());
+        device.copies_left = rank == 1 ? 0 : -1;
+        EXPECT_EQ(tw_persist_restore(&of.persist), TW_ERR_CUDA);
+        EXPECT_FALSE(of.persist.is_alone);
+        device.copies_left = -1;
+    });
+}
+
+} // namespace
