@@ -65,12 +65,10 @@ static const tw_config_field_t fields[] = {
     COUNT("steps_per_print", "10", steps_per_print, 1, MANY, "steps",
           "Where the output is no terminal, a line each so many steps."),
     FLAG("wall_clock_breakdown", "n", wall_clock_breakdown, "Print where a step's time went."),
-    FLAG(
-        "bf16.enabled", "y", bf16,
-        "Weights are bf16, beside masters in fp32. n: they are fp32, and their own masters, as are products "
-        "and, "
-        "where communication_data_type does not say otherwise, gradients; for stages 0 to 3 and hpZ, without "
-        "deltas, on processors."),
+    FLAG("bf16.enabled", "y", bf16,
+         "Weights are bf16, beside masters in fp32. n: they are fp32, and their own masters, as are products "
+         "(whole, not as TF32) and, where communication_data_type does not say otherwise, gradients; for "
+         "stages 0 to 3 and hpZ, without deltas."),
     CHOICE("communication_data_type", "bf16", communication, communications,
            "What gradients travel as, and what qgZ and the lossless code are made of; sums are fp32 either "
            "way. With bf16.enabled false the default is fp32."),
@@ -205,10 +203,10 @@ static const tw_config_field_t fields[] = {
            "What the model computes on: cuda is a GPU for each rank, of its number on the machine, which has "
            "the "
            "optimizer, too (see offload_optimizer). Weights stay in host memory. It has not met a GPU yet."),
-    CHOICE(
-        "thinwire.products", "auto", products, products,
-        "What activations and gradients are rounded to for products, whose sums are fp32: auto is bf16 "
-        "where the processor multiplies it faster and weights are bf16, else fp32. On a GPU they are bf16."),
+    CHOICE("thinwire.products", "auto", products, products,
+           "What activations and gradients are rounded to for products, whose sums are fp32: auto is bf16 "
+           "where the processor multiplies it faster and weights are bf16, else fp32. On a GPU they are what "
+           "weights are."),
     COUNT(
         "thinwire.threads", "0", threads, 0, 1024, "",
         "Of a rank, that compute; the results do not depend on it, and ranks may have different ones. 0: its "

@@ -157,11 +157,6 @@ static tw_status_t check_fp32(const tw_train_options_t *o)
     if (o->bf16) {
         return TW_OK;
     }
-    if (o->device != TW_TRAIN_DEVICE_CPU) {
-        return refuse(
-            "bf16.enabled is false: fp32 weights are for thinwire.device cpu; products on a GPU are of "
-            "bf16");
-    }
     if (o->delta_bits > 0 || o->delta_lossless) {
         return refuse(
             "bf16.enabled is false, but thinwire.delta_bits and delta_lossless are changes of bf16 "
@@ -181,10 +176,6 @@ static tw_status_t check_features(const tw_train_options_t *o)
                       "train in bf16, or in fp32 with bf16.enabled false");
     }
     TW_TRY(check_fp32(o));
-    if (o->optimizer == TW_TRAIN_MUON && o->device != TW_TRAIN_DEVICE_CPU) {
-        return refuse(
-            "optimizer.type Muon is for thinwire.device cpu: no GPU makes matrices orthogonal here yet");
-    }
     if (o->delta_bits != 0 && o->delta_bits != 8 && o->delta_bits != 4 && o->delta_bits != 2) {
         return refuse("thinwire.delta_bits: expected 0, 8, 4 or 2");
     }

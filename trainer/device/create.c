@@ -12,10 +12,12 @@ static double unit_products(const tw_model_t *model, size_t unit, size_t seq_len
     return tw_model_unit_products(((const tw_device_model_t *)model)->host, unit, seq_len);
 }
 
-/* Floats for so many bf16, so that activations side by side are aligned. */
-static size_t x_elems_of(size_t n)
+/* Floats for so many activations, so that those side by side are aligned. */
+static size_t x_elems_of(size_t n, tw_type_t type)
 {
-    return tw_size_add(n, TW_DEVICE_ALIGN_ELEMS - 1) / TW_DEVICE_ALIGN_ELEMS * TW_DEVICE_ALIGN_ELEMS / 2;
+    size_t aligned =
+        tw_size_add(n, TW_DEVICE_ALIGN_ELEMS - 1) / TW_DEVICE_ALIGN_ELEMS * TW_DEVICE_ALIGN_ELEMS;
+    return aligned / (sizeof(float) / tw_type_bytes(type));
 }
 
 static tw_model_sizes_t sizes(const tw_model_t *model, size_t batch, size_t seq_len)
@@ -24,7 +26,7 @@ static tw_model_sizes_t sizes(const tw_model_t *model, size_t batch, size_t seq_
     const tw_device_sizes_t of = tw_device_sizes_of(&model->config, batch, seq_len);
     size_t device = tw_size_add(tw_device_scratch_bytes(m, &of), tw_device_slots_bytes(m));
     return (tw_model_sizes_t){
-        .x_elems = x_elems_of(tw_size_mul(of.n, of.c)),
+        .x_elems = x_elems_of(tw_size_mul(of.n, of.c), of.type),
         .saved_bytes = tw_device_saved_bytes(&of),
         .scratch_bytes = tw_size_add(device, m->device->products->memory_bytes),
         .host_bytes = tw_size_add(tw_device_slots_host_bytes(m), tw_size_mul(batch, sizeof(double)))};
@@ -75,7 +77,7 @@ static tw_status_t forward(tw_device_model_t *m, size_t unit, const void *const 
     const tw_device_saved_t parts = saved_of(m, saved);
     TW_TRY(tw_device_bring(m, unit, weights));
     TW_TRY((m->model.config.family == TW_MODEL_GPT2 ? tw_device_gpt2_forward : tw_device_llama_forward)(
-        m, unit, &parts, (const tw_bf16_t *)x, (tw_bf16_t *)y));
+        m, unit, &parts, (const tw_values_t *)x, (tw_values_t *)y));
     return tw_device_brought(m, unit);
 }
 
@@ -95,7 +97,7 @@ static tw_status_t backward(tw_device_model_t *m, size_t unit, const void *const
     TW_TRY(tw_device_bring(m, unit, weights));
     TW_TRY(tw_device_grads_begin(m, unit));
     TW_TRY((m->model.config.family == TW_MODEL_GPT2 ? tw_device_gpt2_backward : tw_device_llama_backward)(
-        m, unit, &parts, (const tw_bf16_t *)x, (tw_bf16_t *)d));
+        m, unit, &parts, (const tw_values_t *)x, (tw_values_t *)d));
     TW_TRY(tw_device_grads_end(m, unit, grads));
     return tw_device_brought(m, unit);
 }
@@ -237,6 +239,8 @@ static const tw_model_device_ops_t device_ops = {.host_sizes = host_sizes,
                                                  .round_gradients = round_gradients,
                                                  .finish = finish,
                                                  .finish_unit = finish_unit,
+                                                 .orthogonal = tw_device_orthogonal_of,
+                                                 .orthogonalize = tw_device_orthogonalize,
                                                  .pin = pin,
                                                  .unpin = unpin};
 
@@ -250,7 +254,6 @@ static tw_status_t init(tw_device_model_t *m)
     TW_TRY(device->stream_create(device, &m->in));
     TW_TRY(device->stream_create(device, &m->out));
     TW_TRY(device->event_create(device, &m->copied));
-    TW_TRY(tw_model_compute_threads(&m->model, 1)); /* what is computed here: matrices made orthogonal */
     return tw_device_layouts_init(m);
 }
 
@@ -289,11 +292,12 @@ tw_status_t tw_device_model_create(const tw_model_config_t *config, tw_device_t 
     m->model = *host;
     m->model.ops = &ops;
     m->model.device = &device_ops;
-    m->model.config.products = TW_TYPE_BF16;
+    m->type = tw_model_weight_type(host);
+    m->model.config.products = m->type;
     m->model.compute = (tw_compute_t){0};
     m->host = host;
     m->device = device;
-    m->logits_elems = TW_DEVICE_LOGITS_ELEMS;
+    m->logits_elems = TW_DEVICE_LOGITS_BYTES / tw_type_bytes(m->type);
     tw_status_t status = init(m);
     if (status != TW_OK) {
         destroy(&m->model);

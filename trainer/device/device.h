@@ -11,7 +11,8 @@
  *               out to pinned host memory, rounded to bf16 where that is wanted, and tw_model_finish adds
  *               them to the caller's, or writes them there. The root's stay between head and
  *               embed_backward.
- *  Activations, weights and their factors are bf16, sums and statistics fp32, logits some rows at a time.
+ *  Activations, weights and products' factors are bf16, or fp32 where the config has fp32_weights; sums and
+ *  statistics are fp32; logits are made some rows at a time.
  *  Three streams: computing, copies in, copies out; events order them. Kernels and products have the same
  *  bits on every device of a kind, in an order that does not depend on time, so losses are as equal among
  *  stages as on CPUs.

@@ -46,15 +46,15 @@ static block_t block_of(const tw_device_model_t *m, size_t unit, const tw_device
 
 static tw_status_t gelu(tw_device_model_t *m, const block_t *block, const tw_device_saved_t *saved)
 {
-    return m->device->kernels->gelu_forward(TW_TYPE_BF16, saved->hidden, block->n_hidden, m->scratch.hidden,
+    return m->device->kernels->gelu_forward(m->type, saved->hidden, block->n_hidden, m->scratch.hidden,
                                             m->compute);
 }
 
 tw_status_t tw_device_gpt2_forward(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved,
-                                   const tw_bf16_t *x, tw_bf16_t *y)
+                                   const tw_values_t *x, tw_values_t *y)
 {
     const block_t block = block_of(m, unit, saved);
-    tw_bf16_t *norm = m->scratch.norm;
+    tw_values_t *norm = m->scratch.norm;
     TW_TRY(tw_device_norm_forward(m, &block.norm_1, x, norm));
     TW_TRY(tw_device_layer_forward(m, &block.qkv, norm, NULL, saved->qkv));
     TW_TRY(tw_device_attention_forward(m, 0, saved->qkv, saved->qkv, saved));
@@ -67,20 +67,20 @@ tw_status_t tw_device_gpt2_forward(tw_device_model_t *m, size_t unit, const tw_d
 
 /* d: the gradient by y becomes that by middle. */
 static tw_status_t mlp_backward(tw_device_model_t *m, const block_t *block, const tw_device_saved_t *saved,
-                                tw_bf16_t *d)
+                                tw_values_t *d)
 {
     const tw_device_scratch_t *s = &m->scratch;
     TW_TRY(gelu(m, block, saved));
     TW_TRY(tw_device_layer_backward(m, &block->mlp_projection, s->hidden, d, 0, s->d_hidden));
-    TW_TRY(m->device->kernels->gelu_backward(TW_TYPE_BF16, saved->hidden, block->n_hidden, s->d_hidden,
-                                             m->compute));
+    TW_TRY(
+        m->device->kernels->gelu_backward(m->type, saved->hidden, block->n_hidden, s->d_hidden, m->compute));
     TW_TRY(tw_device_norm_forward(m, &block->norm_2, saved->middle, s->norm));
     TW_TRY(tw_device_layer_backward(m, &block->fc, s->norm, s->d_hidden, 0, s->d_norm));
     return tw_device_norm_backward(m, &block->norm_2, saved->middle, s->d_norm, 1, d);
 }
 
 tw_status_t tw_device_gpt2_backward(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved,
-                                    const tw_bf16_t *x, tw_bf16_t *d)
+                                    const tw_values_t *x, tw_values_t *d)
 {
     const block_t block = block_of(m, unit, saved);
     const tw_device_scratch_t *s = &m->scratch;

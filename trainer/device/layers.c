@@ -16,14 +16,15 @@ static tw_device_factor_t weight_of(const tw_device_layer_t *layer, int transpos
                                 .transposed = layer->is_out_in != transposed};
 }
 
-tw_status_t tw_device_layer_forward(tw_device_model_t *m, const tw_device_layer_t *layer, const tw_bf16_t *x,
-                                    const tw_bf16_t *c, tw_bf16_t *y)
+tw_status_t tw_device_layer_forward(tw_device_model_t *m, const tw_device_layer_t *layer,
+                                    const tw_values_t *x, const tw_values_t *c, tw_values_t *y)
 {
     return multiply(m, &(tw_device_product_t){.a = {.at = x, .stride = layer->in},
                                               .b = weight_of(layer, 0),
                                               .c = c,
                                               .d = y,
-                                              .type = TW_TYPE_BF16,
+                                              .type = m->type,
+                                              .factors = m->type,
                                               .stride = layer->y_stride,
                                               .bias = layer->bias,
                                               .rows = layer->n,
@@ -31,8 +32,8 @@ tw_status_t tw_device_layer_forward(tw_device_model_t *m, const tw_device_layer_
                                               .inner = layer->in});
 }
 
-static tw_status_t backward_weight(tw_device_model_t *m, const tw_device_layer_t *layer, const tw_bf16_t *x,
-                                   const tw_bf16_t *dy)
+static tw_status_t backward_weight(tw_device_model_t *m, const tw_device_layer_t *layer, const tw_values_t *x,
+                                   const tw_values_t *dy)
 {
     tw_device_factor_t in = {.at = x, .stride = layer->in}, out = {.at = dy, .stride = layer->y_stride};
     tw_device_product_t product = {.a = layer->is_out_in ? out : in,
@@ -40,6 +41,7 @@ static tw_status_t backward_weight(tw_device_model_t *m, const tw_device_layer_t
                                    .c = layer->d_weight,
                                    .d = layer->d_weight,
                                    .type = TW_TYPE_FP32,
+                                   .factors = m->type,
                                    .stride = layer->is_out_in ? layer->in : layer->out,
                                    .rows = layer->is_out_in ? layer->out : layer->in,
                                    .cols = layer->is_out_in ? layer->in : layer->out,
@@ -48,15 +50,16 @@ static tw_status_t backward_weight(tw_device_model_t *m, const tw_device_layer_t
     return multiply(m, &product);
 }
 
-static tw_status_t backward_bias(tw_device_model_t *m, const tw_device_layer_t *layer, const tw_bf16_t *dy)
+static tw_status_t backward_bias(tw_device_model_t *m, const tw_device_layer_t *layer, const tw_values_t *dy)
 {
     const tw_cuda_rows_t rows = {
-        .type = TW_TYPE_BF16, .rows = layer->n, .channels = layer->out, .stride = layer->y_stride};
+        .type = m->type, .rows = layer->n, .channels = layer->out, .stride = layer->y_stride};
     return m->device->kernels->bias_backward(&rows, dy, layer->d_bias, m->scratch.workspace, m->compute);
 }
 
-tw_status_t tw_device_layer_backward(tw_device_model_t *m, const tw_device_layer_t *layer, const tw_bf16_t *x,
-                                     const tw_bf16_t *dy, int accumulate, tw_bf16_t *dx)
+tw_status_t tw_device_layer_backward(tw_device_model_t *m, const tw_device_layer_t *layer,
+                                     const tw_values_t *x, const tw_values_t *dy, int accumulate,
+                                     tw_values_t *dx)
 {
     TW_TRY(backward_weight(m, layer, x, dy));
     if (layer->bias) {
@@ -66,7 +69,8 @@ tw_status_t tw_device_layer_backward(tw_device_model_t *m, const tw_device_layer
                                               .b = weight_of(layer, 1),
                                               .c = accumulate ? dx : NULL,
                                               .d = dx,
-                                              .type = TW_TYPE_BF16,
+                                              .type = m->type,
+                                              .factors = m->type,
                                               .stride = layer->in,
                                               .rows = layer->n,
                                               .cols = layer->in,
@@ -75,9 +79,10 @@ tw_status_t tw_device_layer_backward(tw_device_model_t *m, const tw_device_layer
 
 /* ---- norms --------------------------------------------------------------------------------------------- */
 
-static tw_cuda_norm_t norm_args(const tw_device_model_t *m, const tw_device_norm_t *norm, const tw_bf16_t *x)
+static tw_cuda_norm_t norm_args(const tw_device_model_t *m, const tw_device_norm_t *norm,
+                                const tw_values_t *x)
 {
-    return (tw_cuda_norm_t){.type = TW_TYPE_BF16,
+    return (tw_cuda_norm_t){.type = m->type,
                             .rows = m->model.batch * m->model.seq_len,
                             .channels = m->model.config.n_embd,
                             .epsilon = (float)m->model.config.layer_norm_epsilon,
@@ -88,15 +93,15 @@ static tw_cuda_norm_t norm_args(const tw_device_model_t *m, const tw_device_norm
                             .rstd = norm->rstd};
 }
 
-tw_status_t tw_device_norm_forward(tw_device_model_t *m, const tw_device_norm_t *norm, const tw_bf16_t *x,
-                                   tw_bf16_t *y)
+tw_status_t tw_device_norm_forward(tw_device_model_t *m, const tw_device_norm_t *norm, const tw_values_t *x,
+                                   tw_values_t *y)
 {
     const tw_cuda_norm_t args = norm_args(m, norm, x);
     return m->device->kernels->norm_forward(&args, y, m->compute);
 }
 
-tw_status_t tw_device_norm_backward(tw_device_model_t *m, const tw_device_norm_t *norm, const tw_bf16_t *x,
-                                    const tw_bf16_t *dy, int accumulate, tw_bf16_t *d)
+tw_status_t tw_device_norm_backward(tw_device_model_t *m, const tw_device_norm_t *norm, const tw_values_t *x,
+                                    const tw_values_t *dy, int accumulate, tw_values_t *d)
 {
     const tw_cuda_norm_t args = norm_args(m, norm, x);
     const tw_cuda_norm_gradients_t gradients = {.dy = dy,
@@ -110,8 +115,8 @@ tw_status_t tw_device_norm_backward(tw_device_model_t *m, const tw_device_norm_t
 
 /* ---- attention ----------------------------------------------------------------------------------------- */
 
-static tw_cuda_attention_t attention_args(const tw_device_model_t *m, size_t window, const tw_bf16_t *qk,
-                                          const tw_bf16_t *v, const tw_device_saved_t *saved,
+static tw_cuda_attention_t attention_args(const tw_device_model_t *m, size_t window, const tw_values_t *qk,
+                                          const tw_values_t *v, const tw_device_saved_t *saved,
                                           tw_device_sizes_t *sizes)
 {
     *sizes = tw_device_sizes_of(&m->model.config, m->model.batch, m->model.seq_len);
@@ -119,23 +124,23 @@ static tw_cuda_attention_t attention_args(const tw_device_model_t *m, size_t win
     args.window = window;
     args.starts = m->model.starts ? m->scratch.starts : NULL;
     args.q = qk;
-    args.k = qk + sizes->q;
-    args.v = v + sizes->q + sizes->kv;
+    args.k = tw_device_at(m, qk, sizes->q);
+    args.v = tw_device_at(m, v, sizes->q + sizes->kv);
     args.lse = saved->lse;
     return args;
 }
 
-tw_status_t tw_device_attention_forward(tw_device_model_t *m, size_t window, const tw_bf16_t *qk,
-                                        const tw_bf16_t *v, const tw_device_saved_t *saved)
+tw_status_t tw_device_attention_forward(tw_device_model_t *m, size_t window, const tw_values_t *qk,
+                                        const tw_values_t *v, const tw_device_saved_t *saved)
 {
     tw_device_sizes_t s;
     const tw_cuda_attention_t args = attention_args(m, window, qk, v, saved, &s);
     return m->device->kernels->attention_forward(&args, saved->attended, s.q, m->compute);
 }
 
-tw_status_t tw_device_attention_backward(tw_device_model_t *m, size_t window, const tw_bf16_t *qk,
-                                         const tw_bf16_t *v, const tw_device_saved_t *saved,
-                                         const tw_bf16_t *dy, tw_bf16_t *d_qkv)
+tw_status_t tw_device_attention_backward(tw_device_model_t *m, size_t window, const tw_values_t *qk,
+                                         const tw_values_t *v, const tw_device_saved_t *saved,
+                                         const tw_values_t *dy, tw_values_t *d_qkv)
 {
     tw_device_sizes_t s;
     const tw_cuda_attention_t args = attention_args(m, window, qk, v, saved, &s);
@@ -144,8 +149,8 @@ tw_status_t tw_device_attention_backward(tw_device_model_t *m, size_t window, co
                                                      .y_stride = s.q,
                                                      .dy_stride = s.q,
                                                      .dq = d_qkv,
-                                                     .dk = d_qkv + s.q,
-                                                     .dv = d_qkv + s.q + s.kv,
+                                                     .dk = tw_device_at(m, d_qkv, s.q),
+                                                     .dv = tw_device_at(m, d_qkv, s.q + s.kv),
                                                      .dq_stride = s.qkv,
                                                      .dk_stride = s.qkv,
                                                      .dv_stride = s.qkv,

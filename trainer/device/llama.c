@@ -24,7 +24,7 @@ static block_t block_of(tw_device_model_t *m, size_t unit, const tw_device_saved
 }
 
 /* NULL: the family has none. */
-static const tw_bf16_t *weight_of(const block_t *b, int tensor)
+static const tw_values_t *weight_of(const block_t *b, int tensor)
 {
     return b->places[tensor] >= 0 ? tw_device_weight(b->m, b->unit, b->places[tensor]) : NULL;
 }
@@ -74,7 +74,8 @@ static tw_status_t qkv_forward(const block_t *b)
 {
     for (int which = 0; which < 3; which++) {
         part_t part = part_of(b, which);
-        TW_TRY(tw_device_layer_forward(b->m, &part.layer, b->scratch->norm, NULL, b->saved.qkv + part.at));
+        TW_TRY(tw_device_layer_forward(b->m, &part.layer, b->scratch->norm, NULL,
+                                       tw_device_at(b->m, b->saved.qkv, part.at)));
     }
     return TW_OK;
 }
@@ -85,8 +86,8 @@ static tw_status_t qkv_backward(const block_t *b)
     const tw_device_scratch_t *s = b->scratch;
     for (int which = 0; which < 3; which++) {
         part_t part = part_of(b, which);
-        TW_TRY(
-            tw_device_layer_backward(b->m, &part.layer, s->norm, s->d_qkv + part.at, which > 0, s->d_norm));
+        TW_TRY(tw_device_layer_backward(b->m, &part.layer, s->norm, tw_device_at(b->m, s->d_qkv, part.at),
+                                        which > 0, s->d_norm));
     }
     return TW_OK;
 }
@@ -98,7 +99,7 @@ static tw_cuda_heads_t heads_of(const block_t *b, int is_k)
     heads.gamma = weight_of(b, is_k ? TW_LLAMA_K_NORM : TW_LLAMA_Q_NORM);
     heads.cosines = b->scratch->cosines;
     heads.sines = b->scratch->sines;
-    heads.x = b->saved.qkv + (is_k ? b->sizes.q : 0);
+    heads.x = tw_device_at(b->m, b->saved.qkv, is_k ? b->sizes.q : 0);
     return heads;
 }
 
@@ -107,8 +108,8 @@ static tw_status_t turn(const block_t *b)
 {
     for (int is_k = 0; is_k < 2; is_k++) {
         const tw_cuda_heads_t heads = heads_of(b, is_k);
-        TW_TRY(b->m->device->kernels->heads_forward(&heads, b->scratch->qkv + (is_k ? b->sizes.q : 0),
-                                                    b->sizes.qkv, b->m->compute));
+        TW_TRY(b->m->device->kernels->heads_forward(
+            &heads, tw_device_at(b->m, b->scratch->qkv, is_k ? b->sizes.q : 0), b->sizes.qkv, b->m->compute));
     }
     return TW_OK;
 }
@@ -118,7 +119,7 @@ static tw_status_t turn_backward(const block_t *b)
     for (int is_k = 0; is_k < 2; is_k++) {
         const tw_cuda_heads_t heads = heads_of(b, is_k);
         TW_TRY(b->m->device->kernels->heads_backward(
-            &heads, b->scratch->d_qkv + (is_k ? b->sizes.q : 0), b->sizes.qkv,
+            &heads, tw_device_at(b->m, b->scratch->d_qkv, is_k ? b->sizes.q : 0), b->sizes.qkv,
             grad_of(b, is_k ? TW_LLAMA_K_NORM : TW_LLAMA_Q_NORM), b->scratch->workspace, b->m->compute));
     }
     return TW_OK;
@@ -143,13 +144,13 @@ static tw_device_layer_t down_layer(const block_t *b)
 
 static tw_status_t swiglu(const block_t *b)
 {
-    return b->m->device->kernels->swiglu_forward(TW_TYPE_BF16, b->saved.hidden, b->saved.up,
+    return b->m->device->kernels->swiglu_forward(b->m->type, b->saved.hidden, b->saved.up,
                                                  b->sizes.n * b->sizes.hidden, b->scratch->hidden,
                                                  b->m->compute);
 }
 
 /* middle = x + attention(norm(x)) */
-static tw_status_t attention_forward(const block_t *b, const tw_bf16_t *x)
+static tw_status_t attention_forward(const block_t *b, const tw_values_t *x)
 {
     const tw_device_norm_t norm = norm_of(b, TW_LLAMA_NORM_1, b->saved.rstd_1);
     const tw_device_layer_t o = o_layer(b);
@@ -161,7 +162,7 @@ static tw_status_t attention_forward(const block_t *b, const tw_bf16_t *x)
 }
 
 /* y = middle + mlp(norm(middle)) */
-static tw_status_t mlp_forward(const block_t *b, tw_bf16_t *y)
+static tw_status_t mlp_forward(const block_t *b, tw_values_t *y)
 {
     const tw_device_norm_t norm = norm_of(b, TW_LLAMA_NORM_2, b->saved.rstd_2);
     const tw_device_layer_t gate = wide_layer(b, TW_LLAMA_GATE), up = wide_layer(b, TW_LLAMA_UP),
@@ -174,7 +175,7 @@ static tw_status_t mlp_forward(const block_t *b, tw_bf16_t *y)
 }
 
 /* d: the gradient by y becomes that by middle. */
-static tw_status_t mlp_backward(const block_t *b, tw_bf16_t *d)
+static tw_status_t mlp_backward(const block_t *b, tw_values_t *d)
 {
     const tw_device_scratch_t *s = b->scratch;
     const tw_device_norm_t norm = norm_of(b, TW_LLAMA_NORM_2, b->saved.rstd_2);
@@ -182,7 +183,7 @@ static tw_status_t mlp_backward(const block_t *b, tw_bf16_t *d)
                             down = down_layer(b);
     TW_TRY(swiglu(b));
     TW_TRY(tw_device_layer_backward(b->m, &down, s->hidden, d, 0, s->d_hidden));
-    TW_TRY(b->m->device->kernels->swiglu_backward(TW_TYPE_BF16, b->saved.hidden, b->saved.up,
+    TW_TRY(b->m->device->kernels->swiglu_backward(b->m->type, b->saved.hidden, b->saved.up,
                                                   b->sizes.n * b->sizes.hidden, s->d_hidden, s->d_gate,
                                                   b->m->compute));
     TW_TRY(tw_device_norm_forward(b->m, &norm, b->saved.middle, s->norm));
@@ -192,7 +193,7 @@ static tw_status_t mlp_backward(const block_t *b, tw_bf16_t *d)
 }
 
 /* d: the gradient by middle becomes that by x. */
-static tw_status_t attention_backward(const block_t *b, const tw_bf16_t *x, tw_bf16_t *d)
+static tw_status_t attention_backward(const block_t *b, const tw_values_t *x, tw_values_t *d)
 {
     const tw_device_scratch_t *s = b->scratch;
     const tw_device_norm_t norm = norm_of(b, TW_LLAMA_NORM_1, b->saved.rstd_1);
@@ -208,7 +209,7 @@ static tw_status_t attention_backward(const block_t *b, const tw_bf16_t *x, tw_b
 }
 
 tw_status_t tw_device_llama_forward(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved,
-                                    const tw_bf16_t *x, tw_bf16_t *y)
+                                    const tw_values_t *x, tw_values_t *y)
 {
     const block_t block = block_of(m, unit, saved);
     TW_TRY(attention_forward(&block, x));
@@ -216,7 +217,7 @@ tw_status_t tw_device_llama_forward(tw_device_model_t *m, size_t unit, const tw_
 }
 
 tw_status_t tw_device_llama_backward(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved,
-                                     const tw_bf16_t *x, tw_bf16_t *d)
+                                     const tw_values_t *x, tw_values_t *d)
 {
     const block_t block = block_of(m, unit, saved);
     TW_TRY(mlp_backward(&block, d));

@@ -13,7 +13,8 @@ tw_device_sizes_t tw_device_sizes_of(const tw_model_config_t *config, size_t bat
     int is_gpt2 = config->family == TW_MODEL_GPT2;
     size_t width = is_gpt2 ? config->n_embd / config->n_head : config->llama.head_dim;
     size_t kv_heads = is_gpt2 ? config->n_head : config->llama.n_kv_head;
-    return (tw_device_sizes_t){.batch = batch,
+    return (tw_device_sizes_t){.type = config->fp32_weights ? TW_TYPE_FP32 : TW_TYPE_BF16,
+                               .batch = batch,
                                .seq_len = seq_len,
                                .n = tw_size_mul(batch, seq_len),
                                .c = config->n_embd,
@@ -33,7 +34,7 @@ tw_device_sizes_t tw_device_sizes_of(const tw_model_config_t *config, size_t bat
 /* Hands out parts of a buffer; without one it counts bytes only. */
 typedef struct carver {
     char *base;
-    size_t used;
+    size_t used, value_bytes; /* of a weight or an activation */
 } carver_t;
 
 static void *carve(carver_t *carver, size_t n, size_t elem_bytes)
@@ -45,9 +46,9 @@ static void *carve(carver_t *carver, size_t n, size_t elem_bytes)
     return part;
 }
 
-static tw_bf16_t *carve_bf16(carver_t *carver, size_t rows, size_t cols)
+static tw_values_t *carve_values(carver_t *carver, size_t rows, size_t cols)
 {
-    return carve(carver, tw_size_mul(rows, cols), sizeof(tw_bf16_t));
+    return carve(carver, tw_size_mul(rows, cols), carver->value_bytes);
 }
 
 static float *carve_fp32(carver_t *carver, size_t n)
@@ -57,11 +58,11 @@ static float *carve_fp32(carver_t *carver, size_t n)
 
 static tw_device_saved_t carve_saved(carver_t *carver, const tw_device_sizes_t *s)
 {
-    return (tw_device_saved_t){.qkv = carve_bf16(carver, s->n, s->qkv),
-                               .attended = carve_bf16(carver, s->n, s->q),
-                               .middle = carve_bf16(carver, s->n, s->c),
-                               .hidden = carve_bf16(carver, s->n, s->hidden),
-                               .up = carve_bf16(carver, s->is_gpt2 ? 0 : s->n, s->hidden),
+    return (tw_device_saved_t){.qkv = carve_values(carver, s->n, s->qkv),
+                               .attended = carve_values(carver, s->n, s->q),
+                               .middle = carve_values(carver, s->n, s->c),
+                               .hidden = carve_values(carver, s->n, s->hidden),
+                               .up = carve_values(carver, s->is_gpt2 ? 0 : s->n, s->hidden),
                                .lse = carve_fp32(carver, tw_size_mul(s->n, s->heads)),
                                .mean_1 = carve_fp32(carver, s->is_gpt2 ? s->n : 0),
                                .rstd_1 = carve_fp32(carver, s->n),
@@ -71,14 +72,14 @@ static tw_device_saved_t carve_saved(carver_t *carver, const tw_device_sizes_t *
 
 size_t tw_device_saved_bytes(const tw_device_sizes_t *sizes)
 {
-    carver_t carver = {0};
+    carver_t carver = {.value_bytes = tw_type_bytes(sizes->type)};
     carve_saved(&carver, sizes);
     return carver.used;
 }
 
 tw_device_saved_t tw_device_saved_parts(const tw_device_sizes_t *sizes, void *saved)
 {
-    carver_t carver = {.base = saved};
+    carver_t carver = {.base = saved, .value_bytes = tw_type_bytes(sizes->type)};
     return carve_saved(&carver, sizes);
 }
 
@@ -86,7 +87,7 @@ tw_device_saved_t tw_device_saved_parts(const tw_device_sizes_t *sizes, void *sa
 
 tw_cuda_attention_t tw_device_attention_args(const tw_device_sizes_t *s)
 {
-    return (tw_cuda_attention_t){.type = TW_TYPE_BF16,
+    return (tw_cuda_attention_t){.type = s->type,
                                  .batch = s->batch,
                                  .seq_len = s->seq_len,
                                  .heads = s->heads,
@@ -99,7 +100,7 @@ tw_cuda_attention_t tw_device_attention_args(const tw_device_sizes_t *s)
 
 tw_cuda_heads_t tw_device_heads_args(const tw_device_sizes_t *s, const tw_model_config_t *config, int is_k)
 {
-    return (tw_cuda_heads_t){.type = TW_TYPE_BF16,
+    return (tw_cuda_heads_t){.type = s->type,
                              .rows = s->n,
                              .seq_len = s->seq_len,
                              .heads = is_k ? s->kv_heads : s->heads,
@@ -117,11 +118,9 @@ static size_t larger(size_t a, size_t b)
 static size_t workspace_bytes(const tw_device_model_t *m, const tw_device_sizes_t *s)
 {
     const tw_cuda_norm_t norm = {
-        .type = TW_TYPE_BF16, .rows = s->n, .channels = s->c, .beta = s->is_gpt2 ? "" : NULL};
-    const tw_cuda_rows_t bias = {.type = TW_TYPE_BF16,
-                                 .rows = s->n,
-                                 .channels = larger(larger(s->c, s->qkv), s->hidden),
-                                 .stride = s->c};
+        .type = s->type, .rows = s->n, .channels = s->c, .beta = s->is_gpt2 ? "" : NULL};
+    const tw_cuda_rows_t bias = {
+        .type = s->type, .rows = s->n, .channels = larger(larger(s->c, s->qkv), s->hidden), .stride = s->c};
     const tw_cuda_attention_t attention = tw_device_attention_args(s);
     tw_cuda_heads_t heads = tw_device_heads_args(s, &m->model.config, 0);
     heads.gamma = "";
@@ -145,14 +144,14 @@ static void carve_layers(carver_t *carver, const tw_device_sizes_t *s, tw_device
 {
     size_t angles = s->is_gpt2 ? 0 : tw_size_mul(s->seq_len, s->width / 2);
     scratch->saved = carve(carver, tw_device_saved_bytes(s), 1);
-    scratch->norm = carve_bf16(carver, s->n, s->c);
-    scratch->d_norm = carve_bf16(carver, s->n, s->c);
-    scratch->d_attended = carve_bf16(carver, s->n, s->q);
-    scratch->qkv = carve_bf16(carver, s->is_gpt2 ? 0 : s->n, s->qkv);
-    scratch->d_qkv = carve_bf16(carver, s->n, s->qkv);
-    scratch->hidden = carve_bf16(carver, s->n, s->hidden);
-    scratch->d_hidden = carve_bf16(carver, s->n, s->hidden);
-    scratch->d_gate = carve_bf16(carver, s->is_gpt2 ? 0 : s->n, s->hidden);
+    scratch->norm = carve_values(carver, s->n, s->c);
+    scratch->d_norm = carve_values(carver, s->n, s->c);
+    scratch->d_attended = carve_values(carver, s->n, s->q);
+    scratch->qkv = carve_values(carver, s->is_gpt2 ? 0 : s->n, s->qkv);
+    scratch->d_qkv = carve_values(carver, s->n, s->qkv);
+    scratch->hidden = carve_values(carver, s->n, s->hidden);
+    scratch->d_hidden = carve_values(carver, s->n, s->hidden);
+    scratch->d_gate = carve_values(carver, s->is_gpt2 ? 0 : s->n, s->hidden);
     scratch->cosines = carve_fp32(carver, angles);
     scratch->sines = carve_fp32(carver, angles);
 }
@@ -165,7 +164,7 @@ static void carve_scratch(carver_t *carver, const tw_device_model_t *m, const tw
     scratch->rstd = carve_fp32(carver, s->n);
     scratch->logit_stride = (s->v + LOGITS_STEP - 1) / LOGITS_STEP * LOGITS_STEP;
     scratch->logit_rows = logit_rows(m->logits_elems, scratch->logit_stride, s->n);
-    scratch->logits = carve_bf16(carver, scratch->logit_rows, scratch->logit_stride);
+    scratch->logits = carve_values(carver, scratch->logit_rows, scratch->logit_stride);
     scratch->max = carve_fp32(carver, s->n);
     scratch->sum = carve_fp32(carver, s->n);
     scratch->target = carve_fp32(carver, s->n);
@@ -177,7 +176,7 @@ static void carve_scratch(carver_t *carver, const tw_device_model_t *m, const tw
 
 size_t tw_device_scratch_bytes(const tw_device_model_t *m, const tw_device_sizes_t *sizes)
 {
-    carver_t carver = {0};
+    carver_t carver = {.value_bytes = tw_type_bytes(sizes->type)};
     tw_device_scratch_t unused;
     carve_scratch(&carver, m, sizes, &unused);
     return carver.used;
@@ -203,7 +202,7 @@ static tw_status_t put_angles(tw_device_model_t *m, const tw_device_sizes_t *s)
 
 tw_status_t tw_device_scratch_init(tw_device_model_t *m, const tw_device_sizes_t *sizes)
 {
-    carver_t carver = {0};
+    carver_t carver = {.value_bytes = tw_type_bytes(sizes->type)};
     TW_TRY(m->device->alloc(m->device, tw_device_scratch_bytes(m, sizes), 0, (void **)&carver.base));
     carve_scratch(&carver, m, sizes, &m->scratch);
     m->scratch.memory = carver.base;

@@ -78,19 +78,22 @@ static tw_status_t take_memory(tw_device_optimizer_t *o, const tw_device_optimiz
     size_t largest = aligned(totals->largest);
     float *state = params->take(params->ctx, state_bytes(totals));
     o->grads = params->take(params->ctx, tw_size_mul(totals->elems, tw_type_bytes(params->grad_type)));
-    uint16_t *weights = params->take(params->ctx, tw_size_mul(PLACES * sizeof(*weights), largest));
     o->bins = params->take(params->ctx, N_BINS * sizeof(*o->bins) + sizeof(float));
-    if (!state || !o->grads || !weights || !o->bins) {
+    if (!state || !o->grads || !o->bins) {
         return TW_ERR_NO_MEMORY;
     }
     o->grad_scale = (float *)(o->bins + N_BINS);
     o->master = state;
     o->first = o->master + totals->elems;
     o->second = o->first + totals->moments;
-    for (size_t i = 0; i < PLACES; i++) {
+    if (params->leaves_masters) {
+        return TW_OK;
+    }
+    uint16_t *weights = params->take(params->ctx, tw_size_mul(PLACES * sizeof(*weights), largest));
+    for (size_t i = 0; i < PLACES && weights; i++) {
         o->places[i].weights = weights + i * largest;
     }
-    return TW_OK;
+    return weights ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
 static tw_status_t create_events(tw_device_optimizer_t *o)

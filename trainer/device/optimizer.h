@@ -26,6 +26,7 @@ typedef struct tw_device_optimizer_params {
     const tw_device_shard_t *units; /**< [n_units], copied */
     size_t n_units;
     tw_type_t grad_type; /**< bf16 or fp32 */
+    int leaves_masters;  /**< 1: masters alone leave: no news have weights, and nothing is taken for them */
     /** Device memory, zeroed, the caller's, who frees it after the optimizer: for masters and moments, for
      *  the gradients, and for new weights of two units. NULL: there is none, logged. */
     void *(*take)(void *ctx, size_t n_bytes);

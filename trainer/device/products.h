@@ -1,5 +1,6 @@
-/** Private to trainer/device: products of row-major matrices on a device, bf16 with sums in fp32. (N,I) is a
- *  matrix of N rows of I columns. Strides count elements. Same shapes, same bits, on one kind of device.
+/** Private to trainer/device: products of row-major matrices on a device, of bf16 or of fp32, with sums in
+ *  fp32. Factors of fp32 are multiplied whole: not as TF32, which has 10 of their 23 bits. (N,I) is a matrix
+ *  of N rows of I columns. Strides count elements. Same shapes, same bits, on one kind of device.
  *
  *  GPT-2's weights are (in,out), the Llama family's (out,in): y = x w, y = x w'; dw = x' dy, dw = dy' x;
  *  dx = dy w', dx = dy w. All of them are a (rows, inner) times b (inner, cols), each of which may lie
@@ -11,22 +12,24 @@
 
 TW_C_BEGIN
 
-/** A factor: bf16, in device memory. */
+/** A factor, in device memory. */
 typedef struct tw_device_factor {
     const void *at;
     size_t stride;  /**< from a row to the next of the matrix as it is stored */
     int transposed; /**< 1: it is stored as its transpose */
 } tw_device_factor_t;
 
-/** d (rows, cols) = a (rows, inner) b (inner, cols) + c + bias, the last two where they are given; rounded
- *  once. Operations: 2 * rows * cols * inner. */
+/** d (rows, cols) = scale a (rows, inner) b (inner, cols) + c_scale c + bias, the last two where they are
+ *  given; rounded once. Operations: 2 * rows * cols * inner. */
 typedef struct tw_device_product {
     tw_device_factor_t a, b;
-    const void *c; /**< like d; may be d; NULL: none */
+    tw_type_t factors;    /**< of a, b and bias: bf16, or fp32, then d is fp32, too */
+    float scale, c_scale; /**< 0: 1 */
+    const void *c;        /**< like d; may be d; NULL: none */
     void *d;
     tw_type_t type;   /**< of c and d: fp32 or bf16 */
     size_t stride;    /**< of c and d */
-    const void *bias; /**< bf16 [cols]; NULL: none; d is bf16 */
+    const void *bias; /**< [cols]; NULL: none; d is of its type */
     size_t rows, cols, inner;
 } tw_device_product_t;
 
@@ -35,8 +38,8 @@ typedef struct tw_device_product {
 
 typedef struct tw_device_products tw_device_products_t;
 struct tw_device_products {
-    /** Enqueues; errors are logged. TW_ERR_INVALID: a bias beside an fp32 d; TW_ERR_CUDA, TW_ERR_UNSUPPORTED:
-     *  the library has no way to do it. */
+    /** Enqueues; errors are logged. TW_ERR_INVALID: a bias beside a d of another type, or factors of fp32
+     *  beside a d of bf16; TW_ERR_CUDA, TW_ERR_UNSUPPORTED: the library has no way to do it. */
     tw_status_t (*run)(tw_device_products_t *products, const tw_device_product_t *product,
                        tw_stream_t stream);
     void (*destroy)(tw_device_products_t *products);
@@ -46,6 +49,12 @@ struct tw_device_products {
 /** cuBLASLt on the current GPU. TW_ERR_UNSUPPORTED (logged): no CUDA was found when this was built, or it had
  *  no cublasLt.h, or the library is not there; TW_ERR_NO_MEMORY, TW_ERR_CUDA. */
 tw_status_t tw_device_products_create(tw_device_products_t **out);
+/** Are its types as above? TW_ERR_INVALID, logged. */
+tw_status_t tw_device_product_check(const tw_device_product_t *product);
+static inline float tw_device_scale_of(float scale)
+{
+    return scale == 0.0f ? 1.0f : scale;
+}
 
 /** In plain C, on memory that the processor reads: slow, every sum in the order of its terms. */
 void tw_device_product_plain(const tw_device_product_t *product);

@@ -48,7 +48,7 @@ typedef struct api {
 typedef struct form {
     size_t rows, cols, inner, a_stride, b_stride, stride;
     uint32_t a_transposed, b_transposed, has_c, has_bias, alignment;
-    tw_type_t type;
+    tw_type_t factors, type;
 } form_t;
 
 typedef struct way {
@@ -142,6 +142,7 @@ static void form_of(const tw_device_product_t *p, form_t *form)
     form->has_c = p->c != NULL;
     form->has_bias = p->bias != NULL;
     form->alignment = alignment_of(p);
+    form->factors = p->factors;
     form->type = p->type;
 }
 
@@ -151,11 +152,11 @@ static cudaDataType_t type_of(tw_type_t type)
 }
 
 /* A row-major factor (rows, cols), stored as its transpose or not, as the column-major matrix that it is. */
-static tw_status_t factor_layout(const products_t *products, size_t rows, size_t cols, uint32_t transposed,
-                                 size_t stride, cublasLtMatrixLayout_t *out)
+static tw_status_t factor_layout(const products_t *products, tw_type_t type, size_t rows, size_t cols,
+                                 uint32_t transposed, size_t stride, cublasLtMatrixLayout_t *out)
 {
     return check(products,
-                 products->api.cublasLtMatrixLayoutCreate(out, CUDA_R_16BF, transposed ? rows : cols,
+                 products->api.cublasLtMatrixLayoutCreate(out, type_of(type), transposed ? rows : cols,
                                                           transposed ? cols : rows, (int64_t)stride),
                  "cublasLtMatrixLayoutCreate");
 }
@@ -173,6 +174,7 @@ static tw_status_t set_bias(const products_t *products, way_t *way, const void *
     return bias ? set(products, way, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)) : TW_OK;
 }
 
+/* CUBLAS_COMPUTE_32F: factors of fp32 keep all their bits; CUBLAS_COMPUTE_32F_FAST_TF32 would not. */
 static tw_status_t describe(const products_t *products, way_t *way)
 {
     const form_t *form = &way->form;
@@ -184,9 +186,10 @@ static tw_status_t describe(const products_t *products, way_t *way)
     TW_TRY(set(products, way, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first)));
     TW_TRY(set(products, way, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second)));
     TW_TRY(set(products, way, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)));
-    TW_TRY(factor_layout(products, form->inner, form->cols, form->b_transposed, form->b_stride, &way->first));
-    TW_TRY(
-        factor_layout(products, form->rows, form->inner, form->a_transposed, form->a_stride, &way->second));
+    TW_TRY(factor_layout(products, form->factors, form->inner, form->cols, form->b_transposed, form->b_stride,
+                         &way->first));
+    TW_TRY(factor_layout(products, form->factors, form->rows, form->inner, form->a_transposed, form->a_stride,
+                         &way->second));
     return check(products,
                  products->api.cublasLtMatrixLayoutCreate(&way->out, type_of(form->type), form->cols,
                                                           form->rows, (int64_t)form->stride),
@@ -304,12 +307,10 @@ static tw_status_t way_of(products_t *products, const tw_device_product_t *produ
 static tw_status_t run(tw_device_products_t *table, const tw_device_product_t *product, tw_stream_t stream)
 {
     products_t *products = (products_t *)table;
-    const float one = 1.0f, zero = 0.0f;
+    const float scale = tw_device_scale_of(product->scale),
+                c_scale = product->c ? tw_device_scale_of(product->c_scale) : 0.0f;
     way_t *way;
-    if (product->bias && product->type != TW_TYPE_BF16) {
-        tw_error("device: a product with a bias is bf16");
-        return TW_ERR_INVALID;
-    }
+    TW_TRY(tw_device_product_check(product));
     if (product->rows == 0 || product->cols == 0) {
         return TW_OK;
     }
@@ -317,8 +318,8 @@ static tw_status_t run(tw_device_products_t *table, const tw_device_product_t *p
     TW_TRY(set_bias(products, way, product->bias));
     return check(products,
                  products->api.cublasLtMatmul(
-                     products->handle, way->desc, &one, product->b.at, way->first, product->a.at, way->second,
-                     product->c ? &one : &zero, product->c ? product->c : product->d, way->out, product->d,
+                     products->handle, way->desc, &scale, product->b.at, way->first, product->a.at,
+                     way->second, &c_scale, product->c ? product->c : product->d, way->out, product->d,
                      way->out, &way->algo, products->workspace, WORKSPACE_BYTES, (cudaStream_t)stream),
                  "cublasLtMatmul");
 }

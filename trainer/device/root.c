@@ -19,7 +19,7 @@ static places_t places_of(const tw_device_model_t *m)
                       own >= 0 ? own : root[TW_LLAMA_EMBED]};
 }
 
-static const tw_bf16_t *weight_of(const tw_device_model_t *m, int place)
+static const tw_values_t *weight_of(const tw_device_model_t *m, int place)
 {
     return place >= 0 ? tw_device_weight(m, TW_MODEL_ROOT, place) : NULL;
 }
@@ -55,8 +55,8 @@ static tw_status_t put_documents(tw_device_model_t *m)
 
 static tw_cuda_embedding_t embedding_of(const tw_device_model_t *m)
 {
-    return (tw_cuda_embedding_t){.weight_type = TW_TYPE_BF16,
-                                 .type = TW_TYPE_BF16,
+    return (tw_cuda_embedding_t){.weight_type = m->type,
+                                 .type = m->type,
                                  .rows = count_rows(m),
                                  .seq_len = m->model.seq_len,
                                  .channels = m->model.config.n_embd,
@@ -64,7 +64,7 @@ static tw_cuda_embedding_t embedding_of(const tw_device_model_t *m)
 }
 
 static tw_status_t embed_forward(tw_device_model_t *m, const void *const *weights, const int32_t *tokens,
-                                 tw_bf16_t *x)
+                                 tw_values_t *x)
 {
     const tw_cuda_embedding_t embedding = embedding_of(m);
     const places_t places = places_of(m);
@@ -83,12 +83,12 @@ tw_status_t tw_device_embed_forward(tw_model_t *model, const void *const *weight
     tw_device_model_t *m = (tw_device_model_t *)model;
     TW_TRY(tw_model_tokens_check(model, tokens, "token"));
     if (tw_device_is_well(m)) {
-        tw_device_note(m, embed_forward(m, weights, tokens, (tw_bf16_t *)x));
+        tw_device_note(m, embed_forward(m, weights, tokens, (tw_values_t *)x));
     }
     return m->status;
 }
 
-static tw_status_t embed_backward(tw_device_model_t *m, const int32_t *tokens, const tw_bf16_t *dx,
+static tw_status_t embed_backward(tw_device_model_t *m, const int32_t *tokens, const tw_values_t *dx,
                                   float *const *grads)
 {
     const tw_cuda_embedding_t embedding = embedding_of(m);
@@ -104,7 +104,7 @@ void tw_device_embed_backward(tw_model_t *model, const int32_t *tokens, const fl
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
     if (tw_device_is_well(m)) {
-        tw_device_note(m, embed_backward(m, tokens, (const tw_bf16_t *)dx, grads));
+        tw_device_note(m, embed_backward(m, tokens, (const tw_values_t *)dx, grads));
     }
 }
 
@@ -117,8 +117,8 @@ static tw_status_t multiply(tw_device_model_t *m, const tw_device_product_t *pro
 
 /* Some rows, with logits of all words. */
 typedef struct chunk {
-    const tw_bf16_t *norm; /* (rows,C) */
-    tw_bf16_t *d_norm;     /* (rows,C) */
+    const tw_values_t *norm; /* (rows,C) */
+    tw_values_t *d_norm;     /* (rows,C) */
     size_t rows;
     tw_cuda_loss_t loss;
     tw_cuda_logits_t logits;
@@ -129,16 +129,15 @@ static chunk_t chunk_at(const tw_device_model_t *m, size_t first)
     const tw_device_scratch_t *s = &m->scratch;
     size_t left = count_rows(m) - first, rows = left < s->logit_rows ? left : s->logit_rows;
     size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;
-    return (chunk_t){
-        .norm = s->norm + first * c,
-        .d_norm = s->d_norm + first * c,
-        .rows = rows,
-        .loss = {.rows = rows,
-                 .targets = s->tokens + first,
-                 .max = s->max + first,
-                 .sum = s->sum + first,
-                 .target = s->target + first},
-        .logits = {.type = TW_TYPE_BF16, .words = v, .stride = s->logit_stride, .logits = s->logits}};
+    return (chunk_t){.norm = tw_device_at(m, s->norm, first * c),
+                     .d_norm = tw_device_at(m, s->d_norm, first * c),
+                     .rows = rows,
+                     .loss = {.rows = rows,
+                              .targets = s->tokens + first,
+                              .max = s->max + first,
+                              .sum = s->sum + first,
+                              .target = s->target + first},
+                     .logits = {.type = m->type, .words = v, .stride = s->logit_stride, .logits = s->logits}};
 }
 
 static tw_status_t chunk_forward(tw_device_model_t *m, const chunk_t *chunk, int head)
@@ -147,7 +146,8 @@ static tw_status_t chunk_forward(tw_device_model_t *m, const chunk_t *chunk, int
     TW_TRY(multiply(m, &(tw_device_product_t){.a = {.at = chunk->norm, .stride = c},
                                               .b = {.at = weight_of(m, head), .stride = c, .transposed = 1},
                                               .d = chunk->logits.logits,
-                                              .type = TW_TYPE_BF16,
+                                              .type = m->type,
+                                              .factors = m->type,
                                               .stride = chunk->logits.stride,
                                               .rows = chunk->rows,
                                               .cols = v,
@@ -166,7 +166,8 @@ static tw_status_t chunk_backward(tw_device_model_t *m, const chunk_t *chunk, in
     TW_TRY(multiply(m, &(tw_device_product_t){.a = d_logits,
                                               .b = {.at = weight_of(m, head), .stride = c},
                                               .d = chunk->d_norm,
-                                              .type = TW_TYPE_BF16,
+                                              .type = m->type,
+                                              .factors = m->type,
                                               .stride = c,
                                               .rows = chunk->rows,
                                               .cols = c,
@@ -176,6 +177,7 @@ static tw_status_t chunk_backward(tw_device_model_t *m, const chunk_t *chunk, in
                                               .c = grad_of(m, head),
                                               .d = grad_of(m, head),
                                               .type = TW_TYPE_FP32,
+                                              .factors = m->type,
                                               .stride = c,
                                               .rows = v,
                                               .cols = c,
@@ -204,8 +206,8 @@ static tw_status_t take_losses(tw_device_model_t *m)
 }
 
 /* Gradients of scale times the mean loss, unless dx is NULL. */
-static tw_status_t head(tw_device_model_t *m, const void *const *weights, const tw_bf16_t *x,
-                        const int32_t *targets, float scale, tw_bf16_t *dx)
+static tw_status_t head(tw_device_model_t *m, const void *const *weights, const tw_values_t *x,
+                        const int32_t *targets, float scale, tw_values_t *dx)
 {
     const tw_device_norm_t norm = last_norm(m);
     size_t n = count_rows(m);
@@ -238,7 +240,7 @@ tw_status_t tw_device_head(tw_model_t *model, const void *const *weights, const 
     TW_TRY(tw_model_tokens_check(model, targets, "target"));
     if (tw_device_is_well(m)) {
         tw_device_note(
-            m, head(m, weights, (const tw_bf16_t *)x, targets, scale, grads ? (tw_bf16_t *)dx : NULL));
+            m, head(m, weights, (const tw_values_t *)x, targets, scale, grads ? (tw_values_t *)dx : NULL));
     }
     *loss = 0;
     for (size_t b = 0; b < model->batch && tw_device_is_well(m); b++) {
@@ -253,7 +255,7 @@ tw_status_t tw_device_losses(tw_model_t *model, const void *const *weights, cons
     tw_device_model_t *m = (tw_device_model_t *)model;
     TW_TRY(tw_model_tokens_check(model, targets, "target"));
     if (tw_device_is_well(m)) {
-        tw_device_note(m, head(m, weights, (const tw_bf16_t *)x, targets, 0, NULL));
+        tw_device_note(m, head(m, weights, (const tw_values_t *)x, targets, 0, NULL));
     }
     for (size_t b = 0; b < model->batch && tw_device_is_well(m); b++) {
         losses[b] = m->losses[b] / (double)model->seq_len;
@@ -267,22 +269,23 @@ static tw_status_t sequence_logits(tw_device_model_t *m, size_t row, float *logi
     size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;
     void *staged = m->slots[0].staged;
     TW_TRY(multiply(
-        m, &(tw_device_product_t){.a = {.at = m->scratch.norm + row * c, .stride = c},
+        m, &(tw_device_product_t){.a = {.at = tw_device_at(m, m->scratch.norm, row * c), .stride = c},
                                   .b = {.at = weight_of(m, places_of(m).head), .stride = c, .transposed = 1},
                                   .d = m->scratch.logits,
-                                  .type = TW_TYPE_BF16,
+                                  .type = m->type,
+                                  .factors = m->type,
                                   .stride = v,
                                   .rows = 1,
                                   .cols = v,
                                   .inner = c}));
-    TW_TRY(m->device->copy(m->device, staged, m->scratch.logits, v * sizeof(tw_bf16_t), m->compute));
+    TW_TRY(m->device->copy(m->device, staged, m->scratch.logits, v * tw_type_bytes(m->type), m->compute));
     TW_TRY(tw_device_wait_for(m, m->compute));
-    tw_convert_to_fp32(TW_TYPE_BF16, staged, logits, v);
+    tw_convert_to_fp32(m->type, staged, logits, v);
     return TW_OK;
 }
 
-static tw_status_t all_logits(tw_device_model_t *m, const void *const *weights, const tw_bf16_t *x, size_t at,
-                              float *logits)
+static tw_status_t all_logits(tw_device_model_t *m, const void *const *weights, const tw_values_t *x,
+                              size_t at, float *logits)
 {
     const tw_device_norm_t norm = last_norm(m);
     TW_TRY(tw_device_grads_collect(m));
@@ -298,6 +301,6 @@ void tw_device_logits(tw_model_t *model, const void *const *weights, const float
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
     if (tw_device_is_well(m)) {
-        tw_device_note(m, all_logits(m, weights, (const tw_bf16_t *)x, at, logits));
+        tw_device_note(m, all_logits(m, weights, (const tw_values_t *)x, at, logits));
     }
 }

@@ -4,10 +4,10 @@
  *  planned.c  a GPU that need not be there              layers.c     layers that the families share
  *  units.c    weights in, gradients out                 gpt2.c, llama.c  blocks
  *  root.c     embeddings, the last norm, the loss       optimizer.c  AdamW, for the engine
- *  wait.c     waiting; what a call came to
+ *  wait.c     waiting; what a call came to       orthogonal.c  matrices made orthogonal
  *
  *  N = B * T rows of C channels; H heads of q and K of k and v, of D channels each; Q = (H + 2K) D; F: width
- *  of the hidden layer; V words. Activations are bf16. */
+ *  of the hidden layer; V words. */
 #ifndef TW_TRAINER_DEVICE_STATE_H
 #define TW_TRAINER_DEVICE_STATE_H
 
@@ -20,12 +20,12 @@ TW_C_BEGIN
 /** Tensors of a unit begin at multiples of so many elements. */
 #define TW_DEVICE_ALIGN_ELEMS ((size_t)128)
 
-/** Elements of logits that are made at a time, 256 MB: every chunk of rows reads and writes the gradient of
- *  the output layer's weight, so few are best. */
-#define TW_DEVICE_LOGITS_ELEMS ((size_t)128 << 20)
+/** Of logits that are made at a time: every chunk of rows reads and writes the gradient of the output
+ *  layer's weight, so few are best. */
+#define TW_DEVICE_LOGITS_BYTES ((size_t)256 << 20)
 
-/** A bf16 array on the device. */
-typedef uint16_t tw_bf16_t;
+/** Weights or activations on the device, of the model's type: bf16 or fp32. tw_device_at counts in them. */
+typedef struct tw_values tw_values_t;
 
 /** Where a unit's tensors lie in a place for it. */
 typedef struct tw_device_layout {
@@ -35,9 +35,9 @@ typedef struct tw_device_layout {
 
 /** A place for a unit: the root's, or one of two that blocks take in turn. */
 typedef struct tw_device_slot {
-    tw_bf16_t *weights;
+    tw_values_t *weights;
     float *grads;
-    tw_bf16_t *rounded;            /* grads, where they come so; else NULL */
+    uint16_t *rounded;             /* grads as bf16, where they come so; else NULL */
     void *staged;                  /* pinned, in host memory: what comes */
     tw_device_event_t ready, used; /* weights are in; nobody reads them any more */
     tw_device_event_t computed, out;
@@ -50,25 +50,25 @@ enum { TW_DEVICE_SLOTS = 3 };
 /** What a block's backward pass needs of its forward pass besides x; norms, turns and what comes between
  *  products are computed again. */
 typedef struct tw_device_saved {
-    tw_bf16_t *qkv;                           /* (N,Q): with biases, before norms and turns */
-    tw_bf16_t *attended;                      /* (N,HD) */
-    tw_bf16_t *middle;                        /* (N,C): x after attention */
-    tw_bf16_t *hidden;                        /* (N,F): before GELU; gate */
-    tw_bf16_t *up;                            /* (N,F): Llama */
+    tw_values_t *qkv;                         /* (N,Q): with biases, before norms and turns */
+    tw_values_t *attended;                    /* (N,HD) */
+    tw_values_t *middle;                      /* (N,C): x after attention */
+    tw_values_t *hidden;                      /* (N,F): before GELU; gate */
+    tw_values_t *up;                          /* (N,F): Llama */
     float *lse;                               /* (B,H,T): logarithms of the softmax's sums */
     float *mean_1, *rstd_1, *mean_2, *rstd_2; /* (N); means: GPT-2 */
 } tw_device_saved_t;
 
 typedef struct tw_device_scratch {
-    void *memory;                 /* one buffer; the others point into it */
-    void *saved;                  /* what a block would save, where nobody wants it */
-    tw_bf16_t *norm, *d_norm;     /* (N,C) */
-    tw_bf16_t *d_attended;        /* (N,HD) */
-    tw_bf16_t *qkv, *d_qkv;       /* (N,Q): normed and turned, Llama; gradients */
-    tw_bf16_t *hidden, *d_hidden; /* (N,F): what the last product gets; the gradient by it, then by up */
-    tw_bf16_t *d_gate;            /* (N,F): Llama */
-    float *mean, *rstd;           /* (N): of the last norm */
-    tw_bf16_t *logits;            /* (logit_rows,V), rows logit_stride apart */
+    void *memory;                   /* one buffer; the others point into it */
+    void *saved;                    /* what a block would save, where nobody wants it */
+    tw_values_t *norm, *d_norm;     /* (N,C) */
+    tw_values_t *d_attended;        /* (N,HD) */
+    tw_values_t *qkv, *d_qkv;       /* (N,Q): normed and turned, Llama; gradients */
+    tw_values_t *hidden, *d_hidden; /* (N,F): what the last product gets; the gradient by it, then by up */
+    tw_values_t *d_gate;            /* (N,F): Llama */
+    float *mean, *rstd;             /* (N): of the last norm */
+    tw_values_t *logits;            /* (logit_rows,V), rows logit_stride apart */
     size_t logit_rows, logit_stride;
     float *max, *sum, *target; /* (N): see loss.h */
     double *losses;            /* (B) */
@@ -80,6 +80,7 @@ typedef struct tw_device_scratch {
 
 /** The sizes of a block, of either family. */
 typedef struct tw_device_sizes {
+    tw_type_t type; /* of weights and activations */
     size_t batch, seq_len, n, c, v;
     size_t heads, kv_heads, width, q, kv, qkv; /* H, K, D, HD, KD, Q */
     size_t hidden;                             /* F */
@@ -90,6 +91,7 @@ typedef struct tw_device_model {
     tw_model_t model; /* first: a tw_model_t is a tw_device_model_t; its tables are the host's */
     tw_model_t *host; /* the model of the same config on this processor */
     tw_device_t *device;
+    tw_type_t type; /* of weights and activations: bf16 or fp32 */
     tw_stream_t compute, in, out;
     tw_device_event_t copied; /* of tw_model_copy, tokens and losses */
     tw_device_layout_t root, block;
@@ -126,7 +128,7 @@ void tw_device_slots_cleanup(tw_device_model_t *m);
 tw_status_t tw_device_bring(tw_device_model_t *m, size_t unit, const void *const *weights);
 /** All that reads them is enqueued: wait until they are in. */
 tw_status_t tw_device_brought(tw_device_model_t *m, size_t unit);
-const tw_bf16_t *tw_device_weight(const tw_device_model_t *m, size_t unit, int tensor);
+const tw_values_t *tw_device_weight(const tw_device_model_t *m, size_t unit, int tensor);
 /** Zeros for a unit's gradients. */
 tw_status_t tw_device_grads_begin(tw_device_model_t *m, size_t unit);
 float *tw_device_grad(const tw_device_model_t *m, size_t unit, int tensor);
@@ -140,45 +142,46 @@ tw_status_t tw_device_grads_collect_unit(tw_device_model_t *m, size_t unit);
 /* ---- layers.c */
 /** A weight between x (N,in), rows in apart, and y (N,out), rows y_stride apart. */
 typedef struct tw_device_layer {
-    const tw_bf16_t *weight, *bias; /* bias NULL: none */
-    float *d_weight, *d_bias;       /* backwards */
+    const tw_values_t *weight, *bias; /* bias NULL: none */
+    float *d_weight, *d_bias;         /* backwards */
     size_t n, in, out, y_stride;
     int is_out_in; /* 1: the weight is (out,in), 0: (in,out) */
 } tw_device_layer_t;
 /** y = x w + bias + c; c like y, may be y; NULL: none. */
-tw_status_t tw_device_layer_forward(tw_device_model_t *m, const tw_device_layer_t *layer, const tw_bf16_t *x,
-                                    const tw_bf16_t *c, tw_bf16_t *y);
+tw_status_t tw_device_layer_forward(tw_device_model_t *m, const tw_device_layer_t *layer,
+                                    const tw_values_t *x, const tw_values_t *c, tw_values_t *y);
 /** Gradients of weight and bias are added to; dx (N,in) = dy w', or += */
-tw_status_t tw_device_layer_backward(tw_device_model_t *m, const tw_device_layer_t *layer, const tw_bf16_t *x,
-                                     const tw_bf16_t *dy, int accumulate, tw_bf16_t *dx);
+tw_status_t tw_device_layer_backward(tw_device_model_t *m, const tw_device_layer_t *layer,
+                                     const tw_values_t *x, const tw_values_t *dy, int accumulate,
+                                     tw_values_t *dx);
 /** gamma and beta of rows (N,C); beta NULL: root-mean-square norm. */
 typedef struct tw_device_norm {
-    const tw_bf16_t *gamma, *beta;
+    const tw_values_t *gamma, *beta;
     float *d_gamma, *d_beta; /* backwards */
     float *mean, *rstd;
 } tw_device_norm_t;
-tw_status_t tw_device_norm_forward(tw_device_model_t *m, const tw_device_norm_t *norm, const tw_bf16_t *x,
-                                   tw_bf16_t *y);
+tw_status_t tw_device_norm_forward(tw_device_model_t *m, const tw_device_norm_t *norm, const tw_values_t *x,
+                                   tw_values_t *y);
 /** d += the gradient by x, or = where accumulate is 0. */
-tw_status_t tw_device_norm_backward(tw_device_model_t *m, const tw_device_norm_t *norm, const tw_bf16_t *x,
-                                    const tw_bf16_t *dy, int accumulate, tw_bf16_t *d);
+tw_status_t tw_device_norm_backward(tw_device_model_t *m, const tw_device_norm_t *norm, const tw_values_t *x,
+                                    const tw_values_t *dy, int accumulate, tw_values_t *d);
 /** q and k of qk (N,Q), v of v (N,Q): Q, K and V lie side by side in a row, heads one after the other in
  *  each. */
-tw_status_t tw_device_attention_forward(tw_device_model_t *m, size_t window, const tw_bf16_t *qk,
-                                        const tw_bf16_t *v, const tw_device_saved_t *saved);
-tw_status_t tw_device_attention_backward(tw_device_model_t *m, size_t window, const tw_bf16_t *qk,
-                                         const tw_bf16_t *v, const tw_device_saved_t *saved,
-                                         const tw_bf16_t *dy, tw_bf16_t *d_qkv);
+tw_status_t tw_device_attention_forward(tw_device_model_t *m, size_t window, const tw_values_t *qk,
+                                        const tw_values_t *v, const tw_device_saved_t *saved);
+tw_status_t tw_device_attention_backward(tw_device_model_t *m, size_t window, const tw_values_t *qk,
+                                         const tw_values_t *v, const tw_device_saved_t *saved,
+                                         const tw_values_t *dy, tw_values_t *d_qkv);
 
 /* ---- a block of each family; saved: parts */
 tw_status_t tw_device_gpt2_forward(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved,
-                                   const tw_bf16_t *x, tw_bf16_t *y);
+                                   const tw_values_t *x, tw_values_t *y);
 tw_status_t tw_device_gpt2_backward(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved,
-                                    const tw_bf16_t *x, tw_bf16_t *d);
+                                    const tw_values_t *x, tw_values_t *d);
 tw_status_t tw_device_llama_forward(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved,
-                                    const tw_bf16_t *x, tw_bf16_t *y);
+                                    const tw_values_t *x, tw_values_t *y);
 tw_status_t tw_device_llama_backward(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved,
-                                     const tw_bf16_t *x, tw_bf16_t *d);
+                                     const tw_values_t *x, tw_values_t *d);
 
 /* ---- root.c: as in ops.h */
 tw_status_t tw_device_embed_forward(tw_model_t *model, const void *const *weights, const int32_t *tokens,
@@ -190,6 +193,17 @@ void tw_device_logits(tw_model_t *model, const void *const *weights, const float
                       float *logits);
 tw_status_t tw_device_losses(tw_model_t *model, const void *const *weights, const float *x,
                              const int32_t *targets, double *losses);
+
+/** Element i. */
+static inline tw_values_t *tw_device_at(const tw_device_model_t *m, const tw_values_t *values, size_t i)
+{
+    return (tw_values_t *)((char *)(uintptr_t)values + i * tw_type_bytes(m->type));
+}
+
+/* ---- orthogonal.c: as in model.h */
+tw_model_orthogonal_t tw_device_orthogonal_of(size_t rows, size_t cols);
+tw_status_t tw_device_orthogonalize(tw_model_t *model, size_t rows, size_t cols, float *x, float *scratch,
+                                    void *near);
 
 /** After an error nothing more is enqueued. */
 static inline int tw_device_is_well(const tw_device_model_t *m)

@@ -55,14 +55,14 @@ static size_t all_elems(const tw_device_model_t *m)
 
 size_t tw_device_slots_bytes(const tw_device_model_t *m)
 {
-    size_t rounded = m->rounds_gradients ? sizeof(tw_bf16_t) : 0;
-    return tw_size_mul(all_elems(m), sizeof(tw_bf16_t) + sizeof(float) + rounded);
+    size_t rounded = m->rounds_gradients ? sizeof(uint16_t) : 0;
+    return tw_size_mul(all_elems(m), tw_type_bytes(m->type) + sizeof(float) + rounded);
 }
 
 /* Of a gradient as it comes. */
 static size_t grad_bytes(const tw_device_model_t *m)
 {
-    return m->rounds_gradients ? sizeof(tw_bf16_t) : sizeof(float);
+    return m->rounds_gradients ? sizeof(uint16_t) : sizeof(float);
 }
 
 size_t tw_device_slots_host_bytes(const tw_device_model_t *m)
@@ -88,7 +88,7 @@ static tw_status_t slot_init(tw_device_model_t *m, tw_device_slot_t *slot, size_
         tw_error("device: out of memory for a unit's %zu tensors", n_tensors);
         return TW_ERR_NO_MEMORY;
     }
-    TW_TRY(device->alloc(device, n * sizeof(*slot->weights), 0, (void **)&slot->weights));
+    TW_TRY(device->alloc(device, n * tw_type_bytes(m->type), 0, (void **)&slot->weights));
     TW_TRY(device->alloc(device, n * sizeof(*slot->grads), 0, (void **)&slot->grads));
     TW_TRY(m->rounds_gradients ? device->alloc(device, n * sizeof(*slot->rounded), 0, (void **)&slot->rounded)
                                : TW_OK);
@@ -142,9 +142,9 @@ tw_status_t tw_device_bring(tw_device_model_t *m, size_t unit, const void *const
     TW_TRY(device->use(device));
     TW_TRY(device->stream_wait(device, m->in, slot->used));
     for (size_t t = 0; t < of->n_tensors; t++) {
-        size_t bytes = m->host->tensors[of->first_tensor + t].n_elems * sizeof(tw_bf16_t);
-        TW_TRY(
-            device->copy(device, slot->weights + layout_of(m, unit)->offsets[t], weights[t], bytes, m->in));
+        size_t bytes = m->host->tensors[of->first_tensor + t].n_elems * tw_type_bytes(m->type);
+        tw_values_t *to = tw_device_at(m, slot->weights, layout_of(m, unit)->offsets[t]);
+        TW_TRY(device->copy(device, to, weights[t], bytes, m->in));
     }
     TW_TRY(device->event_record(device, slot->ready, m->in));
     return device->stream_wait(device, m->compute, slot->ready);
@@ -157,9 +157,9 @@ tw_status_t tw_device_brought(tw_device_model_t *m, size_t unit)
     return m->device->event_wait(m->device, slot->ready);
 }
 
-const tw_bf16_t *tw_device_weight(const tw_device_model_t *m, size_t unit, int tensor)
+const tw_values_t *tw_device_weight(const tw_device_model_t *m, size_t unit, int tensor)
 {
-    return m->slots[slot_index(unit)].weights + layout_of(m, unit)->offsets[tensor];
+    return tw_device_at(m, m->slots[slot_index(unit)].weights, layout_of(m, unit)->offsets[tensor]);
 }
 
 /* ---- gradients ----------------------------------------------------------------------------------------- */
@@ -193,7 +193,7 @@ static void put(void *ctx, size_t first, size_t n, int thread)
 {
     const arrival_t *arrival = ctx;
     (void)thread;
-    memcpy((tw_bf16_t *)arrival->to + first, (const tw_bf16_t *)arrival->from + first, n * sizeof(tw_bf16_t));
+    memcpy((uint16_t *)arrival->to + first, (const uint16_t *)arrival->from + first, n * sizeof(uint16_t));
 }
 
 static tw_status_t collect(tw_device_model_t *m, tw_device_slot_t *slot)

@@ -10,11 +10,13 @@ static const char *const names[TW_ENGINE_PART_COUNT] = {
     [TW_ENGINE_SCRATCH] = "scratch"};
 
 /* A model on a device takes weights from host memory, and gives gradients back there. The optimizer's state
- * stays on the device, unless it is offloaded. */
+ * stays on the device, unless it is offloaded, or Muon's: momenta travel from host memory. */
 static void keep_in_host_memory(tw_engine_t *engine)
 {
-    static const tw_engine_part_t parts[] = {TW_ENGINE_WEIGHTS, TW_ENGINE_GRADIENTS, TW_ENGINE_MOVING};
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+    static const tw_engine_part_t parts[] = {TW_ENGINE_WEIGHTS, TW_ENGINE_GRADIENTS, TW_ENGINE_MOVING,
+                                             TW_ENGINE_OPTIMIZER};
+    size_t n = engine->options->optimizer == TW_TRAIN_MUON ? 4 : 3;
+    for (size_t i = 0; i < n; i++) {
         tw_engine_home_t *home = &engine->homes[parts[i]];
         home->place = home->place == TW_TRAIN_NONE ? TW_TRAIN_CPU : home->place;
     }

@@ -2,7 +2,8 @@
  * one rank for that, in turn. From stage 1 on ranks send their pieces of a unit's momenta to the owners, who
  * send the pieces of what they become back; in stage 0 the owners hand them to all. Both ways in bf16: 4
  * bytes a weight, of which (W - 1) / W travel, while matrices of the units before are made orthogonal.
- * Momenta, and what follows, are the same bits in all stages. */
+ * Momenta, and what follows, are the same bits in all stages. With a model on a device the owner's matrices
+ * are made orthogonal there; momenta stay where they travel from, in host memory. */
 #include <math.h>
 #include <string.h>
 
@@ -27,23 +28,54 @@ static void find_owners(tw_engine_t *engine)
     }
 }
 
-/* The most of any unit: own pieces, and what belongs to this rank; stage 0 has that among its own. */
-static void count_most(const tw_engine_t *engine, size_t *most_sent, size_t *most_owned, size_t *most_scratch)
+/* The most of any unit: own pieces, and what belongs to this rank; stage 0 has that among its own. And of any
+ * matrix: floats of host memory, and bytes where the model computes. */
+typedef struct most {
+    size_t sent, owned, scratch, near;
+} most_t;
+
+static size_t larger(size_t a, size_t b)
 {
+    return a > b ? a : b;
+}
+
+static most_t count_most(const tw_engine_t *engine)
+{
+    most_t most = {0};
     for (size_t u = 0; u < engine->n_units; u++) {
         const tw_engine_unit_t *unit = &engine->units[u];
         size_t sent = 0, owned = 0;
         for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
             const tw_model_tensor_t *of = &engine->tensors[t];
-            size_t scratch = of->n_elems + tw_model_orthogonal_elems(of->shape[0], of->shape[1]);
-            int is_own = engine->muon.owners[t] == engine->rank;
             sent += engine->muon.owners[t] >= 0 ? engine->pieces[t].n_elems : 0;
-            owned += is_own && engine->stage > 0 ? of->n_elems : 0;
-            *most_scratch = is_own && scratch > *most_scratch ? scratch : *most_scratch;
+            if (engine->muon.owners[t] == engine->rank) {
+                tw_model_orthogonal_t takes =
+                    tw_model_orthogonal_of(engine->model, of->shape[0], of->shape[1]);
+                owned += engine->stage > 0 ? of->n_elems : 0;
+                most.scratch = larger(most.scratch, of->n_elems + takes.scratch_elems);
+                most.near = larger(most.near, takes.near_bytes);
+            }
         }
-        *most_sent = sent > *most_sent ? sent : *most_sent;
-        *most_owned = owned > *most_owned ? owned : *most_owned;
+        most.sent = larger(most.sent, sent);
+        most.owned = larger(most.owned, owned);
     }
+    return most;
+}
+
+/* What a matrix is made orthogonal in. */
+static tw_status_t take_scratch(tw_engine_t *engine, const most_t *most)
+{
+    tw_engine_muon_t *muon = &engine->muon;
+    muon->scratch =
+        tw_engine_alloc(engine, TW_ENGINE_SCRATCH, most->scratch, sizeof(float), "Muon's scratch");
+    if (!muon->scratch) {
+        return TW_ERR_NO_MEMORY;
+    }
+    tw_engine_pin(engine, muon->scratch, most->scratch * sizeof(float));
+    if (most->near > 0) {
+        muon->near = tw_engine_alloc_near(engine, TW_ENGINE_SCRATCH, most->near, "Muon's scratch");
+    }
+    return muon->near || most->near == 0 ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
 static tw_status_t take_place(tw_engine_t *engine, tw_engine_muon_place_t *place, size_t sent, size_t owned)
@@ -56,7 +88,7 @@ static tw_status_t take_place(tw_engine_t *engine, tw_engine_muon_place_t *place
 tw_status_t tw_muon_init(tw_engine_t *engine)
 {
     tw_engine_muon_t *muon = &engine->muon;
-    size_t sent = 0, owned = 0, scratch = 0, n_ranks = (size_t)engine->n_ranks;
+    size_t n_ranks = (size_t)engine->n_ranks;
     if (engine->options->optimizer != TW_TRAIN_MUON) {
         return TW_OK;
     }
@@ -71,11 +103,10 @@ tw_status_t tw_muon_init(tw_engine_t *engine)
         return TW_ERR_NO_MEMORY;
     }
     find_owners(engine);
-    count_most(engine, &sent, &owned, &scratch);
-    muon->scratch = tw_engine_alloc(engine, TW_ENGINE_SCRATCH, scratch, sizeof(float), "Muon's scratch");
-    tw_status_t status = muon->scratch ? TW_OK : TW_ERR_NO_MEMORY;
+    const most_t most = count_most(engine);
+    tw_status_t status = take_scratch(engine, &most);
     for (size_t i = 0; i < TW_ENGINE_MUON_PLACES && i < engine->n_layer && status == TW_OK; i++) {
-        status = take_place(engine, &muon->places[i], sent, owned);
+        status = take_place(engine, &muon->places[i], most.sent, most.owned);
     }
     return status;
 }
@@ -213,7 +244,7 @@ static void move_pieces(const tw_engine_t *engine, const tw_engine_unit_t *unit,
     }
 }
 
-static void orthogonalize(tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor)
+static tw_status_t orthogonalize(tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor)
 {
     const tw_model_tensor_t *of = &engine->tensors[tensor];
     float *whole = engine->muon.scratch;
@@ -223,12 +254,14 @@ static void orthogonalize(tw_engine_t *engine, const tw_engine_unit_t *unit, siz
     } else {
         move_pieces(engine, unit, tensor, whole, 0);
     }
-    tw_model_orthogonalize(engine->model, of->shape[0], of->shape[1], whole, whole + of->n_elems);
+    TW_TRY(tw_model_orthogonalize(engine->model, of->shape[0], of->shape[1], whole, whole + of->n_elems,
+                                  engine->muon.near));
     if (engine->stage == 0) {
         tw_convert_from_fp32(TW_TYPE_BF16, whole, 1.0f, place, of->n_elems);
     } else {
         move_pieces(engine, unit, tensor, whole, 1);
     }
+    return TW_OK;
 }
 
 /* Outputs by inputs; a weight of GPT-2 is (in,out). */
@@ -282,7 +315,7 @@ tw_status_t tw_muon_answer(tw_engine_t *engine, size_t unit)
     TW_TRY(tw_engine_wait(engine, &place_of(engine, of)->ops));
     for (size_t t = of->first_tensor; t < of->first_tensor + of->n_tensors; t++) {
         if (engine->muon.owners[t] == engine->rank) {
-            orthogonalize(engine, of, t);
+            TW_TRY(orthogonalize(engine, of, t));
         }
     }
     return engine->stage > 0 ? exchange(engine, of, 1) : hand_round(engine, of);

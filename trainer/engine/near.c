@@ -1,6 +1,7 @@
 /* The optimizer's state where the model computes, on a device, and AdamW there. What a checkpoint takes from
  * the masters and moments in host memory, or leaves there, is copied from the device before, or to it after.
- * Between the two their pages are the system's; with a delta the masters stay, and follow each step. */
+ * Between the two their pages are the system's; with a delta, or where they are the weights, the masters
+ * stay, and follow each step. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,6 +13,12 @@
 int tw_near_is_wanted(const tw_engine_t *engine)
 {
     return tw_model_is_on_device(engine->model) && engine->homes[TW_ENGINE_OPTIMIZER].place == TW_TRAIN_NONE;
+}
+
+/* The replicas follow them, or they are the weights. */
+static int leaves_masters(const tw_engine_t *engine)
+{
+    return engine->has_delta || engine->weight_type == TW_TYPE_FP32;
 }
 
 static void *take(void *ctx, size_t n_bytes)
@@ -33,7 +40,7 @@ static void pin_news(tw_engine_t *engine)
     if (engine->has_delta) {
         tw_engine_pin(engine, first->master, n_elems * sizeof(*first->master));
     } else if (engine->stage > 0 && !is_in_file) { /* in stage 0 it is the whole, which is pinned */
-        tw_engine_pin(engine, first->part, n_elems * sizeof(uint16_t));
+        tw_engine_pin(engine, first->part, n_elems * tw_type_bytes(engine->weight_type));
     }
 }
 
@@ -57,6 +64,7 @@ tw_status_t tw_near_init(tw_engine_t *engine)
                                                  .units = shards,
                                                  .n_units = engine->n_units,
                                                  .grad_type = engine->grad_type,
+                                                 .leaves_masters = leaves_masters(engine),
                                                  .take = take,
                                                  .ctx = engine};
     tw_status_t status = tw_device_optimizer_create(&params, &engine->optimizer.device);
@@ -91,8 +99,12 @@ tw_status_t tw_near_load(tw_engine_t *engine)
     return TW_OK;
 }
 
+/* In stage 0 all have the same: one of them leaves it. */
 tw_status_t tw_near_store(tw_engine_t *engine)
 {
+    if (engine->stage == 0 && engine->rank > 0) {
+        return TW_OK;
+    }
     for (size_t u = 0; u < engine->n_units && engine->optimizer.device && !engine->optimizer.is_here; u++) {
         const tw_device_state_copy_t copy = copy_of(&engine->units[u]);
         TW_TRY(tw_device_optimizer_store(engine->optimizer.device, u, &copy));
@@ -124,7 +136,7 @@ static void forget_state(tw_engine_t *engine)
     if (engine->optimizer.is_here) {
         give_back(first->m, n_moments * sizeof(*first->m));
         give_back(first->v, n_moments * sizeof(*first->v));
-        give_back(first->master, engine->has_delta ? 0 : n_elems * sizeof(*first->master));
+        give_back(first->master, leaves_masters(engine) ? 0 : n_elems * sizeof(*first->master));
     }
     engine->optimizer.is_here = 0;
 }
@@ -159,8 +171,8 @@ tw_status_t tw_near_begin(tw_engine_t *engine, float grad_scale)
 tw_status_t tw_near_step(tw_engine_t *engine, size_t index, double lr)
 {
     const tw_engine_unit_t *unit = &engine->units[index];
-    const tw_device_news_t news = {.weights = engine->has_delta ? NULL : unit->part,
-                                   .masters = engine->has_delta ? unit->master : NULL};
+    const tw_device_news_t news = {.weights = leaves_masters(engine) ? NULL : unit->part,
+                                   .masters = leaves_masters(engine) ? unit->master : NULL};
     tw_device_piece_t *pieces = engine->optimizer.pieces;
     size_t n = 0;
     for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {

@@ -101,6 +101,7 @@ typedef struct tw_engine_muon {
     int *owners; /* [n_tensors], -1: AdamW's; NULL: there is no Muon */
     tw_engine_muon_place_t places[TW_ENGINE_MUON_PLACES]; /* units take them in turn */
     float *scratch;                                       /* of one matrix */
+    void *near;                                           /* likewise, where the model computes */
     size_t *counts, *recv_counts;                         /* of an operation that is posted */
 } tw_engine_muon_t;
 

@@ -255,13 +255,18 @@ void tw_model_logits(tw_model_t *model, const void *const *weights, const float 
 
 /* ---- matrices ------------------------------------------------------------------------------------------ */
 
-/** Floats of scratch for a matrix. */
-size_t tw_model_orthogonal_elems(size_t rows, size_t cols);
+/** What a matrix takes: floats of scratch, and, where the model computes on a device, bytes there. */
+typedef struct tw_model_orthogonal {
+    size_t scratch_elems, near_bytes;
+} tw_model_orthogonal_t;
+tw_model_orthogonal_t tw_model_orthogonal_of(const tw_model_t *model, size_t rows, size_t cols);
 /** x fp32 (rows,cols) becomes a matrix of about the same singular vectors, whose singular values are all near
- *  1 (0.7 to 1.2): five steps of Newton and Schulz, of degree 5, in fp32. A matrix of zeros stays so. The
- *  same bits on all ranks of one kind of processor.
+ *  1 (0.7 to 1.2): five steps of Newton and Schulz, of degree 5, in fp32, on a device in bf16 with sums of
+ *  fp32. A matrix of zeros stays so. The same bits on all ranks of one kind of processor, or device.
+ *  near: tw_model_alloc's; NULL on this processor. Done on return. TW_ERR_CUDA, of a device.
  *  Source: Keller Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024). */
-void tw_model_orthogonalize(tw_model_t *model, size_t rows, size_t cols, float *x, float *scratch);
+tw_status_t tw_model_orthogonalize(tw_model_t *model, size_t rows, size_t cols, float *x, float *scratch,
+                                   void *near);
 
 TW_C_END
 

@@ -36,6 +36,9 @@ typedef struct tw_model_device_ops {
     void (*round_gradients)(tw_model_t *model, int rounds);
     tw_status_t (*finish)(tw_model_t *model);
     tw_status_t (*finish_unit)(tw_model_t *model, size_t unit);
+    tw_model_orthogonal_t (*orthogonal)(size_t rows, size_t cols);
+    tw_status_t (*orthogonalize)(tw_model_t *model, size_t rows, size_t cols, float *x, float *scratch,
+                                 void *near);
     int (*pin)(tw_model_t *model, void *start, size_t bytes);
     void (*unpin)(tw_model_t *model, void *start);
 } tw_model_device_ops_t;

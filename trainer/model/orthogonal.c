@@ -4,9 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "trainer/model/ops.h"
-
-enum { STEPS = 5 };
+#include "trainer/model/orthogonal.h"
 
 typedef struct matrix {
     size_t rows, cols, side; /* the shorter of both */
@@ -14,10 +12,11 @@ typedef struct matrix {
     float *square, *factor;  /* (side,side) */
 } matrix_t;
 
-size_t tw_model_orthogonal_elems(size_t rows, size_t cols)
+tw_model_orthogonal_t tw_model_orthogonal_of(const tw_model_t *model, size_t rows, size_t cols)
 {
     size_t side = rows < cols ? rows : cols;
-    return rows * cols + 2 * side * side;
+    return model->device ? model->device->orthogonal(rows, cols)
+                         : (tw_model_orthogonal_t){.scratch_elems = rows * cols + 2 * side * side};
 }
 
 static tw_matrix_t stored(const float *at, size_t stride)
@@ -42,7 +41,7 @@ static void multiply_by_itself(const tw_compute_t *compute, const matrix_t *m)
 
 static void step(const tw_compute_t *compute, matrix_t *m)
 {
-    const float a = 3.4445f, b = -4.7750f, c = 2.0315f;
+    const float a = TW_ORTHOGONAL_A, b = TW_ORTHOGONAL_B, c = TW_ORTHOGONAL_C;
     tw_matrix_t square = stored(m->square, m->side), factor = stored(m->factor, m->side);
     tw_matrix_t x = stored(m->x, m->cols);
     int is_wide = m->rows <= m->cols;
@@ -70,20 +69,35 @@ static void step(const tw_compute_t *compute, matrix_t *m)
     memcpy(m->x, m->next, m->rows * m->cols * sizeof(*m->x));
 }
 
-void tw_model_orthogonalize(tw_model_t *model, size_t rows, size_t cols, float *x, float *scratch)
+float tw_orthogonal_scale(const float *x, size_t n_elems)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < n_elems; i++) {
+        sum += (double)x[i] * x[i];
+    }
+    return (float)(1.0 / (sqrt(sum) + 1e-7));
+}
+
+static void orthogonalize(const tw_compute_t *compute, size_t rows, size_t cols, float *x, float *scratch)
 {
     matrix_t m = {.rows = rows, .cols = cols, .side = rows < cols ? rows : cols, .x = x, .next = scratch};
-    double sum = 0.0;
+    float scale = tw_orthogonal_scale(x, rows * cols);
     m.square = scratch + rows * cols;
     m.factor = m.square + m.side * m.side;
     for (size_t i = 0; i < rows * cols; i++) {
-        sum += (double)x[i] * x[i];
-    }
-    float scale = (float)(1.0 / (sqrt(sum) + 1e-7));
-    for (size_t i = 0; i < rows * cols; i++) {
         x[i] *= scale;
     }
-    for (int i = 0; i < STEPS; i++) {
-        step(&model->compute, &m);
+    for (int i = 0; i < TW_ORTHOGONAL_STEPS; i++) {
+        step(compute, &m);
     }
+}
+
+tw_status_t tw_model_orthogonalize(tw_model_t *model, size_t rows, size_t cols, float *x, float *scratch,
+                                   void *near)
+{
+    if (model->device) {
+        return model->device->orthogonalize(model, rows, cols, x, scratch, near);
+    }
+    orthogonalize(&model->compute, rows, cols, x, scratch);
+    return TW_OK;
 }

@@ -73,9 +73,7 @@ const tw_device_kernels_t kernels = {
 
 tw_status_t multiply(tw_device_products_t *, const tw_device_product_t *product, tw_stream_t stream)
 {
-    if (product->bias && product->type != TW_TYPE_BF16) {
-        return TW_ERR_INVALID;
-    }
+    TW_TRY(tw_device_product_check(product));
     EmulatedDevice::current()->push(stream, [p = *product] {
         tw_device_product_plain(&p);
         return true;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "quant/quant.h"
 #include "tests/trainer/model/network.h"
 #include "trainer/device/device.h"
 #include "trainer/device/state.h"
@@ -52,12 +53,42 @@ struct TinyModel {
     tw_model_config_t config;
 };
 
+inline tw_model_config_t in_fp32(tw_model_config_t config)
+{
+    config.fp32_weights = 1;
+    config.products = TW_TYPE_FP32;
+    return config;
+}
+
 inline std::vector<TinyModel> tiny_models()
 {
     return {{"gpt2", tiny_gpt2()},
             {"llama", tiny_llama(TW_MODEL_LLAMA)},
             {"qwen2", tiny_llama(TW_MODEL_QWEN2)},
-            {"qwen3", tiny_llama(TW_MODEL_QWEN3)}};
+            {"qwen3", tiny_llama(TW_MODEL_QWEN3)},
+            {"gpt2 in fp32", in_fp32(tiny_gpt2())},
+            {"qwen3 in fp32", in_fp32(tiny_llama(TW_MODEL_QWEN3))}};
+}
+
+/** Half a unit of what a product's factors are rounded to; in fp32 sums in another order are off by some. */
+inline double unit_of(const tw_model_config_t &config)
+{
+    return config.fp32_weights ? 0x1p-21 : 0x1p-8;
+}
+
+/** Weights away from the start; those of fp32 are none of bf16. */
+inline void prepare(Network *host)
+{
+    host->init(1);
+    scatter(host);
+    if (tw_model_config_get(host->model)->fp32_weights) {
+        host->widen();
+        for (auto &weights : host->weights32) {
+            for (float &weight : weights) {
+                weight *= 1.0f + 0x1p-11f;
+            }
+        }
+    }
 }
 
 /** Weights and gradients of a host's network, computed with on a device, which is borrowed. */
@@ -101,8 +132,12 @@ class OnDevice
         const tw_model_unit_t *of = tw_model_unit_get(model, unit);
         std::vector<const void *> pointers;
         lent_.clear();
-        for (size_t t = 0; t < of->n_tensors; t++) {
-            lent_.push_back(host_->weights[of->first_tensor + t]);
+        for (size_t t = of->first_tensor; t < of->first_tensor + of->n_tensors; t++) {
+            if (host_->weights32.empty()) {
+                lend(host_->weights[t]);
+            } else {
+                lend(host_->weights32[t]);
+            }
         }
         for (auto &weights : lent_) {
             pointers.push_back(weights.data());
@@ -112,7 +147,7 @@ class OnDevice
     void take_back()
     {
         for (auto &weights : lent_) {
-            memset(weights.data(), 0xff, weights.size() * sizeof(weights[0]));
+            memset(weights.data(), 0xff, weights.size());
         }
     }
     std::vector<float *> unit_grads(size_t unit)
@@ -162,6 +197,16 @@ class OnDevice
         return loss;
     }
 
+    /** The first n values of a unit's output. */
+    std::vector<float> output(size_t unit, size_t n)
+    {
+        const tw_type_t type = tw_model_weight_type(model);
+        std::vector<float> of_device(n), wide(n);
+        EXPECT_EQ(tw_model_copy(model, of_device.data(), x[unit], n * tw_type_bytes(type)), TW_OK);
+        tw_convert_to_fp32(type, of_device.data(), wide.data(), n);
+        return wide;
+    }
+
     tw_model_t *model = nullptr;
     tw_model_sizes_t sizes;
     std::vector<std::vector<float>> grads;
@@ -169,8 +214,15 @@ class OnDevice
     std::vector<void *> saved;
 
   private:
+    template <class T>
+    void lend(const std::vector<T> &weights)
+    {
+        const auto *bytes = reinterpret_cast<const uint8_t *>(weights.data());
+        lent_.emplace_back(bytes, bytes + weights.size() * sizeof(T));
+    }
+
     Network *host_;
-    std::vector<std::vector<uint16_t>> lent_;
+    std::vector<std::vector<uint8_t>> lent_;
 };
 
 /** The 2-norm of a - b. */

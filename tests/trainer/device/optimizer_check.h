@@ -85,8 +85,8 @@ inline void check_optimizer(tw_device_t *device, tw_type_t grad_type)
     Taken taken = {};
     ASSERT_EQ(tw_device_model_create(&config, device, &taken.model), TW_OK);
     const std::vector<tw_device_shard_t> shards(3, {HostShard::n_elems, HostShard::n_moments});
-    const tw_device_optimizer_params_t params = {taken.model, shards.data(), shards.size(),
-                                                 grad_type,   Taken::take,   &taken};
+    const tw_device_optimizer_params_t params = {taken.model, shards.data(), shards.size(), grad_type,
+                                                 0,           Taken::take,   &taken};
     tw_device_optimizer_t *optimizer = nullptr;
     ASSERT_EQ(tw_device_optimizer_create(&params, &optimizer), TW_OK);
     std::vector<HostShard> wanted, got;

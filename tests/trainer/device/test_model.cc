@@ -1,7 +1,9 @@
 /* Models on an emulated device beside those on the CPU: the same loss and gradients but for bf16's rounding,
  * whatever order streams run in. */
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <random>
 
 #include "quant/quant.h"
 #include "tests/common/fixture.h"
@@ -16,8 +18,8 @@ using Floats = std::vector<float>;
 using tw::distance;
 using tw::tiny_gpt2;
 
-constexpr size_t batch = 2, length = 11, n_words = tw::tiny_words;
 constexpr double bf16_unit = 0x1p-8;
+constexpr size_t batch = 2, length = 11, n_words = tw::tiny_words;
 
 /* Made before what uses it. */
 struct Emulated {
@@ -36,13 +38,6 @@ class OnDevice : public Emulated, public tw::OnDevice
     }
 };
 
-Floats widened(const std::vector<uint16_t> &values)
-{
-    Floats wide(values.size());
-    tw_convert_to_fp32(TW_TYPE_BF16, values.data(), wide.data(), wide.size());
-    return wide;
-}
-
 class DeviceModel : public tw::Fixture
 {
   protected:
@@ -57,23 +52,16 @@ TEST_F(DeviceModel, BlocksBesideTheCpu)
     for (const tw::TinyModel &one : tw::tiny_models()) {
         SCOPED_TRACE(one.name);
         tw::Network host(one.config, batch, length);
-        host.init(1);
-        tw::scatter(&host);
+        tw::prepare(&host);
         OnDevice on(one.config, &host, 5);
         ASSERT_EQ(on.forward(tokens, true), TW_OK);
         const size_t n = batch * length * one.config.n_embd;
-        Floats x(n), y(n);
-        std::vector<std::vector<uint16_t>> of_device;
-        for (float *each : on.x) {
-            of_device.emplace_back(n);
-            ASSERT_EQ(tw_model_copy(on.model, of_device.back().data(), each, n * sizeof(uint16_t)), TW_OK);
-        }
+        Floats y(n);
         for (size_t unit = 1; unit < on.x.size(); unit++) {
-            x = widened(of_device[unit - 1]);
+            const Floats x = on.output(unit - 1, n), got = on.output(unit, n);
             tw_model_block_forward(host.model, unit, on.unit_weights(unit).data(), x.data(), y.data(),
                                    nullptr);
-            const Floats got = widened(of_device[unit]);
-            EXPECT_LE(distance(got, y), bf16_unit * tw::norm(y)) << "block " << unit;
+            EXPECT_LE(distance(got, y), tw::unit_of(one.config) * tw::norm(y)) << "block " << unit;
             EXPECT_GT(distance(got, x), 0.05 * tw::norm(x)) << "block " << unit;
         }
     }
@@ -85,13 +73,13 @@ TEST_F(DeviceModel, LossAndGradientsBesideTheCpu)
     for (const tw::TinyModel &one : tw::tiny_models()) {
         SCOPED_TRACE(one.name);
         tw::Network host(one.config, batch, length);
-        host.init(1);
-        tw::scatter(&host);
+        tw::prepare(&host);
         OnDevice on(one.config, &host, 5);
         const double wanted = host.train(tokens, targets, 0.5f);
-        EXPECT_NEAR(on.train(tokens, targets, false), wanted, 4 * bf16_unit * wanted);
+        EXPECT_NEAR(on.train(tokens, targets, false), wanted, 4 * tw::unit_of(one.config) * wanted);
         for (size_t t = 0; t < host.n_tensors; t++) {
-            EXPECT_LE(distance(on.grads[t], host.grads[t]), 12 * bf16_unit * tw::norm(host.grads[t]))
+            EXPECT_LE(distance(on.grads[t], host.grads[t]),
+                      12 * tw::unit_of(one.config) * tw::norm(host.grads[t]))
                 << host.tensors[t].name;
         }
     }
@@ -104,7 +92,7 @@ TEST_F(DeviceModel, SameBitsInAnyOrder)
     for (const tw::TinyModel &one : tw::tiny_models()) {
         SCOPED_TRACE(one.name);
         tw::Network host(one.config, batch, length);
-        host.init(2);
+        tw::prepare(&host);
         OnDevice first(one.config, &host, 1);
         const double loss = first.train(tokens, targets, false);
         for (uint32_t seed = 2; seed < 4; seed++) {
@@ -138,7 +126,7 @@ TEST_F(DeviceModel, GradientsComeRounded)
     for (const tw::TinyModel &one : tw::tiny_models()) {
         SCOPED_TRACE(one.name);
         tw::Network host(one.config, batch, length);
-        host.init(2);
+        tw::prepare(&host);
         OnDevice plain(one.config, &host, 1), rounded(one.config, &host, 2);
         const double loss = plain.train(tokens, targets, false);
         ASSERT_EQ(tw_model_round_gradients(rounded.model, 1), 1);
@@ -169,8 +157,7 @@ TEST_F(DeviceModel, DocumentsAndLogits)
     for (const tw::TinyModel &one : tw::tiny_models()) {
         SCOPED_TRACE(one.name);
         tw::Network host(one.config, batch, length);
-        host.init(1);
-        tw::scatter(&host);
+        tw::prepare(&host);
         OnDevice on(one.config, &host, 5);
         const double without = on.train(tokens, targets, false);
         for (Floats &grads : on.grads) {
@@ -180,22 +167,61 @@ TEST_F(DeviceModel, DocumentsAndLogits)
         tw_model_set_documents(on.model, starts.data());
         const double wanted = host.train(tokens, targets, 0.5f), got = on.train(tokens, targets, false);
         EXPECT_NE(got, without);
-        EXPECT_NEAR(got, wanted, 4 * bf16_unit * wanted);
+        EXPECT_NEAR(got, wanted, 4 * tw::unit_of(one.config) * wanted);
         for (size_t t = 0; t < host.n_tensors; t++) {
-            EXPECT_LE(distance(on.grads[t], host.grads[t]), 12 * bf16_unit * tw::norm(host.grads[t]))
+            EXPECT_LE(distance(on.grads[t], host.grads[t]),
+                      12 * tw::unit_of(one.config) * tw::norm(host.grads[t]))
                 << host.tensors[t].name;
         }
 
         const size_t n = batch * length * one.config.n_embd;
-        std::vector<uint16_t> top(n);
         Floats logits(batch * n_words), of_host = logits;
         ASSERT_EQ(on.forward(tokens, false), TW_OK);
-        ASSERT_EQ(tw_model_copy(on.model, top.data(), on.x.back(), n * sizeof(uint16_t)), TW_OK);
+        const Floats top = on.output(on.x.size() - 1, n);
         tw_model_logits(on.model, on.unit_weights(0).data(), on.x.back(), 7, logits.data());
-        tw_model_logits(host.model, on.unit_weights(0).data(), widened(top).data(), 7, of_host.data());
-        EXPECT_LE(distance(logits, of_host), 2 * bf16_unit * tw::norm(of_host));
+        tw_model_logits(host.model, on.unit_weights(0).data(), top.data(), 7, of_host.data());
+        EXPECT_LE(distance(logits, of_host), 2 * tw::unit_of(one.config) * tw::norm(of_host));
         tw_model_set_documents(host.model, nullptr);
     }
+}
+
+/* As on the CPU, but for bf16's rounding in each of 15 products. */
+TEST_F(DeviceModel, MatricesBecomeOrthogonal)
+{
+    const tw_model_config_t config = tiny_gpt2();
+    tw::EmulatedDevice device(3);
+    tw::Network host(config, batch, length);
+    tw_model_t *model = nullptr;
+    ASSERT_EQ(tw_device_model_create(&config, device.table(), &model), TW_OK);
+    const size_t shapes[][2] = {{4, 40}, {40, 4}, {30, 31}, {1, 7}};
+    for (const auto &shape : shapes) {
+        const size_t rows = shape[0], cols = shape[1];
+        const tw_model_orthogonal_t takes = tw_model_orthogonal_of(model, rows, cols);
+        const size_t on_host = tw_model_orthogonal_of(host.model, rows, cols).scratch_elems;
+        Floats x(rows * cols), wanted, scratch(std::max(takes.scratch_elems, on_host));
+        std::mt19937 random(1);
+        for (float &value : x) {
+            value = (float)(random() % 2001) - 1000;
+        }
+        wanted = x;
+        void *near = tw_model_alloc(model, takes.near_bytes);
+        ASSERT_EQ(tw_model_orthogonalize(host.model, rows, cols, wanted.data(), scratch.data(), nullptr),
+                  TW_OK);
+        ASSERT_EQ(tw_model_orthogonalize(model, rows, cols, x.data(), scratch.data(), near), TW_OK);
+        EXPECT_LE(distance(x, wanted), 15 * bf16_unit * tw::norm(wanted)) << rows << " x " << cols;
+        std::fill(x.begin(), x.end(), 0.0f);
+        ASSERT_EQ(tw_model_orthogonalize(model, rows, cols, x.data(), scratch.data(), near), TW_OK);
+        EXPECT_EQ(x, Floats(x.size()));
+        tw_model_free(model, near);
+    }
+    device.copies_left = 1;
+    Floats x(4, 1.0f), scratch(4);
+    void *near = tw_model_alloc(model, tw_model_orthogonal_of(model, 2, 2).near_bytes);
+    expect_log("emulated: a copy failed");
+    EXPECT_EQ(tw_model_orthogonalize(model, 2, 2, x.data(), scratch.data(), near), TW_ERR_CUDA);
+    device.copies_left = -1;
+    tw_model_free(model, near);
+    tw_model_destroy(model);
 }
 
 /* In any order of streams. */

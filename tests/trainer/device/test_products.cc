@@ -31,9 +31,13 @@ struct Matrix {
     {
         return transposed ? values[col * stride + row] : values[row * stride + col];
     }
-    tw_device_factor_t factor(bool transposed) const
+    const void *of(tw_type_t type) const
     {
-        return {bf16.data(), stride, transposed};
+        return type == TW_TYPE_FP32 ? (const void *)values.data() : bf16.data();
+    }
+    tw_device_factor_t factor(tw_type_t type, bool transposed) const
+    {
+        return {of(type), stride, transposed};
     }
 };
 
@@ -44,10 +48,12 @@ class DeviceProducts : public tw::Fixture
 TEST_F(DeviceProducts, AllForms)
 {
     const size_t rows = 5, cols = 7, inner = 4;
-    for (int form = 0; form < 32; form++) {
+    for (int form = 0; form < 128; form++) {
         const bool a_turned = form & 1, b_turned = form & 2, has_c = form & 4, has_bias = form & 8;
         const tw_type_t type = form & 16 ? TW_TYPE_FP32 : TW_TYPE_BF16;
-        if (has_bias && type == TW_TYPE_FP32) {
+        const tw_type_t factors = form & 32 ? TW_TYPE_FP32 : TW_TYPE_BF16;
+        const bool is_scaled = form & 64;
+        if (factors != type && (has_bias || factors == TW_TYPE_FP32)) {
             continue;
         }
         const Matrix a(a_turned ? inner : rows, a_turned ? rows : inner, 1);
@@ -55,16 +61,20 @@ TEST_F(DeviceProducts, AllForms)
         const Matrix c(rows, cols, 3), bias(1, cols, 4);
         std::vector<uint8_t> d(c.values.size() * tw_type_bytes(type), 0xee), before = d;
         tw_device_product_t product = {};
-        product.a = a.factor(a_turned);
-        product.b = b.factor(b_turned);
-        product.c = !has_c ? nullptr : type == TW_TYPE_FP32 ? (const void *)c.values.data() : c.bf16.data();
+        product.a = a.factor(factors, a_turned);
+        product.b = b.factor(factors, b_turned);
+        product.factors = factors;
+        product.scale = is_scaled ? 0.5f : 0;
+        product.c_scale = is_scaled ? -2.0f : 0;
+        product.c = has_c ? c.of(type) : nullptr;
         product.d = d.data();
         product.type = type;
         product.stride = c.stride;
-        product.bias = has_bias ? bias.bf16.data() : nullptr;
+        product.bias = has_bias ? bias.of(factors) : nullptr;
         product.rows = rows;
         product.cols = cols;
         product.inner = inner;
+        ASSERT_EQ(tw_device_product_check(&product), TW_OK);
         tw_device_product_plain(&product);
         for (size_t row = 0; row < rows; row++) {
             for (size_t col = 0; col < c.stride; col++) {
@@ -73,16 +83,35 @@ TEST_F(DeviceProducts, AllForms)
                     EXPECT_EQ(d[at], before[at]) << "beside the matrix";
                     continue;
                 }
-                float sum = (has_c ? c.at(row, col, false) : 0) + (has_bias ? bias.at(0, col, false) : 0);
+                float sum = 0;
                 for (size_t i = 0; i < inner; i++) {
                     sum += a.at(row, i, a_turned) * b.at(i, col, b_turned);
                 }
+                sum = (is_scaled ? 0.5f : 1.0f) * sum;
+                sum += has_c ? (is_scaled ? -2.0f : 1.0f) * c.at(row, col, false) : 0;
+                sum += has_bias ? bias.at(0, col, false) : 0;
                 float got;
                 tw_convert_to_fp32(type, d.data() + at, &got, 1);
                 EXPECT_EQ(got, sum) << "form " << form << " (" << row << "," << col << ")";
             }
         }
     }
+}
+
+TEST_F(DeviceProducts, TypesAreChecked)
+{
+    tw_device_product_t product = {};
+    product.factors = TW_TYPE_BF16;
+    product.type = TW_TYPE_FP32;
+    EXPECT_EQ(tw_device_product_check(&product), TW_OK);
+    product.bias = &product;
+    expect_log("a product with a bias is of the bias's type");
+    EXPECT_EQ(tw_device_product_check(&product), TW_ERR_INVALID);
+    product.bias = nullptr;
+    product.factors = TW_TYPE_FP32;
+    product.type = TW_TYPE_BF16;
+    expect_log("a product of fp32 factors is fp32");
+    EXPECT_EQ(tw_device_product_check(&product), TW_ERR_INVALID);
 }
 
 /* Launchers show all GPUs to all ranks, or each its own. */

@@ -69,13 +69,17 @@ class CudaProducts : public tw::CublasFixture
     {
         const bool a_turned = form & 1, b_turned = form & 2, has_c = form & 4, has_bias = form & 8;
         const tw_type_t type = form & 16 ? TW_TYPE_FP32 : TW_TYPE_BF16;
-        Matrix a(TW_TYPE_BF16, a_turned ? s.inner : s.rows, a_turned ? s.rows : s.inner, s, 1);
-        Matrix b(TW_TYPE_BF16, b_turned ? s.cols : s.inner, b_turned ? s.inner : s.cols, s, 2);
-        Matrix c(type, s.rows, s.cols, s, 3), bias(TW_TYPE_BF16, 1, s.cols, s, 4);
+        const tw_type_t factors = form & 32 ? TW_TYPE_FP32 : TW_TYPE_BF16;
+        Matrix a(factors, a_turned ? s.inner : s.rows, a_turned ? s.rows : s.inner, s, 1);
+        Matrix b(factors, b_turned ? s.cols : s.inner, b_turned ? s.inner : s.cols, s, 2);
+        Matrix c(type, s.rows, s.cols, s, 3), bias(factors, 1, s.cols, s, 4);
         Matrix got(type, s.rows, s.cols, s, 5), wanted(type, s.rows, s.cols, s, 5);
         tw_device_product_t product = {};
         product.a = {a.at(), a.stride, a_turned};
         product.b = {b.at(), b.stride, b_turned};
+        product.factors = factors;
+        product.scale = form & 64 ? 0.5f : 0;
+        product.c_scale = form & 64 ? -2.0f : 0;
         product.c = has_c ? c.at() : nullptr;
         product.type = type;
         product.stride = c.stride;
@@ -107,9 +111,9 @@ TEST_F(CudaProducts, AllFormsBesidePlainC)
     for (const Shape &s :
          {Shape{5, 7, 4, 3, 0}, Shape{64, 96, 32, 0, 0}, Shape{33, 257, 300, 0, 0}, Shape{1, 1031, 64, 0, 0},
           Shape{24, 40, 16, 8, 8}, Shape{24, 40, 16, 0, 1}, Shape{64, 64, 4096, 0, 0}}) {
-        for (int form = 0; form < 32; form++) {
-            if (form & 8 && form & 16) {
-                continue; /* a bias is bf16's */
+        for (int form = 0; form < 128; form++) {
+            if ((form & 48) == 32 || ((form & 48) == 16 && form & 8)) {
+                continue; /* no such product */
             }
             SCOPED_TRACE("(" + std::to_string(s.rows) + "," + std::to_string(s.inner) + ") x (" +
                          std::to_string(s.inner) + "," + std::to_string(s.cols) + "), gap " +
@@ -120,12 +124,29 @@ TEST_F(CudaProducts, AllFormsBesidePlainC)
     }
 }
 
-TEST_F(CudaProducts, ABiasIsBf16)
+/* As TF32 1 + 2^-12 is 1. */
+TEST_F(CudaProducts, Fp32KeepsAllItsBits)
+{
+    tw::Device<float> factors(64 * 64), sums(64 * 64);
+    for (size_t i = 0; i < 64 * 64; i++) {
+        factors.data()[i] = i / 64 == i % 64 ? 1.0f + 0x1p-12f : 0.0f;
+    }
+    tw_device_product_t product = {};
+    product.a = {factors.data(), 64, 0};
+    product.b = {factors.data(), 64, 1};
+    product.d = sums.data();
+    product.stride = product.rows = product.cols = product.inner = 64;
+    ASSERT_RUNS(products->run(products, &product, nullptr));
+    EXPECT_EQ(sums.data()[0], (1.0f + 0x1p-12f) * (1.0f + 0x1p-12f));
+}
+
+TEST_F(CudaProducts, TypesAreChecked)
 {
     tw_device_product_t product = {};
+    product.factors = TW_TYPE_BF16;
     product.type = TW_TYPE_FP32;
     product.bias = &product;
-    expect_log("a product with a bias is bf16");
+    expect_log("a product with a bias is of the bias's type");
     EXPECT_EQ(products->run(products, &product, nullptr), TW_ERR_INVALID);
 }
 

@@ -14,9 +14,10 @@ namespace
 {
 
 using tw::Floats;
+using tw::gpt2;
 using tw::Job;
+using tw::llama;
 using tw::Sets;
-using tw::shape_of;
 
 struct Outcome {
     std::vector<double> losses;
@@ -79,8 +80,6 @@ void run(const Sets &sets, tw_coll_t *world, tw::EmulatedDevice *device, Outcome
 /* n_nodes x 2 ranks. */
 Outcome train(const Sets &sets, bool on_device, int n_nodes = 2)
 {
-    Sets all = tw::tiny_sets();
-    all.insert(all.end(), sets.begin(), sets.end());
     std::vector<int> node_of;
     for (int rank = 0; rank < 2 * n_nodes; rank++) {
         node_of.push_back(rank / 2);
@@ -89,9 +88,9 @@ Outcome train(const Sets &sets, bool on_device, int n_nodes = 2)
     tw::run_ranks(node_of, [&](int rank, tw_coll_t *world) {
         if (on_device) {
             tw::EmulatedDevice device((uint32_t)rank + 1);
-            run(all, world, &device, &outcomes[(size_t)rank]);
+            run(sets, world, &device, &outcomes[(size_t)rank]);
         } else {
-            run(all, world, nullptr, &outcomes[(size_t)rank]);
+            run(sets, world, nullptr, &outcomes[(size_t)rank]);
         }
     });
     for (const Outcome &outcome : outcomes) {
@@ -104,12 +103,10 @@ Outcome train(const Sets &sets, bool on_device, int n_nodes = 2)
 /* A rank alone. */
 Outcome train_alone(const Sets &sets, int failing = -1, bool on_device = true)
 {
-    Sets all = tw::tiny_sets();
-    all.insert(all.end(), sets.begin(), sets.end());
     Outcome outcome;
     tw::run_ranks({0}, [&](int, tw_coll_t *world) {
         tw::EmulatedDevice device(1);
-        run(all, world, on_device ? &device : nullptr, &outcome, failing);
+        run(sets, world, on_device ? &device : nullptr, &outcome, failing);
     });
     return outcome;
 }
@@ -117,8 +114,6 @@ Outcome train_alone(const Sets &sets, int failing = -1, bool on_device = true)
 class DeviceTraining : public tw::Fixture
 {
 };
-
-const char *const gpt2 = "model.family=gpt2", *const llama = "model.family=llama";
 
 /* As far as weights of bf16 and their rounding are the same, so are losses; each step adds its rounding. */
 TEST_F(DeviceTraining, LossesOfTheCpu)
@@ -134,6 +129,59 @@ TEST_F(DeviceTraining, LossesOfTheCpu)
         }
         EXPECT_LT(device.losses[19], 0.8 * device.losses[0]);
         EXPECT_NEAR(device.validation, cpu.validation, 0.01 * cpu.validation);
+    }
+}
+
+/* Where nothing is rounded but sums. */
+TEST_F(DeviceTraining, LossesOfTheCpuInFp32)
+{
+    for (const char *family : {gpt2, llama}) {
+        SCOPED_TRACE(family);
+        const Sets sets = {family, "bf16.enabled=n", "zero_optimization.stage=3", "thinwire.steps=4"};
+        const Outcome cpu = train(sets, false, 1), device = train(sets, true, 1);
+        ASSERT_EQ(device.losses.size(), 4u);
+        for (size_t i = 0; i < 4; i++) {
+            EXPECT_NEAR(device.losses[i], cpu.losses[i], 1e-5 * cpu.losses[i]) << "step " << i + 1;
+        }
+        EXPECT_NEAR(device.validation, cpu.validation, 1e-5 * cpu.validation);
+    }
+}
+
+TEST_F(DeviceTraining, AllStagesAreEqualInFp32)
+{
+    const std::vector<Sets> others = {
+        {"zero_optimization.stage=0"},
+        {"zero_optimization.stage=2", "zero_optimization.offload_optimizer.device=cpu"},
+        {"zero_optimization.stage=3", "zero_optimization.zero_hpz_partition_size=2"},
+        {"zero_optimization.stage=3", "thinwire.lossless_weights=y", "thinwire.lossless_gradients=y"},
+    };
+    const Sets first_sets = {"bf16.enabled=n", "zero_optimization.stage=3", "thinwire.hpz=off",
+                             "thinwire.steps=2"};
+    const Outcome first = train(first_sets, true);
+    for (Sets sets : others) {
+        sets.insert(sets.end(), {"bf16.enabled=n", "thinwire.steps=2"});
+        SCOPED_TRACE(sets[0] + " " + sets[1]);
+        const Outcome other = train(sets, true);
+        EXPECT_EQ(other.losses, first.losses);
+        EXPECT_EQ(other.validation, first.validation);
+        EXPECT_TRUE(other.is_equal);
+    }
+}
+
+/* Its matrices are made orthogonal in bf16, which the CPU does in fp32. */
+TEST_F(DeviceTraining, Muon)
+{
+    for (const Sets &more : std::vector<Sets>{{llama}, {gpt2, "bf16.enabled=n"}}) {
+        SCOPED_TRACE(more.back());
+        Sets sets = more;
+        sets.insert(sets.end(), {"thinwire.steps=4", "optimizer.type=Muon", "zero_optimization.stage=3"});
+        const Outcome cpu = train(sets, false, 1), device = train(sets, true, 1);
+        ASSERT_EQ(device.losses.size(), 4u);
+        for (size_t i = 0; i < 4; i++) {
+            EXPECT_NEAR(device.losses[i], cpu.losses[i], 0.01 * cpu.losses[i]) << "step " << i + 1;
+        }
+        sets.back() = "zero_optimization.stage=0";
+        EXPECT_EQ(train(sets, true, 1).losses, device.losses);
     }
 }
 
@@ -221,14 +269,16 @@ TEST_F(DeviceTraining, OptimizersAreEqualWhereverTheyLie)
         {"zero_optimization.stage=3", "communication_data_type=fp32"},
         {"zero_optimization.stage=3", "thinwire.delta_bits=4", "thinwire.sync_every=2"},
         {"zero_optimization.stage=1", "thinwire.groups=*.attn.* lr=0.5, *.mlp.* frozen"},
+        {"zero_optimization.stage=0", "bf16.enabled=n"},
+        {"zero_optimization.stage=2", "communication_data_type=bf16", "bf16.enabled=n"},
     };
     bool begins_near = false;
     for (const Sets &more : all) {
         SCOPED_TRACE(more.back());
         begins_near = !begins_near;
-        Sets near = tw::tiny_sets(), far;
-        near.insert(near.end(), more.begin(), more.end());
-        far = near;
+        const Sets near = more;
+        Sets far = more;
+        std::vector<Floats> of_first; /* rank's */
         far.push_back("zero_optimization.offload_optimizer.device=cpu");
         tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
             tw::EmulatedDevice devices[] = {tw::EmulatedDevice(2 * (uint32_t)rank + 1),
@@ -242,9 +292,12 @@ TEST_F(DeviceTraining, OptimizersAreEqualWhereverTheyLie)
             EXPECT_GT(tw_engine_device_bytes((begins_near ? first : second).engine),
                       tw_engine_device_bytes((begins_near ? second : first).engine));
             const std::vector<Floats> after = first.state();
+            if (rank == 0) {
+                of_first = after;
+            }
             const double loss = first.step();
             second.step();
-            second.load(after, 2);
+            second.load(after.empty() ? of_first : after, 2);
             EXPECT_EQ(second.step(), loss);
             EXPECT_EQ(first.state(), second.state());
             EXPECT_EQ(first.status, TW_OK);
@@ -289,24 +342,13 @@ TEST_F(DeviceTraining, MemoryOfTheDevice)
 /* For two ranks of a node, with GPUs that are not there. */
 tw_plan_memory_t planned(const Sets &sets)
 {
-    Sets all = tw::tiny_sets();
-    all.insert(all.end(), sets.begin(), sets.end());
-    std::vector<const char *> pointers;
-    for (const std::string &set : all) {
-        pointers.push_back(set.c_str());
-    }
-    tw_train_config_t *config = nullptr;
     tw_model_t *model = nullptr;
     tw_plan_memory_t memory = {};
     const tw_plan_cluster_t cluster = tw_plan_cluster_of(2, 1);
-    EXPECT_EQ(tw_train_config_create(nullptr, pointers.data(), pointers.size(), &config), TW_OK);
-    EXPECT_EQ(tw_train_config_resolve(config, 2, 1), TW_OK);
-    const tw_train_options_t *o = tw_train_config_options(config);
-    const tw_model_config_t shape = shape_of(o);
-    EXPECT_EQ(tw_device_model_create_planned(&shape, &model), TW_OK);
-    EXPECT_EQ(tw_plan_memory_of(o, model, &cluster, &memory), TW_OK);
+    const tw::Config config(tw::shaped(sets), 2, 1);
+    EXPECT_EQ(tw_device_model_create_planned(&config.shape, &model), TW_OK);
+    EXPECT_EQ(tw_plan_memory_of(config.options, model, &cluster, &memory), TW_OK);
     tw_model_destroy(model);
-    tw_train_config_destroy(config);
     return memory;
 }
 
@@ -318,6 +360,8 @@ TEST_F(DeviceTraining, MemoryIsWhatIsPlanned)
         {"zero_optimization.stage=3"},
         {"zero_optimization.stage=1", "thinwire.recompute=y"},
         {"zero_optimization.stage=2", "activation_checkpointing.cpu_checkpointing=y"},
+        {"zero_optimization.stage=3", "bf16.enabled=n"},
+        {"zero_optimization.stage=2", "optimizer.type=Muon"},
     };
     for (const char *family : {gpt2, llama}) {
         for (Sets sets : cases) {

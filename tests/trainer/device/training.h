@@ -8,9 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/trainer/engine/ranks.h"
-#include "trainer/config/config.h"
-#include "trainer/data/data.h"
+#include "tests/trainer/engine/params.h"
 #include "trainer/device/device.h"
 #include "trainer/engine/engine.h"
 
@@ -20,51 +18,33 @@ namespace tw
 using Sets = std::vector<std::string>;
 using Floats = std::vector<float>;
 
-/** As its config says; a model of the Llama family is a small Qwen3. */
-inline tw_model_config_t shape_of(const tw_train_options_t *o)
+inline const char *const gpt2 = "model.family=gpt2";
+/** A small Qwen3 of grouped heads. */
+inline const char *const llama = "model.family=qwen3";
+
+/** Products round as on a GPU. */
+inline Sets shaped(Sets sets)
 {
-    tw_model_config_t shape = {};
-    shape.vocab_size = (size_t)o->vocab_size;
-    shape.n_positions = (size_t)o->sequence;
-    shape.n_layer = (size_t)o->n_layer;
-    shape.n_head = (size_t)o->n_head;
-    shape.n_embd = (size_t)o->n_embd;
-    shape.layer_norm_epsilon = o->layer_norm_epsilon;
-    shape.products = TW_TYPE_BF16;
-    if (o->family != TW_MODEL_GPT2) {
-        shape.family = TW_MODEL_QWEN3;
-        shape.n_head = 4;
-        shape.llama.n_kv_head = 2;
-        shape.llama.head_dim = 8;
-        shape.llama.n_inner = 40;
-        shape.llama.rope.theta = 10000;
-        shape.llama.has_head = 1;
+    const auto has = [&](const char *set) { return std::find(sets.begin(), sets.end(), set) != sets.end(); };
+    if (has(llama)) {
+        sets.insert(sets.end(), {"model.n_head=4", "model.n_kv_head=2", "model.n_inner=40"});
     }
-    return shape;
+    if (!has("bf16.enabled=n")) {
+        sets.emplace_back("thinwire.products=bf16");
+    }
+    return sets;
 }
 
-/** A rank's model, data and engine; the device is borrowed, NULL: on the CPU. */
-class Job
+/** A rank's model, data and engine, of tiny_sets and these; the device is borrowed, NULL: on the CPU. */
+class Job : public Params
 {
   public:
     Job(const Sets &sets, tw_coll_t *world, tw_device_t *device)
+        : Params(shaped(sets), world, [device](const tw_model_config_t *of, tw_model_t **out) {
+              return device ? tw_device_model_create(of, device, out) : tw_model_create(of, out);
+          })
     {
-        std::vector<const char *> pointers;
-        for (const std::string &set : sets) {
-            pointers.push_back(set.c_str());
-        }
-        EXPECT_EQ(tw_train_config_create(nullptr, pointers.data(), pointers.size(), &config_), TW_OK);
-        EXPECT_EQ(tw_train_config_resolve(config_, tw_coll_size(world), tw_coll_n_nodes(world)), TW_OK);
-        options = tw_train_config_options(config_);
-        tw_data_config_t data_config = {};
-        data_config.path = options->data;
-        data_config.val_share = options->val_share;
-        data_config.document_token = -1;
-        EXPECT_EQ(tw_data_open(&data_config, &data_), TW_OK);
-        const tw_model_config_t shape = shape_of(options);
-        EXPECT_EQ(device ? tw_device_model_create(&shape, device, &model) : tw_model_create(&shape, &model),
-                  TW_OK);
-        const tw_engine_params_t params = {options, model, data_, world, {}};
+        model = params.model;
         status = tw_engine_create(&params, &engine);
     }
     Job(const Job &) = delete;
@@ -72,9 +52,6 @@ class Job
     ~Job()
     {
         tw_engine_destroy(engine);
-        tw_model_destroy(model);
-        tw_data_close(data_);
-        tw_train_config_destroy(config_);
     }
 
     double step()
@@ -84,12 +61,15 @@ class Job
         return done.loss;
     }
 
-    /** Masters and moments, as a checkpoint takes them. */
+    /** Masters and moments, as a checkpoint takes them: in stage 0 from rank 0 alone. */
     std::vector<Floats> state()
     {
         size_t n_pieces;
         std::vector<Floats> all;
         EXPECT_EQ(tw_engine_sync(engine), TW_OK);
+        if (options->stage == 0 && tw_coll_rank(params.world) > 0) {
+            return all;
+        }
         const tw_engine_piece_t *pieces = tw_engine_pieces(engine, &n_pieces);
         for (size_t p = 0; p < n_pieces; p++) {
             for (const float *part : {pieces[p].master, pieces[p].m, pieces[p].v}) {
@@ -110,16 +90,12 @@ class Job
             }
         }
         EXPECT_EQ(tw_engine_loaded(engine, step, 0), TW_OK);
+        EXPECT_EQ(tw_engine_bring_state(engine), TW_OK);
     }
 
-    const tw_train_options_t *options = nullptr;
     tw_model_t *model = nullptr;
     tw_engine_t *engine = nullptr;
     tw_status_t status = TW_OK;
-
-  private:
-    tw_train_config_t *config_ = nullptr;
-    tw_data_t *data_ = nullptr;
 };
 
 /** A rank alone: losses near the CPU's, and the same bits wherever the optimizer lies, and whether gradients
@@ -129,8 +105,7 @@ inline void check_training(tw_coll_t *world, tw_device_t *device)
     const std::vector<Sets> others = {{"zero_optimization.offload_optimizer.device=cpu"},
                                       {"zero_optimization.overlap_comm=n"},
                                       {"zero_optimization.stage=3"}};
-    Sets sets = tiny_sets();
-    sets.emplace_back("zero_optimization.stage=2");
+    const Sets sets = {"zero_optimization.stage=2"};
     Job host(sets, world, nullptr), first(sets, world, device);
     std::vector<double> losses;
     for (int step = 0; step < 3; step++) {

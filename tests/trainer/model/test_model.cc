@@ -223,12 +223,12 @@ TEST_F(Model, MatricesBecomeOrthogonal)
     const size_t shapes[][2] = {{4, 40}, {40, 4}, {30, 90}, {1, 7}, {7, 1}};
     for (const auto &shape : shapes) {
         size_t rows = shape[0], cols = shape[1], side = std::min(rows, cols), n = rows * cols;
-        std::vector<float> x(n), scratch(tw_model_orthogonal_elems(rows, cols));
+        std::vector<float> x(n), scratch(tw_model_orthogonal_of(model, rows, cols).scratch_elems);
         for (float &value : x) {
             value = 100.0F * normal(random);
         }
         std::vector<float> before = x;
-        tw_model_orthogonalize(model, rows, cols, x.data(), scratch.data());
+        ASSERT_EQ(TW_OK, tw_model_orthogonalize(model, rows, cols, x.data(), scratch.data(), nullptr));
         double along = 0.0;
         for (size_t i = 0; i < n; i++) {
             along += before[i] * x[i];
@@ -251,8 +251,8 @@ TEST_F(Model, MatricesBecomeOrthogonal)
             EXPECT_NEAR(1.0, std::sqrt(image / length), 0.4) << rows << " x " << cols;
         }
     }
-    std::vector<float> zeros(12), scratch(tw_model_orthogonal_elems(3, 4));
-    tw_model_orthogonalize(model, 3, 4, zeros.data(), scratch.data());
+    std::vector<float> zeros(12), scratch(tw_model_orthogonal_of(model, 3, 4).scratch_elems);
+    ASSERT_EQ(TW_OK, tw_model_orthogonalize(model, 3, 4, zeros.data(), scratch.data(), nullptr));
     EXPECT_EQ(std::vector<float>(12), zeros);
     tw_model_destroy(model);
 }

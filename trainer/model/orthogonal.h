@@ -1,0 +1,20 @@
+/** Private to trainer: the steps that make a matrix orthogonal, wherever they are computed. */
+#ifndef TW_TRAINER_MODEL_ORTHOGONAL_H
+#define TW_TRAINER_MODEL_ORTHOGONAL_H
+
+#include "trainer/model/ops.h"
+
+TW_C_BEGIN
+
+/** x (a + b x'x + c (x'x)^2), so often. */
+#define TW_ORTHOGONAL_STEPS 5
+#define TW_ORTHOGONAL_A 3.4445f
+#define TW_ORTHOGONAL_B (-4.7750f)
+#define TW_ORTHOGONAL_C 2.0315f
+
+/** What x is multiplied by before, so that no singular value is above 1. */
+float tw_orthogonal_scale(const float *x, size_t n_elems);
+
+TW_C_END
+
+#endif
