@@ -36,7 +36,6 @@ ALSO_PUBLIC = [
     "collectives/algorithms/algorithm.h",
     "collectives/model/measure.h",
     "collectives/model/model.h",
-    "collectives/model/text.h",
     # For the trainer's kernels, which make AdamW's step without encoding it.
     "quant/arithmetic/adamw.h",
     # For the benchmark that trains to have gradients.

@@ -17,9 +17,11 @@ static uint64_t hash_tensors(const tw_coll_args_t *args, uint64_t hash)
     return hash;
 }
 
-static void sign(tw_coll_request_t *request, uint32_t sequence)
+/* Ranks that all failed to post an operation agree, too. */
+static void sign(tw_coll_request_t *request)
 {
     const tw_coll_args_t *args = &request->args;
+    uint32_t sequence = request->coll->sequence;
     uint64_t hash = hash_tensors(args, request->shape);
     uint64_t rest[] = {(uint64_t)args->reduction,
                        (uint64_t)args->root,
@@ -31,7 +33,10 @@ static void sign(tw_coll_request_t *request, uint32_t sequence)
 
     hash = XXH3_64bits_withSeed(rest, sizeof(rest), hash);
     hash = XXH3_64bits_withSeed(&factor, sizeof(factor), hash);
-    memset(&request->signature, 0, sizeof(request->signature));
+    request->signature = (tw_coll_signature_t){.sequence = sequence, .op = TW_COLL_OP_COUNT};
+    if (request->is_failed) {
+        return;
+    }
     request->signature = (tw_coll_signature_t){
         .sequence = sequence,
         .op = (uint32_t)args->op,
@@ -40,14 +45,6 @@ static void sign(tw_coll_request_t *request, uint32_t sequence)
         .n_elems = args->op == TW_COLL_ALLTOALL ? 0 : request->n_elems,
         .hash = hash,
     };
-}
-
-/* Ranks that all failed to post an operation agree, too. */
-static void sign_failure(tw_coll_request_t *request, uint32_t sequence)
-{
-    memset(&request->signature, 0, sizeof(request->signature));
-    request->signature.sequence = sequence;
-    request->signature.op = TW_COLL_OP_COUNT;
 }
 
 static const char *algo_name(const tw_coll_request_t *request, const tw_coll_signature_t *signature)
@@ -82,6 +79,12 @@ static void log_mismatch(const tw_coll_request_t *request, int peer)
                  : "");
 }
 
+/* The neighbour who is heard. */
+static int before(const tw_topo_t *topo)
+{
+    return tw_topo_ring_behind(topo, topo->rank, topo->world - 1);
+}
+
 static tw_status_t compare(tw_sched_t *sched, const void *arg)
 {
     const tw_coll_request_t *request = arg;
@@ -90,7 +93,7 @@ static tw_status_t compare(tw_sched_t *sched, const void *arg)
     if (memcmp(&request->signature, &request->neighbour_signature, sizeof(request->signature)) == 0) {
         return TW_OK;
     }
-    log_mismatch(request, tw_topo_ring_rank(&request->coll->topo, -1));
+    log_mismatch(request, before(&request->coll->topo));
     return TW_ERR_MISMATCH;
 }
 
@@ -196,32 +199,23 @@ static tw_status_t create_sched(tw_coll_request_t *request)
     return tw_sched_create(&env, &request->sched);
 }
 
-/* Emit the exchange and comparison of signatures with the neighbours. */
-static tw_status_t build(tw_coll_request_t *request)
+/* The exchange and comparison of signatures with the neighbours. */
+tw_status_t tw_check_begin_sched(tw_coll_request_t *request)
 {
     const tw_topo_t *topo = &request->coll->topo;
+    const size_t bytes = sizeof(tw_coll_signature_t);
+    TW_TRY(create_sched(request));
     tw_sched_t *sched = request->sched;
-    size_t bytes = sizeof(tw_coll_signature_t);
-
-    if (request->is_failed) {
-        sign_failure(request, request->coll->sequence);
-    } else {
-        sign(request, request->coll->sequence);
-    }
+    sign(request);
     if (!tw_check_is_on(request->coll)) {
         return TW_OK;
     }
-    tw_sched_send(sched, tw_topo_ring_rank(topo, 1), tw_sched_memory(sched, &request->signature, bytes));
-    tw_task_t recv = tw_sched_recv(sched, tw_topo_ring_rank(topo, -1),
-                                   tw_sched_memory(sched, &request->neighbour_signature, bytes));
+    int next = tw_topo_ring_behind(topo, topo->rank, 1);
+    tw_sched_send(sched, next, tw_sched_memory(sched, &request->signature, bytes));
+    tw_task_t recv =
+        tw_sched_recv(sched, before(topo), tw_sched_memory(sched, &request->neighbour_signature, bytes));
     tw_sched_after(sched, tw_sched_compute(sched, compare, request), recv);
     return request->args.op == TW_COLL_ALLTOALL && !request->is_failed ? build_pairs(request) : TW_OK;
-}
-
-tw_status_t tw_check_begin_sched(tw_coll_request_t *request)
-{
-    TW_TRY(create_sched(request));
-    return build(request);
 }
 
 tw_status_t tw_check_create_sched(tw_coll_request_t *request)

@@ -49,8 +49,8 @@ static tw_status_t refuse(const tw_coll_t *coll, const tw_coll_args_t *args, con
     return TW_ERR_INVALID;
 }
 
-static tw_status_t check_one_codec(const tw_coll_t *coll, const tw_coll_args_t *args,
-                                   const tw_quant_codec_t *codec)
+static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args,
+                               const tw_quant_codec_t *codec)
 {
     if (codec->lossless && coll->engine->fixes_lengths) {
         (void)refuse(coll, args,
@@ -65,42 +65,53 @@ static tw_status_t check_one_codec(const tw_coll_t *coll, const tw_coll_args_t *
     return tw_quant_codec_check(codec);
 }
 
-static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args)
+/* Without any counts a rank sends as much to each rank, and gets as much from each. */
+static int is_uneven(const tw_coll_args_t *args, size_t world)
 {
-    tw_status_t status = TW_OK;
+    size_t n = args->op == TW_COLL_ALLTOALL && args->segments ? args->n_segments : 0;
+    int uneven = 0;
 
-    if (!args->codec) {
-        return !args->inner_codec ? TW_OK : refuse(coll, args, "inner_codec needs a codec");
+    for (size_t s = 0; s < n; s++) {
+        const tw_coll_segment_t *segment = &args->segments[s];
+        uneven |= !segment->counts && !segment->recv_counts && segment->n_elems % world != 0;
     }
-    if (args->type == TW_TYPE_BYTE) {
-        return refuse(coll, args, "bytes cannot be encoded");
-    }
-    if (!is_reduction(args->op) && args->op != TW_COLL_ALLGATHER && args->op != TW_COLL_ALLTOALL) {
-        return refuse(coll, args, "this operation has no quantized form");
-    }
-    if (args->inner_codec && args->inner_codec->lossless) {
-        return refuse(coll, args, "inner_codec is lossless: inside a node plain is as good, and quicker");
-    }
-    status = check_one_codec(coll, args, args->codec);
-    if (status == TW_OK && args->inner_codec) {
-        status = check_one_codec(coll, args, args->inner_codec);
-    }
-    return status;
+    return uneven;
 }
 
-/* Without any counts a rank sends as much to each rank, and gets as much from each. */
-static tw_status_t check_even(const tw_coll_t *coll, const tw_coll_args_t *args)
+/* What is wrong with the arguments, but for the segments; NULL: nothing. */
+static const char *find_fault(const tw_coll_args_t *args, int world)
 {
-    size_t world = (size_t)coll->topo.world;
+    const size_t most_segments = TW_MEMORY_BYTES_MAX / sizeof(*args->segments) / (size_t)world;
+    const int is_encodable =
+        is_reduction(args->op) || args->op == TW_COLL_ALLGATHER || args->op == TW_COLL_ALLTOALL;
+    const int is_rank = args->root >= 0 && args->root < world;
+    const struct {
+        int is_there;
+        const char *what;
+    } faults[] = {
+        {tw_type_bytes(args->type) == 0, "unknown element type"},
+        {is_reduction(args->op) && args->type == TW_TYPE_BYTE, "bytes cannot be reduced"},
+        {args->reduction != TW_COLL_SUM && args->reduction != TW_COLL_MEAN, "unknown reduction"},
+        {!isfinite(args->factor), "factor is not a finite number"},
+        {args->op == TW_COLL_BROADCAST && !is_rank, "root is not a rank of the communicator"},
+        {args->n_segments > 0 && !args->segments, "segments is NULL"},
+        {args->n_segments > most_segments, "n_segments is more than fits in memory"},
+        {args->n_segments > 0 && args->op == TW_COLL_BARRIER, "it takes no segments"},
+        {!args->codec && args->inner_codec, "inner_codec needs a codec"},
+        {args->codec && args->type == TW_TYPE_BYTE, "bytes cannot be encoded"},
+        {args->codec && !is_encodable, "this operation has no quantized form"},
+        {args->inner_codec && args->inner_codec->lossless,
+         "inner_codec is lossless: inside a node plain is as good, and quicker"},
+        {is_uneven(args, (size_t)world),
+         "n_elems is no multiple of the ranks: counts and recv_counts are needed"},
+    };
 
-    for (size_t s = 0; s < args->n_segments && args->op == TW_COLL_ALLTOALL; s++) {
-        const tw_coll_segment_t *segment = &args->segments[s];
-        if (!segment->counts && !segment->recv_counts && segment->n_elems % world != 0) {
-            return refuse(coll, args,
-                          "n_elems is no multiple of the ranks: counts and recv_counts are needed");
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        if (faults[i].is_there) {
+            return faults[i].what;
         }
     }
-    return TW_OK;
+    return NULL;
 }
 
 static tw_status_t check_args(const tw_coll_t *coll, const tw_coll_args_t *args)
@@ -109,78 +120,59 @@ static tw_status_t check_args(const tw_coll_t *coll, const tw_coll_args_t *args)
         tw_error("rank %d: unknown operation %d", coll->topo.rank, (int)args->op);
         return TW_ERR_INVALID;
     }
-    if (tw_type_bytes(args->type) == 0) {
-        return refuse(coll, args, "unknown element type");
+    const char *fault = find_fault(args, coll->topo.world);
+    if (fault) {
+        return refuse(coll, args, fault);
     }
-    if (is_reduction(args->op) && args->type == TW_TYPE_BYTE) {
-        return refuse(coll, args, "bytes cannot be reduced");
-    }
-    if (args->reduction != TW_COLL_SUM && args->reduction != TW_COLL_MEAN) {
-        return refuse(coll, args, "unknown reduction");
-    }
-    if (!isfinite(args->factor)) {
-        return refuse(coll, args, "factor is not a finite number");
-    }
-    if (args->op == TW_COLL_BROADCAST && (args->root < 0 || args->root >= coll->topo.world)) {
-        return refuse(coll, args, "root is not a rank of the communicator");
-    }
-    if (args->n_segments > 0 && !args->segments) {
-        return refuse(coll, args, "segments is NULL");
-    }
-    if (args->n_segments > TW_MEMORY_BYTES_MAX / sizeof(*args->segments) / (size_t)coll->topo.world) {
-        return refuse(coll, args, "n_segments is more than fits in memory");
-    }
-    if (args->n_segments > 0 && args->op == TW_COLL_BARRIER) {
-        return refuse(coll, args, "it takes no segments");
-    }
-    tw_status_t status = check_even(coll, args);
-    return status == TW_OK ? check_codec(coll, args) : status;
+    TW_TRY(args->codec ? check_codec(coll, args, args->codec) : TW_OK);
+    return args->inner_codec ? check_codec(coll, args, args->inner_codec) : TW_OK;
 }
 
-static tw_status_t check_segment_codec(const tw_coll_t *coll, const tw_coll_args_t *args,
-                                       const tw_coll_segment_t *segment)
+/* What is wrong with a segment, whose counts are filled in; NULL: nothing. *n_bytes: of the segments before,
+ * and then of this one, too. */
+static const char *find_segment_fault(const tw_coll_request_t *request, const tw_coll_segment_t *segment,
+                                      size_t *n_bytes)
 {
-    if (segment->unquantized || !segment->codec) {
-        return TW_OK;
-    }
-    return args->codec ? check_one_codec(coll, args, segment->codec)
-                       : refuse(coll, args, "a segment's codec needs one of the operation");
-}
-
-/* Counts are filled in already. *n_bytes: of the segments before, and then of this one, too. */
-static tw_status_t check_segment(const tw_coll_request_t *request, const tw_coll_segment_t *segment,
-                                 size_t *n_bytes)
-{
-    const tw_coll_t *coll = request->coll;
     const tw_coll_args_t *args = &request->args;
-    int world = coll->topo.world;
-    size_t n_out = segment->n_elems;
+    int rank = request->coll->topo.rank, world = request->coll->topo.world;
+    int is_alltoall = args->op == TW_COLL_ALLTOALL;
+    size_t n_in = segment->n_elems, n_out = is_alltoall ? sum_counts(segment->recv_counts, world) : n_in;
 
-    if (has_shards(args->op) && sum_counts(segment->counts, world) != segment->n_elems) {
-        return refuse(coll, args, "counts do not sum up to n_elems");
+    if (has_shards(args->op) && sum_counts(segment->counts, world) != n_in) {
+        return "counts do not sum up to n_elems";
     }
-    if (args->op == TW_COLL_ALLTOALL) {
-        n_out = sum_counts(segment->recv_counts, world);
-    }
-    size_t most = n_out > segment->n_elems ? n_out : segment->n_elems;
-    *n_bytes = tw_size_add(*n_bytes, tw_size_mul(most, tw_type_bytes(args->type)));
+    *n_bytes = tw_size_add(*n_bytes, tw_size_mul(n_out > n_in ? n_out : n_in, tw_type_bytes(args->type)));
     if (*n_bytes > TW_MEMORY_BYTES_MAX) {
-        return refuse(coll, args,
-                      n_out > segment->n_elems ? "the sum of recv_counts is more than fits in memory"
-                                               : "n_elems is more than fits in memory");
+        return n_out > n_in ? "the sum of recv_counts is more than fits in memory"
+                            : "n_elems is more than fits in memory";
     }
-    if (args->op == TW_COLL_ALLTOALL &&
-        segment->counts[coll->topo.rank] != segment->recv_counts[coll->topo.rank]) {
-        return refuse(coll, args, "counts and recv_counts differ for the own rank");
+    if (is_alltoall && segment->counts[rank] != segment->recv_counts[rank]) {
+        return "counts and recv_counts differ for the own rank";
     }
     if (args->op == TW_COLL_REDUCE_SCATTER) {
-        if (!segment->src && segment->n_elems > 0) {
-            return refuse(coll, args, "src is NULL");
-        }
-    } else if (!segment->dst && n_out > 0) {
-        return refuse(coll, args, "dst is NULL");
+        return !segment->src && n_in > 0 ? "src is NULL" : NULL;
     }
-    return check_segment_codec(coll, args, segment);
+    return !segment->dst && n_out > 0 ? "dst is NULL" : NULL;
+}
+
+static tw_status_t check_segments(const tw_coll_request_t *request)
+{
+    const tw_coll_args_t *args = &request->args;
+    size_t n_bytes = 0;
+
+    for (size_t s = 0; s < args->n_segments; s++) {
+        const tw_coll_segment_t *segment = &args->segments[s];
+        int has_codec = segment->codec && !segment->unquantized;
+        const char *fault = find_segment_fault(request, segment, &n_bytes);
+        fault = !fault && has_codec && !args->codec ? "its codec needs one of the operation" : fault;
+        if (fault) {
+            tw_error("rank %d: %s: segment %zu: %s", request->coll->topo.rank, tw_coll_op_name(args->op), s,
+                     fault);
+            return TW_ERR_INVALID;
+        }
+        TW_TRY(has_codec ? check_codec(request->coll, args, segment->codec) : TW_OK);
+    }
+    return TW_OK;
 }
 
 /* ---- copies -------------------------------------------------------------------------------------------- */
@@ -271,66 +263,49 @@ int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_t *args)
 
 /* ---- views --------------------------------------------------------------------------------------------- */
 
-/* Shard by shard, the segments in order within each. */
-static void fill_sharded(const tw_coll_request_t *request, tw_view_t *view, size_t *first, int is_out)
+/* Shards `from` to `to`, or all of what has none, the segments in order within each. first: NULL, or [to + 1]
+ * where they begin. */
+static void fill_view(const tw_coll_request_t *request, int is_out, int from, int to, tw_view_t *view,
+                      size_t *first)
 {
     const tw_coll_args_t *args = &request->args;
-    int world = request->coll->topo.world, receives = is_out && args->op == TW_COLL_ALLTOALL;
+    int receives = is_out && args->op == TW_COLL_ALLTOALL;
     /* what is left of each segment */
     const char **next = tw_sched_alloc(request->sched, (args->n_segments + 1) * sizeof(*next));
 
     for (size_t s = 0; next && s < args->n_segments; s++) {
         next[s] = is_out ? request->tensors[s].dst : request->tensors[s].src;
     }
-    for (int r = 0; next && r < world; r++) {
-        first[r] = view->n_elems;
+    for (int r = from; next && r < to; r++) {
         for (size_t s = 0; s < args->n_segments; s++) {
             const tw_coll_segment_t *segment = &args->segments[s];
-            size_t n = receives ? segment->recv_counts[r] : segment->counts[r];
+            const size_t *counts = receives ? segment->recv_counts : segment->counts;
+            size_t n = counts ? counts[r] : segment->n_elems;
             tw_view_append(view, next[s], n);
             next[s] += n * view->elem_bytes;
         }
-    }
-    first[world] = view->n_elems;
-}
-
-/* One run per segment: all of it, or the own shard. first: NULL, or where an even split begins. */
-static void fill_flat(const tw_coll_request_t *request, tw_view_t *view, size_t *first, int is_out)
-{
-    const tw_coll_args_t *args = &request->args;
-    int world = request->coll->topo.world;
-
-    for (size_t s = 0; s < args->n_segments; s++) {
-        const tw_coll_segment_t *segment = &args->segments[s];
-        tw_view_append(view, is_out ? request->tensors[s].dst : request->tensors[s].src,
-                       has_shards(args->op) ? segment->counts[request->coll->topo.rank] : segment->n_elems);
-    }
-    for (int r = 0; first && r <= world; r++) {
-        first[r] = tw_coll_shard_offset(request->n_elems, world, r);
+        if (first) {
+            first[r + 1] = view->n_elems;
+        }
     }
 }
 
 const tw_view_t *tw_request_view(const tw_coll_request_t *request, int is_out, size_t **first)
 {
     tw_coll_op_t op = request->args.op;
-    int is_one_shard = op == (is_out ? TW_COLL_REDUCE_SCATTER : TW_COLL_ALLGATHER);
-    int sharded = has_shards(op) && !is_one_shard;
-    size_t world = (size_t)request->coll->topo.world;
-    size_t n_extents = request->args.n_segments * (sharded ? world : 1);
+    int is_sharded = has_shards(op) && op != (is_out ? TW_COLL_REDUCE_SCATTER : TW_COLL_ALLGATHER);
+    int world = request->coll->topo.world, rank = request->coll->topo.rank;
+    int from = is_sharded ? 0 : rank, to = is_sharded ? world : rank + 1;
+    size_t n_extents = request->args.n_segments * (size_t)(to - from);
     tw_view_t *view = tw_sched_alloc(request->sched, sizeof(*view));
     tw_view_extent_t *extents = tw_sched_alloc(request->sched, (n_extents + 1) * sizeof(*extents));
-    size_t *all_first = tw_sched_alloc(request->sched, (world + 1) * sizeof(*all_first));
 
-    if (!view || !extents || !all_first) {
+    *first = is_sharded ? tw_sched_alloc(request->sched, ((size_t)world + 1) * sizeof(**first)) : NULL;
+    if (!view || !extents || (is_sharded && !*first)) {
         return NULL;
     }
     tw_view_init(view, tw_type_bytes(request->args.type), extents);
-    *first = is_one_shard ? NULL : all_first;
-    if (sharded) {
-        fill_sharded(request, view, *first, is_out);
-    } else {
-        fill_flat(request, view, *first, is_out);
-    }
+    fill_view(request, is_out, from, to, view, *first);
     return view;
 }
 
@@ -410,7 +385,7 @@ static void place_segments(tw_coll_request_t *request)
                        at->src + at->dst_first * elem_bytes == at->dst + at->src_first * elem_bytes;
         request->n_elems += segment->n_elems;
         request->in_place &= in_place;
-        request->aliased |= in_place;
+        request->aliased |= in_place && segment->n_elems > 0;
     }
     if (args->op == TW_COLL_ALLTOALL) {
         request->n_elems = (size_t)topo->world * ALLTOALL_ELEMS;
@@ -436,9 +411,8 @@ tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_co
         return TW_ERR_NO_MEMORY;
     }
     tw_status_t status = copy_args(request, args);
-    size_t n_bytes = 0;
-    for (size_t s = 0; s < args->n_segments && status == TW_OK; s++) {
-        status = check_segment(request, &request->segments[s], &n_bytes);
+    if (status == TW_OK) {
+        status = check_segments(request);
     }
     if (status != TW_OK) {
         tw_request_destroy(request);

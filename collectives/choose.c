@@ -60,18 +60,13 @@ typedef struct pick {
     tw_coll_t *coll;
     tw_case_t c;
     tw_coll_model_t quiet, typical;
-    candidate_t *candidates;
+    candidate_t candidates[TW_COLL_ALGOS];
     size_t n_candidates;
     const candidate_t *plain, *quantized; /**< the best of their kind; NULL: there is none */
     int loses_nothing;                    /**< of all segments that were asked for, which `c` may not have */
 } pick_t;
 
 /* ---- candidates ---------------------------------------------------------------------------------------- */
-
-static int is_named(const tw_coll_args_t *args)
-{
-    return args->algo && strcmp(args->algo, "auto") != 0;
-}
 
 /** In a deterministic operation the owner of an element must not matter, and sums are made inside nodes first
  *  exactly where nodes have several ranks and there are several of them; unless an algorithm is asked for by
@@ -80,7 +75,7 @@ static int is_ordered(const pick_t *pick, const tw_algo_t *algo)
 {
     const tw_coll_args_t *args = pick->c.args;
     int reduces = args->op == TW_COLL_REDUCE_SCATTER || args->op == TW_COLL_ALLREDUCE;
-    int is_asked_for = is_named(args) && algo->info.quantized == (args->codec != NULL);
+    int is_asked_for = tw_args_name_algo(args) && algo->info.quantized == (args->codec != NULL);
 
     if (!pick->coll->deterministic || is_asked_for || !reduces) {
         return 1;
@@ -102,10 +97,10 @@ static int is_candidate(const pick_t *pick, const tw_algo_t *algo)
     if (!algo->info.quantized && wants_codec) {
         return !args->force_codec;
     }
-    if (algo->flows.recodes && !(is_named(args) && pick->loses_nothing)) {
+    if (algo->flows.recodes && !(tw_args_name_algo(args) && pick->loses_nothing)) {
         return 0;
     }
-    return !is_named(args) || strcmp(algo->info.name, args->algo) == 0;
+    return !tw_args_name_algo(args) || strcmp(algo->info.name, args->algo) == 0;
 }
 
 /** What an algorithm's flows come to; read once. NULL: out of memory. */
@@ -269,15 +264,7 @@ static const candidate_t *find_best(const pick_t *pick, int quantized)
 static tw_status_t find_candidates(pick_t *pick)
 {
     const tw_algo_t *algo;
-    size_t n = 0;
 
-    while (tw_algo_get(n)) {
-        n++;
-    }
-    pick->candidates = malloc(n * sizeof(*pick->candidates));
-    if (!pick->candidates) {
-        return TW_ERR_NO_MEMORY;
-    }
     for (size_t i = 0; (algo = tw_algo_get(i)); i++) {
         if (!is_candidate(pick, algo)) {
             continue;
@@ -345,31 +332,11 @@ static const char *describe_preference(const pick_t *pick, const candidate_t *ch
     return "";
 }
 
-/** The same operation again is not explained again. */
-static int is_news(tw_coll_t *coll, const pick_t *pick)
-{
-    char text[128], codec[64] = "plain";
-    const tw_coll_args_t *args = pick->c.args;
-
-    if (args->codec) {
-        tw_quant_codec_format(args->codec, codec, sizeof(codec));
-    }
-    snprintf(text, sizeof(text), "%d %s %.0f %s", (int)args->op, tw_type_name(args->type), pick->c.bytes,
-             codec);
-    for (size_t i = 0; i < TW_COLL_EXPLAINED; i++) {
-        if (strcmp(coll->explained[i], text) == 0) {
-            return 0;
-        }
-    }
-    snprintf(coll->explained[coll->n_explained++ % TW_COLL_EXPLAINED], TW_COLL_EXPLAINED_BYTES, "%s", text);
-    return 1;
-}
-
 static void explain(tw_coll_t *coll, const pick_t *pick, const candidate_t *chosen, int is_declined)
 {
     char bytes[32], chunk[32], text[128], doubt[96];
 
-    if (!coll->options.explain || coll->topo.rank != 0 || !is_news(coll, pick)) {
+    if (!coll->options.explain || coll->topo.rank != 0) {
         return;
     }
     for (size_t i = 0; i < pick->n_candidates; i++) {
@@ -471,30 +438,32 @@ static tw_case_t make_case(const tw_coll_t *coll, const tw_coll_args_t *args, si
     return c;
 }
 
-/** The same two algorithms for another size. */
-static void size_pick(pick_t *sized, const tw_case_t *own, candidate_t *plain, candidate_t *packed)
-{
-    sized->c = *own;
-    *plain = make_candidate(sized, sized->plain->algo, sized->plain->traffic);
-    *packed = make_candidate(sized, sized->quantized->algo, sized->quantized->traffic);
-    sized->plain = plain;
-    sized->quantized = packed;
-}
-
-/** The algorithms were found for a tensor of another size, and have the same bits; now for the operation's
- *  own. */
-static const candidate_t *choose_packed(const pick_t *pick, const tw_case_t *own, char *reason,
-                                        size_t reason_bytes)
+/** The algorithms were found for a tensor of another size, and have the same bits: is packing worth it for
+ *  this one? If not, the reason is noted. */
+static int is_worth_packing_here(const pick_t *pick, const tw_case_t *here, char *reason, size_t reason_bytes)
 {
     pick_t sized = *pick;
-    candidate_t plain, packed;
 
-    size_pick(&sized, own, &plain, &packed);
-    if (is_worth_packing(&sized)) {
-        return pick->quantized;
+    sized.c = *here;
+    const candidate_t plain = make_candidate(&sized, pick->plain->algo, pick->plain->traffic);
+    const candidate_t packed = make_candidate(&sized, pick->quantized->algo, pick->quantized->traffic);
+    sized.plain = &plain;
+    sized.quantized = &packed;
+    int is_worth = is_worth_packing(&sized);
+    if (!is_worth) {
+        decline(&sized, reason, reason_bytes);
     }
-    decline(&sized, reason, reason_bytes);
-    return pick->plain;
+    return is_worth;
+}
+
+/** As if there were one segment. */
+static tw_coll_args_t with_segment(const tw_coll_args_t *args, const tw_coll_segment_t *segment)
+{
+    tw_coll_args_t with = *args;
+
+    with.segments = segment;
+    with.n_segments = 1;
+    return with;
 }
 
 /** From which length on the messages of an all-to-all are worth packing: the operation's own lengths are not
@@ -506,14 +475,9 @@ static size_t find_least_packed(const pick_t *pick)
 
     for (; (double)(bytes * world) < pick->c.bytes; bytes *= 2) {
         const tw_coll_segment_t segment = {.n_elems = bytes / elem_bytes * world};
-        tw_coll_args_t args = *pick->c.args;
-        pick_t sized = *pick;
-        candidate_t plain, packed;
-        args.segments = &segment;
-        args.n_segments = 1;
-        const tw_case_t own = make_case(pick->coll, &args, segment.n_elems);
-        size_pick(&sized, &own, &plain, &packed);
-        if (is_worth_packing(&sized)) {
+        const tw_coll_args_t args = with_segment(pick->c.args, &segment);
+        const tw_case_t here = make_case(pick->coll, &args, segment.n_elems);
+        if (is_worth_packing_here(pick, &here, NULL, 0)) {
             break;
         }
     }
@@ -525,28 +489,24 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
 {
     const tw_coll_segment_t segment = {.n_elems = REFERENCE_BYTES / tw_type_bytes(args->type)};
     const tw_coll_segment_t whole = {.n_elems = n_elems};
-    tw_coll_args_t reference = *args, sized = *args;
+    const tw_coll_args_t reference = with_segment(args, &segment);
+    /* the sizes of other ranks are not known */
+    const tw_coll_args_t sized = args->op == TW_COLL_ALLTOALL ? with_segment(args, &whole) : *args;
+    const tw_case_t own = make_case(coll, &sized, n_elems);
     pick_t pick = {.coll = coll, .loses_nothing = tw_args_lose_nothing(args)};
 
-    reference.segments = &segment;
-    reference.n_segments = 1;
-    if (args->op == TW_COLL_ALLTOALL) { /* the sizes of other ranks are not known */
-        sized.segments = &whole;
-        sized.n_segments = 1;
-    }
-    pick.c =
-        coll->deterministic ? make_case(coll, &reference, segment.n_elems) : make_case(coll, &sized, n_elems);
+    pick.c = coll->deterministic ? make_case(coll, &reference, segment.n_elems) : own;
     tw_coll_model_quiet(&coll->model, &pick.quiet);
     tw_coll_model_typical(&coll->model, &pick.typical);
     tw_status_t status = find_candidates(&pick);
     if (status == TW_OK) {
         const candidate_t *chosen = choose(&pick, choice->reason, sizeof(choice->reason));
-        const tw_case_t own = make_case(coll, &sized, n_elems);
-        if (is_free_to_go_plain(&pick, chosen)) {
-            chosen = choose_packed(&pick, &own, choice->reason, sizeof(choice->reason));
+        if (is_free_to_go_plain(&pick, chosen) &&
+            !is_worth_packing_here(&pick, &own, choice->reason, sizeof(choice->reason))) {
+            chosen = pick.plain;
         }
         explain(coll, &pick, chosen, choice->reason[0] != '\0');
-        int sizes_differ = args->op == TW_COLL_ALLTOALL && tw_args_lose_nothing(args) && !args->force_codec;
+        int sizes_differ = args->op == TW_COLL_ALLTOALL && pick.loses_nothing && !args->force_codec;
         choice->least_packed_bytes =
             sizes_differ && pick.plain && chosen == pick.quantized ? find_least_packed(&pick) : 0;
         pick.c = own;
@@ -555,12 +515,10 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
         choice->chunk_bytes = made.chunk_bytes;
         choice->model_sec = made.sec;
     }
-    free(pick.candidates);
     return status;
 }
 
-/** A hash of all arguments that choosing looks at. */
-static uint64_t key_of(const tw_coll_request_t *request)
+uint64_t tw_request_key(const tw_coll_request_t *request)
 {
     const tw_coll_args_t *args = &request->args;
     int32_t rest[3] = {(int32_t)args->op, (int32_t)args->type, args->force_codec};
@@ -573,7 +531,7 @@ tw_status_t tw_request_choose(tw_coll_request_t *request)
 {
     tw_coll_t *coll = request->coll;
     size_t n = coll->n_known < TW_COLL_KNOWN ? coll->n_known : TW_COLL_KNOWN;
-    uint64_t key = key_of(request);
+    uint64_t key = tw_request_key(request);
 
     for (size_t i = 0; i < n; i++) {
         if (coll->known[i].key == key) {

@@ -4,8 +4,9 @@
  *  A communicator is made for a kind of memory and a wire. An operation is posted, tested and waited for;
  *  several may be in flight. All ranks of a communicator post the same operations in the same order with
  *  matching arguments. Whatever is gathered is bit-identical on all ranks, and an algorithm that is asked for
- *  by name gives the same bits for the same arguments whatever the timing ("native" is NCCL's own). Tensors
- *  in GPU memory get the bits that the algorithm of that name gives them on the host.
+ *  by name, and is not declined with its codec (force_codec), gives the same bits for the same arguments
+ *  whatever the timing ("native" is NCCL's own). Tensors in GPU memory get the bits that the algorithm of
+ *  that name gives them on the host.
  *
  *  Without a name, the algorithm, and whether a codec is declined, is chosen by what was measured when the
  *  communicator was made and by size. So a sum may have other bits in another run, and another bucket. A
@@ -120,9 +121,10 @@ typedef struct tw_coll_args {
     float factor; /**< of a reduction: multiplies the sum or mean before it is rounded; 0: 1 */
     int root;     /**< broadcast */
     /** NULL: plain. All-gather and all-to-all; reduce-scatter and all-reduce with 4 or 8 bits, or lossless:
-     *  that has the bits of the plain operation of that name, and is refused over NCCL, which has to know
-     *  lengths beforehand (TW_ERR_UNSUPPORTED). It goes plain where that is as fast, in a deterministic
-     *  communicator, too, where the bits stay the same. Copied. In an all-to-all what goes to other nodes is
+     *  a lossless algorithm has the bits of the plain one of its name ("one_hop" those of "direct"), and is
+     *  refused over NCCL, which has to know lengths beforehand (TW_ERR_UNSUPPORTED). Where plain is as fast,
+     *  the codec is declined for any plain algorithm, which may add up in another order; in a deterministic
+     *  communicator only where the bits stay the same. Copied. In an all-to-all what goes to other nodes is
      *  encoded; what stays on a node, the own share too, goes as it is. It is planned, and its codec
      *  declined, as if 2^18 elements went to each rank, as ranks may send different amounts. */
     const tw_quant_codec_t *codec;
@@ -174,7 +176,8 @@ tw_status_t tw_coll_progress(tw_coll_t *coll);
 void tw_coll_abort(tw_coll_t *coll);
 /** GPU memory: plan an operation and find its workspace, so that posting one of the same shape (all arguments
  *  but pointers, seed, step and stream) neither plans nor takes memory of the GPU. Posting does it by itself
- *  where it was not done. On host memory TW_ERR_UNSUPPORTED (logged). */
+ *  where it was not done. The arguments are checked as in a post, pointers too. On host memory
+ *  TW_ERR_UNSUPPORTED (logged). */
 tw_status_t tw_coll_prepare(tw_coll_t *coll, const tw_coll_args_t *args);
 
 /* ---- what can be asked --------------------------------------------------------------------------------- */

@@ -2,7 +2,8 @@
  *
  *  What lives here, in the order in which an operation meets it (a quantized all-gather, for one):
  *  request.c      post, test, wait; moves what is in flight
- *  host.c         the engine for host memory: chooses, and emits a program; gpu/ has those for GPU memory
+ *  host.c         the engine for host memory: chooses, and emits a program for the chunks of all shards
+ *                 (shards.c); gpu/ has those for GPU memory
  *  choose.c       which algorithm (model/), with what chunks
  *  arguments.c    checks and copies the caller's arguments
  *  agreement.c    do the ranks agree?
@@ -16,14 +17,17 @@
 #ifndef TW_COLLECTIVES_COMMUNICATOR_H
 #define TW_COLLECTIVES_COMMUNICATOR_H
 
+#include <string.h>
 #include <sys/queue.h>
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/model/bootstrap.h"
 #include "collectives/options.h"
 #include "collectives/program/cost.h"
+#include "collectives/program/ops.h"
 #include "collectives/progress.h"
 #include "collectives/quantized/chunks.h"
+#include "collectives/schedule/schedule.h"
 #include "transport/transport.h"
 
 TW_C_BEGIN
@@ -33,8 +37,6 @@ TW_C_BEGIN
 #define TW_COLL_MEETING_TAG (((uint64_t)1 << TW_COLL_ID_SHIFT) - TW_BOOTSTRAP_TAGS)
 #define TW_COLL_KNOWN 64
 #define TW_COLL_ALGOS 40 /**< at most, in the table for host memory */
-#define TW_COLL_EXPLAINED 32
-#define TW_COLL_EXPLAINED_BYTES 128
 #define TW_COLL_REASON_BYTES 320
 
 /** What a rank says about an operation to its neighbour in the ring; all members but `rank` must agree. */
@@ -79,9 +81,10 @@ struct tw_coll_request {
     tw_quant_codec_t *segment_codecs; /**< [n_segments] those of segments that have their own */
     tw_quant_codec_t codec, inner_codec;
 
-    int in_place, aliased; /**< see tw_build_t */
-    size_t n_elems;        /**< the whole tensor: all segments, all shards; all-to-all: a size to plan with */
-    tw_grid_t grid;        /**< host memory: of what goes in its chunks */
+    int in_place;   /**< every segment lies where it belongs: nothing to copy */
+    int aliased;    /**< some segment does: what is written may still have to be read */
+    size_t n_elems; /**< the whole tensor: all segments, all shards; all-to-all: a size to plan with */
+    tw_grid_t grid; /**< host memory: of what goes in its chunks */
 
     uint64_t shape; /**< a hash of the segments' sizes and of all codecs; the same on all ranks */
     tw_coll_choice_t choice;
@@ -145,10 +148,9 @@ struct tw_coll {
     tw_sched_sent_t *sent; /**< [world] to each rank */
     tw_mem_t workspace_mem;
     struct tw_progress *progress; /**< the thread that owns the transport; NULL: the caller's does */
-    tw_progress_member_t member;
-    uint64_t limit_ns;  /**< how long the watchdog lets nothing move; 0: for ever */
-    uint64_t moved_ns;  /**< when something last moved, for the watchdog */
-    uint64_t looked_ns; /**< when progress was last asked for */
+    uint64_t limit_ns;            /**< how long the watchdog lets nothing move; 0: for ever */
+    uint64_t moved_ns;            /**< when something last moved, for the watchdog */
+    uint64_t looked_ns;           /**< when progress was last asked for */
 
     tw_scratch_t *scratch;
 
@@ -159,9 +161,6 @@ struct tw_coll {
     tw_kept_program_t programs[TW_COLL_ALGOS]; /**< by row of the engine's table */
     tw_coll_known_t known[TW_COLL_KNOWN];      /**< the last ones */
     size_t n_known;                            /**< so many there were */
-    char explained[TW_COLL_EXPLAINED]
-                  [TW_COLL_EXPLAINED_BYTES]; /**< operations that TW_COLL_EXPLAIN has printed */
-    size_t n_explained;
 
     int device_index;   /**< GPU memory, with a progress thread: the device that it makes current */
     struct tw_gpu *gpu; /**< NULL: host memory */
@@ -184,7 +183,13 @@ static inline void tw_coll_enter(tw_coll_t *coll)
 tw_coll_request_t *tw_request_alloc(tw_coll_t *coll);
 /** Check and copy the arguments. Errors are logged. */
 tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out);
-/** What is read, or written, as tw_build_t has it, in the schedule's memory; NULL: out of memory. */
+/** What is read, or written, as one run of elements, in the schedule's memory; NULL: out of memory.
+ *    all-gather                 in: own shard                   out: shard 0, shard 1, ...
+ *    reduce-scatter             in: shard 0, shard 1, ...       out: own shard
+ *    all-reduce, broadcast      in, out: the segments one after the other (a root's: both are dst)
+ *    all-to-all                 in: what goes to rank 0, 1, ... out: what comes from rank 0, 1, ...
+ *  with the segments in order in each shard. first: [world + 1] where shards begin; NULL: they are not told
+ *  apart. In place, in and out share memory: see in_place and aliased. */
 const tw_view_t *tw_request_view(const tw_coll_request_t *request, int is_out, size_t **first);
 /** Tag of its first message; the low TW_SCHED_NUMBER_BITS are 0. */
 uint64_t tw_request_tag(const tw_coll_request_t *request);
@@ -207,6 +212,13 @@ int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_t *args);
 /** Choose algorithm and chunk. TW_ERR_INVALID or TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n_elems,
                            tw_coll_choice_t *choice);
+/** 1: an algorithm is asked for by name. */
+static inline int tw_args_name_algo(const tw_coll_args_t *args)
+{
+    return args->algo && strcmp(args->algo, "auto") != 0;
+}
+/** A hash of all arguments that choosing looks at. */
+uint64_t tw_request_key(const tw_coll_request_t *request);
 /** For a request. The same question again gets the same answer at once: choosing is a good part of a small
  *  operation. */
 tw_status_t tw_request_choose(tw_coll_request_t *request);

@@ -1,6 +1,4 @@
 /** Making and ending communicators, and what can be asked of one. */
-#include "collectives/create.h"
-
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +7,7 @@
 
 #include "collectives/gpu/gpu.h"
 #include "collectives/model/measure.h"
-#include "collectives/model/text.h"
+#include "collectives/model/model.h"
 
 /* ---- creating ------------------------------------------------------------------------------------------ */
 
@@ -33,14 +31,19 @@ static uint64_t hash_terms(const tw_coll_t *coll, const tw_coll_params_t *params
                                 XXH3_64bits(coll->options.model, strlen(coll->options.model)));
 }
 
-static tw_status_t agree(tw_coll_t *coll, const tw_coll_params_t *params)
+static tw_bootstrap_t bootstrap(const tw_coll_t *coll, uint64_t tag)
 {
-    tw_bootstrap_t boot = {
+    return (tw_bootstrap_t){
         .transport = coll->transport,
         .topo = &coll->topo,
-        .tag = TW_COLL_MEETING_TAG,
+        .tag = tag,
         .timeout_sec = coll->options.timeout_sec,
     };
+}
+
+static tw_status_t agree(tw_coll_t *coll, const tw_coll_params_t *params)
+{
+    tw_bootstrap_t boot = bootstrap(coll, TW_COLL_MEETING_TAG);
 
     return tw_identity_agree(&boot, &coll->shared->ids, hash_terms(coll, params), params->id, &coll->id);
 }
@@ -53,38 +56,26 @@ static uint64_t model_tag(const tw_coll_t *coll)
 
 static tw_status_t create_model(tw_coll_t *coll)
 {
-    tw_bootstrap_t boot = {
-        .transport = coll->transport,
-        .topo = &coll->topo,
-        .tag = model_tag(coll),
-        .timeout_sec = coll->options.timeout_sec,
-    };
+    tw_bootstrap_t boot = bootstrap(coll, model_tag(coll));
     char text[TW_COLL_MODEL_TEXT_BYTES];
-    tw_status_t status;
 
-    if (strcmp(coll->options.model, TW_COLL_MODEL_MEASURE) == 0 && !coll->deterministic) {
-        status = tw_coll_model_measure(&boot, &coll->model);
-    } else if (strcmp(coll->options.model, TW_COLL_MODEL_MEASURE) == 0) {
+    if (strcmp(coll->options.model, TW_COLL_MODEL_MEASURE) != 0) {
+        TW_TRY(tw_coll_model_parse(coll->options.model, &coll->model));
+    } else if (coll->deterministic) {
         tw_coll_model_default(&coll->model);
-        status = TW_OK;
     } else {
-        status = tw_coll_model_parse(coll->options.model, &coll->model);
+        TW_TRY(tw_coll_model_measure(&boot, &coll->model));
     }
-    if (status == TW_OK && coll->options.explain && coll->topo.rank == 0) {
+    if (coll->options.explain && coll->topo.rank == 0) {
         fprintf(stderr, "thinwire: TW_COLL_MODEL=\"%s\"\n",
                 tw_coll_model_format(&coll->model, text, sizeof(text)));
     }
-    return status;
+    return TW_OK;
 }
 
 static void free_all(tw_coll_t *coll)
 {
-    if (coll->shared) {
-        tw_shared_mover_remove(coll->shared, &coll->mover);
-    }
-    if (coll->progress) {
-        tw_progress_leave(coll->progress, &coll->member);
-    }
+    tw_shared_mover_remove(&coll->mover);
     if (coll->id > 0) {
         tw_identity_free(&coll->shared->ids, coll->id);
     }
@@ -157,13 +148,9 @@ tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out)
         return status;
     }
     tw_coll_timeout_set(coll, setup->params->patient ? 0 : coll->options.timeout_sec);
-    coll->mover = (tw_shared_mover_t){.move = tw_coll_move, .arg = coll};
-    coll->member = (tw_progress_member_t){.failed = tw_coll_failed, .arg = coll};
     if (coll->shared) {
+        coll->mover = (tw_shared_mover_t){.move = tw_coll_move, .failed = tw_coll_failed, .arg = coll};
         tw_shared_mover_add(coll->shared, &coll->mover);
-    }
-    if (coll->progress) {
-        tw_progress_join(coll->progress, &coll->member);
     }
     *out = coll;
     return TW_OK;
@@ -215,19 +202,6 @@ typedef struct creation {
     tw_coll_t **out;
 } creation_t;
 
-/** Meet the other ranks in NCCL. */
-static tw_status_t join_nccl(tw_coll_setup_t *setup)
-{
-    tw_nccl_joined_t joined = {0};
-    const tw_status_t status = setup->comm ? tw_nccl_join_comm(setup->comm, setup->device, &joined)
-                                           : tw_nccl_join_over(setup->params, &joined);
-    setup->nccl = joined.wire;
-    setup->rank = joined.rank;
-    setup->world = joined.world;
-    setup->node_ids = joined.node_ids;
-    return status;
-}
-
 static tw_status_t create_here(void *arg)
 {
     creation_t *creation = arg;
@@ -238,7 +212,7 @@ static tw_status_t create_here(void *arg)
         status = setup->device->use(setup->device, setup->device_index);
     }
     if (status == TW_OK && setup->params->wire == TW_COLL_WIRE_NCCL) {
-        status = join_nccl(setup);
+        status = tw_nccl_join(setup);
     }
     if (status == TW_OK) {
         status = tw_coll_create_with(setup, creation->out);

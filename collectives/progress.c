@@ -21,7 +21,6 @@ struct tw_progress {
     tw_shared_t *shared;
     tw_shared_mover_t mover;
     pthread_t thread;
-    tw_progress_member_t *members;
     pthread_mutex_t lock; /**< of what follows */
     pthread_cond_t changed;
     STAILQ_HEAD(, command) commands;
@@ -64,8 +63,13 @@ static void run_commands(void *arg, int *moved)
 /** A transport that has failed neither moves nor sleeps. */
 static void live_on(tw_progress_t *progress, tw_status_t status)
 {
-    for (tw_progress_member_t *member = progress->members; member; member = member->next) {
-        member->failed(member->arg, status);
+    const tw_shared_mover_t *mover;
+
+    LIST_FOREACH(mover, &progress->shared->movers, link)
+    {
+        if (mover->failed) {
+            mover->failed(mover->arg, status);
+        }
     }
     tw_progress_lock(progress);
     while (STAILQ_EMPTY(&progress->commands) && !progress->is_stopping) {
@@ -113,11 +117,12 @@ static tw_status_t start(tw_progress_t *progress)
     int error = pthread_cond_init(&progress->changed, &attr);
     pthread_condattr_destroy(&attr);
     if (error == 0) {
+        progress->mover = (tw_shared_mover_t){.move = run_commands, .arg = progress};
         tw_shared_mover_add(progress->shared, &progress->mover);
         error = pthread_create(&progress->thread, NULL, run, progress);
     }
     if (error != 0) {
-        tw_shared_mover_remove(progress->shared, &progress->mover);
+        tw_shared_mover_remove(&progress->mover);
         tw_error("rank %d: no progress thread: error %d", tw_transport_rank(progress->transport), error);
         return TW_ERR_NO_MEMORY;
     }
@@ -144,7 +149,6 @@ tw_status_t tw_progress_get(tw_transport_t *transport, tw_progress_t **out)
     }
     progress->transport = transport;
     progress->shared = shared;
-    progress->mover = (tw_shared_mover_t){.move = run_commands, .arg = progress};
     progress->refs = 1;
     STAILQ_INIT(&progress->commands);
     tw_status_t status = start(progress);
@@ -173,7 +177,7 @@ void tw_progress_put(tw_progress_t *progress)
     }
     tw_transport_wake(progress->transport);
     pthread_join(progress->thread, NULL);
-    tw_shared_mover_remove(progress->shared, &progress->mover);
+    tw_shared_mover_remove(&progress->mover);
     progress->shared->progress = NULL;
     tw_shared_put(progress->shared);
     pthread_cond_destroy(&progress->changed);
@@ -199,24 +203,6 @@ tw_status_t tw_progress_call(tw_progress_t *progress, tw_progress_fn_t fn, void 
     }
     tw_progress_unlock(progress);
     return command.status;
-}
-
-void tw_progress_join(tw_progress_t *progress, tw_progress_member_t *member)
-{
-    member->next = progress->members;
-    progress->members = member;
-}
-
-void tw_progress_leave(tw_progress_t *progress, tw_progress_member_t *member)
-{
-    tw_progress_member_t **link = &progress->members;
-
-    while (*link && *link != member) {
-        link = &(*link)->next;
-    }
-    if (*link) {
-        *link = member->next;
-    }
 }
 
 void tw_progress_lock(tw_progress_t *progress)

@@ -10,13 +10,6 @@ TW_C_BEGIN
 
 typedef struct tw_progress tw_progress_t;
 
-/** Who hears that the transport has failed, on the thread. In its owner's memory. */
-typedef struct tw_progress_member {
-    void (*failed)(void *arg, tw_status_t status);
-    void *arg;
-    struct tw_progress_member *next;
-} tw_progress_member_t;
-
 /** Start the transport's thread, or share it. The first get and the last put are not made while others use
  *  the transport. */
 tw_status_t tw_progress_get(tw_transport_t *transport, tw_progress_t **out);
@@ -27,10 +20,6 @@ void tw_progress_put(tw_progress_t *progress);
  *  here. */
 typedef tw_status_t (*tw_progress_fn_t)(void *arg);
 tw_status_t tw_progress_call(tw_progress_t *progress, tw_progress_fn_t fn, void *arg);
-
-/** On the thread. */
-void tw_progress_join(tw_progress_t *progress, tw_progress_member_t *member);
-void tw_progress_leave(tw_progress_t *progress, tw_progress_member_t *member);
 
 /** Guards what the thread and others look at. progress NULL: nothing is done. */
 void tw_progress_lock(tw_progress_t *progress);

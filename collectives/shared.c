@@ -5,7 +5,10 @@
 static void move_all(void *arg, int *moved)
 {
     const tw_shared_t *shared = arg;
-    for (tw_shared_mover_t *mover = shared->movers; mover; mover = mover->next) {
+    tw_shared_mover_t *mover;
+
+    LIST_FOREACH(mover, &shared->movers, link)
+    {
         mover->move(mover->arg, moved);
     }
 }
@@ -13,11 +16,14 @@ static void move_all(void *arg, int *moved)
 static int any_polls(void *arg)
 {
     const tw_shared_t *shared = arg;
-    const tw_shared_mover_t *mover = shared->movers;
-    while (mover && !mover->polls) {
-        mover = mover->next;
+    const tw_shared_mover_t *mover;
+    int polls = 0;
+
+    LIST_FOREACH(mover, &shared->movers, link)
+    {
+        polls |= mover->polls;
     }
-    return mover != NULL;
+    return polls;
 }
 
 tw_shared_t *tw_shared_find(const tw_transport_t *transport)
@@ -54,17 +60,12 @@ void tw_shared_put(tw_shared_t *shared)
 
 void tw_shared_mover_add(tw_shared_t *shared, tw_shared_mover_t *mover)
 {
-    mover->next = shared->movers;
-    shared->movers = mover;
+    LIST_INSERT_HEAD(&shared->movers, mover, link);
 }
 
-void tw_shared_mover_remove(tw_shared_t *shared, tw_shared_mover_t *mover)
+void tw_shared_mover_remove(tw_shared_mover_t *mover)
 {
-    tw_shared_mover_t **link = &shared->movers;
-    while (*link && *link != mover) {
-        link = &(*link)->next;
-    }
-    if (*link) {
-        *link = mover->next;
+    if (mover->move) {
+        LIST_REMOVE(mover, link);
     }
 }

@@ -4,6 +4,8 @@
 #ifndef TW_COLLECTIVES_SHARED_H
 #define TW_COLLECTIVES_SHARED_H
 
+#include <sys/queue.h>
+
 #include "collectives/identity.h"
 #include "transport/transport.h"
 
@@ -12,15 +14,17 @@ TW_C_BEGIN
 /** Somebody with work to do when messages have come or gone. In its owner's memory. */
 typedef struct tw_shared_mover {
     void (*move)(void *arg, int *moved); /**< as in tw_transport_hook_t */
+    /** The transport has failed: called on its progress thread, if it has one. NULL: nothing to do */
+    void (*failed)(void *arg, tw_status_t status);
     void *arg;
     int polls; /**< 1: it also waits for what no message announces */
-    struct tw_shared_mover *next;
+    LIST_ENTRY(tw_shared_mover) link;
 } tw_shared_mover_t;
 
 typedef struct tw_shared {
     tw_transport_t *transport;
     tw_transport_hook_t hook;
-    tw_shared_mover_t *movers;    /**< the first of a list */
+    LIST_HEAD(, tw_shared_mover) movers;
     tw_identity_ids_t ids;        /**< in use */
     struct tw_progress *progress; /**< the thread that has the transport for itself; NULL: none */
     int n_users;
@@ -35,7 +39,8 @@ tw_shared_t *tw_shared_find(const tw_transport_t *transport);
 
 /** Not from within `move`, but that of the progress thread, which runs what other threads ask for. */
 void tw_shared_mover_add(tw_shared_t *shared, tw_shared_mover_t *mover);
-void tw_shared_mover_remove(tw_shared_t *shared, tw_shared_mover_t *mover);
+/** Zeroed, it was never added: nothing happens. */
+void tw_shared_mover_remove(tw_shared_mover_t *mover);
 
 TW_C_END
 

@@ -44,12 +44,10 @@ static inline int tw_topo_rank_at(const tw_topo_t *topo, int node, int local)
     return topo->ring[topo->node_first[node] + local];
 }
 
-/** The rank `distance` positions further on (or back) in the ring. */
-static inline int tw_topo_ring_rank(const tw_topo_t *topo, int distance)
+/** The rank `distance` positions behind another one in the ring, 0 to world. */
+static inline int tw_topo_ring_behind(const tw_topo_t *topo, int rank, int distance)
 {
-    int position = (topo->position[topo->rank] + distance) % topo->world;
-
-    return topo->ring[position < 0 ? position + topo->world : position];
+    return topo->ring[(topo->position[rank] + distance) % topo->world];
 }
 
 /** The rank of `node` that handles there what belongs to `owner`: the owner itself on its own node. Nodes may

@@ -9,7 +9,6 @@
 #include "bench/simulate/box.h"
 #include "bench/simulate/options.h"
 #include "bench/timing.h"
-#include "collectives/model/text.h"
 
 /* Where everybody sends the whole tensor to everybody, which is for tiny ones. */
 #define MOST_WHOLES ((size_t)1 << 20)

@@ -3,6 +3,16 @@
 #include "collectives/program/torus.h"
 #include "collectives/program/tree.h"
 
+/* Flows of those that have a lossless row, too. */
+#define TORUS_2D .reduce = tw_flow_reduce_torus2, .spread = tw_flow_spread_torus2, .in_order = 1
+#define TORUS_3D .reduce = tw_flow_reduce_torus3, .spread = tw_flow_spread_torus3, .in_order = 1
+#define DOUBLE_TREE                                                                        \
+    .reduce = tw_flow_reduce_double, .spread = tw_flow_spread_double, .of = TW_FLOWS_SOME, \
+    .owns = tw_flow_owns_double, .in_order = 1
+#define BINOMIAL                                                                                     \
+    .reduce = tw_flow_reduce_binomial, .spread = tw_flow_spread_binomial_nodes, .of = TW_FLOWS_SOME, \
+    .owns = tw_flow_owns_binomial, .in_order = 1
+
 static const tw_algo_t algos[] = {
     {
         .info = {TW_COLL_ALLGATHER, "ring",
@@ -113,12 +123,12 @@ static const tw_algo_t algos[] = {
                  "summed along the rows of a 2-D torus of ranks, then along its columns (rows are nodes "
                  "where all have as many ranks), and back; rounded on each of few hops",
                  0, 0},
-        .flows = {.reduce = tw_flow_reduce_torus2, .spread = tw_flow_spread_torus2, .in_order = 1},
+        .flows = {TORUS_2D},
         .owner_matters = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "torus_3d", "likewise along three dimensions, on fewer hops", 0, 0},
-        .flows = {.reduce = tw_flow_reduce_torus3, .spread = tw_flow_spread_torus3, .in_order = 1},
+        .flows = {TORUS_3D},
         .owner_matters = 1,
     },
     {
@@ -126,11 +136,7 @@ static const tw_algo_t algos[] = {
                  "halves travel up and down two binary trees of nodes, summed in fp32 on each, rounded on "
                  "each level; 2 log2(N) hops",
                  0, 0},
-        .flows = {.reduce = tw_flow_reduce_double,
-                  .spread = tw_flow_spread_double,
-                  .of = TW_FLOWS_SOME,
-                  .owns = tw_flow_owns_double,
-                  .in_order = 1},
+        .flows = {DOUBLE_TREE},
         .owner_matters = 1,
     },
     {
@@ -138,11 +144,7 @@ static const tw_algo_t algos[] = {
                  "up and down a binomial tree of nodes, rounded on each level; 2 log2(N) hops, for small "
                  "tensors",
                  0, 0},
-        .flows = {.reduce = tw_flow_reduce_binomial,
-                  .spread = tw_flow_spread_binomial_nodes,
-                  .of = TW_FLOWS_SOME,
-                  .owns = tw_flow_owns_binomial,
-                  .in_order = 1},
+        .flows = {BINOMIAL},
         .owner_matters = 1,
     },
     {
@@ -201,35 +203,23 @@ static const tw_algo_t algos[] = {
     {
         .info = {TW_COLL_ALLREDUCE, "torus_2d",
                  "the plain one's sums, encoded between nodes again on each hop; lossless alone", 1, 1},
-        .flows =
-            {.reduce = tw_flow_reduce_torus2, .spread = tw_flow_spread_torus2, .in_order = 1, .recodes = 1},
+        .flows = {TORUS_2D, .recodes = 1},
         .owner_matters = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "torus_3d", "likewise along three dimensions; lossless alone", 1, 1},
-        .flows =
-            {.reduce = tw_flow_reduce_torus3, .spread = tw_flow_spread_torus3, .in_order = 1, .recodes = 1},
+        .flows = {TORUS_3D, .recodes = 1},
         .owner_matters = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "double_tree",
                  "the plain one's sums, encoded between nodes again on each level; lossless alone", 1, 1},
-        .flows = {.reduce = tw_flow_reduce_double,
-                  .spread = tw_flow_spread_double,
-                  .of = TW_FLOWS_SOME,
-                  .owns = tw_flow_owns_double,
-                  .in_order = 1,
-                  .recodes = 1},
+        .flows = {DOUBLE_TREE, .recodes = 1},
         .owner_matters = 1,
     },
     {
         .info = {TW_COLL_ALLREDUCE, "binomial", "likewise up and down a binomial tree; lossless alone", 1, 1},
-        .flows = {.reduce = tw_flow_reduce_binomial,
-                  .spread = tw_flow_spread_binomial_nodes,
-                  .of = TW_FLOWS_SOME,
-                  .owns = tw_flow_owns_binomial,
-                  .in_order = 1,
-                  .recodes = 1},
+        .flows = {BINOMIAL, .recodes = 1},
         .owner_matters = 1,
     },
     {

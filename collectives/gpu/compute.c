@@ -12,7 +12,7 @@ typedef struct batch {
     const tw_gpu_call_t *call;
     const tw_gpu_compute_t *like; /**< the first of them */
     tw_stream_t stream;
-    tw_grid_placed_t items[BATCH]; /**< where they are read (of a sum: the first input) and written */
+    tw_quant_segment_t items[BATCH]; /**< where they are read (of a sum: the first input) and written */
     size_t n, room;
 } batch_t;
 
@@ -28,7 +28,8 @@ static tw_quant_t *codec_of(const tw_gpu_call_t *call, const tw_gpu_compute_t *c
     tw_quant_t *codec = NULL;
 
     if (form == TW_FORM_CODEC) {
-        (void)tw_codecs_get(&call->coll->codecs, tw_grid_codec(&shape->plan.grid, compute->chunk), &codec);
+        (void)tw_codecs_get(&call->coll->codecs, tw_grid_chunk_codec(&shape->plan.grid, compute->chunk),
+                            &codec);
     }
     return form == TW_FORM_INNER ? shape->inner : codec;
 }
@@ -78,23 +79,13 @@ static tw_quant_args_t quant_args(const batch_t *batch)
 /** encode or decode */
 static tw_status_t launch_codec(const batch_t *batch, tw_type_t type)
 {
-    tw_quant_segment_t segments[BATCH];
     tw_quant_args_t args = quant_args(batch);
+    int encodes = batch->like->out != TW_FORM_PLAIN;
+    tw_quant_t *codec = codec_of(batch->call, batch->like, encodes ? batch->like->out : batch->like->in);
 
     args.type = type;
-    for (size_t i = 0; i < batch->n; i++) {
-        const tw_grid_placed_t *item = &batch->items[i];
-        segments[i] = (tw_quant_segment_t){.src = item->src,
-                                           .dst = item->dst,
-                                           .n_elems = item->n_elems,
-                                           .tensor = item->tensor,
-                                           .first_elem = item->first_elem};
-    }
-    if (batch->like->out != TW_FORM_PLAIN) {
-        return tw_quant_encode(codec_of(batch->call, batch->like, batch->like->out), &args, segments,
-                               batch->n);
-    }
-    return tw_quant_decode(codec_of(batch->call, batch->like, batch->like->in), &args, segments, batch->n);
+    return encodes ? tw_quant_encode(codec, &args, batch->items, batch->n)
+                   : tw_quant_decode(codec, &args, batch->items, batch->n);
 }
 
 static tw_status_t launch_reduce(const batch_t *batch)
@@ -105,10 +96,10 @@ static tw_status_t launch_reduce(const batch_t *batch)
     size_t n_inputs = (size_t)batch->like->n_inputs;
 
     for (size_t i = 0; i < batch->n; i++) {
-        const tw_grid_placed_t *item = &batch->items[i];
+        const tw_quant_segment_t *item = &batch->items[i];
         const void **sources = batch->call->coll->gpu->sources + i * n_inputs;
         for (size_t k = 0; k < n_inputs; k++) {
-            sources[k] = item->src + k * batch->like->stride;
+            sources[k] = (const char *)item->src + k * batch->like->stride;
         }
         segments[i] = (tw_quant_reduce_segment_t){.srcs = sources,
                                                   .n_srcs = n_inputs,
@@ -246,11 +237,11 @@ static tw_status_t begin(batch_t *batch, const tw_gpu_compute_t *like)
     return status;
 }
 
-static tw_status_t add_item(batch_t *batch, tw_grid_placed_t item)
+static tw_status_t add_item(batch_t *batch, const tw_quant_segment_t *item)
 {
     tw_status_t status = batch->n == batch->room ? flush(batch) : TW_OK;
 
-    batch->items[batch->n++] = item;
+    batch->items[batch->n++] = *item;
     return status;
 }
 
@@ -273,17 +264,17 @@ static tw_status_t add_pieces(batch_t *batch, const tw_gpu_compute_t *compute, c
 
     while (tw_grid_walk_next(&walk, &piece)) {
         if (compute->from == TW_GPU_RESULT) {
-            piece.src = piece.dst;
+            piece.at.src = piece.at.dst;
         } else if (compute->from != TW_GPU_USER) {
-            piece.src = from + piece.in_at;
+            piece.at.src = from + piece.in_at;
         }
         if (compute->to != TW_GPU_USER) {
-            piece.dst = call->workspace + compute->to + piece.out_at;
+            piece.at.dst = call->workspace + compute->to + piece.out_at;
         }
-        if (piece.src == piece.dst) { /* in place, and nothing to add */
+        if (piece.at.src == piece.at.dst) { /* in place, and nothing to add */
             continue;
         }
-        TW_TRY(add_item(batch, piece));
+        TW_TRY(add_item(batch, &piece.at));
     }
     return TW_OK;
 }

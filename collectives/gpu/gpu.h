@@ -19,15 +19,12 @@
 
 TW_C_BEGIN
 
-#define TW_GPU_ALGO_BYTES 32
-
 /** An operation's arguments without pointers, seed and step, and what they became: kept for the next time. */
 typedef struct tw_gpu_shape {
     TAILQ_ENTRY(tw_gpu_shape) link;
+    uint64_t key;               /**< of all of them */
     tw_coll_request_t *request; /**< the arguments, checked and copied, and what was chosen */
-    char algo_asked[TW_GPU_ALGO_BYTES];
     int is_native;
-    int in_place;              /**< all-to-all; the others' plans hold either way */
     tw_gpu_plan_t plan;        /**< unless native */
     tw_quant_t *inner;         /**< of the hop inside the node; NULL: plain */
     size_t packing_bytes;      /**< workspace of the lossless codec */
@@ -90,7 +87,6 @@ typedef struct tw_gpu_run {
     uint64_t *next_tag; /**< [2 * world] of the next message to each rank, and from each rank */
     /** After the computations of even ticks, and of odd ones; over NCCL, [0] is after everything. */
     tw_gpu_event_t computed[2];
-    tw_grid_tensor_t tensors[]; /**< [n_segments] over a transport */
 } tw_gpu_run_t;
 
 /* ---- engine.c ------------------------------------------------------------------------------------------ */
@@ -102,16 +98,19 @@ tw_status_t tw_gpu_attach(tw_coll_t *coll, const tw_gpu_device_t *device, tw_gpu
 /* ---- shape.c ------------------------------------------------------------------------------------------- */
 
 const tw_coll_algo_info_t *tw_gpu_algo_get(size_t index);
-/** Find or make the shape of an operation. */
-tw_status_t tw_gpu_shape_get(tw_coll_t *coll, const tw_coll_args_t *args, tw_gpu_shape_t **out);
+/** An operation's arguments, checked and copied, and its shape, which is made if there is none yet. */
+tw_status_t tw_gpu_shape_get(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **request,
+                             tw_gpu_shape_t **shape);
 void tw_gpu_shapes_cleanup(tw_gpu_t *gpu);
 /** As in tw_coll_engine_t. */
 tw_status_t tw_gpu_planned_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes);
 
 /* ---- run.c --------------------------------------------------------------------------------------------- */
 
-/** As in tw_coll_engine_t; the request has a run, and its schedule is not made yet. */
-tw_status_t tw_gpu_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out);
+/** As in tw_coll_engine_t; complete: what is left to do for a request that has a run. */
+tw_status_t tw_gpu_request_create(tw_coll_t *coll, const tw_coll_args_t *args,
+                                  tw_status_t (*complete)(tw_coll_request_t *request),
+                                  tw_coll_request_t **out);
 tw_status_t tw_gpu_prepare(tw_coll_t *coll, const tw_coll_args_t *args);
 void tw_gpu_release(tw_coll_request_t *request);
 void tw_gpu_enter(tw_coll_t *coll);
@@ -133,17 +132,26 @@ tw_status_t tw_gpu_compute_tick(const tw_gpu_call_t *call, size_t tick, tw_strea
 extern const tw_coll_engine_t tw_gpu_nccl_engine;
 extern const tw_coll_engine_t tw_gpu_transport_engine;
 
-/** What the two below find. */
-typedef struct tw_nccl_joined {
-    tw_gpu_wire_t *wire;
-    int rank, world;
-    uint64_t *node_ids; /**< [world], the caller frees it; NULL where there is a transport */
-} tw_nccl_joined_t;
+/* ---- making a communicator ----------------------------------------------------------------------------- */
 
-/** nccl_create.c: meet the other ranks in NCCL, from a communicator of its own, and over a transport. */
-tw_status_t tw_nccl_join_comm(const tw_coll_nccl_params_t *params, const tw_gpu_device_t *device,
-                              tw_nccl_joined_t *joined);
-tw_status_t tw_nccl_join_over(const tw_coll_params_t *over, tw_nccl_joined_t *joined);
+/** What it is made of, on any memory: as tw_coll_create finds it, or as tests make it up. */
+typedef struct tw_coll_setup {
+    const tw_coll_params_t *params;    /**< mem, wire: only whether all ask alike */
+    const tw_coll_nccl_params_t *comm; /**< NULL: the ranks meet over the transport */
+    const tw_gpu_device_t *device;     /**< NULL: host memory */
+    tw_gpu_wire_t *nccl;               /**< NULL: the transport. Taken, also when creation fails */
+    tw_progress_t *progress;           /**< the thread that this runs on; NULL: the caller is it */
+    int device_index;                  /**< that is current where the communicator was asked for */
+    int rank, world;                   /**< without a transport */
+    uint64_t *node_ids; /**< [world] without a transport; equal for ranks of one node. Borrowed. */
+} tw_coll_setup_t;
+
+/** create.c */
+tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out);
+
+/** nccl_create.c: meet the other ranks in NCCL, from a communicator of its own, or over a transport. Fills in
+ *  nccl and, where there is no transport, rank, world and node_ids, which the caller frees. */
+tw_status_t tw_nccl_join(tw_coll_setup_t *setup);
 
 TW_C_END
 

@@ -281,38 +281,36 @@ static tw_status_t split_off(const tw_nccl_api_t *api, ncclComm_t parent, int ra
     return status == TW_OK ? tw_nccl_check(api, rank, *own, ncclInProgress, "ncclCommSplit") : status;
 }
 
-static tw_status_t create_wire(const tw_nccl_api_t *api, const tw_coll_nccl_params_t *params,
-                               tw_nccl_joined_t *joined)
+static tw_status_t create_wire(const tw_nccl_api_t *api, tw_coll_setup_t *setup)
 {
+    const tw_coll_nccl_params_t *params = setup->comm;
     ncclComm_t comm = params->comm;
-    TW_TRY(params->shared ? TW_OK : split_off(api, params->comm, joined->rank, &comm));
-    joined->wire = tw_nccl_wire_create(api, comm, joined->rank, params->shared, params->gate);
-    return joined->wire ? TW_OK : TW_ERR_NO_MEMORY;
+    TW_TRY(params->shared ? TW_OK : split_off(api, params->comm, setup->rank, &comm));
+    setup->nccl = tw_nccl_wire_create(api, comm, setup->rank, params->shared, params->gate);
+    return setup->nccl ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
-static tw_status_t ask_ranks(const tw_nccl_api_t *api, ncclComm_t comm, tw_nccl_joined_t *joined)
+static tw_status_t ask_ranks(const tw_nccl_api_t *api, ncclComm_t comm, tw_coll_setup_t *setup)
 {
-    TW_TRY(tw_nccl_check(api, -1, comm, api->ncclCommUserRank(comm, &joined->rank), "ncclCommUserRank"));
-    return tw_nccl_check(api, joined->rank, comm, api->ncclCommCount(comm, &joined->world), "ncclCommCount");
+    TW_TRY(tw_nccl_check(api, -1, comm, api->ncclCommUserRank(comm, &setup->rank), "ncclCommUserRank"));
+    return tw_nccl_check(api, setup->rank, comm, api->ncclCommCount(comm, &setup->world), "ncclCommCount");
 }
 
-tw_status_t tw_nccl_join_comm(const tw_coll_nccl_params_t *params, const tw_gpu_device_t *device,
-                              tw_nccl_joined_t *joined)
+static tw_status_t join_comm(const tw_nccl_api_t *api, tw_coll_setup_t *setup)
 {
-    tw_nccl_api_t api;
-    TW_TRY(tw_nccl_load(&api));
+    const tw_coll_nccl_params_t *params = setup->comm;
     TW_TRY(tw_coll_gate_enter(params->gate));
-    tw_status_t status = ask_ranks(&api, params->comm, joined);
+    tw_status_t status = ask_ranks(api, params->comm, setup);
     tw_coll_gate_leave(params->gate);
     TW_TRY(status);
-    joined->node_ids = calloc((size_t)joined->world, sizeof(*joined->node_ids));
-    TW_TRY(joined->node_ids ? create_wire(&api, params, joined) : TW_ERR_NO_MEMORY);
+    setup->node_ids = calloc((size_t)setup->world, sizeof(*setup->node_ids));
+    TW_TRY(setup->node_ids ? create_wire(api, setup) : TW_ERR_NO_MEMORY);
     meeting_t meeting = {
-        .device = device, .wire = joined->wire, .rank = joined->rank, .world = joined->world};
-    status = exchange(&meeting, params, joined->node_ids);
+        .device = setup->device, .wire = setup->nccl, .rank = setup->rank, .world = setup->world};
+    status = exchange(&meeting, params, setup->node_ids);
     if (status != TW_OK) {
-        joined->wire->destroy(joined->wire);
-        joined->wire = NULL;
+        setup->nccl->destroy(setup->nccl);
+        setup->nccl = NULL;
     }
     return status;
 }
@@ -361,44 +359,35 @@ static tw_status_t join(const tw_nccl_api_t *api, const tw_coll_params_t *over, 
     return tw_nccl_check(api, topo->rank, *comm, result, "ncclCommInitRankConfig");
 }
 
-tw_status_t tw_nccl_join_over(const tw_coll_params_t *over, tw_nccl_joined_t *joined)
+static tw_status_t join_over(const tw_nccl_api_t *api, tw_coll_setup_t *setup)
 {
-    tw_nccl_api_t api;
+    const tw_coll_params_t *over = setup->params;
     tw_topo_t topo;
     ncclComm_t comm;
-    TW_TRY(tw_nccl_load(&api));
     TW_TRY(tw_topo_init(&topo, over->transport, over->ranks, over->n_ranks));
-    tw_status_t status = join(&api, over, &topo, &comm);
+    tw_status_t status = join(api, over, &topo, &comm);
     if (status == TW_OK) {
-        joined->wire = tw_nccl_wire_create(&api, comm, topo.rank, 0, NULL);
-        status = joined->wire ? TW_OK : TW_ERR_NO_MEMORY;
+        setup->nccl = tw_nccl_wire_create(api, comm, topo.rank, 0, NULL);
+        status = setup->nccl ? TW_OK : TW_ERR_NO_MEMORY;
     }
     tw_topo_cleanup(&topo);
     return status;
 }
 
+tw_status_t tw_nccl_join(tw_coll_setup_t *setup)
+{
+    tw_nccl_api_t api;
+    TW_TRY(tw_nccl_load(&api));
+    return setup->comm ? join_comm(&api, setup) : join_over(&api, setup);
+}
+
 #else
 
-static tw_status_t refuse(void)
+tw_status_t tw_nccl_join(tw_coll_setup_t *setup)
 {
+    (void)setup;
     tw_error("collectives over NCCL are not there: no CUDA and NCCL were found when this was built");
     return TW_ERR_UNSUPPORTED;
-}
-
-tw_status_t tw_nccl_join_comm(const tw_coll_nccl_params_t *params, const tw_gpu_device_t *device,
-                              tw_nccl_joined_t *joined)
-{
-    (void)params;
-    (void)device;
-    (void)joined;
-    return refuse();
-}
-
-tw_status_t tw_nccl_join_over(const tw_coll_params_t *over, tw_nccl_joined_t *joined)
-{
-    (void)over;
-    (void)joined;
-    return refuse();
 }
 
 #endif

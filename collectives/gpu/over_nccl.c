@@ -146,21 +146,17 @@ static tw_status_t step(tw_coll_request_t *request, int *moved)
     return request->run->capture != 0 ? TW_OK : device->event_query(device, request->run->computed[0]);
 }
 
+static tw_status_t complete(tw_coll_request_t *request)
+{
+    const tw_gpu_device_t *device = request->coll->gpu->device;
+    tw_gpu_run_t *run = request->run;
+
+    return run->capture == 0 ? device->event_create(device, &run->computed[0]) : TW_OK;
+}
+
 static tw_status_t request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
 {
-    const tw_gpu_device_t *device = coll->gpu->device;
-    tw_coll_request_t *request;
-    tw_status_t status = tw_gpu_request_create(coll, args, &request);
-
-    if (status == TW_OK && request->run->capture == 0) {
-        status = device->event_create(device, &request->run->computed[0]);
-        if (status != TW_OK) {
-            tw_gpu_release(request);
-            tw_request_destroy(request);
-        }
-    }
-    *out = status == TW_OK ? request : NULL;
-    return status;
+    return tw_gpu_request_create(coll, args, complete, out);
 }
 
 static const char *describe(const tw_coll_request_t *request, char *buf, size_t buf_bytes)

@@ -189,7 +189,8 @@ static size_t most_messages(const tw_gpu_plan_t *plan)
     return most;
 }
 
-static tw_status_t complete_run(tw_coll_request_t *request)
+/** The schedule is the comparison of arguments alone. */
+static tw_status_t complete(tw_coll_request_t *request)
 {
     const tw_gpu_device_t *device = request->coll->gpu->device;
     size_t n_channels = 2 * (size_t)request->coll->topo.world;
@@ -210,25 +211,12 @@ static tw_status_t complete_run(tw_coll_request_t *request)
     for (int i = 0; i < 2; i++) {
         TW_TRY(device->event_create(device, &run->computed[i]));
     }
-    return TW_OK;
+    return tw_check_create_sched(request);
 }
 
-/** The schedule is the comparison of arguments alone. */
 static tw_status_t request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
 {
-    tw_coll_request_t *request;
-    TW_TRY(tw_gpu_request_create(coll, args, &request));
-    tw_status_t status = complete_run(request);
-    if (status == TW_OK) {
-        status = tw_check_create_sched(request);
-    }
-    if (status != TW_OK) {
-        tw_gpu_release(request);
-        tw_request_destroy(request);
-        return status;
-    }
-    *out = request;
-    return TW_OK;
+    return tw_gpu_request_create(coll, args, complete, out);
 }
 
 /** Operations share the workspace: they take their turns. */

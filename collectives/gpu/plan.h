@@ -89,7 +89,7 @@ typedef struct tw_gpu_plan_params {
     tw_kept_program_t *kept;    /**< what is made of them */
     const tw_coll_args_t *args; /**< pointers of segments are not read */
     size_t chunk_bytes;         /**< messages aimed at */
-    int rounds_sums;            /**< as in tw_build_t */
+    int rounds_sums;            /**< see tw_coll_rounds_sums */
     int in_place;               /**< all-to-all: src and dst of a segment are the same */
 } tw_gpu_plan_params_t;
 

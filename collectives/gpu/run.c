@@ -1,5 +1,6 @@
 /** An operation of a shape: pointers, workspace, and what moves it. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "collectives/gpu/gpu.h"
 
@@ -79,9 +80,12 @@ void tw_gpu_enter(tw_coll_t *coll)
 
 tw_status_t tw_gpu_prepare(tw_coll_t *coll, const tw_coll_args_t *args)
 {
+    tw_coll_request_t *request;
     tw_gpu_shape_t *shape;
-    TW_TRY(tw_gpu_shape_get(coll, args, &shape));
-    return reserve(coll->gpu, shape);
+    TW_TRY(tw_gpu_shape_get(coll, args, &request, &shape));
+    tw_status_t status = reserve(coll->gpu, shape);
+    tw_request_destroy(request);
+    return status;
 }
 
 void tw_gpu_count(tw_coll_t *coll, const tw_gpu_message_t *message, size_t bytes)
@@ -121,49 +125,23 @@ static tw_status_t check_capture(const tw_coll_t *coll, const tw_coll_args_t *ar
     return TW_OK;
 }
 
-static int gets_any(const tw_coll_segment_t *segment, int world)
+/** What is enqueued outlives the request: its tensors are the shape's. */
+static tw_status_t create_run(tw_coll_request_t *request, tw_gpu_shape_t *shape)
 {
-    int any = 0;
-
-    for (int r = 0; r < world && segment->recv_counts; r++) {
-        any |= segment->recv_counts[r] > 0;
-    }
-    return any;
-}
-
-/** Where the tensors of a call are; tensors: [n_segments]. */
-static tw_status_t place_tensors(const tw_coll_t *coll, const tw_coll_args_t *args,
-                                 const tw_gpu_shape_t *shape, tw_grid_tensor_t *tensors)
-{
-    size_t elem_bytes = tw_type_bytes(args->type);
-
-    for (size_t s = 0; s < args->n_segments; s++) {
-        const tw_coll_segment_t *kept = &shape->request->args.segments[s];
-        tw_coll_segment_t segment = args->segments[s];
-        const void *needed = args->op == TW_COLL_REDUCE_SCATTER ? segment.src : segment.dst;
-        if (!needed && (segment.n_elems > 0 || gets_any(kept, coll->topo.world))) {
-            tw_error("rank %d: %s: segment %zu: %s is NULL", coll->topo.rank, tw_coll_op_name(args->op), s,
-                     args->op == TW_COLL_REDUCE_SCATTER ? "src" : "dst");
-            return TW_ERR_INVALID;
-        }
-        segment.counts = kept->counts;
-        tensors[s] = tw_grid_place(&segment, args->op, coll->topo.rank, elem_bytes);
-    }
-    return TW_OK;
-}
-
-static tw_status_t create_run(tw_coll_t *coll, const tw_coll_args_t *args, tw_gpu_shape_t *shape,
-                              tw_gpu_run_t **out)
-{
-    int is_enqueued = coll->gpu->wire != NULL;
-    size_t n_tensors = is_enqueued ? 0 : args->n_segments;
-    tw_gpu_run_t *run = calloc(1, sizeof(*run) + n_tensors * sizeof(run->tensors[0]));
+    tw_coll_t *coll = request->coll;
+    const tw_coll_args_t *args = &request->args;
+    const tw_grid_tensor_t *tensors = request->tensors;
+    tw_gpu_run_t *run = calloc(1, sizeof(*run));
 
     if (!run) {
         return TW_ERR_NO_MEMORY;
     }
-    *out = run;
-    tw_grid_tensor_t *tensors = is_enqueued ? shape->tensors : run->tensors;
+    request->run = run;
+    request->choice = shape->request->choice;
+    if (coll->gpu->wire) {
+        memcpy(shape->tensors, tensors, args->n_segments * sizeof(*tensors));
+        tensors = shape->tensors;
+    }
     run->call = (tw_gpu_call_t){
         .coll = coll,
         .shape = shape,
@@ -172,33 +150,23 @@ static tw_status_t create_run(tw_coll_t *coll, const tw_coll_args_t *args, tw_gp
         .step = args->step,
     };
     run->stream = args->stream;
-    tw_status_t status = place_tensors(coll, args, shape, tensors);
-    if (status == TW_OK) {
-        status = check_capture(coll, args, shape, &run->capture);
-    }
-    if (status == TW_OK) {
-        status = reserve(coll->gpu, shape);
-    }
+    TW_TRY(check_capture(coll, args, shape, &run->capture));
+    TW_TRY(reserve(coll->gpu, shape));
     tw_gpu_take_workspace(&run->call);
-    return status;
+    return TW_OK;
 }
 
-/** All but the pointers are borrowed from the shape. */
-tw_status_t tw_gpu_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
+tw_status_t tw_gpu_request_create(tw_coll_t *coll, const tw_coll_args_t *args,
+                                  tw_status_t (*complete)(tw_coll_request_t *request),
+                                  tw_coll_request_t **out)
 {
+    tw_coll_request_t *request;
     tw_gpu_shape_t *shape;
-    TW_TRY(tw_gpu_shape_get(coll, args, &shape));
-    tw_coll_request_t *request = tw_request_alloc(coll);
-    if (!request) {
-        return TW_ERR_NO_MEMORY;
+    TW_TRY(tw_gpu_shape_get(coll, args, &request, &shape));
+    tw_status_t status = create_run(request, shape);
+    if (status == TW_OK) {
+        status = complete(request);
     }
-    request->args = shape->request->args;
-    request->args.seed = args->seed;
-    request->args.step = args->step;
-    request->n_elems = shape->request->n_elems;
-    request->shape = shape->request->shape;
-    request->choice = shape->request->choice;
-    tw_status_t status = create_run(coll, args, shape, &request->run);
     if (status != TW_OK) {
         tw_gpu_release(request);
         tw_request_destroy(request);

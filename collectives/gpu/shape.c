@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "collectives/gpu/gpu.h"
 #include "collectives/schedule/run.h"
@@ -17,64 +18,33 @@
 
 /* ---- comparing ----------------------------------------------------------------------------------------- */
 
-static int same_codec(const tw_quant_codec_t *a, const tw_quant_codec_t *b)
-{
-    return !a || !b ? a == b : tw_quant_codec_equal(a, b);
-}
-
-/** kept: its counts are filled in where the operation has any. */
-static int same_segment(const tw_coll_segment_t *kept, const tw_coll_segment_t *asked, int rank, int world)
-{
-    if (kept->n_elems != asked->n_elems || kept->tensor != asked->tensor ||
-        kept->first_elem != asked->first_elem || kept->unquantized != asked->unquantized ||
-        kept->row_elems != asked->row_elems || !same_codec(kept->codec, asked->codec)) {
-        return 0;
-    }
-    for (int r = 0; r < world && kept->counts; r++) {
-        size_t count = asked->counts ? asked->counts[r] : tw_coll_shard_elems(asked->n_elems, world, r);
-        if (kept->counts[r] != count) {
-            return 0;
-        }
-    }
-    for (int r = 0; r < world && kept->recv_counts; r++) {
-        size_t count = asked->recv_counts ? asked->recv_counts[r] : kept->counts[rank];
-        if (kept->recv_counts[r] != count) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
 /** An all-to-all of which anything is read and written at the same place. */
-static int is_in_place(const tw_coll_args_t *args)
+static int is_in_place(const tw_coll_request_t *request)
 {
-    int in_place = 0;
-
-    for (size_t s = 0; s < args->n_segments && args->op == TW_COLL_ALLTOALL; s++) {
-        const tw_coll_segment_t *segment = &args->segments[s];
-        in_place |= !segment->src || segment->src == segment->dst;
-    }
-    return in_place;
+    return request->args.op == TW_COLL_ALLTOALL && request->aliased;
 }
 
-static int is_shape_of(const tw_gpu_shape_t *shape, const tw_coll_args_t *asked)
+/** A hash of all that decides about a shape: what requests have in common that choose alike, and what else a
+ *  plan is made of. */
+static uint64_t key_of(const tw_coll_request_t *request)
 {
-    const tw_coll_args_t *kept = &shape->request->args;
-    const tw_topo_t *topo = &shape->request->coll->topo;
+    const tw_coll_args_t *args = &request->args;
+    size_t counts_bytes = (size_t)request->coll->topo.world * sizeof(*request->counts);
+    uint64_t key = tw_request_key(request);
+    int32_t rest[2] = {(int32_t)args->reduction, is_in_place(request)};
 
-    if (kept->op != asked->op || kept->type != asked->type || kept->reduction != asked->reduction ||
-        kept->factor != (asked->factor != 0 ? asked->factor : 1) || kept->n_segments != asked->n_segments ||
-        kept->force_codec != asked->force_codec || !same_codec(kept->codec, asked->codec) ||
-        !same_codec(kept->inner_codec, asked->inner_codec) ||
-        strcmp(shape->algo_asked, asked->algo ? asked->algo : "") != 0 || !asked->segments) {
-        return 0;
-    }
-    for (size_t s = 0; s < kept->n_segments; s++) {
-        if (!same_segment(&kept->segments[s], &asked->segments[s], topo->rank, topo->world)) {
-            return 0;
+    key = XXH3_64bits_withSeed(rest, sizeof(rest), key);
+    key = XXH3_64bits_withSeed(&args->factor, sizeof(args->factor), key);
+    for (size_t s = 0; s < args->n_segments; s++) {
+        const tw_coll_segment_t *segment = &args->segments[s];
+        uint64_t tensor[4] = {segment->n_elems, segment->tensor, segment->first_elem, segment->row_elems};
+        key = XXH3_64bits_withSeed(tensor, sizeof(tensor), key);
+        if (args->op == TW_COLL_ALLTOALL) {
+            key = XXH3_64bits_withSeed(segment->counts, counts_bytes, key);
+            key = XXH3_64bits_withSeed(segment->recv_counts, counts_bytes, key);
         }
     }
-    return shape->in_place == is_in_place(asked);
+    return key;
 }
 
 /* ---- choosing ------------------------------------------------------------------------------------------ */
@@ -168,7 +138,7 @@ static const tw_algo_t *choose(const tw_coll_t *coll, const tw_gpu_shape_t *shap
     const tw_coll_args_t *args = &shape->request->args;
     const tw_algo_t *algo;
     int declined = args->codec && !quantized;
-    int is_named = shape->algo_asked[0] != '\0' && strcmp(shape->algo_asked, "auto") != 0 && !declined;
+    int is_named = tw_args_name_algo(args) && !declined;
 
     for (*index = 0; (algo = get_algo(*index)); (*index)++) {
         if (algo->info.op != args->op || algo->info.quantized != quantized) {
@@ -177,12 +147,12 @@ static const tw_algo_t *choose(const tw_coll_t *coll, const tw_gpu_shape_t *shap
         if (*index < N_NATIVES && !may_be_native(coll, args, is_named)) {
             continue;
         }
-        if (is_named ? strcmp(algo->info.name, shape->algo_asked) == 0 : is_sensible(coll, algo)) {
+        if (is_named ? strcmp(algo->info.name, args->algo) == 0 : is_sensible(coll, algo)) {
             return algo;
         }
     }
     tw_error("rank %d: %s: there is no %s algorithm \"%s\" for this", coll->topo.rank,
-             tw_coll_op_name(args->op), quantized ? "quantized" : "plain", shape->algo_asked);
+             tw_coll_op_name(args->op), quantized ? "quantized" : "plain", args->algo ? args->algo : "auto");
     return NULL;
 }
 
@@ -286,7 +256,7 @@ static tw_status_t make_plan(tw_coll_t *coll, tw_gpu_shape_t *shape, const tw_al
         .args = &args,
         .chunk_bytes = request->choice.chunk_bytes,
         .rounds_sums = tw_coll_rounds_sums(coll, &args),
-        .in_place = shape->in_place,
+        .in_place = is_in_place(request),
     };
     tw_status_t status;
 
@@ -380,37 +350,26 @@ static tw_status_t check_op(const tw_coll_t *coll, const tw_coll_args_t *args)
 
 static tw_status_t create_shape(tw_coll_t *coll, const tw_coll_args_t *args, tw_gpu_shape_t **out)
 {
-    tw_status_t status = check_op(coll, args);
-
-    if (status != TW_OK) {
-        return status;
-    }
     tw_gpu_shape_t *shape = calloc(1, sizeof(*shape));
+
     if (!shape) {
         return TW_ERR_NO_MEMORY;
     }
-    snprintf(shape->algo_asked, sizeof(shape->algo_asked), "%s", args->algo ? args->algo : "");
     shape->tensors = calloc(args->n_segments + 1, sizeof(*shape->tensors));
-    if (!shape->tensors) {
-        status = TW_ERR_NO_MEMORY;
-        goto err_shape;
+    tw_status_t status = shape->tensors ? TW_OK : TW_ERR_NO_MEMORY;
+    if (status == TW_OK) {
+        status = tw_request_create(coll, args, &shape->request);
     }
-    status = tw_request_create(coll, args, &shape->request);
-    if (status != TW_OK) {
-        goto err_shape;
+    if (status == TW_OK) {
+        status = decide(coll, shape);
     }
-    shape->in_place = is_in_place(args);
-    status = decide(coll, shape);
     if (status != TW_OK) {
-        goto err_shape;
+        destroy_shape(shape);
+        return status;
     }
     explain(coll, shape);
     *out = shape;
     return TW_OK;
-
-err_shape:
-    destroy_shape(shape);
-    return status;
 }
 
 /** The one that was not used for longest. */
@@ -423,20 +382,24 @@ static void drop_oldest(tw_gpu_t *gpu)
     gpu->n_shapes--;
 }
 
-tw_status_t tw_gpu_shape_get(tw_coll_t *coll, const tw_coll_args_t *args, tw_gpu_shape_t **out)
+/** Find it, or make it. */
+static tw_status_t get_shape(const tw_coll_request_t *request, tw_gpu_shape_t **out)
 {
+    tw_coll_t *coll = request->coll;
+    uint64_t key = key_of(request);
     tw_gpu_shape_t *shape;
 
     TAILQ_FOREACH(shape, &coll->gpu->shapes, link)
     {
-        if (is_shape_of(shape, args)) {
+        if (shape->key == key) {
             break;
         }
     }
     if (shape) {
         TAILQ_REMOVE(&coll->gpu->shapes, shape, link);
     } else {
-        TW_TRY(create_shape(coll, args, &shape));
+        TW_TRY(create_shape(coll, &request->args, &shape));
+        shape->key = key;
         /* those of operations under way are still in use */
         if (coll->gpu->n_shapes >= MAX_SHAPES && TAILQ_EMPTY(&coll->active)) {
             drop_oldest(coll->gpu);
@@ -448,6 +411,18 @@ tw_status_t tw_gpu_shape_get(tw_coll_t *coll, const tw_coll_args_t *args, tw_gpu
     return TW_OK;
 }
 
+tw_status_t tw_gpu_shape_get(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **request,
+                             tw_gpu_shape_t **shape)
+{
+    TW_TRY(check_op(coll, args));
+    TW_TRY(tw_request_create(coll, args, request));
+    tw_status_t status = get_shape(*request, shape);
+    if (status != TW_OK) {
+        tw_request_destroy(*request);
+    }
+    return status;
+}
+
 void tw_gpu_shapes_cleanup(tw_gpu_t *gpu)
 {
     while (!TAILQ_EMPTY(&gpu->shapes)) {
@@ -457,11 +432,10 @@ void tw_gpu_shapes_cleanup(tw_gpu_t *gpu)
 
 tw_status_t tw_gpu_planned_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes)
 {
+    tw_coll_request_t *request;
     tw_gpu_shape_t *shape;
-    tw_status_t status = tw_gpu_shape_get(coll, args, &shape);
-
-    if (status == TW_OK) {
-        *bytes = shape->inter_node_bytes;
-    }
-    return status;
+    TW_TRY(tw_gpu_shape_get(coll, args, &request, &shape));
+    *bytes = shape->inter_node_bytes;
+    tw_request_destroy(request);
+    return TW_OK;
 }

@@ -1,4 +1,4 @@
-/** Sums and copies of tensors as they are, on a GPU; and their twin on the CPU. */
+/** Sums and copies of tensors as they are, on a GPU. */
 #ifndef TW_COLLECTIVES_GPU_SUMS_H
 #define TW_COLLECTIVES_GPU_SUMS_H
 
@@ -32,9 +32,6 @@ static inline int tw_gpu_sum_is_copy(const tw_gpu_sum_t *sum)
 {
     return sum->n_inputs == 1 && sum->in == sum->out && sum->factor == 1.0f;
 }
-
-/** At once, in host memory: what the kernels are tested against. */
-void tw_gpu_sum_ref(const tw_gpu_sum_t *sum);
 
 /** Enqueues on `stream`. TW_ERR_CUDA (logged). Only where there is CUDA. */
 tw_status_t tw_gpu_sum_cuda(const tw_gpu_sum_t *sum, tw_stream_t stream);

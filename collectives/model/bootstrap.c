@@ -5,18 +5,13 @@
 #define NS_PER_SEC 1e9
 #define SLEEP_SEC 0.1 /**< at most, between two looks at the time limit */
 
-static uint64_t tag_of(const tw_bootstrap_t *boot, tw_bootstrap_tag_t tag)
-{
-    return boot->tag + (uint64_t)tag;
-}
-
 tw_status_t tw_bootstrap_send(tw_bootstrap_t *boot, int member, tw_bootstrap_tag_t tag, const void *data,
                               size_t bytes, tw_bootstrap_message_t *message)
 {
     *message = (tw_bootstrap_message_t){.member = member};
     boot->moved_ns = tw_time_ns();
-    return tw_transport_send_post(boot->transport, boot->topo->peer[member], tag_of(boot, tag), data, bytes,
-                                  &message->request);
+    return tw_transport_send_post(boot->transport, boot->topo->peer[member], boot->tag + (uint64_t)tag, data,
+                                  bytes, &message->request);
 }
 
 tw_status_t tw_bootstrap_recv(tw_bootstrap_t *boot, int member, tw_bootstrap_tag_t tag, void *data,
@@ -24,8 +19,8 @@ tw_status_t tw_bootstrap_recv(tw_bootstrap_t *boot, int member, tw_bootstrap_tag
 {
     *message = (tw_bootstrap_message_t){.member = member};
     boot->moved_ns = tw_time_ns();
-    return tw_transport_recv_post(boot->transport, boot->topo->peer[member], tag_of(boot, tag), data, bytes,
-                                  &message->request);
+    return tw_transport_recv_post(boot->transport, boot->topo->peer[member], boot->tag + (uint64_t)tag, data,
+                                  bytes, &message->request);
 }
 
 tw_status_t tw_bootstrap_test(tw_bootstrap_t *boot, tw_bootstrap_message_t *message)

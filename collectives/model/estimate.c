@@ -1,11 +1,8 @@
 #include "collectives/model/estimate.h"
 
-#include "collectives/model/text.h"
+#include <math.h>
 
-static double max2(double a, double b)
-{
-    return a > b ? a : b;
-}
+#include "collectives/model/model.h"
 
 void tw_estimate_values(const double *readings, int n_readings, int n_values, double *best, double *typical)
 {
@@ -47,10 +44,10 @@ static void agree(const tw_estimate_report_t *reports, int world, size_t offset,
     for (int r = 0; r < world; r++) {
         bests[r] = *(const double *)((const char *)&reports[r].best + offset);
         typicals[r] = *(const double *)((const char *)&reports[r].typical + offset);
-        certain = max2(certain, 2 * bests[r] - typicals[r]);
+        certain = fmax(certain, 2 * bests[r] - typicals[r]);
     }
-    *value = max2(median_of(bests, world), certain);
-    *typical = max2(median_of(typicals, world), *value);
+    *value = fmax(median_of(bests, world), certain);
+    *typical = fmax(median_of(typicals, world), *value);
 }
 
 static void agree_all(const tw_estimate_report_t *reports, int world, tw_measure_sample_t *values,
@@ -72,7 +69,7 @@ static double find_contention(const tw_estimate_report_t *reports, int world)
         for (int q = 0; q < world; q++) {
             sharing += reports[q].host.boot == reports[r].host.boot;
         }
-        most = max2(most, sharing / reports[r].host.cores);
+        most = fmax(most, sharing / reports[r].host.cores);
     }
     return most;
 }
@@ -86,7 +83,7 @@ static double turn_sec(const tw_tier_sample_t *value, int max_local)
     double hops_sec = value->trip_sec - value->alpha_sec,
            bytes_sec = (double)TW_COLL_TURN_BYTES * max_local * value->beta_sec;
 
-    return max2(0, hops_sec > bytes_sec ? hops_sec - bytes_sec : hops_sec);
+    return fmax(0, hops_sec > bytes_sec ? hops_sec - bytes_sec : hops_sec);
 }
 
 static double noise_of(double typical, double value)
@@ -116,7 +113,7 @@ static void fill_tier(const tw_tier_sample_t *value, const tw_tier_sample_t *typ
 /** What the short lossless message took beyond what its bytes take in a long one. */
 static double message_sec(double short_sec, double long_sec)
 {
-    return max2(0, short_sec - long_sec) * (double)TW_SAMPLE_SHORT_BYTES;
+    return fmax(0, short_sec - long_sec) * (double)TW_SAMPLE_SHORT_BYTES;
 }
 
 static void fill_processor(const tw_cpu_sample_t *value, const tw_cpu_sample_t *typical, double contention,
@@ -139,11 +136,11 @@ static void fill_processor(const tw_cpu_sample_t *value, const tw_cpu_sample_t *
     /* what is measured has its tables in the caches: between messages they are not, as the default says */
     model->encode_message_sec =
         contention *
-        max2(model->encode_message_sec,
+        fmax(model->encode_message_sec,
              message_sec(value->encode_short_sec, value->encode_sec[TW_COLL_MODEL_LOSSLESS_ENCODER]));
     model->decode_message_sec =
         contention *
-        max2(model->decode_message_sec,
+        fmax(model->decode_message_sec,
              message_sec(value->decode_short_sec, value->decode_sec[TW_COLL_MODEL_LOSSLESS_DECODER]));
     model->cpu_noise = noise_of(typical_sum, sum);
 }

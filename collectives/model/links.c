@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/model/processor.h"
+#include "collectives/model/sample.h"
 
 #define WINDOW 16 /**< most messages under way */
 #define PING_COUNT 12

@@ -7,7 +7,7 @@
 
 #include "collectives/model/estimate.h"
 #include "collectives/model/links.h"
-#include "collectives/model/processor.h"
+#include "collectives/model/sample.h"
 
 #define ROUNDS_LEAST 4 /**< so that quartile and median differ */
 #define ROUNDS_MOST 6

@@ -1,5 +1,7 @@
 #include "collectives/model/model.h"
 
+#include <math.h>
+
 static int encoder_index(const tw_quant_codec_t *codec)
 {
     return codec->lossless
@@ -28,18 +30,13 @@ double tw_coll_model_decode_sec(const tw_coll_model_t *model, const tw_quant_cod
     return fixed_sec + bytes * model->decode_sec[decoder_index(codec)];
 }
 
-static double max2(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 /** Rounds of one tier: the more messages a round has, the better they hide the turn. */
 static double rounds_sec(const tw_coll_tier_t *tier, int rounds, double messages, double bytes)
 {
     if (rounds == 0) {
         return 0;
     }
-    double per_round = max2(1, messages / rounds);
+    double per_round = fmax(1, messages / rounds);
     double share = messages > 0 ? bytes / messages / (double)TW_COLL_TURN_BYTES : 0;
     return rounds * (tier->alpha_sec + tier->turn_sec * (share < 1 ? share : 1) / per_round);
 }
@@ -55,7 +52,7 @@ double tw_coll_model_time(const tw_coll_model_t *model, const tw_coll_cost_t *co
     double turns_sec = rounds_sec(inter, cost->inter_rounds, cost->inter_messages, cost->inter_bytes) +
                        rounds_sec(node, cost->node_rounds, cost->node_messages, cost->node_bytes);
 
-    return turns_sec + max2(busy_sec, max2(inter_sec, node_sec)) + cost->fill_sec;
+    return turns_sec + fmax(busy_sec, fmax(inter_sec, node_sec)) + cost->fill_sec;
 }
 
 static void slow_tier(tw_coll_tier_t *tier)

@@ -1,10 +1,10 @@
 /** model/: what links and processors can do, and what an operation is expected to take. Read in this order:
  *    model.[ch]      the cost model: alpha and beta per tier of links, speed of the processors
- *    text.[ch]       the model as text: TW_COLL_MODEL
+ *    text.c          the model as text: TW_COLL_MODEL
  *    bootstrap.[ch]  short messages between the members while a communicator is made
  *    measure.[ch]    measuring a model: rounds of
  *      links.[ch]      streams to a neighbour
- *      processor.[ch]  copying, adding, the codecs
+ *      processor.c     copying, adding, the codecs
  *    sample.h        their readings
  *    estimate.[ch]   from all members' readings to one model
  *
@@ -91,6 +91,22 @@ void tw_coll_model_typical(const tw_coll_model_t *model, tw_coll_model_t *typica
  *  processors. */
 void tw_coll_model_quiet(const tw_coll_model_t *model, tw_coll_model_t *quiet);
 #define TW_COLL_QUIET_COPIES 4
+
+/* ---- as text: what TW_COLL_MODEL holds ----------------------------------------------------------------- */
+
+/** A machine with 1 Gb/s Ethernet between nodes: what a text that leaves something out begins with. */
+void tw_coll_model_default(tw_coll_model_t *model);
+/** Read a text onto the defaults: sections separated by ';', "name:key=value,key=value". Sections and keys:
+ *    inter, node     alpha=50us  beta=1gbit (bits/s)  message=2us  turn=100us  busy=0.2  noise=0.1
+ *    cpu             copy=8G  reduce=4G (bytes/s)  noise=0.1
+ *    codec           encode=4G  decode=4G (bytes/s of plain data, every codec)
+ *    int8, int4      the same for one of them; 0: as codec
+ *    lossless        the same, and encode_message=30us  decode_message=15us (a message, beyond its bytes)
+ *  TW_ERR_CONFIG, logged with the nearest known name; the model stays then. */
+tw_status_t tw_coll_model_parse(const char *text, tw_coll_model_t *model);
+#define TW_COLL_MODEL_TEXT_BYTES 512
+/** The inverse, into `buf` (TW_COLL_MODEL_TEXT_BYTES are enough); returns buf. */
+const char *tw_coll_model_format(const tw_coll_model_t *model, char *buf, size_t buf_bytes);
 
 TW_C_END
 

@@ -1,4 +1,4 @@
-#include "collectives/model/processor.h"
+#include "collectives/model/sample.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -20,56 +20,46 @@ double tw_measure_thread_sec(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-typedef struct codec_test {
-    tw_quant_t *quant;
-    tw_quant_args_t args;
-    tw_quant_segment_t plain, encoded; /**< to encode, to decode */
-} codec_test_t;
-
-static tw_status_t run_encode(codec_test_t *test)
+/** The best of a few, of which this is the n-th. */
+static void keep_best(double *best, int n, double sec)
 {
-    return tw_quant_encode(test->quant, &test->args, &test->plain, 1);
+    *best = n == 0 || sec < *best ? sec : *best;
 }
 
-static tw_status_t run_decode(codec_test_t *test)
+/** Seconds per byte of the plain side; decode_sec NULL: not asked for. plain, work: [CODEC_ELEMS] bf16. */
+static tw_status_t time_codec(tw_quant_t *quant, void *plain, void *work, double *encode_sec,
+                              double *decode_sec)
 {
-    return tw_quant_decode(test->quant, &test->args, &test->encoded, 1);
-}
-
-/** Seconds per byte of the plain side: the best of a few. */
-static tw_status_t time_codec(tw_status_t (*run)(codec_test_t *), codec_test_t *test, double *sec_per_byte)
-{
-    double best = 0;
+    const tw_quant_args_t args = {.type = TW_TYPE_BF16, .factor = 1};
+    const tw_quant_segment_t there = {.src = plain, .dst = work, .n_elems = CODEC_ELEMS};
+    const tw_quant_segment_t back = {.src = work, .dst = plain, .n_elems = CODEC_ELEMS};
+    const double bytes = (double)(CODEC_ELEMS * tw_type_bytes(TW_TYPE_BF16));
 
     for (int i = 0; i < CODEC_REPEATS; i++) {
         double start = tw_time_sec();
-        TW_TRY(run(test));
-        double sec = tw_time_sec() - start;
-        best = i == 0 || sec < best ? sec : best;
+        TW_TRY(tw_quant_encode(quant, &args, &there, 1));
+        double middle = tw_time_sec();
+        keep_best(encode_sec, i, (middle - start) / bytes);
+        if (decode_sec) {
+            TW_TRY(tw_quant_decode(quant, &args, &back, 1));
+            keep_best(decode_sec, i, (tw_time_sec() - middle) / bytes);
+        }
     }
-    *sec_per_byte = best / (double)(CODEC_ELEMS * tw_type_bytes(test->args.type));
     return TW_OK;
 }
 
-/** plain, work: [CODEC_ELEMS] bf16. */
+/** Those that differ in how they round are decoded alike. */
 static tw_status_t measure_codec(int index, void *plain, void *work, tw_cpu_sample_t *out)
 {
-    tw_quant_codec_t codec;
-    TW_TRY(tw_quant_codec_parse(index & 1 ? "int4" : "int8", &codec));
-    codec.hadamard = (index & 2) != 0;
-    codec.round = index & 4 ? TW_QUANT_ROUND_STOCHASTIC : TW_QUANT_ROUND_NEAREST;
-    tw_quant_params_t params = {.codec = codec, .mem = TW_MEM_HOST};
-    codec_test_t test = {
-        .args = {.type = TW_TYPE_BF16, .factor = 1},
-        .plain = {.src = plain, .dst = work, .n_elems = CODEC_ELEMS},
-        .encoded = {.src = work, .dst = plain, .n_elems = CODEC_ELEMS},
-    };
-    TW_TRY(tw_quant_create(&params, &test.quant));
-    tw_status_t status = time_codec(run_encode, &test, &out->encode_sec[index]);
-    if (status == TW_OK && index < TW_COLL_MODEL_LOSSLESS_DECODER) {
-        status = time_codec(run_decode, &test, &out->decode_sec[index]);
-    }
-    tw_quant_destroy(test.quant);
+    tw_quant_params_t params = {.mem = TW_MEM_HOST};
+    double *decode_sec = index < TW_COLL_MODEL_LOSSLESS_DECODER ? &out->decode_sec[index] : NULL;
+    tw_quant_t *quant;
+    TW_TRY(tw_quant_codec_parse(index & 1 ? "int4" : "int8", &params.codec));
+    params.codec.hadamard = (index & 2) != 0;
+    params.codec.round = index & 4 ? TW_QUANT_ROUND_STOCHASTIC : TW_QUANT_ROUND_NEAREST;
+    TW_TRY(tw_quant_create(&params, &quant));
+    tw_status_t status = time_codec(quant, plain, work, &out->encode_sec[index], decode_sec);
+    tw_quant_destroy(quant);
     return status;
 }
 
@@ -92,8 +82,8 @@ static tw_status_t time_lossless(tw_quant_lossless_t *codec, const tw_quant_loss
             sec[0] += (middle - start) / bytes_of_both;
             sec[1] += (tw_time_sec() - middle) / bytes_of_both;
         }
-        *encode_sec = i == 0 || sec[0] < *encode_sec ? sec[0] : *encode_sec;
-        *decode_sec = i == 0 || sec[1] < *decode_sec ? sec[1] : *decode_sec;
+        keep_best(encode_sec, i, sec[0]);
+        keep_best(decode_sec, i, sec[1]);
     }
     return TW_OK;
 }
@@ -136,20 +126,16 @@ static tw_status_t measure_lossless(uint16_t *plain, void *work, tw_cpu_sample_t
 
 static void measure_plain(void *plain, void *work, tw_cpu_sample_t *out)
 {
-    size_t bytes = CODEC_ELEMS * tw_type_bytes(TW_TYPE_BF16);
-    double best_copy = 1, best_add = 1;
+    const size_t bytes = CODEC_ELEMS * tw_type_bytes(TW_TYPE_BF16);
 
     for (int i = 0; i < CODEC_REPEATS; i++) {
         double start = tw_time_sec();
         memcpy(work, plain, bytes);
         double middle = tw_time_sec();
         tw_convert_add(TW_TYPE_BF16, plain, work, work, CODEC_ELEMS);
-        double end = tw_time_sec();
-        best_copy = middle - start < best_copy ? middle - start : best_copy;
-        best_add = end - middle < best_add ? end - middle : best_add;
+        keep_best(&out->copy_sec, i, (middle - start) / (double)bytes);
+        keep_best(&out->reduce_sec, i, (tw_time_sec() - middle) / (double)bytes);
     }
-    out->copy_sec = best_copy / (double)bytes;
-    out->reduce_sec = best_add / (double)bytes;
 }
 
 tw_status_t tw_measure_processor(tw_cpu_sample_t *out)

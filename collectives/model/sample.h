@@ -38,6 +38,16 @@ typedef struct tw_measure_host {
     double cores;  /**< that the member may use */
 } tw_measure_host_t;
 
+/* ---- processor.c --------------------------------------------------------------------------------------- */
+
+/** One reading of copying, adding and every codec, on the calling thread. TW_ERR_NO_MEMORY (logged). */
+tw_status_t tw_measure_processor(tw_cpu_sample_t *out);
+
+/** Processor time of the calling thread. */
+double tw_measure_thread_sec(void);
+
+void tw_measure_host_init(tw_measure_host_t *out);
+
 TW_C_END
 
 #endif

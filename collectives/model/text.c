@@ -1,6 +1,6 @@
 /** The text is a list in the form of core's configuration tables, in units that people use; the model is in
  *  seconds and seconds per byte. */
-#include "collectives/model/text.h"
+#include "collectives/model/model.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,20 +8,14 @@
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
 
-typedef struct tier_text {
-    double alpha, message, turn; /**< seconds */
-    double beta;                 /**< bits per second */
-    double busy, noise;
-} tier_text_t;
-
 /** Bytes per second of plain data. */
 typedef struct codec_text {
     size_t encode, decode;
 } codec_text_t;
 
 typedef struct model_text {
-    tier_text_t inter, node;
-    size_t copy, reduce; /**< bytes per second */
+    tw_coll_tier_t inter, node; /**< but for beta_sec: bits per second */
+    size_t copy, reduce;        /**< bytes per second */
     double cpu_noise;
     codec_text_t codec, int8, int4, lossless;      /**< all but the first: 0 is as codec */
     double encode_message_sec, decode_message_sec; /**< of lossless ones */
@@ -38,16 +32,16 @@ typedef struct model_text {
 #define SHARE(name, dflt, member, max, doc) FIELD(name, dflt, doc, TW_CONFIG_DOUBLE, member, 0, max)
 
 static const tw_config_field_t fields[] = {
-    TIME("inter:alpha", "50us", inter.alpha, "Latency between nodes."),
-    RATE("inter:beta", "1gbit", inter.beta, "A node's link."),
-    TIME("inter:message", "5us", inter.message, "One more message in a stream."),
-    TIME("inter:turn", "100us", inter.turn, "One message when none is under way before it."),
+    TIME("inter:alpha", "50us", inter.alpha_sec, "Latency between nodes."),
+    RATE("inter:beta", "1gbit", inter.beta_sec, "A node's link."),
+    TIME("inter:message", "5us", inter.message_sec, "One more message in a stream."),
+    TIME("inter:turn", "100us", inter.turn_sec, "One message when none is under way before it."),
     SHARE("inter:busy", "0.1", inter.busy, 1, "Of a stream's time, the processor's share."),
     SHARE("inter:noise", "0", inter.noise, TW_COLL_NOISE_MAX, "How much slower it typically is."),
-    TIME("node:alpha", "5us", node.alpha, "Latency inside a node."),
-    RATE("node:beta", "64gbit", node.beta, "All of a node's memory traffic."),
-    TIME("node:message", "1us", node.message, "One more message in a stream."),
-    TIME("node:turn", "5us", node.turn, "One message when none is under way before it."),
+    TIME("node:alpha", "5us", node.alpha_sec, "Latency inside a node."),
+    RATE("node:beta", "64gbit", node.beta_sec, "All of a node's memory traffic."),
+    TIME("node:message", "1us", node.message_sec, "One more message in a stream."),
+    TIME("node:turn", "5us", node.turn_sec, "One message when none is under way before it."),
     SHARE("node:busy", "1", node.busy, 1, "Of a stream's time, the processor's share."),
     SHARE("node:noise", "0", node.noise, TW_COLL_NOISE_MAX, "How much slower it typically is."),
     SPEED("cpu:copy", "8G", copy, 1, "Copying."),
@@ -74,16 +68,11 @@ static const tw_config_table_t table = {
 
 /* ---- from text ----------------------------------------------------------------------------------------- */
 
-static tw_coll_tier_t read_tier(const tier_text_t *text)
+/** Between seconds per byte and bits per second, either way. */
+static tw_coll_tier_t turn_beta(tw_coll_tier_t tier)
 {
-    return (tw_coll_tier_t){
-        .alpha_sec = text->alpha,
-        .beta_sec = 8 / text->beta,
-        .message_sec = text->message,
-        .turn_sec = text->turn,
-        .busy = text->busy,
-        .noise = text->noise,
-    };
+    tier.beta_sec = 8 / tier.beta_sec;
+    return tier;
 }
 
 static double codec_sec(size_t own, size_t any)
@@ -94,8 +83,8 @@ static double codec_sec(size_t own, size_t any)
 static void read_model(const model_text_t *text, tw_coll_model_t *model)
 {
     *model = (tw_coll_model_t){
-        .inter = read_tier(&text->inter),
-        .node = read_tier(&text->node),
+        .inter = turn_beta(text->inter),
+        .node = turn_beta(text->node),
         .copy_sec = 1 / (double)text->copy,
         .reduce_sec = 1 / (double)text->reduce,
         .encode_message_sec = text->encode_message_sec,
@@ -132,18 +121,6 @@ tw_status_t tw_coll_model_parse(const char *text, tw_coll_model_t *model)
 
 /* ---- to text ------------------------------------------------------------------------------------------- */
 
-static void write_tier(const tw_coll_tier_t *tier, tier_text_t *text)
-{
-    *text = (tier_text_t){
-        .alpha = tier->alpha_sec,
-        .beta = 8 / tier->beta_sec,
-        .message = tier->message_sec,
-        .turn = tier->turn_sec,
-        .busy = tier->busy,
-        .noise = tier->noise,
-    };
-}
-
 static size_t speed(double sec_per_byte)
 {
     return (size_t)(1 / sec_per_byte);
@@ -153,6 +130,8 @@ static size_t speed(double sec_per_byte)
 static void write_model(const tw_coll_model_t *model, model_text_t *text)
 {
     *text = (model_text_t){
+        .inter = turn_beta(model->inter),
+        .node = turn_beta(model->node),
         .copy = speed(model->copy_sec),
         .reduce = speed(model->reduce_sec),
         .cpu_noise = model->cpu_noise,
@@ -163,8 +142,6 @@ static void write_model(const tw_coll_model_t *model, model_text_t *text)
         .encode_message_sec = model->encode_message_sec,
         .decode_message_sec = model->decode_message_sec,
     };
-    write_tier(&model->inter, &text->inter);
-    write_tier(&model->node, &text->node);
 }
 
 static int format_value(const tw_config_field_t *field, const model_text_t *text, char *buf, size_t buf_bytes)

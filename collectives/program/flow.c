@@ -60,12 +60,6 @@ int tw_log2_ceil(int n)
     return k;
 }
 
-/** The rank `distance` positions behind another one in the ring. */
-static int ring_behind(const tw_topo_t *topo, int rank, int distance)
-{
-    return topo->ring[(topo->position[rank] + distance) % topo->world];
-}
-
 /** Own contributions of a node's ranks, in rank order. */
 static int node_inputs(const tw_topo_t *topo, int node, tw_value_t *inputs)
 {
@@ -85,7 +79,7 @@ tw_value_t tw_flow_reduce_ring(tw_flow_t *flow, int owner)
     tw_value_t sum = 0;
 
     for (int d = 1; d <= topo->world; d++) {
-        int rank = ring_behind(topo, owner, d);
+        int rank = tw_topo_ring_behind(topo, owner, d);
         tw_value_t inputs[2] = {sum, tw_flow_own(rank)};
         flow->hop = d > 1 ? d - 2 : 0;
         sum = d == 1 ? tw_flow_sum(flow, rank, inputs + 1, 1) : tw_flow_sum(flow, rank, inputs, 2);
@@ -169,14 +163,14 @@ void tw_flow_spread_ring(tw_flow_t *flow, int owner, tw_value_t from)
 {
     for (int d = 1; d < flow->topo->world; d++) {
         flow->hop = d - 1;
-        from = tw_flow_move(flow, from, ring_behind(flow->topo, owner, d));
+        from = tw_flow_move(flow, from, tw_topo_ring_behind(flow->topo, owner, d));
     }
 }
 
 void tw_flow_spread_direct(tw_flow_t *flow, int owner, tw_value_t from)
 {
     for (int d = 1; d < flow->topo->world; d++) {
-        (void)tw_flow_move(flow, from, ring_behind(flow->topo, owner, d));
+        (void)tw_flow_move(flow, from, tw_topo_ring_behind(flow->topo, owner, d));
     }
 }
 
@@ -232,7 +226,7 @@ void tw_flow_spread_binomial(tw_flow_t *flow, int owner, tw_value_t from)
     have[0] = from;
     for (int bit = n_hops > 0 ? 1 << (n_hops - 1) : 0; bit >= 1; bit /= 2, flow->hop++) {
         for (int k = 0; k + bit < world; k += 2 * bit) {
-            have[k + bit] = tw_flow_move(flow, have[k], ring_behind(flow->topo, owner, k + bit));
+            have[k + bit] = tw_flow_move(flow, have[k], tw_topo_ring_behind(flow->topo, owner, k + bit));
         }
     }
 }

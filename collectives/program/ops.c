@@ -62,18 +62,17 @@ static value_t input_of(const maker_t *m, const step_t *step, int input)
 
 /* ---- emitting ------------------------------------------------------------------------------------------ */
 
-static tw_op_t *emit(maker_t *m, const tw_op_t *op)
+static void emit(maker_t *m, const tw_op_t *op)
 {
     tw_ops_t *ops = m->ops;
 
     if (!tw_grow(&ops->ops, &ops->max_ops, ops->n_ops + 1, sizeof(*ops->ops))) {
         m->status = TW_ERR_NO_MEMORY;
-        return NULL;
+        return;
     }
     ops->ops[ops->n_ops] = *op;
     ops->ops[ops->n_ops].hop = m->hop;
-    ops->ops[ops->n_ops].is_early = m->is_early;
-    return &ops->ops[ops->n_ops++];
+    ops->ops[ops->n_ops++].is_early = m->is_early;
 }
 
 static value_t new_cell(const maker_t *m, int owner, tw_form_t form)
@@ -83,15 +82,15 @@ static value_t new_cell(const maker_t *m, int owner, tw_form_t form)
 
 static void convert(maker_t *m, int owner, value_t from, value_t to, tw_seed_t seed, int tick)
 {
-    (void)emit(m, &(tw_op_t){.kind = TW_OP_CONVERT,
-                             .tick = tick,
-                             .owner = owner,
-                             .from_owner = owner,
-                             .in = from.form,
-                             .out = to.form,
-                             .from = from.cell,
-                             .to = to.cell,
-                             .seed = seed});
+    emit(m, &(tw_op_t){.kind = TW_OP_CONVERT,
+                       .tick = tick,
+                       .owner = owner,
+                       .from_owner = owner,
+                       .in = from.form,
+                       .out = to.form,
+                       .from = from.cell,
+                       .to = to.cell,
+                       .seed = seed});
 }
 
 /** A value in another form, or no longer in the tensors. */
@@ -109,18 +108,18 @@ static value_t convert_to(maker_t *m, int owner, value_t from, tw_form_t form, i
 /** The sum of values in one form, which are in m->ops->inputs behind the others. */
 static void emit_sum(maker_t *m, const step_t *step, tw_form_t in, value_t to, tw_seed_t seed)
 {
-    (void)emit(m, &(tw_op_t){.kind = TW_OP_SUM,
-                             .tick = step->tick,
-                             .owner = step->owner,
-                             .from_owner = step->owner,
-                             .in = in,
-                             .out = to.form,
-                             .to = to.cell,
-                             .first_input = m->ops->n_inputs,
-                             .n_inputs = step->n_inputs,
-                             .n_partial = step->n_partial,
-                             .is_last = step->is_last,
-                             .seed = seed});
+    emit(m, &(tw_op_t){.kind = TW_OP_SUM,
+                       .tick = step->tick,
+                       .owner = step->owner,
+                       .from_owner = step->owner,
+                       .in = in,
+                       .out = to.form,
+                       .to = to.cell,
+                       .first_input = m->ops->n_inputs,
+                       .n_inputs = step->n_inputs,
+                       .n_partial = step->n_partial,
+                       .is_last = step->is_last,
+                       .seed = seed});
     m->ops->n_inputs += step->n_inputs;
 }
 
@@ -140,14 +139,14 @@ static tw_form_t form_of(const maker_t *m, const step_t *step)
 
 static void send_value(maker_t *m, const step_t *step, value_t from)
 {
-    (void)emit(m, &(tw_op_t){.kind = TW_OP_SEND,
-                             .tick = m->first_tick + step->tick,
-                             .owner = step->owner,
-                             .from_owner = step->owner,
-                             .peer = step->peer,
-                             .in = from.form,
-                             .out = from.form,
-                             .from = from.cell});
+    emit(m, &(tw_op_t){.kind = TW_OP_SEND,
+                       .tick = m->first_tick + step->tick,
+                       .owner = step->owner,
+                       .from_owner = step->owner,
+                       .peer = step->peer,
+                       .in = from.form,
+                       .out = from.form,
+                       .from = from.cell});
 }
 
 static void send(maker_t *m, const step_t *step)
@@ -176,13 +175,13 @@ static value_t receive(maker_t *m, const step_t *step)
     int is_straight = m->is_spread && form == TW_FORM_PLAIN && m->params->stages != TW_STAGE_ALL;
     value_t to = is_straight ? dst : new_cell(m, step->owner, form);
 
-    (void)emit(m, &(tw_op_t){.kind = TW_OP_RECV,
-                             .tick = m->first_tick + step->tick,
-                             .owner = step->owner,
-                             .peer = step->peer,
-                             .in = form,
-                             .out = form,
-                             .to = to.cell});
+    emit(m, &(tw_op_t){.kind = TW_OP_RECV,
+                       .tick = m->first_tick + step->tick,
+                       .owner = step->owner,
+                       .peer = step->peer,
+                       .in = form,
+                       .out = form,
+                       .to = to.cell});
     if (m->is_spread && !is_straight) {
         deliver(m, step->owner, to);
     } else if (form == TW_FORM_PACKED) { /* sums see it as it is */

@@ -16,6 +16,9 @@ TW_C_BEGIN
 #define TW_CELL_SRC (-1)
 #define TW_CELL_DST (-2)
 
+/** Rounds between the hops of a chunk, in a pipeline (schedule.h). */
+#define TW_HOP_ROUNDS 2
+
 typedef enum tw_op_kind {
     TW_OP_CONVERT, /**< from one form to another; from plain to plain: a copy */
     TW_OP_SUM,
@@ -64,7 +67,7 @@ typedef struct tw_ops_params {
     const tw_flows_t *flows;
     tw_coding_t coding;
     int has_inner;   /**< there is a codec for the hop inside the node */
-    int rounds_sums; /**< as in tw_build_t */
+    int rounds_sums; /**< see tw_coll_rounds_sums */
     enum {
         TW_STAGE_NONE,
         TW_STAGE_SENT, /**< what is sent is in cells, never in the tensors */

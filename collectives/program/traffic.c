@@ -1,4 +1,5 @@
 /** From flows to traffic. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "collectives/program/cost.h"
@@ -218,18 +219,13 @@ static tw_status_t read_owner(reader_t *r, int owner)
     return TW_OK;
 }
 
-static double max2(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 static void take_work(const tw_work_count_t *work, tw_work_count_t *most)
 {
     for (int f = 0; f < TW_FORM_COUNT; f++) {
-        most->encodes[f] = max2(most->encodes[f], work->encodes[f]);
-        most->decodes[f] = max2(most->decodes[f], work->decodes[f]);
+        most->encodes[f] = fmax(most->encodes[f], work->encodes[f]);
+        most->decodes[f] = fmax(most->decodes[f], work->decodes[f]);
     }
-    most->adds = max2(most->adds, work->adds);
+    most->adds = fmax(most->adds, work->adds);
 }
 
 static void take_ints(const int *counts, int n, int *most)
@@ -259,8 +255,8 @@ static void take_busiest(const reader_t *r)
     for (int n = 0; n < r->topo->n_nodes; n++) {
         for (int f = 0; f < TW_FORM_COUNT; f++) {
             const node_count_t *node = &r->nodes[n];
-            traffic->inter_shards[f] = max2(traffic->inter_shards[f], max2(node->in[f], node->out[f]));
-            traffic->node_shards[f] = max2(traffic->node_shards[f], node->inside[f]);
+            traffic->inter_shards[f] = fmax(traffic->inter_shards[f], fmax(node->in[f], node->out[f]));
+            traffic->node_shards[f] = fmax(traffic->node_shards[f], node->inside[f]);
         }
     }
     traffic->inter_rounds = r->longest.inter;

@@ -58,16 +58,6 @@ static int double_root(const tw_topo_t *topo, int second)
     return node_at(largest_power(topo->n_nodes), topo->n_nodes, second);
 }
 
-static tree_t tree_in(int *memory, int n_nodes)
-{
-    return (tree_t){.n_nodes = n_nodes,
-                    .parent = memory,
-                    .height = memory + n_nodes,
-                    .depth = memory + 2 * n_nodes,
-                    .child = memory + 3 * n_nodes,
-                    .next = memory + 4 * n_nodes};
-}
-
 /** All but the parents. */
 static void find_places(tree_t *tree)
 {
@@ -97,24 +87,24 @@ static void find_places(tree_t *tree)
     }
 }
 
-/** Node k's parent lacks k's lowest bit. */
-static void make_binomial(tree_t *tree)
+/** The binomial tree of all nodes, or, of the two, the one whose root an owner's node is. */
+static tree_t make_tree(const tw_topo_t *topo, int owner, int is_double, int *memory)
 {
-    for (int node = 0; node < tree->n_nodes; node++) {
-        tree->parent[node] = node > 0 ? node - lowest_bit(node) : -1;
-    }
-    find_places(tree);
-}
+    int n = topo->n_nodes, second = is_double && topo->node[owner] != double_root(topo, 0);
+    tree_t tree = {.n_nodes = n,
+                   .parent = memory,
+                   .height = memory + n,
+                   .depth = memory + 2 * n,
+                   .child = memory + 3 * n,
+                   .next = memory + 4 * n};
 
-static void make_double(tree_t *tree, int second)
-{
-    int n = tree->n_nodes;
-
-    for (int node = 0; node < n; node++) {
-        int parent = parent_position(position_of(node, n, second), n);
-        tree->parent[node] = parent > 0 ? node_at(parent, n, second) : -1;
+    for (int node = 0; node < n; node++) { /* a binomial one's parent lacks the lowest bit */
+        int place = is_double ? parent_position(position_of(node, n, second), n) : node;
+        int parent = is_double ? node_at(place, n, second) : node - lowest_bit(node);
+        tree.parent[node] = place > 0 ? parent : -1;
     }
-    find_places(tree);
+    find_places(&tree);
+    return tree;
 }
 
 /* ---- flows --------------------------------------------------------------------------------------------- */
@@ -135,19 +125,21 @@ static tw_value_t sum_node(tw_flow_t *flow, int owner, const tree_t *tree, int n
     return tw_flow_sum(flow, tw_topo_gateway(topo, owner, node), inputs, n);
 }
 
-static tw_value_t reduce(tw_flow_t *flow, int owner, const tree_t *tree)
+static tw_value_t reduce(tw_flow_t *flow, int owner, int is_double)
 {
-    tw_value_t sums[tree->n_nodes];
+    int n = flow->topo->n_nodes, memory[TREE_INTS * n];
+    const tree_t tree = make_tree(flow->topo, owner, is_double, memory);
+    tw_value_t sums[n];
 
-    for (int height = 0; height <= tree->height[tree->root]; height++) {
+    for (int height = 0; height <= tree.height[tree.root]; height++) {
         flow->hop = height > 0 ? height - 1 : 0;
-        for (int node = 0; node < tree->n_nodes; node++) {
-            if (tree->height[node] == height) {
-                sums[node] = sum_node(flow, owner, tree, node, sums);
+        for (int node = 0; node < n; node++) {
+            if (tree.height[node] == height) {
+                sums[node] = sum_node(flow, owner, &tree, node, sums);
             }
         }
     }
-    return sums[tree->root];
+    return sums[tree.root];
 }
 
 /** From the gateway that has it to the nodes below, the one with the longest way on first, and to the others
@@ -164,16 +156,18 @@ static void spread_node(tw_flow_t *flow, int owner, const tree_t *tree, int node
     }
 }
 
-static void spread(tw_flow_t *flow, int owner, tw_value_t from, const tree_t *tree)
+static void spread(tw_flow_t *flow, int owner, tw_value_t from, int is_double)
 {
-    tw_value_t there[tree->n_nodes];
+    int n = flow->topo->n_nodes, memory[TREE_INTS * n];
+    const tree_t tree = make_tree(flow->topo, owner, is_double, memory);
+    tw_value_t there[n];
 
-    there[tree->root] = from;
-    for (int depth = 0; depth <= tree->height[tree->root]; depth++) {
+    there[tree.root] = from;
+    for (int depth = 0; depth <= tree.height[tree.root]; depth++) {
         flow->hop = depth;
-        for (int node = 0; node < tree->n_nodes; node++) {
-            if (tree->depth[node] == depth) {
-                spread_node(flow, owner, tree, node, there);
+        for (int node = 0; node < n; node++) {
+            if (tree.depth[node] == depth) {
+                spread_node(flow, owner, &tree, node, there);
             }
         }
     }
@@ -188,20 +182,12 @@ int tw_flow_owns_binomial(const tw_topo_t *topo, int rank)
 
 tw_value_t tw_flow_reduce_binomial(tw_flow_t *flow, int owner)
 {
-    int n = flow->topo->n_nodes, memory[TREE_INTS * n];
-    tree_t tree = tree_in(memory, n);
-
-    make_binomial(&tree);
-    return reduce(flow, owner, &tree);
+    return reduce(flow, owner, 0);
 }
 
 void tw_flow_spread_binomial_nodes(tw_flow_t *flow, int owner, tw_value_t from)
 {
-    int n = flow->topo->n_nodes, memory[TREE_INTS * n];
-    tree_t tree = tree_in(memory, n);
-
-    make_binomial(&tree);
-    spread(flow, owner, from, &tree);
+    spread(flow, owner, from, 0);
 }
 
 /* ---- two trees ----------------------------------------------------------------------------------------- */
@@ -211,25 +197,12 @@ int tw_flow_owns_double(const tw_topo_t *topo, int rank)
     return topo->node[rank] == double_root(topo, 0) || topo->node[rank] == double_root(topo, 1);
 }
 
-static int is_second(const tw_topo_t *topo, int owner)
-{
-    return topo->node[owner] != double_root(topo, 0);
-}
-
 tw_value_t tw_flow_reduce_double(tw_flow_t *flow, int owner)
 {
-    int n = flow->topo->n_nodes, memory[TREE_INTS * n];
-    tree_t tree = tree_in(memory, n);
-
-    make_double(&tree, is_second(flow->topo, owner));
-    return reduce(flow, owner, &tree);
+    return reduce(flow, owner, 1);
 }
 
 void tw_flow_spread_double(tw_flow_t *flow, int owner, tw_value_t from)
 {
-    int n = flow->topo->n_nodes, memory[TREE_INTS * n];
-    tree_t tree = tree_in(memory, n);
-
-    make_double(&tree, is_second(flow->topo, owner));
-    spread(flow, owner, from, &tree);
+    spread(flow, owner, from, 1);
 }

@@ -300,13 +300,13 @@ int tw_grid_walk_next(tw_grid_walk_t *walk, tw_grid_placed_t *piece)
     const tw_grid_piece_t *at = &walk->grid->pieces[chunk->first_piece + walk->next++];
     const tw_grid_tensor_t *tensor = &walk->tensors[at->segment];
     *piece = (tw_grid_placed_t){
-        .src = locate(tensor->src, tensor->src_first, at->first, elem_bytes),
-        .dst = locate(tensor->dst, tensor->dst_first, at->first, elem_bytes),
+        .at = {.src = locate(tensor->src, tensor->src_first, at->first, elem_bytes),
+               .dst = locate(tensor->dst, tensor->dst_first, at->first, elem_bytes),
+               .n_elems = at->n_elems,
+               .tensor = tensor->tensor,
+               .first_elem = tensor->first_elem + at->first},
         .in_at = walk->in_at,
         .out_at = walk->out_at,
-        .n_elems = at->n_elems,
-        .tensor = tensor->tensor,
-        .first_elem = tensor->first_elem + at->first,
         .row_elems = tensor->row_elems,
     };
     walk->in_at +=
@@ -322,13 +322,13 @@ size_t tw_grid_pieces(tw_grid_walk_t walk, char *cell, int from_src, tw_quant_lo
     size_t n = 0;
 
     while (tw_grid_walk_next(&walk, &piece)) {
-        char *at = cell ? cell + piece.in_at : piece.dst;
+        void *at = cell ? cell + piece.in_at : piece.at.dst;
         pieces[n++] = (tw_quant_lossless_segment_t){
-            .src = !cell && from_src ? piece.src : at,
+            .src = !cell && from_src ? piece.at.src : at,
             .dst = at,
-            .n_elems = piece.n_elems,
+            .n_elems = piece.at.n_elems,
             .row_elems = piece.row_elems,
-            .first_elem = piece.first_elem,
+            .first_elem = piece.at.first_elem,
         };
     }
     return n;

@@ -79,15 +79,6 @@ tw_coding_t tw_grid_coding(const tw_grid_t *grid, size_t chunk);
 /** What a chunk's message in a form is made with; NULL: it is as it is. */
 const tw_quant_codec_t *tw_grid_form_codec(const tw_grid_t *grid, size_t chunk, tw_form_t form);
 
-/** The codec of blocks that a chunk is quantized with; NULL: it is plain, though its messages may be lossless
- *  ones. */
-static inline const tw_quant_codec_t *tw_grid_codec(const tw_grid_t *grid, size_t chunk)
-{
-    const tw_quant_codec_t *codec = tw_grid_chunk_codec(grid, chunk);
-
-    return codec && codec->lossless ? NULL : codec;
-}
-
 /** Bytes of elements in a message: encoded, or as they are for a NULL codec and, but for its header, at most
  *  with the lossless one. */
 static inline size_t tw_message_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_t n_elems)
@@ -122,12 +113,9 @@ tw_grid_tensor_t tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op
 
 /** One piece of a chunk, where it lies. */
 typedef struct tw_grid_placed {
-    const char *src; /**< in the tensors; of no meaning where this rank has no such elements there */
-    char *dst;
+    tw_quant_segment_t
+        at;               /**< in the tensors: src and dst are of no meaning where this rank has none there */
     size_t in_at, out_at; /**< in messages that are read and written: bytes from their begin */
-    size_t n_elems;
-    uint32_t tensor;
-    uint64_t first_elem; /**< of the whole tensor */
     size_t row_elems;
 } tw_grid_placed_t;
 

@@ -40,13 +40,13 @@ static tw_status_t make_view(tw_qop_t *op, const tw_coll_args_t *args, int is_ou
         tw_grid_placed_t piece;
         at->first[c] = at->view.n_elems;
         while (tw_grid_walk_next(&walk, &piece)) {
-            tw_view_append(&at->view, is_out ? piece.dst : piece.src, piece.n_elems);
+            tw_view_append(&at->view, is_out ? piece.at.dst : piece.at.src, piece.at.n_elems);
         }
     }
     return TW_OK;
 }
 
-static tw_status_t get_codecs(tw_qop_t *op, const tw_build_t *build)
+static tw_status_t get_codecs(tw_qop_t *op, tw_codecs_t *codecs)
 {
     const tw_grid_t *grid = op->grid;
 
@@ -56,15 +56,12 @@ static tw_status_t get_codecs(tw_qop_t *op, const tw_build_t *build)
     }
     for (size_t k = 0; k < grid->n_codecs; k++) {
         if (grid->codecs[k]->lossless) {
-            TW_TRY(tw_codecs_lossless(build->codecs, &op->lossless));
+            TW_TRY(tw_codecs_lossless(codecs, &op->lossless));
         } else {
-            TW_TRY(tw_codecs_get(build->codecs, grid->codecs[k], &op->codecs[k]));
+            TW_TRY(tw_codecs_get(codecs, grid->codecs[k], &op->codecs[k]));
         }
     }
-    if (build->args->inner_codec) {
-        TW_TRY(tw_codecs_get(build->codecs, build->args->inner_codec, &op->inner));
-    }
-    return TW_OK;
+    return grid->inner ? tw_codecs_get(codecs, grid->inner, &op->inner) : TW_OK;
 }
 
 /** Seeds of different contributions have nothing in common (the finalizer of splitmix64). */
@@ -104,43 +101,34 @@ static tw_sbuf_t make_work(const tw_qop_t *op)
     return tw_sched_buffer(op->sched, most * sizeof(float));
 }
 
-tw_qop_t *tw_qop_create(const tw_build_t *build)
+tw_status_t tw_qop_create(tw_coll_request_t *request, const tw_coll_args_t *args, size_t chunk_bytes,
+                          tw_qop_t **out)
 {
-    const tw_coll_args_t *args = build->args;
-    tw_qop_t *op = tw_sched_alloc(build->sched, sizeof(*op));
+    const tw_topo_t *topo = &request->coll->topo;
+    tw_qop_t *op = tw_sched_alloc(request->sched, sizeof(*op));
 
     if (!op) {
-        return NULL;
+        return TW_ERR_NO_MEMORY;
     }
-    op->sched = build->sched;
-    op->topo = build->topo;
-    op->tensors = build->tensors;
+    op->sched = request->sched;
+    op->topo = topo;
+    op->tensors = request->tensors;
     op->elem_bytes = tw_type_bytes(args->type);
     op->args = (tw_quant_args_t){.type = args->type, .seed = args->seed, .step = args->step, .factor = 1};
-    op->limit = build->limit;
+    op->limit = tw_coll_limit(args);
     for (int k = 0; k < TW_N_SEEDS; k++) {
-        int index = k == TW_SEED_NODE ? op->topo->node[op->topo->rank] : op->topo->rank;
+        int index = k == TW_SEED_NODE ? topo->node[topo->rank] : topo->rank;
         op->seeds[k] = tw_qop_seed((tw_seed_t)k, args->op, args->seed, index);
     }
-    tw_status_t status =
-        tw_grid_init(build->grid, args, build->topo->world, build->chunk_elems * op->elem_bytes);
-    if (status == TW_OK) {
-        tw_grid_unpack_short(build->grid, build->least_packed_bytes / op->elem_bytes);
-        op->grid = build->grid;
-        status = get_codecs(op, build);
-    }
-    if (status == TW_OK) {
-        status = make_view(op, args, 0);
-    }
-    if (status == TW_OK) {
-        status = make_view(op, args, 1);
-        op->work = make_work(op);
-    }
-    if (status != TW_OK) {
-        tw_sched_fail(build->sched, status);
-        return NULL;
-    }
-    return op;
+    op->grid = &request->grid;
+    TW_TRY(tw_grid_init(&request->grid, args, topo->world, chunk_bytes));
+    tw_grid_unpack_short(&request->grid, request->choice.least_packed_bytes / op->elem_bytes);
+    TW_TRY(get_codecs(op, &request->coll->codecs));
+    TW_TRY(make_view(op, args, 0));
+    TW_TRY(make_view(op, args, 1));
+    op->work = make_work(op);
+    *out = op;
+    return TW_OK;
 }
 
 /* ---- chunks -------------------------------------------------------------------------------------------- */
@@ -218,15 +206,13 @@ static tw_status_t run_codec(tw_sched_t *sched, const void *arg)
     args.seed = work->op->seeds[work->is.seed];
     while (status == TW_OK && n == BATCH) {
         for (n = 0; n < BATCH && tw_grid_walk_next(&walk, &piece); n++) {
-            batch[n] = (tw_quant_segment_t){
-                .src = decodes    ? message + piece.in_at
-                       : from_dst ? piece.dst
-                                  : piece.src,
-                .dst = decodes ? piece.dst : message + piece.out_at,
-                .n_elems = piece.n_elems,
-                .tensor = piece.tensor,
-                .first_elem = piece.first_elem,
-            };
+            batch[n] = piece.at;
+            if (decodes) {
+                batch[n].src = message + piece.in_at;
+            } else {
+                batch[n].src = from_dst ? piece.at.dst : piece.at.src;
+                batch[n].dst = message + piece.out_at;
+            }
         }
         status = decodes ? tw_quant_decode(codec, &args, batch, n) : tw_quant_encode(codec, &args, batch, n);
     }
@@ -287,10 +273,10 @@ static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
         tw_quant_reduce_segment_t segment = {
             .srcs = srcs,
             .n_srcs = (size_t)n_from,
-            .dst = to ? to + piece.out_at : piece.dst,
-            .n_elems = piece.n_elems,
-            .tensor = piece.tensor,
-            .first_elem = piece.first_elem,
+            .dst = to ? to + piece.out_at : piece.at.dst,
+            .n_elems = piece.at.n_elems,
+            .tensor = piece.at.tensor,
+            .first_elem = piece.at.first_elem,
         };
         for (int i = 0; i < n_from; i++) {
             srcs[i] = inputs[i] + piece.in_at;
@@ -334,16 +320,17 @@ static tw_status_t run_sum_plain(tw_sched_t *sched, const void *arg)
     args.type = TW_TYPE_FP32;
     args.seed = work->op->seeds[work->is.seed];
     while (status == TW_OK && tw_grid_walk_next(&walk, &piece)) {
-        for (size_t at = 0; at < piece.n_elems && status == TW_OK; at += step) {
-            size_t n = piece.n_elems - at < step ? piece.n_elems - at : step;
+        for (size_t at = 0; at < piece.at.n_elems && status == TW_OK; at += step) {
+            size_t n = piece.at.n_elems - at < step ? piece.at.n_elems - at : step;
+            const char *src = (const char *)piece.at.src + at * elem_bytes;
             tw_quant_segment_t segment = {
                 .src = acc,
                 .dst = to + piece.out_at + tw_message_bytes(description, walk.type, at),
                 .n_elems = n,
-                .tensor = piece.tensor,
-                .first_elem = piece.first_elem + at,
+                .tensor = piece.at.tensor,
+                .first_elem = piece.at.first_elem + at,
             };
-            sum_plain(sched, work, piece.src + at * elem_bytes, piece.in_at + at * elem_bytes, n, acc);
+            sum_plain(sched, work, src, piece.in_at + at * elem_bytes, n, acc);
             status = tw_quant_encode(codec, &args, &segment, 1);
         }
     }

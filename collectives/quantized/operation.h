@@ -5,8 +5,7 @@
 #ifndef TW_COLLECTIVES_QUANTIZED_OPERATION_H
 #define TW_COLLECTIVES_QUANTIZED_OPERATION_H
 
-#include "collectives/algorithms/algorithm.h"
-#include "collectives/quantized/chunks.h"
+#include "collectives/communicator.h"
 
 TW_C_BEGIN
 
@@ -31,14 +30,16 @@ typedef struct tw_qop {
     tw_quant_t *inner;               /**< of the hop inside the node; NULL: plain there */
     tw_quant_args_t args;            /**< factor: 1 */
     uint64_t seeds[TW_N_SEEDS];      /**< by kind */
-    float limit;                     /**< tw_build_t's */
+    float limit;                     /**< of finite results: see tw_coll_limit */
     tw_sbuf_t work;                  /**< fp32 sums that are being made: of one computation at a time */
     size_t elem_bytes;
     tw_qop_view_t in, out; /**< src and dst */
 } tw_qop_t;
 
-/** NULL: the error sticks to the schedule. */
-tw_qop_t *tw_qop_create(const tw_build_t *build);
+/** Of a request that has its schedule; its grid is made. args: the request's, of which all segments may have
+ *  other counts. chunk_bytes: as in tw_grid_init. TW_ERR_NO_MEMORY. */
+tw_status_t tw_qop_create(tw_coll_request_t *request, const tw_coll_args_t *args, size_t chunk_bytes,
+                          tw_qop_t **out);
 
 /** A scratch buffer for a chunk in a form, as the message that it holds. */
 tw_span_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, tw_form_t form);

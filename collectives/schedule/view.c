@@ -55,26 +55,25 @@ char *tw_view_contiguous(const tw_view_t *view, size_t first, size_t n)
     return contiguous == n ? at : NULL;
 }
 
-void tw_view_read(const tw_view_t *view, size_t first, size_t n, void *dst)
+/* Between a range of the view and contiguous memory. */
+static void copy(const tw_view_t *view, size_t first, size_t n, char *packed, int reads)
 {
     for (size_t index = n > 0 ? find_extent(view, first) : 0; n > 0; index++) {
         size_t run;
-        const char *at = extent_at(view, index, first, n, &run);
-        memcpy(dst, at, run * view->elem_bytes);
-        dst = (char *)dst + run * view->elem_bytes;
+        char *at = extent_at(view, index, first, n, &run);
+        memcpy(reads ? packed : at, reads ? at : packed, run * view->elem_bytes);
+        packed += run * view->elem_bytes;
         first += run;
         n -= run;
     }
 }
 
+void tw_view_read(const tw_view_t *view, size_t first, size_t n, void *dst)
+{
+    copy(view, first, n, dst, 1);
+}
+
 void tw_view_write(const tw_view_t *view, size_t first, size_t n, const void *src)
 {
-    for (size_t index = n > 0 ? find_extent(view, first) : 0; n > 0; index++) {
-        size_t run;
-        char *at = extent_at(view, index, first, n, &run);
-        memcpy(at, src, run * view->elem_bytes);
-        src = (const char *)src + run * view->elem_bytes;
-        first += run;
-        n -= run;
-    }
+    copy(view, first, n, (char *)src, 0);
 }

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "collectives/communicator.h"
-#include "collectives/model/text.h"
+#include "collectives/model/model.h"
 #include "tests/collectives/world.h"
 #include "tests/common/fixture.h"
 

@@ -3,7 +3,7 @@
 #include <mutex>
 
 #include "collectives/communicator.h"
-#include "collectives/model/text.h"
+#include "collectives/model/model.h"
 #include "tests/collectives/machine.h"
 #include "tests/collectives/quantized/quantized.h"
 #include "tests/common/fixture.h"

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "quant/quant.h"
+#include "tests/collectives/gpu/sums_ref.h"
 
 namespace tw
 {

@@ -11,7 +11,6 @@
 #include <random>
 #include <vector>
 
-#include "collectives/create.h"
 #include "collectives/gpu/gpu.h"
 
 namespace tw

@@ -369,6 +369,27 @@ TEST_F(GpuHost, SeveralUnderWay)
     expect_same(b, got_b, run_case(world, b));
 }
 
+/* Each operation of a shape says it where its own caller asked for it. */
+TEST_F(GpuHost, SaysHowLongItTook)
+{
+    tw::World world(tw::nodes_of({1}));
+    HostWorld gpu(world, 5);
+    tw::Case c;
+    tw::RankBuffers mine;
+    c.sizes = {1000};
+    prepare(c, 1, 0, &mine);
+    tw::RankCase asked(c, &mine, 1);
+    double first = -1, second = -1;
+    asked.args.elapsed_sec = &first;
+    EXPECT_EQ(gpu.post_and_wait(0, &asked.args), TW_OK);
+    EXPECT_GE(first, 0);
+    first = -1;
+    asked.args.elapsed_sec = &second;
+    EXPECT_EQ(gpu.post_and_wait(0, &asked.args), TW_OK);
+    EXPECT_GE(second, 0);
+    EXPECT_EQ(first, -1);
+}
+
 TEST_F(GpuHost, PlannedBytesAreSent)
 {
     tw::World world(tw::nodes_of({2, 2}));

@@ -11,6 +11,7 @@
 #ifdef TW_HAVE_CUDA
 #include "collectives/gpu/sums_kernels.cuh"
 #endif
+#include "tests/collectives/gpu/sums_ref.h"
 #include "tests/collectives/quantized/quantized.h"
 #include "tests/common/fixture.h"
 

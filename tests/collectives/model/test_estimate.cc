@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collectives/model/text.h"
+#include "collectives/model/model.h"
 #include "tests/collectives/machine.h"
 #include "tests/common/fixture.h"
 

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <vector>
 
-#include "collectives/model/text.h"
+#include "collectives/model/model.h"
 #include "tests/common/fixture.h"
 
 namespace

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <thread>
 
-#include "collectives/model/processor.h"
+#include "collectives/model/sample.h"
 #include "tests/common/fixture.h"
 
 namespace

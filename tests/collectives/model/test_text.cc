@@ -1,7 +1,7 @@
 /* The cost model as text. */
 #include <cstring>
 
-#include "collectives/model/text.h"
+#include "collectives/model/model.h"
 #include "tests/collectives/world.h"
 #include "tests/common/fixture.h"
 

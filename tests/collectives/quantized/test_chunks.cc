@@ -141,7 +141,7 @@ TEST_F(Grid, SegmentsOfOneCodecShareChunks)
     EXPECT_EQ(grid.n_chunks, 12u);
     EXPECT_EQ(grid.n_pieces, 120u);
     for (size_t c = 0; c < grid.n_chunks; c++) {
-        const tw_quant_codec_t *chunk_codec = tw_grid_codec(&grid, c);
+        const tw_quant_codec_t *chunk_codec = tw_grid_chunk_codec(&grid, c);
         EXPECT_EQ(grid.chunks[c].n_pieces, 10u);
         for (size_t p = 0; p < grid.chunks[c].n_pieces; p++) {
             const tw_coll_segment_t &segment = segments[grid.pieces[grid.chunks[c].first_piece + p].segment];

@@ -6,6 +6,7 @@
 
 #include "collectives/gpu/gpu.h"
 #include "plugin/interpose/gpu.h"
+#include "tests/collectives/gpu/sums_ref.h"
 #include "tests/plugin/interpose/standin/gpu.h"
 
 using standin::Event;

@@ -1,7 +1,8 @@
+#include "tests/collectives/gpu/sums_ref.h"
+
 #include <math.h>
 #include <string.h>
 
-#include "collectives/gpu/sums.h"
 #include "quant/quant.h"
 
 #define BATCH 1024 /**< elements at a time */

@@ -1,0 +1,57 @@
+/** An operation in host memory while its program becomes tasks: the shards of all owners, and where their
+ *  chunks are. Private to collectives. */
+#ifndef TW_COLLECTIVES_SHARDS_H
+#define TW_COLLECTIVES_SHARDS_H
+
+#include "collectives/quantized/operation.h"
+
+TW_C_BEGIN
+
+/** A chunk in a form. */
+typedef struct tw_host_cell {
+    tw_span_t span;
+    tw_task_t task; /**< that makes it */
+    int is_src;     /**< it is `in` */
+} tw_host_cell_t;
+
+typedef struct tw_host_shard {
+    size_t first_chunk; /**< of the grid */
+    tw_span_t in, out;  /**< without one */
+    size_t n_elems, n_chunks;
+    tw_task_t sent[2];         /**< the last messages of even and of odd chunks that the owner was given */
+    tw_task_t *read, *written; /**< [n_chunks] the last to read `in`; who writes `out` */
+    tw_host_cell_t *cells;     /**< [n_chunks][most cells of the owner] */
+    size_t n_cells;
+} tw_host_shard_t;
+
+typedef struct tw_host_run {
+    tw_coll_request_t *request;
+    tw_coll_args_t *args; /**< the request's; without codecs where those were declined */
+    tw_sched_t *sched;
+    const tw_topo_t *topo;
+    const tw_flows_t *flows;
+    /** What is read, and what is written, and [W + 1] where shards begin there (NULL: it is one shard, or the
+     *  even split). Where all is plain: else chunks of the grid have places of their own. */
+    const tw_view_t *views[2];
+    size_t *firsts[2];
+    size_t chunk_elems; /**< a message carries at most so many elements; >= 1 */
+    float scale;        /**< of what a rank contributes to a sum that travels: see tw_coll_scale */
+    float factor;       /**< of the last step of a reduction, besides scale */
+    const tw_ops_t *ops[TW_N_CODINGS]; /**< NULL: no chunk is coded so */
+    const tw_ops_t *first;             /**< any of them; all have the same hops */
+    tw_qop_t *op;                      /**< NULL: all is plain */
+    tw_host_shard_t *shards;           /**< [n_owners of the ops] */
+    size_t n_chunks;                   /**< most of a shard */
+    int swaps;                         /**< an all-to-all in place: all is read before anything is written, */
+    tw_task_t all_read;                /**< by this task and those before it */
+    int n_shards, n_before; /**< where not all ranks own one: shards, and those of ranks before this one */
+    tw_span_t *row;         /**< what is left of the buffer of a row, which what is made takes; NULL: none */
+} tw_host_run_t;
+
+/** Of a run of which the request, its arguments, schedule and flows are known: its programs, made if `kept`
+ *  has none yet, and its shards. TW_ERR_NO_MEMORY. */
+tw_status_t tw_host_run_init(tw_host_run_t *run, tw_kept_program_t *kept);
+
+TW_C_END
+
+#endif
