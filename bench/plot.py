@@ -56,6 +56,8 @@ def read_rows(path, key, needed):
                 if not line.strip():
                     continue
                 row = json.loads(line)
+                if isinstance(row, dict) and "sample" in row:
+                    continue  # text, of a run that samples some
                 for name in needed + (key,):
                     if not isinstance(row, dict) or name not in row:
                         fail("%s:%d: has no '%s'" % (path, number, name))
@@ -151,9 +153,9 @@ def make_step_lines(rows, key):
     lines = {}
     for row in rows:
         label = row.get("set", key) + (", seed %s" % row["seed"] if several else "")
-        if row[key] or key != "delta_bits":  # a step without changes, or a set without deltas
-            lines.setdefault(label, []).append((row["step"], row[key] or 0))
-    return [(label, smooth(sorted(points))) for label, points in lines.items()]
+        if row[key] or (row[key] is not None and key != "delta_bits"):  # a step without changes, or a set without deltas
+            lines.setdefault(label, {})[row["step"]] = row[key]  # of a step that was done twice the later one
+    return [(label, smooth(sorted(points.items()))) for label, points in lines.items()]
 
 
 def smooth(points):

@@ -56,6 +56,13 @@ TEST_F(PlotTest, StepsOfTraining)
                     std::to_string(set[0] == 'd' ? 2.5 : 0) + "}\n";
         }
     }
+    /* a text that was sampled, a step that was done again, a loss that is no number */
+    text += R"({"run": "0", "step": 30, "sample": "and the"})"
+            "\n"
+            R"({"set": "zero3", "seed": 1, "step": 30, "loss": 0.1, "delta_bits": 0})"
+            "\n"
+            R"({"set": "zero3", "seed": 1, "step": 31, "loss": null, "delta_bits": 0})"
+            "\n";
     write(text);
     for (const char *key : {"loss", "delta_bits"}) {
         process::Result result = plot({"--y", key});
