@@ -1,9 +1,12 @@
 /* Checkpoints beside training: a rank whose disk is slow, and one whose device fails when all go on. */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <climits>
+#include <cstdarg>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -43,6 +46,24 @@ extern "C" size_t fwrite(const void *from, size_t size, size_t n, FILE *file)
         }
     }
     return real(from, size, n, file);
+}
+
+/* So many files of a checkpoint can still be opened by this thread; -1: all. */
+static thread_local int opens_left = -1;
+
+extern "C" int open(const char *path, int flags, ...)
+{
+    static const auto real = (int (*)(const char *, int, ...))dlsym(RTLD_NEXT, "open");
+    va_list args;
+    va_start(args, flags);
+    const mode_t mode = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    if (opens_left >= 0 && strstr(path, "/step-") && opens_left-- == 0) {
+        opens_left = 0;
+        errno = EIO;
+        return -1;
+    }
+    return real(path, flags, mode);
 }
 
 namespace
@@ -114,6 +135,16 @@ class Disks : public tw::Fixture
         return all;
     }
 
+    void leave_checkpoint()
+    {
+        tw::run_ranks({0, 1}, [&](int, tw_coll_t *world) {
+            Rank of(sets(), world);
+            EXPECT_EQ(of.step(), TW_OK);
+            EXPECT_EQ(tw_persist_step_done(&of.persist), TW_OK);
+            EXPECT_EQ(tw_persist_finish(&of.persist), TW_OK);
+        });
+    }
+
     std::string folder_;
 };
 
@@ -175,16 +206,32 @@ TEST_F(Disks, WhoWaitsForOneHearsOfADeath)
     });
 }
 
+/* Whichever file of a checkpoint it is that one rank cannot read, all end, and are told whose and which. */
+TEST_F(Disks, AFileThatOneRankCannotReadEndsAll)
+{
+    leave_checkpoint();
+    allow_log("Input/output error");
+    expect_log("/step-00000001/shard-0000");
+    expect_log("rank 0: rank 1 cannot resume, and says why itself: ");
+    std::vector<tw_status_t> statuses(2, TW_ERR_IO);
+    int n_opened = 0;
+    for (; statuses[0] != TW_OK && n_opened < 20; n_opened++) {
+        tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
+            Rank of(sets({"thinwire.resume=" + folder_ + "/step-00000001"}), world);
+            opens_left = rank == 1 ? n_opened : -1;
+            statuses[(size_t)rank] = tw_persist_restore(&of.persist);
+            opens_left = -1;
+        });
+        EXPECT_EQ(statuses[0], statuses[1]) << n_opened;
+    }
+    EXPECT_EQ(statuses[0], TW_OK);
+    EXPECT_GT(n_opened, 2); /* a shard of each rank */
+}
+
 /* The first copies after all have read their files. */
 TEST_F(Disks, ADeviceThatFailsIsEverybodys)
 {
-    tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
-        tw::EmulatedDevice device((uint32_t)rank + 1);
-        Rank of(sets(), world, device.table());
-        EXPECT_EQ(of.step(), TW_OK);
-        EXPECT_EQ(tw_persist_step_done(&of.persist), TW_OK);
-        EXPECT_EQ(tw_persist_finish(&of.persist), TW_OK);
-    });
+    leave_checkpoint();
     expect_log("emulated: a copy failed");
     expect_log("rank 0: rank 1 cannot resume, and says why itself: ");
     tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
