@@ -11,7 +11,7 @@ import pathlib
 import socket
 import struct
 
-from . import inside
+import torch.distributed as dist
 
 SIOCGIFADDR = 0x8915
 LOOPBACK = "127.0.0.1"
@@ -56,9 +56,8 @@ def towards(host: str) -> str | None:
     return None
 
 
-def _master() -> str:
-    """The host of torch's store; MASTER_ADDR where that is not one over TCP."""
-    store = inside.default_store()
+def _master(store: dist.Store) -> str:
+    """The host of a store; MASTER_ADDR where that is not one over TCP."""
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     return getattr(store, "host", "") or os.environ.get("MASTER_ADDR", "")
@@ -74,10 +73,10 @@ def _chosen() -> str | None:
     return None
 
 
-def own() -> str:
+def own(store: dist.Store) -> str:
     """Of the device that the user has named, or on the way to the store. The loopback device's on the store's own host, where
     that name says so, and where there is no network."""
-    host = _master()
+    host = _master(store)
     found = _chosen() or (towards(host) if host else None)
     if found:
         return found

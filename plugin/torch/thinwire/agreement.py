@@ -17,13 +17,14 @@ import json
 import logging
 import os
 import threading
+import typing
 import weakref
 from collections.abc import Callable
 
 import torch.distributed as dist
 
 from . import autoload, capi, inside, policy
-from .meeting import poll, ranks_text
+from .meeting import World, default_world, poll, ranks_text
 from .version import __version__
 
 log = logging.getLogger("thinwire")
@@ -51,14 +52,16 @@ def _settings(asked: bool) -> dict[str, str]:
     return found | (policy.from_environment().settings() if asked else {})
 
 
-def _ready(asked: bool, prepare: Callable[[], None] | None) -> State:
-    """Whatever is wrong, the job goes on without Thinwire."""
+# What else a rank has to do before it is ready; returns settings beside the variables', or None.
+Prepare = Callable[[], typing.Optional[dict[str, str]]]
+
+
+def _ready(asked: bool, prepare: Prepare | None) -> State:
+    """Whatever is wrong, the others hear of it."""
     try:
         capi.lib()
         settings = _settings(asked)
-        if prepare is not None:
-            prepare()
-        return State(READY, settings)
+        return State(READY, settings | ((prepare() if prepare is not None else None) or {}))
     except Exception as error:
         return State(str(error) or type(error).__name__, {})
 
@@ -78,27 +81,25 @@ def why_not(states: dict[int, State], silent: list[int], waited: str) -> str:
     return "; ".join(found)
 
 
-class _Life:
-    """Of one default group: what this rank has said, and the verdicts that it knows."""
+class Life:
+    """Of one world: what this rank has said, and the verdicts that it knows."""
 
-    def __init__(self, group: dist.ProcessGroup, number: int):
-        self.group, self.rank, self.world = weakref.ref(group), group.rank(), group.size()
-        # A store may see several default groups, one after the other.
-        self._store = dist.PrefixStore("thinwire/%d/" % number, inside.default_store())
+    def __init__(self, world: World):
+        self.rank, self._ranks, self._store = world.rank, world.ranks, world.store
         self._lock = threading.Lock()
         self._asked: bool | None = None  # once this rank has spoken
         self._verdicts: dict[tuple[int, ...], str] = {}
 
-    def speak(self, asked: bool, prepare: Callable[[], None] | None = None) -> State | None:
+    def speak(self, asked: bool, prepare: Prepare | None = None) -> State | None:
         """Once; None: it has spoken already."""
         with self._lock:
             return self._speak(asked, prepare) if self._asked is None else None
 
-    def _speak(self, asked: bool, prepare: Callable[[], None] | None) -> State:
+    def _speak(self, asked: bool, prepare: Prepare | None) -> State:
         state, self._asked = _ready(asked, prepare), asked
         self._store.set(self._key(self.rank), state.text())
-        if self._store.add("spoken", 1) == self.world:
-            self._judge(tuple(range(self.world)), "")
+        if self._store.add("spoken", 1) == len(self._ranks):
+            self._judge(self._ranks, "")
         return state
 
     @staticmethod
@@ -148,7 +149,7 @@ class _Life:
         self.speak(asked=False)
         with self._lock:
             if ranks not in self._verdicts:
-                members = tuple(range(self.world)) if self._asked else ranks
+                members = self._ranks if self._asked else ranks
                 self._verdicts[ranks] = self._verdict(members, limit_sec) if len(members) > 1 else ""
 
     def refused(self, ranks: tuple[int, ...], limit_sec: float) -> str:
@@ -163,20 +164,21 @@ class _Life:
         return [why for why in dict.fromkeys(self._verdicts.values()) if why]
 
 
-_lives: list[_Life] = []
+_lives: list[tuple[weakref.ref[dist.ProcessGroup], Life]] = []
 _lock = threading.Lock()
 
 
-def _life() -> _Life:
+def _life() -> Life:
     """That of the default group."""
     group = inside.default_group()
     with _lock:
-        if not _lives or _lives[-1].group() is not group:
-            _lives.append(_Life(group, len(_lives)))
-        return _lives[-1]
+        if not _lives or _lives[-1][0]() is not group:
+            # A store may see several default groups, one after the other.
+            _lives.append((weakref.ref(group), Life(default_world().under("thinwire/%d/" % len(_lives)))))
+        return _lives[-1][1]
 
 
-def speak(prepare: Callable[[], None]) -> str:
+def speak(prepare: Prepare) -> str:
     """TW_FSDP or TW_DDP is set here, and there is a new default group. prepare: what else has to be done first. Returns what this rank lacks."""
     state = _life().speak(True, prepare)
     return state.lacks if state is not None else READY
@@ -190,4 +192,4 @@ def refused(ranks: tuple[int, ...], limit_sec: float) -> str:
 
 def reasons() -> list[str]:
     """Why this rank's groups have not used Thinwire, as far as that was asked."""
-    return [why for life in _lives for why in life.reasons()]
+    return [why for _, life in _lives for why in life.reasons()]

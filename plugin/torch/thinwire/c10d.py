@@ -29,25 +29,6 @@ DELEGATED = (
 )
 
 
-class _Shapes:
-    """The tables of a group's tensors, by size."""
-
-    LIMIT = 256
-
-    def __init__(self) -> None:
-        self._found: dict[object, operations.Shape] = {}
-
-    def get(self, tensor: torch.Tensor, n_elems: int, make: Callable[[list[segments.Piece]], segments.Table]) -> operations.Shape:
-        key = (tensor.dtype, n_elems, make.__name__)
-        found = self._found.get(key)
-        if found is None:  # two threads may both make it: each has its own then
-            if len(self._found) >= self.LIMIT:
-                self._found.clear()
-            pieces = [segments.Piece(n_elems, "")]
-            found = self._found[key] = operations.shape(make(pieces), pieces)
-        return found
-
-
 def _build() -> type:
     inside.check_backend()
     backend_class, gloo_class = inside.backend_classes()
@@ -62,7 +43,7 @@ def _build() -> type:
             self._id = options.group_id
             self.codec: capi.Codec | None = None
             self._min_bytes = policy.from_environment().min_bytes
-            self._shapes = _Shapes()
+            self._shapes = operations.Shapes()
             self._steps = itertools.count()
             self._use = Use({})
             self._store, self._same_rules = options.store, None
@@ -102,6 +83,10 @@ def _build() -> type:
                 return False
             return whole.nbytes >= self._min_bytes and self._communicator() is not None
 
+        def _shape(self, tensor: torch.Tensor, n_elems: int, make: Callable[[list[segments.Piece]], segments.Table]) -> operations.Shape:
+            pieces = [segments.Piece(n_elems, "")]
+            return self._shapes.get((tensor.dtype, n_elems, make.__name__), lambda: operations.shape(make(pieces), pieces))
+
         def _post(self, kind: str, op: int, dtype: torch.dtype, shape: operations.Shape, place: Callable[[segments.Table], None],
                   keep: tuple[torch.Tensor, ...], result: list[torch.Tensor],
                   reduction: tuple[int, float] = (capi.SUM, 1.0)) -> operations.Work:
@@ -124,7 +109,7 @@ def _build() -> type:
             def gather(pieces: list[segments.Piece]) -> segments.Table:
                 return self._rank_major(pieces, whole.itemsize)
 
-            shape = self._shapes.get(whole, part.numel(), gather)
+            shape = self._shape(whole, part.numel(), gather)
             return self._post("all-gather", capi.ALLGATHER, dtype, shape, lambda table: table.gather(whole.data_ptr()),
                               (output, input), [output])
 
@@ -137,7 +122,7 @@ def _build() -> type:
             def scatter(pieces: list[segments.Piece]) -> segments.Table:
                 return self._rank_major(pieces, input.itemsize)
 
-            shape = self._shapes.get(input, output.numel(), scatter)
+            shape = self._shape(input, output.numel(), scatter)
             return self._post("reduce-scatter", capi.REDUCE_SCATTER, input.dtype, shape,
                               lambda table: table.scatter(input.data_ptr(), output.data_ptr()),
                               (output, input), [output], reduction)
@@ -152,7 +137,7 @@ def _build() -> type:
             def reduce(pieces: list[segments.Piece]) -> segments.Table:
                 return segments.Plain(pieces, tensor.itemsize)
 
-            shape = self._shapes.get(tensor, tensor.numel(), reduce)
+            shape = self._shape(tensor, tensor.numel(), reduce)
             return self._post("all-reduce", capi.ALLREDUCE, tensor.dtype, shape, lambda table: table.reduce(tensor.data_ptr()),
                               (tensor,), tensors, reduction)
 

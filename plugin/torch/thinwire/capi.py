@@ -23,7 +23,7 @@ OK, IN_PROGRESS, UNSUPPORTED, TIMEOUT = 0, 1, -3, -10
 # tw_type_t
 FP32, BF16, FP16, BYTE = range(4)
 # tw_coll_op_t
-ALLGATHER, REDUCE_SCATTER, ALLREDUCE = range(3)
+ALLGATHER, REDUCE_SCATTER, ALLREDUCE, BROADCAST, ALLTOALL, BARRIER = range(6)
 # tw_coll_reduction_t
 SUM, MEAN = range(2)
 # tw_mem_t and tw_coll_wire_t

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from . import agreement, capi, inside, segments, waiting
-from .meeting import Meeting
+from .meeting import Meeting, World, default_world
 
 if typing.TYPE_CHECKING:
     from .replicas import Keeper
@@ -157,13 +157,14 @@ class Communicator:
 
 
 class Engine:
-    """A transport between some ranks of the job, and communicators on it. Collective over these ranks."""
+    """A transport between some ranks of a world, and communicators on it. Collective over these ranks."""
 
-    def __init__(self, ranks: tuple[int, ...], timeout_sec: float):
-        self.pid, self.rank = os.getpid(), dist.get_rank()
-        self._ranks = ranks  # of torch's default group, ascending
+    def __init__(self, world: World, ranks: tuple[int, ...], timeout_sec: float):
+        self.pid, self._world, self.rank = os.getpid(), world, world.rank
+        self._ranks = ranks  # of the world, ascending
         self._transport, self._all = C.c_void_p(), C.c_void_p()
         self._communicators: dict[tuple[str, bool], Communicator] = {}
+        self._counted: dict[Callable[[Communicator], int], int] = {}  # once they are closed
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._join(timeout_sec)
@@ -171,7 +172,7 @@ class Engine:
         self._watcher.start()
 
     def _join(self, timeout_sec: float) -> None:
-        library, meeting = capi.lib(), Meeting(self._ranks, timeout_sec)
+        library, meeting = capi.lib(), Meeting(self._world, self._ranks, timeout_sec)
         job, listener = meeting.job()
         ucx = capi.UcxParams(C.pointer(job), listener)
         capi.check(library.tw_transport_ucx_create_with(C.byref(ucx), C.byref(self._transport)), "join")
@@ -193,7 +194,7 @@ class Engine:
                            timeout_sec=own_timeout(timeout_sec))
 
     def _failed_rank(self) -> int:
-        """In torch's default group, or -1."""
+        """In the world, or -1."""
         failed = capi.lib().tw_transport_failed_rank(self._transport)
         return self._ranks[failed] if 0 <= failed < len(self._ranks) else -1
 
@@ -231,14 +232,17 @@ class Engine:
         self.check(status, "communicator of ranks %s" % ranks)
         return Communicator(self, pointer, ranks.index(self.rank), len(ranks), timeout_sec, nccl_group is not None)
 
+    def _count(self, of: Callable[[Communicator], int]) -> int:
+        return sum(map(of, self._communicators.values())) if self._all else self._counted.get(of, 0)
+
     def sent_bytes(self) -> int:
-        return sum(one.sent_bytes() for one in self._communicators.values()) if self._all else 0
+        return self._count(Communicator.sent_bytes)
 
     def spared_bytes(self) -> int:
-        return sum(one.spared_bytes() for one in self._communicators.values()) if self._all else 0
+        return self._count(Communicator.spared_bytes)
 
     def nonfinite_blocks(self) -> int:
-        return sum(one.nonfinite_blocks() for one in self._communicators.values()) if self._all else 0
+        return self._count(Communicator.nonfinite_blocks)
 
     def _watch(self) -> None:
         """When a rank has failed, end what waits in other libraries: they would wait much longer."""
@@ -265,6 +269,7 @@ class Engine:
         self._stop.set()
         self._watcher.join()
         library = capi.lib()
+        self._counted = {of: self._count(of) for of in (Communicator.sent_bytes, Communicator.spared_bytes, Communicator.nonfinite_blocks)}
         for one in self._communicators.values():
             if one.keeper is not None:
                 one.keeper.close()
@@ -296,7 +301,7 @@ class _Job:
                 self.close()
                 self._group = weakref.ref(group)
             if ranks not in self.engines:
-                self.engines[ranks] = Engine(ranks, timeout_sec)
+                self.engines[ranks] = Engine(default_world(), ranks, timeout_sec)
             return self.engines[ranks]
 
     def close(self) -> None:
@@ -306,6 +311,14 @@ class _Job:
 
 
 _job = _Job()
+_separate: list[Engine] = []
+
+
+def separate(world: World, timeout_sec: float) -> Engine:
+    """One between all ranks of a world that is not the default group's. The caller closes it, or the program's end does."""
+    made = Engine(world, world.ranks, timeout_sec)
+    _separate.append(made)
+    return made
 
 
 def own_timeout(timeout_sec: float) -> float:
@@ -380,12 +393,15 @@ class Use:
 
 
 def running() -> list[Engine]:
-    return list(_job.engines.values())
+    """Closed ones of separate() too: what they have sent still counts."""
+    return [*_job.engines.values(), *_separate]
 
 
 def close() -> None:
     """Leave the job; the next operation joins again. Rank 0 waits for the others."""
     _job.close()
+    for one in _separate:
+        one.close()
 
 
 @atexit.register

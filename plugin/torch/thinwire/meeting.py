@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes as C
+import dataclasses
 import hashlib
 import json
 import logging
@@ -44,13 +45,32 @@ def ranks_text(ranks: list[int]) -> str:
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(items)
 
 
-class Meeting:
-    """Of some ranks of the default group, ascending. Each of them makes one, once for every attempt to join."""
+@dataclasses.dataclass(frozen=True)
+class World:
+    """Ranks that can meet: this one, all of them ascending, and the store that they share."""
 
-    def __init__(self, ranks: tuple[int, ...], timeout_sec: float):
+    rank: int
+    ranks: tuple[int, ...]
+    store: dist.Store
+
+    def under(self, prefix: str) -> World:
+        """The same, with another part of the store."""
+        return dataclasses.replace(self, store=dist.PrefixStore(prefix, self.store))
+
+
+def default_world() -> World:
+    """torch's default group."""
+    group = inside.default_group()
+    return World(group.rank(), tuple(range(group.size())), inside.default_store())
+
+
+class Meeting:
+    """Of some ranks of a world, ascending. Each of them makes one, once for every attempt to join."""
+
+    def __init__(self, world: World, ranks: tuple[int, ...], timeout_sec: float):
         name = hashlib.sha256(" ".join(map(str, ranks)).encode()).hexdigest()[:16]
-        self._store = dist.PrefixStore("thinwire/%s/" % name, inside.default_store())
-        self._ranks, self._place, self._timeout_sec = ranks, ranks.index(dist.get_rank()), timeout_sec
+        self._world, self._store = world, world.under("thinwire/%s/" % name).store
+        self._ranks, self._place, self._timeout_sec = ranks, ranks.index(world.rank), timeout_sec
 
     def _await(self, places: list[int]) -> None:
         """Until they are there: a rank may be late at its first collective, as long as torch would wait for it, too."""
@@ -59,7 +79,7 @@ class Meeting:
         if poll(lambda: self._store.check(keys), min(patience, self._timeout_sec)):
             return
         missing = [self._ranks[place] for place in places if not self._store.check([str(place)])]
-        log.warning("rank %d has waited %.0f s for %s to come to the first collective of its group", dist.get_rank(), patience,
+        log.warning("rank %d has waited %.0f s for %s to come to the first collective of its group", self._world.rank, patience,
                     ranks_text(missing))
         if not poll(lambda: self._store.check(keys), self._timeout_sec - patience):
             raise capi.ThinwireError("join", capi.TIMEOUT, missing[0],
@@ -71,18 +91,19 @@ class Meeting:
         self._await(others)
         told = [json.loads(one) for one in self._store.multi_get([str(place) for place in others])] if others else []
         alone = {place for place, _ in told} <= {addresses.place()}
-        address = addresses.LOOPBACK if alone else addresses.reachable(addresses.own(), [one for _, one in told])
+        own = addresses.own(self._world.store)
+        address = addresses.LOOPBACK if alone else addresses.reachable(own, [one for _, one in told])
         port, listener = C.c_int(fixed_port), -1
         if not fixed_port:
             listener = capi.lib().tw_transport_listen(address.encode(), C.byref(port))
             if listener < 0:
-                raise OSError("rank %d cannot listen on %s" % (dist.get_rank(), address))
+                raise OSError("rank %d cannot listen on %s" % (self._world.rank, address))
         secret = secrets.token_hex(16)
         self._store.set("0", json.dumps([address, port.value, secret]))
         return address, port.value, secret, listener
 
     def _come(self) -> tuple[str, int, str, int]:
-        self._store.set(str(self._place), json.dumps([addresses.place(), addresses.own()]))
+        self._store.set(str(self._place), json.dumps([addresses.place(), addresses.own(self._world.store)]))
         self._await([0])
         address, port, secret = json.loads(self._store.get("0"))
         return address, port, secret, -1
@@ -91,7 +112,7 @@ class Meeting:
         """torch's ranks, as a job may have been started without a launcher, and the first one's listener, which is the caller's. What
         the environment says of the rest holds."""
         environment, world = os.environ, len(self._ranks)
-        everybody = world == dist.get_world_size()
+        everybody = self._ranks == self._world.ranks
         fixed_port = int(environment.get("TW_RENDEZVOUS_PORT") or 0) if everybody else 0
         address, port, secret, listener = self._invite(fixed_port) if self._place == 0 else self._come()
         launched = everybody and environment.get("RANK") == str(self._place)

@@ -39,6 +39,23 @@ def shape(table: segments.Table, pieces: Sequence[segments.Piece]) -> Shape:
     return Shape(table, reasons, len(pieces))
 
 
+class Shapes:
+    """Those of a group's tensors, by what makes them different."""
+
+    LIMIT = 256
+
+    def __init__(self) -> None:
+        self._found: dict[object, Shape] = {}
+
+    def get(self, key: object, make: Callable[[], Shape]) -> Shape:
+        found = self._found.get(key)
+        if found is None:  # two threads may both make it: each has its own then
+            if len(self._found) >= self.LIMIT:
+                self._found.clear()
+            found = self._found[key] = make()
+        return found
+
+
 def reduction(op: dist.ReduceOp | dist.ReduceOp.RedOpType) -> tuple[int, float] | None:
     """(tw_coll_reduction_t, factor) of torch's reduction, or None if Thinwire has none such."""
     kind = getattr(op, "op", op)
@@ -108,6 +125,7 @@ class Operation:
     reduction: tuple[int, float] = (capi.SUM, 1.0)
     step: int = 0
     of: str = ""  # what it moves: the same on all ranks, which is checked
+    root: int = 0  # of a broadcast
 
     def _codec(self, communicator: Communicator) -> tuple[capi.Codec | None, collections.Counter[str]]:
         """The codec or None, and {why: how many tensors are not quantized}."""
@@ -136,7 +154,7 @@ class Operation:
         kind, factor = self.reduction
         args = self.shape.table.args(
             op=self.op, type=TYPES[self.dtype], reduction=kind, factor=factor, step=self.step & 0xFFFFFFFF,
-            seed=zlib.crc32(self.of.encode()))
+            seed=zlib.crc32(self.of.encode()), root=self.root)
         if codec is not None:
             args.codec = C.pointer(codec)
         if communicator.cuda:

@@ -97,3 +97,21 @@ class Plain(Table):
     def reduce(self, whole: int) -> None:
         self._column(_SRC, 0, [0] * self.n_segments)
         self._column(_DST, whole, self._offset)
+
+
+class Whole(Table):
+    """One tensor as one segment. counts: elements of each rank's shard, or those that go to each rank; None: split evenly.
+    recv_counts: those that come from each rank, of an all-to-all."""
+
+    def __init__(self, n_elems: int, row_elems: int = 0, counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None):
+        super().__init__(1)
+        counts, recv_counts = [None if one is None else (C.c_size_t * len(one))(*one) for one in (counts, recv_counts)]
+        self._fill(0, Piece(n_elems, "", row_elems), 0, counts)
+        if recv_counts is not None:
+            self.segments[0].recv_counts = C.addressof(recv_counts)
+            self._keep.append(recv_counts)
+
+    def move(self, source: int, target: int) -> None:
+        """Addresses; 0 for the source: it is in the target, where it belongs."""
+        self._column(_SRC, source, [0])
+        self._column(_DST, target, [0])

@@ -112,8 +112,12 @@ class _Book:
         self.said: set[str] = set()
         self._first: tuple[int, bool] | None = None  # (process, whether it is the job's rank 0), when that is known
 
+    def has_rank(self, rank: int) -> None:
+        """Of a job that may have no default group."""
+        self._first = self._first or (os.getpid(), rank == 0)
+
     def is_first(self) -> bool:
-        """Whether this process is rank 0 of the job. Known once there has been a default group."""
+        """Whether this process is rank 0 of the job. Known once there has been a default group, or has_rank()."""
         if self._first is None and dist.is_available() and dist.is_initialized():
             self._first = (os.getpid(), dist.get_rank() == 0)
         return self._first == (os.getpid(), True)  # a forked child is none

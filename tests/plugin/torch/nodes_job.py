@@ -7,7 +7,7 @@ import os
 import thinwire
 import torch
 import torch.distributed as dist
-from thinwire import addresses, engine
+from thinwire import addresses, engine, inside
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -27,7 +27,7 @@ def own_with(**environment):
     before = dict(os.environ)
     os.environ.update(environment)
     try:
-        return addresses.own()
+        return addresses.own(inside.default_store())
     finally:
         os.environ.clear()
         os.environ.update(before)
