@@ -52,6 +52,7 @@ class World:
     rank: int
     ranks: tuple[int, ...]
     store: dist.Store
+    launched: bool = True  # they are all that the launcher has started: its variables are of them
 
     def under(self, prefix: str) -> World:
         """The same, with another part of the store."""
@@ -112,7 +113,7 @@ class Meeting:
         """torch's ranks, as a job may have been started without a launcher, and the first one's listener, which is the caller's. What
         the environment says of the rest holds."""
         environment, world = os.environ, len(self._ranks)
-        everybody = self._ranks == self._world.ranks
+        everybody = self._world.launched and self._ranks == self._world.ranks
         fixed_port = int(environment.get("TW_RENDEZVOUS_PORT") or 0) if everybody else 0
         address, port, secret, listener = self._invite(fixed_port) if self._place == 0 else self._come()
         launched = everybody and environment.get("RANK") == str(self._place)

@@ -1,19 +1,26 @@
-"""What torchcomms gets that is asked for a backend "thinwire" (entry point group torchcomms.backends): a refusal that says why.
+"""The backend "thinwire" of torchcomms (entry point group torchcomms.backends): new_comm("thinwire", device, name, hints={"codec": "int8"}).
 
-Its backends are C++ of one version of its interface, and PyPI has had nothing but an empty package of that name to build with."""
+torchcomms loads this module when the backend is asked for. Backends can be written in Python from 0.3 on, and its interface is not promised
+to stay: a version that was not read is refused with the reason, as is one whose calls have other parameters."""
 
 from __future__ import annotations
 
-import importlib.metadata
+import importlib
+
+from . import torchcomms_abi as abi
+
+INSTEAD = "Under torch.distributed FSDP2 goes over thinwire with TW_FSDP=1, DDP with TW_DDP=1"
 
 
-def _version() -> str:
+def load() -> None:
+    """ImportError for a torchcomms that is not known here."""
     try:
-        return importlib.metadata.version("torchcomms")
-    except importlib.metadata.PackageNotFoundError:
-        return "of unknown version"
+        why = abi.difference(importlib.import_module("torchcomms"), abi.version())
+    except ImportError as error:
+        why = str(error)
+    if why:
+        raise ImportError("thinwire has no backend for torchcomms (this is %s): %s. %s" % (abi.version(), why, INSTEAD))
+    importlib.import_module(__package__ + ".torchcomms_backend").register()
 
 
-raise ImportError(
-    "thinwire has no backend for torchcomms (this is %s): its interface is not known here. Under torch.distributed FSDP2 goes over "
-    "thinwire with TW_FSDP=1, DDP with TW_DDP=1" % _version())
+load()

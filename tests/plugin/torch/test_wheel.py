@@ -112,11 +112,13 @@ def test_import_torch_finds_it(python):
 
 
 def test_torchcomms_is_refused_with_a_reason(python):
-    """As torchcomms loads a backend that it is asked for."""
+    """As torchcomms loads a backend that it is asked for: without it, and with the empty package that PyPI has."""
     load = "from importlib.metadata import entry_points as e; (one,) = e(group='torchcomms.backends', name='thinwire'); one.load()"
-    done = run(python, "-c", load)
-    assert done.returncode == 1 and "thinwire has no backend for torchcomms (this is of unknown version)" in done.stderr.splitlines()[-1]
-    info = next(python.parent.parent.glob("lib/python3*/site-packages")) / "torchcomms-9.8.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torchcomms\nVersion: 9.8\n")
-    assert "(this is 9.8)" in run(python, "-c", load).stderr
+    done, none = run(python, "-c", load), "thinwire has no backend for torchcomms (this is of unknown version): No module named 'torchcomms'"
+    assert done.returncode == 1 and none in done.stderr.splitlines()[-1]
+    site = next(python.parent.parent.glob("lib/python3*/site-packages"))
+    (site / "torchcomms-0.0.1.dist-info").mkdir()
+    (site / "torchcomms-0.0.1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: torchcomms\nVersion: 0.0.1\n")
+    (site / "torchcomms").mkdir()
+    (site / "torchcomms/__init__.py").touch()
+    assert "(this is 0.0.1): it takes no backends that are written in Python. Under" in run(python, "-c", load).stderr
