@@ -69,7 +69,10 @@ def _doctor(args: argparse.Namespace) -> int:
     from . import autoload, capi
 
     autoload.set_up_logging()  # what is wrong is logged where it is seen
-    library = capi.lib()
+    try:
+        library = capi.lib()
+    except ImportError as error:  # of one node among many
+        raise ImportError("%s: %s" % (os.uname().nodename, error)) from None
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's waits for the call's end
     params = capi.DoctorParams(args.seconds, args.streams, os.fsencode(args.json) if args.json else None)
     sys.stdout.flush()

@@ -125,6 +125,12 @@ def test_a_missing_ucx_is_named_with_its_package(tmp_path):
     assert capi.UCX_MISSING in text
 
 
+def test_doctor_names_the_node_that_lacks_ucx(tmp_path):
+    done = subprocess.run([sys.executable, "-m", "thinwire", "doctor"], env=os.environ | {"TW_LIBRARY": str(without_ucx(tmp_path))},
+                          capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr == "thinwire doctor: %s: %s\n" % (os.uname().nodename, capi.UCX_MISSING)
+
+
 def test_ucx_of_pypi_is_taken_where_the_system_has_none(tmp_path):
     def find():
         capi.lib()
