@@ -25,6 +25,9 @@
 /* 64 KiB, a header for every frame in it, and some room. */
 #define LINK_PACKET_BYTES 81920
 #define LINK_TICK_SEC 250e-6
+/* Of a queue, before the next one's turn; what a frame may take. */
+#define LINK_TURN_BYTES 65536
+#define LINK_FRAME_BYTES 3000
 
 /* Linux's default. */
 #define COMMON_TCP "cubic"
@@ -179,20 +182,60 @@ size_t tw_cluster_burst_bytes(double link_bps)
     return by_time > LINK_PACKET_BYTES ? (size_t)by_time : LINK_PACKET_BYTES;
 }
 
-static int shape(const char *device, const tw_cluster_params_t *params, char *reason)
+/* Windows of all connections that can meet in a link's queue; frames have headers. */
+static size_t queue_bytes(const tw_cluster_params_t *params)
 {
-    const size_t burst = tw_cluster_burst_bytes(params->link_bps);
     const size_t world = (size_t)params->n_nodes * (size_t)params->ranks_per_node;
     const size_t queue = params->window_bytes * world * (size_t)params->ranks_per_node;
+    return tw_cluster_burst_bytes(params->link_bps) + queue + queue / 4;
+}
+
+static int shape(const char *device, const tw_cluster_params_t *params, char *reason)
+{
     char limit[64] = "latency " LINK_QUEUE;
     if (params->link_bps <= 0) {
         return 0;
     }
-    if (queue > 0) { /* frames have headers */
-        snprintf(limit, sizeof(limit), "limit %zu", burst + queue + queue / 4);
+    if (params->window_bytes > 0) {
+        snprintf(limit, sizeof(limit), "limit %zu", queue_bytes(params));
     }
     return run_tool(reason, "tc qdisc add dev %s root tbf rate %.0fbit burst %zu %s", device,
-                    params->link_bps, burst, limit);
+                    params->link_bps, tw_cluster_burst_bytes(params->link_bps), limit);
+}
+
+/* A queue for what goes to each other node, which take turns, packet by packet. */
+static int add_turns(const char *device, const tw_cluster_params_t *params, char *reason)
+{
+    const size_t burst = tw_cluster_burst_bytes(params->link_bps), queue = queue_bytes(params);
+    int failed = run_tool(reason, "tc qdisc add dev %s root handle 1: htb", device) != 0 ||
+                 run_tool(reason,
+                          "tc class add dev %s parent 1: classid 1:1 htb rate %.0fbit burst %zu cburst %zu "
+                          "quantum %d",
+                          device, params->link_bps, burst, burst, LINK_TURN_BYTES) != 0;
+    for (int node = 0; node < params->n_nodes && !failed; node++) {
+        const int id = node + 2;
+        failed =
+            run_tool(reason,
+                     "tc class add dev %s parent 1:1 classid 1:%x htb rate %.0fbit ceil %.0fbit "
+                     "burst %d cburst %d quantum %d",
+                     device, id, params->link_bps / params->n_nodes, params->link_bps, LINK_FRAME_BYTES,
+                     LINK_FRAME_BYTES, LINK_TURN_BYTES) != 0 ||
+            run_tool(reason, "tc qdisc add dev %s parent 1:%x bfifo limit %zu", device, id, queue) != 0 ||
+            run_tool(reason,
+                     "tc filter add dev %s parent 1: protocol ip u32 match u32 %d 0xff at 16 "
+                     "flowid 1:%x",
+                     device, node + 1, id) != 0;
+    }
+    return failed ? -1 : 0;
+}
+
+/* A node's own end. Linux lets connections take turns at a device (fq_codel, fq); in a single queue who has
+ * more there gets more of the link, and comes to have more still. */
+static int shape_own(const char *device, const tw_cluster_params_t *params, char *reason)
+{
+    return params->window_bytes > 0 && params->link_bps > 0 && !params->ipv6
+               ? add_turns(device, params, reason)
+               : shape(device, params, reason);
 }
 
 int tw_cluster_make_bridge(int nic, char reason[REASON])
@@ -257,7 +300,7 @@ int tw_cluster_make_device(const tw_cluster_t *cluster, int node, int nic, char 
     if (run_tool(reason, "ip link set %s addrgenmode none", device) != 0 ||
         run_tool(reason, ipv6 ? "ip addr add %s/112 dev %s nodad" : "ip addr add %s/24 dev %s", address,
                  device) != 0 ||
-        shape(device, cluster->params, reason) != 0 || limit_windows(cluster->params, reason) != 0 ||
+        shape_own(device, cluster->params, reason) != 0 || limit_windows(cluster->params, reason) != 0 ||
         run_tool(reason, "ip link set %s up", device) != 0) {
         return -1;
     }

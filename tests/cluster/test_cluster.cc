@@ -448,11 +448,13 @@ int run_echo(int no_loopback)
     return tw_cluster_run(&params, &code) == TW_OK ? code : 99;
 }
 
-/* Buffers of a window, and a queue for those of both ranks, with some room: 26 ms. */
+/* Buffers of a window, and queues for those of both ranks, with some room, one for each node. */
 int run_with_windows()
 {
     const char *argv[] = {
-        "/bin/sh", "-c", "cat /proc/sys/net/ipv4/tcp_wmem; PATH=$PATH:/usr/sbin:/sbin tc qdisc show dev eth0",
+        "/bin/sh", "-c",
+        "cat /proc/sys/net/ipv4/tcp_wmem; PATH=$PATH:/usr/sbin:/sbin; tc qdisc show dev eth0; "
+        "tc class show dev eth0; tc filter show dev eth0 parent 1:",
         nullptr};
     tw_cluster_params_t params = {};
     params.n_nodes = 2;
@@ -470,7 +472,12 @@ TEST_F(ClusterTest, ConnectionsHaveAWindowAndQueuesHoldAll)
     Result result = Child([]() { return run_with_windows(); }).wait();
     EXPECT_EQ(0, result.code) << result.err;
     EXPECT_NE(std::string::npos, result.out.find("4096\t131072\t131072")) << result.out;
-    EXPECT_NE(std::string::npos, result.out.find("lat 26")) << result.out;
+    for (const char *id : {"1:2", "1:3"}) {
+        EXPECT_NE(std::string::npos, result.out.find(std::string("parent ") + id + " limit 400Kb"))
+            << result.out;
+        EXPECT_NE(std::string::npos, result.out.find(std::string("flowid ") + id)) << result.out;
+    }
+    EXPECT_NE(std::string::npos, result.out.find("rate 50Mbit ceil 100Mbit")) << result.out;
 }
 
 TEST(ClusterUnprivilegedTest, WorksInAUserNamespace)
