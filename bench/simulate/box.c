@@ -18,7 +18,7 @@ int sim_box_run(const sim_cluster_t *cluster, char **argv)
     tw_cluster_params_t params = {.n_nodes = cluster->n_nodes,
                                   .ranks_per_node = cluster->ranks_per_node,
                                   .link_bps = isfinite(cluster->link_Bps) ? 8.0 * cluster->link_Bps : 0.0,
-                                  .window_bytes = SIM_WINDOW_PACKETS * SIM_PACKET_BYTES,
+                                  .window_bytes = SIM_WINDOW_PACKETS * (size_t)cluster->packet_bytes,
                                   .argv = (const char *const *)argv,
                                   .no_loopback = 1};
     int exit_code = 1;

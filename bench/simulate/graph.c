@@ -1,8 +1,15 @@
 /* From flows to operations that wait for one another. */
 #include "bench/simulate/graph.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Shards that travel as one message: those of owners that follow one another. */
+typedef struct row {
+    uint32_t op; /* + 1; 0: none yet */
+    int last_owner;
+} row_t;
 
 typedef struct maker {
     sim_graph_t *graph;
@@ -17,9 +24,10 @@ typedef struct maker {
     uint32_t *encoded; /* likewise, its code; 0: not encoded yet */
     uint8_t *form;     /* [max_made] how a value is where it is */
     size_t max_made;
-    uint32_t *rows;  /* [hops][world] with merges: operation + 1 of the row that a rank sends */
+    row_t *rows;     /* [hops][world] with merges: what a rank sends */
     uint32_t *lanes; /* [world][world] lane + 1 from one to the other; 0: none yet */
     size_t max_lanes;
+    int row_shards;
     int owner, is_spread;
     int n_reduce_hops; /* before those of spreading */
     size_t first_op;   /* of the owner's */
@@ -141,15 +149,24 @@ static tw_status_t decode(maker_t *m, tw_value_t value, const tw_flow_op_t *op, 
     return TW_OK;
 }
 
+/* As the library joins shards: of one hop and receiver, as many as a message holds, in the tensors' order. */
+static int goes_on(const maker_t *m, const row_t *row, const tw_flow_op_t *op)
+{
+    const sim_op_t *message = row->op ? &m->graph->ops[row->op - 1] : NULL;
+    return message && message->at == op->at && row->last_owner + 1 == m->owner &&
+           message->times < m->row_shards;
+}
+
 /* A message, or its part of a row. */
 static tw_status_t message_op(maker_t *m, const tw_flow_op_t *op, int from, tw_form_t form, uint32_t *index)
 {
-    uint32_t *row =
+    row_t *row =
         m->algo->flows.merges
             ? &m->rows[(op->hop + (m->is_spread ? MAX_HOPS / 2 : 0)) % MAX_HOPS * m->topo.world + from]
             : NULL;
-    if (row && *row && m->graph->ops[*row - 1].at == op->at) {
-        *index = *row - 1;
+    if (row && goes_on(m, row, op)) {
+        *index = row->op - 1;
+        row->last_owner = m->owner;
         m->graph->ops[*index].times++;
         return TW_OK;
     }
@@ -166,7 +183,7 @@ static tw_status_t message_op(maker_t *m, const tw_flow_op_t *op, int from, tw_f
                              .times = 1},
                   index));
     if (row) {
-        *row = *index + 1;
+        *row = (row_t){.op = *index + 1, .last_owner = m->owner};
     }
     return TW_OK;
 }
@@ -315,9 +332,10 @@ static tw_status_t make_graph(maker_t *m)
     return index_pairs(m);
 }
 
-tw_status_t sim_graph_create(const sim_cluster_t *cluster, const tw_algo_t *algo, sim_graph_t **out)
+tw_status_t sim_graph_create(const sim_cluster_t *cluster, const tw_algo_t *algo, int row_shards,
+                             sim_graph_t **out)
 {
-    maker_t m = {.graph = calloc(1, sizeof(sim_graph_t)), .algo = algo};
+    maker_t m = {.graph = calloc(1, sizeof(sim_graph_t)), .algo = algo, .row_shards = row_shards};
     *out = NULL;
     if (!m.graph) {
         tw_error("simulate: out of memory");
@@ -356,6 +374,12 @@ void sim_graph_destroy(sim_graph_t *graph)
         free(graph->lanes);
     }
     free(graph);
+}
+
+int sim_row_shards(const sim_cluster_t *cluster, double bytes, double chunk_bytes)
+{
+    double world = (double)cluster->n_nodes * cluster->ranks_per_node;
+    return (int)fmin(fmax(floor(chunk_bytes * world / bytes), 1.0), world);
 }
 
 const tw_algo_t *sim_algo(tw_coll_op_t op, int quantized, size_t index)

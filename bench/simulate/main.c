@@ -12,6 +12,7 @@
 
 /* Where everybody sends the whole tensor to everybody, which is for tiny ones. */
 #define MOST_WHOLES ((size_t)1 << 20)
+#define BOX_PACKET_LEAST ((size_t)4 << 10)
 
 static const tw_coll_op_t ops[] = {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE};
 
@@ -95,6 +96,14 @@ static double ratio_of(const tw_quant_codec_t *codec)
                              : (double)tw_quant_encoded_bytes(codec, n) / (2.0 * (double)n);
 }
 
+/* In a box a rank's connections share the windows that a connection has where a node has one rank: queues are
+ * as deep there. */
+static size_t packet_of(const sim_options_t *o)
+{
+    const size_t shared = SIM_PACKET_BYTES / (size_t)o->cluster.ranks_per_node;
+    return !o->check_box ? SIM_PACKET_BYTES : shared > BOX_PACKET_LEAST ? shared : BOX_PACKET_LEAST;
+}
+
 static tw_status_t configure(sim_options_t *o)
 {
     sim_cluster_t *c = &o->cluster;
@@ -102,7 +111,7 @@ static tw_status_t configure(sim_options_t *o)
     tw_coll_model_t model;
     double chunk = (double)o->chunk;
     c->seed = (uint64_t)o->seed;
-    c->packet_bytes = (double)SIM_PACKET_BYTES;
+    c->packet_bytes = (double)packet_of(o);
     for (int f = 0; f < TW_FORM_COUNT; f++) {
         c->ratio[f] = f == TW_FORM_PLAIN ? 1.0 : ratio_of(codec);
     }
@@ -142,7 +151,9 @@ static tw_status_t simulate(const sim_options_t *o, const sim_cluster_t *c, cons
     sim_result_t result = {.done = calloc((size_t)world, sizeof(double))};
     sim_graph_t *graph = NULL;
     sim_net_t *net = NULL;
-    tw_status_t status = result.done ? sim_graph_create(c, algo, &graph) : TW_ERR_NO_MEMORY;
+    tw_status_t status =
+        result.done ? sim_graph_create(c, algo, sim_row_shards(c, (double)o->bytes, (double)o->chunk), &graph)
+                    : TW_ERR_NO_MEMORY;
     if (status == TW_OK) {
         status = sim_net_create(c, &net);
     }

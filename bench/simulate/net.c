@@ -176,7 +176,7 @@ static void next_message(run_t *run, lane_t *lane)
     double crosses = node != to ? message_bytes(run, op) : 0.0;
     run->node_bytes[node] += crosses;
     run->node_bytes[run->net->cluster->n_nodes + to] += crosses;
-    run->sent[op->from] += run->n_chunks > 1 && run->graph->flows->merges ? op->times : 1.0;
+    run->sent[op->from] += 1.0;
     lane->first = run->behind[lane->first];
     lane->packets = lane->first != NONE ? count_packets(run, op_of(run, lane->first)) : 0;
 }

@@ -73,8 +73,8 @@ static const tw_flag_t flag_list[] = {
          {"check-box", NULL, NULL,
           "Run the operations in a cluster in a box, too, and show both times; plain ones alone. Not given: "
           "4 nodes of 1 rank, and --link 200mbit and --bytes 16M over the ranks of a node, with which two "
-          "cores are enough for 16 ranks and the links take the time. There, too, a connection has 256 KB "
-          "under way at most, and nothing is dropped",
+          "cores are enough for 16 ranks and the links take the time. There, too, a connection has 256 KB, "
+          "over the ranks of a node, under way at most, connections take turns, and nothing is dropped",
           TW_CONFIG_BOOL, AT(check_box), 0, 0, NULL},
      .group = 1},
     {.field = {"times", "5", "N", "How often each runs there", TW_CONFIG_INT32, AT(n_times), 1, 100, NULL},

@@ -102,8 +102,8 @@ static tw_status_t make(server_t *s)
     for (int l = 0; l < s->step->n_layers; l++) {
         s->layers[l].ready_sec = -1.0;
     }
-    TW_TRY(sim_graph_create(s->cluster, &push, &s->push));
-    TW_TRY(sim_graph_create(s->cluster, &pull, &s->pull));
+    TW_TRY(sim_graph_create(s->cluster, &push, 1, &s->push));
+    TW_TRY(sim_graph_create(s->cluster, &pull, 1, &s->pull));
     return sim_net_create(s->cluster, &s->net);
 }
 

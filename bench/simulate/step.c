@@ -101,8 +101,8 @@ static tw_status_t make(walk_t *w)
     for (size_t i = 0; i < 6; i++) {
         *vectors[i] = w->memory + i * (size_t)w->world;
     }
-    TW_TRY(sim_graph_create(&w->cluster, gather, &w->gather));
-    TW_TRY(sim_graph_create(&w->cluster, reduce, &w->reduce));
+    TW_TRY(sim_graph_create(&w->cluster, gather, 1, &w->gather));
+    TW_TRY(sim_graph_create(&w->cluster, reduce, 1, &w->reduce));
     return sim_net_create(&w->cluster, &w->net);
 }
 

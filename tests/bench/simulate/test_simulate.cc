@@ -10,6 +10,7 @@
 
 #include "bench/simulate/simulate.h"
 #include "collectives/program/cost.h"
+#include "tests/collectives/world.h"
 #include "tests/common/fixture.h"
 
 namespace
@@ -35,7 +36,8 @@ sim_cluster_t cluster_of(int n_nodes, int ranks_per_node)
 class Simulate : public tw::Fixture
 {
   protected:
-    sim_result_t run(const sim_cluster_t &c, const tw_algo_t *algo, double chunk = INFINITY)
+    sim_result_t run(const sim_cluster_t &c, const tw_algo_t *algo, double chunk = INFINITY,
+                     double bytes = kBytes)
     {
         sim_graph_t *graph = nullptr;
         sim_net_t *net = nullptr;
@@ -43,10 +45,10 @@ class Simulate : public tw::Fixture
         done_.assign((size_t)(c.n_nodes * c.ranks_per_node), 0);
         result.done = done_.data();
         EXPECT_NE(nullptr, algo);
-        EXPECT_EQ(TW_OK, sim_graph_create(&c, algo, &graph));
+        EXPECT_EQ(TW_OK, sim_graph_create(&c, algo, sim_row_shards(&c, bytes, chunk), &graph));
         EXPECT_EQ(TW_OK, sim_net_create(&c, &net));
         EXPECT_EQ(TW_OK,
-                  sim_run(net, graph, kBytes, chunk, start_.empty() ? nullptr : start_.data(), &result));
+                  sim_run(net, graph, bytes, chunk, start_.empty() ? nullptr : start_.data(), &result));
         sim_net_destroy(net);
         sim_graph_destroy(graph);
         return result;
@@ -70,9 +72,13 @@ TEST_F(Simulate, FollowsFormulas)
         EXPECT_NEAR(2 * hops * (kAlpha + part), sec(c, TW_COLL_ALLREDUCE, "ring"), 1e-9) << w;
         EXPECT_NEAR(hops * part + kAlpha, sec(c, TW_COLL_ALLGATHER, "direct"), 1e-9) << w;
         EXPECT_NEAR(hops * part + kAlpha, sec(c, TW_COLL_REDUCE_SCATTER, "direct"), 1e-9) << w;
-        EXPECT_NEAR(rounds * kAlpha + hops * part, sec(c, TW_COLL_ALLGATHER, "doubling"), 1e-9) << w;
-        EXPECT_NEAR(2 * (rounds * kAlpha + hops * part), sec(c, TW_COLL_ALLREDUCE, "halving_doubling"), 1e-9)
-            << w;
+        /* A row that goes round the end of the tensor is two messages, of which one may come out of turn. */
+        for (int turns : {1, 2}) {
+            double took = turns == 1 ? sec(c, TW_COLL_ALLGATHER, "doubling")
+                                     : sec(c, TW_COLL_ALLREDUCE, "halving_doubling");
+            EXPECT_GE(took, turns * hops * part + kAlpha - 1e-9) << w;
+            EXPECT_LE(took, turns * (rounds * kAlpha + hops * part) + (w > 4 ? 2.5 * part : 1e-9)) << w;
+        }
         EXPECT_NEAR(hops * all + kAlpha, sec(c, TW_COLL_ALLREDUCE, "exchange"), 1e-9) << w;
     }
 }
@@ -241,6 +247,60 @@ TEST_F(Simulate, TrafficIsTheLibrarys)
             }
         }
         tw_topo_cleanup(&topo);
+    }
+}
+
+/* Payload messages of the rank that sends most of them, as the library counts them. */
+double sent_most(const std::vector<int> &node_of, const tw_coll_algo_info_t &algo, size_t n_elems)
+{
+    tw::World world(node_of);
+    std::vector<double> sent(node_of.size());
+    world.run([&](int rank) {
+        std::vector<uint16_t> memory(2 * n_elems);
+        tw_coll_segment_t segment = {};
+        segment.src = memory.data();
+        segment.dst = memory.data() + n_elems;
+        segment.n_elems = n_elems;
+        tw_coll_args_t args = {};
+        args.op = algo.op;
+        args.type = TW_TYPE_BF16;
+        args.algo = algo.name;
+        args.segments = &segment;
+        args.n_segments = 1;
+        args.factor = 1;
+        tw_coll_counters_t before, after;
+        tw_coll_counters_get(world.coll(rank), &before);
+        EXPECT_EQ(tw_coll_run(world.coll(rank), &args), TW_OK);
+        tw_coll_counters_get(world.coll(rank), &after);
+        sent[(size_t)rank] = (double)(after.inter_node_messages - before.inter_node_messages +
+                                      after.in_node_messages - before.in_node_messages);
+    });
+    return *std::max_element(sent.begin(), sent.end());
+}
+
+/* Where shards are short some algorithms send several as one message, as many as fit. */
+TEST_F(Simulate, MessagesAreTheLibrarys)
+{
+    const size_t chunk = 1024;
+    set_env("TW_COLL_CHECK", "n");
+    set_env("TW_COLL_CHUNK", "1024");
+    for (auto [n, l] : {std::pair(8, 1), {5, 1}, {3, 2}, {13, 1}}) {
+        sim_cluster_t c = cluster_of(n, l);
+        std::vector<int> node_of;
+        for (int r = 0; r < n * l; r++) {
+            node_of.push_back(r / l);
+        }
+        for (size_t shard : {chunk / 4, chunk / 2, chunk, 3 * chunk}) {
+            const size_t bytes = shard * node_of.size();
+            for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {
+                const tw_algo_t *algo;
+                for (size_t i = 0; (algo = sim_algo(op, 0, i)); i++) {
+                    EXPECT_EQ(run(c, algo, (double)chunk, (double)bytes).messages,
+                              sent_most(node_of, algo->info, bytes / 2))
+                        << algo->info.name << " " << op << ", " << n << " x " << l << ", " << shard;
+                }
+            }
+        }
     }
 }
 
