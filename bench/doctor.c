@@ -2,23 +2,25 @@
 #include "doctor/doctor.h"
 #include "flags/flags.h"
 
-static const char doc[] = "Examines a cluster: started on every node by the launcher of the jobs (torchrun, "
-                          "mpirun, srun), it measures "
-                          "what TCP makes of every link, reads the settings that matter, and ends in three "
-                          "lines: what is slow, why it "
-                          "might be, and what to change.\v"
-                          "Measured, from node to node, with plain sockets on the devices that jobs use "
-                          "(TW_NET_DEVICES, or the one on "
-                          "the way to rank 0): every pair alone, several streams beside one, all nodes at "
-                          "once, packets sent again, "
-                          "congestion control in effect, the largest packet that passes. Of each rank: "
-                          "device, NUMA node, clock, codecs' "
-                          "speed; of each node: open files, memory for replicas, /dev/shm, sockets' buffers. "
-                          "With more nodes than there "
-                          "is time for pairs, pairs are measured side by side.\n\n"
-                          "Rank 0 prints. The exit code is 0 whatever is found, 1 when a rank has failed or "
-                          "a file cannot be written.\n\n"
-                          "Example: srun -N 8 --ntasks-per-node 1 doctor --json doctor.json";
+static const char doc[] =
+    "Examines a cluster: started on every node by the launcher of the jobs (torchrun, "
+    "mpirun, srun), it measures "
+    "what TCP makes of every link, reads the settings that matter, and ends in three "
+    "lines: what is slow, why it "
+    "might be, and what to change.\v"
+    "Measured, from node to node, with plain sockets on the devices that jobs use "
+    "(TW_NET_DEVICES, or the one on "
+    "the way to rank 0): every pair alone, several streams beside one, all nodes at "
+    "once, packets sent again, "
+    "congestion control in effect, the largest packet that passes. Of each rank: "
+    "device, NUMA node, clock, codecs' "
+    "speed; of each node: open files, memory for replicas, /dev/shm, sockets' buffers. "
+    "With more nodes than there "
+    "is time for pairs, pairs are measured side by side; what is left when twice the time is over "
+    "is not measured, which is said.\n\n"
+    "Rank 0 prints. The exit code is 0 whatever is found, 1 when a rank has failed or "
+    "a file cannot be written.\n\n"
+    "Example: srun -N 8 --ntasks-per-node 1 doctor --json doctor.json";
 
 #define AT(member) offsetof(tw_doctor_params_t, member)
 

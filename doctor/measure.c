@@ -196,15 +196,32 @@ static int least_devices(const tw_doctor_result_t *result)
     return least;
 }
 
-static tw_status_t run_flows(tw_doctor_rank_t *rank, const tw_doctor_result_t *result,
-                             const tw_doctor_schedule_t *s, double seconds)
+/* From a slot on. */
+static void skip(const tw_doctor_schedule_t *s, int slot)
 {
+    for (int i = 0; i < s->n; i++) {
+        s->flows[i].skipped = s->flows[i].slot >= slot;
+    }
+}
+
+/* Rank 0's clock says when the time is over. */
+static tw_status_t run_flows(tw_doctor_rank_t *rank, const tw_doctor_result_t *result,
+                             const tw_doctor_schedule_t *s, const tw_doctor_plan_t *plan)
+{
+    const double seconds = tw_doctor_slot_seconds(plan, s),
+                 until = tw_time_sec() + tw_doctor_limit_seconds(plan, s);
     if (rank->rank == 0) {
         printf("measuring: %d nodes, %d steps of %.1f s\n", result->n_nodes, s->n_slots, seconds);
         fflush(stdout);
     }
     for (int slot = 0; slot < s->n_slots; slot++) {
         TW_TRY(tw_doctor_meet(rank));
+        int32_t is_over = slot >= s->n_first && tw_time_sec() > until;
+        TW_TRY(tw_doctor_share(rank, &is_over, sizeof(is_over)));
+        if (is_over) {
+            skip(s, slot);
+            break;
+        }
         TW_TRY(run_slot(rank, result, s, slot, seconds));
     }
     return TW_OK;
@@ -235,7 +252,7 @@ tw_status_t tw_doctor_measure(tw_doctor_rank_t *rank, const tw_doctor_plan_t *pl
     }
     make_paths(result, n_devices, node, &paths);
     status = status == TW_OK ? probe_paths(rank, result, &paths) : status;
-    status = status == TW_OK ? run_flows(rank, result, &s, tw_doctor_slot_seconds(&first, &s)) : status;
+    status = status == TW_OK ? run_flows(rank, result, &s, &first) : status;
     status = status == TW_OK ? tell_flows(rank, &s, result) : status;
     status = status == TW_OK ? tell_paths(rank, &paths, result) : status;
     tw_doctor_schedule_cleanup(&s);

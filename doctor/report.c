@@ -118,6 +118,9 @@ static void print_flows(const tw_doctor_result_t *result)
         }
     }
     print_rest(n);
+    if (result->n_skipped > 0) {
+        printf("  not measured: %d\n", result->n_skipped);
+    }
 }
 
 static void print_paths(const tw_doctor_result_t *result)
@@ -184,10 +187,25 @@ void tw_doctor_print(const tw_doctor_result_t *result, const tw_doctor_findings_
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
+/* JSON knows UTF-8 alone, names of hosts may be anything; and a text that is too long is cut anywhere. */
+static json_t *text_json(const char *text)
+{
+    json_t *whole = json_string(text);
+    char plain[TW_DOCTOR_TEXT_BYTES];
+    if (whole) {
+        return whole;
+    }
+    snprintf(plain, sizeof(plain), "%s", text);
+    for (char *at = plain; *at; at++) {
+        *at = (*at & 0x80) != 0 ? '?' : *at;
+    }
+    return json_string(plain);
+}
+
 static json_t *device_json(const tw_doctor_device_t *device)
 {
-    return json_pack("{s:s, s:i, s:i, s:i}", "name", device->name, "mtu", device->mtu, "speed_mbps",
-                     device->speed_mbps, "numa", device->numa);
+    return json_pack("{s:o, s:i, s:i, s:i}", "name", text_json(device->name), "mtu", device->mtu,
+                     "speed_mbps", device->speed_mbps, "numa", device->numa);
 }
 
 static json_t *rank_json(const tw_doctor_result_t *result, int rank)
@@ -200,14 +218,15 @@ static json_t *rank_json(const tw_doctor_result_t *result, int rank)
     for (int i = 0; i < TW_DOCTOR_CODECS; i++) {
         json_object_set_new(codecs, tw_doctor_codec_names[i], json_real(facts->encode_GBps[i]));
     }
-    return json_pack("{s:s, s:i, s:i, s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:o}",
-                     "rdma", facts->rdma, "rank", facts->rank, "node", facts->node, "host", facts->host,
-                     "cores", facts->cores, "numa", facts->numa, "open_files", (json_int_t)facts->descriptors,
-                     "open_files_hard", (json_int_t)facts->descriptors_hard, "memory_bytes",
-                     (json_int_t)facts->memory_bytes, "shm_bytes", (json_int_t)facts->shm_bytes,
-                     "send_buffer_bytes", (json_int_t)facts->send_buffer, "receive_buffer_bytes",
-                     (json_int_t)facts->receive_buffer, "clock_sec", facts->clock_sec, "clock_uncertain_sec",
-                     facts->clock_uncertain_sec, "devices", devices, "encode_GBps", codecs);
+    return json_pack("{s:o, s:i, s:i, s:o, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:o}",
+                     "rdma", text_json(facts->rdma), "rank", facts->rank, "node", facts->node, "host",
+                     text_json(facts->host), "cores", facts->cores, "numa", facts->numa, "open_files",
+                     (json_int_t)facts->descriptors, "open_files_hard", (json_int_t)facts->descriptors_hard,
+                     "memory_bytes", (json_int_t)facts->memory_bytes, "shm_bytes",
+                     (json_int_t)facts->shm_bytes, "send_buffer_bytes", (json_int_t)facts->send_buffer,
+                     "receive_buffer_bytes", (json_int_t)facts->receive_buffer, "clock_sec", facts->clock_sec,
+                     "clock_uncertain_sec", facts->clock_uncertain_sec, "devices", devices, "encode_GBps",
+                     codecs);
 }
 
 static json_t *flow_json(const tw_doctor_result_t *result, int i)
@@ -230,15 +249,15 @@ static json_t *path_json(const tw_doctor_result_t *result, int i)
 
 static json_t *finding_json(const tw_doctor_finding_t *one)
 {
-    return json_pack("{s:f, s:s, s:s, s:s}", "weight", one->weight, "what", one->what, "why", one->why,
-                     "change", one->change);
+    return json_pack("{s:f, s:o, s:o, s:o}", "weight", one->weight, "what", text_json(one->what), "why",
+                     text_json(one->why), "change", text_json(one->change));
 }
 
 /* Up to the lists. By jansson, which writes decimal points in any locale. 0: failed */
 static int write_head(FILE *out, const tw_doctor_result_t *result)
 {
-    json_t *head =
-        json_pack("{s:i, s:f}", "nodes", result->n_nodes, "usual_bps", tw_doctor_usual_bps(result, 0));
+    json_t *head = json_pack("{s:i, s:f, s:i}", "nodes", result->n_nodes, "usual_bps",
+                             tw_doctor_usual_bps(result, 0), "ways_not_measured", result->n_skipped);
     const int done = head && fputs("{", out) != EOF && json_dumpf(head, out, JSON_EMBED) == 0;
     json_decref(head);
     return done;

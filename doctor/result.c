@@ -88,12 +88,16 @@ tw_status_t tw_doctor_take_flows(void *ctx, int node, const void *flows, size_t 
     if (n > 0) {
         memcpy(to, flows, n * sizeof(*to));
     }
+    int n_kept = 0;
     for (size_t i = 0; i < n; i++) {
         if (!is_flow(result, node, &to[i])) {
             return refuse(result->leader[node]);
         }
+        to[n_kept] = to[i];
+        n_kept += !to[i].skipped;
     }
-    result->n_flows += (int)n;
+    result->n_flows += n_kept;
+    result->n_skipped += (int)n - n_kept;
     return TW_OK;
 }
 

@@ -6,6 +6,8 @@
 
 #define SLOT_MIN_SEC 0.3
 #define SLOT_MAX_SEC 3.0
+/* That all of it may take longer than it should, at least. */
+#define LATE_MIN_SEC 30.0
 
 static void add(tw_doctor_schedule_t *s, const tw_doctor_flow_t *flow)
 {
@@ -25,23 +27,6 @@ static void add(tw_doctor_schedule_t *s, const tw_doctor_flow_t *flow)
     s->flows[s->n++] = *flow;
 }
 
-/* Each pair alone, one way after the other. */
-static void add_pairs_alone(tw_doctor_schedule_t *s, int n_nodes, int device)
-{
-    for (int from = 0; from < n_nodes; from++) {
-        for (int to = 0; to < n_nodes; to++) {
-            if (from != to) {
-                add(s, &(tw_doctor_flow_t){.kind = TW_DOCTOR_PAIR,
-                                           .from = from,
-                                           .to = to,
-                                           .device = device,
-                                           .n_streams = 1,
-                                           .slot = s->n_slots++});
-            }
-        }
-    }
-}
-
 /* Nodes of one part send to the one that is `distance` further, at the same time. part_of: NULL, all do. */
 static void add_shift(tw_doctor_schedule_t *s, int n_nodes, int distance, tw_doctor_flow_t flow,
                       int (*part_of)(int node, int n_nodes), int part)
@@ -58,13 +43,19 @@ static void add_shift(tw_doctor_schedule_t *s, int n_nodes, int distance, tw_doc
     s->n_slots++;
 }
 
-/* Many nodes: all send at once; so all pairs there are time for. */
-static void add_rounds(tw_doctor_schedule_t *s, int n_nodes, int device, int n_rounds)
+/* Every node to the one that is `distance` further: alone, one after the other, or all of them at once. */
+static void add_pairs(tw_doctor_schedule_t *s, int n_nodes, int device, int distance, int alone)
 {
-    for (int round = 0; round < n_rounds; round++) {
-        const int distance = 1 + (int)((int64_t)round * (n_nodes - 1) / n_rounds);
-        const tw_doctor_flow_t flow = {.kind = TW_DOCTOR_PAIR, .device = device, .n_streams = 1};
+    tw_doctor_flow_t flow = {.kind = TW_DOCTOR_PAIR, .device = device, .n_streams = 1};
+    if (!alone) {
         add_shift(s, n_nodes, distance, flow, NULL, 0);
+        return;
+    }
+    for (int from = 0; from < n_nodes; from++) {
+        flow.from = from;
+        flow.to = (from + distance) % n_nodes;
+        flow.slot = s->n_slots++;
+        add(s, &flow);
     }
 }
 
@@ -82,21 +73,28 @@ static void add_neighbours(tw_doctor_schedule_t *s, int n_nodes, int device, int
     }
 }
 
+/* First what each node is judged by; then, distance by distance, the other pairs, or as many of them as there
+ * is time for. */
 tw_status_t tw_doctor_schedule_init(const tw_doctor_plan_t *plan, int n_nodes, int n_devices, int node,
                                     tw_doctor_schedule_t *s)
 {
     const int64_t most = (int64_t)(plan->seconds / SLOT_MIN_SEC) / n_devices;
     const int alone = (int64_t)n_nodes * (n_nodes - 1) <= most || n_nodes < 4;
-    const int n_rounds = most < 1 ? 1 : most < n_nodes - 1 ? (int)most : n_nodes - 1;
+    const int n_rounds = alone || most >= n_nodes - 1 ? n_nodes - 1 : most < 1 ? 1 : (int)most;
     *s = (tw_doctor_schedule_t){.node = node};
     for (int device = 0; device < n_devices; device++) {
         const tw_doctor_flow_t all = {.kind = TW_DOCTOR_ALL, .device = device, .n_streams = plan->n_streams};
-        alone ? add_pairs_alone(s, n_nodes, device) : add_rounds(s, n_nodes, device, n_rounds);
+        add_pairs(s, n_nodes, device, 1, alone);
         add_neighbours(s, n_nodes, device, plan->n_streams);
         add_shift(s, n_nodes, 1, all, NULL, 0);
     }
-    s->n_sent_most =
-        n_devices * ((alone ? n_nodes - 1 : n_rounds) + 2); /* a pair, a neighbour, all at once */
+    s->n_first = s->n_slots;
+    for (int round = 1; round < n_rounds; round++) {
+        for (int device = 0; device < n_devices; device++) {
+            add_pairs(s, n_nodes, device, 1 + (int)((int64_t)round * (n_nodes - 1) / n_rounds), alone);
+        }
+    }
+    s->n_sent_most = n_devices * (n_rounds + 2); /* pairs, a neighbour, all at once */
     return s->failed ? TW_ERR_NO_MEMORY : TW_OK;
 }
 
@@ -110,4 +108,10 @@ double tw_doctor_slot_seconds(const tw_doctor_plan_t *plan, const tw_doctor_sche
 {
     const double seconds = plan->seconds / s->n_slots;
     return seconds < SLOT_MIN_SEC ? SLOT_MIN_SEC : seconds > SLOT_MAX_SEC ? SLOT_MAX_SEC : seconds;
+}
+
+double tw_doctor_limit_seconds(const tw_doctor_plan_t *plan, const tw_doctor_schedule_t *s)
+{
+    const double seconds = tw_doctor_slot_seconds(plan, s) * s->n_slots;
+    return seconds + (seconds > LATE_MIN_SEC ? seconds : LATE_MIN_SEC);
 }

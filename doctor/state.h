@@ -77,6 +77,7 @@ typedef struct tw_doctor_flow {
     double rtt_us; /**< the smallest; 0: not known */
     int64_t segments, repeated;
     int32_t segment_bytes, error; /**< error: an errno, of connecting or sending; 0: none */
+    int32_t skipped;              /**< 1: not measured, as the time was over */
     char congestion[16];
 } tw_doctor_flow_t;
 
@@ -93,6 +94,7 @@ typedef struct tw_doctor_result {
     int *leader;              /**< [n_nodes]: its first rank */
     tw_doctor_flow_t *flows;  /**< [n_flows]; on rank 0 alone */
     tw_doctor_path_t *paths;  /**< [n_paths] likewise */
+    int n_skipped;            /**< flows of pairs that were not measured, and are not in `flows` */
 } tw_doctor_result_t;
 
 void tw_doctor_result_cleanup(tw_doctor_result_t *result);
@@ -176,6 +178,7 @@ int tw_doctor_probe_receive(const tw_doctor_rank_t *rank, int device, double sec
 typedef struct tw_doctor_schedule {
     int node; /**< -1: of none, only slots are counted */
     int n, n_slots, room;
+    int n_first;             /**< slots that are run however late it is; pairs alone come behind them */
     tw_doctor_flow_t *flows; /**< [n] */
     int n_sent_most;         /**< flows that any node sends */
     int failed;              /**< no memory */
@@ -186,6 +189,8 @@ tw_status_t tw_doctor_schedule_init(const tw_doctor_plan_t *plan, int n_nodes, i
                                     tw_doctor_schedule_t *schedule);
 void tw_doctor_schedule_cleanup(tw_doctor_schedule_t *schedule);
 double tw_doctor_slot_seconds(const tw_doctor_plan_t *plan, const tw_doctor_schedule_t *schedule);
+/** When it is over, pairs that are left are skipped: those that cannot meet take longer than others. */
+double tw_doctor_limit_seconds(const tw_doctor_plan_t *plan, const tw_doctor_schedule_t *schedule);
 
 /** Everything between nodes, as rank 0's plan says. All ranks; on rank 0 the result has all flows and paths
  *  then. */

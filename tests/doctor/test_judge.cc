@@ -58,13 +58,17 @@ class Cluster
         each(kind, from, to, [factor](tw_doctor_flow_t &flow) { flow.bps *= factor; });
     }
 
+    tw_doctor_result_t result()
+    {
+        return {(int)facts.size(), (int)leaders.size(), (int)flows.size(), (int)paths.size(), facts.data(),
+                leaders.data(),    flows.data(),        paths.data(),      n_skipped};
+    }
+
     std::vector<tw_doctor_finding_t> judged()
     {
-        tw_doctor_result_t result = {(int)facts.size(), (int)leaders.size(), (int)flows.size(),
-                                     (int)paths.size(), facts.data(),        leaders.data(),
-                                     flows.data(),      paths.data()};
+        const tw_doctor_result_t seen = result();
         tw_doctor_findings_t findings;
-        tw_doctor_judge(&result, &findings);
+        tw_doctor_judge(&seen, &findings);
         return {findings.list, findings.list + findings.n};
     }
 
@@ -80,6 +84,7 @@ class Cluster
     std::vector<int> leaders;
     std::vector<tw_doctor_flow_t> flows;
     std::vector<tw_doctor_path_t> paths;
+    int n_skipped = 0;
 
   private:
     static tw_doctor_facts_t good_rank(int rank, int node)
@@ -389,6 +394,46 @@ TEST(DoctorJudge, MoreThanAreKept)
         cluster.node(n).descriptors = 10;
     }
     EXPECT_EQ(cluster.judged().size(), (size_t)TW_DOCTOR_FINDINGS_MAX);
+    cluster.n_skipped = 1;
+    EXPECT_EQ(cluster.judged().size(), (size_t)TW_DOCTOR_FINDINGS_MAX);
+    EXPECT_HAS(cluster.judged()[2].what, "1 of 3541 ways");
+}
+
+/* It is one of the three that the last lines say, whatever else there is. */
+TEST(DoctorJudge, WhatWasNotMeasuredIsSaid)
+{
+    Cluster cluster(14, 1, 3);
+    cluster.n_skipped = 14 * 10;
+    EXPECT_STREQ(cluster.only().what, "140 of 182 ways from node to node are not measured");
+    cluster.each(-1, -1, -1, [](tw_doctor_flow_t &flow) {
+        flow.bps = 0;
+        flow.error = ETIMEDOUT;
+    });
+    EXPECT_HAS(cluster.judged()[0].what, "by eth0 nothing comes on 42 of 42 ways");
+    EXPECT_HAS(cluster.judged()[1].what, "140 of 182");
+    for (int n = 0; n < 5; n++) {
+        cluster.node(n).descriptors = 10;
+    }
+    EXPECT_HAS(cluster.judged()[2].what, "140 of 182");
+}
+
+/* A host's name may be no UTF-8, which JSON is: the report is written all the same. */
+TEST(DoctorReport, ANameThatIsNoUtf8IsWritten)
+{
+    Cluster cluster(3);
+    snprintf(cluster.node(1).host, sizeof(cluster.node(1).host), "kn\xfcller");
+    cluster.scale(TW_DOCTOR_PAIR, 1, -1, 0.1);
+    tw_doctor_findings_t findings;
+    const tw_doctor_result_t result = cluster.result();
+    tw_doctor_judge(&result, &findings);
+    char *text = nullptr;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    EXPECT_EQ(tw_doctor_write_json(&result, &findings, out, "memory"), TW_OK);
+    fclose(out);
+    EXPECT_HAS(text, "\"host\": \"kn?ller\"");
+    EXPECT_HAS(text, "node 1 (kn?ller) sends");
+    free(text);
 }
 
 } // namespace

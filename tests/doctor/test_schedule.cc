@@ -107,6 +107,34 @@ TEST(DoctorSchedule, FewNodesPairByPair)
     }
 }
 
+/* However late it is, each node has sent and received, with one stream, several, and all at once; then come
+ * pairs alone, which are left out after twice the time. */
+TEST(DoctorSchedule, WhatEachNodeIsJudgedByComesFirst)
+{
+    for (int n_nodes : {2, 14, 15, 1024}) {
+        const tw_doctor_plan_t plan = {60, 4};
+        tw_doctor_schedule_t s;
+        ASSERT_EQ(tw_doctor_schedule_init(&plan, n_nodes, 2, 1, &s), TW_OK);
+        int n_sent[2][3] = {}, n_received[2][3] = {};
+        for (int i = 0; i < s.n; i++) {
+            const tw_doctor_flow_t &flow = s.flows[i];
+            if (flow.slot < s.n_first) {
+                (flow.from == 1 ? n_sent : n_received)[flow.device][flow.kind]++;
+            } else {
+                EXPECT_EQ(flow.kind, TW_DOCTOR_PAIR);
+            }
+        }
+        for (int device : {0, 1}) {
+            for (int kind : {TW_DOCTOR_PAIR, TW_DOCTOR_STREAMS, TW_DOCTOR_ALL}) {
+                EXPECT_EQ(n_sent[device][kind], 1) << n_nodes << " " << kind;
+                EXPECT_EQ(n_received[device][kind], 1) << n_nodes << " " << kind;
+            }
+        }
+        EXPECT_LE(tw_doctor_limit_seconds(&plan, &s), 125) << n_nodes;
+        tw_doctor_schedule_cleanup(&s);
+    }
+}
+
 /* 60 seconds are 200 steps: no node knows of more than its own part in them, nor tells more. */
 TEST(DoctorSchedule, AThousandNodes)
 {
@@ -175,6 +203,17 @@ TEST_F(DoctorResult, TakesAndSortsWhatNodesSay)
     for (int i = 0; i < 3; i++) {
         EXPECT_EQ(result.paths[i].from, i);
     }
+}
+
+TEST_F(DoctorResult, CountsWhatWasNotMeasured)
+{
+    tw_doctor_flow_t sent[3] = {flow(1, 0), flow(1, 2), flow(1, 0)};
+    sent[0].skipped = sent[2].skipped = 1;
+    sent[1].slot = 7;
+    EXPECT_EQ(tw_doctor_take_flows(&result, 1, sent, sizeof(sent)), TW_OK);
+    ASSERT_EQ(result.n_flows, 1);
+    EXPECT_EQ(result.flows[0].slot, 7);
+    EXPECT_EQ(result.n_skipped, 2);
 }
 
 TEST_F(DoctorResult, WhatCannotBeIsAnErrorThatNamesTheRank)
