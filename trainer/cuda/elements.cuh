@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/core.h"
+#include "trainer/cuda/fragments.cuh"
 
 namespace tw_trainer_kernels
 {
@@ -26,10 +27,7 @@ TW_DEVICE float to_float(float x)
 
 TW_DEVICE float to_float(Bf16 x)
 {
-    uint32_t bits = (uint32_t)x.bits << 16;
-    float wide;
-    memcpy(&wide, &bits, sizeof(wide));
-    return wide;
+    return bf16_value(x.bits);
 }
 
 TW_DEVICE void from_float(float x, float *to)
@@ -37,13 +35,9 @@ TW_DEVICE void from_float(float x, float *to)
     *to = x;
 }
 
-/* To the nearest, ties to even; NaN stays one. */
 TW_DEVICE void from_float(float x, Bf16 *to)
 {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;
-    to->bits = (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
+    to->bits = bf16_bits(x);
 }
 
 /** Eight neighbours, one or two accesses of 16 bytes: `at` is a multiple of 16. */

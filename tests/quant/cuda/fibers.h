@@ -35,6 +35,7 @@ namespace tw::emulator
 
 constexpr size_t stack_bytes = 128 << 10;
 constexpr uint32_t warp_lanes = 32, threads_max = 256;
+constexpr uint32_t words_max = 6; /* that a lane shows to its warp */
 
 enum class State { ready, exchange, barrier, done };
 
@@ -82,9 +83,10 @@ struct Fiber {
     Context context;
     void *fake_stack;
     State state;
-    uint32_t mask;      /* of the exchange it waits in */
-    uint32_t exchanges; /* so far */
-    uint64_t value[2];  /* of the last two: a lane may be one ahead of its partner */
+    uint32_t mask;                /* of the exchange it waits in */
+    uint32_t exchanges;           /* so far */
+    uint64_t value[2];            /* of the last two: a lane may be one ahead of its partner */
+    uint32_t words[2][words_max]; /* likewise */
 };
 
 class Block
@@ -147,6 +149,37 @@ class Block
             bits |= uint32_t(fibers_[t].value[turn]) << (t - first);
         }
         return bits;
+    }
+
+    /** What lanes of a warp have shown one another: until the next exchange but one. */
+    class Shown
+    {
+      public:
+        Shown(const Fiber *first, uint32_t turn) : first_(first), turn_(turn)
+        {
+        }
+        uint32_t operator()(uint32_t lane, uint32_t i) const
+        {
+            return first_[lane].words[turn_][i];
+        }
+
+      private:
+        const Fiber *first_;
+        uint32_t turn_;
+    };
+
+    /** A lane's n words, for all lanes of a whole warp. */
+    Shown show(const uint32_t *words, uint32_t n)
+    {
+        Fiber &own = fibers_[current_];
+        const uint32_t turn = own.exchanges++ % 2, first = current_ / warp_lanes * warp_lanes;
+        if (n > words_max || first + warp_lanes > n_threads_) {
+            fail("words of a warp that is not whole, or too many");
+        }
+        std::copy(words, words + n, own.words[turn]);
+        own.mask = UINT32_MAX - n;
+        wait(State::exchange);
+        return {fibers_ + first, turn};
     }
 
     void barrier()

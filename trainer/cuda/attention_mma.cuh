@@ -1,0 +1,250 @@
+/** Part of attention.cuh: rows in shared memory and products on tensor cores, for the kernels of bf16.
+ *
+ *  A block takes 128 rows of one matrix or two, 16 a warp, which stay in registers, and goes over tiles of two
+ *  others, which all warps read from shared memory: one barrier a tile, and while a tile is computed with, the
+ *  next one is copied. What a product leaves in a lane's registers is what the next product wants there as its
+ *  first factor (fragments.cuh), rounded to bf16: probabilities and gradients by scores, as in
+ *  FlashAttention-2. All sums are fp32. A warp whose rows see nothing of a tile leaves it out; one whose rows
+ *  see all of it looks at no masks. Heads of other widths than 64, 80, 96 and 128 get columns of zeros.
+ *
+ *  On sm_90, from the compiler's own report, without a GPU; 8 warps a block:
+ *
+ *                registers at D = 64, 80, 96, 128    blocks on a multiprocessor
+ *    forwards    128, 128, 164, 170                  2, 2, 1, 1
+ *    dq          144, 188, 206, 225                  1
+ *    dk, dv      175, 226, 243, 255 and 32 bytes     1
+ *                of spills
+ *
+ *  Registers are what limits: shared memory, 18 to 37 KB, would do for six. With one block two warps share a
+ *  part of the multiprocessor, each with four products or more that do not wait for one another.
+ *
+ *  A product of 16 x 8 x 16 is 4096 FLOPs. A warp reads 256 bytes of shared memory for one, so the 128 bytes
+ *  that a multiprocessor reads a clock are enough for 2048 FLOPs a clock: half of what its tensor cores do on
+ *  sm_90, and all that they did on sm_80. mma.sync reaches some 60 % there (arXiv 2402.13499); only wgmma,
+ *  whose factors lie in shared memory, has the rest. From the second cache a block reads 4 TILE D bytes a
+ *  tile for 128 TILE D * 4 FLOPs forwards: 128 a byte. */
+#ifndef TW_TRAINER_CUDA_ATTENTION_MMA_CUH
+#define TW_TRAINER_CUDA_ATTENTION_MMA_CUH
+
+#include "trainer/cuda/attention_head.cuh"
+
+namespace tw_trainer_kernels
+{
+
+constexpr uint32_t mma_width_max = 128;
+constexpr uint32_t square = 16;               /* rows of a warp; what a product sums at a time */
+constexpr uint32_t mma_rows = square * warps; /* of a block */
+constexpr float log2_e = 1.44269504f;
+
+/** Rows of shared memory are so many elements apart, an odd number of 16 bytes: eight neighbours lie in other
+ *  banks. */
+template <uint32_t COLUMNS>
+constexpr uint32_t mma_pitch = COLUMNS + octet_elems;
+
+/** What a block shares: its own rows on their way to registers, then pairs of tiles in turn. COLUMNS 64: 37 KB
+ *  with tiles of 64, 18 KB with 32; 128: 35 KB with 32. */
+template <uint32_t COLUMNS, uint32_t TILE>
+struct alignas(16) MmaShared {
+    union {
+        Bf16 rows[mma_rows * mma_pitch<COLUMNS>];
+        Bf16 tiles[2][2][TILE * mma_pitch<COLUMNS>];
+    };
+};
+
+/** Begin to copy ROWS rows from `first` on, 0 where there are none and beside D. All threads; tw_dev_copy_wait
+ *  and a barrier end it. */
+template <uint32_t COLUMNS, uint32_t ROWS>
+TW_DEVICE void begin_rows(const AttentionHead<Bf16> &head, Rows rows, uint32_t first, Bf16 *to)
+{
+    constexpr uint32_t octets = COLUMNS / octet_elems;
+    const bool is_whole = head.a.aligned && first + ROWS <= head.seq_len && head.width == COLUMNS;
+    TW_UNROLL
+    for (uint32_t i = threadIdx.x; is_whole && i < ROWS * octets; i += threads) {
+        const uint32_t row = i / octets, column = i % octets * octet_elems;
+        const Bf16 *from = (const Bf16 *)rows.at + (first + row) * rows.stride + column;
+        tw_dev_copy_begin<16>(to + row * mma_pitch<COLUMNS> + column, from);
+    }
+    for (uint32_t i = threadIdx.x; !is_whole && i < ROWS * octets; i += threads) {
+        const uint32_t row = i / octets, column = i % octets * octet_elems;
+        float values[octet_elems];
+        load_inside<Bf16>(rows, first + row, head.seq_len, column, head.width, head.a.aligned, values);
+        store_octet(values, to + row * mma_pitch<COLUMNS> + column);
+    }
+}
+
+/** Where a lane's row of a square of shared memory begins for tw_dev_load_squares: squares of 8 x 8 below one
+ *  another, then beside those, as a has them and, transposed, b; or beside one another first, as b has them of
+ *  rows that are its columns. */
+template <uint32_t COLUMNS>
+TW_DEVICE const Bf16 *squares_down(const Bf16 *at)
+{
+    const uint32_t lane = threadIdx.x % warp_lanes;
+    return at + lane % square * mma_pitch<COLUMNS> + lane / square * octet_elems;
+}
+
+template <uint32_t COLUMNS>
+TW_DEVICE const Bf16 *squares_across(const Bf16 *at)
+{
+    const uint32_t lane = threadIdx.x % warp_lanes;
+    return at + (lane % 8 + lane / square * 8) * mma_pitch<COLUMNS> + lane / 8 % 2 * octet_elems;
+}
+
+/** 16 rows of the warp as factors. */
+template <uint32_t COLUMNS>
+struct MmaRows {
+    uint32_t at[COLUMNS / square][4];
+};
+
+/** A sum (16,COLUMNS) of the warp: elements 0, 1 of at[n] are row g, columns 8 n + 2 t + 0, 1; 2, 3 row g + 8. */
+template <uint32_t COLUMNS>
+struct MmaSum {
+    float at[COLUMNS / 8][4];
+};
+
+/** The warp's 16 of 128 rows from `first` on. All threads, when nobody uses shared memory; others may then. */
+template <uint32_t COLUMNS>
+TW_DEVICE MmaRows<COLUMNS> take_rows(const AttentionHead<Bf16> &head, Rows rows, uint32_t first, Bf16 *shared)
+{
+    MmaRows<COLUMNS> taken;
+    begin_rows<COLUMNS, mma_rows>(head, rows, first, shared);
+    tw_dev_copy_wait();
+    __syncthreads();
+    const Bf16 *own = shared + threadIdx.x / warp_lanes * square * mma_pitch<COLUMNS>;
+    TW_UNROLL
+    for (uint32_t k = 0; k < COLUMNS / square; k++) {
+        tw_dev_load_squares<false>(squares_down<COLUMNS>(own + k * square), taken.at[k]);
+    }
+    __syncthreads();
+    return taken;
+}
+
+/** A B', the warp's 16 rows by TILE of shared memory. The warp's lanes. */
+template <uint32_t COLUMNS, uint32_t TILE>
+TW_DEVICE MmaSum<TILE> multiply_rows(const MmaRows<COLUMNS> &a, const Bf16 *b)
+{
+    MmaSum<TILE> sum = {};
+    TW_UNROLL
+    for (uint32_t k = 0; k < COLUMNS / square; k++) {
+        TW_UNROLL
+        for (uint32_t n = 0; n < TILE / square; n++) {
+            uint32_t words[4];
+            tw_dev_load_squares<false>(
+                squares_across<COLUMNS>(b + n * square * mma_pitch<COLUMNS> + k * square), words);
+            tw_dev_mma(a.at[k], words, sum.at[2 * n]);
+            tw_dev_mma(a.at[k], words + 2, sum.at[2 * n + 1]);
+        }
+    }
+    return sum;
+}
+
+/** sum += A B, A the warp's (16,TILE), rounded to bf16, and B the TILE rows of shared memory. Likewise. */
+template <uint32_t COLUMNS, uint32_t TILE>
+TW_DEVICE void add_rows(const MmaSum<TILE> &a, const Bf16 *b, MmaSum<COLUMNS> *sum)
+{
+    TW_UNROLL
+    for (uint32_t k = 0; k < TILE / square; k++) {
+        const float *left = a.at[2 * k], *right = a.at[2 * k + 1];
+        const uint32_t of_a[] = {tw_dev_pack(left[0], left[1]), tw_dev_pack(left[2], left[3]),
+                                 tw_dev_pack(right[0], right[1]), tw_dev_pack(right[2], right[3])};
+        TW_UNROLL
+        for (uint32_t n = 0; n < COLUMNS / square; n++) {
+            uint32_t words[4];
+            tw_dev_load_squares<true>(squares_down<COLUMNS>(b + k * square * mma_pitch<COLUMNS> + n * square),
+                                      words);
+            tw_dev_mma(of_a, words, sum->at[2 * n]);
+            tw_dev_mma(of_a, words + 2, sum->at[2 * n + 1]);
+        }
+    }
+}
+
+/* ---- the rows of a lane -------------------------------------------------------------------------------- */
+
+/** Of the warp's rows a lane has row(0) and row(1), and of a tile's columns column(n, 0) and column(n, 1) for
+ *  each n of TILE / 8. */
+struct MmaPlace {
+    uint32_t warp_first, g, t; /* the warp's first row; see fragments.cuh */
+
+    TW_DEVICE explicit MmaPlace(uint32_t first)
+        : warp_first(first + threadIdx.x / warp_lanes * square), g(threadIdx.x % warp_lanes / 4),
+          t(threadIdx.x % 4)
+    {
+    }
+    TW_DEVICE uint32_t row(uint32_t i) const
+    {
+        return warp_first + g + 8 * i;
+    }
+    TW_DEVICE uint32_t warp_last() const
+    {
+        return warp_first + square - 1;
+    }
+    TW_DEVICE uint32_t column(uint32_t n, uint32_t e) const
+    {
+        return 8 * n + 2 * t + e;
+    }
+};
+
+/** Queries are the rows of a warp: which keys they see. */
+template <uint32_t TILE>
+struct MmaQueries {
+    MmaPlace place;
+    uint32_t low[2];      /* the first key that a row sees */
+    uint32_t first, last; /* the first keys that the warp's first row sees, and its last */
+    bool exist;
+
+    TW_DEVICE MmaQueries(const AttentionHead<Bf16> &head, uint32_t block_first) : place(block_first)
+    {
+        const uint32_t end = head.seq_len - 1;
+        exist = place.warp_first <= end;
+        TW_UNROLL
+        for (uint32_t i = 0; i < 2; i++) {
+            low[i] = place.row(i) <= end ? head.first_seen(place.row(i)) : 0;
+        }
+        first = exist ? head.first_seen(place.warp_first) : 0;
+        last = head.first_seen(place.warp_last() < end ? place.warp_last() : end);
+    }
+    /** Some of the warp's rows see some of the tile's keys; all see all. The same in all lanes. */
+    TW_DEVICE bool see_some(uint32_t key) const
+    {
+        return exist && key <= place.warp_last() && key + TILE > first;
+    }
+    TW_DEVICE bool see_all(uint32_t key) const
+    {
+        return key + TILE - 1 <= place.warp_first && key >= last;
+    }
+    TW_DEVICE bool sees(uint32_t i, uint32_t key) const
+    {
+        return key <= place.row(i) && key >= low[i];
+    }
+};
+
+/** The warp's rows of a sum, times factors[i]. */
+template <uint32_t COLUMNS>
+TW_DEVICE void write_rows(const AttentionHead<Bf16> &head, const MmaPlace &place, const MmaSum<COLUMNS> &sum,
+                          const float *factors, Rows rows)
+{
+    TW_UNROLL
+    for (uint32_t i = 0; i < 2; i++) {
+        Bf16 *to = (Bf16 *)rows.at + place.row(i) * rows.stride;
+        TW_UNROLL
+        for (uint32_t n = 0; n < COLUMNS / 8; n++) {
+            const uint32_t column = place.column(n, 0);
+            const float low = factors[i] * sum.at[n][2 * i], high = factors[i] * sum.at[n][2 * i + 1];
+            const uint32_t pair = tw_dev_pack(low, high);
+            if (place.row(i) >= head.seq_len || column >= head.width) {
+                continue;
+            }
+            if (head.a.aligned) {
+                tw_dev_store<4>(to + column, &pair);
+                continue;
+            }
+            to[column].bits = (uint16_t)pair;
+            if (column + 1 < head.width) {
+                to[column + 1].bits = (uint16_t)(pair >> 16);
+            }
+        }
+    }
+}
+
+} // namespace tw_trainer_kernels
+
+#endif

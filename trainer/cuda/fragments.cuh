@@ -1,0 +1,67 @@
+/** What tensor cores multiply, as the lanes of a warp have it, and that product without them: for GPUs that
+ *  lack them, and for tests. Include what defines TW_DEVICE before.
+ *
+ *  c (16,8) += a (16,16) b (16,8). Lane 4 g + t has, of the elements of bf16 two in a word, that of the smaller
+ *  column of a, or row of b, in its low half:
+ *    words 0 to 3, a   row g, columns 2 t and 2 t + 1; row g + 8 of them; columns 2 t + 8 and 2 t + 9 of row g;
+ *                      and of row g + 8
+ *    words 4, 5, b     column g, rows 2 t and 2 t + 1; rows 2 t + 8 and 2 t + 9
+ *    c                 row g, columns 2 t and 2 t + 1; row g + 8 of them
+ *  (PTX ISA, mma.m16n8k16.) In what order a GPU adds 16 products, and how it rounds on the way, is not said
+ *  there: what is here adds one after the other, rounded each time, and is as near as fp32 is. */
+#ifndef TW_TRAINER_CUDA_FRAGMENTS_CUH
+#define TW_TRAINER_CUDA_FRAGMENTS_CUH
+
+#include <stdint.h>
+#include <string.h>
+
+namespace tw_trainer_kernels
+{
+
+/** To the nearest, ties to even; NaN stays one. */
+TW_DEVICE uint16_t bf16_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;
+    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
+}
+
+TW_DEVICE float bf16_value(uint16_t bits)
+{
+    const uint32_t wide = (uint32_t)bits << 16;
+    float value;
+    memcpy(&value, &wide, sizeof(value));
+    return value;
+}
+
+TW_DEVICE float add_products(float sum, uint32_t a, uint32_t b)
+{
+    sum +=
+        bf16_value((uint16_t)a) * bf16_value((uint16_t)b); /* a product of two bf16 is rounded by nothing */
+    return sum + bf16_value((uint16_t)(a >> 16)) * bf16_value((uint16_t)(b >> 16));
+}
+
+/** The lane's c; word(lane, i): another lane's words. All lanes of the warp. */
+template <class WORD>
+TW_DEVICE void multiply_fragments(uint32_t lane, float *c, const WORD &word)
+{
+    const uint32_t g = lane / 4, t = lane % 4;
+    TW_UNROLL
+    for (uint32_t half = 0; half < 2; half++) { /* columns of a, rows of b: 0 to 7, 8 to 15 */
+        TW_UNROLL
+        for (uint32_t pair = 0; pair < 4; pair++) {
+            const uint32_t low = word(4 * g + pair, 2 * half), high = word(4 * g + pair, 2 * half + 1);
+            TW_UNROLL
+            for (uint32_t column = 0; column < 2; column++) {
+                const uint32_t b = word(4 * (2 * t + column) + pair, 4 + half);
+                c[column] = add_products(c[column], low, b);
+                c[2 + column] = add_products(c[2 + column], high, b);
+            }
+        }
+    }
+}
+
+} // namespace tw_trainer_kernels
+
+#endif
