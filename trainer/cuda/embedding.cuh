@@ -239,7 +239,9 @@ tw_status_t launch_embedding_backward(const LAUNCHER &launcher, const EmbeddingA
     const size_t blocks = ceil_div(a.embedding.channels, threads);
     const size_t positions = a.embedding.rows < a.embedding.seq_len ? a.embedding.rows : a.embedding.seq_len;
 
-    TW_TRY(launcher.template run<EmbeddingWords<T>>((uint32_t)(word_classes * blocks), what, a));
+    if (a.d_words) {
+        TW_TRY(launcher.template run<EmbeddingWords<T>>((uint32_t)(word_classes * blocks), what, a));
+    }
     return a.d_positions
                ? launcher.template run<EmbeddingPositions<T>>((uint32_t)(positions * blocks), what, a)
                : TW_OK;

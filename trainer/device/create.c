@@ -95,7 +95,7 @@ static tw_status_t backward(tw_device_model_t *m, size_t unit, const void *const
 {
     const tw_device_saved_t parts = saved_of(m, saved); /* it is only read */
     TW_TRY(tw_device_bring(m, unit, weights));
-    TW_TRY(tw_device_grads_begin(m, unit));
+    TW_TRY(tw_device_grads_begin(m, unit, grads));
     TW_TRY((m->model.config.family == TW_MODEL_GPT2 ? tw_device_gpt2_backward : tw_device_llama_backward)(
         m, unit, &parts, (const tw_values_t *)x, (tw_values_t *)d));
     TW_TRY(tw_device_grads_end(m, unit, grads));

@@ -61,7 +61,9 @@ tw_status_t tw_device_layer_backward(tw_device_model_t *m, const tw_device_layer
                                      const tw_values_t *x, const tw_values_t *dy, int accumulate,
                                      tw_values_t *dx)
 {
-    TW_TRY(backward_weight(m, layer, x, dy));
+    if (layer->d_weight) {
+        TW_TRY(backward_weight(m, layer, x, dy));
+    }
     if (layer->bias) {
         TW_TRY(backward_bias(m, layer, dy));
     }

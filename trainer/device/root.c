@@ -162,6 +162,7 @@ static tw_status_t chunk_backward(tw_device_model_t *m, const chunk_t *chunk, in
     const tw_device_factor_t d_logits = {.at = chunk->logits.logits, .stride = chunk->logits.stride};
     const tw_device_factor_t d_transposed = {
         .at = chunk->logits.logits, .stride = chunk->logits.stride, .transposed = 1};
+    float *d_weight = grad_of(m, head);
     TW_TRY(m->device->kernels->loss_backward(&chunk->loss, &chunk->logits, scale, m->compute));
     TW_TRY(multiply(m, &(tw_device_product_t){.a = d_logits,
                                               .b = {.at = weight_of(m, head), .stride = c},
@@ -172,10 +173,13 @@ static tw_status_t chunk_backward(tw_device_model_t *m, const chunk_t *chunk, in
                                               .rows = chunk->rows,
                                               .cols = c,
                                               .inner = v}));
+    if (!d_weight) {
+        return TW_OK;
+    }
     return multiply(m, &(tw_device_product_t){.a = d_transposed,
                                               .b = {.at = chunk->norm, .stride = c},
-                                              .c = grad_of(m, head),
-                                              .d = grad_of(m, head),
+                                              .c = d_weight,
+                                              .d = d_weight,
                                               .type = TW_TYPE_FP32,
                                               .factors = m->type,
                                               .stride = c,
@@ -205,28 +209,28 @@ static tw_status_t take_losses(tw_device_model_t *m)
     return m->device->copy(m->device, m->losses, s->losses, m->model.batch * sizeof(*m->losses), m->compute);
 }
 
-/* Gradients of scale times the mean loss, unless dx is NULL. */
+/* Gradients of scale times the mean loss, unless grads is NULL. */
 static tw_status_t head(tw_device_model_t *m, const void *const *weights, const tw_values_t *x,
-                        const int32_t *targets, float scale, tw_values_t *dx)
+                        const int32_t *targets, float scale, tw_values_t *dx, float *const *grads)
 {
-    const tw_device_norm_t norm = last_norm(m);
     size_t n = count_rows(m);
     int place = places_of(m).head;
     TW_TRY(put_tokens(m, targets));
     TW_TRY(tw_device_bring(m, TW_MODEL_ROOT, weights));
-    if (dx) {
-        TW_TRY(tw_device_grads_begin(m, TW_MODEL_ROOT));
+    if (grads) {
+        TW_TRY(tw_device_grads_begin(m, TW_MODEL_ROOT, grads));
     }
+    const tw_device_norm_t norm = last_norm(m);
     TW_TRY(tw_device_norm_forward(m, &norm, x, m->scratch.norm));
     for (size_t first = 0; first < n; first += m->scratch.logit_rows) {
         chunk_t chunk = chunk_at(m, first);
         TW_TRY(chunk_forward(m, &chunk, place));
-        if (dx) {
+        if (grads) {
             TW_TRY(chunk_backward(m, &chunk, place, scale / (float)n));
         }
     }
     TW_TRY(take_losses(m));
-    if (dx) {
+    if (grads) {
         TW_TRY(tw_device_norm_backward(m, &norm, x, m->scratch.d_norm, 0, dx));
     }
     TW_TRY(tw_device_brought(m, TW_MODEL_ROOT));
@@ -239,8 +243,7 @@ tw_status_t tw_device_head(tw_model_t *model, const void *const *weights, const 
     tw_device_model_t *m = (tw_device_model_t *)model;
     TW_TRY(tw_model_tokens_check(model, targets, "target"));
     if (tw_device_is_well(m)) {
-        tw_device_note(
-            m, head(m, weights, (const tw_values_t *)x, targets, scale, grads ? (tw_values_t *)dx : NULL));
+        tw_device_note(m, head(m, weights, (const tw_values_t *)x, targets, scale, (tw_values_t *)dx, grads));
     }
     *loss = 0;
     for (size_t b = 0; b < model->batch && tw_device_is_well(m); b++) {
@@ -255,7 +258,7 @@ tw_status_t tw_device_losses(tw_model_t *model, const void *const *weights, cons
     tw_device_model_t *m = (tw_device_model_t *)model;
     TW_TRY(tw_model_tokens_check(model, targets, "target"));
     if (tw_device_is_well(m)) {
-        tw_device_note(m, head(m, weights, (const tw_values_t *)x, targets, 0, NULL));
+        tw_device_note(m, head(m, weights, (const tw_values_t *)x, targets, 0, NULL, NULL));
     }
     for (size_t b = 0; b < model->batch && tw_device_is_well(m); b++) {
         losses[b] = m->losses[b] / (double)model->seq_len;

@@ -41,8 +41,9 @@ typedef struct tw_device_slot {
     void *staged;                  /* pinned, in host memory: what comes */
     tw_device_event_t ready, used; /* weights are in; nobody reads them any more */
     tw_device_event_t computed, out;
-    size_t unit;    /* whose gradients are on their way */
-    float **wanted; /* [most tensors of a unit] where they are added to, or rounded are written to */
+    size_t unit;    /* whose gradients are computed here, or on their way */
+    float **wanted; /* [most tensors of a unit] where they are added to, or rounded are written to; NULL: they
+                     * are not wanted */
     int is_on_way;
 } tw_device_slot_t;
 enum { TW_DEVICE_SLOTS = 3 };
@@ -129,8 +130,9 @@ tw_status_t tw_device_bring(tw_device_model_t *m, size_t unit, const void *const
 /** All that reads them is enqueued: wait until they are in. */
 tw_status_t tw_device_brought(tw_device_model_t *m, size_t unit);
 const tw_values_t *tw_device_weight(const tw_device_model_t *m, size_t unit, int tensor);
-/** Zeros for a unit's gradients. */
-tw_status_t tw_device_grads_begin(tw_device_model_t *m, size_t unit);
+/** Zeros for a unit's gradients; grads: as in model.h. */
+tw_status_t tw_device_grads_begin(tw_device_model_t *m, size_t unit, float *const *grads);
+/** Between begin and end; NULL: it is not wanted. */
 float *tw_device_grad(const tw_device_model_t *m, size_t unit, int tensor);
 /** They are computed once what is enqueued is: copy them out. */
 tw_status_t tw_device_grads_end(tw_device_model_t *m, size_t unit, float *const *grads);
@@ -143,7 +145,7 @@ tw_status_t tw_device_grads_collect_unit(tw_device_model_t *m, size_t unit);
 /** A weight between x (N,in), rows in apart, and y (N,out), rows y_stride apart. */
 typedef struct tw_device_layer {
     const tw_values_t *weight, *bias; /* bias NULL: none */
-    float *d_weight, *d_bias;         /* backwards */
+    float *d_weight, *d_bias;       /* backwards; d_weight NULL: not wanted */
     size_t n, in, out, y_stride;
     int is_out_in; /* 1: the weight is (out,in), 0: (in,out) */
 } tw_device_layer_t;

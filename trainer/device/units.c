@@ -166,7 +166,38 @@ const tw_values_t *tw_device_weight(const tw_device_model_t *m, size_t unit, int
 
 float *tw_device_grad(const tw_device_model_t *m, size_t unit, int tensor)
 {
-    return m->slots[slot_index(unit)].grads + layout_of(m, unit)->offsets[tensor];
+    const tw_device_slot_t *slot = &m->slots[slot_index(unit)];
+    return slot->wanted[tensor] ? slot->grads + layout_of(m, unit)->offsets[tensor] : NULL;
+}
+
+static void want(tw_device_model_t *m, tw_device_slot_t *slot, size_t unit, float *const *grads)
+{
+    slot->unit = unit;
+    for (size_t t = 0; t < m->host->units[unit].n_tensors; t++) {
+        slot->wanted[t] = grads[t];
+    }
+}
+
+/* Elements of tensors side by side whose gradients are wanted. */
+typedef struct run {
+    size_t first, n;
+    size_t tensor; /* behind it */
+} run_t;
+
+/* The one from `tensor` on; n 0: there is none. */
+static run_t next_run(const tw_device_model_t *m, const tw_device_slot_t *slot, size_t tensor)
+{
+    const tw_device_layout_t *layout = layout_of(m, slot->unit);
+    size_t n_tensors = m->host->units[slot->unit].n_tensors;
+    while (tensor < n_tensors && !slot->wanted[tensor]) {
+        tensor++;
+    }
+    run_t run = {.first = tensor < n_tensors ? layout->offsets[tensor] : layout->n_elems, .tensor = tensor};
+    while (run.tensor < n_tensors && slot->wanted[run.tensor]) {
+        run.tensor++;
+    }
+    run.n = (run.tensor < n_tensors ? layout->offsets[run.tensor] : layout->n_elems) - run.first;
+    return run;
 }
 
 /* Elements that are worth a thread's while, and of a cache line. */
@@ -205,6 +236,9 @@ static tw_status_t collect(tw_device_model_t *m, tw_device_slot_t *slot)
     slot->is_on_way = 0;
     TW_TRY(m->device->event_wait(m->device, slot->out));
     for (size_t t = 0; t < of->n_tensors; t++) {
+        if (!slot->wanted[t]) {
+            continue;
+        }
         const char *from = (const char *)slot->staged + layout_of(m, slot->unit)->offsets[t] * grad_bytes(m);
         arrival_t arrival = {slot->wanted[t], from};
         tw_pool_ranges(tw_model_pool(&m->model), m->host->tensors[of->first_tensor + t].n_elems, STEP, LEAST,
@@ -228,30 +262,45 @@ tw_status_t tw_device_grads_collect_unit(tw_device_model_t *m, size_t unit)
 }
 
 /* What left from here before has arrived: its copy was waited for. */
-tw_status_t tw_device_grads_begin(tw_device_model_t *m, size_t unit)
+tw_status_t tw_device_grads_begin(tw_device_model_t *m, size_t unit, float *const *grads)
 {
     tw_device_slot_t *slot = &m->slots[slot_index(unit)];
     TW_TRY(collect(m, slot));
-    return m->device->zero(m->device, slot->grads, layout_of(m, unit)->n_elems * sizeof(*slot->grads),
-                           m->compute);
+    want(m, slot, unit, grads);
+    for (run_t run = next_run(m, slot, 0); run.n > 0; run = next_run(m, slot, run.tensor)) {
+        TW_TRY(m->device->zero(m->device, slot->grads + run.first, run.n * sizeof(*slot->grads), m->compute));
+    }
+    return TW_OK;
+}
+
+static tw_status_t round_run(tw_device_model_t *m, tw_device_slot_t *slot, const run_t *run)
+{
+    return m->rounds_gradients ? m->device->kernels->narrow(slot->grads + run->first, run->n, 1.0f,
+                                                            slot->rounded + run->first, m->compute)
+                               : TW_OK;
+}
+
+static tw_status_t send_run(tw_device_model_t *m, tw_device_slot_t *slot, const run_t *run)
+{
+    size_t first = run->first * grad_bytes(m);
+    const char *from = m->rounds_gradients ? (const char *)slot->rounded : (const char *)slot->grads;
+    return m->device->copy(m->device, (char *)slot->staged + first, from + first, run->n * grad_bytes(m),
+                           m->out);
 }
 
 tw_status_t tw_device_grads_end(tw_device_model_t *m, size_t unit, float *const *grads)
 {
     tw_device_t *device = m->device;
     tw_device_slot_t *slot = &m->slots[slot_index(unit)];
-    size_t n_elems = layout_of(m, unit)->n_elems;
-    slot->unit = unit;
-    for (size_t t = 0; t < m->host->units[unit].n_tensors; t++) {
-        slot->wanted[t] = grads[t];
+    want(m, slot, unit, grads);
+    for (run_t run = next_run(m, slot, 0); run.n > 0; run = next_run(m, slot, run.tensor)) {
+        TW_TRY(round_run(m, slot, &run));
     }
-    TW_TRY(m->rounds_gradients
-               ? device->kernels->narrow(slot->grads, n_elems, 1.0f, slot->rounded, m->compute)
-               : TW_OK);
     TW_TRY(device->event_record(device, slot->computed, m->compute));
     TW_TRY(device->stream_wait(device, m->out, slot->computed));
-    TW_TRY(device->copy(device, slot->staged, m->rounds_gradients ? (void *)slot->rounded : slot->grads,
-                        n_elems * grad_bytes(m), m->out));
+    for (run_t run = next_run(m, slot, 0); run.n > 0; run = next_run(m, slot, run.tensor)) {
+        TW_TRY(send_run(m, slot, &run));
+    }
     TW_TRY(device->event_record(device, slot->out, m->out));
     slot->is_on_way = 1;
     return TW_OK;

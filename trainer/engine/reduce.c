@@ -5,11 +5,10 @@
 
 #include "trainer/engine/calls.h"
 
-/* Matrices that are frozen need no products for their gradients; a device makes them all the same. */
+/* Matrices that are frozen need no products for their gradients. */
 static int is_wanted(const tw_engine_t *engine, size_t tensor)
 {
-    return !engine->groups[tensor].is_frozen || engine->tensors[tensor].n_dims < 2 ||
-           tw_model_is_on_device(engine->model);
+    return !engine->groups[tensor].is_frozen || engine->tensors[tensor].n_dims < 2;
 }
 
 /* Element i of a unit's sums. */

@@ -219,7 +219,7 @@ void tw_model_unpin(tw_model_t *model, void *start);
  *   weights  one pointer per tensor of the unit, each [n_elems] of tw_model_weight_type (whole tensors);
  *   grads    one pointer per tensor of the unit, each fp32[n_elems], to which gradients are added: they are
  *            there after tw_model_finish, the root's when embed_backward has been called too. NULL for a
- *            matrix, not on a device: its gradient is not wanted, and not computed; the others' bits stay;
+ *            matrix: its gradient is not wanted, and not computed; the others' bits stay;
  *   x, y, dx, dy  fp32 (B,T,C), saved: saved_bytes aligned to 64 bytes; all of it the caller's, borrowed for
  *                 the call. On a device they are tw_model_alloc's, and hold what the device keeps there.
  * Pointers need element alignment. Nothing fails once the arguments are right; tokens are the exception, and

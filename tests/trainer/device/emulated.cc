@@ -74,6 +74,7 @@ const tw_device_kernels_t kernels = {
 tw_status_t multiply(tw_device_products_t *, const tw_device_product_t *product, tw_stream_t stream)
 {
     TW_TRY(tw_device_product_check(product));
+    EmulatedDevice::current()->n_products++;
     EmulatedDevice::current()->push(stream, [p = *product] {
         tw_device_product_plain(&p);
         return true;
@@ -290,6 +291,7 @@ void EmulatedDevice::add_work()
         const auto *at = static_cast<const uint8_t *>(to);
         const bool is_out = at < of(device)->arena_ || at >= of(device)->arena_ + arena_bytes;
         static_cast<Stream *>(stream)->bytes_out = is_out ? bytes : 0;
+        of(device)->bytes_out += is_out ? bytes : 0;
         of(device)->push(stream, [=] {
             memcpy(to, from, bytes);
             return true;

@@ -39,7 +39,8 @@ class EmulatedDevice
 
     size_t allocated_bytes = 0, most_bytes = 0, pinned_bytes = 0; /**< as asked for; pinned: of the host */
     size_t room_bytes = SIZE_MAX;                                 /**< more is out of memory */
-    int n_pins = 0, n_streams = 0, n_events = 0, n_copies = 0, n_kernels = 0;
+    int n_pins = 0, n_streams = 0, n_events = 0, n_copies = 0, n_kernels = 0, n_products = 0;
+    size_t bytes_out = 0; /**< copied to the host, in all */
     int copies_left = -1; /**< until one fails; -1: none does */
     /** Copies out that the host has waited for: how much came, and how many kernels had been enqueued behind
      *  it when the host began to wait. */

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <set>
 #include <vector>
 
 #include "quant/quant.h"
@@ -154,8 +155,8 @@ class OnDevice
     {
         const tw_model_unit_t *of = tw_model_unit_get(model, unit);
         std::vector<float *> pointers;
-        for (size_t t = 0; t < of->n_tensors; t++) {
-            pointers.push_back(grads[of->first_tensor + t].data());
+        for (size_t t = of->first_tensor; t < of->first_tensor + of->n_tensors; t++) {
+            pointers.push_back(unwanted.count(t) > 0 ? nullptr : grads[t].data());
         }
         return pointers;
     }
@@ -210,6 +211,7 @@ class OnDevice
     tw_model_t *model = nullptr;
     tw_model_sizes_t sizes;
     std::vector<std::vector<float>> grads;
+    std::set<size_t> unwanted; /**< tensors whose gradients are */
     std::vector<float *> x;
     std::vector<void *> saved;
 

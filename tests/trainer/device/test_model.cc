@@ -147,6 +147,36 @@ TEST_F(DeviceModel, GradientsComeRounded)
     }
 }
 
+/* Frozen matrices: no products for their gradients, which neither leave the device; the others' bits stay. */
+TEST_F(DeviceModel, UnwantedGradientsAreNotComputed)
+{
+    for (const tw::TinyModel &one : tw::tiny_models()) {
+        SCOPED_TRACE(one.name);
+        tw::Network host(one.config, batch, length);
+        host.init(2);
+        OnDevice all(one.config, &host, 1), some(one.config, &host, 2);
+        size_t n_products = 0, n_rounded = 0;
+        for (size_t t = 0; t < host.n_tensors; t++) {
+            const bool is_embedding = strstr(host.tensors[t].name, "wte") != nullptr ||
+                                      strstr(host.tensors[t].name, "embed_tokens") != nullptr;
+            if (host.tensors[t].n_dims == 2 && (host.tensors[t].unit == 2 || is_embedding)) {
+                some.unwanted.insert(t);
+                n_products += !is_embedding || !one.config.llama.has_head;
+                n_rounded += (host.tensors[t].n_elems + TW_DEVICE_ALIGN_ELEMS - 1) / TW_DEVICE_ALIGN_ELEMS *
+                             TW_DEVICE_ALIGN_ELEMS;
+            }
+        }
+        EXPECT_EQ(some.train(tokens, targets, false), all.train(tokens, targets, false));
+        for (size_t t = 0; t < host.n_tensors; t++) {
+            const bool is_wanted = some.unwanted.count(t) == 0;
+            EXPECT_EQ(some.grads[t], is_wanted ? all.grads[t] : Floats(all.grads[t].size()))
+                << host.tensors[t].name;
+        }
+        EXPECT_EQ(size_t(all.device.n_products - some.device.n_products), n_products);
+        EXPECT_EQ(all.device.bytes_out - some.device.bytes_out, n_rounded * sizeof(float));
+    }
+}
+
 /* What tokens see ends where their document begins. */
 TEST_F(DeviceModel, DocumentsAndLogits)
 {

@@ -27,6 +27,8 @@ struct Outcome {
     /* of each block's gradients, and each block's new weights, that came: kernels enqueued behind them */
     std::vector<int> gradients, weights;
     int n_copies = 0; /* of the last step */
+    int n_products = 0;
+    size_t bytes_out = 0; /* of the device */
     size_t sample_bytes = 0;
     bool is_equal = false;
     tw_status_t status = TW_OK;
@@ -60,6 +62,8 @@ void run(const Sets &sets, tw_coll_t *world, tw::EmulatedDevice *device, Outcome
         device->copies_left = -1;
         const size_t n_block = reinterpret_cast<tw_device_model_t *>(job.model)->block.n_elems;
         out->gradients = arrivals_of(*device, n_block * sizeof(uint16_t));
+        out->n_products = device->n_products;
+        out->bytes_out = device->bytes_out;
         out->weights = arrivals_of(*device, tw_model_unit_get(job.model, 1)->n_elems * sizeof(uint16_t));
     }
     out->status = job.status;
@@ -230,6 +234,20 @@ TEST_F(DeviceTraining, RecomputingAndInputsElsewhere)
         EXPECT_EQ(other.losses, first.losses) << more;
         EXPECT_LT(other.device_bytes, first.device_bytes) << more;
     }
+}
+
+/* What is frozen costs no products, and no bytes from the device; losses are those of the CPU. */
+TEST_F(DeviceTraining, FrozenMatricesTakeNoProducts)
+{
+    const Sets all = {"zero_optimization.stage=2", "thinwire.steps=2"};
+    Sets sets = all;
+    sets.emplace_back("thinwire.groups=*.h.1.* frozen");
+    const Outcome plain = train_alone(all), frozen = train_alone(sets), cpu = train_alone(sets, -1, false);
+    EXPECT_EQ(frozen.losses[0], plain.losses[0]);
+    EXPECT_NE(frozen.losses[1], plain.losses[1]);
+    EXPECT_NEAR(frozen.losses[1], cpu.losses[1], 0.01 * cpu.losses[1]);
+    EXPECT_EQ(plain.n_products - frozen.n_products, 4 * 2); /* a block's matrices, of 2 steps */
+    EXPECT_LT(frozen.bytes_out, plain.bytes_out);
 }
 
 /* A block's gradients are waited for when the next one's are being computed, the first's when the embeddings'
