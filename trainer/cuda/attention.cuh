@@ -9,8 +9,8 @@
  *
  *  A pair of a query and a key that is seen costs D multiply-adds a product. FLOPs a head, with T * T / 2
  *  pairs: forwards 2 T T D, backwards 7 T T D. Bytes of a head in bf16: forwards q, k, v, y once, T D * 8;
- *  backwards q, k, v, dy twice, dq, dk, dv and, for the dots, y and dy once: T D * 26. With T = 2048 that is 512
- *  FLOPs a byte forwards and 551 backwards: FLOPs are what counts.
+ *  backwards q, k, v, dy twice, dq, dk, dv and, for the dots, y and dy once: T D * 26. With T = 2048 that is
+ *  512 FLOPs a byte forwards and 551 backwards: FLOPs are what counts.
  *
  *    attention_mma_*.cuh    bf16, heads of 128 channels or fewer: on tensor cores
  *    attention_scalar.cuh   all others, in fp32 arithmetic
@@ -19,6 +19,7 @@
 #ifndef TW_TRAINER_CUDA_ATTENTION_CUH
 #define TW_TRAINER_CUDA_ATTENTION_CUH
 
+#include "trainer/cuda/attention.h"
 #include "trainer/cuda/attention_mma_backward.cuh"
 #include "trainer/cuda/attention_mma_forward.cuh"
 #include "trainer/cuda/attention_scalar.cuh"

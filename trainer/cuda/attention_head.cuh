@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "trainer/cuda/attention.h"
+#include "trainer/cuda/attention_args.h"
 #include "trainer/cuda/elements.cuh"
 
 namespace tw_trainer_kernels

@@ -1,9 +1,9 @@
 /** Part of attention.cuh: rows in shared memory and products on tensor cores, for the kernels of bf16.
  *
- *  A block takes 128 rows of one matrix or two, 16 a warp, which stay in registers, and goes over tiles of two
- *  others, which all warps read from shared memory: one barrier a tile, and while a tile is computed with, the
- *  next one is copied. What a product leaves in a lane's registers is what the next product wants there as its
- *  first factor (fragments.cuh), rounded to bf16: probabilities and gradients by scores, as in
+ *  A block takes 128 rows of one matrix or two, 16 a warp, which stay in registers, and goes over tiles of
+ *  two others, which all warps read from shared memory: one barrier a tile, and while a tile is computed
+ *  with, the next one is copied. What a product leaves in a lane's registers is what the next product wants
+ *  there as its first factor (fragments.cuh), rounded to bf16: probabilities and gradients by scores, as in
  *  FlashAttention-2. All sums are fp32. A warp whose rows see nothing of a tile leaves it out; one whose rows
  *  see all of it looks at no masks. Heads of other widths than 64, 80, 96 and 128 get columns of zeros.
  *
@@ -36,13 +36,13 @@ constexpr uint32_t square = 16;               /* rows of a warp; what a product 
 constexpr uint32_t mma_rows = square * warps; /* of a block */
 constexpr float log2_e = 1.44269504f;
 
-/** Rows of shared memory are so many elements apart, an odd number of 16 bytes: eight neighbours lie in other
- *  banks. */
+/** Rows of shared memory are so many elements apart, an odd number of 16 bytes: eight neighbours lie in
+ *  other banks. */
 template <uint32_t COLUMNS>
 constexpr uint32_t mma_pitch = COLUMNS + octet_elems;
 
-/** What a block shares: its own rows on their way to registers, then pairs of tiles in turn. COLUMNS 64: 37 KB
- *  with tiles of 64, 18 KB with 32; 128: 35 KB with 32. */
+/** What a block shares: its own rows on their way to registers, then pairs of tiles in turn. COLUMNS 64:
+ *  37 KB with tiles of 64, 18 KB with 32; 128: 35 KB with 32. */
 template <uint32_t COLUMNS, uint32_t TILE>
 struct alignas(16) MmaShared {
     union {
@@ -51,8 +51,8 @@ struct alignas(16) MmaShared {
     };
 };
 
-/** Begin to copy ROWS rows from `first` on, 0 where there are none and beside D. All threads; tw_dev_copy_wait
- *  and a barrier end it. */
+/** Begin to copy ROWS rows from `first` on, 0 where there are none and beside D. All threads;
+ *  tw_dev_copy_wait and a barrier end it. */
 template <uint32_t COLUMNS, uint32_t ROWS>
 TW_DEVICE void begin_rows(const AttentionHead<Bf16> &head, Rows rows, uint32_t first, Bf16 *to)
 {
@@ -72,9 +72,9 @@ TW_DEVICE void begin_rows(const AttentionHead<Bf16> &head, Rows rows, uint32_t f
     }
 }
 
-/** Where a lane's row of a square of shared memory begins for tw_dev_load_squares: squares of 8 x 8 below one
- *  another, then beside those, as a has them and, transposed, b; or beside one another first, as b has them of
- *  rows that are its columns. */
+/** Where a lane's row of a square of shared memory begins for tw_dev_load_squares: squares of 8 x 8 below
+ *  one another, then beside those, as a has them and, transposed, b; or beside one another first, as b has
+ *  them of rows that are its columns. */
 template <uint32_t COLUMNS>
 TW_DEVICE const Bf16 *squares_down(const Bf16 *at)
 {
@@ -95,13 +95,15 @@ struct MmaRows {
     uint32_t at[COLUMNS / square][4];
 };
 
-/** A sum (16,COLUMNS) of the warp: elements 0, 1 of at[n] are row g, columns 8 n + 2 t + 0, 1; 2, 3 row g + 8. */
+/** A sum (16,COLUMNS) of the warp: elements 0, 1 of at[n] are row g, columns 8 n + 2 t + 0, 1; 2, 3 row
+ *  g + 8. */
 template <uint32_t COLUMNS>
 struct MmaSum {
     float at[COLUMNS / 8][4];
 };
 
-/** The warp's 16 of 128 rows from `first` on. All threads, when nobody uses shared memory; others may then. */
+/** The warp's 16 of 128 rows from `first` on. All threads, when nobody uses shared memory; others may
+ *  then. */
 template <uint32_t COLUMNS>
 TW_DEVICE MmaRows<COLUMNS> take_rows(const AttentionHead<Bf16> &head, Rows rows, uint32_t first, Bf16 *shared)
 {

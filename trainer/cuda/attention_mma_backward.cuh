@@ -87,8 +87,8 @@ struct MmaQueryGradients {
     }
 };
 
-/** The same -> dk, dv: a block takes 128 keys of a head of k and v and goes over the queries that see them, of
- *  all heads of q that share it. Products are transposed: rows are keys. */
+/** The same -> dk, dv: a block takes 128 keys of a head of k and v and goes over the queries that see them,
+ *  of all heads of q that share it. Products are transposed: rows are keys. */
 template <uint32_t COLUMNS>
 struct MmaKeyGradients {
     static constexpr uint32_t tile = backward_tile;

@@ -1,5 +1,5 @@
-/** Part of attention.cuh: kernels in tiles of 64 queries by 64 keys for what tensor cores do not do: fp32, and
- *  heads of more than 128 channels.
+/** Part of attention.cuh: kernels in tiles of 64 queries by 64 keys for what tensor cores do not do here:
+ *  fp32, and heads of more than 128 channels.
  *
  *  Arithmetic is fp32 whatever the type, 67 TFLOPS at most on sm_90. A tile reads 64 D * 3 elements from the
  *  second cache for 64 * 64 * D * 4 FLOPs: 43 a byte of bf16, four times what that needs. So FLOPs are what

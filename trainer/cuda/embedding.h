@@ -21,8 +21,8 @@ typedef struct tw_cuda_embedding {
  *  positions. */
 tw_status_t tw_cuda_embedding_forward(const tw_cuda_embedding_t *embedding, const void *words,
                                       const void *positions, void *x, tw_stream_t stream);
-/** d_words (V,C) += dx (N,C) at the tokens' rows, d_positions (T,C) += it at the positions'; NULL: not wanted.
- *  Both are added to in the order of tokens, as trainer/model does it: with fp32, the same bits. */
+/** d_words (V,C) += dx (N,C) at the tokens' rows, d_positions (T,C) += it at the positions'; NULL: not
+ *  wanted. Both are added to in the order of tokens, as trainer/model does it: with fp32, the same bits. */
 tw_status_t tw_cuda_embedding_backward(const tw_cuda_embedding_t *embedding, const void *dx, float *d_words,
                                        float *d_positions, tw_stream_t stream);
 

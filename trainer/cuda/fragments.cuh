@@ -1,10 +1,10 @@
 /** What tensor cores multiply, as the lanes of a warp have it, and that product without them: for GPUs that
  *  lack them, and for tests. Include what defines TW_DEVICE before.
  *
- *  c (16,8) += a (16,16) b (16,8). Lane 4 g + t has, of the elements of bf16 two in a word, that of the smaller
- *  column of a, or row of b, in its low half:
- *    words 0 to 3, a   row g, columns 2 t and 2 t + 1; row g + 8 of them; columns 2 t + 8 and 2 t + 9 of row g;
- *                      and of row g + 8
+ *  c (16,8) += a (16,16) b (16,8). Lane 4 g + t has, of the elements of bf16 two in a word, that of the
+ *  smaller column of a, or row of b, in its low half:
+ *    words 0 to 3, a   row g, columns 2 t and 2 t + 1; row g + 8 of them; columns 2 t + 8 and 2 t + 9 of
+ *                      row g; and of row g + 8
  *    words 4, 5, b     column g, rows 2 t and 2 t + 1; rows 2 t + 8 and 2 t + 9
  *    c                 row g, columns 2 t and 2 t + 1; row g + 8 of them
  *  (PTX ISA, mma.m16n8k16.) In what order a GPU adds 16 products, and how it rounds on the way, is not said
