@@ -146,7 +146,7 @@ __device__ __noinline__ float4 tw_dev_mma_by_lanes(uint4 a, uint2 b, float4 sum)
     return make_float4(c[0], c[1], c[2], c[3]);
 }
 
-/** c (16,8) += a (16,16) b (16,8): factors bf16, sums fp32, fragments as in mma.cuh; all lanes of the warp
+/** c (16,8) += a (16,16) b (16,8): factors bf16, sums fp32, as fragments.cuh has them; all lanes of the warp
  *  take part. Before sm_80 without tensor cores. */
 TW_DEVICE void tw_dev_mma(const uint32_t *a, const uint32_t *b, float *c)
 {
