@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
 #define HUGE_FROM_BYTES ((size_t)4 << 20)
@@ -10,12 +11,11 @@
 void *tw_buffer_alloc(size_t bytes)
 {
     int huge = bytes >= HUGE_FROM_BYTES;
+    size_t unit = bytes >= TW_BUFFER_OWN_PAGES_FROM ? (size_t)sysconf(_SC_PAGESIZE) : TW_CACHE_LINE_BYTES;
+    size_t whole = tw_size_mul(tw_size_add(bytes > 0 ? bytes : 1, unit - 1) / unit, unit);
     void *buffer;
 
-    if (bytes == 0) {
-        bytes = 1;
-    }
-    if (posix_memalign(&buffer, huge ? HUGE_PAGE_BYTES : TW_CACHE_LINE_BYTES, bytes) != 0) {
+    if (posix_memalign(&buffer, huge ? HUGE_PAGE_BYTES : unit, whole) != 0) {
         return NULL;
     }
     /* Only advice: where the kernel has no huge pages, small ones do. Never past the end of the buffer. */

@@ -161,9 +161,12 @@ const char *tw_format_bytes(size_t bytes, char *buf, size_t buf_bytes);
 /* ---- buffers ------------------------------------------------------------------------------------------- */
 
 #define TW_CACHE_LINE_BYTES 64
+/** Buffers of so many bytes and more lie in pages that nothing else lies in: these can be registered. */
+#define TW_BUFFER_OWN_PAGES_FROM ((size_t)64 << 10)
 
-/** `bytes` of uninitialised memory aligned to 64 bytes (to 2 MiB, advised huge, from 4 MiB on); NULL when out
- *  of memory; a valid pointer for 0. Free with tw_buffer_free, which accepts NULL. */
+/** `bytes` of uninitialised memory aligned to 64 bytes (to pages from TW_BUFFER_OWN_PAGES_FROM on; to 2 MiB,
+ *  advised huge, from 4 MiB on); NULL when out of memory; a valid pointer for 0. Free with tw_buffer_free,
+ *  which accepts NULL. */
 void *tw_buffer_alloc(size_t bytes);
 void *tw_buffer_alloc_zero(size_t bytes);
 void tw_buffer_free(void *buffer);

@@ -3,6 +3,8 @@
 #include <cstring>
 
 #include <gtest/gtest.h>
+#include <malloc.h>
+#include <unistd.h>
 
 #include "core/core.h"
 
@@ -40,6 +42,19 @@ TEST(Buffer, AlignedToHugePagesWhenLarge)
         ASSERT_NE(buffer, nullptr) << bytes;
         EXPECT_GE(alignment_of(buffer), huge_page) << bytes;
         memset(buffer, 0xff, bytes);
+        tw_buffer_free(buffer);
+    }
+}
+
+/* Nothing else lies in them: the allocator has given away their last pages to the end. */
+TEST(Buffer, LargeOnesHaveTheirPagesToThemselves)
+{
+    const size_t page = size_t(sysconf(_SC_PAGESIZE)), from = TW_BUFFER_OWN_PAGES_FROM;
+    for (size_t bytes : {from, from + 1, 3 * from + 5, huge_from + 1}) {
+        void *buffer = tw_buffer_alloc(bytes);
+        ASSERT_NE(buffer, nullptr) << bytes;
+        EXPECT_GE(alignment_of(buffer), page) << bytes;
+        EXPECT_GE(malloc_usable_size(buffer), (bytes + page - 1) / page * page) << bytes;
         tw_buffer_free(buffer);
     }
 }

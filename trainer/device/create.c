@@ -2,6 +2,7 @@
 #include "trainer/device/device.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "trainer/device/state.h"
 
@@ -218,10 +219,14 @@ static tw_status_t finish_unit(tw_model_t *model, size_t unit)
     return m->status;
 }
 
+/* Whole pages, which are the buffer's own: a page cannot be pinned twice, nor a copy begin in one that is and
+ * end in one that is not. Little is not worth it. */
 static int pin(tw_model_t *model, void *start, size_t bytes)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
-    return m->device->use(m->device) == TW_OK && m->device->pin(m->device, start, bytes);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+    return bytes >= TW_BUFFER_OWN_PAGES_FROM && m->device->use(m->device) == TW_OK &&
+           m->device->pin(m->device, start, whole);
 }
 
 static void unpin(tw_model_t *model, void *start)

@@ -119,6 +119,11 @@ static tw_status_t zero(tw_device_t *device, void *at, size_t bytes, tw_stream_t
     return check(device, cudaMemsetAsync(at, 0, bytes, (cudaStream_t)stream), "cudaMemsetAsync");
 }
 
+static void note_failure(tw_device_t *device)
+{
+    ((gpu_t *)device)->has_failed = 1;
+}
+
 static void destroy(tw_device_t *device)
 {
     if (device->products) {
@@ -182,6 +187,7 @@ tw_status_t tw_device_gpu_open(int rank, int local_rank, tw_device_t **out)
                                .event_wait = event_wait,
                                .copy = copy,
                                .zero = zero,
+                               .note_failure = note_failure,
                                .destroy = destroy};
     tw_status_t status = use(&gpu->table);
     status = status == TW_OK ? check_arch(&gpu->table, rank) : status;

@@ -145,7 +145,7 @@ tw_status_t tw_device_grads_collect_unit(tw_device_model_t *m, size_t unit);
 /** A weight between x (N,in), rows in apart, and y (N,out), rows y_stride apart. */
 typedef struct tw_device_layer {
     const tw_values_t *weight, *bias; /* bias NULL: none */
-    float *d_weight, *d_bias;       /* backwards; d_weight NULL: not wanted */
+    float *d_weight, *d_bias;         /* backwards; d_weight NULL: not wanted */
     size_t n, in, out, y_stride;
     int is_out_in; /* 1: the weight is (out,in), 0: (in,out) */
 } tw_device_layer_t;

@@ -54,7 +54,8 @@ struct tw_device {
     /** Memory of the device, aligned to 256 bytes; pinned: of the host, which copies are fast with. */
     tw_status_t (*alloc)(tw_device_t *device, size_t bytes, int pinned, void **out);
     void (*free)(tw_device_t *device, void *memory, int pinned);
-    /** Host memory that is there becomes such, until unpin. 0: it does not, which nobody needs to mind. */
+    /** Host memory that is there, whole pages, becomes such, until unpin. 0: it does not, which nobody needs
+     *  to mind. */
     int (*pin)(tw_device_t *device, void *start, size_t bytes);
     void (*unpin)(tw_device_t *device, void *start);
     tw_status_t (*stream_create)(tw_device_t *device, tw_stream_t *out);
@@ -68,6 +69,8 @@ struct tw_device {
     /** Between any two memories; those of the host stay as they are until the stream has passed. */
     tw_status_t (*copy)(tw_device_t *device, void *to, const void *from, size_t bytes, tw_stream_t stream);
     tw_status_t (*zero)(tw_device_t *device, void *at, size_t bytes, tw_stream_t stream);
+    /** A kernel or a product has failed, and has logged it: what fails after it is not logged. */
+    void (*note_failure)(tw_device_t *device);
     void (*destroy)(tw_device_t *device);
 };
 

@@ -18,6 +18,7 @@ void tw_device_note(tw_device_model_t *m, tw_status_t status)
 {
     if (m->status == TW_OK && status != TW_OK) {
         m->status = status;
+        m->device->note_failure(m->device);
         (void)tw_device_wait_for(m, m->in);
     }
 }

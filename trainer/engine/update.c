@@ -13,6 +13,9 @@ tw_status_t tw_update_init(tw_engine_t *engine)
     const tw_quant_codec_t codec = {.bits = 8, .block = 2048};
     const tw_quant_params_t params = {.codec = codec, .mem = TW_MEM_HOST};
     size_t n = (size_t)tw_pool_threads(tw_model_pool(engine->model));
+    if (engine->optimizer.device) {
+        return TW_OK; /* which makes the update */
+    }
     engine->adamw = tw_engine_alloc(engine, TW_ENGINE_SCRATCH, n, sizeof(*engine->adamw), "AdamW's threads");
     tw_status_t status = engine->adamw ? TW_OK : TW_ERR_NO_MEMORY;
     for (size_t i = 0; i < n && status == TW_OK; i++) {

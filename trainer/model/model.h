@@ -209,9 +209,9 @@ int tw_model_round_gradients(tw_model_t *model, int rounds);
 tw_status_t tw_model_finish(tw_model_t *model);
 /** Likewise for the last call that gave a unit gradients: others, which came later, may go on. */
 tw_status_t tw_model_finish_unit(tw_model_t *model, size_t unit);
-/** The caller's memory that weights come from, or go to, is there to stay, until unpin, which waits for
- *  copies: they become faster. 0: it is not pinned, and must not be unpinned; on this processor, or because
- *  the system does not allow it. */
+/** A whole buffer of tw_buffer_alloc that weights come from, or go to, is there to stay, until unpin, which
+ *  waits for copies: they become faster. 0: it is not pinned, and must not be unpinned; on this processor,
+ *  of a small buffer, or because the system does not allow it. */
 int tw_model_pin(tw_model_t *model, void *start, size_t bytes);
 void tw_model_unpin(tw_model_t *model, void *start);
 

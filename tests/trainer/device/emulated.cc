@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -56,6 +57,9 @@ struct Later<tw_status_t (*)(A...), fn> {
         EmulatedDevice *device = EmulatedDevice::current();
         const tw_stream_t stream = std::get<sizeof...(A) - 1>(std::make_tuple(args...));
         device->n_kernels++;
+        if (!device->may_launch()) {
+            return TW_ERR_CUDA;
+        }
         device->push(stream, [held = std::make_tuple(Held<A>{args}...)]() mutable {
             std::lock_guard<std::mutex> lock(kernels_mutex);
             std::apply([](auto &...each) { EXPECT_EQ(fn(each.get()...), TW_OK); }, held);
@@ -112,6 +116,16 @@ EmulatedDevice::~EmulatedDevice()
     EXPECT_EQ(n_events, 0);
     munmap(arena_, arena_bytes);
     current_device = nullptr;
+}
+
+bool EmulatedDevice::may_launch()
+{
+    if (launches_left == 0) {
+        tw_error("emulated: a launch failed");
+        has_failed_ = true;
+    }
+    launches_left -= launches_left >= 0;
+    return !has_failed_;
 }
 
 /* ---- streams ------------------------------------------------------------------------------------------- */
@@ -201,6 +215,10 @@ void EmulatedDevice::add_streams()
     t->event_wait = [](tw_device_t *device, tw_device_event_t event) {
         auto *waited = static_cast<Event *>(event);
         const uint64_t n = waited->issued;
+        const bool has_failed = of(device)->has_failed_;
+        if (has_failed && !of(device)->is_noted_) {
+            tw_error("emulated: an earlier operation failed");
+        }
         if (waited->bytes_out > 0) {
             const int behind = of(device)->n_kernels - waited->n_kernels;
             of(device)->arrivals.push_back({std::exchange(waited->bytes_out, 0), behind});
@@ -211,7 +229,7 @@ void EmulatedDevice::add_streams()
                 abort();
             }
         }
-        return TW_OK;
+        return has_failed ? TW_ERR_CUDA : TW_OK;
     };
 }
 
@@ -270,11 +288,26 @@ void EmulatedDevice::add_memory()
             of(device)->used_ = 0;
         }
     };
-    t->pin = [](tw_device_t *device, void *, size_t) {
-        of(device)->n_pins++;
+    t->pin = [](tw_device_t *device, void *start, size_t bytes) {
+        const auto first = reinterpret_cast<uintptr_t>(start);
+        const auto page = size_t(sysconf(_SC_PAGESIZE));
+        EXPECT_TRUE(first % page == 0 && bytes % page == 0) << "pages that others have something in";
+        for (const auto &pin : of(device)->pins_) {
+            EXPECT_TRUE(first + bytes <= pin.first || first >= pin.first + pin.second) << "pinned twice";
+        }
+        of(device)->pins_.emplace_back(first, bytes);
+        of(device)->most_pins = std::max(of(device)->most_pins, ++of(device)->n_pins);
         return 1;
     };
-    t->unpin = [](tw_device_t *device, void *) { of(device)->n_pins--; };
+    t->unpin = [](tw_device_t *device, void *start) {
+        auto &pins = of(device)->pins_;
+        const auto first = reinterpret_cast<uintptr_t>(start);
+        auto found = std::find_if(pins.begin(), pins.end(), [&](auto &pin) { return pin.first == first; });
+        ASSERT_NE(found, pins.end());
+        pins.erase(found);
+        of(device)->n_pins--;
+    };
+    t->note_failure = [](tw_device_t *device) { of(device)->is_noted_ = true; };
     t->destroy = [](tw_device_t *) {};
 }
 

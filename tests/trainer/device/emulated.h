@@ -36,12 +36,17 @@ class EmulatedDevice
 
     /** Enqueue; false: it cannot go on yet. */
     void push(tw_stream_t stream, std::function<bool()> item);
+    /** The next launch does not fail. */
+    bool may_launch();
 
     size_t allocated_bytes = 0, most_bytes = 0, pinned_bytes = 0; /**< as asked for; pinned: of the host */
     size_t room_bytes = SIZE_MAX;                                 /**< more is out of memory */
-    int n_pins = 0, n_streams = 0, n_events = 0, n_copies = 0, n_kernels = 0, n_products = 0;
+    int n_pins = 0, most_pins = 0, n_streams = 0, n_events = 0, n_copies = 0, n_kernels = 0, n_products = 0;
     size_t bytes_out = 0; /**< copied to the host, in all */
     int copies_left = -1; /**< until one fails; -1: none does */
+    /** Launches until one fails; -1: none does. From then on whoever waits hears of it, and it is logged,
+     *  unless somebody has said that it was. */
+    int launches_left = -1;
     /** Copies out that the host has waited for: how much came, and how many kernels had been enqueued behind
      *  it when the host began to wait. */
     struct Arrival {
@@ -65,6 +70,8 @@ class EmulatedDevice
         tw_device_products_t products;
         EmulatedDevice *device;
     };
+    bool has_failed_ = false, is_noted_ = false; /* a launch; it is known */
+    std::vector<std::pair<uintptr_t, size_t>> pins_;
     static EmulatedDevice *of(tw_device_t *table)
     {
         return reinterpret_cast<Handle *>(table)->device;

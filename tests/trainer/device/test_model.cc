@@ -153,7 +153,7 @@ TEST_F(DeviceModel, UnwantedGradientsAreNotComputed)
     for (const tw::TinyModel &one : tw::tiny_models()) {
         SCOPED_TRACE(one.name);
         tw::Network host(one.config, batch, length);
-        host.init(2);
+        tw::prepare(&host);
         OnDevice all(one.config, &host, 1), some(one.config, &host, 2);
         size_t n_products = 0, n_rounded = 0;
         for (size_t t = 0; t < host.n_tensors; t++) {
@@ -166,7 +166,8 @@ TEST_F(DeviceModel, UnwantedGradientsAreNotComputed)
                              TW_DEVICE_ALIGN_ELEMS;
             }
         }
-        EXPECT_EQ(some.train(tokens, targets, false), all.train(tokens, targets, false));
+        const double loss = all.train(tokens, targets, false);
+        EXPECT_EQ(some.train(tokens, targets, false), loss);
         for (size_t t = 0; t < host.n_tensors; t++) {
             const bool is_wanted = some.unwanted.count(t) == 0;
             EXPECT_EQ(some.grads[t], is_wanted ? all.grads[t] : Floats(all.grads[t].size()))
@@ -299,6 +300,19 @@ TEST_F(DeviceModel, ErrorsStay)
                   TW_ERR_CUDA);
         EXPECT_EQ(tw_model_finish(on.model), TW_ERR_CUDA);
         EXPECT_EQ(on.device.n_kernels, n_kernels);
+    }
+}
+
+/* A launch that fails says so; who waits for it later, and what is freed then, does not say it again. */
+TEST_F(DeviceModel, ALaunchThatFailsIsLoggedOnce)
+{
+    for (int launches : {0, 5, 12}) {
+        tw::Network host(tiny_gpt2(), batch, length);
+        OnDevice on(tiny_gpt2(), &host, 1);
+        on.device.launches_left = launches;
+        expect_log("emulated: a launch failed");
+        (void)on.forward(tokens, true);
+        EXPECT_EQ(tw_model_finish(on.model), TW_ERR_CUDA);
     }
 }
 

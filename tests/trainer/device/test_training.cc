@@ -27,7 +27,7 @@ struct Outcome {
     /* of each block's gradients, and each block's new weights, that came: kernels enqueued behind them */
     std::vector<int> gradients, weights;
     int n_copies = 0; /* of the last step */
-    int n_products = 0;
+    int n_products = 0, most_pins = 0;
     size_t bytes_out = 0; /* of the device */
     size_t sample_bytes = 0;
     bool is_equal = false;
@@ -63,11 +63,13 @@ void run(const Sets &sets, tw_coll_t *world, tw::EmulatedDevice *device, Outcome
         const size_t n_block = reinterpret_cast<tw_device_model_t *>(job.model)->block.n_elems;
         out->gradients = arrivals_of(*device, n_block * sizeof(uint16_t));
         out->n_products = device->n_products;
+        out->most_pins = device->most_pins;
         out->bytes_out = device->bytes_out;
         out->weights = arrivals_of(*device, tw_model_unit_get(job.model, 1)->n_elems * sizeof(uint16_t));
     }
     out->status = job.status;
     if (out->status == TW_OK) {
+        EXPECT_EQ(job.engine->adamw == nullptr, job.engine->optimizer.device != nullptr);
         int equal = 0;
         EXPECT_EQ(tw_engine_validate(job.engine, &out->validation), TW_OK);
         EXPECT_EQ(tw_engine_check(job.engine, &equal), TW_OK);
@@ -248,6 +250,14 @@ TEST_F(DeviceTraining, FrozenMatricesTakeNoProducts)
     EXPECT_NEAR(frozen.losses[1], cpu.losses[1], 0.01 * cpu.losses[1]);
     EXPECT_EQ(plain.n_products - frozen.n_products, 4 * 2); /* a block's matrices, of 2 steps */
     EXPECT_LT(frozen.bytes_out, plain.bytes_out);
+}
+
+/* Whole pages, each once. */
+TEST_F(DeviceTraining, PinnedMemoryHasItsPagesToItself)
+{
+    for (const char *stage : {"zero_optimization.stage=2", "zero_optimization.stage=3"}) {
+        EXPECT_GT(train_alone({stage, "model.n_embd=64", "thinwire.steps=1"}).most_pins, 1) << stage;
+    }
 }
 
 /* A block's gradients are waited for when the next one's are being computed, the first's when the embeddings'
