@@ -418,9 +418,8 @@ static int run_rank(const options_t *options)
     int n_bad = 0;
     tw_status_t status = rank_init(&rank, options);
 
-    if (status == TW_OK && rank.rank == 0 && options->json && !(json = fopen(options->json, "ae"))) {
-        tw_error("%s: %s", options->json, strerror(errno));
-        status = TW_ERR_IO;
+    if (status == TW_OK && rank.rank == 0) {
+        status = bench_json_open(options->json, BENCH_JSON_APPEND, &json);
     }
     if (status == TW_OK) {
         status = measure_all(&rank);
@@ -428,9 +427,7 @@ static int run_rank(const options_t *options)
     if (status == TW_OK && rank.rank == 0) {
         n_bad = print_lines(&rank, json);
     }
-    if (json) {
-        (void)fclose(json);
-    }
+    status = bench_json_close(options->json, json, status);
     rank_cleanup(&rank);
     return status != TW_OK || n_bad > 0;
 }

@@ -1,5 +1,6 @@
 #include "bench/columns.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,4 +206,23 @@ tw_status_t bench_table_parse(const bench_table_t *table, const char *line, void
     }
     json_decref(object);
     return status;
+}
+
+/* ---- a file of such lines ------------------------------------------------------------------------------ */
+
+static tw_status_t fail(const char *path)
+{
+    tw_error("bench: %s: %s", path, strerror(errno));
+    return TW_ERR_IO;
+}
+
+tw_status_t bench_json_open(const char *path, bench_json_mode_t mode, FILE **json)
+{
+    *json = path ? fopen(path, mode == BENCH_JSON_APPEND ? "ae" : "we") : NULL;
+    return path && !*json ? fail(path) : TW_OK;
+}
+
+tw_status_t bench_json_close(const char *path, FILE *json, tw_status_t status)
+{
+    return json && fclose(json) != 0 && status == TW_OK ? fail(path) : status;
 }

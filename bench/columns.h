@@ -56,6 +56,15 @@ tw_status_t bench_table_parse(const bench_table_t *table, const char *line, void
 /** Both: print and write. */
 tw_status_t bench_table_report(const bench_table_t *table, const void *row, const char *note, FILE *out);
 
+/* ---- a file of such lines ------------------------------------------------------------------------------ */
+
+typedef enum bench_json_mode { BENCH_JSON_ANEW, BENCH_JSON_APPEND } bench_json_mode_t;
+
+/** Open `path` for lines; NULL: *json becomes NULL. TW_ERR_IO (logged). */
+tw_status_t bench_json_open(const char *path, bench_json_mode_t mode, FILE **json);
+/** Close it if it is open. Returns `status`, or TW_ERR_IO (logged) where that is TW_OK and lines are lost. */
+tw_status_t bench_json_close(const char *path, FILE *json, tw_status_t status);
+
 TW_C_END
 
 #endif

@@ -243,14 +243,10 @@ int main(int argc, char **argv)
     qb_options_t options;
     report_t report = {.options = &options};
     qb_options_parse(argc, argv, &options);
-    if (options.json && !(report.json = fopen(options.json, "w"))) {
-        tw_error("bench: %s: %m", options.json);
-        return EXIT_FAILURE;
+    tw_status_t status = bench_json_open(options.json, BENCH_JSON_ANEW, &report.json);
+    if (status == TW_OK) {
+        status = options.cuda ? run_gpu(&report, argc, argv) : run(&report);
     }
-    tw_status_t status = options.cuda ? run_gpu(&report, argc, argv) : run(&report);
-    if (report.json && fclose(report.json) != 0 && status == TW_OK) {
-        tw_error("bench: %s: %m", options.json);
-        status = TW_ERR_IO;
-    }
+    status = bench_json_close(options.json, report.json, status);
     return status == TW_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,11 +1,11 @@
 /* A rank's life, the table from head to foot, and the program. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "bench/collectives/bench.h"
+#include "bench/columns.h"
 
 /* Of measured operations, over all sizes. */
 #define BUDGET_SEC 60.0
@@ -181,20 +181,13 @@ static int run_rank(const tw_bench_options_t *options)
     if (status == TW_OK) {
         check_environment(&rank);
     }
-    if (status == TW_OK && rank.rank == 0 && options->json) {
-        json = fopen(options->json, "we");
-        if (!json) {
-            tw_error("%s: cannot write: %s", options->json, strerror(errno));
-            status = TW_ERR_IO;
-        }
+    if (status == TW_OK && rank.rank == 0) {
+        status = bench_json_open(options->json, BENCH_JSON_ANEW, &json);
     }
     if (status == TW_OK) {
         status = run_report(&rank, json, &n_faults);
     }
-    if (json && fclose(json) != 0 && status == TW_OK) {
-        tw_error("%s: cannot write: %s", options->json, strerror(errno));
-        status = TW_ERR_IO;
-    }
+    status = bench_json_close(options->json, json, status);
     int is_first = rank.rank == 0;
     rank_cleanup(&rank);
     return status != TW_OK || (is_first && n_faults > 0);

@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 #include "bench/columns.h"
-#include "bench/timing.h"
 
 #define ROW(member) offsetof(delta_row_t, member)
 
@@ -66,7 +65,7 @@ int main(int argc, char **argv)
     delta_data_t data = {0};
     FILE *json = NULL;
     delta_options_parse(argc, argv, &options);
-    tw_status_t status = bench_json_open(options.json, &json);
+    tw_status_t status = bench_json_open(options.json, BENCH_JSON_ANEW, &json);
     if (status == TW_OK) {
         status = delta_data_create(&options, &data);
     }

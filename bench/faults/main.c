@@ -1,11 +1,11 @@
 /* The fault campaign's command line. */
-#include <errno.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "bench/columns.h"
 #include "bench/faults/faults.h"
 #include "flags/flags.h"
 
@@ -92,18 +92,14 @@ static int run_campaign(const tw_fault_options_t *options)
     /* What is not set is set so that a fault costs seconds. */
     setenv("TW_PEER_TIMEOUT", "2s", 0);
     setenv("TW_JOIN_TIMEOUT", "2s", 0);
-    if (options->json && !(json = fopen(options->json, "we"))) {
-        tw_error("%s: cannot write: %s", options->json, strerror(errno));
+    if (bench_json_open(options->json, BENCH_JSON_ANEW, &json) != TW_OK) {
         return 1;
     }
     printf("# seed %llu, %d nodes of %d ranks\n", (unsigned long long)options->seed, options->n_nodes,
            options->ranks_per_node);
     tw_status_t status = run_all(options, json, &totals);
     tw_fault_report_totals(&totals);
-    if (json && fclose(json) != 0 && status == TW_OK) {
-        tw_error("%s: cannot write: %s", options->json, strerror(errno));
-        status = TW_ERR_IO;
-    }
+    status = bench_json_close(options->json, json, status);
     return status != TW_OK || totals.n_bad > 0;
 }
 

@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 #include "bench/columns.h"
-#include "bench/timing.h"
 #include "flags/flags.h"
 
 static const char doc[] =
@@ -110,7 +109,7 @@ int main(int argc, char **argv)
     lossless_options_t options = {0};
     FILE *json = NULL;
     tw_flags_read(&flags, argc, argv, &options);
-    tw_status_t status = bench_json_open(options.json, &json);
+    tw_status_t status = bench_json_open(options.json, BENCH_JSON_ANEW, &json);
     if (status == TW_OK) {
         status = run(&options, json);
     }

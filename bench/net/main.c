@@ -1,10 +1,10 @@
 /* The program: a cluster of two nodes, each an end; the table of figures. */
-#include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "bench/columns.h"
 #include "bench/net/net.h"
 #include "flags/flags.h"
 
@@ -401,27 +401,13 @@ static void close_transports(run_t *run)
     }
 }
 
-static tw_status_t open_json(run_t *run)
-{
-    const char *path = run->options->json;
-    if (!path || our_end(run)->rank) {
-        return TW_OK;
-    }
-    run->json = fopen(path, "ae");
-    if (!run->json) {
-        tw_error("bench: %s: %s", path, strerror(errno));
-        return TW_ERR_IO;
-    }
-    return TW_OK;
-}
-
 static int run_end(const options_t *options)
 {
     static run_t run;
     run = (run_t){.options = options, .bare_fd = -1};
     tw_status_t status = open_transports(&run);
     if (!status) {
-        status = open_json(&run);
+        status = bench_json_open(our_end(&run)->rank ? NULL : options->json, BENCH_JSON_APPEND, &run.json);
     }
     if (!status) {
         status = net_iperf(our_end(&run), &run.tcp_bps);
@@ -431,9 +417,7 @@ static int run_end(const options_t *options)
         status = measure_all(&run);
     }
     close_transports(&run);
-    if (run.json) {
-        (void)fclose(run.json);
-    }
+    status = bench_json_close(options->json, run.json, status);
     return status || run.n_bad;
 }
 

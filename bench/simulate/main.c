@@ -8,7 +8,6 @@
 #include "bench/columns.h"
 #include "bench/simulate/box.h"
 #include "bench/simulate/options.h"
-#include "bench/timing.h"
 
 /* Where everybody sends the whole tensor to everybody, which is for tiny ones. */
 #define MOST_WHOLES ((size_t)1 << 20)
@@ -272,7 +271,7 @@ static int check_box(const sim_options_t *o, char **argv)
         status = check_ranks(o, &box);
     }
     if (status == TW_OK) {
-        status = bench_json_open(box.rank == 0 ? o->json : NULL, &own.out);
+        status = bench_json_open(box.rank == 0 ? o->json : NULL, BENCH_JSON_ANEW, &own.out);
     }
     if (status == TW_OK) {
         status = check_ops(&own, &box);
@@ -367,7 +366,7 @@ int main(int argc, char **argv)
         return check_box(&options, argv);
     }
     if (status == TW_OK) {
-        status = bench_json_open(options.json, &options.out);
+        status = bench_json_open(options.json, BENCH_JSON_ANEW, &options.out);
     }
     if (status == TW_OK) {
         status = options.op == SIM_OP_STEP ? run_step(&options) : run_ops(&options);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bench/columns.h"
 #include "bench/zero/zero.h"
 #include "cluster/cluster.h"
 
@@ -175,12 +176,8 @@ static tw_status_t open_json(bench_t *bench)
     if (status != TW_OK && status != TW_ERR_NOT_FOUND) {
         return status;
     }
-    bench->json = fopen(options->json, options->resume ? "ae" : "we");
-    if (!bench->json) {
-        tw_error("%s: %s", options->json, strerror(errno));
-        return TW_ERR_IO;
-    }
-    return TW_OK;
+    return bench_json_open(options->json, options->resume ? BENCH_JSON_APPEND : BENCH_JSON_ANEW,
+                           &bench->json);
 }
 
 static int run_bench(bench_t *bench)
@@ -198,11 +195,8 @@ static int run_bench(bench_t *bench)
     run_all(bench);
     zero_report_seeds(&bench->options, &bench->rows);
     (void)unlink(bench->out);
-    if (bench->json && fclose(bench->json) != 0) {
-        tw_error("%s: %s", bench->options.json, strerror(errno));
-        bench->all_ok = 0;
-    }
-    return bench->all_ok ? 0 : 1;
+    status = bench_json_close(bench->options.json, bench->json, status);
+    return bench->all_ok && status == TW_OK ? 0 : 1;
 }
 
 int main(int argc, char **argv)
