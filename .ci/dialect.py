@@ -21,7 +21,7 @@ VALUE_OF_NULL = re.compile(r"[=!]= \([^()]*[=!]= NULL\)")
 NULL_IN_CONDITION = re.compile(r"\b(if|while) \(.*[=!]= NULL|[=!]= NULL( \?| &&| \|\|)|(&&|\|\|) .*[=!]= NULL|\bNULL [=!]=")
 BEFORE = re.compile(r"(; |^\s*)(\+\+|--)[A-Za-z_][\w.>\[\]-]*[;)]")
 TRY = re.compile(
-    r"^( +)(?:tw_status_t )?status = [^;?]+;\n\1if \((?:status|status != TW_OK)\) \{\n +return status;\n\1\}", re.MULTILINE)
+    r"^( +)(?:tw_status_t )?status = [^;?]+;\n\n?\1if \((?:status|status != TW_OK)\) \{\n +return status;\n\1\}", re.MULTILINE)
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
 FILE_NAME = re.compile(r"[\w/-]*\b\w+\.(?:c|h|cc|cu|cuh|py)\b")

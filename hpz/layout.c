@@ -249,11 +249,7 @@ static tw_status_t allocate(tw_hpz_layout_t *layout)
 tw_status_t tw_hpz_layout_create(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n_nodes,
                                  int ranks_per_node, tw_hpz_layout_t **out)
 {
-    tw_status_t status = check(tensors, n_tensors, n_nodes, ranks_per_node);
-
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(check(tensors, n_tensors, n_nodes, ranks_per_node));
     tw_hpz_layout_t *layout = calloc(1, sizeof(*layout));
     if (!layout) {
         tw_error("out of memory for a layout");
@@ -263,7 +259,7 @@ tw_status_t tw_hpz_layout_create(const tw_hpz_tensor_t *tensors, size_t n_tensor
     layout->ranks_per_node = ranks_per_node;
     layout->n_tensors = n_tensors;
     layout->n_units = n_tensors > 0 ? tensors[n_tensors - 1].unit + 1 : 0;
-    status = allocate(layout);
+    tw_status_t status = allocate(layout);
     if (status != TW_OK) {
         tw_hpz_layout_destroy(layout);
         return status;

@@ -31,14 +31,11 @@ static tw_status_t parse_side(const char *text, tw_ip_side_t *side)
 static tw_status_t read_environment(tw_ip_policy_t *policy)
 {
     tw_ip_options_t options;
-    tw_status_t status = tw_ip_options_init(&options);
 
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_ip_options_init(&options));
     policy->min_bytes = options.min_bytes;
     policy->report_sec = options.report_sec;
-    status = parse_side(options.gathers, &policy->gathers);
+    tw_status_t status = parse_side(options.gathers, &policy->gathers);
     if (status == TW_OK) {
         status = parse_side(options.sums, &policy->sums);
     }

@@ -218,13 +218,10 @@ tw_status_t tw_collnet_post(tw_collnet_comm_t *comm, const tw_collnet_work_t *wo
                             tw_collnet_request_t **out)
 {
     tw_collnet_request_t *request;
-    tw_status_t status = check_window(comm, work);
 
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(check_window(comm, work));
     pthread_mutex_lock(&comm->lock);
-    status = comm->gives_up ? TW_ERR_CANCELED : comm->status;
+    tw_status_t status = comm->gives_up ? TW_ERR_CANCELED : comm->status;
     request = TAILQ_FIRST(&comm->idle);
     if (status == TW_OK && !request) {
         status = TW_IN_PROGRESS;

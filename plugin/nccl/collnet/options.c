@@ -27,11 +27,9 @@ const tw_config_table_t tw_collnet_config_table = {
 static tw_status_t read_codec(tw_collnet_settings_t *settings)
 {
     tw_collnet_options_t options;
-    tw_status_t status = tw_config_init(&tw_collnet_config_table, &options);
+    tw_status_t status = TW_OK;
 
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_config_init(&tw_collnet_config_table, &options));
     settings->has_codec = options.codec[0] != '\0' && !tw_word_is(options.codec, "plain");
     if (settings->has_codec && tw_quant_codec_parse(options.codec, &settings->codec) != TW_OK) {
         tw_error("collnet: TW_ALLREDUCE_CODEC=%s is neither \"plain\" nor \"lossless\" nor a codec",

@@ -261,14 +261,11 @@ static tw_status_t agree(tw_collnet_comm_t *comm)
 static tw_status_t join(tw_collnet_comm_t *comm)
 {
     tw_coll_params_t params = {.deterministic = 1, .patient = 1};
-    tw_status_t status = tw_collnet_meet(&comm->meeting, &comm->transport);
 
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_collnet_meet(&comm->meeting, &comm->transport));
     params.transport = comm->transport;
-    status = tw_coll_create(&params, &comm->coll);
-    return status == TW_OK ? agree(comm) : status;
+    TW_TRY(tw_coll_create(&params, &comm->coll));
+    return agree(comm);
 }
 
 /* What it was worth, for the log. */

@@ -57,11 +57,9 @@ tw_status_t tw_net_listen(tw_net_context_t *context, int dev, void *handle, tw_n
 {
     tw_net_listener_t *listener;
     tw_net_domain_t *domain;
-    tw_status_t status = tw_net_domain_take(context, dev, &domain);
+    tw_status_t status;
 
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_net_domain_take(context, dev, &domain));
     listener = calloc(1, sizeof(*listener));
     if (!listener) {
         tw_error("net: out of memory for a listener");

@@ -113,11 +113,9 @@ static tw_status_t check_process(void)
 static tw_status_t create(tw_net_context_t **out)
 {
     tw_net_context_t *context;
-    tw_status_t status = check_process();
+    tw_status_t status;
 
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(check_process());
     context = calloc(1, sizeof(*context));
     if (!context) {
         tw_error("net: out of memory");

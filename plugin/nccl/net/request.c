@@ -86,12 +86,9 @@ static tw_status_t post_all(tw_net_comm_t *comm, const tw_net_part_t *parts, int
                             tw_net_request_t **out)
 {
     tw_net_request_t *request;
-    tw_status_t status = check_parts(parts, n);
+    tw_status_t status = TW_IN_PROGRESS;
 
-    if (status != TW_OK) {
-        return status;
-    }
-    status = TW_IN_PROGRESS;
+    TW_TRY(check_parts(parts, n));
     pthread_mutex_lock(&comm->domain->lock);
     request = take_request(comm);
     if (request) {

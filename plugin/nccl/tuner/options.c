@@ -98,14 +98,11 @@ tw_status_t tw_tuner_configure(tw_tuner_constants_t *constants, int *explain)
 {
     tw_tuner_constants_t read;
     tw_tuner_options_t options;
-    tw_status_t status = tw_config_init(&tw_tuner_config_table, &options);
 
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(tw_config_init(&tw_tuner_config_table, &options));
     tw_tuner_constants_init(&read);
     read.inter.gbps = 0;
-    status = read_codec(&read);
+    tw_status_t status = read_codec(&read);
     if (status == TW_OK && options.file[0] != '\0') {
         status = tw_tuner_file_read(options.file, &read);
     }
