@@ -22,6 +22,9 @@ NULL_IN_CONDITION = re.compile(r"\b(if|while) \(.*[=!]= NULL|[=!]= NULL( \?| &&|
 BEFORE = re.compile(r"(; |^\s*)(\+\+|--)[A-Za-z_][\w.>\[\]-]*[;)]")
 TRY = re.compile(
     r"^( +)(?:tw_status_t )?status = [^;?]+;\n\n?\1if \((?:status|status != TW_OK)\) \{\n +return status;\n\1\}", re.MULTILINE)
+TORN = re.compile(
+    r"^ +(?!return\b|else\b|typedef\b|case\b)[A-Za-z_][\w *]*[\w*]\n +(?:\*+\w+|\w+\[\w*\]|\[\w*\]|\w+);$|\[\w*\]\n +\[\w*\];$",
+    re.MULTILINE)
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
 FILE_NAME = re.compile(r"[\w/-]*\b\w+\.(?:c|h|cc|cu|cuh|py)\b")
@@ -64,6 +67,9 @@ def code_complaints(path, text):
     if path.endswith((".c", ".cc")):
         for match in TRY.finditer(code):
             yield code.count("\n", 0, match.start()) + 1, "it is TW_TRY"
+    stripped = re.sub(r" +$", "", code, flags=re.MULTILINE)
+    for match in TORN.finditer(stripped):
+        yield stripped.count("\n", 0, match.start()) + 1, "a torn declaration: its comment goes above it"
     if path.endswith(".h") and not path.startswith("tests/") and "TW_C_BEGIN" not in code:
         match = DECLARES.search(code)
         if match:

@@ -21,9 +21,9 @@ typedef struct supervisor {
     int *n_ended;    /* [n_nodes] ranks that have ended */
     struct pollfd *polls;
     int exit_code;
-    char note
-        [TW_CLUSTER_TEXT_BYTES]; /* what a node could not set up as it should: the first that was heard of */
-    double deadline_sec;         /* 0: nothing has failed yet */
+    /* what a node could not set up as it should: the first that was heard of */
+    char note[TW_CLUSTER_TEXT_BYTES];
+    double deadline_sec; /* 0: nothing has failed yet */
 } supervisor_t;
 
 static int supervisor_init(supervisor_t *sup)

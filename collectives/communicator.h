@@ -156,8 +156,8 @@ struct tw_coll {
 
     /* host memory */
     tw_coll_model_t model;
-    tw_traffic_t *traffic[TW_COLL_ALGOS]
-                         [2]; /**< by row of the table, with an inner codec or without; NULL: not read yet */
+    /** by row of the table, with an inner codec or without; NULL: not read yet */
+    tw_traffic_t *traffic[TW_COLL_ALGOS][2];
     tw_kept_program_t programs[TW_COLL_ALGOS]; /**< by row of the engine's table */
     tw_coll_known_t known[TW_COLL_KNOWN];      /**< the last ones */
     size_t n_known;                            /**< so many there were */

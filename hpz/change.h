@@ -6,9 +6,8 @@
  *
  *  Message, little-endian:
  *    u32 bytes of the list of pieces, u32 bytes of the first delta, u32 bytes of the second, u32 zero
- *    the list: for each piece its distance from the end of the one before, and its length, in steps, 7 bits a
- *    byte, low first,
- *              the high bit set on all but the last
+ *    the list: for each piece its distance from the end of the one before, and its length, in steps: 7 bits
+ *    a byte, low first, the high bit set on all but the last
  *    from a multiple of 16 bytes on each:
  *    a lossless delta (quant.h) of all bf16 and fp16 in the pieces
  *    a lossless delta of the upper halves of all fp32

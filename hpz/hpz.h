@@ -116,13 +116,13 @@ typedef struct tw_hpz_place {
 } tw_hpz_place_t;
 
 typedef struct tw_hpz_params {
-    tw_coll_t
-        *world; /**< all ranks; borrowed, must outlive the hpz; NULL: it is planned, and moves nothing */
+    /** All ranks; borrowed, must outlive the hpz. NULL: it is planned, and moves nothing. */
+    tw_coll_t *world;
     tw_hpz_place_t place;           /**< of a planned one */
     const tw_hpz_tensor_t *tensors; /**< [n_tensors], the same on all ranks, copied */
     size_t n_tensors;
-    const char *const
-        *names;         /**< [n_tensors] what logs call them, borrowed for the hpz's life; NULL: numbers */
+    /** [n_tensors] what logs call them, borrowed for the hpz's life; NULL: numbers */
+    const char *const *names;
     int replicas;       /**< 0: no memory for replicas: only the layout and the operations over the world */
     int fp32_replicas;  /**< 1: of fp32 weights, which no sync follows; 0: of bf16 */
     int lossless_delta; /**< 1: memory for lossless deltas: a byte per replicated weight, its last change */
@@ -220,8 +220,7 @@ tw_status_t tw_hpz_sync_test(tw_hpz_t *hpz, int unit);
 /** Post what waits for the other ranks' lengths, if they are there. Optional: begin and finish do it too. */
 tw_status_t tw_hpz_progress(tw_hpz_t *hpz);
 
-/** Inter-node bytes that this rank would send in a sync of a unit; lossless deltas: at `bits` bits a weight.
- *  */
+/** Inter-node bytes that this rank would send in a sync of a unit; lossless deltas: at `bits` bits each. */
 uint64_t tw_hpz_planned_sync_bytes(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, double bits);
 
 /** Collective over the world: are all replicas at `version`, and equal to those of their rail?

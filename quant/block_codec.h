@@ -4,8 +4,7 @@
  *  each.
  *
  *  Wire format of a segment of n elements (little-endian; all offsets from the segment's first byte):
- *    - the segment is cut into blocks of `block` elements (the last may be short), and blocks into frames of
- *      8;
+ *    - the segment is cut into blocks of `block` elements (the last may be short), these into frames of 8;
  *    - a frame is 8 scales (bf16: 16 bytes, fp32: 32 bytes; the unused scales of a last short frame are 0),
  *      followed by the codes of its blocks, block after block; a full frame is a multiple of 16 bytes, so
  *      everything stays aligned;
@@ -30,18 +29,19 @@
  *    counted. A block whose scale is not finite decodes to the type's quiet NaN (0x7fc00000, 0x7fc0, 0x7e00)
  *    throughout.
  *  Hadamard: every whole group of 32 consecutive elements of a block is multiplied by the 32x32 Hadamard
- *  matrix
- *    (Sylvester order, butterfly strides 1, 2, 4, 8, 16: (a, b) -> (a + b, a - b)) and then by 2^-2.5 rounded
- *    to fp32; a shorter last group is left as it is. Self-inverse.
+ *  matrix (Sylvester order, butterfly strides 1, 2, 4, 8, 16: (a, b) -> (a + b, a - b)) and then by 2^-2.5
+ *  rounded to fp32; a shorter last group is left as it is. Self-inverse.
  *
- *  2 bits, for changes of weights: codes -1, 0 and 1 times half the largest magnitude, so zeros stay zeros
- *  beside an outlier,
- *    which the next change mends. Each element comes nearer to what it was or stays 0, and the largest one
- *    halves its error (from 2^-124 on): a contraction, ||C(x) - x||^2 <= (1 - 3 / (4 n)) ||x||^2 for n
- *    elements. ||C(x) - x|| / ||x|| measured on blocks of 64, with steps of amax / 1, amax / 2 and, with a
- *    signed scale and codes -2 to 1, amax / 2.5; and without a zero (-3/2, -1/2, 1/2, 3/2 steps of amax /
- *    2.5): normal values 0.71 / 0.44 / 0.36 / 0.35; lognormal scales 0.64 / 0.56 / 0.43 / 0.75, with Hadamard
- *    0.68 / 0.43 / 0.36 / 0.33; one outlier among zeros, at worst 0 / 0.50 / 0.20 / 1.64.
+ *  2 bits, for changes of weights: codes -1, 0 and 1 times half the largest magnitude. So zeros stay zeros
+ *  beside an outlier, which the next change mends. Each element comes nearer to what it was or stays 0, and
+ *  the largest one halves its error (from 2^-124 on): a contraction for n elements,
+ *  ||C(x) - x||^2 <= (1 - 3 / (4 n)) ||x||^2. ||C(x) - x|| / ||x|| was measured on blocks of 64 with four
+ *  kinds of codes: steps of amax / 1; steps of amax / 2; with a signed scale, -2 to 1 steps of amax / 2.5;
+ *  without a zero, -3/2, -1/2, 1/2 and 3/2 steps of amax / 2.5:
+ *    normal values                     0.71 / 0.44 / 0.36 / 0.35
+ *    lognormal scales                  0.64 / 0.56 / 0.43 / 0.75
+ *    lognormal scales, with Hadamard   0.68 / 0.43 / 0.36 / 0.33
+ *    an outlier among zeros, at worst  0    / 0.50 / 0.20 / 1.64
  *
  *  Error bound, nearest-even, without Hadamard: |x - decode(x)| <= tw_quant_error_bound(codec, amax) per
  *  element, before rounding into the destination type; stochastic: twice that.
@@ -181,8 +181,8 @@ tw_status_t tw_quant_decode_apply(tw_quant_t *quant, const tw_quant_args_t *args
 /** One segment of a reduction: K encoded inputs of the same n elements. Not for 2 bits, on either side:
  *  TW_ERR_UNSUPPORTED (logged), since those are for changes of weights. */
 typedef struct tw_quant_reduce_segment {
-    const void *const
-        *srcs;     /**< [n_srcs] encoded with the input codec; the array itself lives in host memory */
+    /** [n_srcs] encoded with the input codec; the array itself lives in host memory */
+    const void *const *srcs;
     size_t n_srcs; /**< K >= 1, no upper limit */
     void *dst;
     size_t n_elems;

@@ -1,8 +1,9 @@
-/** Thinwire trainer: trains a GPT-2 with ZeRO stages 0 to 3 over the collectives, from a DeepSpeed
- *  configuration file.
+/** Thinwire trainer: trains a GPT-2, or a model of the Llama family, with ZeRO stages 0 to 3 over the
+ *  collectives, from a DeepSpeed configuration file.
  *
- *  One call is one rank's whole run; the rooms behind it: config/ (what was asked for), model/ (the network),
- *  data/ (tokens), engine/ (the ZeRO stages), checkpoint/ and plan/.
+ *  One call is one rank's whole run. Behind it are config/ (what was asked for), model/ (the network), cuda/
+ *  and device/ (the same on a GPU), data/ (tokens), engine/ (the ZeRO stages) and checkpoint/. plan/ says
+ *  before a run what it will need.
  *
  *  Threads: a run belongs to one thread; several may go on in one process, each with a communicator of its
  *  own. */
@@ -113,8 +114,8 @@ typedef struct tw_trainer_params {
 /** What the trainer has, in the combinations that are worth a name. */
 typedef struct tw_trainer_set {
     const char *name; /**< "zero3-qwz" */
-    const char *keys
-        [10]; /**< for `sets`, NULL-terminated: what is on, and what is off whatever a configuration says */
+    /** for `sets`, NULL-terminated: what is on, and what is off whatever a configuration says */
+    const char *keys[10];
 } tw_trainer_set_t;
 /** Plain data parallelism first. NULL past the last one. */
 const tw_trainer_set_t *tw_trainer_set_get(size_t index);

@@ -113,8 +113,8 @@ tw_grid_tensor_t tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op
 
 /** One piece of a chunk, where it lies. */
 typedef struct tw_grid_placed {
-    tw_quant_segment_t
-        at;               /**< in the tensors: src and dst are of no meaning where this rank has none there */
+    /** in the tensors: src and dst are of no meaning where this rank has none there */
+    tw_quant_segment_t at;
     size_t in_at, out_at; /**< in messages that are read and written: bytes from their begin */
     size_t row_elems;
 } tw_grid_placed_t;

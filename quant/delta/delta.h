@@ -9,13 +9,11 @@
  *    u8 magic, u8 version, u8 flags, u8 zero, u32 bytes of the message
  *    plain (flag CODED not set):  u32 a checksum, as a block's but over the whole message;  u16[n] new values
  *    coded:  u32 n;  u8 base;  with the second context u8[32] factors;  contexts / 2 bytes: a table for each
- *                              context, the
- *            even one in the low nibble;  16 tables;  an entry for each block;  the blocks
+ *            context, the even one in the low nibble;  16 tables;  an entry for each block;  the blocks
  *    table:  u8 number of frequencies (at most 31), each 7 bits a byte, low first, the high bit set on all
  *            but the last; what they leave of 1024, at least 1, is the escape's
  *    block of 65,536 elements (the last may be short): its entry is u32 words | escapes << 16, or RAW, and
- *    u32 a checksum of
- *            its new values: the sum of (value + (index in the block + 1) * CHECK_FACTOR)^2
+ *            u32 a checksum of its new values: the sum of (value + (index in the block + 1) * CHECK_FACTOR)^2
  *            coded: u16[words], u32[32] lanes, u16[escapes];  RAW: u16[elements] new values
  *
  *  An element's change d, in the order of bf16 values, is predicted by the previous one p as |p| * factor /
@@ -77,8 +75,8 @@ typedef struct tw_delta_stats {
     uint8_t base;                       /**< lowest exponent that has a context of its own */
     uint8_t factor[TW_DELTA_EXPONENTS]; /**< in 1/128; 0 without the second context */
     uint8_t table[TW_DELTA_CONTEXTS];   /**< of context exponent * SIZES + size */
-    uint16_t freq[TW_DELTA_TABLES]
-                 [TW_ENTROPY_SYMBOLS]; /**< each table sums to FREQ_SUM; 0: the symbol is escaped */
+    /** each table sums to FREQ_SUM; 0: the symbol is escaped */
+    uint16_t freq[TW_DELTA_TABLES][TW_ENTROPY_SYMBOLS];
 } tw_delta_stats_t;
 
 /** What the coders look up, made from the statistics. */

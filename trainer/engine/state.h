@@ -169,8 +169,8 @@ struct tw_engine {
     uint64_t steps_done, version;     /* version: of the weights, 1 for the first */
     double forward_sec, backward_sec; /* of this step */
     double exchange_progress_sec; /* of this step: processor time of the progress thread in the exchange */
-    double
-        reduced_compute_sec; /* processor time of the compute thread when this step's gradients were there */
+    /* processor time of the compute thread when this step's gradients were there */
+    double reduced_compute_sec;
     tw_engine_notices_t notices; /* of the last step */
     uint64_t lag_blocks;         /* so far */
     tw_engine_outliers_t outliers;

@@ -115,8 +115,8 @@ typedef struct tw_model_tensor {
     size_t shape[2]; /**< row-major; shape[1] is 1 if n_dims is 1 */
     size_t n_elems;
     int decay; /**< 1: weight decay applies (the tensors of two dimensions) */
-    double
-        init_std; /**< initial values: normal with this deviation, or, if it is 0, all of them init_value */
+    /** initial values: normal with this deviation, or, if it is 0, all of them init_value */
+    double init_std;
     float init_value;
 } tw_model_tensor_t;
 

@@ -7,8 +7,8 @@
 TW_C_BEGIN
 
 /** Of a case whose rows are planned: what a step costs beside its computing, above which link plain is as
- *  fast, below which nothing of ours is enough, and what is then. TW_ERR_NO_MEMORY and the configuration's.
- *  */
+ *  fast, below which nothing of ours is enough, and what is then. TW_ERR_NO_MEMORY, and errors of the
+ *  configuration. */
 tw_status_t plan_print_advice(const plan_t *plan, const tw_plan_case_t *given, const tw_plan_point_t *point,
                               const tw_plan_case_time_t *today);
 

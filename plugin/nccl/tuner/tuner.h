@@ -33,8 +33,8 @@ typedef struct tw_tuner_proto {
 typedef struct tw_tuner_constants {
     tw_tuner_tier_t inter, node;
     tw_tuner_proto_t proto[TW_NCCL_PROTOS];
-    double share
-        [TW_NCCL_ALGOS]; /**< of the links' speed that an algorithm reaches with long messages, up to 1 */
+    /** of the links' speed that an algorithm reaches with long messages, up to 1 */
+    double share[TW_NCCL_ALGOS];
     /** shorter all-reduces do not go through collnet: it always sends whole chunks */
     size_t collnet_min_bytes;
     /** What the collnet sends between nodes for each byte of an all-reduce, beside plain ones of bf16: a
