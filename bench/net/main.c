@@ -6,9 +6,10 @@
 
 #include "bench/columns.h"
 #include "bench/net/net.h"
+#include "bench/net/ratio.h"
 #include "flags/flags.h"
 
-#define ROUNDS_MAX 101
+#define ROUNDS_MAX 401
 #define PEERS_MAX 4
 #define SIZES_MAX 32
 #define WHY_BYTES 256
@@ -108,9 +109,11 @@ static const tw_flag_t flag_list[] = {
     {.field = {"seconds", "0.5", "S", "For each line's bandwidth", TW_CONFIG_DOUBLE, AT(seconds), 0.01, 600,
                NULL},
      .group = 1},
-    {.field = {"iters", "3", "N",
-               "Measurements of each line, of which the median counts; with peers, as many rounds",
-               TW_CONFIG_INT32, AT(n_rounds), 1, ROUNDS_MAX, NULL},
+    {.field =
+         {"iters", "3", "N",
+          "Measurements of each line, of which the median counts; with peers, as many rounds, of which many "
+          "short ones say more than a few long ones",
+          TW_CONFIG_INT32, AT(n_rounds), 1, ROUNDS_MAX, NULL},
      .group = 1},
     {.field =
          {"peer", NULL, "LIST",
@@ -140,7 +143,7 @@ typedef struct transport {
     net_end_t end; /**< unused: bare */
     net_row_t row; /**< of the line that is measured: the medians, in the end */
     double latency_us[ROUNDS_MAX], bandwidth_GBps[ROUNDS_MAX];
-    double by_latency, by_bandwidth; /**< how many times better ours is: the median of the rounds; ours: 0 */
+    net_ratio_t by_latency, by_bandwidth; /**< how many times better ours is; ours: 0 */
 } transport_t;
 
 /** A run: what is measured, and where the rows go. */
@@ -177,14 +180,29 @@ static void write_json(const run_t *run, const transport_t *transport)
     tw_json_add_double(json, "latency_us", row->latency_us);
     tw_json_add_double(json, "bandwidth_GBps", row->bandwidth_GBps);
     tw_json_add_double(json, "tcp_GBps", run->tcp_bps / 8e9);
-    if (transport->by_latency > 0) {
-        tw_json_add_double(json, "ratio_of_ours", lower(transport->by_latency, transport->by_bandwidth));
-        tw_json_add_double(json, "ratio_of_latency", transport->by_latency);
-        tw_json_add_double(json, "ratio_of_bandwidth", transport->by_bandwidth);
+    if (transport->by_latency.median > 0) {
+        const net_ratio_t latency = transport->by_latency, bandwidth = transport->by_bandwidth;
+        tw_json_add_int(json, "rounds", run->options->n_rounds);
+        tw_json_add_double(json, "ratio_of_ours", lower(latency.median, bandwidth.median));
+        tw_json_add_double(json, "ratio_of_latency", latency.median);
+        tw_json_add_double(json, "ratio_of_latency_low", latency.low);
+        tw_json_add_double(json, "ratio_of_latency_high", latency.high);
+        tw_json_add_double(json, "ratio_of_bandwidth", bandwidth.median);
+        tw_json_add_double(json, "ratio_of_bandwidth_low", bandwidth.low);
+        tw_json_add_double(json, "ratio_of_bandwidth_high", bandwidth.high);
     }
     tw_json_add_bool(json, "ok", row->ok);
     (void)tw_json_write_line(json, run->json);
     tw_json_destroy(json);
+}
+
+static void print_ratio(const net_ratio_t *ratio)
+{
+    if (ratio->median > 0) {
+        printf("   %4.2f [%4.2f %4.2f]", ratio->median, ratio->low, ratio->high);
+    } else {
+        printf("   %4s %11s", "-", "");
+    }
 }
 
 static void print_row(run_t *run, const transport_t *transport)
@@ -197,11 +215,8 @@ static void print_row(run_t *run, const transport_t *transport)
     printf("%12s %12zu %11d %5s %12.1f %12.4f %10.2f", transport->name, row->bytes, row->connections,
            row->both_ways ? "both" : "one", row->latency_us, row->bandwidth_GBps,
            run->tcp_bps > 0 ? row->bandwidth_GBps * 8e9 / run->tcp_bps : 0);
-    if (transport->by_latency > 0) {
-        printf(" %10.2f %10.2f", transport->by_latency, transport->by_bandwidth);
-    } else {
-        printf(" %10s %10s", "-", "-");
-    }
+    print_ratio(&transport->by_latency);
+    print_ratio(&transport->by_bandwidth);
     printf(" %3s\n", row->ok ? "yes" : "NO");
     (void)fflush(stdout);
     if (run->json) {
@@ -219,12 +234,13 @@ static void print_head(const run_t *run)
     printf("# thinwire net: 2 nodes, %d interface(s) of %.0f Mb/s (0: not shaped)%s%s\n", options->n_nics,
            options->link_bps / 1e6, *tw_cluster_note(note) ? "; " : "", note);
     printf("# one TCP stream through one link (iperf3): %.0f Mb/s\n", run->tcp_bps / 1e6);
-    printf("# ours better: how many times ours is better than this one, median of %d rounds\n",
-           options->n_rounds);
-    printf("#\n#       peer        bytes connections  ways latency (us)       (GB/s)     of TCP       ours "
-           "better"
-           "    ok\n#%96s\n",
-           "latency  bandwidth");
+    printf(
+        "# ours better: how many times ours is better than this one: the median of %d rounds' ratios, and\n"
+        "# where the true one lies with 95 %% (fewer than 6 rounds: the lowest and the highest)\n",
+        options->n_rounds);
+    printf(
+        "#\n#       peer        bytes connections  ways latency (us)       (GB/s)     of TCP   ours better: "
+        "latency   bandwidth           ok\n");
 }
 
 /* ---- measuring ----------------------------------------------------------------------------------------- */
@@ -243,13 +259,13 @@ static tw_status_t measure_once(run_t *run, transport_t *transport, int round)
     return status;
 }
 
-static double median_ratio(const double *over, const double *under, int n)
+static net_ratio_t ratio_of(const double *over, const double *under, int n)
 {
     double ratios[ROUNDS_MAX];
     for (int i = 0; i < n; i++) {
         ratios[i] = over[i] / under[i];
     }
-    return tw_median(ratios, (size_t)n);
+    return net_ratio_of(ratios, n);
 }
 
 /** Who is the k-th of n in a round: each of them comes first, and last, as often as any other. */
@@ -264,8 +280,8 @@ static void take_medians(run_t *run, int n_transports)
     const transport_t *ours = &run->transports[0];
     for (int i = 1; i < n_transports; i++) {
         transport_t *peer = &run->transports[i];
-        peer->by_latency = median_ratio(peer->latency_us, ours->latency_us, n);
-        peer->by_bandwidth = median_ratio(ours->bandwidth_GBps, peer->bandwidth_GBps, n);
+        peer->by_latency = ratio_of(peer->latency_us, ours->latency_us, n);
+        peer->by_bandwidth = ratio_of(ours->bandwidth_GBps, peer->bandwidth_GBps, n);
     }
     for (int i = 0; i < n_transports; i++) {
         transport_t *transport = &run->transports[i];

@@ -8,6 +8,7 @@
  *    measure.c         a row of figures
  *    iperf.c           what one TCP stream makes of the link
  *    bare.c            what send and recv make of it, message by message
+ *    ratio.[ch]        rounds' ratios, and how sure their median is
  *    main.c            options, the cluster, the table of figures
  *
  *  Node 0 measures latency, node 1 receives what bandwidth is measured of; each tells the other over a TCP
