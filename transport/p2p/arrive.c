@@ -43,13 +43,16 @@ static void accept_eager(tw_p2p_t *p2p, tw_p2p_request_t *receive, const void *d
 /** A message was taken: its credit goes back, once there is enough of it. */
 static void give_back(tw_p2p_peer_t *peer, size_t bytes)
 {
-    peer->owed_bytes += bytes + TW_P2P_CREDIT_MESSAGE;
-    if (peer->owed_bytes < TW_P2P_CREDIT_STEP || peer->streams[0].is_ended) {
+    const int is_long = tw_p2p_is_long(bytes);
+    tw_p2p_credit_t *credit = &peer->credit[is_long];
+    credit->owed += bytes + TW_P2P_CREDIT_MESSAGE;
+    if (credit->owed < credit->step || tw_p2p_credit_stream(peer)->is_ended) {
         return;
     }
-    const tw_p2p_header_t header = {.kind = TW_P2P_CREDIT, .value = peer->owed_bytes};
-    peer->held_bytes -= peer->owed_bytes;
-    peer->owed_bytes = 0;
+    const tw_p2p_header_t header = {
+        .kind = TW_P2P_CREDIT, .stream = (uint32_t)is_long, .value = credit->owed};
+    credit->held -= credit->owed;
+    credit->owed = 0;
     if (tw_p2p_control_send(peer->p2p, peer, &header, NULL)) {
         tw_p2p_peer_fail(peer->p2p, NULL, "out of memory for a message");
     }
@@ -148,8 +151,9 @@ static const char *on_eager(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_hea
     if (header->id || header->value > TW_P2P_EAGER_MAX) {
         return "it sent a malformed message";
     }
-    peer->held_bytes += bytes + TW_P2P_CREDIT_MESSAGE;
-    if (peer->held_bytes > TW_P2P_CREDIT_BYTES) {
+    tw_p2p_credit_t *credit = &peer->credit[tw_p2p_is_long(bytes)];
+    credit->held += bytes + TW_P2P_CREDIT_MESSAGE;
+    if (credit->held > credit->limit) {
         return "it sent more than it has credit for";
     }
     tw_p2p_request_t *receive = take_receive(peer, header->tag);
@@ -232,10 +236,11 @@ static const char *on_cancel(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_he
 
 static const char *on_credit(tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
 {
-    if (header->value > TW_P2P_CREDIT_BYTES - peer->credit_bytes) {
+    if (header->stream > 1 ||
+        header->value > peer->credit[header->stream].limit - peer->credit[header->stream].left) {
         return "it gave back credit that it had not given";
     }
-    peer->credit_bytes += (size_t)header->value;
+    peer->credit[header->stream].left += (size_t)header->value;
     return NULL;
 }
 
@@ -309,20 +314,15 @@ static const char *in_sequence(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_
         return on_ack(peer, header);
     case TW_P2P_CANCEL:
         return on_cancel(p2p, peer, header);
-    case TW_P2P_CREDIT:
-        return on_credit(peer, header);
     default:
         return "it sent a message of an unknown kind";
     }
 }
 
-/** Shorter ones are taken from where several may lie already, and cost little to keep. */
-#define WAITS_FROM ((size_t)16 << 10)
-
 int tw_p2p_message_can_wait(const tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
 {
-    return header->kind == TW_P2P_EAGER && header->value >= WAITS_FROM && header->value <= TW_P2P_EAGER_MAX &&
-           !peer->n_pending;
+    return header->kind == TW_P2P_EAGER && tw_p2p_is_long(header->value) &&
+           header->value <= TW_P2P_EAGER_MAX && !peer->n_pending;
 }
 
 const char *tw_p2p_message_begin(tw_p2p_peer_t *peer, const tw_p2p_header_t *header, size_t bytes,
@@ -336,6 +336,9 @@ const char *tw_p2p_message_begin(tw_p2p_peer_t *peer, const tw_p2p_header_t *hea
     }
     if (header->kind == TW_P2P_DATA) {
         return on_data(p2p, peer, header, bytes, landing);
+    }
+    if (header->kind == TW_P2P_CREDIT) {
+        return on_credit(peer, header);
     }
     return header->kind == TW_P2P_BYE ? on_bye(peer, header) : in_sequence(p2p, peer, header, landing);
 }

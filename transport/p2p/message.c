@@ -76,7 +76,7 @@ void tw_p2p_op_finish(tw_p2p_op_t *op, const char *why)
 static void op_take_back(tw_p2p_op_t *op)
 {
     if (op->header.kind == TW_P2P_EAGER) {
-        op->stream->peer->credit_bytes += op->bytes + TW_P2P_CREDIT_MESSAGE;
+        op->stream->peer->credit[tw_p2p_is_long(op->bytes)].left += op->bytes + TW_P2P_CREDIT_MESSAGE;
     }
     tw_p2p_op_finish(op, NULL);
 }
@@ -114,7 +114,8 @@ int tw_p2p_has_unsent(const tw_p2p_t *p2p)
 
 static int is_in_sequence(const tw_p2p_op_t *op)
 {
-    return op->header.kind != TW_P2P_DATA && op->header.kind != TW_P2P_BYE;
+    return op->header.kind != TW_P2P_DATA && op->header.kind != TW_P2P_CREDIT &&
+           op->header.kind != TW_P2P_BYE;
 }
 
 uint32_t tw_p2p_op_number(tw_p2p_op_t *op, uint32_t n)
@@ -150,9 +151,7 @@ static void stream_drop(tw_p2p_stream_t *stream)
     }
 }
 
-/** Never from inside a carrier: it may be delivering a message of the very connection that a send breaks, or
- *  that a new endpoint takes over. What comes up there is sent right after. */
-static void stream_flush(tw_p2p_stream_t *stream)
+void tw_p2p_stream_flush(tw_p2p_stream_t *stream)
 {
     int is_pending = 0;
     if (!stream->peer->p2p->in_callback && !stream->broken) {
@@ -179,7 +178,7 @@ static void message_send(tw_p2p_op_t *op)
     if (stream->broken) {
         stream_drop(stream);
     } else if (TAILQ_FIRST(&stream->waiting) == op) {
-        stream_flush(stream);
+        tw_p2p_stream_flush(stream);
     }
 }
 
@@ -191,7 +190,7 @@ tw_status_t tw_p2p_control_send(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p
         tw_error("%s: out of memory for a message", p2p->name);
         return TW_ERR_NO_MEMORY;
     }
-    op->stream = &peer->streams[0];
+    op->stream = header->kind == TW_P2P_CREDIT ? tw_p2p_credit_stream(peer) : &peer->streams[0];
     op->header = *header;
     op->request = request;
     op->data = request ? request->buffer : NULL;
@@ -278,7 +277,7 @@ void tw_p2p_pump(tw_p2p_t *p2p)
     tw_p2p_peer_t *peer, *next_peer;
     for (stream = TAILQ_FIRST(&p2p->busy_streams); stream; stream = next_stream) {
         next_stream = TAILQ_NEXT(stream, busy);
-        stream_flush(stream);
+        tw_p2p_stream_flush(stream);
     }
     for (peer = TAILQ_FIRST(&p2p->busy_peers); peer; peer = next_peer) {
         next_peer = TAILQ_NEXT(peer, busy);

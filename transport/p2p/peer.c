@@ -187,10 +187,18 @@ static size_t chunk_bytes(const tw_p2p_peer_t *peer, int is_near)
     if (is_near) {
         return SHM_CHUNK_BYTES;
     }
-    return params->sends_on_credit && tw_p2p_peer_is_over_tcp(peer) && peer->n_streams == 2 &&
-                   params->chunk_bytes < LONG_CHUNK_BYTES
-               ? LONG_CHUNK_BYTES
-               : params->chunk_bytes;
+    return peer->takes_long && params->chunk_bytes < LONG_CHUNK_BYTES ? LONG_CHUNK_BYTES
+                                                                      : params->chunk_bytes;
+}
+
+static void credit_init(tw_p2p_peer_t *peer)
+{
+    const tw_p2p_credit_t common = {
+        .limit = TW_P2P_CREDIT_BYTES, .step = TW_P2P_CREDIT_STEP, .left = TW_P2P_CREDIT_BYTES};
+    const tw_p2p_credit_t large = {
+        .limit = TW_P2P_LONG_CREDIT_BYTES, .step = TW_P2P_LONG_CREDIT_STEP, .left = TW_P2P_LONG_CREDIT_BYTES};
+    peer->credit[0] = common;
+    peer->credit[1] = peer->takes_long ? large : common;
 }
 
 static tw_status_t peer_connect(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t *params)
@@ -220,7 +228,10 @@ static tw_status_t peer_connect(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t 
         TW_TRY(security_init(peer, params, &about));
     }
     TW_TRY(streams_init(peer, params->is_near, n_devices, addresses));
+    peer->takes_long =
+        peer->p2p->params.sends_on_credit && tw_p2p_peer_is_over_tcp(peer) && peer->n_streams == 2;
     peer->chunk_bytes = chunk_bytes(peer, params->is_near);
+    credit_init(peer);
     return TW_OK;
 }
 
@@ -257,7 +268,6 @@ tw_status_t tw_p2p_peer_add(tw_p2p_t *p2p, const tw_p2p_peer_params_t *params, t
         peer->id = id;
         peer->known_as = params->known_as;
         peer->takes_cuda = tw_p2p_takes_cuda(p2p);
-        peer->credit_bytes = TW_P2P_CREDIT_BYTES;
         TAILQ_INIT(&peer->receives);
         TAILQ_INIT(&peer->arrivals);
         TAILQ_INIT(&peer->sending);

@@ -32,6 +32,14 @@ struct tw_p2p_stream {
     int is_ended; /**< BYE has come */
 };
 
+/** For messages of one kind, in bytes. */
+typedef struct tw_p2p_credit {
+    size_t limit, step; /**< all there is; so much is given back at a time */
+    size_t left;        /**< may still be sent without being asked for */
+    size_t owed;        /**< taken, and to be given back */
+    size_t held;        /**< come, and not given back yet */
+} tw_p2p_credit_t;
+
 #define TW_P2P_WHERE_BYTES 80
 
 struct tw_p2p_peer {
@@ -48,6 +56,9 @@ struct tw_p2p_peer {
     /** [n_streams] none: this end itself; control first; data streams are the others, or the same if it is
      *  alone */
     tw_p2p_stream_t *streams;
+    /** 1 if a message of up to TW_P2P_EAGER_MAX goes at once: the owner wants it, and there is one data stream;
+     *  several are worth more than the way there and back */
+    int takes_long;
     size_t chunk_bytes;
     int next_stream;                     /**< where the search for a free one begins */
     struct tw_p2p_request_list receives; /**< posted, no message yet */
@@ -56,13 +67,22 @@ struct tw_p2p_peer {
     TAILQ_ENTRY(tw_p2p_peer) busy;
     int is_busy; /**< in the list of peers with something in `sending` */
     uint64_t n_control_sent, n_control_received;
-    int n_pending;       /**< requests that are not done */
-    size_t credit_bytes; /**< that it may still be sent without being asked */
-    size_t owed_bytes;   /**< of its credit: taken, and to be given back */
-    size_t held_bytes;   /**< of its credit: come, and not given back yet */
-    int is_closing;      /**< that it goes is no failure */
+    int n_pending;             /**< requests that are not done */
+    tw_p2p_credit_t credit[2]; /**< for short messages; for long ones */
+    int is_closing;            /**< that it goes is no failure */
     tw_p2p_counts_t counts;
 };
+
+static inline int tw_p2p_is_long(uint64_t bytes)
+{
+    return bytes >= TW_P2P_LONG_FROM;
+}
+
+/** Where CREDIT travels: where long messages go at once, not where they go; else not where chunks go. */
+static inline tw_p2p_stream_t *tw_p2p_credit_stream(tw_p2p_peer_t *peer)
+{
+    return &peer->streams[peer->takes_long];
+}
 
 /* ---- peer.c -------------------------------------------------------------------------------------------- */
 /** A peer cannot go on, or, NULL, this process: tell the owner. */

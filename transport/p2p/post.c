@@ -4,9 +4,6 @@
 
 #include "transport/p2p/state.h"
 
-/** With less than this, look whether more has come back. */
-#define CREDIT_LOW_BYTES (TW_P2P_CREDIT_BYTES / 2)
-
 /* ---- life ---------------------------------------------------------------------------------------------- */
 
 static tw_p2p_request_t *request_create(tw_p2p_t *p2p, const tw_p2p_message_t *message, int is_send)
@@ -78,11 +75,12 @@ static tw_status_t send_eager(tw_p2p_t *p2p, tw_p2p_request_t *request)
 {
     const tw_p2p_header_t header = {.kind = TW_P2P_EAGER, .tag = request->tag, .value = request->bytes};
     const size_t cost = request->bytes + TW_P2P_CREDIT_MESSAGE;
+    tw_p2p_credit_t *credit = &request->peer->credit[tw_p2p_is_long(request->bytes)];
     request->stage = TW_P2P_STAGE_MOVING;
     request->moved = request->bytes;
-    request->peer->credit_bytes -= cost;
+    credit->left -= cost;
     tw_status_t status = tw_p2p_control_send(p2p, request->peer, &header, request);
-    request->peer->credit_bytes += status ? cost : 0;
+    credit->left += status ? cost : 0;
     return status;
 }
 
@@ -94,16 +92,13 @@ static tw_status_t send_announced(tw_p2p_t *p2p, tw_p2p_request_t *request)
     return tw_p2p_control_send(p2p, request->peer, &header, NULL);
 }
 
-/** Without being asked for: short messages, and, where the owner wants it, long ones, too; but several data
- *  streams are worth more than the way there and back. */
+/** Without being asked for: short messages, and, where the owner wants it, long ones, too. */
 static int goes_at_once(const tw_p2p_t *p2p, const tw_p2p_request_t *request)
 {
     const tw_p2p_peer_t *peer = request->peer;
-    const size_t limit = p2p->params.sends_on_credit && tw_p2p_peer_is_over_tcp(peer) && peer->n_streams == 2
-                             ? TW_P2P_EAGER_MAX
-                             : p2p->params.eager_bytes;
+    const size_t limit = peer->takes_long ? TW_P2P_EAGER_MAX : p2p->params.eager_bytes;
     return request->mem == TW_MEM_HOST && request->bytes <= limit && request->bytes <= TW_P2P_EAGER_MAX &&
-           request->bytes + TW_P2P_CREDIT_MESSAGE <= peer->credit_bytes;
+           request->bytes + TW_P2P_CREDIT_MESSAGE <= peer->credit[tw_p2p_is_long(request->bytes)].left;
 }
 
 /** Something may lie at the connection, ahead of what the new request waits for. */
@@ -123,12 +118,13 @@ static tw_status_t send_start(tw_p2p_t *p2p, tw_p2p_request_t *request)
 }
 
 /** A sender whose messages go at once need never ask for anything: that its credit is back is read here. */
-static void look_for_credit(tw_p2p_t *p2p, tw_p2p_peer_t *peer)
+static void look_for_credit(tw_p2p_t *p2p, tw_p2p_peer_t *peer, size_t bytes)
 {
-    if (peer->credit_bytes < CREDIT_LOW_BYTES && !p2p->in_callback &&
-        peer->streams[0].worker->carrier->receive) {
+    const tw_p2p_credit_t *credit = &peer->credit[tw_p2p_is_long(bytes)];
+    tw_p2p_stream_t *stream = tw_p2p_credit_stream(peer);
+    if (credit->left < credit->limit / 2 && !p2p->in_callback && stream->worker->carrier->receive) {
         p2p->in_callback = 1;
-        (void)peer->streams[0].worker->carrier->receive(&peer->streams[0], 0);
+        (void)stream->worker->carrier->receive(stream, 0);
         p2p->in_callback = 0;
     }
 }
@@ -145,7 +141,7 @@ static int can_post(tw_p2p_t *p2p, tw_p2p_peer_t *peer, int is_send)
 tw_status_t tw_p2p_send(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **out)
 {
     if (message->peer->n_streams) {
-        look_for_credit(p2p, message->peer);
+        look_for_credit(p2p, message->peer, message->bytes);
     }
     if (!can_post(p2p, message->peer, 1)) {
         return TW_ERR_PEER;

@@ -23,8 +23,8 @@
  *  closed; the backend's are not, they end with the job.
  *
  *  Credit. What is sent without being asked for may lie there for receives that are late, so all EAGER
- *  messages are covered by credit: TW_P2P_CREDIT_BYTES for each peer, of which a message takes its bytes and
- *  TW_P2P_CREDIT_MESSAGE, and which is given back (CREDIT) as receives take what has come. A message without
+ *  messages are covered by credit, short and long ones by one of their own: a message takes its bytes and
+ *  TW_P2P_CREDIT_MESSAGE, which are given back (CREDIT) as receives take what has come. A message without
  *  credit goes as RTS. Where the owner wants it and there is one data stream, a message of up to
  *  TW_P2P_EAGER_MAX goes as EAGER, too: it saves RTS, CTS and the round trip. A longer one is then cut into
  *  chunks of 8 MB.
@@ -32,7 +32,10 @@
  *  Over TCP a long EAGER message that no receive waits for is left with the system, and with it all that
  *  comes behind it on its stream, as long as no request of this peer is under way: kept here, it would be
  *  copied once more, and whoever posts his receives one at a time, as NCCL does, would stay behind for good.
- *  If the sender closes, or the connection breaks, it is taken.
+ *  If the sender closes, or the connection breaks, it is taken. So of long messages only those are kept that
+ *  come before another one for which a receive waits, and their credit is large: it must not run out in the
+ *  sockets' buffers, since what then goes as RTS, and on another stream, is slower. CREDIT comes back on that
+ *  other stream then: on the one that these messages take is nothing else.
  *
  *  What an EAGER message costs over TCP: one send, with 64 bytes more than the message has, and at the other
  *  end one read, of the data's end and whatever comes next; whoever asks for one request
@@ -59,12 +62,15 @@ TW_C_BEGIN
  *  quicker. Processor time of 512 KB in buffers that begin a line after a page, as malloc's do (AMD Zen 4):
  *  with a header of 40 bytes 69 us to send and 34 to receive, with 64 bytes 67 and 23. */
 typedef struct tw_p2p_header {
-    uint32_t source;   /**< the id of the sender at the receiver */
-    uint32_t kind;     /**< tw_p2p_kind_t */
-    uint32_t sequence; /**< all but DATA and BYE: how many of those came before, from this peer to that */
-    uint32_t stream;   /**< DATA, ACK: the sender's stream, 0: no ACK wanted; BYE: its stream; CTS: 1: keep */
-    uint64_t tag;      /**< EAGER, RTS; DATA: bytes */
-    uint64_t id;       /**< RTS: the sender's number; CTS, CANCEL: that again; DATA: the receiver's number */
+    uint32_t source; /**< the id of the sender at the receiver */
+    uint32_t kind;   /**< tw_p2p_kind_t */
+    /** all but DATA, CREDIT and BYE: how many of those came before, from this peer to that */
+    uint32_t sequence;
+    /** DATA, ACK: the sender's stream, 0: no ACK wanted; BYE: its stream; CTS: 1: keep; CREDIT: 1: for long
+     *  messages */
+    uint32_t stream;
+    uint64_t tag; /**< EAGER, RTS; DATA: bytes */
+    uint64_t id;  /**< RTS: the sender's number; CTS, CANCEL: that again; DATA: the receiver's number */
     /** EAGER, RTS, CREDIT: bytes; CTS, CANCEL: the receiver's number, 0: none; DATA: offset */
     uint64_t value;
     uint64_t unused[3]; /**< 0 */
@@ -89,14 +95,20 @@ static inline uint64_t tw_p2p_header_data(const tw_p2p_header_t *header)
     return header->kind == TW_P2P_EAGER ? header->value : header->kind == TW_P2P_DATA ? header->tag : 0;
 }
 
-/** Eight messages of half a megabyte, as many of its steps as NCCL has under way on a connection, beside what
- *  is not given back yet. */
+/** From so many bytes on a message is a long one. Shorter ones are taken from where several may lie already,
+ *  and cost little to keep. */
+#define TW_P2P_LONG_FROM ((size_t)16 << 10)
+/** Credit for messages of one kind, and how much of it is given back at a time. The longest message on credit
+ *  and the latter are less than all there is. */
 #define TW_P2P_CREDIT_BYTES ((size_t)9 << 20)
+#define TW_P2P_CREDIT_STEP ((size_t)4 << 20)
+/** The same for long messages where one of up to TW_P2P_EAGER_MAX goes at once: eight of those, as many as
+ *  NCCL has under way on a connection, what the sockets' buffers hold of others, and what is not given back
+ *  yet. */
+#define TW_P2P_LONG_CREDIT_BYTES ((size_t)96 << 20)
+#define TW_P2P_LONG_CREDIT_STEP ((size_t)16 << 20)
 /** What a message takes besides its data: about what it costs to keep. */
 #define TW_P2P_CREDIT_MESSAGE 128
-/** Given back when it has come to so much. The longest message on credit and this are less than all there
- *  is. */
-#define TW_P2P_CREDIT_STEP ((size_t)4 << 20)
 /** The longest message that is ever sent without being asked for. */
 #define TW_P2P_EAGER_MAX ((size_t)4 << 20)
 

@@ -107,6 +107,10 @@ tw_status_t tw_p2p_control_send(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p
                                 tw_p2p_request_t *request);
 /** Send BYE on all streams. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_p2p_say_bye(tw_p2p_peer_t *peer);
+/** Send what waits on a stream, as far as it goes now. Not from inside a carrier: it may be delivering a
+ *  message of the very connection that a send breaks, or that a new endpoint takes over. What comes up there
+ *  is sent right after. */
+void tw_p2p_stream_flush(tw_p2p_stream_t *stream);
 /** A stream may take more. */
 void tw_p2p_stream_set_busy(tw_p2p_stream_t *stream, int is_busy);
 /** Send what waits on streams that are free again, then hand them chunks of what is in `sending`. */

@@ -81,12 +81,11 @@ struct tw_tcp_device {
     int listener; /**< -1: closed */
     int epoll_fd;
     struct tw_tcp_link_list links, ready, closed;
-    int n_strangers;                /**< links that have not proven anything to this end */
-    int n_timed;                    /**< links with something to be done at a time */
-    int n_aside;                    /**< links out of epoll */
-    const tw_p2p_peer_t *last_read; /**< what came last was its; NULL: nobody's that is still here */
-    uint64_t accept_ns;             /**< no descriptor was left: take no new ones until then; 0: do */
-    uint8_t *scratch;               /**< [TW_TCP_PIECE_BYTES] for what is thrown away */
+    int n_strangers;    /**< links that have not proven anything to this end */
+    int n_timed;        /**< links with something to be done at a time */
+    int n_aside;        /**< links out of epoll */
+    uint64_t accept_ns; /**< no descriptor was left: take no new ones until then; 0: do */
+    uint8_t *scratch;   /**< [TW_TCP_PIECE_BYTES] for what is thrown away */
 };
 
 /* ---- tcp_link.c ---------------------------------------------------------------------------------------- */
@@ -125,7 +124,7 @@ void tw_tcp_release(tw_p2p_stream_t *stream, tw_p2p_request_t *request);
 int tw_tcp_out_add_waiting(tw_tcp_link_t *link);
 
 /* ---- tcp_receive.c ------------------------------------------------------------------------------------- */
-/** Read a bounded amount. Returns how much happened. */
+/** Read a bounded amount; of a peer that has failed nothing is read. Returns how much happened. */
 int tw_tcp_receive(tw_tcp_link_t *link);
 /** The same, whether or not something is known to be there. */
 unsigned tw_tcp_receive_now(tw_p2p_stream_t *stream, int is_asked);

@@ -119,7 +119,6 @@ void tw_tcp_let_go(tw_tcp_link_t *link)
     if (stream) {
         tw_p2p_landing_lose(stream->peer, &link->landing);
         stream->link = NULL;
-        link->device->last_read = NULL;
     }
     link->stream = NULL;
 }

@@ -13,9 +13,9 @@
 #define FRAMES_AT_ONCE 16
 /** Of a short frame. */
 #define SHORT_BYTES 512
-/** Of one connection before the caller gets its turn: writes, and bytes that are not sealed. NCCL waits in no
- *  call for longer than a copy of the longest message on credit, which goes in one write: in four of 1 MB it
- *  takes 5 to 9 % more processor time. */
+/** Of one connection before the caller gets its turn: writes, and bytes that are not sealed, of which a long
+ *  message that goes at once is enough: others' get their turn while the receiver reads it, so it is read
+ *  while it is in the cache. It goes in one write: in four of 1 MB, 4 MB take 5 to 9 % more processor time. */
 #define SENDS_AT_ONCE 4
 #define SEND_BYTES (TW_P2P_EAGER_MAX + HEADER_BYTES)
 /** The buffer that sealed frames leave from: two pieces, and headers. */
@@ -211,13 +211,21 @@ static tw_status_t send_sealed(tw_tcp_link_t *link, int *error)
     return tw_tcp_out_flush(link, error);
 }
 
+/** How many bytes may go before the caller gets its turn. */
+static size_t send_limit(const tw_p2p_stream_t *stream)
+{
+    const tw_p2p_op_t *op = TAILQ_FIRST(&stream->waiting);
+    return op && op->header.kind == TW_P2P_EAGER && tw_p2p_is_long(op->bytes) ? frame_bytes(op) - op->sent
+                                                                              : SEND_BYTES;
+}
+
 /* ---- both ---------------------------------------------------------------------------------------------- */
 
 int tw_tcp_send(tw_p2p_stream_t *stream)
 {
     tw_tcp_link_t *link = stream->link;
     tw_status_t status = TW_OK;
-    size_t left = SEND_BYTES;
+    size_t left = send_limit(stream);
     int error = 0, n = 0;
     if (!link || link->stage != TW_TCP_OPEN) {
         return 0;

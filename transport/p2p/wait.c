@@ -47,15 +47,29 @@ tw_status_t tw_p2p_progress(tw_p2p_t *p2p)
     return n_done || p2p->n_events ? TW_OK : TW_IN_PROGRESS;
 }
 
-/** The stream on which it comes, or the answer to it; NULL: it needs more than to read one. */
+/** The stream on which it goes, or comes, or the answer to it; NULL: it needs more than this one. */
 static tw_p2p_stream_t *stream_of(const tw_p2p_request_t *request)
 {
     tw_p2p_peer_t *peer = request->peer;
-    const int is_sending = request->is_send && request->stage == TW_P2P_STAGE_MOVING;
-    if (is_sending || !tw_p2p_peer_is_over_tcp(peer) || peer->n_streams > 2) {
+    const int goes_in_chunks = request->is_send && request->stage == TW_P2P_STAGE_MOVING && request->number;
+    if (goes_in_chunks || !tw_p2p_peer_is_over_tcp(peer) || peer->n_streams > 2) {
         return NULL;
     }
     return !request->is_send && request->number ? &peer->streams[peer->n_streams - 1] : &peer->streams[0];
+}
+
+/** Send, or read, on this stream. Returns how much happened, but for what is counted as events. */
+static unsigned move_stream(tw_p2p_t *p2p, tw_p2p_stream_t *stream, int is_sending)
+{
+    if (is_sending) {
+        tw_p2p_stream_flush(stream);
+        return 0;
+    }
+    p2p->in_callback = 1;
+    const unsigned n_done = stream->worker->carrier->receive(stream, 1);
+    p2p->in_callback = 0;
+    tw_p2p_pump(p2p);
+    return n_done;
 }
 
 tw_status_t tw_p2p_progress_for(tw_p2p_t *p2p, const tw_p2p_request_t *request)
@@ -69,10 +83,8 @@ tw_status_t tw_p2p_progress_for(tw_p2p_t *p2p, const tw_p2p_request_t *request)
         return TW_ERR_PEER;
     }
     p2p->n_events = 0;
-    p2p->in_callback = 1;
-    const unsigned n_done = stream->worker->carrier->receive(stream, 1);
-    p2p->in_callback = 0;
-    tw_p2p_pump(p2p);
+    const unsigned n_done =
+        move_stream(p2p, stream, request->is_send && request->stage == TW_P2P_STAGE_MOVING);
     return n_done || p2p->n_events ? TW_OK : TW_IN_PROGRESS;
 }
 

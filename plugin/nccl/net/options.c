@@ -45,7 +45,8 @@ static const tw_config_field_t fields[] = {
      .unit = "bytes",
      .doc =
          "Up to so long a message is sent before the receiver has asked for it. With one connection and one "
-         "device so is one of up to 4 MB. No more than 9 MB of a connection wait for their receives.",
+         "device so is one of up to 4 MB. Of a connection no more than 9 MB of messages below 16K wait in "
+         "memory for their receives, nor more than 96 MB of longer ones, and those only behind others.",
      .type = TW_CONFIG_BYTES,
      .offset = FIELD(eager_bytes),
      .max = 1 << 20},

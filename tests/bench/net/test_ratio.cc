@@ -27,9 +27,9 @@ TEST(NetRatio, TheIntervalIsThatOfTheTables)
     const struct {
         int n;
         double median, low;
-    } rows[] = {{1, 1, 1},    {2, 1.5, 1},   {5, 3, 1},     {6, 3.5, 1},  {8, 4.5, 1},
-                {9, 5, 2},    {10, 5.5, 2},  {12, 6.5, 3},  {15, 8, 4},   {20, 10.5, 6},
-                {25, 13, 8},  {30, 15.5, 10}, {50, 25.5, 18}, {100, 50.5, 40}};
+    } rows[] = {{1, 1, 1},   {2, 1.5, 1},    {5, 3, 1},      {6, 3.5, 1},    {8, 4.5, 1},
+                {9, 5, 2},   {10, 5.5, 2},   {12, 6.5, 3},   {15, 8, 4},     {20, 10.5, 6},
+                {25, 13, 8}, {30, 15.5, 10}, {50, 25.5, 18}, {100, 50.5, 40}};
     for (const auto &row : rows) {
         const net_ratio_t ratio = of_numbers(row.n);
         EXPECT_EQ(ratio.median, row.median) << row.n;

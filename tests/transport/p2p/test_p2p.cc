@@ -329,7 +329,7 @@ TEST_F(P2p, ManyInFlightWithTagsInAnyOrder)
     }
 }
 
-constexpr size_t cost = chunk + TW_P2P_CREDIT_MESSAGE, n_on_credit = TW_P2P_CREDIT_BYTES / cost;
+constexpr size_t cost = chunk + TW_P2P_CREDIT_MESSAGE, n_on_credit = TW_P2P_LONG_CREDIT_BYTES / cost;
 
 TEST_F(P2p, OnCreditNothingIsAskedFor)
 {
@@ -346,7 +346,7 @@ TEST_F(P2p, OnCreditNothingIsAskedFor)
         EXPECT_EQ(in, out) << i;
     }
     EXPECT_EQ(tw_p2p_peer_counts(peer_b).n_sent - from_b, n) << "a message for each";
-    const size_t n_for_a_step = (TW_P2P_CREDIT_STEP + cost - 1) / cost;
+    const size_t n_for_a_step = (TW_P2P_LONG_CREDIT_STEP + cost - 1) / cost;
     EXPECT_EQ(tw_p2p_peer_counts(peer_a).n_sent - from_a, n / n_for_a_step) << "credit alone";
 }
 
@@ -376,7 +376,7 @@ TEST_F(P2p, WithoutCreditItIsAskedFor)
     (void)recv(peer_a, 2, other); /* so that what comes before it is taken */
     for (int round = 0; round < 2; round++) {
         const uint64_t before = tw_p2p_peer_counts(peer_a).n_received;
-        const size_t n_credit = peer_b->credit_bytes / cost;
+        const size_t n_credit = peer_b->credit[1].left / cost;
         for (size_t i = 0; i < n; i++) {
             out[i] = pattern(chunk, i);
             sent[i] = send(peer_b, 1, out[i]);
@@ -394,7 +394,8 @@ TEST_F(P2p, WithoutCreditItIsAskedFor)
             EXPECT_EQ(wait(sent[i]), TW_OK) << i;
             EXPECT_EQ(in[i], out[i]) << i;
         }
-        EXPECT_TRUE(until([&] { return peer_b->credit_bytes + peer_a->owed_bytes == TW_P2P_CREDIT_BYTES; }));
+        EXPECT_TRUE(until(
+            [&] { return peer_b->credit[1].left + peer_a->credit[1].owed == TW_P2P_LONG_CREDIT_BYTES; }));
     }
 }
 
@@ -466,13 +467,13 @@ TEST_F(P2p, CreditOfWhatIsCanceledComesBack)
     connect_on_credit();
     fill_sockets();
     const auto out = pattern(chunk, 8);
-    const size_t credit = peer_b->credit_bytes;
+    const size_t credit = peer_b->credit[1].left;
     ASSERT_GT(credit, cost) << "the sockets take everything";
     for (int i = 0; i < 3; i++) {
         tw_p2p_request_t *sent = send(peer_b, 1, out);
-        EXPECT_EQ(peer_b->credit_bytes, credit - cost);
+        EXPECT_EQ(peer_b->credit[1].left, credit - cost);
         tw_p2p_cancel(b, sent);
-        EXPECT_EQ(peer_b->credit_bytes, credit);
+        EXPECT_EQ(peer_b->credit[1].left, credit);
     }
     empty_sockets();
     std::vector<uint8_t> last(chunk);
@@ -515,7 +516,7 @@ TEST_F(P2p, ShortMessagesThatNobodyReceivesAreBounded)
     }
     const uint64_t all = tw_p2p_peer_counts(peer_b).n_sent;
     EXPECT_TRUE(until([&] { return tw_p2p_peer_counts(peer_a).n_received >= all; }));
-    EXPECT_LE(peer_a->held_bytes, TW_P2P_CREDIT_BYTES);
+    EXPECT_LE(peer_a->credit[0].held, TW_P2P_CREDIT_BYTES);
     EXPECT_FALSE(tw_p2p_request_is_done(sent[n - 1]));
     std::vector<uint8_t> in(eager);
     for (size_t i = 0; i < n; i++) {

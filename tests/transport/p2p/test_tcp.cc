@@ -299,6 +299,14 @@ class Tcp : public tw::Fixture
             }
         }
     }
+    /* From b to a, so that they hold a few MB. 0: not here. */
+    int enlarge_sockets()
+    {
+        const int room = 16 << 20;
+        const int from = peer_b->streams[0].link->fd, to = peer_a->streams[0].link->fd;
+        return !setsockopt(to, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof(room)) &&
+               !setsockopt(from, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room));
+    }
     /* b sends, through the middle, a message of which only some is at a. */
     tw_p2p_request_t *send_half(Middle &middle, uint64_t tag, const std::vector<uint8_t> &data)
     {
@@ -483,7 +491,8 @@ TEST_F(Tcp, AReceiveMayTakeWhatIsHalfHere)
         middle->limit = SIZE_MAX;
         EXPECT_EQ(wait(sent), TW_OK);
         exchange(1000, 3);
-        EXPECT_EQ(peer_a->held_bytes, peer_a->owed_bytes);
+        EXPECT_EQ(peer_a->credit[0].held, peer_a->credit[0].owed);
+        EXPECT_EQ(peer_a->credit[1].held, peer_a->credit[1].owed);
         end();
     }
 }
@@ -540,17 +549,13 @@ TEST_F(Tcp, BehindWhatIsLeftTheEndIsHeard)
     EXPECT_EQ(in, out);
 }
 
-/* Of a long message that lies here half a megabyte is read in a turn, if others' data came before; else
- * all. */
-TEST_F(Tcp, ATurnIsShortWhereOthersDataCome)
+/* Of a long message that lies here half a megabyte is read in a turn; who asks for it gets all. */
+TEST_F(Tcp, WhoAsksReadsAllThatIsThere)
 {
     connect();
-    const int room = 16 << 20, fd = peer_a->streams[0].link->fd;
-    if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof(room)) ||
-        setsockopt(peer_b->streams[0].link->fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room))) {
+    if (!enlarge_sockets()) {
         GTEST_SKIP() << "sockets take no long messages here";
     }
-    tw_tcp_device_t *device = a->workers[TW_P2P_FIRST_NET_WORKER].tcp;
     const tw_tcp_link_t *link = peer_a->streams[0].link;
     const auto out = pattern(3 << 20, 4);
     std::vector<uint8_t> in(out.size());
@@ -558,20 +563,73 @@ TEST_F(Tcp, ATurnIsShortWhereOthersDataCome)
     const double limit = tw_time_sec() + patience_sec;
     for (int here = 0; here < (int)out.size() && tw_time_sec() < limit;) {
         (void)tw_p2p_progress(b);
-        ASSERT_EQ(ioctl(fd, FIONREAD, &here), 0);
+        ASSERT_EQ(ioctl(link->fd, FIONREAD, &here), 0);
     }
-    device->last_read = nullptr;
-    (void)tw_p2p_progress_for(a, received);
+    (void)tw_p2p_progress(a);
     EXPECT_GE(link->landing.done, (size_t)512 << 10);
     EXPECT_LE(link->landing.done, ((size_t)512 << 10) + TW_TCP_IN_BYTES);
-    EXPECT_EQ(device->last_read, peer_a);
     (void)tw_p2p_progress_for(a, received);
     EXPECT_TRUE(tw_p2p_request_is_done(received));
     EXPECT_EQ(wait(received), TW_OK);
     EXPECT_EQ(wait(sent), TW_OK);
     EXPECT_EQ(in, out);
-    tw_p2p_peer_close(peer_a);
-    EXPECT_EQ(device->last_read, nullptr);
+}
+
+/* Also where there is room for more. */
+TEST_F(Tcp, OfLongMessagesOneGoesInATurn)
+{
+    connect();
+    if (!enlarge_sockets()) {
+        GTEST_SKIP() << "sockets take no long messages here";
+    }
+    const auto out = pattern(chunk, 4);
+    std::vector<uint8_t> in(chunk);
+    tw_p2p_request_t *sent[3];
+    b->in_callback = 1; /* nothing goes now */
+    for (tw_p2p_request_t *&request : sent) {
+        request = send(peer_b, 1, out);
+    }
+    b->in_callback = 0;
+    for (int turn = 0; turn < 3; turn++) {
+        tw_p2p_stream_flush(&peer_b->streams[0]);
+        for (int i = 0; i < 3; i++) {
+            EXPECT_EQ(tw_p2p_request_is_done(sent[i]), i <= turn) << i << " in turn " << turn;
+        }
+    }
+    for (tw_p2p_request_t *request : sent) {
+        EXPECT_EQ(wait(recv(peer_a, 1, in)), TW_OK);
+        EXPECT_EQ(wait(request), TW_OK);
+        EXPECT_EQ(in, out);
+    }
+}
+
+/* On the stream on which long messages come nothing goes back. */
+TEST_F(Tcp, CreditComesBackOnTheOtherStream)
+{
+    connect();
+    tw_p2p_stream_t *other = &peer_b->streams[1];
+    const size_t whole = TW_P2P_EAGER_MAX;
+    for (size_t bytes : {whole, whole, whole, whole - 10000, (size_t)20000}) {
+        EXPECT_EQ(peer_a->counts.n_sent, 0u);
+        const auto out = pattern(bytes, 4);
+        std::vector<uint8_t> in(bytes);
+        tw_p2p_request_t *received = recv(peer_a, 1, in), *sent = send(peer_b, 1, out);
+        const double limit = tw_time_sec() + patience_sec;
+        while (!tw_p2p_request_is_done(received) && tw_time_sec() < limit) {
+            (void)tw_p2p_progress(a); /* the last one goes without b */
+            (void)(bytes > TW_P2P_LONG_FROM * 2 ? tw_p2p_progress(b) : TW_OK);
+        }
+        EXPECT_EQ(tw_p2p_test(a, received, nullptr), TW_OK);
+        EXPECT_EQ(tw_p2p_test(b, sent, nullptr), TW_OK);
+        EXPECT_EQ(in, out);
+    }
+    EXPECT_EQ(peer_a->counts.n_sent, 1u);
+    EXPECT_LT(peer_b->credit[1].left, TW_P2P_LONG_CREDIT_BYTES);
+    const double limit = tw_time_sec() + patience_sec;
+    while (peer_b->credit[1].left < TW_P2P_LONG_CREDIT_BYTES && tw_time_sec() < limit) {
+        (void)other->worker->carrier->receive(other, 0);
+    }
+    EXPECT_EQ(peer_b->credit[1].left, TW_P2P_LONG_CREDIT_BYTES);
 }
 
 /* Its connection to b is out of epoll then. */
@@ -901,14 +959,14 @@ TEST_F(Tcp, LengthsBeyondReasonAreRefused)
 TEST_F(Tcp, MoreThanItHasCreditForIsRefused)
 {
     connect();
-    peer_b->credit_bytes = (size_t)1 << 30; /* it gives itself */
+    peer_b->credit[1].left = (size_t)1 << 30; /* it gives itself */
     const auto out = pattern(chunk, 1);
     std::vector<tw_p2p_request_t *> sent;
     std::vector<uint8_t> other(1);
     (void)recv(peer_a, SIZE_MAX, other); /* so that what comes before it is taken */
     expect_log("a: peer 0: failed: it sent more than it has credit for");
     allow_log("b: peer 0: failed: connection lost");
-    for (size_t i = 0; i < 2 * TW_P2P_CREDIT_BYTES / chunk; i++) {
+    for (size_t i = 0; i < TW_P2P_LONG_CREDIT_BYTES / chunk + 1; i++) {
         sent.push_back(send(peer_b, i, out));
     }
     EXPECT_TRUE(until([&] { return tw_p2p_peer_has_failed(peer_a) != 0; }));
