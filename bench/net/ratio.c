@@ -4,8 +4,6 @@
 
 #include <math.h>
 
-#include "core/core.h"
-
 /** At each end. */
 #define OUTSIDE 0.025
 

@@ -2,9 +2,9 @@
 #ifndef TW_BENCH_NET_RATIO_H
 #define TW_BENCH_NET_RATIO_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "core/core.h"
+
+TW_C_BEGIN
 
 /** The median of n ratios, and the narrowest pair of them, at equal places from both ends, that has the true
  *  median between them with a probability of at least 95 %, whatever their distribution is. Fewer than 6 are
@@ -16,8 +16,6 @@ typedef struct net_ratio {
 /** n > 0; sorts the ratios. */
 net_ratio_t net_ratio_of(double *ratios, int n);
 
-#ifdef __cplusplus
-}
-#endif
+TW_C_END
 
 #endif

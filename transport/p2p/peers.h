@@ -56,8 +56,8 @@ struct tw_p2p_peer {
     /** [n_streams] none: this end itself; control first; data streams are the others, or the same if it is
      *  alone */
     tw_p2p_stream_t *streams;
-    /** 1 if a message of up to TW_P2P_EAGER_MAX goes at once: the owner wants it, and there is one data stream;
-     *  several are worth more than the way there and back */
+    /** 1 if a message of up to TW_P2P_EAGER_MAX goes at once: the owner wants it, and there is one data
+     *  stream; several are worth more than the way there and back */
     int takes_long;
     size_t chunk_bytes;
     int next_stream;                     /**< where the search for a free one begins */
