@@ -96,6 +96,9 @@ int tw_coll_launched(void);
  *  owns the transport. TW_ERR_UNSUPPORTED (logged) if the parent was made by tw_coll_nccl_create;
  *  errors as of tw_coll_create. */
 tw_status_t tw_coll_group_create(tw_coll_t *parent, const int *ranks, int n_ranks, tw_coll_t **out);
+/** The same for tensors in memory of another kind than the parent's; GPU memory: of the current device. */
+tw_status_t tw_coll_group_create_for(tw_coll_t *parent, tw_mem_t mem, const int *ranks, int n_ranks,
+                                     tw_coll_t **out);
 /** On host memory, cancels what is in flight; on GPU memory, waits for it, not longer than TW_COLL_TIMEOUT.
  *  Frees all requests. Accepts NULL. */
 void tw_coll_destroy(tw_coll_t *coll);

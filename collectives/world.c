@@ -31,6 +31,12 @@ int tw_coll_launched(void)
 
 tw_status_t tw_coll_group_create(tw_coll_t *parent, const int *ranks, int n_ranks, tw_coll_t **out)
 {
+    return tw_coll_group_create_for(parent, parent->params.mem, ranks, n_ranks, out);
+}
+
+tw_status_t tw_coll_group_create_for(tw_coll_t *parent, tw_mem_t mem, const int *ranks, int n_ranks,
+                                     tw_coll_t **out)
+{
     const tw_topo_t *topo = &parent->topo;
     tw_coll_params_t params = parent->params;
 
@@ -61,6 +67,7 @@ tw_status_t tw_coll_group_create(tw_coll_t *parent, const int *ranks, int n_rank
     params.ranks = peers;
     params.n_ranks = n_ranks;
     params.id = 0;
+    params.mem = mem;
     if (status == TW_OK) {
         status = tw_coll_create(&params, out);
     }

@@ -5,6 +5,9 @@
 
 #include "hpz/state.h"
 
+/* Of a replica that is read from elsewhere, at a time. */
+#define PART_BYTES ((size_t)1 << 20)
+
 typedef struct {
     uint64_t version, hash;
 } stamp_t;
@@ -14,15 +17,44 @@ static size_t n_stamps(const tw_hpz_t *hpz)
     return hpz->params.n_tensors;
 }
 
-static void stamp_all(const tw_hpz_t *hpz, stamp_t *stamps)
+/* What is elsewhere is read in parts. */
+static tw_status_t hash_parts(const tw_hpz_t *hpz, const char *at, size_t n_bytes, uint64_t seed,
+                              uint64_t *hash)
 {
-    for (size_t t = 0; t < n_stamps(hpz); t++) {
-        const tw_hpz_unit_t *unit = &hpz->units[hpz->params.tensors[t].unit];
-        tw_hpz_piece_t piece = tw_hpz_secondary_piece(hpz->layout, t, hpz->local);
-        stamps[t] = (stamp_t){.version = unit->version,
-                              .hash = XXH64(tw_hpz_replica_at(hpz, hpz->params.tensors[t].unit, piece.offset),
-                                            piece.n_elems * tw_hpz_replica_elem_bytes(hpz), t)};
+    const tw_hpz_memory_t *memory = &hpz->memory;
+    char *part = tw_buffer_alloc(n_bytes < PART_BYTES ? n_bytes : PART_BYTES);
+    XXH64_state_t *state = XXH64_createState();
+    tw_status_t status = part && state && XXH64_reset(state, seed) == XXH_OK ? TW_OK : TW_ERR_NO_MEMORY;
+
+    if (status != TW_OK) {
+        tw_error("rank %d: out of memory for a check of replicas", hpz->rank);
     }
+    for (size_t n; n_bytes > 0 && status == TW_OK; at += n, n_bytes -= n) {
+        n = n_bytes < PART_BYTES ? n_bytes : PART_BYTES;
+        status = tw_hpz_settle(hpz, memory->copy(memory->ctx, part, at, n));
+        if (status == TW_OK) {
+            (void)XXH64_update(state, part, n);
+        }
+    }
+    *hash = status == TW_OK ? XXH64_digest(state) : 0;
+    (void)XXH64_freeState(state);
+    tw_buffer_free(part);
+    return status;
+}
+
+static tw_status_t stamp(const tw_hpz_t *hpz, size_t tensor, stamp_t *out)
+{
+    int unit = hpz->params.tensors[tensor].unit;
+    tw_hpz_piece_t piece = tw_hpz_secondary_piece(hpz->layout, tensor, hpz->local);
+    const void *at = tw_hpz_replica_at(hpz, unit, piece.offset);
+    size_t n_bytes = piece.n_elems * tw_hpz_replica_elem_bytes(hpz);
+
+    out->version = hpz->units[unit].version;
+    if (hpz->is_elsewhere) {
+        return hash_parts(hpz, at, n_bytes, tensor, &out->hash);
+    }
+    out->hash = XXH64(at, n_bytes, tensor);
+    return TW_OK;
 }
 
 /* The stamps of all ranks, [world][n_tensors], the own ones in their place. */
@@ -95,8 +127,13 @@ tw_status_t tw_hpz_check(tw_hpz_t *hpz, uint64_t version)
         tw_error("rank %d: out of memory for a check of replicas", hpz->rank);
         return TW_ERR_NO_MEMORY;
     }
-    stamp_all(hpz, stamps + (size_t)hpz->rank * n_stamps(hpz));
-    tw_status_t status = gather_stamps(hpz, stamps);
+    tw_status_t status = TW_OK;
+    for (size_t t = 0; t < n_stamps(hpz) && status == TW_OK; t++) {
+        status = stamp(hpz, t, &stamps[(size_t)hpz->rank * n_stamps(hpz) + t]);
+    }
+    if (status == TW_OK) {
+        status = gather_stamps(hpz, stamps);
+    }
     if (status == TW_OK) {
         status = compare(hpz, stamps, version);
     }

@@ -88,8 +88,9 @@ int tw_hpz_local_of(const tw_hpz_t *hpz, int rank)
 }
 
 /* The ranks of the own node (by_node) or rail, in rank order. */
-static tw_status_t make_group(const tw_hpz_t *hpz, int by_node, tw_coll_t **out)
+static tw_status_t make_group(tw_hpz_t *hpz, int by_node, tw_coll_t **out)
 {
+    const tw_hpz_memory_t *memory = &hpz->memory;
     tw_coll_t *world = hpz->params.world;
     int n = 0, *ranks = malloc((size_t)hpz->world * sizeof(*ranks));
 
@@ -102,7 +103,8 @@ static tw_status_t make_group(const tw_hpz_t *hpz, int by_node, tw_coll_t **out)
             ranks[n++] = r;
         }
     }
-    tw_status_t status = tw_coll_group_create(world, ranks, n, out);
+    tw_status_t status = by_node ? memory->group(memory->ctx, world, ranks, n, out, &hpz->stream)
+                                 : tw_coll_group_create(world, ranks, n, out);
     free(ranks);
     return status;
 }
@@ -180,6 +182,28 @@ static tw_status_t make_last(tw_hpz_t *hpz, int unit)
     return TW_OK;
 }
 
+/* A slice of a unit, in the order in which they begin. */
+typedef struct {
+    int unit;
+    tw_hpz_slice_t slice;
+} place_t;
+
+static place_t first_place(const tw_hpz_t *hpz)
+{
+    return (place_t){0, hpz->n_units > 0 ? tw_hpz_sync_slice(hpz, 0, 0) : (tw_hpz_slice_t){0, 0}};
+}
+
+static place_t next_place(const tw_hpz_t *hpz, place_t place)
+{
+    size_t end = tw_hpz_primary_elems(hpz->layout, place.unit, 0, 0);
+    int is_last = place.slice.end == end;
+    place_t next = {.unit = place.unit + is_last};
+    if (next.unit < hpz->n_units) {
+        next.slice = tw_hpz_sync_slice(hpz, next.unit, is_last ? 0 : place.slice.end);
+    }
+    return next;
+}
+
 /* One run of memory for all units; *own: what the hpz frees. */
 static void *take_all(tw_hpz_t *hpz, size_t elem_bytes, void **own)
 {
@@ -216,6 +240,40 @@ static tw_status_t take_replicas(tw_hpz_t *hpz)
     return TW_OK;
 }
 
+/* What a sync has at most of a rank's. */
+static size_t most_slice_elems(const tw_hpz_t *hpz)
+{
+    size_t most = 0;
+
+    for (place_t place = first_place(hpz); place.unit < hpz->n_units; place = next_place(hpz, place)) {
+        size_t n = tw_hpz_slice_elems(hpz->layout, place.unit, 0, 0, place.slice);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+static tw_status_t refuse_memory(const tw_hpz_t *hpz, const char *why)
+{
+    tw_error("rank %d: replicas in such memory: %s", hpz->rank, why);
+    return TW_ERR_UNSUPPORTED;
+}
+
+/* Where replicas lie, and the lossless codec there. */
+static tw_status_t make_memory(tw_hpz_t *hpz)
+{
+    const tw_hpz_memory_t *memory = &hpz->memory;
+
+    hpz->is_elsewhere = hpz->params.memory != NULL;
+    hpz->memory = hpz->is_elsewhere ? *hpz->params.memory : tw_hpz_host_memory(hpz);
+    if (hpz->is_elsewhere && !hpz->params.take) {
+        return refuse_memory(hpz, "there is nothing to take it from");
+    }
+    if (hpz->is_elsewhere && (hpz->quant || hpz->params.lag_bound > 0)) {
+        return refuse_memory(hpz, "quantized deltas and lags are of the host's");
+    }
+    return memory->reserve(memory->ctx, most_slice_elems(hpz), most_tensors(hpz), hpz->params.lossless_delta);
+}
+
 static tw_status_t make_codecs(tw_hpz_t *hpz)
 {
     int has_delta = hpz->params.delta.bits != 0 || hpz->params.lossless_delta;
@@ -230,10 +288,7 @@ static tw_status_t make_codecs(tw_hpz_t *hpz)
     if (params.codec.bits != 0) {
         status = tw_quant_create(&params, &hpz->quant);
     }
-    if (status == TW_OK && hpz->params.lossless_delta) {
-        status = tw_quant_delta_create(NULL, &hpz->delta);
-    }
-    return status;
+    return status == TW_OK ? make_memory(hpz) : status;
 }
 
 static tw_status_t make_replicas(tw_hpz_t *hpz)
@@ -292,9 +347,9 @@ tw_status_t tw_hpz_create(const tw_hpz_params_t *params, tw_hpz_t **out)
     return TW_OK;
 }
 
-static void unit_cleanup(tw_hpz_unit_t *unit)
+static void unit_cleanup(const tw_hpz_t *hpz, tw_hpz_unit_t *unit)
 {
-    tw_hpz_jobs_cleanup(unit);
+    tw_hpz_jobs_cleanup(hpz, unit);
     tw_buffer_free(unit->last);
     free(unit->lag.late);
     free(unit->now.late);
@@ -310,7 +365,7 @@ void tw_hpz_destroy(tw_hpz_t *hpz)
     tw_coll_destroy(hpz->rail);
     tw_coll_destroy(hpz->in_node);
     for (int u = 0; u < hpz->n_units && hpz->units; u++) {
-        unit_cleanup(&hpz->units[u]);
+        unit_cleanup(hpz, &hpz->units[u]);
     }
     tw_buffer_free(hpz->replicas);
     tw_buffer_free(hpz->states);
@@ -372,7 +427,7 @@ void tw_hpz_counters_get(tw_hpz_t *hpz, tw_hpz_counters_t *out)
 static size_t job_bytes(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
 {
     tw_hpz_sync_t kind = hpz->units[job->unit].sync.kind;
-    size_t bytes = job->n_own * sizeof(*job->fresh);
+    size_t bytes = hpz->is_elsewhere ? 0 : job->n_own * sizeof(*job->fresh);
 
     bytes += tw_hpz_message_bytes(hpz, job->unit, job->slice, kind, hpz->node);
     for (int node = 0; job->others && node < hpz->n_nodes; node++) {
@@ -409,28 +464,6 @@ size_t tw_hpz_memory_bytes(const tw_hpz_t *hpz)
 }
 
 /* ---- the most that syncs take -------------------------------------------------------------------------- */
-
-/* A slice of a unit, in the order in which they begin. */
-typedef struct {
-    int unit;
-    tw_hpz_slice_t slice;
-} place_t;
-
-static place_t first_place(const tw_hpz_t *hpz)
-{
-    return (place_t){0, hpz->n_units > 0 ? tw_hpz_sync_slice(hpz, 0, 0) : (tw_hpz_slice_t){0, 0}};
-}
-
-static place_t next_place(const tw_hpz_t *hpz, place_t place)
-{
-    size_t end = tw_hpz_primary_elems(hpz->layout, place.unit, 0, 0);
-    int is_last = place.slice.end == end;
-    place_t next = {.unit = place.unit + is_last};
-    if (next.unit < hpz->n_units) {
-        next.slice = tw_hpz_sync_slice(hpz, next.unit, is_last ? 0 : place.slice.end);
-    }
-    return next;
-}
 
 /* Syncs of a kind, of so many bits a weight where they are lossless; TW_HPZ_SYNC_COUNT: of any. */
 typedef struct {
@@ -470,7 +503,7 @@ static size_t message_room(const tw_hpz_t *hpz, place_t place, const syncs_t *sy
 static size_t place_bytes(const tw_hpz_t *hpz, place_t place, const syncs_t *syncs)
 {
     size_t n_own = tw_hpz_slice_elems(hpz->layout, place.unit, hpz->node, hpz->local, place.slice);
-    size_t bytes = n_own * sizeof(uint16_t);
+    size_t bytes = hpz->is_elsewhere ? 0 : n_own * sizeof(uint16_t);
 
     for (int node = 0; node < hpz->n_nodes; node++) {
         bytes += message_room(hpz, place, syncs, node);

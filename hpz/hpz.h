@@ -1,6 +1,6 @@
 /** Thinwire hpz: who owns which part of the weights, the copy of the weights that stays inside a node, and
- *  how that copy follows the optimizer. Weights are bf16, masters fp32, all in host memory;
- *  replicas that gathers alone fill may be fp32.
+ *  how that copy follows the optimizer. Weights are bf16, masters fp32, in host memory
+ *  unless replicas are elsewhere; replicas that gathers alone fill may be fp32.
  *
  *  Words:
  *  unit       tensors that are gathered together: a layer
@@ -13,10 +13,7 @@
  *  slice      of a unit: a run of each of its parts, so that buffers need not grow with the unit
  *  version    of a replica: the optimizer step whose weights it holds, stamped by whoever wrote it
  *
- *  Partition: a tensor of n elements is split evenly over l (the first n % L parts one element more), each
- *  such part evenly over the nodes. So the piece of rank (node, local) is a run of the tensor, perhaps an
- *  empty one, and any n, N, L work. Where nodes have unequal numbers of ranks each rank is a node. A part
- *  of a unit is the pieces of its tensors, one after the other, without gaps; a whole unit likewise.
+ *  layout.h says who owns what, memory.h what other memory than the host's must do to hold replicas.
  *
  *  Inter-node bytes of a step, for M = 2 bytes a parameter and N = 2 (times N - 1 in general): weights M
  *  twice or once, and gradients M, without replicas kept; with them, weights only as changes, sent once by
@@ -37,74 +34,10 @@
 #define TW_HPZ_HPZ_H
 
 #include "collectives/collectives.h"
+#include "hpz/layout.h"
+#include "hpz/memory.h"
 
 TW_C_BEGIN
-
-/* ---- who owns what ------------------------------------------------------------------------------------- */
-
-typedef struct tw_hpz_tensor {
-    size_t n_elems;
-    int unit;         /**< 0, 1, ...; never less than that of the tensor before */
-    int unquantized;  /**< 1: never quantized (norms, biases) */
-    size_t row_elems; /**< of a matrix: its last dimension, for the lossless codec; 0: not known */
-    int frozen;       /**< 1: its master never changes: deltas have nothing of it; only full syncs send it */
-} tw_hpz_tensor_t;
-
-/** A run of a tensor's elements in a part of its unit, or in the whole unit. */
-typedef struct tw_hpz_piece {
-    size_t first;   /**< its first element, in the tensor */
-    size_t n_elems; /**< may be 0 */
-    size_t offset;  /**< its first element, in the part */
-} tw_hpz_piece_t;
-
-/** The partitions of a list of tensors: arithmetic only. Read by any number of threads. In C++ a struct of
- *  the type's name would hide tw_hpz_layout(). */
-typedef struct tw_hpz_partitions tw_hpz_layout_t;
-
-/** tensors: copied. TW_ERR_INVALID (logged): units that do not ascend by at most one from 0, n_nodes or
- *  ranks_per_node below 1, more elements than fit in memory (TW_MEMORY_BYTES_MAX); TW_ERR_NO_MEMORY. */
-tw_status_t tw_hpz_layout_create(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n_nodes,
-                                 int ranks_per_node, tw_hpz_layout_t **out);
-void tw_hpz_layout_destroy(tw_hpz_layout_t *layout);
-
-int tw_hpz_layout_units(const tw_hpz_layout_t *layout);
-/** Tensors of a unit: from *first on; returns how many. */
-size_t tw_hpz_layout_tensors(const tw_hpz_layout_t *layout, int unit, size_t *first);
-/** Elements of a whole unit, of its secondary part at `local`, of its primary part at (node, local). */
-size_t tw_hpz_full_elems(const tw_hpz_layout_t *layout, int unit);
-size_t tw_hpz_secondary_elems(const tw_hpz_layout_t *layout, int unit, int local);
-size_t tw_hpz_primary_elems(const tw_hpz_layout_t *layout, int unit, int node, int local);
-/** The piece of a tensor (its index in the list) in the same three. */
-tw_hpz_piece_t tw_hpz_full_piece(const tw_hpz_layout_t *layout, size_t tensor);
-tw_hpz_piece_t tw_hpz_secondary_piece(const tw_hpz_layout_t *layout, size_t tensor, int local);
-tw_hpz_piece_t tw_hpz_primary_piece(const tw_hpz_layout_t *layout, size_t tensor, int node, int local);
-
-/** A slice of a unit. It is counted in the primary part of rank (0, 0), where each piece is as long as any
- *  other rank's; at another rank it has the same elements of each piece, where that is long enough. Slices
- *  that follow one another, from 0 to that part's end, make the unit. */
-typedef struct tw_hpz_slice {
-    size_t first, end;
-} tw_hpz_slice_t;
-
-/** Slices end where a piece does, or after a multiple of `step` of its elements. The usual one; smaller
- *  slices would be all latency. */
-#define TW_HPZ_SLICE_ELEMS 32768
-/** `elems` (0: the usual), rounded up to whole blocks of a codec (bits 0: none), which are never parted. */
-size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec);
-/** The slice that follows the one that ends at `first` (0: the first one), of at most `most` elements a rank,
- *  or `step` if that is more. The last one ends at the end of rank (0, 0)'s part. */
-tw_hpz_slice_t tw_hpz_slice_next(const tw_hpz_layout_t *layout, int unit, size_t first, size_t most,
-                                 size_t step);
-/** For a sync of a unit, of whose weights, counted by node, so many may be under way
- *  (tw_hpz_params_t.sync_elems; 0: any number): the most elements of a slice at a rank. A unit that there is
- *  no room for goes in slices of half the room: one travels while the next is coded. */
-size_t tw_hpz_sync_slice_most(const tw_hpz_layout_t *layout, int unit, int local, size_t sync_elems,
-                              size_t step);
-/** What of a tensor's piece at (node, local) is in a slice; offset: in the whole part. */
-tw_hpz_piece_t tw_hpz_slice_piece(const tw_hpz_layout_t *layout, size_t tensor, int node, int local,
-                                  tw_hpz_slice_t slice);
-/** Elements of a slice of a unit at (node, local). In that rank's part they are one run. */
-size_t tw_hpz_slice_elems(const tw_hpz_layout_t *layout, int unit, int node, int local, tw_hpz_slice_t slice);
 
 /* ---- on a communicator --------------------------------------------------------------------------------- */
 
@@ -144,6 +77,8 @@ typedef struct tw_hpz_params {
      *  hpz's own. */
     void *(*take)(void *ctx, size_t n_bytes);
     void *take_ctx;
+    /** Of which memory that is, with `take`; borrowed for the hpz's life. NULL: the host's. */
+    const tw_hpz_memory_t *memory;
 } tw_hpz_params_t;
 
 /** Collective over the world: makes communicators for the node and for the rail, like the world otherwise.
@@ -176,7 +111,8 @@ void tw_hpz_reduce_slice_args(tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_
 
 /* ---- replicas ------------------------------------------------------------------------------------------ */
 
-/** Own replica of a unit, [tw_hpz_secondary_elems] of bf16 or fp32: borrowed, written by the calls below. */
+/** Own replica of a unit, [tw_hpz_secondary_elems] of bf16 or fp32, where params.memory is: borrowed, written
+ *  by the calls below. */
 const void *tw_hpz_replica(const tw_hpz_t *hpz, int unit);
 /** With lossless_delta, its previous changes, which a sync reads and writes: [tw_hpz_secondary_elems],
  *  borrowed; else NULL. */

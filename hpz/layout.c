@@ -1,9 +1,11 @@
 /** Who owns what: arithmetic alone. A tensor is split over the places of a node, and each such part over the
  *  nodes. */
+#include "hpz/layout.h"
+
 #include <limits.h>
 #include <stdlib.h>
 
-#include "hpz/hpz.h"
+#include "collectives/collectives.h"
 
 struct tw_hpz_partitions {
     int n_nodes, ranks_per_node, n_units;

@@ -113,18 +113,20 @@ static tw_status_t write_deltas(tw_hpz_t *hpz, const tw_hpz_job_t *job, uint8_t 
     return n > 0 ? tw_quant_encode_delta(hpz->quant, &args, hpz->pieces, n) : TW_OK;
 }
 
-static void write_plain(const tw_hpz_t *hpz, const tw_hpz_job_t *job, uint8_t **at)
+static tw_status_t write_plain(const tw_hpz_t *hpz, const tw_hpz_job_t *job, uint8_t **at)
 {
+    const tw_hpz_memory_t *memory = &hpz->memory;
     tw_hpz_sync_t kind = hpz->units[job->unit].sync.kind;
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first);
 
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, hpz->node);
         if (is_plain(hpz, kind, t) && !is_left_out(hpz, kind, t)) {
-            memcpy(*at, fresh_of(job, piece), piece.n_elems * sizeof(*job->fresh));
+            TW_TRY(memory->copy(memory->ctx, *at, fresh_of(job, piece), piece.n_elems * sizeof(*job->fresh)));
             *at += piece.n_elems * sizeof(*job->fresh);
         }
     }
+    return TW_OK;
 }
 
 /* A node's pieces as the lossless codec of deltas takes them; has_fresh: the own ones, with their new values,
@@ -156,29 +158,27 @@ static tw_status_t write_lossless(tw_hpz_t *hpz, const tw_hpz_job_t *job, size_t
 
     *bytes = 0;
     return n == 0 ? TW_OK
-                  : tw_quant_delta_encode(hpz->delta, hpz->delta_pieces, n, job->message, room, bytes);
+                  : hpz->memory.encode(hpz->memory.ctx, hpz->delta_pieces, n, job->message, room, bytes);
 }
 
 tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, const tw_hpz_job_t *job, size_t *bytes)
 {
     const tw_hpz_under_way_t *sync = &hpz->units[job->unit].sync;
+    const tw_hpz_memory_t *memory = &hpz->memory;
     uint8_t *at = job->message;
-    tw_status_t status = TW_OK;
 
-    tw_convert_from_fp32(TW_TYPE_BF16, sync->master + job->own_first, 1, job->fresh, job->n_own);
+    TW_TRY(memory->narrow(memory->ctx, sync->master + job->own_first, job->fresh, job->n_own));
     if (sync->kind == TW_HPZ_LOSSLESS) {
         return write_lossless(hpz, job, bytes);
     }
-    if (sync->kind == TW_HPZ_QUANTIZED) {
-        status = write_deltas(hpz, job, &at);
-    }
-    write_plain(hpz, job, &at);
+    TW_TRY(sync->kind == TW_HPZ_QUANTIZED ? write_deltas(hpz, job, &at) : TW_OK);
+    TW_TRY(write_plain(hpz, job, &at));
     if (tw_hpz_message_varies(hpz, sync->kind)) {
         tw_hpz_late_write(hpz, job, at);
         at += tw_hpz_late_bytes(hpz, job);
     }
     *bytes = (size_t)(at - job->message);
-    return status;
+    return TW_OK;
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
@@ -204,45 +204,50 @@ static tw_status_t apply_deltas(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node
     return n > 0 ? tw_quant_decode_apply(hpz->quant, &args, hpz->pieces, n) : TW_OK;
 }
 
-static void apply_plain(const tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, const uint8_t **at)
+static tw_status_t apply_plain(const tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, const uint8_t **at)
 {
+    const tw_hpz_memory_t *memory = &hpz->memory;
     const tw_hpz_unit_t *own = &hpz->units[job->unit];
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first);
 
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, node);
         if (is_plain(hpz, own->sync.kind, t) && !is_left_out(hpz, own->sync.kind, t)) {
-            memcpy(own->replica + tw_hpz_replica_offset(hpz, t, piece), *at,
-                   piece.n_elems * sizeof(*own->replica));
+            TW_TRY(memory->copy(memory->ctx, own->replica + tw_hpz_replica_offset(hpz, t, piece), *at,
+                                piece.n_elems * sizeof(*own->replica)));
             *at += piece.n_elems * sizeof(*own->replica);
         }
     }
+    return TW_OK;
 }
 
 /* The owner's end of a lossless delta: the states have moved on in encoding. */
-static void apply_own_lossless(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
+static tw_status_t apply_own_lossless(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
 {
+    const tw_hpz_memory_t *memory = &hpz->memory;
     const tw_hpz_unit_t *own = &hpz->units[job->unit];
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first);
 
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, hpz->node);
-        if (!is_left_out(hpz, TW_HPZ_LOSSLESS, t)) {
-            memcpy(own->replica + tw_hpz_replica_offset(hpz, t, piece), fresh_of(job, piece),
-                   piece.n_elems * sizeof(*own->replica));
+        uint16_t *to = own->replica + tw_hpz_replica_offset(hpz, t, piece);
+        if (is_left_out(hpz, TW_HPZ_LOSSLESS, t)) {
+            continue;
         }
+        TW_TRY(job->fresh ? memory->copy(memory->ctx, to, fresh_of(job, piece), piece.n_elems * sizeof(*to))
+                          : memory->narrow(memory->ctx, own->sync.master + piece.offset, to, piece.n_elems));
     }
+    return TW_OK;
 }
 
 static tw_status_t apply_lossless(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, const uint8_t *message,
                                   size_t bytes)
 {
     if (node == hpz->node) {
-        apply_own_lossless(hpz, job);
-        return TW_OK;
+        return apply_own_lossless(hpz, job);
     }
     size_t n = delta_pieces(hpz, job, node, 0);
-    return n == 0 ? TW_OK : tw_quant_delta_decode(hpz->delta, hpz->delta_pieces, n, message, bytes);
+    return n == 0 ? TW_OK : hpz->memory.decode(hpz->memory.ctx, hpz->delta_pieces, n, message, bytes);
 }
 
 tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, const uint8_t *message,
@@ -250,7 +255,6 @@ tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_job_t *job, int nod
 {
     tw_hpz_sync_t kind = hpz->units[job->unit].sync.kind;
     const uint8_t *at = message;
-    tw_status_t status = TW_OK;
 
     if (kind == TW_HPZ_LOSSLESS) {
         return apply_lossless(hpz, job, node, message, bytes);
@@ -260,13 +264,8 @@ tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_job_t *job, int nod
                  job->unit, bytes, node);
         return TW_ERR_FORMAT;
     }
-    if (kind == TW_HPZ_QUANTIZED) {
-        status = apply_deltas(hpz, job, node, &at);
-    }
-    if (status != TW_OK) {
-        return status;
-    }
-    apply_plain(hpz, job, node, &at);
+    TW_TRY(kind == TW_HPZ_QUANTIZED ? apply_deltas(hpz, job, node, &at) : TW_OK);
+    TW_TRY(apply_plain(hpz, job, node, &at));
     return tw_hpz_message_varies(hpz, kind)
                ? tw_hpz_late_apply(hpz, job->unit, node, at, bytes - (size_t)(at - message))
                : TW_OK;

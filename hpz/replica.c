@@ -1,6 +1,5 @@
 /** The replicas of a node: filled from a whole unit, gathered into one. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "hpz/state.h"
 
@@ -40,11 +39,34 @@ size_t tw_hpz_replica_offset(const tw_hpz_t *hpz, size_t tensor, tw_hpz_piece_t 
     return outer.offset + (piece.first - outer.first);
 }
 
+tw_status_t tw_hpz_settle(const tw_hpz_t *hpz, tw_status_t status)
+{
+    tw_status_t waited = hpz->memory.wait(hpz->memory.ctx);
+    return status == TW_OK ? waited : status;
+}
+
+/* The own part of a whole unit; nothing is known of its changes. */
+static tw_status_t take_part(tw_hpz_t *hpz, int unit, const void *full)
+{
+    const tw_hpz_memory_t *memory = &hpz->memory;
+    const tw_hpz_unit_t *own = &hpz->units[unit];
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first);
+    size_t elem_bytes = tw_hpz_replica_elem_bytes(hpz);
+
+    for (size_t t = first; t < first + n_tensors; t++) {
+        tw_hpz_piece_t piece = tw_hpz_secondary_piece(hpz->layout, t, hpz->local);
+        size_t from = tw_hpz_full_piece(hpz->layout, t).offset + piece.first;
+        TW_TRY(memory->copy(memory->ctx, tw_hpz_replica_at(hpz, unit, piece.offset),
+                            (const char *)full + from * elem_bytes, piece.n_elems * elem_bytes));
+    }
+    return own->states
+               ? memory->zero(memory->ctx, own->states, tw_hpz_secondary_elems(hpz->layout, unit, hpz->local))
+               : TW_OK;
+}
+
 tw_status_t tw_hpz_store(tw_hpz_t *hpz, int unit, const void *full, uint64_t version)
 {
     tw_hpz_unit_t *own = &hpz->units[unit];
-    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first);
-    size_t elem_bytes = tw_hpz_replica_elem_bytes(hpz);
 
     if (!own->replica || own->sync.active || version == 0) {
         tw_error("rank %d: unit %d: a replica cannot be stored at version %" PRIu64 "%s", hpz->rank, unit,
@@ -54,15 +76,8 @@ tw_status_t tw_hpz_store(tw_hpz_t *hpz, int unit, const void *full, uint64_t ver
                                     : "");
         return TW_ERR_INVALID;
     }
-    for (size_t t = first; t < first + n_tensors; t++) {
-        tw_hpz_piece_t piece = tw_hpz_secondary_piece(hpz->layout, t, hpz->local);
-        size_t from = tw_hpz_full_piece(hpz->layout, t).offset + piece.first;
-        memcpy(tw_hpz_replica_at(hpz, unit, piece.offset), (const char *)full + from * elem_bytes,
-               piece.n_elems * elem_bytes);
-    }
-    if (own->states) {
-        memset(own->states, 0, tw_hpz_secondary_elems(hpz->layout, unit, hpz->local));
-    }
+    own->version = 0;
+    TW_TRY(tw_hpz_settle(hpz, take_part(hpz, unit, full)));
     own->version = version;
     return TW_OK;
 }
@@ -87,7 +102,10 @@ tw_status_t tw_hpz_gather_post(tw_hpz_t *hpz, int unit, uint64_t version, void *
                                 .dst = (char *)full + whole.offset * tw_hpz_replica_elem_bytes(hpz),
                                 .n_elems = whole.n_elems};
     }
-    tw_coll_args_t args = {
-        .op = TW_COLL_ALLGATHER, .type = type_of(hpz), .segments = hpz->segments, .n_segments = n_tensors};
+    tw_coll_args_t args = {.op = TW_COLL_ALLGATHER,
+                           .type = type_of(hpz),
+                           .segments = hpz->segments,
+                           .n_segments = n_tensors,
+                           .stream = hpz->stream};
     return tw_coll_post(hpz->in_node, &args, request);
 }

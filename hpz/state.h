@@ -2,8 +2,8 @@
  *  tests.
  *
  *  Read layout.c (who owns what), world.c (operations over the world), replica.c (store and gather), then
- *  sync.c (the exchange along the rail), message.c (what a rank sends in it), lag.c (which blocks lag behind)
- *  and check.c. */
+ *  sync.c (the exchange along the rail), message.c (what a rank sends in it), lag.c (which blocks lag
+ *  behind), check.c and host.c (the host's memory, where no other one is given). */
 #ifndef TW_HPZ_STATE_H
 #define TW_HPZ_STATE_H
 
@@ -39,7 +39,7 @@ typedef struct tw_hpz_job {
     tw_hpz_slice_t slice;
     size_t own_first, n_own; /**< the own part's run of it */
     size_t n_elems;          /**< of all nodes */
-    uint16_t *fresh;         /**< [n_own] bf16(master) */
+    uint16_t *fresh;         /**< [n_own] bf16(master); elsewhere than here NULL, once it is encoded */
     uint8_t *message;        /**< own */
     uint64_t *bytes;         /**< [N] of the messages of all nodes */
     size_t *counts;          /**< [N][N] the same, as the exchange takes them */
@@ -80,7 +80,10 @@ struct tw_hpz {
     /** so that changes are posted in one order on all ranks, whenever lengths arrive */
     tw_coll_t *rail_lengths;
     tw_quant_t *quant;       /**< or NULL */
-    tw_quant_delta_t *delta; /**< or NULL */
+    tw_quant_delta_t *delta; /**< or NULL; of the host's memory */
+    tw_hpz_memory_t memory;  /**< where replicas are */
+    int is_elsewhere;        /**< not in the host's */
+    tw_stream_t stream;      /**< of gathers in the node */
     void *replicas, *states; /**< of all units, if they are the hpz's own */
     tw_hpz_unit_t *units;
     tw_hpz_jobs_t queue; /**< slices whose changes are not posted yet, in the order of their begin */
@@ -94,6 +97,10 @@ struct tw_hpz {
     tw_hpz_counters_t counters; /**< without those of the communicators */
 };
 
+/* ---- host.c -------------------------------------------------------------------------------------------- */
+
+tw_hpz_memory_t tw_hpz_host_memory(tw_hpz_t *hpz);
+
 /* ---- replica.c ----------------------------------------------------------------------------------------- */
 
 /** What an element of a replica takes. */
@@ -102,6 +109,9 @@ size_t tw_hpz_replica_elem_bytes(const tw_hpz_t *hpz);
 void *tw_hpz_replica_at(const tw_hpz_t *hpz, int unit, size_t offset);
 /** Where a node's piece of a tensor lies in the own replica. */
 size_t tw_hpz_replica_offset(const tw_hpz_t *hpz, size_t tensor, tw_hpz_piece_t piece);
+/** Wait for what has been asked of the replicas' memory; status: what that came to, which counts if it is an
+ *  error. */
+tw_status_t tw_hpz_settle(const tw_hpz_t *hpz, tw_status_t status);
 
 /* ---- message.c: what a rank sends of a slice ----------------------------------------------------------- */
 
@@ -130,7 +140,7 @@ tw_hpz_slice_t tw_hpz_sync_slice(const tw_hpz_t *hpz, int unit, size_t first);
 /** Elements of it at all nodes. */
 size_t tw_hpz_rail_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice);
 /** Free the slices of a unit that are on their way, once their communicators have ended. */
-void tw_hpz_jobs_cleanup(tw_hpz_unit_t *unit);
+void tw_hpz_jobs_cleanup(const tw_hpz_t *hpz, tw_hpz_unit_t *unit);
 
 /* ---- lag.c --------------------------------------------------------------------------------------------- */
 

@@ -5,7 +5,6 @@
  *  before all slices of the one before have begun. */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "hpz/state.h"
 
@@ -51,10 +50,10 @@ size_t tw_hpz_rail_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice)
 
 /* ---- a job's memory ------------------------------------------------------------------------------------ */
 
-static void job_free(tw_hpz_job_t *job)
+static void job_free(const tw_hpz_t *hpz, tw_hpz_job_t *job)
 {
     if (job) {
-        tw_buffer_free(job->fresh);
+        tw_buffer_free(hpz->is_elsewhere ? NULL : job->fresh);
         tw_buffer_free(job->message);
         tw_buffer_free(job->others);
         free(job->bytes);
@@ -63,13 +62,13 @@ static void job_free(tw_hpz_job_t *job)
     }
 }
 
-void tw_hpz_jobs_cleanup(tw_hpz_unit_t *unit)
+void tw_hpz_jobs_cleanup(const tw_hpz_t *hpz, tw_hpz_unit_t *unit)
 {
     tw_hpz_job_t *job;
 
     while ((job = STAILQ_FIRST(&unit->sync.jobs))) {
         STAILQ_REMOVE_HEAD(&unit->sync.jobs, in_unit);
-        job_free(job);
+        job_free(hpz, job);
     }
 }
 
@@ -91,7 +90,7 @@ static tw_hpz_job_t *job_alloc(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t sli
     job->bytes = calloc(nodes, sizeof(*job->bytes));
     job->counts = calloc(nodes * nodes, sizeof(*job->counts));
     if (!job->bytes || !job->counts) {
-        job_free(job);
+        job_free(hpz, job);
         return NULL;
     }
     return job;
@@ -103,12 +102,13 @@ static tw_status_t job_create(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slic
     tw_hpz_job_t *job = job_alloc(hpz, unit, slice);
 
     if (job) {
-        job->fresh = tw_buffer_alloc(job->n_own * sizeof(*job->fresh));
+        job->fresh = hpz->is_elsewhere ? hpz->memory.fresh(hpz->memory.ctx)
+                                       : tw_buffer_alloc(job->n_own * sizeof(*job->fresh));
         job->message = tw_buffer_alloc(tw_hpz_message_bytes(hpz, unit, slice, kind, hpz->node));
     }
     if (!job || !job->fresh || !job->message) {
         tw_error("rank %d: unit %d: out of memory for a sync", hpz->rank, unit);
-        job_free(job);
+        job_free(hpz, job);
         return TW_ERR_NO_MEMORY;
     }
     *out = job;
@@ -262,7 +262,7 @@ static tw_status_t check_begin(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind
         wrong = "to version 0";
     } else if (kind == TW_HPZ_QUANTIZED && !hpz->quant) {
         wrong = "no codec was given";
-    } else if (kind == TW_HPZ_LOSSLESS && !hpz->delta) {
+    } else if (kind == TW_HPZ_LOSSLESS && !hpz->params.lossless_delta) {
         wrong = "without memory for lossless deltas";
     }
     if (wrong) {
@@ -319,14 +319,15 @@ static tw_status_t begin_slice(tw_hpz_t *hpz, int unit)
     tw_hpz_job_t *job;
     size_t bytes;
     TW_TRY(job_create(hpz, unit, tw_hpz_sync_slice(hpz, unit, sync->begun), &job));
-    tw_status_t status = tw_hpz_message_encode(hpz, job, &bytes);
+    tw_status_t status = tw_hpz_settle(hpz, tw_hpz_message_encode(hpz, job, &bytes));
     if (status == TW_OK) {
         status = settle_lengths(hpz, job, bytes);
     }
     if (status != TW_OK) {
-        job_free(job);
+        job_free(hpz, job);
         return status;
     }
+    job->fresh = hpz->is_elsewhere ? NULL : job->fresh; /* the next one's */
     count_slice(hpz, job, bytes);
     sync->begun = job->slice.end;
     hpz->partial = sync->begun < unit_end(hpz, unit) ? unit : TW_HPZ_NO_UNIT;
@@ -412,8 +413,9 @@ static tw_status_t exchange(tw_hpz_t *hpz, tw_hpz_job_t *job, int wait)
 }
 
 /* The states of what a lossless delta will follow begin anew. */
-static void forget_states(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
+static tw_status_t forget_states(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
 {
+    const tw_hpz_memory_t *memory = &hpz->memory;
     const tw_hpz_unit_t *own = &hpz->units[job->unit];
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first);
 
@@ -421,16 +423,15 @@ static void forget_states(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
         size_t t = first + i / (size_t)hpz->n_nodes;
         int node = (int)(i % (size_t)hpz->n_nodes);
         tw_hpz_piece_t piece = tw_hpz_slice_piece(hpz->layout, t, node, hpz->local, job->slice);
-        memset(own->states + tw_hpz_replica_offset(hpz, t, piece), 0, piece.n_elems);
+        TW_TRY(memory->zero(memory->ctx, own->states + tw_hpz_replica_offset(hpz, t, piece), piece.n_elems));
     }
+    return TW_OK;
 }
 
 static tw_status_t apply(tw_hpz_t *hpz, const tw_hpz_job_t *job)
 {
     const tw_hpz_unit_t *own = &hpz->units[job->unit];
-    if (own->sync.kind == TW_HPZ_FULL && own->states) {
-        forget_states(hpz, job);
-    }
+    TW_TRY(own->sync.kind == TW_HPZ_FULL && own->states ? forget_states(hpz, job) : TW_OK);
     TW_TRY(apply_all(hpz, job));
     return tw_hpz_lag_measure(hpz, job);
 }
@@ -442,11 +443,11 @@ static tw_status_t finish_slice(tw_hpz_t *hpz, tw_hpz_under_way_t *sync, int wai
     tw_hpz_job_t *job = STAILQ_FIRST(&sync->jobs);
     TW_TRY(exchange(hpz, job,
                     wait)); /* or the communicator has ended; what it still writes to is freed after it */
-    tw_status_t status = apply(hpz, job);
+    tw_status_t status = tw_hpz_settle(hpz, apply(hpz, job));
     sync->spoilt = sync->spoilt == TW_OK ? status : sync->spoilt;
     STAILQ_REMOVE_HEAD(&sync->jobs, in_unit);
     hpz->under_way -= job->n_elems;
-    job_free(job);
+    job_free(hpz, job);
     return begin_more(hpz);
 }
 
@@ -527,7 +528,7 @@ uint64_t tw_hpz_planned_sync_bytes(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, 
     for (;;) {
         tw_hpz_job_t *job = job_alloc(hpz, unit, slice);
         bytes += job ? planned_slice_bytes(hpz, job, kind, bits) : 0;
-        job_free(job);
+        job_free(hpz, job);
         if (slice.end == unit_end(hpz, unit)) {
             return bytes;
         }

@@ -11,6 +11,8 @@ PUBLIC_HEADERS = [
     "//doctor:doctor.h",
     "//hpz:hpz.h",
     "//hpz:keeper.h",
+    "//hpz:layout.h",
+    "//hpz:memory.h",
     "//transport:transport.h",
 ] + ["//quant:" + header for header in QUANT_HEADERS]
 

@@ -127,7 +127,7 @@ std::set<std::string> declared_functions(const std::string &prefix)
 {
     const process::Result text =
         shell("cd " + prefix + "/include/thinwire && for h in */*.h; do cc -E -P -I. $h; done");
-    const std::regex prototype("\\b(tw_[a-z0-9_]+) ?\\(");
+    const std::regex prototype("\\b(tw_[a-z0-9_]+) ?\\((?!\\*)"); /* nor pointers to functions */
     std::set<std::string> names;
     std::istringstream lines(text.out);
     std::string statement;

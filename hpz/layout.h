@@ -1,0 +1,80 @@
+/** Who owns which part of the weights: arithmetic only. In hpz/hpz.h, which has the words.
+ *
+ *  A tensor of n elements is split evenly over l (the first n % L parts one element more), each such part
+ *  evenly over the nodes. So the piece of rank (node, local) is a run of the tensor, perhaps an empty one,
+ *  and any n, N, L work. Where nodes have unequal numbers of ranks each rank is a node. A part of a unit is
+ *  the pieces of its tensors, one after the other, without gaps; a whole unit likewise. */
+#ifndef TW_HPZ_LAYOUT_H
+#define TW_HPZ_LAYOUT_H
+
+#include "quant/quant.h"
+
+TW_C_BEGIN
+
+typedef struct tw_hpz_tensor {
+    size_t n_elems;
+    int unit;         /**< 0, 1, ...; never less than that of the tensor before */
+    int unquantized;  /**< 1: never quantized (norms, biases) */
+    size_t row_elems; /**< of a matrix: its last dimension, for the lossless codec; 0: not known */
+    int frozen;       /**< 1: its master never changes: deltas have nothing of it; only full syncs send it */
+} tw_hpz_tensor_t;
+
+/** A run of a tensor's elements in a part of its unit, or in the whole unit. */
+typedef struct tw_hpz_piece {
+    size_t first;   /**< its first element, in the tensor */
+    size_t n_elems; /**< may be 0 */
+    size_t offset;  /**< its first element, in the part */
+} tw_hpz_piece_t;
+
+/** The partitions of a list of tensors: arithmetic only. Read by any number of threads. In C++ a struct of
+ *  the type's name would hide tw_hpz_layout(). */
+typedef struct tw_hpz_partitions tw_hpz_layout_t;
+
+/** tensors: copied. TW_ERR_INVALID (logged): units that do not ascend by at most one from 0, n_nodes or
+ *  ranks_per_node below 1, more elements than fit in memory (TW_MEMORY_BYTES_MAX); TW_ERR_NO_MEMORY. */
+tw_status_t tw_hpz_layout_create(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n_nodes,
+                                 int ranks_per_node, tw_hpz_layout_t **out);
+void tw_hpz_layout_destroy(tw_hpz_layout_t *layout);
+
+int tw_hpz_layout_units(const tw_hpz_layout_t *layout);
+/** Tensors of a unit: from *first on; returns how many. */
+size_t tw_hpz_layout_tensors(const tw_hpz_layout_t *layout, int unit, size_t *first);
+/** Elements of a whole unit, of its secondary part at `local`, of its primary part at (node, local). */
+size_t tw_hpz_full_elems(const tw_hpz_layout_t *layout, int unit);
+size_t tw_hpz_secondary_elems(const tw_hpz_layout_t *layout, int unit, int local);
+size_t tw_hpz_primary_elems(const tw_hpz_layout_t *layout, int unit, int node, int local);
+/** The piece of a tensor (its index in the list) in the same three. */
+tw_hpz_piece_t tw_hpz_full_piece(const tw_hpz_layout_t *layout, size_t tensor);
+tw_hpz_piece_t tw_hpz_secondary_piece(const tw_hpz_layout_t *layout, size_t tensor, int local);
+tw_hpz_piece_t tw_hpz_primary_piece(const tw_hpz_layout_t *layout, size_t tensor, int node, int local);
+
+/** A slice of a unit. It is counted in the primary part of rank (0, 0), where each piece is as long as any
+ *  other rank's; at another rank it has the same elements of each piece, where that is long enough. Slices
+ *  that follow one another, from 0 to that part's end, make the unit. */
+typedef struct tw_hpz_slice {
+    size_t first, end;
+} tw_hpz_slice_t;
+
+/** Slices end where a piece does, or after a multiple of `step` of its elements. The usual one; smaller
+ *  slices would be all latency. */
+#define TW_HPZ_SLICE_ELEMS 32768
+/** `elems` (0: the usual), rounded up to whole blocks of a codec (bits 0: none), which are never parted. */
+size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec);
+/** The slice that follows the one that ends at `first` (0: the first one), of at most `most` elements a rank,
+ *  or `step` if that is more. The last one ends at the end of rank (0, 0)'s part. */
+tw_hpz_slice_t tw_hpz_slice_next(const tw_hpz_layout_t *layout, int unit, size_t first, size_t most,
+                                 size_t step);
+/** For a sync of a unit, of whose weights, counted by node, so many may be under way
+ *  (tw_hpz_params_t.sync_elems; 0: any number): the most elements of a slice at a rank. A unit that there is
+ *  no room for goes in slices of half the room: one travels while the next is coded. */
+size_t tw_hpz_sync_slice_most(const tw_hpz_layout_t *layout, int unit, int local, size_t sync_elems,
+                              size_t step);
+/** What of a tensor's piece at (node, local) is in a slice; offset: in the whole part. */
+tw_hpz_piece_t tw_hpz_slice_piece(const tw_hpz_layout_t *layout, size_t tensor, int node, int local,
+                                  tw_hpz_slice_t slice);
+/** Elements of a slice of a unit at (node, local). In that rank's part they are one run. */
+size_t tw_hpz_slice_elems(const tw_hpz_layout_t *layout, int unit, int node, int local, tw_hpz_slice_t slice);
+
+TW_C_END
+
+#endif
