@@ -99,7 +99,8 @@ tw_status_t tw_quant_delta_stream_create(tw_mem_t mem, tw_quant_delta_stream_t *
 void tw_quant_delta_stream_destroy(tw_quant_delta_stream_t *codec);
 
 /** Bytes of workspace that are enough to encode n_elems in n_segments segments: about 2 an element. SIZE_MAX:
- *  the call would be refused. And to decode them: next to nothing an element. */
+ *  the call would be refused. And to decode them: next to nothing an element. codec NULL: one for memory of a
+ *  GPU, which need not be there. */
 size_t tw_quant_delta_encode_workspace_bytes(const tw_quant_delta_stream_t *codec, size_t n_elems,
                                              size_t n_segments);
 size_t tw_quant_delta_decode_workspace_bytes(const tw_quant_delta_stream_t *codec, size_t n_elems,

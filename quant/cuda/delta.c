@@ -109,7 +109,7 @@ static size_t place(tw_delta_cuda_job_t *job, void *workspace, int encoding)
 static size_t workspace_bytes(const tw_quant_delta_stream_t *codec, size_t n_elems, size_t n_segments,
                               int encoding)
 {
-    if (!codec->on_device) {
+    if (codec && !codec->on_device) {
         return 0;
     }
     if (n_elems > TW_DELTA_ELEMS_MAX || n_segments >= UINT32_MAX) {

@@ -33,6 +33,8 @@ typedef enum tw_train_bad { TW_TRAIN_BAD_STOP, TW_TRAIN_BAD_SKIP, TW_TRAIN_BAD_R
 typedef enum tw_train_place { TW_TRAIN_NONE, TW_TRAIN_CPU, TW_TRAIN_NVME } tw_train_place_t;
 /** Where the model computes. */
 typedef enum tw_train_device { TW_TRAIN_DEVICE_CPU, TW_TRAIN_DEVICE_CUDA } tw_train_device_t;
+/** Where replicas of the weights lie. */
+typedef enum tw_train_replicas { TW_TRAIN_REPLICAS_HOST, TW_TRAIN_REPLICAS_DEVICE } tw_train_replicas_t;
 typedef enum tw_train_products {
     TW_TRAIN_PRODUCTS_AUTO,
     TW_TRAIN_PRODUCTS_FP32,
@@ -87,7 +89,8 @@ typedef struct tw_train_options {
     int64_t document_token;
     int document_mask;
     double epochs;
-    int hpz; /* tw_train_hpz_t */
+    int hpz;      /* tw_train_hpz_t */
+    int replicas; /* tw_train_replicas_t */
     int64_t delta_bits, delta_block;
     int delta_lossless, delta_hadamard;
     double lag_bound;

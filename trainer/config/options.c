@@ -47,6 +47,7 @@ static const char *const switches[] = {"auto", "off", "on", NULL};
 static const char *const families[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", NULL};
 static const char *const ropes[] = {"default", "linear", "llama3", "yarn", NULL};
 static const char *const bads[] = {"stop", "skip", "rollback", NULL}; /* of tw_train_bad_t */
+static const char *const memories[] = {"host", "device", NULL};       /* of tw_train_replicas_t */
 static const char *const devices[] = {"cpu", "cuda", NULL};           /* of tw_train_device_t */
 /* in the order of tw_train_products_t */
 static const char *const products[] = {"auto", "fp32", "bf16", NULL};
@@ -176,6 +177,9 @@ static const tw_config_field_t fields[] = {
          "likeliest token always."),
     CHOICE("thinwire.hpz", "auto", hpz, switches,
            "Secondary partition of the weights in each node; auto: as zero_hpz_partition_size or delta ask."),
+    CHOICE("thinwire.replicas", "host", replicas, memories,
+           "Where that partition lies: the host's memory, or the GPU's (thinwire.device cuda), where gathers "
+           "in the node and lossless changes then stay."),
     COUNT("thinwire.delta_bits", "0", delta_bits, 0, 8, "bits",
           "delta-hpZ: only changes of weights cross the network, in 8, 4 or 2 bits; 0: off."),
     FLAG("thinwire.delta_lossless", "n", delta_lossless,

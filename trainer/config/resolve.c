@@ -130,6 +130,30 @@ static tw_status_t resolve_hpz(tw_train_config_t *config, int n_ranks, int n_nod
     return TW_OK;
 }
 
+/* What replicas in a GPU's memory do not go with. */
+static tw_status_t check_replicas(const tw_train_options_t *o)
+{
+    if (o->replicas == TW_TRAIN_REPLICAS_HOST) {
+        return TW_OK;
+    }
+    if (o->device != TW_TRAIN_DEVICE_CUDA) {
+        return refuse("thinwire.replicas is device: that is for thinwire.device cuda");
+    }
+    if (o->hpz != TW_TRAIN_HPZ_ON) {
+        return refuse("thinwire.replicas is device, but there are none: they come with "
+                      "zero_hpz_partition_size, thinwire.hpz or thinwire.delta_lossless");
+    }
+    if (o->delta_bits > 0) {
+        return refuse("thinwire.replicas is device: changes of thinwire.delta_bits are coded in the host's "
+                      "memory; delta_lossless codes them on the GPU");
+    }
+    if (o->offload_param != TW_TRAIN_NONE) {
+        return refuse("thinwire.replicas is device, but offload_param moves them off it: leave one of them "
+                      "out");
+    }
+    return TW_OK;
+}
+
 /* Nothing crosses a network: rounding would save nothing. */
 static void resolve_one_node(tw_train_config_t *config)
 {
@@ -291,6 +315,9 @@ tw_status_t tw_train_config_resolve(tw_train_config_t *config, int n_ranks, int 
     }
     if (status == TW_OK) {
         status = resolve_hpz(config, n_ranks, n_nodes);
+    }
+    if (status == TW_OK) {
+        status = check_replicas(o);
     }
     resolve_recompute(config);
     if (status == TW_OK && n_nodes == 1) {

@@ -2,9 +2,9 @@
  *  is that of the model of the same config on this processor: units, tensors, initial values.
  *
  *  What lies where is ZeRO-Offload's arrangement (arXiv 2101.06840), but for the optimizer, which may be on
- *  the device, too (optimizer.h): weights, gradients and what travels stay in host memory; the device has two
- *  places for a block's weights and gradients, one for the root's, and the activations. So stages, replicas
- *  and deltas know nothing of it.
+ *  the device, too (optimizer.h), and replicas (replicas.h): weights, gradients and what travels stay in host
+ *  memory; the device has two places for a block's weights and gradients, one for the root's, and the
+ *  activations. So stages know nothing of it. A caller's weights may be in the device's memory.
  *    weights    a call copies the unit's in, while the device still computes the unit before, and returns
  *               once they are in: the caller may then gather the next ones over them;
  *    gradients  begin as zeros on the device, sums of fp32; when a unit's backward pass ends they are copied
@@ -17,7 +17,8 @@
  *  bits on every device of a kind, in an order that does not depend on time, so losses are as equal among
  *  stages as on CPUs.
  *
- *  table.h: what it asks of the device; gpu.h: a rank's GPU; optimizer.h: AdamW there. Private: state.h. */
+ *  table.h: what it asks of the device; gpu.h: a rank's GPU; optimizer.h: AdamW there; replicas.h: replicas
+ *  there, which units then come from. Private: state.h. */
 #ifndef TW_TRAINER_DEVICE_DEVICE_H
 #define TW_TRAINER_DEVICE_DEVICE_H
 

@@ -124,6 +124,19 @@ static void note_failure(tw_device_t *device)
     ((gpu_t *)device)->has_failed = 1;
 }
 
+static tw_status_t delta_create(tw_device_t *device, tw_quant_delta_stream_t **out)
+{
+    (void)device;
+    return tw_quant_delta_stream_create(TW_MEM_CUDA, out);
+}
+
+static tw_status_t group(tw_device_t *device, tw_coll_t *parent, const int *ranks, int n_ranks,
+                         tw_coll_t **out)
+{
+    (void)device;
+    return tw_coll_group_create_for(parent, TW_MEM_CUDA, ranks, n_ranks, out);
+}
+
 static void destroy(tw_device_t *device)
 {
     if (device->products) {
@@ -188,6 +201,8 @@ tw_status_t tw_device_gpu_open(int rank, int local_rank, tw_device_t **out)
                                .copy = copy,
                                .zero = zero,
                                .note_failure = note_failure,
+                               .delta_create = delta_create,
+                               .group = group,
                                .destroy = destroy};
     tw_status_t status = use(&gpu->table);
     status = status == TW_OK ? check_arch(&gpu->table, rank) : status;

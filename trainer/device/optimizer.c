@@ -188,6 +188,11 @@ tw_status_t tw_device_optimizer_store(tw_device_optimizer_t *o, size_t unit, con
     return tw_device_is_well(o->m) ? noted(o, move(o, unit, to, 0)) : o->m->status;
 }
 
+const float *tw_device_optimizer_masters(const tw_device_optimizer_t *o, size_t unit)
+{
+    return o->master + o->shards[unit].first;
+}
+
 /* ---- gradients ----------------------------------------------------------------------------------------- */
 
 static char *grad_at(const tw_device_optimizer_t *o, size_t unit, size_t first)

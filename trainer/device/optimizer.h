@@ -50,6 +50,9 @@ tw_status_t tw_device_optimizer_load(tw_device_optimizer_t *optimizer, size_t un
 tw_status_t tw_device_optimizer_store(tw_device_optimizer_t *optimizer, size_t unit,
                                       const tw_device_state_copy_t *to);
 
+/** A unit's masters where they are, in the device's memory: [n_elems], between a step and the next. */
+const float *tw_device_optimizer_masters(const tw_device_optimizer_t *optimizer, size_t unit);
+
 /* ---- a step: gradients of all units, their norm, the update of all units in order ---------------------- */
 
 /** grads: grad_type [n_elems], the host's; it stays as it is until tw_device_optimizer_bins, or

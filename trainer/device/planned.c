@@ -21,11 +21,32 @@ static tw_status_t event_create(tw_device_t *device, tw_device_event_t *out)
     return TW_OK;
 }
 
-/* What a model asks when it is made. No streams and no events, so that none are waited for at its end. */
+static tw_status_t take(tw_device_t *device, size_t bytes, int pinned, void **out)
+{
+    (void)device;
+    (void)bytes;
+    (void)pinned;
+    *out = NULL;
+    return TW_OK;
+}
+
+static tw_status_t delta_create(tw_device_t *device, tw_quant_delta_stream_t **out)
+{
+    (void)device;
+    *out = NULL;
+    return TW_OK;
+}
+
+/* What a model asks when it is made, and what is made beside it. No streams and no events, so that none are
+ * waited for at its end. */
 tw_status_t tw_device_model_create_planned(const tw_model_config_t *config, tw_model_t **out)
 {
     static tw_device_products_t products = {.memory_bytes = TW_DEVICE_PRODUCTS_BYTES};
-    static tw_device_t device = {
-        .products = &products, .use = use, .stream_create = stream_create, .event_create = event_create};
+    static tw_device_t device = {.products = &products,
+                                 .use = use,
+                                 .alloc = take,
+                                 .stream_create = stream_create,
+                                 .event_create = event_create,
+                                 .delta_create = delta_create};
     return tw_device_model_create(config, &device, out);
 }

@@ -4,6 +4,8 @@
 #ifndef TW_TRAINER_DEVICE_TABLE_H
 #define TW_TRAINER_DEVICE_TABLE_H
 
+#include "collectives/collectives.h"
+#include "quant/quant.h"
 #include "trainer/cuda/attention.h"
 #include "trainer/cuda/cuda.h"
 #include "trainer/cuda/embedding.h"
@@ -71,6 +73,11 @@ struct tw_device {
     tw_status_t (*zero)(tw_device_t *device, void *at, size_t bytes, tw_stream_t stream);
     /** A kernel or a product has failed, and has logged it: what fails after it is not logged. */
     void (*note_failure)(tw_device_t *device);
+    /** The codec of lossless changes in the device's memory. */
+    tw_status_t (*delta_create)(tw_device_t *device, tw_quant_delta_stream_t **out);
+    /** A communicator of some of the parent's ranks for tensors there, as of tw_coll_group_create_for. */
+    tw_status_t (*group)(tw_device_t *device, tw_coll_t *parent, const int *ranks, int n_ranks,
+                         tw_coll_t **out);
     void (*destroy)(tw_device_t *device);
 };
 

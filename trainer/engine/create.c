@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/device/replicas.h"
 #include "trainer/engine/calls.h"
 
 /* ---- hpZ ----------------------------------------------------------------------------------------------- */
@@ -9,6 +10,31 @@
 static void *take_replicas(void *ctx, size_t n_bytes)
 {
     return tw_engine_alloc(ctx, TW_ENGINE_WEIGHTS, n_bytes, 1, "replicas");
+}
+
+static void *take_near_replicas(void *ctx, size_t n_bytes)
+{
+    return tw_engine_alloc_near(ctx, TW_ENGINE_WEIGHTS, n_bytes, "replicas (thinwire.replicas is device)");
+}
+
+static void *take_near_changes(void *ctx, size_t n_bytes)
+{
+    return tw_engine_alloc_near(ctx, TW_ENGINE_MOVING, n_bytes,
+                                "changes of replicas (thinwire.replicas is device)");
+}
+
+/* Replicas on the model's device. */
+static tw_status_t place_near(tw_engine_t *engine, tw_hpz_params_t *params)
+{
+    const tw_device_replicas_params_t near = {
+        .model = engine->model, .take = take_near_changes, .ctx = engine};
+    size_t host_bytes = tw_device_replicas_host_bytes();
+    TW_TRY(tw_device_replicas_create(&near, &engine->replicas));
+    params->take = take_near_replicas;
+    params->memory = tw_device_replicas_memory(engine->replicas);
+    engine->homes[TW_ENGINE_MOVING].bytes += host_bytes;
+    engine->memory_bytes += host_bytes;
+    return TW_OK;
 }
 
 static tw_status_t create_hpz(tw_engine_t *engine)
@@ -48,7 +74,11 @@ static tw_status_t create_hpz(tw_engine_t *engine)
                                        .row_elems = tw_engine_row_elems(&engine->tensors[t]),
                                        .frozen = engine->groups[t].is_frozen};
     }
-    tw_status_t status = tw_hpz_create(&params, &engine->hpz);
+    tw_status_t status = engine->has_near_replicas ? place_near(engine, &params) : TW_OK;
+    status = status == TW_OK ? tw_hpz_create(&params, &engine->hpz) : status;
+    if (status == TW_ERR_UNSUPPORTED && engine->has_near_replicas) {
+        tw_error("rank %d: thinwire.replicas is device, which cannot be here; host can", engine->rank);
+    }
     if (status == TW_OK && engine->has_delta && !engine->is_planned) {
         engine->homes[TW_ENGINE_MOVING].bytes += tw_hpz_sync_bytes(engine->hpz, TW_HPZ_SYNC_COUNT, 0);
     }
@@ -72,12 +102,33 @@ static tw_status_t slot_init(tw_engine_t *engine, tw_engine_slot_t *slot, size_t
                        : TW_ERR_NO_MEMORY;
 }
 
+/* Where replicas are near, units are gathered there; with a delta nowhere else. */
+static tw_status_t gather_slot(tw_engine_t *engine, tw_engine_slot_t *slot, size_t unit)
+{
+    static const char what[] = "gathered weights";
+    size_t n_elems = engine->units[unit].n_elems, n_bytes = n_elems * tw_type_bytes(engine->weight_type);
+    if (engine->has_near_replicas) {
+        slot->near = tw_engine_alloc_near(engine, TW_ENGINE_MOVING, n_bytes, what);
+    }
+    if (engine->has_near_replicas && engine->has_delta) {
+        return slot->near ? tw_engine_ops_init(engine, &slot->ops, max_segments(engine, &engine->units[unit]))
+                          : TW_ERR_NO_MEMORY;
+    }
+    return engine->has_near_replicas && !slot->near
+               ? TW_ERR_NO_MEMORY
+               : slot_init(engine, slot, unit, n_elems, engine->weight_type, what);
+}
+
+static void pin_slot(tw_engine_t *engine, const tw_engine_slot_t *slot, size_t unit)
+{
+    if (slot->elems) {
+        tw_engine_pin(engine, slot->elems, engine->units[unit].n_elems * tw_type_bytes(engine->weight_type));
+    }
+}
+
 static tw_status_t gather_slots(tw_engine_t *engine)
 {
-    const tw_engine_unit_t *units = engine->units;
-    size_t elem_bytes = tw_type_bytes(engine->weight_type);
-    tw_status_t status = slot_init(engine, &engine->root_slot, TW_MODEL_ROOT, units[TW_MODEL_ROOT].n_elems,
-                                   engine->weight_type, "gathered weights");
+    tw_status_t status = gather_slot(engine, &engine->root_slot, TW_MODEL_ROOT);
     engine->n_block_slots = tw_engine_block_slots(engine->options, engine->model);
     engine->block_slots = tw_engine_alloc(engine, TW_ENGINE_MOVING, engine->n_block_slots,
                                           sizeof(*engine->block_slots), "gathered weights");
@@ -85,14 +136,13 @@ static tw_status_t gather_slots(tw_engine_t *engine)
         return TW_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < engine->n_block_slots && status == TW_OK; i++) {
-        status = slot_init(engine, &engine->block_slots[i], 1, units[1].n_elems, engine->weight_type,
-                           "gathered weights");
+        status = gather_slot(engine, &engine->block_slots[i], 1);
     }
     for (size_t i = 0; i < engine->n_block_slots && status == TW_OK; i++) {
-        tw_engine_pin(engine, engine->block_slots[i].elems, units[1].n_elems * elem_bytes);
+        pin_slot(engine, &engine->block_slots[i], 1);
     }
     if (status == TW_OK) {
-        tw_engine_pin(engine, engine->root_slot.elems, units[TW_MODEL_ROOT].n_elems * elem_bytes);
+        pin_slot(engine, &engine->root_slot, TW_MODEL_ROOT);
     }
     return status;
 }
@@ -291,6 +341,9 @@ void tw_engine_describe(tw_engine_t *engine, const tw_engine_params_t *params)
     int may_round = engine->grad_type == TW_TYPE_BF16 && params->options->accumulation == 1;
     engine->sum_type = tw_model_round_gradients(params->model, may_round) ? TW_TYPE_BF16 : TW_TYPE_FP32;
     engine->has_replicas = params->options->hpz == TW_TRAIN_HPZ_ON;
+    engine->has_near_replicas = engine->has_replicas &&
+                                params->options->replicas == TW_TRAIN_REPLICAS_DEVICE &&
+                                tw_model_is_on_device(params->model);
     engine->has_delta = params->options->delta_bits > 0 || params->options->delta_lossless;
     engine->n_units = tw_model_n_units(params->model);
     engine->n_layer = engine->n_units - 1;
@@ -334,6 +387,7 @@ void tw_engine_cleanup(tw_engine_t *engine)
     tw_update_cleanup(engine);
     tw_near_cleanup(engine);
     tw_hpz_destroy(engine->hpz); /* before the memory of its replicas */
+    tw_device_replicas_destroy(engine->replicas);
     tw_engine_free_all(engine);
 }
 

@@ -1,7 +1,7 @@
 /* The optimizer's state where the model computes, on a device, and AdamW there. What a checkpoint takes from
  * the masters and moments in host memory, or leaves there, is copied from the device before, or to it after.
  * Between the two their pages are the system's; with a delta, or where they are the weights, the masters
- * stay, and follow each step. */
+ * stay, and follow each step; but replicas on the device follow the masters there. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,6 +21,12 @@ static int leaves_masters(const tw_engine_t *engine)
     return engine->has_delta || engine->weight_type == TW_TYPE_FP32;
 }
 
+/* Does the host take them in each step? */
+static int takes_masters(const tw_engine_t *engine)
+{
+    return leaves_masters(engine) && !(engine->has_delta && engine->has_near_replicas);
+}
+
 static void *take(void *ctx, size_t n_bytes)
 {
     return tw_engine_alloc_near(ctx, TW_ENGINE_OPTIMIZER, n_bytes, "the optimizer");
@@ -37,9 +43,10 @@ static void pin_news(tw_engine_t *engine)
         n_elems += engine->units[u].part_elems;
     }
     tw_engine_pin(engine, first->part_grads, n_elems * grad_bytes);
-    if (engine->has_delta) {
+    if (engine->has_delta && takes_masters(engine)) {
         tw_engine_pin(engine, first->master, n_elems * sizeof(*first->master));
-    } else if (engine->stage > 0 && !is_in_file) { /* in stage 0 it is the whole, which is pinned */
+    } else if (engine->stage > 0 && !is_in_file &&
+               !engine->has_delta) { /* in stage 0 it is the whole, which is pinned */
         tw_engine_pin(engine, first->part, n_elems * tw_type_bytes(engine->weight_type));
     }
 }
@@ -136,7 +143,7 @@ static void forget_state(tw_engine_t *engine)
     if (engine->optimizer.is_here) {
         give_back(first->m, n_moments * sizeof(*first->m));
         give_back(first->v, n_moments * sizeof(*first->v));
-        give_back(first->master, leaves_masters(engine) ? 0 : n_elems * sizeof(*first->master));
+        give_back(first->master, takes_masters(engine) ? 0 : n_elems * sizeof(*first->master));
     }
     engine->optimizer.is_here = 0;
 }
@@ -172,7 +179,7 @@ tw_status_t tw_near_step(tw_engine_t *engine, size_t index, double lr)
 {
     const tw_engine_unit_t *unit = &engine->units[index];
     const tw_device_news_t news = {.weights = leaves_masters(engine) ? NULL : unit->part,
-                                   .masters = leaves_masters(engine) ? unit->master : NULL};
+                                   .masters = takes_masters(engine) ? unit->master : NULL};
     tw_device_piece_t *pieces = engine->optimizer.pieces;
     size_t n = 0;
     for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {

@@ -19,6 +19,8 @@ typedef struct tw_engine_ops {
 /** A place for one unit's elements, or for those of a slice of one, and what fills or empties it. */
 typedef struct tw_engine_slot {
     void *elems; /* weights or gradients, as many as the largest unit of its kind has, or the largest slice */
+    void *near;  /* weights from replicas on the model's device; elems: NULL, if all come from there */
+    void *filled; /* weights: which of the two was last */
     tw_engine_ops_t ops;
 } tw_engine_slot_t;
 
@@ -49,6 +51,7 @@ typedef struct tw_engine_walk {
 /** Delta: how far the replicas have followed the last update. */
 typedef struct tw_engine_sync {
     tw_hpz_sync_t kind;
+    int is_near;        /* the masters are the device's */
     tw_status_t failed; /* what ended it: nothing is tried again */
     /* units, from the first on: with new masters, with changes under way, followed */
     size_t ready, begun, done;
@@ -121,6 +124,8 @@ struct tw_engine {
     tw_hpz_t *hpz;        /* layout and operations of the units; replicas where hpZ is on */
     tw_hpz_place_t place; /* of a planned one */
     int rank, n_ranks, stage, has_replicas, has_delta;
+    int has_near_replicas; /* they lie on the model's device */
+    struct tw_device_replicas *replicas;
     tw_type_t weight_type; /* bf16 or fp32 */
     tw_type_t sum_type;    /* fp32; bf16 where the model gives rounded gradients */
     tw_type_t grad_type;   /* likewise: what gradients travel as */

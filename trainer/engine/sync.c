@@ -7,6 +7,7 @@
  * lossless delta; and on the wire, behind other computing, its bits: 0.25 MB at 2 bits, 2 ms at 1 Gb/s, where
  * plain ZeRO-3 sends 4 MB. Before the first layer there remain the root's lengths and message: two times the
  * link's latency. */
+#include "trainer/device/optimizer.h"
 #include "trainer/engine/calls.h"
 
 void tw_sync_start(tw_engine_t *engine, tw_hpz_sync_t kind)
@@ -33,13 +34,20 @@ static void end(tw_engine_t *engine)
     }
 }
 
+/* Where they are newest. */
+static const float *masters_of(const tw_engine_t *engine, size_t unit)
+{
+    return engine->sync.is_near ? tw_device_optimizer_masters(engine->optimizer.device, unit)
+                                : engine->units[unit].master;
+}
+
 static tw_status_t begin(tw_engine_t *engine)
 {
     tw_engine_sync_t *sync = &engine->sync;
     tw_status_t status = TW_OK;
     while (sync->begun < sync->ready && status == TW_OK) {
-        const tw_engine_unit_t *unit = &engine->units[sync->begun];
-        status = tw_hpz_sync_begin(engine->hpz, (int)sync->begun, sync->kind, unit->master, engine->version);
+        status = tw_hpz_sync_begin(engine->hpz, (int)sync->begun, sync->kind, masters_of(engine, sync->begun),
+                                   engine->version);
         sync->begun += status == TW_OK;
         if (sync->kind != TW_HPZ_FULL) { /* a load's is not what training takes */
             tw_engine_note_memory(engine);

@@ -201,6 +201,7 @@ tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale)
 {
     engine->version++;
     tw_sync_start(engine, sync_kind(engine));
+    engine->sync.is_near = engine->has_near_replicas && engine->optimizer.device;
     tw_status_t status =
         engine->optimizer.device ? update_near(engine, lr, grad_scale) : update_here(engine, lr, grad_scale);
     tw_engine_note_memory(engine);

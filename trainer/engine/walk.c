@@ -5,7 +5,7 @@
  *  where from:  stage 3           the world, every time
  *               hpZ               the world the first time, which also fills the replica; then the replicas
  *                                 of the node
- *               delta             the replicas of the node
+ *               delta             the replicas of the node; those on the model's device fill slots there
  *               frozen tensors    kept, gathered once (groups.c); with a delta as all others
  *               stages 1 and 2    nothing to do but to wait for the gather that followed the update */
 #include <string.h>
@@ -49,6 +49,7 @@ static tw_status_t ask_world(tw_engine_t *engine, size_t index, tw_engine_slot_t
     tw_engine_encode(engine, &engine->codecs.weights, &args);
     args.seed = (uint64_t)engine->options->seed;
     args.step = (uint32_t)engine->version;
+    slot->filled = slot->elems;
     if (engine->kept && tw_groups_leave_out(engine, &args) == 0) {
         return TW_OK;
     }
@@ -59,8 +60,9 @@ static tw_status_t ask_node(tw_engine_t *engine, size_t index, tw_engine_slot_t 
 {
     tw_coll_request_t *request;
     tw_status_t status = tw_sync_need(engine, index);
+    slot->filled = engine->has_near_replicas ? slot->near : slot->elems;
     if (status == TW_OK) {
-        status = tw_hpz_gather_post(engine->hpz, (int)index, engine->version, slot->elems, &request);
+        status = tw_hpz_gather_post(engine->hpz, (int)index, engine->version, slot->filled, &request);
     }
     return status == TW_OK ? tw_engine_note(engine, &slot->ops, request) : status;
 }
@@ -145,7 +147,7 @@ tw_status_t tw_walk_enter(tw_engine_t *engine)
         tw_frozen_copy(engine, unit, slot->elems);
         status = tw_hpz_store(engine->hpz, (int)unit, slot->elems, engine->version);
     }
-    tw_walk_point_at(engine, unit, slot->elems);
+    tw_walk_point_at(engine, unit, slot->filled);
     tw_frozen_point_at(engine, unit);
     return status == TW_OK ? ask_ahead(engine) : status;
 }
@@ -161,6 +163,15 @@ void tw_walk_leave(tw_engine_t *engine)
     walk->at++;
 }
 
+static tw_status_t copy_weights(tw_engine_t *engine, void *to, const void *from, size_t n_bytes)
+{
+    if (engine->has_near_replicas) {
+        return tw_model_copy(engine->model, to, from, n_bytes);
+    }
+    memcpy(to, from, n_bytes);
+    return TW_OK;
+}
+
 tw_status_t tw_walk_all(tw_engine_t *engine, void *whole)
 {
     tw_walk_begin(engine, 1, 1);
@@ -169,7 +180,8 @@ tw_status_t tw_walk_all(tw_engine_t *engine, void *whole)
         TW_TRY(tw_walk_enter(engine));
         for (size_t t = 0; t < engine->units[u].n_tensors && whole; t++) {
             size_t n_elems = engine->tensors[engine->units[u].first_tensor + t].n_elems;
-            memcpy(whole, engine->weight_ptrs[t], n_elems * tw_type_bytes(engine->weight_type));
+            TW_TRY(copy_weights(engine, whole, engine->weight_ptrs[t],
+                                n_elems * tw_type_bytes(engine->weight_type)));
             whole = tw_engine_weight_at(engine, whole, n_elems);
         }
         tw_walk_leave(engine);

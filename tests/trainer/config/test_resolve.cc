@@ -138,6 +138,27 @@ TEST_F(TrainResolve, WhatIsNotHereIsRefusedWithAReason)
               TW_ERR_CONFIG);
 }
 
+TEST_F(TrainResolve, ReplicasOnADeviceNeedOneAndAreLossless)
+{
+    const std::vector<const char *> device = {"thinwire.replicas=device", "thinwire.device=cuda"};
+    const auto with = [&](std::vector<const char *> more) {
+        more.insert(more.end(), device.begin(), device.end());
+        return resolve(more);
+    };
+    EXPECT_EQ(with({"thinwire.delta_lossless=y"}), TW_OK);
+    EXPECT_EQ(with({"zero_optimization.zero_hpz_partition_size=2"}), TW_OK);
+    expect_log("thinwire.replicas is device: that is for thinwire.device cuda");
+    EXPECT_EQ(resolve({"thinwire.replicas=device", "thinwire.delta_lossless=y"}), TW_ERR_CONFIG);
+    expect_log("thinwire.replicas is device, but there are none");
+    EXPECT_EQ(with({}), TW_ERR_CONFIG);
+    EXPECT_EQ(with({"zero_optimization.stage=1"}), TW_ERR_CONFIG);
+    expect_log("changes of thinwire.delta_bits are coded in the host's memory");
+    EXPECT_EQ(with({"thinwire.delta_bits=4"}), TW_ERR_CONFIG);
+    expect_log("thinwire.replicas is device, but offload_param moves them off it");
+    EXPECT_EQ(with({"thinwire.delta_lossless=y", "zero_optimization.offload_param.device=cpu"}),
+              TW_ERR_CONFIG);
+}
+
 TEST_F(TrainResolve, HpzFollowsFromItsSizeOrADelta)
 {
     tw_train_options_t o;

@@ -20,8 +20,6 @@ namespace
 
 constexpr size_t arena_bytes = size_t(1) << 28, alignment = 256;
 
-/* The emulated thread block is the process's only one. */
-std::mutex kernels_mutex;
 thread_local EmulatedDevice *current_device = nullptr;
 
 /* An argument until its call: what a pointer to a description points to is copied. */
@@ -61,7 +59,7 @@ struct Later<tw_status_t (*)(A...), fn> {
             return TW_ERR_CUDA;
         }
         device->push(stream, [held = std::make_tuple(Held<A>{args}...)]() mutable {
-            std::lock_guard<std::mutex> lock(kernels_mutex);
+            std::lock_guard<std::mutex> lock(EmulatedDevice::kernel_mutex());
             std::apply([](auto &...each) { EXPECT_EQ(fn(each.get()...), TW_OK); }, held);
             return true;
         });
@@ -93,7 +91,13 @@ EmulatedDevice *EmulatedDevice::current()
     return current_device;
 }
 
-EmulatedDevice::EmulatedDevice(uint32_t seed) : handle_(), random_(seed)
+std::mutex &EmulatedDevice::kernel_mutex()
+{
+    static std::mutex mutex;
+    return mutex;
+}
+
+EmulatedDevice::EmulatedDevice(uint32_t seed) : handle_(), gpu_(), random_(seed)
 {
     arena_ = static_cast<uint8_t *>(
         mmap(nullptr, arena_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
@@ -105,6 +109,7 @@ EmulatedDevice::EmulatedDevice(uint32_t seed) : handle_(), random_(seed)
     add_memory();
     add_streams();
     add_work();
+    add_groups();
 }
 
 EmulatedDevice::~EmulatedDevice()
@@ -150,6 +155,7 @@ bool EmulatedDevice::step(Stream *stream)
 
 bool EmulatedDevice::step_any()
 {
+    const Lock lock(mutex_);
     const size_t n = std::max<size_t>(streams_.size(), 1);
     favourite_ = random_() % 64 == 0 ? random_() % n : favourite_ % n; /* one is far ahead for a while */
     const size_t first = random_() % 8 == 0 ? random_() % n : favourite_;
@@ -163,6 +169,7 @@ bool EmulatedDevice::step_any()
 
 void EmulatedDevice::push(tw_stream_t stream, std::function<bool()> item)
 {
+    const Lock lock(mutex_);
     static_cast<Stream *>(stream)->queue.push_back(std::move(item));
     while (random_() % 4 == 0 && step_any()) {
     }
@@ -178,31 +185,37 @@ void EmulatedDevice::add_streams()
 {
     tw_device_t *t = &handle_.table;
     t->stream_create = [](tw_device_t *device, tw_stream_t *out) {
+        const Lock lock(of(device)->mutex_);
         of(device)->streams_.push_back(std::make_unique<Stream>());
         of(device)->n_streams++;
         *out = of(device)->streams_.back().get();
         return TW_OK;
     };
     t->stream_destroy = [](tw_device_t *device, tw_stream_t) {
+        const Lock lock(of(device)->mutex_);
         of(device)->run_all();
         of(device)->n_streams--;
     };
     t->stream_wait = [](tw_device_t *device, tw_stream_t stream, tw_device_event_t event) {
+        const Lock lock(of(device)->mutex_);
         const auto *waited = static_cast<Event *>(event);
         of(device)->push(stream, [waited, n = waited->issued] { return waited->passed >= n; });
         return TW_OK;
     };
     t->event_create = [](tw_device_t *device, tw_device_event_t *out) {
+        const Lock lock(of(device)->mutex_);
         of(device)->n_events++;
         *out = new Event;
         return TW_OK;
     };
     t->event_destroy = [](tw_device_t *device, tw_device_event_t event) {
+        const Lock lock(of(device)->mutex_);
         of(device)->run_all();
         of(device)->n_events--;
         delete static_cast<Event *>(event);
     };
     t->event_record = [](tw_device_t *device, tw_device_event_t event, tw_stream_t stream) {
+        const Lock lock(of(device)->mutex_);
         auto *recorded = static_cast<Event *>(event);
         recorded->bytes_out = std::exchange(static_cast<Stream *>(stream)->bytes_out, 0);
         recorded->n_kernels = of(device)->n_kernels;
@@ -213,6 +226,7 @@ void EmulatedDevice::add_streams()
         return TW_OK;
     };
     t->event_wait = [](tw_device_t *device, tw_device_event_t event) {
+        const Lock lock(of(device)->mutex_);
         auto *waited = static_cast<Event *>(event);
         const uint64_t n = waited->issued;
         const bool has_failed = of(device)->has_failed_;
@@ -231,6 +245,17 @@ void EmulatedDevice::add_streams()
         }
         return has_failed ? TW_ERR_CUDA : TW_OK;
     };
+}
+
+/* Time passes while somebody asks. */
+tw_status_t EmulatedDevice::query(void *event)
+{
+    const Lock lock(mutex_);
+    const auto *asked = static_cast<const Event *>(event);
+    for (uint32_t i = random_() % 4; i > 0; i--) {
+        step_any();
+    }
+    return asked->passed >= asked->issued ? TW_OK : TW_IN_PROGRESS;
 }
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
@@ -262,6 +287,7 @@ void EmulatedDevice::add_memory()
         return TW_OK;
     };
     t->alloc = [](tw_device_t *device, size_t bytes, int pinned, void **out) {
+        const Lock lock(of(device)->mutex_);
         if (!pinned) {
             *out = of(device)->take(bytes);
             return *out ? TW_OK : TW_ERR_NO_MEMORY;
@@ -272,6 +298,7 @@ void EmulatedDevice::add_memory()
         return TW_OK;
     };
     t->free = [](tw_device_t *device, void *memory, int pinned) {
+        const Lock lock(of(device)->mutex_);
         auto &blocks = of(device)->blocks_;
         of(device)->run_all();
         auto found = std::find_if(blocks.begin(), blocks.end(), [&](auto &b) { return b.first == memory; });
@@ -315,6 +342,7 @@ void EmulatedDevice::add_work()
 {
     tw_device_t *t = &handle_.table;
     t->copy = [](tw_device_t *device, void *to, const void *from, size_t bytes, tw_stream_t stream) {
+        const Lock lock(of(device)->mutex_);
         of(device)->n_copies++;
         if (of(device)->copies_left == 0) {
             tw_error("emulated: a copy failed");

@@ -1,18 +1,21 @@
 /** A GPU for a model on a device, emulated as hostile as the rules allow: what is enqueued runs later, one
  *  operation of any stream that may go on after another, in an order drawn from a seed, and nobody but these
  *  operations can touch the device's memory. A missing wait shows as a wrong result in some order; who reads
- *  the device's memory directly ends the program. Kernels are those of trainer/cuda on the emulated device,
- *  products are in plain C. */
+ *  the device's memory directly ends the program. Any thread may call, as a communicator's does. Kernels are
+ *  those of trainer/cuda on the emulated device, products are in plain C. */
 #ifndef TW_TESTS_TRAINER_DEVICE_EMULATED_H
 #define TW_TESTS_TRAINER_DEVICE_EMULATED_H
 
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <set>
 #include <vector>
 
+#include "collectives/gpu/device.h"
+#include "quant/cuda/delta_job.h"
 #include "trainer/device/table.h"
 
 namespace tw
@@ -31,8 +34,23 @@ class EmulatedDevice
     {
         return &handle_.table;
     }
+    /** The same, as a communicator sees it. */
+    const tw_gpu_device_t *gpu() const
+    {
+        return &gpu_.table;
+    }
     /** What this thread's calls are for. */
     static EmulatedDevice *current();
+    static EmulatedDevice *of(tw_device_t *table)
+    {
+        return reinterpret_cast<Handle *>(table)->device;
+    }
+    static EmulatedDevice *of(const tw_gpu_device_t *table)
+    {
+        return reinterpret_cast<const GpuHandle *>(table)->device;
+    }
+    /** The emulated thread block is the process's only one. */
+    static std::mutex &kernel_mutex();
 
     /** Enqueue; false: it cannot go on yet. */
     void push(tw_stream_t stream, std::function<bool()> item);
@@ -47,6 +65,7 @@ class EmulatedDevice
     /** Launches until one fails; -1: none does. From then on whoever waits hears of it, and it is logged,
      *  unless somebody has said that it was. */
     int launches_left = -1;
+    bool has_no_groups = false;
     /** Copies out that the host has waited for: how much came, and how many kernels had been enqueued behind
      *  it when the host began to wait. */
     struct Arrival {
@@ -72,19 +91,24 @@ class EmulatedDevice
     };
     bool has_failed_ = false, is_noted_ = false; /* a launch; it is known */
     std::vector<std::pair<uintptr_t, size_t>> pins_;
-    static EmulatedDevice *of(tw_device_t *table)
-    {
-        return reinterpret_cast<Handle *>(table)->device;
-    }
+    struct GpuHandle {
+        tw_gpu_device_t table;
+        EmulatedDevice *device;
+    };
+    using Lock = std::lock_guard<std::recursive_mutex>;
     void add_memory();
     void add_streams();
     void add_work();
+    void add_groups();
+    tw_status_t query(void *event);
     bool step(Stream *stream);
     bool step_any();
     void run_all();
     void *take(size_t bytes);
 
     Handle handle_;
+    GpuHandle gpu_;
+    std::recursive_mutex mutex_;
     std::mt19937 random_;
     std::vector<std::unique_ptr<Stream>> streams_;
     uint8_t *arena_;
