@@ -79,7 +79,7 @@ TEST_F(GpuBundle, Contents)
     }
     for (const char *name :
          {"run", "README.md", "bin/gpu_check", "bin/allgather", "bin/reduce_scatter", "bin/allreduce",
-          "bin/quant", "bin/tw_info", "bin/nccl_rank", "lib/libnccl-net-thinwire.so",
+          "bin/quant", "bin/train", "bin/tw_info", "bin/nccl_rank", "lib/libnccl-net-thinwire.so",
           "lib/libthinwire-nccl.so", "lib/libucp.so.0", "lib/libsodium.so.23", "lib/ucx/libuct_cma.so.0"}) {
         EXPECT_EQ(files.count(std::string("gpu_bundle/") + name), 1u) << name;
     }
@@ -148,6 +148,7 @@ TEST_F(GpuBundle, OtherPrograms)
 {
     EXPECT_EQ(run({"allgather", "--help"}).code, 0);
     EXPECT_EQ(run({"quant", "--help"}).code, 0);
+    EXPECT_EQ(run({"train", "--help"}).code, 0);
     EXPECT_EQ(run({}).code, 2);
     EXPECT_EQ(run({"--help"}).code, 0);
     EXPECT_EQ(run({"all"}).code, 2);
