@@ -124,21 +124,25 @@ struct MmaKeyGradients {
         return (low + 1) * tile;
     }
 
+    /* Each is stored or copied, never both: their order does not matter then. */
     static TW_DEVICE void begin_statistics(const AttentionHead<Bf16> &head, uint32_t query, Statistics *of)
     {
         const uint32_t i = threadIdx.x;
+        const int32_t *starts = head.a.attention.starts;
         if (i >= tile) {
             return;
         }
-        of->lse[i] = 0, of->dot[i] = 0, of->starts[i] = 0;
-        if (query + i < head.seq_len) {
-            const size_t at = head.statistic(query + i);
-            const int32_t *starts = head.a.attention.starts;
-            tw_dev_copy_begin<4>(&of->lse[i], head.a.attention.lse + at);
-            tw_dev_copy_begin<4>(&of->dot[i], head.a.gradients.workspace + at);
-            if (starts) {
-                tw_dev_copy_begin<4>(&of->starts[i], starts + head.batch * head.seq_len + query + i);
-            }
+        if (query + i >= head.seq_len) {
+            of->lse[i] = 0, of->dot[i] = 0, of->starts[i] = 0;
+            return;
+        }
+        const size_t at = head.statistic(query + i);
+        tw_dev_copy_begin<4>(&of->lse[i], head.a.attention.lse + at);
+        tw_dev_copy_begin<4>(&of->dot[i], head.a.gradients.workspace + at);
+        if (starts) {
+            tw_dev_copy_begin<4>(&of->starts[i], starts + head.batch * head.seq_len + query + i);
+        } else {
+            of->starts[i] = 0;
         }
     }
 
