@@ -5,6 +5,8 @@
 #include "tests/quant/cuda/emulator.h"
 
 #include <cmath>
+#include <cstring>
+#include <random>
 #include <vector>
 
 #define TW_HOST_DEVICE inline
@@ -29,14 +31,16 @@ inline float tw_dev_exp2(float x)
 namespace tw::emulator
 {
 
-/** Copies to shared memory that a thread has begun. They take place when it waits for them, and not before:
- *  who does not wait finds what was there. */
+/** Copies to shared memory that a thread has begun. One half takes place at once: who still reads what they
+ *  overwrite finds it gone. The other half takes place when the thread waits for them, and not before: who
+ *  does not wait finds what was there. */
 struct Copy {
     void *to;
     const void *from;
     size_t bytes;
 };
 inline std::vector<Copy> copies[threads_max];
+inline std::mt19937 copy_random{1};
 
 } // namespace tw::emulator
 
@@ -45,6 +49,10 @@ void tw_dev_copy_begin(void *to, const void *from)
 {
     tw::emulator::check_alignment<BYTES>(to);
     tw::emulator::check_alignment<BYTES>(from);
+    if (tw::emulator::copy_random() % 2) {
+        memcpy(to, from, BYTES);
+        return;
+    }
     tw::emulator::copies[tw::emulator::block.current()].push_back({to, from, BYTES});
 }
 
