@@ -129,8 +129,8 @@ tw_status_t attention_backward(const LAUNCHER &launcher, const tw_cuda_attention
     const tw_cuda_attention_gradients_t &g = *gradients;
     const size_t rows = attention->batch * attention->seq_len * attention->heads;
     const uint32_t blocks = (uint32_t)ceil_div(rows, warps);
-    const char *const of_queries = "attention backwards, queries", *const of_keys =
-                                                                       "attention backwards, keys";
+    const char *const of_queries = "attention backwards, queries";
+    const char *const of_keys = "attention backwards, keys";
     AttentionArgs args = attention_args(attention, (size_t)g.dy | (size_t)g.dq | (size_t)g.dk | (size_t)g.dv,
                                         g.dy_stride | g.dq_stride | g.dk_stride | g.dv_stride);
 

@@ -4,7 +4,7 @@
  *  planned.c  a GPU that need not be there              layers.c     layers that the families share
  *  units.c    weights in, gradients out                 gpt2.c, llama.c  blocks
  *  root.c     embeddings, the last norm, the loss       optimizer.c  AdamW, for the engine
- *  wait.c     waiting; what a call came to              orthogonal.c matrices made orthogonal
+ *  wait.c     waiting; what a call came to              orthogonal.c  matrices made orthogonal
  *  replicas.c memory for hpz's replicas
  *
  *  N = B * T rows of C channels; H heads of q and K of k and v, of D channels each; Q = (H + 2K) D; F: width

@@ -147,7 +147,7 @@ TEST_F(DeviceModel, GradientsComeRounded)
     }
 }
 
-/* Frozen matrices: no products for their gradients, which neither leave the device; the others' bits stay. */
+/* Frozen matrices: no products for their gradients, which do not leave the device; the others' bits stay. */
 TEST_F(DeviceModel, UnwantedGradientsAreNotComputed)
 {
     for (const tw::TinyModel &one : tw::tiny_models()) {
