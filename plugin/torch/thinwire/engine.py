@@ -159,7 +159,8 @@ class Communicator:
 class Engine:
     """A transport between some ranks of a world, and communicators on it. Collective over these ranks."""
 
-    def __init__(self, world: World, ranks: tuple[int, ...], timeout_sec: float):
+    def __init__(self, world: World, ranks: tuple[int, ...], timeout_sec: float, frees: bool = True):
+        """frees: when a rank has failed, what waits for it in torch ends, too."""
         self.pid, self._world, self.rank = os.getpid(), world, world.rank
         self._ranks = ranks  # of the world, ascending
         self._transport, self._all = C.c_void_p(), C.c_void_p()
@@ -168,8 +169,10 @@ class Engine:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._join(timeout_sec)
-        self._watcher = threading.Thread(target=self._watch, name="thinwire-watch", daemon=True)
-        self._watcher.start()
+        self._watcher: threading.Thread | None = None
+        if frees:
+            self._watcher = threading.Thread(target=self._watch, name="thinwire-watch", daemon=True)
+            self._watcher.start()
 
     def _join(self, timeout_sec: float) -> None:
         library, meeting = capi.lib(), Meeting(self._world, self._ranks, timeout_sec)
@@ -267,7 +270,8 @@ class Engine:
         if os.getpid() != self.pid or not self._all:
             return
         self._stop.set()
-        self._watcher.join()
+        if self._watcher is not None:
+            self._watcher.join()
         library = capi.lib()
         self._counted = {of: self._count(of) for of in (Communicator.sent_bytes, Communicator.spared_bytes, Communicator.nonfinite_blocks)}
         for one in self._communicators.values():
@@ -315,8 +319,9 @@ _separate: list[Engine] = []
 
 
 def separate(world: World, timeout_sec: float) -> Engine:
-    """One between all ranks of a world that is not the default group's. The caller closes it, or the program's end does."""
-    made = Engine(world, world.ranks, timeout_sec)
+    """One between all ranks of a world that is not the default group's. The caller closes it, or the program's end does. When it fails,
+    or is given up, torch's own groups are left alone: it is no more than one of several communicators."""
+    made = Engine(world, world.ranks, timeout_sec, frees=False)
     _separate.append(made)
     return made
 

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import os
+import threading
 
 import pytest
 import ranks
@@ -328,6 +329,8 @@ def test_a_call_has_a_limit_of_its_own():
         if rank == 0:
             with pytest.raises(thinwire.ThinwireError, match="timed out"):
                 comm.barrier(Call(timeout_sec=1.0)).wait()
+            # Nobody is there who would end torch's own groups, or the process.
+            assert "thinwire-watch" not in [one.name for one in threading.enumerate()]
             store.set("over", "")
         else:
             store.wait(["over"])
