@@ -138,7 +138,12 @@ class Comm:
         book.has_rank(world.rank)
         self._agree(agreement.Life(world), codec)
         self._engine = engine.separate(world, timeout_sec)
-        self._communicator = self._engine.communicator(name, self._ranks, timeout_sec)
+        try:
+            self._communicator = self._engine.communicator(name, self._ranks, timeout_sec)
+        except BaseException:
+            self._engine.abort()
+            self._engine.close()
+            raise
 
     def _agree(self, life: agreement.Life, codec: Callable[[], str | None]) -> None:
         def prepare() -> dict[str, str]:
