@@ -194,7 +194,7 @@ class Comm:
             source, target, row_elems, codec = None if source is None else source.view(torch.uint8), target.view(torch.uint8), 0, None
         whole = source if op in (capi.REDUCE_SCATTER, capi.ALLTOALL) else target
         pieces = [segments.Piece(whole.numel(), "")]
-        key = (op, target.dtype, whole.numel(), row_elems, tuple(counts or ()), tuple(recv_counts or ()))
+        key = (op, target.dtype, whole.numel(), row_elems, tuple(counts or ()), tuple(recv_counts or ()), root)  # a root sends more
         shape = self._shapes.get(
             key, lambda: operations.shape(segments.Whole(whole.numel(), row_elems, counts, recv_counts), pieces))
         addresses = self._address(source) if source is not None else 0, self._address(target)
