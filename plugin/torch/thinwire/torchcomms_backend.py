@@ -140,8 +140,8 @@ class Backend(api.TorchCommBackend):
 
     def set_hints(self, hints: dict[str, str]) -> None:
         """On all ranks, between the same calls."""
-        self._hints = dict(hints)
         self._live.codec = capi.parse_codec(codec_of(hints))
+        self._hints = dict(hints)  # what split() takes over
 
     def abort(self) -> None:
         if self._comm is not None:
