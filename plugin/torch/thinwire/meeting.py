@@ -76,8 +76,8 @@ class Meeting:
     def _await(self, places: list[int]) -> None:
         """Until they are there: a rank may be late at its first collective, as long as torch would wait for it, too."""
         keys = [str(place) for place in places]
-        patience = policy.join_timeout()
-        if poll(lambda: self._store.check(keys), min(patience, self._timeout_sec)):
+        patience = min(policy.join_timeout(), self._timeout_sec)
+        if poll(lambda: self._store.check(keys), patience):
             return
         missing = [self._ranks[place] for place in places if not self._store.check([str(place)])]
         log.warning("rank %d has waited %.0f s for %s to come to the first collective of its group", self._world.rank, patience,
