@@ -102,7 +102,7 @@ static const char *find_fault(const tw_coll_args_t *args, int world)
         {args->codec && !is_encodable, "this operation has no quantized form"},
         {args->inner_codec && args->inner_codec->lossless,
          "inner_codec is lossless: inside a node plain is as good, and quicker"},
-        {is_uneven(args, (size_t)world),
+        {args->n_segments <= most_segments && is_uneven(args, (size_t)world),
          "n_elems is no multiple of the ranks: counts and recv_counts are needed"},
     };
 

@@ -185,8 +185,10 @@ TEST_F(Args, SizesThatDoNotFitInMemory)
     refused("n_elems is more than fits in memory");
     args.segments = &segment;
     args.n_segments = SIZE_MAX;
-    refused("n_segments is more than fits in memory");
-    args.op = TW_COLL_ALLTOALL;
+    for (tw_coll_op_t op : {TW_COLL_ALLREDUCE, TW_COLL_ALLTOALL}) { /* none of them is looked at */
+        args.op = op;
+        refused("n_segments is more than fits in memory");
+    }
     args.n_segments = 1;
     segment.n_elems = SIZE_MAX;
     segment.counts = segment.recv_counts = endless;
