@@ -211,7 +211,7 @@ tw_status_t tw_p2p_test(tw_p2p_t *p2p, tw_p2p_request_t *request, size_t *bytes)
 {
     const int is_done = tw_p2p_request_is_done(request);
     if (!is_done && tw_p2p_peer_has_closed(request->peer) &&
-        tw_p2p_request_needs(request) == TW_P2P_NEEDS_ANSWER) {
+        tw_p2p_request_needs(request) != TW_P2P_NEEDS_UCX) {
         tw_p2p_peer_fail(p2p, request->peer, "it has closed, and a message needs it");
     }
     if (!is_done && request->peer->has_failed) {
