@@ -20,19 +20,15 @@
 
 TW_C_BEGIN
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /** vendorId of an ncclConfigExt_t that is for this library. */
 #define TW_NCCL_VENDOR 0x7457
 /** optionId: an int, 1: this call stays plain. The same on all ranks, as all of a call's configuration. */
 #define TW_NCCL_OPTION_PLAIN 1
 
 /** Change TW_INTERPOSE_GATHERS and TW_INTERPOSE_SUMS from now on: "plain", or a codec as they have it; NULL:
- *  as it is. On all
- *  ranks, between the same calls; any thread, but not between ncclGroupStart and ncclGroupEnd. Returns 0
- *  (ncclSuccess), or 4 (ncclInvalidArgument, the reason is logged) and nothing has changed. */
+ *  as it is. On all ranks, between the same calls; any thread, but not between ncclGroupStart and
+ *  ncclGroupEnd. Returns 0 (ncclSuccess), or 4 (ncclInvalidArgument, the reason is logged) and nothing has
+ *  changed. */
 int tw_nccl_set_policy(const char *gathers, const char *sums);
 
 /** For the net plugin, for each communicator that NCCL makes: point what the objects of this process call of
@@ -45,10 +41,6 @@ int tw_nccl_is_wrapped(void);
 /** For the net plugin: what is said from now on goes to NCCL's logger; NULL: it stays where it is. Misspelt
  *  variables are named there if neither has been done so far, has_named: the caller has. Any thread. */
 void tw_nccl_log_to(tw_nccl_logger_t logger, int has_named);
-
-#ifdef __cplusplus
-}
-#endif
 
 TW_C_END
 
