@@ -217,11 +217,13 @@ static int goes_on(tw_tcp_link_t *link)
 /** Enough was read for now. */
 static int turn_is_over(const tw_tcp_link_t *link, int n_reads, size_t bytes, int is_asked)
 {
-    return is_asked && data_left(link) ? 0 : n_reads == READS_AT_ONCE || bytes >= READ_BYTES;
+    return is_asked && data_left(link) ? 0 : n_reads >= READS_AT_ONCE || bytes >= READ_BYTES;
 }
 
 static int receive(tw_tcp_link_t *link, int is_asked)
 {
+    tw_p2p_counts_t *counts = &link->stream->peer->counts;
+    const uint64_t n_before = counts->n_received;
     int n = 0, error = 0;
     size_t bytes = 0;
     ssize_t got = 1;
@@ -236,10 +238,11 @@ static int receive(tw_tcp_link_t *link, int is_asked)
            (got = read_more(link, is_asked, &error)) > 0) {
         n++;
         bytes += (size_t)got;
-        link->stream->peer->counts.n_reads++;
+        counts->n_reads++;
         if (!goes_on(link)) {
             return n;
         }
+        is_asked &= counts->n_received == n_before; /* what comes next may be nobody's concern yet */
     }
     if (got < 0) {
         closed(link, error);
