@@ -18,9 +18,9 @@
  *  CTS with its request's number; then DATA chunks, each on whichever stream is free, in any order. Where
  *  there are several data streams, each chunk is acknowledged (ACK): a stream is as busy as its chunks on the
  *  way are many, and that is not what a socket with its large buffers would tell. CANCEL takes an RTS back.
- *  All but DATA travel on the control stream in order; that is what keeps equal tags in posting order, and
- *  small messages out of the bulk's queue. BYE is the last one on each stream over TCP, of a peer that is
- *  closed; the backend's are not, they end with the job.
+ *  All but DATA and CREDIT travel on the control stream in order; that is what keeps equal tags in posting
+ *  order, and small messages out of the bulk's queue. BYE is the last one on each stream over TCP, of a peer
+ *  that is closed; the backend's are not, they end with the job.
  *
  *  Credit. What is sent without being asked for may lie there for receives that are late, so all EAGER
  *  messages are covered by credit, short and long ones by one of their own: a message takes its bytes and
@@ -32,10 +32,10 @@
  *  Over TCP a long EAGER message that no receive waits for is left with the system, and with it all that
  *  comes behind it on its stream, as long as no request of this peer is under way: kept here, it would be
  *  copied once more, and whoever posts his receives one at a time, as NCCL does, would stay behind for good.
- *  If the sender closes, or the connection breaks, it is taken. So of long messages only those are kept that
- *  come before another one for which a receive waits, and their credit is large: it must not run out in the
- *  sockets' buffers, since what then goes as RTS, and on another stream, is slower. CREDIT comes back on that
- *  other stream then: on the one that these messages take is nothing else.
+ *  If the sender closes, or the connection breaks, it is taken. So long messages are only kept while
+ *  something else of this peer is under way, and their credit is large: it must not run out in the sockets'
+ *  buffers, since what then goes as RTS, and on another stream, is slower. CREDIT comes back on that other
+ *  stream: where these messages wait, so would it.
  *
  *  What an EAGER message costs over TCP: one send, with 64 bytes more than the message has, and at the other
  *  end one read, of the data's end and whatever comes next; whoever asks for one request

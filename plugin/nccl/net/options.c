@@ -46,7 +46,8 @@ static const tw_config_field_t fields[] = {
      .doc =
          "Up to so long a message is sent before the receiver has asked for it. With one connection and one "
          "device so is one of up to 4 MB. Of a connection no more than 9 MB of messages below 16K wait in "
-         "memory for their receives, nor more than 96 MB of longer ones, and those only behind others.",
+         "memory for their receives, and no more than 96 MB of longer ones (9 MB with several connections or "
+         "devices).",
      .type = TW_CONFIG_BYTES,
      .offset = FIELD(eager_bytes),
      .max = 1 << 20},
