@@ -53,7 +53,7 @@ static tw_status_t create_hpz(tw_engine_t *engine)
                               .lossless_delta = options->delta_lossless,
                               .delta = engine->codecs.delta,
                               .seed = (uint64_t)options->seed,
-                              .lag_bound = engine->has_delta ? options->lag_bound : 0,
+                              .lag_bound = options->delta_bits > 0 ? options->lag_bound : 0,
                               .lag_plain = options->lag_plain,
                               .sync_elems = (size_t)options->allgather_bucket,
                               .take = take_replicas,
