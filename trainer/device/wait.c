@@ -19,6 +19,7 @@ void tw_device_note(tw_device_model_t *m, tw_status_t status)
     if (m->status == TW_OK && status != TW_OK) {
         m->status = status;
         m->device->note_failure(m->device);
-        (void)tw_device_wait_for(m, m->in);
+        (void)tw_device_wait_for(m, m->in); /* what the caller frees next is read by these two */
+        (void)tw_device_wait_for(m, m->compute);
     }
 }
