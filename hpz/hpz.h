@@ -1,6 +1,6 @@
 /** Thinwire hpz: who owns which part of the weights, the copy of the weights that stays inside a node, and
- *  how that copy follows the optimizer. Weights are bf16, masters fp32, in host memory
- *  unless replicas are elsewhere; replicas that gathers alone fill may be fp32.
+ *  how that copy follows the optimizer. Weights are bf16, masters fp32, in host memory unless replicas are
+ *  elsewhere; replicas that gathers alone fill may be fp32.
  *
  *  Words:
  *  unit       tensors that are gathered together: a layer
@@ -77,12 +77,14 @@ typedef struct tw_hpz_params {
      *  hpz's own. */
     void *(*take)(void *ctx, size_t n_bytes);
     void *take_ctx;
-    /** Of which memory that is, with `take`; borrowed for the hpz's life. NULL: the host's. */
+    /** Of which memory that is, with `take`; its ctx is borrowed for the hpz's life. NULL: the host's. In
+     *  another memory there are no quantized deltas and no lags, and no syncs without lossless_delta. */
     const tw_hpz_memory_t *memory;
 } tw_hpz_params_t;
 
 /** Collective over the world: makes communicators for the node and for the rail, like the world otherwise.
  *  TW_ERR_UNSUPPORTED (logged): replicas, and nodes of unequal numbers of ranks; deltas of fp32 replicas;
+ *  params.memory without take, or with what it does not go with; errors of its reserve and group;
  *  TW_ERR_INVALID, TW_ERR_CONFIG (TW_HPZ_ variables), TW_ERR_NO_MEMORY, errors of tw_coll_group_create. */
 tw_status_t tw_hpz_create(const tw_hpz_params_t *params, tw_hpz_t **out);
 /** Before the world is destroyed. Accepts NULL. */
@@ -120,14 +122,14 @@ const uint8_t *tw_hpz_states(const tw_hpz_t *hpz, int unit);
 /** Version that the replica holds; 0 if it was never written, or its last sync failed. */
 uint64_t tw_hpz_version(const tw_hpz_t *hpz, int unit);
 
-/** Take the own part out of a whole unit (as gathered over the world) and stamp it: hpZ as of ZeRO++. version
- *  > 0. */
+/** Take the own part out of a whole unit (as gathered over the world; in host memory, or where params.memory
+ *  is) and stamp it: hpZ as of ZeRO++. version > 0. Errors of params.memory; the version is 0 then. */
 tw_status_t tw_hpz_store(tw_hpz_t *hpz, int unit, const void *full, uint64_t version);
 
-/** Gather a whole unit from the replicas of the node: no byte leaves it. full: [tw_hpz_full_elems], the
- *  caller's until the request is done. TW_ERR_STALE (logged with both versions): the replica holds another
- *  version, or a sync of the unit is under way; then the node's communicator is given up, so that no rank
- *  waits for this one. */
+/** Gather a whole unit from the replicas of the node: no byte leaves it. full: [tw_hpz_full_elems], where
+ *  params.memory is, the caller's until the request is done. TW_ERR_STALE (logged with both versions): the
+ *  replica holds another version, or a sync of the unit is under way; then the node's communicator is given
+ *  up, so that no rank waits for this one. */
 tw_status_t tw_hpz_gather_post(tw_hpz_t *hpz, int unit, uint64_t version, void *full,
                                tw_coll_request_t **request);
 
@@ -141,9 +143,10 @@ const char *tw_hpz_sync_name(tw_hpz_sync_t kind);
 
 /** Bring the replicas of a unit from their version to `version`, > 0, on all nodes, the owner's included.
  *  Deltas need a replica (TW_ERR_STALE).
- *  begin encodes and posts; master [tw_hpz_primary_elems], own, is borrowed until finish, which waits,
- *  applies and stamps. As many weights may be under way as params.sync_elems allows; they take memory for
- *  what is sent and received. After TW_HPZ_FULL and TW_HPZ_LOSSLESS the replica is bf16(master), bit for bit.
+ *  begin encodes and posts; master [tw_hpz_primary_elems], own, in host memory or where params.memory is, is
+ *  borrowed, unchanged, until finish, which waits, applies and stamps. As many weights may be under way as
+ *  params.sync_elems allows; they take memory for what is sent and received. After TW_HPZ_FULL and
+ *  TW_HPZ_LOSSLESS the replica is bf16(master), bit for bit.
  *  begin: TW_IN_PROGRESS: no room, or not all slices of the unit before are under way yet; nothing was done:
  *  finish another one first.
  *  test is finish that does not wait: TW_IN_PROGRESS as long as changes of other nodes are not there.

@@ -14,7 +14,8 @@ TW_C_BEGIN
 typedef struct tw_hpz_memory {
     void *ctx;
     /** Once, before the others: no sync has more elements of a rank's, nor in more segments, at a time.
-     *  deltas: 0: encode and decode are not called. TW_ERR_NO_MEMORY. */
+     *  deltas: 0: there are no syncs: narrow, fresh, encode and decode are not called. TW_ERR_NO_MEMORY,
+     *  TW_ERR_UNSUPPORTED. */
     tw_status_t (*reserve)(void *ctx, size_t n_elems, size_t n_segments, int deltas);
     /** A communicator of some of the parent's ranks for tensors there, as of tw_coll_group_create, and the
      *  stream on which its operations begin. */

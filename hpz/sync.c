@@ -264,6 +264,8 @@ static tw_status_t check_begin(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind
         wrong = "no codec was given";
     } else if (kind == TW_HPZ_LOSSLESS && !hpz->params.lossless_delta) {
         wrong = "without memory for lossless deltas";
+    } else if (hpz->is_elsewhere && !hpz->params.lossless_delta) {
+        wrong = "replicas elsewhere have room for none without lossless deltas";
     }
     if (wrong) {
         tw_error("rank %d: unit %d: %s sync: %s", hpz->rank, unit, tw_hpz_sync_name(kind), wrong);
