@@ -205,8 +205,8 @@ static const tw_config_field_t fields[] = {
     CHOICE("thinwire.gradient_inner", "plain", gradient_inner, inners, "qgZ: inside the node."),
     CHOICE("thinwire.device", "cpu", device, devices,
            "What the model computes on: cuda is a GPU for each rank, of its number on the machine, which has "
-           "the "
-           "optimizer, too (see offload_optimizer). Weights stay in host memory. It has not met a GPU yet."),
+           "the optimizer, too (see offload_optimizer). Weights stay in host memory, and replicas unless "
+           "thinwire.replicas is device. It has not met a GPU yet."),
     CHOICE("thinwire.products", "auto", products, products,
            "What activations and gradients are rounded to for products, whose sums are fp32: auto is bf16 "
            "where the processor multiplies it faster and weights are bf16, else fp32. On a GPU they are what "

@@ -1,6 +1,7 @@
 /* Where each part of the memory lies, and whether the device holds what is to lie there. On CPUs the device
  * is a count: of all memory but what is offloaded to host memory or to files. With a model on a device it
- * holds what the model computes in, activations, and the optimizer's state and gradients. */
+ * holds what the model computes in, activations, the optimizer's state and gradients; and, if they are placed
+ * there, replicas and what is gathered from them. */
 #include "trainer/engine/calls.h"
 
 static const char *const names[TW_ENGINE_PART_COUNT] = {
@@ -95,7 +96,8 @@ tw_status_t tw_engine_check_device(const tw_engine_t *engine)
         return TW_OK;
     }
     tw_error("rank %d: %zu bytes are needed on the device, thinwire.device_mem is %zu; of all: %s. "
-             "offload_optimizer, offload_param and cpu_checkpointing move the first three elsewhere",
-             engine->rank, needed, room, list);
+             "offload_optimizer, %s and cpu_checkpointing move the first three elsewhere",
+             engine->rank, needed, room, list,
+             engine->has_near_replicas ? "thinwire.replicas=host" : "offload_param");
     return TW_ERR_CONFIG;
 }
