@@ -309,7 +309,9 @@ tw_status_t tw_persist_rollback(tw_persist_t *persist)
     uint64_t bad_step = tw_engine_steps_done(persist->engine);
     uint64_t passed_over = tw_engine_past_get(persist->engine).passed_over;
     listing_t listing;
+    persist->is_alone = 1;
     TW_TRY(tw_engine_drain(persist->engine));
+    persist->is_alone = 0;
     TW_TRY(tw_persist_finish(persist));
     TW_TRY(agree_listing(persist, folder, &listing));
     if (listing.n == 0) {
