@@ -22,7 +22,7 @@ TW_C_BEGIN
 /** An operation's arguments without pointers, seed and step, and what they became: kept for the next time. */
 typedef struct tw_gpu_shape {
     TAILQ_ENTRY(tw_gpu_shape) link;
-    uint64_t key;               /**< of all of them */
+    uint64_t key;               /**< a hash of all that decides about it */
     tw_coll_request_t *request; /**< the arguments, checked and copied, and what was chosen */
     int is_native;
     tw_gpu_plan_t plan;        /**< unless native */

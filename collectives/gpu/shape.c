@@ -372,6 +372,19 @@ static tw_status_t create_shape(tw_coll_t *coll, const tw_coll_args_t *args, tw_
     return TW_OK;
 }
 
+/** Made of the same arguments: by their hash; what memory is sized by is looked at as well. */
+static int is_shape_of(const tw_gpu_shape_t *shape, const tw_coll_request_t *request, uint64_t key)
+{
+    const tw_coll_args_t *made = &shape->request->args, *asked = &request->args;
+    int is_alike = shape->key == key && made->op == asked->op && made->type == asked->type &&
+                   made->n_segments == asked->n_segments;
+
+    for (size_t s = 0; is_alike && s < asked->n_segments; s++) {
+        is_alike = made->segments[s].n_elems == asked->segments[s].n_elems;
+    }
+    return is_alike;
+}
+
 /** The one that was not used for longest. */
 static void drop_oldest(tw_gpu_t *gpu)
 {
@@ -391,7 +404,7 @@ static tw_status_t get_shape(const tw_coll_request_t *request, tw_gpu_shape_t **
 
     TAILQ_FOREACH(shape, &coll->gpu->shapes, link)
     {
-        if (shape->key == key) {
+        if (is_shape_of(shape, request, key)) {
             break;
         }
     }

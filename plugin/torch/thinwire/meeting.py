@@ -98,7 +98,9 @@ class Meeting:
         if not fixed_port:
             listener = capi.lib().tw_transport_listen(address.encode(), C.byref(port))
             if listener < 0:
-                raise OSError("rank %d cannot listen on %s" % (self._world.rank, address))
+                reason = "rank %d cannot listen on %s" % (self._world.rank, address)
+                self._store.set("0", json.dumps({"error": reason}))  # the others need not wait for the time to pass
+                raise OSError(reason)
         secret = secrets.token_hex(16)
         self._store.set("0", json.dumps([address, port.value, secret]))
         return address, port.value, secret, listener
@@ -106,7 +108,10 @@ class Meeting:
     def _come(self) -> tuple[str, int, str, int]:
         self._store.set(str(self._place), json.dumps([addresses.place(), addresses.own(self._world.store)]))
         self._await([0])
-        address, port, secret = json.loads(self._store.get("0"))
+        told = json.loads(self._store.get("0"))
+        if isinstance(told, dict):
+            raise OSError(told["error"])
+        address, port, secret = told
         return address, port, secret, -1
 
     def job(self) -> tuple[capi.Job, int]:

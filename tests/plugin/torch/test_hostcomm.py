@@ -3,8 +3,10 @@
 import dataclasses
 import functools
 import itertools
+import json
 import os
 import threading
+from unittest import mock
 
 import pytest
 import ranks
@@ -198,6 +200,29 @@ def test_a_subset_does_not_take_the_launchers_word():
             job, listener = meeting.Meeting(found, (0,), 10.0).job()
             assert job.local_world == local_world
             os.close(listener)
+
+    ranks.run(1, check, backend=None)
+
+
+def test_a_first_rank_that_cannot_listen_is_heard_of():
+    """The others have its reason at once, not the end of their time."""
+
+    def check(_rank):
+        store, places = torch.distributed.HashStore(), []
+
+        def refuse(address, _port):
+            places.append(address)
+            return -1
+
+        second = meeting.Meeting(meeting.World(1, (0, 1), store, launched=False), (0, 1), 60.0)
+        second._store.set("1", json.dumps([meeting.addresses.place(), meeting.addresses.own(store)]))
+        first = meeting.Meeting(meeting.World(0, (0, 1), store, launched=False), (0, 1), 60.0)
+        with mock.patch.object(meeting.capi, "lib", lambda: mock.Mock(tw_transport_listen=refuse)):
+            with pytest.raises(OSError, match="rank 0 cannot listen on "):
+                first.job()
+        with pytest.raises(OSError, match="rank 0 cannot listen on "):
+            second.job()
+        assert len(places) == 1
 
     ranks.run(1, check, backend=None)
 
