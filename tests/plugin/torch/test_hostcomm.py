@@ -217,7 +217,7 @@ def test_a_first_rank_that_cannot_listen_is_heard_of():
         second = meeting.Meeting(meeting.World(1, (0, 1), store, launched=False), (0, 1), 60.0)
         second._store.set("1", json.dumps([meeting.addresses.place(), meeting.addresses.own(store)]))
         first = meeting.Meeting(meeting.World(0, (0, 1), store, launched=False), (0, 1), 60.0)
-        with mock.patch.object(meeting.capi, "lib", lambda: mock.Mock(tw_transport_listen=refuse)):
+        with mock.patch.object(capi.lib(), "tw_transport_listen", refuse):
             with pytest.raises(OSError, match="rank 0 cannot listen on "):
                 first.job()
         with pytest.raises(OSError, match="rank 0 cannot listen on "):
