@@ -17,43 +17,19 @@ static size_t index_of(const tw_host_run_t *run, int owner, size_t c)
     return run->shards[owner].first_chunk + c;
 }
 
-static const tw_ops_t *ops_of(const tw_host_run_t *run, int owner, size_t c)
+static tw_host_cell_t *cell_at(const tw_host_run_t *run, int owner, size_t c, int cell)
 {
-    return run->ops[run->op ? tw_grid_coding(run->op->grid, index_of(run, owner, c)) : TW_CODING_NONE];
+    const tw_host_shard_t *shard = &run->shards[owner];
+
+    return &shard->cells[c * shard->n_cells + (size_t)(cell - TW_CELL_DST)];
 }
 
-/** Elements of a chunk that is not of a grid. */
-static size_t chunk_elems(const tw_host_run_t *run, int owner, size_t c)
-{
-    size_t left = run->shards[owner].n_elems - c * run->chunk_elems;
-
-    return left < run->chunk_elems ? left : run->chunk_elems;
-}
-
-static tw_span_t cut(const tw_host_run_t *run, int owner, tw_span_t span, size_t c)
-{
-    span.first += c * run->chunk_elems;
-    span.n = chunk_elems(run, owner, c);
-    return span;
-}
-
-static tw_span_t in_of(const tw_host_run_t *run, int owner, size_t c)
-{
-    return run->op ? tw_qop_in(run->op, index_of(run, owner, c)) : cut(run, owner, run->shards[owner].in, c);
-}
-
-static tw_span_t out_of(const tw_host_run_t *run, int owner, size_t c)
-{
-    return run->op ? tw_qop_out(run->op, index_of(run, owner, c))
-                   : cut(run, owner, run->shards[owner].out, c);
-}
-
-static tw_span_t make_buffer(const tw_host_run_t *run, int owner, size_t c, tw_form_t form)
+static tw_span_t make_buffer(const tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
     if (run->op) {
-        return tw_qop_buffer(run->op, index_of(run, owner, c), form);
+        return tw_qop_buffer(run->op, index_of(run, op->owner, c), op->out);
     }
-    size_t bytes = chunk_elems(run, owner, c) * run->views[0]->elem_bytes;
+    size_t bytes = cell_at(run, op->owner, c, TW_CELL_DST)->span.n * run->views[0]->elem_bytes;
     if (run->row) {
         run->row->first += bytes;
         return tw_span_buffer(run->row->buffer, run->row->first - bytes, bytes);
@@ -63,44 +39,24 @@ static tw_span_t make_buffer(const tw_host_run_t *run, int owner, size_t c, tw_f
 
 /* ---- ops ----------------------------------------------------------------------------------------------- */
 
-static tw_host_cell_t *cell_at(const tw_host_run_t *run, int owner, size_t c, int cell)
-{
-    tw_host_shard_t *shard = &run->shards[owner];
-
-    return &shard->cells[c * shard->n_cells + (size_t)cell];
-}
-
-static tw_host_cell_t read_cell(const tw_host_run_t *run, int owner, size_t c, int cell)
-{
-    if (cell == TW_CELL_SRC) {
-        return (tw_host_cell_t){in_of(run, owner, c), TW_TASK_NONE, 1};
-    }
-    if (cell == TW_CELL_DST) {
-        return (tw_host_cell_t){out_of(run, owner, c), run->shards[owner].written[c], 0};
-    }
-    return *cell_at(run, owner, c, cell);
-}
-
 /** Where an op writes: a buffer of its own, or `out`. */
-static tw_span_t make_room(const tw_host_run_t *run, const tw_op_t *op, size_t c)
+static tw_host_cell_t *make_room(const tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
-    if (op->to == TW_CELL_DST) {
-        return out_of(run, op->owner, c);
+    tw_host_cell_t *cell = cell_at(run, op->owner, c, op->to);
+
+    if (op->to != TW_CELL_DST) {
+        cell->span = make_buffer(run, op, c);
     }
-    return make_buffer(run, op->owner, c, op->out);
+    return cell;
 }
 
 /** The task of an op that writes: nothing in the tensors is written before it is read. */
-static void wrote(tw_host_run_t *run, const tw_op_t *op, size_t c, tw_span_t span, tw_task_t task)
+static void wrote(tw_host_run_t *run, const tw_op_t *op, size_t c, tw_task_t task)
 {
-    tw_host_shard_t *shard = &run->shards[op->owner];
-
+    cell_at(run, op->owner, c, op->to)->task = task;
     if (op->to == TW_CELL_DST) {
-        tw_sched_after(run->sched, task, shard->read[c]);
+        tw_sched_after(run->sched, task, run->shards[op->owner].read[c]);
         tw_sched_after(run->sched, task, run->all_read);
-        shard->written[c] = task;
-    } else {
-        *cell_at(run, op->owner, c, op->to) = (tw_host_cell_t){span, task, 0};
     }
 }
 
@@ -118,14 +74,14 @@ static void reads(tw_host_run_t *run, const tw_op_t *op, size_t c, tw_task_t tas
 }
 
 /** Where codecs read or write. */
-static tw_sbuf_t place_of(tw_span_t span, int is_src)
+static tw_sbuf_t place_of(const tw_host_cell_t *cell)
 {
-    return is_src ? TW_QOP_SRC : span.view ? TW_QOP_DST : span.buffer;
+    return cell->is_src ? TW_QOP_SRC : cell->span.view ? TW_QOP_DST : cell->span.buffer;
 }
 
 /** inputs: one, or those of a sum. */
 static tw_task_t emit_coding(const tw_host_run_t *run, const tw_op_t *op, size_t c,
-                             const tw_host_cell_t *inputs, tw_span_t to)
+                             const tw_host_cell_t *const *inputs, const tw_host_cell_t *to)
 {
     int is_sum = op->kind == TW_OP_SUM, n = is_sum ? op->n_inputs : 1;
     tw_sbuf_t from[n];
@@ -135,12 +91,12 @@ static tw_task_t emit_coding(const tw_host_run_t *run, const tw_op_t *op, size_t
                                 .out = op->out,
                                 .from = from,
                                 .n_from = n,
-                                .to = place_of(to, 0),
+                                .to = place_of(to),
                                 .factor = op->is_last ? run->scale * run->factor : 1.0f,
                                 .seed = op->seed};
 
     for (int i = 0; i < n; i++) {
-        from[i] = place_of(inputs[i].span, inputs[i].is_src);
+        from[i] = place_of(inputs[i]);
     }
     return tw_qop_emit(run->op, &work);
 }
@@ -149,30 +105,29 @@ static tw_task_t emit_coding(const tw_host_run_t *run, const tw_op_t *op, size_t
  *  way and one that follows are enough, and encoding more would keep the processor from the messages. */
 static void convert(tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
-    const tw_host_cell_t from = read_cell(run, op->from_owner, c, op->from);
+    const tw_host_cell_t *from = cell_at(run, op->from_owner, c, op->from);
     tw_task_t task;
 
     if (op->from == TW_CELL_SRC && op->to == TW_CELL_DST && run->request->in_place) { /* to itself */
         return;
     }
-    tw_span_t to = make_room(run, op, c);
+    const tw_host_cell_t *to = make_room(run, op, c);
     if (op->in == op->out) {
-        task = tw_work_copy(run->sched, from.span, to);
+        task = tw_work_copy(run->sched, from->span, to->span);
     } else {
         task = emit_coding(run, op, c, &from, to);
     }
     if (op->for_send) {
         tw_sched_after(run->sched, task, run->shards[op->owner].sent[c % 2]);
     }
-    wrote(run, op, c, to, task);
-    reads(run, op, c, task, &from);
+    wrote(run, op, c, task);
+    reads(run, op, c, task, from);
 }
 
 /** What a message is of. */
-static tw_host_cell_t message_cell(const tw_host_run_t *run, const tw_op_t *op, size_t c)
+static const tw_host_cell_t *message_cell(const tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
-    return op->kind == TW_OP_SEND ? read_cell(run, op->from_owner, c, op->from)
-                                  : (tw_host_cell_t){make_room(run, op, c), TW_TASK_NONE, 0};
+    return op->kind == TW_OP_SEND ? cell_at(run, op->from_owner, c, op->from) : make_room(run, op, c);
 }
 
 static tw_task_t emit_message(const tw_host_run_t *run, const tw_op_t *op, tw_span_t span)
@@ -188,24 +143,24 @@ static void note_message(tw_host_run_t *run, const tw_op_t *op, size_t c, const 
         reads(run, op, c, task, cell);
         run->shards[op->owner].sent[c % 2] = task;
     } else {
-        wrote(run, op, c, cell->span, task);
+        wrote(run, op, c, task);
     }
 }
 
 static void move(tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
-    const tw_host_cell_t cell = message_cell(run, op, c);
+    const tw_host_cell_t *cell = message_cell(run, op, c);
 
-    note_message(run, op, c, &cell, emit_message(run, op, cell.span));
+    note_message(run, op, c, cell, emit_message(run, op, cell->span));
 }
 
 /** Sums of sums have been scaled; the last one has the factor. An own contribution that is the first input
  *  changes places with the last one, where it is scaled. */
-static tw_task_t add_plain(const tw_host_run_t *run, const tw_op_t *op, const tw_host_cell_t *inputs,
-                           tw_span_t to)
+static tw_task_t add_plain(const tw_host_run_t *run, const tw_op_t *op, const tw_host_cell_t *const *inputs,
+                           const tw_host_cell_t *to)
 {
     int n = op->n_inputs, all_partial = op->n_partial == n;
-    int swaps = run->scale != 1.0f && op->n_partial > 0 && inputs[0].is_src;
+    int swaps = run->scale != 1.0f && op->n_partial > 0 && inputs[0]->is_src;
     tw_span_t spans[n];
     const tw_work_sum_t sum = {
         .type = run->args->type,
@@ -215,15 +170,15 @@ static tw_task_t add_plain(const tw_host_run_t *run, const tw_op_t *op, const tw
         .scale = all_partial ? 1.0f : run->scale,
         .factor = op->is_last ? run->factor : 1.0f,
         .limit = tw_coll_limit(run->args),
-        .to = to,
+        .to = to->span,
     };
 
     for (int i = 0; i < n; i++) {
-        spans[i] = inputs[i].span;
+        spans[i] = inputs[i]->span;
     }
     if (swaps) {
-        spans[0] = inputs[n - 1].span;
-        spans[n - 1] = inputs[0].span;
+        spans[0] = inputs[n - 1]->span;
+        spans[n - 1] = inputs[0]->span;
     }
     return tw_work_reduce(run->sched, &sum);
 }
@@ -236,36 +191,36 @@ static int is_single(const tw_host_run_t *run, const tw_op_t *op)
     return is_plain && op->n_inputs == 1 && !op->is_last && run->scale == 1.0f;
 }
 
-static void add_up(tw_host_run_t *run, const tw_op_t *op, size_t c)
+static void add_up(tw_host_run_t *run, const tw_ops_t *ops, const tw_op_t *op, size_t c)
 {
     int is_plain = op->in == TW_FORM_PLAIN && op->out == TW_FORM_PLAIN;
-    tw_host_cell_t inputs[op->n_inputs];
+    const tw_host_cell_t *inputs[op->n_inputs];
 
     for (int i = 0; i < op->n_inputs; i++) {
-        inputs[i] = read_cell(run, op->owner, c, ops_of(run, op->owner, c)->inputs[op->first_input + i]);
+        inputs[i] = cell_at(run, op->owner, c, ops->inputs[op->first_input + i]);
     }
     if (is_single(run, op) && !run->row) {
-        *cell_at(run, op->owner, c, op->to) = inputs[0];
+        *cell_at(run, op->owner, c, op->to) = *inputs[0];
         return;
     }
-    tw_span_t to = make_room(run, op, c);
+    const tw_host_cell_t *to = make_room(run, op, c);
     tw_task_t task = is_plain ? add_plain(run, op, inputs, to) : emit_coding(run, op, c, inputs, to);
     int waits = op->is_last && run->request->aliased && run->flows->of == TW_FLOWS_WHOLES;
     for (int r = 0; waits && r < run->topo->world; r++) { /* for what is sent of `in`, which is `out` */
         tw_sched_after(run->sched, task, run->shards[r].read[c]);
     }
-    wrote(run, op, c, to, task);
+    wrote(run, op, c, task);
     for (int i = 0; i < op->n_inputs; i++) {
-        reads(run, op, c, task, &inputs[i]);
+        reads(run, op, c, task, inputs[i]);
     }
 }
 
-static void emit_op(tw_host_run_t *run, const tw_op_t *op, size_t c)
+static void emit_op(tw_host_run_t *run, const tw_ops_t *ops, const tw_op_t *op, size_t c)
 {
     if (op->kind == TW_OP_CONVERT) {
         convert(run, op, c);
     } else if (op->kind == TW_OP_SUM) {
-        add_up(run, op, c);
+        add_up(run, ops, op, c);
     } else {
         move(run, op, c);
     }
@@ -316,10 +271,10 @@ static void emit_row(tw_host_run_t *run, const row_t *row)
     run->row = row->in_buffer ? &rest : NULL;
     for (int i = 0; i < n; i++) {
         if (ops[i].kind == TW_OP_SUM) {
-            add_up(run, &ops[i], 0);
+            add_up(run, run->first, &ops[i], 0);
         }
     }
-    tw_span_t span = row->in_buffer ? buffer : message_cell(run, message, 0).span;
+    tw_span_t span = row->in_buffer ? buffer : message_cell(run, message, 0)->span;
     span.n = row->in_buffer ? bytes : row->n_elems;
     if (run->args->op == TW_COLL_BARRIER) {
         span = tw_span_signal();
@@ -327,8 +282,7 @@ static void emit_row(tw_host_run_t *run, const row_t *row)
     const tw_task_t task = emit_message(run, message, span);
     for (int i = 0; i < n; i++) {
         if (ops[i].kind != TW_OP_SUM) {
-            const tw_host_cell_t cell = message_cell(run, &ops[i], 0);
-            note_message(run, &ops[i], 0, &cell, task);
+            note_message(run, &ops[i], 0, message_cell(run, &ops[i], 0), task);
         }
     }
     run->row = NULL;
@@ -345,12 +299,17 @@ static void emit_rows(tw_host_run_t *run, int hop)
             emit_row(run, &row);
             i = row.end;
         } else {
-            emit_op(run, &ops->ops[i++], 0);
+            emit_op(run, ops, &ops->ops[i++], 0);
         }
     }
 }
 
 /* ---- phases -------------------------------------------------------------------------------------------- */
+
+static int is_coded(const tw_host_run_t *run, int owner, size_t c, int coding)
+{
+    return !run->is_mixed || (int)tw_grid_coding(run->op->grid, index_of(run, owner, c)) == coding;
+}
 
 /** What a hop has to do of chunk c of every shard. */
 static void emit_hop(tw_host_run_t *run, int hop, size_t c)
@@ -363,8 +322,8 @@ static void emit_hop(tw_host_run_t *run, int hop, size_t c)
         const tw_ops_t *ops = run->ops[k];
         for (int i = ops ? ops->first_op[hop] : 0; ops && i < ops->first_op[hop + 1]; i++) {
             const tw_op_t *op = &ops->ops[i];
-            if (c < run->shards[op->owner].n_chunks && ops_of(run, op->owner, c) == ops) {
-                emit_op(run, op, c);
+            if (c < run->shards[op->owner].n_chunks && is_coded(run, op->owner, c, k)) {
+                emit_op(run, ops, op, c);
             }
         }
     }

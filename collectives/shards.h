@@ -16,11 +16,11 @@ typedef struct tw_host_cell {
 
 typedef struct tw_host_shard {
     size_t first_chunk; /**< of the grid */
-    tw_span_t in, out;  /**< without one */
+    tw_span_t spans[2]; /**< without one: all of it in `in`, and in `out` */
     size_t n_elems, n_chunks;
-    tw_task_t sent[2];         /**< the last messages of even and of odd chunks that the owner was given */
-    tw_task_t *read, *written; /**< [n_chunks] the last to read `in`; who writes `out` */
-    tw_host_cell_t *cells;     /**< [n_chunks][most cells of the owner] */
+    tw_task_t sent[2];     /**< the last messages of even and of odd chunks that the owner was given */
+    tw_task_t *read;       /**< [n_chunks] the last to read `in` */
+    tw_host_cell_t *cells; /**< [n_chunks][n_cells] TW_CELL_DST, TW_CELL_SRC, then those of the ops */
     size_t n_cells;
 } tw_host_shard_t;
 
@@ -30,8 +30,8 @@ typedef struct tw_host_run {
     tw_sched_t *sched;
     const tw_topo_t *topo;
     const tw_flows_t *flows;
-    /** What is read, and what is written, and [W + 1] where shards begin there (NULL: it is one shard, or the
-     *  even split). Where all is plain: else chunks of the grid have places of their own. */
+    /** What is read, and what is written, and [W + 1] where shards begin there (NULL: it is one shard). Where
+     *  all is plain: else chunks of the grid have places of their own. */
     const tw_view_t *views[2];
     size_t *firsts[2];
     size_t chunk_elems; /**< a message carries at most so many elements; >= 1 */
@@ -39,13 +39,13 @@ typedef struct tw_host_run {
     float factor;       /**< of the last step of a reduction, besides scale */
     const tw_ops_t *ops[TW_N_CODINGS]; /**< NULL: no chunk is coded so */
     const tw_ops_t *first;             /**< any of them; all have the same hops */
+    int is_mixed;                      /**< there are several */
     tw_qop_t *op;                      /**< NULL: all is plain */
     tw_host_shard_t *shards;           /**< [n_owners of the ops] */
     size_t n_chunks;                   /**< most of a shard */
     int swaps;                         /**< an all-to-all in place: all is read before anything is written, */
     tw_task_t all_read;                /**< by this task and those before it */
-    int n_shards, n_before; /**< where not all ranks own one: shards, and those of ranks before this one */
-    tw_span_t *row;         /**< what is left of the buffer of a row, which what is made takes; NULL: none */
+    tw_span_t *row; /**< what is left of the buffer of a row, which what is made takes; NULL: none */
 } tw_host_run_t;
 
 /** Of a run of which the request, its arguments, schedule and flows are known: its programs, made if `kept`

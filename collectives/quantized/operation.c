@@ -24,7 +24,7 @@ static void find_shards(const tw_qop_t *op, const tw_coll_args_t *args, int is_o
 static tw_status_t make_view(tw_qop_t *op, const tw_coll_args_t *args, int is_out)
 {
     const tw_grid_t *grid = op->grid;
-    tw_qop_view_t *at = is_out ? &op->out : &op->in;
+    tw_qop_view_t *at = &op->views[is_out];
     int first, end;
 
     tw_view_init(&at->view, op->elem_bytes,
@@ -150,14 +150,11 @@ tw_span_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, tw_form_t form)
     return form == TW_FORM_PACKED ? tw_span_bound(buffer, bytes) : tw_span_buffer(buffer, 0, bytes);
 }
 
-tw_span_t tw_qop_in(const tw_qop_t *op, size_t chunk)
+tw_span_t tw_qop_span(const tw_qop_t *op, int is_out, size_t chunk)
 {
-    return tw_span_view(&op->in.view, op->in.first[chunk], op->grid->chunks[chunk].n_elems);
-}
+    const tw_qop_view_t *at = &op->views[is_out];
 
-tw_span_t tw_qop_out(const tw_qop_t *op, size_t chunk)
-{
-    return tw_span_view(&op->out.view, op->out.first[chunk], op->grid->chunks[chunk].n_elems);
+    return tw_span_view(&at->view, at->first[chunk], op->grid->chunks[chunk].n_elems);
 }
 
 /* ---- computations -------------------------------------------------------------------------------------- */

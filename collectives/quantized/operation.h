@@ -33,7 +33,7 @@ typedef struct tw_qop {
     float limit;                     /**< of finite results: see tw_coll_limit */
     tw_sbuf_t work;                  /**< fp32 sums that are being made: of one computation at a time */
     size_t elem_bytes;
-    tw_qop_view_t in, out; /**< src and dst */
+    tw_qop_view_t views[2]; /**< src and dst */
 } tw_qop_t;
 
 /** Of a request that has its schedule; its grid is made. args: the request's, of which all segments may have
@@ -43,9 +43,8 @@ tw_status_t tw_qop_create(tw_coll_request_t *request, const tw_coll_args_t *args
 
 /** A scratch buffer for a chunk in a form, as the message that it holds. */
 tw_span_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, tw_form_t form);
-/** A chunk of src, and of dst. */
-tw_span_t tw_qop_in(const tw_qop_t *op, size_t chunk);
-tw_span_t tw_qop_out(const tw_qop_t *op, size_t chunk);
+/** A chunk of src, or of dst. */
+tw_span_t tw_qop_span(const tw_qop_t *op, int is_out, size_t chunk);
 
 /** Instead of a buffer: the chunk where it is in the tensors. */
 #define TW_QOP_SRC TW_SBUF_NONE
