@@ -330,20 +330,17 @@ static codec_fields_t fields_of(const tw_quant_codec_t *codec)
 /* A segment without its pointers, its name and, in an all-to-all, its sizes, which differ from rank to rank
  * there. */
 typedef struct segment_shape {
-    uint64_t n_elems;
-    int32_t plain, unused;
+    uint64_t n_elems, is_plain;
     codec_fields_t codec;
 } segment_shape_t;
 
-static segment_shape_t shape_of(const tw_coll_args_t *args, const tw_coll_segment_t *segment)
+/* In place: a copy would wait for what has just been written piece by piece. */
+static void describe_segment(const tw_coll_args_t *args, const tw_coll_segment_t *segment,
+                             segment_shape_t *shape)
 {
-    int has_codec = args->codec != NULL;
-
-    return (segment_shape_t){
-        .n_elems = args->op != TW_COLL_ALLTOALL ? segment->n_elems : 0,
-        .plain = has_codec && segment->unquantized,
-        .codec = fields_of(has_codec ? segment->codec : NULL),
-    };
+    shape->n_elems = args->op != TW_COLL_ALLTOALL ? segment->n_elems : 0;
+    shape->is_plain = args->codec && segment->unquantized;
+    shape->codec = fields_of(args->codec ? segment->codec : NULL);
 }
 
 /* A hash of the segments' sizes and of all codecs; the same on all ranks. */
@@ -356,7 +353,7 @@ static uint64_t hash_shape(const tw_coll_request_t *request)
     segment_shape_t batch[HASHED];
 
     for (size_t s = 0; s < n; s++) {
-        batch[s % HASHED] = shape_of(args, &args->segments[s]);
+        describe_segment(args, &args->segments[s], &batch[s % HASHED]);
         if (s % HASHED == HASHED - 1 || s + 1 == n) {
             hash = XXH3_64bits_withSeed(batch, (s % HASHED + 1) * sizeof(*batch), hash);
         }
@@ -379,7 +376,7 @@ static void place_segments(tw_coll_request_t *request)
     for (size_t s = 0; s < args->n_segments; s++) {
         const tw_coll_segment_t *segment = &args->segments[s];
         tw_grid_tensor_t *at = &request->tensors[s];
-        *at = tw_grid_place(segment, args->op, topo->rank, elem_bytes);
+        tw_grid_place(segment, args->op, topo->rank, elem_bytes, at);
         at->src = args->op == TW_COLL_BROADCAST ? at->dst : at->src;
         int in_place = segment->n_elems == 0 ||
                        at->src + at->dst_first * elem_bytes == at->dst + at->src_first * elem_bytes;

@@ -263,24 +263,24 @@ static size_t shard_first(const tw_coll_segment_t *segment, int rank)
     return first;
 }
 
-tw_grid_tensor_t tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes)
+void tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes,
+                   tw_grid_tensor_t *at)
 {
-    tw_grid_tensor_t at = {.src = segment->src,
-                           .dst = segment->dst,
-                           .tensor = segment->tensor,
-                           .first_elem = segment->first_elem,
-                           .row_elems = segment->row_elems};
-
+    at->src = segment->src;
+    at->dst = segment->dst;
+    at->src_first = at->dst_first = 0;
+    at->tensor = segment->tensor;
+    at->first_elem = segment->first_elem;
+    at->row_elems = segment->row_elems;
     if (op == TW_COLL_ALLGATHER) {
-        at.src_first = shard_first(segment, rank);
-        at.src = at.src ? at.src : at.dst + at.src_first * elem_bytes;
+        at->src_first = shard_first(segment, rank);
+        at->src = at->src ? at->src : at->dst + at->src_first * elem_bytes;
     } else if (op == TW_COLL_REDUCE_SCATTER) {
-        at.dst_first = shard_first(segment, rank);
-        at.dst = at.dst ? at.dst : (char *)segment->src + at.dst_first * elem_bytes;
+        at->dst_first = shard_first(segment, rank);
+        at->dst = at->dst ? at->dst : (char *)segment->src + at->dst_first * elem_bytes;
     } else {
-        at.src = at.src ? at.src : at.dst;
+        at->src = at->src ? at->src : at->dst;
     }
-    return at;
 }
 
 /** Where element `first` is if base_first is at base; only a number where there is no such element. */

@@ -108,8 +108,8 @@ typedef struct tw_grid_tensor {
 
 /** In place, the side that is not given lies inside the other one. The segment's counts are never NULL but
  *  for an all-reduce. */
-tw_grid_tensor_t tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank,
-                               size_t elem_bytes);
+void tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes,
+                   tw_grid_tensor_t *at);
 
 /** One piece of a chunk, where it lies. */
 typedef struct tw_grid_placed {

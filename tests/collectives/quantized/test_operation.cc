@@ -43,32 +43,33 @@ TEST_F(Place, EveryRankFindsItsShard)
     size_t first = 0;
     for (int rank = 0; rank < 8; first += COUNTS[rank++]) {
         tw_coll_segment_t segment = segment_of(shard, whole);
-        tw_grid_tensor_t place = tw_grid_place(&segment, TW_COLL_ALLGATHER, rank, ELEM_BYTES);
+        tw_grid_tensor_t place;
+        tw_grid_place(&segment, TW_COLL_ALLGATHER, rank, ELEM_BYTES, &place);
         EXPECT_EQ(src_of(place, first), shard);
         EXPECT_EQ(dst_of(place, first), whole + first * ELEM_BYTES);
         EXPECT_EQ(dst_of(place, 0), whole);
         EXPECT_EQ(place.tensor, 9u);
 
         segment = segment_of(nullptr, whole); /* in place: the own shard is where it belongs */
-        place = tw_grid_place(&segment, TW_COLL_ALLGATHER, rank, ELEM_BYTES);
+        tw_grid_place(&segment, TW_COLL_ALLGATHER, rank, ELEM_BYTES, &place);
         EXPECT_EQ(src_of(place, first), whole + first * ELEM_BYTES);
 
         segment = segment_of(whole, shard);
-        place = tw_grid_place(&segment, TW_COLL_REDUCE_SCATTER, rank, ELEM_BYTES);
+        tw_grid_place(&segment, TW_COLL_REDUCE_SCATTER, rank, ELEM_BYTES, &place);
         EXPECT_EQ(src_of(place, 21), whole + 21 * ELEM_BYTES);
         EXPECT_EQ(dst_of(place, first), shard);
 
         segment = segment_of(whole, nullptr);
-        place = tw_grid_place(&segment, TW_COLL_REDUCE_SCATTER, rank, ELEM_BYTES);
+        tw_grid_place(&segment, TW_COLL_REDUCE_SCATTER, rank, ELEM_BYTES, &place);
         EXPECT_EQ(dst_of(place, first), whole + first * ELEM_BYTES);
 
         segment = segment_of(other, whole);
-        place = tw_grid_place(&segment, TW_COLL_ALLREDUCE, rank, ELEM_BYTES);
+        tw_grid_place(&segment, TW_COLL_ALLREDUCE, rank, ELEM_BYTES, &place);
         EXPECT_EQ(src_of(place, first), other + first * ELEM_BYTES);
         EXPECT_EQ(dst_of(place, first), whole + first * ELEM_BYTES);
 
         segment = segment_of(nullptr, whole);
-        place = tw_grid_place(&segment, TW_COLL_ALLREDUCE, rank, ELEM_BYTES);
+        tw_grid_place(&segment, TW_COLL_ALLREDUCE, rank, ELEM_BYTES, &place);
         EXPECT_EQ(src_of(place, first), whole + first * ELEM_BYTES);
     }
 }
