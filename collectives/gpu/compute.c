@@ -34,24 +34,6 @@ static tw_quant_t *codec_of(const tw_gpu_call_t *call, const tw_gpu_compute_t *c
     return form == TW_FORM_INNER ? shape->inner : codec;
 }
 
-static float factor_of(const tw_gpu_call_t *call, tw_gpu_factor_t factor)
-{
-    const tw_coll_args_t *args = &call->shape->request->args;
-    int world = call->coll->topo.world;
-    float scale = tw_coll_scale(args, world);
-
-    switch (factor) {
-    case TW_GPU_FACTOR_SCALE:
-        return scale;
-    case TW_GPU_FACTOR_REST:
-        return scale != 1.0f ? args->factor : tw_coll_factor(args, world);
-    case TW_GPU_FACTOR_ALL:
-        return tw_coll_factor(args, world);
-    default:
-        return 1.0f;
-    }
-}
-
 static uint64_t seed_of(const tw_gpu_call_t *call, tw_seed_t seed)
 {
     const tw_topo_t *topo = &call->coll->topo;
@@ -68,7 +50,7 @@ static tw_quant_args_t quant_args(const batch_t *batch)
         .type = call->shape->request->args.type,
         .seed = seed_of(call, batch->like->seed),
         .step = call->step,
-        .factor = factor_of(call, batch->like->factor),
+        .factor = batch->like->factor,
         .stream = batch->stream,
         .saturate = isfinite(tw_coll_limit(&call->shape->request->args)),
     };
@@ -125,7 +107,7 @@ static tw_status_t launch_sum(const batch_t *batch)
         .out = type,
         .n_inputs = batch->like->n_inputs > 0 ? batch->like->n_inputs : 1,
         .stride = batch->like->stride,
-        .factor = factor_of(batch->call, batch->like->factor),
+        .factor = batch->like->factor,
         .limit = tw_coll_limit(&batch->call->shape->request->args),
         .segments = segments,
         .n_segments = batch->n,
@@ -292,7 +274,7 @@ static tw_status_t add_plain_encode(batch_t *batch, const tw_gpu_compute_t *comp
         .out = TW_TYPE_FP32,
         .n_inputs = compute->n_inputs,
         .stride = compute->stride,
-        .factor = factor_of(call, compute->factor),
+        .factor = compute->factor,
         .limit = INFINITY,
         .segments = &segment,
         .n_segments = 1,

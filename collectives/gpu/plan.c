@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/communicator.h"
+
 #define ALIGN_BYTES ((size_t)256) /**< of every place in the workspace */
 
 /** The cells of an owner's chunk, in every slot at the same place. Of its codings, one is there at a time. */
@@ -210,17 +212,20 @@ static size_t number(const planner_t *p, const task_t *task, int cell)
     return task->round % p->plan->n_slots * p->slot_cells + p->areas[task->op->owner].number + (size_t)cell;
 }
 
-static tw_gpu_factor_t factor_of(const task_t *task)
+/** A contribution to a sum that travels plain is scaled; at the end comes what is left. */
+static float factor_of(const planner_t *p, const task_t *task)
 {
+    const tw_coll_args_t *args = p->params->args;
     const tw_op_t *op = task->op;
+    float scale = task->coding == TW_CODING_BLOCKS ? 1.0f : tw_coll_scale(args, p->topo->world);
 
     if (op->kind != TW_OP_SUM) {
-        return TW_GPU_FACTOR_NONE;
+        return 1.0f;
     }
-    if (task->coding == TW_CODING_BLOCKS) {
-        return op->is_last ? TW_GPU_FACTOR_ALL : TW_GPU_FACTOR_NONE;
+    if (!op->is_last) {
+        return scale;
     }
-    return !op->is_last ? TW_GPU_FACTOR_SCALE : op->n_partial > 0 ? TW_GPU_FACTOR_REST : TW_GPU_FACTOR_ALL;
+    return op->n_partial > 0 && scale != 1.0f ? args->factor : tw_coll_factor(args, p->topo->world);
 }
 
 /** What is added up alone where it is, is multiplied there. */
@@ -239,7 +244,7 @@ static void emit_compute(planner_t *p, const task_t *task)
         .in = op->in,
         .out = op->out,
         .n_inputs = is_sum && from >= 0 ? op->n_inputs : 0,
-        .factor = factor_of(task),
+        .factor = factor_of(p, task),
         .seed = op->seed,
         .from = from == TW_CELL_SRC   ? TW_GPU_USER
                 : from == TW_CELL_DST ? TW_GPU_RESULT

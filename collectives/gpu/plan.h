@@ -24,14 +24,6 @@
 
 TW_C_BEGIN
 
-/** What a sum is multiplied with. */
-typedef enum tw_gpu_factor {
-    TW_GPU_FACTOR_NONE,
-    TW_GPU_FACTOR_SCALE, /**< of what goes into a sum that travels plain (tw_coll_scale) */
-    TW_GPU_FACTOR_REST,  /**< at the end of such a sum */
-    TW_GPU_FACTOR_ALL    /**< at the end of a sum of what was not scaled */
-} tw_gpu_factor_t;
-
 /** Instead of an offset: in the caller's tensors; src to read, dst to write. */
 #define TW_GPU_USER SIZE_MAX
 /** Instead of an offset: dst, to read. */
@@ -46,7 +38,7 @@ typedef struct tw_gpu_compute {
     /** PLAIN to PLAIN: a copy, or a sum; PACKED only from and to PLAIN, and of one input. */
     tw_form_t in, out;
     int n_inputs; /**< 0: no sum, one input; else so many, summed up in fp32 in order */
-    tw_gpu_factor_t factor;
+    float factor; /**< of a sum */
     tw_seed_t seed;
     size_t from;   /**< of the first input */
     size_t stride; /**< bytes from an input to the next */
