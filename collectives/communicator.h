@@ -102,6 +102,8 @@ typedef struct tw_coll_engine {
     const tw_coll_algo_info_t *(*algo_get)(size_t index);
     /** Check and copy the arguments, choose, plan; request->sched, if it has one, is sealed. */
     tw_status_t (*request_create)(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out);
+    /** GPU memory: what is left to do for a request that has a run. */
+    tw_status_t (*complete)(tw_coll_request_t *request);
     tw_status_t (*planned_bytes)(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes);
     /** See tw_coll_prepare. NULL: unsupported. */
     tw_status_t (*prepare)(tw_coll_t *coll, const tw_coll_args_t *args);

@@ -107,10 +107,8 @@ tw_status_t tw_gpu_planned_bytes(tw_coll_t *coll, const tw_coll_args_t *args, ui
 
 /* ---- run.c --------------------------------------------------------------------------------------------- */
 
-/** As in tw_coll_engine_t; complete: what is left to do for a request that has a run. */
-tw_status_t tw_gpu_request_create(tw_coll_t *coll, const tw_coll_args_t *args,
-                                  tw_status_t (*complete)(tw_coll_request_t *request),
-                                  tw_coll_request_t **out);
+/** As in tw_coll_engine_t. */
+tw_status_t tw_gpu_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out);
 tw_status_t tw_gpu_prepare(tw_coll_t *coll, const tw_coll_args_t *args);
 void tw_gpu_release(tw_coll_request_t *request);
 void tw_gpu_enter(tw_coll_t *coll);

@@ -154,11 +154,6 @@ static tw_status_t complete(tw_coll_request_t *request)
     return run->capture == 0 ? device->event_create(device, &run->computed[0]) : TW_OK;
 }
 
-static tw_status_t request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
-{
-    return tw_gpu_request_create(coll, args, complete, out);
-}
-
 static const char *describe(const tw_coll_request_t *request, char *buf, size_t buf_bytes)
 {
     (void)request;
@@ -178,7 +173,8 @@ static void abort_wire(tw_coll_t *coll)
 
 const tw_coll_engine_t tw_gpu_nccl_engine = {
     .algo_get = tw_gpu_algo_get,
-    .request_create = request_create,
+    .request_create = tw_gpu_request_create,
+    .complete = complete,
     .planned_bytes = tw_gpu_planned_bytes,
     .prepare = tw_gpu_prepare,
     .start = start,

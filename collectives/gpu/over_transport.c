@@ -214,11 +214,6 @@ static tw_status_t complete(tw_coll_request_t *request)
     return tw_check_create_sched(request);
 }
 
-static tw_status_t request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
-{
-    return tw_gpu_request_create(coll, args, complete, out);
-}
-
 /** Operations share the workspace: they take their turns. */
 static int has_turn(const tw_coll_request_t *request)
 {
@@ -260,7 +255,8 @@ static const char *describe(const tw_coll_request_t *request, char *buf, size_t 
 
 const tw_coll_engine_t tw_gpu_transport_engine = {
     .algo_get = tw_gpu_algo_get,
-    .request_create = request_create,
+    .request_create = tw_gpu_request_create,
+    .complete = complete,
     .planned_bytes = tw_gpu_planned_bytes,
     .prepare = tw_gpu_prepare,
     .step = step,

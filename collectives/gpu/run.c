@@ -156,16 +156,14 @@ static tw_status_t create_run(tw_coll_request_t *request, tw_gpu_shape_t *shape)
     return TW_OK;
 }
 
-tw_status_t tw_gpu_request_create(tw_coll_t *coll, const tw_coll_args_t *args,
-                                  tw_status_t (*complete)(tw_coll_request_t *request),
-                                  tw_coll_request_t **out)
+tw_status_t tw_gpu_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out)
 {
     tw_coll_request_t *request;
     tw_gpu_shape_t *shape;
     TW_TRY(tw_gpu_shape_get(coll, args, &request, &shape));
     tw_status_t status = create_run(request, shape);
     if (status == TW_OK) {
-        status = complete(request);
+        status = coll->engine->complete(request);
     }
     if (status != TW_OK) {
         tw_gpu_release(request);
