@@ -87,8 +87,8 @@ typedef struct way {
 
 typedef struct rank {
     const options_t *options;
-    tw_coll_t *world;
-    int rank, n_ranks;
+    tw_coll_t *coll;
+    int rank, world;
     size_t n_elems;
     uint16_t *input, *send, *recv; /* [n_elems] bf16 */
     float *sum;                    /* [n_elems] what must come of it */
@@ -97,10 +97,10 @@ typedef struct rank {
 
 static tw_status_t gather(rank_t *rank, const void *own, size_t bytes, void *all)
 {
-    tw_coll_segment_t segment = {.src = own, .dst = all, .n_elems = bytes * (size_t)rank->n_ranks};
+    tw_coll_segment_t segment = {.src = own, .dst = all, .n_elems = bytes * (size_t)rank->world};
     tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
-    return tw_coll_run(rank->world, &args);
+    return tw_coll_run(rank->coll, &args);
 }
 
 static tw_status_t barrier(rank_t *rank)
@@ -136,10 +136,10 @@ static tw_status_t connect_way(rank_t *rank, way_t *way)
     PLUGIN("init", net->init(&way->context, 1, NULL));
     PLUGIN("listen", net->listen(way->context, 0, own, &listener));
     TW_TRY(gather(rank, own, sizeof(own), all));
-    for (int r = 0; r < rank->n_ranks; r++) {
+    for (int r = 0; r < rank->world; r++) {
         handles[r] = all + (size_t)r * sizeof(own);
     }
-    PLUGIN("connect", net->connect(handles, rank->n_ranks, rank->rank, listener, &way->comm));
+    PLUGIN("connect", net->connect(handles, rank->world, rank->rank, listener, &way->comm));
     PLUGIN("closeListen", net->close_listen(listener));
     size_t bytes = rank->n_elems * sizeof(*rank->send);
     PLUGIN("regMr", net->reg_mr(way->comm, rank->send, bytes, TW_NCCL_PTR_HOST, &way->send_mhandle));
@@ -204,7 +204,7 @@ static tw_status_t run_library(rank_t *rank, way_t *way)
                            .reduction = TW_COLL_SUM,
                            .codec = way->is_plain ? NULL : &way->codec,
                            .force_codec = 1};
-    return tw_coll_run(rank->world, &args);
+    return tw_coll_run(rank->coll, &args);
 }
 
 static double error_of(const rank_t *rank)
@@ -226,7 +226,7 @@ static tw_status_t check(rank_t *rank, way_t *way)
 
     TW_TRY(gather(rank, &own, sizeof(own), all));
     way->identical = 1;
-    for (int r = 0; r < rank->n_ranks; r++) {
+    for (int r = 0; r < rank->world; r++) {
         way->identical &= all[r] == all[0];
     }
     way->rel_rmse = error_of(rank);
@@ -242,7 +242,7 @@ static tw_status_t spend_burst(rank_t *rank)
     tw_coll_args_t args = {
         .op = TW_COLL_ALLREDUCE, .type = TW_TYPE_BF16, .segments = &segment, .n_segments = 1};
 
-    return n > 0 ? tw_coll_run(rank->world, &args) : TW_OK;
+    return n > 0 ? tw_coll_run(rank->coll, &args) : TW_OK;
 }
 
 static tw_status_t measure(rank_t *rank, way_t *way, int iter)
@@ -267,7 +267,7 @@ static int is_right(const rank_t *rank, const way_t *way)
     double rounding = 0x1p-8, bound = 1; /* of bf16; a quantized one is off by less than its size */
 
     if (way->is_plain || way->codec.lossless) {
-        bound = rank->n_ranks * rounding;
+        bound = rank->world * rounding;
     }
     return way->identical && way->rel_rmse < bound;
 }
@@ -307,7 +307,7 @@ static int print_lines(rank_t *rank, FILE *json)
     int n_bad = 0;
 
     printf("# thinwire collnet: all-reduce of %zu bytes of bf16, %d nodes, link %.0f Mb/s\n", options->bytes,
-           rank->n_ranks, options->link_bps / 1e6);
+           rank->world, options->link_bps / 1e6);
     printf("# collnet: windows of %zu bytes, %d at a time; speed-up: over plain of the same kind\n",
            options->window_bytes, options->in_flight);
     bench_table_head(&table);
@@ -317,7 +317,7 @@ static int print_lines(rank_t *rank, FILE *json)
         plain_us[i % 2] = i < 2 ? us : plain_us[i % 2];
         const row_t row = {.by = way->comm ? "collnet" : "library",
                            .mode = way->mode,
-                           .n_nodes = rank->n_ranks,
+                           .n_nodes = rank->world,
                            .in_flight = options->in_flight,
                            .bytes = options->bytes,
                            .window_bytes = options->window_bytes,
@@ -348,7 +348,7 @@ static void fill(rank_t *rank)
 {
     for (size_t i = 0; i < rank->n_elems; i++) {
         rank->sum[i] = 0;
-        for (int r = 0; r < rank->n_ranks; r++) {
+        for (int r = 0; r < rank->world; r++) {
             float value = value_of((uint64_t)r, i);
             uint16_t stored;
             tw_convert_from_fp32(TW_TYPE_BF16, &value, 1, &stored, 1);
@@ -366,9 +366,9 @@ static tw_status_t rank_init(rank_t *rank, const options_t *options)
     size_t n = options->bytes / sizeof(*rank->send);
 
     *rank = (rank_t){.options = options, .n_elems = n};
-    TW_TRY(tw_coll_world_create(NULL, &rank->world));
-    rank->rank = tw_coll_rank(rank->world);
-    rank->n_ranks = tw_coll_size(rank->world);
+    TW_TRY(tw_coll_world_create(NULL, &rank->coll));
+    rank->rank = tw_coll_rank(rank->coll);
+    rank->world = tw_coll_size(rank->coll);
     rank->input = malloc(n * sizeof(*rank->input));
     rank->send = malloc(n * sizeof(*rank->send));
     rank->recv = malloc(n * sizeof(*rank->recv));
@@ -393,7 +393,7 @@ static void rank_cleanup(rank_t *rank)
     for (size_t i = 0; i < 2 * N_MODES; i++) {
         disconnect_way(&rank->ways[i]);
     }
-    tw_coll_destroy(rank->world);
+    tw_coll_destroy(rank->coll);
     free(rank->input);
     free(rank->send);
     free(rank->recv);

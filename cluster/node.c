@@ -25,10 +25,10 @@ typedef struct stream {
 
 typedef struct node {
     const tw_cluster_t *cluster;
-    int index, n_ranks, fd, children;
+    int index, ranks_per_node, fd, children;
     const char *note;  /* what could not be set up in some node, or "" */
-    pid_t *pids;       /* [n_ranks], -1 when ended */
-    stream_t *streams; /* [n_ranks * STREAMS_PER_RANK], from -1 when closed */
+    pid_t *pids;       /* [ranks_per_node], -1 when ended */
+    stream_t *streams; /* [ranks_per_node * STREAMS_PER_RANK], from -1 when closed */
     struct pollfd *polls;
     sigset_t signals; /* as they were */
 } node_t;
@@ -116,12 +116,12 @@ static void set_devices(const tw_cluster_t *cluster)
 static void set_environment(const node_t *node, int local_rank)
 {
     const tw_cluster_t *cluster = node->cluster;
-    int n_ranks = node->n_ranks;
+    int ranks_per_node = node->ranks_per_node;
     char address[TW_CLUSTER_ADDRESS_BYTES];
-    set_number("RANK", node->index * n_ranks + local_rank);
-    set_number("WORLD_SIZE", cluster->params->n_nodes * n_ranks);
+    set_number("RANK", node->index * ranks_per_node + local_rank);
+    set_number("WORLD_SIZE", cluster->params->n_nodes * ranks_per_node);
     set_number("LOCAL_RANK", local_rank);
-    set_number("LOCAL_WORLD_SIZE", n_ranks);
+    set_number("LOCAL_WORLD_SIZE", ranks_per_node);
     setenv("MASTER_ADDR", cluster->isolated ? tw_cluster_master_address(cluster, address) : "127.0.0.1", 1);
     set_number("MASTER_PORT", cluster->master_port);
     setenv("TW_JOB_TOKEN", cluster->token, 1);
@@ -179,7 +179,7 @@ static int open_streams(stream_t *streams, int rank, int outputs[STREAMS_PER_RAN
 /* Rank 0 keeps the caller's terminal. */
 static int start_rank(node_t *node, int local_rank)
 {
-    int rank = node->index * node->n_ranks + local_rank;
+    int rank = node->index * node->ranks_per_node + local_rank;
     int outputs[STREAMS_PER_RANK] = {-1, -1};
     if (rank > 0 && open_streams(rank_streams(node, local_rank), rank, outputs) != 0) {
         return -1;
@@ -202,7 +202,7 @@ static int start_rank(node_t *node, int local_rank)
 static int count_running(const node_t *node)
 {
     int running = 0;
-    for (int i = 0; i < node->n_ranks; i++) {
+    for (int i = 0; i < node->ranks_per_node; i++) {
         running += node->pids[i] > 0;
     }
     return running;
@@ -218,7 +218,7 @@ static void report_exit(node_t *node, int local_rank, int wait_status)
     }
     node->pids[local_rank] = -1;
     tw_cluster_message_t message = {.event = TW_CLUSTER_EXITED,
-                                    .rank = node->index * node->n_ranks + local_rank,
+                                    .rank = node->index * node->ranks_per_node + local_rank,
                                     .wait_status = wait_status};
     tw_cluster_send(node->fd, &message);
 }
@@ -231,7 +231,7 @@ static void reap(node_t *node)
     while (read(node->children, &info, sizeof(info)) > 0) {
     }
     while ((pid = waitpid(-1, &wait_status, WNOHANG)) > 0) {
-        for (int i = 0; i < node->n_ranks; i++) {
+        for (int i = 0; i < node->ranks_per_node; i++) {
             if (node->pids[i] == pid) {
                 report_exit(node, i, wait_status);
             }
@@ -243,7 +243,7 @@ static void reap(node_t *node)
 
 static int node_init(node_t *node)
 {
-    size_t n = (size_t)node->n_ranks;
+    size_t n = (size_t)node->ranks_per_node;
     node->pids = calloc(n, sizeof(*node->pids));
     node->streams = calloc(n * STREAMS_PER_RANK, sizeof(*node->streams));
     node->polls = calloc(n * STREAMS_PER_RANK + 2, sizeof(*node->polls));
@@ -270,7 +270,7 @@ static int node_init(node_t *node)
 /* Sleep until a rank says something or ends, or the supervisor calls. Returns 0 when it wants us to stop. */
 static int node_turn(node_t *node)
 {
-    int n_streams = node->n_ranks * STREAMS_PER_RANK;
+    int n_streams = node->ranks_per_node * STREAMS_PER_RANK;
     for (int i = 0; i < n_streams; i++) {
         node->polls[i] = (struct pollfd){.fd = node->streams[i].from, .events = POLLIN};
     }
@@ -293,7 +293,7 @@ static int node_turn(node_t *node)
 /* Kill the ranks; what they have said and how they ended is still collected, but no longer reported. */
 static void node_stop(node_t *node)
 {
-    for (int i = 0; node->pids && i < node->n_ranks; i++) {
+    for (int i = 0; node->pids && i < node->ranks_per_node; i++) {
         if (node->pids[i] > 0) {
             kill(node->pids[i], SIGKILL);
         }
@@ -312,11 +312,11 @@ static int run_ranks(const tw_cluster_t *cluster, int index, int fd, const char 
 {
     node_t node = {.cluster = cluster,
                    .index = index,
-                   .n_ranks = cluster->params->ranks_per_node,
+                   .ranks_per_node = cluster->params->ranks_per_node,
                    .fd = fd,
                    .note = note};
     int status = node_init(&node);
-    for (int i = 0; i < node.n_ranks && status == 0; i++) {
+    for (int i = 0; i < node.ranks_per_node && status == 0; i++) {
         status = start_rank(&node, i);
     }
     if (status != 0) {

@@ -38,7 +38,7 @@ static void print_rest(int n)
 static void print_ranks(const tw_doctor_result_t *result)
 {
     printf("ranks:\n");
-    for (int r = 0; r < result->n_ranks && r < LINES_MAX; r++) {
+    for (int r = 0; r < result->world && r < LINES_MAX; r++) {
         const tw_doctor_facts_t *facts = &result->facts[r];
         printf("  %d: node %d (%s)", r, facts->node, facts->host);
         for (int i = 0; i < facts->n_devices; i++) {
@@ -60,7 +60,7 @@ static void print_ranks(const tw_doctor_result_t *result)
         }
         printf(", clock %+.1f ms (+- %.1f)\n", 1e3 * facts->clock_sec, 1e3 * facts->clock_uncertain_sec);
     }
-    print_rest(result->n_ranks);
+    print_rest(result->world);
 }
 
 static void print_nodes(const tw_doctor_result_t *result)
@@ -294,7 +294,7 @@ tw_status_t tw_doctor_write_json(const tw_doctor_result_t *result, const tw_doct
                                  FILE *out, const char *path)
 {
     const int written = write_head(out, result) && write_findings(out, findings) &&
-                        write_list(out, "ranks", result, result->n_ranks, rank_json) &&
+                        write_list(out, "ranks", result, result->world, rank_json) &&
                         write_list(out, "flows", result, result->n_flows, flow_json) &&
                         write_list(out, "paths", result, result->n_paths, path_json) &&
                         fputs("}\n", out) != EOF && fflush(out) == 0;

@@ -32,7 +32,7 @@ static int is_text(const char *text, size_t bytes)
 
 tw_status_t tw_doctor_check_facts(const tw_doctor_result_t *result)
 {
-    for (int r = 0; r < result->n_ranks; r++) {
+    for (int r = 0; r < result->world; r++) {
         const tw_doctor_facts_t *facts = &result->facts[r];
         int fits = facts->rank == r && facts->node >= 0 && facts->node < result->n_nodes &&
                    facts->n_devices >= 0 && facts->n_devices <= TW_DOCTOR_DEVICES_MAX &&

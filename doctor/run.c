@@ -11,7 +11,7 @@
 
 static tw_status_t init_result(const tw_doctor_rank_t *rank, tw_doctor_result_t *result)
 {
-    result->n_ranks = rank->world;
+    result->world = rank->world;
     result->n_nodes = tw_transport_n_nodes(rank->transport);
     result->facts = calloc((size_t)rank->world, sizeof(*result->facts));
     result->leader = calloc((size_t)result->n_nodes, sizeof(*result->leader));
@@ -57,7 +57,7 @@ static tw_status_t exchange_facts(tw_doctor_rank_t *rank, tw_doctor_facts_t *fac
         result->facts[result->leader[node]] = first[node];
     }
     free(first);
-    for (int r = 0; r < result->n_ranks; r++) { /* the ranks of a node have one clock */
+    for (int r = 0; r < result->world; r++) { /* the ranks of a node have one clock */
         const tw_doctor_facts_t *leader = tw_doctor_node(result, tw_transport_node_of(rank->transport, r));
         result->facts[r].clock_sec = leader->clock_sec;
         result->facts[r].clock_uncertain_sec = leader->clock_uncertain_sec;

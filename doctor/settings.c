@@ -137,7 +137,7 @@ static void interfaces(tw_doctor_judge_t *judge)
 {
     const tw_doctor_result_t *result = judge->result;
     const char *usual = usual_device(result);
-    for (int r = 0; r < result->n_ranks; r++) {
+    for (int r = 0; r < result->world; r++) {
         const tw_doctor_facts_t *facts = &result->facts[r];
         if (strcmp(facts->devices[0].name, usual) == 0) {
             continue;
@@ -183,7 +183,7 @@ static void rdma(tw_doctor_judge_t *judge)
 
 static void placement(tw_doctor_judge_t *judge)
 {
-    for (int r = 0; r < judge->result->n_ranks; r++) {
+    for (int r = 0; r < judge->result->world; r++) {
         const tw_doctor_facts_t *facts = &judge->result->facts[r];
         const tw_doctor_device_t *device = &facts->devices[0];
         if (facts->numa < 0 || device->numa < 0 || facts->numa == device->numa) {
@@ -202,13 +202,13 @@ static void placement(tw_doctor_judge_t *judge)
 static void codecs(tw_doctor_judge_t *judge)
 {
     const tw_doctor_result_t *result = judge->result;
-    double *speeds = malloc((size_t)(result->n_ranks + 1) * sizeof(*speeds));
-    for (int r = 0; r < result->n_ranks && speeds; r++) {
+    double *speeds = malloc((size_t)(result->world + 1) * sizeof(*speeds));
+    for (int r = 0; r < result->world && speeds; r++) {
         speeds[r] = result->facts[r].encode_GBps[0];
     }
-    const double usual = speeds ? tw_median(speeds, (size_t)result->n_ranks) : 0;
+    const double usual = speeds ? tw_median(speeds, (size_t)result->world) : 0;
     free(speeds);
-    for (int r = 0; r < result->n_ranks; r++) {
+    for (int r = 0; r < result->world; r++) {
         const tw_doctor_facts_t *facts = &result->facts[r];
         if (facts->encode_GBps[0] >= usual / 2) {
             continue;
@@ -224,7 +224,7 @@ static void codecs(tw_doctor_judge_t *judge)
 static void limits(tw_doctor_judge_t *judge)
 {
     const tw_doctor_result_t *result = judge->result;
-    const int64_t needed = (int64_t)result->n_ranks * tw_doctor_most_streams(result) + 256;
+    const int64_t needed = (int64_t)result->world * tw_doctor_most_streams(result) + 256;
     for (int node = 0; node < result->n_nodes; node++) {
         const tw_doctor_facts_t *facts = tw_doctor_node(result, node);
         if (facts->descriptors < needed) {
@@ -235,7 +235,7 @@ static void limits(tw_doctor_judge_t *judge)
             tw_doctor_say(finding->why, "the limit of the shell or of the service that starts ranks");
             tw_doctor_say(finding->change, "ulimit -n %lld", (long long)needed);
         }
-        if (facts->shm_bytes < SHM_BYTES && result->n_ranks > result->n_nodes) {
+        if (facts->shm_bytes < SHM_BYTES && result->world > result->n_nodes) {
             tw_doctor_finding_t *finding = tw_doctor_finding_add(judge, 1.03);
             tw_doctor_say_node(judge, finding->what, node);
             tw_doctor_say(finding->what, ": /dev/shm has %lld MB", (long long)(facts->shm_bytes >> 20));
@@ -243,7 +243,7 @@ static void limits(tw_doctor_judge_t *judge)
             tw_doctor_say(finding->change, "docker run --shm-size=1g, or --ipc=host");
         }
     }
-    for (int r = 1; r < result->n_ranks; r++) {
+    for (int r = 1; r < result->world; r++) {
         const tw_doctor_facts_t *facts = &result->facts[r];
         if (result->leader[facts->node] == r &&
             fabs(facts->clock_sec) > CLOCK_SEC + facts->clock_uncertain_sec) {

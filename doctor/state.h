@@ -89,8 +89,8 @@ typedef struct tw_doctor_path {
 } tw_doctor_path_t;
 
 typedef struct tw_doctor_result {
-    int n_ranks, n_nodes, n_flows, n_paths;
-    tw_doctor_facts_t *facts; /**< [n_ranks]; where rank is not 0, of nodes' first ranks alone */
+    int world, n_nodes, n_flows, n_paths;
+    tw_doctor_facts_t *facts; /**< [world]; where rank is not 0, of nodes' first ranks alone */
     int *leader;              /**< [n_nodes]: its first rank */
     tw_doctor_flow_t *flows;  /**< [n_flows]; on rank 0 alone */
     tw_doctor_path_t *paths;  /**< [n_paths] likewise */

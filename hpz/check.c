@@ -64,15 +64,15 @@ static tw_status_t gather_stamps(tw_hpz_t *hpz, stamp_t *stamps)
     tw_coll_segment_t segment = {.dst = stamps, .n_elems = n_bytes};
     tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
-    return tw_coll_run(hpz->params.world, &args);
+    return tw_coll_run(hpz->params.coll, &args);
 }
 
 /* The first rank with this place on its node. */
 static int first_of_rail(const tw_hpz_t *hpz, int rank)
 {
-    int local = tw_coll_local_of(hpz->params.world, rank), first = 0;
+    int local = tw_coll_local_of(hpz->params.coll, rank), first = 0;
 
-    while (tw_coll_local_of(hpz->params.world, first) != local) {
+    while (tw_coll_local_of(hpz->params.coll, first) != local) {
         first++;
     }
     return first;

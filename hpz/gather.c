@@ -171,7 +171,7 @@ static void give_up(tw_hpz_keeper_t *keeper, tw_status_t status)
     pthread_mutex_lock(&keeper->lock);
     keeper->failed = keeper->failed != TW_OK ? keeper->failed : status;
     pthread_mutex_unlock(&keeper->lock);
-    tw_coll_abort(keeper->world);
+    tw_coll_abort(keeper->all_ranks);
 }
 
 static tw_status_t failed(tw_hpz_keeper_t *keeper)
@@ -418,9 +418,9 @@ static void count_runs(tw_hpz_keeper_t *keeper, size_t run_bytes)
     size_t ranks = (size_t)tw_coll_size(keeper->in_node);
 
     if (keeper->in_node_run_bytes != run_bytes) {
-        for (int r = 0; r < keeper->n_ranks; r++) {
+        for (int r = 0; r < keeper->world; r++) {
             size_t *counts = keeper->in_node_counts + (size_t)r * ranks;
-            counts[tw_coll_local_of(keeper->world, r)] = run_bytes;
+            counts[tw_coll_local_of(keeper->all_ranks, r)] = run_bytes;
         }
         keeper->in_node_run_bytes = run_bytes;
     }
@@ -443,7 +443,7 @@ static tw_status_t gather_in_node(tw_hpz_gather_t *gather)
         return TW_OK;
     }
     count_runs(keeper, run_bytes);
-    for (int r = 0; r < keeper->n_ranks; r++) {
+    for (int r = 0; r < keeper->world; r++) {
         keeper->segments[r] = (tw_coll_segment_t){.dst = gather->whole + (size_t)r * run_bytes,
                                                   .n_elems = run_bytes,
                                                   .counts = keeper->in_node_counts + (size_t)r * ranks};
@@ -451,7 +451,7 @@ static tw_status_t gather_in_node(tw_hpz_gather_t *gather)
     tw_coll_args_t args = {.op = TW_COLL_ALLGATHER,
                            .type = TW_TYPE_BYTE,
                            .segments = keeper->segments,
-                           .n_segments = (size_t)keeper->n_ranks};
+                           .n_segments = (size_t)keeper->world};
     return tw_coll_run(keeper->in_node, &args);
 }
 

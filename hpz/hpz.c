@@ -43,20 +43,20 @@ static void take_place(tw_hpz_t *hpz, const tw_hpz_place_t *place)
 
 static tw_status_t find_places(tw_hpz_t *hpz)
 {
-    tw_coll_t *world = hpz->params.world;
+    tw_coll_t *coll = hpz->params.coll;
 
-    if (!world) {
+    if (!coll) {
         take_place(hpz, &hpz->params.place);
         return TW_OK;
     }
-    hpz->rank = tw_coll_rank(world);
-    hpz->world = tw_coll_size(world);
-    hpz->n_nodes = tw_coll_n_nodes(world);
-    hpz->node = tw_coll_node_of(world, hpz->rank);
-    hpz->local = tw_coll_local_of(world, hpz->rank);
+    hpz->rank = tw_coll_rank(coll);
+    hpz->world = tw_coll_size(coll);
+    hpz->n_nodes = tw_coll_n_nodes(coll);
+    hpz->node = tw_coll_node_of(coll, hpz->rank);
+    hpz->local = tw_coll_local_of(coll, hpz->rank);
     hpz->ranks_per_node = hpz->world / hpz->n_nodes;
     for (int r = 0; r < hpz->world; r++) {
-        if (tw_coll_local_of(world, r) < hpz->ranks_per_node) {
+        if (tw_coll_local_of(coll, r) < hpz->ranks_per_node) {
             continue;
         }
         if (!hpz->params.replicas) {
@@ -65,7 +65,7 @@ static tw_status_t find_places(tw_hpz_t *hpz)
         }
         tw_error("rank %d: %d ranks on %d nodes, but more than %d on node %d: replicas need as many ranks on "
                  "each",
-                 hpz->rank, hpz->world, hpz->n_nodes, hpz->ranks_per_node, tw_coll_node_of(world, r));
+                 hpz->rank, hpz->world, hpz->n_nodes, hpz->ranks_per_node, tw_coll_node_of(coll, r));
         return TW_ERR_UNSUPPORTED;
     }
     return TW_OK;
@@ -73,25 +73,25 @@ static tw_status_t find_places(tw_hpz_t *hpz)
 
 int tw_hpz_node_of(const tw_hpz_t *hpz, int rank)
 {
-    if (!hpz->params.world) {
+    if (!hpz->params.coll) {
         return rank / hpz->ranks_per_node;
     }
-    return hpz->is_flat ? rank : tw_coll_node_of(hpz->params.world, rank);
+    return hpz->is_flat ? rank : tw_coll_node_of(hpz->params.coll, rank);
 }
 
 int tw_hpz_local_of(const tw_hpz_t *hpz, int rank)
 {
-    if (!hpz->params.world) {
+    if (!hpz->params.coll) {
         return rank % hpz->ranks_per_node;
     }
-    return hpz->is_flat ? 0 : tw_coll_local_of(hpz->params.world, rank);
+    return hpz->is_flat ? 0 : tw_coll_local_of(hpz->params.coll, rank);
 }
 
 /* The ranks of the own node (by_node) or rail, in rank order. */
 static tw_status_t make_group(tw_hpz_t *hpz, int by_node, tw_coll_t **out)
 {
     const tw_hpz_memory_t *memory = &hpz->memory;
-    tw_coll_t *world = hpz->params.world;
+    tw_coll_t *coll = hpz->params.coll;
     int n = 0, *ranks = malloc((size_t)hpz->world * sizeof(*ranks));
 
     if (!ranks) {
@@ -99,12 +99,12 @@ static tw_status_t make_group(tw_hpz_t *hpz, int by_node, tw_coll_t **out)
         return TW_ERR_NO_MEMORY;
     }
     for (int r = 0; r < hpz->world; r++) {
-        if (by_node ? tw_coll_node_of(world, r) == hpz->node : tw_coll_local_of(world, r) == hpz->local) {
+        if (by_node ? tw_coll_node_of(coll, r) == hpz->node : tw_coll_local_of(coll, r) == hpz->local) {
             ranks[n++] = r;
         }
     }
-    tw_status_t status = by_node ? memory->group(memory->ctx, world, ranks, n, out, &hpz->stream)
-                                 : tw_coll_group_create(world, ranks, n, out);
+    tw_status_t status = by_node ? memory->group(memory->ctx, coll, ranks, n, out, &hpz->stream)
+                                 : tw_coll_group_create(coll, ranks, n, out);
     free(ranks);
     return status;
 }
@@ -155,7 +155,7 @@ static size_t most_tensors(const tw_hpz_t *hpz)
 /* A planned one posts nothing. */
 static tw_status_t make_rooms(tw_hpz_t *hpz)
 {
-    size_t tensors = most_tensors(hpz) + 1, world = hpz->params.world ? (size_t)hpz->world : 1;
+    size_t tensors = most_tensors(hpz) + 1, world = hpz->params.coll ? (size_t)hpz->world : 1;
 
     hpz->units = calloc((size_t)hpz->n_units + 1, sizeof(*hpz->units));
     hpz->segments = calloc(tensors * world, sizeof(*hpz->segments));
@@ -174,7 +174,7 @@ static tw_status_t make_last(tw_hpz_t *hpz, int unit)
     tw_hpz_unit_t *own = &hpz->units[unit];
     size_t n_own = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local);
 
-    own->last = tw_buffer_alloc_zero(hpz->params.world ? n_own * sizeof(*own->last) : 1);
+    own->last = tw_buffer_alloc_zero(hpz->params.coll ? n_own * sizeof(*own->last) : 1);
     if (!own->last) {
         tw_error("rank %d: unit %d: out of memory for %zu masters", hpz->rank, unit, n_own);
         return TW_ERR_NO_MEMORY;
@@ -301,7 +301,7 @@ static tw_status_t make_replicas(tw_hpz_t *hpz)
     for (int u = 0; u < hpz->n_units && hpz->params.lag_bound > 0 && status == TW_OK; u++) {
         status = make_last(hpz, u);
     }
-    return status == TW_OK && hpz->params.world ? make_groups(hpz) : status;
+    return status == TW_OK && hpz->params.coll ? make_groups(hpz) : status;
 }
 
 /* ---- creating ------------------------------------------------------------------------------------------ */

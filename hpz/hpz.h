@@ -25,8 +25,8 @@
  *  With gradients of 4 bits (0.258 M) that is 0.516 M, 0.172 of ZeRO-3's 3 M, for 4 bits and 0.133 for 2;
  *  what is quantized in neither (norms and biases, 0.9 % of a GPT of width 128) adds 0.005.
  *
- *  Threads: one at a time for an hpz and its communicators, or any where the world has a progress thread, but
- *  never two calls of one hpz at the same time. All ranks call in the same order.
+ *  Threads: one at a time for an hpz and its communicators, or any where params.coll has a progress thread,
+ *  but never two calls of one hpz at the same time. All ranks call in the same order.
  *
  *  Source: ZeRO++ (arXiv 2306.10209), section 3.2, for the secondary partition; the delta is error feedback
  *  as of EF21-P. */
@@ -50,13 +50,13 @@ typedef struct tw_hpz_place {
 
 typedef struct tw_hpz_params {
     /** All ranks; borrowed, must outlive the hpz. NULL: it is planned, and moves nothing. */
-    tw_coll_t *world;
+    tw_coll_t *coll;
     tw_hpz_place_t place;           /**< of a planned one */
     const tw_hpz_tensor_t *tensors; /**< [n_tensors], the same on all ranks, copied */
     size_t n_tensors;
     /** [n_tensors] what logs call them, borrowed for the hpz's life; NULL: numbers */
     const char *const *names;
-    int replicas;       /**< 0: no memory for replicas: only the layout and the operations over the world */
+    int replicas;       /**< 0: no memory for replicas: only the layout and the operations over all ranks */
     int fp32_replicas;  /**< 1: of fp32 weights, which no sync follows; 0: of bf16 */
     int lossless_delta; /**< 1: memory for lossless deltas: a byte per replicated weight, its last change */
     tw_quant_codec_t delta; /**< of TW_HPZ_QUANTIZED; bits 0: there are none */
@@ -82,12 +82,12 @@ typedef struct tw_hpz_params {
     const tw_hpz_memory_t *memory;
 } tw_hpz_params_t;
 
-/** Collective over the world: makes communicators for the node and for the rail, like the world otherwise.
+/** Collective over params.coll: makes communicators for the node and for the rail, otherwise alike.
  *  TW_ERR_UNSUPPORTED (logged): replicas, and nodes of unequal numbers of ranks; deltas of fp32 replicas;
  *  params.memory without take, or with what it does not go with; errors of its reserve and group;
  *  TW_ERR_INVALID, TW_ERR_CONFIG (TW_HPZ_ variables), TW_ERR_NO_MEMORY, errors of tw_coll_group_create. */
 tw_status_t tw_hpz_create(const tw_hpz_params_t *params, tw_hpz_t **out);
-/** Before the world is destroyed. Accepts NULL. */
+/** Before params.coll is destroyed. Accepts NULL. */
 void tw_hpz_destroy(tw_hpz_t *hpz);
 
 const tw_hpz_layout_t *tw_hpz_layout(const tw_hpz_t *hpz);
@@ -98,10 +98,10 @@ int tw_hpz_local(const tw_hpz_t *hpz);
 /** The piece of a tensor in a rank's primary part. */
 tw_hpz_piece_t tw_hpz_piece_of_rank(const tw_hpz_t *hpz, size_t tensor, int rank);
 
-/** Arguments of an all-gather of a unit over the world, from primary parts to the whole unit, and of a
+/** Arguments of an all-gather of a unit over all ranks, from primary parts to the whole unit, and of a
  *  reduce-scatter back. part: [tw_hpz_primary_elems] of `type`, own; full: [tw_hpz_full_elems]. The caller
- *  adds codec, reduction, factor, seed and step, and runs, posts or plans it on the world. args->segments is
- *  the hpz's, until the next of these calls. */
+ *  adds codec, reduction, factor, seed and step, and runs, posts or plans it on params.coll. args->segments
+ *  is the hpz's, until the next of these calls. */
 void tw_hpz_gather_args(tw_hpz_t *hpz, int unit, tw_type_t type, const void *part, void *full,
                         tw_coll_args_t *args);
 void tw_hpz_reduce_args(tw_hpz_t *hpz, int unit, tw_type_t type, const void *full, void *part,
@@ -122,7 +122,7 @@ const uint8_t *tw_hpz_states(const tw_hpz_t *hpz, int unit);
 /** Version that the replica holds; 0 if it was never written, or its last sync failed. */
 uint64_t tw_hpz_version(const tw_hpz_t *hpz, int unit);
 
-/** Take the own part out of a whole unit (as gathered over the world; in host memory, or where params.memory
+/** Take the own part out of a whole unit (as gathered over all ranks; in host memory, or where params.memory
  *  is) and stamp it: hpZ as of ZeRO++. version > 0. Errors of params.memory; the version is 0 then. */
 tw_status_t tw_hpz_store(tw_hpz_t *hpz, int unit, const void *full, uint64_t version);
 
@@ -162,7 +162,7 @@ tw_status_t tw_hpz_progress(tw_hpz_t *hpz);
 /** Inter-node bytes that this rank would send in a sync of a unit; lossless deltas: at `bits` bits each. */
 uint64_t tw_hpz_planned_sync_bytes(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, double bits);
 
-/** Collective over the world: are all replicas at `version`, and equal to those of their rail?
+/** Collective over params.coll: are all replicas at `version`, and equal to those of their rail?
  *  TW_ERR_MISMATCH on all ranks if not (logged with the rank, the unit and the tensor): a full sync mends it.
  *  16 bytes a tensor and rank. */
 tw_status_t tw_hpz_check(tw_hpz_t *hpz, uint64_t version);

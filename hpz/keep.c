@@ -10,57 +10,57 @@
 
 typedef enum members { ALL, NODE, RAIL } members_t;
 
-static tw_status_t make_group(const tw_hpz_keeper_t *keeper, tw_coll_t *world, members_t members,
+static tw_status_t make_group(const tw_hpz_keeper_t *keeper, tw_coll_t *coll, members_t members,
                               tw_coll_t **out)
 {
-    int n = 0, *ranks = malloc((size_t)keeper->n_ranks * sizeof(*ranks));
+    int n = 0, *ranks = malloc((size_t)keeper->world * sizeof(*ranks));
 
     if (!ranks) {
         tw_error("rank %d: out of memory for a group", keeper->rank);
         return TW_ERR_NO_MEMORY;
     }
-    for (int r = 0; r < keeper->n_ranks; r++) {
-        int is_in_node = tw_coll_node_of(world, r) == keeper->node;
-        int is_in_rail = tw_coll_local_of(world, r) == keeper->local;
+    for (int r = 0; r < keeper->world; r++) {
+        int is_in_node = tw_coll_node_of(coll, r) == keeper->node;
+        int is_in_rail = tw_coll_local_of(coll, r) == keeper->local;
         if (members == ALL || (members == NODE ? is_in_node : is_in_rail)) {
             ranks[n++] = r;
         }
     }
-    tw_status_t status = tw_coll_group_create(world, ranks, n, out);
+    tw_status_t status = tw_coll_group_create(coll, ranks, n, out);
     free(ranks);
     return status;
 }
 
-static tw_status_t make_groups(tw_hpz_keeper_t *keeper, tw_coll_t *world)
+static tw_status_t make_groups(tw_hpz_keeper_t *keeper, tw_coll_t *coll)
 {
-    TW_TRY(make_group(keeper, world, ALL, &keeper->world));
-    TW_TRY(make_group(keeper, world, NODE, &keeper->in_node));
-    TW_TRY(make_group(keeper, world, RAIL, &keeper->rail));
-    return make_group(keeper, world, RAIL, &keeper->rail_records);
+    TW_TRY(make_group(keeper, coll, ALL, &keeper->all_ranks));
+    TW_TRY(make_group(keeper, coll, NODE, &keeper->in_node));
+    TW_TRY(make_group(keeper, coll, RAIL, &keeper->rail));
+    return make_group(keeper, coll, RAIL, &keeper->rail_records);
 }
 
-static tw_status_t find_places(tw_hpz_keeper_t *keeper, const tw_coll_t *world)
+static tw_status_t find_places(tw_hpz_keeper_t *keeper, const tw_coll_t *coll)
 {
-    keeper->rank = tw_coll_rank(world);
-    keeper->n_ranks = tw_coll_size(world);
-    keeper->n_nodes = tw_coll_n_nodes(world);
-    keeper->node = tw_coll_node_of(world, keeper->rank);
-    keeper->local = tw_coll_local_of(world, keeper->rank);
+    keeper->rank = tw_coll_rank(coll);
+    keeper->world = tw_coll_size(coll);
+    keeper->n_nodes = tw_coll_n_nodes(coll);
+    keeper->node = tw_coll_node_of(coll, keeper->rank);
+    keeper->local = tw_coll_local_of(coll, keeper->rank);
     keeper->rail_ranks = calloc((size_t)keeper->n_nodes, sizeof(*keeper->rail_ranks));
     if (!keeper->rail_ranks) {
         tw_error("rank %d: out of memory for %d nodes", keeper->rank, keeper->n_nodes);
         return TW_ERR_NO_MEMORY;
     }
-    for (int r = 0; r < keeper->n_ranks; r++) {
-        if (tw_coll_local_of(world, r) >= keeper->n_ranks / keeper->n_nodes) {
+    for (int r = 0; r < keeper->world; r++) {
+        if (tw_coll_local_of(coll, r) >= keeper->world / keeper->n_nodes) {
             tw_error("rank %d: %d ranks on %d nodes, but more than %d on node %d: kept units need as many "
                      "ranks on each",
-                     keeper->rank, keeper->n_ranks, keeper->n_nodes, keeper->n_ranks / keeper->n_nodes,
-                     tw_coll_node_of(world, r));
+                     keeper->rank, keeper->world, keeper->n_nodes, keeper->world / keeper->n_nodes,
+                     tw_coll_node_of(coll, r));
             return TW_ERR_UNSUPPORTED;
         }
-        if (tw_coll_local_of(world, r) == keeper->local) {
-            keeper->rail_ranks[tw_coll_node_of(world, r)] = r;
+        if (tw_coll_local_of(coll, r) == keeper->local) {
+            keeper->rail_ranks[tw_coll_node_of(coll, r)] = r;
         }
     }
     return TW_OK;
@@ -68,13 +68,13 @@ static tw_status_t find_places(tw_hpz_keeper_t *keeper, const tw_coll_t *world)
 
 static tw_status_t make_rooms(tw_hpz_keeper_t *keeper)
 {
-    size_t ranks = (size_t)keeper->n_ranks;
+    size_t ranks = (size_t)keeper->world;
 
     keeper->segments = calloc(ranks, sizeof(*keeper->segments));
     keeper->in_node_counts =
         calloc(ranks * (ranks / (size_t)keeper->n_nodes), sizeof(*keeper->in_node_counts));
     if (!keeper->segments || !keeper->in_node_counts) {
-        tw_error("rank %d: out of memory for %d ranks", keeper->rank, keeper->n_ranks);
+        tw_error("rank %d: out of memory for %d ranks", keeper->rank, keeper->world);
         return TW_ERR_NO_MEMORY;
     }
     TW_TRY(tw_hpz_change_create(&keeper->encoder));
@@ -92,19 +92,19 @@ static tw_status_t start(tw_hpz_keeper_t *keeper)
     return error == 0 ? TW_OK : tw_status_from_errno(error);
 }
 
-static tw_status_t create(tw_hpz_keeper_t *keeper, tw_coll_t *world)
+static tw_status_t create(tw_hpz_keeper_t *keeper, tw_coll_t *coll)
 {
     tw_hpz_options_t options;
 
     TW_TRY(tw_config_init(&tw_hpz_config_table, &options));
     keeper->check_steps = (uint64_t)options.check_steps;
-    TW_TRY(find_places(keeper, world));
+    TW_TRY(find_places(keeper, coll));
     TW_TRY(make_rooms(keeper));
-    TW_TRY(make_groups(keeper, world));
+    TW_TRY(make_groups(keeper, coll));
     return start(keeper);
 }
 
-tw_status_t tw_hpz_keeper_create(tw_coll_t *world, tw_hpz_keeper_t **out)
+tw_status_t tw_hpz_keeper_create(tw_coll_t *coll, tw_hpz_keeper_t **out)
 {
     tw_hpz_keeper_t *keeper = calloc(1, sizeof(*keeper));
 
@@ -117,7 +117,7 @@ tw_status_t tw_hpz_keeper_create(tw_coll_t *world, tw_hpz_keeper_t **out)
     pthread_cond_init(&keeper->changed, NULL);
     STAILQ_INIT(&keeper->queue);
     STAILQ_INIT(&keeper->spare);
-    tw_status_t status = create(keeper, world);
+    tw_status_t status = create(keeper, coll);
     if (status != TW_OK) {
         tw_hpz_keeper_destroy(keeper);
         return status;
@@ -146,7 +146,7 @@ void tw_hpz_keeper_destroy(tw_hpz_keeper_t *keeper)
     tw_coll_destroy(keeper->rail_records);
     tw_coll_destroy(keeper->rail);
     tw_coll_destroy(keeper->in_node);
-    tw_coll_destroy(keeper->world);
+    tw_coll_destroy(keeper->all_ranks);
     for (tw_hpz_gather_t *gather; (gather = STAILQ_FIRST(&keeper->spare));) {
         STAILQ_REMOVE_HEAD(&keeper->spare, link);
         tw_hpz_gather_free(gather);

@@ -38,9 +38,9 @@ typedef struct tw_hpz_gather {
 typedef STAILQ_HEAD(tw_hpz_gathers, tw_hpz_gather) tw_hpz_gathers_t;
 
 struct tw_hpz_keeper {
-    tw_coll_t *world; /**< of the keeper's own: all ranks */
+    tw_coll_t *all_ranks; /**< of the keeper's own: all ranks */
     tw_coll_t *in_node, *rail, *rail_records;
-    int rank, n_ranks, n_nodes, node, local;
+    int rank, world, n_nodes, node, local;
     int *rail_ranks; /**< [N] the rank of each node on this rail */
     uint64_t check_steps;
     tw_coll_segment_t *segments; /**< [W] of the thread's exchange */

@@ -41,10 +41,10 @@ TW_C_BEGIN
  *  moves gathers. */
 typedef struct tw_hpz_keeper tw_hpz_keeper_t;
 
-/** Collective over `world`, which is borrowed, outlives the keeper, and has a progress thread; host memory.
+/** Collective over `coll`, which is borrowed, outlives the keeper, and has a progress thread; host memory.
  *  TW_ERR_UNSUPPORTED (logged): the nodes have unequal numbers of ranks; TW_ERR_CONFIG (TW_HPZ_ variables),
  *  TW_ERR_NO_MEMORY, errors of tw_coll_group_create. */
-tw_status_t tw_hpz_keeper_create(tw_coll_t *world, tw_hpz_keeper_t **out);
+tw_status_t tw_hpz_keeper_create(tw_coll_t *coll, tw_hpz_keeper_t **out);
 /** After its units. Accepts NULL. */
 void tw_hpz_keeper_destroy(tw_hpz_keeper_t *keeper);
 /** Bytes that this rank has sent to other nodes in gathers. */

@@ -60,16 +60,16 @@ static void kept_free(tw_hpz_kept_t *kept)
 
 static tw_status_t exchange(tw_hpz_keeper_t *keeper, offer_t *offers)
 {
-    tw_coll_segment_t segment = {.dst = offers, .n_elems = (size_t)keeper->n_ranks * sizeof(*offers)};
+    tw_coll_segment_t segment = {.dst = offers, .n_elems = (size_t)keeper->world * sizeof(*offers)};
     tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
-    return tw_coll_run(keeper->world, &args);
+    return tw_coll_run(keeper->all_ranks, &args);
 }
 
 static tw_status_t look_at(const tw_hpz_keeper_t *keeper, const char *name, const offer_t *offers,
                            int *refusing)
 {
-    for (int r = keeper->n_ranks - 1; r >= 0; r--) {
+    for (int r = keeper->world - 1; r >= 0; r--) {
         if (offers[r].id != offers[keeper->rank].id) {
             tw_error("rank %d: unit %s: rank %d gathers another unit, or one of another shape", keeper->rank,
                      name, r);
@@ -84,10 +84,10 @@ static tw_status_t look_at(const tw_hpz_keeper_t *keeper, const char *name, cons
 static tw_status_t agree(tw_hpz_kept_t *kept, int has_room, int *refusing)
 {
     tw_hpz_keeper_t *keeper = kept->keeper;
-    offer_t *offers = calloc((size_t)keeper->n_ranks, sizeof(*offers));
+    offer_t *offers = calloc((size_t)keeper->world, sizeof(*offers));
 
     if (!offers) {
-        tw_error("rank %d: unit %s: out of memory for %d ranks", keeper->rank, kept->name, keeper->n_ranks);
+        tw_error("rank %d: unit %s: out of memory for %d ranks", keeper->rank, kept->name, keeper->world);
         return TW_ERR_NO_MEMORY;
     }
     offers[keeper->rank] = (offer_t){.id = kept->id, .has_room = (uint64_t)has_room};

@@ -1,7 +1,7 @@
 /** hpz, inside: an hpz, its units, and a sync of a unit under way. Private to the folder and its white-box
  *  tests.
  *
- *  Read layout.c (who owns what), world.c (operations over the world), replica.c (store and gather), then
+ *  Read layout.c (who owns what), whole.c (operations over all ranks), replica.c (store and gather), then
  *  sync.c (the exchange along the rail), message.c (what a rank sends in it), lag.c (which blocks lag
  *  behind), check.c and host.c (the host's memory, where no other one is given). */
 #ifndef TW_HPZ_STATE_H

@@ -9,20 +9,20 @@
 
 #define MOST_NAMED 3 /* lines of a rank */
 
-tw_status_t tw_agree_gather(tw_coll_t *world, const void *own, size_t n_bytes, void *all)
+tw_status_t tw_agree_gather(tw_coll_t *coll, const void *own, size_t n_bytes, void *all)
 {
-    tw_coll_segment_t segment = {.src = own, .dst = all, .n_elems = (size_t)tw_coll_size(world) * n_bytes};
+    tw_coll_segment_t segment = {.src = own, .dst = all, .n_elems = (size_t)tw_coll_size(coll) * n_bytes};
     tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
-    return tw_coll_run(world, &args);
+    return tw_coll_run(coll, &args);
 }
 
-void *tw_agree_alloc(const tw_coll_t *world, size_t n_bytes)
+void *tw_agree_alloc(const tw_coll_t *coll, size_t n_bytes)
 {
-    void *all = calloc((size_t)tw_coll_size(world), n_bytes);
+    void *all = calloc((size_t)tw_coll_size(coll), n_bytes);
     if (!all) {
-        tw_error("rank %d: out of memory for what %d ranks have to say", tw_coll_rank(world),
-                 tw_coll_size(world));
+        tw_error("rank %d: out of memory for what %d ranks have to say", tw_coll_rank(coll),
+                 tw_coll_size(coll));
     }
     return all;
 }
@@ -51,18 +51,18 @@ static void name_differences(int rank, const char *text, const char *first)
 }
 
 /* All lines to all ranks, in places of equal size. */
-static tw_status_t exchange_lines(tw_coll_t *world, const tw_lines_t *lines, size_t most)
+static tw_status_t exchange_lines(tw_coll_t *coll, const tw_lines_t *lines, size_t most)
 {
-    char *all = tw_agree_alloc(world, most), *own = all ? calloc(1, most) : NULL;
+    char *all = tw_agree_alloc(coll, most), *own = all ? calloc(1, most) : NULL;
     tw_status_t status = own ? TW_OK : TW_ERR_NO_MEMORY;
     if (all && !own) {
-        tw_error("rank %d: out of memory for %zu bytes of what it has to say", tw_coll_rank(world), most);
+        tw_error("rank %d: out of memory for %zu bytes of what it has to say", tw_coll_rank(coll), most);
     }
     if (status == TW_OK) {
         memcpy(own, lines->text ? lines->text : "", lines->bytes);
-        status = tw_agree_gather(world, own, most, all);
+        status = tw_agree_gather(coll, own, most, all);
     }
-    for (int rank = 1; status == TW_OK && tw_coll_rank(world) == 0 && rank < tw_coll_size(world); rank++) {
+    for (int rank = 1; status == TW_OK && tw_coll_rank(coll) == 0 && rank < tw_coll_size(coll); rank++) {
         const char *text = all + (size_t)rank * most;
         if (strcmp(text, all) != 0) {
             name_differences(rank, text, all);
@@ -78,11 +78,11 @@ typedef struct digest {
     int64_t failed;
 } digest_t;
 
-static tw_status_t compare(const digest_t *all, int n_ranks, size_t *most)
+static tw_status_t compare(const digest_t *all, int world, size_t *most)
 {
     tw_status_t status = TW_OK;
     *most = 1;
-    for (int rank = 0; rank < n_ranks; rank++) {
+    for (int rank = 0; rank < world; rank++) {
         if (all[rank].failed) {
             return TW_ERR_NO_MEMORY;
         }
@@ -94,27 +94,27 @@ static tw_status_t compare(const digest_t *all, int n_ranks, size_t *most)
     return status;
 }
 
-tw_status_t tw_agree_on(tw_coll_t *world, const tw_lines_t *lines)
+tw_status_t tw_agree_on(tw_coll_t *coll, const tw_lines_t *lines)
 {
     digest_t own = {.bytes = lines->bytes, .failed = lines->failed};
     own.hash = lines->bytes > 0 ? XXH3_64bits(lines->text, lines->bytes) : 0;
-    digest_t *all = tw_agree_alloc(world, sizeof(*all));
+    digest_t *all = tw_agree_alloc(coll, sizeof(*all));
     size_t most = 1;
-    tw_status_t status = all ? tw_agree_gather(world, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
+    tw_status_t status = all ? tw_agree_gather(coll, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
     if (status == TW_OK) {
-        status = compare(all, tw_coll_size(world), &most);
+        status = compare(all, tw_coll_size(coll), &most);
     }
     free(all);
-    return status == TW_ERR_MISMATCH ? exchange_lines(world, lines, most) : status;
+    return status == TW_ERR_MISMATCH ? exchange_lines(coll, lines, most) : status;
 }
 
 /* ---- failures ------------------------------------------------------------------------------------------ */
 
-tw_status_t tw_agree_status(tw_coll_t *world, tw_status_t status)
+tw_status_t tw_agree_status(tw_coll_t *coll, tw_status_t status)
 {
-    int64_t own = status, *all = tw_agree_alloc(world, sizeof(*all));
-    status = all ? tw_agree_gather(world, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
-    for (int rank = 0; rank < tw_coll_size(world) && status == TW_OK; rank++) {
+    int64_t own = status, *all = tw_agree_alloc(coll, sizeof(*all));
+    status = all ? tw_agree_gather(coll, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
+    for (int rank = 0; rank < tw_coll_size(coll) && status == TW_OK; rank++) {
         status = (tw_status_t)all[rank];
     }
     free(all);
@@ -130,23 +130,23 @@ typedef struct report {
 /* The first failure. Rank 0 says so for all who are fine. */
 static tw_status_t judge(const tw_attempt_t *attempt, const report_t *all)
 {
-    int n_ranks = tw_coll_size(attempt->world), first = 0;
-    while (first < n_ranks && all[first].status == TW_OK) {
+    int world = tw_coll_size(attempt->coll), first = 0;
+    while (first < world && all[first].status == TW_OK) {
         first++;
     }
-    if (first == n_ranks) {
+    if (first == world) {
         return TW_OK;
     }
-    if (first > 0 && tw_coll_rank(attempt->world) == 0) {
+    if (first > 0 && tw_coll_rank(attempt->coll) == 0) {
         tw_error("rank 0: rank %d cannot %s, and says why itself: %s", first, attempt->what,
                  tw_status_string((tw_status_t)all[first].status));
     }
     return (tw_status_t)all[first].status;
 }
 
-void tw_attempt_begin(tw_attempt_t *attempt, tw_coll_t *world, const char *what)
+void tw_attempt_begin(tw_attempt_t *attempt, tw_coll_t *coll, const char *what)
 {
-    *attempt = (tw_attempt_t){.world = world, .what = what};
+    *attempt = (tw_attempt_t){.coll = coll, .what = what};
     tw_log_keep_begin(&attempt->held);
 }
 
@@ -154,12 +154,12 @@ tw_status_t tw_attempt_end(tw_attempt_t *attempt, tw_status_t status)
 {
     tw_log_keep_end(&attempt->held);
     const report_t own = {.errors = tw_log_held_hash(&attempt->held), .status = status};
-    int is_first = tw_coll_rank(attempt->world) == 0;
+    int is_first = tw_coll_rank(attempt->coll) == 0;
     if (is_first) {
         tw_log_held_cleanup(&attempt->held, 1);
     }
-    report_t *all = tw_agree_alloc(attempt->world, sizeof(*all));
-    tw_status_t met = all ? tw_agree_gather(attempt->world, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
+    report_t *all = tw_agree_alloc(attempt->coll, sizeof(*all));
+    tw_status_t met = all ? tw_agree_gather(attempt->coll, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
     int has_news = met != TW_OK || own.errors != all[0].errors;
     if (met == TW_OK) {
         met = judge(attempt, all);

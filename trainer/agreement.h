@@ -10,25 +10,25 @@ TW_C_BEGIN
 /** Have all ranks the same lines? Collective: 8 bytes a rank, and all lines where they differ.
  *  TW_ERR_MISMATCH on all ranks: rank 0 logs, of each rank that differs, name and both values of the first
  *  few lines. TW_ERR_NO_MEMORY, also where the lines are not whole; errors of tw_coll_run. */
-tw_status_t tw_agree_on(tw_coll_t *world, const tw_lines_t *lines);
+tw_status_t tw_agree_on(tw_coll_t *coll, const tw_lines_t *lines);
 /** A failure of one rank is everybody's: the status of the first rank that failed. */
-tw_status_t tw_agree_status(tw_coll_t *world, tw_status_t status);
+tw_status_t tw_agree_status(tw_coll_t *coll, tw_status_t status);
 /** Room for `n_bytes` of every rank, zeroed; free() it. NULL (logged): out of memory. */
-void *tw_agree_alloc(const tw_coll_t *world, size_t n_bytes);
+void *tw_agree_alloc(const tw_coll_t *coll, size_t n_bytes);
 /** `n_bytes` of every rank, in rank order. */
-tw_status_t tw_agree_gather(tw_coll_t *world, const void *own, size_t n_bytes, void *all);
+tw_status_t tw_agree_gather(tw_coll_t *coll, const void *own, size_t n_bytes, void *all);
 
 /** What every rank does for itself. An error that all ranks have is to be read once, and one that a single
  *  rank has must not be lost. Which it is shows once all have met: until then all but rank 0 keep their
  *  errors back. */
 typedef struct tw_attempt {
-    tw_coll_t *world;
+    tw_coll_t *coll;
     const char *what; /**< "begin", "resume": what a rank cannot do where it fails */
     tw_log_held_t held;
 } tw_attempt_t;
 
 /** `what` stays the caller's. Between the two: no collective, and no return. */
-void tw_attempt_begin(tw_attempt_t *attempt, tw_coll_t *world, const char *what);
+void tw_attempt_begin(tw_attempt_t *attempt, tw_coll_t *coll, const char *what);
 /** Collective. The own status, or where that is TW_OK, that of the first rank that failed: rank 0 logs which
  *  one, if it did not itself. */
 tw_status_t tw_attempt_end(tw_attempt_t *attempt, tw_status_t status);

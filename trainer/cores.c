@@ -157,11 +157,11 @@ static int is_shared(const tw_cores_place_t *a, const tw_cores_place_t *b)
     return a->machine == b->machine && shared;
 }
 
-int tw_cores_share(const tw_cores_place_t *all, int n_ranks, int rank)
+int tw_cores_share(const tw_cores_place_t *all, int world, int rank)
 {
     const tw_cores_place_t *own = &all[rank];
     int n_beside = 0, n_in_group = 0;
-    for (int r = 0; r < n_ranks; r++) {
+    for (int r = 0; r < world; r++) {
         n_beside += r == rank || is_shared(own, &all[r]);
         n_in_group += r == rank || all[r].group == own->group;
     }
@@ -170,19 +170,19 @@ int tw_cores_share(const tw_cores_place_t *all, int n_ranks, int rank)
     return own->asked > 0 ? own->asked : n > 1 ? n : 1;
 }
 
-tw_status_t tw_cores_of_job(tw_coll_t *world, int64_t asked, tw_cores_t *cores)
+tw_status_t tw_cores_of_job(tw_coll_t *coll, int64_t asked, tw_cores_t *cores)
 {
-    int n_ranks = tw_coll_size(world);
-    tw_cores_place_t own = own_place(asked), *all = calloc((size_t)n_ranks, sizeof(*all));
+    int world = tw_coll_size(coll);
+    tw_cores_place_t own = own_place(asked), *all = calloc((size_t)world, sizeof(*all));
     if (!all) {
-        tw_error("rank %d: out of memory for what %d ranks run on", tw_coll_rank(world), n_ranks);
+        tw_error("rank %d: out of memory for what %d ranks run on", tw_coll_rank(coll), world);
         return TW_ERR_NO_MEMORY;
     }
-    tw_status_t status = tw_agree_gather(world, &own, sizeof(own), all);
+    tw_status_t status = tw_agree_gather(coll, &own, sizeof(own), all);
     *cores = (tw_cores_t){1, INT_MAX, 1};
-    for (int r = 0; r < n_ranks && status == TW_OK; r++) {
-        int n = tw_cores_share(all, n_ranks, r);
-        cores->own = r == tw_coll_rank(world) ? n : cores->own;
+    for (int r = 0; r < world && status == TW_OK; r++) {
+        int n = tw_cores_share(all, world, r);
+        cores->own = r == tw_coll_rank(coll) ? n : cores->own;
         cores->least = n < cores->least ? n : cores->least;
         cores->most = n > cores->most ? n : cores->most;
     }

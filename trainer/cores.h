@@ -25,13 +25,13 @@ int tw_cores_count(const uint64_t mask[TW_CORES_MASK_WORDS], const char *cpu);
 int tw_cores_quota(const char *cgroups, const char *group);
 /** Threads of a rank: what it asks for, or its cores shared evenly by all ranks of its machine that may run
  *  on any of them, but no more than its share of what its control group may use; at least 1. */
-int tw_cores_share(const tw_cores_place_t *all, int n_ranks, int rank);
+int tw_cores_share(const tw_cores_place_t *all, int world, int rank);
 
 typedef struct tw_cores {
     int own, least, most; /* threads: of this rank, and over the ranks */
 } tw_cores_t;
 /** Collective. TW_ERR_NO_MEMORY, or the communicator's errors. */
-tw_status_t tw_cores_of_job(tw_coll_t *world, int64_t asked, tw_cores_t *cores);
+tw_status_t tw_cores_of_job(tw_coll_t *coll, int64_t asked, tw_cores_t *cores);
 
 TW_C_END
 

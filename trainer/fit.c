@@ -95,11 +95,11 @@ tw_room_t tw_room_of_group(const char *proc, const char *cgroups)
 
 /* ---- what is needed ------------------------------------------------------------------------------------ */
 
-tw_status_t tw_need_of(const tw_train_options_t *o, const tw_model_t *model, int n_ranks, int n_nodes,
+tw_status_t tw_need_of(const tw_train_options_t *o, const tw_model_t *model, int world, int n_nodes,
                        tw_need_t *need)
 {
     tw_plan_memory_t memory;
-    tw_plan_cluster_t cluster = tw_plan_cluster_of(n_ranks, n_nodes);
+    tw_plan_cluster_t cluster = tw_plan_cluster_of(world, n_nodes);
     tw_train_options_t quiet =
         *o; /* it is of the rank with the most, which need not be the one that samples */
     quiet.sample_steps = 0;
@@ -136,11 +136,11 @@ tw_status_t tw_fit_check(const char *where, const tw_room_t *room, const tw_need
     return TW_OK;
 }
 
-tw_status_t tw_fit_check_here(const tw_need_t *need, int n_ranks)
+tw_status_t tw_fit_check_here(const tw_need_t *need, int world)
 {
     tw_room_t machine = tw_room_of_machine("/proc"), group = tw_room_of_group("/proc", "/sys/fs/cgroup");
-    TW_TRY(tw_fit_check("this machine", &machine, need, n_ranks, 0));
-    return tw_fit_check("this control group", &group, need, n_ranks, 0);
+    TW_TRY(tw_fit_check("this machine", &machine, need, world, 0));
+    return tw_fit_check("this control group", &group, need, world, 0);
 }
 
 /* ---- a job --------------------------------------------------------------------------------------------- */
@@ -173,11 +173,11 @@ static place_t own_place(void)
 }
 
 /* How many ranks are where this one is, and is it the first of them, which speaks? */
-static int count_alike(const place_t *all, int n_ranks, int rank, int by_group, int *is_first)
+static int count_alike(const place_t *all, int world, int rank, int by_group, int *is_first)
 {
     int n = 0;
     *is_first = 1;
-    for (int r = 0; r < n_ranks; r++) {
+    for (int r = 0; r < world; r++) {
         int alike = by_group ? all[r].group == all[rank].group : all[r].machine == all[rank].machine;
         *is_first &= !alike || n > 0 || r == rank;
         n += alike;
@@ -185,24 +185,24 @@ static int count_alike(const place_t *all, int n_ranks, int rank, int by_group, 
     return n;
 }
 
-static tw_status_t check_place(const tw_need_t *need, const place_t *all, int n_ranks, int rank, int by_group)
+static tw_status_t check_place(const tw_need_t *need, const place_t *all, int world, int rank, int by_group)
 {
-    int is_first, n = count_alike(all, n_ranks, rank, by_group, &is_first);
+    int is_first, n = count_alike(all, world, rank, by_group, &is_first);
     tw_room_t room = by_group ? tw_room_of_group("/proc", "/sys/fs/cgroup") : tw_room_of_machine("/proc");
     char where[64];
     snprintf(where, sizeof(where), "the %s of rank %d", by_group ? "control group" : "machine", rank);
     return is_first ? tw_fit_check(where, &room, need, n, 1) : TW_OK;
 }
 
-tw_status_t tw_fit_check_job(tw_coll_t *world, const tw_need_t *need)
+tw_status_t tw_fit_check_job(tw_coll_t *coll, const tw_need_t *need)
 {
-    int n_ranks = tw_coll_size(world), rank = tw_coll_rank(world);
-    place_t own = own_place(), *all = tw_agree_alloc(world, sizeof(*all));
-    tw_status_t status = all ? tw_agree_gather(world, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
+    int world = tw_coll_size(coll), rank = tw_coll_rank(coll);
+    place_t own = own_place(), *all = tw_agree_alloc(coll, sizeof(*all));
+    tw_status_t status = all ? tw_agree_gather(coll, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
     if (status == TW_OK) {
-        status = check_place(need, all, n_ranks, rank, 0);
-        status = status == TW_OK ? check_place(need, all, n_ranks, rank, 1) : status;
-        status = tw_agree_status(world, status);
+        status = check_place(need, all, world, rank, 0);
+        status = status == TW_OK ? check_place(need, all, world, rank, 1) : status;
+        status = tw_agree_status(coll, status);
     }
     free(all);
     return status;

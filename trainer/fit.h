@@ -26,7 +26,7 @@ typedef struct tw_need {
 } tw_need_t;
 
 /** Of a rank in a job of so many. TW_ERR_NO_MEMORY. */
-tw_status_t tw_need_of(const tw_train_options_t *options, const tw_model_t *model, int n_ranks, int n_nodes,
+tw_status_t tw_need_of(const tw_train_options_t *options, const tw_model_t *model, int world, int n_nodes,
                        tw_need_t *need);
 
 /** Can n_ranks such ranks share this room? TW_ERR_CONFIG (logged) if what is sure is more than there is at
@@ -36,9 +36,9 @@ tw_status_t tw_fit_check(const char *where, const tw_room_t *room, const tw_need
                          int says);
 /** The same of all of a job's ranks, each for the machine and control group that it shares with others.
  *  Collective. */
-tw_status_t tw_fit_check_job(tw_coll_t *world, const tw_need_t *need);
+tw_status_t tw_fit_check_job(tw_coll_t *coll, const tw_need_t *need);
 /** The same of a job whose ranks are all to run here. No warning. */
-tw_status_t tw_fit_check_here(const tw_need_t *need, int n_ranks);
+tw_status_t tw_fit_check_here(const tw_need_t *need, int world);
 
 TW_C_END
 

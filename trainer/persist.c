@@ -19,17 +19,17 @@ void tw_persist_cleanup(tw_persist_t *persist)
 }
 
 /* It waits for files, and files for disks: nobody gives up, unless a rank dies. */
-static tw_status_t create_group(tw_persist_t *persist, tw_coll_t *world)
+static tw_status_t create_group(tw_persist_t *persist, tw_coll_t *coll)
 {
-    int n_ranks = tw_coll_size(world), *ranks = calloc((size_t)n_ranks, sizeof(*ranks));
+    int world = tw_coll_size(coll), *ranks = calloc((size_t)world, sizeof(*ranks));
     if (!ranks) {
         tw_error("out of memory");
         return TW_ERR_NO_MEMORY;
     }
-    for (int rank = 0; rank < n_ranks; rank++) {
+    for (int rank = 0; rank < world; rank++) {
         ranks[rank] = rank;
     }
-    tw_status_t status = tw_coll_group_create(world, ranks, n_ranks, &persist->own);
+    tw_status_t status = tw_coll_group_create(coll, ranks, world, &persist->own);
     if (status == TW_OK) {
         tw_coll_timeout_set(persist->own, 0);
     }
@@ -44,16 +44,16 @@ static tw_status_t prepare_folders(const tw_train_options_t *o)
     return status == TW_OK && *o->save_model ? tw_checkpoint_prepare(o->save_model) : status;
 }
 
-tw_status_t tw_persist_init(tw_persist_t *persist, tw_coll_t *world)
+tw_status_t tw_persist_init(tw_persist_t *persist, tw_coll_t *coll)
 {
     const tw_train_options_t *o = persist->options;
     persist->saved_sec = tw_time_sec();
     if (!*o->resume && !*o->init_from && !*o->checkpoint) {
         return TW_OK;
     }
-    TW_TRY(create_group(persist, world));
+    TW_TRY(create_group(persist, coll));
     tw_status_t status = tw_facts_of_run(persist->config, persist->data, &persist->facts);
-    if (status == TW_OK && tw_coll_rank(world) == 0) {
+    if (status == TW_OK && tw_coll_rank(coll) == 0) {
         status = prepare_folders(o);
     }
     return tw_agree_status(persist->own, status);

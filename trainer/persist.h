@@ -38,14 +38,14 @@ typedef struct tw_persist {
     int is_alone;                   /* it has failed, and others have not heard of it */
     double saved_sec;               /* when the last checkpoint began, or the run; tw_time_sec */
     tw_checkpoint_saving_t *saving; /* under way, on all ranks; NULL: none */
-    /** the world's ranks again: what they say here does not count as training, and may wait for disks; NULL:
+    /** the job's ranks again: what they say here does not count as training, and may wait for disks; NULL:
      *  nothing is asked for */
     tw_coll_t *own;
 } tw_persist_t;
 
 /** config, options, model, data, stop and id are set, and engine after it. Collective. Errors of
  *  tw_coll_group_create, and on all ranks those of tw_checkpoint_prepare. */
-tw_status_t tw_persist_init(tw_persist_t *persist, tw_coll_t *world);
+tw_status_t tw_persist_init(tw_persist_t *persist, tw_coll_t *coll);
 /** Accepts what tw_persist_init has not seen, zeroed. Gives up a checkpoint under way. */
 void tw_persist_cleanup(tw_persist_t *persist);
 /** Of a tw_persist_t, for the engine. */

@@ -26,7 +26,7 @@ typedef struct run {
     const tw_trainer_params_t *params;
     tw_train_config_t *config;
     const tw_train_options_t *options;
-    tw_coll_t *world, *own_world;
+    tw_coll_t *coll, *own_coll;
     tw_data_t *data;
     tw_cores_t cores;
     tw_pool_t *pool;
@@ -47,12 +47,12 @@ typedef struct run {
 static tw_status_t join(run_t *run)
 {
     tw_coll_params_t params = {.mem = TW_MEM_HOST, .deterministic = 1, .progress_thread = 1};
-    run->world = run->params->world;
-    if (run->world) {
+    run->coll = run->params->coll;
+    if (run->coll) {
         return TW_OK;
     }
-    tw_status_t status = tw_coll_world_create(&params, &run->own_world);
-    run->world = run->own_world;
+    tw_status_t status = tw_coll_world_create(&params, &run->own_coll);
+    run->coll = run->own_coll;
     return status;
 }
 
@@ -88,7 +88,7 @@ static tw_status_t compare_ranks(const run_t *run)
     add_variables(&tw_coll_config_table, of_coll, &lines);
     add_variables(&tw_hpz_config_table, of_hpz, &lines);
     tw_status_t own = tw_facts_of_data(run->data, &lines);
-    tw_status_t status = tw_agree_on(run->world, &lines);
+    tw_status_t status = tw_agree_on(run->coll, &lines);
     tw_lines_cleanup(&lines);
     return own != TW_OK ? own : status;
 }
@@ -159,12 +159,12 @@ static tw_status_t create_model_there(run_t *run, const tw_model_config_t *confi
     if (run->options->device == TW_TRAIN_DEVICE_CPU) {
         return tw_model_create(config, &run->model);
     }
-    if (!run->world) {
+    if (!run->coll) {
         TW_TRY(tw_device_gpu_count(0, &n_devices));
         return tw_device_model_create_planned(config, &run->model);
     }
-    int rank = tw_coll_rank(run->world);
-    TW_TRY(tw_device_gpu_open(rank, tw_coll_local_of(run->world, rank), &run->device));
+    int rank = tw_coll_rank(run->coll);
+    TW_TRY(tw_device_gpu_open(rank, tw_coll_local_of(run->coll, rank), &run->device));
     return tw_device_model_create(config, run->device, &run->model);
 }
 
@@ -201,7 +201,7 @@ static tw_status_t create_engine(run_t *run)
     const tw_engine_params_t params = {.options = run->options,
                                        .model = run->model,
                                        .data = run->data,
-                                       .world = run->world,
+                                       .coll = run->coll,
                                        .hooks = tw_persist_hooks(&run->persist)};
     run->is_started = 1;
     tw_status_t status = tw_engine_create(&params, &run->engine);
@@ -233,8 +233,8 @@ static void ask_output(const run_t *run)
                                                      .breakdown = o->wall_clock_breakdown,
                                                      .run_id = run->persist.id,
                                                      .resumed_step = run->persist.resumed_step,
-                                                     .n_ranks = tw_coll_size(run->world),
-                                                     .n_nodes = tw_coll_n_nodes(run->world),
+                                                     .world = tw_coll_size(run->coll),
+                                                     .n_nodes = tw_coll_n_nodes(run->coll),
                                                      .n_threads = run->cores.own,
                                                      .least_threads = run->cores.least,
                                                      .most_threads = run->cores.most,
@@ -247,13 +247,13 @@ static void ask_output(const run_t *run)
 /* Rank 0's, and so the same on all. */
 static tw_status_t draw_id(run_t *run)
 {
-    uint64_t own = 0, *all = tw_agree_alloc(run->world, sizeof(*all));
+    uint64_t own = 0, *all = tw_agree_alloc(run->coll, sizeof(*all));
     while (own == 0) {
         if (getrandom(&own, sizeof(own), 0) != (ssize_t)sizeof(own)) {
             own = tw_time_ns();
         }
     }
-    tw_status_t status = all ? tw_agree_gather(run->world, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
+    tw_status_t status = all ? tw_agree_gather(run->coll, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
     run->persist.id = status == TW_OK ? all[0] : 0;
     free(all);
     return status;
@@ -262,7 +262,7 @@ static tw_status_t draw_id(run_t *run)
 static tw_status_t restore(run_t *run)
 {
     run->persist.engine = run->engine;
-    tw_status_t status = tw_persist_init(&run->persist, run->world);
+    tw_status_t status = tw_persist_init(&run->persist, run->coll);
     status = status == TW_OK ? tw_persist_restore(&run->persist) : status;
     run->is_agreed = status != TW_ERR_PEER && !run->persist.is_alone;
     ask_output(run);
@@ -270,11 +270,11 @@ static tw_status_t restore(run_t *run)
 }
 
 /* What a rank does for itself, before it needs the others. */
-static tw_status_t prepare(run_t *run, int n_ranks, int n_nodes, int is_first)
+static tw_status_t prepare(run_t *run, int world, int n_nodes, int is_first)
 {
     TW_TRY(tw_train_config_create(run->params->config, run->params->sets, run->params->n_sets, &run->config));
     run->options = tw_train_config_options(run->config);
-    TW_TRY(tw_train_config_resolve(run->config, n_ranks, n_nodes));
+    TW_TRY(tw_train_config_resolve(run->config, world, n_nodes));
     if (is_first) {
         tw_train_config_say(run->config);
         TW_TRY(run->params->prepare ? run->params->prepare(run->params->ctx) : TW_OK);
@@ -292,19 +292,19 @@ static tw_status_t prepare(run_t *run, int n_ranks, int n_nodes, int is_first)
 static tw_status_t prepare_all(run_t *run)
 {
     tw_attempt_t attempt;
-    int rank = tw_coll_rank(run->world);
-    tw_attempt_begin(&attempt, run->world, "begin");
-    tw_status_t status = prepare(run, tw_coll_size(run->world), tw_coll_n_nodes(run->world), rank == 0);
+    int rank = tw_coll_rank(run->coll);
+    tw_attempt_begin(&attempt, run->coll, "begin");
+    tw_status_t status = prepare(run, tw_coll_size(run->coll), tw_coll_n_nodes(run->coll), rank == 0);
     return tw_attempt_end(&attempt, status);
 }
 
 /* Sizes of the model's memory depend on its threads. */
 static tw_status_t choose_threads(run_t *run)
 {
-    TW_TRY(tw_cores_of_job(run->world, run->options->threads, &run->cores));
+    TW_TRY(tw_cores_of_job(run->coll, run->options->threads, &run->cores));
     tw_status_t status = tw_pool_create(run->cores.own, &run->pool);
     status = status == TW_OK ? tw_model_set_pool(run->model, run->pool) : status;
-    return tw_agree_status(run->world, status);
+    return tw_agree_status(run->coll, status);
 }
 
 static tw_status_t check_memory(const run_t *run)
@@ -313,9 +313,8 @@ static tw_status_t check_memory(const run_t *run)
     if (!run->options->check_memory) {
         return TW_OK;
     }
-    TW_TRY(
-        tw_need_of(run->options, run->model, tw_coll_size(run->world), tw_coll_n_nodes(run->world), &need));
-    return tw_fit_check_job(run->world, &need);
+    TW_TRY(tw_need_of(run->options, run->model, tw_coll_size(run->coll), tw_coll_n_nodes(run->coll), &need));
+    return tw_fit_check_job(run->coll, &need);
 }
 
 static tw_status_t set_up(run_t *run)
@@ -346,7 +345,7 @@ static void tear_down(run_t *run, tw_status_t status)
 {
     /* an alarm is raised on all ranks at once; else nobody is to wait for this rank */
     if (status != TW_OK && status != TW_ERR_MISMATCH && run->is_started && !run->is_agreed) {
-        tw_coll_abort(run->world);
+        tw_coll_abort(run->coll);
     }
     tw_persist_cleanup(&run->persist);
     tw_sampling_cleanup(&run->sampling);
@@ -357,7 +356,7 @@ static void tear_down(run_t *run, tw_status_t status)
         run->device->destroy(run->device);
     }
     tw_data_close(run->data);
-    tw_coll_destroy(run->own_world);
+    tw_coll_destroy(run->own_coll);
     tw_train_config_destroy(run->config);
     free(run->step_secs);
 }
@@ -470,7 +469,7 @@ typedef struct account {
 static uint64_t planned_bytes(const run_t *run, const tw_engine_totals_t *training)
 {
     tw_plan_memory_t memory;
-    tw_plan_cluster_t cluster = tw_plan_cluster_of(tw_coll_size(run->world), tw_coll_n_nodes(run->world));
+    tw_plan_cluster_t cluster = tw_plan_cluster_of(tw_coll_size(run->coll), tw_coll_n_nodes(run->coll));
     cluster.delta_bits =
         training->delta_elems > 0 ? 8.0 * (double)training->delta_bytes / (double)training->delta_elems : 0.0;
     tw_status_t status = tw_plan_memory_of(run->options, run->model, &cluster, &memory);
@@ -531,16 +530,16 @@ static void add_account(tw_trainer_result_t *result, const account_t *account)
     result->lag_max = fmax(result->lag_max, account->lag_max);
 }
 
-static void add_accounts(tw_trainer_result_t *result, const account_t *all, int n_ranks)
+static void add_accounts(tw_trainer_result_t *result, const account_t *all, int world)
 {
     uint64_t delta_bytes = 0, delta_elems = 0;
     double wait_sec = 0;
     result->bytes_as_planned = 1;
-    for (int r = 0; r < n_ranks; r++) {
+    for (int r = 0; r < world; r++) {
         add_account(result, &all[r]);
         delta_bytes += all[r].training.delta_bytes;
         delta_elems += all[r].training.delta_elems;
-        wait_sec += all[r].training.wait_sec / n_ranks;
+        wait_sec += all[r].training.wait_sec / world;
     }
     result->total_sec = all[0].total_sec;
     result->step_sec = all[0].step_sec;
@@ -551,22 +550,22 @@ static void add_accounts(tw_trainer_result_t *result, const account_t *all, int 
 static tw_status_t settle(run_t *run)
 {
     tw_trainer_result_t *result = run->result;
-    int n_ranks = tw_coll_size(run->world);
-    account_t *all = tw_agree_alloc(run->world, sizeof(*all));
+    int world = tw_coll_size(run->coll);
+    account_t *all = tw_agree_alloc(run->coll, sizeof(*all));
     tw_status_t status = all ? tw_engine_drain(run->engine) : TW_ERR_NO_MEMORY;
     if (status == TW_OK) {
         account_t own = own_account(run);
-        tw_coll_segment_t segment = {.src = &own, .dst = all, .n_elems = (size_t)n_ranks * sizeof(*all)};
+        tw_coll_segment_t segment = {.src = &own, .dst = all, .n_elems = (size_t)world * sizeof(*all)};
         tw_coll_args_t args = {
             .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
-        status = tw_coll_run(run->world, &args);
+        status = tw_coll_run(run->coll, &args);
     }
     if (status == TW_OK) {
-        result->n_ranks = n_ranks;
-        result->n_nodes = tw_coll_n_nodes(run->world);
+        result->world = world;
+        result->n_nodes = tw_coll_n_nodes(run->coll);
         result->stage = (int)run->options->stage;
         result->n_params = tw_model_n_params(run->model);
-        add_accounts(result, all, n_ranks);
+        add_accounts(result, all, world);
     }
     free(all);
     return status;
@@ -603,24 +602,24 @@ tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_
     return status;
 }
 
-tw_status_t tw_trainer_check(const tw_trainer_params_t *params, int n_ranks, int n_nodes)
+tw_status_t tw_trainer_check(const tw_trainer_params_t *params, int world, int n_nodes)
 {
     run_t run = {.params = params};
     tw_need_t need;
-    tw_status_t status = prepare(&run, n_ranks, n_nodes, 0);
+    tw_status_t status = prepare(&run, world, n_nodes, 0);
     if (status == TW_OK && run.options->check_memory) {
-        status = tw_need_of(run.options, run.model, n_ranks, n_nodes, &need);
-        status = status == TW_OK ? tw_fit_check_here(&need, n_ranks) : status;
+        status = tw_need_of(run.options, run.model, world, n_nodes, &need);
+        status = status == TW_OK ? tw_fit_check_here(&need, world) : status;
     }
     tear_down(&run, TW_OK);
     return status;
 }
 
-tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, int n_ranks, int n_nodes, FILE *out)
+tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, int world, int n_nodes, FILE *out)
 {
     tw_train_config_t *config;
     TW_TRY(tw_train_config_create(params->config, params->sets, params->n_sets, &config));
-    tw_status_t status = tw_train_config_resolve(config, n_ranks, n_nodes);
+    tw_status_t status = tw_train_config_resolve(config, world, n_nodes);
     if (status == TW_OK) {
         tw_train_config_say(config);
         tw_train_config_print(config, out);

@@ -163,7 +163,7 @@ static void print_threads(const tw_trainer_output_t *wanted)
     if (least < most) {
         snprintf(least_text, sizeof(least_text), "%d to ", least);
     }
-    printf("# %d ranks on %d nodes, each computes with %s%d thread%s\n", wanted->n_ranks, wanted->n_nodes,
+    printf("# %d ranks on %d nodes, each computes with %s%d thread%s\n", wanted->world, wanted->n_nodes,
            least_text, most, most > 1 ? "s" : "");
 }
 
@@ -194,7 +194,7 @@ static void add_step(output_t *output, const tw_trainer_step_t *step)
 static void format_flops(const output_t *output, char *text, size_t n)
 {
     const tw_trainer_output_t *wanted = &output->wanted;
-    double flops = output->tokens / output->step_sec * wanted->flops_per_token / wanted->n_ranks;
+    double flops = output->tokens / output->step_sec * wanted->flops_per_token / wanted->world;
     if (wanted->peak_flops > 0) {
         snprintf(text, n, "MFU %.1f %%", 100 * flops / wanted->peak_flops);
     } else {
@@ -323,7 +323,7 @@ static tw_status_t write_metrics(FILE *file, const tw_trainer_output_t *wanted, 
     if (step->is_bad) {
         tw_json_add_int(json, "bad", 1);
     }
-    double flops = (double)step->tokens * wanted->flops_per_token / wanted->n_ranks / step->step_sec;
+    double flops = (double)step->tokens * wanted->flops_per_token / wanted->world / step->step_sec;
     tw_json_add_double(json, "flops", flops);
     if (wanted->peak_flops > 0) {
         tw_json_add_double(json, "mfu", flops / wanted->peak_flops);
@@ -422,7 +422,7 @@ static void print_summary(const tw_trainer_result_t *r)
 {
     printf("# %d ranks on %d nodes, stage %d, %" PRIu64 " parameters, %" PRIu64 " steps, %" PRIu64
            " tokens in %.1f s\n",
-           r->n_ranks, r->n_nodes, r->stage, r->n_params, r->steps, r->tokens, r->total_sec);
+           r->world, r->n_nodes, r->stage, r->n_params, r->steps, r->tokens, r->total_sec);
     if (r->is_stopped) {
         printf("# asked to end: stopped before thinwire.steps\n");
     }
@@ -522,12 +522,12 @@ static int run_rank(const options_t *options)
                                   .output = &output.wanted,
                                   .stop = &is_asked_to_end};
     tw_trainer_result_t result = {0};
-    tw_status_t status = tw_coll_world_create(&coll_params, &params.world);
+    tw_status_t status = tw_coll_world_create(&coll_params, &params.coll);
     if (status != TW_OK) {
         return 1;
     }
     catch_sigterm();
-    output.is_first = tw_coll_rank(params.world) == 0;
+    output.is_first = tw_coll_rank(params.coll) == 0;
     output.box_link_bps = tw_cluster_kind() == TW_CLUSTER_NODES ? options->link_bps : 0;
     /* Open MPI's ranks always have one, whatever becomes of their output */
     output.is_terminal = output.is_first && isatty(STDOUT_FILENO) && !getenv("OMPI_COMM_WORLD_RANK");
@@ -542,7 +542,7 @@ static int run_rank(const options_t *options)
     if (output.metrics && fclose(output.metrics) != 0 && output.status == TW_OK) {
         output.status = cannot_write(output.path);
     }
-    tw_coll_destroy(params.world);
+    tw_coll_destroy(params.coll);
     return exit_code_of(status == TW_OK ? output.status : status, &result);
 }
 
@@ -577,8 +577,8 @@ int main(int argc, char **argv)
     if (options.print_config) {
         const tw_trainer_params_t params = {
             .config = options.config, .sets = options.sets, .n_sets = options.n_sets};
-        int n_ranks = options.n_nodes * options.ranks_per_node;
-        code = tw_trainer_print_config(&params, n_ranks, options.n_nodes, stdout) == TW_OK ? 0 : 1;
+        int world = options.n_nodes * options.ranks_per_node;
+        code = tw_trainer_print_config(&params, world, options.n_nodes, stdout) == TW_OK ? 0 : 1;
     } else {
         code = tw_coll_launched() ? run_rank(&options) : run_cluster(&options, argv);
     }

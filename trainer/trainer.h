@@ -49,7 +49,7 @@ typedef struct tw_trainer_step {
 
 /** What a run came to. The same on all ranks. */
 typedef struct tw_trainer_result {
-    int n_ranks, n_nodes, stage;
+    int world, n_nodes, stage;
     uint64_t n_params, steps, tokens; /**< steps of this run; tokens of them all */
     double first_loss, last_loss;
     double val_loss;  /**< at the end; NaN if the data has no validation split */
@@ -82,7 +82,7 @@ typedef struct tw_trainer_output {
     int breakdown;         /**< wall_clock_breakdown */
     uint64_t run_id;       /**< a run that goes on from its checkpoint keeps it */
     uint64_t resumed_step; /**< of that checkpoint; 0: a new run */
-    int n_ranks, n_nodes;
+    int world, n_nodes;
     int n_threads, least_threads, most_threads; /**< that compute: of this rank, and of any */
     double flops_per_token; /**< of a step, that the model asks for: what is computed again does not count */
     double peak_flops;      /**< of a rank; 0: not known */
@@ -96,7 +96,7 @@ typedef struct tw_trainer_params {
     size_t n_sets;
     /** Deterministic, with a progress thread, on host memory. NULL: joins the launcher's job, and leaves
      *  it. */
-    tw_coll_t *world;
+    tw_coll_t *coll;
     /** Or NULL; on rank 0, with what it does before it needs the others: where it fails (it logs why), no
      *  rank begins. */
     tw_status_t (*prepare)(void *ctx);
@@ -133,11 +133,11 @@ tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_
 
 /** Look at what a job of so many ranks, all on this machine, would be given, before it is started:
  *  configuration, data, model, memory. What is wrong is logged once; errors as in tw_trainer_run. */
-tw_status_t tw_trainer_check(const tw_trainer_params_t *params, int n_ranks, int n_nodes);
+tw_status_t tw_trainer_check(const tw_trainer_params_t *params, int world, int n_nodes);
 
 /** Print every key in force in a job of so many ranks, and where its value comes from. TW_ERR_CONFIG as
  *  above. */
-tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, int n_ranks, int n_nodes, FILE *out);
+tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, int world, int n_nodes, FILE *out);
 
 TW_C_END
 

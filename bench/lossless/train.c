@@ -100,7 +100,7 @@ static tw_status_t init(training_t *t)
 static tw_status_t backward(training_t *t, size_t step)
 {
     const tw_data_place_t place = {
-        .seed = 1, .step = step, .n_micros = 1, .n_ranks = 1, .batch = BATCH, .seq_len = SEQUENCE};
+        .seed = 1, .step = step, .n_micros = 1, .world = 1, .batch = BATCH, .seq_len = SEQUENCE};
     double loss;
     memset(t->grads, 0, t->n_params * sizeof(*t->grads));
     tw_convert_from_fp32(TW_TYPE_BF16, t->master, 1.0f, t->weights, t->n_params);

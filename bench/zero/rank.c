@@ -109,7 +109,7 @@ static zero_row_t row_of(const run_t *run, const tw_trainer_result_t *result)
     zero_row_t row = {.seed = options->child_seed,
                       .stage = result->stage,
                       .nodes = result->n_nodes,
-                      .ranks_per_node = result->n_ranks / result->n_nodes,
+                      .ranks_per_node = result->world / result->n_nodes,
                       .params = (int64_t)result->n_params,
                       .steps = (int64_t)result->steps,
                       .tokens = (int64_t)(result->tokens / result->steps),
@@ -153,12 +153,12 @@ static tw_status_t write_row(const run_t *run, const tw_trainer_result_t *result
 
 /* ---- the run ------------------------------------------------------------------------------------------- */
 
-static tw_status_t train(run_t *run, tw_coll_t *world, tw_trainer_result_t *result)
+static tw_status_t train(run_t *run, tw_coll_t *coll, tw_trainer_result_t *result)
 {
     keys_t keys;
     make_keys(&keys, run->options);
     const tw_trainer_params_t params = {
-        .sets = keys.list, .n_sets = keys.n, .world = world, .on_step = on_step, .ctx = run};
+        .sets = keys.list, .n_sets = keys.n, .coll = coll, .on_step = on_step, .ctx = run};
     tw_status_t status = tw_trainer_run(&params, result);
     return status == TW_OK ? run->status : status;
 }
@@ -179,24 +179,24 @@ int zero_rank_run(const zero_options_t *options)
     const tw_coll_params_t params = {.mem = TW_MEM_HOST, .deterministic = 1, .progress_thread = 1};
     run_t run = {.options = options, .hash = XXH64_createState()};
     tw_trainer_result_t result;
-    tw_coll_t *world = NULL;
-    tw_status_t status = run.hash ? tw_coll_world_create(&params, &world) : TW_ERR_NO_MEMORY;
+    tw_coll_t *coll = NULL;
+    tw_status_t status = run.hash ? tw_coll_world_create(&params, &coll) : TW_ERR_NO_MEMORY;
 
     if (status == TW_OK) {
         XXH64_reset(run.hash, 0);
-        status = tw_coll_rank(world) == 0 ? open_metrics(&run) : TW_OK;
+        status = tw_coll_rank(coll) == 0 ? open_metrics(&run) : TW_OK;
     }
     if (status == TW_OK) {
-        status = train(&run, world, &result);
+        status = train(&run, coll, &result);
     }
-    if (status == TW_OK && tw_coll_rank(world) == 0) {
+    if (status == TW_OK && tw_coll_rank(coll) == 0) {
         status = write_row(&run, &result);
     }
     if (run.metrics && fclose(run.metrics) != 0 && status == TW_OK) {
         tw_error("%s: %s", options->metrics, strerror(errno));
         status = TW_ERR_IO;
     }
-    tw_coll_destroy(world);
+    tw_coll_destroy(coll);
     XXH64_freeState(run.hash);
     return status == TW_OK ? 0 : 1;
 }

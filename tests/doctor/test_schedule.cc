@@ -157,7 +157,7 @@ class DoctorResult : public tw::Fixture
             facts[(size_t)node].rank = facts[(size_t)node].node = leaders[(size_t)node] = node;
             facts[(size_t)node].n_devices = 1;
         }
-        result.n_ranks = result.n_nodes = kNodes;
+        result.world = result.n_nodes = kNodes;
         result.facts = facts.data();
         result.leader = leaders.data();
     }

@@ -29,7 +29,8 @@ inline uint16_t narrow(float value)
     return out;
 }
 
-/* Three units: a large tensor beside small ones, none that divides evenly, some smaller than the world. */
+/* Three units: a large tensor beside small ones, none that divides evenly, some smaller than the number of
+ * ranks. */
 inline std::vector<tw_hpz_tensor_t> tensors_of(size_t n)
 {
     return {{n, 0, 0, 0, 0},         {3, 0, 1, 0, 0}, {1, 1, 1, 0, 0},
@@ -56,10 +57,10 @@ class Rank
     std::vector<tw_hpz_tensor_t> tensors;
     std::vector<std::vector<float>> masters;
 
-    Rank(tw_coll_t *world, const std::vector<tw_hpz_tensor_t> &the_tensors, tw_hpz_params_t params)
+    Rank(tw_coll_t *coll, const std::vector<tw_hpz_tensor_t> &the_tensors, tw_hpz_params_t params)
         : tensors(the_tensors)
     {
-        params.world = world;
+        params.coll = coll;
         params.tensors = tensors.data();
         params.n_tensors = tensors.size();
         EXPECT_EQ(tw_hpz_create(&params, &hpz), TW_OK);

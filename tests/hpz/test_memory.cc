@@ -155,9 +155,9 @@ struct Pair {
     Elsewhere memory;
     tw::Rank here, there;
 
-    Pair(tw_coll_t *world, size_t n, const tw_hpz_params_t &params, int rank)
-        : memory((uint32_t)rank + 1), here(world, tw::tensors_of(n), params),
-          there(world, tw::tensors_of(n), memory.params(params))
+    Pair(tw_coll_t *coll, size_t n, const tw_hpz_params_t &params, int rank)
+        : memory((uint32_t)rank + 1), here(coll, tw::tensors_of(n), params),
+          there(coll, tw::tensors_of(n), memory.params(params))
     {
     }
     void expect_equal(uint64_t version)
@@ -268,7 +268,7 @@ TEST_F(HpzMemory, WhatIsOfTheHostsMemoryIsRefused)
         tw_hpz_params_t params = memory.params(tw::params_with(has_take ? "int4" : ""));
         tw_hpz_t *hpz = nullptr;
         params.take = has_take ? params.take : nullptr;
-        params.world = world.coll(0);
+        params.coll = world.coll(0);
         params.tensors = &tensor;
         params.n_tensors = 1;
         EXPECT_EQ(tw_hpz_create(&params, &hpz), TW_ERR_UNSUPPORTED);

@@ -39,10 +39,10 @@ TEST_F(HpzReplica, OfFp32)
     for (const std::vector<int> &shape : std::vector<std::vector<int>>{{1}, {3, 3}, {4}}) {
         tw_hpz_params_t params = tw::params_with("", 0);
         params.fp32_replicas = 1;
-        int n_ranks = std::accumulate(shape.begin(), shape.end(), 0);
+        int world = std::accumulate(shape.begin(), shape.end(), 0);
         tw::on_ranks(shape, tw::tensors_of(97), params, [&](tw::Rank &rank, int index) {
             size_t n_elems = 0;
-            int is_last = index + 1 == n_ranks;
+            int is_last = index + 1 == world;
             for (int u = 0; u < rank.units(); u++) {
                 std::vector<float> full(tw_hpz_full_elems(rank.layout(), u)), gathered(full.size());
                 tw_coll_request_t *request;
@@ -77,7 +77,7 @@ TEST_F(HpzReplica, OfFp32FollowNoChanges)
         for (const char *delta : {"", "int4:block=32", "none"}) {
             tw_hpz_params_t params = tw::params_with(*delta == 'i' ? delta : "", *delta == 0);
             tw_hpz_t *hpz = nullptr;
-            params.world = world.coll(r);
+            params.coll = world.coll(r);
             params.tensors = &tensor;
             params.n_tensors = 1;
             params.fp32_replicas = 1;
@@ -90,7 +90,7 @@ TEST_F(HpzReplica, OfFp32FollowNoChanges)
     });
 }
 
-/* All of a world made before one asks: whoever is refused first ends the job. */
+/* All of a job made before one asks: whoever is refused first ends the job. */
 std::vector<tw_status_t> gather_all(const std::vector<int> &shape, const std::vector<uint64_t> &stored,
                                     uint64_t asked)
 {
@@ -145,7 +145,7 @@ TEST_F(HpzReplica, NodesOfUnequalSizeAreRefused)
         tw_hpz_tensor_t tensor = {64, 0, 0, 0, 0};
         tw_hpz_params_t params = tw::params_with("");
         tw_hpz_t *hpz = nullptr;
-        params.world = world.coll(r);
+        params.coll = world.coll(r);
         params.tensors = &tensor;
         params.n_tensors = 1;
         EXPECT_EQ(tw_hpz_create(&params, &hpz), TW_ERR_UNSUPPORTED);

@@ -265,12 +265,12 @@ struct Made {
     }
 };
 
-/* The same rank without a world. */
+/* The same rank without a communicator. */
 void expect_planned_memory(const tw_hpz_t *hpz)
 {
     tw_hpz_params_t params = hpz->params;
     tw_hpz_t *planned = nullptr;
-    params.world = nullptr;
+    params.coll = nullptr;
     params.place = {hpz->rank, hpz->n_nodes, hpz->ranks_per_node};
     ASSERT_EQ(tw_hpz_create(&params, &planned), TW_OK);
     for (int kind = 0; kind <= TW_HPZ_SYNC_COUNT; kind++) {

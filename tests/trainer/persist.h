@@ -153,7 +153,7 @@ class Persist : public tw::Fixture
                 of->on_first(step->step);
             }
         };
-        EXPECT_EQ(TW_OK, tw_coll_create(&of_world, &params.world));
+        EXPECT_EQ(TW_OK, tw_coll_create(&of_world, &params.coll));
         tw_trainer_result_t result;
         tw_status_t status = tw_trainer_run(&params, &result);
         if (status == TW_OK && result.steps > 0) { /* checkpoints are not training */
@@ -164,7 +164,7 @@ class Persist : public tw::Fixture
         rank->val_loss = result.val_loss;
         rank->inter_node_bytes = result.inter_node_bytes;
         rank->device_bytes = result.device_bytes;
-        tw_coll_destroy(params.world);
+        tw_coll_destroy(params.coll);
         return status;
     }
     bool has_step(int step) const

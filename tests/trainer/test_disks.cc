@@ -93,8 +93,8 @@ class Disks : public tw::Fixture
 
     /* A rank that can leave checkpoints and go on from them. */
     struct Rank : tw::Params {
-        Rank(const Sets &sets, tw_coll_t *world, tw_device_t *device = nullptr)
-            : Params(sets, world, [device](const tw_model_config_t *of, tw_model_t **out) {
+        Rank(const Sets &sets, tw_coll_t *coll, tw_device_t *device = nullptr)
+            : Params(sets, coll, [device](const tw_model_config_t *of, tw_model_t **out) {
                   return device ? tw_device_model_create(of, device, out) : tw_model_create(of, out);
               })
         {
@@ -107,7 +107,7 @@ class Disks : public tw::Fixture
             params.hooks = tw_persist_hooks(&persist);
             EXPECT_EQ(tw_engine_create(&params, &engine), TW_OK);
             persist.engine = engine;
-            EXPECT_EQ(tw_persist_init(&persist, world), TW_OK);
+            EXPECT_EQ(tw_persist_init(&persist, coll), TW_OK);
         }
         ~Rank()
         {
@@ -137,8 +137,8 @@ class Disks : public tw::Fixture
 
     void leave_checkpoint()
     {
-        tw::run_ranks({0, 1}, [&](int, tw_coll_t *world) {
-            Rank of(sets(), world);
+        tw::run_ranks({0, 1}, [&](int, tw_coll_t *coll) {
+            Rank of(sets(), coll);
             EXPECT_EQ(of.step(), TW_OK);
             EXPECT_EQ(tw_persist_step_done(&of.persist), TW_OK);
             EXPECT_EQ(tw_persist_finish(&of.persist), TW_OK);
@@ -161,15 +161,15 @@ TEST_F(Disks, ASlowOneIsWaitedForBeforeTheUpdate)
         usleep(100000); /* who does not wait has gone on by now */
         is_held = false;
     });
-    tw::run_ranks({0, 1}, [&](int, tw_coll_t *world) {
-        Rank of(sets(), world);
+    tw::run_ranks({0, 1}, [&](int, tw_coll_t *coll) {
+        Rank of(sets(), coll);
         EXPECT_EQ(of.step(), TW_OK);
         EXPECT_EQ(tw_persist_step_done(&of.persist), TW_OK);
         while (!is_asked) {
             usleep(1000);
         }
         EXPECT_EQ(tw_coll_timeout(of.persist.own), 0.0);
-        EXPECT_GT(tw_coll_timeout(world), 0.0);
+        EXPECT_GT(tw_coll_timeout(coll), 0.0);
         EXPECT_EQ(of.step(), TW_OK);
         EXPECT_EQ(tw_engine_steps_done(of.engine), 2u);
         was_held = was_held || is_held;
@@ -185,8 +185,8 @@ TEST_F(Disks, WhoWaitsForOneHearsOfADeath)
 {
     is_held = true;
     allow_log("gave the job up");
-    tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
-        Rank of(sets(), world);
+    tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *coll) {
+        Rank of(sets(), coll);
         EXPECT_EQ(of.step(), TW_OK);
         EXPECT_EQ(tw_persist_step_done(&of.persist), TW_OK);
         if (rank == 0) {
@@ -197,7 +197,7 @@ TEST_F(Disks, WhoWaitsForOneHearsOfADeath)
                     usleep(1000);
                 }
                 usleep(20000);
-                tw_coll_abort(world);
+                tw_coll_abort(coll);
                 is_held = false;
             });
             EXPECT_NE(of.step(), TW_OK);
@@ -216,8 +216,8 @@ TEST_F(Disks, AFileThatOneRankCannotReadEndsAll)
     std::vector<tw_status_t> statuses(2, TW_ERR_IO);
     int n_opened = 0;
     for (; statuses[0] != TW_OK && n_opened < 20; n_opened++) {
-        tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
-            Rank of(sets({"thinwire.resume=" + folder_ + "/step-00000001"}), world);
+        tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *coll) {
+            Rank of(sets({"thinwire.resume=" + folder_ + "/step-00000001"}), coll);
             opens_left = rank == 1 ? n_opened : -1;
             statuses[(size_t)rank] = tw_persist_restore(&of.persist);
             opens_left = -1;
@@ -234,9 +234,9 @@ TEST_F(Disks, ADeviceThatFailsIsEverybodys)
     leave_checkpoint();
     expect_log("emulated: a copy failed");
     expect_log("rank 0: rank 1 cannot resume, and says why itself: ");
-    tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
+    tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *coll) {
         tw::EmulatedDevice device((uint32_t)rank + 1);
-        Rank of(sets({"thinwire.resume=" + folder_}), world, device.table());
+        Rank of(sets({"thinwire.resume=" + folder_}), coll, device.table());
         device.copies_left = rank == 1 ? 0 : -1;
         EXPECT_EQ(tw_persist_restore(&of.persist), TW_ERR_CUDA);
         EXPECT_FALSE(of.persist.is_alone);

@@ -76,11 +76,11 @@ class LlamaFiles : public tw::Fixture, public ::testing::WithParamInterface<cons
             pointers.push_back(set.c_str());
         }
         tw_trainer_result_t results[2] = {};
-        tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
+        tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *coll) {
             tw_trainer_params_t params = {};
             params.sets = pointers.data();
             params.n_sets = pointers.size();
-            params.world = world;
+            params.coll = coll;
             tw_status_t status = tw_trainer_run(&params, &results[rank]);
             EXPECT_TRUE(status == want || (want != TW_OK && status == TW_ERR_PEER)) << status;
         });

@@ -37,7 +37,7 @@ class Sizes : public ::testing::Test
         model_ = nullptr;
         config_ = nullptr;
     }
-    tw_status_t make(const std::vector<std::string> &sets, int n_ranks, int n_nodes)
+    tw_status_t make(const std::vector<std::string> &sets, int world, int n_nodes)
     {
         std::vector<const char *> texts;
         for (const std::string &set : sets) {
@@ -46,14 +46,14 @@ class Sizes : public ::testing::Test
         forget();
         TW_TRY(tw_train_config_create(nullptr, texts.data(), texts.size(), &config_));
         options_ = tw_train_config_options(config_);
-        TW_TRY(tw_train_config_resolve(config_, n_ranks, n_nodes));
+        TW_TRY(tw_train_config_resolve(config_, world, n_nodes));
         tw_model_config_t shape;
         TW_TRY(tw_trainer_shape(options_, 256, &shape));
         TW_TRY(tw_model_create(&shape, &model_));
         return tw_trainer_check_sizes(options_, model_);
     }
     /* What is made of them, in floating point. */
-    void expect_not_wrapped(int n_ranks, int n_nodes)
+    void expect_not_wrapped(int world, int n_nodes)
     {
         const tw_model_config_t *shape = tw_model_config_get(model_);
         const double tokens = (double)options_->micro_batch * (double)options_->sequence;
@@ -66,9 +66,9 @@ class Sizes : public ::testing::Test
         EXPECT_GE((double)tw_model_n_params(model_),
                   (double)shape->n_layer * (double)shape->n_embd * (double)shape->n_embd);
         EXPECT_EQ((double)(options_->batch * options_->sequence),
-                  tokens * (double)options_->accumulation * n_ranks);
+                  tokens * (double)options_->accumulation * world);
         tw_need_t need;
-        ASSERT_EQ(tw_need_of(options_, model_, n_ranks, n_nodes, &need), TW_OK);
+        ASSERT_EQ(tw_need_of(options_, model_, world, n_nodes, &need), TW_OK);
         EXPECT_TRUE(std::isfinite(need.all));
         EXPECT_GE(need.sure, 4 * x);
     }
@@ -83,7 +83,7 @@ class Sizes : public ::testing::Test
         }
         return false;
     }
-    void look(const std::vector<const Key *> &keys, int n_ranks, int n_nodes)
+    void look(const std::vector<const Key *> &keys, int world, int n_nodes)
     {
         std::vector<std::string> sets;
         std::string all;
@@ -91,12 +91,12 @@ class Sizes : public ::testing::Test
             sets.push_back(key->text);
             all += key->text + " ";
         }
-        SCOPED_TRACE(all + "on " + std::to_string(n_ranks));
+        SCOPED_TRACE(all + "on " + std::to_string(world));
         tw::LogCapture log;
         log.allow("");
-        const tw_status_t status = make(sets, n_ranks, n_nodes);
+        const tw_status_t status = make(sets, world, n_nodes);
         if (status == TW_OK) {
-            expect_not_wrapped(n_ranks, n_nodes);
+            expect_not_wrapped(world, n_nodes);
         } else {
             EXPECT_TRUE(status == TW_ERR_CONFIG || status == TW_ERR_INVALID) << status;
             EXPECT_TRUE(is_named(keys, log)) << (log.lines().empty() ? "" : log.lines()[0].text);

@@ -34,11 +34,11 @@ typedef struct tw_checkpoint_piece {
     float *values[TW_CHECKPOINT_KIND_COUNT];
 } tw_checkpoint_piece_t;
 
-/** Of the run; a run that goes on wants the same, but for n_ranks, to see the same data. */
+/** Of the run; a run that goes on wants the same, but for how many ranks, to see the same data. */
 typedef struct tw_checkpoint_run {
     uint64_t step; /**< done */
     uint64_t seed, batch, seq_len;
-    int n_ranks;
+    int world;
     uint64_t id;          /**< of the run, which keeps it when it goes on; 0: not said, by an older program */
     double recent_loss;   /**< what tw_engine_loaded wants; 0: not said */
     double best_val;      /**< the lowest validation loss so far; 0: none, or not said */
@@ -67,15 +67,15 @@ typedef struct tw_checkpoint_state {
  *  into: better before the first step than at the first checkpoint. One process. TW_ERR_IO and the like;
  *  logged. */
 tw_status_t tw_checkpoint_prepare(const char *path);
-/** Collective over `world`. All ranks get the same status: TW_ERR_IO and the like are logged by the rank that
+/** Collective over `coll`. All ranks get the same status: TW_ERR_IO and the like are logged by the rank that
  *  met them. After an error the checkpoints that were there are still there. */
-tw_status_t tw_checkpoint_save(tw_coll_t *world, const tw_checkpoint_state_t *save);
+tw_status_t tw_checkpoint_save(tw_coll_t *coll, const tw_checkpoint_state_t *save);
 
 /** The same in two parts, between which a thread of its own writes this rank's file. */
 typedef struct tw_checkpoint_saving tw_checkpoint_saving_t;
 /** Collective. What `save` points to stays until tw_checkpoint_save_end, but for the array of pieces; the
  *  pieces' values must not change before tw_checkpoint_save_release. Errors as of tw_checkpoint_save. */
-tw_status_t tw_checkpoint_save_begin(tw_coll_t *world, const tw_checkpoint_state_t *save,
+tw_status_t tw_checkpoint_save_begin(tw_coll_t *coll, const tw_checkpoint_state_t *save,
                                      tw_checkpoint_saving_t **out);
 /** Wait until the values have been taken, as long as the disk takes. */
 void tw_checkpoint_save_release(tw_checkpoint_saving_t *saving);

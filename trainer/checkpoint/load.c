@@ -14,8 +14,8 @@ struct tw_checkpoint {
     const tw_model_t *model;
     tw_manifest_t manifest;
     char folder[TW_CHECKPOINT_PATH_BYTES];
-    tw_safetensors_t **files; /* [n_ranks] */
-    int *verified;            /* [n_ranks] */
+    tw_safetensors_t **files; /* [world] */
+    int *verified;            /* [world] */
     tw_shard_part_t *parts;   /* by kind, tensor, first element */
     size_t n_parts;
 };
@@ -165,13 +165,13 @@ static int compare_parts(const void *a, const void *b)
 
 static tw_status_t open_shards(tw_checkpoint_t *checkpoint)
 {
-    size_t n_ranks = (size_t)checkpoint->manifest.run.n_ranks;
-    checkpoint->files = calloc(n_ranks, sizeof(*checkpoint->files));
-    checkpoint->verified = calloc(n_ranks, sizeof(*checkpoint->verified));
+    size_t world = (size_t)checkpoint->manifest.run.world;
+    checkpoint->files = calloc(world, sizeof(*checkpoint->files));
+    checkpoint->verified = calloc(world, sizeof(*checkpoint->verified));
     if (!checkpoint->files || !checkpoint->verified) {
         return no_memory(checkpoint);
     }
-    for (size_t rank = 0; rank < n_ranks; rank++) {
+    for (size_t rank = 0; rank < world; rank++) {
         TW_TRY(open_shard(checkpoint, (int)rank));
     }
     if (checkpoint->n_parts > 0) {
@@ -224,7 +224,7 @@ void tw_checkpoint_close(tw_checkpoint_t *checkpoint)
     if (!checkpoint) {
         return;
     }
-    for (int rank = 0; checkpoint->files && rank < checkpoint->manifest.run.n_ranks; rank++) {
+    for (int rank = 0; checkpoint->files && rank < checkpoint->manifest.run.world; rank++) {
         tw_safetensors_close(checkpoint->files[rank]);
     }
     free(checkpoint->files);

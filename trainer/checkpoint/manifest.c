@@ -45,7 +45,7 @@ static json_t *tensor_list(const tw_model_t *model)
 static json_t *shard_list(const tw_manifest_t *manifest)
 {
     json_t *list = json_array();
-    for (int rank = 0; rank < manifest->run.n_ranks; rank++) {
+    for (int rank = 0; rank < manifest->run.world; rank++) {
         char checksum[17];
         format_checksum(manifest->shards[rank].checksum, checksum);
         json_array_append_new(list, json_pack("{s:I, s:s}", "bytes", (json_int_t)manifest->shards[rank].bytes,
@@ -148,7 +148,7 @@ static json_t *manifest_json(const tw_manifest_t *manifest, const tw_model_t *mo
     json_t *body =
         json_pack("{s:i, s:I, s:I, s:I, s:I, s:i, s:s, s:f, s:f, s:I, s:o, s:o, s:o, s:o, s:o}", "format",
                   FORMAT, "step", (json_int_t)run->step, "seed", (json_int_t)run->seed, "batch",
-                  (json_int_t)run->batch, "seq_len", (json_int_t)run->seq_len, "n_ranks", run->n_ranks, "run",
+                  (json_int_t)run->batch, "seq_len", (json_int_t)run->seq_len, "n_ranks", run->world, "run",
                   text, "recent_loss", run->recent_loss, "best_val", run->best_val, "passed_over",
                   (json_int_t)run->passed_over, "history", history_json(run), "facts", facts_json(run->facts),
                   "model", model_json(model), "tensors", tensor_list(model), "shards", shard_list(manifest));
@@ -309,16 +309,16 @@ static tw_status_t read_run(const char *path, json_t *body, tw_manifest_t *manif
 
 static tw_status_t read_shards(const char *path, const json_t *list, tw_manifest_t *manifest)
 {
-    size_t n_ranks = json_array_size(list);
-    if (n_ranks < 1 || n_ranks > MAX_RANKS || (int)n_ranks != manifest->run.n_ranks) {
+    size_t world = json_array_size(list);
+    if (world < 1 || world > MAX_RANKS || (int)world != manifest->run.world) {
         return damaged(path, "the number of shards");
     }
-    manifest->shards = calloc(n_ranks, sizeof(*manifest->shards));
+    manifest->shards = calloc(world, sizeof(*manifest->shards));
     if (!manifest->shards) {
         tw_error("%s: out of memory", path);
         return TW_ERR_NO_MEMORY;
     }
-    for (size_t rank = 0; rank < n_ranks; rank++) {
+    for (size_t rank = 0; rank < world; rank++) {
         const json_t *entry = json_array_get(list, rank);
         const char *checksum = json_string_value(json_object_get(entry, "xxh3"));
         json_int_t bytes = json_integer_value(json_object_get(entry, "bytes"));
@@ -338,7 +338,7 @@ static tw_status_t read_body(const char *path, json_t *body, const tw_model_t *m
     json_int_t step, seed, batch, seq_len;
     if (json_unpack_ex(body, &error, 0, "{s:i, s:I, s:I, s:I, s:I, s:i}", "format", &format, "step", &step,
                        "seed", &seed, "batch", &batch, "seq_len", &seq_len, "n_ranks",
-                       &manifest->run.n_ranks) != 0) {
+                       &manifest->run.world) != 0) {
         return damaged(path, error.text);
     }
     if (format != FORMAT) {

@@ -24,7 +24,7 @@ typedef struct tw_manifest_shard {
 
 typedef struct tw_manifest {
     tw_checkpoint_run_t run;
-    tw_manifest_shard_t *shards; /**< [run.n_ranks], allocated */
+    tw_manifest_shard_t *shards; /**< [run.world], allocated */
     tw_lines_t facts;            /**< where run.facts points, once read */
     double *history;             /**< and run.history */
 } tw_manifest_t;

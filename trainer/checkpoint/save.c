@@ -23,9 +23,9 @@ typedef struct report {
 typedef enum stage { WRITING, TAKEN, WRITTEN } stage_t;
 
 struct tw_checkpoint_saving {
-    tw_coll_t *world;
+    tw_coll_t *coll;
     tw_checkpoint_state_t save;
-    report_t own, *all;                       /* [size of world] */
+    report_t own, *all;                       /* [world] */
     char folder[TW_CHECKPOINT_PATH_BYTES];    /* of the step, finished */
     char temporary[TW_CHECKPOINT_PATH_BYTES]; /* unfinished */
     tw_checkpoint_piece_t *pieces;            /* [save.n_pieces], a copy */
@@ -42,14 +42,14 @@ typedef tw_checkpoint_saving_t saving_t;
 /* Everyone hears how everyone fared; returns the first failure. Files take as long as disks take. */
 static tw_status_t agree(saving_t *saving, tw_status_t status)
 {
-    int n_ranks = tw_coll_size(saving->world);
+    int world = tw_coll_size(saving->coll);
     saving->own.status = status;
     tw_coll_segment_t segment = {
-        .src = &saving->own, .dst = saving->all, .n_elems = (size_t)n_ranks * sizeof(report_t)};
+        .src = &saving->own, .dst = saving->all, .n_elems = (size_t)world * sizeof(report_t)};
     tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1, .patient = 1};
-    tw_status_t exchanged = tw_coll_run(saving->world, &args);
-    for (int rank = 0; rank < n_ranks && exchanged == TW_OK; rank++) {
+    tw_status_t exchanged = tw_coll_run(saving->coll, &args);
+    for (int rank = 0; rank < world && exchanged == TW_OK; rank++) {
         exchanged = (tw_status_t)saving->all[rank].status;
     }
     return exchanged;
@@ -57,7 +57,7 @@ static tw_status_t agree(saving_t *saving, tw_status_t status)
 
 static int is_first(const saving_t *saving)
 {
-    return tw_coll_rank(saving->world) == 0;
+    return tw_coll_rank(saving->coll) == 0;
 }
 
 /* What a crash has left is removed: nobody else writes into this folder. */
@@ -113,7 +113,7 @@ static tw_status_t write_shard(saving_t *saving)
     const tw_checkpoint_state_t *save = &saving->save;
     tw_safetensors_writer_t *writer;
     char path[TW_CHECKPOINT_PATH_BYTES], name[32];
-    tw_checkpoint_shard_name(tw_coll_rank(saving->world), name);
+    tw_checkpoint_shard_name(tw_coll_rank(saving->coll), name);
     TW_TRY(tw_checkpoint_path(path, "%s/%s", saving->temporary, name));
     TW_TRY(tw_shard_write(path, save->model, saving->pieces, save->n_pieces, &writer));
     enter(saving, TAKEN, TW_OK);
@@ -149,16 +149,16 @@ static void stop_writing(saving_t *saving)
 
 static tw_status_t write_manifest(const saving_t *saving)
 {
-    int n_ranks = tw_coll_size(saving->world);
+    int world = tw_coll_size(saving->coll);
     char path[TW_CHECKPOINT_PATH_BYTES];
     tw_manifest_t manifest = {.run = saving->save.run,
-                              .shards = calloc((size_t)n_ranks, sizeof(*manifest.shards))};
+                              .shards = calloc((size_t)world, sizeof(*manifest.shards))};
     if (!manifest.shards) {
         tw_error("%s: out of memory for the manifest", saving->folder);
         return TW_ERR_NO_MEMORY;
     }
-    manifest.run.n_ranks = n_ranks;
-    for (int rank = 0; rank < n_ranks; rank++) {
+    manifest.run.world = world;
+    for (int rank = 0; rank < world; rank++) {
         manifest.shards[rank] = (tw_manifest_shard_t){saving->all[rank].bytes, saving->all[rank].checksum};
     }
     tw_status_t status = tw_checkpoint_path(path, "%s/%s", saving->temporary, TW_CHECKPOINT_MANIFEST);
@@ -262,7 +262,7 @@ static void destroy(saving_t *saving)
     }
 }
 
-static saving_t *create(tw_coll_t *world, const tw_checkpoint_state_t *save)
+static saving_t *create(tw_coll_t *coll, const tw_checkpoint_state_t *save)
 {
     saving_t *saving = calloc(1, sizeof(*saving));
     if (!saving) {
@@ -270,9 +270,9 @@ static saving_t *create(tw_coll_t *world, const tw_checkpoint_state_t *save)
     }
     pthread_mutex_init(&saving->lock, NULL);
     pthread_cond_init(&saving->changed, NULL);
-    saving->world = world;
+    saving->coll = coll;
     saving->save = *save;
-    saving->all = calloc((size_t)tw_coll_size(world), sizeof(*saving->all));
+    saving->all = calloc((size_t)tw_coll_size(coll), sizeof(*saving->all));
     saving->pieces = calloc(save->n_pieces + 1, sizeof(*saving->pieces));
     if (!saving->all || !saving->pieces) {
         destroy(saving);
@@ -301,9 +301,9 @@ static tw_status_t clear_away(const saving_t *saving, tw_status_t status)
     return status;
 }
 
-tw_status_t tw_checkpoint_save_begin(tw_coll_t *world, const tw_checkpoint_state_t *save, saving_t **out)
+tw_status_t tw_checkpoint_save_begin(tw_coll_t *coll, const tw_checkpoint_state_t *save, saving_t **out)
 {
-    saving_t *saving = create(world, save);
+    saving_t *saving = create(coll, save);
     if (!saving) {
         tw_error("checkpoint: out of memory");
         return TW_ERR_NO_MEMORY;
@@ -361,9 +361,9 @@ void tw_checkpoint_save_drop(saving_t *saving)
     destroy(saving);
 }
 
-tw_status_t tw_checkpoint_save(tw_coll_t *world, const tw_checkpoint_state_t *save)
+tw_status_t tw_checkpoint_save(tw_coll_t *coll, const tw_checkpoint_state_t *save)
 {
     saving_t *saving;
-    TW_TRY(tw_checkpoint_save_begin(world, save, &saving));
+    TW_TRY(tw_checkpoint_save_begin(coll, save, &saving));
     return tw_checkpoint_save_end(saving);
 }

@@ -143,7 +143,7 @@ const tw_train_options_t *tw_train_config_options(const tw_train_config_t *confi
 
 /** What depends on several keys and on the job: the batch's three numbers, the schedule's length, hpZ on or
  *  off. Call it once, before training. TW_ERR_CONFIG (logged): they contradict each other. */
-tw_status_t tw_train_config_resolve(tw_train_config_t *config, int n_ranks, int n_nodes);
+tw_status_t tw_train_config_resolve(tw_train_config_t *config, int world, int n_nodes);
 
 /** Every key in force, its value, where it comes from and its meaning. */
 void tw_train_config_print(const tw_train_config_t *config, FILE *out);

@@ -32,60 +32,60 @@ static const char *number_or_any(int64_t number, char text[24])
     return number > 0 ? text : "(any)";
 }
 
-static tw_status_t batch_error(const tw_train_options_t *o, int n_ranks)
+static tw_status_t batch_error(const tw_train_options_t *o, int world)
 {
     char micro[24], accumulation[24];
     tw_error("train_batch_size %lld is not train_micro_batch_size_per_gpu %s x gradient_accumulation_steps "
              "%s x %d ranks",
              (long long)o->batch, number_or_any(o->micro_batch, micro),
-             number_or_any(o->accumulation, accumulation), n_ranks);
+             number_or_any(o->accumulation, accumulation), world);
     return TW_ERR_CONFIG;
 }
 
 /* Sequences of a step; SIZE_MAX where that does not fit. */
-static size_t batch_of(int64_t micro, int64_t accumulation, int64_t n_ranks)
+static size_t batch_of(int64_t micro, int64_t accumulation, int64_t world)
 {
-    return tw_size_mul((size_t)micro, tw_size_mul((size_t)accumulation, (size_t)n_ranks));
+    return tw_size_mul((size_t)micro, tw_size_mul((size_t)accumulation, (size_t)world));
 }
 
 /* What the key itself may be at most. */
-static tw_status_t check_batch(int64_t micro, int64_t accumulation, int64_t n_ranks)
+static tw_status_t check_batch(int64_t micro, int64_t accumulation, int64_t world)
 {
     const double most = tw_train_options_table.fields[tw_train_field_of("train_batch_size")].max;
-    if ((double)batch_of(micro, accumulation, n_ranks) <= most) {
+    if ((double)batch_of(micro, accumulation, world) <= most) {
         return TW_OK;
     }
     tw_error(
         "train_micro_batch_size_per_gpu %lld x gradient_accumulation_steps %lld x %lld ranks is more than "
         "a train_batch_size of %.15g",
-        (long long)micro, (long long)accumulation, (long long)n_ranks, most);
+        (long long)micro, (long long)accumulation, (long long)world, most);
     return TW_ERR_CONFIG;
 }
 
 /* batch = micro * accumulation * ranks: any two give the third; of one, the others are 1 as far as that
  * goes. */
-static tw_status_t resolve_batch(tw_train_config_t *config, int64_t n_ranks)
+static tw_status_t resolve_batch(tw_train_config_t *config, int64_t world)
 {
     tw_train_options_t *o = &config->options;
     int64_t micro = o->micro_batch, accumulation = o->accumulation;
     if (o->batch > 0) {
         if (micro > 0 && accumulation == 0) {
-            accumulation = o->batch / (micro * n_ranks);
+            accumulation = o->batch / (micro * world);
         } else if (micro == 0) {
             accumulation = accumulation > 0 ? accumulation : 1;
-            micro = o->batch / (accumulation * n_ranks);
+            micro = o->batch / (accumulation * world);
         }
     }
     micro = micro > 0 || o->batch > 0 ? micro : 1;
     accumulation = accumulation > 0 || o->batch > 0 ? accumulation : 1;
     if (o->batch > 0 &&
-        (micro < 1 || accumulation < 1 || batch_of(micro, accumulation, n_ranks) != (size_t)o->batch)) {
-        return batch_error(o, (int)n_ranks);
+        (micro < 1 || accumulation < 1 || batch_of(micro, accumulation, world) != (size_t)o->batch)) {
+        return batch_error(o, (int)world);
     }
-    TW_TRY(check_batch(micro, accumulation, n_ranks));
+    TW_TRY(check_batch(micro, accumulation, world));
     follow(config, &o->micro_batch, micro);
     follow(config, &o->accumulation, accumulation);
-    follow(config, &o->batch, micro * accumulation * n_ranks);
+    follow(config, &o->batch, micro * accumulation * world);
     return TW_OK;
 }
 
@@ -105,14 +105,14 @@ static tw_status_t refuse(const char *why)
     return TW_ERR_CONFIG;
 }
 
-static tw_status_t resolve_hpz(tw_train_config_t *config, int n_ranks, int n_nodes)
+static tw_status_t resolve_hpz(tw_train_config_t *config, int world, int n_nodes)
 {
     tw_train_options_t *o = &config->options;
     int delta = o->delta_bits > 0 || o->delta_lossless;
-    if (o->hpz_size > 1 && o->hpz_size * n_nodes != n_ranks) {
+    if (o->hpz_size > 1 && o->hpz_size * n_nodes != world) {
         tw_error("zero_optimization.zero_hpz_partition_size is %lld, but %d ranks are on %d nodes: it is the "
                  "number of ranks of a node here",
-                 (long long)o->hpz_size, n_ranks, n_nodes);
+                 (long long)o->hpz_size, world, n_nodes);
         return TW_ERR_CONFIG;
     }
     if (o->hpz == TW_TRAIN_HPZ_OFF && (o->hpz_size > 1 || delta)) {
@@ -294,7 +294,7 @@ static tw_status_t check_places(const tw_train_options_t *o)
     return TW_OK;
 }
 
-tw_status_t tw_train_config_resolve(tw_train_config_t *config, int n_ranks, int n_nodes)
+tw_status_t tw_train_config_resolve(tw_train_config_t *config, int world, int n_nodes)
 {
     tw_train_options_t *o = &config->options;
     tw_status_t status = check_features(o);
@@ -311,10 +311,10 @@ tw_status_t tw_train_config_resolve(tw_train_config_t *config, int n_ranks, int 
         status = check_model(o);
     }
     if (status == TW_OK) {
-        status = resolve_batch(config, n_ranks);
+        status = resolve_batch(config, world);
     }
     if (status == TW_OK) {
-        status = resolve_hpz(config, n_ranks, n_nodes);
+        status = resolve_hpz(config, world, n_nodes);
     }
     if (status == TW_OK) {
         status = check_replicas(o);

@@ -32,10 +32,10 @@ uint64_t tw_data_n_sequences(const tw_data_t *data, tw_data_split_t split, size_
 
 static tw_status_t check_place(const tw_data_place_t *place)
 {
-    if (place->micro >= place->n_micros || place->rank >= place->n_ranks || place->batch < 1 ||
+    if (place->micro >= place->n_micros || place->rank >= place->world || place->batch < 1 ||
         place->seq_len < 1) {
         tw_error("data: no micro-batch %zu of %zu, rank %zu of %zu, of %zu sequences of %zu tokens",
-                 place->micro, place->n_micros, place->rank, place->n_ranks, place->batch, place->seq_len);
+                 place->micro, place->n_micros, place->rank, place->world, place->batch, place->seq_len);
         return TW_ERR_INVALID;
     }
     return TW_OK;
@@ -45,7 +45,7 @@ static tw_status_t check_place(const tw_data_place_t *place)
 static uint64_t first_sequence(const tw_data_place_t *place)
 {
     uint64_t micros = place->step * place->n_micros + place->micro;
-    return (micros * place->n_ranks + place->rank) * place->batch;
+    return (micros * place->world + place->rank) * place->batch;
 }
 
 /* A sequence of a file. */

@@ -64,12 +64,12 @@ typedef struct tw_data_fingerprint {
 /** TW_ERR_TRUNCATED, logged: a file has been cut since it was opened. */
 tw_status_t tw_data_fingerprint_get(const tw_data_t *data, tw_data_fingerprint_t *out);
 
-/** Which micro-batch: of `step` (0 is the first), number `micro` of n_micros, of `rank` of n_ranks, `batch`
- *  sequences of seq_len tokens. Sequence b of it is number (micro * n_ranks + rank) * batch + b of the
+/** Which micro-batch: of `step` (0 is the first), number `micro` of n_micros, of `rank` of `world`, `batch`
+ *  sequences of seq_len tokens. Sequence b of it is number (micro * world + rank) * batch + b of the
  *  step's. */
 typedef struct tw_data_place {
     uint64_t seed, step;
-    size_t n_micros, micro, n_ranks, rank, batch, seq_len;
+    size_t n_micros, micro, world, rank, batch, seq_len;
 } tw_data_place_t;
 
 /** tokens, targets int32 [batch * seq_len], the caller's; a target is the token that follows. The training

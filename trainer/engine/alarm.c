@@ -89,10 +89,10 @@ static uint64_t find_nonfinite(const tw_engine_t *engine, const size_t *order)
 }
 
 /* The first of any rank; the lowest of those that have it. */
-static size_t first_of(const uint64_t *all, int n_ranks)
+static size_t first_of(const uint64_t *all, int world)
 {
     size_t first = 0;
-    for (int r = 1; r < n_ranks; r++) {
+    for (int r = 1; r < world; r++) {
         first = all[r] < all[first] ? (size_t)r : first;
     }
     return first;
@@ -118,17 +118,17 @@ static void say_nonfinite(const tw_engine_t *engine, uint64_t own, const size_t 
 static tw_status_t name_nonfinite(const tw_engine_t *engine, int *is_weight)
 {
     size_t *order = calloc(engine->n_tensors, sizeof(*order));
-    uint64_t own = UINT64_MAX, *all = calloc((size_t)engine->n_ranks, sizeof(*all));
+    uint64_t own = UINT64_MAX, *all = calloc((size_t)engine->world, sizeof(*all));
     if (order) {
         backward_order(engine, order);
         own = find_nonfinite(engine, order);
     }
-    tw_coll_segment_t segment = {.src = &own, .dst = all, .n_elems = (size_t)engine->n_ranks * sizeof(*all)};
+    tw_coll_segment_t segment = {.src = &own, .dst = all, .n_elems = (size_t)engine->world * sizeof(*all)};
     tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
-    tw_status_t status = all ? tw_coll_run(engine->world, &args) : TW_ERR_NO_MEMORY;
+    tw_status_t status = all ? tw_coll_run(engine->coll, &args) : TW_ERR_NO_MEMORY;
     if (status == TW_OK) {
-        size_t first = first_of(all, engine->n_ranks);
+        size_t first = first_of(all, engine->world);
         *is_weight = all[first] < engine->n_tensors;
         if (order && first == (size_t)engine->rank) {
             say_nonfinite(engine, own, order);

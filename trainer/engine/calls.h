@@ -110,7 +110,7 @@ static inline size_t tw_engine_row_elems(const tw_model_tensor_t *tensor)
 }
 
 /** args in a codec, if it is one: quantized always, lossless where there are other nodes. A deterministic
- *  world measures no link, and its model is of a fast one: bytes are what was asked for. */
+ *  communicator measures no link, and its model is of a fast one: bytes are what was asked for. */
 void tw_engine_encode(const tw_engine_t *engine, const tw_quant_codec_t *codec, tw_coll_args_t *args);
 /** Post args, in operations of at most `bucket` elements (or one segment). Adds the inter-node bytes to
  *  planned_bytes; planned: what is known of them from before, or TW_ENGINE_NOT_PLANNED: then they are found

@@ -47,9 +47,9 @@ size_t tw_engine_reduce_slice_step(const tw_train_options_t *o)
     return tw_hpz_slice_step(0, &codec);
 }
 
-size_t tw_engine_reduce_slice_most(const tw_train_options_t *o, int n_ranks)
+size_t tw_engine_reduce_slice_most(const tw_train_options_t *o, int world)
 {
-    size_t most = (size_t)o->reduce_bucket / (size_t)n_ranks, step = tw_engine_reduce_slice_step(o);
+    size_t most = (size_t)o->reduce_bucket / (size_t)world, step = tw_engine_reduce_slice_step(o);
     return most > step ? most : step;
 }
 

@@ -43,7 +43,7 @@ static tw_status_t create_hpz(tw_engine_t *engine)
     tw_hpz_tensor_t *tensors = calloc(engine->n_tensors, sizeof(*tensors));
     engine->names =
         tw_engine_alloc(engine, TW_ENGINE_MOVING, engine->n_tensors, sizeof(*engine->names), "names");
-    tw_hpz_params_t params = {.world = engine->world,
+    tw_hpz_params_t params = {.coll = engine->coll,
                               .place = engine->place,
                               .tensors = tensors,
                               .n_tensors = engine->n_tensors,
@@ -91,7 +91,7 @@ static tw_status_t create_hpz(tw_engine_t *engine)
 /* hpz makes a segment for each rank and tensor at most. */
 static size_t max_segments(const tw_engine_t *engine, const tw_engine_unit_t *unit)
 {
-    return unit->n_tensors * (size_t)engine->n_ranks;
+    return unit->n_tensors * (size_t)engine->world;
 }
 
 static tw_status_t slot_init(tw_engine_t *engine, tw_engine_slot_t *slot, size_t unit, size_t n_elems,
@@ -323,7 +323,7 @@ static tw_status_t engine_init(tw_engine_t *engine)
     TW_TRY(tw_engine_check_device(engine));
     TW_TRY(tw_model_reserve(engine->model, (size_t)engine->options->micro_batch,
                             (size_t)engine->options->sequence));
-    tw_coll_counters_get(engine->world, &engine->base);
+    tw_coll_counters_get(engine->coll, &engine->base);
     return first_weights(engine);
 }
 
@@ -332,7 +332,7 @@ void tw_engine_describe(tw_engine_t *engine, const tw_engine_params_t *params)
     engine->options = params->options;
     engine->model = params->model;
     engine->data = params->data;
-    engine->world = params->world;
+    engine->coll = params->coll;
     engine->hooks = params->hooks;
     engine->stage = (int)params->options->stage;
     engine->weight_type = tw_model_weight_type(params->model);
@@ -360,8 +360,8 @@ tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out
     }
     tw_engine_resident_init(engine);
     tw_engine_describe(engine, params);
-    engine->rank = tw_coll_rank(params->world);
-    engine->n_ranks = tw_coll_size(params->world);
+    engine->rank = tw_coll_rank(params->coll);
+    engine->world = tw_coll_size(params->coll);
     tw_status_t status = engine_init(engine);
     if (status != TW_OK) {
         tw_engine_destroy(engine);

@@ -43,7 +43,7 @@ typedef struct tw_engine_params {
     const tw_train_options_t *options; /**< resolved */
     tw_model_t *model;                 /**< reserved for its micro-batches by the engine */
     const tw_data_t *data;
-    tw_coll_t *world; /**< deterministic, with a progress thread */
+    tw_coll_t *coll; /**< deterministic, with a progress thread */
     tw_engine_hooks_t hooks;
 } tw_engine_params_t;
 
@@ -210,7 +210,7 @@ int tw_engine_is_muons(const tw_train_options_t *options, const tw_model_tensor_
 int tw_engine_begins_bucket(size_t *held, size_t n_elems, int64_t bucket);
 /** Of gradients from stage 2 on: a unit of more than a bucket goes in slices (tw_hpz_slice_next) of so many
  *  elements at a rank at most, and of this step. */
-size_t tw_engine_reduce_slice_most(const tw_train_options_t *options, int n_ranks);
+size_t tw_engine_reduce_slice_most(const tw_train_options_t *options, int world);
 size_t tw_engine_reduce_slice_step(const tw_train_options_t *options);
 /** What travels encoded, and how; inner: gradients inside a node; delta: changes of weights, but for lossless
  *  ones. bits 0, and not lossless: as it is. */

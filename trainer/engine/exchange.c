@@ -14,14 +14,14 @@ static void add_notices(tw_engine_notices_t *sum, const tw_engine_notices_t *of,
 
 tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report)
 {
-    size_t n_ranks = (size_t)engine->n_ranks;
-    tw_engine_report_t *all = calloc(n_ranks, sizeof(*all));
+    size_t world = (size_t)engine->world;
+    tw_engine_report_t *all = calloc(world, sizeof(*all));
     if (!all) {
-        tw_error("rank %d: out of memory for the reports of %zu ranks", engine->rank, n_ranks);
+        tw_error("rank %d: out of memory for the reports of %zu ranks", engine->rank, world);
         return TW_ERR_NO_MEMORY;
     }
     report->resident_bytes = tw_engine_resident_bytes(engine);
-    tw_coll_segment_t segment = {.src = report, .dst = all, .n_elems = n_ranks * sizeof(*all)};
+    tw_coll_segment_t segment = {.src = report, .dst = all, .n_elems = world * sizeof(*all)};
     tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
     tw_engine_processor_t begin = tw_engine_processor_get(tw_model_pool(engine->model));
@@ -31,7 +31,7 @@ tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report)
     if (status == TW_OK) {
         double loss = 0;
         memset(report, 0, sizeof(*report));
-        for (size_t r = 0; r < n_ranks; r++) {
+        for (size_t r = 0; r < world; r++) {
             tw_norm_merge(&report->norm, &all[r].norm);
             loss += all[r].loss;
             tw_engine_totals_add(&report->totals, &all[r].totals);
@@ -39,8 +39,8 @@ tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report)
             report->resident_bytes = all[r].resident_bytes > report->resident_bytes ? all[r].resident_bytes
                                                                                     : report->resident_bytes;
         }
-        report->loss = loss / (double)n_ranks;
-        report->totals.wait_sec /= (double)n_ranks;
+        report->loss = loss / (double)world;
+        report->totals.wait_sec /= (double)world;
         engine->resident_most = report->resident_bytes;
     }
     free(all);

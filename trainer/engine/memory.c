@@ -251,7 +251,7 @@ void tw_engine_free_all(tw_engine_t *engine)
 /* Now. */
 static size_t held_bytes(const tw_engine_t *engine)
 {
-    return engine->memory_bytes + tw_hpz_memory_bytes(engine->hpz) + tw_coll_workspace_bytes(engine->world);
+    return engine->memory_bytes + tw_hpz_memory_bytes(engine->hpz) + tw_coll_workspace_bytes(engine->coll);
 }
 
 void tw_engine_note_memory(tw_engine_t *engine)

@@ -24,7 +24,7 @@ static void find_owners(tw_engine_t *engine)
 {
     int next = 0;
     for (size_t t = 0; t < engine->n_tensors; t++) {
-        engine->muon.owners[t] = tw_muon_has(engine, t) ? next++ % engine->n_ranks : -1;
+        engine->muon.owners[t] = tw_muon_has(engine, t) ? next++ % engine->world : -1;
     }
 }
 
@@ -88,17 +88,17 @@ static tw_status_t take_place(tw_engine_t *engine, tw_engine_muon_place_t *place
 tw_status_t tw_muon_init(tw_engine_t *engine)
 {
     tw_engine_muon_t *muon = &engine->muon;
-    size_t n_ranks = (size_t)engine->n_ranks;
+    size_t world = (size_t)engine->world;
     if (engine->options->optimizer != TW_TRAIN_MUON) {
         return TW_OK;
     }
     muon->owners =
         tw_engine_alloc(engine, TW_ENGINE_MOVING, engine->n_tensors, sizeof(*muon->owners), "owners");
     muon->counts = tw_engine_alloc(engine, TW_ENGINE_MOVING,
-                                   n_ranks * (n_ranks > engine->n_tensors ? n_ranks : engine->n_tensors),
+                                   world * (world > engine->n_tensors ? world : engine->n_tensors),
                                    sizeof(*muon->counts), "counts");
     muon->recv_counts =
-        tw_engine_alloc(engine, TW_ENGINE_MOVING, n_ranks, sizeof(*muon->recv_counts), "counts");
+        tw_engine_alloc(engine, TW_ENGINE_MOVING, world, sizeof(*muon->recv_counts), "counts");
     if (!muon->owners || !muon->counts || !muon->recv_counts) {
         return TW_ERR_NO_MEMORY;
     }
@@ -169,7 +169,7 @@ static tw_status_t exchange(tw_engine_t *engine, const tw_engine_unit_t *unit, i
     tw_engine_muon_t *muon = &engine->muon;
     tw_engine_muon_place_t *place = place_of(engine, unit);
     size_t end = unit->first_tensor + unit->n_tensors, n_sent = 0, n_owned = 0;
-    for (int r = 0; r < engine->n_ranks; r++) {
+    for (int r = 0; r < engine->world; r++) {
         muon->counts[r] = count_pieces(engine, unit, r, engine->rank, end);
         muon->recv_counts[r] = count_pieces(engine, unit, engine->rank, r, end);
         n_sent += muon->counts[r];
@@ -188,11 +188,11 @@ static tw_status_t exchange(tw_engine_t *engine, const tw_engine_unit_t *unit, i
 /* Stage 0: each matrix from its owner to all. */
 static tw_status_t hand_round(tw_engine_t *engine, const tw_engine_unit_t *unit)
 {
-    size_t n = 0, n_ranks = (size_t)engine->n_ranks;
-    memset(engine->muon.counts, 0, n_ranks * unit->n_tensors * sizeof(*engine->muon.counts));
+    size_t n = 0, world = (size_t)engine->world;
+    memset(engine->muon.counts, 0, world * unit->n_tensors * sizeof(*engine->muon.counts));
     for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
         if (engine->muon.owners[t] >= 0) {
-            size_t *counts = engine->muon.counts + n * n_ranks;
+            size_t *counts = engine->muon.counts + n * world;
             counts[engine->muon.owners[t]] = engine->tensors[t].n_elems;
             engine->segments[n++] = (tw_coll_segment_t){
                 .dst = sent_place(engine, unit, t), .n_elems = engine->tensors[t].n_elems, .counts = counts};
@@ -232,7 +232,7 @@ static void move_pieces(const tw_engine_t *engine, const tw_engine_unit_t *unit,
 {
     uint16_t *from = place_of(engine, unit)->owned;
     size_t end = unit->first_tensor + unit->n_tensors;
-    for (int r = 0; r < engine->n_ranks; r++) {
+    for (int r = 0; r < engine->world; r++) {
         tw_hpz_piece_t piece = tw_hpz_piece_of_rank(engine->hpz, tensor, r);
         uint16_t *at = from + count_pieces(engine, unit, engine->rank, r, tensor);
         if (is_back) {

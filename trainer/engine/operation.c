@@ -23,7 +23,7 @@ static size_t bucket_end(const tw_coll_args_t *args, size_t first, int64_t bucke
 void tw_engine_encode(const tw_engine_t *engine, const tw_quant_codec_t *codec, tw_coll_args_t *args)
 {
     args->codec = tw_engine_codec(codec);
-    args->force_codec = args->codec && (!codec->lossless || tw_coll_n_nodes(engine->world) > 1);
+    args->force_codec = args->codec && (!codec->lossless || tw_coll_n_nodes(engine->coll) > 1);
 }
 
 tw_status_t tw_engine_note(tw_engine_t *engine, tw_engine_ops_t *ops, tw_coll_request_t *request)
@@ -46,9 +46,9 @@ tw_status_t tw_engine_post(tw_engine_t *engine, tw_engine_ops_t *ops, const tw_c
         some.segments += first;
         some.n_segments = end - first;
         tw_coll_request_t *request = NULL;
-        status = ask ? tw_coll_planned_inter_node_bytes(engine->world, &some, &one) : TW_OK;
+        status = ask ? tw_coll_planned_inter_node_bytes(engine->coll, &some, &one) : TW_OK;
         all += one;
-        status = status == TW_OK ? tw_coll_post(engine->world, &some, &request) : status;
+        status = status == TW_OK ? tw_coll_post(engine->coll, &some, &request) : status;
         status = status == TW_OK ? tw_engine_note(engine, ops, request) : status;
     }
     if (status == TW_OK) {

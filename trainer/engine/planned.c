@@ -30,7 +30,7 @@ tw_status_t tw_engine_memory_of(const tw_train_options_t *options, tw_model_t *m
     tw_engine_t engine = {.is_planned = 1,
                           .place = *place,
                           .rank = place->rank,
-                          .n_ranks = place->n_nodes * place->ranks_per_node};
+                          .world = place->n_nodes * place->ranks_per_node};
     const tw_engine_params_t params = {.options = options, .model = model};
     tw_engine_describe(&engine, &params);
     tw_status_t status = tw_engine_take(&engine);

@@ -94,7 +94,7 @@ static void add_reduction(const tw_engine_t *engine, tw_coll_args_t *args)
 
 size_t tw_reduce_slice_elems(const tw_engine_t *engine)
 {
-    return tw_engine_reduce_slice_most(engine->options, engine->n_ranks) * (size_t)engine->n_ranks;
+    return tw_engine_reduce_slice_most(engine->options, engine->world) * (size_t)engine->world;
 }
 
 /* Segments' elements, from where backward has added them to the slice's own memory. */
@@ -129,7 +129,7 @@ static tw_status_t post_slices(tw_engine_t *engine, size_t index)
 {
     const tw_hpz_layout_t *layout = tw_hpz_layout(engine->hpz);
     size_t end = tw_hpz_primary_elems(layout, (int)index, 0, 0);
-    size_t most = tw_engine_reduce_slice_most(engine->options, engine->n_ranks);
+    size_t most = tw_engine_reduce_slice_most(engine->options, engine->world);
     size_t step = tw_engine_reduce_slice_step(engine->options);
     tw_hpz_slice_t slice = {0, 0};
     tw_status_t status = TW_OK;

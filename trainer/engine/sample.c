@@ -233,13 +233,13 @@ static tw_status_t sample_first_rank(tw_engine_t *engine, const tw_engine_lines_
 /* The first rank takes as long as it takes: nobody gives the job up meanwhile, unless a rank dies. */
 static tw_status_t wait_for_first_rank(tw_engine_t *engine)
 {
-    size_t n_ranks = (size_t)engine->n_ranks;
-    unsigned char *all = calloc(n_ranks, 1);
+    size_t world = (size_t)engine->world;
+    unsigned char *all = calloc(world, 1);
     if (!all) {
-        tw_error("rank %d: out of memory for a byte of %zu ranks", engine->rank, n_ranks);
+        tw_error("rank %d: out of memory for a byte of %zu ranks", engine->rank, world);
         return TW_ERR_NO_MEMORY;
     }
-    tw_coll_segment_t segment = {.dst = all, .n_elems = n_ranks};
+    tw_coll_segment_t segment = {.dst = all, .n_elems = world};
     const tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1, .patient = 1};
     tw_status_t status = tw_engine_run(engine, &args);

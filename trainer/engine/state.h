@@ -38,7 +38,7 @@ typedef struct tw_engine_unit {
     void *sums;             /* whole: where backward adds; sum_type's */
     tw_engine_ops_t gather; /* stages 1 and 2: after the update */
     tw_engine_ops_t reduce; /* stages 0 and 1 */
-    uint64_t planned_gather, planned_reduce; /* inter-node bytes over the world, or TW_ENGINE_NOT_PLANNED */
+    uint64_t planned_gather, planned_reduce; /* inter-node bytes among all ranks, or TW_ENGINE_NOT_PLANNED */
 } tw_engine_unit_t;
 
 /** The units in the order in which a step visits them. */
@@ -119,11 +119,11 @@ struct tw_engine {
     const tw_train_options_t *options;
     tw_model_t *model;
     const tw_data_t *data;
-    tw_coll_t *world;
+    tw_coll_t *coll;
     tw_engine_hooks_t hooks;
     tw_hpz_t *hpz;        /* layout and operations of the units; replicas where hpZ is on */
     tw_hpz_place_t place; /* of a planned one */
-    int rank, n_ranks, stage, has_replicas, has_delta;
+    int rank, world, stage, has_replicas, has_delta;
     int has_near_replicas; /* they lie on the model's device */
     struct tw_device_replicas *replicas;
     tw_type_t weight_type; /* bf16 or fp32 */
@@ -181,8 +181,8 @@ struct tw_engine {
     tw_engine_outliers_t outliers;
     double recent_loss;      /* moving mean, for the jump alarm; 0: none yet */
     double wait_sec;         /* since the engine was made */
-    uint64_t planned_bytes;  /* over the world */
-    tw_coll_counters_t base; /* of the world, before the engine and beside it */
+    uint64_t planned_bytes;  /* of `coll` */
+    tw_coll_counters_t base; /* of `coll`, before the engine and beside it */
     tw_engine_totals_t aside[TW_ENGINE_ASIDE_COUNT];
     tw_engine_totals_t reported; /* sums over the ranks at the last step's exchange */
 };

@@ -34,7 +34,7 @@ static tw_data_place_t place_of(const tw_engine_t *engine, size_t micro)
                              .step = engine->steps_done + engine->outliers.passed_over,
                              .n_micros = (size_t)o->accumulation,
                              .micro = micro,
-                             .n_ranks = (size_t)engine->n_ranks,
+                             .world = (size_t)engine->world,
                              .rank = (size_t)engine->rank,
                              .batch = (size_t)o->micro_batch,
                              .seq_len = (size_t)o->sequence};

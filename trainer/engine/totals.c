@@ -4,14 +4,14 @@
 tw_engine_totals_t tw_engine_totals_get(const tw_engine_t *engine)
 {
     tw_hpz_counters_t hpz;
-    tw_coll_counters_t world;
+    tw_coll_counters_t coll;
     tw_hpz_counters_get(engine->hpz, &hpz);
-    tw_coll_counters_get(engine->world, &world);
+    tw_coll_counters_get(engine->coll, &coll);
     return (tw_engine_totals_t){
-        .inter_node_bytes = world.inter_node_bytes - engine->base.inter_node_bytes + hpz.inter_node_bytes,
-        .in_node_bytes = world.in_node_bytes - engine->base.in_node_bytes + hpz.in_node_bytes,
+        .inter_node_bytes = coll.inter_node_bytes - engine->base.inter_node_bytes + hpz.inter_node_bytes,
+        .in_node_bytes = coll.in_node_bytes - engine->base.in_node_bytes + hpz.in_node_bytes,
         .planned_inter_node_bytes = engine->planned_bytes + hpz.planned_inter_node_bytes,
-        .spared_inter_node_bytes = world.inter_node_spared_bytes - engine->base.inter_node_spared_bytes,
+        .spared_inter_node_bytes = coll.inter_node_spared_bytes - engine->base.inter_node_spared_bytes,
         .delta_bytes = hpz.delta_bytes,
         .delta_elems = hpz.delta_elems,
         .wait_sec = engine->wait_sec};

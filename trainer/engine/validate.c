@@ -36,7 +36,7 @@ static tw_status_t forward_losses(tw_engine_t *engine, double *losses)
  * same ones whatever the number of ranks; where the last round has places left, more are computed and not
  * counted. */
 typedef struct dealt {
-    size_t n, n_rounds, micro, n_ranks;
+    size_t n, n_rounds, micro, world;
     double *own, *all; /* losses: [n_rounds * micro], and of each rank */
 } dealt_t;
 
@@ -51,8 +51,8 @@ static tw_status_t deal(const tw_engine_t *engine, dealt_t *dealt)
 {
     *dealt = (dealt_t){.n = count_sequences(engine),
                        .micro = (size_t)engine->options->micro_batch,
-                       .n_ranks = (size_t)engine->n_ranks};
-    size_t round = dealt->micro * dealt->n_ranks;
+                       .world = (size_t)engine->world};
+    size_t round = dealt->micro * dealt->world;
     dealt->n_rounds = (dealt->n + round - 1) / round;
     dealt->own = calloc(dealt->n_rounds * dealt->micro + 1, sizeof(*dealt->own));
     dealt->all = calloc(dealt->n_rounds * round + 1, sizeof(*dealt->all));
@@ -67,7 +67,7 @@ static tw_status_t validate_round(tw_engine_t *engine, const dealt_t *dealt, siz
 {
     tw_data_place_t place = {.step = round,
                              .n_micros = 1,
-                             .n_ranks = dealt->n_ranks,
+                             .world = dealt->world,
                              .rank = (size_t)engine->rank,
                              .batch = dealt->micro,
                              .seq_len = (size_t)engine->options->sequence};
@@ -80,7 +80,7 @@ static double mean_of(const dealt_t *dealt)
 {
     double sum = 0;
     for (size_t i = 0; i < dealt->n; i++) {
-        size_t batch = i / dealt->micro, rank = batch % dealt->n_ranks, round = batch / dealt->n_ranks;
+        size_t batch = i / dealt->micro, rank = batch % dealt->world, round = batch / dealt->world;
         sum += dealt->all[(rank * dealt->n_rounds + round) * dealt->micro + i % dealt->micro];
     }
     return sum / (double)dealt->n;
@@ -89,7 +89,7 @@ static double mean_of(const dealt_t *dealt)
 static tw_status_t validate(tw_engine_t *engine, const dealt_t *dealt)
 {
     size_t n_bytes = dealt->n_rounds * dealt->micro * sizeof(double);
-    tw_coll_segment_t segment = {.src = dealt->own, .dst = dealt->all, .n_elems = dealt->n_ranks * n_bytes};
+    tw_coll_segment_t segment = {.src = dealt->own, .dst = dealt->all, .n_elems = dealt->world * n_bytes};
     tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
     tw_engine_report_t report = {.loss = 0};
@@ -124,10 +124,10 @@ tw_status_t tw_engine_validate(tw_engine_t *engine, double *loss)
     return status;
 }
 
-/* Stages 0 to 2 hold whole weights on all ranks: a checksum of each tensor, [n_ranks][n_tensors]. */
+/* Stages 0 to 2 hold whole weights on all ranks: a checksum of each tensor, [world][n_tensors]. */
 static tw_status_t compare_hashes(const tw_engine_t *engine, const uint64_t *hashes)
 {
-    for (size_t r = 1; r < (size_t)engine->n_ranks; r++) {
+    for (size_t r = 1; r < (size_t)engine->world; r++) {
         for (size_t t = 0; t < engine->n_tensors; t++) {
             if (hashes[r * engine->n_tensors + t] != hashes[t]) {
                 tw_error("rank %d: the weights of rank %zu are not those of rank 0, in %s", engine->rank, r,
@@ -141,7 +141,7 @@ static tw_status_t compare_hashes(const tw_engine_t *engine, const uint64_t *has
 
 static tw_status_t check_weights(tw_engine_t *engine)
 {
-    size_t n = (size_t)engine->n_ranks * engine->n_tensors;
+    size_t n = (size_t)engine->world * engine->n_tensors;
     uint64_t *hashes = calloc(n, sizeof(*hashes));
     if (!hashes) {
         tw_error("rank %d: out of memory for a check of weights", engine->rank);
@@ -157,7 +157,7 @@ static tw_status_t check_weights(tw_engine_t *engine)
     tw_coll_segment_t segment = {.dst = hashes, .n_elems = n * sizeof(*hashes)};
     tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
-    tw_status_t status = tw_coll_run(engine->world, &args);
+    tw_status_t status = tw_coll_run(engine->coll, &args);
     status = status == TW_OK ? compare_hashes(engine, hashes) : status;
     free(hashes);
     return status;
@@ -167,10 +167,10 @@ static tw_status_t check_weights(tw_engine_t *engine)
 static tw_status_t check_copies(tw_engine_t *engine)
 {
     tw_coll_counters_t before, after;
-    tw_coll_counters_get(engine->world, &before);
+    tw_coll_counters_get(engine->coll, &before);
     tw_status_t status =
         engine->has_replicas ? tw_hpz_check(engine->hpz, engine->version) : check_weights(engine);
-    tw_coll_counters_get(engine->world, &after);
+    tw_coll_counters_get(engine->coll, &after);
     engine->base.inter_node_bytes += after.inter_node_bytes - before.inter_node_bytes;
     engine->base.in_node_bytes += after.in_node_bytes - before.in_node_bytes;
     return status;

@@ -2,8 +2,8 @@
  * up after use.
  *
  *  visits of a micro-batch:  root  1  2 ... n  root  n ... 2  1       (forward only: root  1 ... n  root)
- *  where from:  stage 3           the world, every time
- *               hpZ               the world the first time, which also fills the replica; then the replicas
+ *  where from:  stage 3           all ranks, every time
+ *               hpZ               all ranks the first time, which also fills the replica; then the replicas
  *                                 of the node
  *               delta             the replicas of the node; those on the model's device fill slots there
  *               frozen tensors    kept, gathered once (groups.c); with a delta as all others

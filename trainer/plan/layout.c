@@ -22,10 +22,10 @@ tw_status_t tw_plan_layout(const tw_model_t *model, const tw_plan_cluster_t *clu
     return status;
 }
 
-tw_plan_cluster_t tw_plan_cluster_of(int n_ranks, int n_nodes)
+tw_plan_cluster_t tw_plan_cluster_of(int world, int n_nodes)
 {
-    int is_even = n_ranks % n_nodes == 0;
-    return (tw_plan_cluster_t){.n_nodes = is_even ? n_nodes : n_ranks,
-                               .ranks_per_node = is_even ? n_ranks / n_nodes : 1,
+    int is_even = world % n_nodes == 0;
+    return (tw_plan_cluster_t){.n_nodes = is_even ? n_nodes : world,
+                               .ranks_per_node = is_even ? world / n_nodes : 1,
                                .besides_bytes = TW_PLAN_PROCESS_BYTES};
 }

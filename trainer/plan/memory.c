@@ -6,9 +6,9 @@
 #include "trainer/engine/engine.h"
 #include "trainer/plan/plan.h"
 
-double tw_plan_states_bytes(double n_params, int stage, int n_ranks)
+double tw_plan_states_bytes(double n_params, int stage, int world)
 {
-    double ranks = n_ranks;
+    double ranks = world;
     double weights = 2.0 * n_params / (stage >= 3 ? ranks : 1.0);
     double gradients = 2.0 * n_params / (stage >= 2 ? ranks : 1.0);
     double optimizer = 12.0 * n_params / (stage >= 1 ? ranks : 1.0);
@@ -164,10 +164,10 @@ static tw_status_t memory_of_rank(const tw_train_options_t *o, const tw_model_t 
 tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *model,
                               const tw_plan_cluster_t *cluster, tw_plan_memory_t *out)
 {
-    int n_ranks = cluster->n_nodes * cluster->ranks_per_node;
+    int world = cluster->n_nodes * cluster->ranks_per_node;
     int n_owners = o->optimizer == TW_TRAIN_MUON ? (int)tw_model_unit_get(model, 1)->n_tensors : 1;
     TW_TRY(memory_of_rank(o, model, cluster, 0, out));
-    for (int rank = 1; rank < n_owners && rank < n_ranks; rank++) {
+    for (int rank = 1; rank < n_owners && rank < world; rank++) {
         tw_plan_memory_t memory;
         TW_TRY(memory_of_rank(o, model, cluster, rank, &memory));
         *out = tw_plan_memory_sum(&memory) > tw_plan_memory_sum(out) ? memory : *out;

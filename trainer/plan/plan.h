@@ -59,16 +59,16 @@ typedef struct tw_plan_cluster {
     double update_sec;    /**< of a step's computing: norm and update of a part; 0: nothing */
     double besides_bytes; /**< that a rank's process takes of its own: TW_PLAN_PROCESS_BYTES */
 } tw_plan_cluster_t;
-/** For what a run takes of memory; delta_bits is the caller's. Where n_nodes does not divide n_ranks, parts
+/** For what a run takes of memory; delta_bits is the caller's. Where n_nodes does not divide world, parts
  *  are those of nodes of one rank. */
-tw_plan_cluster_t tw_plan_cluster_of(int n_ranks, int n_nodes);
+tw_plan_cluster_t tw_plan_cluster_of(int world, int n_nodes);
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
 /** Bytes of the states of mixed-precision Adam on a rank: weights 2, gradients 2, optimizer 12 a parameter,
  *  of which stage 1 divides the last by the ranks, stage 2 the last two, stage 3 all. Source: ZeRO (arXiv
  *  1910.02054), figure 1. */
-double tw_plan_states_bytes(double n_params, int stage, int n_ranks);
+double tw_plan_states_bytes(double n_params, int stage, int world);
 
 /** What the process of this trainer's fullest rank holds, bytes; of what is offloaded to files what is in
  *  use. */

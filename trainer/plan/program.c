@@ -24,8 +24,8 @@ tw_status_t plan_configure(const plan_t *plan, const tw_trainer_set_t *set, tw_t
         sets[n++] = set->keys[i];
     }
     TW_TRY(tw_train_config_create(plan->config, sets, n, config));
-    int n_ranks = plan->cluster.n_nodes * plan->cluster.ranks_per_node;
-    tw_status_t status = tw_train_config_resolve(*config, n_ranks, plan->cluster.n_nodes);
+    int world = plan->cluster.n_nodes * plan->cluster.ranks_per_node;
+    tw_status_t status = tw_train_config_resolve(*config, world, plan->cluster.n_nodes);
     if (status != TW_OK) {
         tw_train_config_destroy(*config);
     }

@@ -6,13 +6,13 @@
 /* Gains below this are lost in the noise. */
 #define LEAST_GAIN 1.03
 
-void tw_plan_print_states(double n_params, int n_ranks, FILE *out)
+void tw_plan_print_states(double n_params, int world, FILE *out)
 {
     fprintf(out, "# weights, gradients and optimizer of %.4g parameters on %d ranks, GB a rank:", n_params,
-            n_ranks);
+            world);
     for (int stage = 0; stage <= 3; stage++) {
         fprintf(out, "%s stage %d %.1f", stage ? "," : "", stage,
-                tw_plan_states_bytes(n_params, stage, n_ranks) * 1e-9);
+                tw_plan_states_bytes(n_params, stage, world) * 1e-9);
     }
     fprintf(out, "\n");
 }

@@ -16,7 +16,7 @@ typedef struct tw_plan_row {
 } tw_plan_row_t;
 
 /** States of all stages, of n_params. */
-void tw_plan_print_states(double n_params, int n_ranks, FILE *out);
+void tw_plan_print_states(double n_params, int world, FILE *out);
 /** rows [n_rows]: one of them is "zero3". */
 void tw_plan_print_memory(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
                           FILE *out);

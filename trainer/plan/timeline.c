@@ -73,7 +73,7 @@ static void post(timeline_t *tl, tw_plan_op_t *op, const tw_plan_flow_t *flow)
     tw_plan_machine_post(&tl->machine, op);
 }
 
-/* From the world, or from the replicas of the node. */
+/* From all ranks, or from the replicas of the node. */
 static void post_gather(timeline_t *tl, tw_plan_op_t *op, size_t unit, int is_first)
 {
     const tw_plan_unit_t *plan = &tl->traffic->units[unit];
@@ -238,7 +238,7 @@ static double count_muon_products(const timeline_t *tl, const tw_model_t *model,
     size_t n;
     const tw_model_tensor_t *tensors = tw_model_tensors(model, &n);
     const tw_model_unit_t *of = tw_model_unit_get(model, unit);
-    double n_ranks = tl->cluster->n_nodes * tl->cluster->ranks_per_node, all = 0.0, largest = 0.0;
+    double world = tl->cluster->n_nodes * tl->cluster->ranks_per_node, all = 0.0, largest = 0.0;
     for (size_t t = of->first_tensor; t < of->first_tensor + of->n_tensors; t++) {
         double rows = (double)tensors[t].shape[0], cols = (double)tensors[t].shape[1];
         double small = fmin(rows, cols), large = fmax(rows, cols);
@@ -246,7 +246,7 @@ static double count_muon_products(const timeline_t *tl, const tw_model_t *model,
         all += one;
         largest = fmax(largest, one);
     }
-    return fmax(largest, all / n_ranks);
+    return fmax(largest, all / world);
 }
 
 static int has_momenta(const timeline_t *tl, size_t unit)
@@ -288,8 +288,8 @@ static void end_unit(timeline_t *tl, size_t unit)
  * next but one has begun. */
 static void update(timeline_t *tl)
 {
-    double n_ranks = tl->cluster->n_nodes * tl->cluster->ranks_per_node;
-    double elem_sec = UPDATE_SHARE * finish_elem_sec(tl) * (tl->options->stage == 0 ? n_ranks : 1.0);
+    double world = tl->cluster->n_nodes * tl->cluster->ranks_per_node;
+    double elem_sec = UPDATE_SHARE * finish_elem_sec(tl) * (tl->options->stage == 0 ? world : 1.0);
     size_t behind = tl->options->optimizer == TW_TRAIN_MUON ? TW_ENGINE_MUON_PLACES - 1 : 0;
     tl->synced = tl->sync_posted = tl->sync_due = 0;
     for (size_t unit = 0; unit < tl->n_units + behind; unit++) {

@@ -86,10 +86,10 @@ static int world_size(const tw_plan_cluster_t *cluster)
 /* Each rank sends a signature and receives one: those of an operation of all ranks leave a node once. */
 static tw_plan_flow_t world_signatures(const tw_plan_cluster_t *cluster)
 {
-    int n_ranks = world_size(cluster), leave = cluster->n_nodes > 1 ? cluster->n_nodes : 0;
+    int world = world_size(cluster), leave = cluster->n_nodes > 1 ? cluster->n_nodes : 0;
     return (tw_plan_flow_t){.inter_node = SIGNATURE_BYTES * leave,
-                            .in_node = n_ranks > 1 ? SIGNATURE_BYTES * (n_ranks - leave) : 0.0,
-                            .messages = n_ranks > 1 ? 2.0 : 0.0};
+                            .in_node = world > 1 ? SIGNATURE_BYTES * (world - leave) : 0.0,
+                            .messages = world > 1 ? 2.0 : 0.0};
 }
 
 /* All ranks' pieces go to all other nodes, or come from there, so many bytes as `between` says; and inside
@@ -217,11 +217,11 @@ static tw_plan_flow_t reduce_part(const counting_t *counting, const part_t *part
 static tw_plan_flow_t reduce_flow(const counting_t *counting, int unit)
 {
     const tw_train_options_t *o = counting->options;
-    int n_ranks = world_size(counting->cluster);
-    size_t most = tw_engine_reduce_slice_most(o, n_ranks), step = tw_engine_reduce_slice_step(o);
+    int world = world_size(counting->cluster);
+    size_t most = tw_engine_reduce_slice_most(o, world), step = tw_engine_reduce_slice_step(o);
     part_t part = {.unit = unit};
     tw_plan_flow_t flow = {0};
-    if (o->stage < 2 || tw_hpz_full_elems(counting->layout, unit) <= most * (size_t)n_ranks) {
+    if (o->stage < 2 || tw_hpz_full_elems(counting->layout, unit) <= most * (size_t)world) {
         int by_tensor = o->stage == 0 || is_rank_major(counting->cluster);
         part = whole(counting, unit);
         return reduce_part(counting, &part, count_buckets(counting, unit, by_tensor, o->reduce_bucket));
@@ -295,11 +295,11 @@ static tw_plan_flow_t matrix_flow(const counting_t *counting, size_t tensor, int
 /* There and back. */
 static tw_plan_flow_t pairs_flow(const tw_plan_cluster_t *cluster)
 {
-    double n_ranks = world_size(cluster), within = n_ranks * (cluster->ranks_per_node - 1);
-    double between = n_ranks * (n_ranks - 1) - within;
+    double world = world_size(cluster), within = world * (cluster->ranks_per_node - 1);
+    double between = world * (world - 1) - within;
     return (tw_plan_flow_t){.inter_node = 2.0 * PAIR_BYTES * between,
                             .in_node = 2.0 * PAIR_BYTES * within,
-                            .messages = 8.0 * (n_ranks - 1)}; /* and as many with the pieces */
+                            .messages = 8.0 * (world - 1)}; /* and as many with the pieces */
 }
 
 /* Owners in turn, as the engine has them. Stage 0: from the owners to all, in one operation. */

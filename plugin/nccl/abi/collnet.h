@@ -26,8 +26,8 @@ typedef struct tw_nccl_sge_v9 {
 
 /** connect is made once, by every rank, and may block. If it fails, NCCL forgets the listener: it is the
  *  plugin's again. handles: those of all ranks, in their order. */
-typedef tw_nccl_result_t (*tw_nccl_collnet_connect_t)(void **handles, int n_ranks, int rank,
-                                                      void *listen_comm, void **coll_comm);
+typedef tw_nccl_result_t (*tw_nccl_collnet_connect_t)(void **handles, int world, int rank, void *listen_comm,
+                                                      void **coll_comm);
 typedef tw_nccl_result_t (*tw_nccl_collnet_support_t)(int type, int op, int *is_supported);
 typedef tw_nccl_result_t (*tw_nccl_collnet_flush_t)(void *coll_comm, void *data, int bytes, void *mhandle,
                                                     void **request);

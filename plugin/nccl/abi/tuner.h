@@ -40,7 +40,7 @@ typedef enum tw_nccl_proto { TW_NCCL_LL = 0, TW_NCCL_LL128, TW_NCCL_SIMPLE, TW_N
  *  all ranks' parts in gathers and scatters. */
 typedef struct tw_nccl_tuner_v2 {
     const char *name;
-    tw_nccl_result_t (*init)(size_t n_ranks, size_t n_nodes, tw_nccl_logger_t logger, void **context);
+    tw_nccl_result_t (*init)(size_t world, size_t n_nodes, tw_nccl_logger_t logger, void **context);
     tw_nccl_result_t (*get_coll_info)(void *context, int func, size_t bytes, int has_collnet, int has_nvls,
                                       int n_ops, int *algo, int *proto, int *n_channels);
     tw_nccl_result_t (*destroy)(void *context);
@@ -50,7 +50,7 @@ typedef struct tw_nccl_tuner_v2 {
  *  takes the lowest that is not negative. */
 typedef struct tw_nccl_tuner_v3 {
     const char *name;
-    tw_nccl_result_t (*init)(size_t n_ranks, size_t n_nodes, tw_nccl_logger_t logger, void **context);
+    tw_nccl_result_t (*init)(size_t world, size_t n_nodes, tw_nccl_logger_t logger, void **context);
     tw_nccl_result_t (*get_coll_info)(void *context, int func, size_t bytes, int n_ops, float **table,
                                       int n_algos, int n_protos, int *n_channels);
     tw_nccl_result_t (*destroy)(void *context);
@@ -59,7 +59,7 @@ typedef struct tw_nccl_tuner_v3 {
 /** v4 (from 2.24): it is also told whether the user's buffers are registered. */
 typedef struct tw_nccl_tuner_v4 {
     const char *name;
-    tw_nccl_result_t (*init)(size_t n_ranks, size_t n_nodes, tw_nccl_logger_t logger, void **context);
+    tw_nccl_result_t (*init)(size_t world, size_t n_nodes, tw_nccl_logger_t logger, void **context);
     tw_nccl_result_t (*get_coll_info)(void *context, int func, size_t bytes, int n_ops, float **table,
                                       int n_algos, int n_protos, int is_registered, int *n_channels);
     tw_nccl_result_t (*destroy)(void *context);
@@ -69,7 +69,7 @@ typedef struct tw_nccl_tuner_v4 {
  *  change. */
 typedef struct tw_nccl_tuner_v5 {
     const char *name;
-    tw_nccl_result_t (*init)(void **context, uint64_t comm_id, size_t n_ranks, size_t n_nodes,
+    tw_nccl_result_t (*init)(void **context, uint64_t comm_id, size_t world, size_t n_nodes,
                              tw_nccl_logger_t logger, void *nvl_domains, void *constants);
     tw_nccl_result_t (*get_coll_info)(void *context, int func, size_t bytes, int n_ops, float **table,
                                       int n_algos, int n_protos, int is_registered, int *n_channels);
@@ -79,7 +79,7 @@ typedef struct tw_nccl_tuner_v5 {
 /** v6 (from 2.30): with a function for the size of chunks; NULL leaves it to NCCL. */
 typedef struct tw_nccl_tuner_v6 {
     const char *name;
-    tw_nccl_result_t (*init)(void **context, uint64_t comm_id, size_t n_ranks, size_t n_nodes,
+    tw_nccl_result_t (*init)(void **context, uint64_t comm_id, size_t world, size_t n_nodes,
                              tw_nccl_logger_t logger, void *nvl_domains, void *constants);
     tw_nccl_result_t (*get_coll_info)(void *context, int func, size_t bytes, int n_ops, float **table,
                                       int n_algos, int n_protos, int is_registered, int *n_channels);

@@ -53,7 +53,7 @@ void tw_collnet_listener_close(tw_collnet_listener_t *listener);
 /** Collective over the ranks, blocks until all are there, not longer than TW_JOIN_TIMEOUT. Either all ranks
  *  get a communicator or none does, unless one fails at the very end. Does not close the listener.
  *  TW_ERR_INVALID, TW_ERR_FORMAT (handles), TW_ERR_TIMEOUT, TW_ERR_PEER, and as tw_coll_create. */
-tw_status_t tw_collnet_connect(void **handles, int n_ranks, int rank, tw_collnet_listener_t *listener,
+tw_status_t tw_collnet_connect(void **handles, int world, int rank, tw_collnet_listener_t *listener,
                                tw_collnet_comm_t **out);
 /** Lets go out what was sent, for TW_PEER_TIMEOUT at most; operations that are left are gone. Accepts
  *  NULL. */

@@ -27,13 +27,13 @@ static void init_lists(tw_collnet_comm_t *comm)
     }
 }
 
-static tw_collnet_comm_t *comm_create(int n_ranks)
+static tw_collnet_comm_t *comm_create(int world)
 {
     tw_collnet_comm_t *comm = calloc(1, sizeof(*comm));
     pthread_condattr_t attributes;
 
     if (comm) {
-        comm->counts = calloc(n_ranks > 0 ? (size_t)n_ranks : 1, sizeof(*comm->counts));
+        comm->counts = calloc(world > 0 ? (size_t)world : 1, sizeof(*comm->counts));
     }
     if (!comm || !comm->counts) {
         tw_error("collnet: out of memory for a communicator");
@@ -76,16 +76,16 @@ static void tell(const tw_collnet_comm_t *comm)
             comm->meeting.job.world, comm->meeting.device->name, codec);
 }
 
-tw_status_t tw_collnet_connect(void **handles, int n_ranks, int rank, tw_collnet_listener_t *listener,
+tw_status_t tw_collnet_connect(void **handles, int world, int rank, tw_collnet_listener_t *listener,
                                tw_collnet_comm_t **out)
 {
-    tw_collnet_comm_t *comm = comm_create(n_ranks);
+    tw_collnet_comm_t *comm = comm_create(world);
     tw_status_t status;
 
     if (!comm) {
         return TW_ERR_NO_MEMORY;
     }
-    status = tw_collnet_meeting_init(&comm->meeting, handles, n_ranks, rank, listener);
+    status = tw_collnet_meeting_init(&comm->meeting, handles, world, rank, listener);
     if (status == TW_OK) {
         status = tw_collnet_worker_start(comm);
     }
@@ -98,7 +98,7 @@ tw_status_t tw_collnet_connect(void **handles, int n_ranks, int rank, tw_collnet
     }
     status = await_others(comm);
     if (status != TW_OK) {
-        tw_error("collnet: rank %d of %d: not connected: %s", rank, n_ranks, tw_status_string(status));
+        tw_error("collnet: rank %d of %d: not connected: %s", rank, world, tw_status_string(status));
         tw_collnet_close(comm);
         return status;
     }

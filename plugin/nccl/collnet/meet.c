@@ -122,13 +122,13 @@ static int is_handle(const handle_t *handle)
     return handle->magic == MAGIC && handle->port > 0 && handle->port <= UINT16_MAX;
 }
 
-tw_status_t tw_collnet_meeting_init(tw_collnet_meeting_t *meeting, void **handles, int n_ranks, int rank,
+tw_status_t tw_collnet_meeting_init(tw_collnet_meeting_t *meeting, void **handles, int world, int rank,
                                     tw_collnet_listener_t *listener)
 {
     handle_t first;
 
-    if (rank < 0 || rank >= n_ranks) {
-        tw_error("collnet: rank %d of %d makes no sense", rank, n_ranks);
+    if (rank < 0 || rank >= world) {
+        tw_error("collnet: rank %d of %d makes no sense", rank, world);
         return TW_ERR_INVALID;
     }
     memcpy(&first, handles[0], sizeof(first));
@@ -142,7 +142,7 @@ tw_status_t tw_collnet_meeting_init(tw_collnet_meeting_t *meeting, void **handle
     }
     *meeting =
         (tw_collnet_meeting_t){.listener = -1, .device = listener->device, .settings = listener->settings};
-    meeting->job = (tw_job_t){.rank = rank, .world = n_ranks, .local_rank = 0, .local_world = 1};
+    meeting->job = (tw_job_t){.rank = rank, .world = world, .local_rank = 0, .local_world = 1};
     meeting->job.launcher = "nccl";
     meeting->job.master_port = (int)first.port;
     (void)address_text(first.address, meeting->job.master_addr, sizeof(meeting->job.master_addr));

@@ -24,7 +24,7 @@ typedef struct tw_collnet_meeting {
 } tw_collnet_meeting_t;
 
 /** TW_ERR_FORMAT, TW_ERR_INVALID, logged. */
-tw_status_t tw_collnet_meeting_init(tw_collnet_meeting_t *meeting, void **handles, int n_ranks, int rank,
+tw_status_t tw_collnet_meeting_init(tw_collnet_meeting_t *meeting, void **handles, int world, int rank,
                                     tw_collnet_listener_t *listener);
 /** Collective, blocks. A transport on which every rank is a node of its own, as NCCL says. Errors as
  *  tw_transport_ucx_create. */
@@ -57,7 +57,7 @@ struct tw_collnet_comm {
     /* The worker's alone, but that anybody may wake the transport once the ranks have met. */
     tw_transport_t *transport;
     tw_coll_t *coll;
-    size_t *counts; /**< [n_ranks] of a window */
+    size_t *counts; /**< [world] of a window */
     uint32_t n_operations;
     tw_collnet_request_t requests[TW_COLLNET_REQUESTS];
 };

@@ -72,11 +72,10 @@ static tw_nccl_result_t close_listen(void *listen_comm)
 }
 
 /* NCCL closes the listener of a communicator that it has got, and forgets any other. */
-static tw_nccl_result_t connect_any(void **handles, int n_ranks, int rank, void *listen_comm,
-                                    void **coll_comm)
+static tw_nccl_result_t connect_any(void **handles, int world, int rank, void *listen_comm, void **coll_comm)
 {
     tw_collnet_comm_t *made = NULL;
-    tw_status_t status = tw_collnet_connect(handles, n_ranks, rank, listen_comm, &made);
+    tw_status_t status = tw_collnet_connect(handles, world, rank, listen_comm, &made);
 
     if (status != TW_OK) {
         tw_collnet_listener_close(listen_comm);

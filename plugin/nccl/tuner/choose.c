@@ -112,7 +112,7 @@ static void explain(tw_tuner_t *tuner, const tw_tuner_op_t *op, const float *tab
         return;
     }
     add(&line, "tuner: %s of %zu bytes, %zu ranks on %zu nodes:", tw_tuner_func_name(op->func), op->bytes,
-        tuner->n_ranks, tuner->n_nodes);
+        tuner->world, tuner->n_nodes);
     for (int i = 0; i < n_algos * n_protos; i++) {
         if (table[i] >= 0) {
             add(&line, " %s/%s %.1f us,", tw_tuner_algo_name(i / n_protos), tw_tuner_proto_name(i % n_protos),

@@ -112,9 +112,9 @@ static double beta_us(const tw_tuner_tier_t *tier)
 double tw_tuner_time_us(const tw_tuner_t *tuner, const tw_tuner_op_t *op, int algo, int proto)
 {
     const tw_tuner_constants_t *constants = &tuner->constants;
-    size_t local = (tuner->n_ranks + tuner->n_nodes - 1) / tuner->n_nodes;
+    size_t local = (tuner->world + tuner->n_nodes - 1) / tuner->n_nodes;
     shape_t shape = {
-        .ranks = (double)tuner->n_ranks,
+        .ranks = (double)tuner->world,
         .nodes = (double)tuner->n_nodes,
         .local = (double)local,
         .collnet_bytes = constants->collnet_bytes,

@@ -70,7 +70,7 @@ tw_status_t tw_tuner_configure(tw_tuner_constants_t *constants, int *explain);
 
 typedef struct tw_tuner {
     tw_tuner_constants_t constants;
-    size_t n_ranks, n_nodes;
+    size_t world, n_nodes;
     int explain;
     uint64_t explained[TW_NCCL_FUNCS]; /**< bit b: sizes of b bits were shown */
 } tw_tuner_t;

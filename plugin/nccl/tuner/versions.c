@@ -8,14 +8,14 @@
 
 #define NAME "Thinwire"
 
-static tw_nccl_result_t create(size_t n_ranks, size_t n_nodes, tw_nccl_logger_t logger, void **context)
+static tw_nccl_result_t create(size_t world, size_t n_nodes, tw_nccl_logger_t logger, void **context)
 {
     tw_tuner_t *tuner;
     tw_status_t status;
 
     tw_nccl_begin(logger);
-    if (n_ranks == 0 || n_nodes == 0 || n_nodes > n_ranks || !context) {
-        tw_error("tuner: %zu ranks on %zu nodes: not a communicator", n_ranks, n_nodes);
+    if (world == 0 || n_nodes == 0 || n_nodes > world || !context) {
+        tw_error("tuner: %zu ranks on %zu nodes: not a communicator", world, n_nodes);
         return TW_NCCL_INVALID_ARGUMENT;
     }
     tuner = calloc(1, sizeof(*tuner));
@@ -23,7 +23,7 @@ static tw_nccl_result_t create(size_t n_ranks, size_t n_nodes, tw_nccl_logger_t 
         tw_error("tuner: out of memory");
         return TW_NCCL_SYSTEM_ERROR;
     }
-    tuner->n_ranks = n_ranks;
+    tuner->world = world;
     tuner->n_nodes = n_nodes;
     status = tw_tuner_configure(&tuner->constants, &tuner->explain);
     if (status != TW_OK) {
@@ -34,11 +34,11 @@ static tw_nccl_result_t create(size_t n_ranks, size_t n_nodes, tw_nccl_logger_t 
     return TW_NCCL_SUCCESS;
 }
 
-static tw_nccl_result_t create_v5(void **context, uint64_t comm_id, size_t n_ranks, size_t n_nodes,
+static tw_nccl_result_t create_v5(void **context, uint64_t comm_id, size_t world, size_t n_nodes,
                                   tw_nccl_logger_t logger, void *nvl_domains, void *constants)
 {
     (void)comm_id, (void)nvl_domains, (void)constants;
-    return create(n_ranks, n_nodes, logger, context);
+    return create(world, n_nodes, logger, context);
 }
 
 static tw_nccl_result_t destroy(void *context)

@@ -266,19 +266,19 @@ struct SimWire {
 
 SimNet::SimNet(int world, uint32_t seed)
     : errors((size_t)world, TW_OK), n_aborts((size_t)world), sent_bytes((size_t)(world * world)),
-      n_ranks(world), random(seed), sends_of((size_t)(world * world)), receives_of((size_t)(world * world)),
+      world_(world), random(seed), sends_of((size_t)(world * world)), receives_of((size_t)(world * world)),
       natives((size_t)world)
 {
 }
 
 std::deque<SimNet::Message> &SimNet::sends(int from, int to)
 {
-    return sends_of[(size_t)(from * n_ranks + to)];
+    return sends_of[(size_t)(from * world_ + to)];
 }
 
 std::deque<SimNet::Message> &SimNet::receives(int from, int to)
 {
-    return receives_of[(size_t)(from * n_ranks + to)];
+    return receives_of[(size_t)(from * world_ + to)];
 }
 
 bool SimNet::step_message()
@@ -295,7 +295,7 @@ bool SimNet::step_message()
     size_t pair = ready[random() % ready.size()];
     Message &send = sends_of[pair].front(), &receive = receives_of[pair].front();
     EXPECT_EQ(send.bytes, receive.bytes)
-        << "from, to: " << pair / (size_t)n_ranks << " " << pair % (size_t)n_ranks;
+        << "from, to: " << pair / (size_t)world_ << " " << pair % (size_t)world_;
     memcpy(receive.to, send.from, std::min(send.bytes, receive.bytes));
     sent_bytes[pair] += send.bytes;
     --*send.open;

@@ -93,7 +93,7 @@ class SimNet
     bool step();
     int world() const
     {
-        return n_ranks;
+        return world_;
     }
 
     std::vector<tw_status_t> errors;  /**< [world] what `error` says */
@@ -119,7 +119,7 @@ class SimNet
     bool step_native();
     void run_native(const std::vector<Native> &all);
 
-    int n_ranks;
+    int world_;
     std::mt19937 random;
     std::vector<std::deque<Message>> sends_of, receives_of;
     std::vector<std::deque<Native>> natives;

@@ -45,12 +45,12 @@ void read(const tw_model_t *model)
     is_named = false;
     if (tw_manifest_read(path.c_str(), model, &manifest) != TW_OK) {
         check(is_named, "an error names the file");
-        check(manifest.shards == nullptr && manifest.run.n_ranks == 0, "nothing is published on failure");
+        check(manifest.shards == nullptr && manifest.run.world == 0, "nothing is published on failure");
         return;
     }
-    check(manifest.run.n_ranks >= 1, "somebody wrote it");
+    check(manifest.run.world >= 1, "somebody wrote it");
     check(manifest.run.step <= INT64_MAX && manifest.run.batch <= INT64_MAX, "nothing is negative");
-    for (int rank = 0; rank < manifest.run.n_ranks; rank++) {
+    for (int rank = 0; rank < manifest.run.world; rank++) {
         check(manifest.shards[rank].bytes >= 1, "a shard is there");
     }
     tw_manifest_cleanup(&manifest);

@@ -184,7 +184,7 @@ TEST_F(Checkpoint, LoadsOnOtherWorlds)
         for (int loaded_by : {1, 2, 3, 7}) {
             expect_loads(loaded_by, 10);
         }
-        EXPECT_EQ(saved_by, tw_checkpoint_run_get(open_)->n_ranks);
+        EXPECT_EQ(saved_by, tw_checkpoint_run_get(open_)->world);
         EXPECT_EQ(7u, tw_checkpoint_run_get(open_)->seed);
         EXPECT_EQ(8u, tw_checkpoint_run_get(open_)->batch);
         EXPECT_EQ(5u, tw_checkpoint_run_get(open_)->seq_len);
@@ -210,7 +210,7 @@ TEST_F(Checkpoint, TheSameStepTwice)
     save(2, 10);
     EXPECT_EQ((std::set<std::string>{"step-00000010"}), names());
     expect_loads(1, 10);
-    EXPECT_EQ(2, tw_checkpoint_run_get(open_)->n_ranks);
+    EXPECT_EQ(2, tw_checkpoint_run_get(open_)->world);
 }
 
 /* Whoever has written waits for those that have not, longer than any operation may take. */
@@ -218,18 +218,18 @@ TEST_F(Checkpoint, WritingMayTakeLonger)
 {
     tw::World ranks(std::vector<int>{0, 0});
     ranks.run([&](int rank) {
-        tw_coll_t *world = ranks.coll(rank);
-        double limit = tw_coll_timeout(world);
+        tw_coll_t *coll = ranks.coll(rank);
+        double limit = tw_coll_timeout(coll);
         Shard shard(model_, rank, 2);
         shard.fill(3);
         tw_checkpoint_state_t save = save_of(shard, 3, 2);
         tw_checkpoint_saving_t *saving = nullptr;
-        ASSERT_EQ(TW_OK, tw_checkpoint_save_begin(world, &save, &saving));
-        tw_coll_timeout_set(world, rank == 1 ? 1e-3 : limit);
+        ASSERT_EQ(TW_OK, tw_checkpoint_save_begin(coll, &save, &saving));
+        tw_coll_timeout_set(coll, rank == 1 ? 1e-3 : limit);
         usleep(rank == 0 ? 50000 : 0);
         EXPECT_EQ(TW_OK, tw_checkpoint_save_end(saving));
-        EXPECT_NEAR(tw_coll_timeout(world), rank == 1 ? 1e-3 : limit, 1e-6);
-        tw_coll_timeout_set(world, limit);
+        EXPECT_NEAR(tw_coll_timeout(coll), rank == 1 ? 1e-3 : limit, 1e-6);
+        tw_coll_timeout_set(coll, limit);
     });
     expect_loads(1, 3);
 }

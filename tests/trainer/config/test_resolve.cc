@@ -4,11 +4,11 @@ using TrainResolve = tw::Fixture;
 using tw::config_of;
 using tw::options_of;
 
-static tw_status_t resolve(const std::vector<const char *> &sets, int n_ranks = 4, int n_nodes = 2,
+static tw_status_t resolve(const std::vector<const char *> &sets, int world = 4, int n_nodes = 2,
                            tw_train_options_t *out = nullptr)
 {
     auto config = config_of("{}", sets);
-    tw_status_t status = config ? tw_train_config_resolve(config.get(), n_ranks, n_nodes) : TW_ERR_INTERNAL;
+    tw_status_t status = config ? tw_train_config_resolve(config.get(), world, n_nodes) : TW_ERR_INTERNAL;
     if (out && config) {
         *out = options_of(config);
     }

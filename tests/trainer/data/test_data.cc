@@ -135,26 +135,26 @@ TEST_F(Data, AnEpochHasEverySequenceOnceWhoeverGetsIt)
     ASSERT_EQ(TW_OK, open(write_words("t.bin", counting(kSequences * kLength + 1))));
     ASSERT_EQ(kSequences, tw_data_n_sequences(data_, TW_DATA_TRAIN, kLength));
     std::map<size_t, std::vector<std::set<int32_t>>> by_world; /* what each step trains on */
-    for (size_t n_ranks : {1, 2, 3, 6}) {
+    for (size_t world : {1, 2, 3, 6}) {
         std::map<int32_t, int> seen;
         for (uint64_t step = 0; step < 5; step++) {
             std::set<int32_t> of_step;
             for (size_t micro = 0; micro < 2; micro++) {
-                for (size_t rank = 0; rank < n_ranks; rank++) {
-                    auto tokens = batch({3, step, 2, micro, n_ranks, rank, 6 / n_ranks, kLength});
-                    for (size_t b = 0; b < 6 / n_ranks; b++) {
+                for (size_t rank = 0; rank < world; rank++) {
+                    auto tokens = batch({3, step, 2, micro, world, rank, 6 / world, kLength});
+                    for (size_t b = 0; b < 6 / world; b++) {
                         EXPECT_EQ(0, tokens[b * kLength] % static_cast<int>(kLength));
                         of_step.insert(tokens[b * kLength]);
                         seen[tokens[b * kLength]]++;
                     }
                 }
             }
-            by_world[n_ranks].push_back(of_step);
+            by_world[world].push_back(of_step);
         }
-        EXPECT_EQ(kSequences, seen.size()) << n_ranks;
+        EXPECT_EQ(kSequences, seen.size()) << world;
     }
-    for (const auto &[n_ranks, steps] : by_world) {
-        EXPECT_EQ(by_world[1], steps) << n_ranks;
+    for (const auto &[world, steps] : by_world) {
+        EXPECT_EQ(by_world[1], steps) << world;
     }
 }
 

@@ -74,7 +74,7 @@ class Files : public tw::Fixture
             tw_data_place_t place = {};
             place.seed = 3;
             place.step = first_step + i;
-            place.n_micros = place.n_ranks = place.batch = 1;
+            place.n_micros = place.world = place.batch = 1;
             place.seq_len = kLength;
             int32_t tokens[kLength], targets[kLength];
             EXPECT_EQ(TW_OK, tw_data_batch(data_, split, &place, tokens, targets));
@@ -160,7 +160,7 @@ TEST_F(Files, RanksShareWhatOneWouldGet)
         place.step = i / 12;
         place.n_micros = 2;
         place.micro = i % 12 / 6;
-        place.n_ranks = 3;
+        place.world = 3;
         place.rank = i % 6 / 2;
         place.batch = 2;
         place.seq_len = kLength;
@@ -207,7 +207,7 @@ TEST_F(Files, WhatIsWrongIsNamed)
     write("a.bin", row<uint16_t>(0, 99));
     ASSERT_EQ(TW_OK, open(a + ":1," + b + ":1"));
     tw_data_place_t place = {};
-    place.n_micros = place.n_ranks = 1;
+    place.n_micros = place.world = 1;
     place.batch = 2;
     place.seq_len = 16;
     int32_t tokens[32], targets[32];

@@ -94,7 +94,7 @@ TEST_F(CudaModel, OptimizerBesideTheHosts)
 
 TEST_F(CudaModel, TrainingBesideTheCpu)
 {
-    tw::run_ranks({0}, [&](int, tw_coll_t *world) { tw::check_training(world, device); });
+    tw::run_ranks({0}, [&](int, tw_coll_t *coll) { tw::check_training(coll, device); });
 }
 
 } // namespace

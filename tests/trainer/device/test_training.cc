@@ -49,9 +49,9 @@ std::vector<int> arrivals_of(const tw::EmulatedDevice &device, size_t bytes)
 }
 
 /* One rank. The device's copy number failing, from 0 on, of the first step fails. */
-void run(const Sets &sets, tw_coll_t *world, tw::EmulatedDevice *device, Outcome *out, int failing = -1)
+void run(const Sets &sets, tw_coll_t *coll, tw::EmulatedDevice *device, Outcome *out, int failing = -1)
 {
-    Job job(sets, world, device ? device->table() : nullptr);
+    Job job(sets, coll, device ? device->table() : nullptr);
     for (int64_t step = 0; step < job.options->steps && job.status == TW_OK; step++) {
         const int n_copies = device ? device->n_copies : 0;
         if (device) {
@@ -82,9 +82,9 @@ void run(const Sets &sets, tw_coll_t *world, tw::EmulatedDevice *device, Outcome
         out->sample_bytes = tw_engine_sample_bytes(job.options, job.model);
         out->device_bytes = tw_engine_device_bytes(job.engine);
         out->most_bytes = device ? device->most_bytes : 0;
-        out->host_bytes = tw_engine_memory_bytes(job.engine) - tw_coll_workspace_bytes(world);
-    } else if (out->status != TW_ERR_CONFIG && tw_coll_size(world) > 1) { /* that all ranks find themselves */
-        tw_coll_abort(world);
+        out->host_bytes = tw_engine_memory_bytes(job.engine) - tw_coll_workspace_bytes(coll);
+    } else if (out->status != TW_ERR_CONFIG && tw_coll_size(coll) > 1) { /* that all ranks find themselves */
+        tw_coll_abort(coll);
     }
 }
 
@@ -96,12 +96,12 @@ Outcome train(const Sets &sets, bool on_device, int n_nodes = 2)
         node_of.push_back(rank / 2);
     }
     std::vector<Outcome> outcomes(node_of.size());
-    tw::run_ranks(node_of, [&](int rank, tw_coll_t *world) {
+    tw::run_ranks(node_of, [&](int rank, tw_coll_t *coll) {
         if (on_device) {
             tw::EmulatedDevice device((uint32_t)rank + 1);
-            run(sets, world, &device, &outcomes[(size_t)rank]);
+            run(sets, coll, &device, &outcomes[(size_t)rank]);
         } else {
-            run(sets, world, nullptr, &outcomes[(size_t)rank]);
+            run(sets, coll, nullptr, &outcomes[(size_t)rank]);
         }
     });
     for (const Outcome &outcome : outcomes) {
@@ -115,9 +115,9 @@ Outcome train(const Sets &sets, bool on_device, int n_nodes = 2)
 Outcome train_alone(const Sets &sets, int failing = -1, bool on_device = true)
 {
     Outcome outcome;
-    tw::run_ranks({0}, [&](int, tw_coll_t *world) {
+    tw::run_ranks({0}, [&](int, tw_coll_t *coll) {
         tw::EmulatedDevice device(1);
-        run(sets, world, on_device ? &device : nullptr, &outcome, failing);
+        run(sets, coll, on_device ? &device : nullptr, &outcome, failing);
     });
     return outcome;
 }
@@ -270,10 +270,10 @@ TEST_F(DeviceTraining, ReplicasOnTheDeviceAreThoseOfTheHost)
 TEST_F(DeviceTraining, StatesGoFromReplicasThereToReplicasHere)
 {
     const Sets host = both(tw::tiny_sets(), delta), there = both(host, on_gpu);
-    tw::run_ranks({0, 0, 1, 1}, [&](int rank, tw_coll_t *world) {
+    tw::run_ranks({0, 0, 1, 1}, [&](int rank, tw_coll_t *coll) {
         tw::EmulatedDevice devices[] = {tw::EmulatedDevice(2 * (uint32_t)rank + 1),
                                         tw::EmulatedDevice(2 * (uint32_t)rank + 2)};
-        Job first(there, world, devices[0].table()), second(host, world, devices[1].table());
+        Job first(there, coll, devices[0].table()), second(host, coll, devices[1].table());
         EXPECT_EQ(first.step(), second.step());
         const std::vector<Floats> after = first.state();
         EXPECT_EQ(after, second.state());
@@ -291,21 +291,21 @@ TEST_F(DeviceTraining, StatesGoFromReplicasThereToReplicasHere)
 
 TEST_F(DeviceTraining, ReplicasThatCannotBeOnTheDeviceAreRefused)
 {
-    tw::run_ranks({0}, [&](int, tw_coll_t *world) {
+    tw::run_ranks({0}, [&](int, tw_coll_t *coll) {
         expect_log("emulated: there are no communicators over GPU memory");
         expect_log("rank 0: thinwire.replicas is device");
         tw::EmulatedDevice device(1);
         device.has_no_groups = true;
-        EXPECT_EQ(Job(both(tw::tiny_sets(), both(delta, on_gpu)), world, device.table()).status,
+        EXPECT_EQ(Job(both(tw::tiny_sets(), both(delta, on_gpu)), coll, device.table()).status,
                   TW_ERR_UNSUPPORTED);
     });
-    tw::run_ranks({0}, [&](int, tw_coll_t *world) {
+    tw::run_ranks({0}, [&](int, tw_coll_t *coll) {
         expect_log("emulated: out of memory");
         expect_log("out of the device's memory for replicas (thinwire.replicas is device): ");
         tw::EmulatedDevice device(1);
         device.room_bytes = 1000;
         EXPECT_EQ(Job(both(tw::tiny_sets(), both({"zero_optimization.stage=3", "thinwire.hpz=on"}, on_gpu)),
-                      world, device.table())
+                      coll, device.table())
                       .status,
                   TW_ERR_NO_MEMORY);
     });
@@ -314,13 +314,13 @@ TEST_F(DeviceTraining, ReplicasThatCannotBeOnTheDeviceAreRefused)
 TEST_F(DeviceTraining, RanksWhoseReplicasLieElsewhereAreTold)
 {
     expect_log("rank 1: thinwire.replicas is 'device', on rank 0 it is 'host'");
-    tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
+    tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *coll) {
         tw_train_config_t *config = nullptr;
         tw_lines_t lines = {};
         const char *sets[] = {rank == 0 ? "thinwire.replicas=host" : "thinwire.replicas=device"};
         ASSERT_EQ(tw_train_config_create(nullptr, sets, 1, &config), TW_OK);
         tw_train_config_lines(config, &lines);
-        EXPECT_EQ(tw_agree_on(world, &lines), TW_ERR_MISMATCH);
+        EXPECT_EQ(tw_agree_on(coll, &lines), TW_ERR_MISMATCH);
         tw_lines_cleanup(&lines);
         tw_train_config_destroy(config);
     });
@@ -385,9 +385,9 @@ TEST_F(DeviceTraining, NewsLeaveBehindTheNextBlock)
 
 TEST_F(DeviceTraining, AloneBesideTheCpu)
 {
-    tw::run_ranks({0}, [&](int, tw_coll_t *world) {
+    tw::run_ranks({0}, [&](int, tw_coll_t *coll) {
         tw::EmulatedDevice device(7);
-        tw::check_training(world, device.table());
+        tw::check_training(coll, device.table());
     });
 }
 
@@ -412,11 +412,11 @@ TEST_F(DeviceTraining, OptimizersAreEqualWhereverTheyLie)
         Sets far = more;
         std::vector<Floats> of_first; /* rank's */
         far.push_back("zero_optimization.offload_optimizer.device=cpu");
-        tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
+        tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *coll) {
             tw::EmulatedDevice devices[] = {tw::EmulatedDevice(2 * (uint32_t)rank + 1),
                                             tw::EmulatedDevice(2 * (uint32_t)rank + 2)};
-            Job first(begins_near ? near : far, world, devices[0].table());
-            Job second(begins_near ? far : near, world, devices[1].table());
+            Job first(begins_near ? near : far, coll, devices[0].table());
+            Job second(begins_near ? far : near, coll, devices[1].table());
             EXPECT_EQ(first.state(), second.state());
             EXPECT_EQ(first.step(), second.step());
             EXPECT_EQ(first.step(), second.step());

@@ -39,8 +39,8 @@ inline Sets shaped(Sets sets)
 class Job : public Params
 {
   public:
-    Job(const Sets &sets, tw_coll_t *world, tw_device_t *device)
-        : Params(shaped(sets), world, [device](const tw_model_config_t *of, tw_model_t **out) {
+    Job(const Sets &sets, tw_coll_t *coll, tw_device_t *device)
+        : Params(shaped(sets), coll, [device](const tw_model_config_t *of, tw_model_t **out) {
               return device ? tw_device_model_create(of, device, out) : tw_model_create(of, out);
           })
     {
@@ -67,7 +67,7 @@ class Job : public Params
         size_t n_pieces;
         std::vector<Floats> all;
         EXPECT_EQ(tw_engine_sync(engine), TW_OK);
-        if (options->stage == 0 && tw_coll_rank(params.world) > 0) {
+        if (options->stage == 0 && tw_coll_rank(params.coll) > 0) {
             return all;
         }
         const tw_engine_piece_t *pieces = tw_engine_pieces(engine, &n_pieces);
@@ -100,13 +100,13 @@ class Job : public Params
 
 /** A rank alone: losses near the CPU's, and the same bits wherever the optimizer lies, and whether gradients
  *  leave behind the next block or are waited for. */
-inline void check_training(tw_coll_t *world, tw_device_t *device)
+inline void check_training(tw_coll_t *coll, tw_device_t *device)
 {
     const std::vector<Sets> others = {{"zero_optimization.offload_optimizer.device=cpu"},
                                       {"zero_optimization.overlap_comm=n"},
                                       {"zero_optimization.stage=3"}};
     const Sets sets = {"zero_optimization.stage=2"};
-    Job host(sets, world, nullptr), first(sets, world, device);
+    Job host(sets, coll, nullptr), first(sets, coll, device);
     std::vector<double> losses;
     for (int step = 0; step < 3; step++) {
         losses.push_back(first.step());
@@ -116,7 +116,7 @@ inline void check_training(tw_coll_t *world, tw_device_t *device)
     for (const Sets &more : others) {
         Sets all = sets;
         all.insert(all.end(), more.begin(), more.end());
-        Job job(all, world, device);
+        Job job(all, coll, device);
         for (double loss : losses) {
             EXPECT_EQ(job.step(), loss) << more[0];
         }

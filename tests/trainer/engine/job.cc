@@ -17,7 +17,7 @@ std::vector<tw_status_t> train_apart(const std::vector<std::string> &one,
                                      const std::vector<std::string> &other)
 {
     std::vector<tw_status_t> statuses(2);
-    run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
+    run_ranks({0, 1}, [&](int rank, tw_coll_t *coll) {
         std::vector<const char *> pointers;
         for (const std::string &set : rank == 0 ? one : other) {
             pointers.push_back(set.c_str());
@@ -26,7 +26,7 @@ std::vector<tw_status_t> train_apart(const std::vector<std::string> &one,
         tw_trainer_result_t result;
         params.sets = pointers.data();
         params.n_sets = pointers.size();
-        params.world = world;
+        params.coll = coll;
         statuses[(size_t)rank] = tw_trainer_run(&params, &result);
     });
     return statuses;
@@ -59,7 +59,7 @@ Outcome train_with(const std::vector<int> &node_of, const std::vector<std::strin
                    const std::vector<std::vector<std::string>> &own)
 {
     std::vector<Outcome> outcomes(node_of.size());
-    run_ranks(node_of, [&](int rank, tw_coll_t *world) {
+    run_ranks(node_of, [&](int rank, tw_coll_t *coll) {
         Outcome &outcome = outcomes[(size_t)rank];
         std::vector<std::string> all = tiny_sets();
         all.insert(all.end(), sets.begin(), sets.end());
@@ -71,7 +71,7 @@ Outcome train_with(const std::vector<int> &node_of, const std::vector<std::strin
         tw_trainer_params_t params = {};
         params.sets = pointers.data();
         params.n_sets = pointers.size();
-        params.world = world;
+        params.coll = coll;
         params.on_step = note;
         params.on_sample = note_sample;
         params.ctx = &outcome;

@@ -7,7 +7,7 @@
 namespace tw
 {
 
-Config::Config(const std::vector<std::string> &sets, int n_ranks, int n_nodes)
+Config::Config(const std::vector<std::string> &sets, int world, int n_nodes)
 {
     std::vector<std::string> all = tiny_sets();
     all.insert(all.end(), sets.begin(), sets.end());
@@ -16,7 +16,7 @@ Config::Config(const std::vector<std::string> &sets, int n_ranks, int n_nodes)
         pointers.push_back(set.c_str());
     }
     EXPECT_EQ(tw_train_config_create(nullptr, pointers.data(), pointers.size(), &config), TW_OK);
-    EXPECT_EQ(tw_train_config_resolve(config, n_ranks, n_nodes), TW_OK);
+    EXPECT_EQ(tw_train_config_resolve(config, world, n_nodes), TW_OK);
     options = tw_train_config_options(config);
     EXPECT_EQ(tw_trainer_shape(options, 0, &shape), TW_OK);
 }
@@ -26,8 +26,8 @@ Config::~Config()
     tw_train_config_destroy(config);
 }
 
-Params::Params(const std::vector<std::string> &sets, tw_coll_t *world, const MakeModel &make)
-    : Config(sets, tw_coll_size(world), tw_coll_n_nodes(world))
+Params::Params(const std::vector<std::string> &sets, tw_coll_t *coll, const MakeModel &make)
+    : Config(sets, tw_coll_size(coll), tw_coll_n_nodes(coll))
 {
     tw_data_config_t data_config = {};
     data_config.path = options->data;
@@ -36,7 +36,7 @@ Params::Params(const std::vector<std::string> &sets, tw_coll_t *world, const Mak
     EXPECT_EQ(tw_data_open(&data_config, &data_), TW_OK);
     params.options = options;
     params.data = data_;
-    params.world = world;
+    params.coll = coll;
     EXPECT_EQ(make(&shape, &params.model), TW_OK);
 }
 

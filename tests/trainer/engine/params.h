@@ -18,7 +18,7 @@ using MakeModel = std::function<tw_status_t(const tw_model_config_t *, tw_model_
 class Config
 {
   public:
-    Config(const std::vector<std::string> &sets, int n_ranks, int n_nodes);
+    Config(const std::vector<std::string> &sets, int world, int n_nodes);
     ~Config();
     Config(const Config &) = delete;
     Config &operator=(const Config &) = delete;
@@ -28,11 +28,11 @@ class Config
     tw_model_config_t shape = {};
 };
 
-/** On a rank of `world`: its data, and the model that `make` makes of its shape. */
+/** On a rank of `coll`: its data, and the model that `make` makes of its shape. */
 class Params : public Config
 {
   public:
-    Params(const std::vector<std::string> &sets, tw_coll_t *world, const MakeModel &make);
+    Params(const std::vector<std::string> &sets, tw_coll_t *coll, const MakeModel &make);
     ~Params();
 
     tw_engine_params_t params = {};

@@ -54,10 +54,10 @@ void run_ranks(const std::vector<int> &node_of, const std::function<void(int, tw
             params.transport = transports[rank];
             params.deterministic = 1;
             params.progress_thread = 1;
-            tw_coll_t *world = nullptr;
-            ASSERT_EQ(tw_coll_create(&params, &world), TW_OK);
-            body((int)rank, world);
-            tw_coll_destroy(world);
+            tw_coll_t *coll = nullptr;
+            ASSERT_EQ(tw_coll_create(&params, &coll), TW_OK);
+            body((int)rank, coll);
+            tw_coll_destroy(coll);
         });
     }
     for (std::thread &thread : threads) {

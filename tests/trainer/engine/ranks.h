@@ -11,7 +11,7 @@
 namespace tw
 {
 
-/** body(rank, world) on a thread per rank, with a deterministic communicator that has a progress thread.
+/** body(rank, coll) on a thread per rank, with a deterministic communicator that has a progress thread.
  *  node_of: as of tw_transport_local_create. */
 void run_ranks(const std::vector<int> &node_of, const std::function<void(int, tw_coll_t *)> &body);
 

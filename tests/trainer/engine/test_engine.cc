@@ -20,8 +20,8 @@ class TrainEngine : public tw::Fixture
     void run(const std::vector<int> &node_of, const std::vector<std::string> &sets,
              const std::function<void(int, tw_engine_t *, tw_model_t *)> &body)
     {
-        tw::run_ranks(node_of, [&](int rank, tw_coll_t *world) {
-            const tw::Params all(sets, world, tw_model_create);
+        tw::run_ranks(node_of, [&](int rank, tw_coll_t *coll) {
+            const tw::Params all(sets, coll, tw_model_create);
             tw_engine_t *engine = nullptr;
             ASSERT_EQ(tw_engine_create(&all.params, &engine), TW_OK);
             body(rank, engine, all.params.model);
@@ -340,9 +340,9 @@ TEST_F(TrainEngine, ScratchDoesNotGrowWithALayer)
                 ASSERT_GT(engine->units[1].n_elems * sizeof(uint16_t), 16 * most);
                 for (int i = 0; i < 2; i++) {
                     ASSERT_EQ(tw_engine_step(engine, &step), TW_OK);
-                    EXPECT_LE(tw_coll_workspace_bytes(engine->world), most) << set;
+                    EXPECT_LE(tw_coll_workspace_bytes(engine->coll), most) << set;
                 }
-                EXPECT_GT(tw_coll_workspace_bytes(engine->world), 0U) << set;
+                EXPECT_GT(tw_coll_workspace_bytes(engine->coll), 0U) << set;
             });
     }
 }
@@ -403,7 +403,7 @@ TEST_F(TrainEngine, AChangeThatDoesNotFitItsReplicaStopsTheRun)
         }
         if (rank == 1) {
             EXPECT_EQ(status, TW_ERR_FORMAT);
-            tw_coll_abort(engine->world);
+            tw_coll_abort(engine->coll);
         }
         EXPECT_NE(status, TW_OK);
     });
@@ -484,13 +484,13 @@ TEST_F(TrainEngine, SamplingMayTakeLonger)
         [&](int rank, tw_engine_t *engine, tw_model_t *) {
             const int32_t prompt[] = {1, 2};
             const tw_engine_lines_t sample = {prompt, 2, tokens};
-            double limit = tw_coll_timeout(engine->world);
-            tw_coll_timeout_set(engine->world, rank == 1 ? 1e-3 : limit);
+            double limit = tw_coll_timeout(engine->coll);
+            tw_coll_timeout_set(engine->coll, rank == 1 ? 1e-3 : limit);
             EXPECT_EQ(tw_engine_sample(engine, &sample), TW_OK);
             if (rank == 1) {
                 EXPECT_GE(tokens[4 * 64 - 1], 0);
-                EXPECT_NEAR(tw_coll_timeout(engine->world), 1e-3, 1e-6);
+                EXPECT_NEAR(tw_coll_timeout(engine->coll), 1e-3, 1e-6);
             }
-            tw_coll_timeout_set(engine->world, limit);
+            tw_coll_timeout_set(engine->coll, limit);
         });
 }

@@ -197,11 +197,11 @@ TEST_F(TrainFeatures, ValidationDoesNotDependOnTheRanks)
     tw::Outcome one = tw::train(1, 1, sets);
     ASSERT_EQ(one.status, TW_OK);
     ASSERT_GT(one.result.val_loss, 0);
-    for (int n_ranks : {3, 4, 6}) {
-        tw::Outcome other = tw::train(n_ranks, 1, sets);
+    for (int world : {3, 4, 6}) {
+        tw::Outcome other = tw::train(world, 1, sets);
         ASSERT_EQ(other.status, TW_OK);
         EXPECT_TRUE(other.result.bytes_as_planned);
-        EXPECT_EQ(other.result.val_loss, one.result.val_loss) << n_ranks;
+        EXPECT_EQ(other.result.val_loss, one.result.val_loss) << world;
     }
     /* other micro-batches: products of other shapes, to fp32's last bits */
     for (const char *set : {"train_micro_batch_size_per_gpu=4", "train_micro_batch_size_per_gpu=20"}) {
@@ -264,12 +264,12 @@ TEST_F(TrainFeatures, ARankThatDoesNotComeIsNamed)
     for (const std::string &set : sets) {
         pointers.push_back(set.c_str());
     }
-    tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
+    tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *coll) {
         tw_trainer_params_t params = {};
         tw_trainer_result_t result;
         params.sets = pointers.data();
         params.n_sets = pointers.size();
-        params.world = world;
+        params.coll = coll;
         params.ctx = rank == 1 ? &has_ended : nullptr;
         params.on_step = [](void *ctx, const tw_trainer_step_t *) {
             if (ctx) {

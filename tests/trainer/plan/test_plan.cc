@@ -102,11 +102,11 @@ class Plan : public tw::Fixture
         auto all = keys(set, cluster);
         auto sets = pointers(all);
         tw_trainer_result_t of_first = {};
-        on_ranks(cluster, [&](int rank, tw_coll_t *world) {
+        on_ranks(cluster, [&](int rank, tw_coll_t *coll) {
             tw_trainer_params_t params = {};
             params.sets = sets.data();
             params.n_sets = sets.size();
-            params.world = world;
+            params.coll = coll;
             tw_trainer_result_t result;
             EXPECT_EQ(TW_OK, tw_trainer_run(&params, &result)) << set;
             if (rank == 0) {
@@ -308,12 +308,12 @@ void Plan::expect_memory(const std::string &set)
     tw_plan_cluster_t cluster = cluster_of(2, 2);
     const tw_train_options_t *o = options(set, cluster);
     std::vector<double> all_held(4);
-    on_ranks(cluster, [&](int rank, tw_coll_t *world) {
+    on_ranks(cluster, [&](int rank, tw_coll_t *coll) {
         tw_data_config_t data_config = {};
         data_config.path = path_.c_str();
         tw_engine_params_t params = {};
         params.options = o;
-        params.world = world;
+        params.coll = coll;
         tw_data_t *data;
         tw_engine_t *engine = nullptr;
         ASSERT_EQ(TW_OK, tw_data_open(&data_config, &data));
@@ -321,7 +321,7 @@ void Plan::expect_memory(const std::string &set)
         params.data = data;
         EXPECT_EQ(TW_OK, tw_engine_create(&params, &engine));
         all_held[(size_t)rank] =
-            static_cast<double>(tw_engine_memory_bytes(engine) - tw_coll_workspace_bytes(world));
+            static_cast<double>(tw_engine_memory_bytes(engine) - tw_coll_workspace_bytes(coll));
         tw_engine_destroy(engine);
         tw_model_destroy(params.model);
         tw_data_close(data);

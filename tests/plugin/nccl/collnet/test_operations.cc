@@ -79,10 +79,10 @@ std::vector<float> decoded(const void *from, tw_type_t type, size_t n)
     return out;
 }
 
-std::vector<float> sums(size_t n, int n_ranks, size_t number, bool whole)
+std::vector<float> sums(size_t n, int world, size_t number, bool whole)
 {
     std::vector<float> out(n, 0);
-    for (int r = 0; r < n_ranks; r++) {
+    for (int r = 0; r < world; r++) {
         const std::vector<float> one = values(n, r, number, whole);
         for (size_t i = 0; i < n; i++) {
             out[i] += one[i];
@@ -220,13 +220,13 @@ TEST_P(Versions, EightStepsUnderWay)
 /* NCCL goes through the whole in windows of a few chunks, whose bounds are not those of ranks. */
 struct Sweep {
     size_t bytes_per_rank, window;
-    size_t n(int n_ranks) const
+    size_t n(int world) const
     {
-        return (bytes_per_rank * (size_t)n_ranks + window - 1) / window;
+        return (bytes_per_rank * (size_t)world + window - 1) / window;
     }
-    CollNet::Window at(size_t k, int n_ranks) const
+    CollNet::Window at(size_t k, int world) const
     {
-        const size_t all = bytes_per_rank * (size_t)n_ranks, from = k * window;
+        const size_t all = bytes_per_rank * (size_t)world, from = k * window;
         return {bytes_per_rank, from, std::min(window, all - from)};
     }
     /* The part of a window that is a rank's own: where it begins in the window, and its bytes. */

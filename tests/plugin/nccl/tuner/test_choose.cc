@@ -19,7 +19,7 @@ class Choose : public tw::Fixture
     {
         tw_tuner_t it = {};
         tw_tuner_constants_init(&it.constants);
-        it.n_ranks = ranks;
+        it.world = ranks;
         it.n_nodes = nodes;
         it.explain = explain;
         return it;

@@ -24,7 +24,7 @@ class Model : public tw::Fixture
         for (double &share : it.constants.share) {
             share = 1;
         }
-        it.n_ranks = ranks;
+        it.world = ranks;
         it.n_nodes = nodes;
         return it;
     }

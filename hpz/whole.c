@@ -1,4 +1,4 @@
-/** Operations over the world, between primary parts and whole units. */
+/** Operations over all ranks, between primary parts and whole units. */
 #include <string.h>
 
 #include "hpz/state.h"

@@ -1,4 +1,4 @@
-/* Gathers and reductions over the world, between primary parts and whole units. */
+/* Gathers and reductions over all ranks, between primary parts and whole units. */
 #include "tests/hpz/replicas.h"
 
 namespace
@@ -19,7 +19,7 @@ TEST_F(HpzWorld, GatherPutsEveryElementInItsPlace)
                 tw_coll_args_t args;
                 tw_hpz_gather_args(rank.hpz, u, TW_TYPE_FP32, rank.masters[(size_t)u].data(), full.data(),
                                    &args);
-                ASSERT_EQ(tw_coll_run(rank.hpz->params.world, &args), TW_OK);
+                ASSERT_EQ(tw_coll_run(rank.hpz->params.coll, &args), TW_OK);
                 for (size_t t = first; t < first + n; t++) {
                     tw_hpz_piece_t whole = tw_hpz_full_piece(rank.layout(), t);
                     for (size_t e = 0; e < whole.n_elems; e++) {
@@ -35,7 +35,7 @@ TEST_F(HpzWorld, ReduceLeavesTheSumAtItsOwner)
 {
     for (const std::vector<int> &shape : shapes) {
         tw::on_ranks(shape, tw::tensors_of(97), {}, [](tw::Rank &rank, int r) {
-            int world = tw_coll_size(rank.hpz->params.world);
+            int world = tw_coll_size(rank.hpz->params.coll);
             for (int u = 0; u < rank.units(); u++) {
                 std::vector<float> full(tw_hpz_full_elems(rank.layout(), u));
                 for (size_t i = 0; i < full.size(); i++) {
@@ -44,7 +44,7 @@ TEST_F(HpzWorld, ReduceLeavesTheSumAtItsOwner)
                 tw_coll_args_t args;
                 tw_hpz_reduce_args(rank.hpz, u, TW_TYPE_FP32, full.data(), rank.masters[(size_t)u].data(),
                                    &args);
-                ASSERT_EQ(tw_coll_run(rank.hpz->params.world, &args), TW_OK);
+                ASSERT_EQ(tw_coll_run(rank.hpz->params.coll, &args), TW_OK);
             }
             rank.for_own([&](size_t t, size_t e, const float *sum) {
                 size_t i = tw_hpz_full_piece(rank.layout(), t).offset + e;
@@ -57,17 +57,17 @@ TEST_F(HpzWorld, ReduceLeavesTheSumAtItsOwner)
 /* Slice by slice: the bits that the whole unit has. */
 void expect_slices_reduce_alike(tw::Rank &rank, int unit, const tw_quant_codec_t *codec)
 {
-    tw_coll_t *world = rank.hpz->params.world;
+    tw_coll_t *coll = rank.hpz->params.coll;
     std::vector<float> full(tw_hpz_full_elems(rank.layout(), unit)),
         whole(rank.masters[(size_t)unit].size() + 1), parts(whole.size());
     for (size_t i = 0; i < full.size(); i++) {
-        full[i] = tw::noise(5, (uint64_t)unit, i, (uint64_t)tw_coll_rank(world));
+        full[i] = tw::noise(5, (uint64_t)unit, i, (uint64_t)tw_coll_rank(coll));
     }
     tw_coll_args_t args;
     tw_hpz_reduce_args(rank.hpz, unit, TW_TYPE_FP32, full.data(), whole.data(), &args);
     args.codec = codec;
     args.force_codec = codec != nullptr;
-    ASSERT_EQ(tw_coll_run(world, &args), TW_OK);
+    ASSERT_EQ(tw_coll_run(coll, &args), TW_OK);
     size_t end = tw_hpz_primary_elems(rank.layout(), unit, 0, 0), step = 64, n_slices = 0;
     for (tw_hpz_slice_t slice = {0, 0}; slice.end < end; n_slices++) {
         slice = tw_hpz_slice_next(rank.layout(), unit, slice.end, 200, step);
@@ -82,7 +82,7 @@ void expect_slices_reduce_alike(tw::Rank &rank, int unit, const tw_quant_codec_t
         tw_hpz_reduce_slice_args(rank.hpz, unit, slice, TW_TYPE_FP32, staged.data(), parts.data(), &args);
         args.codec = codec;
         args.force_codec = codec != nullptr;
-        ASSERT_EQ(tw_coll_run(world, &args), TW_OK);
+        ASSERT_EQ(tw_coll_run(coll, &args), TW_OK);
     }
     EXPECT_GT(n_slices, 2U);
     EXPECT_EQ(parts, whole);
@@ -112,7 +112,7 @@ TEST_F(HpzWorld, UnquantizedTensorsAreNotQuantized)
         tw_hpz_gather_args(rank.hpz, 0, TW_TYPE_FP32, rank.masters[0].data(), full.data(), &args);
         args.codec = &codec;
         args.force_codec = 1;
-        ASSERT_EQ(tw_coll_run(rank.hpz->params.world, &args), TW_OK);
+        ASSERT_EQ(tw_coll_run(rank.hpz->params.coll, &args), TW_OK);
         for (size_t e = 0; e < 1000; e++) {
             differ += full[e] != tw::Rank::weight(0, e);
             EXPECT_EQ(full[1000 + e], tw::Rank::weight(1, e));
