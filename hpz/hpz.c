@@ -349,7 +349,7 @@ tw_status_t tw_hpz_create(const tw_hpz_params_t *params, tw_hpz_t **out)
 
 static void unit_cleanup(const tw_hpz_t *hpz, tw_hpz_unit_t *unit)
 {
-    tw_hpz_jobs_cleanup(hpz, unit);
+    tw_hpz_transfers_cleanup(hpz, unit);
     tw_buffer_free(unit->last);
     free(unit->lag.late);
     free(unit->now.late);
@@ -424,14 +424,14 @@ void tw_hpz_counters_get(tw_hpz_t *hpz, tw_hpz_counters_t *out)
     add_counters(hpz->rail_lengths, out);
 }
 
-static size_t job_bytes(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
+static size_t transfer_bytes(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
-    tw_hpz_sync_t kind = hpz->units[job->unit].sync.kind;
-    size_t bytes = hpz->is_elsewhere ? 0 : job->n_own * sizeof(*job->fresh);
+    tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
+    size_t bytes = hpz->is_elsewhere ? 0 : transfer->n_own * sizeof(*transfer->fresh);
 
-    bytes += tw_hpz_message_bytes(hpz, job->unit, job->slice, kind, hpz->node);
-    for (int node = 0; job->others && node < hpz->n_nodes; node++) {
-        bytes += node == hpz->node ? 0 : (size_t)job->bytes[node];
+    bytes += tw_hpz_message_bytes(hpz, transfer->unit, transfer->slice, kind, hpz->node);
+    for (int node = 0; transfer->others && node < hpz->n_nodes; node++) {
+        bytes += node == hpz->node ? 0 : (size_t)transfer->bytes[node];
     }
     return bytes;
 }
@@ -439,16 +439,16 @@ static size_t job_bytes(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
 static size_t unit_bytes(const tw_hpz_t *hpz, int unit)
 {
     const tw_hpz_unit_t *own = &hpz->units[unit];
-    const tw_hpz_job_t *job;
+    const tw_hpz_transfer_t *transfer;
     size_t n = tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
     size_t n_own = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local);
     size_t bytes = hpz->replicas ? n * tw_hpz_replica_elem_bytes(hpz) : 0;
 
     bytes += hpz->states ? n : 0;
     bytes += own->last ? n_own * sizeof(*own->last) : 0;
-    STAILQ_FOREACH(job, &own->sync.jobs, in_unit)
+    STAILQ_FOREACH(transfer, &own->sync.transfers, in_unit)
     {
-        bytes += job_bytes(hpz, job);
+        bytes += transfer_bytes(hpz, transfer);
     }
     return bytes;
 }

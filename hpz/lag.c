@@ -81,19 +81,19 @@ static blocks_t blocks_in(const tw_hpz_t *hpz, size_t tensor, int node, tw_hpz_s
     return (blocks_t){(first + whole - 1) / whole, (first + part.n_elems + whole - 1) / whole};
 }
 
-static tw_status_t measure_piece(tw_hpz_t *hpz, const tw_hpz_job_t *job, uint32_t tensor)
+static tw_status_t measure_piece(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, uint32_t tensor)
 {
-    tw_hpz_unit_t *own = &hpz->units[job->unit];
+    tw_hpz_unit_t *own = &hpz->units[transfer->unit];
     size_t t;
-    tw_hpz_piece_t piece = piece_in_unit(hpz, job->unit, tensor, hpz->node, &t);
+    tw_hpz_piece_t piece = piece_in_unit(hpz, transfer->unit, tensor, hpz->node, &t);
     const uint16_t *replica = own->replica + tw_hpz_replica_offset(hpz, t, piece);
-    blocks_t blocks = blocks_in(hpz, t, hpz->node, job->slice);
+    blocks_t blocks = blocks_in(hpz, t, hpz->node, transfer->slice);
     tw_status_t status = TW_OK;
 
     for (size_t b = blocks.first; b < blocks.end && status == TW_OK; b++) {
         size_t at = b * (size_t)hpz->params.delta.block, from = piece.offset + at;
-        double lag = block_lag(job->fresh + (from - job->own_first), replica + at, own->sync.master + from,
-                               own->last + from, block_elems(hpz, piece, b));
+        double lag = block_lag(transfer->fresh + (from - transfer->own_first), replica + at,
+                               own->sync.master + from, own->last + from, block_elems(hpz, piece, b));
         if (lag > own->now.max) {
             own->now.max = lag;
             own->now.tensor = t;
@@ -106,10 +106,10 @@ static tw_status_t measure_piece(tw_hpz_t *hpz, const tw_hpz_job_t *job, uint32_
     return status;
 }
 
-tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, const tw_hpz_job_t *job)
+tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
-    const tw_hpz_unit_t *own = &hpz->units[job->unit];
-    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first);
+    const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first);
     tw_status_t status = TW_OK;
 
     if (!own->last) {
@@ -117,11 +117,12 @@ tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, const tw_hpz_job_t *job)
     }
     for (size_t i = 0; i < n_tensors && own->sync.kind == TW_HPZ_QUANTIZED && status == TW_OK; i++) {
         if (!hpz->params.tensors[first + i].unquantized) {
-            status = measure_piece(hpz, job, (uint32_t)i);
+            status = measure_piece(hpz, transfer, (uint32_t)i);
         }
     }
-    if (job->n_own > 0) { /* of none there may be no master */
-        memcpy(own->last + job->own_first, own->sync.master + job->own_first, job->n_own * sizeof(float));
+    if (transfer->n_own > 0) { /* of none there may be no master */
+        memcpy(own->last + transfer->own_first, own->sync.master + transfer->own_first,
+               transfer->n_own * sizeof(float));
     }
     return status;
 }
@@ -148,22 +149,22 @@ static size_t late_elems(const tw_hpz_t *hpz, int unit, tw_hpz_late_t late)
 }
 
 /* Whether a block that was late after the last sync is in this slice. */
-static int is_in(const tw_hpz_t *hpz, const tw_hpz_job_t *job, tw_hpz_late_t late)
+static int is_in(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, tw_hpz_late_t late)
 {
     size_t t;
-    (void)piece_in_unit(hpz, job->unit, late.tensor, hpz->node, &t);
-    blocks_t blocks = blocks_in(hpz, t, hpz->node, job->slice);
+    (void)piece_in_unit(hpz, transfer->unit, late.tensor, hpz->node, &t);
+    blocks_t blocks = blocks_in(hpz, t, hpz->node, transfer->slice);
     return late.block >= blocks.first && late.block < blocks.end;
 }
 
-size_t tw_hpz_late_bytes(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
+size_t tw_hpz_late_bytes(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
-    const tw_hpz_lag_t *lag = &hpz->units[job->unit].lag;
+    const tw_hpz_lag_t *lag = &hpz->units[transfer->unit].lag;
     size_t bytes = 0;
 
     for (size_t i = 0; i < lag->n_late; i++) {
-        if (is_in(hpz, job, lag->late[i])) {
-            bytes += HEADER_BYTES + late_elems(hpz, job->unit, lag->late[i]) * sizeof(uint16_t);
+        if (is_in(hpz, transfer, lag->late[i])) {
+            bytes += HEADER_BYTES + late_elems(hpz, transfer->unit, lag->late[i]) * sizeof(uint16_t);
         }
     }
     return bytes;
@@ -183,18 +184,18 @@ size_t tw_hpz_late_bytes_max(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice
     return bytes;
 }
 
-void tw_hpz_late_write(const tw_hpz_t *hpz, const tw_hpz_job_t *job, uint8_t *at)
+void tw_hpz_late_write(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, uint8_t *at)
 {
-    const tw_hpz_lag_t *lag = &hpz->units[job->unit].lag;
+    const tw_hpz_lag_t *lag = &hpz->units[transfer->unit].lag;
 
     for (size_t i = 0; i < lag->n_late; i++) {
         uint32_t header[2] = {lag->late[i].tensor, lag->late[i].block};
-        size_t t, n = late_elems(hpz, job->unit, lag->late[i]);
-        tw_hpz_piece_t piece = piece_in_unit(hpz, job->unit, header[0], hpz->node, &t);
+        size_t t, n = late_elems(hpz, transfer->unit, lag->late[i]);
+        tw_hpz_piece_t piece = piece_in_unit(hpz, transfer->unit, header[0], hpz->node, &t);
         size_t from = piece.offset + (size_t)header[1] * (size_t)hpz->params.delta.block;
-        if (is_in(hpz, job, lag->late[i])) {
+        if (is_in(hpz, transfer, lag->late[i])) {
             memcpy(at, header, HEADER_BYTES);
-            memcpy(at + HEADER_BYTES, job->fresh + (from - job->own_first), n * sizeof(uint16_t));
+            memcpy(at + HEADER_BYTES, transfer->fresh + (from - transfer->own_first), n * sizeof(uint16_t));
             at += HEADER_BYTES + n * sizeof(uint16_t);
         }
     }

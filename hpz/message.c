@@ -85,19 +85,19 @@ static tw_quant_args_t args_of(const tw_hpz_t *hpz, int unit)
 }
 
 /* The new values of an own piece. */
-static const uint16_t *fresh_of(const tw_hpz_job_t *job, tw_hpz_piece_t piece)
+static const uint16_t *fresh_of(const tw_hpz_transfer_t *transfer, tw_hpz_piece_t piece)
 {
-    return job->fresh + (piece.offset - job->own_first);
+    return transfer->fresh + (piece.offset - transfer->own_first);
 }
 
 /* Changes of the quantized tensors from `at` on; returns where they end. */
-static tw_status_t write_deltas(tw_hpz_t *hpz, const tw_hpz_job_t *job, uint8_t **at)
+static tw_status_t write_deltas(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, uint8_t **at)
 {
-    const tw_hpz_unit_t *own = &hpz->units[job->unit];
-    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first), n = 0;
+    const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first), n = 0;
 
     for (size_t t = first; t < first + n_tensors; t++) {
-        tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, hpz->node);
+        tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, hpz->node);
         if (is_plain(hpz, TW_HPZ_QUANTIZED, t) || is_left_out(hpz, TW_HPZ_QUANTIZED, t)) {
             continue;
         }
@@ -109,21 +109,22 @@ static tw_status_t write_deltas(tw_hpz_t *hpz, const tw_hpz_job_t *job, uint8_t 
                                                 .first_elem = piece.first};
         *at += piece_bytes(hpz, TW_HPZ_QUANTIZED, t, piece.n_elems);
     }
-    tw_quant_args_t args = args_of(hpz, job->unit);
+    tw_quant_args_t args = args_of(hpz, transfer->unit);
     return n > 0 ? tw_quant_encode_delta(hpz->quant, &args, hpz->pieces, n) : TW_OK;
 }
 
-static tw_status_t write_plain(const tw_hpz_t *hpz, const tw_hpz_job_t *job, uint8_t **at)
+static tw_status_t write_plain(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, uint8_t **at)
 {
     const tw_hpz_memory_t *memory = &hpz->memory;
-    tw_hpz_sync_t kind = hpz->units[job->unit].sync.kind;
-    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first);
+    tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first);
 
     for (size_t t = first; t < first + n_tensors; t++) {
-        tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, hpz->node);
+        tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, hpz->node);
         if (is_plain(hpz, kind, t) && !is_left_out(hpz, kind, t)) {
-            TW_TRY(memory->copy(memory->ctx, *at, fresh_of(job, piece), piece.n_elems * sizeof(*job->fresh)));
-            *at += piece.n_elems * sizeof(*job->fresh);
+            TW_TRY(memory->copy(memory->ctx, *at, fresh_of(transfer, piece),
+                                piece.n_elems * sizeof(*transfer->fresh)));
+            *at += piece.n_elems * sizeof(*transfer->fresh);
         }
     }
     return TW_OK;
@@ -131,18 +132,18 @@ static tw_status_t write_plain(const tw_hpz_t *hpz, const tw_hpz_job_t *job, uin
 
 /* A node's pieces as the lossless codec of deltas takes them; has_fresh: the own ones, with their new values,
  * else to be decoded in place. */
-static size_t delta_pieces(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, int has_fresh)
+static size_t delta_pieces(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node, int has_fresh)
 {
-    const tw_hpz_unit_t *own = &hpz->units[job->unit];
-    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first), n = 0;
+    const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first), n = 0;
 
     for (size_t t = first; t < first + n_tensors; t++) {
-        tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, node);
+        tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, node);
         size_t at = tw_hpz_replica_offset(hpz, t, piece);
         if (piece.n_elems > 0 && !is_left_out(hpz, TW_HPZ_LOSSLESS, t)) {
             hpz->delta_pieces[n++] =
                 (tw_quant_delta_segment_t){.base = own->replica + at,
-                                           .src = has_fresh ? fresh_of(job, piece) : NULL,
+                                           .src = has_fresh ? fresh_of(transfer, piece) : NULL,
                                            .dst = own->replica + at,
                                            .state = own->states + at,
                                            .n_elems = piece.n_elems};
@@ -151,45 +152,46 @@ static size_t delta_pieces(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, int
     return n;
 }
 
-static tw_status_t write_lossless(tw_hpz_t *hpz, const tw_hpz_job_t *job, size_t *bytes)
+static tw_status_t write_lossless(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, size_t *bytes)
 {
-    size_t n = delta_pieces(hpz, job, hpz->node, 1);
-    size_t room = tw_hpz_message_bytes(hpz, job->unit, job->slice, TW_HPZ_LOSSLESS, hpz->node);
+    size_t n = delta_pieces(hpz, transfer, hpz->node, 1);
+    size_t room = tw_hpz_message_bytes(hpz, transfer->unit, transfer->slice, TW_HPZ_LOSSLESS, hpz->node);
 
     *bytes = 0;
     return n == 0 ? TW_OK
-                  : hpz->memory.encode(hpz->memory.ctx, hpz->delta_pieces, n, job->message, room, bytes);
+                  : hpz->memory.encode(hpz->memory.ctx, hpz->delta_pieces, n, transfer->message, room, bytes);
 }
 
-tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, const tw_hpz_job_t *job, size_t *bytes)
+tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, size_t *bytes)
 {
-    const tw_hpz_under_way_t *sync = &hpz->units[job->unit].sync;
+    const tw_hpz_under_way_t *sync = &hpz->units[transfer->unit].sync;
     const tw_hpz_memory_t *memory = &hpz->memory;
-    uint8_t *at = job->message;
+    uint8_t *at = transfer->message;
 
-    TW_TRY(memory->narrow(memory->ctx, sync->master + job->own_first, job->fresh, job->n_own));
+    TW_TRY(memory->narrow(memory->ctx, sync->master + transfer->own_first, transfer->fresh, transfer->n_own));
     if (sync->kind == TW_HPZ_LOSSLESS) {
-        return write_lossless(hpz, job, bytes);
+        return write_lossless(hpz, transfer, bytes);
     }
-    TW_TRY(sync->kind == TW_HPZ_QUANTIZED ? write_deltas(hpz, job, &at) : TW_OK);
-    TW_TRY(write_plain(hpz, job, &at));
+    TW_TRY(sync->kind == TW_HPZ_QUANTIZED ? write_deltas(hpz, transfer, &at) : TW_OK);
+    TW_TRY(write_plain(hpz, transfer, &at));
     if (tw_hpz_message_varies(hpz, sync->kind)) {
-        tw_hpz_late_write(hpz, job, at);
-        at += tw_hpz_late_bytes(hpz, job);
+        tw_hpz_late_write(hpz, transfer, at);
+        at += tw_hpz_late_bytes(hpz, transfer);
     }
-    *bytes = (size_t)(at - job->message);
+    *bytes = (size_t)(at - transfer->message);
     return TW_OK;
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
-static tw_status_t apply_deltas(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, const uint8_t **at)
+static tw_status_t apply_deltas(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node,
+                                const uint8_t **at)
 {
-    const tw_hpz_unit_t *own = &hpz->units[job->unit];
-    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first), n = 0;
+    const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first), n = 0;
 
     for (size_t t = first; t < first + n_tensors; t++) {
-        tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, node);
+        tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, node);
         if (is_plain(hpz, TW_HPZ_QUANTIZED, t) || is_left_out(hpz, TW_HPZ_QUANTIZED, t)) {
             continue;
         }
@@ -200,18 +202,19 @@ static tw_status_t apply_deltas(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node
                                                 .first_elem = piece.first};
         *at += piece_bytes(hpz, TW_HPZ_QUANTIZED, t, piece.n_elems);
     }
-    tw_quant_args_t args = args_of(hpz, job->unit);
+    tw_quant_args_t args = args_of(hpz, transfer->unit);
     return n > 0 ? tw_quant_decode_apply(hpz->quant, &args, hpz->pieces, n) : TW_OK;
 }
 
-static tw_status_t apply_plain(const tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, const uint8_t **at)
+static tw_status_t apply_plain(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node,
+                               const uint8_t **at)
 {
     const tw_hpz_memory_t *memory = &hpz->memory;
-    const tw_hpz_unit_t *own = &hpz->units[job->unit];
-    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first);
+    const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first);
 
     for (size_t t = first; t < first + n_tensors; t++) {
-        tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, node);
+        tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, node);
         if (is_plain(hpz, own->sync.kind, t) && !is_left_out(hpz, own->sync.kind, t)) {
             TW_TRY(memory->copy(memory->ctx, own->replica + tw_hpz_replica_offset(hpz, t, piece), *at,
                                 piece.n_elems * sizeof(*own->replica)));
@@ -222,51 +225,52 @@ static tw_status_t apply_plain(const tw_hpz_t *hpz, const tw_hpz_job_t *job, int
 }
 
 /* The owner's end of a lossless delta: the states have moved on in encoding. */
-static tw_status_t apply_own_lossless(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
+static tw_status_t apply_own_lossless(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     const tw_hpz_memory_t *memory = &hpz->memory;
-    const tw_hpz_unit_t *own = &hpz->units[job->unit];
-    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first);
+    const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first);
 
     for (size_t t = first; t < first + n_tensors; t++) {
-        tw_hpz_piece_t piece = piece_of(hpz, job->slice, t, hpz->node);
+        tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, hpz->node);
         uint16_t *to = own->replica + tw_hpz_replica_offset(hpz, t, piece);
         if (is_left_out(hpz, TW_HPZ_LOSSLESS, t)) {
             continue;
         }
-        TW_TRY(job->fresh ? memory->copy(memory->ctx, to, fresh_of(job, piece), piece.n_elems * sizeof(*to))
-                          : memory->narrow(memory->ctx, own->sync.master + piece.offset, to, piece.n_elems));
+        TW_TRY(transfer->fresh
+                   ? memory->copy(memory->ctx, to, fresh_of(transfer, piece), piece.n_elems * sizeof(*to))
+                   : memory->narrow(memory->ctx, own->sync.master + piece.offset, to, piece.n_elems));
     }
     return TW_OK;
 }
 
-static tw_status_t apply_lossless(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, const uint8_t *message,
-                                  size_t bytes)
+static tw_status_t apply_lossless(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node,
+                                  const uint8_t *message, size_t bytes)
 {
     if (node == hpz->node) {
-        return apply_own_lossless(hpz, job);
+        return apply_own_lossless(hpz, transfer);
     }
-    size_t n = delta_pieces(hpz, job, node, 0);
+    size_t n = delta_pieces(hpz, transfer, node, 0);
     return n == 0 ? TW_OK : hpz->memory.decode(hpz->memory.ctx, hpz->delta_pieces, n, message, bytes);
 }
 
-tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, const uint8_t *message,
-                                 size_t bytes)
+tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node,
+                                 const uint8_t *message, size_t bytes)
 {
-    tw_hpz_sync_t kind = hpz->units[job->unit].sync.kind;
+    tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
     const uint8_t *at = message;
 
     if (kind == TW_HPZ_LOSSLESS) {
-        return apply_lossless(hpz, job, node, message, bytes);
+        return apply_lossless(hpz, transfer, node, message, bytes);
     }
-    if (bytes < pieces_bytes(hpz, job->unit, job->slice, kind, node)) {
+    if (bytes < pieces_bytes(hpz, transfer->unit, transfer->slice, kind, node)) {
         tw_error("rank %d: unit %d: %zu bytes of changes from node %d, fewer than its pieces take", hpz->rank,
-                 job->unit, bytes, node);
+                 transfer->unit, bytes, node);
         return TW_ERR_FORMAT;
     }
-    TW_TRY(kind == TW_HPZ_QUANTIZED ? apply_deltas(hpz, job, node, &at) : TW_OK);
-    TW_TRY(apply_plain(hpz, job, node, &at));
+    TW_TRY(kind == TW_HPZ_QUANTIZED ? apply_deltas(hpz, transfer, node, &at) : TW_OK);
+    TW_TRY(apply_plain(hpz, transfer, node, &at));
     return tw_hpz_message_varies(hpz, kind)
-               ? tw_hpz_late_apply(hpz, job->unit, node, at, bytes - (size_t)(at - message))
+               ? tw_hpz_late_apply(hpz, transfer->unit, node, at, bytes - (size_t)(at - message))
                : TW_OK;
 }

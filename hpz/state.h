@@ -34,7 +34,7 @@ typedef struct tw_hpz_lag {
 } tw_hpz_lag_t;
 
 /** A slice of a unit on its way along the rail, from its encoding until it is applied. */
-typedef struct tw_hpz_job {
+typedef struct tw_hpz_transfer {
     int unit;
     tw_hpz_slice_t slice;
     size_t own_first, n_own; /**< the own part's run of it */
@@ -45,9 +45,9 @@ typedef struct tw_hpz_job {
     size_t *counts;          /**< [N][N] the same, as the exchange takes them */
     uint8_t *others;         /**< the messages of the other nodes, one after the other, each aligned */
     tw_coll_request_t *lengths, *payload;
-    STAILQ_ENTRY(tw_hpz_job) in_unit, in_queue;
-} tw_hpz_job_t;
-typedef STAILQ_HEAD(tw_hpz_jobs, tw_hpz_job) tw_hpz_jobs_t;
+    STAILQ_ENTRY(tw_hpz_transfer) in_unit, in_queue;
+} tw_hpz_transfer_t;
+typedef STAILQ_HEAD(tw_hpz_transfers, tw_hpz_transfer) tw_hpz_transfers_t;
 
 /** A sync of a unit, from begin to finish. */
 typedef struct tw_hpz_under_way {
@@ -55,10 +55,10 @@ typedef struct tw_hpz_under_way {
     tw_hpz_sync_t kind;
     uint64_t version;
     const float *master;
-    size_t begun;       /**< where the first slice begins that is not on its way yet */
-    tw_hpz_jobs_t jobs; /**< slices on their way, in order */
-    tw_status_t spoilt; /**< what it will end with: a change did not fit the replica */
-    tw_status_t failed; /**< what ended it: an exchange, and with it the communicator */
+    size_t begun;                 /**< where the first slice begins that is not on its way yet */
+    tw_hpz_transfers_t transfers; /**< slices on their way, in order */
+    tw_status_t spoilt;           /**< what it will end with: a change did not fit the replica */
+    tw_status_t failed;           /**< what ended it: an exchange, and with it the communicator */
 } tw_hpz_under_way_t;
 
 typedef struct tw_hpz_unit {
@@ -86,9 +86,9 @@ struct tw_hpz {
     tw_stream_t stream;      /**< of gathers in the node */
     void *replicas, *states; /**< of all units, if they are the hpz's own */
     tw_hpz_unit_t *units;
-    tw_hpz_jobs_t queue; /**< slices whose changes are not posted yet, in the order of their begin */
-    int partial;         /**< the unit of whose sync not all slices have begun, or TW_HPZ_NO_UNIT */
-    size_t under_way;    /**< weights of the slices that are */
+    tw_hpz_transfers_t queue; /**< slices whose changes are not posted yet, in the order of their begin */
+    int partial;              /**< the unit of whose sync not all slices have begun, or TW_HPZ_NO_UNIT */
+    size_t under_way;         /**< weights of the slices that are */
     /** Room for one call: segments of the largest unit. */
     tw_coll_segment_t *segments;
     size_t *counts;
@@ -128,10 +128,10 @@ size_t tw_hpz_message_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice,
 size_t tw_hpz_message_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind,
                             int node);
 /** Write the own message from the sync's master to job->message; its bytes to *bytes. */
-tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, const tw_hpz_job_t *job, size_t *bytes);
+tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, size_t *bytes);
 /** Apply a node's message to the replica. TW_ERR_FORMAT (logged). */
-tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_job_t *job, int node, const uint8_t *message,
-                                 size_t bytes);
+tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node,
+                                 const uint8_t *message, size_t bytes);
 
 /* ---- sync.c -------------------------------------------------------------------------------------------- */
 
@@ -140,20 +140,20 @@ tw_hpz_slice_t tw_hpz_sync_slice(const tw_hpz_t *hpz, int unit, size_t first);
 /** Elements of it at all nodes. */
 size_t tw_hpz_rail_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice);
 /** Free the slices of a unit that are on their way, once their communicators have ended. */
-void tw_hpz_jobs_cleanup(const tw_hpz_t *hpz, tw_hpz_unit_t *unit);
+void tw_hpz_transfers_cleanup(const tw_hpz_t *hpz, tw_hpz_unit_t *unit);
 
 /* ---- lag.c --------------------------------------------------------------------------------------------- */
 
 /** After a slice has been applied: which own blocks lag, and by how much. */
-tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, const tw_hpz_job_t *job);
+tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer);
 /** A sync begins; all of it has been applied. */
 void tw_hpz_lag_begin(tw_hpz_unit_t *unit);
 void tw_hpz_lag_end(tw_hpz_unit_t *unit);
 /** Bytes that late blocks add to a message: those there are, or the most there can be at a node. */
-size_t tw_hpz_late_bytes(const tw_hpz_t *hpz, const tw_hpz_job_t *job);
+size_t tw_hpz_late_bytes(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer);
 size_t tw_hpz_late_bytes_max(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, int node);
 /** Write and read them; `at` is where they begin. */
-void tw_hpz_late_write(const tw_hpz_t *hpz, const tw_hpz_job_t *job, uint8_t *at);
+void tw_hpz_late_write(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, uint8_t *at);
 tw_status_t tw_hpz_late_apply(const tw_hpz_t *hpz, int unit, int node, const uint8_t *at, size_t bytes);
 
 TW_C_END

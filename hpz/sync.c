@@ -50,76 +50,78 @@ size_t tw_hpz_rail_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice)
 
 /* ---- a job's memory ------------------------------------------------------------------------------------ */
 
-static void job_free(const tw_hpz_t *hpz, tw_hpz_job_t *job)
+static void transfer_free(const tw_hpz_t *hpz, tw_hpz_transfer_t *transfer)
 {
-    if (job) {
-        tw_buffer_free(hpz->is_elsewhere ? NULL : job->fresh);
-        tw_buffer_free(job->message);
-        tw_buffer_free(job->others);
-        free(job->bytes);
-        free(job->counts);
-        free(job);
+    if (transfer) {
+        tw_buffer_free(hpz->is_elsewhere ? NULL : transfer->fresh);
+        tw_buffer_free(transfer->message);
+        tw_buffer_free(transfer->others);
+        free(transfer->bytes);
+        free(transfer->counts);
+        free(transfer);
     }
 }
 
-void tw_hpz_jobs_cleanup(const tw_hpz_t *hpz, tw_hpz_unit_t *unit)
+void tw_hpz_transfers_cleanup(const tw_hpz_t *hpz, tw_hpz_unit_t *unit)
 {
-    tw_hpz_job_t *job;
+    tw_hpz_transfer_t *transfer;
 
-    while ((job = STAILQ_FIRST(&unit->sync.jobs))) {
-        STAILQ_REMOVE_HEAD(&unit->sync.jobs, in_unit);
-        job_free(hpz, job);
+    while ((transfer = STAILQ_FIRST(&unit->sync.transfers))) {
+        STAILQ_REMOVE_HEAD(&unit->sync.transfers, in_unit);
+        transfer_free(hpz, transfer);
     }
 }
 
 /* Without room for what is new: lengths alone. */
-static tw_hpz_job_t *job_alloc(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice)
+static tw_hpz_transfer_t *transfer_alloc(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice)
 {
     size_t nodes = (size_t)hpz->n_nodes;
-    tw_hpz_job_t *job = calloc(1, sizeof(*job));
+    tw_hpz_transfer_t *transfer = calloc(1, sizeof(*transfer));
 
-    if (!job) {
+    if (!transfer) {
         return NULL;
     }
-    job->unit = unit;
-    job->slice = slice;
-    job->own_first =
+    transfer->unit = unit;
+    transfer->slice = slice;
+    transfer->own_first =
         tw_hpz_slice_elems(hpz->layout, unit, hpz->node, hpz->local, (tw_hpz_slice_t){0, slice.first});
-    job->n_own = tw_hpz_slice_elems(hpz->layout, unit, hpz->node, hpz->local, slice);
-    job->n_elems = tw_hpz_rail_elems(hpz, unit, slice);
-    job->bytes = calloc(nodes, sizeof(*job->bytes));
-    job->counts = calloc(nodes * nodes, sizeof(*job->counts));
-    if (!job->bytes || !job->counts) {
-        job_free(hpz, job);
+    transfer->n_own = tw_hpz_slice_elems(hpz->layout, unit, hpz->node, hpz->local, slice);
+    transfer->n_elems = tw_hpz_rail_elems(hpz, unit, slice);
+    transfer->bytes = calloc(nodes, sizeof(*transfer->bytes));
+    transfer->counts = calloc(nodes * nodes, sizeof(*transfer->counts));
+    if (!transfer->bytes || !transfer->counts) {
+        transfer_free(hpz, transfer);
         return NULL;
     }
-    return job;
+    return transfer;
 }
 
-static tw_status_t job_create(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_job_t **out)
+static tw_status_t job_create(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_transfer_t **out)
 {
     tw_hpz_sync_t kind = hpz->units[unit].sync.kind;
-    tw_hpz_job_t *job = job_alloc(hpz, unit, slice);
+    tw_hpz_transfer_t *transfer = transfer_alloc(hpz, unit, slice);
 
-    if (job) {
-        job->fresh = hpz->is_elsewhere ? hpz->memory.fresh(hpz->memory.ctx)
-                                       : tw_buffer_alloc(job->n_own * sizeof(*job->fresh));
-        job->message = tw_buffer_alloc(tw_hpz_message_bytes(hpz, unit, slice, kind, hpz->node));
+    if (transfer) {
+        transfer->fresh = hpz->is_elsewhere ? hpz->memory.fresh(hpz->memory.ctx)
+                                            : tw_buffer_alloc(transfer->n_own * sizeof(*transfer->fresh));
+        transfer->message = tw_buffer_alloc(tw_hpz_message_bytes(hpz, unit, slice, kind, hpz->node));
     }
-    if (!job || !job->fresh || !job->message) {
+    if (!transfer || !transfer->fresh || !transfer->message) {
         tw_error("rank %d: unit %d: out of memory for a sync", hpz->rank, unit);
-        job_free(hpz, job);
+        transfer_free(hpz, transfer);
         return TW_ERR_NO_MEMORY;
     }
-    *out = job;
+    *out = transfer;
     return TW_OK;
 }
 
 /* ---- the exchange -------------------------------------------------------------------------------------- */
 
-static tw_coll_args_t lengths_args(const tw_hpz_t *hpz, tw_hpz_job_t *job, tw_coll_segment_t *segment)
+static tw_coll_args_t lengths_args(const tw_hpz_t *hpz, tw_hpz_transfer_t *transfer,
+                                   tw_coll_segment_t *segment)
 {
-    *segment = (tw_coll_segment_t){.dst = job->bytes, .n_elems = (size_t)hpz->n_nodes * sizeof(*job->bytes)};
+    *segment = (tw_coll_segment_t){.dst = transfer->bytes,
+                                   .n_elems = (size_t)hpz->n_nodes * sizeof(*transfer->bytes)};
     return (tw_coll_args_t){
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = segment, .n_segments = 1};
 }
@@ -130,18 +132,19 @@ static size_t aligned(size_t bytes)
 }
 
 /* One segment a node, of its message alone: the own one stays where it is. */
-static tw_coll_args_t payload_args(const tw_hpz_t *hpz, const tw_hpz_job_t *job, tw_coll_segment_t *segments)
+static tw_coll_args_t payload_args(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer,
+                                   tw_coll_segment_t *segments)
 {
     size_t at = 0;
 
     for (int n = 0; n < hpz->n_nodes; n++) {
-        size_t *counts = job->counts + (size_t)n * (size_t)hpz->n_nodes;
-        counts[n] = (size_t)job->bytes[n];
+        size_t *counts = transfer->counts + (size_t)n * (size_t)hpz->n_nodes;
+        counts[n] = (size_t)transfer->bytes[n];
         segments[n] = (tw_coll_segment_t){.n_elems = counts[n], .counts = counts};
         if (n == hpz->node) {
-            segments[n].dst = job->message;
+            segments[n].dst = transfer->message;
         } else {
-            segments[n].dst = job->others + at;
+            segments[n].dst = transfer->others + at;
             at += aligned(counts[n]);
         }
     }
@@ -167,52 +170,52 @@ static tw_status_t post_counted(tw_hpz_t *hpz, tw_coll_t *rail, const tw_coll_ar
 }
 
 /* What nobody sends is not waited for nor allocated: a length that no message has. */
-static tw_status_t check_lengths(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
+static tw_status_t check_lengths(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
-    tw_hpz_sync_t kind = hpz->units[job->unit].sync.kind;
+    tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
 
     for (int n = 0; n < hpz->n_nodes; n++) {
-        if (job->bytes[n] > tw_hpz_message_bytes(hpz, job->unit, job->slice, kind, n)) {
-            tw_error("rank %d: unit %d: node %d announces %" PRIu64 " bytes of changes", hpz->rank, job->unit,
-                     n, job->bytes[n]);
+        if (transfer->bytes[n] > tw_hpz_message_bytes(hpz, transfer->unit, transfer->slice, kind, n)) {
+            tw_error("rank %d: unit %d: node %d announces %" PRIu64 " bytes of changes", hpz->rank,
+                     transfer->unit, n, transfer->bytes[n]);
             return TW_ERR_FORMAT;
         }
     }
     return TW_OK;
 }
 
-static tw_status_t post_payload(tw_hpz_t *hpz, tw_hpz_job_t *job)
+static tw_status_t post_payload(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer)
 {
-    tw_status_t status = check_lengths(hpz, job);
+    tw_status_t status = check_lengths(hpz, transfer);
     size_t others = 0;
 
     for (int n = 0; n < hpz->n_nodes; n++) {
-        others += n == hpz->node ? 0 : aligned((size_t)job->bytes[n]);
+        others += n == hpz->node ? 0 : aligned((size_t)transfer->bytes[n]);
     }
-    if (status == TW_OK && !job->others) {
-        job->others = tw_buffer_alloc(others);
-        if (!job->others) {
-            tw_error("rank %d: unit %d: out of memory for %zu bytes of changes", hpz->rank, job->unit,
+    if (status == TW_OK && !transfer->others) {
+        transfer->others = tw_buffer_alloc(others);
+        if (!transfer->others) {
+            tw_error("rank %d: unit %d: out of memory for %zu bytes of changes", hpz->rank, transfer->unit,
                      others);
             status = TW_ERR_NO_MEMORY;
         }
     }
     if (status == TW_OK) {
-        tw_coll_args_t args = payload_args(hpz, job, hpz->segments);
-        status = post_counted(hpz, hpz->rail, &args, &job->payload);
+        tw_coll_args_t args = payload_args(hpz, transfer, hpz->segments);
+        status = post_counted(hpz, hpz->rail, &args, &transfer->payload);
     }
     return status;
 }
 
 /* The lengths of a job: TW_IN_PROGRESS unless they are there. */
-static tw_status_t look_for_lengths(tw_hpz_job_t *job, int wait)
+static tw_status_t look_for_lengths(tw_hpz_transfer_t *transfer, int wait)
 {
-    if (!job->lengths) {
+    if (!transfer->lengths) {
         return TW_OK;
     }
-    tw_status_t status = wait ? tw_coll_wait(job->lengths) : tw_coll_test(job->lengths);
+    tw_status_t status = wait ? tw_coll_wait(transfer->lengths) : tw_coll_test(transfer->lengths);
     if (status != TW_IN_PROGRESS) {
-        job->lengths = NULL;
+        transfer->lengths = NULL;
     }
     return status;
 }
@@ -221,11 +224,11 @@ static tw_status_t look_for_lengths(tw_hpz_job_t *job, int wait)
  * it fails again. */
 static tw_status_t advance(tw_hpz_t *hpz, int wait)
 {
-    tw_hpz_job_t *job = STAILQ_FIRST(&hpz->queue);
-    tw_status_t status = look_for_lengths(job, wait);
+    tw_hpz_transfer_t *transfer = STAILQ_FIRST(&hpz->queue);
+    tw_status_t status = look_for_lengths(transfer, wait);
 
     if (status == TW_OK) {
-        status = post_payload(hpz, job);
+        status = post_payload(hpz, transfer);
     }
     if (status == TW_OK) {
         STAILQ_REMOVE_HEAD(&hpz->queue, in_queue);
@@ -280,29 +283,30 @@ static tw_status_t check_begin(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind
 }
 
 /* Lengths that all know, or the exchange of them. */
-static tw_status_t settle_lengths(tw_hpz_t *hpz, tw_hpz_job_t *job, size_t own_bytes)
+static tw_status_t settle_lengths(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, size_t own_bytes)
 {
-    tw_hpz_sync_t kind = hpz->units[job->unit].sync.kind;
+    tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
     tw_coll_segment_t segment;
 
     for (int n = 0; n < hpz->n_nodes; n++) {
-        job->bytes[n] =
-            n == hpz->node ? own_bytes : tw_hpz_message_bytes(hpz, job->unit, job->slice, kind, n);
+        transfer->bytes[n] =
+            n == hpz->node ? own_bytes : tw_hpz_message_bytes(hpz, transfer->unit, transfer->slice, kind, n);
     }
     if (!tw_hpz_message_varies(hpz, kind)) {
         return TW_OK;
     }
-    tw_coll_args_t args = lengths_args(hpz, job, &segment);
-    return post_counted(hpz, hpz->rail_lengths, &args, &job->lengths);
+    tw_coll_args_t args = lengths_args(hpz, transfer, &segment);
+    return post_counted(hpz, hpz->rail_lengths, &args, &transfer->lengths);
 }
 
-static void count_slice(tw_hpz_t *hpz, const tw_hpz_job_t *job, size_t bytes)
+static void count_slice(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, size_t bytes)
 {
-    tw_hpz_sync_t kind = hpz->units[job->unit].sync.kind;
+    tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
 
     if (kind != TW_HPZ_FULL) {
         hpz->counters.delta_bytes += bytes + (tw_hpz_message_varies(hpz, kind) ? sizeof(uint64_t) : 0);
-        hpz->counters.delta_elems += tw_hpz_message_elems(hpz, job->unit, job->slice, kind, hpz->node);
+        hpz->counters.delta_elems +=
+            tw_hpz_message_elems(hpz, transfer->unit, transfer->slice, kind, hpz->node);
     }
 }
 
@@ -318,31 +322,31 @@ static int has_room(const tw_hpz_t *hpz, int unit)
 static tw_status_t begin_slice(tw_hpz_t *hpz, int unit)
 {
     tw_hpz_under_way_t *sync = &hpz->units[unit].sync;
-    tw_hpz_job_t *job;
+    tw_hpz_transfer_t *transfer;
     size_t bytes;
-    TW_TRY(job_create(hpz, unit, tw_hpz_sync_slice(hpz, unit, sync->begun), &job));
-    tw_status_t status = tw_hpz_settle(hpz, tw_hpz_message_encode(hpz, job, &bytes));
+    TW_TRY(job_create(hpz, unit, tw_hpz_sync_slice(hpz, unit, sync->begun), &transfer));
+    tw_status_t status = tw_hpz_settle(hpz, tw_hpz_message_encode(hpz, transfer, &bytes));
     if (status == TW_OK) {
-        status = settle_lengths(hpz, job, bytes);
+        status = settle_lengths(hpz, transfer, bytes);
     }
     if (status != TW_OK) {
-        job_free(hpz, job);
+        transfer_free(hpz, transfer);
         return status;
     }
-    job->fresh = hpz->is_elsewhere ? NULL : job->fresh; /* the next one's */
-    count_slice(hpz, job, bytes);
-    sync->begun = job->slice.end;
+    transfer->fresh = hpz->is_elsewhere ? NULL : transfer->fresh; /* the next one's */
+    count_slice(hpz, transfer, bytes);
+    sync->begun = transfer->slice.end;
     hpz->partial = sync->begun < unit_end(hpz, unit) ? unit : TW_HPZ_NO_UNIT;
-    hpz->under_way += job->n_elems;
-    STAILQ_INSERT_TAIL(&sync->jobs, job, in_unit);
-    STAILQ_INSERT_TAIL(&hpz->queue, job, in_queue);
+    hpz->under_way += transfer->n_elems;
+    STAILQ_INSERT_TAIL(&sync->transfers, transfer, in_unit);
+    STAILQ_INSERT_TAIL(&hpz->queue, transfer, in_queue);
     return TW_OK;
 }
 
 /* One of them may always be on its way. */
 static int may_begin_slice(const tw_hpz_t *hpz, int unit)
 {
-    return STAILQ_EMPTY(&hpz->units[unit].sync.jobs) || has_room(hpz, unit);
+    return STAILQ_EMPTY(&hpz->units[unit].sync.transfers) || has_room(hpz, unit);
 }
 
 /* More slices of the unit that has any left, as far as there is room. */
@@ -365,7 +369,7 @@ tw_status_t tw_hpz_sync_begin(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, const
     }
     tw_hpz_unit_t *own = &hpz->units[unit];
     own->sync = (tw_hpz_under_way_t){.active = 1, .kind = kind, .version = version, .master = master};
-    STAILQ_INIT(&own->sync.jobs);
+    STAILQ_INIT(&own->sync.transfers);
     tw_hpz_lag_begin(own);
     own->version = 0;
     tw_status_t status = begin_slice(hpz, unit);
@@ -381,18 +385,18 @@ tw_status_t tw_hpz_sync_begin(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, const
 /* ---- finish -------------------------------------------------------------------------------------------- */
 
 /* In node order, which is the order of the pieces too. */
-static tw_status_t apply_all(tw_hpz_t *hpz, const tw_hpz_job_t *job)
+static tw_status_t apply_all(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
-    const uint8_t *at = job->others;
+    const uint8_t *at = transfer->others;
     tw_status_t status = TW_OK;
 
     for (int n = 0; n < hpz->n_nodes && status == TW_OK; n++) {
-        const uint8_t *message = n == hpz->node ? job->message : at;
-        status = tw_hpz_message_apply(hpz, job, n, message, (size_t)job->bytes[n]);
-        at += n == hpz->node ? 0 : aligned((size_t)job->bytes[n]);
+        const uint8_t *message = n == hpz->node ? transfer->message : at;
+        status = tw_hpz_message_apply(hpz, transfer, n, message, (size_t)transfer->bytes[n]);
+        at += n == hpz->node ? 0 : aligned((size_t)transfer->bytes[n]);
         if (status == TW_ERR_FORMAT || status == TW_ERR_TRUNCATED || status == TW_ERR_MISMATCH) {
             tw_error("rank %d: unit %d: the changes of node %d do not fit the replica: it needs a full sync",
-                     hpz->rank, job->unit, n);
+                     hpz->rank, transfer->unit, n);
             status = TW_ERR_FORMAT;
         }
     }
@@ -400,56 +404,56 @@ static tw_status_t apply_all(tw_hpz_t *hpz, const tw_hpz_job_t *job)
 }
 
 /* The messages of all nodes are there; wait: until they are. */
-static tw_status_t exchange(tw_hpz_t *hpz, tw_hpz_job_t *job, int wait)
+static tw_status_t exchange(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, int wait)
 {
     tw_status_t status = TW_OK;
 
-    while (!job->payload && status == TW_OK) {
+    while (!transfer->payload && status == TW_OK) {
         status = advance(hpz, wait);
     }
     if (status == TW_OK) {
-        status = wait ? tw_coll_wait(job->payload) : tw_coll_test(job->payload);
-        job->payload = status == TW_IN_PROGRESS ? job->payload : NULL;
+        status = wait ? tw_coll_wait(transfer->payload) : tw_coll_test(transfer->payload);
+        transfer->payload = status == TW_IN_PROGRESS ? transfer->payload : NULL;
     }
     return status == TW_OK ? tw_hpz_progress(hpz) : status;
 }
 
 /* The states of what a lossless delta will follow begin anew. */
-static tw_status_t forget_states(const tw_hpz_t *hpz, const tw_hpz_job_t *job)
+static tw_status_t forget_states(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     const tw_hpz_memory_t *memory = &hpz->memory;
-    const tw_hpz_unit_t *own = &hpz->units[job->unit];
-    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, job->unit, &first);
+    const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first);
 
     for (size_t i = 0; i < n_tensors * (size_t)hpz->n_nodes; i++) {
         size_t t = first + i / (size_t)hpz->n_nodes;
         int node = (int)(i % (size_t)hpz->n_nodes);
-        tw_hpz_piece_t piece = tw_hpz_slice_piece(hpz->layout, t, node, hpz->local, job->slice);
+        tw_hpz_piece_t piece = tw_hpz_slice_piece(hpz->layout, t, node, hpz->local, transfer->slice);
         TW_TRY(memory->zero(memory->ctx, own->states + tw_hpz_replica_offset(hpz, t, piece), piece.n_elems));
     }
     return TW_OK;
 }
 
-static tw_status_t apply(tw_hpz_t *hpz, const tw_hpz_job_t *job)
+static tw_status_t apply(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
-    const tw_hpz_unit_t *own = &hpz->units[job->unit];
-    TW_TRY(own->sync.kind == TW_HPZ_FULL && own->states ? forget_states(hpz, job) : TW_OK);
-    TW_TRY(apply_all(hpz, job));
-    return tw_hpz_lag_measure(hpz, job);
+    const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
+    TW_TRY(own->sync.kind == TW_HPZ_FULL && own->states ? forget_states(hpz, transfer) : TW_OK);
+    TW_TRY(apply_all(hpz, transfer));
+    return tw_hpz_lag_measure(hpz, transfer);
 }
 
 /* The first slice of a unit that is on its way. The others are sent also where it does not fit: the rail
  * counts on them. */
 static tw_status_t finish_slice(tw_hpz_t *hpz, tw_hpz_under_way_t *sync, int wait)
 {
-    tw_hpz_job_t *job = STAILQ_FIRST(&sync->jobs);
-    TW_TRY(exchange(hpz, job,
+    tw_hpz_transfer_t *transfer = STAILQ_FIRST(&sync->transfers);
+    TW_TRY(exchange(hpz, transfer,
                     wait)); /* or the communicator has ended; what it still writes to is freed after it */
-    tw_status_t status = tw_hpz_settle(hpz, apply(hpz, job));
+    tw_status_t status = tw_hpz_settle(hpz, apply(hpz, transfer));
     sync->spoilt = sync->spoilt == TW_OK ? status : sync->spoilt;
-    STAILQ_REMOVE_HEAD(&sync->jobs, in_unit);
-    hpz->under_way -= job->n_elems;
-    job_free(hpz, job);
+    STAILQ_REMOVE_HEAD(&sync->transfers, in_unit);
+    hpz->under_way -= transfer->n_elems;
+    transfer_free(hpz, transfer);
     return begin_more(hpz);
 }
 
@@ -472,7 +476,7 @@ static tw_status_t finish(tw_hpz_t *hpz, int unit, int wait)
         tw_error("rank %d: unit %d: no sync is under way", hpz->rank, unit);
         return TW_ERR_INVALID;
     }
-    while (!STAILQ_EMPTY(&own->sync.jobs) && status == TW_OK) {
+    while (!STAILQ_EMPTY(&own->sync.transfers) && status == TW_OK) {
         status = finish_slice(hpz, &own->sync, wait);
     }
     if (status != TW_IN_PROGRESS) {
@@ -493,30 +497,31 @@ tw_status_t tw_hpz_sync_test(tw_hpz_t *hpz, int unit)
 
 /* ---- planning ------------------------------------------------------------------------------------------ */
 
-static uint64_t expected_bytes(const tw_hpz_t *hpz, const tw_hpz_job_t *job, tw_hpz_sync_t kind, double bits,
-                               int node)
+static uint64_t expected_bytes(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, tw_hpz_sync_t kind,
+                               double bits, int node)
 {
     if (kind != TW_HPZ_LOSSLESS) {
-        return tw_hpz_message_bytes(hpz, job->unit, job->slice, kind, node);
+        return tw_hpz_message_bytes(hpz, transfer->unit, transfer->slice, kind, node);
     }
-    size_t n_elems = tw_hpz_message_elems(hpz, job->unit, job->slice, kind, node);
+    size_t n_elems = tw_hpz_message_elems(hpz, transfer->unit, transfer->slice, kind, node);
     return (uint64_t)((double)n_elems * bits / 8);
 }
 
-static uint64_t planned_slice_bytes(tw_hpz_t *hpz, tw_hpz_job_t *job, tw_hpz_sync_t kind, double bits)
+static uint64_t planned_slice_bytes(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, tw_hpz_sync_t kind,
+                                    double bits)
 {
     tw_coll_segment_t segment;
     uint64_t payload = 0, lengths = 0;
 
     for (int n = 0; n < hpz->n_nodes; n++) {
-        job->bytes[n] = expected_bytes(hpz, job, kind, bits, n);
+        transfer->bytes[n] = expected_bytes(hpz, transfer, kind, bits, n);
     }
-    job->message = job->others = (uint8_t *)job->bytes; /* nobody writes there */
-    tw_coll_args_t args = payload_args(hpz, job, hpz->segments);
-    job->message = job->others = NULL;
+    transfer->message = transfer->others = (uint8_t *)transfer->bytes; /* nobody writes there */
+    tw_coll_args_t args = payload_args(hpz, transfer, hpz->segments);
+    transfer->message = transfer->others = NULL;
     (void)tw_coll_planned_inter_node_bytes(hpz->rail, &args, &payload);
     if (tw_hpz_message_varies(hpz, kind)) {
-        args = lengths_args(hpz, job, &segment);
+        args = lengths_args(hpz, transfer, &segment);
         (void)tw_coll_planned_inter_node_bytes(hpz->rail_lengths, &args, &lengths);
     }
     return payload + lengths;
@@ -528,9 +533,9 @@ uint64_t tw_hpz_planned_sync_bytes(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, 
     uint64_t bytes = 0;
 
     for (;;) {
-        tw_hpz_job_t *job = job_alloc(hpz, unit, slice);
-        bytes += job ? planned_slice_bytes(hpz, job, kind, bits) : 0;
-        job_free(hpz, job);
+        tw_hpz_transfer_t *transfer = transfer_alloc(hpz, unit, slice);
+        bytes += transfer ? planned_slice_bytes(hpz, transfer, kind, bits) : 0;
+        transfer_free(hpz, transfer);
         if (slice.end == unit_end(hpz, unit)) {
             return bytes;
         }

@@ -42,16 +42,16 @@ TEST_F(HpzMessage, TheVersionIsTheStepOfTheRounding)
         }
         for (uint64_t version : {5, 6}) {
             std::vector<uint8_t> message(tw_quant_encoded_bytes(&params.delta, n)), expected(message.size());
-            tw_hpz_job_t job = {};
-            job.slice = tw::all_of(rank.hpz, 0);
-            job.n_own = n;
-            job.fresh = fresh.data();
-            job.message = message.data();
+            tw_hpz_transfer_t transfer = {};
+            transfer.slice = tw::all_of(rank.hpz, 0);
+            transfer.n_own = n;
+            transfer.fresh = fresh.data();
+            transfer.message = message.data();
             rank.hpz->units[0].sync.kind = TW_HPZ_QUANTIZED;
             rank.hpz->units[0].sync.version = version;
             rank.hpz->units[0].sync.master = master.data();
             size_t bytes = 0;
-            ASSERT_EQ(tw_hpz_message_encode(rank.hpz, &job, &bytes), TW_OK);
+            ASSERT_EQ(tw_hpz_message_encode(rank.hpz, &transfer, &bytes), TW_OK);
             ASSERT_EQ(bytes, message.size());
             const tw_hpz_piece_t piece = tw_hpz_primary_piece(rank.layout(), 0, tw_hpz_node(rank.hpz), 0);
             tw_quant_args_t args = {};
@@ -74,17 +74,18 @@ TEST_F(HpzMessage, ShortOnesAreRefused)
     tw::on_ranks({1, 1}, {{1000, 0, 0, 0, 0}}, tw::params_with("int4"), [](tw::Rank &rank, int) {
         std::vector<uint8_t> message(tw_quant_delta_bound_bytes(500));
         int other = 1 - tw_hpz_node(rank.hpz);
-        tw_hpz_job_t job = {};
-        job.slice = tw::all_of(rank.hpz, 0);
+        tw_hpz_transfer_t transfer = {};
+        transfer.slice = tw::all_of(rank.hpz, 0);
         for (tw_hpz_sync_t kind : {TW_HPZ_FULL, TW_HPZ_QUANTIZED}) {
             rank.hpz->units[0].sync.kind = kind;
-            size_t bytes = tw_hpz_message_bytes(rank.hpz, 0, job.slice, kind, other);
-            EXPECT_EQ(tw_hpz_message_apply(rank.hpz, &job, other, message.data(), bytes), TW_OK);
-            EXPECT_EQ(tw_hpz_message_apply(rank.hpz, &job, other, message.data(), bytes - 1), TW_ERR_FORMAT);
-            EXPECT_EQ(tw_hpz_message_apply(rank.hpz, &job, other, message.data(), 0), TW_ERR_FORMAT);
+            size_t bytes = tw_hpz_message_bytes(rank.hpz, 0, transfer.slice, kind, other);
+            EXPECT_EQ(tw_hpz_message_apply(rank.hpz, &transfer, other, message.data(), bytes), TW_OK);
+            EXPECT_EQ(tw_hpz_message_apply(rank.hpz, &transfer, other, message.data(), bytes - 1),
+                      TW_ERR_FORMAT);
+            EXPECT_EQ(tw_hpz_message_apply(rank.hpz, &transfer, other, message.data(), 0), TW_ERR_FORMAT);
         }
         rank.hpz->units[0].sync.kind = TW_HPZ_LOSSLESS;
-        EXPECT_LT(tw_hpz_message_apply(rank.hpz, &job, other, message.data(), message.size()), 0);
+        EXPECT_LT(tw_hpz_message_apply(rank.hpz, &transfer, other, message.data(), message.size()), 0);
     });
 }
 

@@ -120,12 +120,12 @@ Input true_message(tw::Rank &rank, tw_hpz_sync_t kind, uint64_t version)
     static Input message;
     EXPECT_EQ(tw_hpz_sync_begin(rank.hpz, 0, kind, rank.masters[0].data(), version), TW_OK);
     if (tw_hpz_node(rank.hpz) == 1) {
-        const tw_hpz_job_t &job = *STAILQ_FIRST(&rank.hpz->units[0].sync.jobs);
+        const tw_hpz_transfer_t &transfer = *STAILQ_FIRST(&rank.hpz->units[0].sync.transfers);
         size_t bytes = tw_hpz_message_varies(rank.hpz, kind)
-                           ? (size_t)job.bytes[1]
-                           : tw_hpz_message_bytes(rank.hpz, 0, job.slice, kind, 1);
+                           ? (size_t)transfer.bytes[1]
+                           : tw_hpz_message_bytes(rank.hpz, 0, transfer.slice, kind, 1);
         std::lock_guard<std::mutex> lock(mutex);
-        message.assign(job.message, job.message + bytes);
+        message.assign(transfer.message, transfer.message + bytes);
     }
     EXPECT_EQ(tw_hpz_sync_finish(rank.hpz, 0), TW_OK);
     EXPECT_EQ(tw_hpz_check(rank.hpz, version), TW_OK);
@@ -141,12 +141,12 @@ void apply_mutations(tw::Rank &rank, tw_hpz_sync_t kind, const Input &message)
     size_t n = tw_hpz_secondary_elems(rank.layout(), 0, 0), refused = 0;
     std::vector<uint16_t> replica(unit->replica, unit->replica + n);
     std::vector<uint8_t> states(unit->states, unit->states + n);
-    tw_hpz_job_t job = {};
-    job.slice = tw::all_of(rank.hpz, 0);
+    tw_hpz_transfer_t transfer = {};
+    transfer.slice = tw::all_of(rank.hpz, 0);
     for (int i = 0; i < 4000; i++) {
         Input hostile = tw::fuzz::mutate({message}, random);
         unit->sync.kind = kind;
-        tw_status_t status = tw_hpz_message_apply(rank.hpz, &job, 1, hostile.data(), hostile.size());
+        tw_status_t status = tw_hpz_message_apply(rank.hpz, &transfer, 1, hostile.data(), hostile.size());
         ASSERT_TRUE(status == TW_OK || status == TW_ERR_FORMAT || status == TW_ERR_TRUNCATED ||
                     status == TW_ERR_MISMATCH)
             << tw_status_string(status);
