@@ -1,5 +1,5 @@
 /* A thread that comes late to a task finds it closed, and nobody waits for it: on a loaded machine the others
- * do its parts. */
+ * do its items. */
 #include "trainer/pool.h"
 
 #include <pthread.h>
@@ -14,9 +14,9 @@ enum { SPINS = 500 };
 enum { RANGES_PER_THREAD = 2 };
 
 typedef struct task {
-    tw_pool_part_t part;
+    tw_pool_item_t item;
     void *ctx;
-    size_t n_parts;
+    size_t n_items;
     atomic_size_t next;
 } task_t;
 
@@ -40,11 +40,11 @@ struct tw_pool {
     atomic_int n_inside_now; /* n_inside, watched without the lock */
 };
 
-static void take_parts(task_t *task, int thread)
+static void take_items(task_t *task, int thread)
 {
-    size_t part;
-    while ((part = atomic_fetch_add_explicit(&task->next, 1, memory_order_relaxed)) < task->n_parts) {
-        task->part(task->ctx, part, thread);
+    size_t item;
+    while ((item = atomic_fetch_add_explicit(&task->next, 1, memory_order_relaxed)) < task->n_items) {
+        task->item(task->ctx, item, thread);
     }
 }
 
@@ -82,7 +82,7 @@ static void enter(tw_pool_t *pool, task_t *task, int index)
 {
     atomic_store_explicit(&pool->n_inside_now, ++pool->n_inside, memory_order_relaxed);
     pthread_mutex_unlock(&pool->lock);
-    take_parts(task, index);
+    take_items(task, index);
     pthread_mutex_lock(&pool->lock);
     atomic_store_explicit(&pool->n_inside_now, --pool->n_inside, memory_order_relaxed);
     if (pool->n_inside == 0) {
@@ -199,12 +199,12 @@ static void open_task(tw_pool_t *pool, task_t *task)
     atomic_fetch_add(&pool->n_tasks, 1);
     int n_asleep = pool->n_asleep;
     pthread_mutex_unlock(&pool->lock);
-    for (size_t i = 0; i < (size_t)n_asleep && i + 1 < task->n_parts; i++) {
+    for (size_t i = 0; i < (size_t)n_asleep && i + 1 < task->n_items; i++) {
         pthread_cond_signal(&pool->opened);
     }
 }
 
-/* No part is left to take: wait for those that are being done. */
+/* No item is left to take: wait for those that are being done. */
 static void close_task(tw_pool_t *pool)
 {
     pthread_mutex_lock(&pool->lock);
@@ -220,15 +220,15 @@ static void close_task(tw_pool_t *pool)
     pthread_mutex_unlock(&pool->lock);
 }
 
-void tw_pool_run(tw_pool_t *pool, size_t n_parts, tw_pool_part_t part, void *ctx)
+void tw_pool_run(tw_pool_t *pool, size_t n_items, tw_pool_item_t item, void *ctx)
 {
-    task_t task = {.part = part, .ctx = ctx, .n_parts = n_parts};
-    if (tw_pool_threads(pool) == 1 || n_parts <= 1) {
-        take_parts(&task, 0);
+    task_t task = {.item = item, .ctx = ctx, .n_items = n_items};
+    if (tw_pool_threads(pool) == 1 || n_items <= 1) {
+        take_items(&task, 0);
         return;
     }
     open_task(pool, &task);
-    take_parts(&task, 0);
+    take_items(&task, 0);
     close_task(pool);
 }
 
@@ -238,10 +238,10 @@ typedef struct ranges {
     size_t n, length;
 } ranges_t;
 
-static void do_range(void *ctx, size_t part, int thread)
+static void do_range(void *ctx, size_t item, int thread)
 {
     const ranges_t *ranges = ctx;
-    size_t first = part * ranges->length, left = ranges->n - first;
+    size_t first = item * ranges->length, left = ranges->n - first;
     ranges->range(ranges->ctx, first, left < ranges->length ? left : ranges->length, thread);
 }
 

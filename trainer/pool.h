@@ -1,4 +1,4 @@
-/** Private to trainer: the threads that a rank computes with. A task is cut into parts, which the threads
+/** Private to trainer: the threads that a rank computes with. A task is cut into items, which the threads
  *  take one after the other; where the cuts are is the caller's, and does not depend on the number of
  *  threads, or changes no bit of the result.
  *
@@ -25,12 +25,12 @@ int tw_pool_threads(const tw_pool_t *pool);
 /** Processor time of all its threads but the caller's, so far. NULL: 0. */
 double tw_pool_processor_sec(const tw_pool_t *pool);
 
-/** A part of a task; thread < tw_pool_threads, 0 is the caller's: no other part has the same one at the same
+/** An item of a task; thread < tw_pool_threads, 0 is the caller's: no other item has the same one at the same
  *  time. It must not use the pool. */
-typedef void (*tw_pool_part_t)(void *ctx, size_t part, int thread);
-/** Parts 0 .. n_parts - 1, each once, by any thread and in any order; returns when all are done. NULL: the
+typedef void (*tw_pool_item_t)(void *ctx, size_t item, int thread);
+/** Items 0 .. n_items - 1, each once, by any thread and in any order; returns when all are done. NULL: the
  *  caller's thread, in order. */
-void tw_pool_run(tw_pool_t *pool, size_t n_parts, tw_pool_part_t part, void *ctx);
+void tw_pool_run(tw_pool_t *pool, size_t n_items, tw_pool_item_t item, void *ctx);
 
 /** Elements first .. first + n - 1 of a task. */
 typedef void (*tw_pool_range_t)(void *ctx, size_t first, size_t n, int thread);

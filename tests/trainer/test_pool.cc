@@ -1,4 +1,4 @@
-/* Every part of a task is done once, by whichever thread, and tasks follow one another. */
+/* Every item of a task is done once, by whichever thread, and tasks follow one another. */
 #include <atomic>
 #include <ctime>
 #include <vector>
@@ -26,36 +26,36 @@ class Pool : public tw::Fixture, public ::testing::WithParamInterface<int>
     tw_pool_t *pool_ = nullptr;
 };
 
-struct Parts {
+struct Items {
     std::vector<int> done;
     std::vector<std::atomic<int>> busy; /* by thread */
     std::atomic<int> wrong{0};
 
-    Parts(size_t n, int n_threads) : done(n), busy((size_t)n_threads)
+    Items(size_t n, int n_threads) : done(n), busy((size_t)n_threads)
     {
     }
 };
 
-void do_part(void *ctx, size_t part, int thread)
+void do_item(void *ctx, size_t item, int thread)
 {
-    auto *parts = static_cast<Parts *>(ctx);
-    if (thread < 0 || (size_t)thread >= parts->busy.size() || parts->busy[(size_t)thread]++ != 0) {
-        parts->wrong++;
+    auto *items = static_cast<Items *>(ctx);
+    if (thread < 0 || (size_t)thread >= items->busy.size() || items->busy[(size_t)thread]++ != 0) {
+        items->wrong++;
         return;
     }
-    parts->done[part]++;
-    parts->busy[(size_t)thread]--;
+    items->done[item]++;
+    items->busy[(size_t)thread]--;
 }
 
-TEST_P(Pool, EveryPartIsDoneOnce)
+TEST_P(Pool, EveryItemIsDoneOnce)
 {
     EXPECT_EQ(GetParam(), tw_pool_threads(pool_));
     for (size_t n : {0, 1, 2, 3, 7, 100}) {
         for (int again = 0; again < 50; again++) {
-            Parts parts(n, GetParam());
-            tw_pool_run(pool_, n, do_part, &parts);
-            EXPECT_EQ(std::vector<int>(n, 1), parts.done);
-            EXPECT_EQ(0, parts.wrong);
+            Items items(n, GetParam());
+            tw_pool_run(pool_, n, do_item, &items);
+            EXPECT_EQ(std::vector<int>(n, 1), items.done);
+            EXPECT_EQ(0, items.wrong);
         }
     }
 }
@@ -92,7 +92,7 @@ TEST_P(Pool, RangesCoverAllElements)
     }
 }
 
-/* Waits, asleep, until all parts have begun: so each has a thread of its own. */
+/* Waits, asleep, until all items have begun: so each has a thread of its own. */
 struct Meeting {
     size_t n;
     std::atomic<size_t> here{0};
@@ -108,7 +108,7 @@ void meet(void *ctx, size_t, int)
     }
 }
 
-TEST_P(Pool, PartsAreDoneAtTheSameTime)
+TEST_P(Pool, ItemsAreDoneAtTheSameTime)
 {
     for (int again = 0; again < 5; again++) {
         Meeting meeting{(size_t)GetParam()};
@@ -135,9 +135,9 @@ class PoolAlone : public tw::Fixture
 
 TEST_F(PoolAlone, NoPoolIsTheCallersThread)
 {
-    Parts parts(5, 1);
-    tw_pool_run(nullptr, 5, do_part, &parts);
-    EXPECT_EQ(std::vector<int>(5, 1), parts.done);
+    Items items(5, 1);
+    tw_pool_run(nullptr, 5, do_item, &items);
+    EXPECT_EQ(std::vector<int>(5, 1), items.done);
     EXPECT_EQ(1, tw_pool_threads(nullptr));
     EXPECT_EQ(0.0, tw_pool_processor_sec(nullptr));
     tw_pool_destroy(nullptr);

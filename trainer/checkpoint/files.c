@@ -48,11 +48,11 @@ void tw_checkpoint_shard_name(int rank, char *name)
 
 tw_status_t tw_checkpoint_make_folder(const char *path)
 {
-    char part[TW_CHECKPOINT_PATH_BYTES];
-    TW_TRY(tw_checkpoint_path(part, "%s", path));
-    for (char *slash = strchr(part + (*part == '/'), '/'); slash; slash = strchr(slash + 1, '/')) {
+    char above[TW_CHECKPOINT_PATH_BYTES];
+    TW_TRY(tw_checkpoint_path(above, "%s", path));
+    for (char *slash = strchr(above + (*above == '/'), '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        (void)mkdir(part, 0777); /* what is wrong with it shows in what lies there */
+        (void)mkdir(above, 0777); /* what is wrong with it shows in what lies there */
         *slash = '/';
     }
     return mkdir(path, 0777) == 0 || errno == EEXIST ? TW_OK : failed(path, "make this folder");

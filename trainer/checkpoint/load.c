@@ -16,8 +16,8 @@ struct tw_checkpoint {
     char folder[TW_CHECKPOINT_PATH_BYTES];
     tw_safetensors_t **files; /* [world] */
     int *verified;            /* [world] */
-    tw_shard_part_t *parts;   /* by kind, tensor, first element */
-    size_t n_parts;
+    tw_shard_range_t *ranges; /* by kind, tensor, first element */
+    size_t n_ranges;
 };
 
 static tw_status_t no_memory(const tw_checkpoint_t *checkpoint)
@@ -114,21 +114,21 @@ static tw_status_t check_size(const char *path, uint64_t want)
     return TW_OK;
 }
 
-static tw_status_t add_parts(tw_checkpoint_t *checkpoint, const char *path, int rank)
+static tw_status_t add_ranges(tw_checkpoint_t *checkpoint, const char *path, int rank)
 {
     const tw_safetensors_t *file = checkpoint->files[rank];
     size_t n = tw_safetensors_count(file);
-    tw_shard_part_t *longer =
-        realloc(checkpoint->parts, (checkpoint->n_parts + n + 1) * sizeof(*checkpoint->parts));
+    tw_shard_range_t *longer =
+        realloc(checkpoint->ranges, (checkpoint->n_ranges + n + 1) * sizeof(*checkpoint->ranges));
     if (!longer) {
         return no_memory(checkpoint);
     }
-    checkpoint->parts = longer;
+    checkpoint->ranges = longer;
     tw_status_t status = TW_OK;
     for (size_t i = 0; i < n && status == TW_OK; i++) {
-        status = tw_shard_part_of(path, checkpoint->model, tw_safetensors_get(file, i), rank,
-                                  &checkpoint->parts[checkpoint->n_parts]);
-        checkpoint->n_parts += status == TW_OK;
+        status = tw_shard_range_of(path, checkpoint->model, tw_safetensors_get(file, i), rank,
+                                   &checkpoint->ranges[checkpoint->n_ranges]);
+        checkpoint->n_ranges += status == TW_OK;
     }
     return status;
 }
@@ -143,10 +143,10 @@ static tw_status_t open_shard(tw_checkpoint_t *checkpoint, int rank)
     if (status == TW_OK) {
         status = tw_safetensors_open(path, &checkpoint->files[rank]);
     }
-    return status == TW_OK ? add_parts(checkpoint, path, rank) : status;
+    return status == TW_OK ? add_ranges(checkpoint, path, rank) : status;
 }
 
-static int compare_keys(const tw_shard_part_t *x, int kind, size_t tensor, size_t first)
+static int compare_keys(const tw_shard_range_t *x, int kind, size_t tensor, size_t first)
 {
     if (x->kind != kind) {
         return x->kind < kind ? -1 : 1;
@@ -157,9 +157,9 @@ static int compare_keys(const tw_shard_part_t *x, int kind, size_t tensor, size_
     return x->first < first ? -1 : x->first > first;
 }
 
-static int compare_parts(const void *a, const void *b)
+static int compare_ranges(const void *a, const void *b)
 {
-    const tw_shard_part_t *y = b;
+    const tw_shard_range_t *y = b;
     return compare_keys(a, y->kind, y->tensor, y->first);
 }
 
@@ -174,8 +174,8 @@ static tw_status_t open_shards(tw_checkpoint_t *checkpoint)
     for (size_t rank = 0; rank < world; rank++) {
         TW_TRY(open_shard(checkpoint, (int)rank));
     }
-    if (checkpoint->n_parts > 0) {
-        qsort(checkpoint->parts, checkpoint->n_parts, sizeof(*checkpoint->parts), compare_parts);
+    if (checkpoint->n_ranges > 0) {
+        qsort(checkpoint->ranges, checkpoint->n_ranges, sizeof(*checkpoint->ranges), compare_ranges);
     }
     return TW_OK;
 }
@@ -229,7 +229,7 @@ void tw_checkpoint_close(tw_checkpoint_t *checkpoint)
     }
     free(checkpoint->files);
     free(checkpoint->verified);
-    free(checkpoint->parts);
+    free(checkpoint->ranges);
     tw_manifest_cleanup(&checkpoint->manifest);
     free(checkpoint);
 }
@@ -261,22 +261,23 @@ static tw_status_t verify(tw_checkpoint_t *checkpoint, int rank)
     return status;
 }
 
-/* The part with an element, or NULL: the last one that begins at or before it, if it reaches that far. */
-static const tw_shard_part_t *find_part(const tw_checkpoint_t *checkpoint, int kind, size_t tensor,
-                                        size_t elem)
+/* The range with an element, or NULL: the last one that begins at or before it, if it reaches that far. */
+static const tw_shard_range_t *find_range(const tw_checkpoint_t *checkpoint, int kind, size_t tensor,
+                                          size_t elem)
 {
-    size_t low = 0, high = checkpoint->n_parts;
+    size_t low = 0, high = checkpoint->n_ranges;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (compare_keys(&checkpoint->parts[middle], kind, tensor, elem) <= 0) {
+        if (compare_keys(&checkpoint->ranges[middle], kind, tensor, elem) <= 0) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    const tw_shard_part_t *part = low > 0 ? &checkpoint->parts[low - 1] : NULL;
-    int holds = part && part->kind == kind && part->tensor == tensor && elem - part->first < part->n_elems;
-    return holds ? part : NULL;
+    const tw_shard_range_t *range = low > 0 ? &checkpoint->ranges[low - 1] : NULL;
+    int holds =
+        range && range->kind == kind && range->tensor == tensor && elem - range->first < range->n_elems;
+    return holds ? range : NULL;
 }
 
 static tw_status_t nowhere(const tw_checkpoint_t *checkpoint, size_t tensor, size_t elem)
@@ -292,14 +293,14 @@ static tw_status_t read_kind(tw_checkpoint_t *checkpoint, const tw_checkpoint_pi
     size_t done = 0;
     while (done < piece->n_elems) {
         size_t elem = piece->first + done;
-        const tw_shard_part_t *part = find_part(checkpoint, kind, piece->tensor, elem);
-        if (!part) {
+        const tw_shard_range_t *range = find_range(checkpoint, kind, piece->tensor, elem);
+        if (!range) {
             return nowhere(checkpoint, piece->tensor, elem);
         }
-        TW_TRY(verify(checkpoint, part->rank));
-        size_t skip = elem - part->first, left = piece->n_elems - done;
-        size_t n = part->n_elems - skip < left ? part->n_elems - skip : left;
-        memcpy(piece->values[kind] + done, (const char *)part->data + skip * sizeof(float),
+        TW_TRY(verify(checkpoint, range->rank));
+        size_t skip = elem - range->first, left = piece->n_elems - done;
+        size_t n = range->n_elems - skip < left ? range->n_elems - skip : left;
+        memcpy(piece->values[kind] + done, (const char *)range->data + skip * sizeof(float),
                n * sizeof(float));
         done += n;
     }

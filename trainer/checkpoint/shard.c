@@ -109,7 +109,7 @@ tw_status_t tw_shard_write(const char *path, const tw_model_t *model, const tw_c
 
 /* ---- in ------------------------------------------------------------------------------------------------ */
 
-/* "KIND/TENSOR/FIRST" in parts; 1 if it has that form. */
+/* "KIND/TENSOR/FIRST" taken apart; 1 if it has that form. */
 static int split_name(const char *name, int *kind, char tensor[NAME_BYTES], size_t *first)
 {
     const char *begin = strchr(name, '/'), *end = strrchr(name, '/');
@@ -142,19 +142,19 @@ static int find_tensor(const tw_model_t *model, const char *name, size_t *index)
 }
 
 /* Does the model's tensor have these elements? */
-static int is_inside(const tw_model_t *model, const tw_shard_part_t *part)
+static int is_inside(const tw_model_t *model, const tw_shard_range_t *range)
 {
-    size_t n_tensors, n_elems = tw_model_tensors(model, &n_tensors)[part->tensor].n_elems;
-    return part->first <= n_elems && part->n_elems <= n_elems - part->first;
+    size_t n_tensors, n_elems = tw_model_tensors(model, &n_tensors)[range->tensor].n_elems;
+    return range->first <= n_elems && range->n_elems <= n_elems - range->first;
 }
 
-tw_status_t tw_shard_part_of(const char *path, const tw_model_t *model, const tw_safetensors_tensor_t *tensor,
-                             int rank, tw_shard_part_t *part)
+tw_status_t tw_shard_range_of(const char *path, const tw_model_t *model,
+                              const tw_safetensors_tensor_t *tensor, int rank, tw_shard_range_t *range)
 {
     char name[NAME_BYTES];
-    *part = (tw_shard_part_t){.n_elems = tensor->n_elems, .data = tensor->data, .rank = rank};
-    if (tensor->type != TW_TYPE_FP32 || !split_name(tensor->name, &part->kind, name, &part->first) ||
-        !find_tensor(model, name, &part->tensor) || !is_inside(model, part)) {
+    *range = (tw_shard_range_t){.n_elems = tensor->n_elems, .data = tensor->data, .rank = rank};
+    if (tensor->type != TW_TYPE_FP32 || !split_name(tensor->name, &range->kind, name, &range->first) ||
+        !find_tensor(model, name, &range->tensor) || !is_inside(model, range)) {
         tw_error("%s: tensor '%s' is no part of a checkpoint of this model", path, tensor->name);
         return TW_ERR_FORMAT;
     }

@@ -9,12 +9,12 @@
 TW_C_BEGIN
 
 /** A run of elements in a file. */
-typedef struct tw_shard_part {
+typedef struct tw_shard_range {
     int kind; /**< tw_checkpoint_kind_t */
     size_t tensor, first, n_elems;
     const void *data; /**< fp32, maybe unaligned; the file's */
     int rank;         /**< whose file */
-} tw_shard_part_t;
+} tw_shard_range_t;
 
 /** Write a rank's pieces to `path`. On return the values have been taken; tw_safetensors_writer_finish brings
  *  them to the disk and gives the file its name. Errors of the safetensors writer; TW_ERR_INVALID (logged): a
@@ -22,8 +22,8 @@ typedef struct tw_shard_part {
 tw_status_t tw_shard_write(const char *path, const tw_model_t *model, const tw_checkpoint_piece_t *pieces,
                            size_t n_pieces, tw_safetensors_writer_t **out);
 /** What a tensor of rank's file is. TW_ERR_FORMAT, logged with `path`: nothing that save has written. */
-tw_status_t tw_shard_part_of(const char *path, const tw_model_t *model, const tw_safetensors_tensor_t *tensor,
-                             int rank, tw_shard_part_t *part);
+tw_status_t tw_shard_range_of(const char *path, const tw_model_t *model,
+                              const tw_safetensors_tensor_t *tensor, int rank, tw_shard_range_t *range);
 
 TW_C_END
 

@@ -43,22 +43,22 @@ struct Softmax {
 };
 
 /** The block's, in thread 0: each warp by a butterfly, then the warps in order. All threads. */
-TW_DEVICE Softmax block_softmax(Softmax part)
+TW_DEVICE Softmax block_softmax(Softmax softmax)
 {
-    __shared__ Softmax parts[warps];
+    __shared__ Softmax shared[warps];
     TW_UNROLL
     for (uint32_t mask = 1; mask < warp_lanes; mask *= 2) {
-        const Softmax other = {tw_dev_exchange(part.most, mask), tw_dev_exchange(part.total, mask)};
-        part.add(other);
+        const Softmax other = {tw_dev_exchange(softmax.most, mask), tw_dev_exchange(softmax.total, mask)};
+        softmax.add(other);
     }
     if (threadIdx.x % warp_lanes == 0) {
-        parts[threadIdx.x / warp_lanes] = part;
+        shared[threadIdx.x / warp_lanes] = softmax;
     }
     __syncthreads();
     for (uint32_t w = 1; w < warps && threadIdx.x == 0; w++) {
-        part.add(parts[w]);
+        softmax.add(shared[w]);
     }
-    return part;
+    return softmax;
 }
 
 /** logits -> max, sum, target. Bytes a logit: 1 access of bf16, 2. */
@@ -66,7 +66,7 @@ template <class T, uint32_t WIDTH>
 struct LossAdd {
     static TW_DEVICE Softmax of_thread(const LossArgs &a, size_t row)
     {
-        Softmax part = {-INFINITY, 0};
+        Softmax softmax = {-INFINITY, 0};
         for (size_t c = threadIdx.x * WIDTH; c < a.piece.words; c += threads * WIDTH) {
             float x[WIDTH];
             load<T, WIDTH>(a.piece.logits, row * a.piece.stride + c, x);
@@ -79,9 +79,9 @@ struct LossAdd {
             for (uint32_t i = 0; i < WIDTH; i++) {
                 more.total += relative_exp(x[i], more.most);
             }
-            part.add(more);
+            softmax.add(more);
         }
-        return part;
+        return softmax;
     }
 
     static TW_DEVICE void run(const LossArgs &a)
@@ -109,22 +109,22 @@ struct LossAdd {
 struct LossSums {
     static TW_DEVICE void run(const LossArgs &a)
     {
-        __shared__ double parts[threads];
+        __shared__ double shared[threads];
         const size_t first = blockIdx.x * a.group;
         double sum = 0;
         for (size_t i = threadIdx.x; i < a.group; i += threads) {
             const double of_target = (double)a.loss.target[first + i] - (double)a.loss.max[first + i];
             sum += log((double)a.loss.sum[first + i]) - of_target;
         }
-        parts[threadIdx.x] = sum;
+        shared[threadIdx.x] = sum;
         for (uint32_t width = threads / 2; width > 0; width /= 2) {
             __syncthreads();
             if (threadIdx.x < width) {
-                parts[threadIdx.x] += parts[threadIdx.x + width];
+                shared[threadIdx.x] += shared[threadIdx.x + width];
             }
         }
         if (threadIdx.x == 0) {
-            a.sums[blockIdx.x] = parts[0];
+            a.sums[blockIdx.x] = shared[0];
         }
     }
 };

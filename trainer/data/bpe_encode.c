@@ -192,54 +192,54 @@ static tw_status_t encode_word(encoding_t *encoding, const unsigned char *word, 
 }
 
 /* What of a text lies between added tokens; first: where it lies in the text. */
-typedef struct part {
+typedef struct stretch {
     const unsigned char *at;
     size_t bytes, first;
-} part_t;
+} stretch_t;
 
-static tw_status_t no_match(const encoding_t *encoding, const part_t *part, size_t at, int code)
+static tw_status_t no_match(const encoding_t *encoding, const stretch_t *stretch, size_t at, int code)
 {
     if (code <= PCRE2_ERROR_UTF8_ERR1 && code >= PCRE2_ERROR_UTF8_ERR21) {
         tw_error("%s: not UTF-8 at byte %zu", encoding->label,
-                 part->first + pcre2_get_startchar(encoding->match));
+                 stretch->first + pcre2_get_startchar(encoding->match));
     } else {
-        tw_error("%s: no word at byte %zu (error %d)", encoding->label, part->first + at, code);
+        tw_error("%s: no word at byte %zu (error %d)", encoding->label, stretch->first + at, code);
     }
     return TW_ERR_FORMAT;
 }
 
 /* Its words, and what lies between them, where the pattern leaves something out. The first match checks that
  * all of it is UTF-8. */
-static tw_status_t encode_words(encoding_t *encoding, const part_t *part)
+static tw_status_t encode_words(encoding_t *encoding, const stretch_t *stretch)
 {
     tw_status_t status = TW_OK;
-    for (size_t at = 0; at < part->bytes && status == TW_OK;) {
-        int code = pcre2_match(encoding->bpe->regex, part->at, part->bytes, at,
+    for (size_t at = 0; at < stretch->bytes && status == TW_OK;) {
+        int code = pcre2_match(encoding->bpe->regex, stretch->at, stretch->bytes, at,
                                at > 0 ? PCRE2_NO_UTF_CHECK : 0, encoding->match, NULL);
         const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(encoding->match);
         if (code == PCRE2_ERROR_NOMATCH) {
-            return encode_word(encoding, part->at + at, part->bytes - at);
+            return encode_word(encoding, stretch->at + at, stretch->bytes - at);
         }
         if (code < 1 || ends[0] < at || ends[1] <= ends[0]) {
-            return no_match(encoding, part, at, code);
+            return no_match(encoding, stretch, at, code);
         }
         if (ends[0] > at) {
-            status = encode_word(encoding, part->at + at, ends[0] - at);
+            status = encode_word(encoding, stretch->at + at, ends[0] - at);
         }
-        status = status == TW_OK ? encode_word(encoding, part->at + ends[0], ends[1] - ends[0]) : status;
+        status = status == TW_OK ? encode_word(encoding, stretch->at + ends[0], ends[1] - ends[0]) : status;
         at = ends[1];
     }
     return status;
 }
 
-static tw_status_t encode_part(encoding_t *encoding, part_t part)
+static tw_status_t encode_stretch(encoding_t *encoding, stretch_t stretch)
 {
     unsigned char *composed = NULL;
     if (encoding->bpe->is_composed) {
-        TW_TRY(tw_bpe_compose(encoding->label, part.at, part.bytes, &composed, &part.bytes));
+        TW_TRY(tw_bpe_compose(encoding->label, stretch.at, stretch.bytes, &composed, &stretch.bytes));
     }
-    part.at = composed ? composed : part.at;
-    tw_status_t status = encode_words(encoding, &part);
+    stretch.at = composed ? composed : stretch.at;
+    tw_status_t status = encode_words(encoding, &stretch);
     free(composed);
     return status;
 }
@@ -272,7 +272,7 @@ static const tw_bpe_added_t *next_added(const tw_bpe_t *bpe, const unsigned char
     return NULL;
 }
 
-static tw_status_t encode_parts(encoding_t *encoding, const unsigned char *text, size_t bytes)
+static tw_status_t encode_stretches(encoding_t *encoding, const unsigned char *text, size_t bytes)
 {
     const tw_bpe_t *bpe = encoding->bpe;
     char begins[256] = {0};
@@ -283,7 +283,7 @@ static tw_status_t encode_parts(encoding_t *encoding, const unsigned char *text,
     for (size_t first = 0; first < bytes && status == TW_OK;) {
         size_t at = first;
         const tw_bpe_added_t *added = next_added(bpe, text, bytes, begins, &at);
-        status = encode_part(encoding, (part_t){text + first, at - first, first});
+        status = encode_stretch(encoding, (stretch_t){text + first, at - first, first});
         if (status == TW_OK && added) {
             status = encoding->emit(encoding->ctx, &added->token, 1);
         }
@@ -297,7 +297,7 @@ tw_status_t tw_bpe_encode(const tw_bpe_t *bpe, const char *label, const unsigned
 {
     encoding_t encoding = {.bpe = bpe, .label = label, .emit = emit, .ctx = ctx};
     encoding.match = pcre2_match_data_create(1, NULL);
-    tw_status_t status = encoding.match ? encode_parts(&encoding, text, bytes) : no_memory(&encoding);
+    tw_status_t status = encoding.match ? encode_stretches(&encoding, text, bytes) : no_memory(&encoding);
     pcre2_match_data_free(encoding.match);
     free(encoding.tokens);
     free(encoding.name);

@@ -69,16 +69,16 @@ static tw_status_t reserve(tw_model_t *model)
 static tw_device_saved_t saved_of(const tw_device_model_t *m, const void *saved)
 {
     const tw_device_sizes_t of = tw_device_sizes_of(&m->model.config, m->model.batch, m->model.seq_len);
-    return tw_device_saved_parts(&of, saved ? (void *)(uintptr_t)saved : m->scratch.saved);
+    return tw_device_saved_at(&of, saved ? (void *)(uintptr_t)saved : m->scratch.saved);
 }
 
 static tw_status_t forward(tw_device_model_t *m, size_t unit, const void *const *weights, const float *x,
                            float *y, void *saved)
 {
-    const tw_device_saved_t parts = saved_of(m, saved);
+    const tw_device_saved_t of_unit = saved_of(m, saved);
     TW_TRY(tw_device_bring(m, unit, weights));
     TW_TRY((m->model.config.family == TW_MODEL_GPT2 ? tw_device_gpt2_forward : tw_device_llama_forward)(
-        m, unit, &parts, (const tw_values_t *)x, (tw_values_t *)y));
+        m, unit, &of_unit, (const tw_values_t *)x, (tw_values_t *)y));
     return tw_device_brought(m, unit);
 }
 
@@ -94,11 +94,11 @@ static void block_forward(tw_model_t *model, size_t unit, const void *const *wei
 static tw_status_t backward(tw_device_model_t *m, size_t unit, const void *const *weights, const float *x,
                             const void *saved, float *d, float *const *grads)
 {
-    const tw_device_saved_t parts = saved_of(m, saved); /* it is only read */
+    const tw_device_saved_t of_unit = saved_of(m, saved); /* it is only read */
     TW_TRY(tw_device_bring(m, unit, weights));
     TW_TRY(tw_device_grads_begin(m, unit, grads));
     TW_TRY((m->model.config.family == TW_MODEL_GPT2 ? tw_device_gpt2_backward : tw_device_llama_backward)(
-        m, unit, &parts, (const tw_values_t *)x, (tw_values_t *)d));
+        m, unit, &of_unit, (const tw_values_t *)x, (tw_values_t *)d));
     TW_TRY(tw_device_grads_end(m, unit, grads));
     return tw_device_brought(m, unit);
 }

@@ -53,29 +53,30 @@ static tw_device_norm_t norm_of(const block_t *b, int tensor, float *rstd)
 /* ---- q, k and v ---------------------------------------------------------------------------------------- */
 
 /* One of the three, and where it begins in a row of Q. */
-typedef struct part {
+typedef struct projection {
     tw_device_layer_t layer;
     size_t at;
-} part_t;
+} projection_t;
 
-static part_t part_of(const block_t *b, int which)
+static projection_t projection_of(const block_t *b, int which)
 {
     static const int tensors[] = {TW_LLAMA_Q, TW_LLAMA_K, TW_LLAMA_V};
     static const int biases[] = {TW_LLAMA_Q_BIAS, TW_LLAMA_K_BIAS, TW_LLAMA_V_BIAS};
     const size_t q = b->sizes.q, kv = b->sizes.kv, at[] = {0, q, q + kv};
-    part_t part = {.layer = layer_of(b, tensors[which], b->sizes.c, which == 0 ? q : kv), .at = at[which]};
-    part.layer.bias = weight_of(b, biases[which]);
-    part.layer.d_bias = grad_of(b, biases[which]);
-    part.layer.y_stride = b->sizes.qkv;
-    return part;
+    projection_t projection = {.layer = layer_of(b, tensors[which], b->sizes.c, which == 0 ? q : kv),
+                               .at = at[which]};
+    projection.layer.bias = weight_of(b, biases[which]);
+    projection.layer.d_bias = grad_of(b, biases[which]);
+    projection.layer.y_stride = b->sizes.qkv;
+    return projection;
 }
 
 static tw_status_t qkv_forward(const block_t *b)
 {
     for (int which = 0; which < 3; which++) {
-        part_t part = part_of(b, which);
-        TW_TRY(tw_device_layer_forward(b->m, &part.layer, b->scratch->norm, NULL,
-                                       tw_device_at(b->m, b->saved.qkv, part.at)));
+        projection_t projection = projection_of(b, which);
+        TW_TRY(tw_device_layer_forward(b->m, &projection.layer, b->scratch->norm, NULL,
+                                       tw_device_at(b->m, b->saved.qkv, projection.at)));
     }
     return TW_OK;
 }
@@ -85,9 +86,9 @@ static tw_status_t qkv_backward(const block_t *b)
 {
     const tw_device_scratch_t *s = b->scratch;
     for (int which = 0; which < 3; which++) {
-        part_t part = part_of(b, which);
-        TW_TRY(tw_device_layer_backward(b->m, &part.layer, s->norm, tw_device_at(b->m, s->d_qkv, part.at),
-                                        which > 0, s->d_norm));
+        projection_t projection = projection_of(b, which);
+        TW_TRY(tw_device_layer_backward(b->m, &projection.layer, s->norm,
+                                        tw_device_at(b->m, s->d_qkv, projection.at), which > 0, s->d_norm));
     }
     return TW_OK;
 }

@@ -4,7 +4,7 @@
 #include "trainer/device/state.h"
 #include "trainer/model/rope.h"
 
-#define PART_BYTES ((size_t)256)
+#define STEP_BYTES ((size_t)256)
 /* Rows of logits begin at multiples of 128 bytes, as products like them: 50257 words are an odd number. */
 enum { ROWS_STEP = 16, LOGITS_STEP = 64 };
 
@@ -39,11 +39,11 @@ typedef struct carver {
 
 static void *carve(carver_t *carver, size_t n, size_t elem_bytes)
 {
-    void *part = carver->base ? carver->base + carver->used : NULL;
+    void *piece = carver->base ? carver->base + carver->used : NULL;
     size_t bytes = tw_size_mul(n, elem_bytes);
-    size_t parts = bytes / PART_BYTES + (bytes % PART_BYTES > 0);
-    carver->used = tw_size_add(carver->used, tw_size_mul(parts, PART_BYTES));
-    return part;
+    size_t steps = bytes / STEP_BYTES + (bytes % STEP_BYTES > 0);
+    carver->used = tw_size_add(carver->used, tw_size_mul(steps, STEP_BYTES));
+    return piece;
 }
 
 static tw_values_t *carve_values(carver_t *carver, size_t rows, size_t cols)
@@ -77,7 +77,7 @@ size_t tw_device_saved_bytes(const tw_device_sizes_t *sizes)
     return carver.used;
 }
 
-tw_device_saved_t tw_device_saved_parts(const tw_device_sizes_t *sizes, void *saved)
+tw_device_saved_t tw_device_saved_at(const tw_device_sizes_t *sizes, void *saved)
 {
     carver_t carver = {.base = saved, .value_bytes = tw_type_bytes(sizes->type)};
     return carve_saved(&carver, sizes);

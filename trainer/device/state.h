@@ -108,7 +108,7 @@ typedef struct tw_device_model {
 /* ---- memory.c */
 tw_device_sizes_t tw_device_sizes_of(const tw_model_config_t *config, size_t batch, size_t seq_len);
 size_t tw_device_saved_bytes(const tw_device_sizes_t *sizes);
-tw_device_saved_t tw_device_saved_parts(const tw_device_sizes_t *sizes, void *saved);
+tw_device_saved_t tw_device_saved_at(const tw_device_sizes_t *sizes, void *saved);
 /** Bytes of the scratch buffer alone. */
 size_t tw_device_scratch_bytes(const tw_device_model_t *m, const tw_device_sizes_t *sizes);
 tw_status_t tw_device_scratch_init(tw_device_model_t *m, const tw_device_sizes_t *sizes);

@@ -15,9 +15,9 @@ static int is_vector(const tw_engine_t *engine, size_t tensor)
 }
 
 /* The root has embeddings, the last norm, and after it an output layer if that has weights of its own. */
-typedef enum root_part { OUTPUT, NORM, EMBEDDINGS } root_part_t;
+typedef enum root_layer { OUTPUT, NORM, EMBEDDINGS } root_layer_t;
 
-static root_part_t root_part_of(const tw_engine_t *engine, size_t tensor)
+static root_layer_t root_layer_of(const tw_engine_t *engine, size_t tensor)
 {
     size_t first = engine->units[TW_MODEL_ROOT].first_tensor;
     if (is_vector(engine, tensor)) {
@@ -26,11 +26,11 @@ static root_part_t root_part_of(const tw_engine_t *engine, size_t tensor)
     return tensor > first && is_vector(engine, tensor - 1) ? OUTPUT : EMBEDDINGS;
 }
 
-static size_t add_root_part(const tw_engine_t *engine, root_part_t part, size_t *order, size_t n)
+static size_t add_root_layer(const tw_engine_t *engine, root_layer_t layer, size_t *order, size_t n)
 {
     const tw_engine_unit_t *root = &engine->units[TW_MODEL_ROOT];
     for (size_t t = root->first_tensor; t < root->first_tensor + root->n_tensors; t++) {
-        if (root_part_of(engine, t) == part) {
+        if (root_layer_of(engine, t) == layer) {
             order[n++] = t;
         }
     }
@@ -43,12 +43,12 @@ static size_t add_root_part(const tw_engine_t *engine, root_part_t part, size_t 
 static void backward_order(const tw_engine_t *engine, size_t *order)
 {
     const tw_engine_unit_t *root = &engine->units[TW_MODEL_ROOT];
-    size_t n = add_root_part(engine, OUTPUT, order, 0);
-    n = add_root_part(engine, NORM, order, n);
+    size_t n = add_root_layer(engine, OUTPUT, order, 0);
+    n = add_root_layer(engine, NORM, order, n);
     for (size_t t = engine->n_tensors; t-- > root->first_tensor + root->n_tensors;) {
         order[n++] = t;
     }
-    (void)add_root_part(engine, EMBEDDINGS, order, n);
+    (void)add_root_layer(engine, EMBEDDINGS, order, n);
 }
 
 static int are_weights_finite(const tw_engine_piece_t *piece)

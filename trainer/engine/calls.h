@@ -29,11 +29,12 @@ void tw_engine_describe(tw_engine_t *engine, const tw_engine_params_t *params);
 void tw_engine_cleanup(tw_engine_t *engine);
 
 /* ---- memory.c: zeroed, counted; freed with the engine. */
-/** In memory, or in a nameless file, mapped, as the part's home says. NULL (logged, with the folder). */
-void *tw_engine_alloc(tw_engine_t *engine, tw_engine_part_t part, size_t n, size_t elem_bytes,
+/** In memory, or in a nameless file, mapped, as the holding's home says. NULL (logged, with the folder). */
+void *tw_engine_alloc(tw_engine_t *engine, tw_engine_holding_t holding, size_t n, size_t elem_bytes,
                       const char *what);
 /** Likewise, but where the model computes: for what only its calls read and write. */
-void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_part_t part, size_t n_bytes, const char *what);
+void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_holding_t holding, size_t n_bytes,
+                           const char *what);
 /** The model, or an optimizer beside it, will copy from here or to here, often. */
 void tw_engine_pin(tw_engine_t *engine, void *start, size_t n_bytes);
 /** What a run of memory holds will be needed soon; is not needed for now. Nothing to do where it is not in a
@@ -50,7 +51,7 @@ void tw_engine_free_all(tw_engine_t *engine);
 void tw_engine_find_homes(tw_engine_t *engine);
 /** Is there already more than there is room for? */
 int tw_engine_is_full(const tw_engine_t *engine);
-/** TW_ERR_CONFIG (logged with every part) if it does not fit in thinwire.device_mem. */
+/** TW_ERR_CONFIG (logged with every holding) if it does not fit in thinwire.device_mem. */
 tw_status_t tw_engine_check_device(const tw_engine_t *engine);
 /** Is a block's gradient there no sooner than when the next one's is computed? */
 int tw_engine_gradients_lag(const tw_engine_t *engine);

@@ -1,10 +1,10 @@
-/* Where each part of the memory lies, and whether the device holds what is to lie there. On CPUs the device
+/* Where each holding of memory lies, and whether the device holds what is to lie there. On CPUs the device
  * is a count: of all memory but what is offloaded to host memory or to files. With a model on a device it
  * holds what the model computes in, activations, the optimizer's state and gradients; and, if they are placed
  * there, replicas and what is gathered from them. */
 #include "trainer/engine/calls.h"
 
-static const char *const names[TW_ENGINE_PART_COUNT] = {
+static const char *const names[TW_ENGINE_HOLDING_COUNT] = {
     [TW_ENGINE_OPTIMIZER] = "optimizer",   [TW_ENGINE_WEIGHTS] = "weights",
     [TW_ENGINE_INPUTS] = "layers' inputs", [TW_ENGINE_GRADIENTS] = "gradients",
     [TW_ENGINE_MOVING] = "moving",         [TW_ENGINE_ACTIVATIONS] = "activations",
@@ -14,11 +14,11 @@ static const char *const names[TW_ENGINE_PART_COUNT] = {
  * stays on the device, unless it is offloaded, or Muon's: momenta travel from host memory. */
 static void keep_in_host_memory(tw_engine_t *engine)
 {
-    static const tw_engine_part_t parts[] = {TW_ENGINE_WEIGHTS, TW_ENGINE_GRADIENTS, TW_ENGINE_MOVING,
-                                             TW_ENGINE_OPTIMIZER};
+    static const tw_engine_holding_t holdings[] = {TW_ENGINE_WEIGHTS, TW_ENGINE_GRADIENTS, TW_ENGINE_MOVING,
+                                                   TW_ENGINE_OPTIMIZER};
     size_t n = engine->options->optimizer == TW_TRAIN_MUON ? 4 : 3;
     for (size_t i = 0; i < n; i++) {
-        tw_engine_home_t *home = &engine->homes[parts[i]];
+        tw_engine_home_t *home = &engine->homes[holdings[i]];
         home->place = home->place == TW_TRAIN_NONE ? TW_TRAIN_CPU : home->place;
     }
 }
@@ -44,10 +44,10 @@ int tw_engine_gradients_lag(const tw_engine_t *engine)
     return tw_model_is_on_device(engine->model) && engine->options->overlap;
 }
 
-/* Of a part. */
-static size_t bytes_there(const tw_engine_t *engine, int part)
+/* Of a holding. */
+static size_t bytes_there(const tw_engine_t *engine, int holding)
 {
-    const tw_engine_home_t *home = &engine->homes[part];
+    const tw_engine_home_t *home = &engine->homes[holding];
     if (tw_model_is_on_device(engine->model)) {
         return home->gpu_bytes;
     }
@@ -57,8 +57,8 @@ static size_t bytes_there(const tw_engine_t *engine, int part)
 size_t tw_engine_device_bytes(const tw_engine_t *engine)
 {
     size_t bytes = 0;
-    for (int part = 0; part < TW_ENGINE_PART_COUNT; part++) {
-        bytes += bytes_there(engine, part);
+    for (int holding = 0; holding < TW_ENGINE_HOLDING_COUNT; holding++) {
+        bytes += bytes_there(engine, holding);
     }
     return bytes;
 }
@@ -71,24 +71,24 @@ int tw_engine_is_full(const tw_engine_t *engine)
 
 /* "optimizer 14", "weights 2 in host memory", "optimizer 14 and 12 in host memory": a GPU's has a place there
  * for checkpoints. */
-static int print_part(const tw_engine_t *engine, int part, char *text, size_t n)
+static int print_holding(const tw_engine_t *engine, int holding, char *text, size_t n)
 {
-    const tw_engine_home_t *home = &engine->homes[part];
-    size_t there = bytes_there(engine, part), elsewhere = home->bytes - there;
+    const tw_engine_home_t *home = &engine->homes[holding];
+    size_t there = bytes_there(engine, holding), elsewhere = home->bytes - there;
     const char *where = home->place == TW_TRAIN_NVME ? "files" : "host memory";
     if (elsewhere == 0) {
-        return snprintf(text, n, "%s %zu", names[part], there);
+        return snprintf(text, n, "%s %zu", names[holding], there);
     }
-    return there == 0 ? snprintf(text, n, "%s %zu in %s", names[part], elsewhere, where)
-                      : snprintf(text, n, "%s %zu and %zu in %s", names[part], there, elsewhere, where);
+    return there == 0 ? snprintf(text, n, "%s %zu in %s", names[holding], elsewhere, where)
+                      : snprintf(text, n, "%s %zu and %zu in %s", names[holding], there, elsewhere, where);
 }
 
 tw_status_t tw_engine_check_device(const tw_engine_t *engine)
 {
     char list[1024] = "";
-    for (int part = 0, at = 0; part < TW_ENGINE_PART_COUNT; part++) {
-        at += snprintf(list + at, sizeof(list) - (size_t)at, "%s", part > 0 ? ", " : "");
-        at += print_part(engine, part, list + at, sizeof(list) - (size_t)at);
+    for (int holding = 0, at = 0; holding < TW_ENGINE_HOLDING_COUNT; holding++) {
+        at += snprintf(list + at, sizeof(list) - (size_t)at, "%s", holding > 0 ? ", " : "");
+        at += print_holding(engine, holding, list + at, sizeof(list) - (size_t)at);
     }
     size_t needed = tw_engine_device_bytes(engine), room = engine->options->device_bytes;
     if (!tw_engine_is_full(engine)) {

@@ -125,7 +125,7 @@ int tw_engine_check_due(const tw_engine_t *engine);
 double tw_engine_lag(const tw_engine_t *engine, uint64_t *n_blocks);
 
 /** What memory is for. The first three can be offloaded: kept in host memory, or in files. */
-typedef enum tw_engine_part {
+typedef enum tw_engine_holding {
     TW_ENGINE_OPTIMIZER, /**< moments, and master weights where they are not the weights themselves */
     TW_ENGINE_WEIGHTS,   /**< shards, replicas with their states, and whole weights where they stay */
     TW_ENGINE_INPUTS,    /**< of layers, where they are all that is kept for backward */
@@ -133,12 +133,12 @@ typedef enum tw_engine_part {
     TW_ENGINE_MOVING,      /**< weights and gradients on their way */
     TW_ENGINE_ACTIVATIONS, /**< the rest of them */
     TW_ENGINE_SCRATCH, /**< what the model computes in, and the optimizer; what sampling takes of rank 0 */
-    TW_ENGINE_PART_COUNT
-} tw_engine_part_t;
+    TW_ENGINE_HOLDING_COUNT
+} tw_engine_holding_t;
 
 /** What a rank will hold, in bytes: in host memory, in files, and on a GPU, if it has one. */
 typedef struct tw_engine_memory {
-    size_t host[TW_ENGINE_PART_COUNT], files[TW_ENGINE_PART_COUNT], gpu[TW_ENGINE_PART_COUNT];
+    size_t host[TW_ENGINE_HOLDING_COUNT], files[TW_ENGINE_HOLDING_COUNT], gpu[TW_ENGINE_HOLDING_COUNT];
     /** beside that, with a delta, in host memory: while the first weights go round, and changes later */
     size_t first_sync, sync;
 } tw_engine_memory_t;

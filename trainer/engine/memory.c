@@ -118,10 +118,10 @@ static void *alloc_file(tw_engine_t *engine, size_t n_bytes, const char *folder)
     return start;
 }
 
-void *tw_engine_alloc(tw_engine_t *engine, tw_engine_part_t part, size_t n, size_t elem_bytes,
+void *tw_engine_alloc(tw_engine_t *engine, tw_engine_holding_t holding, size_t n, size_t elem_bytes,
                       const char *what)
 {
-    tw_engine_home_t *home = &engine->homes[part];
+    tw_engine_home_t *home = &engine->homes[holding];
     size_t n_bytes;
     void *block = NULL;
     if (!__builtin_mul_overflow(n, elem_bytes, &n_bytes)) {
@@ -141,14 +141,14 @@ void *tw_engine_alloc(tw_engine_t *engine, tw_engine_part_t part, size_t n, size
 /* ---- where the model computes -------------------------------------------------------------------------- */
 
 /* What does not fit is counted, but not taken: the engine will not be made. */
-void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_part_t part, size_t n_bytes, const char *what)
+void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_holding_t holding, size_t n_bytes, const char *what)
 {
     static char not_taken;
     if (!tw_model_is_on_device(engine->model)) {
-        return tw_engine_alloc(engine, part, n_bytes, 1, what);
+        return tw_engine_alloc(engine, holding, n_bytes, 1, what);
     }
-    engine->homes[part].bytes += n_bytes;
-    engine->homes[part].gpu_bytes += n_bytes;
+    engine->homes[holding].bytes += n_bytes;
+    engine->homes[holding].gpu_bytes += n_bytes;
     if (tw_engine_is_full(engine) || engine->is_planned) {
         return &not_taken;
     }

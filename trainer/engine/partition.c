@@ -31,14 +31,14 @@ static void unit_init(tw_engine_t *engine, size_t index)
 }
 
 /* What lives long lies in one run of memory for each kind. */
-static void *take(tw_engine_t *engine, tw_engine_part_t part, int is_shard, size_t elem_bytes,
+static void *take(tw_engine_t *engine, tw_engine_holding_t holding, int is_shard, size_t elem_bytes,
                   const char *what)
 {
     size_t n = 0;
     for (size_t u = 0; u < engine->n_units; u++) {
         n += is_shard ? engine->units[u].part_elems : engine->units[u].n_elems;
     }
-    return tw_engine_alloc(engine, part, n, elem_bytes, what);
+    return tw_engine_alloc(engine, holding, n, elem_bytes, what);
 }
 
 /* What is frozen has no moments. Where the optimizer is on a device, this is what checkpoints take and

@@ -5,12 +5,12 @@
 
 static void read_homes(const tw_engine_t *engine, tw_engine_memory_t *out)
 {
-    for (int part = 0; part < TW_ENGINE_PART_COUNT; part++) {
-        const tw_engine_home_t *home = &engine->homes[part];
+    for (int holding = 0; holding < TW_ENGINE_HOLDING_COUNT; holding++) {
+        const tw_engine_home_t *home = &engine->homes[holding];
         int is_file = home->place == TW_TRAIN_NVME;
-        out->gpu[part] = home->gpu_bytes;
-        out->files[part] = is_file ? home->bytes - home->gpu_bytes : 0;
-        out->host[part] = is_file ? 0 : home->bytes - home->gpu_bytes;
+        out->gpu[holding] = home->gpu_bytes;
+        out->files[holding] = is_file ? home->bytes - home->gpu_bytes : 0;
+        out->host[holding] = is_file ? 0 : home->bytes - home->gpu_bytes;
     }
     out->host[TW_ENGINE_WEIGHTS] += tw_hpz_memory_bytes(engine->hpz);
 }

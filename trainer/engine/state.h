@@ -63,7 +63,7 @@ typedef struct tw_engine_processor {
     double compute_sec, progress_sec;
 } tw_engine_processor_t;
 
-/** Where a part lies: on the device (TW_TRAIN_NONE), or elsewhere. */
+/** Where a holding lies: on the device (TW_TRAIN_NONE), or elsewhere. */
 typedef struct tw_engine_home {
     tw_train_place_t place;
     const char *folder; /**< of files */
@@ -139,7 +139,7 @@ struct tw_engine {
     tw_engine_piece_t *pieces; /* [n_tensors] */
     size_t *piece_offsets;     /* [n_tensors] in the unit's part */
     /* memory */
-    tw_engine_home_t homes[TW_ENGINE_PART_COUNT];
+    tw_engine_home_t homes[TW_ENGINE_HOLDING_COUNT];
     int is_planned;                               /* nothing is written to its tensors: planned.c */
     tw_engine_list_t spaces;                      /* which then begin here and have so many bytes, by turns */
     tw_engine_list_t blocks, near_blocks, pinned; /* near: where the model computes on a device, its memory */

@@ -47,18 +47,18 @@ static size_t count_chunks(const tw_engine_t *engine, size_t tensor)
                : (engine->pieces[tensor].n_elems + CHUNK_ELEMS - 1) / CHUNK_ELEMS;
 }
 
-static void adamw_chunk(void *ctx, size_t part, int thread)
+static void adamw_chunk(void *ctx, size_t chunk, int thread)
 {
     adamw_call_t *call = ctx;
     tw_engine_t *engine = call->engine;
     const tw_quant_args_t args = {.type = TW_TYPE_BF16};
     size_t t = call->unit->first_tensor;
-    for (; part >= count_chunks(engine, t); t++) {
-        part -= count_chunks(engine, t);
+    for (; chunk >= count_chunks(engine, t); t++) {
+        chunk -= count_chunks(engine, t);
     }
     const tw_engine_piece_t *piece = &engine->pieces[t];
     const tw_quant_adamw_t adamw = tw_groups_adamw(engine, t, call->lr, call->grad_scale);
-    size_t at = part * CHUNK_ELEMS, left = piece->n_elems - at;
+    size_t at = chunk * CHUNK_ELEMS, left = piece->n_elems - at;
     const void *grads = tw_engine_grad_at(engine, call->unit->part_grads, engine->piece_offsets[t] + at);
     const tw_quant_adamw_segment_t segment = {.grad = grads,
                                               .master = piece->master + at,

@@ -166,7 +166,7 @@ static void head_forward(const head_t *head, float *p)
     }
 }
 
-/* What all parts of a call share. */
+/* What all items of a call share. */
 typedef struct call {
     const tw_compute_t *compute;
     const tw_attention_shape_t *shape;
@@ -181,11 +181,11 @@ static float *scratch_of(const call_t *call, int thread)
 }
 
 /* A head of a sequence. */
-static void forward_part(void *ctx, size_t part, int thread)
+static void forward_item(void *ctx, size_t item, int thread)
 {
     const call_t *call = ctx;
     const tw_attention_shape_t *shape = call->shape;
-    size_t b = part / shape->heads, h = part % shape->heads;
+    size_t b = item / shape->heads, h = item % shape->heads;
     head_t head = head_of(call->compute, shape, call->qkv, b, places_of(shape, b, h));
     head.products = call->compute->products[thread];
     head.y = call->y + b * shape->seq_len * head.y_stride + h * head.width;
@@ -200,7 +200,7 @@ void tw_attention_forward(const tw_compute_t *compute, const tw_attention_shape_
                    .qkv = qkv_factor(compute, shape, qkv),
                    .scratch = scratch,
                    .y = y};
-    tw_pool_run(compute->pool, shape->batch * shape->heads, forward_part, &call);
+    tw_pool_run(compute->pool, shape->batch * shape->heads, forward_item, &call);
 }
 
 /* dp becomes the gradient by the scores: p * (dp - sum over the row of p * dp) / sqrt(D). */
@@ -258,12 +258,12 @@ static void clear_columns(float *out, size_t rows, size_t cols, size_t stride)
 }
 
 /* The heads of a sequence that share one of k and v, whose gradients they add to in turn. */
-static void backward_part(void *ctx, size_t part, int thread)
+static void backward_item(void *ctx, size_t item, int thread)
 {
     const call_t *call = ctx;
     const tw_attention_shape_t *shape = call->shape;
     size_t seq_len = shape->seq_len, group = shape->heads / shape->kv_heads;
-    size_t b = part / shape->kv_heads, first_head = part % shape->kv_heads * group;
+    size_t b = item / shape->kv_heads, first_head = item % shape->kv_heads * group;
     float *p = scratch_of(call, thread), *dp = p + TILE_ROWS * seq_len;
     for (size_t h = first_head; h < first_head + group; h++) {
         places_t places = places_of(shape, b, h);
@@ -293,5 +293,5 @@ void tw_attention_backward(const tw_compute_t *compute, const tw_attention_shape
                    .dy = tw_factor(compute, dy, n * y_width, y_width, compute->narrow_d),
                    .scratch = scratch,
                    .dqkv = dqkv};
-    tw_pool_run(compute->pool, shape->batch * shape->kv_heads, backward_part, &call);
+    tw_pool_run(compute->pool, shape->batch * shape->kv_heads, backward_item, &call);
 }

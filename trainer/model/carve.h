@@ -13,10 +13,10 @@ typedef struct tw_carver {
 
 static inline void *tw_carve_bytes(tw_carver_t *carver, size_t bytes)
 {
-    void *part = carver->base ? carver->base + carver->used : NULL;
+    void *piece = carver->base ? carver->base + carver->used : NULL;
     size_t lines = bytes / TW_CACHE_LINE_BYTES + (bytes % TW_CACHE_LINE_BYTES > 0);
     carver->used = tw_size_add(carver->used, tw_size_mul(lines, TW_CACHE_LINE_BYTES));
-    return part;
+    return piece;
 }
 
 static inline float *tw_carve(tw_carver_t *carver, size_t n_floats)

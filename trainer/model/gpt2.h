@@ -63,7 +63,7 @@ tw_status_t tw_gpt2_tensors(tw_model_t *model);
 /* gpt2_memory.c */
 size_t tw_gpt2_saved_bytes(const tw_model_config_t *config, size_t n);
 /** The parts of a block's saved memory of n rows. */
-tw_gpt2_saved_t tw_gpt2_saved_parts(const tw_model_config_t *config, size_t n, void *saved);
+tw_gpt2_saved_t tw_gpt2_saved_at(const tw_model_config_t *config, size_t n, void *saved);
 size_t tw_gpt2_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len, tw_pool_t *pool);
 tw_status_t tw_gpt2_scratch_init(tw_gpt2_t *gpt2);
 void tw_gpt2_scratch_cleanup(tw_gpt2_scratch_t *scratch);

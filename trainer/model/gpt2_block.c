@@ -31,7 +31,7 @@ static block_t block_of(tw_model_t *model, const void *const *weights, float *co
                                    .kv_heads = config->n_head,
                                    .width = config->n_embd / config->n_head,
                                    .starts = model->starts},
-                     .saved = tw_gpt2_saved_parts(config, n, saved)};
+                     .saved = tw_gpt2_saved_at(config, n, saved)};
 }
 
 /* A vector of at most 4C as fp32; the next call takes its place. */

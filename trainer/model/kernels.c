@@ -25,18 +25,18 @@ enum { WIDTH = 8 };
 #else
 enum { WIDTH = 4 };
 #endif
-enum { PARTS = LANES / WIDTH };
+enum { VECTORS = LANES / WIDTH };
 
-typedef float part_t __attribute__((vector_size(WIDTH * sizeof(float))));
+typedef float vector_t __attribute__((vector_size(WIDTH * sizeof(float))));
 typedef float loose_t __attribute__((vector_size(WIDTH * sizeof(float)), aligned(4), may_alias));
 typedef int32_t bits_t __attribute__((vector_size(WIDTH * sizeof(int32_t))));
 typedef struct lanes {
-    part_t part[PARTS];
+    vector_t vectors[VECTORS];
 } lanes_t;
 
 #define INLINE static inline __attribute__((always_inline))
 /* For each register of 16 lanes; compilers unroll it. */
-#define EACH(p) for (size_t p = 0; p < PARTS; p++)
+#define EACH(p) for (size_t p = 0; p < VECTORS; p++)
 
 /* Elements i .. i + 15 of n; 0 behind the end. */
 INLINE void load(const float *x, size_t i, size_t n, lanes_t *to)
@@ -49,7 +49,7 @@ INLINE void load(const float *x, size_t i, size_t n, lanes_t *to)
     }
     EACH(p)
     {
-        to->part[p] = *(const loose_t *)(x + i + p * WIDTH);
+        to->vectors[p] = *(const loose_t *)(x + i + p * WIDTH);
     }
 }
 
@@ -72,7 +72,7 @@ static float sum(const float *x, size_t n)
         load(x, i, n, &a);
         EACH(p)
         {
-            total.part[p] += a.part[p];
+            total.vectors[p] += a.vectors[p];
         }
     }
     return fold(&total);
@@ -86,7 +86,7 @@ static float dot(const float *x, const float *y, size_t n)
         load(y, i, n, &b);
         EACH(p)
         {
-            total.part[p] += a.part[p] * b.part[p];
+            total.vectors[p] += a.vectors[p] * b.vectors[p];
         }
     }
     return fold(&total);
@@ -95,7 +95,7 @@ static float dot(const float *x, const float *y, size_t n)
 /* ---- a register at a time ------------------------------------------------------------------------------ */
 
 /* Elements i .. i + WIDTH - 1 of n; 0 behind the end. */
-INLINE part_t get(const float *x, size_t i, size_t n)
+INLINE vector_t get(const float *x, size_t i, size_t n)
 {
     float rest[WIDTH] = {0};
     if (i + WIDTH <= n) {
@@ -105,7 +105,7 @@ INLINE part_t get(const float *x, size_t i, size_t n)
     return *(const loose_t *)rest;
 }
 
-INLINE void put(part_t value, float *y, size_t i, size_t n)
+INLINE void put(vector_t value, float *y, size_t i, size_t n)
 {
     if (i + WIDTH <= n) {
         *(loose_t *)(y + i) = value;
@@ -114,21 +114,21 @@ INLINE void put(part_t value, float *y, size_t i, size_t n)
     }
 }
 
-INLINE part_t choose(bits_t mask, part_t yes, part_t no)
+INLINE vector_t choose(bits_t mask, vector_t yes, vector_t no)
 {
-    return (part_t)((mask & (bits_t)yes) | (~mask & (bits_t)no));
+    return (vector_t)((mask & (bits_t)yes) | (~mask & (bits_t)no));
 }
 
 /* tw_exp of each: the same bits. */
-INLINE part_t exponential(part_t x)
+INLINE vector_t exponential(vector_t x)
 {
-    const part_t zero = {0}, least = zero - 87.0f, most = zero + 88.0f;
+    const vector_t zero = {0}, least = zero - 87.0f, most = zero + 88.0f;
     x = choose(x < least, least, x);
     x = choose(x > most, most, x);
-    part_t shifted = x * TW_EXP_PER_LN2 + TW_EXP_SHIFT;
-    part_t n = shifted - TW_EXP_SHIFT;
-    part_t r = (x - n * TW_EXP_LN2_HIGH) - n * TW_EXP_LN2_LOW;
-    part_t p = zero + TW_EXP_7;
+    vector_t shifted = x * TW_EXP_PER_LN2 + TW_EXP_SHIFT;
+    vector_t n = shifted - TW_EXP_SHIFT;
+    vector_t r = (x - n * TW_EXP_LN2_HIGH) - n * TW_EXP_LN2_LOW;
+    vector_t p = zero + TW_EXP_7;
     p = p * r + TW_EXP_6;
     p = p * r + TW_EXP_5;
     p = p * r + TW_EXP_4;
@@ -136,7 +136,7 @@ INLINE part_t exponential(part_t x)
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    return p * (part_t)(((bits_t)shifted << 23) + 0x3f800000);
+    return p * (vector_t)(((bits_t)shifted << 23) + 0x3f800000);
 }
 
 /* ---- layer norm ---------------------------------------------------------------------------------------- */
@@ -149,7 +149,7 @@ static float row_variance(const float *x, size_t c, float mean)
         load(x, i, c, &a);
         EACH(p)
         {
-            total.part[p] += (a.part[p] - mean) * (a.part[p] - mean);
+            total.vectors[p] += (a.vectors[p] - mean) * (a.vectors[p] - mean);
         }
     }
     float rest = 0.0f;
@@ -203,9 +203,9 @@ static row_means_t backward_means(const float *dy, const float *x, const float *
         load(x, i, c, &b);
         EACH(p)
         {
-            part_t g = d.part[p] * a.part[p]; /* 0 behind the end */
-            sum_g.part[p] += g;
-            sum_g_x.part[p] += g * ((b.part[p] - mean) * rstd);
+            vector_t g = d.vectors[p] * a.vectors[p]; /* 0 behind the end */
+            sum_g.vectors[p] += g;
+            sum_g_x.vectors[p] += g * ((b.vectors[p] - mean) * rstd);
         }
     }
     return (row_means_t){fold(&sum_g) / (float)c, fold(&sum_g_x) / (float)c};
@@ -280,7 +280,7 @@ static float rmsnorm_mean(const float *dy, const float *x, const float *gamma, s
         load(x, i, c, &b);
         EACH(p)
         {
-            total.part[p] += g.part[p] * a.part[p] * (b.part[p] * rstd);
+            total.vectors[p] += g.vectors[p] * a.vectors[p] * (b.vectors[p] * rstd);
         }
     }
     return fold(&total) / (float)c;
@@ -350,16 +350,16 @@ static void rmsnorm_backward(const float *dy, const float *x, const float *gamma
 #define CUBE 0.044715f
 
 /* 1 + e^-2u */
-INLINE part_t gelu_divisor(part_t x)
+INLINE vector_t gelu_divisor(vector_t x)
 {
-    part_t two_u = TWO_ROOT_2_OVER_PI * (x + CUBE * x * x * x);
+    vector_t two_u = TWO_ROOT_2_OVER_PI * (x + CUBE * x * x * x);
     return 1.0f + exponential(-two_u);
 }
 
 static void gelu_forward(const float *x, size_t n, float *y)
 {
     for (size_t i = 0; i < n; i += WIDTH) {
-        part_t v = get(x, i, n);
+        vector_t v = get(x, i, n);
         put(v / gelu_divisor(v), y, i, n);
     }
 }
@@ -368,8 +368,8 @@ static void gelu_forward(const float *x, size_t n, float *y)
 static void gelu_backward(const float *x, size_t n, float *d)
 {
     for (size_t i = 0; i < n; i += WIDTH) {
-        part_t v = get(x, i, n), s = 1.0f / gelu_divisor(v);
-        part_t slope = TWO_ROOT_2_OVER_PI * (1.0f + 3.0f * CUBE * v * v);
+        vector_t v = get(x, i, n), s = 1.0f / gelu_divisor(v);
+        vector_t slope = TWO_ROOT_2_OVER_PI * (1.0f + 3.0f * CUBE * v * v);
         put(get(d, i, n) * (s + v * s * (1.0f - s) * slope), d, i, n);
     }
 }
@@ -379,7 +379,7 @@ static void gelu_backward(const float *x, size_t n, float *d)
 static void swiglu_forward(const float *gate, const float *up, size_t n, float *y)
 {
     for (size_t i = 0; i < n; i += WIDTH) {
-        part_t g = get(gate, i, n);
+        vector_t g = get(gate, i, n);
         put(g / (1.0f + exponential(-g)) * get(up, i, n), y, i, n);
     }
 }
@@ -388,7 +388,7 @@ static void swiglu_forward(const float *gate, const float *up, size_t n, float *
 static void swiglu_backward(const float *gate, const float *up, size_t n, float *dy, float *d_gate)
 {
     for (size_t i = 0; i < n; i += WIDTH) {
-        part_t g = get(gate, i, n), d = get(dy, i, n), s = 1.0f / (1.0f + exponential(-g));
+        vector_t g = get(gate, i, n), d = get(dy, i, n), s = 1.0f / (1.0f + exponential(-g));
         put(d * get(up, i, n) * s * (1.0f + g * (1.0f - s)), d_gate, i, n);
         put(d * g * s, dy, i, n);
     }

@@ -87,7 +87,7 @@ tw_status_t tw_llama_tensors(tw_llama_t *llama);
 /* llama_memory.c */
 size_t tw_llama_saved_bytes(const tw_model_config_t *config, size_t n);
 /** The parts of a block's saved memory of n rows. */
-tw_llama_saved_t tw_llama_saved_parts(const tw_model_config_t *config, size_t n, void *saved);
+tw_llama_saved_t tw_llama_saved_at(const tw_model_config_t *config, size_t n, void *saved);
 size_t tw_llama_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len, tw_pool_t *pool);
 tw_status_t tw_llama_scratch_init(tw_llama_t *llama);
 void tw_llama_scratch_cleanup(tw_llama_scratch_t *scratch);

@@ -44,7 +44,7 @@ static block_t block_of(const tw_llama_t *llama, size_t unit, const void *const 
                                    .width = config->llama.head_dim,
                                    .window = has_window ? config->llama.window : 0,
                                    .starts = model->starts},
-                     .saved = tw_llama_saved_parts(config, n, saved)};
+                     .saved = tw_llama_saved_at(config, n, saved)};
 }
 
 static int has(const block_t *block, int tensor)
@@ -124,20 +124,20 @@ static void bias_backward(const block_t *block, layer_t layer, int tensor, const
 /* ---- q, k and v ---------------------------------------------------------------------------------------- */
 
 /* One of the three, its bias, and where it begins in a row of Q. */
-typedef struct part {
+typedef struct projection {
     layer_t layer;
     int bias;
     size_t at;
-} part_t;
+} projection_t;
 
-static part_t part_of(const block_t *block, int which)
+static projection_t projection_of(const block_t *block, int which)
 {
-    const part_t parts[] = {
+    const projection_t projections[] = {
         {{TW_LLAMA_Q, block->c, block->q, block->qkv}, TW_LLAMA_Q_BIAS, 0},
         {{TW_LLAMA_K, block->c, block->kv, block->qkv}, TW_LLAMA_K_BIAS, block->q},
         {{TW_LLAMA_V, block->c, block->kv, block->qkv}, TW_LLAMA_V_BIAS, block->q + block->kv},
     };
-    return parts[which];
+    return projections[which];
 }
 
 /* qkv (N,Q) of the norm in scratch */
@@ -145,10 +145,10 @@ static void qkv_forward(const block_t *block, float *qkv)
 {
     tw_matrix_t norm = input_factor(block, block->scratch->norm, block->c);
     for (int which = 0; which < 3; which++) {
-        part_t part = part_of(block, which);
-        layer_forward(block, part.layer, norm, 0.0f, qkv + part.at);
-        if (has(block, part.bias)) {
-            bias_forward(block, part.layer, part.bias, qkv + part.at);
+        projection_t projection = projection_of(block, which);
+        layer_forward(block, projection.layer, norm, 0.0f, qkv + projection.at);
+        if (has(block, projection.bias)) {
+            bias_forward(block, projection.layer, projection.bias, qkv + projection.at);
         }
     }
 }
@@ -159,11 +159,12 @@ static void qkv_backward(const block_t *block, const float *d_qkv, float *d_norm
     tw_matrix_t norm = input_factor(block, block->scratch->norm, block->c);
     tw_matrix_t dy = output_factor(block, d_qkv, block->qkv);
     for (int which = 0; which < 3; which++) {
-        part_t part = part_of(block, which);
-        if (has(block, part.bias)) {
-            bias_backward(block, part.layer, part.bias, d_qkv + part.at);
+        projection_t projection = projection_of(block, which);
+        if (has(block, projection.bias)) {
+            bias_backward(block, projection.layer, projection.bias, d_qkv + projection.at);
         }
-        layer_backward(block, part.layer, norm, tw_factor_from(dy, part.at), which > 0 ? 1.0f : 0.0f, d_norm);
+        layer_backward(block, projection.layer, norm, tw_factor_from(dy, projection.at),
+                       which > 0 ? 1.0f : 0.0f, d_norm);
     }
 }
 

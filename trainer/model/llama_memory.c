@@ -24,7 +24,7 @@ size_t tw_llama_saved_bytes(const tw_model_config_t *config, size_t n)
     return carver.used;
 }
 
-tw_llama_saved_t tw_llama_saved_parts(const tw_model_config_t *config, size_t n, void *saved)
+tw_llama_saved_t tw_llama_saved_at(const tw_model_config_t *config, size_t n, void *saved)
 {
     tw_carver_t carver = {.base = saved};
     return carve_saved(&carver, config, n);

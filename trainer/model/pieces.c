@@ -42,7 +42,7 @@ typedef struct cut {
 } cut_t;
 
 /* Rows of a factor from `row` on, and columns from `col` on, of what it is after its transposition. */
-static tw_matrix_t part_of(tw_matrix_t matrix, size_t row, size_t col)
+static tw_matrix_t factor_from(tw_matrix_t matrix, size_t row, size_t col)
 {
     size_t first = matrix.transposed ? col * matrix.stride + row : row * matrix.stride + col;
     matrix.at = (const char *)matrix.at + first * tw_type_bytes(matrix.type);
@@ -54,14 +54,14 @@ static size_t side_of(size_t all, size_t first, size_t most)
     return all - first < most ? all - first : most;
 }
 
-static void do_piece(void *ctx, size_t part, int thread)
+static void do_piece(void *ctx, size_t item, int thread)
 {
     const cut_t *cut = ctx;
     const tw_pieces_t *pieces = &cut->pieces;
     tw_product_t piece = *cut->product;
-    size_t row = part / pieces->n_cols * pieces->rows, col = part % pieces->n_cols * pieces->cols;
-    piece.a = part_of(piece.a, row, 0);
-    piece.b = part_of(piece.b, 0, col);
+    size_t row = item / pieces->n_cols * pieces->rows, col = item % pieces->n_cols * pieces->cols;
+    piece.a = factor_from(piece.a, row, 0);
+    piece.b = factor_from(piece.b, 0, col);
     piece.c += row * piece.c_stride + col;
     piece.rows = side_of(piece.rows, row, pieces->rows);
     piece.cols = side_of(piece.cols, col, pieces->cols);

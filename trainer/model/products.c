@@ -124,11 +124,11 @@ static shape_t key_of(const tw_product_t *p)
 static size_t bucket_of(const shape_t *key)
 {
     uint64_t hash = 0;
-    const size_t parts[] = {key->rows,     key->cols,
+    const size_t sizes[] = {key->rows,     key->cols,
                             key->inner,    key->a_stride,
                             key->b_stride, (size_t)(2 * key->a_transposed + key->b_transposed)};
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        hash = (hash ^ parts[i]) * 0x9e3779b97f4a7c15u;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        hash = (hash ^ sizes[i]) * 0x9e3779b97f4a7c15u;
         hash ^= hash >> 29;
     }
     return hash % BUCKETS;

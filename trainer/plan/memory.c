@@ -119,8 +119,8 @@ static double off_device(const given_t *given, const tw_plan_memory_t *memory)
 static double gpu_bytes(const tw_engine_memory_t *engine)
 {
     double bytes = 0.0;
-    for (int part = 0; part < TW_ENGINE_PART_COUNT; part++) {
-        bytes += (double)engine->gpu[part];
+    for (int holding = 0; holding < TW_ENGINE_HOLDING_COUNT; holding++) {
+        bytes += (double)engine->gpu[holding];
     }
     return bytes;
 }

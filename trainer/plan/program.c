@@ -104,18 +104,18 @@ tw_status_t plan_speeds(plan_t *plan, const tw_model_t *model)
     tw_plan_cluster_t *cluster = &plan->cluster;
     tw_hpz_layout_t *layout;
     TW_TRY(tw_plan_layout(model, cluster, &layout));
-    size_t first, n_tensors = tw_hpz_layout_tensors(layout, 1, &first), part = 0;
+    size_t first, n_tensors = tw_hpz_layout_tensors(layout, 1, &first), own = 0;
     size_t *pieces = calloc(n_tensors, sizeof(*pieces));
     tw_status_t status = pieces ? TW_OK : TW_ERR_NO_MEMORY;
     for (size_t t = 0; t < n_tensors && pieces; t++) {
         pieces[t] = tw_hpz_primary_piece(layout, first + t, 0, 0).n_elems;
-        part += pieces[t];
+        own += pieces[t];
     }
     if (status == TW_OK) {
         status = tw_plan_measure_codecs(pieces, n_tensors, cluster->codecs);
     }
     if (status == TW_OK && plan->calibrate) {
-        status = tw_plan_measure_copies(part, &cluster->in_byte_sec);
+        status = tw_plan_measure_copies(own, &cluster->in_byte_sec);
     }
     free(pieces);
     tw_hpz_layout_destroy(layout);

@@ -372,10 +372,10 @@ static void share_compute(timeline_t *tl, const tw_model_t *model, double comput
         tl->muon_product_sec = micro_sec / (3.0 * all * tokens);
     }
     for (size_t visit = 0; visit < tl->n_visits; visit++) {
-        double part = tw_engine_visited(tl->n_layer, visit) == TW_MODEL_ROOT
-                          ? (visit > 0 ? head : 0.0)
-                          : block * (is_backward(tl, visit) ? 2.0 : 1.0) / 3.0;
-        tl->compute[visit] = micro_sec * part / all;
+        double share = tw_engine_visited(tl->n_layer, visit) == TW_MODEL_ROOT
+                           ? (visit > 0 ? head : 0.0)
+                           : block * (is_backward(tl, visit) ? 2.0 : 1.0) / 3.0;
+        tl->compute[visit] = micro_sec * share / all;
     }
 }
 

@@ -26,28 +26,28 @@ typedef struct counting {
 } counting_t;
 
 /* What of a unit goes in one operation. */
-typedef struct part {
+typedef struct cut {
     int unit;
     tw_hpz_slice_t slice;
-} part_t;
+} cut_t;
 
-static size_t part_end(const counting_t *counting, int unit)
+static size_t unit_end(const counting_t *counting, int unit)
 {
     return tw_hpz_primary_elems(counting->layout, unit, 0, 0);
 }
 
-static part_t whole(const counting_t *counting, int unit)
+static cut_t whole(const counting_t *counting, int unit)
 {
-    return (part_t){unit, {0, part_end(counting, unit)}};
+    return (cut_t){unit, {0, unit_end(counting, unit)}};
 }
 
-static size_t piece_elems(const counting_t *counting, const part_t *part, size_t tensor, int rank)
+static size_t piece_elems(const counting_t *counting, const cut_t *cut, size_t tensor, int rank)
 {
     if (counting->frozen && counting->frozen[tensor]) {
         return 0;
     }
     int n_local = counting->cluster->ranks_per_node;
-    return tw_hpz_slice_piece(counting->layout, tensor, rank / n_local, rank % n_local, part->slice).n_elems;
+    return tw_hpz_slice_piece(counting->layout, tensor, rank / n_local, rank % n_local, cut->slice).n_elems;
 }
 
 /* What a piece takes; lossless ones are estimated. */
@@ -60,14 +60,14 @@ static double piece_bytes(const counting_t *counting, const tw_quant_codec_t *co
 }
 
 /* All ranks' pieces. codec NULL: plain, and tensors of one dimension unless the codec loses nothing. */
-static double pieces_bytes(const counting_t *counting, const part_t *part, const tw_quant_codec_t *codec)
+static double pieces_bytes(const counting_t *counting, const cut_t *cut, const tw_quant_codec_t *codec)
 {
-    size_t first, n = tw_hpz_layout_tensors(counting->layout, part->unit, &first);
+    size_t first, n = tw_hpz_layout_tensors(counting->layout, cut->unit, &first);
     const tw_plan_cluster_t *cluster = counting->cluster;
     double bytes = 0.0;
     for (size_t t = first; t < first + n; t++) {
         for (int rank = 0; rank < cluster->n_nodes * cluster->ranks_per_node; rank++) {
-            size_t n_elems = piece_elems(counting, part, t, rank);
+            size_t n_elems = piece_elems(counting, cut, t, rank);
             int is_plain = !codec || (counting->tensors[t].n_dims < 2 && !codec->lossless);
             bytes +=
                 is_plain ? counting->plain_bytes * (double)n_elems : piece_bytes(counting, codec, n_elems);
@@ -116,13 +116,13 @@ static tw_plan_flow_t times(const tw_plan_flow_t *flow, double factor)
 
 /* In so many operations, whose pieces go round so many times. codecs NULL: plain; else what is quantized and
  * what is not travel apart. */
-static tw_plan_flow_t world_flow(const counting_t *counting, const part_t *part,
+static tw_plan_flow_t world_flow(const counting_t *counting, const cut_t *cut,
                                  const tw_quant_codec_t *between, const tw_quant_codec_t *within,
                                  double n_ops, double n_passes)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
     tw_plan_flow_t pieces =
-        world_pieces(cluster, pieces_bytes(counting, part, between), pieces_bytes(counting, part, within));
+        world_pieces(cluster, pieces_bytes(counting, cut, between), pieces_bytes(counting, cut, within));
     tw_plan_flow_t signatures = world_signatures(cluster);
     pieces = times(&pieces, n_passes);
     signatures = times(&signatures, n_ops);
@@ -137,7 +137,7 @@ static double count_buckets(const counting_t *counting, int unit, int by_tensor,
     size_t first, n_tensors = tw_hpz_layout_tensors(counting->layout, unit, &first), n_ops = 0;
     size_t held = TW_ENGINE_NO_BUCKET;
     size_t n_pieces = by_tensor ? 1 : (size_t)world_size(counting->cluster);
-    part_t all = whole(counting, unit);
+    cut_t all = whole(counting, unit);
     for (size_t i = 0; i < n_tensors * n_pieces; i++) {
         size_t tensor = first + i / n_pieces;
         int travels = !counting->frozen || !counting->frozen[tensor];
@@ -170,7 +170,7 @@ static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
 {
     const tw_train_options_t *o = counting->options;
     const tw_quant_codec_t *codec = tw_engine_codec(&counting->codecs.weights);
-    part_t all = whole(counting, unit);
+    cut_t all = whole(counting, unit);
     counting_t weights = *counting;
     if (o->stage == 3 && !o->keep_frozen) {
         weights.frozen = NULL;
@@ -188,7 +188,7 @@ static tw_plan_flow_t replicas_flow(const counting_t *counting, int unit)
     const tw_plan_cluster_t *cluster = counting->cluster;
     double mates = cluster->ranks_per_node - 1;
     double signatures = mates > 0.0 ? SIGNATURE_BYTES * world_size(cluster) : 0.0;
-    part_t all = whole(counting, unit);
+    cut_t all = whole(counting, unit);
     counting_t replicas = *counting;
     replicas.frozen = NULL;
     return (tw_plan_flow_t){.in_node =
@@ -198,7 +198,7 @@ static tw_plan_flow_t replicas_flow(const counting_t *counting, int unit)
 
 /* Inside a node plain, or in 8 bits where thinwire.gradient_inner says so; where there is no other node, as
  * between nodes. Stage 0 hands the sums round as well. */
-static tw_plan_flow_t reduce_part(const counting_t *counting, const part_t *part, double n_ops)
+static tw_plan_flow_t reduce_cut(const counting_t *counting, const cut_t *cut, double n_ops)
 {
     const tw_train_options_t *o = counting->options;
     int is_fp32 = o->communication == TW_TRAIN_COMMUNICATION_FP32;
@@ -210,7 +210,7 @@ static tw_plan_flow_t reduce_part(const counting_t *counting, const part_t *part
     if (counting->cluster->n_nodes == 1 && !o->lossless_gradients) {
         within = between;
     }
-    return world_flow(&gradients, part, between, within, n_ops, o->stage == 0 ? 2.0 : 1.0);
+    return world_flow(&gradients, cut, between, within, n_ops, o->stage == 0 ? 2.0 : 1.0);
 }
 
 /* From stage 2 on what is more than a bucket goes in slices. */
@@ -219,17 +219,17 @@ static tw_plan_flow_t reduce_flow(const counting_t *counting, int unit)
     const tw_train_options_t *o = counting->options;
     int world = world_size(counting->cluster);
     size_t most = tw_engine_reduce_slice_most(o, world), step = tw_engine_reduce_slice_step(o);
-    part_t part = {.unit = unit};
+    cut_t cut = {.unit = unit};
     tw_plan_flow_t flow = {0};
     if (o->stage < 2 || tw_hpz_full_elems(counting->layout, unit) <= most * (size_t)world) {
         int by_tensor = o->stage == 0 || is_rank_major(counting->cluster);
-        part = whole(counting, unit);
-        return reduce_part(counting, &part, count_buckets(counting, unit, by_tensor, o->reduce_bucket));
+        cut = whole(counting, unit);
+        return reduce_cut(counting, &cut, count_buckets(counting, unit, by_tensor, o->reduce_bucket));
     }
-    while (part.slice.end < part_end(counting, unit)) {
-        part.slice = tw_hpz_slice_next(counting->layout, unit, part.slice.end, most, step);
-        double n_ops = pieces_bytes(counting, &part, NULL) > 0.0;
-        tw_plan_flow_t one = reduce_part(counting, &part, n_ops);
+    while (cut.slice.end < unit_end(counting, unit)) {
+        cut.slice = tw_hpz_slice_next(counting->layout, unit, cut.slice.end, most, step);
+        double n_ops = pieces_bytes(counting, &cut, NULL) > 0.0;
+        tw_plan_flow_t one = reduce_cut(counting, &cut, n_ops);
         flow = sum_of(&flow, &one);
     }
     return flow;
@@ -245,11 +245,11 @@ static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
 }
 
 /* The bits a parameter of lossless changes include their lengths. */
-static tw_plan_flow_t sync_part(const counting_t *counting, const part_t *part, const tw_quant_codec_t *codec)
+static tw_plan_flow_t sync_cut(const counting_t *counting, const cut_t *cut, const tw_quant_codec_t *codec)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
-    double bytes = codec->bits > 0 ? pieces_bytes(counting, part, codec)
-                                   : pieces_bytes(counting, part, NULL) * cluster->delta_bits / 16.0;
+    double bytes = codec->bits > 0 ? pieces_bytes(counting, cut, codec)
+                                   : pieces_bytes(counting, cut, NULL) * cluster->delta_bits / 16.0;
     return rail_flow(cluster, bytes);
 }
 
@@ -260,11 +260,11 @@ static void plan_sync(const counting_t *counting, int unit, tw_plan_unit_t *plan
     const tw_quant_codec_t codec = counting->codecs.delta;
     size_t step = tw_hpz_slice_step(0, &codec);
     size_t most = tw_hpz_sync_slice_most(counting->layout, unit, 0, (size_t)o->allgather_bucket, step);
-    part_t part = {.unit = unit};
+    cut_t cut = {.unit = unit};
     tw_plan_flow_t lengths = rail_flow(counting->cluster, 0.0);
-    while (part.slice.end < part_end(counting, unit)) {
-        part.slice = tw_hpz_slice_next(counting->layout, unit, part.slice.end, most, step);
-        tw_plan_flow_t one = sync_part(counting, &part, &codec);
+    while (cut.slice.end < unit_end(counting, unit)) {
+        cut.slice = tw_hpz_slice_next(counting->layout, unit, cut.slice.end, most, step);
+        tw_plan_flow_t one = sync_cut(counting, &cut, &codec);
         plan->sync = sum_of(&plan->sync, &one);
         plan->lengths = o->delta_lossless ? sum_of(&plan->lengths, &lengths) : plan->lengths;
     }
@@ -282,7 +282,7 @@ static int is_muons(const counting_t *counting, size_t tensor)
 static tw_plan_flow_t matrix_flow(const counting_t *counting, size_t tensor, int owner)
 {
     int n_local = counting->cluster->ranks_per_node;
-    part_t all = whole(counting, counting->tensors[tensor].unit);
+    cut_t all = whole(counting, counting->tensors[tensor].unit);
     tw_plan_flow_t flow = {0};
     for (int rank = 0; rank < world_size(counting->cluster); rank++) {
         double bytes = 2.0 * 2.0 * (double)piece_elems(counting, &all, tensor, rank);
