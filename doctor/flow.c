@@ -398,10 +398,10 @@ static void send_probe(int fd, const tw_doctor_rank_t *rank, const struct sockad
     place_t to;
     const socklen_t to_bytes = place_of(address, &to);
     memcpy(head, rank->nonce, sizeof(head));
-    struct iovec parts[] = {{head, sizeof(head)},
+    struct iovec spans[] = {{head, sizeof(head)},
                             {nothing, (size_t)(packet_bytes - headers_bytes(&to)) - sizeof(head)}};
     const struct msghdr message = {
-        .msg_name = &to, .msg_namelen = to_bytes, .msg_iov = parts, .msg_iovlen = 2};
+        .msg_name = &to, .msg_namelen = to_bytes, .msg_iov = spans, .msg_iovlen = 2};
     const struct timespec pause = {.tv_nsec = PROBE_PAUSE_NS};
     (void)sendmsg(fd, &message, MSG_DONTWAIT); /* what does not go does not come */
     nanosleep(&pause, NULL);

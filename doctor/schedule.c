@@ -27,13 +27,13 @@ static void add(tw_doctor_schedule_t *s, const tw_doctor_flow_t *flow)
     s->flows[s->n++] = *flow;
 }
 
-/* Nodes of one part send to the one that is `distance` further, at the same time. part_of: NULL, all do. */
+/* Nodes of one group send to the one that is `distance` further, at the same time. group_of: NULL, all do. */
 static void add_shift(tw_doctor_schedule_t *s, int n_nodes, int distance, tw_doctor_flow_t flow,
-                      int (*part_of)(int node, int n_nodes), int part)
+                      int (*group_of)(int node, int n_nodes), int group)
 {
     const int senders[] = {s->node, (s->node - distance + n_nodes) % n_nodes};
     for (int i = 0; i < 2 && s->node >= 0; i++) {
-        if (!part_of || part_of(senders[i], n_nodes) == part) {
+        if (!group_of || group_of(senders[i], n_nodes) == group) {
             flow.from = senders[i];
             flow.to = (flow.from + distance) % n_nodes;
             flow.slot = s->n_slots;
@@ -60,7 +60,7 @@ static void add_pairs(tw_doctor_schedule_t *s, int n_nodes, int device, int dist
 }
 
 /* So that no node is in two flows at once: even nodes, odd ones, and the last of an odd number. */
-static int part_of_neighbour(int node, int n_nodes)
+static int group_of_neighbour(int node, int n_nodes)
 {
     return n_nodes % 2 == 1 && node == n_nodes - 1 ? 2 : node % 2;
 }
@@ -68,8 +68,8 @@ static int part_of_neighbour(int node, int n_nodes)
 static void add_neighbours(tw_doctor_schedule_t *s, int n_nodes, int device, int n_streams)
 {
     const tw_doctor_flow_t flow = {.kind = TW_DOCTOR_STREAMS, .device = device, .n_streams = n_streams};
-    for (int part = 0; part < 2 + n_nodes % 2; part++) {
-        add_shift(s, n_nodes, 1, flow, part_of_neighbour, part);
+    for (int group = 0; group < 2 + n_nodes % 2; group++) {
+        add_shift(s, n_nodes, 1, flow, group_of_neighbour, group);
     }
 }
 

@@ -11,12 +11,12 @@
 /* A warm sample repeats until it has moved this much, so that the clock does not matter. */
 #define WARM_PASS_BYTES ((size_t)2 << 20)
 
-/* One thread's part: elements [first, first + n) of every buffer. */
-typedef struct part {
+/* One thread, and what it works on: elements [first, first + n) of every buffer. */
+typedef struct worker {
     qb_arena_t *arena;
     size_t first, n;
     pthread_t thread;
-} part_t;
+} worker_t;
 
 struct qb_arena {
     tw_type_t type;
@@ -26,9 +26,9 @@ struct qb_arena {
     uint8_t *plain;   /* type[n]: source of encode, base of differences */
     uint8_t *target;  /* type[n]: of memcpy, decode, decode_apply */
     float *fp32;      /* fp32[n]: source of differences, target of decode_add */
-    uint8_t *encoded; /* n_inputs and one more segments for each part */
+    uint8_t *encoded; /* n_inputs and one more segments for each worker */
     size_t encoded_stride;
-    part_t *parts;
+    worker_t *workers;
     int n_started;
 
     /* What to do next, set while the workers wait. */
@@ -41,67 +41,67 @@ struct qb_arena {
 
 /* ---- what is measured ---------------------------------------------------------------------------------- */
 
-/* Encoded segment k of a part; every codec fits. */
-static uint8_t *encoded_at(const part_t *part, size_t k)
+/* Encoded segment k of a worker; every codec fits. */
+static uint8_t *encoded_at(const worker_t *worker, size_t k)
 {
-    const qb_arena_t *arena = part->arena;
+    const qb_arena_t *arena = worker->arena;
     return arena->encoded +
-           ((size_t)(part - arena->parts) * (arena->n_inputs + 1) + k) * arena->encoded_stride;
+           ((size_t)(worker - arena->workers) * (arena->n_inputs + 1) + k) * arena->encoded_stride;
 }
 
-static tw_status_t reduce(const part_t *part, const tw_quant_args_t *args)
+static tw_status_t reduce(const worker_t *worker, const tw_quant_args_t *args)
 {
-    qb_arena_t *arena = part->arena;
+    qb_arena_t *arena = worker->arena;
     const void **srcs = malloc(arena->n_inputs * sizeof(*srcs));
     if (!srcs) {
         return TW_ERR_NO_MEMORY;
     }
     for (size_t k = 0; k < arena->n_inputs; k++) {
-        srcs[k] = encoded_at(part, k);
+        srcs[k] = encoded_at(worker, k);
     }
-    tw_quant_reduce_segment_t segment = {.srcs = srcs, .n_srcs = arena->n_inputs, .n_elems = part->n};
+    tw_quant_reduce_segment_t segment = {.srcs = srcs, .n_srcs = arena->n_inputs, .n_elems = worker->n};
     tw_status_t status;
     if (arena->op == QB_REDUCE_ENCODE) {
-        segment.dst = encoded_at(part, arena->n_inputs);
+        segment.dst = encoded_at(worker, arena->n_inputs);
         status = tw_quant_reduce_encode(arena->quant, arena->quant, args, &segment, 1);
     } else {
-        segment.dst = arena->target + part->first * tw_type_bytes(arena->type);
+        segment.dst = arena->target + worker->first * tw_type_bytes(arena->type);
         status = tw_quant_reduce_decode(arena->quant, args, &segment, 1);
     }
     free(srcs);
     return status;
 }
 
-static tw_status_t run_op(const part_t *part)
+static tw_status_t run_op(const worker_t *worker)
 {
-    qb_arena_t *arena = part->arena;
-    size_t at = part->first * tw_type_bytes(arena->type);
+    qb_arena_t *arena = worker->arena;
+    size_t at = worker->first * tw_type_bytes(arena->type);
     tw_quant_args_t args = {.type = arena->type, .seed = 1, .factor = 1.0f / (float)arena->n_inputs};
-    tw_quant_segment_t segment = {.n_elems = part->n, .first_elem = part->first};
+    tw_quant_segment_t segment = {.n_elems = worker->n, .first_elem = worker->first};
     switch (arena->op) {
     case QB_ENCODE:
         segment.src = arena->plain + at;
-        segment.dst = encoded_at(part, arena->n_inputs);
+        segment.dst = encoded_at(worker, arena->n_inputs);
         return tw_quant_encode(arena->quant, &args, &segment, 1);
     case QB_ENCODE_DELTA:
-        segment.src = arena->fp32 + part->first;
+        segment.src = arena->fp32 + worker->first;
         segment.base = arena->plain + at;
-        segment.dst = encoded_at(part, arena->n_inputs);
+        segment.dst = encoded_at(worker, arena->n_inputs);
         return tw_quant_encode_delta(arena->quant, &args, &segment, 1);
     case QB_DECODE:
-        segment.src = encoded_at(part, 0);
+        segment.src = encoded_at(worker, 0);
         segment.dst = arena->target + at;
         return tw_quant_decode(arena->quant, &args, &segment, 1);
     case QB_DECODE_APPLY:
-        segment.src = encoded_at(part, 0);
+        segment.src = encoded_at(worker, 0);
         segment.dst = arena->target + at;
         return tw_quant_decode_apply(arena->quant, &args, &segment, 1);
     case QB_DECODE_ADD:
-        segment.src = encoded_at(part, 0);
-        segment.dst = arena->fp32 + part->first;
+        segment.src = encoded_at(worker, 0);
+        segment.dst = arena->fp32 + worker->first;
         return tw_quant_decode_add(arena->quant, &args, &segment, 1);
     default:
-        return reduce(part, &args);
+        return reduce(worker, &args);
     }
 }
 
@@ -111,7 +111,7 @@ static double moved_bytes(const qb_arena_t *arena, qb_op_t op)
     double n = (double)arena->n_elems, plain = n * (double)tw_type_bytes(arena->type), fp32 = 4 * n;
     double encoded = 0;
     for (int t = 0; t < arena->threads; t++) {
-        encoded += (double)tw_quant_encoded_bytes(tw_quant_codec_get(arena->quant), arena->parts[t].n);
+        encoded += (double)tw_quant_encoded_bytes(tw_quant_codec_get(arena->quant), arena->workers[t].n);
     }
     switch (op) {
     case QB_ENCODE_DELTA:
@@ -131,17 +131,17 @@ static double moved_bytes(const qb_arena_t *arena, qb_op_t op)
 
 /* ---- threads ------------------------------------------------------------------------------------------- */
 
-static void run_part(const part_t *part)
+static void run_worker(const worker_t *worker)
 {
-    qb_arena_t *arena = part->arena;
-    size_t bytes = tw_type_bytes(arena->type), at = part->first * bytes;
+    qb_arena_t *arena = worker->arena;
+    size_t bytes = tw_type_bytes(arena->type), at = worker->first * bytes;
     for (size_t i = 0; i < arena->repeats; i++) {
         tw_status_t status = TW_OK;
         if (arena->copy) {
-            memcpy(arena->target + at, arena->plain + at, part->n * bytes);
+            memcpy(arena->target + at, arena->plain + at, worker->n * bytes);
             __asm__ volatile("" ::: "memory"); /* each copy counts */
         } else {
-            status = run_op(part);
+            status = run_op(worker);
         }
         if (status != TW_OK) {
             __atomic_store_n(&arena->status, status, __ATOMIC_RELAXED);
@@ -151,14 +151,14 @@ static void run_part(const part_t *part)
 
 static void *work(void *arg)
 {
-    part_t *part = arg;
+    worker_t *worker = arg;
     for (;;) {
-        pthread_barrier_wait(&part->arena->barrier);
-        if (part->arena->stop) {
+        pthread_barrier_wait(&worker->arena->barrier);
+        if (worker->arena->stop) {
             return NULL;
         }
-        run_part(part);
-        pthread_barrier_wait(&part->arena->barrier);
+        run_worker(worker);
+        pthread_barrier_wait(&worker->arena->barrier);
     }
 }
 
@@ -168,7 +168,7 @@ static double pass(qb_arena_t *arena, int copy)
     arena->copy = copy;
     double start = tw_time_sec();
     pthread_barrier_wait(&arena->barrier);
-    run_part(&arena->parts[0]);
+    run_worker(&arena->workers[0]);
     pthread_barrier_wait(&arena->barrier);
     return (tw_time_sec() - start) / (double)arena->repeats;
 }
@@ -200,10 +200,10 @@ static tw_status_t prepare(qb_arena_t *arena)
 {
     tw_quant_args_t args = {.type = arena->type};
     for (int t = 0; t < arena->threads; t++) {
-        const part_t *part = &arena->parts[t];
-        const uint8_t *src = arena->plain + part->first * tw_type_bytes(arena->type);
+        const worker_t *worker = &arena->workers[t];
+        const uint8_t *src = arena->plain + worker->first * tw_type_bytes(arena->type);
         for (size_t k = 0; k < arena->n_inputs; k++) {
-            tw_quant_segment_t segment = {.src = src, .dst = encoded_at(part, k), .n_elems = part->n};
+            tw_quant_segment_t segment = {.src = src, .dst = encoded_at(worker, k), .n_elems = worker->n};
             TW_TRY(tw_quant_encode(arena->quant, &args, &segment, 1));
         }
     }
@@ -233,7 +233,8 @@ tw_status_t qb_arena_measure(qb_arena_t *arena, tw_quant_t *quant, qb_op_t op, q
 
 /* ---- arena --------------------------------------------------------------------------------------------- */
 
-/* Parts begin at whole frames of every codec: 8 blocks of 4096. A warm part is its own, whatever its size. */
+/* Ranges begin at whole frames of every codec: 8 blocks of 4096. What is warm stays with its worker, however
+ * large it is. */
 static void cut(qb_arena_t *arena, size_t warm_elems)
 {
     const size_t frame = 8 * TW_QUANT_BLOCK_MAX;
@@ -247,7 +248,7 @@ static void cut(qb_arena_t *arena, size_t warm_elems)
             first = (size_t)t * warm_elems;
             end = first + warm_elems;
         }
-        arena->parts[t] = (part_t){.arena = arena, .first = first, .n = end - first};
+        arena->workers[t] = (worker_t){.arena = arena, .first = first, .n = end - first};
     }
 }
 
@@ -255,7 +256,7 @@ static size_t largest_part(const qb_arena_t *arena)
 {
     size_t n = 0;
     for (int t = 0; t < arena->threads; t++) {
-        n = arena->parts[t].n > n ? arena->parts[t].n : n;
+        n = arena->workers[t].n > n ? arena->workers[t].n : n;
     }
     return n;
 }
@@ -276,8 +277,8 @@ static void fill(qb_arena_t *arena)
 static tw_status_t allocate(qb_arena_t *arena, size_t warm_elems)
 {
     size_t plain_bytes = arena->n_elems * tw_type_bytes(arena->type), threads = (size_t)arena->threads;
-    arena->parts = calloc(threads, sizeof(*arena->parts));
-    if (!arena->parts) {
+    arena->workers = calloc(threads, sizeof(*arena->workers));
+    if (!arena->workers) {
         return TW_ERR_NO_MEMORY;
     }
     cut(arena, warm_elems);
@@ -297,7 +298,7 @@ static tw_status_t start_threads(qb_arena_t *arena)
     int error = pthread_barrier_init(&arena->barrier, NULL, (unsigned)arena->threads);
     arena->barrier_made = error == 0;
     for (int t = 1; error == 0 && t < arena->threads; t++) {
-        error = pthread_create(&arena->parts[t].thread, NULL, work, &arena->parts[t]);
+        error = pthread_create(&arena->workers[t].thread, NULL, work, &arena->workers[t]);
         arena->n_started += error == 0;
     }
     return error == 0 ? TW_OK : tw_status_from_errno(error);
@@ -343,7 +344,7 @@ void qb_arena_destroy(qb_arena_t *arena)
         arena->stop = 1;
         pthread_barrier_wait(&arena->barrier);
         for (int t = 1; t < arena->threads; t++) {
-            pthread_join(arena->parts[t].thread, NULL);
+            pthread_join(arena->workers[t].thread, NULL);
         }
         pthread_barrier_destroy(&arena->barrier);
     } else if (arena->n_started > 0) {
@@ -353,6 +354,6 @@ void qb_arena_destroy(qb_arena_t *arena)
     tw_buffer_free(arena->fp32);
     tw_buffer_free(arena->target);
     tw_buffer_free(arena->plain);
-    free(arena->parts);
+    free(arena->workers);
     free(arena);
 }

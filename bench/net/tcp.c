@@ -159,9 +159,9 @@ static ssize_t send_some(const tcp_comm_t *comm, tcp_request_t *request)
 {
     const size_t head = sizeof(request->length);
     const size_t of_head = request->moved < head ? request->moved : head, of_data = request->moved - of_head;
-    struct iovec parts[] = {{(char *)&request->length + of_head, head - of_head},
+    struct iovec spans[] = {{(char *)&request->length + of_head, head - of_head},
                             {request->data + of_data, request->bytes - of_data}};
-    const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    const struct msghdr message = {.msg_iov = spans, .msg_iovlen = 2};
 
     return sendmsg(comm->fd, &message, MSG_NOSIGNAL);
 }

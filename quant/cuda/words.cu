@@ -10,16 +10,16 @@
 namespace
 {
 
-struct words_part {
+struct words_sent {
     uint64_t *to;
     uint32_t n;
     uint64_t words[TW_CUDA_WORDS_LARGE];
 };
 
-__global__ void fill_words(const __grid_constant__ words_part part)
+__global__ void fill_words(const __grid_constant__ words_sent sent)
 {
-    for (uint32_t i = threadIdx.x; i < part.n; i += blockDim.x) {
-        part.to[i] = part.words[i];
+    for (uint32_t i = threadIdx.x; i < sent.n; i += blockDim.x) {
+        sent.to[i] = sent.words[i];
     }
 }
 
@@ -38,12 +38,12 @@ tw_status_t copy(void *host, const void *from, size_t bytes, tw_stream_t stream)
 
 tw_status_t tw_quant_cuda_words_fill(void *at, const void *words, size_t n, tw_stream_t stream)
 {
-    words_part part;
+    words_sent sent;
     for (size_t first = 0; first < n; first += TW_CUDA_WORDS_LARGE) {
-        part.to = (uint64_t *)at + first;
-        part.n = (uint32_t)(n - first < TW_CUDA_WORDS_LARGE ? n - first : TW_CUDA_WORDS_LARGE);
-        memcpy(part.words, (const uint64_t *)words + first, part.n * sizeof(*part.words));
-        void *params[] = {&part};
+        sent.to = (uint64_t *)at + first;
+        sent.n = (uint32_t)(n - first < TW_CUDA_WORDS_LARGE ? n - first : TW_CUDA_WORDS_LARGE);
+        memcpy(sent.words, (const uint64_t *)words + first, sent.n * sizeof(*sent.words));
+        void *params[] = {&sent};
         TW_TRY(tw_quant_cuda_status(
             cudaLaunchKernel((const void *)fill_words, dim3(1), dim3(256), params, 0, (cudaStream_t)stream),
             "launch of fill_words"));

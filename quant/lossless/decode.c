@@ -260,9 +260,9 @@ static void sink_plain(const decoding_t *decoding, const uint8_t *from, size_t n
         return;
     }
     for (size_t i = 0; i < n; i += most) {
-        size_t part = n - i < most ? n - i : most;
-        memcpy(decoding->codec->body, from + i * elem_bytes, part * elem_bytes);
-        sink_values(decoding, decoding->codec->body, part, dst + i * sizeof(float));
+        size_t some = n - i < most ? n - i : most;
+        memcpy(decoding->codec->body, from + i * elem_bytes, some * elem_bytes);
+        sink_values(decoding, decoding->codec->body, some, dst + i * sizeof(float));
     }
 }
 

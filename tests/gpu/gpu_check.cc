@@ -38,12 +38,12 @@ struct Count {
     }
 };
 
-using Counts = std::map<Part, Count>;
+using Counts = std::map<Section, Count>;
 
 /* The name before it runs, so that what hangs is known. */
-void say_begin(const char *part, const std::string &name)
+void say_begin(const char *section, const std::string &name)
 {
-    printf("%-11s %s ...", part, name.c_str());
+    printf("%-11s %s ...", section, name.c_str());
     fflush(stdout);
 }
 
@@ -75,7 +75,7 @@ class Progress : public testing::EmptyTestEventListener
     void OnTestStart(const testing::TestInfo &test) override
     {
         why.clear();
-        say_begin(part_name(part_of_suite(test.test_suite_name())),
+        say_begin(section_name(section_of_suite(test.test_suite_name())),
                   std::string(test.test_suite_name()) + "." + test.name());
     }
     void OnTestPartResult(const testing::TestPartResult &result) override
@@ -94,7 +94,7 @@ class Progress : public testing::EmptyTestEventListener
     void OnTestEnd(const testing::TestInfo &test) override
     {
         const testing::TestResult &result = *test.result();
-        Count &count = (*counts)[part_of_suite(test.test_suite_name())];
+        Count &count = (*counts)[section_of_suite(test.test_suite_name())];
         count.failed += result.Failed();
         count.skipped += result.Skipped();
         count.passed += result.Passed();
@@ -111,7 +111,7 @@ class Progress : public testing::EmptyTestEventListener
 
 void run_tests(const Options &options, Counts *counts)
 {
-    const std::string filter = filter_of(suites(), options.parts, options.quick);
+    const std::string filter = filter_of(suites(), options.sections, options.quick);
     if (filter.empty()) {
         return;
     }
@@ -132,24 +132,24 @@ void run_tests(const Options &options, Counts *counts)
         failed += each.second.failed;
     }
     if (code != 0 && failed == 0) {
-        (*counts)[part_codecs].failed = 1;
+        (*counts)[section_codecs].failed = 1;
     }
 }
 
 /* ---- processes ---- */
 
-Count run_and_tell(const char *part, const JobSpec &spec)
+Count run_and_tell(const char *section, const JobSpec &spec)
 {
     Count count;
     const auto progress = [&](const Verdict &verdict) {
         (verdict.passed ? count.passed : count.failed)++;
-        say_begin(part, verdict.name);
+        say_begin(section, verdict.name);
         say_end(verdict.passed ? "ok" : "FAILED", verdict.sec, verdict.why);
     };
     try {
         run_job(spec, progress);
     } catch (const std::exception &error) {
-        say_begin(part, spec.name);
+        say_begin(section, spec.name);
         say_end("FAILED", 0, std::string("    ") + error.what());
         count.failed++;
     }
@@ -157,11 +157,11 @@ Count run_and_tell(const char *part, const JobSpec &spec)
 }
 
 /* As many as there would have been verdicts. */
-Count skip_job(const char *part, const std::string &name, size_t n_cases, const std::string &why)
+Count skip_job(const char *section, const std::string &name, size_t n_cases, const std::string &why)
 {
     Count count;
     count.skipped = (int)n_cases + 1;
-    say_begin(part, name + ", " + std::to_string(count.skipped) + " cases");
+    say_begin(section, name + ", " + std::to_string(count.skipped) + " cases");
     say_end("SKIPPED", 0, "    " + why);
     return count;
 }
@@ -173,15 +173,16 @@ std::string why_no_nccl(const Nccl &nccl)
 
 Count run_processes(const Nccl &nccl)
 {
-    const char *const part = part_name(part_processes);
+    const char *const section = section_name(section_processes);
     Count count;
     for (const ProcessJob &job : process_jobs()) {
         std::string why = why_not_shared();
         if (why.empty() && job.over_nccl) {
             why = why_no_nccl(nccl);
         }
-        count += why.empty() ? run_and_tell(part, spec_of(job, {"/proc/self/exe", "--rank-of=" + job.name}))
-                             : skip_job(part, job.name, job.cases.size(), why);
+        count += why.empty()
+                     ? run_and_tell(section, spec_of(job, {"/proc/self/exe", "--rank-of=" + job.name}))
+                     : skip_job(section, job.name, job.cases.size(), why);
     }
     return count;
 }
@@ -194,7 +195,7 @@ void list_plugin()
 {
     for (const PluginJob &job : plugin_jobs()) {
         for (const PluginCase &each : job.cases) {
-            printf("%-11s %s: %s\n", part_name(part_plugin), job.name.c_str(), each.name.c_str());
+            printf("%-11s %s: %s\n", section_name(section_plugin), job.name.c_str(), each.name.c_str());
         }
     }
 }
@@ -202,11 +203,11 @@ void list_plugin()
 Count run_plugin_job(const PluginJob &job)
 {
     char folder[] = "/tmp/gpu-check-XXXXXX";
-    const char *const part = part_name(part_plugin);
+    const char *const section = section_name(section_plugin);
     if (mkdtemp(folder) == nullptr) {
-        return skip_job(part, job.name, job.cases.size(), std::string(folder) + ": " + strerror(errno));
+        return skip_job(section, job.name, job.cases.size(), std::string(folder) + ": " + strerror(errno));
     }
-    const Count count = run_and_tell(part, plugin_spec_of(job, {nccl_rank_path(), job.name}, folder));
+    const Count count = run_and_tell(section, plugin_spec_of(job, {nccl_rank_path(), job.name}, folder));
     if (count.failed == 0) {
         std::filesystem::remove_all(folder);
     } else {
@@ -223,7 +224,7 @@ Count run_plugin(const Nccl &nccl)
     Count count;
     for (const PluginJob &job : plugin_jobs()) {
         count += why.empty() ? run_plugin_job(job)
-                             : skip_job(part_name(part_plugin), job.name, job.cases.size(), why);
+                             : skip_job(section_name(section_plugin), job.name, job.cases.size(), why);
     }
     return count;
 }
@@ -236,7 +237,7 @@ void list_plugin()
 
 Count run_plugin(const Nccl &)
 {
-    printf("%-11s nothing: this program was built without NCCL's headers\n", part_name(part_plugin));
+    printf("%-11s nothing: this program was built without NCCL's headers\n", section_name(section_plugin));
     return {};
 }
 
@@ -289,7 +290,7 @@ void list_entropy_bench(const Options &options)
     for (size_t size : entropy_sizes) {
         for (const std::string &op : entropy_ops()) {
             char bytes[32];
-            if (options.parts & part_bench) {
+            if (options.sections & section_bench) {
                 printf("%-11s %s bf16 %s\n", "bench", op.c_str(),
                        tw_format_bytes(size, bytes, sizeof(bytes)));
             }
@@ -303,24 +304,24 @@ void list(const Options &options)
     for (int i = 0; i < all->total_test_suite_count(); i++) {
         const testing::TestSuite *suite = all->GetTestSuite(i);
         for (int t = 0; t < suite->total_test_count(); t++) {
-            if (options.parts & part_of_suite(suite->name())) {
-                printf("%-11s %s.%s\n", part_name(part_of_suite(suite->name())), suite->name(),
+            if (options.sections & section_of_suite(suite->name())) {
+                printf("%-11s %s.%s\n", section_name(section_of_suite(suite->name())), suite->name(),
                        suite->GetTestInfo(t)->name());
             }
         }
     }
     for (const ProcessJob &job : process_jobs()) {
-        for (size_t i = 0; (options.parts & part_processes) && i < job.cases.size(); i++) {
+        for (size_t i = 0; (options.sections & section_processes) && i < job.cases.size(); i++) {
             printf("%-11s %s: %s\n", "processes", job.name.c_str(), job.cases[i].name.c_str());
         }
     }
-    if (options.parts & part_plugin) {
+    if (options.sections & section_plugin) {
         list_plugin();
     }
     list_entropy_bench(options);
     for (const qg_case_t &each : bench_cases(options.seconds)) {
         char codec[64], bytes[32];
-        if (options.parts & part_bench) {
+        if (options.sections & section_bench) {
             printf("%-11s %s %s %s %s, %zu segments\n", "bench", qg_op_name(each.op),
                    tw_quant_codec_format(&each.codec, codec, sizeof(codec)), tw_type_name(each.type),
                    tw_format_bytes(each.n_elems * tw_type_bytes(each.type), bytes, sizeof(bytes)),
@@ -341,8 +342,8 @@ std::string utc_now()
 Count total_of(const Counts &counts)
 {
     Count total;
-    for (const auto &[part, count] : counts) {
-        printf("%-11s %d passed, %d failed, %d skipped\n", part_name(part), count.passed, count.failed,
+    for (const auto &[section, count] : counts) {
+        printf("%-11s %d passed, %d failed, %d skipped\n", section_name(section), count.passed, count.failed,
                count.skipped);
         total += count;
     }
@@ -377,15 +378,15 @@ int run(const Options &options, const std::string &command)
     fflush(stdout);
     Counts counts;
     run_tests(options, &counts);
-    if (options.parts & part_processes) {
-        counts[part_processes] = run_processes(nccl);
+    if (options.sections & section_processes) {
+        counts[section_processes] = run_processes(nccl);
     }
-    if (options.parts & part_plugin) {
-        counts[part_plugin] = run_plugin(nccl);
+    if (options.sections & section_plugin) {
+        counts[section_plugin] = run_plugin(nccl);
     }
-    if (options.parts & part_bench) {
-        counts[part_bench] = run_bench(options, command, json);
-        counts[part_bench] += run_entropy_bench(options, command, json);
+    if (options.sections & section_bench) {
+        counts[section_bench] = run_bench(options, command, json);
+        counts[section_bench] += run_entropy_bench(options, command, json);
     }
     Count total = total_of(counts);
     bool written = write_counts(json, total, command);

@@ -8,68 +8,68 @@
 namespace tw::gpu
 {
 
-const std::vector<PartInfo> part_infos = {
-    {part_codecs, "codecs", "every codec operation on the GPU, bit for bit that of the reference"},
-    {part_sums, "sums", "sums and copies of plain tensors, bit for bit those of the CPU"},
-    {part_collectives, "collectives", "collectives on GPU memory, ranks as threads that share the GPU"},
-    {part_trainer, "trainer", "the trainer's kernels, products and models, beside those of the CPU"},
-    {part_processes, "processes",
+const std::vector<SectionInfo> section_infos = {
+    {section_codecs, "codecs", "every codec operation on the GPU, bit for bit that of the reference"},
+    {section_sums, "sums", "sums and copies of plain tensors, bit for bit those of the CPU"},
+    {section_collectives, "collectives", "collectives on GPU memory, ranks as threads that share the GPU"},
+    {section_trainer, "trainer", "the trainer's kernels, products and models, beside those of the CPU"},
+    {section_processes, "processes",
      "collectives on GPU memory between processes that share the GPU, over UCX and over NCCL; CUDA graphs; a "
      "rank that dies"},
-    {part_plugin, "plugin",
+    {section_plugin, "plugin",
      "a program that calls NCCL, with the net plugin, collnet and the interposer, in processes that share "
      "the "
      "GPU"},
-    {part_bench, "bench", "speed of the codecs' kernels beside a device-to-device copy, against the bars"},
+    {section_bench, "bench", "speed of the codecs' kernels beside a device-to-device copy, against the bars"},
 };
 
-const char *part_name(Part part)
+const char *section_name(Section section)
 {
-    for (const PartInfo &info : part_infos) {
-        if (info.part == part) {
+    for (const SectionInfo &info : section_infos) {
+        if (info.section == section) {
             return info.name;
         }
     }
     return "?";
 }
 
-bool parse_parts(const std::string &text, unsigned *parts, std::string *why)
+bool parse_sections(const std::string &text, unsigned *sections, std::string *why)
 {
     std::istringstream words(text);
     std::string word;
     unsigned found = 0;
     while (std::getline(words, word, ',')) {
-        unsigned part = 0;
-        for (const PartInfo &info : part_infos) {
-            part |= word == info.name ? (unsigned)info.part : 0;
+        unsigned section = 0;
+        for (const SectionInfo &info : section_infos) {
+            section |= word == info.name ? (unsigned)info.section : 0;
         }
-        if (part == 0) {
+        if (section == 0) {
             *why = "'" + word + "' is not one of";
-            for (const PartInfo &info : part_infos) {
+            for (const SectionInfo &info : section_infos) {
                 *why += std::string(" ") + info.name;
             }
             return false;
         }
-        found |= part;
+        found |= section;
     }
     *why = found ? "" : "nothing is named";
-    *parts = found ? found : *parts;
+    *sections = found ? found : *sections;
     return found != 0;
 }
 
-Part part_of_suite(const std::string &suite)
+Section section_of_suite(const std::string &suite)
 {
-    return suite == "GpuSum"             ? part_sums
-           : suite == "GpuCuda"          ? part_collectives
-           : suite.rfind("Cuda", 0) == 0 ? part_trainer
-                                         : part_codecs;
+    return suite == "GpuSum"             ? section_sums
+           : suite == "GpuCuda"          ? section_collectives
+           : suite.rfind("Cuda", 0) == 0 ? section_trainer
+                                         : section_codecs;
 }
 
-std::string filter_of(const std::vector<std::string> &suites, unsigned parts, bool quick)
+std::string filter_of(const std::vector<std::string> &suites, unsigned sections, bool quick)
 {
     std::string filter;
     for (const std::string &suite : suites) {
-        if (parts & part_of_suite(suite)) {
+        if (sections & section_of_suite(suite)) {
             filter += (filter.empty() ? "" : ":") + suite + ".*";
         }
     }
@@ -106,7 +106,7 @@ const argp_option option_list[] = {
 void parse_only(const char *arg, argp_state *state, Options *options)
 {
     std::string why;
-    if (!parse_parts(arg, &options->parts, &why)) {
+    if (!parse_sections(arg, &options->sections, &why)) {
         argp_error(state, "--only: %s", why.c_str());
     }
 }
@@ -123,17 +123,17 @@ void parse_seconds(const char *arg, argp_state *state, Options *options)
 /* A quick run has neither processes nor a bench. */
 void check_quick(argp_state *state, Options *options)
 {
-    const unsigned slow = options->parts & ~(unsigned)part_tests;
+    const unsigned slow = options->sections & ~(unsigned)section_tests;
     if (!options->quick) {
         return;
     }
-    if (options->parts != part_all && slow) {
+    if (options->sections != section_all && slow) {
         argp_error(state, "--quick has no %s",
-                   slow & part_bench    ? "bench"
-                   : slow & part_plugin ? "plugin"
-                                        : "processes");
+                   slow & section_bench    ? "bench"
+                   : slow & section_plugin ? "plugin"
+                                           : "processes");
     }
-    options->parts &= part_tests;
+    options->sections &= section_tests;
 }
 
 error_t parse_option(int key, char *arg, argp_state *state)

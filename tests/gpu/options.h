@@ -9,30 +9,31 @@ namespace tw::gpu
 {
 
 /** What gpu_check consists of. */
-enum Part : unsigned {
-    part_codecs = 1,
-    part_sums = 2,
-    part_collectives = 4,
-    part_processes = 8,
-    part_bench = 16,
-    part_plugin = 32,
-    part_trainer = 64,
-    part_tests = part_codecs | part_sums | part_collectives | part_trainer, /**< GoogleTest's */
-    part_all = part_tests | part_processes | part_plugin | part_bench
+enum Section : unsigned {
+    section_codecs = 1,
+    section_sums = 2,
+    section_collectives = 4,
+    section_processes = 8,
+    section_bench = 16,
+    section_plugin = 32,
+    section_trainer = 64,
+    section_tests =
+        section_codecs | section_sums | section_collectives | section_trainer, /**< GoogleTest's */
+    section_all = section_tests | section_processes | section_plugin | section_bench
 };
 
-struct PartInfo {
-    Part part;
+struct SectionInfo {
+    Section section;
     const char *name, *doc;
 };
-extern const std::vector<PartInfo> part_infos;
-const char *part_name(Part part);
+extern const std::vector<SectionInfo> section_infos;
+const char *section_name(Section section);
 
 /** "codecs,bench" into a set of parts; false, and why, if a word is none of them. */
-bool parse_parts(const std::string &text, unsigned *parts, std::string *why);
+bool parse_sections(const std::string &text, unsigned *sections, std::string *why);
 
 struct Options {
-    unsigned parts = part_all;
+    unsigned sections = section_all;
     bool quick = false, list = false;
     std::string json; /**< "": standard output */
     double seconds = 0.2;
@@ -43,10 +44,10 @@ struct Options {
 Options parse_options(int argc, char **argv);
 
 /** The part that a suite of GoogleTest's belongs to. */
-Part part_of_suite(const std::string &suite);
+Section section_of_suite(const std::string &suite);
 /** The filter for those of the suites that belong to the wanted parts, without what is too slow for a quick
  *  run; "": none. */
-std::string filter_of(const std::vector<std::string> &suites, unsigned parts, bool quick);
+std::string filter_of(const std::vector<std::string> &suites, unsigned sections, bool quick);
 
 } // namespace tw::gpu
 

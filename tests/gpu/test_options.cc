@@ -22,7 +22,7 @@ Options parse(std::vector<std::string> words)
 TEST(Options, Defaults)
 {
     const Options options = parse({});
-    EXPECT_EQ(options.parts, (unsigned)part_all);
+    EXPECT_EQ(options.sections, (unsigned)section_all);
     EXPECT_FALSE(options.quick || options.list);
     EXPECT_EQ(options.json, "");
     EXPECT_EQ(options.rank_of, "");
@@ -31,10 +31,10 @@ TEST(Options, Defaults)
 
 TEST(Options, Only)
 {
-    EXPECT_EQ(parse({"--only", "codecs"}).parts, (unsigned)part_codecs);
-    EXPECT_EQ(parse({"--only=sums,bench"}).parts, (unsigned)(part_sums | part_bench));
-    EXPECT_EQ(parse({"--only=codecs,sums,collectives,trainer,processes,plugin,bench"}).parts,
-              (unsigned)part_all);
+    EXPECT_EQ(parse({"--only", "codecs"}).sections, (unsigned)section_codecs);
+    EXPECT_EQ(parse({"--only=sums,bench"}).sections, (unsigned)(section_sums | section_bench));
+    EXPECT_EQ(parse({"--only=codecs,sums,collectives,trainer,processes,plugin,bench"}).sections,
+              (unsigned)section_all);
     EXPECT_EXIT(parse({"--only=codec"}), testing::ExitedWithCode(2),
                 "'codec' is not one of codecs sums collectives trainer processes plugin bench");
     EXPECT_EXIT(parse({"--only=codecs,,sums"}), testing::ExitedWithCode(2), "'' is not one of");
@@ -43,8 +43,8 @@ TEST(Options, Only)
 
 TEST(Options, Quick)
 {
-    EXPECT_EQ(parse({"--quick"}).parts, (unsigned)part_tests);
-    EXPECT_EQ(parse({"--quick", "--only=collectives"}).parts, (unsigned)part_collectives);
+    EXPECT_EQ(parse({"--quick"}).sections, (unsigned)section_tests);
+    EXPECT_EQ(parse({"--quick", "--only=collectives"}).sections, (unsigned)section_collectives);
     EXPECT_EXIT(parse({"--only=processes", "--quick"}), testing::ExitedWithCode(2),
                 "--quick has no processes");
     EXPECT_EXIT(parse({"--quick", "--only=sums,bench"}), testing::ExitedWithCode(2), "--quick has no bench");
@@ -71,15 +71,15 @@ TEST(Options, Refused)
 TEST(Options, SuitesAndParts)
 {
     const std::vector<std::string> suites = {"QuantCuda", "GpuSum", "GpuCuda", "CudaNorm", "QuantTwins"};
-    EXPECT_EQ(filter_of(suites, part_codecs, false), "QuantCuda.*:QuantTwins.*");
-    EXPECT_EQ(filter_of(suites, part_sums | part_processes, false), "GpuSum.*");
-    EXPECT_EQ(filter_of(suites, part_collectives, false), "GpuCuda.*");
-    EXPECT_EQ(filter_of(suites, part_trainer, false), "CudaNorm.*");
-    EXPECT_EQ(filter_of(suites, part_bench, false), "");
-    EXPECT_EQ(filter_of(suites, part_bench, true), "");
-    EXPECT_EQ(filter_of(suites, part_sums, true).find("GpuSum.*-*MoreThan2To31*:"), 0u);
-    for (const PartInfo &info : part_infos) {
-        EXPECT_STREQ(part_name(info.part), info.name);
+    EXPECT_EQ(filter_of(suites, section_codecs, false), "QuantCuda.*:QuantTwins.*");
+    EXPECT_EQ(filter_of(suites, section_sums | section_processes, false), "GpuSum.*");
+    EXPECT_EQ(filter_of(suites, section_collectives, false), "GpuCuda.*");
+    EXPECT_EQ(filter_of(suites, section_trainer, false), "CudaNorm.*");
+    EXPECT_EQ(filter_of(suites, section_bench, false), "");
+    EXPECT_EQ(filter_of(suites, section_bench, true), "");
+    EXPECT_EQ(filter_of(suites, section_sums, true).find("GpuSum.*-*MoreThan2To31*:"), 0u);
+    for (const SectionInfo &info : section_infos) {
+        EXPECT_STREQ(section_name(info.section), info.name);
     }
 }
 

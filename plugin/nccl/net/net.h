@@ -10,9 +10,9 @@
  *    request.c    send, receive, test
  *    versions.c   NCCL's interface, v7 to v12
  *
- *  Any thread may call anything; what shares a device in one context waits for the other. Nothing blocks, but
- *  that the end of the last connection on a device lets go out what was sent, for TW_PEER_TIMEOUT at most.
- *  All errors are logged. */
+ *  Any thread may call anything; calls on one device of one context wait for each other. Nothing else blocks,
+ *  except closing the last connection on a device: it waits until what was sent has left, for TW_PEER_TIMEOUT
+ *  at most. All errors are logged. */
 #ifndef TW_PLUGIN_NCCL_NET_NET_H
 #define TW_PLUGIN_NCCL_NET_NET_H
 
@@ -36,7 +36,7 @@ tw_status_t tw_net_options_init(tw_net_options_t *options);
 /* ---- devices ------------------------------------------------------------------------------------------- */
 
 #define TW_NET_DEVICES_MAX 16
-#define TW_NET_NAME_BYTES 288 /**< of all together */
+#define TW_NET_NAME_BYTES 288 /**< of all names together */
 #define TW_NET_PATH_BYTES 512
 
 typedef struct tw_net_device {
@@ -55,12 +55,12 @@ typedef struct tw_net_devices {
 /** Those that the options name, or else those that NCCL's own sockets would take: see interfaces.h.
  *  TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_NO_MEMORY, logged.
  *
- *  Merged, one takes the place of all; it is not offered beside them. NCCL's graph search (2.19 to 2.30)
- *  takes every device in the list for a link of its own, unless two have the same guid and port: with both it
- *  would plan for twice the bandwidth there is, and lay some rings over the merged device and some over its
- *  parts. That it drops the parts of a merged device holds only for one that it has made itself, by
- *  makeVDevice (v9 on). That stays NULL: where it is there, NCCL merges unasked whatever it takes for ports
- *  of one card, and so it takes all devices without a PCI address, as in many virtual machines
+ *  With TW_NET_MERGE one device takes the place of all; it is not offered beside them. NCCL's graph search
+ *  (2.19 to 2.30) takes every device in the list for a link of its own, unless two have the same guid and
+ *  port: with both it would plan for twice the bandwidth there is, and lay some rings over the merged device
+ *  and some over those that it merges. NCCL drops those only where it has merged them itself, by makeVDevice
+ *  (v9 on). That stays NULL: where it is there, NCCL merges unasked whatever it takes for ports of one card,
+ *  and it takes all devices without a PCI address for such, as in many virtual machines
  *  (NCCL_NET_MERGE_LEVEL is PORT unless set). */
 tw_status_t tw_net_devices_find(const tw_net_options_t *options, tw_net_devices_t *devices);
 /** "/sys/devices/pci0000:00/0000:00:03.0/virtio0/net" -> "/sys/devices/pci0000:00/0000:00:03.0": cut what
@@ -75,14 +75,14 @@ typedef struct tw_net_context tw_net_context_t;
 /** Looks for devices when it is called first. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO,
  *  TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_context_create(tw_net_context_t **out);
-/** What is still open in it stays usable, and goes when it is closed. Accepts NULL. */
+/** Connections that are still open stay usable; the context goes with the last of them. Accepts NULL. */
 void tw_net_context_destroy(tw_net_context_t *context);
-/** The one that versions without contexts use, made by the first call; never freed. */
+/** The context of the versions that have none. The first call makes it; it is never freed. */
 tw_status_t tw_net_context_shared(tw_net_context_t **out);
 /** NULL: nothing was created yet, or there is no such device. */
 const tw_net_devices_t *tw_net_devices_get(void);
 const tw_net_device_t *tw_net_device_get(int dev);
-/** What a message takes, as the user says, for NCCL's search; 0: not said. */
+/** How long a message takes, as the user says, for NCCL's search; 0: the user does not say. */
 float tw_net_latency_us(void);
 
 /* ---- connections --------------------------------------------------------------------------------------- */
@@ -95,14 +95,14 @@ typedef struct tw_net_comm tw_net_comm_t;
 /** Write a handle of TW_NCCL_HANDLE_BYTES. TW_ERR_INVALID (device), TW_ERR_CONFIG, TW_ERR_UCX, TW_ERR_IO,
  *  TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_listen(tw_net_context_t *context, int dev, void *handle, tw_net_listener_t **out);
-/** TW_IN_PROGRESS: not yet, to be called again with the same handle, in which it keeps where it stands.
+/** TW_IN_PROGRESS: call again with the same handle, in which it keeps where it stands.
  *  TW_ERR_FORMAT: not a handle; TW_ERR_AUTH, TW_ERR_PEER, TW_ERR_TIMEOUT and as listen. */
 tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, tw_net_comm_t **out);
-/** TW_IN_PROGRESS: nobody is there yet. Strangers do not matter. */
+/** TW_IN_PROGRESS: nobody is there yet. Strangers who connect are turned away. */
 tw_status_t tw_net_accept(tw_net_listener_t *listener, tw_net_comm_t **out);
 /** Both accept NULL. */
 void tw_net_listener_close(tw_net_listener_t *listener);
-/** Requests that are left are gone. */
+/** Requests that have not ended are dropped. */
 void tw_net_comm_close(tw_net_comm_t *comm);
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
@@ -121,21 +121,21 @@ void tw_net_deregister(tw_net_region_t *region);
 
 typedef struct tw_net_request tw_net_request_t;
 
-typedef struct tw_net_part {
+typedef struct tw_net_buffer {
     void *data;
     size_t bytes;
     int tag;
-} tw_net_part_t;
+} tw_net_buffer_t;
 
-/** TW_OK; TW_IN_PROGRESS: too many are under way, later; TW_ERR_INVALID (more than TW_NCCL_MESSAGE_BYTES, or
- *  no memory given), TW_ERR_PEER, TW_ERR_NO_MEMORY. */
-tw_status_t tw_net_send(tw_net_comm_t *comm, const tw_net_part_t *part, tw_net_request_t **out);
+/** TW_OK; TW_IN_PROGRESS: too many are under way, try later; TW_ERR_INVALID (more than
+ *  TW_NCCL_MESSAGE_BYTES, or no memory given), TW_ERR_PEER, TW_ERR_NO_MEMORY. */
+tw_status_t tw_net_send(tw_net_comm_t *comm, const tw_net_buffer_t *buffer, tw_net_request_t **out);
 /** One request for up to TW_NET_RECVS_MAX messages; those with equal tags come in the order in which they
  *  were sent. Also TW_ERR_INVALID (n). */
-tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_part_t *parts, int n, tw_net_request_t **out);
-/** TW_OK: done and gone, sizes[i] (sizes may be NULL) are the bytes that came, or went. TW_IN_PROGRESS.
+tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_buffer_t *buffers, int n, tw_net_request_t **out);
+/** TW_OK: it is done, sizes[i] bytes came, or went (sizes may be NULL). TW_IN_PROGRESS: not yet.
  *  TW_ERR_PEER, TW_ERR_CANCELED (its memory was deregistered), TW_ERR_TRUNCATED (more came than there was
- *  room for): it is gone too. */
+ *  room for). After TW_OK and after an error the request is gone. */
 tw_status_t tw_net_test(tw_net_request_t *request, int *sizes);
 
 TW_C_END

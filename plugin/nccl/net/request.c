@@ -34,7 +34,7 @@ static void put_request(tw_net_request_t *request)
 static void cancel_parts(tw_net_request_t *request)
 {
     for (; request->n_done < request->n; request->n_done++) {
-        tw_p2p_cancel(request->comm->domain->p2p, request->part[request->n_done]);
+        tw_p2p_cancel(request->comm->domain->p2p, request->posted[request->n_done]);
     }
 }
 
@@ -44,16 +44,16 @@ static void give_up(tw_net_request_t *request)
     put_request(request);
 }
 
-static tw_status_t check_parts(const tw_net_part_t *parts, int n)
+static tw_status_t check_buffers(const tw_net_buffer_t *buffers, int n)
 {
     for (int i = 0; i < n; i++) {
-        if (parts[i].bytes > TW_NCCL_MESSAGE_BYTES) {
-            tw_error("net: a message of %zu bytes: up to %zu are possible", parts[i].bytes,
+        if (buffers[i].bytes > TW_NCCL_MESSAGE_BYTES) {
+            tw_error("net: a message of %zu bytes: up to %zu are possible", buffers[i].bytes,
                      (size_t)TW_NCCL_MESSAGE_BYTES);
             return TW_ERR_INVALID;
         }
-        if (!parts[i].data && parts[i].bytes > 0) {
-            tw_error("net: a message of %zu bytes without memory for them", parts[i].bytes);
+        if (!buffers[i].data && buffers[i].bytes > 0) {
+            tw_error("net: a message of %zu bytes without memory for them", buffers[i].bytes);
             return TW_ERR_INVALID;
         }
     }
@@ -62,37 +62,37 @@ static tw_status_t check_parts(const tw_net_part_t *parts, int n)
 
 typedef tw_status_t (*post_t)(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **request);
 
-static tw_status_t post_parts(tw_net_request_t *request, const tw_net_part_t *parts, int n, post_t post)
+static tw_status_t post_buffers(tw_net_request_t *request, const tw_net_buffer_t *buffers, int n, post_t post)
 {
     tw_net_comm_t *comm = request->comm;
     tw_status_t status = TW_OK;
 
     for (int i = 0; i < n && status == TW_OK; i++) {
         tw_p2p_message_t message = {.peer = comm->peer,
-                                    .tag = (uint32_t)parts[i].tag,
-                                    .buffer = parts[i].data,
-                                    .bytes = parts[i].bytes,
+                                    .tag = (uint32_t)buffers[i].tag,
+                                    .buffer = buffers[i].data,
+                                    .bytes = buffers[i].bytes,
                                     .mem = TW_MEM_HOST,
                                     .may_be_shorter = post == tw_p2p_recv};
 
-        status = post(comm->domain->p2p, &message, &request->part[i]);
-        request->data[i] = parts[i].data;
+        status = post(comm->domain->p2p, &message, &request->posted[i]);
+        request->data[i] = buffers[i].data;
         request->n += status == TW_OK;
     }
     return status;
 }
 
-static tw_status_t post_all(tw_net_comm_t *comm, const tw_net_part_t *parts, int n, post_t post,
+static tw_status_t post_all(tw_net_comm_t *comm, const tw_net_buffer_t *buffers, int n, post_t post,
                             tw_net_request_t **out)
 {
     tw_net_request_t *request;
     tw_status_t status = TW_IN_PROGRESS;
 
-    TW_TRY(check_parts(parts, n));
+    TW_TRY(check_buffers(buffers, n));
     pthread_mutex_lock(&comm->domain->lock);
     request = take_request(comm);
     if (request) {
-        status = post_parts(request, parts, n, post);
+        status = post_buffers(request, buffers, n, post);
         if (status == TW_OK) {
             *out = request;
         } else {
@@ -103,28 +103,28 @@ static tw_status_t post_all(tw_net_comm_t *comm, const tw_net_part_t *parts, int
     return status;
 }
 
-tw_status_t tw_net_send(tw_net_comm_t *comm, const tw_net_part_t *part, tw_net_request_t **out)
+tw_status_t tw_net_send(tw_net_comm_t *comm, const tw_net_buffer_t *buffer, tw_net_request_t **out)
 {
-    return post_all(comm, part, 1, tw_p2p_send, out);
+    return post_all(comm, buffer, 1, tw_p2p_send, out);
 }
 
-tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_part_t *parts, int n, tw_net_request_t **out)
+tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_buffer_t *buffers, int n, tw_net_request_t **out)
 {
     if (n < 1 || n > TW_NET_RECVS_MAX) {
         tw_error("net: a group of %d receives: 1 to %d are possible", n, TW_NET_RECVS_MAX);
         return TW_ERR_INVALID;
     }
-    return post_all(comm, parts, n, tw_p2p_recv, out);
+    return post_all(comm, buffers, n, tw_p2p_recv, out);
 }
 
-/* One after another: a part that is done is gone, so it is not asked for again. */
+/* One after another: one that is done is gone, so it is not asked for again. */
 static tw_status_t test_parts(tw_net_request_t *request)
 {
     tw_p2p_t *p2p = request->comm->domain->p2p;
 
     while (request->n_done < request->n) {
         int i = request->n_done;
-        tw_status_t status = tw_p2p_test(p2p, request->part[i], &request->bytes[i]);
+        tw_status_t status = tw_p2p_test(p2p, request->posted[i], &request->bytes[i]);
 
         if (status == TW_IN_PROGRESS) {
             return status;
@@ -200,7 +200,7 @@ tw_status_t tw_net_test(tw_net_request_t *request, int *sizes)
     pthread_mutex_lock(&domain->lock);
     status = request->is_void ? TW_ERR_CANCELED : test_parts(request);
     if (status == TW_IN_PROGRESS) {
-        (void)tw_p2p_progress_for(domain->p2p, request->part[request->n_done]);
+        (void)tw_p2p_progress_for(domain->p2p, request->posted[request->n_done]);
         domain->n_turned++;
         status = test_parts(request);
     }

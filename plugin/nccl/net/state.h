@@ -10,7 +10,7 @@
 
 TW_C_BEGIN
 
-/** Requests that one connection has at a time; NCCL needs TW_NCCL_REQUESTS. */
+/** The most requests that one connection has at a time; NCCL needs TW_NCCL_REQUESTS. */
 #define TW_NET_REQUESTS 128
 
 typedef struct tw_net_domain {
@@ -31,11 +31,11 @@ typedef struct tw_net_domain {
 
 struct tw_net_request {
     tw_net_comm_t *comm;
-    int n;       /**< parts; 0: free */
+    int n;       /**< of p2p's; 0: free */
     int n_done;  /**< the first ones are done */
-    int is_void; /**< it was canceled, and has no parts any more */
+    int is_void; /**< it was canceled, and has none of p2p's any more */
     const void *data[TW_NET_RECVS_MAX];
-    tw_p2p_request_t *part[TW_NET_RECVS_MAX];
+    tw_p2p_request_t *posted[TW_NET_RECVS_MAX];
     size_t bytes[TW_NET_RECVS_MAX]; /**< of those that are done */
     tw_net_request_t *next_free;
 };

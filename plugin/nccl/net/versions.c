@@ -158,9 +158,9 @@ static tw_nccl_result_t dereg_mr(void *comm, void *mhandle)
 static tw_nccl_result_t isend_v9(void *send_comm, void *data, size_t bytes, int tag, void *mhandle,
                                  void **request)
 {
-    tw_net_part_t part = {.data = data, .bytes = bytes, .tag = tag};
+    tw_net_buffer_t buffer = {.data = data, .bytes = bytes, .tag = tag};
     tw_net_request_t *made = NULL;
-    tw_status_t status = tw_net_send(send_comm, &part, &made);
+    tw_status_t status = tw_net_send(send_comm, &buffer, &made);
 
     (void)mhandle;
     return result_or_null(status, request, made);
@@ -188,15 +188,15 @@ static tw_nccl_result_t isend_v7(void *send_comm, void *data, int bytes, int tag
 static tw_nccl_result_t irecv_v9(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
                                  void **mhandles, void **request)
 {
-    tw_net_part_t parts[TW_NET_RECVS_MAX] = {{0}};
+    tw_net_buffer_t buffers[TW_NET_RECVS_MAX] = {{0}};
     tw_net_request_t *made = NULL;
     tw_status_t status;
 
     (void)mhandles;
     for (int i = 0; i < n && i < TW_NET_RECVS_MAX; i++) {
-        parts[i] = (tw_net_part_t){.data = data[i], .bytes = sizes[i], .tag = tags[i]};
+        buffers[i] = (tw_net_buffer_t){.data = data[i], .bytes = sizes[i], .tag = tags[i]};
     }
-    status = tw_net_recv(recv_comm, parts, n, &made);
+    status = tw_net_recv(recv_comm, buffers, n, &made);
     return result_or_null(status, request, made);
 }
 
