@@ -69,7 +69,7 @@ class Runner:
     def __init__(self, command, clock, threads):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TW_")}
         environment["OMP_NUM_THREADS"] = str(threads)
-        self.process = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         env=environment, text=True)
         self.command, self.clock, self.seconds = command, clock, []
         self.about = self.read()

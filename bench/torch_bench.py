@@ -92,7 +92,7 @@ class Bench:
         result.unlink(missing_ok=True)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TW_")}
         environment |= {"PYTHONPATH": self.folder, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"} | MODES[mode]
-        command = [str(part) for part in self.command(result, seed)]
+        command = [str(word) for word in self.command(result, seed)]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0 or not result.exists():
             sys.exit("%s: exit code %d\n%s" % (mode, done.returncode, done.stdout))
@@ -211,18 +211,18 @@ def validation_note(row):
 def line(row):
     speedup = "%.2f" % row["speedup"] if row["speedup"] else "-"
     note = (" (bit-equal to gloo's)" if row.get("losses_equal") else "") + validation_note(row)
-    part = row["hidden"].get("all-gather")
+    share = row["hidden"].get("all-gather")
     ratio = "%.3f" % row["bytes_ratio"] if row["bytes_ratio"] else "-"
     return "%-20s %10.3f %10.3f %16d %7s %8s %12s %12.5f  %s" % (
         row["mode"], row["step_sec_median"], row["step_sec_min"], row["bytes_per_node_step"], ratio, speedup,
-        "%.0f %%" % (100 * part) if part is not None else "-", row["loss_last10"],
+        "%.0f %%" % (100 * share) if share is not None else "-", row["loss_last10"],
         ("yes" if row["ok"] else "NO: " + row["why"]) + note)
 
 
 def whole_line(row):
     """All steps of a run, the first one, too."""
-    parts = [(row["bytes_ratio_all"], "gloo's"), (row["bytes_ratio_plain"], "plain's")]
-    texts = ["%.4f of %s" % part for part in parts if part[0] is not None and row["mode"] != part[1].removesuffix("'s")]
+    shares = [(row["bytes_ratio_all"], "gloo's"), (row["bytes_ratio_plain"], "plain's")]
+    texts = ["%.4f of %s" % share for share in shares if share[0] is not None and row["mode"] != share[1].removesuffix("'s")]
     return "%-20s %d steps, %.1f MB a node%s" % (row["mode"], row["steps"], row["bytes_per_node"] / 1e6, "".join(", " + one for one in texts))
 
 

@@ -94,11 +94,11 @@ def reachable(mine: str, others: list[str]) -> str:
 def place() -> str:
     """The same text in all processes that reach each other over the loopback device, and another elsewhere: of boot, network
     namespace and all addresses, as machines that are copies of each other may share a name and more."""
-    parts = [socket.gethostname()]
+    names = [socket.gethostname()]
     with contextlib.suppress(OSError):
-        parts.append(pathlib.Path("/proc/sys/kernel/random/boot_id").read_text())
+        names.append(pathlib.Path("/proc/sys/kernel/random/boot_id").read_text())
     with contextlib.suppress(OSError):
-        parts.append(os.readlink("/proc/self/ns/net"))
+        names.append(os.readlink("/proc/self/ns/net"))
     with contextlib.suppress(OSError):
-        parts += sorted(filter(None, (of_device(device) for _, device in socket.if_nameindex())))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+        names += sorted(filter(None, (of_device(device) for _, device in socket.if_nameindex())))
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]

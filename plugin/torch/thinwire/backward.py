@@ -159,21 +159,21 @@ class Call:
         self._put_back()
 
     def _settle(self, grad: torch.Tensor, value: torch.Tensor) -> None:
-        """A gradient's part on this rank is that memory, when the result is there."""
-        inside.set_local_part(grad, Pending(value, self._result))
-        self._result.then(lambda: inside.set_local_part(grad, value))
+        """A gradient's shard on this rank is that memory, when the result is there."""
+        inside.set_local_shard(grad, Pending(value, self._result))
+        self._result.then(lambda: inside.set_local_shard(grad, value))
 
     def _take(self, before: torch.Tensor | None, new: torch.Tensor) -> None:
-        part = inside.local_part(new)
+        shard = inside.local_shard(new)
         if before is None:
-            if isinstance(part, Pending):
-                self._settle(new, part.value)
-        elif isinstance(part, Pending):
-            total = inside.local_part(before)
-            self._result.then(lambda: total.add_(part.value))
+            if isinstance(shard, Pending):
+                self._settle(new, shard.value)
+        elif isinstance(shard, Pending):
+            total = inside.local_shard(before)
+            self._result.then(lambda: total.add_(shard.value))
             self._settle(before, total)
         else:
-            inside.local_part(before).add_(part)
+            inside.local_shard(before).add_(shard)
 
     def end(self, context: object) -> None:
         """foreach_reduce has returned."""
@@ -196,7 +196,7 @@ def reduction(group: object, params: Sequence[object], grads: Sequence[torch.Ten
     if not _may_go_on(group, params, grads):
         yield None
         return
-    again = any(isinstance(inside.local_part(inside.shard(one).grad), Pending) for one in params)  # the same parameters' second reduction
+    again = any(isinstance(inside.local_shard(inside.shard(one).grad), Pending) for one in params)  # the same parameters' second reduction
     _flight(inside.context(group)).finish(0 if again else UNDER_WAY)
     call = Call(params)
     try:

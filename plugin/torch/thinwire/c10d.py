@@ -75,10 +75,10 @@ def _build() -> type:
         def _communicator(self) -> Communicator | None:
             return self._use.communicator_of("c10d " + self._id, self._ranks, inside.backend_timeout_sec(self._gloo))
 
-        def _fits(self, whole: torch.Tensor, part: torch.Tensor, parts: int) -> bool:
+        def _fits(self, whole: torch.Tensor, shard: torch.Tensor, shards: int) -> bool:
             """Whether it goes over Thinwire; all ranks find the same. What is wrong is for gloo to complain of."""
-            plain = all(one.layout == torch.strided and one.is_contiguous() and one.device.type == "cpu" for one in (whole, part))
-            same = whole.dtype == part.dtype and whole.numel() == part.numel() * parts
+            plain = all(one.layout == torch.strided and one.is_contiguous() and one.device.type == "cpu" for one in (whole, shard))
+            same = whole.dtype == shard.dtype and whole.numel() == shard.numel() * shards
             if not plain or not same or len(self._ranks) == 1 or not self._ranks_agree():
                 return False
             return whole.nbytes >= self._min_bytes and self._communicator() is not None
@@ -101,15 +101,15 @@ def _build() -> type:
                 return self._to_gloo(inside.ALL_GATHER, output, input, *options)
             # Whatever its type, it is moved as bytes, unless it is to be quantized.
             dtype = output.dtype if output.dtype in TYPES else torch.uint8
-            whole, part = output.view(-1).view(dtype), input.view(-1).view(dtype)
-            own = whole.narrow(0, self.rank() * part.numel(), part.numel())
-            if own.data_ptr() != part.data_ptr():
-                own.copy_(part)
+            whole, shard = output.view(-1).view(dtype), input.view(-1).view(dtype)
+            own = whole.narrow(0, self.rank() * shard.numel(), shard.numel())
+            if own.data_ptr() != shard.data_ptr():
+                own.copy_(shard)
 
             def gather(pieces: list[segments.Piece]) -> segments.Table:
                 return self._rank_major(pieces, whole.itemsize)
 
-            shape = self._shape(whole, part.numel(), gather)
+            shape = self._shape(whole, shard.numel(), gather)
             return self._post("all-gather", capi.ALLGATHER, dtype, shape, lambda table: table.gather(whole.data_ptr()),
                               (output, input), [output])
 

@@ -64,7 +64,7 @@ def cut(specs: dict[str, Spec], bases: dict[str, str | None], elems: int) -> Ite
 
 
 @dataclasses.dataclass
-class _Part:
+class _Values:
     """A run in memory. The addresses are 0 where there is nothing."""
 
     run: Run
@@ -93,42 +93,42 @@ class Coder:
 
     def encode(self, chunk: Chunk, old: Source, new: Source) -> bytes:
         """The chunk as it is written."""
-        parts, table, changed = self._load(chunk, old, new), [], []
-        for part in parts:
-            n_bytes = part.run.n_bytes
-            same = bool(part.old) and _libc.memcmp(part.old, part.new, n_bytes) == 0
-            after = checksum(part.new, n_bytes)
-            before = after if same else checksum(part.old, n_bytes) if part.old else 0
+        loaded, table, changed = self._load(chunk, old, new), [], []
+        for values in loaded:
+            n_bytes = values.run.n_bytes
+            same = bool(values.old) and _libc.memcmp(values.old, values.new, n_bytes) == 0
+            after = checksum(values.new, n_bytes)
+            before = after if same else checksum(values.old, n_bytes) if values.old else 0
             table.append(RUN.pack(same, before, after))
             if not same:
-                changed.append(part)
+                changed.append(values)
         form, payload = self._payload(changed) if changed else (PLAIN, b"")
         runs = b"".join(table)
         return HEAD.pack(form, len(payload), _check(form, runs, payload)) + runs + payload
 
-    def _load(self, chunk: Chunk, old: Source, new: Source) -> list[_Part]:
+    def _load(self, chunk: Chunk, old: Source, new: Source) -> list[_Values]:
         self._old.room(sum(run.n_bytes for run in chunk))
         self._new.room(sum(run.n_bytes for run in chunk))
-        parts, offset = [], 0
+        loaded, offset = [], 0
         for run in chunk:
             before = old.read(run.base, run.first, run.n, self._old, offset) if run.base is not None else 0
-            parts.append(_Part(run, before, new.read(run.name, run.first, run.n, self._new, offset)))
+            loaded.append(_Values(run, before, new.read(run.name, run.first, run.n, self._new, offset)))
             offset += run.n_bytes
-        return parts
+        return loaded
 
-    def _payload(self, parts: list[_Part]) -> tuple[int, bytes]:
+    def _payload(self, loaded: list[_Values]) -> tuple[int, bytes]:
         """(form, bytes), the shortest."""
-        spec, plain = parts[0].run.spec, sum(part.run.n_bytes for part in parts)
+        spec, plain = loaded[0].run.spec, sum(values.run.n_bytes for values in loaded)
         found = PLAIN, b""
-        if parts[0].old and spec.code in (capi.BF16, capi.FP16):
-            found = DELTA, self._encode_delta([(part.old, part.new, part.run.n) for part in parts])
-        elif parts[0].old and spec.code == capi.FP32:
-            found = HALVES, self._encode_halves(parts)
+        if loaded[0].old and spec.code in (capi.BF16, capi.FP16):
+            found = DELTA, self._encode_delta([(values.old, values.new, values.run.n) for values in loaded])
+        elif loaded[0].old and spec.code == capi.FP32:
+            found = HALVES, self._encode_halves(loaded)
         if spec.code is not None and not 0 < len(found[1]) < DEAR * plain:
-            other = self._encode_lossless(spec.code, parts)
+            other = self._encode_lossless(spec.code, loaded)
             found = (LOSSLESS, other) if not found[1] or len(other) < len(found[1]) else found
         if found[0] == PLAIN or len(found[1]) >= plain:
-            return PLAIN, b"".join(C.string_at(part.new, part.run.n_bytes) for part in parts)
+            return PLAIN, b"".join(C.string_at(values.new, values.run.n_bytes) for values in loaded)
         return found
 
     def _encode_delta(self, triples: list[tuple[int, int, int]]) -> bytes:
@@ -140,24 +140,24 @@ class Coder:
         capi.check(capi.lib().tw_quant_delta_encode(self._delta, segments, len(segments), room, bound, C.byref(n_bytes)), "encode")
         return C.string_at(room, n_bytes.value)
 
-    def _encode_lossless(self, code: int, parts: list[_Part]) -> bytes:
-        segments = (capi.LosslessSegment * len(parts))()
-        bound = capi.lib().tw_quant_lossless_bound_bytes(code, sum(part.run.n for part in parts))
-        for segment, part in zip(segments, parts):
-            segment.src, segment.n_elems, segment.first_elem = part.new, part.run.n, part.run.first
-            segment.row_elems = part.run.spec.shape[-1] if len(part.run.spec.shape) > 1 else 0
+    def _encode_lossless(self, code: int, loaded: list[_Values]) -> bytes:
+        segments = (capi.LosslessSegment * len(loaded))()
+        bound = capi.lib().tw_quant_lossless_bound_bytes(code, sum(values.run.n for values in loaded))
+        for segment, values in zip(segments, loaded):
+            segment.src, segment.n_elems, segment.first_elem = values.new, values.run.n, values.run.first
+            segment.row_elems = values.run.spec.shape[-1] if len(values.run.spec.shape) > 1 else 0
         n_bytes, room = C.c_size_t(), self._message.room(bound)
         capi.check(capi.lib().tw_quant_lossless_encode(
             self._lossless, code, segments, len(segments), room, bound, C.byref(n_bytes)), "encode")
         return C.string_at(room, n_bytes.value)
 
-    def _encode_halves(self, parts: list[_Part]) -> bytes:
-        n = sum(part.run.n for part in parts)
+    def _encode_halves(self, loaded: list[_Values]) -> bytes:
+        n = sum(values.run.n for values in loaded)
         old, new, low = _thirds(self._halves.room(6 * n), n)
-        for part, place in _places(parts):
-            old[place].copy_(_words(part.old, part.run.n)[1::2])
-            new[place].copy_(_words(part.new, part.run.n)[1::2])
-            low[place].copy_(_words(part.new, part.run.n)[0::2])
+        for values, place in _places(loaded):
+            old[place].copy_(_words(values.old, values.run.n)[1::2])
+            new[place].copy_(_words(values.new, values.run.n)[1::2])
+            low[place].copy_(_words(values.new, values.run.n)[0::2])
         message = self._encode_delta([(old.data_ptr(), new.data_ptr(), n)])
         return LENGTH.pack(len(message)) + message + C.string_at(low.data_ptr(), 2 * n)
 
@@ -180,41 +180,41 @@ class Coder:
     def decode(self, chunk: Chunk, written: Written, old: Source, new: Callable[[Run], int] | None) -> memoryview | None:
         """Make the new values where new(run) says, which may be where the old ones are; None: in memory of this coder, which is
         returned and holds until the next call."""
-        addresses, room, offset, parts = self.check(chunk, written, old), 0, 0, []
+        addresses, room, offset, loaded = self.check(chunk, written, old), 0, 0, []
         if new is None:
             room = self._new.room(sum(run.n_bytes for run in chunk))
         for run, address in zip(chunk, addresses):
-            parts.append(_Part(run, address, room + offset if new is None else new(run)))
+            loaded.append(_Values(run, address, room + offset if new is None else new(run)))
             offset += run.n_bytes
         runs = list(written.runs())
-        for part, (same, _, _) in zip(parts, runs):
-            if same and part.new != part.old:
-                C.memmove(part.new, part.old, part.run.n_bytes)
-        changed = [part for part, (same, _, _) in zip(parts, runs) if not same]
+        for values, (same, _, _) in zip(loaded, runs):
+            if same and values.new != values.old:
+                C.memmove(values.new, values.old, values.run.n_bytes)
+        changed = [values for values, (same, _, _) in zip(loaded, runs) if not same]
         if changed:
             self._read(written, changed)
-        for part, (_, _, after) in zip(parts, runs):
-            if checksum(part.new, part.run.n_bytes) != after:
-                raise DeltaError("%s: the new values are not those that the message was made of" % part.run.name)
+        for values, (_, _, after) in zip(loaded, runs):
+            if checksum(values.new, values.run.n_bytes) != after:
+                raise DeltaError("%s: the new values are not those that the message was made of" % values.run.name)
         return self._new.view(offset) if new is None else None
 
-    def _read(self, written: Written, parts: list[_Part]) -> None:
-        payload, name = written.payload, parts[0].run.name
+    def _read(self, written: Written, loaded: list[_Values]) -> None:
+        payload, name = written.payload, loaded[0].run.name
         if written.form == PLAIN:
-            _expect(len(payload) == sum(part.run.n_bytes for part in parts), name)
+            _expect(len(payload) == sum(values.run.n_bytes for values in loaded), name)
             offset = 0
-            for part in parts:
-                C.memmove(part.new, payload[offset : offset + part.run.n_bytes], part.run.n_bytes)
-                offset += part.run.n_bytes
+            for values in loaded:
+                C.memmove(values.new, payload[offset : offset + values.run.n_bytes], values.run.n_bytes)
+                offset += values.run.n_bytes
         elif written.form == DELTA:
-            _expect(bool(parts[0].old) and parts[0].run.spec.itemsize == 2, name)
-            self._decode_delta([(part.old, part.new, part.run.n) for part in parts], payload, name)
+            _expect(bool(loaded[0].old) and loaded[0].run.spec.itemsize == 2, name)
+            self._decode_delta([(values.old, values.new, values.run.n) for values in loaded], payload, name)
         elif written.form == LOSSLESS:
-            _expect(parts[0].run.spec.code is not None, name)
-            self._decode_lossless(parts, payload)
+            _expect(loaded[0].run.spec.code is not None, name)
+            self._decode_lossless(loaded, payload)
         else:
-            _expect(written.form == HALVES and bool(parts[0].old) and parts[0].run.spec.code == capi.FP32, name)
-            self._decode_halves(parts, payload)
+            _expect(written.form == HALVES and bool(loaded[0].old) and loaded[0].run.spec.code == capi.FP32, name)
+            self._decode_halves(loaded, payload)
 
     def _decode_delta(self, triples: list[tuple[int, int, int]], payload: bytes, name: str) -> None:
         segments = (capi.DeltaSegment * len(triples))()
@@ -222,25 +222,25 @@ class Coder:
             segment.base, segment.dst, segment.n_elems = old, new, n
         _decoded(capi.lib().tw_quant_delta_decode(self._delta, segments, len(segments), payload, len(payload)), name)
 
-    def _decode_lossless(self, parts: list[_Part], payload: bytes) -> None:
-        segments, code = (capi.LosslessSegment * len(parts))(), parts[0].run.spec.code
-        for segment, part in zip(segments, parts):
-            segment.dst, segment.n_elems = part.new, part.run.n
+    def _decode_lossless(self, loaded: list[_Values], payload: bytes) -> None:
+        segments, code = (capi.LosslessSegment * len(loaded))(), loaded[0].run.spec.code
+        for segment, values in zip(segments, loaded):
+            segment.dst, segment.n_elems = values.new, values.run.n
         _decoded(capi.lib().tw_quant_lossless_decode(
-            self._lossless, code, segments, len(segments), payload, len(payload)), parts[0].run.name)
+            self._lossless, code, segments, len(segments), payload, len(payload)), loaded[0].run.name)
 
-    def _decode_halves(self, parts: list[_Part], payload: bytes) -> None:
-        n, name = sum(part.run.n for part in parts), parts[0].run.name
+    def _decode_halves(self, loaded: list[_Values], payload: bytes) -> None:
+        n, name = sum(values.run.n for values in loaded), loaded[0].run.name
         _expect(len(payload) >= LENGTH.size, name)
         end = LENGTH.size + LENGTH.unpack_from(payload)[0]
         _expect(len(payload) == end + 2 * n, name)
         old, new, low = _thirds(self._halves.room(6 * n), n)
-        for part, place in _places(parts):
-            old[place].copy_(_words(part.old, part.run.n)[1::2])
+        for values, place in _places(loaded):
+            old[place].copy_(_words(values.old, values.run.n)[1::2])
         self._decode_delta([(old.data_ptr(), new.data_ptr(), n)], payload[LENGTH.size : end], name)
         C.memmove(low.data_ptr(), payload[end:], 2 * n)
-        for part, place in _places(parts):
-            words = _words(part.new, part.run.n)
+        for values, place in _places(loaded):
+            words = _words(values.new, values.run.n)
             words[1::2].copy_(new[place])
             words[0::2].copy_(low[place])
 
@@ -268,11 +268,11 @@ def _thirds(address: int, n: int) -> Sequence[object]:
     return torch.frombuffer((C.c_int16 * (3 * n)).from_address(address), dtype=torch.int16).view(3, n).unbind()
 
 
-def _places(parts: list[_Part]) -> Iterator[tuple[_Part, slice]]:
+def _places(loaded: list[_Values]) -> Iterator[tuple[_Values, slice]]:
     at = 0
-    for part in parts:
-        yield part, slice(at, at + part.run.n)
-        at += part.run.n
+    for values in loaded:
+        yield values, slice(at, at + values.run.n)
+        at += values.run.n
 
 
 def _check(form: int, table: bytes, payload: bytes) -> int:

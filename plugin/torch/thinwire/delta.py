@@ -89,9 +89,9 @@ def encode(old: torch.Tensor | Mapping[str, torch.Tensor], new: torch.Tensor | M
         raise TypeError("old and new weights: one is a tensor, the other has names")
     (before, _), (after, _) = _source(_named(old)), _source(_named(new))
     bases, removed = message.pair(before, after)
-    head, parts = message.Head([("", _header(after.specs))], bases, removed, None), []
-    message.write(head, before, after, parts.append, threads, progress)
-    return b"".join(parts)
+    head, written = message.Head([("", _header(after.specs))], bases, removed, None), []
+    message.write(head, before, after, written.append, threads, progress)
+    return b"".join(written)
 
 
 def decode(old: torch.Tensor | Mapping[str, torch.Tensor], data: bytes, in_place: bool = False,

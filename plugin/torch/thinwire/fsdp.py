@@ -74,12 +74,12 @@ class _Comm:
             self._shapes[key] = [(dtype, operations.shape(make(), pieces))]
         return self._shapes[key]
 
-    def _post(self, kind: str, op: int, parts: list[tuple[torch.dtype, operations.Shape]],
+    def _post(self, kind: str, op: int, shapes: list[tuple[torch.dtype, operations.Shape]],
               place: Callable[[segments.Table], None], codec: capi.Codec | None, keep: tuple[torch.Tensor, ...],
               communicator: Communicator, reduction: tuple[int, float] = (capi.SUM, 1.0)) -> operations.AnyRequest:
         step, of = next(self._steps), "%s of %s" % (kind, inside.name(self.group))
         return operations.post([operations.Operation(kind, op, dtype, shape, place, codec, keep, reduction, step, of)
-                                for dtype, shape in parts], communicator)
+                                for dtype, shape in shapes], communicator)
 
 
 def _row(param: object) -> int:
@@ -103,18 +103,18 @@ class _Place:
 def _split(places: Sequence[_Place], run: int, communicator: Communicator) -> list[tuple[torch.dtype, operations.Shape]]:
     """A gather of mixed types: an operation for each type that is quantized, and one for all the rest, as bytes."""
 
-    def part(dtype: torch.dtype, pieces: list[segments.Piece], offsets: list[int]) -> tuple[torch.dtype, operations.Shape]:
+    def shaped(dtype: torch.dtype, pieces: list[segments.Piece], offsets: list[int]) -> tuple[torch.dtype, operations.Shape]:
         table = segments.RankMajor(communicator.world, communicator.rank, pieces, dtype.itemsize, offsets, run)
         return dtype, operations.shape(table, pieces)
 
-    parts = []
+    shapes = []
     for dtype in sorted({one.dtype for one in places if not one.piece.unquantized}, key=str):
         mine = [one for one in places if one.dtype == dtype and not one.piece.unquantized]
-        parts.append(part(dtype, [one.piece for one in mine], [one.offset for one in mine]))
+        shapes.append(shaped(dtype, [one.piece for one in mine], [one.offset for one in mine]))
     rest = [one for one in places if one.piece.unquantized]
     if rest:
-        parts.append(part(torch.uint8, [one.as_bytes(one.piece.unquantized) for one in rest], [one.offset for one in rest]))
-    return parts
+        shapes.append(shaped(torch.uint8, [one.as_bytes(one.piece.unquantized) for one in rest], [one.offset for one in rest]))
+    return shapes
 
 
 _keeping: weakref.WeakSet[object] = weakref.WeakSet()  # groups whose weights are kept
@@ -160,7 +160,7 @@ def _classes() -> tuple[type, type]:
                 self._shapes[key] = _split(places, run, ranks)
             return self._shapes[key]
 
-        def _parts(self, dtype: torch.dtype, run: int, ranks: Communicator) -> list[tuple[torch.dtype, operations.Shape]]:
+        def _shapes_of(self, dtype: torch.dtype, run: int, ranks: Communicator) -> list[tuple[torch.dtype, operations.Shape]]:
             params = inside.params(self.group)
             gathered = [inside.gathered(one) for one in params]
             own = all(one is not None and one[1] == dtype for one in gathered)
@@ -223,7 +223,7 @@ def _classes() -> tuple[type, type]:
                 if ranks is None:
                     return super().__call__(output_tensor, input_tensor, group, async_op)
             request = self._post(
-                "all-gather", capi.ALLGATHER, self._parts(output_tensor.dtype, input_tensor.numel(), ranks),
+                "all-gather", capi.ALLGATHER, self._shapes_of(output_tensor.dtype, input_tensor.numel(), ranks),
                 lambda table: table.gather(output_tensor.data_ptr()), self._codec(ranks.cuda), (output_tensor,), ranks)
             if ranks.cuda:
                 return operations.StreamWork() if async_op else None
@@ -250,10 +250,10 @@ def _classes() -> tuple[type, type]:
                 return super().__call__(output, input_tensor, group, op, async_op)
             dtype = output.dtype
             pieces = self._pieces(self.params, self._sizes(), output.numel(), dtype.itemsize)
-            parts = self._shape(dtype, pieces, (ranks.world, ranks.rank),
+            shapes = self._shape(dtype, pieces, (ranks.world, ranks.rank),
                                 lambda: segments.RankMajor(ranks.world, ranks.rank, pieces, dtype.itemsize))
             request = self._post(
-                "reduce-scatter", capi.REDUCE_SCATTER, parts,
+                "reduce-scatter", capi.REDUCE_SCATTER, shapes,
                 lambda table: table.scatter(input_tensor.data_ptr(), output.data_ptr()), self._rules.grads,
                 (output, input_tensor), ranks, operations.reduction(op))
             if ranks.cuda:
@@ -277,9 +277,9 @@ def _classes() -> tuple[type, type]:
             if ranks is None:
                 return False
             pieces = self._pieces(self.params, self._sizes(), value.numel(), value.itemsize)
-            parts = self._shape(value.dtype, pieces, "replicas", lambda: segments.Plain(pieces, value.itemsize))
+            shapes = self._shape(value.dtype, pieces, "replicas", lambda: segments.Plain(pieces, value.itemsize))
             request = self._post(
-                "all-reduce", capi.ALLREDUCE, parts, lambda table: table.reduce(value.data_ptr()), self._rules.grads,
+                "all-reduce", capi.ALLREDUCE, shapes, lambda table: table.reduce(value.data_ptr()), self._rules.grads,
                 (value,), ranks, operations.reduction(op))
             if not ranks.cuda:
                 self._wait(request, "all-reduce", tensor)

@@ -15,7 +15,7 @@ from . import inside, operations, policy
 # What helps where the collectives are not FSDP2's nor DDP's: NCCL's calls themselves are taken.
 INTERPOSER = "under NCCL: LD_PRELOAD=libthinwire-nccl.so"
 WHY = "a graph's or a DTensor's own; " + INTERPOSER
-# {operator: (kind, whether each rank gives a part of the whole)}
+# {operator: (kind, whether each rank gives a shard of the whole)}
 _KINDS = {
     "all_gather_into_tensor": ("all-gather", True),
     "reduce_scatter_tensor": ("reduce-scatter", False),
@@ -24,22 +24,22 @@ _KINDS = {
 _FORMS = ("", "_", "_out", "_coalesced", "_coalesced_")
 
 
-def _count(kind: str, is_part: bool, args: tuple[object, ...]) -> None:
+def _count(kind: str, is_shard: bool, args: tuple[object, ...]) -> None:
     given = args[0] if isinstance(args[0], (list, tuple)) else [args[0]]
     # Others stand for tensors while a graph is made; a mode that looks on calls a second time.
     if inside.is_dispatched_twice() or not all(type(one) in (torch.Tensor, torch.nn.Parameter) for one in given):
         return
     name = next(one for one in reversed(args) if isinstance(one, (str, dist.ProcessGroup)))
     group = inside.group_named(name) if isinstance(name, str) else name
-    whole = sum(one.nbytes for one in given) * (group.size() if is_part else 1)
+    whole = sum(one.nbytes for one in given) * (group.size() if is_shard else 1)
     if whole >= policy.MIN_BYTES:  # a norm or a loss is no news
         operations.elsewhere("functional " + kind, WHY, group, whole)
 
 
-def _counting(original: Callable, kind: str, is_part: bool) -> Callable:
+def _counting(original: Callable, kind: str, is_shard: bool) -> Callable:
     def call(*args, **kwargs):
         with contextlib.suppress(Exception):  # of other versions
-            _count(kind, is_part, args + tuple(kwargs.values()))
+            _count(kind, is_shard, args + tuple(kwargs.values()))
         return original(*args, **kwargs)
 
     return call
@@ -47,7 +47,7 @@ def _counting(original: Callable, kind: str, is_part: bool) -> Callable:
 
 def watch() -> None:
     """Count them from now on."""
-    for name, (kind, is_part) in _KINDS.items():
+    for name, (kind, is_shard) in _KINDS.items():
         for form in _FORMS:
             for operator in inside.functional_operators(name + form):
-                inside.wrap_operator(operator, functools.partial(_counting, kind=kind, is_part=is_part))
+                inside.wrap_operator(operator, functools.partial(_counting, kind=kind, is_shard=is_shard))

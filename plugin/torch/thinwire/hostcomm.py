@@ -113,8 +113,8 @@ def _spread(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, Store]:
     room = torch.empty(sum(sizes), dtype=tensors[0].dtype)
 
     def store() -> None:
-        for tensor, part in zip(tensors, room.split(sizes)):
-            tensor.detach().copy_(part.view(tensor.shape))
+        for tensor, values in zip(tensors, room.split(sizes)):
+            tensor.detach().copy_(values.view(tensor.shape))
 
     return room, store
 

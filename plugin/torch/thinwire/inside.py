@@ -115,8 +115,8 @@ def _missing_of(table: dict[str, dict[str, tuple[str, ...]]]) -> Iterator[str]:
 
 def _function(owner: object, path: str) -> Callable | None:
     """What an owner has under such a name."""
-    for part in path.split("."):
-        owner = getattr(owner, part, None)
+    for name in path.split("."):
+        owner = getattr(owner, name, None)
     return owner if callable(owner) else None
 
 
@@ -166,7 +166,7 @@ def base_difference() -> str:
 @functools.cache
 def difference() -> str:
     """How this torch's FSDP2 differs from the one that is known here; "" if it does not."""
-    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    version = tuple(int(number) for number in torch.__version__.split(".")[:2])
     if version < OLDEST:
         return "FSDP2 is known here from torch %d.%d on" % OLDEST
     try:
@@ -374,13 +374,13 @@ def is_watched(param: object) -> bool:
     return bool(getattr(param.sharded_param, "_post_accumulate_grad_hooks", None)) or param.offload_to_cpu
 
 
-def local_part(grad: torch.Tensor | None) -> torch.Tensor | None:
+def local_shard(grad: torch.Tensor | None) -> torch.Tensor | None:
     """A DTensor's memory on this rank; None if it is none."""
     return getattr(grad, "_local_tensor", None)
 
 
-def set_local_part(grad: torch.Tensor, part: torch.Tensor) -> None:
-    grad._local_tensor = part
+def set_local_shard(grad: torch.Tensor, shard: torch.Tensor) -> None:
+    grad._local_tensor = shard
 
 
 # Its modules

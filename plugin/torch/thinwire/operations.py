@@ -174,31 +174,31 @@ class Operation:
 class Requests:
     """Several operations that are one to whoever waits."""
 
-    def __init__(self, parts: list[Request]):
-        self._parts = parts
+    def __init__(self, together: list[Request]):
+        self._together = together
 
     def test(self) -> bool:
-        return all([one.test() for one in self._parts])
+        return all([one.test() for one in self._together])
 
     def wait(self) -> None:
-        for one in self._parts:
+        for one in self._together:
             one.wait()
 
     def exception(self) -> capi.ThinwireError | None:
-        return next((one.exception() for one in self._parts if one.exception() is not None), None)
+        return next((one.exception() for one in self._together if one.exception() is not None), None)
 
     def take_elapsed(self) -> float:
-        return max(one.take_elapsed() for one in self._parts)
+        return max(one.take_elapsed() for one in self._together)
 
 
 AnyRequest = Request | Requests
 
 
-def post(parts: Sequence[Operation], communicator: Communicator) -> AnyRequest:
+def post(together: Sequence[Operation], communicator: Communicator) -> AnyRequest:
     """Post operations that the report counts as one call."""
-    posted = [one._post(communicator) for one in parts]
+    posted = [one._post(communicator) for one in together]
     requests, plain, sent, bound, reasons = zip(*posted)
-    book.record(parts[0].kind, sum(plain), sum(sent), sum(reasons, collections.Counter()), sum(bound))
+    book.record(together[0].kind, sum(plain), sum(sent), sum(reasons, collections.Counter()), sum(bound))
     return requests[0] if len(requests) == 1 else Requests(requests)
 
 

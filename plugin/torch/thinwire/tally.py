@@ -191,9 +191,9 @@ def _spare(tallies: dict[str, Tally], spared: int) -> None:
     """Lossless messages were shorter by so much, all kinds together: each gets its part."""
     bound = sum(one.bound_bytes for one in tallies.values())
     for one in (one for one in tallies.values() if one.bound_bytes):
-        part = spared * one.bound_bytes // bound
-        one.sent_bytes -= part
-        spared, bound = spared - part, bound - one.bound_bytes
+        share = spared * one.bound_bytes // bound
+        one.sent_bytes -= share
+        spared, bound = spared - share, bound - one.bound_bytes
 
 
 def report() -> Report:

@@ -83,9 +83,9 @@ def events_of(model, rank, monkeypatch):
     found = []
     post, wait = operations.post, operations.wait
 
-    def posted(parts, communicator):
+    def posted(shapes, communicator):
         found.append("post")
-        return post(parts, communicator)
+        return post(shapes, communicator)
 
     def waited(request, kind):
         found.append("wait")

@@ -28,15 +28,15 @@ def everything(rank, world, group):
     for dtype in TYPES:
         whole = torch.empty(world * N, dtype=dtype)
         dist.all_gather_into_tensor(whole, values(N, dtype, rank), group=group)
-        parts = [torch.empty(N, dtype=dtype) for _ in range(world)]
-        dist.all_gather(parts, values(N, dtype, rank), group=group)
-        found += [whole, *parts]
+        shards = [torch.empty(N, dtype=dtype) for _ in range(world)]
+        dist.all_gather(shards, values(N, dtype, rank), group=group)
+        found += [whole, *shards]
         for operation in OPERATIONS:
             one = values(N, dtype, rank)
             dist.all_reduce(one, operation, group=group)
-            part = torch.empty(N, dtype=dtype)
-            dist.reduce_scatter_tensor(part, values(world * N, dtype, rank), operation, group=group)
-            found += [one, part]
+            shard = torch.empty(N, dtype=dtype)
+            dist.reduce_scatter_tensor(shard, values(world * N, dtype, rank), operation, group=group)
+            found += [one, shard]
         one = values(N, dtype, rank)
         dist.broadcast(one, dist.get_global_rank(group, world - 1), group=group)
         exchanged = torch.empty(world * N, dtype=dtype)

@@ -175,8 +175,8 @@ def test_a_gather_is_in_the_order_of_its_stream(log):
 
 def test_a_reduction_is_in_the_order_of_its_stream(log):
     _, scatter = comms()
-    part, whole = torch.zeros(64 * 64), torch.zeros(2 * 64 * 64)
-    assert scatter(output_tensor=part, input_tensor=whole, group=GROUP, op=torch.distributed.ReduceOp.AVG) is None
+    shard, whole = torch.zeros(64 * 64), torch.zeros(2 * 64 * 64)
+    assert scatter(output_tensor=shard, input_tensor=whole, group=GROUP, op=torch.distributed.ReduceOp.AVG) is None
     assert log == [("post", capi.REDUCE_SCATTER, 0x1234, True, True)]
 
 

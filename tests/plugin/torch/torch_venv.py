@@ -31,11 +31,11 @@ def say(text):
 
 def run(*command):
     """Runs a command whose output is for people: on stderr."""
-    subprocess.run([str(part) for part in command], check=True, stdout=sys.stderr)
+    subprocess.run([str(word) for word in command], check=True, stdout=sys.stderr)
 
 
 def output(*command):
-    return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
+    return subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True).stdout
 
 
 def install(python, *packages):
