@@ -1,4 +1,4 @@
-/** How long calls take on their streams, measured by the GPU and looked at later: nobody waits for it. */
+/** How long calls take on their streams. The GPU measures it, and the result is read later: nobody waits. */
 #ifndef TW_PLUGIN_INTERPOSE_CLOCK_H
 #define TW_PLUGIN_INTERPOSE_CLOCK_H
 
@@ -16,10 +16,11 @@ typedef struct tw_ip_clock {
     int is_open[TW_IP_CLOCK_CALLS];
 } tw_ip_clock_t;
 
-/** A call begins on the stream: a place for it, or -1: all are under way, and this one is not measured. */
+/** A call begins on the stream. Returns its place, or -1: all places are taken, so this call is not
+ *  measured. */
 int tw_ip_clock_begin(tw_ip_clock_t *clock, tw_ip_kind_t kind, tw_stream_t stream);
 void tw_ip_clock_end(tw_ip_clock_t *clock, int at, tw_stream_t stream);
-/** Hand calls that have ended to the report. */
+/** Tell the report about the calls that have ended. */
 void tw_ip_clock_collect(tw_ip_clock_t *clock);
 void tw_ip_clock_cleanup(tw_ip_clock_t *clock);
 

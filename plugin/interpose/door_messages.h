@@ -30,8 +30,8 @@ typedef struct tw_ip_place {
 typedef struct tw_ip_guest {
     uint32_t rank, world;
     uint32_t cannot;  /**< 1: it has the library, and cannot use it */
-    uint32_t wait_ms; /**< asking: for those who have not come */
-    uint64_t terms;   /**< of what must be the same on all ranks, a hash */
+    uint32_t wait_ms; /**< of a question: how long to wait for those who have not come */
+    uint64_t terms;   /**< a hash of what must be the same on all ranks */
     uint64_t process; /**< a number of its own for each process */
 } tw_ip_guest_t;
 
@@ -45,7 +45,7 @@ typedef enum tw_ip_verdict {
 
 typedef struct tw_ip_answer {
     uint32_t verdict;
-    uint32_t speaker;            /**< the lowest rank that has registered: it tells the user */
+    uint32_t speaker;            /**< the lowest rank that has registered: that one tells the user */
     char said[TW_IP_SAID_BYTES]; /**< why not */
 } tw_ip_answer_t;
 

@@ -25,21 +25,21 @@ TW_C_BEGIN
 /** optionId: an int, 1: this call stays plain. The same on all ranks, as all of a call's configuration. */
 #define TW_NCCL_OPTION_PLAIN 1
 
-/** Change TW_INTERPOSE_GATHERS and TW_INTERPOSE_SUMS from now on: "plain", or a codec as they have it; NULL:
- *  as it is. On all ranks, between the same calls; any thread, but not between ncclGroupStart and
+/** Use other values for TW_INTERPOSE_GATHERS and TW_INTERPOSE_SUMS from now on: "plain", or a codec; NULL:
+ *  leave it. On all ranks, between the same calls; any thread, but not between ncclGroupStart and
  *  ncclGroupEnd. Returns 0 (ncclSuccess), or 4 (ncclInvalidArgument, the reason is logged) and nothing has
  *  changed. */
 int tw_nccl_set_policy(const char *gathers, const char *sums);
 
-/** For the net plugin, for each communicator that NCCL makes: point what the objects of this process call of
- *  NCCL to this library; later on, what objects call that were loaded since. The first time, the ranks of the
- *  job meet (plugin/interpose/meet.h). Returns how many places were changed; 0: nothing was there to change,
- *  and -1: it cannot be done, and no communicator is to be made (the reason is logged, once). Any thread. */
+/** The net plugin calls this for each communicator that NCCL makes. The first call lets the ranks of the job
+ *  meet (meet.h) and points the calls of NCCL that the objects of this process make to this library; later
+ *  ones do so for objects that were loaded since. Returns how many places it has changed, perhaps none, or
+ *  -1: it cannot be done, and no communicator may be made (the reason is logged, once). Any thread. */
 int tw_nccl_redirect(void);
-/** 1: the job's calls come here: it has made, or is making, a communicator through this library. */
+/** 1 if the job's calls come here: it has made, or is making, a communicator through this library. */
 int tw_nccl_is_wrapped(void);
-/** For the net plugin: what is said from now on goes to NCCL's logger; NULL: it stays where it is. Misspelt
- *  variables are named there if neither has been done so far, has_named: the caller has. Any thread. */
+/** For the net plugin: from now on all lines go to NCCL's logger; NULL: they stay where they are. Misspelt
+ *  variables are named there, unless that was done before, here or by the caller (has_named). Any thread. */
 void tw_nccl_log_to(tw_nccl_logger_t logger, int has_named);
 
 TW_C_END

@@ -1,4 +1,4 @@
-/** Whether all ranks of a communicator have the interposer, and mean the same with it: asked at a door
+/** Whether all ranks of a communicator have the interposer, with the same settings. They ask at a door
  *  (door.h), never over the communicator. The way to the door is in the communicator's id, in bytes that NCCL
  *  leaves zero (2.19 to 2.32 use 48 of 128, and compare them all). */
 #ifndef TW_PLUGIN_INTERPOSE_MEET_H
@@ -8,19 +8,19 @@
 
 TW_C_BEGIN
 
-/** Of a communicator and of all that were split off it. The process keeps it. */
+/** Where the ranks of a communicator meet, and those of all that were split off it. The process keeps it. */
 typedef struct tw_ip_meeting tw_ip_meeting_t;
 
-/** An id was made here: open a door for it. Where that cannot be (logged), or NCCL_COMM_ID is set, so that
- *  each rank makes the id by itself, it stays as it is, and the communicator is left alone. */
+/** This process has made an id: open a door for it, and write the way there into the id. If that fails
+ *  (logged), or if NCCL_COMM_ID is set, so that each rank makes the id by itself, the id stays as it is, and
+ *  the communicator is left alone. */
 void tw_ip_meeting_invite(ncclUniqueId *id);
 /** NCCL is about to make a communicator of this id: register. NULL: out of memory. ncclSystemError: this rank
  *  cannot know whether it is registered (logged), and NCCL is not to be asked. */
 ncclResult_t tw_ip_meeting_begin(const ncclUniqueId *id, int rank, int world, tw_ip_meeting_t **out);
 /** NCCL did not make it after all. */
 void tw_ip_meeting_drop(tw_ip_meeting_t *meeting);
-/** One that is settled: of a communicator whose ranks need not, or cannot, be asked, whichever rank looks at
- *  it. */
+/** A meeting whose answer is known: all ranks know it without asking, or none of them can ask. */
 tw_ip_meeting_t *tw_ip_meeting_settled(tw_ip_reason_t why);
 /** Calls of this process have been redirected after NCCL had begun to make communicators: their ranks, all of
  *  the launcher's job, meet at a door at rank 0 (MASTER_ADDR). Blocks until rank 0 opens it, for

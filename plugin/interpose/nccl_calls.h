@@ -1,6 +1,6 @@
-/** NCCL's calls as the interposer sees them: what later headers declare, in our own words, and the real
- *  functions. Nothing is linked: they are looked up when they are first needed, and what this NCCL lacks is
- *  NULL. */
+/** NCCL's calls as the interposer sees them: declarations that older headers lack, in our own words, and the
+ *  real functions. None of them is linked: they are looked up when they are first needed, and those that this
+ *  NCCL lacks are NULL. */
 #ifndef TW_PLUGIN_INTERPOSE_NCCL_CALLS_H
 #define TW_PLUGIN_INTERPOSE_NCCL_CALLS_H
 
@@ -86,7 +86,7 @@ ncclResult_t ncclAlltoAllConfig(const void *from, void *to, size_t count, ncclDa
 
 /* ---- the real functions -------------------------------------------------------------------------------- */
 
-/** What is wrapped: exported under NCCL's names. */
+/** The functions that this library wraps: it exports them under NCCL's names. */
 #define TW_IP_WRAPPED(X)        \
     X(ncclAllGather)            \
     X(ncclReduceScatter)        \
@@ -119,7 +119,7 @@ ncclResult_t ncclAlltoAllConfig(const void *from, void *to, size_t count, ncclDa
     X(ncclRedOpCreatePreMulSum) \
     X(ncclRedOpDestroy)
 
-/** What is asked besides. */
+/** The functions that it calls besides. */
 #define TW_IP_ASKED(X)       \
     X(ncclCommCount)         \
     X(ncclCommUserRank)      \
@@ -133,9 +133,9 @@ typedef struct tw_ip_functions {
 #undef TW_IP_MEMBER
 } tw_ip_functions_t;
 
-/** All of them; each is NULL that this process's NCCL does not have. Any thread. */
+/** All of them; NULL where this process's NCCL lacks one. Any thread. */
 const tw_ip_functions_t *tw_ip_real(void);
-/** Where one of them is, by name; NULL: there is none, or it is not one of the wrapped. */
+/** The address of one of the wrapped functions, by name; NULL: it is not wrapped, or NCCL lacks it. */
 void *tw_ip_real_at(const char *name);
 
 /* ---- one call of a collective -------------------------------------------------------------------------- */
@@ -161,15 +161,15 @@ typedef struct tw_ip_call {
     const ncclCollConfig_t *config;
 } tw_ip_call_t;
 
-/** NCCL does it. ncclInvalidUsage (logged) where it has no such call. */
+/** Let NCCL do the call. ncclInvalidUsage (logged): this NCCL has no such call. */
 ncclResult_t tw_ip_pass(const tw_ip_call_t *call);
-/** The option of ours with this number; NULL: there is none. */
+/** The call's option of ours with this number; NULL: it has none. */
 const tw_ip_option_t *tw_ip_call_option(const tw_ip_call_t *call, int option);
 /** The event that the call's config has; NULL: none. */
 void *tw_ip_call_event(const tw_ip_call_t *call);
 const char *tw_ip_kind_name(tw_ip_kind_t kind);
 
-/** What a status is in NCCL's words. */
+/** A status as a result of NCCL's. */
 ncclResult_t tw_ip_result(tw_status_t status);
 
 TW_C_END

@@ -1,4 +1,4 @@
-/** Which calls are quantized, and how. The same on all ranks. */
+/** Which calls are quantized, and how. All ranks must have the same policy. */
 #ifndef TW_PLUGIN_INTERPOSE_POLICY_H
 #define TW_PLUGIN_INTERPOSE_POLICY_H
 
@@ -42,8 +42,8 @@ typedef struct tw_ip_policy {
     double report_sec;    /**< 0: at exit alone */
 } tw_ip_policy_t;
 
-/** The environment's, or as it was set since. A variable that makes no sense is logged, and all is plain. Any
- *  thread. */
+/** The policy of the environment's variables, or what was set since. A variable that makes no sense is
+ *  logged, and then everything is plain. Any thread. */
 tw_ip_policy_t tw_ip_policy_get(void);
 /** As tw_nccl_set_policy. */
 tw_status_t tw_ip_policy_set(const char *gathers, const char *sums);
@@ -52,7 +52,7 @@ uint64_t tw_ip_policy_hash(void);
 /** "gathers int8, sums plain, from 1.00 MiB on", into buf; returns buf. */
 const char *tw_ip_policy_format(const tw_ip_policy_t *policy, char *buf, size_t buf_bytes);
 
-/** Of a call, by what it says itself. is_scaled: its operation is a PreMulSum whose scalar is known. Bytes
+/** Judge a call by its own arguments. is_scaled: its operation is a PreMulSum whose scalar is known. Bytes
  *  are counted over all ranks. On TW_IP_REPLACED `codec` is set. */
 tw_ip_reason_t tw_ip_policy_judge(const tw_ip_policy_t *policy, const tw_ip_call_t *call, int world,
                                   int is_scaled, tw_quant_codec_t *codec);

@@ -1,4 +1,4 @@
-/** One call of a collective: NCCL's, or ours in its place, on the caller's stream and communicator. */
+/** Does one call of a collective with ours instead of NCCL's, on the caller's stream and communicator. */
 #ifndef TW_PLUGIN_INTERPOSE_REPLACE_H
 #define TW_PLUGIN_INTERPOSE_REPLACE_H
 
@@ -7,22 +7,22 @@
 
 TW_C_BEGIN
 
-/** A call that the policy wants quantized; whether its communicator spans nodes may not be known yet. To be
- *  run or dropped. */
+/** A call that the policy wants quantized. Whether its communicator spans nodes may not be known yet. Run it
+ *  or drop it. */
 typedef struct tw_ip_ready {
-    struct tw_ip_comm *comm; /**< got */
+    struct tw_ip_comm *comm; /**< from tw_ip_comm_get */
     tw_ip_call_t call;       /**< without its configuration, unless it is left to NCCL at once */
     tw_quant_codec_t codec;
     float factor; /**< of a PreMulSum, else 1 */
     void *event;  /**< to record afterwards; NULL: none */
 } tw_ip_ready_t;
 
-/** 1: `ready` is to be run, outside of groups; 0: the call is NCCL's, as counted for the report. */
+/** 1: run `ready`, outside of groups. 0: leave the call to NCCL; the report has counted it. */
 int tw_ip_replace_judge(const tw_ip_call_t *call, tw_ip_ready_t *ready);
-/** Run it (once), or let NCCL if its communicator is inside a node. Collective if the communicator is new.
- *  Enqueues and returns. */
+/** Run it, once; or let NCCL do it, if its communicator is inside a node. Collective if the communicator is
+ *  new. Enqueues and returns. */
 ncclResult_t tw_ip_replace_run(const tw_ip_ready_t *ready);
-/** It is not run. */
+/** Give it up without running it. */
 void tw_ip_replace_drop(const tw_ip_ready_t *ready);
 
 TW_C_END

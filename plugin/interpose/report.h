@@ -1,5 +1,5 @@
-/** What was saved, and what was left alone, by reason: of this process (lines.h), at exit and every
- *  TW_REPORT_SEC. Any thread. */
+/** Tells what this process has saved, and what it has left alone for which reason, every TW_REPORT_SEC and at
+ *  exit (lines.h). Any thread. */
 #ifndef TW_PLUGIN_INTERPOSE_REPORT_H
 #define TW_PLUGIN_INTERPOSE_REPORT_H
 
@@ -7,23 +7,24 @@
 
 TW_C_BEGIN
 
-/** A rank of a communicator, of which it is not known yet where its ranks are; and one that has learned that
- *  they share a node. A process that knows of nothing else but nodes of its own has nothing to tell. */
+/** This process is a rank of a communicator whose nodes are not known yet; and a communicator has learned
+ *  that all its ranks share a node. A process with no other communicators has nothing to tell. */
 void tw_ip_report_member(int rank);
 void tw_ip_report_one_node(void);
-/** A communicator spans nodes: says once what will be quantized. From here on this process reports, not one
- *  that it forks. */
+/** A communicator spans nodes: says once what will be quantized. From now on this process reports; one that
+ *  it forks does not. */
 void tw_ip_report_begin(int rank, int world, int n_nodes);
-/** A call was quantized. bytes: what this rank sends to other nodes; before: as a ring of NCCL's would. */
+/** A call was quantized. bytes_after: what this rank sends to other nodes; bytes_before: what NCCL's ring
+ *  would send. */
 void tw_ip_report_replaced(tw_ip_kind_t kind, double bytes_before, uint64_t bytes_after);
-/** Not all ranks of a communicator have the interposer, and why that is thought. The same is said once. */
+/** Not all ranks of a communicator have the interposer; `why` says how that shows. Nothing is said twice. */
 void tw_ip_report_absent(int rank, int world, const char *why);
-/** It took so long on its stream. */
+/** A call took so long on its stream. */
 void tw_ip_report_time(tw_ip_kind_t kind, double sec);
 /** A call was left to NCCL. */
 void tw_ip_report_left(tw_ip_kind_t kind, tw_ip_reason_t why);
 
-/** Ways past the net plugin: nothing of it is seen here but that a job begins with it. */
+/** Ways past the net plugin. All that is seen here is that the job begins to use one. */
 typedef enum tw_ip_bypass {
     TW_IP_WINDOWS,     /**< memory that NCCL's own collectives may take other ways from */
     TW_IP_DEVICE_COMM, /**< the job's kernels move data */
@@ -31,7 +32,7 @@ typedef enum tw_ip_bypass {
     TW_IP_BYPASSES
 } tw_ip_bypass_t;
 
-/** The job begins with one: each is said once. */
+/** The job begins to use one: each is said once. */
 void tw_ip_report_bypass(tw_ip_bypass_t bypass);
 
 TW_C_END

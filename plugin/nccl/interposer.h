@@ -1,5 +1,5 @@
-/** The interposer, opened by the net plugin (a job needs no LD_PRELOAD then) or preloaded, and what both
- *  say. */
+/** What the plugin and the interposer (libthinwire-nccl.so) have to do with each other. The job preloads the
+ *  interposer, or the net plugin opens it: then the job needs no LD_PRELOAD. */
 #ifndef TW_PLUGIN_NCCL_INTERPOSER_H
 #define TW_PLUGIN_NCCL_INTERPOSER_H
 
@@ -7,15 +7,16 @@
 
 TW_C_BEGIN
 
-/** A part of the plugin begins. Its log, and the interposer's if that is in the process by now or later, goes
- *  to NCCL's logger (tw_nccl_log_install); misspelt variables are named there, once in a process. Any
- *  thread. */
+/** The net, the collnet or the tuner begins. From now on the plugin's log goes to NCCL's logger
+ *  (tw_nccl_log_install), and so does the interposer's, whether it is in the process already or comes later.
+ *  Misspelt variables are named there, once in a process. Any thread. */
 void tw_nccl_begin(tw_nccl_logger_t logger);
 
-/** A communicator is made. With TW_INTERPOSE, the first time in a process: open libthinwire-nccl.so, which
- *  lies beside this library or where the linker looks, and let it redirect what the process's objects call of
- *  NCCL; after that, what objects call that were loaded since. TW_ERR_CONFIG (logged): it was asked for, and
- *  cannot be: the net is not to begin, as other ranks may count on it. Any thread. */
+/** Called whenever NCCL makes a communicator; does nothing without TW_INTERPOSE. The first call in a process
+ *  opens libthinwire-nccl.so, which lies beside this library or where the linker looks, and lets it redirect
+ *  the calls of NCCL that all objects of the process make. Later calls redirect those of objects that were
+ *  loaded since. TW_ERR_CONFIG (logged): that failed. Then the net must not begin, as other ranks may count
+ *  on the interposer. Any thread. */
 tw_status_t tw_interposer_open(void);
 
 TW_C_END

@@ -1,5 +1,5 @@
-/** The two translations at NCCL's boundary: its logger as the sink of this library's log, and statuses as its
- *  results. */
+/** Two translations between this library and NCCL: log lines go to NCCL's logger, and a status becomes a
+ *  result of NCCL's. */
 #ifndef TW_PLUGIN_NCCL_LOG_H
 #define TW_PLUGIN_NCCL_LOG_H
 

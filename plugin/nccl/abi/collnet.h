@@ -11,7 +11,7 @@ TW_C_BEGIN
 /** ncclRedOp_t. A mean comes as a sum: NCCL scales on the GPU. */
 #define TW_NCCL_SUM 0
 
-/** Bytes of a window that lie together. NCCL passes one; v8 has a size of 32 bits. */
+/** A run of a window's bytes. NCCL passes exactly one; in v8 its size has 32 bits. */
 typedef struct tw_nccl_sge_v8 {
     void *mhandle;
     void *address;
@@ -24,8 +24,8 @@ typedef struct tw_nccl_sge_v9 {
     size_t bytes;
 } tw_nccl_sge_v9_t;
 
-/** connect is made once, by every rank, and may block. If it fails, NCCL forgets the listener: it is the
- *  plugin's again. handles: those of all ranks, in their order. */
+/** Every rank calls connect once; it may block. If it fails, NCCL does not close the listener any more: the
+ *  plugin does. handles: those of all ranks, in rank order. */
 typedef tw_nccl_result_t (*tw_nccl_collnet_connect_t)(void **handles, int world, int rank, void *listen_comm,
                                                       void **coll_comm);
 typedef tw_nccl_result_t (*tw_nccl_collnet_support_t)(int type, int op, int *is_supported);
@@ -39,12 +39,12 @@ typedef tw_nccl_result_t (*tw_nccl_collnet_flush_t)(void *coll_comm, void *data,
     tw_nccl_net_reg_dmabuf_t reg_mr_dma_buf; \
     tw_nccl_net_dereg_t dereg_mr;
 
-/** The operations; *request is NULL if it cannot be taken now. All ranks pass the same counts and windows in
- *  the same order.
+/** The operations. *request becomes NULL if the plugin cannot take one now: NCCL asks again. All ranks pass
+ *  the same counts and windows in the same order.
  *
- *  A gather's whole is rank-major, bytes_per_rank of each; so is a scatter's. The window is the bytes from
- *  window_offset on. What is a rank's own (send_data of a gather, recv_data of a scatter) is the part of the
- *  window that belongs to it, perhaps none. */
+ *  The whole tensor of a gather or a scatter has bytes_per_rank bytes of each rank, in rank order. The window
+ *  is window_bytes of them, from window_offset on. A rank's own data (send_data of a gather, recv_data of a
+ *  scatter) is what the window has of that rank, perhaps nothing. */
 #define TW_NCCL_COLLNET_OPERATIONS(count_t, sge_t)                                                       \
     tw_nccl_result_t (*iallreduce)(void *coll_comm, void *send_data, void *recv_data, count_t count,     \
                                    int type, int op, void *send_mhandle, void *recv_mhandle,             \
@@ -71,7 +71,7 @@ typedef struct tw_nccl_collnet_v8 {
     TW_NCCL_COLLNET_OPERATIONS(int, tw_nccl_sge_v8_t)
 } tw_nccl_collnet_v8_t;
 
-/** v9 (from 2.24), v10 (from 2.26): counts are size_t; virtual devices, which may be NULL. */
+/** v9 (from 2.24), v10 (from 2.26): counts are size_t; make_vdevice may be NULL. */
 typedef struct tw_nccl_collnet_v9 {
     const char *name;
     tw_nccl_result_t (*init)(tw_nccl_logger_t logger);
@@ -85,7 +85,7 @@ typedef struct tw_nccl_collnet_v9 {
 
 typedef tw_nccl_collnet_v9_t tw_nccl_collnet_v10_t;
 
-/** v11 (from 2.28), v12 (from 2.30): a context for each communicator; they differ in the properties. */
+/** v11 (from 2.28) and v12 (from 2.30) have a context for each communicator. Their properties differ. */
 #define TW_NCCL_COLLNET_WITH_CONTEXT(properties_t)                                        \
     const char *name;                                                                     \
     tw_nccl_result_t (*init)(void **context, uint64_t comm_id, tw_nccl_logger_t logger);  \

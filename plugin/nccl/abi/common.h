@@ -1,5 +1,5 @@
-/** NCCL's plugin interface: what all kinds of plugins share. Written from the facts of NCCL 2.19 to 2.32;
- *  nothing here needs NCCL's own headers. */
+/** NCCL's plugin interface, as NCCL 2.19 to 2.32 have it: what all kinds of plugins share. It needs none of
+ *  NCCL's own headers. */
 #ifndef TW_PLUGIN_NCCL_ABI_COMMON_H
 #define TW_PLUGIN_NCCL_ABI_COMMON_H
 
@@ -20,7 +20,7 @@ typedef enum tw_nccl_result {
     TW_NCCL_REMOTE_ERROR = 6
 } tw_nccl_result_t;
 
-/** ncclDebugLogLevel: which of NCCL_DEBUG's levels a line needs. */
+/** ncclDebugLogLevel: a line is shown if NCCL_DEBUG has this level, or a more talkative one. */
 typedef enum tw_nccl_log_level {
     TW_NCCL_LOG_WARN = 2,
     TW_NCCL_LOG_INFO = 3,

@@ -1,6 +1,6 @@
-/** NCCL's net plugins, v7 to v12: how NCCL moves bytes between nodes. What NCCL reads by position is declared
- *  once for all versions where it is the same in all, and a version differs from the one before it as its
- *  comment says. */
+/** NCCL's net plugins, v7 to v12: how NCCL moves bytes between nodes. NCCL reads these tables by position.
+ *  What all versions share is declared once; the comment of a version says how it differs from the one
+ *  before. */
 #ifndef TW_PLUGIN_NCCL_ABI_NET_H
 #define TW_PLUGIN_NCCL_ABI_NET_H
 
@@ -8,27 +8,27 @@
 
 TW_C_BEGIN
 
-/** What listen writes and connect reads; NCCL carries it from the one process to the other. */
+/** What listen writes and connect reads; NCCL carries it from one process to the other. */
 #define TW_NCCL_HANDLE_BYTES 128
-/** Requests that NCCL has under way on one connection. */
+/** The most requests that NCCL has under way on one connection. */
 #define TW_NCCL_REQUESTS 32
-/** Largest message that older versions, which count in ints, can be given. */
+/** The largest message: older versions count bytes in an int. */
 #define TW_NCCL_MESSAGE_BYTES ((size_t)1 << 30)
 
-/** Bits of where a pointer may point. */
+/** Bits of ptr_support and of a registration's type: which memory it is. */
 #define TW_NCCL_PTR_HOST 1
 #define TW_NCCL_PTR_CUDA 2
 
-/** The network is not driven by the GPU. */
+/** net_device_type: the host drives the network, not the GPU. */
 #define TW_NCCL_NET_DEVICE_HOST 0
 #define TW_NCCL_NET_DEVICE_NO_VERSION 0
 
-/** railId, planeId. */
+/** rail_id, plane_id: not known. */
 #define TW_NCCL_ID_UNDEFINED (-1)
 
 /* ---- what a device is ---------------------------------------------------------------------------------- */
 
-/** v7. Names and paths stay the plugin's. */
+/** v7. The plugin owns the strings. */
 typedef struct tw_nccl_net_props_v7 {
     char *name;
     char *pci_path; /**< below /sys; NULL: none */
@@ -38,12 +38,12 @@ typedef struct tw_nccl_net_props_v7 {
     int port;
     float latency_us; /**< 0: NCCL's own guess */
     int max_comms;
-    int max_recvs; /**< that one irecv may group */
+    int max_recvs; /**< that one irecv may have */
     int net_device_type;
     int net_device_version;
 } tw_nccl_net_props_v7_t;
 
-/** v8: with reg_is_global. */
+/** v8 adds reg_is_global. */
 typedef struct tw_nccl_net_props_v8 {
     char *name;
     char *pci_path;
@@ -59,7 +59,7 @@ typedef struct tw_nccl_net_props_v8 {
     int net_device_version;
 } tw_nccl_net_props_v8_t;
 
-/** v9, v10: with force_flush, the devices that one stands for, and the largest messages. */
+/** v9, v10 add force_flush, the devices that a merged one stands for, and the largest messages. */
 typedef struct tw_nccl_net_props_v9 {
     char *name;
     char *pci_path;
@@ -79,13 +79,13 @@ typedef struct tw_nccl_net_props_v9 {
     size_t max_coll_bytes;
 } tw_nccl_net_props_v9_t;
 
-/** v11: with max_multi_request at the end. */
+/** v11 adds max_multi_request. */
 typedef struct tw_nccl_net_props_v11 {
     tw_nccl_net_props_v9_t v9;
     int max_multi_request;
 } tw_nccl_net_props_v11_t;
 
-/** v12: 8 devices, and ids of rail and plane. */
+/** v12 has room for 8 merged devices, and adds the ids of rail and plane. */
 typedef struct tw_nccl_net_props_v12 {
     char *name;
     char *pci_path;
@@ -109,9 +109,9 @@ typedef struct tw_nccl_net_props_v12 {
 
 /* ---- functions that are the same in all versions ------------------------------------------------------- */
 
-/** connect and accept: *comm is NULL as long as the other side is not there; neither may block. isend, irecv:
- *  *request is NULL if it cannot be taken now. test: sizes may be NULL. iflush: *request NULL: nothing to
- *  wait for. */
+/** connect and accept must not block: they set *comm to NULL as long as the other side is not there. isend
+ *  and irecv set *request to NULL if they cannot take the request now; iflush, if there is nothing to wait
+ *  for. test: sizes may be NULL. */
 typedef tw_nccl_result_t (*tw_nccl_net_devices_t)(int *n);
 typedef tw_nccl_result_t (*tw_nccl_net_accept_t)(void *listen_comm, void **recv_comm, void **device_handle);
 typedef tw_nccl_result_t (*tw_nccl_net_reg_t)(void *comm, void *data, size_t bytes, int type, void **mhandle);
@@ -132,7 +132,7 @@ typedef tw_nccl_result_t (*tw_nccl_net_make_vdevice_t)(int *dev, void *props);
     tw_nccl_net_reg_t reg_mr;                \
     tw_nccl_net_reg_dmabuf_t reg_mr_dma_buf; \
     tw_nccl_net_dereg_t dereg_mr;
-/** And the end of all; the last two may be NULL. */
+/** The end of every table; the last two may be NULL. */
 #define TW_NCCL_NET_COMPLETION         \
     tw_nccl_net_flush_t iflush;        \
     tw_nccl_net_test_t test;           \
@@ -162,7 +162,7 @@ typedef struct tw_nccl_net_v7 {
     TW_NCCL_NET_COMPLETION
 } tw_nccl_net_v7_t;
 
-/** v8 (from 2.20): registration takes a size_t. */
+/** v8 (from 2.20): the size of a registration is a size_t. */
 typedef struct tw_nccl_net_v8 {
     const char *name;
     tw_nccl_result_t (*init)(tw_nccl_logger_t logger);
@@ -177,7 +177,7 @@ typedef struct tw_nccl_net_v8 {
     TW_NCCL_NET_COMPLETION
 } tw_nccl_net_v8_t;
 
-/** v9 (from 2.24): all sizes are size_t, but for those that test and iflush have. */
+/** v9 (from 2.24): sizes are size_t, except in test and iflush. */
 typedef struct tw_nccl_net_v9 {
     const char *name;
     tw_nccl_result_t (*init)(tw_nccl_logger_t logger);
@@ -194,7 +194,7 @@ typedef struct tw_nccl_net_v9 {
     tw_nccl_net_make_vdevice_t make_vdevice;
 } tw_nccl_net_v9_t;
 
-/** v10 (from 2.26): handles for a profiler, and a traffic class for connect. */
+/** v10 (from 2.26) adds a profiler's handles, and connect's config with a traffic class. */
 typedef struct tw_nccl_net_v10 {
     const char *name;
     tw_nccl_result_t (*init)(tw_nccl_logger_t logger, void *profiler);
@@ -211,7 +211,7 @@ typedef struct tw_nccl_net_v10 {
     tw_nccl_net_make_vdevice_t make_vdevice;
 } tw_nccl_net_v10_t;
 
-/** v11 (from 2.28), v12 (from 2.30): a context for each communicator; they differ in the properties. */
+/** v11 (from 2.28) and v12 (from 2.30) have a context for each communicator. Their properties differ. */
 #define TW_NCCL_NET_WITH_CONTEXT(properties_t)                                                        \
     const char *name;                                                                                 \
     tw_nccl_result_t (*init)(void **context, uint64_t comm_id, void *config, tw_nccl_logger_t logger, \

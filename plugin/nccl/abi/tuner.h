@@ -1,5 +1,5 @@
-/** NCCL's tuner plugins, v2 to v7: NCCL asks one, for each collective operation, which algorithm and protocol
- *  to take. */
+/** NCCL's tuner plugins, v2 to v7: before each collective operation NCCL asks the tuner which algorithm and
+ *  protocol to take. */
 #ifndef TW_PLUGIN_NCCL_ABI_TUNER_H
 #define TW_PLUGIN_NCCL_ABI_TUNER_H
 
@@ -7,7 +7,7 @@
 
 TW_C_BEGIN
 
-/** ncclFunc_t, as far as tuners are asked. */
+/** ncclFunc_t: the operations about which NCCL asks. */
 typedef enum tw_nccl_func {
     TW_NCCL_BROADCAST = 0,
     TW_NCCL_REDUCE,
@@ -29,15 +29,15 @@ typedef enum tw_nccl_algo {
     TW_NCCL_ALGOS
 } tw_nccl_algo_t;
 
-/** Columns of a cost table: flags of 4 bytes beside 4 of data; of 8 beside 120; whole chunks with a flag
- *  each. */
+/** Columns of a cost table. LL: 4 bytes of flags for each 4 of data; LL128: 8 for each 120; SIMPLE: one flag
+ *  for a whole chunk. */
 typedef enum tw_nccl_proto { TW_NCCL_LL = 0, TW_NCCL_LL128, TW_NCCL_SIMPLE, TW_NCCL_PROTOS } tw_nccl_proto_t;
 
-/** In a cost table: cannot be taken. */
+/** In a cost table: NCCL cannot take this one. */
 #define TW_NCCL_FORBIDDEN (-1.0f)
 
-/** v2 (from 2.21): the tuner names one algorithm and protocol, or leaves both. `bytes` is of the whole: of
- *  all ranks' parts in gathers and scatters. */
+/** v2 (from 2.21): the tuner names an algorithm and a protocol, or leaves both as they are. `bytes` are those
+ *  of the whole tensor: in gathers and scatters, of all ranks' shards. */
 typedef struct tw_nccl_tuner_v2 {
     const char *name;
     tw_nccl_result_t (*init)(size_t world, size_t n_nodes, tw_nccl_logger_t logger, void **context);
@@ -46,8 +46,8 @@ typedef struct tw_nccl_tuner_v2 {
     tw_nccl_result_t (*destroy)(void *context);
 } tw_nccl_tuner_v2_t;
 
-/** v3 (from 2.22): the tuner gets a table, float[n_algos][n_protos] under a wrong type, of microseconds; NCCL
- *  takes the lowest that is not negative. */
+/** v3 (from 2.22): the tuner gets a table of microseconds, a float[n_algos][n_protos] although it is declared
+ *  as float **. NCCL takes the lowest entry that is not negative. */
 typedef struct tw_nccl_tuner_v3 {
     const char *name;
     tw_nccl_result_t (*init)(size_t world, size_t n_nodes, tw_nccl_logger_t logger, void **context);
@@ -56,7 +56,7 @@ typedef struct tw_nccl_tuner_v3 {
     tw_nccl_result_t (*destroy)(void *context);
 } tw_nccl_tuner_v3_t;
 
-/** v4 (from 2.24): it is also told whether the user's buffers are registered. */
+/** v4 (from 2.24): NCCL also says whether the user's buffers are registered. */
 typedef struct tw_nccl_tuner_v4 {
     const char *name;
     tw_nccl_result_t (*init)(size_t world, size_t n_nodes, tw_nccl_logger_t logger, void **context);
@@ -65,8 +65,8 @@ typedef struct tw_nccl_tuner_v4 {
     tw_nccl_result_t (*destroy)(void *context);
 } tw_nccl_tuner_v4_t;
 
-/** v5 (from 2.28): the communicator's id, NVLink domains, and NCCL's own constants, which a tuner may
- *  change. */
+/** v5 (from 2.28): init also gets the communicator's id, the NVLink domains, and NCCL's own constants, which
+ *  a tuner may change. */
 typedef struct tw_nccl_tuner_v5 {
     const char *name;
     tw_nccl_result_t (*init)(void **context, uint64_t comm_id, size_t world, size_t n_nodes,
@@ -76,7 +76,7 @@ typedef struct tw_nccl_tuner_v5 {
     tw_nccl_result_t (*finalize)(void *context);
 } tw_nccl_tuner_v5_t;
 
-/** v6 (from 2.30): with a function for the size of chunks; NULL leaves it to NCCL. */
+/** v6 (from 2.30) adds a function that says how large chunks are; NULL: NCCL decides. */
 typedef struct tw_nccl_tuner_v6 {
     const char *name;
     tw_nccl_result_t (*init)(void **context, uint64_t comm_id, size_t world, size_t n_nodes,

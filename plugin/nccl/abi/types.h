@@ -1,4 +1,4 @@
-/** NCCL's element types, those that are encoded and added up here. */
+/** The element types of NCCL that this library encodes and adds up. */
 #ifndef TW_PLUGIN_NCCL_ABI_TYPES_H
 #define TW_PLUGIN_NCCL_ABI_TYPES_H
 

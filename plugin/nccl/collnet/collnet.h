@@ -9,8 +9,8 @@
  *    versions.c   NCCL's interface, v8 to v12
  *
  *  All-reduces are encoded where TW_ALLREDUCE_CODEC names a codec, and plain otherwise; everything else is
- *  plain. What a rank gets has the same bits on all of them. Any thread may call anything. Only connect and
- *  close wait for other ranks, both for a limited time: nothing else waits for more than a lock that is held
+ *  plain. Ranks that get the same values get the same bits. Any thread may call anything. Only connect and
+ *  close wait for other ranks, both for a limited time; everything else waits at most for a lock that is held
  *  for a moment. All errors are logged. */
 #ifndef TW_PLUGIN_NCCL_COLLNET_COLLNET_H
 #define TW_PLUGIN_NCCL_COLLNET_COLLNET_H
@@ -28,11 +28,11 @@ typedef struct tw_collnet_options {
 
 #define TW_COLLNET_TOKEN_BYTES 208
 
-/** What is said by TW_ALLREDUCE_CODEC, and by the net's variables about who may come in. */
+/** What TW_ALLREDUCE_CODEC says, and what the net's variables say about who may join. */
 typedef struct tw_collnet_settings {
     int has_codec;          /**< 0: plain */
-    tw_quant_codec_t codec; /**< of all-reduces, if it is */
-    double timeout_sec;     /**< for others when it is closed */
+    tw_quant_codec_t codec; /**< of all-reduces, if has_codec */
+    double timeout_sec;     /**< how long close waits for the others */
     char token[TW_COLLNET_TOKEN_BYTES];
 } tw_collnet_settings_t;
 
@@ -55,16 +55,16 @@ void tw_collnet_listener_close(tw_collnet_listener_t *listener);
  *  TW_ERR_INVALID, TW_ERR_FORMAT (handles), TW_ERR_TIMEOUT, TW_ERR_PEER, and as tw_coll_create. */
 tw_status_t tw_collnet_connect(void **handles, int world, int rank, tw_collnet_listener_t *listener,
                                tw_collnet_comm_t **out);
-/** Lets go out what was sent, for TW_PEER_TIMEOUT at most; operations that are left are gone. Accepts
- *  NULL. */
+/** Waits until what was sent has left, for TW_PEER_TIMEOUT at most. Operations that have not ended are
+ *  dropped. Accepts NULL. */
 void tw_collnet_close(tw_collnet_comm_t *comm);
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
 typedef struct tw_collnet_region tw_collnet_region_t;
 
-/** Nothing needs registration, but an operation that is given up may still be at work in the memory: see the
- *  next. TW_ERR_NO_MEMORY. */
+/** Operations need no registration. It is there for the end: an operation that NCCL has given up may still
+ *  use the memory, see tw_collnet_deregister. TW_ERR_NO_MEMORY. */
 tw_status_t tw_collnet_register(tw_collnet_comm_t *comm, void *data, size_t bytes, tw_collnet_region_t **out);
 /** Afterwards nothing touches that memory: if an operation does, the communicator is given up. */
 void tw_collnet_deregister(tw_collnet_region_t *region);
@@ -73,23 +73,25 @@ void tw_collnet_deregister(tw_collnet_region_t *region);
 
 typedef struct tw_collnet_request tw_collnet_request_t;
 
-/** An all-reduce is of n_elems from src to dst. A gather and a scatter are of a window: n_elems from
- *  window_first on of a whole that is made of elems_per_rank for each rank; src (gather: own part of the
- *  window, type byte) or dst (scatter) may be empty. */
+/** An all-reduce adds up n_elems elements from src into dst. A gather and a scatter do a window of a tensor
+ *  that has elems_per_rank elements of each rank: the n_elems from window_first on. A gather's src is what
+ *  the window has of the own rank, in bytes; it may be empty, and so may a scatter's dst. */
 typedef struct tw_collnet_work {
     tw_coll_op_t op;
     tw_type_t type;
-    void *src; /**< emptied afterwards, where a codec could read it again: see tw_collnet_post */
+    void *src; /**< zeroed afterwards if there is a codec: see tw_collnet_post */
     void *dst;
     size_t n_elems, window_first, elems_per_rank;
 } tw_collnet_work_t;
 
-/** TW_OK; TW_IN_PROGRESS: too many are under way, later; TW_ERR_INVALID; or what has ended the communicator.
- *  NCCL reuses its send buffers, and passes more of them than it has written: what an earlier operation left
- *  there would spoil the scales of a codec. So with a codec, src is all zeros before an operation is done. */
+/** TW_OK; TW_IN_PROGRESS: too many are under way, try later; TW_ERR_INVALID; or what has ended the
+ *  communicator. NCCL reuses its send buffers and passes more bytes than it has written: what an earlier
+ *  operation left there would spoil a codec's scales. So with a codec, src is set to zeros before the
+ *  operation is done. */
 tw_status_t tw_collnet_post(tw_collnet_comm_t *comm, const tw_collnet_work_t *work,
                             tw_collnet_request_t **out);
-/** TW_OK: done and gone, *bytes are those of the result; TW_IN_PROGRESS; an error: gone too. */
+/** TW_OK: it is done, *bytes is the size of its result. TW_IN_PROGRESS: not yet. After TW_OK and after an
+ *  error the request is gone. */
 tw_status_t tw_collnet_test(tw_collnet_request_t *request, size_t *bytes);
 
 TW_C_END

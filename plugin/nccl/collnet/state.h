@@ -10,12 +10,13 @@
 
 TW_C_BEGIN
 
-/** Requests that one communicator has at a time: more than NCCL's steps times its groups of channels. */
+/** The most requests that one communicator has at a time: more than NCCL's steps times its groups of
+ *  channels. */
 #define TW_COLLNET_REQUESTS 128
 
 /* ---- meet.c -------------------------------------------------------------------------------------------- */
 
-/** What the handles say, and the listener's device and settings: all that it takes to meet. */
+/** What the ranks need to meet: what the handles say, and the listener's device and settings. */
 typedef struct tw_collnet_meeting {
     tw_job_t job;
     int listener; /**< taken from tw_collnet_listener_t; -1: none */
@@ -49,12 +50,12 @@ struct tw_collnet_comm {
     pthread_cond_t changed;
     tw_status_t status; /**< TW_IN_PROGRESS until the ranks have met; an error: it has ended */
     tw_collnet_requests_t idle, posted, running;
-    int is_asleep;  /**< the worker is to be woken */
-    int gives_up;   /**< the worker is to cancel what runs */
-    int is_closing; /**< the worker is to end */
-    int has_ended;  /**< the worker has */
+    int is_asleep;  /**< the worker sleeps, and has to be woken */
+    int gives_up;   /**< the worker has to cancel what runs */
+    int is_closing; /**< the worker has to end */
+    int has_ended;  /**< the worker has ended */
     int is_orphan;  /**< the worker frees this */
-    /* The worker's alone, but that anybody may wake the transport once the ranks have met. */
+    /* The worker's alone, except that anybody may wake the transport once the ranks have met. */
     tw_transport_t *transport;
     tw_coll_t *coll;
     size_t *counts; /**< [world] of a window */
@@ -64,9 +65,9 @@ struct tw_collnet_comm {
 
 /** Starts the thread, which meets the other ranks. TW_ERR_INTERNAL, logged. */
 tw_status_t tw_collnet_worker_start(tw_collnet_comm_t *comm);
-/** Something has been asked of it; under the lock. */
+/** Wake it, as there is something to do; under the lock. */
 void tw_collnet_worker_wake(tw_collnet_comm_t *comm);
-/** Memory and locks; the worker has ended. */
+/** Free memory and locks, after the worker has ended. */
 void tw_collnet_comm_free(tw_collnet_comm_t *comm);
 
 TW_C_END

@@ -1,5 +1,5 @@
-/** What NCCL asks of devices: their number, and what they are like, as each version wants to hear it. The net
- *  and the collnet answer alike. */
+/** What NCCL asks about devices: how many there are, and their properties, in each version's form. The net
+ *  and the collnet give the same answers. */
 #ifndef TW_PLUGIN_NCCL_NET_PROPERTIES_H
 #define TW_PLUGIN_NCCL_NET_PROPERTIES_H
 
@@ -7,7 +7,7 @@
 
 TW_C_BEGIN
 
-/** Of the net and the collnet: NCCL takes them for two sides of one device by it. */
+/** The net and the collnet have one name: so NCCL knows that their devices are the same. */
 #define TW_NET_PLUGIN_NAME "Thinwire"
 
 /** 0 before the first context is there. */

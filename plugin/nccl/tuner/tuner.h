@@ -26,7 +26,7 @@ typedef struct tw_tuner_tier {
 } tw_tuner_tier_t;
 
 typedef struct tw_tuner_proto {
-    double alpha_us; /**< beyond the tier's, each round */
+    double alpha_us; /**< of each round, beyond the tier's */
     double bytes;    /**< on the wire for each byte of data */
 } tw_tuner_proto_t;
 
@@ -77,19 +77,20 @@ typedef struct tw_tuner {
 
 typedef struct tw_tuner_op {
     int func;     /**< tw_nccl_func_t, or one that NCCL has besides */
-    size_t bytes; /**< of all ranks' parts */
+    size_t bytes; /**< of all ranks' shards together */
     int n_ops;    /**< operations that NCCL does in one go */
 } tw_tuner_op_t;
 
 /** Microseconds; negative: not known for this algorithm, function or protocol. */
 double tw_tuner_time_us(const tw_tuner_t *tuner, const tw_tuner_op_t *op, int algo, int proto);
 
-/** Fill in [n_algos][n_protos] expected times, if the speed between nodes is said. What is forbidden stays
- *  so, and what is not known stays as it is. All-reduces that are too short for collnet are forbidden there
- *  if there is another way. Inside one node NCCL knows better: nothing changes. */
+/** Fill in [n_algos][n_protos] expected times, if the speed between nodes is known. Forbidden entries stay
+ *  forbidden, and those for which no time is known stay as they are. All-reduces that are too short for
+ *  collnet are forbidden there if there is another way. Inside one node nothing changes: NCCL knows
+ *  better. */
 void tw_tuner_fill(tw_tuner_t *tuner, const tw_tuner_op_t *op, float *table, int n_algos, int n_protos);
 
-/** The first of the lowest that are not negative, as NCCL takes it; 0 if there is none. */
+/** Finds the entry that NCCL takes: the first of the lowest that are not negative. 0: there is none. */
 int tw_tuner_lowest(const float *table, int n_algos, int n_protos, int *algo, int *proto);
 
 /** "all_reduce", "ring", "ll128"; "?" */
