@@ -3,7 +3,7 @@
  * unit.
  *
  * What is left of it when nothing else waits, for a million own weights: computing, coding at 0.7 to 1 GB/s
- * of bf16 and decoding the other nodes' at 1.3 to 1.9, about 2.5 ms + 1.3 ms * (N - 1) of a core for an
+ * of bf16 and decoding the other nodes' at 1.3 to 1.9, about 2.5 ms + 1.3 ms * (N - 1) of a core for a
  * lossless delta; and on the wire, behind other computing, its bits: 0.25 MB at 2 bits, 2 ms at 1 Gb/s, where
  * plain ZeRO-3 sends 4 MB. Before the first layer there remain the root's lengths and message: two times the
  * link's latency. */
