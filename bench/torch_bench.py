@@ -175,7 +175,7 @@ def make_row(mode, runs, args):
             "bytes_per_node": statistics.median(sum(run["sent_bytes"]) for run in runs), "hidden": hidden(runs), "loss_last10": statistics.mean(last)}
 
 
-def part_of(row, other, what):
+def share_of(row, other, what):
     """A row's bytes as a part of another's; None if there is no other."""
     return row[what] / other[what] if other and other[what] else None
 
@@ -187,9 +187,9 @@ def rows(bench):
     plain = bench.runs["plain"][0] if "plain" in bench.runs else None
     for mode, row in made.items():
         row["speedup"] = gloo["step_sec_median"] / row["step_sec_median"] if gloo else None
-        row["bytes_ratio"] = part_of(row, gloo, "bytes_per_node_step")
-        row["bytes_ratio_all"] = part_of(row, gloo, "bytes_per_node")
-        row["bytes_ratio_plain"] = part_of(row, made.get("plain"), "bytes_per_node")
+        row["bytes_ratio"] = share_of(row, gloo, "bytes_per_node_step")
+        row["bytes_ratio_all"] = share_of(row, gloo, "bytes_per_node")
+        row["bytes_ratio_plain"] = share_of(row, made.get("plain"), "bytes_per_node")
         row["why"] = check(row, bench.runs[mode][0], baseline, plain, SHORT_REDUCTION in bench.args.job_args)
         row["ok"] = not row["why"]
     if bench.args.validate:

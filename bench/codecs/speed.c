@@ -252,7 +252,7 @@ static void cut(qb_arena_t *arena, size_t warm_elems)
     }
 }
 
-static size_t largest_part(const qb_arena_t *arena)
+static size_t largest_range(const qb_arena_t *arena)
 {
     size_t n = 0;
     for (int t = 0; t < arena->threads; t++) {
@@ -283,7 +283,7 @@ static tw_status_t allocate(qb_arena_t *arena, size_t warm_elems)
     }
     cut(arena, warm_elems);
     /* int8 in the smallest blocks with the widest scales is the largest encoding: 9 bytes for 8 elements. */
-    size_t n = largest_part(arena);
+    size_t n = largest_range(arena);
     arena->encoded_stride = (n + n / 8 + 4096) & ~(size_t)4095;
     size_t encoded_bytes = threads * (arena->n_inputs + 1) * arena->encoded_stride;
     arena->plain = tw_buffer_alloc(plain_bytes);

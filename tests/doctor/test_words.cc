@@ -13,8 +13,8 @@ namespace
 {
 
 /* A thread for each rank; `per_node` of them are a node. */
-template <typename Part>
-void run(int world, int per_node, Part part)
+template <typename Body>
+void run(int world, int per_node, Body body)
 {
     std::vector<tw_transport_t *> transports((size_t)world);
     std::vector<int> node_of;
@@ -29,7 +29,7 @@ void run(int world, int per_node, Part part)
             rank.transport = transports[(size_t)r];
             rank.rank = r;
             rank.world = world;
-            part(rank);
+            body(rank);
             tw_transport_destroy(rank.transport);
         });
     }

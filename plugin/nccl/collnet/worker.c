@@ -12,7 +12,7 @@
 /* ---- what is asked ------------------------------------------------------------------------------------- */
 
 /* Elements of the window that belong to a rank. */
-static size_t window_part(const tw_collnet_work_t *work, int rank)
+static size_t in_window(const tw_collnet_work_t *work, int rank)
 {
     const size_t first = (size_t)rank * work->elems_per_rank, last = first + work->elems_per_rank;
     const size_t begin = work->window_first, end = begin + work->n_elems;
@@ -24,7 +24,7 @@ static size_t window_part(const tw_collnet_work_t *work, int rank)
 static const size_t *window_counts(tw_collnet_comm_t *comm, const tw_collnet_work_t *work)
 {
     for (int r = 0; r < comm->meeting.job.world; r++) {
-        comm->counts[r] = window_part(work, r);
+        comm->counts[r] = in_window(work, r);
     }
     return comm->counts;
 }
@@ -54,8 +54,7 @@ static tw_status_t post(tw_collnet_comm_t *comm, tw_collnet_request_t *request)
 /* Bytes that were read: of a gather, this rank's part. */
 static size_t source_bytes(const tw_collnet_comm_t *comm, const tw_collnet_work_t *work)
 {
-    const size_t n =
-        work->op == TW_COLL_ALLGATHER ? window_part(work, comm->meeting.job.rank) : work->n_elems;
+    const size_t n = work->op == TW_COLL_ALLGATHER ? in_window(work, comm->meeting.job.rank) : work->n_elems;
 
     return n * tw_type_bytes(work->type);
 }

@@ -31,7 +31,7 @@ static void put_request(tw_net_request_t *request)
 }
 
 /* What is left of it will not be waited for. */
-static void cancel_parts(tw_net_request_t *request)
+static void cancel_posted(tw_net_request_t *request)
 {
     for (; request->n_done < request->n; request->n_done++) {
         tw_p2p_cancel(request->comm->domain->p2p, request->posted[request->n_done]);
@@ -40,7 +40,7 @@ static void cancel_parts(tw_net_request_t *request)
 
 static void give_up(tw_net_request_t *request)
 {
-    cancel_parts(request);
+    cancel_posted(request);
     put_request(request);
 }
 
@@ -118,7 +118,7 @@ tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_buffer_t *buffers, int
 }
 
 /* One after another: one that is done is gone, so it is not asked for again. */
-static tw_status_t test_parts(tw_net_request_t *request)
+static tw_status_t test_posted(tw_net_request_t *request)
 {
     tw_p2p_t *p2p = request->comm->domain->p2p;
 
@@ -175,7 +175,7 @@ void tw_net_deregister(tw_net_region_t *region)
     pthread_mutex_lock(&comm->domain->lock);
     for (int i = 0; i < TW_NET_REQUESTS; i++) {
         if (touches(&comm->requests[i], region)) {
-            cancel_parts(&comm->requests[i]);
+            cancel_posted(&comm->requests[i]);
             comm->requests[i].is_void = 1;
         }
     }
@@ -198,11 +198,11 @@ tw_status_t tw_net_test(tw_net_request_t *request, int *sizes)
     tw_status_t status;
 
     pthread_mutex_lock(&domain->lock);
-    status = request->is_void ? TW_ERR_CANCELED : test_parts(request);
+    status = request->is_void ? TW_ERR_CANCELED : test_posted(request);
     if (status == TW_IN_PROGRESS) {
         (void)tw_p2p_progress_for(domain->p2p, request->posted[request->n_done]);
         domain->n_turned++;
-        status = test_parts(request);
+        status = test_posted(request);
     }
     if (status == TW_OK) {
         tell_sizes(request, sizes);

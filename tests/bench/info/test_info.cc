@@ -26,9 +26,9 @@ namespace
 struct Result {
     int status = -1;
     std::string text; /* of stdout and stderr */
-    bool has(const std::string &part) const
+    bool has(const std::string &what) const
     {
-        return text.find(part) != std::string::npos;
+        return text.find(what) != std::string::npos;
     }
 };
 

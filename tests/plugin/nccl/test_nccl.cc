@@ -22,9 +22,9 @@ process::Result load(const std::map<std::string, std::string> &env)
     return process::Child(spec).wait(60);
 }
 
-bool contains(const std::string &text, const std::string &part)
+bool contains(const std::string &text, const std::string &what)
 {
-    return text.find(part) != std::string::npos;
+    return text.find(what) != std::string::npos;
 }
 
 #define SKIP_WITHOUT_NCCL(result)                                       \

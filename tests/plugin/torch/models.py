@@ -42,10 +42,10 @@ def train(model, rank, steps=3, accumulate=1, sync=True, first=0):
     """Losses of some steps."""
     optimizer, losses = torch.optim.AdamW(model.parameters(), 1e-2), []
     for step in range(first, first + steps):
-        for part in range(accumulate):
+        for micro in range(accumulate):
             if not sync:
-                model.set_requires_gradient_sync(part == accumulate - 1)
-            loss = loss_of(model, rank, 10 * step + part)
+                model.set_requires_gradient_sync(micro == accumulate - 1)
+            loss = loss_of(model, rank, 10 * step + micro)
             loss.backward()
             losses.append(loss.item())
         optimizer.step()

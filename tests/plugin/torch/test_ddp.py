@@ -28,9 +28,9 @@ def train(rank, hook=None, group=None, steps=4, dtype=torch.float32, accumulate=
     optimizer, losses = torch.optim.SGD(model.parameters(), 0.1), []
     generator = torch.Generator().manual_seed(rank)
     for _ in range(steps):
-        for part in range(accumulate):
+        for micro in range(accumulate):
             x = torch.randn(8, WIDTH, generator=generator, dtype=torch.float32).to(dtype)
-            model.require_backward_grad_sync = part == accumulate - 1
+            model.require_backward_grad_sync = micro == accumulate - 1
             loss = (model(x) - x).float().square().mean()
             loss.backward()
             losses.append(loss.item())

@@ -79,8 +79,8 @@ def put(monkeypatch, name, value):
     """In the place of what torch has under a dotted name."""
     *path, last = name.split(".")
     owner = torch
-    for part in path[1:]:
-        owner = getattr(owner, part)
+    for name in path[1:]:
+        owner = getattr(owner, name)
     monkeypatch.setattr(owner, last, value, raising=False)
 
 

@@ -16,9 +16,9 @@ namespace
 
 using namespace group;
 
-bool contains(const std::string &text, const std::string &part)
+bool contains(const std::string &text, const std::string &what)
 {
-    return text.find(part) != std::string::npos;
+    return text.find(what) != std::string::npos;
 }
 
 std::unique_ptr<CollNet> ready()

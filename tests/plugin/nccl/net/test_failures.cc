@@ -37,9 +37,9 @@ class Failures : public testing::TestWithParam<int>
         }
         expect(result == TW_NCCL_REMOTE_ERROR, "result " + std::to_string(result));
     }
-    static bool contains(const std::string &text, const std::string &part)
+    static bool contains(const std::string &text, const std::string &what)
     {
-        return text.find(part) != std::string::npos;
+        return text.find(what) != std::string::npos;
     }
     /* `what` happened to one side only: the text of run_pair when the one was killed and the other said so,
      * and nothing else. */
