@@ -29,8 +29,7 @@ typedef struct maker {
     size_t max_lanes;
     int row_shards;
     int owner, is_spread;
-    int n_reduce_hops; /* before those of spreading */
-    size_t first_op;   /* of the owner's */
+    size_t first_op; /* of the owner's */
 } maker_t;
 
 enum { MAX_HOPS = 32 };
@@ -56,13 +55,29 @@ static tw_status_t grow(void **items, size_t n, size_t *max, size_t item_bytes)
     return TW_OK;
 }
 
+/* The owner's place in a rank's program (collectives/program/ops.c): those of the next node come first, or all
+ * in order; in rows, as the shards are in the tensors, from the own one on. */
+static uint16_t turn_of(const maker_t *m, int rank)
+{
+    const tw_topo_t *topo = &m->topo;
+    const tw_flows_t *flows = &m->algo->flows;
+    const int first = flows->merges     ? rank
+                      : flows->in_order ? 0
+                                        : topo->node_first[topo->node[rank] + 1];
+    const int place = flows->merges ? m->owner : topo->position[m->owner];
+    return (uint16_t)((place - first + topo->world) % topo->world);
+}
+
 static tw_status_t add_op(maker_t *m, sim_op_t op, uint32_t *index)
 {
     sim_graph_t *g = m->graph;
+    int *n_hops = m->is_spread ? &g->n_spread_hops : &g->n_reduce_hops;
     TW_TRY(grow((void **)&g->ops, g->n_ops, &m->max_ops, sizeof(*g->ops)));
     size_t in_flow = g->n_ops - m->first_op;
     op.index = (uint16_t)(in_flow < UINT16_MAX ? in_flow : UINT16_MAX);
-    op.hop += m->is_spread ? m->n_reduce_hops : 0;
+    op.turn = turn_of(m, op.from);
+    op.is_spread = (uint8_t)m->is_spread;
+    *n_hops = op.hop >= *n_hops ? op.hop + 1 : *n_hops;
     g->ops[g->n_ops] = op;
     *index = (uint32_t)g->n_ops++;
     return TW_OK;
@@ -269,11 +284,9 @@ static tw_status_t add_owner(maker_t *m, int owner)
         m->algo->flows.spread(&m->flow, owner, result);
     }
     TW_TRY(make_room(m));
-    m->n_reduce_hops = 0;
     for (int i = 0; i < m->flow.n_ops; i++) {
         const tw_flow_op_t *op = &m->flow.ops[i];
         m->is_spread = i >= n_reduce;
-        m->n_reduce_hops = !m->is_spread && op->hop >= m->n_reduce_hops ? op->hop + 1 : m->n_reduce_hops;
         TW_TRY(op->is_sum ? add_sum(m, op, i) : add_move(m, op, i));
     }
     return TW_OK;
@@ -298,6 +311,48 @@ static tw_status_t index_pairs(maker_t *m)
     for (size_t p = 0; p < m->n_pairs; p++) {
         g->after[g->first_after[m->pairs[2 * p] + 1]++] = m->pairs[2 * p + 1];
     }
+    return TW_OK;
+}
+
+static const sim_op_t *compared_ops; /* by qsort, which takes no context */
+
+static int compare_sends(const void *a, const void *b)
+{
+    const sim_op_t *x = &compared_ops[*(const uint32_t *)a], *y = &compared_ops[*(const uint32_t *)b];
+    const int64_t differ[] = {(int64_t)x->lane - y->lane, x->hop - y->hop, x->turn - y->turn,
+                              x->index - y->index};
+    for (size_t i = 0; i < sizeof(differ) / sizeof(differ[0]); i++) {
+        if (differ[i] != 0) {
+            return differ[i] < 0 ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+/* The messages of each lane, in the order of its sender's program. Hops of spreading follow those of
+ * reducing, of all owners. */
+static tw_status_t index_sends(maker_t *m)
+{
+    sim_graph_t *g = m->graph;
+    size_t n = 0;
+    g->sends = malloc((g->n_ops + 1) * sizeof(*g->sends));
+    g->first_send = calloc(g->n_lanes + 1, sizeof(*g->first_send));
+    if (!g->sends || !g->first_send) {
+        tw_error("simulate: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < g->n_ops; i++) {
+        g->ops[i].hop += g->ops[i].is_spread ? g->n_reduce_hops : 0;
+        if (g->ops[i].work == SIM_MOVE) {
+            g->sends[n++] = (uint32_t)i;
+            g->first_send[g->ops[i].lane + 1]++;
+        }
+    }
+    for (size_t l = 0; l < g->n_lanes; l++) {
+        g->first_send[l + 1] += g->first_send[l];
+    }
+    compared_ops = g->ops;
+    qsort(g->sends, n, sizeof(*g->sends), compare_sends);
     return TW_OK;
 }
 
@@ -329,7 +384,8 @@ static tw_status_t make_graph(maker_t *m)
     for (int owner = 0; owner < m->topo.world; owner++) {
         TW_TRY(tw_flows_has_cost(&m->algo->flows, &m->topo, owner) ? add_owner(m, owner) : TW_OK);
     }
-    return index_pairs(m);
+    TW_TRY(index_pairs(m));
+    return index_sends(m);
 }
 
 tw_status_t sim_graph_create(const sim_cluster_t *cluster, const tw_algo_t *algo, int row_shards,
@@ -347,6 +403,8 @@ tw_status_t sim_graph_create(const sim_cluster_t *cluster, const tw_algo_t *algo
         m.graph->world = m.topo.world;
         m.graph->n_shards = tw_flows_count_shards(&algo->flows, &m.topo);
         m.graph->flows = &algo->flows;
+        m.graph->is_pipelined =
+            algo->info.quantized || algo->flows.of == TW_FLOWS_SOME || algo->flows.merges;
         status = make_graph(&m);
         tw_topo_cleanup(&m.topo);
     }
@@ -372,6 +430,8 @@ void sim_graph_destroy(sim_graph_t *graph)
         free(graph->first_after);
         free(graph->after);
         free(graph->lanes);
+        free(graph->sends);
+        free(graph->first_send);
     }
     free(graph);
 }

@@ -15,7 +15,9 @@ typedef struct sim_op {
     uint32_t n_inputs;
     uint32_t lane;      /**< of a message */
     uint16_t index;     /**< in its owner's flow */
+    uint16_t turn;      /**< its owner's, in the rank's program */
     uint8_t work, form; /**< sim_work_t, tw_form_t */
+    uint8_t is_spread;
 } sim_op_t;
 
 /** Two ranks of which the one sends to the other: a connection. */
@@ -30,9 +32,32 @@ struct sim_graph {
     size_t n_ops;
     sim_lane_t *lanes;
     size_t n_lanes;
+    uint32_t *sends;     /**< messages, lane by lane, each by hop, then by turn, then by index */
+    size_t *first_send;  /**< [n_lanes + 1] */
+    int n_reduce_hops, n_spread_hops;
+    int is_pipelined;    /**< what is spread follows what is reduced chunk by chunk: see sim_round */
     size_t *first_after; /**< [n_ops + 2]; of operation i: after[first_after[i] .. first_after[i + 1]) */
     uint32_t *after;
 };
+
+/** Spread from a root, plain: all hops of a chunk, then the next chunk. */
+static inline int sim_is_by_chunk(const sim_graph_t *g, const sim_op_t *op)
+{
+    return op->is_spread && !g->is_pipelined && g->flows->of == TW_FLOWS_ROOT;
+}
+
+/** The round that chunk c of an operation has in a rank's program, as the library emits it (collectives/host.c):
+ *  chunk after chunk, each TW_HOP_ROUNDS behind the one before; but what is plain is spread after all that is
+ *  reduced, hop by hop, or from a root chunk by chunk. */
+static inline uint64_t sim_round(const sim_graph_t *g, const sim_op_t *op, size_t c, size_t n_chunks)
+{
+    const uint64_t hop = (uint64_t)op->hop, last = (uint64_t)TW_HOP_ROUNDS * (uint64_t)g->n_reduce_hops;
+    if (!op->is_spread || g->is_pipelined) { /* a result is spread in the round that makes it */
+        return c + TW_HOP_ROUNDS * (op->is_spread && g->n_reduce_hops > 0 ? hop - 1 : hop);
+    }
+    const uint64_t n_hops = (uint64_t)g->n_spread_hops, spread = hop - (uint64_t)g->n_reduce_hops;
+    return last + n_chunks + (sim_is_by_chunk(g, op) ? c * n_hops + spread : spread * n_chunks + c);
+}
 
 TW_C_END
 

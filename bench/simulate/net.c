@@ -12,6 +12,9 @@
 /* Packets of a message: longer messages have longer packets. */
 #define MOST_PACKETS 8
 #define NONE UINT32_MAX
+/* Of a message that waits for nothing any more but those before it; and when it may leave. */
+#define IS_READY UINT16_MAX
+#define MAY_LEAVE (UINT16_MAX - 1)
 
 /* What happens first of what happens at the same time. */
 typedef enum kind {
@@ -27,9 +30,11 @@ typedef enum kind {
     AT_OUT   /* a packet leaves its sender's port */
 } kind_t;
 
-/* What is on its way from one rank to another, in the order in which it was ready. */
+/* What is on its way from one rank to another, in the order of the sender's program: as in the library, a
+ * message that is ready waits for those before it. */
 typedef struct lane {
-    uint32_t first, last; /* messages that have not all left */
+    uint32_t first;       /* message that has not all left */
+    uint32_t next;        /* that has not been announced */
     uint16_t packets;     /* of the first one, still to leave */
     uint16_t under_way;   /* packets that are not known to be through */
     uint16_t waits;       /* 1: a packet waits in the port */
@@ -53,7 +58,7 @@ typedef struct run {
     const double *start;
     size_t n_chunks;
     double chunk_bytes; /* of a shard */
-    uint16_t *waits;    /* [n_ops * n_chunks] for how many */
+    uint16_t *waits;    /* [n_ops * n_chunks] for how many; of messages then IS_READY, MAY_LEAVE */
     uint32_t *behind;   /* [n_ops * n_chunks] the next message of the lane */
     lane_t *lanes;      /* [graph->n_lanes] */
     double *node_bytes; /* [2 * n_nodes] out, then in */
@@ -69,15 +74,12 @@ static const sim_op_t *op_of(const run_t *run, uint32_t what)
     return &run->graph->ops[what / run->n_chunks];
 }
 
-/* Chunk c of a hop is in round c + TW_HOP_ROUNDS * hop, as in a program; in a round, a rank sends what
- * belongs to those after it first, and its own last; else in the flow's order. */
+/* By rounds; in a round, a rank follows its program's order of owners; else in the flow's order. */
 static uint64_t order_of(const run_t *run, uint32_t what)
 {
     const sim_op_t *op = op_of(run, what);
-    int world = run->graph->world;
-    uint64_t round = what % run->n_chunks + (uint64_t)TW_HOP_ROUNDS * (uint64_t)op->hop;
-    uint64_t owner = (uint64_t)((op->owner - op->from - 1 + world) % world);
-    return (round << 32) | (owner << 16) | op->index;
+    uint64_t round = sim_round(run->graph, op, what % run->n_chunks, run->n_chunks);
+    return (round << 32) | ((uint64_t)op->turn << 16) | op->index;
 }
 
 static void push(run_t *run, sim_event_t event)
@@ -232,7 +234,8 @@ static void send_packet(run_t *run, lane_t *lane)
 /* The next packet, once the one before is leaving: so connections take turns. */
 static void send_next(run_t *run, lane_t *lane)
 {
-    if (lane->first != NONE && lane->under_way < SIM_WINDOW_PACKETS && !lane->waits) {
+    if (lane->first != NONE && run->waits[lane->first] == MAY_LEAVE &&
+        lane->under_way < SIM_WINDOW_PACKETS && !lane->waits) {
         send_packet(run, lane);
     }
 }
@@ -253,17 +256,8 @@ static void leave_port(run_t *run, const sim_event_t *packet)
 
 static void leave(run_t *run, uint32_t what)
 {
-    const sim_op_t *op = op_of(run, what);
-    lane_t *lane = &run->lanes[op->lane];
-    run->behind[what] = NONE;
-    if (lane->first == NONE) {
-        lane->first = what;
-        lane->packets = count_packets(run, op);
-    } else {
-        run->behind[lane->last] = what;
-    }
-    lane->last = what;
-    send_next(run, lane);
+    run->waits[what] = MAY_LEAVE;
+    send_next(run, &run->lanes[op_of(run, what)->lane]);
 }
 
 static void hear(run_t *run, uint32_t what)
@@ -340,14 +334,10 @@ static double work_sec(const run_t *run, const sim_op_t *op)
 }
 
 /* A long message is announced, and leaves when the answer is there. */
-static void start(run_t *run, uint32_t what)
+static void announce(run_t *run, uint32_t what)
 {
     const sim_cluster_t *c = run->net->cluster;
     const sim_op_t *op = op_of(run, what);
-    if (op->work != SIM_MOVE) {
-        complete_at(run, what, work_for(run, op->at, work_sec(run, op)));
-        return;
-    }
     int crosses = node_of(run, op->from) != node_of(run, op->at);
     double turn = crosses ? c->turn_sec : c->in_node_turn_sec;
     double at = work_for(run, op->from, c->message_sec);
@@ -359,7 +349,77 @@ static void start(run_t *run, uint32_t what)
     }
 }
 
+static void start(run_t *run, uint32_t what)
+{
+    const sim_op_t *op = op_of(run, what);
+    if (op->work != SIM_MOVE) {
+        complete_at(run, what, work_for(run, op->at, work_sec(run, op)));
+        return;
+    }
+    lane_t *lane = &run->lanes[op->lane];
+    run->waits[what] = IS_READY;
+    while (lane->next != NONE && run->waits[lane->next] == IS_READY) {
+        const uint32_t next = lane->next;
+        lane->next = run->behind[next];
+        announce(run, next);
+    }
+}
+
 /* ---- a run --------------------------------------------------------------------------------------------- */
+
+/* Chunk c of a message comes behind another one in its lane, whose `behind` is given; returns its own. */
+static uint32_t *link_message(run_t *run, uint32_t *behind, uint32_t message, size_t c)
+{
+    *behind = (uint32_t)(message * run->n_chunks + c);
+    return &run->behind[*behind];
+}
+
+/* Messages of a lane, round by round, where a chunk's round is the one behind the chunk's before. */
+static uint32_t *link_rounds(run_t *run, const uint32_t *sends, size_t n, uint32_t *behind)
+{
+    const sim_graph_t *g = run->graph;
+    const size_t n_chunks = run->n_chunks;
+    size_t first = 0, end = 0; /* those that have a chunk in the round */
+    uint64_t round = 0;
+    while (first < n) {
+        const uint64_t begins = sim_round(g, &g->ops[sends[first]], 0, n_chunks);
+        round = first == end ? begins : round;
+        while (end < n && sim_round(g, &g->ops[sends[end]], 0, n_chunks) <= round) {
+            end++;
+        }
+        for (size_t i = first; i < end; i++) {
+            behind = link_message(run, behind, sends[i],
+                                  round - sim_round(g, &g->ops[sends[i]], 0, n_chunks));
+        }
+        round++;
+        while (first < end && round >= sim_round(g, &g->ops[sends[first]], 0, n_chunks) + n_chunks) {
+            first++;
+        }
+    }
+    return behind;
+}
+
+static void link_lane(run_t *run, size_t index)
+{
+    const sim_graph_t *g = run->graph;
+    const uint32_t *sends = g->sends + g->first_send[index];
+    size_t n = g->first_send[index + 1] - g->first_send[index], n_rounds = n;
+    lane_t *lane = &run->lanes[index];
+    *lane = (lane_t){.first = NONE};
+    uint32_t *behind = &lane->first;
+    while (n_rounds > 0 && sim_is_by_chunk(g, &g->ops[sends[n_rounds - 1]])) {
+        n_rounds--;
+    }
+    behind = link_rounds(run, sends, n_rounds, behind);
+    for (size_t c = 0; c < run->n_chunks && n_rounds < n; c++) {
+        for (size_t i = n_rounds; i < n; i++) {
+            behind = link_message(run, behind, sends[i], c);
+        }
+    }
+    *behind = NONE;
+    lane->next = lane->first;
+    lane->packets = lane->first != NONE ? count_packets(run, op_of(run, lane->first)) : 0;
+}
 
 static void begin(run_t *run)
 {
@@ -375,7 +435,7 @@ static void begin(run_t *run)
         }
     }
     for (size_t l = 0; l < g->n_lanes; l++) {
-        run->lanes[l] = (lane_t){.first = NONE};
+        link_lane(run, l);
     }
     for (int r = 0; r < g->world; r++) {
         run->result->done[r] = run->start ? run->start[r] : 0.0;

@@ -152,6 +152,31 @@ TEST_F(Simulate, ConnectionsTakeTurns)
     EXPECT_NEAR(3 * all + kAlpha, done_[3], 1e-9);
 }
 
+/* Rank 1's shard goes to rank 2 by way of rank 0, then rank 0's own. */
+void spread_in_turn(tw_flow_t *flow, int owner, tw_value_t from)
+{
+    if (owner == 1) {
+        flow->hop = 0;
+        tw_value_t there = tw_flow_move(flow, from, 0);
+        flow->hop = 1;
+        (void)tw_flow_move(flow, there, 2);
+    } else if (owner == 0) {
+        flow->hop = 2;
+        (void)tw_flow_move(flow, from, 2);
+    }
+}
+
+/* What is ready stays behind what its rank's program sends to the same rank before. */
+TEST_F(Simulate, AConnectionFollowsTheProgram)
+{
+    sim_cluster_t c = cluster_of(3, 1);
+    tw_algo_t algo = {};
+    algo.flows.spread = spread_in_turn;
+    const double part = kBytes / kRate / 3;
+    start_ = {0, 1, 0};
+    EXPECT_NEAR(1 + 3 * part + 2 * kAlpha, run(c, &algo).sec, 1e-9);
+}
+
 /* Who sends already has half of a link as soon as another one comes. */
 TEST_F(Simulate, SendersShareTheReceiversPort)
 {
