@@ -45,7 +45,8 @@ struct sim_net {
     double *out, *in;  /* [n_nodes + world] when each port is free: of nodes' links, of ranks in nodes */
     double *up, *down; /* [n_nodes] of switches, which are no more than nodes */
     double *cpu;       /* [world] */
-    double *memory;    /* of all those */
+    double *memory;    /* [n_times] of all those */
+    size_t n_times;
     sim_events_t events;
     uint64_t random;
     tw_status_t status; /* TW_ERR_NO_MEMORY sticks */
@@ -113,7 +114,7 @@ static double jitter(sim_net_t *net)
     net->random ^= net->random << 13;
     net->random ^= net->random >> 7;
     net->random ^= net->random << 17;
-    return -mean * log((double)((net->random >> 11) + 1) * 0x1p-53);
+    return sim_ticks(-mean * log((double)((net->random >> 11) + 1) * 0x1p-53));
 }
 
 /* Returns when the processor is done. */
@@ -121,7 +122,7 @@ static double work_for(run_t *run, int rank, double sec)
 {
     const sim_cluster_t *c = run->net->cluster;
     double factor = rank == c->straggler ? c->straggler_factor : 1.0;
-    return sec > 0.0 ? take(run, &run->net->cpu[rank], sec * factor) : run->now;
+    return sec > 0.0 ? take(run, &run->net->cpu[rank], sim_ticks(sec * factor)) : run->now;
 }
 
 static int node_of(const run_t *run, int rank)
@@ -140,9 +141,9 @@ static double port_sec(const run_t *run, uint32_t port, double bytes)
 {
     const sim_cluster_t *c = run->net->cluster;
     if (port >= (uint32_t)c->n_nodes) {
-        return bytes / c->in_node_Bps;
+        return sim_ticks(bytes / c->in_node_Bps);
     }
-    return bytes * ((int)port == c->slow_node ? c->slow_factor : 1.0) / c->link_Bps;
+    return sim_ticks(bytes * ((int)port == c->slow_node ? c->slow_factor : 1.0) / c->link_Bps);
 }
 
 static int switch_of(const run_t *run, int rank)
@@ -200,7 +201,8 @@ static void pass_switch(run_t *run, const sim_event_t *packet, int is_up)
 {
     const sim_cluster_t *c = run->net->cluster;
     const sim_op_t *op = op_of(run, packet->what);
-    double sec = packet_bytes(run, op) * c->oversubscription / (c->link_Bps * c->nodes_per_switch);
+    double sec =
+        sim_ticks(packet_bytes(run, op) * c->oversubscription / (c->link_Bps * c->nodes_per_switch));
     double *way = is_up ? &run->net->up[switch_of(run, op->from)] : &run->net->down[switch_of(run, op->at)];
     go_on(run, packet, is_up ? AT_DOWN : AT_IN, take(run, way, sec), sec);
 }
@@ -291,7 +293,8 @@ static void end_packet(run_t *run, const sim_event_t *packet)
     int crosses = node_of(run, op->from) != node_of(run, op->at);
     if (packet->is_last) {
         double start = run->start ? run->start[op->at] : 0.0;
-        double there = run->now + (crosses ? c->latency_sec : c->in_node_latency_sec) + jitter(run->net);
+        double latency = sim_ticks(crosses ? c->latency_sec : c->in_node_latency_sec);
+        double there = run->now + latency + jitter(run->net);
         push_at(run, ARRIVED, packet->what, fmax(there, start));
     }
     say(run, packet->what, SAID);
@@ -339,7 +342,7 @@ static void announce(run_t *run, uint32_t what)
     const sim_cluster_t *c = run->net->cluster;
     const sim_op_t *op = op_of(run, what);
     int crosses = node_of(run, op->from) != node_of(run, op->at);
-    double turn = crosses ? c->turn_sec : c->in_node_turn_sec;
+    double turn = sim_ticks(crosses ? c->turn_sec : c->in_node_turn_sec);
     double at = work_for(run, op->from, c->message_sec);
     at += message_bytes(run, op) >= TW_COLL_TURN_BYTES ? turn : 0.0;
     if (at > run->now) {
@@ -578,14 +581,15 @@ tw_status_t sim_net_create(const sim_cluster_t *c, sim_net_t **out)
 {
     sim_net_t *net = calloc(1, sizeof(*net));
     size_t nodes = (size_t)c->n_nodes, world = nodes * (size_t)c->ranks_per_node, ports = nodes + world;
-    double *memory = calloc(2 * ports + 2 * nodes + world, sizeof(*memory));
+    size_t n_times = 2 * ports + 2 * nodes + world;
+    double *memory = calloc(n_times, sizeof(*memory));
     if (!net || !memory) {
         tw_error("simulate: out of memory");
         free(net);
         free(memory);
         return TW_ERR_NO_MEMORY;
     }
-    *net = (sim_net_t){.cluster = c, .memory = memory, .random = c->seed * 2 + 1};
+    *net = (sim_net_t){.cluster = c, .memory = memory, .n_times = n_times, .random = c->seed * 2 + 1};
     net->out = memory;
     net->in = memory + ports;
     net->up = memory + 2 * ports;
@@ -593,6 +597,12 @@ tw_status_t sim_net_create(const sim_cluster_t *c, sim_net_t **out)
     net->cpu = net->down + nodes;
     *out = net;
     return TW_OK;
+}
+
+double *sim_net_times(sim_net_t *net, size_t *n)
+{
+    *n = net->n_times;
+    return net->memory;
 }
 
 void sim_net_destroy(sim_net_t *net)

@@ -24,6 +24,7 @@ typedef struct server {
     const sim_cluster_t *cluster;
     const sim_step_t *step;
     sim_net_t *net;
+    sim_kept_t *kept;
     sim_graph_t *push, *pull;
     layer_t *layers;
     double *start, *done; /* [world] */
@@ -61,7 +62,7 @@ static tw_status_t move(server_t *s, layer_t *layer)
     for (int r = 0; r < s->world; r++) {
         s->start[r] = fmax(s->net_sec, layer->ready_sec);
     }
-    TW_TRY(sim_run(s->net, pushes ? s->push : s->pull, bytes, s->step->chunk_bytes, s->start, &result));
+    TW_TRY(sim_kept_run(s->kept, pushes ? s->push : s->pull, bytes, s->step->chunk_bytes, s->start, &result));
     s->node_bytes += result.node_bytes;
     s->net_sec = result.sec;
     layer->ready_sec = pushes ? result.sec : -1.0;
@@ -77,10 +78,10 @@ static tw_status_t run_step(server_t *s, double *compute_sec)
     double factor = s->cluster->straggler >= 0 ? s->cluster->straggler_factor : 1.0; /* all wait for it */
     double sec = s->step->compute_sec * factor / n;
     for (l = 0; l < n; l++) {
-        *compute_sec = fmax(*compute_sec, s->layers[l].weights_sec) + sec * SIM_FORWARD_SHARE;
+        *compute_sec = fmax(*compute_sec, s->layers[l].weights_sec) + sim_ticks(sec * SIM_FORWARD_SHARE);
     }
     for (l = n - 1; l >= 0; l--) {
-        *compute_sec += sec * (1.0 - SIM_FORWARD_SHARE);
+        *compute_sec += sim_ticks(sec * (1.0 - SIM_FORWARD_SHARE));
         s->layers[l].ready_sec = *compute_sec;
     }
     while ((l = choose(s)) >= 0) {
@@ -104,7 +105,8 @@ static tw_status_t make(server_t *s)
     }
     TW_TRY(sim_graph_create(s->cluster, &push, 1, &s->push));
     TW_TRY(sim_graph_create(s->cluster, &pull, 1, &s->pull));
-    return sim_net_create(s->cluster, &s->net);
+    TW_TRY(sim_net_create(s->cluster, &s->net));
+    return sim_kept_create(s->cluster, s->net, &s->kept);
 }
 
 tw_status_t sim_server_run(const sim_cluster_t *cluster, const sim_step_t *step, double *sec,
@@ -121,6 +123,7 @@ tw_status_t sim_server_run(const sim_cluster_t *cluster, const sim_step_t *step,
     }
     *sec = end - before;
     *node_bytes = s.node_bytes;
+    sim_kept_destroy(s.kept);
     sim_net_destroy(s.net);
     sim_graph_destroy(s.push);
     sim_graph_destroy(s.pull);

@@ -2,7 +2,8 @@
  *
  *  What runs are the flows that the library's programs are made of (collectives/program/flow.h), of all
  *  owners and all ranks at once, chunk by chunk. Between two ranks is a connection, on which messages follow
- *  one another as they get ready. Connections that leave by the same port (a node's link, or a rank's inside
+ *  one another in the order of the sender's program, as they do in the library: what is ready waits for what
+ *  comes before it. Connections that leave by the same port (a node's link, or a rank's inside
  *  its node) take turns, packet by packet; a packet passes through that port, the switches' uplinks and the
  *  receiver's port at once, each at its own rate, behind what came there first. As TCP's, a connection has
  *  SIM_WINDOW_PACKETS under way at most, and the word that one is through stands in the queues of the ports
@@ -11,10 +12,12 @@
  *  same seed gives the same run.
  *
  *  Files: net.c ports and connections, events.c what happens when; graph.c from flows to what depends on
- *  what; step.c a training step, server.c one over a parameter server; box.c real ranks; options.c flags,
+ *  what; kept.c runs that have been seen before; step.c a training step, server.c one over a parameter server; box.c real ranks; options.c flags,
  *  main.c the program. */
 #ifndef TW_BENCH_SIMULATE_SIMULATE_H
 #define TW_BENCH_SIMULATE_SIMULATE_H
+
+#include <math.h>
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/model/model.h"
@@ -26,6 +29,15 @@ TW_C_BEGIN
 /** Packets that a connection has under way until it hears that they are through. What covers the latencies
  *  comes on top of it. */
 #define SIM_WINDOW_PACKETS 4
+
+/** All times are multiples of it, so their sums are exact, up to half an hour: an operation that begins as an
+ *  earlier one did goes on as that did, to the bit, whenever it is. */
+#define SIM_TICK_SEC 0x1p-42
+
+static inline double sim_ticks(double sec)
+{
+    return rint(sec / SIM_TICK_SEC) * SIM_TICK_SEC;
+}
 
 /** Rates in bytes a second, each way; INFINITY: no bottleneck. */
 typedef struct sim_cluster {
@@ -56,7 +68,7 @@ typedef struct sim_result {
     int peers;          /**< ranks that the rank with most of them sends to or receives from */
     int remote_peers;   /**< of other nodes */
     double chunk_bytes; /**< as asked, or larger where memory would not hold so many */
-    size_t n_events;
+    size_t n_events;    /**< 0: it was known already, see sim_kept_run */
 } sim_result_t;
 
 /** An algorithm on a cluster: who does what after what. */
@@ -82,6 +94,21 @@ void sim_net_destroy(sim_net_t *net);
  *  at once. result->done is the caller's memory, [world]. TW_ERR_NO_MEMORY (logged). */
 tw_status_t sim_run(sim_net_t *net, const sim_graph_t *graph, double bytes, double chunk_bytes,
                     const double *start, sim_result_t *result);
+
+/** When each port and each processor is free; they may be changed between two runs. The net's memory. */
+double *sim_net_times(sim_net_t *net, size_t *n);
+
+/** Runs on a net that have been seen: what posts an operation as before, and finds ports and processors as
+ *  before, gets what came of it then, the same bits. Where messages take longer at random nothing is kept. */
+typedef struct sim_kept sim_kept_t;
+
+/** Both are borrowed; the cluster's ratios may change between two runs. TW_ERR_NO_MEMORY (logged). */
+tw_status_t sim_kept_create(const sim_cluster_t *cluster, sim_net_t *net, sim_kept_t **out);
+/** Accepts NULL. */
+void sim_kept_destroy(sim_kept_t *kept);
+/** As sim_run, or from memory. start: no rank's earlier than it was done with the run before. */
+tw_status_t sim_kept_run(sim_kept_t *kept, const sim_graph_t *graph, double bytes, double chunk_bytes,
+                         const double *start, sim_result_t *result);
 
 /** All algorithms of the library's for an operation, as tw_coll_algo_get knows them; NULL past the end. */
 const tw_algo_t *sim_algo(tw_coll_op_t op, int quantized, size_t index);

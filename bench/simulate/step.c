@@ -12,6 +12,7 @@ typedef struct walk {
     sim_cluster_t cluster; /* own: the codec's ratio changes between operations */
     const sim_step_t *step;
     sim_net_t *net;
+    sim_kept_t *kept;
     sim_graph_t *gather, *reduce;
     int world;
     double *net_done, *compute_done, *begin, *gathered, *start, *done; /* [world] each */
@@ -27,7 +28,7 @@ static tw_status_t run_op(walk_t *w, const sim_graph_t *graph, double ratio, con
         w->start[r] = fmax(w->net_done[r], from[r]);
     }
     w->cluster.ratio[TW_FORM_CODEC] = ratio;
-    TW_TRY(sim_run(w->net, graph, bytes, w->step->chunk_bytes, w->start, &result));
+    TW_TRY(sim_kept_run(w->kept, graph, bytes, w->step->chunk_bytes, w->start, &result));
     w->node_bytes += result.node_bytes;
     for (int r = 0; r < w->world; r++) {
         w->net_done[r] = w->done[r];
@@ -39,9 +40,9 @@ static tw_status_t run_op(walk_t *w, const sim_graph_t *graph, double ratio, con
 static void gather_in_node(walk_t *w, const double *from)
 {
     double local = w->cluster.ranks_per_node, bytes = WEIGHT_BYTES * w->step->n_params / w->step->n_layers;
+    double sec = sim_ticks(bytes * (local - 1.0) / local / w->cluster.in_node_Bps);
     for (int r = 0; r < w->world; r++) {
-        w->net_done[r] =
-            fmax(w->net_done[r], from[r]) + bytes * (local - 1.0) / local / w->cluster.in_node_Bps;
+        w->net_done[r] = fmax(w->net_done[r], from[r]) + sec;
     }
 }
 
@@ -64,7 +65,7 @@ static void compute(walk_t *w, int visit)
     double share = visit < w->step->n_layers ? SIM_FORWARD_SHARE : 1.0 - SIM_FORWARD_SHARE;
     double sec = w->step->compute_sec * share / w->step->n_layers;
     for (int r = 0; r < w->world; r++) {
-        w->compute_done[r] = w->begin[r] + sec * (r == c->straggler ? c->straggler_factor : 1.0);
+        w->compute_done[r] = w->begin[r] + sim_ticks(sec * (r == c->straggler ? c->straggler_factor : 1.0));
     }
 }
 
@@ -103,7 +104,8 @@ static tw_status_t make(walk_t *w)
     }
     TW_TRY(sim_graph_create(&w->cluster, gather, 1, &w->gather));
     TW_TRY(sim_graph_create(&w->cluster, reduce, 1, &w->reduce));
-    return sim_net_create(&w->cluster, &w->net);
+    TW_TRY(sim_net_create(&w->cluster, &w->net));
+    return sim_kept_create(&w->cluster, w->net, &w->kept);
 }
 
 tw_status_t sim_step_run(const sim_cluster_t *cluster, const sim_step_t *step, double *sec,
@@ -122,6 +124,7 @@ tw_status_t sim_step_run(const sim_cluster_t *cluster, const sim_step_t *step, d
         *sec = fmax(*sec, fmax(w.compute_done[r], w.net_done[r]));
     }
     *node_bytes = w.node_bytes;
+    sim_kept_destroy(w.kept);
     sim_net_destroy(w.net);
     sim_graph_destroy(w.gather);
     sim_graph_destroy(w.reduce);

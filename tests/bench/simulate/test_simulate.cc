@@ -414,6 +414,61 @@ TEST_F(Simulate, AStepGathersTwiceAndReduces)
     EXPECT_NEAR((0.508 + 0.258) * whole * 3 / 4, bytes, 1);
 }
 
+/* Runs from memory have the bits of those that are simulated again, which as many as possible are spared. */
+TEST_F(Simulate, WhatIsKnownIsTheSameBits)
+{
+    sim_cluster_t c = cluster_of(4, 2);
+    const size_t world = 8;
+    c.in_node_Bps = 7 * kRate;
+    c.packet_bytes = 65536;
+    c.message_sec = 1e-6;
+    c.straggler = 3;
+    c.straggler_factor = 3;
+    c.add_sec = 1e-10;
+    sim_net_t *again = nullptr, *once = nullptr;
+    sim_kept_t *kept = nullptr;
+    sim_graph_t *graphs[2] = {};
+    ASSERT_EQ(TW_OK, sim_net_create(&c, &again));
+    ASSERT_EQ(TW_OK, sim_net_create(&c, &once));
+    ASSERT_EQ(TW_OK, sim_kept_create(&c, once, &kept));
+    ASSERT_EQ(TW_OK, sim_graph_create(&c, sim_algo_find(TW_COLL_ALLGATHER, 0, "hierarchical"), 1, &graphs[0]));
+    ASSERT_EQ(TW_OK,
+              sim_graph_create(&c, sim_algo_find(TW_COLL_REDUCE_SCATTER, 0, "hierarchical"), 1, &graphs[1]));
+    std::vector<double> start(world, 0), done(world), known(world);
+    int n_known = 0;
+    for (int i = 0; i < 300; i++) { /* more that differ than are kept, and between them some that do not */
+        sim_result_t a = {}, b = {};
+        a.done = done.data();
+        b.done = known.data();
+        ASSERT_EQ(TW_OK, sim_run(again, graphs[i % 2], kBytes / 4, 65536, start.data(), &a));
+        ASSERT_EQ(TW_OK, sim_kept_run(kept, graphs[i % 2], kBytes / 4, 65536, start.data(), &b));
+        ASSERT_EQ(a.sec, b.sec) << i;
+        ASSERT_EQ(a.node_bytes, b.node_bytes);
+        ASSERT_EQ(a.messages, b.messages);
+        ASSERT_EQ(done, known) << i;
+        n_known += b.n_events == 0;
+        const double waits = i % 4 ? 0 : sim_ticks(1e-5 * (i % 280));
+        for (size_t r = 0; r < world; r++) {
+            start[r] = done[r] + (r == 5 ? waits : sim_ticks(1e-3 / 3));
+        }
+    }
+    EXPECT_GT(n_known, 50);
+    EXPECT_LT(n_known, 250);
+    c.jitter_sec = 1e-3; /* chance does not come again */
+    sim_result_t first = {}, second = {};
+    first.done = second.done = done.data();
+    start.assign(world, 1000);
+    ASSERT_EQ(TW_OK, sim_kept_run(kept, graphs[0], kBytes, 65536, start.data(), &first));
+    start.assign(world, 2000);
+    ASSERT_EQ(TW_OK, sim_kept_run(kept, graphs[0], kBytes, 65536, start.data(), &second));
+    EXPECT_NE(first.sec - 1000, second.sec - 2000);
+    sim_kept_destroy(kept);
+    sim_net_destroy(once);
+    sim_net_destroy(again);
+    sim_graph_destroy(graphs[0]);
+    sim_graph_destroy(graphs[1]);
+}
+
 /* All gradients out and all weights in, of the other nodes' shards; the first layers' weights first hide
  * more of it behind the next forward pass. */
 TEST_F(Simulate, AParameterServerMovesEverythingTwice)
