@@ -36,7 +36,7 @@ typedef struct tw_cluster_params {
     double link_bps; /**< each link, each way, bits per second; 0: not shaped */
     /** that a TCP connection may have under way, with links whose queues hold so much of one connection from
      *  every rank of a node to every other rank: nothing is dropped; and what a node sends to others takes
-     *  turns (with IPv4). 0: as the system has it, and one queue of 50 ms, where what comes to a full one is
+     *  turns. 0: as the system has it, and one queue of 50 ms, where what comes to a full one is
      *  dropped */
     size_t window_bytes;
     /** from the first failure to the others' end; 0: TW_PEER_TIMEOUT + TW_CLUSTER_GRACE_SEC */

@@ -221,10 +221,9 @@ static int add_turns(const char *device, const tw_cluster_params_t *params, char
                      device, id, params->link_bps / params->n_nodes, params->link_bps, LINK_FRAME_BYTES,
                      LINK_FRAME_BYTES, LINK_TURN_BYTES) != 0 ||
             run_tool(reason, "tc qdisc add dev %s parent 1:%x bfifo limit %zu", device, id, queue) != 0 ||
-            run_tool(reason,
-                     "tc filter add dev %s parent 1: protocol ip u32 match u32 %d 0xff at 16 "
-                     "flowid 1:%x",
-                     device, node + 1, id) != 0;
+            run_tool(reason, "tc filter add dev %s parent 1: protocol %s u32 match u32 %d %s flowid 1:%x",
+                     device, params->ipv6 ? "ipv6" : "ip", node + 1,
+                     params->ipv6 ? "0xffff at 36" : "0xff at 16", id) != 0; /* the end of an address */
     }
     return failed ? -1 : 0;
 }
@@ -233,9 +232,8 @@ static int add_turns(const char *device, const tw_cluster_params_t *params, char
  * more there gets more of the link, and comes to have more still. */
 static int shape_own(const char *device, const tw_cluster_params_t *params, char *reason)
 {
-    return params->window_bytes > 0 && params->link_bps > 0 && !params->ipv6
-               ? add_turns(device, params, reason)
-               : shape(device, params, reason);
+    return params->window_bytes > 0 && params->link_bps > 0 ? add_turns(device, params, reason)
+                                                            : shape(device, params, reason);
 }
 
 int tw_cluster_make_bridge(int nic, char reason[REASON])

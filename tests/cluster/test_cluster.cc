@@ -449,18 +449,22 @@ int run_echo(int no_loopback)
 }
 
 /* Buffers of a window, and queues for those of both ranks, with some room, one for each node. */
-int run_with_windows()
+int run_with_windows(int ipv6)
 {
     const char *argv[] = {
         "/bin/sh", "-c",
         "cat /proc/sys/net/ipv4/tcp_wmem; PATH=$PATH:/usr/sbin:/sbin; tc qdisc show dev eth0; "
-        "tc class show dev eth0; tc filter show dev eth0 parent 1:",
+        "tc class show dev eth0; tc filter show dev eth0 parent 1:; "
+        "case $MASTER_ADDR in *:*) other=fd77::0:2;; *) other=10.77.0.2;; esac; "
+        "[ $RANK = 0 ] || sleep 1; [ $RANK = 1 ] || bash -c \"exec 3<>/dev/tcp/$other/9\" 2>/dev/null; "
+        "[ $RANK = 1 ] || tc -s class show dev eth0 | grep -A 1 'htb 1:3 ' | sed -n 's/.*Sent/node 1 gets/p'",
         nullptr};
     tw_cluster_params_t params = {};
     params.n_nodes = 2;
     params.ranks_per_node = 1;
     params.link_bps = 1e8;
     params.window_bytes = 131072;
+    params.ipv6 = ipv6;
     params.argv = argv;
     params.no_loopback = 1;
     int code = -1;
@@ -469,15 +473,19 @@ int run_with_windows()
 
 TEST_F(ClusterTest, ConnectionsHaveAWindowAndQueuesHoldAll)
 {
-    Result result = Child([]() { return run_with_windows(); }).wait();
-    EXPECT_EQ(0, result.code) << result.err;
-    EXPECT_NE(std::string::npos, result.out.find("4096\t131072\t131072")) << result.out;
-    for (const char *id : {"1:2", "1:3"}) {
-        EXPECT_NE(std::string::npos, result.out.find(std::string("parent ") + id + " limit 400Kb"))
-            << result.out;
-        EXPECT_NE(std::string::npos, result.out.find(std::string("flowid ") + id)) << result.out;
+    for (int ipv6 : {0, 1}) {
+        Result result = Child([ipv6]() { return run_with_windows(ipv6); }).wait();
+        EXPECT_EQ(0, result.code) << result.err;
+        EXPECT_NE(std::string::npos, result.out.find("4096\t131072\t131072")) << result.out;
+        for (const char *id : {"1:2", "1:3"}) {
+            EXPECT_NE(std::string::npos, result.out.find(std::string("parent ") + id + " limit 400Kb"))
+                << result.out;
+            EXPECT_NE(std::string::npos, result.out.find(std::string("flowid ") + id)) << result.out;
+        }
+        EXPECT_NE(std::string::npos, result.out.find("rate 50Mbit ceil 100Mbit")) << result.out;
+        EXPECT_NE(std::string::npos, result.out.find("node 1 gets")) << result.out;
+        EXPECT_EQ(std::string::npos, result.out.find("node 1 gets 0 bytes")) << result.out;
     }
-    EXPECT_NE(std::string::npos, result.out.find("rate 50Mbit ceil 100Mbit")) << result.out;
 }
 
 TEST(ClusterUnprivilegedTest, WorksInAUserNamespace)
