@@ -61,9 +61,7 @@ static uint16_t turn_of(const maker_t *m, int rank)
 {
     const tw_topo_t *topo = &m->topo;
     const tw_flows_t *flows = &m->algo->flows;
-    const int first = flows->merges     ? rank
-                      : flows->in_order ? 0
-                                        : topo->node_first[topo->node[rank] + 1];
+    const int first = flows->merges ? rank : flows->in_order ? 0 : topo->node_first[topo->node[rank] + 1];
     const int place = flows->merges ? m->owner : topo->position[m->owner];
     return (uint16_t)((place - first + topo->world) % topo->world);
 }
@@ -403,8 +401,7 @@ tw_status_t sim_graph_create(const sim_cluster_t *cluster, const tw_algo_t *algo
         m.graph->world = m.topo.world;
         m.graph->n_shards = tw_flows_count_shards(&algo->flows, &m.topo);
         m.graph->flows = &algo->flows;
-        m.graph->is_pipelined =
-            algo->info.quantized || algo->flows.of == TW_FLOWS_SOME || algo->flows.merges;
+        m.graph->is_pipelined = algo->info.quantized || algo->flows.of == TW_FLOWS_SOME || algo->flows.merges;
         status = make_graph(&m);
         tw_topo_cleanup(&m.topo);
     }

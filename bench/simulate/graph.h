@@ -32,8 +32,8 @@ struct sim_graph {
     size_t n_ops;
     sim_lane_t *lanes;
     size_t n_lanes;
-    uint32_t *sends;     /**< messages, lane by lane, each by hop, then by turn, then by index */
-    size_t *first_send;  /**< [n_lanes + 1] */
+    uint32_t *sends;    /**< messages, lane by lane, each by hop, then by turn, then by index */
+    size_t *first_send; /**< [n_lanes + 1] */
     int n_reduce_hops, n_spread_hops;
     int is_pipelined;    /**< what is spread follows what is reduced chunk by chunk: see sim_round */
     size_t *first_after; /**< [n_ops + 2]; of operation i: after[first_after[i] .. first_after[i + 1]) */

@@ -33,11 +33,11 @@ typedef enum kind {
 /* What is on its way from one rank to another, in the order of the sender's program: as in the library, a
  * message that is ready waits for those before it. */
 typedef struct lane {
-    uint32_t first;       /* message that has not all left */
-    uint32_t next;        /* that has not been announced */
-    uint16_t packets;     /* of the first one, still to leave */
-    uint16_t under_way;   /* packets that are not known to be through */
-    uint16_t waits;       /* 1: a packet waits in the port */
+    uint32_t first;     /* message that has not all left */
+    uint32_t next;      /* that has not been announced */
+    uint16_t packets;   /* of the first one, still to leave */
+    uint16_t under_way; /* packets that are not known to be through */
+    uint16_t waits;     /* 1: a packet waits in the port */
 } lane_t;
 
 struct sim_net {
@@ -201,8 +201,7 @@ static void pass_switch(run_t *run, const sim_event_t *packet, int is_up)
 {
     const sim_cluster_t *c = run->net->cluster;
     const sim_op_t *op = op_of(run, packet->what);
-    double sec =
-        sim_ticks(packet_bytes(run, op) * c->oversubscription / (c->link_Bps * c->nodes_per_switch));
+    double sec = sim_ticks(packet_bytes(run, op) * c->oversubscription / (c->link_Bps * c->nodes_per_switch));
     double *way = is_up ? &run->net->up[switch_of(run, op->from)] : &run->net->down[switch_of(run, op->at)];
     go_on(run, packet, is_up ? AT_DOWN : AT_IN, take(run, way, sec), sec);
 }
@@ -236,8 +235,8 @@ static void send_packet(run_t *run, lane_t *lane)
 /* The next packet, once the one before is leaving: so connections take turns. */
 static void send_next(run_t *run, lane_t *lane)
 {
-    if (lane->first != NONE && run->waits[lane->first] == MAY_LEAVE &&
-        lane->under_way < SIM_WINDOW_PACKETS && !lane->waits) {
+    if (lane->first != NONE && run->waits[lane->first] == MAY_LEAVE && lane->under_way < SIM_WINDOW_PACKETS &&
+        !lane->waits) {
         send_packet(run, lane);
     }
 }
@@ -391,8 +390,8 @@ static uint32_t *link_rounds(run_t *run, const uint32_t *sends, size_t n, uint32
             end++;
         }
         for (size_t i = first; i < end; i++) {
-            behind = link_message(run, behind, sends[i],
-                                  round - sim_round(g, &g->ops[sends[i]], 0, n_chunks));
+            behind =
+                link_message(run, behind, sends[i], round - sim_round(g, &g->ops[sends[i]], 0, n_chunks));
         }
         round++;
         while (first < end && round >= sim_round(g, &g->ops[sends[first]], 0, n_chunks) + n_chunks) {

@@ -431,7 +431,8 @@ TEST_F(Simulate, WhatIsKnownIsTheSameBits)
     ASSERT_EQ(TW_OK, sim_net_create(&c, &again));
     ASSERT_EQ(TW_OK, sim_net_create(&c, &once));
     ASSERT_EQ(TW_OK, sim_kept_create(&c, once, &kept));
-    ASSERT_EQ(TW_OK, sim_graph_create(&c, sim_algo_find(TW_COLL_ALLGATHER, 0, "hierarchical"), 1, &graphs[0]));
+    ASSERT_EQ(TW_OK,
+              sim_graph_create(&c, sim_algo_find(TW_COLL_ALLGATHER, 0, "hierarchical"), 1, &graphs[0]));
     ASSERT_EQ(TW_OK,
               sim_graph_create(&c, sim_algo_find(TW_COLL_REDUCE_SCATTER, 0, "hierarchical"), 1, &graphs[1]));
     std::vector<double> start(world, 0), done(world), known(world);
