@@ -16,8 +16,8 @@ static const char doc[] =
     "device, NUMA node, clock, codecs' "
     "speed; of each node: open files, memory for replicas, /dev/shm, sockets' buffers. "
     "With more nodes than there "
-    "is time for pairs, pairs are measured side by side; what is left when twice the time is over "
-    "is not measured, which is said.\n\n"
+    "is time for pairs, pairs are measured side by side; what is left after twice the time, or 30 s more, "
+    "whichever is later, is not measured, which is said.\n\n"
     "Rank 0 prints. The exit code is 0 whatever is found, 1 when a rank has failed or "
     "a file cannot be written.\n\n"
     "Example: srun -N 8 --ntasks-per-node 1 doctor --json doctor.json";

@@ -171,6 +171,40 @@ TEST_F(Doctor, ARankThatDiesIsAnErrorOfTheOthers)
     unlink(mark.c_str());
 }
 
+/* From some step on no connection is made, as its first packet is dropped: each step takes as long as it may,
+ * until the time is over. The first steps, which are never left out, are through by then if nothing else slows
+ * them down; else the test takes longer. */
+TEST_F(Doctor, WhatThereIsNoTimeForIsNotMeasured)
+{
+    const std::string mark = temporary("doctor.shut"),
+                      drop = "tc qdisc replace dev eth0 root handle 1: htb && "
+                             "tc class add dev eth0 parent 1: classid 1:2 htb rate 1mbit && "
+                             "tc qdisc add dev eth0 parent 1:2 bfifo limit 1 && "
+                             "tc filter add dev eth0 parent 1: protocol ip u32 match ip protocol 6 0xff "
+                             "match u8 0x02 0x12 at 33 flowid 1:2";
+    unlink(mark.c_str());
+    Child child(command({"--nodes", "4"},
+                        "(while [ ! -e " + mark + " ]; do sleep 0.05; done; " + drop + ") &",
+                        "--seconds 4s --json " + json_path));
+    while (child.pid() > 0 && child.out().find("measuring: 4 nodes") == std::string::npos) {
+        process::listen({&child}, 100);
+    }
+    usleep(1000 * 1000);
+    fclose(fopen(mark.c_str(), "w"));
+    const Result result = child.wait();
+    unlink(mark.c_str());
+    EXPECT_EQ(result.code, 0) << result.out << result.err;
+    json = json_load_file(json_path.c_str(), 0, nullptr);
+    const long long left = json_integer_value(json_object_get(json, "ways_not_measured"));
+    EXPECT_GE(left, 1) << result.out;
+    EXPECT_LT(left, 12) << result.out;
+    EXPECT_NE(result.out.find("  not measured: " + std::to_string(left) + "\n"), std::string::npos)
+        << result.out;
+    EXPECT_EQ(found({std::to_string(left) + " of 12 ways from node to node are not measured"}), 1)
+        << result.out;
+    EXPECT_NE(line_of(result.out, "slow: ").find("are not measured"), std::string::npos) << result.out;
+}
+
 TEST(DoctorAlone, OneRankHasNoLinks)
 {
     const Result result = process::run({"bench/doctor"});
