@@ -55,8 +55,8 @@ static tw_status_t grow(void **items, size_t n, size_t *max, size_t item_bytes)
     return TW_OK;
 }
 
-/* The owner's place in a rank's program (collectives/program/ops.c): those of the next node come first, or all
- * in order; in rows, as the shards are in the tensors, from the own one on. */
+/* The owner's place in a rank's program (collectives/program/ops.c): those of the next node come first, or
+ * all in order; in rows, as the shards are in the tensors, from the own one on. */
 static uint16_t turn_of(const maker_t *m, int rank)
 {
     const tw_topo_t *topo = &m->topo;

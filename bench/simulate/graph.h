@@ -46,9 +46,9 @@ static inline int sim_is_by_chunk(const sim_graph_t *g, const sim_op_t *op)
     return op->is_spread && !g->is_pipelined && g->flows->of == TW_FLOWS_ROOT;
 }
 
-/** The round that chunk c of an operation has in a rank's program, as the library emits it (collectives/host.c):
- *  chunk after chunk, each TW_HOP_ROUNDS behind the one before; but what is plain is spread after all that is
- *  reduced, hop by hop, or from a root chunk by chunk. */
+/** The round that chunk c of an operation has in a rank's program, as the library emits it
+ *  (collectives/host.c): chunk after chunk, each TW_HOP_ROUNDS behind the one before; but what is plain is
+ *  spread after all that is reduced, hop by hop, or from a root chunk by chunk. */
 static inline uint64_t sim_round(const sim_graph_t *g, const sim_op_t *op, size_t c, size_t n_chunks)
 {
     const uint64_t hop = (uint64_t)op->hop, last = (uint64_t)TW_HOP_ROUNDS * (uint64_t)g->n_reduce_hops;

@@ -57,11 +57,19 @@ static void recall(const sim_kept_t *k, const kept_t *kept, double base, sim_res
     }
 }
 
+static int are_equal(const double *a, const double *b, size_t n)
+{
+    size_t i = 0;
+    while (i < n && a[i] == b[i]) {
+        i++;
+    }
+    return i == n;
+}
+
 static int is_same(const sim_kept_t *k, const kept_t *a, const kept_t *b)
 {
     return a->graph == b->graph && a->bytes == b->bytes && a->chunk_bytes == b->chunk_bytes &&
-           memcmp(a->ratio, b->ratio, sizeof(a->ratio)) == 0 &&
-           memcmp(a->before, b->before, n_doubles(k) * sizeof(*a->before)) == 0;
+           are_equal(a->ratio, b->ratio, TW_FORM_COUNT) && are_equal(a->before, b->before, n_doubles(k));
 }
 
 static const kept_t *find(const sim_kept_t *k, const kept_t *wanted)

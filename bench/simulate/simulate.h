@@ -3,17 +3,17 @@
  *  What runs are the flows that the library's programs are made of (collectives/program/flow.h), of all
  *  owners and all ranks at once, chunk by chunk. Between two ranks is a connection, on which messages follow
  *  one another in the order of the sender's program, as they do in the library: what is ready waits for what
- *  comes before it. Connections that leave by the same port (a node's link, or a rank's inside
- *  its node) take turns, packet by packet; a packet passes through that port, the switches' uplinks and the
- *  receiver's port at once, each at its own rate, behind what came there first. As TCP's, a connection has
+ *  comes before it. Connections that leave by the same port (a node's link, or a rank's inside its node)
+ *  take turns, packet by packet; a packet passes through that port, the switches' uplinks and the receiver's
+ *  port at once, each at its own rate, behind what came there first. As TCP's, a connection has
  *  SIM_WINDOW_PACKETS under way at most, and the word that one is through stands in the queues of the ports
  *  on its way back: whose way is free gets more of a port where several meet. A message that is all there
  *  takes a latency. Sums and codecs take a rank's processor, one after the other. Nothing is ever lost. The
  *  same seed gives the same run.
  *
  *  Files: net.c ports and connections, events.c what happens when; graph.c from flows to what depends on
- *  what; kept.c runs that have been seen before; step.c a training step, server.c one over a parameter server; box.c real ranks; options.c flags,
- *  main.c the program. */
+ *  what; kept.c runs that have been seen before; step.c a training step, server.c one over a parameter
+ *  server; box.c real ranks; options.c flags, main.c the program. */
 #ifndef TW_BENCH_SIMULATE_SIMULATE_H
 #define TW_BENCH_SIMULATE_SIMULATE_H
 

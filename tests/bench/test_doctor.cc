@@ -171,9 +171,8 @@ TEST_F(Doctor, ARankThatDiesIsAnErrorOfTheOthers)
     unlink(mark.c_str());
 }
 
-/* From some step on no connection is made, as its first packet is dropped: each step takes as long as it may,
- * until the time is over. The first steps, which are never left out, are through by then if nothing else slows
- * them down; else the test takes longer. */
+/* From some step on no connection is made, as its first packet is dropped: each step takes as long as it
+ * may, until the time is over. The first steps, of which none is left out, are not all through by then. */
 TEST_F(Doctor, WhatThereIsNoTimeForIsNotMeasured)
 {
     const std::string mark = temporary("doctor.shut"),
