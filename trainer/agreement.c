@@ -17,12 +17,13 @@ tw_status_t tw_agree_gather(tw_coll_t *coll, const void *own, size_t n_bytes, vo
     return tw_coll_run(coll, &args);
 }
 
-void *tw_agree_alloc(const tw_coll_t *coll, size_t n_bytes)
+void *tw_agree_alloc(tw_coll_t *coll, size_t n_bytes)
 {
     void *all = calloc((size_t)tw_coll_size(coll), n_bytes);
     if (!all) {
         tw_error("rank %d: out of memory for what %d ranks have to say", tw_coll_rank(coll),
                  tw_coll_size(coll));
+        tw_coll_abort(coll);
     }
     return all;
 }
@@ -57,6 +58,7 @@ static tw_status_t exchange_lines(tw_coll_t *coll, const tw_lines_t *lines, size
     tw_status_t status = own ? TW_OK : TW_ERR_NO_MEMORY;
     if (all && !own) {
         tw_error("rank %d: out of memory for %zu bytes of what it has to say", tw_coll_rank(coll), most);
+        tw_coll_abort(coll);
     }
     if (status == TW_OK) {
         memcpy(own, lines->text ? lines->text : "", lines->bytes);

@@ -13,8 +13,9 @@ TW_C_BEGIN
 tw_status_t tw_agree_on(tw_coll_t *coll, const tw_lines_t *lines);
 /** A failure of one rank is everybody's: the status of the first rank that failed. */
 tw_status_t tw_agree_status(tw_coll_t *coll, tw_status_t status);
-/** Room for `n_bytes` of every rank, zeroed; free() it. NULL (logged): out of memory. */
-void *tw_agree_alloc(const tw_coll_t *coll, size_t n_bytes);
+/** Room for `n_bytes` of every rank, zeroed; free() it. NULL (logged): out of memory; the job is given up, as
+ *  the others wait for what this rank would say. */
+void *tw_agree_alloc(tw_coll_t *coll, size_t n_bytes);
 /** `n_bytes` of every rank, in rank order. */
 tw_status_t tw_agree_gather(tw_coll_t *coll, const void *own, size_t n_bytes, void *all);
 

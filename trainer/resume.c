@@ -209,10 +209,7 @@ static tw_status_t agree_newest(const tw_persist_t *persist, const listing_t *ow
 static tw_status_t agree_listing(const tw_persist_t *persist, const char *path, listing_t *out)
 {
     listing_t own = list(path), *all = tw_agree_alloc(persist->own, sizeof(*all));
-    if (!all) {
-        own.status = TW_ERR_NO_MEMORY;
-    }
-    tw_status_t status = tw_agree_status(persist->own, (tw_status_t)own.status);
+    tw_status_t status = all ? tw_agree_status(persist->own, (tw_status_t)own.status) : TW_ERR_NO_MEMORY;
     status = status == TW_OK ? agree_newest(persist, &own) : status;
     status = status == TW_OK ? tw_agree_gather(persist->own, &own, sizeof(own), all) : status;
     if (status == TW_OK) {

@@ -40,19 +40,44 @@ struct tw_checkpoint_saving {
 typedef tw_checkpoint_saving_t saving_t;
 
 /* Everyone hears how everyone fared; returns the first failure. Files take as long as disks take. */
-static tw_status_t agree(saving_t *saving, tw_status_t status)
+static tw_status_t exchange(tw_coll_t *coll, const report_t *own, report_t *all)
 {
-    int world = tw_coll_size(saving->coll);
-    saving->own.status = status;
-    tw_coll_segment_t segment = {
-        .src = &saving->own, .dst = saving->all, .n_elems = (size_t)world * sizeof(report_t)};
+    int world = tw_coll_size(coll);
+    tw_coll_segment_t segment = {.src = own, .dst = all, .n_elems = (size_t)world * sizeof(report_t)};
     tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1, .patient = 1};
-    tw_status_t exchanged = tw_coll_run(saving->coll, &args);
-    for (int rank = 0; rank < world && exchanged == TW_OK; rank++) {
-        exchanged = (tw_status_t)saving->all[rank].status;
+    tw_status_t status = tw_coll_run(coll, &args);
+    for (int rank = 0; rank < world && status == TW_OK; rank++) {
+        status = (tw_status_t)all[rank].status;
     }
-    return exchanged;
+    return status;
+}
+
+static tw_status_t agree(saving_t *saving, tw_status_t status)
+{
+    saving->own.status = status;
+    return exchange(saving->coll, &saving->own, saving->all);
+}
+
+static tw_status_t no_memory(const tw_coll_t *coll)
+{
+    tw_error("rank %d: out of memory for a checkpoint", tw_coll_rank(coll));
+    return TW_ERR_NO_MEMORY;
+}
+
+/* A rank that has no memory for its part says so to all. Where it has not even room for what they answer, it
+ * gives the job up, of which they hear as well. */
+static tw_status_t tell_no_memory(tw_coll_t *coll)
+{
+    const report_t own = {.status = no_memory(coll)};
+    report_t *all = calloc((size_t)tw_coll_size(coll), sizeof(*all));
+    if (!all) {
+        tw_coll_abort(coll);
+        return TW_ERR_NO_MEMORY;
+    }
+    tw_status_t status = exchange(coll, &own, all);
+    free(all);
+    return status;
 }
 
 static int is_first(const saving_t *saving)
@@ -305,8 +330,7 @@ tw_status_t tw_checkpoint_save_begin(tw_coll_t *coll, const tw_checkpoint_state_
 {
     saving_t *saving = create(coll, save);
     if (!saving) {
-        tw_error("checkpoint: out of memory");
-        return TW_ERR_NO_MEMORY;
+        return tell_no_memory(coll);
     }
     tw_status_t status = set_paths(saving);
     if (status == TW_OK) {

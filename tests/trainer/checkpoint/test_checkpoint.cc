@@ -234,6 +234,24 @@ TEST_F(Checkpoint, WritingMayTakeLonger)
     expect_loads(1, 3);
 }
 
+/* What one rank has no memory for no rank begins; the next one is as if nothing had been. */
+TEST_F(Checkpoint, ARankOutOfMemoryIsEverybodys)
+{
+    tw::World ranks(std::vector<int>{0, 0, 0});
+    expect_log("rank 1: out of memory for a checkpoint");
+    ranks.run([&](int rank) {
+        Shard shard(model_, rank, 3);
+        shard.fill(3);
+        tw_checkpoint_state_t save = save_of(shard, 3, 2), too_much = save;
+        tw_checkpoint_saving_t *saving = nullptr;
+        too_much.n_pieces = rank == 1 ? SIZE_MAX / 64 : save.n_pieces;
+        EXPECT_EQ(TW_ERR_NO_MEMORY, tw_checkpoint_save_begin(ranks.coll(rank), &too_much, &saving)) << rank;
+        EXPECT_EQ(nullptr, saving);
+        EXPECT_EQ(TW_OK, tw_checkpoint_save(ranks.coll(rank), &save)) << rank;
+    });
+    expect_loads(1, 3);
+}
+
 TEST_F(Checkpoint, WhatACrashLeftIsPassedOverAndRemoved)
 {
     save(2, 10);
