@@ -139,8 +139,9 @@ typedef struct tw_coll_args {
      *  until then. Over NCCL that is until it was enqueued. NULL: nowhere. */
     double *elapsed_sec;
     /** 1: a rank may come to it as late as it likes, as from writing a file or computing alone: no
-     *  TW_ERR_TIMEOUT for this communicator while it is in flight. A rank that dies is an error still. Ranks
-     *  need not agree about it. */
+     *  TW_ERR_TIMEOUT for this communicator while it is in flight: when nothing has moved for TW_COLL_TIMEOUT
+     *  a warning says once what is awaited. A rank that dies is an error still. Ranks need not agree about
+     *  it. */
     int patient;
 } tw_coll_args_t;
 
@@ -166,6 +167,8 @@ tw_status_t tw_coll_wait(tw_coll_request_t *request);
 /** In seconds, instead of TW_COLL_TIMEOUT; 0: never. For what is under way, too. Any thread. */
 void tw_coll_timeout_set(tw_coll_t *coll, double timeout_sec);
 double tw_coll_timeout(const tw_coll_t *coll);
+/** From now on all its operations are patient, those under way too (tw_coll_args_t). Any thread. */
+void tw_coll_patient_set(tw_coll_t *coll);
 /** post and wait. */
 tw_status_t tw_coll_run(tw_coll_t *coll, const tw_coll_args_t *args);
 /** Progress all operations in flight on the transport, of all its communicators, without looking at one of

@@ -72,6 +72,7 @@ struct tw_coll_request {
     uint64_t posted_ns;
     int is_detached; /**< nobody waits for it: freed when it ends */
     int is_failed;   /**< not an operation: tells the neighbours that this rank could not post one */
+    int is_said;     /**< that it is waited for past TW_COLL_TIMEOUT, as it is patient */
 
     /* The caller's arguments, checked and copied; what is optional there is filled in here. */
     tw_coll_args_t args;
@@ -151,6 +152,7 @@ struct tw_coll {
     tw_mem_t workspace_mem;
     struct tw_progress *progress; /**< the thread that owns the transport; NULL: the caller's does */
     uint64_t limit_ns;            /**< how long the watchdog lets nothing move; 0: for ever */
+    int is_patient;               /**< all its operations are */
     uint64_t moved_ns;            /**< when something last moved, for the watchdog */
     uint64_t looked_ns;           /**< when progress was last asked for */
 

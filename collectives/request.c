@@ -195,9 +195,9 @@ static const char *describe(const tw_coll_request_t *request, char *buf, size_t 
 }
 
 /* The oldest request that somebody may wait for. */
-static const tw_coll_request_t *first_awaited(const tw_coll_t *coll)
+static tw_coll_request_t *first_awaited(const tw_coll_t *coll)
 {
-    const tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
+    tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
 
     while (request && request->is_failed) {
         request = TAILQ_NEXT(request, link);
@@ -219,6 +219,11 @@ static double still_sec(const tw_coll_t *coll)
 void tw_coll_timeout_set(tw_coll_t *coll, double timeout_sec)
 {
     tw_store_ns(&coll->limit_ns, timeout_sec > 0 ? (uint64_t)(timeout_sec * NS_PER_SEC) : 0);
+}
+
+void tw_coll_patient_set(tw_coll_t *coll)
+{
+    __atomic_store_n(&coll->is_patient, 1, __ATOMIC_RELAXED);
 }
 
 /* Whoever looks while he waits: 1 if nothing has moved for too long, with somebody looking all the while. */
@@ -244,17 +249,43 @@ static int has_patient(const tw_coll_t *coll)
             return 1;
         }
     }
-    return 0;
+    return __atomic_load_n(&coll->is_patient, __ATOMIC_RELAXED);
+}
+
+/* Once: who waits without a limit may be waiting for something that hangs. */
+static void say_waiting(tw_coll_request_t *request)
+{
+    const tw_coll_t *coll = request->coll;
+    char what[DESCRIBE_BYTES], since[16] = "";
+    time_t begin = time(NULL) - (time_t)still_sec(coll);
+    struct tm local;
+
+    if (request->is_said) {
+        return;
+    }
+    if (localtime_r(&begin, &local)) {
+        (void)strftime(since, sizeof(since), "%H:%M:%S", &local);
+    }
+    tw_warn("rank %d: %s (%s, number %u) has waited for %.1f s, since %s, and waits on, as another rank may "
+            "be busy with a file: %s",
+            coll->topo.rank, tw_coll_op_name(request->args.op),
+            coll->engine->algo_get(request->choice.algo)->name, request->signature.sequence, still_sec(coll),
+            since, describe(request, what, sizeof(what)));
+    request->is_said = 1;
 }
 
 /* Say what is awaited and give up. */
 static tw_status_t time_out(void *arg)
 {
     tw_coll_t *coll = arg;
-    const tw_coll_request_t *request = first_awaited(coll);
+    tw_coll_request_t *request = first_awaited(coll);
     char what[DESCRIBE_BYTES];
 
-    if (!request || has_patient(coll) || still_sec(coll) < tw_coll_timeout(coll)) {
+    if (!request || still_sec(coll) < tw_coll_timeout(coll)) {
+        return TW_OK;
+    }
+    if (has_patient(coll)) {
+        say_waiting(request);
         return TW_OK;
     }
     tw_error("rank %d: %s (%s, number %u) has not moved for %.1f s (TW_COLL_TIMEOUT): %s", coll->topo.rank,

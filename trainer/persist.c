@@ -18,7 +18,7 @@ void tw_persist_cleanup(tw_persist_t *persist)
     tw_lines_cleanup(&persist->facts);
 }
 
-/* It waits for files, and files for disks: nobody gives up, unless a rank dies. */
+/* It waits for files, and files for disks: nobody gives up, unless a rank dies. Who waits for long says so. */
 static tw_status_t create_group(tw_persist_t *persist, tw_coll_t *coll)
 {
     int world = tw_coll_size(coll), *ranks = calloc((size_t)world, sizeof(*ranks));
@@ -31,7 +31,7 @@ static tw_status_t create_group(tw_persist_t *persist, tw_coll_t *coll)
     }
     tw_status_t status = tw_coll_group_create(coll, ranks, world, &persist->own);
     if (status == TW_OK) {
-        tw_coll_timeout_set(persist->own, 0);
+        tw_coll_patient_set(persist->own);
     }
     free(ranks);
     return status;

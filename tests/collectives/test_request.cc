@@ -313,6 +313,8 @@ TEST_F(Request, APatientOperationWaitsForLateRanks)
 {
     tw::World world(tw::nodes_of({1, 1}));
     expect_log("(TW_COLL_TIMEOUT): ");
+    expect_log("rank 0: allreduce (ring, number ");
+    expect_log("from rank 1");
     world.run([&](int rank) {
         tw::Job job(make_case(TW_COLL_ALLREDUCE, "ring", {4000}), 2, rank);
         tw_coll_args_t args = *job.args();
@@ -324,6 +326,26 @@ TEST_F(Request, APatientOperationWaitsForLateRanks)
         EXPECT_EQ(tw_coll_run(world.coll(rank), &args), TW_OK);
         if (rank == 0) {
             wait_in_vain(world.coll(rank));
+        }
+    });
+}
+
+/* A communicator may be so as a whole, and then it is its own limit that says when to speak. */
+TEST_F(Request, APatientCommunicatorWaitsForLateRanks)
+{
+    tw::World world(tw::nodes_of({1, 1}));
+    expect_log("has waited for ");
+    world.run([&](int rank) {
+        tw_coll_timeout_set(world.coll(rank), rank == 0 ? 1e-3 : 1000);
+        if (rank == 0) {
+            tw_coll_patient_set(world.coll(0));
+        }
+        for (int i = 0; i < 2; i++) {
+            if (rank == 1) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            }
+            tw::Job job(make_case(TW_COLL_ALLREDUCE, "ring", {4000}), 2, rank);
+            EXPECT_EQ(tw_coll_run(world.coll(rank), job.args()), TW_OK);
         }
     });
 }

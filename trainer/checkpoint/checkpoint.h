@@ -77,14 +77,15 @@ typedef struct tw_checkpoint_saving tw_checkpoint_saving_t;
  *  pieces' values must not change before tw_checkpoint_save_release. Errors as of tw_checkpoint_save. */
 tw_status_t tw_checkpoint_save_begin(tw_coll_t *coll, const tw_checkpoint_state_t *save,
                                      tw_checkpoint_saving_t **out);
-/** Wait until the values have been taken, as long as the disk takes. */
+/** Wait until the values have been taken, as long as the disk takes; past the limit of `coll` a warning names
+ *  the file, once. */
 void tw_checkpoint_save_release(tw_checkpoint_saving_t *saving);
 /** Have they been? Does not wait. */
 int tw_checkpoint_save_is_taken(tw_checkpoint_saving_t *saving);
 /** Is this rank's file on the disk, or has it failed? Does not wait. */
 int tw_checkpoint_save_is_written(tw_checkpoint_saving_t *saving);
-/** Collective: wait for the files of all ranks, however long that takes, and make a checkpoint of them. Frees
- *  `saving`. Errors as of tw_checkpoint_save. */
+/** Collective: wait for the files of all ranks, however long that takes (past the limit of `coll` with a
+ *  warning), and make a checkpoint of them. Frees `saving`. Errors as of tw_checkpoint_save. */
 tw_status_t tw_checkpoint_save_end(tw_checkpoint_saving_t *saving);
 /** In place of that, by a rank alone that gives up: nothing comes of it. NULL is accepted. */
 void tw_checkpoint_save_drop(tw_checkpoint_saving_t *saving);

@@ -2,10 +2,12 @@
  * its name. */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "trainer/checkpoint/checkpoint.h"
@@ -124,9 +126,36 @@ static void enter(saving_t *saving, stage_t stage, tw_status_t status)
     pthread_mutex_unlock(&saving->lock);
 }
 
+/* It goes on: a disk that hangs is somebody's to look at. */
+static void say_waiting(const saving_t *saving, double limit_sec)
+{
+    char name[32];
+    tw_checkpoint_shard_name(tw_coll_rank(saving->coll), name);
+    tw_warn("rank %d: %s/%s: the disk has not taken it for %.1f s; all ranks go on waiting for it",
+            tw_coll_rank(saving->coll), saving->temporary, name, limit_sec);
+}
+
+/* With the lock held. 0: it has not come within the time. */
+static int comes_within(saving_t *saving, stage_t stage, double limit_sec)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    double sec = (double)until.tv_sec + (double)until.tv_nsec * 1e-9 + limit_sec;
+    until = (struct timespec){.tv_sec = (time_t)sec, .tv_nsec = (long)((sec - floor(sec)) * 1e9)};
+    int error = 0;
+    while (saving->stage < stage && error != ETIMEDOUT) {
+        error = pthread_cond_timedwait(&saving->changed, &saving->lock, &until);
+    }
+    return saving->stage >= stage;
+}
+
 static void wait_for(saving_t *saving, stage_t stage)
 {
+    double limit_sec = tw_coll_timeout(saving->coll);
     pthread_mutex_lock(&saving->lock);
+    if (limit_sec > 0 && !comes_within(saving, stage, limit_sec)) {
+        say_waiting(saving, limit_sec);
+    }
     while (saving->stage < stage) {
         pthread_cond_wait(&saving->changed, &saving->lock);
     }
@@ -293,8 +322,12 @@ static saving_t *create(tw_coll_t *coll, const tw_checkpoint_state_t *save)
     if (!saving) {
         return NULL;
     }
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_mutex_init(&saving->lock, NULL);
-    pthread_cond_init(&saving->changed, NULL);
+    pthread_cond_init(&saving->changed, &clock);
+    pthread_condattr_destroy(&clock);
     saving->coll = coll;
     saving->save = *save;
     saving->all = calloc((size_t)tw_coll_size(coll), sizeof(*saving->all));
@@ -370,6 +403,7 @@ int tw_checkpoint_save_is_written(saving_t *saving)
 
 tw_status_t tw_checkpoint_save_end(saving_t *saving)
 {
+    wait_for(saving, WRITTEN);
     stop_writing(saving);
     tw_status_t status = agree(saving, saving->status);
     if (status == TW_OK) {
