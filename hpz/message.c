@@ -152,14 +152,35 @@ static size_t delta_pieces(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int
     return n;
 }
 
+/* The owner's end of a lossless delta: the states have moved on in encoding. */
+static tw_status_t apply_own_lossless(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
+{
+    const tw_hpz_memory_t *memory = &hpz->memory;
+    const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first);
+
+    for (size_t t = first; t < first + n_tensors; t++) {
+        tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, hpz->node);
+        if (!is_left_out(hpz, TW_HPZ_LOSSLESS, t)) {
+            TW_TRY(memory->copy(memory->ctx, own->replica + tw_hpz_replica_offset(hpz, t, piece),
+                                fresh_of(transfer, piece), piece.n_elems * sizeof(*own->replica)));
+        }
+    }
+    return TW_OK;
+}
+
+/* Elsewhere the new values have one room, which the next transfer takes: the replica has them at once. */
 static tw_status_t write_lossless(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, size_t *bytes)
 {
     size_t n = delta_pieces(hpz, transfer, hpz->node, 1);
     size_t room = tw_hpz_message_bytes(hpz, transfer->unit, transfer->slice, TW_HPZ_LOSSLESS, hpz->node);
 
     *bytes = 0;
-    return n == 0 ? TW_OK
-                  : hpz->memory.encode(hpz->memory.ctx, hpz->delta_pieces, n, transfer->message, room, bytes);
+    if (n == 0) {
+        return TW_OK;
+    }
+    TW_TRY(hpz->memory.encode(hpz->memory.ctx, hpz->delta_pieces, n, transfer->message, room, bytes));
+    return hpz->is_elsewhere ? apply_own_lossless(hpz, transfer) : TW_OK;
 }
 
 tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, size_t *bytes)
@@ -224,31 +245,11 @@ static tw_status_t apply_plain(const tw_hpz_t *hpz, const tw_hpz_transfer_t *tra
     return TW_OK;
 }
 
-/* The owner's end of a lossless delta: the states have moved on in encoding. */
-static tw_status_t apply_own_lossless(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
-{
-    const tw_hpz_memory_t *memory = &hpz->memory;
-    const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
-    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first);
-
-    for (size_t t = first; t < first + n_tensors; t++) {
-        tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, hpz->node);
-        uint16_t *to = own->replica + tw_hpz_replica_offset(hpz, t, piece);
-        if (is_left_out(hpz, TW_HPZ_LOSSLESS, t)) {
-            continue;
-        }
-        TW_TRY(transfer->fresh
-                   ? memory->copy(memory->ctx, to, fresh_of(transfer, piece), piece.n_elems * sizeof(*to))
-                   : memory->narrow(memory->ctx, own->sync.master + piece.offset, to, piece.n_elems));
-    }
-    return TW_OK;
-}
-
 static tw_status_t apply_lossless(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node,
                                   const uint8_t *message, size_t bytes)
 {
     if (node == hpz->node) {
-        return apply_own_lossless(hpz, transfer);
+        return hpz->is_elsewhere ? TW_OK : apply_own_lossless(hpz, transfer);
     }
     size_t n = delta_pieces(hpz, transfer, node, 0);
     return n == 0 ? TW_OK : hpz->memory.decode(hpz->memory.ctx, hpz->delta_pieces, n, message, bytes);
