@@ -349,12 +349,20 @@ void EmulatedDevice::add_work()
             return TW_ERR_CUDA;
         }
         of(device)->copies_left -= of(device)->copies_left > 0;
-        const auto *at = static_cast<const uint8_t *>(to);
-        const bool is_out = at < of(device)->arena_ || at >= of(device)->arena_ + arena_bytes;
+        const auto is_there = [=](const void *at) {
+            const auto *begin = of(device)->arena_;
+            return at >= begin && at < begin + arena_bytes;
+        };
+        const bool is_out = !is_there(to);
         static_cast<Stream *>(stream)->bytes_out = is_out ? bytes : 0;
         of(device)->bytes_out += is_out ? bytes : 0;
+        of(device)->bytes_in += !is_out && !is_there(from) ? bytes : 0;
+        const bool is_spoilt = is_out && bytes == of(device)->spoilt_bytes;
+        of(device)->spoilt_bytes = is_spoilt ? 0 : of(device)->spoilt_bytes;
         of(device)->push(stream, [=] {
             memcpy(to, from, bytes);
+            const uint16_t infinite = 0x7f80;
+            memcpy(to, &infinite, is_spoilt ? sizeof(infinite) : 0);
             return true;
         });
         return TW_OK;

@@ -248,6 +248,9 @@ TEST_F(DeviceTraining, ReplicasOnTheDeviceAreThoseOfTheHost)
                      "thinwire.groups=*.mlp.* frozen"}),
         both(delta, {"zero_optimization.offload_optimizer.device=cpu", "gradient_accumulation_steps=2",
                      "train_micro_batch_size_per_gpu=1"}),
+        both(hpz, {"bf16.enabled=n", "zero_optimization.allgather_bucket_size=4000"}),
+        both(hpz, {"bf16.enabled=n", "thinwire.lossless_weights=y",
+                   "zero_optimization.offload_optimizer.device=cpu"}),
     };
     for (size_t i = 0; i < all.size(); i++) {
         const Sets sets = both(all[i], {"thinwire.steps=3", i % 2 == 0 ? gpt2 : llama});
@@ -264,6 +267,66 @@ TEST_F(DeviceTraining, ReplicasOnTheDeviceAreThoseOfTheHost)
         EXPECT_GT(device.device_bytes, host.device_bytes);
         EXPECT_LT(device.host_bytes, host.host_bytes);
     }
+}
+
+/* Masters of the host's memory become the replicas' new values once a step. */
+TEST_F(DeviceTraining, MastersComeOnceAStep)
+{
+    tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
+        tw::EmulatedDevice device((uint32_t)rank + 1);
+        Job job(both(both(delta, on_gpu), {"zero_optimization.offload_optimizer.device=cpu"}), world,
+                device.table());
+        job.step();
+        const size_t before = device.bytes_in;
+        job.step();
+        EXPECT_EQ(tw_engine_drain(job.engine), TW_OK);
+        size_t n_pieces, n_elems = 0;
+        const tw_engine_piece_t *pieces = tw_engine_pieces(job.engine, &n_pieces);
+        for (size_t p = 0; p < n_pieces; p++) {
+            n_elems += pieces[p].n_elems;
+        }
+        EXPECT_GE(device.bytes_in - before, n_elems * sizeof(float));
+        EXPECT_LT(device.bytes_in - before, 2 * n_elems * sizeof(float));
+    });
+}
+
+/* What backward spoils on one rank's device stops all, and the tensor where it began is named; so is a weight
+ * that is none. Whether the optimizer is on the device or not. */
+TEST_F(DeviceTraining, ANumberThatIsNoneStopsAllAndNamesATensor)
+{
+    const std::vector<Sets> all = {
+        {"zero_optimization.stage=2"},
+        {"zero_optimization.stage=2", "zero_optimization.offload_optimizer.device=cpu"},
+        both(delta, on_gpu)};
+    for (const Sets &sets : all) {
+        SCOPED_TRACE(sets.back());
+        expect_log("step 2: the gradient of transformer.h.1.ln_1.weight is not finite");
+        expect_log("rank 1: step 2: the weight of transformer.h.0.attn.c_attn.weight is not finite");
+        tw::run_ranks({0, 1}, [&](int rank, tw_coll_t *world) {
+            tw::EmulatedDevice devices[] = {tw::EmulatedDevice(2 * (uint32_t)rank + 1),
+                                            tw::EmulatedDevice(2 * (uint32_t)rank + 2)};
+            Job first(sets, world, devices[0].table()), second(sets, world, devices[1].table());
+            first.step();
+            EXPECT_EQ(first.status, TW_OK);
+            const size_t n_block = reinterpret_cast<tw_device_model_t *>(first.model)->block.n_elems;
+            devices[0].spoilt_bytes = rank == 1 ? n_block * sizeof(uint16_t) : 0;
+            first.step();
+            EXPECT_EQ(first.status, TW_ERR_MISMATCH);
+            EXPECT_EQ(devices[0].spoilt_bytes, 0u);
+
+            second.step();
+            std::vector<Floats> state = second.state();
+            for (size_t t = 0; rank == 1 && t < second.engine->n_tensors; t++) {
+                if (std::string(second.engine->tensors[t].name) == "transformer.h.0.attn.c_attn.weight") {
+                    state[3 * t][0] = NAN;
+                }
+            }
+            second.load(state, 1);
+            second.step();
+            EXPECT_EQ(second.status, TW_ERR_MISMATCH);
+        });
+    }
+    EXPECT_EQ(log_count("is not finite"), 2 * all.size()); /* each time by one rank */
 }
 
 /* A state goes from one to the other, and to a run that begins with it. */
