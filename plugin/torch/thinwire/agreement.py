@@ -84,8 +84,10 @@ def why_not(states: dict[int, State], silent: list[int], waited: str) -> str:
 class Life:
     """Of one world: what this rank has said, and the verdicts that it knows."""
 
-    def __init__(self, world: World):
+    def __init__(self, world: World, falls_back: bool = True):
+        """falls_back: where Thinwire is not used torch's own collectives are; else it is an error, which says why."""
         self.rank, self._ranks, self._store = world.rank, world.ranks, world.store
+        self._falls_back = falls_back
         self._lock = threading.Lock()
         self._asked: bool | None = None  # once this rank has spoken
         self._verdicts: dict[tuple[int, ...], str] = {}
@@ -141,7 +143,7 @@ class Life:
             unknown = "TW_JOIN_TIMEOUT; is Thinwire installed there, and TW_FSDP or TW_DDP set?" if self._asked else "the group's timeout"
             self._judge(members, "within %.0f s (%s)" % (limit_sec, unknown))
         why, teller = json.loads(self._store.get(key))
-        if why and teller == self.rank:
+        if why and teller == self.rank and self._falls_back:
             log.warning("nothing goes over Thinwire: %s", why)
         return why
 
@@ -156,7 +158,7 @@ class Life:
         if ranks not in self._verdicts:
             self._agree(ranks, limit_sec)
         why = self._verdicts[ranks]
-        if why and autoload.is_on("TW_NET_ENCRYPT"):
+        if why and self._falls_back and autoload.is_on("TW_NET_ENCRYPT"):
             raise RuntimeError("TW_NET_ENCRYPT=y, and what torch would fall back to is not sealed: " + why)
         return why
 

@@ -161,21 +161,26 @@ class Engine:
 
     def __init__(self, world: World, ranks: tuple[int, ...], timeout_sec: float, frees: bool = True):
         """frees: when a rank has failed, what waits for it in torch ends, too."""
-        self.pid, self._world, self.rank = os.getpid(), world, world.rank
+        self.pid, self.rank = os.getpid(), world.rank
         self._ranks = ranks  # of the world, ascending
         self._transport, self._all = C.c_void_p(), C.c_void_p()
         self._communicators: dict[tuple[str, bool], Communicator] = {}
         self._counted: dict[Callable[[Communicator], int], int] = {}  # once they are closed
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._join(timeout_sec)
+        self._meeting: Meeting | None = Meeting(world, ranks, timeout_sec)
+        try:
+            self._join(self._meeting, timeout_sec)
+        except BaseException:
+            self._meeting.leave()
+            raise
         self._watcher: threading.Thread | None = None
         if frees:
             self._watcher = threading.Thread(target=self._watch, name="thinwire-watch", daemon=True)
             self._watcher.start()
 
-    def _join(self, timeout_sec: float) -> None:
-        library, meeting = capi.lib(), Meeting(self._world, self._ranks, timeout_sec)
+    def _join(self, meeting: Meeting, timeout_sec: float) -> None:
+        library = capi.lib()
         job, listener = meeting.job()
         ucx = capi.UcxParams(C.pointer(job), listener)
         capi.check(library.tw_transport_ucx_create_with(C.byref(ucx), C.byref(self._transport)), "join")
@@ -281,6 +286,9 @@ class Engine:
         library.tw_coll_destroy(self._all)
         library.tw_transport_destroy(self._transport)
         self._communicators, self._all, self._transport = {}, C.c_void_p(), C.c_void_p()
+        if self._meeting is not None:
+            self._meeting.leave()
+            self._meeting = None  # and with it the store
 
 
 def nccl_comm(group: dist.ProcessGroup) -> int:

@@ -30,6 +30,12 @@ _BINARY = {
 _SUMS = {"SUM": capi.SUM, "AVG": capi.MEAN}  # those that Thinwire has, of _FLOATS
 
 
+def check_timeout(timeout_sec: float) -> None:
+    """ValueError if nothing could ever come within it."""
+    if timeout_sec <= 0:
+        raise ValueError("a timeout of %g s: it has to be above 0" % timeout_sec)
+
+
 _check_environment = functools.cache(policy.check_environment)  # warns once
 
 
@@ -136,7 +142,7 @@ class Comm:
         self._shapes, self._steps = operations.Shapes(), itertools.count()
         self._nothing = torch.empty(1)  # empty tensors are at no address
         book.has_rank(world.rank)
-        self._agree(agreement.Life(world), codec)
+        self._agree(agreement.Life(world, falls_back=False), codec)
         self._engine = engine.separate(world, timeout_sec)
         try:
             self._communicator = self._engine.communicator(name, self._ranks, timeout_sec)
@@ -148,6 +154,7 @@ class Comm:
     def _agree(self, life: agreement.Life, codec: Callable[[], str | None]) -> None:
         def prepare() -> dict[str, str]:
             _check_environment()
+            check_timeout(self._timeout_sec)
             self._min_bytes = policy.from_environment().min_bytes
             self.codec = capi.parse_codec(codec())
             return {"codec": str(self.codec or "plain"), "TW_MIN_BYTES": str(self._min_bytes), "ranks": str(self._ranks)}
@@ -167,11 +174,14 @@ class Comm:
         self._engine.abort()
 
     def set_timeout(self, timeout_sec: float) -> None:
+        check_timeout(timeout_sec)
         self._timeout_sec = timeout_sec
 
     def _use(self, timeout_sec: float | None) -> None:
-        """A call's own limit holds for what is under way, until the next call."""
-        self._communicator.keep_time(self._timeout_sec if timeout_sec is None else timeout_sec)
+        """A call's own limit holds for what is under way, until the next call; 0 is none, as torch has it."""
+        if timeout_sec:
+            check_timeout(timeout_sec)
+        self._communicator.keep_time(timeout_sec or self._timeout_sec)
 
     def _chosen(self, n_bytes: int, call: Call) -> capi.Codec | None:
         """n_bytes: over all ranks, the same on all of them."""

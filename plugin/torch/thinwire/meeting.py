@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import secrets
+import threading
 import time
 from collections.abc import Callable
 
@@ -63,6 +64,31 @@ def default_world() -> World:
     """torch's default group."""
     group = inside.default_group()
     return World(group.rank(), tuple(range(group.size())), inside.default_store())
+
+
+class _FixedPort:
+    """TW_RENDEZVOUS_PORT, which one meeting at a time can have: the first rank of another one listens on any."""
+
+    def __init__(self) -> None:
+        self._lock, self._holder = threading.Lock(), None
+
+    def take(self, meeting: Meeting) -> int:
+        """0: there is none, or another meeting has it."""
+        port = int(os.environ.get("TW_RENDEZVOUS_PORT") or 0)
+        with self._lock:
+            self._holder = self._holder or (meeting if port else None)
+            if self._holder is meeting:
+                return port
+        if port:
+            log.info("TW_RENDEZVOUS_PORT=%d is another communicator's of this process: this one meets at any port", port)
+        return 0
+
+    def leave(self, meeting: Meeting) -> None:
+        with self._lock:
+            self._holder = None if self._holder is meeting else self._holder
+
+
+_fixed_port = _FixedPort()
 
 
 class Meeting:
@@ -119,13 +145,17 @@ class Meeting:
         the environment says of the rest holds."""
         environment, world = os.environ, len(self._ranks)
         everybody = self._world.launched and self._ranks == self._world.ranks
-        fixed_port = int(environment.get("TW_RENDEZVOUS_PORT") or 0) if everybody else 0
+        fixed_port = _fixed_port.take(self) if everybody and self._place == 0 else 0
         address, port, secret, listener = self._invite(fixed_port) if self._place == 0 else self._come()
         launched = everybody and environment.get("RANK") == str(self._place)
         local = [int(environment.get(name, -1)) if launched else -1 for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE")]
         token = environment.get("TW_JOB_TOKEN") or secret
         log.debug("%s meet at %s, port %d", ranks_text(list(self._ranks)), address, port)
         return capi.Job(self._place, world, local[0], local[1], address.encode(), port, token.encode(), b"torch"), listener
+
+    def leave(self) -> None:
+        """Nothing of this meeting listens any more."""
+        _fixed_port.leave(self)
 
     def forget(self) -> None:
         """All have met. The store may see another job."""

@@ -80,10 +80,12 @@ class Backend(api.TorchCommBackend):
     def __init__(self) -> None:
         super().__init__()
         self._comm: hostcomm.Comm | None = None
+        self._world: World | None = None
         self._name, self._aborted = "", False
 
     def init(self, device: torch.device, name: str, options: api.CommOptions) -> None:
         autoload.set_up_logging()
+        hostcomm.check_timeout(options.timeout.total_seconds())
         rank, size = rank_and_size()
         store = options.store if options.store is not None else _store(rank, size, options.timeout)
         self._begin(World(rank, tuple(range(size)), store), range(size), device, name, options)
@@ -92,7 +94,7 @@ class Backend(api.TorchCommBackend):
         # A name may be used again when its communicator has gone.
         key = "torchcomms/%s/%s/" % (name, hashlib.sha256(str(list(ranks)).encode()).hexdigest()[:16])
         _made[key] += 1
-        self._world, self._ranks = world, list(ranks)
+        self._world, self._rank, self._ranks = world, list(ranks).index(world.rank), list(ranks)
         self._device, self._name = device, name
         self._hints = dict(options.hints)
         self._comm = hostcomm.Comm(world.under(key + str(_made[key])), ranks, name, lambda: codec_of(self._hints), options.timeout.total_seconds())
@@ -100,11 +102,13 @@ class Backend(api.TorchCommBackend):
     def finalize(self) -> None:
         if self._comm is not None:
             self._comm.close()
-            self._comm = None
+            self._comm = self._world = None
 
     def split(self, ranks: Sequence[int], name: str, options: api.CommOptions) -> Backend | None:
         if not ranks:
             return None
+        if self._world is None:
+            raise RuntimeError("thinwire: communicator %s is closed" % self._name)
         if self.get_rank() not in ranks:
             raise RuntimeError("thinwire: rank %d is not among the ranks %s that it splits off" % (self.get_rank(), list(ranks)))
         members = [self._ranks[one] for one in ranks]
@@ -122,7 +126,7 @@ class Backend(api.TorchCommBackend):
         return self._comm
 
     def get_rank(self) -> int:
-        return self._ranks.index(self._world.rank)
+        return self._rank
 
     def get_size(self) -> int:
         return len(self._ranks)

@@ -2,10 +2,15 @@
 
 import dataclasses
 import functools
+import gc
 import itertools
 import json
+import logging
 import os
+import socket
 import threading
+import time
+import weakref
 from unittest import mock
 
 import pytest
@@ -20,6 +25,12 @@ OTHERS = (torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool)
 N = 1001  # of a tensor: no round number
 HEAD_BYTES = 64  # at most, before a plain message
 NAMES = itertools.count()
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
 
 
 def world_of(rank, world, members=None):
@@ -202,6 +213,74 @@ def test_a_subset_does_not_take_the_launchers_word():
             os.close(listener)
 
     ranks.run(1, check, backend=None)
+
+
+def test_the_fixed_port_is_one_communicators_at_a_time():
+    """The next one meets at another port, and once the first is closed the port is free again."""
+
+    def check(rank):
+        first = make(rank, 2)
+        second = make(rank, 2)
+        for comm in (first, second):
+            total = torch.ones(5)
+            comm.all_reduce(total, "SUM").wait()
+            assert total.tolist() == [2.0] * 5
+        holder = meeting._fixed_port._holder
+        assert (holder is first._engine._meeting) == (rank == 0)
+        second.close()
+        assert (meeting._fixed_port._holder is None) == (rank == 1)
+        first.close()
+        assert meeting._fixed_port._holder is None
+        again = make(rank, 2)
+        assert (meeting._fixed_port._holder is None) == (rank == 1)
+        again.close()
+
+    ranks.run(2, check, TW_RENDEZVOUS_PORT=str(free_port()))
+
+
+def test_a_closed_communicator_keeps_no_store():
+    def check(rank):
+        comm = make(rank, 2)
+        seen = weakref.ref(comm._engine._meeting)
+        comm.close()
+        gc.collect()
+        assert seen() is None
+
+    ranks.run(2, check)
+
+
+def test_a_timeout_of_nothing_is_refused_and_a_calls_is_the_communicators():
+    def check(rank):
+        with pytest.raises(RuntimeError, match="ranks? .*a timeout of 0 s: it has to be above 0"):
+            make(rank, 2, timeout_sec=0.0 if rank == 0 else 20.0)
+        comm = make(rank, 2)
+        with pytest.raises(ValueError, match="a timeout of 0 s"):
+            comm.set_timeout(0.0)
+        with pytest.raises(ValueError, match="a timeout of -1 s"):
+            comm.barrier(Call(timeout_sec=-1.0))
+        if rank == 1:
+            time.sleep(0.3)  # a limit of nothing would have passed by now
+        total = torch.ones(5)
+        comm.all_reduce(total, "SUM", Call(timeout_sec=0.0)).wait()
+        assert total.tolist() == [2.0] * 5 and comm._communicator._timeout_sec == 60.0
+        comm.close()
+
+    ranks.run(2, check)
+
+
+def test_what_refuses_a_communicator_is_said_once():
+    """In the error: torch's collectives are no way out here, so nobody is warned of them."""
+
+    def check(rank):
+        lines = []
+        handler = logging.Handler()
+        handler.emit = lambda record: lines.append(record.getMessage())
+        logging.getLogger("thinwire").addHandler(handler)
+        with pytest.raises(RuntimeError, match="rank 1: 'int3' is not a codec"):
+            make(rank, 2, "int3" if rank == 1 else None)
+        assert not [line for line in lines if "rank 1" in line]
+
+    ranks.run(2, check)
 
 
 def test_a_first_rank_that_cannot_listen_is_heard_of():
