@@ -12,8 +12,9 @@
  *                registers at D = 64, 80, 96, 128    blocks on a multiprocessor
  *    forwards    128, 128, 164, 170                  2, 2, 1, 1
  *    dq          144, 188, 206, 225                  1
- *    dk, dv      175, 226, 243, 255 and 32 bytes     1
- *                of spills
+ *    dk, dv      175, 226, 243, 255                  1
+ *
+ *  Spilt are 24 bytes of a thread forwards at D = 80, for the second block, and 32 of dk, dv at D = 128.
  *
  *  Registers are what limits: shared memory, 18 to 37 KB, would do for six. With one block two warps share a
  *  part of the multiprocessor, each with four products or more that do not wait for one another.
