@@ -18,7 +18,8 @@ void tw_persist_cleanup(tw_persist_t *persist)
     tw_lines_cleanup(&persist->facts);
 }
 
-/* It waits for files, and files for disks: nobody gives up, unless a rank dies. Who waits for long says so. */
+/* It waits for files, and files for disks: nobody gives up, unless a rank dies. Who waits for long says
+ * so. */
 static tw_status_t create_group(tw_persist_t *persist, tw_coll_t *coll)
 {
     int world = tw_coll_size(coll), *ranks = calloc((size_t)world, sizeof(*ranks));

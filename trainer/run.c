@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "trainer/fit.h"
-#include "trainer/run.h"
+#include "trainer/run_state.h"
 
 /* ---- steps --------------------------------------------------------------------------------------------- */
 

@@ -8,7 +8,7 @@
 #include "trainer/device/gpu.h"
 #include "trainer/facts.h"
 #include "trainer/fit.h"
-#include "trainer/run.h"
+#include "trainer/run_state.h"
 #include "trainer/shape.h"
 
 static tw_status_t join(tw_run_t *run)

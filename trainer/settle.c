@@ -4,7 +4,7 @@
 
 #include "trainer/agreement.h"
 #include "trainer/plan/plan.h"
-#include "trainer/run.h"
+#include "trainer/run_state.h"
 
 /* What each rank tells the others at the end. */
 typedef struct account {

@@ -1,6 +1,6 @@
 /** Private to trainer: a rank's run, and its first and last parts. */
-#ifndef TW_TRAINER_RUN_H
-#define TW_TRAINER_RUN_H
+#ifndef TW_TRAINER_RUN_STATE_H
+#define TW_TRAINER_RUN_STATE_H
 
 #include "trainer/config/config.h"
 #include "trainer/cores.h"
@@ -36,7 +36,7 @@ typedef struct tw_run {
 
 /** What a rank does for itself, before it needs the others: configuration, data, model. Logged what is wrong
  *  with them. */
-tw_status_t tw_run_prepare(tw_run_t *run, int n_ranks, int n_nodes, int is_first);
+tw_status_t tw_run_prepare(tw_run_t *run, int world, int n_nodes, int is_first);
 /** From run->params, the rest of which is zero, to an engine that has its first weights or those of a
  *  checkpoint. Collective. Errors of tw_trainer_run. */
 tw_status_t tw_run_set_up(tw_run_t *run);
