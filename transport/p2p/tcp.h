@@ -10,8 +10,12 @@
  *  Sockets do not block. The kernel tells by epoll, once each time, when one can be read or written again;
  *  until a call says that it cannot (EAGAIN), it is taken to be able to. A connection that is asked for
  *  again and again is taken aside, out of epoll, where every packet costs the sender's processor a call, 2 %
- *  of what 512 KB take. It comes back when nobody asks any more, and before anybody sleeps. Private to the
- *  folder. */
+ *  of what 512 KB take. It comes back when nobody asks any more, and before anybody sleeps.
+ *
+ *  Who asks a connection of long messages, and finds nothing, does not ask the kernel again at once: each
+ *  such call takes the socket's lock and its memory away from the sender's processor, which delivers there.
+ *  Of 512 KB on four connections it was 13,000 calls for 112 messages, and 98 us to send one; with a pause of
+ *  some us, 85 to 90. Private to the folder. */
 #ifndef TW_TRANSPORT_P2P_TCP_H
 #define TW_TRANSPORT_P2P_TCP_H
 
@@ -49,6 +53,8 @@ struct tw_tcp_link {
     int fd; /**< -1: the next try to connect is due */
     int is_ready, can_write, is_shut;
     int is_aside;          /**< out of epoll; whether it can be read or written is found by trying */
+    uint64_t quiet_ns;     /**< who asks does not try to read before; 0: does */
+    int follows_long;      /**< the last frame's data was long */
     int n_asked, n_rounds; /**< reads by who asked for it; aside: rounds of progress since the last one */
     int has_end;           /**< the end of what comes, or an error, is behind what is there to read */
     int n_tries;
