@@ -63,7 +63,7 @@ int tw_p2p_takes_cuda(const tw_p2p_t *p2p)
 
 /** What an end tells of itself, first in its card. */
 typedef struct about {
-    uint8_t takes_cuda, seals, has_aes, zero;
+    uint8_t takes_cuda, seals, has_aes, sends_on_credit;
     uint32_t streams; /**< over TCP, per device */
 } about_t;
 
@@ -73,6 +73,7 @@ tw_status_t tw_p2p_card(const tw_p2p_t *p2p, void **card, size_t *bytes)
     const about_t about = {.takes_cuda = (uint8_t)tw_p2p_takes_cuda(p2p),
                            .seals = (uint8_t)p2p->params.encrypt,
                            .has_aes = (uint8_t)tw_seal_has_aes(),
+                           .sends_on_credit = p2p->params.sends_on_credit != 0,
                            .streams = (uint32_t)p2p->params.streams};
     tw_msg_blob_t own[1 + TW_P2P_WORKERS_MAX] = {{(const uint8_t *)&about, sizeof(about)}};
     tw_msg_writer_t list = {0};
@@ -101,7 +102,9 @@ static tw_status_t card_parse(const tw_p2p_peer_params_t *params, const uint8_t 
     }
     memcpy(about, card[0].data, sizeof(*about));
     *n_addresses = n - 1;
-    return about->takes_cuda > 1 || about->seals > 1 || about->has_aes > 1 ? TW_ERR_FORMAT : TW_OK;
+    return about->takes_cuda > 1 || about->seals > 1 || about->has_aes > 1 || about->sends_on_credit > 1
+               ? TW_ERR_FORMAT
+               : TW_OK;
 }
 
 /** What both ends must have alike for connections over TCP. TW_ERR_CONFIG, logged. */
@@ -116,6 +119,12 @@ static tw_status_t settings_compare(const tw_p2p_peer_t *peer, const about_t *th
     if (theirs->streams != (uint32_t)own->streams) {
         tw_error("%s: peer %d: TW_NET_STREAMS is %u there and %d here", peer->p2p->name, peer->id,
                  theirs->streams, own->streams);
+        return TW_ERR_CONFIG;
+    }
+    if (theirs->sends_on_credit != (own->sends_on_credit != 0)) {
+        tw_error("%s: peer %d: long messages go %s there and %s here", peer->p2p->name, peer->id,
+                 theirs->sends_on_credit ? "at once" : "when asked for",
+                 own->sends_on_credit ? "at once" : "when asked for");
         return TW_ERR_CONFIG;
     }
     return TW_OK;

@@ -112,6 +112,12 @@ static inline uint64_t tw_p2p_header_data(const tw_p2p_header_t *header)
 /** The longest message that is ever sent without being asked for. */
 #define TW_P2P_EAGER_MAX ((size_t)4 << 20)
 
+static_assert(TW_P2P_CREDIT_STEP + TW_P2P_EAGER_MAX + TW_P2P_CREDIT_MESSAGE < TW_P2P_CREDIT_BYTES &&
+                  TW_P2P_LONG_CREDIT_STEP + TW_P2P_EAGER_MAX + TW_P2P_CREDIT_MESSAGE <
+                      TW_P2P_LONG_CREDIT_BYTES,
+              "what is not given back yet leaves credit for the longest message");
+static_assert(TW_P2P_LONG_FROM <= TW_P2P_EAGER_MAX, "there are long messages on credit");
+
 /** UCX's active messages: the usual one, and the same for chunks that UCX keeps. */
 #define TW_P2P_AM 1
 #define TW_P2P_AM_KEEP 2
