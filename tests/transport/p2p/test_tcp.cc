@@ -30,7 +30,7 @@ constexpr double patience_sec = 30;
 
 struct Options {
     const char *token = "a secret";
-    int encrypt = 0, streams = 1;
+    int encrypt = 0, streams = 1, sends_on_credit = 1;
     size_t chunk_bytes = chunk;
     double timeout_sec = 20;
 };
@@ -47,7 +47,7 @@ tw_p2p_t *make(const char *name, const Options &options)
     params.encrypt = options.encrypt;
     params.chunk_bytes = options.chunk_bytes;
     params.eager_bytes = eager;
-    params.sends_on_credit = 1;
+    params.sends_on_credit = options.sends_on_credit;
     params.timeout_sec = options.timeout_sec;
     tw_p2p_t *p2p = nullptr;
     EXPECT_EQ(tw_p2p_create(&params, &p2p), TW_OK);
@@ -575,6 +575,37 @@ TEST_F(Tcp, WhoAsksReadsAllThatIsThere)
     EXPECT_EQ(in, out);
 }
 
+/* Each try would cost the sender's processor something. */
+TEST_F(Tcp, WhoAsksPausesAfterALongMessageAlone)
+{
+    connect();
+    tw_tcp_link_t *link = peer_a->streams[0].link;
+    for (size_t bytes : {(size_t)100 << 10, (size_t)256 << 10}) {
+        const bool is_long = bytes > (size_t)128 << 10;
+        const auto out = pattern(bytes, 4);
+        std::vector<uint8_t> in(bytes);
+        tw_p2p_request_t *received = recv(peer_a, 1, in), *sent = send(peer_b, 1, out);
+        EXPECT_EQ(wait(received), TW_OK);
+        EXPECT_EQ(wait(sent), TW_OK);
+        received = recv(peer_a, 1, in);
+        a->n_for_one = 0;
+        EXPECT_EQ(tw_p2p_progress_for(a, received), TW_IN_PROGRESS);
+        EXPECT_EQ(link->quiet_ns > 0, is_long);
+        link->quiet_ns = is_long ? UINT64_MAX : 0;
+        sent = send(peer_b, 1, out);
+        const double limit = tw_time_sec() + patience_sec;
+        for (int here = 0; here < (int)TW_TCP_IN_BYTES && tw_time_sec() < limit;) {
+            (void)tw_p2p_progress(b);
+            ASSERT_EQ(ioctl(link->fd, FIONREAD, &here), 0);
+        }
+        EXPECT_EQ(tw_p2p_progress_for(a, received), is_long ? TW_IN_PROGRESS : TW_OK);
+        link->quiet_ns = 1; /* long ago */
+        EXPECT_EQ(wait(received), TW_OK);
+        EXPECT_EQ(wait(sent), TW_OK);
+        EXPECT_EQ(in, out);
+    }
+}
+
 /* Also where there is room for more. */
 TEST_F(Tcp, OfLongMessagesOneGoesInATurn)
 {
@@ -738,14 +769,16 @@ TEST_F(Tcp, WhoHasAnotherTokenIsNamed)
 TEST_F(Tcp, WhatMustBeAlikeIsCompared)
 {
     const struct {
-        int encrypt, streams;
+        int encrypt, streams, sends_on_credit;
         const char *why;
-    } cases[] = {{1, 1, "a: peer 0: TW_NET_ENCRYPT is y there and n here"},
-                 {0, 3, "a: peer 0: TW_NET_STREAMS is 3 there and 1 here"}};
+    } cases[] = {{1, 1, 1, "a: peer 0: TW_NET_ENCRYPT is y there and n here"},
+                 {0, 3, 1, "a: peer 0: TW_NET_STREAMS is 3 there and 1 here"},
+                 {0, 1, 0, "a: peer 0: long messages go when asked for there and at once here"}};
     for (const auto &c : cases) {
         Options other;
         other.encrypt = c.encrypt;
         other.streams = c.streams;
+        other.sends_on_credit = c.sends_on_credit;
         a = make("a", Options());
         b = make("b", other);
         expect_log(c.why);
