@@ -427,7 +427,7 @@ void tw_hpz_counters_get(tw_hpz_t *hpz, tw_hpz_counters_t *out)
 static size_t transfer_bytes(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
-    size_t bytes = hpz->is_elsewhere ? 0 : transfer->n_own * sizeof(*transfer->fresh);
+    size_t bytes = transfer->fresh ? transfer->n_own * sizeof(*transfer->fresh) : 0;
 
     bytes += tw_hpz_message_bytes(hpz, transfer->unit, transfer->slice, kind, hpz->node);
     for (int node = 0; transfer->others && node < hpz->n_nodes; node++) {
@@ -485,25 +485,40 @@ static size_t message_bytes_max(const tw_hpz_t *hpz, place_t place, int node)
     return most;
 }
 
-/* The own message has room for the most, those of others for what comes. */
+/* Of a lossless message what is written: its room has more, which nobody touches. */
 static size_t message_room(const tw_hpz_t *hpz, place_t place, const syncs_t *syncs, int node)
 {
     if (syncs->kind == TW_HPZ_SYNC_COUNT) {
         return message_bytes_max(hpz, place, node);
     }
     size_t most = tw_hpz_message_bytes(hpz, place.unit, place.slice, syncs->kind, node);
-    if (syncs->kind == TW_HPZ_LOSSLESS && node != hpz->node) {
+    if (syncs->kind == TW_HPZ_LOSSLESS) {
         double n = (double)tw_hpz_message_elems(hpz, place.unit, place.slice, syncs->kind, node);
         return n * syncs->bits / 8 < (double)most ? (size_t)(n * syncs->bits / 8) : most;
     }
     return most;
 }
 
+/* The own new values of a slice. */
+static size_t fresh_bytes(const tw_hpz_t *hpz, place_t place)
+{
+    size_t n_own = tw_hpz_slice_elems(hpz->layout, place.unit, hpz->node, hpz->local, place.slice);
+    return hpz->is_elsewhere ? 0 : n_own * sizeof(uint16_t);
+}
+
+static int keeps_fresh(const tw_hpz_t *hpz, tw_hpz_sync_t kind)
+{
+    if (kind != TW_HPZ_SYNC_COUNT) {
+        return tw_hpz_keeps_fresh(hpz, kind);
+    }
+    return (hpz->params.lossless_delta && tw_hpz_keeps_fresh(hpz, TW_HPZ_LOSSLESS)) ||
+           (hpz->quant && tw_hpz_keeps_fresh(hpz, TW_HPZ_QUANTIZED));
+}
+
 /* Of a slice under way. */
 static size_t place_bytes(const tw_hpz_t *hpz, place_t place, const syncs_t *syncs)
 {
-    size_t n_own = tw_hpz_slice_elems(hpz->layout, place.unit, hpz->node, hpz->local, place.slice);
-    size_t bytes = hpz->is_elsewhere ? 0 : n_own * sizeof(uint16_t);
+    size_t bytes = keeps_fresh(hpz, syncs->kind) ? fresh_bytes(hpz, place) : 0;
 
     for (int node = 0; node < hpz->n_nodes; node++) {
         bytes += message_room(hpz, place, syncs, node);
@@ -511,19 +526,22 @@ static size_t place_bytes(const tw_hpz_t *hpz, place_t place, const syncs_t *syn
     return bytes;
 }
 
-/* What may be under way together from one slice on. */
+/* What may be under way together from one slice on. New values that are not kept are there while they are
+ * encoded. */
 static size_t window_bytes(const tw_hpz_t *hpz, place_t first, const syncs_t *syncs)
 {
-    size_t room = hpz->params.sync_elems, elems = 0, bytes = 0;
+    size_t room = hpz->params.sync_elems, elems = 0, bytes = 0, encoded = 0;
 
     for (place_t place = first; place.unit < hpz->n_units; place = next_place(hpz, place)) {
         elems += tw_hpz_rail_elems(hpz, place.unit, place.slice);
         if (bytes > 0 && room > 0 && elems > room) {
             break;
         }
+        size_t fresh = keeps_fresh(hpz, syncs->kind) ? 0 : fresh_bytes(hpz, place);
+        encoded = fresh > encoded ? fresh : encoded;
         bytes += place_bytes(hpz, place, syncs);
     }
-    return bytes;
+    return bytes + encoded;
 }
 
 size_t tw_hpz_sync_bytes(const tw_hpz_t *hpz, tw_hpz_sync_t kind, double bits)

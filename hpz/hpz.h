@@ -68,8 +68,8 @@ typedef struct tw_hpz_params {
     int lag_plain; /**< 1: such blocks are sent plain, as bf16, with the next delta */
     /** Most weights, counted by node, whose syncs are under way at a time; 0: any number. Bounds the memory
      *  of syncs, whatever the number and the size of units: 2 bytes a weight, and 2 more for each of the own
-     *  part. A unit that has more goes in slices of half as many, but at least of a step of slices at each
-     *  node, of which one may always be under way. */
+     *  part in lossless deltas and with lags. A unit that has more goes in slices of half as many, but at
+     *  least of a step of slices at each node, of which one may always be under way. */
     size_t sync_elems;
     size_t slice_elems; /**< the step of slices; 0: the usual one */
     /** Where replicas and the previous changes lie: zeroed memory, the caller's, that outlives the hpz and
@@ -185,7 +185,8 @@ typedef struct tw_hpz_counters {
     size_t lag_tensor;                 /**< where that was */
 } tw_hpz_counters_t;
 void tw_hpz_counters_get(tw_hpz_t *hpz, tw_hpz_counters_t *out);
-/** Most bytes that syncs of a kind take under way, where lossless changes that come take `bits` a weight;
+/** Most bytes that syncs of a kind take under way, where lossless changes take `bits` a weight: of the room
+ *  for one, which is for the worst, what is written counts;
  *  TW_HPZ_SYNC_COUNT: of any kind and length. */
 size_t tw_hpz_sync_bytes(const tw_hpz_t *hpz, tw_hpz_sync_t kind, double bits);
 /** Bytes of memory held for replicas, states and what is under way. */

@@ -16,6 +16,12 @@ int tw_hpz_message_varies(const tw_hpz_t *hpz, tw_hpz_sync_t kind)
     return kind == TW_HPZ_LOSSLESS || (kind == TW_HPZ_QUANTIZED && hpz->params.lag_plain);
 }
 
+int tw_hpz_keeps_fresh(const tw_hpz_t *hpz, tw_hpz_sync_t kind)
+{
+    int has_lags = kind == TW_HPZ_QUANTIZED && hpz->params.lag_bound > 0;
+    return !hpz->is_elsewhere && (kind == TW_HPZ_LOSSLESS || has_lags);
+}
+
 /* ---- lengths ------------------------------------------------------------------------------------------- */
 
 static int is_plain(const tw_hpz_t *hpz, tw_hpz_sync_t kind, size_t tensor)

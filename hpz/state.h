@@ -39,7 +39,7 @@ typedef struct tw_hpz_transfer {
     tw_hpz_slice_t slice;
     size_t own_first, n_own; /**< the own part's run of it */
     size_t n_elems;          /**< of all nodes */
-    uint16_t *fresh;         /**< [n_own] bf16(master); elsewhere than here NULL, once it is encoded */
+    uint16_t *fresh;         /**< [n_own] bf16(master); NULL once it is encoded, unless it is kept */
     uint8_t *message;        /**< own */
     uint64_t *bytes;         /**< [N] of the messages of all nodes */
     size_t *counts;          /**< [N][N] the same, as the exchange takes them */
@@ -119,6 +119,9 @@ tw_status_t tw_hpz_settle(const tw_hpz_t *hpz, tw_status_t status);
 int tw_hpz_node_of(const tw_hpz_t *hpz, int rank);
 int tw_hpz_local_of(const tw_hpz_t *hpz, int rank);
 
+/** Whether the own new values are needed until the sync ends: by a lossless delta's owner, whose replica
+ *  takes them, and where lags are measured. */
+int tw_hpz_keeps_fresh(const tw_hpz_t *hpz, tw_hpz_sync_t kind);
 /** Whether the ranks of a rail cannot know how long the messages are. */
 int tw_hpz_message_varies(const tw_hpz_t *hpz, tw_hpz_sync_t kind);
 /** Elements of a node that a message is of. */

@@ -319,6 +319,15 @@ static int has_room(const tw_hpz_t *hpz, int unit)
     return most == 0 || hpz->under_way == 0 || hpz->under_way + next <= most;
 }
 
+/* Elsewhere they are the next one's. */
+static void let_fresh_go(const tw_hpz_t *hpz, tw_hpz_transfer_t *transfer)
+{
+    if (!tw_hpz_keeps_fresh(hpz, hpz->units[transfer->unit].sync.kind)) {
+        tw_buffer_free(hpz->is_elsewhere ? NULL : transfer->fresh);
+        transfer->fresh = NULL;
+    }
+}
+
 static tw_status_t begin_slice(tw_hpz_t *hpz, int unit)
 {
     tw_hpz_under_way_t *sync = &hpz->units[unit].sync;
@@ -333,7 +342,7 @@ static tw_status_t begin_slice(tw_hpz_t *hpz, int unit)
         transfer_free(hpz, transfer);
         return status;
     }
-    transfer->fresh = hpz->is_elsewhere ? NULL : transfer->fresh; /* the next one's */
+    let_fresh_go(hpz, transfer);
     count_slice(hpz, transfer, bytes);
     sync->begun = transfer->slice.end;
     hpz->partial = sync->begun < unit_end(hpz, unit) ? unit : TW_HPZ_NO_UNIT;
