@@ -45,17 +45,24 @@ static double weight_bytes(const tw_train_options_t *o)
  * says otherwise. */
 #define MOST_CHUNKS_BYTES 16777216.0
 
+/* Of weights that come coded, beside where they are decoded to. */
+static double coded_bytes(const tw_train_options_t *o)
+{
+    double lossless = o->lossless_weights ? TW_PLAN_LOSSLESS_WEIGHT_BITS / 8.0 : 0.0;
+    return o->quantized_weights ? 1.0 : lossless;
+}
+
 /* Chunks on their way, as multiples of a layer's gradients: what was measured in bf16, on layers of 0.4 to
- * 4.8 MB. In stage 1 all units' reductions may wait for the link. With replicas the node's communicator has
- * its own. */
+ * 4.8 MB; and a layer of coded weights. In stage 1 all units' reductions may wait for the link. With replicas
+ * the node's communicator has its own. */
 static double chunks_bytes(const given_t *given)
 {
     const tw_train_options_t *o = given->options;
     const double layers[] = {6.0, (double)given->n_layer + 1.0, 4.0, 3.0};
     double gradient_bytes = o->communication == TW_TRAIN_COMMUNICATION_FP32 ? 4.0 : 2.0;
     double in_node = has_replicas(o) ? weight_bytes(o) / 2.0 * given->block : 0.0;
-    return fmin(layers[o->stage] * gradient_bytes * given->block, MOST_CHUNKS_BYTES) +
-           fmin(in_node, MOST_CHUNKS_BYTES);
+    double bytes = layers[o->stage] * gradient_bytes + coded_bytes(o);
+    return fmin(bytes * given->block, MOST_CHUNKS_BYTES) + fmin(in_node, MOST_CHUNKS_BYTES);
 }
 
 /* The first weights go round whole, before there is anything else on its way. */

@@ -439,6 +439,23 @@ TEST_F(Plan, TheFirstWeightsTakeRoom)
     tw_model_destroy(model);
 }
 
+/* Weights that come coded lie beside where they are decoded to. */
+TEST_F(Plan, CodedWeightsTakeRoom)
+{
+    tw_plan_cluster_t cluster = cluster_of(2, 2);
+    const auto besides = [&](const std::string &set) {
+        tw_plan_memory_t memory = {};
+        EXPECT_EQ(TW_OK, tw_plan_memory_of(options(set, cluster), model_, &cluster, &memory)) << set;
+        return memory.besides;
+    };
+    const double block = static_cast<double>(tw_model_unit_get(model_, 1)->n_elems);
+    EXPECT_NEAR(besides("zero3-qwz") - besides("zero3"), block + 5e5, 1);
+    EXPECT_NEAR(besides("zeropp") - besides("zero3-hpz"), block + 5e5 + 3e5, 1);
+    EXPECT_NEAR(besides("zero3-lossless") - besides("zero3"), TW_PLAN_LOSSLESS_WEIGHT_BITS / 8 * block + 15e5,
+                1);
+    EXPECT_NEAR(besides("lossless") - besides("delta"), 15e5, 1);
+}
+
 TEST_F(Plan, AFastLinkIsNeverWaitedFor)
 {
     for (const char *set : {"ddp", "zero3", "zeropp", "delta4"}) {
