@@ -606,6 +606,31 @@ TEST_F(Tcp, WhoAsksPausesAfterALongMessageAlone)
     }
 }
 
+/* A message that waits for its receive. */
+TEST_F(Tcp, WhatIsKnownToBeThereEndsThePause)
+{
+    connect();
+    tw_tcp_link_t *link = peer_a->streams[0].link;
+    const auto out = pattern((size_t)256 << 10, 5);
+    std::vector<uint8_t> in(out.size());
+    tw_p2p_request_t *sent = send(peer_b, 1, out);
+    const double limit = tw_time_sec() + patience_sec;
+    while (!link->has_header && tw_time_sec() < limit) {
+        (void)tw_p2p_progress(b);
+        (void)tw_p2p_progress(a);
+    }
+    ASSERT_TRUE(link->has_header && !link->has_begun);
+    link->quiet_ns = UINT64_MAX;
+    tw_p2p_request_t *received = recv(peer_a, 1, in);
+    a->n_for_one = 0;
+    EXPECT_EQ(tw_p2p_progress_for(a, received), TW_OK);
+    EXPECT_NE(link->quiet_ns, UINT64_MAX);
+    link->quiet_ns = 0;
+    EXPECT_EQ(wait(received), TW_OK);
+    EXPECT_EQ(wait(sent), TW_OK);
+    EXPECT_EQ(in, out);
+}
+
 /* Also where there is room for more. */
 TEST_F(Tcp, OfLongMessagesOneGoesInATurn)
 {
