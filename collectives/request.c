@@ -266,8 +266,8 @@ static void say_waiting(tw_coll_request_t *request)
     if (localtime_r(&begin, &local)) {
         (void)strftime(since, sizeof(since), "%H:%M:%S", &local);
     }
-    tw_warn("rank %d: %s (%s, number %u) has waited for %.1f s, since %s, and waits on, as it has no "
-            "limit (another rank may be busy): %s",
+    tw_warn("rank %d: %s (%s, number %u) has waited for %.1f s, since %s, and waits on without a limit, "
+            "as another rank may be busy: %s",
             coll->topo.rank, tw_coll_op_name(request->args.op),
             coll->engine->algo_get(request->choice.algo)->name, request->signature.sequence, still_sec(coll),
             since, describe(request, what, sizeof(what)));

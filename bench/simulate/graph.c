@@ -312,11 +312,9 @@ static tw_status_t index_pairs(maker_t *m)
     return TW_OK;
 }
 
-static const sim_op_t *compared_ops; /* by qsort, which takes no context */
-
-static int compare_sends(const void *a, const void *b)
+static int compare_sends(const void *a, const void *b, void *arg)
 {
-    const sim_op_t *x = &compared_ops[*(const uint32_t *)a], *y = &compared_ops[*(const uint32_t *)b];
+    const sim_op_t *ops = arg, *x = &ops[*(const uint32_t *)a], *y = &ops[*(const uint32_t *)b];
     const int64_t differ[] = {(int64_t)x->lane - y->lane, x->hop - y->hop, x->turn - y->turn,
                               x->index - y->index};
     for (size_t i = 0; i < sizeof(differ) / sizeof(differ[0]); i++) {
@@ -349,8 +347,7 @@ static tw_status_t index_sends(maker_t *m)
     for (size_t l = 0; l < g->n_lanes; l++) {
         g->first_send[l + 1] += g->first_send[l];
     }
-    compared_ops = g->ops;
-    qsort(g->sends, n, sizeof(*g->sends), compare_sends);
+    qsort_r(g->sends, n, sizeof(*g->sends), compare_sends, g->ops);
     return TW_OK;
 }
 

@@ -64,6 +64,7 @@ typedef struct run {
     lane_t *lanes;      /* [graph->n_lanes] */
     double *node_bytes; /* [2 * n_nodes] out, then in */
     double *sent;       /* [world] messages */
+    size_t n_complete;  /* chunks of operations */
     double now;
     sim_result_t *result;
 } run_t;
@@ -308,6 +309,7 @@ static void complete(run_t *run, uint32_t what)
     size_t op = what / run->n_chunks, chunk = what % run->n_chunks;
     double *done = &run->result->done[g->ops[op].at];
     *done = fmax(*done, run->now);
+    run->n_complete++;
     for (size_t i = g->first_after[op]; i < g->first_after[op + 1]; i++) {
         uint32_t next = (uint32_t)(g->after[i] * run->n_chunks + chunk);
         if (--run->waits[next] == 0) {
@@ -521,6 +523,13 @@ static tw_status_t finish(run_t *run)
 {
     sim_result_t *result = run->result;
     const sim_cluster_t *c = run->net->cluster;
+    const size_t n_all = run->graph->n_ops * run->n_chunks;
+    if (run->n_complete != n_all) {
+        tw_error("simulate: only %zu of %zu steps of an operation came to their end: the others wait for one "
+                 "another",
+                 run->n_complete, n_all);
+        return TW_ERR_INVALID;
+    }
     for (int r = 0; r < run->graph->world; r++) {
         result->sec = fmax(result->sec, result->done[r]);
         result->messages = fmax(result->messages, run->sent[r]);

@@ -51,7 +51,7 @@ static tw_status_t post(tw_collnet_comm_t *comm, tw_collnet_request_t *request)
 
 /* ---- what has ended ------------------------------------------------------------------------------------ */
 
-/* Bytes that were read: of a gather, this rank's part. */
+/* Bytes that were read: of a gather, what this rank has of the window. */
 static size_t source_bytes(const tw_collnet_comm_t *comm, const tw_collnet_work_t *work)
 {
     const size_t n = work->op == TW_COLL_ALLGATHER ? in_window(work, comm->meeting.job.rank) : work->n_elems;

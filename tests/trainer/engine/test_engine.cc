@@ -476,7 +476,7 @@ TEST_F(TrainEngine, MuonsMomentaTravelBehindOthers)
 /* Whoever does not sample waits for the rank that does, longer than any operation may take. */
 TEST_F(TrainEngine, SamplingMayTakeLonger)
 {
-    allow_log("as it has no limit"); /* where rank 0 is not as quick as rank 1 */
+    allow_log("without a limit"); /* where rank 0 is not as quick as rank 1 */
     int32_t tokens[4 * 64];
     std::fill_n(tokens, 4 * 64, -1);
     run({0, 1},

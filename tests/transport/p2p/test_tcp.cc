@@ -598,7 +598,8 @@ TEST_F(Tcp, WhoAsksPausesAfterALongMessageAlone)
             (void)tw_p2p_progress(b);
             ASSERT_EQ(ioctl(link->fd, FIONREAD, &here), 0);
         }
-        EXPECT_EQ(tw_p2p_progress_for(a, received), is_long ? TW_IN_PROGRESS : TW_OK);
+        const tw_status_t status = tw_p2p_progress_for(a, received);
+        EXPECT_EQ(status == TW_OK || link->has_begun, !is_long) << status;
         link->quiet_ns = 1; /* long ago */
         EXPECT_EQ(wait(received), TW_OK);
         EXPECT_EQ(wait(sent), TW_OK);
@@ -623,7 +624,8 @@ TEST_F(Tcp, WhatIsKnownToBeThereEndsThePause)
     link->quiet_ns = UINT64_MAX;
     tw_p2p_request_t *received = recv(peer_a, 1, in);
     a->n_for_one = 0;
-    EXPECT_EQ(tw_p2p_progress_for(a, received), TW_OK);
+    const tw_status_t status = tw_p2p_progress_for(a, received);
+    EXPECT_TRUE(status == TW_OK || link->has_begun) << status;
     EXPECT_NE(link->quiet_ns, UINT64_MAX);
     link->quiet_ns = 0;
     EXPECT_EQ(wait(received), TW_OK);
