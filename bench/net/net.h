@@ -59,7 +59,7 @@ tw_status_t net_end_meet(const net_end_t *end);
 typedef struct net_row {
     size_t bytes;
     int connections, both_ways;
-    double latency_us;     /**< half a round trip */
+    double latency_us;     /**< half a round trip, the mean */
     double bandwidth_GBps; /**< one way; both ways: the slower direction */
     int ok;                /**< sizes and stamps of all messages were right */
 } net_row_t;
