@@ -5,8 +5,8 @@
 
 #include <sodium.h>
 
-/** "TWC", version 2. */
-#define MAGIC 0x02435754u
+/** "TWC", version 3. */
+#define MAGIC 0x03435754u
 #define NONCE_BYTES 32
 #define SHARE_BYTES crypto_scalarmult_BYTES
 #define HASH_BYTES 32

@@ -37,10 +37,10 @@
  *  buffers, since what then goes as RTS, and on another stream, is slower. CREDIT comes back on that other
  *  stream: where these messages wait, so would it.
  *
- *  What an EAGER message costs over TCP: one send, with 64 bytes more than the message has, and at the other
- *  end one read, of the data's end and whatever comes next; whoever asks for one request
- *  (tw_p2p_progress_for) reads without asking epoll first. An announced one costs two messages more, without
- *  data.
+ *  What an EAGER message costs over TCP: one send, with 64 bytes more than the message has (a short one: with
+ *  4 or 12, see brief.h), and at the other end one read, of the data's end and whatever comes next; whoever
+ *  asks for one request (tw_p2p_progress_for) reads without asking epoll first. An announced one costs two
+ *  messages more, without data.
  *
  *  Memory of a GPU is touched by UCX alone, never by this code: from there even short messages go by RTS, and
  *  a CTS that names such memory asks for chunks that UCX keeps until it is told where to copy them. */

@@ -6,6 +6,7 @@
 #include <sys/queue.h>
 
 #include "transport/p2p.h"
+#include "transport/p2p/brief.h"
 #include "transport/p2p/carrier.h"
 #include "transport/p2p/protocol.h"
 
@@ -67,7 +68,10 @@ struct tw_p2p_request {
 typedef struct tw_p2p_op {
     TAILQ_ENTRY(tw_p2p_op) entry;
     struct tw_p2p_op_list *list; /**< that it is in: a stream's `waiting`, or `ops`, those in UCX's hands */
-    size_t sent;                 /**< TCP: bytes of header and data that have gone */
+    size_t sent;                 /**< TCP: bytes of its frame's head and data that have gone */
+    const void *head;            /**< TCP: what goes before the data: `header` or `brief` */
+    size_t head_bytes;           /**< TCP: settled when the first byte goes */
+    tw_p2p_brief_t brief;
     void *copy;                  /**< TCP: of what is left of the data, its own */
     size_t copied_from;          /**< then `data` begins at this byte of it */
     tw_p2p_t *p2p;

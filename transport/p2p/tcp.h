@@ -3,8 +3,8 @@
  *  port, its card, progress).
  *
  *  A stream is one connection, for both directions; the peer that connects is agreed (tw_p2p_peer_params_t).
- *  On it travels, after the greeting (greeting.h), one frame after the other: a header of protocol.h and its
- *  data. Sealed, the header is a piece with its tag, and the data are pieces of up to TW_TCP_PIECE_BYTES with
+ *  On it travels, after the greeting (greeting.h), one frame after the other: a header of protocol.h, or a
+ *  brief one (brief.h), and its data. Sealed, the header is a piece with its tag, and the data are pieces of up to TW_TCP_PIECE_BYTES with
  *  theirs; nothing is looked at before its piece has opened.
  *
  *  Sockets do not block. The kernel tells by epoll, once each time, when one can be read or written again;
@@ -62,7 +62,8 @@ struct tw_tcp_link {
     uint64_t until_ns; /**< for connecting, for strangers, for leaving */
     uint64_t retry_ns;
     tw_greeting_t greeting;
-    tw_seal_t *seal[2]; /**< of what is sent, and received; NULL: plain */
+    tw_seal_t *seal[2];    /**< of what is sent, and received; NULL: plain */
+    uint64_t brief_tag[2]; /**< of the last brief header that has gone, and that came; 0: none yet */
 
     uint8_t *out; /**< [out_start, out_end) is to be sent before anything else */
     size_t out_start, out_end, out_capacity;

@@ -70,19 +70,37 @@ static const char *open_piece(tw_tcp_link_t *link)
     return tw_seal_open(link->seal[1], link->piece, bytes, to) ? "what it sent was changed on the way" : NULL;
 }
 
-/** The header is in the buffer. */
-static const char *header_take(tw_tcp_link_t *link)
+/** How long the header is that begins in the buffer, or the part of it that tells. */
+static size_t head_bytes(const tw_tcp_link_t *link)
 {
-    uint8_t *raw = link->in + link->in_start;
-    link->in_start += HEADER_BYTES;
+    uint32_t word;
     if (link->seal[1]) {
-        link->in_start += TW_SEAL_TAG_BYTES;
-        if (tw_seal_open(link->seal[1], raw, HEADER_BYTES, raw)) {
-            return "what it sent was changed on the way";
-        }
+        return HEADER_BYTES + TW_SEAL_TAG_BYTES;
+    }
+    if (buffered(link) < sizeof(word)) {
+        return sizeof(word);
+    }
+    memcpy(&word, link->in + link->in_start, sizeof(word));
+    return tw_p2p_head_bytes(word);
+}
+
+/** The header is in the buffer, with `bytes`. */
+static const char *header_take(tw_tcp_link_t *link, size_t bytes)
+{
+    const tw_p2p_peer_t *peer = link->stream->peer;
+    uint8_t *raw = link->in + link->in_start;
+    link->in_start += bytes;
+    link->has_header = 1;
+    if (bytes < HEADER_BYTES) {
+        link->header = tw_p2p_brief_read(raw, (uint32_t)peer->id, (uint32_t)peer->n_control_received,
+                                         link->brief_tag[1]);
+        link->brief_tag[1] = link->header.tag;
+        return NULL;
+    }
+    if (link->seal[1] && tw_seal_open(link->seal[1], raw, HEADER_BYTES, raw)) {
+        return "what it sent was changed on the way";
     }
     memcpy(&link->header, raw, sizeof(link->header));
-    link->has_header = 1;
     return NULL;
 }
 
@@ -121,10 +139,10 @@ static int is_left(const tw_tcp_link_t *link)
 /** Take the next part of a frame out of the buffer. 0: it is not all there, or is left; or *wrong. */
 static int take_next(tw_tcp_link_t *link, const char **wrong)
 {
-    const size_t tag_bytes = link->seal[1] ? TW_SEAL_TAG_BYTES : 0;
     if (!link->has_header) {
-        const int is_there = buffered(link) >= HEADER_BYTES + tag_bytes;
-        *wrong = is_there ? header_take(link) : NULL;
+        const size_t bytes = head_bytes(link);
+        const int is_there = buffered(link) >= bytes;
+        *wrong = is_there ? header_take(link, bytes) : NULL;
         return is_there;
     }
     if (!link->has_begun) {

@@ -24,15 +24,36 @@
 
 /* ---- operations ---------------------------------------------------------------------------------------- */
 
+/** Its header as it travels, before any of it has gone. last_tag: of the brief header before; becomes its own
+ *  if it is one. */
+static void op_set_head(tw_p2p_op_t *op, uint64_t *last_tag)
+{
+    if (op->stream->link->seal[0] || !tw_p2p_brief_fits(&op->header) || op->header.value != op->bytes) {
+        op->head = &op->header;
+        op->head_bytes = HEADER_BYTES;
+        return;
+    }
+    op->head = &op->brief;
+    op->head_bytes = tw_p2p_brief_write(&op->header, *last_tag, &op->brief);
+    *last_tag = op->header.tag;
+}
+
+/** Once it has its head. */
 static size_t frame_bytes(const tw_p2p_op_t *op)
 {
-    return HEADER_BYTES + op->bytes;
+    return op->head_bytes + op->bytes;
+}
+
+/** At most; of a long message exactly. */
+static size_t bytes_left(const tw_p2p_op_t *op)
+{
+    return HEADER_BYTES + op->bytes - op->sent;
 }
 
 /** What of its data is still to go. */
 static const uint8_t *op_data(const tw_p2p_op_t *op, size_t *bytes)
 {
-    const size_t done = op->sent > HEADER_BYTES ? op->sent - HEADER_BYTES : 0;
+    const size_t done = op->sent > op->head_bytes ? op->sent - op->head_bytes : 0;
     *bytes = op->bytes - done;
     return *bytes ? (const uint8_t *)op->data + (done - op->copied_from) : NULL;
 }
@@ -43,6 +64,9 @@ static int op_advance(tw_p2p_op_t *op, size_t bytes)
 {
     if (!op->sent && bytes) {
         tw_p2p_op_count(op);
+        if (op->head == &op->brief) {
+            op->stream->link->brief_tag[0] = op->header.tag;
+        }
     }
     op->sent += bytes;
     if (op->sent < frame_bytes(op)) {
@@ -104,19 +128,21 @@ static int gather(const tw_p2p_stream_t *stream, struct iovec *parts)
 {
     int n = 0, n_frames = 0;
     uint32_t n_numbered = 0;
+    uint64_t last_tag = stream->link->brief_tag[0];
     tw_p2p_op_t *op;
     TAILQ_FOREACH(op, &stream->waiting, entry)
     {
         size_t bytes = 0;
-        const uint8_t *data = op_data(op, &bytes);
         if (n_frames++ == FRAMES_AT_ONCE) {
             break;
         }
         if (!op->sent) {
             n_numbered = tw_p2p_op_number(op, n_numbered);
+            op_set_head(op, &last_tag);
         }
-        if (op->sent < HEADER_BYTES) {
-            parts[n++] = (struct iovec){(uint8_t *)&op->header + op->sent, HEADER_BYTES - op->sent};
+        const uint8_t *data = op_data(op, &bytes);
+        if (op->sent < op->head_bytes) {
+            parts[n++] = (struct iovec){(uint8_t *)(uintptr_t)op->head + op->sent, op->head_bytes - op->sent};
         }
         if (bytes) {
             parts[n++] = (struct iovec){(void *)(uintptr_t)data, bytes};
@@ -183,7 +209,9 @@ static int seal_piece(tw_tcp_link_t *link, tw_p2p_op_t *op)
 {
     size_t bytes = HEADER_BYTES;
     const void *data = &op->header;
-    if (op->sent) {
+    if (!op->sent) {
+        op_set_head(op, &link->brief_tag[0]);
+    } else {
         data = op_data(op, &bytes);
         bytes = bytes < TW_TCP_PIECE_BYTES ? bytes : TW_TCP_PIECE_BYTES;
     }
@@ -216,8 +244,7 @@ static tw_status_t send_sealed(tw_tcp_link_t *link, int *error)
 static size_t send_limit(const tw_p2p_stream_t *stream)
 {
     const tw_p2p_op_t *op = TAILQ_FIRST(&stream->waiting);
-    return op && op->header.kind == TW_P2P_EAGER && tw_p2p_is_long(op->bytes) ? frame_bytes(op) - op->sent
-                                                                              : SEND_BYTES;
+    return op && op->header.kind == TW_P2P_EAGER && tw_p2p_is_long(op->bytes) ? bytes_left(op) : SEND_BYTES;
 }
 
 /* ---- both ---------------------------------------------------------------------------------------------- */
@@ -258,19 +285,21 @@ int tw_tcp_send(tw_p2p_stream_t *stream)
 /** How many bytes the rest of a frame becomes. */
 static size_t bytes_on_wire(const tw_tcp_link_t *link, const tw_p2p_op_t *op)
 {
-    const size_t left = frame_bytes(op) - op->sent;
+    const size_t left = bytes_left(op);
     return left + (link->seal[0] ? (2 + left / TW_TCP_PIECE_BYTES) * TW_SEAL_TAG_BYTES : 0);
 }
 
 static int out_add_frame(tw_tcp_link_t *link, tw_p2p_op_t *op)
 {
     size_t bytes = 0;
-    const uint8_t *data = op_data(op, &bytes);
+    uint64_t last_tag = link->brief_tag[0];
     if (!op->sent) {
         (void)tw_p2p_op_number(op, 0);
+        op_set_head(op, &last_tag);
     }
-    if ((op->sent < HEADER_BYTES &&
-         !tw_tcp_out_add(link, (uint8_t *)&op->header + op->sent, HEADER_BYTES - op->sent)) ||
+    const uint8_t *data = op_data(op, &bytes);
+    if ((op->sent < op->head_bytes &&
+         !tw_tcp_out_add(link, (const uint8_t *)op->head + op->sent, op->head_bytes - op->sent)) ||
         (bytes && !tw_tcp_out_add(link, data, bytes))) {
         return 0;
     }

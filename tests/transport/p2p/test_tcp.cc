@@ -340,6 +340,8 @@ const size_t sizes[] = {0,
                         eager + 1,
                         TW_TCP_IN_BYTES - 1,
                         TW_TCP_IN_BYTES,
+                        TW_P2P_BRIEF_BELOW - 1,
+                        TW_P2P_BRIEF_BELOW,
                         TW_TCP_PIECE_BYTES - 1,
                         TW_TCP_PIECE_BYTES,
                         TW_TCP_PIECE_BYTES + 1,
@@ -367,6 +369,57 @@ TEST_F(Tcp, CarriesAllSizesPlainAndSealedOverOneAndSeveral)
             EXPECT_EQ(peer_a->streams[0].link->seal[0] != nullptr, encrypt != 0);
             end();
         }
+    }
+}
+
+/* A short message takes 4 bytes more than it has, and 8 with a tag that was not the last one's; 14 bits of the
+ * sequence come round. Long ones in between change nothing. */
+TEST_F(Tcp, AShortMessageTakesFewBytesMore)
+{
+    std::unique_ptr<Middle> middle;
+    connect_through(middle, Options(), [](std::vector<uint8_t> &, size_t) {});
+    greet();
+    const auto bytes_of = [&](size_t bytes, uint64_t tag) {
+        const size_t before = middle->n_forward;
+        exchange(bytes, tag);
+        return middle->n_forward - before - bytes;
+    };
+    EXPECT_EQ(bytes_of(100, 7), 12u);
+    EXPECT_EQ(bytes_of(0, 7), 4u);
+    EXPECT_EQ(bytes_of(eager, 7), 4u);
+    EXPECT_EQ(bytes_of(1, UINT64_MAX), 12u);
+    exchange(chunk, 9);
+    EXPECT_EQ(bytes_of(1, UINT64_MAX), 4u);
+    EXPECT_EQ(bytes_of(1, 9), 12u);
+    for (uint64_t i = 0; i < 0x4001; i++) {
+        exchange(1, 9);
+    }
+    EXPECT_EQ(bytes_of(1, 9), 4u);
+}
+
+/* Many in one call, of which the socket takes what it can: each tag is the right one. */
+TEST_F(Tcp, TagsOfManyShortMessagesAreTheirOwn)
+{
+    connect();
+    shrink_sockets();
+    constexpr size_t n = 3000;
+    std::vector<std::vector<uint8_t>> in(n, std::vector<uint8_t>(60));
+    std::vector<std::vector<uint8_t>> out;
+    std::vector<tw_p2p_request_t *> sent;
+    for (size_t i = 0; i < n; i++) {
+        out.push_back(pattern(60, (int)i));
+        sent.push_back(send(peer_b, i / 3 % 2, out[i]));
+    }
+    for (size_t tag : {0, 1}) {
+        for (size_t i = 0; i < n; i++) {
+            if (i / 3 % 2 == tag) {
+                ASSERT_EQ(wait(recv(peer_a, tag, in[i])), TW_OK) << i;
+                ASSERT_EQ(in[i], out[i]) << i;
+            }
+        }
+    }
+    for (tw_p2p_request_t *request : sent) {
+        EXPECT_EQ(wait(request), TW_OK);
     }
 }
 
@@ -962,6 +1015,25 @@ TEST_F(Tcp, WhatIsChangedOnTheWayIsNamed)
         (void)wait(sent);
         end();
     }
+}
+
+/* Plain, a brief header whose place is not the next one is one too many, or too few. */
+TEST_F(Tcp, AShortMessageOutOfOrderIsNamed)
+{
+    std::unique_ptr<Middle> middle;
+    connect_through(middle, Options(), [&](std::vector<uint8_t> &piece, size_t from) {
+        const size_t at = greeting_bytes + 2; /* in the low byte of its place */
+        if (at >= from && at < from + piece.size()) {
+            piece[at - from] ^= 4;
+        }
+    });
+    greet();
+    expect_log("a: peer 0: failed: its messages do not come in order");
+    allow_log("b: peer 0: failed: connection lost");
+    std::vector<uint8_t> in(10);
+    tw_p2p_request_t *received = recv(peer_a, 1, in), *sent = send(peer_b, 1, pattern(10, 1));
+    EXPECT_EQ(wait(received), TW_ERR_PEER);
+    (void)wait(sent);
 }
 
 TEST_F(Tcp, AConnectionThatIsCutIsNamed)
