@@ -72,8 +72,8 @@ typedef struct tw_p2p_op {
     const void *head;            /**< TCP: what goes before the data: `header` or `brief` */
     size_t head_bytes;           /**< TCP: settled when the first byte goes */
     tw_p2p_brief_t brief;
-    void *copy;                  /**< TCP: of what is left of the data, its own */
-    size_t copied_from;          /**< then `data` begins at this byte of it */
+    void *copy;         /**< TCP: of what is left of the data, its own */
+    size_t copied_from; /**< then `data` begins at this byte of it */
     tw_p2p_t *p2p;
     tw_p2p_request_t *request;
     tw_p2p_stream_t *stream; /**< sends */
