@@ -44,10 +44,12 @@ typedef struct tw_p2p_params {
     int streams;             /**< to each network peer and device; over TCP the same at both ends */
     /** secret of those peers over TCP that are added by their cards; NULL: there are none. Copied */
     const char *token;
-    int encrypt;         /**< 1: all that goes over TCP is sealed; the same at both ends */
-    size_t chunk_bytes;  /**< over the network; with sends_on_credit and one data stream: longer */
-    size_t eager_bytes;  /**< up to so long a message goes at once, but at most 4 MB */
-    int sends_on_credit; /**< 1: so does one of up to 4 MB, where a network peer has one stream and device */
+    int encrypt;        /**< 1: all that goes over TCP is sealed; the same at both ends */
+    size_t chunk_bytes; /**< over the network; with sends_on_credit and one data stream: longer */
+    size_t eager_bytes; /**< up to so long a message goes at once, but at most 4 MB */
+    /** the same where a network peer has one stream and device over TCP; less than eager_bytes: no other */
+    size_t eager_alone_bytes;
+    int sends_on_credit; /**< 1: there so does one of up to 4 MB, and more of them may be on the way */
     double spin_sec;     /**< look for so long before sleeping */
     double timeout_sec;  /**< for what a peer must do that may be dead */
 } tw_p2p_params_t;

@@ -200,6 +200,25 @@ static size_t chunk_bytes(const tw_p2p_peer_t *peer, int is_near)
                                                                       : params->chunk_bytes;
 }
 
+/** Over TCP, with one stream that carries data: longer messages need not be spread. */
+static int has_one_stream(const tw_p2p_peer_t *peer)
+{
+    return tw_p2p_peer_is_over_tcp(peer) && peer->n_streams == 2;
+}
+
+/** Up to so long a message goes at once. */
+static size_t eager_bytes(const tw_p2p_peer_t *peer)
+{
+    const tw_p2p_params_t *params = &peer->p2p->params;
+    size_t bytes = params->eager_bytes;
+    if (peer->takes_long) {
+        bytes = TW_P2P_EAGER_MAX;
+    } else if (has_one_stream(peer) && bytes < params->eager_alone_bytes) {
+        bytes = params->eager_alone_bytes;
+    }
+    return bytes < TW_P2P_EAGER_MAX ? bytes : TW_P2P_EAGER_MAX;
+}
+
 static void credit_init(tw_p2p_peer_t *peer)
 {
     const tw_p2p_credit_t common = {
@@ -237,9 +256,9 @@ static tw_status_t peer_connect(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t 
         TW_TRY(security_init(peer, params, &about));
     }
     TW_TRY(streams_init(peer, params->is_near, n_devices, addresses));
-    peer->takes_long =
-        peer->p2p->params.sends_on_credit && tw_p2p_peer_is_over_tcp(peer) && peer->n_streams == 2;
+    peer->takes_long = peer->p2p->params.sends_on_credit && has_one_stream(peer);
     peer->chunk_bytes = chunk_bytes(peer, params->is_near);
+    peer->eager_bytes = eager_bytes(peer);
     credit_init(peer);
     return TW_OK;
 }

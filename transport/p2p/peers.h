@@ -59,7 +59,7 @@ struct tw_p2p_peer {
     /** 1 if a message of up to TW_P2P_EAGER_MAX goes at once: the owner wants it, and there is one data
      *  stream; several are worth more than the way there and back */
     int takes_long;
-    size_t chunk_bytes;
+    size_t chunk_bytes, eager_bytes;
     int next_stream;                     /**< where the search for a free one begins */
     struct tw_p2p_request_list receives; /**< posted, no message yet */
     struct tw_p2p_arrival_list arrivals; /**< come, no receive yet */

@@ -93,11 +93,10 @@ static tw_status_t send_announced(tw_p2p_t *p2p, tw_p2p_request_t *request)
 }
 
 /** Without being asked for: short messages, and, where the owner wants it, long ones, too. */
-static int goes_at_once(const tw_p2p_t *p2p, const tw_p2p_request_t *request)
+static int goes_at_once(const tw_p2p_request_t *request)
 {
     const tw_p2p_peer_t *peer = request->peer;
-    const size_t limit = peer->takes_long ? TW_P2P_EAGER_MAX : p2p->params.eager_bytes;
-    return request->mem == TW_MEM_HOST && request->bytes <= limit && request->bytes <= TW_P2P_EAGER_MAX &&
+    return request->mem == TW_MEM_HOST && request->bytes <= peer->eager_bytes &&
            request->bytes + TW_P2P_CREDIT_MESSAGE <= peer->credit[tw_p2p_is_long(request->bytes)].left;
 }
 
@@ -114,7 +113,7 @@ static tw_status_t send_start(tw_p2p_t *p2p, tw_p2p_request_t *request)
     if (!request->peer->n_streams) {
         return send_to_self(p2p, request);
     }
-    return goes_at_once(p2p, request) ? send_eager(p2p, request) : send_announced(p2p, request);
+    return goes_at_once(request) ? send_eager(p2p, request) : send_announced(p2p, request);
 }
 
 /** A sender whose messages go at once need never ask for anything: that its credit is back is read here. */

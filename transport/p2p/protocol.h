@@ -25,17 +25,18 @@
  *  Credit. What is sent without being asked for may lie there for receives that are late, so all EAGER
  *  messages are covered by credit, short and long ones by one of their own: a message takes its bytes and
  *  TW_P2P_CREDIT_MESSAGE, which are given back (CREDIT) as receives take what has come. A message without
- *  credit goes as RTS. Where the owner wants it and there is one data stream, a message of up to
- *  TW_P2P_EAGER_MAX goes as EAGER, too: it saves RTS, CTS and the round trip. A longer one is then cut into
- *  chunks of 8 MB.
+ *  credit goes as RTS. Where there is one data stream over TCP, longer messages go as EAGER, too, as the owner
+ *  wants it: up to eager_alone_bytes, or with sends_on_credit up to TW_P2P_EAGER_MAX, and a longer one is then
+ *  cut into chunks of 8 MB. It saves RTS, CTS and the round trip, which on a full link is long: RTS waits behind
+ *  the data there.
  *
  *  Over TCP a long EAGER message that no receive waits for is left with the system, and with it all that
  *  comes behind it on its stream, as long as no request of this peer is under way: kept here, it would be
  *  copied once more, and whoever posts his receives one at a time, as NCCL does, would stay behind for good.
  *  If the sender closes, or the connection breaks, it is taken. So long messages are only kept while
- *  something else of this peer is under way, and their credit is large: it must not run out in the sockets'
- *  buffers, since what then goes as RTS, and on another stream, is slower. CREDIT comes back on that other
- *  stream: where these messages wait, so would it.
+ *  something else of this peer is under way. With sends_on_credit their credit is large: it must not run out
+ *  in the sockets' buffers, since what then goes as RTS, and on another stream, is slower. CREDIT comes back
+ *  on that other stream: where these messages wait, so would it.
  *
  *  What an EAGER message costs over TCP: one send, with 64 bytes more than the message has (a short one: with
  *  4 or 12, see brief.h), and at the other end one read, of the data's end and whatever comes next; whoever
