@@ -191,12 +191,12 @@ void cancel_receives(tw_transport_t *&t)
     }
 }
 
-/* A long message that is taken back before its receive is posted never was. */
+/* A message so long that it waits for its receive, and is taken back before, never was. */
 void cancel_sends(tw_transport_t *&t)
 {
     const int world = tw_transport_world(t), rank = tw_transport_rank(t);
     const int right = (rank + 1) % world, left = (rank + world - 1) % world;
-    const size_t bytes = 300001;
+    const size_t bytes = 700001;
     std::vector<uint8_t> in(bytes), out = pattern(bytes, rank, right), dropped(bytes, 6);
     tw_transport_request_t *canceled = send(t, right, 9, dropped.data(), bytes);
     for (int i = 0; i < 100; i++) {

@@ -56,6 +56,21 @@ tw_status_t wait_without_rank_0(tw_transport_t *t)
     return rank == 0 ? TW_OK : wait(t, recv(t, rank == world - 1 ? 1 : rank + 1, 1, &value, sizeof(value)));
 }
 
+/* Rank 0's chunk is sent before rank 1 has a receive for it. */
+void a_chunk_goes_at_once(tw_transport_t *t)
+{
+    const size_t bytes = 256 << 10;
+    std::vector<uint8_t> out(bytes, 3), in(bytes);
+    if (tw_transport_rank(t) == 0) {
+        CONTRACT_EQ(wait(t, send(t, 1, 1, out.data(), bytes)), TW_OK);
+    }
+    contract::barrier(t);
+    if (tw_transport_rank(t) == 1) {
+        CONTRACT_EQ(wait(t, recv(t, 0, 1, in.data(), bytes)), TW_OK);
+        CONTRACT_CHECK(in == out);
+    }
+}
+
 /* Computes: nothing of the transport is called for a while. */
 tw_status_t compute(tw_transport_t *t, double sec)
 {
@@ -274,6 +289,8 @@ int run(tw_transport_t *&t, const std::string &what, const char *argument)
         printf("peer timeout %g s\n", tw_ucx_of(t)->peer_timeout_sec);
     } else if (what == "flood") {
         status = flood(t);
+    } else if (what == "a_chunk_goes_at_once") {
+        a_chunk_goes_at_once(t);
     } else if (what == "compute") {
         status = compute(t, atof(argument));
     } else if (what != "meet") {

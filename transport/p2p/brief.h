@@ -1,6 +1,6 @@
-/** The brief header of a short message over TCP. On a slow link the 64 bytes of the whole header are 1.5 % of
- *  a message of 4 KB, and NCCL's own sockets send 4. So an EAGER message below TW_P2P_BRIEF_BELOW travels with
- *  4 bytes, or with 12 where its tag is not that of the brief message before it on this connection:
+/** The brief header of a short message over TCP. On a slow link the 64 bytes of the whole header are 1.5 %
+ *  of a message of 4 KB, and NCCL's own sockets send 4. So an EAGER message below TW_P2P_BRIEF_BELOW travels
+ *  with 4 bytes, or with 12 where its tag is not that of the brief message before it on this connection:
  *
  *      bit 31         1: a brief header (the whole one begins with an id, which is never negative)
  *      bit 30         1: eight bytes with the tag follow
@@ -31,8 +31,8 @@ size_t tw_p2p_head_bytes(uint32_t word);
 int tw_p2p_brief_fits(const tw_p2p_header_t *header);
 /** last_tag: of the brief header before. Returns its bytes. */
 size_t tw_p2p_brief_write(const tw_p2p_header_t *header, uint64_t last_tag, tw_p2p_brief_t *out);
-/** in: all of it. source: who sends on this connection. sequence: the number that is due; what does not travel
- *  of it is taken from there. */
+/** in: all of it. source: who sends on this connection. sequence: the number that is due; what does not
+ *  travel of it is taken from there. */
 tw_p2p_header_t tw_p2p_brief_read(const uint8_t *in, uint32_t source, uint32_t sequence, uint64_t last_tag);
 
 TW_C_END

@@ -25,10 +25,10 @@
  *  Credit. What is sent without being asked for may lie there for receives that are late, so all EAGER
  *  messages are covered by credit, short and long ones by one of their own: a message takes its bytes and
  *  TW_P2P_CREDIT_MESSAGE, which are given back (CREDIT) as receives take what has come. A message without
- *  credit goes as RTS. Where there is one data stream over TCP, longer messages go as EAGER, too, as the owner
- *  wants it: up to eager_alone_bytes, or with sends_on_credit up to TW_P2P_EAGER_MAX, and a longer one is then
- *  cut into chunks of 8 MB. It saves RTS, CTS and the round trip, which on a full link is long: RTS waits behind
- *  the data there.
+ *  credit goes as RTS. Where there is one data stream over TCP, longer messages go as EAGER, too, as the
+ *  owner wants it: up to eager_alone_bytes, or with sends_on_credit up to TW_P2P_EAGER_MAX, and a longer one
+ *  is then cut into chunks of 8 MB. It saves RTS, CTS and the round trip, which on a full link is long: RTS
+ *  waits behind the data there.
  *
  *  Over TCP a long EAGER message that no receive waits for is left with the system, and with it all that
  *  comes behind it on its stream, as long as no request of this peer is under way: kept here, it would be

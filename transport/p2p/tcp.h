@@ -4,8 +4,8 @@
  *
  *  A stream is one connection, for both directions; the peer that connects is agreed (tw_p2p_peer_params_t).
  *  On it travels, after the greeting (greeting.h), one frame after the other: a header of protocol.h, or a
- *  brief one (brief.h), and its data. Sealed, the header is a piece with its tag, and the data are pieces of up to TW_TCP_PIECE_BYTES with
- *  theirs; nothing is looked at before its piece has opened.
+ *  brief one (brief.h), and its data. Sealed, the header is a piece with its tag, and the data are pieces of
+ *  up to TW_TCP_PIECE_BYTES with theirs; nothing is looked at before its piece has opened.
  *
  *  Sockets do not block. The kernel tells by epoll, once each time, when one can be read or written again;
  *  until a call says that it cannot (EAGAIN), it is taken to be able to. A connection that is asked for

@@ -10,9 +10,9 @@
 
 /** Descriptors that the process needs besides. */
 #define SPARE_DESCRIPTORS 32
-/** To a peer with one stream, messages of up to so many chunks go at once. Those of collectives are chunks, and
- *  what a codec adds. Announced, each waits for RTS and CTS, and RTS behind the data that fills the link: at 1
- *  Gb/s all-gathers of 64 KB to 4 MB then take 1.1 to 1.3 times as long. */
+/** To a peer with one stream, messages of up to so many chunks go at once. Those of collectives are chunks,
+ *  and what a codec adds. Announced, each waits for RTS and CTS, and RTS behind the data that fills the link:
+ *  at 1 Gb/s all-gathers of 64 KB to 4 MB then take 1.1 to 1.3 times as long. */
 #define EAGER_CHUNKS 2
 /** While connections are being opened: what waits to be sent is tried again. */
 #define HELLO_SLEEP_SEC 0.001

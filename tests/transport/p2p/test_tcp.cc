@@ -31,7 +31,7 @@ constexpr double patience_sec = 30;
 struct Options {
     const char *token = "a secret";
     int encrypt = 0, streams = 1, sends_on_credit = 1;
-    size_t chunk_bytes = chunk;
+    size_t chunk_bytes = chunk, eager_alone = 0;
     double timeout_sec = 20;
 };
 
@@ -47,6 +47,7 @@ tw_p2p_t *make(const char *name, const Options &options)
     params.encrypt = options.encrypt;
     params.chunk_bytes = options.chunk_bytes;
     params.eager_bytes = eager;
+    params.eager_alone_bytes = options.eager_alone;
     params.sends_on_credit = options.sends_on_credit;
     params.timeout_sec = options.timeout_sec;
     tw_p2p_t *p2p = nullptr;
@@ -372,8 +373,8 @@ TEST_F(Tcp, CarriesAllSizesPlainAndSealedOverOneAndSeveral)
     }
 }
 
-/* A short message takes 4 bytes more than it has, and 8 with a tag that was not the last one's; 14 bits of the
- * sequence come round. Long ones in between change nothing. */
+/* A short message takes 4 bytes more than it has, and 8 with a tag that was not the last one's; 14 bits of
+ * the sequence come round. Long ones in between change nothing. */
 TEST_F(Tcp, AShortMessageTakesFewBytesMore)
 {
     std::unique_ptr<Middle> middle;
@@ -395,6 +396,35 @@ TEST_F(Tcp, AShortMessageTakesFewBytesMore)
         exchange(1, 9);
     }
     EXPECT_EQ(bytes_of(1, 9), 4u);
+}
+
+/* Before its receive is posted, where there is one stream for data; over several they are spread. */
+TEST_F(Tcp, OverOneStreamLongerMessagesGoAtOnce)
+{
+    for (int streams : {1, 2}) {
+        Options options;
+        options.streams = streams;
+        options.sends_on_credit = 0;
+        options.eager_alone = 2 * eager;
+        connect(options);
+        const auto out = pattern(2 * eager, 1), longer = pattern(2 * eager + 1, 2);
+        std::vector<uint8_t> in(out.size()), in_longer(longer.size());
+        tw_p2p_request_t *sent = send(peer_b, 1, out), *announced = send(peer_b, 2, longer);
+        EXPECT_EQ(tw_p2p_request_is_done(sent), streams == 1);
+        for (int i = 0; i < 200; i++) {
+            (void)tw_p2p_progress(a);
+            (void)tw_p2p_progress(b);
+        }
+        EXPECT_EQ(tw_p2p_request_is_done(sent), streams == 1);
+        EXPECT_FALSE(tw_p2p_request_is_done(announced));
+        EXPECT_EQ(wait(recv(peer_a, 1, in)), TW_OK);
+        EXPECT_EQ(wait(recv(peer_a, 2, in_longer)), TW_OK);
+        EXPECT_EQ(wait(sent), TW_OK);
+        EXPECT_EQ(wait(announced), TW_OK);
+        EXPECT_EQ(in, out);
+        EXPECT_EQ(in_longer, longer);
+        end();
+    }
 }
 
 /* Many in one call, of which the socket takes what it can: each tag is the right one. */

@@ -106,6 +106,13 @@ INSTANTIATE_TEST_SUITE_P(Ucx, UcxContract,
                              return std::string(std::get<0>(each.param).name) + "_" + std::get<1>(each.param);
                          });
 
+/* Over one TCP stream, it does; a hang would tell. */
+TEST(Ucx, AChunkGoesAtOnce)
+{
+    Ranks ranks(on(ways[1], 2, "a_chunk_goes_at_once"));
+    expect_all_ok(ranks.wait_all(patience_sec));
+}
+
 /* ---- memory of GPUs ------------------------------------------------------------------------------------ */
 
 /* Long messages in many chunks, each on its own terms: eager to UCX, and through its rendezvous. */
