@@ -25,6 +25,9 @@ TRY = re.compile(
 TORN = re.compile(
     r"^ +(?!return\b|else\b|typedef\b|case\b)[A-Za-z_][\w *]*[\w*]\n +(?:\*+\w+|\w+\[\w*\]|\[\w*\]|\w+);$|\[\w*\]\n +\[\w*\];$",
     re.MULTILINE)
+# Of the product alone: tests have titles above their cases.
+PLAIN_ABOVE = re.compile(
+    r"^/\*(?!\*)(?! ?[-=]{3})(?:(?!\*/).)*\*/\n(?!static_assert|typedef|extern)(?=[A-Za-z_][^;{=#/]*\([^;{=#]*[;{])", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
 FILE_NAME = re.compile(r"[\w/-]*\b\w+\.(?:c|h|cc|cu|cuh|py)\b")
@@ -70,6 +73,9 @@ def code_complaints(path, text):
     stripped = re.sub(r" +$", "", code, flags=re.MULTILINE)
     for match in TORN.finditer(stripped):
         yield stripped.count("\n", 0, match.start()) + 1, "a torn declaration: its comment goes above it"
+    if not path.startswith("tests/"):
+        for match in PLAIN_ABOVE.finditer(text):
+            yield text.count("\n", 0, match.start()) + 1, "the comment above a function begins with /**"
     if path.endswith(".h") and not path.startswith("tests/") and "TW_C_BEGIN" not in code:
         match = DECLARES.search(code)
         if match:

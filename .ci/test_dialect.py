@@ -12,6 +12,7 @@ CONDITION = "in a condition it is p or !p, without NULL"
 BEFORE = "it is i++"
 TRY = "it is TW_TRY"
 TORN = "a torn declaration: its comment goes above it"
+ABOVE = "the comment above a function begins with /**"
 BEGIN = "what a header declares stands after TW_C_BEGIN"
 
 BODY = "int f(void)\n{\n%s}\n"
@@ -44,8 +45,13 @@ CODE = [
     ("a.c", "struct a {\n    int /* how many */\n        values[3];\n};\n", [(2, TORN)]),
     ("a.c", "struct a {\n    /* how many */\n    int values[3];\n};\n", []),
     ("a.c", BODY % "    return\n        x;\n", []),
+    ("core/a.c", "int x;\n\n/* Adds\n * one. */\nstatic int f(int x)\n{\n}\n", [(3, ABOVE)]),
+    ("core/a.cu", "/* Adds one. */\n__global__ void f(int *x)\n{\n}\n", [(1, ABOVE)]),
+    ("core/a.c", "/** Adds one. */\nint f(int x)\n{\n}\n", []),
+    ("core/a.c", "/* ---- sums ---- */\n\n/* Ten. */\nstatic const int x = f(10);\n", []),
+    ("tests/core/a.cc", "/* Adds one. */\nTEST(A, B)\n{\n}\n", []),
     ("core/a.h", DECLARATION, [(1, BEGIN)]),
-    ("core/a.h", "/* A word,\n * and one more. */\n" + DECLARATION, [(3, BEGIN)]),
+    ("core/a.h", "/** A word,\n *  and one more. */\n" + DECLARATION, [(3, BEGIN)]),
     ("core/a.h", GUARDED, []),
     ("core/a.h", "static inline int tw_f(int x)\n{\n    return x;\n}\n", []),
     ("core/a.h", "typedef int tw_f_t(int x);\nstatic int tw_g(int x);\n#define RETURNS(x) f(x);\n", []),

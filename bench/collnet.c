@@ -63,7 +63,7 @@ static const tw_flag_t flag_list[] = {
      .group = 1},
 };
 
-/* Whole elements of bf16. */
+/** Whole elements of bf16. */
 static void check_flags(struct argp_state *state, void *ctx)
 {
     options_t *options = ctx;

@@ -9,7 +9,7 @@
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
 
-/* A format's width; to the left: negative, as printf's `*` takes it. */
+/** A format's width; to the left: negative, as printf's `*` takes it. */
 static int width_of(const char *format)
 {
     return atoi(format + 1);
@@ -158,7 +158,7 @@ tw_status_t bench_table_report(const bench_table_t *table, const void *row, cons
     return bench_table_write(table, row, out);
 }
 
-/* Returns 0 if the value is not of the column's kind. */
+/** Returns 0 if the value is not of the column's kind. */
 static int take_cell(const bench_column_t *column, const json_t *value, void *at)
 {
     switch (column->kind) {

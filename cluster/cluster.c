@@ -92,7 +92,7 @@ static void supervisor_main(const tw_cluster_t *cluster, int namespaces, identit
     _exit(0);
 }
 
-/* Run a supervisor in new namespaces and wait for its last message. */
+/** Run a supervisor in new namespaces and wait for its last message. */
 static tw_status_t run_supervisor(const tw_cluster_t *cluster, int namespaces, tw_cluster_message_t *result)
 {
     int ends[2];
@@ -127,7 +127,7 @@ static tw_status_t run_supervisor(const tw_cluster_t *cluster, int namespaces, t
     return status;
 }
 
-/* As root; else as root of a user namespace. */
+/** As root; else as root of a user namespace. */
 static tw_status_t run_isolated(tw_cluster_t *cluster, tw_cluster_message_t *result)
 {
     cluster->isolated = 1;
@@ -139,7 +139,7 @@ static tw_status_t run_isolated(tw_cluster_t *cluster, tw_cluster_message_t *res
     return status == TW_ERR_UNSUPPORTED ? TW_OK : status;
 }
 
-/* A port that is free now; 0 if there is none. */
+/** A port that is free now; 0 if there is none. */
 static int find_free_port(void)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -167,7 +167,7 @@ static tw_status_t run_loopback(tw_cluster_t *cluster, tw_cluster_message_t *res
     return status == TW_ERR_UNSUPPORTED ? TW_OK : status;
 }
 
-/* 0: not shaped. */
+/** 0: not shaped. */
 static int rate_fits(double link_bps)
 {
     return link_bps == 0 || link_bps >= TW_CLUSTER_LINK_MIN_BPS;
@@ -210,7 +210,7 @@ static tw_status_t check_params(const tw_cluster_params_t *params)
     return TW_OK;
 }
 
-/* The ranks that are left have TW_PEER_TIMEOUT to find out, and then they end. */
+/** The ranks that are left have TW_PEER_TIMEOUT to find out, and then they end. */
 static double choose_grace(const tw_cluster_params_t *params)
 {
     const char *text = getenv("TW_PEER_TIMEOUT");

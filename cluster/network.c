@@ -71,8 +71,8 @@ int tw_cluster_map_user(uid_t uid, gid_t gid, char reason[REASON])
     return write_file("/proc/self/gid_map", map, reason);
 }
 
-/* Start argv with stderr into `errors`. Tools that set up networks are often in a folder that users lack in
- * PATH. */
+/** Start argv with stderr into `errors`. Tools that set up networks are often in a folder that users lack in
+ *  PATH. */
 static int spawn_tool(char **argv, int errors, pid_t *pid)
 {
     static const char *const folders[] = {"", "/usr/sbin/", "/sbin/"};
@@ -94,7 +94,7 @@ static int spawn_tool(char **argv, int errors, pid_t *pid)
     return status;
 }
 
-/* The first line of what a tool says; the rest is read so that it can end. */
+/** The first line of what a tool says; the rest is read so that it can end. */
 static void read_complaint(int fd, char *text, size_t text_bytes)
 {
     char buf[512];
@@ -138,7 +138,7 @@ static int run_words(char **argv, const char *command, char *reason)
     return 0;
 }
 
-/* Run a command whose words are separated by single spaces; no shell. 0, or -1 with a reason. */
+/** Run a command whose words are separated by single spaces; no shell. 0, or -1 with a reason. */
 __attribute__((format(printf, 2, 3))) static int run_tool(char *reason, const char *format, ...)
 {
     char command[COMMAND_BYTES], words[COMMAND_BYTES];
@@ -182,7 +182,7 @@ size_t tw_cluster_burst_bytes(double link_bps)
     return by_time > LINK_PACKET_BYTES ? (size_t)by_time : LINK_PACKET_BYTES;
 }
 
-/* Windows of all connections that can meet in a link's queue; frames have headers. */
+/** Windows of all connections that can meet in a link's queue; frames have headers. */
 static size_t queue_bytes(const tw_cluster_params_t *params)
 {
     const size_t world = (size_t)params->n_nodes * (size_t)params->ranks_per_node;
@@ -203,7 +203,7 @@ static int shape(const char *device, const tw_cluster_params_t *params, char *re
                     params->link_bps, tw_cluster_burst_bytes(params->link_bps), limit);
 }
 
-/* A queue for what goes to each other node, which take turns, packet by packet. */
+/** A queue for what goes to each other node, which take turns, packet by packet. */
 static int add_turns(const char *device, const tw_cluster_params_t *params, char *reason)
 {
     const size_t burst = tw_cluster_burst_bytes(params->link_bps), queue = queue_bytes(params);
@@ -228,8 +228,8 @@ static int add_turns(const char *device, const tw_cluster_params_t *params, char
     return failed ? -1 : 0;
 }
 
-/* A node's own end. Linux lets connections take turns at a device (fq_codel, fq); in a single queue who has
- * more there gets more of the link, and comes to have more still. */
+/** A node's own end. Linux lets connections take turns at a device (fq_codel, fq); in a single queue who has
+ *  more there gets more of the link, and comes to have more still. */
 static int shape_own(const char *device, const tw_cluster_params_t *params, char *reason)
 {
     return params->window_bytes > 0 && params->link_bps > 0 ? add_turns(device, params, reason)
@@ -256,7 +256,7 @@ int tw_cluster_make_port(const tw_cluster_t *cluster, int node, int nic, pid_t p
     return shape(port, cluster->params, reason);
 }
 
-/* What has not been acknowledged stays in the sender's buffer, which no connection's is larger than. */
+/** What has not been acknowledged stays in the sender's buffer, which no connection's is larger than. */
 static int limit_windows(const tw_cluster_params_t *params, char *reason)
 {
     char text[96];
@@ -267,9 +267,9 @@ static int limit_windows(const tw_cluster_params_t *params, char *reason)
     return write_file("/proc/sys/net/ipv4/tcp_wmem", text, reason);
 }
 
-/* This machine may prefer another congestion control, and streams that meet at a link share it differently
- * then. A namespace's sysctl takes only what the machine allows to everybody; a route takes any that it
- * has. */
+/** This machine may prefer another congestion control, and streams that meet at a link share it differently
+ *  then. A namespace's sysctl takes only what the machine allows to everybody; a route takes any that it
+ *  has. */
 static void use_common_tcp(int node, int nic, int ipv6, char *note)
 {
     char address[TW_CLUSTER_ADDRESS_BYTES], reason[REASON];

@@ -35,7 +35,7 @@ typedef struct node {
 
 /* ---- output -------------------------------------------------------------------------------------------- */
 
-/* One write per line, so that lines of different ranks do not mix. */
+/** One write per line, so that lines of different ranks do not mix. */
 static void stream_put_line(stream_t *stream, const char *line, size_t n)
 {
     char out[PREFIX_BYTES + LINE_BYTES + 1];
@@ -74,7 +74,7 @@ static void stream_close(stream_t *stream)
     stream->from = -1;
 }
 
-/* Returns 0 once there is nothing to read for now. */
+/** Returns 0 once there is nothing to read for now. */
 static int stream_pump(stream_t *stream)
 {
     ssize_t n = read(stream->from, stream->held + stream->n_held, LINE_BYTES - stream->n_held);
@@ -135,7 +135,7 @@ static void set_environment(const node_t *node, int local_rank)
     }
 }
 
-/* In the new process. Never returns. */
+/** In the new process. Never returns. */
 static void exec_rank(const node_t *node, int local_rank, pid_t parent, const int *outputs)
 {
     const tw_cluster_params_t *params = node->cluster->params;
@@ -158,7 +158,7 @@ static void exec_rank(const node_t *node, int local_rank, pid_t parent, const in
     _exit(127);
 }
 
-/* A pipe for each of stdout and stderr; ours does not block. */
+/** A pipe for each of stdout and stderr; ours does not block. */
 static int open_streams(stream_t *streams, int rank, int outputs[STREAMS_PER_RANK])
 {
     for (int i = 0; i < STREAMS_PER_RANK; i++) {
@@ -176,7 +176,7 @@ static int open_streams(stream_t *streams, int rank, int outputs[STREAMS_PER_RAN
     return 0;
 }
 
-/* Rank 0 keeps the caller's terminal. */
+/** Rank 0 keeps the caller's terminal. */
 static int start_rank(node_t *node, int local_rank)
 {
     int rank = node->index * node->ranks_per_node + local_rank;
@@ -208,7 +208,7 @@ static int count_running(const node_t *node)
     return running;
 }
 
-/* What the rank has said comes before the news that it has ended. */
+/** What the rank has said comes before the news that it has ended. */
 static void report_exit(node_t *node, int local_rank, int wait_status)
 {
     for (int i = 0; i < STREAMS_PER_RANK; i++) {
@@ -267,7 +267,7 @@ static int node_init(node_t *node)
     return 0;
 }
 
-/* Sleep until a rank says something or ends, or the supervisor calls. Returns 0 when it wants us to stop. */
+/** Sleep until a rank says something or ends, or the supervisor calls. Returns 0 when it wants us to stop. */
 static int node_turn(node_t *node)
 {
     int n_streams = node->ranks_per_node * STREAMS_PER_RANK;
@@ -290,7 +290,7 @@ static int node_turn(node_t *node)
     return node->polls[n_streams].revents == 0;
 }
 
-/* Kill the ranks; what they have said and how they ended is still collected, but no longer reported. */
+/** Kill the ranks; what they have said and how they ended is still collected, but no longer reported. */
 static void node_stop(node_t *node)
 {
     for (int i = 0; node->pids && i < node->ranks_per_node; i++) {
@@ -331,7 +331,7 @@ static int run_ranks(const tw_cluster_t *cluster, int index, int fd, const char 
     return status == 0 ? 0 : 1;
 }
 
-/* Wait for leave to go on, and what comes with it; 0 when there is none. */
+/** Wait for leave to go on, and what comes with it; 0 when there is none. */
 static int await_go(int fd, char text[TW_CLUSTER_TEXT_BYTES])
 {
     tw_cluster_message_t message;

@@ -40,7 +40,7 @@ static int supervisor_init(supervisor_t *sup)
     return 0;
 }
 
-/* In a new node: what belongs to the supervisor must not stay open here, or nobody would see it end. */
+/** In a new node: what belongs to the supervisor must not stay open here, or nobody would see it end. */
 static void start_node_child(supervisor_t *sup, int node, int fd)
 {
     for (int i = 0; i <= node; i++) {
@@ -79,7 +79,7 @@ static void tell_nodes(const supervisor_t *sup, tw_cluster_event_t event)
     }
 }
 
-/* Let all nodes do their next stage of setting up, and wait for them. */
+/** Let all nodes do their next stage of setting up, and wait for them. */
 static int run_stage(supervisor_t *sup, char *reason)
 {
     tell_nodes(sup, TW_CLUSTER_GO);
@@ -189,7 +189,7 @@ static int count_open(const supervisor_t *sup)
     return n;
 }
 
-/* Until all nodes are gone, or a rank has failed and the others' time is up. */
+/** Until all nodes are gone, or a rank has failed and the others' time is up. */
 static void watch_nodes(supervisor_t *sup)
 {
     while (count_open(sup) > 0) {
@@ -213,7 +213,7 @@ static void watch_nodes(supervisor_t *sup)
     }
 }
 
-/* Nodes kill what still runs and pass on its last words. */
+/** Nodes kill what still runs and pass on its last words. */
 static void stop_nodes(supervisor_t *sup)
 {
     for (int i = 0; i < sup->n_nodes; i++) {

@@ -7,7 +7,7 @@
 #include "collectives/communicator.h"
 #include "collectives/schedule/run.h"
 
-/* Which tensors they are: for stochastic rounding. */
+/** Which tensors they are: for stochastic rounding. */
 static uint64_t hash_tensors(const tw_coll_args_t *args, uint64_t hash)
 {
     for (size_t s = 0; s < args->n_segments && args->codec; s++) {
@@ -17,7 +17,7 @@ static uint64_t hash_tensors(const tw_coll_args_t *args, uint64_t hash)
     return hash;
 }
 
-/* Ranks that all failed to post an operation agree, too. */
+/** Ranks that all failed to post an operation agree, too. */
 static void sign(tw_coll_request_t *request)
 {
     const tw_coll_args_t *args = &request->args;
@@ -79,7 +79,7 @@ static void log_mismatch(const tw_coll_request_t *request, int peer)
                  : "");
 }
 
-/* The neighbour who is heard. */
+/** The neighbour who is heard. */
 static int before(const tw_topo_t *topo)
 {
     return tw_topo_ring_behind(topo, topo->rank, topo->world - 1);
@@ -137,8 +137,8 @@ static tw_status_t compare_pair(tw_sched_t *sched, const void *arg)
     return TW_ERR_MISMATCH;
 }
 
-/* Every rank tells every other one how much it sends: a wrong count would else be a message that never comes,
- * or that nobody takes. */
+/** Every rank tells every other one how much it sends: a wrong count would else be a message that never
+ *  comes, or that nobody takes. */
 static tw_status_t build_pairs(tw_coll_request_t *request)
 {
     tw_sched_t *sched = request->sched;
@@ -181,7 +181,7 @@ uint64_t tw_check_inter_node_bytes(const tw_coll_request_t *request)
     return bytes;
 }
 
-/* An empty schedule for a request, which is the communicator's next operation. */
+/** An empty schedule for a request, which is the communicator's next operation. */
 static tw_status_t create_sched(tw_coll_request_t *request)
 {
     const tw_coll_t *coll = request->coll;
@@ -199,7 +199,7 @@ static tw_status_t create_sched(tw_coll_request_t *request)
     return tw_sched_create(&env, &request->sched);
 }
 
-/* The exchange and comparison of signatures with the neighbours. */
+/** The exchange and comparison of signatures with the neighbours. */
 tw_status_t tw_check_begin_sched(tw_coll_request_t *request)
 {
     const tw_topo_t *topo = &request->coll->topo;

@@ -32,7 +32,7 @@ static int has_shards(tw_coll_op_t op)
     return op == TW_COLL_ALLGATHER || op == TW_COLL_REDUCE_SCATTER || op == TW_COLL_ALLTOALL;
 }
 
-/* SIZE_MAX: more than fits. */
+/** SIZE_MAX: more than fits. */
 static size_t sum_counts(const size_t *counts, int world)
 {
     size_t sum = 0;
@@ -65,7 +65,7 @@ static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args
     return tw_quant_codec_check(codec);
 }
 
-/* Without any counts a rank sends as much to each rank, and gets as much from each. */
+/** Without any counts a rank sends as much to each rank, and gets as much from each. */
 static int is_uneven(const tw_coll_args_t *args, size_t world)
 {
     size_t n = args->op == TW_COLL_ALLTOALL && args->segments ? args->n_segments : 0;
@@ -78,7 +78,7 @@ static int is_uneven(const tw_coll_args_t *args, size_t world)
     return uneven;
 }
 
-/* What is wrong with the arguments, but for the segments; NULL: nothing. */
+/** What is wrong with the arguments, but for the segments; NULL: nothing. */
 static const char *find_fault(const tw_coll_args_t *args, int world)
 {
     const size_t most_segments = TW_MEMORY_BYTES_MAX / sizeof(*args->segments) / (size_t)world;
@@ -128,8 +128,8 @@ static tw_status_t check_args(const tw_coll_t *coll, const tw_coll_args_t *args)
     return args->inner_codec ? check_codec(coll, args, args->inner_codec) : TW_OK;
 }
 
-/* What is wrong with a segment, whose counts are filled in; NULL: nothing. *n_bytes: of the segments before,
- * and then of this one, too. */
+/** What is wrong with a segment, whose counts are filled in; NULL: nothing. *n_bytes: of the segments before,
+ *  and then of this one, too. */
 static const char *find_segment_fault(const tw_coll_request_t *request, const tw_coll_segment_t *segment,
                                       size_t *n_bytes)
 {
@@ -184,7 +184,7 @@ static void copy_counts(size_t *to, const size_t *from, size_t n_elems, int worl
     }
 }
 
-/* Segments, counts and codecs outlive the caller's. */
+/** Segments, counts and codecs outlive the caller's. */
 static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *args)
 {
     int world = request->coll->topo.world;
@@ -263,8 +263,8 @@ int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_t *args)
 
 /* ---- views --------------------------------------------------------------------------------------------- */
 
-/* Shards `from` to `to`, or all of what has none, the segments in order within each. first: NULL, or [to + 1]
- * where they begin. */
+/** Shards `from` to `to`, or all of what has none, the segments in order within each. first: NULL, or [to +
+ *  1] where they begin. */
 static void fill_view(const tw_coll_request_t *request, int is_out, int from, int to, tw_view_t *view,
                       size_t *first)
 {
@@ -334,7 +334,7 @@ typedef struct segment_shape {
     codec_fields_t codec;
 } segment_shape_t;
 
-/* In place: a copy would wait for what has just been written piece by piece. */
+/** In place: a copy would wait for what has just been written piece by piece. */
 static void describe_segment(const tw_coll_args_t *args, const tw_coll_segment_t *segment,
                              segment_shape_t *shape)
 {
@@ -343,7 +343,7 @@ static void describe_segment(const tw_coll_args_t *args, const tw_coll_segment_t
     shape->codec = fields_of(args->codec ? segment->codec : NULL);
 }
 
-/* A hash of the segments' sizes and of all codecs; the same on all ranks. */
+/** A hash of the segments' sizes and of all codecs; the same on all ranks. */
 static uint64_t hash_shape(const tw_coll_request_t *request)
 {
     const tw_coll_args_t *args = &request->args;
@@ -365,7 +365,7 @@ static uint64_t hash_shape(const tw_coll_request_t *request)
 
 /* ---- requests ------------------------------------------------------------------------------------------ */
 
-/* Where the segments are, a root's in dst, and how large all of them are. */
+/** Where the segments are, a root's in dst, and how large all of them are. */
 static void place_segments(tw_coll_request_t *request)
 {
     const tw_coll_args_t *args = &request->args;

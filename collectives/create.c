@@ -97,7 +97,7 @@ static void free_all(tw_coll_t *coll)
     free(coll);
 }
 
-/* What all kinds have. */
+/** What all kinds have. */
 static tw_status_t create_common(tw_coll_t *coll, const tw_coll_setup_t *setup)
 {
     TW_TRY(tw_coll_options_read(&coll->options));
@@ -162,7 +162,7 @@ static tw_status_t refuse(const char *what)
     return TW_ERR_INVALID;
 }
 
-/* Two threads that move one transport would destroy each other's work. */
+/** Two threads that move one transport would destroy each other's work. */
 static tw_status_t check_owner(const tw_coll_params_t *params)
 {
     const tw_shared_t *shared = tw_shared_find(params->transport);
@@ -389,7 +389,7 @@ size_t tw_coll_workspace_bytes(tw_coll_t *coll)
     return (size_t)question.number;
 }
 
-/* The C library keeps what was freed, too. */
+/** The C library keeps what was freed, too. */
 static tw_status_t trim(void *arg)
 {
     tw_coll_t *coll = arg;

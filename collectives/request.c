@@ -26,7 +26,7 @@ static uint64_t tw_load_ns(const uint64_t *at)
 
 /* ---- ends ---------------------------------------------------------------------------------------------- */
 
-/* Bring a request to its end, good or bad. */
+/** Bring a request to its end, good or bad. */
 static void finish(tw_coll_request_t *request, tw_status_t status)
 {
     tw_coll_t *coll = request->coll;
@@ -51,8 +51,8 @@ static void finish(tw_coll_request_t *request, tw_status_t status)
     tw_progress_unlock(coll->progress);
 }
 
-/* The other ranks cannot end an operation that has failed here and are told, by giving the job up, unless the
- * transport has told them or they are as late themselves. */
+/** The other ranks cannot end an operation that has failed here and are told, by giving the job up, unless
+ *  the transport has told them or they are as late themselves. */
 static void give_up(tw_transport_t *transport, tw_status_t status)
 {
     if (status == TW_ERR_PEER || status == TW_ERR_TIMEOUT || tw_transport_failed_rank(transport) >= 0) {
@@ -62,7 +62,7 @@ static void give_up(tw_transport_t *transport, tw_status_t status)
                                                             : tw_status_string(status));
 }
 
-/* The communicator ends here, with this status from now on. */
+/** The communicator ends here, with this status from now on. */
 static tw_status_t fail(tw_coll_t *coll, tw_status_t status)
 {
     if (coll->status != TW_OK) {
@@ -100,7 +100,7 @@ void tw_coll_drop_requests(tw_coll_t *coll)
 
 /* ---- moving -------------------------------------------------------------------------------------------- */
 
-/* The schedule's messages, and the rest. TW_OK: ended. */
+/** The schedule's messages, and the rest. TW_OK: ended. */
 static tw_status_t step(tw_coll_request_t *request, int *moved)
 {
     const tw_coll_engine_t *engine = request->coll->engine;
@@ -119,7 +119,7 @@ static tw_status_t step(tw_coll_request_t *request, int *moved)
     return rest != TW_OK ? rest : status;
 }
 
-/* Messages of all requests. */
+/** Messages of all requests. */
 static tw_status_t step_all(tw_coll_t *coll, int *moved)
 {
     tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
@@ -139,7 +139,7 @@ static tw_status_t step_all(tw_coll_t *coll, int *moved)
     return TW_OK;
 }
 
-/* One computation, of the oldest request that has one ready; then the wire gets its turn again. */
+/** One computation, of the oldest request that has one ready; then the wire gets its turn again. */
 static tw_status_t compute_one(tw_coll_t *coll, int *moved)
 {
     tw_coll_request_t *request;
@@ -194,7 +194,7 @@ static const char *describe(const tw_coll_request_t *request, char *buf, size_t 
     return request->coll->engine->describe(request, buf, buf_bytes);
 }
 
-/* The oldest request that somebody may wait for. */
+/** The oldest request that somebody may wait for. */
 static tw_coll_request_t *first_awaited(const tw_coll_t *coll)
 {
     tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
@@ -205,7 +205,7 @@ static tw_coll_request_t *first_awaited(const tw_coll_t *coll)
     return request;
 }
 
-/* 0: none. */
+/** 0: none. */
 double tw_coll_timeout(const tw_coll_t *coll)
 {
     return (double)tw_load_ns(&coll->limit_ns) / NS_PER_SEC;
@@ -226,7 +226,7 @@ void tw_coll_patient_set(tw_coll_t *coll)
     __atomic_store_n(&coll->is_patient, 1, __ATOMIC_RELAXED);
 }
 
-/* Whoever looks while he waits: 1 if nothing has moved for too long, with somebody looking all the while. */
+/** Whoever looks while he waits: 1 if nothing has moved for too long, with somebody looking all the while. */
 static int is_overdue(tw_coll_t *coll, int moved)
 {
     uint64_t now = tw_time_ns();
@@ -238,7 +238,7 @@ static int is_overdue(tw_coll_t *coll, int moved)
     return tw_coll_timeout(coll) > 0 && still_sec(coll) >= tw_coll_timeout(coll);
 }
 
-/* Whatever comes behind a patient operation is as late as that. */
+/** Whatever comes behind a patient operation is as late as that. */
 static int has_patient(const tw_coll_t *coll)
 {
     const tw_coll_request_t *request;
@@ -252,7 +252,7 @@ static int has_patient(const tw_coll_t *coll)
     return __atomic_load_n(&coll->is_patient, __ATOMIC_RELAXED);
 }
 
-/* Once: who waits without a limit may be waiting for something that hangs. */
+/** Once: who waits without a limit may be waiting for something that hangs. */
 static void say_waiting(tw_coll_request_t *request)
 {
     const tw_coll_t *coll = request->coll;
@@ -274,7 +274,7 @@ static void say_waiting(tw_coll_request_t *request)
     request->is_said = 1;
 }
 
-/* Say what is awaited and give up. */
+/** Say what is awaited and give up. */
 static tw_status_t time_out(void *arg)
 {
     tw_coll_t *coll = arg;
@@ -294,8 +294,8 @@ static tw_status_t time_out(void *arg)
     return fail(coll, TW_ERR_TIMEOUT);
 }
 
-/* One look at everything, whosever it is: the transport moves its communicators. *moved: 1 if anything
- * happened. */
+/** One look at everything, whosever it is: the transport moves its communicators. *moved: 1 if anything
+ *  happened. */
 static tw_status_t progress(tw_coll_t *coll, int *moved)
 {
     tw_status_t status = coll->status;
@@ -329,8 +329,8 @@ static double sleep_sec(const tw_coll_t *coll)
     return share > 0 && share < SLEEP_SEC ? share : SLEEP_SEC;
 }
 
-/* Until something may have happened; the transport spins a little first. Time slept counts for the watchdog:
- * somebody is waiting. */
+/** Until something may have happened; the transport spins a little first. Time slept counts for the watchdog:
+ *  somebody is waiting. */
 static void sleep_a_while(tw_coll_t *coll)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
@@ -359,7 +359,7 @@ tw_status_t tw_coll_drain(tw_coll_t *coll)
 
 /* ---- posting ------------------------------------------------------------------------------------------- */
 
-/* Number the request and set it going. */
+/** Number the request and set it going. */
 static tw_status_t start(tw_coll_request_t *request)
 {
     tw_coll_t *coll = request->coll;
@@ -402,8 +402,8 @@ static tw_status_t take_status(tw_coll_request_t *request)
     return status;
 }
 
-/* An operation that this rank cannot post is one that the others wait for: they are told in place of the
- * arguments. It counts as an operation, so that ranks that all fail alike can go on. */
+/** An operation that this rank cannot post is one that the others wait for: they are told in place of the
+ *  arguments. It counts as an operation, so that ranks that all fail alike can go on. */
 static void tell_failure(tw_coll_t *coll)
 {
     if (!tw_check_is_on(coll)) {
@@ -470,7 +470,7 @@ tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_re
 
 /* ---- asking -------------------------------------------------------------------------------------------- */
 
-/* With a progress thread, nobody moves anything but that. */
+/** With a progress thread, nobody moves anything but that. */
 static tw_status_t test_apart(tw_coll_request_t *request)
 {
     tw_coll_t *coll = request->coll;

@@ -19,8 +19,8 @@ tw_status_t tw_config_parse(const tw_config_field_t *field, void *options, const
     return TW_OK;
 }
 
-/* Parse, check and store one value; says what is wrong with it. `source` is where it comes from, for the
- * log. */
+/** Parse, check and store one value; says what is wrong with it. `source` is where it comes from, for the
+ *  log. */
 static tw_status_t set_field(const tw_config_field_t *field, void *options, const char *source,
                              const char *text)
 {
@@ -85,7 +85,7 @@ typedef struct list {
     const char *source;
 } list_t;
 
-/* Cuts `text` at the first `mark`; returns what follows it, or NULL without one. */
+/** Cuts `text` at the first `mark`; returns what follows it, or NULL without one. */
 static char *cut(char *text, char mark)
 {
     char *at = strchr(text, mark);

@@ -19,8 +19,8 @@ static int same_letter(char a, char b)
     return tolower((unsigned char)a) == tolower((unsigned char)b);
 }
 
-/* Edit distance without regard to case: insertions, deletions, substitutions and swaps of neighbours (the
- * restricted Damerau-Levenshtein distance). Both shorter than NAME_BYTES. */
+/** Edit distance without regard to case: insertions, deletions, substitutions and swaps of neighbours (the
+ *  restricted Damerau-Levenshtein distance). Both shorter than NAME_BYTES. */
 static size_t edit_distance(const char *a, const char *b)
 {
     size_t rows[3][NAME_BYTES + 1];
@@ -91,7 +91,7 @@ static int is_known(const char *name, const char *const *known, size_t n_known)
     return 0;
 }
 
-/* 1, and a warning, if the environment entry NAME=value is ours by its prefix and no known name. */
+/** 1, and a warning, if the environment entry NAME=value is ours by its prefix and no known name. */
 static size_t check_entry(const char *entry, const char *const *known, size_t n_known)
 {
     char name[NAME_BYTES];

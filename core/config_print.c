@@ -39,7 +39,7 @@ static const char *format_rate(double rate, char *buf, size_t buf_bytes)
     return buf;
 }
 
-/* As many digits as the value needs: what is printed parses back to the same number of bytes. */
+/** As many digits as the value needs: what is printed parses back to the same number of bytes. */
 static const char *format_exact_bytes(size_t bytes, char *buf, size_t buf_bytes)
 {
     size_t parsed;
@@ -51,7 +51,7 @@ static const char *format_exact_bytes(size_t bytes, char *buf, size_t buf_bytes)
     return buf;
 }
 
-/* A number of a field: its value or one end of its range. */
+/** A number of a field: its value or one end of its range. */
 static const char *format_number(tw_config_type_t type, double number, char *buf, size_t buf_bytes)
 {
     if (type == TW_CONFIG_TIME) {
@@ -124,7 +124,7 @@ static const char *kind_of(const tw_config_field_t *field)
     return "?";
 }
 
-/* snprintf onto the end of what is in buf. */
+/** snprintf onto the end of what is in buf. */
 static void append(char *buf, size_t buf_bytes, const char *before, const char *text)
 {
     size_t used = strlen(buf);
@@ -161,7 +161,7 @@ const char *tw_config_describe(const tw_config_field_t *field, char *buf, size_t
     return buf;
 }
 
-/* The default is shown in its own words, also when the same value was written otherwise. */
+/** The default is shown in its own words, also when the same value was written otherwise. */
 const char *tw_config_format(const tw_config_field_t *field, const void *options, char *buf, size_t buf_bytes)
 {
     char dflt_text[1024];
@@ -183,7 +183,7 @@ const char *tw_config_format(const tw_config_field_t *field, const void *options
     return buf;
 }
 
-/* Prose, indented and broken between words. */
+/** Prose, indented and broken between words. */
 static void print_wrapped(const char *text, FILE *out)
 {
     size_t column = 0;

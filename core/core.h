@@ -147,9 +147,9 @@ int tw_word_is(const char *text, const char *word);
  *  NULL if all are more than length / 3 + 1 edits away. */
 const char *tw_nearest_name(const char *name, const char *const *candidates, size_t n_candidates);
 
-/* Parsers of the types above, for command lines; TW_ERR_INVALID, silent. The whole text must fit; no blanks,
- * no signs. Sizes also as 1.5M, 64KB, 64KiB (all powers of 1024); times also in ns; rates in bit, kbit, mbit,
- * gbit, tbit. */
+/** Parsers of the types above, for command lines; TW_ERR_INVALID, silent. The whole text must fit; no blanks,
+ *  no signs. Sizes also as 1.5M, 64KB, 64KiB (all powers of 1024); times also in ns; rates in bit, kbit,
+ *  mbit, gbit, tbit. */
 tw_status_t tw_parse_bytes(const char *text, size_t *bytes);
 tw_status_t tw_parse_time(const char *text, double *seconds);
 tw_status_t tw_parse_rate(const char *text, double *bits_per_second);

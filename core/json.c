@@ -38,7 +38,7 @@ void tw_json_destroy(tw_json_t *json)
     free(json);
 }
 
-/* Takes `value`, which is NULL when it could not be made. */
+/** Takes `value`, which is NULL when it could not be made. */
 static void add_value(tw_json_t *json, const char *key, json_t *value, tw_status_t failure)
 {
     if (!json) {

@@ -71,8 +71,8 @@ void tw_log_set_level(tw_log_level_t level)
     atomic_store(&current_level, (int)level);
 }
 
-/* The first caller reads the environment. Meanwhile the level is the default, so a complaint about the
- * variable itself gets through, and neither it nor another thread comes back here. */
+/** The first caller reads the environment. Meanwhile the level is the default, so a complaint about the
+ *  variable itself gets through, and neither it nor another thread comes back here. */
 static tw_log_level_t init_level(void)
 {
     const tw_config_field_t *field = &log_fields[0];
@@ -123,7 +123,7 @@ void tw_log_keep_end(tw_log_held_t *held)
     keeper = held->outer;
 }
 
-/* 0: there is no memory for it. */
+/** 0: there is no memory for it. */
 static int keep(tw_log_held_t *held, const char *file, int line, const char *message)
 {
     size_t n_bytes = strlen(message) + 1;
@@ -142,7 +142,7 @@ static int keep(tw_log_held_t *held, const char *file, int line, const char *mes
     return 1;
 }
 
-/* FNV-1a, over the ends of the lines, too. */
+/** FNV-1a, over the ends of the lines, too. */
 uint64_t tw_log_held_hash(const tw_log_held_t *held)
 {
     uint64_t hash = held->first ? 14695981039346656037u : 0;

@@ -21,8 +21,8 @@ static int is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Length of digits[.digits][e[+-]digits] with at least one digit, or 0. strtod would also take blanks, signs,
- * hexadecimal, inf and nan. */
+/** Length of digits[.digits][e[+-]digits] with at least one digit, or 0. strtod would also take blanks,
+ *  signs, hexadecimal, inf and nan. */
 static size_t number_length(const char *text)
 {
     const char *p = text;
@@ -53,7 +53,7 @@ static size_t number_length(const char *text)
     return (size_t)(p - text);
 }
 
-/* strtod with the C locale's decimal point. */
+/** strtod with the C locale's decimal point. */
 static tw_status_t parse_c_double(const char *text, double *value)
 {
     locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
@@ -123,7 +123,7 @@ tw_status_t tw_parse_int(const char *text, int64_t *value)
     return TW_OK;
 }
 
-/* Plain bytes, exact up to the last one; a double is not, from 2^53 on. */
+/** Plain bytes, exact up to the last one; a double is not, from 2^53 on. */
 static tw_status_t parse_whole_bytes(const char *text, size_t *bytes)
 {
     unsigned long long number;

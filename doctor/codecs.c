@@ -11,7 +11,7 @@
 
 const char *const tw_doctor_codec_names[TW_DOCTOR_CODECS] = {"int8", "int4", "lossless"};
 
-/* Of this thread: other programs of a busy machine do not count. */
+/** Of this thread: other programs of a busy machine do not count. */
 static double processor_sec(void)
 {
     struct timespec now;
@@ -19,7 +19,7 @@ static double processor_sec(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Like weights: of all sizes around nought, as bf16. */
+/** Like weights: of all sizes around nought, as bf16. */
 static void fill(uint16_t *values)
 {
     uint32_t state = 1;

@@ -50,7 +50,7 @@ static int is_late(const tw_doctor_end_t *end, double deadline)
     return __atomic_load_n(end->stop, __ATOMIC_ACQUIRE) || tw_time_sec() > deadline;
 }
 
-/* 0, or an errno. */
+/** 0, or an errno. */
 static int move_all(const stream_t *stream, void *data, size_t bytes, int is_sent, double limit_sec)
 {
     const double deadline = tw_time_sec() + limit_sec;
@@ -80,7 +80,7 @@ typedef union place {
     struct sockaddr_in6 v6;
 } place_t;
 
-/* Its bytes. */
+/** Its bytes. */
 static socklen_t place_of(const struct sockaddr_in6 *address, place_t *place)
 {
     if (!IN6_IS_ADDR_V4MAPPED(&address->sin6_addr)) {
@@ -118,7 +118,7 @@ static int connect_stream(stream_t *stream)
     return getsockopt(stream->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
 }
 
-/* Until the receiver answers. 0, or an errno. */
+/** Until the receiver answers. 0, or an errno. */
 static int send_data(stream_t *stream)
 {
     static char piece[PIECE_BYTES]; /* zeros, but none in the library's file */
@@ -138,7 +138,7 @@ static int send_data(stream_t *stream)
     }
 }
 
-/* What would still be sent is dropped. */
+/** What would still be sent is dropped. */
 static void close_stream(stream_t *stream)
 {
     const struct linger drop = {.l_onoff = 1};
@@ -216,7 +216,7 @@ void tw_doctor_send(tw_doctor_end_t *end)
 
 /* ---- the receiver -------------------------------------------------------------------------------------- */
 
-/* What has come, also what nobody has read yet: a thread that waits for a processor changes no rate. */
+/** What has come, also what nobody has read yet: a thread that waits for a processor changes no rate. */
 static double arrived_bytes(const stream_t *stream)
 {
     struct tcp_info info = {0};
@@ -225,8 +225,8 @@ static double arrived_bytes(const stream_t *stream)
     return (double)info.tcpi_bytes_received;
 }
 
-/* Data until the time is over, counted after the first quarter of it: for three quarters also where the first
- * one took longer, as few packets in no time are no rate. An errno, or 0. */
+/** Data until the time is over, counted after the first quarter of it: for three quarters also where the
+ *  first one took longer, as few packets in no time are no rate. An errno, or 0. */
 static int receive_data(stream_t *stream)
 {
     const double seconds = stream->end->seconds, deadline = tw_time_sec() + seconds + GRACE_SEC / 2;
@@ -284,7 +284,7 @@ static void *run_receiver(void *arg)
     return NULL;
 }
 
-/* Whether a connection is a stream of this flow. */
+/** Whether a connection is a stream of this flow. */
 static int is_ours(stream_t *stream)
 {
     greeting_t greeting;
@@ -319,7 +319,7 @@ void tw_doctor_receive(tw_doctor_end_t *end)
 
 /* ---- sockets of a leader ------------------------------------------------------------------------------- */
 
-/* On a port that is free. */
+/** On a port that is free. */
 static tw_status_t open_socket(const tw_doctor_facts_t *facts, int type, const struct sockaddr_in6 *address,
                                int *out, in_port_t *port)
 {
@@ -382,7 +382,7 @@ static int headers_bytes(const place_t *place)
     return place->any.sa_family == AF_INET ? 20 + 8 : 40 + 8;
 }
 
-/* From a socket that sets "do not fragment", whatever this host believes of the path. */
+/** From a socket that sets "do not fragment", whatever this host believes of the path. */
 static void forbid_fragments(int fd)
 {
     const int probe4 = IP_PMTUDISC_PROBE, probe6 = IPV6_PMTUDISC_PROBE;

@@ -21,7 +21,7 @@ static int count_pairs(const tw_doctor_result_t *result)
     return n;
 }
 
-/* However light that is: it is among the three that the last lines say. */
+/** However light that is: it is among the three that the last lines say. */
 static void put_skipped(tw_doctor_judge_t *judge)
 {
     const int n = judge->result->n_skipped;

@@ -46,7 +46,7 @@ typedef struct rates {
     traffic_t *nodes; /* [n_nodes] */
 } rates_t;
 
-/* NULL: no memory. */
+/** NULL: no memory. */
 static traffic_t *traffic_of_nodes(const tw_doctor_result_t *result, int device)
 {
     traffic_t *nodes = calloc((size_t)result->n_nodes + 1, sizeof(*nodes));
@@ -89,14 +89,14 @@ double tw_doctor_usual_bps(const tw_doctor_result_t *result, int device)
     return usual;
 }
 
-/* What a node sent again, of all that it sent; 0: little enough. */
+/** What a node sent again, of all that it sent; 0: little enough. */
 static double repeated_share(const traffic_t *node)
 {
     const double share = node->segments > 0 ? (double)node->repeated / (double)node->segments : 0;
     return share > REPEATED_SHARE && node->repeated >= REPEATED_MIN ? share : 0;
 }
 
-/* Why a node's device may be slow. */
+/** Why a node's device may be slow. */
 static void explain_node(tw_doctor_judge_t *judge, const rates_t *rates, tw_doctor_finding_t *finding,
                          int node)
 {
@@ -118,7 +118,7 @@ static void explain_node(tw_doctor_judge_t *judge, const rates_t *rates, tw_doct
                   own->name);
 }
 
-/* 1: a node that sends, or receives, so much is slow. With two nodes nobody can know whose fault it is. */
+/** 1: a node that sends, or receives, so much is slow. With two nodes nobody can know whose fault it is. */
 static int is_slow(const tw_doctor_result_t *result, const rates_t *rates, double bps)
 {
     return result->n_nodes > 2 && bps < SLOW_SHARE * rates->usual;
@@ -146,7 +146,7 @@ static void judge_node(tw_doctor_judge_t *judge, const rates_t *rates, int node)
     explain_node(judge, rates, finding, node);
 }
 
-/* By which factor a pair is slower than its nodes are with others, where these are well; 0: it is not. */
+/** By which factor a pair is slower than its nodes are with others, where these are well; 0: it is not. */
 static double pair_factor(const tw_doctor_result_t *result, const rates_t *rates,
                           const tw_doctor_flow_t *flow, double *expected)
 {
@@ -189,7 +189,7 @@ static void judge_pair(tw_doctor_judge_t *judge, const rates_t *rates, const tw_
                   tw_doctor_node(result, flow->from)->host, tw_doctor_node(result, flow->to)->host);
 }
 
-/* The worst of those that have not been said; *n_slow: how many are slow. NULL: none. */
+/** The worst of those that have not been said; *n_slow: how many are slow. NULL: none. */
 static const tw_doctor_flow_t *worst_pair(const tw_doctor_result_t *result, const rates_t *rates,
                                           const tw_doctor_flow_t *const *said, int n_said, int *n_slow)
 {
@@ -233,7 +233,7 @@ static void judge_links(tw_doctor_judge_t *judge, const rates_t *rates)
     }
 }
 
-/* Where most nodes send and receive nothing there is nothing to compare with. */
+/** Where most nodes send and receive nothing there is nothing to compare with. */
 static void judge_nothing(tw_doctor_judge_t *judge, int device)
 {
     const tw_doctor_result_t *result = judge->result;
@@ -258,7 +258,7 @@ static void judge_nothing(tw_doctor_judge_t *judge, int device)
                   tw_doctor_device_name(judge, 0, device));
 }
 
-/* Packets sent again, where that is not why a node is slow. */
+/** Packets sent again, where that is not why a node is slow. */
 static void judge_repeated(tw_doctor_judge_t *judge, const rates_t *rates)
 {
     for (int node = 0; node < judge->result->n_nodes; node++) {
@@ -277,7 +277,7 @@ static void judge_repeated(tw_doctor_judge_t *judge, const rates_t *rates)
     }
 }
 
-/* 0: no memory. */
+/** 0: no memory. */
 static int init_rates(const tw_doctor_result_t *result, int device, rates_t *rates)
 {
     *rates = (rates_t){.device = device, .nodes = traffic_of_nodes(result, device)};
@@ -307,8 +307,8 @@ static void judge_rates(tw_doctor_judge_t *judge, int device)
     free(rates.nodes);
 }
 
-/* The median over neighbours of one kind of flow's rate against another's; 0: not measured. Of kind `above`
- * each node sends one. */
+/** The median over neighbours of one kind of flow's rate against another's; 0: not measured. Of kind `above`
+ *  each node sends one. */
 static double median_ratio(const tw_doctor_result_t *result, int device, tw_doctor_kind_t above,
                            tw_doctor_kind_t below)
 {
@@ -377,7 +377,7 @@ static void judge_streams(tw_doctor_judge_t *judge, int device)
     }
 }
 
-/* All nodes are alike, and slow: the best of one stream and several, beside what the devices say. */
+/** All nodes are alike, and slow: the best of one stream and several, beside what the devices say. */
 static void judge_speed(tw_doctor_judge_t *judge, int device)
 {
     const tw_doctor_result_t *result = judge->result;

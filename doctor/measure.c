@@ -43,7 +43,7 @@ static int is_busy(const worker_t *worker)
     return worker->is_started && !__atomic_load_n(&worker->is_done, __ATOMIC_ACQUIRE);
 }
 
-/* While they work, see whether the job is well. */
+/** While they work, see whether the job is well. */
 static tw_status_t watch(const tw_doctor_rank_t *rank, worker_t workers[2], volatile int *stop)
 {
     tw_status_t status = TW_OK;
@@ -63,7 +63,7 @@ static tw_status_t watch(const tw_doctor_rank_t *rank, worker_t workers[2], vola
     return status;
 }
 
-/* This rank's part in a slot: it sends one flow, receives one, or neither. */
+/** This rank's part in a slot: it sends one flow, receives one, or neither. */
 static tw_status_t run_slot(const tw_doctor_rank_t *rank, const tw_doctor_result_t *result,
                             const tw_doctor_schedule_t *s, int slot, double seconds)
 {
@@ -106,8 +106,8 @@ static tw_doctor_path_t make_path(const tw_doctor_result_t *result, int from, in
         .from = from, .to = to, .device = device, .asked_bytes = own < theirs ? own : theirs};
 }
 
-/* Between neighbours, one way round and then the other; two nodes are each other's on both. node: -1,
- * none. */
+/** Between neighbours, one way round and then the other; two nodes are each other's on both. node: -1,
+ *  none. */
 static void make_paths(const tw_doctor_result_t *result, int n_devices, int node, paths_t *paths)
 {
     const int n_nodes = result->n_nodes, ways = n_nodes == 2 ? 1 : 2;
@@ -133,8 +133,8 @@ static void probe_path(const tw_doctor_rank_t *rank, const tw_doctor_result_t *r
     tw_doctor_probe_send(rank, path, &to);
 }
 
-/* The sender knows whom to, the receiver what has come: paths of one way and device are probed together, as
- * each node is the end of one of them. */
+/** The sender knows whom to, the receiver what has come: paths of one way and device are probed together, as
+ *  each node is the end of one of them. */
 static tw_status_t probe_paths(tw_doctor_rank_t *rank, const tw_doctor_result_t *result, paths_t *paths)
 {
     for (int i = 0; i < paths->n; i++) {
@@ -153,7 +153,7 @@ static tw_status_t probe_paths(tw_doctor_rank_t *rank, const tw_doctor_result_t 
 
 /* ---- together ------------------------------------------------------------------------------------------ */
 
-/* Of a flow its sender knows. */
+/** Of a flow its sender knows. */
 static tw_status_t tell_flows(tw_doctor_rank_t *rank, const tw_doctor_schedule_t *s,
                               tw_doctor_result_t *result)
 {
@@ -175,7 +175,7 @@ static tw_status_t tell_flows(tw_doctor_rank_t *rank, const tw_doctor_schedule_t
     return status;
 }
 
-/* Of a path its receiver. */
+/** Of a path its receiver. */
 static tw_status_t tell_paths(tw_doctor_rank_t *rank, const paths_t *paths, tw_doctor_result_t *result)
 {
     tw_doctor_path_t received[2 * TW_DOCTOR_DEVICES_MAX];
@@ -196,7 +196,7 @@ static int least_devices(const tw_doctor_result_t *result)
     return least;
 }
 
-/* From a slot on. */
+/** From a slot on. */
 static void skip(const tw_doctor_schedule_t *s, int slot)
 {
     for (int i = 0; i < s->n; i++) {
@@ -204,7 +204,7 @@ static void skip(const tw_doctor_schedule_t *s, int slot)
     }
 }
 
-/* Rank 0's clock says when the time is over. */
+/** Rank 0's clock says when the time is over. */
 static tw_status_t run_flows(tw_doctor_rank_t *rank, const tw_doctor_result_t *result,
                              const tw_doctor_schedule_t *s, const tw_doctor_plan_t *plan)
 {
@@ -227,7 +227,7 @@ static tw_status_t run_flows(tw_doctor_rank_t *rank, const tw_doctor_result_t *r
     return TW_OK;
 }
 
-/* The node whose part this rank does, or -1. */
+/** The node whose part this rank does, or -1. */
 static int own_node(const tw_doctor_rank_t *rank, const tw_doctor_result_t *result)
 {
     const int node = tw_transport_node_of(rank->transport, rank->rank);

@@ -35,7 +35,7 @@ static tw_status_t choose_nonce(tw_doctor_rank_t *rank)
     return tw_doctor_share(rank, rank->nonce, sizeof(rank->nonce));
 }
 
-/* Rank 0 knows everybody's facts then, the others those of nodes' first ranks. */
+/** Rank 0 knows everybody's facts then, the others those of nodes' first ranks. */
 static tw_status_t exchange_facts(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts,
                                   tw_doctor_result_t *result)
 {
@@ -81,7 +81,7 @@ static tw_status_t report(tw_doctor_result_t *result, const tw_doctor_params_t *
     return fflush(stdout) == 0 ? status : fail("stdout");
 }
 
-/* In the job: what this rank does. */
+/** In the job: what this rank does. */
 static tw_status_t examine(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts, const tw_doctor_params_t *params,
                            FILE *json)
 {
@@ -101,7 +101,7 @@ static tw_status_t examine(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts, con
     return status;
 }
 
-/* This rank knows itself before it meets others: what is wrong with it is its own error. */
+/** This rank knows itself before it meets others: what is wrong with it is its own error. */
 static tw_status_t run(const tw_job_t *job, const tw_doctor_params_t *params, FILE *json)
 {
     tw_doctor_rank_t rank = {.rank = job->rank, .world = job->world};

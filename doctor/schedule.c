@@ -27,7 +27,8 @@ static void add(tw_doctor_schedule_t *s, const tw_doctor_flow_t *flow)
     s->flows[s->n++] = *flow;
 }
 
-/* Nodes of one group send to the one that is `distance` further, at the same time. group_of: NULL, all do. */
+/** Nodes of one group send to the one that is `distance` further, at the same time. group_of: NULL, all
+ *  do. */
 static void add_shift(tw_doctor_schedule_t *s, int n_nodes, int distance, tw_doctor_flow_t flow,
                       int (*group_of)(int node, int n_nodes), int group)
 {
@@ -43,7 +44,7 @@ static void add_shift(tw_doctor_schedule_t *s, int n_nodes, int distance, tw_doc
     s->n_slots++;
 }
 
-/* Every node to the one that is `distance` further: alone, one after the other, or all of them at once. */
+/** Every node to the one that is `distance` further: alone, one after the other, or all of them at once. */
 static void add_pairs(tw_doctor_schedule_t *s, int n_nodes, int device, int distance, int alone)
 {
     tw_doctor_flow_t flow = {.kind = TW_DOCTOR_PAIR, .device = device, .n_streams = 1};
@@ -59,7 +60,7 @@ static void add_pairs(tw_doctor_schedule_t *s, int n_nodes, int device, int dist
     }
 }
 
-/* So that no node is in two flows at once: even nodes, odd ones, and the last of an odd number. */
+/** So that no node is in two flows at once: even nodes, odd ones, and the last of an odd number. */
 static int group_of_neighbour(int node, int n_nodes)
 {
     return n_nodes % 2 == 1 && node == n_nodes - 1 ? 2 : node % 2;
@@ -73,8 +74,8 @@ static void add_neighbours(tw_doctor_schedule_t *s, int n_nodes, int device, int
     }
 }
 
-/* First what each node is judged by; then, distance by distance, the other pairs, or as many of them as there
- * is time for. */
+/** First what each node is judged by; then, distance by distance, the other pairs, or as many of them as
+ *  there is time for. */
 tw_status_t tw_doctor_schedule_init(const tw_doctor_plan_t *plan, int n_nodes, int n_devices, int node,
                                     tw_doctor_schedule_t *s)
 {

@@ -55,7 +55,7 @@ static void paths(tw_doctor_judge_t *judge)
     }
 }
 
-/* What most flows have. */
+/** What most flows have. */
 static const char *usual_congestion(const tw_doctor_result_t *result)
 {
     const char *usual = "";
@@ -76,7 +76,7 @@ static const char *usual_congestion(const tw_doctor_result_t *result)
     return usual;
 }
 
-/* What some flow of each node has instead, or NULL. [n_nodes], the caller's to free; NULL: no memory. */
+/** What some flow of each node has instead, or NULL. [n_nodes], the caller's to free; NULL: no memory. */
 static const char **other_congestion(const tw_doctor_result_t *result, const char *usual)
 {
     const char **other = calloc((size_t)result->n_nodes + 1, sizeof(*other));
@@ -115,7 +115,7 @@ static const char *first_device(const tw_doctor_result_t *result, int node)
     return tw_doctor_node(result, node)->devices[0].name;
 }
 
-/* The device that most nodes use first; of equals the first one's. */
+/** The device that most nodes use first; of equals the first one's. */
 static const char *usual_device(const tw_doctor_result_t *result)
 {
     const char *usual = "";
@@ -151,7 +151,7 @@ static void interfaces(tw_doctor_judge_t *judge)
     }
 }
 
-/* Jobs over TCP beside a faster network; a node that lacks it. */
+/** Jobs over TCP beside a faster network; a node that lacks it. */
 static void rdma(tw_doctor_judge_t *judge)
 {
     const tw_doctor_result_t *result = judge->result;

@@ -100,7 +100,7 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/* What an alignment leaves free is zero; returns where that ends. */
+/** What an alignment leaves free is zero; returns where that ends. */
 static uint8_t *pad(uint8_t *at, size_t bytes)
 {
     memset(at, 0, aligned(bytes) - bytes);
@@ -162,7 +162,7 @@ static tw_status_t compare(tw_hpz_change_t *change, const tw_hpz_form_t *form, c
     return TW_OK;
 }
 
-/* Of a field, in whole elements, from `first` to `end` of the run. */
+/** Of a field, in whole elements, from `first` to `end` of the run. */
 static cut_t cut_of(const tw_hpz_field_t *field, size_t first, size_t end)
 {
     size_t elem = (size_t)field->coding, field_end = field->offset + field->n_bytes;
@@ -191,7 +191,7 @@ static tw_status_t make_cuts(tw_hpz_change_t *change, const tw_hpz_form_t *form)
     return tw_hpz_bytes_need(&change->segments, (change->n_cuts + 1) * sizeof(tw_quant_delta_segment_t));
 }
 
-/* Bytes of all cuts of a coding. */
+/** Bytes of all cuts of a coding. */
 static size_t cut_bytes(const tw_hpz_change_t *change, tw_hpz_coding_t coding)
 {
     size_t bytes = 0;
@@ -209,7 +209,7 @@ static size_t state_of(const cut_t *cut)
 
 /* ---- the two deltas ------------------------------------------------------------------------------------ */
 
-/* Segments of all halves, from the run to `fresh`; NULL: decoded in place. */
+/** Segments of all halves, from the run to `fresh`; NULL: decoded in place. */
 static size_t half_segments(const tw_hpz_change_t *change, uint8_t *run, uint8_t *states,
                             const uint8_t *fresh)
 {
@@ -229,7 +229,7 @@ static size_t half_segments(const tw_hpz_change_t *change, uint8_t *run, uint8_t
     return n;
 }
 
-/* Likewise of the upper halves of words, which have been taken out. */
+/** Likewise of the upper halves of words, which have been taken out. */
 static size_t upper_segments(const tw_hpz_change_t *change, uint8_t *states, int has_fresh)
 {
     tw_quant_delta_segment_t *segments = (void *)change->segments.data;
@@ -251,7 +251,7 @@ static size_t upper_segments(const tw_hpz_change_t *change, uint8_t *states, int
     return n;
 }
 
-/* The halves of all words, as they lie in a run; NULL: of no interest. */
+/** The halves of all words, as they lie in a run; NULL: of no interest. */
 static void take_words(const tw_hpz_change_t *change, const uint8_t *run, uint16_t *uppers, uint8_t *lowers)
 {
     size_t at = 0;
@@ -313,7 +313,7 @@ static size_t write_list(const tw_hpz_change_t *change, uint8_t *list)
     return (size_t)(at - list);
 }
 
-/* Copies all cuts that are bytes. */
+/** Copies all cuts that are bytes. */
 static void write_bytes(const tw_hpz_change_t *change, const uint8_t *fresh, uint8_t *at)
 {
     for (size_t i = 0; i < change->n_cuts; i++) {
@@ -414,7 +414,7 @@ tw_status_t tw_hpz_change_encode(tw_hpz_change_t *change, const tw_hpz_form_t *f
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
-/* 0: there is none before `end`. */
+/** 0: there is none before `end`. */
 static int read_number(const uint8_t **at, const uint8_t *end, uint32_t *number)
 {
     *number = 0;
@@ -428,7 +428,7 @@ static int read_number(const uint8_t **at, const uint8_t *end, uint32_t *number)
     return 0;
 }
 
-/* 0: no encoder writes it. */
+/** 0: no encoder writes it. */
 static int read_list(tw_hpz_change_t *change, const tw_hpz_form_t *form, const uint8_t *list, size_t bytes)
 {
     const uint8_t *end = list + bytes;
@@ -479,7 +479,7 @@ static void read_bytes(const tw_hpz_change_t *change, uint8_t *run, const uint8_
     }
 }
 
-/* The list is read, and the lengths are what they should be. */
+/** The list is read, and the lengths are what they should be. */
 static tw_status_t read_all(tw_hpz_change_t *change, uint8_t *run, uint8_t *states, const uint8_t *message,
                             const sizes_t *sizes)
 {
@@ -494,7 +494,7 @@ static tw_status_t read_all(tw_hpz_change_t *change, uint8_t *run, uint8_t *stat
     return TW_OK;
 }
 
-/* 0: there is no such message of so many bytes. */
+/** 0: there is no such message of so many bytes. */
 static tw_status_t read_head(tw_hpz_change_t *change, const tw_hpz_form_t *form, const uint8_t *message,
                              size_t bytes, sizes_t *sizes)
 {

@@ -17,7 +17,7 @@ static size_t n_stamps(const tw_hpz_t *hpz)
     return hpz->params.n_tensors;
 }
 
-/* What is elsewhere is read in parts. */
+/** What is elsewhere is read in parts. */
 static tw_status_t hash_parts(const tw_hpz_t *hpz, const char *at, size_t n_bytes, uint64_t seed,
                               uint64_t *hash)
 {
@@ -57,7 +57,7 @@ static tw_status_t stamp(const tw_hpz_t *hpz, size_t tensor, stamp_t *out)
     return TW_OK;
 }
 
-/* The stamps of all ranks, [world][n_tensors], the own ones in their place. */
+/** The stamps of all ranks, [world][n_tensors], the own ones in their place. */
 static tw_status_t gather_stamps(tw_hpz_t *hpz, stamp_t *stamps)
 {
     size_t n_bytes = (size_t)hpz->world * n_stamps(hpz) * sizeof(*stamps);
@@ -67,7 +67,7 @@ static tw_status_t gather_stamps(tw_hpz_t *hpz, stamp_t *stamps)
     return tw_coll_run(hpz->params.coll, &args);
 }
 
-/* The first rank with this place on its node. */
+/** The first rank with this place on its node. */
 static int first_of_rail(const tw_hpz_t *hpz, int rank)
 {
     int local = tw_coll_local_of(hpz->params.coll, rank), first = 0;
@@ -84,7 +84,7 @@ static const char *name_of(const tw_hpz_t *hpz, size_t tensor, char number[32])
     return hpz->params.names ? hpz->params.names[tensor] : number;
 }
 
-/* One rank's stamp beside that of the first of its rail. */
+/** One rank's stamp beside that of the first of its rail. */
 static tw_status_t compare_one(const tw_hpz_t *hpz, const stamp_t *stamps, uint64_t version, int rank,
                                size_t tensor)
 {

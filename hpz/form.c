@@ -3,7 +3,7 @@
 
 #include "hpz/change.h"
 
-/* What the codec of halves reads must lie at an even address. */
+/** What the codec of halves reads must lie at an even address. */
 static tw_hpz_coding_t coding_of(const tw_hpz_kept_params_t *params, const tw_hpz_part_t *part)
 {
     if (part->type == TW_TYPE_FP32) {
@@ -14,7 +14,7 @@ static tw_hpz_coding_t coding_of(const tw_hpz_kept_params_t *params, const tw_hp
                                                                                 : TW_HPZ_AS_BYTES;
 }
 
-/* Fields of one coding that follow each other are one. */
+/** Fields of one coding that follow each other are one. */
 static void append(tw_hpz_form_t *form, size_t offset, size_t n_bytes, tw_hpz_coding_t coding)
 {
     tw_hpz_field_t *last = form->n_fields > 0 ? &form->fields[form->n_fields - 1] : NULL;

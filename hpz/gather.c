@@ -75,7 +75,7 @@ static tw_status_t post_record(tw_hpz_keeper_t *keeper, tw_hpz_gather_t *gather)
     return post_counted(keeper->rail_records, &args, gather, &gather->meeting);
 }
 
-/* Whether the replicas of the version that follows this one are to be checked. */
+/** Whether the replicas of the version that follows this one are to be checked. */
 static int is_check_due(const tw_hpz_kept_t *kept)
 {
     uint64_t steps = kept->keeper->check_steps;
@@ -87,7 +87,7 @@ static uint64_t check_of(const uint8_t *run, const tw_hpz_kept_t *kept)
     return XXH64(run, kept->form.run_bytes, 0) | 1; /* 0 has a meaning */
 }
 
-/* The first gather: the run goes as it is. */
+/** The first gather: the run goes as it is. */
 static void begin(tw_hpz_kept_t *kept, uint8_t *run, const uint8_t *fresh, size_t *bytes, size_t *changed)
 {
     *bytes = *changed = kept->form.run_bytes;
@@ -97,7 +97,7 @@ static void begin(tw_hpz_kept_t *kept, uint8_t *run, const uint8_t *fresh, size_
     }
 }
 
-/* What has changed since, rounded parts first. */
+/** What has changed since, rounded parts first. */
 static tw_status_t change(tw_hpz_gather_t *gather, uint8_t *run, uint8_t *fresh, int lossless, size_t *bytes,
                           size_t *changed)
 {
@@ -117,7 +117,7 @@ static tw_status_t change(tw_hpz_gather_t *gather, uint8_t *run, uint8_t *fresh,
     return TW_OK;
 }
 
-/* Make the own replica follow the own run, and the record of it. */
+/** Make the own replica follow the own run, and the record of it. */
 static tw_status_t encode(tw_hpz_gather_t *gather, int lossless)
 {
     tw_hpz_kept_t *kept = gather->kept;
@@ -140,7 +140,7 @@ static tw_status_t encode(tw_hpz_gather_t *gather, int lossless)
     return TW_OK;
 }
 
-/* Until the gather before is done; the error that has ended the keeper. */
+/** Until the gather before is done; the error that has ended the keeper. */
 static tw_status_t await_turn(tw_hpz_kept_t *kept)
 {
     tw_hpz_keeper_t *keeper = kept->keeper;
@@ -165,7 +165,7 @@ static void enqueue(tw_hpz_gather_t *gather)
     pthread_mutex_unlock(&keeper->lock);
 }
 
-/* Nothing goes on from here, on any rank. */
+/** Nothing goes on from here, on any rank. */
 static void give_up(tw_hpz_keeper_t *keeper, tw_status_t status)
 {
     pthread_mutex_lock(&keeper->lock);
@@ -291,7 +291,7 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/* Where a node's message goes: the first ones straight into the replica. */
+/** Where a node's message goes: the first ones straight into the replica. */
 static uint8_t *place_of(const tw_hpz_gather_t *gather, int node, size_t at)
 {
     const tw_hpz_keeper_t *keeper = gather->kept->keeper;
@@ -321,7 +321,7 @@ static tw_status_t exchange_messages(tw_hpz_gather_t *gather)
     return tw_coll_wait(request);
 }
 
-/* A node's replica and its message. */
+/** A node's replica and its message. */
 static tw_status_t follow_one(tw_hpz_kept_t *kept, int node, const uint8_t *message, size_t bytes)
 {
     uint8_t *run = tw_hpz_kept_run(kept, node);
@@ -373,7 +373,7 @@ static tw_status_t check_replicas(const tw_hpz_gather_t *gather)
     return TW_OK;
 }
 
-/* Bytes of the others' changes; *any: whether there are any, own ones too. */
+/** Bytes of the others' changes; *any: whether there are any, own ones too. */
 static size_t others_bytes(const tw_hpz_gather_t *gather, int *any)
 {
     const tw_hpz_keeper_t *keeper = gather->kept->keeper;
@@ -387,7 +387,7 @@ static size_t others_bytes(const tw_hpz_gather_t *gather, int *any)
     return bytes;
 }
 
-/* Bring the replicas of the rail up to date. */
+/** Bring the replicas of the rail up to date. */
 static tw_status_t update(tw_hpz_gather_t *gather)
 {
     tw_hpz_kept_t *kept = gather->kept;
@@ -412,7 +412,7 @@ static tw_status_t update(tw_hpz_gather_t *gather)
 
 /* ---- in the node --------------------------------------------------------------------------------------- */
 
-/* Runs of a length belong to the ranks of the node by their place on it. */
+/** Runs of a length belong to the ranks of the node by their place on it. */
 static void count_runs(tw_hpz_keeper_t *keeper, size_t run_bytes)
 {
     size_t ranks = (size_t)tw_coll_size(keeper->in_node);
@@ -426,7 +426,7 @@ static void count_runs(tw_hpz_keeper_t *keeper, size_t run_bytes)
     }
 }
 
-/* The whole from the replicas of the node. */
+/** The whole from the replicas of the node. */
 static tw_status_t gather_in_node(tw_hpz_gather_t *gather)
 {
     tw_hpz_kept_t *kept = gather->kept;
@@ -472,8 +472,8 @@ static void settle(tw_hpz_gather_t *gather, tw_status_t status)
     pthread_mutex_unlock(&keeper->lock);
 }
 
-/* After a failure the request may still write to the memory of gathers: that is kept until the communicators
- * have ended. */
+/** After a failure the request may still write to the memory of gathers: that is kept until the communicators
+ *  have ended. */
 static void move_on(tw_hpz_keeper_t *keeper, tw_hpz_gather_t *gather)
 {
     tw_status_t status = failed(keeper);
@@ -488,7 +488,7 @@ static void move_on(tw_hpz_keeper_t *keeper, tw_hpz_gather_t *gather)
     settle(gather, status);
 }
 
-/* The next gather, or NULL at the end. */
+/** The next gather, or NULL at the end. */
 static tw_hpz_gather_t *next(tw_hpz_keeper_t *keeper)
 {
     pthread_mutex_lock(&keeper->lock);

@@ -42,7 +42,7 @@ static tw_status_t narrow(void *ctx, const float *from, uint16_t *to, size_t n)
     return TW_OK;
 }
 
-/* Each sync has its own. */
+/** Each sync has its own. */
 static uint16_t *fresh(void *ctx)
 {
     (void)ctx;

@@ -21,7 +21,7 @@ const tw_config_table_t tw_hpz_config_table = {
 
 /* ---- where the ranks are ------------------------------------------------------------------------------- */
 
-/* Without replicas the parts of nodes of unequal size are those of as many nodes of one rank. */
+/** Without replicas the parts of nodes of unequal size are those of as many nodes of one rank. */
 static void find_single_places(tw_hpz_t *hpz)
 {
     hpz->is_flat = 1;
@@ -87,7 +87,7 @@ int tw_hpz_local_of(const tw_hpz_t *hpz, int rank)
     return hpz->is_flat ? 0 : tw_coll_local_of(hpz->params.coll, rank);
 }
 
-/* The ranks of the own node (by_node) or rail, in rank order. */
+/** The ranks of the own node (by_node) or rail, in rank order. */
 static tw_status_t make_group(tw_hpz_t *hpz, int by_node, tw_coll_t **out)
 {
     const tw_hpz_memory_t *memory = &hpz->memory;
@@ -152,7 +152,7 @@ static size_t most_tensors(const tw_hpz_t *hpz)
     return most;
 }
 
-/* A planned one posts nothing. */
+/** A planned one posts nothing. */
 static tw_status_t make_rooms(tw_hpz_t *hpz)
 {
     size_t tensors = most_tensors(hpz) + 1, world = hpz->params.coll ? (size_t)hpz->world : 1;
@@ -204,7 +204,7 @@ static place_t next_place(const tw_hpz_t *hpz, place_t place)
     return next;
 }
 
-/* One run of memory for all units; *own: what the hpz frees. */
+/** One run of memory for all units; *own: what the hpz frees. */
 static void *take_all(tw_hpz_t *hpz, size_t elem_bytes, void **own)
 {
     size_t n_bytes = 0;
@@ -240,7 +240,7 @@ static tw_status_t take_replicas(tw_hpz_t *hpz)
     return TW_OK;
 }
 
-/* What a sync has at most of a rank's. */
+/** What a sync has at most of a rank's. */
 static size_t most_slice_elems(const tw_hpz_t *hpz)
 {
     size_t most = 0;
@@ -258,7 +258,7 @@ static tw_status_t refuse_memory(const tw_hpz_t *hpz, const char *why)
     return TW_ERR_UNSUPPORTED;
 }
 
-/* Where replicas lie, and the lossless codec there. */
+/** Where replicas lie, and the lossless codec there. */
 static tw_status_t make_memory(tw_hpz_t *hpz)
 {
     const tw_hpz_memory_t *memory = &hpz->memory;
@@ -471,7 +471,7 @@ typedef struct {
     double bits;
 } syncs_t;
 
-/* A node's message in the kind that takes most. */
+/** A node's message in the kind that takes most. */
 static size_t message_bytes_max(const tw_hpz_t *hpz, place_t place, int node)
 {
     size_t most = 0;
@@ -485,7 +485,7 @@ static size_t message_bytes_max(const tw_hpz_t *hpz, place_t place, int node)
     return most;
 }
 
-/* Of a lossless message what is written: its room has more, which nobody touches. */
+/** Of a lossless message what is written: its room has more, which nobody touches. */
 static size_t message_room(const tw_hpz_t *hpz, place_t place, const syncs_t *syncs, int node)
 {
     if (syncs->kind == TW_HPZ_SYNC_COUNT) {
@@ -499,7 +499,7 @@ static size_t message_room(const tw_hpz_t *hpz, place_t place, const syncs_t *sy
     return most;
 }
 
-/* The own new values of a slice. */
+/** The own new values of a slice. */
 static size_t fresh_bytes(const tw_hpz_t *hpz, place_t place)
 {
     size_t n_own = tw_hpz_slice_elems(hpz->layout, place.unit, hpz->node, hpz->local, place.slice);
@@ -515,7 +515,7 @@ static int keeps_fresh(const tw_hpz_t *hpz, tw_hpz_sync_t kind)
            (hpz->quant && tw_hpz_keeps_fresh(hpz, TW_HPZ_QUANTIZED));
 }
 
-/* Of a slice under way. */
+/** Of a slice under way. */
 static size_t place_bytes(const tw_hpz_t *hpz, place_t place, const syncs_t *syncs)
 {
     size_t bytes = keeps_fresh(hpz, syncs->kind) ? fresh_bytes(hpz, place) : 0;
@@ -526,8 +526,8 @@ static size_t place_bytes(const tw_hpz_t *hpz, place_t place, const syncs_t *syn
     return bytes;
 }
 
-/* What may be under way together from one slice on. New values that are not kept are there while they are
- * encoded. */
+/** What may be under way together from one slice on. New values that are not kept are there while they are
+ *  encoded. */
 static size_t window_bytes(const tw_hpz_t *hpz, place_t first, const syncs_t *syncs)
 {
     size_t room = hpz->params.sync_elems, elems = 0, bytes = 0, encoded = 0;

@@ -11,7 +11,7 @@ typedef struct offer {
     uint64_t has_room;
 } offer_t;
 
-/* Of everything that must be the same on all ranks. */
+/** Of everything that must be the same on all ranks. */
 static uint64_t hash_of(const tw_hpz_kept_params_t *params)
 {
     uint64_t hash = XXH64(params->name, strlen(params->name), params->run_bytes);
@@ -38,7 +38,7 @@ size_t tw_hpz_kept_memory_bytes(const tw_hpz_keeper_t *keeper, const tw_hpz_kept
     return bytes;
 }
 
-/* Whether the memory is there. */
+/** Whether the memory is there. */
 static int take_memory(tw_hpz_kept_t *kept)
 {
     size_t nodes = (size_t)kept->keeper->n_nodes;
@@ -80,7 +80,7 @@ static tw_status_t look_at(const tw_hpz_keeper_t *keeper, const char *name, cons
     return TW_OK;
 }
 
-/* All have it, or somebody has no room for it. */
+/** All have it, or somebody has no room for it. */
 static tw_status_t agree(tw_hpz_kept_t *kept, int has_room, int *refusing)
 {
     tw_hpz_keeper_t *keeper = kept->keeper;

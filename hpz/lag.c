@@ -41,7 +41,7 @@ static float widen(uint16_t value)
     return wide;
 }
 
-/* Infinite where a block lags though its master has not moved. */
+/** Infinite where a block lags though its master has not moved. */
 static double block_lag(const uint16_t *fresh, const uint16_t *replica, const float *master,
                         const float *last, size_t n)
 {
@@ -148,7 +148,7 @@ static size_t late_elems(const tw_hpz_t *hpz, int unit, tw_hpz_late_t late)
     return block_elems(hpz, piece_in_unit(hpz, unit, late.tensor, hpz->node, &t), late.block);
 }
 
-/* Whether a block that was late after the last sync is in this slice. */
+/** Whether a block that was late after the last sync is in this slice. */
 static int is_in(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, tw_hpz_late_t late)
 {
     size_t t;
@@ -201,7 +201,7 @@ void tw_hpz_late_write(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, u
     }
 }
 
-/* One block; its bytes, or 0 if no rank writes such a one. */
+/** One block; its bytes, or 0 if no rank writes such a one. */
 static size_t apply_late(const tw_hpz_t *hpz, int unit, int node, const uint8_t *at, size_t bytes)
 {
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first), t;

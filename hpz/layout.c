@@ -106,7 +106,7 @@ size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec)
     return (elems + block - 1) / block * block;
 }
 
-/* The last place from `first` to `end` where a slice may end; the first one after it, if there is none. */
+/** The last place from `first` to `end` where a slice may end; the first one after it, if there is none. */
 static size_t place_to_cut(const tw_hpz_layout_t *layout, int unit, size_t first, size_t end, size_t step)
 {
     size_t tensor, n_tensors = tw_hpz_layout_tensors(layout, unit, &tensor);
@@ -205,7 +205,7 @@ static tw_status_t check(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n
     return TW_OK;
 }
 
-/* Where a tensor of n elements begins in a part that has *elems so far. */
+/** Where a tensor of n elements begins in a part that has *elems so far. */
 static size_t append(size_t *elems, size_t n)
 {
     size_t offset = *elems;

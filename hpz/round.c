@@ -114,7 +114,7 @@ void tw_hpz_round_destroy(tw_hpz_round_t *round)
     }
 }
 
-/* Before the first change. */
+/** Before the first change. */
 static size_t head_bytes(const tw_hpz_round_t *round)
 {
     return ((round->n_parts + 7) / 8 + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
@@ -132,7 +132,7 @@ size_t tw_hpz_round_bound_bytes(const tw_hpz_round_t *round)
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
 
-/* Notes what is given; whether it is what was given last. */
+/** Notes what is given; whether it is what was given last. */
 static int is_given_again(part_t *part, const uint8_t *fresh)
 {
     uint64_t before = part->given;
@@ -148,7 +148,7 @@ void tw_hpz_round_begin(tw_hpz_round_t *round, const uint8_t *fresh)
     }
 }
 
-/* What of a part comes from element `first` on. */
+/** What of a part comes from element `first` on. */
 static size_t chunk_of(const tw_hpz_round_t *round, const part_t *part, size_t first)
 {
     size_t rest = part->n_elems - first;
@@ -160,7 +160,7 @@ static size_t place_of(const part_t *part, size_t first)
     return part->offset + first * tw_type_bytes(part->type);
 }
 
-/* Squares of the part's change, and of what is given. Not finite where one of the numbers is not. */
+/** Squares of the part's change, and of what is given. Not finite where one of the numbers is not. */
 static void measure(tw_hpz_round_t *round, const part_t *part, const uint8_t *run, const uint8_t *fresh,
                     double *change, double *size)
 {
@@ -177,7 +177,7 @@ static void measure(tw_hpz_round_t *round, const part_t *part, const uint8_t *ru
     }
 }
 
-/* Writes the change of a part, and makes the replica follow. */
+/** Writes the change of a part, and makes the replica follow. */
 static tw_status_t round_part(tw_hpz_round_t *round, const part_t *part, uint8_t *run, const uint8_t *fresh,
                               uint8_t *at)
 {
@@ -246,7 +246,7 @@ static int has_change(const uint8_t *message, size_t index)
     return message[index / 8] >> index % 8 & 1;
 }
 
-/* Bytes of the message that begins there; 0: no encoder writes it. */
+/** Bytes of the message that begins there; 0: no encoder writes it. */
 static size_t message_bytes(const tw_hpz_round_t *round, const uint8_t *message, size_t bytes)
 {
     size_t head = head_bytes(round), expected = head;

@@ -72,7 +72,7 @@ void tw_hpz_transfers_cleanup(const tw_hpz_t *hpz, tw_hpz_unit_t *unit)
     }
 }
 
-/* Without room for what is new: lengths alone. */
+/** Without room for what is new: lengths alone. */
 static tw_hpz_transfer_t *transfer_alloc(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice)
 {
     size_t nodes = (size_t)hpz->n_nodes;
@@ -131,7 +131,7 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/* One segment a node, of its message alone: the own one stays where it is. */
+/** One segment a node, of its message alone: the own one stays where it is. */
 static tw_coll_args_t payload_args(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer,
                                    tw_coll_segment_t *segments)
 {
@@ -169,7 +169,7 @@ static tw_status_t post_counted(tw_hpz_t *hpz, tw_coll_t *rail, const tw_coll_ar
     return status;
 }
 
-/* What nobody sends is not waited for nor allocated: a length that no message has. */
+/** What nobody sends is not waited for nor allocated: a length that no message has. */
 static tw_status_t check_lengths(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
@@ -207,7 +207,7 @@ static tw_status_t post_payload(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer)
     return status;
 }
 
-/* The lengths of a job: TW_IN_PROGRESS unless they are there. */
+/** The lengths of a job: TW_IN_PROGRESS unless they are there. */
 static tw_status_t look_for_lengths(tw_hpz_transfer_t *transfer, int wait)
 {
     if (!transfer->lengths) {
@@ -220,8 +220,8 @@ static tw_status_t look_for_lengths(tw_hpz_transfer_t *transfer, int wait)
     return status;
 }
 
-/* Post the first of the queue; wait: for its lengths. TW_IN_PROGRESS: they are not there. What fails stays:
- * it fails again. */
+/** Post the first of the queue; wait: for its lengths. TW_IN_PROGRESS: they are not there. What fails stays:
+ *  it fails again. */
 static tw_status_t advance(tw_hpz_t *hpz, int wait)
 {
     tw_hpz_transfer_t *transfer = STAILQ_FIRST(&hpz->queue);
@@ -282,7 +282,7 @@ static tw_status_t check_begin(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind
     return TW_OK;
 }
 
-/* Lengths that all know, or the exchange of them. */
+/** Lengths that all know, or the exchange of them. */
 static tw_status_t settle_lengths(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, size_t own_bytes)
 {
     tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
@@ -319,7 +319,7 @@ static int has_room(const tw_hpz_t *hpz, int unit)
     return most == 0 || hpz->under_way == 0 || hpz->under_way + next <= most;
 }
 
-/* Elsewhere they are the next one's. */
+/** Elsewhere they are the next one's. */
 static void let_fresh_go(const tw_hpz_t *hpz, tw_hpz_transfer_t *transfer)
 {
     if (!tw_hpz_keeps_fresh(hpz, hpz->units[transfer->unit].sync.kind)) {
@@ -352,13 +352,13 @@ static tw_status_t begin_slice(tw_hpz_t *hpz, int unit)
     return TW_OK;
 }
 
-/* One of them may always be on its way. */
+/** One of them may always be on its way. */
 static int may_begin_slice(const tw_hpz_t *hpz, int unit)
 {
     return STAILQ_EMPTY(&hpz->units[unit].sync.transfers) || has_room(hpz, unit);
 }
 
-/* More slices of the unit that has any left, as far as there is room. */
+/** More slices of the unit that has any left, as far as there is room. */
 static tw_status_t begin_more(tw_hpz_t *hpz)
 {
     tw_status_t status = TW_OK;
@@ -393,7 +393,7 @@ tw_status_t tw_hpz_sync_begin(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, const
 
 /* ---- finish -------------------------------------------------------------------------------------------- */
 
-/* In node order, which is the order of the pieces too. */
+/** In node order, which is the order of the pieces too. */
 static tw_status_t apply_all(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     const uint8_t *at = transfer->others;
@@ -412,7 +412,7 @@ static tw_status_t apply_all(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
     return status;
 }
 
-/* The messages of all nodes are there; wait: until they are. */
+/** The messages of all nodes are there; wait: until they are. */
 static tw_status_t exchange(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, int wait)
 {
     tw_status_t status = TW_OK;
@@ -427,7 +427,7 @@ static tw_status_t exchange(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, int wait
     return status == TW_OK ? tw_hpz_progress(hpz) : status;
 }
 
-/* The states of what a lossless delta will follow begin anew. */
+/** The states of what a lossless delta will follow begin anew. */
 static tw_status_t forget_states(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     const tw_hpz_memory_t *memory = &hpz->memory;
@@ -451,8 +451,8 @@ static tw_status_t apply(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
     return tw_hpz_lag_measure(hpz, transfer);
 }
 
-/* The first slice of a unit that is on its way. The others are sent also where it does not fit: the rail
- * counts on them. */
+/** The first slice of a unit that is on its way. The others are sent also where it does not fit: the rail
+ *  counts on them. */
 static tw_status_t finish_slice(tw_hpz_t *hpz, tw_hpz_under_way_t *sync, int wait)
 {
     tw_hpz_transfer_t *transfer = STAILQ_FIRST(&sync->transfers);

@@ -86,7 +86,7 @@ static int parse_option(const char *option, tw_quant_codec_t *codec)
     return 1;
 }
 
-/* Each option begins after a ':' or ','. */
+/** Each option begins after a ':' or ','. */
 static tw_status_t parse_options(const char *text, const char *at, tw_quant_codec_t *codec)
 {
     char option[32];
@@ -158,9 +158,9 @@ size_t tw_quant_encoded_bytes(const tw_quant_codec_t *codec, size_t n_elems)
     return n_elems <= TW_MEMORY_BYTES_MAX ? tw_layout_encoded_bytes(codec, n_elems) : SIZE_MAX;
 }
 
-/* Half a step, or with 2 bits what clips: a whole one; and what fp32 adds: v = y * (1 / scale) is off by two
- * roundings, 2^-23 of at most qmax steps, a scale that was not rounded up clips by 2^-24 of them, q * scale
- * is rounded once more. 2^-21 covers the sum. */
+/** Half a step, or with 2 bits what clips: a whole one; and what fp32 adds: v = y * (1 / scale) is off by two
+ *  roundings, 2^-23 of at most qmax steps, a scale that was not rounded up clips by 2^-24 of them, q * scale
+ *  is rounded once more. 2^-21 covers the sum. */
 double tw_quant_error_bound(const tw_quant_codec_t *codec, double amax)
 {
     int qmax = tw_block_qmax(codec->bits);

@@ -262,7 +262,7 @@ tw_status_t tw_quant_decode_apply(tw_quant_t *quant, const tw_quant_args_t *args
     return decode("decode_apply", quant, args, segments, n_segments, 1);
 }
 
-/* Adding to fp32 is applying to fp32: there is no range to saturate at. */
+/** Adding to fp32 is applying to fp32: there is no range to saturate at. */
 tw_status_t tw_quant_decode_add(tw_quant_t *quant, const tw_quant_args_t *args,
                                 const tw_quant_segment_t *segments, size_t n_segments)
 {

@@ -147,7 +147,7 @@ static tw_status_t parse_tensor(const tw_safetensors_t *file, const char *name, 
     return parse_offsets(file, entry, tensor, elem_bytes);
 }
 
-/* By place; empty tensors before the one that starts where they lie. */
+/** By place; empty tensors before the one that starts where they lie. */
 static int compare_tensors(const void *a, const void *b)
 {
     const tw_safetensors_tensor_t *x = a, *y = b;
@@ -160,7 +160,7 @@ static int compare_tensors(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Neither holes nor overlaps: bytes that no tensor owns are a sign of a damaged header. */
+/** Neither holes nor overlaps: bytes that no tensor owns are a sign of a damaged header. */
 static tw_status_t check_layout(const tw_safetensors_t *file)
 {
     size_t at = 0;

@@ -126,7 +126,7 @@ static tw_status_t make_header(const char *path, const tw_safetensors_spec_t *sp
     return status;
 }
 
-/* Length, text, and blanks up to the alignment. */
+/** Length, text, and blanks up to the alignment. */
 static void write_header(FILE *out, const char *text)
 {
     size_t length = strlen(text);
@@ -188,7 +188,7 @@ tw_status_t tw_safetensors_writer_write(tw_safetensors_writer_t *writer, const v
     return TW_OK;
 }
 
-/* A name is on the disk when its folder is. */
+/** A name is on the disk when its folder is. */
 static tw_status_t sync_folder(const char *path)
 {
     char *copy = strdup(path);

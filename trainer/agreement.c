@@ -51,7 +51,7 @@ static void name_differences(int rank, const char *text, const char *first)
     }
 }
 
-/* All lines to all ranks, in places of equal size. */
+/** All lines to all ranks, in places of equal size. */
 static tw_status_t exchange_lines(tw_coll_t *coll, const tw_lines_t *lines, size_t most)
 {
     char *all = tw_agree_alloc(coll, most), *own = all ? calloc(1, most) : NULL;
@@ -129,7 +129,7 @@ typedef struct report {
     int64_t status;
 } report_t;
 
-/* The first failure. Rank 0 says so for all who are fine. */
+/** The first failure. Rank 0 says so for all who are fine. */
 static tw_status_t judge(const tw_attempt_t *attempt, const report_t *all)
 {
     int world = tw_coll_size(attempt->coll), first = 0;

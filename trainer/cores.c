@@ -16,7 +16,7 @@
 #define PATH_BYTES 4096
 #define MOST_PROCESSORS (64 * TW_CORES_MASK_WORDS)
 
-/* The first line of a file; empty: there is none. */
+/** The first line of a file; empty: there is none. */
 static void read_line(const char *path, char *line, size_t n)
 {
     FILE *file = fopen(path, "re");
@@ -34,7 +34,7 @@ static int has(const uint64_t *mask, long processor)
     return processor >= 0 && processor < MOST_PROCESSORS && (mask[processor / 64] >> (processor % 64) & 1);
 }
 
-/* Is a lower one of the mask on the same core? list: "0-1" or "3,67". */
+/** Is a lower one of the mask on the same core? list: "0-1" or "3,67". */
 static int has_lower(const uint64_t *mask, const char *list, long processor)
 {
     char *end;
@@ -101,7 +101,7 @@ static void own_group(char *group, size_t n)
     snprintf(group, n, "%s", found ? line + 3 : "");
 }
 
-/* Where the system has more processors than a mask has room for: all of them. */
+/** Where the system has more processors than a mask has room for: all of them. */
 static void own_mask(uint64_t mask[TW_CORES_MASK_WORDS])
 {
     cpu_set_t set;
@@ -114,7 +114,7 @@ static void own_mask(uint64_t mask[TW_CORES_MASK_WORDS])
     }
 }
 
-/* The quota, and the name of the uppermost group that has no more: what is in it shares that. */
+/** The quota, and the name of the uppermost group that has no more: what is in it shares that. */
 static int find_quota(char *group)
 {
     int quota = tw_cores_quota("/sys/fs/cgroup", group);
@@ -128,7 +128,7 @@ static int find_quota(char *group)
     return quota;
 }
 
-/* Containers on one machine are different groups, whatever name each has for its own. */
+/** Containers on one machine are different groups, whatever name each has for its own. */
 static tw_cores_place_t own_place(int64_t asked)
 {
     char boot[64], group[PATH_BYTES];

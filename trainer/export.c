@@ -30,7 +30,7 @@ static int copy_bytes(FILE *in, FILE *out)
     return ferror(in) ? -1 : 0;
 }
 
-/* As a whole or not at all. */
+/** As a whole or not at all. */
 static tw_status_t write_copy(FILE *in, const char *to)
 {
     char temporary[PATH_BYTES + 8];
@@ -48,7 +48,7 @@ static tw_status_t write_copy(FILE *in, const char *to)
     return TW_OK;
 }
 
-/* from: what is not there is not copied. */
+/** from: what is not there is not copied. */
 static tw_status_t copy_file(const char *from, const char *folder, const char *name)
 {
     char to[PATH_BYTES];
@@ -62,7 +62,7 @@ static tw_status_t copy_file(const char *from, const char *folder, const char *n
     return status;
 }
 
-/* Beside the weights that the run began with. */
+/** Beside the weights that the run began with. */
 static tw_status_t copy_from_model(const char *model, const char *folder)
 {
     static const char *const names[] = {"tokenizer.json",
@@ -86,7 +86,7 @@ static tw_status_t copy_from_model(const char *model, const char *folder)
     return TW_OK;
 }
 
-/* What the text was read with is stronger than what the model came with. */
+/** What the text was read with is stronger than what the model came with. */
 static tw_status_t copy_tokenizer(const tw_train_options_t *o, const char *folder)
 {
     TW_TRY(copy_from_model(o->init_from, folder));

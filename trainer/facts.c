@@ -39,7 +39,7 @@ tw_status_t tw_facts_of_run(const tw_train_config_t *config, const tw_data_t *da
     return TW_OK;
 }
 
-/* Returns how many there are. */
+/** Returns how many there are. */
 static size_t write_differences(const char *before, const char *now, FILE *out)
 {
     tw_line_t line;

@@ -16,7 +16,7 @@
 
 /* ---- what there is ------------------------------------------------------------------------------------- */
 
-/* The number after a word at the beginning of a line; -1: there is none. */
+/** The number after a word at the beginning of a line; -1: there is none. */
 static double read_number(const char *path, const char *word)
 {
     char line[256];
@@ -46,7 +46,7 @@ tw_room_t tw_room_of_machine(const char *proc)
                        .available = available >= 0 ? 1024 * (available + swap_free) : INFINITY};
 }
 
-/* The group's path, "/a/b"; 0: it has none of version 2. */
+/** The group's path, "/a/b"; 0: it has none of version 2. */
 static int find_group(const char *proc, char *group)
 {
     char path[PATH_BYTES], line[PATH_BYTES];
@@ -64,7 +64,7 @@ static int find_group(const char *proc, char *group)
     return found;
 }
 
-/* What anonymous memory takes stays taken; the rest of it is the system's cache. */
+/** What anonymous memory takes stays taken; the rest of it is the system's cache. */
 static tw_room_t room_of_folder(const char *folder)
 {
     char path[2 * PATH_BYTES + 32];
@@ -161,8 +161,8 @@ static uint64_t hash_file(const char *path, uint64_t hash)
     return XXH3_64bits_withSeed(text, n, hash);
 }
 
-/* Nodes in a box are one machine, and containers on one machine are different groups, whatever name each has
- * for its own. */
+/** Nodes in a box are one machine, and containers on one machine are different groups, whatever name each has
+ *  for its own. */
 static place_t own_place(void)
 {
     struct stat info = {0};
@@ -172,7 +172,7 @@ static place_t own_place(void)
     return place;
 }
 
-/* How many ranks are where this one is, and is it the first of them, which speaks? */
+/** How many ranks are where this one is, and is it the first of them, which speaks? */
 static int count_alike(const place_t *all, int world, int rank, int by_group, int *is_first)
 {
     int n = 0;

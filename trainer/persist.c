@@ -18,8 +18,8 @@ void tw_persist_cleanup(tw_persist_t *persist)
     tw_lines_cleanup(&persist->facts);
 }
 
-/* It waits for files, and files for disks: nobody gives up, unless a rank dies. Who waits for long says
- * so. */
+/** It waits for files, and files for disks: nobody gives up, unless a rank dies. Who waits for long says
+ *  so. */
 static tw_status_t create_group(tw_persist_t *persist, tw_coll_t *coll)
 {
     int world = tw_coll_size(coll), *ranks = calloc((size_t)world, sizeof(*ranks));
@@ -94,8 +94,8 @@ static uint32_t notices(void *ctx)
     return stop | written | due | taken;
 }
 
-/* The file is written from the masters and moments themselves. Where one disk is slow all ranks wait here, as
- * long as it takes: in the operations of the update they would give up. */
+/** The file is written from the masters and moments themselves. Where one disk is slow all ranks wait here,
+ *  as long as it takes: in the operations of the update they would give up. */
 static tw_status_t before_update(void *ctx)
 {
     const tw_persist_t *persist = ctx;
@@ -113,13 +113,13 @@ tw_engine_hooks_t tw_persist_hooks(tw_persist_t *persist)
 
 /* ---- leaving ------------------------------------------------------------------------------------------- */
 
-/* In stage 0 every rank has everything: one of them writes it. */
+/** In stage 0 every rank has everything: one of them writes it. */
 static int writes_pieces(const tw_persist_t *persist)
 {
     return persist->options->stage > 0 || tw_coll_rank(persist->own) == 0;
 }
 
-/* All that comes before the ranks' files. */
+/** All that comes before the ranks' files. */
 static tw_status_t begin_save(tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;
@@ -165,7 +165,7 @@ const char *tw_persist_source(const tw_persist_t *persist)
     return tw_train_resumes_by_itself(o) ? o->checkpoint : o->resume;
 }
 
-/* By rank 0, from the checkpoint that was just written, or gone on from. */
+/** By rank 0, from the checkpoint that was just written, or gone on from. */
 static tw_status_t export_to(const tw_persist_t *persist, const char *checkpoints, const char *folder)
 {
     tw_status_t status = TW_OK;
@@ -186,7 +186,7 @@ int tw_persist_is_stopped(const tw_persist_t *persist)
     return (tw_engine_heard(persist->engine).any & TW_PERSIST_STOP) != 0;
 }
 
-/* A checkpoint is to begin. */
+/** A checkpoint is to begin. */
 static int begins(const tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;
@@ -216,7 +216,7 @@ void tw_persist_validated(tw_persist_t *persist, double loss)
     }
 }
 
-/* A checkpoint that is not waited for, unless it is the last one or a model is to be made of it. */
+/** A checkpoint that is not waited for, unless it is the last one or a model is to be made of it. */
 static tw_status_t save_step(tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;

@@ -63,7 +63,7 @@ static int has_news(tw_pool_t *pool, unsigned seen)
            atomic_load_explicit(&pool->is_ending, memory_order_relaxed);
 }
 
-/* Until there is a task that this worker has not seen, or the end. The lock is held before and after. */
+/** Until there is a task that this worker has not seen, or the end. The lock is held before and after. */
 static void wait_for_news(tw_pool_t *pool, unsigned seen)
 {
     pthread_mutex_unlock(&pool->lock);
@@ -204,7 +204,7 @@ static void open_task(tw_pool_t *pool, task_t *task)
     }
 }
 
-/* No item is left to take: wait for those that are being done. */
+/** No item is left to take: wait for those that are being done. */
 static void close_task(tw_pool_t *pool)
 {
     pthread_mutex_lock(&pool->lock);

@@ -31,7 +31,7 @@ static void compare_run(const tw_persist_t *persist, const tw_checkpoint_run_t *
     }
 }
 
-/* Copies in folders of their own may be of different ages. */
+/** Copies in folders of their own may be of different ages. */
 static tw_status_t agree_checkpoint(const tw_persist_t *persist, const tw_checkpoint_run_t *run)
 {
     tw_lines_t lines = {0};
@@ -42,8 +42,8 @@ static tw_status_t agree_checkpoint(const tw_persist_t *persist, const tw_checkp
     return status;
 }
 
-/* A run keeps its id, unless it goes on from where it has been further before: its later steps would be taken
- * for the newer ones. */
+/** A run keeps its id, unless it goes on from where it has been further before: its later steps would be
+ *  taken for the newer ones. */
 static tw_status_t keep_id(tw_persist_t *persist, const tw_checkpoint_run_t *run)
 {
     const char *folder = persist->options->checkpoint;
@@ -70,7 +70,7 @@ static tw_status_t read_pieces(const tw_persist_t *persist, tw_checkpoint_t *che
     return status;
 }
 
-/* The files, on all ranks. The own status, or that of the first rank that failed. */
+/** The files, on all ranks. The own status, or that of the first rank that failed. */
 static tw_status_t read_checkpoint(const tw_persist_t *persist, const char *path, uint64_t step,
                                    tw_checkpoint_t **checkpoint)
 {
@@ -84,8 +84,8 @@ static tw_status_t read_checkpoint(const tw_persist_t *persist, const char *path
     return tw_attempt_end(&attempt, read_pieces(persist, *checkpoint));
 }
 
-/* What the pieces hold becomes the weights of all ranks. Nobody hears of a rank that fails in an operation;
- * of one whose device fails behind it, all do. */
+/** What the pieces hold becomes the weights of all ranks. Nobody hears of a rank that fails in an operation;
+ *  of one whose device fails behind it, all do. */
 static tw_status_t put_in_place(tw_persist_t *persist, uint64_t step, double recent_loss, const char *what)
 {
     tw_attempt_t attempt;
@@ -113,7 +113,7 @@ static tw_status_t take_checkpoint(tw_persist_t *persist, const tw_checkpoint_t 
     return put_in_place(persist, run->step, run->recent_loss, "resume");
 }
 
-/* One of several, or that which was named. *verdict: the first failure of any rank, the same on all. */
+/** One of several, or that which was named. *verdict: the first failure of any rank, the same on all. */
 static tw_status_t try_step(tw_persist_t *persist, const char *path, uint64_t step, tw_status_t *verdict)
 {
     tw_checkpoint_t *checkpoint = NULL;
@@ -137,7 +137,7 @@ static void read_weights(const tw_persist_t *persist, const tw_weights_t *weight
     }
 }
 
-/* Each rank reads its own part: of the same model, wherever it lies. */
+/** Each rank reads its own part: of the same model, wherever it lies. */
 static tw_status_t agree_weights(const tw_persist_t *persist, const tw_weights_t *weights)
 {
     tw_lines_t lines = {0};
@@ -205,7 +205,7 @@ static tw_status_t agree_newest(const tw_persist_t *persist, const listing_t *ow
     return status;
 }
 
-/* Rank 0's list, on all ranks, which see the same newest step. */
+/** Rank 0's list, on all ranks, which see the same newest step. */
 static tw_status_t agree_listing(const tw_persist_t *persist, const char *path, listing_t *out)
 {
     listing_t own = list(path), *all = tw_agree_alloc(persist->own, sizeof(*all));
@@ -219,14 +219,14 @@ static tw_status_t agree_listing(const tw_persist_t *persist, const char *path, 
     return status;
 }
 
-/* What another checkpoint may not have. */
+/** What another checkpoint may not have. */
 static int is_damage(tw_status_t status)
 {
     return status == TW_ERR_FORMAT || status == TW_ERR_TRUNCATED || status == TW_ERR_NOT_FOUND ||
            status == TW_ERR_IO;
 }
 
-/* By rank 0. Later steps of the run would be taken for its newest ones again. */
+/** By rank 0. Later steps of the run would be taken for its newest ones again. */
 static void pass_over(const tw_persist_t *persist, const char *path, uint64_t step, int is_last)
 {
     if (tw_coll_rank(persist->own) != 0) {
@@ -239,7 +239,7 @@ static void pass_over(const tw_persist_t *persist, const char *path, uint64_t st
     }
 }
 
-/* Steps of one run, or of nobody's: what is damaged on any rank is passed over on all. */
+/** Steps of one run, or of nobody's: what is damaged on any rank is passed over on all. */
 static tw_status_t resume_newest(tw_persist_t *persist, const char *path, const listing_t *listing)
 {
     tw_status_t status = TW_ERR_NOT_FOUND, verdict = TW_ERR_NOT_FOUND;
@@ -269,7 +269,7 @@ static tw_status_t resume(tw_persist_t *persist)
 
 /* ---- from first to last -------------------------------------------------------------------------------- */
 
-/* By rank 0: from here on the folder's steps are this run's. */
+/** By rank 0: from here on the folder's steps are this run's. */
 static tw_status_t claim_folder(const tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;

@@ -41,8 +41,8 @@ static tw_status_t check(tw_run_t *run)
     return status;
 }
 
-/* What a step leaves in flight, the next one waits for. Where none follows at once, the wait is still
- * training's. */
+/** What a step leaves in flight, the next one waits for. Where none follows at once, the wait is still
+ *  training's. */
 static tw_status_t drain(tw_run_t *run)
 {
     double begin = tw_time_sec();

@@ -10,7 +10,7 @@ static tw_status_t no_memory(void)
     return TW_ERR_NO_MEMORY;
 }
 
-/* Nothing to begin with is an end of line, or a document's beginning. */
+/** Nothing to begin with is an end of line, or a document's beginning. */
 static const char *prompt_of(const tw_train_options_t *o)
 {
     return *o->sample_prompt || o->document_token >= 0 ? o->sample_prompt : "\n";
@@ -78,7 +78,7 @@ void tw_sampling_cleanup(tw_sampling_t *sampling)
     sampling->tokens = NULL;
 }
 
-/* A line as text, with what was asked for before it: a character may begin in one and end in the other. */
+/** A line as text, with what was asked for before it: a character may begin in one and end in the other. */
 static tw_status_t tell(const tw_sampling_t *sampling, const tw_engine_t *engine, const int32_t *sampled)
 {
     size_t n_before = *sampling->options->sample_prompt ? sampling->n_prompt - sampling->n_hidden : 0;

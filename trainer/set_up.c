@@ -23,7 +23,7 @@ static tw_status_t join(tw_run_t *run)
     return status;
 }
 
-/* Variables that decide what ranks do together. */
+/** Variables that decide what ranks do together. */
 static void add_variables(const tw_config_table_t *table, const char *const *names, tw_lines_t *lines)
 {
     void *options = calloc(1, table->options_bytes);
@@ -45,7 +45,7 @@ static void add_variables(const tw_config_table_t *table, const char *const *nam
     free(options);
 }
 
-/* Ranks that train differently would go on, to a loss that is nobody's, or wait for each other. */
+/** Ranks that train differently would go on, to a loss that is nobody's, or wait for each other. */
 static tw_status_t compare_ranks(const tw_run_t *run)
 {
     static const char *const of_coll[] = {"TW_COLL_CHUNK", NULL};
@@ -90,7 +90,7 @@ static tw_status_t open_data(tw_run_t *run)
                                   tw_data_n_sequences(run->data, TW_DATA_TRAIN, (size_t)o->sequence));
 }
 
-/* Text is kept for a validation that it is too short for. */
+/** Text is kept for a validation that it is too short for. */
 static void say_validation(const tw_run_t *run)
 {
     const tw_train_options_t *o = run->options;
@@ -119,7 +119,7 @@ static tw_status_t check_groups(const tw_run_t *run)
     return status;
 }
 
-/* On a rank's GPU; before there are ranks it is only looked whether there is one, and what it would take. */
+/** On a rank's GPU; before there are ranks it is only looked whether there is one, and what it would take. */
 static tw_status_t create_model_there(tw_run_t *run, const tw_model_config_t *config)
 {
     int n_devices;
@@ -181,7 +181,7 @@ static tw_status_t create_engine(tw_run_t *run)
     return status;
 }
 
-/* A multiplication and an addition of each product, forward, and twice as many backward. */
+/** A multiplication and an addition of each product, forward, and twice as many backward. */
 static double flops_per_token(const tw_run_t *run)
 {
     double products = 0;
@@ -211,7 +211,7 @@ static void ask_output(const tw_run_t *run)
     }
 }
 
-/* Rank 0's, and so the same on all. */
+/** Rank 0's, and so the same on all. */
 static tw_status_t draw_id(tw_run_t *run)
 {
     uint64_t own = 0, *all = tw_agree_alloc(run->coll, sizeof(*all));
@@ -236,7 +236,7 @@ static tw_status_t restore(tw_run_t *run)
     return status;
 }
 
-/* What a rank does for itself, before it needs the others. */
+/** What a rank does for itself, before it needs the others. */
 tw_status_t tw_run_prepare(tw_run_t *run, int world, int n_nodes, int is_first)
 {
     TW_TRY(tw_train_config_create(run->params->config, run->params->sets, run->params->n_sets, &run->config));
@@ -265,7 +265,7 @@ static tw_status_t prepare_all(tw_run_t *run)
     return tw_attempt_end(&attempt, status);
 }
 
-/* Sizes of the model's memory depend on its threads. */
+/** Sizes of the model's memory depend on its threads. */
 static tw_status_t choose_threads(tw_run_t *run)
 {
     TW_TRY(tw_cores_of_job(run->coll, run->options->threads, &run->cores));

@@ -14,7 +14,7 @@ typedef struct account {
     double total_sec, step_sec, lag_max;
 } account_t;
 
-/* What the planner says of this run, at the bits that the lossless delta took. */
+/** What the planner says of this run, at the bits that the lossless delta took. */
 static uint64_t planned_bytes(const tw_run_t *run, const tw_engine_totals_t *training)
 {
     tw_plan_memory_t memory;

@@ -1,8 +1,8 @@
 /* The model's keys as a model's shape. */
 #include "trainer/shape.h"
 
-/* Where a key says nothing: heads alike, that divide the width; gate and up as wide as makes a block as large
- * as GPT-2's. */
+/** Where a key says nothing: heads alike, that divide the width; gate and up as wide as makes a block as
+ *  large as GPT-2's. */
 static tw_model_llama_t llama_of(const tw_train_options_t *o, size_t n_positions)
 {
     size_t inner = ((size_t)o->n_embd * 8 / 3 + 63) / 64 * 64;

@@ -104,7 +104,7 @@ static const tw_flag_t flag_list[] = {
      .take = tw_flag_take_link},
 };
 
-/* Without a configuration: the lossless delta, unless the command line says how weights travel. */
+/** Without a configuration: the lossless delta, unless the command line says how weights travel. */
 static void finish_sets(options_t *options)
 {
     int is_said = options->config != NULL;
@@ -190,7 +190,7 @@ static void add_step(output_t *output, const tw_trainer_step_t *step)
     }
 }
 
-/* Share of what the processors can do, or what they do. */
+/** Share of what the processors can do, or what they do. */
 static void format_flops(const output_t *output, char *text, size_t n)
 {
     const tw_trainer_output_t *wanted = &output->wanted;
@@ -202,7 +202,7 @@ static void format_flops(const output_t *output, char *text, size_t n)
     }
 }
 
-/* A node's share, each way. */
+/** A node's share, each way. */
 static double link_share(const tw_trainer_output_t *wanted, double bytes, double sec)
 {
     return wanted->link_bps > 0 && sec > 0 ? 8 * bytes / wanted->n_nodes / sec / wanted->link_bps : 0;
@@ -217,7 +217,7 @@ static void format_link(const output_t *output, char *text, size_t n)
     }
 }
 
-/* "5400 s left, ends Tue 03:14" */
+/** "5400 s left, ends Tue 03:14" */
 static void format_end(double left_sec, char *text, size_t n)
 {
     time_t end = time(NULL) + (time_t)left_sec;
@@ -265,7 +265,7 @@ static tw_status_t cannot_write(const char *path)
     return TW_ERR_IO;
 }
 
-/* Whatever is in it stays, until a new run has done a step. */
+/** Whatever is in it stays, until a new run has done a step. */
 static tw_status_t try_metrics(const char *path)
 {
     FILE *file = path ? fopen(path, "ae") : NULL;
@@ -275,7 +275,7 @@ static tw_status_t try_metrics(const char *path)
     return !file || fclose(file) == 0 ? TW_OK : cannot_write(path);
 }
 
-/* A process that was killed may have left half a line. */
+/** A process that was killed may have left half a line. */
 static void end_line(FILE *file)
 {
     if (fseek(file, -1, SEEK_END) == 0 && fgetc(file) != '\n') {
@@ -343,7 +343,7 @@ static tw_status_t prepare_output(void *ctx)
     return try_metrics(output->path);
 }
 
-/* On a line of its own: what is no letter is a blank, but for ends of lines. */
+/** On a line of its own: what is no letter is a blank, but for ends of lines. */
 static void print_sample(uint64_t step, const char *text)
 {
     printf("# step %" PRIu64 ", sampled: ", step);
@@ -387,7 +387,7 @@ static void need_metrics(output_t *output, int goes_on)
     }
 }
 
-/* After the step's own line; without steps after what is in the metrics. */
+/** After the step's own line; without steps after what is in the metrics. */
 static void on_sample(void *ctx, uint64_t step, const char *text)
 {
     output_t *output = ctx;
@@ -481,7 +481,7 @@ static time_t monotonic_sec(void)
     return now.tv_sec;
 }
 
-/* A later one ends it at once. */
+/** A later one ends it at once. */
 static void ask_to_end(int number)
 {
     if (!is_asked_to_end) {
@@ -546,7 +546,7 @@ static int run_rank(const options_t *options)
     return exit_code_of(status == TW_OK ? output.status : status, &result);
 }
 
-/* One error rather than one of each rank. */
+/** One error rather than one of each rank. */
 static int is_usable(const options_t *options)
 {
     const tw_trainer_params_t params = {
@@ -555,7 +555,7 @@ static int is_usable(const options_t *options)
            tw_trainer_check(&params, options->n_nodes * options->ranks_per_node, options->n_nodes) == TW_OK;
 }
 
-/* This program again, as every rank of a cluster. */
+/** This program again, as every rank of a cluster. */
 static int run_cluster(const options_t *options, char **argv)
 {
     if (!is_usable(options)) {

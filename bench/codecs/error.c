@@ -31,8 +31,8 @@ static double normal(uint64_t *state)
     return radius * cos(2 * PI * uniform(state));
 }
 
-/* Encode and decode n values as a segment of their own; `work` holds n floats and the encoded bytes after
- * them. */
+/** Encode and decode n values as a segment of their own; `work` holds n floats and the encoded bytes after
+ *  them. */
 static tw_status_t add_segment(tw_quant_t *quant, const float *x, size_t n, float *work, sums_t *sums)
 {
     const tw_quant_args_t args = {.type = TW_TYPE_FP32, .seed = 1};
@@ -55,7 +55,7 @@ static tw_status_t make_context(const qb_options_t *options, const tw_quant_code
     return tw_quant_create(&params, quant);
 }
 
-/* n floats, n decoded ones, and room for their encoding. */
+/** n floats, n decoded ones, and room for their encoding. */
 static float *allocate(const tw_quant_codec_t *codec, size_t n)
 {
     float *x = tw_buffer_alloc(2 * n * sizeof(float) + tw_quant_encoded_bytes(codec, n));
@@ -87,7 +87,7 @@ tw_status_t qb_error_synthetic(const qb_options_t *options, const tw_quant_codec
     return status;
 }
 
-/* The file's data may lie at any address. */
+/** The file's data may lie at any address. */
 static tw_status_t add_tensor(tw_quant_t *quant, const tw_safetensors_tensor_t *tensor, sums_t *sums)
 {
     float *x = allocate(tw_quant_codec_get(quant), tensor->n_elems);

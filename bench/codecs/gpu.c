@@ -84,7 +84,7 @@ static int has_encoded_inputs(int op)
     return op != QB_ENCODE && op != QB_ENCODE_DELTA && op != QG_ADAMW;
 }
 
-/* `plain` is there for all: inputs are encoded from it. */
+/** `plain` is there for all: inputs are encoded from it. */
 static layout_t layout_of(const qg_case_t *c)
 {
     layout_t at = {0};
@@ -124,7 +124,7 @@ static size_t elems_of(const rig_t *rig, size_t segment)
     return first >= rig->c->n_elems ? 0 : left < rig->at.segment_elems ? left : rig->at.segment_elems;
 }
 
-/* A sum of uniforms, near enough to a normal distribution. */
+/** A sum of uniforms, near enough to a normal distribution. */
 static void fill(float *values, size_t n)
 {
     uint64_t state = 1;
@@ -263,7 +263,7 @@ static void set_segments(rig_t *rig, uint8_t *base)
     }
 }
 
-/* Enqueue the operation on one set of buffers. */
+/** Enqueue the operation on one set of buffers. */
 static tw_status_t run_op(rig_t *rig, size_t set)
 {
     static tw_status_t (*const ops[])(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *,
@@ -321,7 +321,7 @@ static tw_status_t capture(rig_t *rig, tw_status_t (*run)(rig_t *, size_t), cuda
     return status;
 }
 
-/* Seconds of one operation in a replay of all sets. */
+/** Seconds of one operation in a replay of all sets. */
 static tw_status_t replay(rig_t *rig, cudaGraphExec_t exec, double *sec)
 {
     float ms = 0;
@@ -426,8 +426,8 @@ tw_status_t qg_measure(const qg_case_t *c, qg_result_t *result)
     return status;
 }
 
-/* The kernel module's version, "" if the system does not say:
- * "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul ..." */
+/** The kernel module's version, "" if the system does not say:
+ *  "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul ..." */
 static void module_version(char *version, size_t version_bytes)
 {
     char line[256] = "";

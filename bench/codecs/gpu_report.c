@@ -56,7 +56,7 @@ static void add_date(tw_json_t *json)
     tw_json_add_string(json, "date", date);
 }
 
-/* GB are 1e9 bytes. */
+/** GB are 1e9 bytes. */
 static tw_status_t write_json(const qg_report_t *report, const qg_case_t *c, const qg_result_t *r)
 {
     const qg_line_t *line = &report->last;
@@ -130,7 +130,7 @@ tw_status_t qg_report_case(qg_report_t *report, const qg_case_t *c)
     return status;
 }
 
-/* All wanted operations with one codec and type. */
+/** All wanted operations with one codec and type. */
 static tw_status_t report_ops(qg_report_t *report, const qb_options_t *options, qg_case_t *c)
 {
     const size_t sizes[] = {SMALL_BYTES, options->bytes};

@@ -61,8 +61,8 @@ static void print_speed_head(const report_t *report)
     bench_table_head(&speed_table);
 }
 
-/* memcpy reads and writes each byte; its speed is the memory's. Data in a cache have no floor of the
- * memory's. */
+/** memcpy reads and writes each byte; its speed is the memory's. Data in a cache have no floor of the
+ *  memory's. */
 static tw_status_t report_speed(const report_t *report, const qb_speed_t *speed)
 {
     char codec[CODEC_TEXT_BYTES];
@@ -203,7 +203,7 @@ static tw_status_t error_table(const report_t *report)
 
 /* ---- main ---------------------------------------------------------------------------------------------- */
 
-/* The name behind "auto", and whether the one that was asked for exists. */
+/** The name behind "auto", and whether the one that was asked for exists. */
 static tw_status_t find_backend(report_t *report)
 {
     const tw_quant_params_t params = {

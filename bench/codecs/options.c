@@ -32,7 +32,7 @@ static void add_codec(struct argp_state *state, const tw_flag_t *flag, qb_option
     }
 }
 
-/* A comma parts codecs as well as a codec's options; no option begins like a codec. */
+/** A comma parts codecs as well as a codec's options; no option begins like a codec. */
 static void take_codecs(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
 {
     qb_options_t *options = ctx;

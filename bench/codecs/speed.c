@@ -41,7 +41,7 @@ struct qb_arena {
 
 /* ---- what is measured ---------------------------------------------------------------------------------- */
 
-/* Encoded segment k of a worker; every codec fits. */
+/** Encoded segment k of a worker; every codec fits. */
 static uint8_t *encoded_at(const worker_t *worker, size_t k)
 {
     const qb_arena_t *arena = worker->arena;
@@ -105,7 +105,7 @@ static tw_status_t run_op(const worker_t *worker)
     }
 }
 
-/* What the operation has to read and write. */
+/** What the operation has to read and write. */
 static double moved_bytes(const qb_arena_t *arena, qb_op_t op)
 {
     double n = (double)arena->n_elems, plain = n * (double)tw_type_bytes(arena->type), fp32 = 4 * n;
@@ -162,7 +162,7 @@ static void *work(void *arg)
     }
 }
 
-/* One pass of all threads; the caller is the first of them. */
+/** One pass of all threads; the caller is the first of them. */
 static double pass(qb_arena_t *arena, int copy)
 {
     arena->copy = copy;
@@ -173,7 +173,7 @@ static double pass(qb_arena_t *arena, int copy)
     return (tw_time_sec() - start) / (double)arena->repeats;
 }
 
-/* Both take turns, so that whatever else the machine does meets both. */
+/** Both take turns, so that whatever else the machine does meets both. */
 static tw_status_t sample(qb_arena_t *arena, qb_speed_t *speed)
 {
     double *copies = malloc(2 * MAX_SAMPLES * sizeof(*copies));
@@ -195,7 +195,7 @@ static tw_status_t sample(qb_arena_t *arena, qb_speed_t *speed)
     return arena->status;
 }
 
-/* Inputs of the decoding operations; replicas must not grow beyond all bounds while they are added to. */
+/** Inputs of the decoding operations; replicas must not grow beyond all bounds while they are added to. */
 static tw_status_t prepare(qb_arena_t *arena)
 {
     tw_quant_args_t args = {.type = arena->type};
@@ -233,8 +233,8 @@ tw_status_t qb_arena_measure(qb_arena_t *arena, tw_quant_t *quant, qb_op_t op, q
 
 /* ---- arena --------------------------------------------------------------------------------------------- */
 
-/* Ranges begin at whole frames of every codec: 8 blocks of 4096. What is warm stays with its worker, however
- * large it is. */
+/** Ranges begin at whole frames of every codec: 8 blocks of 4096. What is warm stays with its worker, however
+ *  large it is. */
 static void cut(qb_arena_t *arena, size_t warm_elems)
 {
     const size_t frame = 8 * TW_QUANT_BLOCK_MAX;
@@ -261,7 +261,7 @@ static size_t largest_range(const qb_arena_t *arena)
     return n;
 }
 
-/* A sum of uniforms, near enough to a normal distribution; a cheap generator, as these are many. */
+/** A sum of uniforms, near enough to a normal distribution; a cheap generator, as these are many. */
 static void fill(qb_arena_t *arena)
 {
     uint64_t state = 1;

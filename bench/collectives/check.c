@@ -84,7 +84,7 @@ static void turn_group(double *x)
     }
 }
 
-/* The largest magnitude that the codec sees in a block: after the rotation, if there is one. */
+/** The largest magnitude that the codec sees in a block: after the rotation, if there is one. */
 static double amax(const block_t *block, const tw_quant_codec_t *codec, const double *x)
 {
     double most = 0;
@@ -98,7 +98,7 @@ static double amax(const block_t *block, const tw_quant_codec_t *codec, const do
     return most;
 }
 
-/* Bound of what encoding a block adds, when `error` was in it already. */
+/** Bound of what encoding a block adds, when `error` was in it already. */
 static double hop_error(const block_t *block, const tw_quant_codec_t *codec, const double *x, double error)
 {
     double grown = codec->hadamard ? error * sqrt(GROUP) : error;
@@ -113,7 +113,7 @@ static double unit_roundoff(tw_type_t type)
 
 /* ---- reference ----------------------------------------------------------------------------------------- */
 
-/* Nothing is summed up: the reference is somebody's input. */
+/** Nothing is summed up: the reference is somebody's input. */
 static int is_moved(const tw_bench_check_params_t *params)
 {
     return params->op == TW_COLL_ALLGATHER || params->op == TW_COLL_ALLTOALL;
@@ -132,7 +132,7 @@ static int is_two_hop(const tw_bench_check_params_t *params)
     return params->codec && params->two_hop;
 }
 
-/* Reference of a gathered block; returns the bound of the codec's error. */
+/** Reference of a gathered block; returns the bound of the codec's error. */
 static double gather(block_t *block, size_t tensor, size_t first)
 {
     const tw_quant_codec_t *codec = block->params->codec;
@@ -144,8 +144,8 @@ static double gather(block_t *block, size_t tensor, size_t first)
     return codec ? hop_error(block, codec, block->ref, 0) : 0;
 }
 
-/* Sums of all inputs, all of them and by node; returns the bound of the first hop's errors, node_error by
- * node. */
+/** Sums of all inputs, all of them and by node; returns the bound of the first hop's errors, node_error by
+ *  node. */
 static double sum_inputs(block_t *block, size_t tensor, size_t first, double *node_error)
 {
     const tw_bench_check_params_t *params = block->params;
@@ -170,7 +170,7 @@ static double sum_inputs(block_t *block, size_t tensor, size_t first, double *no
     return error;
 }
 
-/* Reference of a reduced block; returns the bound of the codecs' errors. */
+/** Reference of a reduced block; returns the bound of the codecs' errors. */
 static double reduce(block_t *block, size_t tensor, size_t first, double *node_error)
 {
     const tw_bench_check_params_t *params = block->params;
@@ -192,8 +192,8 @@ static double reduce(block_t *block, size_t tensor, size_t first, double *node_e
 
 /* ---- comparison ---------------------------------------------------------------------------------------- */
 
-/* Rounding, beside the codec's error: fp32 sums, and the tensor's type once; in plain sums once for every
- * partial sum. */
+/** Rounding, beside the codec's error: fp32 sums, and the tensor's type once; in plain sums once for every
+ *  partial sum. */
 static double rounding(const block_t *block, size_t i, double error)
 {
     const tw_bench_check_params_t *params = block->params;
@@ -205,8 +205,8 @@ static double rounding(const block_t *block, size_t i, double error)
     return sums + (params->codec ? 2 * unit : pow(1 + unit, params->world + 1) - 1) * magnitude;
 }
 
-/* Elements [first, last) of the block, whose error the codec bounds by element, or by the norm of a rotated
- * group. */
+/** Elements [first, last) of the block, whose error the codec bounds by element, or by the norm of a rotated
+ *  group. */
 static uint64_t count_outside(const block_t *block, const float *result, size_t first, size_t last,
                               double error, int by_norm)
 {

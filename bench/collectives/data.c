@@ -61,7 +61,7 @@ struct tw_bench_data {
 
 /* ---- shapes -------------------------------------------------------------------------------------------- */
 
-/* Of a matrix, made or read. */
+/** Of a matrix, made or read. */
 static size_t row_elems(const source_t *source)
 {
     const tw_safetensors_tensor_t *file = source->file;
@@ -97,7 +97,7 @@ static tw_status_t add_tensor(tw_bench_data_t *data, size_t n_elems, source_t so
     return TW_OK;
 }
 
-/* The hidden size at which LAYERS_WANTED layers of 12 h^2 weights are about n_elems. */
+/** The hidden size at which LAYERS_WANTED layers of 12 h^2 weights are about n_elems. */
 static size_t choose_hidden(size_t n_elems)
 {
     size_t hidden = (size_t)sqrt((double)n_elems / (12.0 * LAYERS_WANTED));
@@ -220,7 +220,7 @@ const char *tw_bench_data_describe(const tw_bench_data_t *data)
 
 /* ---- values -------------------------------------------------------------------------------------------- */
 
-/* splitmix64's finalizer: a counter in, 64 well-mixed bits out. */
+/** splitmix64's finalizer: a counter in, 64 well-mixed bits out. */
 static uint64_t mix(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -228,7 +228,7 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Near enough to a normal variable: the sum of four uniform ones, scaled to variance 1. */
+/** Near enough to a normal variable: the sum of four uniform ones, scaled to variance 1. */
 static float normal(uint64_t bits)
 {
     int32_t sum = (int32_t)(bits & 0xffff) + (int32_t)(bits >> 16 & 0xffff) + (int32_t)(bits >> 32 & 0xffff) +
@@ -236,8 +236,8 @@ static float normal(uint64_t bits)
     return (float)(sum - 2 * 0xffff) * (1.7320508f / 65536);
 }
 
-/* Weights as trained models have them: rows of different scale (a factor of up to 4), one element in 2048 an
- * outlier of 8 to 24 times its row's scale. */
+/** Weights as trained models have them: rows of different scale (a factor of up to 4), one element in 2048 an
+ *  outlier of 8 to 24 times its row's scale. */
 static void make_values(const tw_bench_data_t *data, size_t tensor, int version, size_t first, size_t n,
                         float *out)
 {
@@ -261,7 +261,7 @@ static void make_values(const tw_bench_data_t *data, size_t tensor, int version,
     }
 }
 
-/* Elements of a file's tensor that lie together; through a copy, for they may be unaligned. */
+/** Elements of a file's tensor that lie together; through a copy, for they may be unaligned. */
 static void read_values(const tw_safetensors_tensor_t *tensor, size_t first, size_t n, float *out)
 {
     uint32_t copy[BATCH_ELEMS];

@@ -113,7 +113,7 @@ static uint64_t machine_id(void)
     return XXH3_64bits(text, n);
 }
 
-/* The ranks of a machine take its GPUs in turn. */
+/** The ranks of a machine take its GPUs in turn. */
 static tw_status_t take_gpu(const tw_bench_rank_t *rank, const seat_t *seats, seat_t *own)
 {
     int device = 0, n_devices = 0;
@@ -130,7 +130,7 @@ static tw_status_t take_gpu(const tw_bench_rank_t *rank, const seat_t *seats, se
                  "cudaDeviceGetPCIBusId");
 }
 
-/* Most ranks that share a GPU. A rank without one says so to the others, so that nobody waits for it. */
+/** Most ranks that share a GPU. A rank without one says so to the others, so that nobody waits for it. */
 static tw_status_t find_gpus(tw_bench_rank_t *rank, int *most)
 {
     seat_t own = {.machine = machine_id()};
@@ -156,8 +156,8 @@ static tw_status_t find_gpus(tw_bench_rank_t *rank, int *most)
 
 /* ---- the wire ------------------------------------------------------------------------------------------ */
 
-/* NCCL refuses two ranks on one GPU of one host, unless they say they are on different hosts. In a cluster in
- * a box only sockets go through the shaped links. What the user has set stays. */
+/** NCCL refuses two ranks on one GPU of one host, unless they say they are on different hosts. In a cluster
+ *  in a box only sockets go through the shaped links. What the user has set stays. */
 static void prepare_nccl(const tw_bench_rank_t *rank, int is_shared)
 {
     char name[32];

@@ -96,7 +96,7 @@ static void print_foot(const tw_bench_report_t *report, const tw_bench_row_t *pl
     printf("# %zu lines, %zu not ok\n", n_rows, n_faults);
 }
 
-/* Keeps the plain row of the largest size. */
+/** Keeps the plain row of the largest size. */
 static void note_plain(const tw_bench_row_t *row, tw_bench_row_t *plain, int *have)
 {
     if (row->mode == TW_BENCH_PLAIN && (!*have || row->bytes >= plain->bytes)) {
@@ -161,7 +161,7 @@ static tw_status_t run_report(tw_bench_rank_t *rank, FILE *json, size_t *n_fault
     return status;
 }
 
-/* Rank 0 speaks for all: the environment is the job's. */
+/** Rank 0 speaks for all: the environment is the job's. */
 static void check_environment(const tw_bench_rank_t *rank)
 {
     const tw_config_table_t *const tables[] = {&tw_log_config_table, &tw_transport_config_table,
@@ -171,7 +171,7 @@ static void check_environment(const tw_bench_rank_t *rank)
     }
 }
 
-/* Rank 0 answers for the table. */
+/** Rank 0 answers for the table. */
 static int run_rank(const tw_bench_options_t *options)
 {
     tw_bench_rank_t rank;
@@ -195,7 +195,7 @@ static int run_rank(const tw_bench_options_t *options)
 
 /* ---- the program --------------------------------------------------------------------------------------- */
 
-/* This program again, as every rank of a cluster. */
+/** This program again, as every rank of a cluster. */
 static int run_cluster(const tw_bench_options_t *options, char **argv)
 {
     tw_cluster_params_t params = {.n_nodes = options->n_nodes,

@@ -36,9 +36,9 @@ static void add_traffic(summary_t *summary, const snapshot_t *before, const snap
     summary->n_pauses++;
 }
 
-/* A link that was idle is fast for a moment (tw_cluster_burst_bytes), as no real one is. Every node sends
- * that much to the next, so that the operation that follows finds the link as it is in the middle of a
- * stream. */
+/** A link that was idle is fast for a moment (tw_cluster_burst_bytes), as no real one is. Every node sends
+ *  that much to the next, so that the operation that follows finds the link as it is in the middle of a
+ *  stream. */
 static tw_status_t spend_bursts(run_t *run)
 {
     if (!run->spent) {
@@ -81,8 +81,8 @@ static tw_status_t timed_op(run_t *run, mode_run_t *m, double *sec, uint64_t *op
     return status;
 }
 
-/* An operation between barriers, and the traffic of them all. The interface's counters are read while nothing
- * is sent. */
+/** An operation between barriers, and the traffic of them all. The interface's counters are read while
+ *  nothing is sent. */
 static tw_status_t one_iteration(run_t *run, mode_run_t *m, double *sec)
 {
     tw_bench_rank_t *rank = run->rank;
@@ -110,13 +110,13 @@ static tw_status_t one_iteration(run_t *run, mode_run_t *m, double *sec)
 
 /* ---- the check ----------------------------------------------------------------------------------------- */
 
-/* What rounded the values; NULL: nothing did. */
+/** What rounded the values; NULL: nothing did. */
 static const tw_quant_codec_t *rounding_codec(const mode_run_t *m)
 {
     return m->plan.quantized && !m->codec.lossless ? &m->codec : NULL;
 }
 
-/* What came from each rank: encoded if that is on another node. */
+/** What came from each rank: encoded if that is on another node. */
 static tw_status_t check_received(run_t *run, mode_run_t *m, tw_bench_check_params_t *params, size_t tensor)
 {
     const tw_bench_rank_t *rank = run->rank;
@@ -132,7 +132,7 @@ static tw_status_t check_received(run_t *run, mode_run_t *m, tw_bench_check_para
     return TW_OK;
 }
 
-/* Every shard is checked by one rank: its owner, or where all ranks have it the one before. */
+/** Every shard is checked by one rank: its owner, or where all ranks have it the one before. */
 static tw_status_t check_result(run_t *run, mode_run_t *m)
 {
     const tw_bench_rank_t *rank = run->rank;
@@ -160,7 +160,7 @@ static tw_status_t check_result(run_t *run, mode_run_t *m)
     return TW_OK;
 }
 
-/* What is planned, and nothing that looks like a result yet. */
+/** What is planned, and nothing that looks like a result yet. */
 static tw_status_t prepare(run_t *run, mode_run_t *m)
 {
     tw_bench_rank_t *rank = run->rank;
@@ -171,7 +171,7 @@ static tw_status_t prepare(run_t *run, mode_run_t *m)
                : status;
 }
 
-/* The first iteration of a mode: not measured, but checked. */
+/** The first iteration of a mode: not measured, but checked. */
 static tw_status_t warm_up(run_t *run, mode_run_t *m)
 {
     uint64_t nonfinite = tw_coll_nonfinite_blocks(run->rank->measured);
@@ -196,7 +196,7 @@ static void show_progress(const run_t *run, const mode_run_t *m, int done)
     }
 }
 
-/* All ranks settle on the iterations that fit the budget. */
+/** All ranks settle on the iterations that fit the budget. */
 static tw_status_t choose_iters(run_t *run, double budget_sec)
 {
     const tw_bench_options_t *options = run->rank->options;

@@ -13,9 +13,9 @@
 #define MESSAGE_BYTES 300
 #define PAUSE_BYTES 2048
 
-/* Adds the counters of a line "  eth0: rx_bytes rx_packets 6 others tx_bytes tx_packets 6 others". 0: not of
- *                                this device, which
- * is the first `n` characters; -1: malformed. */
+/** Adds the counters of a line "  eth0: rx_bytes rx_packets 6 others tx_bytes tx_packets 6 others". 0: not of
+ *                                 this device, which
+ *  is the first `n` characters; -1: malformed. */
 static int add_line(const char *line, const char *device, size_t n, tw_netdev_counters_t *out)
 {
     tw_netdev_counters_t one;

@@ -221,8 +221,8 @@ static const tw_flag_t flag_list[] = {
      .group = 3},
 };
 
-/* What no machine has room for would take long to be found out. All ranks of a cluster in a box are on this
- * one. */
+/** What no machine has room for would take long to be found out. All ranks of a cluster in a box are on this
+ *  one. */
 static void check_memory(struct argp_state *state, const tw_bench_options_t *options, size_t bytes)
 {
     char wanted[32], there[32];

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An iteration takes as long as its slowest rank. */
+/** An iteration takes as long as its slowest rank. */
 static tw_status_t slowest_times(run_t *run, mode_run_t *m, double *us)
 {
     size_t n = (size_t)run->n_iters, world = (size_t)run->rank->world;
@@ -38,7 +38,7 @@ static tw_status_t set_times(run_t *run, mode_run_t *m, tw_bench_row_t *row)
     return status;
 }
 
-/* Adds up what the ranks of a node have; returns 1 if its interface agrees. */
+/** Adds up what the ranks of a node have; returns 1 if its interface agrees. */
 static int join_node(const tw_bench_rank_t *rank, const summary_t *all, int node, tw_bench_row_t *row)
 {
     tw_netdev_claim_t claim = {0};
@@ -68,7 +68,7 @@ static int join_node(const tw_bench_rank_t *rank, const summary_t *all, int node
     return fits;
 }
 
-/* All ranks have the same result. */
+/** All ranks have the same result. */
 static int is_gathered(tw_coll_op_t op)
 {
     return op == TW_COLL_ALLGATHER || op == TW_COLL_ALLREDUCE;

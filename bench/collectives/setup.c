@@ -34,8 +34,8 @@ static size_t align_up(size_t bytes)
     return (bytes + TW_CACHE_LINE_BYTES - 1) / TW_CACHE_LINE_BYTES * TW_CACHE_LINE_BYTES;
 }
 
-/* Elements of a tensor that a rank puts in or gets, where it is not the whole: its shard; from all ranks in
- * an all-to-all. */
+/** Elements of a tensor that a rank puts in or gets, where it is not the whole: its shard; from all ranks in
+ *  an all-to-all. */
 static size_t share_elems(const run_t *run, size_t tensor)
 {
     size_t world = (size_t)run->rank->world;
@@ -44,7 +44,7 @@ static size_t share_elems(const run_t *run, size_t tensor)
     return run->rank->options->op == TW_COLL_ALLTOALL ? world * shard : shard;
 }
 
-/* Offset of each tensor's share, and bytes of them all, when they lie one after another. */
+/** Offset of each tensor's share, and bytes of them all, when they lie one after another. */
 static size_t place_shards(const run_t *run, size_t *offsets)
 {
     size_t at = 0, elem_bytes = tw_type_bytes(run->rank->options->type);
@@ -76,7 +76,7 @@ static void make_segments(run_t *run, const size_t *shards)
     }
 }
 
-/* What this rank puts in. */
+/** What this rank puts in. */
 static void fill_input(const run_t *run)
 {
     int world = run->rank->world, rank = run->rank->rank;
@@ -114,7 +114,7 @@ static tw_status_t run_init_buffers(run_t *run)
     return run->src && run->dst ? TW_OK : tw_bench_no_memory(run->rank, run->src_bytes + run->dst_bytes);
 }
 
-/* On shaped links: a node's ranks together send a burst and a quarter. */
+/** On shaped links: a node's ranks together send a burst and a quarter. */
 static tw_status_t run_init_bursts(run_t *run)
 {
     tw_bench_rank_t *rank = run->rank;
@@ -136,7 +136,7 @@ static tw_status_t run_init_bursts(run_t *run)
 
 /* ---- modes --------------------------------------------------------------------------------------------- */
 
-/* The algorithm asked for, if this mode has one of that name. */
+/** The algorithm asked for, if this mode has one of that name. */
 static const char *choose_algo(const tw_bench_options_t *options, const tw_quant_codec_t *codec)
 {
     const tw_coll_algo_info_t *info;

@@ -17,7 +17,7 @@
 #define SECONDS "2"
 #define REPLY_BYTES (1 << 18)
 
-/* Start argv with its output into a pipe; returns its end, or -1. */
+/** Start argv with its output into a pipe; returns its end, or -1. */
 static int spawn_reader(const char *const *argv, pid_t *pid)
 {
     int ends[2];
@@ -42,7 +42,7 @@ static int spawn_reader(const char *const *argv, pid_t *pid)
     return ends[0];
 }
 
-/* Read until `stop` appears, or to the end. Returns bytes read; text ends with 0. */
+/** Read until `stop` appears, or to the end. Returns bytes read; text ends with 0. */
 static size_t read_until(int fd, const char *stop, char *text, size_t text_bytes)
 {
     size_t have = 0;
@@ -64,7 +64,7 @@ static size_t read_until(int fd, const char *stop, char *text, size_t text_bytes
     return have;
 }
 
-/* On node 1: start a server that listens when this returns. 0: there is none. */
+/** On node 1: start a server that listens when this returns. 0: there is none. */
 static pid_t start_server(int *fd)
 {
     const char *argv[] = {"iperf3", "-s", "-1", "--forceflush", NULL};
@@ -87,7 +87,7 @@ static void stop_server(pid_t pid, int fd)
     }
 }
 
-/* On node 0: received bits per second, 0 if that did not work. */
+/** On node 0: received bits per second, 0 if that did not work. */
 static double run_client(void)
 {
     char address[TW_CLUSTER_ADDRESS_BYTES];

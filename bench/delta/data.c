@@ -13,7 +13,7 @@
 
 /* ---- synthetic ----------------------------------------------------------------------------------------- */
 
-/* A sum of uniforms: near enough to a normal distribution, and cheap. */
+/** A sum of uniforms: near enough to a normal distribution, and cheap. */
 static float normal(uint64_t *state)
 {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -29,7 +29,7 @@ static uint16_t to_bf16(float x)
     return bits;
 }
 
-/* One weight through all steps. Its gradient is half a trend of its own, half noise. */
+/** One weight through all steps. Its gradient is half a trend of its own, half noise. */
 static void make_weight(const delta_data_t *data, size_t i, float lr, uint64_t *random)
 {
     float weight = SIGMA * normal(random), trend = 0.5f * normal(random), m = 0, v = 0;
@@ -124,14 +124,14 @@ void delta_data_destroy(delta_data_t *data)
 
 /* ---- entropy ------------------------------------------------------------------------------------------- */
 
-/* In units in the last place. */
+/** In units in the last place. */
 static int16_t change(uint16_t from, uint16_t to)
 {
     uint16_t a = from & 0x8000 ? from ^ 0x7fff : from, b = to & 0x8000 ? to ^ 0x7fff : to;
     return (int16_t)(b - a);
 }
 
-/* The sign, and the size to three binary digits. */
+/** The sign, and the size to three binary digits. */
 static uint32_t coarse(int16_t x)
 {
     uint32_t size = (uint32_t)(x < 0 ? -x : x), shift = 0;
@@ -141,7 +141,7 @@ static uint32_t coarse(int16_t x)
     return (shift << 3 | size >> shift) << 1 | (x < 0);
 }
 
-/* The context in the upper half, the change in the lower. */
+/** The context in the upper half, the change in the lower. */
 static uint32_t key_of(const delta_data_t *data, int contexts, size_t i)
 {
     uint32_t context = data->old[i] >> 7 & 0xff;
@@ -157,7 +157,7 @@ static int compare_keys(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The sum of count * log2(count) over runs of keys that are equal but for their low bits. */
+/** The sum of count * log2(count) over runs of keys that are equal but for their low bits. */
 static double sum_of_runs(const uint32_t *keys, size_t n, int low_bits)
 {
     double sum = 0, count = 0;

@@ -26,7 +26,7 @@ static const bench_column_t columns[] = {
 
 static const bench_table_t table = {.columns = columns, .n_columns = sizeof(columns) / sizeof(columns[0])};
 
-/* Every backend with as many contexts. */
+/** Every backend with as many contexts. */
 static tw_status_t run_contexts(const delta_options_t *options, const delta_data_t *data, int contexts,
                                 FILE *json)
 {

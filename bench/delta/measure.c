@@ -34,7 +34,7 @@ static tw_status_t decode(run_t *run, uint8_t *state)
     return tw_quant_delta_decode(run->delta, &segment, 1, run->message, run->message_bytes);
 }
 
-/* The state as the step before left it. */
+/** The state as the step before left it. */
 static uint8_t *fresh_state(run_t *run)
 {
     if (run->state) {

@@ -34,7 +34,7 @@ typedef struct run {
 
 /* ---- the job ------------------------------------------------------------------------------------------- */
 
-/* In the child: this program again, as every rank of a cluster. */
+/** In the child: this program again, as every rank of a cluster. */
 static int run_cluster(const run_t *run)
 {
     char numbers[5][24];
@@ -79,7 +79,7 @@ static tw_status_t start(run_t *run)
     return TW_OK;
 }
 
-/* Everything that has come through the pipe; 0 when no rank nor the cluster is there any more. */
+/** Everything that has come through the pipe; 0 when no rank nor the cluster is there any more. */
 static int read_records(const run_t *run, tw_fault_story_t *story)
 {
     tw_fault_record_t record;
@@ -90,7 +90,7 @@ static int read_records(const run_t *run, tw_fault_story_t *story)
     return n != 0;
 }
 
-/* Until all ranks that are left have come to their end, or their time is up. */
+/** Until all ranks that are left have come to their end, or their time is up. */
 static void watch(const run_t *run, tw_fault_story_t *story)
 {
     int is_there = 1;
@@ -107,7 +107,7 @@ static void watch(const run_t *run, tw_fault_story_t *story)
 
 /* ---- afterwards ---------------------------------------------------------------------------------------- */
 
-/* The process group of a process, from "123 (name) S 1 GROUP ..."; -1 if it is gone, or waits to be. */
+/** The process group of a process, from "123 (name) S 1 GROUP ..."; -1 if it is gone, or waits to be. */
 static int group_of(const char *pid)
 {
     char path[64], text[512];
@@ -139,7 +139,7 @@ static int count_group(pid_t group)
     return n;
 }
 
-/* End what runs, and see that the kernel has taken everything away. Returns processes that stay. */
+/** End what runs, and see that the kernel has taken everything away. Returns processes that stay. */
 static int clean_up(const run_t *run)
 {
     double deadline_sec = tw_time_sec() + CLEAN_UP_SEC;

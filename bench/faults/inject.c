@@ -65,7 +65,7 @@ static void spoil_link(const tw_fault_injector_t *injector, const tw_fault_t *fa
     }
 }
 
-/* What is written goes to the campaign before the rank is no more. */
+/** What is written goes to the campaign before the rank is no more. */
 static void fail(const tw_fault_injector_t *injector, int index)
 {
     const tw_fault_t *fault = &injector->plan->faults[index];

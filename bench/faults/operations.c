@@ -34,8 +34,8 @@ typedef struct tensors {
     float *src, *dst; /* [n_elems], of which the operation uses what it needs */
 } tensors_t;
 
-/* Integers that a codec of these bits gives back as they are: each block has its largest one, so that the
- * scale is 1. */
+/** Integers that a codec of these bits gives back as they are: each block has its largest one, so that the
+ *  scale is 1. */
 static float value(const operation_t *operation, int rank, size_t elem)
 {
     int most = operation->bits == 4 ? 7 : 127;
@@ -45,7 +45,7 @@ static float value(const operation_t *operation, int rank, size_t elem)
     return (float)((int)((elem * 7 + (size_t)rank * 13 + elem / 97) % (size_t)(2 * most + 1)) - most);
 }
 
-/* Element i of what this rank puts in, and of what it must get. */
+/** Element i of what this rank puts in, and of what it must get. */
 static float input(const tensors_t *t, size_t i)
 {
     size_t own = (size_t)t->rank * t->shard_elems;

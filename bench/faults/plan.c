@@ -16,7 +16,7 @@ static uint64_t roll(dice_t *dice)
     return z ^ (z >> 31);
 }
 
-/* 0 to n - 1 */
+/** 0 to n - 1 */
 static int pick(dice_t *dice, int n)
 {
     return (int)(roll(dice) % (uint64_t)n);
@@ -73,7 +73,7 @@ static tw_fault_t make_fault(dice_t *dice, const tw_fault_plan_t *plan)
         .loss = pick(dice, 2) ? 1 : 0.01};
 }
 
-/* Two faults hit two ranks, at two nodes if both are of links. */
+/** Two faults hit two ranks, at two nodes if both are of links. */
 static int can_go_together(const tw_fault_plan_t *plan, const tw_fault_t *a, const tw_fault_t *b)
 {
     int links = !tw_fault_ends_rank(a) && !tw_fault_ends_rank(b);

@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-/* "kill+flap" */
+/** "kill+flap" */
 static void format_kinds(const tw_fault_plan_t *plan, char *text, size_t text_bytes)
 {
     snprintf(text, text_bytes, "%s%s%s", tw_fault_kind_name(plan->faults[0].kind),
@@ -29,7 +29,7 @@ static json_t *list_victims(const tw_fault_plan_t *plan)
     return list;
 }
 
-/* {"1": 3, "2": 3}: a rank, null for nobody, or a list of those who are missing. */
+/** {"1": 3, "2": 3}: a rank, null for nobody, or a list of those who are missing. */
 static json_t *list_names(const tw_fault_plan_t *plan, const tw_fault_story_t *story)
 {
     json_t *names = json_object();

@@ -20,7 +20,7 @@ typedef struct driver {
     int (*device_get_attribute)(int *value, int attribute, int device);
 } driver_t;
 
-/* Fills the pointer at `function`; 0 if the library has no such symbol. */
+/** Fills the pointer at `function`; 0 if the library has no such symbol. */
 static int find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
@@ -30,7 +30,7 @@ static int find(void *library, const char *name, void *function)
     return symbol != NULL;
 }
 
-/* Open the driver's library and find its functions; 0, and why, if that cannot be done. */
+/** Open the driver's library and find its functions; 0, and why, if that cannot be done. */
 static int driver_open(driver_t *driver, char *reason, size_t reason_bytes)
 {
     driver->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -51,7 +51,7 @@ static int driver_open(driver_t *driver, char *reason, size_t reason_bytes)
     return 0;
 }
 
-/* GPUs that the driver knows; 0 and why if it cannot say. */
+/** GPUs that the driver knows; 0 and why if it cannot say. */
 static int count_gpus(const driver_t *driver, char *reason, size_t reason_bytes)
 {
     int n_gpus = 0;
@@ -127,7 +127,7 @@ void info_gpus(info_report_t *report)
 
 /* ---- NCCL ---------------------------------------------------------------------------------------------- */
 
-/* 22809 is 2.28.9; before 2.9 it was 2809 for 2.8.9. */
+/** 22809 is 2.28.9; before 2.9 it was 2809 for 2.8.9. */
 static void format_nccl_version(int code, char *buf, size_t buf_bytes)
 {
     int major = code >= 10000 ? 10000 : 1000;

@@ -21,7 +21,7 @@
 #define MAX_BACKENDS 16
 #define CPUINFO_BYTES 8192
 
-/* A word onto a list of words. */
+/** A word onto a list of words. */
 static void append_word(char *list, size_t list_bytes, const char *word)
 {
     size_t used = strlen(list);
@@ -29,7 +29,7 @@ static void append_word(char *list, size_t list_bytes, const char *word)
     snprintf(list + used, list_bytes - used, "%s%s", used > 0 ? " " : "", word);
 }
 
-/* First line of a file of /proc or /sys without its end; 0 if it cannot be read. */
+/** First line of a file of /proc or /sys without its end; 0 if it cannot be read. */
 static int read_line(const char *path, char *line, size_t line_bytes)
 {
     FILE *file = fopen(path, "re");
@@ -47,7 +47,7 @@ static int read_line(const char *path, char *line, size_t line_bytes)
 
 /* ---- CPU ----------------------------------------------------------------------------------------------- */
 
-/* The value of the first "key : value" of /proc/cpuinfo; empty if there is none. */
+/** The value of the first "key : value" of /proc/cpuinfo; empty if there is none. */
 static void cpuinfo_value(const char *key, char *value, size_t value_bytes)
 {
     char line[CPUINFO_BYTES];
@@ -68,7 +68,7 @@ static void cpuinfo_value(const char *key, char *value, size_t value_bytes)
     fclose(file);
 }
 
-/* Instruction sets that a kernel here may ask for, as Linux spells them. */
+/** Instruction sets that a kernel here may ask for, as Linux spells them. */
 static void cpu_features(char *list, size_t list_bytes)
 {
     static const char *const wanted[] = {"avx",      "avx2",     "f16c",        "fma",          "avx512f",
@@ -135,7 +135,7 @@ void info_cpu(info_report_t *report)
 
 /* ---- tcp ----------------------------------------------------------------------------------------------- */
 
-/* A connection of this process to itself: 0, or -1 with errno. fds: listener, caller, called. */
+/** A connection of this process to itself: 0, or -1 with errno. fds: listener, caller, called. */
 static int connect_self(int fds[3])
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -178,7 +178,7 @@ void info_tcp(info_report_t *report)
 
 /* ---- network ------------------------------------------------------------------------------------------- */
 
-/* IPv4 and IPv6 addresses of one interface. */
+/** IPv4 and IPv6 addresses of one interface. */
 static void nic_addresses(const struct ifaddrs *all, const char *name, char *list, size_t list_bytes)
 {
     list[0] = '\0';
@@ -256,8 +256,8 @@ static void rdma_port(info_report_t *report, const char *device, const char *por
     info_end(report);
 }
 
-/* Calls `visit` for every entry of a folder whose name does not begin with a dot; none if there is no such
- * folder. */
+/** Calls `visit` for every entry of a folder whose name does not begin with a dot; none if there is no such
+ *  folder. */
 static void each_entry(const char *path, void (*visit)(info_report_t *, const char *, const char *),
                        info_report_t *report, const char *parent)
 {

@@ -72,13 +72,13 @@ static uint16_t head_of(const lossless_tensor_t *tensor, size_t i)
     return head;
 }
 
-/* In quarters of an octave. */
+/** In quarters of an octave. */
 static double magnitude(const lossless_tensor_t *tensor, size_t i)
 {
     return (head_of(tensor, i) & 0x7fff) >> 5;
 }
 
-/* The sum over counts of -count * log2(count / all). */
+/** The sum over counts of -count * log2(count / all). */
 static double entropy_of(const double *counts, size_t n)
 {
     double all = 0, bits = 0;
@@ -100,7 +100,7 @@ static double tensor_bits(const lossless_tensor_t *tensor)
     return entropy_of(counts, 512);
 }
 
-/* scales: room for rows and columns. */
+/** scales: room for rows and columns. */
 static double scales_bits(const lossless_tensor_t *tensor, double *scales)
 {
     size_t columns = tensor->row_elems ? tensor->row_elems : tensor->n_elems,

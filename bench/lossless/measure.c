@@ -24,7 +24,7 @@ typedef struct {
     double samples[2][MAX_SAMPLES];
 } run_t;
 
-/* Tensors of one type that follow each other, or a part of one, are a message. */
+/** Tensors of one type that follow each other, or a part of one, are a message. */
 static void make_messages(const lossless_set_t *set, size_t chunk_elems, run_t *run)
 {
     uint8_t *to = run->decoded;
@@ -52,7 +52,7 @@ static void make_messages(const lossless_set_t *set, size_t chunk_elems, run_t *
     }
 }
 
-/* All messages there and back. */
+/** All messages there and back. */
 static tw_status_t sample(run_t *run, size_t at, lossless_row_t *row)
 {
     run->samples[0][at] = run->samples[1][at] = 0;

@@ -96,7 +96,7 @@ static tw_status_t init(training_t *t)
     return TW_OK;
 }
 
-/* Gradients of a batch. */
+/** Gradients of a batch. */
 static tw_status_t backward(training_t *t, size_t step)
 {
     const tw_data_place_t place = {
@@ -121,7 +121,7 @@ static tw_status_t backward(training_t *t, size_t step)
     return TW_OK;
 }
 
-/* AdamW after a warm-up, with the gradient's norm clipped to 1. */
+/** AdamW after a warm-up, with the gradient's norm clipped to 1. */
 static void update(training_t *t, size_t step)
 {
     float rate = RATE * (step < WARM_UP ? (float)(step + 1) / WARM_UP : 1);

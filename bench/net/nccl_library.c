@@ -18,7 +18,7 @@ typedef struct image {
     size_t size;
 } image_t;
 
-/* n items of item_bytes from offset on; NULL: they are not all inside. */
+/** n items of item_bytes from offset on; NULL: they are not all inside. */
 static const void *inside(const image_t *image, uint64_t offset, uint64_t item_bytes, uint64_t n)
 {
     if (offset > image->size || (item_bytes > 0 && n > (image->size - offset) / item_bytes)) {
@@ -61,7 +61,7 @@ static const Elf64_Shdr *find_table(const image_t *image, const Elf64_Shdr **nam
     return NULL;
 }
 
-/* Its value: where it is from where the file is loaded; 0: there is none. */
+/** Its value: where it is from where the file is loaded; 0: there is none. */
 static uint64_t find_symbol(const image_t *image, const char *name)
 {
     const Elf64_Shdr *names = NULL, *table = find_table(image, &names);

@@ -12,14 +12,14 @@
 #define VERSION_MIN 22800
 #define VERSION_MAX 23299
 
-/* cudaGetDevice where there is none. */
+/** cudaGetDevice where there is none. */
 static int first_gpu(int *device)
 {
     *device = 0;
     return 0;
 }
 
-/* CUDA's runtime is inside NCCL's library. 0: there is no GPU, and no way to do without. */
+/** CUDA's runtime is inside NCCL's library. 0: there is no GPU, and no way to do without. */
 static int provide_gpu(void *library, char *why, size_t why_bytes)
 {
     void *symbol = nccl_library_symbol(library, "cudaGetDevice", why, why_bytes);

@@ -154,7 +154,7 @@ static int is_done(const tcp_request_t *request)
     return request->moved == sizeof(request->length) + request->bytes;
 }
 
-/* As much as the socket takes: of the length first, then of the data. */
+/** As much as the socket takes: of the length first, then of the data. */
 static ssize_t send_some(const tcp_comm_t *comm, tcp_request_t *request)
 {
     const size_t head = sizeof(request->length);
@@ -166,7 +166,7 @@ static ssize_t send_some(const tcp_comm_t *comm, tcp_request_t *request)
     return sendmsg(comm->fd, &message, MSG_NOSIGNAL);
 }
 
-/* Of the length first: it says how much data there is. */
+/** Of the length first: it says how much data there is. */
 static ssize_t receive_some(const tcp_comm_t *comm, tcp_request_t *request)
 {
     const size_t head = sizeof(request->length);
@@ -177,7 +177,7 @@ static ssize_t receive_some(const tcp_comm_t *comm, tcp_request_t *request)
                       request->bytes - (request->moved - head), 0);
 }
 
-/* The length has come: the message is as long. 0: there is no room for it. */
+/** The length has come: the message is as long. 0: there is no room for it. */
 static int take_length(tcp_request_t *request)
 {
     const int fits = request->length <= request->bytes;
@@ -186,7 +186,7 @@ static int take_length(tcp_request_t *request)
     return fits;
 }
 
-/* Bytes, 0 for none, -1. */
+/** Bytes, 0 for none, -1. */
 static ssize_t move_some(const tcp_comm_t *comm, tcp_request_t *request)
 {
     const ssize_t n = comm->is_send ? send_some(comm, request) : receive_some(comm, request);

@@ -25,7 +25,7 @@ int sim_box_run(const sim_cluster_t *cluster, char **argv)
     return tw_cluster_run_self(&params, &exit_code) == TW_OK ? exit_code : 1;
 }
 
-/* Before there is a communicator, so all tags are free. */
+/** Before there is a communicator, so all tags are free. */
 static tw_status_t measure_model(sim_box_t *box)
 {
     tw_topo_t topo;
@@ -56,7 +56,7 @@ void sim_box_cleanup(sim_box_t *box)
 
 /* ---- an operation -------------------------------------------------------------------------------------- */
 
-/* The slowest rank's, on all of them. */
+/** The slowest rank's, on all of them. */
 static tw_status_t slowest(sim_box_t *box, double own, double *most)
 {
     double *all = calloc((size_t)box->world, sizeof(*all));

@@ -55,8 +55,8 @@ static tw_status_t grow(void **items, size_t n, size_t *max, size_t item_bytes)
     return TW_OK;
 }
 
-/* The owner's place in a rank's program (collectives/program/ops.c): those of the next node come first, or
- * all in order; in rows, as the shards are in the tensors, from the own one on. */
+/** The owner's place in a rank's program (collectives/program/ops.c): those of the next node come first, or
+ *  all in order; in rows, as the shards are in the tensors, from the own one on. */
 static uint16_t turn_of(const maker_t *m, int rank)
 {
     const tw_topo_t *topo = &m->topo;
@@ -81,7 +81,7 @@ static tw_status_t add_op(maker_t *m, sim_op_t op, uint32_t *index)
     return TW_OK;
 }
 
-/* `after` waits for what makes a value; what is there needs no waiting. */
+/** `after` waits for what makes a value; what is there needs no waiting. */
 static tw_status_t add_pair(maker_t *m, uint32_t before_plus_1, uint32_t after)
 {
     if (before_plus_1 == 0) {
@@ -116,7 +116,7 @@ static tw_form_t form_of(const maker_t *m, tw_value_t value, int crosses)
     return form == TW_FORM_PACKED ? TW_FORM_CODEC : form; /* of one codec, whichever it is */
 }
 
-/* What makes the value in the form that it leaves in. */
+/** What makes the value in the form that it leaves in. */
 static tw_status_t encode(maker_t *m, tw_value_t value, tw_form_t form, int hop, uint32_t *made)
 {
     size_t at = at_of(m, value);
@@ -147,7 +147,7 @@ static tw_status_t find_lane(maker_t *m, int from, int to, uint32_t *lane)
     return TW_OK;
 }
 
-/* What makes the value plain again. */
+/** What makes the value plain again. */
 static tw_status_t decode(maker_t *m, tw_value_t value, const tw_flow_op_t *op, uint32_t *made)
 {
     const size_t at = at_of(m, value);
@@ -162,7 +162,8 @@ static tw_status_t decode(maker_t *m, tw_value_t value, const tw_flow_op_t *op, 
     return TW_OK;
 }
 
-/* As the library joins shards: of one hop and receiver, as many as a message holds, in the tensors' order. */
+/** As the library joins shards: of one hop and receiver, as many as a message holds, in the tensors'
+ *  order. */
 static int goes_on(const maker_t *m, const row_t *row, const tw_flow_op_t *op)
 {
     const sim_op_t *message = row->op ? &m->graph->ops[row->op - 1] : NULL;
@@ -170,7 +171,7 @@ static int goes_on(const maker_t *m, const row_t *row, const tw_flow_op_t *op)
            message->times < m->row_shards;
 }
 
-/* A message, or its part of a row. */
+/** A message, or its part of a row. */
 static tw_status_t message_op(maker_t *m, const tw_flow_op_t *op, int from, tw_form_t form, uint32_t *index)
 {
     row_t *row =
@@ -244,7 +245,7 @@ static tw_status_t add_sum(maker_t *m, const tw_flow_op_t *op, int i)
     return TW_OK;
 }
 
-/* Arrays for an owner's flow, zeroed. */
+/** Arrays for an owner's flow, zeroed. */
 static tw_status_t make_room(maker_t *m)
 {
     size_t n = (size_t)m->topo.world + (size_t)m->flow.n_ops;
@@ -290,7 +291,7 @@ static tw_status_t add_owner(maker_t *m, int owner)
     return TW_OK;
 }
 
-/* Who comes after each, from the pairs. */
+/** Who comes after each, from the pairs. */
 static tw_status_t index_pairs(maker_t *m)
 {
     sim_graph_t *g = m->graph;
@@ -325,8 +326,8 @@ static int compare_sends(const void *a, const void *b, void *arg)
     return 0;
 }
 
-/* The messages of each lane, in the order of its sender's program. Hops of spreading follow those of
- * reducing, of all owners. */
+/** The messages of each lane, in the order of its sender's program. Hops of spreading follow those of
+ *  reducing, of all owners. */
 static tw_status_t index_sends(maker_t *m)
 {
     sim_graph_t *g = m->graph;

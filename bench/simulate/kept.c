@@ -31,7 +31,7 @@ static size_t n_doubles(const sim_kept_t *k)
     return k->world + k->n_times;
 }
 
-/* What is free before the operation begins is free then. */
+/** What is free before the operation begins is free then. */
 static void note(const sim_kept_t *k, const double *ranks, double base, double *out)
 {
     for (size_t r = 0; r < k->world; r++) {
@@ -82,7 +82,7 @@ static const kept_t *find(const sim_kept_t *k, const kept_t *wanted)
     return NULL;
 }
 
-/* The place of the next one that is kept. */
+/** The place of the next one that is kept. */
 static kept_t *make_room(sim_kept_t *k)
 {
     kept_t *kept = &k->kept[k->n_kept % MOST_KEPT];

@@ -86,7 +86,7 @@ static const tw_quant_codec_t *codec_of(const sim_options_t *o)
     return o->codec ? &codecs[o->codec] : NULL;
 }
 
-/* Of bf16; the lossless one's are a GPT's weights'. */
+/** Of bf16; the lossless one's are a GPT's weights'. */
 static double ratio_of(const tw_quant_codec_t *codec)
 {
     const size_t n = 1 << 20;
@@ -95,8 +95,8 @@ static double ratio_of(const tw_quant_codec_t *codec)
                              : (double)tw_quant_encoded_bytes(codec, n) / (2.0 * (double)n);
 }
 
-/* In a box a rank's connections share the windows that a connection has where a node has one rank: queues are
- * as deep there. */
+/** In a box a rank's connections share the windows that a connection has where a node has one rank: queues
+ *  are as deep there. */
 static size_t packet_of(const sim_options_t *o)
 {
     const size_t shared = SIM_PACKET_BYTES / (size_t)o->cluster.ranks_per_node;
@@ -133,7 +133,8 @@ static tw_status_t configure(sim_options_t *o)
     return TW_OK;
 }
 
-/* The least that the links allow: every other node's share comes in once, and once more for an all-reduce. */
+/** The least that the links allow: every other node's share comes in once, and once more for an
+ *  all-reduce. */
 static double least_sec(const sim_options_t *o, const sim_cluster_t *c)
 {
     double nodes = c->n_nodes, local = c->ranks_per_node,
@@ -181,7 +182,7 @@ static tw_status_t simulate(const sim_options_t *o, const sim_cluster_t *c, cons
 
 /* ---- beside a cluster in a box ------------------------------------------------------------------------- */
 
-/* Links are as they are shaped, the rest is as it was measured there. */
+/** Links are as they are shaped, the rest is as it was measured there. */
 static sim_cluster_t cluster_of_box(const sim_options_t *o, const tw_coll_model_t *model)
 {
     sim_cluster_t c = o->cluster;
@@ -246,7 +247,7 @@ static tw_status_t check_ops(const sim_options_t *o, sim_box_t *box)
     return n > 0 ? TW_OK : TW_ERR_NOT_FOUND;
 }
 
-/* A launcher may have started another number. */
+/** A launcher may have started another number. */
 static tw_status_t check_ranks(const sim_options_t *o, const sim_box_t *box)
 {
     int world = o->cluster.n_nodes * o->cluster.ranks_per_node;
@@ -283,7 +284,7 @@ static int check_box(const sim_options_t *o, char **argv)
 
 /* ---- the program --------------------------------------------------------------------------------------- */
 
-/* One algorithm at all sizes asked for. Half of what the links allow is where it stops scaling. */
+/** One algorithm at all sizes asked for. Half of what the links allow is where it stops scaling. */
 static tw_status_t run_algo(const sim_options_t *o, const tw_algo_t *algo, char *note, size_t note_bytes)
 {
     int stops = 0, last = o->cluster.n_nodes;

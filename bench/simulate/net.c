@@ -76,7 +76,7 @@ static const sim_op_t *op_of(const run_t *run, uint32_t what)
     return &run->graph->ops[what / run->n_chunks];
 }
 
-/* By rounds; in a round, a rank follows its program's order of owners; else in the flow's order. */
+/** By rounds; in a round, a rank follows its program's order of owners; else in the flow's order. */
 static uint64_t order_of(const run_t *run, uint32_t what)
 {
     const sim_op_t *op = op_of(run, what);
@@ -99,7 +99,7 @@ static void push_at(run_t *run, kind_t kind, uint32_t what, double at)
 
 /* ---- ports and processors ------------------------------------------------------------------------------ */
 
-/* Take what is free at a certain time for so long, as soon as it is; returns when that ends. */
+/** Take what is free at a certain time for so long, as soon as it is; returns when that ends. */
 static double take(const run_t *run, double *free_sec, double sec)
 {
     *free_sec = fmax(*free_sec, run->now) + sec;
@@ -118,7 +118,7 @@ static double jitter(sim_net_t *net)
     return sim_ticks(-mean * log((double)((net->random >> 11) + 1) * 0x1p-53));
 }
 
-/* Returns when the processor is done. */
+/** Returns when the processor is done. */
 static double work_for(run_t *run, int rank, double sec)
 {
     const sim_cluster_t *c = run->net->cluster;
@@ -131,7 +131,7 @@ static int node_of(const run_t *run, int rank)
     return rank / run->net->cluster->ranks_per_node;
 }
 
-/* Of a rank, to or from another one: its node's, or its own. */
+/** Of a rank, to or from another one: its node's, or its own. */
 static uint32_t port_of(const run_t *run, int rank, int other)
 {
     int node = node_of(run, rank);
@@ -172,7 +172,7 @@ static double packet_bytes(const run_t *run, const sim_op_t *op)
     return message_bytes(run, op) / count_packets(run, op);
 }
 
-/* All of the lane's first message has left. */
+/** All of the lane's first message has left. */
 static void next_message(run_t *run, lane_t *lane)
 {
     const sim_op_t *op = op_of(run, lane->first);
@@ -185,8 +185,8 @@ static void next_message(run_t *run, lane_t *lane)
     lane->packets = lane->first != NONE ? count_packets(run, op_of(run, lane->first)) : 0;
 }
 
-/* From one port, that is through with it at some time, to the next. It passes on as far as it has come: the
- * receiver's port may be busy with it while the sender's is. */
+/** From one port, that is through with it at some time, to the next. It passes on as far as it has come: the
+ *  receiver's port may be busy with it while the sender's is. */
 static void go_on(run_t *run, const sim_event_t *packet, kind_t where, double end, double sec)
 {
     sim_event_t next = *packet;
@@ -197,7 +197,8 @@ static void go_on(run_t *run, const sim_event_t *packet, kind_t where, double en
     push(run, next);
 }
 
-/* From one switch to another: up and down, each at the rate of its nodes' links over the oversubscription. */
+/** From one switch to another: up and down, each at the rate of its nodes' links over the
+ *  oversubscription. */
 static void pass_switch(run_t *run, const sim_event_t *packet, int is_up)
 {
     const sim_cluster_t *c = run->net->cluster;
@@ -215,7 +216,7 @@ static void pass_in(run_t *run, const sim_event_t *packet)
     go_on(run, packet, PASSED, take(run, &run->net->in[at], sec), sec);
 }
 
-/* It is the last in its sender's port. */
+/** It is the last in its sender's port. */
 static void send_packet(run_t *run, lane_t *lane)
 {
     uint32_t what = lane->first;
@@ -233,7 +234,7 @@ static void send_packet(run_t *run, lane_t *lane)
     go_on(run, &packet, AT_OUT, end, sec);
 }
 
-/* The next packet, once the one before is leaving: so connections take turns. */
+/** The next packet, once the one before is leaving: so connections take turns. */
 static void send_next(run_t *run, lane_t *lane)
 {
     if (lane->first != NONE && run->waits[lane->first] == MAY_LEAVE && lane->under_way < SIM_WINDOW_PACKETS &&
@@ -242,7 +243,7 @@ static void send_next(run_t *run, lane_t *lane)
     }
 }
 
-/* It leaves its sender's port. */
+/** It leaves its sender's port. */
 static void leave_port(run_t *run, const sim_event_t *packet)
 {
     const sim_op_t *op = op_of(run, packet->what);
@@ -269,7 +270,7 @@ static void hear(run_t *run, uint32_t what)
     send_next(run, lane);
 }
 
-/* The word that a packet is through takes no room, but stands in the queues of both ports on its way. */
+/** The word that a packet is through takes no room, but stands in the queues of both ports on its way. */
 static void say(run_t *run, uint32_t what, kind_t next)
 {
     const sim_op_t *op = op_of(run, what);
@@ -302,7 +303,7 @@ static void end_packet(run_t *run, const sim_event_t *packet)
 
 /* ---- operations ---------------------------------------------------------------------------------------- */
 
-/* What waited for it may be ready. */
+/** What waited for it may be ready. */
 static void complete(run_t *run, uint32_t what)
 {
     const sim_graph_t *g = run->graph;
@@ -318,7 +319,7 @@ static void complete(run_t *run, uint32_t what)
     }
 }
 
-/* The processor is done with it at some time. */
+/** The processor is done with it at some time. */
 static void complete_at(run_t *run, uint32_t what, double at)
 {
     if (at > run->now) {
@@ -337,7 +338,7 @@ static double work_sec(const run_t *run, const sim_op_t *op)
     return op->times * run->chunk_bytes * byte_sec;
 }
 
-/* A long message is announced, and leaves when the answer is there. */
+/** A long message is announced, and leaves when the answer is there. */
 static void announce(run_t *run, uint32_t what)
 {
     const sim_cluster_t *c = run->net->cluster;
@@ -371,14 +372,14 @@ static void start(run_t *run, uint32_t what)
 
 /* ---- a run --------------------------------------------------------------------------------------------- */
 
-/* Chunk c of a message comes behind another one in its lane, whose `behind` is given; returns its own. */
+/** Chunk c of a message comes behind another one in its lane, whose `behind` is given; returns its own. */
 static uint32_t *link_message(run_t *run, uint32_t *behind, uint32_t message, size_t c)
 {
     *behind = (uint32_t)(message * run->n_chunks + c);
     return &run->behind[*behind];
 }
 
-/* Messages of a lane, round by round, where a chunk's round is the one behind the chunk's before. */
+/** Messages of a lane, round by round, where a chunk's round is the one behind the chunk's before. */
 static uint32_t *link_rounds(run_t *run, const uint32_t *sends, size_t n, uint32_t *behind)
 {
     const sim_graph_t *g = run->graph;
@@ -494,7 +495,7 @@ static void loop(run_t *run)
     }
 }
 
-/* Ranks that each rank has to do with, from who sends to whom. */
+/** Ranks that each rank has to do with, from who sends to whom. */
 static tw_status_t count_peers(const sim_graph_t *g, int local, sim_result_t *result)
 {
     size_t world = (size_t)g->world;
@@ -540,7 +541,7 @@ static tw_status_t finish(run_t *run)
     return count_peers(run->graph, c->ranks_per_node, result);
 }
 
-/* Chunks of a shard. */
+/** Chunks of a shard. */
 static size_t count_chunks(const sim_graph_t *graph, double shard, double chunk_bytes)
 {
     double n = fmax(1.0, ceil(shard / chunk_bytes));

@@ -31,7 +31,7 @@ static void take_server(struct argp_state *state, const tw_flag_t *flag, void *c
     ((sim_options_t *)ctx)->server = tw_flag_choice(state, flag, text, server_names, 3);
 }
 
-/* In bytes a second; none: no bottleneck. */
+/** In bytes a second; none: no bottleneck. */
 static void take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
     double *rate = (double *)((char *)ctx + flag->field.offset);
@@ -151,7 +151,7 @@ static const tw_flag_t flag_list[] = {
 
 /* ---- what was not given -------------------------------------------------------------------------------- */
 
-/* A flag that means nothing beside a box; NULL: there is none. */
+/** A flag that means nothing beside a box; NULL: there is none. */
 static const char *unfit_for_box(const sim_options_t *o)
 {
     const sim_cluster_t *c = &o->cluster;

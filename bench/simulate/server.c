@@ -32,8 +32,8 @@ typedef struct server {
     double net_sec, node_bytes;
 } server_t;
 
-/* What the network does next, of what is ready then: the first layer's, or what is ready first. -1: nothing
- * is left. */
+/** What the network does next, of what is ready then: the first layer's, or what is ready first. -1: nothing
+ *  is left. */
 static int choose(const server_t *s)
 {
     double begin = INFINITY;
@@ -71,7 +71,7 @@ static tw_status_t move(server_t *s, layer_t *layer)
     return TW_OK;
 }
 
-/* Forwards as weights come, backwards from the last layer on, and all that is to be moved then. */
+/** Forwards as weights come, backwards from the last layer on, and all that is to be moved then. */
 static tw_status_t run_step(server_t *s, double *compute_sec)
 {
     int n = s->step->n_layers, l;

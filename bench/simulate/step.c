@@ -36,7 +36,7 @@ static tw_status_t run_op(walk_t *w, const sim_graph_t *graph, double ratio, con
     return TW_OK;
 }
 
-/* From the replicas of the node: no other node has to do with it. */
+/** From the replicas of the node: no other node has to do with it. */
 static void gather_in_node(walk_t *w, const double *from)
 {
     double local = w->cluster.ranks_per_node, bytes = WEIGHT_BYTES * w->step->n_params / w->step->n_layers;

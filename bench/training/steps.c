@@ -7,7 +7,7 @@
 #include "trainer/model/model.h"
 #include "trainer/trainer.h"
 
-/* What products this processor has, and how fast. */
+/** What products this processor has, and how fast. */
 static tw_status_t say_products(void)
 {
     double fp32 = 0.0, bf16 = 0.0;
@@ -21,7 +21,7 @@ static tw_status_t say_products(void)
     return TW_OK;
 }
 
-/* Waits for the line that asks for a step; ends the program when there is none. */
+/** Waits for the line that asks for a step; ends the program when there is none. */
 static void wait_for_line(void)
 {
     char line[64];

@@ -54,7 +54,7 @@ static tw_status_t start(const bench_t *bench, const tw_trainer_set_t *set, int6
     return status;
 }
 
-/* The smallest model depends on the tokens of the data, so that it is known once one was trained. */
+/** The smallest model depends on the tokens of the data, so that it is known once one was trained. */
 static tw_status_t check_params(bench_t *bench, int64_t params)
 {
     if ((double)params < ZERO_PARAMS_FACTOR * bench->options.params) {
@@ -67,7 +67,7 @@ static tw_status_t check_params(bench_t *bench, int64_t params)
     return TW_ERR_CONFIG;
 }
 
-/* The row that rank 0 has left. */
+/** The row that rank 0 has left. */
 static tw_status_t read_round(bench_t *bench, const char *set)
 {
     size_t before = bench->rounds.n_rows;
@@ -83,7 +83,7 @@ static tw_status_t read_round(bench_t *bench, const char *set)
     return check_params(bench, bench->rounds.rows[before].params);
 }
 
-/* Of all rounds, beside the base's. */
+/** Of all rounds, beside the base's. */
 static tw_status_t finish(bench_t *bench, const char *set, int64_t seed)
 {
     zero_row_t row;
@@ -121,7 +121,7 @@ static void run_one(bench_t *bench, const tw_trainer_set_t *set, int64_t seed, i
     }
 }
 
-/* The base first, which the others are compared with. */
+/** The base first, which the others are compared with. */
 static void run_sets(bench_t *bench, int64_t seed, int64_t round)
 {
     const zero_options_t *options = &bench->options;

@@ -37,7 +37,7 @@ static void __attribute__((format(printf, 2, 3))) add_key(keys_t *keys, const ch
     keys->n++;
 }
 
-/* Sequences of 128 tokens, or what there is for a rank; whole ones. */
+/** Sequences of 128 tokens, or what there is for a rank; whole ones. */
 static void add_batch(keys_t *keys, const zero_options_t *options)
 {
     int64_t ranks = (int64_t)options->n_nodes * options->ranks_per_node;

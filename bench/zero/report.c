@@ -30,7 +30,7 @@ void zero_report_round(const zero_options_t *options, int64_t round, const zero_
 
 /* ---- seeds --------------------------------------------------------------------------------------------- */
 
-/* Student's 97.5 % quantile. */
+/** Student's 97.5 % quantile. */
 static double t_quantile(size_t freedom)
 {
     static const double table[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228};
@@ -38,7 +38,7 @@ static double t_quantile(size_t freedom)
     return freedom <= n ? table[freedom - 1] : 1.96 + 2.4 / (double)freedom;
 }
 
-/* Differences of the validation loss to the base of the same seed, in percent; returns how many. */
+/** Differences of the validation loss to the base of the same seed, in percent; returns how many. */
 static size_t differences(const zero_options_t *options, const zero_rows_t *rows, const char *set,
                           double *out)
 {

@@ -104,8 +104,8 @@ void zero_rows_cleanup(zero_rows_t *rows)
 
 /* ---- comparing ----------------------------------------------------------------------------------------- */
 
-/* The model and the batch follow from the rest, so that what was asked for is compared, not what came of
- * it. */
+/** The model and the batch follow from the rest, so that what was asked for is compared, not what came of
+ *  it. */
 static int is_of(const zero_row_t *row, const zero_options_t *options)
 {
     double params = (double)row->params / options->params;
@@ -128,7 +128,7 @@ const zero_row_t *zero_rows_find(const zero_rows_t *rows, const zero_options_t *
     return NULL;
 }
 
-/* Of equal times the earlier row is before. */
+/** Of equal times the earlier row is before. */
 static int is_before(const zero_row_t *row, const zero_row_t *other)
 {
     return row->step_sec_median < other->step_sec_median ||

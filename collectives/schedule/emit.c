@@ -55,7 +55,7 @@ void tw_sched_fail(tw_sched_t *sched, tw_status_t status)
     }
 }
 
-/* Make room for one more item; 0 (and the error sticks) when out of memory. */
+/** Make room for one more item; 0 (and the error sticks) when out of memory. */
 static int grow(tw_sched_t *sched, void *items, int n, size_t *max, size_t item_bytes)
 {
     if ((size_t)n < *max || tw_grow(items, max, (size_t)n + 1, item_bytes)) {
@@ -133,7 +133,7 @@ static tw_task_entry_t *add_task(tw_sched_t *sched, tw_task_kind_t kind, tw_task
     return task;
 }
 
-/* Put `value` in front of the list that starts at *first. */
+/** Put `value` in front of the list that starts at *first. */
 static void add_link(tw_sched_t *sched, tw_sched_links_t *links, int *first, int value)
 {
     if (!grow(sched, &links->items, links->n, &links->max, sizeof(*links->items))) {

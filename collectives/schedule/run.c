@@ -26,7 +26,7 @@ static tw_task_t pop(tw_sched_t *sched, tw_queue_t *queue)
     return task;
 }
 
-/* A computation waits for no other task any more. */
+/** A computation waits for no other task any more. */
 static void make_ready(tw_sched_t *sched, tw_task_t index)
 {
     const tw_task_entry_t *task = &sched->tasks[index];
@@ -38,7 +38,7 @@ static void make_ready(tw_sched_t *sched, tw_task_t index)
     }
 }
 
-/* Begin the rounds that there is memory for. */
+/** Begin the rounds that there is memory for. */
 static void begin_rounds(tw_sched_t *sched, int *moved)
 {
     while (sched->n_begun < sched->n_rounds) {
@@ -110,7 +110,7 @@ static void put_buffer(tw_sched_t *sched, tw_sched_buffer_entry_t *buffer)
     buffer->memory = NULL;
 }
 
-/* The task has ended: give back what it was the last to use, and release who waits for it. */
+/** The task has ended: give back what it was the last to use, and release who waits for it. */
 static void end_task(tw_sched_t *sched, tw_task_entry_t *task)
 {
     sched->n_ended++;
@@ -134,7 +134,7 @@ static void end_task(tw_sched_t *sched, tw_task_entry_t *task)
     }
 }
 
-/* Cancel all messages in flight and give all memory back. */
+/** Cancel all messages in flight and give all memory back. */
 static void cancel(tw_sched_t *sched)
 {
     for (int i = 0; i < sched->n_tasks; i++) {
@@ -164,7 +164,7 @@ void tw_sched_destroy(tw_sched_t *sched)
     }
 }
 
-/* The memory that a message travels from or to: the span itself, or a packed copy of it. */
+/** The memory that a message travels from or to: the span itself, or a packed copy of it. */
 static tw_status_t message_memory(tw_sched_t *sched, tw_task_entry_t *task, char **memory)
 {
     const tw_span_t *span = &task->span;
@@ -221,7 +221,7 @@ static tw_status_t start_message(tw_sched_t *sched, tw_task_entry_t *task)
     return tw_transport_message_send(env->transport, &message, &task->request);
 }
 
-/* A message of another size is the other rank's idea of another operation. */
+/** A message of another size is the other rank's idea of another operation. */
 static tw_status_t explain_error(const tw_sched_t *sched, const tw_task_entry_t *task, tw_status_t status)
 {
     if (status != TW_ERR_TRUNCATED || task->kind != TW_TASK_RECV) {
@@ -233,7 +233,7 @@ static tw_status_t explain_error(const tw_sched_t *sched, const tw_task_entry_t 
     return TW_ERR_MISMATCH;
 }
 
-/* Has the oldest message in flight ended? */
+/** Has the oldest message in flight ended? */
 static tw_status_t end_message(tw_sched_t *sched, tw_lane_t *lane)
 {
     tw_task_entry_t *task = &sched->tasks[lane->oldest];
@@ -262,7 +262,7 @@ static tw_status_t end_message(tw_sched_t *sched, tw_lane_t *lane)
     return TW_OK;
 }
 
-/* End what has ended, start what may start. */
+/** End what has ended, start what may start. */
 static tw_status_t step_lane(tw_sched_t *sched, tw_lane_t *lane, int *moved)
 {
     tw_status_t status = TW_OK;
@@ -294,8 +294,8 @@ static tw_status_t run_status(const tw_sched_t *sched)
     return sched->n_ended == sched->n_tasks ? TW_OK : TW_IN_PROGRESS;
 }
 
-/* A computation is urgent if a message, or an urgent computation, waits for it. Successors come later in
- * program order. */
+/** A computation is urgent if a message, or an urgent computation, waits for it. Successors come later in
+ *  program order. */
 static void mark_urgent(tw_sched_t *sched)
 {
     for (int i = sched->n_tasks - 1; i >= 0; i--) {

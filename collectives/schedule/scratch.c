@@ -21,7 +21,7 @@ struct tw_scratch {
     TAILQ_HEAD(, tw_scratch_user) users;
 };
 
-/* The class of `bytes`, and the size of its buffers. */
+/** The class of `bytes`, and the size of its buffers. */
 static int class_of(size_t bytes, size_t *class_bytes)
 {
     size_t least = bytes >> MIN_SHIFT > 0 ? bytes : (size_t)1 << MIN_SHIFT;
@@ -104,7 +104,7 @@ void tw_scratch_release(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t b
 
 /* ---- buffers ------------------------------------------------------------------------------------------- */
 
-/* Free kept buffers, the largest first, until at most so many bytes are held. */
+/** Free kept buffers, the largest first, until at most so many bytes are held. */
 static void shrink(tw_scratch_t *scratch, size_t bytes)
 {
     for (int class = N_CLASSES - 1; class >= 0; class --) {

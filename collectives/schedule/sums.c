@@ -19,7 +19,7 @@ static size_t span_unit(const tw_span_t *span)
     return span->view ? span->view->elem_bytes : 1;
 }
 
-/* Move a span's start forward. */
+/** Move a span's start forward. */
 static void span_skip(tw_span_t *span, size_t bytes)
 {
     span->first += bytes / span_unit(span);
@@ -49,7 +49,7 @@ static tw_status_t run_copy(tw_sched_t *sched, const void *arg)
     return TW_OK;
 }
 
-/* A computation that uses the spans' buffers. */
+/** A computation that uses the spans' buffers. */
 static tw_task_t emit(tw_sched_t *sched, tw_compute_fn_t fn, const void *arg, const tw_span_t *spans,
                       size_t n_spans, tw_span_t to)
 {
@@ -95,7 +95,7 @@ typedef struct sum_args {
     tw_span_t inputs[];
 } sum_args_t;
 
-/* Address of a span's element, and how many of the next n are contiguous. */
+/** Address of a span's element, and how many of the next n are contiguous. */
 static char *elem_at(tw_sched_t *sched, const sum_args_t *args, tw_span_t span, size_t elem, size_t *n)
 {
     size_t contiguous, unit = span.view ? 1 : args->elem_bytes;
@@ -107,7 +107,7 @@ static char *elem_at(tw_sched_t *sched, const sum_args_t *args, tw_span_t span, 
     return at;
 }
 
-/* acc = (is_first) or += n elements of an input. */
+/** acc = (is_first) or += n elements of an input. */
 static tw_status_t sum_input(tw_sched_t *sched, const sum_args_t *args, size_t input, int is_first,
                              size_t elem, size_t n, float *acc)
 {
@@ -145,7 +145,7 @@ static tw_status_t sum_output(tw_sched_t *sched, const sum_args_t *args, size_t 
     return TW_OK;
 }
 
-/* acc = the sum of n elements. With a scale: of the inputs that have none yet, then of the others. */
+/** acc = the sum of n elements. With a scale: of the inputs that have none yet, then of the others. */
 static tw_status_t sum_inputs(tw_sched_t *sched, const sum_args_t *args, size_t elem, size_t n, float *acc)
 {
     size_t first = args->scale != 1.0f ? args->n_partial : 0;
@@ -175,7 +175,7 @@ static tw_status_t run_sum(tw_sched_t *sched, const void *arg)
     return TW_OK;
 }
 
-/* The same bits in one pass, for the frequent case. */
+/** The same bits in one pass, for the frequent case. */
 static tw_status_t run_sum_of_two(tw_sched_t *sched, const void *arg)
 {
     const sum_args_t *args = arg;

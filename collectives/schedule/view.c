@@ -17,7 +17,7 @@ void tw_view_append(tw_view_t *view, const void *base, size_t n_elems)
     view->extents[view->n_extents++] = (tw_view_extent_t){(char *)base, first};
 }
 
-/* The extent that holds element `first`. */
+/** The extent that holds element `first`. */
 static size_t find_extent(const tw_view_t *view, size_t first)
 {
     size_t low = 0, high = view->n_extents;
@@ -55,7 +55,7 @@ char *tw_view_contiguous(const tw_view_t *view, size_t first, size_t n)
     return contiguous == n ? at : NULL;
 }
 
-/* Between a range of the view and contiguous memory. */
+/** Between a range of the view and contiguous memory. */
 static void copy(const tw_view_t *view, size_t first, size_t n, char *packed, int reads)
 {
     for (size_t index = n > 0 ? find_extent(view, first) : 0; n > 0; index++) {

@@ -16,7 +16,7 @@
 #define LOG_TO "tw_nccl_log_to"
 #define PATH_BYTES 4096
 
-/* This library's own folder first. */
+/** This library's own folder first. */
 static void *open_library(void)
 {
     char path[PATH_BYTES];
@@ -38,7 +38,7 @@ typedef void (*log_to_t)(tw_nccl_logger_t logger, int has_named);
 
 static _Atomic(tw_nccl_logger_t) nccl_logger;
 
-/* What is misspelt is named by one of both. */
+/** What is misspelt is named by one of both. */
 static void share_log(void *library, int has_named)
 {
     log_to_t log_to = NULL;
@@ -70,7 +70,7 @@ void tw_nccl_begin(tw_nccl_logger_t logger)
 static int (*redirect)(void); /* NULL: not asked for, or it cannot be done */
 static tw_status_t verdict;
 
-/* ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
+/** ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
 static int (*find(void *library, const char *name))(void)
 {
     int (*function)(void) = NULL;

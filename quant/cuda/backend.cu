@@ -56,8 +56,8 @@ tw_status_t run(const tw_cuda_job_t *job, uint32_t grid)
     }
 }
 
-/* Load the kernels that a context with this codec may launch: as only codec, and as input or output of a
- * reduction. */
+/** Load the kernels that a context with this codec may launch: as only codec, and as input or output of a
+ *  reduction. */
 tw_status_t load_kernels(const tw_quant_codec_t *codec)
 {
     static const tw_cuda_op_t ops[] = {TW_CUDA_ENCODE,       TW_CUDA_ENCODE_DELTA, TW_CUDA_ADAMW,
@@ -145,7 +145,7 @@ void destroy(tw_quant_t *quant)
     free(device);
 }
 
-/* All ones if the device can not tell any more: not a silent zero. */
+/** All ones if the device can not tell any more: not a silent zero. */
 uint64_t nonfinite_blocks(const tw_quant_t *quant)
 {
     const tw_cuda_device_t *device = (const tw_cuda_device_t *)quant->impl;

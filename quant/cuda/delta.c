@@ -84,7 +84,7 @@ static tw_delta_cuda_job_t plan(size_t n_elems, size_t n_segments, int second)
     };
 }
 
-/* What is zeroed, state and sums, lies together. */
+/** What is zeroed, state and sums, lies together. */
 static size_t place(tw_delta_cuda_job_t *job, void *workspace, int encoding)
 {
     tw_entropy_arena_t arena = {(uintptr_t)workspace};
@@ -133,7 +133,7 @@ size_t tw_quant_delta_decode_workspace_bytes(const tw_quant_delta_stream_t *code
 
 /* ---- calls --------------------------------------------------------------------------------------------- */
 
-/* Where elements are, to the device; the job learns how many segments have some. */
+/** Where elements are, to the device; the job learns how many segments have some. */
 static tw_status_t fill_segments(tw_quant_delta_stream_t *codec, tw_delta_cuda_job_t *job,
                                  const tw_quant_delta_segment_t *segments, size_t n_segments, int encoding,
                                  tw_stream_t stream)

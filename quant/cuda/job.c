@@ -58,7 +58,7 @@ static void add(filling_t *f, const entry_t *entry)
     f->job->params.args.n_segments++;
 }
 
-/* Lists behind the segments, tiles numbered. */
+/** Lists behind the segments, tiles numbered. */
 static void place_segments(filling_t *f)
 {
     tw_cuda_args_t *args = &f->job->params.args;
@@ -89,7 +89,7 @@ static tw_status_t launch(filling_t *f)
     return f->device->run(f->job, (uint32_t)(args->n_tiles < most ? args->n_tiles : most));
 }
 
-/* Add an entry; a job that is full is launched first. */
+/** Add an entry; a job that is full is launched first. */
 static tw_status_t push(filling_t *f, const entry_t *entry)
 {
     tw_status_t status = TW_OK;
@@ -167,7 +167,7 @@ tw_status_t tw_cuda_decode(tw_quant_t *quant, const tw_quant_args_t *args, const
 
 /* ---- reductions ---------------------------------------------------------------------------------------- */
 
-/* Do the inputs lie at equal distances? A receive buffer has them so. */
+/** Do the inputs lie at equal distances? A receive buffer has them so. */
 static int are_strided(const void *const *srcs, size_t n, int64_t *stride)
 {
     uint64_t first = (uint64_t)(uintptr_t)srcs[0], step = n > 1 ? (uint64_t)(uintptr_t)srcs[1] - first : 0;
@@ -197,7 +197,7 @@ static entry_t reduce_entry(const tw_quant_reduce_segment_t *from)
     return entry;
 }
 
-/* Too many for the parameters of a launch, if they have to be listed. */
+/** Too many for the parameters of a launch, if they have to be listed. */
 static int is_long(const tw_quant_reduce_segment_t *segment)
 {
     return segment->n_elems && segment->n_srcs > TW_CUDA_WORDS_LARGE - TW_CUDA_SEGMENT_WORDS;
@@ -236,7 +236,7 @@ static tw_status_t check_reduce(const tw_quant_args_t *args, const tw_quant_redu
     return TW_OK;
 }
 
-/* The list of inputs goes into the workspace. */
+/** The list of inputs goes into the workspace. */
 static tw_status_t list_in_table(filling_t *f, entry_t *entry)
 {
     tw_status_t status = f->device->table_fill(f->table, entry->list, entry->n_list, f->job->stream);

@@ -113,7 +113,7 @@ typedef struct tw_cuda_device {
     tw_status_t (*table_fill)(uint64_t *table, const void *const *pointers, size_t n, tw_stream_t stream);
 } tw_cuda_device_t;
 
-/* The operations of a backend. */
+/** The operations of a backend. */
 tw_status_t tw_cuda_encode(tw_quant_t *quant, const tw_quant_args_t *args, const tw_quant_segment_t *segments,
                            size_t n_segments, int delta);
 tw_status_t tw_cuda_decode(tw_quant_t *quant, const tw_quant_args_t *args, const tw_quant_segment_t *segments,

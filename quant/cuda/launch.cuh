@@ -52,7 +52,7 @@ struct tw_kernel_runner {
     }
 };
 
-/* Each in a file of its own, to be compiled side by side. */
+/** Each in a file of its own, to be compiled side by side. */
 tw_status_t tw_quant_cuda_run_encode(const tw_cuda_job_t *job, uint32_t grid);
 tw_status_t tw_quant_cuda_run_decode(const tw_cuda_job_t *job, uint32_t grid);
 tw_status_t tw_quant_cuda_run_reduce(const tw_cuda_job_t *job, uint32_t grid);

@@ -76,7 +76,7 @@ void tw_quant_lossless_stream_destroy(tw_quant_lossless_stream_t *codec)
 
 /* ---- workspaces ---------------------------------------------------------------------------------------- */
 
-/* What is filled first: state, segments, pieces. What is zeroed follows them. */
+/** What is filled first: state, segments, pieces. What is zeroed follows them. */
 static void place(tw_lossless_cuda_job_t *job, void *workspace, int encoding, size_t *bytes)
 {
     tw_entropy_arena_t arena = {(uintptr_t)workspace};
@@ -114,7 +114,7 @@ static uint32_t blocks_of(size_t n_elems)
     return (uint32_t)((n_elems + TW_LOSSLESS_BLOCK_ELEMS - 1) / TW_LOSSLESS_BLOCK_ELEMS);
 }
 
-/* The pieces of segments, and what there is of all. */
+/** The pieces of segments, and what there is of all. */
 static tw_status_t plan_encode(tw_quant_lossless_stream_t *codec, tw_type_t type, size_t n_elems,
                                const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                tw_lossless_cuda_job_t *job)
@@ -188,7 +188,7 @@ size_t tw_quant_lossless_decode_workspace_bytes(tw_quant_lossless_stream_t *code
 
 /* ---- calls --------------------------------------------------------------------------------------------- */
 
-/* Where elements are, to the device. */
+/** Where elements are, to the device. */
 static tw_status_t fill_segments(tw_quant_lossless_stream_t *codec, const tw_lossless_cuda_job_t *job,
                                  const tw_quant_lossless_segment_t *segments, size_t n_segments, int encoding,
                                  tw_stream_t stream)

@@ -120,7 +120,7 @@ typedef struct {
     size_t at;
 } cursor_t;
 
-/* The next elements that lie together, at most n of them, there being n left; moves on. */
+/** The next elements that lie together, at most n of them, there being n left; moves on. */
 static tw_delta_run_t next_run(cursor_t *cursor, size_t n, int encoding)
 {
     while (cursor->at == cursor->segment->n_elems) {
@@ -139,7 +139,7 @@ static tw_delta_run_t next_run(cursor_t *cursor, size_t n, int encoding)
     return run;
 }
 
-/* Elements of several segments one after the other in the codec's memory; `new_too` as well. */
+/** Elements of several segments one after the other in the codec's memory; `new_too` as well. */
 static void gather(tw_quant_delta_t *delta, cursor_t cursor, size_t n, int new_too)
 {
     for (size_t done = 0; done < n;) {
@@ -155,7 +155,7 @@ static void gather(tw_quant_delta_t *delta, cursor_t cursor, size_t n, int new_t
     }
 }
 
-/* And back: the states, and after decoding the new values. */
+/** And back: the states, and after decoding the new values. */
 static void scatter(const tw_quant_delta_t *delta, cursor_t cursor, size_t n, int new_too)
 {
     for (size_t done = 0; done < n;) {
@@ -170,7 +170,7 @@ static void scatter(const tw_quant_delta_t *delta, cursor_t cursor, size_t n, in
     }
 }
 
-/* A block, gathered if it must be; *gathered says so. The cursor moves on. */
+/** A block, gathered if it must be; *gathered says so. The cursor moves on. */
 static tw_delta_run_t next_block(tw_quant_delta_t *delta, cursor_t *cursor, size_t n, int encoding,
                                  int *gathered)
 {
@@ -198,7 +198,7 @@ static size_t block_elems(size_t n_elems, size_t block)
     return left < TW_DELTA_BLOCK_ELEMS ? left : TW_DELTA_BLOCK_ELEMS;
 }
 
-/* What a run of values, of which the first has this index, adds to a checksum. */
+/** What a run of values, of which the first has this index, adds to a checksum. */
 static uint32_t check_values(const void *values, size_t first, size_t n)
 {
     uint32_t check = 0;
@@ -210,7 +210,7 @@ static uint32_t check_values(const void *values, size_t first, size_t n)
     return check;
 }
 
-/* The states after a run that was not coded. */
+/** The states after a run that was not coded. */
 static void update_states(const tw_delta_run_t *run)
 {
     for (size_t i = 0; run->state && i < run->n; i++) {
@@ -220,7 +220,7 @@ static void update_states(const tw_delta_run_t *run)
 
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
-/* Short runs at equal distances over all segments. */
+/** Short runs at equal distances over all segments. */
 static void take_sample(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments, size_t n_elems)
 {
     tw_delta_sample_t *sample = &delta->sample;
@@ -257,8 +257,8 @@ static void put(target_t *target, const void *data, size_t bytes)
     target->at += bytes;
 }
 
-/* Encode a block into the codec's memory and append it; 0 when it does not fit. The states move on in any
- * case. */
+/** Encode a block into the codec's memory and append it; 0 when it does not fit. The states move on in any
+ *  case. */
 static int append_block(tw_quant_delta_t *delta, const tw_delta_run_t *run, tw_entropy_entry_t *entry,
                         target_t *target)
 {
@@ -287,7 +287,7 @@ static int append_block(tw_quant_delta_t *delta, const tw_delta_run_t *run, tw_e
     return 0;
 }
 
-/* The blocks; 0 when they take more than a plain message. */
+/** The blocks; 0 when they take more than a plain message. */
 static int append_blocks(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments, size_t n_elems,
                          target_t *target)
 {
@@ -430,7 +430,7 @@ static tw_status_t fail_elems(size_t in_message, size_t n_elems)
     return TW_ERR_MISMATCH;
 }
 
-/* What stands before the blocks: statistics and entries. */
+/** What stands before the blocks: statistics and entries. */
 static tw_status_t read_head(tw_quant_delta_t *delta, source_t *source, size_t n_elems, int second,
                              const uint8_t **entries)
 {
@@ -457,7 +457,7 @@ static tw_status_t read_head(tw_quant_delta_t *delta, source_t *source, size_t n
     return TW_OK;
 }
 
-/* A raw run; dst may be where the old values lie, so the states come first. */
+/** A raw run; dst may be where the old values lie, so the states come first. */
 static void take_raw(const tw_delta_run_t *run, const uint8_t *values)
 {
     for (size_t i = 0; i < run->n; i++) {

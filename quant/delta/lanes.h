@@ -21,13 +21,13 @@ INLINE vec_t order(vec_t bits)
     return vec_xor(bits, vec_and(vec_sub(vec_set(0), vec_shr(bits, 15)), vec_set(0x7fff)));
 }
 
-/* Two's complement negation where `sign` is -1. */
+/** Two's complement negation where `sign` is -1. */
 INLINE vec_t turn(vec_t x, vec_t sign)
 {
     return vec_sub(vec_xor(x, sign), sign);
 }
 
-/* The state of a change: a float's exponent and first three bits of its fraction. */
+/** The state of a change: a float's exponent and first three bits of its fraction. */
 INLINE vec_t state_of(vec_t change)
 {
     vec_t sign = vec_sar(change, 31), size = vec_add(turn(change, sign), vec_set(8));
@@ -63,7 +63,7 @@ INLINE belief_t believe(const tw_delta_model_t *model, vec_t old_bits, vec_t sta
     return belief;
 }
 
-/* Push one vector's elements into its lanes; returns the lanes that took the escape. */
+/** Push one vector's elements into its lanes; returns the lanes that took the escape. */
 INLINE uint32_t push(const tw_delta_model_t *model, const belief_t *belief, vec_t z, vec_t *lanes,
                      uint16_t **words)
 {
@@ -127,8 +127,8 @@ static void lanes_encode(const tw_delta_model_t *model, const tw_delta_run_t *ru
     tw_delta_ref.encode(model, run, n, writer);
 }
 
-/* One vector's symbols leave its lanes; *z is what they say, `lanes` still lack their words. Returns the
- * escapes. */
+/** One vector's symbols leave its lanes; *z is what they say, `lanes` still lack their words. Returns the
+ *  escapes. */
 INLINE mask_t take(const tw_delta_model_t *model, const belief_t *belief, vec_t *lanes, vec_t *z)
 {
     vec_t slot = vec_and(*lanes, vec_set(TW_ENTROPY_FREQ_SUM - 1)), raw_bits = belief->raw_bits;
@@ -139,7 +139,7 @@ INLINE mask_t take(const tw_delta_model_t *model, const belief_t *belief, vec_t 
     return mask_ge(symbol, vec_set(TW_ENTROPY_ESCAPE));
 }
 
-/* The escaped elements of the group at `first`; highest lane first. 0 when there are none left. */
+/** The escaped elements of the group at `first`; highest lane first. 0 when there are none left. */
 static int take_escapes(const uint16_t *old_values, const tw_delta_run_t *run, size_t first, uint32_t escapes,
                         tw_entropy_reader_t *reader)
 {

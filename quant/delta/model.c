@@ -6,7 +6,7 @@
 
 /* ---- choosing ------------------------------------------------------------------------------------------ */
 
-/* The window of exponents that most of the sample is in; of equals the highest. */
+/** The window of exponents that most of the sample is in; of equals the highest. */
 static uint8_t choose_base(const tw_delta_sample_t *sample)
 {
     size_t counts[256] = {0}, inside = 0, most = 0, base = 0;
@@ -26,7 +26,7 @@ static uint8_t choose_base(const tw_delta_sample_t *sample)
     return (uint8_t)base;
 }
 
-/* For each exponent. */
+/** For each exponent. */
 static void choose_factors(const tw_delta_sample_t *sample, tw_delta_stats_t *stats)
 {
     uint32_t parts[TW_DELTA_EXPONENTS] = {0}, sizes[TW_DELTA_EXPONENTS] = {0};
@@ -41,7 +41,7 @@ static void choose_factors(const tw_delta_sample_t *sample, tw_delta_stats_t *st
     }
 }
 
-/* What the coder will see of each element, but for the tables. */
+/** What the coder will see of each element, but for the tables. */
 static void find_contexts(tw_delta_sample_t *sample, const tw_delta_stats_t *stats)
 {
     for (size_t i = 0; i < sample->n; i++) {
@@ -53,7 +53,7 @@ static void find_contexts(tw_delta_sample_t *sample, const tw_delta_stats_t *sta
     }
 }
 
-/* A context that the sample lacks gets the table of the exponent below it. */
+/** A context that the sample lacks gets the table of the exponent below it. */
 static void choose_tables(const tw_delta_sample_t *sample, tw_delta_stats_t *stats)
 {
     uint32_t sums[TW_DELTA_CONTEXTS] = {0}, counts[TW_DELTA_CONTEXTS] = {0};

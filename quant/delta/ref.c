@@ -49,7 +49,7 @@ typedef struct {
     uint16_t z[BATCH];
 } batch_t;
 
-/* What the model has for each element, and the previous change says of it. */
+/** What the model has for each element, and the previous change says of it. */
 INLINE void batch_begin(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first, size_t n,
                         batch_t *batch)
 {
@@ -85,7 +85,7 @@ INLINE void batch_begin(const tw_delta_model_t *model, const tw_delta_run_t *run
     }
 }
 
-/* The states move on. */
+/** The states move on. */
 INLINE void batch_end(const batch_t *batch)
 {
     uint8_t states[BATCH];
@@ -97,7 +97,7 @@ INLINE void batch_end(const batch_t *batch)
     }
 }
 
-/* What the new values add to the checksum. */
+/** What the new values add to the checksum. */
 INLINE uint32_t batch_check(const batch_t *batch)
 {
     uint32_t check = 0, position = ((uint32_t)batch->first + 1) * TW_ENTROPY_CHECK_FACTOR;
@@ -123,7 +123,7 @@ INLINE void encode_element(const uint64_t *tables, const batch_t *batch, size_t 
     *lane = tw_entropy_push(*lane, entry, raw_bits, raw, &writer->words);
 }
 
-/* Changes, and what is coded of them. */
+/** Changes, and what is coded of them. */
 INLINE void find_changes(batch_t *batch)
 {
     for (size_t i = 0; i < batch->n; i++) {
@@ -138,7 +138,7 @@ INLINE void find_changes(batch_t *batch)
     }
 }
 
-/* `first`, where a block begins to be coded, is a multiple of 32: so are batches. */
+/** `first`, where a block begins to be coded, is a multiple of 32: so are batches. */
 static void ref_encode(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first,
                        tw_entropy_writer_t *writer)
 {
@@ -156,7 +156,7 @@ static void ref_encode(const tw_delta_model_t *model, const tw_delta_run_t *run,
     *writer = here;
 }
 
-/* What was coded of an element's change. An escaped one gets its new value, and its change from there. */
+/** What was coded of an element's change. An escaped one gets its new value, and its change from there. */
 INLINE int decode_element(const uint32_t *tables, batch_t *batch, size_t i, tw_entropy_reader_t *reader)
 {
     uint32_t context = batch->entries[i], raw_bits = context >> 8 & 0xff;

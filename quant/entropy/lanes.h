@@ -8,7 +8,7 @@
 #define VECTORS (TW_ENTROPY_LANES / WIDTH)
 #define INLINE static inline __attribute__((always_inline))
 
-/* The sum of a vector's elements. */
+/** The sum of a vector's elements. */
 INLINE uint32_t total(vec_t x)
 {
     uint32_t parts[WIDTH], sum = 0;
@@ -19,7 +19,7 @@ INLINE uint32_t total(vec_t x)
     return sum;
 }
 
-/* What the 16-bit values from index `at` on add to a checksum. */
+/** What the 16-bit values from index `at` on add to a checksum. */
 INLINE vec_t check_of(size_t at, vec_t values)
 {
     uint32_t steps[WIDTH];
@@ -32,14 +32,14 @@ INLINE vec_t check_of(size_t at, vec_t values)
     return vec_mul(term, term);
 }
 
-/* Words leave the lanes that are full. */
+/** Words leave the lanes that are full. */
 INLINE vec_t spill(vec_t lanes, mask_t full, uint16_t **words)
 {
     *words = vec_store_words(*words, lanes, full);
     return vec_select(full, vec_shr(lanes, 16), lanes);
 }
 
-/* Put a symbol into each lane. The reciprocal is rounded down: the quotient may be one too small. */
+/** Put a symbol into each lane. The reciprocal is rounded down: the quotient may be one too small. */
 INLINE vec_t put_symbol(vec_t lanes, vec_t freq, vec_t first_slot, vec_t reciprocal)
 {
     vec_t quotient = vec_mul_high(lanes, reciprocal), rest = vec_sub(lanes, vec_mul(quotient, freq));
@@ -48,20 +48,20 @@ INLINE vec_t put_symbol(vec_t lanes, vec_t freq, vec_t first_slot, vec_t recipro
     return vec_select(mask_ge(rest, freq), vec_add(x, fix), x);
 }
 
-/* Take away the symbol that each lane's entry in a decoder's table names. */
+/** Take away the symbol that each lane's entry in a decoder's table names. */
 INLINE vec_t take_symbol(vec_t lanes, vec_t entry)
 {
     return vec_add(vec_mul(vec_and(entry, vec_set(0x7ff)), vec_shr(lanes, TW_ENTROPY_FREQ_BITS)),
                    vec_and(vec_shr(entry, 11), vec_set(0x3ff)));
 }
 
-/* The lanes that need a word. */
+/** The lanes that need a word. */
 INLINE mask_t wanting_of(vec_t lanes)
 {
     return mask_ge(vec_set(TW_ENTROPY_START - 1), lanes);
 }
 
-/* Words go into the lanes that want them, from *next on, which moves. */
+/** Words go into the lanes that want them, from *next on, which moves. */
 INLINE vec_t refill(vec_t lanes, mask_t wanting, const uint8_t **next)
 {
     vec_t word = vec_load_words(*next, wanting);

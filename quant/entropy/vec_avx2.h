@@ -50,7 +50,7 @@ typedef __m256i vec16_t;
 #define vec16_load(at) _mm256_loadu_si256((const __m256i *)(at))
 #define vec16_store(at, a) _mm256_storeu_si256((__m256i *)(at), a)
 
-/* The low halves of 8 elements. */
+/** The low halves of 8 elements. */
 static inline __m128i vec_halves(__m256i a)
 {
     __m256i halves = _mm256_packus_epi32(_mm256_and_si256(a, vec_set(0xffff)), _mm256_setzero_si256());
@@ -74,7 +74,7 @@ static inline __m256i vec_gather(const uint32_t *table, __m256i index)
     return vec_load8_of(table, i);
 }
 
-/* The lower and upper halves of 64-bit entries. */
+/** The lower and upper halves of 64-bit entries. */
 static inline __m256i vec_gather_pair(const uint64_t *table, __m256i index, __m256i *upper)
 {
     uint32_t i[WIDTH];
@@ -105,8 +105,8 @@ static inline __m256i vec_mul_high(__m256i a, __m256i b)
 
 static const uint64_t together[256] = {ROWS(TOGETHER)}, apart[256] = {ROWS(APART)};
 
-/* The low halves of the chosen elements, one after the other; returns where the next ones go. Writes 16
- * bytes. */
+/** The low halves of the chosen elements, one after the other; returns where the next ones go. Writes 16
+ *  bytes. */
 static inline uint16_t *vec_store_words(uint16_t *at, __m256i a, __m256i mask)
 {
     uint32_t bits = mask_bits(mask);
@@ -114,7 +114,7 @@ static inline uint16_t *vec_store_words(uint16_t *at, __m256i a, __m256i mask)
     return at + __builtin_popcount(bits);
 }
 
-/* The inverse: words into the chosen elements, anything elsewhere. Reads 16 bytes. */
+/** The inverse: words into the chosen elements, anything elsewhere. Reads 16 bytes. */
 static inline __m256i vec_load_words(const uint8_t *at, __m256i mask)
 {
     return _mm256_permutevar8x32_epi32(vec_load16(at), vec_load8(&apart[mask_bits(mask)]));

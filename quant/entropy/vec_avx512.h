@@ -59,7 +59,7 @@ static inline __m512i vec_gather(const uint32_t *table, __m512i index)
     return _mm512_inserti64x4(_mm512_castsi256_si512(vec_load8_of(table, i)), vec_load8_of(table, i + 8), 1);
 }
 
-/* The lower and upper halves of 64-bit entries. */
+/** The lower and upper halves of 64-bit entries. */
 static inline __m512i vec_gather_pair(const uint64_t *table, __m512i index, __m512i *upper)
 {
     uint32_t i[WIDTH];
@@ -79,15 +79,15 @@ static inline __m512i vec_mul_high(__m512i a, __m512i b)
     return _mm512_mask_blend_epi32(0xaaaa, even, odd);
 }
 
-/* The low halves of the chosen elements, one after the other; returns where the next ones go. Writes 32
- * bytes. */
+/** The low halves of the chosen elements, one after the other; returns where the next ones go. Writes 32
+ *  bytes. */
 static inline uint16_t *vec_store_words(uint16_t *at, __m512i a, __mmask16 mask)
 {
     _mm256_storeu_si256((__m256i *)at, _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(mask, a)));
     return at + __builtin_popcount(mask);
 }
 
-/* The inverse: words into the chosen elements, 0 elsewhere. Reads 32 bytes. */
+/** The inverse: words into the chosen elements, 0 elsewhere. Reads 32 bytes. */
 static inline __m512i vec_load_words(const uint8_t *at, __mmask16 mask)
 {
     return _mm512_maskz_expand_epi32(mask, vec_load16(at));

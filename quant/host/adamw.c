@@ -17,7 +17,7 @@ static void step_elems(const tw_adamw_factors_t *factors, const tw_quant_adamw_t
     }
 }
 
-/* The step alone. */
+/** The step alone. */
 static void update_segment(const tw_adamw_factors_t *factors, const tw_quant_adamw_t *adamw,
                            const tw_quant_adamw_segment_t *segment)
 {

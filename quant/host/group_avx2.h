@@ -36,8 +36,8 @@ INLINE group_t group_mul(group_t g, float factor)
     return g;
 }
 
-/* One butterfly stage inside a register: `other` holds the partner of each lane. a * (+-1) + b is exact in
- * the product, so the fused operation rounds like the sum or difference alone. */
+/** One butterfly stage inside a register: `other` holds the partner of each lane. a * (+-1) + b is exact in
+ *  the product, so the fused operation rounds like the sum or difference alone. */
 INLINE __m256 butterfly(__m256 x, __m256 other, __m256 signs)
 {
     return _mm256_fmadd_ps(x, signs, other);
@@ -227,7 +227,7 @@ INLINE counters_t philox_round(counters_t x, uint32_t key0, uint32_t key1)
                          _mm256_xor_si256(_mm256_srli_epi64(p0, 32), x3), p0}};
 }
 
-/* The words of counters in lanes 0, 2, 1, 3. */
+/** The words of counters in lanes 0, 2, 1, 3. */
 INLINE void philox_store(counters_t x, uint32_t *words)
 {
     __m256i w01 = _mm256_blend_epi32(x.c[0], _mm256_slli_epi64(x.c[1], 32), 0xaa);

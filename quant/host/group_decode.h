@@ -4,7 +4,7 @@
 
 #include "quant/host/group.h"
 
-/* Store, or apply: add to what is there and round. fp32 has no range to saturate at. */
+/** Store, or apply: add to what is there and round. fp32 has no range to saturate at. */
 INLINE void sink_group(tw_type_t type, int apply, void *dst, size_t i, group_t g)
 {
     if (!apply) {
@@ -19,7 +19,7 @@ INLINE void sink_group(tw_type_t type, int apply, void *dst, size_t i, group_t g
     }
 }
 
-/* Elements [i, n) of a block, one by one: `i` is at a whole group. */
+/** Elements [i, n) of a block, one by one: `i` is at a whole group. */
 static void decode_scalar(const tw_quant_codec_t *codec, tw_type_t type, int apply, const uint8_t *codes,
                           float scale, void *dst, size_t first, size_t i, size_t n)
 {
@@ -69,7 +69,7 @@ INLINE int decode_bits(int bits, tw_type_t type, int hadamard, int apply, const 
     return FOR_TYPE(type, decode_apply, bits, 0, apply, codes, scale, dst, first, n);
 }
 
-/* No result overflows or is a NaN, nor too small for the instructions. */
+/** No result overflows or is a NaN, nor too small for the instructions. */
 INLINE int decodes_fast(const tw_quant_codec_t *codec, tw_type_t type, float scale)
 {
     uint32_t magnitude = tw_float_abs_bits(scale);

@@ -45,7 +45,7 @@ static size_t batch_blocks(const tw_quant_codec_t *codec)
     return n;
 }
 
-/* The batch from block b on. */
+/** The batch from block b on. */
 static batch_t batch_at(const encoder_t *encoder, size_t b, size_t max_blocks)
 {
     size_t block = (size_t)encoder->codec->block, first = b * block, left = encoder->n_elems - first;
@@ -61,8 +61,8 @@ INLINE size_t elems_of_block(const batch_t *batch, size_t j, size_t block)
 
 /* ---- codes --------------------------------------------------------------------------------------------- */
 
-/* Straight from the source. Prefetches the next batch's: the processor's own prefetching stops at the end of
- * a page. */
+/** Straight from the source. Prefetches the next batch's: the processor's own prefetching stops at the end of
+ *  a page. */
 INLINE int quantize_groups(tw_type_t type, int bits, const void *src, size_t first, size_t n, float inverse,
                            uint8_t *codes)
 {
@@ -97,7 +97,7 @@ INLINE int quantize_stochastic_groups(int bits, const float *y, size_t n, float 
     return 0;
 }
 
-/* Random words of n elements from `elem` on; returns where the first one is. */
+/** Random words of n elements from `elem` on; returns where the first one is. */
 static const uint32_t *random_words(const encoder_t *encoder, uint64_t elem, size_t n, uint32_t *words)
 {
     size_t skip = elem % 4;
@@ -107,7 +107,7 @@ static const uint32_t *random_words(const encoder_t *encoder, uint64_t elem, siz
     return words + skip;
 }
 
-/* Codes of the batch's block j. `words`: of the batch, NULL when rounding to nearest. */
+/** Codes of the batch's block j. `words`: of the batch, NULL when rounding to nearest. */
 INLINE void quantize_block(const tw_quant_codec_t *codec, const batch_t *batch, size_t j, float inverse,
                            const uint32_t *words, scratch_t *scratch, uint8_t *codes)
 {
@@ -132,7 +132,7 @@ INLINE void quantize_block(const tw_quant_codec_t *codec, const batch_t *batch, 
     }
 }
 
-/* Encode a batch whose largest magnitudes are known. Returns the number of non-finite blocks. */
+/** Encode a batch whose largest magnitudes are known. Returns the number of non-finite blocks. */
 static uint64_t encode_batch(const encoder_t *encoder, const batch_t *batch, scratch_t *scratch)
 {
     const tw_quant_codec_t *codec = encoder->codec;
@@ -176,8 +176,8 @@ INLINE uint32_t amax_groups(tw_type_t type, const void *src, size_t first, size_
     return amax_bits(amax);
 }
 
-/* Fill y with the source, or its difference to the base, rotated or not, and zeros up to a whole group.
- * Returns the largest magnitude. */
+/** Fill y with the source, or its difference to the base, rotated or not, and zeros up to a whole group.
+ *  Returns the largest magnitude. */
 INLINE uint32_t load_groups(tw_type_t type, int delta, int rotate, const tw_quant_segment_t *segment,
                             size_t first, size_t n, float *y)
 {
@@ -224,7 +224,7 @@ INLINE uint32_t load_delta(tw_type_t type, int rotate, const tw_quant_segment_t 
                   : load_groups(type, 1, 0, segment, first, n, y);
 }
 
-/* Largest magnitude of n elements, which may end up at y. */
+/** Largest magnitude of n elements, which may end up at y. */
 INLINE uint32_t load_block(const batch_t *batch, int delta, int rotate, const tw_quant_segment_t *segment,
                            size_t first, size_t n, float *y)
 {
@@ -237,7 +237,7 @@ INLINE uint32_t load_block(const batch_t *batch, int delta, int rotate, const tw
 
 /* ---- segments ------------------------------------------------------------------------------------------ */
 
-/* Make the bytes that no block writes zero: the last frame's unused scales, and the padding. */
+/** Make the bytes that no block writes zero: the last frame's unused scales, and the padding. */
 static void pad_segment(const encoder_t *encoder)
 {
     const tw_quant_codec_t *codec = encoder->codec;

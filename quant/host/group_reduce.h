@@ -13,7 +13,7 @@ typedef struct {
     float scale[SUM_INPUTS];
 } inputs_t;
 
-/* Set y[0..n) to the sum of n_inputs inputs, or add them to it one after another. */
+/** Set y[0..n) to the sum of n_inputs inputs, or add them to it one after another. */
 INLINE void sum_groups(int bits, int n_inputs, int add, const inputs_t *inputs, float *y, size_t n)
 {
     decoder_t decoder[SUM_INPUTS];
@@ -36,13 +36,13 @@ INLINE void sum_groups(int bits, int n_inputs, int add, const inputs_t *inputs, 
     }
 }
 
-/* Sums are of 8 and 4 bits alone. */
+/** Sums are of 8 and 4 bits alone. */
 INLINE void sum_of(int n_inputs, int bits, int add, const inputs_t *inputs, float *y, size_t n)
 {
     bits == 8 ? sum_groups(8, n_inputs, add, inputs, y, n) : sum_groups(4, n_inputs, add, inputs, y, n);
 }
 
-/* The same for elements from i on, one by one. */
+/** The same for elements from i on, one by one. */
 static void sum_elements(int bits, int add, const uint8_t *codes, float scale, float *y, size_t i, size_t n)
 {
     for (; i < n; i++) {
@@ -51,7 +51,7 @@ static void sum_elements(int bits, int add, const uint8_t *codes, float scale, f
     }
 }
 
-/* Inputs k, k + 1, ... of one block, as many as can be taken at once; returns how many. */
+/** Inputs k, k + 1, ... of one block, as many as can be taken at once; returns how many. */
 static size_t sum_some(int bits, int add, const inputs_t *inputs, size_t n_inputs, float *y, size_t n)
 {
     size_t ordinary = 0;
@@ -70,7 +70,7 @@ static size_t sum_some(int bits, int add, const inputs_t *inputs, size_t n_input
     return taken;
 }
 
-/* y = the sum of the inputs' elements [first, first + n); `first` is at a whole group. */
+/** y = the sum of the inputs' elements [first, first + n); `first` is at a whole group. */
 static void sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segment_t *segment, size_t first,
                        size_t n, float *y)
 {
@@ -112,8 +112,8 @@ INLINE uint32_t finish_groups(int rotate_before, int rotate_after, float factor,
     return amax_bits(amax);
 }
 
-/* Undo the inputs' rotation, scale, rotate for the output; zero y up to a whole group. Returns the largest
- * magnitude. */
+/** Undo the inputs' rotation, scale, rotate for the output; zero y up to a whole group. Returns the largest
+ *  magnitude. */
 static uint32_t finish_sum(int undo, int redo, float factor, float *y, size_t n)
 {
     size_t whole = whole_groups(n), padded = whole_groups(n + GROUP - 1);

@@ -33,7 +33,7 @@ INLINE group_t group_load(tw_type_t type, const void *src, size_t i)
     return g;
 }
 
-/* x rounded to bf16, nearest even, in the upper half of each lane; wrong for NaN. */
+/** x rounded to bf16, nearest even, in the upper half of each lane; wrong for NaN. */
 INLINE __m512i bf16_round16(__m512 x)
 {
     __m512i bits = _mm512_castps_si512(x);

@@ -25,7 +25,7 @@ static void make_tables(const tw_lossless_model_t *model, encode_tables_t *table
     }
 }
 
-/* table[places], of 128. */
+/** table[places], of 128. */
 INLINE __m512i look_up16(const uint16_t *table, __m512i places, __mmask32 high)
 {
     __m512i low =
@@ -35,7 +35,7 @@ INLINE __m512i look_up16(const uint16_t *table, __m512i places, __mmask32 high)
     return _mm512_mask_blend_epi16(high, low, up);
 }
 
-/* A group's entries. */
+/** A group's entries. */
 INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const uint16_t *expected,
                     vec_t *entries, vec_t *reciprocals)
 {

@@ -104,8 +104,8 @@ static void put(target_t *target, const void *data, size_t bytes)
     target->at += bytes;
 }
 
-/* Heads, tails and expectations of the next n elements that are coded. Heads stay where they are if they lie
- * together. */
+/** Heads, tails and expectations of the next n elements that are coded. Heads stay where they are if they lie
+ *  together. */
 static const uint16_t *gather_block(tw_quant_lossless_t *codec, tw_type_t type, tw_lossless_walk_t *walk,
                                     size_t n)
 {
@@ -143,7 +143,7 @@ static void put_tails(const tw_quant_lossless_t *codec, tw_type_t type, size_t n
     }
 }
 
-/* The 7 bits of a block: the first of them where lanes begin, the others at `at`. */
+/** The 7 bits of a block: the first of them where lanes begin, the others at `at`. */
 static void pack_raw(const tw_quant_lossless_t *codec, const uint16_t *heads, size_t n, uint32_t *lanes,
                      uint8_t *at)
 {
@@ -165,7 +165,7 @@ static void pack_raw(const tw_quant_lossless_t *codec, const uint16_t *heads, si
     }
 }
 
-/* Encode a block and append it; 0 when it does not fit. */
+/** Encode a block and append it; 0 when it does not fit. */
 static int append_block(tw_quant_lossless_t *codec, tw_type_t type, const uint16_t *heads, size_t n,
                         tw_entropy_entry_t *entry, target_t *target)
 {
@@ -199,7 +199,7 @@ static int append_block(tw_quant_lossless_t *codec, tw_type_t type, const uint16
     return 1;
 }
 
-/* The blocks behind the rest of the head; 0 when they take more than a plain message. */
+/** The blocks behind the rest of the head; 0 when they take more than a plain message. */
 static int append_blocks(tw_quant_lossless_t *codec, tw_type_t type,
                          const tw_quant_lossless_segment_t *segments, uint8_t *head, target_t *target)
 {
@@ -226,7 +226,7 @@ static int append_blocks(tw_quant_lossless_t *codec, tw_type_t type,
     return 1;
 }
 
-/* *head_bytes: what the header's checksum is over. */
+/** *head_bytes: what the header's checksum is over. */
 static tw_status_t append_coded(tw_quant_lossless_t *codec, tw_type_t type,
                                 const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                 target_t *target, uint32_t *head_bytes, int *coded)
@@ -250,7 +250,7 @@ static void append_plain(tw_type_t type, const tw_quant_lossless_segment_t *segm
     }
 }
 
-/* The message's last step: what of it is checked is in place. */
+/** The message's last step: what of it is checked is in place. */
 static size_t put_header(const tw_quant_lossless_t *codec, tw_type_t type, int form, size_t n_elems,
                          size_t checked_bytes, size_t bytes, uint8_t *dst)
 {

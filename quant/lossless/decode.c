@@ -43,7 +43,7 @@ static void sink_values(const decoding_t *decoding, const void *values, size_t n
     }
 }
 
-/* Zeros are added, too: -0 becomes 0. */
+/** Zeros are added, too: -0 becomes 0. */
 static void sink_zeros(const decoding_t *decoding, size_t n, uint8_t *dst)
 {
     if (decoding->sink != ADD_FP32) {
@@ -55,7 +55,7 @@ static void sink_zeros(const decoding_t *decoding, size_t n, uint8_t *dst)
     }
 }
 
-/* n elements of the decoded block, from index `from` on. */
+/** n elements of the decoded block, from index `from` on. */
 static void sink_block(const decoding_t *decoding, size_t from, size_t n, uint8_t *dst)
 {
     tw_quant_lossless_t *codec = decoding->codec;
@@ -72,8 +72,8 @@ static void sink_block(const decoding_t *decoding, size_t from, size_t n, uint8_
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
 
-/* What is expected of the next n elements that are coded; where they all go, if bf16 goes to one place
- * without rows of zeros between: then the walk moves on. */
+/** What is expected of the next n elements that are coded; where they all go, if bf16 goes to one place
+ *  without rows of zeros between: then the walk moves on. */
 static uint16_t *expect_block(const decoding_t *decoding, tw_lossless_walk_t *at, size_t n)
 {
     tw_lossless_walk_t walk = *at;
@@ -98,7 +98,7 @@ static uint16_t *expect_block(const decoding_t *decoding, tw_lossless_walk_t *at
     return together ? first : codec->heads;
 }
 
-/* The decoded block, and the rows of zeros before each of its elements, to where they belong. */
+/** The decoded block, and the rows of zeros before each of its elements, to where they belong. */
 static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, size_t n)
 {
     tw_lossless_run_t run;
@@ -124,7 +124,7 @@ static void take_tails(const decoding_t *decoding, const uint8_t *at, size_t n)
     }
 }
 
-/* Nothing is left, and lanes are what they can have begun with. */
+/** Nothing is left, and lanes are what they can have begun with. */
 static int came_back(const tw_entropy_reader_t *reader, size_t in_lanes)
 {
     uint32_t differ = 0;
@@ -135,7 +135,7 @@ static int came_back(const tw_entropy_reader_t *reader, size_t in_lanes)
     return !differ && reader->words == reader->words_begin && reader->escapes == reader->escapes_begin;
 }
 
-/* The 7 bits: of the first elements out of the lanes. */
+/** The 7 bits: of the first elements out of the lanes. */
 static void unpack_raw(const tw_quant_lossless_t *codec, const tw_entropy_reader_t *reader, const uint8_t *at,
                        size_t n, uint16_t *heads)
 {
@@ -151,7 +151,7 @@ static void unpack_raw(const tw_quant_lossless_t *codec, const tw_entropy_reader
     codec->backend->unpack(at + in_first - in_lanes, n - n_first, heads + n_first);
 }
 
-/* A block whose bytes are there and fit its checksum. */
+/** A block whose bytes are there and fit its checksum. */
 static int decode_coded_block(tw_quant_lossless_t *codec, const uint8_t *at, size_t n, uint32_t sizes,
                               uint16_t *heads)
 {
@@ -203,7 +203,7 @@ static tw_status_t decode_block(decoding_t *decoding, const tw_entropy_entry_t *
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
-/* What stands before the blocks; *entries is where theirs are. */
+/** What stands before the blocks; *entries is where theirs are. */
 static tw_status_t read_head(decoding_t *decoding, uint32_t check, const uint8_t **entries)
 {
     tw_quant_lossless_t *codec = decoding->codec;
@@ -251,7 +251,7 @@ static tw_status_t decode_coded(decoding_t *decoding, uint32_t check)
     return bytes_left(decoding) ? fail_format("bytes are left behind the last block") : TW_OK;
 }
 
-/* Values that lie in the message, which may be at an odd address. */
+/** Values that lie in the message, which may be at an odd address. */
 static void sink_plain(const decoding_t *decoding, const uint8_t *from, size_t n, uint8_t *dst)
 {
     size_t elem_bytes = tw_type_bytes(decoding->type), most = TW_LOSSLESS_BLOCK_ELEMS;

@@ -13,8 +13,8 @@ static size_t smaller(size_t a, size_t b)
 
 /* ---- out ----------------------------------------------------------------------------------------------- */
 
-/* A list's values as they are sent, in the codec's list; *k: the low bits that go as they are, as many as the
- * mean has, or one less. Returns the bits that they take. */
+/** A list's values as they are sent, in the codec's list; *k: the low bits that go as they are, as many as
+ *  the mean has, or one less. Returns the bits that they take. */
 static uint64_t fold(const tw_quant_lossless_t *codec, const int16_t *values, size_t n, int32_t centre,
                      uint32_t shift, uint32_t *k)
 {
@@ -63,7 +63,7 @@ static void put_number(target_t *target, uint32_t number)
     }
 }
 
-/* n <= 32 bits, the lowest first. */
+/** n <= 32 bits, the lowest first. */
 static void put_bits(target_t *target, uint32_t bits, uint32_t n)
 {
     target->bits |= (uint64_t)bits << target->n_bits;
@@ -76,7 +76,7 @@ static void put_bits(target_t *target, uint32_t bits, uint32_t n)
     }
 }
 
-/* The bits that are left, in whole bytes. */
+/** The bits that are left, in whole bytes. */
 static void end_bits(target_t *target)
 {
     uint32_t word = (uint32_t)target->bits;
@@ -145,7 +145,7 @@ static void put_piece(target_t *target, const tw_lossless_piece_t *piece)
     put(target, &piece->scale, sizeof(piece->scale));
 }
 
-/* Scales and classes of a piece. */
+/** Scales and classes of a piece. */
 static void put_scales(const tw_quant_lossless_t *codec, target_t *target, const tw_lossless_piece_t *piece,
                        const uint16_t *rows, const int16_t *columns)
 {
@@ -209,7 +209,7 @@ typedef struct {
     int bad;
 } source_t;
 
-/* The next bytes, or zeros where they are missing. */
+/** The next bytes, or zeros where they are missing. */
 static void take(source_t *source, void *data, size_t bytes)
 {
     source->bad = source->bad || bytes > (size_t)(source->end - source->at);
@@ -237,7 +237,7 @@ static uint32_t take_number(source_t *source)
     return source->bad ? 0 : (uint32_t)number;
 }
 
-/* At least 32 bits, or as many as there are. */
+/** At least 32 bits, or as many as there are. */
 static void look_ahead(source_t *source)
 {
     while (source->n_bits <= 56 && source->at < source->end) {
@@ -259,7 +259,7 @@ static uint32_t take_bits(source_t *source, uint32_t n)
     return bits;
 }
 
-/* Ones before a zero, which is taken, too; or LONG_AFTER. */
+/** Ones before a zero, which is taken, too; or LONG_AFTER. */
 static uint32_t take_ones(source_t *source)
 {
     look_ahead(source);
@@ -268,7 +268,7 @@ static uint32_t take_ones(source_t *source)
     return ones;
 }
 
-/* Bytes of which no bit has been used go back. */
+/** Bytes of which no bit has been used go back. */
 static void end_bits_in(source_t *source)
 {
     source->at -= source->n_bits / 8;
@@ -276,7 +276,7 @@ static void end_bits_in(source_t *source)
     source->bits = source->n_bits = 0;
 }
 
-/* A group of a list, all of it within `least` and `most`. */
+/** A group of a list, all of it within `least` and `most`. */
 static void take_group(source_t *source, int16_t *values, size_t n, uint32_t k, int32_t centre,
                        uint32_t shift, int32_t least, int32_t most)
 {
@@ -345,7 +345,7 @@ static void take_rows(const tw_quant_lossless_t *codec, source_t *source, const 
     }
 }
 
-/* What a piece says of itself, but for its sizes. */
+/** What a piece says of itself, but for its sizes. */
 static int is_piece(const tw_lossless_piece_t *piece)
 {
     if (piece->row_elems < TW_LOSSLESS_ROW_MIN) {
@@ -371,7 +371,7 @@ static void take_piece(source_t *source, tw_lossless_piece_t *piece)
     source->bad = source->bad || !is_piece(piece);
 }
 
-/* The pieces, which have n_elems together; counts rows and columns and makes room for them. */
+/** The pieces, which have n_elems together; counts rows and columns and makes room for them. */
 static tw_status_t take_pieces(tw_quant_lossless_t *codec, source_t *source, size_t n_elems)
 {
     tw_lossless_shape_t *shape = &codec->shape;
@@ -405,7 +405,7 @@ static tw_status_t take_pieces(tw_quant_lossless_t *codec, source_t *source, siz
     return TW_OK;
 }
 
-/* What rows are without lists, and which are all zeros. */
+/** What rows are without lists, and which are all zeros. */
 static void begin_rows(source_t *source, const tw_lossless_piece_t *piece, uint16_t *rows)
 {
     size_t n_rows = tw_lossless_piece_rows(piece);
@@ -434,7 +434,7 @@ static void take_scales(const tw_quant_lossless_t *codec, source_t *source, cons
     }
 }
 
-/* The elements that are coded, and their classes. */
+/** The elements that are coded, and their classes. */
 static void find_live(tw_quant_lossless_t *codec)
 {
     tw_lossless_walk_t walk = tw_lossless_walk_begin(&codec->shape, NULL, 0, 0);

@@ -8,13 +8,13 @@
 
 /* ---- sums ---------------------------------------------------------------------------------------------- */
 
-/* The magnitudes of 16 heads. */
+/** The magnitudes of 16 heads. */
 INLINE __m256i magnitudes(const uint16_t *heads)
 {
     return _mm256_srli_epi16(_mm256_slli_epi16(_mm256_loadu_si256((const __m256i *)heads), 1), 6);
 }
 
-/* Pairs of 16 bits, added. */
+/** Pairs of 16 bits, added. */
 INLINE __m256i pairs(__m256i x)
 {
     return _mm256_madd_epi16(x, _mm256_set1_epi16(1));
@@ -91,7 +91,7 @@ INLINE vec_t bottom_of(vec_t expected)
     return vec_shr(vec_and(expected, vec_set(TW_LOSSLESS_SCALE_MASK & ~3)), 1);
 }
 
-/* Push one vector's entries into its lanes. */
+/** Push one vector's entries into its lanes. */
 INLINE void push(vec_t entry, vec_t reciprocal, vec_t *lanes, uint16_t **words)
 {
     vec_t freq = vec_and(entry, vec_set(0x7ff)), first_slot = vec_and(vec_shr(entry, 11), vec_set(0x3ff));
@@ -127,7 +127,7 @@ static void lanes_encode(const tw_lossless_model_t *model, const uint16_t *heads
     tw_lossless_ref.encode(model, heads + whole, expected + whole, n - whole, writer);
 }
 
-/* The escaped elements of a group; highest lane first. 0 when there are none left. */
+/** The escaped elements of a group; highest lane first. 0 when there are none left. */
 static int take_escapes(uint16_t *heads, uint32_t escapes, tw_entropy_reader_t *reader)
 {
     while (escapes) {
@@ -257,7 +257,7 @@ static void lanes_pack_tails(const uint16_t *tails, size_t n, uint8_t *planes)
     tw_lossless_ref.pack_tails(tails + whole, n - whole, planes);
 }
 
-/* Bytes that are `value` where a word has a bit, else 0. */
+/** Bytes that are `value` where a word has a bit, else 0. */
 INLINE __m256i spread(const uint8_t *plane, char value)
 {
     const __m256i from = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2,

@@ -138,8 +138,8 @@ static uint32_t loops_check(const uint8_t *words, size_t n, size_t first)
     return check;
 }
 
-/* As tw_entropy_decode_table, eight entries at a time: the next symbol takes back those that were too
- * many. */
+/** As tw_entropy_decode_table, eight entries at a time: the next symbol takes back those that were too
+ *  many. */
 static void loops_decode_table(const uint16_t *freq, uint32_t *table)
 {
     const uint32_t *end = table + TW_ENTROPY_FREQ_SUM;

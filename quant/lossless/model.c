@@ -1,7 +1,7 @@
 /* What the coders look up, made from the tables of classes. */
 #include "quant/lossless/model.h"
 
-/* 1: what is looked up for a class is not that of its table, which it now is said to be. */
+/** 1: what is looked up for a class is not that of its table, which it now is said to be. */
 static int is_new(tw_lossless_made_t *made, uint32_t row_class, const tw_lossless_table_t *table)
 {
     int same = made->classes >> row_class & 1 && memcmp(&made->of[row_class], table, sizeof(*table)) == 0;

@@ -11,7 +11,7 @@ static int ref_usable(void)
 #define BATCH \
     512 /* elements whose entries are looked for in a loop of its own, which a compiler makes vectors of */
 
-/* Where elements' entries are in the encoder's table. */
+/** Where elements' entries are in the encoder's table. */
 static void find_entries(const uint16_t *heads, const uint16_t *expected, size_t n, uint16_t *index)
 {
     for (size_t i = 0; i < n; i++) {
@@ -67,7 +67,7 @@ static int ref_decode(const tw_lossless_model_t *model, const uint16_t *expected
 
 /* ---- the other bits ------------------------------------------------------------------------------------ */
 
-/* Bit b of 7 bits as bit 7 of byte b, and back. */
+/** Bit b of 7 bits as bit 7 of byte b, and back. */
 static uint64_t spread(uint64_t bits)
 {
     return (bits * 0x0002040810204080) & 0x0080808080808080;
@@ -78,7 +78,7 @@ static uint8_t unspread(uint64_t bytes)
     return (uint8_t)(((bytes >> 7 & 0x0001010101010101) * 0x0102040810204000) >> 56 & 0x7f);
 }
 
-/* A whole group; takes 4 bytes more. */
+/** A whole group; takes 4 bytes more. */
 static void pack_group(const uint16_t *heads, uint8_t *raw)
 {
     for (size_t k = 0; k < 32; k++) {
@@ -108,7 +108,7 @@ static void ref_pack(const uint16_t *heads, size_t n, uint8_t *raw)
     }
 }
 
-/* A whole group; reads 4 bytes more. */
+/** A whole group; reads 4 bytes more. */
 static void unpack_group(const uint8_t *raw, uint16_t *heads)
 {
     for (size_t k = 0; k < TW_LOSSLESS_RAW_BYTES; k++) {

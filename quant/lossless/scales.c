@@ -67,7 +67,7 @@ typedef struct {
     uint64_t sum, live;             /* of all magnitudes that are not 0 */
 } making_t;
 
-/* The next run of the piece; 0 behind its end. */
+/** The next run of the piece; 0 behind its end. */
 static int next_run(const making_t *making, tw_lossless_walk_t *walk, tw_lossless_run_t *run)
 {
     return walk->piece == making->begin.piece && tw_lossless_walk_next(walk, TW_LOSSLESS_BLOCK_ELEMS, run);
@@ -78,7 +78,7 @@ static int all_zero(const uint8_t *data, size_t bytes)
     return !data[0] && memcmp(data, data + 1, bytes - 1) == 0;
 }
 
-/* Room for the columns' sums, which are 0. */
+/** Room for the columns' sums, which are 0. */
 static tw_status_t begin_columns(making_t *making)
 {
     tw_quant_lossless_t *codec = making->codec;
@@ -101,15 +101,15 @@ static tw_status_t begin_columns(making_t *making)
     return TW_OK;
 }
 
-/* A row that is one run, from index `column` on, is added to the columns' sums. */
+/** A row that is one run, from index `column` on, is added to the columns' sums. */
 static void add_row(const making_t *making, const uint16_t *heads, size_t n, size_t column, int32_t scale)
 {
     tw_quant_lossless_t *codec = making->codec;
     codec->backend->sum_columns(heads, n, scale, codec->column_sums + column, codec->column_live + column);
 }
 
-/* Each row's mean magnitude, or that it is all zeros; and the columns' sums above the rows, of every
- * step-th. */
+/** Each row's mean magnitude, or that it is all zeros; and the columns' sums above the rows, of every
+ *  step-th. */
 static void find_rows(making_t *making, int with_columns)
 {
     const tw_lossless_backend_t *backend = making->codec->backend;
@@ -140,7 +140,7 @@ static void find_rows(making_t *making, int with_columns)
     }
 }
 
-/* Each column's mean above its rows. */
+/** Each column's mean above its rows. */
 static void find_columns(const making_t *making)
 {
     tw_quant_lossless_t *codec = making->codec;
@@ -151,7 +151,7 @@ static void find_columns(const making_t *making)
     }
 }
 
-/* Past rows that are not looked at, where every step-th is; 0 at the end of the piece. */
+/** Past rows that are not looked at, where every step-th is; 0 at the end of the piece. */
 static int skip_rows(const making_t *making, tw_lossless_walk_t *walk, size_t step)
 {
     while (walk->piece == making->begin.piece && (walk->row - making->first_row) % step) {
@@ -161,8 +161,8 @@ static int skip_rows(const making_t *making, tw_lossless_walk_t *walk, size_t st
     return walk->piece == making->begin.piece;
 }
 
-/* How far all elements of the rows that are looked at are from what is expected of them: [rows have
- * scales][columns have]. */
+/** How far all elements of the rows that are looked at are from what is expected of them: [rows have
+ *  scales][columns have]. */
 static void find_deviations(making_t *making, int with_columns, uint64_t deviations[2][2])
 {
     tw_quant_lossless_t *codec = making->codec;
@@ -196,7 +196,7 @@ static size_t rows_bits(const making_t *making, int classes)
                                  classes ? making->piece->row_class : making->piece->scale, 0);
 }
 
-/* Scales where they save more than they take. */
+/** Scales where they save more than they take. */
 static void choose_scales(making_t *making, int with_columns)
 {
     uint64_t deviations[2][2] = {{0}}, least = UINT64_MAX;
@@ -221,7 +221,8 @@ static void choose_scales(making_t *making, int with_columns)
     }
 }
 
-/* Each row's class, and the piece's; one for all rows where that costs less. Returns the walk behind them. */
+/** Each row's class, and the piece's; one for all rows where that costs less. Returns the walk behind
+ *  them. */
 static tw_lossless_walk_t choose_classes(making_t *making)
 {
     tw_quant_lossless_t *codec = making->codec;
@@ -263,7 +264,7 @@ static tw_lossless_walk_t choose_classes(making_t *making)
     return walk;
 }
 
-/* *end: the walk behind the piece. */
+/** *end: the walk behind the piece. */
 static tw_status_t make_piece(making_t *making, tw_lossless_walk_t *end)
 {
     tw_lossless_shape_t *shape = &making->codec->shape;
@@ -312,7 +313,7 @@ static void count_run(tw_quant_lossless_t *codec, tw_type_t type, const tw_lossl
     of_class->n += (uint32_t)run->n;
 }
 
-/* The four counts of each bin, together. */
+/** The four counts of each bin, together. */
 static void sum_counts(const tw_quant_lossless_t *codec, tw_lossless_counts_t *counts)
 {
     for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
@@ -326,7 +327,7 @@ static void sum_counts(const tw_quant_lossless_t *codec, tw_lossless_counts_t *c
     }
 }
 
-/* Short runs at equal distances. */
+/** Short runs at equal distances. */
 static void take_sample(tw_quant_lossless_t *codec, tw_type_t type,
                         const tw_quant_lossless_segment_t *segments, tw_lossless_counts_t *counts)
 {
@@ -353,7 +354,7 @@ static void take_sample(tw_quant_lossless_t *codec, tw_type_t type,
     sum_counts(codec, counts);
 }
 
-/* Move all expectations so that symbols begin where they should. */
+/** Move all expectations so that symbols begin where they should. */
 static void move_scales(tw_lossless_shape_t *shape, int window)
 {
     for (size_t r = 0; r < shape->n_rows; r++) {
@@ -366,7 +367,7 @@ static void move_scales(tw_lossless_shape_t *shape, int window)
     }
 }
 
-/* The classes that rows have; of each nothing is counted yet. */
+/** The classes that rows have; of each nothing is counted yet. */
 static void find_classes(tw_quant_lossless_t *codec)
 {
     const tw_lossless_shape_t *shape = &codec->shape;
@@ -380,7 +381,7 @@ static void find_classes(tw_quant_lossless_t *codec)
     }
 }
 
-/* The window, and tables of their own for the classes where these pay. */
+/** The window, and tables of their own for the classes where these pay. */
 static void choose_tables(tw_quant_lossless_t *codec, const tw_lossless_counts_t *counts)
 {
     uint32_t above[256] = {0};

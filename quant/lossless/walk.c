@@ -3,7 +3,7 @@
 
 /* ---- shapes -------------------------------------------------------------------------------------------- */
 
-/* Make room for n elements, twice as much as before at least. */
+/** Make room for n elements, twice as much as before at least. */
 static tw_status_t reserve(void **array, size_t elem_bytes, size_t used, size_t n, size_t *room)
 {
     if (n <= *room) {
@@ -50,13 +50,13 @@ size_t tw_lossless_piece_rows(const tw_lossless_piece_t *piece)
     return ((size_t)piece->first + piece->n_elems + piece->row_elems - 1) / piece->row_elems;
 }
 
-/* Every second piece is a matrix of 1,024 elements at least. */
+/** Every second piece is a matrix of 1,024 elements at least. */
 size_t tw_lossless_pieces_max(size_t n_elems)
 {
     return n_elems / 512 + 1;
 }
 
-/* Of each piece the first and the last row may be short. */
+/** Of each piece the first and the last row may be short. */
 size_t tw_lossless_rows_max(size_t n_elems)
 {
     return n_elems / TW_LOSSLESS_ROW_MIN + 2 * tw_lossless_pieces_max(n_elems);
@@ -82,7 +82,7 @@ tw_lossless_walk_t tw_lossless_walk_begin(const tw_lossless_shape_t *shape,
     };
 }
 
-/* Where the next elements lie, and how many of `most` lie together. */
+/** Where the next elements lie, and how many of `most` lie together. */
 static size_t take_data(tw_lossless_walk_t *walk, size_t most, const uint8_t **data)
 {
     *data = NULL;
@@ -102,7 +102,7 @@ static size_t take_data(tw_lossless_walk_t *walk, size_t most, const uint8_t **d
     return most;
 }
 
-/* Behind the last element of a piece. */
+/** Behind the last element of a piece. */
 static void end_piece(tw_lossless_walk_t *walk, const tw_lossless_piece_t *piece)
 {
     walk->columns += piece->flags & TW_LOSSLESS_FLAG_COLUMNS ? piece->row_elems : 0;
@@ -112,7 +112,7 @@ static void end_piece(tw_lossless_walk_t *walk, const tw_lossless_piece_t *piece
     walk->in_row = walk->piece < walk->shape->n_pieces ? walk->shape->pieces[walk->piece].first : 0;
 }
 
-/* Past n elements of the current row. */
+/** Past n elements of the current row. */
 static void advance(tw_lossless_walk_t *walk, size_t n)
 {
     const tw_lossless_piece_t *piece = &walk->shape->pieces[walk->piece];

@@ -41,7 +41,7 @@ static tw_status_t failed(const char *path)
     return tw_status_from_errno(error);
 }
 
-/* As a whole or not at all, and on the disk. */
+/** As a whole or not at all, and on the disk. */
 static tw_status_t write_id(const char *folder, uint64_t id)
 {
     char path[TW_CHECKPOINT_PATH_BYTES], temporary[TW_CHECKPOINT_PATH_BYTES];
@@ -88,7 +88,7 @@ int tw_checkpoint_has_later(const char *folder, uint64_t id, uint64_t step)
     return found;
 }
 
-/* A manifest that cannot be read may be anybody's: who opens it says what is wrong. */
+/** A manifest that cannot be read may be anybody's: who opens it says what is wrong. */
 static int may_be_of(const char *folder, uint64_t id, uint64_t step)
 {
     char path[TW_CHECKPOINT_PATH_BYTES], name[32];

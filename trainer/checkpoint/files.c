@@ -95,7 +95,7 @@ tw_status_t tw_checkpoint_remove_folder(const char *path)
     return status;
 }
 
-/* 1 if it is the name of a step's folder, finished or not as asked. */
+/** 1 if it is the name of a step's folder, finished or not as asked. */
 static int parse_step(const char *name, int unfinished, uint64_t *step)
 {
     if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9') {

@@ -19,7 +19,7 @@ static void format_checksum(uint64_t checksum, char text[17])
     snprintf(text, 17, "%016" PRIx64, checksum);
 }
 
-/* Of the body as it is written; 0 if memory is short, in which case it cannot be written either. */
+/** Of the body as it is written; 0 if memory is short, in which case it cannot be written either. */
 static uint64_t body_checksum(const json_t *body)
 {
     char *text = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS);
@@ -92,7 +92,7 @@ static int has_key(const tw_model_config_t *config, size_t i)
     return !shape[i].is_llama || config->family != TW_MODEL_GPT2;
 }
 
-/* Counts are small enough. */
+/** Counts are small enough. */
 static double shape_value(const tw_model_config_t *config, size_t i)
 {
     const void *at = (const char *)config + shape[i].offset;
@@ -227,7 +227,7 @@ static tw_status_t check_family(const char *path, const json_t *json, const tw_m
     return TW_OK;
 }
 
-/* What tensors' sizes do not show, above all. */
+/** What tensors' sizes do not show, above all. */
 static tw_status_t check_model(const char *path, const json_t *json, const tw_model_t *model)
 {
     const tw_model_config_t *config = tw_model_config_get(model);
@@ -242,7 +242,7 @@ static tw_status_t check_model(const char *path, const json_t *json, const tw_mo
     return TW_OK;
 }
 
-/* A checksum as it is written; 0: not there. -1: something else is. */
+/** A checksum as it is written; 0: not there. -1: something else is. */
 static int read_hex(const json_t *json, uint64_t *value)
 {
     const char *text = json_string_value(json);
@@ -276,7 +276,7 @@ static tw_status_t read_history(const char *path, const json_t *list, tw_manifes
     return TW_OK;
 }
 
-/* What a run that goes on needs besides; older programs did not write it. */
+/** What a run that goes on needs besides; older programs did not write it. */
 static tw_status_t read_run(const char *path, json_t *body, tw_manifest_t *manifest)
 {
     const char *name;

@@ -23,7 +23,7 @@ static json_t *gpt2_json(const tw_model_config_t *config)
                      "layer_norm_epsilon", config->layer_norm_epsilon, "tie_word_embeddings", 1);
 }
 
-/* NULL as JSON where nothing is stretched. */
+/** NULL as JSON where nothing is stretched. */
 static json_t *rope_json(const tw_model_rope_t *rope)
 {
     json_int_t positions = (json_int_t)rope->n_positions;
@@ -48,7 +48,7 @@ static json_t *rope_json(const tw_model_rope_t *rope)
     }
 }
 
-/* Mistral has its window in all layers; the Qwens say from which one on. */
+/** Mistral has its window in all layers; the Qwens say from which one on. */
 static void add_window(json_t *json, const tw_model_config_t *config)
 {
     json_int_t window = (json_int_t)config->llama.window, first = (json_int_t)config->llama.window_from_layer;

@@ -41,7 +41,7 @@ struct tw_checkpoint_saving {
 
 typedef tw_checkpoint_saving_t saving_t;
 
-/* Everyone hears how everyone fared; returns the first failure. Files take as long as disks take. */
+/** Everyone hears how everyone fared; returns the first failure. Files take as long as disks take. */
 static tw_status_t exchange(tw_coll_t *coll, const report_t *own, report_t *all)
 {
     int world = tw_coll_size(coll);
@@ -67,8 +67,8 @@ static tw_status_t no_memory(const tw_coll_t *coll)
     return TW_ERR_NO_MEMORY;
 }
 
-/* A rank that has no memory for its part says so to all. Where it has not even room for what they answer, it
- * gives the job up, of which they hear as well. */
+/** A rank that has no memory for its part says so to all. Where it has not even room for what they answer, it
+ *  gives the job up, of which they hear as well. */
 static tw_status_t tell_no_memory(tw_coll_t *coll)
 {
     const report_t own = {.status = no_memory(coll)};
@@ -87,7 +87,7 @@ static int is_first(const saving_t *saving)
     return tw_coll_rank(saving->coll) == 0;
 }
 
-/* What a crash has left is removed: nobody else writes into this folder. */
+/** What a crash has left is removed: nobody else writes into this folder. */
 static tw_status_t remove_unfinished(const char *folder)
 {
     uint64_t *steps;
@@ -126,7 +126,7 @@ static void enter(saving_t *saving, stage_t stage, tw_status_t status)
     pthread_mutex_unlock(&saving->lock);
 }
 
-/* It goes on: a disk that hangs is somebody's to look at. */
+/** It goes on: a disk that hangs is somebody's to look at. */
 static void say_waiting(const saving_t *saving, double limit_sec)
 {
     char name[32];
@@ -135,7 +135,7 @@ static void say_waiting(const saving_t *saving, double limit_sec)
             tw_coll_rank(saving->coll), saving->temporary, name, limit_sec);
 }
 
-/* With the lock held. 0: it has not come within the time. */
+/** With the lock held. 0: it has not come within the time. */
 static int comes_within(saving_t *saving, stage_t stage, double limit_sec)
 {
     struct timespec until;
@@ -182,7 +182,7 @@ static void *write_beside(void *ctx)
     return NULL;
 }
 
-/* Where there can be no thread it is written at once. */
+/** Where there can be no thread it is written at once. */
 static void start_writing(saving_t *saving)
 {
     saving->has_thread = pthread_create(&saving->thread, NULL, write_beside, saving) == 0;
@@ -223,7 +223,7 @@ static tw_status_t write_manifest(const saving_t *saving)
     return status == TW_OK ? tw_checkpoint_sync_folder(saving->temporary) : status;
 }
 
-/* One rename; where the same step has been saved before, the two folders change places. */
+/** One rename; where the same step has been saved before, the two folders change places. */
 static tw_status_t give_name(const saving_t *saving)
 {
     if (renameat2(AT_FDCWD, saving->temporary, AT_FDCWD, saving->folder, RENAME_NOREPLACE) == 0) {
@@ -239,7 +239,7 @@ static tw_status_t give_name(const saving_t *saving)
     return tw_status_from_errno(error);
 }
 
-/* Under the name of what is unfinished first: nobody is to take half of one for a checkpoint. */
+/** Under the name of what is unfinished first: nobody is to take half of one for a checkpoint. */
 static tw_status_t remove_step(const char *folder, uint64_t step)
 {
     char path[TW_CHECKPOINT_PATH_BYTES], unfinished[TW_CHECKPOINT_PATH_BYTES], name[32];
@@ -256,7 +256,7 @@ static tw_status_t remove_step(const char *folder, uint64_t step)
     return status == TW_OK ? tw_checkpoint_remove_folder(unfinished) : status;
 }
 
-/* All but the newest `keep` of this run up to this step; others are of another run, and somebody's. */
+/** All but the newest `keep` of this run up to this step; others are of another run, and somebody's. */
 static tw_status_t remove_old(const tw_checkpoint_state_t *save)
 {
     uint64_t *steps;
@@ -350,7 +350,7 @@ static tw_status_t set_paths(saving_t *saving)
     return tw_checkpoint_path(saving->temporary, "%s/%s.tmp", saving->save.folder, name);
 }
 
-/* A full disk is not to stay so. */
+/** A full disk is not to stay so. */
 static tw_status_t clear_away(const saving_t *saving, tw_status_t status)
 {
     if (status != TW_OK && status != TW_ERR_PEER && is_first(saving)) {

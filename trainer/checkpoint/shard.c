@@ -43,7 +43,7 @@ static void list_piece(listing_t *listing, const tw_model_t *model, const tw_che
     }
 }
 
-/* NULL: zeros. */
+/** NULL: zeros. */
 static tw_status_t write_values(tw_safetensors_writer_t *writer, const float *values, size_t n_elems)
 {
     static const float zeros[1024];
@@ -109,7 +109,7 @@ tw_status_t tw_shard_write(const char *path, const tw_model_t *model, const tw_c
 
 /* ---- in ------------------------------------------------------------------------------------------------ */
 
-/* "KIND/TENSOR/FIRST" taken apart; 1 if it has that form. */
+/** "KIND/TENSOR/FIRST" taken apart; 1 if it has that form. */
 static int split_name(const char *name, int *kind, char tensor[NAME_BYTES], size_t *first)
 {
     const char *begin = strchr(name, '/'), *end = strrchr(name, '/');
@@ -141,7 +141,7 @@ static int find_tensor(const tw_model_t *model, const char *name, size_t *index)
     return 0;
 }
 
-/* Does the model's tensor have these elements? */
+/** Does the model's tensor have these elements? */
 static int is_inside(const tw_model_t *model, const tw_shard_range_t *range)
 {
     size_t n_tensors, n_elems = tw_model_tensors(model, &n_tensors)[range->tensor].n_elems;

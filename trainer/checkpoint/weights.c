@@ -32,7 +32,7 @@ static const tw_safetensors_tensor_t *find_name(const tw_weights_t *weights, con
     return found;
 }
 
-/* Files of the bare model lack the prefix: "transformer.", "model.". */
+/** Files of the bare model lack the prefix: "transformer.", "model.". */
 static const tw_safetensors_tensor_t *find(const tw_weights_t *weights, const char *name)
 {
     const tw_safetensors_tensor_t *found = find_name(weights, name);
@@ -80,7 +80,7 @@ static tw_status_t find_tensors(const char *path, const tw_model_t *model, tw_we
     return TW_OK;
 }
 
-/* Where the embedding, the first tensor, is the output layer, one that repeats it is passed over. */
+/** Where the embedding, the first tensor, is the output layer, one that repeats it is passed over. */
 static tw_status_t check_head(const char *path, const tw_model_t *model, const tw_weights_t *weights)
 {
     size_t n_tensors, n_root = tw_model_unit_get(model, TW_MODEL_ROOT)->n_tensors;
@@ -116,7 +116,7 @@ static tw_status_t add_file(tw_weights_t *weights, const char *path)
     return TW_OK;
 }
 
-/* A file beside the index, once. */
+/** A file beside the index, once. */
 static tw_status_t add_beside(tw_weights_t *weights, const char *index, const char *name, json_t *added)
 {
     char path[TW_CHECKPOINT_PATH_BYTES];
@@ -129,7 +129,7 @@ static tw_status_t add_beside(tw_weights_t *weights, const char *index, const ch
     return add_file(weights, path);
 }
 
-/* "weight_map": {"TENSOR": "FILE"} */
+/** "weight_map": {"TENSOR": "FILE"} */
 static tw_status_t add_mapped(tw_weights_t *weights, const char *index, json_t *map)
 {
     const char *tensor;
@@ -167,7 +167,7 @@ static tw_status_t open_index(tw_weights_t *weights, const char *path)
     return status;
 }
 
-/* One file, an index of several, or a folder with either. */
+/** One file, an index of several, or a folder with either. */
 static tw_status_t open_files(tw_weights_t *weights, const char *path)
 {
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
@@ -235,7 +235,7 @@ uint64_t tw_weights_checksum(const tw_weights_t *weights)
     return checksum;
 }
 
-/* In pieces through aligned memory: data in a file lie as they come. */
+/** In pieces through aligned memory: data in a file lie as they come. */
 void tw_weights_read(const tw_weights_t *weights, size_t tensor, size_t first, size_t n_elems, float *out)
 {
     enum { PIECE = 1024 };
@@ -276,7 +276,7 @@ static tw_status_t begin_file(const char *folder, const tw_model_t *model, tw_ty
     return status;
 }
 
-/* All of a tensor, some elements at a time. */
+/** All of a tensor, some elements at a time. */
 static tw_status_t write_tensor(tw_checkpoint_t *checkpoint, size_t tensor, size_t n_elems, tw_type_t type,
                                 tw_safetensors_writer_t *writer)
 {

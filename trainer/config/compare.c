@@ -66,7 +66,7 @@ static const char *const teaches_nothing[] = {"train_micro_batch_size_per_gpu",
                                               "thinwire.save_best",
                                               NULL};
 
-/* Is a key one of these? A name that ends with a dot or an underscore stands for all that begin with it. */
+/** Is a key one of these? A name that ends with a dot or an underscore stands for all that begin with it. */
 static int is_among(const char *const *names, const char *key)
 {
     for (; *names; names++) {

@@ -13,7 +13,7 @@
 #define PATH_BYTES 4096
 #define NAME "config.json"
 
-/* Its path, of a folder or of a file in it; 0 if it is not there. */
+/** Its path, of a folder or of a file in it; 0 if it is not there. */
 static int find_file(const char *weights, char path[PATH_BYTES])
 {
     struct stat info;

@@ -42,7 +42,7 @@ static tw_status_t take_sizes(tw_train_config_t *config, const char *path, const
     return TW_OK;
 }
 
-/* What transformers has a default for. */
+/** What transformers has a default for. */
 static tw_status_t take_others(tw_train_config_t *config, const char *path, const json_t *json)
 {
     const json_t *epsilon = json_object_get(json, "rms_norm_eps"), *heads;
@@ -62,7 +62,7 @@ static tw_status_t take_others(tw_train_config_t *config, const char *path, cons
 
 /* ---- rotary angles ------------------------------------------------------------------------------------- */
 
-/* YaRN's factor of cosines and sines, of the two numbers that some models give for it. */
+/** YaRN's factor of cosines and sines, of the two numbers that some models give for it. */
 static double mscale(double factor, double of)
 {
     return factor <= 1.0 ? 1.0 : 0.1 * of * log(factor) + 1.0;
@@ -81,7 +81,7 @@ static tw_status_t take_mscale(tw_train_config_t *config, const char *path, cons
     return tw_shape_take(config, path, "model.rope_scaling.attention_factor", text);
 }
 
-/* What scales is taken; what is neither that nor known to change nothing is refused. */
+/** What scales is taken; what is neither that nor known to change nothing is refused. */
 static tw_status_t take_scaling(tw_train_config_t *config, const char *path, json_t *rope)
 {
     static const char *const taken[] = {"factor",          "original_max_position_embeddings",
@@ -136,7 +136,7 @@ static tw_status_t take_rope(tw_train_config_t *config, const char *path, const 
 
 /* ---- windows ------------------------------------------------------------------------------------------- */
 
-/* 0: none */
+/** 0: none */
 static json_int_t window_of(const json_t *json)
 {
     const json_t *window = json_object_get(json, "sliding_window");
@@ -153,7 +153,7 @@ static json_int_t first_of_windows(const json_t *json)
     return is_family(json, "mistral") ? 0 : json_is_integer(first) ? json_integer_value(first) : 28;
 }
 
-/* "layer_types", where it is there, says of each layer what it sees. */
+/** "layer_types", where it is there, says of each layer what it sees. */
 static tw_status_t check_layer_types(const char *path, const json_t *json, json_int_t window,
                                      json_int_t first)
 {

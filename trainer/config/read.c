@@ -28,7 +28,7 @@ static tw_status_t unknown_key(const char *source, const char *key)
     return TW_ERR_CONFIG;
 }
 
-/* Counts may be written 5e8, as in DeepSpeed's files. */
+/** Counts may be written 5e8, as in DeepSpeed's files. */
 static const char *canonical(const tw_config_field_t *field, const char *text, char buffer[32])
 {
     char *end;
@@ -46,13 +46,13 @@ static const char *source_of(const tw_train_config_t *config, int is_file)
     return is_file ? config->name : "--set";
 }
 
-/* Is "auto" a value of its own here, and not DeepSpeed's word for the default? */
+/** Is "auto" a value of its own here, and not DeepSpeed's word for the default? */
 static int has_auto(const tw_config_field_t *field)
 {
     return strcmp(field->dflt, "auto") == 0 || strcmp(field->name, "thinwire.resume") == 0;
 }
 
-/* What a key is called now. */
+/** What a key is called now. */
 static const char *current_name(const char *key)
 {
     static const struct {
@@ -67,7 +67,7 @@ static const char *current_name(const char *key)
     return key;
 }
 
-/* A key with its value as text. */
+/** A key with its value as text. */
 static tw_status_t set_key(tw_train_config_t *config, int is_file, const char *name, const char *text)
 {
     const char *key = current_name(name);
@@ -156,7 +156,7 @@ static tw_status_t walk_object(const walk_t *walk, const char *path, const json_
     return status;
 }
 
-/* "betas": [0.9, 0.95] is betas[0] and betas[1]. */
+/** "betas": [0.9, 0.95] is betas[0] and betas[1]. */
 static tw_status_t walk_array(const walk_t *walk, const char *path, const json_t *array)
 {
     tw_status_t status = TW_OK;
@@ -170,7 +170,7 @@ static tw_status_t walk_array(const walk_t *walk, const char *path, const json_t
     return status;
 }
 
-/* "betas": "auto" is both. */
+/** "betas": "auto" is both. */
 static int is_array(const char *key)
 {
     char first[KEY_BYTES + 4];
@@ -178,7 +178,7 @@ static int is_array(const char *key)
     return tw_train_field_of(first) >= 0;
 }
 
-/* A key, or what keys are in. */
+/** A key, or what keys are in. */
 static int is_known(const char *key)
 {
     size_t length = strlen(key);
@@ -286,7 +286,7 @@ static tw_status_t set_pair(tw_train_config_t *config, const char *pair)
 
 /* ---- what is public ------------------------------------------------------------------------------------ */
 
-/* Not from the environment, where "train_batch_size" may be anybody's. */
+/** Not from the environment, where "train_batch_size" may be anybody's. */
 static tw_status_t set_defaults(tw_train_config_t *config)
 {
     for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
@@ -364,7 +364,7 @@ void tw_train_config_print(const tw_train_config_t *config, FILE *out)
     }
 }
 
-/* FNV-1a of the values as they are printed. */
+/** FNV-1a of the values as they are printed. */
 uint64_t tw_train_config_hash(const tw_train_config_t *config)
 {
     uint64_t hash = 0xcbf29ce484222325u;

@@ -6,7 +6,7 @@
 #include "trainer/config/state.h"
 #include "trainer/config/table.h"
 
-/* The keys that follow from others say so. */
+/** The keys that follow from others say so. */
 void tw_train_note_follows(tw_train_config_t *config, const void *member)
 {
     size_t offset = (size_t)((const char *)member - (const char *)&config->options);
@@ -25,7 +25,7 @@ static void follow(tw_train_config_t *config, int64_t *member, int64_t value)
     }
 }
 
-/* 0: not given, any would do. */
+/** 0: not given, any would do. */
 static const char *number_or_any(int64_t number, char text[24])
 {
     snprintf(text, 24, "%lld", (long long)number);
@@ -42,13 +42,13 @@ static tw_status_t batch_error(const tw_train_options_t *o, int world)
     return TW_ERR_CONFIG;
 }
 
-/* Sequences of a step; SIZE_MAX where that does not fit. */
+/** Sequences of a step; SIZE_MAX where that does not fit. */
 static size_t batch_of(int64_t micro, int64_t accumulation, int64_t world)
 {
     return tw_size_mul((size_t)micro, tw_size_mul((size_t)accumulation, (size_t)world));
 }
 
-/* What the key itself may be at most. */
+/** What the key itself may be at most. */
 static tw_status_t check_batch(int64_t micro, int64_t accumulation, int64_t world)
 {
     const double most = tw_train_options_table.fields[tw_train_field_of("train_batch_size")].max;
@@ -62,8 +62,8 @@ static tw_status_t check_batch(int64_t micro, int64_t accumulation, int64_t worl
     return TW_ERR_CONFIG;
 }
 
-/* batch = micro * accumulation * ranks: any two give the third; of one, the others are 1 as far as that
- * goes. */
+/** batch = micro * accumulation * ranks: any two give the third; of one, the others are 1 as far as that
+ *  goes. */
 static tw_status_t resolve_batch(tw_train_config_t *config, int64_t world)
 {
     tw_train_options_t *o = &config->options;
@@ -89,7 +89,7 @@ static tw_status_t resolve_batch(tw_train_config_t *config, int64_t world)
     return TW_OK;
 }
 
-/* Layers' inputs are all that is kept of them. */
+/** Layers' inputs are all that is kept of them. */
 static void resolve_recompute(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
@@ -130,7 +130,7 @@ static tw_status_t resolve_hpz(tw_train_config_t *config, int world, int n_nodes
     return TW_OK;
 }
 
-/* What replicas in a GPU's memory do not go with. */
+/** What replicas in a GPU's memory do not go with. */
 static tw_status_t check_replicas(const tw_train_options_t *o)
 {
     if (o->replicas == TW_TRAIN_REPLICAS_HOST) {
@@ -154,7 +154,7 @@ static tw_status_t check_replicas(const tw_train_options_t *o)
     return TW_OK;
 }
 
-/* Nothing crosses a network: rounding would save nothing. */
+/** Nothing crosses a network: rounding would save nothing. */
 static void resolve_one_node(tw_train_config_t *config)
 {
     const struct {
@@ -175,7 +175,7 @@ static void resolve_one_node(tw_train_config_t *config)
     }
 }
 
-/* What fp32 weights do not go with. */
+/** What fp32 weights do not go with. */
 static tw_status_t check_fp32(const tw_train_options_t *o)
 {
     if (o->bf16) {
@@ -235,7 +235,8 @@ static tw_status_t check_features(const tw_train_options_t *o)
 /* model.family's choices */
 enum { LLAMA = 1, MISTRAL = 2 };
 
-/* fp32_allreduce is communication_data_type under another name; else gradients travel as what weights are. */
+/** fp32_allreduce is communication_data_type under another name; else gradients travel as what weights
+ *  are. */
 static tw_status_t resolve_communication(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
@@ -253,7 +254,7 @@ static tw_status_t resolve_communication(tw_train_config_t *config)
     return TW_OK;
 }
 
-/* What config.json could not say is refused. Once the family is known, which may come with the weights. */
+/** What config.json could not say is refused. Once the family is known, which may come with the weights. */
 static tw_status_t check_model(const tw_train_options_t *o)
 {
     if (o->n_params > 0 && o->family != 0 && !*o->preset) {

@@ -41,7 +41,7 @@ static tw_status_t check_place(const tw_data_place_t *place)
     return TW_OK;
 }
 
-/* Number of the micro-batch's first sequence since the beginning of time; 2^64 is beyond any training. */
+/** Number of the micro-batch's first sequence since the beginning of time; 2^64 is beyond any training. */
 static uint64_t first_sequence(const tw_data_place_t *place)
 {
     uint64_t micros = place->step * place->n_micros + place->micro;
@@ -54,7 +54,8 @@ typedef struct spot {
     uint64_t first; /* token */
 } spot_t;
 
-/* Number `sequence` of those of some files, one after the other: none reaches from one file into the next. */
+/** Number `sequence` of those of some files, one after the other: none reaches from one file into the
+ *  next. */
 static spot_t find_spot(const tw_data_range_t *ranges, uint64_t sequence, size_t seq_len)
 {
     for (;; ranges++) {
@@ -66,7 +67,7 @@ static spot_t find_spot(const tw_data_range_t *ranges, uint64_t sequence, size_t
     }
 }
 
-/* Where the next document begins, if that is before the next sequence and leaves room for all of it. */
+/** Where the next document begins, if that is before the next sequence and leaves room for all of it. */
 static uint64_t align(const tw_data_t *data, const spot_t *spot, size_t seq_len)
 {
     for (uint64_t at = spot->first; data->document >= 0 && at < spot->first + seq_len; at++) {
@@ -77,7 +78,7 @@ static uint64_t align(const tw_data_t *data, const spot_t *spot, size_t seq_len)
     return spot->first;
 }
 
-/* The k-th sequence of training since the beginning of time. TW_ERR_INVALID, logged: its group has none. */
+/** The k-th sequence of training since the beginning of time. TW_ERR_INVALID, logged: its group has none. */
 static tw_status_t training_spot(const tw_data_t *data, const tw_data_place_t *place, uint64_t k,
                                  spot_t *spot)
 {

@@ -18,8 +18,8 @@
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+|[" SPACE "]+(?![^" SPACE \
     "])|[" SPACE "]+"
 
-/* `\s` is Unicode's white space in the patterns of tokenizer.json; PCRE2's has one character more. Each takes
- * sizeof(SPACE) + 3 bytes at most. */
+/** `\s` is Unicode's white space in the patterns of tokenizer.json; PCRE2's has one character more. Each
+ *  takes sizeof(SPACE) + 3 bytes at most. */
 static void widen_spaces(const char *pattern, char *out)
 {
     int in_class = 0;
@@ -78,7 +78,7 @@ static tw_status_t compile(tw_bpe_t *bpe, const char *path)
     return status;
 }
 
-/* vocab_path alone: a tokenizer.json. */
+/** vocab_path alone: a tokenizer.json. */
 static tw_status_t create(const char *vocab_path, const char *merges_path, tw_bpe_t **out)
 {
     tw_bpe_t *bpe = calloc(1, sizeof(*bpe));
@@ -165,7 +165,7 @@ static tw_status_t make_room(encoding_t *encoding, size_t bytes)
     return TW_OK;
 }
 
-/* The word's own token; NULL: it has none. */
+/** The word's own token; NULL: it has none. */
 static const json_t *find_whole(const encoding_t *encoding, const unsigned char *word, size_t bytes)
 {
     char *end = encoding->name;
@@ -208,8 +208,8 @@ static tw_status_t no_match(const encoding_t *encoding, const stretch_t *stretch
     return TW_ERR_FORMAT;
 }
 
-/* Its words, and what lies between them, where the pattern leaves something out. The first match checks that
- * all of it is UTF-8. */
+/** Its words, and what lies between them, where the pattern leaves something out. The first match checks that
+ *  all of it is UTF-8. */
 static tw_status_t encode_words(encoding_t *encoding, const stretch_t *stretch)
 {
     tw_status_t status = TW_OK;
@@ -244,7 +244,7 @@ static tw_status_t encode_stretch(encoding_t *encoding, stretch_t stretch)
     return status;
 }
 
-/* The longest added token that begins here; NULL: none. */
+/** The longest added token that begins here; NULL: none. */
 static const tw_bpe_added_t *added_at(const tw_bpe_t *bpe, const unsigned char *at, size_t bytes)
 {
     const tw_bpe_added_t *longest = NULL;
@@ -258,8 +258,8 @@ static const tw_bpe_added_t *added_at(const tw_bpe_t *bpe, const unsigned char *
     return longest;
 }
 
-/* The next added token from `at` on; *at becomes its place, or the end. begins [256]: bytes that one begins
- * with. */
+/** The next added token from `at` on; *at becomes its place, or the end. begins [256]: bytes that one begins
+ *  with. */
 static const tw_bpe_added_t *next_added(const tw_bpe_t *bpe, const unsigned char *text, size_t bytes,
                                         const char *begins, size_t *at)
 {

@@ -20,7 +20,7 @@ static int is_type(const json_t *object, const char *type)
 
 /* ---- the model ----------------------------------------------------------------------------------------- */
 
-/* "a b", or ["a", "b"] */
+/** "a b", or ["a", "b"] */
 static tw_status_t add_merge(tw_bpe_t *bpe, const json_t *vocab, const json_t *merge, uint32_t rank)
 {
     const char *left = json_string_value(json_array_get(merge, 0));
@@ -58,7 +58,7 @@ static tw_status_t read_merges(tw_bpe_t *bpe, const char *path, const json_t *vo
     return TW_OK;
 }
 
-/* What would change the ids. */
+/** What would change the ids. */
 static tw_status_t check_model(const char *path, const json_t *model)
 {
     static const char *const names[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix",
@@ -118,7 +118,7 @@ static tw_status_t read_split(tw_bpe_t *bpe, const char *path, const json_t *spl
     return TW_OK;
 }
 
-/* GPT-2's own pattern, or another one and then bytes. */
+/** GPT-2's own pattern, or another one and then bytes. */
 static tw_status_t read_pre_tokenizer(tw_bpe_t *bpe, const char *path, const json_t *json)
 {
     const json_t *steps = json_object_get(json, "pretokenizers");

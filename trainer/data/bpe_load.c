@@ -16,7 +16,7 @@ static tw_status_t bad(const char *path, const char *what, const char *which)
     return TW_ERR_FORMAT;
 }
 
-/* A token's id, or -1. */
+/** A token's id, or -1. */
 static int32_t id_of(const json_t *vocab, const char *token)
 {
     const json_t *id = json_object_get(vocab, token);

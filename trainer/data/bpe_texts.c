@@ -51,7 +51,7 @@ static void make_table(table_t *table)
     }
 }
 
-/* A name's bytes, to out unless it is NULL; what stands for none is taken as it is. Returns how many. */
+/** A name's bytes, to out unless it is NULL; what stands for none is taken as it is. Returns how many. */
 static size_t read_name(const table_t *table, const char *name, unsigned char *out)
 {
     const unsigned char *at = (const unsigned char *)name;
@@ -76,7 +76,7 @@ static size_t read_name(const table_t *table, const char *name, unsigned char *o
     return n;
 }
 
-/* Of two names with one id the later one counts. */
+/** Of two names with one id the later one counts. */
 static size_t find_ends(tw_bpe_texts_t *texts, const table_t *table, json_t *vocab)
 {
     const char *name;

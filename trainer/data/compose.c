@@ -7,7 +7,7 @@
 
 #include "trainer/data/bpe_state.h"
 
-/* Characters below U+0300 are composed, and those from there on begin with a byte of at least 0xcc. */
+/** Characters below U+0300 are composed, and those from there on begin with a byte of at least 0xcc. */
 static int is_simple(const unsigned char *text, size_t bytes)
 {
     unsigned char largest = 0;
@@ -17,8 +17,8 @@ static int is_simple(const unsigned char *text, size_t bytes)
     return largest < 0xcc;
 }
 
-/* wide [n]: UTF-16. What is composed has no more than three times as many units, and those no more than three
- * bytes each. */
+/** wide [n]: UTF-16. What is composed has no more than three times as many units, and those no more than
+ *  three bytes each. */
 static UErrorCode compose(const UChar *wide, int32_t n, unsigned char **composed, size_t *n_composed)
 {
     UErrorCode error = U_ZERO_ERROR;

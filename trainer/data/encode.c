@@ -32,7 +32,7 @@ size_t tw_data_encoded_bytes(const tw_bpe_t *bpe)
     return tw_bpe_vocab_size(bpe) > (size_t)UINT16_MAX + 1 ? sizeof(uint32_t) : sizeof(uint16_t);
 }
 
-/* What goes wrong stays in the file, and shows when it is closed. */
+/** What goes wrong stays in the file, and shows when it is closed. */
 static tw_status_t write_wide(void *ctx, const uint32_t *tokens, size_t n)
 {
     fwrite(tokens, sizeof(*tokens), n, ctx);

@@ -96,7 +96,7 @@ void tw_data_unmap(tw_data_map_t *map)
 
 /* ---- the folder of caches ------------------------------------------------------------------------------ */
 
-/* Others may write where temporary files lie: a folder there must be ours. */
+/** Others may write where temporary files lie: a folder there must be ours. */
 static tw_status_t make_folder(const char *folder)
 {
     if (mkdir(folder, 0700) != 0 && errno != EEXIST) {
@@ -113,7 +113,7 @@ static tw_status_t make_folder(const char *folder)
     return TW_OK;
 }
 
-/* `base` and all that follows it, one below the other. */
+/** `base` and all that follows it, one below the other. */
 static tw_status_t make_folders(const char *base, const char *const *below, char *folder)
 {
     size_t used = (size_t)snprintf(folder, TW_DATA_PATH_BYTES, "%s", base);

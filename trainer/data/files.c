@@ -29,7 +29,7 @@ static tw_status_t add(tw_data_names_t *names, const char *path, size_t length, 
     return TW_OK;
 }
 
-/* In the order of their bytes. What is no pattern is the file itself, there or not. */
+/** In the order of their bytes. What is no pattern is the file itself, there or not. */
 static tw_status_t add_pattern(tw_data_names_t *names, const char *pattern, double weight)
 {
     glob_t found;
@@ -50,7 +50,7 @@ static tw_status_t add_pattern(tw_data_names_t *names, const char *pattern, doub
     return status;
 }
 
-/* ":0.3" at the end of an entry, which is cut off; 0: it says none. */
+/** ":0.3" at the end of an entry, which is cut off; 0: it says none. */
 static tw_status_t cut_weight(char *entry, double *weight)
 {
     char *colon = strrchr(entry, ':'), *end = NULL;
@@ -86,7 +86,7 @@ static tw_status_t add_entry(tw_data_names_t *names, char *entry)
     return TW_OK;
 }
 
-/* Of several entries all have weights, or none: then they are one text. */
+/** Of several entries all have weights, or none: then they are one text. */
 static tw_status_t settle_weights(tw_data_names_t *names)
 {
     size_t n_weighted = 0;

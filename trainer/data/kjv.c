@@ -18,7 +18,7 @@ static tw_status_t not_there(void)
     return TW_ERR_NOT_FOUND;
 }
 
-/* Returns how many bytes went through; what goes wrong with `out` stays in it. */
+/** Returns how many bytes went through; what goes wrong with `out` stays in it. */
 static long pass_on(FILE *in, FILE *out)
 {
     char buffer[65536];

@@ -5,7 +5,7 @@
 
 enum { ROUNDS = 6 };
 
-/* SplitMix64's finishing steps. */
+/** SplitMix64's finishing steps. */
 static uint64_t mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;

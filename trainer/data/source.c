@@ -95,7 +95,7 @@ static tw_status_t open_range(tw_data_t *data, size_t file, uint64_t n_val)
     return TW_OK;
 }
 
-/* Without text of its own, validation has the end of each file. */
+/** Without text of its own, validation has the end of each file. */
 static tw_status_t find_splits(const tw_data_config_t *config, tw_data_t *data)
 {
     for (int split = 0; split < 2; split++) {
@@ -115,7 +115,7 @@ static tw_status_t find_splits(const tw_data_config_t *config, tw_data_t *data)
 
 /* ---- weights ------------------------------------------------------------------------------------------- */
 
-/* Each turn is the group's that is furthest behind its share. */
+/** Each turn is the group's that is furthest behind its share. */
 static void deal_turns(tw_data_t *data, double sum)
 {
     for (uint32_t turn = 0; turn < TW_DATA_TURNS; turn++) {
@@ -191,7 +191,7 @@ static tw_status_t check_config(const tw_data_config_t *config)
     return TW_OK;
 }
 
-/* A folder of caches is made only for those who need one. */
+/** A folder of caches is made only for those who need one. */
 static int needs_folder(const tw_data_config_t *config)
 {
     return !given(config->path) || given(config->vocab) || given(config->tokenizer);
@@ -224,7 +224,7 @@ static tw_status_t open_named(const opening_t *opening, const tw_data_names_t *n
     return TW_OK;
 }
 
-/* Files of a text of names, after those that are open already. */
+/** Files of a text of names, after those that are open already. */
 static tw_status_t open_text_of_names(const opening_t *opening, const char *text, int is_train,
                                       tw_data_t *data)
 {

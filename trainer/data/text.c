@@ -66,8 +66,8 @@ tw_status_t tw_data_text_tokens(const tw_data_t *data, const char *label, const 
 
 #define REPLACEMENT "\xef\xbf\xbd"
 
-/* Bytes of the character that begins here; 0: none does, or not all of it is there. Source: Unicode, table
- * 3-7. */
+/** Bytes of the character that begins here; 0: none does, or not all of it is there. Source: Unicode, table
+ *  3-7. */
 static size_t character_bytes(const unsigned char *at, size_t left)
 {
     size_t n = at[0] < 0x80   ? 1
@@ -106,7 +106,7 @@ static char *make_valid(const unsigned char *bytes, size_t n)
     return text;
 }
 
-/* What a token stands for; 0xff is no text at all. */
+/** What a token stands for; 0xff is no text at all. */
 static const unsigned char *text_of(const tw_data_t *data, int32_t token, unsigned char *byte, size_t *n)
 {
     static const unsigned char none = 0xff;

@@ -20,8 +20,8 @@ tw_status_t tw_data_tokens_of_bytes(const char *path, tw_data_tokens_t *tokens)
     return status;
 }
 
-/* A header of 256 int32 begins with its kind, a date, and a small version. Bare tokens do not look like that:
- * the second would have to be 308 to 320 and the fourth 0, after a first one that makes it a day. */
+/** A header of 256 int32 begins with its kind, a date, and a small version. Bare tokens do not look like
+ *  that: the second would have to be 308 to 320 and the fourth 0, after a first one that makes it a day. */
 static int is_date(int32_t number)
 {
     int year = number / 10000, month = number / 100 % 100, day = number % 100;
@@ -61,7 +61,7 @@ static tw_status_t check_kind(const char *path, const int32_t header[3], size_t 
     return TW_ERR_FORMAT;
 }
 
-/* From a place in the file to its end. */
+/** From a place in the file to its end. */
 static tw_status_t set_words(const char *path, size_t first, size_t token_bytes, tw_data_tokens_t *tokens)
 {
     const void *at = tokens->map.at + first;

@@ -13,7 +13,7 @@ static double unit_products(const tw_model_t *model, size_t unit, size_t seq_len
     return tw_model_unit_products(((const tw_device_model_t *)model)->host, unit, seq_len);
 }
 
-/* Floats for so many activations, so that those side by side are aligned. */
+/** Floats for so many activations, so that those side by side are aligned. */
 static size_t x_elems_of(size_t n, tw_type_t type)
 {
     size_t aligned =
@@ -169,7 +169,7 @@ static void *alloc(tw_model_t *model, size_t bytes)
     return memory;
 }
 
-/* Not while the device may use it. */
+/** Not while the device may use it. */
 static void free_memory(tw_model_t *model, void *memory)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
@@ -219,8 +219,8 @@ static tw_status_t finish_unit(tw_model_t *model, size_t unit)
     return m->status;
 }
 
-/* Whole pages, which are the buffer's own: a page cannot be pinned twice, nor a copy begin in one that is and
- * end in one that is not. Little is not worth it. */
+/** Whole pages, which are the buffer's own: a page cannot be pinned twice, nor a copy begin in one that is
+ *  and end in one that is not. Little is not worth it. */
 static int pin(tw_model_t *model, void *start, size_t bytes)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
@@ -283,7 +283,7 @@ static tw_status_t create_host(const tw_model_config_t *config, tw_model_t **out
     return status;
 }
 
-/* The host's model lends its tables; what it computes with it keeps. */
+/** The host's model lends its tables; what it computes with it keeps. */
 tw_status_t tw_device_model_create(const tw_model_config_t *config, tw_device_t *device, tw_model_t **out)
 {
     tw_model_t *host;

@@ -2,7 +2,7 @@
  * the product's own: they cost nothing. */
 #include "trainer/device/state.h"
 
-/* A weight (in,out), and the bias that follows it. */
+/** A weight (in,out), and the bias that follows it. */
 static tw_device_layer_t layer_of(const tw_device_model_t *m, size_t unit, int tensor, size_t in, size_t out)
 {
     return (tw_device_layer_t){.weight = tw_device_weight(m, unit, tensor),
@@ -65,7 +65,7 @@ tw_status_t tw_device_gpt2_forward(tw_device_model_t *m, size_t unit, const tw_d
     return tw_device_layer_forward(m, &block.mlp_projection, m->scratch.hidden, saved->middle, y);
 }
 
-/* d: the gradient by y becomes that by middle. */
+/** d: the gradient by y becomes that by middle. */
 static tw_status_t mlp_backward(tw_device_model_t *m, const block_t *block, const tw_device_saved_t *saved,
                                 tw_values_t *d)
 {

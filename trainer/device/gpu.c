@@ -21,7 +21,8 @@ static const tw_device_kernels_t kernels = {
 #undef KERNEL
 };
 
-/* An error is logged once: a GPU that has failed answers so from then on, to all that is freed at the end. */
+/** An error is logged once: a GPU that has failed answers so from then on, to all that is freed at the
+ *  end. */
 static tw_status_t check(tw_device_t *device, cudaError_t error, const char *what)
 {
     gpu_t *gpu = (gpu_t *)device;
@@ -67,7 +68,7 @@ static void unpin(tw_device_t *device, void *start)
     (void)check(device, cudaHostUnregister(start), "cudaHostUnregister");
 }
 
-/* It does not wait for the legacy default stream. */
+/** It does not wait for the legacy default stream. */
 static tw_status_t stream_create(tw_device_t *device, tw_stream_t *out)
 {
     return check(device, cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking),
@@ -85,7 +86,7 @@ static tw_status_t stream_wait(tw_device_t *device, tw_stream_t stream, tw_devic
                  "cudaStreamWaitEvent");
 }
 
-/* A host that waits gives its core to others: the communicator's threads. */
+/** A host that waits gives its core to others: the communicator's threads. */
 static tw_status_t event_create(tw_device_t *device, tw_device_event_t *out)
 {
     return check(device,
@@ -160,7 +161,7 @@ tw_status_t tw_device_gpu_count(int rank, int *n)
     return TW_ERR_UNSUPPORTED;
 }
 
-/* There is code for it. */
+/** There is code for it. */
 static tw_status_t check_arch(tw_device_t *device, int rank)
 {
     struct cudaDeviceProp of;

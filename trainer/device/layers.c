@@ -8,7 +8,7 @@ static tw_status_t multiply(tw_device_model_t *m, const tw_device_product_t *pro
     return m->device->products->run(m->device->products, product, m->compute);
 }
 
-/* (in,out) after its transposition if need be; or that transposed. */
+/** (in,out) after its transposition if need be; or that transposed. */
 static tw_device_factor_t weight_of(const tw_device_layer_t *layer, int transposed)
 {
     return (tw_device_factor_t){.at = layer->weight,

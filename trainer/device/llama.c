@@ -23,7 +23,7 @@ static block_t block_of(tw_device_model_t *m, size_t unit, const tw_device_saved
                      .scratch = &m->scratch};
 }
 
-/* NULL: the family has none. */
+/** NULL: the family has none. */
 static const tw_values_t *weight_of(const block_t *b, int tensor)
 {
     return b->places[tensor] >= 0 ? tw_device_weight(b->m, b->unit, b->places[tensor]) : NULL;
@@ -81,7 +81,7 @@ static tw_status_t qkv_forward(const block_t *b)
     return TW_OK;
 }
 
-/* d_norm = the gradient by the norm. */
+/** d_norm = the gradient by the norm. */
 static tw_status_t qkv_backward(const block_t *b)
 {
     const tw_device_scratch_t *s = b->scratch;
@@ -93,7 +93,7 @@ static tw_status_t qkv_backward(const block_t *b)
     return TW_OK;
 }
 
-/* Heads of q, or of k: from the saved ones. */
+/** Heads of q, or of k: from the saved ones. */
 static tw_cuda_heads_t heads_of(const block_t *b, int is_k)
 {
     tw_cuda_heads_t heads = tw_device_heads_args(&b->sizes, &b->m->model.config, is_k);
@@ -104,7 +104,7 @@ static tw_cuda_heads_t heads_of(const block_t *b, int is_k)
     return heads;
 }
 
-/* qkv in scratch: q and k of the saved one normed and turned. v stays where it is. */
+/** qkv in scratch: q and k of the saved one normed and turned. v stays where it is. */
 static tw_status_t turn(const block_t *b)
 {
     for (int is_k = 0; is_k < 2; is_k++) {
@@ -150,7 +150,7 @@ static tw_status_t swiglu(const block_t *b)
                                                  b->m->compute);
 }
 
-/* middle = x + attention(norm(x)) */
+/** middle = x + attention(norm(x)) */
 static tw_status_t attention_forward(const block_t *b, const tw_values_t *x)
 {
     const tw_device_norm_t norm = norm_of(b, TW_LLAMA_NORM_1, b->saved.rstd_1);
@@ -162,7 +162,7 @@ static tw_status_t attention_forward(const block_t *b, const tw_values_t *x)
     return tw_device_layer_forward(b->m, &o, b->saved.attended, x, b->saved.middle);
 }
 
-/* y = middle + mlp(norm(middle)) */
+/** y = middle + mlp(norm(middle)) */
 static tw_status_t mlp_forward(const block_t *b, tw_values_t *y)
 {
     const tw_device_norm_t norm = norm_of(b, TW_LLAMA_NORM_2, b->saved.rstd_2);
@@ -175,7 +175,7 @@ static tw_status_t mlp_forward(const block_t *b, tw_values_t *y)
     return tw_device_layer_forward(b->m, &down, b->scratch->hidden, b->saved.middle, y);
 }
 
-/* d: the gradient by y becomes that by middle. */
+/** d: the gradient by y becomes that by middle. */
 static tw_status_t mlp_backward(const block_t *b, tw_values_t *d)
 {
     const tw_device_scratch_t *s = b->scratch;
@@ -193,7 +193,7 @@ static tw_status_t mlp_backward(const block_t *b, tw_values_t *d)
     return tw_device_norm_backward(b->m, &norm, b->saved.middle, s->d_norm, 1, d);
 }
 
-/* d: the gradient by middle becomes that by x. */
+/** d: the gradient by middle becomes that by x. */
 static tw_status_t attention_backward(const block_t *b, const tw_values_t *x, tw_values_t *d)
 {
     const tw_device_scratch_t *s = b->scratch;

@@ -114,7 +114,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* One call at a time has it. What matters of a norm's or heads' weights is whether there are any. */
+/** One call at a time has it. What matters of a norm's or heads' weights is whether there are any. */
 static size_t workspace_bytes(const tw_device_model_t *m, const tw_device_sizes_t *s)
 {
     const tw_cuda_norm_t norm = {
@@ -131,7 +131,7 @@ static size_t workspace_bytes(const tw_device_model_t *m, const tw_device_sizes_
 
 /* ---- scratch ------------------------------------------------------------------------------------------- */
 
-/* Chunks of about one size, in steps that products like. */
+/** Chunks of about one size, in steps that products like. */
 static size_t logit_rows(size_t logits_elems, size_t stride, size_t n)
 {
     size_t most = larger(logits_elems / stride, ROWS_STEP);
@@ -182,7 +182,7 @@ size_t tw_device_scratch_bytes(const tw_device_model_t *m, const tw_device_sizes
     return carver.used;
 }
 
-/* The tables of rotary embeddings, by way of the host. */
+/** The tables of rotary embeddings, by way of the host. */
 static tw_status_t put_angles(tw_device_model_t *m, const tw_device_sizes_t *s)
 {
     size_t n = s->seq_len * (s->width / 2);

@@ -71,7 +71,7 @@ static size_t state_bytes(const totals_t *totals)
     return tw_size_mul(elems, sizeof(float));
 }
 
-/* Bins and scale are a few KB. */
+/** Bins and scale are a few KB. */
 static tw_status_t take_memory(tw_device_optimizer_t *o, const tw_device_optimizer_params_t *params,
                                const totals_t *totals)
 {
@@ -154,7 +154,7 @@ void tw_device_optimizer_destroy(tw_device_optimizer_t *o)
 
 /* ---- the state, whole ---------------------------------------------------------------------------------- */
 
-/* The model's first error is the optimizer's, and the other way round. */
+/** The model's first error is the optimizer's, and the other way round. */
 static tw_status_t noted(tw_device_optimizer_t *o, tw_status_t status)
 {
     tw_device_note(o->m, status);
@@ -278,7 +278,7 @@ static tw_status_t step_piece(tw_device_optimizer_t *o, size_t unit, const tw_de
     return o->m->device->kernels->adamw(&adamw, &tensor, o->m->compute);
 }
 
-/* Pieces side by side leave together: the end of the run that begins with the first one. */
+/** Pieces side by side leave together: the end of the run that begins with the first one. */
 static size_t run_end(const tw_device_piece_t *pieces, size_t n_pieces, size_t first)
 {
     size_t end = first + 1;
@@ -317,8 +317,8 @@ static tw_status_t send(tw_device_optimizer_t *o, size_t unit, const tw_device_p
     return device->event_record(device, place->out, o->m->out);
 }
 
-/* Masters leave from where they are, and change again in the next step, which the host begins when it has
- * them all. */
+/** Masters leave from where they are, and change again in the next step, which the host begins when it has
+ *  them all. */
 static tw_status_t step(tw_device_optimizer_t *o, size_t unit, const tw_device_piece_t *pieces,
                         size_t n_pieces, const tw_device_news_t *news)
 {

@@ -33,7 +33,7 @@ static tw_status_t multiply(tw_device_model_t *m, tw_device_product_t product)
     return m->device->products->run(m->device->products, &product, m->compute);
 }
 
-/* square = x x' or x' x, whichever is small. */
+/** square = x x' or x' x, whichever is small. */
 static tw_status_t square(tw_device_model_t *m, const matrix_t *of)
 {
     int is_tall = of->rows > of->cols;
@@ -46,7 +46,7 @@ static tw_status_t square(tw_device_model_t *m, const matrix_t *of)
                                              .inner = is_tall ? of->rows : of->cols});
 }
 
-/* next = x (a + b square + c square^2), or that times x; then they change places. */
+/** next = x (a + b square + c square^2), or that times x; then they change places. */
 static tw_status_t step(tw_device_model_t *m, matrix_t *of)
 {
     const tw_device_factor_t of_square = {.at = of->square, .stride = of->side},

@@ -37,8 +37,8 @@ static tw_status_t delta_create(tw_device_t *device, tw_quant_delta_stream_t **o
     return TW_OK;
 }
 
-/* What a model asks when it is made, and what is made beside it. No streams and no events, so that none are
- * waited for at its end. */
+/** What a model asks when it is made, and what is made beside it. No streams and no events, so that none are
+ *  waited for at its end. */
 tw_status_t tw_device_model_create_planned(const tw_model_config_t *config, tw_model_t **out)
 {
     static tw_device_products_t products = {.memory_bytes = TW_DEVICE_PRODUCTS_BYTES};

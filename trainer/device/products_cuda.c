@@ -69,7 +69,7 @@ typedef struct products {
 
 /* ---- the library --------------------------------------------------------------------------------------- */
 
-/* ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
+/** ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
 static tw_status_t find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
@@ -127,7 +127,7 @@ static uint32_t alignment_of(const tw_device_product_t *p)
     return all % MOST_ALIGNMENT == 0 ? MOST_ALIGNMENT : lowest;
 }
 
-/* Memory is compared: no padding may be left as it was. */
+/** Memory is compared: no padding may be left as it was. */
 static void form_of(const tw_device_product_t *p, form_t *form)
 {
     memset(form, 0, sizeof(*form));
@@ -151,7 +151,7 @@ static cudaDataType_t type_of(tw_type_t type)
     return type == TW_TYPE_FP32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
-/* A row-major factor (rows, cols), stored as its transpose or not, as the column-major matrix that it is. */
+/** A row-major factor (rows, cols), stored as its transpose or not, as the column-major matrix that it is. */
 static tw_status_t factor_layout(const products_t *products, tw_type_t type, size_t rows, size_t cols,
                                  uint32_t transposed, size_t stride, cublasLtMatrixLayout_t *out)
 {
@@ -168,13 +168,13 @@ static tw_status_t set(const products_t *products, way_t *way, cublasLtMatmulDes
                  "cublasLtMatmulDescSetAttribute");
 }
 
-/* bias NULL: there is none. */
+/** bias NULL: there is none. */
 static tw_status_t set_bias(const products_t *products, way_t *way, const void *bias)
 {
     return bias ? set(products, way, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)) : TW_OK;
 }
 
-/* CUBLAS_COMPUTE_32F: factors of fp32 keep all their bits; CUBLAS_COMPUTE_32F_FAST_TF32 would not. */
+/** CUBLAS_COMPUTE_32F: factors of fp32 keep all their bits; CUBLAS_COMPUTE_32F_FAST_TF32 would not. */
 static tw_status_t describe(const products_t *products, way_t *way)
 {
     const form_t *form = &way->form;
@@ -288,7 +288,7 @@ static tw_status_t add_way(products_t *products, const form_t *form, const void 
     return TW_OK;
 }
 
-/* A model has some tens of forms. */
+/** A model has some tens of forms. */
 static tw_status_t way_of(products_t *products, const tw_device_product_t *product, way_t **out)
 {
     form_t form;

@@ -11,7 +11,7 @@ static float element(tw_type_t type, const void *at, size_t index)
     return wide;
 }
 
-/* Called most: a bf16 is the upper half of an fp32. */
+/** Called most: a bf16 is the upper half of an fp32. */
 static float factor_element(const tw_device_factor_t *factor, tw_type_t type, size_t row, size_t col)
 {
     size_t index = factor->transposed ? col * factor->stride + row : row * factor->stride + col;

@@ -24,7 +24,7 @@ struct tw_device_replicas {
     size_t message_bytes, workspace_bytes;
 };
 
-/* The model's first error is the replicas', and the other way round. */
+/** The model's first error is the replicas', and the other way round. */
 static tw_status_t noted(tw_device_replicas_t *r, tw_status_t status)
 {
     tw_device_note(r->m, status);
@@ -46,7 +46,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* What coding works in. */
+/** What coding works in. */
 static tw_status_t reserve(void *ctx, size_t n_elems, size_t n_segments, int deltas)
 {
     tw_device_replicas_t *r = ctx;
@@ -117,7 +117,7 @@ static tw_status_t zero(void *ctx, void *at, size_t n_bytes)
     return tw_device_is_well(r->m) ? noted(r, enqueue_zeros(r, at, n_bytes)) : r->m->status;
 }
 
-/* Wherever masters are, they come by one place. */
+/** Wherever masters are, they come by one place. */
 static tw_status_t enqueue_narrow(tw_device_replicas_t *r, const float *from, uint16_t *to, size_t n)
 {
     const tw_device_kernels_t *kernels = r->m->device->kernels;
@@ -152,7 +152,7 @@ static tw_quant_stream_args_t args_of(const tw_device_replicas_t *r)
                                     .host = r->outcome};
 }
 
-/* How long the message is, is known when it is there. */
+/** How long the message is, is known when it is there. */
 static tw_status_t encode_now(tw_device_replicas_t *r, const tw_quant_delta_segment_t *segments,
                               size_t n_segments, void *dst, size_t *bytes)
 {
@@ -183,7 +183,7 @@ static tw_status_t decode_now(tw_device_replicas_t *r, const tw_quant_delta_segm
     return wait_here(r);
 }
 
-/* A message that does not fit is no error of the device's. */
+/** A message that does not fit is no error of the device's. */
 static tw_status_t decode(void *ctx, const tw_quant_delta_segment_t *segments, size_t n_segments,
                           const void *src, size_t src_bytes)
 {

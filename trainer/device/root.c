@@ -34,8 +34,8 @@ static size_t count_rows(const tw_device_model_t *m)
     return m->model.batch * m->model.seq_len;
 }
 
-/* Words to the device, behind what reads those before. The caller's are its own again at the next wait: all
- * calls here end with one. */
+/** Words to the device, behind what reads those before. The caller's are its own again at the next wait: all
+ *  calls here end with one. */
 static tw_status_t put_tokens(tw_device_model_t *m, const int32_t *tokens)
 {
     tw_device_t *device = m->device;
@@ -43,7 +43,7 @@ static tw_status_t put_tokens(tw_device_model_t *m, const int32_t *tokens)
     return device->copy(device, m->scratch.tokens, tokens, count_rows(m) * sizeof(*tokens), m->compute);
 }
 
-/* Likewise, for the micro-batch that begins. */
+/** Likewise, for the micro-batch that begins. */
 static tw_status_t put_documents(tw_device_model_t *m)
 {
     size_t bytes = count_rows(m) * sizeof(*m->model.starts);
@@ -155,7 +155,7 @@ static tw_status_t chunk_forward(tw_device_model_t *m, const chunk_t *chunk, int
     return m->device->kernels->loss_add(&chunk->loss, &chunk->logits, m->compute);
 }
 
-/* d_norm (rows,C) = d_logits w; d_weight (V,C) += d_logits' norm */
+/** d_norm (rows,C) = d_logits w; d_weight (V,C) += d_logits' norm */
 static tw_status_t chunk_backward(tw_device_model_t *m, const chunk_t *chunk, int head, float scale)
 {
     size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;
@@ -199,7 +199,7 @@ static tw_device_norm_t last_norm(const tw_device_model_t *m)
                               .rstd = m->scratch.rstd};
 }
 
-/* The sums of losses of each sequence, in the host's memory once the stream has passed. */
+/** The sums of losses of each sequence, in the host's memory once the stream has passed. */
 static tw_status_t take_losses(tw_device_model_t *m)
 {
     const tw_device_scratch_t *s = &m->scratch;
@@ -209,7 +209,7 @@ static tw_status_t take_losses(tw_device_model_t *m)
     return m->device->copy(m->device, m->losses, s->losses, m->model.batch * sizeof(*m->losses), m->compute);
 }
 
-/* Gradients of scale times the mean loss, unless grads is NULL. */
+/** Gradients of scale times the mean loss, unless grads is NULL. */
 static tw_status_t head(tw_device_model_t *m, const void *const *weights, const tw_values_t *x,
                         const int32_t *targets, float scale, tw_values_t *dx, float *const *grads)
 {
@@ -266,7 +266,7 @@ tw_status_t tw_device_losses(tw_model_t *model, const void *const *weights, cons
     return m->status;
 }
 
-/* One sequence's, by way of the place where the root's gradients arrive: none are on their way there. */
+/** One sequence's, by way of the place where the root's gradients arrive: none are on their way there. */
 static tw_status_t sequence_logits(tw_device_model_t *m, size_t row, float *logits)
 {
     size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;

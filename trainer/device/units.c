@@ -23,7 +23,7 @@ static tw_status_t layout_init(const tw_model_t *model, size_t unit, tw_device_l
     return TW_OK;
 }
 
-/* All blocks are alike. */
+/** All blocks are alike. */
 tw_status_t tw_device_layouts_init(tw_device_model_t *m)
 {
     TW_TRY(layout_init(m->host, TW_MODEL_ROOT, &m->root));
@@ -59,7 +59,7 @@ size_t tw_device_slots_bytes(const tw_device_model_t *m)
     return tw_size_mul(all_elems(m), tw_type_bytes(m->type) + sizeof(float) + rounded);
 }
 
-/* Of a gradient as it comes. */
+/** Of a gradient as it comes. */
 static size_t grad_bytes(const tw_device_model_t *m)
 {
     return m->rounds_gradients ? sizeof(uint16_t) : sizeof(float);
@@ -184,7 +184,7 @@ typedef struct run {
     size_t tensor; /* behind it */
 } run_t;
 
-/* The one from `tensor` on; n 0: there is none. */
+/** The one from `tensor` on; n 0: there is none. */
 static run_t next_run(const tw_device_model_t *m, const tw_device_slot_t *slot, size_t tensor)
 {
     const tw_device_layout_t *layout = layout_of(m, slot->unit);
@@ -261,7 +261,7 @@ tw_status_t tw_device_grads_collect_unit(tw_device_model_t *m, size_t unit)
     return slot->unit == unit ? collect(m, slot) : TW_OK;
 }
 
-/* What left from here before has arrived: its copy was waited for. */
+/** What left from here before has arrived: its copy was waited for. */
 tw_status_t tw_device_grads_begin(tw_device_model_t *m, size_t unit, float *const *grads)
 {
     tw_device_slot_t *slot = &m->slots[slot_index(unit)];

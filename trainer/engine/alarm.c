@@ -37,9 +37,9 @@ static size_t add_root_layer(const tw_engine_t *engine, root_layer_t layer, size
     return n;
 }
 
-/* The tensors in the order in which backward comes to them, into order [n_tensors]: the root's output layer
- * and norm, the blocks from the last one's last tensor on, the embeddings. What is not finite spreads that
- * way. */
+/** The tensors in the order in which backward comes to them, into order [n_tensors]: the root's output layer
+ *  and norm, the blocks from the last one's last tensor on, the embeddings. What is not finite spreads that
+ *  way. */
 static void backward_order(const tw_engine_t *engine, size_t *order)
 {
     const tw_engine_unit_t *root = &engine->units[TW_MODEL_ROOT];
@@ -71,8 +71,8 @@ static int is_gradient_finite(const tw_engine_t *engine, size_t tensor)
     return norm.n_nonfinite == 0;
 }
 
-/* Of this rank's parts: weights first (0 .. n_tensors - 1), as what is wrong with them is wrong everywhere,
- * then gradients as they come (n_tensors + place in the order); UINT64_MAX: all are finite. */
+/** Of this rank's parts: weights first (0 .. n_tensors - 1), as what is wrong with them is wrong everywhere,
+ *  then gradients as they come (n_tensors + place in the order); UINT64_MAX: all are finite. */
 static uint64_t find_nonfinite(const tw_engine_t *engine, const size_t *order)
 {
     for (size_t t = 0; t < engine->n_tensors; t++) {
@@ -88,7 +88,7 @@ static uint64_t find_nonfinite(const tw_engine_t *engine, const size_t *order)
     return UINT64_MAX;
 }
 
-/* The first of any rank; the lowest of those that have it. */
+/** The first of any rank; the lowest of those that have it. */
 static size_t first_of(const uint64_t *all, int world)
 {
     size_t first = 0;
@@ -98,7 +98,7 @@ static size_t first_of(const uint64_t *all, int world)
     return first;
 }
 
-/* A weight is what cannot be passed over. */
+/** A weight is what cannot be passed over. */
 static void say_nonfinite(const tw_engine_t *engine, uint64_t own, const size_t *order)
 {
     int is_weight = own < engine->n_tensors, stops = engine->options->bad_step == TW_TRAIN_BAD_STOP;
@@ -113,8 +113,8 @@ static void say_nonfinite(const tw_engine_t *engine, uint64_t own, const size_t 
     }
 }
 
-/* Collective: all ranks know that a gradient is not finite. One of them says where that began. Is it in the
- * weights? */
+/** Collective: all ranks know that a gradient is not finite. One of them says where that began. Is it in the
+ *  weights? */
 static tw_status_t name_nonfinite(const tw_engine_t *engine, int *is_weight)
 {
     size_t *order = calloc(engine->n_tensors, sizeof(*order));
@@ -143,7 +143,7 @@ static tw_status_t name_nonfinite(const tw_engine_t *engine, int *is_weight)
 
 #define WHY_BYTES 160
 
-/* Why a step is bad, into why [WHY_BYTES]; all ranks find the same. 0: it is not. */
+/** Why a step is bad, into why [WHY_BYTES]; all ranks find the same. 0: it is not. */
 static int is_bad_step(const tw_engine_t *engine, const tw_engine_report_t *report, double norm, char *why)
 {
     const tw_train_options_t *o = engine->options;
@@ -173,7 +173,7 @@ static int is_bad_step(const tw_engine_t *engine, const tw_engine_report_t *repo
     return 1;
 }
 
-/* What all ranks see is said by the first. */
+/** What all ranks see is said by the first. */
 static tw_status_t stop(const tw_engine_t *engine, const char *why)
 {
     if (engine->rank == 0) {
@@ -182,7 +182,7 @@ static tw_status_t stop(const tw_engine_t *engine, const char *why)
     return TW_ERR_MISMATCH;
 }
 
-/* Of weights that are not finite nothing comes any more, whatever is skipped. */
+/** Of weights that are not finite nothing comes any more, whatever is skipped. */
 static tw_status_t pass_over(tw_engine_t *engine, const char *why)
 {
     const tw_train_options_t *o = engine->options;
@@ -211,8 +211,8 @@ static tw_status_t judge(tw_engine_t *engine, const tw_engine_report_t *report, 
     return is_nonfinite ? TW_ERR_MISMATCH : stop(engine, why);
 }
 
-/* Blocks of this rank that the last deltas have left behind: said when it begins, and then as often as steps
- * are printed. */
+/** Blocks of this rank that the last deltas have left behind: said when it begins, and then as often as steps
+ *  are printed. */
 static void report_lag(tw_engine_t *engine)
 {
     tw_hpz_counters_t counters;

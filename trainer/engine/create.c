@@ -23,7 +23,7 @@ static void *take_near_changes(void *ctx, size_t n_bytes)
                                 "changes of replicas (thinwire.replicas is device)");
 }
 
-/* Replicas on the model's device. */
+/** Replicas on the model's device. */
 static tw_status_t place_near(tw_engine_t *engine, tw_hpz_params_t *params)
 {
     const tw_device_replicas_params_t near = {
@@ -88,7 +88,7 @@ static tw_status_t create_hpz(tw_engine_t *engine)
 
 /* ---- what moves ---------------------------------------------------------------------------------------- */
 
-/* hpz makes a segment for each rank and tensor at most. */
+/** hpz makes a segment for each rank and tensor at most. */
 static size_t max_segments(const tw_engine_t *engine, const tw_engine_unit_t *unit)
 {
     return unit->n_tensors * (size_t)engine->world;
@@ -102,7 +102,7 @@ static tw_status_t slot_init(tw_engine_t *engine, tw_engine_slot_t *slot, size_t
                        : TW_ERR_NO_MEMORY;
 }
 
-/* Where replicas are near, units are gathered there; with a delta nowhere else. */
+/** Where replicas are near, units are gathered there; with a delta nowhere else. */
 static tw_status_t gather_slot(tw_engine_t *engine, tw_engine_slot_t *slot, size_t unit)
 {
     static const char what[] = "gathered weights";
@@ -147,7 +147,7 @@ static tw_status_t gather_slots(tw_engine_t *engine)
     return status;
 }
 
-/* What does not fit in a slice takes turns with the blocks, slice by slice. */
+/** What does not fit in a slice takes turns with the blocks, slice by slice. */
 static tw_status_t reduce_slots(tw_engine_t *engine)
 {
     size_t most = tw_reduce_slice_elems(engine), root = engine->units[TW_MODEL_ROOT].n_elems,
@@ -202,7 +202,7 @@ static tw_status_t moving(tw_engine_t *engine)
 
 /* ---- what is computed with ----------------------------------------------------------------------------- */
 
-/* Recomputing, the layers share a place for what they save. */
+/** Recomputing, the layers share a place for what they save. */
 static tw_status_t take_saved(tw_engine_t *engine, size_t saved_bytes)
 {
     engine->saved = tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, engine->n_layer, sizeof(*engine->saved),
@@ -219,7 +219,7 @@ static tw_status_t take_saved(tw_engine_t *engine, size_t saved_bytes)
     return engine->saved ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
-/* What it takes by itself: on a device, and in host memory for what comes from there. */
+/** What it takes by itself: on a device, and in host memory for what comes from there. */
 static void count_model(tw_engine_t *engine, const tw_model_sizes_t *sizes)
 {
     int is_on_device = tw_model_is_on_device(engine->model);
@@ -371,7 +371,7 @@ tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out
     return TW_OK;
 }
 
-/* After a failure the walk may have been left in the middle. */
+/** After a failure the walk may have been left in the middle. */
 static void give_up_walk(tw_engine_t *engine)
 {
     tw_engine_wait(engine, &engine->root_slot.ops);

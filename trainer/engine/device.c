@@ -10,8 +10,8 @@ static const char *const names[TW_ENGINE_HOLDING_COUNT] = {
     [TW_ENGINE_MOVING] = "moving",         [TW_ENGINE_ACTIVATIONS] = "activations",
     [TW_ENGINE_SCRATCH] = "scratch"};
 
-/* A model on a device takes weights from host memory, and gives gradients back there. The optimizer's state
- * stays on the device, unless it is offloaded, or Muon's: momenta travel from host memory. */
+/** A model on a device takes weights from host memory, and gives gradients back there. The optimizer's state
+ *  stays on the device, unless it is offloaded, or Muon's: momenta travel from host memory. */
 static void keep_in_host_memory(tw_engine_t *engine)
 {
     static const tw_engine_holding_t holdings[] = {TW_ENGINE_WEIGHTS, TW_ENGINE_GRADIENTS, TW_ENGINE_MOVING,
@@ -44,7 +44,7 @@ int tw_engine_gradients_lag(const tw_engine_t *engine)
     return tw_model_is_on_device(engine->model) && engine->options->overlap;
 }
 
-/* Of a holding. */
+/** Of a holding. */
 static size_t bytes_there(const tw_engine_t *engine, int holding)
 {
     const tw_engine_home_t *home = &engine->homes[holding];
@@ -69,8 +69,8 @@ int tw_engine_is_full(const tw_engine_t *engine)
     return room > 0 && tw_engine_device_bytes(engine) > room;
 }
 
-/* "optimizer 14", "weights 2 in host memory", "optimizer 14 and 12 in host memory": a GPU's has a place there
- * for checkpoints. */
+/** "optimizer 14", "weights 2 in host memory", "optimizer 14 and 12 in host memory": a GPU's has a place
+ *  there for checkpoints. */
 static int print_holding(const tw_engine_t *engine, int holding, char *text, size_t n)
 {
     const tw_engine_home_t *home = &engine->homes[holding];

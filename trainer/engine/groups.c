@@ -47,7 +47,7 @@ size_t tw_groups_leave_out(const tw_engine_t *engine, tw_coll_args_t *args)
     return args->n_segments;
 }
 
-/* Leave the others' out. */
+/** Leave the others' out. */
 static size_t leave_frozen(const tw_engine_t *engine, tw_coll_args_t *args)
 {
     tw_coll_segment_t *segments = (void *)(uintptr_t)args->segments;
@@ -83,7 +83,7 @@ tw_status_t tw_frozen_init(tw_engine_t *engine)
     return TW_OK;
 }
 
-/* Through the places that training gathers to; plain, whatever training's weights are. */
+/** Through the places that training gathers to; plain, whatever training's weights are. */
 static tw_status_t gather_unit(tw_engine_t *engine, size_t index)
 {
     const tw_engine_unit_t *unit = &engine->units[index];

@@ -20,7 +20,7 @@ static size_t x_bytes(const tw_engine_t *engine)
            sizeof(float);
 }
 
-/* The first [n_layer] of x, as one run of memory. */
+/** The first [n_layer] of x, as one run of memory. */
 static tw_status_t take_inputs(tw_engine_t *engine, size_t x_elems)
 {
     size_t n = tw_size_mul(engine->n_layer, x_elems);

@@ -14,7 +14,7 @@
 /* No list of the engine's is as long. */
 #define TENSOR_BYTES ((size_t)1 << 24)
 
-/* Room for so many more. */
+/** Room for so many more. */
 static tw_status_t grow(tw_engine_list_t *list, size_t n)
 {
     size_t max = list->max > 0 ? 2 * list->max : 64;
@@ -52,7 +52,7 @@ static void *alloc_memory(tw_engine_t *engine, size_t n_bytes)
 /* Where there is no memory. */
 #define NOWHERE ((void *)(uintptr_t)4096)
 
-/* Zeros, which take memory only where they are written. */
+/** Zeros, which take memory only where they are written. */
 static void *map_space(tw_engine_t *engine, size_t n_bytes)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -67,7 +67,7 @@ static void *map_space(tw_engine_t *engine, size_t n_bytes)
     return start;
 }
 
-/* Of a planned engine. A tensor that no list is as long as is nowhere: whoever touches it is found out. */
+/** Of a planned engine. A tensor that no list is as long as is nowhere: whoever touches it is found out. */
 static void *alloc_planned(tw_engine_t *engine, size_t n_bytes)
 {
     if (n_bytes >= TENSOR_BYTES) {
@@ -78,8 +78,8 @@ static void *alloc_planned(tw_engine_t *engine, size_t n_bytes)
 
 /* ---- offloaded ----------------------------------------------------------------------------------------- */
 
-/* A file without a name, of so many bytes, which are there: a full disk shows now, not when a page is
- * written. */
+/** A file without a name, of so many bytes, which are there: a full disk shows now, not when a page is
+ *  written. */
 static int open_file(const tw_engine_t *engine, const char *folder, size_t n_bytes)
 {
     int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -140,7 +140,7 @@ void *tw_engine_alloc(tw_engine_t *engine, tw_engine_holding_t holding, size_t n
 
 /* ---- where the model computes -------------------------------------------------------------------------- */
 
-/* What does not fit is counted, but not taken: the engine will not be made. */
+/** What does not fit is counted, but not taken: the engine will not be made. */
 void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_holding_t holding, size_t n_bytes, const char *what)
 {
     static char not_taken;
@@ -161,7 +161,7 @@ void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_holding_t holding, siz
     return block;
 }
 
-/* What is only counted is not pinned, which would touch it. */
+/** What is only counted is not pinned, which would touch it. */
 void tw_engine_pin(tw_engine_t *engine, void *start, size_t n_bytes)
 {
     int is_counted = engine->is_planned || tw_engine_is_full(engine);
@@ -178,7 +178,7 @@ static void free_list(tw_engine_list_t *list)
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
-/* Advice on anything else would lose what is there. */
+/** Advice on anything else would lose what is there. */
 static int is_mapped(const tw_engine_t *engine, const void *start)
 {
     for (size_t i = 0; i < engine->n_maps; i++) {
@@ -190,7 +190,7 @@ static int is_mapped(const tw_engine_t *engine, const void *start)
     return 0;
 }
 
-/* Advice is for whole pages: those that the run has something in. */
+/** Advice is for whole pages: those that the run has something in. */
 static void advise(const tw_engine_t *engine, const void *start, size_t n_bytes, int advice)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -205,7 +205,7 @@ void tw_engine_fetch(const tw_engine_t *engine, const void *start, size_t n_byte
     advise(engine, start, n_bytes, MADV_WILLNEED);
 }
 
-/* The pages stay dirty in the system's cache, which writes them. */
+/** The pages stay dirty in the system's cache, which writes them. */
 void tw_engine_put_away(const tw_engine_t *engine, const void *start, size_t n_bytes)
 {
     advise(engine, start, n_bytes, MADV_DONTNEED);
@@ -216,7 +216,7 @@ uint64_t tw_engine_file_bytes(const tw_engine_t *engine)
     return engine->file_bytes;
 }
 
-/* The allocator would keep it: it lies between what stays. */
+/** The allocator would keep it: it lies between what stays. */
 void tw_engine_trim(void)
 {
     (void)malloc_trim(0);
@@ -248,7 +248,7 @@ void tw_engine_free_all(tw_engine_t *engine)
     free_list(&engine->blocks);
 }
 
-/* Now. */
+/** Now. */
 static size_t held_bytes(const tw_engine_t *engine)
 {
     return engine->memory_bytes + tw_hpz_memory_bytes(engine->hpz) + tw_coll_workspace_bytes(engine->coll);

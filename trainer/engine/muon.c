@@ -19,7 +19,7 @@ int tw_muon_has(const tw_engine_t *engine, size_t tensor)
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
-/* In turn, from the first matrix of the model on. */
+/** In turn, from the first matrix of the model on. */
 static void find_owners(tw_engine_t *engine)
 {
     int next = 0;
@@ -62,7 +62,7 @@ static most_t count_most(const tw_engine_t *engine)
     return most;
 }
 
-/* What a matrix is made orthogonal in. */
+/** What a matrix is made orthogonal in. */
 static tw_status_t take_scratch(tw_engine_t *engine, const most_t *most)
 {
     tw_engine_muon_t *muon = &engine->muon;
@@ -113,14 +113,14 @@ tw_status_t tw_muon_init(tw_engine_t *engine)
 
 /* ---- where pieces lie ---------------------------------------------------------------------------------- */
 
-/* Of a layer; the root has no matrices of Muon's. */
+/** Of a layer; the root has no matrices of Muon's. */
 static tw_engine_muon_place_t *place_of(const tw_engine_t *engine, const tw_engine_unit_t *unit)
 {
     size_t layer = (size_t)(unit - engine->units) - 1;
     return (tw_engine_muon_place_t *)(uintptr_t)&engine->muon.places[layer % TW_ENGINE_MUON_PLACES];
 }
 
-/* Has a unit any? */
+/** Has a unit any? */
 static int has_matrices(const tw_engine_t *engine, const tw_engine_unit_t *unit)
 {
     int any = 0;
@@ -131,7 +131,7 @@ static int has_matrices(const tw_engine_t *engine, const tw_engine_unit_t *unit)
     return any;
 }
 
-/* What is sent lies by owner, then tensor; what is owned by sender, then tensor. Stage 0: by tensor. */
+/** What is sent lies by owner, then tensor; what is owned by sender, then tensor. Stage 0: by tensor. */
 static uint16_t *sent_place(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor)
 {
     const int *owners = engine->muon.owners;
@@ -145,7 +145,7 @@ static uint16_t *sent_place(const tw_engine_t *engine, const tw_engine_unit_t *u
     return place_of(engine, unit)->sent + at;
 }
 
-/* Elements of the owner's matrices that a rank has, of those before `end`. */
+/** Elements of the owner's matrices that a rank has, of those before `end`. */
 static size_t count_pieces(const tw_engine_t *engine, const tw_engine_unit_t *unit, int owner, int rank,
                            size_t end)
 {
@@ -185,7 +185,7 @@ static tw_status_t exchange(tw_engine_t *engine, const tw_engine_unit_t *unit, i
     return post(engine, unit, &args);
 }
 
-/* Stage 0: each matrix from its owner to all. */
+/** Stage 0: each matrix from its owner to all. */
 static tw_status_t hand_round(tw_engine_t *engine, const tw_engine_unit_t *unit)
 {
     size_t n = 0, world = (size_t)engine->world;
@@ -205,7 +205,7 @@ static tw_status_t hand_round(tw_engine_t *engine, const tw_engine_unit_t *unit)
 
 /* ---- what is computed ---------------------------------------------------------------------------------- */
 
-/* m = mu m + g; what is made orthogonal: g + mu m. */
+/** m = mu m + g; what is made orthogonal: g + mu m. */
 static void add_momentum(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor,
                          float grad_scale)
 {
@@ -226,7 +226,7 @@ static void add_momentum(const tw_engine_t *engine, const tw_engine_unit_t *unit
     }
 }
 
-/* A piece of an owned matrix, between where it has come to and its place in the whole. */
+/** A piece of an owned matrix, between where it has come to and its place in the whole. */
 static void move_pieces(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor, float *whole,
                         int is_back)
 {
@@ -264,7 +264,7 @@ static tw_status_t orthogonalize(tw_engine_t *engine, const tw_engine_unit_t *un
     return TW_OK;
 }
 
-/* Outputs by inputs; a weight of GPT-2 is (in,out). */
+/** Outputs by inputs; a weight of GPT-2 is (in,out). */
 static double shape_factor(const tw_engine_t *engine, size_t tensor)
 {
     const size_t *shape = engine->tensors[tensor].shape;

@@ -15,13 +15,13 @@ int tw_near_is_wanted(const tw_engine_t *engine)
     return tw_model_is_on_device(engine->model) && engine->homes[TW_ENGINE_OPTIMIZER].place == TW_TRAIN_NONE;
 }
 
-/* The replicas follow them, or they are the weights. */
+/** The replicas follow them, or they are the weights. */
 static int leaves_masters(const tw_engine_t *engine)
 {
     return engine->has_delta || engine->weight_type == TW_TYPE_FP32;
 }
 
-/* Does the host take them in each step? */
+/** Does the host take them in each step? */
 static int takes_masters(const tw_engine_t *engine)
 {
     return leaves_masters(engine) && !(engine->has_delta && engine->has_near_replicas);
@@ -32,8 +32,8 @@ static void *take(void *ctx, size_t n_bytes)
     return tw_engine_alloc_near(ctx, TW_ENGINE_OPTIMIZER, n_bytes, "the optimizer");
 }
 
-/* What is copied often: reduced gradients, and what follows a step. A shard in a file is not: pinned, all of
- * it would be in memory. */
+/** What is copied often: reduced gradients, and what follows a step. A shard in a file is not: pinned, all of
+ *  it would be in memory. */
 static void pin_news(tw_engine_t *engine)
 {
     const tw_engine_unit_t *first = &engine->units[TW_MODEL_ROOT];
@@ -106,7 +106,7 @@ tw_status_t tw_near_load(tw_engine_t *engine)
     return TW_OK;
 }
 
-/* In stage 0 all have the same: one of them leaves it. */
+/** In stage 0 all have the same: one of them leaves it. */
 tw_status_t tw_near_store(tw_engine_t *engine)
 {
     if (engine->stage == 0 && engine->rank > 0) {
@@ -120,7 +120,7 @@ tw_status_t tw_near_store(tw_engine_t *engine)
     return TW_OK;
 }
 
-/* Its whole pages; they are zeros when they are touched again. */
+/** Its whole pages; they are zeros when they are touched again. */
 static void give_back(void *start, size_t n_bytes)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = ((uintptr_t)start + page - 1) / page * page,
@@ -131,7 +131,7 @@ static void give_back(void *start, size_t n_bytes)
     }
 }
 
-/* The device's is about to be another. */
+/** The device's is about to be another. */
 static void forget_state(tw_engine_t *engine)
 {
     const tw_engine_unit_t *first = &engine->units[TW_MODEL_ROOT];

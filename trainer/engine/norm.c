@@ -8,7 +8,7 @@
 #define MAX_RUN_BF16 ((size_t)1 << 40)
 #define MAX_RUN_FP32 ((size_t)1 << 15)
 
-/* limbs += value * 2^shift */
+/** limbs += value * 2^shift */
 static void add_shifted(uint64_t *limbs, uint64_t value, unsigned shift)
 {
     size_t limb = shift / 64;
@@ -20,7 +20,7 @@ static void add_shifted(uint64_t *limbs, uint64_t value, unsigned shift)
     }
 }
 
-/* Two sets of bins: neighbours often have the same exponent, and would wait for each other. */
+/** Two sets of bins: neighbours often have the same exponent, and would wait for each other. */
 static void count_bf16(uint64_t bins[2][N_EXPONENTS], const uint16_t *values, size_t n_elems)
 {
     for (size_t i = 0; i < n_elems; i++) {

@@ -22,7 +22,7 @@ tw_status_t tw_outliers_init(tw_engine_t *engine)
     return TW_OK;
 }
 
-/* Added up the oldest first: the same on all ranks, and after a resume as if there had been none. */
+/** Added up the oldest first: the same on all ranks, and after a resume as if there had been none. */
 static double z_of(const double *values, size_t n, double value)
 {
     double sum = 0, squares = 0;
@@ -37,7 +37,7 @@ static double z_of(const double *values, size_t n, double value)
     return deviation > 0 ? (value - mean) / deviation : 0;
 }
 
-/* Both in order, the oldest first. */
+/** Both in order, the oldest first. */
 static void unroll(const tw_engine_outliers_t *outliers)
 {
     size_t n = outliers->n, first = n < outliers->window ? 0 : outliers->at;
@@ -67,7 +67,7 @@ double tw_outliers_norm_z(const tw_engine_t *engine, double norm)
     return z_in(engine, 1, norm);
 }
 
-/* Outliers too, unless they are not finite: what was one becomes common if it stays. */
+/** Outliers too, unless they are not finite: what was one becomes common if it stays. */
 void tw_outliers_add(tw_engine_t *engine, double loss, double norm)
 {
     tw_engine_outliers_t *outliers = &engine->outliers;

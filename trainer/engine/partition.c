@@ -1,7 +1,7 @@
 /* What of each unit is on this rank, and the memory of it. */
 #include "trainer/engine/calls.h"
 
-/* The element of a unit's flat buffers that a piece begins at, and its run of the tensor. */
+/** The element of a unit's flat buffers that a piece begins at, and its run of the tensor. */
 static tw_hpz_piece_t own_piece(const tw_engine_t *engine, size_t tensor)
 {
     const tw_hpz_layout_t *layout = tw_hpz_layout(engine->hpz);
@@ -30,7 +30,7 @@ static void unit_init(tw_engine_t *engine, size_t index)
     }
 }
 
-/* What lives long lies in one run of memory for each kind. */
+/** What lives long lies in one run of memory for each kind. */
 static void *take(tw_engine_t *engine, tw_engine_holding_t holding, int is_shard, size_t elem_bytes,
                   const char *what)
 {
@@ -41,8 +41,8 @@ static void *take(tw_engine_t *engine, tw_engine_holding_t holding, int is_shard
     return tw_engine_alloc(engine, holding, n, elem_bytes, what);
 }
 
-/* What is frozen has no moments. Where the optimizer is on a device, this is what checkpoints take and
- * leave. */
+/** What is frozen has no moments. Where the optimizer is on a device, this is what checkpoints take and
+ *  leave. */
 static float *take_moments(tw_engine_t *engine, const char *what)
 {
     size_t n = 0;
@@ -128,8 +128,8 @@ static tw_status_t gradients(tw_engine_t *engine)
     return TW_OK;
 }
 
-/* With one micro-batch a step the blocks share a buffer: a gradient has left it before the next one comes. On
- * a device they take two in turn: a gradient leaves while the next one is computed. */
+/** With one micro-batch a step the blocks share a buffer: a gradient has left it before the next one comes.
+ *  On a device they take two in turn: a gradient leaves while the next one is computed. */
 static tw_status_t sums(tw_engine_t *engine)
 {
     size_t n_buffers = tw_engine_gradients_lag(engine) ? 2 : 1;

@@ -5,19 +5,19 @@
 
 #include "trainer/engine/calls.h"
 
-/* Matrices that are frozen need no products for their gradients. */
+/** Matrices that are frozen need no products for their gradients. */
 static int is_wanted(const tw_engine_t *engine, size_t tensor)
 {
     return !engine->groups[tensor].is_frozen || engine->tensors[tensor].n_dims < 2;
 }
 
-/* Element i of a unit's sums. */
+/** Element i of a unit's sums. */
 static void *sum_at(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t i)
 {
     return (char *)unit->sums + i * tw_type_bytes(engine->sum_type);
 }
 
-/* n of them from element i on, as they travel. */
+/** n of them from element i on, as they travel. */
 static void leave(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t i, void *to, size_t n)
 {
     if (engine->sum_type == engine->grad_type) {
@@ -45,7 +45,7 @@ static tw_engine_slot_t *next_slot(tw_engine_t *engine)
     return &engine->reduce_slots[engine->n_reduces++ % TW_ENGINE_REDUCE_SLOTS];
 }
 
-/* Where the unit's gradients travel from, and the operations that do it. */
+/** Where the unit's gradients travel from, and the operations that do it. */
 static void *leave_from(tw_engine_t *engine, tw_engine_unit_t *unit, tw_engine_ops_t **ops)
 {
     if (engine->stage < 2) {
@@ -59,7 +59,7 @@ static void *leave_from(tw_engine_t *engine, tw_engine_unit_t *unit, tw_engine_o
 
 /* ---- what is asked for --------------------------------------------------------------------------------- */
 
-/* Stage 0: in place, a segment per tensor. */
+/** Stage 0: in place, a segment per tensor. */
 static void allreduce_args(tw_engine_t *engine, const tw_engine_unit_t *unit, tw_coll_args_t *args)
 {
     size_t n = 0;
@@ -97,7 +97,7 @@ size_t tw_reduce_slice_elems(const tw_engine_t *engine)
     return tw_engine_reduce_slice_most(engine->options, engine->world) * (size_t)engine->world;
 }
 
-/* Segments' elements, from where backward has added them to the slice's own memory. */
+/** Segments' elements, from where backward has added them to the slice's own memory. */
 static void fill_slice(const tw_engine_t *engine, const tw_engine_unit_t *unit, const tw_coll_args_t *args)
 {
     for (size_t i = 0; i < args->n_segments; i++) {
@@ -124,7 +124,7 @@ static tw_status_t post_slice(tw_engine_t *engine, size_t index, tw_hpz_slice_t 
     return tw_engine_post(engine, &slot->ops, &args, INT64_MAX, &planned);
 }
 
-/* As many slices under way as there are slots: what is added up in one place needs no other of its size. */
+/** As many slices under way as there are slots: what is added up in one place needs no other of its size. */
 static tw_status_t post_slices(tw_engine_t *engine, size_t index)
 {
     const tw_hpz_layout_t *layout = tw_hpz_layout(engine->hpz);
@@ -168,7 +168,7 @@ tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index)
     return tw_engine_post(engine, ops, &args, engine->options->reduce_bucket, &unit->planned_reduce);
 }
 
-/* Elements first .. first + n - 1 of a unit's part. */
+/** Elements first .. first + n - 1 of a unit's part. */
 static tw_status_t count(tw_engine_t *engine, size_t index, size_t first, size_t n, tw_norm_t *norm)
 {
     if (engine->optimizer.device) {
@@ -178,7 +178,7 @@ static tw_status_t count(tw_engine_t *engine, size_t index, size_t first, size_t
     return TW_OK;
 }
 
-/* Every rank adds up what is its own, so each element counts once. norm: NULL if it is not wanted. */
+/** Every rank adds up what is its own, so each element counts once. norm: NULL if it is not wanted. */
 static tw_status_t add_norm(tw_engine_t *engine, size_t index, tw_norm_t *norm)
 {
     const tw_hpz_layout_t *layout = tw_hpz_layout(engine->hpz);
@@ -198,7 +198,7 @@ static tw_status_t add_norm(tw_engine_t *engine, size_t index, tw_norm_t *norm)
     return TW_OK;
 }
 
-/* The blocks' gradients have come before the root's, which left last: their norm is taken behind it. */
+/** The blocks' gradients have come before the root's, which left last: their norm is taken behind it. */
 static tw_status_t finish_blocks(tw_engine_t *engine, tw_norm_t *norm)
 {
     tw_status_t status = TW_OK;

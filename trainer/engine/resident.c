@@ -4,8 +4,8 @@
 
 #include "trainer/engine/calls.h"
 
-/* VmRSS: of this process now; VmHWM: the most so far. Not rusage's, which knows what was there before exec: a
- * launcher. */
+/** VmRSS: of this process now; VmHWM: the most so far. Not rusage's, which knows what was there before exec:
+ *  a launcher. */
 static size_t read_status(const char *key)
 {
     char line[128];
@@ -23,8 +23,8 @@ static size_t read_status(const char *key)
     return (size_t)kib * 1024;
 }
 
-/* VmHWM begins anew: what was held for a while before, for a tokenizer's pass say, is none of the engine's.
- * Where the system does not allow that, VmHWM counts from where it is surpassed. */
+/** VmHWM begins anew: what was held for a while before, for a tokenizer's pass say, is none of the engine's.
+ *  Where the system does not allow that, VmHWM counts from where it is surpassed. */
 static void forget_most(void)
 {
     FILE *file = fopen("/proc/self/clear_refs", "we");

@@ -16,13 +16,13 @@ static size_t at_most(size_t a, size_t most)
     return a < most ? a : most;
 }
 
-/* A token of a text has a byte at least, and one comes before an empty one. */
+/** A token of a text has a byte at least, and one comes before an empty one. */
 size_t tw_engine_sample_length(const tw_train_options_t *o)
 {
     return at_most(1 + strlen(o->sample_prompt) + (size_t)o->sample_tokens, (size_t)o->sequence);
 }
 
-/* Of the model's vocabulary, activations between units, tokens. */
+/** Of the model's vocabulary, activations between units, tokens. */
 static size_t floats_of(const tw_train_options_t *o, const tw_model_t *model, size_t x_elems)
 {
     size_t lines = (size_t)o->sample_lines, length = tw_engine_sample_length(o);
@@ -120,8 +120,8 @@ static void sampler_cleanup(sampler_t *sampler)
     tw_buffer_free(sampler->whole);
 }
 
-/* A line's last tokens, the prompt's and the first n sampled ones; returns how many. What comes after them
- * changes nothing before it. */
+/** A line's last tokens, the prompt's and the first n sampled ones; returns how many. What comes after them
+ *  changes nothing before it. */
 static size_t fill_line(sampler_t *sampler, size_t line, size_t n)
 {
     const tw_engine_lines_t *sample = sampler->sample;
@@ -171,8 +171,8 @@ static size_t largest(const float *logits, size_t n)
     return at;
 }
 
-/* Words by their probabilities, softmax(logits / temperature), one after the other: the one in which `share`
- * of all of them lies. */
+/** Words by their probabilities, softmax(logits / temperature), one after the other: the one in which `share`
+ *  of all of them lies. */
 static size_t pick(const float *logits, size_t n, double temperature, double share)
 {
     size_t top = largest(logits, n), at = 0;
@@ -192,7 +192,7 @@ static size_t pick(const float *logits, size_t n, double temperature, double sha
     return at;
 }
 
-/* From 0 up to 1. */
+/** From 0 up to 1. */
 static double draw(const tw_engine_t *engine, size_t line, size_t place)
 {
     uint64_t of[] = {engine->steps_done, line, place};
@@ -230,7 +230,7 @@ static tw_status_t sample_first_rank(tw_engine_t *engine, const tw_engine_lines_
     return status;
 }
 
-/* The first rank takes as long as it takes: nobody gives the job up meanwhile, unless a rank dies. */
+/** The first rank takes as long as it takes: nobody gives the job up meanwhile, unless a rank dies. */
 static tw_status_t wait_for_first_rank(tw_engine_t *engine)
 {
     size_t world = (size_t)engine->world;

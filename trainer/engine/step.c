@@ -5,7 +5,7 @@
 
 /* ---- a micro-batch ------------------------------------------------------------------------------------- */
 
-/* Documents begin at their token. */
+/** Documents begin at their token. */
 static void find_documents(tw_engine_t *engine)
 {
     size_t seq_len = (size_t)engine->options->sequence, batch = (size_t)engine->options->micro_batch;
@@ -62,7 +62,7 @@ static tw_status_t forward(tw_engine_t *engine)
     return status;
 }
 
-/* The last activation's place takes its gradient, which then goes down through the blocks. */
+/** The last activation's place takes its gradient, which then goes down through the blocks. */
 static tw_status_t head(tw_engine_t *engine, size_t micro, double *loss)
 {
     float *top = engine->x[engine->n_layer];
@@ -92,7 +92,7 @@ static tw_status_t block_backward(tw_engine_t *engine, size_t unit, size_t micro
     return TW_OK;
 }
 
-/* Nothing to do past the last layer. */
+/** Nothing to do past the last layer. */
 static tw_status_t leave(tw_engine_t *engine, size_t unit)
 {
     if (unit > engine->n_layer) {
@@ -102,8 +102,8 @@ static tw_status_t leave(tw_engine_t *engine, size_t unit)
     return tw_reduce_post(engine, unit);
 }
 
-/* Gradients are there when the next unit's are asked for: on a device it computes these, while those of the
- * unit before are copied to host memory and leave. */
+/** Gradients are there when the next unit's are asked for: on a device it computes these, while those of the
+ *  unit before are copied to host memory and leave. */
 static tw_status_t backward(tw_engine_t *engine, size_t micro)
 {
     int is_last = micro + 1 == (size_t)engine->options->accumulation;

@@ -20,8 +20,8 @@ size_t tw_sync_replica_elems(const tw_engine_t *engine, size_t unit)
     return tw_hpz_secondary_elems(tw_hpz_layout(engine->hpz), (int)unit, tw_hpz_local(engine->hpz));
 }
 
-/* It is done: until the unit is gathered nobody needs its replica, and until the next sync nobody its
- * previous changes. */
+/** It is done: until the unit is gathered nobody needs its replica, and until the next sync nobody its
+ *  previous changes. */
 static void end(tw_engine_t *engine)
 {
     int unit = (int)engine->sync.done++;
@@ -34,7 +34,7 @@ static void end(tw_engine_t *engine)
     }
 }
 
-/* Where they are newest. */
+/** Where they are newest. */
 static const float *masters_of(const tw_engine_t *engine, size_t unit)
 {
     return engine->sync.is_near ? tw_device_optimizer_masters(engine->optimizer.device, unit)

@@ -67,7 +67,7 @@ static void add_norm(void *ctx, size_t first, size_t n, int thread)
     tw_norm_add(&call->engine->norms[thread], type, grads + first * tw_type_bytes(type), n);
 }
 
-/* Integers: the same in whatever order. */
+/** Integers: the same in whatever order. */
 void tw_engine_add_norm(const tw_engine_t *engine, tw_norm_t *norm, const void *grads, size_t n)
 {
     size_t n_threads = (size_t)tw_pool_threads(tw_model_pool(engine->model));

@@ -99,7 +99,7 @@ static tw_status_t gather_whole(tw_engine_t *engine, size_t index, int is_update
                           is_update ? &unit->planned_gather : &planned);
 }
 
-/* Stage 3 gathers when it needs the weights, unless replicas follow the changes. */
+/** Stage 3 gathers when it needs the weights, unless replicas follow the changes. */
 static tw_status_t publish(tw_engine_t *engine, size_t index, int is_update)
 {
     tw_engine_unit_t *unit = &engine->units[index];
@@ -121,7 +121,7 @@ static tw_hpz_sync_t sync_kind(const tw_engine_t *engine)
     return engine->options->delta_lossless ? TW_HPZ_LOSSLESS : TW_HPZ_QUANTIZED;
 }
 
-/* Advice on the optimizer's state of a unit; nothing to do past the last one. */
+/** Advice on the optimizer's state of a unit; nothing to do past the last one. */
 static void advise_state(const tw_engine_t *engine, size_t index,
                          void (*advise)(const tw_engine_t *, const void *, size_t))
 {
@@ -134,8 +134,8 @@ static void advise_state(const tw_engine_t *engine, size_t index,
     }
 }
 
-/* A unit's masters and moments are not needed before the next update, its shard in stage 3 not before its
- * visit. */
+/** A unit's masters and moments are not needed before the next update, its shard in stage 3 not before its
+ *  visit. */
 static void put_away(const tw_engine_t *engine, size_t index)
 {
     const tw_engine_unit_t *unit = &engine->units[index];
@@ -160,7 +160,7 @@ static tw_status_t end_unit(tw_engine_t *engine, size_t index, double lr)
     return status;
 }
 
-/* With Muon a unit's momenta travel while others are computed: it ends when the next but one has begun. */
+/** With Muon a unit's momenta travel while others are computed: it ends when the next but one has begun. */
 static tw_status_t update_here(tw_engine_t *engine, double lr, float grad_scale)
 {
     size_t n = engine->n_units, behind = engine->muon.owners ? TW_ENGINE_MUON_PLACES - 1 : 0;
@@ -186,7 +186,7 @@ static tw_status_t end_unit_near(tw_engine_t *engine, size_t index)
     return TW_OK;
 }
 
-/* On a device, where new weights are made, too. A unit leaves while the next one is computed. */
+/** On a device, where new weights are made, too. A unit leaves while the next one is computed. */
 static tw_status_t update_near(tw_engine_t *engine, double lr, float grad_scale)
 {
     TW_TRY(tw_near_begin(engine, grad_scale));

@@ -75,7 +75,7 @@ static tw_status_t validate_round(tw_engine_t *engine, const dealt_t *dealt, siz
     return forward_losses(engine, dealt->own + round * dealt->micro);
 }
 
-/* In the order of the text: the same sum whoever has computed what. */
+/** In the order of the text: the same sum whoever has computed what. */
 static double mean_of(const dealt_t *dealt)
 {
     double sum = 0;
@@ -124,7 +124,7 @@ tw_status_t tw_engine_validate(tw_engine_t *engine, double *loss)
     return status;
 }
 
-/* Stages 0 to 2 hold whole weights on all ranks: a checksum of each tensor, [world][n_tensors]. */
+/** Stages 0 to 2 hold whole weights on all ranks: a checksum of each tensor, [world][n_tensors]. */
 static tw_status_t compare_hashes(const tw_engine_t *engine, const uint64_t *hashes)
 {
     for (size_t r = 1; r < (size_t)engine->world; r++) {
@@ -163,7 +163,7 @@ static tw_status_t check_weights(tw_engine_t *engine)
     return status;
 }
 
-/* The check's own bytes are nobody's plan: they are left out. */
+/** The check's own bytes are nobody's plan: they are left out. */
 static tw_status_t check_copies(tw_engine_t *engine)
 {
     tw_coll_counters_t before, after;

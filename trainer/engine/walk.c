@@ -25,7 +25,7 @@ static tw_engine_slot_t *slot_of(tw_engine_t *engine, size_t unit, size_t n_bloc
 
 /* ---- what lies in files -------------------------------------------------------------------------------- */
 
-/* Advice on what a unit is gathered from. */
+/** Advice on what a unit is gathered from. */
 static void advise_shard(const tw_engine_t *engine, size_t index,
                          void (*advise)(const tw_engine_t *, const void *, size_t))
 {
@@ -73,7 +73,7 @@ static int is_in_node(const tw_engine_t *engine, size_t unit)
            (engine->has_replicas && tw_hpz_version(engine->hpz, (int)unit) == engine->version);
 }
 
-/* Is there a slot, and is it not too early? */
+/** Is there a slot, and is it not too early? */
 static int may_ask(const tw_engine_t *engine)
 {
     const tw_engine_walk_t *walk = &engine->walk;

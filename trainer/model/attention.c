@@ -74,7 +74,7 @@ static tw_matrix_t qkv_factor(const tw_compute_t *compute, const tw_attention_sh
     return tw_factor(compute, qkv, shape->batch * shape->seq_len * stride, stride, compute->narrow);
 }
 
-/* The first column that a row sees. */
+/** The first column that a row sees. */
 static size_t first_seen(const head_t *head, size_t row)
 {
     size_t start = head->starts ? (size_t)head->starts[row] : 0;
@@ -89,13 +89,13 @@ static tile_t tile_at(const head_t *head, size_t first)
     return (tile_t){first, rows, from, first + rows - from};
 }
 
-/* Rows of a factor from `row` on. */
+/** Rows of a factor from `row` on. */
 static tw_matrix_t rows_from(tw_matrix_t factor, size_t row)
 {
     return tw_factor_from(factor, row * factor.stride);
 }
 
-/* m (rows, cols) of a tile as a factor, where it is. */
+/** m (rows, cols) of a tile as a factor, where it is. */
 static tw_matrix_t tile_factor(const head_t *head, tile_t tile, float *m)
 {
     if (head->compute->type == TW_TYPE_FP32) {
@@ -124,7 +124,7 @@ static void clear_unseen(float *row, size_t cols, seen_t seen)
     memset(row + seen.end, 0, (cols - seen.end) * sizeof(*row));
 }
 
-/* p (rows, cols) = softmax of (Q K' / sqrt(D)) of what is seen, 0 elsewhere. */
+/** p (rows, cols) = softmax of (Q K' / sqrt(D)) of what is seen, 0 elsewhere. */
 static void probabilities(const head_t *head, tile_t tile, float *p)
 {
     tw_product_run(head->products, &(tw_product_t){.a = rows_from(head->q, tile.first),
@@ -143,7 +143,7 @@ static void probabilities(const head_t *head, tile_t tile, float *p)
     }
 }
 
-/* out (rows, D) = m (rows, cols) x, x (cols, D) being the tile's columns' */
+/** out (rows, D) = m (rows, cols) x, x (cols, D) being the tile's columns' */
 static void multiply_columns(const head_t *head, tile_t tile, tw_matrix_t m, tw_matrix_t x, float *out,
                              size_t stride)
 {
@@ -180,7 +180,7 @@ static float *scratch_of(const call_t *call, int thread)
     return call->scratch + (size_t)thread * tw_attention_scratch_elems(call->shape->seq_len);
 }
 
-/* A head of a sequence. */
+/** A head of a sequence. */
 static void forward_item(void *ctx, size_t item, int thread)
 {
     const call_t *call = ctx;
@@ -203,7 +203,7 @@ void tw_attention_forward(const tw_compute_t *compute, const tw_attention_shape_
     tw_pool_run(compute->pool, shape->batch * shape->heads, forward_item, &call);
 }
 
-/* dp becomes the gradient by the scores: p * (dp - sum over the row of p * dp) / sqrt(D). */
+/** dp becomes the gradient by the scores: p * (dp - sum over the row of p * dp) / sqrt(D). */
 static void softmax_backward(const head_t *head, tile_t tile, const float *p, float *dp)
 {
     for (size_t row = 0; row < tile.rows; row++) {
@@ -216,7 +216,7 @@ static void softmax_backward(const head_t *head, tile_t tile, const float *p, fl
     }
 }
 
-/* out (cols, D), of the tile's columns, += m' (cols, rows) x (rows, D) */
+/** out (cols, D), of the tile's columns, += m' (cols, rows) x (rows, D) */
 static void add_to_columns(const head_t *head, tile_t tile, tw_matrix_t m, tw_matrix_t x, float *out)
 {
     tw_product_run(head->products, &(tw_product_t){.a = tw_transposed(m),
@@ -230,7 +230,7 @@ static void add_to_columns(const head_t *head, tile_t tile, tw_matrix_t m, tw_ma
                                                    .beta = 1.0f});
 }
 
-/* p, dp: (rows, cols) */
+/** p, dp: (rows, cols) */
 static void tile_backward(const head_t *head, tile_t tile, float *p, float *dp)
 {
     probabilities(head, tile, p);
@@ -257,7 +257,7 @@ static void clear_columns(float *out, size_t rows, size_t cols, size_t stride)
     }
 }
 
-/* The heads of a sequence that share one of k and v, whose gradients they add to in turn. */
+/** The heads of a sequence that share one of k and v, whose gradients they add to in turn. */
 static void backward_item(void *ctx, size_t item, int thread)
 {
     const call_t *call = ctx;

@@ -135,7 +135,7 @@ static double count_params(const tw_model_config_t *config)
     return (double)config->n_layer * block + root;
 }
 
-/* The depth that comes nearest for a width. */
+/** The depth that comes nearest for a width. */
 static tw_model_config_t of_width(size_t width, double n_params, size_t vocab_size, size_t n_positions)
 {
     tw_model_config_t config = {.vocab_size = vocab_size,
@@ -152,7 +152,7 @@ static tw_model_config_t of_width(size_t width, double n_params, size_t vocab_si
     return config;
 }
 
-/* Wider while the depth for it would be more than width / 64 blocks: GPT-2 itself has 12 of width 768. */
+/** Wider while the depth for it would be more than width / 64 blocks: GPT-2 itself has 12 of width 768. */
 tw_model_config_t tw_model_config_for_params(size_t n_params, size_t vocab_size, size_t n_positions)
 {
     size_t width = 128;

@@ -60,7 +60,7 @@ typedef struct tw_gpt2_saved {
  *  there. */
 tw_status_t tw_gpt2_tensors(tw_model_t *model);
 
-/* gpt2_memory.c */
+/** gpt2_memory.c */
 size_t tw_gpt2_saved_bytes(const tw_model_config_t *config, size_t n);
 /** The parts of a block's saved memory of n rows. */
 tw_gpt2_saved_t tw_gpt2_saved_at(const tw_model_config_t *config, size_t n, void *saved);
@@ -68,7 +68,7 @@ size_t tw_gpt2_scratch_bytes(const tw_model_config_t *config, size_t batch, size
 tw_status_t tw_gpt2_scratch_init(tw_gpt2_t *gpt2);
 void tw_gpt2_scratch_cleanup(tw_gpt2_scratch_t *scratch);
 
-/* gpt2_root.c, gpt2_block.c: as in ops.h */
+/** gpt2_root.c, gpt2_block.c: as in ops.h */
 tw_status_t tw_gpt2_embed_forward(tw_model_t *model, const void *const *weights, const int32_t *tokens,
                                   float *x);
 void tw_gpt2_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads);

@@ -34,21 +34,21 @@ static block_t block_of(tw_model_t *model, const void *const *weights, float *co
                      .saved = tw_gpt2_saved_at(config, n, saved)};
 }
 
-/* A vector of at most 4C as fp32; the next call takes its place. */
+/** A vector of at most 4C as fp32; the next call takes its place. */
 static const float *bias_of(const block_t *block, int weight, size_t n_elems)
 {
     tw_weight_read(block->compute, block->weights[weight], 0, n_elems, block->scratch->bias);
     return block->scratch->bias;
 }
 
-/* One of (C), likewise. */
+/** One of (C), likewise. */
 static const float *gamma_of(const block_t *block, int weight)
 {
     tw_weight_read(block->compute, block->weights[weight], 0, block->c, block->scratch->gamma);
     return block->scratch->gamma;
 }
 
-/* y (N,out) = x (N,in) w + b, or += */
+/** y (N,out) = x (N,in) w + b, or += */
 static void linear(const block_t *block, int weight, const float *x, size_t in, size_t out, int accumulate,
                    float *y)
 {
@@ -59,7 +59,7 @@ static void linear(const block_t *block, int weight, const float *x, size_t in, 
                      y);
 }
 
-/* dx (N,in) = dy (N,out) w', and the gradients of w, where it is wanted, and of b, which follows it. */
+/** dx (N,in) = dy (N,out) w', and the gradients of w, where it is wanted, and of b, which follows it. */
 static void linear_backward(const block_t *block, int weight, const float *x, const float *dy, size_t in,
                             size_t out, float *dx)
 {
@@ -90,7 +90,7 @@ static void norm_again(const block_t *block, int weight, const float *x, tw_laye
                               block->scratch->norm);
 }
 
-/* d (N,C) += the gradient by x of the norm whose output's gradient is in scratch. */
+/** d (N,C) += the gradient by x of the norm whose output's gradient is in scratch. */
 static void norm_backward(const block_t *block, int weight, const float *x, tw_layernorm_stats_t stats,
                           float *d)
 {
@@ -101,7 +101,7 @@ static void norm_backward(const block_t *block, int weight, const float *x, tw_l
                                  &to);
 }
 
-/* middle (N,C) = x + attention(norm(x)) */
+/** middle (N,C) = x + attention(norm(x)) */
 static void attention_forward(const block_t *block, const float *x)
 {
     const tw_gpt2_saved_t *saved = &block->saved;
@@ -114,7 +114,7 @@ static void attention_forward(const block_t *block, const float *x)
     linear(block, TW_GPT2_ATTN_PROJ_W, saved->attended, c, c, 1, saved->middle);
 }
 
-/* y (N,C) = middle + mlp(norm(middle)) */
+/** y (N,C) = middle + mlp(norm(middle)) */
 static void mlp_forward(const block_t *block, float *y)
 {
     const tw_gpt2_saved_t *saved = &block->saved;
@@ -126,7 +126,7 @@ static void mlp_forward(const block_t *block, float *y)
     linear(block, TW_GPT2_MLP_PROJ_W, block->scratch->hidden, 4 * c, c, 1, y);
 }
 
-/* d (N,C): the gradient by y becomes that by middle. */
+/** d (N,C): the gradient by y becomes that by middle. */
 static void mlp_backward(const block_t *block, float *d)
 {
     const tw_gpt2_saved_t *saved = &block->saved;
@@ -140,7 +140,7 @@ static void mlp_backward(const block_t *block, float *d)
     norm_backward(block, TW_GPT2_LN_2_W, saved->middle, saved->ln_2, d);
 }
 
-/* d (N,C): the gradient by middle becomes that by x. */
+/** d (N,C): the gradient by middle becomes that by x. */
 static void attention_backward(const block_t *block, const float *x, float *d)
 {
     const tw_gpt2_saved_t *saved = &block->saved;

@@ -39,7 +39,7 @@ tw_status_t tw_gpt2_embed_forward(tw_model_t *model, const void *const *weights,
     return TW_OK;
 }
 
-/* Columns: a word that comes twice is added to in order. What is not wanted is NULL. */
+/** Columns: a word that comes twice is added to in order. What is not wanted is NULL. */
 static void embed_columns(void *ctx, size_t first, size_t n, int thread)
 {
     const embed_t *embed = ctx;
@@ -69,7 +69,7 @@ void tw_gpt2_embed_backward(tw_model_t *model, const int32_t *tokens, const floa
                    TW_SPREAD_LEAST / (model->batch * model->seq_len) + 1, embed_columns, &embed);
 }
 
-/* norm (N,C) = the last norm of x. */
+/** norm (N,C) = the last norm of x. */
 static void last_norm(const tw_model_t *model, const tw_gpt2_scratch_t *scratch, const void *const *weights,
                       const float *x)
 {

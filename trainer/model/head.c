@@ -8,7 +8,7 @@
 #define LOGITS_ELEMS ((size_t)16 << 20)
 enum { ROWS_STEP = 16 };
 
-/* Chunks of about one size, in steps that products like. */
+/** Chunks of about one size, in steps that products like. */
 size_t tw_head_rows(size_t vocab_size, size_t n)
 {
     size_t most = LOGITS_ELEMS / vocab_size;
@@ -30,7 +30,7 @@ typedef struct rows_call {
     float scale;
 } rows_call_t;
 
-/* Losses of some rows, whose logits become the gradient by themselves. */
+/** Losses of some rows, whose logits become the gradient by themselves. */
 static void rows_loss(void *ctx, size_t first, size_t n, int thread)
 {
     const rows_call_t *call = ctx;
@@ -43,8 +43,8 @@ static void rows_loss(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/* logits = norm w'; returns the sum of the rows' losses, which are added to their sequences' sums [B] if that
- * is not NULL. */
+/** logits = norm w'; returns the sum of the rows' losses, which are added to their sequences' sums [B] if
+ *  that is not NULL. */
 static double chunk_loss(const chunk_t *chunk, float scale, double *sums)
 {
     const tw_head_t *head = chunk->head;
@@ -77,7 +77,7 @@ static void narrow_rows(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/* The logits' gradient as a factor, where it is. */
+/** The logits' gradient as a factor, where it is. */
 static tw_matrix_t logits_factor(const chunk_t *chunk)
 {
     const tw_head_t *head = chunk->head;
@@ -89,7 +89,7 @@ static tw_matrix_t logits_factor(const chunk_t *chunk)
     return (tw_matrix_t){.at = head->logits, .stride = 2 * head->v, .type = TW_TYPE_BF16};
 }
 
-/* d_norm (rows,C) = d_logits w;  d_weight (V,C) += d_logits' norm, unless it is NULL */
+/** d_norm (rows,C) = d_logits w;  d_weight (V,C) += d_logits' norm, unless it is NULL */
 static void chunk_backward(const chunk_t *chunk, float *d_norm, float *d_weight)
 {
     const tw_head_t *head = chunk->head;
@@ -115,7 +115,7 @@ static void chunk_backward(const chunk_t *chunk, float *d_norm, float *d_weight)
     }
 }
 
-/* All rows; d_norm and d_weight, or d_norm, or sums, or none of them. Returns the sum of losses. */
+/** All rows; d_norm and d_weight, or d_norm, or sums, or none of them. Returns the sum of losses. */
 static double all_chunks(const tw_head_t *head, float scale, float *d_norm, float *d_weight, double *sums)
 {
     double sum = 0.0;

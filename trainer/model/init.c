@@ -3,8 +3,8 @@
 
 #include "trainer/model/ops.h"
 
-/* A step of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA
- * 2014). */
+/** A step of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA
+ *  2014). */
 static uint64_t mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
@@ -13,13 +13,13 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* From 0 up to 1, never 0. */
+/** From 0 up to 1, never 0. */
 static double uniform(uint64_t key, uint64_t counter)
 {
     return ((double)(mix(key ^ mix(counter)) >> 11) + 0.5) * 0x1p-53;
 }
 
-/* Box and Muller: elements 2i and 2i + 1 are the two coordinates of one point. */
+/** Box and Muller: elements 2i and 2i + 1 are the two coordinates of one point. */
 static double normal(uint64_t key, size_t elem)
 {
     uint64_t pair = elem / 2;

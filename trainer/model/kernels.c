@@ -38,7 +38,7 @@ typedef struct lanes {
 /* For each register of 16 lanes; compilers unroll it. */
 #define EACH(p) for (size_t p = 0; p < VECTORS; p++)
 
-/* Elements i .. i + 15 of n; 0 behind the end. */
+/** Elements i .. i + 15 of n; 0 behind the end. */
 INLINE void load(const float *x, size_t i, size_t n, lanes_t *to)
 {
     float rest[LANES] = {0};
@@ -94,7 +94,7 @@ static float dot(const float *x, const float *y, size_t n)
 
 /* ---- a register at a time ------------------------------------------------------------------------------ */
 
-/* Elements i .. i + WIDTH - 1 of n; 0 behind the end. */
+/** Elements i .. i + WIDTH - 1 of n; 0 behind the end. */
 INLINE vector_t get(const float *x, size_t i, size_t n)
 {
     float rest[WIDTH] = {0};
@@ -119,7 +119,7 @@ INLINE vector_t choose(bits_t mask, vector_t yes, vector_t no)
     return (vector_t)((mask & (bits_t)yes) | (~mask & (bits_t)no));
 }
 
-/* tw_exp of each: the same bits. */
+/** tw_exp of each: the same bits. */
 INLINE vector_t exponential(vector_t x)
 {
     const vector_t zero = {0}, least = zero - 87.0f, most = zero + 88.0f;
@@ -270,7 +270,7 @@ static float rmsnorm_row(const float *x, const float *gamma, size_t c, double ep
     return rstd;
 }
 
-/* The mean of g * x^, where x^ = x * rstd and g = dy * gamma. */
+/** The mean of g * x^, where x^ = x * rstd and g = dy * gamma. */
 static float rmsnorm_mean(const float *dy, const float *x, const float *gamma, size_t c, float rstd)
 {
     lanes_t total = {{{0}}}, a, b, g;
@@ -349,7 +349,7 @@ static void rmsnorm_backward(const float *dy, const float *x, const float *gamma
 #define TWO_ROOT_2_OVER_PI 1.5957691216f /* 2 sqrt(2 / pi) */
 #define CUBE 0.044715f
 
-/* 1 + e^-2u */
+/** 1 + e^-2u */
 INLINE vector_t gelu_divisor(vector_t x)
 {
     vector_t two_u = TWO_ROOT_2_OVER_PI * (x + CUBE * x * x * x);
@@ -364,7 +364,7 @@ static void gelu_forward(const float *x, size_t n, float *y)
     }
 }
 
-/* y = x s(2u), s' = s (1 - s):  dy/dx = s + x s (1 - s) d(2u)/dx */
+/** y = x s(2u), s' = s (1 - s):  dy/dx = s + x s (1 - s) d(2u)/dx */
 static void gelu_backward(const float *x, size_t n, float *d)
 {
     for (size_t i = 0; i < n; i += WIDTH) {
@@ -384,7 +384,7 @@ static void swiglu_forward(const float *gate, const float *up, size_t n, float *
     }
 }
 
-/* silu = x s(x), s' = s (1 - s):  dsilu/dx = s (1 + x (1 - s)) */
+/** silu = x s(x), s' = s (1 - s):  dsilu/dx = s (1 + x (1 - s)) */
 static void swiglu_backward(const float *gate, const float *up, size_t n, float *dy, float *d_gate)
 {
     for (size_t i = 0; i < n; i += WIDTH) {
@@ -406,7 +406,7 @@ static float row_max(const float *row, size_t n)
     return max;
 }
 
-/* row = exp(row - max); returns the sum. */
+/** row = exp(row - max); returns the sum. */
 static float exponentials(float *row, size_t n, float max)
 {
     for (size_t i = 0; i < n; i += WIDTH) {
@@ -466,7 +466,7 @@ static void bias_backward(const float *restrict dy, size_t n, size_t c, size_t s
     }
 }
 
-/* To the nearest, ties to even. The sum carries into the exponent; of a NaN it would leave anything. */
+/** To the nearest, ties to even. The sum carries into the exponent; of a NaN it would leave anything. */
 INLINE uint16_t narrowed(float x)
 {
     uint32_t bits;
@@ -483,7 +483,7 @@ static void narrow(const float *restrict x, size_t n, uint16_t *restrict y)
     }
 }
 
-/* A piece at a time through memory of its own: y begins where x does, and never overtakes it. */
+/** A piece at a time through memory of its own: y begins where x does, and never overtakes it. */
 static void narrow_in_place(float *x, size_t n)
 {
     uint16_t piece[512];

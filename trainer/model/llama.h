@@ -84,7 +84,7 @@ static inline size_t tw_llama_qkv_width(const tw_model_config_t *config)
  *  what is there. */
 tw_status_t tw_llama_tensors(tw_llama_t *llama);
 
-/* llama_memory.c */
+/** llama_memory.c */
 size_t tw_llama_saved_bytes(const tw_model_config_t *config, size_t n);
 /** The parts of a block's saved memory of n rows. */
 tw_llama_saved_t tw_llama_saved_at(const tw_model_config_t *config, size_t n, void *saved);
@@ -92,7 +92,7 @@ size_t tw_llama_scratch_bytes(const tw_model_config_t *config, size_t batch, siz
 tw_status_t tw_llama_scratch_init(tw_llama_t *llama);
 void tw_llama_scratch_cleanup(tw_llama_scratch_t *scratch);
 
-/* llama_root.c, llama_block.c: as in ops.h */
+/** llama_root.c, llama_block.c: as in ops.h */
 tw_status_t tw_llama_embed_forward(tw_model_t *model, const void *const *weights, const int32_t *tokens,
                                    float *x);
 void tw_llama_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads);

@@ -57,7 +57,7 @@ static float *grad_of(const block_t *block, int tensor)
     return block->grads[block->llama->block[tensor]];
 }
 
-/* A tensor of the block as fp32 [n_elems], in `to`. */
+/** A tensor of the block as fp32 [n_elems], in `to`. */
 static const float *widen(const block_t *block, int tensor, size_t n_elems, float *to)
 {
     tw_weight_read(block->compute, block->weights[block->llama->block[tensor]], 0, n_elems, to);
@@ -82,7 +82,7 @@ static const void *weight_of(const block_t *block, layer_t layer)
     return block->weights[block->llama->block[layer.tensor]];
 }
 
-/* What goes into a layer (N,in), and the gradient by what comes out (N,out), as factors. */
+/** What goes into a layer (N,in), and the gradient by what comes out (N,out), as factors. */
 static tw_matrix_t input_factor(const block_t *block, const float *x, size_t in)
 {
     return tw_factor(block->compute, x, block->n * in, in, block->compute->narrow);
@@ -93,13 +93,13 @@ static tw_matrix_t output_factor(const block_t *block, const float *dy, size_t o
     return tw_factor(block->compute, dy, block->n * out, out, block->compute->narrow_d);
 }
 
-/* y = x w' + beta y */
+/** y = x w' + beta y */
 static void layer_forward(const block_t *block, layer_t layer, tw_matrix_t x, float beta, float *y)
 {
     tw_layer_forward(block->compute, sizes_of(block, layer), x, weight_of(block, layer), beta, y);
 }
 
-/* The weight's gradient, where it is wanted, += dy' x; dx (N,in) = dy w + beta dx */
+/** The weight's gradient, where it is wanted, += dy' x; dx (N,in) = dy w + beta dx */
 static void layer_backward(const block_t *block, layer_t layer, tw_matrix_t x, tw_matrix_t dy, float beta,
                            float *dx)
 {
@@ -140,7 +140,7 @@ static projection_t projection_of(const block_t *block, int which)
     return projections[which];
 }
 
-/* qkv (N,Q) of the norm in scratch */
+/** qkv (N,Q) of the norm in scratch */
 static void qkv_forward(const block_t *block, float *qkv)
 {
     tw_matrix_t norm = input_factor(block, block->scratch->norm, block->c);
@@ -153,7 +153,7 @@ static void qkv_forward(const block_t *block, float *qkv)
     }
 }
 
-/* d_norm (N,C) = the gradient by the norm */
+/** d_norm (N,C) = the gradient by the norm */
 static void qkv_backward(const block_t *block, const float *d_qkv, float *d_norm)
 {
     tw_matrix_t norm = input_factor(block, block->scratch->norm, block->c);
@@ -179,7 +179,7 @@ typedef struct heads {
     double epsilon;
 } heads_t;
 
-/* Both gammas lie in the vector's scratch. */
+/** Both gammas lie in the vector's scratch. */
 static heads_t heads_of(const block_t *block)
 {
     const tw_model_config_t *config = block->config;
@@ -231,14 +231,14 @@ static void turn_rows(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/* qkv (N,Q) in scratch = the saved one, normed and turned. */
+/** qkv (N,Q) in scratch = the saved one, normed and turned. */
 static void turn(const block_t *block)
 {
     heads_t heads = heads_of(block);
     over_rows(&heads, turn_rows);
 }
 
-/* The turned one is used up: rstd of a head that has a norm takes the place of its first element. */
+/** The turned one is used up: rstd of a head that has a norm takes the place of its first element. */
 static void turn_back_rows(void *ctx, size_t first, size_t n, int thread)
 {
     const heads_t *heads = ctx;
@@ -261,7 +261,7 @@ static void turn_back_rows(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/* Columns of a head: the gradients of the norms' gammas. */
+/** Columns of a head: the gradients of the norms' gammas. */
 static void head_gammas(void *ctx, size_t first, size_t n, int thread)
 {
     const heads_t *heads = ctx;
@@ -278,7 +278,7 @@ static void head_gammas(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/* The gradient by a normed head becomes that by the head. */
+/** The gradient by a normed head becomes that by the head. */
 static void head_norm_rows(void *ctx, size_t first, size_t n, int thread)
 {
     const heads_t *heads = ctx;
@@ -294,8 +294,8 @@ static void head_norm_rows(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/* d_qkv (N,Q) in scratch: the gradient by the turned one becomes that by the saved one. The turned one is
- * used up. */
+/** d_qkv (N,Q) in scratch: the gradient by the turned one becomes that by the saved one. The turned one is
+ *  used up. */
 static void turn_backward(const block_t *block)
 {
     heads_t heads = heads_of(block);
@@ -322,7 +322,7 @@ static void norm_again(const block_t *block, int tensor, const float *x, const f
     tw_spread_rmsnorm_apply(block->compute, x, gamma, block->n, block->c, rstd, block->scratch->norm);
 }
 
-/* d (N,C) += the gradient by x of the norm whose output's gradient is in scratch. */
+/** d (N,C) += the gradient by x of the norm whose output's gradient is in scratch. */
 static void norm_backward(const block_t *block, int tensor, const float *x, const float *rstd, float *d)
 {
     const float *gamma = widen(block, tensor, block->c, block->scratch->vector);
@@ -347,7 +347,7 @@ static layer_t down_layer(const block_t *block)
     return (layer_t){TW_LLAMA_DOWN, block->inner, block->c, block->c};
 }
 
-/* middle (N,C) = x + attention(norm(x)) */
+/** middle (N,C) = x + attention(norm(x)) */
 static void attention_forward(const block_t *block, const float *x)
 {
     const tw_llama_saved_t *saved = &block->saved;
@@ -360,7 +360,7 @@ static void attention_forward(const block_t *block, const float *x)
     layer_forward(block, o_layer(block), input_factor(block, saved->attended, block->q), 1.0f, saved->middle);
 }
 
-/* y (N,C) = middle + mlp(norm(middle)) */
+/** y (N,C) = middle + mlp(norm(middle)) */
 static void mlp_forward(const block_t *block, float *y)
 {
     const tw_llama_saved_t *saved = &block->saved;
@@ -375,7 +375,7 @@ static void mlp_forward(const block_t *block, float *y)
     layer_forward(block, down_layer(block), input_factor(block, scratch->hidden, block->inner), 1.0f, y);
 }
 
-/* d (N,C): the gradient by y becomes that by middle. */
+/** d (N,C): the gradient by y becomes that by middle. */
 static void mlp_backward(const block_t *block, float *d)
 {
     const tw_llama_saved_t *saved = &block->saved;
@@ -395,7 +395,7 @@ static void mlp_backward(const block_t *block, float *d)
     norm_backward(block, TW_LLAMA_NORM_2, saved->middle, saved->rstd_2, d);
 }
 
-/* d (N,C): the gradient by middle becomes that by x. */
+/** d (N,C): the gradient by middle becomes that by x. */
 static void attention_backward(const block_t *block, const float *x, float *d)
 {
     const tw_llama_saved_t *saved = &block->saved;

@@ -11,7 +11,7 @@ static void destroy(tw_model_t *model)
     free(llama);
 }
 
-/* Tokens that one sees on average: half of them, or of a window all but at the beginning. */
+/** Tokens that one sees on average: half of them, or of a window all but at the beginning. */
 static double mean_seen(const tw_model_config_t *config, size_t unit, size_t seq_len)
 {
     double length = (double)seq_len, window = (double)config->llama.window;

@@ -36,7 +36,7 @@ tw_status_t tw_llama_embed_forward(tw_model_t *model, const void *const *weights
     return TW_OK;
 }
 
-/* Columns: a word that comes twice is added to in order. */
+/** Columns: a word that comes twice is added to in order. */
 static void embed_columns(void *ctx, size_t first, size_t n, int thread)
 {
     const embed_t *embed = ctx;
@@ -64,14 +64,14 @@ void tw_llama_embed_backward(tw_model_t *model, const int32_t *tokens, const flo
                    TW_SPREAD_LEAST / (model->batch * model->seq_len) + 1, embed_columns, &embed);
 }
 
-/* The place of the output layer's weight: the embedding's, where it has none of its own. */
+/** The place of the output layer's weight: the embedding's, where it has none of its own. */
 static int head_place(const tw_llama_t *llama)
 {
     int own = llama->root[TW_LLAMA_HEAD];
     return own >= 0 ? own : llama->root[TW_LLAMA_EMBED];
 }
 
-/* Last norm into scratch, and what the loss is made of. */
+/** Last norm into scratch, and what the loss is made of. */
 static tw_head_t prepare(const tw_llama_t *llama, const void *const *weights, const float *x,
                          const int32_t *targets)
 {

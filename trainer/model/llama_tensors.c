@@ -80,7 +80,7 @@ static tw_status_t add_tensor(tw_model_t *model, const tensor_form_t *form, size
     return tw_model_tensor_add(model, unit, &tensor);
 }
 
-/* All blocks have the same places. */
+/** All blocks have the same places. */
 static tw_status_t add_unit(tw_model_t *model, size_t unit, const tensor_form_t *forms, size_t n_forms,
                             int *places)
 {

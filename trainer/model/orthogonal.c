@@ -24,7 +24,7 @@ static tw_matrix_t stored(const float *at, size_t stride)
     return (tw_matrix_t){.at = at, .stride = stride, .type = TW_TYPE_FP32};
 }
 
-/* square = x x' or x' x, whichever is small. */
+/** square = x x' or x' x, whichever is small. */
 static void multiply_by_itself(const tw_compute_t *compute, const matrix_t *m)
 {
     tw_matrix_t x = stored(m->x, m->cols), turned = tw_transposed(x);

@@ -18,8 +18,8 @@ static size_t count(size_t all, size_t piece)
     return (all + piece - 1) / piece;
 }
 
-/* The longer side is halved, as long as pieces stay large: what is read for a piece grows with its sides,
- * what is computed with their product. */
+/** The longer side is halved, as long as pieces stay large: what is read for a piece grows with its sides,
+ *  what is computed with their product. */
 tw_pieces_t tw_product_pieces(const tw_product_t *p)
 {
     tw_pieces_t pieces = {.rows = p->rows, .cols = p->cols, .n_rows = 1, .n_cols = 1};
@@ -41,7 +41,7 @@ typedef struct cut {
     tw_pieces_t pieces;
 } cut_t;
 
-/* Rows of a factor from `row` on, and columns from `col` on, of what it is after its transposition. */
+/** Rows of a factor from `row` on, and columns from `col` on, of what it is after its transposition. */
 static tw_matrix_t factor_from(tw_matrix_t matrix, size_t row, size_t col)
 {
     size_t first = matrix.transposed ? col * matrix.stride + row : row * matrix.stride + col;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the OpenMP runtime that oneDNN links; its header comes with GCC alone. */
+/** Of the OpenMP runtime that oneDNN links; its header comes with GCC alone. */
 int omp_get_max_threads(void);
 void omp_set_num_threads(int n_threads);
 
@@ -143,7 +143,7 @@ static int describe(dnnl_memory_desc_t *desc, size_t rows, size_t cols, size_t s
                                             strides) == dnnl_success;
 }
 
-/* What comes after the sum of products; NULL: oneDNN has no memory for it. */
+/** What comes after the sum of products; NULL: oneDNN has no memory for it. */
 static dnnl_primitive_attr_t attributes(const shape_t *key)
 {
     dnnl_primitive_attr_t attr = NULL;
@@ -168,7 +168,7 @@ static dnnl_primitive_attr_t attributes(const shape_t *key)
     return attr;
 }
 
-/* The larger one takes the place of the smaller, which entries only point to while they run. */
+/** The larger one takes the place of the smaller, which entries only point to while they run. */
 static int reserve_scratch(tw_products_t *products, size_t n_bytes)
 {
     if (n_bytes <= products->scratch_bytes) {
@@ -244,7 +244,7 @@ static int is_same(const shape_t *a, const shape_t *b)
            a->type == b->type;
 }
 
-/* NULL: no memory for it. */
+/** NULL: no memory for it. */
 static entry_t *find_entry(tw_products_t *products, const shape_t *key)
 {
     entry_t **bucket = &products->buckets[bucket_of(key)];

@@ -14,7 +14,7 @@ int tw_model_has_bf16_products(void)
     return tw_products_have_bf16();
 }
 
-/* The fastest of some. */
+/** The fastest of some. */
 static double measure(tw_products_t *products, const tw_product_t *product)
 {
     double best_sec = 0.0;

@@ -17,7 +17,7 @@ typedef struct call {
     int accumulate;
 } call_t;
 
-/* By elements, by rows of c, or by columns of n rows. */
+/** By elements, by rows of c, or by columns of n rows. */
 static void by_elements(const tw_compute_t *compute, call_t *call, size_t n, tw_pool_range_t range)
 {
     call->kernels = compute->kernels;
@@ -77,7 +77,7 @@ void tw_spread_layernorm_apply(const tw_compute_t *compute, const float *x, cons
     by_rows(compute, &call, layernorm_apply);
 }
 
-/* y, y2: the gradients of gamma and beta */
+/** y, y2: the gradients of gamma and beta */
 static void layernorm_vectors(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;
@@ -139,7 +139,7 @@ void tw_spread_rmsnorm_forward(const tw_compute_t *compute, const float *x, cons
     by_rows(compute, &call, rmsnorm_forward);
 }
 
-/* x2: rstd */
+/** x2: rstd */
 static void rmsnorm_apply(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;
@@ -155,7 +155,7 @@ void tw_spread_rmsnorm_apply(const tw_compute_t *compute, const float *x, const 
     by_rows(compute, &call, rmsnorm_apply);
 }
 
-/* beta: rstd; y: the gradient of gamma */
+/** beta: rstd; y: the gradient of gamma */
 static void rmsnorm_vector(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;

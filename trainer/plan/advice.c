@@ -36,7 +36,7 @@ static const tw_plan_row_t *fastest(const plan_t *plan)
     return best;
 }
 
-/* The least that a set's bytes take on the links, or its computing; the rate in bytes a second. */
+/** The least that a set's bytes take on the links, or its computing; the rate in bytes a second. */
 static double least_sec(const plan_t *plan, const tw_plan_row_t *row, double link_rate)
 {
     double link = row->inter_node_bytes / plan->cluster.n_nodes / link_rate;
@@ -54,7 +54,7 @@ static tw_status_t today_at(const tw_plan_case_t *given, const tw_plan_point_t *
     return TW_OK;
 }
 
-/* The slowest link at which today's is as fast as the best of ours could be. */
+/** The slowest link at which today's is as fast as the best of ours could be. */
 static tw_status_t plain_enough(const plan_t *plan, const tw_plan_case_t *given, const tw_plan_point_t *point,
                                 double token_sec, double *link_rate)
 {
@@ -83,8 +83,8 @@ static void print_methods(const plan_t *plan)
     }
 }
 
-/* Micro-batches a step, so that computing takes half of it: what ours moves between nodes is then once a
- * step. */
+/** Micro-batches a step, so that computing takes half of it: what ours moves between nodes is then once a
+ *  step. */
 static void print_accumulation(const plan_t *plan, const tw_plan_row_t *best, const tw_plan_point_t *point)
 {
     double link = best->inter_node_bytes / plan->cluster.n_nodes / (plan->cluster.link_bps / 8.0);

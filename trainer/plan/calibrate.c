@@ -34,7 +34,7 @@ typedef struct measured {
     double memory_bytes; /* the most that a line says; 0: none does */
 } measured_t;
 
-/* That share a time of computing; a line from before there were several says nothing. */
+/** That share a time of computing; a line from before there were several says nothing. */
 static double threads_of(const json_t *line, int which)
 {
     double n = json_number_value(json_object_get(line, "threads"));
@@ -69,7 +69,7 @@ static tw_status_t add_line(const char *path, const json_t *line, measured_t *me
     return TW_OK;
 }
 
-/* A bench's lines say of which set they are. Sampled text is no step. */
+/** A bench's lines say of which set they are. Sampled text is no step. */
 static int is_plain(const json_t *line)
 {
     if (json_object_get(line, "sample")) {
@@ -109,8 +109,8 @@ typedef struct fit {
     double times[N_TIMES]; /* typical ones */
 } fit_t;
 
-/* Of the progress thread's time, messages take what they take where there are next to no bytes, copies inside
- * a node what was measured of them, and bytes between nodes the rest. */
+/** Of the progress thread's time, messages take what they take where there are next to no bytes, copies
+ *  inside a node what was measured of them, and bytes between nodes the rest. */
 static void fit_moving(const fit_t *fit, const tw_plan_traffic_t *traffic)
 {
     tw_plan_cluster_t *cluster = fit->cluster;
@@ -126,8 +126,8 @@ static void fit_moving(const fit_t *fit, const tw_plan_traffic_t *traffic)
     cluster->inter_byte_sec = fmax(rest, 0.0) * ranks / step->inter_node;
 }
 
-/* Halve an interval until the simulated step takes as long as the measured one: the larger the value, the
- * shorter the step. */
+/** Halve an interval until the simulated step takes as long as the measured one: the larger the value, the
+ *  shorter the step. */
 static tw_status_t fit_value(const fit_t *fit, double *value, double low, double high)
 {
     for (int i = 0; i < 60; i++) {
@@ -139,8 +139,8 @@ static tw_status_t fit_value(const fit_t *fit, double *value, double low, double
     return TW_OK;
 }
 
-/* What a step waits for most is what is fitted: the link's rate, or else the cores, which are not the ranks'
- * alone. */
+/** What a step waits for most is what is fitted: the link's rate, or else the cores, which are not the ranks'
+ *  alone. */
 static tw_status_t fit_waiting(const fit_t *fit)
 {
     tw_plan_cluster_t *cluster = fit->cluster;
@@ -153,7 +153,7 @@ static tw_status_t fit_waiting(const fit_t *fit)
     return cores > 0.0 ? fit_value(fit, &cluster->cores, LEAST_CORES * cores, cores) : TW_OK;
 }
 
-/* What the run held besides what is counted. */
+/** What the run held besides what is counted. */
 static tw_status_t fit_memory(const fit_t *fit, double measured_bytes)
 {
     tw_plan_memory_t memory;
@@ -175,8 +175,8 @@ static tw_status_t fit_all(const fit_t *fit, double measured_bytes)
     return fit_memory(fit, measured_bytes);
 }
 
-/* The median; of the exchange somewhat less: in many an exchange the progress thread still has to do with the
- * reductions before it. */
+/** The median; of the exchange somewhat less: in many an exchange the progress thread still has to do with
+ *  the reductions before it. */
 static double typical(const measured_t *measured, int which)
 {
     return tw_quantile(measured->times[which], measured->n, which == EXCHANGE_SEC ? 0.35 : 0.5);

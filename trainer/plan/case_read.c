@@ -220,7 +220,7 @@ static tw_status_t take_object(const place_t *place, const case_key_t *keys, siz
 
 /* ---- points -------------------------------------------------------------------------------------------- */
 
-/* In tokens of the whole given, whatever unit it was published in. */
+/** In tokens of the whole given, whatever unit it was published in. */
 static tw_status_t take_rate(const place_t *place, const tw_plan_case_t *given, const raw_point_t *raw,
                              tw_plan_point_t *point)
 {
@@ -234,7 +234,7 @@ static tw_status_t take_rate(const place_t *place, const tw_plan_case_t *given, 
     return TW_OK;
 }
 
-/* What it does not say is the case's. */
+/** What it does not say is the case's. */
 static tw_status_t read_point(const place_t *place, const tw_plan_case_t *given, json_t *json,
                               tw_plan_point_t *point)
 {
@@ -280,7 +280,7 @@ static tw_status_t check_case(const place_t *place, tw_plan_case_t *given)
     return TW_OK;
 }
 
-/* An object in a case. */
+/** An object in a case. */
 static place_t inside(const place_t *place, const char *name)
 {
     place_t inner = {.path = place->path};

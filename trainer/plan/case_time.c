@@ -31,7 +31,7 @@ double tw_plan_point_tokens(const tw_plan_case_t *given, const tw_plan_point_t *
 
 /* ---- what operations cost ------------------------------------------------------------------------------ */
 
-/* Each way, of S bytes over all GPUs: a gather, or a reduce-scatter. */
+/** Each way, of S bytes over all GPUs: a gather, or a reduce-scatter. */
 static cost_t world_cost(const walk_t *w, double bytes)
 {
     const tw_plan_case_t *given = w->given;
@@ -65,7 +65,7 @@ static cost_t all_reduce_cost(const walk_t *w, double bytes)
     return cost;
 }
 
-/* Inside each node alone. */
+/** Inside each node alone. */
 static cost_t node_cost(const walk_t *w, double bytes)
 {
     double local = w->given->gpus_per_node;
@@ -73,7 +73,7 @@ static cost_t node_cost(const walk_t *w, double bytes)
                     .latency_sec = (local - 1.0) * w->given->in_latency_sec};
 }
 
-/* Shards of a node, each of which one GPU a node all-reduces with the others of its place. */
+/** Shards of a node, each of which one GPU a node all-reduces with the others of its place. */
 static cost_t replicas_cost(const walk_t *w, double bytes)
 {
     double nodes = w->point->n_nodes;
@@ -107,8 +107,8 @@ static cost_t reduce_cost(const walk_t *w, double bytes)
     }
 }
 
-/* Chunks follow each other through node and link: the slower one counts. Where shards are a node's, one goes
- * after the other. */
+/** Chunks follow each other through node and link: the slower one counts. Where shards are a node's, one goes
+ *  after the other. */
 static void post(walk_t *w, tw_plan_op_t *op, cost_t cost)
 {
     double link = cost.link_bytes / w->point->link_Bps, inside = cost.in_node_bytes / w->given->in_node_Bps;
@@ -121,7 +121,7 @@ static void post(walk_t *w, tw_plan_op_t *op, cost_t cost)
 
 /* ---- the walk ------------------------------------------------------------------------------------------ */
 
-/* Layers forwards, then backwards. */
+/** Layers forwards, then backwards. */
 static void ask(walk_t *w, int visit)
 {
     double layer = WEIGHT_BYTES * w->given->n_params / w->given->n_layers;
@@ -180,8 +180,8 @@ tw_status_t tw_plan_case_predict(const tw_plan_case_t *given, const tw_plan_poin
 
 /* ---- what is fitted ------------------------------------------------------------------------------------ */
 
-/* FLOP of a token: 6 for each parameter it meets, and 2 more where they are computed again, which neither MFU
- * nor a figure of useful FLOP/s counts. */
+/** FLOP of a token: 6 for each parameter it meets, and 2 more where they are computed again, which neither
+ *  MFU nor a figure of useful FLOP/s counts. */
 static double token_sec_of_flops(const tw_plan_case_t *given)
 {
     double flops = given->flops > 0.0 ? given->flops : given->mfu * given->peak_flops;

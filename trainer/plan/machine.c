@@ -26,7 +26,7 @@ static void remove_op(tw_plan_machine_t *machine, const tw_plan_op_t *op)
     machine->n_under_way = kept;
 }
 
-/* What the progress thread comes to first. NULL: nothing is under way. */
+/** What the progress thread comes to first. NULL: nothing is under way. */
 static tw_plan_op_t *next_op(const tw_plan_machine_t *machine)
 {
     tw_plan_op_t *first = NULL;
@@ -37,7 +37,7 @@ static tw_plan_op_t *next_op(const tw_plan_machine_t *machine)
     return first;
 }
 
-/* The link takes what is sent in turn. */
+/** The link takes what is sent in turn. */
 static double carry(tw_plan_machine_t *machine, const tw_plan_op_t *op)
 {
     if (op->link_sec <= 0.0) {
@@ -59,13 +59,13 @@ static void end_stage(tw_plan_machine_t *machine, tw_plan_op_t *op)
     }
 }
 
-/* Cores for each of n threads that have something to do: one at most. */
+/** Cores for each of n threads that have something to do: one at most. */
 static double speed(const tw_plan_machine_t *machine, int n_threads)
 {
     return fmin(1.0, machine->cores / n_threads);
 }
 
-/* The compute thread alone, until a moment at most. Returns what is left to compute. */
+/** The compute thread alone, until a moment at most. Returns what is left to compute. */
 static double compute_alone(tw_plan_machine_t *machine, double sec, double until)
 {
     double takes = sec / speed(machine, 1), has = until - machine->now;
@@ -77,7 +77,7 @@ static double compute_alone(tw_plan_machine_t *machine, double sec, double until
     return sec - has * speed(machine, 1);
 }
 
-/* Beside it the progress thread at the stage of an operation, until one of them is done. */
+/** Beside it the progress thread at the stage of an operation, until one of them is done. */
 static double compute_beside(tw_plan_machine_t *machine, double sec, tw_plan_op_t *op)
 {
     double both = fmin(sec, op->left);

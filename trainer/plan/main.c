@@ -10,7 +10,7 @@
 
 /* ---- flags --------------------------------------------------------------------------------------------- */
 
-/* No link: no bottleneck. */
+/** No link: no bottleneck. */
 static void take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
     double *bps = (double *)((char *)ctx + flag->field.offset);
@@ -97,7 +97,7 @@ static const tw_flag_t flag_list[] = {
      .group = 2},
 };
 
-/* --params as a key of the configuration, after all of --set. */
+/** --params as a key of the configuration, after all of --set. */
 static void check(struct argp_state *state, void *ctx)
 {
     plan_t *plan = ctx;

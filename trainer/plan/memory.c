@@ -45,16 +45,16 @@ static double weight_bytes(const tw_train_options_t *o)
  * says otherwise. */
 #define MOST_CHUNKS_BYTES 16777216.0
 
-/* Of weights that come coded, beside where they are decoded to. */
+/** Of weights that come coded, beside where they are decoded to. */
 static double coded_bytes(const tw_train_options_t *o)
 {
     double lossless = o->lossless_weights ? TW_PLAN_LOSSLESS_WEIGHT_BITS / 8.0 : 0.0;
     return o->quantized_weights ? 1.0 : lossless;
 }
 
-/* Chunks on their way, as multiples of a layer's gradients: what was measured in bf16, on layers of 0.4 to
- * 4.8 MB; and a layer of coded weights. In stage 1 all units' reductions may wait for the link. With replicas
- * the node's communicator has its own. */
+/** Chunks on their way, as multiples of a layer's gradients: what was measured in bf16, on layers of 0.4 to
+ *  4.8 MB; and a layer of coded weights. In stage 1 all units' reductions may wait for the link. With
+ *  replicas the node's communicator has its own. */
 static double chunks_bytes(const given_t *given)
 {
     const tw_train_options_t *o = given->options;
@@ -65,14 +65,14 @@ static double chunks_bytes(const given_t *given)
     return fmin(bytes * given->block, MOST_CHUNKS_BYTES) + fmin(in_node, MOST_CHUNKS_BYTES);
 }
 
-/* The first weights go round whole, before there is anything else on its way. */
+/** The first weights go round whole, before there is anything else on its way. */
 static double moving_bytes(const given_t *given)
 {
     double first = (double)given->engine->first_sync - chunks_bytes(given);
     return (double)given->engine->host[TW_ENGINE_MOVING] + fmax((double)given->engine->sync, first);
 }
 
-/* Contexts, tables and code of codecs in use, as measured; a lossless codec's context alone is 1.1 MB. */
+/** Contexts, tables and code of codecs in use, as measured; a lossless codec's context alone is 1.1 MB. */
 static double codecs_bytes(const tw_train_options_t *o)
 {
     double weights = o->quantized_weights ? 5e5 : 0.0, gradients = o->quantized_gradients ? 3e5 : 0.0;
@@ -82,8 +82,8 @@ static double codecs_bytes(const tw_train_options_t *o)
 
 /* ---- what is in use of files --------------------------------------------------------------------------- */
 
-/* Of masters and moments the unit that is updated, and the next; with Muon also those whose momenta are under
- * way. */
+/** Of masters and moments the unit that is updated, and the next; with Muon also those whose momenta are
+ *  under way. */
 static double optimizer_bytes(const given_t *given)
 {
     double n_behind = given->options->optimizer == TW_TRAIN_MUON ? TW_ENGINE_MUON_PLACES - 1 : 0;
@@ -92,8 +92,8 @@ static double optimizer_bytes(const given_t *given)
            (double)given->engine->files[TW_ENGINE_OPTIMIZER] * fmin(in_use, 1.0);
 }
 
-/* Of shards and replicas, which only stage 3 offloads, those of the units that are gathered: in the walk,
- * when no optimizer's is in use. Replicas that follow the masters are in use in the update too. */
+/** Of shards and replicas, which only stage 3 offloads, those of the units that are gathered: in the walk,
+ *  when no optimizer's is in use. Replicas that follow the masters are in use in the update too. */
 static double weights_bytes(const given_t *given)
 {
     const tw_train_options_t *o = given->options;
@@ -104,7 +104,7 @@ static double weights_bytes(const given_t *given)
     return here + fmax((double)given->engine->files[TW_ENGINE_WEIGHTS] * gathered - updated, 0.0);
 }
 
-/* Of layers' inputs the one that is copied. */
+/** Of layers' inputs the one that is copied. */
 static double inputs_bytes(const given_t *given)
 {
     return (double)given->engine->host[TW_ENGINE_INPUTS] +
@@ -113,7 +113,7 @@ static double inputs_bytes(const given_t *given)
 
 /* ---- all of it ----------------------------------------------------------------------------------------- */
 
-/* What is offloaded to host memory, and what is mapped of files. With a GPU it is all that is here. */
+/** What is offloaded to host memory, and what is mapped of files. With a GPU it is all that is here. */
 static double off_device(const given_t *given, const tw_plan_memory_t *memory)
 {
     const tw_train_options_t *o = given->options;
@@ -166,8 +166,8 @@ static tw_status_t memory_of_rank(const tw_train_options_t *o, const tw_model_t 
     return TW_OK;
 }
 
-/* Rank 0 has the most of any; but the largest of a layer's matrices, which Muon needs whole, may be that of
- * one of those after it. */
+/** Rank 0 has the most of any; but the largest of a layer's matrices, which Muon needs whole, may be that of
+ *  one of those after it. */
 tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *model,
                               const tw_plan_cluster_t *cluster, tw_plan_memory_t *out)
 {

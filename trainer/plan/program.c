@@ -14,7 +14,7 @@
 
 enum { BYTE_WORDS = 256 };
 
-/* The configuration with a set's keys on top. */
+/** The configuration with a set's keys on top. */
 tw_status_t plan_configure(const plan_t *plan, const tw_trainer_set_t *set, tw_train_config_t **config)
 {
     const char *sets[PLAN_MAX_SETS + 16];
@@ -32,7 +32,7 @@ tw_status_t plan_configure(const plan_t *plan, const tw_trainer_set_t *set, tw_t
     return status;
 }
 
-/* Of the data that the configuration names; without any it is text in bytes. */
+/** Of the data that the configuration names; without any it is text in bytes. */
 static tw_status_t find_vocab_size(const tw_train_options_t *o, size_t *vocab_size)
 {
     const tw_data_config_t config = {.path = o->data,
@@ -98,7 +98,7 @@ tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_model_t
     return status;
 }
 
-/* Codecs, and copies, of what a rank sends of a layer. */
+/** Codecs, and copies, of what a rank sends of a layer. */
 tw_status_t plan_speeds(plan_t *plan, const tw_model_t *model)
 {
     tw_plan_cluster_t *cluster = &plan->cluster;
@@ -125,7 +125,7 @@ tw_status_t plan_speeds(plan_t *plan, const tw_model_t *model)
 /* As measured, of several hundred steps on two cores with eight threads. */
 #define BOX_DELAY_SEC 0.6e-3
 
-/* The nodes of a cluster in a box share this machine's cores, and their idle links let bursts pass. */
+/** The nodes of a cluster in a box share this machine's cores, and their idle links let bursts pass. */
 static void assume_box(tw_plan_cluster_t *cluster)
 {
     cluster->cores = (double)sysconf(_SC_NPROCESSORS_ONLN) / cluster->n_nodes;
@@ -134,7 +134,7 @@ static void assume_box(tw_plan_cluster_t *cluster)
         isinf(cluster->link_bps) ? 0.0 : (double)tw_cluster_burst_bytes(cluster->link_bps);
 }
 
-/* How long a rank computes, from a measured run or from what the device does. */
+/** How long a rank computes, from a measured run or from what the device does. */
 static tw_status_t find_compute(plan_t *plan, const tw_train_options_t *o, const tw_model_t *model)
 {
     if (plan->calibrate && plan->cluster.cores == 0.0) {
@@ -170,7 +170,7 @@ static void print_head(const plan_t *plan, const tw_train_options_t *o, const tw
     }
 }
 
-/* fp32 weights follow no deltas. */
+/** fp32 weights follow no deltas. */
 static int is_possible(const tw_train_options_t *o, const tw_trainer_set_t *set)
 {
     static const char bits[] = "thinwire.delta_bits=", lossless[] = "thinwire.delta_lossless=y";

@@ -33,7 +33,7 @@ static tw_status_t find_file(const char *model)
     return TW_OK;
 }
 
-/* The model's parameters and layers. */
+/** The model's parameters and layers. */
 static tw_status_t read_shape(const char *model, shape_t *shape)
 {
     TW_TRY(find_file(model));
@@ -66,7 +66,7 @@ static void add_key(here_t *here, int i, const char *name, double value)
     here->plan.sets[here->plan.n_sets++] = here->keys[i];
 }
 
-/* GPUs compute and a core of each rank's moves. Gathers go two layers ahead, as frameworks do it. */
+/** GPUs compute and a core of each rank's moves. Gathers go two layers ahead, as frameworks do it. */
 static void begin_here(here_t *here, const plan_t *plan, const tw_plan_case_t *given,
                        const tw_plan_point_t *point, double token_sec, const char *model_key)
 {
@@ -103,7 +103,7 @@ static tw_status_t make_model(const here_t *here, tw_model_t **model)
     return status;
 }
 
-/* Rows of all sets; codecs that nobody gave are measured, once. */
+/** Rows of all sets; codecs that nobody gave are measured, once. */
 static tw_status_t plan_here(plan_t *plan, const tw_plan_case_t *given, here_t *here)
 {
     tw_model_t *model;
@@ -149,7 +149,7 @@ static void print_case_head(const tw_plan_case_t *given, const tw_plan_point_t *
            "codecs, s");
 }
 
-/* GB a node: through its link, each way. More memory: GB of a rank, than zero3. */
+/** GB a node: through its link, each way. More memory: GB of a rank, than zero3. */
 static void print_rows(const plan_t *plan, const tw_plan_case_time_t *today)
 {
     double zero3 = tw_plan_memory_sum(&find_row(plan, "zero3")->memory);
@@ -161,7 +161,7 @@ static void print_rows(const plan_t *plan, const tw_plan_case_time_t *today)
     }
 }
 
-/* The largest point that was measured, or what is asked for. */
+/** The largest point that was measured, or what is asked for. */
 static tw_plan_point_t largest_point(const tw_plan_case_t *given)
 {
     tw_plan_point_t point = {.n_nodes = given->n_nodes,
@@ -174,7 +174,7 @@ static tw_plan_point_t largest_point(const tw_plan_case_t *given)
     return point;
 }
 
-/* A step at a point as it is today, and here. */
+/** A step at a point as it is today, and here. */
 static tw_status_t predict_case(plan_t *plan, const tw_plan_case_t *given, const tw_plan_point_t *point,
                                 const char *model_key, tw_plan_case_time_t *today, here_t *here)
 {
@@ -196,7 +196,7 @@ static tw_status_t print_case(plan_t *plan, const tw_plan_case_t *given, const c
     return plan_print_advice(&here.plan, given, &point, &today);
 }
 
-/* One line for each. */
+/** One line for each. */
 static tw_status_t print_short(plan_t *plan, const tw_plan_cases_t *cases)
 {
     printf("\n# steps in seconds at the largest size of each: today, and predicted here\n%-30s %8s", "# case",

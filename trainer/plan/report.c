@@ -128,7 +128,7 @@ static int is_lossless(const tw_plan_row_t *row)
            strcmp(row->name, "zero3") == 0;
 }
 
-/* The fastest that fits, of those that train exactly as zero3 does or of all; NULL: none fits. */
+/** The fastest that fits, of those that train exactly as zero3 does or of all; NULL: none fits. */
 static const tw_plan_row_t *fastest(const tw_plan_row_t *rows, size_t n_rows,
                                     const tw_plan_cluster_t *cluster, int lossless_only)
 {

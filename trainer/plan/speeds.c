@@ -45,7 +45,7 @@ static void trial_cleanup(trial_t *trial)
     free(trial->other);
 }
 
-/* Caches hold nothing of a trial's. */
+/** Caches hold nothing of a trial's. */
 static void forget(volatile uint8_t *other)
 {
     for (size_t at = 0; at < OTHER_BYTES; at += TW_CACHE_LINE_BYTES) {
@@ -53,7 +53,7 @@ static void forget(volatile uint8_t *other)
     }
 }
 
-/* Weights of 0.02 or so, whose changes are a unit in the last place or so. */
+/** Weights of 0.02 or so, whose changes are a unit in the last place or so. */
 static void fill(trial_t *trial)
 {
     uint32_t random = 1;
@@ -69,7 +69,7 @@ static void fill(trial_t *trial)
     tw_convert_from_fp32(TW_TYPE_BF16, trial->masters, 1.0f, trial->fresh, trial->n_elems);
 }
 
-/* Pieces as they are, or smaller ones that are as many MOST_ELEMS at most. */
+/** Pieces as they are, or smaller ones that are as many MOST_ELEMS at most. */
 static size_t set_pieces(trial_t *trial, const size_t *piece_elems)
 {
     size_t all = 0, n_elems = 0;
@@ -121,7 +121,7 @@ static tw_status_t trial_init(trial_t *trial, const size_t *piece_elems, size_t 
     return status;
 }
 
-/* This thread's time of a core. */
+/** This thread's time of a core. */
 static double core_sec(void)
 {
     struct timespec time = {0};
@@ -135,7 +135,7 @@ static void note(double *best, double begin, size_t n_elems)
     *best = *best == 0.0 || sec < *best ? sec : *best;
 }
 
-/* A message's pieces, there or back. */
+/** A message's pieces, there or back. */
 static const tw_quant_segment_t *quant_segments(const trial_t *trial, const tw_quant_codec_t *codec, int back)
 {
     uint8_t *message = trial->message;
@@ -152,7 +152,7 @@ static const tw_quant_segment_t *quant_segments(const trial_t *trial, const tw_q
     return trial->segments;
 }
 
-/* As a sync does it. */
+/** As a sync does it. */
 static tw_status_t measure_quant(const trial_t *trial, const char *name, tw_plan_speed_t *speed)
 {
     tw_quant_params_t params = {.mem = TW_MEM_HOST};
@@ -191,7 +191,7 @@ static const tw_quant_delta_segment_t *delta_segments(const trial_t *trial, int 
     return trial->delta_segments;
 }
 
-/* With the rounding of the masters before it, and the owner's copy after it. */
+/** With the rounding of the masters before it, and the owner's copy after it. */
 static tw_status_t measure_delta(const trial_t *trial, tw_plan_speed_t *speed)
 {
     tw_quant_delta_t *delta = NULL;
@@ -218,7 +218,7 @@ static tw_status_t measure_delta(const trial_t *trial, tw_plan_speed_t *speed)
     return status;
 }
 
-/* As gradients: encoded, and decoded by the owner. */
+/** As gradients: encoded, and decoded by the owner. */
 static tw_status_t measure_lossless(const trial_t *trial, tw_plan_speed_t *speed)
 {
     const tw_quant_lossless_segment_t segment = {
@@ -260,7 +260,7 @@ tw_status_t tw_plan_measure_codecs(const size_t *piece_elems, size_t n_pieces,
     return status;
 }
 
-/* Ranks of a node read each other's memory: the transport's way of more than a few KiB. */
+/** Ranks of a node read each other's memory: the transport's way of more than a few KiB. */
 static tw_status_t read_memory(char *to, char *from, size_t n_bytes)
 {
     struct iovec local = {to, n_bytes}, remote = {from, n_bytes};

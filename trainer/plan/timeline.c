@@ -73,7 +73,7 @@ static void post(timeline_t *tl, tw_plan_op_t *op, const tw_plan_flow_t *flow)
     tw_plan_machine_post(&tl->machine, op);
 }
 
-/* From all ranks, or from the replicas of the node. */
+/** From all ranks, or from the replicas of the node. */
 static void post_gather(timeline_t *tl, tw_plan_op_t *op, size_t unit, int is_first)
 {
     const tw_plan_unit_t *plan = &tl->traffic->units[unit];
@@ -104,7 +104,7 @@ static void post_reduce(timeline_t *tl, size_t unit)
 
 /* ---- changes of replicas ------------------------------------------------------------------------------- */
 
-/* Changes whose lengths are known are sent, in order; what has come is put into the replicas. */
+/** Changes whose lengths are known are sent, in order; what has come is put into the replicas. */
 static void advance_syncs(timeline_t *tl)
 {
     while (tl->sync_posted < tl->sync_due && tw_plan_op_is_done(&tl->lengths[tl->sync_posted])) {
@@ -140,7 +140,7 @@ static void need_sync(timeline_t *tl, size_t unit)
 
 /* ---- the walk ------------------------------------------------------------------------------------------ */
 
-/* Is there a place for what it gathers, and what it gathers from? */
+/** Is there a place for what it gathers, and what it gathers from? */
 static int may_ask(const timeline_t *tl, size_t visit, int is_first_micro)
 {
     size_t unit = tw_engine_visited(tl->n_layer, tl->asked);
@@ -207,7 +207,7 @@ static void micro_batch(timeline_t *tl, int is_first, int is_last)
 
 /* ---- a step -------------------------------------------------------------------------------------------- */
 
-/* Of an element of a unit, norm and update together. */
+/** Of an element of a unit, norm and update together. */
 static double finish_elem_sec(const timeline_t *tl)
 {
     double n_elems = 0.0;
@@ -217,7 +217,7 @@ static double finish_elem_sec(const timeline_t *tl)
     return tl->cluster->update_sec / n_elems;
 }
 
-/* Gradients that have come. */
+/** Gradients that have come. */
 static void take_norm(timeline_t *tl, size_t unit)
 {
     tw_plan_machine_wait(&tl->machine, &tl->reduces[unit]);
@@ -231,8 +231,8 @@ static int is_muons(const timeline_t *tl, const tw_model_tensor_t *tensor)
     return status == TW_OK && tw_engine_is_muons(tl->options, tensor, group.is_frozen);
 }
 
-/* Of a unit's matrices: five times x x', its square, and their product with x; a rank has its share of them,
- * or one. */
+/** Of a unit's matrices: five times x x', its square, and their product with x; a rank has its share of them,
+ *  or one. */
 static double count_muon_products(const timeline_t *tl, const tw_model_t *model, size_t unit)
 {
     size_t n;
@@ -254,7 +254,7 @@ static int has_momenta(const timeline_t *tl, size_t unit)
     return tl->muon_products[unit] > 0.0;
 }
 
-/* One way: as many bytes go there as come back; in stage 0 owners have them. */
+/** One way: as many bytes go there as come back; in stage 0 owners have them. */
 static void post_momenta(timeline_t *tl, tw_plan_op_t *op, size_t unit)
 {
     tw_plan_flow_t flow = tl->traffic->units[unit].muon;
@@ -284,8 +284,8 @@ static void end_unit(timeline_t *tl, size_t unit)
     }
 }
 
-/* Stage 0 updates not only a part; but the norm is of the part there, too. With Muon a unit ends when the
- * next but one has begun. */
+/** Stage 0 updates not only a part; but the norm is of the part there, too. With Muon a unit ends when the
+ *  next but one has begun. */
 static void update(timeline_t *tl)
 {
     double world = tl->cluster->n_nodes * tl->cluster->ranks_per_node;
@@ -323,7 +323,7 @@ static void one_step(timeline_t *tl)
     update(tl);
 }
 
-/* Gathers of a step: two for each micro-batch, of which replicas serve all but the first. */
+/** Gathers of a step: two for each micro-batch, of which replicas serve all but the first. */
 static double codec_sec(const timeline_t *tl)
 {
     const codecs_work_t *work = &tl->codecs;
@@ -358,7 +358,7 @@ static void run(timeline_t *tl, tw_plan_time_t *out)
 
 /* ---- setting up ---------------------------------------------------------------------------------------- */
 
-/* Blocks take two thirds of their time backwards; the root's is the head's products. */
+/** Blocks take two thirds of their time backwards; the root's is the head's products. */
 static void share_compute(timeline_t *tl, const tw_model_t *model, double compute_sec)
 {
     size_t sequence = (size_t)tl->options->sequence;
@@ -387,8 +387,8 @@ static const tw_plan_speed_t *delta_speed(const tw_train_options_t *o, const tw_
                                                  : TW_PLAN_INT8];
 }
 
-/* A rank encodes its own part of weights and changes, and of gradients what its node sends on; it decodes all
- * weights, and of changes and gradients what comes for its part; a lossless change of its own it has. */
+/** A rank encodes its own part of weights and changes, and of gradients what its node sends on; it decodes
+ *  all weights, and of changes and gradients what comes for its part; a lossless change of its own it has. */
 static codecs_work_t codecs_work(const tw_train_options_t *o, const tw_plan_cluster_t *cluster)
 {
     double n_nodes = cluster->n_nodes, ranks = n_nodes * cluster->ranks_per_node;

@@ -50,7 +50,7 @@ static size_t piece_elems(const counting_t *counting, const cut_t *cut, size_t t
     return tw_hpz_slice_piece(counting->layout, tensor, rank / n_local, rank % n_local, cut->slice).n_elems;
 }
 
-/* What a piece takes; lossless ones are estimated. */
+/** What a piece takes; lossless ones are estimated. */
 static double piece_bytes(const counting_t *counting, const tw_quant_codec_t *codec, size_t n_elems)
 {
     if (codec->lossless) {
@@ -59,7 +59,7 @@ static double piece_bytes(const counting_t *counting, const tw_quant_codec_t *co
     return (double)tw_quant_encoded_bytes(codec, n_elems);
 }
 
-/* All ranks' pieces. codec NULL: plain, and tensors of one dimension unless the codec loses nothing. */
+/** All ranks' pieces. codec NULL: plain, and tensors of one dimension unless the codec loses nothing. */
 static double pieces_bytes(const counting_t *counting, const cut_t *cut, const tw_quant_codec_t *codec)
 {
     size_t first, n = tw_hpz_layout_tensors(counting->layout, cut->unit, &first);
@@ -83,7 +83,7 @@ static int world_size(const tw_plan_cluster_t *cluster)
     return cluster->n_nodes * cluster->ranks_per_node;
 }
 
-/* Each rank sends a signature and receives one: those of an operation of all ranks leave a node once. */
+/** Each rank sends a signature and receives one: those of an operation of all ranks leave a node once. */
 static tw_plan_flow_t world_signatures(const tw_plan_cluster_t *cluster)
 {
     int world = world_size(cluster), leave = cluster->n_nodes > 1 ? cluster->n_nodes : 0;
@@ -92,9 +92,9 @@ static tw_plan_flow_t world_signatures(const tw_plan_cluster_t *cluster)
                             .messages = world > 1 ? 2.0 : 0.0};
 }
 
-/* All ranks' pieces go to all other nodes, or come from there, so many bytes as `between` says; and inside
- * every node to all other ranks, or come from them, so many as `within` says. A piece and node are one rank's
- * business, who sends and receives. */
+/** All ranks' pieces go to all other nodes, or come from there, so many bytes as `between` says; and inside
+ *  every node to all other ranks, or come from them, so many as `within` says. A piece and node are one
+ *  rank's business, who sends and receives. */
 static tw_plan_flow_t world_pieces(const tw_plan_cluster_t *cluster, double between, double within)
 {
     double others = cluster->n_nodes - 1, mates = cluster->ranks_per_node - 1, n_nodes = cluster->n_nodes;
@@ -114,8 +114,8 @@ static tw_plan_flow_t times(const tw_plan_flow_t *flow, double factor)
     return (tw_plan_flow_t){factor * flow->inter_node, factor * flow->in_node, factor * flow->messages};
 }
 
-/* In so many operations, whose pieces go round so many times. codecs NULL: plain; else what is quantized and
- * what is not travel apart. */
+/** In so many operations, whose pieces go round so many times. codecs NULL: plain; else what is quantized and
+ *  what is not travel apart. */
 static tw_plan_flow_t world_flow(const counting_t *counting, const cut_t *cut,
                                  const tw_quant_codec_t *between, const tw_quant_codec_t *within,
                                  double n_ops, double n_passes)
@@ -130,8 +130,8 @@ static tw_plan_flow_t world_flow(const counting_t *counting, const cut_t *cut,
     return sum_of(&pieces, &signatures);
 }
 
-/* Operations of a whole unit. Segments are tensors, or the pieces of each, where a rank's do not follow one
- * another. */
+/** Operations of a whole unit. Segments are tensors, or the pieces of each, where a rank's do not follow one
+ *  another. */
 static double count_buckets(const counting_t *counting, int unit, int by_tensor, int64_t bucket)
 {
     size_t first, n_tensors = tw_hpz_layout_tensors(counting->layout, unit, &first), n_ops = 0;
@@ -154,7 +154,7 @@ static int is_rank_major(const tw_plan_cluster_t *cluster)
     return cluster->n_nodes == 1 || cluster->ranks_per_node == 1;
 }
 
-/* Does any of a unit's tensors travel? */
+/** Does any of a unit's tensors travel? */
 static int any_travels(const counting_t *counting, int unit)
 {
     size_t first, n_tensors = tw_hpz_layout_tensors(counting->layout, unit, &first);
@@ -165,7 +165,7 @@ static int any_travels(const counting_t *counting, int unit)
     return any;
 }
 
-/* Stage 3 gathers a unit in one operation. */
+/** Stage 3 gathers a unit in one operation. */
 static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
 {
     const tw_train_options_t *o = counting->options;
@@ -182,7 +182,7 @@ static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
     return world_flow(&weights, &all, codec, within, n_ops, 1.0);
 }
 
-/* From the replicas: each node's ranks hand all of it round among them. */
+/** From the replicas: each node's ranks hand all of it round among them. */
 static tw_plan_flow_t replicas_flow(const counting_t *counting, int unit)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
@@ -196,8 +196,8 @@ static tw_plan_flow_t replicas_flow(const counting_t *counting, int unit)
                             .messages = mates > 0.0 ? 2.0 * mates + 2.0 : 0.0};
 }
 
-/* Inside a node plain, or in 8 bits where thinwire.gradient_inner says so; where there is no other node, as
- * between nodes. Stage 0 hands the sums round as well. */
+/** Inside a node plain, or in 8 bits where thinwire.gradient_inner says so; where there is no other node, as
+ *  between nodes. Stage 0 hands the sums round as well. */
 static tw_plan_flow_t reduce_cut(const counting_t *counting, const cut_t *cut, double n_ops)
 {
     const tw_train_options_t *o = counting->options;
@@ -213,7 +213,7 @@ static tw_plan_flow_t reduce_cut(const counting_t *counting, const cut_t *cut, d
     return world_flow(&gradients, cut, between, within, n_ops, o->stage == 0 ? 2.0 : 1.0);
 }
 
-/* From stage 2 on what is more than a bucket goes in slices. */
+/** From stage 2 on what is more than a bucket goes in slices. */
 static tw_plan_flow_t reduce_flow(const counting_t *counting, int unit)
 {
     const tw_train_options_t *o = counting->options;
@@ -235,7 +235,7 @@ static tw_plan_flow_t reduce_flow(const counting_t *counting, int unit)
     return flow;
 }
 
-/* Along the rails, where every signature leaves a node. */
+/** Along the rails, where every signature leaves a node. */
 static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
 {
     double others = cluster->n_nodes - 1;
@@ -244,7 +244,7 @@ static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
                             .messages = others > 0.0 ? 2.0 * others + 2.0 : 0.0};
 }
 
-/* The bits a parameter of lossless changes include their lengths. */
+/** The bits a parameter of lossless changes include their lengths. */
 static tw_plan_flow_t sync_cut(const counting_t *counting, const cut_t *cut, const tw_quant_codec_t *codec)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
@@ -253,7 +253,7 @@ static tw_plan_flow_t sync_cut(const counting_t *counting, const cut_t *cut, con
     return rail_flow(cluster, bytes);
 }
 
-/* Of what there is no room for, slice by slice; lossless changes send the lengths of each. */
+/** Of what there is no room for, slice by slice; lossless changes send the lengths of each. */
 static void plan_sync(const counting_t *counting, int unit, tw_plan_unit_t *plan)
 {
     const tw_train_options_t *o = counting->options;
@@ -278,7 +278,7 @@ static int is_muons(const counting_t *counting, size_t tensor)
     return tw_engine_is_muons(counting->options, &counting->tensors[tensor], is_frozen);
 }
 
-/* A matrix's pieces to its owner and back. */
+/** A matrix's pieces to its owner and back. */
 static tw_plan_flow_t matrix_flow(const counting_t *counting, size_t tensor, int owner)
 {
     int n_local = counting->cluster->ranks_per_node;
@@ -292,7 +292,7 @@ static tw_plan_flow_t matrix_flow(const counting_t *counting, size_t tensor, int
     return flow;
 }
 
-/* There and back. */
+/** There and back. */
 static tw_plan_flow_t pairs_flow(const tw_plan_cluster_t *cluster)
 {
     double world = world_size(cluster), within = world * (cluster->ranks_per_node - 1);
@@ -302,7 +302,7 @@ static tw_plan_flow_t pairs_flow(const tw_plan_cluster_t *cluster)
                             .messages = 8.0 * (world - 1)}; /* and as many with the pieces */
 }
 
-/* Owners in turn, as the engine has them. Stage 0: from the owners to all, in one operation. */
+/** Owners in turn, as the engine has them. Stage 0: from the owners to all, in one operation. */
 static tw_plan_flow_t muon_flow(const counting_t *counting, int unit)
 {
     size_t first, n = tw_hpz_layout_tensors(counting->layout, unit, &first);

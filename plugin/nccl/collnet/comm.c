@@ -120,7 +120,8 @@ static struct timespec after(double sec)
     return until;
 }
 
-/* Rank 0 stays with the others until they have closed theirs: that is left to the worker if it takes long. */
+/** Rank 0 stays with the others until they have closed theirs: that is left to the worker if it takes
+ *  long. */
 void tw_collnet_close(tw_collnet_comm_t *comm)
 {
     struct timespec until;

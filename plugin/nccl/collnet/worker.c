@@ -11,7 +11,7 @@
 
 /* ---- what is asked ------------------------------------------------------------------------------------- */
 
-/* Elements of the window that belong to a rank. */
+/** Elements of the window that belong to a rank. */
 static size_t in_window(const tw_collnet_work_t *work, int rank)
 {
     const size_t first = (size_t)rank * work->elems_per_rank, last = first + work->elems_per_rank;
@@ -51,7 +51,7 @@ static tw_status_t post(tw_collnet_comm_t *comm, tw_collnet_request_t *request)
 
 /* ---- what has ended ------------------------------------------------------------------------------------ */
 
-/* Bytes that were read: of a gather, what this rank has of the window. */
+/** Bytes that were read: of a gather, what this rank has of the window. */
 static size_t source_bytes(const tw_collnet_comm_t *comm, const tw_collnet_work_t *work)
 {
     const size_t n = work->op == TW_COLL_ALLGATHER ? in_window(work, comm->meeting.job.rank) : work->n_elems;
@@ -104,7 +104,7 @@ static tw_status_t post_all(tw_collnet_comm_t *comm)
     return status;
 }
 
-/* The list of what runs is changed by this thread alone. */
+/** The list of what runs is changed by this thread alone. */
 static tw_status_t look_at_all(tw_collnet_comm_t *comm)
 {
     tw_collnet_request_t *request = TAILQ_FIRST(&comm->running), *next;
@@ -120,7 +120,7 @@ static tw_status_t look_at_all(tw_collnet_comm_t *comm)
     return status < 0 ? status : TW_OK;
 }
 
-/* 1: somebody wants something; 0: it may sleep, and will be woken. */
+/** 1: somebody wants something; 0: it may sleep, and will be woken. */
 static int is_wanted(tw_collnet_comm_t *comm)
 {
     int wanted;
@@ -158,7 +158,7 @@ static tw_status_t move(tw_collnet_comm_t *comm)
 
 /* ---- ends ---------------------------------------------------------------------------------------------- */
 
-/* What becomes of the communicator. */
+/** What becomes of the communicator. */
 static void publish(tw_collnet_comm_t *comm, tw_status_t status)
 {
     pthread_mutex_lock(&comm->lock);
@@ -167,7 +167,7 @@ static void publish(tw_collnet_comm_t *comm, tw_status_t status)
     pthread_mutex_unlock(&comm->lock);
 }
 
-/* All that was asked ends with this, and whatever will be asked. */
+/** All that was asked ends with this, and whatever will be asked. */
 static void fail(tw_collnet_comm_t *comm, tw_status_t status)
 {
     tw_collnet_request_t *request;
@@ -235,7 +235,7 @@ static tw_status_t compare_terms(const tw_collnet_comm_t *comm, const terms_t *a
     return TW_OK;
 }
 
-/* When this is done, all the others have all they need, too, and judge alike: nothing more is acquired. */
+/** When this is done, all the others have all they need, too, and judge alike: nothing more is acquired. */
 static tw_status_t agree(tw_collnet_comm_t *comm)
 {
     const tw_collnet_settings_t *settings = &comm->meeting.settings;
@@ -267,7 +267,7 @@ static tw_status_t join(tw_collnet_comm_t *comm)
     return agree(comm);
 }
 
-/* What it was worth, for the log. */
+/** What it was worth, for the log. */
 static void tell_traffic(const tw_collnet_comm_t *comm)
 {
     tw_coll_counters_t sent;

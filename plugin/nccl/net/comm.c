@@ -22,7 +22,7 @@ static const char *token_of(const tw_net_domain_t *domain)
     return token[0] != '\0' ? token : NULL;
 }
 
-/* Takes the use of the domain. */
+/** Takes the use of the domain. */
 static tw_net_comm_t *comm_create(tw_net_domain_t *domain)
 {
     tw_net_comm_t *comm = calloc(1, sizeof(*comm));
@@ -81,7 +81,7 @@ err_domain:
     return status;
 }
 
-/* The new connection uses the domain as well. */
+/** The new connection uses the domain as well. */
 static tw_status_t adopt(tw_net_domain_t *domain, tw_p2p_peer_t *peer, tw_net_comm_t **out)
 {
     tw_net_comm_t *comm = comm_create(domain);
@@ -129,8 +129,8 @@ void tw_net_listener_close(tw_net_listener_t *listener)
 
 /* ---- the sender's side --------------------------------------------------------------------------------- */
 
-/* Take the dial that was begun with this handle out of the list. A number that somebody else has written
- * there means nothing. */
+/** Take the dial that was begun with this handle out of the list. A number that somebody else has written
+ *  there means nothing. */
 static tw_net_dial_t *take_dial(tw_net_context_t *context, const uint8_t *handle)
 {
     tw_net_dial_t **at, *dial;
@@ -200,7 +200,7 @@ err_dial:
     return status;
 }
 
-/* The dial's use of the domain becomes the connection's. */
+/** The dial's use of the domain becomes the connection's. */
 static tw_status_t finish_dial(tw_net_dial_t *dial, tw_p2p_peer_t *peer, tw_net_comm_t **out)
 {
     tw_net_comm_t *comm = comm_create(dial->domain);

@@ -29,7 +29,7 @@ static void log_devices(const tw_net_devices_t *devices)
     }
 }
 
-/* Under the process's lock. */
+/** Under the process's lock. */
 static tw_status_t find_devices_once(const tw_net_options_t *options)
 {
     tw_net_devices_t found = {.n = 0};
@@ -94,8 +94,8 @@ static void context_free(tw_net_context_t *context)
     free(context);
 }
 
-/* A forked process has none of its parent's threads, without which what was open then does not work: it has
- * to begin as a program of its own. Where nothing was open, it begins as its parent did. */
+/** A forked process has none of its parent's threads, without which what was open then does not work: it has
+ *  to begin as a program of its own. Where nothing was open, it begins as its parent did. */
 static tw_status_t check_process(void)
 {
     if (process_id != 0 && process_id != getpid() && __atomic_load_n(&n_open_ends, __ATOMIC_ACQUIRE) > 0) {
@@ -109,7 +109,7 @@ static tw_status_t check_process(void)
     return TW_OK;
 }
 
-/* Under the process's lock. */
+/** Under the process's lock. */
 static tw_status_t create(tw_net_context_t **out)
 {
     tw_net_context_t *context;
@@ -162,7 +162,7 @@ tw_status_t tw_net_context_shared(tw_net_context_t **out)
     return status;
 }
 
-/* Whoever took it is done with it. */
+/** Whoever took it is done with it. */
 static void context_put(tw_net_context_t *context)
 {
     int is_last;
@@ -175,7 +175,7 @@ static void context_put(tw_net_context_t *context)
     }
 }
 
-/* Connections that NCCL has given up while they were being made. */
+/** Connections that NCCL has given up while they were being made. */
 static void give_dials_up(tw_net_context_t *context)
 {
     tw_net_dial_t *dial;

@@ -14,7 +14,7 @@
 
 /* ---- what the system knows ----------------------------------------------------------------------------- */
 
-/* The first line of /sys/class/net/NAME/WHAT; 0 if there is none. */
+/** The first line of /sys/class/net/NAME/WHAT; 0 if there is none. */
 static int read_line(const char *name, const char *what, char *line, int bytes)
 {
     char path[TW_NET_PATH_BYTES];
@@ -39,7 +39,7 @@ static int speed_of(const char *name)
     return speed > 0 && speed <= INT_MAX ? (int)speed : 0;
 }
 
-/* The hardware address as a number; the device's place in the list if it has none. */
+/** The hardware address as a number; the device's place in the list if it has none. */
 static uint64_t guid_of(const char *name, int place)
 {
     char line[64];
@@ -55,7 +55,7 @@ static uint64_t guid_of(const char *name, int place)
     return guid != 0 ? guid : (uint64_t)place + 1;
 }
 
-/* "0000:00:03.0" */
+/** "0000:00:03.0" */
 static int is_pci_address(const char *text, size_t length)
 {
     static const char form[] = "hhhh:hh:hh.h";
@@ -116,7 +116,7 @@ static void guess_speeds(tw_net_devices_t *devices, double gbps)
     }
 }
 
-/* Into the first: reached where that one is, as fast as all together. */
+/** Into the first: reached where that one is, as fast as all together. */
 static void merge(tw_net_devices_t *devices)
 {
     tw_net_device_t *first = &devices->device[0];

@@ -14,7 +14,7 @@
 
 /* ---- what there is ------------------------------------------------------------------------------------- */
 
-/* AF_INET, AF_INET6, or AF_UNSPEC; anything else means nothing to NCCL either. */
+/** AF_INET, AF_INET6, or AF_UNSPEC; anything else means nothing to NCCL either. */
 static int wanted_family(void)
 {
     const char *text = getenv("NCCL_SOCKET_FAMILY");
@@ -25,7 +25,7 @@ static int wanted_family(void)
     return text && strcmp(text, "AF_INET6") == 0 ? AF_INET6 : AF_UNSPEC;
 }
 
-/* An interface is worth a look if it is up. */
+/** An interface is worth a look if it is up. */
 static int usable_address(const struct ifaddrs *entry, int family, uint8_t address[16])
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
@@ -76,7 +76,7 @@ static tw_status_t add(tw_net_interfaces_t *all, const tw_net_interface_t *one)
     return TW_OK;
 }
 
-/* In the system's order; the first IPv4 address rather than another one. */
+/** In the system's order; the first IPv4 address rather than another one. */
 static tw_status_t list(const struct ifaddrs *entries, tw_net_interfaces_t *all)
 {
     int family = wanted_family();
@@ -104,7 +104,7 @@ void tw_net_interfaces_cleanup(tw_net_interfaces_t *interfaces)
 
 /* ---- which of them ------------------------------------------------------------------------------------- */
 
-/* One name of a list: at `text`, `length` long, a port cut off. */
+/** One name of a list: at `text`, `length` long, a port cut off. */
 static int matches(const char *text, size_t length, const char *name, int is_exact)
 {
     const char *port = memchr(text, ':', length);
@@ -134,7 +134,7 @@ static int leads_nowhere(const char *name)
     return strcmp(name, "lo") == 0 || tw_net_interfaces_match(LEADS_NOWHERE, name);
 }
 
-/* The loopback comes last of all: it leads to no other machine at all. */
+/** The loopback comes last of all: it leads to no other machine at all. */
 static tw_status_t choose_any(const tw_net_interfaces_t *all, tw_net_interfaces_t *chosen)
 {
     for (int nowhere = 0; nowhere <= 2 && chosen->n == 0; nowhere++) {

@@ -30,7 +30,7 @@ static void put_request(tw_net_request_t *request)
     }
 }
 
-/* What is left of it will not be waited for. */
+/** What is left of it will not be waited for. */
 static void cancel_posted(tw_net_request_t *request)
 {
     for (; request->n_done < request->n; request->n_done++) {
@@ -117,7 +117,7 @@ tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_buffer_t *buffers, int
     return post_all(comm, buffers, n, tw_p2p_recv, out);
 }
 
-/* One after another: one that is done is gone, so it is not asked for again. */
+/** One after another: one that is done is gone, so it is not asked for again. */
 static tw_status_t test_posted(tw_net_request_t *request)
 {
     tw_p2p_t *p2p = request->comm->domain->p2p;

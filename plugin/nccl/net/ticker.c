@@ -9,7 +9,7 @@
 #define SOON_NS 500000L
 #define LATER_NS 50000000L
 
-/* Returns 0 once it is to end. */
+/** Returns 0 once it is to end. */
 static int sleep_for(tw_net_domain_t *domain, long sleep_ns)
 {
     struct timespec until;
@@ -29,8 +29,8 @@ static int sleep_for(tw_net_domain_t *domain, long sleep_ns)
     return !ends;
 }
 
-/* Whoever has the lock moves things on himself, and so does who asks for his requests. Returns when to look
- * again. */
+/** Whoever has the lock moves things on himself, and so does who asks for his requests. Returns when to look
+ *  again. */
 static long look(tw_net_domain_t *domain, long sleep_ns)
 {
     if (pthread_mutex_trylock(&domain->lock) != 0) {
@@ -69,7 +69,7 @@ static void wake(tw_net_domain_t *domain, int to_end)
     pthread_mutex_unlock(&domain->tick_lock);
 }
 
-/* It costs a system call, and its thread a processor: once, where it sleeps for long. */
+/** It costs a system call, and its thread a processor: once, where it sleeps for long. */
 void tw_net_ticker_wake(tw_net_domain_t *domain)
 {
     if (domain->is_idle) {

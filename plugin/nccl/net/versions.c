@@ -5,7 +5,7 @@
 #include "plugin/nccl/net/net.h"
 #include "plugin/nccl/net/properties.h"
 
-/* "Not yet" is success, and NULL. */
+/** "Not yet" is success, and NULL. */
 static tw_nccl_result_t result_or_null(tw_status_t status, void **out, void *made)
 {
     *out = status == TW_OK ? made : NULL;
@@ -44,7 +44,7 @@ static tw_nccl_result_t init_v11(void **context, uint64_t comm_id, void *config,
     return result_or_null(status, context, made);
 }
 
-/* 2.28 also ends what failed to begin: NULL then. */
+/** 2.28 also ends what failed to begin: NULL then. */
 static tw_nccl_result_t finalize(void *context)
 {
     tw_net_context_destroy(context);
@@ -69,7 +69,7 @@ static tw_nccl_result_t listen_v7(int dev, void *handle, void **listen_comm)
     return status == TW_OK ? listen_v11(context, dev, handle, listen_comm) : tw_nccl_result(status);
 }
 
-/* No connection is driven by the GPU: device handles stay as they are. */
+/** No connection is driven by the GPU: device handles stay as they are. */
 static tw_nccl_result_t connect_v11(void *context, int dev, void *handle, void **send_comm,
                                     void **device_handle)
 {
@@ -183,8 +183,8 @@ static tw_nccl_result_t isend_v7(void *send_comm, void *data, int bytes, int tag
     return isend_v9(send_comm, data, (size_t)bytes, tag, mhandle, request);
 }
 
-/* *request may hold a hint at the beginning, that NCCL does not need to know when it is done; it is told
- * anyway. */
+/** *request may hold a hint at the beginning, that NCCL does not need to know when it is done; it is told
+ *  anyway. */
 static tw_nccl_result_t irecv_v9(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
                                  void **mhandles, void **request)
 {
@@ -222,7 +222,7 @@ static tw_nccl_result_t irecv_v7(void *recv_comm, int n, void **data, int *sizes
     return irecv_v9(recv_comm, n, data, wide, tags, mhandles, request);
 }
 
-/* What has come to the host's memory is there. */
+/** What has come to the host's memory is there. */
 static tw_nccl_result_t iflush(void *recv_comm, int n, void **data, int *sizes, void **mhandles,
                                void **request)
 {

@@ -42,7 +42,7 @@ int tw_tuner_lowest(const float *table, int n_algos, int n_protos, int *algo, in
     return best >= 0;
 }
 
-/* Between nodes these need a collnet plugin. */
+/** Between nodes these need a collnet plugin. */
 static int needs_collnet(int algo)
 {
     return algo == TW_NCCL_COLLNET_DIRECT || algo == TW_NCCL_COLLNET_CHAIN || algo == TW_NCCL_NVLS;

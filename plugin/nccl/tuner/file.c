@@ -67,7 +67,7 @@ static const file_key_t *find_key(const char *path)
     return NULL;
 }
 
-/* 1 if a key goes on after `path`. */
+/** 1 if a key goes on after `path`. */
 static int is_section(const char *path)
 {
     size_t length = strlen(path);
@@ -132,7 +132,7 @@ static tw_status_t read_member(const char *file, const char *path, json_t *json,
     return read_object(file, path, json, constants);
 }
 
-/* No deeper than the longest path: what is not a section is not entered. */
+/** No deeper than the longest path: what is not a section is not entered. */
 static tw_status_t read_object(const char *file, const char *prefix, json_t *object,
                                tw_tuner_constants_t *constants)
 {

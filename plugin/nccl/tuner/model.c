@@ -73,7 +73,7 @@ static volume_t pat(const shape_t *shape)
                       .node_bytes = bytes};
 }
 
-/* 1 if the algorithm does the function. */
+/** 1 if the algorithm does the function. */
 static int volume_of(int func, int algo, const shape_t *shape, volume_t *volume)
 {
     int is_all_reduce = func == TW_NCCL_ALL_REDUCE, reduces_or_gathers = is_all_reduce || is_half(func);
@@ -103,7 +103,7 @@ static int volume_of(int func, int algo, const shape_t *shape, volume_t *volume)
     }
 }
 
-/* Seconds of 1e-6 for each byte. */
+/** Seconds of 1e-6 for each byte. */
 static double beta_us(const tw_tuner_tier_t *tier)
 {
     return 8 / (tier->gbps * 1e3);
