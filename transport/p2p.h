@@ -31,6 +31,9 @@ typedef struct tw_p2p_hooks {
     void (*lost)(void *arg, int id);
     /** The peer with this id cannot go on; -1: this process. Not logged yet. */
     void (*failed)(void *arg, int id, const char *why);
+    /** 1: the peer with this id has left, and may close its connections any moment. It wants no credit any
+     *  more. */
+    int (*has_left)(void *arg, int id);
 } tw_p2p_hooks_t;
 
 typedef struct tw_p2p_params {
@@ -49,7 +52,7 @@ typedef struct tw_p2p_params {
     size_t eager_bytes; /**< up to so long a message goes at once, but at most 4 MB */
     /** the same where a network peer has one stream and device over TCP; less than eager_bytes: no other */
     size_t eager_alone_bytes;
-    int sends_on_credit; /**< 1: there so does one of up to 4 MB, and more of them may be on the way */
+    int sends_on_credit; /**< 1: there one of up to 4 MB goes at once, too, and more may be on the way */
     double spin_sec;     /**< look for so long before sleeping */
     double timeout_sec;  /**< for what a peer must do that may be dead */
 } tw_p2p_params_t;
@@ -172,7 +175,8 @@ tw_status_t tw_p2p_recv(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_r
  *  freed too. Does not progress. TW_ERR_PEER: as above; also TW_ERR_CANCELED, when the sender has taken it
  *  back. */
 tw_status_t tw_p2p_test(tw_p2p_t *p2p, tw_p2p_request_t *request, size_t *bytes);
-/** Cancel if not done, and free; afterwards the buffer is no longer touched. Waits for UCX, up to the
+/** Cancel if not done, and free; afterwards the buffer is no longer touched. A message that goes at once is
+ *  taken back only until its first byte has gone; later it is still received. Waits for UCX, up to the
  *  timeout. */
 void tw_p2p_cancel(tw_p2p_t *p2p, tw_p2p_request_t *request);
 void tw_p2p_cancel_all(tw_p2p_t *p2p);
@@ -202,9 +206,9 @@ void tw_p2p_wake(tw_p2p_t *p2p);
 
 /** What a request still needs of its peer. */
 typedef enum tw_p2p_need {
-    TW_P2P_NEEDS_ANSWER, /**< only something from the peer can bring it to its end */
-    TW_P2P_NEEDS_UCX,    /**< it may end by itself */
-    TW_P2P_NEEDS_LOST    /**< a part of it is lost: it will never be complete */
+    TW_P2P_NEEDS_ANSWER,  /**< only something from the peer can bring it to its end */
+    TW_P2P_NEEDS_CARRIER, /**< what carries it (TCP, UCX) can still end it */
+    TW_P2P_NEEDS_LOST     /**< a part of it is lost: it will never be complete */
 } tw_p2p_need_t;
 tw_p2p_need_t tw_p2p_request_needs(const tw_p2p_request_t *request);
 tw_p2p_peer_t *tw_p2p_request_peer(const tw_p2p_request_t *request);

@@ -71,6 +71,47 @@ void a_chunk_goes_at_once(tw_transport_t *t)
     }
 }
 
+/* TCP connections of this process; each of them to `visit`. */
+template <class Visit>
+int for_connections(Visit visit)
+{
+    int n = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        sockaddr_storage address;
+        socklen_t bytes = sizeof(address);
+        if (!getpeername(fd, (sockaddr *)&address, &bytes) &&
+            (address.ss_family == AF_INET || address.ss_family == AF_INET6)) {
+            visit(fd);
+            n++;
+        }
+    }
+    return n;
+}
+
+/* Rank 1 sends, and leaves while rank 0 does something else. What it has left in its socket has to come, also
+ * when rank 0 has taken so much that credit would go back, to a socket that is closed. */
+void leave_before_all_is_taken(tw_transport_t *t)
+{
+    const size_t bytes = 512 << 10, n = 11, taken_at_once = 7;
+    std::vector<uint8_t> out(bytes, 3), in(bytes);
+    if (tw_transport_rank(t) == 0) {
+        const int small = 64 << 10;
+        for_connections(
+            [&](int fd) { CONTRACT_EQ(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)), 0); });
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (tw_transport_rank(t) == 1) {
+            CONTRACT_EQ(wait(t, send(t, 0, 1, out.data(), bytes)), TW_OK);
+            continue;
+        }
+        if (i == taken_at_once) {
+            usleep(3500000);
+        }
+        CONTRACT_EQ(wait(t, recv(t, 1, 1, in.data(), bytes)), TW_OK);
+        CONTRACT_CHECK(in == out);
+    }
+}
+
 /* Computes: nothing of the transport is called for a while. */
 tw_status_t compute(tw_transport_t *t, double sec)
 {
@@ -291,6 +332,8 @@ int run(tw_transport_t *&t, const std::string &what, const char *argument)
         status = flood(t);
     } else if (what == "a_chunk_goes_at_once") {
         a_chunk_goes_at_once(t);
+    } else if (what == "leave_before_all_is_taken") {
+        leave_before_all_is_taken(t);
     } else if (what == "compute") {
         status = compute(t, atof(argument));
     } else if (what != "meet") {
@@ -303,19 +346,6 @@ int run(tw_transport_t *&t, const std::string &what, const char *argument)
         printf("ok\n");
     }
     return 0;
-}
-
-/* TCP connections of this process. */
-int count_connections()
-{
-    int n = 0;
-    for (int fd = 0; fd < 1024; fd++) {
-        sockaddr_storage address;
-        socklen_t bytes = sizeof(address);
-        n += !getpeername(fd, (sockaddr *)&address, &bytes) &&
-             (address.ss_family == AF_INET || address.ss_family == AF_INET6);
-    }
-    return n;
 }
 
 } // namespace
@@ -343,6 +373,6 @@ int main(int argc, char **argv)
         _exit(result);
     }
     tw_transport_destroy(t);
-    printf("%d connections left\n", count_connections());
+    printf("%d connections left\n", for_connections([](int) {}));
     return result;
 }

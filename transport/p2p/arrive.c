@@ -40,13 +40,21 @@ static void accept_eager(tw_p2p_t *p2p, tw_p2p_request_t *receive, const void *d
     tw_p2p_request_finish(p2p, receive, status);
 }
 
+/** It sends no more, and may close its sockets any moment. To write to a closed one would take back what it
+ *  has sent and is not here yet. */
+static int has_left(const tw_p2p_peer_t *peer)
+{
+    const tw_p2p_t *p2p = peer->p2p;
+    return p2p->params.hooks && p2p->params.hooks->has_left(p2p->params.arg, peer->id);
+}
+
 /** A message was taken: its credit goes back, once there is enough of it. */
 static void give_back(tw_p2p_peer_t *peer, size_t bytes)
 {
     const int is_long = tw_p2p_is_long(bytes);
     tw_p2p_credit_t *credit = &peer->credit[is_long];
     credit->owed += bytes + TW_P2P_CREDIT_MESSAGE;
-    if (credit->owed < credit->step || tw_p2p_credit_stream(peer)->is_ended) {
+    if (credit->owed < credit->step || tw_p2p_credit_stream(peer)->is_ended || has_left(peer)) {
         return;
     }
     const tw_p2p_header_t header = {

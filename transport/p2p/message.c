@@ -163,6 +163,14 @@ void tw_p2p_stream_flush(tw_p2p_stream_t *stream)
     tw_p2p_stream_set_busy(stream, !stream->broken && (is_pending || !TAILQ_EMPTY(&stream->waiting)));
 }
 
+/** Who posts a message that would be announced over several streams is not held up while the kernel copies it:
+ *  it goes with the next progress. A caller with sends_on_credit wants it to go now. */
+static int is_put_off(const tw_p2p_op_t *op)
+{
+    const tw_p2p_peer_t *peer = op->stream->peer;
+    return op->header.kind == TW_P2P_EAGER && op->bytes > peer->p2p->params.eager_bytes && !peer->takes_long;
+}
+
 /** A stream that is broken swallows the message. */
 static void message_send(tw_p2p_op_t *op)
 {
@@ -178,7 +186,11 @@ static void message_send(tw_p2p_op_t *op)
     if (stream->broken) {
         stream_drop(stream);
     } else if (TAILQ_FIRST(&stream->waiting) == op) {
-        tw_p2p_stream_flush(stream);
+        if (is_put_off(op)) {
+            tw_p2p_stream_set_busy(stream, 1);
+        } else {
+            tw_p2p_stream_flush(stream);
+        }
     }
 }
 

@@ -259,6 +259,8 @@ static tw_status_t peer_connect(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t 
     peer->takes_long = peer->p2p->params.sends_on_credit && has_one_stream(peer);
     peer->chunk_bytes = chunk_bytes(peer, params->is_near);
     peer->eager_bytes = eager_bytes(peer);
+    /* Messages that go at once are on stream 0, chunks on the others. */
+    peer->credit_stream = has_one_stream(peer) && peer->eager_bytes >= TW_P2P_LONG_FROM;
     credit_init(peer);
     return TW_OK;
 }

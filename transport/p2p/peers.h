@@ -53,13 +53,14 @@ struct tw_p2p_peer {
     uint8_t key[TW_TOKEN_KEY_BYTES]; /**< that its connections over TCP are proven with */
     int cipher;                      /**< tw_cipher_t: what they are sealed with */
     int n_streams, n_byes;           /**< BYEs come, one for each */
-    /** [n_streams] none: this end itself; control first; data streams are the others, or the same if it is
-     *  alone */
+    /** [n_streams] Stream 0 is control, the others carry data; a single stream does both. None: this end
+     *  itself. */
     tw_p2p_stream_t *streams;
     /** 1 if a message of up to TW_P2P_EAGER_MAX goes at once: the owner wants it, and there is one data
      *  stream; several are worth more than the way there and back */
     int takes_long;
-    size_t chunk_bytes, eager_bytes;
+    size_t chunk_bytes, eager_bytes;     /**< a longer message is cut; is announced */
+    int credit_stream;                   /**< on which CREDIT travels: not where long messages do */
     int next_stream;                     /**< where the search for a free one begins */
     struct tw_p2p_request_list receives; /**< posted, no message yet */
     struct tw_p2p_arrival_list arrivals; /**< come, no receive yet */
@@ -78,10 +79,9 @@ static inline int tw_p2p_is_long(uint64_t bytes)
     return bytes >= TW_P2P_LONG_FROM;
 }
 
-/** Where CREDIT travels: where long messages go at once, not where they go; else not where chunks go. */
 static inline tw_p2p_stream_t *tw_p2p_credit_stream(tw_p2p_peer_t *peer)
 {
-    return &peer->streams[peer->takes_long];
+    return &peer->streams[peer->credit_stream];
 }
 
 /* ---- peer.c -------------------------------------------------------------------------------------------- */

@@ -187,7 +187,7 @@ tw_p2p_need_t tw_p2p_request_needs(const tw_p2p_request_t *request)
         return TW_P2P_NEEDS_LOST;
     }
     return request->n_ops || (request->is_send && request->stage == TW_P2P_STAGE_MOVING && !request->queue)
-               ? TW_P2P_NEEDS_UCX
+               ? TW_P2P_NEEDS_CARRIER
                : TW_P2P_NEEDS_ANSWER;
 }
 
@@ -210,7 +210,7 @@ tw_status_t tw_p2p_test(tw_p2p_t *p2p, tw_p2p_request_t *request, size_t *bytes)
 {
     const int is_done = tw_p2p_request_is_done(request);
     if (!is_done && tw_p2p_peer_has_closed(request->peer) &&
-        tw_p2p_request_needs(request) != TW_P2P_NEEDS_UCX) {
+        tw_p2p_request_needs(request) != TW_P2P_NEEDS_CARRIER) {
         tw_p2p_peer_fail(p2p, request->peer, "it has closed, and a message needs it");
     }
     if (!is_done && request->peer->has_failed) {

@@ -133,7 +133,15 @@ static void on_failed(void *arg, int id, const char *why)
     }
 }
 
-static const tw_p2p_hooks_t hooks = {.is_over = is_over, .lost = on_lost, .failed = on_failed};
+static int has_left(void *arg, int id)
+{
+    const tw_ucx_transport_t *ucx = arg;
+    uint64_t count;
+    return ucx->monitor && tw_monitor_gone(ucx->monitor, id, &count);
+}
+
+static const tw_p2p_hooks_t hooks = {
+    .is_over = is_over, .lost = on_lost, .failed = on_failed, .has_left = has_left};
 
 static tw_status_t open_own_end(tw_ucx_transport_t *ucx, const char *token)
 {

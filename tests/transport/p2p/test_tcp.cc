@@ -31,7 +31,7 @@ constexpr double patience_sec = 30;
 struct Options {
     const char *token = "a secret";
     int encrypt = 0, streams = 1, sends_on_credit = 1;
-    size_t chunk_bytes = chunk, eager_alone = 0;
+    size_t chunk_bytes = chunk, eager_bytes = eager, eager_alone = 0;
     double timeout_sec = 20;
 };
 
@@ -46,7 +46,7 @@ tw_p2p_t *make(const char *name, const Options &options)
     params.token = options.token;
     params.encrypt = options.encrypt;
     params.chunk_bytes = options.chunk_bytes;
-    params.eager_bytes = eager;
+    params.eager_bytes = options.eager_bytes;
     params.eager_alone_bytes = options.eager_alone;
     params.sends_on_credit = options.sends_on_credit;
     params.timeout_sec = options.timeout_sec;
@@ -405,12 +405,12 @@ TEST_F(Tcp, OverOneStreamLongerMessagesGoAtOnce)
         Options options;
         options.streams = streams;
         options.sends_on_credit = 0;
-        options.eager_alone = 2 * eager;
+        options.eager_alone = 2 * TW_P2P_LONG_FROM;
         connect(options);
-        const auto out = pattern(2 * eager, 1), longer = pattern(2 * eager + 1, 2);
+        const auto out = pattern(options.eager_alone, 1), longer = pattern(options.eager_alone + 1, 2);
         std::vector<uint8_t> in(out.size()), in_longer(longer.size());
         tw_p2p_request_t *sent = send(peer_b, 1, out), *announced = send(peer_b, 2, longer);
-        EXPECT_EQ(tw_p2p_request_is_done(sent), streams == 1);
+        EXPECT_FALSE(tw_p2p_request_is_done(sent)) << "the post does not copy it";
         for (int i = 0; i < 200; i++) {
             (void)tw_p2p_progress(a);
             (void)tw_p2p_progress(b);
@@ -424,6 +424,54 @@ TEST_F(Tcp, OverOneStreamLongerMessagesGoAtOnce)
         EXPECT_EQ(in, out);
         EXPECT_EQ(in_longer, longer);
         end();
+    }
+}
+
+/* What eager_bytes lets go at once goes with the post, however long and over however many streams. */
+TEST_F(Tcp, WhatIsEagerGoesWithThePost)
+{
+    for (int streams : {1, 2}) {
+        Options options;
+        options.streams = streams;
+        options.sends_on_credit = 0;
+        options.eager_bytes = 2 * TW_P2P_LONG_FROM;
+        options.eager_alone = 4 * TW_P2P_LONG_FROM;
+        connect(options);
+        const auto out = pattern(options.eager_bytes, 1);
+        std::vector<uint8_t> in(out.size());
+        tw_p2p_request_t *sent = send(peer_b, 1, out);
+        EXPECT_TRUE(tw_p2p_request_is_done(sent)) << streams;
+        EXPECT_EQ(wait(sent), TW_OK);
+        EXPECT_EQ(wait(recv(peer_a, 1, in)), TW_OK);
+        EXPECT_EQ(in, out);
+        end();
+    }
+}
+
+/* Both ends send more than there is credit for, before either receives anything. */
+TEST_F(Tcp, BothWaysMoreThanTheCredit)
+{
+    constexpr size_t n = 40;
+    Options options;
+    options.sends_on_credit = 0;
+    options.eager_alone = 512 << 10;
+    connect(options);
+    std::vector<tw_p2p_request_t *> sent;
+    const auto out = pattern(options.eager_alone, 1);
+    std::vector<uint8_t> in(out.size());
+    for (size_t i = 0; i < n; i++) {
+        sent.push_back(send(peer_b, i, out));
+        sent.push_back(send(peer_a, i, out));
+    }
+    for (size_t i = 0; i < n; i++) {
+        for (tw_p2p_peer_t *from : {peer_a, peer_b}) {
+            std::fill(in.begin(), in.end(), 0);
+            ASSERT_EQ(wait(recv(from, i, in)), TW_OK) << i;
+            ASSERT_EQ(in, out) << i;
+        }
+    }
+    for (tw_p2p_request_t *request : sent) {
+        EXPECT_EQ(wait(request), TW_OK);
     }
 }
 

@@ -113,6 +113,12 @@ TEST(Ucx, AChunkGoesAtOnce)
     expect_all_ok(ranks.wait_all(patience_sec));
 }
 
+TEST(Ucx, WhatWasSentBeforeLeavingComes)
+{
+    Ranks ranks(on(ways[1], 2, "leave_before_all_is_taken"));
+    expect_all_ok(ranks.wait_all(patience_sec));
+}
+
 /* ---- memory of GPUs ------------------------------------------------------------------------------------ */
 
 /* Long messages in many chunks, each on its own terms: eager to UCX, and through its rendezvous. */
