@@ -12,11 +12,11 @@ import ranks
 import thinwire
 import torch
 import torch.distributed as dist
-from thinwire import capi, engine, fsdp, inside, operations, segments, tally
+from thinwire import capi, engine, fsdp, inside, operations, segments, tally, unused
 from torch import nn
 from torch.distributed import _functional_collectives as funcol
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -96,6 +96,32 @@ def test_fsdp1():
     first, *lines = said_in(2, use)
     assert first == "not over thinwire: FullyShardedDataParallel, FSDP1; fully_shard is what goes over thinwire"
     assert lines[0].startswith("nothing went over thinwire to other nodes, because of FullyShardedDataParallel, FSDP1: fully_shard")
+    assert len(lines) == 2 and lines[1].endswith("4 calls, about 0.0 MB")
+
+
+# How a model is sharded; collectives of a step, and how often each of 4 ranks sends all of the model for it.
+FSDP1 = [
+    (ShardingStrategy.FULL_SHARD, 2, 2 * 3 / 4),
+    (ShardingStrategy.SHARD_GRAD_OP, 2, 2 * 3 / 4),
+    (ShardingStrategy.NO_SHARD, 1, 2 * 3 / 4),
+    # halves in pairs, and of each half an all-reduce
+    (ShardingStrategy.HYBRID_SHARD, 3, 2 * 1 / 2 + 1 / 2 * 2 * 1 / 2),
+]
+
+
+@pytest.mark.parametrize("strategy, calls, share", FSDP1)
+def test_what_fsdp1_sends_is_counted(strategy, calls, share):
+    def use(rank):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b")) if strategy is ShardingStrategy.HYBRID_SHARD else None
+        model = FullyShardedDataParallel(
+            nn.Linear(WIDTH, WIDTH, bias=False), device_id=torch.device("cpu"), sharding_strategy=strategy, device_mesh=mesh)
+        assert thinwire.report().elsewhere == {(unused._FSDP1, unused.FSDP1_WHY): tally.Elsewhere()}
+        for _ in range(3):
+            step(model)
+        (found,) = thinwire.report().elsewhere.values()
+        assert found == tally.Elsewhere(3 * calls, int(3 * share * 4 * WIDTH * WIDTH))
+
+    said_in(4, use)
 
 
 def test_libraries_with_collectives_of_their_own():
