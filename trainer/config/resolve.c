@@ -154,22 +154,25 @@ static tw_status_t check_replicas(const tw_train_options_t *o)
     return TW_OK;
 }
 
-/** Nothing crosses a network: rounding would save nothing. */
+/** Nothing crosses a network: rounding would save nothing, nor would packing. */
 static void resolve_one_node(tw_train_config_t *config)
 {
+    static const char rounded[] =
+        "all ranks are on one node, nothing crosses a network and nothing is quantized";
+    static const char packed[] = "all ranks are on one node, nothing crosses a network and nothing is packed";
     const struct {
-        const char *key;
+        const char *key, *reason;
         int *value;
     } flags[] = {
-        {"zero_optimization.zero_quantized_weights", &config->options.quantized_weights},
-        {"zero_optimization.zero_quantized_gradients", &config->options.quantized_gradients},
+        {"zero_optimization.zero_quantized_weights", rounded, &config->options.quantized_weights},
+        {"zero_optimization.zero_quantized_gradients", rounded, &config->options.quantized_gradients},
+        {"thinwire.lossless_weights", packed, &config->options.lossless_weights},
+        {"thinwire.lossless_gradients", packed, &config->options.lossless_gradients},
     };
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
         if (*flags[i].value) {
             *flags[i].value = 0;
-            tw_train_note_key(
-                config, flags[i].key,
-                "all ranks are on one node, nothing crosses a network and nothing is quantized");
+            tw_train_note_key(config, flags[i].key, flags[i].reason);
             tw_train_note_follows(config, flags[i].value);
         }
     }
