@@ -99,6 +99,20 @@ static void resolve_recompute(tw_train_config_t *config)
     }
 }
 
+/** A scheduler of DeepSpeed's in a file that says nothing of the warm-up's type has theirs. */
+static void resolve_warmup(tw_train_config_t *config)
+{
+    tw_train_options_t *o = &config->options;
+    unsigned char type = config->origins[tw_train_field_of("scheduler.params.warmup_type")];
+    int is_said = type == TW_TRAIN_FROM_FILE || type == TW_TRAIN_FROM_COMMAND;
+    int is_theirs = o->schedule == TW_TRAIN_WARMUP || o->schedule == TW_TRAIN_WARMUP_DECAY ||
+                    o->schedule == TW_TRAIN_WARMUP_COSINE;
+    if (config->origins[tw_train_field_of("scheduler.type")] == TW_TRAIN_FROM_FILE && is_theirs && !is_said) {
+        o->warmup_type = TW_TRAIN_WARMUP_LOG;
+        tw_train_note_follows(config, &o->warmup_type);
+    }
+}
+
 static tw_status_t refuse(const char *why)
 {
     tw_error("config: %s", why);
@@ -324,6 +338,7 @@ tw_status_t tw_train_config_resolve(tw_train_config_t *config, int world, int n_
         status = check_replicas(o);
     }
     resolve_recompute(config);
+    resolve_warmup(config);
     if (status == TW_OK && n_nodes == 1) {
         resolve_one_node(config);
     }
