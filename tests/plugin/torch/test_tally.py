@@ -368,6 +368,39 @@ def test_two_threads_compare_settings_once(monkeypatch):
     assert found == [communicator] * 2 and len(compared) == 1
 
 
+def test_two_threads_use_one_process_group():
+    """Both for the first time, then each in its turn, as that is the order on all ranks; one waits while the other one posts."""
+    n_elems, n_steps = 5000, 60
+
+    def check(rank):
+        use, pieces = engine.Use({"TW_GRADS": "plain"}), [segments.Piece(n_elems, "")]
+        shape = operations.shape(segments.Plain(pieces, 4), pieces)
+        turn, posted, sums = threading.Condition(), [], {}
+
+        def post(communicator, step, data):
+            with turn:
+                assert turn.wait_for(lambda: len(posted) == step, 30)
+                request = operations.Operation("all-reduce", capi.ALLREDUCE, torch.float32, shape, lambda table: table.reduce(data.data_ptr()),
+                                               None, (data,), step=step).post(communicator)
+                posted.append(request)
+                turn.notify_all()
+            return request
+
+        def train(number):
+            communicator = use.communicator(dist.group.WORLD)
+            for step in range(number - 1, n_steps, 2):
+                data = torch.full((n_elems,), float(step + 100 * rank))
+                post(communicator, step, data).wait()
+                sums[step] = data.unique().tolist()
+
+        run_together(train)
+        assert len(engine.running()) == 1
+        return sums
+
+    expected = {step: [2.0 * step + 100] for step in range(n_steps)}
+    assert ranks.run(2, check) == [expected] * 2
+
+
 def test_ranks_that_reduce_different_groups_are_told():
     """Two threads that share a process group have no common order: what ranks then disagree about is an error."""
 
