@@ -171,14 +171,14 @@ static int begins_anew(const tw_train_options_t *o)
     return *o->resume == '\0' || tw_train_resumes_by_itself(o);
 }
 
-static int shards(const tw_train_options_t *o)
+static int may_pack_weights(const tw_train_options_t *o)
 {
-    return o->stage > 0;
+    return !o->lossless_weights || o->stage > 0;
 }
 
-static int computes_on_cpu(const tw_train_options_t *o)
+static int may_choose_products(const tw_train_options_t *o)
 {
-    return o->device == TW_TRAIN_DEVICE_CPU;
+    return o->products == TW_TRAIN_PRODUCTS_AUTO || o->device == TW_TRAIN_DEVICE_CPU;
 }
 
 /* What a text of names may name, by how names end. */
@@ -299,8 +299,8 @@ static const struct {
      inputs_are_in_memory,
      "thinwire.activation_path puts layers' inputs into a file"},
     {{"model.init_from"}, begins_anew, "thinwire.resume has the weights"},
-    {{"thinwire.lossless_weights"}, shards, "it is for zero_optimization.stage 1 to 3"},
-    {{"thinwire.products"}, computes_on_cpu, "thinwire.device is cuda"},
+    {{"thinwire.lossless_weights"}, may_pack_weights, "it is for zero_optimization.stage 1 to 3"},
+    {{"thinwire.products"}, may_choose_products, "thinwire.device is cuda"},
     {{"thinwire.token_bytes"}, has_token_files, "no .bin file is given"},
     {{"thinwire.cache"}, fills_cache, "no text is encoded"},
 };

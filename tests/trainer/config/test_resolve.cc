@@ -246,6 +246,8 @@ TEST_F(TrainResolve, KeysWithoutEffectAreNamed)
     tw_train_config_say(quiet.get()); /* the fixture fails on a warning that is not expected */
     for (const std::vector<const char *> &sets : std::vector<std::vector<const char *>>{
              {"zero_optimization.stage=1", "thinwire.lossless_weights=y"},
+             {"zero_optimization.stage=0", "thinwire.lossless_weights=n"},
+             {"thinwire.device=cuda", "thinwire.products=auto"},
              {"thinwire.data=a.txt,b.bin:2", "thinwire.token_bytes=2"},
              {"thinwire.data=a.txt", "thinwire.val_data=c.bin", "thinwire.token_bytes=2"},
              {"thinwire.data=all/*", "thinwire.tokenizer=/x", "thinwire.token_bytes=2", "thinwire.cache=/y"},
