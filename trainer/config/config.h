@@ -130,7 +130,8 @@ typedef struct tw_train_options {
 typedef struct tw_train_config tw_train_config_t;
 
 /** The defaults, then the file (NULL: none), then sets [n_sets] of "key=value", each stronger than the one
- *  before; "?key=value" is a default, too, of which nothing is said. TW_ERR_CONFIG (logged with file and key), TW_ERR_IO, TW_ERR_NO_MEMORY. */
+ *  before; "?key=value" is a default, too, of which nothing is said. TW_ERR_CONFIG (logged with file and
+ *  key), TW_ERR_IO, TW_ERR_NO_MEMORY. */
 tw_status_t tw_train_config_create(const char *path, const char *const *sets, size_t n_sets,
                                    tw_train_config_t **out);
 /** From text, as if it were the file called `name`. */

@@ -1,5 +1,5 @@
-/* What tells one source from another. All bytes count, at about a quarter of a second a GB that the system has
- * in memory. */
+/* What tells one source from another. All bytes count, at about a quarter of a second a GB that the system
+ * has in memory. */
 #include <xxhash.h>
 
 #include "trainer/data/state.h"
