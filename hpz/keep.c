@@ -36,7 +36,9 @@ static tw_status_t make_groups(tw_hpz_keeper_t *keeper, tw_coll_t *coll)
     TW_TRY(make_group(keeper, coll, ALL, &keeper->all_ranks));
     TW_TRY(make_group(keeper, coll, NODE, &keeper->in_node));
     TW_TRY(make_group(keeper, coll, RAIL, &keeper->rail));
-    return make_group(keeper, coll, RAIL, &keeper->rail_records);
+    TW_TRY(make_group(keeper, coll, RAIL, &keeper->rail_records));
+    tw_hpz_keeper_timeout_set(keeper, tw_coll_timeout(coll));
+    return TW_OK;
 }
 
 static tw_status_t find_places(tw_hpz_keeper_t *keeper, const tw_coll_t *coll)
@@ -160,6 +162,14 @@ void tw_hpz_keeper_destroy(tw_hpz_keeper_t *keeper)
     free(keeper->in_node_counts);
     free(keeper->rail_ranks);
     free(keeper);
+}
+
+void tw_hpz_keeper_timeout_set(tw_hpz_keeper_t *keeper, double timeout_sec)
+{
+    tw_coll_timeout_set(keeper->all_ranks, timeout_sec);
+    tw_coll_timeout_set(keeper->in_node, timeout_sec);
+    tw_coll_timeout_set(keeper->rail, timeout_sec);
+    tw_coll_timeout_set(keeper->rail_records, timeout_sec);
 }
 
 static uint64_t sent_bytes(const tw_coll_t *coll)

@@ -47,6 +47,8 @@ typedef struct tw_hpz_keeper tw_hpz_keeper_t;
 tw_status_t tw_hpz_keeper_create(tw_coll_t *coll, tw_hpz_keeper_t **out);
 /** After its units. Accepts NULL. */
 void tw_hpz_keeper_destroy(tw_hpz_keeper_t *keeper);
+/** As tw_coll_timeout_set, of all that the keeper waits for. A new keeper has that of `coll`. */
+void tw_hpz_keeper_timeout_set(tw_hpz_keeper_t *keeper, double timeout_sec);
 /** Bytes that this rank has sent to other nodes in gathers. */
 uint64_t tw_hpz_keeper_inter_node_bytes(const tw_hpz_keeper_t *keeper);
 

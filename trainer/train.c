@@ -115,8 +115,8 @@ static void finish_sets(options_t *options)
                    strncmp(options->sets[i], "thinwire.hpz", 12) == 0;
     }
     if (!is_said) {
-        options->sets[options->n_sets++] = "thinwire.delta_lossless=y";
-        options->sets[options->n_sets++] = "thinwire.lossless_gradients=y";
+        options->sets[options->n_sets++] = "?thinwire.delta_lossless=y";
+        options->sets[options->n_sets++] = "?thinwire.lossless_gradients=y";
     }
     if (options->data) {
         options->sets[options->n_sets++] = options->data;

@@ -332,6 +332,42 @@ TEST_F(HpzKeeper, AnotherShapeIsAnError)
     });
 }
 
+/* Of what the keeper waits for: the communicator's, whenever that was set, then what is said. */
+TEST_F(HpzKeeper, HasTheTimeoutOfItsCommunicator)
+{
+    begin({2, 2});
+    run([](Rank &rank, int) {
+        tw_coll_timeout_set(rank.coll, 77);
+        tw_hpz_keeper_destroy(rank.keeper);
+        rank.keeper = nullptr;
+        ASSERT_EQ(tw_hpz_keeper_create(rank.coll, &rank.keeper), TW_OK);
+        for (double expected : {77.0, 88.0}) {
+            if (expected == 88.0) {
+                tw_hpz_keeper_timeout_set(rank.keeper, expected);
+            }
+            for (const tw_coll_t *one : {rank.keeper->all_ranks, rank.keeper->in_node, rank.keeper->rail,
+                                         rank.keeper->rail_records}) {
+                EXPECT_EQ(tw_coll_timeout(one), expected);
+            }
+        }
+    });
+}
+
+/* Rank 1 does not gather: rank 0 gives up after the new limit. */
+TEST_F(HpzKeeper, ARankIsWaitedForUntilTheTimeout)
+{
+    begin({1, 1});
+    allow_log("");
+    with_unit([](Rank &rank, tw_hpz_kept_t *kept) {
+        std::vector<uint16_t> whole = own_of(rank, 0);
+        ASSERT_EQ(gather(kept, &whole), TW_OK);
+        tw_hpz_keeper_timeout_set(rank.keeper, rank.rank == 0 ? 0.2 : 1000);
+        if (rank.rank == 0) {
+            EXPECT_EQ(gather(kept, &whole), TW_ERR_TIMEOUT);
+        }
+    });
+}
+
 TEST_F(HpzKeeper, UnequalNodesAreUnsupported)
 {
     expect_log("need as many ranks on each");

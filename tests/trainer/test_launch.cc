@@ -190,13 +190,20 @@ TEST(Launch, ATextThatDiffersIsNamed)
 
 TEST(Launch, AVariableThatDiffersIsNamed)
 {
-    std::string errors =
-        errors_of({}, {}, 1, [](process::Spec *spec) { spec->env["TW_HPZ_CHECK_STEPS"] = "2"; });
-    EXPECT_EQ(1, count(errors, "rank 3: TW_HPZ_CHECK_STEPS is '2', on rank 0 it is '100'")) << errors;
-    EXPECT_EQ(1, count(errors, "thinwire error")) << errors;
+    const struct {
+        const char *name, *value, *dflt;
+    } cases[] = {{"TW_HPZ_CHECK_STEPS", "2", "100"}, {"TW_COLL_CHUNK", "64K", "0"}};
+    for (const auto &one : cases) {
+        std::string errors =
+            errors_of({}, {}, 1, [&](process::Spec *spec) { spec->env[one.name] = one.value; });
+        EXPECT_EQ(1, count(errors, std::string("rank 3: ") + one.name + " is '" + one.value +
+                                       "', on rank 0 it is '" + one.dflt + "'"))
+            << errors;
+        EXPECT_EQ(1, count(errors, "thinwire error")) << errors;
+    }
 }
 
-/* A name that is another folder's on one node: copied there, and older, or damaged. */
+/* A name that is another folder's on one node: copied there, and older, damaged, or another run's. */
 TEST(Launch, ACheckpointThatDiffersIsNamed)
 {
     char program[4096];
@@ -209,15 +216,17 @@ TEST(Launch, ACheckpointThatDiffersIsNamed)
             spec->before = [folder, place] { (void)!chdir((folder + place).c_str()); };
         };
     };
-    ASSERT_EQ(0, command("mkdir -p " + folder + "/old " + folder + "/bad"));
+    ASSERT_EQ(0, command("mkdir -p " + folder + "/old " + folder + "/bad " + folder + "/other"));
     std::vector<std::string> sets = {"--set", "thinwire.data=" + path,
                                      "--set", "thinwire.checkpoint=" + folder + "/ck",
                                      "--set", "thinwire.checkpoint_every=2"};
     errors_of(sets, {}, 0);
+    ASSERT_EQ(0, command("mv " + folder + "/ck " + folder + "/other"));
+    errors_of(sets, {}, 0);
     ASSERT_EQ(0, command("cp -r " + folder + "/ck " + folder + "/old; cp -r " + folder + "/ck " + folder +
                          "/bad; rm -r " + folder + "/old/ck/step-00000004; rm " + folder +
                          "/bad/ck/step-00000004/shard-00001.safetensors"));
-    for (const std::string place : {"/old", "/bad"}) {
+    for (const std::string place : {"/old", "/other", "/bad"}) {
         std::string errors;
         std::vector<std::unique_ptr<process::Child>> tasks;
         for (int task = 0; task < slurm::n_tasks; task++) {
@@ -229,7 +238,7 @@ TEST(Launch, ACheckpointThatDiffersIsNamed)
         }
         for (auto &task : tasks) {
             process::Result result = task->wait(120);
-            EXPECT_EQ(place == "/old" ? 1 : 0, result.code) << result.err;
+            EXPECT_EQ(place == "/bad" ? 0 : 1, result.code) << result.err;
             errors += result.err;
         }
         if (place == "/old") {
@@ -237,6 +246,9 @@ TEST(Launch, ACheckpointThatDiffersIsNamed)
                       count(errors, "rank 3: thinwire.resume, the newest step there, is '2', on rank 0 it is "
                                     "'4'"))
                 << errors;
+            EXPECT_EQ(1, count(errors, "thinwire error")) << errors;
+        } else if (place == "/other") { /* of as many steps */
+            EXPECT_EQ(1, count(errors, "rank 3: thinwire.resume, the manifest's checksum, is '")) << errors;
             EXPECT_EQ(1, count(errors, "thinwire error")) << errors;
         } else { /* all go back to the step before */
             EXPECT_EQ(1, count(errors, "ck/step-00000004/shard-00001.safetensors: this shard is missing"))

@@ -40,6 +40,7 @@ typedef enum tw_train_products {
     TW_TRAIN_PRODUCTS_FP32,
     TW_TRAIN_PRODUCTS_BF16
 } tw_train_products_t;
+typedef enum tw_train_warmup_type { TW_TRAIN_WARMUP_LINEAR, TW_TRAIN_WARMUP_LOG } tw_train_warmup_type_t;
 /** What gradients travel as where no codec says otherwise. */
 typedef enum tw_train_communication {
     TW_TRAIN_COMMUNICATION_BF16,
@@ -64,7 +65,7 @@ typedef struct tw_train_options {
     int schedule; /* tw_train_schedule_t */
     double warmup_min_lr, warmup_max_lr, warmup_min_ratio, cos_min_ratio;
     int64_t warmup_steps, total_steps;
-    int warmup_type;
+    int warmup_type; /* tw_train_warmup_type_t */
     int64_t decay_steps;
     int decay_type;
     double decay_min_ratio;
@@ -129,7 +130,8 @@ typedef struct tw_train_options {
 typedef struct tw_train_config tw_train_config_t;
 
 /** The defaults, then the file (NULL: none), then sets [n_sets] of "key=value", each stronger than the one
- *  before. TW_ERR_CONFIG (logged with file and key), TW_ERR_IO, TW_ERR_NO_MEMORY. */
+ *  before; "?key=value" is a default, too, of which nothing is said. TW_ERR_CONFIG (logged with file and
+ *  key), TW_ERR_IO, TW_ERR_NO_MEMORY. */
 tw_status_t tw_train_config_create(const char *path, const char *const *sets, size_t n_sets,
                                    tw_train_config_t **out);
 /** From text, as if it were the file called `name`. */

@@ -1,4 +1,6 @@
 /* Keys that somebody has set and that change nothing in the mode that is asked for. */
+#include <string.h>
+
 #include "trainer/config/state.h"
 #include "trainer/config/table.h"
 
@@ -169,6 +171,66 @@ static int begins_anew(const tw_train_options_t *o)
     return *o->resume == '\0' || tw_train_resumes_by_itself(o);
 }
 
+static int may_pack_weights(const tw_train_options_t *o)
+{
+    return !o->lossless_weights || o->stage > 0;
+}
+
+static int may_choose_products(const tw_train_options_t *o)
+{
+    return o->products == TW_TRAIN_PRODUCTS_AUTO || o->device == TW_TRAIN_DEVICE_CPU;
+}
+
+/* What a text of names may name, by how names end. */
+enum { TOKENS = 1, TEXTS = 2 };
+
+static size_t without_weight(const char *entry, size_t length)
+{
+    size_t n = length;
+    while (n > 0 && strchr("0123456789.eE+-", entry[n - 1])) {
+        n--;
+    }
+    return n > 0 && n < length && entry[n - 1] == ':' ? n - 1 : length;
+}
+
+/** A pattern may leave it open. */
+static int kinds_of_entry(const char *entry, size_t length)
+{
+    static const char end[] = ".bin";
+    size_t known = 0, most = sizeof(end) - 1;
+    while (known < length && !strchr("*?]", entry[length - 1 - known])) {
+        known++;
+    }
+    size_t n = known < most ? known : most;
+    if (memcmp(entry + length - n, end + most - n, n) != 0 || (n < most && known == length)) {
+        return TEXTS;
+    }
+    return n == most ? TOKENS : TOKENS | TEXTS;
+}
+
+static int kinds_of(const char *names)
+{
+    int kinds = 0;
+    while (*names) {
+        size_t length = strcspn(names, ",");
+        kinds |= kinds_of_entry(names, without_weight(names, length));
+        names += length + (names[length] == ',');
+    }
+    return kinds;
+}
+
+static int has_token_files(const tw_train_options_t *o)
+{
+    return ((kinds_of(o->data) | kinds_of(o->val_data)) & TOKENS) != 0;
+}
+
+/** The King James text lies there, too. */
+static int fills_cache(const tw_train_options_t *o)
+{
+    int has_vocabulary = *o->vocab || *o->tokenizer;
+    return !*o->data || (has_vocabulary && ((kinds_of(o->data) | kinds_of(o->val_data)) & TEXTS) != 0);
+}
+
 /* ---- the rules ----------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -237,6 +299,10 @@ static const struct {
      inputs_are_in_memory,
      "thinwire.activation_path puts layers' inputs into a file"},
     {{"model.init_from"}, begins_anew, "thinwire.resume has the weights"},
+    {{"thinwire.lossless_weights"}, may_pack_weights, "it is for zero_optimization.stage 1 to 3"},
+    {{"thinwire.products"}, may_choose_products, "thinwire.device is cuda"},
+    {{"thinwire.token_bytes"}, has_token_files, "no .bin file is given"},
+    {{"thinwire.cache"}, fills_cache, "no text is encoded"},
 };
 
 void tw_train_note_key(tw_train_config_t *config, const char *key, const char *reason)

@@ -95,7 +95,8 @@ static const tw_config_field_t fields[] = {
     COUNT("scheduler.params.total_num_steps", "0", total_steps, 0, MANY, "steps",
           "End of decay or cosine; 0: thinwire.steps."),
     CHOICE("scheduler.params.warmup_type", "linear", warmup_type, warmups,
-           "A line, or as the logarithm of the step; DeepSpeed's own default is log."),
+           "A line, or as the logarithm of the step, which is the default where a file names WarmupLR, "
+           "WarmupDecayLR or WarmupCosineLR, as it is DeepSpeed's."),
     REAL("scheduler.params.warmup_min_ratio", "0", warmup_min_ratio, 0, 1,
          "WarmupCosineLR: share of the peak at the start."),
     REAL("scheduler.params.cos_min_ratio", "0.1", cos_min_ratio, 0, 1,

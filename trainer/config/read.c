@@ -12,6 +12,7 @@
 #define VALUE_BYTES 4096
 #define MAX_NAMES 256
 #define MAX_FILE_BYTES (1 << 20)
+#define OWN_MARK '?' /* before a default of the program's own */
 
 /* ---- one key ------------------------------------------------------------------------------------------- */
 
@@ -281,7 +282,10 @@ static tw_status_t set_pair(tw_train_config_t *config, const char *pair)
         return TW_ERR_CONFIG;
     }
     snprintf(key, sizeof(key), "%.*s", (int)(equals - pair), pair);
-    return set_key(config, 0, key, equals + 1);
+    if (*key != OWN_MARK) {
+        return set_key(config, 0, key, equals + 1);
+    }
+    return tw_config_set(&tw_train_options_table, &config->options, key + 1, equals + 1);
 }
 
 /* ---- what is public ------------------------------------------------------------------------------------ */

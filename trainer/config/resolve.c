@@ -99,6 +99,20 @@ static void resolve_recompute(tw_train_config_t *config)
     }
 }
 
+/** A scheduler of DeepSpeed's in a file that says nothing of the warm-up's type has theirs. */
+static void resolve_warmup(tw_train_config_t *config)
+{
+    tw_train_options_t *o = &config->options;
+    unsigned char type = config->origins[tw_train_field_of("scheduler.params.warmup_type")];
+    int is_said = type == TW_TRAIN_FROM_FILE || type == TW_TRAIN_FROM_COMMAND;
+    int is_theirs = o->schedule == TW_TRAIN_WARMUP || o->schedule == TW_TRAIN_WARMUP_DECAY ||
+                    o->schedule == TW_TRAIN_WARMUP_COSINE;
+    if (config->origins[tw_train_field_of("scheduler.type")] == TW_TRAIN_FROM_FILE && is_theirs && !is_said) {
+        o->warmup_type = TW_TRAIN_WARMUP_LOG;
+        tw_train_note_follows(config, &o->warmup_type);
+    }
+}
+
 static tw_status_t refuse(const char *why)
 {
     tw_error("config: %s", why);
@@ -154,22 +168,25 @@ static tw_status_t check_replicas(const tw_train_options_t *o)
     return TW_OK;
 }
 
-/** Nothing crosses a network: rounding would save nothing. */
+/** Nothing crosses a network: rounding would save nothing, nor would packing. */
 static void resolve_one_node(tw_train_config_t *config)
 {
+    static const char rounded[] =
+        "all ranks are on one node, nothing crosses a network and nothing is quantized";
+    static const char packed[] = "all ranks are on one node, nothing crosses a network and nothing is packed";
     const struct {
-        const char *key;
+        const char *key, *reason;
         int *value;
     } flags[] = {
-        {"zero_optimization.zero_quantized_weights", &config->options.quantized_weights},
-        {"zero_optimization.zero_quantized_gradients", &config->options.quantized_gradients},
+        {"zero_optimization.zero_quantized_weights", rounded, &config->options.quantized_weights},
+        {"zero_optimization.zero_quantized_gradients", rounded, &config->options.quantized_gradients},
+        {"thinwire.lossless_weights", packed, &config->options.lossless_weights},
+        {"thinwire.lossless_gradients", packed, &config->options.lossless_gradients},
     };
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
         if (*flags[i].value) {
             *flags[i].value = 0;
-            tw_train_note_key(
-                config, flags[i].key,
-                "all ranks are on one node, nothing crosses a network and nothing is quantized");
+            tw_train_note_key(config, flags[i].key, flags[i].reason);
             tw_train_note_follows(config, flags[i].value);
         }
     }
@@ -321,6 +338,7 @@ tw_status_t tw_train_config_resolve(tw_train_config_t *config, int world, int n_
         status = check_replicas(o);
     }
     resolve_recompute(config);
+    resolve_warmup(config);
     if (status == TW_OK && n_nodes == 1) {
         resolve_one_node(config);
     }

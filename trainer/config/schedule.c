@@ -17,7 +17,7 @@ static double warmup_share(const tw_train_options_t *o, double step)
     if (length < 1 || step >= length) {
         return 1;
     }
-    return o->warmup_type == 1 ? log(step + 1) / log(length) : step / length;
+    return o->warmup_type == TW_TRAIN_WARMUP_LOG ? log(step + 1) / log(length) : step / length;
 }
 
 static double cosine(const tw_train_options_t *o, double step)

@@ -55,10 +55,7 @@ uint64_t tw_data_n_sequences(const tw_data_t *data, tw_data_split_t split, size_
 /** What tells one source from another. */
 typedef struct tw_data_fingerprint {
     uint64_t n_train, n_val, vocab_size; /**< tokens; see above */
-    /** Of the tokens of all files: of a file of more than 16 MB that of 4,096 of its pages, the first, the
-     *  last and others at even distances, so that nothing is read for long. Files that differ only between
-     *  these pages are taken for the same. */
-    uint64_t checksum;
+    uint64_t checksum;                   /**< of all tokens of all files, each of which is read whole */
 } tw_data_fingerprint_t;
 
 /** TW_ERR_TRUNCATED, logged: a file has been cut since it was opened. */

@@ -1,24 +1,8 @@
-/* What tells one source from another, without reading all of it. */
+/* What tells one source from another. All bytes count, at about a quarter of a second a GB that the system
+ * has in memory. */
 #include <xxhash.h>
 
 #include "trainer/data/state.h"
-
-#define WHOLE_BYTES ((uint64_t)16 << 20) /* a file of no more is read whole */
-#define PAGE_BYTES ((uint64_t)4096)
-#define N_PAGES ((uint64_t)4096)
-
-static uint64_t checksum_of(const unsigned char *at, uint64_t n_bytes, uint64_t checksum)
-{
-    if (n_bytes <= WHOLE_BYTES) {
-        return XXH3_64bits_withSeed(at ? at : (const unsigned char *)"", n_bytes, checksum);
-    }
-    uint64_t last = n_bytes - PAGE_BYTES;
-    for (uint64_t page = 0; page < N_PAGES; page++) {
-        uint64_t first = (uint64_t)((double)last * (double)page / (double)(N_PAGES - 1));
-        checksum = XXH3_64bits_withSeed(at + (first < last ? first : last), PAGE_BYTES, checksum);
-    }
-    return checksum;
-}
 
 static tw_status_t add_file(const tw_data_tokens_t *tokens, uint64_t *checksum)
 {
@@ -27,7 +11,7 @@ static tw_status_t add_file(const tw_data_tokens_t *tokens, uint64_t *checksum)
                                     : tokens->bytes;
     size_t token_bytes = tokens->words ? sizeof(*tokens->words) : tokens->wide ? sizeof(*tokens->wide) : 1;
     TW_TRY(tw_data_map_check(&tokens->map));
-    *checksum = checksum_of(at, tokens->n * token_bytes, *checksum);
+    *checksum = XXH3_64bits_withSeed(at ? at : "", tokens->n * token_bytes, *checksum);
     tw_data_rest(&tokens->map);
     return TW_OK;
 }

@@ -29,7 +29,7 @@ from .version import __version__
 
 log = logging.getLogger("thinwire")
 # Of the library's variables, those without which ranks do not understand each other.
-SAME = ("TW_COLL_CHECK", "TW_COLL_MODEL", "TW_COLL_SCRATCH", "TW_NET_ENCRYPT")
+SAME = ("TW_COLL_CHECK", "TW_COLL_CHUNK", "TW_COLL_MODEL", "TW_COLL_SCRATCH", "TW_NET_ENCRYPT")
 READY = ""
 
 

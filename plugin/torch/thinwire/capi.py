@@ -292,6 +292,7 @@ _FUNCTIONS = {
     "tw_coll_nonfinite_blocks": (C.c_uint64, _P),
     "tw_hpz_keeper_create": (C.c_int, _P, _P),
     "tw_hpz_keeper_destroy": (None, _P),
+    "tw_hpz_keeper_timeout_set": (None, _P, C.c_double),
     "tw_hpz_keeper_inter_node_bytes": (C.c_uint64, _P),
     "tw_hpz_kept_memory_bytes": (C.c_size_t, _P, _P),
     "tw_hpz_kept_create": (C.c_int, _P, _P, _P, _P),

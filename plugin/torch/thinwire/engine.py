@@ -131,6 +131,8 @@ class Communicator:
             self._timeout_sec = timeout_sec
             if own_timeout(timeout_sec):
                 capi.lib().tw_coll_timeout_set(self.pointer, timeout_sec)
+                if self.keeper is not None:
+                    self.keeper.keep_time(timeout_sec)
 
     def planned_bytes(self, args: capi.Args) -> int:
         """What this rank sends to other nodes in such an operation."""

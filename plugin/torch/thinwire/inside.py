@@ -263,6 +263,20 @@ def replace_distributed(kind: type) -> types.ModuleType:
     return collectives.dist
 
 
+# Modules that call FSDP1's collectives.
+_FSDP1_CALLERS = ("torch.distributed.fsdp._flat_param", "torch.distributed.fsdp._runtime_utils",
+                  "torch.distributed.algorithms._comm_hooks.default_hooks")
+
+
+def replace_fsdp1_distributed(kind: type) -> None:
+    """The same for FSDP1's collectives, as far as this torch calls them there."""
+    for name in _FSDP1_CALLERS:
+        with contextlib.suppress(ImportError):
+            caller = importlib.import_module(name)
+            if getattr(caller, "dist", None) is dist:
+                caller.dist = kind("torch.distributed")
+
+
 # FSDP2's groups of parameters
 
 # The places of a group's collectives.

@@ -167,6 +167,10 @@ class Keeper:
         reasons = collections.Counter(filter(None, (one.why_plain(rounds is not None) for one in parts)))
         return Unit(self, pointer, name, run_bytes, n_bytes, str(rounds or ""), reasons), ""
 
+    def keep_time(self, timeout_sec: float) -> None:
+        """For what is under way, too."""
+        capi.lib().tw_hpz_keeper_timeout_set(self.pointer, timeout_sec)
+
     def sent_bytes(self) -> int:
         return capi.lib().tw_hpz_keeper_inter_node_bytes(self.pointer)
 

@@ -8,10 +8,12 @@ import dataclasses
 import functools
 import os
 import sys
+import types
 import weakref
 from collections.abc import Callable, Iterator
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from . import functional, inside
@@ -37,7 +39,7 @@ FSDP1_WHY = "fully_shard is what goes over thinwire"
 _models: list[_Model] = []
 # Not in the models themselves, which programs pickle.
 _seen: weakref.WeakKeyDictionary[DistributedDataParallel, _Model] = weakref.WeakKeyDictionary()
-_fsdp1: list[str] = []
+_fsdp1: list[Elsewhere] = []  # of all FSDP1 models together, once there is one
 
 
 def _sent_by_step(model: DistributedDataParallel) -> int:
@@ -57,6 +59,43 @@ def _count(model: DistributedDataParallel, seen: _Model) -> None:
     first = next((one for one in model.parameters() if one.requires_grad), None)
     if first is not None:
         first.register_post_accumulate_grad_hook(count)
+
+
+# FSDP1's collectives, by all names that versions of torch have for them, and how often a rank sends its share of the whole.
+_FSDP1_CALLS = {"all_gather": 1, "all_gather_single": 1, "all_gather_into_tensor": 1, "reduce_scatter_single": 1, "reduce_scatter_tensor": 1,
+                "all_reduce": 2}
+
+
+def _n_bytes(argument: object) -> int:
+    if isinstance(argument, (list, tuple)):
+        return sum(map(_n_bytes, argument))
+    return argument.nbytes if isinstance(argument, torch.Tensor) else 0
+
+
+def _count_fsdp1(times: int, arguments: tuple[object, ...]) -> None:
+    """The whole is the largest of what is given."""
+    group = next((one for one in arguments if isinstance(one, dist.ProcessGroup)), dist.group.WORLD)
+    if _fsdp1 and group is not None and group.size() > 1:
+        sent = times * max(map(_n_bytes, arguments)) * (group.size() - 1) // group.size()
+        with book.lock:
+            _fsdp1[0].calls += 1
+            _fsdp1[0].sent_bytes += sent
+
+
+class _Distributed(types.ModuleType):
+    """torch.distributed as FSDP1 sees it: its collectives are counted."""
+
+    def __getattr__(self, name: str) -> object:
+        found = getattr(dist, name)
+        if name not in _FSDP1_CALLS:
+            return found
+
+        def counted(*args, **kwargs):
+            with contextlib.suppress(Exception):  # of other versions
+                _count_fsdp1(_FSDP1_CALLS[name], (*args, *kwargs.values()))
+            return found(*args, **kwargs)
+
+        return counted
 
 
 def is_left_alone(model: DistributedDataParallel) -> bool:
@@ -110,13 +149,15 @@ def watch() -> None:
     @functools.wraps(made1)
     def init1(self, *args, **kwargs):
         made1(self, *args, **kwargs)
-        _fsdp1.append(type(self).__name__)
+        with book.lock:
+            _fsdp1[:] = _fsdp1 or [Elsewhere()]
         announce("not over thinwire: %s; %s" % (_FSDP1, FSDP1_WHY))
 
     __init__._thinwire = True
     DistributedDataParallel.__init__, DistributedDataParallel.register_comm_hook = __init__, register_comm_hook
     inside.wrap_built_in_hook(DistributedDataParallel, built_in)
     FullyShardedDataParallel.__init__ = init1
+    inside.replace_fsdp1_distributed(_Distributed)
 
 
 # (what, module that is loaded with it, whether it is used)
@@ -149,7 +190,7 @@ def found() -> dict[tuple[str, str], Elsewhere]:
             other.calls += one.steps
             other.sent_bytes += one.steps * one.step_bytes
     if _fsdp1:
-        result[_FSDP1, FSDP1_WHY] = Elsewhere()
+        result[_FSDP1, FSDP1_WHY] = dataclasses.replace(_fsdp1[0])
     for what in [] if _is_interposed() else _others():
         result[what, "it calls collectives of its own; " + functional.INTERPOSER] = Elsewhere()
     return result

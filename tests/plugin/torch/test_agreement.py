@@ -52,6 +52,7 @@ LACKING = [
     ({"TW_WEIGHTS": "int4"}, "ranks 0-1: TW_WEIGHTS=delta, rank 2: TW_WEIGHTS=int4:block=128"),
     ({"TW_MIN_BYTES": "2"}, "ranks 0-1: TW_MIN_BYTES=1, rank 2: TW_MIN_BYTES=2"),
     ({"TW_COLL_SCRATCH": "16M"}, "ranks 0-1: TW_COLL_SCRATCH=not set, rank 2: TW_COLL_SCRATCH=16M"),
+    ({"TW_COLL_CHUNK": "64K"}, "ranks 0-1: TW_COLL_CHUNK=not set, rank 2: TW_COLL_CHUNK=64K"),
 ]
 
 
@@ -61,6 +62,21 @@ def test_a_rank_that_is_not_ready_is_told_at_once(lacking, told):
     assert [calls for calls, _ in results] == [0, 0, 0]
     assert len(results[0][1]) == 1 and told in results[0][1][0]
     assert results[1][1] == results[2][1] == []
+
+
+def test_versions_that_differ_are_told():
+    def check(rank):
+        ours = agreement.__version__
+        if rank == 1:
+            agreement.__version__ = "another"
+        model = thinwire.enable(fully_shard(nn.Linear(64, 64)), min_bytes=1)
+        model(torch.ones(4, 64)).sum().backward()
+        return ours, *outcome()
+
+    results = ranks.run(3, check)
+    assert [calls for _, calls, _ in results] == [0] * 3
+    version, _, lines = results[0]
+    assert len(lines) == 1 and lines[0].endswith("ranks 0, 2: Thinwire=%s, rank 1: Thinwire=another" % version)
 
 
 def test_a_rank_without_the_variable_is_waited_for_and_told():

@@ -22,9 +22,9 @@ FAST = {"TW_PEER_TIMEOUT": "3s"}
 WITHIN_SEC = 30.0
 
 
-def model_of():
+def model_of(weights="plain"):
     torch.manual_seed(0)
-    return thinwire.enable(fully_shard(nn.Linear(64, 64)), "plain", "plain")
+    return thinwire.enable(fully_shard(nn.Linear(64, 64)), weights, "plain", min_bytes=1)
 
 
 def step(model):
@@ -188,10 +188,11 @@ def set_timeout(seconds):
 
 
 # A group's timeout after its first use, what the variable says; whether a late rank is waited for.
+@pytest.mark.parametrize("weights", ["plain", "delta"])
 @pytest.mark.parametrize("timeout, variable, waits", [(1, "", False), (1, "1000s", True), (1000, "4s", False)])
-def test_a_rank_is_waited_for_as_long_as_torch_does(timeout, variable, waits):
+def test_a_rank_is_waited_for_as_long_as_torch_does(timeout, variable, waits, weights):
     def check(rank):
-        model, store = model_of(), dist.distributed_c10d._get_default_store()
+        model, store = model_of(weights), dist.distributed_c10d._get_default_store()
         step(model)
         set_timeout(timeout)
         if rank == 1:

@@ -12,11 +12,11 @@ import ranks
 import thinwire
 import torch
 import torch.distributed as dist
-from thinwire import capi, engine, fsdp, inside, operations, segments, tally
+from thinwire import capi, engine, fsdp, inside, operations, segments, tally, unused
 from torch import nn
 from torch.distributed import _functional_collectives as funcol
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -96,6 +96,32 @@ def test_fsdp1():
     first, *lines = said_in(2, use)
     assert first == "not over thinwire: FullyShardedDataParallel, FSDP1; fully_shard is what goes over thinwire"
     assert lines[0].startswith("nothing went over thinwire to other nodes, because of FullyShardedDataParallel, FSDP1: fully_shard")
+    assert len(lines) == 2 and lines[1].endswith("4 calls, about 0.0 MB")
+
+
+# How a model is sharded; collectives of a step, and how often each of 4 ranks sends all of the model for it.
+FSDP1 = [
+    (ShardingStrategy.FULL_SHARD, 2, 2 * 3 / 4),
+    (ShardingStrategy.SHARD_GRAD_OP, 2, 2 * 3 / 4),
+    (ShardingStrategy.NO_SHARD, 1, 2 * 3 / 4),
+    # halves in pairs, and of each half an all-reduce
+    (ShardingStrategy.HYBRID_SHARD, 3, 2 * 1 / 2 + 1 / 2 * 2 * 1 / 2),
+]
+
+
+@pytest.mark.parametrize("strategy, calls, share", FSDP1)
+def test_what_fsdp1_sends_is_counted(strategy, calls, share):
+    def use(rank):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b")) if strategy is ShardingStrategy.HYBRID_SHARD else None
+        model = FullyShardedDataParallel(
+            nn.Linear(WIDTH, WIDTH, bias=False), device_id=torch.device("cpu"), sharding_strategy=strategy, device_mesh=mesh)
+        assert thinwire.report().elsewhere == {(unused._FSDP1, unused.FSDP1_WHY): tally.Elsewhere()}
+        for _ in range(3):
+            step(model)
+        (found,) = thinwire.report().elsewhere.values()
+        assert found == tally.Elsewhere(3 * calls, int(3 * share * 4 * WIDTH * WIDTH))
+
+    said_in(4, use)
 
 
 def test_libraries_with_collectives_of_their_own():
@@ -340,6 +366,39 @@ def test_two_threads_compare_settings_once(monkeypatch):
     use, found = engine.Use({"TW_GRADS": "int4"}), []
     run_together(lambda _number: found.append(use.communicator_of("group", [0, 1], 1.0)))
     assert found == [communicator] * 2 and len(compared) == 1
+
+
+def test_two_threads_use_one_process_group():
+    """Both for the first time, then each in its turn, as that is the order on all ranks; one waits while the other one posts."""
+    n_elems, n_steps = 5000, 60
+
+    def check(rank):
+        use, pieces = engine.Use({"TW_GRADS": "plain"}), [segments.Piece(n_elems, "")]
+        shape = operations.shape(segments.Plain(pieces, 4), pieces)
+        turn, posted, sums = threading.Condition(), [], {}
+
+        def post(communicator, step, data):
+            with turn:
+                assert turn.wait_for(lambda: len(posted) == step, 30)
+                request = operations.Operation("all-reduce", capi.ALLREDUCE, torch.float32, shape, lambda table: table.reduce(data.data_ptr()),
+                                               None, (data,), step=step).post(communicator)
+                posted.append(request)
+                turn.notify_all()
+            return request
+
+        def train(number):
+            communicator = use.communicator(dist.group.WORLD)
+            for step in range(number - 1, n_steps, 2):
+                data = torch.full((n_elems,), float(step + 100 * rank))
+                post(communicator, step, data).wait()
+                sums[step] = data.unique().tolist()
+
+        run_together(train)
+        assert len(engine.running()) == 1
+        return sums
+
+    expected = {step: [2.0 * step + 100] for step in range(n_steps)}
+    assert ranks.run(2, check) == [expected] * 2
 
 
 def test_ranks_that_reduce_different_groups_are_told():

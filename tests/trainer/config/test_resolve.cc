@@ -218,6 +218,17 @@ TEST_F(TrainResolve, KeysWithoutEffectAreNamed)
         {{"activation_checkpointing.cpu_checkpointing=y", "thinwire.activation_path=/x"},
          "cpu_checkpointing means nothing here"},
         {{"model.init_from=/x", "thinwire.resume=/y"}, "model.init_from means nothing here"},
+        {{"zero_optimization.stage=0", "thinwire.lossless_weights=y"},
+         "thinwire.lossless_weights means nothing here: it is for zero_optimization.stage 1 to 3"},
+        {{"thinwire.device=cuda", "thinwire.products=fp32"},
+         "thinwire.products means nothing here: thinwire.device is cuda"},
+        {{"thinwire.token_bytes=4"}, "thinwire.token_bytes means nothing here: no .bin file is given"},
+        {{"thinwire.data=a.txt,b*.txt:0.5", "thinwire.val_data=bin", "thinwire.token_bytes=4"},
+         "thinwire.token_bytes means nothing here: no .bin file is given"},
+        {{"thinwire.data=a.bin:0.5,b*.bin:1e-1", "thinwire.tokenizer=/x", "thinwire.cache=/y"},
+         "thinwire.cache means nothing here: no text is encoded"},
+        {{"thinwire.data=a.txt", "thinwire.cache=/y"},
+         "thinwire.cache means nothing here: no text is encoded"},
     };
     for (const auto &one : cases) {
         auto config = config_of("{}", one.sets);
@@ -233,6 +244,46 @@ TEST_F(TrainResolve, KeysWithoutEffectAreNamed)
                                "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_type": "log"}}})");
     ASSERT_EQ(tw_train_config_resolve(quiet.get(), 4, 2), TW_OK);
     tw_train_config_say(quiet.get()); /* the fixture fails on a warning that is not expected */
+    for (const std::vector<const char *> &sets : std::vector<std::vector<const char *>>{
+             {"zero_optimization.stage=1", "thinwire.lossless_weights=y"},
+             {"zero_optimization.stage=0", "thinwire.lossless_weights=n"},
+             {"thinwire.device=cuda", "thinwire.products=auto"},
+             {"thinwire.data=a.txt,b.bin:2", "thinwire.token_bytes=2"},
+             {"thinwire.data=a.txt", "thinwire.val_data=c.bin", "thinwire.token_bytes=2"},
+             {"thinwire.data=all/*", "thinwire.tokenizer=/x", "thinwire.token_bytes=2", "thinwire.cache=/y"},
+             {"thinwire.data=train_*n", "thinwire.token_bytes=2"},
+             {"thinwire.cache=/y"},
+             {"thinwire.data=a.bin,b.txt", "thinwire.tokenizer=/x", "thinwire.cache=/y"},
+             {"thinwire.val_data=x", "thinwire.val_sequences=0"}, /* none of thinwire.data is kept then */
+         }) {
+        auto config = config_of("{}", sets);
+        ASSERT_TRUE(config);
+        ASSERT_EQ(tw_train_config_resolve(config.get(), 4, 2), TW_OK);
+        tw_train_config_say(config.get());
+    }
+}
+
+/* Nor is it packed; what is the program's own default goes without a word. */
+TEST_F(TrainResolve, OneNodePacksNothing)
+{
+    for (const char *mark : {"?", ""}) {
+        const std::string weights = std::string(mark) + "thinwire.lossless_weights=y",
+                          gradients = std::string(mark) + "thinwire.lossless_gradients=y";
+        auto config = config_of("{}", {weights.c_str(), gradients.c_str()});
+        ASSERT_TRUE(config);
+        EXPECT_EQ(options_of(config).lossless_gradients, 1);
+        ASSERT_EQ(tw_train_config_resolve(config.get(), 4, 1), TW_OK);
+        EXPECT_EQ(options_of(config).lossless_weights, 0);
+        EXPECT_EQ(options_of(config).lossless_gradients, 0);
+        if (!*mark) {
+            expect_log("thinwire.lossless_weights, thinwire.lossless_gradients mean nothing here: all ranks "
+                       "are on one node");
+        }
+        tw_train_config_say(config.get());
+    }
+    tw_train_options_t two;
+    ASSERT_EQ(resolve({"thinwire.lossless_gradients=y"}, 4, 2, &two), TW_OK);
+    EXPECT_EQ(two.lossless_gradients, 1);
 }
 
 /* Where nothing crosses a network, nothing is rounded for it. */

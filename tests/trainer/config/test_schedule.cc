@@ -92,6 +92,37 @@ TEST_F(TrainSchedule, TheCosinesWarmUpHasItsTypeToo)
     EXPECT_DOUBLE_EQ(decay.at(55), 0.005);
 }
 
+/* DeepSpeed's default is log; who has no scheduler from a file has a line. */
+TEST_F(TrainSchedule, AFilesWarmUpIsDeepSpeeds)
+{
+    const struct {
+        const char *file;
+        std::vector<const char *> sets;
+        int type;
+    } cases[] = {
+        {R"({"scheduler": {"type": "WarmupLR"}})", {}, TW_TRAIN_WARMUP_LOG},
+        {R"({"scheduler": {"type": "WarmupDecayLR"}})", {}, TW_TRAIN_WARMUP_LOG},
+        {R"({"scheduler": {"type": "WarmupCosineLR"}})", {}, TW_TRAIN_WARMUP_LOG},
+        {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "linear"}}})",
+         {},
+         TW_TRAIN_WARMUP_LINEAR},
+        {R"({"scheduler": {"type": "WarmupLR"}})",
+         {"scheduler.params.warmup_type=linear"},
+         TW_TRAIN_WARMUP_LINEAR},
+        {R"({"scheduler": {"type": "WSD"}})", {}, TW_TRAIN_WARMUP_LINEAR},
+        {R"({"scheduler": {"params": {"warmup_num_steps": 9}}})", {}, TW_TRAIN_WARMUP_LINEAR},
+        {"{}", {"scheduler.type=WarmupLR"}, TW_TRAIN_WARMUP_LINEAR},
+        {"{}", {}, TW_TRAIN_WARMUP_LINEAR},
+    };
+    for (const auto &one : cases) {
+        auto config = config_of(one.file, one.sets);
+        ASSERT_TRUE(config) << one.file;
+        ASSERT_EQ(tw_train_config_resolve(config.get(), 1, 1), TW_OK);
+        EXPECT_EQ(tw_train_config_options(config.get())->warmup_type, one.type) << one.file;
+        tw_train_config_say(config.get()); /* of what follows nothing is said */
+    }
+}
+
 TEST_F(TrainSchedule, NoWarmupAtAll)
 {
     Schedule s({"scheduler.type=WarmupCosineLR"});
