@@ -20,7 +20,7 @@ typedef struct supervisor {
     pid_t *pids;     /* [n_nodes] */
     int *n_ended;    /* [n_nodes] ranks that have ended */
     struct pollfd *polls;
-    int exit_code;
+    int exit_code, was_killed; /* was_killed: the code is of a rank that a signal has killed */
     /* what a node could not set up as it should: the first that was heard of */
     char note[TW_CLUSTER_TEXT_BYTES];
     double deadline_sec; /* 0: nothing has failed yet */
@@ -142,26 +142,30 @@ static int make_nodes(supervisor_t *sup, char *reason)
     return run_stage(sup, reason);
 }
 
-static void note_failure(supervisor_t *sup, int exit_code)
+static void note_failure(supervisor_t *sup, int exit_code, int was_killed)
 {
     if (sup->exit_code == 0) {
-        sup->exit_code = exit_code;
         sup->deadline_sec = tw_time_sec() + sup->cluster->grace_sec;
+    }
+    if (sup->exit_code == 0 || was_killed > sup->was_killed) {
+        sup->exit_code = exit_code;
+        sup->was_killed = was_killed;
     }
 }
 
 static void note_exit(supervisor_t *sup, int node, const tw_cluster_message_t *message)
 {
-    int status = message->wait_status, first = sup->exit_code == 0;
-    tw_log_level_t level = first ? TW_LOG_ERROR : TW_LOG_INFO;
+    int status = message->wait_status, was_killed = WIFSIGNALED(status);
+    int counts = sup->exit_code == 0 || was_killed > sup->was_killed;
+    tw_log_level_t level = counts ? TW_LOG_ERROR : TW_LOG_INFO;
     sup->n_ended[node]++;
-    if (WIFSIGNALED(status)) {
+    if (was_killed) {
         TW_LOG_AT(level, "rank %d (node %d): killed by signal %d (%s)", message->rank, node, WTERMSIG(status),
                   strsignal(WTERMSIG(status)));
-        note_failure(sup, 128 + WTERMSIG(status));
+        note_failure(sup, 128 + WTERMSIG(status), 1);
     } else if (WEXITSTATUS(status) != 0) {
         TW_LOG_AT(level, "rank %d (node %d): exited with code %d", message->rank, node, WEXITSTATUS(status));
-        note_failure(sup, WEXITSTATUS(status));
+        note_failure(sup, WEXITSTATUS(status), 0);
     }
 }
 
@@ -176,7 +180,7 @@ static void hear_node(supervisor_t *sup, int node)
     sup->fds[node] = -1;
     if (sup->n_ended[node] < sup->cluster->params->ranks_per_node && sup->exit_code == 0) {
         tw_error("node %d: died", node);
-        note_failure(sup, EXIT_NODE_LOST);
+        note_failure(sup, EXIT_NODE_LOST, 0);
     }
 }
 

@@ -373,6 +373,16 @@ TEST_F(ClusterTest, AKilledRankIsNamedWithItsSignal)
     EXPECT_NE(std::string::npos, result.err.find("rank 0 (node 0): killed by signal 11")) << result.err;
 }
 
+/* Whoever lost him may end first, and be heard of first. */
+TEST_F(ClusterTest, WhoIsKilledCountsMoreThanWhoFailsOfIt)
+{
+    Result result =
+        run_cluster({"--nodes", "2", "--grace", "20s"}, "[ $RANK = 0 ] && exit 3; sleep 0.3; kill -KILL $$");
+    EXPECT_EQ(128 + SIGKILL, result.code);
+    EXPECT_NE(std::string::npos, result.err.find("rank 0 (node 0): exited with code 3")) << result.err;
+    EXPECT_NE(std::string::npos, result.err.find("rank 1 (node 1): killed by signal 9")) << result.err;
+}
+
 /* Rank 1 goes on for longer than the time of the first case, and for less than that of the others. */
 TEST_F(ClusterTest, TheOthersHaveTheirTimeToEnd)
 {
