@@ -6,11 +6,14 @@
 #include <string>
 #include <vector>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "tests/common/fixture.h"
+#include "transport/control/socket.h"
 #include "transport/p2p/tcp.h"
 
 namespace
@@ -190,8 +193,7 @@ class Hostile : public tw::Fixture
     {
         tw_status_t status = TW_IN_PROGRESS;
         tw_p2p_t *p2p = tw_p2p_request_peer(request)->p2p;
-        (void)until(who,
-                    [&] { return (status = tw_p2p_test(p2p, request, nullptr)) != TW_IN_PROGRESS; });
+        (void)until(who, [&] { return (status = tw_p2p_test(p2p, request, nullptr)) != TW_IN_PROGRESS; });
         return status;
     }
     /* Messages to and from both of a's peers, that are announced: a has asked for those that come, and is
@@ -246,8 +248,8 @@ class Hostile : public tw::Fixture
         memcpy(frame.data(), &header, sizeof(header));
         size_t sent = 0;
         EXPECT_TRUE(until({a}, [&] {
-            const ssize_t now = ::send(a_at_b->streams[0].link->fd, frame.data() + sent,
-                                       frame.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+            const ssize_t now = ::send(a_at_b->streams[0].link->fd, frame.data() + sent, frame.size() - sent,
+                                       MSG_NOSIGNAL | MSG_DONTWAIT);
             sent += now > 0 ? (size_t)now : 0;
             return sent == frame.size();
         }));
@@ -276,51 +278,83 @@ TEST_F(Hostile, WhoBreaksTheRulesIsNamedAlone)
         Requests says;
     } cases[] = {
         {"clears a receive", cleared,
-         [&] { return std::vector<Said>{{TW_P2P_CTS, 0, 0, from_b->number, 1}}; }},
+         [&] {
+             return std::vector<Said>{{TW_P2P_CTS, 0, 0, from_b->number, 1}};
+         }},
         {"clears another's receive", cleared,
-         [&] { return std::vector<Said>{{TW_P2P_CTS, 0, 0, from_c->number, 1}}; }},
+         [&] {
+             return std::vector<Said>{{TW_P2P_CTS, 0, 0, from_c->number, 1}};
+         }},
         {"clears another's message", cleared,
-         [&] { return std::vector<Said>{{TW_P2P_CTS, 0, 0, to_c->number, 1}}; }},
+         [&] {
+             return std::vector<Said>{{TW_P2P_CTS, 0, 0, to_c->number, 1}};
+         }},
         {"clears and refuses another's message", cleared,
-         [&] { return std::vector<Said>{{TW_P2P_CTS, 0, 0, to_c->number, 0}}; }},
+         [&] {
+             return std::vector<Said>{{TW_P2P_CTS, 0, 0, to_c->number, 0}};
+         }},
         {"clears twice", cleared,
          [&] {
              return std::vector<Said>{{TW_P2P_CTS, 0, 0, to_b->number, 1},
                                       {TW_P2P_CTS, 0, 0, to_b->number, 1}};
          }},
         {"data for a message that goes", not_own,
-         [&] { return std::vector<Said>{{TW_P2P_DATA, 0, 100, to_b->number, 0}}; }},
+         [&] {
+             return std::vector<Said>{{TW_P2P_DATA, 0, 100, to_b->number, 0}};
+         }},
         {"data for another's receive", not_own,
-         [&] { return std::vector<Said>{{TW_P2P_DATA, 0, 100, from_c->number, 0}}; }},
+         [&] {
+             return std::vector<Said>{{TW_P2P_DATA, 0, 100, from_c->number, 0}};
+         }},
         {"data for another's message that goes", not_own,
-         [&] { return std::vector<Said>{{TW_P2P_DATA, 0, 0, to_c->number, 0}}; }},
+         [&] {
+             return std::vector<Said>{{TW_P2P_DATA, 0, 0, to_c->number, 0}};
+         }},
         {"data behind the end", beyond,
-         [&] { return std::vector<Said>{{TW_P2P_DATA, 0, 1, from_b->number, whole}}; }},
+         [&] {
+             return std::vector<Said>{{TW_P2P_DATA, 0, 1, from_b->number, whole}};
+         }},
         {"data across the end", beyond,
-         [&] { return std::vector<Said>{{TW_P2P_DATA, 0, 100, from_b->number, whole - 99}}; }},
+         [&] {
+             return std::vector<Said>{{TW_P2P_DATA, 0, 100, from_b->number, whole - 99}};
+         }},
         {"data at no place", beyond,
-         [&] { return std::vector<Said>{{TW_P2P_DATA, 0, 100, from_b->number, UINT64_MAX}}; }},
+         [&] {
+             return std::vector<Said>{{TW_P2P_DATA, 0, 100, from_b->number, UINT64_MAX}};
+         }},
         {"the same data too often", beyond,
          [&] {
              return std::vector<Said>{{TW_P2P_DATA, 0, whole / 2, from_b->number, 0},
                                       {TW_P2P_DATA, 0, whole / 2 + 1, from_b->number, 0}};
          }},
         {"acknowledges what carries no chunks", not_sent,
-         [&] { return std::vector<Said>{{TW_P2P_ACK, 0, 0, 0, 0}}; }},
+         [&] {
+             return std::vector<Said>{{TW_P2P_ACK, 0, 0, 0, 0}};
+         }},
         {"acknowledges what was not sent", not_sent,
-         [&] { return std::vector<Said>{{TW_P2P_ACK, 1, 0, 0, 0}}; }},
+         [&] {
+             return std::vector<Said>{{TW_P2P_ACK, 1, 0, 0, 0}};
+         }},
         {"acknowledges on no connection", not_sent,
-         [&] { return std::vector<Said>{{TW_P2P_ACK, 3, 0, 0, 0}}; }},
+         [&] {
+             return std::vector<Said>{{TW_P2P_ACK, 3, 0, 0, 0}};
+         }},
         {"closes twice", not_its,
          [&] {
              return std::vector<Said>{{TW_P2P_BYE, 0, 0, 0, 0}, {TW_P2P_BYE, 0, 0, 0, 0}};
          }},
         {"closes no connection", not_its,
-         [&] { return std::vector<Said>{{TW_P2P_BYE, 3, 0, 0, 0}}; }},
+         [&] {
+             return std::vector<Said>{{TW_P2P_BYE, 3, 0, 0, 0}};
+         }},
         {"announces without a number", "it announced a malformed message",
-         [&] { return std::vector<Said>{{TW_P2P_RTS, 0, 3, 0, whole}}; }},
+         [&] {
+             return std::vector<Said>{{TW_P2P_RTS, 0, 3, 0, whole}};
+         }},
         {"sends with a number", "it sent a malformed message",
-         [&] { return std::vector<Said>{{TW_P2P_EAGER, 0, 3, 5, 10}}; }},
+         [&] {
+             return std::vector<Said>{{TW_P2P_EAGER, 0, 3, 5, 10}};
+         }},
     };
     for (const auto &each : cases) {
         SCOPED_TRACE(each.what);
@@ -360,12 +394,24 @@ TEST_F(Hostile, WhatIsNotItsOwnStays)
 {
     using Requests = std::function<std::vector<Said>()>;
     const Requests cases[] = {
-        [&] { return std::vector<Said>{{TW_P2P_CANCEL, 0, 0, 1, from_c->number}}; },
-        [&] { return std::vector<Said>{{TW_P2P_CANCEL, 0, 0, 1, to_c->number}}; },
-        [&] { return std::vector<Said>{{TW_P2P_CANCEL, 0, 0, 1, to_b->number}}; },
-        [&] { return std::vector<Said>{{TW_P2P_CANCEL, 0, 0, 1, UINT64_MAX}}; },
-        [&] { return std::vector<Said>{{TW_P2P_DATA, 0, 100, UINT64_MAX, 0}}; },
-        [&] { return std::vector<Said>{{TW_P2P_CTS, 0, 0, UINT64_MAX, 0}}; },
+        [&] {
+            return std::vector<Said>{{TW_P2P_CANCEL, 0, 0, 1, from_c->number}};
+        },
+        [&] {
+            return std::vector<Said>{{TW_P2P_CANCEL, 0, 0, 1, to_c->number}};
+        },
+        [&] {
+            return std::vector<Said>{{TW_P2P_CANCEL, 0, 0, 1, to_b->number}};
+        },
+        [&] {
+            return std::vector<Said>{{TW_P2P_CANCEL, 0, 0, 1, UINT64_MAX}};
+        },
+        [&] {
+            return std::vector<Said>{{TW_P2P_DATA, 0, 100, UINT64_MAX, 0}};
+        },
+        [&] {
+            return std::vector<Said>{{TW_P2P_CTS, 0, 0, UINT64_MAX, 0}};
+        },
     };
     for (const Requests &each : cases) {
         connect();
@@ -403,14 +449,40 @@ TEST_F(Hostile, WhoIsGivenUpLeavesTheOthersAlone)
     to_c = send(c_at_a, 1, out);
     ASSERT_TRUE(until({b}, [&] { return received_b->number != 0; }));
     ASSERT_TRUE(until({c}, [&] { return received_c->number != 0; }));
-    ASSERT_TRUE(until(
-        {a}, [&] { return b_at_a->streams[0].n_chunks == 2 && c_at_a->streams[0].n_chunks == 2; }));
+    ASSERT_TRUE(
+        until({a}, [&] { return b_at_a->streams[0].n_chunks == 2 && c_at_a->streams[0].n_chunks == 2; }));
     expect_log("a: peer 0: failed: it takes no data");
     tw_p2p_peer_close(b_at_a);
     EXPECT_EQ(wait({a, c}, received_c), TW_OK);
     EXPECT_EQ(wait({a, c}, to_c), TW_OK);
     EXPECT_EQ(for_c, out);
     allow_log("b: peer 0: failed: ");
+}
+
+/* An older version's HELLO is refused, and that is said once, however often it comes. */
+TEST_F(Hostile, AnotherVersionIsNamedOnce)
+{
+    connect();
+    const int port = tw_socket_port(a->workers[TW_P2P_FIRST_NET_WORKER].tcp->listener);
+    expect_log("not let in: it speaks another version of the protocol");
+    for (int i = 0; i < 5; i++) {
+        const tw_greeting_hello_t who = {};
+        const uint8_t key[TW_GREETING_KEY_BYTES] = {};
+        tw_greeting_t greeting;
+        uint8_t hello[TW_GREETING_HELLO_BYTES], byte;
+        tw_greeting_hello_write(&greeting, &who, key, hello);
+        hello[3]--; /* the version, behind "TWC" */
+        sockaddr_in to = {};
+        to.sin_family = AF_INET;
+        to.sin_port = htons((uint16_t)port);
+        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ASSERT_EQ(::connect(fd, (sockaddr *)&to, sizeof(to)), 0);
+        ASSERT_EQ(::send(fd, hello, sizeof(hello), MSG_NOSIGNAL), (ssize_t)sizeof(hello));
+        EXPECT_TRUE(until({a}, [&] { return ::recv(fd, &byte, 1, MSG_DONTWAIT) == 0; }));
+        close(fd);
+    }
+    EXPECT_EQ(log_count("another version of the protocol"), 1u);
 }
 
 /* ---- canceling what is half gone ----------------------------------------------------------------------- */
