@@ -1,5 +1,5 @@
-/* Names of variables: looked at when the first communicator of a process is made, so this test has a process of
- * its own. */
+/* Names of variables: looked at when the first communicator of a process is made, so this test has a process
+ * of its own. */
 #include "collectives/collectives.h"
 #include "tests/common/fixture.h"
 #include "tests/transport/local.h"

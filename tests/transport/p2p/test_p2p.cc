@@ -795,8 +795,8 @@ TEST_F(P2p, WhoListensButAnswersLateIsWaitedFor)
     EXPECT_TRUE(until([&] { return peer_b || tw_p2p_dial_test(dial, &peer_b) == TW_OK; }));
 }
 
-/* It was taken for a stranger meanwhile, and sent away: before it had said anything, or when it had said HELLO
- * and was still to prove itself. */
+/* It was taken for a stranger meanwhile, and sent away: before it had said anything, or when it had said
+ * HELLO and was still to prove itself. */
 TEST_F(P2p, WhoDialsAndThenIsLateComesIn)
 {
     for (bool says_hello : {false, true}) {
