@@ -237,4 +237,43 @@ TEST_F(Processes, VariablesThatDifferAreAMismatch)
     EXPECT_EQ(tw::run_processes({0, 1}, body, LIMIT_SEC), "");
 }
 
+/* A second communicator, for which rank 1 has something else: all say so, and the job goes on. */
+std::string make_unlike(tw_coll_t *coll)
+{
+    static const struct {
+        const char *name, *value;
+    } terms[] = {
+        {nullptr, "deterministic"}, /* as the caller wants it */
+        {"TW_COLL_DETERMINISTIC", "y"}, {"TW_COLL_CHECK", "n"},
+        {"TW_COLL_SCRATCH", "1M"},      {"TW_COLL_MODEL", "inter:beta=1gbit"},
+        {"TW_COLL_MODEL", ""}, /* none: the others are alike again */
+    };
+    const bool is_other = tw_coll_rank(coll) == 1;
+    for (const auto &term : terms) {
+        const bool is_alike = !*term.value;
+        tw_coll_params_t params = {};
+        tw_coll_t *other = nullptr;
+        params.transport = coll->transport;
+        params.deterministic = is_other && !term.name;
+        if (is_other && term.name && !is_alike) {
+            setenv(term.name, term.value, 1);
+        }
+        const tw_status_t status = tw_coll_create(&params, &other);
+        tw_coll_destroy(other);
+        if (term.name) {
+            unsetenv(term.name);
+        }
+        if (status != (is_alike ? TW_OK : TW_ERR_MISMATCH)) {
+            return std::string(term.name ? term.name : "") + "=" + term.value + ": " +
+                   tw_status_string(status);
+        }
+    }
+    return "";
+}
+
+TEST_F(Processes, WhatMustBeAlikeIsCompared)
+{
+    EXPECT_EQ(tw::run_processes({0, 1, 2}, make_unlike, LIMIT_SEC), "");
+}
+
 } // namespace

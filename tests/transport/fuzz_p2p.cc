@@ -1,8 +1,11 @@
 /* Bytes that a TCP connection reads. First byte: 0, from a stranger who greets; 1, from a peer that holds the
- * secret, plain; 2, sealed. An end of p2p with a peer that sends them, and a few receives. */
+ * secret, plain; 2, sealed; 4 and 5 as 1 and 2, and the end that reads them sends, too. An end of p2p with a
+ * peer that sends them, and a few receives; what it sends is short, at once, and announced, and nobody reads
+ * it. */
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,7 +15,7 @@
 namespace
 {
 
-constexpr size_t room = 5000;
+constexpr size_t room = 5000, alone = 3000;
 
 void check(bool holds)
 {
@@ -41,6 +44,7 @@ struct End {
         params.token = "secret";
         params.chunk_bytes = 4096;
         params.eager_bytes = 1024;
+        params.eager_alone_bytes = alone;
         params.timeout_sec = 1;
         check(tw_p2p_create(&params, &p2p) == TW_OK);
         check(tw_p2p_card(p2p, &card, &card_bytes) == TW_OK);
@@ -74,11 +78,32 @@ tw_tcp_link_t *open_link(const End &end, tw_p2p_stream_t *stream, int fd, bool s
     return link;
 }
 
-void serve(const End &end, tw_p2p_peer_t *peer)
+/* Little room for what goes, so that some of it is half gone when it is canceled. Numbers of requests begin
+ * anew, so that an input can name them. */
+int post_sends(const End &end, tw_p2p_peer_t *peer, int fd, tw_p2p_request_t **requests)
+{
+    static uint8_t buffer[2 * room];
+    const int bytes = 1;
+    int n = 0;
+    check(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)) == 0);
+    for (size_t length : {(size_t)100, alone, 2 * room, alone}) {
+        tw_p2p_message_t message = {};
+        message.peer = peer;
+        message.tag = length;
+        message.buffer = buffer;
+        message.bytes = length;
+        n += tw_p2p_send(end.p2p, &message, &requests[n]) == TW_OK;
+    }
+    return n;
+}
+
+void serve(const End &end, tw_p2p_peer_t *peer, int sending_fd)
 {
     static uint8_t buffers[3][room];
-    tw_p2p_request_t *requests[3];
-    int n = 0;
+    tw_p2p_request_t *requests[7];
+    free(end.p2p->numbers.entries);
+    end.p2p->numbers = {};
+    int n = sending_fd < 0 ? 0 : post_sends(end, peer, sending_fd, requests);
     for (int i = 0; i < 3; i++) {
         tw_p2p_message_t message = {};
         message.peer = peer;
@@ -123,7 +148,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     } else {
         link = open_link(end, &peer->streams[0], fds[1], data[0] % 3 == 2);
     }
-    serve(end, peer);
+    serve(end, peer, data[0] / 3 % 2 && data[0] % 3 ? fds[1] : -1);
     check(data[0] % 3 || !peer->streams[0].is_open); /* nobody can prove what he does not know */
     close(fds[0]);
     (void)tw_p2p_progress(end.p2p);

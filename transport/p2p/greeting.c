@@ -7,6 +7,7 @@
 
 /** "TWC", version 3. */
 #define MAGIC 0x03435754u
+#define MAGIC_NAME_MASK 0x00ffffffu
 #define NONCE_BYTES 32
 #define SHARE_BYTES crypto_scalarmult_BYTES
 #define HASH_BYTES 32
@@ -69,6 +70,9 @@ tw_status_t tw_greeting_hello_parse(const uint8_t in[TW_GREETING_HELLO_BYTES], t
     hello_t hello;
     memcpy(&hello, in, sizeof(hello));
     *who = hello.who;
+    if (hello.magic != MAGIC && (hello.magic & MAGIC_NAME_MASK) == (MAGIC & MAGIC_NAME_MASK)) {
+        return TW_ERR_CONFIG;
+    }
     return hello.magic == MAGIC && !hello.zero && hello.who.cipher <= TW_CIPHER_CHACHA20_POLY1305
                ? TW_OK
                : TW_ERR_FORMAT;

@@ -44,7 +44,7 @@ typedef struct tw_greeting {
 /** Who connects: begin, and write HELLO. */
 void tw_greeting_hello_write(tw_greeting_t *greeting, const tw_greeting_hello_t *who,
                              const uint8_t key[TW_GREETING_KEY_BYTES], uint8_t out[TW_GREETING_HELLO_BYTES]);
-/** Who listens: whose key is needed? TW_ERR_FORMAT, silent. */
+/** Who listens: whose key is needed? TW_ERR_CONFIG: it is of another version; TW_ERR_FORMAT; silent. */
 tw_status_t tw_greeting_hello_parse(const uint8_t in[TW_GREETING_HELLO_BYTES], tw_greeting_hello_t *who);
 /** Who listens: begin with that HELLO, and write CHALLENGE. */
 void tw_greeting_challenge_write(tw_greeting_t *greeting, const uint8_t in[TW_GREETING_HELLO_BYTES],

@@ -114,6 +114,7 @@ static tw_status_t step_connecting(tw_handshake_t *handshake)
     TW_TRY(tw_socket_begun(connection->fd, &connection->error));
     tw_socket_keep_alive(connection->fd, handshake->p2p->params.timeout_sec);
     handshake->stage = TW_HANDSHAKE_PROVING;
+    handshake->hello_ns = tw_time_ns();
     return tw_connection_send(connection, TW_MSG_HELLO, handshake->nonce, sizeof(handshake->nonce));
 }
 

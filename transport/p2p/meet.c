@@ -287,16 +287,26 @@ tw_status_t tw_p2p_dial_start(tw_p2p_t *p2p, const uint8_t handle[TW_P2P_HANDLE_
     return TW_OK;
 }
 
+/** This end was stopped, or had other things to do, for longer than who listens waits for a stranger. */
+static int was_late(const tw_handshake_t *handshake)
+{
+    const tw_p2p_t *p2p = handshake->p2p;
+    return tw_time_ns() - handshake->hello_ns > (uint64_t)(p2p->params.timeout_sec * 1e9);
+}
+
 /** An end that does not believe this one sends it away without a word. */
 static tw_status_t dial_status(const tw_handshake_t *handshake, tw_status_t status)
 {
-    return status == TW_ERR_IO && handshake->stage == TW_HANDSHAKE_TELLING ? TW_ERR_AUTH : status;
+    const int is_told = handshake->stage == TW_HANDSHAKE_TELLING && !was_late(handshake);
+    return status == TW_ERR_IO && is_told ? TW_ERR_AUTH : status;
 }
 
-/** It was connected, and sent away before it was heard: who listens had no time, or too many at the door. */
+/** It was connected, and sent away before it was heard: who listens had no time, or too many at the door, or
+ *  took this end for a stranger meanwhile. */
 static int is_worth_another_try(const tw_p2p_dial_t *dial)
 {
-    return dial->status == TW_ERR_IO && dial->handshake.stage == TW_HANDSHAKE_PROVING;
+    const tw_handshake_stage_t stage = dial->handshake.stage;
+    return dial->status == TW_ERR_IO && (stage == TW_HANDSHAKE_PROVING || stage == TW_HANDSHAKE_TELLING);
 }
 
 static unsigned dial_progress(tw_p2p_dial_t *dial)

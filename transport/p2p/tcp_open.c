@@ -233,12 +233,28 @@ static tw_p2p_stream_t *stream_for(const tw_tcp_device_t *device, const tw_greet
     return stream->worker == device->worker && !stream->link && !stream->broken ? stream : NULL;
 }
 
+static void of_another_version(tw_tcp_link_t *link)
+{
+    char name[80];
+    if (!link->device->has_warned) {
+        link->device->has_warned = 1;
+        tw_socket_peer_name(link->fd, name, sizeof(name));
+        tw_warn("%s: %s: not let in: it speaks another version of the protocol",
+                link->device->worker->p2p->name, name);
+    }
+    tw_tcp_drop(link);
+}
+
 static void hear_hello(tw_tcp_link_t *link)
 {
     uint8_t challenge[TW_GREETING_CHALLENGE_BYTES];
     tw_greeting_hello_t hello;
-    const tw_p2p_stream_t *stream =
-        tw_greeting_hello_parse(link->in, &hello) ? NULL : stream_for(link->device, &hello);
+    const tw_status_t status = tw_greeting_hello_parse(link->in, &hello);
+    const tw_p2p_stream_t *stream = status ? NULL : stream_for(link->device, &hello);
+    if (status == TW_ERR_CONFIG) {
+        of_another_version(link);
+        return;
+    }
     if (!stream) {
         not_let_in(link, "it is nobody who is expected");
         return;

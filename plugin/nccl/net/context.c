@@ -238,12 +238,23 @@ static tw_status_t open_end(tw_net_domain_t *domain)
     return status;
 }
 
-static void close_end(tw_net_domain_t *domain)
+/** The domain is without an end then, and the next user makes another one. */
+static tw_p2p_t *detach_end(tw_net_domain_t *domain)
 {
+    tw_p2p_t *p2p = domain->p2p;
+
     tw_net_ticker_stop(domain);
-    tw_p2p_destroy(domain->p2p);
     domain->p2p = NULL;
-    (void)__atomic_fetch_sub(&n_open_ends, 1, __ATOMIC_ACQ_REL);
+    return p2p;
+}
+
+/** What was sent goes out first, which may take as long as the timeout (blocks). */
+static void close_end(tw_p2p_t *p2p)
+{
+    if (p2p) {
+        tw_p2p_destroy(p2p);
+        (void)__atomic_fetch_sub(&n_open_ends, 1, __ATOMIC_ACQ_REL);
+    }
 }
 
 tw_status_t tw_net_domain_take(tw_net_context_t *context, int dev, tw_net_domain_t **out)
@@ -274,11 +285,13 @@ tw_status_t tw_net_domain_take(tw_net_context_t *context, int dev, tw_net_domain
 void tw_net_domain_put(tw_net_domain_t *domain)
 {
     tw_net_context_t *context = domain->context;
+    tw_p2p_t *unused = NULL;
 
     pthread_mutex_lock(&domain->use_lock);
     if (--domain->n_users == 0) {
-        close_end(domain);
+        unused = detach_end(domain);
     }
     pthread_mutex_unlock(&domain->use_lock);
+    close_end(unused); /* no lock: a communicator that is made meanwhile does not wait for this one's peers */
     context_put(context);
 }

@@ -795,18 +795,26 @@ TEST_F(P2p, WhoListensButAnswersLateIsWaitedFor)
     EXPECT_TRUE(until([&] { return peer_b || tw_p2p_dial_test(dial, &peer_b) == TW_OK; }));
 }
 
-/* It was taken for a stranger meanwhile, and sent away. */
+/* It was taken for a stranger meanwhile, and sent away: before it had said anything, or when it had said
+ * HELLO and was still to prove itself. */
 TEST_F(P2p, WhoDialsAndThenIsLateComesIn)
 {
-    begin(1, 0.1);
-    listen_at_a();
-    tw_p2p_dial_t *dial = nullptr;
-    ASSERT_EQ(tw_p2p_dial_start(b, handle.data(), nullptr, &dial), TW_OK);
-    for (const double until = tw_time_sec() + 0.5; tw_time_sec() < until;) {
-        ASSERT_EQ(tw_p2p_accept(listener, &peer_a), TW_IN_PROGRESS);
+    for (bool says_hello : {false, true}) {
+        begin(1, 0.1);
+        listen_at_a();
+        tw_p2p_dial_t *dial = nullptr;
+        ASSERT_EQ(tw_p2p_dial_start(b, handle.data(), nullptr, &dial), TW_OK);
+        if (says_hello) {
+            ASSERT_EQ(tw_p2p_dial_test(dial, &peer_b), TW_IN_PROGRESS);
+        }
+        for (const double until = tw_time_sec() + 0.5; tw_time_sec() < until;) {
+            ASSERT_EQ(tw_p2p_accept(listener, &peer_a), TW_IN_PROGRESS);
+        }
+        EXPECT_TRUE(until([&] { return peer_b || tw_p2p_dial_test(dial, &peer_b) == TW_OK; }));
+        EXPECT_TRUE(until([&] { return peer_a || tw_p2p_accept(listener, &peer_a) == TW_OK; }));
+        end();
+        peer_a = peer_b = nullptr;
     }
-    EXPECT_TRUE(until([&] { return peer_b || tw_p2p_dial_test(dial, &peer_b) == TW_OK; }));
-    EXPECT_TRUE(until([&] { return peer_a || tw_p2p_accept(listener, &peer_a) == TW_OK; }));
 }
 
 /* More of them than fit at the door, silent or noisy, and one that belongs. */

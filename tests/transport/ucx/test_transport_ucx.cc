@@ -532,6 +532,17 @@ TEST_F(UcxJob, SealingNeedsATokenAndAllRanks)
     }
 }
 
+TEST_F(UcxJob, AMisspeltVariableIsNamed)
+{
+    Ranks::Options options = on(ways[1], 2, "meet");
+    options.env["TW_NET_STREAM"] = "2";
+    for (const process::Result &ending : Ranks(options).wait_all(patience_sec)) {
+        EXPECT_NE(ending.err.find("unknown variable TW_NET_STREAM; did you mean TW_NET_STREAMS?"),
+                  std::string::npos)
+            << ending.err;
+    }
+}
+
 /* Where UCX cannot have its segments in /dev/shm, others serve, and a rank says why. */
 TEST_F(UcxJob, NoRoomInTheFolderOfSharedMemory)
 {

@@ -1,6 +1,8 @@
 /* What goes wrong in the other process, or comes from a stranger. */
+#include <atomic>
 #include <csignal>
 #include <cstring>
+#include <thread>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -256,6 +258,54 @@ TEST_P(Closing, TowardsAMachineThatIsGone)
 
 INSTANTIATE_TEST_SUITE_P(Of8Channels, Closing, testing::Bool(),
                          [](const auto &each) { return each.param ? "Aborted" : "InOrder"; });
+
+/* The last connection of a device closes: what it has sent is not taken by a process that is stopped, and is
+ * waited for. Whoever begins meanwhile is not kept waiting. */
+TEST_P(Failures, ClosingHoldsNobodyWhoBegins)
+{
+    const std::string text = run_pair(
+        [](const Channel &channel) {
+            auto net = ready();
+            (void)make_receiver(*net, channel);
+            const pid_t self = getpid();
+            if (fork() == 0) { /* goes on for it when the other is through */
+                (void)channel.hear(1);
+                kill(self, SIGKILL);
+                _exit(0);
+            }
+            channel.tell({'.'});
+            raise(SIGSTOP);
+        },
+        [](const Channel &channel) {
+            auto net = ready();
+            void *comm = make_sender(*net, channel);
+            std::vector<Message> messages;
+            (void)channel.hear(1); /* it is about to stop */
+            usleep(200000);
+            do {
+                messages.push_back(send(*net, comm, 200000, 0, 0));
+            } while (is_done(*net, messages.back()));
+            expect(net->deregister_memory(comm, messages.back().mhandles[0]) == TW_NCCL_SUCCESS, "deregMr");
+            std::atomic<bool> is_closed{false};
+            std::thread closer([&] {
+                (void)net->close_send(comm);
+                is_closed = true;
+            });
+            usleep(200000);
+            expect(!is_closed, "there was nothing to wait for");
+            Handle handle(TW_NCCL_HANDLE_BYTES);
+            void *listener = nullptr;
+            expect(net->listen(handle.data(), &listener) == TW_NCCL_SUCCESS, "listen");
+            const bool is_held = is_closed;
+            closer.join();
+            expect(!is_held, "who begins waits for who closes");
+            expect(net->close_listen(listener) == TW_NCCL_SUCCESS, "close_listen");
+            expect(net->finalize() == TW_NCCL_SUCCESS, "finalize");
+            channel.tell({'.'});
+        },
+        {{"TW_PEER_TIMEOUT", "3s"}});
+    EXPECT_TRUE(contains(text, "the other ended with 0") || !contains(text, "the other ended")) << text;
+}
 
 TEST_P(Failures, OthersGoOn)
 {
@@ -573,6 +623,57 @@ TEST_P(Failures, AnotherJobsToken)
         });
     EXPECT_TRUE(contains(text, "one ended with 0: ")) << text;
     EXPECT_FALSE(contains(text, "the other ended")) << text;
+}
+
+/* The same secret, and one of the two seals: both are told, and nothing is carried in plain. */
+TEST_P(Failures, WhoSealsDoesNotMeetWhoDoesNot)
+{
+    for (const char *seals : {"y", "n"}) {
+        const std::string text = run_pair(
+            [=](const Channel &channel) {
+                setenv("TW_NET_ENCRYPT", seals, 1);
+                auto net = ready();
+                Handle handle = channel.hear(TW_NCCL_HANDLE_BYTES);
+                void *comm = nullptr;
+                tw_nccl_result_t result = TW_NCCL_SUCCESS;
+                while (result == TW_NCCL_SUCCESS && comm == nullptr) {
+                    result = net->connect(handle.data(), &comm);
+                }
+                expect(result != TW_NCCL_SUCCESS && comm == nullptr, "result " + std::to_string(result));
+                channel.tell({'.'});
+            },
+            [=](const Channel &channel) {
+                setenv("TW_NET_ENCRYPT", *seals == 'y' ? "n" : "y", 1);
+                auto net = ready();
+                Handle handle(TW_NCCL_HANDLE_BYTES);
+                void *listener = nullptr, *comm = nullptr;
+                expect(net->listen(handle.data(), &listener) == TW_NCCL_SUCCESS, "listen");
+                channel.tell(handle);
+                char byte;
+                while (recv(channel.fd(), &byte, 1, MSG_DONTWAIT) != 1) {
+                    expect(net->accept(listener, &comm) == TW_NCCL_SUCCESS, "accept");
+                    expect(comm == nullptr, "it was let in");
+                }
+                expect(net->close_listen(listener) == TW_NCCL_SUCCESS, "close_listen");
+            },
+            {{"TW_JOB_TOKEN", "a secret"}});
+        EXPECT_TRUE(contains(text, "TW_NET_ENCRYPT is y there and n here")) << text;
+        EXPECT_TRUE(contains(text, "TW_NET_ENCRYPT is n there and y here")) << text;
+        EXPECT_TRUE(contains(text, "one ended with 0: ")) << text;
+        EXPECT_TRUE(contains(text, "the other ended with 0: ")) << text;
+    }
+}
+
+TEST_P(Failures, SealingNeedsAToken)
+{
+    const std::string text = run_pair(
+        [](const Channel &) {
+            auto net = version(GetParam());
+            expect(net->init() == TW_NCCL_INVALID_USAGE, "init");
+        },
+        [](const Channel &) {}, {{"TW_NET_ENCRYPT", "y"}, {"TW_JOB_TOKEN", ""}});
+    EXPECT_TRUE(contains(text, "TW_NET_ENCRYPT=y needs TW_JOB_TOKEN")) << text;
+    EXPECT_TRUE(contains(text, "one ended with 0: ")) << text;
 }
 
 /* A handle that is none, one that leads nowhere, and one with a number of a connection that this process
