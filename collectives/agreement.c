@@ -5,7 +5,6 @@
 #include <xxhash.h>
 
 #include "collectives/communicator.h"
-#include "collectives/schedule/run.h"
 
 /** Which tensors they are: for stochastic rounding. */
 static uint64_t hash_tensors(const tw_coll_args_t *args, uint64_t hash)

@@ -5,7 +5,6 @@
 #include <xxhash.h>
 
 #include "collectives/communicator.h"
-#include "collectives/schedule/run.h"
 
 /* Ranks may send different amounts, but have to plan alike: all-to-all is planned as if each shard were of
  * this size. */

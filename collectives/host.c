@@ -7,7 +7,6 @@
  *  in other forms a chunk is in a buffer of its own, which is sent on as it is. */
 #include "collectives/shards.h"
 
-#include "collectives/schedule/run.h"
 #include "collectives/schedule/sums.h"
 
 /* ---- chunks -------------------------------------------------------------------------------------------- */

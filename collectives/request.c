@@ -4,7 +4,6 @@
 
 #include "collectives/communicator.h"
 #include "collectives/progress.h"
-#include "collectives/schedule/run.h"
 
 #define NS_PER_SEC 1000000000u
 #define SLEEP_SEC 0.5      /* at most, without a look */

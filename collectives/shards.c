@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#include "collectives/schedule/run.h"
-
 /** Shard r of what is read, or written; where that is one shard, it is its rank's. */
 static tw_span_t shard_span(const tw_host_run_t *run, int is_out, int r)
 {

@@ -5,7 +5,6 @@
 #include <xxhash.h>
 
 #include "collectives/gpu/gpu.h"
-#include "collectives/schedule/run.h"
 
 #define MAX_SHAPES 256
 /** A round's messages to all ranks together; a shard makes about so many rounds, and no smaller chunks than

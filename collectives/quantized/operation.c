@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "collectives/schedule/run.h"
-
 #define BATCH 16                 /**< pieces handed to the codec at once */
 #define SUM_ELEMS ((size_t)8192) /**< of a plain sum at a time, or a frame if that is longer */
 

@@ -1,4 +1,4 @@
-#include "collectives/schedule/run.h"
+#include "collectives/schedule/schedule.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -19,7 +19,7 @@
  *  memory has room for; the oldest one is always under way. So memory is bounded, and nothing waits for ever,
  *  if a message is of the same round on both of its ends (rounds without tasks may be left out).
  *
- *  Emitting never fails on the spot: the first error sticks and tw_sched_seal (run.h) returns it. */
+ *  Emitting never fails on the spot: the first error sticks and tw_sched_seal returns it. */
 #ifndef TW_COLLECTIVES_SCHEDULE_SCHEDULE_H
 #define TW_COLLECTIVES_SCHEDULE_SCHEDULE_H
 
@@ -93,7 +93,7 @@ typedef struct tw_sched_env {
 
 #define TW_SCHED_NUMBER_BITS 24
 
-/** tw_sched_destroy (run.h) ends it. */
+/** tw_sched_destroy ends it. */
 tw_status_t tw_sched_create(const tw_sched_env_t *env, tw_sched_t **out);
 
 /* ---- emitting ------------------------------------------------------------------------------------------ */
@@ -139,6 +139,26 @@ void tw_sched_fail(tw_sched_t *sched, tw_status_t status);
 /** Payload bytes that a sealed schedule sends to communicator rank `peer`: at most, where some messages are
  *  tw_span_bound. */
 uint64_t tw_sched_sent_bytes(const tw_sched_t *sched, int peer);
+
+/* ---- running ------------------------------------------------------------------------------------------- */
+
+/** No more tasks. Returns the error that stuck, if any. */
+tw_status_t tw_sched_seal(tw_sched_t *sched);
+/** Look at the messages in flight and start what can start; does not progress the transport. TW_OK: all done;
+ *  TW_IN_PROGRESS; or an error: what is in flight is canceled. *moved: set to 1 if anything started or
+ *  ended. */
+tw_status_t tw_sched_step(tw_sched_t *sched, int *moved);
+/** Run one computation, if one is ready: *moved is set to 1. */
+tw_status_t tw_sched_compute_one(tw_sched_t *sched, int *moved);
+/** What the schedule waits for, for a log line; returns buf. */
+const char *tw_sched_describe(const tw_sched_t *sched, char *buf, size_t buf_bytes);
+/** Cancels what is in flight. Accepts NULL. */
+void tw_sched_destroy(tw_sched_t *sched);
+
+/** For computations: address of a span's memory. For a view: of its first element, and how many elements are
+ *  contiguous from there (NULL: not asked); for a buffer: all of it is contiguous, counted in bytes. Valid
+ *  while a task that uses it runs; NULL when out of memory. */
+char *tw_sched_at(tw_sched_t *sched, tw_span_t span, size_t *contiguous);
 
 TW_C_END
 

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "collectives/schedule/run.h"
 #include "quant/quant.h"
 
 #define SUM_ELEMS 2048 /* of an fp32 sum on the stack: stays in the first-level cache */

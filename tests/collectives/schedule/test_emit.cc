@@ -4,7 +4,6 @@
 #include <deque>
 #include <vector>
 
-#include "collectives/schedule/run.h"
 #include "tests/collectives/world.h"
 #include "tests/common/fixture.h"
 

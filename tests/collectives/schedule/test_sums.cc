@@ -4,7 +4,6 @@
 #include <deque>
 #include <vector>
 
-#include "collectives/schedule/run.h"
 #include "collectives/schedule/sums.h"
 #include "quant/quant.h"
 #include "tests/collectives/world.h"
