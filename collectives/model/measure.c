@@ -5,10 +5,6 @@
 
 #include <stdlib.h>
 
-#include "collectives/model/estimate.h"
-#include "collectives/model/links.h"
-#include "collectives/model/sample.h"
-
 #define ROUNDS_LEAST 4 /**< so that quartile and median differ */
 #define ROUNDS_MOST 6
 #define NODE_REPEATS 2 /**< in a round: links inside a node take little time, and are easily disturbed */
