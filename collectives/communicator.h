@@ -181,20 +181,18 @@ static inline void tw_coll_enter(tw_coll_t *coll)
     }
 }
 
+/** 1: each rank owns a part of every segment, which counts say. */
+static inline int tw_coll_op_has_shards(tw_coll_op_t op)
+{
+    return op == TW_COLL_ALLGATHER || op == TW_COLL_REDUCE_SCATTER || op == TW_COLL_ALLTOALL;
+}
+
 /* ---- arguments.c --------------------------------------------------------------------------------------- */
 
 /** A request of which nothing is known yet; NULL: out of memory. */
 tw_coll_request_t *tw_request_alloc(tw_coll_t *coll);
 /** Check and copy the arguments. Errors are logged. */
 tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out);
-/** What is read, or written, as one run of elements, in the schedule's memory; NULL: out of memory.
- *    all-gather                 in: own shard                   out: shard 0, shard 1, ...
- *    reduce-scatter             in: shard 0, shard 1, ...       out: own shard
- *    all-reduce, broadcast      in, out: the segments one after the other (a root's: both are dst)
- *    all-to-all                 in: what goes to rank 0, 1, ... out: what comes from rank 0, 1, ...
- *  with the segments in order in each shard. first: [world + 1] where shards begin; NULL: they are not told
- *  apart. In place, in and out share memory: see in_place and aliased. */
-const tw_view_t *tw_request_view(const tw_coll_request_t *request, int is_out, size_t **first);
 /** Tag of its first message; the low TW_SCHED_NUMBER_BITS are 0. */
 uint64_t tw_request_tag(const tw_coll_request_t *request);
 void tw_request_destroy(tw_coll_request_t *request);

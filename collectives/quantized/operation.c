@@ -7,43 +7,6 @@
 #define BATCH 16                 /**< pieces handed to the codec at once */
 #define SUM_ELEMS ((size_t)8192) /**< of a plain sum at a time, or a frame if that is longer */
 
-/** The shards that are in src, or in dst: not the other ranks' of an all-gather, or of a reduce-scatter; of
- *  an all-to-all, either half. */
-static void find_shards(const tw_qop_t *op, const tw_coll_args_t *args, int is_out, int *first, int *end)
-{
-    tw_coll_op_t own_only = is_out ? TW_COLL_REDUCE_SCATTER : TW_COLL_ALLGATHER;
-    int world = op->grid->world;
-
-    *first = args->op == own_only ? op->topo->rank : args->op == TW_COLL_ALLTOALL && is_out ? world : 0;
-    *end = args->op == own_only ? op->topo->rank + 1 : *first + world;
-}
-
-/** Chunks that are not there get no place in the view. */
-static tw_status_t make_view(tw_qop_t *op, const tw_coll_args_t *args, int is_out)
-{
-    const tw_grid_t *grid = op->grid;
-    tw_qop_view_t *at = &op->views[is_out];
-    int first, end;
-
-    tw_view_init(&at->view, op->elem_bytes,
-                 tw_sched_alloc(op->sched, (grid->n_pieces + 1) * sizeof(*at->view.extents)));
-    at->first = tw_sched_alloc(op->sched, (grid->n_chunks + 1) * sizeof(*at->first));
-    if (!at->view.extents || !at->first) {
-        return TW_ERR_NO_MEMORY;
-    }
-    find_shards(op, args, is_out, &first, &end);
-    size_t last = grid->shards[end - 1].first_chunk + grid->shards[end - 1].n_chunks;
-    for (size_t c = grid->shards[first].first_chunk; c < last; c++) {
-        tw_grid_walk_t walk = {.grid = grid, .chunk = c, .tensors = op->tensors, .type = args->type};
-        tw_grid_placed_t piece;
-        at->first[c] = at->view.n_elems;
-        while (tw_grid_walk_next(&walk, &piece)) {
-            tw_view_append(&at->view, is_out ? piece.at.dst : piece.at.src, piece.at.n_elems);
-        }
-    }
-    return TW_OK;
-}
-
 static tw_status_t get_codecs(tw_qop_t *op, tw_codecs_t *codecs)
 {
     const tw_grid_t *grid = op->grid;
@@ -109,7 +72,6 @@ tw_status_t tw_qop_create(tw_coll_request_t *request, const tw_coll_args_t *args
         return TW_ERR_NO_MEMORY;
     }
     op->sched = request->sched;
-    op->topo = topo;
     op->tensors = request->tensors;
     op->elem_bytes = tw_type_bytes(args->type);
     op->args = (tw_quant_args_t){.type = args->type, .seed = args->seed, .step = args->step, .factor = 1};
@@ -122,8 +84,6 @@ tw_status_t tw_qop_create(tw_coll_request_t *request, const tw_coll_args_t *args
     TW_TRY(tw_grid_init(&request->grid, args, topo->world, chunk_bytes));
     tw_grid_unpack_short(&request->grid, request->choice.least_packed_bytes / op->elem_bytes);
     TW_TRY(get_codecs(op, &request->coll->codecs));
-    TW_TRY(make_view(op, args, 0));
-    TW_TRY(make_view(op, args, 1));
     op->work = make_work(op);
     *out = op;
     return TW_OK;
@@ -146,13 +106,6 @@ tw_span_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, tw_form_t form)
     tw_sbuf_t buffer = tw_sched_buffer(op->sched, bytes);
 
     return form == TW_FORM_PACKED ? tw_span_bound(buffer, bytes) : tw_span_buffer(buffer, 0, bytes);
-}
-
-tw_span_t tw_qop_span(const tw_qop_t *op, int is_out, size_t chunk)
-{
-    const tw_qop_view_t *at = &op->views[is_out];
-
-    return tw_span_view(&at->view, at->first[chunk], op->grid->chunks[chunk].n_elems);
 }
 
 /* ---- computations -------------------------------------------------------------------------------------- */
