@@ -180,6 +180,14 @@ uint64_t tw_check_inter_node_bytes(const tw_coll_request_t *request)
     return bytes;
 }
 
+uint64_t tw_request_tag(const tw_coll_request_t *request)
+{
+    const tw_coll_t *coll = request->coll;
+
+    return (uint64_t)coll->id << TW_COLL_ID_SHIFT | (uint64_t)(coll->sequence & 0xffff)
+                                                        << TW_SCHED_NUMBER_BITS;
+}
+
 /** An empty schedule for a request, which is the communicator's next operation. */
 static tw_status_t create_sched(tw_coll_request_t *request)
 {

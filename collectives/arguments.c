@@ -171,6 +171,18 @@ static tw_status_t check_segments(const tw_coll_request_t *request)
 
 /* ---- copies -------------------------------------------------------------------------------------------- */
 
+size_t tw_coll_shard_elems(size_t n_elems, int world, int rank)
+{
+    return n_elems / (size_t)world + ((size_t)rank < n_elems % (size_t)world);
+}
+
+size_t tw_coll_shard_offset(size_t n_elems, int world, int rank)
+{
+    size_t extra = n_elems % (size_t)world, r = (size_t)rank;
+
+    return n_elems / (size_t)world * r + (r < extra ? r : extra);
+}
+
 static void copy_counts(size_t *to, const size_t *from, size_t n_elems, int world)
 {
     for (int r = 0; r < world; r++) {
@@ -233,28 +245,6 @@ static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *a
     return TW_OK;
 }
 
-float tw_coll_factor(const tw_coll_args_t *args, int world)
-{
-    return args->reduction == TW_COLL_MEAN ? 1.0f / (float)world * args->factor : args->factor;
-}
-
-float tw_coll_scale(const tw_coll_args_t *args, int world)
-{
-    return args->reduction == TW_COLL_MEAN && args->type == TW_TYPE_FP16 ? 1.0f / (float)world : 1.0f;
-}
-
-float tw_coll_limit(const tw_coll_args_t *args)
-{
-    int is_within = args->reduction == TW_COLL_MEAN && fabsf(args->factor) <= 1.0f;
-
-    return is_within && args->type == TW_TYPE_FP16 ? 65504.0f : INFINITY;
-}
-
-int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_t *args)
-{
-    return coll->deterministic || args->type == TW_TYPE_FP16;
-}
-
 /* ---- shapes -------------------------------------------------------------------------------------------- */
 
 /* A codec as what is hashed: zeros for none. */
@@ -309,7 +299,36 @@ static uint64_t hash_shape(const tw_coll_request_t *request)
                       : hash;
 }
 
+uint64_t tw_request_key(const tw_coll_request_t *request)
+{
+    const tw_coll_args_t *args = &request->args;
+    int32_t rest[3] = {(int32_t)args->op, (int32_t)args->type, args->force_codec};
+    uint64_t key = XXH3_64bits_withSeed(rest, sizeof(rest), request->shape);
+
+    return args->algo ? XXH3_64bits_withSeed(args->algo, strlen(args->algo), key) : key;
+}
+
 /* ---- requests ------------------------------------------------------------------------------------------ */
+
+void tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes,
+                   tw_grid_tensor_t *at)
+{
+    at->src = segment->src;
+    at->dst = segment->dst;
+    at->src_first = at->dst_first = 0;
+    at->tensor = segment->tensor;
+    at->first_elem = segment->first_elem;
+    at->row_elems = segment->row_elems;
+    if (op == TW_COLL_ALLGATHER) {
+        at->src_first = sum_counts(segment->counts, rank);
+        at->src = at->src ? at->src : at->dst + at->src_first * elem_bytes;
+    } else if (op == TW_COLL_REDUCE_SCATTER) {
+        at->dst_first = sum_counts(segment->counts, rank);
+        at->dst = at->dst ? at->dst : (char *)segment->src + at->dst_first * elem_bytes;
+    } else {
+        at->src = at->src ? at->src : at->dst;
+    }
+}
 
 /** Where the segments are, a root's in dst, and how large all of them are. */
 static void place_segments(tw_coll_request_t *request)
@@ -365,14 +384,6 @@ tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_co
     request->shape = hash_shape(request);
     *out = request;
     return TW_OK;
-}
-
-uint64_t tw_request_tag(const tw_coll_request_t *request)
-{
-    const tw_coll_t *coll = request->coll;
-
-    return (uint64_t)coll->id << TW_COLL_ID_SHIFT | (uint64_t)(coll->sequence & 0xffff)
-                                                        << TW_SCHED_NUMBER_BITS;
 }
 
 void tw_request_destroy(tw_coll_request_t *request)

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "collectives/communicator.h"
 
@@ -516,30 +515,4 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
         choice->model_sec = made.sec;
     }
     return status;
-}
-
-uint64_t tw_request_key(const tw_coll_request_t *request)
-{
-    const tw_coll_args_t *args = &request->args;
-    int32_t rest[3] = {(int32_t)args->op, (int32_t)args->type, args->force_codec};
-    uint64_t key = XXH3_64bits_withSeed(rest, sizeof(rest), request->shape);
-
-    return args->algo ? XXH3_64bits_withSeed(args->algo, strlen(args->algo), key) : key;
-}
-
-tw_status_t tw_request_choose(tw_coll_request_t *request)
-{
-    tw_coll_t *coll = request->coll;
-    size_t n = coll->n_known < TW_COLL_KNOWN ? coll->n_known : TW_COLL_KNOWN;
-    uint64_t key = tw_request_key(request);
-
-    for (size_t i = 0; i < n; i++) {
-        if (coll->known[i].key == key) {
-            request->choice = coll->known[i].choice;
-            return TW_OK;
-        }
-    }
-    TW_TRY(tw_coll_choose(coll, &request->args, request->n_elems, &request->choice));
-    coll->known[coll->n_known++ % TW_COLL_KNOWN] = (tw_coll_known_t){.key = key, .choice = request->choice};
-    return TW_OK;
 }

@@ -464,7 +464,7 @@ tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_re
 {
     call_t call = {.coll = coll, .args = args, .request = request};
 
-    return tw_progress_call(coll->progress, post, &call);
+    return coll->progress ? tw_progress_call(coll->progress, post, &call) : post(&call);
 }
 
 /* ---- asking -------------------------------------------------------------------------------------------- */

@@ -497,7 +497,7 @@ static void destroy(tw_ops_t *ops)
     free(ops);
 }
 
-static tw_status_t make(const tw_ops_params_t *params, tw_ops_t **out)
+tw_status_t tw_ops_create(const tw_ops_params_t *params, tw_ops_t **out)
 {
     int n_owners = params->topo->world * (params->flows->by_pair ? 2 : 1);
     maker_t m = {.params = params, .flow = {.topo = params->topo}, .ops = calloc(1, sizeof(*m.ops))};
@@ -512,27 +512,12 @@ static tw_status_t make(const tw_ops_params_t *params, tw_ops_t **out)
     free(m.values);
     free(m.notes);
     if (status != TW_OK) {
+        tw_error("out of memory planning an operation");
         destroy(m.ops);
         return status;
     }
     *out = m.ops;
     return TW_OK;
-}
-
-tw_status_t tw_ops_get(tw_kept_program_t *kept, const tw_ops_params_t *params, const tw_ops_t **out)
-{
-    int index = (((int)params->coding * 2 + !!params->has_inner) * 2 + !!params->rounds_sums) * 3 +
-                (int)params->stages;
-    tw_status_t status = TW_OK;
-
-    if (!kept->ops[index]) {
-        status = make(params, &kept->ops[index]);
-    }
-    if (status != TW_OK) {
-        tw_error("out of memory planning an operation");
-    }
-    *out = kept->ops[index];
-    return status;
 }
 
 void tw_ops_cleanup(tw_kept_program_t *kept)

@@ -106,11 +106,6 @@ typedef struct tw_grid_tensor {
     size_t row_elems;    /**< of that tensor; 0: not known */
 } tw_grid_tensor_t;
 
-/** In place, the side that is not given lies inside the other one. The segment's counts are never NULL but
- *  for an all-reduce. */
-void tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes,
-                   tw_grid_tensor_t *at);
-
 /** One piece of a chunk, where it lies. */
 typedef struct tw_grid_placed {
     /** in the tensors: src and dst are of no meaning where this rank has none there */
