@@ -337,7 +337,7 @@ tw_status_t tw_sched_seal(tw_sched_t *sched)
 
 tw_status_t tw_sched_step(tw_sched_t *sched, int *moved)
 {
-    if (sched->env.scratch && !sched->is_running && sched->status == TW_OK) {
+    if (sched->needs_scratch && !sched->is_running && sched->status == TW_OK) {
         sched->is_running = 1;
         tw_scratch_enter(sched->env.scratch, &sched->user);
     }
