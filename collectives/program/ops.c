@@ -264,10 +264,8 @@ static void take_inputs(maker_t *m, const step_t *step, tw_form_t form)
 static void add_last(maker_t *m, const step_t *step, tw_form_t in)
 {
     const tw_ops_params_t *params = m->params;
-    int is_blocks = params->coding == TW_CODING_BLOCKS, spreads = params->flows->spread != NULL;
-    tw_form_t form = !spreads || params->coding == TW_CODING_NONE ? TW_FORM_PLAIN
-                     : is_blocks                                  ? TW_FORM_CODEC
-                                                                  : TW_FORM_PACKED;
+    int spreads = params->flows->spread != NULL;
+    tw_form_t form = spreads ? tw_form_of_coding(params->coding) : TW_FORM_PLAIN;
     int is_straight = form == TW_FORM_PLAIN && !(spreads && params->stages == TW_STAGE_ALL);
     step_t last = *step;
 
@@ -415,11 +413,7 @@ static void begin_spread(maker_t *m)
         return;
     }
     if (!params->flows->reduce) {
-        m->result = convert_to(m, rank, src,
-                               params->coding == TW_CODING_NONE ? TW_FORM_PLAIN
-                               : is_blocks                      ? TW_FORM_CODEC
-                                                                : TW_FORM_PACKED,
-                               0);
+        m->result = convert_to(m, rank, src, tw_form_of_coding(params->coding), 0);
         if (!is_blocks && params->flows->of == TW_FLOWS_SHARDS) {
             deliver(m, rank, src);
             m->result = params->flows->merges ? dst : m->result; /* where it is beside the others */
