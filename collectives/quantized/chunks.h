@@ -114,7 +114,7 @@ typedef struct tw_grid_placed {
     size_t row_elems;
 } tw_grid_placed_t;
 
-/** A walk over the pieces of a chunk; what is not named is zero at the start. */
+/** A walk over the pieces of a chunk. */
 typedef struct tw_grid_walk {
     const tw_grid_t *grid;
     size_t chunk;
@@ -124,6 +124,13 @@ typedef struct tw_grid_walk {
     tw_form_t in, out;               /**< of the messages */
     size_t next, in_at, out_at;      /**< the walk's own */
 } tw_grid_walk_t;
+
+/** Over what is plain; the forms of messages may be set then. */
+static inline tw_grid_walk_t tw_grid_walk(const tw_grid_t *grid, size_t chunk,
+                                          const tw_grid_tensor_t *tensors, tw_type_t type)
+{
+    return (tw_grid_walk_t){.grid = grid, .chunk = chunk, .tensors = tensors, .type = type, .in_type = type};
+}
 
 /** 1 and the next piece; 0: there is none left. */
 int tw_grid_walk_next(tw_grid_walk_t *walk, tw_grid_placed_t *piece);

@@ -125,16 +125,11 @@ static char *buffer_at(tw_sched_t *sched, tw_sbuf_t buffer)
 static tw_grid_walk_t start_walk(const work_t *work)
 {
     const tw_qop_t *op = work->op;
+    tw_grid_walk_t walk = tw_grid_walk(op->grid, work->is.chunk, op->tensors, op->args.type);
 
-    return (tw_grid_walk_t){
-        .grid = op->grid,
-        .chunk = work->is.chunk,
-        .tensors = op->tensors,
-        .type = op->args.type,
-        .in_type = op->args.type,
-        .in = work->is.in,
-        .out = work->is.out,
-    };
+    walk.in = work->is.in;
+    walk.out = work->is.out;
+    return walk;
 }
 
 /** From and to quantized messages, a batch of pieces at a time. */
@@ -287,11 +282,6 @@ static tw_status_t run_sum_plain(tw_sched_t *sched, const void *arg)
 
 /* ---- emitting ------------------------------------------------------------------------------------------ */
 
-static void use(const tw_qop_t *op, tw_task_t task, tw_sbuf_t place)
-{
-    tw_sched_use(op->sched, task, place >= 0 ? place : TW_SBUF_NONE);
-}
-
 static tw_compute_fn_t choose_run(const tw_qop_work_t *is)
 {
     int is_packed = is->in == TW_FORM_PACKED || is->out == TW_FORM_PACKED;
@@ -319,9 +309,9 @@ tw_task_t tw_qop_emit(const tw_qop_t *op, const tw_qop_work_t *is)
     memcpy(work->from, is->from, from_bytes);
     tw_task_t task = tw_sched_compute(op->sched, run, work);
     for (int i = 0; i < is->n_from; i++) {
-        use(op, task, work->from[i]);
+        tw_sched_use(op->sched, task, work->from[i]);
     }
-    use(op, task, is->to);
-    use(op, task, run == run_sum_plain ? op->work : TW_SBUF_NONE);
+    tw_sched_use(op->sched, task, is->to);
+    tw_sched_use(op->sched, task, run == run_sum_plain ? op->work : TW_SBUF_NONE);
     return task;
 }

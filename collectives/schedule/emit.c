@@ -230,7 +230,7 @@ tw_sbuf_t tw_sched_buffer(tw_sched_t *sched, size_t bytes)
 
 void tw_sched_use(tw_sched_t *sched, tw_task_t task, tw_sbuf_t buffer)
 {
-    if (task == TW_TASK_NONE || buffer == TW_SBUF_NONE || sched->status != TW_OK) {
+    if (task == TW_TASK_NONE || buffer < 0 || sched->status != TW_OK) {
         return;
     }
     add_link(sched, &sched->uses, &sched->tasks[task].first_use, buffer);

@@ -214,9 +214,7 @@ static tw_status_t start_message(tw_sched_t *sched, tw_task_entry_t *task)
         return tw_transport_message_recv(env->transport, &message, &task->request);
     }
     if (env->sent) {
-        env->sent[task->lane].bytes += message.bytes;
-        env->sent[task->lane].spared_bytes += tw_span_bytes(&task->span) - message.bytes;
-        env->sent[task->lane].messages++;
+        tw_sched_count(&env->sent[task->lane], message.bytes, tw_span_bytes(&task->span));
     }
     return tw_transport_message_send(env->transport, &message, &task->request);
 }

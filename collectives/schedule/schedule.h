@@ -24,10 +24,43 @@
 #define TW_COLLECTIVES_SCHEDULE_SCHEDULE_H
 
 #include "collectives/schedule/scratch.h"
-#include "collectives/schedule/view.h"
 #include "transport/transport.h"
 
 TW_C_BEGIN
+
+/* ---- views (view.c) ------------------------------------------------------------------------------------ */
+
+typedef struct tw_view_extent {
+    char *base;
+    size_t first; /**< index in the view of the element at base */
+} tw_view_extent_t;
+
+typedef struct tw_view {
+    tw_view_extent_t *extents; /**< ascending; neighbours in memory are merged */
+    size_t n_extents;
+    size_t n_elems;
+    size_t elem_bytes;
+} tw_view_t;
+
+/** An empty view. extents: the caller's, one for each tw_view_append. */
+static inline void tw_view_init(tw_view_t *view, size_t elem_bytes, tw_view_extent_t *extents)
+{
+    tw_view_t empty = {extents, 0, 0, elem_bytes};
+    *view = empty;
+}
+
+/** Append n elements at base; nothing for n = 0. Views that are only read take const memory, too. */
+void tw_view_append(tw_view_t *view, const void *base, size_t n_elems);
+
+/** Where element `first` lies, and how many elements from it on are contiguous (at most n); n >= 1. */
+char *tw_view_at(const tw_view_t *view, size_t first, size_t n, size_t *contiguous);
+/** The range's address if it is contiguous, else NULL; n >= 1. */
+char *tw_view_contiguous(const tw_view_t *view, size_t first, size_t n);
+/** Copy a range out of, or into, the view. */
+void tw_view_read(const tw_view_t *view, size_t first, size_t n, void *dst);
+void tw_view_write(const tw_view_t *view, size_t first, size_t n, const void *src);
+
+/* ---- schedules ----------------------------------------------------------------------------------------- */
 
 typedef struct tw_sched tw_sched_t;
 
@@ -80,6 +113,14 @@ typedef struct tw_sched_sent {
     uint64_t spared_bytes;
 } tw_sched_sent_t;
 
+/** One more message, of at most `most_bytes`. */
+static inline void tw_sched_count(tw_sched_sent_t *sent, size_t bytes, size_t most_bytes)
+{
+    sent->bytes += bytes;
+    sent->spared_bytes += most_bytes - bytes;
+    sent->messages++;
+}
+
 /** Where a schedule runs. Borrowed: all of it outlives the schedule. */
 typedef struct tw_sched_env {
     tw_transport_t *transport;
@@ -123,7 +164,7 @@ void tw_sched_next_round(tw_sched_t *sched);
 void tw_sched_after(tw_sched_t *sched, tw_task_t later, tw_task_t earlier);
 
 /** A scratch buffer (of 0 bytes is allowed). Sends and receives use their span's buffer by themselves;
- *  computations say which ones they use. */
+ *  computations say which ones they use (below 0: none). */
 tw_sbuf_t tw_sched_buffer(tw_sched_t *sched, size_t bytes);
 void tw_sched_use(tw_sched_t *sched, tw_task_t task, tw_sbuf_t buffer);
 

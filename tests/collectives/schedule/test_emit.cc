@@ -4,6 +4,7 @@
 #include <deque>
 #include <vector>
 
+#include "collectives/schedule/schedule.h"
 #include "tests/collectives/world.h"
 #include "tests/common/fixture.h"
 
