@@ -1,14 +1,53 @@
-/** A thread that owns a transport: it moves everything there, sleeps when there is nothing to do, and runs
- *  what other threads ask of it. All communicators of the transport that want one share it. Private to
- *  collectives. */
+/** What the communicators of one transport share: their ids, so that their tags differ; who is moved when
+ *  messages have come; and, if they have one, a thread that owns the transport: it moves everything there,
+ *  sleeps when there is nothing to do, and runs what other threads ask of it. Made with the first of them, it
+ *  ends with the last. Private to collectives. */
 #ifndef TW_COLLECTIVES_PROGRESS_H
 #define TW_COLLECTIVES_PROGRESS_H
 
-#include "collectives/shared.h"
+#include <sys/queue.h>
+
+#include "collectives/identity.h"
+#include "transport/transport.h"
 
 TW_C_BEGIN
 
 typedef struct tw_progress tw_progress_t;
+
+/* ---- shared.c ------------------------------------------------------------------------------------------ */
+
+/** Somebody with work to do when messages have come or gone. In its owner's memory. */
+typedef struct tw_shared_mover {
+    void (*move)(void *arg, int *moved); /**< as in tw_transport_hook_t */
+    /** The transport has failed: called on its progress thread, if it has one. NULL: nothing to do */
+    void (*failed)(void *arg, tw_status_t status);
+    void *arg;
+    int polls; /**< 1: it also waits for what no message announces */
+    LIST_ENTRY(tw_shared_mover) link;
+} tw_shared_mover_t;
+
+typedef struct tw_shared {
+    tw_transport_t *transport;
+    tw_transport_hook_t hook;
+    LIST_HEAD(, tw_shared_mover) movers;
+    tw_identity_ids_t ids;   /**< in use */
+    tw_progress_t *progress; /**< the thread that has the transport for itself; NULL: none */
+    int n_users;
+} tw_shared_t;
+
+/** One more user. TW_ERR_NO_MEMORY. */
+tw_status_t tw_shared_get(tw_transport_t *transport, tw_shared_t **out);
+/** One user less. Accepts NULL. */
+void tw_shared_put(tw_shared_t *shared);
+/** NULL: nobody uses it. */
+tw_shared_t *tw_shared_find(const tw_transport_t *transport);
+
+/** Not from within `move`, but that of the progress thread, which runs what other threads ask for. */
+void tw_shared_mover_add(tw_shared_t *shared, tw_shared_mover_t *mover);
+/** Zeroed, it was never added: nothing happens. */
+void tw_shared_mover_remove(tw_shared_mover_t *mover);
+
+/* ---- progress.c ---------------------------------------------------------------------------------------- */
 
 /** Start the transport's thread, or share it. The first get and the last put are not made while others use
  *  the transport. */

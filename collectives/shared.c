@@ -1,4 +1,4 @@
-#include "collectives/shared.h"
+#include "collectives/progress.h"
 
 #include <stdlib.h>
 
