@@ -2,10 +2,10 @@
  *
  *  What lives here, in the order in which an operation meets it (a quantized all-gather, for one):
  *  request.c      post, test, wait; moves what is in flight
- *  host.c         the engine for host memory: chooses, and emits a program for the chunks of all shards
- *                 (shards.c); gpu/ has those for GPU memory
- *  choose.c       which algorithm (model/), with what chunks
+ *  host.c         the engine for host memory: knows what was chosen before, and emits a program for the
+ *                 chunks of all shards (shards.c); gpu/ has those for GPU memory
  *  arguments.c    checks and copies the caller's arguments
+ *  choose.c       which algorithm (model/), with what chunks
  *  agreement.c    do the ranks agree?
  *  algorithms/    the table
  *  program/       flow.c says an algorithm; its cost (cost.c) and each rank's program (ops.c) are read

@@ -7,8 +7,6 @@
  *  in other forms a chunk is in a buffer of its own, which is sent on as it is. */
 #include "collectives/shards.h"
 
-#include "collectives/schedule/sums.h"
-
 /* ---- chunks -------------------------------------------------------------------------------------------- */
 
 static size_t index_of(const tw_host_run_t *run, int owner, size_t c)

@@ -146,10 +146,7 @@ static tw_status_t compute_one(tw_coll_t *coll, int *moved)
 
     TAILQ_FOREACH(request, &coll->active, link)
     {
-        tw_status_t status = TW_OK;
-        if (request->sched) {
-            status = tw_sched_compute_one(request->sched, &computed);
-        }
+        tw_status_t status = request->sched ? tw_sched_compute_one(request->sched, &computed) : TW_OK;
         if (status < 0) {
             return status;
         }

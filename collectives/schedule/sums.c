@@ -1,4 +1,4 @@
-#include "collectives/schedule/sums.h"
+#include "collectives/schedule/schedule.h"
 
 #include <math.h>
 #include <string.h>
