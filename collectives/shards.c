@@ -27,7 +27,7 @@ static void append_chunks(const tw_host_run_t *run, int is_out, int r, tw_view_t
 
     for (size_t c = 0; c < shard->n_chunks; c++) {
         tw_grid_walk_t walk =
-            tw_grid_walk(run->op->grid, shard->first_chunk + c, run->request->tensors, run->args->type);
+            tw_grid_walk_start(run->op->grid, shard->first_chunk + c, run->request->tensors, run->args->type);
         while (tw_grid_walk_next(&walk, &piece)) {
             tw_view_append(view, is_out ? piece.at.dst : piece.at.src, piece.at.n_elems);
         }

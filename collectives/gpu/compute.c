@@ -36,8 +36,8 @@ static tw_quant_t *codec_of(const tw_gpu_call_t *call, const tw_gpu_compute_t *c
 
 static tw_grid_walk_t walk_over(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute)
 {
-    return tw_grid_walk(&call->shape->plan.grid, compute->chunk, call->tensors,
-                        call->shape->request->args.type);
+    return tw_grid_walk_start(&call->shape->plan.grid, compute->chunk, call->tensors,
+                              call->shape->request->args.type);
 }
 
 static uint64_t seed_of(const tw_gpu_call_t *call, tw_seed_t seed)

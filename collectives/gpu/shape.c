@@ -193,8 +193,8 @@ static size_t packing_bytes(const tw_coll_t *coll, const tw_gpu_shape_t *shape, 
     const tw_coll_args_t *args = &shape->request->args;
     const tw_grid_chunk_t *at = &shape->plan.grid.chunks[chunk];
     tw_quant_lossless_stream_t *packer = coll->gpu->packer;
-    size_t n = tw_grid_pieces(tw_grid_walk(&shape->plan.grid, chunk, shape->request->tensors, args->type),
-                              NULL, 1, pieces);
+    size_t n = tw_grid_pieces(
+        tw_grid_walk_start(&shape->plan.grid, chunk, shape->request->tensors, args->type), NULL, 1, pieces);
     size_t encode = tw_quant_lossless_encode_workspace_bytes(packer, args->type, pieces, n);
     size_t decode = tw_quant_lossless_decode_workspace_bytes(packer, args->type, at->n_elems, n);
 

@@ -258,6 +258,12 @@ static char *locate(const char *base, size_t base_first, size_t first, size_t el
     return (char *)((uintptr_t)base + (first - base_first) * elem_bytes);
 }
 
+tw_grid_walk_t tw_grid_walk_start(const tw_grid_t *grid, size_t chunk, const tw_grid_tensor_t *tensors,
+                                  tw_type_t type)
+{
+    return (tw_grid_walk_t){.grid = grid, .chunk = chunk, .tensors = tensors, .type = type, .in_type = type};
+}
+
 int tw_grid_walk_next(tw_grid_walk_t *walk, tw_grid_placed_t *piece)
 {
     const tw_grid_chunk_t *chunk = &walk->grid->chunks[walk->chunk];

@@ -126,12 +126,8 @@ typedef struct tw_grid_walk {
 } tw_grid_walk_t;
 
 /** Over what is plain; the forms of messages may be set then. */
-static inline tw_grid_walk_t tw_grid_walk(const tw_grid_t *grid, size_t chunk,
-                                          const tw_grid_tensor_t *tensors, tw_type_t type)
-{
-    return (tw_grid_walk_t){.grid = grid, .chunk = chunk, .tensors = tensors, .type = type, .in_type = type};
-}
-
+tw_grid_walk_t tw_grid_walk_start(const tw_grid_t *grid, size_t chunk, const tw_grid_tensor_t *tensors,
+                                  tw_type_t type);
 /** 1 and the next piece; 0: there is none left. */
 int tw_grid_walk_next(tw_grid_walk_t *walk, tw_grid_placed_t *piece);
 /** A plain chunk for the lossless codec, in a cell, where its pieces follow each other, or (NULL) in the

@@ -125,7 +125,7 @@ static char *buffer_at(tw_sched_t *sched, tw_sbuf_t buffer)
 static tw_grid_walk_t start_walk(const work_t *work)
 {
     const tw_qop_t *op = work->op;
-    tw_grid_walk_t walk = tw_grid_walk(op->grid, work->is.chunk, op->tensors, op->args.type);
+    tw_grid_walk_t walk = tw_grid_walk_start(op->grid, work->is.chunk, op->tensors, op->args.type);
 
     walk.in = work->is.in;
     walk.out = work->is.out;
