@@ -171,18 +171,6 @@ static tw_status_t check_segments(const tw_coll_request_t *request)
 
 /* ---- copies -------------------------------------------------------------------------------------------- */
 
-size_t tw_coll_shard_elems(size_t n_elems, int world, int rank)
-{
-    return n_elems / (size_t)world + ((size_t)rank < n_elems % (size_t)world);
-}
-
-size_t tw_coll_shard_offset(size_t n_elems, int world, int rank)
-{
-    size_t extra = n_elems % (size_t)world, r = (size_t)rank;
-
-    return n_elems / (size_t)world * r + (r < extra ? r : extra);
-}
-
 static void copy_counts(size_t *to, const size_t *from, size_t n_elems, int world)
 {
     for (int r = 0; r < world; r++) {

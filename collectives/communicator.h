@@ -26,9 +26,9 @@
 #include "collectives/options.h"
 #include "collectives/program/cost.h"
 #include "collectives/program/ops.h"
-#include "collectives/progress.h"
 #include "collectives/quantized/chunks.h"
 #include "collectives/schedule/schedule.h"
+#include "collectives/shared.h"
 #include "transport/transport.h"
 
 TW_C_BEGIN

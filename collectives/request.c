@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include "collectives/communicator.h"
-#include "collectives/progress.h"
+#include "collectives/shared.h"
 
 #define NS_PER_SEC 1000000000u
 #define SLEEP_SEC 0.5      /* at most, without a look */

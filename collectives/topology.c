@@ -3,6 +3,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/collectives.h"
+
+size_t tw_coll_shard_elems(size_t n_elems, int world, int rank)
+{
+    return n_elems / (size_t)world + ((size_t)rank < n_elems % (size_t)world);
+}
+
+size_t tw_coll_shard_offset(size_t n_elems, int world, int rank)
+{
+    size_t extra = n_elems % (size_t)world, r = (size_t)rank;
+
+    return n_elems / (size_t)world * r + (r < extra ? r : extra);
+}
+
 static tw_status_t check_ranks(const tw_transport_t *transport, const int *ranks, int world)
 {
     int own = tw_transport_rank(transport), found = 0;

@@ -21,15 +21,8 @@ typedef struct tw_algo {
     int owner_matters;
 } tw_algo_t;
 
-/** The table, plain ones first. */
-extern const tw_algo_t tw_algos[];
-extern const size_t tw_n_algos;
-
-/** Row `index` of the table; NULL past its end. */
-static inline const tw_algo_t *tw_algo_get(size_t index)
-{
-    return index < tw_n_algos ? &tw_algos[index] : NULL;
-}
+/** Row `index` of the table of algorithms, plain ones first; NULL past its end. */
+const tw_algo_t *tw_algo_get(size_t index);
 
 TW_C_END
 

@@ -11,7 +11,7 @@
     .reduce = tw_flow_reduce_binomial, .spread = tw_flow_spread_binomial_nodes, .of = TW_FLOWS_SOME, \
     .owns = tw_flow_owns_binomial, .in_order = 1
 
-const tw_algo_t tw_algos[] = {
+static const tw_algo_t algos[] = {
     {
         .info = {TW_COLL_ALLGATHER, "ring",
                  "each shard travels from rank to rank, leaving each node once; W - 1 hops", 0, 0},
@@ -228,4 +228,7 @@ const tw_algo_t tw_algos[] = {
     },
 };
 
-const size_t tw_n_algos = sizeof(tw_algos) / sizeof(tw_algos[0]);
+const tw_algo_t *tw_algo_get(size_t index)
+{
+    return index < sizeof(algos) / sizeof(algos[0]) ? &algos[index] : NULL;
+}

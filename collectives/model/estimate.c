@@ -10,7 +10,7 @@
  *     best - (typical - best);
  *  3. the noise of a tier and of the processor, how much slower than the value the typical reading was,
  *     becomes part of the model: a difference smaller than that is no evidence (choose.c). */
-#include "collectives/model/measure.h"
+#include "collectives/model/measuring.h"
 
 #include <math.h>
 

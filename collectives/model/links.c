@@ -4,7 +4,7 @@
  *  The receiver acknowledges every message; the sender's acknowledgement times give latency and speed. A
  *  stream's speed is that of its later part: shaped links and deep queues let the first 100 or 200 KB through
  *  faster than what follows. */
-#include "collectives/model/measure.h"
+#include "collectives/model/measuring.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,8 @@
  *    model.[ch]      the cost model: alpha and beta per tier of links, speed of the processors
  *    text.c          the model as text: TW_COLL_MODEL
  *    bootstrap.[ch]  short messages between the members while a communicator is made
- *    measure.[ch]    measuring a model: rounds of readings
+ *    measuring.h     measuring a model
+ *      measure.c       rounds of readings
  *      links.c         of streams to a neighbour
  *      processor.c     of copying, adding, the codecs
  *    estimate.c      from all members' readings to one model

@@ -183,8 +183,8 @@ uint64_t tw_sched_sent_bytes(const tw_sched_t *sched, int peer);
 
 /* ---- sums (sums.c) ------------------------------------------------------------------------------------- */
 
-/* Computations that plain algorithms emit. Spans may be of views or of buffers, in any mixture; those of views
- * count elements, those of buffers bytes. */
+/* Computations that plain algorithms emit. Spans may be of views or of buffers, in any mixture; those of
+ * views count elements, those of buffers bytes. */
 
 /** to = from. Same memory: nothing to do; a partial overlap is not allowed. TW_TASK_NONE for nothing. */
 tw_task_t tw_work_copy(tw_sched_t *sched, tw_span_t from, tw_span_t to);

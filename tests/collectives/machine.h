@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "collectives/model/measure.h"
+#include "collectives/model/measuring.h"
 
 namespace tw
 {

@@ -1,13 +1,15 @@
-/** Measuring the cost model when a communicator is made. Readings are what a member measures, before the members
- *  agree on a model. Times are in seconds or seconds per byte, so that of two readings the larger is the
- *  slower. */
-#ifndef TW_COLLECTIVES_MODEL_MEASURE_H
-#define TW_COLLECTIVES_MODEL_MEASURE_H
+/** Measuring the cost model when a communicator is made. Readings are what a member measures, before the
+ *  members agree on a model. Times are in seconds or seconds per byte, so that of two readings the larger is
+ *  the slower. */
+#ifndef TW_COLLECTIVES_MODEL_MEASURING_H
+#define TW_COLLECTIVES_MODEL_MEASURING_H
 
 #include "collectives/model/bootstrap.h"
 #include "collectives/model/model.h"
 
 TW_C_BEGIN
+
+/* ---- measure.c ----------------------------------------------------------------------------------------- */
 
 /** Measure links and processors, all members at once, in a few rounds, and agree on one model that a
  *  disturbed reading or member does not spoil (estimate.c says how). Collective; every member gets the same

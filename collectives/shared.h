@@ -2,8 +2,8 @@
  *  messages have come; and, if they have one, a thread that owns the transport: it moves everything there,
  *  sleeps when there is nothing to do, and runs what other threads ask of it. Made with the first of them, it
  *  ends with the last. Private to collectives. */
-#ifndef TW_COLLECTIVES_PROGRESS_H
-#define TW_COLLECTIVES_PROGRESS_H
+#ifndef TW_COLLECTIVES_SHARED_H
+#define TW_COLLECTIVES_SHARED_H
 
 #include <sys/queue.h>
 
