@@ -246,8 +246,8 @@ TEST_F(Sched, BuffersAreGivenBackAsSoonAsTheyCan)
     EXPECT_EQ(tw_scratch_peak_bytes(scratch[0]), 2 * BYTES);
 }
 
-/* Who needs no scratch memory is not among its users: who comes after it is the oldest one, and has all of the
- * memory, not half of it. */
+/* Who needs no scratch memory is not among its users: who comes after it is the oldest one, and has all of
+ * the memory, not half of it. */
 TEST_F(Sched, WhoNeedsNoMemoryTakesNobodysPlace)
 {
     constexpr size_t BYTES = 700 << 10; /* of 1 MB */
