@@ -34,7 +34,7 @@ ALSO_PUBLIC = [
     "plugin/nccl/abi/net.h",
     # For the simulator, which runs the library's own algorithms.
     "collectives/algorithms/algorithm.h",
-    "collectives/model/measure.h",
+    "collectives/model/measuring.h",
     "collectives/model/model.h",
     # For the trainer's kernels, which make AdamW's step without encoding it.
     "quant/arithmetic/adamw.h",

@@ -5,7 +5,6 @@
 #include <xxhash.h>
 
 #include "collectives/communicator.h"
-#include "collectives/schedule/run.h"
 
 /** Which tensors they are: for stochastic rounding. */
 static uint64_t hash_tensors(const tw_coll_args_t *args, uint64_t hash)
@@ -179,6 +178,14 @@ uint64_t tw_check_inter_node_bytes(const tw_coll_request_t *request)
         bytes += topo->node[r] != topo->node[topo->rank] ? tw_sched_sent_bytes(request->sched, r) : 0;
     }
     return bytes;
+}
+
+uint64_t tw_request_tag(const tw_coll_request_t *request)
+{
+    const tw_coll_t *coll = request->coll;
+
+    return (uint64_t)coll->id << TW_COLL_ID_SHIFT | (uint64_t)(coll->sequence & 0xffff)
+                                                        << TW_SCHED_NUMBER_BITS;
 }
 
 /** An empty schedule for a request, which is the communicator's next operation. */

@@ -5,7 +5,6 @@
 #include <xxhash.h>
 
 #include "collectives/communicator.h"
-#include "collectives/schedule/run.h"
 
 /* Ranks may send different amounts, but have to plan alike: all-to-all is planned as if each shard were of
  * this size. */
@@ -25,11 +24,6 @@ const char *tw_coll_op_name(tw_coll_op_t op)
 static int is_reduction(tw_coll_op_t op)
 {
     return op == TW_COLL_REDUCE_SCATTER || op == TW_COLL_ALLREDUCE;
-}
-
-static int has_shards(tw_coll_op_t op)
-{
-    return op == TW_COLL_ALLGATHER || op == TW_COLL_REDUCE_SCATTER || op == TW_COLL_ALLTOALL;
 }
 
 /** SIZE_MAX: more than fits. */
@@ -138,7 +132,7 @@ static const char *find_segment_fault(const tw_coll_request_t *request, const tw
     int is_alltoall = args->op == TW_COLL_ALLTOALL;
     size_t n_in = segment->n_elems, n_out = is_alltoall ? sum_counts(segment->recv_counts, world) : n_in;
 
-    if (has_shards(args->op) && sum_counts(segment->counts, world) != n_in) {
+    if (tw_coll_op_has_shards(args->op) && sum_counts(segment->counts, world) != n_in) {
         return "counts do not sum up to n_elems";
     }
     *n_bytes = tw_size_add(*n_bytes, tw_size_mul(n_out > n_in ? n_out : n_in, tw_type_bytes(args->type)));
@@ -188,7 +182,7 @@ static void copy_counts(size_t *to, const size_t *from, size_t n_elems, int worl
 static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *args)
 {
     int world = request->coll->topo.world;
-    size_t n = args->n_segments, per_segment = has_shards(args->op) ? (size_t)world : 0;
+    size_t n = args->n_segments, per_segment = tw_coll_op_has_shards(args->op) ? (size_t)world : 0;
 
     if (args->op == TW_COLL_ALLTOALL) {
         per_segment *= 2;
@@ -237,76 +231,6 @@ static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *a
         request->args.inner_codec = &request->inner_codec;
     }
     return TW_OK;
-}
-
-float tw_coll_factor(const tw_coll_args_t *args, int world)
-{
-    return args->reduction == TW_COLL_MEAN ? 1.0f / (float)world * args->factor : args->factor;
-}
-
-float tw_coll_scale(const tw_coll_args_t *args, int world)
-{
-    return args->reduction == TW_COLL_MEAN && args->type == TW_TYPE_FP16 ? 1.0f / (float)world : 1.0f;
-}
-
-float tw_coll_limit(const tw_coll_args_t *args)
-{
-    int is_within = args->reduction == TW_COLL_MEAN && fabsf(args->factor) <= 1.0f;
-
-    return is_within && args->type == TW_TYPE_FP16 ? 65504.0f : INFINITY;
-}
-
-int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_t *args)
-{
-    return coll->deterministic || args->type == TW_TYPE_FP16;
-}
-
-/* ---- views --------------------------------------------------------------------------------------------- */
-
-/** Shards `from` to `to`, or all of what has none, the segments in order within each. first: NULL, or [to +
- *  1] where they begin. */
-static void fill_view(const tw_coll_request_t *request, int is_out, int from, int to, tw_view_t *view,
-                      size_t *first)
-{
-    const tw_coll_args_t *args = &request->args;
-    int receives = is_out && args->op == TW_COLL_ALLTOALL;
-    /* what is left of each segment */
-    const char **next = tw_sched_alloc(request->sched, (args->n_segments + 1) * sizeof(*next));
-
-    for (size_t s = 0; next && s < args->n_segments; s++) {
-        next[s] = is_out ? request->tensors[s].dst : request->tensors[s].src;
-    }
-    for (int r = from; next && r < to; r++) {
-        for (size_t s = 0; s < args->n_segments; s++) {
-            const tw_coll_segment_t *segment = &args->segments[s];
-            const size_t *counts = receives ? segment->recv_counts : segment->counts;
-            size_t n = counts ? counts[r] : segment->n_elems;
-            tw_view_append(view, next[s], n);
-            next[s] += n * view->elem_bytes;
-        }
-        if (first) {
-            first[r + 1] = view->n_elems;
-        }
-    }
-}
-
-const tw_view_t *tw_request_view(const tw_coll_request_t *request, int is_out, size_t **first)
-{
-    tw_coll_op_t op = request->args.op;
-    int is_sharded = has_shards(op) && op != (is_out ? TW_COLL_REDUCE_SCATTER : TW_COLL_ALLGATHER);
-    int world = request->coll->topo.world, rank = request->coll->topo.rank;
-    int from = is_sharded ? 0 : rank, to = is_sharded ? world : rank + 1;
-    size_t n_extents = request->args.n_segments * (size_t)(to - from);
-    tw_view_t *view = tw_sched_alloc(request->sched, sizeof(*view));
-    tw_view_extent_t *extents = tw_sched_alloc(request->sched, (n_extents + 1) * sizeof(*extents));
-
-    *first = is_sharded ? tw_sched_alloc(request->sched, ((size_t)world + 1) * sizeof(**first)) : NULL;
-    if (!view || !extents || (is_sharded && !*first)) {
-        return NULL;
-    }
-    tw_view_init(view, tw_type_bytes(request->args.type), extents);
-    fill_view(request, is_out, from, to, view, *first);
-    return view;
 }
 
 /* ---- shapes -------------------------------------------------------------------------------------------- */
@@ -358,12 +282,41 @@ static uint64_t hash_shape(const tw_coll_request_t *request)
             hash = XXH3_64bits_withSeed(batch, (s % HASHED + 1) * sizeof(*batch), hash);
         }
     }
-    int has_counts = has_shards(args->op) && args->op != TW_COLL_ALLTOALL;
+    int has_counts = tw_coll_op_has_shards(args->op) && args->op != TW_COLL_ALLTOALL;
     return has_counts ? XXH3_64bits_withSeed(request->counts, n * world * sizeof(*request->counts), hash)
                       : hash;
 }
 
+uint64_t tw_request_key(const tw_coll_request_t *request)
+{
+    const tw_coll_args_t *args = &request->args;
+    int32_t rest[3] = {(int32_t)args->op, (int32_t)args->type, args->force_codec};
+    uint64_t key = XXH3_64bits_withSeed(rest, sizeof(rest), request->shape);
+
+    return args->algo ? XXH3_64bits_withSeed(args->algo, strlen(args->algo), key) : key;
+}
+
 /* ---- requests ------------------------------------------------------------------------------------------ */
+
+void tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes,
+                   tw_grid_tensor_t *at)
+{
+    at->src = segment->src;
+    at->dst = segment->dst;
+    at->src_first = at->dst_first = 0;
+    at->tensor = segment->tensor;
+    at->first_elem = segment->first_elem;
+    at->row_elems = segment->row_elems;
+    if (op == TW_COLL_ALLGATHER) {
+        at->src_first = sum_counts(segment->counts, rank);
+        at->src = at->src ? at->src : at->dst + at->src_first * elem_bytes;
+    } else if (op == TW_COLL_REDUCE_SCATTER) {
+        at->dst_first = sum_counts(segment->counts, rank);
+        at->dst = at->dst ? at->dst : (char *)segment->src + at->dst_first * elem_bytes;
+    } else {
+        at->src = at->src ? at->src : at->dst;
+    }
+}
 
 /** Where the segments are, a root's in dst, and how large all of them are. */
 static void place_segments(tw_coll_request_t *request)
@@ -419,14 +372,6 @@ tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_co
     request->shape = hash_shape(request);
     *out = request;
     return TW_OK;
-}
-
-uint64_t tw_request_tag(const tw_coll_request_t *request)
-{
-    const tw_coll_t *coll = request->coll;
-
-    return (uint64_t)coll->id << TW_COLL_ID_SHIFT | (uint64_t)(coll->sequence & 0xffff)
-                                                        << TW_SCHED_NUMBER_BITS;
 }
 
 void tw_request_destroy(tw_coll_request_t *request)

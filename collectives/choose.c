@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "collectives/communicator.h"
 
@@ -325,7 +324,7 @@ static const char *describe_preference(const pick_t *pick, const candidate_t *ch
 
     for (size_t i = 0; i < pick->n_candidates; i++) {
         const candidate_t *other = &pick->candidates[i];
-        if (tw_algo_get(other->algo)->info.quantized == quantized && other->sec < chosen->sec) {
+        if (is_kind(other, quantized) && other->sec < chosen->sec) {
             return ", for its fewer inter-node bytes";
         }
     }
@@ -366,24 +365,18 @@ static double least_sec(const pick_t *pick, double plain_sec)
                                               : WORTH_SHARE * plain_sec + WORTH_TURNS * tier->turn_sec;
 }
 
-/** As it was measured, or as it may be: in doubt, the fewer bytes that were asked for. */
-static int is_worth_quantizing(const pick_t *pick)
+/** In doubt, of what costs precision, the fewer bytes that were asked for; of what loses nothing, and has the
+ *  same bits, the plain ones. */
+static int is_worth_encoding(const pick_t *pick)
 {
-    const candidate_t *plain = pick->plain, *quantized = pick->quantized;
-    int shorter = pick->c.encoded_bytes < pick->c.bytes;
+    const candidate_t *plain = pick->plain, *coded = pick->quantized;
+    int as_measured = plain->sec - coded->sec > least_sec(pick, plain->sec);
+    int as_quiet = plain->quiet_sec - coded->quiet_sec > least_sec(pick, plain->quiet_sec);
+    int as_typical = plain->typical_sec - coded->typical_sec > least_sec(pick, plain->typical_sec);
+    int loses_nothing = tw_args_lose_nothing(pick->c.args);
 
-    return shorter && (plain->sec - quantized->sec > least_sec(pick, plain->sec) ||
-                       plain->quiet_sec - quantized->quiet_sec > least_sec(pick, plain->quiet_sec));
-}
-
-/** The bits are the same: in doubt, the plain ones. */
-static int is_worth_packing(const pick_t *pick)
-{
-    const candidate_t *plain = pick->plain, *packed = pick->quantized;
-
-    return pick->c.encoded_bytes < pick->c.bytes && plain->sec - packed->sec > least_sec(pick, plain->sec) &&
-           plain->quiet_sec - packed->quiet_sec > least_sec(pick, plain->quiet_sec) &&
-           plain->typical_sec - packed->typical_sec > least_sec(pick, plain->typical_sec);
+    return pick->c.encoded_bytes < pick->c.bytes &&
+           (loses_nothing ? as_measured && as_quiet && as_typical : as_measured || as_quiet);
 }
 
 static const candidate_t *decline(const pick_t *pick, char *reason, size_t reason_bytes)
@@ -409,8 +402,7 @@ static const candidate_t *choose(const pick_t *pick, char *reason, size_t reason
         snprintf(reason, reason_bytes, "%s", spans_nodes ? "" : "all ranks are on one node");
         return spans_nodes ? pick->quantized : pick->plain;
     }
-    int is_worth = tw_args_lose_nothing(pick->c.args) ? is_worth_packing(pick) : is_worth_quantizing(pick);
-    return is_worth ? pick->quantized : decline(pick, reason, reason_bytes);
+    return is_worth_encoding(pick) ? pick->quantized : decline(pick, reason, reason_bytes);
 }
 
 /** 1: in a deterministic communicator, which chose the lossless one whatever the size. One that was asked for
@@ -449,7 +441,7 @@ static int is_worth_packing_here(const pick_t *pick, const tw_case_t *here, char
     const candidate_t packed = make_candidate(&sized, pick->quantized->algo, pick->quantized->traffic);
     sized.plain = &plain;
     sized.quantized = &packed;
-    int is_worth = is_worth_packing(&sized);
+    int is_worth = is_worth_encoding(&sized);
     if (!is_worth) {
         decline(&sized, reason, reason_bytes);
     }
@@ -516,30 +508,4 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
         choice->model_sec = made.sec;
     }
     return status;
-}
-
-uint64_t tw_request_key(const tw_coll_request_t *request)
-{
-    const tw_coll_args_t *args = &request->args;
-    int32_t rest[3] = {(int32_t)args->op, (int32_t)args->type, args->force_codec};
-    uint64_t key = XXH3_64bits_withSeed(rest, sizeof(rest), request->shape);
-
-    return args->algo ? XXH3_64bits_withSeed(args->algo, strlen(args->algo), key) : key;
-}
-
-tw_status_t tw_request_choose(tw_coll_request_t *request)
-{
-    tw_coll_t *coll = request->coll;
-    size_t n = coll->n_known < TW_COLL_KNOWN ? coll->n_known : TW_COLL_KNOWN;
-    uint64_t key = tw_request_key(request);
-
-    for (size_t i = 0; i < n; i++) {
-        if (coll->known[i].key == key) {
-            request->choice = coll->known[i].choice;
-            return TW_OK;
-        }
-    }
-    TW_TRY(tw_coll_choose(coll, &request->args, request->n_elems, &request->choice));
-    coll->known[coll->n_known++ % TW_COLL_KNOWN] = (tw_coll_known_t){.key = key, .choice = request->choice};
-    return TW_OK;
 }

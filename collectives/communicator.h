@@ -2,10 +2,10 @@
  *
  *  What lives here, in the order in which an operation meets it (a quantized all-gather, for one):
  *  request.c      post, test, wait; moves what is in flight
- *  host.c         the engine for host memory: chooses, and emits a program for the chunks of all shards
- *                 (shards.c); gpu/ has those for GPU memory
- *  choose.c       which algorithm (model/), with what chunks
+ *  host.c         the engine for host memory: knows what was chosen before, and emits a program for the
+ *                 chunks of all shards (shards.c); gpu/ has those for GPU memory
  *  arguments.c    checks and copies the caller's arguments
+ *  choose.c       which algorithm (model/), with what chunks
  *  agreement.c    do the ranks agree?
  *  algorithms/    the table
  *  program/       flow.c says an algorithm; its cost (cost.c) and each rank's program (ops.c) are read
@@ -17,6 +17,7 @@
 #ifndef TW_COLLECTIVES_COMMUNICATOR_H
 #define TW_COLLECTIVES_COMMUNICATOR_H
 
+#include <math.h>
 #include <string.h>
 #include <sys/queue.h>
 
@@ -25,9 +26,9 @@
 #include "collectives/options.h"
 #include "collectives/program/cost.h"
 #include "collectives/program/ops.h"
-#include "collectives/progress.h"
 #include "collectives/quantized/chunks.h"
 #include "collectives/schedule/schedule.h"
+#include "collectives/shared.h"
 #include "transport/transport.h"
 
 TW_C_BEGIN
@@ -181,35 +182,55 @@ static inline void tw_coll_enter(tw_coll_t *coll)
     }
 }
 
+/** 1: each rank owns a part of every segment, which counts say. */
+static inline int tw_coll_op_has_shards(tw_coll_op_t op)
+{
+    return op == TW_COLL_ALLGATHER || op == TW_COLL_REDUCE_SCATTER || op == TW_COLL_ALLTOALL;
+}
+
+/** What a request's sum is multiplied with. */
+static inline float tw_coll_factor(const tw_coll_args_t *args, int world)
+{
+    return args->reduction == TW_COLL_MEAN ? 1.0f / (float)world * args->factor : args->factor;
+}
+
+/** What a rank's contribution to a sum that travels in the tensor's type is multiplied with before: the sums
+ *  on the way to a mean of fp16 are means of what they have so far, since sums might overflow. */
+static inline float tw_coll_scale(const tw_coll_args_t *args, int world)
+{
+    return args->reduction == TW_COLL_MEAN && args->type == TW_TYPE_FP16 ? 1.0f / (float)world : 1.0f;
+}
+
+/** No mean of finite numbers is larger than the largest of them, but a rounding on the way may lead there:
+ *  what finite sums are held to, the largest number of fp16 in its means, else infinity. */
+static inline float tw_coll_limit(const tw_coll_args_t *args)
+{
+    int is_within = args->reduction == TW_COLL_MEAN && fabsf(args->factor) <= 1.0f;
+
+    return is_within && args->type == TW_TYPE_FP16 ? 65504.0f : INFINITY;
+}
+
+/** Whether the sums of a quantized all-reduce are rounded to the tensor's type before they are encoded again:
+ *  for the bits of a reduce-scatter followed by an all-gather, and so that a sum beyond fp16 becomes
+ *  infinite, which no codec may hide. */
+static inline int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_t *args)
+{
+    return coll->deterministic || args->type == TW_TYPE_FP16;
+}
+
 /* ---- arguments.c --------------------------------------------------------------------------------------- */
 
 /** A request of which nothing is known yet; NULL: out of memory. */
 tw_coll_request_t *tw_request_alloc(tw_coll_t *coll);
 /** Check and copy the arguments. Errors are logged. */
 tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out);
-/** What is read, or written, as one run of elements, in the schedule's memory; NULL: out of memory.
- *    all-gather                 in: own shard                   out: shard 0, shard 1, ...
- *    reduce-scatter             in: shard 0, shard 1, ...       out: own shard
- *    all-reduce, broadcast      in, out: the segments one after the other (a root's: both are dst)
- *    all-to-all                 in: what goes to rank 0, 1, ... out: what comes from rank 0, 1, ...
- *  with the segments in order in each shard. first: [world + 1] where shards begin; NULL: they are not told
- *  apart. In place, in and out share memory: see in_place and aliased. */
-const tw_view_t *tw_request_view(const tw_coll_request_t *request, int is_out, size_t **first);
-/** Tag of its first message; the low TW_SCHED_NUMBER_BITS are 0. */
-uint64_t tw_request_tag(const tw_coll_request_t *request);
+/** A hash of all arguments that choosing looks at. */
+uint64_t tw_request_key(const tw_coll_request_t *request);
 void tw_request_destroy(tw_coll_request_t *request);
-/** What a request's sum is multiplied with. */
-float tw_coll_factor(const tw_coll_args_t *args, int world);
-/** What a rank's contribution to a sum that travels in the tensor's type is multiplied with before: the sums
- *  on the way to a mean of fp16 are means of what they have so far, since sums might overflow. */
-float tw_coll_scale(const tw_coll_args_t *args, int world);
-/** No mean of finite numbers is larger than the largest of them, but a rounding on the way may lead there:
- *  what finite sums are held to, the largest number of fp16 in its means, else infinity. */
-float tw_coll_limit(const tw_coll_args_t *args);
-/** Whether the sums of a quantized all-reduce are rounded to the tensor's type before they are encoded again:
- *  for the bits of a reduce-scatter followed by an all-gather, and so that a sum beyond fp16 becomes
- *  infinite, which no codec may hide. */
-int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_t *args);
+/** In place, the side that is not given lies inside the other one. The segment's counts are never NULL but
+ *  for an all-reduce. */
+void tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes,
+                   tw_grid_tensor_t *at);
 
 /* ---- choose.c ------------------------------------------------------------------------------------------ */
 
@@ -221,11 +242,6 @@ static inline int tw_args_name_algo(const tw_coll_args_t *args)
 {
     return args->algo && strcmp(args->algo, "auto") != 0;
 }
-/** A hash of all arguments that choosing looks at. */
-uint64_t tw_request_key(const tw_coll_request_t *request);
-/** For a request. The same question again gets the same answer at once: choosing is a good part of a small
- *  operation. */
-tw_status_t tw_request_choose(tw_coll_request_t *request);
 
 /* ---- agreement.c --------------------------------------------------------------------------------------- */
 
@@ -234,6 +250,8 @@ tw_status_t tw_request_choose(tw_coll_request_t *request);
 tw_status_t tw_check_begin_sched(tw_coll_request_t *request);
 /** A sealed one of that alone. */
 tw_status_t tw_check_create_sched(tw_coll_request_t *request);
+/** Tag of its first message; the low TW_SCHED_NUMBER_BITS are 0. */
+uint64_t tw_request_tag(const tw_coll_request_t *request);
 /** 1 if signatures are exchanged. */
 int tw_check_is_on(const tw_coll_t *coll);
 /** Bytes that the request's sealed schedule sends to other nodes. */

@@ -6,7 +6,7 @@
 #include <xxhash.h>
 
 #include "collectives/gpu/gpu.h"
-#include "collectives/model/measure.h"
+#include "collectives/model/measuring.h"
 #include "collectives/model/model.h"
 
 /* ---- creating ------------------------------------------------------------------------------------------ */

@@ -1,4 +1,4 @@
-#include "collectives/progress.h"
+#include "collectives/shared.h"
 
 #include <pthread.h>
 #include <stdlib.h>

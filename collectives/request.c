@@ -3,8 +3,7 @@
 #include <time.h>
 
 #include "collectives/communicator.h"
-#include "collectives/progress.h"
-#include "collectives/schedule/run.h"
+#include "collectives/shared.h"
 
 #define NS_PER_SEC 1000000000u
 #define SLEEP_SEC 0.5      /* at most, without a look */
@@ -147,10 +146,7 @@ static tw_status_t compute_one(tw_coll_t *coll, int *moved)
 
     TAILQ_FOREACH(request, &coll->active, link)
     {
-        tw_status_t status = TW_OK;
-        if (request->sched) {
-            status = tw_sched_compute_one(request->sched, &computed);
-        }
+        tw_status_t status = request->sched ? tw_sched_compute_one(request->sched, &computed) : TW_OK;
         if (status < 0) {
             return status;
         }
@@ -465,7 +461,7 @@ tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_re
 {
     call_t call = {.coll = coll, .args = args, .request = request};
 
-    return tw_progress_call(coll->progress, post, &call);
+    return coll->progress ? tw_progress_call(coll->progress, post, &call) : post(&call);
 }
 
 /* ---- asking -------------------------------------------------------------------------------------------- */

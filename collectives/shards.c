@@ -2,7 +2,79 @@
 
 #include <string.h>
 
-#include "collectives/schedule/run.h"
+/* ---- views --------------------------------------------------------------------------------------------- */
+
+/** Shard r, or all of what has none, the segments in order. next: [n_segments] what is left of each. */
+static void append_shard(const tw_host_run_t *run, int is_out, int r, const char **next, tw_view_t *view)
+{
+    const tw_coll_args_t *args = run->args;
+    int receives = is_out && args->op == TW_COLL_ALLTOALL;
+
+    for (size_t s = 0; s < args->n_segments; s++) {
+        const tw_coll_segment_t *segment = &args->segments[s];
+        const size_t *counts = receives ? segment->recv_counts : segment->counts;
+        size_t n = counts ? counts[r] : segment->n_elems;
+        tw_view_append(view, next[s], n);
+        next[s] += n * view->elem_bytes;
+    }
+}
+
+/** Shard r of the grid, in the order of its chunks. */
+static void append_chunks(const tw_host_run_t *run, int is_out, int r, tw_view_t *view)
+{
+    const tw_grid_shard_t *shard = &run->op->grid->shards[r];
+    tw_grid_placed_t piece;
+
+    for (size_t c = 0; c < shard->n_chunks; c++) {
+        tw_grid_walk_t walk =
+            tw_grid_walk_start(run->op->grid, shard->first_chunk + c, run->request->tensors, run->args->type);
+        while (tw_grid_walk_next(&walk, &piece)) {
+            tw_view_append(view, is_out ? piece.at.dst : piece.at.src, piece.at.n_elems);
+        }
+    }
+}
+
+/** What is read, or written, as one run of elements, in the schedule's memory:
+ *    all-gather                 in: own shard                   out: shard 0, shard 1, ...
+ *    reduce-scatter             in: shard 0, shard 1, ...       out: own shard
+ *    all-reduce, broadcast      in, out: the segments one after the other (a root's: both are dst);
+ *                               of a grid: shard 0, shard 1, ...
+ *    all-to-all                 in: what goes to rank 0, 1, ... out: what comes from rank 0, 1, ...
+ *  In place, in and out share memory: see in_place and aliased. */
+static tw_status_t make_view(tw_host_run_t *run, int is_out)
+{
+    const tw_coll_args_t *args = run->args;
+    tw_coll_op_t own_only = is_out ? TW_COLL_REDUCE_SCATTER : TW_COLL_ALLGATHER;
+    int is_sharded = args->op != own_only && (run->op || tw_coll_op_has_shards(args->op));
+    int world = run->topo->world, begin = is_sharded ? 0 : run->topo->rank;
+    int end = is_sharded ? world : begin + 1, behind = is_out && run->flows->by_pair ? world : 0;
+    size_t n_extents = run->op ? run->op->grid->n_pieces : args->n_segments * (size_t)(end - begin);
+    tw_view_t *view = tw_sched_alloc(run->sched, sizeof(*view));
+    tw_view_extent_t *extents = tw_sched_alloc(run->sched, (n_extents + 1) * sizeof(*extents));
+    const char **next = tw_sched_alloc(run->sched, (args->n_segments + 1) * sizeof(*next));
+    size_t *first = tw_sched_alloc(run->sched, ((size_t)world + 1) * sizeof(*first));
+
+    if (!view || !extents || !next || !first) {
+        return TW_ERR_NO_MEMORY;
+    }
+    tw_view_init(view, tw_type_bytes(args->type), extents);
+    for (size_t s = 0; s < args->n_segments; s++) {
+        next[s] = is_out ? run->request->tensors[s].dst : run->request->tensors[s].src;
+    }
+    for (int r = begin; r < end; r++) {
+        if (run->op) {
+            append_chunks(run, is_out, behind + r, view);
+        } else {
+            append_shard(run, is_out, r, next, view);
+        }
+        first[r + 1] = view->n_elems;
+    }
+    run->views[is_out] = view;
+    run->firsts[is_out] = is_sharded ? first : NULL;
+    return TW_OK;
+}
+
+/* ---- shards -------------------------------------------------------------------------------------------- */
 
 /** Shard r of what is read, or written; where that is one shard, it is its rank's. */
 static tw_span_t shard_span(const tw_host_run_t *run, int is_out, int r)
@@ -26,34 +98,37 @@ static void find_chunks(tw_host_run_t *run, int r)
 {
     tw_host_shard_t *shard = &run->shards[r];
 
+    for (int is_out = 0; is_out < 2; is_out++) {
+        shard->spans[is_out] = shard_span(run, is_out, r);
+        size_t n = shard->spans[is_out].n;
+        shard->n_elems = n > shard->n_elems ? n : shard->n_elems;
+    }
     if (run->op) {
         shard->first_chunk = run->op->grid->shards[r].first_chunk;
         shard->n_chunks = run->op->grid->shards[r].n_chunks;
     } else {
-        for (int is_out = 0; is_out < 2; is_out++) {
-            shard->spans[is_out] = shard_span(run, is_out, r);
-            size_t n = shard->spans[is_out].n;
-            shard->n_elems = n > shard->n_elems ? n : shard->n_elems;
-        }
         shard->n_chunks = (shard->n_elems + run->chunk_elems - 1) / run->chunk_elems;
         shard->n_chunks += shard->n_chunks == 0 && run->flows->merges; /* a row may have empty ones */
     }
     run->n_chunks = shard->n_chunks > run->n_chunks ? shard->n_chunks : run->n_chunks;
 }
 
-/** A chunk in the tensors. */
-static tw_host_cell_t user_cell(const tw_host_run_t *run, const tw_host_shard_t *shard, int is_out, size_t c)
+static size_t count_elems(const tw_host_run_t *run, const tw_host_shard_t *shard, size_t c)
+{
+    size_t left = shard->n_elems - c * run->chunk_elems;
+
+    if (run->op) {
+        return run->op->grid->chunks[shard->first_chunk + c].n_elems;
+    }
+    return left < run->chunk_elems ? left : run->chunk_elems;
+}
+
+/** A chunk in the tensors: `n` elements from the `at`-th of the shard on. */
+static tw_host_cell_t user_cell(const tw_host_shard_t *shard, int is_out, size_t at, size_t n)
 {
     tw_span_t span = shard->spans[is_out];
 
-    if (run->op) {
-        span = tw_qop_span(run->op, is_out, shard->first_chunk + c);
-    } else {
-        size_t left = shard->n_elems - c * run->chunk_elems;
-        span.first += c * run->chunk_elems;
-        span.n = left < run->chunk_elems ? left : run->chunk_elems;
-    }
-    return (tw_host_cell_t){span, TW_TASK_NONE, !is_out};
+    return (tw_host_cell_t){tw_span_view(span.view, span.first + at, n), TW_TASK_NONE, !is_out};
 }
 
 static tw_status_t create_shards(tw_host_run_t *run)
@@ -81,10 +156,12 @@ static tw_status_t create_shards(tw_host_run_t *run)
         shard->sent[0] = shard->sent[1] = TW_TASK_NONE;
         shard->read = tasks;
         shard->cells = cells;
-        for (size_t c = 0; c < shard->n_chunks; c++) {
-            cells[0] = user_cell(run, shard, 1, c);
-            cells[1] = user_cell(run, shard, 0, c);
+        for (size_t c = 0, at = 0; c < shard->n_chunks; c++) {
+            size_t n = count_elems(run, shard, c);
+            cells[0] = user_cell(shard, 1, at, n);
+            cells[1] = user_cell(shard, 0, at, n);
             cells += shard->n_cells;
+            at += n;
         }
         tasks += shard->n_chunks;
     }
@@ -137,9 +214,9 @@ static tw_status_t give_counts(const tw_host_run_t *run)
     size_t world = (size_t)run->topo->world, n = args->n_segments, begin = 0;
     tw_coll_segment_t *segments = tw_sched_alloc(run->sched, (n + 1) * sizeof(*segments));
     size_t *counts = tw_sched_alloc(run->sched, (n * world + 1) * sizeof(*counts));
-    const size_t *first = run->firsts[0];
+    const size_t *first = split_evenly(run);
 
-    if (!segments || !counts) {
+    if (!segments || !counts || !first) {
         return TW_ERR_NO_MEMORY;
     }
     for (size_t s = 0; s < n; s++, counts += world) {
@@ -163,17 +240,15 @@ tw_status_t tw_host_run_init(tw_host_run_t *run, tw_kept_program_t *kept)
 
     run->chunk_elems = run->request->choice.chunk_bytes / elem_bytes;
     run->chunk_elems += run->chunk_elems == 0;
-    for (int is_out = 0; is_out < 2 && !run->args->codec; is_out++) {
-        run->views[is_out] = tw_request_view(run->request, is_out, &run->firsts[is_out]);
-        TW_TRY(run->views[is_out] ? TW_OK : TW_ERR_NO_MEMORY);
-    }
-    if (run->args->op == TW_COLL_ALLREDUCE && run->flows->of != TW_FLOWS_WHOLES) {
-        run->firsts[0] = run->firsts[1] = split_evenly(run);
-        TW_TRY(run->firsts[0] ? TW_OK : TW_ERR_NO_MEMORY);
-    }
     if (run->args->codec) {
         TW_TRY(run->flows->recodes ? give_counts(run) : TW_OK);
         TW_TRY(tw_qop_create(run->request, run->args, run->chunk_elems * elem_bytes, &run->op));
+    }
+    TW_TRY(make_view(run, 0));
+    TW_TRY(make_view(run, 1));
+    if (!run->op && run->args->op == TW_COLL_ALLREDUCE && run->flows->of != TW_FLOWS_WHOLES) {
+        run->firsts[0] = run->firsts[1] = split_evenly(run);
+        TW_TRY(run->firsts[0] ? TW_OK : TW_ERR_NO_MEMORY);
     }
     TW_TRY(get_ops(run, kept));
     run->shards = tw_sched_alloc(run->sched, (size_t)run->first->n_owners * sizeof(*run->shards));

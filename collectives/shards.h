@@ -16,7 +16,7 @@ typedef struct tw_host_cell {
 
 typedef struct tw_host_shard {
     size_t first_chunk; /**< of the grid */
-    tw_span_t spans[2]; /**< without one: all of it in `in`, and in `out` */
+    tw_span_t spans[2]; /**< all of it in `in`, and in `out` */
     size_t n_elems, n_chunks;
     tw_task_t sent[2];     /**< the last messages of even and of odd chunks that the owner was given */
     tw_task_t *read;       /**< [n_chunks] the last to read `in` */
@@ -30,8 +30,7 @@ typedef struct tw_host_run {
     tw_sched_t *sched;
     const tw_topo_t *topo;
     const tw_flows_t *flows;
-    /** What is read, and what is written, and [W + 1] where shards begin there (NULL: it is one shard). Where
-     *  all is plain: else chunks of the grid have places of their own. */
+    /** What is read, and what is written, and [W + 1] where shards begin there (NULL: it is one shard). */
     const tw_view_t *views[2];
     size_t *firsts[2];
     size_t chunk_elems; /**< a message carries at most so many elements; >= 1 */

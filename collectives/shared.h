@@ -1,5 +1,6 @@
-/** What the communicators of one transport share: their ids, so that their tags differ; the thread that moves
- *  them, if they have one; and who is moved when messages have come. It is made with the first of them, and
+/** What the communicators of one transport share: their ids, so that their tags differ; who is moved when
+ *  messages have come; and, if they have one, a thread that owns the transport: it moves everything there,
+ *  sleeps when there is nothing to do, and runs what other threads ask of it. Made with the first of them, it
  *  ends with the last. Private to collectives. */
 #ifndef TW_COLLECTIVES_SHARED_H
 #define TW_COLLECTIVES_SHARED_H
@@ -10,6 +11,10 @@
 #include "transport/transport.h"
 
 TW_C_BEGIN
+
+typedef struct tw_progress tw_progress_t;
+
+/* ---- shared.c ------------------------------------------------------------------------------------------ */
 
 /** Somebody with work to do when messages have come or gone. In its owner's memory. */
 typedef struct tw_shared_mover {
@@ -25,8 +30,8 @@ typedef struct tw_shared {
     tw_transport_t *transport;
     tw_transport_hook_t hook;
     LIST_HEAD(, tw_shared_mover) movers;
-    tw_identity_ids_t ids;        /**< in use */
-    struct tw_progress *progress; /**< the thread that has the transport for itself; NULL: none */
+    tw_identity_ids_t ids;   /**< in use */
+    tw_progress_t *progress; /**< the thread that has the transport for itself; NULL: none */
     int n_users;
 } tw_shared_t;
 
@@ -41,6 +46,26 @@ tw_shared_t *tw_shared_find(const tw_transport_t *transport);
 void tw_shared_mover_add(tw_shared_t *shared, tw_shared_mover_t *mover);
 /** Zeroed, it was never added: nothing happens. */
 void tw_shared_mover_remove(tw_shared_mover_t *mover);
+
+/* ---- progress.c ---------------------------------------------------------------------------------------- */
+
+/** Start the transport's thread, or share it. The first get and the last put are not made while others use
+ *  the transport. */
+tw_status_t tw_progress_get(tw_transport_t *transport, tw_progress_t **out);
+/** Accepts NULL. */
+void tw_progress_put(tw_progress_t *progress);
+
+/** Run fn(arg) on the thread, wait for it and return its result. progress NULL, or this is the thread: run it
+ *  here. */
+typedef tw_status_t (*tw_progress_fn_t)(void *arg);
+tw_status_t tw_progress_call(tw_progress_t *progress, tw_progress_fn_t fn, void *arg);
+
+/** Guards what the thread and others look at. progress NULL: nothing is done. */
+void tw_progress_lock(tw_progress_t *progress);
+void tw_progress_unlock(tw_progress_t *progress);
+/** Locked: wake all who wait; wait for that, or so long. */
+void tw_progress_notify(tw_progress_t *progress);
+void tw_progress_wait(tw_progress_t *progress, double timeout_sec);
 
 TW_C_END
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cluster/cluster.h"
-#include "collectives/model/measure.h"
+#include "collectives/model/measuring.h"
 
 #define MOST_TIMES 100
 #define MODEL_SEC 30.0

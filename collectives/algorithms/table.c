@@ -1,7 +1,5 @@
 /** The table of algorithms. */
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/program/torus.h"
-#include "collectives/program/tree.h"
 
 /* Flows of those that have a lossless row, too. */
 #define TORUS_2D .reduce = tw_flow_reduce_torus2, .spread = tw_flow_spread_torus2, .in_order = 1

@@ -34,6 +34,12 @@ static tw_quant_t *codec_of(const tw_gpu_call_t *call, const tw_gpu_compute_t *c
     return form == TW_FORM_INNER ? shape->inner : codec;
 }
 
+static tw_grid_walk_t walk_over(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute)
+{
+    return tw_grid_walk_start(&call->shape->plan.grid, compute->chunk, call->tensors,
+                              call->shape->request->args.type);
+}
+
 static uint64_t seed_of(const tw_gpu_call_t *call, tw_seed_t seed)
 {
     const tw_topo_t *topo = &call->coll->topo;
@@ -152,16 +158,10 @@ static tw_status_t flush(batch_t *batch)
 static size_t find_pieces(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute,
                           tw_quant_lossless_segment_t *pieces)
 {
-    tw_type_t type = call->shape->request->args.type;
     size_t plain = compute->out == TW_FORM_PACKED ? compute->from : compute->to;
-    const tw_grid_walk_t walk = {.grid = &call->shape->plan.grid,
-                                 .chunk = compute->chunk,
-                                 .tensors = call->tensors,
-                                 .type = type,
-                                 .in_type = type};
 
-    return tw_grid_pieces(walk, plain < TW_GPU_RESULT ? call->workspace + plain : NULL, plain == TW_GPU_USER,
-                          pieces);
+    return tw_grid_pieces(walk_over(call, compute), plain < TW_GPU_RESULT ? call->workspace + plain : NULL,
+                          plain == TW_GPU_USER, pieces);
 }
 
 /** Pack a chunk, or unpack it; the host reads how that went, and how long it is, when the tick has ended. */
@@ -232,18 +232,12 @@ static tw_status_t add_pieces(batch_t *batch, const tw_gpu_compute_t *compute, c
                               tw_type_t from_type)
 {
     const tw_gpu_call_t *call = batch->call;
-    const tw_coll_args_t *args = &call->shape->request->args;
-    tw_grid_walk_t walk = {
-        .grid = &call->shape->plan.grid,
-        .chunk = compute->chunk,
-        .tensors = call->tensors,
-        .type = args->type,
-        .in_type = from_type,
-        .in = compute->in,
-        .out = compute->out,
-    };
+    tw_grid_walk_t walk = walk_over(call, compute);
     tw_grid_placed_t piece;
 
+    walk.in_type = from_type;
+    walk.in = compute->in;
+    walk.out = compute->out;
     while (tw_grid_walk_next(&walk, &piece)) {
         if (compute->from == TW_GPU_RESULT) {
             piece.at.src = piece.at.dst;

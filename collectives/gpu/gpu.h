@@ -117,8 +117,6 @@ size_t tw_gpu_workspace_bytes(const tw_coll_t *coll);
 void tw_gpu_workspace_free(tw_coll_t *coll);
 /** Let a call that is about to begin use the memory as it is now. */
 void tw_gpu_take_workspace(tw_gpu_call_t *call);
-/** A message of so many bytes is being sent, or received: see tw_coll_counters_t. */
-void tw_gpu_count(tw_coll_t *coll, const tw_gpu_message_t *message, size_t bytes);
 
 /* ---- compute.c ----------------------------------------------------------------------------------------- */
 

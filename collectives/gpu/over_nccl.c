@@ -12,9 +12,12 @@ static tw_status_t enqueue_messages(const tw_gpu_call_t *call, const tw_gpu_tick
     for (size_t i = 0; i < tick->n_messages && status == TW_OK; i++) {
         const tw_gpu_message_t *message = &call->shape->plan.messages[tick->first_message + i];
         char *at = call->workspace + message->at;
-        tw_gpu_count(call->coll, message, message->bytes);
-        status = message->is_send ? wire->send(wire, message->peer, at, message->bytes, stream)
-                                  : wire->recv(wire, message->peer, at, message->bytes, stream);
+        if (message->is_send) {
+            tw_sched_count(&call->coll->sent[message->peer], message->bytes, message->bytes);
+            status = wire->send(wire, message->peer, at, message->bytes, stream);
+        } else {
+            status = wire->recv(wire, message->peer, at, message->bytes, stream);
+        }
     }
     tw_status_t end_status = wire->end(wire);
     return status == TW_OK ? end_status : status;

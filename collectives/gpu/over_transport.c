@@ -47,7 +47,7 @@ static tw_status_t post_message(tw_gpu_run_t *run, const tw_gpu_message_t *messa
     if (!message->is_send) {
         return tw_transport_message_recv(coll->transport, &posted, request);
     }
-    tw_gpu_count(coll, message, posted.bytes);
+    tw_sched_count(&coll->sent[message->peer], posted.bytes, message->bytes);
     return tw_transport_message_send(coll->transport, &posted, request);
 }
 

@@ -53,12 +53,11 @@ static size_t align(size_t bytes)
 
 static void measure_chunks(planner_t *p)
 {
-    static const tw_form_t forms[TW_N_CODINGS] = {TW_FORM_PLAIN, TW_FORM_CODEC, TW_FORM_PACKED};
-
     for (size_t c = 0; c < p->plan->grid.n_chunks; c++) {
         tw_coding_t coding = tw_grid_coding(&p->plan->grid, c);
         int has_inner = coding == TW_CODING_BLOCKS && p->params->args->inner_codec;
-        const tw_form_t has[] = {TW_FORM_PLAIN, forms[coding], has_inner ? TW_FORM_INNER : TW_FORM_PLAIN};
+        const tw_form_t has[] = {TW_FORM_PLAIN, tw_form_of_coding(coding),
+                                 has_inner ? TW_FORM_INNER : TW_FORM_PLAIN};
         for (size_t i = 0; i < sizeof(has) / sizeof(has[0]); i++) {
             size_t *most = &p->most_bytes[coding][has[i]], bytes = align(chunk_bytes(p, c, has[i]));
             *most = bytes > *most ? bytes : *most;

@@ -88,17 +88,6 @@ tw_status_t tw_gpu_prepare(tw_coll_t *coll, const tw_coll_args_t *args)
     return status;
 }
 
-void tw_gpu_count(tw_coll_t *coll, const tw_gpu_message_t *message, size_t bytes)
-{
-    tw_sched_sent_t *sent = &coll->sent[message->peer];
-
-    if (message->is_send) {
-        sent->bytes += bytes;
-        sent->spared_bytes += message->bytes - bytes;
-        sent->messages++;
-    }
-}
-
 /* ---- requests ------------------------------------------------------------------------------------------ */
 
 /** Into a capture, only what is ready: memory is not allocated there, and the workspace must not move

@@ -5,7 +5,6 @@
 #include <xxhash.h>
 
 #include "collectives/gpu/gpu.h"
-#include "collectives/schedule/run.h"
 
 #define MAX_SHAPES 256
 /** A round's messages to all ranks together; a shard makes about so many rounds, and no smaller chunks than
@@ -194,16 +193,11 @@ static size_t packing_bytes(const tw_coll_t *coll, const tw_gpu_shape_t *shape, 
     const tw_coll_args_t *args = &shape->request->args;
     const tw_grid_chunk_t *at = &shape->plan.grid.chunks[chunk];
     tw_quant_lossless_stream_t *packer = coll->gpu->packer;
+    size_t n = tw_grid_pieces(
+        tw_grid_walk_start(&shape->plan.grid, chunk, shape->request->tensors, args->type), NULL, 1, pieces);
+    size_t encode = tw_quant_lossless_encode_workspace_bytes(packer, args->type, pieces, n);
+    size_t decode = tw_quant_lossless_decode_workspace_bytes(packer, args->type, at->n_elems, n);
 
-    for (size_t i = 0; i < at->n_pieces; i++) {
-        const tw_grid_piece_t *piece = &shape->plan.grid.pieces[at->first_piece + i];
-        const tw_coll_segment_t *segment = &args->segments[piece->segment];
-        pieces[i] = (tw_quant_lossless_segment_t){.n_elems = piece->n_elems,
-                                                  .row_elems = segment->row_elems,
-                                                  .first_elem = segment->first_elem + piece->first};
-    }
-    size_t encode = tw_quant_lossless_encode_workspace_bytes(packer, args->type, pieces, at->n_pieces);
-    size_t decode = tw_quant_lossless_decode_workspace_bytes(packer, args->type, at->n_elems, at->n_pieces);
     return encode > decode ? encode : decode;
 }
 

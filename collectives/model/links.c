@@ -1,12 +1,13 @@
-/** The receiver acknowledges every message; the sender's acknowledgement times give latency and speed. A
+/** Measuring links: all members stream to a neighbour at once, as they do in a collective operation, so that
+ *  ranks that share a link or a processor are measured sharing it.
+ *
+ *  The receiver acknowledges every message; the sender's acknowledgement times give latency and speed. A
  *  stream's speed is that of its later part: shaped links and deep queues let the first 100 or 200 KB through
  *  faster than what follows. */
-#include "collectives/model/links.h"
+#include "collectives/model/measuring.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "collectives/model/sample.h"
 
 #define WINDOW 16 /**< most messages under way */
 #define PING_COUNT 12

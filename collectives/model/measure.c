@@ -1,13 +1,9 @@
 /** Rounds that take turns between processor and tiers, so that what disturbs the machine for a moment spoils
  *  some readings of each rather than all of one. Member 0 then makes one model of everybody's readings and
  *  sends it to all. */
-#include "collectives/model/measure.h"
+#include "collectives/model/measuring.h"
 
 #include <stdlib.h>
-
-#include "collectives/model/estimate.h"
-#include "collectives/model/links.h"
-#include "collectives/model/sample.h"
 
 #define ROUNDS_LEAST 4 /**< so that quartile and median differ */
 #define ROUNDS_MOST 6

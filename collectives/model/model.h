@@ -2,11 +2,11 @@
  *    model.[ch]      the cost model: alpha and beta per tier of links, speed of the processors
  *    text.c          the model as text: TW_COLL_MODEL
  *    bootstrap.[ch]  short messages between the members while a communicator is made
- *    measure.[ch]    measuring a model: rounds of
- *      links.[ch]      streams to a neighbour
- *      processor.c     copying, adding, the codecs
- *    sample.h        their readings
- *    estimate.[ch]   from all members' readings to one model
+ *    measuring.h     measuring a model
+ *      measure.c       rounds of readings
+ *      links.c         of streams to a neighbour
+ *      processor.c     of copying, adding, the codecs
+ *    estimate.c      from all members' readings to one model
  *
  *  All values are seconds, or seconds per byte: of two measurements the slower is the larger. Every rank of a
  *  communicator holds the same model, so all take the same decisions. */

@@ -1,4 +1,4 @@
-#include "collectives/model/sample.h"
+#include "collectives/model/measuring.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -90,7 +90,29 @@ void tw_flow_spread_doubling(tw_flow_t *flow, int owner, tw_value_t from);
 /** A binomial tree along the ring. */
 void tw_flow_spread_binomial(tw_flow_t *flow, int owner, tw_value_t from);
 
-/* Trees of nodes, and tori: tree.h, torus.h. */
+/* ---- trees of nodes (tree.c) --------------------------------------------------------------------------- */
+
+/** 1: the rank is of the root's node. */
+int tw_flow_owns_binomial(const tw_topo_t *topo, int rank);
+int tw_flow_owns_double(const tw_topo_t *topo, int rank);
+
+tw_value_t tw_flow_reduce_binomial(tw_flow_t *flow, int owner);
+void tw_flow_spread_binomial_nodes(tw_flow_t *flow, int owner, tw_value_t from);
+/** In the tree whose root the owner's node is. */
+tw_value_t tw_flow_reduce_double(tw_flow_t *flow, int owner);
+void tw_flow_spread_double(tw_flow_t *flow, int owner, tw_value_t from);
+
+/* ---- tori (torus.c) ------------------------------------------------------------------------------------ */
+
+#define TW_TORUS_DIMS 3
+
+/** The lengths of n_dims (2 or 3) dimensions, and of 1 of those beyond. */
+void tw_flow_torus_dims(const tw_topo_t *topo, int n_dims, int dims[TW_TORUS_DIMS]);
+
+tw_value_t tw_flow_reduce_torus2(tw_flow_t *flow, int owner);
+void tw_flow_spread_torus2(tw_flow_t *flow, int owner, tw_value_t from);
+tw_value_t tw_flow_reduce_torus3(tw_flow_t *flow, int owner);
+void tw_flow_spread_torus3(tw_flow_t *flow, int owner, tw_value_t from);
 
 TW_C_END
 

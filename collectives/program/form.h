@@ -23,6 +23,14 @@ typedef enum tw_coding {
 
 #define TW_N_CODINGS 3
 
+/** A message's form between nodes. */
+static inline tw_form_t tw_form_of_coding(tw_coding_t coding)
+{
+    static const tw_form_t forms[TW_N_CODINGS] = {TW_FORM_PLAIN, TW_FORM_CODEC, TW_FORM_PACKED};
+
+    return forms[coding];
+}
+
 /** An algorithm: what the shard of every owner goes through. */
 typedef struct tw_flows {
     tw_flow_reduce_t reduce; /**< NULL: nothing is added up */

@@ -264,10 +264,8 @@ static void take_inputs(maker_t *m, const step_t *step, tw_form_t form)
 static void add_last(maker_t *m, const step_t *step, tw_form_t in)
 {
     const tw_ops_params_t *params = m->params;
-    int is_blocks = params->coding == TW_CODING_BLOCKS, spreads = params->flows->spread != NULL;
-    tw_form_t form = !spreads || params->coding == TW_CODING_NONE ? TW_FORM_PLAIN
-                     : is_blocks                                  ? TW_FORM_CODEC
-                                                                  : TW_FORM_PACKED;
+    int spreads = params->flows->spread != NULL;
+    tw_form_t form = spreads ? tw_form_of_coding(params->coding) : TW_FORM_PLAIN;
     int is_straight = form == TW_FORM_PLAIN && !(spreads && params->stages == TW_STAGE_ALL);
     step_t last = *step;
 
@@ -415,11 +413,7 @@ static void begin_spread(maker_t *m)
         return;
     }
     if (!params->flows->reduce) {
-        m->result = convert_to(m, rank, src,
-                               params->coding == TW_CODING_NONE ? TW_FORM_PLAIN
-                               : is_blocks                      ? TW_FORM_CODEC
-                                                                : TW_FORM_PACKED,
-                               0);
+        m->result = convert_to(m, rank, src, tw_form_of_coding(params->coding), 0);
         if (!is_blocks && params->flows->of == TW_FLOWS_SHARDS) {
             deliver(m, rank, src);
             m->result = params->flows->merges ? dst : m->result; /* where it is beside the others */
@@ -497,7 +491,7 @@ static void destroy(tw_ops_t *ops)
     free(ops);
 }
 
-static tw_status_t make(const tw_ops_params_t *params, tw_ops_t **out)
+tw_status_t tw_ops_create(const tw_ops_params_t *params, tw_ops_t **out)
 {
     int n_owners = params->topo->world * (params->flows->by_pair ? 2 : 1);
     maker_t m = {.params = params, .flow = {.topo = params->topo}, .ops = calloc(1, sizeof(*m.ops))};
@@ -512,27 +506,12 @@ static tw_status_t make(const tw_ops_params_t *params, tw_ops_t **out)
     free(m.values);
     free(m.notes);
     if (status != TW_OK) {
+        tw_error("out of memory planning an operation");
         destroy(m.ops);
         return status;
     }
     *out = m.ops;
     return TW_OK;
-}
-
-tw_status_t tw_ops_get(tw_kept_program_t *kept, const tw_ops_params_t *params, const tw_ops_t **out)
-{
-    int index = (((int)params->coding * 2 + !!params->has_inner) * 2 + !!params->rounds_sums) * 3 +
-                (int)params->stages;
-    tw_status_t status = TW_OK;
-
-    if (!kept->ops[index]) {
-        status = make(params, &kept->ops[index]);
-    }
-    if (status != TW_OK) {
-        tw_error("out of memory planning an operation");
-    }
-    *out = kept->ops[index];
-    return status;
 }
 
 void tw_ops_cleanup(tw_kept_program_t *kept)

@@ -81,9 +81,20 @@ typedef struct tw_kept_program {
     tw_ops_t *ops[TW_OPS_KINDS];
 } tw_kept_program_t;
 
+/** To be kept: see tw_ops_get. TW_ERR_NO_MEMORY (logged). */
+tw_status_t tw_ops_create(const tw_ops_params_t *params, tw_ops_t **out);
 /** Ops, made if nobody has asked for them yet. Params of one `kept` have the same topology and flows.
  *  TW_ERR_NO_MEMORY (logged). */
-tw_status_t tw_ops_get(tw_kept_program_t *kept, const tw_ops_params_t *params, const tw_ops_t **out);
+static inline tw_status_t tw_ops_get(tw_kept_program_t *kept, const tw_ops_params_t *params,
+                                     const tw_ops_t **out)
+{
+    int coded = ((int)params->coding * 2 + !!params->has_inner) * 2 + !!params->rounds_sums;
+    tw_ops_t **ops = &kept->ops[coded * 3 + (int)params->stages];
+    tw_status_t status = *ops ? TW_OK : tw_ops_create(params, ops);
+
+    *out = *ops;
+    return status;
+}
 void tw_ops_cleanup(tw_kept_program_t *kept);
 
 TW_C_END

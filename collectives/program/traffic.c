@@ -96,9 +96,8 @@ static void read_move(reader_t *r, const tw_flow_op_t *op, point_t *to)
 {
     tw_value_t value = r->flow.inputs[op->first_input];
     int from = tw_flow_rank(&r->flow, value), crosses = r->topo->node[from] != r->topo->node[op->at];
-    const tw_move_t move = {.coding = !r->codec           ? TW_CODING_NONE
-                                      : r->flows->recodes ? TW_CODING_LOSSLESS
-                                                          : TW_CODING_BLOCKS,
+    tw_coding_t coded = r->flows->recodes ? TW_CODING_LOSSLESS : TW_CODING_BLOCKS;
+    const tw_move_t move = {.coding = r->codec ? coded : TW_CODING_NONE,
                             .has_inner = r->inner,
                             .is_spread = r->is_spread,
                             .is_sum = value >= 0,

@@ -252,41 +252,16 @@ const tw_quant_codec_t *tw_grid_form_codec(const tw_grid_t *grid, size_t chunk, 
 
 /* ---- places -------------------------------------------------------------------------------------------- */
 
-/** Elements of a segment before rank's shard. */
-static size_t shard_first(const tw_coll_segment_t *segment, int rank)
-{
-    size_t first = 0;
-
-    for (int r = 0; r < rank; r++) {
-        first += segment->counts[r];
-    }
-    return first;
-}
-
-void tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes,
-                   tw_grid_tensor_t *at)
-{
-    at->src = segment->src;
-    at->dst = segment->dst;
-    at->src_first = at->dst_first = 0;
-    at->tensor = segment->tensor;
-    at->first_elem = segment->first_elem;
-    at->row_elems = segment->row_elems;
-    if (op == TW_COLL_ALLGATHER) {
-        at->src_first = shard_first(segment, rank);
-        at->src = at->src ? at->src : at->dst + at->src_first * elem_bytes;
-    } else if (op == TW_COLL_REDUCE_SCATTER) {
-        at->dst_first = shard_first(segment, rank);
-        at->dst = at->dst ? at->dst : (char *)segment->src + at->dst_first * elem_bytes;
-    } else {
-        at->src = at->src ? at->src : at->dst;
-    }
-}
-
 /** Where element `first` is if base_first is at base; only a number where there is no such element. */
 static char *locate(const char *base, size_t base_first, size_t first, size_t elem_bytes)
 {
     return (char *)((uintptr_t)base + (first - base_first) * elem_bytes);
+}
+
+tw_grid_walk_t tw_grid_walk_start(const tw_grid_t *grid, size_t chunk, const tw_grid_tensor_t *tensors,
+                                  tw_type_t type)
+{
+    return (tw_grid_walk_t){.grid = grid, .chunk = chunk, .tensors = tensors, .type = type, .in_type = type};
 }
 
 int tw_grid_walk_next(tw_grid_walk_t *walk, tw_grid_placed_t *piece)

@@ -106,11 +106,6 @@ typedef struct tw_grid_tensor {
     size_t row_elems;    /**< of that tensor; 0: not known */
 } tw_grid_tensor_t;
 
-/** In place, the side that is not given lies inside the other one. The segment's counts are never NULL but
- *  for an all-reduce. */
-void tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, size_t elem_bytes,
-                   tw_grid_tensor_t *at);
-
 /** One piece of a chunk, where it lies. */
 typedef struct tw_grid_placed {
     /** in the tensors: src and dst are of no meaning where this rank has none there */
@@ -119,7 +114,7 @@ typedef struct tw_grid_placed {
     size_t row_elems;
 } tw_grid_placed_t;
 
-/** A walk over the pieces of a chunk; what is not named is zero at the start. */
+/** A walk over the pieces of a chunk. */
 typedef struct tw_grid_walk {
     const tw_grid_t *grid;
     size_t chunk;
@@ -130,6 +125,9 @@ typedef struct tw_grid_walk {
     size_t next, in_at, out_at;      /**< the walk's own */
 } tw_grid_walk_t;
 
+/** Over what is plain; the forms of messages may be set then. */
+tw_grid_walk_t tw_grid_walk_start(const tw_grid_t *grid, size_t chunk, const tw_grid_tensor_t *tensors,
+                                  tw_type_t type);
 /** 1 and the next piece; 0: there is none left. */
 int tw_grid_walk_next(tw_grid_walk_t *walk, tw_grid_placed_t *piece);
 /** A plain chunk for the lossless codec, in a cell, where its pieces follow each other, or (NULL) in the

@@ -4,47 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "collectives/schedule/run.h"
-
 #define BATCH 16                 /**< pieces handed to the codec at once */
 #define SUM_ELEMS ((size_t)8192) /**< of a plain sum at a time, or a frame if that is longer */
-
-/** The shards that are in src, or in dst: not the other ranks' of an all-gather, or of a reduce-scatter; of
- *  an all-to-all, either half. */
-static void find_shards(const tw_qop_t *op, const tw_coll_args_t *args, int is_out, int *first, int *end)
-{
-    tw_coll_op_t own_only = is_out ? TW_COLL_REDUCE_SCATTER : TW_COLL_ALLGATHER;
-    int world = op->grid->world;
-
-    *first = args->op == own_only ? op->topo->rank : args->op == TW_COLL_ALLTOALL && is_out ? world : 0;
-    *end = args->op == own_only ? op->topo->rank + 1 : *first + world;
-}
-
-/** Chunks that are not there get no place in the view. */
-static tw_status_t make_view(tw_qop_t *op, const tw_coll_args_t *args, int is_out)
-{
-    const tw_grid_t *grid = op->grid;
-    tw_qop_view_t *at = &op->views[is_out];
-    int first, end;
-
-    tw_view_init(&at->view, op->elem_bytes,
-                 tw_sched_alloc(op->sched, (grid->n_pieces + 1) * sizeof(*at->view.extents)));
-    at->first = tw_sched_alloc(op->sched, (grid->n_chunks + 1) * sizeof(*at->first));
-    if (!at->view.extents || !at->first) {
-        return TW_ERR_NO_MEMORY;
-    }
-    find_shards(op, args, is_out, &first, &end);
-    size_t last = grid->shards[end - 1].first_chunk + grid->shards[end - 1].n_chunks;
-    for (size_t c = grid->shards[first].first_chunk; c < last; c++) {
-        tw_grid_walk_t walk = {.grid = grid, .chunk = c, .tensors = op->tensors, .type = args->type};
-        tw_grid_placed_t piece;
-        at->first[c] = at->view.n_elems;
-        while (tw_grid_walk_next(&walk, &piece)) {
-            tw_view_append(&at->view, is_out ? piece.at.dst : piece.at.src, piece.at.n_elems);
-        }
-    }
-    return TW_OK;
-}
 
 static tw_status_t get_codecs(tw_qop_t *op, tw_codecs_t *codecs)
 {
@@ -111,7 +72,6 @@ tw_status_t tw_qop_create(tw_coll_request_t *request, const tw_coll_args_t *args
         return TW_ERR_NO_MEMORY;
     }
     op->sched = request->sched;
-    op->topo = topo;
     op->tensors = request->tensors;
     op->elem_bytes = tw_type_bytes(args->type);
     op->args = (tw_quant_args_t){.type = args->type, .seed = args->seed, .step = args->step, .factor = 1};
@@ -124,8 +84,6 @@ tw_status_t tw_qop_create(tw_coll_request_t *request, const tw_coll_args_t *args
     TW_TRY(tw_grid_init(&request->grid, args, topo->world, chunk_bytes));
     tw_grid_unpack_short(&request->grid, request->choice.least_packed_bytes / op->elem_bytes);
     TW_TRY(get_codecs(op, &request->coll->codecs));
-    TW_TRY(make_view(op, args, 0));
-    TW_TRY(make_view(op, args, 1));
     op->work = make_work(op);
     *out = op;
     return TW_OK;
@@ -150,13 +108,6 @@ tw_span_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, tw_form_t form)
     return form == TW_FORM_PACKED ? tw_span_bound(buffer, bytes) : tw_span_buffer(buffer, 0, bytes);
 }
 
-tw_span_t tw_qop_span(const tw_qop_t *op, int is_out, size_t chunk)
-{
-    const tw_qop_view_t *at = &op->views[is_out];
-
-    return tw_span_view(&at->view, at->first[chunk], op->grid->chunks[chunk].n_elems);
-}
-
 /* ---- computations -------------------------------------------------------------------------------------- */
 
 typedef struct work {
@@ -174,16 +125,11 @@ static char *buffer_at(tw_sched_t *sched, tw_sbuf_t buffer)
 static tw_grid_walk_t start_walk(const work_t *work)
 {
     const tw_qop_t *op = work->op;
+    tw_grid_walk_t walk = tw_grid_walk_start(op->grid, work->is.chunk, op->tensors, op->args.type);
 
-    return (tw_grid_walk_t){
-        .grid = op->grid,
-        .chunk = work->is.chunk,
-        .tensors = op->tensors,
-        .type = op->args.type,
-        .in_type = op->args.type,
-        .in = work->is.in,
-        .out = work->is.out,
-    };
+    walk.in = work->is.in;
+    walk.out = work->is.out;
+    return walk;
 }
 
 /** From and to quantized messages, a batch of pieces at a time. */
@@ -336,11 +282,6 @@ static tw_status_t run_sum_plain(tw_sched_t *sched, const void *arg)
 
 /* ---- emitting ------------------------------------------------------------------------------------------ */
 
-static void use(const tw_qop_t *op, tw_task_t task, tw_sbuf_t place)
-{
-    tw_sched_use(op->sched, task, place >= 0 ? place : TW_SBUF_NONE);
-}
-
 static tw_compute_fn_t choose_run(const tw_qop_work_t *is)
 {
     int is_packed = is->in == TW_FORM_PACKED || is->out == TW_FORM_PACKED;
@@ -368,9 +309,9 @@ tw_task_t tw_qop_emit(const tw_qop_t *op, const tw_qop_work_t *is)
     memcpy(work->from, is->from, from_bytes);
     tw_task_t task = tw_sched_compute(op->sched, run, work);
     for (int i = 0; i < is->n_from; i++) {
-        use(op, task, work->from[i]);
+        tw_sched_use(op->sched, task, work->from[i]);
     }
-    use(op, task, is->to);
-    use(op, task, run == run_sum_plain ? op->work : TW_SBUF_NONE);
+    tw_sched_use(op->sched, task, is->to);
+    tw_sched_use(op->sched, task, run == run_sum_plain ? op->work : TW_SBUF_NONE);
     return task;
 }

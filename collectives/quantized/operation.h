@@ -13,16 +13,9 @@ TW_C_BEGIN
  *  lest all round the same way. */
 uint64_t tw_qop_seed(tw_seed_t kind, tw_coll_op_t op, uint64_t seed, int index);
 
-/** All chunks that exist here, as one run of elements. */
-typedef struct tw_qop_view {
-    tw_view_t view;
-    size_t *first; /**< [n_chunks] where a chunk begins in it */
-} tw_qop_view_t;
-
 /** Lives as long as the schedule. */
 typedef struct tw_qop {
     tw_sched_t *sched;
-    const tw_topo_t *topo;
     const tw_grid_t *grid;
     const tw_grid_tensor_t *tensors; /**< [n_segments] */
     tw_quant_t **codecs;             /**< [n_codecs of the grid] NULL for the lossless one */
@@ -33,7 +26,6 @@ typedef struct tw_qop {
     float limit;                     /**< of finite results: see tw_coll_limit */
     tw_sbuf_t work;                  /**< fp32 sums that are being made: of one computation at a time */
     size_t elem_bytes;
-    tw_qop_view_t views[2]; /**< src and dst */
 } tw_qop_t;
 
 /** Of a request that has its schedule; its grid is made. args: the request's, of which all segments may have
@@ -43,8 +35,6 @@ tw_status_t tw_qop_create(tw_coll_request_t *request, const tw_coll_args_t *args
 
 /** A scratch buffer for a chunk in a form, as the message that it holds. */
 tw_span_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, tw_form_t form);
-/** A chunk of src, or of dst. */
-tw_span_t tw_qop_span(const tw_qop_t *op, int is_out, size_t chunk);
 
 /** Instead of a buffer: the chunk where it is in the tensors. */
 #define TW_QOP_SRC TW_SBUF_NONE

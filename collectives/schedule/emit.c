@@ -143,6 +143,13 @@ static void add_link(tw_sched_t *sched, tw_sched_links_t *links, int *first, int
     *first = links->n++;
 }
 
+/** Scratch memory that a task is the first to use. */
+static void add_bytes(tw_sched_t *sched, const tw_task_entry_t *task, size_t bytes)
+{
+    sched->rounds[task->round].bytes += bytes;
+    sched->needs_scratch = 1;
+}
+
 static tw_task_t add_message(tw_sched_t *sched, tw_task_kind_t kind, int peer, tw_span_t span)
 {
     tw_task_t index;
@@ -170,7 +177,7 @@ static tw_task_t add_message(tw_sched_t *sched, tw_task_kind_t kind, int peer, t
         tw_sched_use(sched, index, span.buffer);
     } else if (!tw_view_contiguous(span.view, span.first, span.n)) {
         task->stage_bytes = tw_scratch_class_bytes(tw_span_bytes(&span));
-        sched->rounds[task->round].bytes += task->stage_bytes;
+        add_bytes(sched, task, task->stage_bytes);
     }
     return index;
 }
@@ -223,13 +230,13 @@ tw_sbuf_t tw_sched_buffer(tw_sched_t *sched, size_t bytes)
 
 void tw_sched_use(tw_sched_t *sched, tw_task_t task, tw_sbuf_t buffer)
 {
-    if (task == TW_TASK_NONE || buffer == TW_SBUF_NONE || sched->status != TW_OK) {
+    if (task == TW_TASK_NONE || buffer < 0 || sched->status != TW_OK) {
         return;
     }
     add_link(sched, &sched->uses, &sched->tasks[task].first_use, buffer);
     tw_sched_buffer_entry_t *entry = &sched->buffers[buffer];
     if (entry->n_users++ == 0) {
-        sched->rounds[sched->tasks[task].round].bytes += tw_scratch_class_bytes(entry->bytes);
+        add_bytes(sched, &sched->tasks[task], tw_scratch_class_bytes(entry->bytes));
     }
 }
 

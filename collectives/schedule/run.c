@@ -1,4 +1,4 @@
-#include "collectives/schedule/run.h"
+#include "collectives/schedule/schedule.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -72,19 +72,13 @@ static char *buffer_memory(tw_sched_t *sched, tw_sbuf_t index)
 
 char *tw_sched_at(tw_sched_t *sched, tw_span_t span, size_t *contiguous)
 {
-    if (span.view) {
-        size_t n;
-        char *at = tw_view_at(span.view, span.first, span.n, &n);
-        if (contiguous) {
-            *contiguous = n;
-        }
-        return at;
-    }
+    size_t n = span.n;
+    char *at = span.view ? tw_view_at(span.view, span.first, n, &n) : buffer_memory(sched, span.buffer);
+
     if (contiguous) {
-        *contiguous = span.n;
+        *contiguous = n;
     }
-    char *memory = buffer_memory(sched, span.buffer);
-    return memory ? memory + span.first : NULL;
+    return span.view || !at ? at : at + span.first;
 }
 
 void tw_sched_fill(tw_sched_t *sched, tw_sbuf_t buffer, size_t bytes)
@@ -169,17 +163,10 @@ static tw_status_t message_memory(tw_sched_t *sched, tw_task_entry_t *task, char
 {
     const tw_span_t *span = &task->span;
 
-    *memory = NULL;
     if (!span->view) {
-        if (span->buffer == TW_SBUF_NONE) {
-            return TW_OK;
-        }
-        *memory = buffer_memory(sched, span->buffer);
-        if (!*memory) {
-            return TW_ERR_NO_MEMORY;
-        }
-        *memory += span->first;
-        return TW_OK;
+        int is_signal = span->buffer == TW_SBUF_NONE;
+        *memory = is_signal ? NULL : tw_sched_at(sched, *span, NULL);
+        return is_signal || *memory ? TW_OK : TW_ERR_NO_MEMORY;
     }
     *memory = tw_view_contiguous(span->view, span->first, span->n);
     if (*memory) {
@@ -214,9 +201,7 @@ static tw_status_t start_message(tw_sched_t *sched, tw_task_entry_t *task)
         return tw_transport_message_recv(env->transport, &message, &task->request);
     }
     if (env->sent) {
-        env->sent[task->lane].bytes += message.bytes;
-        env->sent[task->lane].spared_bytes += tw_span_bytes(&task->span) - message.bytes;
-        env->sent[task->lane].messages++;
+        tw_sched_count(&env->sent[task->lane], message.bytes, tw_span_bytes(&task->span));
     }
     return tw_transport_message_send(env->transport, &message, &task->request);
 }
@@ -337,7 +322,7 @@ tw_status_t tw_sched_seal(tw_sched_t *sched)
 
 tw_status_t tw_sched_step(tw_sched_t *sched, int *moved)
 {
-    if (sched->env.scratch && !sched->is_running && sched->status == TW_OK) {
+    if (sched->needs_scratch && !sched->is_running && sched->status == TW_OK) {
         sched->is_running = 1;
         tw_scratch_enter(sched->env.scratch, &sched->user);
     }

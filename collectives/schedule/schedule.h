@@ -19,15 +19,48 @@
  *  memory has room for; the oldest one is always under way. So memory is bounded, and nothing waits for ever,
  *  if a message is of the same round on both of its ends (rounds without tasks may be left out).
  *
- *  Emitting never fails on the spot: the first error sticks and tw_sched_seal (run.h) returns it. */
+ *  Emitting never fails on the spot: the first error sticks and tw_sched_seal returns it. */
 #ifndef TW_COLLECTIVES_SCHEDULE_SCHEDULE_H
 #define TW_COLLECTIVES_SCHEDULE_SCHEDULE_H
 
 #include "collectives/schedule/scratch.h"
-#include "collectives/schedule/view.h"
 #include "transport/transport.h"
 
 TW_C_BEGIN
+
+/* ---- views (view.c) ------------------------------------------------------------------------------------ */
+
+typedef struct tw_view_extent {
+    char *base;
+    size_t first; /**< index in the view of the element at base */
+} tw_view_extent_t;
+
+typedef struct tw_view {
+    tw_view_extent_t *extents; /**< ascending; neighbours in memory are merged */
+    size_t n_extents;
+    size_t n_elems;
+    size_t elem_bytes;
+} tw_view_t;
+
+/** An empty view. extents: the caller's, one for each tw_view_append. */
+static inline void tw_view_init(tw_view_t *view, size_t elem_bytes, tw_view_extent_t *extents)
+{
+    tw_view_t empty = {extents, 0, 0, elem_bytes};
+    *view = empty;
+}
+
+/** Append n elements at base; nothing for n = 0. Views that are only read take const memory, too. */
+void tw_view_append(tw_view_t *view, const void *base, size_t n_elems);
+
+/** Where element `first` lies, and how many elements from it on are contiguous (at most n); n >= 1. */
+char *tw_view_at(const tw_view_t *view, size_t first, size_t n, size_t *contiguous);
+/** The range's address if it is contiguous, else NULL; n >= 1. */
+char *tw_view_contiguous(const tw_view_t *view, size_t first, size_t n);
+/** Copy a range out of, or into, the view. */
+void tw_view_read(const tw_view_t *view, size_t first, size_t n, void *dst);
+void tw_view_write(const tw_view_t *view, size_t first, size_t n, const void *src);
+
+/* ---- schedules ----------------------------------------------------------------------------------------- */
 
 typedef struct tw_sched tw_sched_t;
 
@@ -80,6 +113,14 @@ typedef struct tw_sched_sent {
     uint64_t spared_bytes;
 } tw_sched_sent_t;
 
+/** One more message, of at most `most_bytes`. */
+static inline void tw_sched_count(tw_sched_sent_t *sent, size_t bytes, size_t most_bytes)
+{
+    sent->bytes += bytes;
+    sent->spared_bytes += most_bytes - bytes;
+    sent->messages++;
+}
+
 /** Where a schedule runs. Borrowed: all of it outlives the schedule. */
 typedef struct tw_sched_env {
     tw_transport_t *transport;
@@ -93,7 +134,7 @@ typedef struct tw_sched_env {
 
 #define TW_SCHED_NUMBER_BITS 24
 
-/** tw_sched_destroy (run.h) ends it. */
+/** tw_sched_destroy ends it. */
 tw_status_t tw_sched_create(const tw_sched_env_t *env, tw_sched_t **out);
 
 /* ---- emitting ------------------------------------------------------------------------------------------ */
@@ -123,7 +164,7 @@ void tw_sched_next_round(tw_sched_t *sched);
 void tw_sched_after(tw_sched_t *sched, tw_task_t later, tw_task_t earlier);
 
 /** A scratch buffer (of 0 bytes is allowed). Sends and receives use their span's buffer by themselves;
- *  computations say which ones they use. */
+ *  computations say which ones they use (below 0: none). */
 tw_sbuf_t tw_sched_buffer(tw_sched_t *sched, size_t bytes);
 void tw_sched_use(tw_sched_t *sched, tw_task_t task, tw_sbuf_t buffer);
 
@@ -139,6 +180,51 @@ void tw_sched_fail(tw_sched_t *sched, tw_status_t status);
 /** Payload bytes that a sealed schedule sends to communicator rank `peer`: at most, where some messages are
  *  tw_span_bound. */
 uint64_t tw_sched_sent_bytes(const tw_sched_t *sched, int peer);
+
+/* ---- sums (sums.c) ------------------------------------------------------------------------------------- */
+
+/* Computations that plain algorithms emit. Spans may be of views or of buffers, in any mixture; those of
+ * views count elements, those of buffers bytes. */
+
+/** to = from. Same memory: nothing to do; a partial overlap is not allowed. TW_TASK_NONE for nothing. */
+tw_task_t tw_work_copy(tw_sched_t *sched, tw_span_t from, tw_span_t to);
+
+/** One reduction of n elements. */
+typedef struct tw_work_sum {
+    tw_type_t type;
+    const tw_span_t *inputs; /**< [n_inputs] copied */
+    size_t n_inputs;
+    size_t n_partial; /**< the first so many inputs are sums that travel, and have been scaled */
+    float scale;      /**< of the other inputs */
+    float factor;     /**< of the result */
+    float limit;      /**< of finite results; INFINITY: none */
+    tw_span_t to;     /**< may be one of the inputs, element for element */
+} tw_work_sum_t;
+
+/** to = round(factor * (partial inputs + scale * other inputs)), not beyond the limit: summed in fp32 in the
+ *  order of inputs (with a scale, the others first), rounded once; without partial inputs, multiplied once
+ *  with scale * factor. TW_TASK_NONE for nothing. */
+tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum);
+
+/* ---- running ------------------------------------------------------------------------------------------- */
+
+/** No more tasks. Returns the error that stuck, if any. */
+tw_status_t tw_sched_seal(tw_sched_t *sched);
+/** Look at the messages in flight and start what can start; does not progress the transport. TW_OK: all done;
+ *  TW_IN_PROGRESS; or an error: what is in flight is canceled. *moved: set to 1 if anything started or
+ *  ended. */
+tw_status_t tw_sched_step(tw_sched_t *sched, int *moved);
+/** Run one computation, if one is ready: *moved is set to 1. */
+tw_status_t tw_sched_compute_one(tw_sched_t *sched, int *moved);
+/** What the schedule waits for, for a log line; returns buf. */
+const char *tw_sched_describe(const tw_sched_t *sched, char *buf, size_t buf_bytes);
+/** Cancels what is in flight. Accepts NULL. */
+void tw_sched_destroy(tw_sched_t *sched);
+
+/** For computations: address of a span's memory. For a view: of its first element, and how many elements are
+ *  contiguous from there (NULL: not asked); for a buffer: all of it is contiguous, counted in bytes. Valid
+ *  while a task that uses it runs; NULL when out of memory. */
+char *tw_sched_at(tw_sched_t *sched, tw_span_t span, size_t *contiguous);
 
 TW_C_END
 

@@ -85,7 +85,8 @@ struct tw_sched {
     size_t max_rounds;
     int oldest_round;       /**< the first that has not ended */
     int n_begun;            /**< rounds that have begun */
-    int is_running;         /**< it has been stepped, and is among the users of scratch memory */
+    int needs_scratch;      /**< some task uses scratch memory */
+    int is_running;         /**< it has been stepped, and is among the users of that */
     tw_scratch_user_t user; /**< what it has reserved */
     tw_arena_block_t *arena;
     char *arena_at;

@@ -1,9 +1,8 @@
-#include "collectives/schedule/sums.h"
+#include "collectives/schedule/schedule.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "collectives/schedule/run.h"
 #include "quant/quant.h"
 
 #define SUM_ELEMS 2048 /* of an fp32 sum on the stack: stays in the first-level cache */

@@ -1,4 +1,6 @@
-#include "collectives/schedule/view.h"
+/** A view: elements in the order in which an operation thinks of them, scattered over memory in extents.
+ *  The tensors of an operation, seen shard by shard, are one view; a message is a range of it. */
+#include "collectives/schedule/schedule.h"
 
 #include <string.h>
 

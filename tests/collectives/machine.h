@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "collectives/model/estimate.h"
+#include "collectives/model/measuring.h"
 
 namespace tw
 {

@@ -1,5 +1,5 @@
 /* The progress thread: operations from any thread while nobody else moves them. */
-#include "collectives/progress.h"
+#include "collectives/shared.h"
 
 #include <array>
 #include <atomic>

@@ -83,7 +83,7 @@ TEST_F(Simulate, FollowsFormulas)
     }
 }
 
-/* What tree.h and torus.h say of 64 to 512 ranks. A torus hides latencies behind other shards where there is
+/* What tree.c and torus.c say of 64 to 512 ranks. A torus hides latencies behind other shards where there is
  * much to send. */
 TEST_F(Simulate, TreesAndToriFollowTheirHeaders)
 {

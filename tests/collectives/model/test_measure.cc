@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "collectives/communicator.h"
-#include "collectives/model/measure.h"
+#include "collectives/model/measuring.h"
 #include "tests/collectives/world.h"
 #include "tests/common/fixture.h"
 

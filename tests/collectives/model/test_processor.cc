@@ -2,7 +2,7 @@
 #include <cstring>
 #include <thread>
 
-#include "collectives/model/sample.h"
+#include "collectives/model/measuring.h"
 #include "tests/common/fixture.h"
 
 namespace

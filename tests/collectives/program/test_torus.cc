@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "collectives/program/cost.h"
-#include "collectives/program/torus.h"
+#include "collectives/program/flow.h"
 #include "tests/common/fixture.h"
 
 namespace

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "collectives/program/cost.h"
-#include "collectives/program/tree.h"
+#include "collectives/program/flow.h"
 #include "tests/common/fixture.h"
 
 namespace

@@ -4,7 +4,7 @@
 #include <deque>
 #include <vector>
 
-#include "collectives/schedule/run.h"
+#include "collectives/schedule/schedule.h"
 #include "tests/collectives/world.h"
 #include "tests/common/fixture.h"
 
@@ -244,6 +244,26 @@ TEST_F(Sched, BuffersAreGivenBackAsSoonAsTheyCan)
     }
     EXPECT_EQ(tw_scratch_used_bytes(scratch[0]), 0u);
     EXPECT_EQ(tw_scratch_peak_bytes(scratch[0]), 2 * BYTES);
+}
+
+/* Who needs no scratch memory is not among its users: who comes after it is the oldest one, and has all of
+ * the memory, not half of it. */
+TEST_F(Sched, WhoNeedsNoMemoryTakesNobodysPlace)
+{
+    constexpr size_t BYTES = 700 << 10; /* of 1 MB */
+    std::vector<int> data(4);
+    tw_sched_recv(sched[0], 1, tw_span_view(view_of(data), 0, 4));
+    ASSERT_EQ(tw_sched_seal(sched[0]), TW_OK);
+    EXPECT_EQ(step(0), TW_IN_PROGRESS);
+
+    tw_sched_t *first = sched[0];
+    const tw_sched_env_t env = {transports[0], scratch[0], peers, 0, 2, 4, 6ull << 24, nullptr};
+    ASSERT_EQ(tw_sched_create(&env, &sched[0]), TW_OK);
+    tw_sched_use(sched[0], add_note(0, 1), tw_sched_buffer(sched[0], BYTES));
+    ASSERT_EQ(tw_sched_seal(sched[0]), TW_OK);
+    EXPECT_EQ(step(0), TW_OK);
+    EXPECT_EQ(log, (std::vector<int>{1}));
+    tw_sched_destroy(first);
 }
 
 TEST_F(Sched, AMessageOfAnotherSizeIsAMismatch)

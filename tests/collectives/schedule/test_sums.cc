@@ -4,8 +4,7 @@
 #include <deque>
 #include <vector>
 
-#include "collectives/schedule/run.h"
-#include "collectives/schedule/sums.h"
+#include "collectives/schedule/schedule.h"
 #include "quant/quant.h"
 #include "tests/collectives/world.h"
 #include "tests/common/fixture.h"

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <vector>
 
-#include "collectives/schedule/view.h"
+#include "collectives/schedule/schedule.h"
 #include "tests/common/fixture.h"
 
 namespace

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/gpu/gpu.h"
-#include "collectives/progress.h"
+#include "collectives/shared.h"
 #include "tests/collectives/gpu/sums_ref.h"
 #include "tests/quant/cuda/emulator.h"
 #include "tests/trainer/device/emulated.h"
