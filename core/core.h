@@ -81,9 +81,10 @@ typedef enum tw_config_type {
     TW_CONFIG_ENUM    /**< int: index into choices */
 } tw_config_type_t;
 
-/** One variable. The same table parses the environment, checks ranges and prints the manual. */
+/** One row: an environment variable, a JSON key or a flag. The same table parses it, checks its range and
+ *  prints the manual. */
 typedef struct tw_config_field {
-    const char *name; /**< full environment name, "TW_PEER_TIMEOUT" */
+    const char *name; /**< in full: "TW_PEER_TIMEOUT" */
     const char *dflt; /**< default, as text */
     const char *unit; /**< "s", "bytes", "" */
     const char *doc;  /**< one or two sentences */

@@ -185,9 +185,9 @@ typedef struct tw_hpz_counters {
     size_t lag_tensor;                 /**< where that was */
 } tw_hpz_counters_t;
 void tw_hpz_counters_get(tw_hpz_t *hpz, tw_hpz_counters_t *out);
-/** Most bytes that syncs of a kind take under way, where lossless changes take `bits` a weight: of the room
- *  for one, which is for the worst, what is written counts;
- *  TW_HPZ_SYNC_COUNT: of any kind and length. */
+/** Most bytes that syncs of this kind hold at a time, if a lossless change takes `bits` bits a weight. A
+ *  buffer is made for the worst case; only the bytes written to it count. TW_HPZ_SYNC_COUNT: the most of any
+ *  kind, with buffers counted whole. */
 size_t tw_hpz_sync_bytes(const tw_hpz_t *hpz, tw_hpz_sync_t kind, double bits);
 /** Bytes of memory held for replicas, states and what is under way. */
 size_t tw_hpz_memory_bytes(const tw_hpz_t *hpz);

@@ -44,8 +44,8 @@ struct tw_hpz_keeper {
     int *rail_ranks; /**< [N] the rank of each node on this rail */
     uint64_t check_steps;
     tw_coll_segment_t *segments; /**< [W] of the thread's exchange */
-    size_t *in_node_counts;      /**< [W][L] whose a run is in the node, in bytes, of the unit before */
-    size_t in_node_run_bytes;
+    size_t *in_node_counts;      /**< [W][L] bytes of rank w's run held by local rank l, for the last unit */
+    size_t in_node_run_bytes;    /**< the run length they are for */
     tw_hpz_change_t *encoder, *decoder;
     pthread_mutex_t posting; /**< one at a time: the order of gathers; the encoder */
     pthread_mutex_t lock;    /**< of what follows, and of a unit's `busy` and what it protects */

@@ -26,9 +26,9 @@ typedef struct tw_hpz_piece {
     size_t offset;  /**< its first element, in the part */
 } tw_hpz_piece_t;
 
-/** The partitions of a list of tensors: arithmetic only. Read by any number of threads. In C++ a struct of
- *  the type's name would hide tw_hpz_layout(). */
-typedef struct tw_hpz_partitions tw_hpz_layout_t;
+/** The layout of a list of tensors. Any number of threads may read it at once. `_s`: in C++ a struct of the
+ *  name tw_hpz_layout would hide the function tw_hpz_layout(). */
+typedef struct tw_hpz_layout_s tw_hpz_layout_t;
 
 /** tensors: copied. TW_ERR_INVALID (logged): units that do not ascend by at most one from 0, n_nodes or
  *  ranks_per_node below 1, more elements than fit in memory (TW_MEMORY_BYTES_MAX); TW_ERR_NO_MEMORY. */

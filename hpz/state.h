@@ -88,7 +88,7 @@ struct tw_hpz {
     tw_hpz_unit_t *units;
     tw_hpz_transfers_t queue; /**< slices whose changes are not posted yet, in the order of their begin */
     int partial;              /**< the unit of whose sync not all slices have begun, or TW_HPZ_NO_UNIT */
-    size_t under_way;         /**< weights of the slices that are */
+    size_t under_way;         /**< weights in all slices under way */
     /** Room for one call: segments of the largest unit. */
     tw_coll_segment_t *segments;
     size_t *counts;
@@ -103,7 +103,7 @@ tw_hpz_memory_t tw_hpz_host_memory(tw_hpz_t *hpz);
 
 /* ---- replica.c ----------------------------------------------------------------------------------------- */
 
-/** What an element of a replica takes. */
+/** Bytes of one replica element. */
 size_t tw_hpz_replica_elem_bytes(const tw_hpz_t *hpz);
 /** A piece of the own replica: elements from `offset` on. */
 void *tw_hpz_replica_at(const tw_hpz_t *hpz, int unit, size_t offset);
@@ -130,7 +130,7 @@ size_t tw_hpz_message_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice,
 /** Bytes of a node's message, if its length does not vary; otherwise the most it may have. */
 size_t tw_hpz_message_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind,
                             int node);
-/** Write the own message from the sync's master to job->message; its bytes to *bytes. */
+/** Write the own message from the sync's master to transfer->message; its length to *bytes. */
 tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, size_t *bytes);
 /** Apply a node's message to the replica. TW_ERR_FORMAT (logged). */
 tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node,

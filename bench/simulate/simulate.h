@@ -74,11 +74,12 @@ typedef struct sim_result {
 /** An algorithm on a cluster: who does what after what. */
 typedef struct sim_graph sim_graph_t;
 
-/** row_shards: where a rank sends several shards to another one in a hop, and the algorithm joins them, so
- *  many of them are one message. TW_ERR_NO_MEMORY (logged). */
+/** row_shards: shards that go in one message, where a rank sends several to another one in a hop and the
+ *  algorithm joins them. TW_ERR_NO_MEMORY (logged). */
 tw_status_t sim_graph_create(const sim_cluster_t *cluster, const tw_algo_t *algo, int row_shards,
                              sim_graph_t **out);
-/** So many the library does: of a tensor of `bytes`, with messages of chunk_bytes at most. */
+/** Shards that the library joins in one message: of a tensor of `bytes`, in messages of at most
+ *  chunk_bytes. */
 int sim_row_shards(const sim_cluster_t *cluster, double bytes, double chunk_bytes);
 /** Accepts NULL. */
 void sim_graph_destroy(sim_graph_t *graph);

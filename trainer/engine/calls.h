@@ -53,7 +53,7 @@ void tw_engine_find_homes(tw_engine_t *engine);
 int tw_engine_is_full(const tw_engine_t *engine);
 /** TW_ERR_CONFIG (logged with every holding) if it does not fit in thinwire.device_mem. */
 tw_status_t tw_engine_check_device(const tw_engine_t *engine);
-/** Is a block's gradient there no sooner than when the next one's is computed? */
+/** 1: a block's gradient arrives only after the next block's is computed. */
 int tw_engine_gradients_lag(const tw_engine_t *engine);
 
 /* ---- near.c */
@@ -136,9 +136,9 @@ tw_status_t tw_walk_all(tw_engine_t *engine, void *whole);
 void tw_walk_point_at(tw_engine_t *engine, size_t unit, const void *whole);
 
 /* ---- sync.c: nothing to do in any of them without delta */
-/** New masters will come, of units 0, 1, ... */
+/** Begin a sync: the masters of units 0, 1, ... will be updated, in this order. */
 void tw_sync_start(tw_engine_t *engine, tw_hpz_sync_t kind);
-/** The next unit has its own. */
+/** The next unit's masters have been updated. */
 tw_status_t tw_sync_ready(tw_engine_t *engine);
 /** Do what can be done without waiting. */
 tw_status_t tw_sync_advance(tw_engine_t *engine);

@@ -78,7 +78,7 @@ typedef struct tw_engine_past {
 tw_engine_past_t tw_engine_past_get(tw_engine_t *engine);
 /** Beside tw_engine_loaded. What is more than thinwire.z_window of each is left out. */
 void tw_engine_past_set(tw_engine_t *engine, const tw_engine_past_t *past);
-/** So many batches in all are passed over. */
+/** Set how many batches rollbacks have skipped in total. */
 void tw_engine_pass_over(tw_engine_t *engine, uint64_t batches);
 /** The moving mean of the losses that thinwire.loss_jump compares with; 0: none yet. */
 double tw_engine_recent_loss(const tw_engine_t *engine);
@@ -139,7 +139,7 @@ typedef enum tw_engine_holding {
 /** What a rank will hold, in bytes: in host memory, in files, and on a GPU, if it has one. */
 typedef struct tw_engine_memory {
     size_t host[TW_ENGINE_HOLDING_COUNT], files[TW_ENGINE_HOLDING_COUNT], gpu[TW_ENGINE_HOLDING_COUNT];
-    /** beside that, with a delta, in host memory: while the first weights go round, and changes later */
+    /** in addition, with a delta: host memory of the first full sync; of each later sync */
     size_t first_sync, sync;
 } tw_engine_memory_t;
 /** Of a rank that is only planned. All is taken as a run takes it, but tensors are counted only, and never
@@ -203,9 +203,9 @@ size_t tw_engine_block_slots(const tw_train_options_t *options, const tw_model_t
 int tw_engine_is_muons(const tw_train_options_t *options, const tw_model_tensor_t *tensor, int is_frozen);
 /** Units whose momenta are under way: on the way to their owners, there, and on the way back. */
 #define TW_ENGINE_MUON_PLACES 3
-/** Segments go in order, in operations of at most a bucket's elements, or of one segment. Does the next one
- *  begin an operation? held: elements of the one before, TW_ENGINE_NO_BUCKET: there is none; then of this
- *  one. */
+/** Segments go in order. An operation takes several, of a bucket's elements at most, or one that is larger.
+ *  Does the next segment, of n_elems, begin a new operation? *held, in: elements of the open operation, or
+ *  TW_ENGINE_NO_BUCKET; out: with this segment. */
 #define TW_ENGINE_NO_BUCKET SIZE_MAX
 int tw_engine_begins_bucket(size_t *held, size_t n_elems, int64_t bucket);
 /** Of gradients from stage 2 on: a unit of more than a bucket goes in slices (tw_hpz_slice_next) of so many

@@ -140,15 +140,16 @@ struct tw_engine {
     size_t *piece_offsets;     /* [n_tensors] in the unit's part */
     /* memory */
     tw_engine_home_t homes[TW_ENGINE_HOLDING_COUNT];
-    int is_planned;                               /* nothing is written to its tensors: planned.c */
-    tw_engine_list_t spaces;                      /* which then begin here and have so many bytes, by turns */
-    tw_engine_list_t blocks, near_blocks, pinned; /* near: where the model computes on a device, its memory */
-    size_t memory_bytes, most_bytes;              /* most: with all that came and went */
+    int is_planned; /* tensors are counted, never written: planned.c */
+    /* planned engine: start and length of each tensor's range of addresses, alternating */
+    tw_engine_list_t spaces;
+    tw_engine_list_t blocks, near_blocks, pinned; /* near: in the memory of the model's device */
+    size_t memory_bytes, most_bytes;              /* taken here; the peak, with hpZ and communicator */
     tw_engine_map_t maps[TW_ENGINE_MAX_MAPS];
     size_t n_maps, file_bytes;
-    size_t resident_before; /* that the process held before the engine */
-    size_t resident_high;   /* and the most until then, as far as the system still knows it */
-    size_t resident_most;   /* beyond that, of any rank, at the last exchange */
+    size_t resident_before; /* bytes that the process held before the engine was made */
+    size_t resident_high;   /* the process's earlier peak, if the system still knows it */
+    size_t resident_most;   /* most beyond resident_before of any rank, at the last exchange */
     /* weights and gradients on their way */
     tw_engine_walk_t walk;
     tw_engine_sync_t sync;

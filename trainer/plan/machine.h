@@ -29,7 +29,7 @@ typedef struct tw_plan_machine {
     size_t n_under_way;
 } tw_plan_machine_t;
 
-/** Not under way; stays the caller's. */
+/** Start an operation. op: not yet posted; the caller owns it. */
 void tw_plan_machine_post(tw_plan_machine_t *machine, tw_plan_op_t *op);
 int tw_plan_op_is_done(const tw_plan_op_t *op);
 /** Compute for so many seconds of a whole core. */

@@ -24,10 +24,10 @@ typedef struct tw_monitor_orders {
     const tw_msg_blob_t *own; /**< to exchange, or NULL */
 } tw_monitor_orders_t;
 
-/** That a rank cannot be reached, says another. */
+/** One rank's report that it cannot reach another. */
 typedef struct tw_suspicion {
-    uint64_t until_ns; /**< 0: none */
-    int by;
+    uint64_t until_ns; /**< no goodbye from it by then: it, or `by`, has failed; 0: no report */
+    int by;            /**< the rank that reports it */
 } tw_suspicion_t;
 
 struct tw_monitor {
