@@ -20,10 +20,10 @@ typedef struct tw_hpz_record {
     uint64_t gather;  /**< its number, from 1 */
     uint64_t version; /**< of the replica that it follows; 0: there is none yet, runs come as they are */
     uint64_t bytes;   /**< of the message that follows; 0: nothing has changed */
-    uint64_t check;   /**< a hash of the own run, or 0: it is not asked for */
+    uint64_t check;   /**< a hash of the own run; 0: no check in this gather */
 } tw_hpz_record_t;
 
-/** A gather under way. Its memory is used again. */
+/** A gather under way, or a spare one: its memory is kept for the next. */
 typedef struct tw_hpz_gather {
     tw_hpz_kept_t *kept;
     uint8_t *whole;

@@ -58,7 +58,7 @@ typedef struct tw_lossless_cuda_state {
     uint32_t own; /**< classes that have tables of their own */
     int32_t window;
     uint8_t tables[TW_LOSSLESS_CLASSES][TW_LOSSLESS_TABLE_BYTES];
-    tw_quant_outcome_t outcome; /**< where the caller wants none */
+    tw_quant_outcome_t outcome; /**< written here if the caller wants none */
 } tw_lossless_cuda_state_t;
 
 typedef struct tw_lossless_cuda_job {

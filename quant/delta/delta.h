@@ -50,7 +50,7 @@ TW_C_BEGIN
 
 #define TW_DELTA_BLOCK_ELEMS 65536
 #define TW_DELTA_ELEMS_MAX ((size_t)1 << 30)
-/** Shorter messages go plain: what is sent of a model alone would cost more than they can gain. */
+/** Shorter messages go plain: the model that a coded one carries would cost more than coding gains. */
 #define TW_DELTA_CODED_MIN 1024
 
 #define TW_DELTA_EXPONENTS 32
