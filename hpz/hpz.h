@@ -67,8 +67,8 @@ typedef struct tw_hpz_params {
      *  part. */
     double lag_bound;
     int lag_plain; /**< 1: the next delta sends these blocks plain, as bf16 */
-    /** Most weights of a rail, all its ranks' together, whose syncs are under way at a time; 0: any number. It
-     *  bounds the memory of syncs, whatever the number and the size of units: 2 bytes a weight; lossless
+    /** Most weights of a rail, all its ranks' together, whose syncs are under way at a time; 0: any number.
+     *  It bounds the memory of syncs, whatever the number and the size of units: 2 bytes a weight; lossless
      *  deltas and lags take 2 more for each weight of the own part. A larger unit goes in slices of half as
      *  many weights, but of at least one step at each rank. One slice may always be under way. */
     size_t sync_elems;
