@@ -179,8 +179,8 @@ typedef struct tw_hpz_counters {
     /** what inter_node_bytes must be, by the sizes of what was sent; a lossless delta's is known when the
      *  lengths are */
     uint64_t planned_inter_node_bytes;
-    uint64_t delta_bytes,
-        delta_elems; /**< of own deltas, quantized and lossless: 8 * bytes / elems are bits a weight */
+    /** of own deltas, quantized and lossless: 8 * bytes / elems are bits a weight */
+    uint64_t delta_bytes, delta_elems;
     uint64_t syncs[TW_HPZ_SYNC_COUNT]; /**< of units */
     uint64_t lag_blocks;               /**< blocks beyond lag_bound, after all deltas together */
     double lag_max;                    /**< largest lag of the last delta of each unit */

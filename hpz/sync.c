@@ -456,8 +456,8 @@ static tw_status_t apply(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 static tw_status_t finish_slice(tw_hpz_t *hpz, tw_hpz_under_way_t *sync, int wait)
 {
     tw_hpz_transfer_t *transfer = STAILQ_FIRST(&sync->transfers);
-    TW_TRY(exchange(hpz, transfer,
-                    wait)); /* or the communicator has ended; what it still writes to is freed after it */
+    /* After an error the communicator has ended; what it still writes to is freed after it. */
+    TW_TRY(exchange(hpz, transfer, wait));
     tw_status_t status = tw_hpz_settle(hpz, apply(hpz, transfer));
     sync->spoilt = sync->spoilt == TW_OK ? status : sync->spoilt;
     STAILQ_REMOVE_HEAD(&sync->transfers, in_unit);

@@ -69,8 +69,9 @@ double tw_coll_model_decode_sec(const tw_coll_model_t *model, const tw_quant_cod
 /** What an operation costs, read off its flows (program/cost.h). Sizes alone decide it, so it is the same on
  *  all ranks. */
 typedef struct tw_coll_cost {
-    int inter_rounds, node_rounds; /**< messages that wait for one another, on the longest path; in each
-                                           *   such round inter_messages / inter_rounds follow each other */
+    /** messages that wait for one another, on the longest path; in each such round inter_messages /
+     *  inter_rounds follow each other */
+    int inter_rounds, node_rounds;
     double inter_messages, node_messages; /**< sent by the busiest rank */
     double inter_bytes;                   /**< through the busiest node's link: the larger of in and out */
     double node_bytes;                    /**< moved inside the busiest node, by all its ranks together */

@@ -58,8 +58,8 @@ typedef struct tw_cuda_segment {
 
 #define TW_CUDA_SEGMENT_WORDS (sizeof(tw_cuda_segment_t) / 8)
 #define TW_CUDA_WORDS_SMALL 100
-#define TW_CUDA_WORDS_LARGE \
-    4000 /**< parameters are limited to 32764 bytes since CUDA 12.1 (Volta and later) */
+/** Parameters are limited to 32764 bytes since CUDA 12.1 (Volta and later). */
+#define TW_CUDA_WORDS_LARGE 4000
 
 /** The segment that a tile belongs to: the last one with first_tile <= tile, known not to come before
  *  `from`. */

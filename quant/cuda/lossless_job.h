@@ -64,8 +64,8 @@ typedef struct tw_lossless_cuda_state {
 typedef struct tw_lossless_cuda_job {
     tw_type_t type;
     tw_quant_sink_t sink;
-    uint32_t n_elems, n_segments, n_pieces, n_rows, n_columns,
-        n_blocks; /**< the room there is, at least what is used */
+    /** the room there is, at least what is used */
+    uint32_t n_elems, n_segments, n_pieces, n_rows, n_columns, n_blocks;
     uint32_t src_bytes, at_most;
     uint64_t bound;
     uint8_t *dst;       /**< the message */

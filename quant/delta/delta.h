@@ -57,8 +57,8 @@ TW_C_BEGIN
 #define TW_DELTA_SIZES 4 /**< of the previous change */
 #define TW_DELTA_CONTEXTS (TW_DELTA_EXPONENTS * TW_DELTA_SIZES)
 #define TW_DELTA_TABLES 16
-#define TW_DELTA_RAW_BITS_MAX \
-    6 /**< one word renormalises a lane as long as this and FREQ_BITS are 16 at most */
+/** One word renormalises a lane as long as this and FREQ_BITS are 16 at most. */
+#define TW_DELTA_RAW_BITS_MAX 6
 
 typedef struct tw_delta_header {
     uint8_t magic, version, flags, zero;

@@ -126,8 +126,8 @@ static void give_back(void *start, size_t n_bytes)
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = ((uintptr_t)start + page - 1) / page * page,
               end = ((uintptr_t)start + n_bytes) / page * page;
     if (end > first) {
-        (void)madvise((void *)first, end - first,
-                      MADV_DONTNEED); /* else they stay, which costs memory only */
+        /* Where this fails they stay, which costs memory only. */
+        (void)madvise((void *)first, end - first, MADV_DONTNEED);
     }
 }
 

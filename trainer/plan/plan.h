@@ -107,8 +107,8 @@ typedef struct tw_plan_unit {
     tw_plan_flow_t gather_again; /**< each other one */
     tw_plan_flow_t reduce;
     tw_plan_flow_t muon; /**< momenta of matrices, in the update: from stage 1 on to owners, and back */
-    tw_plan_flow_t lengths,
-        sync; /**< changes, after the update; those of the lossless delta: their lengths first */
+    /** changes, after the update; those of the lossless delta: their lengths first */
+    tw_plan_flow_t lengths, sync;
 } tw_plan_unit_t;
 
 typedef struct tw_plan_traffic {

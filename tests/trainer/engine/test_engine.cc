@@ -156,8 +156,8 @@ TEST_F(TrainEngine, ANumberThatIsNoneStopsAllRanksAndNamesATensor)
             EXPECT_EQ(tw_engine_step(engine, &step), TW_ERR_MISMATCH);
         });
     }
-    expect_log(
-        "rank 0: step 1: the weight of transformer.wte.weight is not finite"); /* stage 0: the first of all */
+    /* Stage 0: the first of all. */
+    expect_log("rank 0: step 1: the weight of transformer.wte.weight is not finite");
     expect_log("rank 1: step 1: the weight of transformer.wte.weight is not finite");
     EXPECT_EQ(log_count("is not finite"), 3u); /* each time by one rank */
 }
