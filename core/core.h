@@ -213,8 +213,10 @@ void tw_json_add_int(tw_json_t *json, const char *key, int64_t value);
 void tw_json_add_double(tw_json_t *json, const char *key, double value);
 void tw_json_add_string(tw_json_t *json, const char *key, const char *value);
 void tw_json_add_bool(tw_json_t *json, const char *key, int value);
-/** Write the object as one line and flush. TW_ERR_NO_MEMORY, TW_ERR_INVALID (a text was not UTF-8) or
- *  TW_ERR_IO. */
+/** Add a value that is a text of JSON: a list or an object. What is not JSON is TW_ERR_INVALID. */
+void tw_json_add_parsed(tw_json_t *json, const char *key, const char *text);
+/** Write the object as one line and flush. TW_ERR_NO_MEMORY, TW_ERR_INVALID (a text was not UTF-8, or not
+ *  JSON) or TW_ERR_IO. */
 tw_status_t tw_json_write_line(const tw_json_t *json, FILE *out);
 
 TW_C_END

@@ -20,6 +20,7 @@ struct Row {
     size_t bytes;
     uint64_t sent;
     double share, error;
+    const char *list;
 };
 
 const bench_column_t columns[] = {
@@ -37,7 +38,7 @@ const bench_column_t columns[] = {
 const size_t n_columns = sizeof(columns) / sizeof(columns[0]);
 const bench_table_t table = {columns, n_columns, 1};
 
-const Row row = {"one", "ab", -3, 1, -1, INT64_C(1) << 40, 42, 7, 0.125, NAN};
+const Row row = {"one", "ab", -3, 1, -1, INT64_C(1) << 40, 42, 7, 0.125, NAN, "[1, [2]]"};
 
 TEST(Columns, HeadAndRowStandUnderEachOther)
 {
@@ -67,6 +68,19 @@ TEST(Columns, AreWrittenUnscaledAndInOrder)
               R"("share":0.125,"ok":true,"same":null})",
               written(table));
     EXPECT_EQ(TW_OK, bench_table_write(&table, &row, nullptr)) << "no file, nothing to write";
+}
+
+TEST(Columns, ListsStandInJsonAlone)
+{
+    const bench_column_t listed[] = {
+        {"name", "name", "%-6s", BENCH_STRING, offsetof(Row, name), 0, 0},
+        {"list", nullptr, nullptr, BENCH_JSON, offsetof(Row, list), 0, 0},
+    };
+    const bench_table_t what = {listed, 2, 0};
+    EXPECT_EQ(R"({"name":"one","list":[1,[2]]})", written(what));
+    testing::internal::CaptureStdout();
+    bench_table_row(&what, &row, nullptr);
+    EXPECT_EQ("one   \n", testing::internal::GetCapturedStdout());
 }
 
 TEST(Columns, AreReadBack)

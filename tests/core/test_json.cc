@@ -57,6 +57,21 @@ TEST_F(Json, KeepsOrderAndTypes)
                        "\"identical\":false,\"a\":-1}\n");
 }
 
+TEST_F(Json, ListsAndObjectsAreGivenAsTexts)
+{
+    tw_json_add_parsed(json, "list", "[1, 2]");
+    tw_json_add_parsed(json, "object", "{\"b\": null, \"a\": [3]}");
+    tw_json_add_parsed(json, "none", nullptr);
+    EXPECT_EQ(write(), "{\"list\":[1,2],\"object\":{\"b\":null,\"a\":[3]},\"none\":null}\n");
+}
+
+TEST_F(Json, ATextThatIsNotJsonFails)
+{
+    expect_log("json: cannot write a line: invalid argument");
+    tw_json_add_parsed(json, "list", "[1, 2");
+    EXPECT_EQ(write(TW_ERR_INVALID), "");
+}
+
 TEST_F(Json, EmptyObject)
 {
     EXPECT_EQ(write(), "{}\n");
