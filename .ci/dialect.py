@@ -121,6 +121,10 @@ def page_complaints(path, text):
         yield len(lines), "more than %d lines: the rest belongs in docs/" % README_LINES
 
 
+def is_checked(path):
+    return path.endswith(C_FILES + (".md",))
+
+
 def complaints_of(path, names):
     with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read()
@@ -135,8 +139,7 @@ def main():
     os.chdir(os.path.dirname(os.path.realpath("WORKSPACE")))
     everything = tracked()
     names = {os.path.basename(path) for path in everything}
-    pages = [path for path in everything if path == "README.md" or path.startswith("docs/") and path.endswith(".md")]
-    paths = [path for path in everything if path.endswith(C_FILES)] + pages
+    paths = [path for path in everything if is_checked(path)]
     complaints = ["%s:%d: %s" % (path, *found) for path in paths for found in sorted(complaints_of(path, names))]
     print("\n".join(complaints + ["%d files, %d complaints" % (len(paths), len(complaints))]))
     return 1 if complaints or not paths else 0

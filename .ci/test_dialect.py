@@ -86,6 +86,9 @@ COMMENTS = [
     ("/* as of gone.cpp, gone.json */\n", []),
 ]
 
+CHECKED = ["core/a.c", "a.cuh", "README.md", "docs/a.md", "bench/results/README.md"]
+NOT_CHECKED = ["bench/results/a.jsonl", "a.py", "BUILD"]
+
 PAGES = [
     ("docs/a.md", "x" * 121 + "\n", [(1, "121 characters, more than 120")]),
     ("docs/a.md", "short\n" + "x" * 120 + "\n", []),
@@ -108,6 +111,8 @@ def main():
     cases = [(path, text, dialect.code_complaints(path, text), expected) for path, text, expected in CODE]
     cases += [("a comment", text, dialect.name_complaints(text, NAMES), expected) for text, expected in COMMENTS]
     cases += [(path, text, dialect.page_complaints(path, text), expected) for path, text, expected in PAGES]
+    cases += [(path, "", [dialect.is_checked(path)], [True]) for path in CHECKED]
+    cases += [(path, "", [dialect.is_checked(path)], [False]) for path in NOT_CHECKED]
     n_wrong = 0
     for path, text, found, expected in cases:
         found = sorted(found)
