@@ -132,7 +132,7 @@ static void add_cell(const bench_column_t *column, const void *value, tw_json_t 
         }
         return;
     case BENCH_JSON:
-        tw_json_add_parsed(json, column->key, *(const char *const *)value);
+        tw_json_add_value(json, column->key, json_incref(*(json_t *const *)value));
         return;
     }
 }

@@ -20,7 +20,7 @@ typedef enum bench_kind {
     BENCH_DOUBLE, /**< double; not finite: "-" in the table, null in JSON */
     BENCH_BOOL,   /**< int: "yes" or "NO" in the table */
     BENCH_MAYBE,  /**< int: as BENCH_BOOL, below 0 not known: "-" and null */
-    BENCH_JSON    /**< const char *: a list or an object as a text of JSON; not in the table */
+    BENCH_JSON    /**< struct json_t *: Jansson's, such as a list; not in the table */
 } bench_kind_t;
 
 typedef struct bench_column {

@@ -2,7 +2,6 @@
 #include "bench/faults/faults.h"
 
 #include <stddef.h>
-#include <stdlib.h>
 
 #include <jansson.h>
 
@@ -57,20 +56,13 @@ static json_t *list_names(const tw_fault_plan_t *plan, const tw_fault_story_t *s
     return names;
 }
 
-/** The list's text; the list is freed. NULL: no memory. */
-static char *take_text(json_t *list)
-{
-    char *text = json_dumps(list, JSON_COMPACT);
-    json_decref(list);
-    return text;
-}
-
 /* ---- columns ------------------------------------------------------------------------------------------- */
 
 typedef struct {
     uint64_t seed, run;
     char kind[32], ranks[32];
-    const char *phase, *victims, *named_by, *note; /* victims, named_by: JSON */
+    const char *phase, *note;
+    json_t *victims, *named_by;
     double hang_sec;
     int ok, n_hangs, n_wrong_names, n_wrong_results, n_left_over;
 } row_t;
@@ -108,12 +100,11 @@ void tw_fault_report_head(const tw_fault_options_t *options)
 tw_status_t tw_fault_report_run(FILE *json, const tw_fault_plan_t *plan, const tw_fault_story_t *story,
                                 const tw_fault_verdict_t *verdict)
 {
-    char *victims = take_text(list_victims(plan)), *names = take_text(list_names(plan, story));
     row_t row = {.seed = plan->seed,
                  .run = plan->index,
                  .phase = tw_fault_phase_name(plan->phase),
-                 .victims = victims,
-                 .named_by = names,
+                 .victims = list_victims(plan),
+                 .named_by = list_names(plan, story),
                  .note = verdict->why,
                  .hang_sec = verdict->hang_sec,
                  .ok = tw_fault_verdict_ok(verdict),
@@ -126,9 +117,9 @@ tw_status_t tw_fault_report_run(FILE *json, const tw_fault_plan_t *plan, const t
              plan->faults[plan->n_faults - 1].rank);
     char why[TW_FAULTS_TEXT_BYTES + 1];
     snprintf(why, sizeof(why), "%s%s", *verdict->why ? " " : "", verdict->why);
-    tw_status_t status = victims && names ? bench_table_report(&table, &row, why, json) : TW_ERR_NO_MEMORY;
-    free(victims);
-    free(names);
+    tw_status_t status = bench_table_report(&table, &row, why, json);
+    json_decref(row.victims);
+    json_decref(row.named_by);
     return status;
 }
 

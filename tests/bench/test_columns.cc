@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <gtest/gtest.h>
+#include <jansson.h>
 
 extern "C" {
 #include "bench/columns.h"
@@ -20,7 +21,7 @@ struct Row {
     size_t bytes;
     uint64_t sent;
     double share, error;
-    const char *list;
+    json_t *list;
 };
 
 const bench_column_t columns[] = {
@@ -38,7 +39,7 @@ const bench_column_t columns[] = {
 const size_t n_columns = sizeof(columns) / sizeof(columns[0]);
 const bench_table_t table = {columns, n_columns, 1};
 
-const Row row = {"one", "ab", -3, 1, -1, INT64_C(1) << 40, 42, 7, 0.125, NAN, "[1, [2]]"};
+const Row row = {"one", "ab", -3, 1, -1, INT64_C(1) << 40, 42, 7, 0.125, NAN, nullptr};
 
 TEST(Columns, HeadAndRowStandUnderEachOther)
 {
@@ -51,11 +52,11 @@ TEST(Columns, HeadAndRowStandUnderEachOther)
 }
 
 /* The row as a line of JSON, without its end. */
-std::string written(const bench_table_t &what)
+std::string written(const bench_table_t &what, const Row &with = row)
 {
     char line[512] = "";
     FILE *file = tmpfile();
-    EXPECT_EQ(TW_OK, bench_table_write(&what, &row, file));
+    EXPECT_EQ(TW_OK, bench_table_write(&what, &with, file));
     rewind(file);
     EXPECT_NE(nullptr, fgets(line, sizeof(line), file));
     fclose(file);
@@ -77,7 +78,11 @@ TEST(Columns, ListsStandInJsonAlone)
         {"list", nullptr, nullptr, BENCH_JSON, offsetof(Row, list), 0, 0},
     };
     const bench_table_t what = {listed, 2, 0};
-    EXPECT_EQ(R"({"name":"one","list":[1,[2]]})", written(what));
+    Row with = row;
+    with.list = json_pack("[i[i]]", 1, 2);
+    EXPECT_EQ(R"({"name":"one","list":[1,[2]]})", written(what, with));
+    EXPECT_EQ(R"({"name":"one","list":[1,[2]]})", written(what, with)) << "the row keeps its list";
+    json_decref(with.list);
     testing::internal::CaptureStdout();
     bench_table_row(&what, &row, nullptr);
     EXPECT_EQ("one   \n", testing::internal::GetCapturedStdout());

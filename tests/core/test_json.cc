@@ -57,19 +57,18 @@ TEST_F(Json, KeepsOrderAndTypes)
                        "\"identical\":false,\"a\":-1}\n");
 }
 
-TEST_F(Json, ListsAndObjectsAreGivenAsTexts)
+TEST_F(Json, ListsAndObjectsAreTaken)
 {
-    tw_json_add_parsed(json, "list", "[1, 2]");
-    tw_json_add_parsed(json, "object", "{\"b\": null, \"a\": [3]}");
-    tw_json_add_parsed(json, "none", nullptr);
-    EXPECT_EQ(write(), "{\"list\":[1,2],\"object\":{\"b\":null,\"a\":[3]},\"none\":null}\n");
+    tw_json_add_value(json, "list", json_pack("[ii]", 1, 2));
+    tw_json_add_value(json, "object", json_pack("{sns[i]}", "b", "a", 3));
+    EXPECT_EQ(write(), "{\"list\":[1,2],\"object\":{\"b\":null,\"a\":[3]}}\n");
 }
 
-TEST_F(Json, ATextThatIsNotJsonFails)
+TEST_F(Json, AListThatCouldNotBeMadeIsOutOfMemory)
 {
-    expect_log("json: cannot write a line: invalid argument");
-    tw_json_add_parsed(json, "list", "[1, 2");
-    EXPECT_EQ(write(TW_ERR_INVALID), "");
+    expect_log("json: cannot write a line");
+    tw_json_add_value(json, "list", nullptr);
+    EXPECT_EQ(write(TW_ERR_NO_MEMORY), "");
 }
 
 TEST_F(Json, EmptyObject)
