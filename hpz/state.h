@@ -1,9 +1,10 @@
 /** hpz, inside: an hpz, its units, and a sync of a unit under way. Private to the folder and its white-box
  *  tests.
  *
- *  Read layout.c (who owns what), whole.c (operations over all ranks), replica.c (store and gather), then
- *  sync.c (the exchange along the rail), message.c (what a rank sends in it), lag.c (which blocks lag
- *  behind), check.c and host.c (the host's memory, where no other one is given). */
+ *  Read layout.c (who owns what), hpz.c (making and ending an hpz), place.c (where the ranks are), room.c
+ *  (its memory), whole.c (operations over all ranks), replica.c (store and gather), then sync.c (the exchange
+ *  along the rail), message.c (what a rank sends in it), lag.c (which blocks lag behind), bytes.c (what is
+ *  held, and at most), check.c and host.c (the host's memory, where no other one is given). */
 #ifndef TW_HPZ_STATE_H
 #define TW_HPZ_STATE_H
 
@@ -97,6 +98,29 @@ struct tw_hpz {
     tw_hpz_counters_t counters; /**< without those of the communicators */
 };
 
+/* ---- place.c ------------------------------------------------------------------------------------------- */
+
+/** Find the own place and the shape of the cluster, by the communicator or the planned place.
+ *  TW_ERR_UNSUPPORTED (logged): replicas where nodes have unequal numbers of ranks. */
+tw_status_t tw_hpz_places_find(tw_hpz_t *hpz);
+/** A rank's place in the layout. */
+int tw_hpz_node_of(const tw_hpz_t *hpz, int rank);
+int tw_hpz_local_of(const tw_hpz_t *hpz, int rank);
+/** Make the communicators of the node and of the rail. Collective; once params.memory is reserved. */
+tw_status_t tw_hpz_groups_make(tw_hpz_t *hpz);
+
+/* ---- room.c -------------------------------------------------------------------------------------------- */
+
+/** Room for the units and for one call; the layout is there. TW_ERR_NO_MEMORY (logged). */
+tw_status_t tw_hpz_rooms_make(tw_hpz_t *hpz);
+/** Reserve the memory that replicas lie in, make codecs, and take replicas, states and last masters. */
+tw_status_t tw_hpz_replicas_make(tw_hpz_t *hpz);
+
+/* ---- bytes.c ------------------------------------------------------------------------------------------- */
+
+/** Most elements of a slice at a rank, in a sync of any unit. */
+size_t tw_hpz_slice_elems_max(const tw_hpz_t *hpz);
+
 /* ---- host.c -------------------------------------------------------------------------------------------- */
 
 tw_hpz_memory_t tw_hpz_host_memory(tw_hpz_t *hpz);
@@ -114,10 +138,6 @@ size_t tw_hpz_replica_offset(const tw_hpz_t *hpz, size_t tensor, tw_hpz_piece_t 
 tw_status_t tw_hpz_settle(const tw_hpz_t *hpz, tw_status_t status);
 
 /* ---- message.c: what a rank sends of a slice ----------------------------------------------------------- */
-
-/** A rank's place in the partitions. */
-int tw_hpz_node_of(const tw_hpz_t *hpz, int rank);
-int tw_hpz_local_of(const tw_hpz_t *hpz, int rank);
 
 /** Must transfer->fresh stay until the sync ends? The owner of a lossless delta copies it to its replica, and
  *  lags are measured with it. */
