@@ -2,8 +2,8 @@
  *  tests.
  *
  *  Read value.h (one element), ref.c (one block, the oracle), then model.h and model.c (what the coder
- *  believes), codec.c (messages, the public calls) and last lanes.h (ref.c again, 8 or 16 elements at a
- *  time).
+ *  believes), codec.c (a codec), walk.h (which elements come next), encode.c and decode.c (messages) and last
+ *  lanes.h (ref.c again, 8 or 16 elements at a time).
  *
  *  Message, little-endian, without padding (n elements; the segments' elements one after the other):
  *    u8 magic, u8 version, u8 flags, u8 zero, u32 bytes of the message
