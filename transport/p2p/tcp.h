@@ -115,9 +115,9 @@ void tw_tcp_break(tw_tcp_link_t *link, const char *why);
 void tw_tcp_drop(tw_tcp_link_t *link);
 void tw_tcp_free_closed(tw_tcp_device_t *device);
 /** > 0; 0: nothing now (it is no longer ready); < 0: closed (*error 0) or broken. */
-ssize_t tw_tcp_read(tw_tcp_link_t *link, const struct iovec *parts, int n_parts, int *error);
+ssize_t tw_tcp_read(tw_tcp_link_t *link, const struct iovec *pieces, int n_pieces, int *error);
 /** > 0; 0: the socket takes nothing now; < 0: *error. */
-ssize_t tw_tcp_write(tw_tcp_link_t *link, const struct iovec *parts, int n_parts, int *error);
+ssize_t tw_tcp_write(tw_tcp_link_t *link, const struct iovec *pieces, int n_pieces, int *error);
 /** Room in `out`. 0: out of memory. */
 int tw_tcp_out_reserve(tw_tcp_link_t *link, size_t capacity);
 /** To be sent before anything else. 0: out of memory. */
