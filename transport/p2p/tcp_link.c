@@ -139,7 +139,7 @@ ssize_t tw_tcp_read(tw_tcp_link_t *link, const struct iovec *pieces, int n_piece
 {
     struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)pieces, .msg_iovlen = (size_t)n_pieces};
     ssize_t got;
-    do { /* the kernel is quicker with one part as such */
+    do { /* the kernel is quicker with one piece as such */
         got = n_pieces == 1 ? recv(link->fd, pieces[0].iov_base, pieces[0].iov_len, MSG_DONTWAIT)
                             : recvmsg(link->fd, &message, MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);
@@ -195,8 +195,8 @@ ssize_t tw_tcp_write(tw_tcp_link_t *link, const struct iovec *pieces, int n_piec
 tw_status_t tw_tcp_out_flush(tw_tcp_link_t *link, int *error)
 {
     while (link->out_start < link->out_end) {
-        const struct iovec part = {link->out + link->out_start, link->out_end - link->out_start};
-        const ssize_t sent = tw_tcp_write(link, &part, 1, error);
+        const struct iovec piece = {link->out + link->out_start, link->out_end - link->out_start};
+        const ssize_t sent = tw_tcp_write(link, &piece, 1, error);
         if (sent <= 0) {
             return sent ? TW_ERR_IO : TW_IN_PROGRESS;
         }
