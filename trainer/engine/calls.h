@@ -154,7 +154,7 @@ size_t tw_sync_replica_elems(const tw_engine_t *engine, size_t unit);
 void tw_reduce_begin(tw_engine_t *engine, size_t index, int is_first);
 /** They are whole: post their reduction. */
 tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index);
-/** Wait for all reductions, and add the own parts to the norm, unless it is NULL. The blocks' are added
+/** Wait for all reductions, and add the own shards to the norm, unless it is NULL. The blocks' are added
  *  while the root's are still on their way. */
 tw_status_t tw_reduce_finish(tw_engine_t *engine, tw_norm_t *norm);
 /** Most elements that travel at a time, of a unit that has more. */
@@ -209,7 +209,7 @@ void tw_sample_init(tw_engine_t *engine);
 /* ---- update.c */
 tw_status_t tw_update_init(tw_engine_t *engine);
 void tw_update_cleanup(tw_engine_t *engine);
-/** A step of AdamW on the parts, and the new weights on their way to all ranks. */
+/** A step of AdamW on the shards, and the new weights on their way to all ranks. */
 tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale);
 /** The same weights everywhere from the masters as they are, exactly. */
 tw_status_t tw_engine_refresh(tw_engine_t *engine);

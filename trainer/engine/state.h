@@ -24,15 +24,15 @@ typedef struct tw_engine_slot {
     tw_engine_ops_t ops;
 } tw_engine_slot_t;
 
-/** A unit as this rank has it. Whole: [n_elems], its tensors one after the other. Part: [part_elems], the
+/** A unit as this rank has it. Whole: [n_elems], its tensors one after the other. Shard: [shard_elems], the
  *  pieces of them that belong to this rank, likewise; stage 0: the same as whole. */
 typedef struct tw_engine_unit {
-    size_t first_tensor, n_tensors, n_elems, part_elems;
-    float *master; /* part; where weights are fp32, they are the masters */
-    float *m, *v;  /* [moment_elems]: part, without frozen tensors */
+    size_t first_tensor, n_tensors, n_elems, shard_elems;
+    float *master; /* shard; where weights are fp32, they are the masters */
+    float *m, *v;  /* [moment_elems]: shard, without frozen tensors */
     size_t moment_elems;
-    void *part;             /* bf16(master), or the masters; NULL with delta, where the replica has it */
-    void *part_grads;       /* part: mean gradients, once reduced; grad_type's */
+    void *shard;            /* bf16(master), or the masters; NULL with delta, where the replica has it */
+    void *shard_grads;      /* shard: mean gradients, once reduced; grad_type's */
     void *weights;          /* whole; stage 3: NULL */
     void *sent_grads;       /* whole, of grad_type; stages 2 and 3: NULL, see reduce_slots */
     void *sums;             /* whole, of sum_type: backward adds here */
@@ -137,7 +137,7 @@ struct tw_engine {
     void **kept;              /* [n_tensors]: whole frozen tensors, gathered once; NULL: none are kept */
     tw_engine_unit_t *units;
     tw_engine_piece_t *pieces; /* [n_tensors] */
-    size_t *piece_offsets;     /* [n_tensors] in the unit's part */
+    size_t *piece_offsets;     /* [n_tensors] in the unit's shard */
     /* memory */
     tw_engine_home_t homes[TW_ENGINE_HOLDING_COUNT];
     int is_planned; /* tensors are counted, never written: planned.c */
