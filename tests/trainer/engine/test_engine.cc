@@ -174,7 +174,7 @@ TEST_F(TrainEngine, TheGradientWhereItBeganIsNamed)
         auto poison = [&](const char *name) {
             for (size_t t = 0; t < engine->n_tensors; t++) {
                 if (std::string(engine->tensors[t].name) == name) {
-                    void *grads = engine->units[engine->tensors[t].unit].part_grads;
+                    void *grads = engine->units[engine->tensors[t].unit].shard_grads;
                     *(uint16_t *)tw_engine_grad_at(engine, grads, engine->piece_offsets[t]) = infinite;
                 }
             }
@@ -220,7 +220,7 @@ TEST_F(TrainEngine, AnOutputLayersGradientIsNamedFirst)
         [&](int, tw_engine_t *engine, tw_model_t *) {
             tw_engine_unit_t *root = &engine->units[TW_MODEL_ROOT];
             for (size_t t = root->first_tensor; t < root->first_tensor + root->n_tensors; t++) {
-                *(uint16_t *)tw_engine_grad_at(engine, root->part_grads, engine->piece_offsets[t]) = 0x7f80;
+                *(uint16_t *)tw_engine_grad_at(engine, root->shard_grads, engine->piece_offsets[t]) = 0x7f80;
             }
             tw_engine_report_t report = {};
             int is_bad = 0;
