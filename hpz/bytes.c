@@ -1,8 +1,7 @@
 /* Bytes that are held, and the most that syncs take. */
 #include "hpz/state.h"
 
-/* ---- what is held
- * ------------------------------------------------------------------------------------------- */
+/* ---- what is held -------------------------------------------------------------------------------------- */
 
 static size_t transfer_bytes(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
@@ -43,8 +42,7 @@ size_t tw_hpz_memory_bytes(const tw_hpz_t *hpz)
     return bytes;
 }
 
-/* ---- slices
- * ------------------------------------------------------------------------------------------------- */
+/* ---- slices -------------------------------------------------------------------------------------------- */
 
 /* A slice of a unit, in the order in which they begin. */
 typedef struct {

@@ -46,8 +46,7 @@ static void check_flags(struct argp_state *state, void *ctx)
     options->window_bytes = options->window_bytes / 2 * 2;
 }
 
-/* ---- the program
- * -------------------------------------------------------------------------------------------- */
+/* ---- the program --------------------------------------------------------------------------------------- */
 
 /** All ways in turn, the first time to see that they are right. */
 static tw_status_t measure_all(collnet_rank_t *rank)

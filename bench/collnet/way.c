@@ -15,8 +15,7 @@
 
 extern const tw_nccl_collnet_v12_t ncclCollNetPlugin_v12;
 
-/* ---- connections
- * -------------------------------------------------------------------------------------------- */
+/* ---- connections --------------------------------------------------------------------------------------- */
 
 static tw_status_t failed(const char *what, tw_nccl_result_t result)
 {
