@@ -51,7 +51,7 @@ struct tw_monitor {
     int n_connections;
     struct pollfd *pollfds; /**< [1 + n_connections] */
     uint8_t *heard_bits;    /**< [heard_bytes] of whom data has come since the last sign of life */
-    uint32_t heard_bytes;   /**< 0: too many ranks for a sign of life to say it */
+    uint32_t heard_bytes;   /**< 0: on rank 0, and where there are too many ranks */
     uint64_t next_heartbeat_ns;
     uint64_t awake_ns; /**< when the thread last looked around */
     uint64_t data_ns;  /**< when data last came here from another node; 0: never */
