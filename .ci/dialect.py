@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 
+CODE_COLUMNS = 110
 DOC_COLUMNS = 120
 README_LINES = 150
 C_FILES = (".c", ".h", ".cc", ".cu", ".cuh")
@@ -25,6 +26,10 @@ TRY = re.compile(
 TORN = re.compile(
     r"^ +(?!return\b|else\b|typedef\b|case\b)[A-Za-z_][\w *]*[\w*]\n +(?:\*+\w+|\w+\[\w*\]|\[\w*\]|\w+);$|\[\w*\]\n +\[\w*\];$",
     re.MULTILINE)
+# The same, torn by what stands beside it: in the text with its comments. It counts where the two lines would fit in one.
+TORN_BESIDE = re.compile(r"^( +[^\s.\"][^\n/]*[,(]|#define \w+ \\)\n +([^\n;]*;|[^\n;/]*[^\s;/]) +/\*", re.MULTILINE)
+HANGING = re.compile(r"\S[^\n]*/\*\*<(?:(?!\*/)[^\n])*\n")
+TORN_TITLE = re.compile(r"^/\* -{4} [^\n]*\n \* -{8}", re.MULTILINE)
 # Of the product alone: tests have titles above their cases.
 PLAIN_ABOVE = re.compile(
     r"^/\*(?!\*)(?! ?[-=]{3})(?:(?!\*/).)*\*/\n(?!static_assert|typedef|extern)(?=[A-Za-z_][^;{=#/]*\([^;{=#]*[;{])", re.MULTILINE | re.DOTALL)
@@ -47,6 +52,13 @@ def tracked():
             for name in files
         ]
     return sorted(name for name in names if os.path.isfile(name))
+
+
+def is_torn(match):
+    """Would the lines of a TORN_BESIDE, put together, fit?"""
+    first, last = match.group(1).rstrip("\\").rstrip(), match.group(2)
+    is_define = first.startswith("#define")
+    return is_define != last.endswith(";") and len(first) + (not first.endswith("(")) + len(last) <= CODE_COLUMNS
 
 
 def spaces(match):
@@ -73,6 +85,13 @@ def code_complaints(path, text):
     stripped = re.sub(r" +$", "", code, flags=re.MULTILINE)
     for match in TORN.finditer(stripped):
         yield stripped.count("\n", 0, match.start()) + 1, "a torn declaration: its comment goes above it"
+    for match in TORN_BESIDE.finditer(text):
+        if is_torn(match):
+            yield text.count("\n", 0, match.start()) + 1, "torn by the comment beside it, which goes above it"
+    for match in HANGING.finditer(text):
+        yield text.count("\n", 0, match.start()) + 1, "a comment beside a member ends in its line, or goes above it"
+    for match in TORN_TITLE.finditer(text):
+        yield text.count("\n", 0, match.start()) + 1, "a torn title"
     if not path.startswith("tests/"):
         for match in PLAIN_ABOVE.finditer(text):
             yield text.count("\n", 0, match.start()) + 1, "the comment above a function begins with /**"
@@ -102,6 +121,10 @@ def page_complaints(path, text):
         yield len(lines), "more than %d lines: the rest belongs in docs/" % README_LINES
 
 
+def is_checked(path):
+    return path.endswith(C_FILES + (".md",))
+
+
 def complaints_of(path, names):
     with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read()
@@ -116,8 +139,7 @@ def main():
     os.chdir(os.path.dirname(os.path.realpath("WORKSPACE")))
     everything = tracked()
     names = {os.path.basename(path) for path in everything}
-    pages = [path for path in everything if path == "README.md" or path.startswith("docs/") and path.endswith(".md")]
-    paths = [path for path in everything if path.endswith(C_FILES)] + pages
+    paths = [path for path in everything if is_checked(path)]
     complaints = ["%s:%d: %s" % (path, *found) for path in paths for found in sorted(complaints_of(path, names))]
     print("\n".join(complaints + ["%d files, %d complaints" % (len(paths), len(complaints))]))
     return 1 if complaints or not paths else 0

@@ -12,6 +12,9 @@ CONDITION = "in a condition it is p or !p, without NULL"
 BEFORE = "it is i++"
 TRY = "it is TW_TRY"
 TORN = "a torn declaration: its comment goes above it"
+BESIDE = "torn by the comment beside it, which goes above it"
+HANGING = "a comment beside a member ends in its line, or goes above it"
+TITLE = "a torn title"
 ABOVE = "the comment above a function begins with /**"
 BEGIN = "what a header declares stands after TW_C_BEGIN"
 
@@ -45,6 +48,20 @@ CODE = [
     ("a.c", "struct a {\n    int /* how many */\n        values[3];\n};\n", [(2, TORN)]),
     ("a.c", "struct a {\n    /* how many */\n    int values[3];\n};\n", []),
     ("a.c", BODY % "    return\n        x;\n", []),
+    ("a.h", "struct a {\n    int one,\n        two; /**< both */\n};\n", [(2, BESIDE)]),
+    ("a.h", "struct a {\n    int one[3],\n        two[3]; /* both */\n};\n", [(2, BESIDE)]),
+    ("a.h", "struct a {\n    void (*f)(\n        int x); /**< moves */\n};\n", [(2, BESIDE)]),
+    ("a.h", "#define A \\\n    6 /**< six */\n", [(1, BESIDE)]),
+    ("a.c", BODY % "    f(x,\n      y); /* why */\n", [(3, BESIDE)]),
+    ("a.h", "struct a {\n    /** both */\n    int one,\n        two;\n};\n", []),
+    ("a.h", "struct a {\n    int one, two; /**< both */\n};\n", []),
+    ("a.h", "#define A(x) \\\n    f(x)\n", []),
+    ("a.h", "    int %s,\n        two; /* too long for one line */\n" % ("o" * 100), []),
+    ("a.c", "    x = (y_t){.a = 1,\n              .b = f(2),\n              .c = 3}; /* why */\n", []),
+    ("a.h", "struct a {\n    int x; /**< one\n            *   two */\n};\n", [(2, HANGING)]),
+    ("a.h", "struct a {\n    /** one\n     *  two */\n    int x; /**< three */\n};\n", []),
+    ("a.h", "/* ---- title\n * ------------------------------ Text. */\n", [(1, TITLE)]),
+    ("a.h", "/* ---- title ---------------- */\n\n/* Text. */\n", []),
     ("core/a.c", "int x;\n\n/* Adds\n * one. */\nstatic int f(int x)\n{\n}\n", [(3, ABOVE)]),
     ("core/a.cu", "/* Adds one. */\n__global__ void f(int *x)\n{\n}\n", [(1, ABOVE)]),
     ("core/a.c", "/** Adds one. */\nint f(int x)\n{\n}\n", []),
@@ -69,6 +86,9 @@ COMMENTS = [
     ("/* as of gone.cpp, gone.json */\n", []),
 ]
 
+CHECKED = ["core/a.c", "a.cuh", "README.md", "docs/a.md", "bench/results/README.md"]
+NOT_CHECKED = ["bench/results/a.jsonl", "a.py", "BUILD"]
+
 PAGES = [
     ("docs/a.md", "x" * 121 + "\n", [(1, "121 characters, more than 120")]),
     ("docs/a.md", "short\n" + "x" * 120 + "\n", []),
@@ -91,6 +111,8 @@ def main():
     cases = [(path, text, dialect.code_complaints(path, text), expected) for path, text, expected in CODE]
     cases += [("a comment", text, dialect.name_complaints(text, NAMES), expected) for text, expected in COMMENTS]
     cases += [(path, text, dialect.page_complaints(path, text), expected) for path, text, expected in PAGES]
+    cases += [(path, "", [dialect.is_checked(path)], [True]) for path in CHECKED]
+    cases += [(path, "", [dialect.is_checked(path)], [False]) for path in NOT_CHECKED]
     n_wrong = 0
     for path, text, found, expected in cases:
         found = sorted(found)

@@ -62,6 +62,9 @@ static void print_cell(const bench_column_t *column, const void *value)
     case BENCH_MAYBE:
         print_bool(column, *(const int *)value);
         return;
+    case BENCH_JSON:
+        print_text(column, "-");
+        return;
     }
 }
 
@@ -128,6 +131,9 @@ static void add_cell(const bench_column_t *column, const void *value, tw_json_t 
             tw_json_add_bool(json, column->key, *(const int *)value);
         }
         return;
+    case BENCH_JSON:
+        tw_json_add_value(json, column->key, json_incref(*(json_t *const *)value));
+        return;
     }
 }
 
@@ -187,7 +193,8 @@ static int take_cell(const bench_column_t *column, const json_t *value, void *at
         *(int *)at = json_is_null(value) ? -1 : json_is_true(value);
         return json_is_null(value) || json_is_boolean(value);
     case BENCH_STRING:
-        break; /* has no memory of its own */
+    case BENCH_JSON:
+        break; /* have no memory of their own */
     }
     return 0;
 }

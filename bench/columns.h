@@ -19,7 +19,8 @@ typedef enum bench_kind {
     BENCH_UINT64, /**< uint64_t */
     BENCH_DOUBLE, /**< double; not finite: "-" in the table, null in JSON */
     BENCH_BOOL,   /**< int: "yes" or "NO" in the table */
-    BENCH_MAYBE   /**< int: as BENCH_BOOL, below 0 not known: "-" and null */
+    BENCH_MAYBE,  /**< int: as BENCH_BOOL, below 0 not known: "-" and null */
+    BENCH_JSON    /**< struct json_t *: Jansson's, such as a list; not in the table */
 } bench_kind_t;
 
 typedef struct bench_column {
@@ -51,7 +52,7 @@ void bench_table_add(const bench_table_t *table, const void *row, tw_json_t *jso
 /** Write the row as a line of JSON; `out` NULL: TW_OK. Errors are tw_json_write_line's. */
 tw_status_t bench_table_write(const bench_table_t *table, const void *row, FILE *out);
 /** Fill the columns with a key from a line of JSON; a double that is missing or null is NaN. TW_ERR_FORMAT
- *  (not logged): *key says which column is not as it should be. Not for BENCH_STRING. */
+ *  (not logged): *key says which column is not as it should be. Not for BENCH_STRING and BENCH_JSON. */
 tw_status_t bench_table_parse(const bench_table_t *table, const char *line, void *row, const char **key);
 /** Both: print and write. */
 tw_status_t bench_table_report(const bench_table_t *table, const void *row, const char *note, FILE *out);

@@ -43,7 +43,7 @@ TW_C_BEGIN
 /** What a rank says about an operation to its neighbour in the ring; all members but `rank` must agree. */
 typedef struct tw_coll_signature {
     uint32_t sequence; /**< how many operations the communicator had before */
-    uint32_t op, type; /**< op TW_COLL_OP_COUNT, all else 0: the post failed there */
+    uint32_t op, type; /**< a failed post: op is TW_COLL_OP_COUNT, all but sequence 0 */
     uint32_t algo;     /**< row of the table */
     uint64_t n_elems;
     uint64_t hash; /**< of everything else that must agree */
@@ -73,7 +73,7 @@ struct tw_coll_request {
     uint64_t posted_ns;
     int is_detached; /**< nobody waits for it: freed when it ends */
     int is_failed;   /**< not an operation: tells the neighbours that this rank could not post one */
-    int is_said;     /**< that it is waited for past TW_COLL_TIMEOUT, as it is patient */
+    int is_said;     /**< 1: the warning that this patient operation is late was logged */
 
     /* The caller's arguments, checked and copied; what is optional there is filled in here. */
     tw_coll_args_t args;

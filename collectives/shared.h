@@ -42,9 +42,9 @@ void tw_shared_put(tw_shared_t *shared);
 /** NULL: nobody uses it. */
 tw_shared_t *tw_shared_find(const tw_transport_t *transport);
 
-/** Not from within `move`, but that of the progress thread, which runs what other threads ask for. */
+/** Do not call from a `move`, except the progress thread's, which runs what other threads ask for. */
 void tw_shared_mover_add(tw_shared_t *shared, tw_shared_mover_t *mover);
-/** Zeroed, it was never added: nothing happens. */
+/** A zeroed mover was never added: nothing happens. */
 void tw_shared_mover_remove(tw_shared_mover_t *mover);
 
 /* ---- progress.c ---------------------------------------------------------------------------------------- */

@@ -81,9 +81,10 @@ typedef enum tw_config_type {
     TW_CONFIG_ENUM    /**< int: index into choices */
 } tw_config_type_t;
 
-/** One variable. The same table parses the environment, checks ranges and prints the manual. */
+/** One row: an environment variable, a JSON key or a flag. The same table parses it, checks its range and
+ *  prints the manual. */
 typedef struct tw_config_field {
-    const char *name; /**< full environment name, "TW_PEER_TIMEOUT" */
+    const char *name; /**< in full: "TW_PEER_TIMEOUT" */
     const char *dflt; /**< default, as text */
     const char *unit; /**< "s", "bytes", "" */
     const char *doc;  /**< one or two sentences */
@@ -206,12 +207,15 @@ double tw_median(double *values, size_t n_values);
  *  is returned by tw_json_write_line. NaN, infinities and NULL strings are written as null. A NULL object (no
  *  memory) may be added to, written (TW_ERR_NO_MEMORY) and destroyed. */
 typedef struct tw_json tw_json_t;
+struct json_t;
 tw_json_t *tw_json_create(void);
 void tw_json_destroy(tw_json_t *json);
 void tw_json_add_int(tw_json_t *json, const char *key, int64_t value);
 void tw_json_add_double(tw_json_t *json, const char *key, double value);
 void tw_json_add_string(tw_json_t *json, const char *key, const char *value);
 void tw_json_add_bool(tw_json_t *json, const char *key, int value);
+/** Add a value of Jansson's (json_t), such as a list, and take it. NULL: TW_ERR_NO_MEMORY. */
+void tw_json_add_value(tw_json_t *json, const char *key, struct json_t *value);
 /** Write the object as one line and flush. TW_ERR_NO_MEMORY, TW_ERR_INVALID (a text was not UTF-8) or
  *  TW_ERR_IO. */
 tw_status_t tw_json_write_line(const tw_json_t *json, FILE *out);

@@ -71,6 +71,11 @@ void tw_json_add_bool(tw_json_t *json, const char *key, int value)
     add_value(json, key, json_boolean(value), TW_ERR_NO_MEMORY);
 }
 
+void tw_json_add_value(tw_json_t *json, const char *key, json_t *value)
+{
+    add_value(json, key, value, TW_ERR_NO_MEMORY);
+}
+
 tw_status_t tw_json_write_line(const tw_json_t *json, FILE *out)
 {
     char *text;

@@ -200,23 +200,18 @@ static struct argp_option *make_options(const tw_flags_t *flags)
     return options;
 }
 
-void tw_flags_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *input)
-{
-    argp_err_exit_status = 2;
-    argp_parse(argp, argc, argv, flags, NULL, input);
-    const char *folder = getenv("BUILD_WORKING_DIRECTORY");
-    if (folder && chdir(folder) != 0) {
-        tw_warn("%s: %s", folder, strerror(errno));
-    }
-}
-
 void tw_flags_read(const tw_flags_t *flags, int argc, char **argv, void *options)
 {
     struct argp_option *list = make_options(flags);
     reader_t reader = {.flags = flags, .options = options};
     const struct argp argp = {
         .options = list, .parser = on_option, .args_doc = flags->args_doc, .doc = flags->doc};
-    tw_flags_parse(&argp, argc, argv, flags->args_doc ? ARGP_IN_ORDER : 0, &reader);
+    argp_err_exit_status = 2;
+    argp_parse(&argp, argc, argv, flags->args_doc ? ARGP_IN_ORDER : 0, NULL, &reader);
+    const char *folder = getenv("BUILD_WORKING_DIRECTORY");
+    if (folder && chdir(folder) != 0) {
+        tw_warn("%s: %s", folder, strerror(errno));
+    }
     for (size_t i = 0; i < flags->n_flags; i++) {
         free((char *)list[i].doc);
     }

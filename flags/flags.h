@@ -70,10 +70,6 @@ int64_t tw_flag_int(struct argp_state *state, const tw_flag_t *flag, const char 
 size_t tw_flag_bytes(struct argp_state *state, const tw_flag_t *flag, const char *text, size_t min,
                      size_t max);
 
-/** For a program with a table of argp's own: argp_parse with exit code 2 for what is wrong, and the folder as
- *  tw_flags_read has it. flags: of argp_parse; input: for argp's parser. */
-void tw_flags_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *input);
-
 TW_C_END
 
 #endif

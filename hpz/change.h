@@ -57,13 +57,13 @@ typedef struct tw_hpz_change tw_hpz_change_t;
 tw_status_t tw_hpz_change_create(tw_hpz_change_t **out);
 void tw_hpz_change_destroy(tw_hpz_change_t *change);
 
-/** Write what `fresh` has instead of `run`, and make `run` and its states follow. message: [bound]; *bytes:
- *  of it, 0 where nothing differs; *changed: of the pieces. */
+/** Write the difference from `run` to `fresh` to message, [tw_hpz_change_bound_bytes], and make `run` and its
+ *  states follow. *bytes: of the message, 0 where nothing differs; *changed: bytes in its pieces. */
 tw_status_t tw_hpz_change_encode(tw_hpz_change_t *change, const tw_hpz_form_t *form, uint8_t *run,
                                  uint8_t *states, const uint8_t *fresh, uint8_t *message, size_t *bytes,
                                  size_t *changed);
 /** Make `run` and its states follow a message of exactly `bytes` bytes, which may be any. TW_ERR_FORMAT
- *  (logged): no encoder writes that, or the run is not what it was made of; then the run is spoilt. */
+ *  (logged): no encoder writes that, or it was made of another run; then the run is spoilt. */
 tw_status_t tw_hpz_change_decode(tw_hpz_change_t *change, const tw_hpz_form_t *form, uint8_t *run,
                                  uint8_t *states, const uint8_t *message, size_t bytes);
 /** Most bytes of a message. */

@@ -15,9 +15,9 @@
  *
  *  layout.h says who owns what, memory.h what other memory than the host's must do to hold replicas.
  *
- *  Inter-node bytes of a step, for M = 2 bytes a parameter and N = 2 (times N - 1 in general): weights M
- *  twice or once, and gradients M, without replicas kept; with them, weights only as changes, sent once by
- *  their owners along the rail:
+ *  Inter-node bytes of a step, for M = 2 bytes a parameter and N = 2 (times N - 1 in general). Without
+ *  replicas: M for each gather of the weights, one or two a step, and M for the gradients. With them weights
+ *  travel only as changes, sent once by their owners along the rail:
  *    8 bits, block 2048       8.008 / 16 M = 0.501 M
  *    4 bits, block 128        4.125 / 16 M = 0.258 M
  *    2 bits, block 64         2.25  / 16 M = 0.141 M
@@ -43,15 +43,16 @@ TW_C_BEGIN
 
 typedef struct tw_hpz tw_hpz_t;
 
-/** Of a rank that is only planned; ranks are numbered node by node. */
+/** Place of a rank that is only planned. Ranks are numbered node by node. */
 typedef struct tw_hpz_place {
     int rank, n_nodes, ranks_per_node;
 } tw_hpz_place_t;
 
 typedef struct tw_hpz_params {
-    /** All ranks; borrowed, must outlive the hpz. NULL: it is planned, and moves nothing. */
+    /** All ranks; borrowed, must outlive the hpz. NULL: the hpz is only planned: it counts, and moves
+     *  nothing. */
     tw_coll_t *coll;
-    tw_hpz_place_t place;           /**< of a planned one */
+    tw_hpz_place_t place;           /**< of this rank, if it is only planned */
     const tw_hpz_tensor_t *tensors; /**< [n_tensors], the same on all ranks, copied */
     size_t n_tensors;
     /** [n_tensors] what logs call them, borrowed for the hpz's life; NULL: numbers */
@@ -65,26 +66,26 @@ typedef struct tw_hpz_params {
      *  after a delta are counted. Keeps the masters of the last sync: 4 bytes for each weight of the primary
      *  part. */
     double lag_bound;
-    int lag_plain; /**< 1: such blocks are sent plain, as bf16, with the next delta */
-    /** Most weights, counted by node, whose syncs are under way at a time; 0: any number. Bounds the memory
-     *  of syncs, whatever the number and the size of units: 2 bytes a weight, and 2 more for each of the own
-     *  part in lossless deltas and with lags. A unit that has more goes in slices of half as many, but at
-     *  least of a step of slices at each node, of which one may always be under way. */
+    int lag_plain; /**< 1: the next delta sends these blocks plain, as bf16 */
+    /** Most weights of a rail, all its ranks' together, whose syncs are under way at a time; 0: any number.
+     *  It bounds the memory of syncs, whatever the number and the size of units: 2 bytes a weight; lossless
+     *  deltas and lags take 2 more for each weight of the own part. A larger unit goes in slices of half as
+     *  many weights, but of at least one step at each rank. One slice may always be under way. */
     size_t sync_elems;
     size_t slice_elems; /**< the step of slices; 0: the usual one */
-    /** Where replicas and the previous changes lie: zeroed memory, the caller's, that outlives the hpz and
-     *  does not count in tw_hpz_memory_bytes. NULL (logged) where there is none. take NULL: memory of the
-     *  hpz's own. */
+    /** Gives zeroed memory for replicas and the previous changes. It stays the caller's, outlives the hpz,
+     *  and does not count in tw_hpz_memory_bytes. Returns NULL (logged) if there is none. take NULL: the hpz
+     *  takes memory of its own. */
     void *(*take)(void *ctx, size_t n_bytes);
     void *take_ctx;
-    /** Of which memory that is, with `take`; its ctx is borrowed for the hpz's life. NULL: the host's. In
-     *  another memory there are no quantized deltas and no lags, and no syncs without lossless_delta. */
+    /** What memory `take` gives; its ctx is borrowed for the hpz's life. NULL: the host's. Memory elsewhere
+     *  takes lossless deltas, but no quantized ones and no lags; without lossless_delta no syncs at all. */
     const tw_hpz_memory_t *memory;
 } tw_hpz_params_t;
 
-/** Collective over params.coll: makes communicators for the node and for the rail, otherwise alike.
- *  TW_ERR_UNSUPPORTED (logged): replicas, and nodes of unequal numbers of ranks; deltas of fp32 replicas;
- *  params.memory without take, or with what it does not go with; errors of its reserve and group;
+/** Collective over params.coll: makes communicators like it for the node and for the rail.
+ *  TW_ERR_UNSUPPORTED (logged): replicas where nodes have unequal numbers of ranks; deltas of fp32 replicas;
+ *  params.memory without `take`, or with what that memory cannot do; errors of its reserve and group;
  *  TW_ERR_INVALID, TW_ERR_CONFIG (TW_HPZ_ variables), TW_ERR_NO_MEMORY, errors of tw_coll_group_create. */
 tw_status_t tw_hpz_create(const tw_hpz_params_t *params, tw_hpz_t **out);
 /** Before params.coll is destroyed. Accepts NULL. */
@@ -106,8 +107,8 @@ void tw_hpz_gather_args(tw_hpz_t *hpz, int unit, tw_type_t type, const void *par
                         tw_coll_args_t *args);
 void tw_hpz_reduce_args(tw_hpz_t *hpz, int unit, tw_type_t type, const void *full, void *part,
                         tw_coll_args_t *args);
-/** The latter of a slice: `staged` has the slice's elements alone, segment after segment: of segment s the
- *  elements from s.first_elem on of tensor s.tensor. part: the whole part. */
+/** The reduce-scatter of one slice. `staged` has the slice's elements alone, segment after segment; segment s
+ *  is the run of tensor s.tensor that begins at element s.first_elem. part: the whole part. */
 void tw_hpz_reduce_slice_args(tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_type_t type,
                               const void *staged, void *part, tw_coll_args_t *args);
 
@@ -122,8 +123,9 @@ const uint8_t *tw_hpz_states(const tw_hpz_t *hpz, int unit);
 /** Version that the replica holds; 0 if it was never written, or its last sync failed. */
 uint64_t tw_hpz_version(const tw_hpz_t *hpz, int unit);
 
-/** Take the own part out of a whole unit (as gathered over all ranks; in host memory, or where params.memory
- *  is) and stamp it: hpZ as of ZeRO++. version > 0. Errors of params.memory; the version is 0 then. */
+/** Copy the own part out of a whole unit into the replica, and stamp it: hpZ as of ZeRO++. full: as gathered
+ *  over all ranks, in host memory, or where params.memory is. version > 0. After an error, which is one of
+ *  params.memory, the version is 0. */
 tw_status_t tw_hpz_store(tw_hpz_t *hpz, int unit, const void *full, uint64_t version);
 
 /** Gather a whole unit from the replicas of the node: no byte leaves it. full: [tw_hpz_full_elems], where
@@ -134,7 +136,7 @@ tw_status_t tw_hpz_gather_post(tw_hpz_t *hpz, int unit, uint64_t version, void *
                                tw_coll_request_t **request);
 
 typedef enum tw_hpz_sync {
-    TW_HPZ_FULL, /**< bf16(master) as it is: after load, on resume, on demand; begins lossless deltas anew */
+    TW_HPZ_FULL, /**< bf16(master) as it is: after load, on resume, on demand; lossless deltas begin anew */
     TW_HPZ_QUANTIZED, /**< master - replica through params.delta; unquantized tensors plain */
     TW_HPZ_LOSSLESS,  /**< bf16(master) - replica by tw_quant_delta_encode: lengths first, then the changes */
     TW_HPZ_SYNC_COUNT
@@ -171,23 +173,23 @@ int tw_hpz_check_due(const tw_hpz_t *hpz, uint64_t version);
 
 /* ---- what can be asked --------------------------------------------------------------------------------- */
 
-/** Of this rank, since it was made. */
+/** What this rank has done since its hpz was made. */
 typedef struct tw_hpz_counters {
     uint64_t inter_node_bytes, in_node_bytes; /**< sent on the communicators of node and rail */
-    /** what inter_node_bytes must be: by the sizes of what was sent, lossless deltas' after their lengths
-     *  were known */
+    /** what inter_node_bytes must be, by the sizes of what was sent; a lossless delta's is known when the
+     *  lengths are */
     uint64_t planned_inter_node_bytes;
-    uint64_t delta_bytes,
-        delta_elems; /**< of own deltas, quantized and lossless: 8 * bytes / elems are bits a weight */
+    /** of own deltas, quantized and lossless: 8 * bytes / elems are bits a weight */
+    uint64_t delta_bytes, delta_elems;
     uint64_t syncs[TW_HPZ_SYNC_COUNT]; /**< of units */
     uint64_t lag_blocks;               /**< blocks beyond lag_bound, after all deltas together */
     double lag_max;                    /**< largest lag of the last delta of each unit */
     size_t lag_tensor;                 /**< where that was */
 } tw_hpz_counters_t;
 void tw_hpz_counters_get(tw_hpz_t *hpz, tw_hpz_counters_t *out);
-/** Most bytes that syncs of a kind take under way, where lossless changes take `bits` a weight: of the room
- *  for one, which is for the worst, what is written counts;
- *  TW_HPZ_SYNC_COUNT: of any kind and length. */
+/** Most bytes that syncs of this kind hold at a time, if a lossless change takes `bits` bits a weight. A
+ *  buffer is made for the worst case; only the bytes written to it count. TW_HPZ_SYNC_COUNT: the most of any
+ *  kind, with buffers counted whole. */
 size_t tw_hpz_sync_bytes(const tw_hpz_t *hpz, tw_hpz_sync_t kind, double bits);
 /** Bytes of memory held for replicas, states and what is under way. */
 size_t tw_hpz_memory_bytes(const tw_hpz_t *hpz);

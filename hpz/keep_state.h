@@ -20,10 +20,10 @@ typedef struct tw_hpz_record {
     uint64_t gather;  /**< its number, from 1 */
     uint64_t version; /**< of the replica that it follows; 0: there is none yet, runs come as they are */
     uint64_t bytes;   /**< of the message that follows; 0: nothing has changed */
-    uint64_t check;   /**< a hash of the own run, or 0: it is not asked for */
+    uint64_t check;   /**< a hash of the own run; 0: no check in this gather */
 } tw_hpz_record_t;
 
-/** A gather under way. Its memory is used again. */
+/** A gather under way, or a spare one: its memory is kept for the next. */
 typedef struct tw_hpz_gather {
     tw_hpz_kept_t *kept;
     uint8_t *whole;
@@ -44,8 +44,8 @@ struct tw_hpz_keeper {
     int *rail_ranks; /**< [N] the rank of each node on this rail */
     uint64_t check_steps;
     tw_coll_segment_t *segments; /**< [W] of the thread's exchange */
-    size_t *in_node_counts;      /**< [W][L] whose a run is in the node, in bytes, of the unit before */
-    size_t in_node_run_bytes;
+    size_t *in_node_counts;      /**< [W][L] bytes of rank w's run held by local rank l, for the last unit */
+    size_t in_node_run_bytes;    /**< the run length they are for */
     tw_hpz_change_t *encoder, *decoder;
     pthread_mutex_t posting; /**< one at a time: the order of gathers; the encoder */
     pthread_mutex_t lock;    /**< of what follows, and of a unit's `busy` and what it protects */

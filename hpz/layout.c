@@ -7,7 +7,7 @@
 
 #include "collectives/collectives.h"
 
-struct tw_hpz_partitions {
+struct tw_hpz_layout_s {
     int n_nodes, ranks_per_node, n_units;
     size_t n_tensors;
     size_t *sizes;      /* [n_tensors] elements */

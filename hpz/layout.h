@@ -26,9 +26,9 @@ typedef struct tw_hpz_piece {
     size_t offset;  /**< its first element, in the part */
 } tw_hpz_piece_t;
 
-/** The partitions of a list of tensors: arithmetic only. Read by any number of threads. In C++ a struct of
- *  the type's name would hide tw_hpz_layout(). */
-typedef struct tw_hpz_partitions tw_hpz_layout_t;
+/** The layout of a list of tensors. Any number of threads may read it at once. `_s`: in C++ a struct of the
+ *  name tw_hpz_layout would hide the function tw_hpz_layout(). */
+typedef struct tw_hpz_layout_s tw_hpz_layout_t;
 
 /** tensors: copied. TW_ERR_INVALID (logged): units that do not ascend by at most one from 0, n_nodes or
  *  ranks_per_node below 1, more elements than fit in memory (TW_MEMORY_BYTES_MAX); TW_ERR_NO_MEMORY. */
@@ -48,15 +48,15 @@ tw_hpz_piece_t tw_hpz_full_piece(const tw_hpz_layout_t *layout, size_t tensor);
 tw_hpz_piece_t tw_hpz_secondary_piece(const tw_hpz_layout_t *layout, size_t tensor, int local);
 tw_hpz_piece_t tw_hpz_primary_piece(const tw_hpz_layout_t *layout, size_t tensor, int node, int local);
 
-/** A slice of a unit. It is counted in the primary part of rank (0, 0), where each piece is as long as any
- *  other rank's; at another rank it has the same elements of each piece, where that is long enough. Slices
- *  that follow one another, from 0 to that part's end, make the unit. */
+/** A slice of a unit: elements first .. end - 1 of the primary part of rank (0, 0), whose pieces are the
+ *  longest. At another rank it is the same elements of each piece, as far as the piece has them. Slices that
+ *  follow one another, from 0 to the end of rank (0, 0)'s part, make the unit. */
 typedef struct tw_hpz_slice {
     size_t first, end;
 } tw_hpz_slice_t;
 
-/** Slices end where a piece does, or after a multiple of `step` of its elements. The usual one; smaller
- *  slices would be all latency. */
+/** A slice ends where a piece does, or after a multiple of `step` of the piece's elements. This is the usual
+ *  step; smaller slices would be all latency. */
 #define TW_HPZ_SLICE_ELEMS 32768
 /** `elems` (0: the usual), rounded up to whole blocks of a codec (bits 0: none), which are never parted. */
 size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec);
@@ -64,12 +64,11 @@ size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec);
  *  or `step` if that is more. The last one ends at the end of rank (0, 0)'s part. */
 tw_hpz_slice_t tw_hpz_slice_next(const tw_hpz_layout_t *layout, int unit, size_t first, size_t most,
                                  size_t step);
-/** For a sync of a unit, of whose weights, counted by node, so many may be under way
- *  (tw_hpz_params_t.sync_elems; 0: any number): the most elements of a slice at a rank. A unit that there is
- *  no room for goes in slices of half the room: one travels while the next is coded. */
+/** The most elements of a slice at a rank, in a sync of a unit. sync_elems: as in tw_hpz_params_t; 0: any
+ *  number. A unit larger than that goes in slices of half of it: one travels while the next is coded. */
 size_t tw_hpz_sync_slice_most(const tw_hpz_layout_t *layout, int unit, int local, size_t sync_elems,
                               size_t step);
-/** What of a tensor's piece at (node, local) is in a slice; offset: in the whole part. */
+/** The elements of a tensor's piece at (node, local) that are in a slice. offset: in the whole part. */
 tw_hpz_piece_t tw_hpz_slice_piece(const tw_hpz_layout_t *layout, size_t tensor, int node, int local,
                                   tw_hpz_slice_t slice);
 /** Elements of a slice of a unit at (node, local). In that rank's part they are one run. */

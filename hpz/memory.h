@@ -13,15 +13,15 @@ TW_C_BEGIN
 
 typedef struct tw_hpz_memory {
     void *ctx;
-    /** Once, before the others: no sync has more elements of a rank's, nor in more segments, at a time.
-     *  deltas: 0: there are no syncs: narrow, fresh, encode and decode are not called. TW_ERR_NO_MEMORY,
-     *  TW_ERR_UNSUPPORTED. */
+    /** Called once, before the others. A sync has at most n_elems of a rank's elements at a time, in at most
+     *  n_segments segments. deltas 0: there are no syncs; narrow, fresh, encode and decode are not called.
+     *  TW_ERR_NO_MEMORY, TW_ERR_UNSUPPORTED. */
     tw_status_t (*reserve)(void *ctx, size_t n_elems, size_t n_segments, int deltas);
-    /** A communicator of some of the parent's ranks for tensors there, as of tw_coll_group_create, and the
-     *  stream on which its operations begin. */
+    /** Make a communicator of some of the parent's ranks, as tw_coll_group_create does, for tensors there;
+     *  *stream: where its operations are enqueued. */
     tw_status_t (*group)(void *ctx, tw_coll_t *parent, const int *ranks, int n_ranks, tw_coll_t **out,
                          tw_stream_t *stream);
-    /** Between here and there, either way, or there. */
+    /** From here to there, from there to here, or within there. */
     tw_status_t (*copy)(void *ctx, void *to, const void *from, size_t n_bytes);
     tw_status_t (*zero)(void *ctx, void *at, size_t n_bytes);
     /** to, there, [n] = bf16(from [n]), which is here or there. */

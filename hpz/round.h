@@ -29,14 +29,15 @@ void tw_hpz_round_destroy(tw_hpz_round_t *round);
 /** Most bytes of a message, a multiple of 16; 0 for NULL. */
 size_t tw_hpz_round_bound_bytes(const tw_hpz_round_t *round);
 
-/** What a first gather gives, which goes as it is. */
+/** Note the run that a first gather sends as it is. */
 void tw_hpz_round_begin(tw_hpz_round_t *round, const uint8_t *fresh);
-/** Make `run` and `fresh` follow each other. lossless: 1: only note what is given. *bytes: of the message, a
- *  multiple of 16; *rounded: of the parts in it. */
+/** Encode the changes of rounded parts: `run`, the replica, follows `fresh`, and `fresh` becomes the replica.
+ *  lossless: 1: encode nothing, only note what is given. *bytes: of the message, a multiple of 16; *rounded:
+ *  bytes of the parts in it. */
 tw_status_t tw_hpz_round_encode(tw_hpz_round_t *round, uint8_t *run, uint8_t *fresh, int lossless,
                                 uint8_t *message, size_t *bytes, size_t *rounded);
-/** Make `run` follow a message at the beginning of `bytes` bytes, which may be any; *used of them are its.
- *  TW_ERR_FORMAT (logged). */
+/** Make `run` follow the message that begins at `message`; *used: its bytes, of the `bytes` that are there.
+ *  These may be any: TW_ERR_FORMAT (logged). */
 tw_status_t tw_hpz_round_decode(tw_hpz_round_t *round, uint8_t *run, const uint8_t *message, size_t bytes,
                                 size_t *used);
 

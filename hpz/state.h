@@ -1,9 +1,10 @@
 /** hpz, inside: an hpz, its units, and a sync of a unit under way. Private to the folder and its white-box
  *  tests.
  *
- *  Read layout.c (who owns what), whole.c (operations over all ranks), replica.c (store and gather), then
- *  sync.c (the exchange along the rail), message.c (what a rank sends in it), lag.c (which blocks lag
- *  behind), check.c and host.c (the host's memory, where no other one is given). */
+ *  Read layout.c (who owns what), hpz.c (making and ending an hpz), place.c (where the ranks are), room.c
+ *  (its memory), whole.c (operations over all ranks), replica.c (store and gather), then sync.c (the exchange
+ *  along the rail), message.c (what a rank sends in it), lag.c (which blocks lag behind), bytes.c (what is
+ *  held, and at most), check.c and host.c (the host's memory, where no other one is given). */
 #ifndef TW_HPZ_STATE_H
 #define TW_HPZ_STATE_H
 
@@ -19,7 +20,7 @@ typedef struct tw_hpz_options {
 
 #define TW_HPZ_NO_UNIT (-1)
 
-/** A block of a tensor's own piece that lags too far. */
+/** A block of the own piece of a tensor: its lag is beyond lag_bound. */
 typedef struct tw_hpz_late {
     uint32_t tensor; /**< index in the unit */
     uint32_t block;  /**< of the piece, of the delta's block elements */
@@ -38,7 +39,7 @@ typedef struct tw_hpz_transfer {
     int unit;
     tw_hpz_slice_t slice;
     size_t own_first, n_own; /**< the own part's run of it */
-    size_t n_elems;          /**< of all nodes */
+    size_t n_elems;          /**< of the slice, at all nodes of the rail */
     uint16_t *fresh;         /**< [n_own] bf16(master); NULL once it is encoded, unless it is kept */
     uint8_t *message;        /**< own */
     uint64_t *bytes;         /**< [N] of the messages of all nodes */
@@ -55,10 +56,10 @@ typedef struct tw_hpz_under_way {
     tw_hpz_sync_t kind;
     uint64_t version;
     const float *master;
-    size_t begun;                 /**< where the first slice begins that is not on its way yet */
+    size_t begun;                 /**< the next slice begins here; those before it are on their way */
     tw_hpz_transfers_t transfers; /**< slices on their way, in order */
-    tw_status_t spoilt;           /**< what it will end with: a change did not fit the replica */
-    tw_status_t failed;           /**< what ended it: an exchange, and with it the communicator */
+    tw_status_t spoilt;           /**< a change did not fit the replica: the sync ends with this error */
+    tw_status_t failed;           /**< an exchange failed, and with it the communicator */
 } tw_hpz_under_way_t;
 
 typedef struct tw_hpz_unit {
@@ -66,7 +67,7 @@ typedef struct tw_hpz_unit {
     uint16_t *replica;     /**< [secondary elems]; fp32_replicas: two of these an element */
     uint8_t *states;       /**< [secondary elems] previous changes, or NULL */
     float *last;           /**< [primary elems] the master at the last sync, or NULL */
-    tw_hpz_lag_t lag, now; /**< after the last sync; after that under way, as far as it is */
+    tw_hpz_lag_t lag, now; /**< lag: after the last sync; now: of the sync under way, so far */
     tw_hpz_under_way_t sync;
 } tw_hpz_unit_t;
 
@@ -75,20 +76,20 @@ struct tw_hpz {
     tw_hpz_options_t options;
     tw_hpz_layout_t *layout;
     int rank, world, n_nodes, ranks_per_node, node, local, n_units;
-    int is_flat; /* a rank a node, as far as partitions go: the nodes are of unequal size */
+    int is_flat; /* nodes have unequal numbers of ranks, so the layout takes each rank for a node */
     tw_coll_t *in_node, *rail;
-    /** so that changes are posted in one order on all ranks, whenever lengths arrive */
+    /** for lengths alone: they arrive in any order, and changes must be posted in one order on all ranks */
     tw_coll_t *rail_lengths;
     tw_quant_t *quant;       /**< or NULL */
     tw_quant_delta_t *delta; /**< or NULL; of the host's memory */
     tw_hpz_memory_t memory;  /**< where replicas are */
-    int is_elsewhere;        /**< not in the host's */
+    int is_elsewhere;        /**< 1: that is not the host's memory */
     tw_stream_t stream;      /**< of gathers in the node */
     void *replicas, *states; /**< of all units, if they are the hpz's own */
     tw_hpz_unit_t *units;
     tw_hpz_transfers_t queue; /**< slices whose changes are not posted yet, in the order of their begin */
-    int partial;              /**< the unit of whose sync not all slices have begun, or TW_HPZ_NO_UNIT */
-    size_t under_way;         /**< weights of the slices that are */
+    int partial;              /**< the unit that still has slices to begin, or TW_HPZ_NO_UNIT */
+    size_t under_way;         /**< weights in all slices under way */
     /** Room for one call: segments of the largest unit. */
     tw_coll_segment_t *segments;
     size_t *counts;
@@ -97,40 +98,59 @@ struct tw_hpz {
     tw_hpz_counters_t counters; /**< without those of the communicators */
 };
 
+/* ---- place.c ------------------------------------------------------------------------------------------- */
+
+/** Find the own place and the shape of the cluster, by the communicator or the planned place.
+ *  TW_ERR_UNSUPPORTED (logged): replicas where nodes have unequal numbers of ranks. */
+tw_status_t tw_hpz_places_find(tw_hpz_t *hpz);
+/** A rank's place in the layout. */
+int tw_hpz_node_of(const tw_hpz_t *hpz, int rank);
+int tw_hpz_local_of(const tw_hpz_t *hpz, int rank);
+/** Make the communicators of the node and of the rail. Collective; once params.memory is reserved. */
+tw_status_t tw_hpz_groups_make(tw_hpz_t *hpz);
+
+/* ---- room.c -------------------------------------------------------------------------------------------- */
+
+/** Room for the units and for one call; the layout is there. TW_ERR_NO_MEMORY (logged). */
+tw_status_t tw_hpz_rooms_make(tw_hpz_t *hpz);
+/** Reserve the memory that replicas lie in, make codecs, and take replicas, states and last masters. */
+tw_status_t tw_hpz_replicas_make(tw_hpz_t *hpz);
+
+/* ---- bytes.c ------------------------------------------------------------------------------------------- */
+
+/** Most elements of a slice at a rank, in a sync of any unit. */
+size_t tw_hpz_slice_elems_max(const tw_hpz_t *hpz);
+
 /* ---- host.c -------------------------------------------------------------------------------------------- */
 
 tw_hpz_memory_t tw_hpz_host_memory(tw_hpz_t *hpz);
 
 /* ---- replica.c ----------------------------------------------------------------------------------------- */
 
-/** What an element of a replica takes. */
+/** Bytes of one replica element. */
 size_t tw_hpz_replica_elem_bytes(const tw_hpz_t *hpz);
 /** A piece of the own replica: elements from `offset` on. */
 void *tw_hpz_replica_at(const tw_hpz_t *hpz, int unit, size_t offset);
 /** Where a node's piece of a tensor lies in the own replica. */
 size_t tw_hpz_replica_offset(const tw_hpz_t *hpz, size_t tensor, tw_hpz_piece_t piece);
-/** Wait for what has been asked of the replicas' memory; status: what that came to, which counts if it is an
+/** Wait until the replicas' memory has done all it was asked. status: of the asking; returned if it is an
  *  error. */
 tw_status_t tw_hpz_settle(const tw_hpz_t *hpz, tw_status_t status);
 
 /* ---- message.c: what a rank sends of a slice ----------------------------------------------------------- */
 
-/** A rank's place in the partitions. */
-int tw_hpz_node_of(const tw_hpz_t *hpz, int rank);
-int tw_hpz_local_of(const tw_hpz_t *hpz, int rank);
-
-/** Whether the own new values are needed until the sync ends: by a lossless delta's owner, whose replica
- *  takes them, and where lags are measured. */
+/** Must transfer->fresh stay until the sync ends? The owner of a lossless delta copies it to its replica, and
+ *  lags are measured with it. */
 int tw_hpz_keeps_fresh(const tw_hpz_t *hpz, tw_hpz_sync_t kind);
-/** Whether the ranks of a rail cannot know how long the messages are. */
+/** Does the length of a message depend on the values, so that ranks must tell it each other first? */
 int tw_hpz_message_varies(const tw_hpz_t *hpz, tw_hpz_sync_t kind);
-/** Elements of a node that a message is of. */
+/** Elements of the slice at a node that its message brings. */
 size_t tw_hpz_message_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind,
                             int node);
 /** Bytes of a node's message, if its length does not vary; otherwise the most it may have. */
 size_t tw_hpz_message_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind,
                             int node);
-/** Write the own message from the sync's master to job->message; its bytes to *bytes. */
+/** Write the own message from the sync's master to transfer->message; its length to *bytes. */
 tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, size_t *bytes);
 /** Apply a node's message to the replica. TW_ERR_FORMAT (logged). */
 tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node,
@@ -152,10 +172,10 @@ tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 /** A sync begins; all of it has been applied. */
 void tw_hpz_lag_begin(tw_hpz_unit_t *unit);
 void tw_hpz_lag_end(tw_hpz_unit_t *unit);
-/** Bytes that late blocks add to a message: those there are, or the most there can be at a node. */
+/** Bytes that late blocks add to a message: the late blocks there are; the most that a node can have. */
 size_t tw_hpz_late_bytes(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer);
 size_t tw_hpz_late_bytes_max(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, int node);
-/** Write and read them; `at` is where they begin. */
+/** Write the late blocks to a message, and apply those of a message. at: where they begin in it. */
 void tw_hpz_late_write(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, uint8_t *at);
 tw_status_t tw_hpz_late_apply(const tw_hpz_t *hpz, int unit, int node, const uint8_t *at, size_t bytes);
 

@@ -48,7 +48,7 @@ size_t tw_hpz_rail_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice)
     return n_elems;
 }
 
-/* ---- a job's memory ------------------------------------------------------------------------------------ */
+/* ---- a transfer's memory ------------------------------------------------------------------------------- */
 
 static void transfer_free(const tw_hpz_t *hpz, tw_hpz_transfer_t *transfer)
 {
@@ -96,7 +96,8 @@ static tw_hpz_transfer_t *transfer_alloc(const tw_hpz_t *hpz, int unit, tw_hpz_s
     return transfer;
 }
 
-static tw_status_t job_create(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_transfer_t **out)
+static tw_status_t transfer_create(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice,
+                                   tw_hpz_transfer_t **out)
 {
     tw_hpz_sync_t kind = hpz->units[unit].sync.kind;
     tw_hpz_transfer_t *transfer = transfer_alloc(hpz, unit, slice);
@@ -207,7 +208,7 @@ static tw_status_t post_payload(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer)
     return status;
 }
 
-/** The lengths of a job: TW_IN_PROGRESS unless they are there. */
+/** The lengths of a transfer: TW_IN_PROGRESS unless they are there. */
 static tw_status_t look_for_lengths(tw_hpz_transfer_t *transfer, int wait)
 {
     if (!transfer->lengths) {
@@ -333,7 +334,7 @@ static tw_status_t begin_slice(tw_hpz_t *hpz, int unit)
     tw_hpz_under_way_t *sync = &hpz->units[unit].sync;
     tw_hpz_transfer_t *transfer;
     size_t bytes;
-    TW_TRY(job_create(hpz, unit, tw_hpz_sync_slice(hpz, unit, sync->begun), &transfer));
+    TW_TRY(transfer_create(hpz, unit, tw_hpz_sync_slice(hpz, unit, sync->begun), &transfer));
     tw_status_t status = tw_hpz_settle(hpz, tw_hpz_message_encode(hpz, transfer, &bytes));
     if (status == TW_OK) {
         status = settle_lengths(hpz, transfer, bytes);
@@ -456,8 +457,8 @@ static tw_status_t apply(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 static tw_status_t finish_slice(tw_hpz_t *hpz, tw_hpz_under_way_t *sync, int wait)
 {
     tw_hpz_transfer_t *transfer = STAILQ_FIRST(&sync->transfers);
-    TW_TRY(exchange(hpz, transfer,
-                    wait)); /* or the communicator has ended; what it still writes to is freed after it */
+    /* After an error the communicator has ended; what it still writes to is freed after it. */
+    TW_TRY(exchange(hpz, transfer, wait));
     tw_status_t status = tw_hpz_settle(hpz, apply(hpz, transfer));
     sync->spoilt = sync->spoilt == TW_OK ? status : sync->spoilt;
     STAILQ_REMOVE_HEAD(&sync->transfers, in_unit);

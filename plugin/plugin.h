@@ -3,7 +3,7 @@
  *  ncclCollNetPlugin_vN and ncclTunerPlugin_vN. Read in this order:
  *    nccl/abi/      NCCL's plugin interface, version by version: layouts and numbers
  *    nccl/log.h     NCCL's logger as this process's log, statuses as NCCL's results
- *    nccl/net/      NCCL's messages between nodes, over UCX
+ *    nccl/net/      NCCL's messages between nodes, over TCP connections of our own
  *    nccl/collnet/  NCCL's all-reduces between nodes, quantized if a user asks for it
  *    nccl/tuner/    which algorithm and protocol NCCL takes, by what the network can do
  *

@@ -16,7 +16,7 @@ typedef struct tw_quant_backend {
     /** Acquire what one context needs, into quant->impl; NULL: nothing. */
     tw_status_t (*create)(tw_quant_t *quant);
     void (*destroy)(tw_quant_t *quant);
-    /** Blocks counted elsewhere than in quant->nonfinite_blocks; NULL: none. */
+    /** Non-finite blocks that are not counted in quant->nonfinite_blocks; NULL: there are none. */
     uint64_t (*nonfinite_blocks)(const tw_quant_t *quant);
 
     /** delta: of src - base, else of src. */
@@ -44,7 +44,7 @@ struct tw_quant {
     void *impl;                /**< the backend's own */
 };
 
-/** For host memory: a step of some elements, then the backend's encode of their change, and so on. */
+/** AdamW in host memory: it updates some elements, lets the backend encode their change, and goes on. */
 tw_status_t tw_quant_host_adamw_encode_delta(tw_quant_t *quant, const tw_quant_args_t *args,
                                              const tw_quant_adamw_t *adamw,
                                              const tw_quant_adamw_segment_t *segments, size_t n_segments);

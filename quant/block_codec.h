@@ -71,8 +71,8 @@ typedef struct tw_quant_codec {
     tw_quant_scale_t scale; /**< type of the stored scale */
     tw_quant_round_t round;
     int hadamard; /**< 0 or 1 */
-    /** 1: nothing is lost, messages are as long as they come, and all else here is 0: for whoever takes a
-     *  codec as data, such as the collectives; the calls for blocks below refuse it */
+    /** 1: the lossless codec, whose messages have no fixed length; all else here is 0. For those who take a
+     *  codec as data, such as the collectives; the calls below refuse it */
     int lossless;
 } tw_quant_codec_t;
 
@@ -221,7 +221,7 @@ typedef struct tw_quant_adamw_segment {
     const void *grad;      /**< grad_type[n] */
     float *master, *m, *v; /**< [n], updated in place; m and v start as zeros */
     const void *replica;   /**< args->type[n] */
-    void *dst;             /**< encoded; NULL, of host memory only: nothing is, and replica is not read */
+    void *dst;             /**< encoded; NULL (host memory only): encode nothing, do not read replica */
     size_t n_elems;
     uint32_t tensor;
     uint64_t first_elem;

@@ -25,9 +25,9 @@ typedef struct tw_quant_delta_segment {
     const void *base; /**< bf16[n] old values: the replica */
     const void *src;  /**< encode: bf16[n] new values */
     void *dst;        /**< decode: bf16[n] new values; may be base, otherwise must not overlap it */
-    /** [n] the previous change of each element, one byte: zeros before the first message, then left to the
-     *  codec, which reads and rewrites it at both ends. In all segments of all messages, or in none: NULL is
-     *  one context less. */
+    /** [n] the previous change of each element, one byte. Zeros before the first message; after that only
+     *  the codec reads and rewrites it, at both ends. All segments of all messages have it, or none: then
+     *  NULL, and messages are longer. */
     uint8_t *state;
     size_t n_elems;
 } tw_quant_delta_segment_t;

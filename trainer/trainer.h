@@ -60,9 +60,8 @@ typedef struct tw_trainer_result {
     double delta_bits; /**< of all changes together */
     /** Over all ranks and training steps, complete. */
     uint64_t inter_node_bytes, planned_inter_node_bytes, in_node_bytes;
-    uint64_t load_inter_node_bytes, val_inter_node_bytes,
-        upkeep_inter_node_bytes;      /**< besides: the first weights; validation; full syncs and checks */
-    uint64_t sample_inter_node_bytes; /**< and sampled text */
+    /** In addition: the first weights; validation; full syncs and checks; sampled text. */
+    uint64_t load_inter_node_bytes, val_inter_node_bytes, upkeep_inter_node_bytes, sample_inter_node_bytes;
     /** Of the rank that needed most; before: the engine was made; planned: that, and what plan/ says of the
      *  rest. */
     uint64_t peak_rss_bytes, planned_rss_bytes, before_rss_bytes;

@@ -43,8 +43,9 @@ int tw_job_launched(void);
 typedef struct tw_transport tw_transport_t;
 typedef struct tw_transport_request tw_transport_request_t;
 
-/** Meet the other ranks and connect, over UCX. Collective over the job, blocks until all ranks are there or
- *  TW_JOIN_TIMEOUT has passed (TW_ERR_TIMEOUT, logged with the ranks that are missing).
+/** Meet the other ranks and connect: by shared memory within a node, by TCP or UCX between nodes. Collective
+ *  over the job, blocks until all ranks are there or TW_JOIN_TIMEOUT has passed (TW_ERR_TIMEOUT, logged with
+ *  the ranks that are missing).
  *  Options: the environment, see tw_transport_config_table. */
 tw_status_t tw_transport_ucx_create(const tw_job_t *job, tw_transport_t **out);
 

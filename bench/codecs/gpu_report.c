@@ -1,11 +1,13 @@
 /* The codecs on a GPU: the table, and the lines of JSON. */
 #include "bench/codecs/gpu.h"
 
+#include <stddef.h>
 #include <string.h>
 #include <time.h>
 
-#define SMALL_BYTES ((size_t)1 << 20)
+#include "bench/columns.h"
 
+#define SMALL_BYTES ((size_t)1 << 20)
 #define LARGE_BYTES ((size_t)64 << 20)
 
 /* ---- bars ---------------------------------------------------------------------------------------------- */
@@ -23,6 +25,49 @@ double qg_bar(const qg_case_t *c)
     return plain_bytes(c) >= SMALL_BYTES ? 0.60 : 0;
 }
 
+/* ---- columns ------------------------------------------------------------------------------------------- */
+
+/* GB are 1e9 bytes. moved: bytes that the operation has to read and write; copy: a copy of as many. */
+typedef struct {
+    const char *table, *op, *codec, *type, *device, *driver, *runtime, *command;
+    char size[32], date[32];
+    size_t bytes, segments, inputs;
+    double moved_bytes, us, GBps, moved_GBps, copy_GBps, fraction, bar;
+    int ok;
+} row_t;
+
+#define AT(member) offsetof(row_t, member)
+
+static const bench_column_t columns[] = {
+    {"table", NULL, NULL, BENCH_STRING, AT(table), 0, 0},
+    {"op", "op", "%-18s", BENCH_STRING, AT(op), 0, 0},
+    {"codec", "codec", "%-38s", BENCH_STRING, AT(codec), 0, 0},
+    {"type", "type", "%-4s", BENCH_STRING, AT(type), 0, 0},
+    {NULL, "source", "%8s", BENCH_TEXT, AT(size), 0, sizeof(((row_t *)NULL)->size)},
+    {"bytes", NULL, NULL, BENCH_SIZE, AT(bytes), 0, 0},
+    {"segments", "segments", "%8lld", BENCH_SIZE, AT(segments), 0, 0},
+    {"inputs", NULL, NULL, BENCH_SIZE, AT(inputs), 0, 0},
+    {"moved_bytes", NULL, NULL, BENCH_DOUBLE, AT(moved_bytes), 0, 0},
+    {"time_us_median", "us", "%8.1f", BENCH_DOUBLE, AT(us), 0, 0},
+    {"GBps", NULL, NULL, BENCH_DOUBLE, AT(GBps), 0, 0},
+    {"moved_GBps", "GB/s moved", "%10.1f", BENCH_DOUBLE, AT(moved_GBps), 0, 0},
+    {"copy_GBps", "GB/s copy", "%9.1f", BENCH_DOUBLE, AT(copy_GBps), 0, 0},
+    {"floor_fraction", "/floor", "%7.3f", BENCH_DOUBLE, AT(fraction), 0, 0},
+    {"bar", "bar", "%5.2f", BENCH_DOUBLE, AT(bar), 0, 0},
+    {"ok", NULL, NULL, BENCH_BOOL, AT(ok), 0, 0},
+    {"device", NULL, NULL, BENCH_STRING, AT(device), 0, 0},
+    {"driver", NULL, NULL, BENCH_STRING, AT(driver), 0, 0},
+    {"runtime", NULL, NULL, BENCH_STRING, AT(runtime), 0, 0},
+    {"date", NULL, NULL, BENCH_TEXT, AT(date), 0, sizeof(((row_t *)NULL)->date)},
+    {"command", NULL, NULL, BENCH_STRING, AT(command), 0, 0},
+};
+
+#undef AT
+
+static const bench_table_t table = {columns, sizeof(columns) / sizeof(columns[0]), 0};
+/* Of a case that could not be measured: op, codec and type. */
+static const bench_table_t names = {columns, 4, 0};
+
 /* ---- lines --------------------------------------------------------------------------------------------- */
 
 tw_status_t qg_report_begin(qg_report_t *report)
@@ -31,8 +76,7 @@ tw_status_t qg_report_begin(qg_report_t *report)
     printf("Speed on %s, driver %s, runtime %s; graphs replayed, data not in the cache; copy: device to "
            "device.\n",
            report->device.name, report->device.driver, report->device.runtime);
-    printf("%-18s %-38s %-4s %8s %8s %8s %9s %9s %7s %5s\n", "op", "codec", "type", "source", "segments",
-           "us", "GB/s moved", "GB/s copy", "/floor", "bar");
+    bench_table_head(&table);
     return TW_OK;
 }
 
@@ -47,43 +91,12 @@ static void format_codec(const qg_case_t *c, char *text, size_t text_bytes)
     snprintf(text + n, text_bytes - n, " > %s", tw_quant_codec_format(&c->out, out, sizeof(out)));
 }
 
-static void add_date(tw_json_t *json)
+/** In UTC. */
+static void format_date(char *text, size_t text_bytes)
 {
-    char date[32];
     time_t now = time(NULL);
     struct tm utc;
-    strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-    tw_json_add_string(json, "date", date);
-}
-
-/** GB are 1e9 bytes. */
-static tw_status_t write_json(const qg_report_t *report, const qg_case_t *c, const qg_result_t *r)
-{
-    const qg_line_t *line = &report->last;
-    tw_json_t *json = tw_json_create();
-    tw_json_add_string(json, "table", "gpu_speed");
-    tw_json_add_string(json, "op", line->op);
-    tw_json_add_string(json, "codec", line->codec);
-    tw_json_add_string(json, "type", tw_type_name(c->type));
-    tw_json_add_int(json, "bytes", (int64_t)line->bytes);
-    tw_json_add_int(json, "segments", (int64_t)c->n_segments);
-    tw_json_add_int(json, "inputs", (int64_t)c->n_inputs);
-    tw_json_add_double(json, "moved_bytes", r->moved_bytes);
-    tw_json_add_double(json, "time_us_median", r->op_sec * 1e6);
-    tw_json_add_double(json, "GBps", (double)line->bytes / r->op_sec * 1e-9);
-    tw_json_add_double(json, "moved_GBps", r->moved_bytes / r->op_sec * 1e-9);
-    tw_json_add_double(json, "copy_GBps", r->moved_bytes / r->copy_sec * 1e-9);
-    tw_json_add_double(json, "floor_fraction", line->fraction);
-    tw_json_add_double(json, "bar", line->bar);
-    tw_json_add_bool(json, "ok", line->ok);
-    tw_json_add_string(json, "device", report->device.name);
-    tw_json_add_string(json, "driver", report->device.driver);
-    tw_json_add_string(json, "runtime", report->device.runtime);
-    add_date(json);
-    tw_json_add_string(json, "command", report->command);
-    tw_status_t status = tw_json_write_line(json, report->json);
-    tw_json_destroy(json);
-    return status;
+    strftime(text, text_bytes, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
 }
 
 static void set_line(qg_line_t *line, const qg_case_t *c)
@@ -96,21 +109,43 @@ static void set_line(qg_line_t *line, const qg_case_t *c)
     format_codec(c, line->codec, sizeof(line->codec));
 }
 
+static row_t row_of(const qg_report_t *report, const qg_case_t *c)
+{
+    const qg_line_t *line = &report->last;
+    row_t row = {.table = "gpu_speed",
+                 .op = line->op,
+                 .codec = line->codec,
+                 .type = tw_type_name(c->type),
+                 .device = report->device.name,
+                 .driver = report->device.driver,
+                 .runtime = report->device.runtime,
+                 .command = report->command,
+                 .bytes = line->bytes,
+                 .segments = c->n_segments,
+                 .inputs = c->n_inputs,
+                 .fraction = line->fraction,
+                 .bar = line->bar,
+                 .ok = line->ok};
+    tw_format_bytes(line->bytes, row.size, sizeof(row.size));
+    format_date(row.date, sizeof(row.date));
+    return row;
+}
+
 tw_status_t qg_report_result(qg_report_t *report, const qg_case_t *c, const qg_result_t *r)
 {
     qg_line_t *line = &report->last;
-    char bytes[32];
     set_line(line, c);
     line->fraction = r->copy_sec / r->op_sec;
     line->ok = line->fraction >= line->bar;
     report->n_lines++;
     report->n_below += !line->ok;
-    printf("%-18s %-38s %-4s %8s %8zu %8.1f %9.1f %9.1f %7.3f %5.2f%s\n", line->op, line->codec,
-           tw_type_name(c->type), tw_format_bytes(line->bytes, bytes, sizeof(bytes)), c->n_segments,
-           r->op_sec * 1e6, r->moved_bytes / r->op_sec * 1e-9, r->moved_bytes / r->copy_sec * 1e-9,
-           line->fraction, line->bar, line->ok ? "" : "  below");
-    fflush(stdout);
-    tw_status_t status = report->json ? write_json(report, c, r) : TW_OK;
+    row_t row = row_of(report, c);
+    row.moved_bytes = r->moved_bytes;
+    row.us = r->op_sec * 1e6;
+    row.GBps = (double)line->bytes / r->op_sec * 1e-9;
+    row.moved_GBps = r->moved_bytes / r->op_sec * 1e-9;
+    row.copy_GBps = r->moved_bytes / r->copy_sec * 1e-9;
+    tw_status_t status = bench_table_report(&table, &row, line->ok ? NULL : "  below", report->json);
     report->n_failed += status != TW_OK;
     return status;
 }
@@ -125,8 +160,10 @@ tw_status_t qg_report_case(qg_report_t *report, const qg_case_t *c)
     set_line(&report->last, c);
     report->n_lines++;
     report->n_failed++;
-    printf("%-18s %-38s %-4s failed: %s\n", report->last.op, report->last.codec, tw_type_name(c->type),
-           tw_status_string(status));
+    char note[128];
+    const row_t row = row_of(report, c);
+    snprintf(note, sizeof(note), " failed: %s", tw_status_string(status));
+    bench_table_row(&names, &row, note);
     return status;
 }
 

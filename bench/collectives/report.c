@@ -14,8 +14,8 @@
 /* algbw, busbw: GB/s, 10^9 bytes. utilization: of the busiest node's link, 0 to 1; NAN: its rate is not
  * known. */
 typedef struct {
-    const char *op, *mode, *algo, *algorithm,
-        *type; /* algorithm: as algo, "plain ..." where a mode declined */
+    /* algorithm: as algo, "plain ..." where a mode declined */
+    const char *op, *mode, *algo, *algorithm, *type;
     int nodes, ranks_per_node, identical, ok, quantized, iters, block, hadamard;
     int64_t link_bps, tcp_bps;
     size_t bytes;

@@ -143,7 +143,9 @@ typedef struct tw_fault_totals {
  *  (logged). */
 tw_status_t tw_fault_run(const tw_fault_plan_t *plan, tw_fault_story_t *story, tw_fault_verdict_t *verdict);
 
-/** A line for people, and one of JSON. TW_ERR_IO (logged) if that cannot be written. */
+/** Print what the campaign is, and the table's head. */
+void tw_fault_report_head(const tw_fault_options_t *options);
+/** A line of the table, and one of JSON. TW_ERR_IO (logged) if that cannot be written. */
 tw_status_t tw_fault_report_run(FILE *json, const tw_fault_plan_t *plan, const tw_fault_story_t *story,
                                 const tw_fault_verdict_t *verdict);
 void tw_fault_report_totals(const tw_fault_totals_t *totals);

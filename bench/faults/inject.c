@@ -24,10 +24,10 @@ struct tw_fault_injector {
     int is_started[TW_FAULTS_MAX];
 };
 
-typedef struct job {
+typedef struct task {
     tw_fault_injector_t *injector;
     int fault;
-} job_t;
+} task_t;
 
 static void pause_sec(double sec)
 {
@@ -91,24 +91,24 @@ static void fail(const tw_fault_injector_t *injector, int index)
 
 static void *thread_main(void *arg)
 {
-    job_t job = *(job_t *)arg;
+    task_t task = *(task_t *)arg;
     free(arg);
-    fail(job.injector, job.fault);
+    fail(task.injector, task.fault);
     return NULL;
 }
 
 static void start(tw_fault_injector_t *injector, int index)
 {
-    job_t *job = malloc(sizeof(*job));
-    if (!job) {
+    task_t *task = malloc(sizeof(*task));
+    if (!task) {
         tw_error("rank %d: out of memory for a fault", injector->rank);
         return;
     }
-    *job = (job_t){.injector = injector, .fault = index};
-    int error = pthread_create(&injector->threads[index], NULL, thread_main, job);
+    *task = (task_t){.injector = injector, .fault = index};
+    int error = pthread_create(&injector->threads[index], NULL, thread_main, task);
     if (error != 0) {
         tw_error("rank %d: no thread for a fault: %s", injector->rank, strerror(error));
-        free(job);
+        free(task);
         return;
     }
     injector->is_started[index] = 1;

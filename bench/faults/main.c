@@ -95,8 +95,7 @@ static int run_campaign(const tw_fault_options_t *options)
     if (bench_json_open(options->json, BENCH_JSON_ANEW, &json) != TW_OK) {
         return 1;
     }
-    printf("# seed %llu, %d nodes of %d ranks\n", (unsigned long long)options->seed, options->n_nodes,
-           options->ranks_per_node);
+    tw_fault_report_head(options);
     tw_status_t status = run_all(options, json, &totals);
     tw_fault_report_totals(&totals);
     status = bench_json_close(options->json, json, status);

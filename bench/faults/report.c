@@ -1,11 +1,13 @@
 /* What the campaign says: a line for each run, and the sums. */
 #include "bench/faults/faults.h"
 
-#include <errno.h>
-#include <math.h>
-#include <string.h>
+#include <stddef.h>
 
 #include <jansson.h>
+
+#include "bench/columns.h"
+
+/* ---- cells --------------------------------------------------------------------------------------------- */
 
 /** "kill+flap" */
 static void format_kinds(const tw_fault_plan_t *plan, char *text, size_t text_bytes)
@@ -54,48 +56,71 @@ static json_t *list_names(const tw_fault_plan_t *plan, const tw_fault_story_t *s
     return names;
 }
 
-static tw_status_t write_json(FILE *file, const tw_fault_plan_t *plan, const tw_fault_story_t *story,
-                              const tw_fault_verdict_t *verdict)
+/* ---- columns ------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    uint64_t seed, run;
+    char kind[32], ranks[32];
+    const char *phase, *note;
+    json_t *victims, *named_by;
+    double hang_sec;
+    int ok, n_hangs, n_wrong_names, n_wrong_results, n_left_over;
+} row_t;
+
+#define AT(member) offsetof(row_t, member)
+
+static const bench_column_t columns[] = {
+    {"seed", NULL, NULL, BENCH_UINT64, AT(seed), 0, 0},
+    {"run", "run", "%6lld", BENCH_UINT64, AT(run), 0, 0},
+    {"kind", "kind", "%-9s", BENCH_TEXT, AT(kind), 0, sizeof(((row_t *)NULL)->kind)},
+    {"phase", "phase", "%-11s", BENCH_STRING, AT(phase), 0, 0},
+    {NULL, "victims", "%-9s", BENCH_TEXT, AT(ranks), 0, sizeof(((row_t *)NULL)->ranks)},
+    {"victims", NULL, NULL, BENCH_JSON, AT(victims), 0, 0},
+    {"named_by", NULL, NULL, BENCH_JSON, AT(named_by), 0, 0},
+    {"hang_sec", "hang (s)", "%8.2f", BENCH_DOUBLE, AT(hang_sec), 0, 0},
+    {"ok", "ok", "%3s", BENCH_BOOL, AT(ok), 0, 0},
+    {"hangs", NULL, NULL, BENCH_INT, AT(n_hangs), 0, 0},
+    {"wrong_names", NULL, NULL, BENCH_INT, AT(n_wrong_names), 0, 0},
+    {"wrong_results", NULL, NULL, BENCH_INT, AT(n_wrong_results), 0, 0},
+    {"left_over", NULL, NULL, BENCH_INT, AT(n_left_over), 0, 0},
+    {"note", NULL, NULL, BENCH_STRING, AT(note), 0, 0},
+};
+
+#undef AT
+
+static const bench_table_t table = {columns, sizeof(columns) / sizeof(columns[0]), 1};
+
+void tw_fault_report_head(const tw_fault_options_t *options)
 {
-    char kinds[32];
-    format_kinds(plan, kinds, sizeof(kinds));
-    json_t *line = json_object();
-    json_object_set_new(line, "seed", json_integer((json_int_t)plan->seed));
-    json_object_set_new(line, "run", json_integer((json_int_t)plan->index));
-    json_object_set_new(line, "kind", json_string(kinds));
-    json_object_set_new(line, "phase", json_string(tw_fault_phase_name(plan->phase)));
-    json_object_set_new(line, "victims", list_victims(plan));
-    json_object_set_new(line, "named_by", list_names(plan, story));
-    json_object_set_new(line, "hang_sec",
-                        isfinite(verdict->hang_sec) ? json_real(verdict->hang_sec) : json_null());
-    json_object_set_new(line, "ok", json_boolean(tw_fault_verdict_ok(verdict)));
-    json_object_set_new(line, "hangs", json_integer(verdict->n_hangs));
-    json_object_set_new(line, "wrong_names", json_integer(verdict->n_wrong_names));
-    json_object_set_new(line, "wrong_results", json_integer(verdict->n_wrong_results));
-    json_object_set_new(line, "left_over", json_integer(verdict->n_left_over));
-    json_object_set_new(line, "note", json_string(verdict->why));
-    int wrong = json_dumpf(line, file, JSON_COMPACT | JSON_REAL_PRECISION(6)) != 0 ||
-                fputc('\n', file) == EOF || fflush(file) != 0;
-    json_decref(line);
-    if (wrong) {
-        tw_error("cannot write the lines of JSON: %s", strerror(errno));
-        return TW_ERR_IO;
-    }
-    return TW_OK;
+    printf("# seed %llu, %d nodes of %d ranks\n", (unsigned long long)options->seed, options->n_nodes,
+           options->ranks_per_node);
+    bench_table_head(&table);
 }
 
 tw_status_t tw_fault_report_run(FILE *json, const tw_fault_plan_t *plan, const tw_fault_story_t *story,
                                 const tw_fault_verdict_t *verdict)
 {
-    char kinds[32], victims[32];
-    format_kinds(plan, kinds, sizeof(kinds));
-    snprintf(victims, sizeof(victims), plan->n_faults > 1 ? "ranks %d, %d" : "rank %d", plan->faults[0].rank,
+    row_t row = {.seed = plan->seed,
+                 .run = plan->index,
+                 .phase = tw_fault_phase_name(plan->phase),
+                 .victims = list_victims(plan),
+                 .named_by = list_names(plan, story),
+                 .note = verdict->why,
+                 .hang_sec = verdict->hang_sec,
+                 .ok = tw_fault_verdict_ok(verdict),
+                 .n_hangs = verdict->n_hangs,
+                 .n_wrong_names = verdict->n_wrong_names,
+                 .n_wrong_results = verdict->n_wrong_results,
+                 .n_left_over = verdict->n_left_over};
+    format_kinds(plan, row.kind, sizeof(row.kind));
+    snprintf(row.ranks, sizeof(row.ranks), plan->n_faults > 1 ? "%d, %d" : "%d", plan->faults[0].rank,
              plan->faults[plan->n_faults - 1].rank);
-    printf("%6llu  %-9s  %-11s  %-11s  %5.2f s  %s%s\n", (unsigned long long)plan->index, kinds,
-           tw_fault_phase_name(plan->phase), victims, verdict->hang_sec,
-           tw_fault_verdict_ok(verdict) ? "ok" : "NOT OK: ", verdict->why);
-    fflush(stdout);
-    return json ? write_json(json, plan, story, verdict) : TW_OK;
+    char why[TW_FAULTS_TEXT_BYTES + 1];
+    snprintf(why, sizeof(why), "%s%s", *verdict->why ? " " : "", verdict->why);
+    tw_status_t status = bench_table_report(&table, &row, why, json);
+    json_decref(row.victims);
+    json_decref(row.named_by);
+    return status;
 }
 
 void tw_fault_report_totals(const tw_fault_totals_t *totals)

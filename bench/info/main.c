@@ -1,49 +1,36 @@
 /* tw_info: what was built, what was found on this machine, and every variable with its meaning. */
 #include <argp.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "bench/info/info.h"
 #include "cluster/cluster.h"
 #include "collectives/collectives.h"
+#include "flags/flags.h"
 #include "hpz/hpz.h"
 #include "plugin/plugin.h"
 #include "transport/transport.h"
 
 const char *argp_program_version = "tw_info " TW_VERSION;
 
-static const struct argp_option flags[] = {
-    {.name = "json", .key = 'j', .doc = "Print JSON, one object per line, instead of text"},
-    {0},
-};
-
 static const char doc[] =
     "Prints what this build of Thinwire is made of, what it finds on this machine (CPU, codec backends, "
-    "network "
-    "interfaces, UCX, GPUs, NCCL), and every TW_ variable with its value, default and meaning.\v"
+    "network interfaces, UCX, GPUs, NCCL), and every TW_ variable with its value, default and meaning.\v"
     "Exit status: 0; 1 if a TW_ variable has a bad value or the output cannot be written. An unknown TW_ "
-    "variable is "
-    "only warned of.";
+    "variable is only warned of.";
 
-static error_t parse_flag(int key, char *arg, struct argp_state *state)
-{
-    info_report_t *report = state->input;
+static const tw_flag_t flag_list[] = {
+    {.field = {"json", NULL, NULL, "Print JSON, one object per line, instead of text", TW_CONFIG_BOOL,
+               offsetof(info_report_t, as_json), 0, 0, NULL},
+     .letter = 'j',
+     .group = 1},
+};
 
-    (void)arg;
-    switch (key) {
-    case 'j':
-        report->as_json = 1;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_usage(state);
-        return EINVAL;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
+static const tw_flags_t flags = {
+    .flags = flag_list, .n_flags = sizeof(flag_list) / sizeof(flag_list[0]), .doc = doc};
 
 int main(int argc, char **argv)
 {
-    static const struct argp parser = {.options = flags, .parser = parse_flag, .doc = doc};
     static const tw_config_table_t *const tables[] = {
         &tw_log_config_table,     &tw_transport_config_table, &tw_coll_config_table,
         &tw_hpz_config_table,     &tw_cluster_config_table,   &tw_net_config_table,
@@ -52,7 +39,7 @@ int main(int argc, char **argv)
     info_report_t report = {.out = stdout};
     tw_status_t status;
 
-    argp_parse(&parser, argc, argv, 0, NULL, &report);
+    tw_flags_read(&flags, argc, argv, &report);
     info_build(&report);
     info_cpu(&report);
     info_nics(&report);

@@ -1,4 +1,5 @@
 /* The program: a cluster of two nodes, each an end; the table of figures. */
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,66 +163,87 @@ static const net_end_t *our_end(const run_t *run)
     return &run->transports[0].end;
 }
 
-static double lower(double a, double b)
-{
-    return a < b ? a : b;
-}
+/* ---- columns ------------------------------------------------------------------------------------------- */
 
-static void write_json(const run_t *run, const transport_t *transport)
+typedef struct {
+    const char *peer, *ways; /* ways: "one" or "both" */
+    size_t bytes;
+    int connections, n_nics, both_ways, n_rounds, ok;
+    double link_bps, latency_us, bandwidth_GBps, tcp_GBps, of_tcp;
+    double of_ours; /* the worse of the two ratios */
+    net_ratio_t latency, bandwidth;
+} line_t;
+
+#define CELL(member) offsetof(line_t, member)
+
+static const bench_column_t columns[] = {
+    {"peer", "peer", "%12s", BENCH_STRING, CELL(peer), 0, 0},
+    {"bytes", "bytes", "%12lld", BENCH_SIZE, CELL(bytes), 0, 0},
+    {"connections", "connections", "%11lld", BENCH_INT, CELL(connections), 0, 0},
+    {"nics", NULL, NULL, BENCH_INT, CELL(n_nics), 0, 0},
+    {"link_bps", NULL, NULL, BENCH_DOUBLE, CELL(link_bps), 0, 0},
+    {NULL, "ways", "%5s", BENCH_STRING, CELL(ways), 0, 0},
+    {"both_ways", NULL, NULL, BENCH_BOOL, CELL(both_ways), 0, 0},
+    {"latency_us", "latency (us)", "%12.1f", BENCH_DOUBLE, CELL(latency_us), 0, 0},
+    {"bandwidth_GBps", "(GB/s)", "%12.4f", BENCH_DOUBLE, CELL(bandwidth_GBps), 0, 0},
+    {"tcp_GBps", NULL, NULL, BENCH_DOUBLE, CELL(tcp_GBps), 0, 0},
+    {NULL, "of TCP", "%10.2f", BENCH_DOUBLE, CELL(of_tcp), 0, 0},
+    {"ok", NULL, NULL, BENCH_BOOL, CELL(ok), 0, 0},
+    /* How many times better ours is, and where the true one lies: of those beside ours. */
+    {"rounds", NULL, NULL, BENCH_INT, CELL(n_rounds), 0, 0},
+    {"ratio_of_ours", NULL, NULL, BENCH_DOUBLE, CELL(of_ours), 0, 0},
+    {"ratio_of_latency", "ours: latency", "%14.2f", BENCH_DOUBLE, CELL(latency.median), 0, 0},
+    {"ratio_of_latency_low", "from", "%5.2f", BENCH_DOUBLE, CELL(latency.low), 0, 0},
+    {"ratio_of_latency_high", "to", "%5.2f", BENCH_DOUBLE, CELL(latency.high), 0, 0},
+    {"ratio_of_bandwidth", "bandwidth", "%11.2f", BENCH_DOUBLE, CELL(bandwidth.median), 0, 0},
+    {"ratio_of_bandwidth_low", "from", "%5.2f", BENCH_DOUBLE, CELL(bandwidth.low), 0, 0},
+    {"ratio_of_bandwidth_high", "to", "%5.2f", BENCH_DOUBLE, CELL(bandwidth.high), 0, 0},
+    {NULL, "ok", "%3s", BENCH_BOOL, CELL(ok), 0, 0},
+};
+#define N_COLUMNS (sizeof(columns) / sizeof(columns[0]))
+#define N_RATIOS 9 /* the last columns, which JSON has only of those beside ours */
+
+#undef CELL
+
+static const bench_table_t table = {columns, N_COLUMNS, 1};
+static const bench_table_t figures = {columns, N_COLUMNS - N_RATIOS, 1};
+
+static line_t line_of(const run_t *run, const transport_t *transport)
 {
     const net_row_t *row = &transport->row;
-    tw_json_t *json = tw_json_create();
-    tw_json_add_string(json, "peer", transport->name);
-    tw_json_add_int(json, "bytes", (int64_t)row->bytes);
-    tw_json_add_int(json, "connections", row->connections);
-    tw_json_add_int(json, "nics", run->options->n_nics);
-    tw_json_add_double(json, "link_bps", run->options->link_bps);
-    tw_json_add_bool(json, "both_ways", row->both_ways);
-    tw_json_add_double(json, "latency_us", row->latency_us);
-    tw_json_add_double(json, "bandwidth_GBps", row->bandwidth_GBps);
-    tw_json_add_double(json, "tcp_GBps", run->tcp_bps / 8e9);
-    if (transport->by_latency.median > 0) {
-        const net_ratio_t latency = transport->by_latency, bandwidth = transport->by_bandwidth;
-        tw_json_add_int(json, "rounds", run->options->n_rounds);
-        tw_json_add_double(json, "ratio_of_ours", lower(latency.median, bandwidth.median));
-        tw_json_add_double(json, "ratio_of_latency", latency.median);
-        tw_json_add_double(json, "ratio_of_latency_low", latency.low);
-        tw_json_add_double(json, "ratio_of_latency_high", latency.high);
-        tw_json_add_double(json, "ratio_of_bandwidth", bandwidth.median);
-        tw_json_add_double(json, "ratio_of_bandwidth_low", bandwidth.low);
-        tw_json_add_double(json, "ratio_of_bandwidth_high", bandwidth.high);
-    }
-    tw_json_add_bool(json, "ok", row->ok);
-    (void)tw_json_write_line(json, run->json);
-    tw_json_destroy(json);
+    line_t line = {.peer = transport->name,
+                   .ways = row->both_ways ? "both" : "one",
+                   .bytes = row->bytes,
+                   .connections = row->connections,
+                   .n_nics = run->options->n_nics,
+                   .both_ways = row->both_ways,
+                   .n_rounds = run->options->n_rounds,
+                   .ok = row->ok,
+                   .link_bps = run->options->link_bps,
+                   .latency_us = row->latency_us,
+                   .bandwidth_GBps = row->bandwidth_GBps,
+                   .tcp_GBps = run->tcp_bps / 8e9,
+                   .of_tcp = run->tcp_bps > 0 ? row->bandwidth_GBps * 8e9 / run->tcp_bps : NAN,
+                   .of_ours = fmin(transport->by_latency.median, transport->by_bandwidth.median),
+                   .latency = transport->by_latency,
+                   .bandwidth = transport->by_bandwidth};
+    return line;
 }
 
-static void print_ratio(const net_ratio_t *ratio)
+static void report(run_t *run, const transport_t *transport)
 {
-    if (ratio->median > 0) {
-        printf("   %4.2f [%4.2f %4.2f]", ratio->median, ratio->low, ratio->high);
-    } else {
-        printf("   %4s %11s", "-", "");
-    }
-}
-
-static void print_row(run_t *run, const transport_t *transport)
-{
-    const net_row_t *row = &transport->row;
-    run->n_bad += !row->ok;
+    static const net_ratio_t none = {NAN, NAN, NAN};
+    const int is_beside = transport->by_latency.median > 0;
+    run->n_bad += !transport->row.ok;
     if (our_end(run)->rank) {
         return;
     }
-    printf("%12s %12zu %11d %5s %12.1f %12.4f %10.2f", transport->name, row->bytes, row->connections,
-           row->both_ways ? "both" : "one", row->latency_us, row->bandwidth_GBps,
-           run->tcp_bps > 0 ? row->bandwidth_GBps * 8e9 / run->tcp_bps : 0);
-    print_ratio(&transport->by_latency);
-    print_ratio(&transport->by_bandwidth);
-    printf(" %3s\n", row->ok ? "yes" : "NO");
-    (void)fflush(stdout);
-    if (run->json) {
-        write_json(run, transport);
+    line_t line = line_of(run, transport);
+    if (!is_beside) {
+        line.latency = line.bandwidth = none;
     }
+    bench_table_row(&table, &line, NULL);
+    (void)bench_table_write(is_beside ? &table : &figures, &line, run->json); /* closing says what is lost */
 }
 
 static void print_head(const run_t *run)
@@ -234,13 +256,10 @@ static void print_head(const run_t *run)
     printf("# thinwire net: 2 nodes, %d interface(s) of %.0f Mb/s (0: not shaped)%s%s\n", options->n_nics,
            options->link_bps / 1e6, *tw_cluster_note(note) ? "; " : "", note);
     printf("# one TCP stream through one link (iperf3): %.0f Mb/s\n", run->tcp_bps / 1e6);
-    printf(
-        "# ours better: how many times ours is better than this one: the median of %d rounds' ratios, and\n"
-        "# where the true one lies with 95 %% (fewer than 6 rounds: the lowest and the highest)\n",
-        options->n_rounds);
-    printf(
-        "#\n#       peer        bytes connections  ways latency (us)       (GB/s)     of TCP   ours better: "
-        "latency   bandwidth           ok\n");
+    printf("# ours: how many times ours is better than this one: the median of %d rounds' ratios; from, to: "
+           "where the true\n# one lies with 95 %% (fewer than 6 rounds: the lowest and the highest)\n#\n",
+           options->n_rounds);
+    bench_table_head(&table);
 }
 
 /* ---- measuring ----------------------------------------------------------------------------------------- */
@@ -310,7 +329,7 @@ static tw_status_t measure_line(run_t *run, size_t bytes, int connections, int b
     }
     take_medians(run, n);
     for (int i = 0; i < n; i++) {
-        print_row(run, &run->transports[i]);
+        report(run, &run->transports[i]);
     }
     return TW_OK;
 }

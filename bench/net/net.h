@@ -43,8 +43,8 @@ typedef struct net_end {
     void *receiver[NET_CONNECTIONS_MAX];
 } net_end_t;
 
-/** Begin with a transport, and meet the other end; beside: by the words of this one, which is cleaned up
- *  later; NULL: newly. TW_ERR_IO, TW_ERR_NCCL, logged. */
+/** Begin with a transport, and meet the other end. beside: reuse this end's control connection; clean it up
+ *  after this one. NULL: open one. TW_ERR_IO, TW_ERR_NCCL, logged. */
 tw_status_t net_end_init(net_end_t *end, const tw_nccl_net_v12_t *net, const net_end_t *beside);
 tw_status_t net_end_connect(net_end_t *end, int n_connections);
 void net_end_disconnect(net_end_t *end);

@@ -8,8 +8,8 @@ TW_C_BEGIN
 
 typedef struct sim_event {
     double at;
-    uint64_t order; /**< of those at the same time: the smallest first */
-    double end;     /**< of a packet: when all of it is through, as far as it has come */
+    uint64_t order; /**< of events at the same time the smallest comes first */
+    double end;     /**< of a packet: when all of it has passed the ports that it has passed so far */
     uint32_t what;  /**< a chunk of an operation */
     uint8_t kind;   /**< of net.c */
     uint8_t is_last;

@@ -9,13 +9,13 @@ TW_C_BEGIN
 typedef enum sim_work { SIM_MOVE, SIM_ADD, SIM_ENCODE, SIM_DECODE } sim_work_t;
 
 typedef struct sim_op {
-    int from, at;   /**< ranks; of work the same */
+    int from, at;   /**< ranks; the same where nothing moves */
     int hop, owner; /**< hops of spreading come after those of reducing */
-    int times;      /**< shards of a row; inputs of work */
+    int times;      /**< a message: shards in it; work: its inputs */
     uint32_t n_inputs;
     uint32_t lane;      /**< of a message */
     uint16_t index;     /**< in its owner's flow */
-    uint16_t turn;      /**< its owner's, in the rank's program */
+    uint16_t turn;      /**< when its owner's flow comes in the rank's program */
     uint8_t work, form; /**< sim_work_t, tw_form_t */
     uint8_t is_spread;
 } sim_op_t;

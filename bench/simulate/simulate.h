@@ -44,7 +44,7 @@ typedef struct sim_cluster {
     int n_nodes, ranks_per_node;
     double link_Bps, in_node_Bps;            /**< of a node, and of a rank inside one */
     double latency_sec, in_node_latency_sec; /**< of a message */
-    double turn_sec, in_node_turn_sec;       /**< of one of TW_COLL_TURN_BYTES or more, before it leaves */
+    double turn_sec, in_node_turn_sec;       /**< before a message of TW_COLL_TURN_BYTES or more leaves */
     double packet_bytes; /**< that a connection sends before others get their turn; 0: whole messages */
     double message_sec;  /**< of a processor, for a message, at either end */
     double add_sec;      /**< of a processor, for a plain byte that is added */
@@ -74,11 +74,12 @@ typedef struct sim_result {
 /** An algorithm on a cluster: who does what after what. */
 typedef struct sim_graph sim_graph_t;
 
-/** row_shards: where a rank sends several shards to another one in a hop, and the algorithm joins them, so
- *  many of them are one message. TW_ERR_NO_MEMORY (logged). */
+/** row_shards: shards that go in one message, where a rank sends several to another one in a hop and the
+ *  algorithm joins them. TW_ERR_NO_MEMORY (logged). */
 tw_status_t sim_graph_create(const sim_cluster_t *cluster, const tw_algo_t *algo, int row_shards,
                              sim_graph_t **out);
-/** So many the library does: of a tensor of `bytes`, with messages of chunk_bytes at most. */
+/** Shards that the library joins in one message: of a tensor of `bytes`, in messages of at most
+ *  chunk_bytes. */
 int sim_row_shards(const sim_cluster_t *cluster, double bytes, double chunk_bytes);
 /** Accepts NULL. */
 void sim_graph_destroy(sim_graph_t *graph);
@@ -98,15 +99,15 @@ tw_status_t sim_run(sim_net_t *net, const sim_graph_t *graph, double bytes, doub
 /** When each port and each processor is free; they may be changed between two runs. The net's memory. */
 double *sim_net_times(sim_net_t *net, size_t *n);
 
-/** Runs on a net that have been seen: what posts an operation as before, and finds ports and processors as
- *  before, gets what came of it then, the same bits. Where messages take longer at random nothing is kept. */
+/** Runs seen before. If an operation is posted as in an earlier run, and finds ports and processors as
+ *  that did, it gets that run's result, bit for bit. With jitter_sec nothing is kept. */
 typedef struct sim_kept sim_kept_t;
 
 /** Both are borrowed; the cluster's ratios may change between two runs. TW_ERR_NO_MEMORY (logged). */
 tw_status_t sim_kept_create(const sim_cluster_t *cluster, sim_net_t *net, sim_kept_t **out);
 /** Accepts NULL. */
 void sim_kept_destroy(sim_kept_t *kept);
-/** As sim_run, or from memory. start: no rank's earlier than it was done with the run before. */
+/** As sim_run, or from memory. start: each rank's is no earlier than the end of its run before. */
 tw_status_t sim_kept_run(sim_kept_t *kept, const sim_graph_t *graph, double bytes, double chunk_bytes,
                          const double *start, sim_result_t *result);
 
@@ -123,7 +124,7 @@ typedef struct sim_step {
     int quantized;      /**< 0: ZeRO-3; 1: ZeRO++: int8 gathers, replicas in the nodes, int4 reductions */
     int overlap;        /**< 0: computing waits for the network, and the other way round */
     double chunk_bytes;
-    /** of a parameter server: what is ready first goes first, or what belongs to the first layers */
+    /** a parameter server: the layer that is ready first goes first; or the first layer goes first */
     enum { SIM_SERVER_NONE, SIM_SERVER_FIFO, SIM_SERVER_PRIORITY } server;
 } sim_step_t;
 

@@ -66,11 +66,12 @@ double tw_coll_model_decode_sec(const tw_coll_model_t *model, const tw_quant_cod
  *  Gb/s Ethernet. */
 #define TW_COLL_CROWD 1.05
 
-/** What an algorithm does; each algorithm fills one in from sizes alone, so that it is the same on all
- *  ranks. */
+/** What an operation costs, read off its flows (program/cost.h). Sizes alone decide it, so it is the same on
+ *  all ranks. */
 typedef struct tw_coll_cost {
-    int inter_rounds, node_rounds; /**< messages that wait for one another, on the longest path; in each
-                                           *   such round inter_messages / inter_rounds follow each other */
+    /** messages that wait for one another, on the longest path; in each such round inter_messages /
+     *  inter_rounds follow each other */
+    int inter_rounds, node_rounds;
     double inter_messages, node_messages; /**< sent by the busiest rank */
     double inter_bytes;                   /**< through the busiest node's link: the larger of in and out */
     double node_bytes;                    /**< moved inside the busiest node, by all its ranks together */

@@ -57,10 +57,11 @@ typedef struct tw_flows {
 
 /** How many shards the tensor is cut into; of TW_FLOWS_WHOLES and TW_FLOWS_ROOT 1. */
 int tw_flows_count_shards(const tw_flows_t *flows, const tw_topo_t *topo);
-/** 1: the rank is an owner. Of TW_FLOWS_ROOT every rank may be; where that is asked for a cost, see
- *  tw_flows_has_cost. */
+/** 1: the rank is an owner. TW_FLOWS_ROOT: 1 for every rank, since any may be root; costs use
+ *  tw_flows_has_cost instead. */
 int tw_flows_owns(const tw_flows_t *flows, const tw_topo_t *topo, int rank);
-/** 1: the owner's flow is one of those that an operation costs: all owners', or of any one root, rank 0's. */
+/** 1: the flow of this owner counts in an operation's cost. All owners' do; TW_FLOWS_ROOT: only rank 0's, as
+ *  every root costs the same. */
 int tw_flows_has_cost(const tw_flows_t *flows, const tw_topo_t *topo, int rank);
 
 /** A value that is plain at its rank. */

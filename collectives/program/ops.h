@@ -41,8 +41,9 @@ typedef struct tw_op {
     int from, to;      /**< cells; SUM: see inputs */
     int from_owner;    /**< the cell's; not always `owner` for a CONVERT of an all-to-all */
     int first_input, n_inputs;
-    int n_partial;  /**< SUM: so many inputs, the first ones, are sums that have travelled; if the first
-                     *   one is an own contribution, all others are */
+    /** SUM: the first so many inputs are sums that have travelled; if the first one is an own contribution,
+     *  all others are */
+    int n_partial;
     int is_last;    /**< SUM: of all contributions */
     int for_send;   /**< CONVERT: of an own contribution, to send it */
     tw_seed_t seed; /**< of what is encoded */

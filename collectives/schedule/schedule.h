@@ -64,7 +64,8 @@ void tw_view_write(const tw_view_t *view, size_t first, size_t n, const void *sr
 
 typedef struct tw_sched tw_sched_t;
 
-/** Index of a task, in program order. Also what an empty message is: being after it means nothing. */
+/** Index of a task, in program order. TW_TASK_NONE stands for an empty message; waiting for it does
+ *  nothing. */
 typedef int tw_task_t;
 #define TW_TASK_NONE (-1)
 

@@ -26,8 +26,8 @@ void tw_scratch_destroy(tw_scratch_t *scratch);
 /** Join the users as the youngest; leave them, with all that is still reserved. */
 void tw_scratch_enter(tw_scratch_t *scratch, tw_scratch_user_t *user);
 void tw_scratch_leave(tw_scratch_t *scratch, tw_scratch_user_t *user);
-/** 1: `bytes` more are reserved; 0: there is no room, which for all but the oldest user is half of it.
- *  is_needed: nothing of the user goes on without; the oldest user then gets it, even beyond the limit. */
+/** 1: `bytes` more are reserved; 0: that would exceed the limit, which for all but the oldest user is half.
+ *  is_needed: 1: the user cannot proceed without it; the oldest user then gets it beyond the limit, too. */
 int tw_scratch_reserve(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t bytes, int is_needed);
 void tw_scratch_release(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t bytes);
 /** What a buffer of `bytes` takes. */

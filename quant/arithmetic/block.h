@@ -9,15 +9,15 @@
 #include "quant/arithmetic/philox.h"
 #include "quant/quant.h"
 
-#define TW_BLOCK_LIMIT_ROTATED \
-    0x7c800000u /**< bits of 2^122: above it, a rotated block counts as overflown */
-#define TW_BLOCK_SCALE_MIN \
-    0x01000000u /**< bits of 2^-125: scales and, but for 2 bits, their inverses stay normal numbers */
+/** Bits of 2^122: above it, a rotated block counts as overflown. */
+#define TW_BLOCK_LIMIT_ROTATED 0x7c800000u
+/** Bits of 2^-125: scales and, but for 2 bits, their inverses stay normal numbers. */
+#define TW_BLOCK_SCALE_MIN 0x01000000u
 #define TW_BLOCK_HADAMARD_NORM 0x1.6a09e6p-3f /**< 2^-2.5 */
 
-/* ---- scale
- * ----------------------------------------------------------------------------------------------------
- * Magnitudes are compared as integers: the order of abs_bits is that of |x|, with NaN above infinity, so that
+/* ---- scale --------------------------------------------------------------------------------------------- */
+
+/* Magnitudes are compared as integers: the order of abs_bits is that of |x|, with NaN above infinity, so that
  * one maximum finds both the amax and any non-finite element. */
 
 TW_HD static inline int tw_block_qmax(int bits)

@@ -80,9 +80,9 @@ TW_HD static inline float tw_float_div(float a, float b)
 #endif
 }
 
-/* ---- types
- * ---------------------------------------------------------------------------------------------------- NaN
- * keeps its sign and the leading bits of its payload and becomes quiet, as x86's F16C does. */
+/* ---- types --------------------------------------------------------------------------------------------- */
+
+/* NaN keeps its sign and the leading bits of its payload and becomes quiet, as x86's F16C does. */
 
 TW_HD static inline float tw_float_from_bf16(uint16_t h)
 {

@@ -1,4 +1,4 @@
-/** Where the scales and codes of a segment lie; the wire format is described at the head of quant.h.
+/** Where the scales and codes of a segment lie; block_codec.h describes the wire format.
  *  Compiles as C11, C++17 and CUDA. */
 #ifndef TW_QUANT_LAYOUT_H
 #define TW_QUANT_LAYOUT_H

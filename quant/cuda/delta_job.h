@@ -31,11 +31,11 @@ typedef struct tw_delta_cuda_state {
     int32_t status;
     uint32_t failed; /**< a block does not decode; beside the status, which other warps look at meanwhile */
     uint32_t coded;
-    uint32_t bytes, check; /**< of the message; of a plain one */
+    uint32_t bytes, check; /**< of the message; its checksum, if it is plain */
     uint32_t head_bytes;   /**< what stands before the entries */
     uint32_t base;
     uint32_t rows[TW_DELTA_EXPONENTS]; /**< as in tw_delta_model_t */
-    tw_quant_outcome_t outcome;        /**< where the caller wants none */
+    tw_quant_outcome_t outcome;        /**< written here if the caller wants none */
 } tw_delta_cuda_state_t;
 
 typedef struct tw_delta_cuda_job {

@@ -12,7 +12,7 @@ TW_C_BEGIN
 #define TW_ENTROPY_CUDA_WARPS (TW_ENTROPY_CUDA_THREADS / 32)
 /** Thread blocks that work on one block of a message, or on 65,536 words of anything else. */
 #define TW_ENTROPY_CUDA_PARTS 8
-/** Steps of a coder whose elements are loaded at once, long before they are needed. */
+/** A coder loads the elements of as many steps at once, long before it needs them. */
 #define TW_ENTROPY_CUDA_AHEAD 8
 
 typedef unsigned long long tw_entropy_sum_t; /**< what atomicAdd takes */
@@ -38,7 +38,7 @@ typedef struct tw_entropy_cuda_device {
 
 #define TW_ENTROPY_CUDA_ALIGN_BYTES ((size_t)256)
 
-/** Hands out a workspace; what a call needs is the end of one that begins at 0. */
+/** Hands out a workspace piece by piece. One that begins at 0 ends at the bytes that a call needs. */
 typedef struct tw_entropy_arena {
     uintptr_t at;
 } tw_entropy_arena_t;

@@ -16,11 +16,12 @@
 
 TW_C_BEGIN
 
-/* ---- parameters of a launch
- * -------------------------------------------------------------------------------------- Everything travels
- * by value, as kernel parameters: nothing is allocated, copied or waited for, and a captured graph owns it.
- * After the arguments comes an array of 64-bit words: the segments, then the lists of pointers that they
- * refer to. Kernels exist for two sizes of it, because a launch costs more with more parameters. */
+/* ---- parameters of a launch ---------------------------------------------------------------------------- */
+
+/* Everything travels by value, as kernel parameters: nothing is allocated, copied or waited for, and a
+ * captured graph owns it. After the arguments comes an array of 64-bit words: the segments, then the lists
+ * of pointers that they refer to. Kernels exist for two sizes of it, because a launch costs more with more
+ * parameters. */
 
 typedef struct tw_cuda_args {
     tw_cuda_codec_t in, out; /**< of encoded inputs and of the output; the same where there is only one */
@@ -57,8 +58,8 @@ typedef struct tw_cuda_segment {
 
 #define TW_CUDA_SEGMENT_WORDS (sizeof(tw_cuda_segment_t) / 8)
 #define TW_CUDA_WORDS_SMALL 100
-#define TW_CUDA_WORDS_LARGE \
-    4000 /**< parameters are limited to 32764 bytes since CUDA 12.1 (Volta and later) */
+/** Parameters are limited to 32764 bytes since CUDA 12.1 (Volta and later). */
+#define TW_CUDA_WORDS_LARGE 4000
 
 /** The segment that a tile belongs to: the last one with first_tile <= tile, known not to come before
  *  `from`. */

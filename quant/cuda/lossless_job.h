@@ -58,14 +58,14 @@ typedef struct tw_lossless_cuda_state {
     uint32_t own; /**< classes that have tables of their own */
     int32_t window;
     uint8_t tables[TW_LOSSLESS_CLASSES][TW_LOSSLESS_TABLE_BYTES];
-    tw_quant_outcome_t outcome; /**< where the caller wants none */
+    tw_quant_outcome_t outcome; /**< written here if the caller wants none */
 } tw_lossless_cuda_state_t;
 
 typedef struct tw_lossless_cuda_job {
     tw_type_t type;
     tw_quant_sink_t sink;
-    uint32_t n_elems, n_segments, n_pieces, n_rows, n_columns,
-        n_blocks; /**< the room there is, at least what is used */
+    /** the room there is, at least what is used */
+    uint32_t n_elems, n_segments, n_pieces, n_rows, n_columns, n_blocks;
     uint32_t src_bytes, at_most;
     uint64_t bound;
     uint8_t *dst;       /**< the message */

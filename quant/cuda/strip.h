@@ -114,9 +114,10 @@ TW_HD static inline bool tw_strip_scale_is_small(float scale)
     return tw_float_bits(scale) < 0x7b000000u;
 }
 
-/* ---- codes
- * ------------------------------------------------------------------------------------------------------ A
- * float in [2^23, 2^24) holds an integer in its lowest bits: conversions are byte moves and one addition. */
+/* ---- codes --------------------------------------------------------------------------------------------- */
+
+/* A float in [2^23, 2^24) holds an integer in its lowest bits: conversions are byte moves and one addition.
+ * */
 
 template <int BITS>
 TW_HD static inline void tw_strip_unpack(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(BITS)],

@@ -2,8 +2,8 @@
  *  tests.
  *
  *  Read value.h (one element), ref.c (one block, the oracle), then model.h and model.c (what the coder
- *  believes), codec.c (messages, the public calls) and last lanes.h (ref.c again, 8 or 16 elements at a
- *  time).
+ *  believes), codec.c (a codec), walk.h (which elements come next), encode.c and decode.c (messages) and last
+ *  lanes.h (ref.c again, 8 or 16 elements at a time).
  *
  *  Message, little-endian, without padding (n elements; the segments' elements one after the other):
  *    u8 magic, u8 version, u8 flags, u8 zero, u32 bytes of the message
@@ -50,15 +50,15 @@ TW_C_BEGIN
 
 #define TW_DELTA_BLOCK_ELEMS 65536
 #define TW_DELTA_ELEMS_MAX ((size_t)1 << 30)
-/** Shorter messages go plain: what is sent of a model alone would cost more than they can gain. */
+/** Shorter messages go plain: the model that a coded one carries would cost more than coding gains. */
 #define TW_DELTA_CODED_MIN 1024
 
 #define TW_DELTA_EXPONENTS 32
 #define TW_DELTA_SIZES 4 /**< of the previous change */
 #define TW_DELTA_CONTEXTS (TW_DELTA_EXPONENTS * TW_DELTA_SIZES)
 #define TW_DELTA_TABLES 16
-#define TW_DELTA_RAW_BITS_MAX \
-    6 /**< one word renormalises a lane as long as this and FREQ_BITS are 16 at most */
+/** One word renormalises a lane as long as this and FREQ_BITS are 16 at most. */
+#define TW_DELTA_RAW_BITS_MAX 6
 
 typedef struct tw_delta_header {
     uint8_t magic, version, flags, zero;

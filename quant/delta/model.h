@@ -87,7 +87,8 @@ TW_HD static inline uint32_t tw_delta_row_of(const tw_delta_stats_t *stats, uint
 
 /* ---- what is sent of them ------------------------------------------------------------------------------ */
 
-/** Contexts that travel: without the second one, every exponent's first. */
+/** From one context that travels to the next. All travel; without the second context each exponent's
+ *  first. */
 TW_HD static inline uint32_t tw_delta_context_stride(int second)
 {
     return second ? 1 : TW_DELTA_SIZES;

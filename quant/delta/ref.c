@@ -10,8 +10,8 @@ static int ref_usable(void)
 
 #define INLINE static inline __attribute__((always_inline))
 
-#define BATCH \
-    ((size_t)256) /* elements of which loops, that a compiler makes vectors of, take what has no state */
+/* Elements at a time of loops for what has no state: compilers make vectors of these. */
+#define BATCH ((size_t)256)
 
 /* As tw_delta_state_size and tw_delta_state, in steps that vectors have: a state is the top of a float. */
 #define STATE_BITS 20

@@ -133,14 +133,14 @@ typedef struct tw_lossless_table {
     uint8_t density[TW_LOSSLESS_BINS], zeros, escapes;
 } tw_lossless_table_t;
 
-/** Which tables something was made from: the classes that most messages have in common need not be made
- *  again. */
+/** The tables that a model was made from: a class whose table has not changed is not made again. */
 typedef struct tw_lossless_made {
     uint8_t classes; /**< mask of those that were made at all */
     tw_lossless_table_t of[TW_LOSSLESS_CLASSES];
 } tw_lossless_made_t;
 
-/** What the coders look up. Of classes that the message does not have: anything. All zeros at first. */
+/** What the coders look up. Zeroed at first; what stands for classes that a message does not have is not
+ *  read. */
 typedef struct tw_lossless_model {
     tw_lossless_made_t encoder, decoder;
     uint64_t encode[TW_LOSSLESS_CONTEXTS * TW_ENTROPY_SYMBOLS];

@@ -8,8 +8,8 @@ static int ref_usable(void)
 
 /* ---- symbols ------------------------------------------------------------------------------------------- */
 
-#define BATCH \
-    512 /* elements whose entries are looked for in a loop of its own, which a compiler makes vectors of */
+/* Elements whose entries are looked for in a loop of its own, which compilers make vectors of. */
+#define BATCH 512
 
 /** Where elements' entries are in the encoder's table. */
 static void find_entries(const uint16_t *heads, const uint16_t *expected, size_t n, uint16_t *index)

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <gtest/gtest.h>
+#include <jansson.h>
 
 extern "C" {
 #include "bench/columns.h"
@@ -20,6 +21,7 @@ struct Row {
     size_t bytes;
     uint64_t sent;
     double share, error;
+    json_t *list;
 };
 
 const bench_column_t columns[] = {
@@ -37,7 +39,7 @@ const bench_column_t columns[] = {
 const size_t n_columns = sizeof(columns) / sizeof(columns[0]);
 const bench_table_t table = {columns, n_columns, 1};
 
-const Row row = {"one", "ab", -3, 1, -1, INT64_C(1) << 40, 42, 7, 0.125, NAN};
+const Row row = {"one", "ab", -3, 1, -1, INT64_C(1) << 40, 42, 7, 0.125, NAN, nullptr};
 
 TEST(Columns, HeadAndRowStandUnderEachOther)
 {
@@ -50,11 +52,11 @@ TEST(Columns, HeadAndRowStandUnderEachOther)
 }
 
 /* The row as a line of JSON, without its end. */
-std::string written(const bench_table_t &what)
+std::string written(const bench_table_t &what, const Row &with = row)
 {
     char line[512] = "";
     FILE *file = tmpfile();
-    EXPECT_EQ(TW_OK, bench_table_write(&what, &row, file));
+    EXPECT_EQ(TW_OK, bench_table_write(&what, &with, file));
     rewind(file);
     EXPECT_NE(nullptr, fgets(line, sizeof(line), file));
     fclose(file);
@@ -67,6 +69,23 @@ TEST(Columns, AreWrittenUnscaledAndInOrder)
               R"("share":0.125,"ok":true,"same":null})",
               written(table));
     EXPECT_EQ(TW_OK, bench_table_write(&table, &row, nullptr)) << "no file, nothing to write";
+}
+
+TEST(Columns, ListsStandInJsonAlone)
+{
+    const bench_column_t listed[] = {
+        {"name", "name", "%-6s", BENCH_STRING, offsetof(Row, name), 0, 0},
+        {"list", nullptr, nullptr, BENCH_JSON, offsetof(Row, list), 0, 0},
+    };
+    const bench_table_t what = {listed, 2, 0};
+    Row with = row;
+    with.list = json_pack("[i[i]]", 1, 2);
+    EXPECT_EQ(R"({"name":"one","list":[1,[2]]})", written(what, with));
+    EXPECT_EQ(R"({"name":"one","list":[1,[2]]})", written(what, with)) << "the row keeps its list";
+    json_decref(with.list);
+    testing::internal::CaptureStdout();
+    bench_table_row(&what, &row, nullptr);
+    EXPECT_EQ("one   \n", testing::internal::GetCapturedStdout());
 }
 
 TEST(Columns, AreReadBack)

@@ -46,8 +46,8 @@ class ScratchLimit : public tw::Fixture
             c.type = TW_TYPE_BF16;
             c.codec = info->lossless_only ? "lossless" : info->quantized ? "int4:block=32" : "";
             c.inner = inner;
-            c.sizes.assign(n_segments,
-                           bytes / 2 / n_segments / w * w); /* all-to-all: everybody sends alike */
+            /* All-to-all: everybody sends alike. */
+            c.sizes.assign(n_segments, bytes / 2 / n_segments / w * w);
             tw::RankBuffers mine;
             if (info->op == TW_COLL_ALLTOALL || info->op == TW_COLL_BROADCAST) {
                 tw::Case like = c;

@@ -57,6 +57,20 @@ TEST_F(Json, KeepsOrderAndTypes)
                        "\"identical\":false,\"a\":-1}\n");
 }
 
+TEST_F(Json, ListsAndObjectsAreTaken)
+{
+    tw_json_add_value(json, "list", json_pack("[ii]", 1, 2));
+    tw_json_add_value(json, "object", json_pack("{sns[i]}", "b", "a", 3));
+    EXPECT_EQ(write(), "{\"list\":[1,2],\"object\":{\"b\":null,\"a\":[3]}}\n");
+}
+
+TEST_F(Json, AListThatCouldNotBeMadeIsOutOfMemory)
+{
+    expect_log("json: cannot write a line");
+    tw_json_add_value(json, "list", nullptr);
+    EXPECT_EQ(write(TW_ERR_NO_MEMORY), "");
+}
+
 TEST_F(Json, EmptyObject)
 {
     EXPECT_EQ(write(), "{}\n");

@@ -90,8 +90,8 @@ TEST(DoctorWords, EachNodeSaysItsOwn)
             result.leader = leaders.data();
             result.n_nodes = (int)leaders.size();
             std::vector<std::vector<int>> said(leaders.size());
-            const std::vector<int> own((size_t)rank.rank,
-                                       rank.rank); /* as many as its number: the first has none */
+            /* As many as its number: the first has none. */
+            const std::vector<int> own((size_t)rank.rank, rank.rank);
             const auto take = [](void *ctx, int node, const void *data, size_t bytes) {
                 const int *first = static_cast<const int *>(data);
                 (*static_cast<std::vector<std::vector<int>> *>(ctx))[(size_t)node] =

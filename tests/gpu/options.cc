@@ -1,6 +1,6 @@
 #include "tests/gpu/options.h"
 
-#include <cstring>
+#include <cstddef>
 #include <sstream>
 
 #include "flags/flags.h"
@@ -18,8 +18,7 @@ const std::vector<SectionInfo> section_infos = {
      "rank that dies"},
     {section_plugin, "plugin",
      "a program that calls NCCL, with the net plugin, collnet and the interposer, in processes that share "
-     "the "
-     "GPU"},
+     "the GPU"},
     {section_bench, "bench", "speed of the codecs' kernels beside a device-to-device copy, against the bars"},
 };
 
@@ -85,106 +84,102 @@ std::string filter_of(const std::vector<std::string> &suites, unsigned sections,
 namespace
 {
 
-enum { KEY_JSON = 256, KEY_QUICK, KEY_ONLY, KEY_SECONDS, KEY_LIST, KEY_RANK_OF };
-
-const argp_option option_list[] = {
-    {"only", KEY_ONLY, "PARTS", 0,
-     "Some of codecs,sums,collectives,trainer,processes,plugin,bench (default: all)", 0},
-    {"quick", KEY_QUICK, nullptr, 0,
-     "Of codecs, sums, collectives and trainer a few tests on small sizes: what runs under compute-sanitizer "
-     "in "
-     "minutes",
-     0},
-    {"list", KEY_LIST, nullptr, 0, "Say what would be run, and end", 0},
-    {"json", KEY_JSON, "FILE", 0,
-     "Write the speeds, and a last line of counts, as JSON lines to FILE (default: to standard output)", 0},
-    {"seconds", KEY_SECONDS, "S", 0, "Time to measure each line of the bench for (default: 0.2)", 0},
-    {"rank-of", KEY_RANK_OF, "JOB", OPTION_HIDDEN, "Be a rank of a job of processes", 0},
-    {nullptr, 0, nullptr, 0, nullptr, 0},
+/* What the flags store. */
+struct Read {
+    unsigned sections;
+    int quick, list;
+    const char *json, *rank_of;
+    double seconds;
 };
 
-void parse_only(const char *arg, argp_state *state, Options *options)
+void take_only(argp_state *state, const tw_flag_t *flag, void *options, const char *text)
 {
     std::string why;
-    if (!parse_sections(arg, &options->sections, &why)) {
-        argp_error(state, "--only: %s", why.c_str());
+    if (!parse_sections(text, &static_cast<Read *>(options)->sections, &why)) {
+        argp_error(state, "--%s: %s", flag->field.name, why.c_str());
     }
 }
 
-void parse_seconds(const char *arg, argp_state *state, Options *options)
-{
-    const tw_config_field_t field = {"seconds", nullptr, "S",  nullptr, TW_CONFIG_DOUBLE,
-                                     0,         1e-6,    3600, nullptr};
-    if (tw_config_parse(&field, &options->seconds, arg) != TW_OK) {
-        argp_error(state, "--seconds: '%s' is not a number from 1e-6 to 3600", arg);
-    }
-}
+const tw_flag_t flag_list[] = {
+    {{"only", nullptr, "PARTS",
+      "Some of codecs,sums,collectives,trainer,processes,plugin,bench (default: all)", TW_CONFIG_STRING, 0, 0,
+      0, nullptr},
+     0,
+     1,
+     take_only},
+    {{"quick", nullptr, nullptr,
+      "Of codecs, sums, collectives and trainer a few tests on small sizes: what runs under "
+      "compute-sanitizer "
+      "in minutes",
+      TW_CONFIG_BOOL, offsetof(Read, quick), 0, 0, nullptr},
+     0,
+     1,
+     nullptr},
+    {{"list", nullptr, nullptr, "Say what would be run, and end", TW_CONFIG_BOOL, offsetof(Read, list), 0, 0,
+      nullptr},
+     0,
+     1,
+     nullptr},
+    {{"json", nullptr, "FILE",
+      "Write the speeds, and a last line of counts, as JSON lines to FILE (default: to standard output)",
+      TW_CONFIG_STRING, offsetof(Read, json), 0, 0, nullptr},
+     0,
+     1,
+     nullptr},
+    {{"seconds", "0.2", "S", "Time to measure each line of the bench for", TW_CONFIG_DOUBLE,
+      offsetof(Read, seconds), 1e-6, 3600, nullptr},
+     0,
+     1,
+     nullptr},
+    {{"rank-of", nullptr, "JOB", "Be a rank of a job of processes", TW_CONFIG_STRING, offsetof(Read, rank_of),
+      0, 0, nullptr},
+     0,
+     0,
+     nullptr},
+};
 
 /* A quick run has neither processes nor a bench. */
-void check_quick(argp_state *state, Options *options)
+void check_quick(argp_state *state, void *options)
 {
-    const unsigned slow = options->sections & ~(unsigned)section_tests;
-    if (!options->quick) {
+    Read *read = static_cast<Read *>(options);
+    const unsigned slow = read->sections & ~(unsigned)section_tests;
+    if (!read->quick) {
         return;
     }
-    if (options->sections != section_all && slow) {
+    if (read->sections != section_all && slow) {
         argp_error(state, "--quick has no %s",
                    slow & section_bench    ? "bench"
                    : slow & section_plugin ? "plugin"
                                            : "processes");
     }
-    options->sections &= section_tests;
+    read->sections &= section_tests;
 }
 
-error_t parse_option(int key, char *arg, argp_state *state)
-{
-    Options *options = static_cast<Options *>(state->input);
-    switch (key) {
-    case KEY_JSON:
-        options->json = arg;
-        return 0;
-    case KEY_QUICK:
-        options->quick = true;
-        return 0;
-    case KEY_ONLY:
-        parse_only(arg, state, options);
-        return 0;
-    case KEY_SECONDS:
-        parse_seconds(arg, state, options);
-        return 0;
-    case KEY_LIST:
-        options->list = true;
-        return 0;
-    case KEY_RANK_OF:
-        options->rank_of = arg;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s': there are no arguments but options", arg);
-        return EINVAL;
-    case ARGP_KEY_END:
-        check_quick(state, options);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
+const tw_flags_t flags = {
+    flag_list,
+    sizeof(flag_list) / sizeof(flag_list[0]),
+    "Tests everything that needs a GPU on the GPU that is here, against the CPU, and measures the codecs' "
+    "kernels.\vThe last line is \"N passed, N failed, N skipped\". GoogleTest's flags "
+    "(--gtest_filter=PATTERN, ...) work too. Exit status: 0 nothing failed, 1 something failed, 2 bad usage, "
+    "77 no GPU.",
+    nullptr,
+    nullptr,
+    check_quick,
+};
 
 } // namespace
 
 Options parse_options(int argc, char **argv)
 {
-    const argp parser = {option_list,
-                         parse_option,
-                         nullptr,
-                         "Tests everything that needs a GPU on the GPU that is here, against the CPU, and "
-                         "measures the codecs' kernels.\vThe last line is \"N passed, N failed, N skipped\". "
-                         "GoogleTest's flags (--gtest_filter=PATTERN, ...) work too. Exit status: 0 "
-                         "nothing failed, 1 something failed, 2 bad usage, 77 no GPU.",
-                         nullptr,
-                         nullptr,
-                         nullptr};
+    Read read = {section_all, 0, 0, "", "", 0};
+    tw_flags_read(&flags, argc, argv, &read);
     Options options;
-    tw_flags_parse(&parser, argc, argv, 0, &options);
+    options.sections = read.sections;
+    options.quick = read.quick;
+    options.list = read.list;
+    options.json = read.json;
+    options.rank_of = read.rank_of;
+    options.seconds = read.seconds;
     return options;
 }
 

@@ -217,8 +217,8 @@ TEST_P(TrainFault, EndsAllOthersInTimeWhichNameIt)
     if (GetParam().signal == SIGSTOP) {
         EXPECT_FALSE(ranks_[(size_t)GetParam().victim]->has_ended())
             << "the others ended because the box ended all";
-        ASSERT_EQ(kill(ranks_[(size_t)GetParam().victim]->pid(), SIGKILL),
-                  0); /* the box waits for it no longer */
+        /* The box waits for it no longer. */
+        ASSERT_EQ(kill(ranks_[(size_t)GetParam().victim]->pid(), SIGKILL), 0);
     }
     process::Result result = child.wait(60);
     EXPECT_TRUE(result.in_time);

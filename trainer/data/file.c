@@ -79,8 +79,8 @@ tw_status_t tw_data_map_check(const tw_data_map_t *map)
 void tw_data_rest(const tw_data_map_t *map)
 {
     if (map->at) {
-        (void)madvise((void *)(uintptr_t)map->at, map->bytes,
-                      MADV_DONTNEED); /* advice: it stays, otherwise */
+        /* Advice: it stays, otherwise. */
+        (void)madvise((void *)(uintptr_t)map->at, map->bytes, MADV_DONTNEED);
     }
 }
 

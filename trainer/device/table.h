@@ -56,8 +56,7 @@ struct tw_device {
     /** Memory of the device, aligned to 256 bytes; pinned: of the host, which copies are fast with. */
     tw_status_t (*alloc)(tw_device_t *device, size_t bytes, int pinned, void **out);
     void (*free)(tw_device_t *device, void *memory, int pinned);
-    /** Host memory that is there, whole pages, becomes such, until unpin. 0: it does not, which nobody needs
-     *  to mind. */
+    /** Pin existing host memory (whole pages), until unpin. 0: it was not pinned; callers may ignore that. */
     int (*pin)(tw_device_t *device, void *start, size_t bytes);
     void (*unpin)(tw_device_t *device, void *start);
     tw_status_t (*stream_create)(tw_device_t *device, tw_stream_t *out);

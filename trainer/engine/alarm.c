@@ -66,12 +66,12 @@ static int is_gradient_finite(const tw_engine_t *engine, size_t tensor)
     const tw_engine_unit_t *unit = &engine->units[engine->tensors[tensor].unit];
     tw_norm_t norm = {{0}, 0};
     tw_norm_add(&norm, engine->grad_type,
-                tw_engine_grad_at(engine, unit->part_grads, engine->piece_offsets[tensor]),
+                tw_engine_grad_at(engine, unit->shard_grads, engine->piece_offsets[tensor]),
                 engine->pieces[tensor].n_elems);
     return norm.n_nonfinite == 0;
 }
 
-/** Of this rank's parts: weights first (0 .. n_tensors - 1), as what is wrong with them is wrong everywhere,
+/** Of this rank's shards: weights first (0 .. n_tensors - 1), as what is wrong with them is wrong everywhere,
  *  then gradients as they come (n_tensors + place in the order); UINT64_MAX: all are finite. */
 static uint64_t find_nonfinite(const tw_engine_t *engine, const size_t *order)
 {

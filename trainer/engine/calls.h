@@ -43,30 +43,30 @@ void tw_engine_fetch(const tw_engine_t *engine, const void *start, size_t n_byte
 void tw_engine_put_away(const tw_engine_t *engine, const void *start, size_t n_bytes);
 /** What has been freed goes back to the system. */
 void tw_engine_trim(void);
-/** Look how much is held: while the weights' changes are under way it is most. */
+/** Look how much is held now, and keep the peak. It is most while the weights' changes are under way. */
 void tw_engine_note_memory(tw_engine_t *engine);
 void tw_engine_free_all(tw_engine_t *engine);
 
 /* ---- device.c */
 void tw_engine_find_homes(tw_engine_t *engine);
-/** Is there already more than there is room for? */
+/** 1: more is held already than thinwire.device_mem allows. */
 int tw_engine_is_full(const tw_engine_t *engine);
 /** TW_ERR_CONFIG (logged with every holding) if it does not fit in thinwire.device_mem. */
 tw_status_t tw_engine_check_device(const tw_engine_t *engine);
-/** Is a block's gradient there no sooner than when the next one's is computed? */
+/** 1: a block's gradient arrives only after the next block's is computed. */
 int tw_engine_gradients_lag(const tw_engine_t *engine);
 
 /* ---- near.c */
 /** Does the optimizer's state lie on the model's device? The homes are known. */
 int tw_near_is_wanted(const tw_engine_t *engine);
-/** Nothing to do, as in cleanup, load and store, if it does not. */
+/** These four do nothing where the optimizer's state is not on the device. */
 tw_status_t tw_near_init(tw_engine_t *engine);
 void tw_near_cleanup(tw_engine_t *engine);
-/** Masters and moments from host memory to the device; and back, if they are not there. */
+/** Copy masters and moments from host memory to the device; and back, unless host memory has them already. */
 tw_status_t tw_near_load(tw_engine_t *engine);
 tw_status_t tw_near_store(tw_engine_t *engine);
-/** A unit's gradients are reduced: to the device. Then count some of the shard's elements in the norm, which
- *  in the end is asked for. */
+/** Copy a unit's reduced gradients to the device; then count n of them, from `first` on, in the norm; in the
+ *  end add what was counted to *norm. */
 tw_status_t tw_near_gradients(tw_engine_t *engine, size_t index);
 tw_status_t tw_near_count(tw_engine_t *engine, size_t index, size_t first, size_t n);
 tw_status_t tw_near_norm(tw_engine_t *engine, tw_norm_t *norm);
@@ -77,10 +77,10 @@ tw_status_t tw_near_wait(tw_engine_t *engine, size_t index);
 
 /* ---- inputs.c */
 tw_status_t tw_inputs_init(tw_engine_t *engine, size_t x_elems);
-/** Where a unit's output goes in the forward pass (0: the embedding's), to be used until the next but one is
- *  asked for; where the last one's stays, and its gradient takes its place. */
+/** Where a unit's output goes in the forward pass; unit 0: the embedding's. The memory may be used until the
+ *  next output but one is asked for. The last unit's output stays, and its gradient takes its place. */
 float *tw_inputs_output(const tw_engine_t *engine, size_t unit);
-/** It is there: keep it for backward. */
+/** The output is computed: keep it for backward. */
 void tw_inputs_keep(tw_engine_t *engine, size_t unit);
 /** A layer's input in the backward pass; reads ahead for the layer before it. */
 const float *tw_inputs_get(tw_engine_t *engine, size_t unit);
@@ -110,12 +110,12 @@ static inline size_t tw_engine_row_elems(const tw_model_tensor_t *tensor)
     return tensor->n_dims == 2 ? tensor->shape[1] : 0;
 }
 
-/** args in a codec, if it is one: quantized always, lossless where there are other nodes. A deterministic
- *  communicator measures no link, and its model is of a fast one: bytes are what was asked for. */
+/** Let args use the codec, unless that is plain. A quantized one is forced, and a lossless one if there are
+ *  other nodes: a deterministic communicator measures no link, assumes a fast one, and might not encode. */
 void tw_engine_encode(const tw_engine_t *engine, const tw_quant_codec_t *codec, tw_coll_args_t *args);
-/** Post args, in operations of at most `bucket` elements (or one segment). Adds the inter-node bytes to
- *  planned_bytes; planned: what is known of them from before, or TW_ENGINE_NOT_PLANNED: then they are found
- *  out. */
+/** Post args, in operations of at most `bucket` elements (or one larger segment). Adds their inter-node
+ *  bytes to planned_bytes. *planned: these bytes, if an earlier post of the same found them;
+ *  TW_ENGINE_NOT_PLANNED: this one finds them and writes them there. */
 tw_status_t tw_engine_post(tw_engine_t *engine, tw_engine_ops_t *ops, const tw_coll_args_t *args,
                            int64_t bucket, uint64_t *planned);
 /** Note a request that somebody else has posted. */
@@ -136,9 +136,9 @@ tw_status_t tw_walk_all(tw_engine_t *engine, void *whole);
 void tw_walk_point_at(tw_engine_t *engine, size_t unit, const void *whole);
 
 /* ---- sync.c: nothing to do in any of them without delta */
-/** New masters will come, of units 0, 1, ... */
+/** Begin a sync: the masters of units 0, 1, ... will be updated, in this order. */
 void tw_sync_start(tw_engine_t *engine, tw_hpz_sync_t kind);
-/** The next unit has its own. */
+/** The next unit's masters have been updated. */
 tw_status_t tw_sync_ready(tw_engine_t *engine);
 /** Do what can be done without waiting. */
 tw_status_t tw_sync_advance(tw_engine_t *engine);
@@ -154,15 +154,15 @@ size_t tw_sync_replica_elems(const tw_engine_t *engine, size_t unit);
 void tw_reduce_begin(tw_engine_t *engine, size_t index, int is_first);
 /** They are whole: post their reduction. */
 tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index);
-/** Wait for all, and add the own parts to the norm, unless it is NULL: the blocks' while the root's are still
- *  on their way. */
+/** Wait for all reductions, and add the own shards to the norm, unless it is NULL. The blocks' are added
+ *  while the root's are still on their way. */
 tw_status_t tw_reduce_finish(tw_engine_t *engine, tw_norm_t *norm);
 /** Most elements that travel at a time, of a unit that has more. */
 size_t tw_reduce_slice_elems(const tw_engine_t *engine);
 
 /* ---- exchange.c */
-/** Own part on entry, that of all ranks on return: loss and wait_sec are averaged in rank order, the rest is
- *  added up, but for resident_bytes. */
+/** In: this rank's figures; out: those of all ranks. loss and wait_sec are averaged in rank order,
+ *  resident_bytes is the most of any rank, all else is added up. */
 typedef struct tw_engine_report {
     tw_norm_t norm;
     double loss;
@@ -192,10 +192,10 @@ void tw_frozen_copy(const tw_engine_t *engine, size_t unit, void *whole);
 tw_status_t tw_muon_init(tw_engine_t *engine);
 /** Is a tensor a matrix that Muon updates? */
 int tw_muon_has(const tw_engine_t *engine, size_t tensor);
-/** Update a unit's matrices, in three: momenta leave for their owners; what has come is made orthogonal and
- *  leaves for where it came from; that is the update. Between them other units may have theirs: of
- *  TW_ENGINE_MUON_PLACES that follow one another. lr: of the step, as tw_train_lr has it. Collective; nothing
- *  to do without Muon. */
+/** Update a unit's matrices, in three calls. send: momenta go to the matrices' owners. answer: each owner
+ *  makes its matrices orthogonal and sends the pieces back. apply: masters are updated by them. Between
+ *  these calls up to TW_ENGINE_MUON_PLACES units that follow one another may be under way. lr: of the step,
+ *  as tw_train_lr has it. Collective; nothing to do without Muon. */
 tw_status_t tw_muon_send(tw_engine_t *engine, size_t unit, float grad_scale);
 tw_status_t tw_muon_answer(tw_engine_t *engine, size_t unit);
 tw_status_t tw_muon_apply(tw_engine_t *engine, size_t unit, double lr);
@@ -209,7 +209,7 @@ void tw_sample_init(tw_engine_t *engine);
 /* ---- update.c */
 tw_status_t tw_update_init(tw_engine_t *engine);
 void tw_update_cleanup(tw_engine_t *engine);
-/** A step of AdamW on the parts, and the new weights on their way to all ranks. */
+/** A step of AdamW on the shards, and the new weights on their way to all ranks. */
 tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale);
 /** The same weights everywhere from the masters as they are, exactly. */
 tw_status_t tw_engine_refresh(tw_engine_t *engine);

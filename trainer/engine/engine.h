@@ -23,7 +23,7 @@ TW_C_BEGIN
 
 typedef struct tw_engine tw_engine_t;
 
-/** What a step calls in its course; NULL: nothing. */
+/** Functions that a step calls; NULL: none. */
 typedef struct tw_engine_hooks {
     /** This rank's notices, bits that all ranks hear of: asked for once a step, when the gradients are
      *  there. */
@@ -52,8 +52,8 @@ typedef struct tw_engine_params {
 tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out);
 void tw_engine_destroy(tw_engine_t *engine);
 
-/** What of the optimizer's state lies on this rank: elements first .. first + n - 1 of a tensor. Stage 0: all
- *  of each. */
+/** A run of the optimizer's state that lies on this rank: elements first .. first + n_elems - 1 of a tensor.
+ *  Stage 0: whole tensors. */
 typedef struct tw_engine_piece {
     size_t tensor, first, n_elems;
     float *master, *m, *v; /**< m, v NULL: of a frozen tensor, which has none */
@@ -66,19 +66,19 @@ const tw_engine_piece_t *tw_engine_pieces(const tw_engine_t *engine, size_t *n_p
  *  step (the number of steps done). recent_loss: as tw_engine_recent_loss said then; 0: not known.
  *  Collective. */
 tw_status_t tw_engine_loaded(tw_engine_t *engine, uint64_t step, double recent_loss);
-/** Then, where the optimizer is on a device: its state to there. Not collective. TW_ERR_CUDA. */
+/** Then copy the optimizer's state to its device, if it is on one. Not collective. TW_ERR_CUDA. */
 tw_status_t tw_engine_bring_state(tw_engine_t *engine);
-/** What bad steps are told by, and which data come next; a checkpoint keeps it. */
+/** What a checkpoint keeps to tell bad steps, and to know which data come next. */
 typedef struct tw_engine_past {
-    uint64_t passed_over;  /**< batches that rollbacks have passed over: the next step's is so much later */
+    uint64_t passed_over;  /**< batches that rollbacks have skipped: the next step's batch is as many later */
     const double *history; /**< [n_history]: losses of the last steps, the oldest first; then their norms */
     size_t n_history;      /**< an even number */
 } tw_engine_past_t;
 /** Borrowed, until the next step. */
 tw_engine_past_t tw_engine_past_get(tw_engine_t *engine);
-/** Beside tw_engine_loaded. What is more than thinwire.z_window of each is left out. */
+/** To be called with tw_engine_loaded. Of a longer history the last thinwire.z_window steps are kept. */
 void tw_engine_past_set(tw_engine_t *engine, const tw_engine_past_t *past);
-/** So many batches in all are passed over. */
+/** Set how many batches rollbacks have skipped in total. */
 void tw_engine_pass_over(tw_engine_t *engine, uint64_t batches);
 /** The moving mean of the losses that thinwire.loss_jump compares with; 0: none yet. */
 double tw_engine_recent_loss(const tw_engine_t *engine);
@@ -113,8 +113,8 @@ size_t tw_engine_sample_length(const tw_train_options_t *options);
 /** What sampling takes of rank 0 besides whole weights: activations and scratch. */
 size_t tw_engine_sample_bytes(const tw_train_options_t *options, const tw_model_t *model);
 
-/** What a checkpoint needs: what a lossy delta owes, a full sync, and the state of an optimizer on a device.
- *  Collective; nothing to do in other modes. */
+/** Make ready for a checkpoint: a full sync, if deltas lose something, and the state of an optimizer on a
+ *  device in host memory. Collective; nothing to do in other modes. */
 tw_status_t tw_engine_sync(tw_engine_t *engine);
 /** Do all copies of weights hold the same? Of stages 0 to 2 those of all ranks, of hpZ its replicas; the log
  *  names rank and tensor where not. Collective. */
@@ -139,13 +139,13 @@ typedef enum tw_engine_holding {
 /** What a rank will hold, in bytes: in host memory, in files, and on a GPU, if it has one. */
 typedef struct tw_engine_memory {
     size_t host[TW_ENGINE_HOLDING_COUNT], files[TW_ENGINE_HOLDING_COUNT], gpu[TW_ENGINE_HOLDING_COUNT];
-    /** beside that, with a delta, in host memory: while the first weights go round, and changes later */
+    /** in addition, with a delta: host memory of the first full sync; of each later sync */
     size_t first_sync, sync;
 } tw_engine_memory_t;
-/** Of a rank that is only planned. All is taken as a run takes it, but tensors are counted only, and never
- *  touched. model: on a device or not; only its sizes are asked, and one that an engine trains is asked for
- *  that engine's options alone. delta_bits: of a weight that a lossless delta changes. Not collective.
- *  TW_ERR_NO_MEMORY, TW_ERR_CONFIG, TW_ERR_INVALID (logged). */
+/** What a rank at `place` would hold. An engine is made as a run makes it, but its tensors are only counted,
+ *  and never touched. model: on a device or not; only its sizes are asked. One that an engine trains already
+ *  may only be given with that engine's options. delta_bits: of a lossless delta, per weight. Not
+ *  collective. TW_ERR_NO_MEMORY, TW_ERR_CONFIG, TW_ERR_INVALID (logged). */
 tw_status_t tw_engine_memory_of(const tw_train_options_t *options, tw_model_t *model,
                                 const tw_hpz_place_t *place, double delta_bits, tw_engine_memory_t *out);
 
@@ -156,7 +156,7 @@ size_t tw_engine_memory_bytes(const tw_engine_t *engine);
  *  system counts it. */
 size_t tw_engine_resident_before(const tw_engine_t *engine);
 size_t tw_engine_resident_bytes(const tw_engine_t *engine);
-/** The latter of the rank with the most, as of the last step's or validation's exchange. */
+/** tw_engine_resident_bytes of the rank that has the most, as of the last step's or validation's exchange. */
 size_t tw_engine_resident_most(const tw_engine_t *engine);
 /** What thinwire.device_mem bounds. */
 size_t tw_engine_device_bytes(const tw_engine_t *engine);
@@ -166,9 +166,9 @@ uint64_t tw_engine_file_bytes(const tw_engine_t *engine);
 /** What one or all ranks have sent and waited for so far. */
 typedef struct tw_engine_totals {
     uint64_t inter_node_bytes, in_node_bytes;
-    /** equal, where nothing is in flight, to those sent and those spared */
+    /** the most that operations may send; when nothing is in flight, bytes sent plus bytes spared */
     uint64_t planned_inter_node_bytes;
-    /** by which lossless messages were shorter than they might have been */
+    /** how much shorter lossless messages were than they may be */
     uint64_t spared_inter_node_bytes;
     uint64_t delta_bytes, delta_elems; /**< of weights' changes */
     double wait_sec;                   /**< the compute thread blocked in communication */
@@ -193,7 +193,7 @@ tw_status_t tw_engine_drain(tw_engine_t *engine);
 
 /* ---- what options mean for a step ---------------------------------------------------------------------- */
 
-/** The unit of a visit: root 1 ... n_layer root n_layer ... 1, of a micro-batch. */
+/** The unit that a micro-batch's visit goes to: root, 1 ... n_layer, root, n_layer ... 1. */
 size_t tw_engine_visited(size_t n_layer, size_t visit);
 /** Layers that stage 3 holds at a time: one in use, and those ahead of it that the limits allow. */
 size_t tw_engine_block_slots(const tw_train_options_t *options, const tw_model_t *model);
@@ -203,23 +203,23 @@ size_t tw_engine_block_slots(const tw_train_options_t *options, const tw_model_t
 int tw_engine_is_muons(const tw_train_options_t *options, const tw_model_tensor_t *tensor, int is_frozen);
 /** Units whose momenta are under way: on the way to their owners, there, and on the way back. */
 #define TW_ENGINE_MUON_PLACES 3
-/** Segments go in order, in operations of at most a bucket's elements, or of one segment. Does the next one
- *  begin an operation? held: elements of the one before, TW_ENGINE_NO_BUCKET: there is none; then of this
- *  one. */
+/** Segments go in order. An operation takes several, of a bucket's elements at most, or one that is larger.
+ *  Does the next segment, of n_elems, begin a new operation? *held, in: elements of the open operation, or
+ *  TW_ENGINE_NO_BUCKET; out: with this segment. */
 #define TW_ENGINE_NO_BUCKET SIZE_MAX
 int tw_engine_begins_bucket(size_t *held, size_t n_elems, int64_t bucket);
-/** Of gradients from stage 2 on: a unit of more than a bucket goes in slices (tw_hpz_slice_next) of so many
- *  elements at a rank at most, and of this step. */
+/** From stage 2 on gradients of a unit larger than a bucket are reduced in slices (tw_hpz_slice_next): the
+ *  most elements of a slice at a rank, and the slices' step. */
 size_t tw_engine_reduce_slice_most(const tw_train_options_t *options, int world);
 size_t tw_engine_reduce_slice_step(const tw_train_options_t *options);
-/** What travels encoded, and how; inner: gradients inside a node; delta: changes of weights, but for lossless
- *  ones. bits 0, and not lossless: as it is. */
+/** How things travel. inner: gradients inside a node; delta: changes of weights, unless by the lossless
+ *  delta. A codec with bits 0 that is not lossless: plain. */
 typedef struct tw_engine_codecs {
     tw_quant_codec_t weights, gradients, inner, delta;
 } tw_engine_codecs_t;
 /** TW_ERR_INVALID (logged): blocks that the codecs do not have. */
 tw_status_t tw_engine_codecs_of(const tw_train_options_t *options, tw_engine_codecs_t *out);
-/** The codec, or NULL: what is as it is has none. */
+/** The codec as arguments of operations want it: NULL, if it is plain. */
 const tw_quant_codec_t *tw_engine_codec(const tw_quant_codec_t *codec);
 
 TW_C_END

@@ -90,7 +90,7 @@ static tw_status_t gather_unit(tw_engine_t *engine, size_t index)
     tw_engine_slot_t *slot = index == TW_MODEL_ROOT ? &engine->root_slot : &engine->block_slots[0];
     uint64_t planned = TW_ENGINE_NOT_PLANNED;
     tw_coll_args_t args;
-    tw_hpz_gather_args(engine->hpz, (int)index, engine->weight_type, unit->part, slot->elems, &args);
+    tw_hpz_gather_args(engine->hpz, (int)index, engine->weight_type, unit->shard, slot->elems, &args);
     if (leave_frozen(engine, &args) == 0) {
         return TW_OK;
     }

@@ -215,7 +215,7 @@ static void add_momentum(const tw_engine_t *engine, const tw_engine_unit_t *unit
     for (size_t at = 0; at < piece->n_elems; at += CHUNK_ELEMS) {
         size_t left = piece->n_elems - at, n = left < CHUNK_ELEMS ? left : CHUNK_ELEMS;
         tw_convert_to_fp32(engine->grad_type,
-                           tw_engine_grad_at(engine, unit->part_grads, engine->piece_offsets[tensor] + at),
+                           tw_engine_grad_at(engine, unit->shard_grads, engine->piece_offsets[tensor] + at),
                            chunk, n);
         for (size_t i = 0; i < n; i++) {
             float g = chunk[i] * grad_scale, *m = piece->m + at + i;

@@ -40,14 +40,14 @@ static void pin_news(tw_engine_t *engine)
     size_t n_elems = 0, grad_bytes = tw_type_bytes(engine->grad_type);
     int is_in_file = engine->homes[TW_ENGINE_WEIGHTS].place == TW_TRAIN_NVME;
     for (size_t u = 0; u < engine->n_units; u++) {
-        n_elems += engine->units[u].part_elems;
+        n_elems += engine->units[u].shard_elems;
     }
-    tw_engine_pin(engine, first->part_grads, n_elems * grad_bytes);
+    tw_engine_pin(engine, first->shard_grads, n_elems * grad_bytes);
     if (engine->has_delta && takes_masters(engine)) {
         tw_engine_pin(engine, first->master, n_elems * sizeof(*first->master));
     } else if (engine->stage > 0 && !is_in_file &&
                !engine->has_delta) { /* in stage 0 it is the whole, which is pinned */
-        tw_engine_pin(engine, first->part, n_elems * tw_type_bytes(engine->weight_type));
+        tw_engine_pin(engine, first->shard, n_elems * tw_type_bytes(engine->weight_type));
     }
 }
 
@@ -64,7 +64,7 @@ tw_status_t tw_near_init(tw_engine_t *engine)
     }
     for (size_t u = 0; u < engine->n_units; u++) {
         const tw_engine_unit_t *unit = &engine->units[u];
-        shards[u] = (tw_device_shard_t){.n_elems = unit->part_elems, .n_moments = unit->moment_elems};
+        shards[u] = (tw_device_shard_t){.n_elems = unit->shard_elems, .n_moments = unit->moment_elems};
         most = unit->n_tensors > most ? unit->n_tensors : most;
     }
     const tw_device_optimizer_params_t params = {.model = engine->model,
@@ -126,8 +126,8 @@ static void give_back(void *start, size_t n_bytes)
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = ((uintptr_t)start + page - 1) / page * page,
               end = ((uintptr_t)start + n_bytes) / page * page;
     if (end > first) {
-        (void)madvise((void *)first, end - first,
-                      MADV_DONTNEED); /* else they stay, which costs memory only */
+        /* Where this fails they stay, which costs memory only. */
+        (void)madvise((void *)first, end - first, MADV_DONTNEED);
     }
 }
 
@@ -137,7 +137,7 @@ static void forget_state(tw_engine_t *engine)
     const tw_engine_unit_t *first = &engine->units[TW_MODEL_ROOT];
     size_t n_elems = 0, n_moments = 0;
     for (size_t u = 0; u < engine->n_units; u++) {
-        n_elems += engine->units[u].part_elems;
+        n_elems += engine->units[u].shard_elems;
         n_moments += engine->units[u].moment_elems;
     }
     if (engine->optimizer.is_here) {
@@ -152,7 +152,7 @@ static void forget_state(tw_engine_t *engine)
 
 tw_status_t tw_near_gradients(tw_engine_t *engine, size_t index)
 {
-    return tw_device_optimizer_gradients(engine->optimizer.device, index, engine->units[index].part_grads);
+    return tw_device_optimizer_gradients(engine->optimizer.device, index, engine->units[index].shard_grads);
 }
 
 tw_status_t tw_near_count(tw_engine_t *engine, size_t index, size_t first, size_t n)
@@ -178,7 +178,7 @@ tw_status_t tw_near_begin(tw_engine_t *engine, float grad_scale)
 tw_status_t tw_near_step(tw_engine_t *engine, size_t index, double lr)
 {
     const tw_engine_unit_t *unit = &engine->units[index];
-    const tw_device_news_t news = {.weights = leaves_masters(engine) ? NULL : unit->part,
+    const tw_device_news_t news = {.weights = leaves_masters(engine) ? NULL : unit->shard,
                                    .masters = takes_masters(engine) ? unit->master : NULL};
     tw_device_piece_t *pieces = engine->optimizer.pieces;
     size_t n = 0;

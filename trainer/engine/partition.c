@@ -17,10 +17,10 @@ static void unit_init(tw_engine_t *engine, size_t index)
     unit->first_tensor = info->first_tensor;
     unit->n_tensors = info->n_tensors;
     unit->n_elems = info->n_elems;
-    unit->part_elems = engine->stage == 0
-                           ? unit->n_elems
-                           : tw_hpz_primary_elems(tw_hpz_layout(engine->hpz), (int)index,
-                                                  tw_hpz_node(engine->hpz), tw_hpz_local(engine->hpz));
+    unit->shard_elems = engine->stage == 0
+                            ? unit->n_elems
+                            : tw_hpz_primary_elems(tw_hpz_layout(engine->hpz), (int)index,
+                                                   tw_hpz_node(engine->hpz), tw_hpz_local(engine->hpz));
     unit->planned_gather = unit->planned_reduce = TW_ENGINE_NOT_PLANNED;
     for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
         tw_hpz_piece_t piece = own_piece(engine, t);
@@ -36,7 +36,7 @@ static void *take(tw_engine_t *engine, tw_engine_holding_t holding, int is_shard
 {
     size_t n = 0;
     for (size_t u = 0; u < engine->n_units; u++) {
-        n += is_shard ? engine->units[u].part_elems : engine->units[u].n_elems;
+        n += is_shard ? engine->units[u].shard_elems : engine->units[u].n_elems;
     }
     return tw_engine_alloc(engine, holding, n, elem_bytes, what);
 }
@@ -80,7 +80,7 @@ static tw_status_t optimizer_state(tw_engine_t *engine)
         unit->master = master;
         unit->m = m;
         unit->v = v;
-        master = master ? master + unit->part_elems : NULL;
+        master = master ? master + unit->shard_elems : NULL;
         m += unit->moment_elems;
         v += unit->moment_elems;
     }
@@ -90,10 +90,10 @@ static tw_status_t optimizer_state(tw_engine_t *engine)
 static tw_status_t weights(tw_engine_t *engine)
 {
     size_t bytes = tw_type_bytes(engine->weight_type);
-    void *whole = NULL, *part = NULL;
-    int needs_part = engine->stage > 0 && !engine->has_delta;
+    void *whole = NULL, *shard = NULL;
+    int needs_shard = engine->stage > 0 && !engine->has_delta;
     if ((engine->stage < 3 && !(whole = take(engine, TW_ENGINE_WEIGHTS, 0, bytes, "weights"))) ||
-        (needs_part && !(part = take(engine, TW_ENGINE_WEIGHTS, 1, bytes, "weights' part")))) {
+        (needs_shard && !(shard = take(engine, TW_ENGINE_WEIGHTS, 1, bytes, "weights' shard")))) {
         return TW_ERR_NO_MEMORY;
     }
     if (whole) {
@@ -102,10 +102,10 @@ static tw_status_t weights(tw_engine_t *engine)
     for (size_t u = 0; u < engine->n_units; u++) {
         tw_engine_unit_t *unit = &engine->units[u];
         unit->weights = whole;
-        unit->part = engine->stage == 0 ? whole : part;
-        unit->master = engine->weight_type == TW_TYPE_FP32 ? unit->part : unit->master;
+        unit->shard = engine->stage == 0 ? whole : shard;
+        unit->master = engine->weight_type == TW_TYPE_FP32 ? unit->shard : unit->master;
         whole = whole ? tw_engine_weight_at(engine, whole, unit->n_elems) : NULL;
-        part = part ? tw_engine_weight_at(engine, part, unit->part_elems) : NULL;
+        shard = shard ? tw_engine_weight_at(engine, shard, unit->shard_elems) : NULL;
     }
     return TW_OK;
 }
@@ -113,17 +113,17 @@ static tw_status_t weights(tw_engine_t *engine)
 static tw_status_t gradients(tw_engine_t *engine)
 {
     size_t bytes = tw_type_bytes(engine->grad_type);
-    void *whole = NULL, *part = NULL;
+    void *whole = NULL, *shard = NULL;
     if ((engine->stage < 2 && !(whole = take(engine, TW_ENGINE_GRADIENTS, 0, bytes, "gradients"))) ||
-        (engine->stage > 0 && !(part = take(engine, TW_ENGINE_GRADIENTS, 1, bytes, "gradients' part")))) {
+        (engine->stage > 0 && !(shard = take(engine, TW_ENGINE_GRADIENTS, 1, bytes, "gradients' shard")))) {
         return TW_ERR_NO_MEMORY;
     }
     for (size_t u = 0; u < engine->n_units; u++) {
         tw_engine_unit_t *unit = &engine->units[u];
         unit->sent_grads = whole;
-        unit->part_grads = engine->stage == 0 ? whole : part;
+        unit->shard_grads = engine->stage == 0 ? whole : shard;
         whole = whole ? tw_engine_grad_at(engine, whole, unit->n_elems) : NULL;
-        part = part ? tw_engine_grad_at(engine, part, unit->part_elems) : NULL;
+        shard = shard ? tw_engine_grad_at(engine, shard, unit->shard_elems) : NULL;
     }
     return TW_OK;
 }

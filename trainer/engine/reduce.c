@@ -114,8 +114,8 @@ static tw_status_t post_slice(tw_engine_t *engine, size_t index, tw_hpz_slice_t 
     uint64_t planned = TW_ENGINE_NOT_PLANNED;
     tw_coll_args_t args;
     TW_TRY(tw_engine_wait(engine, &slot->ops));
-    tw_hpz_reduce_slice_args(engine->hpz, (int)index, slice, engine->grad_type, slot->elems, unit->part_grads,
-                             &args);
+    tw_hpz_reduce_slice_args(engine->hpz, (int)index, slice, engine->grad_type, slot->elems,
+                             unit->shard_grads, &args);
     if (tw_groups_leave_out(engine, &args) == 0) {
         return TW_OK;
     }
@@ -159,7 +159,7 @@ tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index)
             return TW_OK;
         }
     } else {
-        tw_hpz_reduce_args(engine->hpz, (int)index, engine->grad_type, whole, unit->part_grads, &args);
+        tw_hpz_reduce_args(engine->hpz, (int)index, engine->grad_type, whole, unit->shard_grads, &args);
         if (tw_groups_leave_out(engine, &args) == 0) {
             return TW_OK;
         }
@@ -168,13 +168,13 @@ tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index)
     return tw_engine_post(engine, ops, &args, engine->options->reduce_bucket, &unit->planned_reduce);
 }
 
-/** Elements first .. first + n - 1 of a unit's part. */
+/** Elements first .. first + n - 1 of a unit's shard. */
 static tw_status_t count(tw_engine_t *engine, size_t index, size_t first, size_t n, tw_norm_t *norm)
 {
     if (engine->optimizer.device) {
         return tw_near_count(engine, index, first, n);
     }
-    tw_engine_add_norm(engine, norm, tw_engine_grad_at(engine, engine->units[index].part_grads, first), n);
+    tw_engine_add_norm(engine, norm, tw_engine_grad_at(engine, engine->units[index].shard_grads, first), n);
     return TW_OK;
 }
 
@@ -188,7 +188,7 @@ static tw_status_t add_norm(tw_engine_t *engine, size_t index, tw_norm_t *norm)
     }
     TW_TRY(engine->optimizer.device ? tw_near_gradients(engine, index) : TW_OK);
     if (engine->stage > 0) {
-        return count(engine, index, 0, unit->part_elems, norm);
+        return count(engine, index, 0, unit->shard_elems, norm);
     }
     for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
         tw_hpz_piece_t own =

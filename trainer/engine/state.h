@@ -18,24 +18,24 @@ typedef struct tw_engine_ops {
 
 /** A place for one unit's elements, or for those of a slice of one, and what fills or empties it. */
 typedef struct tw_engine_slot {
-    void *elems; /* weights or gradients, as many as the largest unit of its kind has, or the largest slice */
-    void *near;  /* weights from replicas on the model's device; elems: NULL, if all come from there */
-    void *filled; /* weights: which of the two was last */
+    void *elems;  /* weights or gradients: room for the largest unit or slice that comes here */
+    void *near;   /* weights from replicas on the model's device; elems is NULL if all come from there */
+    void *filled; /* weights: the one of the two that was filled last */
     tw_engine_ops_t ops;
 } tw_engine_slot_t;
 
-/** A unit as this rank has it. Whole: [n_elems], its tensors one after the other. Part: [part_elems], the
+/** A unit as this rank has it. Whole: [n_elems], its tensors one after the other. Shard: [shard_elems], the
  *  pieces of them that belong to this rank, likewise; stage 0: the same as whole. */
 typedef struct tw_engine_unit {
-    size_t first_tensor, n_tensors, n_elems, part_elems;
-    float *master; /* part; where weights are fp32, they are the masters */
-    float *m, *v;  /* [moment_elems]: part, without frozen tensors */
+    size_t first_tensor, n_tensors, n_elems, shard_elems;
+    float *master; /* shard; where weights are fp32, they are the masters */
+    float *m, *v;  /* [moment_elems]: shard, without frozen tensors */
     size_t moment_elems;
-    void *part;             /* bf16(master), or the masters; NULL with delta, where the replica has it */
-    void *part_grads;       /* part: mean gradients, once reduced; grad_type's */
+    void *shard;            /* bf16(master), or the masters; NULL with delta, where the replica has it */
+    void *shard_grads;      /* shard: mean gradients, once reduced; grad_type's */
     void *weights;          /* whole; stage 3: NULL */
-    void *sent_grads;       /* whole, likewise; stages 2 and 3: NULL, see reduce_slots */
-    void *sums;             /* whole: where backward adds; sum_type's */
+    void *sent_grads;       /* whole, of grad_type; stages 2 and 3: NULL, see reduce_slots */
+    void *sums;             /* whole, of sum_type: backward adds here */
     tw_engine_ops_t gather; /* stages 1 and 2: after the update */
     tw_engine_ops_t reduce; /* stages 0 and 1 */
     uint64_t planned_gather, planned_reduce; /* inter-node bytes among all ranks, or TW_ENGINE_NOT_PLANNED */
@@ -44,7 +44,7 @@ typedef struct tw_engine_unit {
 /** The units in the order in which a step visits them. */
 typedef struct tw_engine_walk {
     size_t n_visits, period; /* of all micro-batches, of one */
-    size_t at, asked;        /* visit in use, and the first one not asked for */
+    size_t at, asked;        /* the visit in use; the first one whose unit is not asked for yet */
     size_t block_asked, block_left, root_asked, root_left;
 } tw_engine_walk_t;
 
@@ -53,7 +53,7 @@ typedef struct tw_engine_sync {
     tw_hpz_sync_t kind;
     int is_near;        /* the masters are the device's */
     tw_status_t failed; /* what ended it: nothing is tried again */
-    /* units, from the first on: with new masters, with changes under way, followed */
+    /* of the units, in order: how many have new masters; have begun to sync; have been synced */
     size_t ready, begun, done;
 } tw_engine_sync_t;
 
@@ -68,7 +68,7 @@ typedef struct tw_engine_home {
     tw_train_place_t place;
     const char *folder; /**< of files */
     size_t bytes;
-    size_t gpu_bytes; /**< of them, of a GPU's memory */
+    size_t gpu_bytes; /**< those of them that are in a GPU's memory */
 } tw_engine_home_t;
 
 /** Master weights, both moments, shards, replicas, their states, kept tensors and layers' inputs may lie in
@@ -88,14 +88,14 @@ typedef struct tw_engine_list {
 /** Losses and norms of the last steps, in rings; past: both in order. */
 typedef struct tw_engine_outliers {
     double *losses, *norms, *past; /* [window], [window], [2 * window] */
-    size_t window, n, at;          /* how many there are, and the oldest once there are `window` */
-    uint64_t n_bad;                /* bad steps in a row; with rollback, of all */
+    size_t window, n, at;          /* room; steps kept; the next one's place: once full, the oldest's */
+    uint64_t n_bad;                /* bad steps in a row; with rollback, all bad steps */
     uint64_t passed_over;
 } tw_engine_outliers_t;
 
-/** A unit's exchange. */
+/** One unit's exchange of momenta. */
 typedef struct tw_engine_muon_place {
-    uint16_t *sent, *owned; /* own pieces of the momenta; whole matrices that are this rank's */
+    uint16_t *sent, *owned; /* this rank's pieces of all matrices; the whole matrices that it owns */
     tw_engine_ops_t ops;
 } tw_engine_muon_place_t;
 
@@ -112,7 +112,7 @@ typedef struct tw_engine_muon {
 typedef struct tw_engine_near {
     struct tw_device_optimizer *device; /* NULL: AdamW is this processor's */
     struct tw_device_piece *pieces;     /* [most tensors of a unit] */
-    int is_here;                        /* host memory has the state, too */
+    int is_here;                        /* 1: host memory has the same state */
 } tw_engine_near_t;
 
 struct tw_engine {
@@ -122,7 +122,7 @@ struct tw_engine {
     tw_coll_t *coll;
     tw_engine_hooks_t hooks;
     tw_hpz_t *hpz;        /* layout and operations of the units; replicas where hpZ is on */
-    tw_hpz_place_t place; /* of a planned one */
+    tw_hpz_place_t place; /* of a planned engine */
     int rank, world, stage, has_replicas, has_delta;
     int has_near_replicas; /* they lie on the model's device */
     struct tw_device_replicas *replicas;
@@ -137,18 +137,19 @@ struct tw_engine {
     void **kept;              /* [n_tensors]: whole frozen tensors, gathered once; NULL: none are kept */
     tw_engine_unit_t *units;
     tw_engine_piece_t *pieces; /* [n_tensors] */
-    size_t *piece_offsets;     /* [n_tensors] in the unit's part */
+    size_t *piece_offsets;     /* [n_tensors] in the unit's shard */
     /* memory */
     tw_engine_home_t homes[TW_ENGINE_HOLDING_COUNT];
-    int is_planned;                               /* nothing is written to its tensors: planned.c */
-    tw_engine_list_t spaces;                      /* which then begin here and have so many bytes, by turns */
-    tw_engine_list_t blocks, near_blocks, pinned; /* near: where the model computes on a device, its memory */
-    size_t memory_bytes, most_bytes;              /* most: with all that came and went */
+    int is_planned; /* tensors are counted, never written: planned.c */
+    /* planned engine: start and length of each tensor's range of addresses, alternating */
+    tw_engine_list_t spaces;
+    tw_engine_list_t blocks, near_blocks, pinned; /* near: in the memory of the model's device */
+    size_t memory_bytes, most_bytes;              /* taken here; the peak, with hpZ and communicator */
     tw_engine_map_t maps[TW_ENGINE_MAX_MAPS];
     size_t n_maps, file_bytes;
-    size_t resident_before; /* that the process held before the engine */
-    size_t resident_high;   /* and the most until then, as far as the system still knows it */
-    size_t resident_most;   /* beyond that, of any rank, at the last exchange */
+    size_t resident_before; /* bytes that the process held before the engine was made */
+    size_t resident_high;   /* the process's earlier peak, if the system still knows it */
+    size_t resident_most;   /* most beyond resident_before of any rank, at the last exchange */
     /* weights and gradients on their way */
     tw_engine_walk_t walk;
     tw_engine_sync_t sync;

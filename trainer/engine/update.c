@@ -59,7 +59,7 @@ static void adamw_chunk(void *ctx, size_t chunk, int thread)
     const tw_engine_piece_t *piece = &engine->pieces[t];
     const tw_quant_adamw_t adamw = tw_groups_adamw(engine, t, call->lr, call->grad_scale);
     size_t at = chunk * CHUNK_ELEMS, left = piece->n_elems - at;
-    const void *grads = tw_engine_grad_at(engine, call->unit->part_grads, engine->piece_offsets[t] + at);
+    const void *grads = tw_engine_grad_at(engine, call->unit->shard_grads, engine->piece_offsets[t] + at);
     const tw_quant_adamw_segment_t segment = {.grad = grads,
                                               .master = piece->master + at,
                                               .m = piece->m + at,
@@ -90,7 +90,7 @@ static tw_status_t gather_whole(tw_engine_t *engine, size_t index, int is_update
     uint64_t planned = TW_ENGINE_NOT_PLANNED;
     tw_engine_unit_t *unit = &engine->units[index];
     tw_coll_args_t args;
-    tw_hpz_gather_args(engine->hpz, (int)index, engine->weight_type, unit->part, unit->weights, &args);
+    tw_hpz_gather_args(engine->hpz, (int)index, engine->weight_type, unit->shard, unit->weights, &args);
     tw_engine_encode(engine, &engine->codecs.weights, &args);
     if (is_update && tw_groups_leave_out(engine, &args) == 0) {
         return TW_OK;
@@ -107,7 +107,7 @@ static tw_status_t publish(tw_engine_t *engine, size_t index, int is_update)
         return tw_sync_ready(engine);
     }
     if (engine->weight_type != TW_TYPE_FP32 && (!is_update || !engine->optimizer.device)) {
-        tw_engine_convert(engine, unit->master, engine->weight_type, unit->part, unit->part_elems);
+        tw_engine_convert(engine, unit->master, engine->weight_type, unit->shard, unit->shard_elems);
     }
     return engine->stage == 1 || engine->stage == 2 ? gather_whole(engine, index, is_update) : TW_OK;
 }
@@ -127,7 +127,7 @@ static void advise_state(const tw_engine_t *engine, size_t index,
 {
     if (index < engine->n_units) {
         const tw_engine_unit_t *unit = &engine->units[index];
-        size_t n_bytes = unit->part_elems * sizeof(float);
+        size_t n_bytes = unit->shard_elems * sizeof(float);
         advise(engine, unit->master, n_bytes);
         advise(engine, unit->m, unit->moment_elems * sizeof(float));
         advise(engine, unit->v, unit->moment_elems * sizeof(float));
@@ -140,8 +140,8 @@ static void put_away(const tw_engine_t *engine, size_t index)
 {
     const tw_engine_unit_t *unit = &engine->units[index];
     advise_state(engine, index, tw_engine_put_away);
-    if (engine->stage == 3 && unit->part) {
-        tw_engine_put_away(engine, unit->part, unit->part_elems * tw_type_bytes(engine->weight_type));
+    if (engine->stage == 3 && unit->shard) {
+        tw_engine_put_away(engine, unit->shard, unit->shard_elems * tw_type_bytes(engine->weight_type));
     }
 }
 

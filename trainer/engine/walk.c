@@ -30,8 +30,8 @@ static void advise_shard(const tw_engine_t *engine, size_t index,
                          void (*advise)(const tw_engine_t *, const void *, size_t))
 {
     const tw_engine_unit_t *unit = &engine->units[index];
-    if (unit->part) {
-        advise(engine, unit->part, unit->part_elems * tw_type_bytes(engine->weight_type));
+    if (unit->shard) {
+        advise(engine, unit->shard, unit->shard_elems * tw_type_bytes(engine->weight_type));
     }
     if (engine->has_replicas) {
         advise(engine, tw_hpz_replica(engine->hpz, (int)index),
@@ -45,7 +45,7 @@ static tw_status_t ask_world(tw_engine_t *engine, size_t index, tw_engine_slot_t
 {
     tw_engine_unit_t *unit = &engine->units[index];
     tw_coll_args_t args;
-    tw_hpz_gather_args(engine->hpz, (int)index, engine->weight_type, unit->part, slot->elems, &args);
+    tw_hpz_gather_args(engine->hpz, (int)index, engine->weight_type, unit->shard, slot->elems, &args);
     tw_engine_encode(engine, &engine->codecs.weights, &args);
     args.seed = (uint64_t)engine->options->seed;
     args.step = (uint32_t)engine->version;

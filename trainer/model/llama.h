@@ -51,8 +51,8 @@ typedef struct tw_llama_scratch {
 typedef struct tw_llama {
     tw_model_t model; /* first: a tw_model_t is a tw_llama_t */
     tw_llama_scratch_t scratch;
-    int root[TW_LLAMA_ROOT_TENSORS],
-        block[TW_LLAMA_BLOCK_TENSORS]; /* a tensor's place in its unit; -1: none */
+    /* a tensor's place in its unit; -1: none */
+    int root[TW_LLAMA_ROOT_TENSORS], block[TW_LLAMA_BLOCK_TENSORS];
 } tw_llama_t;
 
 /** What a block's backward pass needs of its forward pass besides x; norms, turns, SwiGLU and probabilities

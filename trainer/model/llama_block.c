@@ -423,8 +423,8 @@ void tw_llama_block_forward(tw_model_t *model, size_t unit, const void *const *w
 void tw_llama_block_backward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                              const void *saved, float *d, float *const *grads)
 {
-    block_t block = block_of((const tw_llama_t *)model, unit, weights, grads,
-                             (void *)(uintptr_t)saved); /* it is only read */
+    /* `saved` is only read. */
+    block_t block = block_of((const tw_llama_t *)model, unit, weights, grads, (void *)(uintptr_t)saved);
     mlp_backward(&block, d);
     attention_backward(&block, x, d);
 }

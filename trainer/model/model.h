@@ -202,7 +202,7 @@ void tw_model_free(tw_model_t *model, void *memory);
 tw_status_t tw_model_copy(tw_model_t *model, void *to, const void *from, size_t bytes);
 /** rounds 1: a step has one micro-batch, and its gradients travel as bf16: on a device they come rounded to
  *  it. `grads` then point to bf16[n_elems], which is written, not added to. 0: no more. Before memory is
- *  reserved; nothing to do on this processor. Do they come so? */
+ *  reserved; nothing to do on this processor. Returns 1 if gradients will be bf16. */
 int tw_model_round_gradients(tw_model_t *model, int rounds);
 /** Wait for the calls so far: the gradients are there. The status of the first that failed: TW_ERR_CUDA and
  *  others of a device, logged; on this processor TW_OK. */

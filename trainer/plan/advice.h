@@ -1,4 +1,5 @@
-/** Private to the planner's program: what else there is than what we have. */
+/** Prints from which link speed on a plain run is as fast as ours, below which ours is too slow, and what
+ *  others do then. Private to the planner's program. */
 #ifndef TW_TRAINER_PLAN_ADVICE_H
 #define TW_TRAINER_PLAN_ADVICE_H
 
@@ -6,9 +7,8 @@
 
 TW_C_BEGIN
 
-/** Of a case whose rows are planned: what a step costs beside its computing, above which link plain is as
- *  fast, below which nothing of ours is enough, and what is then. TW_ERR_NO_MEMORY, and errors of the
- *  configuration. */
+/** The advice for a case whose rows are planned: also what a step costs beyond its computing. today: the
+ *  time of a step with what the case runs now. TW_ERR_NO_MEMORY, and errors of the configuration. */
 tw_status_t plan_print_advice(const plan_t *plan, const tw_plan_case_t *given, const tw_plan_point_t *point,
                               const tw_plan_case_time_t *today);
 

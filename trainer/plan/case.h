@@ -41,7 +41,7 @@ typedef struct tw_plan_point {
 typedef struct tw_plan_case {
     const char *name, *source; /**< borrowed from the file; source may be NULL */
     const char *note;          /**< NULL: none */
-    double n_params, n_active; /**< n_active: that a token meets; n_params where all are */
+    double n_params, n_active; /**< n_active: parameters that a token meets; n_params if it meets all */
     int n_layers;
     int n_nodes, gpus_per_node;              /**< n_nodes 0: not said, where points say it */
     double link_Bps, in_node_Bps;            /**< bytes a second, each way: of a node, of a GPU inside one */
@@ -49,9 +49,9 @@ typedef struct tw_plan_case {
     int algorithm, sharding;                 /**< tw_plan_algorithm_t, tw_plan_sharding_t */
     int recompute;                           /**< 1: activations are computed again in the backward pass */
     int reshard;                             /**< 1: weights are gathered again in the backward pass */
-    /** that are gathered a third time: units smaller than what is computed again */
+    /** gathered a third time, where a unit is smaller than what is computed again */
     double regathered_params;
-    double gradient_bytes; /**< of one that is reduced */
+    double gradient_bytes; /**< of one gradient element as it is reduced */
     double micro_batch, accumulation, sequence;
     double flops, peak_flops, mfu; /**< of a GPU, where no figure is fitted */
     double codec_memory_Bps;       /**< of a GPU's memory: its codecs' floor; 0: codecs run on processors */
@@ -80,7 +80,7 @@ double tw_plan_point_tokens(const tw_plan_case_t *given, const tw_plan_point_t *
 typedef struct tw_plan_case_time {
     double step_sec;
     double compute_sec; /**< of it, a GPU computes */
-    double network_sec; /**< operations would take on their own */
+    double network_sec; /**< that the operations alone would take */
     double link_bytes;  /**< through a node's link, each way */
 } tw_plan_case_time_t;
 
@@ -91,7 +91,7 @@ tw_status_t tw_plan_case_fit(const tw_plan_case_t *given, double *token_sec);
 tw_status_t tw_plan_case_predict(const tw_plan_case_t *given, const tw_plan_point_t *point, double token_sec,
                                  tw_plan_case_time_t *out);
 
-/** Codecs' seconds a parameter that the case says, GPUs' floors or its codec_Bps; others stay. codecs:
+/** Set the codecs' speeds that the case gives, by codec_memory_Bps or codec_Bps; leave the others. codecs:
  *  [TW_PLAN_CODEC_COUNT]. */
 void tw_plan_case_codecs(const tw_plan_case_t *given, double delta_bits, tw_plan_speed_t *codecs);
 

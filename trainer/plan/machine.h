@@ -1,9 +1,9 @@
 /** Private to trainer/plan: a rank's two threads, on its share of the cores, and its node's link, in
  *  simulated time.
  *
- *  The compute thread calls; the progress thread does what operations ask of it, one after the other; where
- *  both have something to do they share the cores evenly. The link carries one operation after the other. All
- *  ranks do the same at the same time: none has a core that another one leaves. */
+ *  The compute thread calls these functions; the progress thread does the work of operations, one after the
+ *  other; where both have work they share the cores evenly. The link carries one operation after the other.
+ *  All ranks do the same at the same time, so none can use a core that another one leaves idle. */
 #ifndef TW_TRAINER_PLAN_MACHINE_H
 #define TW_TRAINER_PLAN_MACHINE_H
 
@@ -17,24 +17,24 @@ typedef struct tw_plan_op {
     /* of the machine */
     enum { TW_PLAN_OP_IDLE, TW_PLAN_OP_SENDING, TW_PLAN_OP_RECEIVING } stage;
     double ready; /**< when the stage can begin */
-    double left;  /**< of it, of a whole core */
+    double left;  /**< seconds of a whole core that the stage still takes */
 } tw_plan_op_t;
 
 typedef struct tw_plan_machine {
-    double cores;             /**< that this rank has; with 2 its threads never wait for one */
-    double now, waited;       /**< the compute thread's clock, and how long it has waited for operations */
-    double link_free;         /**< when the link has carried all it was given, at its rate */
-    double burst_sec;         /**< of the link at that rate, which it makes up for when it was idle */
+    double cores;       /**< of this rank; with 2 its threads never share one */
+    double now, waited; /**< the compute thread's clock, and how long it has waited for operations */
+    double link_free;   /**< when the link, at its rate, has carried all it was given */
+    double burst_sec;   /**< idle seconds that a shaped link makes up for, by sending faster after them */
     tw_plan_op_t **under_way; /**< in the order of posting; room for all operations, the caller's */
     size_t n_under_way;
 } tw_plan_machine_t;
 
-/** Not under way; stays the caller's. */
+/** Start an operation. op: not yet posted; the caller owns it. */
 void tw_plan_machine_post(tw_plan_machine_t *machine, tw_plan_op_t *op);
 int tw_plan_op_is_done(const tw_plan_op_t *op);
 /** Compute for so many seconds of a whole core. */
 void tw_plan_machine_compute(tw_plan_machine_t *machine, double sec);
-/** Until an operation is done. */
+/** The compute thread waits until an operation is done. */
 void tw_plan_machine_wait(tw_plan_machine_t *machine, const tw_plan_op_t *op);
 
 TW_C_END

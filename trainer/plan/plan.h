@@ -29,7 +29,7 @@ typedef enum tw_plan_codec {
     TW_PLAN_CODEC_COUNT
 } tw_plan_codec_t;
 
-/** Of a core, seconds a parameter. */
+/** What a codec takes: seconds of a core for a parameter. */
 typedef struct tw_plan_speed {
     double encode_sec, decode_sec;
 } tw_plan_speed_t;
@@ -45,22 +45,22 @@ typedef struct tw_plan_speed {
 typedef struct tw_plan_cluster {
     int n_nodes, ranks_per_node;
     double link_bps;                             /**< of a node, each way; infinite: not the bottleneck */
-    double link_burst_bytes;                     /**< that passes at once where it was idle: a shaped one's */
+    double link_burst_bytes;                     /**< that a shaped link passes at once after it was idle */
     double in_node_bps;                          /**< between the ranks of a node */
-    double device_bytes;                         /**< memory of a rank; 0: not said */
-    double device_flops;                         /**< of a rank, that training reaches; 0: not said */
-    double delta_bits;                           /**< the lossless delta's, a parameter */
-    double cores;                                /**< of a node, for its ranks' threads; 0: one a rank */
+    double device_bytes;                         /**< memory of a rank; 0: not known */
+    double device_flops;                         /**< FLOP/s that training reaches on a rank; 0: not known */
+    double delta_bits;                           /**< of the lossless delta, per parameter */
+    double cores;                                /**< of a node, for its ranks' threads; 0: one per rank */
     tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT]; /**< zeros: free */
-    /* Of a core, seconds that moving takes; zeros: free. */
-    double message_sec;                 /**< a message sent, or received, however short */
-    double inter_byte_sec, in_byte_sec; /**< a byte sent and received, between nodes and inside one */
-    double delay_sec;     /**< of an operation, besides: until other ranks' threads get a core */
-    double update_sec;    /**< of a step's computing: norm and update of a part; 0: nothing */
-    double besides_bytes; /**< that a rank's process takes of its own: TW_PLAN_PROCESS_BYTES */
+    /* Seconds of a core that moving takes; zeros: free. */
+    double message_sec;                 /**< for a message sent, or received, however short */
+    double inter_byte_sec, in_byte_sec; /**< for a byte sent and received, between nodes and inside one */
+    double delay_sec;     /**< that an operation waits besides, until other ranks' threads get a core */
+    double update_sec;    /**< of a step's computing, the norm and the update of the own part */
+    double besides_bytes; /**< memory of a rank's process besides all else: TW_PLAN_PROCESS_BYTES */
 } tw_plan_cluster_t;
-/** For what a run takes of memory; delta_bits is the caller's. Where n_nodes does not divide world, parts
- *  are those of nodes of one rank. */
+/** A cluster for tw_plan_memory_of alone; the caller sets delta_bits. If n_nodes does not divide world, each
+ *  rank counts as a node. */
 tw_plan_cluster_t tw_plan_cluster_of(int world, int n_nodes);
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
@@ -70,8 +70,7 @@ tw_plan_cluster_t tw_plan_cluster_of(int world, int n_nodes);
  *  1910.02054), figure 1. */
 double tw_plan_states_bytes(double n_params, int stage, int world);
 
-/** What the process of this trainer's fullest rank holds, bytes; of what is offloaded to files what is in
- *  use. */
+/** Bytes that the process of the fullest rank holds; of what is offloaded to files only what is in use. */
 typedef struct tw_plan_memory {
     double optimizer;   /**< moments, fp32, and masters beside bf16 weights */
     double weights;     /**< whole or part; hpZ's replicas */
@@ -82,8 +81,8 @@ typedef struct tw_plan_memory {
     /** Chunks that the collectives have on their way (some layers' weights, depending on how ranks meet; at
      *  most half of TW_COLL_SCRATCH), and besides_bytes. */
     double besides;
-    double off_device; /**< of all that, offloaded: to host memory, or what is in use of files */
-    double gpu;        /**< beside all that, in a GPU's memory, without what its driver takes */
+    double off_device; /**< the share of all the above that is offloaded, to host memory or to files */
+    double gpu;        /**< in addition: in a GPU's memory, without what its driver takes */
 } tw_plan_memory_t;
 
 /** options: resolved. TW_ERR_NO_MEMORY, TW_ERR_CONFIG, TW_ERR_INVALID (logged). */
@@ -108,8 +107,8 @@ typedef struct tw_plan_unit {
     tw_plan_flow_t gather_again; /**< each other one */
     tw_plan_flow_t reduce;
     tw_plan_flow_t muon; /**< momenta of matrices, in the update: from stage 1 on to owners, and back */
-    tw_plan_flow_t lengths,
-        sync; /**< changes, after the update; those of the lossless delta: their lengths first */
+    /** changes, after the update; those of the lossless delta: their lengths first */
+    tw_plan_flow_t lengths, sync;
 } tw_plan_unit_t;
 
 typedef struct tw_plan_traffic {

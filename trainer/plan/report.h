@@ -24,7 +24,7 @@ void tw_plan_print_memory(const tw_plan_row_t *rows, size_t n_rows, const tw_pla
 tw_status_t tw_plan_write_json(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
                                FILE *out);
 void tw_plan_print_steps(const tw_plan_row_t *rows, size_t n_rows, FILE *out);
-/** What to switch on, or that it will not help. */
+/** Print which features to switch on, or that none will help. */
 void tw_plan_print_advice(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
                           FILE *out);
 

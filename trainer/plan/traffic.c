@@ -78,7 +78,7 @@ static double pieces_bytes(const counting_t *counting, const cut_t *cut, const t
 
 /* ---- operations ---------------------------------------------------------------------------------------- */
 
-static int world_size(const tw_plan_cluster_t *cluster)
+static int world_of(const tw_plan_cluster_t *cluster)
 {
     return cluster->n_nodes * cluster->ranks_per_node;
 }
@@ -86,7 +86,7 @@ static int world_size(const tw_plan_cluster_t *cluster)
 /** Each rank sends a signature and receives one: those of an operation of all ranks leave a node once. */
 static tw_plan_flow_t world_signatures(const tw_plan_cluster_t *cluster)
 {
-    int world = world_size(cluster), leave = cluster->n_nodes > 1 ? cluster->n_nodes : 0;
+    int world = world_of(cluster), leave = cluster->n_nodes > 1 ? cluster->n_nodes : 0;
     return (tw_plan_flow_t){.inter_node = SIGNATURE_BYTES * leave,
                             .in_node = world > 1 ? SIGNATURE_BYTES * (world - leave) : 0.0,
                             .messages = world > 1 ? 2.0 : 0.0};
@@ -136,7 +136,7 @@ static double count_buckets(const counting_t *counting, int unit, int by_tensor,
 {
     size_t first, n_tensors = tw_hpz_layout_tensors(counting->layout, unit, &first), n_ops = 0;
     size_t held = TW_ENGINE_NO_BUCKET;
-    size_t n_pieces = by_tensor ? 1 : (size_t)world_size(counting->cluster);
+    size_t n_pieces = by_tensor ? 1 : (size_t)world_of(counting->cluster);
     cut_t all = whole(counting, unit);
     for (size_t i = 0; i < n_tensors * n_pieces; i++) {
         size_t tensor = first + i / n_pieces;
@@ -187,7 +187,7 @@ static tw_plan_flow_t replicas_flow(const counting_t *counting, int unit)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
     double mates = cluster->ranks_per_node - 1;
-    double signatures = mates > 0.0 ? SIGNATURE_BYTES * world_size(cluster) : 0.0;
+    double signatures = mates > 0.0 ? SIGNATURE_BYTES * world_of(cluster) : 0.0;
     cut_t all = whole(counting, unit);
     counting_t replicas = *counting;
     replicas.frozen = NULL;
@@ -217,7 +217,7 @@ static tw_plan_flow_t reduce_cut(const counting_t *counting, const cut_t *cut, d
 static tw_plan_flow_t reduce_flow(const counting_t *counting, int unit)
 {
     const tw_train_options_t *o = counting->options;
-    int world = world_size(counting->cluster);
+    int world = world_of(counting->cluster);
     size_t most = tw_engine_reduce_slice_most(o, world), step = tw_engine_reduce_slice_step(o);
     cut_t cut = {.unit = unit};
     tw_plan_flow_t flow = {0};
@@ -239,7 +239,7 @@ static tw_plan_flow_t reduce_flow(const counting_t *counting, int unit)
 static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
 {
     double others = cluster->n_nodes - 1;
-    double signatures = others > 0.0 ? SIGNATURE_BYTES * world_size(cluster) : 0.0;
+    double signatures = others > 0.0 ? SIGNATURE_BYTES * world_of(cluster) : 0.0;
     return (tw_plan_flow_t){.inter_node = bytes * others + signatures,
                             .messages = others > 0.0 ? 2.0 * others + 2.0 : 0.0};
 }
@@ -284,7 +284,7 @@ static tw_plan_flow_t matrix_flow(const counting_t *counting, size_t tensor, int
     int n_local = counting->cluster->ranks_per_node;
     cut_t all = whole(counting, counting->tensors[tensor].unit);
     tw_plan_flow_t flow = {0};
-    for (int rank = 0; rank < world_size(counting->cluster); rank++) {
+    for (int rank = 0; rank < world_of(counting->cluster); rank++) {
         double bytes = 2.0 * 2.0 * (double)piece_elems(counting, &all, tensor, rank);
         flow.inter_node += rank / n_local != owner / n_local ? bytes : 0.0;
         flow.in_node += rank / n_local == owner / n_local && rank != owner ? bytes : 0.0;
@@ -295,7 +295,7 @@ static tw_plan_flow_t matrix_flow(const counting_t *counting, size_t tensor, int
 /** There and back. */
 static tw_plan_flow_t pairs_flow(const tw_plan_cluster_t *cluster)
 {
-    double world = world_size(cluster), within = world * (cluster->ranks_per_node - 1);
+    double world = world_of(cluster), within = world * (cluster->ranks_per_node - 1);
     double between = world * (world - 1) - within;
     return (tw_plan_flow_t){.inter_node = 2.0 * PAIR_BYTES * between,
                             .in_node = 2.0 * PAIR_BYTES * within,
@@ -311,7 +311,7 @@ static tw_plan_flow_t muon_flow(const counting_t *counting, int unit)
     double bytes = 0.0;
     for (size_t t = 0; t < first + n; t++) {
         if (is_muons(counting, t) && t >= first) {
-            tw_plan_flow_t one = matrix_flow(counting, t, owner % world_size(counting->cluster));
+            tw_plan_flow_t one = matrix_flow(counting, t, owner % world_of(counting->cluster));
             flow = sum_of(&flow, &one);
             bytes += 2.0 * (double)counting->tensors[t].n_elems;
         }
@@ -357,7 +357,7 @@ static tw_plan_flow_t unit_flow(const tw_plan_unit_t *unit, const tw_train_optio
 
 static tw_plan_flow_t report_flow(const tw_plan_cluster_t *cluster)
 {
-    double bytes = world_size(cluster) * (double)tw_engine_report_bytes();
+    double bytes = world_of(cluster) * (double)tw_engine_report_bytes();
     tw_plan_flow_t pieces = world_pieces(cluster, bytes, bytes), signatures = world_signatures(cluster);
     return sum_of(&pieces, &signatures);
 }

@@ -14,14 +14,13 @@
  *  nodes may be silent for 5 s more. A rank that is dead for sure has failed after that: those that need it
  *  stop sending sooner.
  *
- *  Rank 0 notices when a connection closes, or is silent for
- *  0.7 of the timeout (the lowest rank, if several are), and tells everyone before it acts on that itself; a
- *  rank that loses rank 0 names rank 0, and tells it. A verdict of another rank's own goes to rank 0 first
- *  and counts once rank 0 says so: so all survivors name the same rank. With the link of rank r's node down,
- *  the others name r, and the ranks behind it name 0; with rank 0's own link down, all name 0. Which of the
- *  two it was, rank 0 tells from what it heard of the other nodes meanwhile (outage.h), also when the link
- *  has come back; with one other node nobody can know, and each side names the other. The first verdict
- *  stands.
+ *  Rank 0 notices when a connection closes, or is silent for 0.7 of the timeout (the lowest rank, if several
+ *  are), and tells everyone before it acts on that itself; a rank that loses rank 0 names rank 0, and tells
+ *  it. If another rank comes to a verdict, it tells rank 0 first, and the verdict counts once rank 0 repeats
+ *  it: so all survivors name the same rank. With the link of rank r's node down, the others name r, and the
+ *  ranks behind it name 0; with rank 0's own link down, all name 0. Which of the two it was, rank 0 tells
+ *  from what it heard of the other nodes meanwhile (outage.h), also when the link has come back; with one
+ *  other node nobody can know, and each side names the other. The first verdict stands.
  *
  *  A rank that leaves in order says goodbye, with the number of messages it has sent to each other rank:
  *  whoever has received them all and still waits for that rank knows that it waits in vain. It lingers for up

@@ -20,10 +20,10 @@ TW_C_BEGIN
 /** Signs of life from somewhere. */
 typedef struct tw_silence {
     uint64_t heard_ns; /**< the last one */
-    /** since then, this process did not run for so long, or who is heard now says so of itself */
+    /** so much of the silence since then this process or the sender did not run: not the link's fault */
     uint64_t late_ns;
     uint64_t from_ns, to_ns; /**< the last long silence that is over */
-    uint64_t excused_ns;     /**< of that: its late_ns */
+    uint64_t excused_ns;     /**< its late_ns */
 } tw_silence_t;
 
 typedef struct tw_outages {
@@ -42,18 +42,20 @@ tw_status_t tw_outages_init(tw_outages_t *outages, int world, const int *node_of
 void tw_outages_cleanup(tw_outages_t *outages);
 /** A sign of life from `rank`. */
 void tw_outages_hear(tw_outages_t *outages, int rank, uint64_t now);
-/** `rank` did not run for so long. 0: this process itself; another: it says so in what is heard next. */
+/** `rank` did not run for late_ns. 0: this process itself noticed; another rank: its sign of life, heard
+ *  next, says so. */
 void tw_outages_late(tw_outages_t *outages, int rank, uint64_t late_ns);
 /** `rank` will not be heard any more, and that is in order. */
 void tw_outages_close(tw_outages_t *outages, int rank);
-/** This process did not run for longer: nobody's silence, but the others may have missed it. */
+/** This process did not run for pause_ns: that time is nobody's silence, but the others may have missed this
+ *  process. */
 void tw_outages_pause(tw_outages_t *outages, uint64_t pause_ns, uint64_t now);
 
-/** `rank` has been silent since `heard_ns`: it, or 0. */
+/** Whom to blame when `rank` has been silent since `heard_ns`: that rank, or 0. */
 int tw_outages_blame_silent(const tw_outages_t *outages, int rank, uint64_t heard_ns, uint64_t now);
-/** `rank` says that rank 0 is lost: it, or 0. */
+/** Whom to blame when `rank` says that rank 0 is lost: that rank, or 0. */
 int tw_outages_blame_complaint(const tw_outages_t *outages, int rank, uint64_t now);
-/** `by` has lost its connection to `suspect`, not 0: one of them. */
+/** Whom to blame when `by` has lost its connection to `suspect`, which is not 0: one of the two. */
 int tw_outages_blame_suspicion(const tw_outages_t *outages, int by, int suspect, uint64_t now);
 
 TW_C_END

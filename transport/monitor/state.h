@@ -21,13 +21,13 @@ typedef struct tw_monitor_orders {
     uint8_t *suspects; /**< [world] 1: newly suspected */
     int blamed;        /**< a rank that is to be failed, or -1 */
     char reason[TW_MSG_TEXT_BYTES];
-    const tw_msg_blob_t *own; /**< to exchange, or NULL */
+    const tw_msg_blob_t *own; /**< this rank's bytes for an exchange; NULL: none is asked for */
 } tw_monitor_orders_t;
 
-/** That a rank cannot be reached, says another. */
+/** One rank's report that it cannot reach another. */
 typedef struct tw_suspicion {
-    uint64_t until_ns; /**< 0: none */
-    int by;
+    uint64_t until_ns; /**< no goodbye from it by then: it, or `by`, has failed; 0: no report */
+    int by;            /**< the rank that reports it */
 } tw_suspicion_t;
 
 struct tw_monitor {
@@ -51,7 +51,7 @@ struct tw_monitor {
     int n_connections;
     struct pollfd *pollfds; /**< [1 + n_connections] */
     uint8_t *heard_bits;    /**< [heard_bytes] of whom data has come since the last sign of life */
-    uint32_t heard_bytes;   /**< 0 where there are too many ranks */
+    uint32_t heard_bytes;   /**< 0: on rank 0, and where there are too many ranks */
     uint64_t next_heartbeat_ns;
     uint64_t awake_ns; /**< when the thread last looked around */
     uint64_t data_ns;  /**< when data last came here from another node; 0: never */
@@ -62,15 +62,15 @@ struct tw_monitor {
     /* Rank 0's alone. */
     tw_outages_t outages;
     tw_suspicion_t *suspicions; /**< [world] */
-    tw_msg_blob_t *lists;       /**< [world] to exchange; data NULL: not here yet */
+    tw_msg_blob_t *lists;       /**< [world] each rank's bytes of the exchange; data NULL: not here yet */
     int n_lists;
-    uint64_t lists_by_ns; /**< 0: nobody exchanges yet */
+    uint64_t lists_by_ns; /**< when the exchange must be over; 0: none has begun */
     int said_who_stays;
 };
 
 void tw_monitor_signal(int fd);
-/** The verdict for this rank: logged, then seen by the owner, who may end the process upon it. So whoever
- *  else is to hear of it is told before. The thread's; once. */
+/** Log the verdict, then show it to the owner, who may end the process upon it: so tell other ranks before
+ *  this. The thread calls it, once. */
 void tw_monitor_publish(tw_monitor_t *monitor, int rank, const char *reason);
 int tw_monitor_has_verdict(const tw_monitor_t *monitor);
 /** Data have come here from `rank`. */
@@ -83,7 +83,7 @@ int tw_monitor_is_gone(const tw_monitor_t *monitor, int rank);
 int tw_monitor_everyone_is_gone(const tw_monitor_t *monitor);
 /** Everyone's lists are here. TW_ERR_NO_MEMORY. */
 tw_status_t tw_monitor_gathered(tw_monitor_t *monitor, const void *lists, size_t bytes);
-/** What has come to be exchanged; rank 0 alone has any. */
+/** Free the lists of an exchange, which rank 0 alone has. */
 void tw_monitor_lists_forget(tw_monitor_t *monitor);
 /** Why a connection broke, in words. */
 const char *tw_monitor_why(const tw_connection_t *connection, tw_status_t status);

@@ -50,7 +50,7 @@ typedef struct tw_p2p_carrier {
 /** What carries messages: the shared memory of this node, or one network device. */
 struct tw_p2p_worker {
     tw_p2p_t *p2p;
-    const tw_p2p_carrier_t *carrier; /**< NULL: it is not there */
+    const tw_p2p_carrier_t *carrier; /**< NULL: this worker does not exist */
     int takes_cuda;
     void *address; /**< its part of the card, its own */
     size_t address_bytes;

@@ -46,9 +46,9 @@ struct tw_p2p {
     int has_key;
     struct tw_p2p_listener_list listeners;
     struct tw_p2p_dial_list dials;
-    unsigned (*meet)(
-        tw_p2p_t *p2p);  /**< moves those two on, and returns how much happened; NULL: there were none yet */
-    uint64_t aborted_ns; /**< when a peer was last closed with messages under way */
+    /** moves those two on, and returns how much happened; NULL: there were none yet */
+    unsigned (*meet)(tw_p2p_t *p2p);
+    uint64_t aborted_ns;       /**< when a peer was last closed with messages under way */
     int in_callback, n_events; /**< a carrier is calling back; what progress has done since it began */
     int n_for_one;             /**< progress for one request alone, since all was moved on */
 };

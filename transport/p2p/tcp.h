@@ -54,10 +54,10 @@ struct tw_tcp_link {
     int fd; /**< -1: the next try to connect is due */
     int is_ready, can_write, is_shut;
     int is_aside;          /**< out of epoll; whether it can be read or written is found by trying */
-    uint64_t quiet_ns;     /**< who asks does not try to read before; 0: does */
+    uint64_t quiet_ns;     /**< a caller does not read the socket before this time; 0: it may now */
     int follows_long;      /**< the last frame's data was long */
     int n_asked, n_rounds; /**< reads by who asked for it; aside: rounds of progress since the last one */
-    int has_end;           /**< the end of what comes, or an error, is behind what is there to read */
+    int has_end;           /**< the stream's end, or an error, follows the unread bytes */
     int n_tries;
     uint64_t until_ns; /**< for connecting, for strangers, for leaving */
     uint64_t retry_ns;
@@ -116,9 +116,9 @@ void tw_tcp_break(tw_tcp_link_t *link, const char *why);
 void tw_tcp_drop(tw_tcp_link_t *link);
 void tw_tcp_free_closed(tw_tcp_device_t *device);
 /** > 0; 0: nothing now (it is no longer ready); < 0: closed (*error 0) or broken. */
-ssize_t tw_tcp_read(tw_tcp_link_t *link, const struct iovec *parts, int n_parts, int *error);
+ssize_t tw_tcp_read(tw_tcp_link_t *link, const struct iovec *pieces, int n_pieces, int *error);
 /** > 0; 0: the socket takes nothing now; < 0: *error. */
-ssize_t tw_tcp_write(tw_tcp_link_t *link, const struct iovec *parts, int n_parts, int *error);
+ssize_t tw_tcp_write(tw_tcp_link_t *link, const struct iovec *pieces, int n_pieces, int *error);
 /** Room in `out`. 0: out of memory. */
 int tw_tcp_out_reserve(tw_tcp_link_t *link, size_t capacity);
 /** To be sent before anything else. 0: out of memory. */

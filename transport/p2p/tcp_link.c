@@ -135,13 +135,13 @@ void tw_tcp_break(tw_tcp_link_t *link, const char *why)
 
 /* ---- reading and writing ------------------------------------------------------------------------------- */
 
-ssize_t tw_tcp_read(tw_tcp_link_t *link, const struct iovec *parts, int n_parts, int *error)
+ssize_t tw_tcp_read(tw_tcp_link_t *link, const struct iovec *pieces, int n_pieces, int *error)
 {
-    struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = (size_t)n_parts};
+    struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)pieces, .msg_iovlen = (size_t)n_pieces};
     ssize_t got;
-    do { /* the kernel is quicker with one part as such */
-        got = n_parts == 1 ? recv(link->fd, parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT)
-                           : recvmsg(link->fd, &message, MSG_DONTWAIT);
+    do { /* the kernel is quicker with one piece as such */
+        got = n_pieces == 1 ? recv(link->fd, pieces[0].iov_base, pieces[0].iov_len, MSG_DONTWAIT)
+                            : recvmsg(link->fd, &message, MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);
     if (got > 0) {
         return got;
@@ -174,14 +174,15 @@ int tw_tcp_out_add(tw_tcp_link_t *link, const void *data, size_t bytes)
     return 1;
 }
 
-ssize_t tw_tcp_write(tw_tcp_link_t *link, const struct iovec *parts, int n_parts, int *error)
+ssize_t tw_tcp_write(tw_tcp_link_t *link, const struct iovec *pieces, int n_pieces, int *error)
 {
-    const struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts,
-                                   .msg_iovlen = (size_t)n_parts};
+    const struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)pieces,
+                                   .msg_iovlen = (size_t)n_pieces};
     ssize_t sent;
     do {
-        sent = n_parts == 1 ? send(link->fd, parts[0].iov_base, parts[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
-                            : sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        sent = n_pieces == 1
+                   ? send(link->fd, pieces[0].iov_base, pieces[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
+                   : sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     } while (sent < 0 && errno == EINTR);
     if (sent >= 0) {
         return sent;
@@ -194,8 +195,8 @@ ssize_t tw_tcp_write(tw_tcp_link_t *link, const struct iovec *parts, int n_parts
 tw_status_t tw_tcp_out_flush(tw_tcp_link_t *link, int *error)
 {
     while (link->out_start < link->out_end) {
-        const struct iovec part = {link->out + link->out_start, link->out_end - link->out_start};
-        const ssize_t sent = tw_tcp_write(link, &part, 1, error);
+        const struct iovec piece = {link->out + link->out_start, link->out_end - link->out_start};
+        const ssize_t sent = tw_tcp_write(link, &piece, 1, error);
         if (sent <= 0) {
             return sent ? TW_ERR_IO : TW_IN_PROGRESS;
         }

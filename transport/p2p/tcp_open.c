@@ -361,8 +361,8 @@ static int hear(tw_tcp_link_t *link)
 {
     int error = 0;
     const size_t bytes = expected[link->stage].bytes;
-    const struct iovec part = {link->in + link->in_end, bytes - link->in_end};
-    const ssize_t got = tw_tcp_read(link, &part, 1, &error);
+    const struct iovec piece = {link->in + link->in_end, bytes - link->in_end};
+    const ssize_t got = tw_tcp_read(link, &piece, 1, &error);
     if (got < 0) {
         lost(link, error);
         return 0;

@@ -200,24 +200,24 @@ static size_t room_ahead(const tw_tcp_link_t *link, size_t wanted)
  *  it was copied, more may have come. */
 static ssize_t read_more(tw_tcp_link_t *link, int is_asked, int *error)
 {
-    struct iovec parts[2];
+    struct iovec pieces[2];
     size_t wanted = data_wanted(link), room = 0;
     uint8_t *place = data_place(link);
     int n = 0;
     if (wanted && !place) {
         wanted = wanted < TW_TCP_PIECE_BYTES ? wanted : TW_TCP_PIECE_BYTES;
-        parts[n++] = (struct iovec){link->device->scratch, wanted};
+        pieces[n++] = (struct iovec){link->device->scratch, wanted};
     } else if (wanted) {
         wanted = wanted < READ_BYTES || is_asked ? wanted : READ_BYTES;
-        parts[n++] = (struct iovec){place, wanted};
+        pieces[n++] = (struct iovec){place, wanted};
     }
     if (wanted == data_wanted(link)) {
-        parts[n++] = (struct iovec){link->in + link->in_end, room_ahead(link, wanted)};
+        pieces[n++] = (struct iovec){link->in + link->in_end, room_ahead(link, wanted)};
     }
     for (int i = 0; i < n; i++) {
-        room += parts[i].iov_len;
+        room += pieces[i].iov_len;
     }
-    const ssize_t got = tw_tcp_read(link, parts, n, error);
+    const ssize_t got = tw_tcp_read(link, pieces, n, error);
     tw_tcp_set_ready(link,
                      got > 0 && ((size_t)got == room || link->has_end || (is_asked && data_left(link))));
     if (got > 0) {

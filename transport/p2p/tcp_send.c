@@ -123,8 +123,8 @@ void tw_tcp_release(tw_p2p_stream_t *stream, tw_p2p_request_t *request)
 
 /* ---- plain --------------------------------------------------------------------------------------------- */
 
-/** The frames that wait, as parts of one call. */
-static int gather(const tw_p2p_stream_t *stream, struct iovec *parts)
+/** The frames that wait, as pieces of one call. */
+static int gather(const tw_p2p_stream_t *stream, struct iovec *pieces)
 {
     int n = 0, n_frames = 0;
     uint32_t n_numbered = 0;
@@ -142,10 +142,11 @@ static int gather(const tw_p2p_stream_t *stream, struct iovec *parts)
         }
         const uint8_t *data = op_data(op, &bytes);
         if (op->sent < op->head_bytes) {
-            parts[n++] = (struct iovec){(uint8_t *)(uintptr_t)op->head + op->sent, op->head_bytes - op->sent};
+            pieces[n++] =
+                (struct iovec){(uint8_t *)(uintptr_t)op->head + op->sent, op->head_bytes - op->sent};
         }
         if (bytes) {
-            parts[n++] = (struct iovec){(void *)(uintptr_t)data, bytes};
+            pieces[n++] = (struct iovec){(void *)(uintptr_t)data, bytes};
         }
     }
     return n;
@@ -161,28 +162,28 @@ static void advance(tw_p2p_stream_t *stream, size_t bytes)
     }
 }
 
-/** A short frame is copied to one part, which costs less than to hand over two. Returns how many parts are
+/** A short frame is copied to one piece, which costs less than to hand over two. Returns how many pieces are
  *  left. */
-static int join_short(struct iovec *parts, int n, uint8_t *room)
+static int join_short(struct iovec *pieces, int n, uint8_t *room)
 {
-    if (n != 2 || parts[0].iov_len + parts[1].iov_len > SHORT_BYTES) {
+    if (n != 2 || pieces[0].iov_len + pieces[1].iov_len > SHORT_BYTES) {
         return n;
     }
-    memcpy(room, parts[0].iov_base, parts[0].iov_len);
-    memcpy(room + parts[0].iov_len, parts[1].iov_base, parts[1].iov_len);
-    parts[0] = (struct iovec){room, parts[0].iov_len + parts[1].iov_len};
+    memcpy(room, pieces[0].iov_base, pieces[0].iov_len);
+    memcpy(room + pieces[0].iov_len, pieces[1].iov_base, pieces[1].iov_len);
+    pieces[0] = (struct iovec){room, pieces[0].iov_len + pieces[1].iov_len};
     return 1;
 }
 
-/** Cuts what is more than `left` bytes (not 0). Returns how many parts are left. */
-static int cut_long(struct iovec *parts, int n, size_t left)
+/** Cuts what is more than `left` bytes (not 0). Returns how many pieces are left. */
+static int cut_long(struct iovec *pieces, int n, size_t left)
 {
     for (int i = 0; i < n; i++) {
-        if (parts[i].iov_len >= left) {
-            parts[i].iov_len = left;
+        if (pieces[i].iov_len >= left) {
+            pieces[i].iov_len = left;
             return i + 1;
         }
-        left -= parts[i].iov_len;
+        left -= pieces[i].iov_len;
     }
     return n;
 }
@@ -190,10 +191,10 @@ static int cut_long(struct iovec *parts, int n, size_t left)
 /** left: how many bytes may go, not 0; becomes less by those that have gone. */
 static tw_status_t send_plain(tw_tcp_link_t *link, size_t *left, int *error)
 {
-    struct iovec parts[2 * FRAMES_AT_ONCE];
+    struct iovec pieces[2 * FRAMES_AT_ONCE];
     uint8_t room[SHORT_BYTES];
-    const int n = cut_long(parts, join_short(parts, gather(link->stream, parts), room), *left);
-    const ssize_t sent = tw_tcp_write(link, parts, n, error);
+    const int n = cut_long(pieces, join_short(pieces, gather(link->stream, pieces), room), *left);
+    const ssize_t sent = tw_tcp_write(link, pieces, n, error);
     if (sent <= 0) {
         return sent ? TW_ERR_IO : TW_IN_PROGRESS;
     }

@@ -20,8 +20,8 @@ typedef struct launcher {
     const char *rank, *world, *local_rank, *local_world;
     /** or NULL; without it the rank is that of a batch script, which starts the job itself */
     const char *step;
-    tw_status_t (*locate)(const struct launcher *launcher,
-                          tw_job_t *job); /**< master_addr, without MASTER_ADDR */
+    /** master_addr, without MASTER_ADDR */
+    tw_status_t (*locate)(const struct launcher *launcher, tw_job_t *job);
     void (*job_id)(char *id, size_t id_bytes);
 } launcher_t;
 

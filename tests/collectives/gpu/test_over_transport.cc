@@ -682,8 +682,8 @@ void over_ucx(Reach reach)
         return wrong;
     };
     tw::ScopedEnv chunk("TW_COLL_CHUNK", "8K");
-    tw::ScopedEnv tls("TW_NET_TLS",
-                      reach == STRAIGHT ? "tcp,self" : "tcp"); /* sockets of our own know no GPU */
+    /* Sockets of our own know no GPU. */
+    tw::ScopedEnv tls("TW_NET_TLS", reach == STRAIGHT ? "tcp,self" : "tcp");
     EXPECT_EQ(tw::run_processes(tw::nodes_of({2, 1}), body, 60), "");
 }
 

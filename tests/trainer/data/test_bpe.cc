@@ -59,8 +59,8 @@ class Bpe : public tw::Fixture
     }
     tw_status_t encode(const std::string &text, std::vector<uint32_t> *ids)
     {
-        std::vector<unsigned char> bytes(text.begin(),
-                                         text.end()); /* exactly as long, for the sanitizer to guard */
+        /* Exactly as long, for the sanitizer to guard. */
+        std::vector<unsigned char> bytes(text.begin(), text.end());
         return tw_bpe_encode(
             bpe_, "text", bytes.data(), bytes.size(),
             [](void *ctx, const uint32_t *tokens, size_t n) {

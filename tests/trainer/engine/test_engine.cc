@@ -156,8 +156,8 @@ TEST_F(TrainEngine, ANumberThatIsNoneStopsAllRanksAndNamesATensor)
             EXPECT_EQ(tw_engine_step(engine, &step), TW_ERR_MISMATCH);
         });
     }
-    expect_log(
-        "rank 0: step 1: the weight of transformer.wte.weight is not finite"); /* stage 0: the first of all */
+    /* Stage 0: the first of all. */
+    expect_log("rank 0: step 1: the weight of transformer.wte.weight is not finite");
     expect_log("rank 1: step 1: the weight of transformer.wte.weight is not finite");
     EXPECT_EQ(log_count("is not finite"), 3u); /* each time by one rank */
 }
@@ -174,7 +174,7 @@ TEST_F(TrainEngine, TheGradientWhereItBeganIsNamed)
         auto poison = [&](const char *name) {
             for (size_t t = 0; t < engine->n_tensors; t++) {
                 if (std::string(engine->tensors[t].name) == name) {
-                    void *grads = engine->units[engine->tensors[t].unit].part_grads;
+                    void *grads = engine->units[engine->tensors[t].unit].shard_grads;
                     *(uint16_t *)tw_engine_grad_at(engine, grads, engine->piece_offsets[t]) = infinite;
                 }
             }
@@ -220,7 +220,7 @@ TEST_F(TrainEngine, AnOutputLayersGradientIsNamedFirst)
         [&](int, tw_engine_t *engine, tw_model_t *) {
             tw_engine_unit_t *root = &engine->units[TW_MODEL_ROOT];
             for (size_t t = root->first_tensor; t < root->first_tensor + root->n_tensors; t++) {
-                *(uint16_t *)tw_engine_grad_at(engine, root->part_grads, engine->piece_offsets[t]) = 0x7f80;
+                *(uint16_t *)tw_engine_grad_at(engine, root->shard_grads, engine->piece_offsets[t]) = 0x7f80;
             }
             tw_engine_report_t report = {};
             int is_bad = 0;

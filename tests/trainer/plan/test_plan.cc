@@ -720,8 +720,8 @@ TEST_F(Machine, ThreadsShareACore)
     machine_.cores = 1.0;
     tw_plan_op_t one = op(1, 5, 2);
     tw_plan_machine_post(&machine_, &one);
-    tw_plan_machine_compute(&machine_,
-                            7); /* 1 beside sending until 2, 5 alone until 7, 1 beside receiving until 9 */
+    /* 1 beside sending until 2, 5 alone until 7, 1 beside receiving until 9 */
+    tw_plan_machine_compute(&machine_, 7);
     EXPECT_DOUBLE_EQ(9, machine_.now);
     tw_plan_machine_wait(&machine_, &one);
     EXPECT_DOUBLE_EQ(10, machine_.now);

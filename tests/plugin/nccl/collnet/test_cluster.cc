@@ -33,12 +33,19 @@ std::vector<std::string> lines_of(const std::string &path)
     return lines;
 }
 
-TEST(Cluster, AllReducesAreRightAndLossyWhereAskedFor)
+bool can_make_cluster(std::string *why)
 {
     const process::Result able =
         process::run({"bench/cluster", "--nodes", "2", "--link", "none", "--", "true"});
-    if (able.code != 0) {
-        GTEST_SKIP() << "no cluster can be made here: " << able.err;
+    *why = able.err;
+    return able.code == 0;
+}
+
+TEST(Cluster, AllReducesAreRightAndLossyWhereAskedFor)
+{
+    std::string why;
+    if (!can_make_cluster(&why)) {
+        GTEST_SKIP() << "no cluster can be made here: " << why;
     }
     char json[] = "/tmp/tw-collnet-XXXXXX";
     ASSERT_EQ(close(mkstemp(json)), 0);
@@ -58,6 +65,21 @@ TEST(Cluster, AllReducesAreRightAndLossyWhereAskedFor)
         EXPECT_GT(number_after(line, "rel_rmse"), is_plain ? 0 : is_int4 ? 5e-2 : 5e-3) << line;
         EXPECT_LT(number_after(line, "rel_rmse"), is_plain ? 5e-3 : is_int4 ? 4e-1 : 4e-2) << line;
     }
+}
+
+/* A launcher's job may have more ranks than the bench's own cluster: it has room for 16. */
+TEST(Cluster, MoreRanksThanThereIsRoomForAreRefused)
+{
+    std::string why;
+    if (!can_make_cluster(&why)) {
+        GTEST_SKIP() << "no cluster can be made here: " << why;
+    }
+    const process::Result result =
+        process::run({"bench/cluster", "--nodes", "1", "--ranks-per-node", "17", "--link", "none", "--",
+                      "bench/collnet", "--bytes", "2", "--iters", "1"});
+    EXPECT_EQ(result.code, 1) << result.out << result.err;
+    EXPECT_NE(result.err.find("collnet: 17 ranks, at most 16 can be"), std::string::npos)
+        << result.out << result.err;
 }
 
 } // namespace

@@ -1,0 +1,92 @@
+/* A rank: its tensors, and the library's communicator. */
+#include <stdlib.h>
+
+#include <xxhash.h>
+
+#include "bench/collnet/collnet.h"
+
+static const char *const modes[COLLNET_N_MODES] = {"plain", "lossless", "int8", "int4"};
+
+tw_status_t collnet_gather(collnet_rank_t *rank, const void *own, size_t bytes, void *all)
+{
+    tw_coll_segment_t segment = {.src = own, .dst = all, .n_elems = bytes * (size_t)rank->world};
+    tw_coll_args_t args = {
+        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
+    return tw_coll_run(rank->coll, &args);
+}
+
+tw_status_t collnet_barrier(collnet_rank_t *rank)
+{
+    char own = 0, all[COLLNET_RANKS_MAX];
+    return collnet_gather(rank, &own, 1, all);
+}
+
+/** Bell-shaped enough: the sum of four uniform numbers. */
+static float value_of(uint64_t rank, uint64_t i)
+{
+    uint64_t key[2] = {rank, i}, bits = XXH3_64bits(key, sizeof(key));
+
+    return (float)((double)((bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48)) /
+                       65536.0 -
+                   2.0);
+}
+
+static void fill(collnet_rank_t *rank)
+{
+    for (size_t i = 0; i < rank->n_elems; i++) {
+        rank->sum[i] = 0;
+        for (int r = 0; r < rank->world; r++) {
+            float value = value_of((uint64_t)r, i);
+            uint16_t stored;
+            tw_convert_from_fp32(TW_TYPE_BF16, &value, 1, &stored, 1);
+            tw_convert_to_fp32(TW_TYPE_BF16, &stored, &value, 1);
+            rank->sum[i] += value;
+            if (r == rank->rank) {
+                rank->input[i] = stored;
+            }
+        }
+    }
+}
+
+tw_status_t collnet_rank_init(collnet_rank_t *rank, const collnet_options_t *options)
+{
+    size_t n = options->bytes / sizeof(*rank->send);
+
+    *rank = (collnet_rank_t){.options = options, .n_elems = n};
+    TW_TRY(tw_coll_world_create(NULL, &rank->coll));
+    rank->rank = tw_coll_rank(rank->coll);
+    rank->world = tw_coll_size(rank->coll);
+    if (rank->world > COLLNET_RANKS_MAX) {
+        tw_error("collnet: %d ranks, at most %d can be", rank->world, COLLNET_RANKS_MAX);
+        return TW_ERR_UNSUPPORTED;
+    }
+    rank->input = malloc(n * sizeof(*rank->input));
+    rank->send = malloc(n * sizeof(*rank->send));
+    rank->recv = malloc(n * sizeof(*rank->recv));
+    rank->sum = malloc(n * sizeof(*rank->sum));
+    if (!rank->input || !rank->send || !rank->recv || !rank->sum) {
+        tw_error("rank %d: out of memory for %zu elements", rank->rank, n);
+        return TW_ERR_NO_MEMORY;
+    }
+    fill(rank);
+    for (size_t i = 0; i < 2 * COLLNET_N_MODES; i++) {
+        collnet_way_t *way = &rank->ways[i];
+        way->mode = modes[i / 2];
+        way->is_plain = i < 2;
+        TW_TRY(way->is_plain ? TW_OK : tw_quant_codec_parse(way->mode, &way->codec));
+        TW_TRY(i % 2 == 1 ? collnet_way_connect(rank, way) : TW_OK);
+    }
+    return TW_OK;
+}
+
+void collnet_rank_cleanup(collnet_rank_t *rank)
+{
+    for (size_t i = 0; i < 2 * COLLNET_N_MODES; i++) {
+        collnet_way_disconnect(&rank->ways[i]);
+    }
+    tw_coll_destroy(rank->coll);
+    free(rank->input);
+    free(rank->send);
+    free(rank->recv);
+    free(rank->sum);
+}

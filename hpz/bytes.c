@@ -1,0 +1,172 @@
+/* Bytes that are held, and the most that syncs take. */
+#include "hpz/state.h"
+
+/* ---- what is held -------------------------------------------------------------------------------------- */
+
+static size_t transfer_bytes(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
+{
+    tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
+    size_t bytes = transfer->fresh ? transfer->n_own * sizeof(*transfer->fresh) : 0;
+
+    bytes += tw_hpz_message_bytes(hpz, transfer->unit, transfer->slice, kind, hpz->node);
+    for (int node = 0; transfer->others && node < hpz->n_nodes; node++) {
+        bytes += node == hpz->node ? 0 : (size_t)transfer->bytes[node];
+    }
+    return bytes;
+}
+
+static size_t unit_bytes(const tw_hpz_t *hpz, int unit)
+{
+    const tw_hpz_unit_t *own = &hpz->units[unit];
+    const tw_hpz_transfer_t *transfer;
+    size_t n = tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
+    size_t n_own = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local);
+    size_t bytes = hpz->replicas ? n * tw_hpz_replica_elem_bytes(hpz) : 0;
+
+    bytes += hpz->states ? n : 0;
+    bytes += own->last ? n_own * sizeof(*own->last) : 0;
+    STAILQ_FOREACH(transfer, &own->sync.transfers, in_unit)
+    {
+        bytes += transfer_bytes(hpz, transfer);
+    }
+    return bytes;
+}
+
+size_t tw_hpz_memory_bytes(const tw_hpz_t *hpz)
+{
+    size_t bytes = 0;
+
+    for (int u = 0; u < hpz->n_units; u++) {
+        bytes += unit_bytes(hpz, u);
+    }
+    return bytes;
+}
+
+/* ---- slices -------------------------------------------------------------------------------------------- */
+
+/* A slice of a unit, in the order in which they begin. */
+typedef struct {
+    int unit;
+    tw_hpz_slice_t slice;
+} place_t;
+
+static place_t first_place(const tw_hpz_t *hpz)
+{
+    return (place_t){0, hpz->n_units > 0 ? tw_hpz_sync_slice(hpz, 0, 0) : (tw_hpz_slice_t){0, 0}};
+}
+
+static place_t next_place(const tw_hpz_t *hpz, place_t place)
+{
+    size_t end = tw_hpz_primary_elems(hpz->layout, place.unit, 0, 0);
+    int is_last = place.slice.end == end;
+    place_t next = {.unit = place.unit + is_last};
+    if (next.unit < hpz->n_units) {
+        next.slice = tw_hpz_sync_slice(hpz, next.unit, is_last ? 0 : place.slice.end);
+    }
+    return next;
+}
+
+size_t tw_hpz_slice_elems_max(const tw_hpz_t *hpz)
+{
+    size_t most = 0;
+
+    for (place_t place = first_place(hpz); place.unit < hpz->n_units; place = next_place(hpz, place)) {
+        size_t n = tw_hpz_slice_elems(hpz->layout, place.unit, 0, 0, place.slice);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+/* ---- the most that syncs take -------------------------------------------------------------------------- */
+
+/* Syncs of a kind, of so many bits a weight where they are lossless; TW_HPZ_SYNC_COUNT: of any. */
+typedef struct {
+    tw_hpz_sync_t kind;
+    double bits;
+} syncs_t;
+
+/** A node's message in the kind that takes most. */
+static size_t message_bytes_max(const tw_hpz_t *hpz, place_t place, int node)
+{
+    size_t most = 0;
+
+    for (int kind = 0; kind < TW_HPZ_SYNC_COUNT; kind++) {
+        int is_possible = kind != TW_HPZ_QUANTIZED || hpz->quant;
+        size_t one =
+            is_possible ? tw_hpz_message_bytes(hpz, place.unit, place.slice, (tw_hpz_sync_t)kind, node) : 0;
+        most = one > most ? one : most;
+    }
+    return most;
+}
+
+/** Of a lossless message what is written: its room has more, which nobody touches. */
+static size_t message_room(const tw_hpz_t *hpz, place_t place, const syncs_t *syncs, int node)
+{
+    if (syncs->kind == TW_HPZ_SYNC_COUNT) {
+        return message_bytes_max(hpz, place, node);
+    }
+    size_t most = tw_hpz_message_bytes(hpz, place.unit, place.slice, syncs->kind, node);
+    if (syncs->kind == TW_HPZ_LOSSLESS) {
+        double n = (double)tw_hpz_message_elems(hpz, place.unit, place.slice, syncs->kind, node);
+        return n * syncs->bits / 8 < (double)most ? (size_t)(n * syncs->bits / 8) : most;
+    }
+    return most;
+}
+
+/** The own new values of a slice. */
+static size_t fresh_bytes(const tw_hpz_t *hpz, place_t place)
+{
+    size_t n_own = tw_hpz_slice_elems(hpz->layout, place.unit, hpz->node, hpz->local, place.slice);
+    return hpz->is_elsewhere ? 0 : n_own * sizeof(uint16_t);
+}
+
+static int keeps_fresh(const tw_hpz_t *hpz, tw_hpz_sync_t kind)
+{
+    if (kind != TW_HPZ_SYNC_COUNT) {
+        return tw_hpz_keeps_fresh(hpz, kind);
+    }
+    return (hpz->params.lossless_delta && tw_hpz_keeps_fresh(hpz, TW_HPZ_LOSSLESS)) ||
+           (hpz->quant && tw_hpz_keeps_fresh(hpz, TW_HPZ_QUANTIZED));
+}
+
+/** Of a slice under way. */
+static size_t place_bytes(const tw_hpz_t *hpz, place_t place, const syncs_t *syncs)
+{
+    size_t bytes = keeps_fresh(hpz, syncs->kind) ? fresh_bytes(hpz, place) : 0;
+
+    for (int node = 0; node < hpz->n_nodes; node++) {
+        bytes += message_room(hpz, place, syncs, node);
+    }
+    return bytes;
+}
+
+/** What may be under way together from one slice on. New values that are not kept are there while they are
+ *  encoded. */
+static size_t window_bytes(const tw_hpz_t *hpz, place_t first, const syncs_t *syncs)
+{
+    size_t room = hpz->params.sync_elems, elems = 0, bytes = 0, encoded = 0;
+
+    for (place_t place = first; place.unit < hpz->n_units; place = next_place(hpz, place)) {
+        elems += tw_hpz_rail_elems(hpz, place.unit, place.slice);
+        if (bytes > 0 && room > 0 && elems > room) {
+            break;
+        }
+        size_t fresh = keeps_fresh(hpz, syncs->kind) ? 0 : fresh_bytes(hpz, place);
+        encoded = fresh > encoded ? fresh : encoded;
+        bytes += place_bytes(hpz, place, syncs);
+    }
+    return bytes + encoded;
+}
+
+size_t tw_hpz_sync_bytes(const tw_hpz_t *hpz, tw_hpz_sync_t kind, double bits)
+{
+    const syncs_t syncs = {.kind = kind, .bits = bits};
+    size_t most = 0;
+
+    for (place_t place = first_place(hpz); place.unit < hpz->n_units && hpz->params.replicas;
+         place = next_place(hpz, place)) {
+        size_t bytes = window_bytes(hpz, place, &syncs);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}

@@ -1,0 +1,105 @@
+/* Where the ranks are: nodes and rails, and their communicators. */
+#include <stdlib.h>
+
+#include "hpz/state.h"
+
+/** Without replicas the parts of nodes of unequal size are those of as many nodes of one rank. */
+static void find_single_places(tw_hpz_t *hpz)
+{
+    hpz->is_flat = 1;
+    hpz->n_nodes = hpz->world;
+    hpz->ranks_per_node = 1;
+    hpz->node = hpz->rank;
+    hpz->local = 0;
+}
+
+static void take_place(tw_hpz_t *hpz, const tw_hpz_place_t *place)
+{
+    hpz->rank = place->rank;
+    hpz->world = place->n_nodes * place->ranks_per_node;
+    hpz->n_nodes = place->n_nodes;
+    hpz->ranks_per_node = place->ranks_per_node;
+    hpz->node = tw_hpz_node_of(hpz, place->rank);
+    hpz->local = tw_hpz_local_of(hpz, place->rank);
+}
+
+tw_status_t tw_hpz_places_find(tw_hpz_t *hpz)
+{
+    tw_coll_t *coll = hpz->params.coll;
+
+    if (!coll) {
+        take_place(hpz, &hpz->params.place);
+        return TW_OK;
+    }
+    hpz->rank = tw_coll_rank(coll);
+    hpz->world = tw_coll_size(coll);
+    hpz->n_nodes = tw_coll_n_nodes(coll);
+    hpz->node = tw_coll_node_of(coll, hpz->rank);
+    hpz->local = tw_coll_local_of(coll, hpz->rank);
+    hpz->ranks_per_node = hpz->world / hpz->n_nodes;
+    for (int r = 0; r < hpz->world; r++) {
+        if (tw_coll_local_of(coll, r) < hpz->ranks_per_node) {
+            continue;
+        }
+        if (!hpz->params.replicas) {
+            find_single_places(hpz);
+            return TW_OK;
+        }
+        tw_error("rank %d: %d ranks on %d nodes, but more than %d on node %d: replicas need as many ranks on "
+                 "each",
+                 hpz->rank, hpz->world, hpz->n_nodes, hpz->ranks_per_node, tw_coll_node_of(coll, r));
+        return TW_ERR_UNSUPPORTED;
+    }
+    return TW_OK;
+}
+
+int tw_hpz_node_of(const tw_hpz_t *hpz, int rank)
+{
+    if (!hpz->params.coll) {
+        return rank / hpz->ranks_per_node;
+    }
+    return hpz->is_flat ? rank : tw_coll_node_of(hpz->params.coll, rank);
+}
+
+int tw_hpz_local_of(const tw_hpz_t *hpz, int rank)
+{
+    if (!hpz->params.coll) {
+        return rank % hpz->ranks_per_node;
+    }
+    return hpz->is_flat ? 0 : tw_coll_local_of(hpz->params.coll, rank);
+}
+
+/** The ranks of the own node (by_node) or rail, in rank order. */
+static tw_status_t make_group(tw_hpz_t *hpz, int by_node, tw_coll_t **out)
+{
+    const tw_hpz_memory_t *memory = &hpz->memory;
+    tw_coll_t *coll = hpz->params.coll;
+    int n = 0, *ranks = malloc((size_t)hpz->world * sizeof(*ranks));
+
+    if (!ranks) {
+        tw_error("rank %d: out of memory for a group", hpz->rank);
+        return TW_ERR_NO_MEMORY;
+    }
+    for (int r = 0; r < hpz->world; r++) {
+        if (by_node ? tw_coll_node_of(coll, r) == hpz->node : tw_coll_local_of(coll, r) == hpz->local) {
+            ranks[n++] = r;
+        }
+    }
+    tw_status_t status = by_node ? memory->group(memory->ctx, coll, ranks, n, out, &hpz->stream)
+                                 : tw_coll_group_create(coll, ranks, n, out);
+    free(ranks);
+    return status;
+}
+
+tw_status_t tw_hpz_groups_make(tw_hpz_t *hpz)
+{
+    tw_status_t status = make_group(hpz, 1, &hpz->in_node);
+
+    if (status == TW_OK) {
+        status = make_group(hpz, 0, &hpz->rail);
+    }
+    if (status == TW_OK) {
+        status = make_group(hpz, 0, &hpz->rail_lengths);
+    }
+    return status;
+}
