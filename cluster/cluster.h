@@ -53,8 +53,9 @@ typedef struct tw_cluster_params {
  *
  *  When a rank fails the others get grace_sec to end by themselves and are then killed.
  *
- *  exit_code: 0, or that of the first rank that failed. If a signal has killed one, meanwhile too, 128 +
- *  signal: that others failed is likely to come of it, and may be heard of first. Set only with TW_OK. Returns TW_OK when the command ran; TW_ERR_INVALID: params make no sense; TW_ERR_UNSUPPORTED: no
+ *  exit_code: 0, or that of the first rank that failed. If a signal has killed one, before the others' time
+ *  is up, 128 + signal: that others failed is likely to come of it, and may be heard of first. Set only with
+ *  TW_OK. Returns TW_OK when the command ran; TW_ERR_INVALID: params make no sense; TW_ERR_UNSUPPORTED: no
  *  cluster can be made here, and no_loopback is set; TW_ERR_IO or TW_ERR_INTERNAL: the system failed. All are
  *  logged with the reason. Without no_loopback the reason is a warning, and all nodes are processes on the
  *  loopback interface.

@@ -163,8 +163,8 @@ void tw_p2p_stream_flush(tw_p2p_stream_t *stream)
     tw_p2p_stream_set_busy(stream, !stream->broken && (is_pending || !TAILQ_EMPTY(&stream->waiting)));
 }
 
-/** Who posts a message that would be announced over several streams is not held up while the kernel copies it:
- *  it goes with the next progress. A caller with sends_on_credit wants it to go now. */
+/** Who posts a message that would be announced over several streams is not held up while the kernel copies
+ *  it: it goes with the next progress. A caller with sends_on_credit wants it to go now. */
 static int is_put_off(const tw_p2p_op_t *op)
 {
     const tw_p2p_peer_t *peer = op->stream->peer;

@@ -14,13 +14,13 @@
  *  its buffer is free.
  *
  *  The messages. A header as below, then the data, if any: as a frame over TCP, as an active message of
- *  UCX's. Up to eager_bytes: EAGER, with the data. Longer: RTS; the receiver, once a receive matches, answers
- *  CTS with its request's number; then DATA chunks, each on whichever stream is free, in any order. Where
- *  there are several data streams, each chunk is acknowledged (ACK): a stream is as busy as its chunks on the
- *  way are many, and that is not what a socket with its large buffers would tell. CANCEL takes an RTS back.
- *  All but DATA and CREDIT travel on the control stream in order; that is what keeps equal tags in posting
- *  order, and, where long messages are announced, small ones out of the bulk's queue. BYE is the last one on each stream over TCP, of a peer
- *  that is closed; the backend's are not, they end with the job.
+ *  UCX's. Up to eager_bytes: EAGER, with the data. Longer: RTS; the receiver, once a receive matches,
+ *  answers CTS with its request's number; then DATA chunks, each on whichever stream is free, in any order.
+ *  Where there are several data streams, each chunk is acknowledged (ACK): a stream is as busy as its chunks
+ *  on the way are many, and that is not what a socket with its large buffers would tell. CANCEL takes an RTS
+ *  back. All but DATA and CREDIT travel on the control stream in order; that is what keeps equal tags in
+ *  posting order, and, where long messages are announced, small ones out of the bulk's queue. BYE is the
+ *  last one on each stream over TCP, of a peer that is closed; the backend's are not, they end with the job.
  *
  *  Credit. What is sent without being asked for may lie there for receives that are late, so all EAGER
  *  messages are covered by credit, short and long ones by one of their own: a message takes its bytes and
@@ -35,8 +35,8 @@
  *  copied once more, and whoever posts his receives one at a time, as NCCL does, would stay behind for good.
  *  If the sender closes, or the connection breaks, it is taken. So long messages are only kept while
  *  something else of this peer is under way. With sends_on_credit their credit is large: it must not run out
- *  in the sockets' buffers, since what then goes as RTS, and on another stream, is slower. Where long messages
- *  go at once, CREDIT comes back on that other stream: where these messages wait, so would it.
+ *  in the sockets' buffers, since what then goes as RTS, and on another stream, is slower. Where long
+ *  messages go at once, CREDIT comes back on that other stream: where these messages wait, so would it.
  *
  *  What an EAGER message costs over TCP: one send, with 64 bytes more than the message has (a short one: with
  *  4 or 12, see brief.h), and at the other end one read, of the data's end and whatever comes next; whoever
