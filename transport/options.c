@@ -88,9 +88,9 @@ static const tw_config_field_t fields[] = {
      .unit = "bytes",
      .doc =
          "Messages up to this size are sent at once; longer ones wait until the receive is posted. To "
-         "another node, over one TCP stream, messages of up to twice TW_NET_CHUNK are sent at once, too. "
+         "another node, over one TCP stream, messages of up to TW_NET_CHUNK are sent at once, too. "
          "Of a peer no more than 9 MB of messages below 16K wait in memory for their receives, and no more "
-         "than 9 MB of longer ones. Rank 0's value counts.",
+         "than two chunks of longer ones. Rank 0's value counts.",
      .type = TW_CONFIG_BYTES,
      .offset = FIELD(eager),
      .max = TW_NET_CHUNK_MAX},

@@ -122,7 +122,7 @@ tw_status_t tw_transport_test(tw_transport_t *transport, tw_transport_request_t 
 tw_status_t tw_transport_test_bytes(tw_transport_t *transport, tw_transport_request_t *request,
                                     size_t *bytes);
 /** Cancel if not done, and free; afterwards the buffer is no longer touched. A short message, or one of up to
- *  twice TW_NET_CHUNK to another node, may have gone already: then it is still received. */
+ *  TW_NET_CHUNK to another node, may have gone already: then it is still received. */
 void tw_transport_cancel(tw_transport_t *transport, tw_transport_request_t *request);
 /** Move everything forward, messages and then the hook; never sleeps. TW_OK if something happened,
  *  TW_IN_PROGRESS if nothing did, or an error. */

@@ -68,7 +68,7 @@ namespace
 {
 
 /* Around the thresholds at which the ucx backend changes its ways (16K eager, 256K chunks,
- * two of which go at once over one TCP stream), and primes. */
+ * one of which goes at once over one TCP stream), and primes. */
 const size_t sizes[] = {0,     1,      2,      63,     64,     1009,   8191,   16383,         16384,
                         16385, 104729, 262143, 262144, 262145, 524288, 524289, 3 * 262144 + 7};
 

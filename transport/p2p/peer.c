@@ -225,8 +225,12 @@ static void credit_init(tw_p2p_peer_t *peer)
         .limit = TW_P2P_CREDIT_BYTES, .step = TW_P2P_CREDIT_STEP, .left = TW_P2P_CREDIT_BYTES};
     const tw_p2p_credit_t large = {
         .limit = TW_P2P_LONG_CREDIT_BYTES, .step = TW_P2P_LONG_CREDIT_STEP, .left = TW_P2P_LONG_CREDIT_BYTES};
+    /* Longer messages that go at once: two of them, since a receiver that is behind keeps them in memory. */
+    const size_t two = 2 * (peer->eager_bytes + TW_P2P_CREDIT_MESSAGE);
+    const tw_p2p_credit_t little = {.limit = two, .step = peer->eager_bytes / 2, .left = two};
+    const int is_alone = peer->eager_bytes > peer->p2p->params.eager_bytes;
     peer->credit[0] = common;
-    peer->credit[1] = peer->takes_long ? large : common;
+    peer->credit[1] = peer->takes_long ? large : is_alone ? little : common;
 }
 
 static tw_status_t peer_connect(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t *params)

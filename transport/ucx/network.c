@@ -10,10 +10,6 @@
 
 /** Descriptors that the process needs besides. */
 #define SPARE_DESCRIPTORS 32
-/** To a peer with one stream, messages of up to so many chunks go at once. Those of collectives are chunks,
- *  and what a codec adds. Announced, each waits for RTS and CTS, and RTS behind the data that fills the link:
- *  at 1 Gb/s all-gathers of 64 KB to 4 MB then take 1.1 to 1.3 times as long. */
-#define EAGER_CHUNKS 2
 /** While connections are being opened: what waits to be sent is tried again. */
 #define HELLO_SLEEP_SEC 0.001
 /** Where UCX's posix transport has its segments, about how much a rank needs there (6 MB seen), and what does
@@ -159,7 +155,10 @@ static tw_status_t open_own_end(tw_ucx_transport_t *ucx, const char *token)
                                     .encrypt = ucx->options.net_encrypt,
                                     .chunk_bytes = settings->chunk_bytes,
                                     .eager_bytes = settings->eager_bytes,
-                                    .eager_alone_bytes = EAGER_CHUNKS * (size_t)settings->chunk_bytes,
+                                    /* Announced, each chunk waits for RTS and CTS, and RTS behind the
+                                     * data that fills the link: at 1 Gb/s all-gathers of 64 KB to 4 MB
+                                     * take up to 1.2 times as long. */
+                                    .eager_alone_bytes = settings->chunk_bytes,
                                     .spin_sec = ucx->options.spin,
                                     .timeout_sec = ucx->peer_timeout_sec};
     snprintf(name, sizeof(name), "rank %d", ucx->base.rank);
