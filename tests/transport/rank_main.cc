@@ -92,7 +92,7 @@ int for_connections(Visit visit)
  * when rank 0 has taken so much that credit would go back, to a socket that is closed. */
 void leave_before_all_is_taken(tw_transport_t *t)
 {
-    const size_t bytes = 256 << 10, n = 3, taken_at_once = 1;
+    const size_t bytes = 1 << 20, n = 2, taken_at_once = 0;
     std::vector<uint8_t> out(bytes, 3), in(bytes);
     if (tw_transport_rank(t) == 0) {
         const int small = 64 << 10;

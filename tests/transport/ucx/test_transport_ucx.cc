@@ -115,7 +115,9 @@ TEST(Ucx, AChunkGoesAtOnce)
 
 TEST(Ucx, WhatWasSentBeforeLeavingComes)
 {
-    Ranks ranks(on(ways[1], 2, "leave_before_all_is_taken"));
+    Ranks::Options options = on(ways[1], 2, "leave_before_all_is_taken");
+    options.env.emplace("TW_NET_CHUNK", "1M"); /* two of those that go at once */
+    Ranks ranks(options);
     expect_all_ok(ranks.wait_all(patience_sec));
 }
 
