@@ -92,7 +92,7 @@ int for_connections(Visit visit)
  * when rank 0 has taken so much that credit would go back, to a socket that is closed. */
 void leave_before_all_is_taken(tw_transport_t *t)
 {
-    const size_t bytes = 1 << 20, n = 2, taken_at_once = 0;
+    const size_t bytes = 1 << 20, n = 2;
     std::vector<uint8_t> out(bytes, 3), in(bytes);
     if (tw_transport_rank(t) == 0) {
         const int small = 64 << 10;
@@ -104,7 +104,7 @@ void leave_before_all_is_taken(tw_transport_t *t)
             CONTRACT_EQ(wait(t, send(t, 0, 1, out.data(), bytes)), TW_OK);
             continue;
         }
-        if (i == taken_at_once) {
+        if (i == 0) {
             usleep(3500000);
         }
         CONTRACT_EQ(wait(t, recv(t, 1, 1, in.data(), bytes)), TW_OK);
