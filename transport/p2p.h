@@ -163,6 +163,7 @@ typedef struct tw_p2p_message {
     size_t bytes; /**< 0 allowed */
     tw_mem_t mem;
     int may_be_shorter; /**< receive: the message may have fewer bytes */
+    int when_asked;     /**< send: longer than eager_bytes, it does not go at once */
 } tw_p2p_message_t;
 
 /** Equal tags match in posting order. The buffer is borrowed until the request is done. Sends of any number

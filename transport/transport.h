@@ -105,6 +105,7 @@ typedef struct tw_transport_message {
     size_t bytes;
     tw_mem_t mem;       /**< of the buffer */
     int may_be_shorter; /**< receive: `bytes` is what there is room for; the message may have fewer */
+    int when_asked; /**< send: longer than TW_EAGER, it goes when the receiver asks for it, never before */
 } tw_transport_message_t;
 
 /** As the two above, for any memory that the transport takes (TW_ERR_UNSUPPORTED, logged, for other memory,

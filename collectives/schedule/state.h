@@ -60,6 +60,7 @@ typedef struct tw_lane {
     tw_task_t oldest, next; /**< first in flight; first not started */
     int n_in_flight;
     uint64_t n_messages, bytes;
+    int when_asked; /**< messages that are sent: the receiver asks for them first */
 } tw_lane_t;
 
 typedef struct tw_arena_block {

@@ -93,10 +93,11 @@ static tw_status_t send_announced(tw_p2p_t *p2p, tw_p2p_request_t *request)
 }
 
 /** Without being asked for: short messages, and, where the owner wants it, long ones, too. */
-static int goes_at_once(const tw_p2p_request_t *request)
+static int goes_at_once(const tw_p2p_request_t *request, int when_asked)
 {
     const tw_p2p_peer_t *peer = request->peer;
-    return request->mem == TW_MEM_HOST && request->bytes <= peer->eager_bytes &&
+    const int is_longer = request->bytes > peer->p2p->params.eager_bytes;
+    return request->mem == TW_MEM_HOST && request->bytes <= peer->eager_bytes && !(is_longer && when_asked) &&
            request->bytes + TW_P2P_CREDIT_MESSAGE <= peer->credit[tw_p2p_is_long(request->bytes)].left;
 }
 
@@ -108,12 +109,12 @@ static void resume(const tw_p2p_peer_t *peer)
     }
 }
 
-static tw_status_t send_start(tw_p2p_t *p2p, tw_p2p_request_t *request)
+static tw_status_t send_start(tw_p2p_t *p2p, tw_p2p_request_t *request, int when_asked)
 {
     if (!request->peer->n_streams) {
         return send_to_self(p2p, request);
     }
-    return goes_at_once(request) ? send_eager(p2p, request) : send_announced(p2p, request);
+    return goes_at_once(request, when_asked) ? send_eager(p2p, request) : send_announced(p2p, request);
 }
 
 /** A sender whose messages go at once need never ask for anything: that its credit is back is read here. */
@@ -149,7 +150,7 @@ tw_status_t tw_p2p_send(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_r
     if (!request) {
         return TW_ERR_NO_MEMORY;
     }
-    tw_status_t status = send_start(p2p, request);
+    tw_status_t status = send_start(p2p, request, message->when_asked);
     resume(message->peer);
     if (status) {
         request_destroy(p2p, request);

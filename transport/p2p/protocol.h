@@ -27,8 +27,8 @@
  *  TW_P2P_CREDIT_MESSAGE, which are given back (CREDIT) as receives take what has come. A message without
  *  credit goes as RTS. Where there is one data stream over TCP, longer messages go as EAGER, too, as the
  *  owner wants it: up to eager_alone_bytes, or with sends_on_credit up to TW_P2P_EAGER_MAX, and a longer one
- *  is then cut into chunks of 8 MB. It saves RTS, CTS and the round trip, which on a full link is long: RTS
- *  waits behind the data there.
+ *  is then cut into chunks of 8 MB; but not a message that is to go when asked for. It saves RTS, CTS and the
+ *  round trip, which on a full link is long: RTS waits behind the data there.
  *
  *  Over TCP a long EAGER message that no receive waits for is left with the system, and with it all that
  *  comes behind it on its stream, as long as no request of this peer is under way: kept here, it would be

@@ -14,7 +14,8 @@ static tw_p2p_message_t message_of(const tw_ucx_transport_t *ucx, const tw_trans
                               .buffer = message->buffer,
                               .bytes = message->bytes,
                               .mem = message->mem,
-                              .may_be_shorter = message->may_be_shorter};
+                              .may_be_shorter = message->may_be_shorter,
+                              .when_asked = message->when_asked};
 }
 
 tw_status_t tw_ucx_send_post(tw_transport_t *transport, const tw_transport_message_t *message,

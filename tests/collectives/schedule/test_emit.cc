@@ -7,6 +7,7 @@
 #include "collectives/schedule/schedule.h"
 #include "tests/collectives/world.h"
 #include "tests/common/fixture.h"
+#include "transport/backend.h"
 
 namespace
 {
@@ -323,6 +324,49 @@ TEST_F(Sched, AMessageMayBeShorterThanItsBound)
     tw_transport_counters_t counted;
     tw_transport_peer_counters(transports[1], 0, &counted);
     EXPECT_EQ(counted.bytes, 4u);
+}
+
+/* Rank 0 of 4, which shares its node with rank 1, sends a message of so many bytes to each of the others (0:
+ * none). Returns to whom it goes only when asked for, as digits. */
+std::string asked_by(size_t to_1, size_t to_2, size_t to_3)
+{
+    static std::string asked;
+    const int nodes[] = {0, 0, 1, 2}, peers[] = {0, 1, 2, 3};
+    const size_t bytes[] = {0, to_1, to_2, to_3};
+    const std::vector<char> data(1 << 20);
+    tw_transport_t *transports[4];
+    tw_sched_t *sched = nullptr;
+    EXPECT_EQ(tw_transport_local_create(4, nodes, transports), TW_OK);
+    tw_transport_ops_t ops = *transports[0]->ops;
+    static const auto send_post = ops.send_post;
+    ops.send_post = [](tw_transport_t *t, const tw_transport_message_t *m, tw_transport_request_t **out) {
+        asked += m->when_asked ? std::to_string(m->peer) : "";
+        return send_post(t, m, out);
+    };
+    transports[0]->ops = &ops;
+    asked = "";
+    const tw_sched_env_t env = {transports[0], nullptr, peers, 0, 4, 4, 5ull << 24, nullptr};
+    EXPECT_EQ(tw_sched_create(&env, &sched), TW_OK);
+    for (int peer = 1; peer < 4; peer++) {
+        tw_sched_send(sched, peer, tw_sched_memory(sched, data.data(), bytes[peer]));
+    }
+    EXPECT_EQ(tw_sched_seal(sched), TW_OK);
+    int moved = 0;
+    EXPECT_EQ(tw_sched_step(sched, &moved), TW_IN_PROGRESS);
+    tw_sched_destroy(sched);
+    for (tw_transport_t *transport : transports) {
+        tw_transport_destroy(transport);
+    }
+    return asked;
+}
+
+TEST_F(Sched, MuchToSeveralNodesGoesWhenAskedFor)
+{
+    const size_t much = 300 << 10, little = 200 << 10;
+    EXPECT_EQ(asked_by(0, much, much), "23");
+    EXPECT_EQ(asked_by(much, much, little), "12");
+    EXPECT_EQ(asked_by(0, little, little), "");
+    EXPECT_EQ(asked_by(much, 0, much), "") << "one node";
 }
 
 TEST_F(Sched, DescribesWhatItWaitsFor)

@@ -245,7 +245,8 @@ class Tcp : public tw::Fixture
         }
         return what();
     }
-    tw_p2p_request_t *post(tw_p2p_peer_t *peer, uint64_t tag, const std::vector<uint8_t> &data, bool is_send)
+    tw_p2p_request_t *post(tw_p2p_peer_t *peer, uint64_t tag, const std::vector<uint8_t> &data, bool is_send,
+                           bool when_asked = false)
     {
         tw_p2p_request_t *request = nullptr;
         tw_p2p_message_t message = {};
@@ -253,6 +254,7 @@ class Tcp : public tw::Fixture
         message.tag = tag;
         message.buffer = (void *)(uintptr_t)data.data();
         message.bytes = data.size();
+        message.when_asked = when_asked;
         EXPECT_EQ(is_send ? tw_p2p_send(peer->p2p, &message, &request)
                           : tw_p2p_recv(peer->p2p, &message, &request),
                   TW_OK);
@@ -409,6 +411,7 @@ TEST_F(Tcp, OverOneStreamLongerMessagesGoAtOnce)
         connect(options);
         const auto out = pattern(options.eager_alone, 1), longer = pattern(options.eager_alone + 1, 2);
         std::vector<uint8_t> in(out.size()), in_longer(longer.size());
+        tw_p2p_request_t *asked = post(peer_b, 0, out, true, true);
         tw_p2p_request_t *sent = send(peer_b, 1, out), *announced = send(peer_b, 2, longer);
         EXPECT_FALSE(tw_p2p_request_is_done(sent)) << "the post does not copy it";
         for (int i = 0; i < 200; i++) {
@@ -417,6 +420,11 @@ TEST_F(Tcp, OverOneStreamLongerMessagesGoAtOnce)
         }
         EXPECT_EQ(tw_p2p_request_is_done(sent), streams == 1);
         EXPECT_FALSE(tw_p2p_request_is_done(announced));
+        EXPECT_FALSE(tw_p2p_request_is_done(asked));
+        EXPECT_EQ(wait(recv(peer_a, 0, in)), TW_OK);
+        EXPECT_EQ(wait(asked), TW_OK);
+        EXPECT_EQ(in, out);
+        std::fill(in.begin(), in.end(), 0);
         EXPECT_EQ(wait(recv(peer_a, 1, in)), TW_OK);
         EXPECT_EQ(wait(recv(peer_a, 2, in_longer)), TW_OK);
         EXPECT_EQ(wait(sent), TW_OK);
