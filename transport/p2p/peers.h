@@ -26,10 +26,12 @@ struct tw_p2p_stream {
     struct tw_p2p_op_list waiting;   /**< for the connection to take more; in order */
     TAILQ_ENTRY(tw_p2p_stream) busy; /**< in the list of streams where something is waiting */
     int is_busy;
-    int n_chunks; /**< on the way: not acknowledged, where chunks are, else not gone yet */
-    int is_open;  /**< TCP: both sides have proven themselves */
-    int broken;   /**< of no use any more */
-    int is_ended; /**< BYE has come */
+    uint64_t sent_ns; /**< takes_long: when it last gave the connection something */
+    int gathers;      /**< what waits is short, and came soon after that */
+    int n_chunks;     /**< on the way: not acknowledged, where chunks are, else not gone yet */
+    int is_open;      /**< TCP: both sides have proven themselves */
+    int broken;       /**< of no use any more */
+    int is_ended;     /**< BYE has come */
 };
 
 /** For messages of one kind, in bytes. */

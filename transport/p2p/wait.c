@@ -88,9 +88,14 @@ tw_status_t tw_p2p_progress_for(tw_p2p_t *p2p, const tw_p2p_request_t *request)
     return n_done || p2p->n_events ? TW_OK : TW_IN_PROGRESS;
 }
 
-/** 1: something is there already, do not sleep. */
+/** 1: something is there already, or goes in a moment: do not sleep. */
 static int arm(tw_p2p_t *p2p)
 {
+    const tw_p2p_stream_t *stream;
+    TAILQ_FOREACH(stream, &p2p->busy_streams, busy)
+    if (stream->gathers) {
+        return 1;
+    }
     for (int i = 0; i < p2p->n_workers; i++) {
         if (p2p->workers[i].carrier && p2p->workers[i].carrier->arm(&p2p->workers[i])) {
             return 1;

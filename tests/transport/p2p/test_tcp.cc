@@ -456,6 +456,53 @@ TEST_F(Tcp, WhatIsEagerGoesWithThePost)
     }
 }
 
+/* A short message goes with the post, unless another one has only just gone: then with those that follow. */
+TEST_F(Tcp, ShortMessagesInQuickSuccessionGoTogether)
+{
+    constexpr size_t n = 400;
+    connect();
+    const auto out = pattern(100, 1);
+    std::vector<uint8_t> in(out.size());
+    std::vector<tw_p2p_request_t *> sent;
+    size_t n_waiting = 0;
+    for (size_t i = 0; i < n; i++) {
+        sent.push_back(send(peer_b, i, out));
+        n_waiting += !tw_p2p_request_is_done(sent.back());
+    }
+    EXPECT_GT(n_waiting, 0u);
+    for (size_t i = 0; i < n; i++) {
+        ASSERT_EQ(wait(recv(peer_a, i, in)), TW_OK) << i;
+        ASSERT_EQ(wait(sent[i]), TW_OK) << i;
+        ASSERT_EQ(in, out) << i;
+    }
+    usleep(1000);
+    sent[0] = send(peer_b, n, out);
+    EXPECT_TRUE(tw_p2p_request_is_done(sent[0]));
+    EXPECT_EQ(wait(sent[0]), TW_OK);
+}
+
+/* Who sleeps does not sleep on what is about to go. */
+TEST_F(Tcp, AShortMessageThatWaitsForOthersIsNotSleptOn)
+{
+    connect();
+    const auto out = pattern(100, 1);
+    for (uint64_t tag = 0; tag < 100; tag += 2) {
+        tw_p2p_request_t *first = send(peer_b, tag, out), *second = send(peer_b, tag + 1, out);
+        tw_p2p_t *sender = peer_b->p2p;
+        tw_p2p_sleep_args_t sleep = {};
+        sleep.timeout_sec = patience_sec;
+        sleep.fd = -1;
+        const double start = tw_time_sec();
+        while (!tw_p2p_request_is_done(second)) {
+            (void)tw_p2p_sleep(sender, &sleep);
+        }
+        ASSERT_LT(tw_time_sec() - start, patience_sec / 2);
+        EXPECT_EQ(wait(first), TW_OK);
+        EXPECT_EQ(wait(second), TW_OK);
+        usleep(100);
+    }
+}
+
 /* Both ends send more than there is credit for, before either receives anything. */
 TEST_F(Tcp, BothWaysMoreThanTheCredit)
 {
