@@ -41,8 +41,8 @@
  *  What an EAGER message costs over TCP: one send, with 64 bytes more than the message has (a short one: with
  *  4 or 12, see brief.h), and at the other end one read, of the data's end and whatever comes next; whoever
  *  asks for one request (tw_p2p_progress_for) reads without asking epoll first. An announced one costs two
- *  messages more, without data. Short ones that follow each other within a few microseconds share a send, with
- *  sends_on_credit: eight of NCCL's then cost little more than one.
+ *  messages more, without data. With sends_on_credit short ones that follow each other within a few
+ *  microseconds share a send: eight of NCCL's then cost little more than one.
  *
  *  Memory of a GPU is touched by UCX alone, never by this code: from there even short messages go by RTS, and
  *  a CTS that names such memory asks for chunks that UCX keeps until it is told where to copy them. */
