@@ -142,12 +142,18 @@ static int make_nodes(supervisor_t *sup, char *reason)
     return run_stage(sup, reason);
 }
 
+/** The code of the first that fails, but rather of one that was killed: others end because of it. */
+static int is_the_cause(const supervisor_t *sup, int was_killed)
+{
+    return sup->exit_code == 0 || was_killed > sup->was_killed;
+}
+
 static void note_failure(supervisor_t *sup, int exit_code, int was_killed)
 {
     if (sup->exit_code == 0) {
         sup->deadline_sec = tw_time_sec() + sup->cluster->grace_sec;
     }
-    if (sup->exit_code == 0 || was_killed > sup->was_killed) {
+    if (is_the_cause(sup, was_killed)) {
         sup->exit_code = exit_code;
         sup->was_killed = was_killed;
     }
@@ -156,8 +162,7 @@ static void note_failure(supervisor_t *sup, int exit_code, int was_killed)
 static void note_exit(supervisor_t *sup, int node, const tw_cluster_message_t *message)
 {
     int status = message->wait_status, was_killed = WIFSIGNALED(status);
-    int counts = sup->exit_code == 0 || was_killed > sup->was_killed;
-    tw_log_level_t level = counts ? TW_LOG_ERROR : TW_LOG_INFO;
+    tw_log_level_t level = is_the_cause(sup, was_killed) ? TW_LOG_ERROR : TW_LOG_INFO;
     sup->n_ended[node]++;
     if (was_killed) {
         TW_LOG_AT(level, "rank %d (node %d): killed by signal %d (%s)", message->rank, node, WTERMSIG(status),

@@ -592,34 +592,48 @@ TEST_P(Failures, StrangersAtTheDoor)
     EXPECT_FALSE(contains(text, "the other ended")) << text;
 }
 
+/* Connects to whom it hears of, until it is refused. */
+tw_nccl_result_t connect_in_vain(Net &net, const Channel &channel)
+{
+    Handle handle = channel.hear(TW_NCCL_HANDLE_BYTES);
+    void *comm = nullptr;
+    tw_nccl_result_t result = TW_NCCL_SUCCESS;
+    while (result == TW_NCCL_SUCCESS && comm == nullptr) {
+        result = net.connect(handle.data(), &comm);
+    }
+    expect(comm == nullptr, "it was let in");
+    channel.tell({'.'});
+    return result;
+}
+
+/* Listens until the other has done that. */
+void let_nobody_in(Net &net, const Channel &channel)
+{
+    Handle handle(TW_NCCL_HANDLE_BYTES);
+    void *listener = nullptr, *comm = nullptr;
+    expect(net.listen(handle.data(), &listener) == TW_NCCL_SUCCESS, "listen");
+    channel.tell(handle);
+    char byte;
+    while (recv(channel.fd(), &byte, 1, MSG_DONTWAIT) != 1) {
+        expect(net.accept(listener, &comm) == TW_NCCL_SUCCESS, "accept");
+        expect(comm == nullptr, "it was let in");
+    }
+    expect(net.close_listen(listener) == TW_NCCL_SUCCESS, "close_listen");
+}
+
 TEST_P(Failures, AnotherJobsToken)
 {
     const std::string text = run_pair(
         [](const Channel &channel) {
             setenv("TW_JOB_TOKEN", "another", 1);
             auto net = ready();
-            Handle handle = channel.hear(TW_NCCL_HANDLE_BYTES);
-            void *comm = nullptr;
-            tw_nccl_result_t result = TW_NCCL_SUCCESS;
-            while (result == TW_NCCL_SUCCESS && comm == nullptr) {
-                result = net->connect(handle.data(), &comm);
-            }
-            expect(result == TW_NCCL_REMOTE_ERROR && comm == nullptr, "result " + std::to_string(result));
-            channel.tell({'.'});
+            const tw_nccl_result_t result = connect_in_vain(*net, channel);
+            expect(result == TW_NCCL_REMOTE_ERROR, "result " + std::to_string(result));
         },
         [](const Channel &channel) {
             setenv("TW_JOB_TOKEN", "one", 1);
             auto net = ready();
-            Handle handle(TW_NCCL_HANDLE_BYTES);
-            void *listener = nullptr, *comm = nullptr;
-            expect(net->listen(handle.data(), &listener) == TW_NCCL_SUCCESS, "listen");
-            channel.tell(handle);
-            char byte;
-            while (recv(channel.fd(), &byte, 1, MSG_DONTWAIT) != 1) {
-                expect(net->accept(listener, &comm) == TW_NCCL_SUCCESS, "accept");
-                expect(comm == nullptr, "it was let in");
-            }
-            expect(net->close_listen(listener) == TW_NCCL_SUCCESS, "close_listen");
+            let_nobody_in(*net, channel);
         });
     EXPECT_TRUE(contains(text, "one ended with 0: ")) << text;
     EXPECT_FALSE(contains(text, "the other ended")) << text;
@@ -633,28 +647,12 @@ TEST_P(Failures, WhoSealsDoesNotMeetWhoDoesNot)
             [=](const Channel &channel) {
                 setenv("TW_NET_ENCRYPT", seals, 1);
                 auto net = ready();
-                Handle handle = channel.hear(TW_NCCL_HANDLE_BYTES);
-                void *comm = nullptr;
-                tw_nccl_result_t result = TW_NCCL_SUCCESS;
-                while (result == TW_NCCL_SUCCESS && comm == nullptr) {
-                    result = net->connect(handle.data(), &comm);
-                }
-                expect(result != TW_NCCL_SUCCESS && comm == nullptr, "result " + std::to_string(result));
-                channel.tell({'.'});
+                expect(connect_in_vain(*net, channel) != TW_NCCL_SUCCESS, "connect");
             },
             [=](const Channel &channel) {
                 setenv("TW_NET_ENCRYPT", *seals == 'y' ? "n" : "y", 1);
                 auto net = ready();
-                Handle handle(TW_NCCL_HANDLE_BYTES);
-                void *listener = nullptr, *comm = nullptr;
-                expect(net->listen(handle.data(), &listener) == TW_NCCL_SUCCESS, "listen");
-                channel.tell(handle);
-                char byte;
-                while (recv(channel.fd(), &byte, 1, MSG_DONTWAIT) != 1) {
-                    expect(net->accept(listener, &comm) == TW_NCCL_SUCCESS, "accept");
-                    expect(comm == nullptr, "it was let in");
-                }
-                expect(net->close_listen(listener) == TW_NCCL_SUCCESS, "close_listen");
+                let_nobody_in(*net, channel);
             },
             {{"TW_JOB_TOKEN", "a secret"}});
         EXPECT_TRUE(contains(text, "TW_NET_ENCRYPT is y there and n here")) << text;
