@@ -149,11 +149,6 @@ static size_t most_chunk(const pick_t *pick)
     return most;
 }
 
-static size_t clamp(size_t bytes, size_t least, size_t most)
-{
-    return bytes < least ? least : bytes > most ? most : bytes;
-}
-
 /** The chunk of an operation in which all ranks send to all; a power of two. */
 static size_t meeting_chunk(const pick_t *pick)
 {
@@ -188,7 +183,7 @@ static candidate_t make_candidate(const pick_t *pick, size_t index, const tw_tra
         given = is_lossless(pick, index) && given < LOSSLESS_CHUNK_BYTES ? LOSSLESS_CHUNK_BYTES : given;
     }
     size_t least = is_lossless(pick, index) ? LOSSLESS_CHUNK_BYTES : MIN_CHUNK_BYTES;
-    size_t min = clamp(given > 0 ? given : least, (size_t)TW_COLL_CHUNK_LEAST, most);
+    size_t first = given > 0 ? given : least, min = first < most ? first : most;
     size_t max = given > 0 ? min : most;
     candidate_t best = {.algo = index, .traffic = traffic, .chunk_bytes = min};
 

@@ -48,15 +48,12 @@ static tw_status_t agree(tw_coll_t *coll, const tw_coll_params_t *params)
     return tw_identity_agree(&boot, &coll->shared->ids, hash_terms(coll, params), params->id, &coll->id);
 }
 
-/** The last tags of operation 0. */
-static uint64_t model_tag(const tw_coll_t *coll)
-{
-    return ((uint64_t)coll->id << TW_COLL_ID_SHIFT) + (1u << TW_SCHED_NUMBER_BITS) - TW_BOOTSTRAP_TAGS;
-}
-
+/** With the last tags of operation 0. */
 static tw_status_t create_model(tw_coll_t *coll)
 {
-    tw_bootstrap_t boot = bootstrap(coll, model_tag(coll));
+    uint64_t tag =
+        ((uint64_t)coll->id << TW_COLL_ID_SHIFT) + (1u << TW_SCHED_NUMBER_BITS) - TW_BOOTSTRAP_TAGS;
+    tw_bootstrap_t boot = bootstrap(coll, tag);
     char text[TW_COLL_MODEL_TEXT_BYTES];
 
     if (strcmp(coll->options.model, TW_COLL_MODEL_MEASURE) != 0) {

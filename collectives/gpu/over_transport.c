@@ -10,11 +10,6 @@
 
 #define FIRST_NUMBER 2 /**< the first messages to a rank may be a signature and an all-to-all's counts */
 
-static const tw_gpu_tick_t *tick_of(const tw_gpu_run_t *run)
-{
-    return &run->call.shape->plan.ticks[run->tick];
-}
-
 /** The tick's kernels, then an event behind them. */
 static tw_status_t launch(tw_gpu_run_t *run)
 {
@@ -54,7 +49,7 @@ static tw_status_t post_message(tw_gpu_run_t *run, const tw_gpu_message_t *messa
 /** Receives first: what arrives finds its place. */
 static tw_status_t post_messages(tw_gpu_run_t *run)
 {
-    const tw_gpu_tick_t *tick = tick_of(run);
+    const tw_gpu_tick_t *tick = &run->call.shape->plan.ticks[run->tick];
     tw_status_t status = TW_OK;
 
     run->n_requests = 0;

@@ -5,8 +5,9 @@
 
 #include "collectives/schedule/state.h"
 
-/** Sent to one rank, where others are sent to, too: more of it goes when it is asked for. Measured on 4 nodes
- *  at 1 Gb/s: up to here 7 to 13 % faster at once, from twice as much on 3 to 6 % slower. */
+/** To send at once saves the way there and back. Who sends more than this to each of several nodes is busy
+ *  meanwhile, and what they did not ask for comes in each other's way: on 4 nodes at 1 Gb/s a reduce-scatter
+ *  is 7 to 13 % faster at once up to here, and 3 to 6 % slower from twice as much on. */
 #define AT_ONCE_BYTES ((size_t)256 << 10)
 
 static void push(tw_sched_t *sched, tw_queue_t *queue, tw_task_t task)
@@ -200,7 +201,7 @@ static tw_status_t start_message(tw_sched_t *sched, tw_task_entry_t *task)
         .bytes = is_send && is_bound ? tw_sched_filled(sched, task->span.buffer) : tw_span_bytes(&task->span),
         .mem = TW_MEM_HOST,
         .may_be_shorter = is_bound,
-        .when_asked = sched->lanes[task->lane].when_asked,
+        .when_asked = sched->n_far > 1 && sched->lanes[task->lane].bytes > AT_ONCE_BYTES,
     };
     if (!is_send) {
         return tw_transport_message_recv(env->transport, &message, &task->request);
@@ -298,27 +299,10 @@ static void mark_urgent(tw_sched_t *sched)
     }
 }
 
-/** 1 if something goes to a rank of another node in this lane. */
-static int lane_leaves_node(const tw_sched_t *sched, int lane)
+static int is_far(const tw_sched_env_t *env, int rank)
 {
-    const tw_sched_env_t *env = &sched->env;
-    return sched->lanes[lane].first != TW_TASK_NONE &&
-           tw_transport_node_of(env->transport, env->peer[lane]) !=
-               tw_transport_node_of(env->transport, env->peer[env->rank]);
-}
-
-/** To send at once saves the way there and back. Who sends much to several nodes is busy meanwhile, and what
- *  they did not ask for comes in each other's way. */
-static void choose_when_asked(tw_sched_t *sched)
-{
-    const int world = sched->env.world;
-    int n = 0;
-    for (int c = 0; c < world; c++) {
-        n += lane_leaves_node(sched, c);
-    }
-    for (int c = 0; c < world; c++) {
-        sched->lanes[c].when_asked = n > 1 && sched->lanes[c].bytes > AT_ONCE_BYTES;
-    }
+    return tw_transport_node_of(env->transport, env->peer[rank]) !=
+           tw_transport_node_of(env->transport, env->peer[env->rank]);
 }
 
 tw_status_t tw_sched_seal(tw_sched_t *sched)
@@ -337,10 +321,10 @@ tw_status_t tw_sched_seal(tw_sched_t *sched)
         }
         if (lane->first != TW_TASK_NONE) {
             sched->busy_lanes[sched->n_busy++] = c;
+            sched->n_far += c < sched->env.world && is_far(&sched->env, c);
         }
     }
     mark_urgent(sched);
-    choose_when_asked(sched);
     for (int i = 0; i < sched->n_tasks; i++) {
         if (sched->tasks[i].kind == TW_TASK_COMPUTE && sched->tasks[i].n_waiting_for == 0) {
             make_ready(sched, i);

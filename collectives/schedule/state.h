@@ -60,7 +60,6 @@ typedef struct tw_lane {
     tw_task_t oldest, next; /**< first in flight; first not started */
     int n_in_flight;
     uint64_t n_messages, bytes;
-    int when_asked; /**< messages that are sent: the receiver asks for them first */
 } tw_lane_t;
 
 typedef struct tw_arena_block {
@@ -80,6 +79,7 @@ struct tw_sched {
     tw_lane_t *lanes; /**< [2 * world]: sends to each rank, then receives from each rank */
     int *busy_lanes;  /**< [n_busy] lanes with messages left */
     int n_busy;
+    int n_far;               /**< ranks of other nodes that something is sent to */
     tw_queue_t urgent, lazy; /**< computations that are ready */
     tw_sched_round_t *rounds;
     int n_rounds;
