@@ -403,7 +403,7 @@ void shorter_messages(tw_transport_t *&t)
         const std::vector<uint8_t> out = pattern(bytes, rank, right, 5);
         for (size_t room : {bytes, bytes + 1, 2 * bytes + 40000}) {
             std::vector<uint8_t> in(room + 1, 0x5a);
-            const tw_transport_message_t message = {left, 21, in.data(), room, TW_MEM_HOST, 1};
+            const tw_transport_message_t message = {left, 21, in.data(), room, TW_MEM_HOST, 1, 0};
             tw_transport_request_t *request = nullptr;
             CONTRACT_EQ(tw_transport_message_recv(t, &message, &request), TW_OK);
             tw_transport_request_t *sending = send(t, right, 21, out.data(), bytes);
@@ -433,7 +433,7 @@ void takes_memory(tw_transport_t *&t)
     CONTRACT_EQ(tw_transport_takes(t, TW_MEM_HOST), 1);
     CONTRACT_EQ(tw_transport_takes(t, (tw_mem_t)2), 0);
     CONTRACT_EQ(tw_transport_takes(t, (tw_mem_t)-1), 0);
-    tw_transport_message_t message = {rank, 0, &value, sizeof(value), TW_MEM_CUDA, 0};
+    tw_transport_message_t message = {rank, 0, &value, sizeof(value), TW_MEM_CUDA, 0, 0};
     CONTRACT_EQ(tw_transport_message_send(t, &message, &request), TW_ERR_UNSUPPORTED);
     CONTRACT_EQ(tw_transport_message_recv(t, &message, &request), TW_ERR_UNSUPPORTED);
     message.peer = right;

@@ -147,8 +147,8 @@ void exchange_between(tw_transport_t *t, tw_mem_t from, tw_mem_t to, size_t byte
     for (int p = 0; p < world; p++) {
         in[p].resize(bytes);
         out[p] = contract::pattern(bytes, rank, p);
-        const tw_transport_message_t received = {p, bytes, in[p].data(), bytes, to, 0};
-        const tw_transport_message_t sent = {p, bytes, out[p].data(), bytes, from, 0};
+        const tw_transport_message_t received = {p, bytes, in[p].data(), bytes, to, 0, 0};
+        const tw_transport_message_t sent = {p, bytes, out[p].data(), bytes, from, 0, 0};
         if (p == rank) {
             continue;
         }
@@ -171,8 +171,9 @@ void cancel_on_gpu(tw_transport_t *t)
     const int world = tw_transport_world(t), rank = tw_transport_rank(t);
     std::vector<uint8_t> in(1000000), out(1000000, 1);
     tw_transport_request_t *received = nullptr, *sent = nullptr;
-    const tw_transport_message_t from = {(rank + world - 1) % world, 1, in.data(), in.size(), TW_MEM_CUDA, 0};
-    const tw_transport_message_t to = {(rank + 1) % world, 1, out.data(), out.size(), TW_MEM_CUDA, 0};
+    const tw_transport_message_t from = {
+        (rank + world - 1) % world, 1, in.data(), in.size(), TW_MEM_CUDA, 0, 0};
+    const tw_transport_message_t to = {(rank + 1) % world, 1, out.data(), out.size(), TW_MEM_CUDA, 0, 0};
     CONTRACT_EQ(tw_transport_message_recv(t, &from, &received), TW_OK);
     CONTRACT_EQ(tw_transport_message_send(t, &to, &sent), TW_OK);
     for (int i = 0; i < 20 * rank; i++) {
