@@ -9,20 +9,22 @@
 #define SOON_NS 500000L
 #define LATER_NS 50000000L
 
-/** Returns 0 once it is to end. */
-static int sleep_for(tw_net_domain_t *domain, long sleep_ns)
+/** *sleep_ns becomes short if it was woken: until it has had a look, nobody wakes it again. Returns 0 once it is
+ *  to end. */
+static int sleep_for(tw_net_domain_t *domain, long *sleep_ns)
 {
     struct timespec until;
     int ends;
 
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += sleep_ns;
+    until.tv_nsec += *sleep_ns;
     until.tv_sec += until.tv_nsec / 1000000000L;
     until.tv_nsec %= 1000000000L;
     pthread_mutex_lock(&domain->tick_lock);
     if (!domain->is_woken && !domain->ends) {
         (void)pthread_cond_timedwait(&domain->tick, &domain->tick_lock, &until);
     }
+    *sleep_ns = domain->is_woken ? SOON_NS : *sleep_ns;
     domain->is_woken = 0;
     ends = domain->ends;
     pthread_mutex_unlock(&domain->tick_lock);
@@ -54,7 +56,7 @@ static void *tick(void *arg)
     tw_net_domain_t *domain = arg;
     long sleep_ns = LATER_NS;
 
-    while (sleep_for(domain, sleep_ns)) {
+    while (sleep_for(domain, &sleep_ns)) {
         sleep_ns = look(domain, sleep_ns);
     }
     return NULL;
