@@ -9,8 +9,8 @@
 #define SOON_NS 500000L
 #define LATER_NS 50000000L
 
-/** *sleep_ns becomes short if it was woken: until it has had a look, nobody wakes it again. Returns 0 once it is
- *  to end. */
+/** *sleep_ns becomes short if it was woken: until it has had a look, nobody wakes it again. Returns 0 once it
+ *  is to end. */
 static int sleep_for(tw_net_domain_t *domain, long *sleep_ns)
 {
     struct timespec until;
