@@ -55,8 +55,8 @@ class Ticker : public tw::Fixture
     tw_net_domain_t domain = {};
 };
 
-/* Whoever wakes it has the lock, and may have it for a while yet, and nobody wakes it again before it has had a
- * look: it tries again soon, not when it would have got up anyway. */
+/* Whoever wakes it has the lock, and may have it for a while yet, and nobody wakes it again before it has had
+ * a look: it tries again soon, not when it would have got up anyway. */
 TEST_F(Ticker, WhoeverWakesItMayKeepTheLock)
 {
     pthread_mutex_lock(&domain.lock);
