@@ -2,12 +2,11 @@
  * back. */
 #include <chrono>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 
 #include "tests/common/fixture.h"
 #include "tests/plugin/nccl/net/proxy.h"
 #include "tests/plugin/nccl/net/strict.h"
+#include "tests/plugin/nccl/net/ticker_sleeps.h"
 
 namespace
 {
@@ -157,23 +156,6 @@ TEST_P(Strict, BuffersAreNcclsAgainOnceDone)
                       expect(net->close_receive(comm) == TW_NCCL_SUCCESS, "close_receive");
                   }),
               "");
-}
-
-/* How often the plugin's own thread of this process has gone to sleep; it has one for each device in use. */
-long ticker_sleeps()
-{
-    for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
-        std::string name, word;
-        std::getline(std::ifstream(task.path() / "comm"), name);
-        std::ifstream status(task.path() / "status");
-        long n = 0;
-        while (name == "thinwire net" && status >> word) {
-            if (word == "voluntary_ctxt_switches:" && status >> n) {
-                return n;
-            }
-        }
-    }
-    throw std::runtime_error("the plugin has no thread");
 }
 
 /* Back and forth, each message awaited: what the plugin's thread does in that time depends on the time alone,

@@ -1,33 +1,12 @@
 /* The thread that moves on what NCCL has stopped asking for. */
-#include <filesystem>
-#include <fstream>
-#include <string>
-
 #include <unistd.h>
 
 #include "plugin/nccl/net/state.h"
 #include "tests/common/fixture.h"
+#include "tests/plugin/nccl/net/ticker_sleeps.h"
 
 namespace
 {
-
-/* How often it has gone to sleep. */
-long sleeps()
-{
-    for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
-        std::string name, word;
-        std::getline(std::ifstream(task.path() / "comm"), name);
-        std::ifstream status(task.path() / "status");
-        long n = 0;
-        while (name == "thinwire net" && status >> word) {
-            if (word == "voluntary_ctxt_switches:" && status >> n) {
-                return n;
-            }
-        }
-    }
-    ADD_FAILURE() << "it has no thread";
-    return 0;
-}
 
 class Ticker : public tw::Fixture
 {
@@ -62,9 +41,9 @@ TEST_F(Ticker, WhoeverWakesItMayKeepTheLock)
     pthread_mutex_lock(&domain.lock);
     tw_net_ticker_wake(&domain);
     usleep(50000);
-    const long before = sleeps();
+    const long before = ticker_sleeps();
     usleep(400000);
-    const long n = sleeps() - before;
+    const long n = ticker_sleeps() - before;
     EXPECT_EQ(domain.is_idle, 0);
     pthread_mutex_unlock(&domain.lock);
     EXPECT_GT(n, 20) << "a look each 50 ms are 8";
