@@ -205,7 +205,7 @@ TEST(Train, TrainsInAClusterAndWritesMetrics)
     EXPECT_EQ(result.out.rfind("# 4 ranks on 2 nodes, each computes with 3 threads\n", 0), 0u) << result.out;
     std::istringstream lines(process::slurp(metrics));
     std::string line;
-    double last = 0;
+    double last = 0, exchange_sec = 0, progress_sec = 0;
     int n_lines = 0;
     for (; std::getline(lines, line); n_lines++) {
         json_t *json = json_loads(line.c_str(), 0, nullptr);
@@ -217,9 +217,8 @@ TEST(Train, TrainsInAClusterAndWritesMetrics)
             EXPECT_TRUE(json_is_number(json_object_get(json, key))) << key;
         }
         EXPECT_GT(json_number_value(json_object_get(json, "compute_processor_sec")), 0);
-        EXPECT_GT(json_number_value(json_object_get(json, "exchange_processor_sec")), 0);
-        EXPECT_GT(json_number_value(json_object_get(json, "progress_processor_sec")),
-                  json_number_value(json_object_get(json, "exchange_processor_sec")));
+        exchange_sec += json_number_value(json_object_get(json, "exchange_processor_sec"));
+        progress_sec += json_number_value(json_object_get(json, "progress_processor_sec"));
         EXPECT_EQ(json_integer_value(json_object_get(json, "step")), n_lines + 1);
         EXPECT_EQ(json_object_get(json, "val_loss") != nullptr, n_lines == 5);
         /* the first step's weights were there before it */
@@ -230,6 +229,9 @@ TEST(Train, TrainsInAClusterAndWritesMetrics)
         json_decref(json);
     }
     EXPECT_EQ(n_lines, 6);
+    /* of all steps: the kernel counts a running thread's time at its ticks, and an exchange is shorter */
+    EXPECT_GT(exchange_sec, 0);
+    EXPECT_GT(progress_sec, exchange_sec);
 }
 
 /* A run that goes on adds its steps; a new one begins the file anew. Each step says whose it is. */

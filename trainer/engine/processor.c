@@ -1,4 +1,5 @@
 /* Processor time, which a loaded machine hardly changes. */
+#include <math.h>
 #include <time.h>
 
 #include "trainer/engine/calls.h"
@@ -16,9 +17,11 @@ tw_engine_processor_t tw_engine_processor_get(const tw_pool_t *pool)
                                    .progress_sec = clock_sec(CLOCK_PROCESS_CPUTIME_ID) - compute};
 }
 
+/** The clocks are read one after the other, and the kernel counts a thread that runs on another core into the
+ *  process's time at its ticks only: of a short time the difference may be some ns below 0. */
 tw_engine_processor_t tw_engine_processor_since(const tw_pool_t *pool, const tw_engine_processor_t *begin)
 {
     tw_engine_processor_t now = tw_engine_processor_get(pool);
     return (tw_engine_processor_t){.compute_sec = now.compute_sec - begin->compute_sec,
-                                   .progress_sec = now.progress_sec - begin->progress_sec};
+                                   .progress_sec = fmax(now.progress_sec - begin->progress_sec, 0.0)};
 }

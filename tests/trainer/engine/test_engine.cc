@@ -113,6 +113,14 @@ TEST_F(TrainEngine, ProcessorTimeOfThisThreadAndOfOthers)
     EXPECT_GE(spent.progress_sec, 0.02 - spent.compute_sec);
 }
 
+/* The clocks of a process and of its threads do not tick together. */
+TEST_F(TrainEngine, ProcessorTimeOfOthersIsNeverNegative)
+{
+    tw_engine_processor_t begin = tw_engine_processor_get(nullptr);
+    begin.progress_sec += 1000.0;
+    EXPECT_EQ(tw_engine_processor_since(nullptr, &begin).progress_sec, 0.0);
+}
+
 /* Every element of every tensor is in one rank's pieces; stage 0: in all of them. */
 TEST_F(TrainEngine, PiecesMakeTheModel)
 {
