@@ -16,16 +16,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "tests/common/fixture.h"
 #include "tests/common/process.h"
+#include "tests/transport/p2p/ends.h"
 #include "transport/p2p/state.h"
 #include "transport/p2p/tcp.h"
 
 namespace
 {
 
+using ends::patience_sec;
+using ends::pattern;
+
 constexpr size_t eager = 4096, chunk = 65536;
-constexpr double patience_sec = 30;
 const uint8_t loopback[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
 
 using Handle = std::vector<uint8_t>;
@@ -46,15 +48,6 @@ tw_p2p_t *make(const char *name, int streams = 2, double timeout_sec = 20, bool 
     tw_p2p_t *p2p = nullptr;
     EXPECT_EQ(tw_p2p_create(&params, &p2p), TW_OK);
     return p2p;
-}
-
-std::vector<uint8_t> pattern(size_t bytes, size_t seed)
-{
-    std::vector<uint8_t> data(bytes);
-    for (size_t i = 0; i < bytes; i++) {
-        data[i] = (uint8_t)(i * 7 + i / 251 + seed * 13);
-    }
-    return data;
 }
 
 /* As a process of its own: dial, send one short message, and stay until killed. */
@@ -84,7 +77,7 @@ int lonely(const Handle &handle)
     }
 }
 
-class P2p : public tw::Fixture
+class P2p : public ends::Fixture
 {
   protected:
     void TearDown() override
@@ -153,47 +146,16 @@ class P2p : public tw::Fixture
     {
         connect(1, true);
     }
-    tw_p2p_request_t *send(tw_p2p_peer_t *peer, uint64_t tag, const std::vector<uint8_t> &data)
+    static tw_p2p_request_t *recv(tw_p2p_peer_t *peer, uint64_t tag, const ends::Bytes &data,
+                                  bool shorter = false)
     {
-        return post(peer, tag, (void *)(uintptr_t)data.data(), data.size(), true, false);
-    }
-    tw_p2p_request_t *recv(tw_p2p_peer_t *peer, uint64_t tag, std::vector<uint8_t> &data,
-                           bool shorter = false)
-    {
-        return post(peer, tag, data.data(), data.size(), false, shorter);
-    }
-    tw_p2p_request_t *post(tw_p2p_peer_t *peer, uint64_t tag, void *buffer, size_t bytes, bool is_send,
-                           bool shorter)
-    {
-        tw_p2p_request_t *request = nullptr;
-        tw_p2p_message_t message = {};
-        message.peer = peer;
-        message.tag = tag;
-        message.buffer = buffer;
-        message.bytes = bytes;
+        tw_p2p_message_t message = message_of(peer, tag, data);
         message.may_be_shorter = shorter;
-        tw_p2p_t *p2p = owner(peer);
-        EXPECT_EQ(is_send ? tw_p2p_send(p2p, &message, &request) : tw_p2p_recv(p2p, &message, &request),
-                  TW_OK);
-        return request;
-    }
-    /* Of whom the request is. */
-    tw_p2p_t *owner(tw_p2p_peer_t *peer)
-    {
-        return tw_p2p_peer_find(a, tw_p2p_peer_id(peer)) == peer ? a : b;
+        return post(message, false);
     }
     tw_status_t wait(tw_p2p_request_t *request, size_t *bytes = nullptr)
     {
-        tw_p2p_t *p2p = owner(tw_p2p_request_peer(request));
-        const double until = tw_time_sec() + patience_sec;
-        tw_status_t status;
-        while ((status = tw_p2p_test(p2p, request, bytes)) == TW_IN_PROGRESS && tw_time_sec() < until) {
-            (void)tw_p2p_progress(a);
-            if (b) {
-                (void)tw_p2p_progress(b);
-            }
-        }
-        return status;
+        return ends::Fixture::wait({a, b}, request, bytes);
     }
     /* Send short messages from b until the sockets take no more of them; a does not read. */
     void fill_sockets()
@@ -222,12 +184,7 @@ class P2p : public tw::Fixture
     std::vector<tw_p2p_request_t *> fillers;
     bool until(const std::function<bool()> &what)
     {
-        const double limit = tw_time_sec() + patience_sec;
-        while (!what() && tw_time_sec() < limit) {
-            (void)tw_p2p_progress(a);
-            (void)tw_p2p_progress(b);
-        }
-        return what();
+        return ends::Fixture::until({a, b}, what);
     }
     tw_p2p_t *a = nullptr, *b = nullptr;
     tw_p2p_listener_t *listener = nullptr;

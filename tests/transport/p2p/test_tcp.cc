@@ -8,16 +8,14 @@
 #include <thread>
 #include <vector>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "tests/common/fixture.h"
 #include "tests/common/process.h"
+#include "tests/transport/p2p/ends.h"
 #include "transport/control/messages.h"
 #include "transport/control/socket.h"
 #include "transport/p2p/tcp.h"
@@ -25,8 +23,13 @@
 namespace
 {
 
+using ends::card_of;
+using ends::dial;
+using ends::patience_sec;
+using ends::pattern;
+using ends::port_of;
+
 constexpr size_t eager = 4096, chunk = 200000;
-constexpr double patience_sec = 30;
 
 struct Options {
     const char *token = "a secret";
@@ -53,36 +56,6 @@ tw_p2p_t *make(const char *name, const Options &options)
     tw_p2p_t *p2p = nullptr;
     EXPECT_EQ(tw_p2p_create(&params, &p2p), TW_OK);
     return p2p;
-}
-
-std::vector<uint8_t> pattern(size_t bytes, size_t seed)
-{
-    std::vector<uint8_t> data(bytes);
-    for (size_t i = 0; i < bytes; i++) {
-        data[i] = (uint8_t)(i * 7 + i / 251 + seed * 13);
-    }
-    return data;
-}
-
-std::vector<uint8_t> card_of(const tw_p2p_t *p2p)
-{
-    void *card = nullptr;
-    size_t bytes = 0;
-    EXPECT_EQ(tw_p2p_card(p2p, &card, &bytes), TW_OK);
-    std::vector<uint8_t> copy((uint8_t *)card, (uint8_t *)card + bytes);
-    free(card);
-    return copy;
-}
-
-int dial(int port)
-{
-    sockaddr_in to = {};
-    to.sin_family = AF_INET;
-    to.sin_port = htons((uint16_t)port);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    EXPECT_EQ(connect(fd, (sockaddr *)&to, sizeof(to)), 0);
-    return fd;
 }
 
 /* Passes on, in both directions, what goes over connections; `forward` sees what who connects sends on the
@@ -177,7 +150,7 @@ class Middle
     std::atomic<bool> stop_{false};
 };
 
-class Tcp : public tw::Fixture
+class Tcp : public ends::Fixture
 {
   protected:
     void TearDown() override
@@ -195,10 +168,6 @@ class Tcp : public tw::Fixture
             }
             *p2p = nullptr;
         }
-    }
-    int port_of_a() const
-    {
-        return tw_socket_port(a->workers[TW_P2P_FIRST_NET_WORKER].tcp->listener);
     }
     /* Where the address of the device stands in a card: its last bytes. */
     static void set_port(std::vector<uint8_t> &card, const tw_p2p_t *owner, int port)
@@ -236,48 +205,11 @@ class Tcp : public tw::Fixture
     }
     bool until(const std::function<bool()> &what)
     {
-        const double limit = tw_time_sec() + patience_sec;
-        while (!what() && tw_time_sec() < limit) {
-            (void)tw_p2p_progress(a);
-            if (b) {
-                (void)tw_p2p_progress(b);
-            }
-        }
-        return what();
-    }
-    tw_p2p_request_t *post(tw_p2p_peer_t *peer, uint64_t tag, const std::vector<uint8_t> &data, bool is_send,
-                           bool when_asked = false)
-    {
-        tw_p2p_request_t *request = nullptr;
-        tw_p2p_message_t message = {};
-        message.peer = peer;
-        message.tag = tag;
-        message.buffer = (void *)(uintptr_t)data.data();
-        message.bytes = data.size();
-        message.when_asked = when_asked;
-        EXPECT_EQ(is_send ? tw_p2p_send(peer->p2p, &message, &request)
-                          : tw_p2p_recv(peer->p2p, &message, &request),
-                  TW_OK);
-        return request;
-    }
-    tw_p2p_request_t *send(tw_p2p_peer_t *peer, uint64_t tag, const std::vector<uint8_t> &data)
-    {
-        return post(peer, tag, data, true);
-    }
-    tw_p2p_request_t *recv(tw_p2p_peer_t *peer, uint64_t tag, const std::vector<uint8_t> &data)
-    {
-        return post(peer, tag, data, false);
+        return ends::Fixture::until({a, b}, what);
     }
     tw_status_t wait(tw_p2p_request_t *request)
     {
-        tw_p2p_t *p2p = tw_p2p_request_peer(request)->p2p;
-        tw_status_t status;
-        const double limit = tw_time_sec() + patience_sec;
-        while ((status = tw_p2p_test(p2p, request, nullptr)) == TW_IN_PROGRESS && tw_time_sec() < limit) {
-            (void)tw_p2p_progress(a);
-            (void)tw_p2p_progress(b);
-        }
-        return status;
+        return ends::Fixture::wait({a, b}, request);
     }
     void exchange(size_t bytes, uint64_t tag)
     {
@@ -323,7 +255,7 @@ class Tcp : public tw::Fixture
     {
         a = make("a", options);
         b = make("b", options);
-        middle = std::make_unique<Middle>(port_of_a(), std::move(change));
+        middle = std::make_unique<Middle>(port_of(a), std::move(change));
         auto card = card_of(a);
         set_port(card, a, middle->port());
         ASSERT_EQ(add(a, card_of(b), 0, &peer_a), TW_OK);
@@ -411,7 +343,9 @@ TEST_F(Tcp, OverOneStreamLongerMessagesGoAtOnce)
         connect(options);
         const auto out = pattern(options.eager_alone, 1), longer = pattern(options.eager_alone + 1, 2);
         std::vector<uint8_t> in(out.size()), in_longer(longer.size());
-        tw_p2p_request_t *asked = post(peer_b, 0, out, true, true);
+        tw_p2p_message_t when_asked = message_of(peer_b, 0, out);
+        when_asked.when_asked = 1;
+        tw_p2p_request_t *asked = post(when_asked, true);
         tw_p2p_request_t *sent = send(peer_b, 1, out), *announced = send(peer_b, 2, longer);
         EXPECT_FALSE(tw_p2p_request_is_done(sent)) << "the post does not copy it";
         for (int i = 0; i < 200; i++) {
@@ -1028,7 +962,7 @@ TEST_F(Tcp, StrangersChangeNothing)
     begin();
     std::vector<int> strangers;
     for (int i = 0; i < 200; i++) {
-        const int fd = dial(port_of_a());
+        const int fd = dial(port_of(a));
         const std::string noise =
             "GET / HTTP/1.1\r\nHost: somebody else altogether, and what else there is to say\r\n"
             "Accept: */*\r\n\r\n";
@@ -1084,7 +1018,7 @@ TEST_F(Tcp, ARecordedConnectionCannotBePlayedAgain)
     EXPECT_TRUE(until([&] { return is_done.load(); }));
     ASSERT_GE(said.size(), (size_t)TW_GREETING_HELLO_BYTES + TW_GREETING_PROOF_BYTES);
     said.resize(TW_GREETING_HELLO_BYTES + TW_GREETING_PROOF_BYTES);
-    const int fd = dial(port_of_a());
+    const int fd = dial(port_of(a));
     EXPECT_EQ(::send(fd, said.data(), said.size(), MSG_NOSIGNAL), (ssize_t)said.size());
     uint8_t answer[TW_GREETING_CHALLENGE_BYTES];
     ssize_t got = 1;
@@ -1108,7 +1042,7 @@ constexpr size_t sealed_header = sizeof(tw_p2p_header_t) + TW_SEAL_TAG_BYTES;
 TEST_F(Tcp, WhatIsChangedOnTheWayIsNamed)
 {
     const size_t bytes = 70000;
-    using Bytes = std::vector<uint8_t>;
+    using ends::Bytes;
     const struct {
         const char *what;
         size_t at;
