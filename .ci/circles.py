@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Checks that no two files of the product lean on each other in a circle, x.c, x.h and x.cu taken as one file.
+"""Checks that no two files of the product lean on each other in a circle, x.c, x.h and x.cu taken as one
+file.
 
-A file leans on another one that it includes, or whose functions or variables it names. Only names with external
-linkage count; they all begin with tw_. A folder's public header <folder>/<folder>.h is a file of its own: the sources
-behind it include it for its types, and its macros and inline functions may name what it declares.
+A file leans on another one that it includes, or whose functions or variables it names. Only names with
+external linkage count; they all begin with tw_. A folder's public header <folder>/<folder>.h is a file of its
+own: the sources behind it include it for its types, and its macros and inline functions may name what it
+declares.
 """
 
 import os
@@ -11,7 +13,8 @@ import re
 import subprocess
 import sys
 
-TOPS = ("core", "quant", "transport", "collectives", "hpz", "plugin", "trainer", "safetensors", "cluster", "flags", "doctor", "bench")
+TOPS = ("core", "quant", "transport", "collectives", "hpz", "plugin", "trainer", "safetensors", "cluster",
+        "flags", "doctor", "bench")
 SUFFIXES = (".c", ".h", ".cu", ".cuh")
 
 COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
@@ -21,8 +24,10 @@ NAME = re.compile(r"\btw_\w+")
 # A declaration is no use: a prototype, a typedef of a function, an extern variable.
 DECLARATION = re.compile(r"^[A-Za-z_][^;{}=]*;", re.M)
 # At the beginning of a line: a function's definition, its brace on the next line; a variable's.
-FUNCTION = re.compile(r"^(?!static\b|typedef\b|extern\b)[A-Za-z_][^;{}=]*?\b(tw_\w+)\((?:[^;{}]*)\)\s*\n\{", re.M)
-VARIABLE = re.compile(r"^(?!static\b|typedef\b|extern\b)[A-Za-z_][^;{}()=]*?\b(tw_\w+)(?:\[[^\]]*\])*\s*=", re.M)
+FUNCTION = re.compile(
+    r"^(?!static\b|typedef\b|extern\b)[A-Za-z_][^;{}=]*?\b(tw_\w+)\((?:[^;{}]*)\)\s*\n\{", re.M)
+VARIABLE = re.compile(
+    r"^(?!static\b|typedef\b|extern\b)[A-Za-z_][^;{}()=]*?\b(tw_\w+)(?:\[[^\]]*\])*\s*=", re.M)
 
 
 def sources():
@@ -31,7 +36,8 @@ def sources():
     if found.returncode == 0:
         names = found.stdout.decode().split("\0")
     else:
-        names = [os.path.relpath(os.path.join(folder, name), ".") for top in TOPS for folder, _, files in os.walk(top) for name in files]
+        names = [os.path.relpath(os.path.join(folder, name), ".")
+                 for top in TOPS for folder, _, files in os.walk(top) for name in files]
     return sorted(n for n in names if n.split("/")[0] in TOPS and n.endswith(SUFFIXES) and os.path.isfile(n))
 
 
@@ -55,7 +61,9 @@ def leaning(texts):
         for target in INCLUDE.findall(text):
             if unit(target) in leans and unit(target) != unit(path):
                 mine.setdefault(unit(target), "includes it")
-        declared = set(NAME.findall(" ".join(DECLARATION.findall(code[path])))) if unit(path) == path else set()
+        declared = set()
+        if unit(path) == path:
+            declared = set(NAME.findall(" ".join(DECLARATION.findall(code[path]))))
         for name in NAME.findall(DECLARATION.sub("", TAG.sub("", code[path]))):
             if name in owner and owner[name] != unit(path) and name not in declared:
                 mine.setdefault(owner[name], "names " + name)
@@ -98,7 +106,7 @@ def self_test():
         "core/b.c": "void tw_b(void)\n{\n    /* tw_d */ tw_c_table[0].run();\n}\n",
         "core/c.c": '#include "core/a.h"\nconst tw_row_t tw_c_table[] = {0};\n',
         "core/core.h": "void tw_d_run(void);\n#define TW_RUN() tw_d_run()\n",
-        "core/d.c": "#include \"core/core.h\"\nvoid tw_d_run(void)\n{\n    tw_a(\"tw_d\");\n}\nint tw_d = 1;\n",
+        "core/d.c": '#include "core/core.h"\nvoid tw_d_run(void)\n{\n    tw_a("tw_d");\n}\nint tw_d = 1;\n',
     }
     return circles(leaning(texts)) == [["core/a", "core/b", "core/c"]]
 

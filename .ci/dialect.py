@@ -15,24 +15,30 @@ README_LINES = 150
 C_FILES = (".c", ".h", ".cc", ".cu", ".cuh")
 
 # Files of others, or of examples, that comments and pages speak of.
-NOT_OURS = {"cublasLt.h", "job.py", "llm.c", "stdio.h", "stdlib.h", "sysexits.h", "transformer.h", "x.c", "x.cu", "x.h"}
+NOT_OURS = {"cublasLt.h", "job.py", "llm.c", "stdio.h", "stdlib.h", "sysexits.h", "transformer.h",
+            "x.c", "x.cu", "x.h"}
 
 # A value is `p != NULL`; a condition is `p`.
 VALUE_OF_NULL = re.compile(r"[=!]= \([^()]*[=!]= NULL\)")
-NULL_IN_CONDITION = re.compile(r"\b(if|while) \(.*[=!]= NULL|[=!]= NULL( \?| &&| \|\|)|(&&|\|\|) .*[=!]= NULL|\bNULL [=!]=")
+NULL_IN_CONDITION = re.compile(
+    r"\b(if|while) \(.*[=!]= NULL|[=!]= NULL( \?| &&| \|\|)|(&&|\|\|) .*[=!]= NULL|\bNULL [=!]=")
 BEFORE = re.compile(r"(; |^\s*)(\+\+|--)[A-Za-z_][\w.>\[\]-]*[;)]")
 TRY = re.compile(
-    r"^( +)(?:tw_status_t )?status = [^;?]+;\n\n?\1if \((?:status|status != TW_OK)\) \{\n +return status;\n\1\}", re.MULTILINE)
+    r"^( +)(?:tw_status_t )?status = [^;?]+;\n\n?\1if \((?:status|status != TW_OK)\) \{\n"
+    r" +return status;\n\1\}", re.MULTILINE)
 TORN = re.compile(
-    r"^ +(?!return\b|else\b|typedef\b|case\b)[A-Za-z_][\w *]*[\w*]\n +(?:\*+\w+|\w+\[\w*\]|\[\w*\]|\w+);$|\[\w*\]\n +\[\w*\];$",
-    re.MULTILINE)
-# The same, torn by what stands beside it: in the text with its comments. It counts where the two lines would fit in one.
-TORN_BESIDE = re.compile(r"^( +[^\s.\"][^\n/]*[,(]|#define \w+ \\)\n +([^\n;]*;|[^\n;/]*[^\s;/]) +/\*", re.MULTILINE)
+    r"^ +(?!return\b|else\b|typedef\b|case\b)[A-Za-z_][\w *]*[\w*]\n +(?:\*+\w+|\w+\[\w*\]|\[\w*\]|\w+);$"
+    r"|\[\w*\]\n +\[\w*\];$", re.MULTILINE)
+# The same, torn by what stands beside it: in the text with its comments. It counts where the two lines would
+# fit in one.
+TORN_BESIDE = re.compile(
+    r"^( +[^\s.\"][^\n/]*[,(]|#define \w+ \\)\n +([^\n;]*;|[^\n;/]*[^\s;/]) +/\*", re.MULTILINE)
 HANGING = re.compile(r"\S[^\n]*/\*\*<(?:(?!\*/)[^\n])*\n")
 TORN_TITLE = re.compile(r"^/\* -{4} [^\n]*\n \* -{8}", re.MULTILINE)
 # Of the product alone: tests have titles above their cases.
 PLAIN_ABOVE = re.compile(
-    r"^/\*(?!\*)(?! ?[-=]{3})(?:(?!\*/).)*\*/\n(?!static_assert|typedef|extern)(?=[A-Za-z_][^;{=#/]*\([^;{=#]*[;{])", re.MULTILINE | re.DOTALL)
+    r"^/\*(?!\*)(?! ?[-=]{3})(?:(?!\*/).)*\*/\n(?!static_assert|typedef|extern)"
+    r"(?=[A-Za-z_][^;{=#/]*\([^;{=#]*[;{])", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
 FILE_NAME = re.compile(r"[\w/-]*\b\w+\.(?:c|h|cc|cu|cuh|py)\b")
@@ -41,8 +47,8 @@ DECLARES = re.compile(r"^(?!static|typedef|return|#)[A-Za-z_][\w ]* \**\w+\([^{}
 
 def tracked():
     """Tracked files; in a source archive, all."""
-    found = subprocess.run(
-        ["git", "-c", "safe.directory=*", "ls-files", "-z"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    found = subprocess.run(["git", "-c", "safe.directory=*", "ls-files", "-z"],
+                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     if found.returncode == 0:
         names = found.stdout.decode().split("\0")
     else:
@@ -58,7 +64,8 @@ def is_torn(match):
     """Would the lines of a TORN_BESIDE, put together, fit?"""
     first, last = match.group(1).rstrip("\\").rstrip(), match.group(2)
     is_define = first.startswith("#define")
-    return is_define != last.endswith(";") and len(first) + (not first.endswith("(")) + len(last) <= CODE_COLUMNS
+    length = len(first) + (not first.endswith("(")) + len(last)
+    return is_define != last.endswith(";") and length <= CODE_COLUMNS
 
 
 def spaces(match):
@@ -89,7 +96,8 @@ def code_complaints(path, text):
         if is_torn(match):
             yield text.count("\n", 0, match.start()) + 1, "torn by the comment beside it, which goes above it"
     for match in HANGING.finditer(text):
-        yield text.count("\n", 0, match.start()) + 1, "a comment beside a member ends in its line, or goes above it"
+        yield (text.count("\n", 0, match.start()) + 1,
+               "a comment beside a member ends in its line, or goes above it")
     for match in TORN_TITLE.finditer(text):
         yield text.count("\n", 0, match.start()) + 1, "a torn title"
     if not path.startswith("tests/"):
@@ -111,18 +119,28 @@ def name_complaints(text, names):
                 yield number, "there is no file %s" % match.group()
 
 
+def long_lines(lines, columns):
+    """Yields (line, what is wrong) of lines that are longer."""
+    for number, line in enumerate(lines, 1):
+        if len(line) > columns:
+            yield number, "%d characters, more than %d" % (len(line), columns)
+
+
+def python_complaints(text):
+    """Yields (line, what is wrong) of a file of Python."""
+    yield from long_lines(text.split("\n"), CODE_COLUMNS)
+
+
 def page_complaints(path, text):
     """Yields (line, what is wrong) of a page."""
     lines = text.rstrip("\n").split("\n")
-    for number, line in enumerate(lines, 1):
-        if len(line) > DOC_COLUMNS:
-            yield number, "%d characters, more than %d" % (len(line), DOC_COLUMNS)
+    yield from long_lines(lines, DOC_COLUMNS)
     if path == "README.md" and len(lines) > README_LINES:
         yield len(lines), "more than %d lines: the rest belongs in docs/" % README_LINES
 
 
 def is_checked(path):
-    return path.endswith(C_FILES + (".md",))
+    return path.endswith(C_FILES + (".py", ".md"))
 
 
 def complaints_of(path, names):
@@ -131,6 +149,8 @@ def complaints_of(path, names):
     if path.endswith(C_FILES):
         yield from code_complaints(path, text)
         yield from name_complaints(text, names)
+    elif path.endswith(".py"):
+        yield from python_complaints(text)
     else:
         yield from page_complaints(path, text)
 
@@ -140,7 +160,8 @@ def main():
     everything = tracked()
     names = {os.path.basename(path) for path in everything}
     paths = [path for path in everything if is_checked(path)]
-    complaints = ["%s:%d: %s" % (path, *found) for path in paths for found in sorted(complaints_of(path, names))]
+    complaints = ["%s:%d: %s" % (path, *found)
+                  for path in paths for found in sorted(complaints_of(path, names))]
     print("\n".join(complaints + ["%d files, %d complaints" % (len(paths), len(complaints))]))
     return 1 if complaints or not paths else 0
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks what count.py says of three runs: one in which a case fails, one target does not build and one ran twice; one cut
-short; and one that has left nothing."""
+"""Checks what count.py says of three runs: one in which a case fails, one target does not build and one ran
+twice; one cut short; and one that has left nothing."""
 
 import importlib.util
 import io
@@ -13,7 +13,8 @@ import tempfile
 
 sys.dont_write_bytecode = True
 
-CASES = '<testsuites><testsuite><testcase name="good"/><testcase name="odd">%s</testcase></testsuite></testsuites>'
+CASES = ('<testsuites><testsuite><testcase name="good"/>'
+         '<testcase name="odd">%s</testcase></testsuite></testsuites>')
 EXPECTED = """\
 FAILED //a:one odd
 FAILED //a:broken does not build

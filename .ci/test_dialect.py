@@ -38,11 +38,14 @@ CODE = [
     ("a.c", "    for (i = 0; i < n; ++i) {\n", [(1, BEFORE)]),
     ("a.c", "    --list->n;\n", [(1, BEFORE)]),
     ("a.c", "    for (i = 0; i < n; i++) {\n    list->n--;\n    x = ++i;\n", []),
-    ("a.c", BODY % "    status = g();\n    if (status != TW_OK) {\n        return status;\n    }\n", [(3, TRY)]),
-    ("a.c", BODY % "    tw_status_t status = g(1,\n        2);\n    if (status) {\n        return status;\n    }\n", [(3, TRY)]),
+    ("a.c", BODY % "    status = g();\n    if (status != TW_OK) {\n        return status;\n    }\n",
+     [(3, TRY)]),
+    ("a.c", BODY % "    tw_status_t status = g(1,\n        2);\n"
+     "    if (status) {\n        return status;\n    }\n", [(3, TRY)]),
     ("a.h", "    status = g();\n    if (status) {\n        return status;\n    }\n", []),
     ("a.c", BODY % "    TW_TRY(g());\n", []),
-    ("a.c", BODY % "    status = g();\n    if (status != TW_OK) {\n        free(p);\n        return status;\n    }\n", []),
+    ("a.c", BODY % "    status = g();\n    if (status != TW_OK) {\n"
+     "        free(p);\n        return status;\n    }\n", []),
     ("a.c", "struct a {\n    const char\n        *name;\n};\n", [(2, TORN)]),
     ("a.c", "struct a {\n    int\n        values[3];\n};\n", [(2, TORN)]),
     ("a.c", "struct a {\n    int /* how many */\n        values[3];\n};\n", [(2, TORN)]),
@@ -86,8 +89,12 @@ COMMENTS = [
     ("/* as of gone.cpp, gone.json */\n", []),
 ]
 
-CHECKED = ["core/a.c", "a.cuh", "README.md", "docs/a.md", "bench/results/README.md"]
-NOT_CHECKED = ["bench/results/a.jsonl", "a.py", "BUILD"]
+CHECKED = ["core/a.c", "a.cuh", "bench/a.py", "README.md", "docs/a.md", "bench/results/README.md"]
+NOT_CHECKED = ["bench/results/a.jsonl", "BUILD"]
+
+PYTHON = [
+    ("x" * 110 + "\n" + "x" * 111 + "\n", [(2, "111 characters, more than 110")]),
+]
 
 PAGES = [
     ("docs/a.md", "x" * 121 + "\n", [(1, "121 characters, more than 120")]),
@@ -109,7 +116,9 @@ def load():
 def main():
     dialect = load()
     cases = [(path, text, dialect.code_complaints(path, text), expected) for path, text, expected in CODE]
-    cases += [("a comment", text, dialect.name_complaints(text, NAMES), expected) for text, expected in COMMENTS]
+    cases += [("a comment", text, dialect.name_complaints(text, NAMES), expected)
+              for text, expected in COMMENTS]
+    cases += [("a.py", text, dialect.python_complaints(text), expected) for text, expected in PYTHON]
     cases += [(path, text, dialect.page_complaints(path, text), expected) for path, text, expected in PAGES]
     cases += [(path, "", [dialect.is_checked(path)], [True]) for path in CHECKED]
     cases += [(path, "", [dialect.is_checked(path)], [False]) for path in NOT_CHECKED]

@@ -17,9 +17,12 @@ import sys
 from with_torch import find_python, finish, runfile
 
 SHAPES = {
-    "0.8M": {"layers": 4, "heads": 4, "kv_heads": 2, "width": 128, "inner": 384, "vocabulary": 257, "sequence": 128, "batch": 8},
-    "10M": {"layers": 6, "heads": 6, "kv_heads": 2, "width": 384, "inner": 1024, "vocabulary": 257, "sequence": 256, "batch": 4},
-    "124M": {"layers": 12, "heads": 12, "kv_heads": 4, "width": 768, "inner": 2048, "vocabulary": 0, "sequence": 256, "batch": 2},
+    "0.8M": {"layers": 4, "heads": 4, "kv_heads": 2, "width": 128, "inner": 384, "vocabulary": 257,
+             "sequence": 128, "batch": 8},
+    "10M": {"layers": 6, "heads": 6, "kv_heads": 2, "width": 384, "inner": 1024, "vocabulary": 257,
+            "sequence": 256, "batch": 4},
+    "124M": {"layers": 12, "heads": 12, "kv_heads": 4, "width": 768, "inner": 2048, "vocabulary": 0,
+             "sequence": 256, "batch": 2},
 }
 VOCABULARIES = {"gpt2": 50257, "llama": 32000}
 MODES = ("ours", "fp32", "autocast")
@@ -27,16 +30,20 @@ MANY = 1000000  # steps: the bench stops before
 
 
 def parse_args():
-    parser = argparse.ArgumentParser(prog="cpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="cpu", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default=",".join(SHAPES), help="some of %s" % ",".join(SHAPES))
-    parser.add_argument("--families", default=",".join(VOCABULARIES), help="some of %s" % ",".join(VOCABULARIES))
+    parser.add_argument("--families", default=",".join(VOCABULARIES),
+                        help="some of %s" % ",".join(VOCABULARIES))
     parser.add_argument("--modes", default=",".join(MODES), help="some of %s; ours always" % ",".join(MODES))
     parser.add_argument("--seconds", type=float, default=30, help="of each row (30)")
     parser.add_argument("--rounds", type=int, default=30, help="at most, of each row; 3 at least (30)")
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall",
-                        help="processor: what the processes used, which other work on the machine changes less (wall)")
+                        help="processor: what the processes used, which other work on the machine changes "
+                        "less (wall)")
     parser.add_argument("--threads", type=int, default=1, help="of the rank, ours and PyTorch's alike (1)")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of our configuration")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                        help="a key of our configuration")
     parser.add_argument("--torch", help="version of torch to fetch (the newest known here)")
     parser.add_argument("--json", type=pathlib.Path, help="file for a JSON line of each row")
     args = parser.parse_args()
@@ -53,10 +60,11 @@ def shape_of(size, family):
 
 
 def keys(shape, args):
-    found = {"model.family": shape["family"], "model.n_layer": shape["layers"], "model.n_head": shape["heads"],
-             "model.n_embd": shape["width"], "model.vocab_size": shape["vocabulary"],
-             "thinwire.sequence_length": shape["sequence"], "train_micro_batch_size_per_gpu": shape["batch"],
-             "gradient_accumulation_steps": 1, "zero_optimization.stage": 0, "thinwire.steps": MANY, "thinwire.val_sequences": 0,
+    found = {"model.family": shape["family"], "model.n_layer": shape["layers"],
+             "model.n_head": shape["heads"], "model.n_embd": shape["width"],
+             "model.vocab_size": shape["vocabulary"], "thinwire.sequence_length": shape["sequence"],
+             "train_micro_batch_size_per_gpu": shape["batch"], "gradient_accumulation_steps": 1,
+             "zero_optimization.stage": 0, "thinwire.steps": MANY, "thinwire.val_sequences": 0,
              "gradient_clipping": 1.0, "thinwire.threads": args.threads}
     if shape["family"] == "llama":
         found |= {"model.n_kv_head": shape["kv_heads"], "model.n_inner": shape["inner"]}
@@ -69,8 +77,8 @@ class Runner:
     def __init__(self, command, clock, threads):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TW_")}
         environment["OMP_NUM_THREADS"] = str(threads)
-        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        env=environment, text=True)
+        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, env=environment, text=True)
         self.command, self.clock, self.seconds = command, clock, []
         self.about = self.read()
 
@@ -107,7 +115,8 @@ def measure(size, family, python, args):
     shape = shape_of(size, family)
     torch = [python, runfile("bench/training/torch_steps.py"), json.dumps(shape)]
     commands = {"ours": [runfile("bench/cpu_steps")] + keys(shape, args)}
-    commands |= {mode: torch + [mode, str(args.threads)] for mode in MODES[1:] if mode in args.modes.split(",")}
+    commands |= {mode: torch + [mode, str(args.threads)]
+                 for mode in MODES[1:] if mode in args.modes.split(",")}
     runners = {mode: Runner(command, args.clock, args.threads) for mode, command in commands.items()}
     round_sec = 0.0
     for _ in range(2):
@@ -127,8 +136,9 @@ def make_row(size, shape, runners, n_rounds, threads):
     others = {mode: speed for mode, speed in speeds.items() if mode != "ours"}
     about = runners["ours"].about
     floor = threads * max(about["peak_fp32"], about["peak_bf16"]) / flops_of_token(shape)
-    row = {"size": size, "family": shape["family"], "threads": threads, "rounds": n_rounds, "tokens": tokens, "tokens_per_sec": speeds,
-           "flops_per_token": flops_of_token(shape), "floor_tokens_per_sec": floor, "floor_share": speeds["ours"] / floor} | about
+    row = {"size": size, "family": shape["family"], "threads": threads, "rounds": n_rounds, "tokens": tokens,
+           "tokens_per_sec": speeds, "flops_per_token": flops_of_token(shape), "floor_tokens_per_sec": floor,
+           "floor_share": speeds["ours"] / floor} | about
     if others:
         best = max(others, key=others.get)
         # of each round, so that what slows one round slows both
@@ -140,9 +150,12 @@ def make_row(size, shape, runners, n_rounds, threads):
 
 def processor():
     text = pathlib.Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split("\n\n")[0]
-    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
-    flags = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in fields.get("flags", "").split()]
-    return "%s, family %s, with %s" % (fields.get("model name"), fields.get("cpu family"), " ".join(flags) or "no AVX2")
+    fields = {name.strip(): value.strip()
+              for name, _, value in (line.partition(":") for line in text.splitlines())}
+    flags = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+             if flag in fields.get("flags", "").split()]
+    return "%s, family %s, with %s" % (
+        fields.get("model name"), fields.get("cpu family"), " ".join(flags) or "no AVX2")
 
 
 def line(row):
@@ -150,8 +163,8 @@ def line(row):
     columns = ["%10.0f" % speeds[mode] if mode in speeds else "%10s" % "-" for mode in MODES]
     ratio = "%6.2f of %s" % (row["ratio"], row["best"]) if "ratio" in row else ""
     return "  %-6s %-6s %s %10.0f %6.0f %% %6d  %-20s %s" % (
-        row["size"], row["family"], " ".join(columns), row["floor_tokens_per_sec"], 100 * row["floor_share"], row["rounds"], ratio,
-        "yes" if row["ok"] else "NO: slower than PyTorch")
+        row["size"], row["family"], " ".join(columns), row["floor_tokens_per_sec"], 100 * row["floor_share"],
+        row["rounds"], ratio, "yes" if row["ok"] else "NO: slower than PyTorch")
 
 
 def main():

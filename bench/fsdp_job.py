@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 2 fsdp_job.py --params 14M --steps 20
 
-Rank 0 writes a JSON line at the end: step times, losses (the mean over all ranks), and with --nic the bytes that the
-network interface of its node has sent in each step."""
+Rank 0 writes a JSON line at the end: step times, losses (the mean over all ranks), and with --nic the bytes
+that the network interface of its node has sent in each step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def read_text() -> torch.Tensor:
     try:
         text = subprocess.run(command, check=True, capture_output=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
-        sys.exit("no text to train on: `%s` does not run (%s); Debian's package is bible-kjv" % (" ".join(command), error))
+        sys.exit("no text to train on: `%s` does not run (%s); Debian's package is bible-kjv"
+                 % (" ".join(command), error))
     return torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
 
@@ -91,7 +92,8 @@ class Adapted(nn.Module):
     def __init__(self, layer: nn.Linear, rank: int):
         super().__init__()
         self.layer = layer.requires_grad_(False)
-        self.down, self.up = nn.Linear(layer.in_features, rank, bias=False), nn.Linear(rank, layer.out_features, bias=False)
+        self.down = nn.Linear(layer.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, layer.out_features, bias=False)
         nn.init.zeros_(self.up.weight)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -113,7 +115,8 @@ def shard(model: GPT, replicas: int, reduce: torch.dtype) -> FSDPModule:
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=reduce)
     mesh = None
     if replicas > 1:
-        mesh = init_device_mesh("cuda" if torch.cuda.is_available() else "cpu", (replicas, dist.get_world_size() // replicas),
+        mesh = init_device_mesh("cuda" if torch.cuda.is_available() else "cpu",
+                                (replicas, dist.get_world_size() // replicas),
                                 mesh_dim_names=("replicate", "shard"))
     for block in model.blocks:
         fully_shard(block, mp_policy=policy, mesh=mesh)
@@ -158,7 +161,8 @@ def set_rate(optimizer: torch.optim.Optimizer, args: argparse.Namespace, step: i
         group["lr"] = args.lr * min((step + 1) / warm, 0.55 + 0.45 * math.cos(math.pi * done))
 
 
-def train(model: nn.Module, batches: Batches, device: torch.device, args: argparse.Namespace) -> dict[str, object]:
+def train(model: nn.Module, batches: Batches, device: torch.device,
+          args: argparse.Namespace) -> dict[str, object]:
     learnt = [one for one in model.parameters() if one.requires_grad]
     optimizer = torch.optim.AdamW(learnt, lr=args.lr, betas=(0.9, 0.95))
     seconds, losses, sent = [], [], []
@@ -181,19 +185,24 @@ def train(model: nn.Module, batches: Batches, device: torch.device, args: argpar
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--params", type=parse_count, default="14M", help="about so many parameters (14M)")
     parser.add_argument("--steps", type=int, default=11)
     parser.add_argument("--batch", type=int, default=1, help="runs of text for each rank and step (1)")
     parser.add_argument("--context", type=int, default=64, help="bytes in each (64)")
     parser.add_argument("--accumulate", type=int, default=1, metavar="N", help="batches in each step (1)")
-    parser.add_argument("--lora", type=int, default=0, metavar="RANK", help="learn adapters of this rank beside frozen layers")
-    parser.add_argument("--reduce", choices=("float32", "bfloat16"), default="float32", help="type in which gradients are reduced (float32)")
+    parser.add_argument("--lora", type=int, default=0, metavar="RANK",
+                        help="learn adapters of this rank beside frozen layers")
+    parser.add_argument("--reduce", choices=("float32", "bfloat16"), default="float32",
+                        help="type in which gradients are reduced (float32)")
     parser.add_argument("--lr", type=float, default=6e-4)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--validate", type=int, default=0, metavar="N", help="batches of validation at the end")
+    parser.add_argument("--validate", type=int, default=0, metavar="N",
+                        help="batches of validation at the end")
     parser.add_argument("--replicas", type=int, default=1, metavar="N",
-                        help="HSDP: N replicas, each sharded over as many neighbouring ranks as there are for it (1)")
+                        help="HSDP: N replicas, each sharded over as many neighbouring ranks as there are "
+                        "for it (1)")
     parser.add_argument("--nic", help="network interface whose sent bytes are counted")
     parser.add_argument("--json", help="file that gets the line; default: stdout")
     return parser.parse_args()
@@ -204,16 +213,20 @@ def main() -> None:
     text = read_text()
     cuda = torch.cuda.is_available()
     dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
-    device = torch.device("cuda", dist.get_rank() % torch.cuda.device_count()) if cuda else torch.device("cpu")
+    device = torch.device("cpu")
+    if cuda:
+        device = torch.device("cuda", dist.get_rank() % torch.cuda.device_count())
     torch.manual_seed(args.seed)
-    model = shard(adapt(build(args.params, args.context), args.lora).to(device), args.replicas, getattr(torch, args.reduce))
+    model = shard(adapt(build(args.params, args.context), args.lora).to(device), args.replicas,
+                  getattr(torch, args.reduce))
     cut = int(len(text) * (1 - VALIDATION_PART))
     result = {"params": sum(one.numel() for one in model.parameters()), "world": dist.get_world_size(),
               "learnt": sum(one.numel() for one in model.parameters() if one.requires_grad)}
     seed = 1000 * args.seed + dist.get_rank()
     result |= train(model, Batches(text[:cut], args.batch, args.context, seed), device, args)
     if args.validate:
-        result["validation_loss"] = validate(model, Batches(text[cut:], args.batch, args.context, seed), device, args.validate)
+        result["validation_loss"] = validate(
+            model, Batches(text[cut:], args.batch, args.context, seed), device, args.validate)
     if dist.get_rank() == 0:
         with open(args.json, "w", encoding="utf-8") if args.json else sys.stdout as out:
             print(json.dumps(result), file=out)

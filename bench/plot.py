@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Draws JSON lines as one picture: a benchmark's bandwidth over size, a line per mode; or a training run's loss, bytes or
-bits over its steps, a line per set and seed.
+"""Draws JSON lines as one picture: a benchmark's bandwidth over size, a line per mode; or a training run's
+loss, bytes or bits over its steps, a line per set and seed.
 
 usage: plot FILE.json [-o FILE.png] [--y KEY] [--title TEXT]
 """
@@ -126,7 +126,8 @@ def make_script(rows, args, folder):
         with open(path, "w") as file:
             file.writelines("%d %.9g\n" % point for point in points)
         is_full = full and i == len(lines) - 1
-        style = "lines dashtype 2 linecolor 'gray40'" if is_full else "linespoints linewidth 2 pointtype %d" % (i % 12 + 4)
+        style = ("lines dashtype 2 linecolor 'gray40'" if is_full
+                 else "linespoints linewidth 2 pointtype %d" % (i % 12 + 4))
         plots.append("%s using 1:2 with %s title %s" % (quote(path), style, quote(label)))
     low, high = sizes[0] / 1.3, sizes[-1] * 1.3
     return "\n".join([
@@ -153,7 +154,8 @@ def make_step_lines(rows, key):
     lines = {}
     for row in rows:
         label = row.get("set", key) + (", seed %s" % row["seed"] if several else "")
-        if row[key] or (row[key] is not None and key != "delta_bits"):  # a step without changes, or a set without deltas
+        # Else: a step without changes, or a set without deltas.
+        if row[key] or (row[key] is not None and key != "delta_bits"):
             lines.setdefault(label, {})[row["step"]] = row[key]  # of a step that was done twice the later one
     return [(label, smooth(sorted(points.items()))) for label, points in lines.items()]
 
@@ -211,7 +213,8 @@ def main():
         fail("gnuplot is not installed (Debian: gnuplot-nox)")
     with tempfile.TemporaryDirectory() as scratch:
         script = (make_step_script if of_steps else make_script)(rows, args, scratch)
-        done = subprocess.run([gnuplot], input=script.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        done = subprocess.run([gnuplot], input=script.encode(),
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode != 0:
         fail("gnuplot: " + done.stderr.decode(errors="replace").strip())
     print(args.output)

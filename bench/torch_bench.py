@@ -36,7 +36,8 @@ WARM_STEPS = 1
 # What quantizing may cost in validation loss.
 VALIDATION_LIMIT = 0.01
 # 97.5 % quantiles for 1, 2, ... degrees of freedom.
-STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+           2.201, 2.179, 2.160, 2.145, 2.131)
 SLOW_BPS = 500e6
 UNITS = {"gbit": 1e9, "mbit": 1e6, "kbit": 1e3}
 NONE = "none"
@@ -53,21 +54,27 @@ def parse_rate(text):
 
 
 def parse_args():
-    parser = argparse.ArgumentParser(prog="torch", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="torch", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=4, help="one rank on each (4)")
-    parser.add_argument("--link", default="1gbit", help="rate of each node's link: 1gbit, 100mbit, none (1gbit)")
+    parser.add_argument("--link", default="1gbit",
+                        help="rate of each node's link: 1gbit, 100mbit, none (1gbit)")
     parser.add_argument("--params", default="14M", help="of the model (14M)")
     parser.add_argument("--rounds", type=int, default=3, help="how often each mode is run (3)")
-    parser.add_argument("--steps", type=int, help="of each run, the first one not counted (11; 4 on links below 500 Mb/s)")
+    parser.add_argument("--steps", type=int,
+                        help="of each run, the first one not counted (11; 4 on links below 500 Mb/s)")
     parser.add_argument("--modes", default=",".join(MODES), help="some of %s" % ",".join(MODES))
     parser.add_argument("--validate", type=int, default=0, metavar="N",
-                        help="round r trains with seed r and ends with N batches of validation, which is compared with plain's")
-    parser.add_argument("--job", type=pathlib.Path, help="another job that takes the same flags (bench/fsdp_job.py)")
+                        help="round r trains with seed r and ends with N batches of validation, which is "
+                        "compared with plain's")
+    parser.add_argument("--job", type=pathlib.Path,
+                        help="another job that takes the same flags (bench/fsdp_job.py)")
     parser.add_argument("--job-args", default="", help="more flags of the job")
     parser.add_argument("--torch", help="version of torch to fetch (the newest known here)")
     parser.add_argument("--json", type=pathlib.Path, help="file for a JSON line of each mode")
     args = parser.parse_args()
-    args.modes = ",".join("plain" if mode == "exact" else mode for mode in args.modes.split(","))  # as it was called before
+    # exact: as it was called before.
+    args.modes = ",".join("plain" if mode == "exact" else mode for mode in args.modes.split(","))
     unknown = set(args.modes.split(",")) - set(MODES)
     if unknown:
         parser.error("no such mode: %s" % ", ".join(sorted(unknown)))
@@ -84,16 +91,19 @@ class Bench:
     def command(self, result, seed):
         job = self.args.job or runfile("bench/fsdp_job.py")
         validate = ["--validate", self.args.validate, "--seed", seed] if self.args.validate else []
-        return ([runfile("bench/cluster"), "--nodes", self.args.nodes, "--link", self.args.link, "--", self.python, job,
-                 "--params", self.args.params, "--steps", self.args.steps, "--json", result, "--nic", "eth0"] + validate + self.args.job_args.split())
+        return ([runfile("bench/cluster"), "--nodes", self.args.nodes, "--link", self.args.link, "--",
+                 self.python, job, "--params", self.args.params, "--steps", self.args.steps,
+                 "--json", result, "--nic", "eth0"] + validate + self.args.job_args.split())
 
     def run(self, mode, seed):
         result = pathlib.Path(self.folder, "result.json")
         result.unlink(missing_ok=True)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TW_")}
-        environment |= {"PYTHONPATH": self.folder, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"} | MODES[mode]
+        environment |= {"PYTHONPATH": self.folder, "OMP_NUM_THREADS": "1",
+                        "GLOO_SOCKET_IFNAME": "eth0"} | MODES[mode]
         command = [str(word) for word in self.command(result, seed)]
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True)
         if done.returncode != 0 or not result.exists():
             sys.exit("%s: exit code %d\n%s" % (mode, done.returncode, done.stdout))
         times = {kind: (float(took), float(waited)) for kind, took, waited in TIMES.findall(done.stdout)}
@@ -127,7 +137,8 @@ def compare_validation(found, bench):
             off = row["validation_off"] = [a / b - 1 for a, b in zip(own, plain)]
             row["validation_off_mean"], row["validation_off_interval"] = statistics.mean(off), interval(off)
             if row["validation_off_mean"] > VALIDATION_LIMIT:
-                row["ok"], row["why"] = False, "validation is %.2f %% worse than plain's" % (100 * row["validation_off_mean"])
+                why = "validation is %.2f %% worse than plain's" % (100 * row["validation_off_mean"])
+                row["ok"], row["why"] = False, why
 
 
 def check_lossless(row, first, baseline, plain, is_short):
@@ -137,7 +148,8 @@ def check_lossless(row, first, baseline, plain, is_short):
         if other is not None and first["losses"] != other["losses"]:
             return "losses are off from %s by %.1e" % (whose, relative(first["losses"], other["losses"]))
     ratio = row["bytes_ratio_plain"]
-    return "sends %.3f of plain's bytes" % ratio if is_short and ratio is not None and ratio > LOSSLESS_LIMIT else ""
+    is_over = is_short and ratio is not None and ratio > LOSSLESS_LIMIT
+    return "sends %.3f of plain's bytes" % ratio if is_over else ""
 
 
 def check(row, first, baseline, plain, is_short):
@@ -172,7 +184,8 @@ def make_row(mode, runs, args):
     return {"mode": mode, "nodes": args.nodes, "link_bps": parse_rate(args.link), "params": runs[0]["params"],
             "step_sec_median": statistics.median(seconds), "step_sec_min": min(seconds),
             "bytes_per_node_step": statistics.median(sent), "steps": len(runs[0]["losses"]),
-            "bytes_per_node": statistics.median(sum(run["sent_bytes"]) for run in runs), "hidden": hidden(runs), "loss_last10": statistics.mean(last)}
+            "bytes_per_node": statistics.median(sum(run["sent_bytes"]) for run in runs),
+            "hidden": hidden(runs), "loss_last10": statistics.mean(last)}
 
 
 def share_of(row, other, what):
@@ -204,8 +217,11 @@ def validation_note(row):
     if "validation_off" not in row or row["mode"] == "plain":
         return text
     half = row["validation_off_interval"]
-    mean = "%+.2f" % (100 * row["validation_off_mean"]) + (" +- %.2f" % (100 * half) if half is not None else "")
-    return text + " (%s %% of plain: %s)" % (mean, " ".join("%+.2f" % (100 * one) for one in row["validation_off"]))
+    mean = "%+.2f" % (100 * row["validation_off_mean"])
+    if half is not None:
+        mean += " +- %.2f" % (100 * half)
+    each = " ".join("%+.2f" % (100 * one) for one in row["validation_off"])
+    return text + " (%s %% of plain: %s)" % (mean, each)
 
 
 def line(row):
@@ -222,8 +238,10 @@ def line(row):
 def whole_line(row):
     """All steps of a run, the first one, too."""
     shares = [(row["bytes_ratio_all"], "gloo's"), (row["bytes_ratio_plain"], "plain's")]
-    texts = ["%.4f of %s" % share for share in shares if share[0] is not None and row["mode"] != share[1].removesuffix("'s")]
-    return "%-20s %d steps, %.1f MB a node%s" % (row["mode"], row["steps"], row["bytes_per_node"] / 1e6, "".join(", " + one for one in texts))
+    texts = ["%.4f of %s" % share
+             for share in shares if share[0] is not None and row["mode"] != share[1].removesuffix("'s")]
+    return "%-20s %d steps, %.1f MB a node%s" % (
+        row["mode"], row["steps"], row["bytes_per_node"] / 1e6, "".join(", " + one for one in texts))
 
 
 def main():
@@ -234,9 +252,10 @@ def main():
         bench = Bench(args, python, folder)
         bench.all()
     found = rows(bench)
-    print("# thinwire torch: %d nodes, link %s, %d parameters, %d rounds of %d steps, the first of each not counted"
-          % (args.nodes, args.link, found[0]["params"], args.rounds, args.steps))
-    print("# hidden: the part of the all-gathers' time, from post to end on rank 0, that the job did not wait for")
+    print("# thinwire torch: %d nodes, link %s, %d parameters, %d rounds of %d steps, the first of each "
+          "not counted" % (args.nodes, args.link, found[0]["params"], args.rounds, args.steps))
+    print("# hidden: the part of the all-gathers' time, from post to end on rank 0, that the job did not "
+          "wait for")
     print("# " + HEADER)
     for row in found:
         print("  " + line(row))

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Changes of bf16 weights as messages: bytes and GB/s of thinwire.delta beside what others send.
 
-Weights are fp32 masters under AdamW, rounded to bf16; a message has the change of some steps. Beside it: an int32 position and a bf16
-value for each element that has changed; old XOR new under zstd; and a copy of the weights in memory. GB/s are those of the weights."""
+Weights are fp32 masters under AdamW, rounded to bf16; a message has the change of some steps. Beside it: an
+int32 position and a bf16 value for each element that has changed; old XOR new under zstd; and a copy of the
+weights in memory. GB/s are those of the weights."""
 
 import argparse
 import ctypes
@@ -21,13 +22,16 @@ BETAS, EPS, DECAY = (0.9, 0.95), 1e-8, 0.1
 # Where messages promise to be a third of the pairs.
 DENSITY = (0.01, 0.03)
 HEADER = "%-8s %5s %9s %9s  %12s %12s %12s  %8s %8s %8s %8s %8s  %s" % (
-    "rate", "steps", "changed", "bits", "thinwire (B)", "pairs (B)", "xor+zstd (B)", "encode", "decode", "pairs", "zstd", "memcpy", "ok")
+    "rate", "steps", "changed", "bits", "thinwire (B)", "pairs (B)", "xor+zstd (B)",
+    "encode", "decode", "pairs", "zstd", "memcpy", "ok")
 
 
 def parse_args():
-    parser = argparse.ArgumentParser(prog="weights", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="weights", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--elems", type=int, default=1 << 24, help="weights (16M)")
-    parser.add_argument("--rates", default=",".join("%g" % one for one in RATES), help="learning rates (%(default)s)")
+    parser.add_argument("--rates", default=",".join("%g" % one for one in RATES),
+                        help="learning rates (%(default)s)")
     parser.add_argument("--steps", default="1,4", help="of the optimizer between two messages (1,4)")
     parser.add_argument("--rounds", type=int, default=5, help="of times; the median counts (5)")
     parser.add_argument("--threads", type=int, help="of encode and decode (one a core)")
@@ -81,7 +85,8 @@ class Zstd:
         for name in ("ZSTD_compressBound", "ZSTD_compress"):
             getattr(self.library, name).restype = ctypes.c_size_t
         self.library.ZSTD_compressBound.argtypes = [ctypes.c_size_t]
-        self.library.ZSTD_compress.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        self.library.ZSTD_compress.argtypes = [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
     def bytes_of(self, tensor):
         if self.library is None:
@@ -118,17 +123,20 @@ def measure(torch, delta, masters, rate, steps, args):
         compressed = timed(times, "zstd", lambda: zstd.bytes_of(before ^ after))
         timed(times, "memcpy", lambda: target.copy_(old))
     changed, pair_bytes = at.numel() / old.numel(), at.nbytes + values.nbytes
-    ok = len(message) <= old.nbytes + 4096 and (not DENSITY[0] <= changed <= DENSITY[1] or len(message) <= pair_bytes / 3)
-    return {"rate": rate, "steps": steps, "changed": changed, "bits": 8 * len(message) / old.numel(), "thinwire_bytes": len(message),
-            "pairs_bytes": pair_bytes, "zstd_bytes": compressed, "dtype": args.dtype, "weights_bytes": old.nbytes, "ok": ok,
-            **{name + "_gb_per_sec": old.nbytes / statistics.median(found) / 1e9 for name, found in times.items()}}
+    ok = (len(message) <= old.nbytes + 4096
+          and (not DENSITY[0] <= changed <= DENSITY[1] or len(message) <= pair_bytes / 3))
+    return {"rate": rate, "steps": steps, "changed": changed, "bits": 8 * len(message) / old.numel(),
+            "thinwire_bytes": len(message), "pairs_bytes": pair_bytes, "zstd_bytes": compressed,
+            "dtype": args.dtype, "weights_bytes": old.nbytes, "ok": ok,
+            **{name + "_gb_per_sec": old.nbytes / statistics.median(found) / 1e9
+               for name, found in times.items()}}
 
 
 def show(row):
     speeds = ["%.2f" % row[name + "_gb_per_sec"] for name in ("encode", "decode", "pairs", "zstd", "memcpy")]
     print("%-8g %5d %7.2f %% %9.3f  %12d %12d %12s  %8s %8s %8s %8s %8s  %s" % (
-        row["rate"], row["steps"], 100 * row["changed"], row["bits"], row["thinwire_bytes"], row["pairs_bytes"],
-        row["zstd_bytes"] or "-", *speeds, "yes" if row["ok"] else "NO"), flush=True)
+        row["rate"], row["steps"], 100 * row["changed"], row["bits"], row["thinwire_bytes"],
+        row["pairs_bytes"], row["zstd_bytes"] or "-", *speeds, "yes" if row["ok"] else "NO"), flush=True)
 
 
 def main():
@@ -142,7 +150,8 @@ def main():
     masters, ok = Masters(torch, args.elems), True
     print("# %d weights in %s, %d bytes" % (masters.weights.numel(), args.dtype,
                                             masters.weights.numel() * (4 if args.dtype == "float32" else 2)))
-    print("# GB/s of weights; ok: no larger than plain and, where 1 to 3 % have changed, no more than a third of the pairs")
+    print("# GB/s of weights; ok: no larger than plain and, where 1 to 3 % have changed, no more than a "
+          "third of the pairs")
     print(HEADER)
     for rate in map(float, args.rates.split(",")):
         for steps in map(int, args.steps.split(",")):

@@ -1,4 +1,5 @@
-"""What the benches beside PyTorch share: this repository's files, an interpreter with torch, the wheel, rows as JSON lines."""
+"""What the benches beside PyTorch share: this repository's files, an interpreter with torch, the wheel, rows
+as JSON lines."""
 
 import json
 import os
@@ -9,17 +10,21 @@ import zipfile
 
 
 def runfile(path):
-    """A file of this repository: beside this script, as Bazel puts it, or under the folder that Bazel runs things in."""
+    """A file of this repository: beside this script, as Bazel puts it, or under the folder that Bazel runs
+    things in."""
     root = pathlib.Path(os.environ.get("RUNFILES_DIR", "."))
-    found = [base / path for base in (pathlib.Path.cwd(), root / "thinwire", pathlib.Path(__file__).resolve().parent.parent)]
+    bases = (pathlib.Path.cwd(), root / "thinwire", pathlib.Path(__file__).resolve().parent.parent)
+    found = [base / path for base in bases]
     return next(one for one in found if one.exists()).absolute()
 
 
 def find_python(version=None):
-    """An interpreter with torch: the caller's, or one in the user's cache, which is made if need be, with that version of torch."""
+    """An interpreter with torch: the caller's, or one in the user's cache, which is made if need be, with
+    that version of torch."""
     if os.environ.get("TW_TORCH_PYTHON"):
         return os.environ["TW_TORCH_PYTHON"]
-    command = [sys.executable, runfile("tests/plugin/torch/torch_venv.py")] + (["--torch", version] if version else [])
+    command = [sys.executable, runfile("tests/plugin/torch/torch_venv.py")]
+    command += ["--torch", version] if version else []
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit("no interpreter with PyTorch")
@@ -28,14 +33,16 @@ def find_python(version=None):
 
 def unpack_wheel(folder):
     """The package thinwire, in a folder for PYTHONPATH."""
-    bases = (runfile("plugin/torch"), pathlib.Path(__file__).resolve().parent.parent / "bazel-bin/plugin/torch")
+    bases = (runfile("plugin/torch"),
+             pathlib.Path(__file__).resolve().parent.parent / "bazel-bin/plugin/torch")
     wheel = next(found for base in bases for found in base.glob("thinwire-*.whl"))
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
 
 
 def finish(rows, path):
-    """Write the rows as JSON lines to `path`, unless it is None, and count those that are not ok. Returns the exit code."""
+    """Write the rows as JSON lines to `path`, unless it is None, and count those that are not ok. Returns the
+    exit code."""
     if path:
         target = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), path)
         target.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

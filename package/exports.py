@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""exports.py VERSION_NAME OUT.options OUT.map HEADER...: a linker's options and version script, by which a library takes
-in and exports the functions and variables that public headers declare, and nothing else."""
+"""exports.py VERSION_NAME OUT.options OUT.map HEADER...: a linker's options and version script, by which a
+library takes in and exports the functions and variables that public headers declare, and nothing else."""
 
 import re
 import sys
@@ -8,8 +8,10 @@ import sys
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 MACRO = re.compile(r"^\s*#(?:[^\n\\]|\\.|\\\n)*", re.M | re.S)
 INLINE = re.compile(r"^static inline [^{;]*\{.*?^\}", re.M | re.S)
-TYPE = re.compile(r"^(?:typedef\b[^;{}]*|(?:struct|enum|union)\s+\w+\s*)\{.*?\}[^;{}]*;|^typedef\b[^{};]*;", re.M | re.S)
-FUNCTION = re.compile(r"^[A-Za-z_][^;{}()=]*?\b(tw_\w+)\s*\([^;{}]*\)\s*(?:__attribute__\s*\(\(.*?\)\)\s*)?;", re.M)
+TYPE = re.compile(
+    r"^(?:typedef\b[^;{}]*|(?:struct|enum|union)\s+\w+\s*)\{.*?\}[^;{}]*;|^typedef\b[^{};]*;", re.M | re.S)
+FUNCTION = re.compile(
+    r"^[A-Za-z_][^;{}()=]*?\b(tw_\w+)\s*\([^;{}]*\)\s*(?:__attribute__\s*\(\(.*?\)\)\s*)?;", re.M)
 VARIABLE = re.compile(r"^extern\s+[^;{}()]*?\b(tw_\w+)(?:\[[^\]]*\])*;", re.M)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""ship.py LIBRARY OUT: a shared library as it leaves the machine that built it: without symbols that only debuggers need, and without
-folders of that machine to look for libraries in (DT_RUNPATH, DT_RPATH)."""
+"""ship.py LIBRARY OUT: a shared library as it leaves the machine that built it: without symbols that only
+debuggers need, and without folders of that machine to look for libraries in (DT_RUNPATH, DT_RPATH)."""
 
 import pathlib
 import shutil
@@ -32,7 +32,8 @@ def without_paths(image):
     for _, begin, _, in_file in [one for one in segments(image) if one[0] == PT_DYNAMIC]:
         entries = [ENTRY.unpack_from(image, begin + at) for at in range(0, in_file, ENTRY.size)]
         table = next(value for tag, value in entries if tag == DT_STRTAB)
-        strings = next(table - address + offset for _, offset, address, size in loads if address <= table < address + size)
+        strings = next(table - address + offset
+                       for _, offset, address, size in loads if address <= table < address + size)
         for _, text in [one for one in entries if one[0] in (DT_RPATH, DT_RUNPATH)]:
             end = image.index(b"\0", strings + text)
             image[strings + text : end] = bytes(end - strings - text)

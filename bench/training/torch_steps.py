@@ -1,5 +1,5 @@
-"""GPT-2 and Llama in PyTorch, as anybody would write them, whose steps others time: a step for each line on stdin, a line
-of JSON after it. Eager, one fused AdamW, attention by PyTorch's own fused kernel."""
+"""GPT-2 and Llama in PyTorch, as anybody would write them, whose steps others time: a step for each line on
+stdin, a line of JSON after it. Eager, one fused AdamW, attention by PyTorch's own fused kernel."""
 
 import json
 import sys
@@ -20,7 +20,8 @@ class GPT2Block(nn.Module):
 
     def forward(self, x, _):  # (B, T, C)
         b, t, c = x.shape
-        q, k, v = (one.view(b, t, self.heads, -1).transpose(1, 2) for one in self.qkv(self.norm1(x)).split(c, dim=2))
+        q, k, v = (one.view(b, t, self.heads, -1).transpose(1, 2)
+                   for one in self.qkv(self.norm1(x)).split(c, dim=2))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(b, t, c))
         return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
@@ -36,8 +37,10 @@ class LlamaBlock(nn.Module):
         super().__init__()
         self.heads, self.kv_heads, width = heads, kv_heads, c // heads
         self.norm1, self.norm2 = nn.RMSNorm(c, eps=1e-5), nn.RMSNorm(c, eps=1e-5)
-        self.q, self.k, self.v, self.o = (nn.Linear(c, n * width, bias=False) for n in (heads, kv_heads, kv_heads, heads))
-        self.gate, self.up, self.down = (nn.Linear(*shape, bias=False) for shape in ((c, inner), (c, inner), (inner, c)))
+        self.q, self.k, self.v, self.o = (
+            nn.Linear(c, n * width, bias=False) for n in (heads, kv_heads, kv_heads, heads))
+        self.gate, self.up, self.down = (
+            nn.Linear(*shape, bias=False) for shape in ((c, inner), (c, inner), (inner, c)))
 
     def forward(self, x, angles):
         b, t, c = x.shape
@@ -45,8 +48,9 @@ class LlamaBlock(nn.Module):
         q = turn(self.q(norm).view(b, t, self.heads, -1).transpose(1, 2), angles)
         k = turn(self.k(norm).view(b, t, self.kv_heads, -1).transpose(1, 2), angles)
         v = self.v(norm).view(b, t, self.kv_heads, -1).transpose(1, 2)
-        y = F.scaled_dot_product_attention(q, k.to(v.dtype), v, is_causal=True, enable_gqa=True) if q.dtype == v.dtype else \
-            F.scaled_dot_product_attention(q.to(v.dtype), k.to(v.dtype), v, is_causal=True, enable_gqa=True)
+        if q.dtype != v.dtype:
+            q = q.to(v.dtype)
+        y = F.scaled_dot_product_attention(q, k.to(v.dtype), v, is_causal=True, enable_gqa=True)
         x = x + self.o(y.transpose(1, 2).reshape(b, t, c))
         norm = self.norm2(x)
         return x + self.down(F.silu(self.gate(norm)) * self.up(norm))
@@ -66,7 +70,8 @@ class Model(nn.Module):
         else:
             self.norm = nn.RMSNorm(c, eps=1e-5)
             self.blocks = nn.ModuleList(
-                LlamaBlock(c, shape["heads"], shape["kv_heads"], shape["inner"]) for _ in range(shape["layers"]))
+                LlamaBlock(c, shape["heads"], shape["kv_heads"], shape["inner"])
+                for _ in range(shape["layers"]))
             width = c // shape["heads"]
             frequency = 10000.0 ** (-torch.arange(0, width, 2) / width)
             angles = torch.arange(shape["sequence"])[:, None] * torch.cat((frequency, frequency))[None, :]
@@ -93,7 +98,8 @@ def step(model, optimizer, ids, autocast):
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return {"wall": time.perf_counter() - begin, "processor": time.process_time() - begin_processor, "loss": loss.item()}
+    return {"wall": time.perf_counter() - begin, "processor": time.process_time() - begin_processor,
+            "loss": loss.item()}
 
 
 def main():
@@ -101,8 +107,10 @@ def main():
     torch.manual_seed(1)
     torch.set_num_threads(threads)
     model = Model(shape)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    print(json.dumps({"torch": torch.__version__, "params": sum(p.numel() for p in model.parameters())}), flush=True)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    params = sum(p.numel() for p in model.parameters())
+    print(json.dumps({"torch": torch.__version__, "params": params}), flush=True)
     for _ in sys.stdin:
         ids = torch.randint(0, min(256, shape["vocabulary"]), (shape["batch"], shape["sequence"] + 1))
         print(json.dumps(step(model, optimizer, ids, mode == "autocast")), flush=True)

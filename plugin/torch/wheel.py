@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""wheel.py OUT --version-header core/core.h --library libthinwire.so FILE.py...: a wheel of the package `thinwire`,
-which carries the shared library. The same bytes for the same input; nothing is fetched.
+"""wheel.py OUT --version-header core/core.h --library libthinwire.so FILE.py...: a wheel of the package
+`thinwire`, which carries the shared library. The same bytes for the same input; nothing is fetched.
 
-OUT's name says the platform: linux_x86_64, or manylinux_2_N_x86_64, which pip installs only where glibc is new enough; then the library
-may need no newer one. UCX is not inside: capi.py says what to install where there is none."""
+OUT's name says the platform: linux_x86_64, or manylinux_2_N_x86_64, which pip installs only where glibc is
+new enough; then the library may need no newer one. UCX is not inside: capi.py says what to install where
+there is none."""
 
 import argparse
 import base64
@@ -68,7 +69,8 @@ def contents(args):
     files["thinwire/" + SONAME] = args.library.read_bytes()
     files[info + "METADATA"] = (METADATA % version).encode()
     files[info + "WHEEL"] = (WHEEL % platform_of(args.out, files["thinwire/" + SONAME])).encode()
-    files |= {info + "licenses/" + name: path.read_bytes() for name, path in sorted(LINKED_IN.items()) if path.exists()}
+    files |= {info + "licenses/" + name: path.read_bytes()
+              for name, path in sorted(LINKED_IN.items()) if path.exists()}
     files[info + "entry_points.txt"] = ENTRY_POINTS.encode()
     record = "".join("%s,sha256=%s,%d\n" % (name, digest(data), len(data)) for name, data in files.items())
     files[info + "RECORD"] = (record + info + "RECORD,,\n").encode()

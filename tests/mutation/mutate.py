@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Do the tests notice when a line of the product changes?
 
-    tests/mutation/mutate.py MODULE [--n 100] [--seed 1] [--work DIR] [--only PREFIX] [--ids 3,17] [--config asan]
+    tests/mutation/mutate.py MODULE [--n 100] [--seed 1] [--work DIR] [--only PREFIX] [--ids 3,17]
+                             [--config asan]
 
-copies the tree to DIR, changes MODULE (core, quant, transport or collectives) in `n` places drawn by `seed`, and builds that once:
-each change is `(tw_mutant(17) ? changed : original)`, and the environment variable MUTANT picks one. Then it runs the tests
-of the changed file for each mutant, the quick ones first, until one fails. The outcome is one JSON line for each mutant in
-DIR/results.jsonl: {id, file, line, before, after, outcome, test, sec}; `outcome` is "failed", "timeout", "crashed" (killed so far),
-"equivalent" (EQUIVALENT says why; not run) or "survived". A run that was interrupted goes on where it stopped; results of mutants that are there are kept.
+copies the tree to DIR, changes MODULE (core, quant, transport or collectives) in `n` places drawn by `seed`,
+and builds that once: each change is `(tw_mutant(17) ? changed : original)`, and the environment variable
+MUTANT picks one. Then it runs the tests of the changed file for each mutant, the quick ones first, until one
+fails. The outcome is one JSON line for each mutant in DIR/results.jsonl: {id, file, line, before, after,
+outcome, test, sec}; `outcome` is "failed", "timeout", "crashed" (killed so far), "equivalent" (EQUIVALENT
+says why; not run) or "survived". A run that was interrupted goes on where it stopped; results of mutants that
+are there are kept.
 
 A survivor is a missing test, or a change that makes no difference: somebody has to look at each one."""
 
@@ -31,22 +34,28 @@ TESTS = {
         ("quant/codec.c", ["test_quant_codec", "test_quant_layout", "test_quant_error"]),
         ("quant/quant.c", ["test_quant", "test_adamw"]),
         ("quant/arithmetic/adamw", ["test_quant_adamw_element", "test_adamw"]),
-        ("quant/arithmetic/", ["test_quant_block", "test_quant_layout", "test_quant_float", "test_quant_philox", "test_quant_codec",
-                               "test_quant_ref", "test_convert", "test_quant_stochastic", "test_quant_compose", "test_quant_cuda_strip",
+        ("quant/arithmetic/", ["test_quant_block", "test_quant_layout", "test_quant_float",
+                               "test_quant_philox", "test_quant_codec", "test_quant_ref", "test_convert",
+                               "test_quant_stochastic", "test_quant_compose", "test_quant_cuda_strip",
                                "test_quant_cuda_tiling", "test_quant_error", "test_quant_twins"]),
         ("quant/host/adamw", ["test_adamw"]),
         ("quant/host/convert", ["test_convert"]),
         ("quant/host/host", ["test_quant_ref", "test_quant"]),
-        ("quant/host/ref", ["test_quant_ref", "test_quant_compose", "test_quant_stochastic", "test_quant", "test_quant_twins"]),
-        ("quant/host/", ["test_quant_compose", "test_quant_stochastic", "test_convert", "test_quant_error", "test_quant_twins"]),
-        ("quant/lossless/", ["lossless:test_lossless_codec", "lossless:test_lossless_stream", "lossless:fuzz_lossless"]),
-        ("quant/delta/", ["delta:test_delta_value", "delta:test_delta_model", "delta:test_delta_codec", "delta:fuzz_delta"]),
-        ("quant/entropy/", ["delta:test_delta_model", "delta:test_delta_codec", "lossless:test_lossless_codec", "delta:fuzz_delta",
-                            "lossless:fuzz_lossless"]),
+        ("quant/host/ref", ["test_quant_ref", "test_quant_compose", "test_quant_stochastic", "test_quant",
+                            "test_quant_twins"]),
+        ("quant/host/", ["test_quant_compose", "test_quant_stochastic", "test_convert", "test_quant_error",
+                         "test_quant_twins"]),
+        ("quant/lossless/", ["lossless:test_lossless_codec", "lossless:test_lossless_stream",
+                             "lossless:fuzz_lossless"]),
+        ("quant/delta/", ["delta:test_delta_value", "delta:test_delta_model", "delta:test_delta_codec",
+                          "delta:fuzz_delta"]),
+        ("quant/entropy/", ["delta:test_delta_model", "delta:test_delta_codec",
+                            "lossless:test_lossless_codec", "delta:fuzz_delta", "lossless:fuzz_lossless"]),
         ("quant/cuda/lossless", ["test_lossless_cuda"]),
         ("quant/cuda/tiling", ["test_quant_cuda_tiling", "test_quant_cuda_job", "test_quant_cuda_twins"]),
         ("quant/cuda/strip", ["test_quant_cuda_strip", "test_quant_cuda_twins"]),
-        ("quant/cuda/job", ["test_quant_cuda_job", "test_quant_cuda_tiling", "test_quant_cuda_twins", "test_adamw_cuda_emulated"]),
+        ("quant/cuda/job", ["test_quant_cuda_job", "test_quant_cuda_tiling", "test_quant_cuda_twins",
+                            "test_adamw_cuda_emulated"]),
         ("quant/cuda/", ["test_adamw_cuda_emulated", "test_quant_cuda_job", "test_quant_cuda_twins"]),
     ],
     "transport": [
@@ -54,14 +63,17 @@ TESTS = {
         ("transport/monitor/", ["test_monitor_outage", "test_monitor_monitor", "test_rendezvous_rendezvous"]),
         ("transport/p2p/tcp_", ["test_p2p_tcp", "test_p2p", "fuzz_p2p"]),
         ("transport/p2p/greeting", ["test_p2p_greeting", "test_p2p_tcp"]),
-        ("transport/seal", ["test_p2p_greeting", "test_p2p_tcp", "test_control_connection", "test_rendezvous_sealed"]),
+        ("transport/seal", ["test_p2p_greeting", "test_p2p_tcp", "test_control_connection",
+                            "test_rendezvous_sealed"]),
         ("transport/p2p/ucx_memory", ["test_p2p_ucx_memory", "test_ucx_transport_ucx"]),
         ("transport/p2p/", ["test_p2p_request", "test_p2p", "test_p2p_tcp", "test_ucx_transport_ucx"]),
         ("transport/options", ["test_options", "test_rendezvous_rendezvous"]),
-        ("transport/control/", ["test_control_token", "test_control_messages", "test_control_socket", "test_control_connection",
-                                "fuzz_control", "test_rendezvous_rendezvous", "test_rendezvous_sealed", "test_monitor_monitor"]),
-        ("transport/rendezvous/", ["test_rendezvous_job_env", "test_rendezvous_job_text", "test_rendezvous_node_id",
-                                   "test_rendezvous_rendezvous", "test_rendezvous_sealed"]),
+        ("transport/control/", ["test_control_token", "test_control_messages", "test_control_socket",
+                                "test_control_connection", "fuzz_control", "test_rendezvous_rendezvous",
+                                "test_rendezvous_sealed", "test_monitor_monitor"]),
+        ("transport/rendezvous/", ["test_rendezvous_job_env", "test_rendezvous_job_text",
+                                   "test_rendezvous_node_id", "test_rendezvous_rendezvous",
+                                   "test_rendezvous_sealed"]),
         ("transport/", ["test_local", "test_ucx_transport_ucx"]),
     ],
     # Of the files that are not here, all tests.
@@ -70,7 +82,8 @@ TESTS = {
 }
 # Changes that make no difference: (file, before, after) and why.
 EQUIVALENT = {
-    ("collectives/quantized/alltoall.c", "c < n_chunks", "c <= n_chunks"): "a round in which no rank has a chunk is empty",
+    ("collectives/quantized/alltoall.c", "c < n_chunks", "c <= n_chunks"):
+        "a round in which no rank has a chunk is empty",
 }
 # What a test finds in its environment: a program of its own.
 PROGRAMS = {"RANK_MAIN": "tests/transport/rank_main"}
@@ -109,22 +122,28 @@ static inline int tw_mutant(int id)
 #line 1
 """
 
-# ---- places ---------------------------------------------------------------------------------------------------------
+# ---- places ------------------------------------------------------------------------------------------------
 
-BLANKED = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*', re.S | re.M)
+BLANKED = re.compile(
+    r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*',
+    re.S | re.M)
 DEVICE_ONLY = re.compile(r"^#if[^\n]*__CUDA[^\n]*\n(.*?)^#(?:else|endif)", re.S | re.M)
 CONDITION = re.compile(r"\b(?:if|while)\s*(\()")
 FOR = re.compile(r"\bfor\s*(\()")
 RETURN = re.compile(r"\breturn\s+([^;{}]+);")
-ASSIGNMENT = re.compile(r"(?<=[;{}])\s*([^;{}=():?]*[\w\])])\s*(?<![=!<>])((?:[-+*/|&]|<<|>>)?=)(?!=)\s*([^;{}]+);")
+ASSIGNMENT = re.compile(
+    r"(?<=[;{}])\s*([^;{}=():?]*[\w\])])\s*(?<![=!<>])((?:[-+*/|&]|<<|>>)?=)(?!=)\s*([^;{}]+);")
 CALL = re.compile(r"(?<=[;{}])\s*(\w+\([^;{}]*\));")
-NO_CALL = re.compile(r"^(?:if|for|while|switch|return|sizeof|free|tw_(?:error|warn|info|debug|trace|buffer_free)|__builtin_prefetch|__builtin_assume|static_assert|_Static_assert|asm)\b|^[A-Z_0-9]+\(")
+NO_CALL = re.compile(
+    r"^(?:if|for|while|switch|return|sizeof|free|tw_(?:error|warn|info|debug|trace|buffer_free)"
+    r"|__builtin_prefetch|__builtin_assume|static_assert|_Static_assert|asm)\b|^[A-Z_0-9]+\(")
 BRACKETS = re.compile(r"\[[^\]]*\]")
 DECLARED = re.compile(r"\w[\s*]+\w")  # a type, then a name
 
-SWAPS = [(r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" == ", " != "), (r" != ", " == "),
-         (r" && ", " || "), (r" \|\| ", " && "), (r" \+ ", " - "), (r" - ", " + "), (r" \* ", " + "), (r" / ", " * "),
-         (r" % ", " / "), (r" << ", " >> "), (r" >> ", " << "), (r" & ", " | "), (r" \| ", " & ")]
+SWAPS = [(r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" == ", " != "),
+         (r" != ", " == "), (r" && ", " || "), (r" \|\| ", " && "), (r" \+ ", " - "), (r" - ", " + "),
+         (r" \* ", " + "), (r" / ", " * "), (r" % ", " / "), (r" << ", " >> "), (r" >> ", " << "),
+         (r" & ", " | "), (r" \| ", " & ")]
 NUMBER = re.compile(r"(?<![\w.])(\d+)(u|ull)?(?![\w.])")
 
 
@@ -178,7 +197,8 @@ def variants(code, text, condition):
 
 
 def places(text):
-    """Yields (begin, end, before, after): the text of a place, and of its change. after None: the statement goes."""
+    """Yields (begin, end, before, after): the text of a place, and of its change. after None: the statement
+    goes."""
     code, found = blank(text), []
     depth = depths(code)
 
@@ -205,7 +225,8 @@ def places(text):
             expression(m.start(1), m.end(1), False)
     for m in ASSIGNMENT.finditer(code):
         at = m.start(1)
-        if depth[at][0] == 0 or depth[at][1] > 0 or re.search(r"\b(?:static|constexpr|typedef|using|enum|template)\b", m[1]):
+        if (depth[at][0] == 0 or depth[at][1] > 0
+                or re.search(r"\b(?:static|constexpr|typedef|using|enum|template)\b", m[1])):
             continue
         declared = DECLARED.search(BRACKETS.sub("", m[1])) is not None
         value = first_part(m[3], ",") if declared else m[3]
@@ -231,8 +252,8 @@ def choose(files, n, seed):
         if any(begin < e and b < end for b, e in taken.setdefault(name, [])):
             continue
         taken[name].append((begin, end))
-        chosen.append({"id": len(chosen) + 1, "file": name, "line": files[name].count("\n", 0, begin) + 1, "begin": begin, "end": end,
-                       "before": before, "after": after})
+        chosen.append({"id": len(chosen) + 1, "file": name, "line": files[name].count("\n", 0, begin) + 1,
+                       "begin": begin, "end": end, "before": before, "after": after})
     return chosen
 
 
@@ -246,7 +267,7 @@ def apply(text, mutants):
     return RUNTIME + text
 
 
-# ---- building -------------------------------------------------------------------------------------------------------
+# ---- building ----------------------------------------------------------------------------------------------
 
 def tracked():
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], stdout=subprocess.PIPE, check=True)
@@ -263,13 +284,16 @@ def copy_tree(tree):
 def tests_of(module, name):
     for prefix, tests in TESTS[module]:
         if name.startswith(prefix):
-            return ["//tests/%s/%s" % (module, t) if ":" in t else "//tests/%s:%s" % (module, t) for t in tests]
+            return ["//tests/%s/%s" % (module, t) if ":" in t else "//tests/%s:%s" % (module, t)
+                    for t in tests]
     return None
 
 
 def all_tests(tree, module):
-    query = 'kind(".*_test", //tests/%s/...) except attr("tags", "cluster|slow|exclusive|manual", //tests/%s/...)' % (module, module)
-    out = subprocess.run(["./bazelw", "query", "--noshow_progress", "--repo_env=TW_CUDA=0", query], cwd=tree, stdout=subprocess.PIPE, check=True)
+    query = ('kind(".*_test", //tests/%s/...) '
+             'except attr("tags", "cluster|slow|exclusive|manual", //tests/%s/...)' % (module, module))
+    out = subprocess.run(["./bazelw", "query", "--noshow_progress", "--repo_env=TW_CUDA=0", query], cwd=tree,
+                         stdout=subprocess.PIPE, check=True)
     return out.stdout.decode().split()
 
 
@@ -280,15 +304,16 @@ def build(tree, targets, flags, files, mutants):
             mine = [m for m in mutants if m["file"] == name]
             with open(os.path.join(tree, name), "w") as out:
                 out.write(apply(text, mine) if mine else text)
-        run = subprocess.run(["./bazelw", "build", "-k", "--repo_env=TW_CUDA=0", "--copt=-w"] + flags + targets, cwd=tree,
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        command = ["./bazelw", "build", "-k", "--repo_env=TW_CUDA=0", "--copt=-w"] + flags + targets
+        run = subprocess.run(command, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         log = run.stdout.decode(errors="replace")
         with open(os.path.join(tree, "..", "build.log"), "w") as out:
             out.write(log)
         if run.returncode == 0:
             return mutants
         wrong = {(name, int(line)) for name, line in re.findall(r"^(\S+?):(\d+):\d+: error", log, re.M)}
-        wrong |= {(name, int(line)) for name, line in re.findall(r"(\S+\.\w+):(\d+):\d+:   (?:required|in)", log)}
+        wrong |= {(name, int(line))
+                  for name, line in re.findall(r"(\S+\.\w+):(\d+):\d+:   (?:required|in)", log)}
 
         def fails(m):
             last = m["line"] + m["before"].count("\n")
@@ -302,10 +327,11 @@ def build(tree, targets, flags, files, mutants):
     sys.exit("too many mutants that do not compile")
 
 
-# ---- running --------------------------------------------------------------------------------------------------------
+# ---- running -----------------------------------------------------------------------------------------------
 
 def test_environment(config):
-    """What every test is run with: nothing of Thinwire's from here, and for a sanitizer what .bazelrc gives it."""
+    """What every test is run with: nothing of Thinwire's from here, and for a sanitizer what .bazelrc gives
+    it."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("TW_")}
     with open(os.path.join(ROOT, ".bazelrc")) as lines:
         for line in lines:
@@ -325,8 +351,9 @@ def run_test(tree, work, env, target, mutant, limit_sec):
     path = target[2:].replace(":", "/")
     binary = os.path.join(tree, "bazel-bin", path)
     runfiles = binary + ".runfiles/thinwire"
-    env = dict(env, MUTANT=str(mutant), GTEST_FAIL_FAST="1", GTEST_BRIEF="1", TEST_TMPDIR=os.path.join(work, "tmp"),
-               TEST_SRCDIR=binary + ".runfiles", TEST_WORKSPACE="thinwire")
+    env = dict(env, MUTANT=str(mutant), GTEST_FAIL_FAST="1", GTEST_BRIEF="1",
+               TEST_TMPDIR=os.path.join(work, "tmp"), TEST_SRCDIR=binary + ".runfiles",
+               TEST_WORKSPACE="thinwire")
     env.update({name: os.path.join(tree, "bazel-bin", program) for name, program in PROGRAMS.items()})
     args = [binary]
     if os.path.basename(path).startswith("fuzz_"):
@@ -337,7 +364,8 @@ def run_test(tree, work, env, target, mutant, limit_sec):
     os.makedirs(env["TEST_TMPDIR"], exist_ok=True)
     start = time.monotonic()
     with open(os.path.join(work, "test.log"), "wb") as log:
-        child = subprocess.Popen(args, cwd=runfiles if os.path.isdir(runfiles) else tree, env=env, stdout=log, stderr=log, preexec_fn=limits)
+        child = subprocess.Popen(args, cwd=runfiles if os.path.isdir(runfiles) else tree, env=env, stdout=log,
+                                 stderr=log, preexec_fn=limits)
         try:
             code = child.wait(limit_sec)
             outcome = "passed" if code == 0 else "crashed" if code < 0 else "failed"
@@ -352,7 +380,8 @@ def run_test(tree, work, env, target, mutant, limit_sec):
 
 
 def baseline(tree, work, env, targets):
-    """Seconds of each test without a mutant, as an earlier run found it; a test that fails then is left out."""
+    """Seconds of each test without a mutant, as an earlier run found it; a test that fails then is left
+    out."""
     path = os.path.join(work, "baseline.jsonl")
     seconds = {line["test"]: line["sec"] for line in read_lines(path)}
     for target in targets:
@@ -393,14 +422,17 @@ def read_lines(path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("module", choices=sorted(SOURCES))
     parser.add_argument("--n", type=int, default=100, help="mutants to make (default 100)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--work", help="folder for the mutated tree and the results (default: ./mutation-MODULE)")
+    parser.add_argument("--work",
+                        help="folder for the mutated tree and the results (default: ./mutation-MODULE)")
     parser.add_argument("--only", default="", help="change only files whose names begin like this")
     parser.add_argument("--ids", default="", help="run only these mutants, again")
-    parser.add_argument("--config", help="a configuration of .bazelrc, such as asan: more is noticed, at several times the cost")
+    parser.add_argument("--config", help="a configuration of .bazelrc, such as asan: more is noticed, "
+                                         "at several times the cost")
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after so long; the next run goes on")
     options = parser.parse_args()
     work = os.path.realpath(options.work or "mutation-" + options.module)
@@ -411,7 +443,8 @@ def main():
     known = os.path.join(work, "mutants.jsonl")
     if not os.path.exists(known):
         copy_tree(tree)
-    names = [n for n in tracked() if n.startswith(SOURCES[options.module]) and re.search(r"\.(c|h|cuh)$", n) and not SKIPPED.search(n)]
+    names = [n for n in tracked() if n.startswith(SOURCES[options.module])
+             and re.search(r"\.(c|h|cuh)$", n) and not SKIPPED.search(n)]
     if os.path.exists(known):
         mutants = read_lines(known)
         files = {m["file"]: None for m in mutants}
@@ -437,12 +470,14 @@ def main():
     for m in mutants:
         if m["id"] in done or (ids and m["id"] not in ids) or time.monotonic() > stop:
             continue
-        mine = [t for t in tests_of(options.module, m["file"]) or sorted(everything, key=lambda t: seconds.get(t, 0)) if t in seconds]
+        tests = tests_of(options.module, m["file"]) or sorted(everything, key=lambda t: seconds.get(t, 0))
+        mine = [t for t in tests if t in seconds]
         outcome = judge(tree, work, env, m, mine, seconds)
         with open(results, "a") as out:
             out.write(report(m, *outcome) + "\n")
         if outcome[0] == "survived":
-            print("survived: %d %s:%d\n    %s\n    %s" % (m["id"], m["file"], m["line"], m["before"], m["after"]), flush=True)
+            print("survived: %d %s:%d\n    %s\n    %s"
+                  % (m["id"], m["file"], m["line"], m["before"], m["after"]), flush=True)
     latest = {r["id"]: r for r in read_lines(results)}
     alive = sum(r["outcome"] == "survived" for r in latest.values())
     print("%d mutants, %d run, %d survived" % (len(mutants), len(latest), alive))

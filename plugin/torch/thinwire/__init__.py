@@ -24,7 +24,8 @@ if typing.TYPE_CHECKING:
     from .policy import exact, unquantized
     from .tally import Report
 
-__all__ = ["ThinwireError", "__version__", "ddp_hook", "delta", "disable", "enable", "exact", "quantize", "report", "unquantized"]
+__all__ = ["ThinwireError", "__version__", "ddp_hook", "delta", "disable", "enable", "exact", "quantize",
+           "report", "unquantized"]
 
 
 def __getattr__(name: str) -> typing.Any:
@@ -71,7 +72,8 @@ def quantize(group: torch.distributed.ProcessGroup, codec: str | None) -> None:
 
 
 def report() -> Report:
-    """What has been sent, how long it was waited for, and what was not quantized. Of this rank; str() is the text."""
+    """What has been sent, how long it was waited for, and what was not quantized. Of this rank; str() is the
+    text."""
     from . import tally
 
     return tally.report()

@@ -85,28 +85,36 @@ def _seconds(text: str) -> float:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m thinwire", description="What is here; what is wrong with a cluster; changes of weights as files.")
+    parser = argparse.ArgumentParser(
+        prog="python -m thinwire",
+        description="What is here; what is wrong with a cluster; changes of weights as files.")
     parser.add_argument("--version", action="version", version="thinwire " + __version__)
     commands = parser.add_subparsers(dest="command", required=True)
-    info = commands.add_parser("info", help="versions, devices, what of torch is used, and why something is not")
+    info = commands.add_parser(
+        "info", help="versions, devices, what of torch is used, and why something is not")
     info.set_defaults(run=_info)
-    doctor = commands.add_parser("doctor", help="what is wrong with a cluster, started on every node by the launcher of the jobs",
-                                 description="Measures every link and reads the settings that matter; rank 0 says in three lines what is slow, "
-                                 "why it might be, and what to change. Example: torchrun --nnodes 8 --nproc-per-node 1 --rdzv-backend c10d "
-                                 "--rdzv-endpoint node0:29500 -m thinwire doctor")
+    doctor = commands.add_parser(
+        "doctor", help="what is wrong with a cluster, started on every node by the launcher of the jobs",
+        description="Measures every link and reads the settings that matter; rank 0 says in three lines what "
+        "is slow, why it might be, and what to change. Example: torchrun --nnodes 8 --nproc-per-node 1 "
+        "--rdzv-backend c10d --rdzv-endpoint node0:29500 -m thinwire doctor")
     doctor.add_argument("--seconds", type=_seconds, default=60.0, metavar="TIME",
-                        help="for all links together, about, up to 3600; not less than 0.3 for each step (default: 60)")
-    doctor.add_argument("--streams", type=int, default=4, metavar="N", help="where several streams are measured, so many, 2 to 32 (default: 4)")
+                        help="for all links together, about, up to 3600; not less than 0.3 for each step "
+                        "(default: 60)")
+    doctor.add_argument("--streams", type=int, default=4, metavar="N",
+                        help="where several streams are measured, so many, 2 to 32 (default: 4)")
     doctor.add_argument("--json", metavar="FILE", help="write everything as a JSON object, on rank 0")
     doctor.set_defaults(run=_doctor)
     diff = commands.add_parser("diff", help="write what makes NEW of OLD")
-    diff.add_argument("old", metavar="OLD", help="a .safetensors file, an index of one in parts, or the folder with it")
+    diff.add_argument("old", metavar="OLD",
+                      help="a .safetensors file, an index of one in parts, or the folder with it")
     diff.add_argument("new", metavar="NEW", help="likewise")
     patch = commands.add_parser("patch", help="make NEW of OLD and FILE, the same bytes as it was")
     patch.add_argument("old", metavar="OLD", help="the weights that FILE was made from")
     patch.add_argument("change", metavar="FILE", help="what diff has written")
     for one, out in ((diff, "FILE"), (patch, "NEW")):
-        one.add_argument("-o", dest="out", metavar=out, required=True, help="what is written; a folder for weights in parts")
+        one.add_argument("-o", dest="out", metavar=out, required=True,
+                         help="what is written; a folder for weights in parts")
         one.add_argument("--threads", type=int, help="default: one a core")
         one.add_argument("--quiet", action="store_true", help="no progress, no summary")
         one.set_defaults(run=_transfer)

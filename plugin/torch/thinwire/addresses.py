@@ -1,4 +1,5 @@
-"""Which of its addresses a rank tells the others: names of hosts need not resolve, and may be the same on all nodes."""
+"""Which of its addresses a rank tells the others: names of hosts need not resolve, and may be the same on all
+nodes."""
 
 from __future__ import annotations
 
@@ -74,8 +75,8 @@ def _chosen() -> str | None:
 
 
 def own(store: dist.Store) -> str:
-    """Of the device that the user has named, or on the way to the store. The loopback device's on the store's own host, where
-    that name says so, and where there is no network."""
+    """Of the device that the user has named, or on the way to the store. The loopback device's on the store's
+    own host, where that name says so, and where there is no network."""
     host = _master(store)
     found = _chosen() or (towards(host) if host else None)
     if found:
@@ -84,7 +85,8 @@ def own(store: dist.Store) -> str:
 
 
 def reachable(mine: str, others: list[str]) -> str:
-    """What the others can reach this rank by: `mine`, unless that is the loopback device's and theirs are not."""
+    """What the others can reach this rank by: `mine`, unless that is the loopback device's and theirs are
+    not."""
     if not is_loopback(mine):
         return mine
     ways = (towards(other) for other in others if not is_loopback(other))
@@ -92,8 +94,9 @@ def reachable(mine: str, others: list[str]) -> str:
 
 
 def place() -> str:
-    """The same text in all processes that reach each other over the loopback device, and another elsewhere: of boot, network
-    namespace and all addresses, as machines that are copies of each other may share a name and more."""
+    """The same text in all processes that reach each other over the loopback device, and another elsewhere:
+    of boot, network namespace and all addresses, as machines that are copies of each other may share a name
+    and more."""
     names = [socket.gethostname()]
     with contextlib.suppress(OSError):
         names.append(pathlib.Path("/proc/sys/kernel/random/boot_id").read_text())

@@ -1,13 +1,14 @@
 """Whether Thinwire is used: all ranks of a job use it, or none.
 
-A rank that lacks something cannot be asked, as it may run no code of ours; and a rank that is late looks the same for a while. So
-every rank says early, in torch's store, that it is ready and with which settings: with TW_FSDP or TW_DDP as soon as there is a default group,
-else when it first wants to use Thinwire. Before its first collective a rank looks for the verdict. The last one to speak writes it, or a
-rank that has waited for the others in vain; what is written first holds for all. A rank that never speaks makes it a no, and is then in
-the very collective of torch's own that the others fall back to.
+A rank that lacks something cannot be asked, as it may run no code of ours; and a rank that is late looks the
+same for a while. So every rank says early, in torch's store, that it is ready and with which settings: with
+TW_FSDP or TW_DDP as soon as there is a default group, else when it first wants to use Thinwire. Before its
+first collective a rank looks for the verdict. The last one to speak writes it, or a rank that has waited for
+the others in vain; what is written first holds for all. A rank that never speaks makes it a no, and is then
+in the very collective of torch's own that the others fall back to.
 
-With a variable it is the whole job that agrees, within TW_JOIN_TIMEOUT. Where the program itself calls Thinwire, it is the ranks of a
-group, which then wait for one another as torch would."""
+With a variable it is the whole job that agrees, within TW_JOIN_TIMEOUT. Where the program itself calls
+Thinwire, it is the ranks of a group, which then wait for one another as torch would."""
 
 from __future__ import annotations
 
@@ -70,14 +71,16 @@ def why_not(states: dict[int, State], silent: list[int], waited: str) -> str:
     """Which ranks lack what; "" if all are ready with the same settings."""
     found = ["nothing was heard from %s %s" % (ranks_text(silent), waited)] if silent else []
     for lack in sorted({state.lacks for state in states.values()} - {READY}):
-        found.append("%s: %s" % (ranks_text([rank for rank, state in states.items() if state.lacks == lack]), lack))
+        lacking = [rank for rank, state in states.items() if state.lacks == lack]
+        found.append("%s: %s" % (ranks_text(lacking), lack))
     ready = {rank: state for rank, state in states.items() if state.lacks == READY}
     for name in dict.fromkeys(name for state in ready.values() for name in state.settings):
         values: dict[str, list[int]] = {}
         for rank, state in sorted(ready.items()):
             values.setdefault(state.settings.get(name, "not set"), []).append(rank)
         if len(values) > 1:
-            found.append(", ".join("%s: %s=%s" % (ranks_text(ranks), name, value) for value, ranks in values.items()))
+            found.append(", ".join("%s: %s=%s" % (ranks_text(ranks), name, value)
+                                   for value, ranks in values.items()))
     return "; ".join(found)
 
 
@@ -85,7 +88,8 @@ class Life:
     """Of one world: what this rank has said, and the verdicts that it knows."""
 
     def __init__(self, world: World, falls_back: bool = True):
-        """falls_back: where Thinwire is not used torch's own collectives are; else it is an error, which says why."""
+        """falls_back: where Thinwire is not used torch's own collectives are; else it is an error, which says
+        why."""
         self.rank, self._ranks, self._store = world.rank, world.ranks, world.store
         self._falls_back = falls_back
         self._lock = threading.Lock()
@@ -119,13 +123,14 @@ class Life:
         states = {rank: State(*json.loads(text)) for rank, text in zip(present, texts)}
         why = why_not(states, [rank for rank in members if rank not in states], waited)
         ready = [rank for rank in present if states[rank].lacks == READY]
-        self._store.compare_set(self._verdict_key(members), "", json.dumps([why, min(ready, default=self.rank)]))
+        verdict = json.dumps([why, min(ready, default=self.rank)])
+        self._store.compare_set(self._verdict_key(members), "", verdict)
 
     def _remind(self, members: tuple[int, ...], limit_sec: float) -> None:
         missing = [rank for rank in members if not self._store.check([self._key(rank)])]
         if missing:
-            log.warning("rank %d waits for %s to use Thinwire, too, for %.0f s; does the program call it there?",
-                        self.rank, ranks_text(missing), limit_sec)
+            log.warning("rank %d waits for %s to use Thinwire, too, for %.0f s; does the program call it "
+                        "there?", self.rank, ranks_text(missing), limit_sec)
 
     def _verdict(self, members: tuple[int, ...], limit_sec: float) -> str:
         key, states = self._verdict_key(members), [self._key(rank) for rank in members]
@@ -140,7 +145,8 @@ class Life:
             self._remind(members, limit_sec)
             poll(is_known, limit_sec - patience)
         if not self._store.check([key]):
-            unknown = "TW_JOIN_TIMEOUT; is Thinwire installed there, and TW_FSDP or TW_DDP set?" if self._asked else "the group's timeout"
+            unknown = ("TW_JOIN_TIMEOUT; is Thinwire installed there, and TW_FSDP or TW_DDP set?"
+                       if self._asked else "the group's timeout")
             self._judge(members, "within %.0f s (%s)" % (limit_sec, unknown))
         why, teller = json.loads(self._store.get(key))
         if why and teller == self.rank and self._falls_back:
@@ -181,14 +187,15 @@ def _life() -> Life:
 
 
 def speak(prepare: Prepare) -> str:
-    """TW_FSDP or TW_DDP is set here, and there is a new default group. prepare: what else has to be done first. Returns what this rank lacks."""
+    """TW_FSDP or TW_DDP is set here, and there is a new default group. prepare: what else has to be done
+    first. Returns what this rank lacks."""
     state = _life().speak(True, prepare)
     return state.lacks if state is not None else READY
 
 
 def refused(ranks: tuple[int, ...], limit_sec: float) -> str:
-    """Why operations between these ranks, ascending, do not go over Thinwire; "": they do. Collective over them. limit_sec: for how
-    long torch itself would wait for a rank."""
+    """Why operations between these ranks, ascending, do not go over Thinwire; "": they do. Collective over
+    them. limit_sec: for how long torch itself would wait for a rank."""
     return _life().refused(ranks, limit_sec)
 
 

@@ -1,5 +1,5 @@
-"""What happens at the end of `import torch`: a name is registered and, with TW_FSDP or TW_DDP, a function wrapped. The rest waits for a process
-group: most programs that import torch never make one."""
+"""What happens at the end of `import torch`: a name is registered and, with TW_FSDP or TW_DDP, a function
+wrapped. The rest waits for a process group: most programs that import torch never make one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def set_up_logging() -> None:
         log.addHandler(handler)
         log.propagate = False
     if log.level == logging.NOTSET:
-        log.setLevel(logging.DEBUG if os.environ.get("TW_LOG_LEVEL", "") in ("debug", "trace") else logging.INFO)
+        is_debug = os.environ.get("TW_LOG_LEVEL", "") in ("debug", "trace")
+        log.setLevel(logging.DEBUG if is_debug else logging.INFO)
 
 
 def _create(options: object, backend_options: object) -> object:

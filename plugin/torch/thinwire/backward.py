@@ -1,9 +1,10 @@
 """FSDP2 on CPUs: while the gradients of one group of parameters are reduced, backward goes on.
 
-What FSDP2 does after a reduction is to make views of its result and to hand them out as gradients; it reads nothing. So the result is a
-tensor that need not be there yet: whoever reads it waits for it, whatever FSDP2, a hook or the job does. Two things that FSDP2 may
-do are put off, too: a cast, and adding to the gradients of an earlier batch. All is done before the next reduction but one is posted, and at
-the end of backward; from then on gradients are tensors like others."""
+What FSDP2 does after a reduction is to make views of its result and to hand them out as gradients; it reads
+nothing. So the result is a tensor that need not be there yet: whoever reads it waits for it, whatever FSDP2,
+a hook or the job does. Two things that FSDP2 may do are put off, too: a cast, and adding to the gradients of
+an earlier batch. All is done before the next reduction but one is posted, and at the end of backward; from
+then on gradients are tensors like others."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ import torch
 
 from . import inside, operations
 
-# Reductions of a tree of FSDP2 modules that may be under way when the next one is posted. Each holds the whole gradients of a group.
+# Reductions of a tree of FSDP2 modules that may be under way when the next one is posted. Each holds the
+# whole gradients of a group.
 UNDER_WAY = 1
 # They read nothing.
 _VIEWS = frozenset("aten::" + name for name in ("as_strided", "view", "slice", "alias", "detach"))
@@ -23,7 +25,8 @@ _CAST = "aten::_to_copy"
 
 
 class Pending(torch.Tensor):
-    """A tensor on the host that a reduction is still to fill. Whatever reads it finishes the reduction first."""
+    """A tensor on the host that a reduction is still to fill. Whatever reads it finishes the reduction
+    first."""
 
     @staticmethod
     def __new__(cls, value: torch.Tensor, result: Result) -> Pending:
@@ -191,12 +194,14 @@ def _may_go_on(group: object, params: Sequence[object], grads: Sequence[torch.Te
 
 
 @contextlib.contextmanager
-def reduction(group: object, params: Sequence[object], grads: Sequence[torch.Tensor]) -> Iterator[Call | None]:
+def reduction(group: object, params: Sequence[object],
+              grads: Sequence[torch.Tensor]) -> Iterator[Call | None]:
     """Around a call of foreach_reduce for these parameters of a group; None: it has to wait."""
     if not _may_go_on(group, params, grads):
         yield None
         return
-    again = any(isinstance(inside.local_shard(inside.shard(one).grad), Pending) for one in params)  # the same parameters' second reduction
+    # The same parameters' second reduction.
+    again = any(isinstance(inside.local_shard(inside.shard(one).grad), Pending) for one in params)
     _flight(inside.context(group)).finish(0 if again else UNDER_WAY)
     call = Call(params)
     try:

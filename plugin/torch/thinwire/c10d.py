@@ -1,7 +1,7 @@
 """A backend of torch.distributed for CPUs: init_process_group("cpu:thinwire,cuda:nccl").
 
-Large all-gathers, reduce-scatters and all-reduces go over Thinwire, all else to gloo. Nothing is quantized unless quantize()
-says so for a group: a backend cannot tell a checkpoint's gather from a weight's."""
+Large all-gathers, reduce-scatters and all-reduces go over Thinwire, all else to gloo. Nothing is quantized
+unless quantize() says so for a group: a backend cannot tell a checkpoint's gather from a weight's."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ log = logging.getLogger("thinwire")
 # Of gloo's, whatever this torch has of them.
 DELEGATED = (
     "allgather", "allgather_coalesced", "all_gather_single_coalesced", "allgather_into_tensor_coalesced",
-    "allreduce_coalesced", "allreduce_sparse", "alltoall", "alltoall_base", "all_to_all_single", "barrier", "broadcast",
-    "gather", "gather_single", "gather_into_tensor", "monitored_barrier", "recv", "recv_anysource", "reduce",
-    "reduce_scatter", "reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced", "scatter", "send", "abort", "shutdown", "set_timeout",
+    "allreduce_coalesced", "allreduce_sparse", "alltoall", "alltoall_base", "all_to_all_single", "barrier",
+    "broadcast", "gather", "gather_single", "gather_into_tensor", "monitored_barrier", "recv",
+    "recv_anysource", "reduce", "reduce_scatter", "reduce_scatter_single_coalesced",
+    "reduce_scatter_tensor_coalesced", "scatter", "send", "abort", "shutdown", "set_timeout",
     *inside.BACKEND_SETTINGS,
 )
 
@@ -66,31 +67,40 @@ def _build() -> type:
         def _ranks_agree(self) -> bool:
             """Before any size is looked at: ranks with other limits would take other ways."""
             if self._same_rules is None:
-                limits = [one.decode() for one in self._store.multi_get([self._key(rank) for rank in range(self.size())])]
+                keys = [self._key(rank) for rank in range(self.size())]
+                limits = [one.decode() for one in self._store.multi_get(keys)]
                 self._same_rules = len(set(limits)) == 1
                 if not self._same_rules and self.rank() == 0:
-                    log.warning("all goes to gloo: TW_MIN_BYTES is %s on ranks 0 to %d", ", ".join(limits), self.size() - 1)
+                    log.warning("all goes to gloo: TW_MIN_BYTES is %s on ranks 0 to %d",
+                                ", ".join(limits), self.size() - 1)
             return self._same_rules
 
         def _communicator(self) -> Communicator | None:
-            return self._use.communicator_of("c10d " + self._id, self._ranks, inside.backend_timeout_sec(self._gloo))
+            return self._use.communicator_of("c10d " + self._id, self._ranks,
+                                             inside.backend_timeout_sec(self._gloo))
 
         def _fits(self, whole: torch.Tensor, shard: torch.Tensor, shards: int) -> bool:
-            """Whether it goes over Thinwire; all ranks find the same. What is wrong is for gloo to complain of."""
-            plain = all(one.layout == torch.strided and one.is_contiguous() and one.device.type == "cpu" for one in (whole, shard))
+            """Whether it goes over Thinwire; all ranks find the same. What is wrong is for gloo to complain
+            of."""
+            plain = all(one.layout == torch.strided and one.is_contiguous() and one.device.type == "cpu"
+                        for one in (whole, shard))
             same = whole.dtype == shard.dtype and whole.numel() == shard.numel() * shards
             if not plain or not same or len(self._ranks) == 1 or not self._ranks_agree():
                 return False
             return whole.nbytes >= self._min_bytes and self._communicator() is not None
 
-        def _shape(self, tensor: torch.Tensor, n_elems: int, make: Callable[[list[segments.Piece]], segments.Table]) -> operations.Shape:
+        def _shape(self, tensor: torch.Tensor, n_elems: int,
+                   make: Callable[[list[segments.Piece]], segments.Table]) -> operations.Shape:
             pieces = [segments.Piece(n_elems, "")]
-            return self._shapes.get((tensor.dtype, n_elems, make.__name__), lambda: operations.shape(make(pieces), pieces))
+            key = (tensor.dtype, n_elems, make.__name__)
+            return self._shapes.get(key, lambda: operations.shape(make(pieces), pieces))
 
-        def _post(self, kind: str, op: int, dtype: torch.dtype, shape: operations.Shape, place: Callable[[segments.Table], None],
-                  keep: tuple[torch.Tensor, ...], result: list[torch.Tensor],
+        def _post(self, kind: str, op: int, dtype: torch.dtype, shape: operations.Shape,
+                  place: Callable[[segments.Table], None], keep: tuple[torch.Tensor, ...],
+                  result: list[torch.Tensor],
                   reduction: tuple[int, float] = (capi.SUM, 1.0)) -> operations.Work:
-            operation = operations.Operation("c10d " + kind, op, dtype, shape, place, self.codec, keep, reduction, next(self._steps))
+            operation = operations.Operation("c10d " + kind, op, dtype, shape, place, self.codec, keep,
+                                             reduction, next(self._steps))
             return operations.Work(operation.post(self._communicator()), operation.kind, result)
 
         def _rank_major(self, pieces: list[segments.Piece], itemsize: int) -> segments.Table:
@@ -110,8 +120,8 @@ def _build() -> type:
                 return self._rank_major(pieces, whole.itemsize)
 
             shape = self._shape(whole, shard.numel(), gather)
-            return self._post("all-gather", capi.ALLGATHER, dtype, shape, lambda table: table.gather(whole.data_ptr()),
-                              (output, input), [output])
+            return self._post("all-gather", capi.ALLGATHER, dtype, shape,
+                              lambda table: table.gather(whole.data_ptr()), (output, input), [output])
 
         def _reduce_scatter(self, output: torch.Tensor, input: torch.Tensor, *options: object) -> dist.Work:
             reduction = operations.reduction(options[0].reduceOp) if options else (capi.SUM, 1.0)
@@ -138,8 +148,8 @@ def _build() -> type:
                 return segments.Plain(pieces, tensor.itemsize)
 
             shape = self._shape(tensor, tensor.numel(), reduce)
-            return self._post("all-reduce", capi.ALLREDUCE, tensor.dtype, shape, lambda table: table.reduce(tensor.data_ptr()),
-                              (tensor,), tensors, reduction)
+            return self._post("all-reduce", capi.ALLREDUCE, tensor.dtype, shape,
+                              lambda table: table.reduce(tensor.data_ptr()), (tensor,), tensors, reduction)
 
         def _to_gloo(self, names: tuple[str, ...], *args: object) -> dist.Work:
             name = next(name for name in names if hasattr(self._gloo, name))
@@ -182,8 +192,9 @@ def create(options: object, _backend_options: object) -> object:
 
 
 def quantize(group: dist.ProcessGroup, codec: str | None) -> None:
-    """Quantize what this group sends over the backend "thinwire" from now on: "int8", "int4:hadamard"; None or "plain": no
-    more. Not for a group that also gathers checkpoints. On all ranks of the group, between the same operations."""
+    """Quantize what this group sends over the backend "thinwire" from now on: "int8", "int4:hadamard"; None
+    or "plain": no more. Not for a group that also gathers checkpoints. On all ranks of the group, between the
+    same operations."""
     backend = _backends.get(group.group_name)
     if backend is None:
         raise ValueError("the group %r is not of the backend thinwire" % group.group_name)

@@ -1,7 +1,7 @@
 """Thinwire's C library under Python: its functions and structures, as its public headers declare them.
 
-Every call here releases the GIL. Structures have the layout of the library's interface version, which the name of the
-library carries; a test compares them with the headers."""
+Every call here releases the GIL. Structures have the layout of the library's interface version, which the
+name of the library carries; a test compares them with the headers."""
 
 from __future__ import annotations
 
@@ -144,7 +144,8 @@ class Counters(C.Structure):
 
     _fields_ = [
         (name, C.c_uint64)
-        for name in ("inter_node_bytes", "inter_node_messages", "in_node_bytes", "in_node_messages", "inter_node_spared_bytes")
+        for name in ("inter_node_bytes", "inter_node_messages", "in_node_bytes", "in_node_messages",
+                     "inter_node_spared_bytes")
     ]
 
 
@@ -175,7 +176,8 @@ class LosslessSegment(C.Structure):
 class Part(C.Structure):
     """tw_hpz_part_t"""
 
-    _fields_ = [("offset_bytes", C.c_size_t), ("n_elems", C.c_size_t), ("type", C.c_int), ("rounded", C.c_int)]
+    _fields_ = [("offset_bytes", C.c_size_t), ("n_elems", C.c_size_t), ("type", C.c_int),
+                ("rounded", C.c_int)]
 
 
 class KeptParams(C.Structure):
@@ -194,7 +196,8 @@ class KeptParams(C.Structure):
 class Gathered(C.Structure):
     """tw_hpz_gathered_t"""
 
-    _fields_ = [("inter_node_bytes", C.c_uint64), ("changed_bytes", C.c_uint64), ("rounded_bytes", C.c_uint64), ("elapsed_sec", C.c_double)]
+    _fields_ = [("inter_node_bytes", C.c_uint64), ("changed_bytes", C.c_uint64),
+                ("rounded_bytes", C.c_uint64), ("elapsed_sec", C.c_double)]
 
 
 class ConfigField(C.Structure):
@@ -302,14 +305,16 @@ _FUNCTIONS = {
     "tw_hpz_kept_wait": (C.c_int, _P, _P),
     "tw_doctor_run": (C.c_int, _P),
 }
-TIMEOUT_HINT = "the limit is the process group's, init_process_group(timeout=...), unless TW_COLL_TIMEOUT is set"
+TIMEOUT_HINT = ("the limit is the process group's, init_process_group(timeout=...), "
+                "unless TW_COLL_TIMEOUT is set")
 # A rank's line when it ends the job.
 FOLLOWING, FOLLOWS_SEC = "gave the job up", 5.0
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
 
 
 class ThinwireError(RuntimeError):
-    """A call of the library failed. status: its tw_status_t; failed_rank: the rank of the job that is to blame, or -1."""
+    """A call of the library failed. status: its tw_status_t; failed_rank: the rank of the job that is to
+    blame, or -1."""
 
     def __init__(self, what: str, status: int, failed_rank: int = -1, detail: str = ""):
         self.status, self.failed_rank = status, failed_rank
@@ -321,7 +326,8 @@ class ThinwireError(RuntimeError):
 
 
 class _Log:
-    """The library's log lines go to logging.getLogger("thinwire"); the last error is kept for the exception's text."""
+    """The library's log lines go to logging.getLogger("thinwire"); the last error is kept for the exception's
+    text."""
 
     def __init__(self) -> None:
         self.last_error = ""
@@ -370,7 +376,8 @@ UCX_MISSING = "UCX is missing: install Debian's libucx0, or `pip install libucx-
 
 
 def _ucx_of_pypi() -> bool:
-    """Load UCX from PyPI's libucx, whose libraries the loader does not find by itself; False: it is not there."""
+    """Load UCX from PyPI's libucx, whose libraries the loader does not find by itself; False: it is not
+    there."""
     try:
         importlib.import_module("libucx").load_library()
     except (ImportError, OSError, AttributeError) as error:
@@ -401,7 +408,8 @@ def _load() -> C.CDLL:
         try:
             function = getattr(library, name)
         except AttributeError:
-            raise ImportError("%s is of another version than this package: it has no %s" % (path(), name)) from None
+            raise ImportError("%s is of another version than this package: it has no %s"
+                              % (path(), name)) from None
         function.restype, function.argtypes = result, arguments
     _need_ucx(library)
     library.tw_log_set_sink(_log.sink, None)
@@ -423,7 +431,8 @@ def last_error() -> str:
 
 
 def stop_logging() -> None:
-    """Back to the library's own sink: before the interpreter ends, as threads of the library may still log then."""
+    """Back to the library's own sink: before the interpreter ends, as threads of the library may still log
+    then."""
     if _loaded is not None:
         _loaded.tw_log_set_sink(None, None)
 
@@ -435,7 +444,8 @@ def check(status: int, what: str, failed_rank: int = -1) -> None:
 
 
 def parse_codec(text: str | None) -> Codec | None:
-    """tw_quant_codec_parse; "plain", "" and None: no codec ("exact", as it was called before, too). ValueError names what is wrong."""
+    """tw_quant_codec_parse; "plain", "" and None: no codec ("exact", as it was called before, too).
+    ValueError names what is wrong."""
     if text in (None, "", "plain", "exact"):
         return None
     codec = Codec()

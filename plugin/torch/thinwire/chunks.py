@@ -1,10 +1,12 @@
 """Chunks of a message of changed weights: cut from tensors, coded, read back.
 
 A chunk has runs of tensors of one type, all with old values or all without. It is written as
-    u8 form, u32 bytes of the payload, u64 checksum of the form and of what follows;  for each run u8 1 if nothing has changed, u64 checksum of the old
-    values or 0, u64 of the new ones;  the payload, of the runs that have changed
-little-endian. Forms: PLAIN new values as they are; DELTA the library's lossless delta; LOSSLESS its lossless codec, without old values;
-HALVES for fp32: u32 bytes, a lossless delta of the upper 16 bits, then the lower 16 bits as they are."""
+    u8 form, u32 bytes of the payload, u64 checksum of the form and of what follows;
+    for each run u8 1 if nothing has changed, u64 checksum of the old values or 0, u64 of the new ones;
+    the payload, of the runs that have changed
+little-endian. Forms: PLAIN new values as they are; DELTA the library's lossless delta; LOSSLESS its lossless
+codec, without old values; HALVES for fp32: u32 bytes, a lossless delta of the upper 16 bits, then the lower
+16 bits as they are."""
 
 from __future__ import annotations
 
@@ -53,7 +55,8 @@ def cut(specs: dict[str, Spec], bases: dict[str, str | None], elems: int) -> Ite
     for name, spec in specs.items():
         first, base = 0, bases[name]
         while first < spec.n_elems:
-            if chunk and (not room or (chunk[0].spec.dtype, chunk[0].base is None) != (spec.dtype, base is None)):
+            kind = (spec.dtype, base is None)
+            if chunk and (not room or (chunk[0].spec.dtype, chunk[0].base is None) != kind):
                 yield chunk
                 chunk, room = [], elems
             n = min(room, spec.n_elems - first)
@@ -133,11 +136,14 @@ class Coder:
 
     def _encode_delta(self, triples: list[tuple[int, int, int]]) -> bytes:
         """Of (old, new, n) in 16 bits. The codec sees their bits: it serves fp16 and halves of fp32, too."""
-        segments, bound = (capi.DeltaSegment * len(triples))(), capi.lib().tw_quant_delta_bound_bytes(sum(n for _, _, n in triples))
+        segments = (capi.DeltaSegment * len(triples))()
+        bound = capi.lib().tw_quant_delta_bound_bytes(sum(n for _, _, n in triples))
         for segment, (old, new, n) in zip(segments, triples):
             segment.base, segment.src, segment.n_elems = old, new, n
         n_bytes, room = C.c_size_t(), self._message.room(bound)
-        capi.check(capi.lib().tw_quant_delta_encode(self._delta, segments, len(segments), room, bound, C.byref(n_bytes)), "encode")
+        status = capi.lib().tw_quant_delta_encode(self._delta, segments, len(segments), room, bound,
+                                                  C.byref(n_bytes))
+        capi.check(status, "encode")
         return C.string_at(room, n_bytes.value)
 
     def _encode_lossless(self, code: int, loaded: list[_Values]) -> bytes:
@@ -164,7 +170,8 @@ class Coder:
     # ---- decoding
 
     def check(self, chunk: Chunk, written: Written, old: Source) -> list[int]:
-        """Where the runs' old values are. DeltaError if the chunk is spoilt, or they are not those that it was made from."""
+        """Where the runs' old values are. DeltaError if the chunk is spoilt, or they are not those that it
+        was made from."""
         if written.check != _check(written.form, written.table, written.payload):
             raise DeltaError("%s: the message is spoilt" % chunk[0].name)
         self._old.room(sum(run.n_bytes for run in chunk))
@@ -177,9 +184,10 @@ class Coder:
             offset += run.n_bytes
         return addresses
 
-    def decode(self, chunk: Chunk, written: Written, old: Source, new: Callable[[Run], int] | None) -> memoryview | None:
-        """Make the new values where new(run) says, which may be where the old ones are; None: in memory of this coder, which is
-        returned and holds until the next call."""
+    def decode(self, chunk: Chunk, written: Written, old: Source,
+               new: Callable[[Run], int] | None) -> memoryview | None:
+        """Make the new values where new(run) says, which may be where the old ones are; None: in memory of
+        this coder, which is returned and holds until the next call."""
         addresses, room, offset, loaded = self.check(chunk, written, old), 0, 0, []
         if new is None:
             room = self._new.room(sum(run.n_bytes for run in chunk))
@@ -195,7 +203,8 @@ class Coder:
             self._read(written, changed)
         for values, (_, _, after) in zip(loaded, runs):
             if checksum(values.new, values.run.n_bytes) != after:
-                raise DeltaError("%s: the new values are not those that the message was made of" % values.run.name)
+                raise DeltaError("%s: the new values are not those that the message was made of"
+                                 % values.run.name)
         return self._new.view(offset) if new is None else None
 
     def _read(self, written: Written, loaded: list[_Values]) -> None:
@@ -213,14 +222,16 @@ class Coder:
             _expect(loaded[0].run.spec.code is not None, name)
             self._decode_lossless(loaded, payload)
         else:
-            _expect(written.form == HALVES and bool(loaded[0].old) and loaded[0].run.spec.code == capi.FP32, name)
+            _expect(written.form == HALVES and bool(loaded[0].old) and loaded[0].run.spec.code == capi.FP32,
+                    name)
             self._decode_halves(loaded, payload)
 
     def _decode_delta(self, triples: list[tuple[int, int, int]], payload: bytes, name: str) -> None:
         segments = (capi.DeltaSegment * len(triples))()
         for segment, (old, new, n) in zip(segments, triples):
             segment.base, segment.dst, segment.n_elems = old, new, n
-        _decoded(capi.lib().tw_quant_delta_decode(self._delta, segments, len(segments), payload, len(payload)), name)
+        status = capi.lib().tw_quant_delta_decode(self._delta, segments, len(segments), payload, len(payload))
+        _decoded(status, name)
 
     def _decode_lossless(self, loaded: list[_Values], payload: bytes) -> None:
         segments, code = (capi.LosslessSegment * len(loaded))(), loaded[0].run.spec.code
@@ -265,7 +276,8 @@ def _words(address: int, n: int) -> object:
 def _thirds(address: int, n: int) -> Sequence[object]:
     import torch
 
-    return torch.frombuffer((C.c_int16 * (3 * n)).from_address(address), dtype=torch.int16).view(3, n).unbind()
+    values = (C.c_int16 * (3 * n)).from_address(address)
+    return torch.frombuffer(values, dtype=torch.int16).view(3, n).unbind()
 
 
 def _places(loaded: list[_Values]) -> Iterator[tuple[_Values, slice]]:

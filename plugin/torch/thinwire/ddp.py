@@ -1,5 +1,5 @@
-"""DistributedDataParallel: a hook that averages its buckets of gradients over Thinwire. The program registers it, or with TW_DDP
-every model gets it that has none of its own when it is first used."""
+"""DistributedDataParallel: a hook that averages its buckets of gradients over Thinwire. The program registers
+it, or with TW_DDP every model gets it that has none of its own when it is first used."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class _Hook:
     def _shape(self, gradients: list[torch.Tensor]) -> operations.Shape:
         key = (gradients[0].dtype, tuple(one.shape for one in gradients))
         if key not in self._shapes:
-            pieces = [segments.Piece(one.numel(), policy.why_unquantized(self._rules, one.dim(), one.nbytes)) for one in gradients]
+            pieces = [segments.Piece(one.numel(), policy.why_unquantized(self._rules, one.dim(), one.nbytes))
+                      for one in gradients]
             self._shapes[key] = operations.shape(segments.Plain(pieces, gradients[0].itemsize), pieces)
         return self._shapes[key]
 
@@ -59,15 +60,18 @@ class _Hook:
         return operations.future_of(request, "ddp all-reduce", buffer)
 
 
-def hook(grads: str | None = None, min_bytes: int | None = None) -> Callable[..., torch.futures.Future[torch.Tensor]]:
-    """For model.register_comm_hook(group or None, hook). One for each model, on all ranks. RuntimeError for a torch that differs."""
+def hook(grads: str | None = None,
+         min_bytes: int | None = None) -> Callable[..., torch.futures.Future[torch.Tensor]]:
+    """For model.register_comm_hook(group or None, hook). One for each model, on all ranks. RuntimeError for a
+    torch that differs."""
     inside.check_base()
     tally.book.asked = True
     return _Hook(policy.make(None, grads, min_bytes))
 
 
 # Models that have not been used, and what takes the look at them away.
-_new: weakref.WeakKeyDictionary[DistributedDataParallel, torch.utils.hooks.RemovableHandle] = weakref.WeakKeyDictionary()
+_new: weakref.WeakKeyDictionary[DistributedDataParallel, torch.utils.hooks.RemovableHandle] = (
+    weakref.WeakKeyDictionary())
 
 
 @inside.no_dynamo

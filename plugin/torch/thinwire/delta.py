@@ -1,14 +1,16 @@
-"""Changes of weights as messages: from a trainer to those that infer, or a fine-tune beside the model it was made from.
+"""Changes of weights as messages: from a trainer to those that infer, or a fine-tune beside the model it was
+made from.
 
     message = thinwire.delta.encode(old, new)          tensors, or state dicts: {name: tensor}
     new = thinwire.delta.decode(old, message)          in_place=True: old's own memory becomes new
     thinwire.delta.diff("old.safetensors", "new.safetensors", "change.twd")
     thinwire.delta.patch("old.safetensors", "change.twd", "new.safetensors")
 
-No bit is lost. bf16 and fp16 are sent as the change in units in the last place, entropy-coded; fp32 so in its upper half, the lower one
-plain; new tensors by the lossless codec; other types plain; what has not changed takes 17 bytes a tensor. Checksums: old weights that a
-message was not made from, and bytes that are spoilt, are a DeltaError that names the tensor. Messages have no more than the weights'
-bytes, 17 for each tensor or 2 M elements, 13 for each run of tensors of a type, and a list of names."""
+No bit is lost. bf16 and fp16 are sent as the change in units in the last place, entropy-coded; fp32 so in its
+upper half, the lower one plain; new tensors by the lossless codec; other types plain; what has not changed
+takes 17 bytes a tensor. Checksums: old weights that a message was not made from, and bytes that are spoilt,
+are a DeltaError that names the tensor. Messages have no more than the weights' bytes, 17 for each tensor or 2
+M elements, 13 for each run of tensors of a type, and a list of names."""
 
 from __future__ import annotations
 
@@ -35,9 +37,10 @@ ALONE = "tensor"
 def _dtypes() -> dict[torch.dtype, str]:
     import torch
 
-    names = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64", "float8_e4m3fn": "F8_E4M3",
-             "float8_e5m2": "F8_E5M2", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
-             "complex64": "C64", "uint16": "U16", "uint32": "U32", "uint64": "U64", "float8_e8m0fnu": "F8_E8M0"}
+    names = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64",
+             "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "int64": "I64", "int32": "I32",
+             "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL", "complex64": "C64",
+             "uint16": "U16", "uint32": "U32", "uint64": "U64", "float8_e8m0fnu": "F8_E8M0"}
     return {getattr(torch, name): short for name, short in names.items() if hasattr(torch, name)}
 
 
@@ -82,9 +85,9 @@ def _header(specs: Mapping[str, Spec]) -> str:
 
 def encode(old: torch.Tensor | Mapping[str, torch.Tensor], new: torch.Tensor | Mapping[str, torch.Tensor],
            threads: int | None = None, progress: Progress | None = None) -> bytes:
-    """A message that makes `new` of `old`: both tensors, or both {name: tensor}. Tensors may be anywhere; those that are not
-    contiguous in host memory are copied there. threads: None for one a core. progress: called with (bytes done, bytes in all).
-    TypeError for what is no plain tensor."""
+    """A message that makes `new` of `old`: both tensors, or both {name: tensor}. Tensors may be anywhere;
+    those that are not contiguous in host memory are copied there. threads: None for one a core. progress:
+    called with (bytes done, bytes in all). TypeError for what is no plain tensor."""
     if isinstance(old, Mapping) != isinstance(new, Mapping):
         raise TypeError("old and new weights: one is a tensor, the other has names")
     (before, _), (after, _) = _source(_named(old)), _source(_named(new))
@@ -96,9 +99,10 @@ def encode(old: torch.Tensor | Mapping[str, torch.Tensor], new: torch.Tensor | M
 
 def decode(old: torch.Tensor | Mapping[str, torch.Tensor], data: bytes, in_place: bool = False,
            threads: int | None = None) -> typing.Any:
-    """The new weights, a tensor or {name: tensor} as `old` is, on the devices where the old ones are. in_place: they are in the old
-    tensors' memory, but for added ones; what is no more stays in `old`. All of the message is compared with `old` before anything is
-    written. DeltaError for old weights that the message was not made from, and for a message that is spoilt."""
+    """The new weights, a tensor or {name: tensor} as `old` is, on the devices where the old ones are.
+    in_place: they are in the old tensors' memory, but for added ones; what is no more stays in `old`. All of
+    the message is compared with `old` before anything is written. DeltaError for old weights that the message
+    was not made from, and for a message that is spoilt."""
     given = _named(old)
     (before, hosts), head = _source(given), message.read_head(message.taker(data))
     head.check_old(before.specs)
@@ -148,7 +152,8 @@ def _targets(head: message.Head, hosts: Mapping[str, torch.Tensor]) -> dict[str,
     return found
 
 
-def _decode_all(head: message.Head, old: Source, data: bytes, new: Mapping[str, torch.Tensor], threads: int | None) -> None:
+def _decode_all(head: message.Head, old: Source, data: bytes, new: Mapping[str, torch.Tensor],
+                threads: int | None) -> None:
     def place(run: chunks.Run) -> int:
         return new[run.name].data_ptr() + run.first * run.spec.itemsize
 
@@ -157,7 +162,8 @@ def _decode_all(head: message.Head, old: Source, data: bytes, new: Mapping[str, 
         pass
 
 
-def _back(given: Mapping[str, torch.Tensor], base: str | None, made: torch.Tensor, in_place: bool) -> torch.Tensor:
+def _back(given: Mapping[str, torch.Tensor], base: str | None, made: torch.Tensor,
+          in_place: bool) -> torch.Tensor:
     """On the device of the old tensor; in its memory, where it is asked for."""
     import torch
 
@@ -187,10 +193,11 @@ class Summary(typing.NamedTuple):
     removed: int
 
 
-def diff(old: str | os.PathLike[str], new: str | os.PathLike[str], out: str | os.PathLike[str], threads: int | None = None,
-         progress: Progress | None = None) -> Summary:
-    """Write to the file `out` what makes `new` of `old`: safetensors files, indices of sharded ones, or folders with one of them.
-    A few chunks of them are in memory at a time. `out` appears when it is complete."""
+def diff(old: str | os.PathLike[str], new: str | os.PathLike[str], out: str | os.PathLike[str],
+         threads: int | None = None, progress: Progress | None = None) -> Summary:
+    """Write to the file `out` what makes `new` of `old`: safetensors files, indices of sharded ones, or
+    folders with one of them. A few chunks of them are in memory at a time. `out` appears when it is
+    complete."""
     before, after = Files(old), Files(new)
     try:
         bases, removed = message.pair(before, after)
@@ -262,10 +269,11 @@ class _Writer:
             os.close(one)
 
 
-def patch(old: str | os.PathLike[str], change: str | os.PathLike[str], out: str | os.PathLike[str], threads: int | None = None,
-          progress: Progress | None = None) -> Summary:
-    """Make the new weights of `old` and of a file that diff() has written: the same bytes as the new file's, or a folder of the same
-    files. `out` appears when all is complete and compared with its checksums. DeltaError names the tensor that differs."""
+def patch(old: str | os.PathLike[str], change: str | os.PathLike[str], out: str | os.PathLike[str],
+          threads: int | None = None, progress: Progress | None = None) -> Summary:
+    """Make the new weights of `old` and of a file that diff() has written: the same bytes as the new file's,
+    or a folder of the same files. `out` appears when all is complete and compared with its checksums.
+    DeltaError names the tensor that differs."""
     before = Files(old)
     try:
         with open(change, "rb") as handle, _complete(pathlib.Path(out)) as partial:
@@ -280,7 +288,8 @@ def patch(old: str | os.PathLike[str], change: str | os.PathLike[str], out: str 
     finally:
         before.close()
     renamed = sum(base is not None for base in head.bases.values())
-    return Summary(n_bytes, head.n_bytes, len(head.specs), len(head.bases) - renamed, renamed, len(head.removed))
+    return Summary(n_bytes, head.n_bytes, len(head.specs), len(head.bases) - renamed, renamed,
+                   len(head.removed))
 
 
 def _read(handle: typing.BinaryIO, n: int) -> bytes:

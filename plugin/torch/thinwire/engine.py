@@ -1,7 +1,8 @@
 """Communicators, and operations on them.
 
-A thread of the C library owns a transport and moves every operation on it; Python threads only post and wait. There is a
-transport for each set of ranks that some process group has: what is collective is so over that group alone, as in torch."""
+A thread of the C library owns a transport and moves every operation on it; Python threads only post and wait.
+There is a transport for each set of ranks that some process group has: what is collective is so over that
+group alone, as in torch."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ if typing.TYPE_CHECKING:
     from .replicas import Keeper
 
 log = logging.getLogger("thinwire")
-TYPES = {torch.float32: capi.FP32, torch.bfloat16: capi.BF16, torch.float16: capi.FP16, torch.uint8: capi.BYTE}
+TYPES = {torch.float32: capi.FP32, torch.bfloat16: capi.BF16, torch.float16: capi.FP16,
+         torch.uint8: capi.BYTE}
 
 
 class UnderWay:
@@ -66,7 +68,8 @@ class UnderWay:
 class Request(UnderWay):
     """An operation. It keeps the tensors that the library reads and writes."""
 
-    def __init__(self, communicator: Communicator, pointer: C.c_void_p, keep: object, what: str, elapsed: C.c_double):
+    def __init__(self, communicator: Communicator, pointer: C.c_void_p, keep: object, what: str,
+                 elapsed: C.c_double):
         super().__init__()
         self._communicator, self._pointer, self._keep, self._what = communicator, pointer, keep, what
         self._elapsed = elapsed
@@ -97,7 +100,8 @@ class Request(UnderWay):
 class Communicator:
     """The ranks of a process group."""
 
-    def __init__(self, engine: Engine, pointer: C.c_void_p, rank: int, world: int, timeout_sec: float, cuda: bool = False):
+    def __init__(self, engine: Engine, pointer: C.c_void_p, rank: int, world: int, timeout_sec: float,
+                 cuda: bool = False):
         self._timeout_sec = timeout_sec
         self.engine, self.pointer, self.rank, self.world, self.cuda = engine, pointer, rank, world, cuda
         self.n_nodes = capi.lib().tw_coll_n_nodes(pointer)
@@ -112,7 +116,8 @@ class Communicator:
         pointer, elapsed = C.c_void_p(), C.c_double()
         self.engine.check_usable()
         with self._lock:
-            # On a CUDA stream nobody waits for a request: what is put on the stream afterwards finds the result.
+            # On a CUDA stream nobody waits for a request: what is put on the stream afterwards finds the
+            # result.
             wanted = None if self.cuda else C.byref(pointer)
             if not self.cuda:
                 args.elapsed_sec = C.pointer(elapsed)
@@ -137,7 +142,8 @@ class Communicator:
     def planned_bytes(self, args: capi.Args) -> int:
         """What this rank sends to other nodes in such an operation."""
         out = C.c_uint64()
-        self.engine.check(capi.lib().tw_coll_planned_inter_node_bytes(self.pointer, C.byref(args), C.byref(out)), "plan")
+        status = capi.lib().tw_coll_planned_inter_node_bytes(self.pointer, C.byref(args), C.byref(out))
+        self.engine.check(status, "plan")
         return out.value
 
     def sent_bytes(self) -> int:
@@ -195,13 +201,14 @@ class Engine:
             self._transport = C.c_void_p()
             capi.check(status, "join", failed)
         # One line for a job of any size: the others' differ in their rank alone, mostly.
-        log.log(logging.INFO if self.rank == 0 else logging.DEBUG, "rank %d: %s", self.rank, library.tw_transport_describe(self._transport).decode())
+        log.log(logging.INFO if self.rank == 0 else logging.DEBUG, "rank %d: %s", self.rank,
+                library.tw_transport_describe(self._transport).decode())
 
     def _params(self, ranks: list[int], timeout_sec: float) -> capi.Params:
         """Of a communicator for host memory."""
         places = (C.c_int * len(ranks))(*[self._ranks.index(rank) for rank in ranks])
-        return capi.Params(transport=self._transport, ranks=places, n_ranks=len(ranks), deterministic=1, progress_thread=1,
-                           timeout_sec=own_timeout(timeout_sec))
+        return capi.Params(transport=self._transport, ranks=places, n_ranks=len(ranks), deterministic=1,
+                           progress_thread=1, timeout_sec=own_timeout(timeout_sec))
 
     def _failed_rank(self) -> int:
         """In the world, or -1."""
@@ -219,8 +226,10 @@ class Engine:
         if not self._all:
             raise RuntimeError("thinwire: its communicators are closed")
 
-    def communicator(self, name: str, ranks: list[int], timeout_sec: float, nccl_group: dist.ProcessGroup | None = None) -> Communicator:
-        """The one of that name; its ranks are the engine's, in their own order. nccl_group: for GPU memory, over NCCL."""
+    def communicator(self, name: str, ranks: list[int], timeout_sec: float,
+                     nccl_group: dist.ProcessGroup | None = None) -> Communicator:
+        """The one of that name; its ranks are the engine's, in their own order. nccl_group: for GPU memory,
+        over NCCL."""
         key = (name, nccl_group is not None)
         found = self._communicators.get(key)
         if found is not None:
@@ -231,16 +240,19 @@ class Engine:
                 self._communicators[key] = self._create(ranks, timeout_sec, nccl_group)
             return self._communicators[key]
 
-    def _create(self, ranks: list[int], timeout_sec: float, nccl_group: dist.ProcessGroup | None) -> Communicator:
+    def _create(self, ranks: list[int], timeout_sec: float,
+                nccl_group: dist.ProcessGroup | None) -> Communicator:
         pointer, library = C.c_void_p(), capi.lib()
         if nccl_group is not None:
-            over = capi.NcclParams(comm=nccl_comm(nccl_group), deterministic=1, timeout_sec=own_timeout(timeout_sec))
+            over = capi.NcclParams(comm=nccl_comm(nccl_group), deterministic=1,
+                                   timeout_sec=own_timeout(timeout_sec))
             status = library.tw_coll_nccl_create(C.byref(over), C.byref(pointer))
         else:
             params = self._params(ranks, timeout_sec)
             status = library.tw_coll_create(C.byref(params), C.byref(pointer))
         self.check(status, "communicator of ranks %s" % ranks)
-        return Communicator(self, pointer, ranks.index(self.rank), len(ranks), timeout_sec, nccl_group is not None)
+        return Communicator(self, pointer, ranks.index(self.rank), len(ranks), timeout_sec,
+                            nccl_group is not None)
 
     def _count(self, of: Callable[[Communicator], int]) -> int:
         return sum(map(of, self._communicators.values())) if self._all else self._counted.get(of, 0)
@@ -259,7 +271,8 @@ class Engine:
         while not self._stop.wait(waiting.WATCH_SEC):
             status = capi.lib().tw_coll_progress(self._all)
             if status < 0:
-                failure = capi.ThinwireError("the job has failed", status, self._failed_rank(), capi.last_error())
+                failure = capi.ThinwireError("the job has failed", status, self._failed_rank(),
+                                             capi.last_error())
                 log.error("%s", failure)
                 for one in list(self._communicators.values()):
                     if one.cuda:
@@ -280,7 +293,8 @@ class Engine:
         if self._watcher is not None:
             self._watcher.join()
         library = capi.lib()
-        self._counted = {of: self._count(of) for of in (Communicator.sent_bytes, Communicator.spared_bytes, Communicator.nonfinite_blocks)}
+        counts = (Communicator.sent_bytes, Communicator.spared_bytes, Communicator.nonfinite_blocks)
+        self._counted = {of: self._count(of) for of in counts}
         for one in self._communicators.values():
             if one.keeper is not None:
                 one.keeper.close()
@@ -329,8 +343,9 @@ _separate: list[Engine] = []
 
 
 def separate(world: World, timeout_sec: float) -> Engine:
-    """One between all ranks of a world that is not the default group's. The caller closes it, or the program's end does. When it fails,
-    or is given up, torch's own groups are left alone: it is no more than one of several communicators."""
+    """One between all ranks of a world that is not the default group's. The caller closes it, or the
+    program's end does. When it fails, or is given up, torch's own groups are left alone: it is no more than
+    one of several communicators."""
     made = Engine(world, world.ranks, timeout_sec, frees=False)
     _separate.append(made)
     return made
@@ -360,7 +375,8 @@ def _disagreement(communicator: Communicator, ranks: list[int], settings: dict[s
     args = table.args(op=capi.ALLGATHER, type=capi.BYTE)
     communicator.post(args, texts, "settings").wait()
     communicator.aside_bytes += communicator.planned_bytes(args)
-    states = {rank: agreement.State(agreement.READY, json.loads(text.value)) for rank, text in zip(ranks, texts)}
+    states = {rank: agreement.State(agreement.READY, json.loads(text.value))
+              for rank, text in zip(ranks, texts)}
     why = agreement.why_not(states, [], "")
     if why and communicator.rank == 0:
         log.warning("not over Thinwire: %s", why)
@@ -376,11 +392,13 @@ class Use:
         self._groups: dict[object, tuple[Engine, str]] = {}  # why not, if its ranks do not agree
         self._locks: dict[object, threading.Lock] = {}
 
-    def communicator(self, group: dist.ProcessGroup, cuda: bool = False, staged: bool = False) -> Communicator | None:
-        """The one of a process group, for host memory or for GPU memory, which may be staged in host memory; None: its operations are
-        torch's own. Collective over the group when it is new here."""
+    def communicator(self, group: dist.ProcessGroup, cuda: bool = False,
+                     staged: bool = False) -> Communicator | None:
+        """The one of a process group, for host memory or for GPU memory, which may be staged in host memory;
+        None: its operations are torch's own. Collective over the group when it is new here."""
         ranks = dist.get_process_group_ranks(group)
-        return self.communicator_of(group.group_name, ranks, timeout_of(group, cuda), group if cuda and not staged else None)
+        return self.communicator_of(group.group_name, ranks, timeout_of(group, cuda),
+                                    group if cuda and not staged else None)
 
     def communicator_of(self, name: str, ranks: list[int], timeout_sec: float,
                         nccl_group: dist.ProcessGroup | None = None) -> Communicator | None:
@@ -392,10 +410,13 @@ class Use:
         found = engine.communicator(name, ranks, timeout_sec, nccl_group)
         found.keep_time(timeout_sec)
         key = (name, nccl_group is not None)
-        with self._locks.setdefault(key, threading.Lock()):  # several threads compare their ranks' settings once
+        # Several threads compare their ranks' settings once.
+        with self._locks.setdefault(key, threading.Lock()):
             known = self._groups.get(key)
             if known is None or known[0] is not engine:
-                by_host = found if nccl_group is None else engine.communicator("settings of " + name, ranks, timeout_sec)
+                by_host = found
+                if nccl_group is not None:
+                    by_host = engine.communicator("settings of " + name, ranks, timeout_sec)
                 known = self._groups[key] = (engine, _disagreement(by_host, ranks, self._settings))
         return None if known[1] else found
 

@@ -1,4 +1,5 @@
-"""What lossless gradients would have cost: now and then a few of those that are sent with loss are encoded so, for the report."""
+"""What lossless gradients would have cost: now and then a few of those that are sent with loss are encoded
+so, for the report."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ class _Sampler:
                 self._room = bytearray(bound)
             array = (capi.LosslessSegment * len(chosen))(*chosen)
             room = C.addressof((C.c_char * bound).from_buffer(self._room))
-            capi.check(library.tw_quant_lossless_encode(self._codec, dtype, array, len(chosen), room, bound, C.byref(used)), "estimate")
+            status = library.tw_quant_lossless_encode(self._codec, dtype, array, len(chosen), room, bound,
+                                                      C.byref(used))
+            capi.check(status, "estimate")
         book.sampled(kind, total * itemsize, used.value)
 
 

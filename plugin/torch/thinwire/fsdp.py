@@ -1,7 +1,8 @@
-"""FSDP2: its all-gather of weights, its reduce-scatter of gradients and its all-reduce between replicas, over Thinwire.
+"""FSDP2: its all-gather of weights, its reduce-scatter of gradients and its all-reduce between replicas, over
+Thinwire.
 
-FSDP2 has a place for the first two on every group of parameters; its all-reduce is taken from where it calls it. The boundaries
-of parameters in its flat buffers are read from the group; inside.py knows how."""
+FSDP2 has a place for the first two on every group of parameters; its all-reduce is taken from where it calls
+it. The boundaries of parameters in its flat buffers are read from the group; inside.py knows how."""
 
 from __future__ import annotations
 
@@ -61,11 +62,13 @@ class _Comm:
         size = inside.size(param)
         return policy.why_unquantized(self._rules, len(size), size.numel() * itemsize)
 
-    def _pieces(self, params: Sequence[object], sizes: Sequence[int], run: int, itemsize: int) -> tuple[segments.Piece, ...]:
+    def _pieces(self, params: Sequence[object], sizes: Sequence[int], run: int,
+                itemsize: int) -> tuple[segments.Piece, ...]:
         """Of a run in which all parameters have the same type."""
         if sum(sizes) != run:
             return (segments.Piece(run, UNKNOWN),)
-        return tuple(segments.Piece(n, self._why_unquantized(param, itemsize), _row(param)) for param, n in zip(params, sizes))
+        return tuple(segments.Piece(n, self._why_unquantized(param, itemsize), _row(param))
+                     for param, n in zip(params, sizes))
 
     def _shape(self, dtype: torch.dtype, pieces: tuple[segments.Piece, ...], key: object,
                make: Callable[[], segments.Table]) -> list[tuple[torch.dtype, operations.Shape]]:
@@ -75,11 +78,13 @@ class _Comm:
         return self._shapes[key]
 
     def _post(self, kind: str, op: int, shapes: list[tuple[torch.dtype, operations.Shape]],
-              place: Callable[[segments.Table], None], codec: capi.Codec | None, keep: tuple[torch.Tensor, ...],
-              communicator: Communicator, reduction: tuple[int, float] = (capi.SUM, 1.0)) -> operations.AnyRequest:
+              place: Callable[[segments.Table], None], codec: capi.Codec | None,
+              keep: tuple[torch.Tensor, ...], communicator: Communicator,
+              reduction: tuple[int, float] = (capi.SUM, 1.0)) -> operations.AnyRequest:
         step, of = next(self._steps), "%s of %s" % (kind, inside.name(self.group))
-        return operations.post([operations.Operation(kind, op, dtype, shape, place, codec, keep, reduction, step, of)
-                                for dtype, shape in shapes], communicator)
+        together = [operations.Operation(kind, op, dtype, shape, place, codec, keep, reduction, step, of)
+                    for dtype, shape in shapes]
+        return operations.post(together, communicator)
 
 
 def _row(param: object) -> int:
@@ -100,11 +105,15 @@ class _Place:
         return segments.Piece(self.piece.n_elems * self.dtype.itemsize, reason)
 
 
-def _split(places: Sequence[_Place], run: int, communicator: Communicator) -> list[tuple[torch.dtype, operations.Shape]]:
-    """A gather of mixed types: an operation for each type that is quantized, and one for all the rest, as bytes."""
+def _split(places: Sequence[_Place], run: int,
+           communicator: Communicator) -> list[tuple[torch.dtype, operations.Shape]]:
+    """A gather of mixed types: an operation for each type that is quantized, and one for all the rest, as
+    bytes."""
 
-    def shaped(dtype: torch.dtype, pieces: list[segments.Piece], offsets: list[int]) -> tuple[torch.dtype, operations.Shape]:
-        table = segments.RankMajor(communicator.world, communicator.rank, pieces, dtype.itemsize, offsets, run)
+    def shaped(dtype: torch.dtype, pieces: list[segments.Piece],
+               offsets: list[int]) -> tuple[torch.dtype, operations.Shape]:
+        table = segments.RankMajor(communicator.world, communicator.rank, pieces, dtype.itemsize,
+                                   offsets, run)
         return dtype, operations.shape(table, pieces)
 
     shapes = []
@@ -113,7 +122,8 @@ def _split(places: Sequence[_Place], run: int, communicator: Communicator) -> li
         shapes.append(shaped(dtype, [one.piece for one in mine], [one.offset for one in mine]))
     rest = [one for one in places if one.piece.unquantized]
     if rest:
-        shapes.append(shaped(torch.uint8, [one.as_bytes(one.piece.unquantized) for one in rest], [one.offset for one in rest]))
+        as_bytes = [one.as_bytes(one.piece.unquantized) for one in rest]
+        shapes.append(shaped(torch.uint8, as_bytes, [one.offset for one in rest]))
     return shapes
 
 
@@ -124,14 +134,16 @@ def _announce_memory(ranks: Communicator, limit: int) -> None:
     """What the replicas of all groups there are will take, before any of it is taken."""
     total = 0
     for one in (one for group in list(_keeping) for one in inside.params(group)):
-        total += inside.shard_size(one).numel() * (inside.gathered_dtype(one).itemsize + replicas.STATE_BYTES) * ranks.n_nodes
+        elem_bytes = inside.gathered_dtype(one).itemsize + replicas.STATE_BYTES
+        total += inside.shard_size(one).numel() * elem_bytes * ranks.n_nodes
     bound = ", at most %.1f MB (TW_REPLICA_MEM)" % (limit / 1e6) if limit else " (TW_REPLICA_MEM bounds it)"
     tally.announce("weights are kept in host memory: %.1f MB on each rank%s" % (total / 1e6, bound))
 
 
 @functools.cache
 def _classes() -> tuple[type, type]:
-    """(all-gather, reduce-scatter): torch's own are their bases, so that torch may put its own in their place again."""
+    """(all-gather, reduce-scatter): torch's own are their bases, so that torch may put its own in their place
+    again."""
     inside.check()
     default_gather, default_reduction = inside.default_comms()
 
@@ -156,15 +168,18 @@ def _classes() -> tuple[type, type]:
             key = (places, split, ranks.world, ranks.rank)
             if key not in self._shapes:
                 if not split:
-                    places = [dataclasses.replace(one, piece=dataclasses.replace(one.piece, unquantized="mixed types")) for one in places]
+                    pieces = [dataclasses.replace(one.piece, unquantized="mixed types") for one in places]
+                    places = [dataclasses.replace(one, piece=piece) for one, piece in zip(places, pieces)]
                 self._shapes[key] = _split(places, run, ranks)
             return self._shapes[key]
 
-        def _shapes_of(self, dtype: torch.dtype, run: int, ranks: Communicator) -> list[tuple[torch.dtype, operations.Shape]]:
+        def _shapes_of(self, dtype: torch.dtype, run: int,
+                       ranks: Communicator) -> list[tuple[torch.dtype, operations.Shape]]:
             params = inside.params(self.group)
             gathered = [inside.gathered(one) for one in params]
             own = all(one is not None and one[1] == dtype for one in gathered)
-            if dtype == torch.uint8 and not own and None not in gathered and sum(n * one.itemsize for n, one in gathered) == run:
+            if (dtype == torch.uint8 and not own and None not in gathered
+                    and sum(n * one.itemsize for n, one in gathered) == run):
                 return self._mixed(gathered, run, ranks)
             sizes = [n for n, _ in gathered] if own else []
             pieces = self._pieces(params, sizes, run, dtype.itemsize)
@@ -182,12 +197,15 @@ def _classes() -> tuple[type, type]:
             gathered = [inside.gathered(one) for one in inside.params(self.group)]
             if None in gathered or sum(n * one.itemsize for n, one in gathered) != run:
                 return [replicas.Part(0, run // dtype.itemsize, dtype, UNKNOWN)] if whole else []
-            return [replicas.Part(one.offset, one.piece.n_elems, one.dtype, self._why_not_rounded(param, one) if rounds else "")
-                    for param, one in zip(inside.params(self.group), self._places(gathered, run)) if one.dtype in TYPES]
+            return [replicas.Part(one.offset, one.piece.n_elems, one.dtype,
+                                  self._why_not_rounded(param, one) if rounds else "")
+                    for param, one in zip(inside.params(self.group), self._places(gathered, run))
+                    if one.dtype in TYPES]
 
         def _why_not_rounded(self, param: object, place: _Place) -> str:
             size = inside.size(param)
-            return place.piece.unquantized or policy.why_unquantized(self._rules, len(size), size.numel() * place.dtype.itemsize)
+            return place.piece.unquantized or policy.why_unquantized(
+                self._rules, len(size), size.numel() * place.dtype.itemsize)
 
         def _unit(self, dtype: torch.dtype, run: int, ranks: Communicator) -> replicas.Unit | None:
             """What is kept of such gathers, or None: counted with the reason."""
@@ -200,12 +218,14 @@ def _classes() -> tuple[type, type]:
                 tally.book.unkept("all-gather", why)
             return unit
 
-        def _new_unit(self, run_bytes: int, parts: list[replicas.Part], ranks: Communicator) -> tuple[replicas.Unit | None, str]:
+        def _new_unit(self, run_bytes: int, parts: list[replicas.Part],
+                      ranks: Communicator) -> tuple[replicas.Unit | None, str]:
             _announce_memory(ranks, self._rules.replica_bytes)
             keeper = replicas.keeper_of(ranks)
             if keeper is None:
                 return None, replicas.UNEVEN
-            return keeper.unit(inside.name(self.group) or "the root", run_bytes, parts, self._rules.replica_bytes, self._rules.rounds)
+            return keeper.unit(inside.name(self.group) or "the root", run_bytes, parts,
+                               self._rules.replica_bytes, self._rules.rounds)
 
         def __call__(self, output_tensor, input_tensor, group, async_op=False):
             staged = self._rules.keeps and staging.holds(output_tensor)
@@ -222,9 +242,10 @@ def _classes() -> tuple[type, type]:
                 ranks = self._carrier("all-gather", group, output_tensor)
                 if ranks is None:
                     return super().__call__(output_tensor, input_tensor, group, async_op)
+            shapes = self._shapes_of(output_tensor.dtype, input_tensor.numel(), ranks)
             request = self._post(
-                "all-gather", capi.ALLGATHER, self._shapes_of(output_tensor.dtype, input_tensor.numel(), ranks),
-                lambda table: table.gather(output_tensor.data_ptr()), self._codec(ranks.cuda), (output_tensor,), ranks)
+                "all-gather", capi.ALLGATHER, shapes, lambda table: table.gather(output_tensor.data_ptr()),
+                self._codec(ranks.cuda), (output_tensor,), ranks)
             if ranks.cuda:
                 return operations.StreamWork() if async_op else None
             # FSDP2 waits where it copies out, so that a prefetched gather runs beside the computation.
@@ -245,7 +266,8 @@ def _classes() -> tuple[type, type]:
             return [inside.shard_size(one).numel() for one in self.params]
 
         def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
-            ranks, output = self._carrier("reduce-scatter", group, input_tensor, op), backward.value_of(output_tensor)
+            ranks = self._carrier("reduce-scatter", group, input_tensor, op)
+            output = backward.value_of(output_tensor)
             if ranks is None:
                 return super().__call__(output, input_tensor, group, op, async_op)
             dtype = output.dtype
@@ -269,7 +291,8 @@ def _classes() -> tuple[type, type]:
                 operations.wait(request, kind)
 
         def all_reduce(self, tensor: torch.Tensor, op: dist.ReduceOp, group: dist.ProcessGroup) -> bool:
-            """Between replicas: of this rank's shards of gradients, or of whole ones. False: torch's own way."""
+            """Between replicas: of this rank's shards of gradients, or of whole ones. False: torch's own
+            way."""
             if isinstance(tensor, backward.Pending):
                 tensor.result.wait()  # for the reduce-scatter
             value = backward.value_of(tensor)
@@ -277,10 +300,11 @@ def _classes() -> tuple[type, type]:
             if ranks is None:
                 return False
             pieces = self._pieces(self.params, self._sizes(), value.numel(), value.itemsize)
-            shapes = self._shape(value.dtype, pieces, "replicas", lambda: segments.Plain(pieces, value.itemsize))
+            shapes = self._shape(value.dtype, pieces, "replicas",
+                                 lambda: segments.Plain(pieces, value.itemsize))
             request = self._post(
-                "all-reduce", capi.ALLREDUCE, shapes, lambda table: table.reduce(value.data_ptr()), self._rules.grads,
-                (value,), ranks, operations.reduction(op))
+                "all-reduce", capi.ALLREDUCE, shapes, lambda table: table.reduce(value.data_ptr()),
+                self._rules.grads, (value,), ranks, operations.reduction(op))
             if not ranks.cuda:
                 self._wait(request, "all-reduce", tensor)
             return True
@@ -314,20 +338,24 @@ def _others(comm: object) -> str:
     return "%s is in its place" % type(comm).__name__
 
 
-def _count_elsewhere(comm: object, shards: dist.ProcessGroup | None, replicas: dist.ProcessGroup | None, n_bytes: int) -> None:
+def _count_elsewhere(comm: object, shards: dist.ProcessGroup | None, replicas: dist.ProcessGroup | None,
+                     n_bytes: int) -> None:
     """Gradients of so many bytes, reduced in somebody else's way."""
     operations.elsewhere("reduce-scatter", _others(comm), shards, n_bytes)
-    operations.elsewhere("all-reduce", _others(comm), replicas, n_bytes // (shards.size() if shards is not None else 1))
+    shard_bytes = n_bytes // (shards.size() if shards is not None else 1)
+    operations.elsewhere("all-reduce", _others(comm), replicas, shard_bytes)
 
 
 def _watch_reductions(distributed: types.ModuleType) -> None:
-    """Tell a reduction which parameters have gradients, as FSDP2 passes only a flat buffer; count what goes another way."""
+    """Tell a reduction which parameters have gradients, as FSDP2 passes only a flat buffer; count what goes
+    another way."""
 
     def make(reduce):
         def foreach_reduce(fsdp_params, unsharded_grads, group, *args, **kwargs):
             comm = _of_kind(inside.comm_kinds()[1], args, kwargs)
             if not isinstance(comm, _classes()[1]):
-                _count_elsewhere(comm, group, _of_kind(dist.ProcessGroup, args, kwargs), sum(one.nbytes for one in unsharded_grads))
+                n_bytes = sum(one.nbytes for one in unsharded_grads)
+                _count_elsewhere(comm, group, _of_kind(dist.ProcessGroup, args, kwargs), n_bytes)
                 return reduce(fsdp_params, unsharded_grads, group, *args, **kwargs)
             comm.params, distributed.reducing.comm = list(fsdp_params), comm
             try:
@@ -346,7 +374,8 @@ def _watch_gathers() -> None:
 
     def make(gather):
         def foreach_all_gather(fsdp_params, group, *args, **kwargs):
-            result, comm = gather(fsdp_params, group, *args, **kwargs), _of_kind(inside.comm_kinds()[0], args, kwargs)
+            result = gather(fsdp_params, group, *args, **kwargs)
+            comm = _of_kind(inside.comm_kinds()[0], args, kwargs)
             if result is not None and not isinstance(comm, _classes()[0]):
                 operations.elsewhere("all-gather", _others(comm), group, inside.gathered_bytes(result))
             return result
@@ -357,7 +386,8 @@ def _watch_gathers() -> None:
 
 
 def _watch_allocation() -> None:
-    """set_allocate_memory_from_process_group_for_comm() puts torch's own in our place: ours stay, with buffers as it says."""
+    """set_allocate_memory_from_process_group_for_comm() puts torch's own in our place: ours stay, with
+    buffers as it says."""
 
     def make(original):
         def set_allocate_memory_from_process_group(self, enable):
@@ -384,7 +414,8 @@ def _watch() -> None:
 
 def _attach(group: object, rules: policy.Policy, use: Use) -> None:
     """Put ours in either place, unless somebody else has put something there."""
-    for name, kind, default, allocating in zip(inside.COMMS, _classes(), inside.default_comms(), inside.allocating_comms()):
+    for name, kind, default, allocating in zip(inside.COMMS, _classes(), inside.default_comms(),
+                                               inside.allocating_comms()):
         there = getattr(group, name)
         if not isinstance(there, (kind, default, allocating)):
             log.warning("%s of FSDP2 is left as it is", type(there).__name__)
@@ -398,8 +429,9 @@ def _attach(group: object, rules: policy.Policy, use: Use) -> None:
 
 def enable(model: torch.nn.Module, weights: str | None = None, grads: str | None = None,
            min_bytes: int | None = None) -> torch.nn.Module:
-    """Send this model's weights and gradients over Thinwire; call it after fully_shard, on all ranks. What is not given is
-    the environment's. Returns the model. ValueError for a codec that makes no sense or a model without FSDP2."""
+    """Send this model's weights and gradients over Thinwire; call it after fully_shard, on all ranks. What is
+    not given is the environment's. Returns the model. ValueError for a codec that makes no sense or a model
+    without FSDP2."""
     inside.check()
     rules, groups = policy.make(weights, grads, min_bytes), list(inside.groups_of(model))
     if not groups:

@@ -1,8 +1,9 @@
 """A communicator with the collectives that torchcomms asks for, on tensors of any type in any memory.
 
-Thinwire moves runs of host memory. Tensors that are elsewhere, or not contiguous, are copied there and back; lists of tensors are laid one
-after another; types without sums move as bytes, and what Thinwire cannot reduce is moved to where it is needed and reduced there, in the
-order of the ranks. Each call posts one operation at most, so that calls under way keep their order on all ranks."""
+Thinwire moves runs of host memory. Tensors that are elsewhere, or not contiguous, are copied there and back;
+lists of tensors are laid one after another; types without sums move as bytes, and what Thinwire cannot reduce
+is moved to where it is needed and reduced there, in the order of the ranks. Each call posts one operation at
+most, so that calls under way keep their order on all ranks."""
 
 from __future__ import annotations
 
@@ -52,7 +53,9 @@ def _fold(rows: torch.Tensor, op: str) -> torch.Tensor:
     total = functools.reduce(_BINARY[op], rows.unbind(0))
     if op != "AVG":
         return total
-    return total / rows.size(0) if total.is_floating_point() or total.is_complex() else total.div(rows.size(0), rounding_mode="trunc")
+    if total.is_floating_point() or total.is_complex():
+        return total / rows.size(0)
+    return total.div(rows.size(0), rounding_mode="trunc")
 
 
 def _sums(tensor: torch.Tensor, op: str) -> bool:
@@ -131,10 +134,13 @@ def _row_elems(tensor: torch.Tensor) -> int:
 
 
 class Comm:
-    """Between all ranks of a world, in an order of their own. Collective when it is made, and when it is closed."""
+    """Between all ranks of a world, in an order of their own. Collective when it is made, and when it is
+    closed."""
 
-    def __init__(self, world: World, ranks: Sequence[int], name: str, codec: Callable[[], str | None], timeout_sec: float):
-        """codec: says it, or why there is none. RuntimeError that names the rank if one differs, or lacks something."""
+    def __init__(self, world: World, ranks: Sequence[int], name: str, codec: Callable[[], str | None],
+                 timeout_sec: float):
+        """codec: says it, or why there is none. RuntimeError that names the rank if one differs, or lacks
+        something."""
         self._name, self._timeout_sec = name, timeout_sec
         self._ranks, self.rank, self.size = list(ranks), list(ranks).index(world.rank), len(ranks)
         self.codec: capi.Codec | None = None
@@ -157,7 +163,8 @@ class Comm:
             check_timeout(self._timeout_sec)
             self._min_bytes = policy.from_environment().min_bytes
             self.codec = capi.parse_codec(codec())
-            return {"codec": str(self.codec or "plain"), "TW_MIN_BYTES": str(self._min_bytes), "ranks": str(self._ranks)}
+            return {"codec": str(self.codec or "plain"), "TW_MIN_BYTES": str(self._min_bytes),
+                    "ranks": str(self._ranks)}
 
         state = life.speak(False, prepare)
         own = "rank %d: %s" % (life.rank, state.lacks) if state.lacks else ""  # the others hear of it
@@ -195,27 +202,34 @@ class Comm:
     def _address(self, tensor: torch.Tensor) -> int:
         return tensor.data_ptr() or self._nothing.data_ptr()
 
-    def _post(self, kind: str, op: int, source: torch.Tensor | None, target: torch.Tensor, finish: Store | None, *,
-              counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None, reduction: int = capi.SUM, root: int = 0,
+    def _post(self, kind: str, op: int, source: torch.Tensor | None, target: torch.Tensor,
+              finish: Store | None, *, counts: Sequence[int] | None = None,
+              recv_counts: Sequence[int] | None = None, reduction: int = capi.SUM, root: int = 0,
               row_elems: int = 0, codec: capi.Codec | None = None) -> Work:
-        """source, target: (n) in host memory, of one type; no source: it is in the target, where it belongs. counts: of elements."""
+        """source, target: (n) in host memory, of one type; no source: it is in the target, where it belongs.
+        counts: of elements."""
         if target.dtype not in _FLOATS:
-            counts, recv_counts = [one and [n * target.itemsize for n in one] for one in (counts, recv_counts)]
-            source, target, row_elems, codec = None if source is None else source.view(torch.uint8), target.view(torch.uint8), 0, None
+            counts, recv_counts = [one and [n * target.itemsize for n in one]
+                                   for one in (counts, recv_counts)]
+            source = None if source is None else source.view(torch.uint8)
+            target, row_elems, codec = target.view(torch.uint8), 0, None
         whole = source if op in (capi.REDUCE_SCATTER, capi.ALLTOALL) else target
         pieces = [segments.Piece(whole.numel(), "")]
-        key = (op, target.dtype, whole.numel(), row_elems, tuple(counts or ()), tuple(recv_counts or ()), root)  # a root sends more
-        shape = self._shapes.get(
-            key, lambda: operations.shape(segments.Whole(whole.numel(), row_elems, counts, recv_counts), pieces))
+        key = (op, target.dtype, whole.numel(), row_elems, tuple(counts or ()), tuple(recv_counts or ()),
+               root)  # a root sends more
+        shape = self._shapes.get(key, lambda: operations.shape(
+            segments.Whole(whole.numel(), row_elems, counts, recv_counts), pieces))
         addresses = self._address(source) if source is not None else 0, self._address(target)
         operation = operations.Operation(
             KIND + kind, op, target.dtype, shape, lambda table: table.move(*addresses), codec,
             (target,) if source is None else (source, target), (reduction, 1.0), next(self._steps), root=root)
         return Work(operation.post(self._communicator), KIND + kind, finish)
 
-    def _exchange(self, kind: str, source: torch.Tensor, target: torch.Tensor, counts: Sequence[int], recv_counts: Sequence[int],
-                  finish: Store | None, row_elems: int = 0, codec: capi.Codec | None = None) -> Work:
-        return self._post(kind, capi.ALLTOALL, source, target, finish, counts=counts, recv_counts=recv_counts, row_elems=row_elems, codec=codec)
+    def _exchange(self, kind: str, source: torch.Tensor, target: torch.Tensor, counts: Sequence[int],
+                  recv_counts: Sequence[int], finish: Store | None, row_elems: int = 0,
+                  codec: capi.Codec | None = None) -> Work:
+        return self._post(kind, capi.ALLTOALL, source, target, finish, counts=counts,
+                          recv_counts=recv_counts, row_elems=row_elems, codec=codec)
 
     def _only(self, root: int, n: int) -> list[int]:
         """For the root alone."""
@@ -227,8 +241,8 @@ class Comm:
         _same_type(output, tensor)
         _expect(output.numel(), tensor.numel() * self.size, "all_gather_single's output")
         room, finish = _room(output)
-        return self._post("all-gather", capi.ALLGATHER, _host(tensor), room, finish, row_elems=_row_elems(tensor),
-                          codec=self._chosen(room.nbytes, call))
+        return self._post("all-gather", capi.ALLGATHER, _host(tensor), room, finish,
+                          row_elems=_row_elems(tensor), codec=self._chosen(room.nbytes, call))
 
     def all_gather(self, outputs: Sequence[torch.Tensor], tensor: torch.Tensor, call: Call = Call()) -> Work:
         """Of any sizes, as all ranks know them."""
@@ -236,10 +250,12 @@ class Comm:
         _same_type(outputs[0], tensor)
         _expect(outputs[self.rank].numel(), tensor.numel(), "all_gather's own output")
         room, finish = _spread(outputs)
-        return self._post("all-gather", capi.ALLGATHER, _host(tensor), room, finish, counts=[one.numel() for one in outputs],
-                          row_elems=_row_elems(tensor), codec=self._chosen(room.nbytes, call))
+        return self._post("all-gather", capi.ALLGATHER, _host(tensor), room, finish,
+                          counts=[one.numel() for one in outputs], row_elems=_row_elems(tensor),
+                          codec=self._chosen(room.nbytes, call))
 
-    def gather(self, outputs: Sequence[torch.Tensor], tensor: torch.Tensor, root: int, call: Call = Call()) -> Work:
+    def gather(self, outputs: Sequence[torch.Tensor], tensor: torch.Tensor, root: int,
+               call: Call = Call()) -> Work:
         self._plain("gather", call)
         room, finish = torch.empty(0, dtype=tensor.dtype), None
         if self.rank == root:
@@ -247,7 +263,8 @@ class Comm:
             room, finish = _spread(outputs)
             _expect(room.numel(), tensor.numel() * self.size, "gather's output")
         received = [tensor.numel() if self.rank == root else 0] * self.size
-        return self._exchange("gather", _host(tensor), room, self._only(root, tensor.numel()), received, finish)
+        return self._exchange("gather", _host(tensor), room, self._only(root, tensor.numel()), received,
+                              finish)
 
     # Reductions
 
@@ -257,73 +274,88 @@ class Comm:
             room, finish = _room(tensor)
             if finish is not None:
                 room.copy_(_host(tensor))
-            return self._post("all-reduce", capi.ALLREDUCE, None, room, finish, reduction=_SUMS[op], row_elems=_row_elems(tensor), codec=codec)
+            return self._post("all-reduce", capi.ALLREDUCE, None, room, finish, reduction=_SUMS[op],
+                              row_elems=_row_elems(tensor), codec=codec)
         rows = torch.empty(self.size, tensor.numel(), dtype=tensor.dtype)
-        return self._post("all-reduce", capi.ALLGATHER, _host(tensor), rows.view(-1), lambda: _put(tensor, _fold(rows, op)))
+        return self._post("all-reduce", capi.ALLGATHER, _host(tensor), rows.view(-1),
+                          lambda: _put(tensor, _fold(rows, op)))
 
     def reduce(self, tensor: torch.Tensor, root: int, op: str, call: Call = Call()) -> Work:
         self._plain("reduce", call)
         n, here = tensor.numel(), self.rank == root
         if _sums(tensor, op):
             room = torch.empty(n if here else 0, dtype=tensor.dtype)
-            return self._post("reduce", capi.REDUCE_SCATTER, _host(tensor), room, (lambda: _put(tensor, room)) if here else None,
+            return self._post("reduce", capi.REDUCE_SCATTER, _host(tensor), room,
+                              (lambda: _put(tensor, room)) if here else None,
                               counts=self._only(root, n), reduction=_SUMS[op])
         rows = torch.empty(self.size if here else 0, n, dtype=tensor.dtype)
-        return self._exchange("reduce", _host(tensor), rows.view(-1), self._only(root, n), [n if here else 0] * self.size,
+        return self._exchange("reduce", _host(tensor), rows.view(-1), self._only(root, n),
+                              [n if here else 0] * self.size,
                               (lambda: _put(tensor, _fold(rows, op))) if here else None)
 
-    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, op: str, call: Call = Call()) -> Work:
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, op: str,
+                              call: Call = Call()) -> Work:
         _same_type(output, tensor)
         _expect(tensor.numel(), output.numel() * self.size, "reduce_scatter_single's input")
-        return self._reduce_scatter(output, _host(tensor), [output.numel()] * self.size, op, _row_elems(output), call)
+        return self._reduce_scatter(output, _host(tensor), [output.numel()] * self.size, op,
+                                    _row_elems(output), call)
 
-    def reduce_scatter(self, output: torch.Tensor, inputs: Sequence[torch.Tensor], op: str, call: Call = Call()) -> Work:
+    def reduce_scatter(self, output: torch.Tensor, inputs: Sequence[torch.Tensor], op: str,
+                       call: Call = Call()) -> Work:
         """Of any sizes, as all ranks know them."""
         _expect(len(inputs), self.size, "reduce_scatter's list")
         _same_type(output, inputs[0])
         _expect(output.numel(), inputs[self.rank].numel(), "reduce_scatter's output")
-        return self._reduce_scatter(output, _join(inputs), [one.numel() for one in inputs], op, _row_elems(output), call)
+        return self._reduce_scatter(output, _join(inputs), [one.numel() for one in inputs], op,
+                                    _row_elems(output), call)
 
-    def _reduce_scatter(self, output: torch.Tensor, source: torch.Tensor, counts: list[int], op: str, row_elems: int, call: Call) -> Work:
+    def _reduce_scatter(self, output: torch.Tensor, source: torch.Tensor, counts: list[int], op: str,
+                        row_elems: int, call: Call) -> Work:
         codec = self._chosen(source.nbytes, call)
         if _sums(output, op):
             room, finish = _room(output)
-            return self._post("reduce-scatter", capi.REDUCE_SCATTER, source, room, finish, counts=counts, reduction=_SUMS[op],
-                              row_elems=row_elems, codec=codec)
+            return self._post("reduce-scatter", capi.REDUCE_SCATTER, source, room, finish, counts=counts,
+                              reduction=_SUMS[op], row_elems=row_elems, codec=codec)
         rows = torch.empty(self.size, output.numel(), dtype=output.dtype)
-        return self._exchange("reduce-scatter", source, rows.view(-1), counts, [output.numel()] * self.size, lambda: _put(output, _fold(rows, op)))
+        return self._exchange("reduce-scatter", source, rows.view(-1), counts, [output.numel()] * self.size,
+                              lambda: _put(output, _fold(rows, op)))
 
     # What is only moved
 
-    def all_to_all_single(self, output: torch.Tensor, tensor: torch.Tensor, output_rows: Sequence[int] = (), input_rows: Sequence[int] = (),
-                          call: Call = Call()) -> Work:
-        """Rows of the first dimension, from and to each rank; none: as many to each. The communicator's codec is for rows of any number,
-        as ranks do not know one another's."""
+    def all_to_all_single(self, output: torch.Tensor, tensor: torch.Tensor, output_rows: Sequence[int] = (),
+                          input_rows: Sequence[int] = (), call: Call = Call()) -> Work:
+        """Rows of the first dimension, from and to each rank; none: as many to each. The communicator's codec
+        is for rows of any number, as ranks do not know one another's."""
         _same_type(output, tensor)
-        counts, received = self._split(tensor, input_rows, "input"), self._split(output, output_rows, "output")
+        counts = self._split(tensor, input_rows, "input")
+        received = self._split(output, output_rows, "output")
         codec = self._chosen(self._min_bytes if input_rows or output_rows else tensor.nbytes, call)
         room, finish = _room(output)
-        return self._exchange("all-to-all", _host(tensor), room, counts, received, finish, _row_elems(tensor), codec)
+        return self._exchange("all-to-all", _host(tensor), room, counts, received, finish,
+                              _row_elems(tensor), codec)
 
     def _split(self, tensor: torch.Tensor, rows: Sequence[int], what: str) -> list[int]:
         if not rows:
             if tensor.numel() % self.size:
-                raise ValueError("all_to_all_single's %s has %d elements, for %d ranks" % (what, tensor.numel(), self.size))
+                raise ValueError("all_to_all_single's %s has %d elements, for %d ranks"
+                                 % (what, tensor.numel(), self.size))
             return [tensor.numel() // self.size] * self.size
         _expect(len(rows), self.size, "the list of the %s's rows" % what)
         _expect(sum(rows), tensor.size(0), "the first dimension of all_to_all_v_single's %s" % what)
         return [n * (tensor.numel() // max(1, tensor.size(0))) for n in rows]
 
-    def all_to_all(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], call: Call = Call()) -> Work:
+    def all_to_all(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor],
+                   call: Call = Call()) -> Work:
         for tensors, what in ((outputs, "output"), (inputs, "input")):
             _expect(len(tensors), self.size, "all_to_all's %s list" % what)
         _same_type(outputs[0], inputs[0])
         codec = self._chosen(self._min_bytes, call)
         room, finish = _spread(outputs)
-        return self._exchange("all-to-all", _join(inputs), room, [one.numel() for one in inputs], [one.numel() for one in outputs], finish,
-                              codec=codec)
+        return self._exchange("all-to-all", _join(inputs), room, [one.numel() for one in inputs],
+                              [one.numel() for one in outputs], finish, codec=codec)
 
-    def scatter(self, output: torch.Tensor, inputs: Sequence[torch.Tensor], root: int, call: Call = Call()) -> Work:
+    def scatter(self, output: torch.Tensor, inputs: Sequence[torch.Tensor], root: int,
+                call: Call = Call()) -> Work:
         self._plain("scatter", call)
         source, counts = torch.empty(0, dtype=output.dtype), [0] * self.size
         if self.rank == root:

@@ -41,7 +41,8 @@ def _library() -> Iterator[Line]:
     yield "library", str(capi.path())
     yield "ucx", _ucx()
     yield "codecs", "on the host %s; on GPUs %s" % (
-        ", ".join(_backends(capi.HOST)), ", ".join(_backends(capi.CUDA)) or "none: built without CUDA, or no GPU")
+        ", ".join(_backends(capi.HOST)),
+        ", ".join(_backends(capi.CUDA)) or "none: built without CUDA, or no GPU")
 
 
 def _read(path: pathlib.Path) -> str:
@@ -76,7 +77,9 @@ def _entry_point() -> str:
     if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "0":
         return "TORCH_DEVICE_BACKEND_AUTOLOAD=0 is set"
     points = importlib.metadata.entry_points(group="torch.backends")
-    return "" if any(one.name == "thinwire" for one in points) else "thinwire is imported, but its wheel is not installed"
+    if any(one.name == "thinwire" for one in points):
+        return ""
+    return "thinwire is imported, but its wheel is not installed"
 
 
 def _torch() -> Iterator[Line]:
@@ -96,8 +99,10 @@ def _torch() -> Iterator[Line]:
     missing = _entry_point()
     yield "import torch", "not hooked: " + missing if missing else "hooked"
     yield "FSDP2", _hook(inside.check)
-    yield "DDP", _hook(inside.check_base).replace("TW_FSDP=1", "TW_DDP=1, or with register_comm_hook(None, thinwire.ddp_hook())")
-    yield "backend", _hook(inside.check_backend).replace("used with TW_FSDP=1", 'init_process_group("cpu:thinwire,cuda:nccl")')
+    yield "DDP", _hook(inside.check_base).replace(
+        "TW_FSDP=1", "TW_DDP=1, or with register_comm_hook(None, thinwire.ddp_hook())")
+    yield "backend", _hook(inside.check_backend).replace(
+        "used with TW_FSDP=1", 'init_process_group("cpu:thinwire,cuda:nccl")')
 
 
 def _variables() -> Iterator[Line]:
@@ -118,7 +123,8 @@ def _variables() -> Iterator[Line]:
 def lines() -> list[Line]:
     """(what, how it is), as text() prints it."""
     autoload.set_up_logging()
-    first = [("thinwire", "%s (%s)" % (__version__, pathlib.Path(__file__).parent)), ("python", platform.python_version())]
+    first = [("thinwire", "%s (%s)" % (__version__, pathlib.Path(__file__).parent)),
+             ("python", platform.python_version())]
     return [*first, *_library(), *_networks(), *_torch(), *_variables()]
 
 

@@ -1,9 +1,10 @@
 """What is used of torch's inside, and whether this torch has it.
 
-FSDP2 has no public way to say where parameters lie in its buffers, nor which of them are reduced; torch.distributed has none to its store.
-Private names of torch are used in this file alone, as they were read in torch 2.9 to 2.15. They are looked for once, before anything is
-changed: in a torch that differs nothing is, one line says what it lacks, and its own collectives stay. What the report alone wants is left
-out where it is not there."""
+FSDP2 has no public way to say where parameters lie in its buffers, nor which of them are reduced;
+torch.distributed has none to its store. Private names of torch are used in this file alone, as they were read
+in torch 2.9 to 2.15. They are looked for once, before anything is changed: in a torch that differs nothing
+is, one line says what it lacks, and its own collectives stay. What the report alone wants is left out where
+it is not there."""
 
 from __future__ import annotations
 
@@ -23,16 +24,18 @@ _FOLDER = "torch.distributed.fsdp._fully_shard."
 # {module: {class: its attributes}}
 _CLASSES = {
     "_fsdp_param_group": {
-        "FSDPParamGroup": ("fsdp_params", "comm_ctx", "_all_gather_comm", "_reduce_scatter_comm", "_all_gather_result", "_module_fqn",
-                           "_training_state", "_prefetch_unshard", "set_allocate_memory_from_process_group"),
+        "FSDPParamGroup": ("fsdp_params", "comm_ctx", "_all_gather_comm", "_reduce_scatter_comm",
+                           "_all_gather_result", "_module_fqn", "_training_state", "_prefetch_unshard",
+                           "set_allocate_memory_from_process_group"),
     },
     "_fsdp_param": {
-        "FSDPParam": ("sharded_state", "param_dtype", "padded_sharded_param_size", "_orig_size", "_sharded_local_tensor",
-                      "_sharded_param_data", "_sharded_post_forward_param_data"),
+        "FSDPParam": ("sharded_state", "param_dtype", "padded_sharded_param_size", "_orig_size",
+                      "_sharded_local_tensor", "_sharded_param_data", "_sharded_post_forward_param_data"),
         "ShardedState": ("SHARDED_POST_FORWARD",),
     },
     "_fsdp_state": {
-        "FSDPState": ("init", "_register_pre_backward_hook", "_state_ctx", "_comm_ctx", "_modules", "_is_root"),
+        "FSDPState": ("init", "_register_pre_backward_hook", "_state_ctx", "_comm_ctx", "_modules",
+                      "_is_root"),
         "FSDPStateContext": ("iter_forward_root",),
     },
     "_fsdp_common": {"TrainingState": ("FORWARD",)},
@@ -54,7 +57,8 @@ _FUNCTIONS = {
     ("_fsdp_param_group", "foreach_all_gather"): ("fsdp_params", "group"),
     ("_fsdp_param_group", "foreach_reduce"): ("fsdp_params", "unsharded_grads", "reduce_scatter_group"),
     ("_fsdp_api", "AllGather.__call__"): ("self", "output_tensor", "input_tensor", "group", "async_op"),
-    ("_fsdp_api", "ReduceScatter.__call__"): ("self", "output_tensor", "input_tensor", "group", "op", "async_op"),
+    ("_fsdp_api", "ReduceScatter.__call__"): ("self", "output_tensor", "input_tensor", "group", "op",
+                                              "async_op"),
     ("_fsdp_collectives", "DefaultAllGather.allocate"): ("self", "size", "dtype", "device"),
     ("_fsdp_collectives", "DefaultReduceScatter.allocate"): ("self", "size", "dtype", "device"),
     ("_fsdp_param_group", "FSDPParamGroup._prefetch_unshard"): ("target_fsdp_param_group", "pass_type"),
@@ -122,7 +126,9 @@ def _function(owner: object, path: str) -> Callable | None:
 
 def _begins_with(function: Callable | None, parameters: tuple[str, ...]) -> bool:
     """Whether its first parameters are these."""
-    return function is not None and tuple(inspect.signature(function).parameters)[: len(parameters)] == parameters
+    if function is None:
+        return False
+    return tuple(inspect.signature(function).parameters)[: len(parameters)] == parameters
 
 
 def _takes(function: Callable | None, parameters: tuple[str, ...] | None) -> bool:
@@ -180,7 +186,8 @@ def reduces_later() -> bool:
     """Whether backward can go on while gradients are reduced."""
     from torch.distributed.tensor import DTensor
 
-    return "_local_tensor" in _names(DTensor) and not any(_missing_of(_LATER)) and not any(_missing_names(_BESIDE_LATER))
+    return ("_local_tensor" in _names(DTensor) and not any(_missing_of(_LATER))
+            and not any(_missing_names(_BESIDE_LATER)))
 
 
 def check() -> None:
@@ -203,8 +210,8 @@ def check_backend() -> None:
     try:
         Backend(0, 1)
     except TypeError as error:
-        raise RuntimeError("the backend thinwire needs a newer torch than %s: its backends cannot be written in Python"
-                           % torch.__version__) from error
+        raise RuntimeError("the backend thinwire needs a newer torch than %s: its backends cannot be written "
+                           "in Python" % torch.__version__) from error
 
 
 # Something of torch's is replaced
@@ -305,7 +312,9 @@ def groups_of(model: torch.nn.Module) -> Iterator[object]:
     """Of all FSDP2 modules of a model."""
     for state in states_of(model):
         groups = getattr(state, "_fsdp_param_groups", None)
-        yield from groups if groups is not None else [one for one in [state._fsdp_param_group] if one is not None]
+        if groups is None:
+            groups = [one for one in [state._fsdp_param_group] if one is not None]
+        yield from groups
 
 
 def params(group: object) -> list[object]:
@@ -369,12 +378,13 @@ def gathered_dtype(param: object) -> torch.dtype:
 
 
 def gathered(param: object) -> tuple[int, torch.dtype] | None:
-    """Elements of a parameter in this rank's run, and their type: of its shard, or of what it keeps between forward and backward.
-    None if a tensor's own class says what is gathered."""
+    """Elements of a parameter in this rank's run, and their type: of its shard, or of what it keeps between
+    forward and backward. None if a tensor's own class says what is gathered."""
     if hasattr(param._sharded_local_tensor, "fsdp_pre_all_gather"):
         return None
     after = getattr(param, "_sharded_post_forward_param_data", None)
-    data = after if param.sharded_state.name == "SHARDED_POST_FORWARD" and after is not None else param._sharded_param_data
+    is_after = param.sharded_state.name == "SHARDED_POST_FORWARD" and after is not None
+    data = after if is_after else param._sharded_param_data
     return data.numel(), param.param_dtype or data.dtype
 
 
@@ -384,7 +394,8 @@ def shard(param: object) -> torch.nn.Parameter:
 
 
 def is_watched(param: object) -> bool:
-    """Whether somebody is to get its gradient at once: an optimizer in backward, or a copy in another place."""
+    """Whether somebody is to get its gradient at once: an optimizer in backward, or a copy in another
+    place."""
     return bool(getattr(param.sharded_param, "_post_accumulate_grad_hooks", None)) or param.offload_to_cpu
 
 
@@ -431,7 +442,8 @@ no_torch_function = getattr(torch._C, "_disabled_torch_function_impl", None)
 
 
 def no_dynamo(function: Callable) -> Callable:
-    """It is not traced. torch.compiler.disable loads seconds' worth of modules: that is for a torch without the other."""
+    """It is not traced. torch.compiler.disable loads seconds' worth of modules: that is for a torch without
+    the other."""
     quick = _function(torch, "_disable_dynamo")
     return (quick if _takes(quick, ("fn",)) else torch.compiler.disable)(function)
 
@@ -468,7 +480,8 @@ def is_dispatched_twice() -> bool:
 
 
 def functional_operators(names: str) -> Iterator[object]:
-    """Of torch.distributed's collectives as operators, what is called from Python and what graphs call; fewer where there are none."""
+    """Of torch.distributed's collectives as operators, what is called from Python and what graphs call; fewer
+    where there are none."""
     packet = getattr(torch.ops._c10d_functional, names, None)
     return (one for one in (packet, getattr(packet, "default", None)) if one is not None)
 
@@ -534,4 +547,5 @@ def backend_classes() -> tuple[type, type]:
 # Methods of a backend; torch has renamed some: each version calls its own.
 ALL_GATHER = ("all_gather_single", "_allgather_base")
 REDUCE_SCATTER = ("reduce_scatter_single", "_reduce_scatter_base")
-BACKEND_SETTINGS = ("_set_default_timeout", "_set_sequence_number_for_group", "_get_sequence_number_for_group", "_add_ephemeral_timeout")
+BACKEND_SETTINGS = ("_set_default_timeout", "_set_sequence_number_for_group",
+                    "_get_sequence_number_for_group", "_add_ephemeral_timeout")

@@ -1,5 +1,5 @@
-"""How the ranks of a transport find each other: through torch's store, the first of them tells the others its address, a port and
-a secret."""
+"""How the ranks of a transport find each other: through torch's store, the first of them tells the others its
+address, a port and a secret."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ POLL_SEC = (0.005, 0.1)  # between looks into the store, from the first to the l
 
 
 def poll(is_there: Callable[[], bool], limit_sec: float) -> bool:
-    """Whether it was there within the time. Another thread may use the store meanwhile, and signals are handled."""
+    """Whether it was there within the time. Another thread may use the store meanwhile, and signals are
+    handled."""
     until, pause = time.monotonic() + limit_sec, POLL_SEC[0]
     while not is_there():
         if time.monotonic() >= until:
@@ -67,7 +68,8 @@ def default_world() -> World:
 
 
 class _FixedPort:
-    """TW_RENDEZVOUS_PORT, which one meeting at a time can have: the first rank of another one listens on any."""
+    """TW_RENDEZVOUS_PORT, which one meeting at a time can have: the first rank of another one listens on
+    any."""
 
     def __init__(self) -> None:
         self._lock, self._holder = threading.Lock(), None
@@ -80,7 +82,8 @@ class _FixedPort:
             if self._holder is meeting:
                 return port
         if port:
-            log.info("TW_RENDEZVOUS_PORT=%d is another communicator's of this process: this one meets at any port", port)
+            log.info("TW_RENDEZVOUS_PORT=%d is another communicator's of this process: this one meets at any "
+                     "port", port)
         return 0
 
     def leave(self, meeting: Meeting) -> None:
@@ -100,23 +103,26 @@ class Meeting:
         self._ranks, self._place, self._timeout_sec = ranks, ranks.index(world.rank), timeout_sec
 
     def _await(self, places: list[int]) -> None:
-        """Until they are there: a rank may be late at its first collective, as long as torch would wait for it, too."""
+        """Until they are there: a rank may be late at its first collective, as long as torch would wait for
+        it, too."""
         keys = [str(place) for place in places]
         patience = min(policy.join_timeout(), self._timeout_sec)
         if poll(lambda: self._store.check(keys), patience):
             return
         missing = [self._ranks[place] for place in places if not self._store.check([str(place)])]
-        log.warning("rank %d has waited %.0f s for %s to come to the first collective of its group", self._world.rank, patience,
-                    ranks_text(missing))
+        log.warning("rank %d has waited %.0f s for %s to come to the first collective of its group",
+                    self._world.rank, patience, ranks_text(missing))
         if not poll(lambda: self._store.check(keys), self._timeout_sec - patience):
-            raise capi.ThinwireError("join", capi.TIMEOUT, missing[0],
-                                     "nothing came from %s within %.0f s" % (ranks_text(missing), self._timeout_sec))
+            raise capi.ThinwireError(
+                "join", capi.TIMEOUT, missing[0],
+                "nothing came from %s within %.0f s" % (ranks_text(missing), self._timeout_sec))
 
     def _invite(self, fixed_port: int) -> tuple[str, int, str, int]:
         """The first rank's part: (address, port, secret, listener)."""
         others = list(range(1, len(self._ranks)))
         self._await(others)
-        told = [json.loads(one) for one in self._store.multi_get([str(place) for place in others])] if others else []
+        keys = [str(place) for place in others]
+        told = [json.loads(one) for one in self._store.multi_get(keys)] if others else []
         alone = {place for place, _ in told} <= {addresses.place()}
         own = addresses.own(self._world.store)
         address = addresses.LOOPBACK if alone else addresses.reachable(own, [one for _, one in told])
@@ -125,7 +131,8 @@ class Meeting:
             listener = capi.lib().tw_transport_listen(address.encode(), C.byref(port))
             if listener < 0:
                 reason = "rank %d cannot listen on %s" % (self._world.rank, address)
-                self._store.set("0", json.dumps({"error": reason}))  # the others need not wait for the time to pass
+                # The others need not wait for the time to pass.
+                self._store.set("0", json.dumps({"error": reason}))
                 raise OSError(reason)
         secret = secrets.token_hex(16)
         self._store.set("0", json.dumps([address, port.value, secret]))
@@ -141,17 +148,20 @@ class Meeting:
         return address, port, secret, -1
 
     def job(self) -> tuple[capi.Job, int]:
-        """torch's ranks, as a job may have been started without a launcher, and the first one's listener, which is the caller's. What
-        the environment says of the rest holds."""
+        """torch's ranks, as a job may have been started without a launcher, and the first one's listener,
+        which is the caller's. What the environment says of the rest holds."""
         environment, world = os.environ, len(self._ranks)
         everybody = self._world.launched and self._ranks == self._world.ranks
         fixed_port = _fixed_port.take(self) if everybody and self._place == 0 else 0
         address, port, secret, listener = self._invite(fixed_port) if self._place == 0 else self._come()
         launched = everybody and environment.get("RANK") == str(self._place)
-        local = [int(environment.get(name, -1)) if launched else -1 for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE")]
+        local = [int(environment.get(name, -1)) if launched else -1
+                 for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE")]
         token = environment.get("TW_JOB_TOKEN") or secret
         log.debug("%s meet at %s, port %d", ranks_text(list(self._ranks)), address, port)
-        return capi.Job(self._place, world, local[0], local[1], address.encode(), port, token.encode(), b"torch"), listener
+        job = capi.Job(self._place, world, local[0], local[1], address.encode(), port, token.encode(),
+                       b"torch")
+        return job, listener
 
     def leave(self) -> None:
         """Nothing of this meeting listens any more."""

@@ -1,10 +1,12 @@
-"""A message of changed weights: which tensors there are and what they were, then chunks. A file of one has the same bytes.
+"""A message of changed weights: which tensors there are and what they were, then chunks. A file of one has
+the same bytes.
 
     8 bytes MAGIC, u64 bytes of the head, u64 checksum of the head, the head, chunks (chunks.py)
 
-The head is JSON, deflated: "files": [[name, safetensors header]] as they will be, one without a name for a single file; "bases": {new
-name: old name, or null for a tensor without old values}, where it is not the same name; "removed": old names that are no more;
-"index": [name, text] of a sharded checkpoint, or null; "chunk_elems". Nothing here loads torch."""
+The head is JSON, deflated: "files": [[name, safetensors header]] as they will be, one without a name for a
+single file; "bases": {new name: old name, or null for a tensor without old values}, where it is not the same
+name; "removed": old names that are no more; "index": [name, text] of a sharded checkpoint, or null;
+"chunk_elems". Nothing here loads torch."""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ class Head:
                     base, text_of(found) if found is not None else "no such tensor", text_of(spec)))
 
     def write(self) -> bytes:
-        fields = {"files": self.files, "bases": self.bases, "removed": self.removed, "index": self.index, "chunk_elems": self.chunk_elems}
+        fields = {"files": self.files, "bases": self.bases, "removed": self.removed, "index": self.index,
+                  "chunk_elems": self.chunk_elems}
         packed = zlib.compress(json.dumps(fields).encode())
         return FRONT.pack(MAGIC, len(packed), capi.lib().tw_checksum(packed, len(packed), 0)) + packed
 
@@ -86,8 +89,9 @@ def read_head(take: Callable[[int], bytes]) -> Head:
     unpacker = zlib.decompressobj()
     try:
         fields = json.loads(unpacker.decompress(packed, HEAD_BYTES_MAX))
-        head = Head([(name, header) for name, header in fields["files"]], dict(fields["bases"]), list(fields["removed"]),
-                    tuple(fields["index"]) if fields["index"] else None, int(fields["chunk_elems"]))
+        head = Head([(name, header) for name, header in fields["files"]], dict(fields["bases"]),
+                    list(fields["removed"]), tuple(fields["index"]) if fields["index"] else None,
+                    int(fields["chunk_elems"]))
     except DeltaError:
         raise
     except (zlib.error, ValueError, KeyError, TypeError) as error:
@@ -109,9 +113,11 @@ def _whole(source: Source, name: str) -> int:
 
 
 def pair(old: Source, new: Source) -> tuple[dict[str, str | None], list[str]]:
-    """({new name: old name or None} where they are not the same, old names that are no more). A tensor that has got another name is
-    the one old tensor of its shape and type that has its values, or else whose name ends as its own does."""
-    bases: dict[str, str | None] = {name: None for name, spec in new.specs.items() if old.specs.get(name) != spec}
+    """({new name: old name or None} where they are not the same, old names that are no more). A tensor that
+    has got another name is the one old tensor of its shape and type that has its values, or else whose name
+    ends as its own does."""
+    bases: dict[str, str | None] = {
+        name: None for name, spec in new.specs.items() if old.specs.get(name) != spec}
     left: dict[Spec, list[str]] = collections.defaultdict(list)
     for name in old.specs:
         if name not in new.specs:

@@ -70,7 +70,8 @@ def reduction(op: dist.ReduceOp | dist.ReduceOp.RedOpType) -> tuple[int, float] 
 
 
 def elsewhere(kind: str, reason: str, group: dist.ProcessGroup | None, whole_bytes: int) -> None:
-    """Count an operation that goes another way, and about what a rank sends for it. None: there is no such group."""
+    """Count an operation that goes another way, and about what a rank sends for it. None: there is no such
+    group."""
     if group is not None and group.size() > 1:
         sent = whole_bytes * (group.size() - 1) // group.size()
         book.elsewhere(kind, reason, 2 * sent if kind.endswith("all-reduce") else sent)
@@ -90,11 +91,13 @@ _refused: dict[str, str] = {}  # {group: why GPU memory does not go over Thinwir
 
 def carrier(kind: str, use: Use, group: dist.ProcessGroup, whole: torch.Tensor,
             op: dist.ReduceOp | None = None, staged: bool = False) -> Communicator | None:
-    """The communicator for an operation on such a tensor, or on host memory in its place if that is staged; None for torch's own way,
-    which the report then names. Collective over the group when it is new."""
+    """The communicator for an operation on such a tensor, or on host memory in its place if that is staged;
+    None for torch's own way, which the report then names. Collective over the group when it is new."""
     if group.size() == 1:
         return None
-    reason = _why_not(whole, op) or (_refused.get(group.group_name, "") if whole.is_cuda and not staged else "")
+    reason = _why_not(whole, op)
+    if not reason and whole.is_cuda and not staged:
+        reason = _refused.get(group.group_name, "")
     if not reason:
         try:
             found = use.communicator(group, whole.is_cuda, staged)
@@ -149,7 +152,8 @@ class Operation:
         return self.shape.bytes[key]
 
     def _post(self, communicator: Communicator) -> tuple[Request, int, int, int, collections.Counter[str]]:
-        """(request, bytes had nothing been quantized, bytes, of them what may be fewer, {why: how many tensors are not quantized})"""
+        """(request, bytes had nothing been quantized, bytes, of them what may be fewer, {why: how many
+        tensors are not quantized})"""
         codec, reasons = self._codec(communicator)
         kind, factor = self.reduction
         args = self.shape.table.args(
@@ -161,7 +165,8 @@ class Operation:
             args.stream = torch.cuda.current_stream().cuda_stream
         with self.shape.lock:
             self.place(self.shape.table)
-            if codec is not None and not codec.lossless and self.op != capi.ALLGATHER and not communicator.cuda and estimate.sampler.due(self.kind):
+            if (codec is not None and not codec.lossless and self.op != capi.ALLGATHER
+                    and not communicator.cuda and estimate.sampler.due(self.kind)):
                 estimate.sampler.look(self.kind, TYPES[self.dtype], self.dtype.itemsize, self.shape.table)
             request = communicator.post(args, self.keep, self.kind)
             sent, plain = self._planned(communicator, args, codec), self._planned(communicator, args, None)
@@ -213,7 +218,8 @@ class _Completer:
     """A thread that waits for operations and completes torch's futures, in the order of posting."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[tuple[AnyRequest, str, torch.futures.Future, object]] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[AnyRequest, str, torch.futures.Future, object]] = (
+            queue.SimpleQueue())
         threading.Thread(target=self._run, name="thinwire-futures", daemon=True).start()
 
     def _run(self) -> None:

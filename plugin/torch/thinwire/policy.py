@@ -19,16 +19,21 @@ UNKEPT, UNKEPT_ON_GPU = "lossless", "int8"
 VARIABLES = [
     ("TW_FSDP", "n", "", "Patch FSDP2 when torch is imported.", capi.CONFIG_BOOL),
     ("TW_DDP", "n", "", "Give each DistributedDataParallel the hook.", capi.CONFIG_BOOL),
-    ("TW_WEIGHTS", DELTA, "", "Codec of weights that are gathered, plain, or delta: what has changed, without loss; delta4, delta2: with.", capi.CONFIG_STRING),
+    ("TW_WEIGHTS", DELTA, "",
+     "Codec of weights that are gathered, plain, or delta: what has changed, without loss; "
+     "delta4, delta2: with.", capi.CONFIG_STRING),
     ("TW_GRADS", "int4", "", "Codec of gradients that are reduced, or plain.", capi.CONFIG_STRING),
-    ("TW_MIN_BYTES", "64K", "bytes", "Tensors below this size, over all ranks, stay plain.", capi.CONFIG_BYTES),
-    ("TW_REPLICA_MEM", "0", "bytes", "Most host memory that a process takes for delta's replicas. 0: any.", capi.CONFIG_BYTES),
+    ("TW_MIN_BYTES", "64K", "bytes", "Tensors below this size, over all ranks, stay plain.",
+     capi.CONFIG_BYTES),
+    ("TW_REPLICA_MEM", "0", "bytes", "Most host memory that a process takes for delta's replicas. 0: any.",
+     capi.CONFIG_BYTES),
     ("TW_JOIN_TIMEOUT", "60s", "s", "How long to wait for all ranks at the start.", capi.CONFIG_TIME),
     ("TW_LIBRARY", "", "", "Path of the shared library.", capi.CONFIG_STRING),
     ("TW_CLUSTER", "", "", "Set by the cluster in a box.", capi.CONFIG_STRING),
     ("TW_CLUSTER_NOTE", "", "", "Set by the cluster in a box.", capi.CONFIG_STRING),
 ]
-_FIELD = {capi.CONFIG_BOOL: C.c_int, capi.CONFIG_STRING: C.c_char_p, capi.CONFIG_BYTES: C.c_size_t, capi.CONFIG_TIME: C.c_double}
+_FIELD = {capi.CONFIG_BOOL: C.c_int, capi.CONFIG_STRING: C.c_char_p, capi.CONFIG_BYTES: C.c_size_t,
+          capi.CONFIG_TIME: C.c_double}
 
 
 class Options(C.Structure):
@@ -40,15 +45,16 @@ class Options(C.Structure):
 def _table() -> capi.ConfigTable:
     fields = (capi.ConfigField * len(VARIABLES))()
     for field, (name, default, unit, doc, kind) in zip(fields, VARIABLES):
-        field.name, field.dflt, field.unit, field.doc = name.encode(), default.encode(), unit.encode(), doc.encode()
+        field.name, field.dflt = name.encode(), default.encode()
+        field.unit, field.doc = unit.encode(), doc.encode()
         field.type, field.offset = kind, getattr(Options, name).offset
     return capi.ConfigTable(b"torch", fields, len(VARIABLES), C.sizeof(Options))
 
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """Codecs of weights and of gradients, None for plain, and the size from which tensors are quantized. keeps: only changes of
-    weights are sent, and `weights` is for what is not kept."""
+    """Codecs of weights and of gradients, None for plain, and the size from which tensors are quantized.
+    keeps: only changes of weights are sent, and `weights` is for what is not kept."""
 
     weights: capi.Codec | None
     grads: capi.Codec | None
@@ -71,14 +77,15 @@ class Policy:
 
     def settings(self) -> dict[str, str]:
         """What must be the same on all ranks, by the names of the variables."""
-        return {"TW_WEIGHTS": self.weights_text(), "TW_GRADS": str(self.grads or "plain"), "TW_MIN_BYTES": str(self.min_bytes),
-                "TW_REPLICA_MEM": str(self.replica_bytes)}
+        return {"TW_WEIGHTS": self.weights_text(), "TW_GRADS": str(self.grads or "plain"),
+                "TW_MIN_BYTES": str(self.min_bytes), "TW_REPLICA_MEM": str(self.replica_bytes)}
 
 
 def check_environment() -> None:
     """Warn of TW_ variables that nobody knows, naming the nearest."""
     library, own = capi.lib(), _table()
-    names = ("tw_log_config_table", "tw_transport_config_table", "tw_coll_config_table", "tw_hpz_config_table")
+    names = ("tw_log_config_table", "tw_transport_config_table", "tw_coll_config_table",
+             "tw_hpz_config_table")
     tables = [capi.ConfigTable.in_dll(library, name) for name in names] + [own]
     pointers = (C.POINTER(capi.ConfigTable) * len(tables))(*[C.pointer(table) for table in tables])
     library.tw_config_check_environment(pointers, len(tables))
@@ -104,7 +111,8 @@ def _parse_weights(text: str) -> tuple[capi.Codec | None, bool, capi.Codec | Non
 
 
 def from_environment() -> Policy:
-    """TW_WEIGHTS, TW_GRADS, TW_MIN_BYTES and TW_REPLICA_MEM. ValueError or ThinwireError for a value that makes no sense."""
+    """TW_WEIGHTS, TW_GRADS, TW_MIN_BYTES and TW_REPLICA_MEM. ValueError or ThinwireError for a value that
+    makes no sense."""
     with _options() as options:
         name = "TW_WEIGHTS"
         try:
@@ -125,7 +133,9 @@ def join_timeout() -> float:
 def make(weights: str | None = None, grads: str | None = None, min_bytes: int | None = None) -> Policy:
     """The environment's policy with what the arguments say instead."""
     policy = from_environment()
-    codec, keeps, rounds = (policy.weights, policy.keeps, policy.rounds) if weights is None else _parse_weights(weights)
+    codec, keeps, rounds = policy.weights, policy.keeps, policy.rounds
+    if weights is not None:
+        codec, keeps, rounds = _parse_weights(weights)
     return Policy(
         codec,
         policy.grads if grads is None else capi.parse_codec(grads),

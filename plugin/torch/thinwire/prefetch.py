@@ -22,7 +22,8 @@ class Forward:
         """A group's parameters are whole: ask for those of the one that comes next."""
         if group in self._ahead:
             self._ahead.remove(group)
-        if self._off or inside.backward_pass() != -1:  # backward: what is computed again has an order of its own
+        # Backward: what is computed again has an order of its own.
+        if self._off or inside.backward_pass() != -1:
             return
         self._now.append(group)
         if group in self._before[self._place :]:
@@ -42,7 +43,8 @@ class Forward:
         self._now, self._place = [], 0
 
     def end(self) -> None:
-        """What was asked for in vain is dropped, as weights may change before it is used, and then nothing is asked for again."""
+        """What was asked for in vain is dropped, as weights may change before it is used, and then nothing is
+        asked for again."""
         self._off = self._off or bool(self._ahead)
         self._drop()
         self._before, self._now, self._place = self._now or self._before, [], 0
@@ -97,7 +99,8 @@ def _joins(original):
 
 
 def watch_state(state: object) -> None:
-    """Know when a forward pass that begins at this FSDP2 module has failed. torch itself does not, and goes on with its root."""
+    """Know when a forward pass that begins at this FSDP2 module has failed. torch itself does not, and goes
+    on with its root."""
     if hasattr(state, "_thinwire"):
         return
     state._thinwire = True
@@ -108,7 +111,8 @@ def watch_state(state: object) -> None:
             forward(inside.state_context(state)).give_up()
 
     for module in inside.state_modules(state):
-        # After each pass, also a failed one, unless by an exception like KeyboardInterrupt; so before each pass, too.
+        # After each pass, also a failed one, unless by an exception like KeyboardInterrupt; so before each
+        # pass, too.
         module.register_forward_hook(failed, always_call=True)
         module.register_forward_pre_hook(failed, prepend=True)
 

@@ -1,6 +1,7 @@
 """Weights that each node keeps: gathers that carry only what has changed since the last one.
 
-The C library's keeper does the work, on host memory: see hpz/keeper.h. Here is what a group of parameters asks of it."""
+The C library's keeper does the work, on host memory: see hpz/keeper.h. Here is what a group of parameters
+asks of it."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ class Gather(UnderWay):
 
 
 class Unit:
-    """A group of parameters whose replicas are kept, for one shape of its shards. Frees them when it is not used any more."""
+    """A group of parameters whose replicas are kept, for one shape of its shards. Frees them when it is not
+    used any more."""
 
     def __init__(self, keeper: Keeper, pointer: C.c_void_p, name: str, run_bytes: int, memory_bytes: int,
                  codec: str, reasons: collections.Counter[str]):
@@ -90,8 +92,8 @@ class Unit:
             self._last = None
 
     def post(self, whole: torch.Tensor, lossless: bool) -> Gather:
-        """whole: what all ranks give, the own part in its place; where changes are rounded that becomes what the others get. lossless: they
-        are not."""
+        """whole: what all ranks give, the own part in its place; where changes are rounded that becomes what
+        the others get. lossless: they are not."""
         if (last := self._last) is not None:
             last.wait()  # somebody may have dropped it
         self.communicator.engine.check_usable()
@@ -147,19 +149,23 @@ class Keeper:
 
     def unit(self, name: str, run_bytes: int, parts: Sequence[Part], limit: int,
              rounds: capi.Codec | None = None) -> tuple[Unit | None, str]:
-        """One for a group whose ranks each give so many bytes, or why there is none. Collective. limit: on the memory of all units of
-        the process; 0: none. rounds: the codec of changes, None: they go without loss."""
+        """One for a group whose ranks each give so many bytes, or why there is none. Collective. limit: on
+        the memory of all units of the process; 0: none. rounds: the codec of changes, None: they go without
+        loss."""
         self._names[name] += 1
         if self._names[name] > 1:  # of another model, or of another shape
             name = "%s (%d)" % (name, self._names[name])
         table = (capi.Part * len(parts))(*[
-            capi.Part(one.offset, one.n_elems, TYPES[one.dtype], int(rounds is not None and not one.unquantized)) for one in parts])
+            capi.Part(one.offset, one.n_elems, TYPES[one.dtype],
+                      int(rounds is not None and not one.unquantized))
+            for one in parts])
         codec = C.pointer(rounds) if rounds is not None else None
         params = capi.KeptParams(name.encode(), run_bytes, table, len(parts), 1, codec)
         library, pointer, refusing = capi.lib(), C.c_void_p(), C.c_int(-1)
         n_bytes = library.tw_hpz_kept_memory_bytes(self.pointer, C.byref(params))
         params.has_room = int(not limit or memory.taken + n_bytes <= limit)
-        status = library.tw_hpz_kept_create(self.pointer, C.byref(params), C.byref(pointer), C.byref(refusing))
+        status = library.tw_hpz_kept_create(self.pointer, C.byref(params), C.byref(pointer),
+                                            C.byref(refusing))
         self.communicator.engine.check(status, "replicas of %s" % name)
         if refusing.value >= 0:
             return None, NO_ROOM
@@ -181,7 +187,8 @@ class Keeper:
 
 
 def keeper_of(communicator: Communicator) -> Keeper | None:
-    """A communicator's; None where its nodes have unequal numbers of ranks. Collective over its ranks when it is new."""
+    """A communicator's; None where its nodes have unequal numbers of ranks. Collective over its ranks when it
+    is new."""
     with communicator.keeping:
         if communicator.keeper is None and not communicator.is_uneven:
             try:

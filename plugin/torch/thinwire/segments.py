@@ -39,7 +39,8 @@ class Table:
 
     def _fill(self, index: int, piece: Piece, tensor: int, counts: C.Array | None) -> None:
         segment = self.segments[index]
-        segment.n_elems, segment.tensor, segment.unquantized = piece.n_elems, tensor, int(bool(piece.unquantized))
+        segment.n_elems, segment.tensor = piece.n_elems, tensor
+        segment.unquantized = int(bool(piece.unquantized))
         segment.row_elems = piece.row_elems
         segment.counts = C.addressof(counts) if counts is not None else None
         self._keep.append(counts)
@@ -57,11 +58,12 @@ def _offsets(pieces: Sequence[Piece], itemsize: int) -> list[int]:
 
 
 class RankMajor(Table):
-    """FSDP2's flat buffers, (W, sum of pieces): all that belongs to rank 0 first. A segment for each (rank, piece). Pieces
-    that are not all of a rank's run say where they begin in it, and how long it is, both in bytes."""
+    """FSDP2's flat buffers, (W, sum of pieces): all that belongs to rank 0 first. A segment for each (rank,
+    piece). Pieces that are not all of a rank's run say where they begin in it, and how long it is, both in
+    bytes."""
 
-    def __init__(self, world: int, rank: int, pieces: Sequence[Piece], itemsize: int, offsets: Sequence[int] | None = None,
-                 run_bytes: int | None = None):
+    def __init__(self, world: int, rank: int, pieces: Sequence[Piece], itemsize: int,
+                 offsets: Sequence[int] | None = None, run_bytes: int | None = None):
         super().__init__(world * len(pieces))
         own = _offsets(pieces, itemsize) if offsets is None else offsets
         if run_bytes is None:
@@ -100,12 +102,14 @@ class Plain(Table):
 
 
 class Whole(Table):
-    """One tensor as one segment. counts: elements of each rank's shard, or those that go to each rank; None: split evenly.
-    recv_counts: those that come from each rank, of an all-to-all."""
+    """One tensor as one segment. counts: elements of each rank's shard, or those that go to each rank; None:
+    split evenly. recv_counts: those that come from each rank, of an all-to-all."""
 
-    def __init__(self, n_elems: int, row_elems: int = 0, counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None):
+    def __init__(self, n_elems: int, row_elems: int = 0, counts: Sequence[int] | None = None,
+                 recv_counts: Sequence[int] | None = None):
         super().__init__(1)
-        counts, recv_counts = [None if one is None else (C.c_size_t * len(one))(*one) for one in (counts, recv_counts)]
+        counts, recv_counts = [None if one is None else (C.c_size_t * len(one))(*one)
+                               for one in (counts, recv_counts)]
         self._fill(0, Piece(n_elems, "", row_elems), 0, counts)
         if recv_counts is not None:
             self.segments[0].recv_counts = C.addressof(recv_counts)

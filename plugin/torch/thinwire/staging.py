@@ -1,8 +1,9 @@
 """Gathers of weights in GPU memory through replicas in host memory.
 
-A rank's shard is copied to pinned host memory, the library's keeper gathers there, and the whole is copied back. The copies are on
-two streams of their own, beside what computes; the host waits for the first copy in a thread, as the keeper compares what has come.
-Streams and copies are torch's; tests put others in the place of `device`."""
+A rank's shard is copied to pinned host memory, the library's keeper gathers there, and the whole is copied
+back. The copies are on two streams of their own, beside what computes; the host waits for the first copy in a
+thread, as the keeper compares what has come. Streams and copies are torch's; tests put others in the place of
+`device`."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class Cuda:
         return torch.cuda.Stream(tensor.device)
 
     def pinned(self, n_bytes: int) -> torch.Tensor:
-        """Host memory, of torch's cache: it is used again when the copies on streams that use it have ended."""
+        """Host memory, of torch's cache: it is used again when the copies on streams that use it have
+        ended."""
         return torch.empty(n_bytes, dtype=torch.uint8, pin_memory=True)
 
     def copy(self, target: torch.Tensor, source: torch.Tensor, stream: torch.cuda.Stream) -> None:
@@ -52,8 +54,8 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Staged:
-    """A gather under way: as engine.Request, but that wait() ends when the copy to the GPU is enqueued, and the stream that is current
-    then waits for it."""
+    """A gather under way: as engine.Request, but that wait() ends when the copy to the GPU is enqueued, and
+    the stream that is current then waits for it."""
 
     def __init__(self, unit: replicas.Unit, whole: torch.Tensor, own: torch.Tensor, copier: _Copier):
         self._unit, self._whole, self._copier = unit, _bytes(whole), copier
@@ -110,8 +112,8 @@ class Staged:
 
 
 class _Copier:
-    """Of one GPU: its streams, and threads that post gathers and finish them, both in the order of the calls, which is the same on all
-    ranks."""
+    """Of one GPU: its streams, and threads that post gathers and finish them, both in the order of the calls,
+    which is the same on all ranks."""
 
     def __init__(self, like: torch.Tensor):
         self._like = like.new_empty(0)
@@ -140,7 +142,8 @@ _lock = threading.Lock()
 
 
 def gather(unit: replicas.Unit, whole: torch.Tensor, own: torch.Tensor) -> Staged:
-    """Post a gather of what all ranks give into `whole`, in the order of the current stream. own: what this rank gives."""
+    """Post a gather of what all ranks give into `whole`, in the order of the current stream. own: what this
+    rank gives."""
     with _lock:
         if whole.device not in _copiers:
             _copiers[whole.device] = _Copier(whole)

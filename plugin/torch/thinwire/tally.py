@@ -20,7 +20,8 @@ log = logging.getLogger("thinwire")
 
 @dataclasses.dataclass
 class Tally:
-    """Of one kind of operation. Bytes are those that this rank sends to other nodes, scales and headers included."""
+    """Of one kind of operation. Bytes are those that this rank sends to other nodes, scales and headers
+    included."""
 
     calls: int = 0
     plain_bytes: int = 0  # had nothing been quantized
@@ -28,9 +29,12 @@ class Tally:
     bound_bytes: int = 0  # of sent_bytes: what lossless messages could take at most
     took_sec: float = 0.0  # from each post to its end, summed up
     wait_sec: float = 0.0  # of that, the job waited so long; futures are waited for unseen
-    unquantized: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # reason: tensors
-    unkept: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # reason: gathers without replicas
-    rounded: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # codec: gathers with loss of changes
+    # {reason: tensors}
+    unquantized: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    # {reason: gathers without replicas}
+    unkept: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    # {codec: gathers with loss of changes}
+    rounded: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     samples: int = 0  # of what lossless messages would have been
     sampled_bytes: int = 0  # plain
     sampled_lossless_bytes: int = 0
@@ -41,28 +45,35 @@ class Tally:
         return self.unquantized
 
     def lossless_bytes(self) -> int:
-        """What lossless messages would have taken, about, from samples of what was sent with loss; 0: there are none."""
-        return self.plain_bytes * self.sampled_lossless_bytes // self.sampled_bytes if self.sampled_bytes else 0
+        """What lossless messages would have taken, about, from samples of what was sent with loss; 0: there
+        are none."""
+        if not self.sampled_bytes:
+            return 0
+        return self.plain_bytes * self.sampled_lossless_bytes // self.sampled_bytes
 
     def _rest(self) -> list[str]:
         def listed(counts: collections.Counter[str]) -> str:
             return ", ".join("%s %d" % (reason, n) for reason, n in sorted(counts.items()))
 
-        lossless = "lossless would have been about %.1f MB, an estimate from samples (%d)" % (self.lossless_bytes() / 1e6, self.samples)
-        texts = [(self.unquantized, "not quantized: "), (self.unkept, "without replicas: "), (self.rounded, "changes with loss: ")]
-        return [name + listed(counts) for counts, name in texts if counts] + ([lossless] if self.lossless_bytes() else [])
+        lossless = "lossless would have been about %.1f MB, an estimate from samples (%d)" % (
+            self.lossless_bytes() / 1e6, self.samples)
+        texts = [(self.unquantized, "not quantized: "), (self.unkept, "without replicas: "),
+                 (self.rounded, "changes with loss: ")]
+        found = [name + listed(counts) for counts, name in texts if counts]
+        return found + ([lossless] if self.lossless_bytes() else [])
 
     def line(self, name: str) -> str:
         ratio = " (%.2f)" % (self.sent_bytes / self.plain_bytes) if self.plain_bytes else ""
-        text = "%s: %d calls, %.1f MB to other nodes where plain is %.1f MB%s, took %.2f s, waited for %.2f s" % (
-            name, self.calls, self.sent_bytes / 1e6, self.plain_bytes / 1e6, ratio, self.took_sec, self.wait_sec)
+        text = "%s: %d calls, %.1f MB to other nodes where plain is %.1f MB%s" % (
+            name, self.calls, self.sent_bytes / 1e6, self.plain_bytes / 1e6, ratio)
+        text += ", took %.2f s, waited for %.2f s" % (self.took_sec, self.wait_sec)
         return "; ".join([text] + self._rest())
 
 
 @dataclasses.dataclass
 class Elsewhere:
-    """What went another way: operations, and about how many bytes this rank has sent for them, to its own node, too. 0: not
-    known."""
+    """What went another way: operations, and about how many bytes this rank has sent for them, to its own
+    node, too. 0: not known."""
 
     calls: int = 0
     sent_bytes: int = 0
@@ -74,10 +85,11 @@ class Elsewhere:
 
 
 class Report(dict[str, Tally]):
-    """{kind of operation: Tally}; elsewhere: {(kind, why it went another way): Elsewhere}; str() is the text."""
+    """{kind of operation: Tally}; elsewhere: {(kind, why it went another way): Elsewhere}; str() is the
+    text."""
 
-    def __init__(self, tallies: dict[str, Tally], elsewhere: dict[tuple[str, str], Elsewhere], counted_bytes: int,
-                 nonfinite_blocks: int):
+    def __init__(self, tallies: dict[str, Tally], elsewhere: dict[tuple[str, str], Elsewhere],
+                 counted_bytes: int, nonfinite_blocks: int):
         super().__init__(tallies)
         self.elsewhere, self.counted_bytes, self.nonfinite_blocks = elsewhere, counted_bytes, nonfinite_blocks
 
@@ -90,14 +102,16 @@ class Report(dict[str, Tally]):
             kinds["ranks of one node"] = sorted(self)
         reasons = ["%s: %s" % (", ".join(names), reason) for reason, names in kinds.items()]
         return "nothing went over thinwire to other nodes, because of " + (
-            "; ".join(reasons) or "no use: no model was given to fully_shard or to a hook, or none was trained")
+            "; ".join(reasons)
+            or "no use: no model was given to fully_shard or to a hook, or none was trained")
 
     def __str__(self) -> str:
         lines = ["  " + tally.line(name) for name, tally in sorted(self.items())]
         lines += ["  not over thinwire: " + one.line(*key) for key, one in sorted(self.elsewhere.items())]
         nonfinite = ", %d blocks with NaN or Inf" % self.nonfinite_blocks if self.nonfinite_blocks else ""
         sent = any(tally.plain_bytes for tally in self.values())
-        first = "%.1f MB sent to other nodes, as counted" % (self.counted_bytes / 1e6) if sent else self._nothing()
+        counted = "%.1f MB sent to other nodes, as counted" % (self.counted_bytes / 1e6)
+        first = counted if sent else self._nothing()
         return "\n".join([first + nonfinite] + lines)
 
 
@@ -110,14 +124,16 @@ class _Book:
         self.lock = threading.Lock()
         self.asked = False  # the program or its environment has asked for Thinwire
         self.said: set[str] = set()
-        self._first: tuple[int, bool] | None = None  # (process, whether it is the job's rank 0), when that is known
+        # (process, whether it is the job's rank 0), when that is known
+        self._first: tuple[int, bool] | None = None
 
     def has_rank(self, rank: int) -> None:
         """Of a job that may have no default group."""
         self._first = self._first or (os.getpid(), rank == 0)
 
     def is_first(self) -> bool:
-        """Whether this process is rank 0 of the job. Known once there has been a default group, or has_rank()."""
+        """Whether this process is rank 0 of the job. Known once there has been a default group, or
+        has_rank()."""
         if self._first is None and dist.is_available() and dist.is_initialized():
             self._first = (os.getpid(), dist.get_rank() == 0)
         return self._first == (os.getpid(), True)  # a forked child is none
@@ -129,7 +145,8 @@ class _Book:
             found.calls += calls
             found.sent_bytes += sent
 
-    def record(self, kind: str, plain: int, sent: int, unquantized: collections.Counter[str], bound: int = 0) -> None:
+    def record(self, kind: str, plain: int, sent: int, unquantized: collections.Counter[str],
+               bound: int = 0) -> None:
         """bound: of `sent`, what is lossless, of which less may be sent."""
         self.is_first()
         with self.lock:
@@ -201,7 +218,8 @@ def report() -> Report:
     from . import unused
 
     with book.lock:
-        tallies = {name: dataclasses.replace(tally, unquantized=tally.unquantized.copy(), unkept=tally.unkept.copy(), rounded=tally.rounded.copy())
+        tallies = {name: dataclasses.replace(tally, unquantized=tally.unquantized.copy(),
+                                             unkept=tally.unkept.copy(), rounded=tally.rounded.copy())
                    for name, tally in book.tallies.items()}
         elsewhere = {key: dataclasses.replace(one) for key, one in book.others.items()}
     running = engines.running()

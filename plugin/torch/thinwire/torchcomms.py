@@ -1,7 +1,9 @@
-"""The backend "thinwire" of torchcomms (entry point group torchcomms.backends): new_comm("thinwire", device, name, hints={"codec": "int8"}).
+"""The backend "thinwire" of torchcomms (entry point group torchcomms.backends): new_comm("thinwire", device,
+name, hints={"codec": "int8"}).
 
-torchcomms loads this module when the backend is asked for. Backends can be written in Python from 0.3 on, and its interface is not promised
-to stay: a version that was not read is refused with the reason, as is one whose calls have other parameters."""
+torchcomms loads this module when the backend is asked for. Backends can be written in Python from 0.3 on, and
+its interface is not promised to stay: a version that was not read is refused with the reason, as is one whose
+calls have other parameters."""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ def load() -> None:
     except ImportError as error:
         why = str(error)
     if why:
-        raise ImportError("thinwire has no backend for torchcomms (this is %s): %s. %s" % (abi.version(), why, INSTEAD))
+        raise ImportError("thinwire has no backend for torchcomms (this is %s): %s. %s"
+                          % (abi.version(), why, INSTEAD))
     importlib.import_module(__package__ + ".torchcomms_backend").register()
 
 

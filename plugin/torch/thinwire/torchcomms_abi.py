@@ -10,7 +10,8 @@ NAME = "thinwire"
 # What was read. The package on PyPI of that name, 0.0.1, is empty.
 READ = ("0.3",)
 NAMES = ("CommOptions", "ReduceOp", "TorchComm", "TorchCommBackend", "new_comm", "register_backend")
-# TorchComm's methods for which the backend's own calls are put, and the parameters that they had when they were read.
+# TorchComm's methods for which the backend's own calls are put, and the parameters that they had when they
+# were read.
 COLLECTIVES = {
     "all_gather": ("tensor_list", "tensor"),
     "all_gather_single": ("output", "input"),
@@ -31,8 +32,9 @@ COLLECTIVES = {
 }
 AT_EACH_CALL = ("async_op", "hints", "timeout")
 OTHERS = {
-    "abort": (), "get_backend": (), "get_backend_impl": (), "get_backend_version": (), "get_device": (), "is_abort_supported": (),
-    "is_aborted": (), "set_hints": ("hints",), "split": ("ranks", "name", "hints", "timeout"),
+    "abort": (), "get_backend": (), "get_backend_impl": (), "get_backend_version": (), "get_device": (),
+    "is_abort_supported": (), "is_aborted": (), "set_hints": ("hints",),
+    "split": ("ranks", "name", "hints", "timeout"),
 }
 
 

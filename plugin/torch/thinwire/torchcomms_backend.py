@@ -23,12 +23,13 @@ from .version import __version__
 
 HINTS = ("codec",)
 # Of the launchers that torchcomms knows, in its order: ranks, and how many there are.
-LAUNCHERS = (("TORCHCOMM_RANK", "TORCHCOMM_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
-             ("RANK", "WORLD_SIZE"))
+LAUNCHERS = (("TORCHCOMM_RANK", "TORCHCOMM_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+             ("PMI_RANK", "PMI_SIZE"), ("RANK", "WORLD_SIZE"))
 
 
 class _Asked(threading.local):
-    """What the call under way asks for, which torchcomms does not pass on to backends in Python; None: C++ has called."""
+    """What the call under way asks for, which torchcomms does not pass on to backends in Python; None: C++
+    has called."""
 
     call: hostcomm.Call | None = None
 
@@ -41,7 +42,8 @@ def codec_of(hints: Mapping[str, str] | None) -> str | None:
     """ValueError that names a hint that is not known."""
     unknown = sorted(set(hints or ()) - set(HINTS))
     if unknown:
-        raise ValueError("thinwire does not know the hint %r; it knows %s" % (unknown[0], ", ".join(map(repr, HINTS))))
+        raise ValueError("thinwire does not know the hint %r; it knows %s"
+                         % (unknown[0], ", ".join(map(repr, HINTS))))
     return (hints or {}).get("codec")
 
 
@@ -59,7 +61,8 @@ def rank_and_size() -> tuple[int, int]:
             if not 0 <= rank < size:
                 raise ValueError("thinwire: %s=%d, %s=%d" % (names[0], rank, names[1], size))
             return rank, size
-    raise RuntimeError("thinwire: no rank: none of %s is set" % ", ".join(" and ".join(names) for names in LAUNCHERS))
+    raise RuntimeError("thinwire: no rank: none of %s is set"
+                       % ", ".join(" and ".join(names) for names in LAUNCHERS))
 
 
 def _store(rank: int, size: int, timeout: datetime.timedelta) -> dist.Store:
@@ -90,14 +93,16 @@ class Backend(api.TorchCommBackend):
         store = options.store if options.store is not None else _store(rank, size, options.timeout)
         self._begin(World(rank, tuple(range(size)), store), range(size), device, name, options)
 
-    def _begin(self, world: World, ranks: Sequence[int], device: torch.device, name: str, options: api.CommOptions) -> None:
+    def _begin(self, world: World, ranks: Sequence[int], device: torch.device, name: str,
+               options: api.CommOptions) -> None:
         # A name may be used again when its communicator has gone.
         key = "torchcomms/%s/%s/" % (name, hashlib.sha256(str(list(ranks)).encode()).hexdigest()[:16])
         _made[key] += 1
         self._world, self._rank, self._ranks = world, list(ranks).index(world.rank), list(ranks)
         self._device, self._name = device, name
         self._hints = dict(options.hints)
-        self._comm = hostcomm.Comm(world.under(key + str(_made[key])), ranks, name, lambda: codec_of(self._hints), options.timeout.total_seconds())
+        self._comm = hostcomm.Comm(world.under(key + str(_made[key])), ranks, name,
+                                   lambda: codec_of(self._hints), options.timeout.total_seconds())
 
     def finalize(self) -> None:
         if self._comm is not None:
@@ -110,7 +115,8 @@ class Backend(api.TorchCommBackend):
         if self._world is None:
             raise RuntimeError("thinwire: communicator %s is closed" % self._name)
         if self.get_rank() not in ranks:
-            raise RuntimeError("thinwire: rank %d is not among the ranks %s that it splits off" % (self.get_rank(), list(ranks)))
+            raise RuntimeError("thinwire: rank %d is not among the ranks %s that it splits off"
+                               % (self.get_rank(), list(ranks)))
         members = [self._ranks[one] for one in ranks]
         if not options.hints:
             options.hints = self._hints
@@ -140,7 +146,8 @@ class Backend(api.TorchCommBackend):
     def set_timeout(self, timeout: datetime.timedelta) -> None:
         self._live.set_timeout(timeout.total_seconds())
 
-    # What torchcomms has no way to ask a backend in Python for: register() puts these in the place of its own.
+    # What torchcomms has no way to ask a backend in Python for: register() puts these in the place of its
+    # own.
 
     def set_hints(self, hints: dict[str, str]) -> None:
         """On all ranks, between the same calls."""
@@ -168,7 +175,8 @@ class Backend(api.TorchCommBackend):
 
     @staticmethod
     def _ends(work: hostcomm.Work, async_op: bool) -> hostcomm.Work | None:
-        """C++, which calls for process groups, may drop what it is given without the interpreter's lock, so it is given nothing."""
+        """C++, which calls for process groups, may drop what it is given without the interpreter's lock, so
+        it is given nothing."""
         if async_op and _asked.call is not None:
             return work
         work.wait()
@@ -204,7 +212,8 @@ class Backend(api.TorchCommBackend):
         return self._ends(self._live.all_to_all_single(output, input, call=self._call), async_op)
 
     def all_to_all_v_single(self, output, input, output_split_sizes, input_split_sizes, async_op):
-        return self._ends(self._live.all_to_all_single(output, input, output_split_sizes, input_split_sizes, self._call), async_op)
+        work = self._live.all_to_all_single(output, input, output_split_sizes, input_split_sizes, self._call)
+        return self._ends(work, async_op)
 
     def all_to_all(self, output_tensor_list, input_tensor_list, async_op):
         return self._ends(self._live.all_to_all(output_tensor_list, input_tensor_list, self._call), async_op)
@@ -222,10 +231,12 @@ class Backend(api.TorchCommBackend):
         return self._ends(self._live.barrier(self._call), async_op)
 
     def send(self, tensor, dst, async_op):
-        raise NotImplementedError("thinwire has no send: it has collectives; make a second communicator, of another backend, for it")
+        raise NotImplementedError("thinwire has no send: it has collectives; make a second communicator, "
+                                  "of another backend, for it")
 
     def recv(self, tensor, src, async_op):
-        raise NotImplementedError("thinwire has no recv: it has collectives; make a second communicator, of another backend, for it")
+        raise NotImplementedError("thinwire has no recv: it has collectives; make a second communicator, "
+                                  "of another backend, for it")
 
 
 @contextlib.contextmanager
@@ -270,7 +281,8 @@ def register() -> None:
         return
     for name, own in COLLECTIVES.items():
         setattr(api.TorchComm, name, _with_hints(getattr(api.TorchComm, name), (*own, *AT_EACH_CALL)))
-    for name in ("abort", "get_backend_version", "get_device", "is_abort_supported", "is_aborted", "set_hints"):
+    for name in ("abort", "get_backend_version", "get_device", "is_abort_supported", "is_aborted",
+                 "set_hints"):
         setattr(api.TorchComm, name, _by_backend(getattr(api.TorchComm, name), name))
     api.register_backend(NAME, Backend)
     _registered = True

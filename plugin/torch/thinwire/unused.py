@@ -1,5 +1,5 @@
-"""Models of the job that do not go over Thinwire by themselves: DDP without the hook or with another one, FSDP1, those of libraries
-that call their own collectives, in compiled graphs, too. For the report."""
+"""Models of the job that do not go over Thinwire by themselves: DDP without the hook or with another one,
+FSDP1, those of libraries that call their own collectives, in compiled graphs, too. For the report."""
 
 from __future__ import annotations
 
@@ -61,9 +61,10 @@ def _count(model: DistributedDataParallel, seen: _Model) -> None:
         first.register_post_accumulate_grad_hook(count)
 
 
-# FSDP1's collectives, by all names that versions of torch have for them, and how often a rank sends its share of the whole.
-_FSDP1_CALLS = {"all_gather": 1, "all_gather_single": 1, "all_gather_into_tensor": 1, "reduce_scatter_single": 1, "reduce_scatter_tensor": 1,
-                "all_reduce": 2}
+# FSDP1's collectives, by all names that versions of torch have for them, and how often a rank sends its share
+# of the whole.
+_FSDP1_CALLS = {"all_gather": 1, "all_gather_single": 1, "all_gather_into_tensor": 1,
+                "reduce_scatter_single": 1, "reduce_scatter_tensor": 1, "all_reduce": 2}
 
 
 def _n_bytes(argument: object) -> int:
@@ -120,7 +121,8 @@ def watch() -> None:
         return
     if not _is_interposed():
         functional.watch()
-    made, hooked, made1 = DistributedDataParallel.__init__, DistributedDataParallel.register_comm_hook, FullyShardedDataParallel.__init__
+    made, hooked = DistributedDataParallel.__init__, DistributedDataParallel.register_comm_hook
+    made1 = FullyShardedDataParallel.__init__
 
     @functools.wraps(made)
     def __init__(self, *args, **kwargs):
@@ -137,7 +139,8 @@ def watch() -> None:
         if hasattr(hook, "_thinwire"):
             _seen[self].hooked = True
         else:
-            leave_alone(self, "it has a hook of its own, %s" % getattr(hook, "__qualname__", type(hook).__name__))
+            name = getattr(hook, "__qualname__", type(hook).__name__)
+            leave_alone(self, "it has a hook of its own, %s" % name)
 
     def built_in(original):
         def register(self, comm_hook_type):
@@ -154,7 +157,8 @@ def watch() -> None:
         announce("not over thinwire: %s; %s" % (_FSDP1, FSDP1_WHY))
 
     __init__._thinwire = True
-    DistributedDataParallel.__init__, DistributedDataParallel.register_comm_hook = __init__, register_comm_hook
+    DistributedDataParallel.__init__ = __init__
+    DistributedDataParallel.register_comm_hook = register_comm_hook
     inside.wrap_built_in_hook(DistributedDataParallel, built_in)
     FullyShardedDataParallel.__init__ = init1
     inside.replace_fsdp1_distributed(_Distributed)

@@ -1,8 +1,10 @@
-"""When a rank has failed: end what waits for it in other libraries. They would wait much longer, for half an hour by default.
+"""When a rank has failed: end what waits for it in other libraries. They would wait much longer, for half an
+hour by default.
 
-NCCL's groups are aborted. A collective of gloo's cannot be, but it ends when its connections do: so they are shut down as
-soon as the main thread does not get on. gloo keeps them to itself, and Linux says which they are: each of gloo's threads
-sleeps in an epoll_wait of its own kind, on a set of sockets that is listed in /proc."""
+NCCL's groups are aborted. A collective of gloo's cannot be, but it ends when its connections do: so they are
+shut down as soon as the main thread does not get on. gloo keeps them to itself, and Linux says which they
+are: each of gloo's threads sleeps in an epoll_wait of its own kind, on a set of sockets that is listed in
+/proc."""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from . import capi, inside
 log = logging.getLogger("thinwire")
 WATCH_SEC = 0.5
 STUCK_SEC = 3.0
-WAITING_FILES = ("torch/distributed/distributed_c10d.py", "torch/distributed/_functional_collectives.py", "torch/autograd/graph.py")
+WAITING_FILES = ("torch/distributed/distributed_c10d.py", "torch/distributed/_functional_collectives.py",
+                 "torch/autograd/graph.py")
 CALLING_FILES = ("torch/_ops.py", "torch/_library/autograd.py")  # from a Python function to C++
 # This one catches and raises again what a collective raises.
 PASSING_ON = "torch/distributed/c10d_logger.py"
@@ -78,7 +81,8 @@ def _waits_in() -> types.FrameType | None:
 
 
 def _raise_there(frame: types.FrameType, failure: capi.ThinwireError) -> None:
-    """The main thread gets the failure in place of what gloo raises, where torch passes that on; elsewhere it would come too late."""
+    """The main thread gets the failure in place of what gloo raises, where torch passes that on; elsewhere it
+    would come too late."""
     if frame.f_back is None or not frame.f_back.f_code.co_filename.endswith(PASSING_ON):
         return
 
@@ -87,7 +91,8 @@ def _raise_there(frame: types.FrameType, failure: capi.ThinwireError) -> None:
             RuntimeError.__init__(self, str(failure))
             self.status, self.failed_rank = failure.status, failure.failed_rank
 
-    C.pythonapi.PyThreadState_SetAsyncExc(C.c_ulong(threading.main_thread().ident or 0), C.py_object(ThinwireError))
+    thread = C.c_ulong(threading.main_thread().ident or 0)
+    C.pythonapi.PyThreadState_SetAsyncExc(thread, C.py_object(ThinwireError))
 
 
 _freed: types.FrameType | None = None  # there the main thread has been helped; several engines may try
@@ -105,8 +110,8 @@ def _free(frame: types.FrameType, failure: capi.ThinwireError) -> None:
 
 
 def watch(failure: capi.ThinwireError, stop: threading.Event) -> None:
-    """A rank has failed: whenever the main thread waits in torch and does not get on, free it; leave, if that does not help, as
-    NCCL's watchdog does."""
+    """A rank has failed: whenever the main thread waits in torch and does not get on, free it; leave, if that
+    does not help, as NCCL's watchdog does."""
     place, since = None, time.monotonic()
     while not stop.wait(WATCH_SEC):
         here, now = _waits_in(), time.monotonic()

@@ -1,6 +1,7 @@
 """Where the weights of a message come from and go to: tensors in memory, safetensors files, folders of them.
 
-A source gives an address of some consecutive elements of a tensor; a file's are read into memory first. Nothing here loads torch."""
+A source gives an address of some consecutive elements of a tensor; a file's are read into memory first.
+Nothing here loads torch."""
 
 from __future__ import annotations
 
@@ -16,9 +17,11 @@ from . import capi
 
 # safetensors' name of a type: (bytes of an element, the library's type or None for one that is not coded).
 TYPES = {
-    "BF16": (2, capi.BF16), "F16": (2, capi.FP16), "F32": (4, capi.FP32), "F64": (8, None), "F8_E4M3": (1, None), "F8_E5M2": (1, None),
-    "F8_E8M0": (1, None), "I64": (8, None), "I32": (4, None), "I16": (2, None), "I8": (1, None), "U64": (8, None), "U32": (4, None),
-    "U16": (2, None), "U8": (1, None), "BOOL": (1, None), "C64": (8, None),
+    "BF16": (2, capi.BF16), "F16": (2, capi.FP16), "F32": (4, capi.FP32), "F64": (8, None),
+    "F8_E4M3": (1, None), "F8_E5M2": (1, None), "F8_E8M0": (1, None),
+    "I64": (8, None), "I32": (4, None), "I16": (2, None), "I8": (1, None),
+    "U64": (8, None), "U32": (4, None), "U16": (2, None), "U8": (1, None),
+    "BOOL": (1, None), "C64": (8, None),
 }
 HEADER_BYTES_MAX = 1 << 28
 INDEX = ".safetensors.index.json"
@@ -77,11 +80,13 @@ class _Entry:
 
 
 def read_header(text: str, where: str) -> tuple[dict[str, _Entry], int]:
-    """({name: entry} in the order of the data, bytes of data) of a safetensors header. DeltaError if it makes no sense."""
+    """({name: entry} in the order of the data, bytes of data) of a safetensors header. DeltaError if it makes
+    no sense."""
     try:
         tensors = {name: (one["dtype"], tuple(one["shape"]), *one["data_offsets"])
                    for name, one in json.loads(text).items() if name != "__metadata__"}
-        plain = all(isinstance(n, int) and n >= 0 for _, shape, begin, end in tensors.values() for n in (*shape, begin, end))
+        plain = all(isinstance(n, int) and n >= 0
+                    for _, shape, begin, end in tensors.values() for n in (*shape, begin, end))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DeltaError("%s: not a safetensors header: %s" % (where, error)) from None
     if not plain:
@@ -92,7 +97,8 @@ def read_header(text: str, where: str) -> tuple[dict[str, _Entry], int]:
             raise DeltaError("%s: %s: the type %s is not known here" % (where, name, dtype))
         entry = _Entry(Spec(dtype, shape), begin)
         if begin != at or end - begin != entry.spec.n_bytes:
-            raise DeltaError("%s: %s: its bytes %d to %d do not fit its shape, or what stands before it" % (where, name, begin, end))
+            raise DeltaError("%s: %s: its bytes %d to %d do not fit its shape, or what stands before it"
+                             % (where, name, begin, end))
         entries[name], at = entry, end
     return entries, at
 

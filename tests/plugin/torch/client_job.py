@@ -1,5 +1,5 @@
-"""client_job.py NAME FOLDER: a small job of those who train with FSDP2 or DDP through a library. It knows nothing of Thinwire. Rank 0
-prints the losses as a JSON line."""
+"""client_job.py NAME FOLDER: a small job of those who train with FSDP2 or DDP through a library. It knows
+nothing of Thinwire. Rank 0 prints the losses as a JSON line."""
 
 import json
 import os
@@ -10,10 +10,13 @@ import typing
 import torch
 import torch.distributed as dist
 
-TEXT = """Ranks gather the weights of a layer before they compute with it, and forget them afterwards. Each keeps its own part, and
-its part of the optimizer's state. Gradients are summed where the part lives. What travels between nodes is most of a step on a slow
-network, so it is sent with fewer bits: weights as what has changed, gradients with a scale for each block.
-""" * 40
+TEXT = (
+    "Ranks gather the weights of a layer before they compute with it, and forget them afterwards. "
+    "Each keeps its own part, and\n"
+    "its part of the optimizer's state. Gradients are summed where the part lives. "
+    "What travels between nodes is most of a step on a slow\n"
+    "network, so it is sent with fewer bits: weights as what has changed, "
+    "gradients with a scale for each block.\n") * 40
 LENGTH, BATCH, STEPS, RATE = 32, 4, 6, 1e-2
 
 
@@ -22,8 +25,8 @@ def llama():
 
     torch.manual_seed(0)
     return LlamaForCausalLM(LlamaConfig(
-        vocab_size=128, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        max_position_embeddings=LENGTH, tie_word_embeddings=False))
+        vocab_size=128, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=LENGTH, tie_word_embeddings=False))
 
 
 class Output(typing.NamedTuple):
@@ -37,14 +40,17 @@ class Plain(torch.nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.embed, self.head = torch.nn.Embedding(128, 128), torch.nn.Linear(128, 128)
-        self.layers = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.LayerNorm(128), torch.nn.Linear(128, 256), torch.nn.GELU(),
-                                                              torch.nn.Linear(256, 128)) for _ in range(2))
+        self.layers = torch.nn.ModuleList(
+            torch.nn.Sequential(torch.nn.LayerNorm(128), torch.nn.Linear(128, 256), torch.nn.GELU(),
+                                torch.nn.Linear(256, 128))
+            for _ in range(2))
 
     def forward(self, input_ids, labels):
         x = self.embed(input_ids)
         for layer in self.layers:
             x = x + layer(x)
-        return Output(torch.nn.functional.cross_entropy(self.head(x)[:, :-1].flatten(0, 1), labels[:, 1:].flatten()))
+        return Output(
+            torch.nn.functional.cross_entropy(self.head(x)[:, :-1].flatten(0, 1), labels[:, 1:].flatten()))
 
 
 def samples():
@@ -87,8 +93,9 @@ def train_hf(arguments, model):
 
 
 def hf_arguments(folder, kind, **others):
-    return kind(output_dir=str(folder), max_steps=STEPS, per_device_train_batch_size=BATCH, learning_rate=RATE, logging_steps=1,
-                report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True, lr_scheduler_type="constant", **others)
+    return kind(output_dir=str(folder), max_steps=STEPS, per_device_train_batch_size=BATCH,
+                learning_rate=RATE, logging_steps=1, report_to=[], save_strategy="no", use_cpu=True,
+                disable_tqdm=True, lr_scheduler_type="constant", **others)
 
 
 def trainer_ddp(folder):
@@ -104,7 +111,8 @@ def accelerate(_folder):
     from accelerate.state import AcceleratorState
 
     plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="transformer_based_wrap",
-                                            transformer_cls_names_to_wrap=["LlamaDecoderLayer"], reshard_after_forward=True)
+                                            transformer_cls_names_to_wrap=["LlamaDecoderLayer"],
+                                            reshard_after_forward=True)
     accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
     AcceleratorState._shared_state |= {"distributed_type": DistributedType.FSDP, "fsdp_plugin": plugin}
     model = llama()
@@ -136,7 +144,8 @@ def trl_ddp(folder):
     from trl import SFTConfig, SFTTrainer
 
     rows = Dataset.from_dict({"input_ids": [one.tolist() for one in samples()[:64]]})
-    arguments = hf_arguments(folder, SFTConfig, max_length=LENGTH, dataset_kwargs={"skip_prepare_dataset": True}, ddp_backend="gloo")
+    arguments = hf_arguments(folder, SFTConfig, max_length=LENGTH,
+                             dataset_kwargs={"skip_prepare_dataset": True}, ddp_backend="gloo")
 
     found = SFTTrainer(model=llama(), args=arguments, train_dataset=rows, processing_class=tokenizer())
     found.train()
@@ -148,7 +157,8 @@ def tokenizer():
     from transformers import PreTrainedTokenizerFast
 
     words = Tokenizer(models.WordLevel({chr(i): i for i in range(128)}, unk_token=chr(1)))
-    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token=chr(0), eos_token=chr(2), unk_token=chr(1))
+    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token=chr(0), eos_token=chr(2),
+                                   unk_token=chr(1))
 
 
 def fabric(_folder):
@@ -156,8 +166,8 @@ def fabric(_folder):
     from lightning.fabric import Fabric
     from lightning.fabric.strategies import ModelParallelStrategy
 
-    strategy = ModelParallelStrategy(parallelize_fn=lambda model, mesh: shard(model, model.model.layers), data_parallel_size=2,
-                                     tensor_parallel_size=1)
+    strategy = ModelParallelStrategy(parallelize_fn=lambda model, mesh: shard(model, model.model.layers),
+                                     data_parallel_size=2, tensor_parallel_size=1)
     return run_fabric(Fabric(accelerator="cpu", devices=2, strategy=strategy))
 
 
@@ -190,18 +200,21 @@ class Decoder(torch.nn.Module):
         for layer in self.layers.values():
             x = x + layer(x)
         logits = self.lm_head(self.norm(x)).float()
-        return Output(torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()))
+        return Output(
+            torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()))
 
 
 def titan(_folder):
-    """torchtitan's FSDP2: groups of several modules, bf16, sums that are not divided. Its own models want GPUs."""
+    """torchtitan's FSDP2: groups of several modules, bf16, sums that are not divided. Its own models want
+    GPUs."""
     from torch.distributed.device_mesh import init_device_mesh
     from torchtitan.distributed.fsdp import apply_fsdp_to_decoder
 
     dist.init_process_group("gloo")
     model = Decoder()
     mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("fsdp",))
-    apply_fsdp_to_decoder(model, mesh, param_dtype=torch.bfloat16, reduce_dtype=torch.float32, pp_enabled=False)
+    apply_fsdp_to_decoder(model, mesh, param_dtype=torch.bfloat16, reduce_dtype=torch.float32,
+                          pp_enabled=False)
     return loop(model, torch.optim.AdamW(model.parameters(), RATE))
 
 

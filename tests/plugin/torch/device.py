@@ -1,4 +1,5 @@
-"""A GPU for staging.py that is none: its memory is the host's, its streams are threads that take their time."""
+"""A GPU for staging.py that is none: its memory is the host's, its streams are threads that take their
+time."""
 
 import queue
 import random

@@ -1,5 +1,5 @@
-"""A job whose groups are of some of the ranks, without the first in most: HSDP, shards kept by two ranks, pairs across nodes.
-Each rank prints a JSON line."""
+"""A job whose groups are of some of the ranks, without the first in most: HSDP, shards kept by two ranks,
+pairs across nodes. Each rank prints a JSON line."""
 
 import json
 import os

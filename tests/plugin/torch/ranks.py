@@ -101,12 +101,13 @@ def _answer(rank: int, process, pipe, deadline: float) -> object:
     return value
 
 
-def run(world: int, function: Callable[[int], object], nodes: list[int] | None = None, backend: str | None = "gloo",
-        may_die: tuple[int, ...] = (), stopped: tuple[int, ...] = (), leave: bool = True, limit_sec: float = LIMIT_SEC,
-        differing: dict[int, dict[str, str]] | None = None, **environment: str) -> list[object]:
-    """function(rank) on all ranks, each a process; their results in rank order, None for one that died and may, and for those
-    that will stop. backend None: no process group is made. nodes: the node of each rank, by default one each. differing: {rank: what
-    its environment has instead}; "" is as good as nothing."""
+def run(world: int, function: Callable[[int], object], nodes: list[int] | None = None,
+        backend: str | None = "gloo", may_die: tuple[int, ...] = (), stopped: tuple[int, ...] = (),
+        leave: bool = True, limit_sec: float = LIMIT_SEC, differing: dict[int, dict[str, str]] | None = None,
+        **environment: str) -> list[object]:
+    """function(rank) on all ranks, each a process; their results in rank order, None for one that died and
+    may, and for those that will stop. backend None: no process group is made. nodes: the node of each rank,
+    by default one each. differing: {rank: what its environment has instead}; "" is as good as nothing."""
     fork = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         store, started = os.path.join(folder, "store"), []

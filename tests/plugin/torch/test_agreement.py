@@ -76,13 +76,15 @@ def test_versions_that_differ_are_told():
     results = ranks.run(3, check)
     assert [calls for _, calls, _ in results] == [0] * 3
     version, _, lines = results[0]
-    assert len(lines) == 1 and lines[0].endswith("ranks 0, 2: Thinwire=%s, rank 1: Thinwire=another" % version)
+    assert len(lines) == 1
+    assert lines[0].endswith("ranks 0, 2: Thinwire=%s, rank 1: Thinwire=another" % version)
 
 
 def test_a_rank_without_the_variable_is_waited_for_and_told():
     results = run(3, {1: {"TW_FSDP": ""}})
     assert [calls for calls, _ in results] == [0, 0, 0]
-    assert len(results[0][1]) == 1 and "nothing was heard from rank 1 within 4 s (TW_JOIN_TIMEOUT" in results[0][1][0]
+    lines = results[0][1]
+    assert len(lines) == 1 and "nothing was heard from rank 1 within 4 s (TW_JOIN_TIMEOUT" in lines[0]
 
 
 def test_without_rank_0_the_next_one_tells():
@@ -137,7 +139,8 @@ def test_programs_that_differ_are_told():
 
     def check(rank):
         torch.manual_seed(0)
-        model = thinwire.enable(fully_shard(nn.Linear(64, 64)), weights="int8" if rank else "int4", min_bytes=1)
+        model = thinwire.enable(fully_shard(nn.Linear(64, 64)), weights="int8" if rank else "int4",
+                                min_bytes=1)
         model(torch.ones(4, 64)).sum().backward()
         return outcome()[0], ranks.logged("not over Thinwire")
 
@@ -151,9 +154,11 @@ def test_a_backend_whose_limits_differ_leaves_all_to_gloo():
     def check(rank):
         one = torch.ones(10000)
         dist.all_reduce(one)
-        return one[0].item(), outcome()[0], len(ranks.logged("all goes to gloo: TW_MIN_BYTES is 1, 1000000 on ranks 0 to 1"))
+        return (one[0].item(), outcome()[0],
+                len(ranks.logged("all goes to gloo: TW_MIN_BYTES is 1, 1000000 on ranks 0 to 1")))
 
-    results = ranks.run(2, check, backend="thinwire", differing={1: {"TW_MIN_BYTES": "1000000"}}, TW_MIN_BYTES="1")
+    results = ranks.run(2, check, backend="thinwire", differing={1: {"TW_MIN_BYTES": "1000000"}},
+                        TW_MIN_BYTES="1")
     assert results == [(2.0, 0, 1), (2.0, 0, 0)]
 
 

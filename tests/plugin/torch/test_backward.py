@@ -1,4 +1,5 @@
-"""backward.py: backward goes on while gradients are reduced, and nobody sees a gradient that is not there yet."""
+"""backward.py: backward goes on while gradients are reduced, and nobody sees a gradient that is not there
+yet."""
 
 import pytest
 import ranks
@@ -12,7 +13,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 # Gradients in bf16 are cast to the parameters' type; those in fp16 FSDP2 divides itself.
-POLICIES = [BF16, MixedPrecisionPolicy(), MixedPrecisionPolicy(torch.bfloat16), MixedPrecisionPolicy(torch.float16)]
+POLICIES = [BF16, MixedPrecisionPolicy(), MixedPrecisionPolicy(torch.bfloat16),
+            MixedPrecisionPolicy(torch.float16)]
 SHIFT = 0.5
 
 
@@ -26,7 +28,8 @@ def bits(tensors):
 
 
 def same(tensors, others):
-    return len(tensors) == len(others) > 0 and all(torch.equal(one, other) for one, other in zip(tensors, others))
+    return (len(tensors) == len(others) > 0
+            and all(torch.equal(one, other) for one, other in zip(tensors, others)))
 
 
 def enable(model, grads="plain"):
@@ -96,7 +99,8 @@ def events_of(model, rank, monkeypatch):
         patch.setattr(operations, "post", posted)
         patch.setattr(operations, "wait", waited)
         patch.setattr(fsdp.prefetch.Gathering, "end", lambda self: self._request.wait())
-        patch.setattr(fsdp._classes()[0], "__call__", fsdp._classes()[0].__mro__[2].__call__)  # gathers are torch's
+        # gathers are torch's
+        patch.setattr(fsdp._classes()[0], "__call__", fsdp._classes()[0].__mro__[2].__call__)
         loss.backward()
     return found
 
@@ -173,7 +177,8 @@ def test_a_hook_that_changes_a_gradient():
 
 
 def in_backward(rank):
-    """An optimizer for each parameter that steps when its gradient has come, and at the same time somebody who only looks."""
+    """An optimizer for each parameter that steps when its gradient has come, and at the same time somebody
+    who only looks."""
     model, seen = enable(make(blocks=3)), []
     own = {one: torch.optim.SGD([one], 1e-1) for one in model[2].parameters()}
 
@@ -206,7 +211,8 @@ class Stop(Exception):
 
 
 def test_an_exception_in_backward():
-    """Gradients that were reduced before it are there, those of an earlier batch are not lost, and training goes on."""
+    """Gradients that were reduced before it are there, those of an earlier batch are not lost, and training
+    goes on."""
 
     def failing(rank):
         model = enable(make(blocks=4))
@@ -268,7 +274,8 @@ def test_replicas():
         return losses
 
     def check(rank):
-        for shape, how in (((2, 2), "each"), ((2, 2), "all-reduce later"), ((4, 1), "accumulate"), ((4, 1), "all-reduce later")):
+        for shape, how in (((2, 2), "each"), ((2, 2), "all-reduce later"), ((4, 1), "accumulate"),
+                           ((4, 1), "all-reduce later")):
             one, other = both(lambda: training(rank, shape, how))
             assert one == other, (shape, how)
         return True
@@ -345,7 +352,8 @@ def unprobed():
 
 
 def test_a_torch_that_differs_waits(monkeypatch, unprobed):
-    monkeypatch.setattr(inside, "_LATER", {"_fsdp_param": {"FSDPParam": ("sharded_param", "of_another_name")}})
+    monkeypatch.setattr(inside, "_LATER",
+                        {"_fsdp_param": {"FSDPParam": ("sharded_param", "of_another_name")}})
 
     def check(rank):
         return events_of(enable(make(blocks=2)), rank, monkeypatch)

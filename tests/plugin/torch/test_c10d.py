@@ -10,7 +10,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 if not ranks.python_backends():
-    pytest.skip("backends of torch %s cannot be written in Python" % torch.__version__, allow_module_level=True)
+    pytest.skip("backends of torch %s cannot be written in Python" % torch.__version__,
+                allow_module_level=True)
 
 TYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.uint8]
 OPERATIONS = [dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT]
@@ -114,7 +115,8 @@ def test_ddp_and_fsdp_over_the_backend():
 
     def fsdp(rank):
         torch.manual_seed(0)
-        model = fully_shard(nn.Linear(200, 200), mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
+        model = fully_shard(nn.Linear(200, 200),
+                            mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
         model(torch.full((2, 200), float(rank))).square().mean().backward()
         return model.weight.grad.full_tensor()
 

@@ -19,7 +19,8 @@ def in_child(function, **environment):
 
 def declared():
     """{(structure, field): offset} of the C compiler."""
-    program = os.path.join(os.environ.get("TEST_SRCDIR", "."), os.environ.get("TEST_WORKSPACE", ""), "tests/plugin/torch/layout")
+    program = os.path.join(os.environ.get("TEST_SRCDIR", "."), os.environ.get("TEST_WORKSPACE", ""),
+                           "tests/plugin/torch/layout")
     lines = subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()
     return {tuple(line.split()[:2]): int(line.split()[2]) for line in lines}
 
@@ -41,7 +42,8 @@ def test_constants_are_as_in_the_headers():
 
 def test_codecs():
     def check():
-        assert capi.parse_codec(None) is None and capi.parse_codec("plain") is None and capi.parse_codec("exact") is None
+        assert capi.parse_codec(None) is None
+        assert capi.parse_codec("plain") is None and capi.parse_codec("exact") is None
         codec = capi.parse_codec("int4:hadamard,block=64")
         assert (codec.bits, codec.block, codec.hadamard) == (4, 64, 1)
         assert str(codec) == "int4:block=64,hadamard"
@@ -55,7 +57,8 @@ def test_codecs():
 def test_policy_of_the_environment():
     def check():
         rules = policy.from_environment()
-        assert rules.keeps and str(rules.weights) == "lossless" and rules.grads is None and rules.min_bytes == 2048
+        assert rules.keeps and str(rules.weights) == "lossless"
+        assert rules.grads is None and rules.min_bytes == 2048
         rules = policy.make(weights="plain", grads="int4", min_bytes=1)
         assert rules.weights is None and rules.grads.bits == 4 and rules.min_bytes == 1
         return True
@@ -103,8 +106,10 @@ def test_unquantized_nests_and_ends_with_an_error():
 
 def error_of_loading(library, path=""):
     program = "import thinwire.capi as c\ntry: c.lib()\nexcept ImportError as e: print(e)"
-    environment = os.environ | {"TW_LIBRARY": str(library), "PYTHONPATH": os.environ["PYTHONPATH"] + ":" + str(path)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    environment = os.environ | {"TW_LIBRARY": str(library),
+                                "PYTHONPATH": os.environ["PYTHONPATH"] + ":" + str(path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True,
+                          check=True)
     return done.stdout
 
 
@@ -126,9 +131,11 @@ def test_a_missing_ucx_is_named_with_its_package(tmp_path):
 
 
 def test_doctor_names_the_node_that_lacks_ucx(tmp_path):
-    done = subprocess.run([sys.executable, "-m", "thinwire", "doctor"], env=os.environ | {"TW_LIBRARY": str(without_ucx(tmp_path))},
+    done = subprocess.run([sys.executable, "-m", "thinwire", "doctor"],
+                          env=os.environ | {"TW_LIBRARY": str(without_ucx(tmp_path))},
                           capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr == "thinwire doctor: %s: %s\n" % (os.uname().nodename, capi.UCX_MISSING)
+    assert done.returncode == 1
+    assert done.stderr == "thinwire doctor: %s: %s\n" % (os.uname().nodename, capi.UCX_MISSING)
 
 
 def test_ucx_of_pypi_is_taken_where_the_system_has_none(tmp_path):
@@ -136,10 +143,12 @@ def test_ucx_of_pypi_is_taken_where_the_system_has_none(tmp_path):
         capi.lib()
         return next(line.split()[-1] for line in open("/proc/self/maps") if "libucp.so" in line)
 
-    # A package libucx as PyPI's is: it loads libraries by their paths, and they are known by their names from then on.
+    # A package libucx as PyPI's is: it loads libraries by their paths, and they are known by their names from
+    # then on.
     ucp = pathlib.Path(in_child(find)).read_bytes()
     (tmp_path / "ucp.so").write_bytes(ucp.replace(b"libucp.so.0", b"libucx.so.9"))
-    (tmp_path / "libucx.py").write_text("import ctypes\ndef load_library():\n    return [ctypes.CDLL(%r)]\n" % str(tmp_path / "ucp.so"))
+    (tmp_path / "libucx.py").write_text("import ctypes\ndef load_library():\n    return [ctypes.CDLL(%r)]\n"
+                                        % str(tmp_path / "ucp.so"))
     assert error_of_loading(without_ucx(tmp_path), tmp_path) == ""
 
 
@@ -156,5 +165,6 @@ def test_the_wheel():
     assert info.name == "thinwire-%s.dist-info" % thinwire.__version__
     assert (site / "thinwire/py.typed").exists()
     recorded = {line.split(",")[0] for line in (info / "RECORD").read_text().splitlines()}
-    there = {str(path.relative_to(site)) for folder in (info, site / "thinwire") for path in folder.rglob("*") if path.is_file()}
+    there = {str(path.relative_to(site)) for folder in (info, site / "thinwire")
+             for path in folder.rglob("*") if path.is_file()}
     assert recorded == {name for name in there if "__pycache__" not in name}

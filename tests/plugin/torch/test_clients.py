@@ -1,4 +1,5 @@
-"""Libraries that train with FSDP2 and DDP, as they are: each test is skipped where its library is not installed."""
+"""Libraries that train with FSDP2 and DDP, as they are: each test is skipped where its library is not
+installed."""
 
 import contextlib
 import importlib.util
@@ -16,11 +17,13 @@ LIMIT_SEC = 150
 
 def run(job, folder, **environment):
     """(losses, what was said on stderr) of two ranks, each a node of its own."""
-    start = ["--no-python", "sh", "-c", 'TW_NODE_ID=$RANK exec "$@"', "sh", sys.executable, str(HERE / "client_job.py"), job, str(folder)]
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
-               "localhost:0", *start]
+    start = ["--no-python", "sh", "-c", 'TW_NODE_ID=$RANK exec "$@"', "sh", sys.executable,
+             str(HERE / "client_job.py"), job, str(folder)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
+               "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", *start]
     settings = {"TW_NET_DEVICES": "lo", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""} | environment
-    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=LIMIT_SEC)
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True,
+                          timeout=LIMIT_SEC)
     assert done.returncode == 0, done.stdout + done.stderr
     (losses,) = filter(None, map(losses_of, done.stdout.splitlines()))
     return losses, done.stderr
@@ -53,8 +56,8 @@ def test_a_library_with_collectives_of_its_own(tmp_path):
         pytest.skip("not installed: deepspeed")
     losses, said = run("deepspeed", tmp_path, TW_FSDP="1", DS_ACCELERATOR="cpu")
     assert len(losses) == 6 and losses[-1] < losses[0]
-    assert said.count("nothing went over thinwire to other nodes, because of DeepSpeed: it calls collectives of its own; "
-                      "under NCCL: LD_PRELOAD=libthinwire-nccl.so") == 1
+    assert said.count("nothing went over thinwire to other nodes, because of DeepSpeed: "
+                      "it calls collectives of its own; under NCCL: LD_PRELOAD=libthinwire-nccl.so") == 1
 
 
 @pytest.mark.parametrize("job, needs, says", JOBS, ids=[job for job, _, _ in JOBS])

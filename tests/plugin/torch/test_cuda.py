@@ -1,4 +1,5 @@
-"""GPU memory: what is enqueued and on which stream, with a library that writes down its calls instead of a GPU."""
+"""GPU memory: what is enqueued and on which stream, with a library that writes down its calls instead of a
+GPU."""
 
 import types
 
@@ -55,8 +56,9 @@ def log(monkeypatch):
 def parameter():
     state = types.SimpleNamespace(name="SHARDED")
     data = torch.zeros(64, 64)
-    return types.SimpleNamespace(_orig_size=torch.Size([128, 64]), _sharded_param_data=data.flatten(), sharded_state=state,
-                                 _sharded_local_tensor=data, param_dtype=None, padded_sharded_param_size=data.size())
+    return types.SimpleNamespace(_orig_size=torch.Size([128, 64]), _sharded_param_data=data.flatten(),
+                                 sharded_state=state, _sharded_local_tensor=data, param_dtype=None,
+                                 padded_sharded_param_size=data.size())
 
 
 GROUP = types.SimpleNamespace(size=lambda: 2, group_name="0")
@@ -108,7 +110,8 @@ class Staging:
 
     def record_event(self):
         self.log.append("record on " + self.name)
-        return types.SimpleNamespace(of=self.name, synchronize=lambda: self.log.append("host waits for " + self.name))
+        return types.SimpleNamespace(of=self.name,
+                                     synchronize=lambda: self.log.append("host waits for " + self.name))
 
     def wait_event(self, event):
         self.log.append("%s waits for %s" % (self.name, event.of))
@@ -131,7 +134,8 @@ def kept(log, error=None):
 
 
 def test_a_staged_gather(monkeypatch):
-    """Out after the shard is written, posted when that is here, in when all is here, and the stream of whoever waits waits for that."""
+    """Out after the shard is written, posted when that is here, in when all is here, and the stream of
+    whoever waits waits for that."""
     calls, whole = [], torch.tensor([7, 8], dtype=torch.uint8)
     monkeypatch.setattr(staging, "device", Device(calls))
     monkeypatch.setattr(staging, "_copiers", {})
@@ -139,8 +143,9 @@ def test_a_staged_gather(monkeypatch):
         work = staging.gather(kept(calls), whole, whole[1:])
     work.wait()
     order = [one for one in calls if not one.startswith("stream ")]
-    assert order == ["pinned", "record on current", "out waits for current", "into waits for current", "copy on out", "record on out",
-                     "host waits for out", "post lossless", "gathered", "copy on into", "record on into", "current waits for into"]
+    assert order == ["pinned", "record on current", "out waits for current", "into waits for current",
+                     "copy on out", "record on out", "host waits for out", "post lossless", "gathered",
+                     "copy on into", "record on into", "current waits for into"]
     assert whole.tolist() == [1, 9] and work.test() and work.take_elapsed() == 2.5
     failing = staging.gather(kept(calls, ValueError("rank 3")), whole, whole[1:])
     with pytest.raises(ValueError, match="rank 3"):
@@ -155,7 +160,8 @@ def test_weights_that_cannot_be_kept_go_from_gpu_memory(log, monkeypatch):
     monkeypatch.setattr(staging, "device", Device([]))
     monkeypatch.setattr(replicas, "keeper_of", lambda ranks: None)
     monkeypatch.setattr(fsdp, "_announce_memory", lambda ranks, limit: None)
-    whole, before = torch.zeros(2 * 64 * 64), tally.book.tallies.setdefault("all-gather", tally.Tally()).unkept[replicas.UNEVEN]
+    whole = torch.zeros(2 * 64 * 64)
+    before = tally.book.tallies.setdefault("all-gather", tally.Tally()).unkept[replicas.UNEVEN]
     gather, _ = comms(keeps=True)
     assert gather(output_tensor=whole, input_tensor=whole[: 64 * 64], group=GROUP, async_op=False) is None
     assert log == [("post", capi.ALLGATHER, 0x1234, True, True)] and set(asked) == {"int8"}
@@ -176,7 +182,8 @@ def test_a_gather_is_in_the_order_of_its_stream(log):
 def test_a_reduction_is_in_the_order_of_its_stream(log):
     _, scatter = comms()
     shard, whole = torch.zeros(64 * 64), torch.zeros(2 * 64 * 64)
-    assert scatter(output_tensor=shard, input_tensor=whole, group=GROUP, op=torch.distributed.ReduceOp.AVG) is None
+    assert scatter(output_tensor=shard, input_tensor=whole, group=GROUP,
+                   op=torch.distributed.ReduceOp.AVG) is None
     assert log == [("post", capi.REDUCE_SCATTER, 0x1234, True, True)]
 
 
@@ -204,7 +211,8 @@ def test_without_cuda_in_the_library_torch_goes_its_own_way(monkeypatch):
         asked.append(group)
         raise error
 
-    monkeypatch.setattr(capi, "lib", lambda: types.SimpleNamespace(tw_status_string=lambda status: b"not supported"))
+    monkeypatch.setattr(capi, "lib",
+                        lambda: types.SimpleNamespace(tw_status_string=lambda status: b"not supported"))
     monkeypatch.setattr(engine.Use, "communicator", refuse)
     on_gpu = types.SimpleNamespace(is_cuda=True, dtype=torch.bfloat16, nbytes=10**6, layout=torch.strided)
     error, asked = capi.ThinwireError("communicator", capi.UNSUPPORTED), []
@@ -214,7 +222,8 @@ def test_without_cuda_in_the_library_torch_goes_its_own_way(monkeypatch):
     assert tally.report().elsewhere["all-gather", str(error)] == tally.Elsewhere(2, 10**6)
     error = capi.ThinwireError("communicator", -11)
     with pytest.raises(capi.ThinwireError):
-        operations.carrier("all-gather", engine.Use({}), types.SimpleNamespace(size=lambda: 2, group_name="1"), on_gpu)
+        operations.carrier("all-gather", engine.Use({}),
+                           types.SimpleNamespace(size=lambda: 2, group_name="1"), on_gpu)
 
 
 def test_staged_gathers_need_no_backend_for_host_memory(monkeypatch):

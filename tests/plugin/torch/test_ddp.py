@@ -18,7 +18,9 @@ WIDTH = 48
 
 def make():
     torch.manual_seed(0)
-    return nn.Sequential(*[nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 95), nn.ReLU(), nn.Linear(95, WIDTH)) for _ in range(3)])
+    return nn.Sequential(*[
+        nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 95), nn.ReLU(), nn.Linear(95, WIDTH))
+        for _ in range(3)])
 
 
 def train(rank, hook=None, group=None, steps=4, dtype=torch.float32, accumulate=1):
@@ -141,7 +143,8 @@ def test_by_a_variable_the_numbers_are_as_with_the_hook():
     def by_variable(rank):
         return train(rank)
 
-    for (losses, weights), (own_losses, own) in zip(ranks.run(2, by_hook), switched_on(2, by_variable, TW_GRADS="int4")):
+    for (losses, weights), (own_losses, own) in zip(ranks.run(2, by_hook),
+                                                    switched_on(2, by_variable, TW_GRADS="int4")):
         assert own_losses == losses and all(torch.equal(a, b) for a, b in zip(weights, own))
 
 
@@ -172,7 +175,8 @@ def test_hooks_of_the_job_stay():
         model.register_comm_hook(None, theirs)
         model(torch.ones(2, WIDTH)).sum().backward()
         assert called and "ddp all-reduce" not in thinwire.report()
-        assert elsewhere() == ["it has a hook of its own, test_hooks_of_the_job_stay.<locals>.check.<locals>.theirs"]
+        assert elsewhere() == [
+            "it has a hook of its own, test_hooks_of_the_job_stay.<locals>.check.<locals>.theirs"]
         model = DistributedDataParallel(make())
         model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
         model(torch.ones(2, WIDTH)).sum().backward()
@@ -190,7 +194,8 @@ def test_hooks_of_the_job_stay():
     assert all(switched_on(2, check))
 
 
-@pytest.mark.parametrize("differing", [{"TW_DDP": ""}, {"TW_DDP": "", "TW_FSDP": "1"}, {"TW_GRADS": "int8"}, {"TW_LIBRARY": "/nowhere"}], ids=str)
+@pytest.mark.parametrize("differing", [{"TW_DDP": ""}, {"TW_DDP": "", "TW_FSDP": "1"}, {"TW_GRADS": "int8"},
+                                       {"TW_LIBRARY": "/nowhere"}], ids=str)
 def test_a_rank_that_differs(differing):
     def plain(rank):
         return train(rank)[0]
@@ -215,7 +220,8 @@ def test_models_are_pickled_and_copied_as_before():
         torch.save(model, file)
         file.seek(0)
         loaded = torch.load(file, weights_only=False)
-        assert all(torch.equal(a, b) for one in (copied, loaded) for a, b in zip(one.parameters(), model.parameters()))
+        assert all(torch.equal(a, b) for one in (copied, loaded)
+                   for a, b in zip(one.parameters(), model.parameters()))
         return True
 
     assert all(switched_on(2, check))

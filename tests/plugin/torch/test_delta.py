@@ -72,7 +72,8 @@ def test_any_bits_come_back(dtype):
         assert len(data) <= after.nbytes + 17 * 5 + 13 * 5 + 300
 
 
-@pytest.mark.parametrize("dtype, most", [(torch.bfloat16, 0.07), (torch.float16, 0.22), (torch.float32, 0.55)], ids=str)
+@pytest.mark.parametrize("dtype, most",
+                         [(torch.bfloat16, 0.07), (torch.float16, 0.22), (torch.float32, 0.55)], ids=str)
 def test_messages_are_small(dtype, most):
     old = weights(300, 300, dtype=dtype)
     assert len(delta.encode(old, stepped(old))) < most * old.nbytes
@@ -81,9 +82,11 @@ def test_messages_are_small(dtype, most):
 
 def state(seed=0):
     return {
-        "embed.weight": weights(50, 64, seed=seed), "norm.weight": weights(64, seed=seed + 1), "norm.bias": weights(64, dtype=torch.float32),
-        "layer.weight": weights(128, 64, dtype=torch.float16, seed=seed + 2), "ids": torch.arange(100), "flag": torch.tensor(True),
-        "empty": torch.empty(0, 4), "scalar": torch.tensor(3.0), "double": weights(10, dtype=torch.float64),
+        "embed.weight": weights(50, 64, seed=seed), "norm.weight": weights(64, seed=seed + 1),
+        "norm.bias": weights(64, dtype=torch.float32),
+        "layer.weight": weights(128, 64, dtype=torch.float16, seed=seed + 2), "ids": torch.arange(100),
+        "flag": torch.tensor(True), "empty": torch.empty(0, 4), "scalar": torch.tensor(3.0),
+        "double": weights(10, dtype=torch.float64),
     }
 
 
@@ -127,9 +130,11 @@ def test_tensors_that_share_memory_in_place():
 
 def test_a_tensor_with_another_name():
     a, b = weights(64, 64, seed=1), weights(64, 64, seed=2)
-    old, new = {"x": a, "y": b, "model.w": weights(10, 64)}, {"one": b, "two": a, "w": stepped(weights(10, 64))}
+    old = {"x": a, "y": b, "model.w": weights(10, 64)}
+    new = {"one": b, "two": a, "w": stepped(weights(10, 64))}
     data = delta.encode(old, new)
-    assert message.read_head(message.taker(data)).bases == {"one": "y", "two": "x", "w": "model.w"} and len(data) < 2000
+    assert message.read_head(message.taker(data)).bases == {"one": "y", "two": "x", "w": "model.w"}
+    assert len(data) < 2000
     assert all_same(delta.decode(old, data), new)
 
 
@@ -143,7 +148,8 @@ def test_wrong_old_weights_are_named(in_place):
     with pytest.raises(delta.DeltaError, match="^layer.weight: the old values are not those"):
         delta.decode(wrong, data, in_place=in_place)
     assert all_same(wrong, before)
-    with pytest.raises(delta.DeltaError, match=r"^embed.weight: the old weights have no such tensor, .* BF16\[50, 64\]"):
+    with pytest.raises(delta.DeltaError,
+                       match=r"^embed.weight: the old weights have no such tensor, .* BF16\[50, 64\]"):
         delta.decode({name: one for name, one in old.items() if name != "embed.weight"}, data)
     with pytest.raises(delta.DeltaError, match=r"^scalar: the old weights have F64\[\]"):
         delta.decode(old | {"scalar": old["scalar"].double()}, data)
@@ -158,7 +164,8 @@ def test_a_spoilt_message_is_refused():
     data = delta.encode(old, {name: one for name, one in new.items() if name != "ids"})
     generator = random.Random(0)
     head = message.FRONT.unpack_from(data)[1] + message.FRONT.size
-    places = list(range(60)) + list(range(head, head + 40)) + [generator.randrange(len(data)) for _ in range(200)]
+    places = (list(range(60)) + list(range(head, head + 40))
+              + [generator.randrange(len(data)) for _ in range(200)])
     for place in places:
         spoilt = bytearray(data)
         spoilt[place] ^= 1 << (generator.randrange(8) if place != head else 0)
@@ -177,7 +184,8 @@ def test_a_spoilt_message_is_refused():
 
 def test_what_is_no_plain_tensor_is_refused():
     one = weights(4)
-    for wrong, what in (({"a": 3}, "a: a int"), ({3: one}, "3: not a name"), ({"a": one.to("meta")}, "a: a tensor without plain memory"),
+    for wrong, what in (({"a": 3}, "a: a int"), ({3: one}, "3: not a name"),
+                        ({"a": one.to("meta")}, "a: a tensor without plain memory"),
                         ({"a": one.to_sparse()}, "a: a tensor without"), (one, "one is a tensor")):
         with pytest.raises(TypeError, match=what):
             delta.encode({"a": one}, wrong)
@@ -190,14 +198,16 @@ def raw(tensor):
     return bits(tensor).numpy().tobytes()
 
 
-NAMES = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.bool: "BOOL"}
+NAMES = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32", torch.float64: "F64",
+         torch.int64: "I64", torch.bool: "BOOL"}
 
 
 def save(path, tensors, padding=0, **metadata):
     """A safetensors file: u64 bytes of the header, the header, the data."""
     header, data = {"__metadata__": metadata} if metadata else {}, b""
     for name, one in tensors.items():
-        header[name] = {"dtype": NAMES[one.dtype], "shape": list(one.shape), "data_offsets": [len(data), len(data) + one.nbytes]}
+        header[name] = {"dtype": NAMES[one.dtype], "shape": list(one.shape),
+                        "data_offsets": [len(data), len(data) + one.nbytes]}
         data += raw(one)
     text = json.dumps(header).encode() + b" " * padding
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
@@ -205,14 +215,16 @@ def save(path, tensors, padding=0, **metadata):
 
 
 def run(*args, good=True, **environment):
-    done = subprocess.run([sys.executable, "-m", "thinwire", *map(str, args)], capture_output=True, text=True, env=os.environ | environment)
+    done = subprocess.run([sys.executable, "-m", "thinwire", *map(str, args)], capture_output=True, text=True,
+                          env=os.environ | environment)
     assert (done.returncode == 0) == good, done.stderr
     return done.stdout if good else done.stderr
 
 
 def test_files_by_commands(tmp_path):
     old = state()
-    first, second = save(tmp_path / "old.safetensors", old), save(tmp_path / "new.safetensors", after(old), 5, format="pt", note="änder")
+    first = save(tmp_path / "old.safetensors", old)
+    second = save(tmp_path / "new.safetensors", after(old), 5, format="pt", note="änder")
     said = run("diff", first, second, "-o", tmp_path / "change")
     assert "; 9 tensors, 1 added, 1 renamed, 1 removed" in said
     run("patch", first, tmp_path / "change", "-o", tmp_path / "made")
@@ -233,7 +245,8 @@ def test_wrong_files_are_named(tmp_path):
     before = sorted(tmp_path.iterdir()) + [save(tmp_path / "wrong", old)]
     said = run("patch", tmp_path / "wrong", tmp_path / "change", "-o", tmp_path / "made", good=False)
     assert said == "thinwire patch: norm.bias: the old values are not those that the message was made from\n"
-    assert "layer.weight: the old weights have no such" in run("patch", second, tmp_path / "change", "-o", tmp_path / "made", good=False)
+    said = run("patch", second, tmp_path / "change", "-o", tmp_path / "made", good=False)
+    assert "layer.weight: the old weights have no such" in said
     spoilt = bytearray((tmp_path / "change").read_bytes())
     for n in (30, len(spoilt) - 5):
         (tmp_path / "spoilt").write_bytes(spoilt[:n] + bytes([spoilt[n] ^ 1]) + spoilt[n + 1 :])
@@ -244,7 +257,8 @@ def test_wrong_files_are_named(tmp_path):
 
 
 HEADERS = {
-    "no number": b'{"a": {"dtype": "F32", "shape": ["x"], "data_offsets": [0, 4]}}', "no json": b"{", "no dictionary": b"[]",
+    "no number": b'{"a": {"dtype": "F32", "shape": ["x"], "data_offsets": [0, 4]}}',
+    "no json": b"{", "no dictionary": b"[]",
     "a type": b'{"a": {"dtype": "F3", "shape": [1], "data_offsets": [0, 4]}}',
     "a size": b'{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}',
     "a gap": b'{"a": {"dtype": "F32", "shape": [0], "data_offsets": [4, 4]}}',
@@ -286,7 +300,8 @@ def test_weights_in_parts(tmp_path):
         run("diff", before, second, "-o", tmp_path / "change")
         run("patch", before, tmp_path / "change", "-o", tmp_path / "made")
         assert contents(tmp_path / "made") == contents(second)
-        assert "there is such a folder" in run("patch", before, tmp_path / "change", "-o", tmp_path / "made", good=False)
+        said = run("patch", before, tmp_path / "change", "-o", tmp_path / "made", good=False)
+        assert "there is such a folder" in said
         shutil.rmtree(tmp_path / "made")
     delta.diff(second, single, tmp_path / "back")
     delta.patch(second, tmp_path / "back", tmp_path / "single again")
@@ -315,7 +330,8 @@ delta.diff(folder / "old", folder / "new", folder / "change", threads=1)
 delta.patch(folder / "old", folder / "change", folder / "made", threads=1)
 print(peak() - before)
 """
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True,
+                          check=True)
     assert int(done.stdout) < n
     assert (tmp_path / "made").read_bytes() == (tmp_path / "new").read_bytes()
 
@@ -323,11 +339,14 @@ print(peak() - before)
 def test_progress(tmp_path):
     seen, old = [], weights(20000)
     delta.encode(old, stepped(old), progress=lambda done, whole: seen.append((done, whole)))
-    assert [done for done, _ in seen] == [10000, 20000, 30000, 40000] and {whole for _, whole in seen} == {40000}
+    assert [done for done, _ in seen] == [10000, 20000, 30000, 40000]
+    assert {whole for _, whole in seen} == {40000}
 
 
 def test_info():
     said = run("info", TW_WEIGHTS="int5", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
-    assert said.split()[:2] == ["thinwire", __version__] and torch.__version__ in said and "libthinwire.so" in said
-    assert "not usable: TW_WEIGHTS: 'int5' is not a codec" in said and "not hooked: TORCH_DEVICE_BACKEND_AUTOLOAD=0" in said
+    assert said.split()[:2] == ["thinwire", __version__]
+    assert torch.__version__ in said and "libthinwire.so" in said
+    assert "not usable: TW_WEIGHTS: 'int5' is not a codec" in said
+    assert "not hooked: TORCH_DEVICE_BACKEND_AUTOLOAD=0" in said
     assert "not usable: cannot load /nowhere" in run("info", TW_LIBRARY="/nowhere")

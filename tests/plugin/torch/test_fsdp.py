@@ -25,7 +25,8 @@ def digest(tensors):
 
 def both(rank, prepare=lambda model: model, **kwargs):
     """(gloo's, Thinwire's plain) losses and weights of the same training."""
-    options = {name: kwargs.pop(name) for name in ("policy", "mesh", "reshard_after_forward") if name in kwargs}
+    options = {name: kwargs.pop(name) for name in ("policy", "mesh", "reshard_after_forward")
+               if name in kwargs}
     results = []
     for over_thinwire in (False, True):
         model = prepare(make(**options))
@@ -131,7 +132,8 @@ def test_small_parameters_and_single_nodes_stay_plain():
         model = thinwire.enable(make(), "int8", "int4", min_bytes=1 << 20)
         assert train(model, rank) == train(make(), rank)
         found = thinwire.report()["all-gather"]
-        assert found.unquantized["smaller than TW_MIN_BYTES"] == 2 * found.calls and found.sent_bytes == found.plain_bytes
+        assert found.unquantized["smaller than TW_MIN_BYTES"] == 2 * found.calls
+        assert found.sent_bytes == found.plain_bytes
         return True
 
     def one_node(rank):
@@ -192,7 +194,8 @@ def test_buffers_of_the_process_group(before):
         expected = train(make(), rank)
         enable = lambda model: thinwire.enable(model, "plain", "plain")
         model = enable(allocating(make())) if before else allocating(enable(make()))
-        assert all("ProcessGroup" in type(one._all_gather_comm.allocator).__name__ for one in inside.groups_of(model))
+        assert all("ProcessGroup" in type(one._all_gather_comm.allocator).__name__
+                   for one in inside.groups_of(model))
         assert train(model, rank) == expected
         found = thinwire.report()
         assert found["all-gather"].calls > 0 and found["reduce-scatter"].calls > 0 and not found.elsewhere
@@ -328,7 +331,8 @@ def make_failing():
 
 
 def after_a_failure(model, change, use, error=ValueError):
-    """What `use` finds when a forward has raised before the third layer, whose weights are on their way, and weights have changed."""
+    """What `use` finds when a forward has raised before the third layer, whose weights are on their way, and
+    weights have changed."""
     x, optimizer = torch.ones(4, WIDTH), torch.optim.SGD(model.parameters(), 0.5)
     for _ in range(2):
         model(x).square().mean().backward()
@@ -364,8 +368,8 @@ def test_weights_that_a_failed_forward_has_asked_for_are_not_used(patched):
         optimizer.step()
 
     def check(rank):
-        cases = [(optimized, whole_model), (data_changes, whole_model), (optimized, one_layer), (optimized, unsharded),
-                 (optimized, whole_model, Interrupt)]
+        cases = [(optimized, whole_model), (data_changes, whole_model), (optimized, one_layer),
+                 (optimized, unsharded), (optimized, whole_model, Interrupt)]
         expected = [after_a_failure(make_failing(), *case) for case in cases]
         if patched:
             fsdp.patch()
@@ -387,7 +391,8 @@ def test_meshes():
         assert close(rank, reshard_after_forward=2)
         calls = thinwire.report()["all-gather"].calls
         near = thinwire.enable(make(reshard_after_forward=2), "int8", "int4", min_bytes=0)
-        torch.testing.assert_close(torch.tensor(train(near, rank)), torch.tensor(train(make(), rank)), rtol=0.05, atol=0.05)
+        torch.testing.assert_close(torch.tensor(train(near, rank)), torch.tensor(train(make(), rank)),
+                                   rtol=0.05, atol=0.05)
         found = thinwire.report()
         # ranks 0 and 1 share a node: their gather for the backward pass is not quantized
         assert found["all-gather"].calls > calls and found["all-gather"].unquantized["ranks of one node"] > 0
@@ -400,7 +405,8 @@ EIGHT_BITS = torch.float8_e4m3fn
 
 
 class Adapted(nn.Module):
-    """A frozen base in bf16, adapters and a norm in fp32, and another type: all in one group of parameters."""
+    """A frozen base in bf16, adapters and a norm in fp32, and another type: all in one group of
+    parameters."""
 
     def __init__(self, odd=0):
         super().__init__()
@@ -429,17 +435,22 @@ def test_of_mixed_types_those_that_can_be_are_quantized():
     def check(rank):
         expected = gathered(make_adapted())
         # as many bytes as the base's, and no less: the adapters are smaller
-        found = gathered(thinwire.enable(make_adapted(), "int8:block=64", "int4", min_bytes=2 * WIDTH * WIDTH))
+        found = gathered(thinwire.enable(make_adapted(), "int8:block=64", "int4",
+                                         min_bytes=2 * WIDTH * WIDTH))
         assert [name for name in found if not torch.equal(found[name], expected[name])] == ["base.weight"]
         torch.testing.assert_close(found["base.weight"], expected["base.weight"], rtol=0, atol=0.002)
         tally = thinwire.report()["all-gather"]
-        assert tally.calls == 1 and tally.unquantized == {"smaller than TW_MIN_BYTES": 2, "norms and biases": 2, str(EIGHT_BITS): 1}
-        # of a third of the base, for two others: 16 bits an element without, 8 and a scale for each 64 with the codec
+        assert tally.calls == 1
+        assert tally.unquantized == {"smaller than TW_MIN_BYTES": 2, "norms and biases": 2,
+                                     str(EIGHT_BITS): 1}
+        # of a third of the base, for two others: 16 bits an element without, 8 and a scale for each 64 with
+        # the codec
         base = 2 * WIDTH * WIDTH * 2 // 3
         assert 0.45 * base < tally.plain_bytes - tally.sent_bytes < 0.5 * base
         # adapters, too
         smaller = gathered(thinwire.enable(make_adapted(), "int8:block=64", "int4", min_bytes=0))
-        assert not torch.equal(smaller["up.weight"], expected["up.weight"]) and torch.equal(smaller["norm.bias"], expected["norm.bias"])
+        assert not torch.equal(smaller["up.weight"], expected["up.weight"])
+        assert torch.equal(smaller["norm.bias"], expected["norm.bias"])
         exact = gathered(thinwire.enable(make_adapted(), "plain", "plain", min_bytes=0))
         with thinwire.unquantized():
             in_block = gathered(thinwire.enable(make_adapted(), "int8", "int4", min_bytes=0))
@@ -477,7 +488,8 @@ class Same(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.matrix, self.vector = nn.Parameter(torch.randn(WIDTH, WIDTH)), nn.Parameter(torch.randn(WIDTH * WIDTH))
+        self.matrix = nn.Parameter(torch.randn(WIDTH, WIDTH))
+        self.vector = nn.Parameter(torch.randn(WIDTH * WIDTH))
         self.which = "matrix"
 
     def forward(self, x):
@@ -495,7 +507,8 @@ def test_a_vector_with_the_size_of_a_matrix_stays_plain(first):
 
     def check(rank):
         matrix, vector = gradients(rank, lambda model: model)
-        own_matrix, own_vector = gradients(rank, lambda model: thinwire.enable(model, "plain", "int4", min_bytes=0))
+        own_matrix, own_vector = gradients(
+            rank, lambda model: thinwire.enable(model, "plain", "int4", min_bytes=0))
         assert torch.equal(own_vector, vector) and not torch.equal(own_matrix, matrix)
         return thinwire.report()["reduce-scatter"].unquantized["norms and biases"]
 
@@ -517,8 +530,10 @@ def test_replicas_reduce_over_thinwire():
         near = train(model, rank, 4)
         torch.testing.assert_close(torch.tensor(near), torch.tensor(expected), rtol=0.05, atol=0.05)
         found = thinwire.report()
-        sent, plain = (getattr(found["all-reduce"], name) - getattr(tally, name) for name in ("sent_bytes", "plain_bytes"))
-        assert near != expected and sent < 0.2 * plain and found["all-reduce"].unquantized["norms and biases"] == 8 * 4
+        sent, plain = (getattr(found["all-reduce"], name) - getattr(tally, name)
+                       for name in ("sent_bytes", "plain_bytes"))
+        assert near != expected and sent < 0.2 * plain
+        assert found["all-reduce"].unquantized["norms and biases"] == 8 * 4
         assert found["all-gather"].plain_bytes == found["reduce-scatter"].plain_bytes == 0
         assert found.counted_bytes == found["all-reduce"].sent_bytes and not found.elsewhere
         return digest(weights(model))
@@ -541,7 +556,8 @@ def test_replicas_accumulate_without_a_reduction():
         return found
 
     def check(rank):
-        assert losses(rank, lambda model: thinwire.enable(model, "plain", "plain")) == losses(rank, lambda model: model)
+        own = losses(rank, lambda model: thinwire.enable(model, "plain", "plain"))
+        assert own == losses(rank, lambda model: model)
         return thinwire.report()["all-reduce"].calls
 
     assert ranks.run(2, check) == [4, 4]
@@ -568,7 +584,8 @@ def test_replicate():
         assert losses(rank, lambda model: thinwire.disable(thinwire.enable(model))) == expected
         (key,), (found,) = zip(*thinwire.report().elsewhere.items())
         whole = 4 * 2 * sum(one.numel() for one in Block().parameters())
-        return key == ("all-reduce", "thinwire is not enabled there") and (found.calls, found.sent_bytes) == (6, 3 * whole)
+        return (key == ("all-reduce", "thinwire is not enabled there")
+                and (found.calls, found.sent_bytes) == (6, 3 * whole))
 
     assert all(ranks.run(2, check))
 

@@ -1,4 +1,5 @@
-"""hostcomm.py: all collectives of a communicator, with tensors of any kind. torch's own arithmetic is the measure."""
+"""hostcomm.py: all collectives of a communicator, with tensors of any kind. torch's own arithmetic is the
+measure."""
 
 import dataclasses
 import functools
@@ -36,7 +37,8 @@ def free_port():
 def world_of(rank, world, members=None):
     """Of the default group, which no communicator here needs but for its store."""
     found = meeting.default_world().under("hostcomm/%d/" % next(NAMES))
-    return meeting.World(rank, tuple(range(world)) if members is None else tuple(sorted(members)), found.store)
+    own = tuple(range(world)) if members is None else tuple(sorted(members))
+    return meeting.World(rank, own, found.store)
 
 
 def make(rank, world, codec=None, order=None, timeout_sec=60.0):
@@ -106,14 +108,15 @@ def check_all_to_all(comm, rank, world):
 
 
 REDUCED = {
-    "SUM": lambda rows: rows.sum(0), "AVG": lambda rows: rows.sum(0) / rows.size(0), "PRODUCT": lambda rows: rows.prod(0),
-    "MIN": lambda rows: rows.amin(0), "MAX": lambda rows: rows.amax(0),
+    "SUM": lambda rows: rows.sum(0), "AVG": lambda rows: rows.sum(0) / rows.size(0),
+    "PRODUCT": lambda rows: rows.prod(0), "MIN": lambda rows: rows.amin(0), "MAX": lambda rows: rows.amax(0),
 }
 
 
 def close(found, expected, dtype):
     """Of values near 1: a few roundings apart."""
-    return torch.allclose(found.double(), expected.double(), rtol=8 * torch.finfo(dtype).eps, atol=8 * torch.finfo(dtype).eps)
+    return torch.allclose(found.double(), expected.double(), rtol=8 * torch.finfo(dtype).eps,
+                          atol=8 * torch.finfo(dtype).eps)
 
 
 def check_reductions(comm, rank, world):
@@ -125,7 +128,8 @@ def check_reductions(comm, rank, world):
         assert close(whole, expected, dtype)
         output = torch.empty(40, dtype=dtype)
         comm.reduce_scatter_single(output, rows[rank], op).wait()
-        assert torch.equal(output, whole.view(world, 40)[rank]) or close(output, expected.view(world, 40)[rank], dtype)
+        assert (torch.equal(output, whole.view(world, 40)[rank])
+                or close(output, expected.view(world, 40)[rank], dtype))
         sizes = [(i * 40 * world) // sum(range(world + 1)) for i in range(1, world)]
         parts = expected.split([*sizes, 40 * world - sum(sizes)])
         inputs = list(rows[rank].split([len(one) for one in parts]))
@@ -142,9 +146,11 @@ def check_reductions_of_integers(comm, rank, world):
     for dtype in (torch.int64, torch.int32, torch.uint8):
         rows = torch.stack([values(one, dtype, 20 * world) for one in range(world)])
         folds = {
-            "SUM": rows.sum(0, dtype=dtype), "MAX": rows.amax(0), "MIN": rows.amin(0), "PRODUCT": rows.prod(0, dtype=dtype),
+            "SUM": rows.sum(0, dtype=dtype), "MAX": rows.amax(0), "MIN": rows.amin(0),
+            "PRODUCT": rows.prod(0, dtype=dtype),
             "AVG": rows.sum(0, dtype=dtype).div(world, rounding_mode="trunc").to(dtype),
-            "BAND": functools.reduce(torch.bitwise_and, rows), "BOR": functools.reduce(torch.bitwise_or, rows),
+            "BAND": functools.reduce(torch.bitwise_and, rows),
+            "BOR": functools.reduce(torch.bitwise_or, rows),
             "BXOR": functools.reduce(torch.bitwise_xor, rows),
         }
         for op, expected in folds.items():
@@ -177,8 +183,8 @@ def check_tensors_that_are_not_contiguous(comm, rank, world):
 @pytest.mark.parametrize("world, nodes", [(1, [0]), (3, [0, 1, 1])])
 def test_collectives(world, nodes):
     def check(comm, rank):
-        for one in (check_what_is_moved_arrives, check_all_to_all, check_reductions, check_reductions_of_integers,
-                    check_tensors_that_are_not_contiguous):
+        for one in (check_what_is_moved_arrives, check_all_to_all, check_reductions,
+                    check_reductions_of_integers, check_tensors_that_are_not_contiguous):
             one(comm, rank, world)
 
     run(world, check, nodes)
@@ -203,7 +209,8 @@ def test_ranks_in_an_order_of_their_own_and_subsets():
 
 
 def test_a_subset_does_not_take_the_launchers_word():
-    """A node has fewer of its ranks than the launcher has started there, and the one port may be another subset's."""
+    """A node has fewer of its ranks than the launcher has started there, and the one port may be another
+    subset's."""
 
     def check(_rank):
         world = meeting.World(0, (0,), torch.distributed.HashStore(), launched=False)
@@ -306,7 +313,8 @@ def test_a_first_rank_that_cannot_listen_is_heard_of():
     ranks.run(1, check, backend=None)
 
 
-SLOW = {"TW_COLL_MODEL": "inter:beta=1mbit"}  # on a fast link what is so small goes plain where that loses nothing
+# on a fast link what is so small goes plain where that loses nothing
+SLOW = {"TW_COLL_MODEL": "inter:beta=1mbit"}
 QMAX, PART = {"int8": 127, "int4": 7}, {"int8": 0.27, "int4": 0.15, "lossless": 0.95}
 
 
@@ -318,7 +326,8 @@ def sent(work):
 
 
 def check_codec(made, rank, codec, call):
-    """Rounding is off by half a step of the largest in a block, whose scale is a bf16; sums are rounded once more on their way back."""
+    """Rounding is off by half a step of the largest in a block, whose scale is a bf16; sums are rounded once
+    more on their way back."""
     n, both = 1 << 16, [values(one, torch.float32, 1 << 16) for one in range(2)]
     own, other = both[rank], both[1 - rank]
     bound = 1.01 * max(own.abs().max(), other.abs().max()) / (2 * QMAX[codec]) if codec in QMAX else 0.0
@@ -335,7 +344,8 @@ def check_codec(made, rank, codec, call):
 
 
 def test_codecs_are_within_their_bounds_and_take_fewer_bytes():
-    """A communicator's for what is not small, a call's for whatever it is given; integers are what they were."""
+    """A communicator's for what is not small, a call's for whatever it is given; integers are what they
+    were."""
 
     def check(rank):
         plain, comm = make(rank, 2), make(rank, 2, "int8")
@@ -347,8 +357,10 @@ def test_codecs_are_within_their_bounds_and_take_fewer_bytes():
             small, counts = torch.full((5,), 1 / 3), torch.arange(100000) * (rank + 1)
             comm.all_reduce(small, "SUM").wait()
             comm.all_reduce(counts, "SUM").wait()
-            assert torch.equal(small, torch.full((5,), 1 / 3) * 2) and torch.equal(counts, torch.arange(100000) * 3)
-            n_bytes = sent(lambda: comm.all_gather_single(torch.empty(2 << 16), torch.ones(1 << 16), Call("plain")))
+            assert torch.equal(small, torch.full((5,), 1 / 3) * 2)
+            assert torch.equal(counts, torch.arange(100000) * 3)
+            n_bytes = sent(
+                lambda: comm.all_gather_single(torch.empty(2 << 16), torch.ones(1 << 16), Call("plain")))
             assert 4 << 16 <= n_bytes <= (4 << 16) + HEAD_BYTES
         comm.close()
         plain.close()
@@ -361,12 +373,16 @@ def test_what_makes_no_sense_is_named():
         x = torch.ones(4)
         for call, what in (
             (lambda: comm.all_reduce(x, "PREMUL_SUM"), "no reduction PREMUL_SUM: it has SUM, AVG"),
-            (lambda: comm.all_gather_single(torch.empty(9), x), "all_gather_single's output has 9 elements, 8 are expected"),
-            (lambda: comm.all_gather_single(torch.empty(8).half(), x), "several types: torch.float16, torch.float32"),
+            (lambda: comm.all_gather_single(torch.empty(9), x),
+             "all_gather_single's output has 9 elements, 8 are expected"),
+            (lambda: comm.all_gather_single(torch.empty(8).half(), x),
+             "several types: torch.float16, torch.float32"),
             (lambda: comm.all_gather([x], x), "all_gather's list has 1 elements, 2 are expected"),
-            (lambda: comm.reduce_scatter_single(x, x, "SUM"), "reduce_scatter_single's input has 4 elements, 8 are expected"),
+            (lambda: comm.reduce_scatter_single(x, x, "SUM"),
+             "reduce_scatter_single's input has 4 elements, 8 are expected"),
             (lambda: comm.all_to_all_single(x[:3], x[:3]), "has 3 elements, for 2 ranks"),
-            (lambda: comm.all_to_all_single(x, x, [2, 2], [1, 2]), "first dimension of all_to_all_v_single's input has 3 elements, 4 are"),
+            (lambda: comm.all_to_all_single(x, x, [2, 2], [1, 2]),
+             "first dimension of all_to_all_v_single's input has 3 elements, 4 are"),
             (lambda: comm.broadcast(x, 0, Call("int8")), "broadcast takes no codec"),
             (lambda: comm.all_reduce(x, "SUM", Call("int3")), "'int3' is not a codec"),
         ):
@@ -393,7 +409,8 @@ def test_a_rank_that_differs_is_told_to_all(environment, told):
             make(rank, 3, codec if rank == 1 else None)
         return str(error.value)
 
-    for texts in ranks.run(3, lambda rank: [refused(rank, codec) for codec in told], differing={1: environment}):
+    for texts in ranks.run(3, lambda rank: [refused(rank, codec) for codec in told],
+                           differing={1: environment}):
         for text, expected in zip(texts, told.values()):
             assert text.startswith("thinwire: communicator test: ") and expected in text
 
@@ -411,7 +428,8 @@ def test_ranks_whose_calls_differ_get_an_error():
     def check(rank):
         comm = make(rank, 2)
         with pytest.raises(thinwire.ThinwireError):
-            comm.all_gather_single(torch.empty(1 << 18), torch.ones(1 << 17), Call("int8" if rank else None)).wait()
+            comm.all_gather_single(torch.empty(1 << 18), torch.ones(1 << 17),
+                                   Call("int8" if rank else None)).wait()
 
     ranks.run(2, check, leave=False)
 

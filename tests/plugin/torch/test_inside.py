@@ -16,8 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 OTHERS = {"_current_frames", "_exit"}
 # Public by their names, but of classes that are not.
 OF_PRIVATE_CLASSES = {
-    "fsdp_params", "comm_ctx", "sharded_state", "param_dtype", "padded_sharded_param_size", "sharded_param", "offload_to_cpu",
-    "iter_forward_root", "all_gather_output", "all_gather_work",
+    "fsdp_params", "comm_ctx", "sharded_state", "param_dtype", "padded_sharded_param_size", "sharded_param",
+    "offload_to_cpu", "iter_forward_root", "all_gather_output", "all_gather_work",
 }
 
 
@@ -26,29 +26,34 @@ def is_private(name):
 
 
 def package():
-    return {path.name: ast.parse(path.read_text()) for path in sorted(pathlib.Path(thinwire.__file__).parent.glob("*.py"))}
+    return {path.name: ast.parse(path.read_text())
+            for path in sorted(pathlib.Path(thinwire.__file__).parent.glob("*.py"))}
 
 
 def defined(tree):
-    """Names of functions, classes and variables, and what objects have of their own or are given as a mark."""
+    """Names of functions, classes and variables, and what objects have of their own or are given as a
+    mark."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            if node.attr.startswith("_thinwire") or isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            if own or node.attr.startswith("_thinwire"):
                 yield node.attr
 
 
 def private_uses(tree, own):
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and (is_private(node.attr) and node.attr not in own or node.attr in OF_PRIVATE_CLASSES):
+        if isinstance(node, ast.Attribute) and (is_private(node.attr) and node.attr not in own
+                                                or node.attr in OF_PRIVATE_CLASSES):
             yield node.lineno, ast.unparse(node)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             if any(map(is_private, [*(node.module or "").split("."), *(one.name for one in node.names)])):
                 yield node.lineno, ast.unparse(node)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "setattr", "hasattr"):
+        elif (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+              and node.func.id in ("getattr", "setattr", "hasattr")):
             name = node.args[1]
             if isinstance(name, ast.Constant) and is_private(name.value) and name.value not in own:
                 yield node.lineno, ast.unparse(node)
@@ -106,7 +111,8 @@ def test_a_name_that_is_missing(monkeypatch, unprobed, name):
     assert later == (name not in inside._BESIDE_LATER)
 
 
-@pytest.mark.parametrize("name", [name for name, known in {**inside._ALWAYS, **inside._BESIDE}.items() if known is not None])
+@pytest.mark.parametrize("name", [name for name, known in {**inside._ALWAYS, **inside._BESIDE}.items()
+                                  if known is not None])
 def test_a_function_with_other_parameters(monkeypatch, unprobed, name):
     put(monkeypatch, name, with_other_parameters)
     assert name + "(" in inside.difference()
@@ -119,7 +125,8 @@ def test_a_function_of_fsdp2(monkeypatch, unprobed, module, path, other):
     assert path + "(" in inside.difference() and not inside.base_difference()
 
 
-@pytest.mark.parametrize("module, owner", [(module, owner) for module, owners in inside._CLASSES.items() for owner in owners])
+@pytest.mark.parametrize("module, owner",
+                         [(module, owner) for module, owners in inside._CLASSES.items() for owner in owners])
 def test_a_class_of_fsdp2(monkeypatch, unprobed, module, owner):
     put(monkeypatch, inside._FOLDER + module + "." + owner, type(owner, (), {}))
     assert owner + "." in inside.difference()
@@ -151,7 +158,8 @@ def test_a_job_keeps_torchs_collectives_and_is_told_why(monkeypatch, unprobed, v
     def check(rank):
         return step(rank, make), ranks.logged("thinwire is off")
 
-    line = "thinwire is off: torch %s is not known here: it has no torch.distributed.distributed_c10d._get_default_store()" % torch.__version__
+    line = ("thinwire is off: torch %s is not known here: "
+            "it has no torch.distributed.distributed_c10d._get_default_store()" % torch.__version__)
     first, second = ranks.run(2, check, **{variable: "1"})
     assert first == ({}, [line]) and second == ({}, [])
 

@@ -32,13 +32,15 @@ def step(model):
 
 
 def python(program, *args, **environment):
-    return subprocess.run([sys.executable, "-c", program, *args], env=os.environ | environment, capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-c", program, *args], env=os.environ | environment,
+                          capture_output=True, text=True)
 
 
 # What a program loads when torch is imported, and when it makes a process group.
 IMPORTS = """
 import sys, torch
-loaded = sorted(name for name in sys.modules if name.startswith("thinwire")), "torch.distributed.fsdp" in sys.modules
+loaded = (sorted(name for name in sys.modules if name.startswith("thinwire")),
+          "torch.distributed.fsdp" in sys.modules)
 print(*loaded[0], loaded[1], "libthinwire" in open("/proc/self/maps").read())
 if len(sys.argv) > 1:
     torch.distributed.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
@@ -49,7 +51,8 @@ if len(sys.argv) > 1:
 @pytest.mark.parametrize("asked", ["0", "1"])
 def test_the_import_of_torch_costs_nothing(asked):
     done = python(IMPORTS, TW_FSDP=asked, TW_WEIGHTS="nonsense", TW_LIBRARY="/nowhere/lib.so")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "thinwire thinwire.autoload thinwire.version False False\n", "")
+    loaded = "thinwire thinwire.autoload thinwire.version False False\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, loaded, "")
 
 
 def test_nothing_breaks_a_group(tmp_path):
@@ -61,16 +64,18 @@ def test_nothing_breaks_a_group(tmp_path):
 def find_job():
     name = "bench/fsdp_job.py"
     here = pathlib.Path(__file__).parent
-    return next(base / name for base in (pathlib.Path.cwd(), here.parent.parent.parent) if (base / name).exists())
+    return next(base / name for base in (pathlib.Path.cwd(), here.parent.parent.parent)
+                if (base / name).exists())
 
 
 def test_torchrun_and_an_unchanged_job():
     # Each rank a node of its own, for which only the environment is changed.
     start = ["--no-python", "sh", "-c", 'TW_NODE_ID=$RANK exec "$@"', "sh", sys.executable, str(find_job())]
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
-               "--rdzv-endpoint", "localhost:0"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
+               "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
     environment = os.environ | {"TW_FSDP": "1", "TW_NET_DEVICES": "lo"}
-    done = subprocess.run(command + start + ["--params", "400K", "--steps", "4", "--lr", "0.01"], env=environment, capture_output=True, text=True)
+    done = subprocess.run(command + start + ["--params", "400K", "--steps", "4", "--lr", "0.01"],
+                          env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     # on stdout there is the job's line alone, but for what gloo of some versions says
     lines = [line for line in done.stdout.splitlines() if not line.startswith("[Gloo]")]
@@ -80,14 +85,16 @@ def test_torchrun_and_an_unchanged_job():
     # one process speaks: torchrun's agent and the other rank do not
     assert done.stderr.count("FSDP2 over thinwire: weights delta") == done.stderr.count("as counted") == 1
     # rank 0's report, with its counted bytes
-    assert done.stderr.count("all-gather:") == 1 and "where plain is" in done.stderr and "norms and biases" in done.stderr
+    assert done.stderr.count("all-gather:") == 1
+    assert "where plain is" in done.stderr and "norms and biases" in done.stderr
 
 
 def test_what_the_process_keeps():
     """No signal handlers, nothing on stdout, no launcher needed, forked children are refused."""
 
     def caught():
-        line = next(one for one in pathlib.Path("/proc/self/status").read_text().splitlines() if one.startswith("SigCgt"))
+        line = next(one for one in pathlib.Path("/proc/self/status").read_text().splitlines()
+                    if one.startswith("SigCgt"))
         return line.split()[1]
 
     def forked(model):
@@ -161,8 +168,10 @@ def test_no_rank_waits_in_gloo_for_a_stopped_rank(how):
             os.kill(os.getpid(), signal.SIGSTOP)
         if rank == 2:
             time.sleep(2)
-        errors = [error_of(dist.barrier if how == "barrier" else lambda: dist.recv(torch.ones(1000), 1)), error_of(lambda: step(model))]
-        return [(isinstance(one, thinwire.ThinwireError), one.failed_rank, "rank 1" in str(one)) for one in errors]
+        errors = [error_of(dist.barrier if how == "barrier" else lambda: dist.recv(torch.ones(1000), 1)),
+                  error_of(lambda: step(model))]
+        return [(isinstance(one, thinwire.ThinwireError), one.failed_rank, "rank 1" in str(one))
+                for one in errors]
 
     expected = [(True, 1, True)] * 2
     assert ranks.run(3, check, stopped=(1,), leave=False, **FAST) == [expected, None, expected]
@@ -189,7 +198,8 @@ def set_timeout(seconds):
 
 # A group's timeout after its first use, what the variable says; whether a late rank is waited for.
 @pytest.mark.parametrize("weights", ["plain", "delta"])
-@pytest.mark.parametrize("timeout, variable, waits", [(1, "", False), (1, "1000s", True), (1000, "4s", False)])
+@pytest.mark.parametrize("timeout, variable, waits",
+                         [(1, "", False), (1, "1000s", True), (1000, "4s", False)])
 def test_a_rank_is_waited_for_as_long_as_torch_does(timeout, variable, waits, weights):
     def check(rank):
         model, store = model_of(weights), dist.distributed_c10d._get_default_store()
@@ -207,7 +217,8 @@ def test_a_rank_is_waited_for_as_long_as_torch_does(timeout, variable, waits, we
             return True
         error = error_of(lambda: step(model))
         store.set("gave up", "")
-        return error.status == capi.TIMEOUT and "TW_COLL_TIMEOUT" in str(error) and "init_process_group(timeout=...)" in str(error)
+        return (error.status == capi.TIMEOUT and "TW_COLL_TIMEOUT" in str(error)
+                and "init_process_group(timeout=...)" in str(error))
 
     variables = {"TW_COLL_TIMEOUT": variable} if variable else {}
     assert ranks.run(2, check, leave=False, **variables) == [True, True]

@@ -111,7 +111,8 @@ POLICIES = {
 }
 
 
-@pytest.mark.parametrize("world, nodes, policy", [(4, [0, 0, 1, 1], "bf16"), (3, None, "fp16"), (4, [0, 1, 0, 1], "fp32")])
+@pytest.mark.parametrize("world, nodes, policy",
+                         [(4, [0, 0, 1, 1], "bf16"), (3, None, "fp16"), (4, [0, 1, 0, 1], "fp32")])
 def test_what_is_gathered_is_what_torch_gathers(world, nodes, policy):
     """After whatever has been done to the weights. Of three ranks, two have a GPU."""
 
@@ -119,7 +120,8 @@ def test_what_is_gathered_is_what_torch_gathers(world, nodes, policy):
         if world == 3 and rank > 0:
             staging.device = Simulated()
         plain, ours = twins(policy=POLICIES[policy])
-        for change in (evaluated, one_step, evaluated, manual, one_step, scaled_state, swapped, one_step, nans, evaluated):
+        for change in (evaluated, one_step, evaluated, manual, one_step, scaled_state, swapped, one_step,
+                       nans, evaluated):
             for model in (plain, ours):
                 torch.manual_seed(1)
                 change(model, rank)
@@ -145,7 +147,8 @@ def test_losses_are_those_of_plain():
         return expected == losses(rank, "delta")
 
     assert all(ranks.run(2, check))
-    ranks.run(4, lambda rank: losses(rank, "plain") == losses(rank, "delta") or pytest.fail("differ"), nodes=[0, 0, 1, 1])
+    ranks.run(4, lambda rank: losses(rank, "plain") == losses(rank, "delta") or pytest.fail("differ"),
+              nodes=[0, 0, 1, 1])
 
 
 def test_lossless_without_replicas():
@@ -156,7 +159,8 @@ def test_lossless_without_replicas():
             expected = train(make(policy=policy), rank)
             found = train(thinwire.enable(make(policy=policy), "lossless", "lossless", min_bytes=0), rank)
             assert found == expected
-            assert train(thinwire.enable(make(policy=policy), "delta", "lossless", min_bytes=0), rank) == expected
+            found = train(thinwire.enable(make(policy=policy), "delta", "lossless", min_bytes=0), rank)
+            assert found == expected
         return True
 
     assert all(ranks.run(2, check))
@@ -175,11 +179,13 @@ def moved(model, rank, by):
 
 @pytest.mark.parametrize("world, nodes, policy", [(2, None, "bf16"), (4, [0, 0, 1, 1], "fp32")])
 def test_changes_with_loss(world, nodes, policy):
-    """All ranks compute with the same weights, which are not far from the shards; norms and biases are the shards. exact() is."""
+    """All ranks compute with the same weights, which are not far from the shards; norms and biases are the
+    shards. exact() is."""
     by, four = 0.005, 1 / 14 + 1 / 64  # of the largest change: half a step of int4, and its scale's rounding
 
     def check(rank):
-        plain, ours = make(policy=POLICIES[policy]), thinwire.enable(make(policy=POLICIES[policy]), "delta4", "plain", min_bytes=0)
+        plain = make(policy=POLICIES[policy])
+        ours = thinwire.enable(make(policy=POLICIES[policy]), "delta4", "plain", min_bytes=0)
         assert same(gathered(plain), gathered(ours))  # the first time
         found, costs = [], []
         for _ in range(3):
@@ -187,7 +193,8 @@ def test_changes_with_loss(world, nodes, policy):
             costs.append(bytes_of(lambda: found.append(gathered(ours))))
             expected = gathered(plain)
             for one, other in zip(found[-1], expected):
-                limit = 2 * by * four + (2**-9 if policy == "bf16" else 1e-6) if one.dim() > 1 else 0  # what was left, too
+                # what was left, too
+                limit = 2 * by * four + (2**-9 if policy == "bf16" else 1e-6) if one.dim() > 1 else 0
                 assert worst([one], [other]) <= limit
             assert worst(found[-1], expected) > 0
         again = bytes_of(lambda: found.append(gathered(ours)))
@@ -263,7 +270,8 @@ def test_what_has_not_changed_costs_nothing():
 
 
 class Adapted(nn.Module):
-    """A LoRA by hand: a layer that is frozen, as parameters or as a buffer, which FSDP2 does not see, and adapters."""
+    """A LoRA by hand: a layer that is frozen, as parameters or as a buffer, which FSDP2 does not see, and
+    adapters."""
 
     def __init__(self, n, rank, is_buffer):
         super().__init__()
@@ -311,7 +319,8 @@ def test_memory_is_said_beforehand():
         train(enable(make()), rank, 1)
         return ranks.logged("weights are kept in host memory")
 
-    for limit, text in (("0", "on each rank (TW_REPLICA_MEM bounds it)"), ("60K", "at most 0.1 MB (TW_REPLICA_MEM)")):
+    for limit, text in (("0", "on each rank (TW_REPLICA_MEM bounds it)"),
+                        ("60K", "at most 0.1 MB (TW_REPLICA_MEM)")):
         lines, nothing = ranks.run(2, check, TW_REPLICA_MEM=limit)
         assert len(lines) == 1 and lines[0].endswith(text) and nothing == []
 
@@ -323,7 +332,8 @@ def test_the_report_says_what_lossless_messages_took():
         estimate.EVERY = 10
         train(thinwire.enable(make(), "plain", "int4", min_bytes=0), rank, 30)
         before = thinwire.report()["reduce-scatter"]
-        assert ("lossless would have been about" in str(thinwire.report())) == (before.samples == 6) == (rank == 0)
+        says = "lossless would have been about" in str(thinwire.report())
+        assert says == (before.samples == 6) == (rank == 0)
         train(thinwire.enable(make(), "plain", "lossless"), rank, 30)
         after = thinwire.report()["reduce-scatter"]
         taken = (after.sent_bytes - before.sent_bytes) / (after.plain_bytes - before.plain_bytes)
@@ -331,7 +341,8 @@ def test_the_report_says_what_lossless_messages_took():
         gathered = thinwire.report()["all-gather"]
         train(thinwire.enable(make(), "lossless", "lossless"), rank)
         found = thinwire.report()
-        sent, plain = [found["all-gather"].__dict__[name] - gathered.__dict__[name] for name in ("sent_bytes", "plain_bytes")]
+        sent, plain = [found["all-gather"].__dict__[name] - gathered.__dict__[name]
+                       for name in ("sent_bytes", "plain_bytes")]
         assert sent < 0.95 * plain and not found["all-gather"].unquantized
         return found.counted_bytes == found["all-gather"].sent_bytes + found["reduce-scatter"].sent_bytes
 
@@ -353,7 +364,8 @@ def test_memory_is_freed_with_the_model():
         model, another = enable(make()), enable(make(seed=1))
         evaluated(model, rank), evaluated(another, rank), evaluated(model, rank)
         both = replicas.memory.taken
-        numbers = sum(one.padded_sharded_param_size.numel() for group in inside.groups_of(model) for one in group.fsdp_params)
+        numbers = sum(one.padded_sharded_param_size.numel() for group in inside.groups_of(model)
+                      for one in group.fsdp_params)
         assert both == 2 * 2 * 3 * numbers  # nodes, models, bytes of a number of bf16
         del model
         gc.collect()
@@ -381,7 +393,8 @@ def test_a_limit_on_memory():
     assert results[0] == results[1]
     unkept, taken = results[0]
     assert set(unkept) == {replicas.NO_ROOM} and 0 < taken <= 60 << 10
-    assert "without replicas: beyond TW_REPLICA_MEM" in str(ranks.run(2, lambda rank: (check(rank), str(thinwire.report()))[1], TW_REPLICA_MEM="60K")[0])
+    said = ranks.run(2, lambda rank: (check(rank), str(thinwire.report()))[1], TW_REPLICA_MEM="60K")[0]
+    assert "without replicas: beyond TW_REPLICA_MEM" in said
 
 
 @pytest.mark.parametrize("differing", [{"TW_REPLICA_MEM": "1M"}, {"TW_WEIGHTS": "delta4"}])
@@ -412,7 +425,8 @@ def test_a_skipped_gather_is_an_error_that_names_the_group():
 
     texts = ranks.run(2, check, leave=False)
     assert "no error" not in texts
-    assert any("rank 1 gathers another unit" in one or "rank 0 gathers another unit" in one for one in texts), texts
+    assert any("rank 1 gathers another unit" in one or "rank 0 gathers another unit" in one
+               for one in texts), texts
 
 
 @pytest.mark.parametrize("reshard", [False, 2])
@@ -481,13 +495,15 @@ def parallel(mesh):
 
 
 def test_tensor_parallel():
-    """What is sharded over the nodes goes over Thinwire, the same bits; what a layer's ranks exchange is torch's own."""
+    """What is sharded over the nodes goes over Thinwire, the same bits; what a layer's ranks exchange is
+    torch's own."""
 
     def check(rank):
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("shard", "tensor"))
         plain, ours = parallel(mesh), enable(parallel(mesh))
         assert train(plain, rank // 2, 4) == train(ours, rank // 2, 4)
-        assert not thinwire.report()["all-gather"].unkept and thinwire.report()["reduce-scatter"].sent_bytes > 0
+        assert not thinwire.report()["all-gather"].unkept
+        assert thinwire.report()["reduce-scatter"].sent_bytes > 0
         return same(gathered_locals(plain), gathered_locals(ours))
 
     assert all(ranks.run(4, check, nodes=[0, 0, 1, 1], **CHECKED))
@@ -501,7 +517,8 @@ def test_compiled():
         ours[0].compile(backend="eager")
         assert train(plain, rank, 2) == train(ours, rank, 2)
         found = thinwire.report()
-        assert found["all-gather"].sent_bytes > 0 and found["reduce-scatter"].sent_bytes > 0 and not found["all-gather"].unkept
+        assert found["all-gather"].sent_bytes > 0 and found["reduce-scatter"].sent_bytes > 0
+        assert not found["all-gather"].unkept
         return same(gathered(plain), gathered(ours))
 
     assert all(ranks.run(2, check))
@@ -512,7 +529,8 @@ class Mixed(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.frozen, self.free = nn.Linear(WIDTH, WIDTH).requires_grad_(False), nn.Linear(WIDTH, 2 * WIDTH - 1)
+        self.frozen = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
+        self.free = nn.Linear(WIDTH, 2 * WIDTH - 1)
         self.frozen.to(torch.bfloat16)
 
     def forward(self, x):

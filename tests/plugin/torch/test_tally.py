@@ -53,7 +53,8 @@ def test_the_first_line_comes_with_the_first_use():
     lines = said_in(2, use, TW_MIN_BYTES="1")
     assert lines[0].startswith("FSDP2 over thinwire: weights delta, gradients int4")
     assert lines[1].startswith("weights are kept in host memory: ")
-    assert "MB sent to other nodes, as counted" in lines[2] and not any("FSDP2 over" in line for line in lines[1:])
+    assert "MB sent to other nodes, as counted" in lines[2]
+    assert not any("FSDP2 over" in line for line in lines[1:])
 
 
 def test_ddp_without_the_hook():
@@ -66,7 +67,8 @@ def test_ddp_without_the_hook():
         del model
 
     lines = said_in(2, use)
-    assert lines[0].startswith("nothing went over thinwire to other nodes, because of DistributedDataParallel: TW_DDP=1 or register_comm_hook(")
+    assert lines[0].startswith("nothing went over thinwire to other nodes, because of "
+                               "DistributedDataParallel: TW_DDP=1 or register_comm_hook(")
     assert len(lines) == 2 and lines[1].endswith("3 calls, about 0.0 MB")
 
     def exactly(rank):
@@ -94,8 +96,10 @@ def test_fsdp1():
             step(FullyShardedDataParallel(nn.Linear(WIDTH, WIDTH), device_id=torch.device("cpu")))
 
     first, *lines = said_in(2, use)
-    assert first == "not over thinwire: FullyShardedDataParallel, FSDP1; fully_shard is what goes over thinwire"
-    assert lines[0].startswith("nothing went over thinwire to other nodes, because of FullyShardedDataParallel, FSDP1: fully_shard")
+    assert first == ("not over thinwire: FullyShardedDataParallel, FSDP1; "
+                     "fully_shard is what goes over thinwire")
+    assert lines[0].startswith("nothing went over thinwire to other nodes, because of "
+                               "FullyShardedDataParallel, FSDP1: fully_shard")
     assert len(lines) == 2 and lines[1].endswith("4 calls, about 0.0 MB")
 
 
@@ -112,9 +116,10 @@ FSDP1 = [
 @pytest.mark.parametrize("strategy, calls, share", FSDP1)
 def test_what_fsdp1_sends_is_counted(strategy, calls, share):
     def use(rank):
-        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b")) if strategy is ShardingStrategy.HYBRID_SHARD else None
-        model = FullyShardedDataParallel(
-            nn.Linear(WIDTH, WIDTH, bias=False), device_id=torch.device("cpu"), sharding_strategy=strategy, device_mesh=mesh)
+        hybrid = strategy is ShardingStrategy.HYBRID_SHARD
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b")) if hybrid else None
+        model = FullyShardedDataParallel(nn.Linear(WIDTH, WIDTH, bias=False), device_id=torch.device("cpu"),
+                                         sharding_strategy=strategy, device_mesh=mesh)
         assert thinwire.report().elsewhere == {(unused._FSDP1, unused.FSDP1_WHY): tally.Elsewhere()}
         for _ in range(3):
             step(model)
@@ -127,13 +132,15 @@ def test_what_fsdp1_sends_is_counted(strategy, calls, share):
 def test_libraries_with_collectives_of_their_own():
     def use(rank):
         sys.modules["deepspeed.comm.comm"] = types.SimpleNamespace(cdb=None)
-        sys.modules["megatron.core.parallel_state"] = types.SimpleNamespace()  # of a version that has not what is asked for
+        # of a version that has not what is asked for
+        sys.modules["megatron.core.parallel_state"] = types.SimpleNamespace()
         assert not thinwire.report().elsewhere
         sys.modules["deepspeed.comm.comm"].cdb = object()
         sys.modules["megatron.core.parallel_state"].model_parallel_is_initialized = lambda: True
 
     first, *lines = said_in(2, use)
-    assert first.startswith("nothing went over thinwire to other nodes, because of DeepSpeed, Megatron: it calls collectives of its own")
+    assert first.startswith("nothing went over thinwire to other nodes, because of "
+                            "DeepSpeed, Megatron: it calls collectives of its own")
     assert len(lines) == 2 and all("LD_PRELOAD=libthinwire-nccl.so" in line for line in lines)
 
 
@@ -156,8 +163,10 @@ def test_collectives_of_a_graph(backend):
             "functional all-gather": 2, "functional reduce-scatter": 2}
 
     first, *lines = said_in(2, use)
-    assert first.startswith("nothing went over thinwire to other nodes, because of functional all-gather, functional reduce-scatter: a graph's")
-    assert len(lines) == 2 and all(line.endswith("LD_PRELOAD=libthinwire-nccl.so), 2 calls, about 0.3 MB") for line in lines)
+    assert first.startswith("nothing went over thinwire to other nodes, because of "
+                            "functional all-gather, functional reduce-scatter: a graph's")
+    assert len(lines) == 2
+    assert all(line.endswith("LD_PRELOAD=libthinwire-nccl.so), 2 calls, about 0.3 MB") for line in lines)
 
 
 def test_where_the_interposer_takes_them_nothing_is_said():
@@ -188,13 +197,15 @@ def test_a_type_that_is_not_carried():
                                    ("reduce-scatter", "torch.float64"): tally.Elsewhere(1, half)}
 
     lines = said_in(2, use)
-    assert lines[0] == "nothing went over thinwire to other nodes, because of all-gather, reduce-scatter: torch.float64"
+    assert lines[0] == ("nothing went over thinwire to other nodes, because of "
+                        "all-gather, reduce-scatter: torch.float64")
     assert lines[1] == "  not over thinwire: all-gather (torch.float64), 1 calls, about 0.0 MB"
 
 
 def test_ranks_of_one_node():
     lines = said_in(2, lambda rank: step(fully_shard(nn.Linear(WIDTH, WIDTH))), nodes=[0, 0])
-    assert lines[0] == "nothing went over thinwire to other nodes, because of all-gather, reduce-scatter: ranks of one node"
+    assert lines[0] == ("nothing went over thinwire to other nodes, because of "
+                        "all-gather, reduce-scatter: ranks of one node")
     assert not any("FSDP2 over" in line for line in lines)
 
 
@@ -208,7 +219,8 @@ def test_ranks_that_do_not_agree():
 
     first, second = ranks.run(2, check, differing={1: {"TW_WEIGHTS": "int4"}}, TW_FSDP="1", TW_MIN_BYTES="1")
     assert second == [] and len(first) == 3
-    assert first[0].startswith("nothing went over thinwire to other nodes, because of all-gather, reduce-scatter: rank 0: TW_WEIGHTS=delta")
+    assert first[0].startswith("nothing went over thinwire to other nodes, because of "
+                               "all-gather, reduce-scatter: rank 0: TW_WEIGHTS=delta")
     assert "rank 1: TW_WEIGHTS=int4" in first[0] and "reduce-scatter (rank 0: TW_WEIGHTS" in first[2]
 
 
@@ -248,7 +260,8 @@ def test_what_others_have_put_in_our_place():
         step(model)
         step(thinwire.disable(model))
         assert {key: one.calls for key, one in thinwire.report().elsewhere.items()} == {
-            ("all-gather", "Theirs is in its place"): 2, ("reduce-scatter", "thinwire is not enabled there"): 1}
+            ("all-gather", "Theirs is in its place"): 2,
+            ("reduce-scatter", "thinwire is not enabled there"): 1}
 
     assert any(line.startswith("  not over thinwire: all-gather (Theirs") for line in said_in(2, use))
 
@@ -283,8 +296,8 @@ def test_of_a_job_of_torchrun_one_process_speaks(how, told, tmp_path):
     job = tmp_path / "job.py"
     job.write_text(JOB)
     start = ["--no-python", "sh", "-c", 'TW_NODE_ID=$RANK exec "$@"', "sh", sys.executable, str(job), how]
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
-               "--rdzv-endpoint", "localhost:0"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
+               "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
     environment = os.environ | {"TW_FSDP": "1", "TW_NET_DEVICES": "lo"}
     done = subprocess.run(command + start, env=environment, capture_output=True, text=True)
     # torch's own threads of a DDP job may abort a process at its very end, with or without us
@@ -344,7 +357,8 @@ def test_two_threads_that_post_operations_of_one_shape_do_not_mix_them_up(monkey
             except threading.BrokenBarrierError:
                 pass
 
-        operations.Operation("all-reduce", capi.ALLREDUCE, torch.float32, shape, place, None, (), step=number).post(made)
+        operations.Operation("all-reduce", capi.ALLREDUCE, torch.float32, shape, place, None, (),
+                             step=number).post(made)
 
     run_together(post)
     assert sorted(library.seen) == [(1, 1000), (2, 2000)]
@@ -369,7 +383,8 @@ def test_two_threads_compare_settings_once(monkeypatch):
 
 
 def test_two_threads_use_one_process_group():
-    """Both for the first time, then each in its turn, as that is the order on all ranks; one waits while the other one posts."""
+    """Both for the first time, then each in its turn, as that is the order on all ranks; one waits while the
+    other one posts."""
     n_elems, n_steps = 5000, 60
 
     def check(rank):
@@ -380,8 +395,9 @@ def test_two_threads_use_one_process_group():
         def post(communicator, step, data):
             with turn:
                 assert turn.wait_for(lambda: len(posted) == step, 30)
-                request = operations.Operation("all-reduce", capi.ALLREDUCE, torch.float32, shape, lambda table: table.reduce(data.data_ptr()),
-                                               None, (data,), step=step).post(communicator)
+                request = operations.Operation("all-reduce", capi.ALLREDUCE, torch.float32, shape,
+                                               lambda table: table.reduce(data.data_ptr()), None, (data,),
+                                               step=step).post(communicator)
                 posted.append(request)
                 turn.notify_all()
             return request
@@ -402,7 +418,8 @@ def test_two_threads_use_one_process_group():
 
 
 def test_ranks_that_reduce_different_groups_are_told():
-    """Two threads that share a process group have no common order: what ranks then disagree about is an error."""
+    """Two threads that share a process group have no common order: what ranks then disagree about is an
+    error."""
 
     def check(rank):
         model = nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(2)])

@@ -1,4 +1,5 @@
-"""What the trainer saves, transformers opens with the same validation loss; models that transformers made, trained here."""
+"""What the trainer saves, transformers opens with the same validation loss; models that transformers made,
+trained here."""
 
 import importlib.util
 import json
@@ -32,8 +33,8 @@ CASES = reference().CASES
 
 def make_gpt2(folder):
     torch.manual_seed(1)
-    config = GPT2Config(vocab_size=23, n_positions=16, n_embd=12, n_layer=2, n_head=2, bos_token_id=None, eos_token_id=None,
-                        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    config = GPT2Config(vocab_size=23, n_positions=16, n_embd=12, n_layer=2, n_head=2, bos_token_id=None,
+                        eos_token_id=None, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
     GPT2LMHeadModel(config).bfloat16().save_pretrained(folder)
 
 
@@ -49,11 +50,11 @@ def train(folder, text, *sets):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    env = dict(os.environ, RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1",
-               MASTER_PORT=str(port))
-    keys = ["thinwire.data=%s" % text, "thinwire.val_data=%s" % text, "thinwire.sequence_length=%d" % LENGTH, "thinwire.steps=3",
-            "thinwire.val_sequences=40", "train_batch_size=4", "scheduler.type=none", "optimizer.params.lr=1e-2",
-            "thinwire.products=fp32"]
+    env = dict(os.environ, RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",
+               MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    keys = ["thinwire.data=%s" % text, "thinwire.val_data=%s" % text, "thinwire.sequence_length=%d" % LENGTH,
+            "thinwire.steps=3", "thinwire.val_sequences=40", "train_batch_size=4", "scheduler.type=none",
+            "optimizer.params.lr=1e-2", "thinwire.products=fp32"]
     command = [TRAIN, "--metrics", str(folder / "metrics.jsonl")]
     for key in keys + list(sets):
         command += ["--set", key]
@@ -71,8 +72,8 @@ def test_the_saved_model_has_the_same_loss(tmp_path, name):
     else:
         reference().make(str(start), name)
     text = write_text(tmp_path / "text.bin")
-    ours = train(tmp_path, tmp_path / "text.bin", "model.init_from=%s" % start, "thinwire.checkpoint=%s" % (tmp_path / "checkpoints"),
-                 "thinwire.save_model=%s" % out)
+    ours = train(tmp_path, tmp_path / "text.bin", "model.init_from=%s" % start,
+                 "thinwire.checkpoint=%s" % (tmp_path / "checkpoints"), "thinwire.save_model=%s" % out)
     model = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32, attn_implementation="eager")
     assert type(model).__name__ == json.loads((start / "config.json").read_text())["architectures"][0]
     with torch.no_grad():
@@ -124,7 +125,8 @@ def test_fp32_training_has_pytorchs_losses(tmp_path, name):
     model.save_pretrained(start)
     text = write_text(tmp_path / "text.bin")
     val_loss = train(tmp_path, tmp_path / "text.bin", "model.init_from=%s" % start, "bf16.enabled=false",
-                     "thinwire.delta_lossless=false", "train_batch_size=40", "thinwire.steps=8", "optimizer.params.weight_decay=0.1",
+                     "thinwire.delta_lossless=false", "train_batch_size=40", "thinwire.steps=8",
+                     "optimizer.params.weight_decay=0.1",
                      "thinwire.checkpoint=%s" % (tmp_path / "checkpoints"), "thinwire.save_model=%s" % out)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     ours = [line["loss"] for line in lines if "loss" in line]
@@ -154,6 +156,7 @@ def test_tokenizers_still_gives_the_ids_that_are_held(name):
     tokenizers = pytest.importorskip("tokenizers")
     folder = pathlib.Path("tests/trainer/data/bpe")
     text = (folder / "more.txt").read_bytes().decode()
-    ids = tokenizers.Tokenizer.from_file(str(folder / (name + ".json"))).encode(text, add_special_tokens=False).ids
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / (name + ".json")))
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
     held = torch.frombuffer(bytearray((folder / (name + ".ids")).read_bytes()), dtype=torch.uint16)
     assert ids == held.tolist()

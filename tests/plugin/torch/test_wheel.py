@@ -30,14 +30,16 @@ def python(tmp_path_factory):
     folder = tmp_path_factory.mktemp("venv")
     venv.create(folder, with_pip=False)
     found = folder / "bin" / "python3"
-    done = run(sys.executable, "-m", "pip", "--python", found, "install", "--no-index", "--no-deps", "--disable-pip-version-check", wheel())
+    done = run(sys.executable, "-m", "pip", "--python", found, "install", "--no-index", "--no-deps",
+               "--disable-pip-version-check", wheel())
     assert done.returncode == 0, done.stderr
     return found
 
 
 def start(python, *args, **environment):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TW_"))} | environment
-    return subprocess.Popen([python, *map(str, args)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TW_"))}
+    return subprocess.Popen([python, *map(str, args)], env=kept | environment, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
 
 
 def run(python, *args, **environment):
@@ -49,24 +51,28 @@ def run(python, *args, **environment):
 def test_what_is_in_it():
     with zipfile.ZipFile(wheel()) as files:
         names = set(files.namelist())
-    assert {"thinwire/py.typed", "thinwire/libthinwire.so.0", "thinwire/__main__.py", "thinwire/delta.py"} <= names
+    assert {"thinwire/py.typed", "thinwire/libthinwire.so.0", "thinwire/__main__.py",
+            "thinwire/delta.py"} <= names
 
 
 def test_info_without_torch(python):
     done = run(python, "-m", "thinwire", "info")
     assert done.returncode == 0 and done.stderr == ""
     found = dict(line.split(None, 1) for line in done.stdout.splitlines())
-    assert found["thinwire"].startswith(thinwire.__version__) and str(python.parent.parent) in found["library"]
+    assert found["thinwire"].startswith(thinwire.__version__)
+    assert str(python.parent.parent) in found["library"]
     assert found["torch"] == "not usable: No module named 'torch'" and "ref" in found["codecs"]
     assert run(python, "-m", "thinwire", "--version").stdout == "thinwire %s\n" % thinwire.__version__
-    assert run(python, "-c", "import thinwire; print(thinwire.__version__)").stdout.strip() == thinwire.__version__
+    done = run(python, "-c", "import thinwire; print(thinwire.__version__)")
+    assert done.stdout.strip() == thinwire.__version__
 
 
 def test_weights_without_torch(python, tmp_path):
     """bf16, as on a machine that only hands weights on."""
     header = b'{"a":{"dtype":"BF16","shape":[4000],"data_offsets":[0,8000]}}'
     for name, change in (("old", 0), ("new", 1)):
-        values = struct.pack("<4000H", *[0x3C00 + i % 500 + (change if i % 50 == 0 else 0) for i in range(4000)])
+        values = struct.pack("<4000H",
+                             *[0x3C00 + i % 500 + (change if i % 50 == 0 else 0) for i in range(4000)])
         (tmp_path / name).write_bytes(struct.pack("<Q", len(header)) + header + values)
     old, new, out, made = [tmp_path / name for name in ("old", "new", "out", "made")]
     assert "1 tensors" in run(python, "-m", "thinwire", "diff", old, new, "-o", out).stdout
@@ -77,13 +83,15 @@ def test_weights_without_torch(python, tmp_path):
 
 def test_doctor_without_torch(python, tmp_path):
     """Two ranks as of two nodes, on this machine's own devices."""
-    job = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
-           "TW_RENDEZVOUS_PORT": str(ranks.free_port())}
-    words = ["-m", "thinwire", "doctor", "--seconds", "1s", "--streams", "2", "--json", tmp_path / "doctor.json"]
+    job = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
+           "MASTER_PORT": "29500", "TW_RENDEZVOUS_PORT": str(ranks.free_port())}
+    words = ["-m", "thinwire", "doctor", "--seconds", "1s", "--streams", "2",
+             "--json", tmp_path / "doctor.json"]
     both = [start(python, *words, RANK=str(rank), TW_NODE_ID="node%d" % rank, **job) for rank in range(2)]
     (out, err), (nothing, other) = [one.communicate() for one in both]
     assert [one.returncode for one in both] == [0, 0], err + other
-    assert [line.split()[0] for line in out.splitlines()[-3:]] == ["slow:", "why:", "change:"] and nothing == ""
+    assert [line.split()[0] for line in out.splitlines()[-3:]] == ["slow:", "why:", "change:"]
+    assert nothing == ""
     found = json.loads((tmp_path / "doctor.json").read_text())
     assert found["nodes"] == 2 and len(found["ranks"]) == 2 and all(one["bps"] > 0 for one in found["flows"])
     assert {one["streams"] for one in found["flows"]} == {1, 2}
@@ -112,13 +120,19 @@ def test_import_torch_finds_it(python):
 
 
 def test_torchcomms_is_refused_with_a_reason(python):
-    """As torchcomms loads a backend that it is asked for: without it, and with the empty package that PyPI has."""
-    load = "from importlib.metadata import entry_points as e; (one,) = e(group='torchcomms.backends', name='thinwire'); one.load()"
-    done, none = run(python, "-c", load), "thinwire has no backend for torchcomms (this is of unknown version): No module named 'torchcomms'"
+    """As torchcomms loads a backend that it is asked for: without it, and with the empty package that PyPI
+    has."""
+    load = ("from importlib.metadata import entry_points as e; "
+            "(one,) = e(group='torchcomms.backends', name='thinwire'); one.load()")
+    done = run(python, "-c", load)
+    none = ("thinwire has no backend for torchcomms (this is of unknown version): "
+            "No module named 'torchcomms'")
     assert done.returncode == 1 and none in done.stderr.splitlines()[-1]
     site = next(python.parent.parent.glob("lib/python3*/site-packages"))
-    (site / "torchcomms-0.0.1.dist-info").mkdir()
-    (site / "torchcomms-0.0.1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: torchcomms\nVersion: 0.0.1\n")
+    info = site / "torchcomms-0.0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torchcomms\nVersion: 0.0.1\n")
     (site / "torchcomms").mkdir()
     (site / "torchcomms/__init__.py").touch()
-    assert "(this is 0.0.1): it takes no backends that are written in Python. Under" in run(python, "-c", load).stderr
+    said = run(python, "-c", load).stderr
+    assert "(this is 0.0.1): it takes no backends that are written in Python. Under" in said

@@ -18,12 +18,15 @@ def base():
 
 
 def run(setting, before=":"):
-    """Two nodes, what goes over the first one's device captured: (exit code, what was printed, what was logged)."""
+    """Two nodes, what goes over the first one's device captured: (exit code, what was printed, what was
+    logged)."""
     capture = base() / "tests/trainer/capture"
-    script = '%s; [ $RANK = 0 ] && listen=%s; exec env TW_FSDP=1 TW_MIN_BYTES=1 TW_WEIGHTS=plain TW_GRADS=plain GLOO_SOCKET_IFNAME=eth0 %s $listen "$@"'
-    command = [test_nodes.cluster(), "--nodes", "2", "--link", "none", "--", "sh", "-c", script % (before, capture, setting), "sh", sys.executable,
-               HERE / "wire_job.py"]
-    done = subprocess.run([str(one) for one in command], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    script = '%s; [ $RANK = 0 ] && listen=%s; exec env TW_FSDP=1 TW_MIN_BYTES=1 TW_WEIGHTS=plain ' \
+             'TW_GRADS=plain GLOO_SOCKET_IFNAME=eth0 %s $listen "$@"'
+    command = [test_nodes.cluster(), "--nodes", "2", "--link", "none", "--", "sh", "-c",
+               script % (before, capture, setting), "sh", sys.executable, HERE / "wire_job.py"]
+    done = subprocess.run([str(one) for one in command], capture_output=True, text=True,
+                          env=os.environ | {"OMP_NUM_THREADS": "1"})
     return done.returncode, done.stdout, done.stderr
 
 

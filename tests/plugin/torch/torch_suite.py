@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""torch_suite.py gloo|thinwire [NAME...]: PyTorch's own tests of collectives on CPUs, with that backend in gloo's place.
+"""torch_suite.py gloo|thinwire [NAME...]: PyTorch's own tests of collectives on CPUs, with that backend in
+gloo's place.
 
-By hand: it takes minutes. Prints a line "STATUS NAME" for each test, sorted, so that two runs can be compared with diff.
-The interpreter is that of torch_venv.py, with the wheel unpacked in PYTHONPATH."""
+By hand: it takes minutes. Prints a line "STATUS NAME" for each test, sorted, so that two runs can be compared
+with diff. The interpreter is that of torch_venv.py, with the wheel unpacked in PYTHONPATH."""
 
 import os
 import sys
@@ -13,8 +14,9 @@ WORLD = 3
 
 
 def set_environment():
-    os.environ |= {"BACKEND": "gloo", "WORLD_SIZE": str(WORLD), "INIT_METHOD": "file://", "TEMP_DIR": tempfile.mkdtemp(),
-                   "TW_MIN_BYTES": "1", "TW_NET_DEVICES": "lo", "TW_PEER_TIMEOUT": "60s", "OMP_NUM_THREADS": "1"}
+    os.environ |= {"BACKEND": "gloo", "WORLD_SIZE": str(WORLD), "INIT_METHOD": "file://",
+                   "TEMP_DIR": tempfile.mkdtemp(), "TW_MIN_BYTES": "1", "TW_NET_DEVICES": "lo",
+                   "TW_PEER_TIMEOUT": "60s", "OMP_NUM_THREADS": "1"}
     for folder in ("barrier", "init_dir", "test_dir"):
         os.makedirs(os.path.join(os.environ["TEMP_DIR"], folder), exist_ok=True)
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""torch_venv.py [--torch VERSION] [--dir DIR] [--find]: a virtual environment with PyTorch for a machine without a GPU, and its interpreter's
-path on stdout. It is made once, in the user's cache, and kept.
+"""torch_venv.py [--torch VERSION] [--dir DIR] [--find]: a virtual environment with PyTorch for a machine
+without a GPU, and its interpreter's path on stdout. It is made once, in the user's cache, and kept.
 
-PyTorch's wheel links a dozen CUDA libraries that a job on CPUs loads and never calls. They are gigabytes; here, small
-stand-ins with the same names take their place. For tests and benches only."""
+PyTorch's wheel links a dozen CUDA libraries that a job on CPUs loads and never calls. They are gigabytes;
+here, small stand-ins with the same names take their place. For tests and benches only."""
 
 import argparse
 import fcntl
@@ -16,7 +16,8 @@ import sys
 import tempfile
 
 NEWEST = "2.15.0"
-# pytest runs the tests; PyTorch's own distributed tests want the next ones; test_transformers.py opens models with the last.
+# pytest runs the tests; PyTorch's own distributed tests want the next ones; test_transformers.py opens models
+# with the last.
 EXTRAS = ["pytest", "numpy", "expecttest", "hypothesis", "transformers"]
 # Not fetched: GPU libraries, but for the CUDA runtime, which an import does call.
 GPU = re.compile(r"^(nvidia-|cuda-|triton)")
@@ -65,7 +66,8 @@ def missing(site):
 
 
 def symbols(site):
-    """(undefined, defined): undefined names of torch's libraries with their versions, and all that they define."""
+    """(undefined, defined): undefined names of torch's libraries with their versions, and all that they
+    define."""
     undefined, defined = set(), set()
     for path in libraries(site):
         for line in output("nm", "-DP", path).splitlines():
@@ -92,7 +94,8 @@ def version_owners(site):
 
 
 def sort_symbols(site, libs):
-    """{library: {version or None: [symbol]}} of what the stand-ins must define. Names without a version may be in any of them."""
+    """{library: {version or None: [symbol]}} of what the stand-ins must define. Names without a version may
+    be in any of them."""
     undefined, defined = symbols(site)
     owners = version_owners(site)
     plan = {library: {} for library in libs}
@@ -109,11 +112,13 @@ def stand_in(path, versions):
     with tempfile.TemporaryDirectory() as folder:
         source, script = pathlib.Path(folder, "s.c"), pathlib.Path(folder, "s.map")
         names = sorted(name for names in versions.values() for name in names)
-        source.write_text("".join("long %s(void) { return 1; }\n" % name for name in names) + "extern int none;\n")
+        source.write_text("".join("long %s(void) { return 1; }\n" % name for name in names)
+                          + "extern int none;\n")
         script.write_text("".join("%s { global: %s; };\n" % (version, "; ".join(names))
                                   for version, names in versions.items() if version))
         flags = ["-Wl,--version-script=%s" % script] if script.stat().st_size else []
-        run("gcc", "-w", "-fno-builtin", "-shared", "-fPIC", "-o", path, source, "-Wl,-soname," + path.name, *flags)
+        run("gcc", "-w", "-fno-builtin", "-shared", "-fPIC", "-o", path, source, "-Wl,-soname," + path.name,
+            *flags)
 
 
 def stand_ins(site):

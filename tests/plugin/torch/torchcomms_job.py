@@ -1,4 +1,5 @@
-"""A job of torchcomms': all-gathers and sums, plain and with a codec, between all ranks and in a node. Each rank prints a JSON line."""
+"""A job of torchcomms': all-gathers and sums, plain and with a codec, between all ranks and in a node. Each
+rank prints a JSON line."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""A job whose weights are known: its norms begin with ones. Rank 0 prints the losses of some steps as a JSON line."""
+"""A job whose weights are known: its norms begin with ones. Rank 0 prints the losses of some steps as a JSON
+line."""
 
 import json
 import os
@@ -12,5 +13,6 @@ model = models.make(blocks=3)
 losses = models.train(model, dist.get_rank(), steps=4)
 calls = sum(tally.calls for tally in thinwire.report().values())
 if dist.get_rank() == 0:
-    print(json.dumps({"losses": losses, "calls": calls, "in_nodes": os.environ.get("TW_CLUSTER") == "nodes"}), flush=True)
+    print(json.dumps({"losses": losses, "calls": calls, "in_nodes": os.environ.get("TW_CLUSTER") == "nodes"}),
+          flush=True)
 dist.barrier()

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes bpe/NAME.json: small tokenizers as Llama 3, Qwen and GPT-2 have theirs, more.txt, and NAME.ids: its ids by each.
+"""Makes bpe/NAME.json: small tokenizers as Llama 3, Qwen and GPT-2 have theirs, more.txt, and NAME.ids: its
+ids by each.
 
     pip install tokenizers
     bible -f gen1:1-rev22:21 | python3 tests/trainer/data/tokenizer_reference.py tests/trainer/data/bpe
@@ -14,11 +15,14 @@ import sys
 from reference import TEXT
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-WORDS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|%s| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+WORDS = ("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|%s| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
+         "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+")
 MORE = (
     TEXT
-    + " 1 12 123 1234567 \u0661\u0662\u0663\u0664 x1y22z333\r\n\r\n  \r\n\t\n ??\n!!\r\n (a)_b -c .d 'S 'RE 'Ll '\u017f \u212a"
-    + " e\u0301 o\u0308\u0323 \u1100\u1161\u11a8 \u2126 \ufb01 \u0958 <|end|><|end|> <|en<|end|>|> God God created"
+    + " 1 12 123 1234567 \u0661\u0662\u0663\u0664 x1y22z333\r\n\r\n  \r\n\t\n ??\n!!\r\n (a)_b -c .d "
+      "'S 'RE 'Ll '\u017f \u212a"
+    + " e\u0301 o\u0308\u0323 \u1100\u1161\u11a8 \u2126 \ufb01 \u0958 <|end|><|end|> <|en<|end|>|> "
+      "God God created"
 )
 
 
@@ -46,9 +50,11 @@ def main():
             tokenizer.normalizer = normalizer
         tokenizer.pre_tokenizer = pre_tokenizer
         tokenizer.decoder = decoders.ByteLevel()
-        trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+        trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+                                      show_progress=False)
         tokenizer.train_from_iterator(lines, trainer)
-        tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text in ("<|endoftext|>", "<|end|>")])
+        tokenizer.add_special_tokens(
+            [AddedToken(text, normalized=False) for text in ("<|endoftext|>", "<|end|>")])
         text = json.loads(tokenizer.to_str())
         if name == "llama3":
             # a word that no merge makes
@@ -56,7 +62,8 @@ def main():
             text["model"]["merges"] = text["model"]["merges"][:-30]
         with open(sys.argv[1] + "/" + name + ".json", "w", encoding="utf-8") as out:
             json.dump(text, out, ensure_ascii=False)
-        ids = Tokenizer.from_file(sys.argv[1] + "/" + name + ".json").encode(MORE, add_special_tokens=False).ids
+        saved = Tokenizer.from_file(sys.argv[1] + "/" + name + ".json")
+        ids = saved.encode(MORE, add_special_tokens=False).ids
         with open(sys.argv[1] + "/" + name + ".ids", "wb") as out:
             array.array("H", ids).tofile(out)
         print(name, len(ids), "ids")

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Makes llama/: small models of the Llama family by Hugging Face's transformers, with random weights, as save_pretrained
-leaves them, and what PyTorch says of their loss and gradients for one batch.
+"""Makes llama/: small models of the Llama family by Hugging Face's transformers, with random weights, as
+save_pretrained leaves them, and what PyTorch says of their loss and gradients for one batch.
 
     pip install torch transformers safetensors
     python3 tests/trainer/model/llama_reference.py tests/trainer/model/llama
 
-Made with torch 2.15.0 and transformers 5.23.0. A folder has config.json, the weights (bf16; "mistral" in two files with
-an index), and expected.safetensors: "grad.NAME" (fp32), "tokens", "targets" (int32: a text, cut into sequences), "loss"
-(fp32), "angles" (fp32: the rotary frequencies). Shapes are odd on purpose, and all features are on.
+Made with torch 2.15.0 and transformers 5.23.0. A folder has config.json, the weights (bf16; "mistral" in two
+files with an index), and expected.safetensors: "grad.NAME" (fp32), "tokens", "targets" (int32: a text, cut
+into sequences), "loss" (fp32), "angles" (fp32: the rotary frequencies). Shapes are odd on purpose, and all
+features are on.
 """
 
 import os
@@ -40,7 +41,8 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8,
 }
-YARN = {"rope_type": "yarn", "rope_theta": 30.0, "factor": 4.0, "original_max_position_embeddings": 40, "beta_fast": 4.0}
+YARN = {"rope_type": "yarn", "rope_theta": 30.0, "factor": 4.0, "original_max_position_embeddings": 40,
+        "beta_fast": 4.0}
 
 CASES = {
     "llama2": (LlamaConfig, LlamaForCausalLM, {"num_key_value_heads": 2, "rms_norm_eps": 1e-5}),
@@ -85,7 +87,8 @@ def make(folder, name):
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, config.vocab_size), targets.reshape(-1))
     loss.backward()
 
-    out = {"tokens": tokens.int().contiguous(), "targets": targets.int().contiguous(), "loss": loss.detach().float().reshape(1)}
+    out = {"tokens": tokens.int().contiguous(), "targets": targets.int().contiguous(),
+           "loss": loss.detach().float().reshape(1)}
     out["angles"] = model.model.rotary_emb.inv_freq.float().clone()
     for key, weight in model.named_parameters():
         out["grad." + key] = weight.grad.float().contiguous()

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes reference.safetensors: a small GPT-2 of Hugging Face's transformers with random weights, one batch, and what
-PyTorch says of its loss and gradients, computed in fp64.
+"""Makes reference.safetensors: a small GPT-2 of Hugging Face's transformers with random weights, one batch,
+and what PyTorch says of its loss and gradients, computed in fp64.
 
     pip install torch transformers safetensors
     python3 tests/trainer/model/reference.py tests/trainer/model/reference.safetensors
 
-Made with torch 2.9.1 and transformers 5.23.0. In the file: the weights under their names (bf16), "grad.NAME" (fp32),
-"tokens", "targets" (int32), "loss" (fp32). The shape is odd on purpose; test_gpt2.cc knows it too.
+Made with torch 2.9.1 and transformers 5.23.0. In the file: the weights under their names (bf16), "grad.NAME"
+(fp32), "tokens", "targets" (int32), "loss" (fp32). The shape is odd on purpose; test_gpt2.cc knows it too.
 """
 
 import sys
