@@ -209,7 +209,7 @@ class Hostile : public ends::Fixture
         EXPECT_EQ(in, data);
     }
     /* b sends a message, takes it back when the first bytes of its header are in the socket, and has other
-     * data in its buffer then; it comes all the same. What is done behind it is done before it is taken back. */
+     * data in its buffer then; it comes all the same. What is behind it happens before it is taken back. */
     void cancel_half_gone(uint64_t tag, size_t header_bytes, size_t gone, const std::function<void()> &behind)
     {
         tw_p2p_stream_t *stream = &a_at_b->streams[0];
