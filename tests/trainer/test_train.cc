@@ -217,6 +217,7 @@ TEST(Train, TrainsInAClusterAndWritesMetrics)
             EXPECT_TRUE(json_is_number(json_object_get(json, key))) << key;
         }
         EXPECT_GT(json_number_value(json_object_get(json, "compute_processor_sec")), 0);
+        EXPECT_GE(json_number_value(json_object_get(json, "exchange_processor_sec")), 0);
         exchange_sec += json_number_value(json_object_get(json, "exchange_processor_sec"));
         progress_sec += json_number_value(json_object_get(json, "progress_processor_sec"));
         EXPECT_EQ(json_integer_value(json_object_get(json, "step")), n_lines + 1);

@@ -28,8 +28,8 @@ _FORMS = ("", "_", "_out", "_coalesced", "_coalesced_")
 def _count(kind: str, is_shard: bool, args: tuple[object, ...]) -> None:
     given = args[0] if isinstance(args[0], (list, tuple)) else [args[0]]
     # Others stand for tensors while a graph is made; a mode that looks on calls a second time.
-    are_tensors = all(type(one) in (torch.Tensor, torch.nn.Parameter) for one in given)
-    if inside.is_dispatched_twice() or not are_tensors:
+    if inside.is_dispatched_twice() or not all(type(one) in (torch.Tensor, torch.nn.Parameter)
+                                               for one in given):
         return
     name = next(one for one in reversed(args) if isinstance(one, (str, dist.ProcessGroup)))
     group = inside.group_named(name) if isinstance(name, str) else name

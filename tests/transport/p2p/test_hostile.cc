@@ -202,19 +202,18 @@ class Hostile : public ends::Fixture
             return sent == frame.size();
         }));
     }
-    void expect_at_a(uint64_t tag, const Bytes &data)
+    void expect_at_a(const Ends &who, uint64_t tag, const Bytes &data)
     {
         Bytes in(data.size());
-        EXPECT_EQ(wait({a, b}, recv(b_at_a, tag, in)), TW_OK);
+        EXPECT_EQ(wait(who, recv(b_at_a, tag, in)), TW_OK);
         EXPECT_EQ(in, data);
     }
     /* b sends a message, takes it back when the first bytes of its header are in the socket, and has other
-     * data in its buffer then; it comes all the same. What is behind it happens before it is taken back. */
-    void cancel_half_gone(uint64_t tag, size_t header_bytes, size_t gone, const std::function<void()> &behind)
+     * data in its buffer then. What is behind it happens before it is taken back. */
+    void cancel_half_gone(uint64_t tag, Bytes out, size_t header_bytes, size_t gone,
+                          const std::function<void()> &behind)
     {
         tw_p2p_stream_t *stream = &a_at_b->streams[0];
-        const Bytes kept = pattern(100, gone);
-        Bytes out = kept;
         narrow.room = gone;
         narrow.fd = stream->link->fd;
         tw_p2p_request_t *half = send(a_at_b, tag, out);
@@ -225,7 +224,6 @@ class Hostile : public ends::Fixture
         std::fill(out.begin(), out.end(), 0);
         narrow.fd = -1;
         stream->link->can_write = 1;
-        expect_at_a(tag, kept);
     }
 
   public: /* for tables of cases */
@@ -243,10 +241,9 @@ class Hostile : public ends::Fixture
 struct Rule {
     const char *what, *why;
     uint32_t kind, stream;
-    uint64_t tag;
-    tw_p2p_request_t *Hostile::*of; /* whose number b says; nullptr: 0 */
-    uint64_t value;
-    int times = 1;
+    std::vector<uint64_t> tags;     /* one after the other */
+    tw_p2p_request_t *Hostile::*of; /* whose number b says; nullptr: id */
+    uint64_t value, id = 0;
 };
 
 TEST_F(Hostile, WhoBreaksTheRulesIsNamedAlone)
@@ -256,26 +253,28 @@ TEST_F(Hostile, WhoBreaksTheRulesIsNamedAlone)
     const char *const beyond = "it sent data beyond the end of a message";
     const char *const not_sent = "it acknowledged what was not sent";
     const char *const not_its = "it closed what is not its to close";
+    const char *const malformed_rts = "it announced a malformed message";
+    const char *const malformed = "it sent a malformed message";
     const Rule rules[] = {
-        {"clears a receive", cleared, TW_P2P_CTS, 0, 0, &Hostile::from_b, 1},
-        {"clears another's receive", cleared, TW_P2P_CTS, 0, 0, &Hostile::from_c, 1},
-        {"clears another's message", cleared, TW_P2P_CTS, 0, 0, &Hostile::to_c, 1},
-        {"clears and refuses another's message", cleared, TW_P2P_CTS, 0, 0, &Hostile::to_c, 0},
-        {"clears twice", cleared, TW_P2P_CTS, 0, 0, &Hostile::to_b, 1, 2},
-        {"data for a message that goes", not_own, TW_P2P_DATA, 0, 100, &Hostile::to_b, 0},
-        {"data for another's receive", not_own, TW_P2P_DATA, 0, 100, &Hostile::from_c, 0},
-        {"data for another's message that goes", not_own, TW_P2P_DATA, 0, 0, &Hostile::to_c, 0},
-        {"data behind the end", beyond, TW_P2P_DATA, 0, 1, &Hostile::from_b, whole},
-        {"data across the end", beyond, TW_P2P_DATA, 0, 100, &Hostile::from_b, whole - 99},
-        {"data at no place", beyond, TW_P2P_DATA, 0, 100, &Hostile::from_b, UINT64_MAX},
-        {"the same data too often", beyond, TW_P2P_DATA, 0, whole / 2 + 1, &Hostile::from_b, 0, 2},
-        {"acknowledges what carries no chunks", not_sent, TW_P2P_ACK, 0, 0, nullptr, 0},
-        {"acknowledges what was not sent", not_sent, TW_P2P_ACK, 1, 0, nullptr, 0},
-        {"acknowledges on no connection", not_sent, TW_P2P_ACK, 3, 0, nullptr, 0},
-        {"closes twice", not_its, TW_P2P_BYE, 0, 0, nullptr, 0, 2},
-        {"closes no connection", not_its, TW_P2P_BYE, 3, 0, nullptr, 0},
-        {"announces without a number", "it announced a malformed message", TW_P2P_RTS, 0, 3, nullptr, whole},
-        {"sends with a number", "it sent a malformed message", TW_P2P_EAGER, 0, 3, &Hostile::from_b, 10},
+        {"clears a receive", cleared, TW_P2P_CTS, 0, {0}, &Hostile::from_b, 1},
+        {"clears another's receive", cleared, TW_P2P_CTS, 0, {0}, &Hostile::from_c, 1},
+        {"clears another's message", cleared, TW_P2P_CTS, 0, {0}, &Hostile::to_c, 1},
+        {"clears and refuses another's message", cleared, TW_P2P_CTS, 0, {0}, &Hostile::to_c, 0},
+        {"clears twice", cleared, TW_P2P_CTS, 0, {0, 0}, &Hostile::to_b, 1},
+        {"data for a message that goes", not_own, TW_P2P_DATA, 0, {100}, &Hostile::to_b, 0},
+        {"data for another's receive", not_own, TW_P2P_DATA, 0, {100}, &Hostile::from_c, 0},
+        {"data for another's message that goes", not_own, TW_P2P_DATA, 0, {0}, &Hostile::to_c, 0},
+        {"data behind the end", beyond, TW_P2P_DATA, 0, {1}, &Hostile::from_b, whole},
+        {"data across the end", beyond, TW_P2P_DATA, 0, {100}, &Hostile::from_b, whole - 99},
+        {"data at no place", beyond, TW_P2P_DATA, 0, {100}, &Hostile::from_b, UINT64_MAX},
+        {"the same data too often", beyond, TW_P2P_DATA, 0, {whole / 2, whole / 2 + 1}, &Hostile::from_b, 0},
+        {"acknowledges what carries no chunks", not_sent, TW_P2P_ACK, 0, {0}, nullptr, 0},
+        {"acknowledges what was not sent", not_sent, TW_P2P_ACK, 1, {0}, nullptr, 0},
+        {"acknowledges on no connection", not_sent, TW_P2P_ACK, 3, {0}, nullptr, 0},
+        {"closes twice", not_its, TW_P2P_BYE, 0, {0, 0}, nullptr, 0},
+        {"closes no connection", not_its, TW_P2P_BYE, 3, {0}, nullptr, 0},
+        {"announces without a number", malformed_rts, TW_P2P_RTS, 0, {3}, nullptr, whole},
+        {"sends with a number", malformed, TW_P2P_EAGER, 0, {3}, nullptr, 10, 5},
     };
     for (const Rule &rule : rules) {
         SCOPED_TRACE(rule.what);
@@ -285,9 +284,9 @@ TEST_F(Hostile, WhoBreaksTheRulesIsNamedAlone)
         const size_t n_before = log_count(why);
         expect_log(why);
         allow_log("b: peer 0: failed: connection lost");
-        const uint64_t id = rule.of ? (this->*rule.of)->number : 0;
-        for (int i = 0; i < rule.times; i++) {
-            say({rule.kind, rule.stream, rule.tag, id, rule.value});
+        const uint64_t id = rule.of ? (this->*rule.of)->number : rule.id;
+        for (uint64_t tag : rule.tags) {
+            say({rule.kind, rule.stream, tag, id, rule.value});
         }
         EXPECT_TRUE(until({a}, [&] { return tw_p2p_peer_has_failed(b_at_a) != 0; }));
         EXPECT_EQ(log_count(why), n_before + 1);
@@ -398,20 +397,23 @@ TEST_F(Hostile, AHalfGoneBriefHeaderKeepsTheStreamInStep)
     uint64_t tag = 10;
     for (size_t cut = 1; cut <= sizeof(tw_p2p_brief_t); cut++, tag += 2) {
         SCOPED_TRACE(cut);
-        const Bytes next = pattern(50, cut + 1);
+        const Bytes kept = pattern(100, cut), next = pattern(50, cut + 1);
         tw_p2p_request_t *last = nullptr;
-        cancel_half_gone(tag, sizeof(tw_p2p_brief_t), cut, [&] {
+        cancel_half_gone(tag, kept, sizeof(tw_p2p_brief_t), cut, [&] {
             tw_p2p_request_t *taken = send(a_at_b, tag + 1, next);
             last = send(a_at_b, tag + 1, next);
             tw_p2p_cancel(b, taken);
         });
         EXPECT_EQ(wait({a, b}, last), TW_OK);
-        expect_at_a(tag + 1, next);
+        expect_at_a({a}, tag, kept);
+        expect_at_a({a}, tag + 1, next);
     }
     tag--; /* the last one's, which does not travel again */
     for (size_t cut = 1; cut <= sizeof(uint32_t); cut++) {
         SCOPED_TRACE(cut);
-        cancel_half_gone(tag, sizeof(uint32_t), cut, [] {});
+        const Bytes kept = pattern(100, cut);
+        cancel_half_gone(tag, kept, sizeof(uint32_t), cut, [] {});
+        expect_at_a({a, b}, tag, kept);
     }
 }
 
