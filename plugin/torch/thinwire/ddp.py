@@ -34,10 +34,13 @@ class _Hook:
     def _shape(self, gradients: list[torch.Tensor]) -> operations.Shape:
         key = (gradients[0].dtype, tuple(one.shape for one in gradients))
         if key not in self._shapes:
-            pieces = [segments.Piece(one.numel(), policy.why_unquantized(self._rules, one.dim(), one.nbytes))
-                      for one in gradients]
+            pieces = [self._piece(one) for one in gradients]
             self._shapes[key] = operations.shape(segments.Plain(pieces, gradients[0].itemsize), pieces)
         return self._shapes[key]
+
+    def _piece(self, gradient: torch.Tensor) -> segments.Piece:
+        why = policy.why_unquantized(self._rules, self._rules.grads, gradient.dim(), gradient.nbytes)
+        return segments.Piece(gradient.numel(), why, gradient.shape[-1] if gradient.dim() > 1 else 0)
 
     # Not annotated: torch compares annotations with types, and these are strings.
     def __call__(self, state, bucket):

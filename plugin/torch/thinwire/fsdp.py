@@ -36,7 +36,6 @@ class _Comm:
         self.group, self._rules, self._use = group, rules, use
         self._shapes: dict[object, list[tuple[torch.dtype, operations.Shape]]] = {}
         self._units: dict[object, tuple[replicas.Unit | None, str]] = {}
-        self._cuda = False
         self._steps = itertools.count()
         self._text = "FSDP2 over thinwire: %s" % rules
 
@@ -47,20 +46,16 @@ class _Comm:
     def _carrier(self, kind: str, group: dist.ProcessGroup, whole: torch.Tensor,
                  op: dist.ReduceOp | None = None, staged: bool = False) -> Communicator | None:
         found = operations.carrier(kind, self._use, group, whole, op, staged)
-        self._cuda = whole.is_cuda
         if found is not None and found.n_nodes > 1:
             tally.announce(self._text)
         return found
 
-    def _codec(self, cuda: bool) -> capi.Codec | None:
+    def _codec(self) -> capi.Codec | None:
         raise NotImplementedError
 
     def _why_unquantized(self, param: object, itemsize: int) -> str:
-        codec = self._codec(self._cuda)
-        if codec is not None and codec.lossless:
-            return ""
         size = inside.size(param)
-        return policy.why_unquantized(self._rules, len(size), size.numel() * itemsize)
+        return policy.why_unquantized(self._rules, self._codec(), len(size), size.numel() * itemsize)
 
     def _pieces(self, params: Sequence[object], sizes: Sequence[int], run: int,
                 itemsize: int) -> tuple[segments.Piece, ...]:
@@ -186,8 +181,8 @@ def _classes() -> tuple[type, type]:
             return self._shape(dtype, pieces, (ranks.world, ranks.rank),
                                lambda: segments.RankMajor(ranks.world, ranks.rank, pieces, dtype.itemsize))
 
-        def _codec(self, cuda: bool) -> capi.Codec | None:
-            return self._rules.weights_of(cuda)
+        def _codec(self) -> capi.Codec | None:
+            return self._rules.weights
 
         def _kept_parts(self, dtype: torch.dtype, run: int) -> list[replicas.Part]:
             """Of a run of so many elements of the buffer's type, which is bytes for mixed types."""
@@ -205,7 +200,7 @@ def _classes() -> tuple[type, type]:
         def _why_not_rounded(self, param: object, place: _Place) -> str:
             size = inside.size(param)
             return place.piece.unquantized or policy.why_unquantized(
-                self._rules, len(size), size.numel() * place.dtype.itemsize)
+                self._rules, self._rules.rounds, len(size), size.numel() * place.dtype.itemsize)
 
         def _unit(self, dtype: torch.dtype, run: int, ranks: Communicator) -> replicas.Unit | None:
             """What is kept of such gathers, or None: counted with the reason."""
@@ -245,7 +240,7 @@ def _classes() -> tuple[type, type]:
             shapes = self._shapes_of(output_tensor.dtype, input_tensor.numel(), ranks)
             request = self._post(
                 "all-gather", capi.ALLGATHER, shapes, lambda table: table.gather(output_tensor.data_ptr()),
-                self._codec(ranks.cuda), (output_tensor,), ranks)
+                self._codec(), (output_tensor,), ranks)
             if ranks.cuda:
                 return operations.StreamWork() if async_op else None
             # FSDP2 waits where it copies out, so that a prefetched gather runs beside the computation.
@@ -259,7 +254,7 @@ def _classes() -> tuple[type, type]:
             made = super().allocate(size, dtype=dtype, device=device)
             return self.call.allocated(made) if self.call is not None and self.allocator is None else made
 
-        def _codec(self, cuda: bool) -> capi.Codec | None:
+        def _codec(self) -> capi.Codec | None:
             return self._rules.grads
 
         def _sizes(self) -> list[int]:

@@ -20,6 +20,7 @@ from .engine import TYPES, Communicator, Request, Use
 from .tally import book
 
 log = logging.getLogger("thinwire")
+NCCL_LENGTHS = "lossless messages have no fixed length, and NCCL needs one"
 
 
 @dataclasses.dataclass
@@ -139,6 +140,8 @@ class Operation:
             return None, collections.Counter({"unquantized()": everything})
         if communicator.n_nodes == 1:
             return None, collections.Counter({"ranks of one node": everything})
+        if communicator.cuda and self.codec.lossless:
+            return None, collections.Counter({NCCL_LENGTHS: everything})
         if not self.dtype.is_floating_point:
             rest = everything - self.shape.reasons.total()
             return None, self.shape.reasons + collections.Counter({str(self.dtype): rest})

@@ -12,8 +12,7 @@ from . import capi
 MIN_BYTES = 64 << 10
 DELTA = "delta"
 _INT = "int"  # delta4's codec is int4
-# Of weights whose replicas are not kept, where delta was asked for: in host memory, and in GPU memory.
-UNKEPT, UNKEPT_ON_GPU = "lossless", "int8"
+UNKEPT = "lossless"  # weights whose replicas are not kept, where delta was asked for
 
 # (name, default, unit, meaning, type): the same table form as the library's own variables.
 VARIABLES = [
@@ -22,7 +21,8 @@ VARIABLES = [
     ("TW_WEIGHTS", DELTA, "",
      "Codec of weights that are gathered, plain, or delta: what has changed, without loss; "
      "delta4, delta2: with.", capi.CONFIG_STRING),
-    ("TW_GRADS", "int4", "", "Codec of gradients that are reduced, or plain.", capi.CONFIG_STRING),
+    ("TW_GRADS", "lossless", "", "Codec of gradients that are reduced, or plain; with loss int4, int8.",
+     capi.CONFIG_STRING),
     ("TW_MIN_BYTES", "64K", "bytes", "Tensors below this size, over all ranks, stay plain.",
      capi.CONFIG_BYTES),
     ("TW_REPLICA_MEM", "0", "bytes", "Most host memory that a process takes for delta's replicas. 0: any.",
@@ -62,10 +62,6 @@ class Policy:
     keeps: bool = False
     replica_bytes: int = 0  # the most that may be kept; 0: any
     rounds: capi.Codec | None = None  # of changes of what is kept; None: they go without loss
-
-    def weights_of(self, cuda: bool) -> capi.Codec | None:
-        """The codec of weights that are not kept."""
-        return capi.parse_codec(UNKEPT_ON_GPU) if self.keeps and cuda else self.weights
 
     def weights_text(self) -> str:
         if self.rounds is not None:
@@ -169,8 +165,11 @@ def is_unquantized() -> bool:
     return _Unquantized.depth > 0
 
 
-def why_unquantized(policy: Policy, dims: int, whole_bytes: int) -> str:
-    """Why a tensor of so many dimensions and bytes over all ranks is not quantized; "" if it is."""
+def why_unquantized(policy: Policy, codec: capi.Codec | None, dims: int, whole_bytes: int) -> str:
+    """Why a tensor of so many dimensions and bytes over all ranks is not quantized; "" if it is, or if the
+    codec loses nothing."""
+    if codec is not None and codec.lossless:
+        return ""
     if dims <= 1:
         return "norms and biases"
     return "smaller than TW_MIN_BYTES" if whole_bytes < policy.min_bytes else ""

@@ -66,6 +66,15 @@ def test_policy_of_the_environment():
     assert in_child(check, TW_GRADS="plain", TW_MIN_BYTES="2K")
 
 
+def test_the_default_loses_nothing():
+    def check():
+        rules = policy.from_environment()
+        assert rules.keeps and rules.rounds is None and str(rules.weights) == str(rules.grads) == "lossless"
+        return str(rules) == "weights delta, gradients lossless"
+
+    assert in_child(check)
+
+
 def test_a_wrong_variable_is_named():
     def check():
         with pytest.raises(capi.ThinwireError, match="TW_MIN_BYTES"):
@@ -90,10 +99,11 @@ def test_unknown_variables_are_logged():
 
 
 def test_what_is_not_quantized():
-    rules = policy.Policy(None, None, 1000)
-    assert policy.why_unquantized(rules, 1, 10**9) == "norms and biases"
-    assert policy.why_unquantized(rules, 2, 999) == "smaller than TW_MIN_BYTES"
-    assert policy.why_unquantized(rules, 2, 1000) == ""
+    rules, codec = policy.Policy(None, None, 1000), capi.Codec(bits=4)
+    assert policy.why_unquantized(rules, codec, 1, 10**9) == "norms and biases"
+    assert policy.why_unquantized(rules, codec, 2, 999) == "smaller than TW_MIN_BYTES"
+    assert policy.why_unquantized(rules, codec, 2, 1000) == ""
+    assert policy.why_unquantized(rules, capi.Codec(lossless=1), 1, 1) == ""
 
 
 def test_unquantized_nests_and_ends_with_an_error():

@@ -37,7 +37,7 @@ def losses_of(line):
 
 
 # (job, libraries that it needs, what it says)
-FSDP2, DDP = "FSDP2 over thinwire: weights delta", "DDP over thinwire: gradients int4"
+FSDP2, DDP = "FSDP2 over thinwire: weights delta", "DDP over thinwire: gradients lossless"
 JOBS = [
     ("dcp", [], FSDP2),
     ("accelerate", ["transformers", "accelerate"], FSDP2),

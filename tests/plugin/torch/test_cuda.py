@@ -64,9 +64,12 @@ def parameter():
 GROUP = types.SimpleNamespace(size=lambda: 2, group_name="0")
 
 
-def comms(keeps=False):
+INT8, INT4, LOSSLESS = capi.Codec(8, 128, 0, 0, 0), capi.Codec(4, 128, 0, 0, 0), capi.Codec(lossless=1)
+
+
+def comms(keeps=False, weights=INT8, grads=INT4):
     group = types.SimpleNamespace(fsdp_params=[parameter()], _module_fqn="")
-    rules = policy.Policy(capi.Codec(8, 128, 0, 0, 0), capi.Codec(4, 128, 0, 0, 0), 0, keeps)
+    rules = policy.Policy(weights, grads, 0, keeps)
     gather, scatter = fsdp._classes()
     use = engine.Use({})
     made = gather(group, rules, use), scatter(group, rules, use)
@@ -76,7 +79,7 @@ def comms(keeps=False):
 
 @pytest.fixture(autouse=True)
 def names(monkeypatch):
-    monkeypatch.setattr(capi.Codec, "__str__", lambda self: "int%d" % self.bits)
+    monkeypatch.setattr(capi.Codec, "__str__", lambda self: "lossless" if self.lossless else "int%d" % self.bits)
 
 
 class Device:
@@ -154,18 +157,28 @@ def test_a_staged_gather(monkeypatch):
 
 
 def test_weights_that_cannot_be_kept_go_from_gpu_memory(log, monkeypatch):
-    """As int8, in the order of their stream."""
-    asked = []
-    monkeypatch.setattr(capi, "parse_codec", lambda text: asked.append(text) or capi.Codec(8, 128, 0, 0, 0))
+    """Plain, as they are to lose nothing, in the order of their stream."""
     monkeypatch.setattr(staging, "device", Device([]))
     monkeypatch.setattr(replicas, "keeper_of", lambda ranks: None)
     monkeypatch.setattr(fsdp, "_announce_memory", lambda ranks, limit: None)
     whole = torch.zeros(2 * 64 * 64)
     before = tally.book.tallies.setdefault("all-gather", tally.Tally()).unkept[replicas.UNEVEN]
-    gather, _ = comms(keeps=True)
+    gather, _ = comms(keeps=True, weights=LOSSLESS)
     assert gather(output_tensor=whole, input_tensor=whole[: 64 * 64], group=GROUP, async_op=False) is None
-    assert log == [("post", capi.ALLGATHER, 0x1234, True, True)] and set(asked) == {"int8"}
+    assert log == [("post", capi.ALLGATHER, 0x1234, False, True)]
     assert tally.book.tallies["all-gather"].unkept[replicas.UNEVEN] == before + 1
+
+
+def test_gradients_that_are_to_lose_nothing_go_plain_over_nccl(log):
+    """Which the report says."""
+    _, scatter = comms(grads=LOSSLESS)
+    found = tally.book.tallies.setdefault("reduce-scatter", tally.Tally())
+    before = found.unquantized[operations.NCCL_LENGTHS]
+    shard, whole = torch.zeros(64 * 64), torch.zeros(2 * 64 * 64)
+    assert scatter(output_tensor=shard, input_tensor=whole, group=GROUP,
+                   op=torch.distributed.ReduceOp.AVG) is None
+    assert log == [("post", capi.REDUCE_SCATTER, 0x1234, False, True)]
+    assert found.unquantized[operations.NCCL_LENGTHS] == before + 1
 
 
 def test_a_gather_is_in_the_order_of_its_stream(log):

@@ -51,7 +51,7 @@ def test_the_first_line_comes_with_the_first_use():
         step(model)
 
     lines = said_in(2, use, TW_MIN_BYTES="1")
-    assert lines[0].startswith("FSDP2 over thinwire: weights delta, gradients int4")
+    assert lines[0].startswith("FSDP2 over thinwire: weights delta, gradients lossless")
     assert lines[1].startswith("weights are kept in host memory: ")
     assert "MB sent to other nodes, as counted" in lines[2]
     assert not any("FSDP2 over" in line for line in lines[1:])
