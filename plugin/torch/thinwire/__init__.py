@@ -1,8 +1,9 @@
-"""Thinwire under PyTorch: quantized collectives for training on slow networks.
+"""Thinwire under PyTorch: lossless and quantized collectives for training on slow networks.
 
     TW_FSDP=1 torchrun ... job.py                                the job is not changed
-    thinwire.enable(model, weights="int8", grads="int4")         one line, after fully_shard
-    model.register_comm_hook(None, thinwire.ddp_hook(grads="int4"))
+    thinwire.enable(model)                                       one line, after fully_shard
+    thinwire.enable(model, grads={"*": "int4", "*.embed": "lossless"})
+    model.register_comm_hook(None, thinwire.ddp_hook())
     torch.distributed.init_process_group("cpu:thinwire,cuda:nccl")
     thinwire.delta.encode(old, new)                              weights that have changed, for somewhere else
     python -m thinwire info | diff | patch
@@ -21,7 +22,7 @@ if typing.TYPE_CHECKING:
 
     from . import delta
     from .capi import ThinwireError
-    from .policy import exact, unquantized
+    from .policy import ByName, exact, unquantized
     from .tally import Report
 
 __all__ = ["ThinwireError", "__version__", "ddp_hook", "delta", "disable", "enable", "exact", "quantize",
@@ -42,7 +43,7 @@ def __getattr__(name: str) -> typing.Any:
     raise AttributeError("module %r has no attribute %r" % (__name__, name))
 
 
-def enable(model: torch.nn.Module, weights: str | None = None, grads: str | None = None,
+def enable(model: torch.nn.Module, weights: ByName | None = None, grads: ByName | None = None,
            min_bytes: int | None = None) -> torch.nn.Module:
     """See thinwire.fsdp.enable."""
     from . import fsdp

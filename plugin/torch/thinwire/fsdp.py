@@ -18,23 +18,41 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from . import backward, capi, inside, operations, policy, prefetch, replicas, segments, staging, tally, unused
+from . import (
+    backward,
+    capi,
+    inside,
+    names,
+    operations,
+    policy,
+    prefetch,
+    replicas,
+    segments,
+    staging,
+    tally,
+    unused,
+)
 from .engine import TYPES, Communicator, Use
 
 log = logging.getLogger("thinwire")
 UNKNOWN = "unknown boundaries"
 
+# What one operation does: tensors of one type, with one codec, None for plain.
+Shaped = tuple[torch.dtype, operations.Shape, capi.Codec | None]
+
 
 class _Comm:
     """What the directions share: the parameters, the policy, the shapes that have occurred."""
 
+    variable = ""  # which says how it is encoded
     # Of torch: makes the buffers after set_allocate_memory_from_process_group_for_comm(True).
     allocator: object | None = None
 
     def __init__(self, group: object, rules: policy.Policy, use: Use):
         super().__init__()
         self.group, self._rules, self._use = group, rules, use
-        self._shapes: dict[object, list[tuple[torch.dtype, operations.Shape]]] = {}
+        self._usual, self._by_name = rules.of(self.variable)
+        self._shapes: dict[object, list[Shaped]] = {}
         self._units: dict[object, tuple[replicas.Unit | None, str]] = {}
         self._steps = itertools.count()
         self._text = "FSDP2 over thinwire: %s" % rules
@@ -50,42 +68,67 @@ class _Comm:
             tally.announce(self._text)
         return found
 
-    def _codec(self) -> capi.Codec | None:
-        raise NotImplementedError
+    def _codec(self, name: str = "") -> capi.Codec | None:
+        """Of a parameter of that name; without one, of what no pattern matches."""
+        return self._by_name.codec(name, self._usual) if name else self._usual
 
     def _why_unquantized(self, param: object, itemsize: int) -> str:
-        size = inside.size(param)
-        return policy.why_unquantized(self._rules, self._codec(), len(size), size.numel() * itemsize)
+        size, codec = inside.size(param), self._codec(_name(param))
+        if codec is None and self._usual is not None:
+            return names.BY_NAME
+        return policy.why_unquantized(self._rules, codec, len(size), size.numel() * itemsize)
 
     def _pieces(self, params: Sequence[object], sizes: Sequence[int], run: int,
                 itemsize: int) -> tuple[segments.Piece, ...]:
         """Of a run in which all parameters have the same type."""
         if sum(sizes) != run:
             return (segments.Piece(run, UNKNOWN),)
-        return tuple(segments.Piece(n, self._why_unquantized(param, itemsize), _row(param))
+        return tuple(segments.Piece(n, self._why_unquantized(param, itemsize), _row(param),
+                                    _name(param))
                      for param, n in zip(params, sizes))
 
     def _shape(self, dtype: torch.dtype, pieces: tuple[segments.Piece, ...], key: object,
-               make: Callable[[], segments.Table]) -> list[tuple[torch.dtype, operations.Shape]]:
+               make: Callable[[Sequence[segments.Piece], Sequence[int]], segments.Table]) -> list[Shaped]:
+        """An operation for each codec. make: the table of some pieces, which begin at these bytes."""
         key = (dtype, pieces, key)
         if key not in self._shapes:
-            self._shapes[key] = [(dtype, operations.shape(make(), pieces))]
+            offsets = segments.offsets_of(pieces, dtype.itemsize)
+            self._shapes[key] = [
+                (dtype, operations.shape(make(mine, at), mine), codec)
+                for codec, mine, at in operations.by_codec(pieces, offsets, self._codec)]
         return self._shapes[key]
 
-    def _post(self, kind: str, op: int, shapes: list[tuple[torch.dtype, operations.Shape]],
-              place: Callable[[segments.Table], None], codec: capi.Codec | None,
+    def _next(self) -> int:
+        """The number of the operation. With the second one all groups of parameters have had their first."""
+        step = next(self._steps)
+        if step == 1 and self._by_name.rules:
+            tally.warn_of_patterns(self.variable, self._by_name.unmatched())
+        return step
+
+    def _post(self, kind: str, op: int, shapes: list[Shaped], place: Callable[[segments.Table], None],
               keep: tuple[torch.Tensor, ...], communicator: Communicator,
               reduction: tuple[int, float] = (capi.SUM, 1.0)) -> operations.AnyRequest:
-        step, of = next(self._steps), "%s of %s" % (kind, inside.name(self.group))
+        step, of = self._next(), "%s of %s" % (kind, inside.name(self.group))
         together = [operations.Operation(kind, op, dtype, shape, place, codec, keep, reduction, step, of)
-                    for dtype, shape in shapes]
+                    for dtype, shape, codec in shapes]
         return operations.post(together, communicator)
+
+
+def _name(param: object) -> str:
+    return names.cleaned(inside.param_name(param))
 
 
 def _row(param: object) -> int:
     """Elements of a row of a shard; 0: it is no matrix."""
     size = inside.shard_size(param)
     return size[-1] if len(size) > 1 else 0
+
+
+def _rank_major(ranks: Communicator, dtype: torch.dtype,
+                run: int) -> Callable[[Sequence[segments.Piece], Sequence[int]], segments.Table]:
+    """Tables of some pieces of runs of so many elements."""
+    return lambda pieces, offsets: segments.RankMajor(ranks.world, ranks.rank, pieces, dtype.itemsize,
+                                                      offsets, run * dtype.itemsize)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,25 +143,26 @@ class _Place:
         return segments.Piece(self.piece.n_elems * self.dtype.itemsize, reason)
 
 
-def _split(places: Sequence[_Place], run: int,
-           communicator: Communicator) -> list[tuple[torch.dtype, operations.Shape]]:
-    """A gather of mixed types: an operation for each type that is quantized, and one for all the rest, as
-    bytes."""
+def _split(places: Sequence[_Place], run: int, communicator: Communicator,
+           codec_of: Callable[[str], capi.Codec | None]) -> list[Shaped]:
+    """A gather of mixed types: an operation for each type and codec of what is quantized, and one for all the
+    rest, as bytes."""
 
-    def shaped(dtype: torch.dtype, pieces: list[segments.Piece],
-               offsets: list[int]) -> tuple[torch.dtype, operations.Shape]:
+    def shaped(dtype: torch.dtype, pieces: Sequence[segments.Piece], offsets: Sequence[int],
+               codec: capi.Codec | None) -> Shaped:
         table = segments.RankMajor(communicator.world, communicator.rank, pieces, dtype.itemsize,
                                    offsets, run)
-        return dtype, operations.shape(table, pieces)
+        return dtype, operations.shape(table, pieces), codec
 
     shapes = []
     for dtype in sorted({one.dtype for one in places if not one.piece.unquantized}, key=str):
         mine = [one for one in places if one.dtype == dtype and not one.piece.unquantized]
-        shapes.append(shaped(dtype, [one.piece for one in mine], [one.offset for one in mine]))
+        shapes += [shaped(dtype, pieces, offsets, codec) for codec, pieces, offsets in operations.by_codec(
+            [one.piece for one in mine], [one.offset for one in mine], codec_of)]
     rest = [one for one in places if one.piece.unquantized]
     if rest:
         as_bytes = [one.as_bytes(one.piece.unquantized) for one in rest]
-        shapes.append(shaped(torch.uint8, as_bytes, [one.offset for one in rest]))
+        shapes.append(shaped(torch.uint8, as_bytes, [one.offset for one in rest], codec_of("")))
     return shapes
 
 
@@ -143,6 +187,8 @@ def _classes() -> tuple[type, type]:
     default_gather, default_reduction = inside.default_comms()
 
     class AllGather(_Comm, default_gather):
+        variable = "TW_WEIGHTS"
+
         def _places(self, gathered: Sequence[tuple[int, torch.dtype]], run: int) -> tuple[_Place, ...]:
             """Of a run of bytes."""
             offsets = [0, *itertools.accumulate(n * dtype.itemsize for n, dtype in gathered)]
@@ -153,23 +199,23 @@ def _classes() -> tuple[type, type]:
                     reason = str(dtype)
                 elif offset % dtype.itemsize or run % dtype.itemsize:
                     reason = reason or "not aligned"
-                places.append(_Place(offset, dtype, segments.Piece(n, reason)))
+                piece = segments.Piece(n, reason, name=_name(param))
+                places.append(_Place(offset, dtype, piece))
             return tuple(places)
 
         def _mixed(self, gathered: Sequence[tuple[int, torch.dtype]], run: int,
-                   ranks: Communicator) -> list[tuple[torch.dtype, operations.Shape]]:
+                   ranks: Communicator) -> list[Shaped]:
             places = self._places(gathered, run)
-            split = self._rules.weights is not None and not policy.is_unquantized() and ranks.n_nodes > 1
+            split = self._rules.codes_weights() and not policy.is_unquantized() and ranks.n_nodes > 1
             key = (places, split, ranks.world, ranks.rank)
             if key not in self._shapes:
                 if not split:
                     pieces = [dataclasses.replace(one.piece, unquantized="mixed types") for one in places]
                     places = [dataclasses.replace(one, piece=piece) for one, piece in zip(places, pieces)]
-                self._shapes[key] = _split(places, run, ranks)
+                self._shapes[key] = _split(places, run, ranks, self._codec)
             return self._shapes[key]
 
-        def _shapes_of(self, dtype: torch.dtype, run: int,
-                       ranks: Communicator) -> list[tuple[torch.dtype, operations.Shape]]:
+        def _shapes_of(self, dtype: torch.dtype, run: int, ranks: Communicator) -> list[Shaped]:
             params = inside.params(self.group)
             gathered = [inside.gathered(one) for one in params]
             own = all(one is not None and one[1] == dtype for one in gathered)
@@ -178,11 +224,7 @@ def _classes() -> tuple[type, type]:
                 return self._mixed(gathered, run, ranks)
             sizes = [n for n, _ in gathered] if own else []
             pieces = self._pieces(params, sizes, run, dtype.itemsize)
-            return self._shape(dtype, pieces, (ranks.world, ranks.rank),
-                               lambda: segments.RankMajor(ranks.world, ranks.rank, pieces, dtype.itemsize))
-
-        def _codec(self) -> capi.Codec | None:
-            return self._rules.weights
+            return self._shape(dtype, pieces, (ranks.world, ranks.rank), _rank_major(ranks, dtype, run))
 
         def _kept_parts(self, dtype: torch.dtype, run: int) -> list[replicas.Part]:
             """Of a run of so many elements of the buffer's type, which is bytes for mixed types."""
@@ -198,9 +240,11 @@ def _classes() -> tuple[type, type]:
                     if one.dtype in TYPES]
 
         def _why_not_rounded(self, param: object, place: _Place) -> str:
-            size = inside.size(param)
+            size, rounds = inside.size(param), self._rules.rounds
+            if self._by_name.codec(place.piece.name, rounds) is not rounds:
+                return names.EXACT_BY_NAME
             return place.piece.unquantized or policy.why_unquantized(
-                self._rules, self._rules.rounds, len(size), size.numel() * place.dtype.itemsize)
+                self._rules, rounds, len(size), size.numel() * place.dtype.itemsize)
 
         def _unit(self, dtype: torch.dtype, run: int, ranks: Communicator) -> replicas.Unit | None:
             """What is kept of such gathers, or None: counted with the reason."""
@@ -228,6 +272,7 @@ def _classes() -> tuple[type, type]:
             if ranks is None:
                 return super().__call__(output_tensor, input_tensor, group, async_op)
             if self._rules.keeps and ranks.n_nodes > 1:
+                self._next()
                 unit = self._unit(output_tensor.dtype, input_tensor.numel(), ranks)
                 if unit is not None and staged:
                     return operations.Work(staging.gather(unit, output_tensor, input_tensor), "all-gather")
@@ -240,22 +285,20 @@ def _classes() -> tuple[type, type]:
             shapes = self._shapes_of(output_tensor.dtype, input_tensor.numel(), ranks)
             request = self._post(
                 "all-gather", capi.ALLGATHER, shapes, lambda table: table.gather(output_tensor.data_ptr()),
-                self._codec(), (output_tensor,), ranks)
+                (output_tensor,), ranks)
             if ranks.cuda:
                 return operations.StreamWork() if async_op else None
             # FSDP2 waits where it copies out, so that a prefetched gather runs beside the computation.
             return prefetch.Gathering(request, self.group)
 
     class ReduceScatter(_Comm, default_reduction):
+        variable = "TW_GRADS"
         params: Sequence[object] = ()  # of the reduction that is posted
         call: backward.Call | None = None  # it need not be waited for
 
         def allocate(self, size, *, dtype, device):
             made = super().allocate(size, dtype=dtype, device=device)
             return self.call.allocated(made) if self.call is not None and self.allocator is None else made
-
-        def _codec(self) -> capi.Codec | None:
-            return self._rules.grads
 
         def _sizes(self) -> list[int]:
             return [inside.shard_size(one).numel() for one in self.params]
@@ -268,10 +311,10 @@ def _classes() -> tuple[type, type]:
             dtype = output.dtype
             pieces = self._pieces(self.params, self._sizes(), output.numel(), dtype.itemsize)
             shapes = self._shape(dtype, pieces, (ranks.world, ranks.rank),
-                                lambda: segments.RankMajor(ranks.world, ranks.rank, pieces, dtype.itemsize))
+                                 _rank_major(ranks, dtype, output.numel()))
             request = self._post(
                 "reduce-scatter", capi.REDUCE_SCATTER, shapes,
-                lambda table: table.scatter(input_tensor.data_ptr(), output.data_ptr()), self._rules.grads,
+                lambda table: table.scatter(input_tensor.data_ptr(), output.data_ptr()),
                 (output, input_tensor), ranks, operations.reduction(op))
             if ranks.cuda:
                 return operations.StreamWork() if async_op else None
@@ -296,10 +339,10 @@ def _classes() -> tuple[type, type]:
                 return False
             pieces = self._pieces(self.params, self._sizes(), value.numel(), value.itemsize)
             shapes = self._shape(value.dtype, pieces, "replicas",
-                                 lambda: segments.Plain(pieces, value.itemsize))
+                                 lambda mine, at: segments.Plain(mine, value.itemsize, at))
             request = self._post(
                 "all-reduce", capi.ALLREDUCE, shapes, lambda table: table.reduce(value.data_ptr()),
-                self._rules.grads, (value,), ranks, operations.reduction(op))
+                (value,), ranks, operations.reduction(op))
             if not ranks.cuda:
                 self._wait(request, "all-reduce", tensor)
             return True
@@ -422,11 +465,12 @@ def _attach(group: object, rules: policy.Policy, use: Use) -> None:
         setattr(group, name, ours)
 
 
-def enable(model: torch.nn.Module, weights: str | None = None, grads: str | None = None,
+def enable(model: torch.nn.Module, weights: policy.ByName | None = None, grads: policy.ByName | None = None,
            min_bytes: int | None = None) -> torch.nn.Module:
     """Send this model's weights and gradients over Thinwire; call it after fully_shard, on all ranks. What is
-    not given is the environment's. Returns the model. ValueError for a codec that makes no sense or a model
-    without FSDP2."""
+    not given is the environment's. weights, grads: a codec, with exceptions perhaps as in TW_WEIGHTS and
+    TW_GRADS, or {pattern of parameters' names: codec}, of which the last that matches holds. Returns the
+    model. ValueError for a codec that makes no sense or a model without FSDP2."""
     inside.check()
     rules, groups = policy.make(weights, grads, min_bytes), list(inside.groups_of(model))
     if not groups:

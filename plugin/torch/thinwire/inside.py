@@ -30,7 +30,8 @@ _CLASSES = {
     },
     "_fsdp_param": {
         "FSDPParam": ("sharded_state", "param_dtype", "padded_sharded_param_size", "_orig_size",
-                      "_sharded_local_tensor", "_sharded_param_data", "_sharded_post_forward_param_data"),
+                      "_sharded_local_tensor", "_sharded_param_data", "_sharded_post_forward_param_data",
+                      "_module_info", "_param_fqn"),
         "ShardedState": ("SHARDED_POST_FORWARD",),
     },
     "_fsdp_state": {
@@ -361,6 +362,11 @@ def gathered_bytes(result: object | None) -> int:
 
 
 # Its parameters
+
+
+def param_name(param: object) -> str:
+    """From the root on, once the model has run; before that its module's name for it."""
+    return getattr(param, "_param_fqn", None) or param._module_info.param_name
 
 
 def size(param: object) -> torch.Size:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from . import capi, estimate, policy, segments
+from . import capi, estimate, names, policy, segments
 from .engine import TYPES, Communicator, Request, Use
 from .tally import book
 
@@ -38,6 +38,19 @@ class Shape:
 def shape(table: segments.Table, pieces: Sequence[segments.Piece]) -> Shape:
     reasons = collections.Counter(piece.unquantized for piece in pieces if piece.unquantized)
     return Shape(table, reasons, len(pieces))
+
+
+def by_codec(
+    pieces: Sequence[segments.Piece], offsets: Sequence[int], codec_of: Callable[[str], capi.Codec | None],
+) -> list[tuple[capi.Codec | None, Sequence[segments.Piece], Sequence[int]]]:
+    """(codec, pieces, where they begin) for each codec that their names ask for; mostly that is one."""
+    found: dict[str, tuple[capi.Codec | None, list[segments.Piece], list[int]]] = {}
+    for piece, offset in zip(pieces, offsets):
+        codec = codec_of(piece.name)
+        _, mine, at = found.setdefault(str(codec), (codec, [], []))
+        mine.append(piece)
+        at.append(offset)
+    return list(found.values())
 
 
 class Shapes:
@@ -135,7 +148,8 @@ class Operation:
         """The codec or None, and {why: how many tensors are not quantized}."""
         everything = self.shape.n_pieces
         if self.codec is None:
-            return None, collections.Counter()
+            by_name = self.shape.reasons[names.BY_NAME]
+            return None, collections.Counter({names.BY_NAME: by_name} if by_name else {})
         if policy.is_unquantized():
             return None, collections.Counter({"unquantized()": everything})
         if communicator.n_nodes == 1:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import ctypes as C
 import dataclasses
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Mapping
 
-from . import capi
+from . import capi, names
 
 MIN_BYTES = 64 << 10
 DELTA = "delta"
 _INT = "int"  # delta4's codec is int4
-UNKEPT = "lossless"  # weights whose replicas are not kept, where delta was asked for
+SETTING_CHARS = 120  # of the text that ranks compare; of longer ones, the beginning and a checksum
+LOSSLESS = "lossless"  # gradients, and weights whose replicas are not kept where delta was asked for
 
 # (name, default, unit, meaning, type): the same table form as the library's own variables.
 VARIABLES = [
@@ -20,9 +22,10 @@ VARIABLES = [
     ("TW_DDP", "n", "", "Give each DistributedDataParallel the hook.", capi.CONFIG_BOOL),
     ("TW_WEIGHTS", DELTA, "",
      "Codec of weights that are gathered, plain, or delta: what has changed, without loss; "
-     "delta4, delta2: with.", capi.CONFIG_STRING),
-    ("TW_GRADS", "lossless", "", "Codec of gradients that are reduced, or plain; with loss int4, int8.",
-     capi.CONFIG_STRING),
+     "delta4, delta2: with. Exceptions by name: int8;*.embed=plain.", capi.CONFIG_STRING),
+    ("TW_GRADS", LOSSLESS, "",
+     "Codec of gradients that are reduced, or plain; with loss int4, int8. Exceptions by name: "
+     "int4;*.embed=lossless.", capi.CONFIG_STRING),
     ("TW_MIN_BYTES", "64K", "bytes", "Tensors below this size, over all ranks, stay plain.",
      capi.CONFIG_BYTES),
     ("TW_REPLICA_MEM", "0", "bytes", "Most host memory that a process takes for delta's replicas. 0: any.",
@@ -62,19 +65,42 @@ class Policy:
     keeps: bool = False
     replica_bytes: int = 0  # the most that may be kept; 0: any
     rounds: capi.Codec | None = None  # of changes of what is kept; None: they go without loss
+    weights_by_name: names.Rules = names.Rules()
+    grads_by_name: names.Rules = names.Rules()
+
+    def codes_weights(self) -> bool:
+        """Whether some of what is not kept has a codec."""
+        return self.weights is not None or any(one.codec is not None for one in self.weights_by_name.rules)
 
     def weights_text(self) -> str:
+        usual = DELTA if self.keeps else str(self.weights or "plain")
         if self.rounds is not None:
-            return DELTA + str(self.rounds).removeprefix(_INT)
-        return DELTA if self.keeps else str(self.weights or "plain")
+            usual = DELTA + str(self.rounds).removeprefix(_INT)
+        return usual + str(self.weights_by_name)
+
+    def grads_text(self) -> str:
+        return str(self.grads or "plain") + str(self.grads_by_name)
 
     def __str__(self) -> str:
-        return "weights %s, gradients %s" % (self.weights_text(), self.grads or "plain")
+        return "weights %s, gradients %s" % (self.weights_text(), self.grads_text())
 
     def settings(self) -> dict[str, str]:
         """What must be the same on all ranks, by the names of the variables."""
-        return {"TW_WEIGHTS": self.weights_text(), "TW_GRADS": str(self.grads or "plain"),
-                "TW_MIN_BYTES": str(self.min_bytes), "TW_REPLICA_MEM": str(self.replica_bytes)}
+        found = {"TW_WEIGHTS": self.weights_text(), "TW_GRADS": self.grads_text(),
+                 "TW_MIN_BYTES": str(self.min_bytes), "TW_REPLICA_MEM": str(self.replica_bytes)}
+        return {name: _shortened(text) for name, text in found.items()}
+
+    def of(self, variable: str) -> tuple[capi.Codec | None, names.Rules]:
+        """(codec, exceptions by name) of what TW_WEIGHTS or TW_GRADS is for."""
+        if variable == "TW_WEIGHTS":
+            return self.weights, self.weights_by_name
+        return self.grads, self.grads_by_name
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= SETTING_CHARS:
+        return text
+    return "%s... (checksum %s)" % (text[:SETTING_CHARS], hashlib.sha256(text.encode()).hexdigest()[:12])
 
 
 def check_environment() -> None:
@@ -98,26 +124,42 @@ def _options() -> Iterator[Options]:
         library.tw_config_cleanup(C.byref(table), C.byref(options))
 
 
-def _parse_weights(text: str) -> tuple[capi.Codec | None, bool, capi.Codec | None]:
-    """(codec, whether replicas are kept, the codec of their changes or None)"""
-    if not text.startswith(DELTA):
-        return capi.parse_codec(text), False, None
-    bits = text.removeprefix(DELTA)
-    return capi.parse_codec(UNKEPT), True, capi.parse_codec(_INT + bits) if bits else None
+def _exact_changes(text: str) -> capi.Codec | None:
+    """Beside changes that are rounded, those that are not."""
+    if text != DELTA:
+        raise ValueError("%r: an exception from delta4 or delta2 is delta, from delta there is none" % text)
+    return capi.parse_codec(LOSSLESS)
+
+
+def _with_weights(rules: Policy, text: str) -> Policy:
+    """The policy with what TW_WEIGHTS says."""
+    keeps = (text.partition(";")[0].strip() or DELTA).startswith(DELTA)
+    usual, by_name = names.parse(text, _exact_changes if keeps else capi.parse_codec)
+    bits = usual.removeprefix(DELTA) if keeps else ""
+    if keeps and not bits and by_name.rules:
+        raise ValueError("delta loses nothing of any parameter: %r is of no use" % str(by_name)[1:])
+    return dataclasses.replace(
+        rules, weights=capi.parse_codec(LOSSLESS if keeps else usual), keeps=keeps,
+        rounds=capi.parse_codec(_INT + bits) if bits else None, weights_by_name=by_name)
+
+
+def _with_grads(rules: Policy, text: str) -> Policy:
+    """The policy with what TW_GRADS says."""
+    usual, by_name = names.parse(text, capi.parse_codec)
+    return dataclasses.replace(rules, grads=capi.parse_codec(usual or LOSSLESS), grads_by_name=by_name)
 
 
 def from_environment() -> Policy:
     """TW_WEIGHTS, TW_GRADS, TW_MIN_BYTES and TW_REPLICA_MEM. ValueError or ThinwireError for a value that
     makes no sense."""
     with _options() as options:
-        name = "TW_WEIGHTS"
-        try:
-            weights, keeps, rounds = _parse_weights((options.TW_WEIGHTS or b"").decode())
-            name = "TW_GRADS"
-            grads = capi.parse_codec((options.TW_GRADS or b"").decode())
-        except ValueError as error:
-            raise ValueError("%s: %s" % (name, error)) from None
-        return Policy(weights, grads, options.TW_MIN_BYTES, keeps, options.TW_REPLICA_MEM, rounds)
+        rules = Policy(None, None, options.TW_MIN_BYTES, replica_bytes=options.TW_REPLICA_MEM)
+        for name, change in (("TW_WEIGHTS", _with_weights), ("TW_GRADS", _with_grads)):
+            try:
+                rules = change(rules, (getattr(options, name) or b"").decode())
+            except ValueError as error:
+                raise ValueError("%s: %s" % (name, error)) from None
+        return rules
 
 
 def join_timeout() -> float:
@@ -126,20 +168,18 @@ def join_timeout() -> float:
         return options.TW_JOIN_TIMEOUT
 
 
-def make(weights: str | None = None, grads: str | None = None, min_bytes: int | None = None) -> Policy:
+ByName = str | Mapping[str, str]  # a codec, with exceptions perhaps, or {pattern of names: codec}
+
+
+def make(weights: ByName | None = None, grads: ByName | None = None,
+         min_bytes: int | None = None) -> Policy:
     """The environment's policy with what the arguments say instead."""
-    policy = from_environment()
-    codec, keeps, rounds = policy.weights, policy.keeps, policy.rounds
+    rules = from_environment()
     if weights is not None:
-        codec, keeps, rounds = _parse_weights(weights)
-    return Policy(
-        codec,
-        policy.grads if grads is None else capi.parse_codec(grads),
-        policy.min_bytes if min_bytes is None else min_bytes,
-        keeps,
-        policy.replica_bytes,
-        rounds,
-    )
+        rules = _with_weights(rules, names.text_of(weights, rules.weights_text()))
+    if grads is not None:
+        rules = _with_grads(rules, names.text_of(grads, rules.grads_text()))
+    return rules if min_bytes is None else dataclasses.replace(rules, min_bytes=min_bytes)
 
 
 class _Unquantized:

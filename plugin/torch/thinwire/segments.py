@@ -25,6 +25,7 @@ class Piece:
     n_elems: int
     unquantized: str
     row_elems: int = 0  # of a matrix: its last dimension, for the lossless codec
+    name: str = ""  # the parameter's
 
 
 class Table:
@@ -52,7 +53,7 @@ class Table:
         return capi.Args(segments=self.segments, n_segments=self.n_segments, **fields)
 
 
-def _offsets(pieces: Sequence[Piece], itemsize: int) -> list[int]:
+def offsets_of(pieces: Sequence[Piece], itemsize: int) -> list[int]:
     """Where each piece begins, in bytes."""
     return [0, *itertools.accumulate(piece.n_elems * itemsize for piece in pieces)][:-1]
 
@@ -65,7 +66,7 @@ class RankMajor(Table):
     def __init__(self, world: int, rank: int, pieces: Sequence[Piece], itemsize: int,
                  offsets: Sequence[int] | None = None, run_bytes: int | None = None):
         super().__init__(world * len(pieces))
-        own = _offsets(pieces, itemsize) if offsets is None else offsets
+        own = offsets_of(pieces, itemsize) if offsets is None else offsets
         if run_bytes is None:
             run_bytes = sum(piece.n_elems for piece in pieces) * itemsize
         self._whole = [owner * run_bytes + offset for owner in range(world) for offset in own]
@@ -88,11 +89,12 @@ class RankMajor(Table):
 
 
 class Plain(Table):
-    """Tensors one after another, split evenly over the ranks: all-reduce in place."""
+    """Tensors one after another, split evenly over the ranks: all-reduce in place. offsets: where they begin,
+    in bytes, if they are not all there is."""
 
-    def __init__(self, pieces: Sequence[Piece], itemsize: int):
+    def __init__(self, pieces: Sequence[Piece], itemsize: int, offsets: Sequence[int] | None = None):
         super().__init__(len(pieces))
-        self._offset = _offsets(pieces, itemsize)
+        self._offset = offsets_of(pieces, itemsize) if offsets is None else offsets
         for tensor, piece in enumerate(pieces):
             self._fill(tensor, piece, tensor, None)
 

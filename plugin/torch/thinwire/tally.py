@@ -9,6 +9,7 @@ import dataclasses
 import logging
 import os
 import threading
+from collections.abc import Sequence
 
 import torch.distributed as dist
 
@@ -202,6 +203,21 @@ def announce(text: str) -> None:
         book.said.add(text)
         if book.is_first():
             _say(text)
+
+
+def warn(text: str) -> None:
+    """Once, by rank 0."""
+    if text not in book.said:
+        book.said.add(text)
+        if book.is_first():
+            autoload.set_up_logging()
+            log.warning("%s", text)
+
+
+def warn_of_patterns(variable: str, unmatched: Sequence[str]) -> None:
+    """Of those that match no parameter."""
+    for pattern in unmatched:
+        warn("the pattern %s of %s matches the name of no parameter so far" % (pattern, variable))
 
 
 def _spare(tallies: dict[str, Tally], spared: int) -> None:

@@ -58,6 +58,7 @@ def parameter():
     data = torch.zeros(64, 64)
     return types.SimpleNamespace(_orig_size=torch.Size([128, 64]), _sharded_param_data=data.flatten(),
                                  sharded_state=state, _sharded_local_tensor=data, param_dtype=None,
+                                 _param_fqn="layer.weight",
                                  padded_sharded_param_size=data.size())
 
 
@@ -79,7 +80,8 @@ def comms(keeps=False, weights=INT8, grads=INT4):
 
 @pytest.fixture(autouse=True)
 def names(monkeypatch):
-    monkeypatch.setattr(capi.Codec, "__str__", lambda self: "lossless" if self.lossless else "int%d" % self.bits)
+    text = lambda self: "lossless" if self.lossless else "int%d" % self.bits
+    monkeypatch.setattr(capi.Codec, "__str__", text)
 
 
 class Device:
