@@ -123,6 +123,59 @@ def shard(model: GPT, replicas: int, reduce: torch.dtype) -> FSDPModule:
     return fully_shard(model, mp_policy=policy, mesh=mesh)
 
 
+class _Wait(torch.autograd.Function):
+    """Computes nothing, for as long as a block would take: a third of it forward. Gradients are noise."""
+
+    @staticmethod
+    def forward(ctx, x, seconds, *weights):
+        ctx.seconds, ctx.weights = seconds, weights
+        time.sleep(seconds / 3)
+        return x + sum(one.flatten()[:64].float().mean() for one in weights)  # a loss shows weights
+
+    @staticmethod
+    def backward(ctx, grad):
+        time.sleep(2 * ctx.seconds / 3)
+        return grad, None, *(Waiting.noise(one) for one in ctx.weights)
+
+
+class Waiting(nn.Module):
+    """A block of a model that is computed elsewhere, as on a GPU: the processor waits."""
+
+    kept: dict[torch.Size, torch.Tensor] = {}
+
+    def __init__(self, block: nn.Module, seconds: float):
+        super().__init__()
+        self.block, self.seconds = block, seconds
+
+    @classmethod
+    def noise(cls, like: torch.Tensor) -> torch.Tensor:
+        if like.shape not in cls.kept:
+            cls.kept[like.shape] = 1e-3 * torch.randn(like.shape).to(like.dtype)
+        return cls.kept[like.shape].clone()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _Wait.apply(x, self.seconds, *self.block.parameters())
+
+
+def wait_instead(model: GPT, ms: float) -> GPT:
+    if ms:
+        model.blocks = nn.ModuleList(Waiting(one, ms / 1e3 / len(model.blocks)) for one in model.blocks)
+    return model
+
+
+class Share(torch.optim.AdamW):
+    """Of a model that is on this rank alone: as much work as the optimizer has on a rank's share."""
+
+    def __init__(self, model: nn.Module, **settings: object):
+        self.model, learnt = model, sum(one.numel() for one in model.parameters() if one.requires_grad)
+        share = nn.Parameter(torch.zeros(learnt // dist.get_world_size()))
+        share.grad = torch.zeros_like(share)
+        super().__init__([share], **settings)
+
+    def zero_grad(self) -> None:
+        self.model.zero_grad()
+
+
 class Batches:
     """Random runs of the text; the ranks' are different, and the same in every run of the job with a seed."""
 
@@ -163,8 +216,9 @@ def set_rate(optimizer: torch.optim.Optimizer, args: argparse.Namespace, step: i
 
 def train(model: nn.Module, batches: Batches, device: torch.device,
           args: argparse.Namespace) -> dict[str, object]:
+    settings = {"lr": args.lr, "betas": (0.9, 0.95)}
     learnt = [one for one in model.parameters() if one.requires_grad]
-    optimizer = torch.optim.AdamW(learnt, lr=args.lr, betas=(0.9, 0.95))
+    optimizer = Share(model, **settings) if args.alone else torch.optim.AdamW(learnt, **settings)
     seconds, losses, sent = [], [], []
     for step in range(args.steps):
         begin, before = time.perf_counter(), sent_bytes(args.nic)
@@ -203,6 +257,10 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--replicas", type=int, default=1, metavar="N",
                         help="HSDP: N replicas, each sharded over as many neighbouring ranks as there are "
                         "for it (1)")
+    parser.add_argument("--alone", action="store_true",
+                        help="each rank computes by itself, nothing is sent: what a step's computing takes")
+    parser.add_argument("--compute-ms", type=float, default=0, metavar="MS",
+                        help="blocks do not compute but wait, so long in a step, as a GPU's processor does")
     parser.add_argument("--nic", help="network interface whose sent bytes are counted")
     parser.add_argument("--json", help="file that gets the line; default: stdout")
     return parser.parse_args()
@@ -217,8 +275,12 @@ def main() -> None:
     if cuda:
         device = torch.device("cuda", dist.get_rank() % torch.cuda.device_count())
     torch.manual_seed(args.seed)
-    model = shard(adapt(build(args.params, args.context), args.lora).to(device), args.replicas,
-                  getattr(torch, args.reduce))
+    model = adapt(build(args.params, args.context), args.lora).to(device)
+    model = wait_instead(model, args.compute_ms / args.accumulate)
+    if args.alone:
+        model = model.bfloat16()
+    else:
+        model = shard(model, args.replicas, getattr(torch, args.reduce))
     cut = int(len(text) * (1 - VALIDATION_PART))
     result = {"params": sum(one.numel() for one in model.parameters()), "world": dist.get_world_size(),
               "learnt": sum(one.numel() for one in model.parameters() if one.requires_grad)}

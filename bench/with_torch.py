@@ -4,9 +4,14 @@ as JSON lines."""
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import zipfile
+
+# 97.5 % quantiles for 1, 2, ... degrees of freedom.
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+           2.201, 2.179, 2.160, 2.145, 2.131)
 
 
 def runfile(path):
@@ -38,6 +43,14 @@ def unpack_wheel(folder):
     wheel = next(found for base in bases for found in base.glob("thinwire-*.whl"))
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
+
+
+def interval(values):
+    """Half of the 95 % interval of a mean, by Student's distribution; None of a single value."""
+    if len(values) < 2:
+        return None
+    quantile = STUDENT[min(len(values) - 2, len(STUDENT) - 1)]
+    return quantile * statistics.stdev(values) / len(values) ** 0.5
 
 
 def finish(rows, path):
