@@ -2,8 +2,9 @@
 """Changes of bf16 weights as messages: bytes and GB/s of thinwire.delta beside what others send.
 
 Weights are fp32 masters under AdamW, rounded to bf16; a message has the change of some steps. Beside it: an
-int32 position and a bf16 value for each element that has changed; old XOR new under zstd; and a copy of the
-weights in memory. GB/s are those of the weights."""
+int32 position and a bf16 value for each element that has changed; old XOR new under zstd; gaps between the
+positions under zstd, their bytes apart, with the values, or with changes in units of the last place (ulps);
+and a copy of the weights in memory. GB/s are those of the weights."""
 
 import argparse
 import ctypes
@@ -21,9 +22,10 @@ RATES = (1e-6, 1e-5, 1e-4, 6e-4)
 BETAS, EPS, DECAY = (0.9, 0.95), 1e-8, 0.1
 # Where messages promise to be a third of the pairs.
 DENSITY = (0.01, 0.03)
-HEADER = "%-8s %5s %9s %9s  %12s %12s %12s  %8s %8s %8s %8s %8s  %s" % (
-    "rate", "steps", "changed", "bits", "thinwire (B)", "pairs (B)", "xor+zstd (B)",
-    "encode", "decode", "pairs", "zstd", "memcpy", "ok")
+RIVALS = ("pairs", "xor", "gaps", "ulps")
+SPEEDS = ("encode", "decode") + RIVALS + ("memcpy",)
+HEADER = "%-8s %5s %9s %7s  %12s" % ("rate", "steps", "changed", "bits", "thinwire (B)") + "".join(
+    " %11s" % (name + " (B)") for name in RIVALS) + " " + "".join(" %7s" % name for name in SPEEDS) + "  ok"
 
 
 def parse_args():
@@ -95,6 +97,11 @@ class Zstd:
         room = (ctypes.c_char * bound)()
         return self.library.ZSTD_compress(room, bound, tensor.data_ptr(), tensor.nbytes, 1)
 
+    def bytes_apart(self, torch, integers):
+        """All lowest bytes first, then the next ones: what is mostly zero stands together."""
+        planes = integers.view(-1, 1).view(torch.uint8)
+        return sum(self.bytes_of(planes[:, i].contiguous()) for i in range(planes.shape[1]))
+
 
 def timed(times, name, function):
     begin = time.perf_counter()
@@ -103,40 +110,63 @@ def timed(times, name, function):
     return result
 
 
+def ulps(torch, before, after):
+    """Changes in units of the last place, small ones of either sign as small numbers."""
+    old, new = (torch.where(one < 0, torch.iinfo(one.dtype).min - one, one) for one in (before, after))
+    change = new - old
+    return (change << 1) ^ (change >> (8 * change.itemsize - 1))
+
+
+def rivals(torch, zstd, before, after):
+    """{name: what makes its message and returns the bytes, 0 where there is no zstd}"""
+    def changed():
+        at = (before != after).nonzero().view(-1).int()
+        return at, before[at], after[at]
+
+    def gaps(with_ulps):
+        at, old, new = changed()
+        return zstd.bytes_apart(torch, at.diff(prepend=at[:1])) + zstd.bytes_apart(
+            torch, ulps(torch, old, new) if with_ulps else new)
+
+    def pairs():
+        at, _, new = changed()
+        return at.nbytes + new.nbytes
+
+    return {"pairs": pairs, "xor": lambda: zstd.bytes_of(before ^ after), "gaps": lambda: gaps(False),
+            "ulps": lambda: gaps(True)}
+
+
 def measure(torch, delta, masters, rate, steps, args):
     words = torch.int32 if args.dtype == "float32" else torch.int16
     old = masters.weights.to(getattr(torch, args.dtype))
     masters.train(rate, steps)
-    new, zstd, times = masters.weights.to(old.dtype), Zstd(), {}
+    new, times, sizes = masters.weights.to(old.dtype), {}, {}
     before, after, target = old.view(words).view(-1), new.view(words).view(-1), torch.empty_like(old)
-
-    def pairs():
-        at = (before != after).nonzero().view(-1)
-        return at.int(), after[at]
-
+    others = rivals(torch, Zstd(), before, after)
     for _ in range(args.rounds):
         message = timed(times, "encode", lambda: delta.encode(old, new, args.threads))
         target.copy_(old)
         timed(times, "decode", lambda: delta.decode(target, message, True, args.threads))
         assert torch.equal(target.view(words), new.view(words))
-        at, values = timed(times, "pairs", pairs)
-        compressed = timed(times, "zstd", lambda: zstd.bytes_of(before ^ after))
+        for name, make in others.items():
+            sizes[name + "_bytes"] = timed(times, name, make)
         timed(times, "memcpy", lambda: target.copy_(old))
-    changed, pair_bytes = at.numel() / old.numel(), at.nbytes + values.nbytes
+    changed = (before != after).float().mean().item()
     ok = (len(message) <= old.nbytes + 4096
-          and (not DENSITY[0] <= changed <= DENSITY[1] or len(message) <= pair_bytes / 3))
+          and (not DENSITY[0] <= changed <= DENSITY[1] or len(message) <= sizes["pairs_bytes"] / 3))
     return {"rate": rate, "steps": steps, "changed": changed, "bits": 8 * len(message) / old.numel(),
-            "thinwire_bytes": len(message), "pairs_bytes": pair_bytes, "zstd_bytes": compressed,
-            "dtype": args.dtype, "weights_bytes": old.nbytes, "ok": ok,
+            "thinwire_bytes": len(message), **sizes, "dtype": args.dtype, "weights_bytes": old.nbytes,
+            "ok": ok,
             **{name + "_gb_per_sec": old.nbytes / statistics.median(found) / 1e9
                for name, found in times.items()}}
 
 
 def show(row):
-    speeds = ["%.2f" % row[name + "_gb_per_sec"] for name in ("encode", "decode", "pairs", "zstd", "memcpy")]
-    print("%-8g %5d %7.2f %% %9.3f  %12d %12d %12s  %8s %8s %8s %8s %8s  %s" % (
-        row["rate"], row["steps"], 100 * row["changed"], row["bits"], row["thinwire_bytes"],
-        row["pairs_bytes"], row["zstd_bytes"] or "-", *speeds, "yes" if row["ok"] else "NO"), flush=True)
+    print("%-8g %5d %7.2f %% %7.3f  %12d" % (
+        row["rate"], row["steps"], 100 * row["changed"], row["bits"], row["thinwire_bytes"])
+        + "".join(" %11s" % (row[name + "_bytes"] or "-") for name in RIVALS) + " "
+        + "".join(" %7.2f" % row[name + "_gb_per_sec"] for name in SPEEDS)
+        + "  " + ("yes" if row["ok"] else "NO"), flush=True)
 
 
 def main():
