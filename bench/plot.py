@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Draws JSON lines as one picture: a benchmark's bandwidth over size, a line per mode; or a training run's
-loss, bytes or bits over its steps, a line per set and seed.
+"""Draws JSON lines as one picture: a benchmark's bandwidth over size, a line per mode; a training run's loss,
+bytes or bits over its steps, a line per set and seed; or what lossy gradients do to losses, a panel per case.
 
 usage: plot FILE.json [-o FILE.png] [--y KEY] [--title TEXT]
 """
@@ -28,6 +28,8 @@ STEP_UNITS = {
     "step_sec": "seconds a step",
 }
 WINDOW = 10  # steps that a point of a noisy line is the mean of
+# Of a picture of cases.
+PANEL_COLUMNS, PANEL_SIZE = 3, (400, 260)
 SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 
@@ -35,19 +37,21 @@ def fail(text):
     sys.exit("plot: " + text)
 
 
-def is_of_steps(path):
-    """Is this a training run's file? Its lines have steps."""
+def kind_of(path):
+    """Whose file it is: "steps", of a training run; "cases", of losses; "benchmark"."""
     try:
         with open(path) as file:
             first = json.loads(file.readline() or "{}")
     except OSError as error:
         fail("%s: %s" % (path, error.strerror))
     except ValueError:
-        return False
-    return isinstance(first, dict) and "step" in first
+        return "benchmark"
+    found = [kind for kind, key in (("steps", "step"), ("cases", "case"))
+             if isinstance(first, dict) and key in first]
+    return found[0] if found else "benchmark"
 
 
-def read_rows(path, key, needed):
+def read_rows(path, needed):
     """The objects of a file of JSON lines; every one must have what the picture needs."""
     rows = []
     try:
@@ -58,7 +62,7 @@ def read_rows(path, key, needed):
                 row = json.loads(line)
                 if isinstance(row, dict) and "sample" in row:
                     continue  # text, of a run that samples some
-                for name in needed + (key,):
+                for name in needed:
                     if not isinstance(row, dict) or name not in row:
                         fail("%s:%d: has no '%s'" % (path, number, name))
                 rows.append(row)
@@ -88,7 +92,7 @@ def make_lines(rows, key):
     lines = {}
     for row in rows:
         label = row["mode"] + (" (%s)" % describe(row) if several else "")
-        if row[key] is not None:
+        if row.get(key) is not None:
             lines.setdefault(label, []).append((row["bytes"], row[key]))
     return [(label, sorted(points)) for label, points in lines.items() if points]
 
@@ -154,8 +158,8 @@ def make_step_lines(rows, key):
     lines = {}
     for row in rows:
         label = row.get("set", key) + (", seed %s" % row["seed"] if several else "")
-        # Else: a step without changes, or a set without deltas.
-        if row[key] or (row[key] is not None and key != "delta_bits"):
+        # Else: a step without changes, as a run's first one, or a set without deltas.
+        if row.get(key) or (row.get(key) is not None and key != "delta_bits"):
             lines.setdefault(label, {})[row["step"]] = row[key]  # of a step that was done twice the later one
     return [(label, smooth(sorted(points.items()))) for label, points in lines.items()]
 
@@ -191,6 +195,51 @@ def make_step_script(rows, args, folder):
     ])
 
 
+def make_panel(case, rows, colours, folder):
+    plots = ["0 with lines linecolor 'gray40' notitle"]
+    for i, row in enumerate(rows):
+        path = os.path.join(folder, "%s%d" % (case, i))
+        with open(path, "w") as file:
+            file.writelines("%d %.9g %.9g\n" % tuple(point) for point in row["off_curve"])
+        colour = colours.index(row["grads"]) + 1
+        plots += ["%s using 1:($2-$3):($2+$3) with filledcurves linecolor %d notitle" % (quote(path), colour),
+                  "%s using 1:2 with lines linewidth 2 linecolor %d title %s noenhanced"
+                  % (quote(path), colour, quote(row["grads"]))]
+    return ["set title %s noenhanced" % quote(case + ": " + rows[0]["why"]),
+            "plot " + ", \\\n     ".join(plots)]
+
+
+def make_case_script(rows, args, folder):
+    """A panel for each case: each choice's training loss, its distance from plain's; what has none, or has
+    plain's bits, is the line at 0."""
+    cases = {}
+    for row in rows:
+        if "off_curve" in row and not row["equal"]:
+            cases.setdefault(row["case"], []).append(row)
+    if not cases:
+        fail("%s: no line has a distance from plain's" % args.file)
+    colours = list(dict.fromkeys(row["grads"] for own in cases.values() for row in own))
+    height = (len(cases) + PANEL_COLUMNS - 1) // PANEL_COLUMNS
+    title = args.title or ("training loss over steps, distance from plain's in percent: mean over seeds, "
+                           "95 % interval")
+    script = ["set terminal pngcairo size %d,%d enhanced font 'sans,9'"
+              % (PANEL_COLUMNS * PANEL_SIZE[0], height * PANEL_SIZE[1] + 40),
+              "set output " + quote(args.output),
+              "set style fill transparent solid 0.15 noborder",
+              "set grid",
+              "set key top right font 'sans,7'",
+              "set multiplot layout %d,%d title %s noenhanced" % (height, PANEL_COLUMNS, quote(title))]
+    for case, own in cases.items():
+        script += make_panel(case, own, colours, folder)
+    return "\n".join(script + ["unset multiplot", ""])
+
+
+# How it is drawn, what each line needs, what --y may be, its default, whose files these are.
+KINDS = {"benchmark": (make_script, NEEDED, UNITS, "algbw_GBps", "benchmarks"),
+         "steps": (make_step_script, ("step",), STEP_UNITS, "loss", "training runs"),
+         "cases": (make_case_script, ("case", "why", "grads"), {}, None, "losses")}
+
+
 def main():
     folder = os.environ.get("BUILD_WORKING_DIRECTORY")
     if folder:
@@ -203,16 +252,18 @@ def main():
     parser.add_argument("--title", help="default: what was measured, on how many nodes")
     args = parser.parse_args()
     args.output = args.output or os.path.splitext(args.file)[0] + ".png"
-    of_steps = is_of_steps(args.file)
-    args.y = args.y or ("loss" if of_steps else "algbw_GBps")
-    if args.y not in (STEP_UNITS if of_steps else UNITS):
-        fail("%s: --y %s is for %s" % (args.file, args.y, "benchmarks" if of_steps else "training runs"))
-    rows = read_rows(args.file, args.y, ("step",) if of_steps else NEEDED)
+    kind = kind_of(args.file)
+    make, needed, units, key, _ = KINDS[kind]
+    if args.y and args.y not in units:
+        whose = [KINDS[one][4] for one in KINDS if args.y in KINDS[one][2]]
+        fail("%s: --y %s is for %s" % (args.file, args.y, whose[0]))
+    args.y = args.y or key
+    rows = read_rows(args.file, needed)
     gnuplot = shutil.which("gnuplot")
     if not gnuplot:
         fail("gnuplot is not installed (Debian: gnuplot-nox)")
     with tempfile.TemporaryDirectory() as scratch:
-        script = (make_step_script if of_steps else make_script)(rows, args, scratch)
+        script = make(rows, args, scratch)
         done = subprocess.run([gnuplot], input=script.encode(),
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode != 0:

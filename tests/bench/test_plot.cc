@@ -56,6 +56,9 @@ TEST_F(PlotTest, StepsOfTraining)
                     std::to_string(set[0] == 'd' ? 2.5 : 0) + "}\n";
         }
     }
+    /* the trainer's own metrics have no bits where no weights' changes were sent */
+    text += R"({"run": "0", "seed": 1, "step": 1, "loss": 5.5})"
+            "\n";
     /* a text that was sampled, a step that was done again, a loss that is no number */
     text += R"({"run": "0", "step": 30, "sample": "and the"})"
             "\n"
@@ -89,11 +92,37 @@ TEST_F(PlotTest, MakesAPicture)
     EXPECT_EQ("\x89PNG", picture.substr(0, 4));
 }
 
+/** Of a case of `//bench:loss`, with distances from plain's loss, in percent. */
+static std::string loss(const std::string &grads, double off)
+{
+    std::string row = R"({"case": "outlier", "why": "a large feature", "grads": ")" + grads + "\"";
+    if (off != 0) {
+        row += R"(, "equal": false, "off_curve": [[20, 0.1, 0.2], [40, )" + std::to_string(off) + ", 0.5]]";
+    }
+    return row + "}\n";
+}
+
+TEST_F(PlotTest, LossesAreDrawnAsDifferences)
+{
+    const std::string plain = loss("plain", 0), hadamard = loss("int4:hadamard", 2);
+    write(plain + loss("int4", 10) + hadamard);
+    process::Result result = plot();
+    ASSERT_EQ(0, result.code) << result.err;
+    const std::string picture = process::slurp(base_ + ".png");
+    EXPECT_GT(picture.size(), 5000u);
+    write(plain + loss("int4", 5) + hadamard);
+    ASSERT_EQ(0, plot().code);
+    EXPECT_NE(picture, process::slurp(base_ + ".png")) << "it is the same whatever the distance";
+    EXPECT_NE(std::string::npos, plot({"--y", "loss"}).err.find("--y loss is for training runs"));
+    write(plain);
+    EXPECT_NE(std::string::npos, plot().err.find("no line has a distance from plain's")) << plot().err;
+}
+
 TEST_F(PlotTest, HelpSaysWhatItDraws)
 {
     const process::Result result = plot({"--help"});
     EXPECT_EQ(0, result.code) << result.err;
-    EXPECT_NE(std::string::npos, result.out.find("seed.")) << "it breaks off: " << result.out;
+    EXPECT_NE(std::string::npos, result.out.find("case.")) << "it breaks off: " << result.out;
 }
 
 TEST_F(PlotTest, OneLineIsEnough)
