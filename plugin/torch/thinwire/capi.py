@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes as C
+import functools
 import importlib
 import logging
 import os
@@ -37,10 +38,12 @@ class Codec(C.Structure):
     """tw_quant_codec_t"""
 
     _fields_ = [(name, C.c_int) for name in ("bits", "block", "scale", "round", "hadamard", "lossless")]
+    columns: bool | None = None  # of gradients alone, and not the library's: see columns.py
 
     def __str__(self) -> str:
         text = C.create_string_buffer(128)
-        return lib().tw_quant_codec_format(C.byref(self), text, len(text)).decode()
+        found = lib().tw_quant_codec_format(C.byref(self), text, len(text)).decode()
+        return found + {None: "", True: ",columns", False: ",columns=no"}[self.columns]
 
 
 class Job(C.Structure):
@@ -441,6 +444,12 @@ def check(status: int, what: str, failed_rank: int = -1) -> None:
     """Raise ThinwireError for a failure."""
     if status < 0:
         raise ThinwireError(what, status, failed_rank, _log.last_error)
+
+
+@functools.cache
+def lossless() -> Codec:
+    """That codec."""
+    return Codec(lossless=1)
 
 
 def parse_codec(text: str | None) -> Codec | None:

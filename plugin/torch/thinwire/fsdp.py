@@ -84,17 +84,21 @@ class _Comm:
         if sum(sizes) != run:
             return (segments.Piece(run, UNKNOWN),)
         return tuple(segments.Piece(n, self._why_unquantized(param, itemsize), _row(param),
-                                    _name(param))
+                                    _name(param), _columns(param))
                      for param, n in zip(params, sizes))
 
     def _shape(self, dtype: torch.dtype, pieces: tuple[segments.Piece, ...], key: object,
-               make: Callable[[Sequence[segments.Piece], Sequence[int]], segments.Table]) -> list[Shaped]:
-        """An operation for each codec. make: the table of some pieces, which begin at these bytes."""
+               make: Callable[[Sequence[segments.Piece], Sequence[int]], segments.Table],
+               copies: int = 1) -> list[Shaped]:
+        """An operation for each codec. make: the table of some pieces, which begin at these bytes. copies:
+        runs in what is reduced."""
         key = (dtype, pieces, key)
         if key not in self._shapes:
             offsets = segments.offsets_of(pieces, dtype.itemsize)
             self._shapes[key] = [
-                (dtype, operations.shape(make(mine, at), mine), codec)
+                (dtype, operations.shape(
+                    make(mine, at), mine,
+                    operations.scaling(codec, mine, at, dtype.itemsize, copies)), codec)
                 for codec, mine, at in operations.by_codec(pieces, offsets, self._codec)]
         return self._shapes[key]
 
@@ -108,8 +112,10 @@ class _Comm:
     def _post(self, kind: str, op: int, shapes: list[Shaped], place: Callable[[segments.Table], None],
               keep: tuple[torch.Tensor, ...], communicator: Communicator,
               reduction: tuple[int, float] = (capi.SUM, 1.0)) -> operations.AnyRequest:
+        """keep: the result, and what is reduced."""
         step, of = self._next(), "%s of %s" % (kind, inside.name(self.group))
-        together = [operations.Operation(kind, op, dtype, shape, place, codec, keep, reduction, step, of)
+        together = [operations.Operation(kind, op, dtype, shape, place, codec, keep, reduction, step, of,
+                                         source=keep[-1], result=keep[0])
                     for dtype, shape, codec in shapes]
         return operations.post(together, communicator)
 
@@ -122,6 +128,11 @@ def _row(param: object) -> int:
     """Elements of a row of a shard; 0: it is no matrix."""
     size = inside.shard_size(param)
     return size[-1] if len(size) > 1 else 0
+
+
+def _columns(param: object) -> int:
+    size = inside.shard_size(param)
+    return size[1:].numel() if len(size) > 1 else 0
 
 
 def _rank_major(ranks: Communicator, dtype: torch.dtype,
@@ -311,7 +322,7 @@ def _classes() -> tuple[type, type]:
             dtype = output.dtype
             pieces = self._pieces(self.params, self._sizes(), output.numel(), dtype.itemsize)
             shapes = self._shape(dtype, pieces, (ranks.world, ranks.rank),
-                                 _rank_major(ranks, dtype, output.numel()))
+                                 _rank_major(ranks, dtype, output.numel()), ranks.world)
             request = self._post(
                 "reduce-scatter", capi.REDUCE_SCATTER, shapes,
                 lambda table: table.scatter(input_tensor.data_ptr(), output.data_ptr()),

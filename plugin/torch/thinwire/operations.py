@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from . import capi, estimate, names, policy, segments
+from . import capi, columns, estimate, names, policy, segments
 from .engine import TYPES, Communicator, Request, Use
 from .tally import book
 
@@ -33,11 +33,13 @@ class Shape:
     bytes: dict[str, int] = dataclasses.field(default_factory=dict)  # {codec: planned}
     # From where the table's pointers are set until the library has copied it.
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+    scaling: columns.Scaling | None = None
 
 
-def shape(table: segments.Table, pieces: Sequence[segments.Piece]) -> Shape:
+def shape(table: segments.Table, pieces: Sequence[segments.Piece],
+          scaling: columns.Scaling | None = None) -> Shape:
     reasons = collections.Counter(piece.unquantized for piece in pieces if piece.unquantized)
-    return Shape(table, reasons, len(pieces))
+    return Shape(table, reasons, len(pieces), scaling=scaling)
 
 
 def by_codec(
@@ -51,6 +53,13 @@ def by_codec(
         mine.append(piece)
         at.append(offset)
     return list(found.values())
+
+
+def scaling(codec: capi.Codec | None, pieces: Sequence[segments.Piece], offsets: Sequence[int],
+            itemsize: int, copies: int) -> columns.Scaling | None:
+    """Of the columns of matrices in so many runs; None: there are none, or the codec does without."""
+    found = columns.matrices(pieces, offsets, itemsize) if codec is not None and codec.columns else []
+    return columns.Scaling(found, copies) if found else None
 
 
 class Shapes:
@@ -143,6 +152,9 @@ class Operation:
     step: int = 0
     of: str = ""  # what it moves: the same on all ranks, which is checked
     root: int = 0  # of a broadcast
+    # Of a reduction: what is reduced, and where the result will be.
+    source: torch.Tensor | None = None
+    result: torch.Tensor | None = None
 
     def _codec(self, communicator: Communicator) -> tuple[capi.Codec | None, collections.Counter[str]]:
         """The codec or None, and {why: how many tensors are not quantized}."""
@@ -168,7 +180,31 @@ class Operation:
             self.shape.bytes[key] = communicator.planned_bytes(args)
         return self.shape.bytes[key]
 
-    def _post(self, communicator: Communicator) -> tuple[Request, int, int, int, collections.Counter[str]]:
+    def _begin(self, args: capi.Args, communicator: Communicator) -> Request | columns.Scaled:
+        """With the table's pointers set."""
+        scaling = self.shape.scaling if args.codec and not args.codec.contents.lossless else None
+        is_divided = scaling is not None and scaling.divide(self.source)
+        if scaling is not None and not is_divided:
+            args.codec = C.pointer(capi.lossless()) if not communicator.cuda else None
+        self.place(self.shape.table)
+        self._sample(args, communicator)
+        request = communicator.post(args, self.keep, self.kind)
+        if is_divided:
+            request = scaling.undone(request, self.result)
+            if communicator.cuda:
+                request.wait()  # in the stream's order
+        if scaling is not None:
+            scaling.post(communicator)
+        return request
+
+    def _sample(self, args: capi.Args, communicator: Communicator) -> None:
+        """Now and then, look at what is sent with loss."""
+        if (args.codec and not args.codec.contents.lossless and self.op != capi.ALLGATHER
+                and not communicator.cuda and estimate.sampler.due(self.kind)):
+            estimate.sampler.look(self.kind, TYPES[self.dtype], self.dtype.itemsize, self.shape.table)
+
+    def _post(self, communicator: Communicator,
+              ) -> tuple[Request | columns.Scaled, int, int, int, collections.Counter[str]]:
         """(request, bytes had nothing been quantized, bytes, of them what may be fewer, {why: how many
         tensors are not quantized})"""
         codec, reasons = self._codec(communicator)
@@ -181,11 +217,8 @@ class Operation:
         if communicator.cuda:
             args.stream = torch.cuda.current_stream().cuda_stream
         with self.shape.lock:
-            self.place(self.shape.table)
-            if (codec is not None and not codec.lossless and self.op != capi.ALLGATHER
-                    and not communicator.cuda and estimate.sampler.due(self.kind)):
-                estimate.sampler.look(self.kind, TYPES[self.dtype], self.dtype.itemsize, self.shape.table)
-            request = communicator.post(args, self.keep, self.kind)
+            request = self._begin(args, communicator)
+            codec = args.codec.contents if args.codec else None
             sent, plain = self._planned(communicator, args, codec), self._planned(communicator, args, None)
         return request, plain, sent, sent if codec is not None and codec.lossless else 0, reasons
 
@@ -196,7 +229,7 @@ class Operation:
 class Requests:
     """Several operations that are one to whoever waits."""
 
-    def __init__(self, together: list[Request]):
+    def __init__(self, together: Sequence[Request | columns.Scaled]):
         self._together = together
 
     def test(self) -> bool:
@@ -213,7 +246,7 @@ class Requests:
         return max(one.take_elapsed() for one in self._together)
 
 
-AnyRequest = Request | Requests
+AnyRequest = Request | columns.Scaled | Requests
 
 
 def post(together: Sequence[Operation], communicator: Communicator) -> AnyRequest:

@@ -143,10 +143,23 @@ def _with_weights(rules: Policy, text: str) -> Policy:
         rounds=capi.parse_codec(_INT + bits) if bits else None, weights_by_name=by_name)
 
 
+def _gradients(text: str) -> capi.Codec | None:
+    """As the library's codecs, and what loses something has scales of columns, unless it says columns=no."""
+    name, colon, options = text.partition(":")
+    options = [one for one in options.split(",") if colon]
+    rest = [one for one in options if one not in ("columns", "columns=no")]
+    codec = capi.parse_codec(name + (":" + ",".join(rest) if rest else ""))
+    if codec is not None and not codec.lossless:
+        codec.columns = "columns=no" not in options
+    elif rest != options:
+        raise ValueError("%r: scales of columns are for what loses something" % text)
+    return codec
+
+
 def _with_grads(rules: Policy, text: str) -> Policy:
     """The policy with what TW_GRADS says."""
-    usual, by_name = names.parse(text, capi.parse_codec)
-    return dataclasses.replace(rules, grads=capi.parse_codec(usual or LOSSLESS), grads_by_name=by_name)
+    usual, by_name = names.parse(text, _gradients)
+    return dataclasses.replace(rules, grads=_gradients(usual or LOSSLESS), grads_by_name=by_name)
 
 
 def from_environment() -> Policy:

@@ -26,6 +26,7 @@ class Piece:
     unquantized: str
     row_elems: int = 0  # of a matrix: its last dimension, for the lossless codec
     name: str = ""  # the parameter's
+    columns: int = 0  # of a matrix: elements of a row, of all dimensions but the first
 
 
 class Table:

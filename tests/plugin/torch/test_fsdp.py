@@ -134,7 +134,7 @@ def test_quantized_training():
 
     def check(rank):
         plain = train(make(), rank, 6)
-        model = thinwire.enable(make(), "int8:block=128", "int4", min_bytes=1024)
+        model = thinwire.enable(make(), "int8:block=128", "int4:columns=no", min_bytes=1024)
         near = train(model, rank, 6)
         model[0].unshard()
         gathered = digest([model[0].up.weight, model[0].down.weight])
@@ -538,7 +538,7 @@ def test_a_vector_with_the_size_of_a_matrix_stays_plain(first):
     def check(rank):
         matrix, vector = gradients(rank, lambda model: model)
         own_matrix, own_vector = gradients(
-            rank, lambda model: thinwire.enable(model, "plain", "int4", min_bytes=0))
+            rank, lambda model: thinwire.enable(model, "plain", "int4:columns=no", min_bytes=0))
         assert torch.equal(own_vector, vector) and not torch.equal(own_matrix, matrix)
         return thinwire.report()["reduce-scatter"].unquantized["norms and biases"]
 
@@ -559,7 +559,7 @@ def test_replicas_reduce_over_thinwire():
         assert train(thinwire.enable(hybrid()), rank, 4) == expected
         tally = thinwire.report()["all-reduce"]
         assert tally.sent_bytes - before.sent_bytes < before.sent_bytes
-        model = thinwire.enable(hybrid(), "int8", "int4:block=128", min_bytes=1024)
+        model = thinwire.enable(hybrid(), "int8", "int4:columns=no", min_bytes=1024)
         near = train(model, rank, 4)
         torch.testing.assert_close(torch.tensor(near), torch.tensor(expected), rtol=0.05, atol=0.05)
         found = thinwire.report()
@@ -608,7 +608,8 @@ def test_replicate():
     def check(rank):
         expected = losses(rank, itself)
         assert losses(rank, plainly) == losses(rank, thinwire.enable) == expected
-        near = losses(rank, lambda model: thinwire.enable(model, "int8", "int8:block=64", min_bytes=1))
+        near = losses(rank, lambda model: thinwire.enable(model, "int8", "int8:block=64,columns=no",
+                                                          min_bytes=1))
         torch.testing.assert_close(torch.tensor(near), torch.tensor(expected), rtol=0.02, atol=0.02)
         tally = thinwire.report()["all-reduce"]
         assert near != expected and tally.calls == 18 and tally.sent_bytes < 0.8 * tally.plain_bytes

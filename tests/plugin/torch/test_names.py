@@ -64,10 +64,10 @@ def test_the_last_that_matches_holds():
 def test_policies():
     def check(_rank):
         rules = policy.from_environment()
-        assert rules.grads_text() == "int8:block=2048;*.up=lossless;*.norm=plain"
-        assert policy.make(grads={"*": "int8", "*.up": "plain"}).grads_text() == "int8:block=2048;*.up=plain"
-        assert policy.make(grads={"*.up": "plain"}).grads_text() == "int8:block=2048;*.up=plain"
-        assert policy.make(grads="int8").grads_text() == "int8:block=2048"
+        assert rules.grads_text() == "int8:block=2048,columns;*.up=lossless;*.norm=plain"
+        for given in ({"*": "int8", "*.up": "plain"}, {"*.up": "plain"}):
+            assert policy.make(grads=given).grads_text() == "int8:block=2048,columns;*.up=plain"
+        assert policy.make(grads="int8").grads_text() == "int8:block=2048,columns"
         assert policy.make(grads=";b=plain").grads_text() == "lossless;b=plain"
         assert policy.make("delta4;*.up=delta").weights_text() == "delta4:block=128;*.up=lossless"
         for wrong in ("delta;*.up=delta", "delta;*.up=plain", ";*.up=plain", "delta4;*.up=int8"):
@@ -104,14 +104,14 @@ def test_gradients_by_name():
 
     def check(rank):
         expected = gradients(thinwire.enable(make(), "plain", "plain"), rank)
-        everything = gradients(thinwire.enable(make(), "plain", "int8", min_bytes=0), rank)
+        everything = gradients(thinwire.enable(make(), "plain", "int8:columns=no", min_bytes=0), rank)
         assert differing(everything, expected) == {"%d.%s.weight" % (i, name)
                                                    for i in (0, 1) for name in ("up", "down")}
-        some = {"*": "int8", "*.up": "lossless", "1.down": "plain"}
+        some = {"*": "int8:columns=no", "*.up": "lossless", "1.down": "plain"}
         found = gradients(thinwire.enable(make(), "plain", some, min_bytes=0), rank)
         assert differing(found, expected) == {"0.down.weight"}
         assert thinwire.report()["reduce-scatter"].unquantized[names.BY_NAME] == 2
-        one = {"*": "lossless", "0.up": "int8"}
+        one = {"*": "lossless", "0.up": "int8:columns=no"}
         return differing(gradients(thinwire.enable(make(), "plain", one, min_bytes=0), rank),
                          expected) == {"0.up.weight"}
 
@@ -125,9 +125,9 @@ def test_by_the_variables():
         return differing(gradients(make(), rank), expected), ranks.logged("FSDP2 over thinwire")
 
     (found, said), (others, _) = ranks.run(2, check, TW_MIN_BYTES="1", TW_WEIGHTS="delta",
-                                           TW_GRADS="int8;0=lossless;*.down=plain")
+                                           TW_GRADS="int8:columns=no;0=lossless;*.down=plain")
     assert found == others == {"1.up.weight"}
-    assert said[-1].endswith("gradients int8:block=2048;0=lossless;*.down=plain")
+    assert said[-1].endswith("gradients int8:block=2048,columns=no;0=lossless;*.down=plain")
 
 
 @torch.no_grad()
@@ -173,7 +173,7 @@ def test_ranks_compare_patterns_and_a_pattern_in_vain_is_told():
         told = ranks.logged("matches the name of no parameter")
         other = thinwire.enable(make(), "plain", {"*": "int8", "0" if rank else "1": "plain"})
         train(other, rank, 1)
-        return told, ranks.logged("TW_GRADS=int8:block=2048;1=plain")
+        return told, ranks.logged("TW_GRADS=int8:block=2048,columns;1=plain")
 
     (told, compared), (silent, _) = ranks.run(2, check)
     assert told == ["the pattern *.upp of TW_GRADS matches the name of no parameter so far"] and not silent
