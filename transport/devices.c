@@ -1,7 +1,13 @@
-/** Lists of network devices. */
+/** Lists of network devices, and devices that share a subnet. */
 #include "transport/devices.h"
 
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define BLANKS " \t"
 
@@ -55,4 +61,84 @@ tw_status_t tw_devices_check(const char *who, const char *list)
         }
     }
     return TW_OK;
+}
+
+/* ---- subnets ------------------------------------------------------------------------------------------- */
+
+/** The bytes of an IP address; 0: it is another kind. */
+static size_t bytes_of(const struct sockaddr *address, const uint8_t **data)
+{
+    if (address && address->sa_family == AF_INET) {
+        *data = (const uint8_t *)&((const struct sockaddr_in *)(const void *)address)->sin_addr;
+        return 4;
+    }
+    if (address && address->sa_family == AF_INET6) {
+        *data = ((const struct sockaddr_in6 *)(const void *)address)->sin6_addr.s6_addr;
+        return 16;
+    }
+    return 0;
+}
+
+/** 1 if an address of `n` bytes is in the subnet that the entry's own is in. Addresses that mean something on
+ *  one link alone lead out of the device that they are used with. */
+static int has(const struct ifaddrs *entry, const uint8_t *address, size_t n)
+{
+    const uint8_t *own, *mask;
+    const int is_up = (entry->ifa_flags & (IFF_UP | IFF_RUNNING)) == (IFF_UP | IFF_RUNNING);
+    if (!is_up || bytes_of(entry->ifa_addr, &own) != n || bytes_of(entry->ifa_netmask, &mask) != n ||
+        (n == 16 && IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)(const void *)address))) {
+        return 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if ((own[i] ^ address[i]) & mask[i]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static const char *find_twin(const struct ifaddrs *all, const struct ifaddrs *entry, const uint8_t *to)
+{
+    const uint8_t *target = NULL;
+    size_t n = bytes_of(entry->ifa_addr, &target);
+    if (to && n) {
+        n = IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)(const void *)to) ? 4 : 16;
+        target = to + 16 - n;
+    }
+    if (!n || !has(entry, target, n)) {
+        return NULL;
+    }
+    for (const struct ifaddrs *other = all; other; other = other->ifa_next) {
+        if (strcmp(other->ifa_name, entry->ifa_name) != 0 && has(other, target, n)) {
+            return other->ifa_name;
+        }
+    }
+    return NULL;
+}
+
+int tw_devices_twin(const char *device, const uint8_t *to, char twin[TW_DEVICES_NAME_BYTES])
+{
+    struct ifaddrs *all = NULL;
+    const char *found = NULL;
+    if (getifaddrs(&all)) {
+        return 0;
+    }
+    for (const struct ifaddrs *entry = all; entry && !found; entry = entry->ifa_next) {
+        found = strcmp(entry->ifa_name, device) == 0 ? find_twin(all, entry, to) : NULL;
+    }
+    if (found) {
+        (void)snprintf(twin, TW_DEVICES_NAME_BYTES, "%s", found);
+    }
+    freeifaddrs(all);
+    return found != NULL;
+}
+
+int tw_devices_can_bind(void)
+{
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int can = fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "lo", sizeof("lo"));
+    if (fd >= 0) {
+        close(fd);
+    }
+    return can;
 }

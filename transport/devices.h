@@ -15,6 +15,14 @@ tw_status_t tw_devices_check(const char *who, const char *list);
 /** The next name of a list that was checked, which *at points into at first; 0: there is no more. */
 int tw_devices_next(const char **at, char name[TW_DEVICES_NAME_BYTES]);
 
+/** Another device that is up and has an address in the subnet of this one: what is sent there leaves by
+ *  whichever of the two the system's routes name first, unless its sockets are bound to a device. to: 16
+ *  bytes, IPv4 mapped into IPv6: the subnet that this address is in; NULL: any of this device's. 1: there is
+ *  one, its name is in `twin`. */
+int tw_devices_twin(const char *device, const uint8_t *to, char twin[TW_DEVICES_NAME_BYTES]);
+/** 1 if this process may bind sockets to devices: with CAP_NET_RAW, and since Linux 5.7 always. */
+int tw_devices_can_bind(void);
+
 TW_C_END
 
 #endif

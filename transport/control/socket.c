@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -126,15 +127,22 @@ static socklen_t fill_address(const uint8_t address[16], int port, struct sockad
     return sizeof(v6);
 }
 
-/** from: NULL: the system's choice. The socket, connecting, or -1 with errno set. */
-static int begin(const struct sockaddr_storage *from, const struct sockaddr_storage *to, socklen_t bytes)
+static int bind_to_device(int fd, const char *device)
+{
+    return setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, device, (socklen_t)strlen(device) + 1);
+}
+
+/** from: NULL: the system's choice, as is a device that is NULL. The socket, connecting, or -1 with errno
+ *  set. */
+static int begin(const struct sockaddr_storage *from, const char *device, const struct sockaddr_storage *to,
+                 socklen_t bytes)
 {
     const int fd = socket(to->ss_family, SOCKET_FLAGS, 0);
     if (fd < 0) {
         return -1;
     }
     set_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
-    if ((from && bind(fd, (const struct sockaddr *)from, bytes)) ||
+    if ((device && bind_to_device(fd, device)) || (from && bind(fd, (const struct sockaddr *)from, bytes)) ||
         (connect(fd, (const struct sockaddr *)to, bytes) && errno != EINPROGRESS)) {
         close_keeping_errno(fd);
         return -1;
@@ -147,7 +155,7 @@ int tw_socket_begin(const uint8_t address[16], int port)
 {
     struct sockaddr_storage to;
     const socklen_t bytes = fill_address(address, port, &to);
-    return begin(NULL, &to, bytes);
+    return begin(NULL, NULL, &to, bytes);
 }
 
 /** An address that means something on one link alone. */
@@ -159,14 +167,51 @@ static void set_scope(struct sockaddr_storage *address, unsigned device)
     }
 }
 
-int tw_socket_begin_from(const uint8_t own[16], const uint8_t address[16], int port, unsigned device)
+int tw_socket_begin_from(const tw_socket_from_t *from, const uint8_t address[16], int port)
 {
-    struct sockaddr_storage from, to;
-    (void)fill_address(own, 0, &from);
+    struct sockaddr_storage own, to;
+    (void)fill_address(from->own, 0, &own);
     const socklen_t bytes = fill_address(address, port, &to);
-    set_scope(&from, device);
-    set_scope(&to, device);
-    return begin(&from, &to, bytes);
+    set_scope(&own, from->index);
+    set_scope(&to, from->index);
+    return begin(&own, from->is_bound ? from->device : NULL, &to, bytes);
+}
+
+/** How to ask for the device that a connection's first packet came in by. */
+static const struct {
+    int level, wanted, get, type;
+    size_t index_at;
+} came_by_ways[] = {
+    {IPPROTO_IPV6, IPV6_RECVPKTINFO, IPV6_2292PKTOPTIONS, IPV6_PKTINFO,
+     offsetof(struct in6_pktinfo, ipi6_ifindex)},
+    {IPPROTO_IP, IP_PKTINFO, IP_PKTOPTIONS, IP_PKTINFO, offsetof(struct in_pktinfo, ipi_ifindex)},
+};
+
+/** Its number; 0: the system does not say. */
+static unsigned came_by(int fd)
+{
+    unsigned index = 0;
+    for (size_t i = 0; i < sizeof(came_by_ways) / sizeof(came_by_ways[0]) && !index; i++) {
+        uint8_t control[256];
+        struct msghdr message = {.msg_control = control};
+        socklen_t bytes = sizeof(control);
+        set_option(fd, came_by_ways[i].level, came_by_ways[i].wanted, 1);
+        if (getsockopt(fd, came_by_ways[i].level, came_by_ways[i].get, control, &bytes)) {
+            continue;
+        }
+        message.msg_controllen = bytes;
+        for (struct cmsghdr *one = CMSG_FIRSTHDR(&message); one; one = CMSG_NXTHDR(&message, one)) {
+            if (one->cmsg_level == came_by_ways[i].level && one->cmsg_type == came_by_ways[i].type) {
+                memcpy(&index, CMSG_DATA(one) + came_by_ways[i].index_at, sizeof(index));
+            }
+        }
+    }
+    return index;
+}
+
+int tw_socket_keep_to(int fd, const char *device, unsigned index)
+{
+    return came_by(fd) == index && !bind_to_device(fd, device);
 }
 
 void tw_socket_keep_alive(int fd, double timeout_sec)
@@ -286,6 +331,27 @@ static int is_loopback(const struct sockaddr *address)
     return (bytes == 4 && data[0] == 127) || (bytes == 16 && !memcmp(data, &in6addr_loopback, 16));
 }
 
+/** IPv4 mapped into IPv6. 0: it is another kind. */
+static int fill_bytes(const struct sockaddr *from, uint8_t address[16])
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    const uint8_t *data;
+    const size_t bytes = from ? address_bytes(from, &data) : 0;
+    if (bytes) {
+        memcpy(address, mapped, sizeof(mapped));
+        memcpy(address + 16 - bytes, data, bytes);
+    }
+    return bytes > 0;
+}
+
+int tw_socket_peer_address(int fd, uint8_t address[16])
+{
+    struct sockaddr_storage storage = {0};
+    socklen_t bytes = sizeof(storage);
+    return !getpeername(fd, (struct sockaddr *)&storage, &bytes) &&
+           fill_bytes((struct sockaddr *)&storage, address);
+}
+
 /** The device that an address means something on; 0: all. */
 static unsigned scope_of(const struct sockaddr *address)
 {
@@ -350,14 +416,9 @@ int tw_net_device_addresses(const char *device, uint8_t *out, int max)
     }
     for (int kind = 0; kind < 3; kind++) {
         for (const struct ifaddrs *i = list; i && n < max; i = i->ifa_next) {
-            const uint8_t *data;
-            const size_t bytes =
-                i->ifa_addr && !strcmp(i->ifa_name, device) ? address_bytes(i->ifa_addr, &data) : 0;
-            uint8_t address[16] = {[10] = 0xff, [11] = 0xff};
-            if (bytes) {
-                memcpy(address + 16 - bytes, data, bytes);
-            }
-            if (bytes && tw_net_address_kind(address) == kind) {
+            uint8_t address[16];
+            if (!strcmp(i->ifa_name, device) && fill_bytes(i->ifa_addr, address) &&
+                tw_net_address_kind(address) == kind) {
                 memcpy(out + 16 * n++, address, sizeof(address));
             }
         }

@@ -19,14 +19,26 @@ tw_status_t tw_socket_connect(const char *host, int port, uint64_t deadline_ns, 
                               size_t reason_bytes);
 /** Begin to connect to an IP address of 16 bytes, IPv4 mapped into IPv6. The socket, or -1 with errno set. */
 int tw_socket_begin(const uint8_t address[16], int port);
-/** The same from one of this host's own addresses; device: its number, for addresses that mean something on
- *  one link alone. */
-int tw_socket_begin_from(const uint8_t own[16], const uint8_t address[16], int port, unsigned device);
+/** The same from one of this host's own addresses, on its device; index: the device's number, for addresses
+ *  that mean something on one link alone. is_bound: it leaves, and is heard, by that device whatever the
+ *  routes say. */
+typedef struct tw_socket_from {
+    const uint8_t *own; /**< [16] */
+    const char *device;
+    unsigned index;
+    int is_bound;
+} tw_socket_from_t;
+int tw_socket_begin_from(const tw_socket_from_t *from, const uint8_t address[16], int port);
+/** Bind an accepted connection to a device, unless it came in by another one. 0: it did, or may not be
+ *  bound. */
+int tw_socket_keep_to(int fd, const char *device, unsigned index);
 /** Have a connection break within about the timeout once the other host does not answer any more, though
  *  nothing is sent. */
 void tw_socket_keep_alive(int fd, double timeout_sec);
 /** TW_OK: it is connected; TW_IN_PROGRESS; TW_ERR_IO with *error set. */
 tw_status_t tw_socket_begun(int fd, int *error);
+/** The other end's IP address, IPv4 mapped into IPv6. 0: it has none. */
+int tw_socket_peer_address(int fd, uint8_t address[16]);
 /** "10.0.0.3:4567" of the other end. */
 void tw_socket_peer_name(int fd, char *name, size_t name_bytes);
 /** The device that carries this end's address; "" if none does. */

@@ -94,7 +94,8 @@ struct tw_tcp_device {
     int n_aside;        /**< links out of epoll */
     uint64_t accept_ns; /**< no descriptor was left: take no new ones until then; 0: do */
     int has_warned;     /**< of another version, once: anybody may say that he has one */
-    uint8_t *scratch;   /**< [TW_TCP_PIECE_BYTES] for what is thrown away */
+    int has_warned_of_twin;
+    uint8_t *scratch; /**< [TW_TCP_PIECE_BYTES] for what is thrown away */
 };
 
 /* ---- tcp_link.c ---------------------------------------------------------------------------------------- */

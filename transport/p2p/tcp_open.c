@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "transport/control/socket.h"
+#include "transport/devices.h"
 #include "transport/p2p/tcp.h"
 
 /** Between two tries to connect. */
@@ -44,17 +45,62 @@ static const uint8_t *own_address_for(const tw_tcp_device_t *device, const uint8
     return NULL;
 }
 
+static void warn_of_twin(tw_tcp_device_t *device, const char *twin, const char *why)
+{
+    if (!device->has_warned_of_twin) {
+        device->has_warned_of_twin = 1;
+        tw_warn("%s: %s and %s are in one subnet, and %s: what is sent may all leave by one of them",
+                device->worker->p2p->name, device->name, twin, why);
+    }
+}
+
+/** 1 if a connection with this address is to be bound to the device: another device has the same subnet, and
+ *  the routes would name one of the two for all. */
+static int is_to_be_bound(tw_tcp_device_t *device, const uint8_t *theirs, char twin[TW_DEVICES_NAME_BYTES])
+{
+    if (!tw_devices_twin(device->name, theirs, twin)) {
+        return 0;
+    }
+    if (!tw_devices_can_bind()) {
+        warn_of_twin(device, twin,
+                     "this process may not bind sockets to devices (CAP_NET_RAW, or Linux 5.7)");
+        return 0;
+    }
+    return 1;
+}
+
+/** So that an accepted connection answers by the device that it came in by. Bound to another, it would hear
+ *  nothing any more. */
+static void keep_to_device(tw_tcp_link_t *link)
+{
+    tw_tcp_device_t *device = link->device;
+    char twin[TW_DEVICES_NAME_BYTES];
+    uint8_t theirs[16];
+    if (tw_socket_peer_address(link->fd, theirs) && is_to_be_bound(device, theirs, twin) &&
+        !tw_socket_keep_to(link->fd, device->name, device->index)) {
+        warn_of_twin(device, twin,
+                     "each answers for the other's address (sysctl net.ipv4.conf.all.arp_ignore=1, "
+                     "arp_announce=2)");
+    }
+}
+
 /** The peer's addresses in turn. The socket, or -1 with errno set. */
 static int begin_socket(const tw_tcp_link_t *link)
 {
     const uint8_t *told = link->stream->address;
+    tw_tcp_device_t *device = link->device;
     tw_tcp_address_t head;
+    char twin[TW_DEVICES_NAME_BYTES];
     memcpy(&head, told, sizeof(head));
     for (int i = 0; i < head.n; i++) {
         const uint8_t *theirs = told + sizeof(head) + 16 * (size_t)((link->n_tries + i) % head.n);
-        const uint8_t *own = own_address_for(link->device, theirs);
+        const uint8_t *own = own_address_for(device, theirs);
         if (own) {
-            return tw_socket_begin_from(own, theirs, head.port, link->device->index);
+            const tw_socket_from_t from = {.own = own,
+                                           .device = device->name,
+                                           .index = device->index,
+                                           .is_bound = is_to_be_bound(device, theirs, twin)};
+            return tw_socket_begin_from(&from, theirs, head.port);
         }
     }
     errno = EADDRNOTAVAIL;
@@ -278,6 +324,7 @@ static void hear_proof(tw_tcp_link_t *link)
     link->stream = stream;
     stream->link = link;
     link->device->n_strangers--;
+    keep_to_device(link);
     open_stream(link, 0);
 }
 

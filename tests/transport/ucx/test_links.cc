@@ -60,6 +60,12 @@ std::string enter_namespace()
     return "";
 }
 
+/* The links of each rank. */
+struct Plan {
+    int n_links = 1;
+    bool one_subnet = false; /* all of them are in one */
+};
+
 class UcxLinks : public ::testing::Test
 {
   protected:
@@ -84,7 +90,7 @@ class UcxLinks : public ::testing::Test
         return "10." + std::to_string(job) + ".";
     }
     /* A rank's own end: its namespace, then its addresses once the links are there. */
-    static void in_child(int rank, int n_links, int ready)
+    static void in_child(int rank, const Plan &plan, int ready)
     {
         const char byte = 1;
         /* UCX looks for devices in /sys, which shows those of the namespace that mounted it. */
@@ -94,13 +100,17 @@ class UcxLinks : public ::testing::Test
         }
         (void)command("ip link set lo up");
         (void)write_file("/proc/sys/net/ipv4/tcp_congestion_control", "cubic"); /* it fills queues */
-        for (int i = 0; i < n_links; i++) {
+        if (plan.one_subnet) {
+            (void)write_file("/proc/sys/net/ipv4/conf/all/arp_ignore", "1");
+            (void)write_file("/proc/sys/net/ipv4/conf/all/arp_announce", "2");
+        }
+        for (int i = 0; i < plan.n_links; i++) {
             const std::string device = "eth" + std::to_string(i);
             for (int tries = 0; tries < 5000 && !if_nametoindex(device.c_str()); tries++) {
                 usleep(2000);
             }
-            (void)command("ip addr add " + network() + std::to_string(i) + "." + std::to_string(rank + 1) +
-                          "/24 dev " + device);
+            (void)command("ip addr add " + network() + std::to_string(plan.one_subnet ? 0 : i) + "." +
+                          std::to_string(rank + 1 + (plan.one_subnet ? 100 * i : 0)) + "/24 dev " + device);
             (void)command("ip link set " + device + " up");
             for (int tries = 0; tries < 500 && !command("ip link show " + device + " | grep -q LOWER_UP");
                  tries++) {
@@ -111,13 +121,17 @@ class UcxLinks : public ::testing::Test
     /* Starts the ranks and plugs them in. */
     std::unique_ptr<Ranks> start(Ranks::Options options, int n_links)
     {
+        return start(options, Plan{n_links});
+    }
+    std::unique_ptr<Ranks> start(Ranks::Options options, const Plan &plan)
+    {
         int ready[2];
         job++;
         EXPECT_EQ(pipe2(ready, O_CLOEXEC), 0);
         options.master_addr = network() + "0.1";
         options.port = 29000;
         options.env["TW_PEER_TIMEOUT"] = std::to_string(peer_timeout_sec);
-        options.in_child = [=](int rank) { in_child(rank, n_links, ready[1]); };
+        options.in_child = [=](int rank) { in_child(rank, plan, ready[1]); };
         auto ranks = std::make_unique<Ranks>(options);
         close(ready[1]);
         char byte;
@@ -126,11 +140,12 @@ class UcxLinks : public ::testing::Test
         }
         close(ready[0]);
         for (int r = 0; r < options.world; r++) {
-            for (int i = 0; i < n_links; i++) {
+            for (int i = 0; i < plan.n_links; i++) {
                 const std::string link = link_of(r, i);
                 EXPECT_TRUE(command("ip link add " + link + " type veth peer name eth" + std::to_string(i) +
                                     " netns " + std::to_string(ranks->pid(r))));
-                EXPECT_TRUE(command("ip link set " + link + " master br" + std::to_string(i) + " up"));
+                EXPECT_TRUE(command("ip link set " + link + " master br" +
+                                    std::to_string(plan.one_subnet ? 0 : i) + " up"));
             }
         }
         return ranks;
@@ -140,8 +155,16 @@ class UcxLinks : public ::testing::Test
     {
         return "j" + std::to_string(job) + "r" + std::to_string(rank) + "l" + std::to_string(i);
     }
-    /* Bytes that a rank has received through a device. */
+    /* Bytes that a rank has received, or sent, through a device. */
     static uint64_t received(pid_t pid, const std::string &device)
+    {
+        return counted(pid, device, 0);
+    }
+    static uint64_t sent(pid_t pid, const std::string &device)
+    {
+        return counted(pid, device, 8);
+    }
+    static uint64_t counted(pid_t pid, const std::string &device, int column)
     {
         std::ifstream file("/proc/" + std::to_string(pid) + "/net/dev");
         std::string line;
@@ -150,7 +173,9 @@ class UcxLinks : public ::testing::Test
             std::string name;
             uint64_t value = 0;
             fields >> name;
-            fields >> value;
+            for (int i = 0; i <= column; i++) {
+                fields >> value;
+            }
             if (name == device + ":") {
                 return value;
             }
@@ -270,6 +295,24 @@ TEST_F(UcxLinks, TwoDevicesShareTheChunks)
     const process::Result ending = ranks->wait_one(0, patience_sec);
     EXPECT_NE(ending.out.find("failed rank 1 "), std::string::npos) << ending.out << ending.err;
     EXPECT_NE(ending.out.find("tcp on eth0,eth1"), std::string::npos) << ending.out;
+}
+
+/* Two devices in one subnet, where the routes name the first for all: each carries its own. */
+TEST_F(UcxLinks, TwoDevicesOfOneSubnetBothCarry)
+{
+    Ranks::Options options;
+    options.world = 2;
+    options.arguments = {"exchange_for_ever"};
+    options.env = {{"TW_NET_DEVICES", "eth0,eth1"}, {"TW_NET_CHUNK", "32K"}};
+    auto ranks = start(options, Plan{2, true});
+    ASSERT_TRUE(ranks->wait_ready(patience_sec)) << ranks->transcript();
+    sleep(1);
+    for (int r : {0, 1}) {
+        for (const char *device : {"eth0", "eth1"}) {
+            EXPECT_GT(sent(ranks->pid(r), device), 1000000u) << r << " by " << device;
+        }
+    }
+    EXPECT_EQ(ranks->transcript().find("in one subnet"), std::string::npos) << ranks->transcript();
 }
 
 /* The way to each node becomes slow, with a queue that takes longer to empty than a rank may be silent. All
