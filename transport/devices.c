@@ -83,7 +83,7 @@ static size_t bytes_of(const struct sockaddr *address, const uint8_t **data)
  *  one link alone lead out of the device that they are used with. */
 static int has(const struct ifaddrs *entry, const uint8_t *address, size_t n)
 {
-    const uint8_t *own, *mask;
+    const uint8_t *own = NULL, *mask = NULL;
     const int is_up = (entry->ifa_flags & (IFF_UP | IFF_RUNNING)) == (IFF_UP | IFF_RUNNING);
     if (!is_up || bytes_of(entry->ifa_addr, &own) != n || bytes_of(entry->ifa_netmask, &mask) != n ||
         (n == 16 && IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)(const void *)address))) {

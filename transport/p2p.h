@@ -27,8 +27,8 @@ typedef struct tw_p2p_request tw_p2p_request_t;
 typedef struct tw_p2p_hooks {
     /** 1: nothing is to be moved any more; progress, sleep and cancel see to it. */
     int (*is_over)(void *arg);
-    /** A connection to the peer with this id broke. */
-    void (*lost)(void *arg, int id);
+    /** A connection to the peer with this id broke, or is dead. */
+    void (*lost)(void *arg, int id, const char *why);
     /** The peer with this id cannot go on; -1: this process. Not logged yet. */
     void (*failed)(void *arg, int id, const char *why);
     /** 1: the peer with this id has left, and may close its connections any moment. It wants no credit any
@@ -54,7 +54,10 @@ typedef struct tw_p2p_params {
     size_t eager_alone_bytes;
     int sends_on_credit; /**< 1: there one of up to 4 MB goes at once, too, and more may be on the way */
     double spin_sec;     /**< look for so long before sleeping */
-    double timeout_sec;  /**< for what a peer must do that may be dead */
+    /** for what a peer must do that may be dead; over TCP a connection is dead that carries nothing for so
+     *  long, though there is something, and the peer reads others. A peer that does not read at all may take
+     *  as long as it likes */
+    double timeout_sec;
 } tw_p2p_params_t;
 
 /** TW_ERR_CONFIG (devices, transports, encrypt), TW_ERR_UCX, TW_ERR_IO, TW_ERR_NO_MEMORY, logged. */
@@ -117,7 +120,7 @@ tw_p2p_peer_t *tw_p2p_peer_find(const tw_p2p_t *p2p, int id);
 int tw_p2p_peer_has_failed(const tw_p2p_peer_t *peer);
 int tw_p2p_peer_has_closed(const tw_p2p_peer_t *peer);
 int tw_p2p_peer_takes_cuda(const tw_p2p_peer_t *peer);
-/** Of all kinds, handshakes included. */
+/** Of all kinds but signs of life, handshakes included. */
 typedef struct tw_p2p_counts {
     uint64_t n_sent, n_received;
     uint64_t n_reads; /**< over TCP: how often something has come, also a part of a message */

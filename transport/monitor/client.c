@@ -96,12 +96,12 @@ static void client_judge(tw_monitor_t *monitor, uint64_t now)
     lose_rank_0(monitor, reason);
 }
 
-static void client_suspect(tw_monitor_t *monitor, int rank)
+static void client_suspect(tw_monitor_t *monitor, int rank, const char *why)
 {
     if (tw_monitor_is_gone(monitor, rank)) {
         return;
     }
-    tw_monitor_send_notice(monitor->connections, TW_MSG_REPORT, rank, "lost its data connection");
+    tw_monitor_send_notice(monitor->connections, TW_MSG_REPORT, rank, why);
 }
 
 /** Rank 0 answers, or is lost. */

@@ -73,9 +73,9 @@ void tw_monitor_heard(tw_monitor_t *monitor, int rank);
 /** End the job because of `rank` (possibly this one). Returns at once; the verdict follows soon, and may name
  *  another rank that failed before. */
 void tw_monitor_fail(tw_monitor_t *monitor, int rank, const char *reason);
-/** The data connection to `rank` broke: rank 0 will see whether it has left, or fail it after a quarter of
- *  the timeout. */
-void tw_monitor_suspect(tw_monitor_t *monitor, int rank);
+/** The data connection to `rank` broke, or is dead: rank 0 will see whether it has left, or fail it after a
+ *  quarter of the timeout, and say why. */
+void tw_monitor_suspect(tw_monitor_t *monitor, int rank, const char *why);
 
 TW_C_END
 

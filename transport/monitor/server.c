@@ -61,17 +61,20 @@ static tw_status_t read_goodbye(tw_monitor_t *monitor, int rank, const tw_connec
     return status;
 }
 
-static void note_suspicion(tw_monitor_t *monitor, int by, int rank)
+static void note_suspicion(tw_monitor_t *monitor, int by, int rank, const char *why)
 {
-    if (!monitor->suspicions[rank].until_ns && !tw_monitor_is_gone(monitor, rank)) {
+    tw_suspicion_t *suspicion = &monitor->suspicions[rank];
+    if (!suspicion->until_ns && !tw_monitor_is_gone(monitor, rank)) {
         const double patience_sec = monitor->peer_timeout_sec * SUSPICION_SHARE;
-        monitor->suspicions[rank] = (tw_suspicion_t){tw_time_ns() + (uint64_t)(patience_sec * 1e9), by};
+        *suspicion =
+            (tw_suspicion_t){.until_ns = tw_time_ns() + (uint64_t)(patience_sec * 1e9), .by = by};
+        snprintf(suspicion->why, sizeof(suspicion->why), "%s", why);
     }
 }
 
-static void suspect(tw_monitor_t *monitor, int rank)
+static void suspect(tw_monitor_t *monitor, int rank, const char *why)
 {
-    note_suspicion(monitor, 0, rank);
+    note_suspicion(monitor, 0, rank, why);
 }
 
 /** A rank has named rank 0. If that was because of its own link, it has failed; or else everybody hears the
@@ -97,9 +100,9 @@ static tw_status_t read_notice(tw_monitor_t *monitor, int rank, const tw_connect
     } else if (message->type == TW_MSG_ABORT) {
         server_fail(monitor, notice.number, notice.text);
     } else if (notice.number) {
-        note_suspicion(monitor, rank, notice.number);
+        note_suspicion(monitor, rank, notice.number, notice.text);
     } else { /* it cannot reach this rank, which is certainly there */
-        note_suspicion(monitor, 0, rank);
+        note_suspicion(monitor, 0, rank, notice.text);
     }
     return TW_OK;
 }
@@ -267,9 +270,11 @@ static void judge_suspicion(tw_monitor_t *monitor, int rank, uint64_t now)
         return;
     }
     const int blamed = tw_outages_blame_suspicion(&monitor->outages, suspicion->by, rank, now);
+    char reason[TW_MSG_TEXT_BYTES];
+    snprintf(reason, sizeof(reason), "rank %d has lost its data connection to it: %s", suspicion->by,
+             suspicion->why);
     server_fail(monitor, blamed,
-                blamed == rank ? "another rank has lost its data connection to it"
-                               : "it was cut off, and has lost its data connections");
+                blamed == rank ? reason : "it was cut off, and has lost its data connections");
 }
 
 /** Several may have lost the same link, each up to a heartbeat and a half apart: the lowest is named, unless

@@ -13,12 +13,14 @@
 TW_C_BEGIN
 
 #define TW_MONITOR_STILL_HERE UINT64_MAX
+#define TW_MONITOR_WHY_BYTES 96
 
 /** What the owner asks of the thread; under the lock. */
 typedef struct tw_monitor_orders {
     int stop;
     uint64_t *goodbye; /**< [world] counts, with stop: leave in order */
     uint8_t *suspects; /**< [world] 1: newly suspected */
+    char why[TW_MONITOR_WHY_BYTES]; /**< of the last of them */
     int blamed;        /**< a rank that is to be failed, or -1 */
     char reason[TW_MSG_TEXT_BYTES];
     const tw_msg_blob_t *own; /**< this rank's bytes for an exchange; NULL: none is asked for */
@@ -28,6 +30,7 @@ typedef struct tw_monitor_orders {
 typedef struct tw_suspicion {
     uint64_t until_ns; /**< no goodbye from it by then: it, or `by`, has failed; 0: no report */
     int by;            /**< the rank that reports it */
+    char why[TW_MONITOR_WHY_BYTES];
 } tw_suspicion_t;
 
 struct tw_monitor {
@@ -96,7 +99,7 @@ typedef struct tw_monitor_role {
     void (*receive)(tw_monitor_t *monitor);                             /**< read all connections */
     void (*hear)(tw_monitor_t *monitor, int rank, uint64_t now);        /**< data has come from it */
     void (*judge)(tw_monitor_t *monitor, uint64_t now);                 /**< silence, suspicions */
-    void (*suspect)(tw_monitor_t *monitor, int rank);                   /**< the owner suspects */
+    void (*suspect)(tw_monitor_t *monitor, int rank, const char *why);  /**< the owner suspects */
     void (*blame)(tw_monitor_t *monitor, int rank, const char *reason); /**< the owner fails a rank */
     void (*goodbye)(tw_monitor_t *monitor, const uint64_t *counts);     /**< the owner leaves in order */
     void (*exchange)(tw_monitor_t *monitor, const tw_msg_blob_t *own);  /**< the owner's list is here */

@@ -58,7 +58,7 @@ static void take_orders(tw_monitor_t *monitor)
     tw_monitor_orders_t orders = monitor->orders;
     for (int r = 0; r < monitor->world; r++) {
         if (orders.suspects[r]) {
-            role->suspect(monitor, r);
+            role->suspect(monitor, r, orders.why);
         }
         orders.suspects[r] = 0;
     }
@@ -276,10 +276,11 @@ void tw_monitor_fail(tw_monitor_t *monitor, int rank, const char *reason)
     tw_monitor_signal(monitor->wake_fd);
 }
 
-void tw_monitor_suspect(tw_monitor_t *monitor, int rank)
+void tw_monitor_suspect(tw_monitor_t *monitor, int rank, const char *why)
 {
     pthread_mutex_lock(&monitor->lock);
     monitor->orders.suspects[rank] = 1;
+    snprintf(monitor->orders.why, sizeof(monitor->orders.why), "%s", why);
     pthread_mutex_unlock(&monitor->lock);
     tw_monitor_signal(monitor->wake_fd);
 }

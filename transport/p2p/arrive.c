@@ -40,21 +40,14 @@ static void accept_eager(tw_p2p_t *p2p, tw_p2p_request_t *receive, const void *d
     tw_p2p_request_finish(p2p, receive, status);
 }
 
-/** It sends no more, and may close its sockets any moment. To write to a closed one would take back what it
- *  has sent and is not here yet. */
-static int has_left(const tw_p2p_peer_t *peer)
-{
-    const tw_p2p_t *p2p = peer->p2p;
-    return p2p->params.hooks && p2p->params.hooks->has_left(p2p->params.arg, peer->id);
-}
-
 /** A message was taken: its credit goes back, once there is enough of it. */
 static void give_back(tw_p2p_peer_t *peer, size_t bytes)
 {
     const int is_long = tw_p2p_is_long(bytes);
     tw_p2p_credit_t *credit = &peer->credit[is_long];
     credit->owed += bytes + TW_P2P_CREDIT_MESSAGE;
-    if (credit->owed < credit->step || tw_p2p_credit_stream(peer)->is_ended || has_left(peer)) {
+    if (credit->owed < credit->step || tw_p2p_credit_stream(peer)->is_ended ||
+        tw_p2p_peer_has_left(peer)) {
         return;
     }
     const tw_p2p_header_t header = {
@@ -348,6 +341,9 @@ const char *tw_p2p_message_begin(tw_p2p_peer_t *peer, const tw_p2p_header_t *hea
     if (header->kind == TW_P2P_CREDIT) {
         return on_credit(peer, header);
     }
+    if (header->kind == TW_P2P_ALIVE && tw_p2p_peer_is_over_tcp(peer)) {
+        return tw_tcp_hear_alive(peer, header);
+    }
     return header->kind == TW_P2P_BYE ? on_bye(peer, header) : in_sequence(p2p, peer, header, landing);
 }
 
@@ -370,7 +366,7 @@ const char *tw_p2p_message_end(tw_p2p_peer_t *peer, const tw_p2p_header_t *heade
     const int is_kept = landing->arrival != NULL;
     landing_end(landing);
     *landing = (tw_p2p_landing_t){0};
-    peer->counts.n_received++;
+    peer->counts.n_received += header->kind != TW_P2P_ALIVE;
     if (header->kind == TW_P2P_EAGER && !is_kept) {
         give_back(peer, (size_t)header->value);
     }

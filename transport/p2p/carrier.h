@@ -91,6 +91,11 @@ int tw_ucx_send(tw_p2p_stream_t *stream);
 /** For a network device. TW_ERR_IO, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_tcp_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *name);
 
+/* ---- tcp_watch.c --------------------------------------------------------------------------------------- */
+/** When it is time: say ALIVE to those that are waited for, or that wait, and break connections that are
+ *  dead. */
+void tw_tcp_watch_peers(tw_p2p_t *p2p);
+
 TW_C_END
 
 #endif

@@ -118,7 +118,7 @@ int tw_p2p_has_unsent(const tw_p2p_t *p2p)
 static int is_in_sequence(const tw_p2p_op_t *op)
 {
     return op->header.kind != TW_P2P_DATA && op->header.kind != TW_P2P_CREDIT &&
-           op->header.kind != TW_P2P_BYE;
+           op->header.kind != TW_P2P_BYE && op->header.kind != TW_P2P_ALIVE;
 }
 
 uint32_t tw_p2p_op_number(tw_p2p_op_t *op, uint32_t n)
@@ -131,7 +131,7 @@ uint32_t tw_p2p_op_number(tw_p2p_op_t *op, uint32_t n)
 void tw_p2p_op_count(tw_p2p_op_t *op)
 {
     op->stream->peer->n_control_sent += (uint64_t)is_in_sequence(op);
-    op->stream->peer->counts.n_sent++;
+    op->stream->peer->counts.n_sent += op->header.kind != TW_P2P_ALIVE;
 }
 
 void tw_p2p_stream_set_busy(tw_p2p_stream_t *stream, int is_busy)
@@ -229,17 +229,24 @@ tw_status_t tw_p2p_control_send(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p
     return TW_OK;
 }
 
+tw_status_t tw_p2p_stream_say(tw_p2p_stream_t *stream, const tw_p2p_header_t *header)
+{
+    tw_p2p_op_t *op = tw_p2p_op_create(stream->peer->p2p);
+    if (!op) {
+        tw_error("%s: out of memory for a message", stream->peer->p2p->name);
+        return TW_ERR_NO_MEMORY;
+    }
+    op->stream = stream;
+    op->header = *header;
+    message_send(op);
+    return TW_OK;
+}
+
 tw_status_t tw_p2p_say_bye(tw_p2p_peer_t *peer)
 {
     for (int s = 0; s < peer->n_streams; s++) {
-        tw_p2p_op_t *op = tw_p2p_op_create(peer->p2p);
-        if (!op) {
-            tw_error("%s: out of memory for a message", peer->p2p->name);
-            return TW_ERR_NO_MEMORY;
-        }
-        op->stream = &peer->streams[s];
-        op->header = (tw_p2p_header_t){.kind = TW_P2P_BYE, .stream = (uint32_t)s};
-        message_send(op);
+        const tw_p2p_header_t bye = {.kind = TW_P2P_BYE, .stream = (uint32_t)s};
+        TW_TRY(tw_p2p_stream_say(&peer->streams[s], &bye));
     }
     return TW_OK;
 }

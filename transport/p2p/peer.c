@@ -42,9 +42,11 @@ void tw_p2p_stream_break(tw_p2p_stream_t *stream, const char *why)
     p2p->n_events++;
     tw_debug("%s: peer %d: connection lost: %s", p2p->name, peer->id, why);
     if (p2p->params.hooks) {
-        p2p->params.hooks->lost(p2p->params.arg, peer->id);
+        p2p->params.hooks->lost(p2p->params.arg, peer->id, why);
     } else if (!stream->is_ended && !peer->is_closing) {
-        tw_p2p_peer_fail(p2p, peer, "connection lost");
+        char text[128];
+        snprintf(text, sizeof(text), "connection lost: %s", why);
+        tw_p2p_peer_fail(p2p, peer, text);
     }
 }
 
@@ -371,6 +373,12 @@ int tw_p2p_peer_has_closed(const tw_p2p_peer_t *peer)
 int tw_p2p_peer_is_over_tcp(const tw_p2p_peer_t *peer)
 {
     return peer->n_streams > 0 && peer->streams[0].worker->carrier->is_tcp;
+}
+
+int tw_p2p_peer_has_left(const tw_p2p_peer_t *peer)
+{
+    const tw_p2p_t *p2p = peer->p2p;
+    return p2p->params.hooks && p2p->params.hooks->has_left(p2p->params.arg, peer->id);
 }
 
 int tw_p2p_peer_is_open(const tw_p2p_peer_t *peer)

@@ -71,6 +71,9 @@ struct tw_p2p_peer {
     int is_busy; /**< in the list of peers with something in `sending` */
     uint64_t n_control_sent, n_control_received;
     int n_pending;             /**< requests that are not done */
+    uint64_t their_ns;         /**< ALIVE: the last time that it has said; 0: none */
+    int is_asked, n_unheard;   /**< it wants to hear ALIVE; so many have gone since it was last heard */
+    uint32_t n_alive;          /**< that have come */
     tw_p2p_credit_t credit[2]; /**< for short messages; for long ones */
     int is_closing;            /**< that it goes is no failure */
     tw_p2p_counts_t counts;
@@ -93,6 +96,9 @@ void tw_p2p_peer_fail(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const char *why);
  *  pumped next. */
 void tw_p2p_stream_break(tw_p2p_stream_t *stream, const char *why);
 int tw_p2p_peer_is_over_tcp(const tw_p2p_peer_t *peer);
+/** It sends no more, and may close its sockets any moment. To write to a closed one would take back what it
+ *  has sent and is not here yet. */
+int tw_p2p_peer_has_left(const tw_p2p_peer_t *peer);
 /** An id for a peer to come. -1: out of memory. */
 int tw_p2p_id_reserve(tw_p2p_t *p2p);
 /** Nothing may be under way any more. */

@@ -44,6 +44,11 @@
  *  messages more, without data. With sends_on_credit short ones that follow each other within a few
  *  microseconds share a send: eight of NCCL's then cost little more than one.
  *
+ *  A connection that is dead. A middlebox may drop one connection, or acknowledge what it drops, while all
+ *  else lives. So who waits for a peer says on each stream, many times per timeout, how much it has read of
+ *  the next one (ALIVE), and the peer answers. Of what was sent on a connection nothing has come, and the
+ *  peer has read what was said much later on another one: then it is dead (tcp_watch.c).
+ *
  *  Memory of a GPU is touched by UCX alone, never by this code: from there even short messages go by RTS, and
  *  a CTS that names such memory asks for chunks that UCX keeps until it is told where to copy them. */
 #ifndef TW_TRANSPORT_P2P_PROTOCOL_H
@@ -66,16 +71,20 @@ TW_C_BEGIN
 typedef struct tw_p2p_header {
     uint32_t source; /**< the id of the sender at the receiver */
     uint32_t kind;   /**< tw_p2p_kind_t */
-    /** all but DATA, CREDIT and BYE: how many of those came before, from this peer to that */
+    /** all but DATA, CREDIT, BYE and ALIVE: how many of those came before, from this peer to that */
     uint32_t sequence;
-    /** DATA, ACK: the sender's stream, 0: no ACK wanted; BYE: its stream; CTS: 1: keep; CREDIT: 1: for long
-     *  messages */
+    /** DATA, ACK: the sender's stream, 0: no ACK wanted; BYE: its stream; ALIVE: of which it speaks; CTS: 1: keep; CREDIT:
+     *  1: for long messages */
     uint32_t stream;
-    uint64_t tag; /**< EAGER, RTS; DATA: bytes */
-    uint64_t id;  /**< RTS: the sender's number; CTS, CANCEL: that again; DATA: the receiver's number */
-    /** EAGER, RTS, CREDIT: bytes; CTS, CANCEL: the receiver's number, 0: none; DATA: offset */
+    uint64_t tag; /**< EAGER, RTS; DATA: bytes; ALIVE: TW_P2P_ALIVE_... */
+    /** RTS: the sender's number; CTS, CANCEL: that again; DATA: the receiver's number; ALIVE: the sender's
+     *  time */
+    uint64_t id;
+    /** EAGER, RTS, CREDIT: bytes; CTS, CANCEL: the receiver's number, 0: none; DATA: offset; ALIVE: the
+     *  last time that came of the receiver */
     uint64_t value;
-    uint64_t unused[3]; /**< 0 */
+    uint64_t n_read;    /**< ALIVE: bytes of the stream that have been read; others: 0 */
+    uint64_t unused[2]; /**< 0 */
 } tw_p2p_header_t;
 
 static_assert(sizeof(tw_p2p_header_t) == TW_CACHE_LINE_BYTES, "the header has no holes");
@@ -88,8 +97,13 @@ typedef enum tw_p2p_kind {
     TW_P2P_ACK,
     TW_P2P_CANCEL,
     TW_P2P_CREDIT,
-    TW_P2P_BYE
+    TW_P2P_BYE,
+    TW_P2P_ALIVE
 } tw_p2p_kind_t;
+
+/** The sender waits, and wants an answer; it leaves unread what is on the stream. */
+#define TW_P2P_ALIVE_ASKS 1u
+#define TW_P2P_ALIVE_LEAVES 2u
 
 /** How much data follows the header. */
 static inline uint64_t tw_p2p_header_data(const tw_p2p_header_t *header)

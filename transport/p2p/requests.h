@@ -109,6 +109,8 @@ void tw_p2p_op_count(tw_p2p_op_t *op);
  *  logged. */
 tw_status_t tw_p2p_control_send(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_header_t *header,
                                 tw_p2p_request_t *request);
+/** Send a message without data on a stream. TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_p2p_stream_say(tw_p2p_stream_t *stream, const tw_p2p_header_t *header);
 /** Send BYE on all streams. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_p2p_say_bye(tw_p2p_peer_t *peer);
 /** Send what waits on a stream, as far as it goes now. Not from inside a carrier: it may be delivering a
@@ -139,6 +141,10 @@ const char *tw_p2p_message_end(tw_p2p_peer_t *peer, const tw_p2p_header_t *heade
 void tw_p2p_landing_lose(tw_p2p_peer_t *peer, tw_p2p_landing_t *landing);
 /** A receive takes what has come: EAGER is copied, RTS is answered. */
 void tw_p2p_arrival_accept(tw_p2p_t *p2p, tw_p2p_request_t *receive, tw_p2p_arrival_t *arrival);
+
+/* ---- tcp_watch.c --------------------------------------------------------------------------------------- */
+/** ALIVE has come over TCP. NULL, or what is wrong with it. */
+const char *tw_tcp_hear_alive(tw_p2p_peer_t *peer, const tw_p2p_header_t *header);
 
 /* ---- request.c ----------------------------------------------------------------------------------------- */
 tw_p2p_request_t *tw_p2p_number_find(const tw_p2p_numbers_t *numbers, uint64_t number);

@@ -1,6 +1,6 @@
 /** TCP connections of our own. Read this header, then tcp_link.c (a connection's socket), tcp_send.c,
- *  tcp_receive.c, tcp_close.c, tcp_open.c (connecting, accepting, greeting), tcp_device.c (a device: its
- *  port, its card, progress).
+ *  tcp_receive.c, tcp_close.c, tcp_open.c (connecting, accepting, greeting), tcp_watch.c (connections that are
+ *  dead), tcp_device.c (a device: its port, its card, progress).
  *
  *  A stream is one connection, for both directions; the peer that connects is agreed (tw_p2p_peer_params_t).
  *  On it travels, after the greeting (greeting.h), one frame after the other: a header of protocol.h, or a
@@ -45,6 +45,11 @@ typedef enum tw_tcp_stage {
     TW_TCP_CLOSED   /**< to be freed */
 } tw_tcp_stage_t;
 
+/** What had been sent of a connection at some time, and was read of it at the other end. */
+typedef struct tw_tcp_mark {
+    uint64_t n_written, n_read, ns;
+} tw_tcp_mark_t;
+
 struct tw_tcp_link {
     TAILQ_ENTRY(tw_tcp_link) entry; /**< in the device's links, or its closed ones */
     TAILQ_ENTRY(tw_tcp_link) ready; /**< in the device's list of those to be read */
@@ -64,6 +69,12 @@ struct tw_tcp_link {
     tw_greeting_t greeting;
     tw_seal_t *seal[2];    /**< of what is sent, and received; NULL: plain */
     uint64_t brief_tag[2]; /**< of the last brief header that has gone, and that came; 0: none yet */
+
+    uint64_t n_written, n_read; /**< bytes of this connection, its greeting included */
+    tw_tcp_mark_t mark;
+    uint64_t n_moved; /**< both ways, when it was last looked at */
+    uint64_t n_acknowledged, stuck_ns; /**< since when the system sends again what comes next; 0: it does not */
+    int is_silent; /**< of what was sent nothing has come, says the peer, which hears other connections */
 
     uint8_t *out; /**< [out_start, out_end) is to be sent before anything else */
     size_t out_start, out_end, out_capacity;
@@ -157,6 +168,11 @@ void tw_tcp_accept(tw_tcp_device_t *device);
 int tw_tcp_greet(tw_tcp_link_t *link);
 /** Try again, or give up, what is due. */
 void tw_tcp_look_at_clock(tw_tcp_device_t *device);
+
+/* ---- tcp_watch.c --------------------------------------------------------------------------------------- */
+/** 1 if nothing has been acknowledged for too long, though the system sends it again and again. To be asked
+ *  now and then. */
+int tw_tcp_is_unanswered(tw_tcp_link_t *link, uint64_t now);
 
 /** One device's part of a card. */
 typedef struct tw_tcp_address {

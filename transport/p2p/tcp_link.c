@@ -144,6 +144,7 @@ ssize_t tw_tcp_read(tw_tcp_link_t *link, const struct iovec *pieces, int n_piece
                             : recvmsg(link->fd, &message, MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);
     if (got > 0) {
+        link->n_read += (uint64_t)got;
         return got;
     }
     tw_tcp_set_ready(link, 0);
@@ -185,6 +186,7 @@ ssize_t tw_tcp_write(tw_tcp_link_t *link, const struct iovec *pieces, int n_piec
                    : sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     } while (sent < 0 && errno == EINTR);
     if (sent >= 0) {
+        link->n_written += (uint64_t)sent;
         return sent;
     }
     link->can_write = 0;

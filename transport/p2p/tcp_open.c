@@ -146,6 +146,7 @@ static void try_again(tw_tcp_link_t *link, const char *why)
     link->stage = TW_TCP_CONNECTING;
     link->can_write = 0;
     link->in_start = link->in_end = link->out_start = link->out_end = 0;
+    link->n_written = link->n_read = link->n_acknowledged = link->stuck_ns = 0;
     link->retry_ns = now + RETRY_NS;
     if (now > link->until_ns) {
         tw_tcp_break(link, why);
@@ -248,6 +249,13 @@ static int seals_create(tw_tcp_link_t *link, int connects)
     return link->seal[0] && link->seal[1] && link->piece;
 }
 
+/** Probes wait in the queues on the way, and may be dropped there: an owner that watches over its peers knows
+ *  better who is dead. */
+static double keep_alive_sec(const tw_p2p_t *p2p)
+{
+    return p2p->params.timeout_sec + (p2p->params.hooks ? WATCHED_SEC : 0);
+}
+
 /** Both have proven themselves. */
 static void open_stream(tw_tcp_link_t *link, int connects)
 {
@@ -257,6 +265,7 @@ static void open_stream(tw_tcp_link_t *link, int connects)
         return;
     }
     tw_greeting_cleanup(&link->greeting);
+    tw_socket_keep_alive(link->fd, keep_alive_sec(link->device->worker->p2p));
     link->stage = TW_TCP_OPEN;
     link->device->n_timed--;
     stream->is_open = 1;
@@ -358,13 +367,6 @@ static void hear_challenge(tw_tcp_link_t *link)
     }
 }
 
-/** Probes wait in the queues on the way, and may be dropped there: an owner that watches over its peers knows
- *  better who is dead. */
-static double keep_alive_sec(const tw_p2p_t *p2p)
-{
-    return p2p->params.timeout_sec + (p2p->params.hooks ? WATCHED_SEC : 0);
-}
-
 /** The TCP connection is made, or is not. */
 static void connected(tw_tcp_link_t *link)
 {
@@ -375,7 +377,6 @@ static void connected(tw_tcp_link_t *link)
     } else if (status) {
         try_again(link, strerror(error));
     } else {
-        tw_socket_keep_alive(link->fd, keep_alive_sec(link->device->worker->p2p));
         link->can_write = 1;
         say_hello(link);
     }
@@ -449,11 +450,15 @@ int tw_tcp_greet(tw_tcp_link_t *link)
 void tw_tcp_look_at_clock(tw_tcp_device_t *device)
 {
     const uint64_t now = tw_time_ns();
+    const int looks = now >= device->worker->p2p->watch_ns;
     tw_tcp_link_t *link, *next;
     for (link = TAILQ_FIRST(&device->links); link; link = next) {
         next = TAILQ_NEXT(link, entry);
         if (link->stage == TW_TCP_CONNECTING && link->fd < 0 && now > link->retry_ns) {
             begin(link);
+        } else if (looks && link->fd >= 0 && link->stage <= TW_TCP_CHALLENGE &&
+                   tw_tcp_is_unanswered(link, now)) {
+            try_again(link, "nothing is acknowledged");
         } else if ((link->stage == TW_TCP_HELLO || link->stage == TW_TCP_PROOF) && now > link->until_ns) {
             not_let_in(link, "it takes too long");
         } else if (link->stage == TW_TCP_LEAVING && now > link->until_ns) {

@@ -245,8 +245,17 @@ static int turn_is_over(const tw_tcp_link_t *link, int n_reads, size_t bytes, in
     return is_asked && data_left(link) ? 0 : n_reads >= READS_AT_ONCE || bytes >= READ_BYTES;
 }
 
+/** Whether so many bytes were more than the signs of life that came with them. */
+static int is_more_than_alive(const tw_tcp_link_t *link, uint32_t *n_alive, size_t bytes)
+{
+    const uint32_t n = link->stream->peer->n_alive - *n_alive;
+    *n_alive += n;
+    return bytes > n * (HEADER_BYTES + (link->seal[1] ? TW_SEAL_TAG_BYTES : 0));
+}
+
 static int receive(tw_tcp_link_t *link, int is_asked)
 {
+    uint32_t n_alive = link->stream->peer->n_alive;
     tw_p2p_counts_t *counts = &link->stream->peer->counts;
     const uint64_t n_before = counts->n_received;
     int n = 0, error = 0;
@@ -263,10 +272,10 @@ static int receive(tw_tcp_link_t *link, int is_asked)
            (got = read_more(link, is_asked, &error)) > 0) {
         n++;
         bytes += (size_t)got;
-        counts->n_reads++;
         if (!goes_on(link)) {
             return n;
         }
+        counts->n_reads += is_more_than_alive(link, &n_alive, (size_t)got);
         is_asked &= counts->n_received == n_before; /* what comes next may be nobody's concern yet */
     }
     if (got < 0) {

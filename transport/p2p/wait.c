@@ -114,10 +114,18 @@ static tw_status_t spin(tw_p2p_t *p2p, double sec)
     return status;
 }
 
+/** Until connections are to be looked at again. */
+static double until_watch_sec(const tw_p2p_t *p2p)
+{
+    const uint64_t now = tw_time_ns();
+    return p2p->watch_ns > now ? (double)(p2p->watch_ns - now) * 1e-9 : 0;
+}
+
 /** Until a message, or something to read from one of the two descriptors, where they are not -1. */
 static tw_status_t sleep_until(tw_p2p_t *p2p, int wake_fd, tw_p2p_sleep_args_t *sleep)
 {
-    const double timeout_sec = sleep->timeout_sec, spin_sec = p2p->params.spin_sec;
+    const double spin_sec = p2p->params.spin_sec;
+    double timeout_sec = sleep->timeout_sec;
     nfds_t n = 0;
     tw_status_t status = spin(p2p, spin_sec < timeout_sec ? spin_sec : timeout_sec);
     if (status != TW_IN_PROGRESS) {
@@ -126,6 +134,8 @@ static tw_status_t sleep_until(tw_p2p_t *p2p, int wake_fd, tw_p2p_sleep_args_t *
     if (arm(p2p)) {
         return TW_OK;
     }
+    const int is_cut = p2p->n_watched && until_watch_sec(p2p) < timeout_sec;
+    timeout_sec = is_cut ? until_watch_sec(p2p) : timeout_sec;
     p2p->pollfds[n++] = (struct pollfd){.fd = sleep->fd, .events = POLLIN};
     p2p->pollfds[n++] = (struct pollfd){.fd = wake_fd, .events = POLLIN};
     for (int i = 0; i < p2p->n_workers; i++) {
@@ -143,7 +153,7 @@ static tw_status_t sleep_until(tw_p2p_t *p2p, int wake_fd, tw_p2p_sleep_args_t *
     if (tw_p2p_is_over(p2p)) {
         return TW_ERR_PEER;
     }
-    return ready > 0 ? TW_OK : TW_IN_PROGRESS;
+    return ready > 0 || is_cut ? TW_OK : TW_IN_PROGRESS;
 }
 
 tw_status_t tw_p2p_sleep(tw_p2p_t *p2p, tw_p2p_sleep_args_t *sleep)

@@ -86,6 +86,7 @@ unsigned tw_p2p_workers_progress(tw_p2p_t *p2p)
             n_events += p2p->workers[i].carrier->progress(&p2p->workers[i]);
         }
     }
+    tw_tcp_watch_peers(p2p);
     p2p->in_callback = 0;
     return n_events;
 }

@@ -112,11 +112,11 @@ static int is_over(void *arg)
     return !ucx->monitor || tw_ucx_job_failed(ucx);
 }
 
-static void on_lost(void *arg, int id)
+static void on_lost(void *arg, int id, const char *why)
 {
     const tw_ucx_transport_t *ucx = arg;
     if (ucx->monitor) {
-        tw_monitor_suspect(ucx->monitor, id);
+        tw_monitor_suspect(ucx->monitor, id, why);
     }
 }
 

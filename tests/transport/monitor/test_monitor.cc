@@ -710,9 +710,9 @@ TEST_F(Monitor, Rank0EndsBeforeTheOthersHaveLeft)
 TEST_F(Monitor, ASuspectThatSaysNothingIsFailed)
 {
     make(4);
-    expect_log("peer 3 failed: another rank has lost its data connection to it");
+    expect_log("peer 3 failed: rank 1 has lost its data connection to it: closed");
     expect_log("rank 3: this rank failed");
-    tw_monitor_suspect(monitors[1], 3);
+    tw_monitor_suspect(monitors[1], 3, "closed");
     expect_verdict({0, 1, 2, 3}, 3);
 }
 
@@ -721,14 +721,14 @@ TEST_F(Monitor, WhoSuspectsRank0IsOut)
     make(3);
     expect_log("rank 2: this rank failed");
     expect_log("peer 2 failed");
-    tw_monitor_suspect(monitors[2], 0);
+    tw_monitor_suspect(monitors[2], 0, "closed");
     expect_verdict({0, 1, 2}, 2);
 }
 
 TEST_F(Monitor, ASuspectThatIsJustLeavingIsFine)
 {
     make(3);
-    tw_monitor_suspect(monitors[1], 2);
+    tw_monitor_suspect(monitors[1], 2, "closed");
     leave(2, {0, 0, 0});
     usleep((useconds_t)(timeout_sec * 0.6e6));
     EXPECT_EQ(tw_monitor_failed_rank(monitors[0]), -1);

@@ -81,6 +81,7 @@ class Middle
     }
     std::atomic<bool> cut{false};        /* close both ends */
     std::atomic<size_t> limit{SIZE_MAX}; /* on the control stream: what is sent is kept back from here on */
+    std::atomic<bool> swallows{false};   /* there, too: it is taken, and dropped */
     std::atomic<size_t> n_forward{0};    /* that have passed there */
 
   private:
@@ -129,6 +130,7 @@ class Middle
                     forward_(piece, from);
                     from += (size_t)got;
                     n_forward += (size_t)got;
+                    piece.resize(swallows ? 0 : piece.size());
                 }
                 for (size_t sent = 0; sent < piece.size() && !stop_;) {
                     const ssize_t now = send(i ? client : server, piece.data() + sent, piece.size() - sent,
@@ -1122,6 +1124,165 @@ TEST_F(Tcp, AConnectionThatIsCutIsNamed)
         (void)wait(sent); /* which may be done: the kernel had it */
         end();
     }
+}
+
+/* ---- a connection that is dead while others live -------------------------------------------------------- */
+
+class TcpWatch : public Tcp
+{
+  protected:
+    static Options options(int encrypt = 0, int streams = 1)
+    {
+        Options options;
+        options.encrypt = encrypt;
+        options.streams = streams;
+        options.timeout_sec = 0.5;
+        return options;
+    }
+    /* Times the timeout. */
+    void go_on_for(double times, const Ends &who)
+    {
+        const double end = tw_time_sec() + times * options().timeout_sec;
+        EXPECT_TRUE(ends::Fixture::until(who, [&] { return tw_time_sec() > end; }));
+    }
+    void expect_nobody_failed()
+    {
+        EXPECT_FALSE(tw_p2p_peer_has_failed(peer_a));
+        EXPECT_FALSE(tw_p2p_peer_has_failed(peer_b));
+    }
+};
+
+/* Somebody on the way takes what goes over one connection and drops it, or passes nothing on any more; all
+ * else lives, and neither end's system knows. Who sent has no use for an answer; who waits hears of it. */
+TEST_F(TcpWatch, IsNamed)
+{
+    for (bool swallows : {false, true}) {
+        for (int encrypt : {0, 1}) {
+            for (int streams : {1, 3}) {
+                std::unique_ptr<Middle> middle;
+                connect_through(middle, options(encrypt, streams), [](std::vector<uint8_t> &, size_t) {});
+                greet();
+                exchange(1000, 1);
+                middle->swallows = swallows;
+                middle->limit = swallows ? SIZE_MAX : middle->n_forward.load();
+                std::vector<uint8_t> in(100);
+                tw_p2p_request_t *received = recv(peer_a, 5, in);
+                EXPECT_EQ(wait(send(peer_b, 5, pattern(100, 5))), TW_OK);
+                expect_log("b: peer 0: failed: connection lost: what was sent on it does not come");
+                expect_log("a: peer 0: failed: connection lost");
+                EXPECT_EQ(wait(received), TW_ERR_PEER) << swallows << encrypt << streams;
+                EXPECT_TRUE(tw_p2p_peer_has_failed(peer_b));
+                end();
+            }
+        }
+    }
+}
+
+/* A peer that has other things to do for long, with its sockets full, and then goes on. */
+TEST_F(TcpWatch, WhoDoesNotReadIsWaitedFor)
+{
+    connect(options());
+    const auto data = pattern((size_t)64 << 20, 3);
+    std::vector<uint8_t> in(data.size()), answer(10);
+    tw_p2p_request_t *sent = send(peer_b, 1, data), *received = recv(peer_a, 1, in),
+                     *answered = recv(peer_b, 2, answer);
+    go_on_for(0.1, {a, b});
+    go_on_for(4, {b});
+    go_on_for(4, {a});
+    go_on_for(4, {b});
+    EXPECT_EQ(wait(received), TW_OK);
+    EXPECT_EQ(wait(sent), TW_OK);
+    EXPECT_EQ(in, data);
+    EXPECT_EQ(wait(send(peer_a, 2, answer)), TW_OK);
+    EXPECT_EQ(wait(answered), TW_OK);
+    expect_nobody_failed();
+}
+
+/* A message that is left at the connection, as nobody waits for it yet. */
+TEST_F(TcpWatch, WhatIsLeftIsNotLost)
+{
+    connect(options());
+    const auto data = pattern(TW_P2P_EAGER_MAX, 3);
+    std::vector<uint8_t> in(data.size()), answer(10);
+    tw_p2p_request_t *sent = send(peer_b, 1, data), *answered = recv(peer_b, 2, answer);
+    go_on_for(3, {a, b});
+    EXPECT_TRUE(peer_a->streams[0].link->has_header && !peer_a->streams[0].link->has_begun);
+    EXPECT_EQ(wait(recv(peer_a, 1, in)), TW_OK);
+    EXPECT_EQ(wait(sent), TW_OK);
+    EXPECT_EQ(wait(send(peer_a, 2, answer)), TW_OK);
+    EXPECT_EQ(wait(answered), TW_OK);
+    EXPECT_EQ(in, data);
+}
+
+/* Little at a time, for longer than the timeout, while the other connection is quick. */
+TEST_F(TcpWatch, WhatIsSlowIsNotDead)
+{
+    std::unique_ptr<Middle> middle;
+    connect_through(middle, options(), [](std::vector<uint8_t> &, size_t) {});
+    greet();
+    const auto data = pattern(TW_P2P_EAGER_MAX, 3);
+    std::vector<uint8_t> in(data.size());
+    middle->limit = middle->n_forward.load();
+    tw_p2p_request_t *received = recv(peer_a, 1, in), *sent = send(peer_b, 1, data);
+    for (int i = 0; i < 30; i++) {
+        middle->limit += 1000;
+        go_on_for(0.1, {a, b});
+    }
+    EXPECT_LT(peer_a->streams[0].link->landing.done, data.size());
+    expect_nobody_failed();
+    middle->limit = SIZE_MAX;
+    EXPECT_EQ(wait(received), TW_OK);
+    EXPECT_EQ(wait(sent), TW_OK);
+}
+
+/* Who waits says so now and then, and who has nothing to wait for says nothing. */
+TEST_F(TcpWatch, NobodySaysAnythingWithoutNeed)
+{
+    connect(options());
+    exchange(100, 1);
+    go_on_for(0.2, {a, b});
+    const uint64_t before = peer_a->streams[0].link->n_written + peer_b->streams[0].link->n_written;
+    go_on_for(1, {a, b});
+    EXPECT_EQ(peer_a->streams[0].link->n_written + peer_b->streams[0].link->n_written, before);
+    const uint64_t sent = tw_p2p_peer_counts(peer_b).n_sent, received = tw_p2p_peer_counts(peer_b).n_received,
+                   reads = tw_p2p_peer_counts(peer_b).n_reads;
+    std::vector<uint8_t> in(10);
+    tw_p2p_request_t *waits = recv(peer_b, 1, in);
+    go_on_for(1, {a, b});
+    EXPECT_GT(peer_a->n_alive, 5u);
+    EXPECT_GT(peer_b->n_alive, 5u);
+    EXPECT_EQ(tw_p2p_peer_counts(peer_b).n_sent, sent); /* these are no messages */
+    EXPECT_EQ(tw_p2p_peer_counts(peer_b).n_received, received);
+    EXPECT_LE(tw_p2p_peer_counts(peer_b).n_reads, reads + 2);
+    tw_p2p_cancel(b, waits);
+}
+
+/* To a peer that does not answer no more is said than it takes. */
+TEST_F(TcpWatch, WhoDoesNotAnswerIsNotToldForEver)
+{
+    connect(options());
+    std::vector<uint8_t> in(10);
+    tw_p2p_request_t *waits = recv(peer_b, 1, in);
+    go_on_for(2, {b});
+    const uint64_t before = peer_b->streams[0].link->n_written;
+    go_on_for(2, {b});
+    EXPECT_EQ(peer_b->streams[0].link->n_written, before);
+    EXPECT_EQ(wait(send(peer_a, 1, in)), TW_OK);
+    EXPECT_EQ(wait(waits), TW_OK);
+}
+
+/* Who sleeps looks, too. */
+TEST_F(TcpWatch, NobodySleepsThroughIt)
+{
+    connect(options());
+    std::vector<uint8_t> in(10);
+    tw_p2p_request_t *waits = recv(peer_b, 1, in);
+    tw_p2p_sleep_args_t sleep = {.timeout_sec = 3600, .fd = -1, .keeps_wakes = 0, .fd_is_ready = 0};
+    for (int i = 0; i < 20; i++) {
+        EXPECT_EQ(tw_p2p_sleep(b, &sleep), TW_OK);
+    }
+    EXPECT_GT(peer_b->n_unheard, 2);
+    tw_p2p_cancel(b, waits);
 }
 
 /* ---- a peer that holds the secret, and breaks the rules ------------------------------------------------ */

@@ -204,6 +204,53 @@ class UcxLinks : public ::testing::Test
         }
         EXPECT_LT(tw_time_sec() - start_sec, peer_timeout_sec + slack_sec);
     }
+    /* The ports, here and there, of the connections that a rank has made to a higher one. */
+    static std::vector<std::pair<int, int>> connections(pid_t pid, int to)
+    {
+        std::vector<std::pair<int, int>> found;
+        std::ifstream file("/proc/" + std::to_string(pid) + "/net/tcp");
+        std::string line, number, local, remote;
+        char address[16];
+        snprintf(address, sizeof(address), "%02X00%02X0A:", to + 1, job);
+        while (std::getline(file, line)) {
+            std::istringstream(line) >> number >> local >> remote;
+            if (remote.rfind(address, 0) == 0) {
+                found.emplace_back(strtol(local.c_str() + 9, nullptr, 16),
+                                   strtol(remote.c_str() + 9, nullptr, 16));
+            }
+        }
+        return found;
+    }
+    /* Of the connections between ranks 1 and 2 one carries nothing any more, and nobody is told. */
+    void one_is_dead(const char *what, size_t which)
+    {
+        Ranks::Options options;
+        options.world = 3;
+        options.arguments = {what};
+        auto ranks = start(options, 1);
+        ASSERT_TRUE(ranks->wait_ready(patience_sec)) << ranks->transcript();
+        const auto all = connections(ranks->pid(1), 2);
+        ASSERT_EQ(all.size(), 2u);
+        const std::string from = std::to_string(all[which].first), to = std::to_string(all[which].second);
+        const auto drop = [&](int rank, const std::string &sport, const std::string &dport) {
+            return command("nsenter -t " + std::to_string(ranks->pid(rank)) +
+                           " -n ip rule add ipproto tcp sport " + sport + " dport " + dport + " blackhole");
+        };
+        if (!drop(1, from, to) || !drop(2, to, from)) {
+            GTEST_SKIP() << "no rules that drop one connection here";
+        }
+        const double start_sec = tw_time_sec();
+        for (const process::Result &ending : ranks->wait_all(patience_sec)) {
+            EXPECT_TRUE(ending.out.find("failed rank 1 ") != std::string::npos ||
+                        ending.out.find("failed rank 2 ") != std::string::npos)
+                << ending.out << ending.err;
+            EXPECT_NE(ending.err.find("has lost its data connection to it: what was sent on it is not "
+                                      "acknowledged"),
+                      std::string::npos)
+                << ending.err;
+        }
+        EXPECT_LT(tw_time_sec() - start_sec, peer_timeout_sec + slack_sec);
+    }
     static std::string why_not;
     static int job;
 };
@@ -224,6 +271,18 @@ TEST_F(UcxLinks, LinkDownWhileWaiting)
 TEST_F(UcxLinks, Rank0sLinkDown)
 {
     link_down("exchange_for_ever", 0);
+}
+
+TEST_F(UcxLinks, OneDeadConnectionOfSeveral)
+{
+    for (size_t which : {0, 1}) {
+        one_is_dead("exchange_for_ever", which);
+    }
+}
+
+TEST_F(UcxLinks, OneDeadConnectionWhileWaiting)
+{
+    one_is_dead("wait_for_ever", 0);
 }
 
 TEST_F(UcxLinks, TheDeviceIsFound)

@@ -1,0 +1,190 @@
+/** Connections that are dead while others live.
+ *
+ *  (1) What was sent is not acknowledged, though the system sends it again and again. The system itself gives
+ *  up after 15 minutes; TCP_USER_TIMEOUT would also end connections to a peer that lives and does not read.
+ *  (2) It is acknowledged, by a middlebox that then drops it, or waits for one that has forgotten the
+ *  connection: the system cannot know. So both ends tell how much they have read of each connection, on
+ *  another one. Each says its own time, too, and repeats the peer's: who hears its own time again knows that
+ *  the peer has read on after it. Only then, and when nothing has moved since, is a connection dead: no pause
+ *  of either process, and no long queue that both connections share, looks like it.
+ *
+ *  A peer that does not read may have other things to do, and says nothing then: it is waited for. */
+#include <errno.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "transport/p2p/tcp.h"
+
+/** Looks per timeout. */
+#define LOOKS 32
+/** Of the timeout: with an owner that watches over its peers, who takes a quarter of it for his verdict. */
+#define SHARE_WATCHED 0.65
+#define SHARE_ALONE 0.9
+/** Where much moves on some connection, another may stand still for as long as a queue on the way takes to
+ *  fill and to empty, with what did not fit sent again; the monitor waits as long. So many bytes between two
+ *  looks are much, for this share of the timeout. */
+#define QUEUE_NS 5000000000ull
+#define MUCH_BYTES 4096
+#define MOVING_SHARE 0.25
+/** So many go to a peer that does not answer, who may not read for long: those of one timeout. */
+#define UNHEARD_MAX LOOKS
+
+static uint64_t limit_ns(const tw_p2p_t *p2p, uint64_t now)
+{
+    const double timeout_ns = p2p->params.timeout_sec * 1e9;
+    const int is_moving = p2p->moved_ns && now < p2p->moved_ns + (uint64_t)(timeout_ns * MOVING_SHARE);
+    return (uint64_t)(timeout_ns * (p2p->params.hooks ? SHARE_WATCHED : SHARE_ALONE)) +
+           (is_moving ? QUEUE_NS : 0);
+}
+
+int tw_tcp_is_unanswered(tw_tcp_link_t *link, uint64_t now)
+{
+    const uint64_t limit = limit_ns(link->device->worker->p2p, now);
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof(info);
+    int unacknowledged = 0;
+    if (getsockopt(link->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) ||
+        ioctl(link->fd, SIOCOUTQ, &unacknowledged)) {
+        return 0;
+    }
+    const uint64_t n_acknowledged = link->n_written - (uint64_t)unacknowledged;
+    if (!info.tcpi_retransmits || n_acknowledged != link->n_acknowledged) {
+        link->n_acknowledged = n_acknowledged;
+        link->stuck_ns = 0;
+        return 0;
+    }
+    link->stuck_ns = link->stuck_ns ? link->stuck_ns : now;
+    return now - link->stuck_ns >= limit && info.tcpi_last_ack_recv >= limit / 1000000;
+}
+
+/* ---- both ends tell ------------------------------------------------------------------------------------ */
+
+const char *tw_tcp_hear_alive(tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
+{
+    const uint64_t now = tw_time_ns();
+    if (header->stream >= (uint32_t)peer->n_streams || header->value > now) {
+        return "it tells of what there is not";
+    }
+    tw_tcp_link_t *link = peer->streams[header->stream].link;
+    peer->n_unheard = 0;
+    peer->n_alive++;
+    peer->is_asked |= (header->tag & TW_P2P_ALIVE_ASKS) != 0;
+    peer->their_ns = header->id > peer->their_ns ? header->id : peer->their_ns;
+    if (!link || link->stage != TW_TCP_OPEN) {
+        return NULL;
+    }
+    if (header->n_read > link->n_written) {
+        return "it has read more than was sent";
+    }
+    const tw_tcp_mark_t *mark = &link->mark;
+    if (header->n_read >= mark->n_written || header->n_read != mark->n_read ||
+        (header->tag & TW_P2P_ALIVE_LEAVES)) {
+        link->mark = (tw_tcp_mark_t){.n_written = link->n_written, .n_read = header->n_read, .ns = now};
+    } else if (header->value >= mark->ns + limit_ns(peer->p2p, now)) {
+        link->is_silent = 1;
+    }
+    return NULL;
+}
+
+/** On each stream, of the next one: what a dead connection is to tell of itself would not come. */
+static void say_alive(tw_p2p_peer_t *peer, uint64_t heard_ns, uint64_t now)
+{
+    for (int s = 0; s < peer->n_streams; s++) {
+        const int other = (s + 1) % peer->n_streams;
+        const tw_tcp_link_t *link = peer->streams[other].link;
+        if (!link || link->stage != TW_TCP_OPEN || peer->streams[s].is_ended) {
+            continue;
+        }
+        const int leaves = link->has_header && !link->has_begun;
+        const tw_p2p_header_t alive = {.kind = TW_P2P_ALIVE,
+                                       .stream = (uint32_t)other,
+                                       .tag = (peer->n_pending ? TW_P2P_ALIVE_ASKS : 0) |
+                                              (leaves ? TW_P2P_ALIVE_LEAVES : 0),
+                                       .id = now,
+                                       .value = heard_ns,
+                                       .n_read = link->n_read};
+        if (tw_p2p_stream_say(&peer->streams[s], &alive)) {
+            return;
+        }
+    }
+}
+
+/* ---- looking ------------------------------------------------------------------------------------------- */
+
+static void note_moves(tw_tcp_link_t *link, uint64_t now)
+{
+    const uint64_t n_moved = link->n_read + link->n_acknowledged;
+    if (n_moved > link->n_moved + MUCH_BYTES) {
+        link->device->worker->p2p->moved_ns = now;
+    }
+    link->n_moved = n_moved;
+}
+
+/** NULL: it is not dead, as far as can be told. */
+static const char *dead_because(const tw_p2p_stream_t *stream, uint64_t now)
+{
+    tw_tcp_link_t *link = stream->link;
+    if (!link || link->stage != TW_TCP_OPEN) {
+        return NULL;
+    }
+    const int is_unanswered = tw_tcp_is_unanswered(link, now);
+    note_moves(link, now);
+    return is_unanswered     ? "what was sent on it is not acknowledged"
+           : link->is_silent ? "what was sent on it does not come"
+                             : NULL;
+}
+
+/** Without an owner who tells it, the peer is to hear of it by its other connections. */
+static void break_dead(tw_p2p_stream_t *dead, const char *why)
+{
+    const tw_p2p_peer_t *peer = dead->peer;
+    tw_tcp_break(dead->link, why);
+    for (int s = 0; s < peer->n_streams && !peer->p2p->params.hooks; s++) {
+        if (peer->streams[s].link) {
+            tw_tcp_break(peer->streams[s].link, why);
+        }
+    }
+}
+
+/** What was said before is repeated after all has been read that came meanwhile. */
+static void look_at(tw_p2p_peer_t *peer, uint64_t now)
+{
+    const uint64_t heard_ns = peer->their_ns;
+    for (int s = 0; s < peer->n_streams; s++) {
+        (void)tw_tcp_receive_now(&peer->streams[s], 0);
+    }
+    for (int s = 0; s < peer->n_streams; s++) {
+        const char *why = dead_because(&peer->streams[s], now);
+        if (why) {
+            break_dead(&peer->streams[s], why);
+        }
+    }
+    if (!peer->has_failed && peer->n_unheard < UNHEARD_MAX && !tw_p2p_peer_has_left(peer)) {
+        peer->n_unheard++;
+        peer->is_asked = 0;
+        say_alive(peer, heard_ns, now);
+    }
+}
+
+void tw_tcp_watch_peers(tw_p2p_t *p2p)
+{
+    const uint64_t now = tw_time_ns();
+    if (now < p2p->watch_ns) {
+        return;
+    }
+    p2p->watch_ns = now + (uint64_t)(p2p->params.timeout_sec * 1e9 / LOOKS);
+    p2p->n_watched = 0;
+    for (int i = 0; i < p2p->n_peers && !tw_p2p_is_over(p2p); i++) {
+        tw_p2p_peer_t *peer = p2p->peers[i];
+        if (!peer || !tw_p2p_peer_is_over_tcp(peer)) {
+            continue;
+        }
+        p2p->n_watched++;
+        if (!peer->has_failed && (peer->n_pending || peer->is_asked)) {
+            look_at(peer, now);
+        }
+    }
+}
