@@ -221,8 +221,8 @@ class UcxLinks : public ::testing::Test
         }
         return found;
     }
-    /* Of the connections between ranks 1 and 2 one carries nothing any more, and nobody is told. */
-    void one_is_dead(const char *what, size_t which)
+    /* Of the connections between ranks 1 and 2 some carry nothing any more, and nobody is told. */
+    void some_are_dead(const char *what, const std::vector<size_t> &which, const std::string &why)
     {
         Ranks::Options options;
         options.world = 3;
@@ -231,21 +231,22 @@ class UcxLinks : public ::testing::Test
         ASSERT_TRUE(ranks->wait_ready(patience_sec)) << ranks->transcript();
         const auto all = connections(ranks->pid(1), 2);
         ASSERT_EQ(all.size(), 2u);
-        const std::string from = std::to_string(all[which].first), to = std::to_string(all[which].second);
         const auto drop = [&](int rank, const std::string &sport, const std::string &dport) {
             return command("nsenter -t " + std::to_string(ranks->pid(rank)) +
                            " -n ip rule add ipproto tcp sport " + sport + " dport " + dport + " blackhole");
         };
-        if (!drop(1, from, to) || !drop(2, to, from)) {
-            GTEST_SKIP() << "no rules that drop one connection here";
+        for (size_t i : which) {
+            const std::string from = std::to_string(all[i].first), to = std::to_string(all[i].second);
+            if (!drop(1, from, to) || !drop(2, to, from)) {
+                GTEST_SKIP() << "no rules that drop one connection here";
+            }
         }
         const double start_sec = tw_time_sec();
         for (const process::Result &ending : ranks->wait_all(patience_sec)) {
             EXPECT_TRUE(ending.out.find("failed rank 1 ") != std::string::npos ||
                         ending.out.find("failed rank 2 ") != std::string::npos)
                 << ending.out << ending.err;
-            EXPECT_NE(ending.err.find("has lost its data connection to it: what was sent on it is not "
-                                      "acknowledged"),
+            EXPECT_NE(ending.err.find("has lost its data connection to it: what was sent on it " + why),
                       std::string::npos)
                 << ending.err;
         }
@@ -276,13 +277,19 @@ TEST_F(UcxLinks, Rank0sLinkDown)
 TEST_F(UcxLinks, OneDeadConnectionOfSeveral)
 {
     for (size_t which : {0, 1}) {
-        one_is_dead("exchange_for_ever", which);
+        some_are_dead("exchange_for_ever", {which}, "");
     }
+}
+
+/* Then no other connection can tell what has come. */
+TEST_F(UcxLinks, AllConnectionsBetweenTwoAreDead)
+{
+    some_are_dead("exchange_for_ever", {0, 1}, "is not acknowledged");
 }
 
 TEST_F(UcxLinks, OneDeadConnectionWhileWaiting)
 {
-    one_is_dead("wait_for_ever", 0);
+    some_are_dead("wait_for_ever", {0}, "");
 }
 
 TEST_F(UcxLinks, TheDeviceIsFound)
