@@ -66,8 +66,7 @@ static void note_suspicion(tw_monitor_t *monitor, int by, int rank, const char *
     tw_suspicion_t *suspicion = &monitor->suspicions[rank];
     if (!suspicion->until_ns && !tw_monitor_is_gone(monitor, rank)) {
         const double patience_sec = monitor->peer_timeout_sec * SUSPICION_SHARE;
-        *suspicion =
-            (tw_suspicion_t){.until_ns = tw_time_ns() + (uint64_t)(patience_sec * 1e9), .by = by};
+        *suspicion = (tw_suspicion_t){.until_ns = tw_time_ns() + (uint64_t)(patience_sec * 1e9), .by = by};
         snprintf(suspicion->why, sizeof(suspicion->why), "%s", why);
     }
 }

@@ -46,8 +46,7 @@ static void give_back(tw_p2p_peer_t *peer, size_t bytes)
     const int is_long = tw_p2p_is_long(bytes);
     tw_p2p_credit_t *credit = &peer->credit[is_long];
     credit->owed += bytes + TW_P2P_CREDIT_MESSAGE;
-    if (credit->owed < credit->step || tw_p2p_credit_stream(peer)->is_ended ||
-        tw_p2p_peer_has_left(peer)) {
+    if (credit->owed < credit->step || tw_p2p_credit_stream(peer)->is_ended || tw_p2p_peer_has_left(peer)) {
         return;
     }
     const tw_p2p_header_t header = {
