@@ -154,7 +154,7 @@ static void look_at(tw_p2p_peer_t *peer, uint64_t now)
 {
     const uint64_t heard_ns = peer->their_ns;
     for (int s = 0; s < peer->n_streams; s++) {
-        (void)tw_tcp_receive_now(&peer->streams[s], 0);
+        (void)peer->streams[s].worker->carrier->receive(&peer->streams[s], 0);
     }
     for (int s = 0; s < peer->n_streams; s++) {
         const char *why = dead_because(&peer->streams[s], now);
