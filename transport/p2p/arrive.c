@@ -340,8 +340,8 @@ const char *tw_p2p_message_begin(tw_p2p_peer_t *peer, const tw_p2p_header_t *hea
     if (header->kind == TW_P2P_CREDIT) {
         return on_credit(peer, header);
     }
-    if (header->kind == TW_P2P_ALIVE && tw_p2p_peer_is_over_tcp(peer)) {
-        return tw_tcp_hear_alive(peer, header);
+    if (header->kind == TW_P2P_ALIVE && peer->streams[0].worker->carrier->hear_alive) {
+        return peer->streams[0].worker->carrier->hear_alive(peer, header);
     }
     return header->kind == TW_P2P_BYE ? on_bye(peer, header) : in_sequence(p2p, peer, header, landing);
 }

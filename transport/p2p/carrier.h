@@ -5,6 +5,7 @@
 #include <ucp/api/ucp.h>
 
 #include "transport/p2p.h"
+#include "transport/p2p/protocol.h"
 
 TW_C_BEGIN
 
@@ -45,6 +46,8 @@ typedef struct tw_p2p_carrier {
     int (*address_is_sound)(const void *address, size_t bytes);
     /** Take no new connections any more. */
     void (*shut)(tw_p2p_worker_t *worker);
+    /** ALIVE has come. NULL, or what is wrong with it. */
+    const char *(*hear_alive)(tw_p2p_peer_t *peer, const tw_p2p_header_t *header);
 } tw_p2p_carrier_t;
 
 /** What carries messages: the shared memory of this node, or one network device. */

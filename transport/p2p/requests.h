@@ -142,10 +142,6 @@ void tw_p2p_landing_lose(tw_p2p_peer_t *peer, tw_p2p_landing_t *landing);
 /** A receive takes what has come: EAGER is copied, RTS is answered. */
 void tw_p2p_arrival_accept(tw_p2p_t *p2p, tw_p2p_request_t *receive, tw_p2p_arrival_t *arrival);
 
-/* ---- tcp_watch.c --------------------------------------------------------------------------------------- */
-/** ALIVE has come over TCP. NULL, or what is wrong with it. */
-const char *tw_tcp_hear_alive(tw_p2p_peer_t *peer, const tw_p2p_header_t *header);
-
 /* ---- request.c ----------------------------------------------------------------------------------------- */
 tw_p2p_request_t *tw_p2p_number_find(const tw_p2p_numbers_t *numbers, uint64_t number);
 tw_status_t tw_p2p_number_take(tw_p2p_numbers_t *numbers, tw_p2p_request_t *request);

@@ -171,6 +171,8 @@ int tw_tcp_greet(tw_tcp_link_t *link);
 void tw_tcp_look_at_clock(tw_tcp_device_t *device);
 
 /* ---- tcp_watch.c --------------------------------------------------------------------------------------- */
+/** ALIVE has come. NULL, or what is wrong with it. */
+const char *tw_tcp_hear_alive(tw_p2p_peer_t *peer, const tw_p2p_header_t *header);
 /** 1 if nothing has been acknowledged for too long, though the system sends it again and again. To be asked
  *  now and then. */
 int tw_tcp_is_unanswered(tw_tcp_link_t *link, uint64_t now);

@@ -167,6 +167,7 @@ static const tw_p2p_carrier_t tcp = {.is_tcp = 1,
                                      .connect = tw_tcp_connect,
                                      .address_is_sound = tw_tcp_address_is_sound,
                                      .shut = tcp_shut,
+                                     .hear_alive = tw_tcp_hear_alive,
                                      .flush = tcp_flush,
                                      .destroy = tcp_destroy};
 
