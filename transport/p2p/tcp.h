@@ -73,9 +73,9 @@ struct tw_tcp_link {
     uint64_t n_written, n_read; /**< bytes of this connection, its greeting included */
     tw_tcp_mark_t mark;
     uint64_t n_moved; /**< both ways, when it was last looked at */
-    uint64_t n_acknowledged,
-        stuck_ns;  /**< since when the system sends again what comes next; 0: it does not */
-    int is_silent; /**< of what was sent nothing has come, says the peer, which hears other connections */
+    uint64_t n_acknowledged;
+    uint64_t stuck_ns; /**< since when the system sends again what comes next; 0: it does not */
+    int is_silent;     /**< of what was sent nothing has come, says the peer, which hears other connections */
 
     uint8_t *out; /**< [out_start, out_end) is to be sent before anything else */
     size_t out_start, out_end, out_capacity;
