@@ -2,7 +2,8 @@
 """What each lossy choice of gradients does to a loss in cases where it should hurt, beside plain.
 
 Every case is an FSDP2 job on nodes of one rank, with lossless changes of weights, over Thinwire's own
-collectives. All seeds train at once: parameters and batches have one more dimension, the seed, and never mix.
+collectives. All seeds train at once: a matrix has all seeds' rows, one seed after another, and a batch a
+dimension more. Seeds never mix, but that scales of columns are of all their rows.
 Prints, and appends to --json, the validation loss's distance from plain's of the same seed: mean over seeds
 and its 95 % interval."""
 
@@ -98,13 +99,17 @@ def run_in_cluster(args):
 
 
 def make_models(torch, case, n_seeds):
-    """All seeds' models as one: matrices alone, (seed, out, in)."""
+    """All seeds' models as one: matrices alone, whose rows are of one seed after another."""
     functional = torch.nn.functional
 
     class Models(torch.nn.Module):
         def matrix(self, name, out, into, std=0.02):
             several = [std * torch.randn(out, into, generator=self.generators[i]) for i in range(n_seeds)]
-            self.register_parameter(name, torch.nn.Parameter(torch.stack(several)))
+            self.register_parameter(name, torch.nn.Parameter(torch.cat(several)))
+
+        def times(self, x, name):
+            """(seed, row, in) by the matrices, (seed, out, in), of that name."""
+            return x @ getattr(self, name).unflatten(0, (n_seeds, -1)).mT
 
         def __init__(self):
             super().__init__()
@@ -118,7 +123,7 @@ def make_models(torch, case, n_seeds):
 
         def forward(self, batch):
             x, y = batch
-            x = functional.gelu(functional.gelu(x @ self.a.mT) @ self.b.mT) @ self.c.mT
+            x = self.times(functional.gelu(self.times(functional.gelu(self.times(x, "a")), "b")), "c")
             return (x[..., 0] - y).square().mean(1)
 
     class GPT(Models):
@@ -134,23 +139,23 @@ def make_models(torch, case, n_seeds):
 
         def layer(self, i, x):
             s, n, c = x.shape
-            qkv, out, up, down = (getattr(self, key + str(i)).mT for key in ("qkv", "out", "up", "down"))
-            y = functional.layer_norm(x, (c,)) @ qkv
+            y = self.times(functional.layer_norm(x, (c,)), "qkv%d" % i)
             q, k, v = y.view(s * n // CONTEXT, CONTEXT, 3, c // 32, 32).permute(2, 0, 3, 1, 4)
             y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + y.transpose(1, 2).reshape(s, n, c) @ out
-            return x + functional.gelu(functional.layer_norm(x, (c,)) @ up) @ down
+            x = x + self.times(y.transpose(1, 2).reshape(s, n, c), "out%d" % i)
+            y = functional.gelu(self.times(functional.layer_norm(x, (c,)), "up%d" % i))
+            return x + self.times(y, "down%d" % i)
 
         def forward(self, batch):
             ids, targets = batch  # (seed, sequence, token)
             s, b, t = ids.shape
             c = case.width
             rows = ids + case.vocabulary * torch.arange(s)[:, None, None]
-            x = functional.embedding(rows, self.tokens.reshape(-1, c)) + self.places[:, None]
+            x = functional.embedding(rows, self.tokens) + self.places.view(s, 1, CONTEXT, c)
             x = x.view(s, b * t, c)
             for i in range(case.layers):
                 x = self.layer(i, x)
-            logits = functional.layer_norm(x, (c,)) @ self.head.mT
+            logits = self.times(functional.layer_norm(x, (c,)), "head")
             losses = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
             return losses.view(s, -1).mean(1)
 

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""bench/torch_bench.py, bench/loss.py: what they make of what was measured."""
+
+import argparse
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path("bench").resolve()))
+
+import loss  # noqa: E402
+import torch_bench  # noqa: E402
+
+
+def bench(**modes):
+    """Runs of one round: mode=(seconds of a step, bytes of a step, losses)."""
+    args = argparse.Namespace(nodes=4, link="1gbit", compute_ms=0, validate=0, job_args="")
+    runs = {mode.replace("_", "-"): [{"params": 10, "step_sec": [9.0] + [seconds] * 3, "sent_bytes": [n] * 4,
+                                      "losses": losses, "times": {}}]
+            for mode, (seconds, n, losses) in modes.items()}
+    return argparse.Namespace(args=args, runs=runs)
+
+
+class TorchBench(unittest.TestCase):
+    def rows(self, **modes):
+        return {row["mode"]: row for row in torch_bench.rows(bench(**modes))}
+
+    def test_plain_is_the_base_and_computing_is_taken_off(self):
+        found = self.rows(alone=(0.2, 0, [9.0]), gloo=(1.4, 150, [3.0]), plain=(1.0, 100, [3.0]),
+                          default=(0.4, 21, [3.0]))
+        self.assertNotIn("alone", found)
+        self.assertEqual([0.21, 1.5], [found[mode]["bytes_ratio"] for mode in ("default", "gloo")])
+        self.assertAlmostEqual(2.5, found["default"]["speedup"])
+        self.assertAlmostEqual(1.0 / 1.4, found["gloo"]["speedup"])
+        self.assertAlmostEqual(0.8 / 0.2, found["default"]["added_speedup"])
+        self.assertEqual(0.2, found["gloo"]["computing_sec"])
+        self.assertTrue(all(row["ok"] for row in found.values()), found)
+
+    def test_lossless_is_plain_bit_for_bit(self):
+        found = self.rows(alone=(0.2, 0, [9.0]), plain=(1.0, 100, [3.0]), default=(0.4, 21, [3.0 + 1e-12]))
+        self.assertFalse(found["default"]["ok"])
+        self.assertIn("plain's", found["default"]["why"])
+
+    def test_gloo_may_sum_in_another_order_on_more_than_two_ranks(self):
+        made = bench(alone=(0.2, 0, [9.0]), gloo=(1.4, 150, [3.0]), plain=(1.0, 100, [3.00001]))
+        found = {row["mode"]: row for row in torch_bench.rows(made)}
+        self.assertTrue(found["plain"]["ok"], found["plain"]["why"])
+        self.assertFalse(found["plain"]["losses_equal_gloo"])
+        made.args.nodes = 2
+        self.assertFalse({row["mode"]: row for row in torch_bench.rows(made)}["plain"]["ok"])
+
+    def test_a_lossy_mode_may_differ_but_not_send_too_much(self):
+        found = self.rows(alone=(0.2, 0, [9.0]), plain=(1.0, 100, [3.0]), delta_int4=(0.4, 26, [4.0]))
+        self.assertIn("sends 0.260 of plain's bytes", found["delta-int4"]["why"])
+
+
+class Loss(unittest.TestCase):
+    def row(self, losses, digest):
+        return {"seed_losses": losses, "losses": digest, "curve": [losses]}
+
+    def test_distances_are_of_the_same_seed(self):
+        row = self.row([1.1, 2.2, 3.3], "b")
+        loss.compare(row, self.row([1.0, 2.0, 3.0], "a"))
+        self.assertAlmostEqual(10.0, row["off_percent"])
+        self.assertAlmostEqual(0.0, row["off_percent_interval"])
+        self.assertEqual([loss.WINDOW, 10.0, 0.0], row["off_curve"][0])
+        self.assertFalse(row["equal"])
+
+    def test_interval_is_students(self):
+        row = self.row([1.0, 1.02, 1.04], "b")
+        loss.compare(row, self.row([1.0, 1.0, 1.0], "a"))
+        self.assertAlmostEqual(4.303 * 2.0 / 3 ** 0.5, row["off_percent_interval"])
+
+    def test_equal_means_the_same_bits(self):
+        row = self.row([1.0, 2.0], "a")
+        loss.compare(row, self.row([1.0, 2.0], "a"))
+        self.assertTrue(row["equal"])
+        self.assertIn("bit for bit", loss.line(row | {"case": "", "grads": "", "params": 0, "loss": 0,
+                                                      "processor_sec": 0}))
+
+    def test_reads_what_is_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "loss.jsonl")
+            self.assertEqual([], loss.read_rows(path))
+            path.write_text(json.dumps({"case": "outlier"}) + "\n")
+            self.assertEqual([{"case": "outlier"}], loss.read_rows(path))
+
+
+if __name__ == "__main__":
+    unittest.main()
