@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 
-PAGES = ("README.md", "docs/results.md")
+PAGES = ("README.md", "docs/results.md", "docs/loss.md")
 MARK = re.compile(r"<!-- figures: ([\w. -]+?) -->")
 FIGURE = re.compile(r"(?<![\w.])([+-]?\d[\d,]*(?:\.\d+)?)(?: ?(ms|us|s|MB|KB|GB|K|M|%)(?!\w))?")
 SIZES = {"K": 1 << 10, "M": 1 << 20}

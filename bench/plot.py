@@ -29,7 +29,7 @@ STEP_UNITS = {
 }
 WINDOW = 10  # steps that a point of a noisy line is the mean of
 # Of a picture of cases.
-PANEL_COLUMNS, PANEL_SIZE = 3, (400, 260)
+PANEL_COLUMNS, PANEL_SIZE = 3, (520, 300)
 SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 
@@ -219,16 +219,16 @@ def make_case_script(rows, args, folder):
     if not cases:
         fail("%s: no line has a distance from plain's" % args.file)
     colours = list(dict.fromkeys(row["grads"] for own in cases.values() for row in own))
-    height = (len(cases) + PANEL_COLUMNS - 1) // PANEL_COLUMNS
-    title = args.title or ("training loss over steps, distance from plain's in percent: mean over seeds, "
-                           "95 % interval")
+    width = min(PANEL_COLUMNS, len(cases))
+    height = (len(cases) + width - 1) // width
+    title = args.title or "training loss, percent off plain's, over steps: mean of seeds, 95 % interval"
     script = ["set terminal pngcairo size %d,%d enhanced font 'sans,9'"
-              % (PANEL_COLUMNS * PANEL_SIZE[0], height * PANEL_SIZE[1] + 40),
+              % (width * PANEL_SIZE[0], height * PANEL_SIZE[1] + 40),
               "set output " + quote(args.output),
               "set style fill transparent solid 0.15 noborder",
               "set grid",
               "set key top right font 'sans,7'",
-              "set multiplot layout %d,%d title %s noenhanced" % (height, PANEL_COLUMNS, quote(title))]
+              "set multiplot layout %d,%d title %s noenhanced" % (height, width, quote(title))]
     for case, own in cases.items():
         script += make_panel(case, own, colours, folder)
     return "\n".join(script + ["unset multiplot", ""])
