@@ -141,7 +141,7 @@ tw_status_t net_end_init(net_end_t *end, const tw_nccl_net_v12_t *net, const net
 {
     tw_nccl_logger_t logger = beside ? log_line : NULL; /* ours has a log already */
     tw_status_t status = TW_OK;
-    int config = -1; /* no traffic class */
+    tw_nccl_net_config_t config = {.traffic_class = -1};
 
     *end = (net_end_t){.net = net, .word_fd = -1};
     if (beside) {

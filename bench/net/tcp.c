@@ -51,8 +51,8 @@ static tw_nccl_result_t failed(const char *what)
 
 /* ---- connections --------------------------------------------------------------------------------------- */
 
-static tw_nccl_result_t tcp_init(void **context, uint64_t id, void *config, tw_nccl_logger_t logger,
-                                 void *profiler)
+static tw_nccl_result_t tcp_init(void **context, uint64_t id, tw_nccl_net_config_t *config,
+                                 tw_nccl_logger_t logger, tw_nccl_profiler_t profiler)
 {
     (void)id, (void)config, (void)logger, (void)profiler;
     *context = NULL;

@@ -19,6 +19,10 @@ void tw_nccl_begin(tw_nccl_logger_t logger);
  *  on the interposer. Any thread. */
 tw_status_t tw_interposer_open(void);
 
+/** The secret that the job has given ncclSetEncryption, of which NCCL tells a plugin nothing: the interposer
+ *  has seen it, if it was preloaded. NULL: none. */
+const char *tw_interposer_secret(void);
+
 TW_C_END
 
 #endif

@@ -223,6 +223,12 @@ void tw_socket_keep_alive(int fd, double timeout_sec)
     set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
+void tw_socket_mark(int fd, int traffic_class)
+{
+    set_option(fd, IPPROTO_IP, IP_TOS, traffic_class);
+    set_option(fd, IPPROTO_IPV6, IPV6_TCLASS, traffic_class);
+}
+
 tw_status_t tw_socket_begun(int fd, int *error)
 {
     struct pollfd pollfd = {.fd = fd, .events = POLLOUT};

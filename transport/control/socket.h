@@ -35,6 +35,8 @@ int tw_socket_keep_to(int fd, const char *device, unsigned index);
 /** Have a connection break within about the timeout once the other host does not answer any more, though
  *  nothing is sent. */
 void tw_socket_keep_alive(int fd, double timeout_sec);
+/** Send with a traffic class, 0 to 255, IPv4's or IPv6's as the connection is. */
+void tw_socket_mark(int fd, int traffic_class);
 /** TW_OK: it is connected; TW_IN_PROGRESS; TW_ERR_IO with *error set. */
 tw_status_t tw_socket_begun(int fd, int *error);
 /** The other end's IP address, IPv4 mapped into IPv6. 0: it has none. */

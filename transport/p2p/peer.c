@@ -5,7 +5,9 @@
 #include <sodium.h>
 
 #include "transport/control/messages.h"
+#include "transport/control/socket.h"
 #include "transport/p2p/state.h"
+#include "transport/p2p/tcp.h"
 
 /** Shared memory needs no streams; long messages are still cut, so that several move together. */
 #define SHM_CHUNK_BYTES ((size_t)4 << 20)
@@ -390,6 +392,15 @@ int tw_p2p_peer_is_open(const tw_p2p_peer_t *peer)
         }
     }
     return 1;
+}
+
+void tw_p2p_peer_mark(const tw_p2p_peer_t *peer, int traffic_class)
+{
+    for (int s = 0; s < peer->n_streams && traffic_class >= 0; s++) {
+        if (peer->streams[s].link) {
+            tw_socket_mark(peer->streams[s].link->fd, traffic_class);
+        }
+    }
 }
 
 tw_status_t tw_p2p_peer_greet(tw_p2p_peer_t *peer)

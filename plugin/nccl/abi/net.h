@@ -26,6 +26,30 @@ TW_C_BEGIN
 /** rail_id, plane_id: not known. */
 #define TW_NCCL_ID_UNDEFINED (-1)
 
+/* ---- a communicator's configuration, and the profiler -------------------------------------------------- */
+
+/** v10 gives it to connect, v11 and v12 to init. */
+typedef struct tw_nccl_net_config {
+    int traffic_class; /**< the byte in the head of IP's packets; negative: none was asked for */
+} tw_nccl_net_config_t;
+
+/** What a profiler of the user's hears of a net (from 2.26). type: an event starts, *event is set if the
+ *  profiler wants it; or it stops. parent: what isend or irecv got (phandle). `plugin` says what `data` is. */
+#define TW_NCCL_PROFILER_START 0
+#define TW_NCCL_PROFILER_STOP 1
+typedef tw_nccl_result_t (*tw_nccl_profiler_t)(void **event, int type, void *parent, int64_t plugin,
+                                               void *data);
+/** A message over sockets, in the form that NCCL's own have, which profilers know. */
+#define TW_NCCL_PROFILER_SOCKET ((2 << 16) | 1)
+typedef struct tw_nccl_profiler_socket {
+    uint8_t type; /**< 1 */
+    struct {
+        int fd; /**< -1: several connections may carry it */
+        int op; /**< 0: sent; 1: received */
+        size_t bytes;
+    } sock;
+} tw_nccl_profiler_socket_t;
+
 /* ---- what a device is ---------------------------------------------------------------------------------- */
 
 /** v7. The plugin owns the strings. */
@@ -197,11 +221,12 @@ typedef struct tw_nccl_net_v9 {
 /** v10 (from 2.26) adds a profiler's handles, and connect's config with a traffic class. */
 typedef struct tw_nccl_net_v10 {
     const char *name;
-    tw_nccl_result_t (*init)(tw_nccl_logger_t logger, void *profiler);
+    tw_nccl_result_t (*init)(tw_nccl_logger_t logger, tw_nccl_profiler_t profiler);
     tw_nccl_net_devices_t devices;
     tw_nccl_result_t (*properties)(int dev, tw_nccl_net_props_v9_t *props);
     tw_nccl_result_t (*listen)(int dev, void *handle, void **listen_comm);
-    tw_nccl_result_t (*connect)(int dev, void *config, void *handle, void **send_comm, void **device_handle);
+    tw_nccl_result_t (*connect)(int dev, tw_nccl_net_config_t *config, void *handle, void **send_comm,
+                                void **device_handle);
     TW_NCCL_NET_REGISTRATION
     tw_nccl_result_t (*isend)(void *send_comm, void *data, size_t bytes, int tag, void *mhandle,
                               void *phandle, void **request);
@@ -212,23 +237,23 @@ typedef struct tw_nccl_net_v10 {
 } tw_nccl_net_v10_t;
 
 /** v11 (from 2.28) and v12 (from 2.30) have a context for each communicator. Their properties differ. */
-#define TW_NCCL_NET_WITH_CONTEXT(properties_t)                                                        \
-    const char *name;                                                                                 \
-    tw_nccl_result_t (*init)(void **context, uint64_t comm_id, void *config, tw_nccl_logger_t logger, \
-                             void *profiler);                                                         \
-    tw_nccl_net_devices_t devices;                                                                    \
-    tw_nccl_result_t (*properties)(int dev, properties_t *props);                                     \
-    tw_nccl_result_t (*listen)(void *context, int dev, void *handle, void **listen_comm);             \
-    tw_nccl_result_t (*connect)(void *context, int dev, void *handle, void **send_comm,               \
-                                void **device_handle);                                                \
-    TW_NCCL_NET_REGISTRATION                                                                          \
-    tw_nccl_result_t (*isend)(void *send_comm, void *data, size_t bytes, int tag, void *mhandle,      \
-                              void *phandle, void **request);                                         \
-    tw_nccl_result_t (*irecv)(void *recv_comm, int n, void **data, size_t *sizes, int *tags,          \
-                              void **mhandles, void **phandles, void **request);                      \
-    TW_NCCL_NET_COMPLETION                                                                            \
-    tw_nccl_net_make_vdevice_t make_vdevice;                                                          \
-    tw_nccl_result_t (*finalize)(void *context);                                                      \
+#define TW_NCCL_NET_WITH_CONTEXT(properties_t)                                                   \
+    const char *name;                                                                            \
+    tw_nccl_result_t (*init)(void **context, uint64_t comm_id, tw_nccl_net_config_t *config,     \
+                             tw_nccl_logger_t logger, tw_nccl_profiler_t profiler);              \
+    tw_nccl_net_devices_t devices;                                                               \
+    tw_nccl_result_t (*properties)(int dev, properties_t *props);                                \
+    tw_nccl_result_t (*listen)(void *context, int dev, void *handle, void **listen_comm);        \
+    tw_nccl_result_t (*connect)(void *context, int dev, void *handle, void **send_comm,          \
+                                void **device_handle);                                           \
+    TW_NCCL_NET_REGISTRATION                                                                     \
+    tw_nccl_result_t (*isend)(void *send_comm, void *data, size_t bytes, int tag, void *mhandle, \
+                              void *phandle, void **request);                                    \
+    tw_nccl_result_t (*irecv)(void *recv_comm, int n, void **data, size_t *sizes, int *tags,     \
+                              void **mhandles, void **phandles, void **request);                 \
+    TW_NCCL_NET_COMPLETION                                                                       \
+    tw_nccl_net_make_vdevice_t make_vdevice;                                                     \
+    tw_nccl_result_t (*finalize)(void *context);                                                 \
     tw_nccl_result_t (*set_net_attr)(void *context, void *attributes);
 
 typedef struct tw_nccl_net_v11 {

@@ -33,6 +33,7 @@ typedef struct tw_collnet_settings {
     int has_codec;          /**< 0: plain */
     tw_quant_codec_t codec; /**< of all-reduces, if has_codec */
     double timeout_sec;     /**< how long close waits for the others */
+    int is_open;            /**< the job wants all sealed (ncclSetEncryption), and what goes here is not */
     char token[TW_COLLNET_TOKEN_BYTES];
 } tw_collnet_settings_t;
 

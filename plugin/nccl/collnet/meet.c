@@ -80,6 +80,11 @@ tw_status_t tw_collnet_listen(int dev, void *handle, tw_collnet_listener_t **out
     listener->device = device;
     listener->fd = -1;
     status = tw_collnet_settings_read(&listener->settings);
+    if (status == TW_OK && listener->settings.is_open) {
+        tw_error("collnet: what ncclSetEncryption was given seals the net alone; TW_NET_ENCRYPT=y and "
+                 "TW_JOB_TOKEN seal the collnet, too");
+        status = TW_ERR_CONFIG;
+    }
     if (status == TW_OK) {
         status = open_listener(listener);
     }

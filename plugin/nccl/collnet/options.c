@@ -50,7 +50,8 @@ static tw_status_t read_net(tw_collnet_settings_t *settings)
         return status;
     }
     settings->timeout_sec = options.timeout_sec;
-    length = snprintf(settings->token, sizeof(settings->token), "%s", options.token);
+    settings->is_open = options.is_nccls;
+    length = snprintf(settings->token, sizeof(settings->token), "%s", options.is_nccls ? "" : options.token);
     if (length >= (int)sizeof(settings->token)) {
         tw_error("collnet: TW_JOB_TOKEN: at most %zu characters", sizeof(settings->token) - 1);
         status = TW_ERR_CONFIG;

@@ -22,22 +22,33 @@ static const char *token_of(const tw_net_domain_t *domain)
     return token[0] != '\0' ? token : NULL;
 }
 
-/** Takes the use of the domain. */
-static tw_net_comm_t *comm_create(tw_net_domain_t *domain)
+/** A connection to a peer, which is closed where that fails. Takes the use of the domain. traffic_class:
+ *  negative: the context's. */
+static tw_status_t comm_create(tw_net_domain_t *domain, tw_p2p_peer_t *peer, int traffic_class,
+                               tw_net_comm_t **out)
 {
     tw_net_comm_t *comm = calloc(1, sizeof(*comm));
 
+    pthread_mutex_lock(&domain->lock);
+    if (comm) {
+        tw_p2p_peer_mark(peer, traffic_class >= 0 ? traffic_class : domain->context->traffic_class);
+    } else {
+        tw_p2p_peer_close(peer);
+    }
+    pthread_mutex_unlock(&domain->lock);
     if (!comm) {
         tw_error("net: out of memory for a connection");
-        return NULL;
+        return TW_ERR_NO_MEMORY;
     }
     comm->domain = domain;
+    comm->peer = peer;
     for (int i = 0; i < TW_NET_REQUESTS; i++) {
         comm->requests[i].comm = comm;
         comm->requests[i].next_free = comm->free;
         comm->free = &comm->requests[i];
     }
-    return comm;
+    *out = comm;
+    return TW_OK;
 }
 
 /* ---- the receiver's side ------------------------------------------------------------------------------- */
@@ -81,26 +92,17 @@ err_domain:
     return status;
 }
 
-/** The new connection uses the domain as well. */
+/** The new connection uses the domain as well: it is in use already, so taking it does not fail. */
 static tw_status_t adopt(tw_net_domain_t *domain, tw_p2p_peer_t *peer, tw_net_comm_t **out)
 {
-    tw_net_comm_t *comm = comm_create(domain);
-    tw_net_domain_t *taken;
-    tw_status_t status = TW_ERR_NO_MEMORY;
+    tw_net_domain_t *taken = NULL;
+    TW_TRY(tw_net_domain_take(domain->context, (int)(domain - domain->context->domain), &taken));
+    tw_status_t status = comm_create(taken, peer, TW_NET_NO_CLASS, out);
 
-    if (comm) {
-        status = tw_net_domain_take(domain->context, (int)(domain - domain->context->domain), &taken);
-    }
     if (status != TW_OK) {
-        pthread_mutex_lock(&domain->lock);
-        tw_p2p_peer_close(peer);
-        pthread_mutex_unlock(&domain->lock);
-        free(comm);
-        return status;
+        tw_net_domain_put(taken);
     }
-    comm->peer = peer;
-    *out = comm;
-    return TW_OK;
+    return status;
 }
 
 tw_status_t tw_net_accept(tw_net_listener_t *listener, tw_net_comm_t **out)
@@ -200,23 +202,8 @@ err_dial:
     return status;
 }
 
-/** The dial's use of the domain becomes the connection's. */
-static tw_status_t finish_dial(tw_net_dial_t *dial, tw_p2p_peer_t *peer, tw_net_comm_t **out)
-{
-    tw_net_comm_t *comm = comm_create(dial->domain);
-
-    if (!comm) {
-        pthread_mutex_lock(&dial->domain->lock);
-        tw_p2p_peer_close(peer);
-        pthread_mutex_unlock(&dial->domain->lock);
-        return TW_ERR_NO_MEMORY;
-    }
-    comm->peer = peer;
-    *out = comm;
-    return TW_OK;
-}
-
-tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, tw_net_comm_t **out)
+tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, int traffic_class,
+                           tw_net_comm_t **out)
 {
     tw_net_dial_t *dial = take_dial(context, handle);
     tw_status_t status = TW_OK;
@@ -235,8 +222,8 @@ tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, tw_
         put_dial_back(context, dial);
         return TW_IN_PROGRESS;
     }
-    if (status == TW_OK) {
-        status = finish_dial(dial, peer, out);
+    if (status == TW_OK) { /* the dial's use of the domain becomes the connection's */
+        status = comm_create(dial->domain, peer, traffic_class, out);
     }
     if (status != TW_OK) {
         tw_net_domain_put(dial->domain);

@@ -110,7 +110,7 @@ static tw_status_t check_process(void)
 }
 
 /** Under the process's lock. */
-static tw_status_t create(tw_net_context_t **out)
+static tw_status_t create(int traffic_class, tw_net_context_t **out)
 {
     tw_net_context_t *context;
     tw_status_t status;
@@ -127,6 +127,10 @@ static tw_status_t create(tw_net_context_t **out)
         return status;
     }
     context_init(context);
+    context->traffic_class = traffic_class;
+    if (context->options.is_nccls) {
+        tw_info("net: what is sent is sealed, as ncclSetEncryption asks");
+    }
     status = find_devices_once(&context->options);
     if (status != TW_OK) {
         context_free(context);
@@ -136,12 +140,12 @@ static tw_status_t create(tw_net_context_t **out)
     return TW_OK;
 }
 
-tw_status_t tw_net_context_create(tw_net_context_t **out)
+tw_status_t tw_net_context_create(int traffic_class, tw_net_context_t **out)
 {
     tw_status_t status;
 
     pthread_mutex_lock(&process_lock);
-    status = create(out);
+    status = create(traffic_class, out);
     pthread_mutex_unlock(&process_lock);
     return status;
 }
@@ -153,7 +157,7 @@ tw_status_t tw_net_context_shared(tw_net_context_t **out)
     pthread_mutex_lock(&process_lock);
     status = check_process();
     if (status == TW_OK && !process_context) {
-        status = create(&process_context);
+        status = create(TW_NET_NO_CLASS, &process_context);
     }
     if (status == TW_OK) {
         *out = process_context;

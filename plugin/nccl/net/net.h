@@ -24,14 +24,19 @@ TW_C_BEGIN
 typedef struct tw_net_options {
     char *devices, *token;
     int merge, encrypt;
+    int is_nccls; /**< encrypt and token are not the variables', but what ncclSetEncryption was given */
     int64_t streams;
     size_t chunk_bytes, eager_bytes;
     double timeout_sec, spin_sec;
     double gbps, alpha_us; /**< 0: not given */
 } tw_net_options_t;
 
-/** From the variables; the caller cleans up with tw_net_config_table. TW_ERR_CONFIG, logged. */
+/** From the variables, and with the secret below; the caller cleans up with tw_net_config_table.
+ *  TW_ERR_CONFIG, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_net_options_init(tw_net_options_t *options);
+/** What holds for all of NCCL in this process: its profiler (NULL: none), and the secret that all that is made
+ *  from now on is sealed with (copied; NULL: as the variables say). TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_net_begin(tw_nccl_profiler_t profiler, const char *secret);
 
 /* ---- devices ------------------------------------------------------------------------------------------- */
 
@@ -72,9 +77,11 @@ void tw_net_pci_path(char *path);
 /** What belongs to one communicator of NCCL's. */
 typedef struct tw_net_context tw_net_context_t;
 
-/** Looks for devices when it is called first. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO,
- *  TW_ERR_NO_MEMORY. */
-tw_status_t tw_net_context_create(tw_net_context_t **out);
+#define TW_NET_NO_CLASS (-1)
+
+/** Looks for devices when it is called first. traffic_class: of all that is sent, 0 to 255; negative: the
+ *  system's. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_NO_MEMORY. */
+tw_status_t tw_net_context_create(int traffic_class, tw_net_context_t **out);
 /** Connections that are still open stay usable; the context goes with the last of them. Accepts NULL. */
 void tw_net_context_destroy(tw_net_context_t *context);
 /** The context of the versions that have none. The first call makes it; it is never freed. */
@@ -95,9 +102,11 @@ typedef struct tw_net_comm tw_net_comm_t;
 /** Write a handle of TW_NCCL_HANDLE_BYTES. TW_ERR_INVALID (device), TW_ERR_CONFIG, TW_ERR_UCX, TW_ERR_IO,
  *  TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_listen(tw_net_context_t *context, int dev, void *handle, tw_net_listener_t **out);
-/** TW_IN_PROGRESS: call again with the same handle, in which it keeps where it stands.
- *  TW_ERR_FORMAT: not a handle; TW_ERR_AUTH, TW_ERR_PEER, TW_ERR_TIMEOUT and as listen. */
-tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, tw_net_comm_t **out);
+/** TW_IN_PROGRESS: call again with the same handle, in which it keeps where it stands. traffic_class: of this
+ *  connection; negative: the context's. TW_ERR_FORMAT: not a handle; TW_ERR_AUTH, TW_ERR_PEER, TW_ERR_TIMEOUT
+ *  and as listen. */
+tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, int traffic_class,
+                           tw_net_comm_t **out);
 /** TW_IN_PROGRESS: nobody is there yet. Strangers who connect are turned away. */
 tw_status_t tw_net_accept(tw_net_listener_t *listener, tw_net_comm_t **out);
 /** Both accept NULL. */
@@ -125,6 +134,7 @@ typedef struct tw_net_buffer {
     void *data;
     size_t bytes;
     int tag;
+    void *phandle; /**< what the profiler knows the message by; NULL: nothing */
 } tw_net_buffer_t;
 
 /** TW_OK; TW_IN_PROGRESS: too many are under way, try later; TW_ERR_INVALID (more than

@@ -1,5 +1,8 @@
 /* The net's variables: named as the transport's where they mean the same. */
-#include "plugin/nccl/net/net.h"
+#include "plugin/nccl/net/state.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 #include "plugin/plugin.h"
 
@@ -107,14 +110,58 @@ const tw_config_table_t tw_net_config_table = {
     .options_bytes = sizeof(tw_net_options_t),
 };
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char *nccls_secret;
+static _Atomic(tw_nccl_profiler_t) nccls_profiler;
+
+tw_status_t tw_net_begin(tw_nccl_profiler_t profiler, const char *secret)
+{
+    char *copy = secret ? strdup(secret) : NULL;
+
+    if (secret && !copy) {
+        tw_error("net: out of memory");
+        return TW_ERR_NO_MEMORY;
+    }
+    nccls_profiler = profiler;
+    (void)pthread_mutex_lock(&lock);
+    free(nccls_secret);
+    nccls_secret = copy;
+    (void)pthread_mutex_unlock(&lock);
+    return TW_OK;
+}
+
+tw_nccl_profiler_t tw_net_profiler(void)
+{
+    return nccls_profiler;
+}
+
+/** The variables come first. */
+static tw_status_t take_nccls_secret(tw_net_options_t *options)
+{
+    tw_status_t status = TW_OK;
+
+    (void)pthread_mutex_lock(&lock);
+    options->is_nccls = nccls_secret && !options->encrypt;
+    if (options->is_nccls) {
+        options->encrypt = 1;
+        status = tw_config_set(&tw_net_config_table, options, "TW_JOB_TOKEN", nccls_secret);
+    }
+    (void)pthread_mutex_unlock(&lock);
+    return status;
+}
+
 tw_status_t tw_net_options_init(tw_net_options_t *options)
 {
     tw_status_t status = tw_config_init(&tw_net_config_table, options);
 
+    TW_TRY(status);
+    status = take_nccls_secret(options);
     if (status == TW_OK && options->encrypt && options->token[0] == '\0') {
         tw_error("TW_NET_ENCRYPT=y needs TW_JOB_TOKEN, the same on all nodes: keys are made of it");
-        tw_config_cleanup(&tw_net_config_table, options);
         status = TW_ERR_CONFIG;
+    }
+    if (status != TW_OK) {
+        tw_config_cleanup(&tw_net_config_table, options);
     }
     return status;
 }

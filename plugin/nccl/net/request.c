@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 static tw_net_request_t *take_request(tw_net_comm_t *comm)
 {
@@ -60,6 +61,36 @@ static tw_status_t check_buffers(const tw_net_buffer_t *buffers, int n)
     return TW_OK;
 }
 
+/* ---- the profiler -------------------------------------------------------------------------------------- */
+
+/** Without the lock: what a profiler does in its callback is its own matter. */
+static void profile_start(tw_net_request_t *request, const tw_net_buffer_t *buffers, int n, int op)
+{
+    tw_nccl_profiler_t profiler = tw_net_profiler();
+
+    memset(request->events, 0, sizeof(request->events));
+    for (int i = 0; profiler && i < n; i++) {
+        tw_nccl_profiler_socket_t message = {.type = 1, .sock = {-1, op, buffers[i].bytes}};
+        if (buffers[i].phandle) {
+            (void)profiler(&request->events[i], TW_NCCL_PROFILER_START, buffers[i].phandle,
+                           TW_NCCL_PROFILER_SOCKET, &message);
+        }
+    }
+}
+
+static void profile_stop(void **events)
+{
+    tw_nccl_profiler_t profiler = tw_net_profiler();
+
+    for (int i = 0; profiler && i < TW_NET_RECVS_MAX; i++) {
+        if (events[i]) {
+            (void)profiler(&events[i], TW_NCCL_PROFILER_STOP, NULL, 0, NULL);
+        }
+    }
+}
+
+/* ---- posted -------------------------------------------------------------------------------------------- */
+
 typedef tw_status_t (*post_t)(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **request);
 
 static tw_status_t post_buffers(tw_net_request_t *request, const tw_net_buffer_t *buffers, int n, post_t post)
@@ -100,6 +131,9 @@ static tw_status_t post_all(tw_net_comm_t *comm, const tw_net_buffer_t *buffers,
         }
     }
     pthread_mutex_unlock(&comm->domain->lock);
+    if (status == TW_OK) {
+        profile_start(request, buffers, n, post == tw_p2p_recv);
+    }
     return status;
 }
 
@@ -195,9 +229,11 @@ static void tell_sizes(const tw_net_request_t *request, int *sizes)
 tw_status_t tw_net_test(tw_net_request_t *request, int *sizes)
 {
     tw_net_domain_t *domain = request->comm->domain;
+    void *events[TW_NET_RECVS_MAX];
     tw_status_t status;
 
     pthread_mutex_lock(&domain->lock);
+    memcpy(events, request->events, sizeof(events));
     status = request->is_void ? TW_ERR_CANCELED : test_posted(request);
     if (status == TW_IN_PROGRESS) {
         (void)tw_p2p_progress_for(domain->p2p, request->posted[request->n_done]);
@@ -211,5 +247,8 @@ tw_status_t tw_net_test(tw_net_request_t *request, int *sizes)
         give_up(request);
     }
     pthread_mutex_unlock(&domain->lock);
+    if (status != TW_IN_PROGRESS) {
+        profile_stop(events);
+    }
     return status;
 }

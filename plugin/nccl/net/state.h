@@ -37,6 +37,7 @@ struct tw_net_request {
     const void *data[TW_NET_RECVS_MAX];
     tw_p2p_request_t *posted[TW_NET_RECVS_MAX];
     size_t bytes[TW_NET_RECVS_MAX]; /**< of those that are done */
+    void *events[TW_NET_RECVS_MAX]; /**< the profiler's; NULL: it wants none */
     tw_net_request_t *next_free;
 };
 
@@ -60,6 +61,7 @@ struct tw_net_context {
     pthread_mutex_t lock; /**< of what follows, but for what a domain's own lock guards; taken before it */
     int n_users;          /**< its owner, and each use of a domain */
     uint64_t last_number;
+    int traffic_class;
     tw_net_dial_t *dials;
     tw_net_options_t options;
     tw_net_domain_t domain[TW_NET_DEVICES_MAX];
@@ -74,6 +76,9 @@ tw_status_t tw_net_ticker_start(tw_net_domain_t *domain);
 void tw_net_ticker_stop(tw_net_domain_t *domain);
 /** NCCL has no requests any more, though something is left to be sent; under the domain's lock. */
 void tw_net_ticker_wake(tw_net_domain_t *domain);
+
+/** NULL: there is none. */
+tw_nccl_profiler_t tw_net_profiler(void);
 
 /** The device's end, made if need be, in use until it is put back. TW_ERR_INVALID (device) and as
  *  tw_p2p_create. */

@@ -12,34 +12,47 @@ static tw_nccl_result_t result_or_null(tw_status_t status, void **out, void *mad
     return tw_nccl_result(status);
 }
 
+static int traffic_class_of(const tw_nccl_net_config_t *config)
+{
+    if (config && config->traffic_class > 255) {
+        tw_warn("net: trafficClass %d of the communicator's configuration is none: 0 to 255",
+                config->traffic_class);
+        return TW_NET_NO_CLASS;
+    }
+    return config ? config->traffic_class : TW_NET_NO_CLASS;
+}
+
 /* ---- init ---------------------------------------------------------------------------------------------- */
 
-static tw_nccl_result_t init_v7(tw_nccl_logger_t logger)
+static tw_status_t begin(tw_nccl_logger_t logger, tw_nccl_profiler_t profiler)
+{
+    tw_nccl_begin(logger);
+    TW_TRY(tw_interposer_open());
+    return tw_net_begin(profiler, tw_interposer_secret());
+}
+
+static tw_nccl_result_t init_v10(tw_nccl_logger_t logger, tw_nccl_profiler_t profiler)
 {
     tw_net_context_t *context;
+    tw_status_t status = begin(logger, profiler);
 
-    tw_nccl_begin(logger);
-    tw_status_t status = tw_interposer_open();
     return tw_nccl_result(status == TW_OK ? tw_net_context_shared(&context) : status);
 }
 
-static tw_nccl_result_t init_v10(tw_nccl_logger_t logger, void *profiler)
+static tw_nccl_result_t init_v7(tw_nccl_logger_t logger)
 {
-    (void)profiler;
-    return init_v7(logger);
+    return init_v10(logger, NULL);
 }
 
-static tw_nccl_result_t init_v11(void **context, uint64_t comm_id, void *config, tw_nccl_logger_t logger,
-                                 void *profiler)
+static tw_nccl_result_t init_v11(void **context, uint64_t comm_id, tw_nccl_net_config_t *config,
+                                 tw_nccl_logger_t logger, tw_nccl_profiler_t profiler)
 {
     tw_net_context_t *made = NULL;
-    tw_status_t status;
+    tw_status_t status = begin(logger, profiler);
 
-    (void)comm_id, (void)config, (void)profiler;
-    tw_nccl_begin(logger);
-    status = tw_interposer_open();
+    (void)comm_id;
     if (status == TW_OK) {
-        status = tw_net_context_create(&made);
+        status = tw_net_context_create(traffic_class_of(config), &made);
     }
     return result_or_null(status, context, made);
 }
@@ -74,26 +87,29 @@ static tw_nccl_result_t connect_v11(void *context, int dev, void *handle, void *
                                     void **device_handle)
 {
     tw_net_comm_t *made = NULL;
-    tw_status_t status = tw_net_connect(context, dev, handle, &made);
+    tw_status_t status = tw_net_connect(context, dev, handle, TW_NET_NO_CLASS, &made);
 
     (void)device_handle;
     return result_or_null(status, send_comm, made);
 }
 
-static tw_nccl_result_t connect_v7(int dev, void *handle, void **send_comm, void **device_handle)
-{
-    tw_net_context_t *context;
-    tw_status_t status = tw_net_context_shared(&context);
-
-    return status == TW_OK ? connect_v11(context, dev, handle, send_comm, device_handle)
-                           : tw_nccl_result(status);
-}
-
-static tw_nccl_result_t connect_v10(int dev, void *config, void *handle, void **send_comm,
+static tw_nccl_result_t connect_v10(int dev, tw_nccl_net_config_t *config, void *handle, void **send_comm,
                                     void **device_handle)
 {
-    (void)config;
-    return connect_v7(dev, handle, send_comm, device_handle);
+    tw_net_context_t *context;
+    tw_net_comm_t *made = NULL;
+    tw_status_t status = tw_net_context_shared(&context);
+
+    (void)device_handle;
+    if (status == TW_OK) {
+        status = tw_net_connect(context, dev, handle, traffic_class_of(config), &made);
+    }
+    return result_or_null(status, send_comm, made);
+}
+
+static tw_nccl_result_t connect_v7(int dev, void *handle, void **send_comm, void **device_handle)
+{
+    return connect_v10(dev, NULL, handle, send_comm, device_handle);
 }
 
 static tw_nccl_result_t accept_any(void *listen_comm, void **recv_comm, void **device_handle)
@@ -155,10 +171,10 @@ static tw_nccl_result_t dereg_mr(void *comm, void *mhandle)
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
-static tw_nccl_result_t isend_v9(void *send_comm, void *data, size_t bytes, int tag, void *mhandle,
-                                 void **request)
+static tw_nccl_result_t isend_v10(void *send_comm, void *data, size_t bytes, int tag, void *mhandle,
+                                  void *phandle, void **request)
 {
-    tw_net_buffer_t buffer = {.data = data, .bytes = bytes, .tag = tag};
+    tw_net_buffer_t buffer = {.data = data, .bytes = bytes, .tag = tag, .phandle = phandle};
     tw_net_request_t *made = NULL;
     tw_status_t status = tw_net_send(send_comm, &buffer, &made);
 
@@ -166,11 +182,10 @@ static tw_nccl_result_t isend_v9(void *send_comm, void *data, size_t bytes, int 
     return result_or_null(status, request, made);
 }
 
-static tw_nccl_result_t isend_v10(void *send_comm, void *data, size_t bytes, int tag, void *mhandle,
-                                  void *phandle, void **request)
+static tw_nccl_result_t isend_v9(void *send_comm, void *data, size_t bytes, int tag, void *mhandle,
+                                 void **request)
 {
-    (void)phandle;
-    return isend_v9(send_comm, data, bytes, tag, mhandle, request);
+    return isend_v10(send_comm, data, bytes, tag, mhandle, NULL, request);
 }
 
 static tw_nccl_result_t isend_v7(void *send_comm, void *data, int bytes, int tag, void *mhandle,
@@ -185,8 +200,8 @@ static tw_nccl_result_t isend_v7(void *send_comm, void *data, int bytes, int tag
 
 /** *request may hold a hint at the beginning, that NCCL does not need to know when it is done; it is told
  *  anyway. */
-static tw_nccl_result_t irecv_v9(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
-                                 void **mhandles, void **request)
+static tw_nccl_result_t irecv_v10(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
+                                  void **mhandles, void **phandles, void **request)
 {
     tw_net_buffer_t buffers[TW_NET_RECVS_MAX] = {{0}};
     tw_net_request_t *made = NULL;
@@ -194,17 +209,17 @@ static tw_nccl_result_t irecv_v9(void *recv_comm, int n, void **data, size_t *si
 
     (void)mhandles;
     for (int i = 0; i < n && i < TW_NET_RECVS_MAX; i++) {
-        buffers[i] = (tw_net_buffer_t){.data = data[i], .bytes = sizes[i], .tag = tags[i]};
+        buffers[i] = (tw_net_buffer_t){
+            .data = data[i], .bytes = sizes[i], .tag = tags[i], .phandle = phandles ? phandles[i] : NULL};
     }
     status = tw_net_recv(recv_comm, buffers, n, &made);
     return result_or_null(status, request, made);
 }
 
-static tw_nccl_result_t irecv_v10(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
-                                  void **mhandles, void **phandles, void **request)
+static tw_nccl_result_t irecv_v9(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
+                                 void **mhandles, void **request)
 {
-    (void)phandles;
-    return irecv_v9(recv_comm, n, data, sizes, tags, mhandles, request);
+    return irecv_v10(recv_comm, n, data, sizes, tags, mhandles, NULL, request);
 }
 
 static tw_nccl_result_t irecv_v7(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhandles,

@@ -2,6 +2,7 @@
 #include <cstddef>
 
 #include "plugin/nccl/abi/collnet.h"
+#include "plugin/nccl/net/net.h"
 #include "tests/common/fixture.h"
 
 extern "C" {
@@ -89,6 +90,23 @@ TEST_F(Abi, InitDevicesAndProperties)
     expect_log("there is no device 7");
     EXPECT_EQ(ncclCollNetPlugin_v8.listen(7, handle, &listener), TW_NCCL_INVALID_ARGUMENT);
     EXPECT_EQ(listener, nullptr);
+}
+
+/* What goes here is not sealed with it. */
+TEST_F(Abi, NotWithASecretOfNccls)
+{
+    void *context = nullptr, *listener = nullptr;
+    char handle[TW_NCCL_HANDLE_BYTES];
+    set_env("TW_NET_DEVICES", "lo");
+    ASSERT_EQ(tw_net_begin(nullptr, "a secret"), TW_OK);
+    ASSERT_EQ(ncclCollNetPlugin_v11.init(&context, 1, nullptr), TW_NCCL_SUCCESS);
+    expect_log("collnet: what ncclSetEncryption was given seals the net alone");
+    EXPECT_EQ(ncclCollNetPlugin_v11.listen(context, 0, handle, &listener), TW_NCCL_INVALID_USAGE);
+    EXPECT_EQ(listener, nullptr);
+    ASSERT_EQ(tw_net_begin(nullptr, nullptr), TW_OK);
+    ASSERT_EQ(ncclCollNetPlugin_v11.listen(context, 0, handle, &listener), TW_NCCL_SUCCESS);
+    EXPECT_EQ(ncclCollNetPlugin_v11.close_listen(listener), TW_NCCL_SUCCESS);
+    EXPECT_EQ(ncclCollNetPlugin_v11.finalize(context), TW_NCCL_SUCCESS);
 }
 
 TEST_F(Abi, OnlyTheHostsMemory)

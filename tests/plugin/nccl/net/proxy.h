@@ -39,6 +39,14 @@ class Net
     virtual tw_nccl_result_t finalize() = 0;
 };
 
+/** What NCCL says besides, of all that is begun or posted from now on: from v10 on. */
+struct Told {
+    tw_nccl_net_config_t config = {-1};
+    tw_nccl_profiler_t profiler = nullptr;
+    void *phandle = nullptr;
+};
+Told &told();
+
 constexpr int first_version = 7, last_version = 12;
 std::unique_ptr<Net> version(int number);
 

@@ -45,6 +45,11 @@ AT(tw_nccl_net_props_v12_t, rail_id, 124);
 AT(tw_nccl_net_props_v12_t, plane_id, 126);
 static_assert(sizeof(tw_nccl_net_props_v12_t) == 128, "");
 
+static_assert(sizeof(tw_nccl_net_config_t) == 4, "");
+static_assert(sizeof(tw_nccl_profiler_socket_t) == 24, "");
+AT(tw_nccl_profiler_socket_t, sock.fd, 8);
+AT(tw_nccl_profiler_socket_t, sock.op, 12);
+AT(tw_nccl_profiler_socket_t, sock.bytes, 16);
 static_assert(sizeof(tw_nccl_net_v7_t) == 19 * 8, "");
 static_assert(sizeof(tw_nccl_net_v8_t) == 19 * 8, "");
 static_assert(sizeof(tw_nccl_net_v9_t) == 20 * 8, "");

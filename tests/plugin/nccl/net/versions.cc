@@ -13,6 +13,12 @@ extern const tw_nccl_net_v12_t ncclNetPlugin_v12;
 namespace proxy
 {
 
+Told &told()
+{
+    static Told all;
+    return all;
+}
+
 namespace
 {
 
@@ -26,9 +32,9 @@ class NetOf : public Net
     tw_nccl_result_t init() override
     {
         if constexpr (number >= 11) {
-            return table_.init(&context_, 1, nullptr, nullptr, nullptr);
+            return table_.init(&context_, 1, &told().config, nullptr, told().profiler);
         } else if constexpr (number == 10) {
-            return table_.init(nullptr, nullptr);
+            return table_.init(nullptr, told().profiler);
         } else {
             return table_.init(nullptr);
         }
@@ -47,7 +53,7 @@ class NetOf : public Net
         if constexpr (number >= 11) {
             return table_.connect(context_, 0, handle, comm, &device_handle);
         } else if constexpr (number == 10) {
-            return table_.connect(0, nullptr, handle, comm, &device_handle);
+            return table_.connect(0, &told().config, handle, comm, &device_handle);
         } else {
             return table_.connect(0, handle, comm, &device_handle);
         }
@@ -70,7 +76,7 @@ class NetOf : public Net
     {
         void *at = (void *)(uintptr_t)data;
         if constexpr (number >= 10) {
-            return table_.isend(comm, at, bytes, tag, mhandle, nullptr, request);
+            return table_.isend(comm, at, bytes, tag, mhandle, told().phandle, request);
         } else {
             return table_.isend(comm, at, bytes, tag, mhandle, request);
         }
@@ -79,7 +85,8 @@ class NetOf : public Net
                              void **request) override
     {
         if constexpr (number >= 10) {
-            return table_.irecv(comm, n, data, sizes, tags, mhandles, nullptr, request);
+            std::vector<void *> phandles((size_t)n, told().phandle);
+            return table_.irecv(comm, n, data, sizes, tags, mhandles, phandles.data(), request);
         } else if constexpr (number == 9) {
             return table_.irecv(comm, n, data, sizes, tags, mhandles, request);
         } else {
