@@ -40,17 +40,37 @@ static int usable_address(const struct ifaddrs *entry, int family, uint8_t addre
         return 1;
     }
     if (entry->ifa_addr->sa_family == AF_INET6) {
-        const struct in6_addr *in6 = &((const struct sockaddr_in6 *)(const void *)entry->ifa_addr)->sin6_addr;
-
-        memcpy(address, in6, 16);
-        return !IN6_IS_ADDR_LINKLOCAL(in6); /* others need to know by which interface */
+        memcpy(address, &((const struct sockaddr_in6 *)(const void *)entry->ifa_addr)->sin6_addr, 16);
+        return 1;
     }
     return 0;
 }
 
+/** How far an address leads: a link's own (169.254/16; fe80::/10, which every device has that is up) is known
+ *  to others of that link alone, and the loopback's to this host. */
+typedef enum reach { ANYWHERE, LINK, LINK_BY_ITSELF, HOST } reach_t;
+
 static int is_v4(const uint8_t address[16])
 {
     return IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)(const void *)address);
+}
+
+static reach_t reach_of(const uint8_t address[16])
+{
+    const struct in6_addr *in6 = (const struct in6_addr *)(const void *)address;
+
+    if (is_v4(address)) {
+        return address[12] == 127 ? HOST : address[12] == 169 && address[13] == 254 ? LINK : ANYWHERE;
+    }
+    return IN6_IS_ADDR_LOOPBACK(in6) ? HOST : IN6_IS_ADDR_LINKLOCAL(in6) ? LINK_BY_ITSELF : ANYWHERE;
+}
+
+/** Whether an interface is reached by one of its addresses rather than by another. */
+static int is_better(const uint8_t address[16], const uint8_t than[16])
+{
+    reach_t own = reach_of(address), other = reach_of(than);
+
+    return own != other ? own < other : is_v4(address) && !is_v4(than);
 }
 
 static tw_net_interface_t *find(const tw_net_interfaces_t *all, const char *name)
@@ -76,7 +96,7 @@ static tw_status_t add(tw_net_interfaces_t *all, const tw_net_interface_t *one)
     return TW_OK;
 }
 
-/** In the system's order; the first IPv4 address rather than another one. */
+/** In the system's order; by the address that leads farthest, the first IPv4 one rather than another. */
 static tw_status_t list(const struct ifaddrs *entries, tw_net_interfaces_t *all)
 {
     int family = wanted_family();
@@ -89,7 +109,7 @@ static tw_status_t list(const struct ifaddrs *entries, tw_net_interfaces_t *all)
         if (!known) {
             (void)snprintf(one.name, sizeof(one.name), "%s", entry->ifa_name);
             TW_TRY(add(all, &one));
-        } else if (!is_v4(known->address) && is_v4(one.address)) {
+        } else if (is_better(one.address, known->address)) {
             memcpy(known->address, one.address, sizeof(one.address));
         }
     }
@@ -126,22 +146,41 @@ int tw_net_interfaces_match(const char *text, const char *name)
     return found != is_not;
 }
 
-/* Bridges, and ends of pairs, of containers and virtual machines, and the loopback; in NCCL's own words. */
-#define LEADS_NOWHERE "br-,cali,cni,docker,flannel,kube,lxcbr,lxdbr,podman,tunl,veth,virbr"
+/* Bridges, and ends of pairs, of containers and virtual machines; in NCCL's own words. */
+#define OF_CONTAINERS                                                                                      \
+    "cali,cilium_,cni,docker,flannel,genev_sys_,kube,lxcbr,lxdbr,ovn-k8s-mp,podman,tunl,veth,virbr,vxlan_" \
+    "sys_"
 
-static int leads_nowhere(const char *name)
+/** Docker's own bridges: "br-" and 12 digits. Others are hosts' networks ("br-ex", "br-storage"). */
+static int is_dockers(const char *name)
 {
-    return strcmp(name, "lo") == 0 || tw_net_interfaces_match(LEADS_NOWHERE, name);
+    return strncmp(name, "br-", 3) == 0 && strspn(name + 3, "0123456789abcdef") == 12 && name[15] == '\0';
 }
 
-/** The loopback comes last of all: it leads to no other machine at all. */
+/** What is offered where nobody has chosen: those of the first rank that there are. A loopback with an address
+ *  of the network's is how hosts are reached that tell routers of it; an address of a link's own is what a
+ *  management card has, the same in every host, or all that a cable between two hosts has. */
+enum { NETWORK, ROUTED_LOOPBACK, LINK_ALONE, CONTAINERS, UNNUMBERED, LOOPBACK, RANKS };
+
+static int rank_of(const tw_net_interface_t *one)
+{
+    reach_t reach = reach_of(one->address);
+
+    if (strcmp(one->name, "lo") == 0) {
+        return reach == ANYWHERE ? ROUTED_LOOPBACK : LOOPBACK;
+    }
+    if (reach != LINK_BY_ITSELF &&
+        (is_dockers(one->name) || tw_net_interfaces_match(OF_CONTAINERS, one->name))) {
+        return CONTAINERS;
+    }
+    return reach == ANYWHERE ? NETWORK : reach == LINK ? LINK_ALONE : UNNUMBERED;
+}
+
 static tw_status_t choose_any(const tw_net_interfaces_t *all, tw_net_interfaces_t *chosen)
 {
-    for (int nowhere = 0; nowhere <= 2 && chosen->n == 0; nowhere++) {
+    for (int rank = 0; rank < RANKS && chosen->n == 0; rank++) {
         for (int i = 0; i < all->n; i++) {
-            const char *name = all->item[i].name;
-            int kind = strcmp(name, "lo") == 0 ? 2 : leads_nowhere(name);
-            if (kind == nowhere) {
+            if (rank_of(&all->item[i]) == rank) {
                 TW_TRY(add(chosen, &all->item[i]));
             }
         }
@@ -165,9 +204,13 @@ static tw_status_t choose_matching(const tw_net_interfaces_t *all, const char *t
 {
     char names[NAMES_BYTES];
 
-    for (int i = 0; i < all->n; i++) {
-        if (tw_net_interfaces_match(text, all->item[i].name)) {
-            TW_TRY(add(chosen, &all->item[i]));
+    for (int is_unnumbered = 0; is_unnumbered <= 1 && chosen->n == 0; is_unnumbered++) {
+        for (int i = 0; i < all->n; i++) {
+            const tw_net_interface_t *one = &all->item[i];
+            if (tw_net_interfaces_match(text, one->name) &&
+                (reach_of(one->address) == LINK_BY_ITSELF) == is_unnumbered) {
+                TW_TRY(add(chosen, one));
+            }
         }
     }
     if (chosen->n == 0) {

@@ -19,10 +19,11 @@ typedef struct tw_net_interfaces {
 } tw_net_interfaces_t;
 
 /** Of those that are up and have an address: those that `names` lists ("eth0,eth1", in that order); else, in
- *  the system's order, those that NCCL_SOCKET_IFNAME means, as NCCL reads it; else all but the loopback and
- *  those of containers and virtual machines, which are taken only where there is nothing else. Of the address
- *  family that NCCL_SOCKET_FAMILY says; else IPv4 where there is one. At least one, at most
- *  TW_NET_DEVICES_MAX. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_NO_MEMORY, logged; then there is
+ *  the system's order, those that NCCL_SOCKET_IFNAME means, as NCCL reads it; else all with an address of a
+ *  network, but for the loopback and those of containers and virtual machines; where there are none, a
+ *  loopback with such an address, those with 169.254/16, those of containers, those with fe80::/10 alone, the
+ *  loopback. Of the address family that NCCL_SOCKET_FAMILY says; else IPv4 where there is one. At least one,
+ *  at most TW_NET_DEVICES_MAX. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_NO_MEMORY, logged; then there is
  *  nothing to clean up. */
 tw_status_t tw_net_interfaces_choose(const char *names, tw_net_interfaces_t *out);
 void tw_net_interfaces_cleanup(tw_net_interfaces_t *interfaces);

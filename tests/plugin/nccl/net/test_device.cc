@@ -158,7 +158,8 @@ class Zoo : public Device
         }
     }
 
-    static void make_world(const std::vector<std::string> &names)
+    /** lines: for ip, after all else. */
+    static void make_world(const std::vector<std::string> &names, const std::string &lines)
     {
         if (unshare(CLONE_NEWNET) != 0) {
             _exit(3);
@@ -172,14 +173,15 @@ class Zoo : public Device
             fprintf(ip, "addr add 10.0.%zu.1/24 dev %s\naddr add fd00:%zu::1/64 dev %s nodad\n", i, name, i,
                     name);
         }
+        fprintf(ip, "%s", lines.c_str());
         if (pclose(ip) != 0) {
             _exit(4);
         }
     }
 
-    static int look(const std::vector<std::string> &names, const Env &env)
+    static int look(const std::vector<std::string> &names, const Env &env, const std::string &lines)
     {
-        make_world(names);
+        make_world(names, lines);
         for (const char *name : {"NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY", "TW_NET_DEVICES"}) {
             unsetenv(name);
         }
@@ -201,24 +203,77 @@ class Zoo : public Device
     }
 
     /* "error": with what was logged. */
-    static Found found(const std::vector<std::string> &names, const Env &env = {})
+    static Found found(const std::vector<std::string> &names, const Env &env = {},
+                       const std::string &lines = "")
     {
-        process::Child child([&] { return look(names, env); });
+        process::Child child([&] { return look(names, env, lines); });
         const process::Result result = child.wait(60);
         EXPECT_LE(result.code, 1) << result.err;
         return {result.code == 0 ? result.out : "error", result.err};
     }
 };
 
-const std::vector<std::string> kAnimals = {"br-0a1b", "cni0",   "lxcbr0", "podman0", "flannel.1",
-                                           "docker0", "veth12", "virbr0", "calif00", "eth0",
-                                           "enp3s0",  "ib0",    "br0"};
+const std::vector<std::string> kAnimals = {"br-0a1b2c3d4e5f", "cni0",   "lxcbr0", "podman0", "flannel.1",
+                                           "docker0",         "veth12", "virbr0", "calif00", "eth0",
+                                           "enp3s0",          "ib0",    "br0"};
 
 TEST_F(Zoo, WhatLeadsNowhereIsNotOffered)
 {
     EXPECT_EQ(found(kAnimals).names, "eth0 enp3s0 ib0 br0 ");
     EXPECT_EQ(found({"cni0", "docker0"}).names, "cni0 docker0 ") << "there is nothing else but the loopback";
     EXPECT_EQ(found({}).names, "lo ");
+}
+
+/** Lines for ip: a device of this name with these addresses alone. */
+std::string with(const std::string &name, const std::vector<std::string> &addresses)
+{
+    std::string lines = "link add " + name + " type veth peer name y" + name + "\nlink set " + name +
+                        " up\nlink set y" + name + " up\n";
+    for (const std::string &address : addresses) {
+        lines += "addr add " + address + " dev " + name +
+                 (address.find(':') != std::string::npos ? " nodad\n" : "\n");
+    }
+    return lines;
+}
+
+/* OpenShift's and OpenStack's bridges have the host's own address; Docker's have names of 12 digits. */
+TEST_F(Zoo, HostsOwnBridges)
+{
+    EXPECT_EQ(found({"br-ex", "ovn-k8s-mp0", "docker0"}).names, "br-ex ");
+    EXPECT_EQ(found({"eno1", "br-storage", "br-0a1b2c3d4e5f"}).names, "eno1 br-storage ");
+    EXPECT_EQ(found({"br-0a1b2c3d4e5", "br-0a1b2c3d4e5g"}).names, "br-0a1b2c3d4e5 br-0a1b2c3d4e5g ");
+}
+
+TEST_F(Zoo, AddressesOfALinkAlone)
+{
+    EXPECT_EQ(found({"eno1"}, {}, with("idrac", {"169.254.1.2/24"})).names, "eno1 ");
+    EXPECT_EQ(found({"docker0"}, {}, with("cable", {"169.254.1.2/24"})).names, "cable ")
+        << "two hosts with a cable between them";
+    EXPECT_NE(found({}, {}, with("cable", {"fe80::5/64"})).names.find(" cable/6 "), std::string::npos);
+    EXPECT_EQ(found({}, {{"NCCL_SOCKET_IFNAME", "cable"}}, with("cable", {"fe80::5/64"})).names, "cable/6 ");
+    EXPECT_EQ(found({"eth0"}, {{"NCCL_SOCKET_IFNAME", "eth"}}, with("eth1", {"fe80::5/64"})).names, "eth0 ");
+    EXPECT_EQ(found({}, {}, with("eth0", {"169.254.1.2/24", "10.9.0.2/24"})).names, "eth0 ");
+}
+
+/* A host that tells its routers of an address of its own has it there, and none on its devices. */
+TEST_F(Zoo, ALoopbackThatIsRoutedTo)
+{
+    const std::string routed = "addr add 10.200.0.7/32 dev lo\n";
+    EXPECT_EQ(found({}, {}, routed).names, "lo ");
+    EXPECT_EQ(found({"docker0"}, {}, routed + with("idrac", {"169.254.1.2/24"})).names, "lo ");
+    EXPECT_EQ(found({"eth0"}, {}, routed).names, "eth0 ");
+    const uint8_t address[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 200, 0, 7};
+    process::Child child([&] {
+        make_world({}, routed);
+        tw_net_options_t options;
+        tw_net_devices_t devices;
+        unsetenv("TW_NET_DEVICES");
+        bool is_right = tw_net_options_init(&options) == TW_OK &&
+                        tw_net_devices_find(&options, &devices) == TW_OK &&
+                        memcmp(devices.device[0].address, address, sizeof(address)) == 0;
+        return is_right ? 0 : 1;
+    });
+    EXPECT_EQ(child.wait(60).code, 0);
 }
 
 TEST_F(Zoo, NcclsVariables)
