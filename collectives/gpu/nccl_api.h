@@ -45,7 +45,8 @@ tw_status_t tw_nccl_load(tw_nccl_api_t *api);
 
 /** A result as a status. Anything but success is logged with its number, name and NCCL's own last words. A
  *  call that NCCL goes on with in the background, as it does where communicators are non-blocking, is waited
- *  for; TW_ERR_TIMEOUT (logged) after five minutes. comm may be NULL; rank -1: not known yet. */
+ *  for, as long as NCCL itself waits: for a rank that is late, until there is an error or comm is aborted.
+ *  comm may be NULL; rank -1: not known yet. */
 tw_status_t tw_nccl_check(const tw_nccl_api_t *api, int rank, ncclComm_t comm, ncclResult_t result,
                           const char *what);
 /** The same, where comm may be ended meanwhile: what is asked of it goes through the gate. TW_ERR_CANCELED:

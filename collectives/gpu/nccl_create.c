@@ -4,6 +4,7 @@
 #if defined(TW_HAVE_CUDA) && defined(TW_HAVE_NCCL)
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@
 #include "collectives/model/bootstrap.h"
 
 #define POLL_NS 20000
-#define MEETING_SEC 300.0
+#define SILENT_SEC 60.0 /**< then whoever waits says so, once */
 
 /* ---- nodes --------------------------------------------------------------------------------------------- */
 
@@ -165,22 +166,25 @@ static tw_status_t enqueue_gather(const meeting_t *m)
     return status == TW_OK ? end_status : status;
 }
 
+/** A rank may be late, by a checkpoint or by hours, and NCCL waits for it: until there is an error, or the
+ *  communicator is aborted. */
 static tw_status_t wait_for(const meeting_t *m)
 {
     const struct timespec nap = {.tv_nsec = POLL_NS};
-    double end_sec = tw_time_sec() + MEETING_SEC;
+    double silent_until_sec = tw_time_sec() + SILENT_SEC;
     tw_status_t status = m->device->event_query(m->device, m->done);
 
-    while (status == TW_IN_PROGRESS && tw_time_sec() < end_sec) {
+    while (status == TW_IN_PROGRESS) {
         (void)nanosleep(&nap, NULL);
         status = m->wire->error(m->wire);
         if (status == TW_OK) {
             status = m->device->event_query(m->device, m->done);
         }
-    }
-    if (status == TW_IN_PROGRESS) {
-        tw_error("rank %d: a rank of the communicator has not answered for %.0f s", m->rank, MEETING_SEC);
-        status = TW_ERR_TIMEOUT;
+        if (status == TW_IN_PROGRESS && tw_time_sec() >= silent_until_sec) {
+            tw_warn("rank %d: not all ranks of the communicator have come to its first call yet; it waits",
+                    m->rank);
+            silent_until_sec = INFINITY;
+        }
     }
     return status;
 }

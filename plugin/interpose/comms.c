@@ -5,8 +5,16 @@
 
 #include "plugin/interpose/report.h"
 
+/** A communicator that NCCL makes in the background. */
+typedef struct expected {
+    LIST_ENTRY(expected) link;
+    ncclComm_t parent, *out;
+    tw_ip_meeting_t *meeting;
+} expected_t;
+
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD(, tw_ip_comm) table = LIST_HEAD_INITIALIZER(table);
+static LIST_HEAD(, expected) expected = LIST_HEAD_INITIALIZER(expected);
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
 
@@ -99,10 +107,18 @@ static tw_ip_comm_t *take(ncclComm_t nccl)
 int tw_ip_comm_world(tw_ip_comm_t *comm)
 {
     const tw_ip_functions_t *real = tw_ip_real();
+    int rank = 0;
 
-    if (comm->world == 0 &&
-        (!real->ncclCommCount || real->ncclCommCount(comm->nccl, &comm->world) != ncclSuccess)) {
+    if (comm->world > 0) {
+        return comm->world;
+    }
+    if (!real->ncclCommCount || !real->ncclCommUserRank ||
+        real->ncclCommCount(comm->nccl, &comm->world) != ncclSuccess ||
+        real->ncclCommUserRank(comm->nccl, &rank) != ncclSuccess) {
         comm->world = 0;
+    }
+    if (comm->world > 1) {
+        tw_ip_report_member(rank);
     }
     return comm->world;
 }
@@ -174,6 +190,85 @@ tw_ip_meeting_t *tw_ip_comm_meeting(ncclComm_t nccl)
     return meeting;
 }
 
+/* ---- those that NCCL makes in the background ----------------------------------------------------------- */
+
+ncclResult_t tw_ip_comm_expect(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting_t *meeting)
+{
+    expected_t *one = malloc(sizeof(*one));
+
+    if (!one) {
+        tw_error("nccl: out of memory");
+        return ncclSystemError;
+    }
+    *one = (expected_t){.parent = parent, .out = out, .meeting = meeting};
+    (void)pthread_mutex_lock(&table_lock);
+    LIST_INSERT_HEAD(&expected, one, link);
+    (void)pthread_mutex_unlock(&table_lock);
+    return ncclSuccess;
+}
+
+/** One that was expected of `parent`, or has become `nccl`, out of the list; NULL: none. */
+static expected_t *take_expected(ncclComm_t parent, ncclComm_t nccl)
+{
+    expected_t *one;
+
+    (void)pthread_mutex_lock(&table_lock);
+    LIST_FOREACH(one, &expected, link)
+    {
+        if ((parent && one->parent == parent) || __atomic_load_n(one->out, __ATOMIC_ACQUIRE) == nccl) {
+            LIST_REMOVE(one, link);
+            break;
+        }
+    }
+    (void)pthread_mutex_unlock(&table_lock);
+    return one;
+}
+
+void tw_ip_comm_arrived(ncclComm_t nccl)
+{
+    expected_t *one = take_expected(nccl, nccl);
+
+    while (one) {
+        ncclComm_t made = __atomic_load_n(one->out, __ATOMIC_ACQUIRE);
+        if (made) { /* else it was not made after all, or this rank is in none */
+            tw_ip_comm_made(made, one->meeting);
+        }
+        free(one);
+        one = take_expected(nccl, nccl);
+    }
+}
+
+/** Where the ranks meet of one whose handle the job has read before anything has told that it was made. */
+static tw_ip_meeting_t *find_meeting(ncclComm_t nccl)
+{
+    tw_ip_meeting_t *meeting = tw_ip_comm_meeting(nccl);
+    expected_t *one = meeting ? NULL : take_expected(NULL, nccl);
+
+    if (one) {
+        meeting = one->meeting;
+    }
+    free(one);
+    return meeting;
+}
+
+/** Of one that was not seen being made the other ranks know that this one has not registered; unless it is
+ *  one of those that are expected, and the job has moved the handle before anything has told. */
+static ncclResult_t ask(const tw_ip_comm_t *comm, tw_ip_reason_t *why)
+{
+    tw_ip_meeting_t *meeting = find_meeting(comm->nccl);
+
+    (void)pthread_mutex_lock(&table_lock);
+    int is_doubtful = !meeting && !LIST_EMPTY(&expected);
+    (void)pthread_mutex_unlock(&table_lock);
+    if (is_doubtful) {
+        tw_error("nccl: a communicator may be one that was split off, shrunk or grown without blocking, and "
+                 "the job has not asked ncclCommGetAsyncError whether that is done: which one it is of is "
+                 "not known");
+        return ncclInvalidUsage;
+    }
+    return tw_ip_meeting_ask(meeting, why);
+}
+
 ncclResult_t tw_ip_comm_learn(tw_ip_comm_t *comm)
 {
     tw_ip_reason_t why = TW_IP_ONE_NODE;
@@ -182,7 +277,7 @@ ncclResult_t tw_ip_comm_learn(tw_ip_comm_t *comm)
         return comm->error;
     }
     if (tw_ip_comm_world(comm) != 1) {
-        comm->error = tw_ip_meeting_ask(tw_ip_comm_meeting(comm->nccl), &why);
+        comm->error = ask(comm, &why);
     }
     if (comm->error == ncclSuccess && why == TW_IP_REPLACED) {
         return meet(comm);

@@ -59,6 +59,12 @@ void tw_ip_comm_rule_out(tw_ip_comm_t *comm, tw_ip_reason_t why);
 void tw_ip_comm_made(ncclComm_t nccl, tw_ip_meeting_t *meeting);
 /** Where the ranks of one meet; NULL: not known. */
 tw_ip_meeting_t *tw_ip_comm_meeting(ncclComm_t nccl);
+/** NCCL makes one in the background, of `parent` (NULL: of none), and writes its handle to *out when it is
+ *  done: the caller keeps *out until NCCL has told it so. ncclSystemError: out of memory. */
+ncclResult_t tw_ip_comm_expect(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting_t *meeting);
+/** NCCL does nothing in the background any more for this one: those that were expected of it, or are it,
+ *  have been made. */
+void tw_ip_comm_arrived(ncclComm_t nccl);
 /** It is about to be aborted or revoked: its calls that are under way in other threads call NCCL no more. */
 void tw_ip_comm_close(ncclComm_t nccl);
 /** A communicator ends. Waits for what is under way; gives it up if the communicator was aborted. */

@@ -9,7 +9,7 @@
 #define POLL_NS 20000
 
 typedef struct expected {
-    ncclComm_t *out;
+    ncclComm_t parent, *out;
     tw_ip_meeting_t *meeting;
 } expected_t;
 
@@ -46,7 +46,7 @@ ncclResult_t tw_ip_group_add(const tw_ip_ready_t *ready)
     return ncclSuccess;
 }
 
-ncclResult_t tw_ip_group_expect(ncclComm_t *out, tw_ip_meeting_t *meeting)
+ncclResult_t tw_ip_group_expect(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting_t *meeting)
 {
     expected_t *larger = realloc(group.expected, (group.n_expected + 1) * sizeof(*larger));
 
@@ -54,19 +54,25 @@ ncclResult_t tw_ip_group_expect(ncclComm_t *out, tw_ip_meeting_t *meeting)
         return ncclSystemError;
     }
     group.expected = larger;
-    group.expected[group.n_expected++] = (expected_t){out, meeting};
+    group.expected[group.n_expected++] = (expected_t){parent, out, meeting};
     return ncclSuccess;
 }
 
 /** NCCL has just written there, unless it goes on in the background. */
-static void welcome(const group_t *ended, ncclResult_t result)
+static ncclResult_t welcome(const group_t *ended, ncclResult_t result)
 {
-    for (size_t i = 0; i < ended->n_expected && result == ncclSuccess; i++) {
-        if (*ended->expected[i].out) {
-            tw_ip_comm_made(*ended->expected[i].out, ended->expected[i].meeting);
+    for (size_t i = 0; i < ended->n_expected; i++) {
+        const expected_t *one = &ended->expected[i];
+        if (result == ncclSuccess && *one->out) {
+            tw_ip_comm_made(*one->out, one->meeting);
+        }
+        if (result == ncclInProgress &&
+            tw_ip_comm_expect(one->parent, one->out, one->meeting) != ncclSuccess) {
+            result = ncclSystemError;
         }
     }
     free(ended->expected);
+    return result;
 }
 
 ncclResult_t tw_ip_group_start(void)
@@ -134,8 +140,7 @@ ncclResult_t tw_ip_group_end(void)
         return result;
     }
     group = (group_t){0}; /* a call that is left to NCCL after all may find its way back here */
-    welcome(&ended, result);
-    result = run_calls(&ended, result);
+    result = run_calls(&ended, welcome(&ended, result));
     free(ended.calls);
     return result;
 }

@@ -15,9 +15,9 @@ int tw_ip_group_is_open(void);
 ncclResult_t tw_ip_group_add(const tw_ip_ready_t *ready);
 ncclResult_t tw_ip_group_start(void);
 ncclResult_t tw_ip_group_end(void);
-/** When the group has ended, *out will have a communicator, whose ranks meet at `meeting`. ncclSystemError:
- *  out of memory. */
-ncclResult_t tw_ip_group_expect(ncclComm_t *out, tw_ip_meeting_t *meeting);
+/** When the group has ended, or what NCCL goes on with then in the background, *out will have a communicator
+ *  that comes of `parent`, whose ranks meet at `meeting`. ncclSystemError: out of memory. */
+ncclResult_t tw_ip_group_expect(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting_t *meeting);
 /** The group ends without running any of the calls. */
 void tw_ip_group_drop(void);
 

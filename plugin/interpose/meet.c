@@ -240,14 +240,15 @@ ncclResult_t tw_ip_meeting_begin(const ncclUniqueId *id, int rank, int world, tw
     if (meeting->is_alone) {
         return ncclSuccess;
     }
-    tw_ip_report_member(rank);
     meeting->own = introduce(rank, world);
     if (read_mark(id, &meeting->place)) {
         status = tw_ip_door_register(&meeting->place, &meeting->own, CONNECT_SEC);
         meeting->is_decided = status != TW_OK;
     }
-    if (status == TW_ERR_NOT_FOUND && rank <= 1) { /* rank 0 makes the id in most jobs */
-        tw_ip_report_absent(rank, world, "the process that made its id has no interposer, or is not reached");
+    if (status == TW_ERR_NOT_FOUND) {
+        tw_ip_report_no_door(
+            "nothing is quantized between the ranks of a communicator: the process that made its "
+            "id has no interposer, or is not reached");
     }
     meeting->error = status == TW_OK || status == TW_ERR_NOT_FOUND ? ncclSuccess : ncclSystemError;
     return meeting->error;
@@ -335,9 +336,9 @@ static tw_status_t meet_job(tw_ip_meeting_t *meeting)
 
     if (!tw_job_launched() || tw_job_from_env(&job) != TW_OK ||
         !find_host(job.master_addr, meeting->place.address)) {
-        tw_warn(
-            "nccl: communicators that were made before the interposer came are left alone: where rank 0 is, "
-            "a launcher's variables (RANK, WORLD_SIZE, MASTER_ADDR) would say; LD_PRELOAD needs none");
+        tw_ip_report_no_door(
+            "communicators that were made before the interposer came are left alone: where rank 0 is, a "
+            "launcher's variables (RANK, WORLD_SIZE, MASTER_ADDR) would say; LD_PRELOAD needs none");
         return TW_OK;
     }
     int n = snprintf(secret, sizeof(secret), "%s %s %d %d", job.token, job.master_addr, job.master_port,
@@ -345,14 +346,15 @@ static tw_status_t meet_job(tw_ip_meeting_t *meeting)
     name_place(&meeting->place, secret, (size_t)n);
     meeting->own = introduce(job.rank, job.world);
     if (job.rank == 0 && open_job_door(&meeting->place) != TW_OK) {
-        tw_warn("nccl: communicators that were made before the interposer came are left alone: rank 0 has no "
-                "port "
-                "for the others");
+        tw_ip_report_no_door("communicators that were made before the interposer came are left alone: rank 0 "
+                             "has no port for the others");
         return TW_OK;
     }
     tw_status_t status = register_at_job(meeting);
-    if (status == TW_ERR_NOT_FOUND && job.rank <= 1) {
-        tw_ip_report_absent(job.rank, job.world, "the interposer of rank 0 is not reached");
+    if (status == TW_ERR_NOT_FOUND) {
+        tw_ip_report_no_door(
+            "nothing is quantized between ranks that NCCL had joined before the interposer came: "
+            "that of rank 0 is not reached (none there, or later than TW_JOIN_TIMEOUT)");
     }
     meeting->is_decided = status != TW_OK;
     return status == TW_ERR_NOT_FOUND ? TW_OK : status;
@@ -419,43 +421,11 @@ static ncclResult_t ask_once(tw_ip_meeting_t *m, tw_ip_reason_t *why)
     return error;
 }
 
-/** Of a communicator that was not seen being made: it was split off one of those that were, in a group or in
- *  the background, whose out parameter NCCL fills later. Where all of them have the same verdict, so has it;
- *  a rank that does not know fails, as others may. */
-static ncclResult_t ask_all(tw_ip_reason_t *why)
-{
-    tw_ip_reason_t first = TW_IP_REASONS, next;
-    ncclResult_t result = ncclSuccess;
-    tw_ip_meeting_t *m;
-
-    (void)pthread_mutex_lock(&list_lock);
-    LIST_FOREACH(m, &meetings, link)
-    {
-        if (m->is_alone) {
-            continue;
-        }
-        result = ask_once(m, &next);
-        if (result != ncclSuccess) {
-            break;
-        }
-        first = first == TW_IP_REASONS ? next : first;
-        if ((first == TW_IP_REPLACED) != (next == TW_IP_REPLACED)) {
-            tw_error(
-                "nccl: a communicator was split off in a group or without blocking, and only some of this "
-                "process's communicators have the interposer on all ranks: which one it is of is not known");
-            result = ncclInvalidUsage;
-            break;
-        }
-    }
-    (void)pthread_mutex_unlock(&list_lock);
-    *why = first == TW_IP_REASONS ? TW_IP_ABSENT : first;
-    return result;
-}
-
 ncclResult_t tw_ip_meeting_ask(tw_ip_meeting_t *meeting, tw_ip_reason_t *why)
 {
     (void)pthread_mutex_lock(&list_lock);
     tw_ip_meeting_t *asked = meeting ? meeting : of_job;
     (void)pthread_mutex_unlock(&list_lock);
-    return asked ? ask_once(asked, why) : ask_all(why);
+    *why = TW_IP_ABSENT;
+    return asked ? ask_once(asked, why) : ncclSuccess;
 }

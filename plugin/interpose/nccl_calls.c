@@ -15,6 +15,10 @@ _Static_assert(offsetof(tw_ip_config_t, options) == 16 && offsetof(tw_ip_config_
                    offsetof(tw_ip_config_t, launch_event) == 64 && sizeof(tw_ip_config_t) == 72,
                "ncclCollConfig_t of 2.32");
 
+_Static_assert(offsetof(tw_ip_encryption_t, mode) == 16 && offsetof(tw_ip_encryption_t, secret) == 24 &&
+                   sizeof(tw_ip_encryption_t) == 32,
+               "ncclEncryptionConfig_t of 2.32");
+
 static tw_ip_functions_t real;
 
 /** ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */

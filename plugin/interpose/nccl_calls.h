@@ -47,6 +47,20 @@ typedef struct ncclWindow *ncclWindow_t;
 typedef struct tw_ip_awaited ncclWaitSignalDesc_t;
 #endif
 
+/** ncclEncryptionConfig_t (2.32): of NCCL's own sockets. */
+typedef struct tw_ip_encryption {
+    size_t size;
+    unsigned int magic, version;
+    int mode;
+    const char *secret;
+} tw_ip_encryption_t;
+#define TW_IP_ENCRYPTION_NONE 0
+#define TW_IP_ENCRYPTION_SECRET 1 /**< NCCL_ENCRYPTION_MODE_PSK */
+
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 32, 0)
+typedef struct tw_ip_encryption ncclEncryptionConfig_t;
+#endif
+
 /* Of 2.23 and later. Where the header has them, these are the same. */
 typedef struct ncclSimInfo_v22200 tw_ip_sim_info_t;
 struct ncclDevComm;
@@ -71,6 +85,7 @@ ncclResult_t ncclPutSignal(const void *from, size_t count, ncclDataType_t type, 
 ncclResult_t ncclSignal(int peer, int signal, int context, unsigned int flags, ncclComm_t comm,
                         cudaStream_t stream);
 ncclResult_t ncclWaitSignal(int n, ncclWaitSignalDesc_t *awaited, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t *config);
 ncclResult_t ncclAlltoAll(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t comm,
                           cudaStream_t stream);
 ncclResult_t ncclAllGatherConfig(const void *from, void *to, size_t count, ncclDataType_t type,
@@ -111,19 +126,20 @@ ncclResult_t ncclAlltoAllConfig(const void *from, void *to, size_t count, ncclDa
     X(ncclCommFinalize)         \
     X(ncclCommDestroy)          \
     X(ncclCommAbort)            \
+    X(ncclCommGetAsyncError)    \
     X(ncclCommWindowRegister)   \
     X(ncclDevCommCreate)        \
     X(ncclPutSignal)            \
     X(ncclSignal)               \
     X(ncclWaitSignal)           \
+    X(ncclSetEncryption)        \
     X(ncclRedOpCreatePreMulSum) \
     X(ncclRedOpDestroy)
 
 /** The functions that it calls besides. */
-#define TW_IP_ASKED(X)       \
-    X(ncclCommCount)         \
-    X(ncclCommUserRank)      \
-    X(ncclCommGetAsyncError) \
+#define TW_IP_ASKED(X)  \
+    X(ncclCommCount)    \
+    X(ncclCommUserRank) \
     X(ncclGetVersion)
 
 typedef struct tw_ip_functions {

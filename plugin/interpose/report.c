@@ -67,14 +67,14 @@ static void print_if_due(void)
     }
 }
 
-static pid_t member; /**< it may span nodes: no call was large enough to ask */
-static int has_one_node;
+static pid_t member; /**< of communicators that may span nodes: no call was large enough to ask */
+static int n_members, n_one_node;
 
 /** A process that has no communicator between nodes has nothing to say, nor has one that it forked. */
 static void __attribute__((destructor)) report_at_exit(void)
 {
     static int was_here;
-    int is_due = reporter == getpid() || (member == getpid() && !has_one_node);
+    int is_due = reporter == getpid() || (member == getpid() && n_members > n_one_node);
 
     if (is_due && !was_here && pthread_mutex_trylock(&lock) == 0) {
         was_here = 1;
@@ -93,15 +93,17 @@ void tw_ip_report_member(int rank)
     (void)pthread_mutex_lock(&lock);
     if (member != getpid()) {
         member = getpid();
+        n_members = n_one_node = 0;
         rank_of_job = reporter == getpid() ? rank_of_job : rank;
     }
+    n_members++;
     (void)pthread_mutex_unlock(&lock);
 }
 
 void tw_ip_report_one_node(void)
 {
     (void)pthread_mutex_lock(&lock);
-    has_one_node = 1;
+    n_one_node++;
     (void)pthread_mutex_unlock(&lock);
 }
 
@@ -138,6 +140,18 @@ void tw_ip_report_absent(int rank, int world, const char *why)
         tw_ip_print("%s", line);
         memcpy(said, line, sizeof(said));
     }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void tw_ip_report_no_door(const char *line)
+{
+    static int was_said;
+
+    (void)pthread_mutex_lock(&lock);
+    if (!was_said) {
+        tw_ip_print("%s", line);
+    }
+    was_said = 1;
     (void)pthread_mutex_unlock(&lock);
 }
 

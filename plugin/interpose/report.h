@@ -7,8 +7,9 @@
 
 TW_C_BEGIN
 
-/** This process is a rank of a communicator whose nodes are not known yet; and a communicator has learned
- *  that all its ranks share a node. A process with no other communicators has nothing to tell. */
+/** This process is a rank of a communicator that it makes calls on, whose nodes are not known yet; and a
+ *  communicator has learned that all its ranks share a node. A process with no other communicators has
+ *  nothing to tell. */
 void tw_ip_report_member(int rank);
 void tw_ip_report_one_node(void);
 /** A communicator spans nodes: says once what will be quantized. From now on this process reports; one that
@@ -19,6 +20,9 @@ void tw_ip_report_begin(int rank, int world, int n_nodes);
 void tw_ip_report_replaced(tw_ip_kind_t kind, double bytes_before, uint64_t bytes_after);
 /** Not all ranks of a communicator have the interposer; `why` says how that shows. Nothing is said twice. */
 void tw_ip_report_absent(int rank, int world, const char *why);
+/** The ranks of communicators have no place to meet, or it is not reached. A process says the first of these,
+ *  and no other. */
+void tw_ip_report_no_door(const char *line);
 /** A call took so long on its stream. */
 void tw_ip_report_time(tw_ip_kind_t kind, double sec);
 /** A call was left to NCCL. */

@@ -185,19 +185,29 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices)
     return result;
 }
 
-/** Who has a part of a communicator's ranks meets where that did. NCCL sets this handle when it is done:
- *  after the group, or later. */
+/** One that comes of another: NCCL sets its handle, NULL until then, when it is done: after the group, or
+ *  later. */
+static ncclResult_t derived(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting_t *meeting, ncclResult_t result)
+{
+    ncclResult_t kept = result;
+
+    if (!meeting || !out || (result != ncclSuccess && result != ncclInProgress)) {
+        return result;
+    }
+    if (tw_ip_group_is_open()) {
+        kept = tw_ip_group_expect(parent, out, meeting);
+    } else if (*out) {
+        tw_ip_comm_made(*out, meeting);
+    } else if (result == ncclInProgress) {
+        kept = tw_ip_comm_expect(parent, out, meeting);
+    }
+    return kept == ncclSuccess ? result : kept;
+}
+
+/** Who has a part of a communicator's ranks meets where that did. */
 static ncclResult_t parted(ncclComm_t parent, ncclComm_t *out, ncclResult_t result)
 {
-    tw_ip_meeting_t *meeting = tw_ip_comm_meeting(parent);
-
-    if (meeting && out && result == ncclSuccess && tw_ip_group_is_open()) {
-        return tw_ip_group_expect(out, meeting);
-    }
-    if (meeting && out && *out && (result == ncclSuccess || result == ncclInProgress)) {
-        tw_ip_comm_made(*out, meeting);
-    }
-    return result;
+    return derived(parent, out, tw_ip_comm_meeting(parent), result);
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config)
@@ -231,8 +241,21 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int world, const ncclUniqueId *id, in
         return ncclInvalidUsage;
     }
     tw_ip_meeting_t *meeting = tw_ip_meeting_settled(TW_IP_GROWN);
-    return meeting ? made(out, meeting, real->ncclCommGrow(comm, world, id, rank, out, config))
+    return meeting ? derived(comm, out, meeting, real->ncclCommGrow(comm, world, id, rank, out, config))
                    : ncclSystemError;
+}
+
+/** Here a job hears that what NCCL does in the background is done. */
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
+{
+    const tw_ip_functions_t *real = tw_ip_real();
+    ncclResult_t result =
+        real->ncclCommGetAsyncError ? real->ncclCommGetAsyncError(comm, error) : ncclInvalidUsage;
+
+    if (result == ncclSuccess && comm && *error != ncclInProgress) {
+        tw_ip_comm_arrived(comm);
+    }
+    return result;
 }
 
 /** What was revoked can be asked, shrunk and destroyed, no more. */
@@ -264,7 +287,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     const tw_ip_functions_t *real = tw_ip_real();
 
     tw_ip_comm_forget(comm, 0);
-    return real->ncclCommDestroy ? real->ncclCommDestroy(comm) : ncclInvalidUsage;
+    ncclResult_t result = real->ncclCommDestroy ? real->ncclCommDestroy(comm) : ncclInvalidUsage;
+    tw_ip_comm_arrived(comm);
+    return result;
 }
 
 /** NCCL first: that is what ends whoever waits in a call. Who is between two calls makes no more. */
@@ -276,6 +301,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     ncclResult_t result = real->ncclCommAbort ? real->ncclCommAbort(comm) : ncclInvalidUsage;
 
     tw_ip_comm_forget(comm, 1);
+    tw_ip_comm_arrived(comm);
     return result;
 }
 
@@ -327,6 +353,31 @@ ncclResult_t ncclWaitSignal(int n, ncclWaitSignalDesc_t *awaited, ncclComm_t com
 
     tw_ip_report_bypass(TW_IP_ONE_SIDED);
     return real->ncclWaitSignal ? real->ncclWaitSignal(n, awaited, comm, stream) : ncclInvalidUsage;
+}
+
+/* ---- encryption ---------------------------------------------------------------------------------------- */
+
+static _Atomic(char *) secret; /* of all that the job has set, the last one; none is freed: one may be read */
+
+ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t *config)
+{
+    const tw_ip_functions_t *real = tw_ip_real();
+    const tw_ip_encryption_t *ours = (const tw_ip_encryption_t *)config;
+    ncclResult_t result = real->ncclSetEncryption ? real->ncclSetEncryption(config) : ncclInvalidUsage;
+
+    if (result == ncclSuccess && ours->mode == TW_IP_ENCRYPTION_NONE) {
+        secret = NULL;
+    } else if (result == ncclSuccess) {
+        char *copy = strdup(ours->secret);
+        secret = copy;
+        result = copy ? ncclSuccess : ncclSystemError;
+    }
+    return result;
+}
+
+const char *tw_nccl_secret(void)
+{
+    return secret;
 }
 
 /* ---- sums with a factor -------------------------------------------------------------------------------- */

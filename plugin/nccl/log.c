@@ -1,7 +1,13 @@
 /* Lines and results, as NCCL wants them. */
 #include "plugin/nccl/log.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#define HOST_BYTES 256
 
 static tw_nccl_log_level_t nccl_level(tw_log_level_t level)
 {
@@ -11,12 +17,44 @@ static tw_nccl_log_level_t nccl_level(tw_log_level_t level)
     return level == TW_LOG_INFO ? TW_NCCL_LOG_INFO : TW_NCCL_LOG_TRACE;
 }
 
+int tw_nccl_log_shows(tw_nccl_log_level_t level)
+{
+    static const struct {
+        const char *name;
+        tw_nccl_log_level_t level;
+    } levels[] = {
+        {"WARN", TW_NCCL_LOG_WARN},  {"ATTN", TW_NCCL_LOG_WARN},   {"INFO", TW_NCCL_LOG_INFO},
+        {"ABORT", TW_NCCL_LOG_INFO}, {"TRACE", TW_NCCL_LOG_TRACE},
+    };
+    const char *chosen = getenv("NCCL_DEBUG");
+
+    for (size_t i = 0; chosen && i < sizeof(levels) / sizeof(levels[0]); i++) {
+        if (strcasecmp(chosen, levels[i].name) == 0) {
+            return level <= levels[i].level;
+        }
+    }
+    return 0;
+}
+
+void tw_nccl_log_to_stderr(const char *level, int gpu, const char *message)
+{
+    char host[HOST_BYTES] = "?";
+
+    (void)gethostname(host, sizeof(host) - 1);
+    host[strcspn(host, ".")] = '\0';
+    fprintf(stderr, "%s:%d:%d [%d] NCCL %s thinwire: %s\n", host, (int)getpid(), (int)gettid(), gpu, level,
+            message);
+}
+
 static void to_nccl(void *ctx, tw_log_level_t level, const char *file, int line, const char *message)
 {
     tw_nccl_logger_t logger = (tw_nccl_logger_t)(uintptr_t)ctx;
 
     logger(nccl_level(level), TW_NCCL_SUBSYSTEM_INIT | TW_NCCL_SUBSYSTEM_NET | TW_NCCL_SUBSYSTEM_TUNING, file,
            line, "thinwire: %s", message);
+    if (level <= TW_LOG_WARN && !tw_nccl_log_shows(TW_NCCL_LOG_WARN)) {
+        tw_nccl_log_to_stderr("WARN", -1, message);
+    }
 }
 
 void tw_nccl_log_install(tw_nccl_logger_t logger)

@@ -1,5 +1,7 @@
 /* What becomes of calls. */
+#include <cstdio>
 #include <cstring>
+#include <random>
 
 #include "plugin/interpose/interpose.h"
 #include "tests/plugin/interpose/job.h"
@@ -43,6 +45,30 @@ static void reductions()
                         handle(stream)) == ncclInvalidArgument);
     CHECK(reached("ncclAllReduce") == 1);
     OK(ncclRedOpDestroy(scaled, comm));
+    OK(ncclCommDestroy(comm));
+}
+
+/** What a rank gets of another's values, beside one in 128 that is 100 times as large; its own are 0. The test
+ *  reads how many of them have become 0. */
+static void outlier()
+{
+    ncclComm_t comm = join();
+    Stream stream;
+    std::mt19937 random(7);
+    std::normal_distribution<float> normal;
+    std::vector<float> own(2 * COUNT), sum(COUNT);
+    for (size_t i = 0; i < own.size(); i++) {
+        bool is_own = i / COUNT == (size_t)self().rank;
+        own[i] = is_own ? 0 : normal(random) * (i % 128 == 17 ? 100 : 1);
+    }
+    OK(ncclReduceScatter(own.data(), sum.data(), COUNT, ncclFloat32, ncclSum, comm, handle(stream)));
+    stream.synchronize();
+    size_t n = 0, n_zero = 0;
+    for (size_t i = 0; i < sum.size(); i++) {
+        n += i % 128 != 17;
+        n_zero += i % 128 != 17 && sum[i] == 0;
+    }
+    fprintf(stderr, "beside an outlier %d %% of the others are 0\n", (int)(100 * n_zero / n));
     OK(ncclCommDestroy(comm));
 }
 
@@ -333,7 +359,7 @@ Scenarios calls_scenarios()
         {"gathers", gathers}, {"reductions", reductions}, {"left_alone", left_alone},
         {"bytes", bytes},     {"groups", groups},         {"groups_that_fail", groups_that_fail},
         {"configs", configs}, {"captured", captured},     {"policy_at_run_time", policy_at_run_time},
-        {"plain", plain},     {"streams", streams},
+        {"plain", plain},     {"streams", streams},       {"outlier", outlier},
     };
 }
 

@@ -1,5 +1,6 @@
 /* How communicators come and go. */
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <thread>
 
@@ -151,6 +152,50 @@ static void rank_leaves()
         stream.synchronize();
     }
     CHECK_THAT(result == ncclRemoteError, std::to_string(result));
+    OK(ncclCommAbort(all));
+}
+
+static std::string sign(const char *name)
+{
+    return std::string(getenv("STANDIN_DIR")) + "/" + name;
+}
+
+/** Rank 1 makes its first call when a clock says that rank 0 has waited for hours. */
+static void late_rank()
+{
+    ncclComm_t all = join();
+    if (self().rank == 0) {
+        standin_hook_next(
+            "ncclCommGetAsyncError",
+            [](void *) {
+                double before = tw_time_sec();
+                standin_clock_jump(10000);
+                CHECK(tw_time_sec() - before > 9999);
+                std::ofstream(sign("late")).put('.');
+            },
+            nullptr);
+    }
+    while (self().rank == 1 && access(sign("late").c_str(), F_OK) != 0) {
+        usleep(1000);
+    }
+    expect_right(all, all_ranks(), "int8");
+    OK(ncclCommDestroy(all));
+}
+
+/** Rank 1 is gone before its first call: whoever waits for it hears of it from NCCL. */
+static void rank_never_comes()
+{
+    ncclComm_t all = join();
+    if (self().rank == 1) {
+        printf("ok\n");
+        fflush(stdout);
+        _exit(0);
+    }
+    Stream stream;
+    std::vector<char> own = tensor(self().rank, COUNT, ncclBfloat16),
+                      whole(own.size() * (size_t)self().world);
+    CHECK(ncclAllGather(own.data(), whole.data(), COUNT, ncclBfloat16, all, handle(stream)) ==
+          ncclRemoteError);
     OK(ncclCommAbort(all));
 }
 
@@ -416,6 +461,91 @@ static void split_later()
     OK(ncclCommDestroy(all));
 }
 
+/** A place for a handle that is gone as soon as NCCL may not write to it any more. */
+class Handle
+{
+  public:
+    ncclComm_t *place() const
+    {
+        return at.get();
+    }
+    ncclComm_t take()
+    {
+        ncclComm_t comm = *at;
+        at.reset();
+        return comm;
+    }
+
+  private:
+    std::unique_ptr<ncclComm_t> at = std::make_unique<ncclComm_t>();
+};
+
+/** Those that NCCL makes in the background of one that is there have its verdict, also where this process has
+ *  communicators with another one. */
+static void in_background()
+{
+    ncclComm_t all = join(), of_one = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id = share_id();
+    config.blocking = 0;
+    OK(ncclCommInitAll(&of_one, 1, nullptr));
+    Handle split, shrunk, grown, grouped, none;
+    CHECK(ncclCommSplit(all, 0, self().rank, split.place(), &config) == ncclInProgress);
+    wait_for(all);
+    ncclComm_t children[] = {split.take(), nullptr, nullptr};
+    CHECK(ncclCommShrink(all, nullptr, 0, shrunk.place(), &config, 0) == ncclInProgress);
+    wait_for(all);
+    children[1] = shrunk.take();
+    OK(ncclGroupStart());
+    OK(ncclCommSplit(all, 0, self().rank, grouped.place(), &config));
+    CHECK(ncclGroupEnd() == ncclInProgress);
+    wait_for(all);
+    children[2] = grouped.take();
+    CHECK(ncclCommGrow(all, self().world, &id, -1, grown.place(), &config) == ncclInProgress);
+    wait_for(all);
+    ncclComm_t more = grown.take();
+    CHECK(ncclCommSplit(all, NCCL_SPLIT_NOCOLOR, 0, none.place(), &config) == ncclInProgress);
+    wait_for(all);
+    CHECK(none.take() == nullptr);
+    for (ncclComm_t child : children) {
+        expect_right(child, all_ranks(), "int8");
+        OK(ncclCommDestroy(child));
+    }
+    expect_right(more, all_ranks(), "");
+    OK(ncclCommDestroy(more));
+    OK(ncclCommDestroy(of_one));
+    OK(ncclCommDestroy(all));
+}
+
+/** Who looks at the handle alone may use it; who has moved it and asked nobody is told. */
+static void in_background_unasked()
+{
+    ncclComm_t all = join();
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    for (bool is_moved : {false, true}) {
+        ncclComm_t child = nullptr;
+        CHECK(ncclCommSplit(all, 0, self().rank, &child, &config) == ncclInProgress);
+        while (__atomic_load_n(&child, __ATOMIC_ACQUIRE) == nullptr) {
+            usleep(1000);
+        }
+        if (!is_moved) {
+            expect_right(child, all_ranks(), "int8");
+            OK(ncclCommDestroy(child));
+            continue;
+        }
+        Stream stream;
+        std::vector<char> own = tensor(self().rank, COUNT, ncclBfloat16),
+                          whole(own.size() * (size_t)self().world);
+        ncclComm_t moved = child;
+        child = nullptr;
+        CHECK(ncclAllGather(own.data(), whole.data(), COUNT, ncclBfloat16, moved, handle(stream)) ==
+              ncclInvalidUsage);
+        OK(ncclCommDestroy(moved));
+    }
+    OK(ncclCommDestroy(all));
+}
+
 /** A communicator per thread, at the same time. */
 static void threads()
 {
@@ -486,6 +616,21 @@ static void bypasses()
     OK(ncclCommDestroy(comm));
 }
 
+/** A job that wants NCCL's sockets sealed: the net plugin hears of it. Later it does not. */
+static void sealed()
+{
+    tw_ip_encryption_t config = {sizeof(config), 0, 0, TW_IP_ENCRYPTION_SECRET,
+                                 "a secret of 32 bytes or of more"};
+    OK(ncclSetEncryption((const ncclEncryptionConfig_t *)&config));
+    ncclComm_t comm = join();
+    config = {sizeof(config), 0, 0, TW_IP_ENCRYPTION_NONE, nullptr};
+    OK(ncclSetEncryption((const ncclEncryptionConfig_t *)&config));
+    ncclComm_t plain = join();
+    CHECK(reached("ncclSetEncryption") == 2);
+    OK(ncclCommDestroy(plain));
+    OK(ncclCommDestroy(comm));
+}
+
 /** A child that was forked ends. */
 static void forks()
 {
@@ -510,6 +655,8 @@ Scenarios comms_scenarios()
         {"non_blocking", non_blocking},
         {"again_and_again", again_and_again},
         {"rank_leaves", rank_leaves},
+        {"late_rank", late_rank},
+        {"rank_never_comes", rank_never_comes},
         {"abort_while_waiting", abort_while_waiting},
         {"abort_in_mid_call", abort_in_mid_call},
         {"revoked", revoked},
@@ -518,10 +665,13 @@ Scenarios comms_scenarios()
         {"unused", unused},
         {"left_to_nccl", left_to_nccl},
         {"split_later", split_later},
+        {"in_background", in_background},
+        {"in_background_unasked", in_background_unasked},
         {"threads", threads},
         {"meeting_fails", meeting_fails},
         {"making_fails", making_fails},
         {"bypasses", bypasses},
+        {"sealed", sealed},
         {"forks", forks},
     };
 }

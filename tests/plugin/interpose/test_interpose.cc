@@ -111,6 +111,14 @@ uint64_t sum_of(const std::string &text, const std::string &words)
     return sum;
 }
 
+std::map<std::string, std::string> plugin_env()
+{
+    return {{"EXTENSION", extension},
+            {"STANDIN_NET_PLUGIN", net_plugin},
+            {"LD_LIBRARY_PATH", std::filesystem::path(library).parent_path()},
+            {"TW_INTERPOSE", "1"}};
+}
+
 /* ---- calls --------------------------------------------------------------------------------------------- */
 
 TEST_F(Interpose, GathersAndReductions)
@@ -165,6 +173,23 @@ TEST_F(Interpose, ReportsTheBytesOfARing)
     EXPECT_NE(said.find("all-gather: 6 calls quantized, 1572864 bytes between nodes before"),
               std::string::npos)
         << said;
+}
+
+/* One value in 128 is 100 times as large as the others: how many of those are 0 then, as docs/nccl.md says. */
+TEST_F(Interpose, SumsBesideAnOutlier)
+{
+    const struct {
+        const char *codec;
+        uint64_t least, most;
+    } codecs[] = {{"int4", 88, 94}, {"int4:block=32,hadamard", 1, 6}, {"int8:block=128,hadamard", 0, 2}};
+    for (const auto &one : codecs) {
+        for (const std::string &said : run({"outlier", 2, 1, {{"TW_INTERPOSE_SUMS", one.codec}}})) {
+            EXPECT_EQ(count(said, "reduce-scatter: 1 calls quantized"), 1u) << said;
+            EXPECT_EQ(count(said, "% of the others are 0"), 1u) << said;
+            EXPECT_GE(sum_of(said, "beside an outlier "), one.least) << said;
+            EXPECT_LE(sum_of(said, "beside an outlier "), one.most) << said;
+        }
+    }
 }
 
 TEST_F(Interpose, Groups)
@@ -256,9 +281,10 @@ TEST_F(Interpose, ARankWithoutTheLibrary)
         what.rank_without = without;
         std::vector<std::string> said = run(what);
         std::string all = said[0] + said[1] + said[2];
-        std::string why = without == 0 ? "the process that made its id has no interposer"
-                                       : "rank " + std::to_string(without) + ": no interposer there";
-        EXPECT_EQ(count(all, "nothing is quantized between these ranks: " + why), 1u) << all;
+        std::string why =
+            without == 0 ? "the process that made its id has no interposer"
+                         : "between these ranks: rank " + std::to_string(without) + ": no interposer there";
+        EXPECT_EQ(count(all, why), without == 0 ? 2u : 1u) << all;
         EXPECT_EQ(said[(size_t)without], "");
     }
 }
@@ -300,6 +326,24 @@ TEST_F(Interpose, Communicators)
     run({"again_and_again"});
     run({"threads"});
     run({"split_later", 3, 1});
+    run({"in_background", 3, 1});
+}
+
+TEST_F(Interpose, AHandleThatWasMovedBeforeNcclWasAsked)
+{
+    for (const std::string &said : run({"in_background_unasked"})) {
+        EXPECT_EQ(count(said, "the job has not asked ncclCommGetAsyncError"), 1u) << said;
+    }
+}
+
+/* As NCCL does, until an error, and without a bound in time. */
+TEST_F(Interpose, WaitsForALateRank)
+{
+    std::vector<std::string> said = run({"late_rank"});
+    EXPECT_EQ(count(said[0], "not all ranks of the communicator have come to its first call yet"), 1u)
+        << said[0];
+    /* a meeting that was given up keeps what a stream may still touch */
+    run({"rank_never_comes", 2, 1, {{"LSAN_OPTIONS", "detect_leaks=0"}}});
 }
 
 TEST_F(Interpose, InsideANode)
@@ -341,6 +385,17 @@ TEST_F(Interpose, SaysOnceWhatGoesPastTheNetPlugin)
         EXPECT_EQ(count(said, "writes into other ranks' memory (ncclPutSignal"), 1u) << said;
     }
     EXPECT_EQ(count(run({"gathers"})[0], "past the net plugin"), 0u);
+}
+
+/* NCCL tells its net plugin nothing of it. */
+TEST_F(Interpose, WhatNcclSealsThePluginSeals)
+{
+    std::map<std::string, std::string> env = plugin_env();
+    env.erase("TW_INTERPOSE");
+    for (const std::string &said : run({"sealed", 2, 1, env})) {
+        EXPECT_EQ(count(said, "net: what is sent is sealed, as ncclSetEncryption asks"), 1u) << said;
+        EXPECT_EQ(count(said, "a secret of"), 0u) << said;
+    }
 }
 
 TEST_F(Interpose, Forks)
@@ -402,14 +457,6 @@ TEST_F(Interpose, RedirectionThatIsRefused)
     }
 }
 
-std::map<std::string, std::string> plugin_env()
-{
-    return {{"EXTENSION", extension},
-            {"STANDIN_NET_PLUGIN", net_plugin},
-            {"LD_LIBRARY_PATH", std::filesystem::path(library).parent_path()},
-            {"TW_INTERPOSE", "1"}};
-}
-
 /* As PyTorch's job has it: nothing but variables. */
 TEST_F(Interpose, OpenedByTheNetPlugin)
 {
@@ -441,6 +488,8 @@ TEST_F(Interpose, NotOpenedByTheNetPlugin)
         EXPECT_NE(result.err.find("TW_INTERPOSE is set and cannot be done here"), std::string::npos)
             << result.err;
         EXPECT_NE(result.err.find("the net plugin does not begin"), std::string::npos) << result.err;
+        EXPECT_EQ(count(result.err, "] NCCL WARN thinwire: TW_INTERPOSE is set and cannot"), 1u)
+            << "NCCL's log shows nothing unless it is asked: " << result.err;
     }
 }
 
@@ -464,10 +513,27 @@ TEST_F(Interpose, ARankThatTheNetPluginDoesNotRedirect)
         what.rank_without = without;
         std::vector<std::string> said = run(what);
         std::string all = said[0] + said[1] + said[2];
-        std::string why = without == 0 ? "the interposer of rank 0 is not reached"
-                                       : "rank " + std::to_string(without) + ": no interposer there";
-        EXPECT_EQ(count(all, "nothing is quantized between these ranks: " + why), 1u) << all;
+        std::string why =
+            without == 0 ? "that of rank 0 is not reached"
+                         : "between these ranks: rank " + std::to_string(without) + ": no interposer there";
+        EXPECT_EQ(count(all, why), without == 0 ? 2u : 1u) << all;
     }
+}
+
+/* It was exported on one rank alone: that one says so where NCCL's log shows nothing, and what it left. */
+TEST_F(Interpose, ARankAloneIsRedirected)
+{
+    JobRun what = {"left_to_nccl", 3, 1, {}, "job", false, {}};
+    what.env = plugin_env();
+    what.env.erase("TW_INTERPOSE");
+    what.env["TW_JOIN_TIMEOUT"] = "2s";
+    what.env_of_rank_1["TW_INTERPOSE"] = "1";
+    std::vector<std::string> said = run(what);
+    EXPECT_EQ(count(said[1], "] NCCL INFO thinwire: nothing is quantized between ranks that NCCL had"), 1u)
+        << said[1];
+    EXPECT_EQ(count(said[1], "] NCCL INFO thinwire: rank 1: all-gather: 2 calls left alone: not all ranks"),
+              1u)
+        << said[1];
 }
 
 /* No launcher's variables: what was made before the interposer came is left alone, on all ranks. */
@@ -476,7 +542,14 @@ TEST_F(Interpose, RedirectedWithoutALauncher)
     JobRun what = {"left_to_nccl", 2, 1, plugin_env(), "job", false};
     what.env["MASTER_ADDR"] = "";
     for (const std::string &said : run(what)) {
+        EXPECT_EQ(count(said,
+                        "] NCCL INFO thinwire: communicators that were made before the interposer came are "
+                        "left alone: "),
+                  1u)
+            << said;
         EXPECT_EQ(count(said, "LD_PRELOAD needs none"), 1u) << said;
+        EXPECT_EQ(count(said, ": all-gather: 2 calls left alone: not all ranks have the interposer"), 1u)
+            << said;
     }
 }
 
@@ -527,9 +600,10 @@ TEST_F(Interpose, LinesGoToNcclsLogWhereThereIsOne)
     }
     env = plugin_env();
     env["MASTER_ADDR"] = "";
+    env["NCCL_DEBUG"] = "INFO";
     for (const std::string &said : run({"left_to_nccl", 2, 1, env, "job", false})) {
-        EXPECT_EQ(count(said, "log of NCCL: thinwire: nccl: communicators that were made before"), 1u)
-            << said;
+        EXPECT_EQ(count(said, "log of NCCL: thinwire: communicators that were made before"), 1u) << said;
+        EXPECT_EQ(count(said, "] NCCL "), 0u) << said;
     }
 }
 
@@ -543,6 +617,7 @@ TEST_F(Interpose, AMisspeltVariableIsNamedOnce)
         EXPECT_EQ(count(said, "NCCL WARN thinwire: " + words), 1u) << said;
     }
     env.merge(misspelt);
+    env["NCCL_DEBUG"] = "warn";
     for (const std::string &said : run({"gathers", 2, 1, env, "job", false})) {
         EXPECT_EQ(count(said, "log of NCCL: thinwire: " + words), 1u) << said;
         EXPECT_EQ(count(said, words), 1u) << said;

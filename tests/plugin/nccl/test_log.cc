@@ -69,6 +69,26 @@ TEST_F(NcclLog, TheUsersLevelStays)
     EXPECT_EQ(lines[0].text, "thinwire: asked for");
 }
 
+/* NCCL shows no line unless NCCL_DEBUG says so. */
+TEST_F(NcclLog, WhatNcclWouldNotShowIsOnStderr)
+{
+    const std::pair<const char *, bool> levels[] = {{nullptr, true}, {"VERSION", true}, {"", true},
+                                                    {"warn", false}, {"INFO", false},   {"TRACE", false}};
+    tw_nccl_log_install(logger);
+    for (auto [level, is_hidden] : levels) {
+        set_env("NCCL_DEBUG", level != nullptr ? std::optional<std::string>(level) : std::nullopt);
+        testing::internal::CaptureStderr();
+        tw_error("a");
+        tw_warn("b");
+        tw_info("c");
+        std::string said = testing::internal::GetCapturedStderr();
+        EXPECT_EQ(said.find("[-1] NCCL WARN thinwire: a\n") != std::string::npos, is_hidden) << said;
+        EXPECT_EQ(said.find("[-1] NCCL WARN thinwire: b\n") != std::string::npos, is_hidden) << said;
+        EXPECT_EQ(said.find("thinwire: c"), std::string::npos) << said;
+    }
+    EXPECT_EQ(lines.size(), 18u);
+}
+
 TEST_F(NcclLog, NoLoggerLeavesTheLogAlone)
 {
     expect_log("here as before");

@@ -21,6 +21,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -45,6 +46,8 @@ constexpr size_t PATH_AT = 24, PATH_BYTES = 48; /* in an id */
 }
 
 /* ---- what was called ----------------------------------------------------------------------------------- */
+
+std::atomic<int> clock_ahead{0};
 
 std::mutex calls_lock;
 std::map<std::string, int> calls;
@@ -341,17 +344,18 @@ tw_nccl_net_v11_t *find_net_plugin()
 void open_net(ncclComm *comm)
 {
     static tw_nccl_net_v11_t *plugin = find_net_plugin();
-    int traffic_class = -1;
+    tw_nccl_net_config_t config = {-1};
     if (plugin == nullptr) {
         return;
     }
-    if (plugin->init(&comm->net, 1, &traffic_class, log_line, nullptr) != TW_NCCL_SUCCESS) {
+    if (plugin->init(&comm->net, 1, &config, log_line, nullptr) != TW_NCCL_SUCCESS) {
         die("the net plugin does not begin");
     }
     comm->close_net = plugin->finalize;
 }
 
 thread_local int depth = 0;
+thread_local bool goes_on = false; /* what the group does, in the background */
 /** What a group does at its end, all at once: ranks of one thread meet there. */
 thread_local std::vector<std::function<void()>> open_joins;
 
@@ -667,6 +671,19 @@ void record_launch(ncclResult_t result, const ncclCollConfig_t *config, cudaStre
 
 extern "C" {
 
+/* For all that reads it, whatever it is linked with. */
+int clock_gettime(clockid_t clock, timespec *now) noexcept
+{
+    int result = (int)syscall(SYS_clock_gettime, clock, now);
+    now->tv_sec += clock == CLOCK_MONOTONIC ? clock_ahead.load() : 0;
+    return result;
+}
+
+void standin_clock_jump(int sec)
+{
+    clock_ahead += sec;
+}
+
 int standin_calls(const char *name)
 {
     std::lock_guard<std::mutex> hold(calls_lock);
@@ -761,30 +778,47 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *)
     return result;
 }
 
-static ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config);
-
-/* The handle is there when all is done: in a group, when that ends; without blocking, some time later. */
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config)
+/* One that comes of another. The handle is there when all is done: in a group, when that ends; without
+ * blocking, some time later. */
+static ncclResult_t derive(ncclComm_t parent, ncclComm_t *out, const ncclConfig_t *config,
+                           const std::function<ncclResult_t(ncclComm_t *)> &make)
 {
-    *out = nullptr;
-    if (config != nullptr && config->blocking == 0) {
-        comm->async = ncclInProgress;
-        comm->joining = std::thread([=] {
+    bool blocks = config == nullptr || config->blocking != 0;
+    const auto in_background = [=] {
+        if (parent->joining.joinable()) {
+            parent->joining.join();
+        }
+        parent->async = ncclInProgress;
+        parent->joining = std::thread([=] {
+            ncclComm_t made = nullptr;
             usleep(50000);
-            (void)split(comm, color, key, out, nullptr);
-            comm->async = ncclSuccess;
+            (void)make(&made);
+            __atomic_store_n(out, made, __ATOMIC_RELEASE);
+            parent->async = ncclSuccess;
         });
-        return ncclInProgress;
-    }
+    };
+    *out = nullptr;
     if (depth > 0) {
-        open_joins.push_back([=] { (void)split(comm, color, key, out, config); });
+        goes_on = goes_on || !blocks;
+        open_joins.push_back(blocks ? std::function<void()>([=] { (void)make(out); }) : in_background);
         return ncclSuccess;
     }
-    return split(comm, color, key, out, config);
+    if (blocks) {
+        return make(out);
+    }
+    in_background();
+    return ncclInProgress;
+}
+
+static ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t *out);
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config)
+{
+    return derive(comm, out, config, [=](ncclComm_t *at) { return split(comm, color, key, at); });
 }
 
 /* A short exchange when nothing else is under way. */
-static ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config)
+static ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t *out)
 {
     struct Wish {
         int color, key;
@@ -809,7 +843,7 @@ static ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t *out, 
         rank += is_in && (wishes[(size_t)r].key < key || (wishes[(size_t)r].key == key && r < comm->rank));
     }
     return create(out, world, comm->dir + "-" + std::to_string(n) + "c" + std::to_string(color), rank,
-                  config);
+                  nullptr);
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n_excluded, ncclComm_t *out,
@@ -821,7 +855,9 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n_excluded, nccl
         rank -= excluded[i] < comm->rank;
     }
     std::string dir = comm->dir + "-" + std::to_string(comm->n_children++) + "s";
-    return result == ncclSuccess ? create(out, comm->world - n_excluded, dir, rank, config) : result;
+    return result != ncclSuccess ? result : derive(comm, out, config, [=](ncclComm_t *at) {
+        return create(at, comm->world - n_excluded, dir, rank, nullptr);
+    });
 }
 
 /* All ranks bring the id; NCCL's own asks it of the new ones and of one other. */
@@ -829,9 +865,12 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int world, const ncclUniqueId *id, in
                           ncclConfig_t *config)
 {
     ncclResult_t result = note("ncclCommGrow");
-    return result == ncclSuccess
-               ? create(out, world, id->internal + PATH_AT, comm != nullptr ? comm->rank : rank, config)
-               : result;
+    std::string dir = id->internal + PATH_AT;
+    if (result != ncclSuccess || comm == nullptr) {
+        return result == ncclSuccess ? create(out, world, dir, rank, config) : result;
+    }
+    return derive(comm, out, config,
+                  [=](ncclComm_t *at) { return create(at, world, dir, comm->rank, nullptr); });
 }
 
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *n)
@@ -922,6 +961,11 @@ ncclResult_t ncclWaitSignal(int, ncclWaitSignalDesc_t *, ncclComm_t, cudaStream_
     return note("ncclWaitSignal");
 }
 
+ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t *)
+{
+    return note("ncclSetEncryption");
+}
+
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t type,
                                       ncclScalarResidence_t, ncclComm_t comm)
 {
@@ -955,7 +999,9 @@ ncclResult_t ncclGroupEnd(void)
         join_all();
         if (result == ncclSuccess) {
             launch_all(ops);
+            result = goes_on ? ncclInProgress : ncclSuccess;
         }
+        goes_on = false;
     }
     return result;
 }

@@ -16,6 +16,8 @@ uint64_t standin_sent_bytes(ncclComm *comm, int peer);
 void standin_fail_next(const char *name, int result);
 /** In the next call of this function, on its thread, before it does anything: hook(arg). */
 void standin_hook_next(const char *name, void (*hook)(void *arg), void *arg);
+/** From now on CLOCK_MONOTONIC is so much later, for all in this process. */
+void standin_clock_jump(int sec);
 }
 
 #endif
