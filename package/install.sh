@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the shared library, the public headers and the pkg-config file. See usage().
+# Installs the shared library, those for NCCL, the public headers and the pkg-config file. See usage().
 set -euo pipefail
 
 usage() {
@@ -7,11 +7,12 @@ usage() {
 usage: ./bazelw run //:install -- --prefix DIR [--libdir DIR] [--destdir DIR]
 
   --prefix DIR    where to: DIR/include/thinwire, DIR/lib, DIR/lib/pkgconfig (default: /usr/local)
-  --libdir DIR    another place for the library, absolute (default: PREFIX/lib)
+  --libdir DIR    another place for the libraries, absolute (default: PREFIX/lib)
   --destdir DIR   put everything below DIR, for those who make packages (default: nothing)
   --help          this text
 
-Then, for a program of yours (with PKG_CONFIG_PATH=PREFIX/lib/pkgconfig where that is not searched anyway):
+For a job under NCCL (docs/nccl.md): LD_LIBRARY_PATH=PREFIX/lib NCCL_NET_PLUGIN=thinwire.
+For a program of yours (with PKG_CONFIG_PATH=PREFIX/lib/pkgconfig where that is not searched anyway):
 
   cc program.c \$(pkg-config --cflags --libs thinwire) -o program
 EOT
@@ -24,12 +25,14 @@ fail() {
 
 # Before "--": what the build says; after it: the caller.
 headers=()
+nccl=()
 while [ "${1:-}" != -- ]; do
     case "${1:-}" in
     --library) library=$2 && shift ;;
     --soname) soname=$2 && shift ;;
     --pc) pc=$2 && shift ;;
     --header=*) headers+=("${1#--header=}") ;;
+    --nccl=*) nccl+=("${1#--nccl=}") ;;
     *) fail "run me by ./bazelw run //:install" ;;
     esac
     shift
@@ -73,6 +76,9 @@ done
 put 755 "$library" "$libdir/libthinwire.so.$version"
 ln -sfn "libthinwire.so.$version" "$destdir$libdir/$soname"
 ln -sfn "$soname" "$destdir$libdir/libthinwire.so"
+for one in "${nccl[@]}"; do
+    put 755 "$one" "$libdir/${one##*/}"
+done
 filled=$(mktemp)
 trap 'rm -f "$filled"' EXIT
 sed -e "s|@prefix@|$prefix|" -e "s|@libdir@|$libdir|" -e "s|@includedir@|$includedir|" -e "s|@version@|$version|" "$pc" >"$filled"

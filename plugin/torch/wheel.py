@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""wheel.py OUT --version-header core/core.h --library libthinwire.so FILE.py...: a wheel of the package
-`thinwire`, which carries the shared library. The same bytes for the same input; nothing is fetched.
+"""wheel.py OUT --version-header core/core.h --library libthinwire.so [--nccl LIBRARY...] FILE.py...: a wheel
+of the package `thinwire`, which carries the shared library, and those for NCCL in thinwire/nccl. The same
+bytes for the same input; nothing is fetched.
 
 OUT's name says the platform: linux_x86_64, or manylinux_2_N_x86_64, which pip installs only where glibc is
-new enough; then the library may need no newer one. UCX is not inside: capi.py says what to install where
+new enough; then no library may need a newer one. UCX is not inside: capi.py says what to install where
 there is none."""
 
 import argparse
@@ -67,8 +68,10 @@ def contents(args):
     files["thinwire/version.py"] = b'__version__ = "%s"\n' % version.encode()
     files["thinwire/py.typed"] = b""
     files["thinwire/" + SONAME] = args.library.read_bytes()
+    files |= {"thinwire/nccl/" + path.name: path.read_bytes() for path in args.nccl}
+    libraries = [data for name, data in files.items() if ".so" in name]
     files[info + "METADATA"] = (METADATA % version).encode()
-    files[info + "WHEEL"] = (WHEEL % platform_of(args.out, files["thinwire/" + SONAME])).encode()
+    files[info + "WHEEL"] = (WHEEL % platform_of(args.out, libraries)).encode()
     files |= {info + "licenses/" + name: path.read_bytes()
               for name, path in sorted(LINKED_IN.items()) if path.exists()}
     files[info + "entry_points.txt"] = ENTRY_POINTS.encode()
@@ -77,13 +80,14 @@ def contents(args):
     return files
 
 
-def platform_of(out, library):
-    """The platform in a wheel's name. SystemExit if the library needs a newer glibc than that says."""
+def platform_of(out, libraries):
+    """The platform in a wheel's name. SystemExit if a library needs a newer glibc than that says."""
     platform = pathlib.Path(out).stem.split("-")[-1]
-    newest = max((int(minor) for minor in re.findall(rb"\0GLIBC_2\.(\d+)", library)), default=0)
+    newest = max((int(minor) for one in libraries for minor in re.findall(rb"\0GLIBC_2\.(\d+)", one)),
+                 default=0)
     promised = re.fullmatch(r"manylinux_2_(\d+)_x86_64", platform)
     if promised and int(promised.group(1)) < newest:
-        raise SystemExit("wheel.py: %s, but the library needs glibc 2.%d" % (platform, newest))
+        raise SystemExit("wheel.py: %s, but a library needs glibc 2.%d" % (platform, newest))
     return platform
 
 
@@ -96,6 +100,7 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--version-header", type=pathlib.Path, required=True)
     parser.add_argument("--library", type=pathlib.Path, required=True)
+    parser.add_argument("--nccl", type=pathlib.Path, action="append", default=[])
     parser.add_argument("sources", type=pathlib.Path, nargs="+")
     args = parser.parse_args()
     with zipfile.ZipFile(args.out, "w", zipfile.ZIP_DEFLATED) as wheel:

@@ -168,31 +168,66 @@ TEST_F(Install, SonameIsWhatTheLinksSay)
     EXPECT_EQ(shell("test -f " + prefix + "/lib/libthinwire.so.0").code, 0);
 }
 
-/* What the library asks the loader for. */
-TEST_F(Install, NeedsGlibcAlone)
+/** Whatever shared library is installed. */
+std::vector<std::string> libraries(const std::string &prefix)
 {
-    const process::Result dynamic = shell("readelf -d " + prefix + "/lib/libthinwire.so");
-    ASSERT_EQ(dynamic.code, 0) << dynamic.err;
-    std::istringstream lines(dynamic.out);
-    const std::regex library("NEEDED.*\\[(.*)\\]");
-    const std::regex expected("(libc|libm|libpthread|libdl|librt|ld-linux-x86-64)\\.so\\.[0-9]+");
-    size_t n_libraries = 0;
+    std::istringstream lines(shell("find " + prefix + "/lib -name '*.so*' -type f").out);
+    std::vector<std::string> all;
     for (std::string line; std::getline(lines, line);) {
-        std::smatch match;
-        if (std::regex_search(line, match, library)) {
-            EXPECT_TRUE(std::regex_match(match[1].str(), expected)) << line;
-            n_libraries++;
-        }
-        EXPECT_EQ(line.find("PATH"), std::string::npos) << "a folder of the machine that built it: " << line;
+        all.push_back(line);
     }
-    EXPECT_GE(n_libraries, 1u);
+    return all;
 }
 
-TEST_F(Install, HasNothingForDebuggers)
+TEST_F(Install, ThoseForNcclAreThere)
 {
-    const process::Result sections = shell("readelf -SW " + prefix + "/lib/libthinwire.so");
-    EXPECT_EQ(sections.out.find(".debug"), std::string::npos) << sections.out;
-    EXPECT_EQ(sections.out.find(".symtab"), std::string::npos) << sections.out;
+    EXPECT_EQ(shell("nm -D " + prefix + "/lib/libnccl-net-thinwire.so | grep -c ncclNetPlugin_v12").out,
+              "1\n");
+    EXPECT_GE(libraries(prefix).size(), 2u);
+}
+
+/* What the libraries ask the loader for. */
+TEST_F(Install, NeedGlibcAlone)
+{
+    for (const std::string &path : libraries(prefix)) {
+        const process::Result dynamic = shell("readelf -d " + path);
+        ASSERT_EQ(dynamic.code, 0) << dynamic.err;
+        std::istringstream lines(dynamic.out);
+        const std::regex library("NEEDED.*\\[(.*)\\]");
+        const std::regex expected(
+            "(libc|libm|libpthread|libdl|librt|ld-linux-x86-64|libgcc_s)\\.so\\.[0-9]+");
+        size_t n_libraries = 0;
+        for (std::string line; std::getline(lines, line);) {
+            std::smatch match;
+            if (std::regex_search(line, match, library)) {
+                EXPECT_TRUE(std::regex_match(match[1].str(), expected)) << path << line;
+                n_libraries++;
+            }
+            EXPECT_EQ(line.find("PATH"), std::string::npos)
+                << path << ": a folder of the machine that built it: " << line;
+        }
+        EXPECT_GE(n_libraries, 1u);
+    }
+}
+
+/* That of RHEL 9; a newer one would leave its users out. */
+TEST_F(Install, NeedNoNewerGlibc)
+{
+    for (const std::string &path : libraries(prefix)) {
+        const process::Result newest =
+            shell("objdump -T " + path + " | grep -o 'GLIBC_2[.][0-9]*' | sort -uV | tail -1");
+        ASSERT_EQ(newest.out.rfind("GLIBC_2.", 0), 0u) << path << newest.err;
+        EXPECT_LE(std::stoi(newest.out.substr(8)), 34) << path;
+    }
+}
+
+TEST_F(Install, HaveNothingForDebuggers)
+{
+    for (const std::string &path : libraries(prefix)) {
+        const process::Result sections = shell("readelf -SW " + path);
+        EXPECT_EQ(sections.out.find(".debug"), std::string::npos) << path << sections.out;
+        EXPECT_EQ(sections.out.find(".symtab"), std::string::npos) << path << sections.out;
+    }
 }
 
 TEST_F(Install, SaysWhatIsWrong)

@@ -1,10 +1,11 @@
-"""python -m thinwire info | doctor | diff OLD NEW -o FILE | patch OLD FILE -o NEW"""
+"""python -m thinwire info | doctor | nccl | diff OLD NEW -o FILE | patch OLD FILE -o NEW"""
 
 from __future__ import annotations
 
 import argparse
 import ctypes as C
 import os
+import pathlib
 import signal
 import sys
 import time
@@ -65,6 +66,17 @@ def _info(_args: argparse.Namespace) -> int:
     return 0
 
 
+def _nccl(args: argparse.Namespace) -> int:
+    folder = pathlib.Path(__file__).resolve().parent / "nccl"
+    found = sorted(path.name for path in folder.glob("*.so"))
+    if not found:
+        raise OSError("%s: no libraries for NCCL: this is not the wheel, or it was built without" % folder)
+    print(folder if args.path else
+          "export LD_LIBRARY_PATH=%s${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} NCCL_NET_PLUGIN=thinwire\n"
+          "export NCCL_NET=Thinwire NCCL_NET_PLUGIN_REF_COUNT=1" % folder)
+    return 0
+
+
 def _doctor(args: argparse.Namespace) -> int:
     from . import autoload, capi
 
@@ -105,6 +117,11 @@ def _parser() -> argparse.ArgumentParser:
                         help="where several streams are measured, so many, 2 to 32 (default: 4)")
     doctor.add_argument("--json", metavar="FILE", help="write everything as a JSON object, on rank 0")
     doctor.set_defaults(run=_doctor)
+    nccl = commands.add_parser(
+        "nccl", help="where the libraries for NCCL are, as lines for a shell",
+        description="Lines for a shell that have NCCL load the net plugin; what else there is: docs/nccl.md.")
+    nccl.add_argument("--path", action="store_true", help="the folder alone")
+    nccl.set_defaults(run=_nccl)
     diff = commands.add_parser("diff", help="write what makes NEW of OLD")
     diff.add_argument("old", metavar="OLD",
                       help="a .safetensors file, an index of one in parts, or the folder with it")

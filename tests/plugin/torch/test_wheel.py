@@ -1,8 +1,10 @@
 """The wheel, installed by pip into an environment of its own."""
 
+import ctypes
 import json
 import os
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -52,7 +54,27 @@ def test_what_is_in_it():
     with zipfile.ZipFile(wheel()) as files:
         names = set(files.namelist())
     assert {"thinwire/py.typed", "thinwire/libthinwire.so.0", "thinwire/__main__.py",
-            "thinwire/delta.py"} <= names
+            "thinwire/delta.py", "thinwire/nccl/libnccl-net-thinwire.so"} <= names
+
+
+def newest_glibc(data):
+    return max(int(minor) for minor in re.findall(rb"\0GLIBC_2\.(\d+)", data))
+
+
+def test_glibc_of_rhel_9_is_enough():
+    """Whatever is shipped."""
+    with zipfile.ZipFile(wheel()) as files:
+        newest = {name: newest_glibc(files.read(name)) for name in files.namelist() if ".so" in name}
+    assert len(newest) >= 2 and max(newest.values()) <= 34, newest
+
+
+def test_the_libraries_for_nccl_are_found(python):
+    folder = run(python, "-m", "thinwire", "nccl", "--path").stdout.strip()
+    ctypes.CDLL(folder + "/libnccl-net-thinwire.so").ncclNetPlugin_v12
+    lines = run(python, "-m", "thinwire", "nccl").stdout
+    said = subprocess.run(["bash", "-c", lines + 'echo "$NCCL_NET_PLUGIN $LD_LIBRARY_PATH"'],
+                          env={"LD_LIBRARY_PATH": "/mine"}, capture_output=True, text=True).stdout
+    assert said == "thinwire %s:/mine\n" % folder
 
 
 def test_info_without_torch(python):
