@@ -112,8 +112,8 @@ int tw_p2p_peer_is_open(const tw_p2p_peer_t *peer);
  *  are just dropped. The peer is gone. Accepts NULL. */
 void tw_p2p_peer_close(tw_p2p_peer_t *peer);
 
-/** Over TCP: what this end sends it from now on has this traffic class, 0 to 255 (the byte in the head of IP's
- *  packets that switches and routers sort by); negative: it stays as it is. */
+/** Over TCP: what this end sends it from now on has this traffic class, 0 to 255 (the byte in the head of
+ *  IP's packets that switches and routers sort by); negative: it stays as it is. */
 void tw_p2p_peer_mark(const tw_p2p_peer_t *peer, int traffic_class);
 
 int tw_p2p_peer_id(const tw_p2p_peer_t *peer);

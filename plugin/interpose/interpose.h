@@ -38,8 +38,8 @@ int tw_nccl_set_policy(const char *gathers, const char *sums);
 int tw_nccl_redirect(void);
 /** 1 if the job's calls come here: it has made, or is making, a communicator through this library. */
 int tw_nccl_is_wrapped(void);
-/** For the net plugin, which NCCL does not tell: the secret that the job has given ncclSetEncryption for NCCL's
- *  own sockets; NULL: none. It stays where it is. Any thread. */
+/** For the net plugin, which NCCL does not tell: the secret that the job has given ncclSetEncryption for
+ *  NCCL's own sockets; NULL: none. It stays where it is. Any thread. */
 const char *tw_nccl_secret(void);
 /** For the net plugin: from now on all lines go to NCCL's logger; NULL: they stay where they are. Misspelt
  *  variables are named there, unless that was done before, here or by the caller (has_named). Any thread. */

@@ -34,7 +34,8 @@ typedef struct tw_nccl_net_config {
 } tw_nccl_net_config_t;
 
 /** What a profiler of the user's hears of a net (from 2.26). type: an event starts, *event is set if the
- *  profiler wants it; or it stops. parent: what isend or irecv got (phandle). `plugin` says what `data` is. */
+ *  profiler wants it; or it stops. parent: what isend or irecv got (phandle). `plugin` says what `data`
+ *  is. */
 #define TW_NCCL_PROFILER_START 0
 #define TW_NCCL_PROFILER_STOP 1
 typedef tw_nccl_result_t (*tw_nccl_profiler_t)(void **event, int type, void *parent, int64_t plugin,

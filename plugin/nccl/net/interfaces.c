@@ -157,9 +157,9 @@ static int is_dockers(const char *name)
     return strncmp(name, "br-", 3) == 0 && strspn(name + 3, "0123456789abcdef") == 12 && name[15] == '\0';
 }
 
-/** What is offered where nobody has chosen: those of the first rank that there are. A loopback with an address
- *  of the network's is how hosts are reached that tell routers of it; an address of a link's own is what a
- *  management card has, the same in every host, or all that a cable between two hosts has. */
+/** What is offered where nobody has chosen: those of the first rank that there are. A loopback with an
+ *  address of the network's is how hosts are reached that tell routers of it; an address of a link's own is
+ *  what a management card has, the same in every host, or all that a cable between two hosts has. */
 enum { NETWORK, ROUTED_LOOPBACK, LINK_ALONE, CONTAINERS, UNNUMBERED, LOOPBACK, RANKS };
 
 static int rank_of(const tw_net_interface_t *one)

@@ -23,8 +23,8 @@ typedef struct tw_net_interfaces {
  *  network, but for the loopback and those of containers and virtual machines; where there are none, a
  *  loopback with such an address, those with 169.254/16, those of containers, those with fe80::/10 alone, the
  *  loopback. Of the address family that NCCL_SOCKET_FAMILY says; else IPv4 where there is one. At least one,
- *  at most TW_NET_DEVICES_MAX. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_NO_MEMORY, logged; then there is
- *  nothing to clean up. */
+ *  at most TW_NET_DEVICES_MAX. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_NO_MEMORY, logged; then
+ *  there is nothing to clean up. */
 tw_status_t tw_net_interfaces_choose(const char *names, tw_net_interfaces_t *out);
 void tw_net_interfaces_cleanup(tw_net_interfaces_t *interfaces);
 

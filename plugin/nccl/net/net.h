@@ -34,8 +34,8 @@ typedef struct tw_net_options {
 /** From the variables, and with the secret below; the caller cleans up with tw_net_config_table.
  *  TW_ERR_CONFIG, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_net_options_init(tw_net_options_t *options);
-/** What holds for all of NCCL in this process: its profiler (NULL: none), and the secret that all that is made
- *  from now on is sealed with (copied; NULL: as the variables say). TW_ERR_NO_MEMORY, logged. */
+/** What holds for all of NCCL in this process: its profiler (NULL: none), and the secret that all that is
+ *  made from now on is sealed with (copied; NULL: as the variables say). TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_net_begin(tw_nccl_profiler_t profiler, const char *secret);
 
 /* ---- devices ------------------------------------------------------------------------------------------- */

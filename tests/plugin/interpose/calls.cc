@@ -48,8 +48,8 @@ static void reductions()
     OK(ncclCommDestroy(comm));
 }
 
-/** What a rank gets of another's values, beside one in 128 that is 100 times as large; its own are 0. The test
- *  reads how many of them have become 0. */
+/** What a rank gets of another's values, beside one in 128 that is 100 times as large; its own are 0. The
+ *  test reads how many of them have become 0. */
 static void outlier()
 {
     ncclComm_t comm = join();

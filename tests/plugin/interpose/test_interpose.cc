@@ -175,7 +175,8 @@ TEST_F(Interpose, ReportsTheBytesOfARing)
         << said;
 }
 
-/* One value in 128 is 100 times as large as the others: how many of those are 0 then, as docs/nccl.md says. */
+/* One value in 128 is 100 times as large as the others: how many of those are 0 then, as docs/nccl.md
+ * says. */
 TEST_F(Interpose, SumsBesideAnOutlier)
 {
     const struct {
