@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 from . import capi, inside, operations, policy, segments, tally, unused
@@ -21,10 +22,12 @@ class _Hook:
 
     _thinwire = True
 
-    def __init__(self, rules: policy.Policy, group: dist.ProcessGroup | None = None):
-        """group: the model's, where none is given as the hook's state."""
+    def __init__(self, rules: policy.Policy, model: DistributedDataParallel | None = None):
+        """model: that of TW_DDP; None: the group is the hook's state, or the default one."""
         self.__name__ = self.__qualname__ = "thinwire_hook"
-        self._rules, self._use, self._group = rules, Use(rules.settings()), group
+        self._rules, self._use = rules, Use(rules.settings())
+        self._model = weakref.ref(model) if model is not None else lambda: None
+        self.theirs: tuple[object, Callable] | None = None  # (state, hook) of the job's own, later on
         self._shapes: dict[object, operations.Shape] = {}
         self._steps = itertools.count()
 
@@ -44,23 +47,50 @@ class _Hook:
 
     # Not annotated: torch compares annotations with types, and these are strings.
     def __call__(self, state, bucket):
-        group, buffer = state or self._group or dist.group.WORLD, bucket.buffer()
+        if self.theirs is not None:
+            return self.theirs[1](self.theirs[0], bucket)
+        model, buffer = self._model(), bucket.buffer()
+        group = state or (model.process_group if model is not None else dist.group.WORLD)
+        left = _ranks_left(model)
         ranks = operations.carrier("ddp all-reduce", self._use, group, buffer, dist.ReduceOp.AVG)
         if ranks is None:
-            from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-
-            return allreduce_hook(group, bucket)
+            _divide(buffer, left or group.size())
+            return dist.all_reduce(buffer, group=group, async_op=True).get_future().then(_first)
+        if left:
+            _divide(buffer, left)
         if ranks.n_nodes > 1:
             tally.announce("DDP over thinwire: gradients %s" % (self._rules.grads or "plain"))
         request = operations.Operation(
             "ddp all-reduce", capi.ALLREDUCE, buffer.dtype, self._shape(bucket.gradients()),
             lambda table: table.reduce(buffer.data_ptr()), self._rules.grads, (buffer,),
-            (capi.MEAN, 1.0), next(self._steps), "bucket %d" % bucket.index()).post(ranks)
+            (capi.SUM if left else capi.MEAN, 1.0), next(self._steps),
+            "bucket %d" % bucket.index()).post(ranks)
         if ranks.cuda:
             future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device])
             future.set_result(buffer)
             return future
         return operations.future_of(request, "ddp all-reduce", buffer)
+
+
+def _first(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+    return future.value()[0]
+
+
+def _divide(buffer: torch.Tensor, n: int) -> None:
+    """As DDP does without a hook, before the sum, to the last bit."""
+    buffer.div_(n) if buffer.is_sparse else buffer.mul_(1.0 / n)
+
+
+# {model: the work of the all-reduce that counts the ranks which still have batches}
+_counts: weakref.WeakKeyDictionary[DistributedDataParallel, dist.Work] = weakref.WeakKeyDictionary()
+
+
+def _ranks_left(model: DistributedDataParallel | None) -> int:
+    """Those that gradients are divided by inside join(divide_by_initial_world_size=False); 0: by all. A rank
+    that has no batch left adds zeros: what it divides them by does not matter."""
+    if model is None or not inside.joins_unevenly(model):
+        return 0
+    return inside.sum_of(_counts[model]) if model in _counts else 1
 
 
 def hook(grads: str | None = None,
@@ -85,10 +115,30 @@ def _first_use(model: DistributedDataParallel, _args: object) -> None:
         handle.remove()
         if unused.is_left_alone(model):
             return
+        ours = _Hook(policy.from_environment(), model)
         try:
-            model.register_comm_hook(None, _Hook(policy.from_environment(), model.process_group))
+            model.register_comm_hook(None, ours)
+            unused.may_give_way(model, ours)
         except RuntimeError as error:  # there is one that was not registered as they usually are
             unused.leave_alone(model, str(error).splitlines()[0])
+
+
+def _counting(original: Callable) -> Callable:
+    def notify_join_context(joinable):
+        work = original(joinable)
+        if work is not None and isinstance(joinable, DistributedDataParallel):
+            _counts[joinable] = work
+        return work
+
+    return notify_join_context
+
+
+def _joining(original: Callable) -> Callable:
+    def join_hook(self, **kwargs):
+        _first_use(self, None)  # a rank without a single batch takes part in what the others reduce
+        return original(self, **kwargs)
+
+    return join_hook
 
 
 def patch() -> None:
@@ -96,6 +146,8 @@ def patch() -> None:
     inside.check_base()
     tally.book.asked = True
     unused.watch()
+    inside.wrap(Join, "notify_join_context", _counting)
+    inside.wrap(DistributedDataParallel, "join_hook", _joining)
     original = DistributedDataParallel.__init__
 
     @functools.wraps(original)

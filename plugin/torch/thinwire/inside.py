@@ -224,7 +224,8 @@ def wrap(owner: object, name: str, make: Callable[[Callable], Callable]) -> None
     if original is not None and not hasattr(original, "_thinwire"):
         wrapped = functools.wraps(original, updated=())(make(original))
         wrapped._thinwire = True
-        setattr(owner, name, wrapped)
+        is_static = isinstance(inspect.getattr_static(owner, name), staticmethod)
+        setattr(owner, name, staticmethod(wrapped) if is_static else wrapped)
 
 
 def wrap_reductions(make: Callable[[Callable], Callable]) -> None:
@@ -501,6 +502,29 @@ def wrap_operator(operator: object, make: Callable[[Callable], Callable]) -> Non
 def reduces_in_python(model: object) -> bool:
     """Whether compiled autograd reduces a DDP model's gradients."""
     return bool(getattr(model, "_use_python_reducer", False))
+
+
+def check_hook(model: object, hook: Callable) -> None:
+    """As torch does before it takes it."""
+    model._check_comm_hook(hook)
+
+
+def has_mixed_precision(model: object) -> bool:
+    """Whether a DDP model computes in another type than that of its parameters, by DDP itself."""
+    return getattr(model, "mixed_precision", None) is not None
+
+
+def joins_unevenly(model: object) -> bool:
+    """Whether a DDP model is in a join() that divides by the ranks which still have batches."""
+    config = getattr(model, "_join_config", None)
+    counts = getattr(config, "enable", False) and getattr(config, "is_first_joinable", False)
+    return counts and not getattr(model, "_divide_by_initial_world_size", True)
+
+
+def sum_of(work: dist.Work) -> int:
+    """What an all-reduce of one number has given."""
+    result = work.get_future().wait()
+    return int((result[0] if isinstance(result, (list, tuple)) else result).item())
 
 
 # Process groups

@@ -9,6 +9,7 @@ import functools
 import os
 import sys
 import types
+import typing
 import weakref
 from collections.abc import Callable, Iterator
 
@@ -29,6 +30,7 @@ class _Model:
     step_bytes: int  # what a rank sends for a step's gradients, about
     steps: int = 0
     hooked: bool = False
+    ours: typing.Any = None  # TW_DDP's hook, once it has it: the program's own may still come
     why: str = ""  # it will not be
 
 
@@ -103,6 +105,8 @@ def is_left_alone(model: DistributedDataParallel) -> bool:
     """Whether it has a hook, or cannot have one."""
     if inside.reduces_in_python(model):
         leave_alone(model, "compiled autograd reduces its gradients")
+    if inside.has_mixed_precision(model):
+        leave_alone(model, "its mixed precision has a hook of torch's own")
     seen = _seen.get(model)
     return seen is not None and (seen.hooked or bool(seen.why))
 
@@ -111,6 +115,32 @@ def leave_alone(model: DistributedDataParallel, why: str) -> None:
     """The report says why."""
     if model in _seen:
         _seen[model].why = why
+
+
+def may_give_way(model: DistributedDataParallel, ours: object) -> None:
+    """This hook of ours, which the program does not know of, calls its own (ours.theirs) once it has one:
+    torch takes one for each model."""
+    if model in _seen:
+        _seen[model].ours = ours
+
+
+def _gives_way(model: DistributedDataParallel, state: object, hook: Callable) -> bool:
+    """False: there is nothing of ours, and torch has to take the hook or to refuse it."""
+    seen = _seen.get(model)
+    if seen is None or seen.ours is None:
+        return False
+    inside.check_hook(model, hook)
+    seen.ours.theirs, seen.ours = (state, hook), None
+    seen.hooked, seen.steps = False, 0  # those before were ours
+    return True
+
+
+def _built_in(kind: dist.BuiltinCommHookType) -> Callable:
+    """One of torch's hooks in C++, as torch has it in Python."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    is_fp16 = kind == dist.BuiltinCommHookType.FP16_COMPRESS
+    return default_hooks.fp16_compress_hook if is_fp16 else default_hooks.allreduce_hook
 
 
 def watch() -> None:
@@ -135,8 +165,9 @@ def watch() -> None:
 
     @functools.wraps(hooked)
     def register_comm_hook(self, state, hook):
-        hooked(self, state, hook)
-        if hasattr(hook, "_thinwire"):
+        if not _gives_way(self, state, hook):
+            hooked(self, state, hook)
+        if hasattr(hook, "_thinwire") and self in _seen:
             _seen[self].hooked = True
         else:
             name = getattr(hook, "__qualname__", type(hook).__name__)
@@ -144,7 +175,8 @@ def watch() -> None:
 
     def built_in(original):
         def register(self, comm_hook_type):
-            original(self, comm_hook_type)
+            if not _gives_way(self, self.process_group, _built_in(comm_hook_type)):
+                original(self, comm_hook_type)
             leave_alone(self, "it has a hook of its own, %s" % comm_hook_type)
 
         return register

@@ -1,5 +1,6 @@
 """ddp.py: DistributedDataParallel with Thinwire's hook, registered by the program or by TW_DDP."""
 
+import contextlib
 import copy
 import io
 import pickle
@@ -238,3 +239,127 @@ def test_sparse_gradients_go_as_torch_sends_them():
         return [reason for _, reason in found.elsewhere] == ["sparse"] and found["ddp all-reduce"].calls > 0
 
     assert all(switched_on(2, check))
+
+
+def joined(rank, batches, **how):
+    """The weights after join() with so many batches on each rank, and after a step without it."""
+    model = DistributedDataParallel(make(), bucket_cap_mb=0.03)
+    optimizer, generator = torch.optim.SGD(model.parameters(), 0.1), torch.Generator().manual_seed(rank)
+
+    def step():
+        x = torch.randn(8, WIDTH, generator=generator)
+        (model(x) - x).square().sum().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    with model.join(**how):
+        for _ in range(batches[rank]):
+            step()
+    step()
+    return [one.detach().clone() for one in model.parameters()]
+
+
+@pytest.mark.parametrize("batches", [(4, 2), (0, 3), (3, 1, 2)], ids=str)
+@pytest.mark.parametrize("divides_by_all", [True, False])
+def test_uneven_inputs(batches, divides_by_all):
+    """A rank that has none at all joins before its first forward pass."""
+    def check(rank):
+        weights = joined(rank, batches, divide_by_initial_world_size=divides_by_all)
+        return weights, thinwire.report().counted_bytes
+
+    world = len(batches)
+    plain, ours = ranks.run(world, check), switched_on(world, check, TW_GRADS="lossless")
+    assert all(n_bytes == 0 for _, n_bytes in plain) and all(n_bytes > 0 for _, n_bytes in ours)
+    rtol, atol = (0, 0) if world == 2 else (1e-4, 1e-6)  # on more ranks gloo sums in another order
+    for (before, _), (weights, _) in zip(plain, ours):
+        torch.testing.assert_close(weights, before, rtol=rtol, atol=atol)
+
+
+def test_uneven_inputs_after_steps_without_join():
+    """The hook is there already, and ranks that fall back divide by what is left, too."""
+    def check(rank):
+        model = DistributedDataParallel(nn.Linear(64, 64), bucket_cap_mb=0.01)
+        for joins in (False, True):
+            with model.join(enable=joins, divide_by_initial_world_size=False):
+                for i in range(3 - rank * joins):
+                    model(torch.full((2, 64), 1.0 + i + rank)).sum().backward()
+        return model.module.weight.grad.clone() if rank == 0 else None
+
+    plain = ranks.run(2, check)[0]
+    assert torch.equal(switched_on(2, check, TW_GRADS="lossless")[0], plain)
+    assert torch.equal(switched_on(2, check, differing={1: {"TW_GRADS": "int8"}})[0], plain)
+
+
+def halved(state, bucket):
+    return default_hooks.allreduce_hook(state, bucket).then(lambda future: future.value() / 2)
+
+
+@pytest.mark.parametrize("register", [
+    lambda model: model.register_comm_hook(None, halved),
+    lambda model: model._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS),
+    lambda model: model._register_fused_optim(torch.optim.SGD, 0.1),
+], ids=["own", "built in", "fused optimizer"])
+def test_a_hook_of_the_job_that_comes_later(register):
+    """torch takes it after the first step; ours gives way."""
+    def check(rank):
+        torch.manual_seed(0)
+        model = DistributedDataParallel(nn.Linear(256, 64))
+        for step in range(3):
+            if step == 1:
+                register(model)
+                with pytest.raises(RuntimeError, match="can only be called once"):
+                    model.register_comm_hook(None, halved)
+            model.zero_grad()
+            model(torch.full((2, 256), 1.1 + rank)).square().sum().backward()
+        found = thinwire.report().get("ddp all-reduce")
+        return ([one.grad.clone() for one in model.parameters()],
+                [one.detach().clone() for one in model.parameters()],
+                found.calls if found else 0, elsewhere())
+
+    plain, ours = ranks.run(2, check), switched_on(2, check, TW_GRADS="lossless")
+    for (*before, _, _), (*after, calls, reasons) in zip(plain, ours):
+        for one, other in zip(before, after):
+            assert all(map(torch.equal, one, other))
+        assert calls == 1 and len(reasons) == 1 and "it has a hook of its own" in reasons[0]
+
+
+class NoStream(contextlib.nullcontext):
+    """In the place of a stream and of an event, where there is no accelerator."""
+
+    def __getattr__(self, name):
+        return lambda *args, **kwargs: self
+
+
+def test_mixed_precision_of_ddp_itself():
+    def check(rank):
+        from torch.nn.parallel.distributed import _MixedPrecision
+
+        torch.Stream = torch.Event = torch.accelerator.current_stream = NoStream
+        torch.manual_seed(0)
+        model = DistributedDataParallel(nn.Linear(64, 64), mixed_precision=_MixedPrecision(torch.bfloat16))
+        model(torch.full((2, 64), 1.1 + rank)).sum().backward()
+        return elsewhere()
+
+    assert switched_on(2, check)[0] == ["its mixed precision has a hook of torch's own"]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_autocast(dtype):
+    def check(rank):
+        torch.manual_seed(0)
+        model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)))
+        scaler = torch.amp.GradScaler("cpu")
+        optimizer, losses = torch.optim.SGD(model.parameters(), 0.1), []
+        for _ in range(3):
+            with torch.autocast("cpu", dtype):
+                loss = model(torch.full((2, 64), 1.1 + rank)).float().square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        return losses, [one.detach().clone() for one in model.parameters()]
+
+    plain, ours = ranks.run(2, check), switched_on(2, check, TW_GRADS="lossless")
+    assert plain[0][0] == ours[0][0] and all(map(torch.equal, plain[0][1], ours[0][1]))
