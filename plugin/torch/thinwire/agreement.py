@@ -32,6 +32,9 @@ log = logging.getLogger("thinwire")
 # Of the library's variables, those without which ranks do not understand each other.
 SAME = ("TW_COLL_CHECK", "TW_COLL_CHUNK", "TW_COLL_MODEL", "TW_COLL_SCRATCH", "TW_NET_ENCRYPT")
 READY = ""
+ASKED = "is Thinwire installed there, and TW_FSDP or TW_DDP set?"
+# Within which a rank that has met the others says so: it has to load a few small modules.
+HERE_SEC = 10.0
 
 
 @dataclasses.dataclass
@@ -84,6 +87,17 @@ def why_not(states: dict[int, State], silent: list[int], waited: str) -> str:
     return "; ".join(found)
 
 
+def may_fall_back(why: str) -> str:
+    """To torch's own collectives, for that reason; "" if there is none. RuntimeError where that is not
+    allowed."""
+    if why and autoload.is_on("TW_NET_ENCRYPT"):
+        raise RuntimeError("TW_NET_ENCRYPT=y, and what torch would fall back to is not sealed: " + why)
+    if why and autoload.requiring():
+        raise RuntimeError("%s=%s, and nothing goes over Thinwire: %s"
+                           % (autoload.requiring(), os.environ[autoload.requiring()], why))
+    return why
+
+
 class Life:
     """Of one world: what this rank has said, and the verdicts that it knows."""
 
@@ -94,6 +108,7 @@ class Life:
         self._falls_back = falls_back
         self._lock = threading.Lock()
         self._asked: bool | None = None  # once this rank has spoken
+        self._lacks = READY  # this rank itself
         self._verdicts: dict[tuple[int, ...], str] = {}
 
     def speak(self, asked: bool, prepare: Prepare | None = None) -> State | None:
@@ -102,7 +117,9 @@ class Life:
             return self._speak(asked, prepare) if self._asked is None else None
 
     def _speak(self, asked: bool, prepare: Prepare | None) -> State:
+        self._store.set(self._here_key(self.rank), "")
         state, self._asked = _ready(asked, prepare), asked
+        self._lacks = state.lacks
         self._store.set(self._key(self.rank), state.text())
         if self._store.add("spoken", 1) == len(self._ranks):
             self._judge(self._ranks, "")
@@ -111,6 +128,10 @@ class Life:
     @staticmethod
     def _key(rank: int) -> str:
         return "state/%d" % rank
+
+    @staticmethod
+    def _here_key(rank: int) -> str:
+        return "here/%d" % rank
 
     @staticmethod
     def _verdict_key(members: tuple[int, ...]) -> str:
@@ -125,6 +146,10 @@ class Life:
         ready = [rank for rank in present if states[rank].lacks == READY]
         verdict = json.dumps([why, min(ready, default=self.rank)])
         self._store.compare_set(self._verdict_key(members), "", verdict)
+
+    def _settle(self, members: tuple[int, ...], waited_sec: float, what: str) -> None:
+        if not self._store.check([self._verdict_key(members)]):
+            self._judge(members, "within %.0f s (%s)" % (waited_sec, what))
 
     def _remind(self, members: tuple[int, ...], limit_sec: float) -> None:
         missing = [rank for rank in members if not self._store.check([self._key(rank)])]
@@ -144,10 +169,8 @@ class Life:
         if not poll(is_known, patience) and limit_sec > patience:
             self._remind(members, limit_sec)
             poll(is_known, limit_sec - patience)
-        if not self._store.check([key]):
-            unknown = ("TW_JOIN_TIMEOUT; is Thinwire installed there, and TW_FSDP or TW_DDP set?"
-                       if self._asked else "the group's timeout")
-            self._judge(members, "within %.0f s (%s)" % (limit_sec, unknown))
+        unknown = "TW_JOIN_TIMEOUT; " + ASKED if self._asked else "the group's timeout"
+        self._settle(members, limit_sec, unknown)
         why, teller = json.loads(self._store.get(key))
         if why and teller == self.rank and self._falls_back:
             log.warning("nothing goes over Thinwire: %s", why)
@@ -163,42 +186,88 @@ class Life:
     def refused(self, ranks: tuple[int, ...], limit_sec: float) -> str:
         if ranks not in self._verdicts:
             self._agree(ranks, limit_sec)
-        why = self._verdicts[ranks]
-        if why and self._falls_back and autoload.is_on("TW_NET_ENCRYPT"):
-            raise RuntimeError("TW_NET_ENCRYPT=y, and what torch would fall back to is not sealed: " + why)
-        return why
+        return may_fall_back(self._verdicts[ranks]) if self._falls_back else self._verdicts[ranks]
+
+    def meet(self, is_ready: bool) -> None:
+        """Of a default group that is new: RuntimeError, on all ranks, if they do not all use Thinwire."""
+        everybody, ready = [self._key(rank) for rank in self._ranks], self._verdict_key(self._ranks)
+        patience = policy.join_timeout() if is_ready else HERE_SEC
+        here = [self._here_key(rank) for rank in self._ranks]
+        # gloo's ranks have met in init_process_group, and say so within moments; NCCL's need not have begun.
+        limit_sec = min(HERE_SEC, patience) if "gloo" in dist.get_backend_config() else patience
+        if poll(lambda: self._store.check(here), limit_sec):
+            limit_sec = patience
+            poll(lambda: self._store.check([ready]) or self._store.check(everybody), limit_sec)
+        self._settle(self._ranks, limit_sec, ASKED)
+        why = json.loads(self._store.get(ready))[0]
+        with self._lock:
+            self._verdicts[self._ranks] = why
+        self._part(why)
+        may_fall_back(why)
+
+    def _part(self, why: str) -> None:
+        """The store may be of this process, which is about to end: the others have to have read it."""
+        n_heard = self._store.add("heard", 1)
+        if why and self.rank == 0:
+            poll(lambda: self._store.add("heard", 0) >= self._store.add("spoken", 0) > 0, HERE_SEC / 2)
 
     def reasons(self) -> list[str]:
-        return [why for why in dict.fromkeys(self._verdicts.values()) if why]
+        own = ["rank %d: %s" % (self.rank, self._lacks)] if self._lacks else []
+        return [why for why in dict.fromkeys(self._verdicts.values()) if why] or own
 
 
-_lives: list[tuple[weakref.ref[dist.ProcessGroup], Life]] = []
-_lock = threading.Lock()
+class _Lives:
+    """Those of torch's default groups, one after the other. One that is over is forgotten, with its store:
+    the next one may want its port."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a group may go while it is held
+        self._n = 0
+        self._group: weakref.ref[dist.ProcessGroup] | None = None
+        self._life: Life | None = None
+        self._past: list[str] = []  # reasons
+
+    def now(self) -> Life:
+        group = inside.default_group()
+        with self._lock:
+            if self._life is None or self._group is None or self._group() is not group:
+                self._forget(self._group)
+                # A store may see several default groups.
+                world = default_world().under("thinwire/%d/" % self._n)
+                self._n, self._life = self._n + 1, Life(world)
+                self._group = weakref.ref(group, self._forget)
+            return self._life
+
+    def _forget(self, group: weakref.ref[dist.ProcessGroup] | None) -> None:
+        with self._lock:
+            if self._life is not None and self._group is group:
+                self._past += self._life.reasons()
+                self._life = None
+
+    def reasons(self) -> list[str]:
+        with self._lock:
+            return self._past + (self._life.reasons() if self._life is not None else [])
 
 
-def _life() -> Life:
-    """That of the default group."""
-    group = inside.default_group()
-    with _lock:
-        if not _lives or _lives[-1][0]() is not group:
-            # A store may see several default groups, one after the other.
-            _lives.append((weakref.ref(group), Life(default_world().under("thinwire/%d/" % len(_lives)))))
-        return _lives[-1][1]
+_lives = _Lives()
 
 
 def speak(prepare: Prepare) -> str:
     """TW_FSDP or TW_DDP is set here, and there is a new default group. prepare: what else has to be done
-    first. Returns what this rank lacks."""
-    state = _life().speak(True, prepare)
+    first. Returns what this rank lacks. RuntimeError where Thinwire is required, and all do not use it."""
+    life = _lives.now()
+    state = life.speak(True, prepare)
+    if autoload.requiring():
+        life.meet(state is None or state.lacks == READY)
     return state.lacks if state is not None else READY
 
 
 def refused(ranks: tuple[int, ...], limit_sec: float) -> str:
     """Why operations between these ranks, ascending, do not go over Thinwire; "": they do. Collective over
     them. limit_sec: for how long torch itself would wait for a rank."""
-    return _life().refused(ranks, limit_sec)
+    return _lives.now().refused(ranks, limit_sec)
 
 
 def reasons() -> list[str]:
     """Why this rank's groups have not used Thinwire, as far as that was asked."""
-    return [why for _, life in _lives for why in life.reasons()]
+    return _lives.reasons()

@@ -10,12 +10,19 @@ import sys
 # Variables that switch something on, for models that the program makes.
 SWITCHES = ("TW_FSDP", "TW_DDP")
 OFF = ("", "0", "n", "no", "off", "false")
+ON = ("y", "yes", "on", "true", "1")
+REQUIRE = "require"  # on, and where the ranks do not all use Thinwire the job ends
 # Where the function may have been put by name before it was wrapped.
 HOLDERS = ("torch.distributed", "torch.distributed.distributed_c10d", "torch.distributed.device_mesh")
 
 
 def is_on(switch: str) -> bool:
     return os.environ.get(switch, "").lower() not in OFF
+
+
+def requiring() -> str:
+    """The switch that says so, or what may have been meant so; "" if none does."""
+    return next((one for one in SWITCHES if os.environ.get(one, "").lower() not in OFF + ON), "")
 
 
 def set_up_logging() -> None:
@@ -69,6 +76,8 @@ def _begin() -> None:
 
         lacks = agreement.speak(_prepare)
     except Exception as error:
+        if requiring():
+            raise
         lacks = str(error)
     if lacks and os.environ.get("LOCAL_RANK", "0") == "0":
         log.warning("thinwire is off: %s", lacks)
@@ -90,7 +99,8 @@ def _watch(distributed: object) -> None:
 
 
 def run() -> None:
-    """The entry point of group torch.backends. Never fails: a job goes on as before."""
+    """The entry point of group torch.backends. A job goes on as before, whatever fails, unless Thinwire is
+    required."""
     asked = any(map(is_on, SWITCHES))
     try:
         import torch.distributed as distributed
@@ -102,6 +112,8 @@ def run() -> None:
         if asked:
             _watch(distributed)
     except Exception as error:
+        if requiring():
+            raise
         if asked:
             set_up_logging()
             import logging

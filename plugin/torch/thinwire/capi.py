@@ -31,7 +31,7 @@ SUM, MEAN = range(2)
 HOST, CUDA = range(2)
 WIRE_TRANSPORT, WIRE_NCCL = range(2)
 # tw_config_type_t
-CONFIG_BOOL, CONFIG_BYTES, CONFIG_TIME, CONFIG_STRING = 0, 5, 6, 8
+CONFIG_BYTES, CONFIG_TIME, CONFIG_STRING, CONFIG_ENUM = 5, 6, 8, 10
 
 
 class Codec(C.Structure):

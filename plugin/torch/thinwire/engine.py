@@ -304,7 +304,7 @@ class Engine:
         self._communicators, self._all, self._transport = {}, C.c_void_p(), C.c_void_p()
         if self._meeting is not None:
             self._meeting.leave()
-            self._meeting = None  # and with it the store
+            self._meeting = None
 
 
 def nccl_comm(group: dist.ProcessGroup) -> int:
@@ -418,7 +418,7 @@ class Use:
                 if nccl_group is not None:
                     by_host = engine.communicator("settings of " + name, ranks, timeout_sec)
                 known = self._groups[key] = (engine, _disagreement(by_host, ranks, self._settings))
-        return None if known[1] else found
+        return None if agreement.may_fall_back(known[1]) else found
 
     def why_not(self, group: dist.ProcessGroup, cuda: bool = False, staged: bool = False) -> str:
         """Why communicator() has returned None for it."""

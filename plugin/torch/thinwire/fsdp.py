@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import itertools
 import logging
 import threading
@@ -180,12 +181,27 @@ def _split(places: Sequence[_Place], run: int, communicator: Communicator,
 _keeping: weakref.WeakSet[object] = weakref.WeakSet()  # groups whose weights are kept
 
 
+_announced_bytes = 0
+
+
+def _kept_bytes(ranks: Communicator) -> int:
+    """What the replicas of all groups there are will take."""
+    params = (one for group in list(_keeping) for one in inside.params(group))
+    return ranks.n_nodes * sum(
+        inside.shard_size(one).numel() * (inside.gathered_dtype(one).itemsize + replicas.STATE_BYTES)
+        for one in params)
+
+
 def _announce_memory(ranks: Communicator, limit: int) -> None:
-    """What the replicas of all groups there are will take, before any of it is taken."""
-    total = 0
-    for one in (one for group in list(_keeping) for one in inside.params(group)):
-        elem_bytes = inside.gathered_dtype(one).itemsize + replicas.STATE_BYTES
-        total += inside.shard_size(one).numel() * elem_bytes * ranks.n_nodes
+    """Before any of it is taken; again when it is to be more."""
+    global _announced_bytes
+    if _kept_bytes(ranks) <= _announced_bytes:
+        return
+    gc.collect()  # models that nobody has any more are still there
+    total = _kept_bytes(ranks)
+    if total <= _announced_bytes:
+        return
+    _announced_bytes = total
     bound = ", at most %.1f MB (TW_REPLICA_MEM)" % (limit / 1e6) if limit else " (TW_REPLICA_MEM bounds it)"
     tally.announce("weights are kept in host memory: %.1f MB on each rank%s" % (total / 1e6, bound))
 

@@ -168,8 +168,9 @@ class Meeting:
         _fixed_port.leave(self)
 
     def forget(self) -> None:
-        """All have met. The store may see another job."""
+        """All have met. The store may see another job, or none: then nobody may hold it."""
         if self._place == 0:
             for place in range(len(self._ranks)):
                 with contextlib.suppress(RuntimeError):
                     self._store.delete_key(str(place))
+        del self._world, self._store

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from . import capi, columns, estimate, names, policy, segments
+from . import autoload, capi, columns, estimate, names, policy, segments
 from .engine import TYPES, Communicator, Request, Use
 from .tally import book
 
@@ -129,7 +129,8 @@ def carrier(kind: str, use: Use, group: dist.ProcessGroup, whole: torch.Tensor,
             reason = use.why_not(group, whole.is_cuda, staged)
         except capi.ThinwireError as error:
             # Only GPU memory can be refused: by a library that was built without CUDA.
-            if not whole.is_cuda or staged or error.status != capi.UNSUPPORTED:
+            refused = whole.is_cuda and not staged and error.status == capi.UNSUPPORTED
+            if not refused or autoload.requiring():
                 raise
             log.warning("not over thinwire: %s", error)
             reason = _refused[group.group_name] = str(error)

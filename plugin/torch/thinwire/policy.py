@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping
 
-from . import capi, names
+from . import autoload, capi, names
 
 MIN_BYTES = 64 << 10
 DELTA = "delta"
@@ -18,8 +18,9 @@ LOSSLESS = "lossless"  # gradients, and weights whose replicas are not kept wher
 
 # (name, default, unit, meaning, type): the same table form as the library's own variables.
 VARIABLES = [
-    ("TW_FSDP", "n", "", "Patch FSDP2 when torch is imported.", capi.CONFIG_BOOL),
-    ("TW_DDP", "n", "", "Give each DistributedDataParallel the hook.", capi.CONFIG_BOOL),
+    ("TW_FSDP", "n", "", "Patch FSDP2 when torch is imported. require: and end the job where a rank cannot.",
+     capi.CONFIG_ENUM),
+    ("TW_DDP", "n", "", "Give each DistributedDataParallel the hook. require: likewise.", capi.CONFIG_ENUM),
     ("TW_WEIGHTS", DELTA, "",
      "Codec of weights that are gathered, plain, or delta: what has changed, without loss; "
      "delta4, delta2: with. Exceptions by name: int8;*.embed=plain.", capi.CONFIG_STRING),
@@ -35,7 +36,8 @@ VARIABLES = [
     ("TW_CLUSTER", "", "", "Set by the cluster in a box.", capi.CONFIG_STRING),
     ("TW_CLUSTER_NOTE", "", "", "Set by the cluster in a box.", capi.CONFIG_STRING),
 ]
-_FIELD = {capi.CONFIG_BOOL: C.c_int, capi.CONFIG_STRING: C.c_char_p, capi.CONFIG_BYTES: C.c_size_t,
+SWITCH = ("n", "y", autoload.REQUIRE, *autoload.OFF[3:], *autoload.ON[1:], "0", "")
+_FIELD = {capi.CONFIG_ENUM: C.c_int, capi.CONFIG_STRING: C.c_char_p, capi.CONFIG_BYTES: C.c_size_t,
           capi.CONFIG_TIME: C.c_double}
 
 
@@ -47,10 +49,11 @@ class Options(C.Structure):
 
 def _table() -> capi.ConfigTable:
     fields = (capi.ConfigField * len(VARIABLES))()
+    choices = (C.c_char_p * (len(SWITCH) + 1))(*map(str.encode, SWITCH))
     for field, (name, default, unit, doc, kind) in zip(fields, VARIABLES):
         field.name, field.dflt = name.encode(), default.encode()
         field.unit, field.doc = unit.encode(), doc.encode()
-        field.type, field.offset = kind, getattr(Options, name).offset
+        field.type, field.offset, field.choices = kind, getattr(Options, name).offset, choices
     return capi.ConfigTable(b"torch", fields, len(VARIABLES), C.sizeof(Options))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch.distributed as dist
 
-from . import autoload
+from . import agreement, autoload
 from . import engine as engines
 
 log = logging.getLogger("thinwire")
@@ -82,7 +82,7 @@ class Elsewhere:
     def line(self, kind: str, reason: str) -> str:
         calls = ["%d calls" % self.calls] if self.calls else []
         size = ["about %.1f MB" % (self.sent_bytes / 1e6)] if self.sent_bytes else []
-        return ", ".join(["%s (%s)" % (kind, reason)] + calls + size)
+        return ", ".join(["%s (%s)" % (kind, reason) if reason else kind] + calls + size)
 
 
 class Report(dict[str, Tally]):
@@ -103,14 +103,17 @@ class Report(dict[str, Tally]):
             kinds["ranks of one node"] = sorted(self)
         reasons = ["%s: %s" % (", ".join(names), reason) for reason, names in kinds.items()]
         return "nothing went over thinwire to other nodes, because of " + (
-            "; ".join(reasons)
+            "; ".join(reasons or agreement.reasons())
             or "no use: no model was given to fully_shard or to a hook, or none was trained")
 
     def __str__(self) -> str:
         lines = ["  " + tally.line(name) for name, tally in sorted(self.items())]
-        lines += ["  not over thinwire: " + one.line(*key) for key, one in sorted(self.elsewhere.items())]
-        nonfinite = ", %d blocks with NaN or Inf" % self.nonfinite_blocks if self.nonfinite_blocks else ""
         sent = any(tally.plain_bytes for tally in self.values())
+        reasons = collections.Counter(kind for kind, _ in self.elsewhere)
+        for (kind, reason), one in sorted(self.elsewhere.items()):
+            is_said = not sent and reasons[kind] == 1  # by _nothing()
+            lines.append("  not over thinwire: " + one.line(kind, "" if is_said else reason))
+        nonfinite = ", %d blocks with NaN or Inf" % self.nonfinite_blocks if self.nonfinite_blocks else ""
         counted = "%.1f MB sent to other nodes, as counted" % (self.counted_bytes / 1e6)
         first = counted if sent else self._nothing()
         return "\n".join([first + nonfinite] + lines)

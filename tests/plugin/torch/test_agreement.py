@@ -1,5 +1,7 @@
 """agreement.py: all ranks use Thinwire or none, whatever one of them lacks."""
 
+import gc
+import multiprocessing
 import os
 import time
 
@@ -176,3 +178,89 @@ def test_a_second_default_group_agrees_anew(tmp_path):
         return first > 0, outcome()[0] == first
 
     assert ranks.run(2, check, leave=False, **ON) == [(True, True)] * 2
+
+
+def begin(rank, world, port):
+    """init_process_group() as a job without torchrun calls it: rank 0 has the store."""
+    os.environ["MASTER_PORT"] = str(port)
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+
+
+# (what differs on a rank; what all ranks raise, where they can)
+REQUIRED = [
+    ({1: {"TW_LIBRARY": "/nowhere/lib.so"}}, "rank 1: cannot load /nowhere/lib.so"),
+    ({0: {"TW_GRADS": "int5"}}, "rank 0: TW_GRADS: 'int5' is not a codec"),
+    ({0: {"TW_GRADS": "int8"}}, "rank 0: TW_GRADS=int8"),
+    ({rank: {"TW_FSDP": "requrie"} for rank in range(3)}, "TW_FSDP=requrie: expected one of"),
+    # As without a wheel: it runs nothing of ours.
+    ({2: {"TW_FSDP": ""}}, "nothing was heard from rank 2 within 3 s"),
+]
+
+
+@pytest.mark.parametrize("differing, told", REQUIRED, ids=[told.split(":")[0] for _, told in REQUIRED])
+@pytest.mark.parametrize("switch", ["TW_FSDP", "TW_DDP"])
+def test_what_is_required_ends_the_job_where_a_rank_cannot(switch, differing, told, monkeypatch):
+    monkeypatch.setattr(agreement, "HERE_SEC", 3.0)
+    port, silent = ranks.free_port(), "heard" in told
+
+    def check(rank):
+        autoload.run()
+        try:
+            begin(rank, 3, port)
+            dist.barrier()
+        except RuntimeError as error:
+            if rank == 0:  # and with it the store
+                dist.destroy_process_group()
+            return str(error)
+        return ""
+
+    differing = {rank: {name.replace("TW_FSDP", switch): value for name, value in one.items()}
+                 for rank, one in differing.items()}
+    said = ranks.run(3, check, backend=None, differing=differing,
+                     **(ON | {"TW_FSDP": "", switch: "Require", "TW_JOIN_TIMEOUT": "1000s"}))
+    told = told.replace("TW_FSDP", switch)
+    for rank, text in enumerate(said):
+        if silent and rank == 2:
+            assert "Connection" in text, text  # in gloo, once the others have gone
+        else:
+            assert "and nothing goes over Thinwire: " in text and told in text, (rank, text)
+
+
+def test_what_is_required_is_used_where_all_can():
+    results = run(2, {}, TW_FSDP="require")
+    assert all(calls > 0 and not lines for calls, lines in results)
+
+
+def test_what_is_required_ends_the_job_where_programs_differ():
+    def check(rank):
+        model = thinwire.enable(fully_shard(nn.Linear(64, 64)), weights="int8" if rank else "int4")
+        with pytest.raises(RuntimeError, match="TW_FSDP=require, .*rank 0: TW_WEIGHTS=int4"):
+            model(torch.ones(4, 64))
+        return True
+
+    assert all(ranks.run(2, check, **(ON | {"TW_FSDP": "require"})))
+
+
+def test_groups_one_after_the_other_leave_nothing_behind():
+    """As loops of reinforcement learning and restarts in a process have them. Each has a port of its own:
+    FSDP2 itself keeps the first group's store."""
+    rounds, ports = 6, [ranks.free_port() for _ in range(6)]
+    over = multiprocessing.get_context("fork").Barrier(2, timeout=60)
+
+    def check(rank):
+        autoload.run()
+        found = []
+        for k in range(rounds):
+            begin(rank, 2, ports[k])
+            losses = step(dist.device_mesh.init_device_mesh("cpu", (2,)))
+            gc.collect()
+            calls = outcome()[0]
+            dist.destroy_process_group()
+            gc.collect()
+            over.wait()  # the store is rank 0's
+            found.append((losses, len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))))
+        return found, calls
+
+    for found, calls in ranks.run(2, check, backend=None, **ON):
+        assert calls == 2 * rounds and len({loss for loss, _, _ in found}) == 1
+        assert len(set(found[1:])) == 1, found

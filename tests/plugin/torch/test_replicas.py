@@ -314,6 +314,25 @@ def test_frozen_weights_cost_nothing():
         assert 3 * 1000 < alone and beside <= 1.05 * alone
 
 
+def test_memory_is_said_again_only_where_it_grows():
+    """A model after another one, which is in circles of references, as FSDP2's are; then one beside it."""
+    def check(rank):
+        gc.disable()
+        for _ in range(3):
+            kept = enable(make())
+            train(kept, rank, 1)
+            del kept
+        alone = len(ranks.logged("weights are kept in host memory"))
+        kept = enable(make())
+        train(kept, rank, 1)
+        train(enable(make()), rank, 1)
+        return alone, ranks.logged("weights are kept in host memory")
+
+    (alone, lines), _ = ranks.run(2, check)
+    one, two = [float(line.split(": ")[1].split()[0]) for line in lines]
+    assert alone == 1 and two == pytest.approx(2 * one, rel=0.1)
+
+
 def test_memory_is_said_beforehand():
     def check(rank):
         train(enable(make()), rank, 1)

@@ -199,7 +199,7 @@ def test_a_type_that_is_not_carried():
     lines = said_in(2, use)
     assert lines[0] == ("nothing went over thinwire to other nodes, because of "
                         "all-gather, reduce-scatter: torch.float64")
-    assert lines[1] == "  not over thinwire: all-gather (torch.float64), 1 calls, about 0.0 MB"
+    assert lines[1] == "  not over thinwire: all-gather, 1 calls, about 0.0 MB"
 
 
 def test_ranks_of_one_node():
@@ -221,7 +221,16 @@ def test_ranks_that_do_not_agree():
     assert second == [] and len(first) == 3
     assert first[0].startswith("nothing went over thinwire to other nodes, because of "
                                "all-gather, reduce-scatter: rank 0: TW_WEIGHTS=delta")
-    assert "rank 1: TW_WEIGHTS=int4" in first[0] and "reduce-scatter (rank 0: TW_WEIGHTS" in first[2]
+    assert "rank 1: TW_WEIGHTS=int4" in first[0]
+    assert first[1].startswith("  not over thinwire: all-gather, ") and "TW_WEIGHTS" not in "".join(first[1:])
+
+
+def test_a_rank_that_lacks_something_says_so_itself():
+    def check(rank):
+        return str(thinwire.report())
+
+    first, second = ranks.run(2, check, differing={0: {"TW_GRADS": "int5"}}, TW_FSDP="1")
+    assert "because of rank 0: TW_GRADS: 'int5' is not a codec" in first and "no model" not in first
 
 
 def test_a_ddp_model_has_nothing_of_ours_that_would_be_pickled():
