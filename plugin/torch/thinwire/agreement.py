@@ -35,6 +35,7 @@ READY = ""
 ASKED = "is Thinwire installed there, and TW_FSDP or TW_DDP set?"
 # Within which a rank that has met the others says so: it has to load a few small modules.
 HERE_SEC = 10.0
+PART_SEC = 10.0  # what the others have to read a verdict that ends the job
 
 
 @dataclasses.dataclass
@@ -207,9 +208,9 @@ class Life:
 
     def _part(self, why: str) -> None:
         """The store may be of this process, which is about to end: the others have to have read it."""
-        n_heard = self._store.add("heard", 1)
+        self._store.add("heard", 1)
         if why and self.rank == 0:
-            poll(lambda: self._store.add("heard", 0) >= self._store.add("spoken", 0) > 0, HERE_SEC / 2)
+            poll(lambda: self._store.add("heard", 0) >= self._store.add("spoken", 0), PART_SEC)
 
     def reasons(self) -> list[str]:
         own = ["rank %d: %s" % (self.rank, self._lacks)] if self._lacks else []

@@ -112,7 +112,8 @@ class Report(dict[str, Tally]):
         reasons = collections.Counter(kind for kind, _ in self.elsewhere)
         for (kind, reason), one in sorted(self.elsewhere.items()):
             is_said = not sent and reasons[kind] == 1  # by _nothing()
-            lines.append("  not over thinwire: " + one.line(kind, "" if is_said else reason))
+            if one.calls or one.sent_bytes or not is_said:
+                lines.append("  not over thinwire: " + one.line(kind, "" if is_said else reason))
         nonfinite = ", %d blocks with NaN or Inf" % self.nonfinite_blocks if self.nonfinite_blocks else ""
         counted = "%.1f MB sent to other nodes, as counted" % (self.counted_bytes / 1e6)
         first = counted if sent else self._nothing()
