@@ -17,11 +17,24 @@ struct tw_seal {
     uint8_t key[TW_SEAL_KEY_BYTES];
     tw_cipher_t cipher;
     uint64_t n_pieces;
+    uint64_t max_bytes, max_pieces; /**< of one key */
+    uint64_t key_bytes, key_pieces; /**< of this one, so far */
+    uint64_t n_renewals;
 };
+
+static const char next_context[] = "thinwire next key 1";
 
 int tw_seal_has_aes(void)
 {
     return sodium_init() >= 0 && crypto_aead_aes256gcm_is_available();
+}
+
+static void set_key(tw_seal_t *seal, const uint8_t key[TW_SEAL_KEY_BYTES])
+{
+    memcpy(seal->key, key, sizeof(seal->key));
+    if (seal->cipher == TW_CIPHER_AES256_GCM) {
+        crypto_aead_aes256gcm_beforenm(&seal->aes, key);
+    }
 }
 
 tw_seal_t *tw_seal_create(tw_cipher_t cipher, const uint8_t key[TW_SEAL_KEY_BYTES])
@@ -31,11 +44,20 @@ tw_seal_t *tw_seal_create(tw_cipher_t cipher, const uint8_t key[TW_SEAL_KEY_BYTE
         return NULL;
     }
     seal->cipher = cipher;
-    memcpy(seal->key, key, sizeof(seal->key));
-    if (cipher == TW_CIPHER_AES256_GCM) {
-        crypto_aead_aes256gcm_beforenm(&seal->aes, key);
-    }
+    tw_seal_renew_after(seal, TW_SEAL_RENEW_BYTES, TW_SEAL_RENEW_PIECES);
+    set_key(seal, key);
     return seal;
+}
+
+void tw_seal_renew_after(tw_seal_t *seal, uint64_t bytes, uint64_t pieces)
+{
+    seal->max_bytes = bytes;
+    seal->max_pieces = pieces;
+}
+
+uint64_t tw_seal_renewals(const tw_seal_t *seal)
+{
+    return seal->n_renewals;
 }
 
 void tw_seal_destroy(tw_seal_t *seal)
@@ -46,9 +68,26 @@ void tw_seal_destroy(tw_seal_t *seal)
     }
 }
 
-/** Of 2^64 pieces none comes again. */
-static void next_nonce(tw_seal_t *seal, uint8_t nonce[NONCE_BYTES])
+static void renew(tw_seal_t *seal)
 {
+    uint8_t next[TW_SEAL_KEY_BYTES];
+    crypto_generichash(next, sizeof(next), (const uint8_t *)next_context, sizeof(next_context), seal->key,
+                       sizeof(seal->key));
+    set_key(seal, next);
+    sodium_memzero(next, sizeof(next));
+    seal->key_bytes = seal->key_pieces = 0;
+    seal->n_renewals++;
+}
+
+/** For a piece of so many bytes. Of 2^64 pieces none comes again. */
+static void next_nonce(tw_seal_t *seal, size_t bytes, uint8_t nonce[NONCE_BYTES])
+{
+    if (seal->key_pieces && (bytes > seal->max_bytes || seal->key_bytes > seal->max_bytes - bytes ||
+                             seal->key_pieces >= seal->max_pieces)) {
+        renew(seal);
+    }
+    seal->key_bytes += bytes;
+    seal->key_pieces++;
     const uint64_t number = seal->n_pieces++;
     memset(nonce, 0, NONCE_BYTES);
     for (int i = 0; i < 8; i++) {
@@ -59,7 +98,7 @@ static void next_nonce(tw_seal_t *seal, uint8_t nonce[NONCE_BYTES])
 void tw_seal_close(tw_seal_t *seal, const void *data, size_t bytes, uint8_t *out)
 {
     uint8_t nonce[NONCE_BYTES];
-    next_nonce(seal, nonce);
+    next_nonce(seal, bytes, nonce);
     if (seal->cipher == TW_CIPHER_AES256_GCM) {
         crypto_aead_aes256gcm_encrypt_detached_afternm(out, out + bytes, NULL, data, bytes, NULL, 0, NULL,
                                                        nonce, &seal->aes);
@@ -73,7 +112,7 @@ tw_status_t tw_seal_open(tw_seal_t *seal, const uint8_t *piece, size_t bytes, vo
 {
     uint8_t nonce[NONCE_BYTES];
     const uint8_t *tag = piece + bytes;
-    next_nonce(seal, nonce);
+    next_nonce(seal, bytes, nonce);
     const int failed = seal->cipher == TW_CIPHER_AES256_GCM
                            ? crypto_aead_aes256gcm_decrypt_detached_afternm(out, NULL, piece, bytes, tag,
                                                                             NULL, 0, nonce, &seal->aes)

@@ -5,8 +5,8 @@
 
 #include <sodium.h>
 
-/** "TWC", version 3. */
-#define MAGIC 0x03435754u
+/** "TWC", version 4. */
+#define MAGIC 0x04435754u
 #define MAGIC_NAME_MASK 0x00ffffffu
 #define NONCE_BYTES 32
 #define SHARE_BYTES crypto_scalarmult_BYTES
@@ -20,18 +20,18 @@ typedef struct hello {
 } hello_t;
 
 typedef struct challenge {
-    uint8_t nonce[NONCE_BYTES], share[SHARE_BYTES], hash[HASH_BYTES];
+    uint8_t nonce[NONCE_BYTES], share[SHARE_BYTES];
 } challenge_t;
 
 static_assert(sizeof(hello_t) == TW_GREETING_HELLO_BYTES, "HELLO has no holes");
 static_assert(sizeof(challenge_t) == TW_GREETING_CHALLENGE_BYTES, "CHALLENGE has no holes");
 
-/** What both have said before anybody's hash. */
-#define SAID_BYTES (sizeof(hello_t) + offsetof(challenge_t, hash))
+static_assert(TW_GREETING_PROOF_BYTES == HASH_BYTES && TW_GREETING_WELCOME_BYTES == HASH_BYTES,
+              "what proves is a hash");
 
-static const char listener_context[] = "thinwire connection 1, who listens";
-static const char connector_context[] = "thinwire connection 1, who connects";
-static const char keys_context[] = "thinwire connection 1, keys";
+static const char listener_context[] = "thinwire connection 2, who listens";
+static const char connector_context[] = "thinwire connection 2, who connects";
+static const char keys_context[] = "thinwire connection 2, keys";
 
 /** Over a context, and what was said. */
 static void hash_said(const tw_greeting_t *greeting, const char *context, uint8_t out[HASH_BYTES])
@@ -39,7 +39,7 @@ static void hash_said(const tw_greeting_t *greeting, const char *context, uint8_
     crypto_generichash_state state;
     crypto_generichash_init(&state, greeting->key, sizeof(greeting->key), HASH_BYTES);
     crypto_generichash_update(&state, (const uint8_t *)context, strlen(context) + 1);
-    crypto_generichash_update(&state, greeting->said, SAID_BYTES);
+    crypto_generichash_update(&state, greeting->said, sizeof(greeting->said));
     crypto_generichash_final(&state, out, HASH_BYTES);
 }
 
@@ -83,36 +83,43 @@ void tw_greeting_challenge_write(tw_greeting_t *greeting, const uint8_t in[TW_GR
                                  uint8_t out[TW_GREETING_CHALLENGE_BYTES])
 {
     hello_t hello;
-    challenge_t challenge = {{0}, {0}, {0}};
+    challenge_t challenge = {{0}, {0}};
     memcpy(&hello, in, sizeof(hello));
     *greeting = (tw_greeting_t){0};
     begin(greeting, key, hello.who.cipher, challenge.nonce, challenge.share);
     memcpy(greeting->said, &hello, sizeof(hello));
     memcpy(greeting->said + sizeof(hello), &challenge, sizeof(challenge));
-    hash_said(greeting, listener_context, challenge.hash);
     memcpy(out, &challenge, sizeof(challenge));
 }
 
-tw_status_t tw_greeting_proof_write(tw_greeting_t *greeting, const uint8_t in[TW_GREETING_CHALLENGE_BYTES],
-                                    uint8_t out[TW_GREETING_PROOF_BYTES])
+void tw_greeting_proof_write(tw_greeting_t *greeting, const uint8_t in[TW_GREETING_CHALLENGE_BYTES],
+                             uint8_t out[TW_GREETING_PROOF_BYTES])
 {
-    challenge_t challenge;
-    uint8_t expected[HASH_BYTES];
-    memcpy(&challenge, in, sizeof(challenge));
-    memcpy(greeting->said + sizeof(hello_t), in, sizeof(challenge));
-    hash_said(greeting, listener_context, expected);
-    if (sodium_memcmp(expected, challenge.hash, sizeof(expected))) {
-        return TW_ERR_AUTH;
-    }
+    memcpy(greeting->said + sizeof(hello_t), in, sizeof(challenge_t));
     hash_said(greeting, connector_context, out);
+}
+
+static tw_status_t check(const tw_greeting_t *greeting, const char *context, const uint8_t in[HASH_BYTES])
+{
+    uint8_t expected[HASH_BYTES];
+    hash_said(greeting, context, expected);
+    return sodium_memcmp(expected, in, sizeof(expected)) ? TW_ERR_AUTH : TW_OK;
+}
+
+tw_status_t tw_greeting_welcome_write(const tw_greeting_t *greeting,
+                                      const uint8_t in[TW_GREETING_PROOF_BYTES],
+                                      uint8_t out[TW_GREETING_WELCOME_BYTES])
+{
+    memset(out, 0, TW_GREETING_WELCOME_BYTES);
+    TW_TRY(check(greeting, connector_context, in));
+    hash_said(greeting, listener_context, out);
     return TW_OK;
 }
 
-tw_status_t tw_greeting_proof_check(const tw_greeting_t *greeting, const uint8_t in[TW_GREETING_PROOF_BYTES])
+tw_status_t tw_greeting_welcome_check(const tw_greeting_t *greeting,
+                                      const uint8_t in[TW_GREETING_WELCOME_BYTES])
 {
-    uint8_t expected[HASH_BYTES];
-    hash_said(greeting, connector_context, expected);
-    return sodium_memcmp(expected, in, sizeof(expected)) ? TW_ERR_AUTH : TW_OK;
+    return check(greeting, listener_context, in);
 }
 
 tw_status_t tw_greeting_keys(const tw_greeting_t *greeting, int connects, uint8_t keys[2][TW_SEAL_KEY_BYTES])
@@ -128,7 +135,7 @@ tw_status_t tw_greeting_keys(const tw_greeting_t *greeting, int connects, uint8_
     }
     crypto_generichash_init(&state, greeting->key, sizeof(greeting->key), sizeof(both));
     crypto_generichash_update(&state, (const uint8_t *)keys_context, sizeof(keys_context));
-    crypto_generichash_update(&state, greeting->said, SAID_BYTES);
+    crypto_generichash_update(&state, greeting->said, sizeof(greeting->said));
     crypto_generichash_update(&state, common, sizeof(common));
     crypto_generichash_final(&state, both, sizeof(both));
     memcpy(keys, both, sizeof(both));

@@ -3,11 +3,13 @@
  *
  *      who connects                                       who listens
  *      HELLO      which stream of whom; 32 random bytes ->
- *                                                       <-  CHALLENGE  32 random bytes, keyed hash
+ *                                                       <-  CHALLENGE  32 random bytes
  *      PROOF      keyed hash                            ->
+ *                                                       <-  WELCOME    keyed hash; zeros: that was no proof
  *
- *  The hashes cover all that was said before, and who says it; so nobody without the key comes in, a recorded
- *  connection cannot be played again, and one for another stream or rank does not fit. The key itself is
+ *  The hashes cover all that was said before them but hashes, and who says it; so nobody without the key
+ *  comes in, a recorded connection cannot be played again, and one for another stream or rank does not fit.
+ *  Who connects proves first: a stranger gets nothing that a token could be guessed by. The key itself is
  *  never sent. BLAKE2b, by libsodium.
  *
  *  Sealed connections also exchange public keys of X25519 that are made for this connection alone: whoever
@@ -21,9 +23,9 @@
 TW_C_BEGIN
 
 #define TW_GREETING_HELLO_BYTES 88
-#define TW_GREETING_CHALLENGE_BYTES 96
+#define TW_GREETING_CHALLENGE_BYTES 64
 #define TW_GREETING_PROOF_BYTES 32
-#define TW_GREETING_BYTES_MAX 96 /**< of any of the three */
+#define TW_GREETING_WELCOME_BYTES 32
 #define TW_GREETING_KEY_BYTES 32
 
 typedef struct tw_greeting_hello {
@@ -50,11 +52,16 @@ tw_status_t tw_greeting_hello_parse(const uint8_t in[TW_GREETING_HELLO_BYTES], t
 void tw_greeting_challenge_write(tw_greeting_t *greeting, const uint8_t in[TW_GREETING_HELLO_BYTES],
                                  const uint8_t key[TW_GREETING_KEY_BYTES],
                                  uint8_t out[TW_GREETING_CHALLENGE_BYTES]);
-/** Who connects: is it who it should be? Then write PROOF. TW_ERR_AUTH, silent. */
-tw_status_t tw_greeting_proof_write(tw_greeting_t *greeting, const uint8_t in[TW_GREETING_CHALLENGE_BYTES],
-                                    uint8_t out[TW_GREETING_PROOF_BYTES]);
-/** Who listens: is it? TW_ERR_AUTH, silent. */
-tw_status_t tw_greeting_proof_check(const tw_greeting_t *greeting, const uint8_t in[TW_GREETING_PROOF_BYTES]);
+/** Who connects: write PROOF. */
+void tw_greeting_proof_write(tw_greeting_t *greeting, const uint8_t in[TW_GREETING_CHALLENGE_BYTES],
+                             uint8_t out[TW_GREETING_PROOF_BYTES]);
+/** Who listens: is it who it should be? Write WELCOME either way. TW_ERR_AUTH, silent: it is not. */
+tw_status_t tw_greeting_welcome_write(const tw_greeting_t *greeting,
+                                      const uint8_t in[TW_GREETING_PROOF_BYTES],
+                                      uint8_t out[TW_GREETING_WELCOME_BYTES]);
+/** Who connects: is it? TW_ERR_AUTH, silent. */
+tw_status_t tw_greeting_welcome_check(const tw_greeting_t *greeting,
+                                      const uint8_t in[TW_GREETING_WELCOME_BYTES]);
 /** The keys that follow from it: [0] what who connects sends, [1] what it receives. TW_ERR_AUTH, silent: the
  *  other's public key is none. */
 tw_status_t tw_greeting_keys(const tw_greeting_t *greeting, int connects, uint8_t keys[2][TW_SEAL_KEY_BYTES]);

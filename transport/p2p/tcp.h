@@ -38,6 +38,7 @@ TW_C_BEGIN
 typedef enum tw_tcp_stage {
     TW_TCP_CONNECTING, /**< who connects: the TCP connection is being made, or waits for the next try */
     TW_TCP_CHALLENGE,  /**< who connects: CHALLENGE is awaited */
+    TW_TCP_WELCOME,    /**< who connects: WELCOME is awaited */
     TW_TCP_HELLO,      /**< who listens: HELLO is awaited */
     TW_TCP_PROOF,      /**< who listens: PROOF is awaited */
     TW_TCP_OPEN,

@@ -321,20 +321,29 @@ static void hear_hello(tw_tcp_link_t *link)
     }
 }
 
+/** It may have gone, or be taken, since it said HELLO. Who proves nothing is told so, as far as the socket
+ *  takes it. */
 static void hear_proof(tw_tcp_link_t *link)
 {
+    uint8_t welcome[TW_GREETING_WELCOME_BYTES];
     tw_greeting_hello_t hello;
     (void)tw_greeting_hello_parse(link->greeting.said, &hello);
-    tw_p2p_stream_t *stream = stream_for(link->device, &hello); /* it may have gone, or be taken, meanwhile */
-    if (!stream || tw_greeting_proof_check(&link->greeting, link->in)) {
+    tw_p2p_stream_t *stream = stream_for(link->device, &hello);
+    const tw_status_t status =
+        stream ? tw_greeting_welcome_write(&link->greeting, link->in, welcome) : TW_ERR_AUTH;
+    if (stream && !tw_tcp_out_add(link, welcome, sizeof(welcome))) {
+        tw_tcp_drop(link);
+    } else if (status) {
+        int error = 0;
+        (void)tw_tcp_out_flush(link, &error);
         not_let_in(link, "it does not prove who it is");
-        return;
+    } else {
+        link->stream = stream;
+        stream->link = link;
+        link->device->n_strangers--;
+        keep_to_device(link);
+        open_stream(link, 0);
     }
-    link->stream = stream;
-    stream->link = link;
-    link->device->n_strangers--;
-    keep_to_device(link);
-    open_stream(link, 0);
 }
 
 static void say_hello(tw_tcp_link_t *link)
@@ -355,13 +364,20 @@ static void say_hello(tw_tcp_link_t *link)
 
 static void hear_challenge(tw_tcp_link_t *link)
 {
-    tw_p2p_peer_t *peer = link->stream->peer;
     uint8_t proof[TW_GREETING_PROOF_BYTES];
-    if (tw_greeting_proof_write(&link->greeting, link->in, proof)) {
+    tw_greeting_proof_write(&link->greeting, link->in, proof);
+    link->stage = TW_TCP_WELCOME;
+    if (!tw_tcp_out_add(link, proof, sizeof(proof))) {
+        tw_tcp_break(link, "out of memory");
+    }
+}
+
+static void hear_welcome(tw_tcp_link_t *link)
+{
+    tw_p2p_peer_t *peer = link->stream->peer;
+    if (tw_greeting_welcome_check(&link->greeting, link->in)) {
         tw_p2p_peer_fail(peer->p2p, peer, "it does not hold the secret that both share (TW_JOB_TOKEN)");
         tw_tcp_break(link, "it does not hold the secret");
-    } else if (!tw_tcp_out_add(link, proof, sizeof(proof))) {
-        tw_tcp_break(link, "out of memory");
     } else {
         open_stream(link, 1);
     }
@@ -388,15 +404,16 @@ static const struct {
     void (*hear)(tw_tcp_link_t *link);
 } expected[] = {
     [TW_TCP_CHALLENGE] = {TW_GREETING_CHALLENGE_BYTES, hear_challenge},
+    [TW_TCP_WELCOME] = {TW_GREETING_WELCOME_BYTES, hear_welcome},
     [TW_TCP_HELLO] = {TW_GREETING_HELLO_BYTES, hear_hello},
     [TW_TCP_PROOF] = {TW_GREETING_PROOF_BYTES, hear_proof},
 };
 
-/** Before CHALLENGE the other end may have had no time, or too many at its door. */
+/** Before WELCOME the other end may have had no time, or too many at its door. */
 static void lost(tw_tcp_link_t *link, int error)
 {
     const char *why = error ? strerror(error) : "closed by the other end";
-    if (link->stage == TW_TCP_CHALLENGE) {
+    if (link->stage == TW_TCP_CHALLENGE || link->stage == TW_TCP_WELCOME) {
         try_again(link, why);
     } else {
         not_let_in(link, why);
@@ -456,7 +473,7 @@ void tw_tcp_look_at_clock(tw_tcp_device_t *device)
         next = TAILQ_NEXT(link, entry);
         if (link->stage == TW_TCP_CONNECTING && link->fd < 0 && now > link->retry_ns) {
             begin(link);
-        } else if (looks && link->fd >= 0 && link->stage <= TW_TCP_CHALLENGE &&
+        } else if (looks && link->fd >= 0 && link->stage <= TW_TCP_WELCOME &&
                    tw_tcp_is_unanswered(link, now)) {
             try_again(link, "nothing is acknowledged");
         } else if ((link->stage == TW_TCP_HELLO || link->stage == TW_TCP_PROOF) && now > link->until_ns) {

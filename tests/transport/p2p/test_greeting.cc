@@ -16,7 +16,7 @@ using Bytes = std::vector<uint8_t>;
 struct Ends {
     tw_greeting_t connector, listener;
     Bytes hello = Bytes(TW_GREETING_HELLO_BYTES), challenge = Bytes(TW_GREETING_CHALLENGE_BYTES),
-          proof = Bytes(TW_GREETING_PROOF_BYTES);
+          proof = Bytes(TW_GREETING_PROOF_BYTES), welcome = Bytes(TW_GREETING_WELCOME_BYTES);
     uint8_t key[TW_GREETING_KEY_BYTES] = {1, 2, 3};
 
     explicit Ends(tw_cipher_t cipher = TW_CIPHER_AES256_GCM)
@@ -26,13 +26,20 @@ struct Ends {
         tw_greeting_hello_write(&connector, &who, key, hello.data());
         tw_greeting_challenge_write(&listener, hello.data(), key, challenge.data());
     }
+    /* Who connects proves itself; what who listens thinks of it. */
     tw_status_t prove()
     {
-        return tw_greeting_proof_write(&connector, challenge.data(), proof.data());
+        tw_greeting_proof_write(&connector, challenge.data(), proof.data());
+        return check();
     }
     tw_status_t check()
     {
-        return tw_greeting_proof_check(&listener, proof.data());
+        return tw_greeting_welcome_write(&listener, proof.data(), welcome.data());
+    }
+    /* What who connects thinks of who listens. */
+    tw_status_t believe()
+    {
+        return tw_greeting_welcome_check(&connector, welcome.data());
     }
 };
 
@@ -47,7 +54,7 @@ TEST(Greeting, BothProveThemselvesAndHaveTheSameKeys)
         EXPECT_EQ(who.stream, 2u);
         EXPECT_EQ(who.cipher, (uint32_t)cipher);
         EXPECT_EQ(ends.prove(), TW_OK);
-        EXPECT_EQ(ends.check(), TW_OK);
+        EXPECT_EQ(ends.believe(), TW_OK);
         if (cipher == TW_CIPHER_NONE) {
             continue;
         }
@@ -79,10 +86,13 @@ TEST(Greeting, NoBitOfItMayBeAnother)
         Ends ends;
         ends.challenge[bit / 8] ^= (uint8_t)(1u << bit % 8);
         EXPECT_EQ(ends.prove(), TW_ERR_AUTH) << bit;
+        EXPECT_EQ(ends.believe(), TW_ERR_AUTH) << bit;
     }
     for (size_t bit = 0; bit < 8 * TW_GREETING_PROOF_BYTES; bit += 3) {
         Ends ends;
         ASSERT_EQ(ends.prove(), TW_OK);
+        ends.welcome[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        EXPECT_EQ(ends.believe(), TW_ERR_AUTH) << bit;
         ends.proof[bit / 8] ^= (uint8_t)(1u << bit % 8);
         EXPECT_EQ(ends.check(), TW_ERR_AUTH) << bit;
     }
@@ -103,18 +113,33 @@ TEST(Greeting, AnotherKeyIsNone)
     uint8_t other[TW_GREETING_KEY_BYTES] = {1, 2, 4};
     tw_greeting_challenge_write(&ends.listener, ends.hello.data(), other, ends.challenge.data());
     EXPECT_EQ(ends.prove(), TW_ERR_AUTH);
+    EXPECT_EQ(ends.believe(), TW_ERR_AUTH);
 }
 
-/* What one said once is worth nothing when the other begins anew; nor is the listener's own hash as a
- * proof. */
+/* Who has said HELLO, and proves nothing, has nothing that depends on the key: no guess at it can be told
+ * right. */
+TEST(Greeting, AStrangerGetsNothingToGuessBy)
+{
+    Ends ends;
+    EXPECT_EQ(ends.check(), TW_ERR_AUTH);
+    EXPECT_EQ(ends.welcome, Bytes(TW_GREETING_WELCOME_BYTES));
+    /* The challenge is a nonce, and a public key of its own: with another key it is written alike. */
+    EXPECT_EQ((size_t)TW_GREETING_CHALLENGE_BYTES, (size_t)32 + 32);
+}
+
+/* What one said once is worth nothing when the other begins anew; nor is the listener's own hash as a proof,
+ * nor the proof as a welcome. */
 TEST(Greeting, NothingCanBeSaidAgain)
 {
     Ends ends;
     ASSERT_EQ(ends.prove(), TW_OK);
-    tw_greeting_challenge_write(&ends.listener, ends.hello.data(), ends.key, ends.challenge.data());
+    const Bytes welcome = ends.welcome;
+    ends.welcome = ends.proof;
+    EXPECT_EQ(ends.believe(), TW_ERR_AUTH);
+    ends.proof = welcome;
     EXPECT_EQ(ends.check(), TW_ERR_AUTH);
-    memcpy(ends.proof.data(), &ends.challenge[TW_GREETING_CHALLENGE_BYTES - TW_GREETING_PROOF_BYTES],
-           TW_GREETING_PROOF_BYTES);
+    ASSERT_EQ(ends.prove(), TW_OK);
+    tw_greeting_challenge_write(&ends.listener, ends.hello.data(), ends.key, ends.challenge.data());
     EXPECT_EQ(ends.check(), TW_ERR_AUTH);
 }
 
@@ -184,6 +209,48 @@ TEST(Seal, OpensWhatWasClosedAndNothingElse)
             EXPECT_FALSE(opens(fresh, changed)) << at;
         }
     }
+}
+
+/* After so many bytes, or pieces, the next key, at both ends before the same piece; nobody who has either key
+ * alone opens all of them. */
+TEST(Seal, KeysAreRenewedAtBothEnds)
+{
+    for (tw_cipher_t cipher : ciphers()) {
+        for (bool by_bytes : {true, false}) {
+            Seal out = make(cipher), in = make(cipher), never = make(cipher);
+            for (tw_seal_t *seal : {out.get(), in.get()}) {
+                tw_seal_renew_after(seal, by_bytes ? 1000 : UINT64_MAX, by_bytes ? UINT64_MAX : 4);
+            }
+            Bytes piece(300 + TW_SEAL_TAG_BYTES), opened(300);
+            for (int i = 0; i < 20; i++) { /* of 1000 bytes three, at most */
+                const Bytes plain(by_bytes ? 300 : (size_t)i * 10, (uint8_t)i);
+                tw_seal_close(out.get(), plain.data(), plain.size(), piece.data());
+                const bool is_first = i < (by_bytes ? 3 : 4);
+                EXPECT_EQ(tw_seal_open(never.get(), piece.data(), plain.size(), opened.data()),
+                          is_first ? TW_OK : TW_ERR_AUTH)
+                    << i;
+                ASSERT_EQ(tw_seal_open(in.get(), piece.data(), plain.size(), opened.data()), TW_OK) << i;
+                EXPECT_TRUE(std::equal(plain.begin(), plain.end(), opened.begin()));
+            }
+            EXPECT_EQ(tw_seal_renewals(out.get()), by_bytes ? 6u : 4u);
+            EXPECT_EQ(tw_seal_renewals(in.get()), by_bytes ? 6u : 4u);
+        }
+    }
+}
+
+/* A piece longer than a key may seal has one of its own. */
+TEST(Seal, ALongPieceGoesUnderANewKey)
+{
+    Seal out = make(TW_CIPHER_CHACHA20_POLY1305), in = make(TW_CIPHER_CHACHA20_POLY1305);
+    Bytes piece(5000 + TW_SEAL_TAG_BYTES), opened(5000);
+    for (tw_seal_t *seal : {out.get(), in.get()}) {
+        tw_seal_renew_after(seal, 100, UINT64_MAX);
+    }
+    for (size_t bytes : {0, 5000, 100, 5000, 0, 1}) {
+        tw_seal_close(out.get(), piece.data(), bytes, piece.data());
+        EXPECT_EQ(tw_seal_open(in.get(), piece.data(), bytes, opened.data()), TW_OK);
+    }
+    EXPECT_EQ(tw_seal_renewals(out.get()), tw_seal_renewals(in.get()));
 }
 
 } // namespace

@@ -254,6 +254,7 @@ TEST_F(Hostile, WhoBreaksTheRulesIsNamedAlone)
     const char *const not_sent = "it acknowledged what was not sent";
     const char *const not_its = "it closed what is not its to close";
     const char *const malformed_rts = "it announced a malformed message";
+    const char *const nothing = "it tells of what there is not";
     const char *const malformed = "it sent a malformed message";
     const Rule rules[] = {
         {"clears a receive", cleared, TW_P2P_CTS, 0, {0}, &Hostile::from_b, 1},
@@ -274,6 +275,8 @@ TEST_F(Hostile, WhoBreaksTheRulesIsNamedAlone)
         {"closes twice", not_its, TW_P2P_BYE, 0, {0, 0}, nullptr, 0},
         {"closes no connection", not_its, TW_P2P_BYE, 3, {0}, nullptr, 0},
         {"announces without a number", malformed_rts, TW_P2P_RTS, 0, {3}, nullptr, whole},
+        {"tells of no connection", nothing, TW_P2P_ALIVE, 3, {0}, nullptr, 0},
+        {"has heard what is not said yet", nothing, TW_P2P_ALIVE, 0, {0}, nullptr, UINT64_MAX},
         {"sends with a number", malformed, TW_P2P_EAGER, 0, {3}, nullptr, 10, 5},
     };
     for (const Rule &rule : rules) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -508,6 +509,54 @@ TEST_F(Tcp, BothCiphersSeal)
 }
 
 /* Nothing of it is in what goes over the wire. */
+/* Keys become new on the way, in the midst of messages, in both directions and with both ciphers. */
+TEST_F(Tcp, KeysAreRenewedOnTheWay)
+{
+    for (tw_cipher_t cipher : {TW_CIPHER_AES256_GCM, TW_CIPHER_CHACHA20_POLY1305}) {
+        if (cipher == TW_CIPHER_AES256_GCM && !tw_seal_has_aes()) {
+            continue;
+        }
+        Options options;
+        options.encrypt = 1;
+        begin(options, options);
+        peer_a->cipher = peer_b->cipher = cipher;
+        greet();
+        for (tw_p2p_peer_t *peer : {peer_a, peer_b}) {
+            for (int s = 0; s < peer->n_streams; s++) {
+                for (tw_seal_t *seal : peer->streams[s].link->seal) {
+                    tw_seal_renew_after(seal, 100000, 50);
+                }
+            }
+        }
+        for (uint64_t tag = 0; tag < 60; tag++) {
+            exchange(tag % 20 ? 100 : 1500001, tag);
+        }
+        for (tw_p2p_peer_t *peer : {peer_a, peer_b}) {
+            for (int direction : {0, 1}) {
+                EXPECT_GT(tw_seal_renewals(peer->streams[0].link->seal[direction]), 10u);
+            }
+        }
+        end();
+    }
+}
+
+/* Who holds the secret, and says another cipher than both must use, is not let in: nobody talks them out of
+ * sealing. */
+TEST_F(Tcp, AnotherCipherIsNotLetIn)
+{
+    Options options;
+    options.encrypt = 1;
+    options.timeout_sec = 0.3;
+    begin(options, options);
+    peer_b->cipher = TW_CIPHER_NONE;
+    capture_level(TW_LOG_DEBUG);
+    ASSERT_EQ(tw_p2p_peer_greet(peer_b), TW_OK);
+    expect_log("b: peer 0: failed: connection lost: ");
+    EXPECT_TRUE(until([&] { return tw_p2p_peer_has_failed(peer_b) != 0; }));
+    EXPECT_FALSE(peer_a->streams[0].is_open);
+    EXPECT_GT(log_count("not let in: it is nobody who is expected"), 0u);
+}
+
 TEST_F(Tcp, WhatIsSealedIsNotSeen)
 {
     for (int encrypt : {0, 1}) {
@@ -957,6 +1006,32 @@ std::vector<uint8_t> hello_of(uint32_t stream)
     return hello;
 }
 
+/* A stranger who knows what to say, and says it, hears a nonce; whatever it says then, nothing that is made of
+ * the secret: it cannot be guessed at home. */
+TEST_F(Tcp, AStrangerGetsNothingToGuessBy)
+{
+    begin();
+    std::set<std::vector<uint8_t>> heard;
+    for (int i = 0; i < 3; i++) {
+        const int fd = dial(port_of(a));
+        auto said = hello_of(0);
+        said.resize(said.size() + TW_GREETING_PROOF_BYTES, (uint8_t)i);
+        EXPECT_EQ(::send(fd, said.data(), said.size(), MSG_NOSIGNAL), (ssize_t)said.size());
+        std::vector<uint8_t> all(1000);
+        size_t n = 0;
+        ssize_t got = -1;
+        EXPECT_TRUE(until([&] {
+            got = ::recv(fd, &all[n], all.size() - n, MSG_DONTWAIT);
+            n += got > 0 ? (size_t)got : 0;
+            return got == 0 || (got < 0 && errno != EAGAIN);
+        }));
+        ASSERT_EQ(n, (size_t)TW_GREETING_CHALLENGE_BYTES + TW_GREETING_WELCOME_BYTES);
+        heard.insert({all.begin() + TW_GREETING_CHALLENGE_BYTES, all.begin() + (long)n});
+        close(fd);
+    }
+    EXPECT_EQ(heard, std::set<std::vector<uint8_t>>{std::vector<uint8_t>(TW_GREETING_WELCOME_BYTES)});
+}
+
 /* Silent, noisy, half polite, and those who know the form but not the secret. More of them than there is room
  * for. */
 TEST_F(Tcp, StrangersChangeNothing)
@@ -1024,7 +1099,7 @@ TEST_F(Tcp, ARecordedConnectionCannotBePlayedAgain)
     EXPECT_EQ(::send(fd, said.data(), said.size(), MSG_NOSIGNAL), (ssize_t)said.size());
     uint8_t answer[TW_GREETING_CHALLENGE_BYTES];
     ssize_t got = 1;
-    EXPECT_TRUE(until([&] { /* an answer, and then the end */
+    EXPECT_TRUE(until([&] { /* answers, and then the end */
                             got = ::recv(fd, answer, sizeof(answer), MSG_DONTWAIT);
                             return got == 0 || (got < 0 && errno != EAGAIN);
     }));
@@ -1255,6 +1330,18 @@ TEST_F(TcpWatch, NobodySaysAnythingWithoutNeed)
     EXPECT_EQ(tw_p2p_peer_counts(peer_b).n_received, received);
     EXPECT_LE(tw_p2p_peer_counts(peer_b).n_reads, reads + 2);
     tw_p2p_cancel(b, waits);
+}
+
+TEST_F(TcpWatch, WhoHasReadMoreThanWasSentIsNamed)
+{
+    connect(options());
+    tw_p2p_header_t alive = {};
+    alive.kind = TW_P2P_ALIVE;
+    alive.n_read = peer_a->streams[0].link->n_written + 1;
+    EXPECT_EQ(tw_p2p_stream_say(&peer_b->streams[1], &alive), TW_OK);
+    expect_log("a: peer 0: failed: it has read more than was sent");
+    allow_log("b: peer 0: failed: connection lost");
+    EXPECT_TRUE(until([&] { return tw_p2p_peer_has_failed(peer_a) != 0; }));
 }
 
 /* To a peer that does not answer no more is said than it takes. */

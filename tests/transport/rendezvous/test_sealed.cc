@@ -2,6 +2,7 @@
  * what goes over it. */
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -306,6 +307,41 @@ TEST_F(Sealed, KeysAreOfOneConnection)
         tw_token_session_cleanup(&server);
     }
     EXPECT_NE(memcmp(pieces[0], pieces[1], sizeof(pieces[0])), 0);
+}
+
+/* Both ends of a session with the same nonces, sealed; `change` sees what each has of the other. 1: what one
+ * closes, the other opens. */
+int fits(const std::function<void(tw_token_share_t &own, uint8_t *theirs)> &change)
+{
+    tw_token_key_t key;
+    const uint8_t nonce[TW_MSG_NONCE_BYTES] = {};
+    tw_token_session_t client, server;
+    tw_token_share_t of_client, of_server;
+    uint8_t piece[8 + TW_SEAL_TAG_BYTES], out[8];
+    EXPECT_EQ(tw_token_key_init(&key, "token"), TW_OK);
+    tw_token_session_init(&client, &key, TW_TOKEN_CLIENT, nonce, nonce);
+    tw_token_session_init(&server, &key, TW_TOKEN_SERVER, nonce, nonce);
+    tw_token_share_make(&of_client);
+    tw_token_share_make(&of_server);
+    tw_token_share_t told_client = of_server, told_server = of_client;
+    change(of_client, told_client.open);
+    EXPECT_EQ(tw_token_session_seal(&client, TW_TOKEN_CLIENT, &of_client, told_client.open), TW_OK);
+    EXPECT_EQ(tw_token_session_seal(&server, TW_TOKEN_SERVER, &of_server, told_server.open), TW_OK);
+    tw_seal_close(client.seal[0], "8 bytes", 8, piece);
+    const int opens = tw_seal_open(server.seal[1], piece, 8, out) == TW_OK;
+    tw_token_session_cleanup(&client);
+    tw_token_session_cleanup(&server);
+    return opens;
+}
+
+/* Keys are made of what neither end says, and of both public keys as they were said: of one that is another
+ * point in writing alone (its top bit counts for nothing), the same would be agreed on. */
+TEST_F(Sealed, KeysAreOfAllThreeParts)
+{
+    EXPECT_TRUE(fits([](tw_token_share_t &, uint8_t *) {}));
+    EXPECT_FALSE(fits([](tw_token_share_t &own, uint8_t *) { own.secret[5] ^= 1; }));
+    EXPECT_FALSE(fits([](tw_token_share_t &, uint8_t *theirs) { theirs[31] ^= 0x80; }));
+    EXPECT_FALSE(fits([](tw_token_share_t &own, uint8_t *) { own.open[31] ^= 0x80; }));
 }
 
 TEST_F(Sealed, APublicKeyThatIsNone)
