@@ -5,7 +5,7 @@ bytes for the same input; nothing is fetched.
 
 OUT's name says the platform: linux_x86_64, or manylinux_2_N_x86_64, which pip installs only where glibc is
 new enough; then no library may need a newer one. UCX is not inside: capi.py says what to install where
-there is none."""
+it is needed."""
 
 import argparse
 import base64
@@ -21,11 +21,13 @@ LINKED_IN = {name: pathlib.Path("/usr/share/doc/%s/copyright" % name)
 METADATA = """Metadata-Version: 2.1
 Name: thinwire
 Version: %s
-Summary: Quantized collectives for training on slow networks: FSDP2, DDP and c10d over UCX and NCCL
+Summary: Lossless and quantized collectives for training on slow networks: FSDP2, DDP and c10d
 Requires-Python: >=3.10
 Requires-Dist: torch (>=2.9)
 Provides-Extra: ucx
-Requires-Dist: libucx-cu12 ; extra == "ucx"
+Requires-Dist: libucx-cu13 ; extra == "ucx"
+Provides-Extra: ucx-cu12
+Requires-Dist: libucx-cu12 ; extra == "ucx-cu12"
 Classifier: Operating System :: POSIX :: Linux
 Classifier: Programming Language :: Python :: 3
 Classifier: Programming Language :: C
@@ -33,7 +35,8 @@ Classifier: Topic :: System :: Distributed Computing
 Classifier: Typing :: Typed
 Description-Content-Type: text/markdown
 
-Thinwire sends the weights and gradients of FSDP2 and DDP with 8 and 4 bits an element between nodes.
+Thinwire sends the weights and gradients of FSDP2 and DDP between nodes with fewer bytes: without loss,
+as changes and entropy-coded, or, where that is asked for, with 8, 4 or 2 bits an element.
 
     TW_FSDP=1 torchrun ... job.py
     python -m thinwire info
@@ -41,7 +44,9 @@ Thinwire sends the weights and gradients of FSDP2 and DDP with 8 and 4 bits an e
     python -m thinwire diff OLD.safetensors NEW.safetensors -o FILE
     python -m thinwire patch OLD.safetensors FILE -o NEW.safetensors
 
-UCX is taken from the system (Debian: libucx0) or, with `pip install "thinwire[ucx]"`, from PyPI.
+Nodes of one rank need nothing else. Ranks that share a node talk through UCX, which is taken from the
+system (Debian: libucx0) or from PyPI: `pip install "thinwire[ucx]"` beside a torch for CUDA 13,
+`"thinwire[ucx-cu12]"` beside one for CUDA 12.
 """
 WHEEL = """Wheel-Version: 1.0
 Generator: thinwire

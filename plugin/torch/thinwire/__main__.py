@@ -83,6 +83,7 @@ def _doctor(args: argparse.Namespace) -> int:
     autoload.set_up_logging()  # what is wrong is logged where it is seen
     try:
         library = capi.lib()
+        capi.check_ucx()
     except ImportError as error:  # of one node among many
         raise ImportError("%s: %s" % (os.uname().nodename, error)) from None
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's waits for the call's end

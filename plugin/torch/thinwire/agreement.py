@@ -64,7 +64,7 @@ Prepare = Callable[[], typing.Optional[dict[str, str]]]
 def _ready(asked: bool, prepare: Prepare | None) -> State:
     """Whatever is wrong, the others hear of it."""
     try:
-        capi.lib()
+        capi.check_ucx()
         settings = _settings(asked)
         return State(READY, settings | ((prepare() if prepare is not None else None) or {}))
     except Exception as error:

@@ -12,6 +12,7 @@ import importlib
 import logging
 import os
 import pathlib
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -375,7 +376,7 @@ def _no_signal_handlers() -> Iterator[None]:
             del os.environ[name]
 
 
-UCX_MISSING = "UCX is missing: install Debian's libucx0, or `pip install libucx-cu12`"
+UCX_MISSING = "UCX is missing, which ranks of one node need: install Debian's libucx0, or `pip install %s`"
 
 
 def _ucx_of_pypi() -> bool:
@@ -397,12 +398,22 @@ def _open() -> C.CDLL:
         raise ImportError("cannot load %s (%s)" % (where, error)) from error
 
 
-def _need_ucx(library: C.CDLL) -> None:
-    """The library loads UCX when it needs it, which is too late to say what is missing."""
-    knows = library.tw_transport_ucx_knows
+def find_ucx() -> bool:
+    """Load it, unless there is none."""
+    knows = lib().tw_transport_ucx_knows
     with _no_signal_handlers():
-        if not knows(0) and not (_ucx_of_pypi() and knows(0)):
-            raise ImportError(UCX_MISSING)
+        return bool(knows(HOST) or (_ucx_of_pypi() and knows(HOST)))
+
+
+def check_ucx() -> None:
+    """ImportError where a job needs UCX and there is none: the library loads it when it needs it, which is
+    too late to say so. A rank that is alone on its node, as its launcher says, does with TCP."""
+    environment = os.environ
+    alone = (environment.get("LOCAL_WORLD_SIZE") == "1" or environment.get("WORLD_SIZE") == "1"
+             or environment.get("TW_NODE_TLS") == "none")
+    if not find_ucx() and not (alone and environment.get("TW_NET_TLS", "tcp") == "tcp"):
+        cuda = getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None) or "13"
+        raise ImportError(UCX_MISSING % ("libucx-cu" + cuda.split(".")[0]))
 
 
 def _load() -> C.CDLL:
@@ -414,13 +425,12 @@ def _load() -> C.CDLL:
             raise ImportError("%s is of another version than this package: it has no %s"
                               % (path(), name)) from None
         function.restype, function.argtypes = result, arguments
-    _need_ucx(library)
     library.tw_log_set_sink(_log.sink, None)
     return library
 
 
 def lib() -> C.CDLL:
-    """The library, loaded on first use. ImportError says what is missing."""
+    """The library, loaded on first use, without UCX. ImportError says what is missing."""
     global _loaded
     if _loaded is None:
         with _loading:

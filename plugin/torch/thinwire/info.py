@@ -22,11 +22,11 @@ def _backends(memory: int) -> list[str]:
 
 
 def _ucx() -> str:
-    """Of the libucp that the library has loaded."""
+    """Of the libucp that the library loads."""
+    if not capi.find_ucx():
+        return "none: ranks that share a node cannot use Thinwire"
     with open("/proc/self/maps", encoding="utf-8") as maps:
         paths = sorted({line.split()[-1] for line in maps if "/libucp" in line})
-    if not paths:
-        return "not loaded"
     version = C.CDLL(paths[0]).ucp_get_version_string
     version.restype = C.c_char_p
     return "%s (%s)" % (version().decode(), paths[0])

@@ -9,7 +9,10 @@ import sys
 import pytest
 import ranks
 import thinwire
+import torch
 from thinwire import capi, policy
+from torch import nn
+from torch.distributed.fsdp import fully_shard
 
 
 def in_child(function, **environment):
@@ -114,10 +117,11 @@ def test_unquantized_nests_and_ends_with_an_error():
     assert not policy.is_unquantized()
 
 
-def error_of_loading(library, path=""):
-    program = "import thinwire.capi as c\ntry: c.lib()\nexcept ImportError as e: print(e)"
-    environment = os.environ | {"TW_LIBRARY": str(library),
-                                "PYTHONPATH": os.environ["PYTHONPATH"] + ":" + str(path)}
+def error_of_loading(library, path="", **variables):
+    """Of a rank that shares its node, unless the variables say otherwise."""
+    program = "import thinwire.capi as c\ntry: c.check_ucx()\nexcept ImportError as e: print(e)"
+    environment = os.environ | variables | {"TW_LIBRARY": str(library),
+                                            "PYTHONPATH": os.environ["PYTHONPATH"] + ":" + str(path)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True,
                           check=True)
     return done.stdout
@@ -136,8 +140,27 @@ def without_ucx(folder):
 
 
 def test_a_missing_ucx_is_named_with_its_package(tmp_path):
-    text = error_of_loading(without_ucx(tmp_path))
-    assert capi.UCX_MISSING in text
+    assert capi.UCX_MISSING % "libucx-cu13" in error_of_loading(without_ucx(tmp_path))
+
+
+# What a rank's environment says; whether it needs UCX.
+@pytest.mark.parametrize("variables, needs", [
+    ({"LOCAL_WORLD_SIZE": "1"}, False), ({"LOCAL_WORLD_SIZE": "2"}, True), ({"TW_NODE_TLS": "none"}, False),
+    ({"LOCAL_WORLD_SIZE": "1", "TW_NET_TLS": "rc"}, True)], ids=str)
+def test_what_needs_ucx(variables, needs, tmp_path):
+    assert bool(error_of_loading(without_ucx(tmp_path), **variables)) == needs
+
+
+def test_nodes_of_one_rank_do_without_ucx(tmp_path):
+    def check(_rank):
+        model = fully_shard(nn.Linear(64, 64))
+        model(torch.ones(4, 64)).sum().backward()
+        loaded = "libucp" in pathlib.Path("/proc/self/maps").read_text()
+        return sum(one.calls for one in thinwire.report().values()), loaded
+
+    variables = {"TW_FSDP": "require", "TW_LIBRARY": str(without_ucx(tmp_path)), "TW_MIN_BYTES": "1"}
+    alone = ranks.run(2, check, LOCAL_WORLD_SIZE="1", LOCAL_RANK="0", **variables)
+    assert [(calls > 0, loaded) for calls, loaded in alone] == [(True, False)] * 2
 
 
 def test_doctor_names_the_node_that_lacks_ucx(tmp_path):
@@ -145,12 +168,13 @@ def test_doctor_names_the_node_that_lacks_ucx(tmp_path):
                           env=os.environ | {"TW_LIBRARY": str(without_ucx(tmp_path))},
                           capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr == "thinwire doctor: %s: %s\n" % (os.uname().nodename, capi.UCX_MISSING)
+    missing = capi.UCX_MISSING % "libucx-cu13"
+    assert done.stderr == "thinwire doctor: %s: %s\n" % (os.uname().nodename, missing)
 
 
 def test_ucx_of_pypi_is_taken_where_the_system_has_none(tmp_path):
     def find():
-        capi.lib()
+        capi.find_ucx()
         return next(line.split()[-1] for line in open("/proc/self/maps") if "libucp.so" in line)
 
     # A package libucx as PyPI's is: it loads libraries by their paths, and they are known by their names from
