@@ -177,6 +177,24 @@ TW_DEVICE bool tw_entropy_push_warp(tw_entropy_encoder &coder, bool there, uint6
     return true;
 }
 
+/** Put raw bits (at most 15) alone into each lane of a warp that has some. False when there is no room. */
+TW_DEVICE bool tw_entropy_push_raw_warp(tw_entropy_encoder &coder, uint32_t bits, uint32_t raw)
+{
+    bool full = (uint64_t)coder.x >> (32 - bits) != 0;
+    uint32_t spilling = tw_dev_ballot(full);
+    uint32_t word = coder.n_words + tw_dev_popc(spilling & ((1u << tw_entropy_lane()) - 1));
+    coder.n_words += tw_dev_popc(spilling);
+    if (coder.n_words + coder.n_escapes > coder.room) {
+        return false;
+    }
+    if (full) {
+        coder.words[word] = (uint16_t)coder.x;
+        coder.x >>= 16;
+    }
+    coder.x = coder.x << bits | raw;
+    return true;
+}
+
 /* ---- decoding ------------------------------------------------------------------------------------------ */
 
 /** What a decoder looks up: a byte a slot, and a word a symbol, which is its frequency | first slot << 11. */
@@ -261,6 +279,25 @@ TW_DEVICE bool tw_entropy_take_warp(tw_entropy_decoder &coder, bool there, uint3
     if (escaped) {
         uint32_t escape = coder.n_escapes + tw_dev_popc(escaping & below);
         taken.escape = tw_entropy_word<EVEN>(coder.escapes + 2 * escape);
+    }
+    return true;
+}
+
+/** Take raw bits alone. False when words run out. */
+template <bool EVEN>
+TW_DEVICE bool tw_entropy_take_raw_warp(tw_entropy_decoder &coder, bool there, uint32_t bits, uint32_t &raw)
+{
+    raw = coder.x & ((1u << bits) - 1);
+    coder.x >>= bits;
+    bool wants = there && coder.x < TW_ENTROPY_START;
+    uint32_t wanting = tw_dev_ballot(wants);
+    if (tw_dev_popc(wanting) > coder.n_words) {
+        return false;
+    }
+    coder.n_words -= tw_dev_popc(wanting);
+    if (wants) {
+        uint32_t word = coder.n_words + tw_dev_popc(wanting & ((1u << tw_entropy_lane()) - 1));
+        coder.x = coder.x << 16 | tw_entropy_word<EVEN>(coder.words + 2 * word);
     }
     return true;
 }

@@ -80,17 +80,20 @@ void tw_quant_lossless_stream_destroy(tw_quant_lossless_stream_t *codec)
 static void place(tw_lossless_cuda_job_t *job, void *workspace, int encoding, size_t *bytes)
 {
     tw_entropy_arena_t arena = {(uintptr_t)workspace};
-    size_t n_live = job->n_elems, rows = job->n_rows;
+    size_t n_live = job->n_elems, rows = job->n_rows, blocks = job->n_blocks;
+    int is_fp32 = job->type == TW_TYPE_FP32;
     job->segments = tw_entropy_arena_take(&arena, job->n_segments + 1, sizeof(*job->segments));
     job->pieces = tw_entropy_arena_take(&arena, job->n_pieces, sizeof(*job->pieces));
     job->state = tw_entropy_arena_take(&arena, 1, sizeof(*job->state));
     job->blocks = tw_entropy_arena_take(&arena, job->n_blocks, sizeof(*job->blocks));
+    job->block_tails = tw_entropy_arena_take(&arena, blocks, sizeof(*job->block_tails));
+    job->tail_counts = tw_entropy_arena_take(&arena, 1, sizeof(tw_lossless_tail_counts_t));
     job->rows = tw_entropy_arena_take(&arena, rows, sizeof(*job->rows));
     job->live_before = tw_entropy_arena_take(&arena, rows, sizeof(*job->live_before));
     job->live_rows = tw_entropy_arena_take(&arena, rows, sizeof(*job->live_rows));
     job->columns = tw_entropy_arena_take(&arena, job->n_columns, sizeof(*job->columns));
     job->heads = tw_entropy_arena_take(&arena, n_live, sizeof(*job->heads));
-    job->lanes = tw_entropy_arena_take(&arena, (size_t)job->n_blocks * TW_ENTROPY_LANES, sizeof(*job->lanes));
+    job->lanes = tw_entropy_arena_take(&arena, blocks * TW_ENTROPY_LANES, sizeof(*job->lanes));
     if (encoding) {
         job->counts = tw_entropy_arena_take(&arena, TW_LOSSLESS_CLASSES, sizeof(*job->counts));
         job->encode =
@@ -99,12 +102,21 @@ static void place(tw_lossless_cuda_job_t *job, void *workspace, int encoding, si
         job->tails =
             tw_entropy_arena_take(&arena, job->type == TW_TYPE_BF16 ? 0 : n_live, sizeof(*job->tails));
         job->words =
-            tw_entropy_arena_take(&arena, (size_t)job->n_blocks * TW_LOSSLESS_CUDA_ROOM, sizeof(*job->words));
+            tw_entropy_arena_take(&arena, blocks * tw_lossless_cuda_room(job->type), sizeof(*job->words));
+        job->listed = tw_entropy_arena_take(&arena, is_fp32 ? blocks * TW_LOSSLESS_CUDA_LISTED : 0,
+                                            sizeof(*job->listed));
+        job->encode_tails = tw_entropy_arena_take(&arena, TW_LOSSLESS_TAIL_CONTEXTS * TW_ENTROPY_SYMBOLS,
+                                                  sizeof(*job->encode_tails));
     } else {
         job->symbols =
             tw_entropy_arena_take(&arena, TW_LOSSLESS_CONTEXTS * TW_ENTROPY_FREQ_SUM, sizeof(*job->symbols));
         job->slots =
             tw_entropy_arena_take(&arena, TW_LOSSLESS_CONTEXTS * TW_ENTROPY_SYMBOLS, sizeof(*job->slots));
+        job->tail_symbols = tw_entropy_arena_take(&arena, TW_LOSSLESS_TAIL_CONTEXTS * TW_ENTROPY_FREQ_SUM,
+                                                  sizeof(*job->tail_symbols));
+        job->tail_slots = tw_entropy_arena_take(&arena, TW_LOSSLESS_TAIL_CONTEXTS * TW_ENTROPY_SYMBOLS,
+                                                sizeof(*job->tail_slots));
+        job->tails = tw_entropy_arena_take(&arena, is_fp32 ? n_live : 0, sizeof(*job->tails));
     }
     *bytes = arena.at - (uintptr_t)workspace;
 }

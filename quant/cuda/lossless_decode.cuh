@@ -74,6 +74,7 @@ struct tw_lossless_kernel_decode {
             __syncthreads();
             good = decode(job, b, block, lookup);
         }
+        good = good && take_listed(job, b, block);
         if (!good && threadIdx.x == 0) {
             job.state->failed = 1;
         }
@@ -86,6 +87,9 @@ struct tw_lossless_kernel_decode {
         uint16_t *heads = job.heads + (size_t)b * TW_LOSSLESS_BLOCK_ELEMS;
         tw_entropy_decoder coder = tw_entropy_decoder_of(
             lookup, job.src + block.offset + tw_lossless_raw_part_bytes(n), block.sizes);
+        uint16_t *tails = job.block_tails[b] == TW_LOSSLESS_TAILS_CODED
+                              ? job.tails + (size_t)b * TW_LOSSLESS_BLOCK_ELEMS
+                              : NULL;
         bool good = true;
         const uint32_t chunk = 32 * TW_ENTROPY_CUDA_AHEAD;
         for (uint32_t i = (n + chunk - 1) / chunk * chunk; good && i > 0; i -= chunk) {
@@ -100,10 +104,11 @@ struct tw_lossless_kernel_decode {
             for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
                 uint32_t at = i - 32 * (s + 1) + lane;
                 if (good && at - lane < n) {
-                    good = step(coder, (uint16_t)ahead[s], at < n, heads + at);
+                    good = step(coder, (uint16_t)ahead[s], at < n, heads + at, tails ? tails + at : NULL);
                 }
             }
         }
+        good = good && (!tails || decode_tails(job, coder, n, tails));
         /* A lane is back where it began: the first of the 7 bits, and nothing else where there are none. */
         job.lanes[b * TW_ENTROPY_LANES + lane] = coder.x;
         uint32_t any = 2 * lane < tw_lossless_raw_in_lanes(tw_lossless_raw_bytes(n)) ? 0xffff : 0;
@@ -111,8 +116,62 @@ struct tw_lossless_kernel_decode {
                !coder.n_escapes;
     }
 
-    /** Decode an element; of the whole warp. False when words or escapes run out. */
-    static TW_DEVICE bool step(tw_entropy_decoder &coder, uint16_t expected, bool there, uint16_t *head)
+    /** Tails, of which there are the heads' symbols. */
+    static TW_DEVICE bool decode_tails(const tw_lossless_cuda_job_t &job, tw_entropy_decoder &coder,
+                                       uint32_t n, uint16_t *tails)
+    {
+        const uint32_t lane = threadIdx.x, first = TW_LOSSLESS_TAIL_CONTEXTS - job.state->tails.n_tables;
+        coder.lookup = {job.tail_symbols, job.tail_slots};
+        for (uint32_t i = (n + 31) / 32 * 32; i > 0; i -= 32) {
+            const uint32_t at = i - 32 + lane;
+            const bool there = at < n;
+            const uint32_t context = tw_lossless_tail_context(there ? tails[at] : 0, first);
+            tw_entropy_taken taken = {};
+            uint32_t raw;
+            if (!tw_entropy_take_warp<true>(coder, there, context, 0, taken) ||
+                !tw_entropy_take_raw_warp<true>(coder, there,
+                                                there ? tw_lossless_tail_raw_bits(taken.symbol) : 0, raw)) {
+                return false;
+            }
+            if (there) {
+                tails[at] = taken.symbol == TW_ENTROPY_ESCAPE ? (uint16_t)taken.escape
+                                                              : tw_lossless_tail_of(taken.symbol, raw);
+            }
+        }
+        return true;
+    }
+
+    /** Tails of which only some are not 0. False for a list that no encoder writes. */
+    static TW_DEVICE bool take_listed(const tw_lossless_cuda_job_t &job, uint32_t b,
+                                      const tw_entropy_cuda_block_t &block)
+    {
+        const uint32_t n_listed = job.block_tails[b], n = tw_entropy_block_elems(job.state->n_live, b);
+        if (job.type != TW_TYPE_FP32 || n_listed >= TW_LOSSLESS_TAILS_CODED) {
+            return true;
+        }
+        uint16_t *tails = job.tails + (size_t)b * TW_LOSSLESS_BLOCK_ELEMS;
+        const uint8_t *listed = job.src + block.offset + block.bytes - 4 * n_listed;
+        bool wrong = false;
+        for (uint32_t i = threadIdx.x; i < n; i += 32) {
+            tails[i] = 0;
+        }
+        __syncthreads();
+        for (uint32_t k = threadIdx.x; k < n_listed; k += 32) {
+            uint32_t i = tw_entropy_word<true>(listed + 4 * k),
+                     tail = tw_entropy_word<true>(listed + 4 * k + 2);
+            bool good = i < n && tail && (!k || i > tw_entropy_word<true>(listed + 4 * k - 4));
+            wrong = wrong || !good;
+            if (good) {
+                tails[i] = (uint16_t)tail;
+            }
+        }
+        return !tw_dev_ballot(wrong);
+    }
+
+    /** Decode an element; of the whole warp; its symbol goes to *symbol, if not NULL, for its tail. False
+     *  when words or escapes run out. */
+    static TW_DEVICE bool step(tw_entropy_decoder &coder, uint16_t expected, bool there, uint16_t *head,
+                               uint16_t *symbol)
     {
         tw_entropy_taken taken = {};
         if (!tw_entropy_take_warp<true>(coder, there, tw_lossless_context(expected), 0, taken)) {
@@ -122,6 +181,9 @@ struct tw_lossless_kernel_decode {
             taken.symbol == TW_ENTROPY_ESCAPE ? taken.escape : tw_lossless_coded_of(taken.symbol, expected);
         if (there) {
             *head = (uint16_t)(coded & 0x1ff);
+        }
+        if (there && symbol) {
+            *symbol = (uint16_t)tw_lossless_symbol(coded & 0x1ff, expected);
         }
         return true;
     }
@@ -187,9 +249,13 @@ struct tw_lossless_kernel_scatter {
         const uint32_t b = x / TW_LOSSLESS_BLOCK_ELEMS, i = x % TW_LOSSLESS_BLOCK_ELEMS;
         const tw_entropy_cuda_block_t &block = job.blocks[b];
         const uint8_t *at = job.src + block.offset;
+        const uint32_t tails = job.block_tails[b];
         const uint32_t tail_bytes =
-            (uint32_t)tw_lossless_tail_bytes(job.type, tw_entropy_block_elems(job.state->n_live, b));
-        uint32_t tail = TYPE == TW_TYPE_BF16 ? 0 : tail_at(at + block.bytes - tail_bytes, i);
+            (uint32_t)tw_lossless_tail_bytes(job.type, tw_entropy_block_elems(job.state->n_live, b), tails);
+        uint32_t tail = TYPE == TW_TYPE_BF16 ? 0
+                        : TYPE == TW_TYPE_FP32 && tails != TW_LOSSLESS_TAILS_RAW
+                            ? job.tails[x]
+                            : tail_at(at + block.bytes - tail_bytes, i);
         if (block.sizes == TW_ENTROPY_RAW) {
             return element::join(tw_dev_load_element<2>(at + 2 * i), tail);
         }

@@ -92,52 +92,114 @@ TW_DEVICE uint32_t tw_lossless_raw_part_bytes(uint32_t n)
  *  element and two ballots, only the coder's state waits for the step before: what it needs else is loaded
  *  ahead. */
 struct tw_lossless_kernel_code {
+    /** A block to be coded. */
+    struct block_t {
+        uint32_t n, lane;
+        const uint16_t *codes, *heads, *tails;
+    };
+
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
         __shared__ uint64_t encode[TW_LOSSLESS_CONTEXTS * TW_ENTROPY_SYMBOLS];
         const tw_lossless_cuda_state_t *state = job.state;
-        const uint32_t block = blockIdx.x, lane = threadIdx.x;
-        if (!state->coded || block >= state->n_blocks) {
+        const uint32_t b = blockIdx.x, lane = threadIdx.x;
+        if (!state->coded || b >= state->n_blocks) {
             return;
         }
         for (uint32_t i = lane; i < TW_LOSSLESS_CONTEXTS * TW_ENTROPY_SYMBOLS; i += 32) {
             encode[i] = job.encode[i];
         }
         __syncthreads();
-        const uint32_t n = tw_entropy_block_elems(state->n_live, block);
-        const uint16_t *codes = job.codes + (size_t)block * TW_LOSSLESS_BLOCK_ELEMS;
-        const uint16_t *heads = job.heads + (size_t)block * TW_LOSSLESS_BLOCK_ELEMS;
+        const size_t first = (size_t)b * TW_LOSSLESS_BLOCK_ELEMS;
+        const block_t block = {tw_entropy_block_elems(state->n_live, b), lane, job.codes + first,
+                               job.heads + first, job.tails + first};
+        const uint32_t fixed = tw_lossless_raw_part_bytes(block.n) + TW_ENTROPY_LANES_BYTES;
+        uint16_t *words = job.words + (size_t)b * tw_lossless_cuda_room(job.type);
+        const tw_entropy_encoder begin = {
+            words, words + tw_lossless_cuda_room(job.type),
+            0,     TW_ENTROPY_START | tw_lossless_raw_pair(block.heads, block.n, lane),
+            0,     0};
+        tw_entropy_encoder coder = begin;
+        uint32_t tails = state->tails.tailed
+                             ? list_tails(job, block, job.listed + (size_t)b * TW_LOSSLESS_CUDA_LISTED)
+                             : TW_LOSSLESS_TAILS_RAW;
+        if (tails == TW_LOSSLESS_TAILS_CODED && !code_tails(job, block, coder)) {
+            tails = TW_LOSSLESS_TAILS_RAW;
+            coder = begin;
+        }
         /* What is coded takes less than what is not. */
-        const uint32_t fixed = tw_lossless_raw_part_bytes(n) + TW_ENTROPY_LANES_BYTES;
-        uint16_t *words = job.words + (size_t)block * TW_LOSSLESS_CUDA_ROOM;
-        tw_entropy_encoder coder = {words,
-                                    words + TW_LOSSLESS_CUDA_ROOM,
-                                    fixed < 2 * n ? (2 * n - fixed - 1) / 2 : 0,
-                                    TW_ENTROPY_START | tw_lossless_raw_pair(heads, n, lane),
-                                    0,
-                                    0};
-        bool fits = fixed < 2 * n;
-        for (uint32_t i = 0; fits && i < n; i += 32 * TW_ENTROPY_CUDA_AHEAD) {
+        const uint32_t without = tails == TW_LOSSLESS_TAILS_CODED ? 4 * block.n : 2 * block.n;
+        coder.room = fixed < without ? (without - fixed - 1) / 2 : 0;
+        bool fits = fixed < without && code_heads(block, encode, coder) &&
+                    tw_lossless_sizes_fit(coder.n_words, coder.n_escapes);
+        job.lanes[b * TW_ENTROPY_LANES + lane] = coder.x;
+        if (lane == 0) {
+            job.blocks[b].sizes = fits ? coder.n_words | coder.n_escapes << 16 : TW_ENTROPY_RAW;
+            job.block_tails[b] = !fits && tails == TW_LOSSLESS_TAILS_CODED ? TW_LOSSLESS_TAILS_RAW : tails;
+        }
+    }
+
+    /** What an entry says of tails, if heads are coded; lists those that are not 0 while it may. */
+    static TW_DEVICE uint32_t list_tails(const tw_lossless_cuda_job_t &job, const block_t &block,
+                                         uint16_t *listed)
+    {
+        uint32_t n = 0, most = block.n / TW_LOSSLESS_LISTED;
+        for (uint32_t i = 0; i < block.n && n <= most; i += 32) {
+            uint32_t at = i + block.lane, tail = at < block.n ? block.tails[at] : 0;
+            uint32_t some = tw_dev_ballot(tail != 0), own = n + tw_dev_popc(some & ((1u << block.lane) - 1));
+            if (tail && own < most) {
+                listed[2 * own] = (uint16_t)at;
+                listed[2 * own + 1] = (uint16_t)tail;
+            }
+            n += tw_dev_popc(some);
+        }
+        return n <= most ? n : job.state->tails.n_tables ? TW_LOSSLESS_TAILS_CODED : TW_LOSSLESS_TAILS_RAW;
+    }
+
+    static TW_DEVICE bool code_tails(const tw_lossless_cuda_job_t &job, const block_t &block,
+                                     tw_entropy_encoder &coder)
+    {
+        const uint32_t first = TW_LOSSLESS_TAIL_CONTEXTS - job.state->tails.n_tables;
+        bool fits = true;
+        coder.room = block.n - 1;
+        for (uint32_t i = 0; fits && i < block.n; i += 32) {
+            const uint32_t at = i + block.lane;
+            const bool there = at < block.n;
+            const uint32_t code = there ? block.codes[at] : 0, tail = there ? block.tails[at] : 0;
+            const uint32_t head_symbol =
+                code & TW_LOSSLESS_CUDA_ESCAPED ? TW_ENTROPY_ESCAPE : code % TW_ENTROPY_SYMBOLS;
+            const uint32_t symbol = tw_lossless_tail_symbol((uint16_t)tail);
+            const uint64_t entry =
+                job.encode_tails[tw_lossless_tail_context(head_symbol, first) * TW_ENTROPY_SYMBOLS + symbol];
+            const bool raw = there && !(entry >> 31 & 1);
+            fits = tw_entropy_push_raw_warp(coder, raw ? tw_lossless_tail_raw_bits(symbol) : 0,
+                                            raw ? tail >> symbol >> 1 : 0) &&
+                   tw_entropy_push_warp(coder, there, entry, 0, 0, [&] { return tail; });
+        }
+        return fits;
+    }
+
+    static TW_DEVICE bool code_heads(const block_t &block, const uint64_t *encode, tw_entropy_encoder &coder)
+    {
+        bool fits = true;
+        for (uint32_t i = 0; fits && i < block.n; i += 32 * TW_ENTROPY_CUDA_AHEAD) {
             uint32_t ahead[TW_ENTROPY_CUDA_AHEAD];
             TW_UNROLL
             for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
-                uint32_t at = i + 32 * s + lane;
-                ahead[s] = at < n ? codes[at] : 0;
+                uint32_t at = i + 32 * s + block.lane;
+                ahead[s] = at < block.n ? block.codes[at] : 0;
             }
             TW_UNROLL
             for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
-                uint32_t at = i + 32 * s + lane;
-                if (fits && at - lane < n) {
+                uint32_t at = i + 32 * s + block.lane;
+                if (fits && at - block.lane < block.n) {
                     uint64_t entry = encode[index_of(ahead[s])];
-                    fits = tw_entropy_push_warp(coder, at < n, entry, 0, 0,
-                                                [&] { return tw_lossless_coded(heads[at]); });
+                    fits = tw_entropy_push_warp(coder, at < block.n, entry, 0, 0,
+                                                [&] { return tw_lossless_coded(block.heads[at]); });
                 }
             }
         }
-        job.lanes[block * TW_ENTROPY_LANES + lane] = coder.x;
-        if (lane == 0) {
-            job.blocks[block].sizes = fits ? coder.n_words | coder.n_escapes << 16 : TW_ENTROPY_RAW;
-        }
+        return fits;
     }
 
     /** Where the coder finds an element's entry: symbols that a table lacks are escaped by it. */
@@ -149,11 +211,11 @@ struct tw_lossless_kernel_code {
 };
 
 /** Bytes of a block with these sizes. */
-TW_DEVICE uint32_t tw_lossless_block_bytes(tw_type_t type, uint32_t sizes, uint32_t n)
+TW_DEVICE uint32_t tw_lossless_block_bytes(tw_type_t type, uint32_t sizes, uint32_t tails, uint32_t n)
 {
     uint32_t coded =
         tw_lossless_raw_part_bytes(n) + 2 * (sizes & 0xffff) + TW_ENTROPY_LANES_BYTES + 2 * (sizes >> 16);
-    return (sizes == TW_ENTROPY_RAW ? 2 * n : coded) + (uint32_t)tw_lossless_tail_bytes(type, n);
+    return (sizes == TW_ENTROPY_RAW ? 2 * n : coded) + (uint32_t)tw_lossless_tail_bytes(type, n, tails);
 }
 
 struct tw_lossless_kernel_layout {
@@ -164,7 +226,8 @@ struct tw_lossless_kernel_layout {
         const uint32_t coded = state->coded, n_blocks = coded ? state->n_blocks : 0;
         at = tw_entropy_place(job.blocks, n_blocks, at, [&](uint32_t b) {
             const uint32_t sizes = job.blocks[b].sizes, n = tw_entropy_block_elems(state->n_live, b);
-            return tw_entropy_cuda_block_t{sizes, 0, 0, tw_lossless_block_bytes(job.type, sizes, n)};
+            return tw_entropy_cuda_block_t{sizes, 0, 0,
+                                           tw_lossless_block_bytes(job.type, sizes, job.block_tails[b], n)};
         });
         __syncthreads();
         if (threadIdx.x == 0) {
@@ -194,7 +257,8 @@ struct tw_lossless_block_words {
 
     TW_DEVICE uint32_t at(uint32_t w) const
     {
-        const uint16_t *words = job.words + (size_t)block * TW_LOSSLESS_CUDA_ROOM;
+        const uint32_t room = tw_lossless_cuda_room(job.type);
+        const uint16_t *words = job.words + (size_t)block * room;
         if (w >= heads_end) {
             return tail(w - heads_end);
         }
@@ -212,7 +276,7 @@ struct tw_lossless_block_words {
             uint32_t lane = w - words_end;
             return job.lanes[block * TW_ENTROPY_LANES + lane / 2] >> 16 * (lane % 2) & 0xffff;
         }
-        return words[TW_LOSSLESS_CUDA_ROOM - 1 - (w - lanes_end)];
+        return words[room - 1 - (w - lanes_end)];
     }
 
     TW_DEVICE uint16_t head(uint32_t i) const
@@ -224,7 +288,9 @@ struct tw_lossless_block_words {
     {
         const uint16_t *tails = job.tails + (size_t)block * TW_LOSSLESS_BLOCK_ELEMS;
         if (job.type == TW_TYPE_FP32) {
-            return tails[w];
+            return job.block_tails[block] == TW_LOSSLESS_TAILS_RAW
+                       ? tails[w]
+                       : job.listed[(size_t)block * TW_LOSSLESS_CUDA_LISTED + w];
         }
         /* A group has 3 words of 32 bits, bit k of each element's tail in one of them. */
         uint32_t first = w / 6 * 32 + w % 2 * 16, bit = w % 6 / 2, word = 0;
@@ -291,11 +357,15 @@ struct tw_lossless_kernel_finish {
         tw_lossless_cuda_state_t *state = job.state;
         uint8_t *head = job.dst + sizeof(tw_lossless_header_t);
         if (state->coded) {
-            uint8_t *entries =
-                head + state->head_bytes - (size_t)state->n_blocks * sizeof(tw_entropy_entry_t);
+            const size_t entry_bytes = tw_lossless_entry_bytes(state->tails.tailed);
+            uint8_t *entries = head + state->head_bytes - state->n_blocks * entry_bytes;
             for (uint32_t b = threadIdx.x; b < state->n_blocks; b += TW_ENTROPY_CUDA_THREADS) {
-                tw_entropy_put32(entries + 8 * (size_t)b, job.blocks[b].sizes);
-                tw_entropy_put32(entries + 8 * (size_t)b + 4, job.blocks[b].check);
+                uint8_t *entry = entries + b * entry_bytes;
+                tw_entropy_put32(entry, job.blocks[b].sizes);
+                tw_entropy_put32(entry + 4, job.blocks[b].check);
+                if (state->tails.tailed) {
+                    tw_entropy_put32(entry + 8, job.block_tails[b]);
+                }
             }
             __syncthreads();
             tw_entropy_add(&state->check, tw_entropy_check_words<true>(head, state->head_bytes / 2,
@@ -317,7 +387,9 @@ struct tw_lossless_kernel_finish {
         to[0] = TW_LOSSLESS_MAGIC;
         to[1] = TW_LOSSLESS_VERSION;
         to[2] = (uint8_t)job.type;
-        to[3] = (uint8_t)(state.coded ? TW_LOSSLESS_CODED : TW_LOSSLESS_PLAIN);
+        to[3] = (uint8_t)(!state.coded         ? TW_LOSSLESS_PLAIN
+                          : state.tails.tailed ? TW_LOSSLESS_TAILED
+                                               : TW_LOSSLESS_CODED);
         tw_entropy_put32(to + 4, state.bytes);
         tw_entropy_put32(to + 8, job.n_elems);
         tw_entropy_put32(to + 12, state.check);

@@ -55,9 +55,11 @@ struct tw_lossless_kernel_head {
             bits += all_bits;
         }
         uint32_t tables = at + zeros, lists = tables + tw_dev_popc(state->own) * TW_LOSSLESS_TABLE_BYTES;
+        lists += state->tails.tailed ? 1 + state->tails.n_tables * TW_LOSSLESS_TAIL_SYMBOLS : 0;
         uint64_t taken = lists + (bits + 7) / 8;
         taken += taken % 2;
-        uint64_t head_bytes = taken + (uint64_t)state->n_blocks * sizeof(tw_entropy_entry_t);
+        uint64_t head_bytes =
+            taken + (uint64_t)state->n_blocks * tw_lossless_entry_bytes(state->tails.tailed);
         bool fits = sizeof(tw_lossless_header_t) + head_bytes <= job.bound;
         for (uint32_t p = threadIdx.x; p < job.n_pieces; p += TW_ENTROPY_CUDA_THREADS) {
             job.pieces[p].zeros_offset += at;
@@ -100,6 +102,12 @@ struct tw_lossless_kernel_head {
         for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
             for (uint32_t i = 0; state->own >> c & 1 && i < TW_LOSSLESS_TABLE_BYTES; i++) {
                 head[at++] = state->tables[c][i];
+            }
+        }
+        if (state->tails.tailed) {
+            head[at++] = (uint8_t)state->tails.n_tables;
+            for (uint32_t i = 0; i < state->tails.n_tables * TW_LOSSLESS_TAIL_SYMBOLS; i++) {
+                head[at++] = ((const uint8_t *)state->tails.tables)[i];
             }
         }
     }

@@ -16,6 +16,9 @@ TW_C_BEGIN
 
 /** A block's words and escapes, which grow towards each other: more of them and the block is not coded. */
 #define TW_LOSSLESS_CUDA_ROOM (TW_LOSSLESS_BLOCK_ELEMS - TW_LOSSLESS_BLOCK_ELEMS / 64 * TW_LOSSLESS_RAW_BYTES)
+#define TW_LOSSLESS_CUDA_TAILED_ROOM (TW_LOSSLESS_CUDA_ROOM + TW_LOSSLESS_BLOCK_ELEMS) /**< of fp32 */
+/** Two words for each tail of a block's list. */
+#define TW_LOSSLESS_CUDA_LISTED (2 * (TW_LOSSLESS_BLOCK_ELEMS / TW_LOSSLESS_LISTED))
 
 /** A segment that has elements; behind the last one stands one that begins at n_elems. */
 typedef struct tw_lossless_cuda_segment {
@@ -58,6 +61,7 @@ typedef struct tw_lossless_cuda_state {
     uint32_t own; /**< classes that have tables of their own */
     int32_t window;
     uint8_t tables[TW_LOSSLESS_CLASSES][TW_LOSSLESS_TABLE_BYTES];
+    tw_lossless_tails_t tails;
     tw_quant_outcome_t outcome; /**< written here if the caller wants none */
 } tw_lossless_cuda_state_t;
 
@@ -76,20 +80,31 @@ typedef struct tw_lossless_cuda_job {
     tw_lossless_cuda_segment_t *segments;
     tw_lossless_cuda_piece_t *pieces;
     tw_lossless_counts_t *counts; /**< [CLASSES] */
+    uint32_t *tail_counts;        /**< tw_lossless_tail_counts_t */
     tw_entropy_cuda_block_t *blocks;
-    uint64_t *encode;      /**< [CONTEXTS * SYMBOLS] */
-    uint8_t *symbols;      /**< [CONTEXTS * FREQ_SUM] of a slot */
-    uint32_t *slots;       /**< [CONTEXTS * SYMBOLS] freq | first slot << 11 */
-    uint16_t *rows;        /**< [n_rows] as in tw_lossless_shape_t */
-    uint32_t *live_before; /**< [n_rows] elements of the piece that are coded before this row's */
-    uint32_t *live_rows;   /**< [n_rows] those rows of a piece that are not all zeros */
-    int16_t *columns;      /**< [n_columns] */
-    uint16_t *heads; /**< [n_elems] of elements that are coded; decoding: what is expected, then 9 bits */
-    uint16_t *codes; /**< [n_elems] symbol | context << 5, or ESCAPED | 9 bits | context << 9 */
-    uint16_t *tails; /**< [n_elems] */
-    uint16_t *words; /**< [n_blocks * ROOM] */
-    uint32_t *lanes; /**< [n_blocks * LANES] as they are at the end; decoding: as they began */
+    uint32_t *block_tails;  /**< [n_blocks] as in entries */
+    uint64_t *encode;       /**< [CONTEXTS * SYMBOLS] */
+    uint64_t *encode_tails; /**< [TAIL_CONTEXTS * SYMBOLS] */
+    uint8_t *tail_symbols;  /**< [TAIL_CONTEXTS * FREQ_SUM] of a slot */
+    uint32_t *tail_slots;   /**< [TAIL_CONTEXTS * SYMBOLS] as slots */
+    uint8_t *symbols;       /**< [CONTEXTS * FREQ_SUM] of a slot */
+    uint32_t *slots;        /**< [CONTEXTS * SYMBOLS] freq | first slot << 11 */
+    uint16_t *rows;         /**< [n_rows] as in tw_lossless_shape_t */
+    uint32_t *live_before;  /**< [n_rows] elements of the piece that are coded before this row's */
+    uint32_t *live_rows;    /**< [n_rows] those rows of a piece that are not all zeros */
+    int16_t *columns;       /**< [n_columns] */
+    uint16_t *heads;  /**< [n_elems] of elements that are coded; decoding: what is expected, then 9 bits */
+    uint16_t *codes;  /**< [n_elems] symbol | context << 5, or ESCAPED | 9 bits | context << 9 */
+    uint16_t *tails;  /**< [n_elems]; decoding: of fp32, those that are coded, as contexts first, or listed */
+    uint16_t *words;  /**< [n_blocks * tw_lossless_cuda_room] */
+    uint16_t *listed; /**< [n_blocks * LISTED] of fp32 */
+    uint32_t *lanes;  /**< [n_blocks * LANES] as they are at the end; decoding: as they began */
 } tw_lossless_cuda_job_t;
+
+TW_HD static inline uint32_t tw_lossless_cuda_room(tw_type_t type)
+{
+    return type == TW_TYPE_FP32 ? TW_LOSSLESS_CUDA_TAILED_ROOM : TW_LOSSLESS_CUDA_ROOM;
+}
 
 #define TW_LOSSLESS_CUDA_ESCAPED 0x8000
 

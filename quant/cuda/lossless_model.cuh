@@ -10,13 +10,18 @@ template <int TYPE>
 struct tw_lossless_kernel_sample {
     using element = tw_lossless_element<TYPE>;
     static const uint32_t counters = sizeof(tw_lossless_counts_t) / 4 * TW_LOSSLESS_CLASSES;
+    static const uint32_t tail_counters = TYPE == TW_TYPE_FP32 ? sizeof(tw_lossless_tail_counts_t) / 4 : 1;
 
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
         __shared__ tw_lossless_counts_t counts[TW_LOSSLESS_CLASSES];
+        __shared__ uint32_t tails[tail_counters];
         uint32_t *own = (uint32_t *)counts, *all = (uint32_t *)job.counts;
         for (uint32_t i = threadIdx.x; i < counters; i += TW_ENTROPY_CUDA_THREADS) {
             own[i] = 0;
+        }
+        for (uint32_t i = threadIdx.x; i < tail_counters; i += TW_ENTROPY_CUDA_THREADS) {
+            tails[i] = 0;
         }
         __syncthreads();
         const uint32_t n_live = job.state->n_live, run_elems = TW_LOSSLESS_SAMPLE_RUN;
@@ -26,7 +31,7 @@ struct tw_lossless_kernel_sample {
         tw_lossless_cursor cursor = {0, 0, 0};
         for (uint32_t j = blockIdx.x * TW_ENTROPY_CUDA_THREADS + threadIdx.x; j < n;
              j += gridDim.x * TW_ENTROPY_CUDA_THREADS) {
-            count(job, j / run_elems * distance + j % run_elems, cursor, counts);
+            count(job, j / run_elems * distance + j % run_elems, cursor, counts, tails);
         }
         __syncthreads();
         for (uint32_t i = threadIdx.x; i < counters; i += TW_ENTROPY_CUDA_THREADS) {
@@ -34,11 +39,16 @@ struct tw_lossless_kernel_sample {
                 atomicAdd(&all[i], own[i]);
             }
         }
+        for (uint32_t i = threadIdx.x; i < tail_counters; i += TW_ENTROPY_CUDA_THREADS) {
+            if (tails[i]) {
+                atomicAdd(&job.tail_counts[i], tails[i]);
+            }
+        }
     }
 
     /** The x-th element that is coded. */
     static TW_DEVICE void count(const tw_lossless_cuda_job_t &job, uint32_t x, tw_lossless_cursor &cursor,
-                                tw_lossless_counts_t *counts)
+                                tw_lossless_counts_t *counts, uint32_t *tails)
     {
         const tw_lossless_cuda_piece_t *pieces = job.pieces;
         const tw_lossless_cuda_piece_t &piece =
@@ -49,11 +59,17 @@ struct tw_lossless_kernel_sample {
         tw_lossless_row row = tw_lossless_row_at(piece, r);
         uint16_t value = job.rows[piece.first_row + r];
         uint32_t i = in_piece - before[r];
-        uint16_t head = element::head(tw_lossless_load<element::bytes>(job, row.element + i, cursor));
+        uint32_t bits = tw_lossless_load<element::bytes>(job, row.element + i, cursor);
+        uint16_t head = element::head(bits);
         bool columns = piece.flags & TW_LOSSLESS_FLAG_COLUMNS;
         int32_t scale = tw_lossless_scale_of(value);
-        int32_t above = (int32_t)tw_lossless_magnitude(head) - scale + 128 -
-                        (columns ? job.columns[piece.first_column + row.column + i] : 0);
+        int32_t expected = scale + (columns ? job.columns[piece.first_column + row.column + i] : 0);
+        int32_t above = (int32_t)tw_lossless_magnitude(head) - expected + 128;
+        if (TYPE == TW_TYPE_FP32) {
+            atomicAdd(&tails[tw_lossless_tail_octave(head, expected) * TW_LOSSLESS_TAIL_SYMBOLS +
+                             tw_lossless_tail_symbol(element::tail(bits))],
+                      1u);
+        }
         tw_lossless_counts_t &of_class = counts[value >> TW_LOSSLESS_CLASS_SHIFT];
         if (tw_lossless_coded(head)) {
             atomicAdd(&of_class.above[above < 0 ? 0 : above > 255 ? 255 : above], 1u);
@@ -74,6 +90,7 @@ struct tw_lossless_kernel_model {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
         __shared__ uint32_t above[256];
+        __shared__ uint32_t by_context[TW_LOSSLESS_TAIL_CONTEXTS][TW_LOSSLESS_TAIL_SYMBOLS];
         tw_lossless_cuda_state_t *state = job.state;
         const uint32_t t = threadIdx.x;
         uint32_t sum = 0;
@@ -84,6 +101,8 @@ struct tw_lossless_kernel_model {
         __syncthreads();
         if (t == 0) {
             state->window = tw_lossless_window(above);
+            tw_lossless_tails_choose((const uint32_t(*)[TW_LOSSLESS_TAIL_SYMBOLS])job.tail_counts,
+                                     state->window, state->n_live, by_context, &state->tails);
         }
         __syncthreads();
         if (t < TW_LOSSLESS_CLASSES) {
@@ -101,6 +120,11 @@ struct tw_lossless_kernel_model {
             tw_lossless_freq((const tw_lossless_table_t *)state->tables[t / TW_LOSSLESS_PHASES],
                              t % TW_LOSSLESS_PHASES, freq);
             tw_entropy_encode_table(freq, job.encode + t * TW_ENTROPY_SYMBOLS);
+        }
+        if (t < state->tails.n_tables) {
+            uint16_t freq[TW_ENTROPY_SYMBOLS];
+            tw_lossless_tail_freq(&state->tails.tables[t], freq);
+            tw_entropy_encode_table(freq, job.encode_tails + t * TW_ENTROPY_SYMBOLS);
         }
     }
 };

@@ -30,7 +30,7 @@ struct tw_lossless_kernel_open {
             return TW_ERR_TRUNCATED;
         }
         uint32_t bytes = tw_entropy_get32(src + 4);
-        if (src[0] != TW_LOSSLESS_MAGIC || src[1] != TW_LOSSLESS_VERSION || src[3] > TW_LOSSLESS_CODED ||
+        if (src[0] != TW_LOSSLESS_MAGIC || src[1] != TW_LOSSLESS_VERSION || src[3] > TW_LOSSLESS_TAILED ||
             bytes < header_bytes) {
             return TW_ERR_FORMAT;
         }
@@ -44,7 +44,11 @@ struct tw_lossless_kernel_open {
             return TW_ERR_MISMATCH;
         }
         state->bytes = bytes;
-        state->coded = src[3] == TW_LOSSLESS_CODED;
+        state->coded = src[3] != TW_LOSSLESS_PLAIN;
+        state->tails.tailed = src[3] == TW_LOSSLESS_TAILED;
+        if (state->tails.tailed && job.type != TW_TYPE_FP32) {
+            return TW_ERR_FORMAT;
+        }
         uint32_t body = bytes - header_bytes;
         if (!state->coded) {
             state->head_bytes = body;
@@ -169,12 +173,15 @@ struct tw_lossless_kernel_read {
         if (!source.bad) {
             tables(job, source, own, window);
         }
+        if (!source.bad && state->tails.tailed) {
+            tail_tables(job, source);
+        }
         if (!source.bad) {
             lists(job, source, n_pieces);
         }
         uint32_t n_blocks = tw_lossless_blocks_of(n_live);
-        source.bad = source.bad ||
-                     (uint64_t)(source.end - source.at) != (uint64_t)n_blocks * sizeof(tw_entropy_entry_t);
+        source.bad = source.bad || (uint64_t)(source.end - source.at) !=
+                                       n_blocks * (uint64_t)tw_lossless_entry_bytes(state->tails.tailed);
         if (!source.bad) {
             blocks(job, source, n_live, n_blocks);
         }
@@ -382,16 +389,48 @@ struct tw_lossless_kernel_read {
         tw_entropy_lookup_fill({job.symbols, job.slots}, freqs[0], TW_LOSSLESS_CONTEXTS);
     }
 
+    static TW_DEVICE void tail_tables(const tw_lossless_cuda_job_t &job, tw_lossless_source &source)
+    {
+        __shared__ uint16_t freqs[TW_LOSSLESS_TAIL_CONTEXTS][TW_ENTROPY_SYMBOLS];
+        const uint32_t n = source.byte(), t = threadIdx.x;
+        source.bad = source.bad || n > TW_LOSSLESS_TAIL_CONTEXTS;
+        if (!source.has(n * TW_LOSSLESS_TAIL_SYMBOLS)) {
+            return;
+        }
+        if (t < n) {
+            tw_lossless_tail_table_t table;
+            for (uint32_t i = 0; i < TW_LOSSLESS_TAIL_SYMBOLS; i++) {
+                table.density[i] = source.at[t * TW_LOSSLESS_TAIL_SYMBOLS + i];
+            }
+            tw_lossless_tail_freq(&table, freqs[t]);
+        }
+        source.at += n * TW_LOSSLESS_TAIL_SYMBOLS;
+        if (t == 0) {
+            job.state->tails.n_tables = n;
+        }
+        __syncthreads();
+        tw_entropy_lookup_fill({job.tail_symbols, job.tail_slots}, freqs[0], n);
+    }
+
     /** The entries, and where blocks are. */
     static TW_DEVICE void blocks(const tw_lossless_cuda_job_t &job, tw_lossless_source &source,
                                  uint32_t n_live, uint32_t n)
     {
         uint64_t at = sizeof(tw_lossless_header_t) + job.state->head_bytes;
+        const tw_lossless_tails_t &tails = job.state->tails;
         at = tw_entropy_place(job.blocks, n, at, [&](uint32_t b) {
-            const uint32_t sizes = tw_entropy_get32(source.at + 8 * (size_t)b);
+            const uint32_t elems = tw_entropy_block_elems(n_live, b);
+            const uint8_t *from = source.at + b * tw_lossless_entry_bytes(tails.tailed);
+            tw_lossless_entry_t entry = {tw_entropy_get32(from), tw_entropy_get32(from + 4),
+                                         tails.tailed ? tw_entropy_get32(from + 8) : TW_LOSSLESS_TAILS_RAW};
+            if (!tw_lossless_tails_may_be(&entry, tails.n_tables, elems)) {
+                job.state->failed = 1;
+                entry.tails = TW_LOSSLESS_TAILS_RAW;
+            }
+            job.block_tails[b] = entry.tails;
             return tw_entropy_cuda_block_t{
-                sizes, tw_entropy_get32(source.at + 8 * (size_t)b + 4), 0,
-                tw_lossless_block_bytes(job.type, sizes, tw_entropy_block_elems(n_live, b))};
+                entry.sizes, entry.check, 0,
+                tw_lossless_block_bytes(job.type, entry.sizes, entry.tails, elems)};
         });
         source.bad = at != job.state->bytes;
     }

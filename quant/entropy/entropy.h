@@ -151,6 +151,15 @@ static inline uint32_t tw_entropy_push(uint32_t lane, uint64_t entry, uint32_t r
     return tw_entropy_put(lane, entry);
 }
 
+/** Put raw bits (at most 15) alone into a lane, likewise. */
+static inline uint32_t tw_entropy_push_raw(uint32_t lane, uint32_t bits, uint32_t raw, uint16_t **words)
+{
+    uint32_t full = (uint64_t)lane >> (32 - bits) != 0;
+    **words = (uint16_t)lane;
+    *words += full;
+    return (lane >> 16 * full) << bits | raw;
+}
+
 /** Give a lane that has become too short the next word; 0 when there is none. */
 static inline int tw_entropy_refill(uint32_t *lane, const uint8_t **words, const uint8_t *begin)
 {

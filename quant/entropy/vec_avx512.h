@@ -51,6 +51,7 @@ typedef __m512i vec16_t;
 #define vec16_shr(a, n) _mm512_srli_epi16(a, n)
 #define vec16_zero_where_zero(a, b) _mm512_maskz_mov_epi16(_mm512_test_epi16_mask(a, a), b)
 #define vec16_load(at) _mm512_loadu_si512(at)
+#define vec16_store(at, a) _mm512_storeu_si512(at, a)
 
 static inline __m512i vec_gather(const uint32_t *table, __m512i index)
 {

@@ -65,7 +65,7 @@ const char *tw_quant_lossless_backend_name(const tw_quant_lossless_t *codec)
 
 size_t tw_quant_lossless_bound_bytes(tw_type_t type, size_t n_elems)
 {
-    return sizeof(tw_lossless_header_t) + n_elems * tw_type_bytes(type);
+    return tw_size_add(sizeof(tw_lossless_header_t), tw_size_mul(n_elems, tw_type_bytes(type)));
 }
 
 tw_status_t tw_lossless_check_call(const char *operation, tw_type_t type,
@@ -132,14 +132,45 @@ static const uint16_t *gather_block(tw_quant_lossless_t *codec, tw_type_t type, 
     return direct ? direct : codec->heads;
 }
 
-static void put_tails(const tw_quant_lossless_t *codec, tw_type_t type, size_t n, target_t *target)
+/** What an entry says of the tails of a block, if heads are coded. */
+static uint32_t tails_of_block(const tw_quant_lossless_t *codec, size_t n)
 {
-    if (type == TW_TYPE_FP32) {
+    if (!codec->tails_are.tailed) {
+        return TW_LOSSLESS_TAILS_RAW;
+    }
+    size_t not_zero = codec->backend->count(codec->tails, n);
+    return not_zero * TW_LOSSLESS_LISTED <= n ? (uint32_t)not_zero
+           : codec->tails_are.n_tables        ? TW_LOSSLESS_TAILS_CODED
+                                              : TW_LOSSLESS_TAILS_RAW;
+}
+
+/** So many that are not 0, of tails that mostly are. */
+static void put_listed(const tw_quant_lossless_t *codec, size_t n, target_t *target)
+{
+    for (size_t i = 0; n; i++) {
+        uint64_t four;
+        memcpy(&four, codec->tails + i, sizeof(four));
+        if (!four) {
+            i += 3;
+        } else if (codec->tails[i]) {
+            const uint16_t listed[2] = {(uint16_t)i, codec->tails[i]};
+            put(target, listed, sizeof(listed));
+            n--;
+        }
+    }
+}
+
+static void put_tails(const tw_quant_lossless_t *codec, tw_type_t type, size_t n, uint32_t tails,
+                      target_t *target)
+{
+    if (type == TW_TYPE_FP32 && tails == TW_LOSSLESS_TAILS_RAW) {
         put(target, codec->tails, 2 * n);
+    } else if (type == TW_TYPE_FP32 && tails != TW_LOSSLESS_TAILS_CODED) {
+        put_listed(codec, tails, target);
     }
     if (type == TW_TYPE_FP16) {
         codec->backend->pack_tails(codec->tails, n, target->at);
-        target->at += tw_lossless_tail_bytes(type, n);
+        target->at += tw_lossless_tail_bytes(type, n, 0);
     }
 }
 
@@ -165,22 +196,43 @@ static void pack_raw(const tw_quant_lossless_t *codec, const uint16_t *heads, si
     }
 }
 
+/** The words and escapes of a block whose lanes begin so, and what is said of its tails, which may not be
+ *  worth coding. */
+static void code_block(tw_quant_lossless_t *codec, const uint16_t *heads, size_t n, uint32_t *tails,
+                       tw_entropy_writer_t *writer)
+{
+    if (*tails == TW_LOSSLESS_TAILS_CODED) {
+        tw_entropy_writer_t begin = *writer;
+        codec->backend->encode_tails(&codec->model, heads, codec->expected, codec->tails, n, writer);
+        if ((size_t)(writer->words - begin.words) + (size_t)(writer->escapes - begin.escapes) >= n) {
+            *writer = begin;
+            *tails = TW_LOSSLESS_TAILS_RAW;
+        }
+    }
+    codec->backend->encode(&codec->model, heads, codec->expected, n, writer);
+}
+
 /** Encode a block and append it; 0 when it does not fit. */
 static int append_block(tw_quant_lossless_t *codec, tw_type_t type, const uint16_t *heads, size_t n,
-                        tw_entropy_entry_t *entry, target_t *target)
+                        tw_lossless_entry_t *entry, target_t *target)
 {
     tw_entropy_writer_t writer = {.words = codec->words, .escapes = codec->escapes};
-    size_t raw_bytes = tw_lossless_raw_bytes(n), tail_bytes = tw_lossless_tail_bytes(type, n);
-    size_t in_lanes = tw_lossless_raw_in_lanes(raw_bytes), room = (size_t)(target->end - target->at);
+    size_t raw_bytes = tw_lossless_raw_bytes(n), in_lanes = tw_lossless_raw_in_lanes(raw_bytes);
+    size_t room = (size_t)(target->end - target->at);
     int direct = room >= raw_bytes + 4;
     uint8_t *raw = direct ? target->at : codec->body;
     pack_raw(codec, heads, n, writer.lanes, raw);
-    codec->backend->encode(&codec->model, heads, codec->expected, n, &writer);
+    entry->tails = tails_of_block(codec, n);
+    code_block(codec, heads, n, &entry->tails, &writer);
     size_t n_words = (size_t)(writer.words - codec->words),
            n_escapes = (size_t)(writer.escapes - codec->escapes);
     size_t bytes = raw_bytes - in_lanes + 2 * n_words + TW_ENTROPY_LANES_BYTES + 2 * n_escapes;
-    int coded = bytes < 2 * n;
-    if ((coded ? bytes : 2 * n) + tail_bytes > room) {
+    size_t without = entry->tails == TW_LOSSLESS_TAILS_CODED ? 4 * n : 2 * n;
+    int coded = bytes < without && tw_lossless_sizes_fit(n_words, n_escapes);
+    if (!coded && entry->tails == TW_LOSSLESS_TAILS_CODED) {
+        entry->tails = TW_LOSSLESS_TAILS_RAW;
+    }
+    if ((coded ? bytes : 2 * n) + tw_lossless_tail_bytes(type, n, entry->tails) > room) {
         return 0;
     }
     const uint8_t *begin = target->at;
@@ -194,7 +246,7 @@ static int append_block(tw_quant_lossless_t *codec, tw_type_t type, const uint16
     } else {
         put(target, heads, 2 * n);
     }
-    put_tails(codec, type, n, target);
+    put_tails(codec, type, n, entry->tails, target);
     entry->check = codec->backend->check(begin, (size_t)(target->at - begin) / 2, 0);
     return 1;
 }
@@ -205,23 +257,24 @@ static int append_blocks(tw_quant_lossless_t *codec, tw_type_t type,
 {
     size_t n_live = codec->shape.n_live;
     size_t n_blocks = (n_live + TW_LOSSLESS_BLOCK_ELEMS - 1) / TW_LOSSLESS_BLOCK_ELEMS;
+    size_t entry_bytes = tw_lossless_entry_bytes(codec->tails_are.tailed);
     uint8_t *entries = target->at;
-    if (sizeof(tw_entropy_entry_t) * n_blocks > (size_t)(target->end - target->at)) {
+    if (entry_bytes * n_blocks > (size_t)(target->end - target->at)) {
         return 0;
     }
-    target->at += sizeof(tw_entropy_entry_t) * n_blocks;
+    target->at += entry_bytes * n_blocks;
     uint32_t head_bytes = (uint32_t)(target->at - head);
     memcpy(head, &head_bytes, sizeof(head_bytes));
     tw_lossless_walk_t walk = tw_lossless_walk_begin(&codec->shape, segments, 1, tw_type_bytes(type));
     for (size_t block = 0; block < n_blocks; block++) {
         size_t left = n_live - block * TW_LOSSLESS_BLOCK_ELEMS;
         size_t n = left < TW_LOSSLESS_BLOCK_ELEMS ? left : TW_LOSSLESS_BLOCK_ELEMS;
-        tw_entropy_entry_t entry;
+        tw_lossless_entry_t entry;
         const uint16_t *heads = gather_block(codec, type, &walk, n);
         if (!append_block(codec, type, heads, n, &entry, target)) {
             return 0;
         }
-        memcpy(entries + sizeof(entry) * block, &entry, sizeof(entry));
+        memcpy(entries + entry_bytes * block, &entry, entry_bytes);
     }
     return 1;
 }
@@ -305,8 +358,9 @@ tw_status_t tw_quant_lossless_encode(tw_quant_lossless_t *codec, tw_type_t type,
     if (n_elems >= TW_LOSSLESS_CODED_MIN) {
         TW_TRY(append_coded(codec, type, segments, n_segments, &target, &head_bytes, &coded));
     }
-    *bytes = coded ? put_header(codec, type, TW_LOSSLESS_CODED, n_elems, head_bytes,
-                                (size_t)(target.at - (uint8_t *)dst), dst)
-                   : write_plain(codec, type, segments, n_segments, n_elems, dst);
+    int form = codec->tails_are.tailed ? TW_LOSSLESS_TAILED : TW_LOSSLESS_CODED;
+    *bytes =
+        coded ? put_header(codec, type, form, n_elems, head_bytes, (size_t)(target.at - (uint8_t *)dst), dst)
+              : write_plain(codec, type, segments, n_segments, n_elems, dst);
     return TW_OK;
 }

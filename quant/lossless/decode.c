@@ -113,15 +113,33 @@ static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, 
     }
 }
 
-static void take_tails(const decoding_t *decoding, const uint8_t *at, size_t n)
+/** Tails of which only some are not 0; 0 for a list that no encoder writes. */
+static int take_listed(const uint8_t *at, size_t n_listed, size_t n, uint16_t *tails)
+{
+    uint16_t listed[2];
+    memset(tails, 0, 2 * n);
+    for (size_t i = 0, next = 0; i < n_listed; i++, next = listed[0] + (size_t)1) {
+        memcpy(listed, at + i * sizeof(listed), sizeof(listed));
+        if (listed[0] < next || listed[0] >= n || !listed[1]) {
+            return 0;
+        }
+        tails[listed[0]] = listed[1];
+    }
+    return 1;
+}
+
+/** Tails that are not in lanes. */
+static int take_tails(const decoding_t *decoding, const uint8_t *at, size_t n, uint32_t how)
 {
     uint16_t *tails = decoding->codec->tails;
-    if (decoding->type == TW_TYPE_FP32) {
-        memcpy(tails, at, 2 * n);
-    }
     if (decoding->type == TW_TYPE_FP16) {
         decoding->codec->backend->unpack_tails(at, n, tails);
+    } else if (decoding->type == TW_TYPE_FP32 && how == TW_LOSSLESS_TAILS_RAW) {
+        memcpy(tails, at, 2 * n);
+    } else if (decoding->type == TW_TYPE_FP32 && how != TW_LOSSLESS_TAILS_CODED) {
+        return take_listed(at, how, n, tails);
     }
+    return 1;
 }
 
 /** Nothing is left, and lanes are what they can have begun with. */
@@ -152,10 +170,11 @@ static void unpack_raw(const tw_quant_lossless_t *codec, const tw_entropy_reader
 }
 
 /** A block whose bytes are there and fit its checksum. */
-static int decode_coded_block(tw_quant_lossless_t *codec, const uint8_t *at, size_t n, uint32_t sizes,
-                              uint16_t *heads)
+static int decode_coded_block(tw_quant_lossless_t *codec, const uint8_t *at, size_t n,
+                              const tw_lossless_entry_t *entry, uint16_t *heads)
 {
-    size_t n_words = sizes & 0xffff, n_escapes = sizes >> 16, raw_bytes = tw_lossless_raw_bytes(n);
+    size_t n_words = entry->sizes & 0xffff, n_escapes = entry->sizes >> 16;
+    size_t raw_bytes = tw_lossless_raw_bytes(n);
     size_t in_lanes = tw_lossless_raw_in_lanes(raw_bytes);
     const uint8_t *words = at + raw_bytes - in_lanes;
     tw_entropy_reader_t reader = {
@@ -166,6 +185,8 @@ static int decode_coded_block(tw_quant_lossless_t *codec, const uint8_t *at, siz
     };
     memcpy(reader.lanes, reader.words, TW_ENTROPY_LANES_BYTES);
     if (!codec->backend->decode(&codec->model, codec->expected, n, &reader, heads) ||
+        (entry->tails == TW_LOSSLESS_TAILS_CODED &&
+         !codec->backend->decode_tails(&codec->model, heads, codec->expected, n, &reader, codec->tails)) ||
         !came_back(&reader, in_lanes)) {
         return 0;
     }
@@ -173,12 +194,15 @@ static int decode_coded_block(tw_quant_lossless_t *codec, const uint8_t *at, siz
     return 1;
 }
 
-static tw_status_t decode_block(decoding_t *decoding, const tw_entropy_entry_t *entry, size_t n,
+static tw_status_t decode_block(decoding_t *decoding, const tw_lossless_entry_t *entry, size_t n,
                                 uint16_t *heads)
 {
     tw_quant_lossless_t *codec = decoding->codec;
     size_t n_words = entry->sizes & 0xffff, n_escapes = entry->sizes >> 16;
-    size_t tail_bytes = tw_lossless_tail_bytes(decoding->type, n);
+    if (!tw_lossless_tails_may_be(entry, codec->tails_are.n_tables, n)) {
+        return fail_format("a block has tails of which the head knows nothing");
+    }
+    size_t tail_bytes = tw_lossless_tail_bytes(decoding->type, n, entry->tails);
     int raw = entry->sizes == TW_ENTROPY_RAW;
     size_t raw_bytes = tw_lossless_raw_bytes(n);
     size_t coded_bytes = raw_bytes - tw_lossless_raw_in_lanes(raw_bytes) + 2 * n_words +
@@ -194,11 +218,12 @@ static tw_status_t decode_block(decoding_t *decoding, const tw_entropy_entry_t *
     }
     if (raw) {
         memcpy(heads, at, 2 * n);
-    } else if (!decode_coded_block(codec, at, n, entry->sizes, heads)) {
+    } else if (!decode_coded_block(codec, at, n, entry, heads)) {
         return fail_format("a block does not decode");
     }
-    take_tails(decoding, at + bytes - tail_bytes, n);
-    return TW_OK;
+    return take_tails(decoding, at + bytes - tail_bytes, n, entry->tails)
+               ? TW_OK
+               : fail_format("a block's list of tails is wrong");
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
@@ -219,7 +244,7 @@ static tw_status_t read_head(decoding_t *decoding, uint32_t check, const uint8_t
     }
     TW_TRY(tw_lossless_head_read(codec, decoding->at, head_bytes, decoding->n_elems, &taken));
     size_t n_blocks = (codec->shape.n_live + TW_LOSSLESS_BLOCK_ELEMS - 1) / TW_LOSSLESS_BLOCK_ELEMS;
-    if (head_bytes - taken != sizeof(tw_entropy_entry_t) * n_blocks) {
+    if (head_bytes - taken != tw_lossless_entry_bytes(codec->tails_are.tailed) * n_blocks) {
         return fail_format("the head has another number of blocks than elements for them");
     }
     *entries = decoding->at + taken;
@@ -232,15 +257,16 @@ static tw_status_t decode_coded(decoding_t *decoding, uint32_t check)
 {
     tw_quant_lossless_t *codec = decoding->codec;
     const uint8_t *entries = NULL;
+    size_t entry_bytes = tw_lossless_entry_bytes(codec->tails_are.tailed);
     TW_TRY(read_head(decoding, check, &entries));
     tw_lossless_walk_t walk =
         tw_lossless_walk_begin(&codec->shape, decoding->segments, 0, sink_bytes(decoding));
     for (size_t done = 0; done < codec->shape.n_live; done += TW_LOSSLESS_BLOCK_ELEMS) {
         size_t left = codec->shape.n_live - done;
         size_t n = left < TW_LOSSLESS_BLOCK_ELEMS ? left : TW_LOSSLESS_BLOCK_ELEMS;
-        tw_entropy_entry_t entry;
-        memcpy(&entry, entries, sizeof(entry));
-        entries += sizeof(entry);
+        tw_lossless_entry_t entry = {.tails = TW_LOSSLESS_TAILS_RAW};
+        memcpy(&entry, entries, entry_bytes);
+        entries += entry_bytes;
         uint16_t *heads = expect_block(decoding, &walk, n);
         TW_TRY(decode_block(decoding, &entry, n, heads));
         if (heads == codec->heads) {
@@ -295,7 +321,7 @@ tw_status_t tw_quant_lossless_message_bytes(const void *src, size_t src_bytes, s
     }
     memcpy(&header, src, sizeof(header));
     if (header.magic != TW_LOSSLESS_MAGIC || header.version != TW_LOSSLESS_VERSION ||
-        header.form > TW_LOSSLESS_CODED || header.bytes < sizeof(header)) {
+        header.form > TW_LOSSLESS_TAILED || header.bytes < sizeof(header)) {
         tw_error("quant: lossless: not a message of version %d (bytes %02x %02x %02x %02x, length %u)",
                  TW_LOSSLESS_VERSION, header.magic, header.version, header.type, header.form, header.bytes);
         return TW_ERR_FORMAT;
@@ -322,8 +348,12 @@ static tw_status_t decode(decoding_t *decoding, size_t n_segments)
         return TW_ERR_MISMATCH;
     }
     decoding->at += sizeof(header);
-    return header.form == TW_LOSSLESS_CODED ? decode_coded(decoding, header.check)
-                                            : decode_plain(decoding, header.check, n_segments);
+    decoding->codec->tails_are.tailed = header.form == TW_LOSSLESS_TAILED;
+    if (header.form == TW_LOSSLESS_TAILED && header.type != TW_TYPE_FP32) {
+        return fail_format("only fp32 has tails that are coded");
+    }
+    return header.form == TW_LOSSLESS_PLAIN ? decode_plain(decoding, header.check, n_segments)
+                                            : decode_coded(decoding, header.check);
 }
 
 tw_status_t tw_quant_lossless_decode(tw_quant_lossless_t *codec, tw_type_t type,

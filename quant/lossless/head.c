@@ -186,6 +186,11 @@ uint8_t *tw_lossless_head_write(const tw_quant_lossless_t *codec, uint8_t *at, c
             put(&target, &codec->tables[c], sizeof(codec->tables[c]));
         }
     }
+    if (codec->tails_are.tailed) {
+        uint8_t n = (uint8_t)codec->tails_are.n_tables;
+        put(&target, &n, 1);
+        put(&target, codec->tails_are.tables, n * sizeof(*codec->tails_are.tables));
+    }
     rows = shape->rows;
     for (size_t p = 0; p < shape->n_pieces; p++) {
         put_scales(codec, &target, &shape->pieces[p], rows, columns);
@@ -448,6 +453,17 @@ static void find_live(tw_quant_lossless_t *codec)
     }
 }
 
+static void take_tails(source_t *source, tw_lossless_tails_t *tails)
+{
+    uint8_t n = 0;
+    if (tails->tailed) {
+        take(source, &n, 1);
+        source->bad = source->bad || n > TW_LOSSLESS_TAIL_CONTEXTS;
+        take(source, tails->tables, source->bad ? 0 : n * sizeof(*tails->tables));
+    }
+    tails->n_tables = source->bad ? 0 : n;
+}
+
 tw_status_t tw_lossless_head_read(tw_quant_lossless_t *codec, const uint8_t *src, size_t bytes,
                                   size_t n_elems, size_t *taken)
 {
@@ -470,6 +486,7 @@ tw_status_t tw_lossless_head_read(tw_quant_lossless_t *codec, const uint8_t *src
             tw_lossless_table_common((uint32_t)c, codec->window, &codec->tables[c]);
         }
     }
+    take_tails(&source, &codec->tails_are);
     rows = shape->rows;
     int16_t *columns = shape->columns;
     for (size_t p = 0; p < shape->n_pieces && !source.bad; p++) {

@@ -100,6 +100,8 @@ static void loops_split(tw_type_t type, const void *src, size_t n, uint16_t *hea
         const uint32_t *from = src;
         for (size_t i = 0; i < n; i++) {
             heads[i] = (uint16_t)(from[i] >> 16);
+        }
+        for (size_t i = 0; tails && i < n; i++) {
             tails[i] = (uint16_t)from[i];
         }
         return;
@@ -107,6 +109,8 @@ static void loops_split(tw_type_t type, const void *src, size_t n, uint16_t *hea
     const uint16_t *from = src;
     for (size_t i = 0; i < n; i++) {
         heads[i] = (uint16_t)((from[i] & 0x8000) | (from[i] & 0x7fff) >> 3);
+    }
+    for (size_t i = 0; tails && i < n; i++) {
         tails[i] = from[i] & 7;
     }
 }
@@ -124,6 +128,15 @@ static void loops_join(tw_type_t type, const uint16_t *heads, const uint16_t *ta
     for (size_t i = 0; i < n; i++) {
         to[i] = (uint16_t)((heads[i] & 0x8000) | (heads[i] << 3 & 0x7ff8) | (tails[i] & 7));
     }
+}
+
+static size_t loops_count(const uint16_t *tails, size_t n)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        count += tails[i] != 0;
+    }
+    return count;
 }
 
 static uint32_t loops_check(const uint8_t *words, size_t n, size_t first)
@@ -160,6 +173,6 @@ static void loops_decode_table(const uint16_t *freq, uint32_t *table)
 #define LOOPS                                                                                           \
     .sum_columns = loops_sum_columns, .expect = loops_expect, .split = loops_split, .join = loops_join, \
     .fold = loops_fold, .folded_bits = loops_folded_bits, .decode_table = loops_decode_table,           \
-    .check = loops_check
+    .count = loops_count
 
 #endif

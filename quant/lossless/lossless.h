@@ -13,7 +13,9 @@
  *  end anywhere. A row of a piece has a scale and a class (how far its elements are from what is expected of
  *  them); rows of zeros have nothing else. A column may have a scale. What is expected of an element is the
  *  sum of the two. Coded is where between powers of two and their halves it lies (9 bits), relative to that;
- *  the other 7 bits of the head, and the tail, are noise and go as they are.
+ *  the other 7 bits of the head are noise and go as they are. So is the tail, but for that of fp32 numbers
+ *  that were fewer bits once, or are sums of such: of these the zeros at its end are coded, under the octave
+ *  in which the head lies, what is above the lowest one goes as it is.
  *
  *  Message, little-endian, without padding but for what is named:
  *    header:  u8 magic, u8 version, u8 type, u8 form;  u32 bytes of the message;  u32 n elements;  u32
@@ -37,17 +39,22 @@
  *           fewer): of each x >> k ones and a zero, or 12 ones for 12 or more;  of each the low k bits;  of
  *           each with 12 ones the 13 bits of x >> k
  *    table:   u8[63] densities, u8 zeros, u8 escapes, see model.h, which has the tables of classes that are
- *           not in the mask
+ *           not in the mask.  Tailed: behind all of them u8 number of tables of tails, 16 at most;  u8[17]
+ *           densities each
  *    block of 65,536 elements of rows that are not all zeros (the last may be short): entry u32 words |
- *           escapes << 16, or RAW, and u32 checksum of its bytes, as above
+ *           escapes << 16, or RAW, and u32 checksum of its bytes, as above; tailed: and u32 how its tails are
  *           coded: the 7 bits, 28 bytes for 32 elements, but for their first 64 bytes; u16[words]; u32[32]
- *           lanes; u16[escapes] 9 bits each; the tails
+ *           lanes; u16[escapes]: of tails 16 bits, then of heads 9 bits each; the tails
  *           RAW: u16[elements] heads; the tails
  *    lanes:   begin as START + the next two of those first 64 bytes, low first; 0 where there are fewer
  *    7 bits:  byte k has those of element k, and in its high bit one of elements 28 to 31: bit k mod 7 of
  *           element 28 + k / 7. A last group of n < 32: min(n, 28) bytes; an odd number of them in a block is
  *           followed by a zero byte
  *    tails:   fp32: u16 each. fp16: for 32 elements u32[3], word k has bit k of each
+ *           tailed (fp32 alone): RAW, u16 each; or as many as are not 0, one in LISTED at most: u16 index,
+ *           u16 tail of each; or CODED, if heads are: in the lanes, before all heads, for each 32 elements
+ *           what is above their lowest ones, then the symbols: zeros at the end, or an escape. The table is
+ *           the last but 15 - min(15, (the head's symbol + 1) / 2), or the first
  *
  *  Why so: bits an element of the gradients of a GPT of 1.0 M parameters (AdamW, 600 steps), in bf16, in
  *  messages of 49,152 elements, 32 rows of each of four matrices:
@@ -71,6 +78,7 @@ TW_C_BEGIN
 #define TW_LOSSLESS_VERSION 2
 #define TW_LOSSLESS_PLAIN 0
 #define TW_LOSSLESS_CODED 1
+#define TW_LOSSLESS_TAILED 2 /**< coded, of fp32, and not all tails are as they were */
 #define TW_LOSSLESS_ELEMS_MAX ((size_t)1 << 29)
 
 #define TW_LOSSLESS_HEAD_BYTES 6
@@ -88,6 +96,12 @@ TW_C_BEGIN
 #define TW_LOSSLESS_ZEROS_BIN 256
 #define TW_LOSSLESS_SAMPLE_BINS 264
 #define TW_LOSSLESS_RAW_BYTES 28 /**< 7 bits of 32 elements */
+#define TW_LOSSLESS_TAIL_CONTEXTS 16
+#define TW_LOSSLESS_TAIL_SYMBOLS 17        /**< zeros at the end of 16 bits */
+#define TW_LOSSLESS_TAIL_OCTAVES 64        /**< that are told apart in a sample */
+#define TW_LOSSLESS_LISTED 128             /**< of so many tails one may be listed */
+#define TW_LOSSLESS_TAILS_CODED 0xfffffffe /**< `tails` of an entry, */
+#define TW_LOSSLESS_TAILS_RAW 0xffffffff   /**< or how many are listed */
 /* Elements of which some have their 7 bits in lanes: whole groups. */
 #define TW_LOSSLESS_FIRST_ELEMS ((size_t)96)
 #define TW_LOSSLESS_FIRST_BYTES (TW_LOSSLESS_FIRST_ELEMS / 32 * TW_LOSSLESS_RAW_BYTES)
@@ -124,6 +138,11 @@ typedef struct tw_lossless_piece {
     uint8_t row_class, flags;
 } tw_lossless_piece_t;
 
+/** What stands before the blocks for each of them; `tails` where the message is TAILED. */
+typedef struct tw_lossless_entry {
+    uint32_t sizes, check, tails;
+} tw_lossless_entry_t;
+
 #ifndef __cplusplus
 _Static_assert(sizeof(tw_lossless_header_t) == TW_QUANT_LOSSLESS_HEADER_BYTES, "part of the format");
 #endif
@@ -132,6 +151,18 @@ _Static_assert(sizeof(tw_lossless_header_t) == TW_QUANT_LOSSLESS_HEADER_BYTES, "
 typedef struct tw_lossless_table {
     uint8_t density[TW_LOSSLESS_BINS], zeros, escapes;
 } tw_lossless_table_t;
+
+/** A table of tails as it is sent. */
+typedef struct tw_lossless_tail_table {
+    uint8_t density[TW_LOSSLESS_TAIL_SYMBOLS];
+} tw_lossless_tail_table_t;
+
+/** What an encoder says of a message's tails. */
+typedef struct tw_lossless_tails {
+    int tailed;        /**< 0: they go as they are, and nothing else is said */
+    uint32_t n_tables; /**< 0: none are coded */
+    tw_lossless_tail_table_t tables[TW_LOSSLESS_TAIL_CONTEXTS];
+} tw_lossless_tails_t;
 
 /** The tables that a model was made from: a class whose table has not changed is not made again. */
 typedef struct tw_lossless_made {
@@ -145,6 +176,10 @@ typedef struct tw_lossless_model {
     tw_lossless_made_t encoder, decoder;
     uint64_t encode[TW_LOSSLESS_CONTEXTS * TW_ENTROPY_SYMBOLS];
     uint32_t decode[TW_LOSSLESS_CONTEXTS * TW_ENTROPY_FREQ_SUM];
+    /** of tails; the lowest contexts, up to this one, have the first table */
+    uint32_t tail_first;
+    uint64_t encode_tails[TW_LOSSLESS_TAIL_CONTEXTS * TW_ENTROPY_SYMBOLS];
+    uint32_t decode_tails[TW_LOSSLESS_TAIL_CONTEXTS * TW_ENTROPY_FREQ_SUM];
 } tw_lossless_model_t;
 
 /** What a message is about: pieces, and their rows and columns one after the other. Memory that grows with
@@ -207,13 +242,21 @@ typedef struct tw_lossless_backend {
                    size_t n, tw_entropy_writer_t *writer);
     int (*decode)(const tw_lossless_model_t *model, const uint16_t *expected, size_t n,
                   tw_entropy_reader_t *reader, uint16_t *heads);
+    /** The symbols and raw bits of n tails, forward, or backward: then heads hold 9 bits. */
+    void (*encode_tails)(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected,
+                         const uint16_t *tails, size_t n, tw_entropy_writer_t *writer);
+    int (*decode_tails)(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected,
+                        size_t n, tw_entropy_reader_t *reader, uint16_t *tails);
     /** The 7 bits of n heads; writes up to 4 bytes too many. And into heads that hold 9 bits; reads up to 4
      *  too many. */
     void (*pack)(const uint16_t *heads, size_t n, uint8_t *raw);
     void (*unpack)(const uint8_t *raw, size_t n, uint16_t *heads);
-    /** Heads and tails of n elements of a type that has tails. Tails are u16, for fp16 three bits each. */
+    /** Heads and, if not NULL, tails of n elements of a type that has tails. Tails are u16, for fp16 three
+     *  bits each. */
     void (*split)(tw_type_t type, const void *src, size_t n, uint16_t *heads, uint16_t *tails);
     void (*join)(tw_type_t type, const uint16_t *heads, const uint16_t *tails, size_t n, void *dst);
+    /** How many of n tails are not 0. */
+    size_t (*count)(const uint16_t *tails, size_t n);
     /** The three bits of n tails of fp16 as they are sent, and back. */
     void (*pack_tails)(const uint16_t *tails, size_t n, uint8_t *planes);
     void (*unpack_tails)(const uint8_t *planes, size_t n, uint16_t *tails);
@@ -234,6 +277,7 @@ struct tw_quant_lossless {
     tw_lossless_table_t tables[TW_LOSSLESS_CLASSES];
     int window;           /**< by which all scales were moved, a multiple of 4 */
     uint8_t classes, own; /**< masks of those that rows have, and of those with tables of their own */
+    tw_lossless_tails_t tails_are;
     tw_lossless_model_t model;
     int32_t *column_sums; /**< [column_room] scratch of scales.c */
     uint32_t *column_live;
@@ -244,10 +288,11 @@ struct tw_quant_lossless {
     /** Scratch of scales.c: what was counted of the sample, of each class every fourth element in an array of
      *  its own, so that no count has to wait for the one before. */
     uint32_t sample[TW_LOSSLESS_CLASSES][4][TW_LOSSLESS_SAMPLE_BINS];
+    uint32_t tail_sample[TW_LOSSLESS_TAIL_OCTAVES][TW_LOSSLESS_TAIL_SYMBOLS];
     /* A block. Vectors write up to 32 elements too many. */
     uint16_t expected[TW_LOSSLESS_BLOCK_ELEMS + 32], heads[TW_LOSSLESS_BLOCK_ELEMS + 32];
     uint16_t tails[TW_LOSSLESS_BLOCK_ELEMS + 32];
-    uint16_t words[TW_LOSSLESS_BLOCK_ELEMS + 32], escapes[TW_LOSSLESS_BLOCK_ELEMS];
+    uint16_t words[2 * TW_LOSSLESS_BLOCK_ELEMS + 32], escapes[2 * TW_LOSSLESS_BLOCK_ELEMS];
     uint8_t body[TW_LOSSLESS_BLOCK_ELEMS * 4 + 128];
 };
 
@@ -309,8 +354,8 @@ size_t tw_lossless_list_bits(const tw_quant_lossless_t *codec, const int16_t *va
 size_t tw_lossless_list_rows(const tw_quant_lossless_t *codec, const uint16_t *rows, size_t n, int classes);
 /** Write what stands before the entries, head.bytes not yet filled in; NULL when it does not fit. */
 uint8_t *tw_lossless_head_write(const tw_quant_lossless_t *codec, uint8_t *at, const uint8_t *end);
-/** Read it from `bytes` untrusted bytes, for n_elems elements: shape, tables, classes. TW_ERR_FORMAT (logged)
- *  or TW_ERR_NO_MEMORY; *taken: its bytes. */
+/** Read it from `bytes` untrusted bytes, for n_elems elements: shape, tables, classes; of tails what
+ *  tails_are.tailed says is there. TW_ERR_FORMAT (logged) or TW_ERR_NO_MEMORY; *taken: its bytes. */
 tw_status_t tw_lossless_head_read(tw_quant_lossless_t *codec, const uint8_t *src, size_t bytes,
                                   size_t n_elems, size_t *taken);
 

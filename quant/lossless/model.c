@@ -14,6 +14,11 @@ void tw_lossless_model_encoder(tw_quant_lossless_t *codec)
 {
     tw_lossless_model_t *model = &codec->model;
     uint16_t freq[TW_ENTROPY_SYMBOLS];
+    model->tail_first = TW_LOSSLESS_TAIL_CONTEXTS - codec->tails_are.n_tables;
+    for (uint32_t t = 0; t < codec->tails_are.n_tables; t++) {
+        tw_lossless_tail_freq(&codec->tails_are.tables[t], freq);
+        tw_entropy_encode_table(freq, &model->encode_tails[t * TW_ENTROPY_SYMBOLS]);
+    }
     for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
         if (!(codec->classes >> c & 1) || !is_new(&model->encoder, c, &codec->tables[c])) {
             continue;
@@ -30,6 +35,11 @@ void tw_lossless_model_decoder(tw_quant_lossless_t *codec)
 {
     tw_lossless_model_t *model = &codec->model;
     uint16_t freq[TW_ENTROPY_SYMBOLS];
+    model->tail_first = TW_LOSSLESS_TAIL_CONTEXTS - codec->tails_are.n_tables;
+    for (uint32_t t = 0; t < codec->tails_are.n_tables; t++) {
+        tw_lossless_tail_freq(&codec->tails_are.tables[t], freq);
+        codec->backend->decode_table(freq, &model->decode_tails[t * TW_ENTROPY_FREQ_SUM]);
+    }
     for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
         if (!(codec->classes >> c & 1) || !is_new(&model->decoder, c, &codec->tables[c])) {
             continue;

@@ -65,6 +65,82 @@ static int ref_decode(const tw_lossless_model_t *model, const uint16_t *expected
     return 1;
 }
 
+/* ---- tails in lanes ------------------------------------------------------------------------------------ */
+
+static const uint64_t *tail_entry(const tw_lossless_model_t *model, uint16_t head, uint16_t expected,
+                                  uint16_t tail)
+{
+    uint32_t head_symbol = tw_lossless_symbol(tw_lossless_coded(head), expected);
+    uint32_t table = tw_lossless_tail_context(head_symbol, model->tail_first) * TW_ENTROPY_SYMBOLS;
+    return &model->encode_tails[table + tw_lossless_tail_symbol(tail)];
+}
+
+static void ref_encode_tails(const tw_lossless_model_t *model, const uint16_t *heads,
+                             const uint16_t *expected, const uint16_t *tails, size_t n,
+                             tw_entropy_writer_t *writer)
+{
+    tw_entropy_writer_t here = *writer;
+    for (size_t group = 0; group < n; group += TW_ENTROPY_LANES) {
+        size_t in_group = n - group < TW_ENTROPY_LANES ? n - group : TW_ENTROPY_LANES;
+        uint64_t entries[TW_ENTROPY_LANES];
+        for (size_t lane = 0; lane < in_group; lane++) {
+            size_t i = group + lane;
+            uint32_t symbol = tw_lossless_tail_symbol(tails[i]), raw = (uint32_t)tails[i] >> symbol >> 1;
+            entries[lane] = *tail_entry(model, heads[i], expected[i], tails[i]);
+            if (entries[lane] >> 31 & 1) {
+                *here.escapes++ = tails[i];
+            } else {
+                here.lanes[lane] = tw_entropy_push_raw(here.lanes[lane], tw_lossless_tail_raw_bits(symbol),
+                                                       raw, &here.words);
+            }
+        }
+        for (size_t lane = 0; lane < in_group; lane++) {
+            here.lanes[lane] = tw_entropy_push(here.lanes[lane], entries[lane], 0, 0, &here.words);
+        }
+    }
+    *writer = here;
+}
+
+/** The symbol of the next element of a lane; in *lane what stays of it. */
+static uint32_t take_tail_symbol(const tw_lossless_model_t *model, uint16_t coded, uint16_t expected,
+                                 uint32_t *lane)
+{
+    uint32_t context = tw_lossless_tail_context(tw_lossless_symbol(coded, expected), model->tail_first);
+    uint32_t entry = model->decode_tails[context * TW_ENTROPY_FREQ_SUM + *lane % TW_ENTROPY_FREQ_SUM];
+    *lane = (entry & 0x7ff) * (*lane >> TW_ENTROPY_FREQ_BITS) + (entry >> 11 & 0x3ff);
+    return entry >> 21;
+}
+
+static int ref_decode_tails(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected,
+                            size_t n, tw_entropy_reader_t *reader, uint16_t *tails)
+{
+    tw_entropy_reader_t here = *reader;
+    uint32_t symbols[TW_ENTROPY_LANES];
+    for (size_t in_group, end = n; end > 0; end -= in_group) {
+        in_group = end % TW_ENTROPY_LANES ? end % TW_ENTROPY_LANES : TW_ENTROPY_LANES;
+        size_t group = end - in_group;
+        for (size_t lane = in_group; lane-- > 0;) {
+            symbols[lane] =
+                take_tail_symbol(model, heads[group + lane], expected[group + lane], &here.lanes[lane]);
+            if (!tw_entropy_refill(&here.lanes[lane], &here.words, here.words_begin)) {
+                return 0;
+            }
+        }
+        for (size_t lane = in_group; lane-- > 0;) {
+            uint32_t bits = tw_lossless_tail_raw_bits(symbols[lane]), *x = &here.lanes[lane];
+            tails[group + lane] = tw_lossless_tail_of(symbols[lane], *x & ((1u << bits) - 1));
+            *x >>= bits;
+            if (!tw_entropy_refill(x, &here.words, here.words_begin) ||
+                (symbols[lane] == TW_ENTROPY_ESCAPE &&
+                 !tw_entropy_pop(&here.escapes, here.escapes_begin, &tails[group + lane]))) {
+                return 0;
+            }
+        }
+    }
+    *reader = here;
+    return 1;
+}
+
 /* ---- the other bits ------------------------------------------------------------------------------------ */
 
 /** Bit b of 7 bits as bit 7 of byte b, and back. */
@@ -173,10 +249,13 @@ const tw_lossless_backend_t tw_lossless_ref = {
     .usable = ref_usable,
     LOOPS,
     .sum = loops_sum,
+    .check = loops_check,
     .deviation = loops_deviation,
     .bins = loops_bins,
     .encode = ref_encode,
     .decode = ref_decode,
+    .encode_tails = ref_encode_tails,
+    .decode_tails = ref_decode_tails,
     .pack = ref_pack,
     .unpack = ref_unpack,
     .pack_tails = ref_pack_tails,

@@ -9,7 +9,7 @@ const uint16_t *tw_lossless_heads(tw_quant_lossless_t *codec, tw_type_t type, co
     if (type == TW_TYPE_BF16) {
         return (const uint16_t *)data;
     }
-    codec->backend->split(type, data, n, codec->heads, codec->tails);
+    codec->backend->split(type, data, n, codec->heads, NULL);
     return codec->heads;
 }
 
@@ -293,6 +293,17 @@ static tw_status_t make_piece(making_t *making, tw_lossless_walk_t *end)
 
 /* ---- the sample ---------------------------------------------------------------------------------------- */
 
+static void count_tails(tw_quant_lossless_t *codec, const tw_lossless_run_t *run)
+{
+    const uint32_t *values = (const uint32_t *)(const void *)run->data;
+    int32_t scale = tw_lossless_scale_of(run->value);
+    for (size_t i = 0; i < run->n; i++) {
+        int32_t expected = scale + (run->columns ? run->columns[i] : 0);
+        uint32_t octave = tw_lossless_tail_octave((uint16_t)(values[i] >> 16), expected);
+        codec->tail_sample[octave][tw_lossless_tail_symbol((uint16_t)values[i])]++;
+    }
+}
+
 static void count_run(tw_quant_lossless_t *codec, tw_type_t type, const tw_lossless_run_t *run,
                       tw_lossless_counts_t *counts)
 {
@@ -311,6 +322,9 @@ static void count_run(tw_quant_lossless_t *codec, tw_type_t type, const tw_lossl
         of_class->phases[phase] += (run->columns ? 1 : all) * (uint32_t)run->n;
     }
     of_class->n += (uint32_t)run->n;
+    if (type == TW_TYPE_FP32) {
+        count_tails(codec, run);
+    }
 }
 
 /** The four counts of each bin, together. */
@@ -379,9 +393,10 @@ static void find_classes(tw_quant_lossless_t *codec)
     for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
         memset(codec->sample[c], 0, codec->classes >> c & 1 ? sizeof(codec->sample[c]) : 0);
     }
+    memset(codec->tail_sample, 0, sizeof(codec->tail_sample));
 }
 
-/** The window, and tables of their own for the classes where these pay. */
+/** The window, and tables of their own for the classes where these pay. And what is done with tails. */
 static void choose_tables(tw_quant_lossless_t *codec, const tw_lossless_counts_t *counts)
 {
     uint32_t above[256] = {0};
@@ -401,6 +416,9 @@ static void choose_tables(tw_quant_lossless_t *codec, const tw_lossless_counts_t
             codec->own |= (uint8_t)((uint32_t)pays << c);
         }
     }
+    uint32_t by_context[TW_LOSSLESS_TAIL_CONTEXTS][TW_LOSSLESS_TAIL_SYMBOLS];
+    tw_lossless_tails_choose((const uint32_t(*)[TW_LOSSLESS_TAIL_SYMBOLS])codec->tail_sample, codec->window,
+                             codec->shape.n_live, by_context, &codec->tails_are);
 }
 
 tw_status_t tw_lossless_analyse(tw_quant_lossless_t *codec, tw_type_t type,

@@ -79,9 +79,66 @@ TW_HD static inline size_t tw_lossless_raw_in_lanes(size_t raw_bytes)
     return raw_bytes < 2 * TW_ENTROPY_LANES ? raw_bytes : 2 * TW_ENTROPY_LANES;
 }
 
-TW_HD static inline size_t tw_lossless_tail_bytes(tw_type_t type, size_t n)
+/** `tails` as in an entry. */
+TW_HD static inline size_t tw_lossless_tail_bytes(tw_type_t type, size_t n, uint32_t tails)
 {
-    return type == TW_TYPE_FP32 ? 2 * n : type == TW_TYPE_FP16 ? (n + 31) / 32 * 12 : 0;
+    if (type != TW_TYPE_FP32) {
+        return type == TW_TYPE_FP16 ? (n + 31) / 32 * 12 : 0;
+    }
+    return tails == TW_LOSSLESS_TAILS_RAW ? 2 * n : tails == TW_LOSSLESS_TAILS_CODED ? 0 : 4 * (size_t)tails;
+}
+
+/** Of an entry in a message of this form. */
+TW_HD static inline size_t tw_lossless_entry_bytes(int tailed)
+{
+    return tailed ? sizeof(tw_lossless_entry_t) : sizeof(tw_entropy_entry_t);
+}
+
+/** 1: an entry has room for as many words and escapes, which are not RAW then. */
+TW_HD static inline int tw_lossless_sizes_fit(size_t n_words, size_t n_escapes)
+{
+    return n_words < 0xffff && n_escapes <= 0xffff;
+}
+
+/** What a block's entry may say of its n tails. */
+TW_HD static inline int tw_lossless_tails_may_be(const tw_lossless_entry_t *entry, uint32_t n_tables,
+                                                 size_t n)
+{
+    if (entry->tails == TW_LOSSLESS_TAILS_CODED) {
+        return n_tables && entry->sizes != TW_ENTROPY_RAW;
+    }
+    return entry->tails == TW_LOSSLESS_TAILS_RAW || (uint64_t)entry->tails * TW_LOSSLESS_LISTED <= n;
+}
+
+/* ---- tails that are coded ------------------------------------------------------------------------------ */
+
+/** A tail's symbol: the zeros at its end. */
+TW_HD static inline uint32_t tw_lossless_tail_symbol(uint16_t tail)
+{
+#ifdef __CUDA_ARCH__
+    return (uint32_t)__ffs((int)(tail | 0x10000u)) - 1;
+#else
+    return (uint32_t)__builtin_ctz(tail | 0x10000u);
+#endif
+}
+
+/** How many bits go as they are, above the lowest one. */
+TW_HD static inline uint32_t tw_lossless_tail_raw_bits(uint32_t symbol)
+{
+    return symbol < 15 ? 15 - symbol : 0;
+}
+
+TW_HD static inline uint16_t tw_lossless_tail_of(uint32_t symbol, uint32_t raw)
+{
+    return (uint16_t)((raw << 1 | 1) << symbol);
+}
+
+/** Which table, of an element whose head has this symbol: by octave. */
+TW_HD static inline uint32_t tw_lossless_tail_context(uint32_t head_symbol, uint32_t first)
+{
+    uint32_t most = TW_LOSSLESS_TAIL_CONTEXTS - 1, octave = (head_symbol + 1) / 2;
+    octave = octave < most ? octave : most;
+    return octave > first ? octave - first : 0;
 }
 
 #endif

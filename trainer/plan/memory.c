@@ -72,11 +72,11 @@ static double moving_bytes(const given_t *given)
     return (double)given->engine->host[TW_ENGINE_MOVING] + fmax((double)given->engine->sync, first);
 }
 
-/** Contexts, tables and code of codecs in use, as measured; a lossless codec's context alone is 1.1 MB. */
+/** Contexts, tables and code of codecs in use, as measured; a lossless codec's context alone is 1.5 MB. */
 static double codecs_bytes(const tw_train_options_t *o)
 {
     double weights = o->quantized_weights ? 5e5 : 0.0, gradients = o->quantized_gradients ? 3e5 : 0.0;
-    double lossless = o->lossless_weights || o->lossless_gradients ? 15e5 : 0.0;
+    double lossless = o->lossless_weights || o->lossless_gradients ? 19e5 : 0.0;
     return weights + gradients + lossless + (o->delta_lossless ? 4e5 : 0.0);
 }
 

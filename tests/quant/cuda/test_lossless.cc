@@ -9,6 +9,7 @@
 #include "quant/lossless/lossless.h"
 #include "tests/quant/cuda/stream_world.h"
 #include "tests/quant/lossless/lossless_data.h"
+#include "tests/quant/lossless/wrong_messages.h"
 
 namespace
 {
@@ -194,7 +195,7 @@ TEST_F(LosslessCuda, EveryTypeAndRow)
 
 TEST_F(LosslessCuda, SeveralBlocks)
 {
-    for (Values kind : {Values::gradient, Values::mixed, Values::sparse}) {
+    for (Values kind : {Values::gradient, Values::mixed, Values::sparse, Values::patches}) {
         for (tw_type_t type : types) {
             round_trip(kind, type, {{2 * block + 77, 512, 0}});
         }
@@ -318,13 +319,14 @@ class LosslessCudaMessage : public LosslessCuda
         uint32_t head_bytes = uint32_t(bytes.size() - header), check, length = uint32_t(bytes.size());
         size_t taken = 0;
         memcpy(&bytes[4], &length, 4);
-        if (bytes[3] == TW_LOSSLESS_CODED) {
+        host_->tails_are.tailed = bytes[3] == TW_LOSSLESS_TAILED;
+        if (bytes[3] != TW_LOSSLESS_PLAIN) {
             memcpy(&head_bytes, &bytes[header], 4);
             if (head_bytes > bytes.size() - header || head_bytes % 2) {
                 return;
             }
             const tw_status_t status = tw_lossless_head_read(host_, &bytes[header], head_bytes, n, &taken);
-            tw_entropy_entry_t entry;
+            tw_entropy_entry_t entry; /* all that is before tails */
             size_t at = header + head_bytes;
             if (status == TW_OK && taken + sizeof(entry) <= head_bytes && at < bytes.size()) {
                 memcpy(&entry, &bytes[header + taken], sizeof(entry));
@@ -389,6 +391,15 @@ TEST_F(LosslessCudaMessage, PiecesAreAsOnTheHost)
     }
 }
 
+TEST_F(LosslessCudaMessage, EachThingThatIsWrongIsNoticed)
+{
+    for (const tw::WrongMessage &message : tw::make_wrong_messages()) {
+        EXPECT_EQ(decode(message.type, message.bytes, {{message.n_elems, 0, 0}}).status,
+                  message.is_right ? TW_OK : TW_ERR_FORMAT)
+            << message.what;
+    }
+}
+
 /* Bits that are wrong, and bytes that are anything, in messages whose checksums are then made right or
  * not. */
 TEST_F(LosslessCudaMessage, SpoiltOnesAreJudgedAsOnTheHost)
@@ -396,7 +407,7 @@ TEST_F(LosslessCudaMessage, SpoiltOnesAreJudgedAsOnTheHost)
     std::mt19937 random(3);
     const size_t times = tw::stream_world().slow ? 60 : 500;
     size_t refused = 0;
-    for (Values kind : {Values::gradient, Values::sparse, Values::special}) {
+    for (Values kind : {Values::gradient, Values::sparse, Values::special, Values::few, Values::sums}) {
         for (tw_type_t type : types) {
             const Bytes good = message(kind, type);
             uint32_t head_bytes = 0;

@@ -71,23 +71,24 @@ void make_blocks_right(std::vector<uint8_t> &message, tw_type_t type, size_t n, 
         return;
     }
     for (size_t done = 0; done < codec->shape.n_live; done += TW_LOSSLESS_BLOCK_ELEMS) {
-        tw_entropy_entry_t entry;
-        if (taken + sizeof(entry) > head_bytes) {
+        const size_t entry_bytes = tw_lossless_entry_bytes(codec->tails_are.tailed);
+        tw_lossless_entry_t entry = {0, 0, TW_LOSSLESS_TAILS_RAW};
+        if (taken + entry_bytes > head_bytes) {
             return;
         }
-        memcpy(&entry, head + taken, sizeof(entry));
+        memcpy(&entry, head + taken, entry_bytes);
         size_t elems = std::min(codec->shape.n_live - done, size_t(TW_LOSSLESS_BLOCK_ELEMS));
         size_t raw = tw_lossless_raw_bytes(elems);
         size_t coded =
             raw - tw_lossless_raw_in_lanes(raw) + 2 * (entry.sizes & 0xffff) + 128 + 2 * (entry.sizes >> 16);
-        size_t bytes =
-            (entry.sizes == TW_ENTROPY_RAW ? 2 * elems : coded) + tw_lossless_tail_bytes(type, elems);
+        size_t bytes = (entry.sizes == TW_ENTROPY_RAW ? 2 * elems : coded) +
+                       tw_lossless_tail_bytes(type, elems, entry.tails);
         if (bytes > left) {
             return;
         }
         entry.check = checksum(at, bytes);
-        memcpy(head + taken, &entry, sizeof(entry));
-        taken += sizeof(entry);
+        memcpy(head + taken, &entry, entry_bytes);
+        taken += entry_bytes;
         at += bytes;
         left -= bytes;
     }
@@ -98,12 +99,13 @@ void make_right(std::vector<uint8_t> &message, tw_type_t type, size_t n)
     tw_lossless_header_t header = {TW_LOSSLESS_MAGIC,
                                    TW_LOSSLESS_VERSION,
                                    uint8_t(type),
-                                   uint8_t(message[3] & 1),
+                                   uint8_t(message[3] % 3),
                                    uint32_t(message.size()),
                                    uint32_t(n),
                                    0};
     size_t checked = message.size() - header_bytes;
-    if (header.form == TW_LOSSLESS_CODED && checked >= 4) {
+    codec_of("ref")->tails_are.tailed = header.form == TW_LOSSLESS_TAILED;
+    if (header.form != TW_LOSSLESS_PLAIN && checked >= 4) {
         uint32_t head_bytes;
         memcpy(&head_bytes, message.data() + header_bytes, 4);
         if (head_bytes <= checked && head_bytes % 2 == 0) {

@@ -46,6 +46,18 @@ struct Maker {
             return 0.3f;
         case Values::mostly_zero:
             return random() % 10 ? 0.0f : normal(random);
+        case Values::widened:
+            return rounded(normal(random) * scale(i));
+        case Values::few:
+            return random() % 400 ? rounded(normal(random) * scale(i)) : normal(random) * scale(i);
+        case Values::sums:
+            return sum(i);
+        case Values::patches:
+            return i / 65536 % 3 ? rounded(normal(random) * scale(i)) : sum(i);
+        case Values::halves:
+            return rounded(0.02f * normal(random), TW_TYPE_FP16);
+        case Values::integers:
+            return float(int32_t(random() >> 15 >> random() % 17) * (random() % 2 ? 1 : -1));
         case Values::outliers:
             return normal(random) * (random() % 100 ? 1e-3f : 1e4f);
         default:
@@ -53,10 +65,29 @@ struct Maker {
         }
     }
 
+    /* As another type has it. */
+    static float rounded(float x, tw_type_t to = TW_TYPE_BF16)
+    {
+        uint16_t bits;
+        tw_convert_from_fp32(to, &x, 1.0f, &bits, 1);
+        tw_convert_to_fp32(to, &bits, &x, 1);
+        return x;
+    }
+
+    float sum(size_t i)
+    {
+        float all = 0;
+        for (int k = 0; k < 4; k++) {
+            all += rounded(normal(random) * scale(i));
+        }
+        return all;
+    }
+
     bool is_bits(size_t i) const
     {
         return values == Values::random || values == Values::special || values == Values::tiny ||
-               (values == Values::mixed && i / 65536 % 2);
+               (values == Values::mixed && i / 65536 % 2) ||
+               (values == Values::patches && i / 65536 % 3 == 2);
     }
 
     uint32_t bits()
@@ -74,7 +105,8 @@ struct Maker {
 std::string name_of(Values values)
 {
     const char *names[] = {"gradient", "weight", "zero",        "sparse",   "constant", "random",
-                           "special",  "tiny",   "mostly_zero", "outliers", "mixed"};
+                           "special",  "tiny",   "mostly_zero", "outliers", "mixed",    "widened",
+                           "few",      "sums",   "halves",      "integers", "patches"};
     return names[size_t(values)];
 }
 

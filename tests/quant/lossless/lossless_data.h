@@ -24,10 +24,19 @@ enum class Values {
     mostly_zero, /**< one element of ten is not */
     outliers,    /**< normal, with a huge value here and there */
     mixed,       /**< gradient and random, by turns of 65,536 elements */
+    /* What fp32 has that was fewer bits once: tails of it are all zeros, all but a few, or short. */
+    widened,  /**< gradients in bf16 */
+    few,      /**< widened, but for one element of 400 */
+    sums,     /**< of four of them */
+    halves,   /**< weights in fp16 */
+    integers, /**< of any size up to 2^17 */
+    patches,  /**< sums, widened and random bits by turns of 65,536 elements */
 };
 constexpr Values all_values[] = {Values::gradient,    Values::weight,   Values::zero,    Values::sparse,
                                  Values::constant,    Values::random,   Values::special, Values::tiny,
-                                 Values::mostly_zero, Values::outliers, Values::mixed};
+                                 Values::mostly_zero, Values::outliers, Values::mixed,   Values::widened,
+                                 Values::few,         Values::sums,     Values::halves,  Values::integers,
+                                 Values::patches};
 std::string name_of(Values values);
 
 /** n elements of a type as bytes, a matrix of rows of `columns`; always the same for the same arguments. */

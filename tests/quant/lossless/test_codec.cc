@@ -7,6 +7,7 @@
 #include "quant/lossless/model.h"
 #include "tests/common/fixture.h"
 #include "tests/quant/lossless/lossless_data.h"
+#include "tests/quant/lossless/wrong_messages.h"
 
 namespace
 {
@@ -47,7 +48,7 @@ class Codec
             n += segment.n_elems;
         }
         const size_t bound = tw_quant_lossless_bound_bytes(type_, n);
-        Bytes dst(bound + 64, 0xee);
+        Bytes dst(bound + 4096, 0xee);
         EXPECT_EQ(tw_quant_lossless_encode(codec_, type_, segments.data(), segments.size(), dst.data(), bound,
                                            &bytes),
                   TW_OK);
@@ -148,6 +149,15 @@ TEST_F(LosslessCodec, EveryBitComesBackOnEveryBackend)
         for (size_t n : lengths) {
             round_trip(kind, TW_TYPE_BF16, n, 100);
         }
+    }
+}
+
+/* Blocks whose tails are coded, listed and random, in one message. */
+TEST_F(LosslessCodec, TailsOfManyBlocks)
+{
+    round_trip(Values::patches, TW_TYPE_FP32, 3 * block + 77, 128);
+    for (Values kind : {Values::few, Values::sums, Values::halves, Values::integers}) {
+        round_trip(kind, TW_TYPE_FP32, 2 * block + 77, 500);
     }
 }
 
@@ -309,6 +319,40 @@ TEST_F(LosslessCodec, NothingCostsMoreThanPlain)
     EXPECT_LT(Codec("ref").encode(mixed, 128).size(), 4 * block + half + half / 5);
 }
 
+/* A head that takes more than what the last block has room for: its 7 bits are not packed where they go. */
+TEST_F(LosslessCodec, TheLastBlockWritesNothingBehindTheBound)
+{
+    for (size_t last : {200, 400, 600, 800, 1000}) {
+        const size_t n = block + last;
+        for (tw_type_t type : types) {
+            const Bytes values = tw::make_values(Values::random, type, n, 64);
+            std::vector<tw_quant_lossless_segment_t> segments;
+            for (size_t at = 0; at < n;) { /* matrices, and what lies between them */
+                const size_t size = std::min(n - at, segments.size() % 2 ? size_t(1) : size_t(1024));
+                segments.push_back(
+                    {&values[at * tw_type_bytes(type)], nullptr, size, segments.size() % 2 ? 0u : 64u, 0});
+                at += size;
+            }
+            for (const std::string &backend : backends()) {
+                EXPECT_EQ(Codec(backend, type).encode(segments).size(),
+                          values.size() + TW_QUANT_LOSSLESS_HEADER_BYTES);
+            }
+        }
+    }
+}
+
+/* Sizes that fit no memory have no bound that does. */
+TEST_F(LosslessCodec, BoundsDoNotOverflow)
+{
+    for (tw_type_t type : types) {
+        EXPECT_EQ(tw_quant_lossless_bound_bytes(type, size_t(1) << 62),
+                  type == TW_TYPE_FP32 ? SIZE_MAX : (size_t(1) << 63) + 16);
+        EXPECT_EQ(tw_quant_lossless_bound_bytes(type, SIZE_MAX), SIZE_MAX);
+        EXPECT_EQ(tw_quant_lossless_bound_bytes(type, SIZE_MAX / tw_type_bytes(type)), SIZE_MAX);
+        EXPECT_EQ(tw_quant_lossless_bound_bytes(type, 1000), 1000 * tw_type_bytes(type) + 16);
+    }
+}
+
 /* A normal distribution of a known scale takes 10.2 bits in bf16. */
 TEST_F(LosslessCodec, GradientsAndWeightsTakeWhatTheyShould)
 {
@@ -323,6 +367,24 @@ TEST_F(LosslessCodec, GradientsAndWeightsTakeWhatTheyShould)
     EXPECT_LT(bits_an_element(Codec("ref").encode(weight, 0), n), 10.6);
     const Bytes wide = tw::make_values(Values::gradient, TW_TYPE_FP32, n, 256);
     EXPECT_NEAR(bits_an_element(Codec("ref", TW_TYPE_FP32).encode(wide, 256), n), with_rows + 16, 0.1);
+    const Bytes widened = tw::make_values(Values::widened, TW_TYPE_FP32, n, 256);
+    const Bytes narrow = tw::make_values(Values::widened, TW_TYPE_BF16, n, 256);
+    EXPECT_NEAR(bits_an_element(Codec("ref", TW_TYPE_FP32).encode(widened, 256), n),
+                bits_an_element(Codec("ref").encode(narrow, 256), n), 0.002);
+    const struct {
+        Values kind;
+        double bits; /* of a tail */
+    } cases[] = {{Values::few, 0.1}, {Values::sums, 4.1}, {Values::halves, 3.03}, {Values::integers, 2.6}};
+    for (const auto &c : cases) {
+        Bytes values = tw::make_values(c.kind, TW_TYPE_FP32, n, 256);
+        const double all = bits_an_element(Codec("ref", TW_TYPE_FP32).encode(values, 256), n);
+        for (size_t i = 0; i < n; i++) {
+            memset(&values[4 * i], 0, 2);
+        }
+        const double heads = bits_an_element(Codec("ref", TW_TYPE_FP32).encode(values, 256), n);
+        EXPECT_LT(all - heads, c.bits) << name_of(c.kind);
+        EXPECT_GT(all - heads, c.bits - 0.5) << name_of(c.kind);
+    }
     const Bytes half = tw::make_values(Values::weight, TW_TYPE_FP16, n, 256);
     EXPECT_LT(bits_an_element(Codec("ref", TW_TYPE_FP16).encode(half, 256), n), 13.7);
 }
@@ -482,6 +544,31 @@ TEST_F(LosslessMessage, EveryBitThatIsWrongIsNoticed)
         }
         EXPECT_EQ(codec.decode(good, n, &got), TW_OK);
     }
+}
+
+/* Whatever no encoder writes, though checksums are right. */
+TEST_F(LosslessMessage, EachThingThatIsWrongIsNoticed)
+{
+    allow_log("quant: lossless_decode");
+    for (const tw::WrongMessage &message : tw::make_wrong_messages()) {
+        for (const std::string &backend : backends()) {
+            Bytes got;
+            EXPECT_EQ(Codec(backend, message.type).decode(message.bytes, message.n_elems, &got),
+                      message.is_right ? TW_OK : TW_ERR_FORMAT)
+                << message.what << ", " << backend;
+        }
+    }
+}
+
+/* An older reader knows two forms, and names what it does not know. */
+TEST_F(LosslessMessage, UnknownFormsAreNamed)
+{
+    Bytes bytes =
+        Codec("ref", TW_TYPE_FP32).encode(tw::make_values(Values::widened, TW_TYPE_FP32, n, 100), 100);
+    EXPECT_EQ(bytes[3], TW_LOSSLESS_TAILED);
+    bytes[3] = TW_LOSSLESS_TAILED + 1;
+    expect_log("not a message of version 2 (bytes d6 02 00 03");
+    EXPECT_EQ(decode(bytes, n, TW_TYPE_FP32), TW_ERR_FORMAT);
 }
 
 /* What could make a decoder's memory large beside the elements. */
