@@ -5,9 +5,9 @@
 static const char doc[] =
     "Examines a cluster: started on every node by the launcher of the jobs (torchrun, "
     "mpirun, srun), it measures "
-    "what TCP makes of every link, reads the settings that matter, and ends in three "
-    "lines: what is slow, why it "
-    "might be, and what to change.\v"
+    "what TCP makes of every link, reads the settings that matter, and ends in "
+    "four lines: what is slow, why it "
+    "might be, what to change, and what Thinwire would make of a step.\v"
     "Measured, from node to node, with plain sockets on the devices that jobs use "
     "(TW_NET_DEVICES, or the one on "
     "the way to rank 0): every pair alone, several streams beside one, all nodes at "
@@ -20,7 +20,8 @@ static const char doc[] =
     "whichever is later, is not measured, which is said.\n\n"
     "Rank 0 prints. The exit code is 0 whatever is found, 1 when a rank has failed or "
     "a file cannot be written.\n\n"
-    "Example: srun -N 8 --ntasks-per-node 1 doctor --json doctor.json";
+    "Example: srun -N 8 --ntasks-per-node 1 doctor --params 7e9 --json doctor.json, and then plan --cluster "
+    "doctor.json --params 7e9";
 
 #define AT(member) offsetof(tw_doctor_params_t, member)
 
@@ -33,7 +34,14 @@ static const tw_flag_t flag_list[] = {
     {.field = {"streams", "4", "N", "Where several streams are measured, so many, 2 to 32", TW_CONFIG_INT32,
                AT(n_streams), 2, TW_DOCTOR_STREAMS_MAX, NULL},
      .group = 1},
-    {.field = {"json", NULL, "FILE", "Write everything as a JSON object, on rank 0 (default: do not)",
+    {.field = {"params", NULL, "N",
+               "Parameters of your model: what a step of it takes on these links, and would with Thinwire "
+               "(default: some sizes)",
+               TW_CONFIG_COUNT, AT(n_params), 1, TW_DOCTOR_PARAMS_MAX, NULL},
+     .letter = 'p',
+     .group = 1},
+    {.field = {"json", NULL, "FILE",
+               "Write everything as a JSON object, on rank 0, which plan --cluster takes (default: do not)",
                TW_CONFIG_STRING, AT(json), 0, 0, NULL},
      .group = 1},
 };

@@ -8,6 +8,7 @@ TW_C_BEGIN
 
 #define TW_DOCTOR_SECONDS_MAX 3600
 #define TW_DOCTOR_STREAMS_MAX 32
+#define TW_DOCTOR_PARAMS_MAX 1e15
 
 /** How to examine a cluster; rank 0's counts. Plain data, all 0: as usual. */
 typedef struct tw_doctor_params {
@@ -17,6 +18,9 @@ typedef struct tw_doctor_params {
     int n_streams;
     /** Rank 0 writes everything to this file as a JSON object. NULL: nobody does */
     const char *json;
+    /** Of the model whose step is looked at: what its weights and gradients take on these links, and would
+     *  with Thinwire. 0: models of some sizes */
+    double n_params;
 } tw_doctor_params_t;
 
 /** Examine the cluster of the job that the environment says (tw_job_from_env): measure every link with plain

@@ -1,11 +1,11 @@
-/* The report: text for people, which ends in three lines, and the same as JSON. */
+/* The report: text for people, which ends in four lines, and the same as JSON. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
 #include <jansson.h>
 
-#include "doctor/state.h"
+#include "doctor/help.h"
 
 #define MATRIX_NODES_MAX 16
 #define LINE_BYTES 1024
@@ -171,6 +171,7 @@ void tw_doctor_print(const tw_doctor_result_t *result, const tw_doctor_findings_
     } else {
         printf("links: one node, so there are none\n");
     }
+    tw_doctor_print_steps(result);
     for (int i = 3; i < findings->n; i++) {
         printf("also: %s: %s: %s\n", findings->list[i].what, findings->list[i].why, findings->list[i].change);
     }
@@ -183,6 +184,7 @@ void tw_doctor_print(const tw_doctor_result_t *result, const tw_doctor_findings_
         snprintf(change, sizeof(change), "nothing");
     }
     printf("slow: %s\nwhy: %s\nchange: %s\n", what, why, change);
+    tw_doctor_print_help(result);
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
@@ -293,7 +295,11 @@ static int write_findings(FILE *out, const tw_doctor_findings_t *findings)
 tw_status_t tw_doctor_write_json(const tw_doctor_result_t *result, const tw_doctor_findings_t *findings,
                                  FILE *out, const char *path)
 {
+    tw_doctor_step_t steps[TW_DOCTOR_STEPS];
+    const int n_steps = tw_doctor_steps(result, steps);
     const int written = write_head(out, result) && write_findings(out, findings) &&
+                        write_list(out, "cases", result, n_steps > 0, tw_doctor_case_json) &&
+                        write_list(out, "steps", result, n_steps, tw_doctor_step_json) &&
                         write_list(out, "ranks", result, result->world, rank_json) &&
                         write_list(out, "flows", result, result->n_flows, flow_json) &&
                         write_list(out, "paths", result, result->n_paths, path_json) &&

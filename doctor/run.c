@@ -87,7 +87,7 @@ static tw_status_t examine(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts, con
 {
     const tw_doctor_plan_t plan = {.seconds = params->seconds > 0 ? params->seconds : SECONDS,
                                    .n_streams = params->n_streams > 0 ? params->n_streams : STREAMS};
-    tw_doctor_result_t result = {0};
+    tw_doctor_result_t result = {.n_params = params->n_params};
     tw_status_t status = init_result(rank, &result);
     status = status == TW_OK ? tw_doctor_listen(rank, facts) : status;
     status = status == TW_OK ? choose_nonce(rank) : status;
@@ -127,6 +127,10 @@ static tw_status_t check(const tw_doctor_params_t *params)
     }
     if (params->n_streams != 0 && (params->n_streams < 2 || params->n_streams > TW_DOCTOR_STREAMS_MAX)) {
         tw_error("doctor: n_streams %d: 0, or 2 to %d", params->n_streams, TW_DOCTOR_STREAMS_MAX);
+        return TW_ERR_INVALID;
+    }
+    if (!(params->n_params == 0 || (params->n_params >= 1 && params->n_params <= TW_DOCTOR_PARAMS_MAX))) {
+        tw_error("doctor: n_params %g: 0, or 1 to %g", params->n_params, TW_DOCTOR_PARAMS_MAX);
         return TW_ERR_INVALID;
     }
     return TW_OK;

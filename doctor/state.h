@@ -13,6 +13,7 @@
  *    links.c        what is wrong with links: of figures alone, so tested with made-up ones
  *    settings.c     the same of what is set, and differs
  *    judge.c        both
+ *    help.[ch]      whether Thinwire would help
  *    report.c       text and JSON
  *    run.c          all of it
  *
@@ -95,6 +96,7 @@ typedef struct tw_doctor_result {
     tw_doctor_flow_t *flows;  /**< [n_flows]; on rank 0 alone */
     tw_doctor_path_t *paths;  /**< [n_paths] likewise */
     int n_skipped;            /**< flows of pairs that were not measured, and are not in `flows` */
+    double n_params;          /**< of the model that is asked about; 0: of some sizes */
 } tw_doctor_result_t;
 
 void tw_doctor_result_cleanup(tw_doctor_result_t *result);
@@ -220,7 +222,7 @@ void tw_doctor_judge(const tw_doctor_result_t *result, tw_doctor_findings_t *out
  *  two nodes the better direction; 0: there are none. */
 double tw_doctor_usual_bps(const tw_doctor_result_t *result, int device);
 
-/** Text on stdout, three lines at the end. */
+/** Text on stdout, four lines at the end. */
 void tw_doctor_print(const tw_doctor_result_t *result, const tw_doctor_findings_t *findings);
 /** TW_ERR_IO, logged. */
 tw_status_t tw_doctor_write_json(const tw_doctor_result_t *result, const tw_doctor_findings_t *findings,

@@ -61,7 +61,7 @@ class Cluster
     tw_doctor_result_t result()
     {
         return {(int)facts.size(), (int)leaders.size(), (int)flows.size(), (int)paths.size(), facts.data(),
-                leaders.data(),    flows.data(),        paths.data(),      n_skipped};
+                leaders.data(),    flows.data(),        paths.data(),      n_skipped,         0};
     }
 
     std::vector<tw_doctor_finding_t> judged()

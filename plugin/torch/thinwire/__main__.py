@@ -87,7 +87,8 @@ def _doctor(args: argparse.Namespace) -> int:
     except ImportError as error:  # of one node among many
         raise ImportError("%s: %s" % (os.uname().nodename, error)) from None
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's waits for the call's end
-    params = capi.DoctorParams(args.seconds, args.streams, os.fsencode(args.json) if args.json else None)
+    params = capi.DoctorParams(args.seconds, args.streams, os.fsencode(args.json) if args.json else None,
+                               args.params)
     sys.stdout.flush()
     return 0 if library.tw_doctor_run(C.byref(params)) == capi.OK else 1
 
@@ -95,6 +96,12 @@ def _doctor(args: argparse.Namespace) -> int:
 def _seconds(text: str) -> float:
     """Of 60 or 60s."""
     return float(text.removesuffix("s"))
+
+
+def _count(text: str) -> float:
+    """Of 124M, 7G or 7e9."""
+    unit = {"K": 1e3, "M": 1e6, "G": 1e9}.get(text[-1:].upper(), 1)
+    return float(text[:-1] if unit > 1 else text) * unit
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -108,14 +115,17 @@ def _parser() -> argparse.ArgumentParser:
     info.set_defaults(run=_info)
     doctor = commands.add_parser(
         "doctor", help="what is wrong with a cluster, started on every node by the launcher of the jobs",
-        description="Measures every link and reads the settings that matter; rank 0 says in three lines what "
-        "is slow, why it might be, and what to change. Example: torchrun --nnodes 8 --nproc-per-node 1 "
-        "--rdzv-backend c10d --rdzv-endpoint node0:29500 -m thinwire doctor")
+        description="Measures every link and reads the settings that matter; rank 0 says in four lines what "
+        "is slow, why it might be, what to change, and whether Thinwire helps. Example: torchrun --nnodes 8 "
+        "--nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint node0:29500 -m thinwire doctor")
     doctor.add_argument("--seconds", type=_seconds, default=60.0, metavar="TIME",
                         help="for all links together, about, up to 3600; not less than 0.3 for each step "
                         "(default: 60)")
     doctor.add_argument("--streams", type=int, default=4, metavar="N",
                         help="where several streams are measured, so many, 2 to 32 (default: 4)")
+    doctor.add_argument("--params", type=_count, default=0.0, metavar="N",
+                        help="parameters of your model, 7e9 or 7G: what a step of it takes on these links, "
+                        "and would with Thinwire (default: some sizes)")
     doctor.add_argument("--json", metavar="FILE", help="write everything as a JSON object, on rank 0")
     doctor.set_defaults(run=_doctor)
     nccl = commands.add_parser(

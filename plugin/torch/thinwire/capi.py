@@ -234,7 +234,8 @@ class ConfigTable(C.Structure):
 class DoctorParams(C.Structure):
     """tw_doctor_params_t"""
 
-    _fields_ = [("seconds", C.c_double), ("n_streams", C.c_int), ("json", C.c_char_p)]
+    _fields_ = [("seconds", C.c_double), ("n_streams", C.c_int), ("json", C.c_char_p),
+                ("n_params", C.c_double)]
 
 
 STRUCTURES = {

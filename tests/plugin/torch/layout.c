@@ -32,6 +32,7 @@ static void print_jobs(void)
     FIELD(tw_doctor_params_t, seconds);
     FIELD(tw_doctor_params_t, n_streams);
     FIELD(tw_doctor_params_t, json);
+    FIELD(tw_doctor_params_t, n_params);
     SIZE(tw_coll_params_t);
     FIELD(tw_coll_params_t, transport);
     FIELD(tw_coll_params_t, ranks);

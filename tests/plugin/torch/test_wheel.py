@@ -107,12 +107,13 @@ def test_doctor_without_torch(python, tmp_path):
     """Two ranks as of two nodes, on this machine's own devices."""
     job = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
            "MASTER_PORT": "29500", "TW_RENDEZVOUS_PORT": str(ranks.free_port())}
-    words = ["-m", "thinwire", "doctor", "--seconds", "1s", "--streams", "2",
+    words = ["-m", "thinwire", "doctor", "--seconds", "1s", "--streams", "2", "--params", "7G",
              "--json", tmp_path / "doctor.json"]
     both = [start(python, *words, RANK=str(rank), TW_NODE_ID="node%d" % rank, **job) for rank in range(2)]
     (out, err), (nothing, other) = [one.communicate() for one in both]
     assert [one.returncode for one in both] == [0, 0], err + other
-    assert [line.split()[0] for line in out.splitlines()[-3:]] == ["slow:", "why:", "change:"]
+    assert [line.split()[0] for line in out.splitlines()[-4:]] == ["slow:", "why:", "change:", "thinwire:"]
+    assert "a step of 7 G parameters" in out.splitlines()[-1]
     assert nothing == ""
     found = json.loads((tmp_path / "doctor.json").read_text())
     assert found["nodes"] == 2 and len(found["ranks"]) == 2 and all(one["bps"] > 0 for one in found["flows"])
@@ -124,6 +125,7 @@ def test_doctor_says_what_is_wrong_with_its_input(python):
         (["--streams", "1"], {}, "thinwire: doctor: n_streams 1: "),
         (["--seconds", "1h"], {}, "--seconds: invalid"),
         (["--seconds", "4000"], {}, "thinwire: doctor: seconds 4000: 0 to 3600"),
+        (["--params", "7 eggs"], {}, "--params: invalid"),
         (["--json", "/nowhere/doctor.json"], {}, "/nowhere/doctor.json: cannot write"),
         ([], {"TW_NET_DEVICES": "eth77"}, "network device eth77: there is none of that name"),
         ([], {"RANK": "0"}, "WORLD_SIZE"),

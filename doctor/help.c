@@ -1,0 +1,172 @@
+/* Would Thinwire help here: what the links make of a step of sharded training, as it is and coded. */
+#include <math.h>
+
+#include "doctor/help.h"
+
+/* Bits of a parameter and step: weights are gathered twice and gradients reduced, in bf16. Without loss: of a
+ * weight's change, and of a gradient, as in runs of 600 steps of a GPT (trainer/plan plans with the same). */
+#define PLAIN_BITS 48.0
+#define CHANGE_BITS 3.0
+#define GRADIENT_BITS 10.4
+#define INT4_BITS 4.125
+/* Gains below this are lost in the noise. */
+#define LEAST_GAIN 1.1
+#define USUAL_PARAMS 1e9
+
+enum { INT4 = 1, LOSSLESS = 2 }; /* of tw_doctor_codec_names */
+
+static const double sizes[] = {124e6, USUAL_PARAMS, 7e9, 70e9};
+
+/** What a node sends while all do, on all devices together; 0: nothing came. */
+static double node_rate(const tw_doctor_result_t *result, int node)
+{
+    double bps = 0.0;
+    for (int i = 0; i < result->n_flows; i++) {
+        const tw_doctor_flow_t *flow = &result->flows[i];
+        bps += flow->kind == TW_DOCTOR_ALL && flow->from == node ? flow->bps : 0.0;
+    }
+    return bps / 8.0;
+}
+
+tw_doctor_links_t tw_doctor_links_of(const tw_doctor_result_t *result)
+{
+    tw_doctor_links_t links = {.n_nodes = result->n_nodes,
+                               .ranks_per_node = (result->world + result->n_nodes - 1) / result->n_nodes,
+                               .link_Bps = INFINITY};
+    for (int node = 0; node < result->n_nodes; node++) {
+        links.link_Bps = fmin(links.link_Bps, node_rate(result, node));
+    }
+    for (int c = 0; c < TW_DOCTOR_CODECS; c++) {
+        links.encode_Bps[c] = INFINITY;
+    }
+    for (int r = 0; r < result->world; r++) {
+        for (int c = 0; c < TW_DOCTOR_CODECS; c++) {
+            links.encode_Bps[c] = fmin(links.encode_Bps[c], 1e9 * result->facts[r].encode_GBps[c]);
+        }
+    }
+    return links;
+}
+
+/** Changes without loss, gradients as a codec of so many bits has them: the links, or a core that codes what
+ *  they carry, whichever takes longer. A rank encodes its share of the changes, and decodes its rail's; of
+ *  its rail's gradients it encodes, and decodes, what other nodes have. */
+static double coded_sec(const tw_doctor_links_t *links, double n_params, double gradient_bits, int codec)
+{
+    const double elsewhere = (links->n_nodes - 1.0) / links->n_nodes, rail = n_params / links->ranks_per_node;
+    const double link = n_params * (CHANGE_BITS + gradient_bits) / 8.0 * elsewhere / links->link_Bps;
+    const double changes = 2.0 * rail / links->encode_Bps[LOSSLESS],
+                 gradients = 2.0 * 2.0 * rail * elsewhere / links->encode_Bps[codec];
+    return fmax(link, changes + gradients);
+}
+
+tw_doctor_step_t tw_doctor_step_of(const tw_doctor_links_t *links, double n_params)
+{
+    const double elsewhere = (links->n_nodes - 1.0) / links->n_nodes;
+    return (tw_doctor_step_t){.n_params = n_params,
+                              .plain_sec = n_params * PLAIN_BITS / 8.0 * elsewhere / links->link_Bps,
+                              .lossless_sec = coded_sec(links, n_params, GRADIENT_BITS, LOSSLESS),
+                              .int4_sec = coded_sec(links, n_params, INT4_BITS, INT4)};
+}
+
+int tw_doctor_steps(const tw_doctor_result_t *result, tw_doctor_step_t steps[TW_DOCTOR_STEPS])
+{
+    const tw_doctor_links_t links = tw_doctor_links_of(result);
+    const int n = links.n_nodes < 2 || links.link_Bps <= 0.0 ? 0
+                  : result->n_params > 0.0                   ? 1
+                                                             : TW_DOCTOR_STEPS;
+    for (int i = 0; i < n; i++) {
+        steps[i] = tw_doctor_step_of(&links, result->n_params > 0.0 ? result->n_params : sizes[i]);
+    }
+    return n;
+}
+
+static const char *count_text(double n, char text[32])
+{
+    const double unit = n >= 1e9 ? 1e9 : n >= 1e6 ? 1e6 : 1;
+    snprintf(text, 32, "%.4g%s", n / unit, unit == 1e9 ? " G" : unit == 1e6 ? " M" : "");
+    return text;
+}
+
+/** 0.412, 70.1, 17600 */
+static const char *sec_text(double sec, char text[32])
+{
+    snprintf(text, 32, sec < 1000 ? "%.3g" : "%.0f", sec);
+    return text;
+}
+
+static void print_table(const tw_doctor_step_t *steps, int n)
+{
+    char count[32], plain[32], lossless[32], int4[32];
+    printf("a step of FSDP or ZeRO-3 in bf16: seconds that its weights and gradients take on these links, "
+           "where a core of\neach rank codes them:\n  %-12s %10s %12s %27s\n",
+           "parameters", "plain", "TW_FSDP=1", "TW_FSDP=1 TW_GRADS=int4");
+    for (int i = 0; i < n; i++) {
+        printf("  %-12s %10s %12s %27s\n", count_text(steps[i].n_params, count),
+               sec_text(steps[i].plain_sec, plain), sec_text(steps[i].lossless_sec, lossless),
+               sec_text(steps[i].int4_sec, int4));
+    }
+}
+
+/** What to type, if anything. */
+static void print_advice(const tw_doctor_step_t *step)
+{
+    const int lossless = step->plain_sec >= LEAST_GAIN * step->lossless_sec,
+              int4 = step->plain_sec >= LEAST_GAIN * step->int4_sec;
+    char count[32], plain[32], coded[32], quantized[32];
+    printf("thinwire: a step of %s parameters takes %s s on these links, with Thinwire %s s and no loss "
+           "changed, %s s with 4-bit gradients: ",
+           count_text(step->n_params, count), sec_text(step->plain_sec, plain),
+           sec_text(step->lossless_sec, coded), sec_text(step->int4_sec, quantized));
+    if (lossless || int4) {
+        printf("type %s torchrun ... job.py (FSDP2; on GPUs with TW_GRADS=int4, gradients without loss go "
+               "plain there; DDP: TW_DDP=1; DeepSpeed, Megatron: docs/nccl.md)\n",
+               lossless ? "TW_FSDP=1" : "TW_FSDP=1 TW_GRADS=int4");
+    } else {
+        printf("it will not help you, plain is as fast\n");
+    }
+}
+
+void tw_doctor_print_help(const tw_doctor_result_t *result)
+{
+    tw_doctor_step_t steps[TW_DOCTOR_STEPS];
+    const int n = tw_doctor_steps(result, steps);
+    if (n == 0) {
+        printf("thinwire: %s\n", result->n_nodes < 2
+                                     ? "one node: no byte crosses a network, and it will not help you"
+                                     : "not all links carry anything: first what stands above");
+        return;
+    }
+    print_advice(n > 1 ? &steps[1] : &steps[0]);
+}
+
+void tw_doctor_print_steps(const tw_doctor_result_t *result)
+{
+    tw_doctor_step_t steps[TW_DOCTOR_STEPS];
+    const int n = tw_doctor_steps(result, steps);
+    if (n > 0) {
+        print_table(steps, n);
+    }
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------------------- */
+
+json_t *tw_doctor_step_json(const tw_doctor_result_t *result, int i)
+{
+    tw_doctor_step_t steps[TW_DOCTOR_STEPS];
+    (void)tw_doctor_steps(result, steps);
+    return json_pack("{s:f, s:f, s:f, s:f}", "params", steps[i].n_params, "plain_sec", steps[i].plain_sec,
+                     "lossless_sec", steps[i].lossless_sec, "int4_sec", steps[i].int4_sec);
+}
+
+json_t *tw_doctor_case_json(const tw_doctor_result_t *result, int i)
+{
+    const tw_doctor_links_t links = tw_doctor_links_of(result);
+    json_t *codecs = json_object();
+    for (int c = 0; c < TW_DOCTOR_CODECS; c++) {
+        json_object_set_new(codecs, tw_doctor_codec_names[c], json_real(links.encode_Bps[c]));
+    }
+    (void)i;
+    return json_pack("{s:s, s:i, s:i, s:f, s:o}", "name", "the doctor's cluster", "nodes", links.n_nodes,
+                     "gpus_per_node", links.ranks_per_node, "link_bytes_per_sec", links.link_Bps,
+                     "codec_bytes_per_sec", codecs);
+}
