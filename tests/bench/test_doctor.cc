@@ -49,9 +49,11 @@ class Doctor : public ::testing::Test
     }
 
     /* Its text; `json` is what it has written. */
-    std::string examine(const std::vector<std::string> &flags, const std::string &script)
+    std::string examine(const std::vector<std::string> &flags, const std::string &script,
+                        const std::string &options = "")
     {
-        const Result result = process::run(command(flags, script, "--seconds 1s --json " + json_path));
+        const Result result =
+            process::run(command(flags, script, "--seconds 1s --json " + json_path + " " + options));
         EXPECT_EQ(result.code, 0) << result.out << result.err;
         json = json_load_file(json_path.c_str(), 0, nullptr);
         EXPECT_NE(json, nullptr);
@@ -121,9 +123,30 @@ TEST_F(Doctor, MeasuresEveryLinkAndReadsEveryRank)
     for (const char *setting : {"MTU", "congestion", "uses", "clock", "passes"}) {
         EXPECT_EQ(found({setting}), 0) << setting;
     }
-    for (const char *begin : {"slow: ", "why: ", "change: "}) {
+    for (const char *begin : {"slow: ", "why: ", "change: ", "thinwire: "}) {
         EXPECT_NE(line_of(out, begin), "") << out;
     }
+}
+
+/* A step on a link of 100 Mb/s: of so many sizes, or of the model that is asked about. The planner takes what
+ * the doctor has measured. */
+TEST_F(Doctor, SaysWhetherThinwireHelps)
+{
+    std::string out = examine({"--nodes", "2", "--link", "100mbit"}, "");
+    EXPECT_NE(line_of(out, "  70 G "), "") << out;
+    std::string help = line_of(out, "thinwire: a step of 1 G parameters takes ");
+    EXPECT_NE(help.find(": type TW_FSDP=1 torchrun"), std::string::npos) << out;
+    EXPECT_EQ(json_array_size(json_object_get(json, "steps")), 4u);
+    json_decref(json);
+    out = examine({"--nodes", "2", "--ranks-per-node", "2", "--link", "100mbit"}, "", "--params 124M");
+    const json_t *step = json_array_get(json_object_get(json, "steps"), 0);
+    EXPECT_EQ(json_number_value(json_object_get(step, "params")), 124e6);
+    EXPECT_NE(line_of(out, "thinwire: a step of 124 M parameters takes "), "") << out;
+    const Result plan = process::run(
+        {"trainer/plan/main", "--cluster", json_path, "--params", "1M", "--device-flops", "1e12"});
+    EXPECT_EQ(plan.code, 0) << plan.err;
+    EXPECT_NE(plan.out.find("the doctor's cluster: 2 nodes of 2 GPUs"), std::string::npos) << plan.out;
+    EXPECT_NE(plan.out.find("\nlossless "), std::string::npos) << plan.out;
 }
 
 TEST_F(Doctor, NamesTheNodeThatSendsAtATenth)
@@ -210,6 +233,7 @@ TEST(DoctorAlone, OneRankHasNoLinks)
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_NE(result.out.find("links: one node, so there are none"), std::string::npos);
     EXPECT_EQ(line_of(result.out, "slow: "), "slow: nothing is, on one node") << result.out;
+    EXPECT_NE(line_of(result.out, "thinwire: one node"), "") << result.out;
 }
 
 TEST(DoctorAlone, BadInputIsNamed)
@@ -217,6 +241,9 @@ TEST(DoctorAlone, BadInputIsNamed)
     Result result = process::run({"bench/doctor", "--streams", "1"});
     EXPECT_EQ(result.code, 2);
     EXPECT_NE(result.err.find("--streams: '1'"), std::string::npos) << result.err;
+    result = process::run({"bench/doctor", "--params", "0"});
+    EXPECT_EQ(result.code, 2);
+    EXPECT_NE(result.err.find("--params: '0'"), std::string::npos) << result.err;
     result = process::run({"bench/doctor", "--json", "/nowhere/doctor.json"});
     EXPECT_EQ(result.code, 1);
     EXPECT_NE(result.err.find("/nowhere/doctor.json: cannot write"), std::string::npos) << result.err;

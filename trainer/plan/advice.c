@@ -27,15 +27,6 @@ static const method_t methods[] = {
     {"SparseLoCo", 0.1, "another algorithm, with error feedback; 72 G parameters were trained at 110 Mb/s"},
 };
 
-static const tw_plan_row_t *fastest(const plan_t *plan)
-{
-    const tw_plan_row_t *best = &plan->rows[0];
-    for (size_t i = 1; i < plan->n_rows; i++) {
-        best = plan->rows[i].time.step_sec < best->time.step_sec ? &plan->rows[i] : best;
-    }
-    return best;
-}
-
 /** The least that a set's bytes take on the links, or its computing; the rate in bytes a second. */
 static double least_sec(const plan_t *plan, const tw_plan_row_t *row, double link_rate)
 {
@@ -43,28 +34,40 @@ static double least_sec(const plan_t *plan, const tw_plan_row_t *row, double lin
     return fmax(link, plan->compute_sec);
 }
 
-static tw_status_t today_at(const tw_plan_case_t *given, const tw_plan_point_t *point, double token_sec,
-                            double link_rate, double *sec)
+/* What runs today. */
+typedef struct today {
+    const tw_plan_case_t *given;
+    const tw_plan_point_t *point;
+    double token_sec;
+} today_t;
+
+static tw_status_t today_at(const today_t *today, double link_rate, double *sec)
 {
-    tw_plan_point_t other = *point;
+    tw_plan_point_t other = *today->point;
     tw_plan_case_time_t time;
     other.link_Bps = link_rate;
-    TW_TRY(tw_plan_case_predict(given, &other, token_sec, &time));
+    TW_TRY(tw_plan_case_predict(today->given, &other, today->token_sec, &time));
     *sec = time.step_sec;
     return TW_OK;
 }
 
-/** The slowest link at which today's is as fast as the best of ours could be. */
-static tw_status_t plain_enough(const plan_t *plan, const tw_plan_case_t *given, const tw_plan_point_t *point,
-                                double token_sec, double *link_rate)
+/* Links that are looked at, bytes a second. */
+#define SLOWEST_LINK 1e5
+#define FASTEST_LINK 1e14
+
+/** The slowest link at which today's is as fast as the best of ours could be, or as on any faster link: what
+ *  it waits for besides, ours would wait for, too. */
+static tw_status_t plain_enough(const plan_t *plan, const today_t *today, const tw_plan_row_t *best,
+                                double *link_rate)
 {
-    double low = log(1e5), high = log(1e14);
+    double low = log(SLOWEST_LINK), high = log(FASTEST_LINK), least;
+    TW_TRY(today_at(today, FASTEST_LINK, &least));
     for (int i = 0; i < 50; i++) {
         double at = (low + high) / 2.0, sec;
-        *link_rate = exp(at);
-        TW_TRY(today_at(given, point, token_sec, *link_rate, &sec));
-        *(sec > LEAST_GAIN * least_sec(plan, fastest(plan), *link_rate) ? &low : &high) = at;
+        TW_TRY(today_at(today, exp(at), &sec));
+        *(sec > LEAST_GAIN * fmax(least_sec(plan, best, exp(at)), least) ? &low : &high) = at;
     }
+    *link_rate = exp(high);
     return TW_OK;
 }
 
@@ -95,21 +98,44 @@ static void print_accumulation(const plan_t *plan, const tw_plan_row_t *best, co
            ceil(LEAST_BUSY / (1.0 - LEAST_BUSY) * link / micro), point->accumulation, best->name);
 }
 
-tw_status_t plan_print_advice(const plan_t *plan, const tw_plan_case_t *given, const tw_plan_point_t *point,
-                              const tw_plan_case_time_t *today)
+static void print_best(const plan_t *plan, const tw_plan_row_t *best, const tw_plan_case_time_t *today)
 {
-    const tw_plan_row_t *best = fastest(plan);
+    const tw_plan_row_t *lossless = tw_plan_row_fastest(plan->rows, plan->n_rows, &plan->cluster, 1);
+    double beside = best->time.step_sec - plan->compute_sec;
+    printf("\n# a step costs %.3g s beside its computing today, %.3g s with %s",
+           today->step_sec - today->compute_sec, fmax(beside, 0.0), best->name);
+    if (lossless && lossless != best) {
+        printf(", with no change to any loss %.3g s with %s",
+               fmax(lossless->time.step_sec - plan->compute_sec, 0.0), lossless->name);
+    }
+    printf("\n");
+    tw_plan_print_torch(best, lossless ? lossless : best, stdout);
+}
+
+tw_status_t plan_print_advice(const plan_t *plan, const tw_plan_case_t *given, const tw_plan_point_t *point,
+                              const tw_plan_case_time_t *time)
+{
+    const tw_plan_row_t *best = tw_plan_row_fastest(plan->rows, plan->n_rows, &plan->cluster, 0);
     double tokens = point->micro_batch * point->accumulation * given->sequence, enough;
+    const today_t today = {given, point, time->compute_sec / tokens};
+    if (!best) {
+        printf("\n# nothing of ours fits into a GPU's %.4g GB: more GPUs, or a smaller model\n",
+               plan->cluster.device_bytes * 1e-9);
+        return TW_OK;
+    }
     if (point->n_nodes == 1) {
         printf("\n# one node: no byte crosses a network, and this will not help you\n");
         return TW_OK;
     }
-    TW_TRY(plain_enough(plan, given, point, today->compute_sec / tokens, &enough));
+    TW_TRY(plain_enough(plan, &today, best, &enough));
     double busy_link = best->inter_node_bytes / plan->cluster.n_nodes / plan->compute_sec * LEAST_BUSY;
-    printf("\n# a step costs %.3g s beside its computing today, %.3g s with %s\n",
-           today->step_sec - today->compute_sec, fmax(best->time.step_sec - plan->compute_sec, 0.0),
-           best->name);
-    printf("# from %.3g Gb/s a node on plain is as fast as anything of ours\n", enough * 8e-9);
+    print_best(plan, best, time);
+    if (enough < 1.01 * SLOWEST_LINK) {
+        printf("# on any link plain is as fast as anything of ours\n");
+    } else {
+        printf("# from %.3g Gb/s a node on plain is as fast as anything of ours, or waits for other things\n",
+               enough * 8e-9);
+    }
     printf("# below %.3g Gb/s a node nothing of ours keeps the GPUs busy for half of the time\n",
            busy_link * 8e-9);
     if (plan->cluster.link_bps / 8.0 < busy_link) {

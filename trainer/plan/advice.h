@@ -7,10 +7,10 @@
 
 TW_C_BEGIN
 
-/** The advice for a case whose rows are planned: also what a step costs beyond its computing. today: the
- *  time of a step with what the case runs now. TW_ERR_NO_MEMORY, and errors of the configuration. */
+/** The advice for a case whose rows are planned: also what a step costs beyond its computing. time: of
+ *  a step with what the case runs now. TW_ERR_NO_MEMORY, and errors of the configuration. */
 tw_status_t plan_print_advice(const plan_t *plan, const tw_plan_case_t *given, const tw_plan_point_t *point,
-                              const tw_plan_case_time_t *today);
+                              const tw_plan_case_time_t *time);
 
 TW_C_END
 

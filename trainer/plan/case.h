@@ -65,10 +65,10 @@ typedef struct tw_plan_case {
 
 typedef struct tw_plan_cases tw_plan_cases_t;
 
-/** From a file: {"cases": [...]}, or one case (docs/planning.md lists the keys). n_params, n_layers: of
- *  --model, for cases that do not say theirs; 0: none. TW_ERR_FORMAT (of a file that cannot be read, too),
- *  TW_ERR_NO_MEMORY (logged with file and key). */
-tw_status_t tw_plan_cases_read(const char *path, double n_params, int n_layers, tw_plan_cases_t **out);
+/** From a file: {"cases": [...]}, or one case (docs/planning.md lists the keys). usual: what cases do not
+ *  say; what is 0 there is nobody's. TW_ERR_FORMAT (of a file that cannot be read, too), TW_ERR_NO_MEMORY
+ *  (logged with file and key). */
+tw_status_t tw_plan_cases_read(const char *path, const tw_plan_case_t *usual, tw_plan_cases_t **out);
 /** Accepts NULL. */
 void tw_plan_cases_destroy(tw_plan_cases_t *cases);
 size_t tw_plan_cases_count(const tw_plan_cases_t *cases);

@@ -64,7 +64,7 @@ static const case_key_t case_keys[] = {
     {"nodes", KIND_INT, CASE(n_nodes), 1, 10000, NULL, 0},
     {"gpus_per_node", KIND_INT, CASE(gpus_per_node), 1, 1000, NULL, 1},
     {"link_bytes_per_sec", KIND_NUMBER, CASE(link_Bps), 1, MOST, NULL, 1},
-    {"in_node_bytes_per_sec", KIND_NUMBER, CASE(in_node_Bps), 1, MOST, NULL, 1},
+    {"in_node_bytes_per_sec", KIND_NUMBER, CASE(in_node_Bps), 1, MOST, NULL, 0},
     {"link_latency_sec", KIND_NUMBER, CASE(link_latency_sec), 0, 1, NULL, 0},
     {"in_node_latency_sec", KIND_NUMBER, CASE(in_latency_sec), 0, 1, NULL, 0},
     {"algorithm", KIND_CHOICE, CASE(algorithm), 0, 0, algorithms, 0},
@@ -73,9 +73,9 @@ static const case_key_t case_keys[] = {
     {"reshard_after_forward", KIND_BOOL, CASE(reshard), 0, 0, NULL, 0},
     {"regathered_params", KIND_NUMBER, CASE(regathered_params), 0, 1e15, NULL, 0},
     {"gradient_bytes", KIND_NUMBER, CASE(gradient_bytes), 0.01, 8, NULL, 0},
-    {"micro_batch", KIND_NUMBER, CASE(micro_batch), 1, 1e6, NULL, 1},
+    {"micro_batch", KIND_NUMBER, CASE(micro_batch), 1, 1e6, NULL, 0},
     {"accumulation", KIND_WHOLE, CASE(accumulation), 1, 1e4, NULL, 0},
-    {"sequence", KIND_NUMBER, CASE(sequence), 1, 1e8, NULL, 1},
+    {"sequence", KIND_NUMBER, CASE(sequence), 1, 1e8, NULL, 0},
     {"flops", KIND_NUMBER, CASE(flops), 1, 1e18, NULL, 0},
     {"peak_flops", KIND_NUMBER, CASE(peak_flops), 1, 1e18, NULL, 0},
     {"mfu", KIND_NUMBER, CASE(mfu), 1e-6, 1, NULL, 0},
@@ -267,11 +267,19 @@ static tw_status_t read_points(const place_t *place, const json_t *list, tw_plan
 static tw_status_t check_case(const place_t *place, tw_plan_case_t *given)
 {
     if (given->n_params <= 0.0 || given->n_layers <= 0) {
-        return unlike(place, given->n_params <= 0.0 ? "params" : "layers", "there, or --model given");
+        return unlike(place, given->n_params <= 0.0 ? "params" : "layers",
+                      "there, or --model or --params given");
+    }
+    if (given->in_node_Bps <= 0.0 || given->micro_batch <= 0.0 || given->sequence <= 0.0) {
+        return unlike(place,
+                      given->in_node_Bps <= 0.0   ? "in_node_bytes_per_sec"
+                      : given->micro_batch <= 0.0 ? "micro_batch"
+                                                  : "sequence",
+                      "there");
     }
     if (given->fitted.n_nodes == 0 && given->flops <= 0.0 &&
         (given->mfu <= 0.0 || given->peak_flops <= 0.0)) {
-        return unlike(place, "fitted", "there, or flops, or mfu and peak_flops");
+        return unlike(place, "fitted", "there, or flops, or mfu and peak_flops, or --device-flops given");
     }
     if (given->n_nodes == 0 && given->n_points == 0) {
         return unlike(place, "nodes", "there, or measured");
@@ -288,11 +296,13 @@ static place_t inside(const place_t *place, const char *name)
     return inner;
 }
 
-static tw_status_t read_case(const place_t *place, json_t *json, double n_params, int n_layers,
+static tw_status_t read_case(const place_t *place, json_t *json, const tw_plan_case_t *usual,
                              tw_plan_case_t *given)
 {
-    *given = (tw_plan_case_t){
-        .n_params = n_params, .n_layers = n_layers, .accumulation = 1.0, .gradient_bytes = 2.0, .reshard = 1};
+    *given = *usual;
+    given->accumulation = usual->accumulation > 0.0 ? usual->accumulation : 1.0;
+    given->gradient_bytes = 2.0;
+    given->reshard = 1;
     TW_TRY(take_object(place, case_keys, N_CASE_KEYS, json, given));
     json_t *fitted = json_object_get(json, "fitted");
     json_t *codecs = json_object_get(json, "codec_bytes_per_sec");
@@ -308,7 +318,7 @@ static tw_status_t read_case(const place_t *place, json_t *json, double n_params
     return check_case(place, given);
 }
 
-static tw_status_t read_cases(const char *path, double n_params, int n_layers, tw_plan_cases_t *cases)
+static tw_status_t read_cases(const char *path, const tw_plan_case_t *usual, tw_plan_cases_t *cases)
 {
     json_t *list = json_object_get(cases->root, "cases");
     place_t place = {.path = path};
@@ -326,13 +336,12 @@ static tw_status_t read_cases(const char *path, double n_params, int n_layers, t
             snprintf(place.where, sizeof(place.where), "cases[%zu].", i);
         }
         cases->n = i + 1; /* what is begun is freed */
-        TW_TRY(read_case(&place, list ? json_array_get(list, i) : cases->root, n_params, n_layers,
-                         &cases->cases[i]));
+        TW_TRY(read_case(&place, list ? json_array_get(list, i) : cases->root, usual, &cases->cases[i]));
     }
     return TW_OK;
 }
 
-tw_status_t tw_plan_cases_read(const char *path, double n_params, int n_layers, tw_plan_cases_t **out)
+tw_status_t tw_plan_cases_read(const char *path, const tw_plan_case_t *usual, tw_plan_cases_t **out)
 {
     json_error_t error;
     tw_plan_cases_t *cases = calloc(1, sizeof(*cases));
@@ -344,7 +353,7 @@ tw_status_t tw_plan_cases_read(const char *path, double n_params, int n_layers, 
     if (!cases->root) {
         tw_error("%s:%d:%d: %s", path, error.line, error.column, error.text);
     }
-    tw_status_t status = cases->root ? read_cases(path, n_params, n_layers, cases) : TW_ERR_FORMAT;
+    tw_status_t status = cases->root ? read_cases(path, usual, cases) : TW_ERR_FORMAT;
     if (status != TW_OK) {
         tw_plan_cases_destroy(cases);
         cases = NULL;

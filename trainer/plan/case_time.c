@@ -37,7 +37,7 @@ static cost_t world_cost(const walk_t *w, double bytes)
     const tw_plan_case_t *given = w->given;
     double nodes = w->point->n_nodes, local = given->gpus_per_node, all = nodes * local;
     cost_t cost = {.link_bytes = bytes * (all - 1.0) / all,
-                   .in_node_bytes = bytes * (all - 1.0) / all,
+                   .in_node_bytes = local > 1.0 ? bytes * (all - 1.0) / all : 0.0,
                    .latency_sec =
                        (nodes - 1.0) * given->link_latency_sec + (all - nodes) * given->in_latency_sec};
     if (given->algorithm == TW_PLAN_HIERARCHICAL) {

@@ -30,7 +30,7 @@ static void take_set(struct argp_state *state, const tw_flag_t *flag, void *ctx,
 
 #define AT(member) offsetof(plan_t, member)
 
-/* The defaults of rates and operations are a core of a processor in fp32, and its memory. */
+/* The defaults of rates are a processor's memory. */
 static const tw_flag_t flag_list[] = {
     {.field = {"config", NULL, "FILE", "DeepSpeed configuration of the run", TW_CONFIG_STRING, AT(config), 0,
                0, NULL},
@@ -43,7 +43,9 @@ static const tw_flag_t flag_list[] = {
     {.field = {"cluster", NULL, "FILE",
                "Cases: what any framework runs on any cluster (JSON, docs/planning.md): predict their steps, "
                "beside what "
-               "was measured, and what they would be here",
+               "was measured, and what they would be here; or what doctor --json has written. What it does "
+               "not say "
+               "--params or --model, --device-flops, --device-mem, --in-node and --set do",
                TW_CONFIG_STRING, AT(cluster_file), 0, 0, NULL},
      .group = 1},
     {.field = {"case", NULL, "NAME", "Of that file; without one it is all of them, in short",
@@ -71,10 +73,12 @@ static const tw_flag_t flag_list[] = {
                AT(cluster.in_node_bps), 0, 0, NULL},
      .group = 2,
      .take = take_rate},
-    {.field = {"device-mem", NULL, "SIZE", "Memory of a rank: 16G (default: not looked at)", TW_CONFIG_BYTES,
-               AT(device_bytes), 1, INFINITY, NULL},
+    {.field = {"device-mem", NULL, "SIZE", "Memory of a rank, or of a GPU: 16G (default: not looked at)",
+               TW_CONFIG_BYTES, AT(device_bytes), 1, INFINITY, NULL},
      .group = 2},
-    {.field = {"device-flops", "50e9", "N", "Operations a second that training reaches: 100e12",
+    {.field = {"device-flops", NULL, "N",
+               "Operations a second that training reaches: 100e12 (default: 50e9; of --cluster: what the "
+               "case says)",
                TW_CONFIG_DOUBLE, AT(cluster.device_flops), 1, 1e18, NULL},
      .group = 2},
     {.field = {"delta-bits", "3", "N", "Bits a parameter of the lossless delta", TW_CONFIG_DOUBLE,

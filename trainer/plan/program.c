@@ -13,6 +13,8 @@
 #include "trainer/shape.h"
 
 enum { BYTE_WORDS = 256 };
+/* Of a core of a processor, in fp32. */
+#define CORE_FLOPS 50e9
 
 /** The configuration with a set's keys on top. */
 tw_status_t plan_configure(const plan_t *plan, const tw_trainer_set_t *set, tw_train_config_t **config)
@@ -82,7 +84,10 @@ tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_model_t
     tw_plan_row_t *row = &plan->rows[plan->n_rows];
     TW_TRY(plan_configure(plan, set, &config));
     const tw_train_options_t *o = tw_train_config_options(config);
-    *row = (tw_plan_row_t){.name = set->name, .stage = (int)o->stage};
+    *row = (tw_plan_row_t){.name = set->name,
+                           .torch = set->torch,
+                           .stage = (int)o->stage,
+                           .is_lossless = !o->quantized_weights && !o->quantized_gradients && !o->delta_bits};
     tw_status_t status = tw_plan_memory_of(o, model, &plan->cluster, &row->memory);
     if (status == TW_OK) {
         status = tw_plan_traffic_of(o, model, &plan->cluster, &traffic);
@@ -144,7 +149,8 @@ static tw_status_t find_compute(plan_t *plan, const tw_train_options_t *o, const
         return tw_plan_calibrate(plan->calibrate, o, model, &plan->cluster, &plan->compute_sec);
     }
     double flops = tw_model_step_flops(model, (size_t)o->micro_batch, (size_t)o->sequence);
-    plan->compute_sec = (double)o->accumulation * flops / plan->cluster.device_flops;
+    plan->compute_sec = (double)o->accumulation * flops /
+                        (plan->cluster.device_flops > 0.0 ? plan->cluster.device_flops : CORE_FLOPS);
     return TW_OK;
 }
 

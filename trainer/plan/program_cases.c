@@ -10,15 +10,11 @@
 /* What the short table shows. */
 static const char *const short_sets[] = {"zero3",    "zero3-lossless", "zeropp",
                                          "lossless", "delta-g4",       "delta4"};
+/* For a rate that is none: no bottleneck. */
+#define MOST_BPS 1e18
 enum { N_SHORT = sizeof(short_sets) / sizeof(short_sets[0]) };
 
-/* ---- --model ------------------------------------------------------------------------------------------- */
-
-typedef struct shape {
-    char key[4160]; /* model.init_from=... */
-    double n_params;
-    int n_layers;
-} shape_t;
+/* ---- flags --------------------------------------------------------------------------------------------- */
 
 static tw_status_t find_file(const char *model)
 {
@@ -33,23 +29,48 @@ static tw_status_t find_file(const char *model)
     return TW_OK;
 }
 
-/** The model's parameters and layers. */
-static tw_status_t read_shape(const char *model, shape_t *shape)
+/* What the flags say that a case may not. */
+typedef struct usual {
+    tw_plan_case_t given;
+    char model[4160]; /* the key of --model or --params; "": neither */
+} usual_t;
+
+/** The model's parameters and layers, and how much of it a step is. */
+static tw_status_t read_options(const plan_t *plan, usual_t *usual)
 {
-    TW_TRY(find_file(model));
-    snprintf(shape->key, sizeof(shape->key), "model.init_from=%s", model);
-    plan_t plan = {.sets = {shape->key}, .n_sets = 1, .cluster = {.n_nodes = 1, .ranks_per_node = 1}};
+    plan_t alone = *plan;
     tw_train_config_t *config;
     tw_model_t *made = NULL;
-    TW_TRY(plan_configure(&plan, tw_trainer_set_find("zero3"), &config));
-    tw_status_t status = plan_model(tw_train_config_options(config), &made);
-    if (status == TW_OK) {
-        shape->n_params = (double)tw_model_n_params(made);
-        shape->n_layers = (int)tw_model_n_units(made) - 1;
+    alone.cluster.n_nodes = alone.cluster.ranks_per_node = 1;
+    alone.sets[alone.n_sets] = usual->model;
+    alone.n_sets += *usual->model != '\0';
+    TW_TRY(plan_configure(&alone, tw_trainer_set_find("zero3"), &config));
+    const tw_train_options_t *o = tw_train_config_options(config);
+    usual->given.micro_batch = (double)o->micro_batch;
+    usual->given.accumulation = (double)o->accumulation;
+    usual->given.sequence = (double)o->sequence;
+    tw_status_t status = *usual->model ? plan_model(o, &made) : TW_OK;
+    if (made) {
+        usual->given.n_params = (double)tw_model_n_params(made);
+        usual->given.n_layers = (int)tw_model_n_units(made) - 1;
     }
     tw_model_destroy(made);
     tw_train_config_destroy(config);
     return status;
+}
+
+static tw_status_t read_usual(const plan_t *plan, usual_t *usual)
+{
+    *usual = (usual_t){.given = {.in_node_Bps = fmin(plan->cluster.in_node_bps, MOST_BPS) / 8.0,
+                                 .flops = plan->cluster.device_flops,
+                                 .gpu_memory_bytes = (double)plan->device_bytes}};
+    if (plan->model) {
+        TW_TRY(find_file(plan->model));
+        snprintf(usual->model, sizeof(usual->model), "model.init_from=%s", plan->model);
+    } else if (plan->params_key) {
+        snprintf(usual->model, sizeof(usual->model), "%s", plan->params_key);
+    }
+    return read_options(plan, usual);
 }
 
 /* ---- here ---------------------------------------------------------------------------------------------- */
@@ -87,6 +108,9 @@ static void begin_here(here_t *here, const plan_t *plan, const tw_plan_case_t *g
     add_key(here, 2, "thinwire.sequence_length", given->sequence);
     add_key(here, 3, "zero_optimization.stage3_prefetch_bucket_size", 2.0 * layer);
     add_key(here, 4, "zero_optimization.stage3_max_live_parameters", 8.0 * layer);
+    if (given->recompute) {
+        here->plan.sets[here->plan.n_sets++] = "thinwire.recompute=y";
+    }
     if (model_key) {
         here->plan.sets[here->plan.n_sets++] = model_key;
     } else {
@@ -103,13 +127,22 @@ static tw_status_t make_model(const here_t *here, tw_model_t **model)
     return status;
 }
 
+static int is_any_codec_unknown(const tw_plan_cluster_t *cluster)
+{
+    int is_any = 0;
+    for (int c = 0; c < TW_PLAN_CODEC_COUNT; c++) {
+        is_any |= cluster->codecs[c].encode_sec == 0.0;
+    }
+    return is_any;
+}
+
 /** Rows of all sets; codecs that nobody gave are measured, once. */
 static tw_status_t plan_here(plan_t *plan, const tw_plan_case_t *given, here_t *here)
 {
     tw_model_t *model;
     TW_TRY(make_model(here, &model));
     tw_status_t status = TW_OK;
-    if (given->codec_memory_Bps <= 0.0 && here->plan.cluster.codecs[TW_PLAN_INT8].encode_sec == 0.0) {
+    if (is_any_codec_unknown(&here->plan.cluster)) {
         status = plan_speeds(&here->plan, model);
         memcpy(plan->cluster.codecs, here->plan.cluster.codecs, sizeof(plan->cluster.codecs));
         tw_plan_case_codecs(given, plan->cluster.delta_bits, here->plan.cluster.codecs);
@@ -139,25 +172,33 @@ static void print_case_head(const tw_plan_case_t *given, const tw_plan_point_t *
 {
     printf("\n# %s: %d nodes of %d GPUs, %.4g GB/s a node, %.4g G parameters\n", given->name, point->n_nodes,
            given->gpus_per_node, point->link_Bps * 1e-9, given->n_params * 1e-9);
+    printf("# a GPU takes %g x %g sequences of %g tokens a step", point->accumulation, point->micro_batch,
+           given->sequence);
+    if (given->gpu_memory_bytes > 0.0) {
+        printf(", and has %.4g GB\n", given->gpu_memory_bytes * 1e-9);
+    } else {
+        printf("; what memory it has is not said (gpu_memory_bytes, --device-mem)\n");
+    }
     printf("# today: %.3g s a step, of which a GPU computes %.3g s; the network alone takes %.3g s\n",
            today->step_sec, today->compute_sec, today->network_sec);
     printf("# here, all of it predicted; %s\n",
            given->codec_memory_Bps > 0.0 ? "codecs at the floors of a GPU's memory, which nobody has "
                                            "measured"
                                          : "codecs on a processor's core for each rank");
-    printf("%-15s %9s %9s %12s %12s %10s\n", "# set", "step, s", "of today", "GB a node", "more memory",
-           "codecs, s");
+    printf("%-15s %9s %9s %12s %12s %10s  %s\n", "# set", "step, s", "of today", "GB a node", "GB a GPU",
+           "codecs, s", "in PyTorch, with TW_FSDP=1");
 }
 
-/** GB a node: through its link, each way. More memory: GB of a rank, than zero3. */
+/** GB a node: through its link, each way. GB a GPU: of memory. */
 static void print_rows(const plan_t *plan, const tw_plan_case_time_t *today)
 {
-    double zero3 = tw_plan_memory_sum(&find_row(plan, "zero3")->memory);
     for (size_t i = 0; i < plan->n_rows; i++) {
         const tw_plan_row_t *row = &plan->rows[i];
-        printf("%-15s %9.3g %9.2f %12.3f %12.2f %10.3f\n", row->name, row->time.step_sec,
+        printf("%-15s %9.3g %9.2f %12.3f %12.2f %10.3f  %s%s\n", row->name, row->time.step_sec,
                today->step_sec / row->time.step_sec, row->inter_node_bytes * 1e-9 / plan->cluster.n_nodes,
-               (tw_plan_memory_sum(&row->memory) - zero3) * 1e-9, row->time.codec_sec);
+               tw_plan_row_device_bytes(row) * 1e-9, row->time.codec_sec,
+               tw_plan_row_fits(row, &plan->cluster) ? "" : "too much memory  ",
+               row->torch ? row->torch : "");
     }
 }
 
@@ -244,19 +285,17 @@ static tw_status_t print_cases(plan_t *plan, const tw_plan_cases_t *cases, const
 
 tw_status_t plan_cases(plan_t *plan)
 {
-    static shape_t shape;
+    static usual_t usual;
     tw_plan_cases_t *cases;
-    if (plan->model) {
-        TW_TRY(read_shape(plan->model, &shape));
-    }
-    TW_TRY(tw_plan_cases_read(plan->cluster_file, shape.n_params, shape.n_layers, &cases));
+    TW_TRY(read_usual(plan, &usual));
+    TW_TRY(tw_plan_cases_read(plan->cluster_file, &usual.given, &cases));
     tw_status_t status = TW_OK;
     if (tw_plan_cases_count(cases) == 0) {
         tw_error("%s: cases: there are none", plan->cluster_file);
         status = TW_ERR_FORMAT;
     }
     if (status == TW_OK) {
-        status = print_cases(plan, cases, plan->model ? shape.key : NULL);
+        status = print_cases(plan, cases, *usual.model ? usual.model : NULL);
     }
     tw_plan_cases_destroy(cases);
     return status;

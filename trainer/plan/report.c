@@ -17,14 +17,14 @@ void tw_plan_print_states(double n_params, int world, FILE *out)
     fprintf(out, "\n");
 }
 
-static double device_bytes(const tw_plan_memory_t *memory)
+double tw_plan_row_device_bytes(const tw_plan_row_t *row)
 {
-    return tw_plan_memory_sum(memory) - memory->off_device + memory->gpu;
+    return tw_plan_memory_sum(&row->memory) - row->memory.off_device + row->memory.gpu;
 }
 
-static int fits(const tw_plan_row_t *row, const tw_plan_cluster_t *cluster)
+int tw_plan_row_fits(const tw_plan_row_t *row, const tw_plan_cluster_t *cluster)
 {
-    return cluster->device_bytes <= 0.0 || device_bytes(&row->memory) <= cluster->device_bytes;
+    return cluster->device_bytes <= 0.0 || tw_plan_row_device_bytes(row) <= cluster->device_bytes;
 }
 
 void tw_plan_print_memory(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
@@ -43,7 +43,7 @@ void tw_plan_print_memory(const tw_plan_row_t *rows, size_t n_rows, const tw_pla
         fprintf(out, "%-15s %9.1f %9.1f %9.1f %9.1f %11.1f %9.1f %9.1f %10.1f%s%s\n", rows[i].name,
                 m->optimizer * 1e-6, m->weights * 1e-6, m->gradients * 1e-6, m->moving * 1e-6,
                 m->activations * 1e-6, m->scratch * 1e-6, m->besides * 1e-6, tw_plan_memory_sum(m) * 1e-6,
-                gpu, fits(&rows[i], cluster) ? "" : "  too much");
+                gpu, tw_plan_row_fits(&rows[i], cluster) ? "" : "  too much");
     }
 }
 
@@ -67,15 +67,16 @@ void tw_plan_print_steps(const tw_plan_row_t *rows, size_t n_rows, FILE *out)
     const tw_plan_row_t *zero3 = find(rows, n_rows, "zero3");
     fprintf(out,
             "\n# a step; MB between nodes and inside them, all ranks together\n%-15s %12s %9s %12s %10s %8s "
-            "%9s\n",
-            "# set", "between", "of zero3", "inside", "ms", "waiting", "speed-up");
+            "%9s  %s\n",
+            "# set", "between", "of zero3", "inside", "ms", "waiting", "speed-up",
+            "in PyTorch, with TW_FSDP=1");
     for (size_t i = 0; i < n_rows; i++) {
         const tw_plan_row_t *row = &rows[i];
-        fprintf(out, "%-15s %12.3f %9.3f %12.3f %10.1f %6.0f %% %9.2f\n", row->name,
+        fprintf(out, "%-15s %12.3f %9.3f %12.3f %10.1f %6.0f %% %9.2f  %s\n", row->name,
                 row->inter_node_bytes * 1e-6, ratio(row->inter_node_bytes, zero3->inter_node_bytes),
                 row->in_node_bytes * 1e-6, row->time.step_sec * 1e3,
                 100.0 * ratio(row->time.wait_sec, row->time.step_sec),
-                ratio(zero3->time.step_sec, row->time.step_sec));
+                ratio(zero3->time.step_sec, row->time.step_sec), row->torch ? row->torch : "");
     }
 }
 
@@ -86,6 +87,7 @@ static tw_status_t write_row(const tw_plan_row_t *row, const tw_plan_row_t *zero
     tw_json_t *json = tw_json_create();
     tw_json_add_string(json, "set", row->name);
     tw_json_add_int(json, "stage", row->stage);
+    tw_json_add_bool(json, "lossless", row->is_lossless);
     tw_json_add_int(json, "nodes", cluster->n_nodes);
     tw_json_add_int(json, "ranks_per_node", cluster->ranks_per_node);
     tw_json_add_double(json, "link_bps", cluster->link_bps);
@@ -105,7 +107,7 @@ static tw_status_t write_row(const tw_plan_row_t *row, const tw_plan_row_t *zero
     tw_json_add_double(json, "memory_bytes", tw_plan_memory_sum(m));
     tw_json_add_double(json, "off_device_bytes", m->off_device);
     tw_json_add_double(json, "gpu_bytes", m->gpu);
-    tw_json_add_bool(json, "fits", fits(row, cluster));
+    tw_json_add_bool(json, "fits", tw_plan_row_fits(row, cluster));
     tw_status_t status = tw_json_write_line(json, out);
     tw_json_destroy(json);
     return status;
@@ -122,19 +124,12 @@ tw_status_t tw_plan_write_json(const tw_plan_row_t *rows, size_t n_rows, const t
     return status;
 }
 
-static int is_lossless(const tw_plan_row_t *row)
-{
-    return strcmp(row->name, "delta") == 0 || strcmp(row->name, "zero3-hpz") == 0 || row->stage < 3 ||
-           strcmp(row->name, "zero3") == 0;
-}
-
-/** The fastest that fits, of those that train exactly as zero3 does or of all; NULL: none fits. */
-static const tw_plan_row_t *fastest(const tw_plan_row_t *rows, size_t n_rows,
-                                    const tw_plan_cluster_t *cluster, int lossless_only)
+const tw_plan_row_t *tw_plan_row_fastest(const tw_plan_row_t *rows, size_t n_rows,
+                                         const tw_plan_cluster_t *cluster, int lossless_only)
 {
     const tw_plan_row_t *best = NULL;
     for (size_t i = 0; i < n_rows; i++) {
-        int counts = fits(&rows[i], cluster) && (!lossless_only || is_lossless(&rows[i]));
+        int counts = tw_plan_row_fits(&rows[i], cluster) && (!lossless_only || rows[i].is_lossless);
         if (counts && (!best || rows[i].time.step_sec < best->time.step_sec)) {
             best = &rows[i];
         }
@@ -142,12 +137,22 @@ static const tw_plan_row_t *fastest(const tw_plan_row_t *rows, size_t n_rows,
     return best;
 }
 
+void tw_plan_print_torch(const tw_plan_row_t *any, const tw_plan_row_t *lossless, FILE *out)
+{
+    if (any->torch) {
+        fprintf(out, "# in PyTorch (FSDP2) that is TW_FSDP=1 %s\n", any->torch);
+    }
+    if (lossless != any && lossless->torch) {
+        fprintf(out, "# in PyTorch (FSDP2) with no change to any loss TW_FSDP=1 %s\n", lossless->torch);
+    }
+}
+
 void tw_plan_print_advice(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
                           FILE *out)
 {
     const tw_plan_row_t *zero3 = find(rows, n_rows, "zero3");
-    const tw_plan_row_t *lossless = fastest(rows, n_rows, cluster, 1),
-                        *any = fastest(rows, n_rows, cluster, 0);
+    const tw_plan_row_t *lossless = tw_plan_row_fastest(rows, n_rows, cluster, 1),
+                        *any = tw_plan_row_fastest(rows, n_rows, cluster, 0);
     double step = zero3->time.step_sec;
     fprintf(out, "\n");
     if (!any) {
@@ -161,10 +166,12 @@ void tw_plan_print_advice(const tw_plan_row_t *rows, size_t n_rows, const tw_pla
     } else {
         fprintf(out, "# switch on %s: %.2f times as fast as zero3", any->name,
                 ratio(step, any->time.step_sec));
-        if (lossless && lossless != any && ratio(step, lossless->time.step_sec) >= LEAST_GAIN) {
+        int is_other = lossless && lossless != any && ratio(step, lossless->time.step_sec) >= LEAST_GAIN;
+        if (is_other) {
             fprintf(out, "; with no change to any loss %s: %.2f times", lossless->name,
                     ratio(step, lossless->time.step_sec));
         }
         fprintf(out, "\n");
+        tw_plan_print_torch(any, is_other ? lossless : any, out);
     }
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -796,8 +797,11 @@ TEST_F(Plan, RowsAsJson)
 
 tw_plan_row_t row(const char *name, int stage, double step_sec, double bytes)
 {
+    const tw_trainer_set_t *set = tw_trainer_set_find(name);
     tw_plan_row_t row = {};
     row.name = name;
+    row.torch = set->torch;
+    row.is_lossless = set->torch == nullptr || strcmp(name, "delta") == 0;
     row.stage = stage;
     row.time.step_sec = step_sec;
     row.memory.weights = bytes;
@@ -825,6 +829,10 @@ TEST_F(Plan, Advice)
               advice(rows, cluster)
                   .find("switch on delta4: 5.00 times as fast as zero3; with no change to any "
                         "loss delta: 2.50 times"));
+    EXPECT_NE(std::string::npos,
+              advice(rows, cluster).find("is TW_FSDP=1 TW_WEIGHTS=delta4 TW_GRADS=int4\n"));
+    EXPECT_NE(std::string::npos,
+              advice(rows, cluster).find("to any loss TW_FSDP=1 TW_WEIGHTS=delta TW_GRADS=plain\n"));
     cluster.device_bytes = 15;
     EXPECT_NE(std::string::npos, advice(rows, cluster).find("this will not help you"));
     rows[2].memory.off_device = 6;
