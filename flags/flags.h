@@ -5,6 +5,7 @@
 
 #include <argp.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "core/core.h"
 
@@ -69,6 +70,11 @@ int64_t tw_flag_int(struct argp_state *state, const tw_flag_t *flag, const char 
                     int64_t max);
 size_t tw_flag_bytes(struct argp_state *state, const tw_flag_t *flag, const char *text, size_t min,
                      size_t max);
+
+/** Write as much of `text` as the terminal has columns for over its last line, where the cursor stays: how
+ *  far a program is. "" clears it. (A text that went on in the next line would stay there.) Nothing, if `out`
+ *  is no terminal. */
+void tw_terminal_show(FILE *out, const char *text);
 
 TW_C_END
 

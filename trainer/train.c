@@ -229,25 +229,31 @@ static void format_end(double left_sec, char *text, size_t n)
     snprintf(text, n, "%.0f s left%s", left_sec, when);
 }
 
+/** What matters most first: a terminal may have no room for all of it. */
 static void print_live(const output_t *output, const tw_trainer_step_t *step)
 {
     double elapsed = tw_time_sec() - output->begin_sec;
     double left =
         elapsed / (double)(step->step - output->begin_step) * (double)(output->wanted.n_steps - step->step);
-    char val[32] = "", flops[48], link[48], end[64];
+    char val[32] = "", flops[48], link[48], end[64], line[384];
     if (!isnan(step->val_loss)) {
         snprintf(val, sizeof(val), "  val %.4f", step->val_loss);
     }
     format_flops(output, flops, sizeof(flops));
     format_link(output, link, sizeof(link));
     format_end(left, end, sizeof(end));
-    printf("%sstep %" PRIu64 "/%" PRIu64
-           "  loss %.4f%s%s  %.0f tokens/s  %s  %.2f MB/step between nodes%s  waiting %.0f %%  %s%s",
-           output->is_terminal ? "\r" : "", step->step, output->wanted.n_steps, step->loss, val,
-           step->is_bad ? "  BAD" : "", output->tokens / output->step_sec, flops,
-           (double)step->inter_node_bytes * 1e-6, link, 100 * output->wait_sec / output->step_sec, end,
-           output->is_terminal ? "\033[K" : "\n");
-    fflush(stdout);
+    snprintf(line, sizeof(line),
+             "step %" PRIu64 "/%" PRIu64
+             "  loss %.4f%s%s  %.0f tokens/s  %s  %s  waiting %.0f %%  %.2f MB/step between nodes%s",
+             step->step, output->wanted.n_steps, step->loss, val, step->is_bad ? "  BAD" : "",
+             output->tokens / output->step_sec, flops, end, 100 * output->wait_sec / output->step_sec,
+             (double)step->inter_node_bytes * 1e-6, link);
+    if (output->is_terminal) {
+        tw_terminal_show(stdout, line);
+    } else {
+        printf("%s\n", line);
+        fflush(stdout);
+    }
 }
 
 static void print_breakdown(const tw_trainer_step_t *step)

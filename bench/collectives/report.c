@@ -5,9 +5,9 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bench/columns.h"
+#include "flags/flags.h"
 
 /* ---- columns ------------------------------------------------------------------------------------------- */
 
@@ -176,9 +176,5 @@ tw_status_t tw_bench_report_row(const tw_bench_report_t *report, const tw_bench_
 
 void tw_bench_report_progress(const char *text)
 {
-    if (!isatty(STDERR_FILENO)) {
-        return;
-    }
-    fprintf(stderr, "\r\033[K%s", text ? text : "");
-    fflush(stderr);
+    tw_terminal_show(stderr, text ? text : "");
 }

@@ -8,6 +8,7 @@
 #include "bench/columns.h"
 #include "bench/simulate/box.h"
 #include "bench/simulate/options.h"
+#include "flags/flags.h"
 
 /* Where everybody sends the whole tensor to everybody, which is for tiny ones. */
 #define MOST_WHOLES ((size_t)1 << 20)
@@ -144,10 +145,37 @@ static double least_sec(const sim_options_t *o, const sim_cluster_t *c)
                        : passes * bytes * (local - 1.0) / local / c->in_node_Bps;
 }
 
+/* What is being run. */
+typedef struct watch {
+    const char *what;
+    int n_nodes;
+    double begin_sec;
+} watch_t;
+
+static void show_progress(void *ctx, double share)
+{
+    const watch_t *watch = ctx;
+    char text[160];
+    snprintf(text, sizeof(text), "%s on %d nodes: %.0f %%, %.0f s", watch->what, watch->n_nodes,
+             100.0 * share, tw_time_sec() - watch->begin_sec);
+    tw_terminal_show(stderr, text);
+}
+
+static sim_cluster_t watched(const sim_cluster_t *c, const char *what, watch_t *watch)
+{
+    sim_cluster_t own = *c;
+    *watch = (watch_t){what, c->n_nodes, tw_time_sec()};
+    own.watch = show_progress;
+    own.watch_ctx = watch;
+    return own;
+}
+
 static tw_status_t simulate(const sim_options_t *o, const sim_cluster_t *c, const tw_algo_t *algo, row_t *row)
 {
     int world = c->n_nodes * c->ranks_per_node;
     double bus = ops[o->op] == TW_COLL_ALLREDUCE ? 2.0 : 1.0;
+    watch_t watch;
+    const sim_cluster_t shown = watched(c, algo->info.name, &watch);
     sim_result_t result = {.done = calloc((size_t)world, sizeof(double))};
     sim_graph_t *graph = NULL;
     sim_net_t *net = NULL;
@@ -155,11 +183,12 @@ static tw_status_t simulate(const sim_options_t *o, const sim_cluster_t *c, cons
         result.done ? sim_graph_create(c, algo, sim_row_shards(c, (double)o->bytes, (double)o->chunk), &graph)
                     : TW_ERR_NO_MEMORY;
     if (status == TW_OK) {
-        status = sim_net_create(c, &net);
+        status = sim_net_create(&shown, &net);
     }
     if (status == TW_OK) {
         status = sim_run(net, graph, (double)o->bytes, (double)o->chunk, NULL, &result);
     }
+    tw_terminal_show(stderr, "");
     *row = (row_t){sim_op_names[o->op],
                    algo->info.name,
                    sim_codec_names[o->codec],
@@ -347,8 +376,12 @@ static tw_status_t run_step(const sim_options_t *o)
                        .server = o->server};
     const char *name = step.server ? "a parameter server" : step.quantized ? "ZeRO++" : "ZeRO-3";
     double sec, node_bytes;
-    TW_TRY(step.server ? sim_server_run(&o->cluster, &step, &sec, &node_bytes)
-                       : sim_step_run(&o->cluster, &step, &sec, &node_bytes));
+    watch_t watch;
+    const sim_cluster_t shown = watched(&o->cluster, "an operation of the step", &watch);
+    const tw_status_t status = step.server ? sim_server_run(&shown, &step, &sec, &node_bytes)
+                                           : sim_step_run(&shown, &step, &sec, &node_bytes);
+    tw_terminal_show(stderr, "");
+    TW_TRY(status);
     printf("# a step of %.4g G parameters on %d x %d ranks, %s: %.4g s, of which %.4g s computing; %.4g GB "
            "through a node's link\n",
            o->n_params * 1e-9, o->cluster.n_nodes, o->cluster.ranks_per_node, name, sec, o->compute_sec,

@@ -12,6 +12,8 @@
 /* Packets of a message: longer messages have longer packets. */
 #define MOST_PACKETS 8
 #define NONE UINT32_MAX
+/* Between two looks at how far a run is: some hundredths of a second. */
+#define EVENTS_WATCHED ((size_t)1 << 17)
 /* Of a message that waits for nothing any more but those before it; and when it may leave. */
 #define IS_READY UINT16_MAX
 #define MAY_LEAVE (UINT16_MAX - 1)
@@ -65,6 +67,7 @@ typedef struct run {
     double *node_bytes; /* [2 * n_nodes] out, then in */
     double *sent;       /* [world] messages */
     size_t n_complete;  /* chunks of operations */
+    size_t n_all;       /* of them */
     double now;
     sim_result_t *result;
 } run_t;
@@ -492,6 +495,9 @@ static void loop(run_t *run)
         run->now = event.at;
         run->result->n_events++;
         happen(run, &event);
+        if (net->cluster->watch && run->result->n_events % EVENTS_WATCHED == 0) {
+            net->cluster->watch(net->cluster->watch_ctx, (double)run->n_complete / (double)run->n_all);
+        }
     }
 }
 
@@ -524,11 +530,10 @@ static tw_status_t finish(run_t *run)
 {
     sim_result_t *result = run->result;
     const sim_cluster_t *c = run->net->cluster;
-    const size_t n_all = run->graph->n_ops * run->n_chunks;
-    if (run->n_complete != n_all) {
+    if (run->n_complete != run->n_all) {
         tw_error("simulate: only %zu of %zu steps of an operation came to their end: the others wait for one "
                  "another",
-                 run->n_complete, n_all);
+                 run->n_complete, run->n_all);
         return TW_ERR_INVALID;
     }
     for (int r = 0; r < run->graph->world; r++) {
@@ -552,7 +557,7 @@ static size_t count_chunks(const sim_graph_t *graph, double shard, double chunk_
 
 static tw_status_t make_room(run_t *run)
 {
-    size_t n = run->graph->n_ops * run->n_chunks + 1;
+    size_t n = run->n_all + 1;
     run->waits = malloc(n * sizeof(*run->waits));
     run->behind = malloc(n * sizeof(*run->behind));
     run->lanes = malloc((run->graph->n_lanes + 1) * sizeof(*run->lanes));
@@ -567,6 +572,7 @@ tw_status_t sim_run(sim_net_t *net, const sim_graph_t *graph, double bytes, doub
     double shard = bytes / graph->n_shards;
     run_t run = {.net = net, .graph = graph, .start = start, .result = result};
     run.n_chunks = count_chunks(graph, shard, chunk_bytes);
+    run.n_all = graph->n_ops * run.n_chunks;
     run.chunk_bytes = shard / (double)run.n_chunks;
     *result = (sim_result_t){.done = result->done, .chunk_bytes = run.chunk_bytes};
     tw_status_t status = make_room(&run);

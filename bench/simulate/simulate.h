@@ -58,6 +58,10 @@ typedef struct sim_cluster {
     double straggler_factor;
     double jitter_sec; /**< mean of what each message takes longer, exponentially distributed */
     uint64_t seed;
+    /** While an operation is run: called now and then with the share of its steps that is done. NULL: nobody
+     *  looks */
+    void (*watch)(void *ctx, double share);
+    void *watch_ctx;
 } sim_cluster_t;
 
 typedef struct sim_result {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/common/process.h"
+#include "tests/common/terminal.h"
 
 namespace
 {
@@ -83,6 +84,23 @@ TEST(SimulateBox, WhatABoxDoesNotHaveIsRefused)
         EXPECT_EQ(result.code, 2) << flag[0] << result.err;
         EXPECT_NE(result.err.find(flag[0]), std::string::npos) << result.err;
     }
+}
+
+/* What takes seconds says how far it is, on a terminal; in the end nothing of that stands there. */
+TEST(Simulate, SaysHowFarItIs)
+{
+    const Terminal terminal(60);
+    process::Spec spec;
+    spec.argv = {"bench/simulate", "--nodes", "16",  "--ranks-per-node", "8", "--algo",
+                 "ring",           "--bytes", "256M"};
+    spec.before = [&terminal] { dup2(terminal.fd(), STDERR_FILENO); };
+    const process::Result result = process::Child(spec).wait();
+    EXPECT_EQ(result.code, 0) << result.out;
+    const std::string text = terminal.text();
+    EXPECT_NE(text.find("\rring on 16 nodes: "), std::string::npos) << text;
+    ASSERT_GT(text.size(), 4u);
+    EXPECT_EQ(text.substr(text.size() - 4), "\r\033[K") << text;
+    EXPECT_EQ(result.out.find("16 nodes: "), std::string::npos) << result.out;
 }
 
 } // namespace

@@ -1,0 +1,21 @@
+/* A line on a terminal that is written over and over. */
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "flags/flags.h"
+
+#define USUAL_COLUMNS 80
+
+void tw_terminal_show(FILE *out, const char *text)
+{
+    struct winsize size = {0};
+    const int fd = fileno(out);
+    if (!isatty(fd)) {
+        return;
+    }
+    if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
+        size.ws_col = USUAL_COLUMNS;
+    }
+    fprintf(out, "\r%.*s\033[K", size.ws_col - 1, text); /* the last column would begin another line */
+    fflush(out);
+}
