@@ -19,6 +19,8 @@ trap 'rm -f "$page"' EXIT
 print_page "$@" >"$page"
 if [ "$mode" = fix ]; then
     cp "$page" "$BUILD_WORKSPACE_DIRECTORY/docs/programs.md"
+elif ! docs/listed.py "${@%%=*}"; then
+    exit 1
 elif ! diff -u docs/programs.md "$page"; then
     echo "docs/programs.md is not what the programs say: ./bazelw run //docs:programs" >&2
     exit 1

@@ -31,6 +31,7 @@ while [ "${1:-}" != -- ]; do
     --library) library=$2 && shift ;;
     --soname) soname=$2 && shift ;;
     --pc) pc=$2 && shift ;;
+    --help) usage && exit ;;
     --header=*) headers+=("${1#--header=}") ;;
     --nccl=*) nccl+=("${1#--nccl=}") ;;
     *) fail "run me by ./bazelw run //:install" ;;
