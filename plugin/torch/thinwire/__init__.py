@@ -18,6 +18,8 @@ import typing
 from .version import __version__
 
 if typing.TYPE_CHECKING:
+    import os
+
     import torch
 
     from . import delta
@@ -26,7 +28,7 @@ if typing.TYPE_CHECKING:
     from .tally import Report
 
 __all__ = ["ThinwireError", "__version__", "ddp_hook", "delta", "disable", "enable", "exact", "quantize",
-           "report", "unquantized"]
+           "report", "timeline", "unquantized"]
 
 
 def __getattr__(name: str) -> typing.Any:
@@ -78,6 +80,15 @@ def report() -> Report:
     from . import tally
 
     return tally.report()
+
+
+def timeline(path: str | os.PathLike[str]) -> None:
+    """Write, as a Chrome trace for Perfetto, when this rank's operations ran, and when it waited for which,
+    of the last 16384 of both. On GPUs they are in the stream's order, and not in it: torch.profiler shows
+    them."""
+    from . import spans
+
+    spans.write(path)
 
 
 def _autoload() -> None:

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import os
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -527,7 +528,25 @@ def sum_of(work: dist.Work) -> int:
     return int((result[0] if isinstance(result, (list, tuple)) else result).item())
 
 
+# The profiler
+
+
+def profiler_runs() -> bool:
+    return getattr(torch.autograd, "_profiler_enabled", bool)()
+
+
+def profiler_range(text: str) -> typing.ContextManager[object]:
+    return torch.profiler.record_function(text)
+
+
 # Process groups
+
+
+def rank() -> int:
+    """In the default group; without one, as the launcher says."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank()
+    return int(os.environ.get("RANK", "0"))
 
 
 def default_store() -> dist.Store:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from . import autoload, capi, columns, estimate, names, policy, segments
+from . import autoload, capi, columns, estimate, names, policy, segments, spans
 from .engine import TYPES, Communicator, Request, Use
 from .tally import book
 
@@ -252,17 +252,29 @@ AnyRequest = Request | columns.Scaled | Requests
 
 def post(together: Sequence[Operation], communicator: Communicator) -> AnyRequest:
     """Post operations that the report counts as one call."""
-    posted = [one._post(communicator) for one in together]
+    span = spans.begun(spans.name_of(together[0].kind, together[0].of))
+    with spans.shown(span.name):
+        posted = [one._post(communicator) for one in together]
     requests, plain, sent, bound, reasons = zip(*posted)
     book.record(together[0].kind, sum(plain), sum(sent), sum(reasons, collections.Counter()), sum(bound))
-    return requests[0] if len(requests) == 1 else Requests(requests)
+    request = requests[0] if len(requests) == 1 else Requests(requests)
+    request.span = span
+    return request
+
+
+def _took(request: AnyRequest, kind: str) -> None:
+    elapsed_sec = request.take_elapsed()
+    book.took(kind, elapsed_sec)
+    spans.ended(request.span, elapsed_sec)
 
 
 def wait(request: AnyRequest, kind: str) -> None:
     begin = time.perf_counter()
-    request.wait()
+    with spans.shown("wait for " + request.span.name):
+        request.wait()
     book.waited(kind, time.perf_counter() - begin)
-    book.took(kind, request.take_elapsed())
+    _took(request, kind)
+    spans.waited(request.span, begin)
 
 
 class _Completer:
@@ -278,7 +290,7 @@ class _Completer:
             request, kind, future, value = self._queue.get()
             try:
                 request.wait()  # whether anybody waits for the future is not seen here
-                book.took(kind, request.take_elapsed())
+                _took(request, kind)
                 future.set_result(value)
             except Exception as error:
                 future.set_exception(error)

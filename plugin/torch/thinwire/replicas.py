@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import torch
 
-from . import capi, segments
+from . import capi, segments, spans
 from .engine import TYPES, Communicator, UnderWay
 from .tally import book
 
@@ -47,6 +47,7 @@ class Gather(UnderWay):
         super().__init__()
         self._unit, self._keep = unit, keep
         self._elapsed = 0.0
+        self.span = spans.begun(spans.name_of(KIND, unit.name))
 
     def _look(self, waits: bool) -> None:
         look = capi.lib().tw_hpz_kept_wait if waits else capi.lib().tw_hpz_kept_test
@@ -97,9 +98,11 @@ class Unit:
         if (last := self._last) is not None:
             last.wait()  # somebody may have dropped it
         self.communicator.engine.check_usable()
-        status = capi.lib().tw_hpz_kept_gather_post(self.pointer, whole.data_ptr(), int(lossless))
+        gather = Gather(self, whole)
+        with spans.shown(gather.span.name):
+            status = capi.lib().tw_hpz_kept_gather_post(self.pointer, whole.data_ptr(), int(lossless))
         self.communicator.engine.check(status, "gather of %s" % self.name)
-        gather = self._last = Gather(self, whole)
+        self._last = gather
         book.record(KIND, self.plain_bytes, 0, self._reasons)
         return gather
 

@@ -13,7 +13,7 @@ import threading
 
 import torch
 
-from . import policy, replicas
+from . import policy, replicas, spans
 
 
 class Cuda:
@@ -59,6 +59,7 @@ class Staged:
 
     def __init__(self, unit: replicas.Unit, whole: torch.Tensor, own: torch.Tensor, copier: _Copier):
         self._unit, self._whole, self._copier = unit, _bytes(whole), copier
+        self.span = spans.begun(spans.name_of(replicas.KIND, unit.name))
         self._unquantized = policy.is_unquantized()
         self._request: replicas.Gather | None = None
         self._error: BaseException | None = None
