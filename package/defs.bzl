@@ -14,6 +14,7 @@ PUBLIC_HEADERS = [
     "//hpz:keeper.h",
     "//hpz:layout.h",
     "//hpz:memory.h",
+    "//quant:loss.h",
     "//transport:transport.h",
 ] + ["//quant:" + header for header in QUANT_HEADERS]
 

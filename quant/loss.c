@@ -1,0 +1,74 @@
+/* What a lossy code makes of numbers. */
+#include "quant/loss.h"
+
+#include <math.h>
+
+#include "quant/convert.h"
+
+size_t tw_quant_loss_run_elems(const tw_quant_codec_t *codec)
+{
+    return TW_QUANT_BLOCK_MAX / (size_t)codec->block * (size_t)codec->block;
+}
+
+/** A block that is not finite is no measure of anything. */
+static void count(const float *values, const float *decoded, size_t n, tw_quant_loss_t *loss)
+{
+    tw_quant_loss_t sum = {0};
+    for (size_t i = 0; i < n; i++) {
+        double value = values[i], error = (double)decoded[i] - value;
+        sum.squares += value * value;
+        sum.errors += error * error;
+        sum.n_values += values[i] != 0;
+        sum.n_vanished += values[i] != 0 && decoded[i] == 0;
+    }
+    if (isfinite(sum.squares) && isfinite(sum.errors)) {
+        loss->squares += sum.squares;
+        loss->errors += sum.errors;
+        loss->n_values += sum.n_values;
+        loss->n_vanished += sum.n_vanished;
+    }
+}
+
+/** Elements first .. first + n - 1: whole blocks, or the last ones. */
+static tw_status_t add_run(tw_quant_t *quant, const tw_quant_args_t *args, const void *values, size_t first,
+                           size_t n, tw_quant_loss_t *loss)
+{
+    unsigned char encoded[TW_QUANT_BLOCK_MAX * 2];
+    float wide[TW_QUANT_BLOCK_MAX], decoded[TW_QUANT_BLOCK_MAX];
+    const void *src = (const char *)values + first * tw_type_bytes(args->type);
+    const tw_quant_args_t to_fp32 = {.type = TW_TYPE_FP32};
+    size_t block = (size_t)tw_quant_codec_get(quant)->block;
+    tw_quant_segment_t in = {.src = src, .dst = encoded, .n_elems = n, .first_elem = first};
+    tw_quant_segment_t out = {.src = encoded, .dst = decoded, .n_elems = n};
+    TW_TRY(tw_quant_encode(quant, args, &in, 1));
+    TW_TRY(tw_quant_decode(quant, &to_fp32, &out, 1));
+    tw_convert_to_fp32(args->type, src, wide, n);
+    for (size_t at = 0; at < n; at += block) {
+        count(wide + at, decoded + at, n - at < block ? n - at : block, loss);
+    }
+    return TW_OK;
+}
+
+tw_status_t tw_quant_loss_add(tw_quant_t *quant, tw_type_t type, const void *values, size_t n_elems,
+                              size_t most_elems, tw_quant_loss_t *loss)
+{
+    const tw_quant_args_t args = {.type = type};
+    size_t run = tw_quant_loss_run_elems(tw_quant_codec_get(quant));
+    size_t n_runs = (n_elems + run - 1) / run, wanted = most_elems / run > 0 ? most_elems / run : 1;
+    size_t step = n_runs > wanted ? n_runs / wanted : 1;
+    for (size_t at = 0; at < n_runs; at += step) {
+        size_t first = at * run, n = n_elems - first < run ? n_elems - first : run;
+        TW_TRY(add_run(quant, &args, values, first, n, loss));
+    }
+    return TW_OK;
+}
+
+double tw_quant_loss_error(const tw_quant_loss_t *loss)
+{
+    return loss->squares > 0 ? sqrt(loss->errors / loss->squares) : 0;
+}
+
+double tw_quant_loss_vanished(const tw_quant_loss_t *loss)
+{
+    return loss->n_values > 0 ? (double)loss->n_vanished / (double)loss->n_values : 0;
+}
