@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -71,6 +73,67 @@ const char *tw_cluster_note(char buf[TW_CLUSTER_TEXT_BYTES])
     return buf;
 }
 
+/* ---- asked to end -------------------------------------------------------------------------------------- */
+
+static const int requests[] = {SIGTERM, SIGINT, SIGHUP};
+
+/** Keep those that the caller does not ignore from ending it, or what it starts. */
+static tw_status_t block_requests(tw_cluster_t *cluster)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
+        struct sigaction action;
+        if (sigaction(requests[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) {
+            sigaddset(&set, requests[i]);
+        }
+    }
+    cluster->requests = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (cluster->requests < 0) {
+        tw_error("signalfd: %s", strerror(errno));
+        return TW_ERR_IO;
+    }
+    sigprocmask(SIG_BLOCK, &set, &cluster->signals);
+    return TW_OK;
+}
+
+/** The ranks are asked, too, and waited for. Whoever asks again, after what a launcher or a terminal sends
+ *  twice, does not want to wait: then the caller ends, and with it all it has started. */
+static void pass_on(const tw_cluster_t *cluster, int fd, int number, double *asked_sec)
+{
+    double now = tw_time_sec();
+    if (*asked_sec > 0 && now - *asked_sec > TW_CLUSTER_SAME_REQUEST_SEC) {
+        sigprocmask(SIG_SETMASK, &cluster->signals, NULL);
+        (void)signal(number, SIG_DFL);
+        (void)raise(number);
+        _exit(128 + number); /* a container's first process cannot die of it */
+    }
+    if (*asked_sec == 0) {
+        tw_warn("asked to end (%s): so are the ranks, which are waited for; asked again, all end at once",
+                strsignal(number));
+        *asked_sec = now;
+    }
+    tw_cluster_message_t message = {.event = TW_CLUSTER_SIGNAL, .rank = number};
+    tw_cluster_send(fd, &message);
+}
+
+/** The supervisor's last message. 0: it died. */
+static int await_result(const tw_cluster_t *cluster, int fd, tw_cluster_message_t *result)
+{
+    double asked_sec = 0;
+    for (;;) {
+        struct signalfd_siginfo info;
+        struct pollfd polls[] = {{.fd = fd, .events = POLLIN}, {.fd = cluster->requests, .events = POLLIN}};
+        (void)poll(polls, 2, -1);
+        if (polls[0].revents) {
+            return tw_cluster_receive(fd, result);
+        }
+        if (polls[1].revents && read(cluster->requests, &info, sizeof(info)) == sizeof(info)) {
+            pass_on(cluster, fd, (int)info.ssi_signo, &asked_sec);
+        }
+    }
+}
+
 /* ---- caller -------------------------------------------------------------------------------------------- */
 
 typedef struct identity {
@@ -117,7 +180,7 @@ static tw_status_t run_supervisor(const tw_cluster_t *cluster, int namespaces, t
     }
     tw_cluster_tell(ends[0], TW_CLUSTER_GO, NULL);
     tw_status_t status = TW_OK;
-    if (!tw_cluster_receive(ends[0], result)) {
+    if (!await_result(cluster, ends[0], result)) {
         tw_error("the cluster's supervisor died");
         status = TW_ERR_INTERNAL;
     }
@@ -237,6 +300,19 @@ static tw_status_t make_token(char token[TW_CLUSTER_TOKEN_BYTES])
     return TW_OK;
 }
 
+/** On nodes of their own; where that cannot be, and may be otherwise, on loopback. */
+static tw_status_t run_somewhere(tw_cluster_t *cluster, tw_cluster_message_t *result)
+{
+    int is_final = cluster->params->no_loopback;
+    TW_TRY(run_isolated(cluster, result));
+    if (result->event != TW_CLUSTER_FAILED) {
+        return TW_OK;
+    }
+    TW_LOG_AT(is_final ? TW_LOG_ERROR : TW_LOG_WARN, "no cluster can be made here (%s)%s", result->text,
+              is_final ? "" : ": all nodes run on the loopback interface, and no link is shaped");
+    return is_final ? TW_ERR_UNSUPPORTED : run_loopback(cluster, result);
+}
+
 tw_status_t tw_cluster_run(const tw_cluster_params_t *params, int *exit_code)
 {
     tw_cluster_t cluster = {.params = params,
@@ -245,17 +321,10 @@ tw_status_t tw_cluster_run(const tw_cluster_params_t *params, int *exit_code)
     tw_cluster_message_t result;
     TW_TRY(check_params(params));
     TW_TRY(make_token(cluster.token));
-    tw_status_t status = run_isolated(&cluster, &result);
-    if (status == TW_OK && result.event == TW_CLUSTER_FAILED) {
-        TW_LOG_AT(params->no_loopback ? TW_LOG_ERROR : TW_LOG_WARN, "no cluster can be made here (%s)%s",
-                  result.text,
-                  params->no_loopback ? ""
-                                      : ": all nodes run on the loopback interface, and no link is shaped");
-        if (params->no_loopback) {
-            return TW_ERR_UNSUPPORTED;
-        }
-        status = run_loopback(&cluster, &result);
-    }
+    TW_TRY(block_requests(&cluster));
+    tw_status_t status = run_somewhere(&cluster, &result);
+    sigprocmask(SIG_SETMASK, &cluster.signals, NULL);
+    close(cluster.requests);
     if (status == TW_OK && result.event == TW_CLUSTER_FAILED) {
         tw_error("cluster: %s", result.text);
         status = TW_ERR_IO;

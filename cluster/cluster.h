@@ -24,6 +24,8 @@ TW_C_BEGIN
 #define TW_CLUSTER_TEXT_BYTES 256
 /** Slower links carry no job: a packet would take longer than a peer may be silent. */
 #define TW_CLUSTER_LINK_MIN_BPS 1e6
+/** So long a signal that asks to end is the same request: launchers and terminals send it twice. */
+#define TW_CLUSTER_SAME_REQUEST_SEC 3
 /** Beyond TW_PEER_TIMEOUT, that ranks get to end by themselves after the first failure. */
 #define TW_CLUSTER_GRACE_SEC 5.0
 
@@ -51,7 +53,9 @@ typedef struct tw_cluster_params {
  *  (all interfaces of its node), TW_CLUSTER and TW_CLUSTER_NOTE. Rank 0 has the caller's terminal; what the
  *  others print appears line by line behind "[rank 3] ".
  *
- *  When a rank fails the others get grace_sec to end by themselves and are then killed.
+ *  When a rank fails the others get grace_sec to end by themselves and are then killed. SIGTERM, SIGINT and
+ *  SIGHUP to the caller are sent to every rank, which then ends as it likes and is waited for; another one
+ *  after TW_CLUSTER_SAME_REQUEST_SEC ends the caller at once, and all that it has started.
  *
  *  exit_code: 0, or that of the first rank that failed. If a signal has killed one, before the others' time
  *  is up, 128 + signal: that others failed is likely to come of it, and may be heard of first. Set only with

@@ -30,7 +30,6 @@ typedef struct node {
     pid_t *pids;       /* [ranks_per_node], -1 when ended */
     stream_t *streams; /* [ranks_per_node * STREAMS_PER_RANK], from -1 when closed */
     struct pollfd *polls;
-    sigset_t signals; /* as they were */
 } node_t;
 
 /* ---- output -------------------------------------------------------------------------------------------- */
@@ -151,7 +150,7 @@ static void exec_rank(const node_t *node, int local_rank, pid_t parent, const in
         dup2(outputs[1], STDERR_FILENO);
     }
     signal(SIGPIPE, SIG_DFL);
-    sigprocmask(SIG_SETMASK, &node->signals, NULL);
+    sigprocmask(SIG_SETMASK, &node->cluster->signals, NULL);
     const char *path = params->path ? params->path : params->argv[0];
     execvp(path, (char *const *)params->argv);
     fprintf(stderr, "cannot run %s: %s\n", path, strerror(errno));
@@ -258,13 +257,40 @@ static int node_init(node_t *node)
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &set, &node->signals);
+    sigprocmask(SIG_BLOCK, &set, NULL);
     node->children = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (node->children < 0) {
         tw_error("node %d: signalfd: %s", node->index, strerror(errno));
         return -1;
     }
     return 0;
+}
+
+static void signal_ranks(const node_t *node, int number)
+{
+    for (int i = 0; node->pids && i < node->ranks_per_node; i++) {
+        if (node->pids[i] > 0) {
+            kill(node->pids[i], number);
+        }
+    }
+}
+
+/** Kill the ranks; what they have said and how they ended is still collected, but no longer reported. */
+static void node_stop(node_t *node)
+{
+    signal_ranks(node, SIGKILL);
+    node->fd = -1;
+}
+
+/** 0: it wants us to stop, or is gone. */
+static int hear_supervisor(const node_t *node)
+{
+    tw_cluster_message_t message;
+    if (!tw_cluster_receive(node->fd, &message) || message.event != TW_CLUSTER_SIGNAL) {
+        return 0;
+    }
+    signal_ranks(node, message.rank);
+    return 1;
 }
 
 /** Sleep until a rank says something or ends, or the supervisor calls. Returns 0 when it wants us to stop. */
@@ -287,18 +313,7 @@ static int node_turn(node_t *node)
     if (node->polls[n_streams + 1].revents) {
         reap(node);
     }
-    return node->polls[n_streams].revents == 0;
-}
-
-/** Kill the ranks; what they have said and how they ended is still collected, but no longer reported. */
-static void node_stop(node_t *node)
-{
-    for (int i = 0; node->pids && i < node->ranks_per_node; i++) {
-        if (node->pids[i] > 0) {
-            kill(node->pids[i], SIGKILL);
-        }
-    }
-    node->fd = -1;
+    return node->polls[n_streams].revents == 0 || hear_supervisor(node);
 }
 
 static void node_cleanup(node_t *node)

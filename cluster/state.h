@@ -9,6 +9,7 @@
 #ifndef TW_CLUSTER_STATE_H
 #define TW_CLUSTER_STATE_H
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include "cluster/cluster.h"
@@ -22,6 +23,7 @@ TW_C_BEGIN
 typedef enum tw_cluster_event {
     TW_CLUSTER_GO,       /**< down: go on to the next stage */
     TW_CLUSTER_STOP,     /**< down: end now */
+    TW_CLUSTER_SIGNAL,   /**< down, while ranks run: send them this signal */
     TW_CLUSTER_READY,    /**< up: this stage is done */
     TW_CLUSTER_FAILED,   /**< up: no cluster can be made; reason says why */
     TW_CLUSTER_EXITED,   /**< up: a rank ended, wait_status says how */
@@ -30,7 +32,8 @@ typedef enum tw_cluster_event {
 
 typedef struct tw_cluster_message {
     tw_cluster_event_t event;
-    int rank, wait_status; /**< TW_CLUSTER_EXITED; exit code in TW_CLUSTER_FINISHED */
+    /** TW_CLUSTER_EXITED; rank is the exit code in TW_CLUSTER_FINISHED, a number in TW_CLUSTER_SIGNAL */
+    int rank, wait_status;
     /** TW_CLUSTER_FAILED: why; TW_CLUSTER_READY and TW_CLUSTER_GO: what could not be set up as it should, or
      *  "". */
     char text[TW_CLUSTER_TEXT_BYTES];
@@ -42,6 +45,8 @@ typedef struct tw_cluster {
     int isolated; /**< 1: namespaces; 0: loopback */
     int n_nics;
     double grace_sec;
+    int requests;     /**< where the caller reads that it is asked to end */
+    sigset_t signals; /**< blocked at first, and for the ranks */
     int master_port;
     char token[TW_CLUSTER_TOKEN_BYTES];
 } tw_cluster_t;

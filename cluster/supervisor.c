@@ -32,7 +32,7 @@ static int supervisor_init(supervisor_t *sup)
     sup->fds = malloc(n * sizeof(*sup->fds));
     sup->pids = calloc(n, sizeof(*sup->pids));
     sup->n_ended = calloc(n, sizeof(*sup->n_ended));
-    sup->polls = calloc(n, sizeof(*sup->polls));
+    sup->polls = calloc(n + 1, sizeof(*sup->polls));
     if (!sup->fds || !sup->pids || !sup->n_ended || !sup->polls) {
         return -1;
     }
@@ -198,6 +198,19 @@ static int count_open(const supervisor_t *sup)
     return n;
 }
 
+/** The caller is asked to end, and asks the ranks. */
+static void hear_caller(supervisor_t *sup)
+{
+    tw_cluster_message_t message;
+    if (!tw_cluster_receive(sup->up, &message)) {
+        sup->up = -1; /* it is gone, and so are we in a moment */
+        return;
+    }
+    for (int i = 0; i < sup->n_nodes; i++) {
+        tw_cluster_send(sup->fds[i], &message);
+    }
+}
+
 /** Until all nodes are gone, or a rank has failed and the others' time is up. */
 static void watch_nodes(supervisor_t *sup)
 {
@@ -213,11 +226,15 @@ static void watch_nodes(supervisor_t *sup)
         for (int i = 0; i < sup->n_nodes; i++) {
             sup->polls[i] = (struct pollfd){.fd = sup->fds[i], .events = POLLIN};
         }
-        poll(sup->polls, (nfds_t)sup->n_nodes, timeout_ms);
+        sup->polls[sup->n_nodes] = (struct pollfd){.fd = sup->up, .events = POLLIN};
+        poll(sup->polls, (nfds_t)sup->n_nodes + 1, timeout_ms);
         for (int i = 0; i < sup->n_nodes; i++) {
             if (sup->polls[i].revents) {
                 hear_node(sup, i);
             }
+        }
+        if (sup->polls[sup->n_nodes].revents) {
+            hear_caller(sup);
         }
     }
 }

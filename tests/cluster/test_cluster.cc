@@ -436,6 +436,63 @@ TEST_F(ClusterEndTest, NothingIsLeftAfterTermination)
     expect_gone([](pid_t pid) { kill(pid, SIGTERM); });
 }
 
+/* Ranks that have something to do before they end are asked, and waited for. */
+const char *const kAsked = "trap 'echo asked $RANK; exit 7' TERM INT HUP; echo ready; "
+                           "while :; do sleep 0.1; done";
+
+TEST_F(ClusterTest, WhoAsksTheCallerToEndAsksAllRanks)
+{
+    for (int number : {SIGTERM, SIGINT, SIGHUP}) {
+        for (bool is_group : {false, true}) { /* a terminal's Ctrl-C goes to all processes of the box */
+            Child child({kTool, "--nodes", "2", "--ranks-per-node", "2", "--", "bash", "-c", kAsked});
+            ASSERT_TRUE(eventually([&]() {
+                process::listen({&child}, 10);
+                const std::string &out = child.out();
+                return std::count(out.begin(), out.end(), '\n') == 4;
+            })) << child.err();
+            ASSERT_EQ(0, kill(is_group ? -child.pid() : child.pid(), number));
+            Result result = child.wait(60);
+            EXPECT_EQ(7, result.code) << result.err;
+            for (const char *rank : {"asked 0", "asked 1", "asked 2", "asked 3"}) {
+                EXPECT_NE(std::string::npos, result.out.find(rank)) << number << result.out;
+            }
+        }
+    }
+}
+
+TEST_F(ClusterTest, WhoAsksAgainDoesNotWait)
+{
+    std::string mark = unique_seconds();
+    Child child({kTool, "--nodes", "2", "--", "bash", "-c", "trap '' TERM; echo ready; sleep " + mark});
+    ASSERT_TRUE(eventually([&]() {
+        process::listen({&child}, 10);
+        return std::count(child.out().begin(), child.out().end(), '\n') == 2;
+    })) << child.err();
+    child.signal(SIGTERM);
+    sleep(TW_CLUSTER_SAME_REQUEST_SEC + 2);
+    EXPECT_GT(count_processes(mark), 0);
+    child.signal(SIGTERM);
+    EXPECT_EQ(128 + SIGTERM, child.wait(60).code);
+    EXPECT_TRUE(eventually([&]() { return count_processes(mark) == 0; })) << count_processes(mark);
+}
+
+/* What runs in the background of a script ignores a terminal's Ctrl-C; so do its ranks. */
+TEST_F(ClusterTest, WhatTheCallerIgnoresIsNotPassedOn)
+{
+    process::Spec spec;
+    spec.argv = {kTool, "--nodes", "1", "--", "bash", "-c", "echo ready; sleep 2; echo done"};
+    spec.before = []() { signal(SIGINT, SIG_IGN); };
+    Child child(spec);
+    ASSERT_TRUE(eventually([&]() {
+        process::listen({&child}, 10);
+        return child.out() == "ready\n";
+    })) << child.err();
+    ASSERT_EQ(0, kill(-child.pid(), SIGINT));
+    Result result = child.wait(60);
+    EXPECT_EQ(0, result.code) << result.err;
+    EXPECT_EQ("ready\ndone\n", result.out);
+}
+
 /* ---- without privileges -------------------------------------------------------------------------------- */
 
 /* Dumpable, so that the process still owns its files in /proc, as one that was started like this does. */
