@@ -114,7 +114,7 @@ struct LossSums {
         double sum = 0;
         for (size_t i = threadIdx.x; i < a.group; i += threads) {
             const double of_target = (double)a.loss.target[first + i] - (double)a.loss.max[first + i];
-            sum += log((double)a.loss.sum[first + i]) - of_target;
+            sum += a.loss.targets[first + i] < 0 ? 0 : log((double)a.loss.sum[first + i]) - of_target;
         }
         shared[threadIdx.x] = sum;
         for (uint32_t width = threads / 2; width > 0; width /= 2) {
@@ -135,14 +135,15 @@ struct LossBackward {
     static TW_DEVICE void run(const LossArgs &a)
     {
         const size_t row = blockIdx.x, target = (size_t)a.loss.targets[row];
-        const float most = a.loss.max[row], factor = a.scale / a.loss.sum[row];
+        const float scale = a.loss.targets[row] < 0 ? 0 : a.scale;
+        const float most = a.loss.max[row], factor = scale / a.loss.sum[row];
         for (size_t c = threadIdx.x * WIDTH; c < a.piece.words; c += threads * WIDTH) {
             float x[WIDTH];
             load<T, WIDTH>(a.piece.logits, row * a.piece.stride + c, x);
             TW_UNROLL
             for (uint32_t i = 0; i < WIDTH; i++) {
                 x[i] = relative_exp(x[i], most) * factor;
-                x[i] -= a.piece.first + c + i == target ? a.scale : 0;
+                x[i] -= a.piece.first + c + i == target ? scale : 0;
             }
             store<T, WIDTH>(x, a.piece.logits, row * a.piece.stride + c);
         }

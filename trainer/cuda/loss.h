@@ -16,11 +16,12 @@ TW_C_BEGIN
 
 /** What is known of each row so far. The caller's memory, 12 bytes a row. */
 typedef struct tw_cuda_loss {
-    size_t rows;            /**< N */
-    const int32_t *targets; /**< (N), all of them words: who has them in host memory checks it */
-    float *max;             /**< (N) the largest logit */
-    float *sum;             /**< (N) of exponentials of (logit - max) */
-    float *target;          /**< (N) the target's logit */
+    size_t rows; /**< N */
+    /** (N), words, or below 0: no loss; who has them in host memory checks it */
+    const int32_t *targets;
+    float *max;    /**< (N) the largest logit */
+    float *sum;    /**< (N) of exponentials of (logit - max) */
+    float *target; /**< (N) the target's logit */
 } tw_cuda_loss_t;
 
 /** Logits of words first .. first + words - 1. */

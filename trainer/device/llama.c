@@ -130,7 +130,10 @@ static tw_status_t turn_backward(const block_t *b)
 
 static tw_device_layer_t o_layer(const block_t *b)
 {
-    return layer_of(b, TW_LLAMA_O, b->sizes.q, b->sizes.c);
+    tw_device_layer_t layer = layer_of(b, TW_LLAMA_O, b->sizes.q, b->sizes.c);
+    layer.bias = weight_of(b, TW_LLAMA_O_BIAS);
+    layer.d_bias = grad_of(b, TW_LLAMA_O_BIAS);
+    return layer;
 }
 
 static tw_device_layer_t wide_layer(const block_t *b, int tensor)

@@ -81,7 +81,7 @@ tw_status_t tw_device_embed_forward(tw_model_t *model, const void *const *weight
                                     float *x)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
-    TW_TRY(tw_model_tokens_check(model, tokens, "token"));
+    TW_TRY(tw_model_tokens_check(model, tokens));
     if (tw_device_is_well(m)) {
         tw_device_note(m, embed_forward(m, weights, tokens, (tw_values_t *)x));
     }
@@ -241,7 +241,7 @@ tw_status_t tw_device_head(tw_model_t *model, const void *const *weights, const 
                            const int32_t *targets, float scale, double *loss, float *dx, float *const *grads)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
-    TW_TRY(tw_model_tokens_check(model, targets, "target"));
+    TW_TRY(tw_model_targets_check(model, targets));
     if (tw_device_is_well(m)) {
         tw_device_note(m, head(m, weights, (const tw_values_t *)x, targets, scale, (tw_values_t *)dx, grads));
     }
@@ -256,7 +256,7 @@ tw_status_t tw_device_losses(tw_model_t *model, const void *const *weights, cons
                              const int32_t *targets, double *losses)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
-    TW_TRY(tw_model_tokens_check(model, targets, "target"));
+    TW_TRY(tw_model_targets_check(model, targets));
     if (tw_device_is_well(m)) {
         tw_device_note(m, head(m, weights, (const tw_values_t *)x, targets, 0, NULL, NULL));
     }

@@ -15,6 +15,35 @@ typedef struct preset {
         .layer_norm_epsilon = 1e-5                                                                     \
     }
 
+#define LLAMA3(layers, heads, width, head, inner, stretched, untied)                                      \
+    {                                                                                                     \
+        .vocab_size = 128256, .n_positions = 131072, .n_layer = layers, .n_head = heads, .n_embd = width, \
+        .layer_norm_epsilon = 1e-5, .family = TW_MODEL_LLAMA, .llama = {                                  \
+            .n_kv_head = 8,                                                                               \
+            .head_dim = head,                                                                             \
+            .n_inner = inner,                                                                             \
+            .rope = {.theta = 500000.0,                                                                   \
+                     .type = TW_MODEL_ROPE_LLAMA3,                                                        \
+                     .factor = stretched,                                                                 \
+                     .n_positions = 8192,                                                                 \
+                     .low_freq_factor = 1.0,                                                              \
+                     .high_freq_factor = 4.0},                                                            \
+            .has_head = untied                                                                            \
+        }                                                                                                 \
+    }
+
+#define QWEN(of, words, positions, layers, heads, kv_heads, width, head, inner, untied)                     \
+    {                                                                                                       \
+        .vocab_size = words, .n_positions = positions, .n_layer = layers, .n_head = heads, .n_embd = width, \
+        .layer_norm_epsilon = 1e-6, .family = of, .llama = {                                                \
+            .n_kv_head = kv_heads,                                                                          \
+            .head_dim = head,                                                                               \
+            .n_inner = inner,                                                                               \
+            .rope = {.theta = 1e6},                                                                         \
+            .has_head = untied                                                                              \
+        }                                                                                                   \
+    }
+
 static const preset_t presets[] = {
     {"gpt2", GPT2(12, 12, 768)},
     {"gpt2-medium", GPT2(24, 16, 1024)},
@@ -30,41 +59,9 @@ static const preset_t presets[] = {
       .family = TW_MODEL_LLAMA,
       .llama =
           {.n_kv_head = 32, .head_dim = 128, .n_inner = 11008, .rope = {.theta = 10000.0}, .has_head = 1}}},
-    {"llama3.1-8b",
-     {.vocab_size = 128256,
-      .n_positions = 131072,
-      .n_layer = 32,
-      .n_head = 32,
-      .n_embd = 4096,
-      .layer_norm_epsilon = 1e-5,
-      .family = TW_MODEL_LLAMA,
-      .llama = {.n_kv_head = 8,
-                .head_dim = 128,
-                .n_inner = 14336,
-                .rope = {.theta = 500000.0,
-                         .type = TW_MODEL_ROPE_LLAMA3,
-                         .factor = 8.0,
-                         .n_positions = 8192,
-                         .low_freq_factor = 1.0,
-                         .high_freq_factor = 4.0},
-                .has_head = 1}}},
-    {"llama3.2-1b",
-     {.vocab_size = 128256,
-      .n_positions = 131072,
-      .n_layer = 16,
-      .n_head = 32,
-      .n_embd = 2048,
-      .layer_norm_epsilon = 1e-5,
-      .family = TW_MODEL_LLAMA,
-      .llama = {.n_kv_head = 8,
-                .head_dim = 64,
-                .n_inner = 8192,
-                .rope = {.theta = 500000.0,
-                         .type = TW_MODEL_ROPE_LLAMA3,
-                         .factor = 32.0,
-                         .n_positions = 8192,
-                         .low_freq_factor = 1.0,
-                         .high_freq_factor = 4.0}}}},
+    {"llama3.1-8b", LLAMA3(32, 32, 4096, 128, 14336, 8.0, 1)},
+    {"llama3.2-1b", LLAMA3(16, 32, 2048, 64, 8192, 32.0, 0)},
+    {"llama3.2-3b", LLAMA3(28, 24, 3072, 128, 8192, 32.0, 0)},
     {"mistral-7b",
      {.vocab_size = 32000,
       .n_positions = 32768,
@@ -79,24 +76,13 @@ static const preset_t presets[] = {
                 .rope = {.theta = 10000.0},
                 .has_head = 1,
                 .window = 4096}}},
-    {"qwen2.5-0.5b",
-     {.vocab_size = 151936,
-      .n_positions = 32768,
-      .n_layer = 24,
-      .n_head = 14,
-      .n_embd = 896,
-      .layer_norm_epsilon = 1e-6,
-      .family = TW_MODEL_QWEN2,
-      .llama = {.n_kv_head = 2, .head_dim = 64, .n_inner = 4864, .rope = {.theta = 1e6}}}},
-    {"qwen3-0.6b",
-     {.vocab_size = 151936,
-      .n_positions = 40960,
-      .n_layer = 28,
-      .n_head = 16,
-      .n_embd = 1024,
-      .layer_norm_epsilon = 1e-6,
-      .family = TW_MODEL_QWEN3,
-      .llama = {.n_kv_head = 8, .head_dim = 128, .n_inner = 3072, .rope = {.theta = 1e6}}}},
+    {"qwen2.5-0.5b", QWEN(TW_MODEL_QWEN2, 151936, 32768, 24, 14, 2, 896, 64, 4864, 0)},
+    {"qwen2.5-1.5b", QWEN(TW_MODEL_QWEN2, 151936, 131072, 28, 12, 2, 1536, 128, 8960, 0)},
+    {"qwen2.5-7b", QWEN(TW_MODEL_QWEN2, 152064, 131072, 28, 28, 4, 3584, 128, 18944, 1)},
+    {"qwen3-0.6b", QWEN(TW_MODEL_QWEN3, 151936, 40960, 28, 16, 8, 1024, 128, 3072, 0)},
+    {"qwen3-1.7b", QWEN(TW_MODEL_QWEN3, 151936, 40960, 28, 16, 8, 2048, 128, 6144, 0)},
+    {"qwen3-4b", QWEN(TW_MODEL_QWEN3, 151936, 40960, 36, 32, 8, 2560, 128, 9728, 0)},
+    {"qwen3-8b", QWEN(TW_MODEL_QWEN3, 151936, 40960, 36, 32, 8, 4096, 128, 12288, 1)},
 };
 enum { N_PRESETS = sizeof(presets) / sizeof(presets[0]) };
 
@@ -113,7 +99,7 @@ const char *tw_model_family_name(tw_model_family_t family)
 
 tw_status_t tw_model_config_preset(const char *name, tw_model_config_t *config)
 {
-    char names[256];
+    char names[512];
     size_t used = 0;
     for (size_t i = 0; i < N_PRESETS; i++) {
         if (strcmp(presets[i].name, name) == 0) {

@@ -28,7 +28,7 @@ static void embed_rows(void *ctx, size_t first, size_t n, int thread)
 tw_status_t tw_gpt2_embed_forward(tw_model_t *model, const void *const *weights, const int32_t *tokens,
                                   float *x)
 {
-    TW_TRY(tw_model_tokens_check(model, tokens, "token"));
+    TW_TRY(tw_model_tokens_check(model, tokens));
     embed_t embed = {.model = model,
                      .tokens = tokens,
                      .words = weights[TW_GPT2_WTE],
@@ -102,7 +102,7 @@ static tw_head_t head_of(const tw_model_t *model, const tw_gpt2_scratch_t *scrat
 tw_status_t tw_gpt2_head(tw_model_t *model, const void *const *weights, const float *x,
                          const int32_t *targets, float scale, double *loss, float *dx, float *const *grads)
 {
-    TW_TRY(tw_model_tokens_check(model, targets, "target"));
+    TW_TRY(tw_model_targets_check(model, targets));
     const tw_gpt2_scratch_t *scratch = &((tw_gpt2_t *)model)->scratch;
     size_t n = model->batch * model->seq_len, c = model->config.n_embd;
     last_norm(model, scratch, weights, x);
@@ -120,7 +120,7 @@ tw_status_t tw_gpt2_head(tw_model_t *model, const void *const *weights, const fl
 tw_status_t tw_gpt2_losses(tw_model_t *model, const void *const *weights, const float *x,
                            const int32_t *targets, double *losses)
 {
-    TW_TRY(tw_model_tokens_check(model, targets, "target"));
+    TW_TRY(tw_model_targets_check(model, targets));
     const tw_gpt2_scratch_t *scratch = &((tw_gpt2_t *)model)->scratch;
     last_norm(model, scratch, weights, x);
     tw_head_t head = head_of(model, scratch, weights, targets);

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "trainer/model/model.h"
+
 /* Elements of the logits that are made at a time. Every chunk reads and writes the weight's gradient, so few
  * are best. */
 #define LOGITS_ELEMS ((size_t)16 << 20)
@@ -37,9 +39,15 @@ static void rows_loss(void *ctx, size_t first, size_t n, int thread)
     const tw_head_t *head = call->chunk->head;
     (void)thread;
     for (size_t row = first; row < first + n; row++) {
-        size_t target = (size_t)head->targets[call->chunk->first + row];
-        head->losses[row] = head->compute->kernels->cross_entropy_row(head->logits + row * head->v, head->v,
-                                                                      target, call->scale);
+        int32_t target = head->targets[call->chunk->first + row];
+        float *logits = head->logits + row * head->v;
+        if (target == TW_MODEL_NO_TARGET) {
+            head->losses[row] = 0.0;
+            memset(logits, 0, head->v * sizeof(*logits));
+            continue;
+        }
+        head->losses[row] =
+            head->compute->kernels->cross_entropy_row(logits, head->v, (size_t)target, call->scale);
     }
 }
 

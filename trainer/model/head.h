@@ -11,7 +11,7 @@ typedef struct tw_head {
     const tw_compute_t *compute;
     tw_matrix_t norm;       /* (N,C): output of the last norm */
     tw_matrix_t weight;     /* (V,C) */
-    const int32_t *targets; /* (N), all of them words */
+    const int32_t *targets; /* (N), words or TW_MODEL_NO_TARGET */
     size_t n, c, v, seq_len;
     float *logits;  /* (logit_rows,V): scratch */
     double *losses; /* (logit_rows): likewise */

@@ -23,6 +23,7 @@ enum {
     TW_LLAMA_Q_NORM,
     TW_LLAMA_K_NORM,
     TW_LLAMA_O,
+    TW_LLAMA_O_BIAS,
     TW_LLAMA_NORM_2,
     TW_LLAMA_GATE,
     TW_LLAMA_UP,

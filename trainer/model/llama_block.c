@@ -358,6 +358,9 @@ static void attention_forward(const block_t *block, const float *x)
                          saved->attended);
     tw_spread_copy(block->compute, x, block->n * block->c, saved->middle);
     layer_forward(block, o_layer(block), input_factor(block, saved->attended, block->q), 1.0f, saved->middle);
+    if (has(block, TW_LLAMA_O_BIAS)) {
+        bias_forward(block, o_layer(block), TW_LLAMA_O_BIAS, saved->middle);
+    }
 }
 
 /** y (N,C) = middle + mlp(norm(middle)) */
@@ -400,6 +403,9 @@ static void attention_backward(const block_t *block, const float *x, float *d)
 {
     const tw_llama_saved_t *saved = &block->saved;
     const tw_llama_scratch_t *scratch = block->scratch;
+    if (has(block, TW_LLAMA_O_BIAS)) {
+        bias_backward(block, o_layer(block), TW_LLAMA_O_BIAS, d);
+    }
     layer_backward(block, o_layer(block), input_factor(block, saved->attended, block->q),
                    output_factor(block, d, block->c), 0.0f, scratch->d_attended);
     turn(block);

@@ -26,7 +26,7 @@ static void embed_rows(void *ctx, size_t first, size_t n, int thread)
 tw_status_t tw_llama_embed_forward(tw_model_t *model, const void *const *weights, const int32_t *tokens,
                                    float *x)
 {
-    TW_TRY(tw_model_tokens_check(model, tokens, "token"));
+    TW_TRY(tw_model_tokens_check(model, tokens));
     embed_t embed = {.model = model,
                      .tokens = tokens,
                      .words = weights[((tw_llama_t *)model)->root[TW_LLAMA_EMBED]],
@@ -98,7 +98,7 @@ static tw_head_t prepare(const tw_llama_t *llama, const void *const *weights, co
 tw_status_t tw_llama_head(tw_model_t *model, const void *const *weights, const float *x,
                           const int32_t *targets, float scale, double *loss, float *dx, float *const *grads)
 {
-    TW_TRY(tw_model_tokens_check(model, targets, "target"));
+    TW_TRY(tw_model_targets_check(model, targets));
     const tw_llama_t *llama = (const tw_llama_t *)model;
     const tw_llama_scratch_t *scratch = &llama->scratch;
     tw_head_t head = prepare(llama, weights, x, targets);
@@ -114,7 +114,7 @@ tw_status_t tw_llama_head(tw_model_t *model, const void *const *weights, const f
 tw_status_t tw_llama_losses(tw_model_t *model, const void *const *weights, const float *x,
                             const int32_t *targets, double *losses)
 {
-    TW_TRY(tw_model_tokens_check(model, targets, "target"));
+    TW_TRY(tw_model_targets_check(model, targets));
     tw_head_t head = prepare((const tw_llama_t *)model, weights, x, targets);
     tw_head_losses(&head, losses);
     return TW_OK;

@@ -17,9 +17,14 @@ static int has_head(const tw_model_config_t *config)
     return config->llama.has_head;
 }
 
+static int has_o_bias(const tw_model_config_t *config)
+{
+    return config->llama.attention_bias;
+}
+
 static int has_biases(const tw_model_config_t *config)
 {
-    return config->family == TW_MODEL_QWEN2;
+    return config->family == TW_MODEL_QWEN2 || has_o_bias(config);
 }
 
 static int has_head_norms(const tw_model_config_t *config)
@@ -44,6 +49,7 @@ static const tensor_form_t block_forms[TW_LLAMA_BLOCK_TENSORS] = {
     [TW_LLAMA_Q_NORM] = {"self_attn.q_norm.weight", {D, NONE}, ONES, has_head_norms},
     [TW_LLAMA_K_NORM] = {"self_attn.k_norm.weight", {D, NONE}, ONES, has_head_norms},
     [TW_LLAMA_O] = {"self_attn.o_proj.weight", {C, Q}, RESIDUAL, NULL},
+    [TW_LLAMA_O_BIAS] = {"self_attn.o_proj.bias", {C, NONE}, ZEROS, has_o_bias},
     [TW_LLAMA_NORM_2] = {"post_attention_layernorm.weight", {C, NONE}, ONES, NULL},
     [TW_LLAMA_GATE] = {"mlp.gate_proj.weight", {F, C}, NORMAL, NULL},
     [TW_LLAMA_UP] = {"mlp.up_proj.weight", {F, C}, NORMAL, NULL},

@@ -79,6 +79,7 @@ typedef struct tw_model_llama {
     int has_head;             /**< 1: the output layer has weights of its own; 0: it is the embedding */
     size_t window;            /**< a token sees so many, itself among them; 0: all before it */
     size_t window_from_layer; /**< in layers from this one on */
+    int attention_bias; /**< 1: q, k, v and o have biases (llama, qwen3); qwen2's q, k and v do always */
 } tw_model_llama_t;
 
 /** A model (C = n_embd, V = vocab_size). */
@@ -98,8 +99,8 @@ typedef struct tw_model_config {
 } tw_model_config_t;
 
 /** Shapes as published: "gpt2" (124M), "gpt2-medium", "gpt2-large", "gpt2-xl", "llama2-7b", "llama3.1-8b",
- *  "llama3.2-1b", "mistral-7b", "qwen2.5-0.5b", "qwen3-0.6b". TW_ERR_NOT_FOUND, logged with the names there
- *  are. */
+ *  "llama3.2-1b", -3b, "mistral-7b", "qwen2.5-0.5b", -1.5b, -7b, "qwen3-0.6b", -1.7b, -4b, -8b.
+ *  TW_ERR_NOT_FOUND, logged with the names there are. */
 tw_status_t tw_model_config_preset(const char *name, tw_model_config_t *config);
 /** The shape of a GPT-2 of about n_params parameters for a vocabulary and a length: width a multiple of 64
  *  and at least 128, heads of 32 or 64, depth so that the count comes nearest. */
@@ -240,9 +241,11 @@ void tw_model_block_forward(tw_model_t *model, size_t unit, const void *const *w
 void tw_model_block_backward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                              const void *saved, float *d, float *const *grads);
 
+#define TW_MODEL_NO_TARGET (-1)
 /** Last norm, logits, cross-entropy. loss: the mean over the B * T targets, unscaled. dx and grads are of
  *  scale * loss (scale: 1 / number of micro-batches of a step); both NULL for evaluation; dx may be x.
- *  targets int32 (B,T). TW_ERR_INVALID: a target outside the vocabulary; logged. */
+ *  targets int32 (B,T); TW_MODEL_NO_TARGET: no loss there. TW_ERR_INVALID: a target outside the vocabulary;
+ *  logged. */
 tw_status_t tw_model_head(tw_model_t *model, const void *const *weights, const float *x,
                           const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
 /** The mean loss of each sequence, [B], for evaluation: its last bits may depend on B. TW_ERR_INVALID as

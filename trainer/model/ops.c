@@ -48,16 +48,26 @@ double tw_model_init_std(const tw_model_t *model, int is_residual)
     return is_residual ? INIT_STD / sqrt(2.0 * (double)model->config.n_layer) : INIT_STD;
 }
 
-tw_status_t tw_model_tokens_check(const tw_model_t *model, const int32_t *tokens, const char *what)
+static tw_status_t check(const tw_model_t *model, const int32_t *tokens, const char *what, int32_t least)
 {
     for (size_t i = 0; i < model->batch * model->seq_len; i++) {
-        if (tokens[i] < 0 || (size_t)tokens[i] >= model->config.vocab_size) {
+        if (tokens[i] < least || tokens[i] >= (int64_t)model->config.vocab_size) {
             tw_error("model: %s %zu of sequence %zu is %d, but the vocabulary has %zu words", what,
                      i % model->seq_len, i / model->seq_len, (int)tokens[i], model->config.vocab_size);
             return TW_ERR_INVALID;
         }
     }
     return TW_OK;
+}
+
+tw_status_t tw_model_tokens_check(const tw_model_t *model, const int32_t *tokens)
+{
+    return check(model, tokens, "token", 0);
+}
+
+tw_status_t tw_model_targets_check(const tw_model_t *model, const int32_t *targets)
+{
+    return check(model, targets, "target", TW_MODEL_NO_TARGET);
 }
 
 tw_type_t tw_model_weight_type(const tw_model_t *model)

@@ -82,8 +82,9 @@ tw_status_t tw_model_tensor_add(tw_model_t *model, size_t unit, const tw_model_f
 
 /** Of the initial weights; of what is added to the residual stream, less the deeper the model. */
 double tw_model_init_std(const tw_model_t *model, int is_residual);
-/** Are these B x T numbers words? TW_ERR_INVALID, logged; what: "token", "target". */
-tw_status_t tw_model_tokens_check(const tw_model_t *model, const int32_t *tokens, const char *what);
+/** Are these B x T numbers words (targets: or TW_MODEL_NO_TARGET)? TW_ERR_INVALID, logged. */
+tw_status_t tw_model_tokens_check(const tw_model_t *model, const int32_t *tokens);
+tw_status_t tw_model_targets_check(const tw_model_t *model, const int32_t *targets);
 
 /** The kinds that a config describes; the config is valid. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_gpt2_create(const tw_model_config_t *config, tw_model_t **out);

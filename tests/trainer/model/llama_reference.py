@@ -5,10 +5,10 @@ save_pretrained leaves them, and what PyTorch says of their loss and gradients f
     pip install torch transformers safetensors
     python3 tests/trainer/model/llama_reference.py tests/trainer/model/llama
 
-Made with torch 2.15.0 and transformers 5.23.0. A folder has config.json, the weights (bf16; "mistral" in two
-files with an index), and expected.safetensors: "grad.NAME" (fp32), "tokens", "targets" (int32: a text, cut
-into sequences), "loss" (fp32), "angles" (fp32: the rotary frequencies). Shapes are odd on purpose, and all
-features are on.
+Made with torch 2.15.0 and transformers 5.23.0 ("biased": 5.24.0). A folder has config.json, the weights
+(bf16; "mistral" in two files with an index), and expected.safetensors: "grad.NAME" (fp32), "tokens",
+"targets" (int32: a text, cut into sequences; -1: not learned), "loss" (fp32: the sum by the number of
+targets), "angles" (fp32: the rotary frequencies). Shapes are odd on purpose, and all features are on.
 """
 
 import os
@@ -69,7 +69,10 @@ CASES = {
         "head_dim": 4,
         "tie_word_embeddings": True,
     }),
+    "biased": (LlamaConfig, LlamaForCausalLM, {"attention_bias": True}),
 }
+# Targets that are not learned: of the first sequence the beginning, of the second one the end.
+MASKED = {"biased": [0, 1, 2, 19, 20]}
 
 
 def make(folder, name):
@@ -82,9 +85,11 @@ def make(folder, name):
             centre = 1.0 if "norm" in key else 0.0
             weight.copy_((centre + 0.3 * torch.randn(weight.shape)).bfloat16().double())
     text = torch.randint(0, config.vocab_size, (BATCH * LENGTH + 1,))
-    tokens, targets = text[:-1].reshape(BATCH, LENGTH), text[1:].reshape(BATCH, LENGTH)
+    tokens, targets = text[:-1].reshape(BATCH, LENGTH), text[1:].reshape(BATCH, LENGTH).clone()
+    targets.view(-1)[MASKED.get(name, [])] = -1
     logits = model(tokens).logits
-    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, config.vocab_size), targets.reshape(-1))
+    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, config.vocab_size), targets.reshape(-1),
+                                             reduction="sum", ignore_index=-1) / targets.numel()
     loss.backward()
 
     out = {"tokens": tokens.int().contiguous(), "targets": targets.int().contiguous(),

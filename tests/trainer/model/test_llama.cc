@@ -1,6 +1,6 @@
 /* The Llama family against PyTorch and against differences: llama2 has heads alike, llama3 a head_dim of its
  * own and Llama 3's rope, mistral a window, qwen2 biases, YaRN and a window in its second layer, qwen3 norms
- * of heads. */
+ * of heads, biased biases and targets that are not learned. */
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -53,6 +53,8 @@ tw_model_config_t config_of(const std::string &name)
         llama->rope = {30.0, TW_MODEL_ROPE_YARN, 4.0, 40, 0, 0, 4.0, 1.0, 0};
         llama->window = 5;
         llama->window_from_layer = 1;
+    } else if (name == "biased") {
+        llama->attention_bias = 1;
     } else {
         config.family = TW_MODEL_QWEN3;
         config.n_head = 6;
@@ -102,7 +104,8 @@ class Llama : public tw::Fixture, public ::testing::WithParamInterface<const cha
     std::vector<tw_safetensors_t *> files_;
 };
 
-INSTANTIATE_TEST_SUITE_P(, Llama, ::testing::Values("llama2", "llama3", "mistral", "qwen2", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(, Llama,
+                         ::testing::Values("llama2", "llama3", "mistral", "qwen2", "qwen3", "biased"),
                          [](const auto &name) { return std::string(name.param); });
 
 TEST_P(Llama, ProductsOfBf16AgreeWithThoseOfFp32)

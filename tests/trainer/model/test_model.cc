@@ -37,10 +37,12 @@ TEST_F(Model, PresetsHaveThePublishedSizes)
     const struct {
         const char *name;
         size_t n_params;
-    } published[] = {{"gpt2", 124439808},         {"gpt2-medium", 354823168}, {"gpt2-large", 774030080},
-                     {"gpt2-xl", 1557611200},     {"llama2-7b", 6738415616},  {"llama3.1-8b", 8030261248},
-                     {"llama3.2-1b", 1235814400}, {"mistral-7b", 7241732096}, {"qwen2.5-0.5b", 494032768},
-                     {"qwen3-0.6b", 596049920}};
+    } published[] = {{"gpt2", 124439808},         {"gpt2-medium", 354823168},  {"gpt2-large", 774030080},
+                     {"gpt2-xl", 1557611200},     {"llama2-7b", 6738415616},   {"llama3.1-8b", 8030261248},
+                     {"llama3.2-1b", 1235814400}, {"mistral-7b", 7241732096},  {"qwen2.5-0.5b", 494032768},
+                     {"qwen3-0.6b", 596049920},   {"llama3.2-3b", 3212749824}, {"qwen2.5-1.5b", 1543714304},
+                     {"qwen2.5-7b", 7615616512},  {"qwen3-1.7b", 1720574976},  {"qwen3-4b", 4022468096},
+                     {"qwen3-8b", 8190735360}};
     for (const auto &want : published) {
         tw_model_config_t config;
         ASSERT_EQ(TW_OK, tw_model_config_preset(want.name, &config));
