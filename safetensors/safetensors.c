@@ -258,7 +258,7 @@ err_file:
 
 static tw_status_t map_file(const char *path, void **map, size_t *bytes)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for a writer */
     struct stat info;
     if (fd < 0 || fstat(fd, &info) != 0) {
         int error = errno;

@@ -102,7 +102,9 @@ static void copy_sequence(const spot_t *spot, size_t seq_len, int32_t *tokens, i
 {
     for (size_t t = 0; t < seq_len; t++) {
         tokens[t] = tw_data_token(spot->range, spot->first + t);
-        targets[t] = tw_data_token(spot->range, spot->first + t + 1);
+        uint64_t next = spot->first + t + 1;
+        targets[t] =
+            tw_data_is_learned(spot->range, next) ? tw_data_token(spot->range, next) : TW_DATA_NO_TARGET;
     }
 }
 
@@ -114,22 +116,54 @@ static tw_status_t too_short(const tw_data_t *data, tw_data_split_t split, size_
     return TW_ERR_INVALID;
 }
 
+/** The k-th sequence that batches take. */
+static tw_status_t spot_of(const tw_data_t *data, tw_data_split_t split, const tw_data_place_t *place,
+                           uint64_t k, spot_t *spot)
+{
+    if (split == TW_DATA_TRAIN) {
+        return training_spot(data, place, k, spot);
+    }
+    uint64_t n_sequences = tw_data_n_sequences(data, split, place->seq_len);
+    *spot = find_spot(data->ranges[split], k % n_sequences, place->seq_len);
+    return TW_OK;
+}
+
+int tw_data_has_masks(const tw_data_t *data)
+{
+    int has = 0;
+    for (size_t i = 0; i < data->n_files; i++) {
+        has = has || data->files[i].mask.at;
+    }
+    return has;
+}
+
+tw_status_t tw_data_count_targets(const tw_data_t *data, tw_data_split_t split, const tw_data_place_t *of,
+                                  uint64_t first, uint64_t n, uint64_t *n_targets)
+{
+    *n_targets = n * of->seq_len;
+    for (uint64_t k = first; k < first + n && tw_data_has_masks(data); k++) {
+        spot_t spot;
+        TW_TRY(spot_of(data, split, of, k, &spot));
+        TW_TRY(tw_data_map_check(&spot.range->tokens->mask));
+        for (size_t t = 0; t < of->seq_len; t++) {
+            *n_targets -= !tw_data_is_learned(spot.range, spot.first + t + 1);
+        }
+    }
+    return TW_OK;
+}
+
 tw_status_t tw_data_batch(const tw_data_t *data, tw_data_split_t split, const tw_data_place_t *place,
                           int32_t *tokens, int32_t *targets)
 {
     TW_TRY(check_place(place));
     size_t seq_len = place->seq_len;
-    uint64_t n_sequences = tw_data_n_sequences(data, split, seq_len), first = first_sequence(place);
-    if (n_sequences == 0) {
+    uint64_t first = first_sequence(place);
+    if (tw_data_n_sequences(data, split, seq_len) == 0) {
         return too_short(data, split, seq_len);
     }
     for (size_t b = 0; b < place->batch; b++) {
         spot_t spot;
-        if (split == TW_DATA_TRAIN) {
-            TW_TRY(training_spot(data, place, first + b, &spot));
-        } else {
-            spot = find_spot(data->ranges[split], (first + b) % n_sequences, seq_len);
-        }
+        TW_TRY(spot_of(data, split, place, first + b, &spot));
         TW_TRY(tw_data_map_check(&spot.range->tokens->map));
         copy_sequence(&spot, seq_len, tokens + b * seq_len, targets + b * seq_len);
         tw_data_rest(&spot.range->tokens->map);

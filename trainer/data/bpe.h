@@ -1,6 +1,7 @@
 /** Private to trainer/data: byte-level BPE, the same ids as transformers' tokenizers give. GPT-2's vocabulary
  *  is vocab.json and merges.txt; tokenizer.json has that of others (Llama 3, Qwen), with a pattern of their
- *  own.
+ *  own. SentencePiece's BPE (Llama 2, Mistral), as tokenizer.json has it, has characters for bytes, and bytes
+ *  where it lacks one; its words begin with their blanks.
  *
  *  Text is cut into words by a regular expression; a word's bytes are tokens at first, and of the
  *  neighbouring pairs that the merges list, the one that stands highest there becomes one token, again and

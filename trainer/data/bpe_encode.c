@@ -8,6 +8,7 @@
 #include <pcre2.h>
 
 #include "trainer/data/bpe_state.h"
+#include "trainer/data/kind.h"
 
 /* Unicode's white space, and GPT-2's pattern of words with it: endings after an apostrophe; letters, digits
  * or others, each with a blank before; blanks, of which the last one belongs to the word that follows. */
@@ -88,7 +89,7 @@ static tw_status_t create(const char *vocab_path, const char *merges_path, tw_bp
     }
     tw_status_t status =
         merges_path ? tw_bpe_load(bpe, vocab_path, merges_path) : tw_bpe_load_json(bpe, vocab_path);
-    if (status == TW_OK) {
+    if (status == TW_OK && !bpe->characters) {
         status = compile(bpe, vocab_path);
     }
     if (status != TW_OK) {
@@ -118,6 +119,7 @@ void tw_bpe_destroy(tw_bpe_t *bpe)
         free(bpe->added);
         free(bpe->pattern);
         json_decref(bpe->words);
+        json_decref(bpe->characters);
         pcre2_code_free(bpe->regex);
         tw_merges_cleanup(&bpe->merges);
         tw_bpe_texts_cleanup(&bpe->texts);
@@ -176,6 +178,35 @@ static const json_t *find_whole(const encoding_t *encoding, const unsigned char 
     return json_object_get(encoding->bpe->words, encoding->name);
 }
 
+/** Its token, or those of its bytes, after n others. Returns how many there are then. */
+static size_t add_character(encoding_t *encoding, const unsigned char *character, size_t bytes, size_t n)
+{
+    char name[8];
+    snprintf(name, sizeof(name), "%.*s", (int)bytes, (const char *)character);
+    const json_t *token = json_object_get(encoding->bpe->characters, *character == ' ' ? TW_BPE_BLANK : name);
+    if (token) {
+        encoding->tokens[n++] = (uint32_t)json_integer_value(token);
+    }
+    for (size_t i = 0; i < bytes && !token; i++) {
+        encoding->tokens[n++] = encoding->bpe->bytes[character[i]];
+    }
+    return n;
+}
+
+/** A word of whole characters; has_prefix: after a blank that is not in the text. */
+static tw_status_t encode_characters(encoding_t *encoding, const unsigned char *word, size_t bytes,
+                                     int has_prefix)
+{
+    TW_TRY(make_room(encoding, bytes + 1));
+    size_t n = has_prefix ? add_character(encoding, (const unsigned char *)" ", 1, 0) : 0;
+    for (size_t at = 0, length; at < bytes; at += length) {
+        length = tw_data_character_bytes(word + at, bytes - at);
+        n = add_character(encoding, word + at, length, n);
+    }
+    n = tw_merges_apply(&encoding->bpe->merges, encoding->tokens, n);
+    return encoding->emit(encoding->ctx, encoding->tokens, n);
+}
+
 static tw_status_t encode_word(encoding_t *encoding, const unsigned char *word, size_t bytes)
 {
     TW_TRY(make_room(encoding, bytes));
@@ -232,8 +263,48 @@ static tw_status_t encode_words(encoding_t *encoding, const stretch_t *stretch)
     return status;
 }
 
+/** As the text has it, or as the vocabulary writes it. */
+static int is_blank(const unsigned char *at, size_t bytes)
+{
+    size_t length = strlen(TW_BPE_BLANK);
+    return bytes > 0 && (*at == ' ' || (bytes >= length && memcmp(at, TW_BPE_BLANK, length) == 0));
+}
+
+static int has_prefix(const tw_bpe_t *bpe, const stretch_t *stretch)
+{
+    return (bpe->prefix == TW_BPE_PREFIX_EACH ||
+            (bpe->prefix == TW_BPE_PREFIX_FIRST && stretch->first == 0)) &&
+           !(bpe->prefix_is_spared && is_blank(stretch->at, stretch->bytes));
+}
+
+/** SentencePiece's words: blanks, and what follows up to the next ones. No token reaches across two. */
+static tw_status_t encode_after_blanks(encoding_t *encoding, const stretch_t *stretch)
+{
+    size_t begin = 0, length;
+    int was_blank = 1, prefix = has_prefix(encoding->bpe, stretch);
+    for (size_t at = 0; at < stretch->bytes; at += length) {
+        int blank = is_blank(stretch->at + at, stretch->bytes - at);
+        length = tw_data_character_bytes(stretch->at + at, stretch->bytes - at);
+        if (length == 0) {
+            tw_error("%s: not UTF-8 at byte %zu", encoding->label, stretch->first + at);
+            return TW_ERR_FORMAT;
+        }
+        if (blank && !was_blank) {
+            TW_TRY(encode_characters(encoding, stretch->at + begin, at - begin, prefix && begin == 0));
+            begin = at;
+        }
+        was_blank = blank;
+    }
+    return stretch->bytes > 0 ? encode_characters(encoding, stretch->at + begin, stretch->bytes - begin,
+                                                  prefix && begin == 0)
+                              : TW_OK;
+}
+
 static tw_status_t encode_stretch(encoding_t *encoding, stretch_t stretch)
 {
+    if (encoding->bpe->characters) {
+        return encode_after_blanks(encoding, &stretch);
+    }
     unsigned char *composed = NULL;
     if (encoding->bpe->is_composed) {
         TW_TRY(tw_bpe_compose(encoding->label, stretch.at, stretch.bytes, &composed, &stretch.bytes));

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "trainer/data/bpe_state.h"
+#include "trainer/input.h"
 
 static tw_status_t refuse(const char *path, const char *what, const json_t *value)
 {
@@ -61,8 +62,7 @@ static tw_status_t read_merges(tw_bpe_t *bpe, const char *path, const json_t *vo
 /** What would change the ids. */
 static tw_status_t check_model(const char *path, const json_t *model)
 {
-    static const char *const names[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix",
-                                        "byte_fallback"};
+    static const char *const names[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix"};
     if (!is_type(model, "BPE")) {
         return refuse(path, "model.type", json_object_get(model, "type"));
     }
@@ -76,6 +76,25 @@ static tw_status_t check_model(const char *path, const json_t *model)
     return TW_OK;
 }
 
+/** SentencePiece's words begin with their blanks: a token with one inside would reach across two words. */
+static tw_status_t check_blanks(const char *path, json_t *vocab)
+{
+    const char *name;
+    json_t *id;
+    json_object_foreach(vocab, name, id)
+    {
+        const char *at = name;
+        while (strncmp(at, TW_BPE_BLANK, strlen(TW_BPE_BLANK)) == 0) {
+            at += strlen(TW_BPE_BLANK);
+        }
+        if (strstr(at, TW_BPE_BLANK)) {
+            tw_error("%s: the token '%s' has a blank inside, which is not done here", path, name);
+            return TW_ERR_FORMAT;
+        }
+    }
+    return TW_OK;
+}
+
 static tw_status_t read_model(tw_bpe_t *bpe, const char *path, const json_t *model)
 {
     json_t *vocab = json_object_get(model, "vocab");
@@ -83,8 +102,15 @@ static tw_status_t read_model(tw_bpe_t *bpe, const char *path, const json_t *mod
     if (!json_is_object(vocab)) {
         return refuse(path, "model.vocab", vocab);
     }
+    if (json_is_true(json_object_get(model, "byte_fallback"))) {
+        TW_TRY(check_blanks(path, vocab));
+        bpe->characters = json_incref(vocab);
+    }
     TW_TRY(tw_bpe_read_vocab(bpe, path, vocab));
     if (json_is_true(json_object_get(model, "ignore_merges"))) {
+        if (bpe->characters) {
+            return refuse(path, "ignore_merges with byte_fallback", json_object_get(model, "ignore_merges"));
+        }
         bpe->words = json_incref(vocab);
     }
     return read_merges(bpe, path, vocab, json_object_get(model, "merges"));
@@ -115,6 +141,41 @@ static tw_status_t read_split(tw_bpe_t *bpe, const char *path, const json_t *spl
         tw_error("%s: out of memory", path);
         return TW_ERR_NO_MEMORY;
     }
+    return TW_OK;
+}
+
+static int is_text(const json_t *object, const char *key, const char *text)
+{
+    const char *value = json_string_value(json_object_get(object, key));
+    return value && strcmp(value, text) == 0;
+}
+
+/** SentencePiece's blanks, by a normalizer (Llama 2) or later by what comes after it (Mistral). */
+static tw_status_t read_blanks(tw_bpe_t *bpe, const char *path, const json_t *normalizer,
+                               const json_t *pre_tokenizer)
+{
+    const json_t *steps = json_object_get(normalizer, "normalizers"), *first = json_array_get(steps, 0);
+    const json_t *second = json_array_get(steps, 1);
+    const json_t *pattern = json_object_get(second, "pattern");
+    int has_pre_tokenizer = pre_tokenizer && !json_is_null(pre_tokenizer);
+    if (json_array_size(steps) == 2 && is_type(first, "Prepend") && is_text(first, "prepend", TW_BPE_BLANK) &&
+        is_type(second, "Replace") && is_text(pattern, "String", " ") &&
+        is_text(second, "content", TW_BPE_BLANK) && !has_pre_tokenizer) {
+        bpe->prefix = TW_BPE_PREFIX_EACH;
+        return TW_OK;
+    }
+    if (normalizer && !json_is_null(normalizer)) {
+        return refuse(path, has_pre_tokenizer ? "pre_tokenizer besides a normalizer" : "normalizer",
+                      has_pre_tokenizer ? pre_tokenizer : normalizer);
+    }
+    if (!is_type(pre_tokenizer, "Metaspace") || !is_text(pre_tokenizer, "replacement", TW_BPE_BLANK) ||
+        !json_is_false(json_object_get(pre_tokenizer, "split"))) {
+        return refuse(path, "pre_tokenizer", pre_tokenizer);
+    }
+    bpe->prefix_is_spared = 1;
+    bpe->prefix = is_text(pre_tokenizer, "prepend_scheme", "first")    ? TW_BPE_PREFIX_FIRST
+                  : is_text(pre_tokenizer, "prepend_scheme", "always") ? TW_BPE_PREFIX_EACH
+                                                                       : TW_BPE_NO_PREFIX;
     return TW_OK;
 }
 
@@ -151,6 +212,7 @@ static tw_status_t read_added(tw_bpe_t *bpe, const char *path, const json_t *lis
         for (size_t f = 0; f < sizeof(flags) / sizeof(flags[0]); f++) {
             is_plain = is_plain && !json_is_true(json_object_get(added, flags[f]));
         }
+        is_plain = is_plain && !(bpe->characters && json_is_true(json_object_get(added, "normalized")));
         if (!is_plain) {
             return refuse(path, "an added token", added);
         }
@@ -161,18 +223,30 @@ static tw_status_t read_added(tw_bpe_t *bpe, const char *path, const json_t *lis
 
 tw_status_t tw_bpe_load_json(tw_bpe_t *bpe, const char *path)
 {
+    FILE *file;
     json_error_t error;
-    json_t *json = json_load_file(path, 0, &error);
+    TW_TRY(tw_input_open(path, &file));
+    json_t *json = json_loadf(file, 0, &error);
+    fclose(file);
     if (!json) {
-        tw_error("%s:%d:%d: %s", path, error.line, error.column, error.text);
-        return json_error_code(&error) == json_error_cannot_open_file ? TW_ERR_NOT_FOUND : TW_ERR_FORMAT;
+        size_t length = strlen(path);
+        int is_model = length > 6 && strcmp(path + length - 6, ".model") == 0;
+        tw_error(
+            "%s:%d:%d: %s%s", path, error.line, error.column, error.text,
+            is_model
+                ? "; SentencePiece's own file is not read here: transformers writes tokenizer.json beside "
+                  "it (AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER))"
+                : "");
+        return TW_ERR_FORMAT;
     }
+    const json_t *normalizer = json_object_get(json, "normalizer");
+    const json_t *pre_tokenizer = json_object_get(json, "pre_tokenizer");
     tw_status_t status = read_model(bpe, path, json_object_get(json, "model"));
-    if (status == TW_OK) {
-        status = read_normalizer(bpe, path, json_object_get(json, "normalizer"));
-    }
-    if (status == TW_OK) {
-        status = read_pre_tokenizer(bpe, path, json_object_get(json, "pre_tokenizer"));
+    if (status == TW_OK && bpe->characters) {
+        status = read_blanks(bpe, path, normalizer, pre_tokenizer);
+    } else if (status == TW_OK) {
+        status = read_normalizer(bpe, path, normalizer);
+        status = status == TW_OK ? read_pre_tokenizer(bpe, path, pre_tokenizer) : status;
     }
     if (status == TW_OK) {
         status = read_added(bpe, path, json_object_get(json, "added_tokens"));

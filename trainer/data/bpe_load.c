@@ -1,11 +1,11 @@
 /* vocab.json and merges.txt. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <jansson.h>
 
 #include "trainer/data/bpe_state.h"
+#include "trainer/input.h"
 
 #define MAX_TOKENS (1 << 20)
 #define END_OF_TEXT "<|endoftext|>"
@@ -41,8 +41,12 @@ static tw_status_t check_ids(const char *path, json_t *vocab, size_t *vocab_size
 static tw_status_t read_bytes(const char *path, const json_t *vocab, tw_bpe_t *bpe)
 {
     for (unsigned byte = 0; byte < 256; byte++) {
-        char name[3];
-        tw_bpe_byte_name(byte, name);
+        char name[8];
+        if (bpe->characters) {
+            snprintf(name, sizeof(name), TW_BPE_BYTE_NAME, byte);
+        } else {
+            tw_bpe_byte_name(byte, name);
+        }
         int32_t id = id_of(vocab, name);
         if (id < 0) {
             return bad(path, "no token for the byte that is written ", name);
@@ -56,7 +60,7 @@ tw_status_t tw_bpe_read_vocab(tw_bpe_t *bpe, const char *path, json_t *vocab)
 {
     TW_TRY(check_ids(path, vocab, &bpe->vocab_size));
     TW_TRY(read_bytes(path, vocab, bpe));
-    return tw_bpe_texts_init(&bpe->texts, path, vocab, bpe->vocab_size);
+    return tw_bpe_texts_init(&bpe->texts, path, vocab, bpe->vocab_size, bpe->characters != NULL);
 }
 
 tw_status_t tw_bpe_add_token(tw_bpe_t *bpe, const char *path, const char *text, uint32_t token)
@@ -155,12 +159,8 @@ static tw_status_t read_lines(const char *path, FILE *file, const json_t *vocab,
 
 static tw_status_t read_merges(const char *path, const json_t *vocab, tw_bpe_t *bpe)
 {
-    FILE *file = fopen(path, "re");
-    if (!file) {
-        int error = errno;
-        tw_error("%s: cannot open: %s", path, strerror(error));
-        return tw_status_from_errno(error);
-    }
+    FILE *file;
+    TW_TRY(tw_input_open(path, &file));
     tw_status_t status = tw_merges_init(&bpe->merges, count_lines(file));
     if (status == TW_OK) {
         status = read_lines(path, file, vocab, bpe);
@@ -171,13 +171,9 @@ static tw_status_t read_merges(const char *path, const json_t *vocab, tw_bpe_t *
 
 tw_status_t tw_bpe_load(tw_bpe_t *bpe, const char *vocab_path, const char *merges_path)
 {
-    FILE *file = fopen(vocab_path, "re");
-    if (!file) {
-        int error = errno;
-        tw_error("%s: cannot open: %s", vocab_path, strerror(error));
-        return tw_status_from_errno(error);
-    }
+    FILE *file;
     json_error_t error;
+    TW_TRY(tw_input_open(vocab_path, &file));
     json_t *vocab = json_loadf(file, 0, &error);
     fclose(file);
     tw_status_t status =

@@ -23,6 +23,11 @@ typedef struct tw_bpe_texts {
     size_t n;
 } tw_bpe_texts_t;
 
+/** SentencePiece's BPE: where a blank is put before a text. */
+typedef enum tw_bpe_prefix { TW_BPE_NO_PREFIX, TW_BPE_PREFIX_FIRST, TW_BPE_PREFIX_EACH } tw_bpe_prefix_t;
+/** How it writes a blank. */
+#define TW_BPE_BLANK "\xe2\x96\x81"
+
 struct tw_bpe {
     uint32_t bytes[256]; /* token of each byte */
     size_t vocab_size;
@@ -30,10 +35,14 @@ struct tw_bpe {
     tw_merges_t merges;
     tw_bpe_added_t *added; /* [n_added] */
     size_t n_added;
-    char *pattern;   /* of words; NULL: GPT-2's */
-    void *regex;     /* pcre2_code */
-    json_t *words;   /* a word that is there is one token, whatever the merges say; NULL: none */
-    int is_composed; /* text is taken in Unicode's normal form C */
+    char *pattern; /* of words; NULL: GPT-2's */
+    void *regex;   /* pcre2_code */
+    json_t *words; /* a word that is there is one token, whatever the merges say; NULL: none */
+    /* SentencePiece's: token of each character, those that it lacks being bytes; NULL: bytes */
+    json_t *characters;
+    tw_bpe_prefix_t prefix;
+    int prefix_is_spared; /* where a text begins with a blank already */
+    int is_composed;      /* text is taken in Unicode's normal form C */
 };
 
 /** What both kinds of files have: vocabulary into bpe->bytes and vocab_size; a merge, of `rank`, of two
@@ -45,8 +54,11 @@ tw_status_t tw_bpe_add_merge(tw_bpe_t *bpe, const json_t *vocab, const char *lef
 tw_status_t tw_bpe_add_token(tw_bpe_t *bpe, const char *path, const char *text, uint32_t token);
 /** The character that a byte is written as, as UTF-8 of two bytes at most. */
 void tw_bpe_byte_name(unsigned byte, char name[3]);
-/** The vocabulary's texts, ids being below vocab_size. TW_ERR_NO_MEMORY, logged. */
-tw_status_t tw_bpe_texts_init(tw_bpe_texts_t *texts, const char *path, json_t *vocab, size_t vocab_size);
+#define TW_BPE_BYTE_NAME "<0x%02X>" /* SentencePiece's */
+/** The vocabulary's texts, ids being below vocab_size. is_characters: as SentencePiece writes them.
+ *  TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_bpe_texts_init(tw_bpe_texts_t *texts, const char *path, json_t *vocab, size_t vocab_size,
+                              int is_characters);
 void tw_bpe_texts_cleanup(tw_bpe_texts_t *texts);
 /** Fill `bpe` from the two files, or from tokenizer.json. Errors of tw_bpe_create, tw_bpe_create_json. */
 tw_status_t tw_bpe_load(tw_bpe_t *bpe, const char *vocab_path, const char *merges_path);

@@ -1,5 +1,6 @@
 /* What tokens stand for: a vocabulary's names say it. They write a byte as a character: a printable one as
- * itself, the others as those from 256 on. */
+ * itself, the others as those from 256 on; or, SentencePiece's, characters as themselves, but for blanks, and
+ * bytes as "<0x0A>". */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +34,7 @@ void tw_bpe_byte_name(unsigned byte, char name[3])
 #define MOST_CODES 512
 
 typedef struct table {
+    int is_characters;
     short byte_of[MOST_CODES]; /* -1: none */
 } table_t;
 
@@ -51,11 +53,38 @@ static void make_table(table_t *table)
     }
 }
 
+/** SentencePiece's. */
+static size_t read_characters(const char *name, unsigned char *out)
+{
+    unsigned byte;
+    char again[8];
+    size_t n = 0, blank = strlen(TW_BPE_BLANK);
+    if (sscanf(name, "<0x%2X>", &byte) == 1 && snprintf(again, sizeof(again), TW_BPE_BYTE_NAME, byte) > 0 &&
+        strcmp(again, name) == 0) {
+        if (out) {
+            *out = (unsigned char)byte;
+        }
+        return 1;
+    }
+    while (*name) {
+        int is_blank = strncmp(name, TW_BPE_BLANK, blank) == 0;
+        if (out) {
+            out[n] = is_blank ? ' ' : (unsigned char)*name;
+        }
+        name += is_blank ? blank : 1;
+        n++;
+    }
+    return n;
+}
+
 /** A name's bytes, to out unless it is NULL; what stands for none is taken as it is. Returns how many. */
 static size_t read_name(const table_t *table, const char *name, unsigned char *out)
 {
     const unsigned char *at = (const unsigned char *)name;
     size_t n = 0;
+    if (table->is_characters) {
+        return read_characters(name, out);
+    }
     while (*at) {
         size_t length = *at >= 0xc0 && *at < 0xe0 && at[1] ? 2 : 1;
         unsigned code = code_of(at);
@@ -111,9 +140,10 @@ static void fill(tw_bpe_texts_t *texts, const table_t *table, json_t *vocab)
     }
 }
 
-tw_status_t tw_bpe_texts_init(tw_bpe_texts_t *texts, const char *path, json_t *vocab, size_t vocab_size)
+tw_status_t tw_bpe_texts_init(tw_bpe_texts_t *texts, const char *path, json_t *vocab, size_t vocab_size,
+                              int is_characters)
 {
-    table_t table;
+    table_t table = {.is_characters = is_characters};
     make_table(&table);
     texts->n = vocab_size;
     texts->ends = calloc(vocab_size + 1, sizeof(*texts->ends));

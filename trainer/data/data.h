@@ -27,7 +27,10 @@ typedef struct tw_data_config {
     const char *vocab;    /**< GPT-2's vocab.json, with merges.txt; both NULL or "": a token per byte */
     const char *merges;
     const char *tokenizer; /**< instead of both: tokenizer.json; NULL or "": none */
-    size_t token_bytes;    /**< of a token in a bare token file: 2 or 4; 0: 2 */
+    /** of a token in a bare token file: 2 or 4; 0: 2, if they do not look like 4. 1: any file's bytes are its
+     *  tokens, unless there is a vocabulary */
+    size_t token_bytes;
+    int has_masks; /**< NAME.mask beside each NAME.bin says which tokens are learned; text has none */
     /** NULL or "": $XDG_CACHE_HOME/thinwire, ~/.cache/thinwire or the system's temporary folder */
     const char *cache_dir;
     int keeps_vocabulary; /**< for tw_data_text_tokens and tw_data_tokens_text */
@@ -40,8 +43,8 @@ typedef struct tw_data_config {
 typedef struct tw_data tw_data_t;
 
 /** All errors are logged with the file's name. TW_ERR_NOT_FOUND, TW_ERR_IO: it cannot be read (or the cache
- *  not written); TW_ERR_FORMAT: no such vocabulary or token file, or no token in it; TW_ERR_INVALID: config;
- *  TW_ERR_NO_MEMORY. */
+ *  not written); TW_ERR_FORMAT: no such vocabulary or token file, no text, or no token in it; TW_ERR_INVALID:
+ *  config; TW_ERR_NO_MEMORY. */
 tw_status_t tw_data_open(const tw_data_config_t *config, tw_data_t **out);
 void tw_data_close(tw_data_t *data);
 
@@ -69,12 +72,21 @@ typedef struct tw_data_place {
     size_t n_micros, micro, world, rank, batch, seq_len;
 } tw_data_place_t;
 
-/** tokens, targets int32 [batch * seq_len], the caller's; a target is the token that follows. The training
+#define TW_DATA_NO_TARGET (-1)
+/** tokens, targets int32 [batch * seq_len], the caller's; a target is the token that follows, or
+ *  TW_DATA_NO_TARGET where a mask says that it is not learned. The training
  *  split is shuffled; the validation split is in order, its seed not used; both begin again at their end.
  *  TW_ERR_INVALID, logged: a place outside its ranges, or a split too short for one sequence;
  *  TW_ERR_TRUNCATED, logged: the file has been cut since it was opened. */
 tw_status_t tw_data_batch(const tw_data_t *data, tw_data_split_t split, const tw_data_place_t *place,
                           int32_t *tokens, int32_t *targets);
+
+/** How many targets n sequences from number `first` on have, in the order in which batches take them; of
+ *  training: since the beginning of time, by seed. Without masks each has seq_len. TW_ERR_INVALID, logged, as
+ *  above. */
+tw_status_t tw_data_count_targets(const tw_data_t *data, tw_data_split_t split, const tw_data_place_t *of,
+                                  uint64_t first, uint64_t n, uint64_t *n_targets);
+int tw_data_has_masks(const tw_data_t *data);
 
 /* ---- text ---------------------------------------------------------------------------------------------- */
 

@@ -48,7 +48,7 @@ static tw_status_t map_descriptor(const char *path, int fd, tw_data_map_t *map)
 tw_status_t tw_data_map(const char *path, tw_data_map_t *map)
 {
     *map = (tw_data_map_t){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for a writer */
     if (fd < 0) {
         return failed(path, "open it");
     }

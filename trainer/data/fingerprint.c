@@ -13,6 +13,11 @@ static tw_status_t add_file(const tw_data_tokens_t *tokens, uint64_t *checksum)
     TW_TRY(tw_data_map_check(&tokens->map));
     *checksum = XXH3_64bits_withSeed(at ? at : "", tokens->n * token_bytes, *checksum);
     tw_data_rest(&tokens->map);
+    if (tokens->mask.at) {
+        TW_TRY(tw_data_map_check(&tokens->mask));
+        *checksum = XXH3_64bits_withSeed(tokens->mask.at, tokens->mask.bytes, *checksum);
+        tw_data_rest(&tokens->mask);
+    }
     return TW_OK;
 }
 

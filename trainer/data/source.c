@@ -4,10 +4,12 @@
 
 #include "trainer/data/encode.h"
 #include "trainer/data/files.h"
+#include "trainer/data/kind.h"
 #include "trainer/data/kjv.h"
 #include "trainer/data/state.h"
 
 #define BYTE_WORDS 256
+#define MOST_WORDS 1048576 /* as of model.vocab_size */
 
 static tw_status_t no_memory(void)
 {
@@ -33,25 +35,50 @@ typedef struct opening {
     tw_bpe_t *bpe;                   /* NULL: a token per byte */
 } opening_t;
 
-static tw_status_t open_text(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
+/** A token per byte. */
+static tw_status_t open_bytes(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
 {
-    if (!opening->bpe) {
-        return tw_data_tokens_of_bytes(path, tokens);
-    }
+    TW_TRY(tw_data_tokens_of_bytes(path, tokens));
+    return opening->config->token_bytes == 1 ? TW_OK : tw_data_check_text(&tokens->map);
+}
+
+static tw_status_t open_encoded(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
+{
     const tw_data_config_t *config = opening->config;
+    tw_data_map_t text;
+    TW_TRY(tw_data_map(path, &text));
+    tw_status_t status = tw_data_check_text(&text);
+    tw_data_unmap(&text);
+    TW_TRY(status);
     tw_data_vocab_t vocab = {.vocab_path = given(config->tokenizer) ? config->tokenizer : config->vocab,
                              .merges_path = given(config->tokenizer) ? NULL : config->merges,
                              .bpe = opening->bpe};
     char encoded[TW_DATA_PATH_BYTES];
-    tw_status_t status = tw_data_encode(path, &vocab, opening->folder, encoded);
+    status = tw_data_encode(path, &vocab, opening->folder, encoded);
     return status == TW_OK ? tw_data_tokens_of_words(encoded, tw_data_encoded_bytes(opening->bpe), tokens)
                            : status;
 }
 
+static tw_status_t open_text(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
+{
+    return opening->bpe ? open_encoded(opening, path, tokens) : open_bytes(opening, path, tokens);
+}
+
 static tw_status_t open_given(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
 {
-    TW_TRY(is_token_file(path) ? tw_data_tokens_of_words(path, opening->config->token_bytes, tokens)
-                               : open_text(opening, path, tokens));
+    size_t token_bytes = opening->config->token_bytes;
+    if (opening->config->has_masks && (token_bytes == 1 || !is_token_file(path))) {
+        tw_error("%s: text has no mask (thinwire.loss_mask): write its tokens to NAME.bin, and NAME.mask",
+                 path);
+        return TW_ERR_INVALID;
+    }
+    if (token_bytes == 1 || !is_token_file(path)) {
+        TW_TRY(open_text(opening, path, tokens));
+    } else {
+        TW_TRY(tw_data_tokens_of_words(path, token_bytes, tokens));
+        TW_TRY(tw_data_check_tokens(tokens, token_bytes == 0));
+        TW_TRY(opening->config->has_masks ? tw_data_tokens_mask(path, tokens) : TW_OK);
+    }
     if (tokens->n == 0) {
         tw_error("%s: there is no token in it", path);
         return TW_ERR_FORMAT;
@@ -81,6 +108,12 @@ static tw_status_t open_range(tw_data_t *data, size_t file, uint64_t n_val)
     size_t size = vocab_size_of(tokens);
     if (size == SIZE_MAX) {
         tw_error("%s: numbers that are no tokens: from 2147483647 on", tokens->map.path);
+        return TW_ERR_FORMAT;
+    }
+    if (size > MOST_WORDS) {
+        tw_error("%s: tokens up to %zu, where no vocabulary has more than %d: are they of two bytes "
+                 "(thinwire.token_bytes)?",
+                 tokens->map.path, size - 1, MOST_WORDS);
         return TW_ERR_FORMAT;
     }
     data->vocab_size = size > data->vocab_size ? size : data->vocab_size; /* a given one may be larger */
@@ -184,8 +217,8 @@ static tw_status_t check_config(const tw_data_config_t *config)
         tw_error("data: %s has all of a vocabulary; leave vocab.json and merges.txt out", config->tokenizer);
         return TW_ERR_INVALID;
     }
-    if (config->token_bytes != 0 && config->token_bytes != 2 && config->token_bytes != 4) {
-        tw_error("data: token_bytes is %zu, but must be 2 or 4", config->token_bytes);
+    if (config->token_bytes == 3 || config->token_bytes > 4) {
+        tw_error("data: token_bytes is %zu, but must be 1, 2 or 4", config->token_bytes);
         return TW_ERR_INVALID;
     }
     return TW_OK;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/data/kind.h"
 #include "trainer/data/state.h"
 
 int tw_data_has_text(const tw_data_t *data)
@@ -66,34 +67,11 @@ tw_status_t tw_data_text_tokens(const tw_data_t *data, const char *label, const 
 
 #define REPLACEMENT "\xef\xbf\xbd"
 
-/** Bytes of the character that begins here; 0: none does, or not all of it is there. Source: Unicode, table
- *  3-7. */
-static size_t character_bytes(const unsigned char *at, size_t left)
-{
-    size_t n = at[0] < 0x80   ? 1
-               : at[0] < 0xc2 ? 0
-               : at[0] < 0xe0 ? 2
-               : at[0] < 0xf0 ? 3
-               : at[0] < 0xf5 ? 4
-                              : 0;
-    if (n == 0 || n > left || at[0] == 0) {
-        return 0;
-    }
-    for (size_t i = 1; i < n; i++) {
-        if ((at[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-    }
-    int is_wrong = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) ||
-                   (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f);
-    return is_wrong ? 0 : n;
-}
-
 static char *make_valid(const unsigned char *bytes, size_t n)
 {
     char *text = malloc(n * strlen(REPLACEMENT) + 1), *to = text;
     for (size_t i = 0; i < n && text;) {
-        size_t length = character_bytes(bytes + i, n - i);
+        size_t length = bytes[i] ? tw_data_character_bytes(bytes + i, n - i) : 0;
         const void *from = length > 0 ? (const void *)(bytes + i) : REPLACEMENT;
         size_t written = length > 0 ? length : strlen(REPLACEMENT);
         memcpy(to, from, written);

@@ -106,8 +106,26 @@ tw_status_t tw_data_tokens_of_words(const char *path, size_t token_bytes, tw_dat
     return status;
 }
 
+tw_status_t tw_data_tokens_mask(const char *path, tw_data_tokens_t *tokens)
+{
+    char mask[TW_DATA_PATH_BYTES];
+    size_t stem = strlen(path) - strlen(".bin");
+    if (snprintf(mask, sizeof(mask), "%.*s.mask", (int)stem, path) >= (int)sizeof(mask)) {
+        tw_error("%s: the name is too long", path);
+        return TW_ERR_INVALID;
+    }
+    TW_TRY(tw_data_map(mask, &tokens->mask));
+    if (tokens->mask.bytes != tokens->n) {
+        tw_error("%s: %zu bytes for the %llu tokens of %s: it needs one for each", mask, tokens->mask.bytes,
+                 (unsigned long long)tokens->n, path);
+        return TW_ERR_FORMAT;
+    }
+    return TW_OK;
+}
+
 void tw_data_tokens_cleanup(tw_data_tokens_t *tokens)
 {
+    tw_data_unmap(&tokens->mask);
     tw_data_unmap(&tokens->map);
     *tokens = (tw_data_tokens_t){0};
 }

@@ -13,6 +13,7 @@ typedef struct tw_data_tokens {
     const uint16_t *words;
     const uint32_t *wide;
     uint64_t n;
+    tw_data_map_t mask; /**< [n] bytes: 0: a token that is not learned; nothing mapped: all are */
 } tw_data_tokens_t;
 
 /** A part of them. */
@@ -28,6 +29,13 @@ static inline int32_t tw_data_token(const tw_data_range_t *range, uint64_t index
     return tokens->words ? tokens->words[at] : tokens->bytes ? tokens->bytes[at] : (int32_t)tokens->wide[at];
 }
 
+/** Is a token to be learned, as what follows those before it? */
+static inline int tw_data_is_learned(const tw_data_range_t *range, uint64_t index)
+{
+    const unsigned char *mask = range->tokens->mask.at;
+    return !mask || mask[range->first + index] != 0;
+}
+
 /** Any file, a token per byte. Errors as in tw_data_map. */
 tw_status_t tw_data_tokens_of_bytes(const char *path, tw_data_tokens_t *tokens);
 /** A file of numbers: with llm.c's header of 256 int32 (20240520, 1, number of tokens: uint16; 20240801, 7,
@@ -36,6 +44,9 @@ tw_status_t tw_data_tokens_of_bytes(const char *path, tw_data_tokens_t *tokens);
  *  header says. */
 tw_status_t tw_data_tokens_of_words(const char *path, size_t token_bytes, tw_data_tokens_t *tokens);
 void tw_data_tokens_cleanup(tw_data_tokens_t *tokens);
+/** NAME.mask beside NAME.bin: which of the tokens are learned. TW_ERR_NOT_FOUND and the like; TW_ERR_FORMAT:
+ *  it has not a byte for each token; logged. */
+tw_status_t tw_data_tokens_mask(const char *path, tw_data_tokens_t *tokens);
 /** The largest token + 1; 0 of none. Reads all of them. SIZE_MAX: one is beyond what an int32 holds. */
 size_t tw_data_tokens_vocab_size(const tw_data_tokens_t *tokens);
 

@@ -110,6 +110,33 @@ TEST_F(Bpe, GivesTheIdsOfTokenizers)
     }
 }
 
+/* SentencePiece's blanks, as Llama 2 and Mistral have them: before each part between added tokens, or before
+ * the text alone. */
+TEST_F(Bpe, GivesTheIdsOfSentencePieces)
+{
+    for (const char *name : {"llama2", "mistral"}) {
+        tw_bpe_destroy(bpe_);
+        bpe_ = nullptr;
+        ASSERT_EQ(TW_OK, tw_bpe_create_json((kFolder + name + ".json").c_str(), &bpe_)) << name;
+        std::vector<uint32_t> ids, none;
+        ASSERT_EQ(TW_OK, encode(read_file(kFolder + "more.txt"), &ids));
+        EXPECT_EQ(read_ids(name + std::string(".ids")), ids) << name;
+        EXPECT_EQ(TW_OK, encode("", &none));
+        EXPECT_TRUE(none.empty());
+        expect_log("text: not UTF-8 at byte 5");
+        EXPECT_EQ(TW_ERR_FORMAT, encode("good \xff rest", &ids));
+        std::string all;
+        ids.clear();
+        EXPECT_EQ(TW_OK, encode(" \xe2\x82\xac \n  x", &ids)); /* blanks come back, and what are bytes */
+        for (uint32_t id : ids) {
+            size_t n;
+            const unsigned char *bytes = tw_bpe_text(bpe_, id, &n);
+            all.append(reinterpret_cast<const char *>(bytes), n);
+        }
+        EXPECT_EQ(std::string(name) == "llama2" ? "  \xe2\x82\xac \n  x" : " \xe2\x82\xac \n  x", all);
+    }
+}
+
 /* Tokens together are the text that they were made of, but for its normal form. */
 TEST_F(Bpe, TokensAreTheText)
 {
@@ -146,7 +173,8 @@ TEST_F(Bpe, WhatATokenizerAsksForAndIsNotDoneIsNamed)
         const char *from, *to, *said;
     } changes[] = {
         {"\"type\": \"BPE\"", "\"type\": \"Unigram\"", "model.type is \"Unigram\""},
-        {"\"byte_fallback\": false", "\"byte_fallback\": true", "byte_fallback is true"},
+        {"\"byte_fallback\": false", "\"byte_fallback\": true",
+         "no token for the byte that is written <0x00>"},
         {"\"type\": \"NFC\"", "\"type\": \"NFKC\"", "normalizer is {"},
         {"\"Isolated\"", "\"Removed\"", "pre_tokenizer is {"},
         {"\"use_regex\": false", "\"use_regex\": true", "pre_tokenizer is {"},
@@ -164,6 +192,28 @@ TEST_F(Bpe, WhatATokenizerAsksForAndIsNotDoneIsNamed)
         expect_log(change.said);
         EXPECT_EQ(TW_ERR_FORMAT, tw_bpe_create_json(write("qwen.json", text).c_str(), &bpe_)) << change.to;
     }
+    const struct {
+        const char *from, *to, *said;
+    } of_blanks[] = {
+        {"\"split\": false", "\"split\": true", "pre_tokenizer is {"},
+        {"\"normalizer\": null", "\"normalizer\": {\"type\": \"NFKC\"}",
+         "pre_tokenizer besides a normalizer"},
+        {"\"normalized\": false", "\"normalized\": true", "an added token is {"},
+        {"\"ignore_merges\": false", "\"ignore_merges\": true", "ignore_merges with byte_fallback is true"},
+        {"\"<0x7F>\"", "\"<0x7f>\"", "no token for the byte that is written <0x7F>"},
+        {"\"<0x7F>\": ", "\"a\xe2\x96\x81z\": 5, \"<0x7F>\": ", "has a blank inside, which is not done here"},
+    };
+    const std::string mistral = read_file(kFolder + "mistral.json");
+    for (const auto &change : of_blanks) {
+        std::string text = mistral;
+        ASSERT_NE(std::string::npos, text.find(change.from)) << change.from;
+        text.replace(text.find(change.from), strlen(change.from), change.to);
+        expect_log(change.said);
+        EXPECT_EQ(TW_ERR_FORMAT, tw_bpe_create_json(write("mistral.json", text).c_str(), &bpe_)) << change.to;
+    }
+    expect_log("tokenizer.model:1:1: ");
+    expect_log("SentencePiece's own file is not read here: transformers writes tokenizer.json beside it");
+    EXPECT_EQ(TW_ERR_FORMAT, tw_bpe_create_json(write("tokenizer.model", "\n\x0e").c_str(), &bpe_));
     expect_log("nothing.json:");
     EXPECT_EQ(TW_ERR_NOT_FOUND, tw_bpe_create_json((folder_ + "/nothing.json").c_str(), &bpe_));
 }

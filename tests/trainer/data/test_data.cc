@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/common/fixture.h"
@@ -94,10 +95,10 @@ std::vector<uint16_t> counting(size_t n)
 
 TEST_F(Data, TextIsBytes)
 {
-    ASSERT_EQ(TW_OK, open(write("text", "ab\xff\xc3\xa4z")));
+    ASSERT_EQ(TW_OK, open(write("text", "ab\xc3\xa4z")));
     EXPECT_EQ(256u, tw_data_vocab_size(data_));
-    EXPECT_EQ(6u, tw_data_n_tokens(data_, TW_DATA_TRAIN));
-    EXPECT_EQ((std::vector<int32_t>{'a', 'b', 0xff, 0xc3, 0xa4}), batch({1, 0, 1, 0, 1, 0, 1, 5}));
+    EXPECT_EQ(5u, tw_data_n_tokens(data_, TW_DATA_TRAIN));
+    EXPECT_EQ((std::vector<int32_t>{'a', 'b', 0xc3, 0xa4}), batch({1, 0, 1, 0, 1, 0, 1, 4}));
 }
 
 TEST_F(Data, TokenFiles)
@@ -201,6 +202,77 @@ TEST_F(Data, WhatIsNoDataIsRefused)
     EXPECT_EQ(TW_ERR_INVALID, tw_data_open(&config, &data_));
 }
 
+/* What is no text trains without an error otherwise, to a model of nothing. */
+TEST_F(Data, OtherFilesAreNotReadAsText)
+{
+    const struct {
+        const char *name;
+        std::string bytes;
+        const char *said;
+    } cases[] = {
+        {"a.parquet", "PAR1\x15\x04", "a.parquet: this is Parquet: write its texts into"},
+        {"a.txt.gz", "\x1f\x8b\x08", "a.txt.gz: this is packed by gzip: unpack it first"},
+        {"a.zst", "\x28\xb5\x2f\xfd", "packed by zstd"},
+        {"a.npy", "\x93NUMPY\x01", "numpy.load(FILE).astype('<u2').tofile('tokens.bin')"},
+        {"npy.bin", std::string("\x93NUMPY\x01\0", 8), "npy.bin: this is NumPy's .npy"},
+        {"a.npz", "PK\x03\x04", "a zip archive"},
+        {"a.jsonl", "{\"text\": \"a\"}\n", "a.jsonl: this is JSON"},
+        {"a.json", "[1]", "a.json: this is JSON"},
+        {"lines", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n", "lines: this is JSON"},
+        {"random", "the first bytes are text \xe9 latin", "random: no UTF-8 text: byte 0xe9 at 25"},
+        {"cut", "ends within a character \xc3", "cut: no UTF-8 text: byte 0xc3 at 24"},
+        {"words", std::string("a\0b\0c\0d\0", 8), "words: this is no text: 4 of 8 bytes are 0"},
+    };
+    for (const auto &one : cases) {
+        expect_refused(TW_ERR_FORMAT, write(one.name, one.bytes), one.said);
+    }
+    EXPECT_EQ(TW_OK, open(write("zero", std::string("text with a zero byte in it \0", 29)))); /* some have */
+    EXPECT_EQ(TW_OK, open(write("code.c", "{\n    int x;\n}\n"))); /* text, whatever it begins with */
+    tw_data_close(data_);
+    data_ = nullptr;
+    std::string random = folder_ + "/random", fifo = folder_ + "/fifo";
+    tw_data_config_t config = {};
+    config.path = random.c_str();
+    config.token_bytes = 1; /* bytes, as somebody says */
+    ASSERT_EQ(TW_OK, tw_data_open(&config, &data_));
+    EXPECT_EQ(32u, tw_data_n_tokens(data_, TW_DATA_TRAIN));
+    ASSERT_EQ(0, mkfifo(fifo.c_str(), 0600)); /* nobody writes */
+    expect_refused(TW_ERR_INVALID, fifo, "fifo: not a regular file");
+}
+
+/* Every second word is all but zero, as no text has it. */
+TEST_F(Data, WiderTokensAreNotReadAsNarrowOnes)
+{
+    std::vector<uint16_t> wide, wider, few(4000, 1);
+    for (uint16_t i = 0; i < 1000; i++) {
+        wide.insert(wide.end(), {static_cast<uint16_t>(i * 60), static_cast<uint16_t>(i % 3)});
+        wider.insert(wider.end(), {static_cast<uint16_t>(i * 60), 0, 0, 0});
+    }
+    expect_refused(
+        TW_ERR_FORMAT, write_words("wide.bin", wide),
+        "wide.bin: this is a file of uint32 tokens, as it seems: every second uint16 is all but 0: "
+        "set thinwire.token_bytes=4");
+    expect_refused(TW_ERR_FORMAT, write_words("wider.bin", wider), "a file of 64-bit tokens, as it seems");
+    EXPECT_EQ(TW_OK, open(write_words("few.bin", few))); /* a vocabulary of two */
+    std::string path = folder_ + "/wide.bin", narrow = write_words("narrow.bin", counting(700));
+    for (size_t token_bytes : {2, 4}) { /* as somebody says */
+        tw_data_config_t config = {};
+        config.path = path.c_str();
+        config.token_bytes = token_bytes;
+        tw_data_close(data_);
+        data_ = nullptr;
+        ASSERT_EQ(TW_OK, tw_data_open(&config, &data_));
+        EXPECT_EQ(4000u / token_bytes, tw_data_n_tokens(data_, TW_DATA_TRAIN));
+        tw_data_close(data_);
+        data_ = nullptr;
+        config.path = narrow.c_str();
+        if (token_bytes == 4) {
+            expect_log("where no vocabulary has more than 1048576: are they of two bytes");
+            EXPECT_EQ(TW_ERR_FORMAT, tw_data_open(&config, &data_));
+        }
+    }
+}
+
 /* llm.c's of Llama 3, and bare ones where they are said to be. */
 TEST_F(Data, TokensOfFourBytes)
 {
@@ -235,6 +307,60 @@ TEST_F(Data, TokensOfFourBytes)
     refused(write_words("negative.bin", {1, 0xffff}), TW_ERR_FORMAT, "numbers that are no tokens");
     config.token_bytes = 3;
     refused(bare, TW_ERR_INVALID, "token_bytes is 3");
+}
+
+/* Of each document of ten tokens the last four are learned. */
+TEST_F(Data, AMaskSaysWhatIsLearned)
+{
+    std::string path = write_words("t.bin", counting(101)), mask;
+    for (int i = 0; i < 101; i++) {
+        mask.push_back(i % 10 >= 6);
+    }
+    write("t.mask", mask);
+    tw_data_config_t config = {};
+    config.path = path.c_str();
+    config.val_share = 0.3;
+    config.has_masks = 1;
+    ASSERT_EQ(TW_OK, tw_data_open(&config, &data_));
+    EXPECT_TRUE(tw_data_has_masks(data_));
+    tw_data_place_t place = {3, 0, 1, 0, 1, 0, 7, 10};
+    std::vector<int32_t> tokens(70), targets(70);
+    for (tw_data_split_t split : {TW_DATA_TRAIN, TW_DATA_VAL}) {
+        uint64_t n_learned = 0, n_targets = 0;
+        ASSERT_EQ(TW_OK, tw_data_batch(data_, split, &place, tokens.data(), targets.data()));
+        for (size_t i = 0; i < targets.size(); i++) {
+            int32_t next = tokens[i] + 1; /* they count up */
+            EXPECT_EQ(next % 10 >= 6 ? next : TW_DATA_NO_TARGET, targets[i]);
+            n_learned += targets[i] >= 0;
+        }
+        ASSERT_EQ(TW_OK, tw_data_count_targets(data_, split, &place, 0, 7, &n_targets));
+        EXPECT_EQ(n_learned, n_targets);
+        EXPECT_EQ(28u, n_targets);
+    }
+    tw_data_fingerprint_t with = {}, without = {};
+    ASSERT_EQ(TW_OK, tw_data_fingerprint_get(data_, &with));
+    auto refused = [&](tw_status_t status, const std::string &said) {
+        tw_data_close(data_);
+        data_ = nullptr;
+        expect_log(said);
+        EXPECT_EQ(status, tw_data_open(&config, &data_)) << said;
+    };
+    write("t.mask", mask + "1");
+    refused(TW_ERR_FORMAT, "t.mask: 102 bytes for the 101 tokens of ");
+    unlink((folder_ + "/t.mask").c_str());
+    refused(TW_ERR_NOT_FOUND, "t.mask: cannot open");
+    std::string text = write("text", "abc");
+    config.path = text.c_str();
+    refused(TW_ERR_INVALID, "text has no mask (thinwire.loss_mask)");
+    config.path = path.c_str();
+    config.has_masks = 0;
+    ASSERT_EQ(TW_OK, tw_data_open(&config, &data_));
+    EXPECT_FALSE(tw_data_has_masks(data_));
+    ASSERT_EQ(TW_OK, tw_data_fingerprint_get(data_, &without));
+    EXPECT_NE(with.checksum, without.checksum);
+    uint64_t n_targets = 0;
+    ASSERT_EQ(TW_OK, tw_data_count_targets(data_, TW_DATA_TRAIN, &place, 5, 7, &n_targets));
+    EXPECT_EQ(70u, n_targets);
 }
 
 /* What has another header is not to be read as so many tokens. */

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes bpe/NAME.json: small tokenizers as Llama 3, Qwen and GPT-2 have theirs, more.txt, and NAME.ids: its
-ids by each.
+"""Makes bpe/NAME.json: small tokenizers as Llama 3, Qwen and GPT-2, and with SentencePiece's blanks Llama 2
+and Mistral have theirs, more.txt, and NAME.ids: its ids by each.
 
     pip install tokenizers
     bible -f gen1:1-rev22:21 | python3 tests/trainer/data/tokenizer_reference.py tests/trainer/data/bpe
@@ -40,6 +40,47 @@ CASES = {
 }
 
 
+BLANK = "\u2581"
+BLANKS = {
+    "llama2": {"normalizer": {"type": "Sequence", "normalizers": [
+        {"type": "Prepend", "prepend": BLANK},
+        {"type": "Replace", "pattern": {"String": " "}, "content": BLANK}]}},
+    "mistral": {"pre_tokenizer": {"type": "Metaspace", "replacement": BLANK, "prepend_scheme": "first",
+                                  "split": False}},
+}
+
+
+def save(folder, name, text):
+    """The file, and the ids of MORE by it."""
+    with open(folder + "/" + name + ".json", "w", encoding="utf-8") as out:
+        json.dump(text, out, ensure_ascii=False)
+    saved = Tokenizer.from_file(folder + "/" + name + ".json")
+    ids = saved.encode(MORE, add_special_tokens=False).ids
+    with open(folder + "/" + name + ".ids", "wb") as out:
+        array.array("H", ids).tofile(out)
+    print(name, len(ids), "ids")
+
+
+def make_blanks(folder, lines):
+    """Characters that the vocabulary lacks are bytes; runs of blanks have tokens."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=350, show_progress=False))
+    model = json.loads(tokenizer.to_str())["model"]
+    first = ["<unk>", "<|endoftext|>", "<|end|>"] + ["<0x%02X>" % byte for byte in range(256)]
+    words = sorted(model["vocab"], key=model["vocab"].get) + [BLANK * 2, BLANK * 4]
+    model["vocab"] = {word: i for i, word in enumerate(first + words)}
+    model["merges"] += [[BLANK, BLANK], [BLANK * 2, BLANK * 2]]
+    model.update(byte_fallback=True, fuse_unk=True, unk_token="<unk>")
+    for name, blanks in BLANKS.items():
+        save(folder, name, {
+            "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "pre_tokenizer": None,
+            "post_processor": None, "decoder": None, "model": model,
+            "added_tokens": [{"id": i, "content": first[i], "single_word": False, "lstrip": False,
+                              "rstrip": False, "normalized": False, "special": True} for i in range(3)],
+            **blanks})
+
+
 def main():
     lines = sys.stdin.read().splitlines()
     with open(sys.argv[1] + "/more.txt", "wb") as out:
@@ -60,13 +101,8 @@ def main():
             # a word that no merge makes
             text["model"]["ignore_merges"] = True
             text["model"]["merges"] = text["model"]["merges"][:-30]
-        with open(sys.argv[1] + "/" + name + ".json", "w", encoding="utf-8") as out:
-            json.dump(text, out, ensure_ascii=False)
-        saved = Tokenizer.from_file(sys.argv[1] + "/" + name + ".json")
-        ids = saved.encode(MORE, add_special_tokens=False).ids
-        with open(sys.argv[1] + "/" + name + ".ids", "wb") as out:
-            array.array("H", ids).tofile(out)
-        print(name, len(ids), "ids")
+        save(sys.argv[1], name, text)
+    make_blanks(sys.argv[1], lines)
 
 
 if __name__ == "__main__":

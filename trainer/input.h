@@ -1,0 +1,15 @@
+/** Private to trainer: files that a key names, and that every rank reads. */
+#ifndef TW_TRAINER_INPUT_H
+#define TW_TRAINER_INPUT_H
+
+#include "core/core.h"
+
+TW_C_BEGIN
+
+/** Open a file to be read; fclose(*file). TW_ERR_INVALID: not a regular file: a FIFO has its bytes for one
+ *  reader only, and may have none. TW_ERR_NOT_FOUND and the like; logged. */
+tw_status_t tw_input_open(const char *path, FILE **file);
+
+TW_C_END
+
+#endif
