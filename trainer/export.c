@@ -1,7 +1,10 @@
-/* A trained model as transformers opens it: weights, shape, and the files of its tokenizer. */
+/* A trained model as transformers opens it: weights, shape, and what lay beside the model and the
+ * tokenizer that it comes from. */
 #include "trainer/export.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,6 +13,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 
 #define PATH_BYTES 4096
+#define MOST_BYTES (256 << 20)
 
 static tw_status_t failed(const char *path)
 {
@@ -48,61 +52,123 @@ static tw_status_t write_copy(FILE *in, const char *to)
     return TW_OK;
 }
 
-/** from: what is not there is not copied. */
 static tw_status_t copy_file(const char *from, const char *folder, const char *name)
 {
     char to[PATH_BYTES];
-    FILE *in = *from ? fopen(from, "re") : NULL;
-    if (!in) {
-        return TW_OK;
+    if (snprintf(to, sizeof(to), "%s/%s", folder, name) >= (int)sizeof(to)) {
+        tw_error("%s/%s: the name is too long", folder, name);
+        return TW_ERR_INVALID;
     }
-    int length = snprintf(to, sizeof(to), "%s/%s", folder, name);
-    tw_status_t status = length < (int)sizeof(to) ? write_copy(in, to) : TW_OK;
+    FILE *in = fopen(from, "re");
+    if (!in) {
+        int error = errno;
+        tw_error("%s: cannot read it: %s", from, strerror(error));
+        return tw_status_from_errno(error);
+    }
+    tw_status_t status = write_copy(in, to);
     fclose(in);
     return status;
 }
 
-/** Beside the weights that the run began with. */
-static tw_status_t copy_from_model(const char *model, const char *folder)
+/* ---- what comes along ---------------------------------------------------------------------------------- */
+
+/** A saved model has weights and a config.json of its own; and no trainer's state is a part of it. */
+static int stays_behind(const char *name)
 {
-    static const char *const names[] = {"tokenizer.json",
-                                        "tokenizer_config.json",
-                                        "special_tokens_map.json",
-                                        "generation_config.json",
-                                        "added_tokens.json",
-                                        "vocab.json",
-                                        "merges.txt",
-                                        NULL};
+    static const char *const ends[] = {
+        ".safetensors", ".bin",       ".pt",  ".pth", ".ckpt", ".h5",     ".msgpack",    ".gguf",
+        ".onnx",        ".onnx_data", ".npy", ".npz", ".pkl",  ".distcp", ".index.json", ".tmp"};
+    static const char *const begins[] = {
+        ".", "optimizer", "scheduler", "rng_state", "trainer_state", "training_args", "global_step"};
+    size_t length = strlen(name);
+    int stays = strcmp(name, "config.json") == 0;
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]) && !stays; i++) {
+        size_t n = strlen(ends[i]);
+        stays = length >= n && strcmp(name + length - n, ends[i]) == 0;
+    }
+    for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]) && !stays; i++) {
+        stays = strncmp(name, begins[i], strlen(begins[i])) == 0;
+    }
+    return stays;
+}
+
+/** What is not there is not copied, nor what only lies there. */
+static tw_status_t copy_if_small(const char *model, const char *folder, const char *name)
+{
     struct stat info;
     char from[PATH_BYTES];
-    if (!*model || stat(model, &info) != 0 || !S_ISDIR(info.st_mode)) {
+    if (snprintf(from, sizeof(from), "%s/%s", model, name) >= (int)sizeof(from) || stat(from, &info) != 0 ||
+        !S_ISREG(info.st_mode)) {
         return TW_OK;
     }
-    for (const char *const *name = names; *name; name++) {
-        if (snprintf(from, sizeof(from), "%s/%s", model, *name) < (int)sizeof(from)) {
-            TW_TRY(copy_file(from, folder, *name));
-        }
+    if (info.st_size > MOST_BYTES) {
+        tw_warn("%s: left behind: more than %d MB are no part of a tokenizer", from, MOST_BYTES >> 20);
+        return TW_OK;
     }
-    return TW_OK;
+    return copy_file(from, folder, name);
+}
+
+static tw_status_t copy_from_model(const char *model, const char *folder)
+{
+    const struct dirent *entry;
+    tw_status_t status = TW_OK;
+    DIR *files = opendir(model);
+    if (!files) {
+        int error = errno;
+        tw_error("%s: cannot look for what lies beside the weights: %s", model, strerror(error));
+        return tw_status_from_errno(error);
+    }
+    while (status == TW_OK && (entry = readdir(files))) {
+        status = stays_behind(entry->d_name) ? TW_OK : copy_if_small(model, folder, entry->d_name);
+    }
+    closedir(files);
+    return status;
+}
+
+/** Beside a tokenizer may lie anything: of that what belongs to it. */
+static tw_status_t copy_tokenizer(const tw_train_options_t *o, const char *beside, const char *folder)
+{
+    static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                        "added_tokens.json",     "generation_config.json",
+                                        "chat_template.jinja",   "chat_template.json"};
+    for (size_t i = 0; *beside && i < sizeof(names) / sizeof(names[0]); i++) {
+        TW_TRY(copy_if_small(beside, folder, names[i]));
+    }
+    TW_TRY(*o->tokenizer ? copy_file(o->tokenizer, folder, "tokenizer.json") : TW_OK);
+    TW_TRY(*o->vocab ? copy_file(o->vocab, folder, "vocab.json") : TW_OK);
+    return *o->merges ? copy_file(o->merges, folder, "merges.txt") : TW_OK;
+}
+
+/** The folder that a path is, or that it is in; "": of no path. */
+static void folder_of(const char *path, char folder[PATH_BYTES])
+{
+    struct stat info;
+    char copy[PATH_BYTES];
+    snprintf(copy, sizeof(copy), "%s", path);
+    int is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    snprintf(folder, PATH_BYTES, "%s", is_folder || !*path ? path : dirname(copy));
 }
 
 /** What the text was read with is stronger than what the model came with. */
-static tw_status_t copy_tokenizer(const tw_train_options_t *o, const char *folder)
+static tw_status_t copy_all(const tw_train_options_t *o, const char *beside, const char *model,
+                            const char *folder)
 {
-    TW_TRY(copy_from_model(o->init_from, folder));
-    TW_TRY(copy_file(o->tokenizer, folder, "tokenizer.json"));
-    TW_TRY(copy_file(o->vocab, folder, "vocab.json"));
-    return copy_file(o->merges, folder, "merges.txt");
+    TW_TRY(*model && strcmp(model, folder) != 0 ? copy_from_model(model, folder) : TW_OK);
+    return copy_tokenizer(o, beside, folder);
 }
 
 tw_status_t tw_export_model(const tw_train_options_t *options, const tw_model_t *model,
                             const char *checkpoints, uint64_t step, const char *folder)
 {
+    char beside[PATH_BYTES], from[PATH_BYTES];
     tw_checkpoint_t *checkpoint;
+    folder_of(*options->tokenizer ? options->tokenizer : options->vocab, beside);
+    folder_of(options->init_from, from);
+    const char *const sources[] = {beside, from, NULL};
     TW_TRY(tw_checkpoint_is_step(checkpoints)
                ? tw_checkpoint_open(checkpoints, model, &checkpoint)
                : tw_checkpoint_open_step(checkpoints, step, model, &checkpoint));
-    tw_status_t status = tw_weights_export(checkpoint, model, tw_model_weight_type(model), folder);
+    tw_status_t status = tw_weights_export(checkpoint, model, tw_model_weight_type(model), folder, sources);
     tw_checkpoint_close(checkpoint);
-    return status == TW_OK ? copy_tokenizer(options, folder) : status;
+    return status == TW_OK ? copy_all(options, beside, from, folder) : status;
 }

@@ -16,6 +16,10 @@ void tw_persist_cleanup(tw_persist_t *persist)
     tw_coll_destroy(persist->own);
     persist->own = NULL;
     tw_lines_cleanup(&persist->facts);
+    if (persist->lock) {
+        fclose(persist->lock);
+        persist->lock = NULL;
+    }
 }
 
 /** It waits for files, and files for disks: nobody gives up, unless a rank dies. Who waits for long says
@@ -38,9 +42,14 @@ static tw_status_t create_group(tw_persist_t *persist, tw_coll_t *coll)
     return status;
 }
 
-static tw_status_t prepare_folders(const tw_train_options_t *o)
+/** By rank 0. Who only looks locks nobody out. */
+static tw_status_t prepare_folders(tw_persist_t *persist)
 {
+    const tw_train_options_t *o = persist->options;
     tw_status_t status = *o->checkpoint ? tw_checkpoint_prepare(o->checkpoint) : TW_OK;
+    if (status == TW_OK && *o->checkpoint && (o->steps > 0 || *o->save_model)) {
+        status = tw_checkpoint_lock(o->checkpoint, persist->id, &persist->lock);
+    }
     status = status == TW_OK && *o->save_best ? tw_checkpoint_prepare(o->save_best) : status;
     return status == TW_OK && *o->save_model ? tw_checkpoint_prepare(o->save_model) : status;
 }
@@ -55,7 +64,7 @@ tw_status_t tw_persist_init(tw_persist_t *persist, tw_coll_t *coll)
     TW_TRY(create_group(persist, coll));
     tw_status_t status = tw_facts_of_run(persist->config, persist->data, &persist->facts);
     if (status == TW_OK && tw_coll_rank(coll) == 0) {
-        status = prepare_folders(o);
+        status = prepare_folders(persist);
     }
     return tw_agree_status(persist->own, status);
 }

@@ -21,7 +21,7 @@ enum {
     TW_PERSIST_TAKEN = 8    /**< masters and moments may change: its file has them */
 };
 
-/** What is written and read; borrowed, but for `own` and `facts`. */
+/** What is written and read; borrowed, but for `own`, `facts` and `lock`. */
 typedef struct tw_persist {
     const tw_train_config_t *config;
     const tw_train_options_t *options;
@@ -33,6 +33,7 @@ typedef struct tw_persist {
     int is_new;  /* the id is */
     uint64_t resumed_step;          /* 0: it is a new run */
     tw_lines_t facts;               /* for its checkpoints */
+    FILE *lock;                     /* rank 0's, of thinwire.checkpoint; NULL: none */
     double best_val;                /* the lowest validation loss so far; 0: none */
     int is_best;                    /* the last step's is, and is to be saved */
     int is_alone;                   /* it has failed, and others have not heard of it */
@@ -44,7 +45,8 @@ typedef struct tw_persist {
 } tw_persist_t;
 
 /** config, options, model, data, stop and id are set, and engine after it. Collective. Errors of
- *  tw_coll_group_create, and on all ranks those of tw_checkpoint_prepare. */
+ *  tw_coll_group_create, and on all ranks those of tw_checkpoint_prepare and
+ *  tw_checkpoint_lock. */
 tw_status_t tw_persist_init(tw_persist_t *persist, tw_coll_t *coll);
 /** Accepts what tw_persist_init has not seen, zeroed. Gives up a checkpoint under way. */
 void tw_persist_cleanup(tw_persist_t *persist);

@@ -158,6 +158,9 @@ static tw_status_t begin_with_weights(tw_persist_t *persist)
     if (status == TW_OK) {
         status = agree_weights(persist, weights);
     }
+    if (status == TW_OK && tw_coll_rank(persist->own) == 0) {
+        tw_weights_say_left(persist->options->init_from, weights);
+    }
     if (status == TW_OK) {
         read_weights(persist, weights);
     }
@@ -275,6 +278,7 @@ static tw_status_t claim_folder(const tw_persist_t *persist)
     const tw_train_options_t *o = persist->options;
     tw_checkpoint_others_t others;
     TW_TRY(tw_checkpoint_claim(o->checkpoint, persist->id, &others));
+    tw_checkpoint_lock_sign(persist->lock, persist->id);
     if (others.n_steps > 0 && persist->is_new) { /* else it has been said */
         tw_warn("%s: there are steps of another run, up to step %" PRIu64
                 ": this one will not go on from them, and replaces those of the same number%s",

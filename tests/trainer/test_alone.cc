@@ -58,6 +58,9 @@ TEST_F(Persist, WhatIsDamagedIsPassedOver)
     again("a shard", four, "step-00000006/shard-00001.safetensors: this shard is damaged");
     damage("step-00000006/manifest.json");
     again("the manifest", four, "step-00000006/manifest.json: damaged");
+    std::string other = "sed -i 's/\"run\": \"[0-9a-f]*\"/\"run\": \"0123456789abcdef\"/' ";
+    ASSERT_EQ(0, system((other + newest + "manifest.json").c_str()));
+    again("the run's id in it", four, "step-00000006/manifest.json: damaged");
     ASSERT_EQ(0, truncate((newest + "manifest.json").c_str(), 10));
     again("a short manifest", four, "step-00000006/manifest.json: damaged");
     ASSERT_EQ(0, unlink((newest + "manifest.json").c_str()));

@@ -71,6 +71,44 @@ TEST_F(Persist, ASavedModelIsAStart)
     tw_safetensors_close(file);
 }
 
+/* Whoever serves the model needs what lay beside the one that it comes from: all but weights. */
+TEST_F(Persist, ASavedModelHasAllThatItComesFrom)
+{
+    std::string from = folder_ + "/from", to = folder_ + "/to";
+    allow_log("there are steps of another run, up to step ");
+    run({2}, {"thinwire.steps=1", "thinwire.save_model=" + from});
+    std::string make = "cd " + from + " && for name in chat_template.jinja tokenizer_config.json LICENSE " +
+                       "model-00002-of-00002.safetensors model.safetensors.index.json optimizer.pt " +
+                       "pytorch_model.bin .hidden; do echo $name > $name; done; mkdir original && " +
+                       "sed -i 's/\"eos_token_id\": null/\"eos_token_id\": 10/' config.json && " +
+                       "truncate -s 300M big.txt";
+    ASSERT_EQ(0, system(make.c_str()));
+    for (const char *name : {"", "/model.safetensors"}) { /* the folder, or what lies in it */
+        ASSERT_EQ(0, system(("rm -rf " + to).c_str()));
+        expect_log("big.txt: left behind: more than 256 MB");
+        run({1}, {"thinwire.steps=2", "model.init_from=" + from + name, "thinwire.save_model=" + to});
+        std::string check = "cd " + to + " && test \"$(ls | tr '\n' ' ')\" = 'LICENSE chat_template.jinja " +
+                            "config.json model.safetensors tokenizer_config.json ' && cmp LICENSE " + from +
+                            "/LICENSE && grep -q '\"eos_token_id\": 10' config.json";
+        EXPECT_EQ(0, system(check.c_str())) << name;
+    }
+}
+
+/* Of a tokenizer's folder, in which anything may lie, come the files that belong to it. */
+TEST_F(Persist, ASavedModelHasItsTokenizer)
+{
+    std::string of = folder_ + "/tokenizer", to = folder_ + "/to";
+    std::string make = "mkdir " + of + " && cp tests/trainer/data/bpe/gpt2.json " + of +
+                       "/tokenizer.json && cd " + of +
+                       " && echo x > chat_template.jinja && echo x > other.txt";
+    ASSERT_EQ(0, system(make.c_str()));
+    run({1}, {"thinwire.steps=1", "thinwire.cache=" + folder_ + "/cache",
+              "thinwire.tokenizer=" + of + "/tokenizer.json", "thinwire.save_model=" + to});
+    std::string check = "cd " + to + " && test \"$(ls | tr '\n' ' ')\" = 'chat_template.jinja config.json " +
+                        "model.safetensors tokenizer.json '";
+    EXPECT_EQ(0, system(check.c_str()));
+}
+
 /* Before the first step, not at the first checkpoint. */
 TEST_F(Persist, AFolderThatCannotBeWrittenIsFoundAtOnce)
 {
@@ -159,6 +197,24 @@ TEST_F(Persist, WeightsThatDifferAreNamed)
     expect_log("rank 0: rank 1 cannot begin with model.init_from, and says why itself");
     run({1, 1}, {"thinwire.steps=1", one, "thinwire.checkpoint="}, TW_ERR_NOT_FOUND,
         {"model.init_from=" + folder_ + "/nowhere"});
+}
+
+/* Two jobs would replace and remove each other's steps. */
+TEST_F(Persist, AFolderInUseIsLeftToTheOther)
+{
+    Sets sets = {"thinwire.steps=3", "thinwire.checkpoint_every=1"};
+    on_first_ = [&](uint64_t step) {
+        if (step == 1) {
+            on_first_ = nullptr;
+            expect_log("checkpoints: another job writes its checkpoints there (run ");
+            run({1, 1}, sets, TW_ERR_INVALID);
+        }
+    };
+    EXPECT_EQ(3u, run({2}, sets).size());
+    EXPECT_TRUE(has_step(3));
+    on_first_ = nullptr;
+    allow_log("there are steps of another run, up to step ");
+    EXPECT_EQ(3u, run({2}, sets).size()); /* it is free again */
 }
 
 /* A run that has saved nothing yet has nothing to go on from; what others have left is theirs. */

@@ -8,8 +8,8 @@
  *  A piece is a run of a tensor's elements, wherever the ranks' cuts were: reading takes any run from
  *  whatever files hold it, so a job of another shape goes on with it.
  *
- *  Files: files.h names and disk; manifest.h; claim.c whose steps a folder holds; save.c, load.c; weights.c
- *  whole models. */
+ *  Files: files.h names and disk; manifest.h; claim.c whose steps a folder holds; lock.c; save.c, load.c;
+ *  weights.c whole models. */
 #ifndef TW_TRAINER_CHECKPOINT_CHECKPOINT_H
 #define TW_TRAINER_CHECKPOINT_CHECKPOINT_H
 
@@ -67,6 +67,12 @@ typedef struct tw_checkpoint_state {
  *  into: better before the first step than at the first checkpoint. One process. TW_ERR_IO and the like;
  *  logged. */
 tw_status_t tw_checkpoint_prepare(const char *path);
+/** Keep a folder of checkpoints for the run `id` until *lock is closed with fclose, or the process ends.
+ *  Waits 5 seconds for the one before. One process. TW_ERR_INVALID: another job has it, logged with its run,
+ *  process and host; TW_ERR_IO and the like, logged. */
+tw_status_t tw_checkpoint_lock(const char *folder, uint64_t id, FILE **lock);
+/** The run goes on as this one. */
+void tw_checkpoint_lock_sign(FILE *file, uint64_t id);
 /** Collective over `coll`. All ranks get the same status: TW_ERR_IO and the like are logged by the rank that
  *  met them. After an error the checkpoints that were there are still there. */
 tw_status_t tw_checkpoint_save(tw_coll_t *coll, const tw_checkpoint_state_t *save);
@@ -140,12 +146,16 @@ tw_status_t tw_checkpoint_read(tw_checkpoint_t *checkpoint, const tw_checkpoint_
 typedef struct tw_weights tw_weights_t;
 
 /** path: a file, an index of several (model.safetensors.index.json), or a folder with either. Names may lack
- *  "transformer." or "model."; what the model does not have is passed over, and an lm_head that repeats the
- *  embedding. TW_ERR_MISMATCH: a tensor is missing, of another shape or not of a float type, or an lm_head
- *  that is not the embedding where the model has none of its own (logged with its name); TW_ERR_FORMAT: no
- *  such index (logged); errors of tw_safetensors_open. `model` is borrowed. */
+ *  "transformer." or "model."; what the model does not have is passed over (see
+ *  tw_weights_say_left), and an lm_head that repeats the embedding. TW_ERR_MISMATCH: a tensor is missing, of
+ *  another shape or not of a float type, or an lm_head that is not the embedding where the model has none of
+ *  its own (logged with its name); TW_ERR_FORMAT: no such index (logged); errors of tw_safetensors_open.
+ *  `model` is borrowed. */
 tw_status_t tw_weights_open(const char *path, const tw_model_t *model, tw_weights_t **out);
 void tw_weights_close(tw_weights_t *weights);
+/** Warn of weights that the model has no place for, with their names: it may be another model than was
+ *  thought. Not of causal masks and rotary frequencies, which some files have, too. */
+void tw_weights_say_left(const char *path, const tw_weights_t *weights);
 /** What tells these weights from others: of each tensor some runs at even distances, so that little is
  *  read. */
 uint64_t tw_weights_checksum(const tw_weights_t *weights);
@@ -153,10 +163,12 @@ uint64_t tw_weights_checksum(const tw_weights_t *weights);
 void tw_weights_read(const tw_weights_t *weights, size_t tensor, size_t first, size_t n_elems, float *out);
 
 /** Write a checkpoint's weights into `folder`, made if it is not there: model.safetensors (bf16 or fp32) and
- *  config.json, which transformers opens with AutoModelForCausalLM.from_pretrained. One process. Errors of
- *  tw_checkpoint_read and of tw_safetensors_writer_create. */
+ *  config.json, which transformers opens with AutoModelForCausalLM.from_pretrained. sources: folders, up to
+ *  NULL, whose config.json, generation_config.json or tokenizer_config.json, in this order, may say which
+ *  tokens begin, end and fill a text: the first that does. One process. Errors of tw_checkpoint_read and of
+ *  tw_safetensors_writer_create. */
 tw_status_t tw_weights_export(tw_checkpoint_t *checkpoint, const tw_model_t *model, tw_type_t type,
-                              const char *folder);
+                              const char *folder, const char *const *sources);
 
 TW_C_END
 

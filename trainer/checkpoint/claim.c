@@ -13,13 +13,21 @@
 
 #define NAME "run" /* 16 hexadecimal digits and a newline */
 
-uint64_t tw_checkpoint_step_run(const char *folder, uint64_t step)
+/** 0: its manifest is not there, or damaged. */
+static int read_run(const char *folder, uint64_t step, uint64_t *id)
 {
     char path[TW_CHECKPOINT_PATH_BYTES], name[32];
     tw_checkpoint_step_name(step, name);
-    return tw_checkpoint_path(path, "%s/%s/%s", folder, name, TW_CHECKPOINT_MANIFEST) == TW_OK
-               ? tw_manifest_run_id(path)
-               : 0;
+    *id = 0;
+    return tw_checkpoint_path(path, "%s/%s/%s", folder, name, TW_CHECKPOINT_MANIFEST) == TW_OK &&
+           tw_manifest_run_id(path, id);
+}
+
+uint64_t tw_checkpoint_step_run(const char *folder, uint64_t step)
+{
+    uint64_t id;
+    (void)read_run(folder, step, &id);
+    return id;
 }
 
 uint64_t tw_checkpoint_claimed(const char *folder)
@@ -88,14 +96,11 @@ int tw_checkpoint_has_later(const char *folder, uint64_t id, uint64_t step)
     return found;
 }
 
-/** A manifest that cannot be read may be anybody's: who opens it says what is wrong. */
+/** A damaged manifest may be anybody's: who opens it says what is wrong. */
 static int may_be_of(const char *folder, uint64_t id, uint64_t step)
 {
-    char path[TW_CHECKPOINT_PATH_BYTES], name[32];
-    tw_checkpoint_step_name(step, name);
-    return id == 0 || tw_checkpoint_step_run(folder, step) == id ||
-           (tw_checkpoint_path(path, "%s/%s/%s", folder, name, TW_CHECKPOINT_MANIFEST) == TW_OK &&
-            !tw_manifest_can_be_read(path));
+    uint64_t of;
+    return !read_run(folder, step, &of) || id == 0 || of == id;
 }
 
 tw_status_t tw_checkpoint_candidates(const char *folder, uint64_t **steps, size_t *n_steps)

@@ -83,6 +83,7 @@ static const struct {
     {"rope_scaling.attention_factor", offsetof(tw_model_config_t, llama.rope.attention_factor), REAL, 1},
     {"sliding_window", offsetof(tw_model_config_t, llama.window), COUNT, 1},
     {"max_window_layers", offsetof(tw_model_config_t, llama.window_from_layer), COUNT, 1},
+    {"attention_bias", offsetof(tw_model_config_t, llama.attention_bias), NUMBER, 1},
 };
 #define N_SHAPE (sizeof(shape) / sizeof(shape[0]))
 #define FAMILY "family" /* a name; older programs knew GPT-2 alone and did not say it */
@@ -358,16 +359,23 @@ static tw_status_t read_body(const char *path, json_t *body, const tw_model_t *m
     return status == TW_OK ? read_shards(path, json_object_get(body, "shards"), manifest) : status;
 }
 
+/** By the checksum of its body. */
+static int is_as_written(const json_t *json)
+{
+    const json_t *body = json_object_get(json, "body");
+    const char *stored = json_string_value(json_object_get(json, "xxh3"));
+    char checksum[17];
+    format_checksum(body_checksum(body), checksum);
+    return json_is_object(body) && stored && strcmp(checksum, stored) == 0;
+}
+
 static tw_status_t read_json(const char *path, json_t *json, const tw_model_t *model, tw_manifest_t *manifest)
 {
     json_t *body = json_object_get(json, "body");
-    const char *stored = json_string_value(json_object_get(json, "xxh3"));
-    if (!json_is_object(body) || !stored) {
+    if (!json_is_object(body) || !json_is_string(json_object_get(json, "xxh3"))) {
         return damaged(path, "no body with a checksum");
     }
-    char checksum[17];
-    format_checksum(body_checksum(body), checksum);
-    if (strcmp(checksum, stored) != 0) {
+    if (!is_as_written(json)) {
         return damaged(path, "its checksum is another");
     }
     (void)read_hex(json_object_get(json, "xxh3"), &manifest->run.checksum);
@@ -395,21 +403,13 @@ tw_status_t tw_manifest_read(const char *path, const tw_model_t *model, tw_manif
     return status;
 }
 
-uint64_t tw_manifest_run_id(const char *path)
+int tw_manifest_run_id(const char *path, uint64_t *id)
 {
-    uint64_t id = 0;
-    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
-    (void)read_hex(json_object_get(json_object_get(json, "body"), "run"), &id);
+    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, NULL), *body = json_object_get(json, "body");
+    int is_whole = is_as_written(json) && read_hex(json_object_get(body, "run"), id) == 0;
+    *id = is_whole ? *id : 0;
     json_decref(json);
-    return id;
-}
-
-int tw_manifest_can_be_read(const char *path)
-{
-    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
-    int can_be_read = json != NULL;
-    json_decref(json);
-    return can_be_read;
+    return is_whole;
 }
 
 void tw_manifest_cleanup(tw_manifest_t *manifest)

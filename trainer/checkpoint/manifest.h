@@ -34,10 +34,9 @@ tw_status_t tw_manifest_write(const char *path, const tw_manifest_t *manifest, c
 /** TW_ERR_NOT_FOUND, TW_ERR_IO; TW_ERR_FORMAT: damaged; TW_ERR_MISMATCH: its tensors are not the model's.
  *  Logged. */
 tw_status_t tw_manifest_read(const char *path, const tw_model_t *model, tw_manifest_t *manifest);
-/** The run's id alone, whatever the model: 0 if there is none, or no manifest. Silent. */
-uint64_t tw_manifest_run_id(const char *path);
-/** Is it JSON? Silent. */
-int tw_manifest_can_be_read(const char *path);
+/** The run's id alone, whatever the model; 0: an older program said none. Returns 0, with id 0, if there is
+ *  no manifest, or a damaged one, which may be anybody's. Silent. */
+int tw_manifest_run_id(const char *path, uint64_t *id);
 void tw_manifest_cleanup(tw_manifest_t *manifest);
 
 TW_C_END

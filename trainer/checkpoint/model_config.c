@@ -80,24 +80,97 @@ static json_t *llama_json(const tw_model_config_t *config)
         (json_int_t)llama->n_kv_head, "head_dim", (json_int_t)llama->head_dim, "rms_norm_eps",
         config->layer_norm_epsilon, "rope_theta", llama->rope.theta, "rope_scaling", rope_json(&llama->rope),
         "tie_word_embeddings", !llama->has_head);
+    if (json && llama->attention_bias) {
+        json_object_set_new(json, "attention_bias", json_true());
+    }
     if (json) {
         add_window(json, config);
     }
     return json;
 }
 
-tw_status_t tw_checkpoint_write_config(const char *folder, const tw_model_config_t *config, tw_type_t type)
+/* ---- which tokens begin, end and fill a text ----------------------------------------------------------- */
+
+/** NULL: not there, or no JSON. */
+static json_t *load(const char *folder, const char *name)
+{
+    char path[TW_CHECKPOINT_PATH_BYTES];
+    int length = snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return length < (int)sizeof(path) ? json_load_file(path, 0, NULL) : NULL;
+}
+
+/** The number of a token of this text, or NULL. */
+static json_t *id_of_text(const char *folder, const char *text)
+{
+    size_t i;
+    json_t *entry, *tokenizer = load(folder, "tokenizer.json"), *vocab = load(folder, "vocab.json");
+    json_t *id = json_object_get(json_object_get(json_object_get(tokenizer, "model"), "vocab"), text);
+    id = id ? id : json_object_get(vocab, text);
+    json_array_foreach(json_object_get(tokenizer, "added_tokens"), i, entry)
+    {
+        const char *content = json_string_value(json_object_get(entry, "content"));
+        id = content && strcmp(content, text) == 0 ? json_object_get(entry, "id") : id;
+    }
+    json_incref(id);
+    json_decref(tokenizer);
+    json_decref(vocab);
+    return id;
+}
+
+/** "eos_token": a text, or an object with it. */
+static json_t *id_by_tokenizer(const char *folder, const char *name)
+{
+    json_t *config = load(folder, "tokenizer_config.json"), *token = json_object_get(config, name);
+    const char *text = json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
+    json_t *id = text ? id_of_text(folder, text) : NULL;
+    json_decref(config);
+    return id;
+}
+
+/** What a folder says; NULL: nothing. */
+static json_t *id_in(const char *folder, const char *name)
+{
+    static const char *const files[] = {"config.json", "generation_config.json"};
+    char key[32];
+    snprintf(key, sizeof(key), "%s_id", name);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        json_t *json = load(folder, files[i]), *id = json_object_get(json, key);
+        id = json_is_integer(id) || json_is_array(id) ? json_incref(id) : NULL;
+        json_decref(json);
+        if (id) {
+            return id;
+        }
+    }
+    return id_by_tokenizer(folder, name);
+}
+
+/** Where nobody says it, transformers would take those of its own example. */
+static int add_tokens(json_t *json, const char *const *sources)
+{
+    static const char *const names[] = {"bos_token", "eos_token", "pad_token"};
+    int failed = 0;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char key[32];
+        json_t *id = NULL;
+        for (const char *const *source = sources; *source && !id; source++) {
+            id = **source ? id_in(*source, names[i]) : NULL;
+        }
+        snprintf(key, sizeof(key), "%s_id", names[i]);
+        failed |= json_object_set_new(json, key, id ? id : json_null());
+    }
+    return failed;
+}
+
+tw_status_t tw_checkpoint_write_config(const char *folder, const tw_model_config_t *config, tw_type_t type,
+                                       const char *const *sources)
 {
     char path[TW_CHECKPOINT_PATH_BYTES];
     TW_TRY(tw_checkpoint_path(path, "%s/config.json", folder));
     json_t *json = config->family == TW_MODEL_GPT2 ? gpt2_json(config) : llama_json(config);
-    /* which words begin and end a text is not known here; else transformers takes those of its own example */
     int failed = !json ||
                  json_object_set_new(json, "model_type", json_string(tw_model_family_name(config->family))) ||
                  json_object_set_new(json, "torch_dtype", json_string(dtype_name(type))) ||
-                 json_object_set_new(json, "bos_token_id", json_null()) ||
-                 json_object_set_new(json, "eos_token_id", json_null()) ||
-                 json_dump_file(json, path, JSON_INDENT(2)) != 0;
+                 add_tokens(json, sources) || json_dump_file(json, path, JSON_INDENT(2)) != 0;
     json_decref(json);
     if (failed) {
         tw_error("%s: cannot write it: %s", path, strerror(errno));

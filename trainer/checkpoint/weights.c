@@ -11,6 +11,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/files.h"
 #include "trainer/checkpoint/model_config.h"
+#include "trainer/input.h"
 
 #define HEAD "lm_head.weight"
 
@@ -96,6 +97,54 @@ static tw_status_t check_head(const char *path, const tw_model_t *model, const t
     return TW_ERR_MISMATCH;
 }
 
+/** What published files have besides weights: causal masks, rotary frequencies; and the output layer that is
+ *  the embedding, which check_head has looked at. */
+static int is_no_weight(const char *name)
+{
+    static const char *const ends[] = {HEAD, ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
+    size_t length = strlen(name);
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        size_t n = strlen(ends[i]);
+        if (length >= n && strcmp(name + length - n, ends[i]) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int is_taken(const tw_weights_t *weights, const tw_safetensors_tensor_t *tensor)
+{
+    for (size_t t = 0; t < weights->n_tensors; t++) {
+        if (weights->tensors[t] == tensor) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void tw_weights_say_left(const char *path, const tw_weights_t *weights)
+{
+    enum { MOST_NAMES = 6 };
+    char names[1024] = "";
+    size_t n_left = 0, used = 0;
+    for (size_t i = 0; i < weights->n_files; i++) {
+        const tw_safetensors_tensor_t *tensor;
+        for (size_t t = 0; (tensor = tw_safetensors_get(weights->files[i], t)); t++) {
+            if (is_no_weight(tensor->name) || is_taken(weights, tensor)) {
+                continue;
+            }
+            if (n_left++ < MOST_NAMES && used < sizeof(names)) {
+                used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", used > 0 ? ", " : "",
+                                         tensor->name);
+            }
+        }
+    }
+    if (n_left > 0) {
+        tw_warn("%s: %zu tensors are not taken, for this model has none of these names: %s%s", path, n_left,
+                names, n_left > MOST_NAMES ? ", ..." : "");
+    }
+}
+
 /* ---- which files --------------------------------------------------------------------------------------- */
 
 static int is_file(const char *path)
@@ -150,8 +199,11 @@ static tw_status_t add_mapped(tw_weights_t *weights, const char *index, json_t *
 
 static tw_status_t open_index(tw_weights_t *weights, const char *path)
 {
+    FILE *file;
     json_error_t error;
-    json_t *json = json_load_file(path, 0, &error);
+    TW_TRY(tw_input_open(path, &file));
+    json_t *json = json_loadf(file, 0, &error);
+    fclose(file);
     if (!json) {
         tw_error("%s:%d:%d: %s", path, error.line, error.column, error.text);
         return TW_ERR_FORMAT;
@@ -317,11 +369,11 @@ static tw_status_t write_weights(tw_checkpoint_t *checkpoint, const tw_model_t *
 }
 
 tw_status_t tw_weights_export(tw_checkpoint_t *checkpoint, const tw_model_t *model, tw_type_t type,
-                              const char *folder)
+                              const char *folder, const char *const *sources)
 {
     tw_status_t status = tw_checkpoint_make_folder(folder);
     if (status == TW_OK) {
-        status = tw_checkpoint_write_config(folder, tw_model_config_get(model), type);
+        status = tw_checkpoint_write_config(folder, tw_model_config_get(model), type, sources);
     }
     return status == TW_OK ? write_weights(checkpoint, model, type, folder) : status;
 }

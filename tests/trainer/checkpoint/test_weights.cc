@@ -123,6 +123,27 @@ TEST_F(Weights, ReadsTheBareModel)
     }
 }
 
+/* One layer more than the model has, and a bias: named, but not masks, nor more than a few. */
+TEST_F(Weights, WhatIsNotTakenIsNamed)
+{
+    std::string path = write([](Names *names, Specs *specs) {
+        for (int i = 0; i < 9; i++) {
+            names->push_back("transformer.h.2.extra." + std::to_string(i));
+            specs->push_back({nullptr, TW_TYPE_FP32, 1, {4}});
+        }
+        names->push_back("transformer.h.0.attn.bias");
+        specs->push_back({nullptr, TW_TYPE_FP32, 2, {13, 13}});
+    });
+    ASSERT_EQ(TW_OK, tw_weights_open(path.c_str(), model_, &weights_));
+    expect_log("9 tensors are not taken, for this model has none of these names: transformer.h.2.extra.0, "
+               "transformer.h.2.extra.1");
+    tw_weights_say_left(path.c_str(), weights_);
+    tw_weights_close(weights_);
+    path = write([](Names *, Specs *) {});
+    ASSERT_EQ(TW_OK, tw_weights_open(path.c_str(), model_, &weights_));
+    tw_weights_say_left(path.c_str(), weights_); /* nothing */
+}
+
 /* All but the first tensor in one file, that in another. */
 TEST_F(Weights, ReadsSeveralFiles)
 {
@@ -237,7 +258,17 @@ TEST_F(Weights, ExportsACheckpoint)
     });
     tw_checkpoint_t *checkpoint;
     ASSERT_EQ(TW_OK, tw_checkpoint_open(checkpoints.c_str(), model_, &checkpoint));
-    EXPECT_EQ(TW_OK, tw_weights_export(checkpoint, model_, TW_TYPE_BF16, exported.c_str()));
+    /* which tokens end a text is said by the first folder that does, in one of three files */
+    std::string first = folder_ + "/first", second = folder_ + "/second";
+    ASSERT_EQ(0, system(("mkdir " + first + " " + second).c_str()));
+    std::ofstream(first + "/config.json") << R"({"bos_token_id": 3, "eos_token_id": null})";
+    std::ofstream(first + "/tokenizer_config.json")
+        << R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}, "pad_token": null})";
+    std::ofstream(first + "/tokenizer.json")
+        << R"({"added_tokens": [{"id": 7, "content": "<s>"}, {"id": 8, "content": "</s>"}]})";
+    std::ofstream(second + "/generation_config.json") << R"({"eos_token_id": 1, "pad_token_id": [5]})";
+    const char *const sources[] = {"", first.c_str(), second.c_str(), nullptr};
+    EXPECT_EQ(TW_OK, tw_weights_export(checkpoint, model_, TW_TYPE_BF16, exported.c_str(), sources));
     tw_checkpoint_close(checkpoint);
     ASSERT_EQ(TW_OK, tw_weights_open((exported + "/model.safetensors").c_str(), model_, &weights_));
     for (size_t t = 0; t < n_tensors_; t++) {
@@ -250,7 +281,9 @@ TEST_F(Weights, ExportsACheckpoint)
     std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
     EXPECT_NE(std::string::npos, text.find("\"n_embd\": 24"));
     EXPECT_NE(std::string::npos, text.find("\"GPT2LMHeadModel\""));
-    EXPECT_NE(std::string::npos, text.find("\"eos_token_id\": null"));
+    EXPECT_NE(std::string::npos, text.find("\"bos_token_id\": 3"));
+    EXPECT_NE(std::string::npos, text.find("\"eos_token_id\": 8"));
+    EXPECT_NE(std::string::npos, text.find("\"pad_token_id\": [\n    5"));
 }
 
 } // namespace
