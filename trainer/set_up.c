@@ -74,6 +74,7 @@ static tw_status_t open_data(tw_run_t *run)
                                      .merges = o->merges,
                                      .tokenizer = o->tokenizer,
                                      .token_bytes = (size_t)o->token_bytes,
+                                     .has_masks = o->loss_mask,
                                      .cache_dir = o->cache,
                                      .keeps_vocabulary = o->sample_steps > 0,
                                      .val_share = o->val_share,

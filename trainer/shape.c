@@ -21,7 +21,8 @@ static tw_model_llama_t llama_of(const tw_train_options_t *o, size_t n_positions
                  .attention_factor = o->rope_attention},
         .has_head = !o->tied,
         .window = (size_t)o->window,
-        .window_from_layer = (size_t)o->window_from_layer};
+        .window_from_layer = (size_t)o->window_from_layer,
+        .attention_bias = o->attention_bias};
 }
 
 static tw_status_t shape_of(const tw_train_options_t *o, size_t vocab_size, tw_model_config_t *config)

@@ -61,6 +61,7 @@ typedef struct tw_train_options {
     int fp32_allreduce;
     int optimizer; /* tw_train_optimizer_t */
     double lr, beta1, beta2, eps, weight_decay;
+    int adam_w_mode, bias_correction, amsgrad;
     double muon_lr, momentum;
     int schedule; /* tw_train_schedule_t */
     double warmup_min_lr, warmup_max_lr, warmup_min_ratio, cos_min_ratio;
@@ -81,6 +82,7 @@ typedef struct tw_train_options {
     /* thinwire's */
     int64_t steps, seed, sequence;
     char *data, *val_data, *vocab, *merges, *tokenizer, *cache;
+    int loss_mask;
     int64_t token_bytes;
     double val_share;
     int64_t val_every, val_sequences;
@@ -124,6 +126,7 @@ typedef struct tw_train_options {
     double rope_factor, rope_low, rope_high, rope_fast, rope_slow, rope_attention;
     int64_t rope_positions;
     int64_t window, window_from_layer;
+    int attention_bias;
     char *init_from;
 } tw_train_options_t;
 

@@ -11,7 +11,7 @@
         "model.rope_scaling.original_max_position_embeddings", "model.rope_scaling.low_freq_factor",       \
         "model.rope_scaling.high_freq_factor", "model.rope_scaling.beta_fast",                             \
         "model.rope_scaling.beta_slow", "model.rope_scaling.attention_factor", "model.sliding_window",     \
-        "model.max_window_layers"
+        "model.max_window_layers", "model.attention_bias"
 
 /* ---- when they count ----------------------------------------------------------------------------------- */
 
@@ -219,7 +219,15 @@ static int kinds_of(const char *names)
     return kinds;
 }
 
+/** Tokens of one byte are of text without a vocabulary, too. */
 static int has_token_files(const tw_train_options_t *o)
+{
+    int is_bytes = o->token_bytes == 1 && !*o->vocab && !*o->tokenizer;
+    return ((kinds_of(o->data) | kinds_of(o->val_data)) & (is_bytes ? TOKENS | TEXTS : TOKENS)) != 0;
+}
+
+/** What is text beside them is refused. */
+static int has_masks(const tw_train_options_t *o)
 {
     return ((kinds_of(o->data) | kinds_of(o->val_data)) & TOKENS) != 0;
 }
@@ -302,6 +310,7 @@ static const struct {
     {{"thinwire.lossless_weights"}, may_pack_weights, "it is for zero_optimization.stage 1 to 3"},
     {{"thinwire.products"}, may_choose_products, "thinwire.device is cuda"},
     {{"thinwire.token_bytes"}, has_token_files, "no .bin file is given"},
+    {{"thinwire.loss_mask"}, has_masks, "no .bin file is given"},
     {{"thinwire.cache"}, fills_cache, "no text is encoded"},
 };
 

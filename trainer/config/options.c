@@ -84,6 +84,12 @@ static const tw_config_field_t fields[] = {
     REAL("optimizer.params.eps", "1e-8", eps, 0, 1, "Added to the second moment's root."),
     REAL("optimizer.params.weight_decay", "0.1", weight_decay, 0, 1,
          "Of tensors of two dimensions; norms and biases do not decay."),
+    FLAG("optimizer.params.adam_w_mode", "y", adam_w_mode,
+         "n with optimizer.type Adam is Adam with weight_decay in the gradient, which is refused unless that "
+         "is "
+         "0."),
+    FLAG("optimizer.params.bias_correction", "y", bias_correction, "Refused without."),
+    FLAG("optimizer.params.amsgrad", "n", amsgrad, "Refused: moments are Adam's."),
     REAL("optimizer.params.muon_lr", "0.02", muon_lr, 0, 10,
          "Muon: peak rate of matrices, which the schedule changes as it does optimizer.params.lr."),
     REAL("optimizer.params.momentum", "0.95", momentum, 0, 0.999999, "Muon: of matrices, Nesterov's."),
@@ -153,13 +159,19 @@ static const tw_config_field_t fields[] = {
         "length; -1: anywhere."),
     FLAG("thinwire.document_mask", "n", document_mask,
          "Attention within a sequence does not reach back beyond the last thinwire.document_token."),
+    FLAG("thinwire.loss_mask", "n", loss_mask,
+         "Beside each NAME.bin lies NAME.mask, a byte for each token: 0: it is read, but not learned. Losses "
+         "are "
+         "means of what is."),
     COUNT("thinwire.token_bytes", "0", token_bytes, 0, 4, "bytes",
-          "Of a token in .bin files: 2 or 4; 0: as their header says, or 2."),
+          "Of a token in .bin files: 2 or 4; 0: as their header says, or 2. 1: any file, byte by byte."),
     TEXT("thinwire.val_data", val_data, "For validation; nothing: the end of thinwire.data."),
     TEXT("thinwire.vocab", vocab, "vocab.json of GPT-2's tokenizer; nothing: a token per byte."),
     TEXT("thinwire.merges", merges, "merges.txt of the same."),
     TEXT("thinwire.tokenizer", tokenizer,
-         "tokenizer.json of a byte-level BPE (Llama 3, Qwen, GPT-2), instead of both."),
+         "tokenizer.json, instead of both: of a byte-level BPE (Llama 3, Qwen, GPT-2) or SentencePiece's "
+         "(Llama 2, "
+         "Mistral)."),
     TEXT("thinwire.cache", cache, "Folder for encoded text; nothing: the user's cache."),
     REAL("thinwire.val_share", "0.05", val_share, 0, 0.5, "Share of the data that is kept for validation."),
     COUNT("thinwire.val_every", "0", val_every, 0, MANY, "steps", "Validation loss so often; 0: at the end."),
@@ -271,8 +283,9 @@ static const tw_config_field_t fields[] = {
          "thinwire.checkpoint."),
     /* ---- the model ---- */
     TEXT("model.preset", preset,
-         "gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama2-7b, llama3.1-8b, llama3.2-1b, mistral-7b, "
-         "qwen2.5-0.5b, qwen3-0.6b; nothing: as the other keys say."),
+         "gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama2-7b, llama3.1-8b, llama3.2-1b, llama3.2-3b, "
+         "mistral-7b, "
+         "qwen2.5-0.5b, -1.5b, -7b, qwen3-0.6b, -1.7b, -4b, -8b; nothing: as the other keys say."),
     CHOICE("model.family", "gpt2", family, families,
            "What the model is built like: Qwen2 has biases on q, k and v, Qwen3 norms of their heads."),
     COUNT("model.n_params", "0", n_params, 0, 1e12, "",
@@ -306,6 +319,7 @@ static const tw_config_field_t fields[] = {
           "A token sees so many, itself among them; 0: all before it."),
     COUNT("model.max_window_layers", "0", window_from_layer, 0, 10000, "",
           "Layers at the bottom that see all the same."),
+    FLAG("model.attention_bias", "n", attention_bias, "llama, qwen3: q, k, v and o have biases."),
     TEXT("model.init_from", init_from,
          "Folder of a model as transformers saves it, or a safetensors file, to start from its weights; "
          "config.json beside them gives family and shape."),

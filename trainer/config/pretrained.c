@@ -9,6 +9,7 @@
 
 #include "trainer/config/pretrained_llama.h"
 #include "trainer/config/shape_keys.h"
+#include "trainer/input.h"
 
 #define PATH_BYTES 4096
 #define NAME "config.json"
@@ -73,7 +74,10 @@ tw_status_t tw_train_pretrained(tw_train_config_t *config)
     if (!*o->init_from || *o->preset || o->n_params > 0 || !find_file(o->init_from, path)) {
         return TW_OK;
     }
-    json_t *json = json_load_file(path, 0, &error);
+    FILE *file;
+    TW_TRY(tw_input_open(path, &file));
+    json_t *json = json_loadf(file, 0, &error);
+    fclose(file);
     if (!json) {
         tw_error("%s:%d:%d: %s", path, error.line, error.column, error.text);
         return TW_ERR_CONFIG;

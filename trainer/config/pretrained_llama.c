@@ -60,6 +60,17 @@ static tw_status_t take_others(tw_train_config_t *config, const char *path, cons
     return tw_shape_take(config, path, "model.tie_word_embeddings", is_tied ? "true" : "false");
 }
 
+/** Qwen2's are always as they are, whatever it says. */
+static tw_status_t take_biases(tw_train_config_t *config, const char *path, const json_t *json)
+{
+    const json_t *value = json_object_get(json, "attention_bias");
+    int has = json_is_true(value), may_have = is_family(json, "llama") || is_family(json, "qwen3");
+    if (has && !may_have) {
+        return tw_shape_unlike(path, "attention_bias", value, "false");
+    }
+    return tw_shape_take(config, path, "model.attention_bias", has ? "true" : "false");
+}
+
 /* ---- rotary angles ------------------------------------------------------------------------------------- */
 
 /** YaRN's factor of cosines and sines, of the two numbers that some models give for it. */
@@ -182,15 +193,13 @@ static tw_status_t take_window(tw_train_config_t *config, const char *path, cons
 
 tw_status_t tw_train_pretrained_llama(tw_train_config_t *config, const char *path, const json_t *json)
 {
-    static const tw_shape_known_t known[] = {{"hidden_act", "\"silu\""},
-                                             {"attention_bias", "false"},
-                                             {"mlp_bias", "false"},
-                                             {"partial_rotary_factor", "1"},
-                                             {NULL, NULL}};
+    static const tw_shape_known_t known[] = {
+        {"hidden_act", "\"silu\""}, {"mlp_bias", "false"}, {"partial_rotary_factor", "1"}, {NULL, NULL}};
     TW_TRY(tw_shape_check(path, json, known));
     tw_shape_note_dropout(config, path, json);
     TW_TRY(take_sizes(config, path, json));
     TW_TRY(take_others(config, path, json));
+    TW_TRY(take_biases(config, path, json));
     TW_TRY(take_rope(config, path, json));
     return take_window(config, path, json);
 }

@@ -1,5 +1,4 @@
 /* File and command line into the options, and where each value came from. */
-#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include "trainer/config/config.h"
 #include "trainer/config/state.h"
 #include "trainer/config/table.h"
+#include "trainer/input.h"
 
 #define KEY_BYTES 256
 #define VALUE_BYTES 4096
@@ -53,9 +53,11 @@ static int has_auto(const tw_config_field_t *field)
     return strcmp(field->dflt, "auto") == 0 || strcmp(field->name, "thinwire.resume") == 0;
 }
 
-/** What a key is called now. */
-static const char *current_name(const char *key)
+/** What a key is called in the table: keys of before have another name, DeepSpeed's of stage 3 may lack its
+ *  prefix, and a switch may stand for the section that it is in ("bf16": true). */
+static const char *table_name(const char *key, char buffer[KEY_BYTES])
 {
+    static const char zero[] = "zero_optimization.";
     static const struct {
         const char *before, *now;
     } names[] = {{"thinwire.delta_exact", "thinwire.delta_lossless"},
@@ -65,13 +67,25 @@ static const char *current_name(const char *key)
             return names[i].now;
         }
     }
-    return key;
+    if (tw_train_field_of(key) >= 0 || strlen(key) + strlen("stage3_.enabled") >= KEY_BYTES) {
+        return key;
+    }
+    snprintf(buffer, KEY_BYTES, "%s.enabled", key);
+    if (tw_train_field_of(buffer) >= 0) {
+        return buffer;
+    }
+    if (tw_train_ignored_reason(key) || strncmp(key, zero, strlen(zero)) != 0) {
+        return key;
+    }
+    snprintf(buffer, KEY_BYTES, "%sstage3_%s", zero, key + strlen(zero));
+    return tw_train_field_of(buffer) >= 0 || tw_train_ignored_reason(buffer) ? buffer : key;
 }
 
 /** A key with its value as text. */
 static tw_status_t set_key(tw_train_config_t *config, int is_file, const char *name, const char *text)
 {
-    const char *key = current_name(name);
+    char now[KEY_BYTES], buffer[32];
+    const char *key = table_name(name, now);
     int field = tw_train_field_of(key);
     const char *reason = field < 0 ? tw_train_ignored_reason(key) : NULL;
     if (reason) {
@@ -87,7 +101,6 @@ static tw_status_t set_key(tw_train_config_t *config, int is_file, const char *n
         config->origins[field] = TW_TRAIN_FROM_AUTO;
         return tw_config_set(&tw_train_options_table, &config->options, key, of->dflt);
     }
-    char buffer[32];
     tw_status_t status =
         tw_config_set(&tw_train_options_table, &config->options, key, canonical(of, text, buffer));
     if (status != TW_OK) {
@@ -133,7 +146,13 @@ static tw_status_t text_of(const walk_t *walk, const char *key, const json_t *va
     return TW_OK;
 }
 
-static tw_status_t walk_value(const walk_t *walk, const char *key, const json_t *value);
+static tw_status_t walk_value(const walk_t *walk, const char *name, const json_t *value);
+
+/** JSON has no comments; people write keys for them. */
+static int is_comment(const char *name)
+{
+    return *name == '_' || *name == '#' || strncmp(name, "//", 2) == 0 || strcmp(name, "comment") == 0;
+}
 
 static tw_status_t walk_object(const walk_t *walk, const char *path, const json_t *object)
 {
@@ -149,7 +168,7 @@ static tw_status_t walk_object(const walk_t *walk, const char *path, const json_
             tw_error("%s: a key under '%s' is longer than %d bytes", walk->source, path, KEY_BYTES - 1);
             return TW_ERR_CONFIG;
         }
-        status = walk_value(walk, key, value);
+        status = is_comment(name) ? TW_OK : walk_value(walk, key, value);
         if (status != TW_OK) {
             break;
         }
@@ -206,9 +225,10 @@ static tw_status_t walk_auto(const walk_t *walk, const char *path)
     return status;
 }
 
-static tw_status_t walk_value(const walk_t *walk, const char *key, const json_t *value)
+static tw_status_t walk_value(const walk_t *walk, const char *name, const json_t *value)
 {
-    char text[VALUE_BYTES];
+    char text[VALUE_BYTES], now[KEY_BYTES];
+    const char *key = json_is_object(value) ? name : table_name(name, now);
     const char *reason = tw_train_field_of(key) < 0 ? tw_train_ignored_reason(key) : NULL;
     if (reason && strcmp(key, "fp16") != 0) {
         tw_train_note(walk->config, 1, key, reason);
@@ -254,11 +274,8 @@ static tw_status_t set_text(tw_train_config_t *config, const char *name, const c
 
 static tw_status_t read_file(const char *path, char **text, size_t *bytes)
 {
-    FILE *file = fopen(path, "re");
-    if (!file) {
-        tw_error("%s: %s", path, strerror(errno));
-        return tw_status_from_errno(errno);
-    }
+    FILE *file;
+    TW_TRY(tw_input_open(path, &file));
     tw_status_t status = TW_OK;
     *text = malloc(MAX_FILE_BYTES);
     *bytes = *text ? fread(*text, 1, MAX_FILE_BYTES, file) : 0;

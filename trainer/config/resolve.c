@@ -210,8 +210,27 @@ static tw_status_t check_fp32(const tw_train_options_t *o)
     return TW_OK;
 }
 
+/** What asks for another algorithm. DeepSpeed's AdamW does not look at adam_w_mode. */
+static tw_status_t check_optimizer(const tw_train_options_t *o)
+{
+    if (o->optimizer == TW_TRAIN_ADAM && !o->adam_w_mode && o->weight_decay > 0) {
+        return refuse(
+            "optimizer.params.adam_w_mode is false: that is Adam with weight_decay in the gradient, "
+            "which is not here; leave it out to decay weights themselves, as AdamW does, or make "
+            "weight_decay 0, where both are the same");
+    }
+    if (!o->bias_correction) {
+        return refuse("optimizer.params.bias_correction is false: moments are corrected here; leave it out");
+    }
+    if (o->amsgrad) {
+        return refuse("optimizer.params.amsgrad is true: AMSGrad is not here; leave it out for AdamW");
+    }
+    return TW_OK;
+}
+
 static tw_status_t check_features(const tw_train_options_t *o)
 {
+    TW_TRY(check_optimizer(o));
     if (o->fp16) {
         return refuse("fp16.enabled is true: fp16 needs loss scaling, which is not here; make it false to "
                       "train in bf16, or in fp32 with bf16.enabled false");
@@ -250,7 +269,7 @@ static tw_status_t check_features(const tw_train_options_t *o)
 }
 
 /* model.family's choices */
-enum { LLAMA = 1, MISTRAL = 2 };
+enum { LLAMA = 1, MISTRAL = 2, QWEN3 = 4 };
 
 /** fp32_allreduce is communication_data_type under another name; else gradients travel as what weights
  *  are. */
@@ -279,6 +298,9 @@ static tw_status_t check_model(const tw_train_options_t *o)
     }
     if (o->window > 0 && o->family == LLAMA) {
         return refuse("model.sliding_window is for model.family mistral, qwen2 and qwen3");
+    }
+    if (o->attention_bias && o->family != LLAMA && o->family != QWEN3) {
+        return refuse("model.attention_bias is for model.family llama and qwen3");
     }
     if (o->window_from_layer > 0 && o->family == MISTRAL) {
         return refuse("model.max_window_layers is for model.family qwen2 and qwen3");

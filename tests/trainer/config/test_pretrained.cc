@@ -191,10 +191,24 @@ TEST_F(Pretrained, WindowsAreTaken)
     EXPECT_EQ(TW_ERR_CONFIG, resolve());
 }
 
+TEST_F(Pretrained, BiasesOfAttention)
+{
+    write(std::string("{") + kQwen3 + R"(, "attention_bias": true})");
+    ASSERT_EQ(TW_OK, resolve());
+    EXPECT_EQ(1, options_of(config_).attention_bias);
+    write(std::string("{") + kQwen3 + R"(, "attention_bias": false})");
+    ASSERT_EQ(TW_OK, resolve());
+    EXPECT_EQ(0, options_of(config_).attention_bias);
+    std::string mistral = kQwen3;
+    mistral.replace(mistral.find("qwen3"), 5, "mistral");
+    write("{" + mistral + R"(, "attention_bias": true})");
+    expect_log("config.json: attention_bias is true; the model here has false");
+    EXPECT_EQ(TW_ERR_CONFIG, resolve());
+}
+
 TEST_F(Pretrained, WhatNoModelOfTheFamilyHasIsRefused)
 {
     const char *others[][2] = {{"hidden_act", "\"gelu\""},
-                               {"attention_bias", "true"},
                                {"mlp_bias", "true"},
                                {"partial_rotary_factor", "0.5"},
                                {"num_hidden_layers", "\"three\""},
