@@ -326,6 +326,13 @@ static tw_status_t write_metrics(FILE *file, const tw_trainer_output_t *wanted, 
     if (!isnan(step->val_loss)) {
         tw_json_add_double(json, "val_loss", step->val_loss);
     }
+    if (!isnan(step->gradients_error)) {
+        tw_json_add_double(json, "gradients_error", step->gradients_error);
+        tw_json_add_double(json, "gradients_zeroed", step->gradients_zeroed);
+    }
+    if (!isnan(step->weights_error)) {
+        tw_json_add_double(json, "weights_error", step->weights_error);
+    }
     if (step->is_bad) {
         tw_json_add_int(json, "bad", 1);
     }
@@ -474,9 +481,6 @@ static void print_summary(const tw_trainer_result_t *r)
 /* Where it is asked to end, as EX_TEMPFAIL of sysexits.h says: it can be started again. */
 #define EXIT_STOPPED 75
 
-/* Launchers pass on what a rank has also been sent itself: so long it is the same request. */
-#define SAME_REQUEST_SEC 3
-
 static volatile sig_atomic_t is_asked_to_end;
 static volatile time_t asked_sec; /* written and read by the handler alone, in whatever thread */
 
@@ -493,16 +497,22 @@ static void ask_to_end(int number)
     if (!is_asked_to_end) {
         asked_sec = monotonic_sec();
         is_asked_to_end = 1;
-    } else if (monotonic_sec() - asked_sec > SAME_REQUEST_SEC) {
+    } else if (monotonic_sec() - asked_sec > TW_CLUSTER_SAME_REQUEST_SEC) {
         (void)signal(number, SIG_DFL);
         (void)raise(number);
     }
 }
 
-static void catch_sigterm(void)
+/** Of launchers and schedulers, from a terminal, and when that is gone; what is ignored (nohup) stays so. */
+static void catch_requests(void)
 {
-    struct sigaction action = {.sa_handler = ask_to_end, .sa_flags = SA_RESTART};
-    (void)sigaction(SIGTERM, &action, NULL);
+    static const int requests[] = {SIGTERM, SIGINT, SIGHUP};
+    for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
+        struct sigaction before, action = {.sa_handler = ask_to_end, .sa_flags = SA_RESTART};
+        if (sigaction(requests[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
+            (void)sigaction(requests[i], &action, NULL);
+        }
+    }
 }
 
 static int exit_code_of(tw_status_t status, const tw_trainer_result_t *result)
@@ -532,7 +542,7 @@ static int run_rank(const options_t *options)
     if (status != TW_OK) {
         return 1;
     }
-    catch_sigterm();
+    catch_requests();
     output.is_first = tw_coll_rank(params.coll) == 0;
     output.box_link_bps = tw_cluster_kind() == TW_CLUSTER_NODES ? options->link_bps : 0;
     /* Open MPI's ranks always have one, whatever becomes of their output */

@@ -31,7 +31,9 @@ std::vector<std::string> training()
             "--set",
             "train_batch_size=8",
             "--set",
-            "thinwire.data=" + std::string(kProgram)}; /* any bytes will do */
+            "thinwire.data=" + std::string(kProgram), /* any bytes will do */
+            "--set",
+            "thinwire.token_bytes=1"};
 }
 
 std::vector<std::string> under(std::vector<std::string> launcher)

@@ -49,15 +49,27 @@ class LlamaFiles : public tw::Fixture, public ::testing::WithParamInterface<cons
         std::memcpy(out.data(), found->data, found->bytes);
         return out;
     }
-    /* The text that transformers' loss is of, as a file of tokens. */
-    void write_text() const
+    /* The text that transformers' loss is of, as a file of tokens; beside it which of them are learned. */
+    void write_text()
     {
-        std::vector<int32_t> tokens = values<int32_t>("tokens");
-        tokens.push_back(values<int32_t>("targets").back());
+        std::vector<int32_t> tokens = values<int32_t>("tokens"), targets = values<int32_t>("targets");
+        tokens.push_back(targets.back());
+        std::string mask(1, '\1');
+        for (int32_t target : targets) {
+            mask.push_back(target >= 0);
+            n_learned_ += target >= 0;
+        }
+        n_targets_ = targets.size();
+        std::ofstream(folder_ + "/text.mask", std::ios::binary) << mask;
         std::vector<uint16_t> words(tokens.begin(), tokens.end());
         std::ofstream(folder_ + "/text.bin", std::ios::binary)
             .write(reinterpret_cast<const char *>(words.data()),
                    static_cast<std::streamsize>(words.size() * sizeof(uint16_t)));
+    }
+    /* transformers' mean of what is learned. */
+    double want() const
+    {
+        return values<float>("loss")[0] * (double)n_targets_ / (double)n_learned_;
     }
     /* Two ranks, one step at no rate: the validation loss of the weights they began with. */
     tw_trainer_result_t run(const std::string &weights, const Sets &more = {}, tw_status_t want = TW_OK)
@@ -65,6 +77,7 @@ class LlamaFiles : public tw::Fixture, public ::testing::WithParamInterface<cons
         Sets sets = {"thinwire.data=" + folder_ + "/text.bin",
                      "thinwire.val_data=" + folder_ + "/text.bin",
                      "thinwire.sequence_length=11",
+                     "thinwire.loss_mask=y",
                      "thinwire.steps=1",
                      "optimizer.params.lr=0",
                      "scheduler.type=none",
@@ -96,18 +109,22 @@ class LlamaFiles : public tw::Fixture, public ::testing::WithParamInterface<cons
     }
 
     std::string folder_;
+    size_t n_targets_ = 0, n_learned_ = 0;
     tw_safetensors_t *expected_ = nullptr;
 };
 
-INSTANTIATE_TEST_SUITE_P(, LlamaFiles, ::testing::Values("llama2", "llama3", "mistral", "qwen2", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(, LlamaFiles,
+                         ::testing::Values("llama2", "llama3", "mistral", "qwen2", "qwen3", "biased"),
                          [](const auto &name) { return std::string(name.param); });
 
 TEST_P(LlamaFiles, TheLossIsTransformersAndStaysWhenSaved)
 {
-    double want = values<float>("loss")[0];
+    double want = this->want();
     std::string out = folder_ + "/out", checkpoints = "thinwire.checkpoint=" + folder_ + "/checkpoints";
-    double first = run(from(), {checkpoints, "thinwire.save_model=" + out}).val_loss;
+    tw_trainer_result_t result = run(from(), {checkpoints, "thinwire.save_model=" + out});
+    double first = result.val_loss;
     EXPECT_NEAR(want, first, 2e-6 * want);
+    EXPECT_NEAR(want, result.first_loss, 2e-6 * want); /* both sequences are in the step, too */
     EXPECT_EQ(first, run(out).val_loss);
     expect_log("model.init_from means nothing here: thinwire.resume has the weights");
     expect_log("total_num_steps 1 -> 2");

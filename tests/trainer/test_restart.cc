@@ -133,8 +133,8 @@ class Restart : public ::testing::Test
              {std::string("model.n_embd=32"), std::string("model.n_layer=2"),
               std::string("thinwire.sequence_length=16"), std::string("train_batch_size=4"),
               "thinwire.steps=" + std::to_string(kSteps), std::string("thinwire.data=trainer/train"),
-              std::string("thinwire.checkpoint_every=10"), std::string("thinwire.resume=auto"),
-              "thinwire.checkpoint=" + folder_ + "/" + name}) {
+              std::string("thinwire.token_bytes=1"), std::string("thinwire.checkpoint_every=10"),
+              std::string("thinwire.resume=auto"), "thinwire.checkpoint=" + folder_ + "/" + name}) {
             spec.argv.emplace_back("--set");
             spec.argv.push_back(set);
         }
@@ -174,14 +174,14 @@ class Restart : public ::testing::Test
         return losses;
     }
     /* The same command twice: what happened between the two is not to be seen in the losses. */
-    void expect_goes_on(int rank, int signal, int want_code)
+    void expect_goes_on(const std::function<void(const process::Child &)> &end, int want_code)
     {
         const Words box = {"trainer/train", "--nodes", "2", "--ranks-per-node", "1"};
         Metrics metrics(folder_ + "/metrics");
         {
             process::Child child(job(box, "run", metrics));
             ASSERT_NO_FATAL_FAILURE(run_to(&child, &metrics, kStrikeStep));
-            ASSERT_NO_FATAL_FAILURE(strike("run", rank, signal));
+            ASSERT_NO_FATAL_FAILURE(end(child));
             process::Result result = run_to_end(&child, &metrics);
             EXPECT_EQ(want_code, result.code) << result.err;
         }
@@ -198,13 +198,29 @@ class Restart : public ::testing::Test
 
 TEST_F(Restart, AfterARankIsKilled)
 {
-    expect_goes_on(1, SIGKILL, 128 + SIGKILL);
+    expect_goes_on([](const process::Child &) { strike("run", 1, SIGKILL); }, 128 + SIGKILL);
 }
 
 /* With a checkpoint of the very step: none is done twice. */
 TEST_F(Restart, AfterARankIsAskedToEnd)
 {
-    expect_goes_on(1, SIGTERM, 75);
+    expect_goes_on([](const process::Child &) { strike("run", 1, SIGTERM); }, 75);
+}
+
+/* What timeout and docker stop send. */
+TEST_F(Restart, AfterTheBoxIsAskedToEnd)
+{
+    expect_goes_on([](const process::Child &box) { kill(box.pid(), SIGTERM); }, 75);
+}
+
+TEST_F(Restart, AfterCtrlC)
+{
+    expect_goes_on([](const process::Child &box) { kill(-box.pid(), SIGINT); }, 75);
+}
+
+TEST_F(Restart, AfterTheTerminalIsGone)
+{
+    expect_goes_on([](const process::Child &box) { kill(-box.pid(), SIGHUP); }, 75);
 }
 
 /** The tasks of a job as Slurm starts them on two nodes of two, and the signals that it sends. A job that is
@@ -340,6 +356,8 @@ TEST_F(Restart, HalfALineOfMetricsIsEnded)
                                                "thinwire.sequence_length=16",
                                                "--set",
                                                "thinwire.data=trainer/train",
+                                               "--set",
+                                               "thinwire.token_bytes=1",
                                                "--set",
                                                "thinwire.checkpoint=" + folder_ + "/half",
                                                "--set",

@@ -12,7 +12,8 @@
  *  processor.c  processor time                             outliers.c  losses and norms out of the common
  *  resident.c   what the process holds                     muon.c      matrices made orthogonal
  *  threads.c    what is computed by elements               planned.c   an engine's memory, without making it
- *  choices.c    what options mean for a step               near.c      the optimizer on a model's device */
+ *  choices.c    what options mean for a step               near.c      the optimizer on a model's device
+ *  loss.c       what lossy codes lose */
 #ifndef TW_TRAINER_ENGINE_CALLS_H
 #define TW_TRAINER_ENGINE_CALLS_H
 
@@ -160,6 +161,13 @@ tw_status_t tw_reduce_finish(tw_engine_t *engine, tw_norm_t *norm);
 /** Most elements that travel at a time, of a unit that has more. */
 size_t tw_reduce_slice_elems(const tw_engine_t *engine);
 
+/* ---- loss.c: nothing to do but in every 16th step, where a code loses something */
+/** Add a sample of what an operation is about to send. */
+void tw_loss_gradients(tw_engine_t *engine, const tw_coll_args_t *args);
+/** Add a sample of the weights that all ranks gather. */
+void tw_loss_weights(tw_engine_t *engine);
+void tw_loss_merge(tw_engine_losses_t *sum, const tw_engine_losses_t *more);
+
 /* ---- exchange.c */
 /** In: this rank's figures; out: those of all ranks. loss and wait_sec are averaged in rank order,
  *  resident_bytes is the most of any rank, all else is added up. */
@@ -167,6 +175,7 @@ typedef struct tw_engine_report {
     tw_norm_t norm;
     double loss;
     tw_engine_totals_t totals;
+    tw_engine_losses_t losses;
     uint64_t resident_bytes; /* found by the exchange: the most of any rank */
     tw_engine_notices_t notices;
 } tw_engine_report_t;

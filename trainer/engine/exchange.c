@@ -35,6 +35,7 @@ tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report)
             tw_norm_merge(&report->norm, &all[r].norm);
             loss += all[r].loss;
             tw_engine_totals_add(&report->totals, &all[r].totals);
+            tw_loss_merge(&report->losses, &all[r].losses);
             add_notices(&report->notices, &all[r].notices, r);
             report->resident_bytes = all[r].resident_bytes > report->resident_bytes ? all[r].resident_bytes
                                                                                     : report->resident_bytes;

@@ -120,6 +120,7 @@ static tw_status_t post_slice(tw_engine_t *engine, size_t index, tw_hpz_slice_t 
         return TW_OK;
     }
     fill_slice(engine, unit, &args);
+    tw_loss_gradients(engine, &args);
     add_reduction(engine, &args);
     return tw_engine_post(engine, &slot->ops, &args, INT64_MAX, &planned);
 }
@@ -164,6 +165,7 @@ tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index)
             return TW_OK;
         }
     }
+    tw_loss_gradients(engine, &args);
     add_reduction(engine, &args);
     return tw_engine_post(engine, ops, &args, engine->options->reduce_bucket, &unit->planned_reduce);
 }

@@ -3,6 +3,7 @@
 #define TW_TRAINER_ENGINE_STATE_H
 
 #include "hpz/hpz.h"
+#include "quant/loss.h"
 #include "trainer/engine/engine.h"
 #include "trainer/engine/norm.h"
 
@@ -115,6 +116,11 @@ typedef struct tw_engine_near {
     int is_here;                        /* 1: host memory has the same state */
 } tw_engine_near_t;
 
+/** What codes that lose something have made of a sample of this step's values. */
+typedef struct tw_engine_losses {
+    tw_quant_loss_t gradients, weights;
+} tw_engine_losses_t;
+
 struct tw_engine {
     const tw_train_options_t *options;
     tw_model_t *model;
@@ -172,6 +178,7 @@ struct tw_engine {
     tw_engine_muon_t muon;
     tw_engine_near_t optimizer;
     /* the run */
+    double mask_factor; /* of this step's losses: all targets by those that are learned; 1: no masks */
     uint64_t steps_done, version;     /* version: of the weights, 1 for the first */
     double forward_sec, backward_sec; /* of this step */
     double exchange_progress_sec; /* of this step: processor time of the progress thread in the exchange */
@@ -179,6 +186,8 @@ struct tw_engine {
     double reduced_compute_sec;
     tw_engine_notices_t notices; /* of the last step */
     uint64_t lag_blocks;         /* so far */
+    tw_engine_losses_t losses;   /* of this step */
+    int has_warned;              /* of gradients that become 0 */
     tw_engine_outliers_t outliers;
     double recent_loss;      /* moving mean, for the jump alarm; 0: none yet */
     double wait_sec;         /* since the engine was made */

@@ -3,6 +3,10 @@
 
 #include "trainer/engine/calls.h"
 
+#if TW_DATA_NO_TARGET != TW_MODEL_NO_TARGET
+#error "one sign says that nothing is learned"
+#endif
+
 /* ---- a micro-batch ------------------------------------------------------------------------------------- */
 
 /** Documents begin at their token. */
@@ -66,7 +70,7 @@ static tw_status_t forward(tw_engine_t *engine)
 static tw_status_t head(tw_engine_t *engine, size_t micro, double *loss)
 {
     float *top = engine->x[engine->n_layer];
-    float scale = 1.0f / (float)engine->options->accumulation;
+    float scale = 1.0f / (float)engine->options->accumulation * (float)engine->mask_factor;
     tw_status_t status = tw_walk_enter(engine);
     if (status == TW_OK) {
         tw_reduce_begin(engine, TW_MODEL_ROOT, micro == 0);
@@ -139,21 +143,45 @@ static tw_status_t micro_batch(tw_engine_t *engine, size_t micro, double *loss)
 
 /* ---- the step ------------------------------------------------------------------------------------------ */
 
+/** All ranks find the same: they see the same masks. */
+static tw_status_t find_mask_factor(tw_engine_t *engine)
+{
+    const tw_data_place_t of = place_of(engine, 0);
+    uint64_t n = of.n_micros * of.world * of.batch, n_targets;
+    engine->mask_factor = 1.0;
+    if (!tw_data_has_masks(engine->data)) {
+        return TW_OK;
+    }
+    TW_TRY(tw_data_count_targets(engine->data, TW_DATA_TRAIN, &of, of.step * n, n, &n_targets));
+    if (n_targets == 0) {
+        tw_error(
+            "step %llu: of its %llu tokens none is learned (thinwire.loss_mask): larger batches or longer "
+            "sequences have some",
+            (unsigned long long)engine->steps_done + 1, (unsigned long long)(n * of.seq_len));
+        return TW_ERR_INVALID;
+    }
+    engine->mask_factor = (double)(n * of.seq_len) / (double)n_targets;
+    return TW_OK;
+}
+
 static tw_status_t gradients(tw_engine_t *engine, tw_engine_report_t *report)
 {
     size_t n_micros = (size_t)engine->options->accumulation;
-    tw_status_t status = TW_OK;
+    tw_status_t status = find_mask_factor(engine);
     *report = (tw_engine_report_t){.loss = 0};
+    engine->losses = (tw_engine_losses_t){.weights.squares = 0};
     tw_walk_begin(engine, n_micros, 0);
     for (size_t micro = 0; micro < n_micros && status == TW_OK; micro++) {
         double loss = 0;
         status = micro_batch(engine, micro, &loss);
-        report->loss += loss / (double)n_micros;
+        report->loss += loss / (double)n_micros * engine->mask_factor;
     }
     if (status == TW_OK) {
         status = tw_reduce_finish(engine, &report->norm);
     }
     if (status == TW_OK) {
+        tw_loss_weights(engine);
+        report->losses = engine->losses;
         report->totals = tw_engine_training_totals(engine);
         report->notices.any = engine->hooks.notices ? engine->hooks.notices(engine->hooks.ctx) : 0;
         status = tw_engine_exchange(engine, report);
@@ -176,6 +204,14 @@ static void note_totals(const tw_engine_totals_t *totals, tw_trainer_step_t *out
     out->planned_inter_node_bytes = totals->planned_inter_node_bytes;
     out->delta_bits =
         totals->delta_elems > 0 ? 8.0 * (double)totals->delta_bytes / (double)totals->delta_elems : 0;
+}
+
+static void note_losses(const tw_engine_losses_t *losses, tw_trainer_step_t *out)
+{
+    int has_gradients = losses->gradients.n_values > 0, has_weights = losses->weights.n_values > 0;
+    out->gradients_error = has_gradients ? tw_quant_loss_error(&losses->gradients) : NAN;
+    out->gradients_zeroed = has_gradients ? tw_quant_loss_vanished(&losses->gradients) : NAN;
+    out->weights_error = has_weights ? tw_quant_loss_error(&losses->weights) : NAN;
 }
 
 tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out)
@@ -225,5 +261,6 @@ tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out)
     tw_engine_totals_t spent = tw_engine_totals_since(&report.totals, &engine->reported);
     engine->reported = report.totals;
     note_totals(&spent, out);
+    note_losses(&report.losses, out);
     return TW_OK;
 }

@@ -75,15 +75,20 @@ static tw_status_t validate_round(tw_engine_t *engine, const dealt_t *dealt, siz
     return forward_losses(engine, dealt->own + round * dealt->micro);
 }
 
-/** In the order of the text: the same sum whoever has computed what. */
-static double mean_of(const dealt_t *dealt)
+/** In the order of the text: the same sum whoever has computed what. Of what is learned; NaN of nothing. */
+static tw_status_t mean_of(const tw_engine_t *engine, const dealt_t *dealt, double *loss)
 {
+    const tw_data_place_t of = {.seq_len = (size_t)engine->options->sequence};
+    uint64_t n_targets;
     double sum = 0;
+    TW_TRY(tw_data_count_targets(engine->data, TW_DATA_VAL, &of, 0, dealt->n, &n_targets));
     for (size_t i = 0; i < dealt->n; i++) {
         size_t batch = i / dealt->micro, rank = batch % dealt->world, round = batch / dealt->world;
         sum += dealt->all[(rank * dealt->n_rounds + round) * dealt->micro + i % dealt->micro];
     }
-    return sum / (double)dealt->n;
+    double learned = (double)n_targets / (double)of.seq_len; /* sequences of it */
+    *loss = learned > 0 ? sum / learned : NAN;
+    return TW_OK;
 }
 
 static tw_status_t validate(tw_engine_t *engine, const dealt_t *dealt)
@@ -116,7 +121,7 @@ tw_status_t tw_engine_validate(tw_engine_t *engine, double *loss)
     if (status == TW_OK) {
         status = deal(engine, &dealt);
         status = status == TW_OK ? validate(engine, &dealt) : status;
-        *loss = status == TW_OK ? mean_of(&dealt) : NAN;
+        status = status == TW_OK ? mean_of(engine, &dealt, loss) : status;
         free(dealt.own);
         free(dealt.all);
     }

@@ -1,5 +1,8 @@
 /* What is quantized has the effect that it promises, and what goes wrong is said. */
+#include <unistd.h>
+
 #include <cmath>
+#include <fstream>
 #include <future>
 
 #include "tests/trainer/engine/job.h"
@@ -21,7 +24,7 @@ class TrainFeatures : public tw::Fixture
         }
         const tw_trainer_result_t &r = outcome.result;
         /* besides each step's small report of losses and norms */
-        double reports = 4 * 2 * 152.0;
+        double reports = 4 * 2 * 216.0;
         return ((double)r.inter_node_bytes / (double)r.steps - reports) / (2.0 * (double)r.n_params);
     }
 };
@@ -57,6 +60,74 @@ TEST_F(TrainFeatures, QuantizedRunsStayCloseToPlainOnes)
         EXPECT_NEAR(other.result.last_loss / plain.result.last_loss, 1, 0.02) << sets[0];
         EXPECT_NE(other.losses(), plain.losses()) << sets[0]; /* the flag does something */
     }
+}
+
+/* Of a sample in every 16th step; what loses nothing has nothing to say. */
+TEST_F(TrainFeatures, CodesSayWhatTheyLose)
+{
+    tw::Outcome outcome;
+    allow_log("become 0 on the network");
+    volume({qwz, qgz, "thinwire.steps=17"}, &outcome);
+    for (const tw_trainer_step_t &step : outcome.steps) {
+        bool is_due = step.step % 16 == 1;
+        EXPECT_EQ(is_due, step.gradients_error > 0.02 && step.gradients_error < 0.4) << step.gradients_error;
+        EXPECT_EQ(is_due, step.gradients_zeroed >= 0 && step.gradients_zeroed < 1);
+        EXPECT_EQ(is_due, step.weights_error > 0.001 && step.weights_error < 0.02) << step.weights_error;
+    }
+    volume({"thinwire.delta_lossless=y", "thinwire.lossless_gradients=y"}, &outcome);
+    for (const tw_trainer_step_t &step : outcome.steps) {
+        EXPECT_TRUE(std::isnan(step.gradients_error) && std::isnan(step.weights_error));
+    }
+}
+
+/* One scale for thousands of gradients of many sizes: most of them are nothing beside the largest. Once. */
+TEST_F(TrainFeatures, GradientsThatBecomeNothingAreNamed)
+{
+    expect_log("become 0 on the network, in 4 bits beside larger ones: they do not learn; set "
+               "thinwire.lossless_gradients, thinwire.gradient_hadamard");
+    tw::Outcome outcome = tw::train(
+        2, 1, {qgz, "thinwire.gradient_block=4096", "thinwire.steps=17", "thinwire.gradient_hadamard=n"});
+    EXPECT_EQ(outcome.status, TW_OK);
+    EXPECT_EQ(log_count("become 0 on the network"), 1u);
+    EXPECT_GT(outcome.steps[0].gradients_zeroed, 0.4);
+}
+
+/* A mean of what is learned, whoever has it: the same on one rank as on four, and in two micro-batches. */
+TEST_F(TrainFeatures, MasksCountOnce)
+{
+    std::string path = ::testing::TempDir() + "masked." + std::to_string(getpid());
+    std::ofstream tokens(path + ".bin", std::ios::binary), mask(path + ".mask", std::ios::binary);
+    for (uint32_t i = 0; i < 3000; i++) {
+        uint16_t token = (uint16_t)(i * i % 97 + i % 7);
+        tokens.write(reinterpret_cast<const char *>(&token), sizeof(token));
+        mask.put((char)(i % 300 > i % 170)); /* much in some sequences, nothing in others */
+    }
+    tokens.close();
+    mask.close();
+    const std::vector<std::string> sets = {"thinwire.data=" + path + ".bin", "thinwire.loss_mask=y",
+                                           "train_batch_size=8", "thinwire.products=fp32",
+                                           "communication_data_type=fp32"};
+    auto train = [&](int nodes, int ranks, const std::vector<std::string> &more) {
+        std::vector<std::string> both = sets;
+        both.insert(both.end(), more.begin(), more.end());
+        tw::Outcome outcome = tw::train(nodes, ranks, both);
+        EXPECT_EQ(outcome.status, TW_OK);
+        std::vector<double> all = outcome.losses();
+        all.push_back(outcome.result.val_loss);
+        return all;
+    };
+    std::vector<double> one = train(1, 1, {}), open = train(1, 1, {"thinwire.loss_mask=n"});
+    std::vector<double> four = train(2, 2, {}), micros = train(1, 1, {"gradient_accumulation_steps=4"});
+    for (size_t i = 0; i < one.size(); i++) {
+        EXPECT_NEAR(four[i], one[i], 1e-4 * one[i]) << i;
+        EXPECT_NEAR(micros[i], one[i], 1e-4 * one[i]) << i;
+        EXPECT_GT(std::fabs(open[i] - one[i]), 1e-4 * one[i]) << i;
+    }
+    std::ofstream(path + ".mask", std::ios::binary) << std::string(3000, '\0');
+    expect_log("step 1: of its 136 tokens none is learned (thinwire.loss_mask)");
+    EXPECT_EQ(tw::train(1, 1, sets).status, TW_ERR_INVALID);
+    unlink((path + ".bin").c_str());
+    unlink((path + ".mask").c_str());
 }
 
 /* On one node nothing crosses a network, and nothing is rounded for it. */

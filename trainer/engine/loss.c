@@ -1,0 +1,93 @@
+/* What lossy codes make of gradients and weights: measured on this rank's, now and then, so that a figure
+ * says what a loss curve would not. */
+#include "quant/loss.h"
+
+#include "trainer/engine/calls.h"
+
+/* A 64th of the elements in every 16th step: a thousandth of what encoding all of them takes. */
+#define EVERY_STEPS 16
+#define SHARE 64
+/* More of a tensor's gradients at 0 than this are not what rounding does to values of one size: 15 to 20 % of
+ * those in 4 bits. */
+#define MOST_VANISHED 0.5
+#define LEAST_VALUES 1024
+
+static int is_due(const tw_engine_t *engine)
+{
+    return engine->steps_done % EVERY_STEPS == 0;
+}
+
+/** NULL: the codec loses nothing, or memory is short (logged). */
+static tw_quant_t *create(const tw_quant_codec_t *codec)
+{
+    const tw_quant_params_t params = {.codec = *codec, .mem = TW_MEM_HOST};
+    tw_quant_t *quant = NULL;
+    return codec->bits > 0 && tw_quant_create(&params, &quant) == TW_OK ? quant : NULL;
+}
+
+static void add(tw_quant_loss_t *sum, const tw_quant_loss_t *more)
+{
+    sum->squares += more->squares;
+    sum->errors += more->errors;
+    sum->n_values += more->n_values;
+    sum->n_vanished += more->n_vanished;
+}
+
+void tw_loss_merge(tw_engine_losses_t *sum, const tw_engine_losses_t *more)
+{
+    add(&sum->gradients, &more->gradients);
+    add(&sum->weights, &more->weights);
+}
+
+/** Once in a run, of the first tensor that is found. */
+static void warn(tw_engine_t *engine, size_t tensor, const tw_quant_loss_t *loss)
+{
+    double vanished = tw_quant_loss_vanished(loss);
+    if (engine->rank != 0 || engine->has_warned || vanished <= MOST_VANISHED ||
+        loss->n_values < LEAST_VALUES) {
+        return;
+    }
+    engine->has_warned = 1;
+    tw_warn(
+        "step %llu: %.0f %% of the gradients of %s that are not 0 become 0 on the network, in %d bits beside "
+        "larger ones: they do not learn; set thinwire.lossless_gradients%s (the only such line; see "
+        "gradients_zeroed in --metrics)",
+        (unsigned long long)engine->steps_done + 1, 100 * vanished, engine->names[tensor],
+        engine->codecs.gradients.bits,
+        engine->codecs.gradients.hadamard ? ", or thinwire.gradient_bits=8"
+                                          : ", thinwire.gradient_hadamard, or thinwire.gradient_bits=8");
+}
+
+void tw_loss_gradients(tw_engine_t *engine, const tw_coll_args_t *args)
+{
+    tw_quant_t *quant = is_due(engine) ? create(&engine->codecs.gradients) : NULL;
+    for (size_t i = 0; quant && i < args->n_segments; i++) {
+        const tw_coll_segment_t *segment = &args->segments[i];
+        tw_quant_loss_t loss = {0};
+        const void *values = segment->src ? segment->src : segment->dst;
+        if (!segment->unquantized && tw_quant_loss_add(quant, args->type, values, segment->n_elems,
+                                                       segment->n_elems / SHARE, &loss) == TW_OK) {
+            add(&engine->losses.gradients, &loss);
+            warn(engine, segment->tensor, &loss);
+        }
+    }
+    tw_quant_destroy(quant);
+}
+
+void tw_loss_weights(tw_engine_t *engine)
+{
+    int is_here = engine->units[TW_MODEL_ROOT].shard && is_due(engine);
+    tw_quant_t *quant = is_here ? create(&engine->codecs.weights) : NULL;
+    for (size_t u = 0; quant && u < engine->n_units; u++) {
+        const tw_engine_unit_t *unit = &engine->units[u];
+        for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
+            const void *values = tw_engine_weight_at(engine, unit->shard, engine->piece_offsets[t]);
+            size_t n = engine->pieces[t].n_elems;
+            if (engine->tensors[t].n_dims == 2) {
+                (void)tw_quant_loss_add(quant, engine->weight_type, values, n, n / SHARE,
+                                        &engine->losses.weights);
+            }
+        }
+    }
+    tw_quant_destroy(quant);
+}
