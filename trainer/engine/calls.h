@@ -162,6 +162,7 @@ tw_status_t tw_reduce_finish(tw_engine_t *engine, tw_norm_t *norm);
 size_t tw_reduce_slice_elems(const tw_engine_t *engine);
 
 /* ---- loss.c: nothing to do but in every 16th step, where a code loses something */
+tw_status_t tw_loss_init(tw_engine_t *engine);
 /** Add a sample of what an operation is about to send. */
 void tw_loss_gradients(tw_engine_t *engine, const tw_coll_args_t *args);
 /** Add a sample of the weights that all ranks gather. */

@@ -282,6 +282,9 @@ tw_status_t tw_engine_take(tw_engine_t *engine)
         status = tw_groups_init(engine);
     }
     if (status == TW_OK) {
+        status = tw_loss_init(engine);
+    }
+    if (status == TW_OK) {
         status = create_hpz(engine);
     }
     if (status == TW_OK) {

@@ -11,6 +11,14 @@
  * those in 4 bits. */
 #define MOST_VANISHED 0.5
 #define LEAST_VALUES 1024
+#define MOST_TIMES 4 /* one after the other: at first some gradients are small for a while */
+
+tw_status_t tw_loss_init(tw_engine_t *engine)
+{
+    engine->vanished =
+        tw_engine_alloc(engine, TW_ENGINE_SCRATCH, engine->n_tensors, sizeof(*engine->vanished), "counts");
+    return engine->vanished ? TW_OK : TW_ERR_NO_MEMORY;
+}
 
 static int is_due(const tw_engine_t *engine)
 {
@@ -43,8 +51,9 @@ void tw_loss_merge(tw_engine_losses_t *sum, const tw_engine_losses_t *more)
 static void warn(tw_engine_t *engine, size_t tensor, const tw_quant_loss_t *loss)
 {
     double vanished = tw_quant_loss_vanished(loss);
-    if (engine->rank != 0 || engine->has_warned || vanished <= MOST_VANISHED ||
-        loss->n_values < LEAST_VALUES) {
+    int is_much = vanished > MOST_VANISHED && loss->n_values >= LEAST_VALUES;
+    engine->vanished[tensor] = is_much ? (unsigned char)(engine->vanished[tensor] + 1) : 0;
+    if (engine->rank != 0 || engine->has_warned || engine->vanished[tensor] < MOST_TIMES) {
         return;
     }
     engine->has_warned = 1;
@@ -68,7 +77,9 @@ void tw_loss_gradients(tw_engine_t *engine, const tw_coll_args_t *args)
         if (!segment->unquantized && tw_quant_loss_add(quant, args->type, values, segment->n_elems,
                                                        segment->n_elems / SHARE, &loss) == TW_OK) {
             add(&engine->losses.gradients, &loss);
-            warn(engine, segment->tensor, &loss);
+            if (segment->first_elem == 0) { /* a tensor's first slice: once a step */
+                warn(engine, segment->tensor, &loss);
+            }
         }
     }
     tw_quant_destroy(quant);

@@ -187,7 +187,8 @@ struct tw_engine {
     tw_engine_notices_t notices; /* of the last step */
     uint64_t lag_blocks;         /* so far */
     tw_engine_losses_t losses;   /* of this step */
-    int has_warned;              /* of gradients that become 0 */
+    unsigned char *vanished;     /* [n_tensors]: times one after the other that most gradients became 0 */
+    int has_warned;              /* of them */
     tw_engine_outliers_t outliers;
     double recent_loss;      /* moving mean, for the jump alarm; 0: none yet */
     double wait_sec;         /* since the engine was made */

@@ -211,7 +211,7 @@ TEST_F(Bpe, WhatATokenizerAsksForAndIsNotDoneIsNamed)
         expect_log(change.said);
         EXPECT_EQ(TW_ERR_FORMAT, tw_bpe_create_json(write("mistral.json", text).c_str(), &bpe_)) << change.to;
     }
-    expect_log("tokenizer.model:1:1: ");
+    expect_log("tokenizer.model:");
     expect_log("SentencePiece's own file is not read here: transformers writes tokenizer.json beside it");
     EXPECT_EQ(TW_ERR_FORMAT, tw_bpe_create_json(write("tokenizer.model", "\n\x0e").c_str(), &bpe_));
     expect_log("nothing.json:");
@@ -315,7 +315,7 @@ TEST_F(Bpe, TextIsEncodedOnce)
     }
     std::string bad = write("bad", "\xff");
     config.path = bad.c_str();
-    expect_log("bad: not UTF-8 at byte 0");
+    expect_log("bad: no UTF-8 text: byte 0xff at 0");
     tw_data_t *data;
     EXPECT_EQ(TW_ERR_FORMAT, tw_data_open(&config, &data));
     std::string left = "test $(ls " + folder_ + " | grep -c bin) = 1"; /* no half a file either */

@@ -80,13 +80,14 @@ TEST_F(TrainFeatures, CodesSayWhatTheyLose)
     }
 }
 
-/* One scale for thousands of gradients of many sizes: most of them are nothing beside the largest. Once. */
+/* One scale for thousands of gradients of many sizes: most of them are nothing beside the largest, in step
+ * after step. Once. */
 TEST_F(TrainFeatures, GradientsThatBecomeNothingAreNamed)
 {
     expect_log("become 0 on the network, in 4 bits beside larger ones: they do not learn; set "
                "thinwire.lossless_gradients, thinwire.gradient_hadamard");
     tw::Outcome outcome = tw::train(
-        2, 1, {qgz, "thinwire.gradient_block=4096", "thinwire.steps=17", "thinwire.gradient_hadamard=n"});
+        2, 1, {qgz, "thinwire.gradient_block=4096", "thinwire.steps=50", "thinwire.gradient_hadamard=n"});
     EXPECT_EQ(outcome.status, TW_OK);
     EXPECT_EQ(log_count("become 0 on the network"), 1u);
     EXPECT_GT(outcome.steps[0].gradients_zeroed, 0.4);
@@ -119,12 +120,13 @@ TEST_F(TrainFeatures, MasksCountOnce)
     std::vector<double> one = train(1, 1, {}), open = train(1, 1, {"thinwire.loss_mask=n"});
     std::vector<double> four = train(2, 2, {}), micros = train(1, 1, {"gradient_accumulation_steps=4"});
     for (size_t i = 0; i < one.size(); i++) {
-        EXPECT_NEAR(four[i], one[i], 1e-4 * one[i]) << i;
-        EXPECT_NEAR(micros[i], one[i], 1e-4 * one[i]) << i;
-        EXPECT_GT(std::fabs(open[i] - one[i]), 1e-4 * one[i]) << i;
+        EXPECT_NEAR(four[i], one[i], 3e-6 * one[i]) << i;
+        EXPECT_NEAR(micros[i], one[i], 3e-6 * one[i]) << i;
+        EXPECT_GT(std::fabs(open[i] - one[i]), 1e-5 * one[i]) << i;
     }
     std::ofstream(path + ".mask", std::ios::binary) << std::string(3000, '\0');
     expect_log("step 1: of its 136 tokens none is learned (thinwire.loss_mask)");
+    allow_log("gave the job up");
     EXPECT_EQ(tw::train(1, 1, sets).status, TW_ERR_INVALID);
     unlink((path + ".bin").c_str());
     unlink((path + ".mask").c_str());
