@@ -75,6 +75,8 @@ static tw_status_t open_data(tw_run_t *run)
                                      .tokenizer = o->tokenizer,
                                      .token_bytes = (size_t)o->token_bytes,
                                      .has_masks = o->loss_mask,
+                                     .chat_style = (tw_data_style_t)o->chat_style,
+                                     .chat_end = o->chat_end,
                                      .cache_dir = o->cache,
                                      .keeps_vocabulary = o->sample_steps > 0,
                                      .val_share = o->val_share,

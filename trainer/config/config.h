@@ -83,6 +83,8 @@ typedef struct tw_train_options {
     int64_t steps, seed, sequence;
     char *data, *val_data, *vocab, *merges, *tokenizer, *cache;
     int loss_mask;
+    int chat_style; /* tw_data_style_t */
+    char *chat_end;
     int64_t token_bytes;
     double val_share;
     int64_t val_every, val_sequences;

@@ -232,6 +232,13 @@ static int has_masks(const tw_train_options_t *o)
     return ((kinds_of(o->data) | kinds_of(o->val_data)) & TOKENS) != 0;
 }
 
+/** By name, or a pattern may find some. */
+static int may_have_chats(const tw_train_options_t *o)
+{
+    return strstr(o->data, ".jsonl") || strstr(o->val_data, ".jsonl") || strpbrk(o->data, "*?[") ||
+           strpbrk(o->val_data, "*?[");
+}
+
 /** The King James text lies there, too. */
 static int fills_cache(const tw_train_options_t *o)
 {
@@ -311,6 +318,7 @@ static const struct {
     {{"thinwire.products"}, may_choose_products, "thinwire.device is cuda"},
     {{"thinwire.token_bytes"}, has_token_files, "no .bin file is given"},
     {{"thinwire.loss_mask"}, has_masks, "no .bin file is given"},
+    {{"thinwire.chat_style", "thinwire.chat_end"}, may_have_chats, "no .jsonl file is given"},
     {{"thinwire.cache"}, fills_cache, "no text is encoded"},
 };
 

@@ -46,9 +46,10 @@ static const char *const switches[] = {"auto", "off", "on", NULL};
 /* in the order of tw_model_family_t and tw_model_rope_type_t */
 static const char *const families[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", NULL};
 static const char *const ropes[] = {"default", "linear", "llama3", "yarn", NULL};
-static const char *const bads[] = {"stop", "skip", "rollback", NULL}; /* of tw_train_bad_t */
-static const char *const memories[] = {"host", "device", NULL};       /* of tw_train_replicas_t */
-static const char *const devices[] = {"cpu", "cuda", NULL};           /* of tw_train_device_t */
+static const char *const bads[] = {"stop", "skip", "rollback", NULL};   /* of tw_train_bad_t */
+static const char *const styles[] = {"none", "chatml", "llama3", NULL}; /* of tw_data_style_t */
+static const char *const memories[] = {"host", "device", NULL};         /* of tw_train_replicas_t */
+static const char *const devices[] = {"cpu", "cuda", NULL};             /* of tw_train_device_t */
 /* in the order of tw_train_products_t */
 static const char *const products[] = {"auto", "fp32", "bf16", NULL};
 static const char *const communications[] = {"bf16", "fp32", NULL}; /* of tw_train_communication_t */
@@ -150,7 +151,8 @@ static const tw_config_field_t fields[] = {
          "Length of the run in passes through the training data, in place of thinwire.steps; 0: as that "
          "says."),
     TEXT("thinwire.data", data,
-         "UTF-8 text, or .bin of tokens; patterns and several with commas; PATTERN:WEIGHT,PATTERN:WEIGHT "
+         "UTF-8 text, .bin of tokens, or .jsonl of examples; patterns and several with commas; "
+         "PATTERN:WEIGHT,PATTERN:WEIGHT "
          "takes so "
          "much of each; nothing: the King James text."),
     COUNT(
@@ -159,6 +161,14 @@ static const tw_config_field_t fields[] = {
         "length; -1: anywhere."),
     FLAG("thinwire.document_mask", "n", document_mask,
          "Attention within a sequence does not reach back beyond the last thinwire.document_token."),
+    CHOICE("thinwire.chat_style", "none", chat_style, styles,
+           "How messages in .jsonl files are written: as ChatML (Qwen) or Llama 3's templates have them, "
+           "without "
+           "what those add by themselves; what the assistant says is learned."),
+    TEXT("thinwire.chat_end", chat_end,
+         "Comes after a text and a completion in .jsonl files, and is learned, such as <|endoftext|>; "
+         "nothing: "
+         "nothing."),
     FLAG("thinwire.loss_mask", "n", loss_mask,
          "Beside each NAME.bin lies NAME.mask, a byte for each token: 0: it is read, but not learned. Losses "
          "are "

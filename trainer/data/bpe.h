@@ -26,6 +26,8 @@ tw_status_t tw_bpe_create(const char *vocab_path, const char *merges_path, tw_bp
  *  blanks. What is put before and after a text (post_processor) is left out. */
 tw_status_t tw_bpe_create_json(const char *tokenizer_path, tw_bpe_t **out);
 void tw_bpe_destroy(tw_bpe_t *bpe);
+/** 1: it is SentencePiece's, which may put blanks before a text. */
+int tw_bpe_puts_blanks(const tw_bpe_t *bpe);
 /** The largest id + 1. */
 size_t tw_bpe_vocab_size(const tw_bpe_t *bpe);
 

@@ -127,6 +127,11 @@ void tw_bpe_destroy(tw_bpe_t *bpe)
     }
 }
 
+int tw_bpe_puts_blanks(const tw_bpe_t *bpe)
+{
+    return bpe->characters != NULL;
+}
+
 size_t tw_bpe_vocab_size(const tw_bpe_t *bpe)
 {
     return bpe->vocab_size;

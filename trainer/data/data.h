@@ -18,10 +18,15 @@ TW_C_BEGIN
 
 typedef enum tw_data_split { TW_DATA_TRAIN = 0, TW_DATA_VAL = 1 } tw_data_split_t;
 
+/** How messages of chats are written. */
+typedef enum tw_data_style { TW_DATA_STYLE_NONE, TW_DATA_STYLE_CHATML, TW_DATA_STYLE_LLAMA3 } tw_data_style_t;
+
 typedef struct tw_data_config {
-    /** "NAME.bin": tokens; else text. Several, with commas between them, and patterns ("train_*.bin") are one
-     *  text; "web_*.bin:0.7,books.bin:0.3": so much of each in every 1,024 sequences. NULL or "": the King
-     *  James text (Debian's bible-kjv) */
+    /** "NAME.bin": tokens; "NAME.jsonl": lines {"text"}, {"prompt", "completion"}, or {"messages": [{"role",
+     *  "content"}, ...]}, of which texts, completions and what the assistant says are learned; else text.
+     *  Several, with commas between them, and patterns ("train_*.bin") are one text;
+     *  "web_*.bin:0.7,books.bin:0.3": so much of each in every 1,024 sequences. NULL or "": the King James
+     *  text (Debian's bible-kjv) */
     const char *path;
     const char *val_path; /**< of the same kind; NULL or "": the end of `path` */
     const char *vocab;    /**< GPT-2's vocab.json, with merges.txt; both NULL or "": a token per byte */
@@ -30,6 +35,8 @@ typedef struct tw_data_config {
     /** of a token in a bare token file: 2 or 4; 0: 2, if they do not look like 4. 1: any file's bytes are its
      *  tokens, unless there is a vocabulary */
     size_t token_bytes;
+    tw_data_style_t chat_style; /**< of messages in "NAME.jsonl" */
+    const char *chat_end;       /**< there, after a text and a completion; NULL or "": nothing */
     int has_masks; /**< NAME.mask beside each NAME.bin says which tokens are learned; text has none */
     /** NULL or "": $XDG_CACHE_HOME/thinwire, ~/.cache/thinwire or the system's temporary folder */
     const char *cache_dir;

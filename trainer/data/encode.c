@@ -17,7 +17,7 @@ static tw_status_t add_checksum(const char *path, uint64_t *checksum)
     return status;
 }
 
-static tw_status_t checksum_of(const char *text_path, const tw_data_vocab_t *vocab, uint64_t *checksum)
+tw_status_t tw_data_encoding_checksum(const char *text_path, const tw_data_vocab_t *vocab, uint64_t *checksum)
 {
     *checksum = 1; /* of the encoding itself */
     tw_status_t status = add_checksum(vocab->vocab_path, checksum);
@@ -68,7 +68,7 @@ tw_status_t tw_data_encode(const char *text_path, const tw_data_vocab_t *vocab, 
                            char *path)
 {
     uint64_t checksum;
-    TW_TRY(checksum_of(text_path, vocab, &checksum));
+    TW_TRY(tw_data_encoding_checksum(text_path, vocab, &checksum));
     snprintf(path, TW_DATA_PATH_BYTES, "%.*s/bpe-%016" PRIx64 ".bin", TW_DATA_PATH_BYTES - 32, folder,
              checksum);
     return access(path, R_OK) == 0 ? TW_OK : write_file(text_path, vocab, path);

@@ -15,6 +15,9 @@ typedef struct tw_data_vocab {
 /** Of a token in the files of encoded text: 2, or 4 where the vocabulary is larger. */
 size_t tw_data_encoded_bytes(const tw_bpe_t *bpe);
 
+/** What they are made of. Errors of tw_data_map. */
+tw_status_t tw_data_encoding_checksum(const char *text_path, const tw_data_vocab_t *vocab,
+                                      uint64_t *checksum);
 /** The path of a text's tokens, bare, into `path` [TW_DATA_PATH_BYTES]: in `folder`, encoded unless the same
  *  text has been by the same vocabulary before. Errors of tw_data_map, tw_bpe_encode and
  *  tw_data_writer_close. */

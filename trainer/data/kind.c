@@ -132,7 +132,7 @@ tw_status_t tw_data_check_text(const tw_data_map_t *map)
     }
     TW_TRY(check_format(map));
     if (is_json(map)) {
-        return refuse(map->path, "JSON", TO_TEXT);
+        return refuse(map->path, "JSON", TO_TEXT ", or examples a line into a .jsonl");
     }
     size_t n_zeros = 0, at = find_no_text(map, &n_zeros);
     tw_data_rest(map);

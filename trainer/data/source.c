@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/data/chats.h"
 #include "trainer/data/encode.h"
 #include "trainer/data/files.h"
 #include "trainer/data/kind.h"
@@ -22,10 +23,10 @@ static int given(const char *text)
     return text && *text;
 }
 
-static int is_token_file(const char *path)
+static int has_end(const char *path, const char *end)
 {
-    size_t length = strlen(path);
-    return length > 4 && strcmp(path + length - 4, ".bin") == 0;
+    size_t length = strlen(path), n = strlen(end);
+    return length > n && strcmp(path + length - n, end) == 0;
 }
 
 /* What opening needs besides the configuration. */
@@ -42,17 +43,37 @@ static tw_status_t open_bytes(const opening_t *opening, const char *path, tw_dat
     return opening->config->token_bytes == 1 ? TW_OK : tw_data_check_text(&tokens->map);
 }
 
-static tw_status_t open_encoded(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
+static tw_data_vocab_t vocab_of(const opening_t *opening)
 {
     const tw_data_config_t *config = opening->config;
+    return (tw_data_vocab_t){.vocab_path = given(config->tokenizer) ? config->tokenizer : config->vocab,
+                             .merges_path = given(config->tokenizer) ? NULL : config->merges,
+                             .bpe = opening->bpe};
+}
+
+/** Lines of JSON, with a mask of their own. */
+static tw_status_t open_chats(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
+{
+    const tw_data_chat_t chat = {.style = opening->config->chat_style, .end = opening->config->chat_end};
+    const tw_data_vocab_t vocab = vocab_of(opening);
+    char encoded[TW_DATA_PATH_BYTES];
+    if (!opening->bpe) {
+        tw_error("%s: lines of JSON need a vocabulary (thinwire.tokenizer)", path);
+        return TW_ERR_INVALID;
+    }
+    TW_TRY(tw_data_encode_chats(path, &vocab, &chat, opening->folder, encoded));
+    TW_TRY(tw_data_tokens_of_words(encoded, tw_data_encoded_bytes(opening->bpe), tokens));
+    return tw_data_tokens_mask(encoded, tokens);
+}
+
+static tw_status_t open_encoded(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
+{
     tw_data_map_t text;
     TW_TRY(tw_data_map(path, &text));
     tw_status_t status = tw_data_check_text(&text);
     tw_data_unmap(&text);
     TW_TRY(status);
-    tw_data_vocab_t vocab = {.vocab_path = given(config->tokenizer) ? config->tokenizer : config->vocab,
-                             .merges_path = given(config->tokenizer) ? NULL : config->merges,
-                             .bpe = opening->bpe};
+    const tw_data_vocab_t vocab = vocab_of(opening);
     char encoded[TW_DATA_PATH_BYTES];
     status = tw_data_encode(path, &vocab, opening->folder, encoded);
     return status == TW_OK ? tw_data_tokens_of_words(encoded, tw_data_encoded_bytes(opening->bpe), tokens)
@@ -64,20 +85,28 @@ static tw_status_t open_text(const opening_t *opening, const char *path, tw_data
     return opening->bpe ? open_encoded(opening, path, tokens) : open_bytes(opening, path, tokens);
 }
 
-static tw_status_t open_given(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
+static tw_status_t open_words(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
 {
     size_t token_bytes = opening->config->token_bytes;
-    if (opening->config->has_masks && (token_bytes == 1 || !is_token_file(path))) {
+    TW_TRY(tw_data_tokens_of_words(path, token_bytes, tokens));
+    TW_TRY(tw_data_check_tokens(tokens, token_bytes == 0));
+    return opening->config->has_masks ? tw_data_tokens_mask(path, tokens) : TW_OK;
+}
+
+/** By the file's name, unless its bytes are all that is wanted. */
+static tw_status_t open_given(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
+{
+    int is_bytes = opening->config->token_bytes == 1;
+    if (!is_bytes && has_end(path, ".bin")) {
+        TW_TRY(open_words(opening, path, tokens));
+    } else if (!is_bytes && has_end(path, ".jsonl")) {
+        TW_TRY(open_chats(opening, path, tokens));
+    } else if (opening->config->has_masks) {
         tw_error("%s: text has no mask (thinwire.loss_mask): write its tokens to NAME.bin, and NAME.mask",
                  path);
         return TW_ERR_INVALID;
-    }
-    if (token_bytes == 1 || !is_token_file(path)) {
-        TW_TRY(open_text(opening, path, tokens));
     } else {
-        TW_TRY(tw_data_tokens_of_words(path, token_bytes, tokens));
-        TW_TRY(tw_data_check_tokens(tokens, token_bytes == 0));
-        TW_TRY(opening->config->has_masks ? tw_data_tokens_mask(path, tokens) : TW_OK);
+        TW_TRY(open_text(opening, path, tokens));
     }
     if (tokens->n == 0) {
         tw_error("%s: there is no token in it", path);

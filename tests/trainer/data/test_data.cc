@@ -216,7 +216,6 @@ TEST_F(Data, OtherFilesAreNotReadAsText)
         {"a.npy", "\x93NUMPY\x01", "numpy.load(FILE).astype('<u2').tofile('tokens.bin')"},
         {"npy.bin", std::string("\x93NUMPY\x01\0", 8), "npy.bin: this is NumPy's .npy"},
         {"a.npz", "PK\x03\x04", "a zip archive"},
-        {"a.jsonl", "{\"text\": \"a\"}\n", "a.jsonl: this is JSON"},
         {"a.json", "[1]", "a.json: this is JSON"},
         {"lines", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n", "lines: this is JSON"},
         {"random", "the first bytes are text \xe9 latin", "random: no UTF-8 text: byte 0xe9 at 25"},
@@ -226,6 +225,8 @@ TEST_F(Data, OtherFilesAreNotReadAsText)
     for (const auto &one : cases) {
         expect_refused(TW_ERR_FORMAT, write(one.name, one.bytes), one.said);
     }
+    expect_refused(TW_ERR_INVALID, write("a.jsonl", "{\"text\": \"a\"}\n"),
+                   "a.jsonl: lines of JSON need a vocabulary (thinwire.tokenizer)");
     EXPECT_EQ(TW_OK, open(write("zero", std::string("text with a zero byte in it \0", 29)))); /* some have */
     EXPECT_EQ(TW_OK, open(write("code.c", "{\n    int x;\n}\n"))); /* text, whatever it begins with */
     tw_data_close(data_);

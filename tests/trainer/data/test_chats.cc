@@ -1,0 +1,150 @@
+/* Examples as lines of JSON: tokens and masks as transformers has them, by chats_reference.py. */
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include "tests/common/fixture.h"
+#include "tests/common/process.h"
+#include "trainer/data/data.h"
+
+namespace
+{
+
+const std::string kFolder = "tests/trainer/data/chats/";
+
+class Chats : public tw::Fixture
+{
+  protected:
+    void SetUp() override
+    {
+        tw::Fixture::SetUp();
+        folder_ = ::testing::TempDir() + "chats." + std::to_string(getpid());
+        ASSERT_EQ(0, system(("rm -rf " + folder_ + "; mkdir -p " + folder_).c_str()));
+    }
+    void TearDown() override
+    {
+        tw_data_close(data_);
+        EXPECT_EQ(0, system(("rm -rf " + folder_).c_str()));
+        tw::Fixture::TearDown();
+    }
+    tw_status_t open(const std::string &path, tw_data_style_t style = TW_DATA_STYLE_NONE,
+                     const char *end = "", const std::string &tokenizer = kFolder + "tokenizer.json")
+    {
+        tw_data_config_t config = {};
+        config.path = path.c_str();
+        config.tokenizer = tokenizer.c_str();
+        config.cache_dir = folder_.c_str();
+        config.chat_style = style;
+        config.chat_end = end;
+        config.keeps_vocabulary = 1;
+        tw_data_close(data_);
+        data_ = nullptr;
+        return tw_data_open(&config, &data_);
+    }
+    tw_status_t open_lines(const std::string &lines, tw_data_style_t style = TW_DATA_STYLE_NONE,
+                           const char *end = "")
+    {
+        std::ofstream(folder_ + "/lines.jsonl") << lines;
+        return open(folder_ + "/lines.jsonl", style, end);
+    }
+    /* All tokens but the last one, and what follows each, if that is learned. */
+    void read(std::vector<int32_t> *tokens, std::vector<int32_t> *targets)
+    {
+        size_t n = tw_data_n_tokens(data_, TW_DATA_TRAIN) - 1;
+        tw_data_place_t place = {1, 0, 1, 0, 1, 0, 1, n};
+        tokens->resize(n);
+        targets->resize(n);
+        ASSERT_EQ(TW_OK, tw_data_batch(data_, TW_DATA_TRAIN, &place, tokens->data(), targets->data()));
+    }
+    /* As text; what is learned between brackets. The first token is no target. */
+    std::string read_text()
+    {
+        std::vector<int32_t> tokens, targets;
+        read(&tokens, &targets);
+        auto text_of = [&](int32_t token) {
+            char *text = tw_data_tokens_text(data_, &token, 1);
+            std::string copy = text;
+            free(text);
+            return copy;
+        };
+        std::string all = text_of(tokens[0]);
+        bool was_learned = false;
+        for (size_t i = 0; i < tokens.size(); i++) {
+            bool is_learned = targets[i] != TW_DATA_NO_TARGET;
+            all += is_learned == was_learned ? "" : is_learned ? "[" : "]";
+            all += i + 1 < tokens.size() ? text_of(tokens[i + 1]) : is_learned ? text_of(targets[i]) : "";
+            was_learned = is_learned;
+        }
+        return all + (was_learned ? "]" : "");
+    }
+
+    std::string folder_;
+    tw_data_t *data_ = nullptr;
+};
+
+TEST_F(Chats, MessagesAreTransformers)
+{
+    const struct {
+        const char *name;
+        tw_data_style_t style;
+    } templates[] = {{"chatml", TW_DATA_STYLE_CHATML}, {"llama3", TW_DATA_STYLE_LLAMA3}};
+    for (int again = 0; again < 2; again++) { /* from the cache */
+        for (const auto &one : templates) {
+            ASSERT_EQ(TW_OK, open(kFolder + "chats.jsonl", one.style));
+            std::string ids = process::slurp(kFolder + one.name + ".ids");
+            std::string mask = process::slurp(kFolder + one.name + ".mask");
+            std::vector<int32_t> tokens, targets;
+            ASSERT_EQ(mask.size(), tw_data_n_tokens(data_, TW_DATA_TRAIN));
+            read(&tokens, &targets);
+            auto id = [&](size_t i) { return (uint8_t)ids[2 * i] | (uint8_t)ids[2 * i + 1] << 8; };
+            for (size_t i = 0; i < tokens.size(); i++) {
+                ASSERT_EQ(id(i), tokens[i]) << one.name << i;
+                ASSERT_EQ(mask[i + 1] ? id(i + 1) : TW_DATA_NO_TARGET, targets[i]) << one.name << i;
+            }
+        }
+    }
+}
+
+TEST_F(Chats, PromptsAndTexts)
+{
+    ASSERT_EQ(TW_OK, open_lines("{\"prompt\": \"Who?\", \"completion\": \" God.\"}\n\n"
+                                "{\"text\": \"In the beginning\", \"more\": 1}\r\n"
+                                "{\"prompt\": \"And\", \"completion\": \"\"}",
+                                TW_DATA_STYLE_NONE, "<|endoftext|>"));
+    EXPECT_EQ("Who?[ God.<|endoftext|>In the beginning<|endoftext|>]And[<|endoftext|>]", read_text());
+    ASSERT_EQ(TW_OK, open_lines("{\"prompt\": [{\"role\": \"user\", \"content\": \"a\"}],"
+                                " \"completion\": [{\"role\": \"assistant\", \"content\": \"b\"}]}",
+                                TW_DATA_STYLE_CHATML));
+    EXPECT_EQ("<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n[b<|im_end|>]", read_text());
+}
+
+TEST_F(Chats, WhatIsNoExampleIsNamedWithItsLine)
+{
+    auto refused = [&](const std::string &lines, const char *said, tw_data_style_t style) {
+        expect_log(said);
+        EXPECT_EQ(TW_ERR_FORMAT, open_lines(lines, style)) << said;
+    };
+    const std::string good = "{\"text\": \"good\"}\n";
+    refused(good + "{\"texts\": \"a\"}", "lines.jsonl: line 2: neither messages, nor a prompt with",
+            TW_DATA_STYLE_NONE);
+    refused(good + "[1]", "lines.jsonl: line 2: no object", TW_DATA_STYLE_NONE);
+    refused("{\"text\": \"a\"", "lines.jsonl: line 1: ", TW_DATA_STYLE_NONE);
+    refused("{\"messages\": []}", "line 1: there is no message", TW_DATA_STYLE_CHATML);
+    refused("{\"messages\": [{\"role\": \"user\", \"content\": [1]}]}", "line 1: a message has a role and",
+            TW_DATA_STYLE_CHATML);
+    refused("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}",
+            "line 1: messages, but thinwire.chat_style does not say", TW_DATA_STYLE_NONE);
+    refused("", "lines.jsonl: there is no token in it", TW_DATA_STYLE_NONE);
+    EXPECT_EQ(1, system(("ls " + folder_ + " | grep -v lines.jsonl | grep -v chats-").c_str()) >> 8);
+    expect_log("chats.jsonl: lines of JSON need a vocabulary (thinwire.tokenizer)");
+    EXPECT_EQ(TW_ERR_INVALID, open(kFolder + "chats.jsonl", TW_DATA_STYLE_CHATML, "", ""));
+    expect_log("chats.jsonl: examples are not read with SentencePiece's blanks");
+    EXPECT_EQ(TW_ERR_FORMAT,
+              open(kFolder + "chats.jsonl", TW_DATA_STYLE_CHATML, "", "tests/trainer/data/bpe/llama2.json"));
+}
+
+} // namespace
