@@ -20,7 +20,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from . import agreement, capi, inside, segments, waiting
+from . import agreement, capi, inside, segments, spans, waiting
 from .meeting import Meeting, World, default_world
 
 if typing.TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Request(UnderWay):
                  elapsed: C.c_double):
         super().__init__()
         self._communicator, self._pointer, self._keep, self._what = communicator, pointer, keep, what
-        self._elapsed = elapsed
+        self._elapsed, self.span = elapsed, spans.begun(what)
 
     def _look(self, waits: bool) -> None:
         look = capi.lib().tw_coll_wait if waits else capi.lib().tw_coll_test

@@ -135,7 +135,7 @@ def kept(log, error=None):
         if error is not None:
             raise error
 
-    return types.SimpleNamespace(communicator=types.SimpleNamespace(rank=1), post=post)
+    return types.SimpleNamespace(communicator=types.SimpleNamespace(rank=1), post=post, name="unit")
 
 
 def test_a_staged_gather(monkeypatch):
