@@ -22,12 +22,11 @@ MODES = {
     "plain": {"TW_FSDP": "1", "TW_WEIGHTS": "plain", "TW_GRADS": "plain"},
     "default": {"TW_FSDP": "1"},
     "int8-int4": {"TW_FSDP": "1", "TW_WEIGHTS": "int8", "TW_GRADS": "int4"},
-    "int8-int4-hadamard": {"TW_FSDP": "1", "TW_WEIGHTS": "int8", "TW_GRADS": "int4:hadamard"},
     "delta-int4": {"TW_FSDP": "1", "TW_WEIGHTS": "delta", "TW_GRADS": "int4"},
     "delta-lossless": {"TW_FSDP": "1", "TW_WEIGHTS": "delta", "TW_GRADS": "lossless"},
 }
 # What a mode may send, as a part of plain's bytes.
-BYTES_LIMITS = {"int8-int4": 0.33, "int8-int4-hadamard": 0.33, "delta-int4": 0.25, "delta-lossless": 0.60}
+BYTES_LIMITS = {"int8-int4": 0.33, "delta-int4": 0.25, "delta-lossless": 0.60}
 # Modes that lose nothing: their losses are plain's, and on two nodes gloo's.
 LOSSLESS = ("default", "delta-lossless")
 # What they may send, as a part of plain's bytes, where gradients are reduced in bf16.
