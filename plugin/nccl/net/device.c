@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "plugin/nccl/net/interfaces.h"
+#include "transport/devices.h"
 
 /* As NCCL's own sockets have it. */
 #define UNKNOWN_SPEED_MBPS 10000
@@ -116,6 +117,22 @@ static void guess_speeds(tw_net_devices_t *devices, double gbps)
     }
 }
 
+/** 1: everything that goes to this one's subnet would leave by one that is offered already. */
+static int is_claimed(const tw_net_devices_t *devices, const tw_net_device_t *device)
+{
+    char twin[TW_DEVICES_NAME_BYTES];
+
+    for (int i = 0; i < devices->n; i++) {
+        if (tw_devices_twin(device->name, devices->device[i].address, twin)) {
+            tw_warn("net: %s and %s are in one subnet, and this process may not bind sockets to devices "
+                    "(CAP_NET_RAW, or Linux 5.7): the first alone is offered",
+                    devices->device[i].name, device->name);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /** Into the first: reached where that one is, as fast as all together. */
 static void merge(tw_net_devices_t *devices)
 {
@@ -134,12 +151,15 @@ tw_status_t tw_net_devices_find(const tw_net_options_t *options, tw_net_devices_
 {
     tw_net_interfaces_t chosen;
     TW_TRY(tw_net_interfaces_choose(options->devices, &chosen));
-    *devices = (tw_net_devices_t){.n = chosen.n};
+    int can_bind = tw_devices_can_bind();
+    *devices = (tw_net_devices_t){.n = 0};
     for (int i = 0; i < chosen.n; i++) {
-        tw_net_device_t *device = &devices->device[i];
+        tw_net_device_t *device = &devices->device[devices->n];
         (void)snprintf(device->name, sizeof(device->name), "%s", chosen.item[i].name);
         memcpy(device->address, chosen.item[i].address, sizeof(device->address));
-        describe(device, i);
+        if (can_bind || !is_claimed(devices, device)) {
+            describe(device, devices->n++);
+        }
     }
     tw_net_interfaces_cleanup(&chosen);
     guess_speeds(devices, options->gbps);

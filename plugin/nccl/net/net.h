@@ -57,7 +57,8 @@ typedef struct tw_net_devices {
     tw_net_device_t device[TW_NET_DEVICES_MAX];
 } tw_net_devices_t;
 
-/** Those that the options name, or else those that NCCL's own sockets would take: see interfaces.h.
+/** Those that the options name, or else those that NCCL's own sockets would take: see interfaces.h. Of those
+ *  in one subnet the first alone, with a warning, where sockets may not be bound to devices.
  *  TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_NO_MEMORY, logged.
  *
  *  With TW_NET_MERGE one device takes the place of all; it is not offered beside them. NCCL's graph search

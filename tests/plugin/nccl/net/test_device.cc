@@ -1,11 +1,18 @@
 /* Which network devices are offered. */
 #include "plugin/nccl/net/net.h"
 
+#include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "plugin/nccl/net/interfaces.h"
@@ -158,6 +165,27 @@ class Zoo : public Device
         }
     }
 
+    /** From now on no socket is bound to a device. */
+    static void refuse_to_bind()
+    {
+        constexpr uint32_t at = offsetof(seccomp_data, args);
+        sock_filter code[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_setsockopt, 0, 5),
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, at + 8),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOL_SOCKET, 0, 3),
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, at + 16),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SO_BINDTODEVICE, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+            _exit(5);
+        }
+    }
+
     /** lines: for ip, after all else. */
     static void make_world(const std::vector<std::string> &names, const std::string &lines)
     {
@@ -191,6 +219,9 @@ class Zoo : public Device
         tw_net_options_t options;
         tw_net_devices_t devices;
         tw_log_set_sink(nullptr, nullptr);
+        if (env.count("MAY_NOT_BIND") != 0) {
+            refuse_to_bind();
+        }
         if (tw_net_options_init(&options) != TW_OK || tw_net_devices_find(&options, &devices) != TW_OK) {
             return 1;
         }
@@ -274,6 +305,23 @@ TEST_F(Zoo, ALoopbackThatIsRoutedTo)
         return is_right ? 0 : 1;
     });
     EXPECT_EQ(child.wait(60).code, 0);
+}
+
+/* Where a connection cannot keep to its device, two in one subnet are one link: who offers both, or their sum,
+ * claims what is not there. */
+TEST_F(Zoo, TwoInOneSubnet)
+{
+    const std::string lines = with("e0", {"10.77.0.1/24"}) + with("e1", {"10.77.0.2/24"});
+    const Env no_bind = {{"MAY_NOT_BIND", "1"}}, merged = {{"TW_NET_MERGE", "y"}},
+              both = {{"MAY_NOT_BIND", "1"}, {"TW_NET_MERGE", "y"}};
+    EXPECT_EQ(found({"eth0"}, {}, lines).names, "eth0 e0 e1 ");
+    EXPECT_EQ(found({"eth0"}, {}, lines).log, "");
+    const Found one = found({"eth0"}, no_bind, lines);
+    EXPECT_EQ(one.names, "eth0 e0 ");
+    EXPECT_NE(one.log.find("net: e0 and e1 are in one subnet"), std::string::npos) << one.log;
+    EXPECT_EQ(found({"eth0"}, merged, lines).names, "eth0,e0,e1 ");
+    EXPECT_EQ(found({"eth0"}, both, lines).names, "eth0,e0 ");
+    EXPECT_EQ(found({"eth0", "eth1"}, no_bind).log, "") << "each in its own";
 }
 
 TEST_F(Zoo, NcclsVariables)
