@@ -151,13 +151,6 @@ static int begin(const struct sockaddr_storage *from, const char *device, const 
     return fd;
 }
 
-int tw_socket_begin(const uint8_t address[16], int port)
-{
-    struct sockaddr_storage to;
-    const socklen_t bytes = fill_address(address, port, &to);
-    return begin(NULL, NULL, &to, bytes);
-}
-
 /** An address that means something on one link alone. */
 static void set_scope(struct sockaddr_storage *address, unsigned device)
 {
@@ -165,6 +158,14 @@ static void set_scope(struct sockaddr_storage *address, unsigned device)
     if (address->ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) {
         v6->sin6_scope_id = device;
     }
+}
+
+int tw_socket_begin(const uint8_t address[16], int port, unsigned index)
+{
+    struct sockaddr_storage to;
+    const socklen_t bytes = fill_address(address, port, &to);
+    set_scope(&to, index);
+    return begin(NULL, NULL, &to, bytes);
 }
 
 int tw_socket_begin_from(const tw_socket_from_t *from, const uint8_t address[16], int port)
@@ -410,7 +411,10 @@ int tw_net_address_kind(const uint8_t address[16])
 {
     struct in6_addr ip;
     memcpy(&ip, address, sizeof(ip));
-    return IN6_IS_ADDR_V4MAPPED(&ip) ? 0 : IN6_IS_ADDR_LINKLOCAL(&ip) ? 2 : 1;
+    if (IN6_IS_ADDR_V4MAPPED(&ip)) {
+        return address[12] == 127 ? TW_NET_KIND_LOOPBACK : 0;
+    }
+    return IN6_IS_ADDR_LOOPBACK(&ip) ? TW_NET_KIND_LOOPBACK + 1 : IN6_IS_ADDR_LINKLOCAL(&ip) ? 2 : 1;
 }
 
 int tw_net_device_addresses(const char *device, uint8_t *out, int max)
@@ -420,7 +424,7 @@ int tw_net_device_addresses(const char *device, uint8_t *out, int max)
     if (getifaddrs(&list)) {
         return 0;
     }
-    for (int kind = 0; kind < 3; kind++) {
+    for (int kind = 0; kind < TW_NET_KINDS; kind++) {
         for (const struct ifaddrs *i = list; i && n < max; i = i->ifa_next) {
             uint8_t address[16];
             if (!strcmp(i->ifa_name, device) && fill_bytes(i->ifa_addr, address) &&

@@ -17,8 +17,9 @@ int tw_socket_accept(int listener);
  *  then as it was. */
 tw_status_t tw_socket_connect(const char *host, int port, uint64_t deadline_ns, int *fd, char *reason,
                               size_t reason_bytes);
-/** Begin to connect to an IP address of 16 bytes, IPv4 mapped into IPv6. The socket, or -1 with errno set. */
-int tw_socket_begin(const uint8_t address[16], int port);
+/** Begin to connect to an IP address of 16 bytes, IPv4 mapped into IPv6. index: of the device, for addresses
+ *  that mean something on one link alone. The socket, or -1 with errno set. */
+int tw_socket_begin(const uint8_t address[16], int port, unsigned index);
 /** The same from one of this host's own addresses, on its device; index: the device's number, for addresses
  *  that mean something on one link alone. is_bound: it leaves, and is heard, by that device whatever the
  *  routes say. */
@@ -46,7 +47,9 @@ void tw_socket_peer_name(int fd, char *name, size_t name_bytes);
 /** The device that carries this end's address; "" if none does. */
 void tw_socket_device(int fd, char *device, size_t device_bytes);
 /** Of an IP address of 16 bytes: 0: IPv4, mapped into IPv6; 1: IPv6; 2: IPv6 that means something on one link
- *  alone. Addresses of different kinds do not reach each other. */
+ *  alone; 3, 4: IPv4's and IPv6's of the loopback. Addresses of different kinds do not reach each other. */
+#define TW_NET_KINDS 5
+#define TW_NET_KIND_LOOPBACK 3 /**< from here on */
 int tw_net_address_kind(const uint8_t address[16]);
 /** The IP addresses of a device, 16 bytes each, in the order of their kinds. out: [max]. Returns how many;
  *  none after an error. */

@@ -8,6 +8,7 @@
 
 #include "transport/control/socket.h"
 #include "transport/p2p/handshake.h"
+#include "transport/p2p/tcp.h"
 
 /** Handshakes at one time; of more, the oldest are sent away. */
 #define DOOR_MAX 64
@@ -226,7 +227,8 @@ static void cannot_meet(const tw_p2p_t *p2p, const handle_t *handle, const char 
 
 static tw_status_t dial_open(tw_p2p_dial_t *dial)
 {
-    const int fd = tw_socket_begin(dial->handle.address, (int)dial->handle.port);
+    const tw_tcp_device_t *device = dial->p2p->workers[TW_P2P_FIRST_NET_WORKER].tcp;
+    const int fd = tw_socket_begin(dial->handle.address, (int)dial->handle.port, device ? device->index : 0);
     if (fd < 0) {
         cannot_meet(dial->p2p, &dial->handle, strerror(errno));
         return TW_ERR_IO;

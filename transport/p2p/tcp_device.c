@@ -199,7 +199,8 @@ static tw_status_t device_open(tw_tcp_device_t *device)
     if (!device->n_addresses) {
         return failed(device, "no address", EADDRNOTAVAIL);
     }
-    device->listener = tw_socket_listen(strcmp(device->name, "lo") ? "" : "localhost", 0);
+    const int is_loopback = tw_net_address_kind(device->addresses[0]) >= TW_NET_KIND_LOOPBACK;
+    device->listener = tw_socket_listen(is_loopback ? "localhost" : "", 0);
     if (device->listener < 0) {
         return failed(device, "cannot listen for peers", errno);
     }

@@ -26,8 +26,8 @@ int sockets_of_class(int wanted)
             (peer.ss_family != AF_INET && peer.ss_family != AF_INET6)) {
             continue;
         }
-        bool is_v6 = peer.ss_family == AF_INET6 &&
-                     !IN6_IS_ADDR_V4MAPPED(&((const sockaddr_in6 *)&peer)->sin6_addr);
+        bool is_v6 =
+            peer.ss_family == AF_INET6 && !IN6_IS_ADDR_V4MAPPED(&((const sockaddr_in6 *)&peer)->sin6_addr);
         bytes = sizeof(traffic_class);
         expect(getsockopt(fd, is_v6 ? IPPROTO_IPV6 : IPPROTO_IP, is_v6 ? IPV6_TCLASS : IP_TOS, &traffic_class,
                           &bytes) == 0,
@@ -137,7 +137,8 @@ void drive(Net &net, bool tells, int op, const std::function<Message(int)> &post
         for (size_t i = 0; i < seen.started.size(); i++) {
             const tw_nccl_profiler_socket_t &one = seen.started[i];
             expect(one.type == 1 && one.sock.fd == -1 && one.sock.op == op &&
-                       one.sock.bytes == 1000 * (i + 1), "a message");
+                       one.sock.bytes == 1000 * (i + 1),
+                   "a message");
         }
     }
 }
