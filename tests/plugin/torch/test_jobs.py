@@ -1,5 +1,5 @@
-"""What jobs do with FSDP2 and DDP: with changes of weights and lossless gradients all numbers are, bit for bit,
-those that they have without Thinwire. Several run in one job, one after the other."""
+"""What jobs do with FSDP2 and DDP: with changes of weights and lossless gradients all numbers are, bit for
+bit, those that they have without Thinwire. Several run in one job, one after the other."""
 
 import contextlib
 
