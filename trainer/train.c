@@ -71,7 +71,7 @@ static const tw_flag_t flag_list[] = {
      .letter = 's',
      .group = 1,
      .take = take_set},
-    {.field = {"data", NULL, "FILE", "UTF-8 text, or .bin of tokens (default: the King James text)",
+    {.field = {"data", NULL, "FILE", "UTF-8 text, .bin of tokens or .jsonl (default: the King James text)",
                TW_CONFIG_STRING, 0, 0, 0, NULL},
      .letter = 'd',
      .group = 1,
