@@ -37,22 +37,13 @@ static void take_set(struct argp_state *state, const tw_flag_t *flag, void *ctx,
     options->sets[options->n_sets++] = set;
 }
 
-static void take_data(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *path)
+/** --data, --device: thinwire.data=..., thinwire.device=... */
+static void take_key(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *value)
 {
-    options_t *options = ctx;
-    free(options->data);
-    if (asprintf(&options->data, "thinwire.data=%s", path) < 0) {
-        options->data = NULL;
-        argp_failure(state, 1, ENOMEM, "--%s", flag->field.name);
-    }
-}
-
-static void take_device(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *device)
-{
-    options_t *options = ctx;
-    free(options->device);
-    if (asprintf(&options->device, "thinwire.device=%s", device) < 0) {
-        options->device = NULL;
+    char **key = (char **)((char *)ctx + flag->field.offset);
+    free(*key);
+    if (asprintf(key, "thinwire.%s=%s", flag->field.name, value) < 0) {
+        *key = NULL;
         argp_failure(state, 1, ENOMEM, "--%s", flag->field.name);
     }
 }
@@ -72,15 +63,15 @@ static const tw_flag_t flag_list[] = {
      .group = 1,
      .take = take_set},
     {.field = {"data", NULL, "FILE", "UTF-8 text, .bin of tokens or .jsonl (default: the King James text)",
-               TW_CONFIG_STRING, 0, 0, 0, NULL},
+               TW_CONFIG_STRING, AT(data), 0, 0, NULL},
      .letter = 'd',
      .group = 1,
-     .take = take_data},
+     .take = take_key},
     {.field = {"device", NULL, "NAME",
                "What the model computes on: cpu, cuda: a GPU for each rank (default: cpu)", TW_CONFIG_STRING,
-               0, 0, 0, NULL},
+               AT(device), 0, 0, NULL},
      .group = 1,
-     .take = take_device},
+     .take = take_key},
     {.field = {"metrics", NULL, "FILE", "A JSON line for each step", TW_CONFIG_STRING, AT(metrics), 0, 0,
                NULL},
      .group = 1},
