@@ -26,7 +26,7 @@ MODES = {
     "delta-lossless": {"TW_FSDP": "1", "TW_WEIGHTS": "delta", "TW_GRADS": "lossless"},
 }
 # What a mode may send, as a part of plain's bytes.
-BYTES_LIMITS = {"int8-int4": 0.33, "delta-int4": 0.25, "delta-lossless": 0.60}
+BYTES_LIMITS = {"default": 0.30, "int8-int4": 0.33, "delta-int4": 0.25, "delta-lossless": 0.30}
 # Modes that lose nothing: their losses are plain's, and on two nodes gloo's.
 LOSSLESS = ("default", "delta-lossless")
 # What they may send, as a part of plain's bytes, where gradients are reduced in bf16.
