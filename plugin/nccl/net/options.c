@@ -64,8 +64,9 @@ static const tw_config_field_t fields[] = {
     {.name = "TW_PEER_TIMEOUT",
      .dflt = "10s",
      .unit = "s",
-     .doc = "How long what was sent may take to go out when the last connection is closed, and how long a "
-            "stranger may take to prove that it belongs to the job.",
+     .doc = "How long a connection may be dead before its peer is given up, how long what was sent may take "
+            "to go out when the last one is closed, and how long a stranger may take to prove that it "
+            "belongs to the job.",
      .type = TW_CONFIG_TIME,
      .offset = FIELD(timeout_sec),
      .min = 0.2,
