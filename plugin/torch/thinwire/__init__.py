@@ -60,11 +60,12 @@ def disable(model: torch.nn.Module) -> torch.nn.Module:
     return fsdp.disable(model)
 
 
-def ddp_hook(grads: str | None = None, min_bytes: int | None = None) -> typing.Callable:
+def ddp_hook(grads: ByName | None = None, min_bytes: int | None = None,
+             model: torch.nn.parallel.DistributedDataParallel | None = None) -> typing.Callable:
     """See thinwire.ddp.hook."""
     from . import ddp
 
-    return ddp.hook(grads, min_bytes)
+    return ddp.hook(grads, min_bytes, model)
 
 
 def quantize(group: torch.distributed.ProcessGroup, codec: str | None) -> None:

@@ -143,6 +143,31 @@ class Args(C.Structure):
     ]
 
 
+class Plan(C.Structure):
+    """tw_coll_plan_t"""
+
+    _fields_ = [
+        ("algo", C.c_char_p),
+        ("quantized", C.c_int),
+        ("model_sec", C.c_double),
+        ("chunk_bytes", C.c_size_t),
+        ("reason", C.c_char_p),
+    ]
+
+
+class QuantParams(C.Structure):
+    """tw_quant_params_t"""
+
+    _fields_ = [("codec", Codec), ("mem", C.c_int), ("backend", C.c_char_p)]
+
+
+class Loss(C.Structure):
+    """tw_quant_loss_t"""
+
+    _fields_ = [("squares", C.c_double), ("errors", C.c_double), ("n_values", C.c_uint64),
+                ("n_vanished", C.c_uint64)]
+
+
 class Counters(C.Structure):
     """tw_coll_counters_t"""
 
@@ -246,7 +271,10 @@ STRUCTURES = {
     "tw_coll_nccl_params_t": NcclParams,
     "tw_coll_segment_t": Segment,
     "tw_coll_args_t": Args,
+    "tw_coll_plan_t": Plan,
     "tw_coll_counters_t": Counters,
+    "tw_quant_params_t": QuantParams,
+    "tw_quant_loss_t": Loss,
     "tw_quant_delta_segment_t": DeltaSegment,
     "tw_quant_lossless_segment_t": LosslessSegment,
     "tw_hpz_part_t": Part,
@@ -277,6 +305,8 @@ _FUNCTIONS = {
     "tw_quant_lossless_bound_bytes": (C.c_size_t, C.c_int, C.c_size_t),
     "tw_quant_lossless_encode": (C.c_int, _P, C.c_int, _P, C.c_size_t, _P, C.c_size_t, _P),
     "tw_quant_lossless_decode": (C.c_int, _P, C.c_int, _P, C.c_size_t, _P, C.c_size_t),
+    "tw_quant_create": (C.c_int, _P, _P),
+    "tw_quant_loss_add": (C.c_int, _P, C.c_int, _P, C.c_size_t, C.c_size_t, _P),
     "tw_quant_codec_parse": (C.c_int, C.c_char_p, _P),
     "tw_quant_codec_format": (C.c_char_p, _P, _P, C.c_size_t),
     "tw_transport_ucx_create_with": (C.c_int, _P, _P),
@@ -295,6 +325,7 @@ _FUNCTIONS = {
     "tw_coll_test": (C.c_int, _P),
     "tw_coll_wait": (C.c_int, _P),
     "tw_coll_progress": (C.c_int, _P),
+    "tw_coll_request_plan": (None, _P, _P),
     "tw_coll_planned_inter_node_bytes": (C.c_int, _P, _P, _P),
     "tw_coll_counters_get": (None, _P, _P),
     "tw_coll_nonfinite_blocks": (C.c_uint64, _P),

@@ -101,7 +101,8 @@ class Scaling:
         self._request: Request | None = None
         self._table = segments.Plain([segments.Piece(sum(self._sums.widths) + len(found), "")], 4)
         self._bytes: int | None = None  # of such an all-reduce
-        self._powers: list[tuple[int, torch.Tensor, torch.Tensor]] = []  # matrix, factors of division and back
+        # Of each matrix that needs them: the factors of division and back.
+        self._powers: list[tuple[int, torch.Tensor, torch.Tensor]] = []
 
     def _take(self, limit: int) -> None:
         """What the last time's all-reduce has brought."""
@@ -150,6 +151,7 @@ class Scaled:
 
     def __init__(self, request: Request, rest: list[tuple[torch.Tensor, torch.Tensor]]):
         self._request, self._rest, self._lock = request, rest, threading.Lock()
+        self.declined = request.declined
 
     def test(self) -> bool:
         return self._request.test()

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
-from . import capi, inside, operations, policy, segments, tally, unused
+from . import capi, inside, names, operations, policy, segments, tally, unused
 from .engine import Use
 
 
@@ -22,28 +22,57 @@ class _Hook:
 
     _thinwire = True
 
-    def __init__(self, rules: policy.Policy, model: DistributedDataParallel | None = None):
-        """model: that of TW_DDP; None: the group is the hook's state, or the default one."""
+    def __init__(self, rules: policy.Policy, model: DistributedDataParallel | None = None,
+                 named: DistributedDataParallel | None = None):
+        """model: that of TW_DDP; None: the group is the hook's state, or the default one. named: the model if
+        the program has given it, for its parameters' names."""
         self.__name__ = self.__qualname__ = "thinwire_hook"
         self._rules, self._use = rules, Use(rules.settings())
-        self._model = weakref.ref(model) if model is not None else lambda: None
+        self._model, self._named = (weakref.ref(one) if one is not None else lambda: None
+                                    for one in (model, model or named))
         self.theirs: tuple[object, Callable] | None = None  # (state, hook) of the job's own, later on
-        self._shapes: dict[object, operations.Shape] = {}
+        self._usual, self._by_name = rules.of("TW_GRADS")
+        self._names: dict[int, str] = {}  # {a parameter's id: its name}
+        self._shapes: dict[object, list[tuple[operations.Shape, capi.Codec | None]]] = {}
         self._steps = itertools.count()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return hook, ()
+        return _Hook, (self._rules,)
 
-    def _shape(self, gradients: list[torch.Tensor]) -> operations.Shape:
-        key = (gradients[0].dtype, tuple(one.shape for one in gradients))
+    def _name(self, param: torch.Tensor) -> str:
+        model = self._named()
+        if not self._names and model is not None:
+            self._names = {id(one): names.cleaned(name) for name, one in model.module.named_parameters()}
+        if id(param) not in self._names and self._by_name.rules:
+            raise ValueError("patterns of names need the model: ddp_hook(grads, model=model)")
+        return self._names.get(id(param), "a parameter of " + " x ".join(map(str, param.shape)))
+
+    def _codec(self, name: str) -> capi.Codec | None:
+        return self._by_name.codec(name, self._usual)
+
+    def _bucket(self, bucket: dist.GradBucket) -> list[tuple[operations.Shape, capi.Codec | None]]:
+        """An operation for each codec."""
+        params, gradients = bucket.parameters(), bucket.gradients()
+        key = (gradients[0].dtype, tuple(map(id, params)))
         if key not in self._shapes:
-            pieces = [self._piece(one) for one in gradients]
-            self._shapes[key] = operations.shape(segments.Plain(pieces, gradients[0].itemsize), pieces)
+            pieces = [self._piece(one, self._name(param)) for param, one in zip(params, gradients)]
+            itemsize = gradients[0].itemsize
+            offsets = segments.offsets_of(pieces, itemsize)
+            self._shapes[key] = [
+                (operations.shape(segments.Plain(mine, itemsize, at), mine,
+                                  operations.scaling(codec, mine, at, itemsize, 1)), codec)
+                for codec, mine, at in operations.by_codec(pieces, offsets, self._codec)]
+        elif self._by_name.rules:
+            tally.warn_of_patterns("TW_GRADS", self._by_name.unmatched())
         return self._shapes[key]
 
-    def _piece(self, gradient: torch.Tensor) -> segments.Piece:
-        why = policy.why_unquantized(self._rules, self._rules.grads, gradient.dim(), gradient.nbytes)
-        return segments.Piece(gradient.numel(), why, gradient.shape[-1] if gradient.dim() > 1 else 0)
+    def _piece(self, gradient: torch.Tensor, name: str) -> segments.Piece:
+        codec, dims = self._codec(name), gradient.dim()
+        why = policy.why_unquantized(self._rules, codec, dims, gradient.nbytes)
+        if codec is None and self._usual is not None:
+            why = names.BY_NAME
+        row, columns = (gradient.shape[-1], gradient.shape[1:].numel()) if dims > 1 else (0, 0)
+        return segments.Piece(gradient.numel(), why, row, name, columns)
 
     # Not annotated: torch compares annotations with types, and these are strings.
     def __call__(self, state, bucket):
@@ -59,12 +88,14 @@ class _Hook:
         if left:
             _divide(buffer, left)
         if ranks.n_nodes > 1:
-            tally.announce("DDP over thinwire: gradients %s" % (self._rules.grads or "plain"))
-        request = operations.Operation(
-            "ddp all-reduce", capi.ALLREDUCE, buffer.dtype, self._shape(bucket.gradients()),
-            lambda table: table.reduce(buffer.data_ptr()), self._rules.grads, (buffer,),
-            (capi.SUM if left else capi.MEAN, 1.0), next(self._steps),
-            "bucket %d" % bucket.index()).post(ranks)
+            tally.announce("DDP over thinwire: gradients %s" % self._rules.grads_text())
+        step, reduction = next(self._steps), (capi.SUM if left else capi.MEAN, 1.0)
+        request = operations.post(
+            [operations.Operation(
+                "ddp all-reduce", capi.ALLREDUCE, buffer.dtype, shape,
+                lambda table: table.reduce(buffer.data_ptr()), codec, (buffer,), reduction, step,
+                "bucket %d" % bucket.index(), source=buffer, result=buffer)
+             for shape, codec in self._bucket(bucket)], ranks)
         if ranks.cuda:
             future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device])
             future.set_result(buffer)
@@ -93,13 +124,18 @@ def _ranks_left(model: DistributedDataParallel | None) -> int:
     return inside.sum_of(_counts[model]) if model in _counts else 1
 
 
-def hook(grads: str | None = None,
-         min_bytes: int | None = None) -> Callable[..., torch.futures.Future[torch.Tensor]]:
-    """For model.register_comm_hook(group or None, hook). One for each model, on all ranks. RuntimeError for a
-    torch that differs."""
+def hook(grads: policy.ByName | None = None, min_bytes: int | None = None,
+         model: DistributedDataParallel | None = None) -> Callable[..., torch.futures.Future[torch.Tensor]]:
+    """For model.register_comm_hook(group or None, hook). One for each model, on all ranks. model: for
+    exceptions by name, and names in the report. RuntimeError for a torch that differs; ValueError for a codec
+    that makes no sense."""
     inside.check_base()
     tally.book.asked = True
-    return _Hook(policy.make(None, grads, min_bytes))
+    rules = policy.make(None, grads, min_bytes)
+    if rules.grads_by_name.rules and model is None:
+        raise ValueError("%s: patterns of names need the model: ddp_hook(grads, model=model)"
+                         % rules.grads_text())
+    return _Hook(rules, named=model)
 
 
 # Models that have not been used, and what takes the look at them away.

@@ -73,6 +73,14 @@ class Request(UnderWay):
         super().__init__()
         self._communicator, self._pointer, self._keep, self._what = communicator, pointer, keep, what
         self._elapsed, self.span = elapsed, spans.begun(what)
+        self.declined = ""  # why it goes plain although it has a codec
+
+    def note_plan(self) -> None:
+        """While nobody else can end it."""
+        plan = capi.Plan()
+        capi.lib().tw_coll_request_plan(self._pointer, C.byref(plan))
+        if not plan.quantized:
+            self.declined = (plan.reason or b"").decode()
 
     def _look(self, waits: bool) -> None:
         look = capi.lib().tw_coll_wait if waits else capi.lib().tw_coll_test
@@ -126,6 +134,8 @@ class Communicator:
             if self.cuda:
                 request.enqueued()
                 return request
+            if args.codec:
+                request.note_plan()
             # Somebody may drop a request without waiting: the tensors stay here until it has ended.
             self._flight = [one for one in self._flight if not one.test()] + [request]
         return request

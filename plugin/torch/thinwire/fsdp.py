@@ -37,6 +37,7 @@ from .engine import TYPES, Communicator, Use
 
 log = logging.getLogger("thinwire")
 UNKNOWN = "unknown boundaries"
+OWN_GATHER = "gathered as %s says"  # by a tensor's own class: of fp8, or of 4 bits
 
 # What one operation does: tensors of one type, with one codec, None for plain.
 Shaped = tuple[torch.dtype, operations.Shape, capi.Codec | None]
@@ -114,7 +115,7 @@ class _Comm:
               keep: tuple[torch.Tensor, ...], communicator: Communicator,
               reduction: tuple[int, float] = (capi.SUM, 1.0)) -> operations.AnyRequest:
         """keep: the result, and what is reduced."""
-        step, of = self._next(), "%s of %s" % (kind, inside.name(self.group))
+        step, of = self._next(), "%s of %s" % (kind, inside.name(self.group) or "the root")
         together = [operations.Operation(kind, op, dtype, shape, place, codec, keep, reduction, step, of,
                                          source=keep[-1], result=keep[0])
                     for dtype, shape, codec in shapes]
@@ -251,6 +252,8 @@ def _classes() -> tuple[type, type]:
                 return self._mixed(gathered, run, ranks)
             sizes = [n for n, _ in gathered] if own else []
             pieces = self._pieces(params, sizes, run, dtype.itemsize)
+            if None in gathered:
+                pieces = (segments.Piece(run, OWN_GATHER % inside.class_name(params[gathered.index(None)])),)
             return self._shape(dtype, pieces, (ranks.world, ranks.rank), _rank_major(ranks, dtype, run))
 
         def _kept_parts(self, dtype: torch.dtype, run: int) -> list[replicas.Part]:
@@ -294,6 +297,8 @@ def _classes() -> tuple[type, type]:
                                self._rules.replica_bytes, self._rules.rounds)
 
         def __call__(self, output_tensor, input_tensor, group, async_op=False):
+            if output_tensor.itemsize == 1:  # of fp8, too, which gloo has not
+                output_tensor, input_tensor = (one.view(torch.uint8) for one in (output_tensor, input_tensor))
             staged = self._rules.keeps and staging.holds(output_tensor)
             ranks = self._carrier("all-gather", group, output_tensor, None, staged)
             if ranks is None:

@@ -396,6 +396,11 @@ def gathered(param: object) -> tuple[int, torch.dtype] | None:
     return data.numel(), param.param_dtype or data.dtype
 
 
+def class_name(param: object) -> str:
+    """Of a parameter's shard on this rank."""
+    return type(param._sharded_local_tensor).__name__
+
+
 def shard(param: object) -> torch.nn.Parameter:
     """What has the gradient."""
     return param.sharded_param

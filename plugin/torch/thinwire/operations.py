@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from . import autoload, capi, columns, estimate, names, policy, segments, spans
+from . import autoload, capi, columns, estimate, losses, names, policy, segments, spans
 from .engine import TYPES, Communicator, Request, Use
 from .tally import book
 
 log = logging.getLogger("thinwire")
+DECLINED = "plain is as fast on this link"
 NCCL_LENGTHS = "lossless messages have no fixed length, and NCCL needs one"
 
 
@@ -34,12 +35,14 @@ class Shape:
     # From where the table's pointers are set until the library has copied it.
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     scaling: columns.Scaling | None = None
+    names: tuple[str, ...] = ()  # of the tensors, "" where it is not known
+    n_posts: int = 0  # with loss
 
 
 def shape(table: segments.Table, pieces: Sequence[segments.Piece],
           scaling: columns.Scaling | None = None) -> Shape:
     reasons = collections.Counter(piece.unquantized for piece in pieces if piece.unquantized)
-    return Shape(table, reasons, len(pieces), scaling=scaling)
+    return Shape(table, reasons, len(pieces), scaling=scaling, names=tuple(one.name for one in pieces))
 
 
 def by_codec(
@@ -198,10 +201,17 @@ class Operation:
             scaling.post(communicator)
         return request
 
+    @property
+    def group(self) -> str:
+        """Of parameters."""
+        return self.of.partition(" of ")[2] or self.of
+
     def _sample(self, args: capi.Args, communicator: Communicator) -> None:
         """Now and then, look at what is sent with loss."""
-        if (args.codec and not args.codec.contents.lossless and self.op != capi.ALLGATHER
-                and not communicator.cuda and estimate.sampler.due(self.kind)):
+        if not args.codec or args.codec.contents.lossless or communicator.cuda:
+            return
+        losses.looker.look(self, TYPES[self.dtype], communicator.rank)
+        if self.op != capi.ALLGATHER and estimate.sampler.due(self.kind):
             estimate.sampler.look(self.kind, TYPES[self.dtype], self.dtype.itemsize, self.shape.table)
 
     def _post(self, communicator: Communicator,
@@ -220,8 +230,11 @@ class Operation:
         with self.shape.lock:
             request = self._begin(args, communicator)
             codec = args.codec.contents if args.codec else None
+            if codec is not None and request.declined:
+                reasons = reasons + collections.Counter({DECLINED: self.shape.n_pieces - reasons.total()})
             sent, plain = self._planned(communicator, args, codec), self._planned(communicator, args, None)
-        return request, plain, sent, sent if codec is not None and codec.lossless else 0, reasons
+        is_bound = codec is not None and codec.lossless and not request.declined
+        return request, plain, sent, sent if is_bound else 0, reasons
 
     def post(self, communicator: Communicator) -> AnyRequest:
         return post([self], communicator)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import atexit
 import collections
 import contextlib
+import copy
 import dataclasses
 import logging
 import os
+import textwrap
 import threading
 from collections.abc import Sequence
 
@@ -17,6 +19,37 @@ from . import agreement, autoload
 from . import engine as engines
 
 log = logging.getLogger("thinwire")
+
+
+@dataclasses.dataclass
+class Loss:
+    """Of samples of what was sent with loss, before sums."""
+
+    looks: int = 0
+    squares: float = 0.0  # of the values
+    errors: float = 0.0  # squares of what was added to them
+    n_values: int = 0  # that were not 0
+    n_zeros: int = 0  # of those, that became 0
+
+    @property
+    def error(self) -> float:
+        """The relative error: of the 2-norms."""
+        return (self.errors / self.squares) ** 0.5 if self.squares else 0.0
+
+    @property
+    def zeros(self) -> float:
+        """The share of values that became 0."""
+        return self.n_zeros / self.n_values if self.n_values else 0.0
+
+    def add(self, squares: float, errors: float, n_values: int, n_zeros: int, looks: int = 1) -> None:
+        self.looks += looks
+        self.squares += squares
+        self.errors += errors
+        self.n_values += n_values
+        self.n_zeros += n_zeros
+
+    def __str__(self) -> str:
+        return "relative error %.3f, %.0f %% became 0" % (self.error, 100 * self.zeros)
 
 
 @dataclasses.dataclass
@@ -36,6 +69,8 @@ class Tally:
     unkept: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     # {codec: gathers with loss of changes}
     rounded: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    # {(group of parameters, parameter): what is lost}
+    losses: dict[tuple[str, str], Loss] = dataclasses.field(default_factory=dict)
     samples: int = 0  # of what lossless messages would have been
     sampled_bytes: int = 0  # plain
     sampled_lossless_bytes: int = 0
@@ -44,6 +79,22 @@ class Tally:
     def exact(self) -> collections.Counter[str]:
         """What `unquantized` was called before."""
         return self.unquantized
+
+    def loss_by_group(self) -> dict[str, Loss]:
+        found: dict[str, Loss] = {}
+        for (group, _), one in self.losses.items():
+            found.setdefault(group, Loss()).add(one.squares, one.errors, one.n_values, one.n_zeros, one.looks)
+        return found
+
+    def _lost(self) -> str:
+        """Of all, and of the group that loses the most."""
+        groups = self.loss_by_group()
+        whole = Loss()
+        for one in groups.values():
+            whole.add(one.squares, one.errors, one.n_values, one.n_zeros, one.looks)
+        most = max(groups, key=lambda group: (groups[group].zeros, groups[group].error))
+        of = " (of %s: %s)" % (most, groups[most]) if len(groups) > 1 else ""
+        return "lost, by samples (%d): %s%s" % (whole.looks, whole, of)
 
     def lossless_bytes(self) -> int:
         """What lossless messages would have taken, about, from samples of what was sent with loss; 0: there
@@ -61,11 +112,12 @@ class Tally:
         texts = [(self.unquantized, "not quantized: "), (self.unkept, "without replicas: "),
                  (self.rounded, "changes with loss: ")]
         found = [name + listed(counts) for counts, name in texts if counts]
+        found += [self._lost()] if self.losses else []
         return found + ([lossless] if self.lossless_bytes() else [])
 
     def line(self, name: str) -> str:
         ratio = " (%.2f)" % (self.sent_bytes / self.plain_bytes) if self.plain_bytes else ""
-        text = "%s: %d calls, %.1f MB to other nodes where plain is %.1f MB%s" % (
+        text = "%s: %d calls, %.1f MB to other nodes, plain %.1f MB%s" % (
             name, self.calls, self.sent_bytes / 1e6, self.plain_bytes / 1e6, ratio)
         text += ", took %.2f s, waited for %.2f s" % (self.took_sec, self.wait_sec)
         return "; ".join([text] + self._rest())
@@ -83,6 +135,14 @@ class Elsewhere:
         calls = ["%d calls" % self.calls] if self.calls else []
         size = ["about %.1f MB" % (self.sent_bytes / 1e6)] if self.sent_bytes else []
         return ", ".join(["%s (%s)" % (kind, reason) if reason else kind] + calls + size)
+
+
+LINE_CHARS = 109  # and ten for who says it
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, LINE_CHARS, initial_indent=indent, subsequent_indent=indent + "    ",
+                         break_long_words=False, break_on_hyphens=False)
 
 
 class Report(dict[str, Tally]):
@@ -107,17 +167,18 @@ class Report(dict[str, Tally]):
             or "no use: no model was given to fully_shard or to a hook, or none was trained")
 
     def __str__(self) -> str:
-        lines = ["  " + tally.line(name) for name, tally in sorted(self.items())]
+        lines = [tally.line(name) for name, tally in sorted(self.items())]
         sent = any(tally.plain_bytes for tally in self.values())
         reasons = collections.Counter(kind for kind, _ in self.elsewhere)
         for (kind, reason), one in sorted(self.elsewhere.items()):
             is_said = not sent and reasons[kind] == 1  # by _nothing()
             if one.calls or one.sent_bytes or not is_said:
-                lines.append("  not over thinwire: " + one.line(kind, "" if is_said else reason))
+                lines.append("not over thinwire: " + one.line(kind, "" if is_said else reason))
         nonfinite = ", %d blocks with NaN or Inf" % self.nonfinite_blocks if self.nonfinite_blocks else ""
         counted = "%.1f MB sent to other nodes, as counted" % (self.counted_bytes / 1e6)
         first = counted if sent else self._nothing()
-        return "\n".join([first + nonfinite] + lines)
+        return "\n".join(_wrapped(first + nonfinite, "") + [
+            part for line in lines for part in _wrapped(line, "  ")])
 
 
 class _Book:
@@ -170,6 +231,14 @@ class _Book:
             tally.sampled_bytes += plain
             tally.sampled_lossless_bytes += lossless
 
+    def lost(self, kind: str, group: str, name: str, sums: tuple[float, float, int, int]) -> Loss:
+        """Sums of one look, as Loss has them; a copy of all there are."""
+        with self.lock:
+            losses = self.tallies.setdefault(kind, Tally()).losses
+            found = losses.setdefault((group, name), Loss())
+            found.add(*sums)
+            return dataclasses.replace(found)
+
     def sent(self, kind: str, n_bytes: int) -> None:
         """Of an operation that was recorded before this was known."""
         with self.lock:
@@ -209,10 +278,10 @@ def announce(text: str) -> None:
             _say(text)
 
 
-def warn(text: str) -> None:
-    """Once, by rank 0."""
-    if text not in book.said:
-        book.said.add(text)
+def warn(text: str, once: str = "") -> None:
+    """Once, by rank 0. once: what it is about, if its text differs from time to time."""
+    if (once or text) not in book.said:
+        book.said.add(once or text)
         if book.is_first():
             autoload.set_up_logging()
             log.warning("%s", text)
@@ -239,7 +308,8 @@ def report() -> Report:
 
     with book.lock:
         tallies = {name: dataclasses.replace(tally, unquantized=tally.unquantized.copy(),
-                                             unkept=tally.unkept.copy(), rounded=tally.rounded.copy())
+                                             unkept=tally.unkept.copy(), rounded=tally.rounded.copy(),
+                                             losses=copy.deepcopy(tally.losses))
                    for name, tally in book.tallies.items()}
         elsewhere = {key: dataclasses.replace(one) for key, one in book.others.items()}
     running = engines.running()

@@ -6,6 +6,7 @@
 #include "collectives/collectives.h"
 #include "doctor/doctor.h"
 #include "hpz/keeper.h"
+#include "quant/loss.h"
 #include "transport/transport.h"
 
 #define SIZE(type) printf(#type " - %zu\n", sizeof(type))
@@ -108,6 +109,21 @@ static void print_operations(void)
 
 static void print_answers(void)
 {
+    SIZE(tw_coll_plan_t);
+    FIELD(tw_coll_plan_t, algo);
+    FIELD(tw_coll_plan_t, quantized);
+    FIELD(tw_coll_plan_t, model_sec);
+    FIELD(tw_coll_plan_t, chunk_bytes);
+    FIELD(tw_coll_plan_t, reason);
+    SIZE(tw_quant_params_t);
+    FIELD(tw_quant_params_t, codec);
+    FIELD(tw_quant_params_t, mem);
+    FIELD(tw_quant_params_t, backend);
+    SIZE(tw_quant_loss_t);
+    FIELD(tw_quant_loss_t, squares);
+    FIELD(tw_quant_loss_t, errors);
+    FIELD(tw_quant_loss_t, n_values);
+    FIELD(tw_quant_loss_t, n_vanished);
     SIZE(tw_coll_counters_t);
     FIELD(tw_coll_counters_t, inter_node_bytes);
     FIELD(tw_coll_counters_t, inter_node_messages);

@@ -50,9 +50,12 @@ def test_which_pieces_are_matrices():
 
 
 @pytest.mark.parametrize("text, found", [
-    ("int4", "int4:block=128,columns"), ("int4:columns=no", "int4:block=128,columns=no"),
-    ("int4:block=64,columns", "int4:block=64,columns"), ("int8:columns=no,hadamard", "int8:block=2048,hadamard,columns=no"),
-    ("lossless", "lossless"), ({"*.up": "plain"}, "int4:block=32,columns=no;*.up=plain"),
+    ("int4", "int4:block=128,columns"),
+    ("int4:columns=no", "int4:block=128,columns=no"),
+    ("int4:block=64,columns", "int4:block=64,columns"),
+    ("int8:columns=no,hadamard", "int8:block=2048,hadamard,columns=no"),
+    ("lossless", "lossless"),
+    ({"*.up": "plain"}, "int4:block=32,columns=no;*.up=plain"),
 ])
 def test_text(text, found):
     assert ranks.run(1, lambda _rank: policy.make(grads=text).grads_text(), backend=None,

@@ -363,3 +363,59 @@ def test_autocast(dtype):
 
     plain, ours = ranks.run(2, check), switched_on(2, check, TW_GRADS="lossless")
     assert plain[0][0] == ours[0][0] and all(map(torch.equal, plain[0][1], ours[0][1]))
+
+
+def gradients(rank, hook=None, named=False):
+    """{name: gradient} of a first step, and of a later one."""
+    model, found = DistributedDataParallel(make(), bucket_cap_mb=0.03), []
+    if hook is not None:
+        model.register_comm_hook(None, hook(model) if named else hook())
+    generator = torch.Generator().manual_seed(rank)
+    for _ in range(5):
+        model.zero_grad()
+        x = torch.randn(40, WIDTH, generator=generator)
+        x[:, 3] *= 100  # a feature that is far larger than the others
+        (model.module[0][1:](x) + model(x) - x).square().mean().backward()
+        found.append({name: one.grad.clone() for name, one in model.module.named_parameters()})
+    return found
+
+
+def differing(one, other):
+    return {name for name in one if not torch.equal(one[name], other[name])}
+
+
+def test_gradients_by_name():
+    def check(rank):
+        expected = gradients(rank, lambda: thinwire.ddp_hook("plain"))
+        some = {"*": "int8:columns=no", "*.3": "lossless", "1.1": "plain"}
+        found = gradients(rank, lambda model: thinwire.ddp_hook(some, 0, model), named=True)
+        with pytest.raises(ValueError, match="need the model"):
+            thinwire.ddp_hook(some)
+        return differing(found[-1], expected[-1]), gradients(rank)
+
+    def by_variable(rank):
+        return gradients(rank)
+
+    results = ranks.run(2, check)
+    assert [one for one, _ in results] == [{"0.1.weight", "2.1.weight"}] * 2
+    text = "int8:columns=no;*.3=lossless;1.1=plain;*.nobody=plain"
+    for own, (_, plain) in zip(switched_on(2, by_variable, TW_GRADS=text), results):
+        assert differing(own[-1], plain[-1]) == {"0.1.weight", "2.1.weight"}
+
+
+def test_scales_of_columns():
+    """What a large feature does to the others' gradients."""
+
+    def check(rank):
+        expected = gradients(rank, lambda: thinwire.ddp_hook("plain"))[-1]["0.1.weight"]
+        errors = []
+        for codec in ("int4:columns=no", "int4"):
+            found = gradients(rank, lambda: thinwire.ddp_hook(codec, 0))[-1]["0.1.weight"]
+            small = torch.arange(WIDTH) != 3
+            errors.append(((found - expected)[:, small].norm() / expected[:, small].norm()).item())
+        found = thinwire.report()["ddp all-reduce"].losses
+        assert ("bucket 0", "a parameter of 48 x 95") in found
+        return errors
+
+    for without, under in ranks.run(2, check):
+        assert under < 0.35 and without > 2 * under
