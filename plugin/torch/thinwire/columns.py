@@ -1,10 +1,11 @@
 """Scales of columns, for gradients that are sent with loss.
 
-A block of 128 numbers has one scale: where one input of a layer is 100 times as large as the others, so is its
-column of the gradient, and what shares a block with it becomes 0, in every step. So each matrix is divided,
-column by column, by powers of two that all ranks have in common, and what has been summed is multiplied by
-them: nothing is rounded by that. They come from the sums of squares of the operation before, which a small
-all-reduce brings meanwhile, on all ranks the same bits; the first operation of all goes without loss."""
+A block of 128 numbers has one scale: where one input of a layer is 100 times as large as the others, so is
+its column of the gradient, and what shares a block with it becomes 0, in every step. So each matrix is
+divided, column by column, by powers of two that all ranks have in common, and what has been summed is
+multiplied by them: nothing is rounded by that. They come from the sums of squares of the operation before,
+which a small all-reduce brings meanwhile, on all ranks the same bits; the first operation of all goes without
+loss."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What is lost: of what is sent with loss a few numbers of each parameter are encoded and decoded once more now
-and then, on each rank, for the report; rank 0 warns of a parameter that loses too much."""
+"""What is lost: of what is sent with loss a few numbers of each parameter are encoded and decoded once more,
+now and then, on each rank, for the report; rank 0 warns of a parameter that loses too much."""
 
 from __future__ import annotations
 

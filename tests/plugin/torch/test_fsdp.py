@@ -8,7 +8,7 @@ import thinwire
 import torch
 import torch.distributed as dist
 from models import BF16, WIDTH, Block, batch, loss_of, make, train
-from thinwire import engine, fsdp, inside
+from thinwire import engine, fsdp, inside, operations
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -91,7 +91,8 @@ def test_the_variable_alone_loses_nothing():
         fsdp.patch()
         found = train(make(), rank, 200)
         tally = thinwire.report()
-        assert tally["reduce-scatter"].bound_bytes > 0 and not tally["reduce-scatter"].unquantized
+        assert tally["reduce-scatter"].bound_bytes > 0
+        assert set(tally["reduce-scatter"].unquantized) <= {operations.DECLINED}
         assert not tally["all-gather"].unquantized and not tally["all-gather"].unkept
         return found == expected
 
@@ -566,7 +567,7 @@ def test_replicas_reduce_over_thinwire():
         sent, plain = (getattr(found["all-reduce"], name) - getattr(tally, name)
                        for name in ("sent_bytes", "plain_bytes"))
         assert near != expected and sent < 0.2 * plain
-        assert found["all-reduce"].unquantized == {"norms and biases": 8 * 4}
+        assert found["all-reduce"].unquantized["norms and biases"] == 8 * 4
         assert found["all-gather"].plain_bytes == found["reduce-scatter"].plain_bytes == 0
         assert found.counted_bytes == found["all-reduce"].sent_bytes and not found.elsewhere
         return digest(weights(model))
