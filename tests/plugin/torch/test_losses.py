@@ -111,7 +111,6 @@ def test_lines_are_short():
     kinds = {"reduce-scatter": tally.Tally(10**5, 10**9, 10**8, took_sec=1234.0, wait_sec=1234.0)}
     for number in range(9):
         kinds["reduce-scatter"].unquantized["a reason of no small length, number %d" % number] = 10**6
-    kinds |= {"all-reduce": tally.Tally(1, 10**6, 10**6)}
     other = {("all-gather", "rank 3: TW_WEIGHTS=" + "int8:block=2048; " * 9): tally.Elsewhere(10, 10)}
     lines = str(tally.Report(kinds, other, 10**9, 5)).splitlines()
     assert max(len("thinwire: " + line) for line in lines) < 120 and len(lines) > 5
