@@ -117,9 +117,9 @@ class Tally:
 
     def line(self, name: str) -> str:
         ratio = " (%.2f)" % (self.sent_bytes / self.plain_bytes) if self.plain_bytes else ""
-        text = "%s: %d calls, %.1f MB to other nodes, plain %.1f MB%s" % (
-            name, self.calls, self.sent_bytes / 1e6, self.plain_bytes / 1e6, ratio)
-        text += ", took %.2f s, waited for %.2f s" % (self.took_sec, self.wait_sec)
+        text = "%s: %d calls, %s MB to other nodes, plain %s MB%s" % (
+            name, self.calls, _short(self.sent_bytes / 1e6, 1), _short(self.plain_bytes / 1e6, 1), ratio)
+        text += ", took %s s, waited for %s s" % (_short(self.took_sec, 2), _short(self.wait_sec, 2))
         return "; ".join([text] + self._rest())
 
 
@@ -138,6 +138,11 @@ class Elsewhere:
 
 
 LINE_CHARS = 109  # and ten for who says it
+
+
+def _short(number: float, places: int) -> str:
+    """Large ones are whole numbers."""
+    return "%.*f" % (places if number < 100 else 0, number)
 
 
 def _wrapped(text: str, indent: str) -> list[str]:
