@@ -48,9 +48,12 @@ tw_status_t lossless_set_read(const char *path, lossless_set_t *set);
  *  under the scales of rows and columns, which cost nothing here. bf16 and fp32 only: otherwise NAN. */
 void lossless_set_entropy(const lossless_set_t *set, double *by_tensor, double *by_scales);
 
-/** Train a GPT-2 of 0.84 M parameters on the King James text: gradients and weights of the last step,
- *  bf16. */
-tw_status_t lossless_train(size_t steps, lossless_set_t *gradients, lossless_set_t *weights);
+#define LOSSLESS_SETS 7
+
+/** Train a GPT-2 of 0.84 M parameters on the King James text: gradients and weights of the last step in
+ *  bf16; gradients in fp32, then those that are bf16 numbers of one rank, and sums of two, four and eight
+ *  ranks'. */
+tw_status_t lossless_train(size_t steps, lossless_set_t sets[LOSSLESS_SETS]);
 
 /** Measure with the row's backend, a message for each chunk_elems elements of a tensor: fill what these two
  *  and the set's entropy do not say. */

@@ -24,7 +24,7 @@ typedef struct {
     tw_model_t *model;
     const tw_model_tensor_t *tensors;
     size_t n_tensors, n_params, x_elems;
-    float *master, *m, *v, *grads; /* [n_params] */
+    float *master, *m, *v, *grads, *sums; /* [n_params] */
     uint16_t *weights;
     uint8_t *saved[LAYERS + 1];
     float *x[LAYERS + 1]; /* what unit u - 1 made */
@@ -38,7 +38,7 @@ static tw_status_t take_memory(training_t *t)
     tw_model_sizes_t sizes = tw_model_sizes_get(t->model, BATCH, SEQUENCE);
     TW_TRY(tw_model_reserve(t->model, BATCH, SEQUENCE));
     t->x_elems = sizes.x_elems;
-    t->master = tw_buffer_alloc_zero(4 * t->n_params * sizeof(float));
+    t->master = tw_buffer_alloc_zero(5 * t->n_params * sizeof(float));
     t->weights = tw_buffer_alloc(t->n_params * sizeof(*t->weights));
     t->weight_ptrs = calloc(t->n_tensors, sizeof(*t->weight_ptrs));
     t->grad_ptrs = calloc(t->n_tensors, sizeof(*t->grad_ptrs));
@@ -55,6 +55,7 @@ static tw_status_t take_memory(training_t *t)
     t->m = t->master + t->n_params;
     t->v = t->m + t->n_params;
     t->grads = t->v + t->n_params;
+    t->sums = t->grads + t->n_params;
     return TW_OK;
 }
 
@@ -139,20 +140,37 @@ static void update(training_t *t, size_t step)
     }
 }
 
-static tw_status_t give(const training_t *t, const char *name, const float *from, lossless_set_t *set)
+static tw_status_t give(const training_t *t, const char *name, tw_type_t type, const float *from,
+                        lossless_set_t *set)
 {
     TW_TRY(lossless_set_init(set, name, t->n_tensors));
     for (size_t i = 0; i < t->n_tensors; i++) {
         const tw_model_tensor_t *tensor = &t->tensors[i];
         size_t row_elems = tensor->n_dims == 2 ? tensor->shape[1] : 0;
-        TW_TRY(lossless_set_add(set, TW_TYPE_BF16, tensor->n_elems, row_elems));
-        tw_convert_from_fp32(TW_TYPE_BF16, from, 1.0f, set->tensors[i].values, tensor->n_elems);
+        TW_TRY(lossless_set_add(set, type, tensor->n_elems, row_elems));
+        tw_convert_from_fp32(type, from, 1.0f, set->tensors[i].values, tensor->n_elems);
         from += tensor->n_elems;
     }
     return TW_OK;
 }
 
-tw_status_t lossless_train(size_t steps, lossless_set_t *gradients, lossless_set_t *weights)
+/** What ranks would reduce in fp32 at this step: their gradients in bf16, summed up. */
+static tw_status_t give_sums(training_t *t, size_t step, lossless_set_t sets[4])
+{
+    static const char *const names[] = {"widened", "sum of 2", "sum of 4", "sum of 8"};
+    for (size_t rank = 0, next = 0; next < 4; rank++) {
+        TW_TRY(backward(t, step + rank));
+        tw_convert_from_fp32(TW_TYPE_BF16, t->grads, 1.0f, t->weights, t->n_params);
+        tw_convert_add_fp32(TW_TYPE_BF16, t->weights, t->sums, t->n_params);
+        if (rank + 1 == (size_t)1 << next) {
+            TW_TRY(give(t, names[next], TW_TYPE_FP32, t->sums, &sets[next]));
+            next++;
+        }
+    }
+    return TW_OK;
+}
+
+tw_status_t lossless_train(size_t steps, lossless_set_t sets[LOSSLESS_SETS])
 {
     training_t t = {0};
     tw_status_t status = init(&t);
@@ -163,10 +181,16 @@ tw_status_t lossless_train(size_t steps, lossless_set_t *gradients, lossless_set
         }
     }
     if (status == TW_OK) {
-        status = give(&t, "gradients", t.grads, gradients);
+        status = give(&t, "gradients", TW_TYPE_BF16, t.grads, &sets[0]);
     }
     if (status == TW_OK) {
-        status = give(&t, "weights", t.master, weights);
+        status = give(&t, "weights", TW_TYPE_BF16, t.master, &sets[1]);
+    }
+    if (status == TW_OK) {
+        status = give(&t, "fp32", TW_TYPE_FP32, t.grads, &sets[2]);
+    }
+    if (status == TW_OK) {
+        status = give_sums(&t, steps, sets + 3);
     }
     cleanup(&t);
     return status;

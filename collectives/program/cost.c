@@ -5,12 +5,6 @@
 
 #include "collectives/quantized/chunks.h"
 
-/** What the lossless codec leaves of weights and gradients: their exponents, mostly. */
-static double lossless_share(tw_type_t type)
-{
-    return type == TW_TYPE_BF16 ? 0.65 : type == TW_TYPE_FP16 ? 0.84 : 0.82;
-}
-
 /** What a lossless message carries beside its elements, about: scales, classes, tables. Measured on gradients
  *  and weights, in messages of 2 to 64 KB. */
 #define LOSSLESS_HEAD_BYTES 160
@@ -22,7 +16,8 @@ static double segment_bytes(tw_type_t type, const tw_quant_codec_t *codec, size_
     if (!codec) {
         return plain;
     }
-    return codec->lossless ? plain * lossless_share(type) : (double)tw_quant_encoded_bytes(codec, n_elems);
+    return codec->lossless ? (double)n_elems * tw_quant_lossless_usual_bits(type) / 8
+                           : (double)tw_quant_encoded_bytes(codec, n_elems);
 }
 
 double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec)

@@ -37,9 +37,8 @@ typedef struct tw_plan_speed {
 /** What the transport's buffers, pages of code and the like take in a process of the cluster in a box. */
 #define TW_PLAN_PROCESS_BYTES 1.8e6
 
-/** What the lossless codec takes of a bf16 value: of a GPT's, in runs of 600 steps. */
-#define TW_PLAN_LOSSLESS_WEIGHT_BITS 10.6
-#define TW_PLAN_LOSSLESS_GRADIENT_BITS 10.4
+/** What the lossless codec takes of a bf16 weight: of a GPT's, in runs of 600 steps. */
+#define TW_PLAN_LOSSLESS_WEIGHT_BITS (tw_quant_lossless_usual_bits(TW_TYPE_BF16) + 0.2)
 
 /** What a run is planned for. */
 typedef struct tw_plan_cluster {

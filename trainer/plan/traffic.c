@@ -12,9 +12,6 @@
 /* What each rank tells each other one of an all-to-all: what is to come. */
 #define PAIR_BYTES 16.0
 
-/* Of an fp32 value, below bf16's: noise, which nothing makes shorter. */
-#define LOW_BITS 16.0
-
 typedef struct counting {
     const tw_train_options_t *options;
     const tw_plan_cluster_t *cluster;
@@ -204,7 +201,7 @@ static tw_plan_flow_t reduce_cut(const counting_t *counting, const cut_t *cut, d
     int is_fp32 = o->communication == TW_TRAIN_COMMUNICATION_FP32;
     counting_t gradients = *counting;
     gradients.plain_bytes = is_fp32 ? 4.0 : 2.0;
-    gradients.lossless_bits = TW_PLAN_LOSSLESS_GRADIENT_BITS + (is_fp32 ? LOW_BITS : 0.0);
+    gradients.lossless_bits = tw_quant_lossless_usual_bits(is_fp32 ? TW_TYPE_FP32 : TW_TYPE_BF16);
     const tw_quant_codec_t *between = tw_engine_codec(&counting->codecs.gradients),
                            *within = tw_engine_codec(&counting->codecs.inner);
     if (counting->cluster->n_nodes == 1 && !o->lossless_gradients) {
@@ -408,7 +405,9 @@ tw_status_t tw_plan_traffic_of(const tw_train_options_t *o, const tw_model_t *mo
                                      *o->groups ? frozen : NULL,
                                      codecs,
                                      o->bf16 ? 2.0 : 4.0,
-                                     TW_PLAN_LOSSLESS_WEIGHT_BITS + (o->bf16 ? 0.0 : LOW_BITS)};
+                                     TW_PLAN_LOSSLESS_WEIGHT_BITS +
+                                         tw_quant_lossless_usual_bits(o->bf16 ? TW_TYPE_BF16 : TW_TYPE_FP32) -
+                                         tw_quant_lossless_usual_bits(TW_TYPE_BF16)};
         plan_units(&counting, &traffic);
         tw_hpz_layout_destroy(layout);
         *out = traffic;
