@@ -10,7 +10,7 @@
 #define TW_QUANT_CUDA_LOSSLESS_JOB_H
 
 #include "quant/cuda/entropy_job.h"
-#include "quant/lossless/model.h"
+#include "quant/lossless/tails.h"
 
 TW_C_BEGIN
 

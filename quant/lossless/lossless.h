@@ -4,7 +4,7 @@
  *  Read value.h (one element), ref.c (one block, the oracle), then scales.c (what an encoder makes of a
  *  tensor), model.h and model.c (the coder's tables), head.c (what is sent of both), walk.c (which elements
  *  come next), codec.c (the public calls) and last lanes.h and symbols.h (ref.c again, 8 or 16 elements at a
- *  time). tables.h has constants.
+ *  time). tables.h has constants, tails.h what an encoder makes of tails.
  *
  *  An element is a head of 16 bits as a bf16 has it (sign, 8 bits of exponent, 7 of mantissa) and a tail:
  *  nothing for bf16, the low 16 bits of fp32, the low 3 bits of fp16, whose exponent has 5 bits. Magnitudes

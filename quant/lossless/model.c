@@ -1,5 +1,5 @@
 /* What the coders look up, made from the tables of classes. */
-#include "quant/lossless/model.h"
+#include "quant/lossless/tails.h"
 
 /** 1: what is looked up for a class is not that of its table, which it now is said to be. */
 static int is_new(tw_lossless_made_t *made, uint32_t row_class, const tw_lossless_table_t *table)

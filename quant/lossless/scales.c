@@ -1,5 +1,5 @@
 /* What an encoder makes of tensors: pieces, scales of rows and columns, classes, and tables from a sample. */
-#include "quant/lossless/model.h"
+#include "quant/lossless/tails.h"
 
 #define ROW_LEAST 64    /* shorter rows are taken together: a scale takes 5 bits */
 #define ROW_UNKNOWN 128 /* of tensors without rows, and of pieces with next to none */

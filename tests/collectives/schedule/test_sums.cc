@@ -108,12 +108,13 @@ TEST_F(Work, CopyBetweenDifferentPieces)
     EXPECT_EQ(read(TW_TYPE_BF16, to), read(TW_TYPE_BF16, from));
 }
 
-/* Order and rounding as promised: ((a + b) + c) in fp32, times the factor, rounded once. */
+/* Order and rounding as promised: ((a + b) + c) in fp32, times scale and factor as one, rounded once. */
 TEST_F(Work, SumsInOrderAndRoundsOnce)
 {
     for (tw_type_t type : TYPES) {
         for (size_t n_inputs : {1, 2, 3, 5}) {
-            for (float factor : {1.0f, 1.0f / 3}) {
+            for (float factor : {1.0f, 1.0f / 3, 1.0f / 7}) {
+                const float scale = factor == 1.0f / 7 ? 1.0f / 3 : 1.0f;
                 size_t n = 4099;
                 std::vector<tw_span_t> inputs;
                 std::vector<float> expected(n);
@@ -127,11 +128,11 @@ TEST_F(Work, SumsInOrderAndRoundsOnce)
                     inputs.push_back(tw_span_view(view, 0, n));
                 }
                 std::vector<uint8_t> rounded(n * 4);
-                tw_convert_from_fp32(type, expected.data(), factor, rounded.data(), n);
+                tw_convert_from_fp32(type, expected.data(), scale * factor, rounded.data(), n);
                 tw_convert_to_fp32(type, rounded.data(), expected.data(), n);
                 const tw_view_t *to = pieces(type, std::vector<float>(n), 17);
-                tw_work_sum_t sum = {type, inputs.data(), n_inputs, 0,
-                                     1,    factor,        INFINITY, tw_span_view(to, 0, n)};
+                tw_work_sum_t sum = {type,  inputs.data(), n_inputs, 0,
+                                     scale, factor,        INFINITY, tw_span_view(to, 0, n)};
                 EXPECT_NE(tw_work_reduce(sched, &sum), TW_TASK_NONE);
                 run();
                 EXPECT_EQ(read(type, to), expected) << tw_type_name(type) << " " << n_inputs;

@@ -195,7 +195,7 @@ TEST_F(LosslessCuda, EveryTypeAndRow)
 
 TEST_F(LosslessCuda, SeveralBlocks)
 {
-    for (Values kind : {Values::gradient, Values::mixed, Values::sparse, Values::patches}) {
+    for (Values kind : {Values::gradient, Values::mixed, Values::sparse, Values::patches, Values::crowded}) {
         for (tw_type_t type : types) {
             round_trip(kind, type, {{2 * block + 77, 512, 0}});
         }

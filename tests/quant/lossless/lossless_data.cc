@@ -86,7 +86,7 @@ struct Maker {
     bool is_bits(size_t i) const
     {
         return values == Values::random || values == Values::special || values == Values::tiny ||
-               (values == Values::mixed && i / 65536 % 2) ||
+               values == Values::crowded || (values == Values::mixed && i / 65536 % 2) ||
                (values == Values::patches && i / 65536 % 3 == 2);
     }
 
@@ -95,6 +95,11 @@ struct Maker {
         const uint32_t sign = type == TW_TYPE_FP32 ? 0x80000000u : 0x8000u;
         if (values == Values::special) {
             return special_bits(type, random);
+        }
+        if (values == Values::crowded) {
+            const uint32_t head = (random() & 0x807f) | (100 + random() % 28) << 7;
+            const uint32_t tail = random() % 3 ? random() & 0xffff : 0;
+            return type == TW_TYPE_FP32 ? head << 16 | tail : head;
         }
         return values == Values::tiny ? (random() & sign) | random() % 9 : uint32_t(random());
     }
@@ -106,7 +111,7 @@ std::string name_of(Values values)
 {
     const char *names[] = {"gradient", "weight", "zero",        "sparse",   "constant", "random",
                            "special",  "tiny",   "mostly_zero", "outliers", "mixed",    "widened",
-                           "few",      "sums",   "halves",      "integers", "patches"};
+                           "few",      "sums",   "halves",      "integers", "patches",  "crowded"};
     return names[size_t(values)];
 }
 

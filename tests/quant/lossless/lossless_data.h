@@ -31,12 +31,13 @@ enum class Values {
     halves,   /**< weights in fp16 */
     integers, /**< of any size up to 2^17 */
     patches,  /**< sums, widened and random bits by turns of 65,536 elements */
+    crowded,  /**< of many octaves, one tail of three is 0: blocks that would have too many words */
 };
 constexpr Values all_values[] = {Values::gradient,    Values::weight,   Values::zero,    Values::sparse,
                                  Values::constant,    Values::random,   Values::special, Values::tiny,
                                  Values::mostly_zero, Values::outliers, Values::mixed,   Values::widened,
                                  Values::few,         Values::sums,     Values::halves,  Values::integers,
-                                 Values::patches};
+                                 Values::patches,     Values::crowded};
 std::string name_of(Values values);
 
 /** n elements of a type as bytes, a matrix of rows of `columns`; always the same for the same arguments. */

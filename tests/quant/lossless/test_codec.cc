@@ -156,9 +156,11 @@ TEST_F(LosslessCodec, EveryBitComesBackOnEveryBackend)
 TEST_F(LosslessCodec, TailsOfManyBlocks)
 {
     round_trip(Values::patches, TW_TYPE_FP32, 3 * block + 77, 128);
-    for (Values kind : {Values::few, Values::sums, Values::halves, Values::integers}) {
+    for (Values kind : {Values::few, Values::sums, Values::halves, Values::integers, Values::crowded}) {
         round_trip(kind, TW_TYPE_FP32, 2 * block + 77, 500);
     }
+    const Bytes crowded = tw::make_values(Values::crowded, TW_TYPE_FP32, block, 500);
+    EXPECT_EQ(Codec("ref", TW_TYPE_FP32).encode(crowded, 500)[3], TW_LOSSLESS_TAILED) << "as it is meant";
 }
 
 TEST_F(LosslessCodec, EveryTypeAndRow)

@@ -263,7 +263,7 @@ void give_tails(std::vector<WrongMessage> &to)
     is.head[at] = 17;
     give_even(coded, "more tables than contexts", is, to);
     /* Raw heads with tails in lanes that are not there. */
-    is = listed.parts();
+    is = coded.parts();
     is.raw.assign(2 * Maker::n, 0);
     is.words.clear();
     is.lanes.clear();
@@ -271,9 +271,9 @@ void give_tails(std::vector<WrongMessage> &to)
     is.tails.clear();
     is.entry.sizes = TW_ENTROPY_RAW;
     is.entry.tails = 0;
-    listed.give("raw heads, no tails", is, to, true);
+    coded.give("raw heads, no tails", is, to, true);
     is.entry.tails = TW_LOSSLESS_TAILS_CODED;
-    listed.give("tails in lanes of raw heads", is, to);
+    coded.give("tails in lanes of raw heads", is, to);
     const Maker narrow(Values::gradient, TW_TYPE_BF16);
     is = narrow.parts();
     is.header.form = TW_LOSSLESS_TAILED;
