@@ -26,7 +26,6 @@ static void sign(tw_coll_request_t *request)
                        (uint64_t)args->root,
                        args->seed,
                        args->step,
-                       request->choice.chunk_bytes,
                        request->choice.least_packed_bytes};
     float factor = args->factor;
 
@@ -42,6 +41,7 @@ static void sign(tw_coll_request_t *request)
         .type = (uint32_t)args->type,
         .algo = (uint32_t)request->choice.algo,
         .n_elems = args->op == TW_COLL_ALLTOALL ? 0 : request->n_elems,
+        .chunk_bytes = request->choice.chunk_bytes,
         .hash = hash,
     };
 }
@@ -67,15 +67,20 @@ static void log_mismatch(const tw_coll_request_t *request, int peer)
                  algo_name(request, posted), posted->sequence);
         return;
     }
+    char why[128] = "";
+    if (own->n_elems == other->n_elems && own->op == other->op) {
+        (void)snprintf(why, sizeof(why), "; counts, reduction, factor, root, codecs or seed may differ");
+    }
+    if (own->chunk_bytes != other->chunk_bytes) {
+        (void)snprintf(why, sizeof(why), "; chunks are of %llu bytes here and %llu there (TW_COLL_CHUNK)",
+                       (unsigned long long)own->chunk_bytes, (unsigned long long)other->chunk_bytes);
+    }
     tw_error("rank %d: rank %d disagrees about an operation: here it is number %u, %s (%s) of %llu %s, "
              "there number %u, %s (%s) of %llu %s%s",
              rank, peer, own->sequence, tw_coll_op_name((tw_coll_op_t)own->op), algo_name(request, own),
              (unsigned long long)own->n_elems, tw_type_name((tw_type_t)own->type), other->sequence,
              tw_coll_op_name((tw_coll_op_t)other->op), algo_name(request, other),
-             (unsigned long long)other->n_elems, tw_type_name((tw_type_t)other->type),
-             own->n_elems == other->n_elems && own->op == other->op
-                 ? "; counts, reduction, factor, root, codecs, seed or chunk may differ"
-                 : "");
+             (unsigned long long)other->n_elems, tw_type_name((tw_type_t)other->type), why);
 }
 
 /** The neighbour who is heard. */

@@ -46,6 +46,7 @@ typedef struct tw_coll_signature {
     uint32_t op, type; /**< a failed post: op is TW_COLL_OP_COUNT, all but sequence 0 */
     uint32_t algo;     /**< row of the table */
     uint64_t n_elems;
+    uint64_t chunk_bytes;
     uint64_t hash; /**< of everything else that must agree */
 } tw_coll_signature_t;
 

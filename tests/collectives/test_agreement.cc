@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "collectives/communicator.h"
 #include "tests/collectives/sweep.h"
 #include "tests/common/fixture.h"
 
@@ -90,6 +91,24 @@ TEST_F(Check, TheErrorSaysWhatBothTakeItFor)
     EXPECT_GE(before + behind, 1u); /* either neighbour may be the first to notice */
     EXPECT_EQ(log_count("allreduce (ring) of 4008 bf16"), before + behind);
     EXPECT_EQ(log_count("allreduce (ring) of 4007 bf16"), before + behind);
+}
+
+/* Both chunks, and the variable. */
+TEST_F(Check, ChunksThatDifferAreNamed)
+{
+    allow_log("another size than");
+    allow_log("were expected");
+    expect_log("TW_COLL_CHUNK)");
+    expect_log("gave the job up: ranks disagree about an operation");
+    tw::World world(tw::nodes_of({1, 1, 1}));
+    world.coll(1)->options.chunk_bytes = 1024;
+    world.run([&](int rank) {
+        tw::Job job(make_case(TW_COLL_ALLREDUCE, "ring", {4000}), world.size(), rank);
+        EXPECT_LT(tw_coll_run(world.coll(rank), job.args()), 0);
+    });
+    EXPECT_GE(log_count("; chunks are of 512 bytes here and 1024 there (TW_COLL_CHUNK)") +
+                  log_count("; chunks are of 1024 bytes here and 512 there (TW_COLL_CHUNK)"),
+              1u);
 }
 
 /* Whoever it is, the one after it in the ring hears of it and says who: in worlds of 2 to 8. */

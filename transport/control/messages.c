@@ -147,6 +147,9 @@ void tw_msg_join_write(const tw_msg_join_t *join, tw_msg_writer_t *out)
     write_number(out, join->shm_id, 8);
     tw_msg_write(out, join->version, sizeof(join->version));
     tw_msg_write(out, join->ucx, sizeof(join->ucx));
+    write_number(out, (uint32_t)join->local_world, 4);
+    tw_msg_write(out, join->net_tls, sizeof(join->net_tls));
+    tw_msg_write(out, join->node_tls, sizeof(join->node_tls));
 }
 
 /** A text that ends somewhere in a field of its own. */
@@ -175,6 +178,13 @@ tw_status_t tw_msg_join_parse(const uint8_t *in, size_t bytes, tw_msg_join_t *jo
     if (reader.left > 0) {
         read_text(&reader, join->version, sizeof(join->version));
         read_text(&reader, join->ucx, sizeof(join->ucx));
+    }
+    join->local_world = -1;
+    join->net_tls[0] = join->node_tls[0] = '\0';
+    if (reader.left > 0) {
+        join->local_world = (int32_t)read_number(&reader, 4);
+        read_text(&reader, join->net_tls, sizeof(join->net_tls));
+        read_text(&reader, join->node_tls, sizeof(join->node_tls));
     }
     return reader.failed ? TW_ERR_FORMAT : TW_OK;
 }

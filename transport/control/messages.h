@@ -33,10 +33,11 @@ TW_C_BEGIN
 #define TW_MSG_DEVICE_BYTES 16
 #define TW_MSG_TEXT_BYTES 256
 #define TW_MSG_VERSION_BYTES 24
+#define TW_MSG_TLS_BYTES 16
 #define TW_MSG_HEARD_MAX 512u
 #define TW_MSG_ADDRESS_MAX (64u << 10)
 
-/** X(name, value, largest payload) */
+/** X(name, value, largest payload). JOIN's stays: another version must take it, to be named. */
 #define TW_MSG_LIST(X)                                              \
     X(TW_MSG_HELLO, 1, TW_MSG_NONCE_BYTES + TW_MSG_SHARE_BYTES)     \
     X(TW_MSG_CHALLENGE, 2, TW_MSG_NONCE_BYTES + TW_MSG_SHARE_BYTES) \
@@ -101,6 +102,9 @@ typedef struct tw_msg_join {
     uint64_t shm_id;  /**< equal where shared memory works */
     /** Of Thinwire, and of its UCX; "" of one that does not say. Parsed: unprintable bytes are '?'. */
     char version[TW_MSG_VERSION_BYTES], ucx[TW_MSG_VERSION_BYTES];
+    int32_t local_world; /**< ranks of its node, as the launcher says; -1: it does not */
+    /** TW_NET_TLS and TW_NODE_TLS, cut to fit; "" of one that does not say */
+    char net_tls[TW_MSG_TLS_BYTES], node_tls[TW_MSG_TLS_BYTES];
 } tw_msg_join_t;
 
 void tw_msg_join_write(const tw_msg_join_t *join, tw_msg_writer_t *out);
@@ -115,7 +119,10 @@ typedef struct tw_msg_settings {
 typedef struct tw_msg_member {
     int32_t local_rank;
     uint64_t node_id, shm_id;
-    char ucx[TW_MSG_VERSION_BYTES]; /**< known to the rank itself, and to rank 0 */
+    /* Known to the rank itself, and to rank 0. */
+    char ucx[TW_MSG_VERSION_BYTES];
+    int32_t local_world;
+    char net_tls[TW_MSG_TLS_BYTES], node_tls[TW_MSG_TLS_BYTES];
 } tw_msg_member_t;
 
 void tw_msg_members_write(const tw_msg_settings_t *settings, const tw_msg_member_t *members, uint32_t world,

@@ -166,8 +166,11 @@ static unsigned listener_progress(tw_p2p_listener_t *listener)
         const tw_status_t status = tw_handshake_step(handshake);
         n += handshake->stage != before;
         if (status < 0) {
-            tw_debug("%s: %s: not let in: %s", listener->p2p->name, handshake->connection.name,
-                     tw_status_string(status));
+            char more[TW_STRANGERS_MORE_BYTES];
+            if (tw_strangers_may_log(&listener->p2p->strangers, tw_time_ns(), more)) {
+                tw_debug("%s: %s: not let in: %s%s", listener->p2p->name, handshake->connection.name,
+                         tw_status_string(status), more);
+            }
             send_away(listener, i--);
         }
     }

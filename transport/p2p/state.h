@@ -16,6 +16,7 @@
 
 #include <poll.h>
 
+#include "transport/control/strangers.h"
 #include "transport/p2p/carrier.h"
 #include "transport/p2p/peers.h"
 #include "transport/p2p/requests.h"
@@ -50,6 +51,7 @@ struct tw_p2p {
     unsigned (*meet)(tw_p2p_t *p2p);
     uint64_t aborted_ns;       /**< when a peer was last closed with messages under way */
     int in_callback, n_events; /**< a carrier is calling back; what progress has done since it began */
+    tw_strangers_log_t strangers;
     uint64_t watch_ns;         /**< when connections over TCP are looked at next */
     uint64_t moved_ns;         /**< when one of them last carried much; 0: never */
     int n_watched;             /**< peers over TCP, when they were last looked at */

@@ -215,8 +215,12 @@ void tw_tcp_accept(tw_tcp_device_t *device)
         }
     }
     if (errno != EAGAIN) {
-        tw_error("%s: %s: cannot take a connection, will try again: %s", device->worker->p2p->name,
-                 device->name, strerror(errno));
+        const int error = errno;
+        char more[TW_STRANGERS_MORE_BYTES];
+        if (tw_strangers_may_log(&device->worker->p2p->strangers, tw_time_ns(), more)) {
+            tw_error("%s: %s: cannot take a connection, will try again: %s%s", device->worker->p2p->name,
+                     device->name, strerror(error), more);
+        }
         device->accept_ns = tw_time_ns() + NO_DESCRIPTOR_NS;
     }
 }
@@ -225,9 +229,12 @@ void tw_tcp_accept(tw_tcp_device_t *device)
 
 static void not_let_in(tw_tcp_link_t *link, const char *why)
 {
-    char name[80];
-    tw_socket_peer_name(link->fd, name, sizeof(name));
-    tw_debug("%s: %s: not let in: %s", link->device->worker->p2p->name, name, why);
+    tw_p2p_t *p2p = link->device->worker->p2p;
+    char name[80], more[TW_STRANGERS_MORE_BYTES];
+    if (tw_strangers_may_log(&p2p->strangers, tw_time_ns(), more)) {
+        tw_socket_peer_name(link->fd, name, sizeof(name));
+        tw_debug("%s: %s: not let in: %s%s", p2p->name, name, why, more);
+    }
     tw_tcp_drop(link);
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "transport/control/socket.h"
+#include "transport/control/strangers.h"
 #include "transport/rendezvous/rendezvous.h"
 
 /** Connections that have proven nothing yet; one more pushes the oldest out. */
@@ -35,6 +36,9 @@ typedef struct server {
     uint8_t (*instances)[TW_MSG_INSTANCE_BYTES]; /**< [world] */
     stranger_t strangers[STRANGERS_MAX];         /**< the oldest first */
     int n_strangers;
+    tw_strangers_log_t log;
+    int n_unproven; /**< that spoke as a rank does, and do not hold the token; the last of them */
+    char unproven[TW_CONNECTION_NAME_BYTES];
     struct pollfd *pollfds; /**< [1 + STRANGERS_MAX + world] */
     char refusal[TW_MSG_TEXT_BYTES];
 } server_t;
@@ -117,9 +121,21 @@ static void stranger_remove(server_t *server, int index)
 
 static void stranger_drop(server_t *server, int index, const char *why)
 {
-    tw_info("rank 0: dropping the connection from %s: %s", server->strangers[index].connection.name, why);
+    char more[TW_STRANGERS_MORE_BYTES];
+    if (tw_strangers_may_log(&server->log, tw_time_ns(), more)) {
+        tw_info("rank 0: dropping the connection from %s: %s%s", server->strangers[index].connection.name,
+                why, more);
+    }
     tw_connection_cleanup(&server->strangers[index].connection);
     stranger_remove(server, index);
+}
+
+static void note_unproven(server_t *server, const stranger_t *stranger, tw_status_t status)
+{
+    if (status == TW_ERR_AUTH) {
+        server->n_unproven++;
+        memcpy(server->unproven, stranger->connection.name, sizeof(server->unproven));
+    }
 }
 
 static void accept_some(server_t *server)
@@ -176,14 +192,28 @@ static tw_status_t version_check(server_t *server, const tw_msg_join_t *join, co
                          or_older(join->version), TW_VERSION);
 }
 
-/** Ranks that share memory lay it out as their UCX does. */
+/** Ranks that share memory lay it out as their UCX does, which a rank that is alone on its node does
+ *  without. */
 static tw_status_t ucx_check(server_t *server, const tw_msg_join_t *join, const char *name)
 {
     const tw_rendezvous_t *rendezvous = server->rendezvous;
     for (int r = 0; r < rendezvous->world; r++) {
         const tw_msg_member_t *member = &rendezvous->members[r];
         const int is_here = r == 0 || tw_connection_is_open(&rendezvous->connections[r]);
-        if (is_here && member->shm_id == join->shm_id && strcmp(member->ucx, join->ucx) != 0) {
+        if (!is_here || member->shm_id != join->shm_id) {
+            continue;
+        }
+        if (join->node_tls[0] && strcmp(member->node_tls, join->node_tls) != 0) {
+            return contradiction(server, "ranks %d and %u (%s) are on one node, and have TW_NODE_TLS=%s and %s",
+                                 r, join->rank, name, member->node_tls, join->node_tls);
+        }
+        if (strcmp(member->ucx, join->ucx) != 0 && member->local_world != join->local_world) {
+            return contradiction(server,
+                                 "ranks %d and %u (%s) are on one node, and their launcher says that it has "
+                                 "%d and %d ranks (LOCAL_WORLD_SIZE)",
+                                 r, join->rank, name, member->local_world, join->local_world);
+        }
+        if (strcmp(member->ucx, join->ucx) != 0) {
             return contradiction(server, "ranks %d and %u (%s) are on one node, and have UCX %s and %s", r,
                                  join->rank, name, or_older(member->ucx), or_older(join->ucx));
         }
@@ -217,6 +247,10 @@ static tw_status_t join_check(server_t *server, const tw_msg_join_t *join, const
         return contradiction(server, "rank %u (%s) lacks TW_NET_ENCRYPT=y, which rank 0 has", join->rank,
                              name);
     }
+    if (join->net_tls[0] && strcmp(join->net_tls, rendezvous->members[0].net_tls) != 0) {
+        return contradiction(server, "TW_NET_TLS is %s on rank %u (%s), and %s on rank 0", join->net_tls,
+                             join->rank, name, rendezvous->members[0].net_tls);
+    }
     return ucx_check(server, join, name);
 }
 
@@ -233,8 +267,12 @@ static tw_status_t admit(server_t *server, stranger_t *stranger, const tw_msg_jo
     *connection = stranger->connection;
     memcpy(server->instances[join->rank], join->instance, sizeof(join->instance));
     rendezvous->members[join->rank] =
-        (tw_msg_member_t){.local_rank = join->local_rank, .node_id = join->node_id, .shm_id = join->shm_id};
+        (tw_msg_member_t){.local_rank = join->local_rank,
+                          .local_world = join->local_world,
+                          .node_id = join->node_id,
+                          .shm_id = join->shm_id};
     memcpy(rendezvous->members[join->rank].ucx, join->ucx, sizeof(join->ucx));
+    memcpy(rendezvous->members[join->rank].node_tls, join->node_tls, sizeof(join->node_tls));
     tw_debug("rank 0: rank %u has joined from %s", join->rank, connection->name);
     (void)tw_connection_send(connection, TW_MSG_ACCEPT, NULL, 0); /* a failure shows when it is read */
     return TW_OK;
@@ -293,6 +331,7 @@ static tw_status_t strangers_step(server_t *server)
         if (status == TW_OK) {
             stranger_remove(server, i);
         } else if (status != TW_IN_PROGRESS) {
+            note_unproven(server, stranger, status);
             stranger_drop(server, i, tw_status_string(status));
         } else if (tw_time_ns() > stranger->deadline_ns) {
             stranger_drop(server, i, "it did not say who it is in time");
@@ -367,6 +406,18 @@ static void wait_for_sockets(server_t *server)
     (void)poll(server->pollfds, n, until > now ? (int)((until - now) / 1000000 + 1) : 0);
 }
 
+/** Ranks are missing. Somebody with another token may be one of them. */
+static void say_missing(server_t *server, const char *missing)
+{
+    const int n = snprintf(server->refusal, sizeof(server->refusal), "missing after %g s: rank %s",
+                           server->options->join_timeout, missing);
+    if (server->n_unproven && n > 0 && (size_t)n < sizeof(server->refusal)) {
+        snprintf(server->refusal + n, sizeof(server->refusal) - (size_t)n,
+                 "; whoever came from %s has another TW_JOB_TOKEN (%d %s so)", server->unproven,
+                 server->n_unproven, server->n_unproven == 1 ? "connection was" : "connections were");
+    }
+}
+
 static tw_status_t gather_ranks(server_t *server)
 {
     tw_rendezvous_t *rendezvous = server->rendezvous;
@@ -374,8 +425,7 @@ static tw_status_t gather_ranks(server_t *server)
         char missing[TW_MSG_TEXT_BYTES / 2];
         if (tw_time_ns() >= server->deadline_ns) {
             list_missing(rendezvous, missing, sizeof(missing));
-            snprintf(server->refusal, sizeof(server->refusal), "missing after %g s: rank %s",
-                     server->options->join_timeout, missing);
+            say_missing(server, missing);
             return TW_ERR_TIMEOUT;
         }
         wait_for_sockets(server);

@@ -116,10 +116,11 @@ static int needs_ucx(const tw_transport_options_t *options, const tw_job_t *job)
 
 static void identify(const tw_ucx_transport_t *ucx, const tw_job_t *job, tw_msg_member_t *own)
 {
-    own->local_rank = job->local_rank;
+    *own = (tw_msg_member_t){.local_rank = job->local_rank, .local_world = job->local_world};
+    snprintf(own->net_tls, sizeof(own->net_tls), "%s", ucx->options.net_tls);
+    snprintf(own->node_tls, sizeof(own->node_tls), "%s", ucx->options.node_tls);
     own->node_id = tw_node_id(ucx->options.node_id);
     own->shm_id = tw_shm_id(own->node_id);
-    memset(own->ucx, 0, sizeof(own->ucx));
     if (needs_ucx(&ucx->options, job)) {
         (void)tw_p2p_ucx_version(own->ucx, sizeof(own->ucx));
     } else {

@@ -99,18 +99,27 @@ TEST(RendezvousMsg, Join)
     join.shm_id = 7;
     strcpy(join.version, "1.2.3");
     strcpy(join.ucx, "1.19.0");
+    join.local_world = 5;
+    strcpy(join.net_tls, "tcp");
+    strcpy(join.node_tls, "posix,sysv,cma");
     tw_msg_join_write(&join, &out.w);
     std::vector<uint8_t> payload = out.bytes();
-    const size_t without_versions = payload.size() - 2 * TW_MSG_VERSION_BYTES;
+    EXPECT_LE(payload.size(), 128u) << "what 0.2 takes";
+    const size_t without_tls = payload.size() - 4 - 2 * TW_MSG_TLS_BYTES,
+                 without_versions = without_tls - 2 * TW_MSG_VERSION_BYTES;
     for (size_t bytes = 0; bytes < payload.size(); bytes++) {
         EXPECT_EQ(tw_msg_join_parse(payload.data(), bytes, &seen),
-                  bytes == without_versions ? TW_OK : TW_ERR_FORMAT)
+                  bytes == without_versions || bytes == without_tls ? TW_OK : TW_ERR_FORMAT)
             << bytes;
     }
     /* Ranks of older and of newer versions are understood, so that their versions can be named. */
     EXPECT_EQ(tw_msg_join_parse(payload.data(), without_versions, &seen), TW_OK);
     EXPECT_EQ(seen.shm_id, join.shm_id);
     EXPECT_STREQ(seen.version, "");
+    EXPECT_EQ(tw_msg_join_parse(payload.data(), without_tls, &seen), TW_OK);
+    EXPECT_STREQ(seen.ucx, "1.19.0");
+    EXPECT_STREQ(seen.net_tls, "");
+    EXPECT_EQ(seen.local_world, -1);
     payload.push_back(17);
     EXPECT_EQ(tw_msg_join_parse(payload.data(), payload.size(), &seen), TW_OK);
     EXPECT_STREQ(seen.version, "1.2.3");
@@ -131,6 +140,9 @@ TEST(RendezvousMsg, Join)
     EXPECT_EQ(seen.shm_id, join.shm_id);
     EXPECT_STREQ(seen.version, "1.2.3");
     EXPECT_STREQ(seen.ucx, "1.19.0");
+    EXPECT_EQ(seen.local_world, 5);
+    EXPECT_STREQ(seen.net_tls, "tcp");
+    EXPECT_STREQ(seen.node_tls, "posix,sysv,cma");
 }
 
 TEST(RendezvousMsg, Members)

@@ -16,6 +16,7 @@
 
 #include "tests/common/fixture.h"
 #include "tests/transport/ranks.h"
+#include "transport/control/strangers.h"
 #include "transport/control/socket.h"
 #include "transport/monitor/monitor.h"
 #include "transport/rendezvous/rendezvous.h"
@@ -484,6 +485,77 @@ TEST_F(Rendezvous, VersionsThatDifferAreRefused)
     expect_met();
 }
 
+/* What a rank would send by, and how many ranks its launcher says a node has: who, which variable, and both
+ * values. */
+TEST_F(Rendezvous, SettingsThatDifferAreNamed)
+{
+    const auto expect_refused = [&](const std::string &before, const std::string &after) {
+        SCOPED_TRACE(after);
+        expect_log(before);
+        expect_log(after);
+        run([&](Rank &rank) { join(rank); });
+        for (Rank &rank : ranks) {
+            EXPECT_EQ(rank.status, TW_ERR_CONFIG) << rank.job.rank;
+            tw_rendezvous_cleanup(&rank.rendezvous);
+        }
+        EXPECT_EQ(log_count(after), 2u);
+    };
+    make(2);
+    strcpy(ranks[0].own.net_tls, "tcp");
+    strcpy(ranks[1].own.net_tls, "rc,ud");
+    expect_refused("TW_NET_TLS is rc,ud on rank 1 (127.0.0.1:", "), and tcp on rank 0");
+    strcpy(ranks[1].own.net_tls, "tcp");
+    strcpy(ranks[0].own.node_tls, "posix");
+    strcpy(ranks[1].own.node_tls, "sysv");
+    run([&](Rank &rank) { join(rank); }); /* not on one node */
+    expect_met();
+    ranks[1].own.shm_id = ranks[0].own.shm_id;
+    for (Rank &rank : ranks) {
+        tw_rendezvous_cleanup(&rank.rendezvous);
+    }
+    expect_refused("ranks 0 and 1 (127.0.0.1:", "are on one node, and have TW_NODE_TLS=posix and sysv");
+    strcpy(ranks[1].own.node_tls, "posix");
+    strcpy(ranks[1].own.ucx, "none");
+    ranks[0].own.local_world = 2;
+    ranks[1].own.local_world = 1;
+    expect_refused("are on one node, and their launcher says that it has 2 and 1 ranks",
+                   "(LOCAL_WORLD_SIZE)");
+}
+
+/* However many come, and however fast: some lines, and how many more there would have been. */
+TEST_F(Rendezvous, StrangersDoNotFillTheLog)
+{
+    capture_level(TW_LOG_INFO);
+    make(2);
+    std::thread rank_0([&] { join(ranks[0]); });
+    for (int i = 0; i < 300; i++) {
+        const int fd = dial(port);
+        say(fd, "nothing that makes sense", 24);
+        close(fd);
+    }
+    join(ranks[1]);
+    rank_0.join();
+    EXPECT_EQ(ranks[0].status, TW_OK);
+    EXPECT_GE(log_count("dropping the connection from"), 1u);
+    EXPECT_LE(log_count("dropping the connection from"), 60u); /* a busy machine takes several spans */
+}
+
+TEST(StrangersLog, SaysHowManyWereLeftOut)
+{
+    tw_strangers_log_t log = {};
+    char more[TW_STRANGERS_MORE_BYTES];
+    int n = 0;
+    for (int i = 0; i < 100; i++) {
+        n += tw_strangers_may_log(&log, 5, more);
+        EXPECT_STREQ(more, "");
+    }
+    EXPECT_EQ(n, TW_STRANGERS_LINES);
+    EXPECT_EQ(tw_strangers_may_log(&log, 5 + TW_STRANGERS_SPAN_NS, more), 1);
+    EXPECT_STREQ(more, " (80 more lines left out)");
+    EXPECT_EQ(tw_strangers_may_log(&log, 6 + TW_STRANGERS_SPAN_NS, more), 1);
+    EXPECT_STREQ(more, "");
+}
+
 TEST_F(Rendezvous, AnotherThinwireIsRefused)
 {
     const struct {
@@ -536,7 +608,8 @@ TEST_F(Rendezvous, WrongToken)
         rank.options.join_timeout = 0.6;
     }
     strcpy(ranks[1].job.token, "Secret");
-    expect_log("rank 0: missing after 0.6 s: rank 1");
+    expect_log("rank 0: missing after 0.6 s: rank 1; whoever came from 127.0.0.1:");
+    expect_log(" has another TW_JOB_TOKEN (");
     expect_log("is TW_JOB_TOKEN the same on all ranks?");
     run([&](Rank &rank) { join(rank); });
     for (const Rank &rank : ranks) {
