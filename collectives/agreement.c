@@ -22,10 +22,7 @@ static void sign(tw_coll_request_t *request)
     const tw_coll_args_t *args = &request->args;
     uint32_t sequence = request->coll->sequence;
     uint64_t hash = hash_tensors(args, request->shape);
-    uint64_t rest[] = {(uint64_t)args->reduction,
-                       (uint64_t)args->root,
-                       args->seed,
-                       args->step,
+    uint64_t rest[] = {(uint64_t)args->reduction, (uint64_t)args->root, args->seed, args->step,
                        request->choice.least_packed_bytes};
     float factor = args->factor;
 

@@ -11,7 +11,8 @@ static const tw_config_field_t fields[] = {
      .unit = "",
      .doc = "Secret that the ranks of a job share, the same on all of them; it proves that a rank belongs to "
             "the job and "
-            "is never sent. Empty: made of the launcher's job id, which guards against accidents, not "
+            "is never sent. Take 32 random bytes: openssl rand -hex 32. Empty: made of the launcher's job "
+            "id, which guards against accidents, not "
             "attackers.",
      .type = TW_CONFIG_SECRET,
      .offset = FIELD(job_token)},

@@ -94,6 +94,10 @@ tw_status_t tw_transport_recv_post(tw_transport_t *transport, int peer, uint64_t
  *  every rank it was built with CUDA and finds a GPU, and all are on one node or TW_NET_TLS is not tcp:
  *  sockets do not reach into a GPU, so the caller had better send from pinned host memory. */
 int tw_transport_takes(const tw_transport_t *transport, tw_mem_t mem);
+/** 1 if a rank of this job needs UCX: unless it is the only one on its node, and TW_NET_TLS is tcp. job:
+ *  NULL: as a launcher's variables say; without them, and where a launcher does not say how many ranks a node
+ *  has, two may share one. */
+int tw_transport_needs_ucx(const tw_job_t *job);
 /** 1 if the UCX of this machine knows such memory. */
 int tw_transport_ucx_knows(tw_mem_t mem);
 

@@ -8,6 +8,38 @@
 namespace
 {
 
+/* Who may share a node, or sends otherwise than over TCP, needs UCX. */
+TEST(NeedsUcx, UnlessARankIsAloneOnItsNode)
+{
+    const auto needs = [](int world, int local_world) {
+        tw_job_t job = {};
+        job.world = world;
+        job.local_world = local_world;
+        return tw_transport_needs_ucx(&job);
+    };
+    tw::ScopedEnv tls("TW_NET_TLS", std::nullopt), node("TW_NODE_TLS", std::nullopt);
+    EXPECT_EQ(needs(4, 1), 0);
+    EXPECT_EQ(needs(1, -1), 0);
+    EXPECT_EQ(needs(4, 2), 1);
+    EXPECT_EQ(needs(4, -1), 1);
+    {
+        tw::ScopedEnv other("TW_NET_TLS", "rc");
+        EXPECT_EQ(needs(4, 1), 1);
+        EXPECT_EQ(needs(1, 1), 1);
+    }
+    {
+        tw::ScopedEnv none("TW_NODE_TLS", "none");
+        EXPECT_EQ(needs(4, 2), 0);
+    }
+    tw::ScopedEnv rank("RANK", "0"), world("WORLD_SIZE", "2"), local("LOCAL_RANK", "0"),
+        address("MASTER_ADDR", "127.0.0.1"), port("MASTER_PORT", "29500"), one("LOCAL_WORLD_SIZE", "1");
+    EXPECT_EQ(tw_transport_needs_ucx(nullptr), 0);
+    tw::ScopedEnv two("LOCAL_WORLD_SIZE", "2");
+    EXPECT_EQ(tw_transport_needs_ucx(nullptr), 1);
+    tw::ScopedEnv wrong("TW_NET_STREAMS", "many");
+    EXPECT_EQ(tw_transport_needs_ucx(nullptr), 1);
+}
+
 class Options : public tw::Fixture
 {
   protected:

@@ -3,6 +3,8 @@
 #include <sodium.h>
 #include <string.h>
 
+#define WAYS_ENOUGH 0x1p96
+
 static const char job_context[] = "thinwire job 1";
 static const char sealed_context[] = "thinwire sealed 1";
 static const char direction_context[2][24] = {"thinwire client->server", "thinwire server->client"};
@@ -18,6 +20,21 @@ tw_status_t tw_token_key_init(tw_token_key_t *key, const char *token)
     crypto_generichash_update(&state, (const uint8_t *)token, strlen(token));
     crypto_generichash_final(&state, key->bytes, sizeof(key->bytes));
     return TW_OK;
+}
+
+int tw_token_is_weak(const char *token)
+{
+    uint8_t is_there[UINT8_MAX + 1] = {0};
+    double n_ways = 1;
+    int n_different = 0;
+    for (const char *c = token; *c; c++) {
+        n_different += !is_there[(uint8_t)*c];
+        is_there[(uint8_t)*c] = 1;
+    }
+    for (const char *c = token; *c && n_ways < WAYS_ENOUGH; c++) {
+        n_ways *= n_different;
+    }
+    return n_ways < WAYS_ENOUGH;
 }
 
 void tw_token_key_cleanup(tw_token_key_t *key)

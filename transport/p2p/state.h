@@ -52,10 +52,10 @@ struct tw_p2p {
     uint64_t aborted_ns;       /**< when a peer was last closed with messages under way */
     int in_callback, n_events; /**< a carrier is calling back; what progress has done since it began */
     tw_strangers_log_t strangers;
-    uint64_t watch_ns;         /**< when connections over TCP are looked at next */
-    uint64_t moved_ns;         /**< when one of them last carried much; 0: never */
-    int n_watched;             /**< peers over TCP, when they were last looked at */
-    int n_for_one;             /**< progress for one request alone, since all was moved on */
+    uint64_t watch_ns; /**< when connections over TCP are looked at next */
+    uint64_t moved_ns; /**< when one of them last carried much; 0: never */
+    int n_watched;     /**< peers over TCP, when they were last looked at */
+    int n_for_one;     /**< progress for one request alone, since all was moved on */
 };
 
 static inline int tw_p2p_is_over(const tw_p2p_t *p2p)

@@ -257,6 +257,13 @@ int tw_job_launched(void)
     return find_launcher() != NULL;
 }
 
+tw_status_t tw_job_ranks_from_env(tw_job_t *job)
+{
+    const launcher_t *launcher = find_launcher();
+    *job = (tw_job_t){.local_rank = -1, .local_world = -1};
+    return launcher ? read_ranks(launcher, job) : TW_ERR_NOT_FOUND;
+}
+
 tw_status_t tw_job_from_env(tw_job_t *job)
 {
     const launcher_t *launcher = find_launcher();

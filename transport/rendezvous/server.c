@@ -204,8 +204,9 @@ static tw_status_t ucx_check(server_t *server, const tw_msg_join_t *join, const 
             continue;
         }
         if (join->node_tls[0] && strcmp(member->node_tls, join->node_tls) != 0) {
-            return contradiction(server, "ranks %d and %u (%s) are on one node, and have TW_NODE_TLS=%s and %s",
-                                 r, join->rank, name, member->node_tls, join->node_tls);
+            return contradiction(server,
+                                 "ranks %d and %u (%s) are on one node, and have TW_NODE_TLS=%s and %s", r,
+                                 join->rank, name, member->node_tls, join->node_tls);
         }
         if (strcmp(member->ucx, join->ucx) != 0 && member->local_world != join->local_world) {
             return contradiction(server,
@@ -266,11 +267,10 @@ static tw_status_t admit(server_t *server, stranger_t *stranger, const tw_msg_jo
     }
     *connection = stranger->connection;
     memcpy(server->instances[join->rank], join->instance, sizeof(join->instance));
-    rendezvous->members[join->rank] =
-        (tw_msg_member_t){.local_rank = join->local_rank,
-                          .local_world = join->local_world,
-                          .node_id = join->node_id,
-                          .shm_id = join->shm_id};
+    rendezvous->members[join->rank] = (tw_msg_member_t){.local_rank = join->local_rank,
+                                                        .local_world = join->local_world,
+                                                        .node_id = join->node_id,
+                                                        .shm_id = join->shm_id};
     memcpy(rendezvous->members[join->rank].ucx, join->ucx, sizeof(join->ucx));
     memcpy(rendezvous->members[join->rank].node_tls, join->node_tls, sizeof(join->node_tls));
     tw_debug("rank 0: rank %u has joined from %s", join->rank, connection->name);

@@ -1,5 +1,6 @@
 /** The ucx backend: life and failing. */
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -241,6 +242,17 @@ static tw_status_t read_options(const tw_transport_ucx_params_t *params, tw_tran
     return status;
 }
 
+/** Once in a job. */
+static void warn_of_weak_token(int rank, const char *token)
+{
+    static atomic_flag has_warned = ATOMIC_FLAG_INIT;
+    if (rank == 0 && token[0] && tw_token_is_weak(token) && !atomic_flag_test_and_set(&has_warned)) {
+        tw_warn(
+            "TW_JOB_TOKEN is short: whoever listens to the start of the job may find it by trying; take 32 "
+            "random bytes (openssl rand -hex 32)");
+    }
+}
+
 static tw_status_t create(const tw_transport_ucx_params_t *params, int *listener, tw_transport_t **out)
 {
     tw_config_check_names();
@@ -254,6 +266,7 @@ static tw_status_t create(const tw_transport_ucx_params_t *params, int *listener
         free(ucx);
         return status;
     }
+    warn_of_weak_token(params->job->rank, ucx->options.job_token);
     ucx->options.listener = listener;
     status = meet_and_connect(ucx, params->job);
     ucx->options.listener = NULL;
@@ -290,6 +303,25 @@ int tw_transport_listen(const char *host, int *port)
         *port = tw_socket_port(listener);
     }
     return listener;
+}
+
+/** Nothing is said of variables that are wrong: who uses them says so. */
+int tw_transport_needs_ucx(const tw_job_t *job)
+{
+    const tw_config_table_t *table = &tw_transport_config_table;
+    tw_job_t told;
+    tw_transport_options_t options;
+    tw_log_held_t held;
+    int needs = 1;
+    tw_log_keep_begin(&held);
+    const tw_status_t status = job ? TW_OK : tw_job_ranks_from_env(&told);
+    if (!status && !tw_config_init(table, &options)) {
+        needs = needs_ucx(&options, job ? job : &told);
+        tw_config_cleanup(table, &options);
+    }
+    tw_log_keep_end(&held);
+    tw_log_held_cleanup(&held, 0);
+    return needs;
 }
 
 int tw_transport_ucx_knows(tw_mem_t mem)

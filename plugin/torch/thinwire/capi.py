@@ -315,6 +315,7 @@ _FUNCTIONS = {
     "tw_transport_describe": (C.c_char_p, _P),
     "tw_transport_failed_rank": (C.c_int, _P),
     "tw_transport_ucx_knows": (C.c_int, C.c_int),
+    "tw_transport_needs_ucx": (C.c_int, _P),
     "tw_coll_create": (C.c_int, _P, _P),
     "tw_coll_nccl_create": (C.c_int, _P, _P),
     "tw_coll_destroy": (None, _P),
@@ -439,11 +440,8 @@ def find_ucx() -> bool:
 
 def check_ucx() -> None:
     """ImportError where a job needs UCX and there is none: the library loads it when it needs it, which is
-    too late to say so. A rank that is alone on its node, as its launcher says, does with TCP."""
-    environment = os.environ
-    alone = (environment.get("LOCAL_WORLD_SIZE") == "1" or environment.get("WORLD_SIZE") == "1"
-             or environment.get("TW_NODE_TLS") == "none")
-    if not find_ucx() and not (alone and environment.get("TW_NET_TLS", "tcp") == "tcp"):
+    too late to say so."""
+    if not find_ucx() and lib().tw_transport_needs_ucx(None):
         cuda = getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None) or "13"
         raise ImportError(UCX_MISSING % ("libucx-cu" + cuda.split(".")[0]))
 

@@ -8,6 +8,20 @@
 namespace
 {
 
+TEST(TokenStrength, WhatCanBeFoundByTrying)
+{
+    for (const char *weak :
+         {"", "a", "secret", "a secret", "hunter2hunter2", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+          "0123456789abcdef", "20251126-1200", "00000000000000000000000000000001"}) {
+        EXPECT_TRUE(tw_token_is_weak(weak)) << weak;
+    }
+    for (const char *strong :
+         {"9f86d081884c7d659a2feaa0c55ad015", "k3J/9pQz1xW7vTn2LcY8hGdM", /* 16 bytes in hex, 18 in base64 */
+          "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}) {
+        EXPECT_FALSE(tw_token_is_weak(strong)) << strong;
+    }
+}
+
 class Token : public ::testing::Test
 {
   protected:

@@ -16,8 +16,8 @@
 
 #include "tests/common/fixture.h"
 #include "tests/transport/ranks.h"
-#include "transport/control/strangers.h"
 #include "transport/control/socket.h"
+#include "transport/control/strangers.h"
 #include "transport/monitor/monitor.h"
 #include "transport/rendezvous/rendezvous.h"
 

@@ -64,6 +64,7 @@ std::string enter_namespace()
 struct Plan {
     int n_links = 1;
     bool one_subnet = false; /* all of them are in one */
+    bool by_route = false;   /* a rank's own address is on the loopback device, and routes lead there */
 };
 
 class UcxLinks : public ::testing::Test
@@ -117,6 +118,20 @@ class UcxLinks : public ::testing::Test
                 usleep(20000); /* until the other end is up too */
             }
         }
+        if (plan.by_route) {
+            announce(rank, 3);
+        }
+    }
+    /* Hosts that announce their addresses themselves: one on lo, reached by whatever link there is. */
+    static void announce(int rank, int world)
+    {
+        const std::string own = network() + "99." + std::to_string(rank + 1);
+        (void)command("ip addr add " + own + "/32 dev lo");
+        for (int r = 0; r < world; r++) {
+            const std::string other = std::to_string(r + 1);
+            (void)command("ip route add " + network() + "99." + other + "/32 via " + network() + "0." +
+                          other + " src " + own);
+        }
     }
     /* Starts the ranks and plugs them in. */
     std::unique_ptr<Ranks> start(Ranks::Options options, int n_links)
@@ -128,7 +143,7 @@ class UcxLinks : public ::testing::Test
         int ready[2];
         job++;
         EXPECT_EQ(pipe2(ready, O_CLOEXEC), 0);
-        options.master_addr = network() + "0.1";
+        options.master_addr = network() + (plan.by_route ? "99.1" : "0.1");
         options.port = 29000;
         options.env["TW_PEER_TIMEOUT"] = std::to_string(peer_timeout_sec);
         options.in_child = [=](int rank) { in_child(rank, plan, ready[1]); };
@@ -379,6 +394,20 @@ TEST_F(UcxLinks, TwoDevicesOfOneSubnetBothCarry)
         }
     }
     EXPECT_EQ(ranks->transcript().find("in one subnet"), std::string::npos) << ranks->transcript();
+}
+
+/* The address that others reach is on the loopback device, which leads to no one. */
+TEST_F(UcxLinks, AnAddressOnTheLoopbackDevice)
+{
+    Ranks::Options options;
+    options.world = 3;
+    options.arguments = {"contract"};
+    auto ranks = start(options, Plan{1, false, true});
+    for (const process::Result &ending : ranks->wait_all(patience_sec)) {
+        EXPECT_EQ(ending.code, 0) << ending.out << ending.err;
+        EXPECT_NE(ending.out.find("3 ranks on 3 nodes"), std::string::npos) << ending.out;
+        EXPECT_NE(ending.out.find("tcp on lo"), std::string::npos) << ending.out;
+    }
 }
 
 /* The way to each node becomes slow, with a queue that takes longer to empty than a rank may be silent. All

@@ -385,6 +385,22 @@ TEST_F(UcxJob, AWrongTokenStaysOut)
     }
 }
 
+/* Rank 0 says so, once, and how to make a better one. */
+TEST_F(UcxJob, AShortTokenIsWarnedAbout)
+{
+    Ranks::Options options;
+    options.arguments = {"contract"};
+    for (const char *token : {"a secret", "9f86d081884c7d659a2feaa0c55ad015"}) {
+        options.env["TW_JOB_TOKEN"] = token;
+        size_t n = 0;
+        for (const process::Result &ending : Ranks(options).wait_all(patience_sec)) {
+            EXPECT_EQ(ending.code, 0) << ending.out << ending.err;
+            n += ending.err.find("TW_JOB_TOKEN is short") != std::string::npos;
+        }
+        EXPECT_EQ(n, std::string(token).size() < 16 ? 1u : 0u);
+    }
+}
+
 TEST_F(UcxJob, WorldsThatDiffer)
 {
     Ranks::Options options = on(ways[0], 2, "meet");
