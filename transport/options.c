@@ -44,7 +44,8 @@ static const tw_config_field_t fields[] = {
     {.name = "TW_PEER_TIMEOUT",
      .dflt = "10s",
      .unit = "s",
-     .doc = "A rank of which nothing was heard for this long has failed, and with it the job. Rank 0's value "
+     .doc = "A rank of which nothing was heard for this long has failed, and with it the job; so has one a "
+            "data connection to which carries nothing for so long, though there is something. Rank 0's value "
             "counts. Longer than the longest queue on the way takes to empty.",
      .type = TW_CONFIG_TIME,
      .offset = FIELD(peer_timeout),
