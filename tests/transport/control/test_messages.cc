@@ -153,7 +153,7 @@ TEST(RendezvousMsg, Members)
         std::vector<tw_msg_member_t> members(world), seen(world);
         tw_msg_settings_t seen_settings;
         for (uint32_t r = 0; r < world; r++) {
-            members[r] = {(int32_t)r - 1, ~(uint64_t)r, r * 5ull, ""};
+            members[r] = {(int32_t)r - 1, ~(uint64_t)r, r * 5ull, "", 0, "", ""};
         }
         tw_msg_members_write(&settings, members.data(), world, &out.w);
         std::vector<uint8_t> payload = out.bytes();

@@ -65,7 +65,7 @@ class Rendezvous : public tw::Fixture
             rank.options.peer_timeout = 10 + r;
             rank.options.net_chunk = 100000 + (size_t)r;
             rank.options.net_streams = 2;
-            rank.own = {r, (uint64_t)(r / 2 + 100), (uint64_t)r, "1.2.3"};
+            rank.own = {r, (uint64_t)(r / 2 + 100), (uint64_t)r, "1.2.3", 0, "", ""};
         }
     }
     void join(Rank &rank)

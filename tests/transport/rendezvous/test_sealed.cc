@@ -183,7 +183,7 @@ class Sealed : public tw::Fixture
     void join()
     {
         both([](Rank &rank) {
-            tw_msg_member_t own = {rank.job.rank, 100, 100, "1.2.3"};
+            tw_msg_member_t own = {rank.job.rank, 100, 100, "1.2.3", 0, "", ""};
             rank.status = tw_rendezvous_join(&rank.rendezvous, &rank.job, &rank.options, &own);
         });
     }
