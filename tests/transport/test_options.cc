@@ -30,6 +30,7 @@ TEST(NeedsUcx, UnlessARankIsAloneOnItsNode)
     {
         tw::ScopedEnv none("TW_NODE_TLS", "none");
         EXPECT_EQ(needs(4, 2), 0);
+        EXPECT_EQ(tw_transport_needs_ucx(nullptr), 0);
     }
     tw::ScopedEnv rank("RANK", "0"), world("WORLD_SIZE", "2"), local("LOCAL_RANK", "0"),
         address("MASTER_ADDR", "127.0.0.1"), port("MASTER_PORT", "29500"), one("LOCAL_WORLD_SIZE", "1");

@@ -314,7 +314,11 @@ int tw_transport_needs_ucx(const tw_job_t *job)
     tw_log_held_t held;
     int needs = 1;
     tw_log_keep_begin(&held);
-    const tw_status_t status = job ? TW_OK : tw_job_ranks_from_env(&told);
+    tw_status_t status = job ? TW_OK : tw_job_ranks_from_env(&told);
+    if (status == TW_ERR_NOT_FOUND) {
+        told = (tw_job_t){.world = 2, .local_world = -1};
+        status = TW_OK;
+    }
     if (!status && !tw_config_init(table, &options)) {
         needs = needs_ucx(&options, job ? job : &told);
         tw_config_cleanup(table, &options);
