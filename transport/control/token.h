@@ -42,8 +42,8 @@ typedef struct tw_token_share {
 
 /** TW_ERR_INTERNAL, logged, if libsodium cannot be started. */
 tw_status_t tw_token_key_init(tw_token_key_t *key, const char *token);
-/** 1 if whoever hears what is made of it can find it by trying: there are fewer than 2^96 texts as long, of as
- *  many different characters. */
+/** 1 if whoever hears what is made of it can find it by trying: there are fewer than 2^96 texts as long, of
+ *  as many different characters. */
 int tw_token_is_weak(const char *token);
 void tw_token_key_cleanup(tw_token_key_t *key);
 void tw_token_random(void *out, size_t bytes);

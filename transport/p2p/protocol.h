@@ -73,8 +73,8 @@ typedef struct tw_p2p_header {
     uint32_t kind;   /**< tw_p2p_kind_t */
     /** all but DATA, CREDIT, BYE and ALIVE: how many of those came before, from this peer to that */
     uint32_t sequence;
-    /** DATA, ACK: the sender's stream, 0: no ACK wanted; BYE: its stream; ALIVE: of which it speaks; CTS: 1: keep; CREDIT:
-     *  1: for long messages */
+    /** DATA, ACK: the sender's stream, 0: no ACK wanted; BYE: its stream; ALIVE: of which it speaks; CTS: 1:
+     *  keep; CREDIT: 1: for long messages */
     uint32_t stream;
     uint64_t tag; /**< EAGER, RTS; DATA: bytes; ALIVE: TW_P2P_ALIVE_... */
     /** RTS: the sender's number; CTS, CANCEL: that again; DATA: the receiver's number; ALIVE: the sender's

@@ -1,6 +1,6 @@
 /** TCP connections of our own. Read this header, then tcp_link.c (a connection's socket), tcp_send.c,
- *  tcp_receive.c, tcp_close.c, tcp_open.c (connecting, accepting, greeting), tcp_watch.c (connections that are
- *  dead), tcp_device.c (a device: its port, its card, progress).
+ *  tcp_receive.c, tcp_close.c, tcp_open.c (connecting, accepting, greeting), tcp_watch.c (connections that
+ *  are dead), tcp_device.c (a device: its port, its card, progress).
  *
  *  A stream is one connection, for both directions; the peer that connects is agreed (tw_p2p_peer_params_t).
  *  On it travels, after the greeting (greeting.h), one frame after the other: a header of protocol.h, or a

@@ -8,8 +8,8 @@ TW_C_BEGIN
 
 #define TW_JOB_WORLD_MAX 65536
 
-/** What a launcher's variables say of ranks alone: all that tw_job_from_env reads but where and with what they
- *  meet. TW_ERR_NOT_FOUND, silent: there is no launcher; TW_ERR_CONFIG, logged. */
+/** What a launcher's variables say of ranks alone: all that tw_job_from_env reads but where and with what
+ *  they meet. TW_ERR_NOT_FOUND, silent: there is no launcher; TW_ERR_CONFIG, logged. */
 tw_status_t tw_job_ranks_from_env(tw_job_t *job);
 
 /** First host of a Slurm host list, "node[01-04,7],gpu3" -> "node01". TW_ERR_FORMAT, silent, if the text is
