@@ -3,9 +3,9 @@
  *  nonce is used twice; pieces that are changed, left out, repeated or exchanged do not open.
  *
  *  A key is renewed after so many bytes or pieces, at both ends before the same piece: the next one is made
- *  of it by a hash, and it is forgotten, so nobody who gets hold of a key can open what went before. AES-GCM's
- *  guarantees become thin from about 350 GB under one key on, in pieces of 16 KB (RFC 8446, 5.5). Private to
- *  the folder. */
+ *  of it by a hash, and it is forgotten, so nobody who gets hold of a key can open what went before.
+ *  AES-GCM's guarantees become thin from about 350 GB under one key on, in pieces of 16 KB (RFC 8446, 5.5).
+ *  Private to the folder. */
 #ifndef TW_TRANSPORT_SEAL_H
 #define TW_TRANSPORT_SEAL_H
 

@@ -1201,7 +1201,7 @@ TEST_F(Tcp, AConnectionThatIsCutIsNamed)
     }
 }
 
-/* ---- a connection that is dead while others live -------------------------------------------------------- */
+/* ---- a connection that is dead while others live ------------------------------------------------------- */
 
 class TcpWatch : public Tcp
 {
