@@ -145,9 +145,15 @@ def _short(number: float, places: int) -> str:
     return "%.*f" % (places if number < 100 else 0, number)
 
 
-def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(text, LINE_CHARS, initial_indent=indent, subsequent_indent=indent + "    ",
-                         break_long_words=False, break_on_hyphens=False)
+def wrapped(text: str) -> list[str]:
+    """Its lines as they are logged."""
+    found = []
+    for line in text.splitlines():
+        indent = line[: len(line) - len(line.lstrip())]
+        found += textwrap.wrap(line.lstrip(), LINE_CHARS, initial_indent=indent,
+                               subsequent_indent=indent + "    ", break_long_words=False,
+                               break_on_hyphens=False)
+    return found
 
 
 class Report(dict[str, Tally]):
@@ -172,18 +178,17 @@ class Report(dict[str, Tally]):
             or "no use: no model was given to fully_shard or to a hook, or none was trained")
 
     def __str__(self) -> str:
-        lines = [tally.line(name) for name, tally in sorted(self.items())]
+        lines = ["  " + tally.line(name) for name, tally in sorted(self.items())]
         sent = any(tally.plain_bytes for tally in self.values())
         reasons = collections.Counter(kind for kind, _ in self.elsewhere)
         for (kind, reason), one in sorted(self.elsewhere.items()):
             is_said = not sent and reasons[kind] == 1  # by _nothing()
             if one.calls or one.sent_bytes or not is_said:
-                lines.append("not over thinwire: " + one.line(kind, "" if is_said else reason))
+                lines.append("  not over thinwire: " + one.line(kind, "" if is_said else reason))
         nonfinite = ", %d blocks with NaN or Inf" % self.nonfinite_blocks if self.nonfinite_blocks else ""
         counted = "%.1f MB sent to other nodes, as counted" % (self.counted_bytes / 1e6)
         first = counted if sent else self._nothing()
-        return "\n".join(_wrapped(first + nonfinite, "") + [
-            part for line in lines for part in _wrapped(line, "  ")])
+        return "\n".join([first + nonfinite] + lines)
 
 
 class _Book:
@@ -271,7 +276,7 @@ book = _Book()
 
 def _say(text: str) -> None:
     autoload.set_up_logging()
-    for line in text.splitlines():
+    for line in wrapped(text):
         log.info("%s", line)
 
 

@@ -112,7 +112,7 @@ def test_lines_are_short():
     for number in range(9):
         kinds["reduce-scatter"].unquantized["a reason of no small length, number %d" % number] = 10**6
     other = {("all-gather", "rank 3: TW_WEIGHTS=" + "int8:block=2048; " * 9): tally.Elsewhere(10, 10)}
-    lines = str(tally.Report(kinds, other, 10**9, 5)).splitlines()
+    lines = tally.wrapped(str(tally.Report(kinds, other, 10**9, 5)))
     assert max(len("thinwire: " + line) for line in lines) < 120 and len(lines) > 5
     assert lines[1].startswith("  reduce-scatter: ") and "waited for 234 s" in lines[1]
     assert all(line.startswith("      ") for line in lines[2:4])
