@@ -2,12 +2,12 @@
 #include <math.h>
 
 #include "doctor/help.h"
+#include "quant/quant.h"
 
-/* Bits of a parameter and step: weights are gathered twice and gradients reduced, in bf16. Without loss: of a
- * weight's change, and of a gradient, as in runs of 600 steps of a GPT (trainer/plan plans with the same). */
+/* Bits of a parameter and step: weights are gathered twice and gradients reduced, in bf16; of a weight's change
+ * without loss, as trainer/plan plans it; of a gradient with four bits and scales. */
 #define PLAIN_BITS 48.0
 #define CHANGE_BITS 3.0
-#define GRADIENT_BITS 10.4
 #define INT4_BITS 4.125
 /* Gains below this are lost in the noise. */
 #define LEAST_GAIN 1.1
@@ -62,10 +62,11 @@ static double coded_sec(const tw_doctor_links_t *links, double n_params, double 
 tw_doctor_step_t tw_doctor_step_of(const tw_doctor_links_t *links, double n_params)
 {
     const double elsewhere = (links->n_nodes - 1.0) / links->n_nodes;
-    return (tw_doctor_step_t){.n_params = n_params,
-                              .plain_sec = n_params * PLAIN_BITS / 8.0 * elsewhere / links->link_Bps,
-                              .lossless_sec = coded_sec(links, n_params, GRADIENT_BITS, LOSSLESS),
-                              .int4_sec = coded_sec(links, n_params, INT4_BITS, INT4)};
+    return (tw_doctor_step_t){
+        .n_params = n_params,
+        .plain_sec = n_params * PLAIN_BITS / 8.0 * elsewhere / links->link_Bps,
+        .lossless_sec = coded_sec(links, n_params, tw_quant_lossless_usual_bits(TW_TYPE_BF16), LOSSLESS),
+        .int4_sec = coded_sec(links, n_params, INT4_BITS, INT4)};
 }
 
 int tw_doctor_steps(const tw_doctor_result_t *result, tw_doctor_step_t steps[TW_DOCTOR_STEPS])
