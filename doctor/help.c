@@ -4,8 +4,8 @@
 #include "doctor/help.h"
 #include "quant/quant.h"
 
-/* Bits of a parameter and step: weights are gathered twice and gradients reduced, in bf16; of a weight's change
- * without loss, as trainer/plan plans it; of a gradient with four bits and scales. */
+/* Bits of a parameter and step: weights are gathered twice and gradients reduced, in bf16; of a weight's
+ * change without loss, as trainer/plan plans it; of a gradient with four bits and scales. */
 #define PLAIN_BITS 48.0
 #define CHANGE_BITS 3.0
 #define INT4_BITS 4.125
