@@ -1006,8 +1006,8 @@ std::vector<uint8_t> hello_of(uint32_t stream)
     return hello;
 }
 
-/* A stranger who knows what to say, and says it, hears a nonce; whatever it says then, nothing that is made of
- * the secret: it cannot be guessed at home. */
+/* A stranger who knows what to say, and says it, hears a nonce; whatever it says then, nothing that is made
+ * of the secret: it cannot be guessed at home. */
 TEST_F(Tcp, AStrangerGetsNothingToGuessBy)
 {
     begin();
