@@ -37,7 +37,8 @@
  *  communicator that is being destroyed, nor one request from two threads; the transport itself then belongs
  *  to the library. On GPU memory the device that is current when a communicator is made must be current in
  *  every call, in waits for other communicators of its transport too; a progress thread sees to that by
- *  itself.
+ *  itself. A forked process has neither the parent's threads nor connections of its own: every call there is
+ *  TW_ERR_INVALID (logged), and the parent's job goes on.
  *
  *  Errors: what ends an operation ends its communicator, and all calls return that status from then on; over
  *  a transport it ends the job, so that no rank waits for one that has failed. TW_ERR_PEER: another rank has

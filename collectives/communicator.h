@@ -146,6 +146,7 @@ struct tw_coll {
     tw_coll_options_t options;
     tw_topo_t topo;
     uint32_t sequence;             /**< operations so far */
+    unsigned n_forks;              /**< tw_fork_count of the process that made it */
     tw_status_t status;            /**< TW_OK, or what has ended the communicator */
     tw_coll_request_list_t active; /**< in the order posted */
     tw_coll_request_list_t ended;  /**< nobody has asked for their status yet */
@@ -260,6 +261,9 @@ uint64_t tw_check_inter_node_bytes(const tw_coll_request_t *request);
 
 /* ---- request.c ----------------------------------------------------------------------------------------- */
 
+/** TW_ERR_INVALID, logged, in a process that was forked from the one that made the communicator: it has
+ *  neither that one's threads nor connections of its own. */
+tw_status_t tw_coll_check_process(const tw_coll_t *coll);
 /** A transport's mover of a communicator, its arg: messages of all its requests, and one computation. */
 void tw_coll_move(void *arg, int *all_moved);
 /** The transport has failed: on the progress thread. */

@@ -127,6 +127,7 @@ tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out)
         coll->params.ranks = NULL;
         coll->progress = setup->progress;
         coll->device_index = setup->device_index;
+        coll->n_forks = tw_fork_count();
         TAILQ_INIT(&coll->active);
         TAILQ_INIT(&coll->ended);
         status = create_common(coll, setup);
@@ -277,7 +278,7 @@ static tw_status_t destroy_here(void *arg)
 
 void tw_coll_destroy(tw_coll_t *coll)
 {
-    if (!coll) {
+    if (!coll || coll->n_forks != tw_fork_count()) { /* in a child other threads' locks may be held for ever */
         return;
     }
     tw_transport_t *own = coll->owns_transport ? coll->transport : NULL;
@@ -328,7 +329,6 @@ static tw_status_t ask_counters(void *arg)
     const tw_topo_t *topo = &coll->topo;
     tw_coll_counters_t *out = question->counters;
 
-    *out = (tw_coll_counters_t){0};
     for (int r = 0; r < topo->world; r++) {
         if (r == topo->rank) {
             continue;
@@ -349,6 +349,7 @@ void tw_coll_counters_get(tw_coll_t *coll, tw_coll_counters_t *out)
 {
     question_t question = {.coll = coll, .counters = out};
 
+    *out = (tw_coll_counters_t){0};
     (void)tw_progress_call(coll->progress, ask_counters, &question);
 }
 

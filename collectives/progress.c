@@ -25,6 +25,7 @@ struct tw_progress {
     pthread_cond_t changed;
     STAILQ_HEAD(, command) commands;
     int refs;
+    unsigned n_forks; /**< tw_fork_count of the process that has the thread */
     int is_stopping;
 };
 
@@ -134,6 +135,11 @@ tw_status_t tw_progress_get(tw_transport_t *transport, tw_progress_t **out)
     tw_shared_t *shared = tw_shared_find(transport);
     tw_progress_t *progress = shared ? shared->progress : NULL;
 
+    if (progress && progress->n_forks != tw_fork_count()) {
+        tw_error("rank %d: a forked process does not have the thread of its parent's transport",
+                 tw_transport_rank(transport));
+        return TW_ERR_INVALID;
+    }
     if (progress) {
         tw_progress_lock(progress);
         progress->refs++;
@@ -150,6 +156,7 @@ tw_status_t tw_progress_get(tw_transport_t *transport, tw_progress_t **out)
     progress->transport = transport;
     progress->shared = shared;
     progress->refs = 1;
+    progress->n_forks = tw_fork_count();
     STAILQ_INIT(&progress->commands);
     tw_status_t status = start(progress);
     if (status != TW_OK) {
@@ -191,6 +198,9 @@ tw_status_t tw_progress_call(tw_progress_t *progress, tw_progress_fn_t fn, void 
 
     if (!progress || pthread_equal(pthread_self(), progress->thread)) {
         return fn(arg);
+    }
+    if (progress->n_forks != tw_fork_count()) { /* a forked process does not have the thread */
+        return TW_ERR_INVALID;
     }
     tw_progress_lock(progress);
     STAILQ_INSERT_TAIL(&progress->commands, &command, link);

@@ -97,6 +97,16 @@ void tw_coll_drop_requests(tw_coll_t *coll)
     drop(&coll->ended);
 }
 
+tw_status_t tw_coll_check_process(const tw_coll_t *coll)
+{
+    if (coll->n_forks == tw_fork_count()) {
+        return TW_OK;
+    }
+    tw_error("rank %d: this process was forked from the one that made the communicator, and cannot use it",
+             coll->topo.rank);
+    return TW_ERR_INVALID;
+}
+
 /* ---- moving -------------------------------------------------------------------------------------------- */
 
 /** The schedule's messages, and the rest. TW_OK: ended. */
@@ -461,6 +471,7 @@ tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_re
 {
     call_t call = {.coll = coll, .args = args, .request = request};
 
+    TW_TRY(tw_coll_check_process(coll));
     return coll->progress ? tw_progress_call(coll->progress, post, &call) : post(&call);
 }
 
@@ -498,6 +509,7 @@ tw_status_t tw_coll_test(tw_coll_request_t *request)
 {
     int moved;
 
+    TW_TRY(tw_coll_check_process(request->coll));
     if (request->coll->progress) {
         return test_apart(request);
     }
@@ -509,6 +521,7 @@ tw_status_t tw_coll_test(tw_coll_request_t *request)
 
 tw_status_t tw_coll_wait(tw_coll_request_t *request)
 {
+    TW_TRY(tw_coll_check_process(request->coll));
     if (request->coll->progress) {
         return wait_apart(request);
     }
@@ -540,6 +553,7 @@ tw_status_t tw_coll_progress(tw_coll_t *coll)
 {
     int moved;
 
+    TW_TRY(tw_coll_check_process(coll));
     return coll->progress ? tw_progress_call(coll->progress, status_now, coll) : progress(coll, &moved);
 }
 
@@ -553,7 +567,9 @@ static tw_status_t cancel(void *arg)
 
 void tw_coll_abort(tw_coll_t *coll)
 {
-    (void)tw_progress_call(coll->progress, cancel, coll);
+    if (tw_coll_check_process(coll) == TW_OK) {
+        (void)tw_progress_call(coll->progress, cancel, coll);
+    }
 }
 
 void tw_coll_failed(void *arg, tw_status_t status)

@@ -100,7 +100,7 @@ tw_status_t tw_coll_group_create(tw_coll_t *parent, const int *ranks, int n_rank
 tw_status_t tw_coll_group_create_for(tw_coll_t *parent, tw_mem_t mem, const int *ranks, int n_ranks,
                                      tw_coll_t **out);
 /** On host memory, cancels what is in flight; on GPU memory, waits for it, not longer than TW_COLL_TIMEOUT.
- *  Frees all requests. Accepts NULL. */
+ *  Frees all requests. Accepts NULL. In a process that was forked from the one that made it: does nothing. */
 void tw_coll_destroy(tw_coll_t *coll);
 
 int tw_coll_rank(const tw_coll_t *coll);

@@ -39,6 +39,7 @@ tw_status_t tw_coll_group_create_for(tw_coll_t *parent, tw_mem_t mem, const int 
 {
     const tw_topo_t *topo = &parent->topo;
     tw_coll_params_t params = parent->params;
+    TW_TRY(tw_coll_check_process(parent));
 
     if (!parent->transport) {
         tw_error("rank %d: ranks of a communicator that was made from one of NCCL's: split that one",

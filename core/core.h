@@ -12,7 +12,9 @@
 
 TW_C_BEGIN
 
-#define TW_VERSION "0.2.2"
+#define TW_VERSION "0.3.0"
+/** TW_VERSION of the library that is loaded, which may be newer than these headers. */
+const char *tw_version(void);
 
 /* ---- log ----------------------------------------------------------------------------------------------- */
 
@@ -192,6 +194,12 @@ static inline double tw_time_sec(void)
 {
     return (double)tw_time_ns() * 1e-9;
 }
+
+/* ---- processes ----------------------------------------------------------------------------------------- */
+
+/** How many forks lie between this process and the one that loaded the library: what has another number than
+ *  when it was made is a parent's, whose threads and connections are not here. */
+unsigned tw_fork_count(void);
 
 /* ---- measurements -------------------------------------------------------------------------------------- */
 

@@ -14,6 +14,11 @@ const char *tw_status_string(tw_status_t status)
     return "unknown status";
 }
 
+const char *tw_version(void)
+{
+    return TW_VERSION;
+}
+
 tw_status_t tw_status_from_errno(int error)
 {
     switch (error) {

@@ -33,6 +33,7 @@ typedef struct tw_transport_ops {
 /** First member of every backend's own struct. */
 struct tw_transport {
     const tw_transport_ops_t *ops;
+    unsigned n_forks; /**< tw_fork_count of the process that made it */
     int rank, world, n_nodes;
     int *node_of;                  /**< [world] */
     tw_transport_counters_t *sent; /**< [world] */

@@ -67,7 +67,9 @@ tw_status_t tw_transport_ucx_create_with(const tw_transport_ucx_params_t *params
 int tw_transport_listen(const char *host, int *port);
 
 /** Posted requests are canceled. Bounded in time, also after a failure; but rank 0, which watches over the
- *  others, stays until they have destroyed theirs or one of them has failed. Accepts NULL. */
+ *  others, stays until they have destroyed theirs or one of them has failed. Accepts NULL. A process that was
+ *  forked from the one that joined the job has no part in it: nothing is done there, and all other calls are
+ *  TW_ERR_INVALID (logged). */
 void tw_transport_destroy(tw_transport_t *transport);
 
 int tw_transport_rank(const tw_transport_t *transport);

@@ -35,6 +35,11 @@ TEST(Status, StringOfWhatIsNotInTheList)
     }
 }
 
+TEST(Status, VersionIsTheHeaders)
+{
+    EXPECT_STREQ(tw_version(), TW_VERSION);
+}
+
 TEST(Status, FromErrno)
 {
     EXPECT_EQ(tw_status_from_errno(ENOMEM), TW_ERR_NO_MEMORY);
