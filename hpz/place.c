@@ -1,4 +1,5 @@
 /* Where the ranks are: nodes and rails, and their communicators. */
+#include <limits.h>
 #include <stdlib.h>
 
 #include "hpz/state.h"
@@ -13,14 +14,23 @@ static void find_single_places(tw_hpz_t *hpz)
     hpz->local = 0;
 }
 
-static void take_place(tw_hpz_t *hpz, const tw_hpz_place_t *place)
+static tw_status_t take_place(tw_hpz_t *hpz, const tw_hpz_place_t *place)
 {
+    int n_nodes = place->n_nodes, per_node = place->ranks_per_node;
+
+    if (n_nodes < 1 || per_node < 1 || n_nodes > INT_MAX / per_node || place->rank < 0 ||
+        place->rank >= n_nodes * per_node) {
+        tw_error("an hpz without a communicator: there is no rank %d on %d nodes of %d ranks", place->rank,
+                 n_nodes, per_node);
+        return TW_ERR_INVALID;
+    }
     hpz->rank = place->rank;
     hpz->world = place->n_nodes * place->ranks_per_node;
     hpz->n_nodes = place->n_nodes;
     hpz->ranks_per_node = place->ranks_per_node;
     hpz->node = tw_hpz_node_of(hpz, place->rank);
     hpz->local = tw_hpz_local_of(hpz, place->rank);
+    return TW_OK;
 }
 
 tw_status_t tw_hpz_places_find(tw_hpz_t *hpz)
@@ -28,8 +38,7 @@ tw_status_t tw_hpz_places_find(tw_hpz_t *hpz)
     tw_coll_t *coll = hpz->params.coll;
 
     if (!coll) {
-        take_place(hpz, &hpz->params.place);
-        return TW_OK;
+        return take_place(hpz, &hpz->params.place);
     }
     hpz->rank = tw_coll_rank(coll);
     hpz->world = tw_coll_size(coll);
