@@ -18,8 +18,10 @@ PUBLIC_HEADERS = [
     "//transport:transport.h",
 ] + ["//quant:" + header for header in QUANT_HEADERS]
 
-# The interface's version: it changes when programs have to be compiled again.
-SONAME = "libthinwire.so.0"
+# The interface's version: it changes when programs have to be compiled again. Until 1.0 that is with each 0.N; what
+# the headers declare is held by tests/package/abi-VERSION.txt.
+ABI = "0.3"
+SONAME = "libthinwire.so." + ABI
 
 # Linked in, and seen by nobody outside, so that glibc and the compiler's libgcc_s, which every system has that
 # runs C++ or threads, are all that has to be where the library runs, and UCX where ranks share a node: it is
@@ -41,6 +43,8 @@ NCCL_LIBRARIES = dict([("libnccl-net-thinwire.so", "//plugin/nccl:libnccl-net-th
 INSTALL_ARGS = [
     "--library",
     "$(rootpath //package:libthinwire.so)",
+    "--archive",
+    "$(rootpath //package:libthinwire.a)",
     "--soname",
     SONAME,
     "--pc",
@@ -52,5 +56,6 @@ INSTALL_ARGS = [
 
 INSTALL_DATA = [
     "//package:thinwire.pc.in",
+    "//package:libthinwire.a",
     "//package:libthinwire.so",
 ] + ["//package:nccl/" + library for library in NCCL_LIBRARIES] + PUBLIC_HEADERS

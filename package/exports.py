@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""exports.py VERSION_NAME OUT.options OUT.map HEADER...: a linker's options and version script, by which a
-library takes in and exports the functions and variables that public headers declare, and nothing else."""
+"""exports.py VERSION_NAME OUT.options OUT.map OUT.names HEADER...: a linker's options, its version script and a
+list, by which a library takes in and exports the functions and variables that public headers declare, and nothing
+else."""
 
 import re
 import sys
@@ -23,13 +24,15 @@ def exported(text):
 
 
 def main():
-    version, taken, exports = sys.argv[1:4]
+    version, taken, exports, listed = sys.argv[1:5]
     names = set()
-    for path in sys.argv[4:]:
+    for path in sys.argv[5:]:
         with open(path, encoding="utf-8") as header:
             names.update(exported(header.read()))
     with open(taken, "w", encoding="utf-8") as out:
         out.write("".join("--undefined=%s\n" % name for name in sorted(names)))
+    with open(listed, "w", encoding="utf-8") as out:
+        out.write("".join("%s\n" % name for name in sorted(names)))
     with open(exports, "w", encoding="utf-8") as out:
         lines = "".join("    %s;\n" % name for name in sorted(names))
         out.write("%s {\n  global:\n%s  local:\n    *;\n};\n" % (version, lines))

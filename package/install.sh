@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the shared library, those for NCCL, the public headers and the pkg-config file. See usage().
+# Installs the shared library, the static one, those for NCCL, the public headers and the pkg-config file. See
+# usage().
 set -euo pipefail
 
 usage() {
@@ -15,6 +16,7 @@ For a job under NCCL (docs/nccl.md): LD_LIBRARY_PATH=PREFIX/lib NCCL_NET_PLUGIN=
 For a program of yours (with PKG_CONFIG_PATH=PREFIX/lib/pkgconfig where that is not searched anyway):
 
   cc program.c \$(pkg-config --cflags --libs thinwire) -o program
+  cc program.c \$(pkg-config --cflags thinwire) \$(pkg-config --variable=archive thinwire) -o program    # static
 EOT
 }
 
@@ -29,6 +31,7 @@ nccl=()
 while [ "${1:-}" != -- ]; do
     case "${1:-}" in
     --library) library=$2 && shift ;;
+    --archive) archive=$2 && shift ;;
     --soname) soname=$2 && shift ;;
     --pc) pc=$2 && shift ;;
     --help) usage && exit ;;
@@ -80,6 +83,7 @@ ln -sfn "$soname" "$destdir$libdir/libthinwire.so"
 for one in "${nccl[@]}"; do
     put 755 "$one" "$libdir/${one##*/}"
 done
+put 644 "$archive" "$libdir/libthinwire.a"
 filled=$(mktemp)
 trap 'rm -f "$filled"' EXIT
 sed -e "s|@prefix@|$prefix|" -e "s|@libdir@|$libdir|" -e "s|@includedir@|$includedir|" -e "s|@version@|$version|" "$pc" >"$filled"

@@ -14,7 +14,7 @@ import pathlib
 import re
 import zipfile
 
-SONAME = "libthinwire.so.0"
+SONAME = "libthinwire.so.0.3"
 # Libraries that are inside, and where Debian has their licences.
 LINKED_IN = {name: pathlib.Path("/usr/share/doc/%s/copyright" % name)
              for name in ("libjansson-dev", "libsodium-dev", "libxxhash-dev", "libstdc++6")}

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "core/core.h"
 #include "tests/common/process.h"
 
 namespace
@@ -142,6 +143,13 @@ std::set<std::string> declared_functions(const std::string &prefix)
     return names;
 }
 
+/* "0.3" of "libthinwire.so.0.3", as the build tells the installer. */
+std::string abi_version()
+{
+    const auto name = std::find(g_install.begin(), g_install.end(), "--soname") + 1;
+    return name < g_install.end() ? name->substr(std::string("libthinwire.so.").size()) : "";
+}
+
 TEST_F(Install, ExportsWhatTheHeadersDeclareAndNothingElse)
 {
     const process::Result nm = shell("nm -D --defined-only " + prefix +
@@ -156,16 +164,91 @@ TEST_F(Install, ExportsWhatTheHeadersDeclareAndNothingElse)
     EXPECT_EQ(functions, declared_functions(prefix));
     EXPECT_GT(functions.size(), 50u);
     for (const std::string &other : others) { /* variables, and the version's own name */
-        EXPECT_TRUE(std::regex_match(other, std::regex("tw_\\w+_config_table|THINWIRE_0"))) << other;
+        EXPECT_TRUE(std::regex_match(other, std::regex("tw_\\w+_config_table|THINWIRE_" + abi_version()))) << other;
     }
 }
 
 TEST_F(Install, SonameIsWhatTheLinksSay)
 {
+    const std::string soname = "libthinwire.so." + abi_version();
     const process::Result dynamic = shell("readelf -d " + prefix + "/lib/libthinwire.so");
-    EXPECT_NE(dynamic.out.find("Library soname: [libthinwire.so.0]"), std::string::npos) << dynamic.out;
-    EXPECT_EQ(shell("readlink " + prefix + "/lib/libthinwire.so").out, "libthinwire.so.0\n");
-    EXPECT_EQ(shell("test -f " + prefix + "/lib/libthinwire.so.0").code, 0);
+    EXPECT_NE(dynamic.out.find("Library soname: [" + soname + "]"), std::string::npos) << dynamic.out;
+    EXPECT_EQ(shell("readlink " + prefix + "/lib/libthinwire.so").out, soname + "\n");
+    EXPECT_EQ(shell("test -f " + prefix + "/lib/" + soname).code, 0);
+    EXPECT_EQ(std::string(TW_VERSION).rfind(abi_version() + ".", 0), 0u) << "0.N.x has the interface 0.N";
+}
+
+/* What the installed headers declare, one line of code after the other, and the size of every type. */
+std::string interface(const std::string &prefix)
+{
+    const std::string own = "awk '/^# [0-9]+ \"/ { own = $3 !~ /^\"[\\/<]/; next }"
+                            " own && NF { gsub(/[ \t]+/, \" \"); print }'";
+    const std::string include = "for h in */*.h; do echo \"#include \\\"$h\\\"\"; done";
+    const process::Result text =
+        shell("cd " + prefix + "/include/thinwire && (" + include + ") | cc -E -I. -x c - | " + own);
+    std::string program = "#include <stdio.h>\n";
+    program += shell("cd " + prefix + "/include/thinwire && " + include).out + "int main(void)\n{\n";
+    const std::regex type("\\} ?(tw_\\w+_t);");
+    for (std::sregex_iterator i(text.out.begin(), text.out.end(), type), end; i != end; ++i) {
+        program += "printf(\"sizeof(" + (*i)[1].str() + ") %zu\\n\", sizeof(" + (*i)[1].str() + "));\n";
+    }
+    std::ofstream(prefix + "/sizes.c") << program << "return 0;\n}\n";
+    return text.out + shell("cd " + prefix + " && cc -Iinclude/thinwire sizes.c -o sizes && ./sizes").out;
+}
+
+/* A program that was compiled against another interface must not find this library under its name. */
+TEST_F(Install, InterfaceIsThatOfItsVersion)
+{
+    const std::string now = interface(prefix), path = "tests/package/abi-" + abi_version() + ".txt";
+    const std::string held = process::slurp(path);
+    ASSERT_GT(now.size(), 20000u);
+    ASSERT_NE(now.find("sizeof(tw_coll_args_t) "), std::string::npos);
+    if (now == held) {
+        return;
+    }
+    const char *folder = getenv("TEST_UNDECLARED_OUTPUTS_DIR");
+    const std::string left = std::string(folder ? folder : "/tmp") + "/abi.txt";
+    std::ofstream(left) << now;
+    size_t at = std::mismatch(now.begin(), now.end(), held.begin(), held.end()).first - now.begin();
+    at = at ? now.rfind('\n', at - 1) + 1 : 0;
+    ADD_FAILURE() << "the interface differs from " << path << " at \"" << now.substr(at, now.find('\n', at) - at)
+                  << "\". Once " << abi_version() << " has been released that needs another ABI (package/defs.bzl)"
+                  << " and TW_VERSION; the text for its file is " << left;
+}
+
+TEST_F(Install, SaysWhichVersionIsLoaded)
+{
+    const process::Result compiled =
+        compile("#include <stdio.h>\n#include \"core/core.h\"\nint main(void)\n{\n    puts(tw_version());\n"
+                "    return 0;\n}\n",
+                "c");
+    ASSERT_EQ(compiled.code, 0) << compiled.err;
+    EXPECT_EQ(run_program().out, TW_VERSION "\n");
+    EXPECT_EQ(shell("PKG_CONFIG_PATH=" + prefix + "/lib/pkgconfig pkg-config --modversion thinwire").out,
+              TW_VERSION "\n");
+}
+
+/* A program of somebody's own names may link it: nothing but the interface is seen. */
+TEST_F(Install, StaticLibraryHasTheSameInterface)
+{
+    const std::string archive = prefix + "/lib/libthinwire.a";
+    const process::Result nm = shell("nm -g --defined-only " + archive + " | awk '$2 == \"T\" {print $3}'");
+    std::istringstream lines(nm.out);
+    std::set<std::string> functions;
+    for (std::string name; lines >> name;) {
+        functions.insert(name);
+    }
+    EXPECT_EQ(functions, declared_functions(prefix));
+
+    std::ofstream(prefix + "/static.c") << program_of_readme();
+    const std::string pkg_config = "PKG_CONFIG_PATH=" + prefix + "/lib/pkgconfig pkg-config ";
+    const process::Result linked = shell("cd " + prefix + " && cc -std=c11 static.c -o static $(" + pkg_config +
+                                         "--cflags thinwire) $(" + pkg_config + "--variable=archive thinwire)");
+    ASSERT_EQ(linked.code, 0) << linked.err;
+    EXPECT_EQ(shell("readelf -d " + prefix + "/static").out.find("libthinwire"), std::string::npos);
+    const process::Result run = shell(prefix + "/static");
+    EXPECT_EQ(run.code, 0) << run.err;
+    EXPECT_NE(run.out.find("rank 0 of 1: success"), std::string::npos) << run.out;
 }
 
 /** Whatever shared library is installed. */

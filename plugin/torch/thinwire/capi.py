@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-LIBRARY = "libthinwire.so.0"
+LIBRARY = "libthinwire.so.0.3"
 log = logging.getLogger("thinwire")
 
 # tw_status_t

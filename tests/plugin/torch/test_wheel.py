@@ -53,7 +53,7 @@ def run(python, *args, **environment):
 def test_what_is_in_it():
     with zipfile.ZipFile(wheel()) as files:
         names = set(files.namelist())
-    assert {"thinwire/py.typed", "thinwire/libthinwire.so.0", "thinwire/__main__.py",
+    assert {"thinwire/py.typed", "thinwire/libthinwire.so.0.3", "thinwire/__main__.py",
             "thinwire/delta.py", "thinwire/nccl/libnccl-net-thinwire.so"} <= names
 
 
