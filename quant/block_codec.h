@@ -104,7 +104,7 @@ typedef struct tw_quant tw_quant_t;
 typedef struct tw_quant_params {
     tw_quant_codec_t codec;
     tw_mem_t mem;        /**< memory that all pointers of the calls live in */
-    const char *backend; /**< NULL or "auto", "ref", "avx2", "avx512", "cuda" */
+    const char *backend; /**< NULL or "auto", "ref", "avx2", "avx512", "avx512bf16", "cuda" */
 } tw_quant_params_t;
 
 /** TW_ERR_INVALID: bad codec, or the lossless one; TW_ERR_UNSUPPORTED: no such backend on this machine

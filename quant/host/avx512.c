@@ -1,15 +1,26 @@
-/* The AVX-512 twin. Compiled with -mavx512{f,bw,vl,dq,bf16} and what avx2.c is; used only where the machine
- * has them all: Zen 4, Sapphire Rapids and later. */
+/* The AVX-512 twins. Compiled with -mavx512{f,bw,vl,dq} and what avx2.c is, for Skylake servers and later, and
+ * again with -mavx512bf16, for Zen 4, Cooper Lake, Sapphire Rapids and later; used only where the machine has all of
+ * them. */
 #include "quant/host/group_avx512.h"
 
 #include "quant/host/group_decode.h"
 #include "quant/host/group_reduce.h"
 
+#ifdef __AVX512BF16__
+#define NAME "avx512bf16"
+#define BACKEND tw_quant_backend_avx512bf16
+#define HAS_BF16 __builtin_cpu_supports("avx512bf16")
+#else
+#define NAME "avx512"
+#define BACKEND tw_quant_backend_avx512
+#define HAS_BF16 1
+#endif
+
 static int usable(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx2") &&
+           HAS_BF16 && __builtin_cpu_supports("avx2") &&
            __builtin_cpu_supports("fma") && cpu_has_f16c();
 }
 
@@ -20,8 +31,8 @@ static const tw_quant_host_t operations = {
     .reduce_decode = reduce_decode_segment,
 };
 
-const tw_quant_backend_t tw_quant_backend_avx512 = {
-    .name = "avx512",
+const tw_quant_backend_t BACKEND = {
+    .name = NAME,
     .usable = usable,
     .adamw_encode_delta = tw_quant_host_adamw_encode_delta,
     .host = &operations,

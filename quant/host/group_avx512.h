@@ -1,5 +1,5 @@
 /** Groups of 32 floats in two AVX-512 registers: what group.h builds the codec from. For files compiled with
- *  -mavx512{f,bw,vl,dq,bf16} only; private to the folder. Every operation gives the bits of its scalar
+ *  -mavx512{f,bw,vl,dq} only; private to the folder. Every operation gives the bits of its scalar
  *  counterpart. */
 #ifndef TW_QUANT_HOST_GROUP_AVX512_H
 #define TW_QUANT_HOST_GROUP_AVX512_H

@@ -88,16 +88,22 @@ INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
 /** Decoding is fast for scales beyond this, and for 0: no decoded value is a denormal then, which the bf16
  *  instruction would drop. Codes times scales are multiples of 2^-23 of the scale's power of two; rotation
  *  divides by less than 2^3. */
+#ifdef __AVX512BF16__
 #define GROUP_SCALE_TINY_BITS 0x0d7fffffu /* just below 2^-100 */
+#else
+#define GROUP_SCALE_TINY_BITS 0u
+#endif
 
 /** As tw_float_store, for values of blocks that decode fast. */
 INLINE void group_store_decoded(tw_type_t type, void *dst, size_t i, group_t g)
 {
+#ifdef __AVX512BF16__
     if (type == TW_TYPE_BF16) {
         _mm512_storeu_si512((uint16_t *)dst + i, (__m512i)_mm512_cvtne2ps_pbh(g.v[1], g.v[0]));
-    } else {
-        group_store_small(type, dst, i, g);
+        return;
     }
+#endif
+    group_store_small(type, dst, i, g);
 }
 
 /** Is every magnitude below `max`? NaN is not. */
