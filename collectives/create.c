@@ -278,7 +278,8 @@ static tw_status_t destroy_here(void *arg)
 
 void tw_coll_destroy(tw_coll_t *coll)
 {
-    if (!coll || coll->n_forks != tw_fork_count()) { /* in a child other threads' locks may be held for ever */
+    if (!coll ||
+        coll->n_forks != tw_fork_count()) { /* in a child other threads' locks may be held for ever */
         return;
     }
     tw_transport_t *own = coll->owns_transport ? coll->transport : NULL;

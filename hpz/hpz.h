@@ -52,7 +52,7 @@ typedef struct tw_hpz_params {
     /** All ranks; borrowed, must outlive the hpz. NULL: the hpz is only planned: it counts, and moves
      *  nothing. */
     tw_coll_t *coll;
-    tw_hpz_place_t place;           /**< of this rank, if it is only planned; one that cannot be: TW_ERR_INVALID */
+    tw_hpz_place_t place; /**< of this rank, if it is only planned; one that cannot be: TW_ERR_INVALID */
     const tw_hpz_tensor_t *tensors; /**< [n_tensors], the same on all ranks, copied */
     size_t n_tensors;
     /** [n_tensors] what logs call them, borrowed for the hpz's life; NULL: numbers */

@@ -7,9 +7,7 @@
 /* Best first. */
 static const tw_quant_backend_t *const backends[] = {
 #ifdef __x86_64__
-    &tw_quant_backend_avx512bf16,
-    &tw_quant_backend_avx512,
-    &tw_quant_backend_avx2,
+    &tw_quant_backend_avx512bf16, &tw_quant_backend_avx512, &tw_quant_backend_avx2,
 #endif
     &tw_quant_backend_ref,
 #ifdef TW_HAVE_CUDA

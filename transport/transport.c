@@ -24,8 +24,9 @@ static int number_nodes(const uint64_t *ids, int world, int *node_of)
 /** Its sockets are the parent's, too: a byte that the child reads or writes would end the parent's job. */
 static tw_status_t refuse(const tw_transport_t *transport)
 {
-    tw_error("rank %d: this process was forked from the one that has joined the job, and cannot take part in it",
-             transport->rank);
+    tw_error(
+        "rank %d: this process was forked from the one that has joined the job, and cannot take part in it",
+        transport->rank);
     return TW_ERR_INVALID;
 }
 

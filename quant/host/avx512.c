@@ -19,9 +19,8 @@
 static int usable(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-           HAS_BF16 && __builtin_cpu_supports("avx2") &&
-           __builtin_cpu_supports("fma") && cpu_has_f16c();
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && HAS_BF16 &&
+           __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
 }
 
 static const tw_quant_host_t operations = {

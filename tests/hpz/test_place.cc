@@ -10,8 +10,8 @@ using HpzPlace = tw::Fixture;
 
 TEST_F(HpzPlace, ThatCannotBeIsRefused)
 {
-    const tw_hpz_place_t wrong[] = {{0, 0, 0},  {0, 0, 1},  {0, 1, 0},      {0, -1, -1},   {0, -1, 1},
-                                    {-1, 1, 1}, {6, 2, 3},  {0, 1, INT_MIN}, {0, INT_MAX, 2}, {INT_MAX, 1, 1}};
+    const tw_hpz_place_t wrong[] = {{0, 0, 0},  {0, 0, 1}, {0, 1, 0},       {0, -1, -1},     {0, -1, 1},
+                                    {-1, 1, 1}, {6, 2, 3}, {0, 1, INT_MIN}, {0, INT_MAX, 2}, {INT_MAX, 1, 1}};
     for (const tw_hpz_place_t &place : wrong) {
         tw_hpz_params_t params = {};
         tw_hpz_t *hpz = nullptr;

@@ -164,7 +164,8 @@ TEST_F(Install, ExportsWhatTheHeadersDeclareAndNothingElse)
     EXPECT_EQ(functions, declared_functions(prefix));
     EXPECT_GT(functions.size(), 50u);
     for (const std::string &other : others) { /* variables, and the version's own name */
-        EXPECT_TRUE(std::regex_match(other, std::regex("tw_\\w+_config_table|THINWIRE_" + abi_version()))) << other;
+        EXPECT_TRUE(std::regex_match(other, std::regex("tw_\\w+_config_table|THINWIRE_" + abi_version())))
+            << other;
     }
 }
 
@@ -211,8 +212,9 @@ TEST_F(Install, InterfaceIsThatOfItsVersion)
     std::ofstream(left) << now;
     size_t at = std::mismatch(now.begin(), now.end(), held.begin(), held.end()).first - now.begin();
     at = at ? now.rfind('\n', at - 1) + 1 : 0;
-    ADD_FAILURE() << "the interface differs from " << path << " at \"" << now.substr(at, now.find('\n', at) - at)
-                  << "\". Once " << abi_version() << " has been released that needs another ABI (package/defs.bzl)"
+    ADD_FAILURE() << "the interface differs from " << path << " at \""
+                  << now.substr(at, now.find('\n', at) - at) << "\". Once " << abi_version()
+                  << " has been released that needs another ABI (package/defs.bzl)"
                   << " and TW_VERSION; the text for its file is " << left;
 }
 
@@ -242,8 +244,9 @@ TEST_F(Install, StaticLibraryHasTheSameInterface)
 
     std::ofstream(prefix + "/static.c") << program_of_readme();
     const std::string pkg_config = "PKG_CONFIG_PATH=" + prefix + "/lib/pkgconfig pkg-config ";
-    const process::Result linked = shell("cd " + prefix + " && cc -std=c11 static.c -o static $(" + pkg_config +
-                                         "--cflags thinwire) $(" + pkg_config + "--variable=archive thinwire)");
+    const process::Result linked =
+        shell("cd " + prefix + " && cc -std=c11 static.c -o static $(" + pkg_config +
+              "--cflags thinwire) $(" + pkg_config + "--variable=archive thinwire)");
     ASSERT_EQ(linked.code, 0) << linked.err;
     EXPECT_EQ(shell("readelf -d " + prefix + "/static").out.find("libthinwire"), std::string::npos);
     const process::Result run = shell(prefix + "/static");
