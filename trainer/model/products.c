@@ -1,6 +1,8 @@
 /* A table of what oneDNN has made code for, by shape. */
 #include "trainer/model/products.h"
 
+#include "quant/quant.h"
+
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -34,6 +36,8 @@ struct tw_products {
     entry_t *buckets[BUCKETS];
     void *scratch; /* [scratch_bytes]; the entries' memory */
     size_t scratch_bytes;
+    float *wide[2];       /* factors of bf16 that oneDNN has no code for on this processor, as fp32 */
+    size_t wide_elems[2]; /* there is room for */
     int has_complained;
 };
 
@@ -297,6 +301,8 @@ void tw_products_destroy(tw_products_t *products)
     }
     dnnl_stream_destroy(products->stream);
     tw_buffer_free(products->scratch);
+    free(products->wide[0]);
+    free(products->wide[1]);
     free(products);
 }
 
@@ -318,14 +324,42 @@ static int run_entry(tw_products_t *products, const entry_t *entry, const tw_pro
            dnnl_stream_wait(products->stream) == dnnl_success;
 }
 
-void tw_product_run(tw_products_t *products, const tw_product_t *p)
+static int run_as_it_is(tw_products_t *products, const tw_product_t *p)
 {
     const shape_t key = key_of(p);
+    const entry_t *entry = find_entry(products, &key);
+    return entry && entry->is_made && run_entry(products, entry, p);
+}
+
+/** A factor of rows by cols as fp32, row after row as it is stored, in products->wide[which]. */
+static int widen(tw_products_t *products, int which, tw_matrix_t *matrix, size_t rows, size_t cols)
+{
+    size_t n_rows = matrix->transposed ? cols : rows, n_cols = matrix->transposed ? rows : cols;
+    if (!tw_grow(&products->wide[which], &products->wide_elems[which], n_rows * n_cols, sizeof(float))) {
+        return 0;
+    }
+    for (size_t i = 0; i < n_rows; i++) {
+        tw_convert_to_fp32(matrix->type, (const uint16_t *)matrix->at + i * matrix->stride,
+                           products->wide[which] + i * n_cols, n_cols);
+    }
+    *matrix = (tw_matrix_t){products->wide[which], n_cols, matrix->transposed, TW_TYPE_FP32};
+    return 1;
+}
+
+/** Without AVX-512 oneDNN multiplies no bf16: the same factors as fp32, whose sums are fp32 all the same. */
+static int run_widened(tw_products_t *products, const tw_product_t *p)
+{
+    tw_product_t wide = *p;
+    return p->a.type == TW_TYPE_BF16 && widen(products, 0, &wide.a, p->rows, p->inner) &&
+           widen(products, 1, &wide.b, p->inner, p->cols) && run_as_it_is(products, &wide);
+}
+
+void tw_product_run(tw_products_t *products, const tw_product_t *p)
+{
     if (omp_get_max_threads() != 1) {
         omp_set_num_threads(1); /* of the regions that the calling thread opens */
     }
-    const entry_t *entry = find_entry(products, &key);
-    if (entry && entry->is_made && run_entry(products, entry, p)) {
+    if (run_as_it_is(products, p) || run_widened(products, p)) {
         return;
     }
     if (!products->has_complained) {
