@@ -66,7 +66,8 @@ def parse_args():
     parser = argparse.ArgumentParser(prog="loss", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default=",".join(CASES), help="some of %s" % ",".join(CASES))
-    parser.add_argument("--grads", default=",".join(GRADS), help="the first is the base (%(default)s)")
+    parser.add_argument("--grads", default=";".join(GRADS),
+                        help="codecs, with ; between them; the first is the base (%(default)s)")
     parser.add_argument("--seeds", type=int, default=10, help="(10)")
     parser.add_argument("--steps", type=int, default=600, help="(600)")
     parser.add_argument("--json", type=pathlib.Path,
@@ -307,14 +308,14 @@ class Job:
                 "curve": [[round(one, 5) for one in point] for point in curve.tolist()]}
 
     def all(self):
-        for grads in self.args.grads.split(","):
+        for grads in self.args.grads.split(";"):
             known = {row["grads"]: row for row in read_rows(self.args.json) if row["case"] == self.name}
             if grads not in known:
                 begin = time.process_time()
                 row = self.run(grads)
                 row["processor_sec"] = round(time.process_time() - begin, 1)
                 if self.rank == 0:
-                    self.write(row, known.get(self.args.grads.split(",")[0]))
+                    self.write(row, known.get(self.args.grads.split(";")[0]))
             self.dist.barrier()
         self.dist.destroy_process_group()
 
