@@ -514,6 +514,68 @@ def test_what_lies_between_two_elements_is_plain():
     assert ranks.run(2, check) == [3, 3]
 
 
+class Short(torch.Tensor):
+    """A weight whose class says what is gathered: fp8, as torchao's has it."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.size(), inner.stride(), inner.storage_offset(),
+                                                   dtype=inner.dtype, device=inner.device)
+
+    def __init__(self, inner):
+        self._inner = inner
+
+    def __tensor_flatten__(self):
+        return ["_inner"], None
+
+    @staticmethod
+    def __tensor_unflatten__(tensors, _context, _size, _stride):
+        return Short(tensors["_inner"])
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args, kwargs=None):
+        inner = torch.utils._pytree.tree_map_only(cls, lambda one: one._inner, (args, kwargs or {}))
+        found = function(*inner[0], **inner[1])
+        if function is torch.ops.aten.copy_.default:
+            return args[0]
+        return torch.utils._pytree.tree_map_only(torch.Tensor, cls, found)
+
+    def fsdp_pre_all_gather(self, mesh):
+        return (self._inner.to(EIGHT_BITS),), ()
+
+    def fsdp_post_all_gather(self, gathered, _metadata, param_dtype, *, out=None):
+        whole = gathered[0].to(param_dtype)
+        return out.copy_(whole) if out is not None else (whole, gathered)
+
+
+def make_short():
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(2)])
+    for layer in model:
+        layer.weight = nn.Parameter(Short(layer.weight.detach()))
+        fully_shard(layer, mp_policy=BF16)
+    return fully_shard(model, mp_policy=BF16)
+
+
+def test_what_a_class_of_tensors_gathers_goes_as_bytes():
+    """gloo has no fp8."""
+
+    @torch.no_grad()
+    def outputs(*codecs):
+        model = thinwire.enable(make_short(), *codecs, min_bytes=0)
+        return [model(batch(0, step)) for step in range(3)]
+
+    def check(_rank):
+        expected = outputs("plain", "plain")
+        near, changes = outputs("int8"), outputs()
+        assert thinwire.report()["all-gather"].unquantized[fsdp.OWN_GATHER % "Short"] > 0
+        assert not thinwire.report().elsewhere
+        return all(torch.equal(one, other) and torch.equal(one, third)
+                   for one, other, third in zip(expected, near, changes))
+
+    assert all(ranks.run(2, check))
+
+
 class Same(nn.Module):
     """A matrix and a vector of as many elements, used in turn."""
 
