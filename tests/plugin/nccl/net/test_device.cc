@@ -307,8 +307,8 @@ TEST_F(Zoo, ALoopbackThatIsRoutedTo)
     EXPECT_EQ(child.wait(60).code, 0);
 }
 
-/* Where a connection cannot keep to its device, two in one subnet are one link: who offers both, or their sum,
- * claims what is not there. */
+/* Where a connection cannot keep to its device, two in one subnet are one link: who offers both, or their
+ * sum, claims what is not there. */
 TEST_F(Zoo, TwoInOneSubnet)
 {
     const std::string lines = with("e0", {"10.77.0.1/24"}) + with("e1", {"10.77.0.2/24"});
