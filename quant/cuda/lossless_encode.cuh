@@ -127,15 +127,16 @@ struct tw_lossless_kernel_code {
             tails = TW_LOSSLESS_TAILS_RAW;
             coder = begin;
         }
-        /* What is coded takes less than what is not. */
-        const uint32_t without = tails == TW_LOSSLESS_TAILS_CODED ? 4 * block.n : 2 * block.n;
-        coder.room = fixed < without ? (without - fixed - 1) / 2 : 0;
-        bool fits = fixed < without && code_heads(block, encode, coder) &&
-                    tw_lossless_sizes_fit(coder.n_words, coder.n_escapes);
+        bool fits = finish(block, encode, tails, fixed, coder);
+        if (!fits && tails == TW_LOSSLESS_TAILS_CODED) { /* heads alone where both are too much */
+            tails = TW_LOSSLESS_TAILS_RAW;
+            coder = begin;
+            fits = finish(block, encode, tails, fixed, coder);
+        }
         job.lanes[b * TW_ENTROPY_LANES + lane] = coder.x;
         if (lane == 0) {
             job.blocks[b].sizes = fits ? coder.n_words | coder.n_escapes << 16 : TW_ENTROPY_RAW;
-            job.block_tails[b] = !fits && tails == TW_LOSSLESS_TAILS_CODED ? TW_LOSSLESS_TAILS_RAW : tails;
+            job.block_tails[b] = tails;
         }
     }
 
@@ -177,6 +178,16 @@ struct tw_lossless_kernel_code {
                    tw_entropy_push_warp(coder, there, entry, 0, 0, [&] { return tail; });
         }
         return fits;
+    }
+
+    /** Heads behind tails; what is coded takes less than what is not. */
+    static TW_DEVICE bool finish(const block_t &block, const uint64_t *encode, uint32_t tails, uint32_t fixed,
+                                 tw_entropy_encoder &coder)
+    {
+        const uint32_t without = tails == TW_LOSSLESS_TAILS_CODED ? 4 * block.n : 2 * block.n;
+        coder.room = fixed < without ? (without - fixed - 1) / 2 : 0;
+        return fixed < without && code_heads(block, encode, coder) &&
+               tw_lossless_sizes_fit(coder.n_words, coder.n_escapes);
     }
 
     static TW_DEVICE bool code_heads(const block_t &block, const uint64_t *encode, tw_entropy_encoder &coder)

@@ -221,17 +221,22 @@ static int append_block(tw_quant_lossless_t *codec, tw_type_t type, const uint16
     size_t room = (size_t)(target->end - target->at);
     int direct = room >= raw_bytes + 4;
     uint8_t *raw = direct ? target->at : codec->body;
+    size_t n_words, n_escapes, bytes;
+    int coded, again;
     pack_raw(codec, heads, n, writer.lanes, raw);
     entry->tails = tails_of_block(codec, n);
-    code_block(codec, heads, n, &entry->tails, &writer);
-    size_t n_words = (size_t)(writer.words - codec->words),
-           n_escapes = (size_t)(writer.escapes - codec->escapes);
-    size_t bytes = raw_bytes - in_lanes + 2 * n_words + TW_ENTROPY_LANES_BYTES + 2 * n_escapes;
-    size_t without = entry->tails == TW_LOSSLESS_TAILS_CODED ? 4 * n : 2 * n;
-    int coded = bytes < without && tw_lossless_sizes_fit(n_words, n_escapes);
-    if (!coded && entry->tails == TW_LOSSLESS_TAILS_CODED) {
-        entry->tails = TW_LOSSLESS_TAILS_RAW;
-    }
+    const tw_entropy_writer_t begin_lanes = writer;
+    do { /* heads alone where both are too much */
+        writer = begin_lanes;
+        code_block(codec, heads, n, &entry->tails, &writer);
+        n_words = (size_t)(writer.words - codec->words);
+        n_escapes = (size_t)(writer.escapes - codec->escapes);
+        bytes = raw_bytes - in_lanes + 2 * n_words + TW_ENTROPY_LANES_BYTES + 2 * n_escapes;
+        again = entry->tails == TW_LOSSLESS_TAILS_CODED;
+        coded = bytes < (again ? 4 * n : 2 * n) && tw_lossless_sizes_fit(n_words, n_escapes);
+        again = again && !coded;
+        entry->tails = again ? TW_LOSSLESS_TAILS_RAW : entry->tails;
+    } while (again);
     if ((coded ? bytes : 2 * n) + tw_lossless_tail_bytes(type, n, entry->tails) > room) {
         return 0;
     }

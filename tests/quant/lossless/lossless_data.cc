@@ -97,7 +97,7 @@ struct Maker {
             return special_bits(type, random);
         }
         if (values == Values::crowded) {
-            const uint32_t head = (random() & 0x807f) | (100 + random() % 28) << 7;
+            const uint32_t head = (random() & 0x807f) | (100 + random() % 14) << 7;
             const uint32_t tail = random() % 3 ? random() & 0xffff : 0;
             return type == TW_TYPE_FP32 ? head << 16 | tail : head;
         }
