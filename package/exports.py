@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""exports.py VERSION_NAME OUT.options OUT.map OUT.names HEADER...: a linker's options, its version script and a
-list, by which a library takes in and exports the functions and variables that public headers declare, and
+"""exports.py VERSION_NAME OUT.options OUT.map OUT.names HEADER...: a linker's options, its version script and
+a list, by which a library takes in and exports the functions and variables that public headers declare, and
 nothing else."""
 
 import re
