@@ -2,7 +2,7 @@
  *  its white-box tests.
  *
  *  Read value.h (one element), ref.c (one block, the oracle), then scales.c (what an encoder makes of a
- *  tensor), model.h and model.c (the coder's tables), head.c (what is sent of both), walk.c (which elements
+ *  tensor), model.h and prepare.c (the coder's tables), head.c (what is sent of both), walk.c (which elements
  *  come next), codec.c (the public calls) and last lanes.h and symbols.h (ref.c again, 8 or 16 elements at a
  *  time). tables.h has constants, tails.h what an encoder makes of tails.
  *
@@ -331,7 +331,7 @@ tw_status_t tw_lossless_analyse(tw_quant_lossless_t *codec, tw_type_t type,
 /** The heads of a run of an analysed type, in scratch if they do not lie in memory; n <= BLOCK_ELEMS. */
 const uint16_t *tw_lossless_heads(tw_quant_lossless_t *codec, tw_type_t type, const uint8_t *data, size_t n);
 
-/* ---- model.c ------------------------------------------------------------------------------------------- */
+/* ---- prepare.c ----------------------------------------------------------------------------------------- */
 
 /** What the codec's classes look up, from their tables. */
 void tw_lossless_model_encoder(tw_quant_lossless_t *codec);
