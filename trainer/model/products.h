@@ -36,8 +36,8 @@ typedef struct tw_products tw_products_t;
 /** TW_ERR_NO_MEMORY, TW_ERR_INTERNAL (oneDNN does not start); logged. */
 tw_status_t tw_products_create(tw_products_t **out);
 void tw_products_destroy(tw_products_t *products);
-/** Nothing fails: bf16 that oneDNN cannot multiply on this processor is multiplied as fp32, and what it cannot
- *  do at all is done in plain C, and logged once. */
+/** Nothing fails: bf16 that oneDNN cannot multiply on this processor is multiplied as fp32, and what it
+ *  cannot do at all is done in plain C, and logged once. */
 void tw_product_run(tw_products_t *products, const tw_product_t *product);
 /** In plain C: slow, every sum in the order of its terms. */
 void tw_product_plain(const tw_product_t *product);

@@ -217,10 +217,10 @@ TEST_F(Gpt2, TokensOutsideTheVocabularyAreRefused)
     }
     std::vector<float> x(12);
     double loss;
-    int32_t high[] = {0, 6, 7}, negative[] = {0, -1, 3};
+    int32_t high[] = {0, 6, 7}, negative[] = {0, -2, 3}; /* -1: there is none */
     expect_log("token 2 of sequence 0 is 7");
     EXPECT_EQ(TW_ERR_INVALID, tw_model_embed_forward(network.model, root.data(), high, x.data()));
-    expect_log("target 1 of sequence 0 is -1");
+    expect_log("target 1 of sequence 0 is -2");
     EXPECT_EQ(TW_ERR_INVALID,
               tw_model_head(network.model, root.data(), x.data(), negative, 1.0f, &loss, nullptr, nullptr));
 }
