@@ -22,8 +22,9 @@ static void sign(tw_coll_request_t *request)
     const tw_coll_args_t *args = &request->args;
     uint32_t sequence = request->coll->sequence;
     uint64_t hash = hash_tensors(args, request->shape);
-    uint64_t rest[] = {(uint64_t)args->reduction, (uint64_t)args->root, args->seed, args->step,
-                       request->choice.least_packed_bytes};
+    uint64_t rest[] = {(uint64_t)args->reduction,          (uint64_t)args->root,       args->seed, args->step,
+                       request->choice.least_packed_bytes, request->choice.chunk_bytes};
+    size_t chunk_bytes = request->choice.chunk_bytes;
     float factor = args->factor;
 
     hash = XXH3_64bits_withSeed(rest, sizeof(rest), hash);
@@ -34,11 +35,11 @@ static void sign(tw_coll_request_t *request)
     }
     request->signature = (tw_coll_signature_t){
         .sequence = sequence,
-        .op = (uint32_t)args->op,
-        .type = (uint32_t)args->type,
+        .op = (uint16_t)args->op,
+        .type = (uint16_t)args->type,
         .algo = (uint32_t)request->choice.algo,
+        .chunk_bytes = (uint32_t)(chunk_bytes < UINT32_MAX ? chunk_bytes : UINT32_MAX),
         .n_elems = args->op == TW_COLL_ALLTOALL ? 0 : request->n_elems,
-        .chunk_bytes = request->choice.chunk_bytes,
         .hash = hash,
     };
 }
@@ -69,8 +70,8 @@ static void log_mismatch(const tw_coll_request_t *request, int peer)
         (void)snprintf(why, sizeof(why), "; counts, reduction, factor, root, codecs or seed may differ");
     }
     if (own->chunk_bytes != other->chunk_bytes) {
-        (void)snprintf(why, sizeof(why), "; chunks are of %llu bytes here and %llu there (TW_COLL_CHUNK)",
-                       (unsigned long long)own->chunk_bytes, (unsigned long long)other->chunk_bytes);
+        (void)snprintf(why, sizeof(why), "; chunks are of %u bytes here and %u there (TW_COLL_CHUNK)",
+                       own->chunk_bytes, other->chunk_bytes);
     }
     tw_error("rank %d: rank %d disagrees about an operation: here it is number %u, %s (%s) of %llu %s, "
              "there number %u, %s (%s) of %llu %s%s",

@@ -42,11 +42,11 @@ TW_C_BEGIN
 
 /** What a rank says about an operation to its neighbour in the ring; all members but `rank` must agree. */
 typedef struct tw_coll_signature {
-    uint32_t sequence; /**< how many operations the communicator had before */
-    uint32_t op, type; /**< a failed post: op is TW_COLL_OP_COUNT, all but sequence 0 */
-    uint32_t algo;     /**< row of the table */
+    uint32_t sequence;    /**< how many operations the communicator had before */
+    uint16_t op, type;    /**< a failed post: op is TW_COLL_OP_COUNT, all but sequence 0 */
+    uint32_t algo;        /**< row of the table */
+    uint32_t chunk_bytes; /**< at most UINT32_MAX */
     uint64_t n_elems;
-    uint64_t chunk_bytes;
     uint64_t hash; /**< of everything else that must agree */
 } tw_coll_signature_t;
 
