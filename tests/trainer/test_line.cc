@@ -16,7 +16,7 @@ TEST(Train, ItsLineFitsTheTerminal)
     process::Spec spec;
     spec.argv = {"trainer/train", "--nodes", "1", "--ranks-per-node", "1", "--link", "none"};
     for (const char *key : {"model.n_embd=32", "thinwire.sequence_length=16", "thinwire.data=trainer/train",
-                            "thinwire.steps=2", "thinwire.val_sequences=0"}) {
+                            "thinwire.token_bytes=1", "thinwire.steps=2", "thinwire.val_sequences=0"}) {
         spec.argv.insert(spec.argv.end(), {"--set", key});
     }
     spec.before = [&terminal] { dup2(terminal.fd(), STDOUT_FILENO); };
