@@ -171,8 +171,10 @@ class Maker
     {
         std::vector<uint16_t> heads(n + 32), tails(n + 32);
         tw_entropy_reader_t reader = {};
-        reader.words_begin = parts_.words.data();
-        reader.words = parts_.words.data() + parts_.words.size();
+        Bytes words = parts_.words; /* the word behind the last one is read, as in a message, and not used */
+        words.resize(words.size() + TW_ENTROPY_LANES_BYTES);
+        reader.words_begin = words.data();
+        reader.words = words.data() + parts_.words.size();
         reader.escapes_begin = parts_.escapes.data();
         reader.escapes = parts_.escapes.data() + parts_.escapes.size();
         memcpy(reader.lanes, parts_.lanes.data(), sizeof(reader.lanes));
