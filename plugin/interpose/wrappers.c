@@ -1,6 +1,8 @@
 /** What a job calls, under NCCL's own names. Everything that is not about to be quantized goes on to NCCL as
  *  it came. */
 #include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "plugin/interpose/comms.h"
@@ -357,7 +359,28 @@ ncclResult_t ncclWaitSignal(int n, ncclWaitSignalDesc_t *awaited, ncclComm_t com
 
 /* ---- encryption ---------------------------------------------------------------------------------------- */
 
-static _Atomic(char *) secret; /* of all that the job has set, the last one; none is freed: one may be read */
+/** A secret that the job has set. None is freed, as another thread may read it: the list keeps them all. */
+typedef struct secret {
+    struct secret *before;
+    char text[];
+} secret_t;
+
+static _Atomic(secret_t *) secrets; /* the last one is the first; an empty text: none is set any more */
+
+static ncclResult_t keep_secret(const char *text)
+{
+    size_t size = strlen(text) + 1;
+    secret_t *one = malloc(sizeof(*one) + size);
+
+    if (!one) {
+        return ncclSystemError;
+    }
+    memcpy(one->text, text, size);
+    one->before = secrets;
+    while (!atomic_compare_exchange_weak(&secrets, &one->before, one)) {
+    }
+    return ncclSuccess;
+}
 
 ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t *config)
 {
@@ -365,19 +388,17 @@ ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t *config)
     const tw_ip_encryption_t *ours = (const tw_ip_encryption_t *)config;
     ncclResult_t result = real->ncclSetEncryption ? real->ncclSetEncryption(config) : ncclInvalidUsage;
 
-    if (result == ncclSuccess && ours->mode == TW_IP_ENCRYPTION_NONE) {
-        secret = NULL;
-    } else if (result == ncclSuccess) {
-        char *copy = strdup(ours->secret);
-        secret = copy;
-        result = copy ? ncclSuccess : ncclSystemError;
+    if (result == ncclSuccess) {
+        result = keep_secret(ours->mode == TW_IP_ENCRYPTION_NONE ? "" : ours->secret);
     }
     return result;
 }
 
 const char *tw_nccl_secret(void)
 {
-    return secret;
+    const secret_t *last = secrets;
+
+    return last && last->text[0] ? last->text : NULL;
 }
 
 /* ---- sums with a factor -------------------------------------------------------------------------------- */

@@ -523,8 +523,9 @@ static void in_background_unasked()
     ncclComm_t all = join();
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    ncclComm_t child = nullptr; /* its place is there until the parent has been asked, or ends */
     for (bool is_moved : {false, true}) {
-        ncclComm_t child = nullptr;
+        child = nullptr;
         CHECK(ncclCommSplit(all, 0, self().rank, &child, &config) == ncclInProgress);
         while (__atomic_load_n(&child, __ATOMIC_ACQUIRE) == nullptr) {
             usleep(1000);
