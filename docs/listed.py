@@ -9,7 +9,7 @@ import sys
 
 # What rules, tests and other programs call; libraries that are linked like programs.
 NOT_CALLED = [
-    "//:format", "//:tidy", "//docs:programs", "//bench:cpu_steps", "//package:exports",
+    "//:format", "//:tidy", "//docs:pictures", "//docs:programs", "//bench:cpu_steps", "//package:exports",
     "//package:libthinwire_linked.so", "//package:ship", "//plugin/interpose:libthinwire-nccl.so",
     "//plugin/nccl:libnccl-net-thinwire.so", "//plugin/torch:make_wheel",
 ]
