@@ -1,4 +1,4 @@
-/* Bytes that are held, and the most that syncs take. */
+/* Counts the bytes that an hpz holds, and the most that its syncs take. */
 #include "hpz/state.h"
 
 /* ---- what is held -------------------------------------------------------------------------------------- */
@@ -44,7 +44,7 @@ size_t tw_hpz_memory_bytes(const tw_hpz_t *hpz)
 
 /* ---- slices -------------------------------------------------------------------------------------------- */
 
-/* A slice of a unit, in the order in which they begin. */
+/* A slice of a unit. Places follow each other in the order in which slices begin. */
 typedef struct {
     int unit;
     tw_hpz_slice_t slice;
@@ -79,13 +79,14 @@ size_t tw_hpz_slice_elems_max(const tw_hpz_t *hpz)
 
 /* ---- the most that syncs take -------------------------------------------------------------------------- */
 
-/* Syncs of a kind, of so many bits a weight where they are lossless; TW_HPZ_SYNC_COUNT: of any. */
+/* Which syncs are counted: those of a kind (TW_HPZ_SYNC_COUNT: any); lossless ones take `bits` bits a
+ * weight. */
 typedef struct {
     tw_hpz_sync_t kind;
     double bits;
 } syncs_t;
 
-/** A node's message in the kind that takes most. */
+/** Bytes of a node's message, in the kind of sync whose message is longest. */
 static size_t message_bytes_max(const tw_hpz_t *hpz, place_t place, int node)
 {
     size_t most = 0;
@@ -99,7 +100,7 @@ static size_t message_bytes_max(const tw_hpz_t *hpz, place_t place, int node)
     return most;
 }
 
-/** Of a lossless message what is written: its room has more, which nobody touches. */
+/** Bytes of a node's message that are written. A lossless one's buffer has more, which nobody touches. */
 static size_t message_room(const tw_hpz_t *hpz, place_t place, const syncs_t *syncs, int node)
 {
     if (syncs->kind == TW_HPZ_SYNC_COUNT) {
@@ -113,7 +114,7 @@ static size_t message_room(const tw_hpz_t *hpz, place_t place, const syncs_t *sy
     return most;
 }
 
-/** The own new values of a slice. */
+/** Bytes of the own new values of a slice. */
 static size_t fresh_bytes(const tw_hpz_t *hpz, place_t place)
 {
     size_t n_own = tw_hpz_slice_elems(hpz->layout, place.unit, hpz->node, hpz->local, place.slice);
@@ -129,7 +130,7 @@ static int keeps_fresh(const tw_hpz_t *hpz, tw_hpz_sync_t kind)
            (hpz->quant && tw_hpz_keeps_fresh(hpz, TW_HPZ_QUANTIZED));
 }
 
-/** Of a slice under way. */
+/** Bytes that a slice under way holds. */
 static size_t place_bytes(const tw_hpz_t *hpz, place_t place, const syncs_t *syncs)
 {
     size_t bytes = keeps_fresh(hpz, syncs->kind) ? fresh_bytes(hpz, place) : 0;
@@ -140,8 +141,8 @@ static size_t place_bytes(const tw_hpz_t *hpz, place_t place, const syncs_t *syn
     return bytes;
 }
 
-/** What may be under way together from one slice on. New values that are not kept are there while they are
- *  encoded. */
+/** Bytes of all slices that may be under way together, from `first` on. New values that are not kept count
+ *  only while they are encoded. */
 static size_t window_bytes(const tw_hpz_t *hpz, place_t first, const syncs_t *syncs)
 {
     size_t room = hpz->params.sync_elems, elems = 0, bytes = 0, encoded = 0;

@@ -6,15 +6,15 @@
 #define HEAD_WORDS 4
 #define HEAD_BYTES (HEAD_WORDS * sizeof(uint32_t))
 #define ALIGN_BYTES ((size_t)16)
-#define LOOK_BYTES ((size_t)4096) /* compared at once before a closer look */
-#define NUMBER_BYTES_MAX 5        /* of a number of 32 bits in the list */
+#define LOOK_BYTES ((size_t)4096) /* of one memcmp; only where they differ steps are compared */
+#define NUMBER_BYTES_MAX 5        /* that a number of 32 bits takes in the list */
 
-/** What differs, in steps. */
+/** A piece: a range that differs, counted in steps. */
 typedef struct piece {
     uint32_t first, n;
 } piece_t;
 
-/** Of a piece what lies in one field. */
+/** A cut: the range of a piece that lies in one field. */
 typedef struct cut {
     const tw_hpz_field_t *field;
     size_t offset, n_bytes; /**< in the run */
@@ -27,7 +27,7 @@ struct tw_hpz_change {
     size_t n_pieces, n_cuts;
 };
 
-/** How long what follows the list is. */
+/** Lengths of the list and of what follows it in a message. */
 typedef struct sizes {
     size_t list, halves, uppers, n_words, n_bytes;
 } sizes_t;
@@ -100,7 +100,7 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/** What an alignment leaves free is zero; returns where that ends. */
+/** Write zeros up to the next multiple of ALIGN_BYTES; returns where they end. */
 static uint8_t *pad(uint8_t *at, size_t bytes)
 {
     memset(at, 0, aligned(bytes) - bytes);
@@ -119,7 +119,7 @@ static size_t most_pieces(const tw_hpz_form_t *form)
 
 size_t tw_hpz_change_bound_bytes(const tw_hpz_form_t *form)
 {
-    /* besides the run: the list, and at both ends of a piece the rest of an element */
+    /* A piece takes, besides its bytes, two numbers in the list, and the rest of an element at both ends. */
     size_t by_piece = 2 * NUMBER_BYTES_MAX + 2 * sizeof(float);
     return form->run_bytes + most_pieces(form) * by_piece + HEAD_BYTES + 3 * ALIGN_BYTES +
            2 * tw_quant_delta_bound_bytes(0);
@@ -162,7 +162,7 @@ static tw_status_t compare(tw_hpz_change_t *change, const tw_hpz_form_t *form, c
     return TW_OK;
 }
 
-/** Of a field, in whole elements, from `first` to `end` of the run. */
+/** Cut a field to the range from `first` to `end` of the run, widened to whole elements. */
 static cut_t cut_of(const tw_hpz_field_t *field, size_t first, size_t end)
 {
     size_t elem = (size_t)field->coding, field_end = field->offset + field->n_bytes;
@@ -191,7 +191,7 @@ static tw_status_t make_cuts(tw_hpz_change_t *change, const tw_hpz_form_t *form)
     return tw_hpz_bytes_need(&change->segments, (change->n_cuts + 1) * sizeof(tw_quant_delta_segment_t));
 }
 
-/** Bytes of all cuts of a coding. */
+/** Bytes of all cuts that are coded this way. */
 static size_t cut_bytes(const tw_hpz_change_t *change, tw_hpz_coding_t coding)
 {
     size_t bytes = 0;
@@ -209,7 +209,7 @@ static size_t state_of(const cut_t *cut)
 
 /* ---- the two deltas ------------------------------------------------------------------------------------ */
 
-/** Segments of all halves, from the run to `fresh`; NULL: decoded in place. */
+/** List all halves as segments of a delta, from the run to `fresh`; NULL: they are decoded in place. */
 static size_t half_segments(const tw_hpz_change_t *change, uint8_t *run, uint8_t *states,
                             const uint8_t *fresh)
 {
@@ -229,7 +229,7 @@ static size_t half_segments(const tw_hpz_change_t *change, uint8_t *run, uint8_t
     return n;
 }
 
-/** Likewise of the upper halves of words, which have been taken out. */
+/** The same for the upper halves of words, which take_words has copied out. */
 static size_t upper_segments(const tw_hpz_change_t *change, uint8_t *states, int has_fresh)
 {
     tw_quant_delta_segment_t *segments = (void *)change->segments.data;
@@ -251,7 +251,7 @@ static size_t upper_segments(const tw_hpz_change_t *change, uint8_t *states, int
     return n;
 }
 
-/** The halves of all words, as they lie in a run; NULL: of no interest. */
+/** Copy the upper and the lower halves of all words out of a run; NULL: not these. */
 static void take_words(const tw_hpz_change_t *change, const uint8_t *run, uint16_t *uppers, uint8_t *lowers)
 {
     size_t at = 0;
@@ -313,7 +313,7 @@ static size_t write_list(const tw_hpz_change_t *change, uint8_t *list)
     return (size_t)(at - list);
 }
 
-/** Copies all cuts that are bytes. */
+/** Copy all cuts that are bytes to the message. */
 static void write_bytes(const tw_hpz_change_t *change, const uint8_t *fresh, uint8_t *at)
 {
     for (size_t i = 0; i < change->n_cuts; i++) {
@@ -414,7 +414,7 @@ tw_status_t tw_hpz_change_encode(tw_hpz_change_t *change, const tw_hpz_form_t *f
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
-/** 0: there is none before `end`. */
+/** Read a number of the list. Returns 0 if it does not end before `end`. */
 static int read_number(const uint8_t **at, const uint8_t *end, uint32_t *number)
 {
     *number = 0;
@@ -428,7 +428,7 @@ static int read_number(const uint8_t **at, const uint8_t *end, uint32_t *number)
     return 0;
 }
 
-/** 0: no encoder writes it. */
+/** Read the list into pieces. Returns 0 if no encoder writes such a list. */
 static int read_list(tw_hpz_change_t *change, const tw_hpz_form_t *form, const uint8_t *list, size_t bytes)
 {
     const uint8_t *end = list + bytes;
@@ -479,7 +479,7 @@ static void read_bytes(const tw_hpz_change_t *change, uint8_t *run, const uint8_
     }
 }
 
-/** The list is read, and the lengths are what they should be. */
+/** Decode what follows the list, once that is read and all lengths are right. */
 static tw_status_t read_all(tw_hpz_change_t *change, uint8_t *run, uint8_t *states, const uint8_t *message,
                             const sizes_t *sizes)
 {
@@ -494,7 +494,8 @@ static tw_status_t read_all(tw_hpz_change_t *change, uint8_t *run, uint8_t *stat
     return TW_OK;
 }
 
-/** 0: there is no such message of so many bytes. */
+/** Read the start of a message: its lengths, and the list into pieces and cuts. TW_ERR_FORMAT (silent): no
+ *  encoder writes a message of `bytes` bytes that begins so. */
 static tw_status_t read_head(tw_hpz_change_t *change, const tw_hpz_form_t *form, const uint8_t *message,
                              size_t bytes, sizes_t *sizes)
 {

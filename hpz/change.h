@@ -23,25 +23,25 @@ TW_C_BEGIN
 /** Pieces that are no more than so many steps apart are one. */
 #define TW_HPZ_GAP_STEPS ((size_t)4)
 
-/** Memory that grows and is used again. */
+/** A buffer that grows and is used again. */
 typedef struct tw_hpz_bytes {
     uint8_t *data;
     size_t room;
 } tw_hpz_bytes_t;
-/** Room for n bytes; what was there is lost. TW_ERR_NO_MEMORY (logged). */
+/** Make room for n bytes; the contents are lost. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_hpz_bytes_need(tw_hpz_bytes_t *bytes, size_t n);
 void tw_hpz_bytes_cleanup(tw_hpz_bytes_t *bytes);
 
-/** How a field's elements are coded; the value is the bytes of one. */
+/** How a field's elements are coded. The value is the number of bytes of an element. */
 typedef enum tw_hpz_coding { TW_HPZ_AS_BYTES = 1, TW_HPZ_AS_HALF = 2, TW_HPZ_AS_WORD = 4 } tw_hpz_coding_t;
 
 typedef struct tw_hpz_field {
     size_t offset, n_bytes; /**< in the run */
     tw_hpz_coding_t coding;
-    size_t first_state; /**< of its first element, among those of the run */
+    size_t first_state; /**< index of its first element's state in the run's states */
 } tw_hpz_field_t;
 
-/** Of the runs of a unit. */
+/** What the runs of a unit consist of. */
 typedef struct tw_hpz_form {
     size_t run_bytes, n_coded; /**< n_coded: elements that have a state */
     tw_hpz_field_t *fields;    /**< they cover the run */
@@ -66,7 +66,7 @@ tw_status_t tw_hpz_change_encode(tw_hpz_change_t *change, const tw_hpz_form_t *f
  *  (logged): no encoder writes that, or it was made of another run; then the run is spoilt. */
 tw_status_t tw_hpz_change_decode(tw_hpz_change_t *change, const tw_hpz_form_t *form, uint8_t *run,
                                  uint8_t *states, const uint8_t *message, size_t bytes);
-/** Most bytes of a message. */
+/** The most bytes that a message can have. */
 size_t tw_hpz_change_bound_bytes(const tw_hpz_form_t *form);
 
 TW_C_END

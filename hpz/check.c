@@ -5,7 +5,7 @@
 
 #include "hpz/state.h"
 
-/* Of a replica that is read from elsewhere, at a time. */
+/* Bytes of a replica that are copied to host memory at a time. */
 #define PART_BYTES ((size_t)1 << 20)
 
 typedef struct {
@@ -17,7 +17,7 @@ static size_t n_stamps(const tw_hpz_t *hpz)
     return hpz->params.n_tensors;
 }
 
-/** What is elsewhere is read in parts. */
+/** Hash a replica that is not in host memory, part by part. */
 static tw_status_t hash_parts(const tw_hpz_t *hpz, const char *at, size_t n_bytes, uint64_t seed,
                               uint64_t *hash)
 {
@@ -57,7 +57,7 @@ static tw_status_t stamp(const tw_hpz_t *hpz, size_t tensor, stamp_t *out)
     return TW_OK;
 }
 
-/** The stamps of all ranks, [world][n_tensors], the own ones in their place. */
+/** Gather the stamps of all ranks: [world][n_tensors], in which the own ones are already. */
 static tw_status_t gather_stamps(tw_hpz_t *hpz, stamp_t *stamps)
 {
     size_t n_bytes = (size_t)hpz->world * n_stamps(hpz) * sizeof(*stamps);
@@ -84,7 +84,7 @@ static const char *name_of(const tw_hpz_t *hpz, size_t tensor, char number[32])
     return hpz->params.names ? hpz->params.names[tensor] : number;
 }
 
-/** One rank's stamp beside that of the first of its rail. */
+/** Compare one rank's stamp with that of the first rank of its rail. */
 static tw_status_t compare_one(const tw_hpz_t *hpz, const stamp_t *stamps, uint64_t version, int rank,
                                size_t tensor)
 {

@@ -1,9 +1,9 @@
-/** The fields of a run: its parts, and the bytes between them. */
+/** Makes the fields of a run: its parts, and the bytes between them. */
 #include <stdlib.h>
 
 #include "hpz/change.h"
 
-/** What the codec of halves reads must lie at an even address. */
+/** How a part is coded. The codec of halves needs even addresses; a part at an odd one is coded as bytes. */
 static tw_hpz_coding_t coding_of(const tw_hpz_kept_params_t *params, const tw_hpz_part_t *part)
 {
     if (part->type == TW_TYPE_FP32) {
@@ -14,7 +14,7 @@ static tw_hpz_coding_t coding_of(const tw_hpz_kept_params_t *params, const tw_hp
                                                                                 : TW_HPZ_AS_BYTES;
 }
 
-/** Fields of one coding that follow each other are one. */
+/** Append a field, or make the last one longer if its coding is the same. */
 static void append(tw_hpz_form_t *form, size_t offset, size_t n_bytes, tw_hpz_coding_t coding)
 {
     tw_hpz_field_t *last = form->n_fields > 0 ? &form->fields[form->n_fields - 1] : NULL;

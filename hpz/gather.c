@@ -84,10 +84,10 @@ static int is_check_due(const tw_hpz_kept_t *kept)
 
 static uint64_t check_of(const uint8_t *run, const tw_hpz_kept_t *kept)
 {
-    return XXH64(run, kept->form.run_bytes, 0) | 1; /* 0 has a meaning */
+    return XXH64(run, kept->form.run_bytes, 0) | 1; /* 0 means that nothing is checked */
 }
 
-/** The first gather: the run goes as it is. */
+/** Encode the first gather of a unit: the run as it is. */
 static void begin(tw_hpz_kept_t *kept, uint8_t *run, const uint8_t *fresh, size_t *bytes, size_t *changed)
 {
     *bytes = *changed = kept->form.run_bytes;
@@ -97,7 +97,7 @@ static void begin(tw_hpz_kept_t *kept, uint8_t *run, const uint8_t *fresh, size_
     }
 }
 
-/** What has changed since, rounded parts first. */
+/** Encode what has changed since the last gather, rounded parts first. */
 static tw_status_t change(tw_hpz_gather_t *gather, uint8_t *run, uint8_t *fresh, int lossless, size_t *bytes,
                           size_t *changed)
 {
@@ -117,7 +117,7 @@ static tw_status_t change(tw_hpz_gather_t *gather, uint8_t *run, uint8_t *fresh,
     return TW_OK;
 }
 
-/** Make the own replica follow the own run, and the record of it. */
+/** Encode the own message, make the own replica follow it, and fill in the record. */
 static tw_status_t encode(tw_hpz_gather_t *gather, int lossless)
 {
     tw_hpz_kept_t *kept = gather->kept;
@@ -140,7 +140,7 @@ static tw_status_t encode(tw_hpz_gather_t *gather, int lossless)
     return TW_OK;
 }
 
-/** Until the gather before is done; the error that has ended the keeper. */
+/** Wait until the unit's last gather is done. Returns the error that has ended the keeper, if one has. */
 static tw_status_t await_turn(tw_hpz_kept_t *kept)
 {
     tw_hpz_keeper_t *keeper = kept->keeper;
@@ -165,7 +165,7 @@ static void enqueue(tw_hpz_gather_t *gather)
     pthread_mutex_unlock(&keeper->lock);
 }
 
-/** Nothing goes on from here, on any rank. */
+/** End the keeper with an error, on all ranks. */
 static void give_up(tw_hpz_keeper_t *keeper, tw_status_t status)
 {
     pthread_mutex_lock(&keeper->lock);
@@ -215,7 +215,7 @@ tw_status_t tw_hpz_kept_gather_post(tw_hpz_kept_t *kept, void *whole, int lossle
     pthread_mutex_lock(&keeper->posting);
     tw_status_t status = post(kept, whole, lossless);
     if (status != TW_OK) {
-        give_up(keeper, status); /* the others count on it */
+        give_up(keeper, status); /* the other ranks wait for this rank's record */
     }
     pthread_mutex_unlock(&keeper->posting);
     return status;
@@ -291,7 +291,7 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/** Where a node's message goes: the first ones straight into the replica. */
+/** Where a node's message is received: in the first gather straight in the replica. */
 static uint8_t *place_of(const tw_hpz_gather_t *gather, int node, size_t at)
 {
     const tw_hpz_keeper_t *keeper = gather->kept->keeper;
@@ -321,7 +321,7 @@ static tw_status_t exchange_messages(tw_hpz_gather_t *gather)
     return tw_coll_wait(request);
 }
 
-/** A node's replica and its message. */
+/** Make the replica of a node's run follow that node's message. */
 static tw_status_t follow_one(tw_hpz_kept_t *kept, int node, const uint8_t *message, size_t bytes)
 {
     uint8_t *run = tw_hpz_kept_run(kept, node);
@@ -373,7 +373,7 @@ static tw_status_t check_replicas(const tw_hpz_gather_t *gather)
     return TW_OK;
 }
 
-/** Bytes of the others' changes; *any: whether there are any, own ones too. */
+/** Bytes of the other nodes' messages; *any: 1 if a message, the own one included, is not empty. */
 static size_t others_bytes(const tw_hpz_gather_t *gather, int *any)
 {
     const tw_hpz_keeper_t *keeper = gather->kept->keeper;
@@ -412,7 +412,8 @@ static tw_status_t update(tw_hpz_gather_t *gather)
 
 /* ---- in the node --------------------------------------------------------------------------------------- */
 
-/** Runs of a length belong to the ranks of the node by their place on it. */
+/** Fill in the counts of the node's exchange for runs of this length: a rank's runs are held by the local
+ *  rank of the same place. */
 static void count_runs(tw_hpz_keeper_t *keeper, size_t run_bytes)
 {
     size_t ranks = (size_t)tw_coll_size(keeper->in_node);
@@ -426,7 +427,7 @@ static void count_runs(tw_hpz_keeper_t *keeper, size_t run_bytes)
     }
 }
 
-/** The whole from the replicas of the node. */
+/** Post the gather of the whole unit from the replicas of the node. */
 static tw_status_t gather_in_node(tw_hpz_gather_t *gather)
 {
     tw_hpz_kept_t *kept = gather->kept;
@@ -488,7 +489,7 @@ static void move_on(tw_hpz_keeper_t *keeper, tw_hpz_gather_t *gather)
     settle(gather, status);
 }
 
-/** The next gather, or NULL at the end. */
+/** Wait for the next gather that is posted; NULL: the keeper ends. */
 static tw_hpz_gather_t *next(tw_hpz_keeper_t *keeper)
 {
     pthread_mutex_lock(&keeper->lock);

@@ -22,7 +22,7 @@ static tw_status_t group(void *ctx, tw_coll_t *parent, const int *ranks, int n_r
 static tw_status_t copy(void *ctx, void *to, const void *from, size_t n_bytes)
 {
     (void)ctx;
-    if (n_bytes > 0) { /* else either may be NULL */
+    if (n_bytes > 0) { /* with 0 bytes either may be NULL */
         memcpy(to, from, n_bytes);
     }
     return TW_OK;
@@ -42,7 +42,7 @@ static tw_status_t narrow(void *ctx, const float *from, uint16_t *to, size_t n)
     return TW_OK;
 }
 
-/** Each sync has its own. */
+/** Not called: in host memory each transfer allocates room for its new values itself. */
 static uint16_t *fresh(void *ctx)
 {
     (void)ctx;

@@ -95,7 +95,7 @@ void tw_hpz_destroy(tw_hpz_t *hpz)
     if (!hpz) {
         return;
     }
-    /* First, as they may still write to the memory of syncs under way. */
+    /* The communicators go first, as they may still write to the memory of syncs under way. */
     tw_coll_destroy(hpz->rail_lengths);
     tw_coll_destroy(hpz->rail);
     tw_coll_destroy(hpz->in_node);

@@ -14,7 +14,7 @@
 
 TW_C_BEGIN
 
-/** What a rank tells its rail of a gather. */
+/** What a rank tells its rail about a gather. */
 typedef struct tw_hpz_record {
     uint64_t unit;    /**< a hash of the name and the parts */
     uint64_t gather;  /**< its number, from 1 */

@@ -1,17 +1,17 @@
-/** A kept unit: its memory, and that all ranks have the same. */
+/** Makes a kept unit: takes its memory, and agrees with all ranks on it. */
 #include "hpz/keep_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-/* What a rank says of a unit that it would keep. */
+/* What a rank tells the others about a unit that it wants to keep. */
 typedef struct offer {
     uint64_t id;
     uint64_t has_room;
 } offer_t;
 
-/** Of everything that must be the same on all ranks. */
+/** Hash everything that must be the same on all ranks. */
 static uint64_t hash_of(const tw_hpz_kept_params_t *params)
 {
     uint64_t hash = XXH64(params->name, strlen(params->name), params->run_bytes);
@@ -38,7 +38,7 @@ size_t tw_hpz_kept_memory_bytes(const tw_hpz_keeper_t *keeper, const tw_hpz_kept
     return bytes;
 }
 
-/** Whether the memory is there. */
+/** Allocate the unit's memory; 0: there is not enough. */
 static int take_memory(tw_hpz_kept_t *kept)
 {
     size_t nodes = (size_t)kept->keeper->n_nodes;
@@ -80,7 +80,7 @@ static tw_status_t look_at(const tw_hpz_keeper_t *keeper, const char *name, cons
     return TW_OK;
 }
 
-/** All have it, or somebody has no room for it. */
+/** Exchange offers. *refusing: the lowest rank without room, or -1: all keep the unit. */
 static tw_status_t agree(tw_hpz_kept_t *kept, int has_room, int *refusing)
 {
     tw_hpz_keeper_t *keeper = kept->keeper;
@@ -131,7 +131,7 @@ tw_status_t tw_hpz_kept_create(tw_hpz_keeper_t *keeper, const tw_hpz_kept_params
     *refusing = -1;
     TW_TRY(make(keeper, params, &kept));
     int has_room = params->has_room && take_memory(kept);
-    pthread_mutex_lock(&keeper->posting); /* in the order of gathers */
+    pthread_mutex_lock(&keeper->posting); /* as gathers are: in the same order on all ranks */
     tw_status_t status = agree(kept, has_room, refusing);
     pthread_mutex_unlock(&keeper->posting);
     if (status != TW_OK || *refusing >= 0) {

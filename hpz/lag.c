@@ -41,7 +41,7 @@ static float widen(uint16_t value)
     return wide;
 }
 
-/** Infinite where a block lags though its master has not moved. */
+/** The lag of a block; infinite where it lags though its master has not moved. */
 static double block_lag(const uint16_t *fresh, const uint16_t *replica, const float *master,
                         const float *last, size_t n)
 {
@@ -67,7 +67,7 @@ static tw_status_t note_late(const tw_hpz_t *hpz, tw_hpz_lag_t *lag, uint32_t te
     return TW_OK;
 }
 
-/* The blocks of a node's piece that are in a slice, which parts none. */
+/* The blocks of a node's piece that are in a slice. A slice never ends within a block. */
 typedef struct {
     size_t first, end;
 } blocks_t;
@@ -120,7 +120,7 @@ tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
             status = measure_piece(hpz, transfer, (uint32_t)i);
         }
     }
-    if (transfer->n_own > 0) { /* of none there may be no master */
+    if (transfer->n_own > 0) { /* without own elements the master may be NULL */
         memcpy(own->last + transfer->own_first, own->sync.master + transfer->own_first,
                transfer->n_own * sizeof(float));
     }
@@ -137,7 +137,7 @@ void tw_hpz_lag_end(tw_hpz_unit_t *unit)
 {
     tw_hpz_lag_t before = unit->lag;
     unit->lag = unit->now;
-    unit->now = before; /* its memory */
+    unit->now = before; /* so that the list's memory is used again */
 }
 
 /* ---- in a message -------------------------------------------------------------------------------------- */
@@ -201,7 +201,7 @@ void tw_hpz_late_write(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, u
     }
 }
 
-/** One block; its bytes, or 0 if no rank writes such a one. */
+/** Apply one late block of a message. Returns its bytes, or 0 if no rank writes such a block. */
 static size_t apply_late(const tw_hpz_t *hpz, int unit, int node, const uint8_t *at, size_t bytes)
 {
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first), t;

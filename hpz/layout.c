@@ -1,5 +1,5 @@
-/** Who owns what: arithmetic alone. A tensor is split over the places of a node, and each such part over the
- *  nodes. */
+/** Computes who owns what: arithmetic alone. A tensor is split over the places of a node, and each such part
+ *  over the nodes. */
 #include "hpz/layout.h"
 
 #include <limits.h>
@@ -106,7 +106,8 @@ size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec)
     return (elems + block - 1) / block * block;
 }
 
-/** The last place from `first` to `end` where a slice may end; the first one after it, if there is none. */
+/** The last place after `first`, up to `end`, where a slice may end; if there is none, the first one after
+ *  `first`. */
 static size_t place_to_cut(const tw_hpz_layout_t *layout, int unit, size_t first, size_t end, size_t step)
 {
     size_t tensor, n_tensors = tw_hpz_layout_tensors(layout, unit, &tensor);
@@ -231,7 +232,7 @@ static void place_tensor(tw_hpz_layout_t *layout, size_t t, size_t *elems)
 
 static tw_status_t allocate(tw_hpz_layout_t *layout)
 {
-    size_t n = layout->n_tensors + 1; /* nobody is asked for 0 bytes */
+    size_t n = layout->n_tensors + 1; /* so that no array has 0 bytes */
     size_t n_units = (size_t)layout->n_units + 1;
 
     layout->sizes = calloc(n, sizeof(size_t));

@@ -21,10 +21,10 @@ typedef struct tw_hpz_memory {
      *  *stream: where its operations are enqueued. */
     tw_status_t (*group)(void *ctx, tw_coll_t *parent, const int *ranks, int n_ranks, tw_coll_t **out,
                          tw_stream_t *stream);
-    /** From here to there, from there to here, or within there. */
+    /** Copy n_bytes from here to there, from there to here, or from there to there. */
     tw_status_t (*copy)(void *ctx, void *to, const void *from, size_t n_bytes);
     tw_status_t (*zero)(void *ctx, void *at, size_t n_bytes);
-    /** to, there, [n] = bf16(from [n]), which is here or there. */
+    /** Write bf16(from) to `to`: n elements. `to` is there, `from` here or there. */
     tw_status_t (*narrow)(void *ctx, const float *from, uint16_t *to, size_t n);
     /** Room there for the new values of a sync: [n_elems], until the next call of encode has ended. */
     uint16_t *(*fresh)(void *ctx);

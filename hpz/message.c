@@ -29,7 +29,7 @@ static int is_plain(const tw_hpz_t *hpz, tw_hpz_sync_t kind, size_t tensor)
     return kind == TW_HPZ_FULL || hpz->params.tensors[tensor].unquantized;
 }
 
-/** What never changes is in no delta. */
+/** Whether a tensor is left out of this kind of message: frozen ones are in no delta. */
 static int is_left_out(const tw_hpz_t *hpz, tw_hpz_sync_t kind, size_t tensor)
 {
     return kind != TW_HPZ_FULL && hpz->params.tensors[tensor].frozen;
@@ -49,7 +49,7 @@ static tw_hpz_piece_t piece_of(const tw_hpz_t *hpz, tw_hpz_slice_t slice, size_t
     return tw_hpz_slice_piece(hpz->layout, tensor, node, hpz->local, slice);
 }
 
-/** All pieces of a node, without late blocks. */
+/** Bytes of all pieces of a node, without late blocks. */
 static size_t pieces_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind, int node)
 {
     size_t first, n = tw_hpz_layout_tensors(hpz->layout, unit, &first), bytes = 0;
@@ -96,7 +96,7 @@ static const uint16_t *fresh_of(const tw_hpz_transfer_t *transfer, tw_hpz_piece_
     return transfer->fresh + (piece.offset - transfer->own_first);
 }
 
-/** Changes of the quantized tensors from `at` on; returns where they end. */
+/** Write the changes of the quantized tensors from *at on, and move *at to where they end. */
 static tw_status_t write_deltas(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, uint8_t **at)
 {
     const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
@@ -136,8 +136,8 @@ static tw_status_t write_plain(const tw_hpz_t *hpz, const tw_hpz_transfer_t *tra
     return TW_OK;
 }
 
-/** A node's pieces as the lossless codec of deltas takes them; has_fresh: the own ones, with their new
- *  values, else to be decoded in place. */
+/** List a node's pieces as segments of a lossless delta. has_fresh 1: they are the own ones and have new
+ *  values, to be encoded; 0: they are decoded in place. */
 static size_t delta_pieces(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node, int has_fresh)
 {
     const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
@@ -158,7 +158,7 @@ static size_t delta_pieces(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int
     return n;
 }
 
-/** The owner's end of a lossless delta: the states have moved on in encoding. */
+/** Make the own replica follow its lossless delta: copy the new values. Encoding has updated the states. */
 static tw_status_t apply_own_lossless(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     const tw_hpz_memory_t *memory = &hpz->memory;
@@ -175,7 +175,8 @@ static tw_status_t apply_own_lossless(const tw_hpz_t *hpz, const tw_hpz_transfer
     return TW_OK;
 }
 
-/** Elsewhere the new values have one room, which the next transfer takes: the replica has them at once. */
+/** Encode a lossless delta. Memory that is not the host's has one buffer of new values, which the next
+ *  transfer takes, so there the replica gets them at once. */
 static tw_status_t write_lossless(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, size_t *bytes)
 {
     size_t n = delta_pieces(hpz, transfer, hpz->node, 1);

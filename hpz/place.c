@@ -1,10 +1,10 @@
-/* Where the ranks are: nodes and rails, and their communicators. */
+/* Finds where the ranks are, nodes and rails, and makes their communicators. */
 #include <limits.h>
 #include <stdlib.h>
 
 #include "hpz/state.h"
 
-/** Without replicas the parts of nodes of unequal size are those of as many nodes of one rank. */
+/** Lay out nodes of unequal size, which have no replicas: each rank counts as a node of one rank. */
 static void find_single_places(tw_hpz_t *hpz)
 {
     hpz->is_flat = 1;
@@ -78,7 +78,7 @@ int tw_hpz_local_of(const tw_hpz_t *hpz, int rank)
     return hpz->is_flat ? 0 : tw_coll_local_of(hpz->params.coll, rank);
 }
 
-/** The ranks of the own node (by_node) or rail, in rank order. */
+/** Make a communicator of the ranks of the own node (by_node) or of the own rail, in rank order. */
 static tw_status_t make_group(tw_hpz_t *hpz, int by_node, tw_coll_t **out)
 {
     const tw_hpz_memory_t *memory = &hpz->memory;

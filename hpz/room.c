@@ -14,7 +14,7 @@ static size_t most_tensors(const tw_hpz_t *hpz)
     return most;
 }
 
-/** A planned hpz posts nothing. */
+/** A planned hpz posts nothing, so its arrays need not be for all ranks. */
 tw_status_t tw_hpz_rooms_make(tw_hpz_t *hpz)
 {
     size_t tensors = most_tensors(hpz) + 1, world = hpz->params.coll ? (size_t)hpz->world : 1;
@@ -46,7 +46,7 @@ static tw_status_t make_last(tw_hpz_t *hpz, int unit)
     return TW_OK;
 }
 
-/** One run of memory for all units; *own: what the hpz frees. */
+/** Take one block of memory for all units; *own: the block, if the hpz has to free it. */
 static void *take_all(tw_hpz_t *hpz, size_t elem_bytes, void **own)
 {
     size_t n_bytes = 0;
@@ -88,7 +88,7 @@ static tw_status_t refuse_memory(const tw_hpz_t *hpz, const char *why)
     return TW_ERR_UNSUPPORTED;
 }
 
-/** Where replicas lie, and the lossless codec there. */
+/** Set hpz->memory, where replicas lie, and reserve there what syncs need. */
 static tw_status_t make_memory(tw_hpz_t *hpz)
 {
     const tw_hpz_memory_t *memory = &hpz->memory;

@@ -6,7 +6,7 @@
 #include <xxhash.h>
 
 #define ALIGN_BYTES ((size_t)16)
-/* Of the norm of a part: what moves farther goes without loss. */
+/* A part that moves by more than its norm / FAR_PART goes without loss. */
 #define FAR_PART 8
 #define CHUNK_ELEMS ((size_t)16384)
 
@@ -14,16 +14,16 @@ typedef struct part {
     size_t offset, n_elems, n_bytes;
     tw_type_t type;
     size_t encoded_bytes;
-    uint64_t given; /* a hash of what was given last */
+    uint64_t given; /* hash of the values that were given last */
 } part_t;
 
 struct tw_hpz_round {
     tw_quant_t *quant;
     part_t *parts;
     size_t n_parts;
-    size_t chunk_elems; /* whole frames */
+    size_t chunk_elems; /* of one call of the codec: whole frames of it */
     float *given, *had; /* [chunk_elems] */
-    uint32_t step;      /* of the codec's rounding, where that is stochastic */
+    uint32_t step;      /* counts calls, for the seed of stochastic rounding */
 };
 
 /* ---- making -------------------------------------------------------------------------------------------- */
@@ -114,7 +114,7 @@ void tw_hpz_round_destroy(tw_hpz_round_t *round)
     }
 }
 
-/** Before the first change. */
+/** Bytes of a message before the first change. */
 static size_t head_bytes(const tw_hpz_round_t *round)
 {
     return ((round->n_parts + 7) / 8 + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
@@ -132,7 +132,7 @@ size_t tw_hpz_round_bound_bytes(const tw_hpz_round_t *round)
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
 
-/** Notes what is given; whether it is what was given last. */
+/** Note the hash of the values that are given; 1 if they are those that were given last. */
 static int is_given_again(part_t *part, const uint8_t *fresh)
 {
     uint64_t before = part->given;
@@ -148,7 +148,7 @@ void tw_hpz_round_begin(tw_hpz_round_t *round, const uint8_t *fresh)
     }
 }
 
-/** What of a part comes from element `first` on. */
+/** Elements of the chunk of a part that begins at `first`. */
 static size_t chunk_of(const tw_hpz_round_t *round, const part_t *part, size_t first)
 {
     size_t rest = part->n_elems - first;
@@ -160,7 +160,7 @@ static size_t place_of(const part_t *part, size_t first)
     return part->offset + first * tw_type_bytes(part->type);
 }
 
-/** Squares of the part's change, and of what is given. Not finite where one of the numbers is not. */
+/** Sum the squares of a part's change and of its values. Not finite if one of the values is not. */
 static void measure(tw_hpz_round_t *round, const part_t *part, const uint8_t *run, const uint8_t *fresh,
                     double *change, double *size)
 {
@@ -177,7 +177,7 @@ static void measure(tw_hpz_round_t *round, const part_t *part, const uint8_t *ru
     }
 }
 
-/** Writes the change of a part, and makes the replica follow. */
+/** Write the change of a part, and make the replica follow. */
 static tw_status_t round_part(tw_hpz_round_t *round, const part_t *part, uint8_t *run, const uint8_t *fresh,
                               uint8_t *at)
 {
@@ -246,7 +246,7 @@ static int has_change(const uint8_t *message, size_t index)
     return message[index / 8] >> index % 8 & 1;
 }
 
-/** Bytes of the message that begins there; 0: no encoder writes it. */
+/** Bytes of the message that begins at `message`; 0 if no encoder writes such a one. */
 static size_t message_bytes(const tw_hpz_round_t *round, const uint8_t *message, size_t bytes)
 {
     size_t head = head_bytes(round), expected = head;

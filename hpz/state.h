@@ -26,7 +26,7 @@ typedef struct tw_hpz_late {
     uint32_t block;  /**< of the piece, of the delta's block elements */
 } tw_hpz_late_t;
 
-/** What lagged after a delta. */
+/** The blocks that lagged after a delta, and the largest lag. */
 typedef struct tw_hpz_lag {
     tw_hpz_late_t *late;
     size_t n_late;
@@ -34,11 +34,11 @@ typedef struct tw_hpz_lag {
     size_t tensor; /**< where that was */
 } tw_hpz_lag_t;
 
-/** A slice of a unit on its way along the rail, from its encoding until it is applied. */
+/** A transfer: a slice of a unit on its way along the rail, from its encoding until it is applied. */
 typedef struct tw_hpz_transfer {
     int unit;
     tw_hpz_slice_t slice;
-    size_t own_first, n_own; /**< the own part's run of it */
+    size_t own_first, n_own; /**< its elements in the own part */
     size_t n_elems;          /**< of the slice, at all nodes of the rail */
     uint16_t *fresh;         /**< [n_own] bf16(master); NULL once it is encoded, unless it is kept */
     uint8_t *message;        /**< own */
@@ -90,7 +90,7 @@ struct tw_hpz {
     tw_hpz_transfers_t queue; /**< slices whose changes are not posted yet, in the order of their begin */
     int partial;              /**< the unit that still has slices to begin, or TW_HPZ_NO_UNIT */
     size_t under_way;         /**< weights in all slices under way */
-    /** Room for one call: segments of the largest unit. */
+    /** Arrays for one call at a time, as long as the largest unit needs. */
     tw_coll_segment_t *segments;
     size_t *counts;
     tw_quant_segment_t *pieces;
@@ -111,7 +111,7 @@ tw_status_t tw_hpz_groups_make(tw_hpz_t *hpz);
 
 /* ---- room.c -------------------------------------------------------------------------------------------- */
 
-/** Room for the units and for one call; the layout is there. TW_ERR_NO_MEMORY (logged). */
+/** Allocate the units and the arrays for one call, once the layout is there. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_hpz_rooms_make(tw_hpz_t *hpz);
 /** Reserve the memory that replicas lie in, make codecs, and take replicas, states and last masters. */
 tw_status_t tw_hpz_replicas_make(tw_hpz_t *hpz);
@@ -160,16 +160,16 @@ tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfe
 
 /** The slice of a unit that follows the one that ends at `first`. */
 tw_hpz_slice_t tw_hpz_sync_slice(const tw_hpz_t *hpz, int unit, size_t first);
-/** Elements of it at all nodes. */
+/** Elements of a slice, summed over the nodes of the rail. */
 size_t tw_hpz_rail_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice);
 /** Free the slices of a unit that are on their way, once their communicators have ended. */
 void tw_hpz_transfers_cleanup(const tw_hpz_t *hpz, tw_hpz_unit_t *unit);
 
 /* ---- lag.c --------------------------------------------------------------------------------------------- */
 
-/** After a slice has been applied: which own blocks lag, and by how much. */
+/** Find which own blocks lag, and by how much, after a slice has been applied. */
 tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer);
-/** A sync begins; all of it has been applied. */
+/** A sync of the unit begins; it ends, all of it has been applied. */
 void tw_hpz_lag_begin(tw_hpz_unit_t *unit);
 void tw_hpz_lag_end(tw_hpz_unit_t *unit);
 /** Bytes that late blocks add to a message: the late blocks there are; the most that a node can have. */

@@ -72,7 +72,7 @@ void tw_hpz_transfers_cleanup(const tw_hpz_t *hpz, tw_hpz_unit_t *unit)
     }
 }
 
-/** Without room for what is new: lengths alone. */
+/** Allocate a transfer with its lists of lengths, without memory for new values and messages. */
 static tw_hpz_transfer_t *transfer_alloc(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice)
 {
     size_t nodes = (size_t)hpz->n_nodes;
@@ -132,7 +132,7 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/** One segment a node, of its message alone: the own one stays where it is. */
+/** Arguments of the exchange of messages: a segment for each node; the own message stays where it is. */
 static tw_coll_args_t payload_args(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer,
                                    tw_coll_segment_t *segments)
 {
@@ -170,7 +170,8 @@ static tw_status_t post_counted(tw_hpz_t *hpz, tw_coll_t *rail, const tw_coll_ar
     return status;
 }
 
-/** What nobody sends is not waited for nor allocated: a length that no message has. */
+/** Check the lengths that other nodes have told, before memory is taken for their messages: TW_ERR_FORMAT for
+ *  one that no message has. */
 static tw_status_t check_lengths(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
@@ -208,7 +209,7 @@ static tw_status_t post_payload(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer)
     return status;
 }
 
-/** The lengths of a transfer: TW_IN_PROGRESS unless they are there. */
+/** Receive the lengths of a transfer. wait 0: TW_IN_PROGRESS if they are not there yet. */
 static tw_status_t look_for_lengths(tw_hpz_transfer_t *transfer, int wait)
 {
     if (!transfer->lengths) {
@@ -221,8 +222,8 @@ static tw_status_t look_for_lengths(tw_hpz_transfer_t *transfer, int wait)
     return status;
 }
 
-/** Post the first of the queue; wait: for its lengths. TW_IN_PROGRESS: they are not there. What fails stays:
- *  it fails again. */
+/** Post the messages of the first transfer in the queue. wait 0: TW_IN_PROGRESS if its lengths are not there
+ *  yet. A transfer that fails stays in the queue, and fails again. */
 static tw_status_t advance(tw_hpz_t *hpz, int wait)
 {
     tw_hpz_transfer_t *transfer = STAILQ_FIRST(&hpz->queue);
@@ -283,7 +284,8 @@ static tw_status_t check_begin(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind
     return TW_OK;
 }
 
-/** Lengths that all know, or the exchange of them. */
+/** Fill in the lengths of all messages, or the most that they may be; then post the exchange of lengths that
+ *  vary. */
 static tw_status_t settle_lengths(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, size_t own_bytes)
 {
     tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
@@ -315,12 +317,12 @@ static int has_room(const tw_hpz_t *hpz, int unit)
 {
     size_t most = hpz->params.sync_elems;
     size_t all = tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
-    /* of a unit in slices what the largest may have */
+    /* of a unit that goes in slices the largest slice counts */
     size_t slice = slice_most(hpz, unit) * (size_t)hpz->n_nodes, next = slice < all ? slice : all;
     return most == 0 || hpz->under_way == 0 || hpz->under_way + next <= most;
 }
 
-/** Elsewhere they are the next one's. */
+/** Give the new values up. In memory that is not the host's the next transfer takes their buffer. */
 static void let_fresh_go(const tw_hpz_t *hpz, tw_hpz_transfer_t *transfer)
 {
     if (!tw_hpz_keeps_fresh(hpz, hpz->units[transfer->unit].sync.kind)) {
@@ -353,13 +355,13 @@ static tw_status_t begin_slice(tw_hpz_t *hpz, int unit)
     return TW_OK;
 }
 
-/** One of them may always be on its way. */
+/** Whether the next slice of a unit may begin. One slice may always be on its way. */
 static int may_begin_slice(const tw_hpz_t *hpz, int unit)
 {
     return STAILQ_EMPTY(&hpz->units[unit].sync.transfers) || has_room(hpz, unit);
 }
 
-/** More slices of the unit that has any left, as far as there is room. */
+/** Begin slices of the unit that has some left, as many as there is room for. */
 static tw_status_t begin_more(tw_hpz_t *hpz)
 {
     tw_status_t status = TW_OK;
@@ -394,7 +396,7 @@ tw_status_t tw_hpz_sync_begin(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, const
 
 /* ---- finish -------------------------------------------------------------------------------------------- */
 
-/** In node order, which is the order of the pieces too. */
+/** Apply the messages of all nodes, in node order, which is the order of the pieces too. */
 static tw_status_t apply_all(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     const uint8_t *at = transfer->others;
@@ -413,7 +415,7 @@ static tw_status_t apply_all(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
     return status;
 }
 
-/** The messages of all nodes are there; wait: until they are. */
+/** Receive the messages of all nodes. wait 0: TW_IN_PROGRESS if they are not there yet. */
 static tw_status_t exchange(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, int wait)
 {
     tw_status_t status = TW_OK;
@@ -428,7 +430,7 @@ static tw_status_t exchange(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, int wait
     return status == TW_OK ? tw_hpz_progress(hpz) : status;
 }
 
-/** The states of what a lossless delta will follow begin anew. */
+/** Clear the previous changes: a full sync begins lossless deltas anew. */
 static tw_status_t forget_states(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     const tw_hpz_memory_t *memory = &hpz->memory;
@@ -452,8 +454,8 @@ static tw_status_t apply(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
     return tw_hpz_lag_measure(hpz, transfer);
 }
 
-/** The first slice of a unit that is on its way. The others are sent also where it does not fit: the rail
- *  counts on them. */
+/** Finish the first slice of a unit that is on its way. The unit's other slices are sent even if a message
+ *  does not fit the replica, since the other nodes wait for them. */
 static tw_status_t finish_slice(tw_hpz_t *hpz, tw_hpz_under_way_t *sync, int wait)
 {
     tw_hpz_transfer_t *transfer = STAILQ_FIRST(&sync->transfers);
@@ -526,7 +528,8 @@ static uint64_t planned_slice_bytes(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, 
     for (int n = 0; n < hpz->n_nodes; n++) {
         transfer->bytes[n] = expected_bytes(hpz, transfer, kind, bits, n);
     }
-    transfer->message = transfer->others = (uint8_t *)transfer->bytes; /* nobody writes there */
+    /* Nobody writes there; it must only not be NULL. */
+    transfer->message = transfer->others = (uint8_t *)transfer->bytes;
     tw_coll_args_t args = payload_args(hpz, transfer, hpz->segments);
     transfer->message = transfer->others = NULL;
     (void)tw_coll_planned_inter_node_bytes(hpz->rail, &args, &payload);

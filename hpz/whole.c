@@ -1,10 +1,10 @@
-/** Operations over all ranks, between primary parts and whole units. */
+/** Arguments of operations over all ranks, between primary parts and whole units. */
 #include <string.h>
 
 #include "hpz/state.h"
 
-/** A unit's pieces are shards in rank order where a node has one rank or there is one node; otherwise each is
- *  a segment of its own that belongs to one rank alone. */
+/** Whether a unit's pieces are shards in rank order: so they are where a node has one rank, or there is one
+ *  node. Otherwise each is a segment of its own that belongs to one rank alone. */
 static int is_rank_major(const tw_hpz_t *hpz)
 {
     return hpz->n_nodes == 1 || hpz->ranks_per_node == 1;
@@ -35,7 +35,7 @@ static tw_coll_segment_t segment_of(const tw_hpz_t *hpz, size_t tensor, const bu
     return segment;
 }
 
-/** One segment, of all ranks. */
+/** Add a tensor as one segment that all ranks share. */
 static size_t whole_tensor(const tw_hpz_t *hpz, size_t tensor, const buffers_t *buffers,
                            tw_coll_segment_t *segments, size_t *counts)
 {
@@ -52,7 +52,7 @@ static size_t whole_tensor(const tw_hpz_t *hpz, size_t tensor, const buffers_t *
     return 1;
 }
 
-/** A segment that belongs to one rank alone. */
+/** Add a segment that belongs to one rank alone. */
 static void one_piece(const tw_hpz_t *hpz, size_t tensor, int rank, tw_hpz_piece_t piece,
                       const buffers_t *buffers, size_t full_offset, tw_coll_segment_t *segment,
                       size_t *counts)
@@ -67,7 +67,7 @@ static void one_piece(const tw_hpz_t *hpz, size_t tensor, int rank, tw_hpz_piece
     counts[rank] = piece.n_elems;
 }
 
-/** A segment for each rank that has a piece. */
+/** Add a tensor as a segment for each rank that has a piece of it. */
 static size_t piece_by_piece(const tw_hpz_t *hpz, size_t tensor, const buffers_t *buffers,
                              tw_coll_segment_t *segments, size_t *counts)
 {

@@ -1,4 +1,5 @@
-/* The header is checked whole at the start: dtypes, shapes, and where each tensor lies. */
+/* Reads safetensors files. The whole header is checked at the start: dtypes, shapes, and where each tensor
+ * lies. */
 #include "safetensors/safetensors.h"
 
 #include <endian.h>
@@ -147,7 +148,7 @@ static tw_status_t parse_tensor(const tw_safetensors_t *file, const char *name, 
     return parse_offsets(file, entry, tensor, elem_bytes);
 }
 
-/** By place; empty tensors before the one that starts where they lie. */
+/** Order tensors by where they begin; empty ones come before the one that begins at the same place. */
 static int compare_tensors(const void *a, const void *b)
 {
     const tw_safetensors_tensor_t *x = a, *y = b;
@@ -160,7 +161,8 @@ static int compare_tensors(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/** Neither holes nor overlaps: bytes that no tensor owns are a sign of a damaged header. */
+/** Check that there are neither holes nor overlaps: bytes that no tensor owns are a sign of a damaged
+ *  header. */
 static tw_status_t check_layout(const tw_safetensors_t *file)
 {
     size_t at = 0;

@@ -17,8 +17,7 @@ TW_C_BEGIN
 #define TW_SAFETENSORS_DTYPE_BYTES 16
 
 /** One tensor; everything in it lives as long as the file is open. n_elems is the product of dims, 1 for a
- *  scalar; bytes may be
- *  0. */
+ *  scalar. bytes may be 0. */
 typedef struct tw_safetensors_tensor {
     const char *name;
     char dtype[TW_SAFETENSORS_DTYPE_BYTES]; /**< as the file says: "BF16", "I64" */
@@ -47,7 +46,7 @@ void tw_safetensors_close(tw_safetensors_t *file);
 /** Tensors, in the order in which they lie in the file; NULL past the last one. Borrowed until close. */
 size_t tw_safetensors_count(const tw_safetensors_t *file);
 const tw_safetensors_tensor_t *tw_safetensors_get(const tw_safetensors_t *file, size_t index);
-/** By name, looking at one after the other; NULL if there is none. */
+/** Find a tensor by its name, comparing one after the other; NULL if there is none. */
 const tw_safetensors_tensor_t *tw_safetensors_find(const tw_safetensors_t *file, const char *name);
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
@@ -70,12 +69,12 @@ typedef struct tw_safetensors_writer tw_safetensors_writer_t;
  *  TW_ERR_NO_MEMORY. All are logged with the file's name. */
 tw_status_t tw_safetensors_writer_create(const char *path, const tw_safetensors_spec_t *specs, size_t n_specs,
                                          const char *const *metadata, tw_safetensors_writer_t **out);
-/** The next bytes of data, in pieces of any size. TW_ERR_INVALID: more than the tensors have (logged);
+/** Write the next bytes of data, in pieces of any size. TW_ERR_INVALID: more than the tensors have (logged);
  *  TW_ERR_IO. */
 tw_status_t tw_safetensors_writer_write(tw_safetensors_writer_t *writer, const void *data, size_t bytes);
-/** All is written: bring it to the disk and give it its name. Frees the writer in any case. TW_ERR_INVALID:
- *  bytes are missing (logged); TW_ERR_IO. After an error there is no file, or the one that was there
- *  before. */
+/** End a file once all data are written: bring it to the disk and give it its name. Frees the writer in any
+ *  case. TW_ERR_INVALID: bytes are missing (logged); TW_ERR_IO. After an error there is no file, or the one
+ *  that was there before. */
 tw_status_t tw_safetensors_writer_finish(tw_safetensors_writer_t *writer);
 /** Give up; nothing is left. Accepts NULL. */
 void tw_safetensors_writer_destroy(tw_safetensors_writer_t *writer);

@@ -1,4 +1,4 @@
-/* Writing: the header first, as JSON; then the data; then the file gets its name. */
+/* Writes safetensors files: the header first, as JSON; then the data; then the file gets its name. */
 #include "safetensors/safetensors.h"
 
 #include <endian.h>
@@ -12,7 +12,7 @@
 #include <jansson.h>
 
 #define METADATA_KEY "__metadata__"
-/* The data begins at a multiple of it, as in files of the reference implementation. */
+/* The data begin at a multiple of this, as in files of the reference implementation. */
 #define ALIGN_BYTES 8u
 
 struct tw_safetensors_writer {
@@ -126,7 +126,7 @@ static tw_status_t make_header(const char *path, const tw_safetensors_spec_t *sp
     return status;
 }
 
-/** Length, text, and blanks up to the alignment. */
+/** Write the header: its length, its text, and blanks up to the alignment. */
 static void write_header(FILE *out, const char *text)
 {
     size_t length = strlen(text);
@@ -163,7 +163,7 @@ tw_status_t tw_safetensors_writer_create(const char *path, const tw_safetensors_
     if (status != TW_OK) {
         goto err_writer;
     }
-    write_header(writer->out, header); /* what goes wrong shows at the end */
+    write_header(writer->out, header); /* errors of the stream are looked at when the file is finished */
     free(header);
     *out = writer;
     return TW_OK;
@@ -188,7 +188,7 @@ tw_status_t tw_safetensors_writer_write(tw_safetensors_writer_t *writer, const v
     return TW_OK;
 }
 
-/** A name is on the disk when its folder is. */
+/** Bring a file's folder to the disk: only then the file's name is there. */
 static tw_status_t sync_folder(const char *path)
 {
     char *copy = strdup(path);

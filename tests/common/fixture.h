@@ -33,7 +33,7 @@
 namespace tw
 {
 
-/** What was logged while it lives; one at a time. */
+/** Captures what is logged while it lives. There is one at a time. */
 class LogCapture
 {
   public:

@@ -45,16 +45,16 @@ class Child
     Child(const Child &) = delete;
     Child &operator=(const Child &) = delete;
 
-    /** -1: it has ended. */
+    /** The child's process; -1: it has ended. */
     pid_t pid() const
     {
         return pid_;
     }
     void signal(int number) const;
-    /** What it has said so far. */
+    /** What it has written to stdout so far. */
     const std::string &out();
     const std::string &err();
-    /** Until it ends; it is killed after `limit_sec`. */
+    /** Wait until it ends; it is killed after `limit_sec`. */
     Result wait(double limit_sec = 900);
 
   private:
@@ -64,18 +64,19 @@ class Child
     void reap();
 
     pid_t pid_ = -1;
-    int fds_[2] = {-1, -1}; /* what it says: stdout, stderr */
+    int fds_[2] = {-1, -1}; /* for reading its stdout and stderr; -1: closed, or not collected */
     Result result_;
 };
 
-/** Wait until one of them says something or ends, take in what all have said and who has ended. Whoever waits
- *  for one of several calls this for all, so that none blocks on a full pipe. */
+/** Wait until one of the children writes something or ends; then read what all have written, and note who has
+ *  ended. Whoever waits for one of several children calls this for all, so that none blocks on a full
+ *  pipe. */
 void listen(const std::vector<Child *> &children, int timeout_ms);
 
 /** Start and wait. */
 Result run(const std::vector<std::string> &argv);
 
-/** A whole file, or what can be read of it. */
+/** The contents of a file, as far as it can be read. */
 std::string slurp(const std::string &path);
 
 /** A TCP port of 127.0.0.1 that was free a moment ago. */

@@ -1,4 +1,4 @@
-/** A terminal of so many columns, for programs that look for one. */
+/** A pseudo terminal with a given number of columns, for programs that behave otherwise on a terminal. */
 #ifndef TESTS_COMMON_TERMINAL_H
 #define TESTS_COMMON_TERMINAL_H
 
@@ -30,7 +30,7 @@ class Terminal
     Terminal(const Terminal &) = delete;
     Terminal &operator=(const Terminal &) = delete;
 
-    /** What a program writes to; -1: there are no terminals here. */
+    /** The descriptor that a program writes to; -1: this machine has no pseudo terminals. */
     int fd() const
     {
         return own_;
