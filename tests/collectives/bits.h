@@ -67,7 +67,7 @@ inline void add_bytes(uint64_t *hash, const Bytes &bytes)
     }
 }
 
-/** Of the results of all ranks, in every type. */
+/** A hash of the results of all ranks, in every type. */
 inline uint64_t bits_of(const BitsCase &bits,
                         const std::function<std::vector<RankBuffers>(const Case &)> &run)
 {
@@ -99,7 +99,7 @@ inline uint64_t bits_of(const BitsCase &bits,
     return hash;
 }
 
-/** The recorded ones. What differs is printed as it would be recorded. */
+/** Expect the recorded bits. Those that differ are printed as they would be recorded. */
 inline void expect_recorded(const std::vector<int> &grid, const BitsCase &bits, uint64_t hash)
 {
     const std::string name = bits_name(grid, bits);

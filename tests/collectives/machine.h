@@ -28,7 +28,7 @@ inline tw_measure_sample_t quiet_sample()
     return sample;
 }
 
-/** Of each of `world` members, whose readings scatter by 2 %. */
+/** Reports of `world` members, whose readings scatter by 2 %. */
 inline std::vector<tw_estimate_report_t> quiet_reports(int world)
 {
     std::vector<tw_estimate_report_t> reports((size_t)world);

@@ -24,7 +24,7 @@ struct Case {
     std::string name() const;
 };
 
-/** In bf16. */
+/** A case in bf16. */
 inline Case make_case(tw_coll_op_t op, const char *algo, const std::vector<size_t> &n_elems)
 {
     Case c;

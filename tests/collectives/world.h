@@ -17,7 +17,7 @@
 namespace tw
 {
 
-/** node[n] ranks on node n, in rank order. */
+/** The node of each rank, in rank order, where node n has ranks_per_node[n] ranks. */
 inline std::vector<int> nodes_of(const std::vector<int> &ranks_per_node)
 {
     std::vector<int> nodes;
@@ -106,7 +106,7 @@ class World
     {
         return run_and_note(coll(rank), args, &plans[(size_t)rank]);
     }
-    /** Of what the rank ran last. */
+    /** The plan of what the rank ran last. */
     const tw_coll_plan_t &plan(int rank) const
     {
         return plans[(size_t)rank].plan;

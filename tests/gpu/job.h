@@ -52,7 +52,7 @@ std::map<std::string, std::string> nccl_env(int rank);
  *  false if anything is. It ends early where there is no going on. */
 bool run_cases(size_t n_cases, const std::function<std::string(size_t)> &run, const bool &is_broken);
 
-/** The one of that name; NULL: there is none. */
+/** Find the job of that name; NULL: there is none. */
 template <typename Job>
 const Job *find_job(const std::vector<Job> &jobs, const std::string &name)
 {

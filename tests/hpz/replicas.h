@@ -139,7 +139,7 @@ class Rank
         EXPECT_EQ(status == TW_OK ? tw_coll_wait(request) : status, TW_OK);
         return full;
     }
-    /** FNV of all units. */
+    /** A hash (FNV) of all units. */
     uint64_t gathered_hash(uint64_t version)
     {
         uint64_t hash = 14695981039346656037ULL;
@@ -169,7 +169,7 @@ inline tw_hpz_slice_t all_of(const tw_hpz_t *hpz, int unit)
     return {0, tw_hpz_primary_elems(tw_hpz_layout(hpz), unit, 0, 0)};
 }
 
-/** Of bf16. */
+/** A unit's replica, which is of bf16. */
 inline const uint16_t *replica_of(const tw_hpz_t *hpz, int unit)
 {
     return static_cast<const uint16_t *>(tw_hpz_replica(hpz, unit));

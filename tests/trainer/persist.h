@@ -23,7 +23,7 @@
 
 using Sets = std::vector<std::string>;
 
-/** Bit for bit, also where they are no numbers. */
+/** Whether two runs of losses are the same bit for bit, NaN included. */
 inline bool are_same(const std::vector<double> &a, const std::vector<double> &b)
 {
     return a.size() == b.size() && (a.empty() || memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0);

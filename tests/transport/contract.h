@@ -37,14 +37,14 @@ struct Case {
     void (*run)(tw_transport_t *&transport);
 };
 
-/** For GoogleTest. */
+/** Tell GoogleTest how to print a case. */
 inline void PrintTo(const Case &c, std::ostream *out)
 {
     *out << c.name;
 }
 
 const std::vector<Case> &cases();
-/** NULL if there is none. */
+/** Find a case by its name; NULL if there is none. */
 const Case *find(const std::string &name);
 
 /* For other tests as well. */

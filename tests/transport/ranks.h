@@ -38,7 +38,7 @@ class Ranks
     }
     void start(int rank);
     void signal(int rank, int number);
-    /** Until every rank has said "ready"; false: not in time, or one ended before. */
+    /** Wait until every rank has said "ready"; false: not in time, or one ended before. */
     bool wait_ready(double sec);
     /** What all have said so far, for messages. */
     std::string transcript() const;

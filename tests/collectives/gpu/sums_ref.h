@@ -1,4 +1,4 @@
-/** The twin of the sums on a GPU: what the kernels are tested against, and what simulated GPUs run. */
+/** The sums of a GPU in plain code: the kernels are tested against it, and simulated GPUs run it. */
 #ifndef TW_TESTS_COLLECTIVES_GPU_SUMS_REF_H
 #define TW_TESTS_COLLECTIVES_GPU_SUMS_REF_H
 
@@ -6,7 +6,7 @@
 
 TW_C_BEGIN
 
-/** At once, in host memory. */
+/** Add up at once, in host memory. */
 void tw_gpu_sum_ref(const tw_gpu_sum_t *sum);
 
 TW_C_END

@@ -64,7 +64,7 @@ class GpuWorld
     {
         return streams[(size_t)rank];
     }
-    /** Of what the rank posted last. */
+    /** The plan of what the rank posted last. */
     const tw_coll_plan_t &plan(int rank) const
     {
         return plans[(size_t)rank].plan;
@@ -87,7 +87,7 @@ class GpuWorld
         return all;
     }
 
-    /** Everything that was posted; true if it has ended. */
+    /** Run everything that was posted; true if it has ended. */
     bool finish()
     {
         std::vector<SimDevice *> all;

@@ -163,7 +163,7 @@ struct RankCase {
     RankCase &operator=(const RankCase &) = delete;
 };
 
-/** Of a reduce-scatter in place, keep the own shard. */
+/** Keep only the own shard of the buffers, after a reduce-scatter in place. */
 inline void keep_shard(const Case &c, int world, int rank, RankBuffers *buffers)
 {
     size_t elem = tw_type_bytes(c.type);
@@ -189,7 +189,7 @@ inline std::vector<RankBuffers> run_case_by(World &world, const Case &c, int for
     return all;
 }
 
-/** One rank's part. */
+/** Run a case as one rank. */
 inline tw_status_t run_rank(tw_coll_t *coll, const Case &c, RankBuffers *mine, int force_codec = 1)
 {
     prepare(c, tw_coll_size(coll), tw_coll_rank(coll), mine);

@@ -22,7 +22,7 @@ struct Job {
     int rank, world, per_node;
 };
 
-/** From RANK, WORLD_SIZE and PER_NODE. */
+/** This rank, as RANK, WORLD_SIZE and PER_NODE say. */
 const Job &self();
 /** Ends the job with a line that says where and why. */
 [[noreturn]] void fail(const char *file, int line, const char *condition, const std::string &why);
@@ -36,7 +36,7 @@ const Job &self();
 #define CHECK(condition) CHECK_THAT(condition, "")
 #define OK(call) CHECK((call) == ncclSuccess)
 
-/** Rank 0's, for all. */
+/** Make an id on rank 0, and give it to all ranks. */
 ncclUniqueId share_id();
 /** A communicator of all ranks. */
 ncclComm_t join(ncclConfig_t *config = nullptr);

@@ -20,7 +20,7 @@ constexpr float LARGEST = 5; /**< no value is more, to either side */
 /** An element of a rank's tensor; no two ranks have the same. */
 float value_of(int rank, size_t i);
 
-/** Of fp32, fp16, bf16 and int32. */
+/** Bytes of an element: fp32, fp16, bf16 or int32. */
 size_t elem_bytes(ncclDataType_t type);
 Bytes from_floats(ncclDataType_t type, const Floats &values);
 Floats to_floats(ncclDataType_t type, const Bytes &bytes);

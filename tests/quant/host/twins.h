@@ -1,4 +1,4 @@
-/** For tests of every other backend against the reference. */
+/** Fixture of tests that compare every other backend with the reference. */
 #ifndef TW_TESTS_QUANT_HOST_TWINS_H
 #define TW_TESTS_QUANT_HOST_TWINS_H
 
@@ -11,7 +11,7 @@
 namespace tw
 {
 
-/** Skips where there is none. */
+/** Skips where there is no other backend. */
 class Twins : public Fixture
 {
   protected:

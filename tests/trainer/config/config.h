@@ -20,7 +20,7 @@ struct ConfigDeleter {
 };
 using Config = std::unique_ptr<tw_train_config_t, ConfigDeleter>;
 
-/** NULL where it is refused; *status says why. */
+/** Read a configuration; NULL where it is refused, and *status says why. */
 inline Config config_of(const std::string &text, const std::vector<const char *> &sets = {},
                         tw_status_t *status = nullptr)
 {

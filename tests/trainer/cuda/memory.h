@@ -15,7 +15,7 @@ namespace tw
 
 /** Why there is no device; "": there is one. */
 std::string device_lacks();
-/** NULL: there is not so much memory. */
+/** Take memory that kernels may use; NULL: there is not so much. */
 void *device_take(size_t bytes);
 void device_give(void *memory);
 /** `launched`, or what went wrong until all that was launched had come to its end. */
@@ -56,7 +56,7 @@ struct DeviceAllocator {
 template <class T>
 using Device = std::vector<T, DeviceAllocator<T>>;
 
-/** Skips where there is none. */
+/** Skips where there is no device. */
 class DeviceFixture : public Fixture
 {
   protected:

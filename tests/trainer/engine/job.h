@@ -27,7 +27,7 @@ struct Outcome {
         }
         return out;
     }
-    /** Between nodes. */
+    /** Bytes between nodes in a step. */
     double bytes_per_step() const
     {
         return (double)result.inter_node_bytes / (double)result.steps;

@@ -24,14 +24,14 @@ class Network
     void init(uint64_t seed);
     /** The mean loss; nothing is kept. */
     double evaluate(const std::vector<int32_t> &tokens, const std::vector<int32_t> &targets);
-    /** After token `at` of each sequence. */
+    /** Logits after token `at` of each sequence. */
     std::vector<float> logits(const std::vector<int32_t> &tokens, size_t batch, size_t at);
     /** The mean loss; gradients of scale times it are added to `grads`. recompute: blocks keep nothing, and
      *  run again. */
     double train(const std::vector<int32_t> &tokens, const std::vector<int32_t> &targets, float scale = 1.0f,
                  bool recompute = false);
     size_t find(const std::string &name) const;
-    /** weights32 as weights are. */
+    /** Set weights32 to the values of weights. */
     void widen();
 
     tw_model_t *model = nullptr;
@@ -50,7 +50,7 @@ class Network
     tw_model_sizes_t sizes_;
 };
 
-/** From 0 to vocab_size - 1. */
+/** Random tokens from 0 to vocab_size - 1. */
 std::vector<int32_t> random_tokens(size_t n, size_t vocab_size, uint32_t seed);
 double norm(const std::vector<float> &values);
 /** The same network with products of bf16: loss and every tensor's gradients are those of fp32 but for what

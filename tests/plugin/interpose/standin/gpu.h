@@ -30,16 +30,16 @@ class Stream
 
     void launch(const Launch &launch);
     void push(const Work &work);
-    /** Until all that was launched has ended. */
+    /** Wait until all that was launched has ended. */
     void synchronize();
     void begin_capture();
     std::vector<Launch> end_capture();
     bool is_captured();
     bool is_idle();
 
-    /** The one of a handle; NULL is the default one. */
+    /** The stream of a handle; NULL is the default stream. */
     static Stream *of(void *handle);
-    /** All of the process, as freeing memory does. */
+    /** Wait for all streams of the process, as freeing memory does. */
     static void synchronize_all();
 
   private:

@@ -74,9 +74,9 @@ class Place
     {
         return n_;
     }
-    /** All have come so far; `n_here`: only so many are left. */
+    /** Wait until all ranks have come to this point; n_here: only so many are left. */
     void meet(int n_here = 0) const;
-    /** Everybody's word, of the same size. */
+    /** Exchange words of the same size; returns those of all ranks. */
     std::vector<std::vector<uint8_t>> swap(const void *word, size_t bytes) const;
 
   private:
@@ -90,12 +90,12 @@ void *join(CollNet &net, const Place &place);
 /** The result of connecting, where it may fail. */
 tw_nccl_result_t try_join(CollNet &net, const Place &place, void **comm);
 
-/** Post until it is taken. */
+/** Post again and again until a request is given. */
 void *taken(const std::function<tw_nccl_result_t(void **request)> &post);
-/** One look. */
+/** Test a request once. */
 bool is_done(CollNet &net, void *request, size_t bytes);
 void finish(CollNet &net, void *request, size_t bytes);
-/** Until it is an error, which is returned. */
+/** Test a request until it is an error, which is returned. */
 tw_nccl_result_t failure(CollNet &net, void *request);
 
 using Body = std::function<void(const Place &place)>;

@@ -55,7 +55,7 @@ using Handle = std::vector<char>; /**< TW_NCCL_HANDLE_BYTES */
 /** What is wrong: thrown by everything below, so that a process ends with it. */
 void expect(bool holds, const std::string &what);
 
-/** The other process: bytes in order. */
+/** A channel to the other process, which carries bytes in order. */
 class Channel
 {
   public:
@@ -64,7 +64,7 @@ class Channel
     }
     void tell(const Handle &bytes) const;
     Handle hear(size_t bytes) const;
-    /** Both have come so far. */
+    /** Wait until both processes have come to this point. */
     void meet() const;
     int fd() const
     {
@@ -94,7 +94,7 @@ std::vector<uint8_t> pattern(size_t bytes, size_t seed);
 Message send(Net &net, void *comm, size_t bytes, int tag, size_t seed);
 Message receive(Net &net, void *comm, const std::vector<size_t> &bytes, const std::vector<int> &tags,
                 const std::vector<size_t> &seeds, size_t spare = 0);
-/** One look: true if it is done, and what came is right. */
+/** Test a message once: true if it is done, and what came is right. */
 bool is_done(Net &net, Message &message);
 void finish(Net &net, Message &message);
 
