@@ -60,7 +60,8 @@ class Picture:
 
 # Per phase: its name, what travels between nodes (what, parts of M), and two lines of explanation.
 PLAIN = [
-    ("forward", [("weights", 1.0)], ["each layer's weights are gathered", "from all ranks, then thrown away"]),
+    ("forward", [("weights", 1.0)],
+     ["each layer's weights are gathered", "from all ranks, then thrown away"]),
     ("backward", [("weights", 1.0), ("gradients", 1.0)],
      ["the weights are gathered again;", "gradients are reduced"]),
     ("update", [], ["each rank updates its quarter", "of the weights"]),
