@@ -1,4 +1,4 @@
-/* The caller's side: where a cluster can be made, and the supervisor's start and end. */
+/* The caller's side: decides where a cluster can be made, starts the supervisor and waits for its end. */
 #include "cluster/cluster.h"
 
 #include <errno.h>
@@ -77,7 +77,7 @@ const char *tw_cluster_note(char buf[TW_CLUSTER_TEXT_BYTES])
 
 static const int requests[] = {SIGTERM, SIGINT, SIGHUP};
 
-/** Keep those that the caller does not ignore from ending it, or what it starts. */
+/** Block the signals that ask to end, but for those that the caller ignores, here and in what it starts. */
 static tw_status_t block_requests(tw_cluster_t *cluster)
 {
     sigset_t set;
@@ -97,8 +97,9 @@ static tw_status_t block_requests(tw_cluster_t *cluster)
     return TW_OK;
 }
 
-/** The ranks are asked, too, and waited for. Whoever asks again, after what a launcher or a terminal sends
- *  twice, does not want to wait: then the caller ends, and with it all it has started. */
+/** Pass a signal that asks to end on to the ranks, which are waited for. Whoever asks again, after what a
+ *  launcher or a terminal sends twice, does not want to wait: then the caller ends, with all it has
+ *  started. */
 static void pass_on(const tw_cluster_t *cluster, int fd, int number, double *asked_sec)
 {
     double now = tw_time_sec();
@@ -106,7 +107,7 @@ static void pass_on(const tw_cluster_t *cluster, int fd, int number, double *ask
         sigprocmask(SIG_SETMASK, &cluster->signals, NULL);
         (void)signal(number, SIG_DFL);
         (void)raise(number);
-        _exit(128 + number); /* a container's first process cannot die of it */
+        _exit(128 + number); /* a container's first process cannot be killed by its own signal */
     }
     if (*asked_sec == 0) {
         tw_warn("asked to end (%s): so are the ranks, which are waited for; asked again, all end at once",
@@ -117,7 +118,7 @@ static void pass_on(const tw_cluster_t *cluster, int fd, int number, double *ask
     tw_cluster_send(fd, &message);
 }
 
-/** The supervisor's last message. 0: it died. */
+/** Wait for the supervisor's last message. 0: it died. */
 static int await_result(const tw_cluster_t *cluster, int fd, tw_cluster_message_t *result)
 {
     double asked_sec = 0;
@@ -190,7 +191,7 @@ static tw_status_t run_supervisor(const tw_cluster_t *cluster, int namespaces, t
     return status;
 }
 
-/** As root; else as root of a user namespace. */
+/** Run the cluster in namespaces: as root, or else as root of a user namespace. */
 static tw_status_t run_isolated(tw_cluster_t *cluster, tw_cluster_message_t *result)
 {
     cluster->isolated = 1;
@@ -230,7 +231,7 @@ static tw_status_t run_loopback(tw_cluster_t *cluster, tw_cluster_message_t *res
     return status == TW_ERR_UNSUPPORTED ? TW_OK : status;
 }
 
-/** 0: not shaped. */
+/** Whether a link may have this rate; 0: it is not shaped. */
 static int rate_fits(double link_bps)
 {
     return link_bps == 0 || link_bps >= TW_CLUSTER_LINK_MIN_BPS;
@@ -273,7 +274,8 @@ static tw_status_t check_params(const tw_cluster_params_t *params)
     return TW_OK;
 }
 
-/** The ranks that are left have TW_PEER_TIMEOUT to find out, and then they end. */
+/** How long the others may run after the first failure: they find out within TW_PEER_TIMEOUT, and then
+ *  end. */
 static double choose_grace(const tw_cluster_params_t *params)
 {
     const char *text = getenv("TW_PEER_TIMEOUT");
@@ -300,7 +302,7 @@ static tw_status_t make_token(char token[TW_CLUSTER_TOKEN_BYTES])
     return TW_OK;
 }
 
-/** On nodes of their own; where that cannot be, and may be otherwise, on loopback. */
+/** Run the cluster on nodes of their own; where that cannot be, on loopback, if the caller allows it. */
 static tw_status_t run_somewhere(tw_cluster_t *cluster, tw_cluster_message_t *result)
 {
     int is_final = cluster->params->no_loopback;

@@ -1,4 +1,4 @@
-/* Messages between the cluster's own processes. */
+/* Sends and receives messages between the cluster's own processes. */
 #include "cluster/state.h"
 
 #include <errno.h>

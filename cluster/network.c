@@ -1,4 +1,4 @@
-/* Namespaces, links and their rates: system calls, `ip` and `tc`. */
+/* Makes namespaces, links and their rates, by system calls, `ip` and `tc`. */
 #include "cluster/state.h"
 
 #include <errno.h>
@@ -25,11 +25,11 @@
 /* 64 KiB, a header for every frame in it, and some room. */
 #define LINK_PACKET_BYTES 81920
 #define LINK_TICK_SEC 250e-6
-/* Of a queue, before the next one's turn; what a frame may take. */
+/* TURN: bytes that a queue sends before it is the next one's turn; FRAME: the most that a frame may take. */
 #define LINK_TURN_BYTES 65536
 #define LINK_FRAME_BYTES 3000
 
-/* Linux's default. */
+/* The congestion control that is Linux's default. */
 #define COMMON_TCP "cubic"
 
 pid_t tw_cluster_fork(int namespaces)
@@ -167,7 +167,7 @@ static const char *nic_address(int node, int nic, int ipv6, char buf[TW_CLUSTER_
 
 const char *tw_cluster_node_address(int node, char buf[TW_CLUSTER_ADDRESS_BYTES])
 {
-    const char *master = getenv("MASTER_ADDR"); /* that the cluster has given this rank */
+    const char *master = getenv("MASTER_ADDR"); /* set by the cluster for this rank */
     return nic_address(node, 0, master && strchr(master, ':'), buf);
 }
 
@@ -182,7 +182,7 @@ size_t tw_cluster_burst_bytes(double link_bps)
     return by_time > LINK_PACKET_BYTES ? (size_t)by_time : LINK_PACKET_BYTES;
 }
 
-/** Windows of all connections that can meet in a link's queue; frames have headers. */
+/** Bytes of a link's queue: the windows of all connections that can meet there, with headers of frames. */
 static size_t queue_bytes(const tw_cluster_params_t *params)
 {
     const size_t world = (size_t)params->n_nodes * (size_t)params->ranks_per_node;
@@ -203,7 +203,7 @@ static int shape(const char *device, const tw_cluster_params_t *params, char *re
                     params->link_bps, tw_cluster_burst_bytes(params->link_bps), limit);
 }
 
-/** A queue for what goes to each other node, which take turns, packet by packet. */
+/** Add a queue for what goes to each other node; the queues take turns, packet by packet. */
 static int add_turns(const char *device, const tw_cluster_params_t *params, char *reason)
 {
     const size_t burst = tw_cluster_burst_bytes(params->link_bps), queue = queue_bytes(params);
@@ -213,7 +213,7 @@ static int add_turns(const char *device, const tw_cluster_params_t *params, char
                           "quantum %d",
                           device, params->link_bps, burst, burst, LINK_TURN_BYTES) != 0;
     for (int node = 0; node < params->n_nodes && !failed; node++) {
-        const int id = node + 2;
+        const int id = node + 2; /* packets are told by the end of the receiver's address */
         failed =
             run_tool(reason,
                      "tc class add dev %s parent 1:1 classid 1:%x htb rate %.0fbit ceil %.0fbit "
@@ -223,13 +223,13 @@ static int add_turns(const char *device, const tw_cluster_params_t *params, char
             run_tool(reason, "tc qdisc add dev %s parent 1:%x bfifo limit %zu", device, id, queue) != 0 ||
             run_tool(reason, "tc filter add dev %s parent 1: protocol %s u32 match u32 %d %s flowid 1:%x",
                      device, params->ipv6 ? "ipv6" : "ip", node + 1,
-                     params->ipv6 ? "0xffff at 36" : "0xff at 16", id) != 0; /* the end of an address */
+                     params->ipv6 ? "0xffff at 36" : "0xff at 16", id) != 0;
     }
     return failed ? -1 : 0;
 }
 
-/** A node's own end. Linux lets connections take turns at a device (fq_codel, fq); in a single queue who has
- *  more there gets more of the link, and comes to have more still. */
+/** Shape a node's own end of its link. Linux lets connections take turns at a device (fq_codel, fq); in a
+ *  single queue who has more there gets more of the link, and comes to have more still. */
 static int shape_own(const char *device, const tw_cluster_params_t *params, char *reason)
 {
     return params->window_bytes > 0 && params->link_bps > 0 ? add_turns(device, params, reason)
@@ -256,7 +256,7 @@ int tw_cluster_make_port(const tw_cluster_t *cluster, int node, int nic, pid_t p
     return shape(port, cluster->params, reason);
 }
 
-/** What has not been acknowledged stays in the sender's buffer, which no connection's is larger than. */
+/** Limit the windows of all connections by the sender's buffer, which keeps what is not acknowledged yet. */
 static int limit_windows(const tw_cluster_params_t *params, char *reason)
 {
     char text[96];
@@ -267,9 +267,9 @@ static int limit_windows(const tw_cluster_params_t *params, char *reason)
     return write_file("/proc/sys/net/ipv4/tcp_wmem", text, reason);
 }
 
-/** This machine may prefer another congestion control, and streams that meet at a link share it differently
- *  then. A namespace's sysctl takes only what the machine allows to everybody; a route takes any that it
- *  has. */
+/** Make routes use the common congestion control: this machine may prefer another one, with which streams
+ *  share a link differently. A namespace's sysctl takes only what the machine allows to everybody; a route
+ *  takes any that it has. */
 static void use_common_tcp(int node, int nic, int ipv6, char *note)
 {
     char address[TW_CLUSTER_ADDRESS_BYTES], reason[REASON];

@@ -1,4 +1,4 @@
-/* A node: starts its ranks, passes on what they say, and says how they ended. */
+/* A node: starts its ranks, passes on their output, and reports how they ended. */
 #include "cluster/state.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #define STREAMS_PER_RANK 2
 #define PREFIX_BYTES 24
 
-/* Output of one rank on its way to ours. */
+/* A rank's stdout or stderr on its way to the caller's. */
 typedef struct stream {
     int from, to;
     char prefix[PREFIX_BYTES];
@@ -34,7 +34,7 @@ typedef struct node {
 
 /* ---- output -------------------------------------------------------------------------------------------- */
 
-/** One write per line, so that lines of different ranks do not mix. */
+/** Write a line by one call, so that lines of different ranks do not mix. */
 static void stream_put_line(stream_t *stream, const char *line, size_t n)
 {
     char out[PREFIX_BYTES + LINE_BYTES + 1];
@@ -134,7 +134,7 @@ static void set_environment(const node_t *node, int local_rank)
     }
 }
 
-/** In the new process. Never returns. */
+/** Become the rank, in the new process. Never returns. */
 static void exec_rank(const node_t *node, int local_rank, pid_t parent, const int *outputs)
 {
     const tw_cluster_params_t *params = node->cluster->params;
@@ -157,7 +157,7 @@ static void exec_rank(const node_t *node, int local_rank, pid_t parent, const in
     _exit(127);
 }
 
-/** A pipe for each of stdout and stderr; ours does not block. */
+/** Make a pipe for each of stdout and stderr; reading from it does not block. */
 static int open_streams(stream_t *streams, int rank, int outputs[STREAMS_PER_RANK])
 {
     for (int i = 0; i < STREAMS_PER_RANK; i++) {
@@ -175,7 +175,7 @@ static int open_streams(stream_t *streams, int rank, int outputs[STREAMS_PER_RAN
     return 0;
 }
 
-/** Rank 0 keeps the caller's terminal. */
+/** Start a rank; rank 0 keeps the caller's terminal. */
 static int start_rank(node_t *node, int local_rank)
 {
     int rank = node->index * node->ranks_per_node + local_rank;
@@ -207,7 +207,7 @@ static int count_running(const node_t *node)
     return running;
 }
 
-/** What the rank has said comes before the news that it has ended. */
+/** Report that a rank has ended, after all of its output. */
 static void report_exit(node_t *node, int local_rank, int wait_status)
 {
     for (int i = 0; i < STREAMS_PER_RANK; i++) {
@@ -282,7 +282,7 @@ static void node_stop(node_t *node)
     node->fd = -1;
 }
 
-/** 0: it wants us to stop, or is gone. */
+/** Read what the supervisor says; 0: it wants this node to stop, or is gone. */
 static int hear_supervisor(const node_t *node)
 {
     tw_cluster_message_t message;

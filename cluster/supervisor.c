@@ -142,7 +142,8 @@ static int make_nodes(supervisor_t *sup, char *reason)
     return run_stage(sup, reason);
 }
 
-/** The code of the first that fails, but rather of one that was killed: others end because of it. */
+/** Whether an exit code is to be the job's: the first rank's that fails, or of one that was killed, which the
+ *  others fail because of. */
 static int is_the_cause(const supervisor_t *sup, int was_killed)
 {
     return sup->exit_code == 0 || was_killed > sup->was_killed;
@@ -198,12 +199,12 @@ static int count_open(const supervisor_t *sup)
     return n;
 }
 
-/** The caller is asked to end, and asks the ranks. */
+/** Read what the caller says: it is asked to end, which is passed on to the ranks. */
 static void hear_caller(supervisor_t *sup)
 {
     tw_cluster_message_t message;
     if (!tw_cluster_receive(sup->up, &message)) {
-        sup->up = -1; /* it is gone, and so are we in a moment */
+        sup->up = -1; /* the caller is gone, and this process ends, too */
         return;
     }
     for (int i = 0; i < sup->n_nodes; i++) {
@@ -211,7 +212,7 @@ static void hear_caller(supervisor_t *sup)
     }
 }
 
-/** Until all nodes are gone, or a rank has failed and the others' time is up. */
+/** Watch the nodes until all are gone, or a rank has failed and the others' time is up. */
 static void watch_nodes(supervisor_t *sup)
 {
     while (count_open(sup) > 0) {
@@ -239,7 +240,7 @@ static void watch_nodes(supervisor_t *sup)
     }
 }
 
-/** Nodes kill what still runs and pass on its last words. */
+/** Stop all nodes, which kill what still runs and pass on its last output. */
 static void stop_nodes(supervisor_t *sup)
 {
     for (int i = 0; i < sup->n_nodes; i++) {

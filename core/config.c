@@ -13,7 +13,7 @@ tw_status_t tw_config_parse(const tw_config_field_t *field, void *options, const
 
     TW_TRY(tw_config_value_parse(field, text, &value));
     if (!tw_config_value_in_range(field, &value)) {
-        return TW_ERR_INVALID; /* no string has a range, so nothing is to be freed */
+        return TW_ERR_INVALID; /* nothing to free: strings have no range */
     }
     tw_config_value_store(field, options, &value);
     return TW_OK;

@@ -51,7 +51,7 @@ static const char *format_exact_bytes(size_t bytes, char *buf, size_t buf_bytes)
     return buf;
 }
 
-/** A number of a field: its value or one end of its range. */
+/** Write a number of a field as text: its value, or one end of its range. */
 static const char *format_number(tw_config_type_t type, double number, char *buf, size_t buf_bytes)
 {
     if (type == TW_CONFIG_TIME) {
@@ -183,7 +183,7 @@ const char *tw_config_format(const tw_config_field_t *field, const void *options
     return buf;
 }
 
-/** Prose, indented and broken between words. */
+/** Print prose, indented and broken between words. */
 static void print_wrapped(const char *text, FILE *out)
 {
     size_t column = 0;

@@ -49,9 +49,9 @@ typedef struct tw_log_held {
 /** Keep back the errors that this thread logs from now on, until tw_log_keep_end. What cannot be kept for
  *  want of memory is logged at once. */
 void tw_log_keep_begin(tw_log_held_t *held);
-/** Of what is kept, text and order; 0: nothing is. */
+/** A hash of the errors that are kept, of their texts and order; 0: there are none. */
 uint64_t tw_log_held_hash(const tw_log_held_t *held);
-/** Of the same thread. */
+/** End keeping errors back, in the thread that began it. */
 void tw_log_keep_end(tw_log_held_t *held);
 /** After tw_log_keep_end: free what was kept, logged before if is_printed. */
 void tw_log_held_cleanup(tw_log_held_t *held, int is_printed);
@@ -137,7 +137,7 @@ size_t tw_config_check_environment(const tw_config_table_t *const *tables, size_
 /** For libraries: warn about every TW_ variable that no part of Thinwire knows but whose name is near one of
  *  theirs. The first call in a process does, whoever makes it. */
 void tw_config_check_names(void);
-/** As if it had been called: another copy of this library in the process names them. */
+/** Make tw_config_check_names do nothing: another copy of this library in the process warns. */
 void tw_config_leave_names(void);
 /** Name `index` of all that are known, of whichever part; NULL past the end. */
 const char *tw_config_name_get(size_t index);

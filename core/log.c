@@ -123,7 +123,7 @@ void tw_log_keep_end(tw_log_held_t *held)
     keeper = held->outer;
 }
 
-/** 0: there is no memory for it. */
+/** Keep an error back; 0: there is no memory for it. */
 static int keep(tw_log_held_t *held, const char *file, int line, const char *message)
 {
     size_t n_bytes = strlen(message) + 1;
@@ -142,7 +142,7 @@ static int keep(tw_log_held_t *held, const char *file, int line, const char *mes
     return 1;
 }
 
-/** FNV-1a, over the ends of the lines, too. */
+/** The hash is FNV-1a, over the ends of the lines, too. */
 uint64_t tw_log_held_hash(const tw_log_held_t *held)
 {
     uint64_t hash = held->first ? 14695981039346656037u : 0;

@@ -6,7 +6,7 @@
 
 TW_C_BEGIN
 
-/** Silent; TW_ERR_INVALID. Words are compared without regard to case. */
+/** Parse text as a number or a word; TW_ERR_INVALID, silent. Words are compared without regard to case. */
 tw_status_t tw_parse_double(const char *text, double *value);
 tw_status_t tw_parse_int(const char *text, int64_t *value);
 tw_status_t tw_parse_bool(const char *text, int *value);

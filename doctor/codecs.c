@@ -1,4 +1,4 @@
-/* How fast this rank encodes, with one thread. */
+/* Measures how fast this rank encodes, with one thread. */
 #include <string.h>
 #include <time.h>
 
@@ -11,7 +11,7 @@
 
 const char *const tw_doctor_codec_names[TW_DOCTOR_CODECS] = {"int8", "int4", "lossless"};
 
-/** Of this thread: other programs of a busy machine do not count. */
+/** Processor time of this thread, in which other programs of a busy machine do not count. */
 static double processor_sec(void)
 {
     struct timespec now;
@@ -19,7 +19,7 @@ static double processor_sec(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/** Like weights: of all sizes around nought, as bf16. */
+/** Fill with bf16 values like weights': of all sizes around 0. */
 static void fill(uint16_t *values)
 {
     uint32_t state = 1;
@@ -35,9 +35,9 @@ static void fill(uint16_t *values)
     }
 }
 
-/* What to time, once. */
+/* What is timed: one call of one codec. */
 typedef struct coder {
-    tw_quant_t *quant; /**< or */
+    tw_quant_t *quant; /**< NULL: the lossless one */
     tw_quant_lossless_t *lossless;
     const uint16_t *values;
     void *encoded;
@@ -64,7 +64,7 @@ static tw_status_t time_codec(const char *name, coder_t *coder, double *gb_per_s
     TW_TRY(tw_quant_codec_parse(name, &params.codec));
     TW_TRY(params.codec.lossless ? tw_quant_lossless_create(NULL, &coder->lossless)
                                  : tw_quant_create(&params, &coder->quant));
-    tw_status_t status = encode(coder); /* once for the caches */
+    tw_status_t status = encode(coder); /* the first call, which fills the caches, is not timed */
     double seconds = 0;
     int n = 0;
     for (const double start = processor_sec(); status == TW_OK && seconds < SECONDS; n++) {

@@ -12,20 +12,22 @@ TW_C_BEGIN
 
 /** How to examine a cluster; rank 0's counts. Plain data, all 0: as usual. */
 typedef struct tw_doctor_params {
-    /** For all links together, about, up to TW_DOCTOR_SECONDS_MAX; each step takes 0.3 s at least. 0: 60 */
+    /** How long to measure all links, about, up to TW_DOCTOR_SECONDS_MAX; a step takes 0.3 s at least. 0:
+     *  60 */
     double seconds;
-    /** Where several TCP streams are measured, so many: 2 to TW_DOCTOR_STREAMS_MAX. 0: 4 */
+    /** How many TCP streams are measured beside a single one: 2 to TW_DOCTOR_STREAMS_MAX. 0: 4 */
     int n_streams;
     /** Rank 0 writes everything to this file as a JSON object. NULL: nobody does */
     const char *json;
-    /** Of the model whose step is looked at: what its weights and gradients take on these links, and would
-     *  with Thinwire. 0: models of some sizes */
+    /** Parameters of the model whose step is estimated: what its weights and gradients take on these links,
+     *  and would with Thinwire. 0: models of four sizes */
     double n_params;
 } tw_doctor_params_t;
 
 /** Examine the cluster of the job that the environment says (tw_job_from_env): measure every link with plain
  *  TCP, read the settings that matter, and judge. Collective over the job, blocks; rank 0 prints on stdout
- *  what there is, and ends in three lines: what is slow, why it might be, what to change.
+ *  what there is, and ends in four lines: what is slow, why it might be, what to change, and what Thinwire
+ *  would save.
  *  TW_OK whatever is found. Else logged: TW_ERR_INVALID, params; TW_ERR_CONFIG, the environment; TW_ERR_IO, a
  *  socket, the file or stdout; TW_ERR_TIMEOUT, ranks that did not come; TW_ERR_PEER, one that failed;
  *  TW_ERR_NO_MEMORY. */

@@ -1,4 +1,4 @@
-/* What a rank knows of itself: its devices, its limits, where it runs. */
+/* Reads what a rank knows of itself: its devices, its limits, where it runs. */
 #include <dirent.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -21,7 +21,7 @@
 
 /* ---- numbers in files ---------------------------------------------------------------------------------- */
 
-/** The first line; 0 if there is none. */
+/** Read a file's first line; 0 if there is none. */
 static int read_line(const char *path, char *line, size_t bytes)
 {
     FILE *file = fopen(path, "re");
@@ -39,7 +39,8 @@ static int64_t device_number(const char *device, const char *file, int64_t other
     return read_line(path, line, sizeof(line)) ? strtoll(line, NULL, 10) : otherwise;
 }
 
-/** What a virtual device says of its speed means nothing; several that are bound together say theirs. */
+/** Whether a device's speed means something: a virtual device's does not, but a bond of devices has
+ *  theirs. */
 static int is_hardware(const char *device)
 {
     char path[PATH_BYTES];
@@ -49,7 +50,7 @@ static int is_hardware(const char *device)
     return has_device || access(path, F_OK) == 0;
 }
 
-/** The third of "least usual most". */
+/** Read the third number of "least usual most". */
 static int64_t most_of(const char *path)
 {
     char line[LINE_BYTES];
@@ -126,7 +127,7 @@ static int numa_node(const cpu_set_t *set)
 
 /* ---- rdma ---------------------------------------------------------------------------------------------- */
 
-/** Of a port, "" where it is not active. */
+/** Describe a port of RDMA; "" where it is not active. */
 static void describe_port(const char *device, const char *port, char text[TW_DOCTOR_NAME_BYTES])
 {
     char path[PATH_BYTES], state[LINE_BYTES], rate[LINE_BYTES] = "";
@@ -187,7 +188,7 @@ static void read_limits(tw_doctor_facts_t *facts)
 
 /* ---- devices ------------------------------------------------------------------------------------------- */
 
-/** An address as one of IPv6's; 0: of another kind, or one that means something on one link alone. */
+/** Turn an address into one of IPv6. 0: it is of another kind, or means something on one link alone. */
 static int as_ipv6(const struct sockaddr *address, struct sockaddr_in6 *out)
 {
     *out = (struct sockaddr_in6){.sin6_family = AF_INET6};
@@ -203,7 +204,7 @@ static int as_ipv6(const struct sockaddr *address, struct sockaddr_in6 *out)
     return 0;
 }
 
-/** An IPv4 address of the device, or else one of IPv6's; 0: it has none. */
+/** Find an IPv4 address of the device, or else one of IPv6; 0: it has none. */
 static int find_address(const struct ifaddrs *all, const char *name, struct sockaddr_in6 *out)
 {
     int found = 0;
@@ -239,7 +240,7 @@ static tw_status_t add_device(const struct ifaddrs *all, const char *name, tw_do
     return TW_OK;
 }
 
-/** This host's address on the way to another one; 0: there is no way. */
+/** Find this host's address on the way to another host; 0: there is no way. */
 static int own_address(const char *host, struct sockaddr_in6 *out)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICSERV};

@@ -1,4 +1,4 @@
-/* What is found, in words, and what most of a cluster has. */
+/* Keeps the findings, and says what most of a cluster has. */
 #include <stdarg.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@ tw_doctor_finding_t *tw_doctor_finding_add(tw_doctor_judge_t *judge, double weig
 {
     tw_doctor_findings_t *out = judge->out;
     tw_doctor_finding_t *finding = out->n < TW_DOCTOR_FINDINGS_MAX ? &out->list[out->n++] : NULL;
-    for (int i = 0; !finding && i < out->n; i++) { /* so many are not read: a lighter one gives way */
+    for (int i = 0; !finding && i < out->n; i++) { /* nobody reads so many: replace a lighter one */
         finding = out->list[i].weight < weight ? &out->list[i] : NULL;
     }
     finding = finding ? finding : &out->beyond;

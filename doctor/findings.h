@@ -1,4 +1,4 @@
-/** What is found, in words. Private to the folder. */
+/** Findings: what is wrong, in words. Private to the folder. */
 #ifndef TW_DOCTOR_FINDINGS_H
 #define TW_DOCTOR_FINDINGS_H
 
@@ -11,27 +11,27 @@ typedef struct tw_doctor_judge {
     tw_doctor_findings_t *out;
 } tw_doctor_judge_t;
 
-/** A new finding, to be filled; what is beyond the most that are kept is forgotten. */
+/** Add a finding, to be filled by the caller. Beyond the most that are kept the lightest is forgotten. */
 tw_doctor_finding_t *tw_doctor_finding_add(tw_doctor_judge_t *judge, double weight);
-/** Append to a text. */
+/** Append to a text, as printf. */
 __attribute__((format(printf, 2, 3))) void tw_doctor_say(char text[TW_DOCTOR_TEXT_BYTES], const char *format,
                                                          ...);
-/** "node 1 (host)" */
+/** Append "node 1 (host)" to a text. */
 void tw_doctor_say_node(const tw_doctor_judge_t *judge, char text[TW_DOCTOR_TEXT_BYTES], int node);
 /** Name of a node's device. */
 const char *tw_doctor_device_name(const tw_doctor_judge_t *judge, int node, int device);
 /** The most streams that a flow had. */
 int tw_doctor_most_streams(const tw_doctor_result_t *result);
-/** Devices that flows were on. */
+/** Number of devices that flows were measured on. */
 int tw_doctor_measured_devices(const tw_doctor_result_t *result);
-/** What most nodes' devices have. */
+/** The MTU that most nodes' devices have. */
 int tw_doctor_usual_mtu(const tw_doctor_result_t *result, int device);
 
-/* Each adds what it finds. */
+/* Each of these adds what it finds. */
 
-/** links.c: rates; packets that were sent again. */
+/** links.c: judge rates, and packets that were sent again. */
 void tw_doctor_judge_links(tw_doctor_judge_t *judge);
-/** settings.c: what is set. */
+/** settings.c: judge what is set. */
 void tw_doctor_judge_settings(tw_doctor_judge_t *judge);
 
 TW_C_END

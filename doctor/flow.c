@@ -17,14 +17,14 @@
 /* Two more SYNs, where the first is lost; a pair that cannot meet holds a step so long. */
 #define CONNECT_SEC 3.5
 #define GREETING_SEC 2.0
-#define GRACE_SEC 10.0 /* a flow that brings nothing any more */
+#define GRACE_SEC 10.0 /* for a flow that brings nothing any more */
 #define TICK_MS 50
 #define PIECE_BYTES ((size_t)256 << 10)
-#define UNSENT_BYTES (256 << 10) /* that may wait in the sender's socket */
+#define UNSENT_BYTES (256 << 10) /* the most that may wait in the sender's socket */
 #define WARM_SHARE 0.25
-#define PROBES_BYTES (4 << 20) /* that may wait to be received */
+#define PROBES_BYTES (4 << 20) /* the most that may wait to be received */
 
-/* Before the data: whose flow, which stream of it. */
+/* What a stream begins with: which run and flow it belongs to. */
 typedef struct greeting {
     uint8_t nonce[TW_DOCTOR_NONCE_BYTES];
     int32_t slot, stream;
@@ -50,7 +50,7 @@ static int is_late(const tw_doctor_end_t *end, double deadline)
     return __atomic_load_n(end->stop, __ATOMIC_ACQUIRE) || tw_time_sec() > deadline;
 }
 
-/** 0, or an errno. */
+/** Send or receive all bytes of data. Returns 0 or an errno. */
 static int move_all(const stream_t *stream, void *data, size_t bytes, int is_sent, double limit_sec)
 {
     const double deadline = tw_time_sec() + limit_sec;
@@ -80,7 +80,7 @@ typedef union place {
     struct sockaddr_in6 v6;
 } place_t;
 
-/** Its bytes. */
+/** Fill in a place from an address; returns its bytes. */
 static socklen_t place_of(const struct sockaddr_in6 *address, place_t *place)
 {
     if (!IN6_IS_ADDR_V4MAPPED(&address->sin6_addr)) {
@@ -118,10 +118,10 @@ static int connect_stream(stream_t *stream)
     return getsockopt(stream->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
 }
 
-/** Until the receiver answers. 0, or an errno. */
+/** Send until the receiver answers. Returns 0 or an errno. */
 static int send_data(stream_t *stream)
 {
-    static char piece[PIECE_BYTES]; /* zeros, but none in the library's file */
+    static char piece[PIECE_BYTES]; /* zeros, which take no room in the library's file */
     const double deadline = tw_time_sec() + stream->end->seconds + GRACE_SEC;
     for (;;) {
         const int ready = wait_for(stream->fd, POLLIN | POLLOUT);
@@ -138,7 +138,7 @@ static int send_data(stream_t *stream)
     }
 }
 
-/** What would still be sent is dropped. */
+/** Close a stream, and drop what would still be sent. */
 static void close_stream(stream_t *stream)
 {
     const struct linger drop = {.l_onoff = 1};
@@ -216,7 +216,8 @@ void tw_doctor_send(tw_doctor_end_t *end)
 
 /* ---- the receiver -------------------------------------------------------------------------------------- */
 
-/** What has come, also what nobody has read yet: a thread that waits for a processor changes no rate. */
+/** Bytes that have come, also those that nobody has read yet, so that a thread that waits for a processor
+ *  changes no rate. */
 static double arrived_bytes(const stream_t *stream)
 {
     struct tcp_info info = {0};
@@ -225,8 +226,8 @@ static double arrived_bytes(const stream_t *stream)
     return (double)info.tcpi_bytes_received;
 }
 
-/** Data until the time is over, counted after the first quarter of it: for three quarters also where the
- *  first one took longer, as few packets in no time are no rate. An errno, or 0. */
+/** Receive until the time is over, and count after its first quarter. Three quarters are counted also where
+ *  the first one took longer, since a few packets in no time are no rate. Returns 0 or an errno. */
 static int receive_data(stream_t *stream)
 {
     const double seconds = stream->end->seconds, deadline = tw_time_sec() + seconds + GRACE_SEC / 2;
@@ -249,7 +250,7 @@ static int receive_data(stream_t *stream)
             }
         }
         if (counted_from > 0 && now > counted_from + (1 - WARM_SHARE) * seconds) {
-            now = tw_time_sec(); /* it may have waited since */
+            now = tw_time_sec(); /* this thread may have waited since */
             counted = arrived_bytes(stream) - before;
         }
         if (counted > 0) {
@@ -319,7 +320,7 @@ void tw_doctor_receive(tw_doctor_end_t *end)
 
 /* ---- sockets of a leader ------------------------------------------------------------------------------- */
 
-/** On a port that is free. */
+/** Open a socket on a port that is free. */
 static tw_status_t open_socket(const tw_doctor_facts_t *facts, int type, const struct sockaddr_in6 *address,
                                int *out, in_port_t *port)
 {
@@ -372,7 +373,7 @@ void tw_doctor_close(tw_doctor_rank_t *rank)
 #define PROBE_PAUSE_NS 200000
 #define PROBE_MAX_BYTES 65536
 
-/* Of packets: what networks and tunnels usually let pass. */
+/* Bytes of packets that networks and tunnels usually let pass. */
 static const int sizes[] = {9000, 8942, 8192, 4470, 4096, 2044, 1500, 1492, 1480, 1476, 1472,
                             1462, 1454, 1450, 1442, 1430, 1420, 1412, 1400, 1380, 1360, 1340,
                             1320, 1300, 1280, 1240, 1200, 1100, 1000, 900,  800,  700,  576};
@@ -382,7 +383,7 @@ static int headers_bytes(const place_t *place)
     return place->any.sa_family == AF_INET ? 20 + 8 : 40 + 8;
 }
 
-/** From a socket that sets "do not fragment", whatever this host believes of the path. */
+/** Make a socket set "do not fragment", whatever this host believes about the path. */
 static void forbid_fragments(int fd)
 {
     const int probe4 = IP_PMTUDISC_PROBE, probe6 = IPV6_PMTUDISC_PROBE;
@@ -403,7 +404,7 @@ static void send_probe(int fd, const tw_doctor_rank_t *rank, const struct sockad
     const struct msghdr message = {
         .msg_name = &to, .msg_namelen = to_bytes, .msg_iov = spans, .msg_iovlen = 2};
     const struct timespec pause = {.tv_nsec = PROBE_PAUSE_NS};
-    (void)sendmsg(fd, &message, MSG_DONTWAIT); /* what does not go does not come */
+    (void)sendmsg(fd, &message, MSG_DONTWAIT); /* one that is not sent is one that does not arrive */
     nanosleep(&pause, NULL);
 }
 
@@ -412,7 +413,7 @@ void tw_doctor_probe_send(const tw_doctor_rank_t *rank, const tw_doctor_path_t *
 {
     const int fd = rank->probes[path->device], most = path->asked_bytes;
     forbid_fragments(fd);
-    /* They wait in the receiver's socket, whose room is small: the largest come first. */
+    /* Probes wait in the receiver's socket, which holds few: the largest go first. */
     for (int k = 0; k < PROBE_TIMES && most > 0 && most < PROBE_MAX_BYTES; k++) {
         send_probe(fd, rank, to, most);
     }

@@ -1,11 +1,12 @@
-/* Would Thinwire help here: what the links make of a step of sharded training, as it is and coded. */
+/* Estimates whether Thinwire would help: what a step of sharded training takes on the links, plain and
+ * coded. */
 #include <math.h>
 
 #include "doctor/help.h"
 #include "quant/quant.h"
 
-/* Bits of a parameter and step: weights are gathered twice and gradients reduced, in bf16; of a weight's
- * change without loss, as trainer/plan plans it; of a gradient with four bits and scales. */
+/* Bits that a parameter sends in a step. PLAIN: weights are gathered twice and gradients reduced, in bf16.
+ * CHANGE: a weight's change without loss, as trainer/plan plans it. INT4: a gradient with its scales. */
 #define PLAIN_BITS 48.0
 #define CHANGE_BITS 3.0
 #define INT4_BITS 4.125
@@ -17,7 +18,7 @@ enum { INT4 = 1, LOSSLESS = 2 }; /* of tw_doctor_codec_names */
 
 static const double sizes[] = {124e6, USUAL_PARAMS, 7e9, 70e9};
 
-/** What a node sends while all do, on all devices together; 0: nothing came. */
+/** Rate at which a node sends while all nodes do, on all devices together; 0: nothing came. */
 static double node_rate(const tw_doctor_result_t *result, int node)
 {
     double bps = 0.0;
@@ -47,9 +48,9 @@ tw_doctor_links_t tw_doctor_links_of(const tw_doctor_result_t *result)
     return links;
 }
 
-/** Changes without loss, gradients as a codec of so many bits has them: the links, or a core that codes what
- *  they carry, whichever takes longer. A rank encodes its share of the changes, and decodes its rail's; of
- *  its rail's gradients it encodes, and decodes, what other nodes have. */
+/** Seconds of a step with changes without loss, and gradients by a codec of so many bits: what the links
+ *  take, or a core that codes what they carry, whichever is longer. A rank encodes its share of the changes,
+ *  and decodes its rail's; of its rail's gradients it encodes, and decodes, what other nodes have. */
 static double coded_sec(const tw_doctor_links_t *links, double n_params, double gradient_bits, int codec)
 {
     const double elsewhere = (links->n_nodes - 1.0) / links->n_nodes, rail = n_params / links->ranks_per_node;
@@ -88,7 +89,7 @@ static const char *count_text(double n, char text[32])
     return text;
 }
 
-/** 0.412, 70.1, 17600 */
+/** Seconds as text, with three digits or as a whole number: 0.412, 70.1, 17600. */
 static const char *sec_text(double sec, char text[32])
 {
     snprintf(text, 32, sec < 1000 ? "%.3g" : "%.0f", sec);
@@ -108,7 +109,7 @@ static void print_table(const tw_doctor_step_t *steps, int n)
     }
 }
 
-/** What to type, if anything. */
+/** Print what to type, if something helps. */
 static void print_advice(const tw_doctor_step_t *step)
 {
     const int lossless = step->plain_sec >= LEAST_GAIN * step->lossless_sec,

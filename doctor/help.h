@@ -1,5 +1,5 @@
-/** Would Thinwire help: what the links make of a step of sharded training, as it is and coded. Private to the
- *  folder. */
+/** Estimates whether Thinwire would help: what a step of sharded training takes on the links, plain and
+ *  coded. Private to the folder. */
 #ifndef TW_DOCTOR_HELP_H
 #define TW_DOCTOR_HELP_H
 
@@ -9,14 +9,14 @@
 
 TW_C_BEGIN
 
-/* Sizes of models that are shown where none is asked about. */
+/* Number of models that are shown where none is asked about. */
 #define TW_DOCTOR_STEPS 4
 
-/** What a job has to move by, and with: of the slowest node and rank, at whose pace a step goes. */
+/** Links and codecs of a job: those of its slowest node and rank, at whose pace a step goes. */
 typedef struct tw_doctor_links {
     int n_nodes, ranks_per_node;
-    double link_Bps;                     /**< of a node, each way, while all send; 0: nothing comes */
-    double encode_Bps[TW_DOCTOR_CODECS]; /**< plain bytes; a core */
+    double link_Bps;                     /**< rate of a node, each way, while all send; 0: nothing comes */
+    double encode_Bps[TW_DOCTOR_CODECS]; /**< plain bytes that a core encodes */
 } tw_doctor_links_t;
 
 /** Seconds for which a step moves the weights and gradients of so many parameters between nodes. */
@@ -27,19 +27,19 @@ typedef struct tw_doctor_step {
 } tw_doctor_step_t;
 
 tw_doctor_links_t tw_doctor_links_of(const tw_doctor_result_t *result);
-/** links: of two nodes or more, which carry something. */
+/** Estimate a step. links: those of two nodes or more, which carry something. */
 tw_doctor_step_t tw_doctor_step_of(const tw_doctor_links_t *links, double n_params);
-/** Of the model that is asked about, or of some sizes; the number of them. 0: there is one node, or a link
- *  carries nothing. */
+/** Estimate a step of the model that is asked about, or of models of four sizes. Returns how many; 0: there
+ *  is one node, or a link carries nothing. */
 int tw_doctor_steps(const tw_doctor_result_t *result, tw_doctor_step_t steps[TW_DOCTOR_STEPS]);
 
-/** All of them as a table. */
+/** Print all steps as a table. */
 void tw_doctor_print_steps(const tw_doctor_result_t *result);
-/** The report's last line. */
+/** Print the report's last line. */
 void tw_doctor_print_help(const tw_doctor_result_t *result);
-/** Row i of them. */
+/** Step i as JSON. */
 json_t *tw_doctor_step_json(const tw_doctor_result_t *result, int i);
-/** The cluster as the planner takes it (plan --cluster), which is told the rest by its flags. i: 0 */
+/** The cluster as a case of the planner's (plan --cluster), whose flags say the rest. i: 0. */
 json_t *tw_doctor_case_json(const tw_doctor_result_t *result, int i);
 
 TW_C_END

@@ -1,10 +1,10 @@
-/* What is wrong, worst first. */
+/* Judges what is wrong, worst first. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "doctor/findings.h"
 
-#define LAST_SAID 2 /* of the findings that the report ends in */
+#define LAST_SAID 2 /* index of the last finding that the report's last lines say */
 
 static int by_weight(const void *a, const void *b)
 {
@@ -21,7 +21,7 @@ static int count_pairs(const tw_doctor_result_t *result)
     return n;
 }
 
-/** However light that is: it is among the three that the last lines say. */
+/** Add the finding that pairs were skipped. However light it is, the report's last lines say it. */
 static void put_skipped(tw_doctor_judge_t *judge)
 {
     const int n = judge->result->n_skipped;

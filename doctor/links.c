@@ -1,4 +1,4 @@
-/* What is wrong, of figures alone. A node is blamed where all that it sends or receives is slow; else the
+/* Judges links, from figures alone. A node is blamed where all that it sends or receives is slow; else the
  * pair. */
 #include <math.h>
 #include <stdlib.h>
@@ -6,15 +6,15 @@
 
 #include "doctor/findings.h"
 
-/* Below this share of what is usual it is slow. */
+/* A rate below this share of the usual one is slow. */
 #define SLOW_SHARE 0.7
-/* Several streams are faster than one from here on. */
+/* From this ratio on several streams count as faster than one. */
 #define STREAMS_GAIN 1.3
 /* Below this share of what the devices say, all links are slow. */
 #define SPEED_SHARE 0.6
 #define REPEATED_SHARE 0.02
 #define REPEATED_MIN 50
-/* Of pairs the worst are said. */
+/* The most slow pairs that are named, the worst ones. */
 #define PAIRS_MAX 3
 #define NOTHING_FACTOR 1e6
 #define HINT "ethtool %s; tc qdisc show dev %s; its cable and its port of the switch"
@@ -33,20 +33,20 @@ static const char *rate_text(double bps, char buf[32])
 
 /* ---- rates --------------------------------------------------------------------------------------------- */
 
-/* Of a node. */
+/* What a node sends and receives. */
 typedef struct traffic {
-    double receives, sends;     /* the best of a device, alone with one stream */
-    int64_t segments, repeated; /* of its pairs, on all devices */
+    double receives, sends;     /* its best rates on a device, alone with one stream */
+    int64_t segments, repeated; /* TCP segments of its pairs, on all devices */
 } traffic_t;
 
-/* Of a device. In one pass over the flows: there may be a hundred thousand. */
+/* Rates on a device, made in one pass over the flows: there may be a hundred thousand. */
 typedef struct rates {
     int device, usual_mtu, fastest_mbps;
     double usual;
     traffic_t *nodes; /* [n_nodes] */
 } rates_t;
 
-/** NULL: no memory. */
+/** Sum up the traffic of all nodes on a device. NULL: no memory. */
 static traffic_t *traffic_of_nodes(const tw_doctor_result_t *result, int device)
 {
     traffic_t *nodes = calloc((size_t)result->n_nodes + 1, sizeof(*nodes));
@@ -74,7 +74,7 @@ static double usual_of(const tw_doctor_result_t *result, const traffic_t *nodes)
         best[2 * node] = nodes[node].receives;
         best[2 * node + 1] = nodes[node].sends;
     }
-    if (best) { /* of two nodes the better direction: half of the four are one flow */
+    if (best) { /* of two nodes the better direction: its flow gives two of the four rates */
         usual = tw_quantile(best, (size_t)(2 * result->n_nodes), result->n_nodes == 2 ? 1 : 0.5);
     }
     free(best);
@@ -89,14 +89,14 @@ double tw_doctor_usual_bps(const tw_doctor_result_t *result, int device)
     return usual;
 }
 
-/** What a node sent again, of all that it sent; 0: little enough. */
+/** Share of a node's segments that it sent again; 0: little enough. */
 static double repeated_share(const traffic_t *node)
 {
     const double share = node->segments > 0 ? (double)node->repeated / (double)node->segments : 0;
     return share > REPEATED_SHARE && node->repeated >= REPEATED_MIN ? share : 0;
 }
 
-/** Why a node's device may be slow. */
+/** Say why a node's device may be slow. */
 static void explain_node(tw_doctor_judge_t *judge, const rates_t *rates, tw_doctor_finding_t *finding,
                          int node)
 {
@@ -118,7 +118,8 @@ static void explain_node(tw_doctor_judge_t *judge, const rates_t *rates, tw_doct
                   own->name);
 }
 
-/** 1: a node that sends, or receives, so much is slow. With two nodes nobody can know whose fault it is. */
+/** 1: a node that sends, or receives, at this rate is slow. With two nodes nobody can know whose fault it
+ *  is. */
 static int is_slow(const tw_doctor_result_t *result, const rates_t *rates, double bps)
 {
     return result->n_nodes > 2 && bps < SLOW_SHARE * rates->usual;
@@ -146,13 +147,14 @@ static void judge_node(tw_doctor_judge_t *judge, const rates_t *rates, int node)
     explain_node(judge, rates, finding, node);
 }
 
-/** By which factor a pair is slower than its nodes are with others, where these are well; 0: it is not. */
+/** By which factor a pair is slower than its nodes are with others, if the nodes are not slow; 0: it is
+ *  not. */
 static double pair_factor(const tw_doctor_result_t *result, const rates_t *rates,
                           const tw_doctor_flow_t *flow, double *expected)
 {
     const double sends = rates->nodes[flow->from].sends, receives = rates->nodes[flow->to].receives;
     *expected = sends < receives ? sends : receives;
-    if (result->n_nodes == 2) { /* the other way is what there is to compare with */
+    if (result->n_nodes == 2) { /* only the other direction is there to compare with */
         const double back = rates->nodes[flow->to].sends;
         *expected = back > *expected ? back : *expected;
     }
@@ -189,7 +191,7 @@ static void judge_pair(tw_doctor_judge_t *judge, const rates_t *rates, const tw_
                   tw_doctor_node(result, flow->from)->host, tw_doctor_node(result, flow->to)->host);
 }
 
-/** The worst of those that have not been said; *n_slow: how many are slow. NULL: none. */
+/** The worst of the slow pairs that have not been named; NULL: there is none. *n_slow: how many are slow. */
 static const tw_doctor_flow_t *worst_pair(const tw_doctor_result_t *result, const rates_t *rates,
                                           const tw_doctor_flow_t *const *said, int n_said, int *n_slow)
 {
@@ -233,7 +235,7 @@ static void judge_links(tw_doctor_judge_t *judge, const rates_t *rates)
     }
 }
 
-/** Where most nodes send and receive nothing there is nothing to compare with. */
+/** Say that most nodes send and receive nothing: then there is nothing to compare with. */
 static void judge_nothing(tw_doctor_judge_t *judge, int device)
 {
     const tw_doctor_result_t *result = judge->result;
@@ -258,7 +260,7 @@ static void judge_nothing(tw_doctor_judge_t *judge, int device)
                   tw_doctor_device_name(judge, 0, device));
 }
 
-/** Packets sent again, where that is not why a node is slow. */
+/** Judge packets that were sent again, where that is not why a node is slow. */
 static void judge_repeated(tw_doctor_judge_t *judge, const rates_t *rates)
 {
     for (int node = 0; node < judge->result->n_nodes; node++) {
@@ -277,7 +279,7 @@ static void judge_repeated(tw_doctor_judge_t *judge, const rates_t *rates)
     }
 }
 
-/** 0: no memory. */
+/** Fill in the rates of a device; 0: no memory. */
 static int init_rates(const tw_doctor_result_t *result, int device, rates_t *rates)
 {
     *rates = (rates_t){.device = device, .nodes = traffic_of_nodes(result, device)};
@@ -307,8 +309,8 @@ static void judge_rates(tw_doctor_judge_t *judge, int device)
     free(rates.nodes);
 }
 
-/** The median over neighbours of one kind of flow's rate against another's; 0: not measured. Of kind `above`
- *  each node sends one. */
+/** The median, over neighbours, of one kind of flow's rate by another's; 0: not measured. Each node sends one
+ *  flow of kind `above`. */
 static double median_ratio(const tw_doctor_result_t *result, int device, tw_doctor_kind_t above,
                            tw_doctor_kind_t below)
 {
@@ -377,7 +379,8 @@ static void judge_streams(tw_doctor_judge_t *judge, int device)
     }
 }
 
-/** All nodes are alike, and slow: the best of one stream and several, beside what the devices say. */
+/** Judge links that are all alike: compare the best rate, of one stream or several, with the devices'
+ *  speed. */
 static void judge_speed(tw_doctor_judge_t *judge, int device)
 {
     const tw_doctor_result_t *result = judge->result;

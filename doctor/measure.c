@@ -1,5 +1,5 @@
-/* A rank's part in the flows, slot by slot, and in the probes of paths between neighbours. Those that are
- * not a node's first only come to each slot. */
+/* Does a rank's part in the flows, slot by slot, and in the probes of paths between neighbours. A rank that
+ * is not its node's first only meets the others in each slot. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ static int is_busy(const worker_t *worker)
     return worker->is_started && !__atomic_load_n(&worker->is_done, __ATOMIC_ACQUIRE);
 }
 
-/** While they work, see whether the job is well. */
+/** Wait for the workers, and stop them if the job fails. */
 static tw_status_t watch(const tw_doctor_rank_t *rank, worker_t workers[2], volatile int *stop)
 {
     tw_status_t status = TW_OK;
@@ -63,7 +63,7 @@ static tw_status_t watch(const tw_doctor_rank_t *rank, worker_t workers[2], vola
     return status;
 }
 
-/** This rank's part in a slot: it sends one flow, receives one, or neither. */
+/** Do this rank's part in a slot: send one flow, receive one, or neither. */
 static tw_status_t run_slot(const tw_doctor_rank_t *rank, const tw_doctor_result_t *result,
                             const tw_doctor_schedule_t *s, int slot, double seconds)
 {
@@ -87,12 +87,12 @@ static tw_status_t run_slot(const tw_doctor_rank_t *rank, const tw_doctor_result
 
 /* ---- paths --------------------------------------------------------------------------------------------- */
 
-/* Of a node, of one device and way round: to its neighbour, and from the other one. */
+/* The paths of a node on one device, in one direction of the ring: to one neighbour, and from the other. */
 typedef struct probed {
     tw_doctor_path_t sent, received;
 } probed_t;
 
-/* Of all devices and ways. */
+/* A node's paths on all devices, in both directions. */
 typedef struct paths {
     int node, n;
     probed_t list[2 * TW_DOCTOR_DEVICES_MAX];
@@ -106,8 +106,8 @@ static tw_doctor_path_t make_path(const tw_doctor_result_t *result, int from, in
         .from = from, .to = to, .device = device, .asked_bytes = own < theirs ? own : theirs};
 }
 
-/** Between neighbours, one way round and then the other; two nodes are each other's on both. node: -1,
- *  none. */
+/** List the paths between neighbours in a ring of nodes, first in one direction, then in the other; with two
+ *  nodes these are the same. node: -1, none. */
 static void make_paths(const tw_doctor_result_t *result, int n_devices, int node, paths_t *paths)
 {
     const int n_nodes = result->n_nodes, ways = n_nodes == 2 ? 1 : 2;
@@ -133,8 +133,8 @@ static void probe_path(const tw_doctor_rank_t *rank, const tw_doctor_result_t *r
     tw_doctor_probe_send(rank, path, &to);
 }
 
-/** The sender knows whom to, the receiver what has come: paths of one way and device are probed together, as
- *  each node is the end of one of them. */
+/** Probe all paths; the receiver notes what has come. Paths of one direction and device are probed at the
+ *  same time, since each node sends on one and receives on one. */
 static tw_status_t probe_paths(tw_doctor_rank_t *rank, const tw_doctor_result_t *result, paths_t *paths)
 {
     for (int i = 0; i < paths->n; i++) {
@@ -143,7 +143,7 @@ static tw_status_t probe_paths(tw_doctor_rank_t *rank, const tw_doctor_result_t 
         if (paths->node >= 0) {
             probe_path(rank, result, &one->sent);
         }
-        TW_TRY(tw_doctor_meet(rank)); /* all has been sent */
+        TW_TRY(tw_doctor_meet(rank)); /* all probes have been sent */
         if (paths->node >= 0) {
             one->received.passed_bytes = tw_doctor_probe_receive(rank, one->received.device, PROBE_SEC);
         }
@@ -153,7 +153,7 @@ static tw_status_t probe_paths(tw_doctor_rank_t *rank, const tw_doctor_result_t 
 
 /* ---- together ------------------------------------------------------------------------------------------ */
 
-/** Of a flow its sender knows. */
+/** Tell rank 0 of the flows that this node has sent. */
 static tw_status_t tell_flows(tw_doctor_rank_t *rank, const tw_doctor_schedule_t *s,
                               tw_doctor_result_t *result)
 {
@@ -175,7 +175,7 @@ static tw_status_t tell_flows(tw_doctor_rank_t *rank, const tw_doctor_schedule_t
     return status;
 }
 
-/** Of a path its receiver. */
+/** Tell rank 0 of the paths on which this node has received. */
 static tw_status_t tell_paths(tw_doctor_rank_t *rank, const paths_t *paths, tw_doctor_result_t *result)
 {
     tw_doctor_path_t received[2 * TW_DOCTOR_DEVICES_MAX];
@@ -196,7 +196,7 @@ static int least_devices(const tw_doctor_result_t *result)
     return least;
 }
 
-/** From a slot on. */
+/** Mark flows as skipped, from a slot on. */
 static void skip(const tw_doctor_schedule_t *s, int slot)
 {
     for (int i = 0; i < s->n; i++) {
@@ -204,7 +204,7 @@ static void skip(const tw_doctor_schedule_t *s, int slot)
     }
 }
 
-/** Rank 0's clock says when the time is over. */
+/** Run the flows slot by slot, until rank 0's clock says that the time is over. */
 static tw_status_t run_flows(tw_doctor_rank_t *rank, const tw_doctor_result_t *result,
                              const tw_doctor_schedule_t *s, const tw_doctor_plan_t *plan)
 {

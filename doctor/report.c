@@ -1,4 +1,4 @@
-/* The report: text for people, which ends in four lines, and the same as JSON. */
+/* Writes the report: text for people, which ends in four lines, and the same as JSON. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #define MATRIX_NODES_MAX 16
 #define LINE_BYTES 1024
-/* Of each list; JSON has all. */
+/* The most lines of a list in the text; JSON has all. */
 #define LINES_MAX 64
 
 static double gb_per_sec(double bps)
@@ -101,7 +101,7 @@ static void print_flow(const tw_doctor_result_t *result, const tw_doctor_flow_t 
            (long long)flow->repeated, (long long)flow->segments);
 }
 
-/** Of many nodes only what is not usual. */
+/** Print the flows; with many nodes only those that are not usual. */
 static void print_flows(const tw_doctor_result_t *result)
 {
     double usual[TW_DOCTOR_DEVICES_MAX];
@@ -139,7 +139,7 @@ static void print_paths(const tw_doctor_result_t *result)
     print_rest(n);
 }
 
-/** What stands in one of the last three lines: of the worst findings. */
+/** Put together one of the lines about the worst findings. */
 static void join(const tw_doctor_findings_t *findings, size_t at, char *line)
 {
     size_t have = 0;
@@ -189,7 +189,8 @@ void tw_doctor_print(const tw_doctor_result_t *result, const tw_doctor_findings_
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
-/** JSON knows UTF-8 alone, names of hosts may be anything; and a text that is too long is cut anywhere. */
+/** A text as JSON, which knows UTF-8 alone: names of hosts may be anything, and a long text is cut
+ *  anywhere. */
 static json_t *text_json(const char *text)
 {
     json_t *whole = json_string(text);
@@ -255,7 +256,7 @@ static json_t *finding_json(const tw_doctor_finding_t *one)
                      text_json(one->why), "change", text_json(one->change));
 }
 
-/** Up to the lists. By jansson, which writes decimal points in any locale. 0: failed */
+/** Write the JSON up to the lists, by Jansson, which writes decimal points in any locale. 0: failed. */
 static int write_head(FILE *out, const tw_doctor_result_t *result)
 {
     json_t *head = json_pack("{s:i, s:f, s:i}", "nodes", result->n_nodes, "usual_bps",
@@ -265,7 +266,7 @@ static int write_head(FILE *out, const tw_doctor_result_t *result)
     return done;
 }
 
-/** A row of a list, on a line of its own: a thousand nodes have hundreds of thousands. 0: failed */
+/** Write a row of a list on a line of its own: a thousand nodes have hundreds of thousands. 0: failed. */
 static int write_row(FILE *out, int i, json_t *row)
 {
     const int done = row && fputs(i > 0 ? ",\n  " : "\n  ", out) != EOF && json_dumpf(row, out, 0) == 0;

@@ -1,4 +1,4 @@
-/* What rank 0 is told, and keeps. */
+/* Keeps what rank 0 is told. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ tw_status_t tw_doctor_check_facts(const tw_doctor_result_t *result)
     return TW_OK;
 }
 
-/** Two different nodes, and a device that both have. */
+/** Whether from and to are two nodes that both have this device. */
 static int are_ends(const tw_doctor_result_t *result, int from, int to, int device)
 {
     return from >= 0 && from < result->n_nodes && to >= 0 && to < result->n_nodes && from != to &&
@@ -63,7 +63,7 @@ static int is_flow(const tw_doctor_result_t *result, int node, const tw_doctor_f
            is_text(flow->congestion, sizeof(flow->congestion));
 }
 
-/** Room for `bytes` more in *list, which holds `have`. NULL, logged: there is none. */
+/** Make room for `bytes` more in *list, which holds `have`. Returns where; NULL (logged): no memory. */
 static void *grow(void **list, size_t have, size_t bytes)
 {
     char *grown = realloc(*list, have + bytes + 1);

@@ -1,4 +1,4 @@
-/* What a rank does, from its first look at itself to the report. */
+/* Runs the doctor on a rank, from its own facts to the report. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static tw_status_t choose_nonce(tw_doctor_rank_t *rank)
     return tw_doctor_share(rank, rank->nonce, sizeof(rank->nonce));
 }
 
-/** Rank 0 knows everybody's facts then, the others those of nodes' first ranks. */
+/** Exchange facts: rank 0 gets those of all ranks, the others those of nodes' first ranks. */
 static tw_status_t exchange_facts(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts,
                                   tw_doctor_result_t *result)
 {
@@ -81,7 +81,7 @@ static tw_status_t report(tw_doctor_result_t *result, const tw_doctor_params_t *
     return fflush(stdout) == 0 ? status : fail("stdout");
 }
 
-/** In the job: what this rank does. */
+/** Do this rank's part, once it has joined the job. */
 static tw_status_t examine(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts, const tw_doctor_params_t *params,
                            FILE *json)
 {
@@ -101,7 +101,7 @@ static tw_status_t examine(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts, con
     return status;
 }
 
-/** This rank knows itself before it meets others: what is wrong with it is its own error. */
+/** Read the own facts, then join the job: so what is wrong with this rank is its own error. */
 static tw_status_t run(const tw_job_t *job, const tw_doctor_params_t *params, FILE *json)
 {
     tw_doctor_rank_t rank = {.rank = job->rank, .world = job->world};

@@ -1,12 +1,13 @@
-/* Which flows when: every pair of nodes, several streams between neighbours, all nodes at once. All ranks
- * make the same plan, and keep of it what concerns them: of a thousand nodes each has some hundred flows. */
+/* Plans which flows run when: every pair of nodes, several streams between neighbours, all nodes at once. All
+ * ranks make the same plan, and keep what concerns them: with a thousand nodes each has some hundred
+ * flows. */
 #include <stdlib.h>
 
 #include "doctor/state.h"
 
 #define SLOT_MIN_SEC 0.3
 #define SLOT_MAX_SEC 3.0
-/* That all of it may take longer than it should, at least. */
+/* Measuring may take longer than planned by this, at least. */
 #define LATE_MIN_SEC 30.0
 
 static void add(tw_doctor_schedule_t *s, const tw_doctor_flow_t *flow)
@@ -27,8 +28,8 @@ static void add(tw_doctor_schedule_t *s, const tw_doctor_flow_t *flow)
     s->flows[s->n++] = *flow;
 }
 
-/** Nodes of one group send to the one that is `distance` further, at the same time. group_of: NULL, all
- *  do. */
+/** Add the flows of a group's nodes, each to the node that is `distance` further, at the same time. group_of
+ *  NULL: those of all nodes. */
 static void add_shift(tw_doctor_schedule_t *s, int n_nodes, int distance, tw_doctor_flow_t flow,
                       int (*group_of)(int node, int n_nodes), int group)
 {
@@ -44,7 +45,8 @@ static void add_shift(tw_doctor_schedule_t *s, int n_nodes, int distance, tw_doc
     s->n_slots++;
 }
 
-/** Every node to the one that is `distance` further: alone, one after the other, or all of them at once. */
+/** Add a flow from every node to the one that is `distance` further: one after the other (alone), or all at
+ *  once. */
 static void add_pairs(tw_doctor_schedule_t *s, int n_nodes, int device, int distance, int alone)
 {
     tw_doctor_flow_t flow = {.kind = TW_DOCTOR_PAIR, .device = device, .n_streams = 1};
@@ -60,7 +62,8 @@ static void add_pairs(tw_doctor_schedule_t *s, int n_nodes, int device, int dist
     }
 }
 
-/** So that no node is in two flows at once: even nodes, odd ones, and the last of an odd number. */
+/** The group of a node's flow to its neighbour. No node is in two flows of a group: even nodes, odd ones, and
+ *  the last of an odd number. */
 static int group_of_neighbour(int node, int n_nodes)
 {
     return n_nodes % 2 == 1 && node == n_nodes - 1 ? 2 : node % 2;
@@ -74,8 +77,8 @@ static void add_neighbours(tw_doctor_schedule_t *s, int n_nodes, int device, int
     }
 }
 
-/** First what each node is judged by; then, distance by distance, the other pairs, or as many of them as
- *  there is time for. */
+/** Plan first the flows that nodes are judged by, then the other pairs, distance by distance, or as many of
+ *  them as there is time for. */
 tw_status_t tw_doctor_schedule_init(const tw_doctor_plan_t *plan, int n_nodes, int n_devices, int node,
                                     tw_doctor_schedule_t *s)
 {

@@ -1,4 +1,4 @@
-/* What differs between ranks and nodes, or is set too small: of figures alone, as links.c. */
+/* Judges what differs between ranks and nodes, or is set too small, from figures alone, as links.c does. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +55,7 @@ static void paths(tw_doctor_judge_t *judge)
     }
 }
 
-/** What most flows have. */
+/** The congestion control that most flows have. */
 static const char *usual_congestion(const tw_doctor_result_t *result)
 {
     const char *usual = "";
@@ -76,7 +76,8 @@ static const char *usual_congestion(const tw_doctor_result_t *result)
     return usual;
 }
 
-/** What some flow of each node has instead, or NULL. [n_nodes], the caller's to free; NULL: no memory. */
+/** For each node another congestion control than the usual one that a flow of it has, or NULL. [n_nodes], the
+ *  caller's to free; NULL: no memory. */
 static const char **other_congestion(const tw_doctor_result_t *result, const char *usual)
 {
     const char **other = calloc((size_t)result->n_nodes + 1, sizeof(*other));
@@ -115,7 +116,7 @@ static const char *first_device(const tw_doctor_result_t *result, int node)
     return tw_doctor_node(result, node)->devices[0].name;
 }
 
-/** The device that most nodes use first; of equals the first one's. */
+/** The device that most nodes use as their first one. */
 static const char *usual_device(const tw_doctor_result_t *result)
 {
     const char *usual = "";
@@ -151,7 +152,7 @@ static void interfaces(tw_doctor_judge_t *judge)
     }
 }
 
-/** Jobs over TCP beside a faster network; a node that lacks it. */
+/** Judge RDMA: jobs that go over TCP beside a faster network, and nodes that lack it. */
 static void rdma(tw_doctor_judge_t *judge)
 {
     const tw_doctor_result_t *result = judge->result;

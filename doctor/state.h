@@ -1,4 +1,4 @@
-/** What is known of ranks, links and paths, and what the doctor's files call of each other. Read in this
+/** What is known about ranks, links and paths, and what the doctor's files call of each other. Read in this
  *  order:
  *    doctor.h       what others call
  *    state.h        this
@@ -51,22 +51,22 @@ typedef struct tw_doctor_facts {
     int32_t n_devices;
     tw_doctor_device_t devices[TW_DOCTOR_DEVICES_MAX];
     char rdma[TW_DOCTOR_NAME_BYTES]; /**< "mlx5_0, 200 Gb/sec (4X HDR)": the first port that is active; "" */
-    int32_t is_tcp;                  /**< TW_NET_TLS is */
-    int32_t cores, numa;             /**< that it may run on; numa -1: several, or not known */
+    int32_t is_tcp;                  /**< 1: TW_NET_TLS is tcp */
+    int32_t cores, numa;             /**< cores that it may run on; numa -1: several, or not known */
     int64_t descriptors, descriptors_hard;
     int64_t memory_bytes, shm_bytes;       /**< available; free in /dev/shm */
     int64_t send_buffer, receive_buffer;   /**< the most that TCP gives a connection */
     double encode_GBps[TW_DOCTOR_CODECS];  /**< of bf16 numbers, one thread; 0: not measured */
-    double clock_sec, clock_uncertain_sec; /**< ahead of rank 0's; give or take */
+    double clock_sec, clock_uncertain_sec; /**< clock ahead of rank 0's, give or take */
 } tw_doctor_facts_t;
 
 /** "int8", "int4", "lossless". */
 extern const char *const tw_doctor_codec_names[TW_DOCTOR_CODECS];
 
-/** What for a flow is there. */
+/** What a flow measures. */
 typedef enum tw_doctor_kind {
     TW_DOCTOR_PAIR,    /**< one stream from one node to another, which have nothing else to do */
-    TW_DOCTOR_STREAMS, /**< several streams likewise */
+    TW_DOCTOR_STREAMS, /**< several streams from one node to another, which have nothing else to do */
     TW_DOCTOR_ALL,     /**< several streams; every node sends, and receives, at the same time */
 } tw_doctor_kind_t;
 
@@ -119,36 +119,36 @@ tw_status_t tw_doctor_facts_read(const tw_job_t *job, const char *names, tw_doct
 /** Fills encode_GBps. TW_ERR_NO_MEMORY. */
 tw_status_t tw_doctor_codecs_measure(tw_doctor_facts_t *facts);
 
-/** Of a rank in the job. */
+/** A rank in the job, as the doctor has it. */
 typedef struct tw_doctor_rank {
     tw_transport_t *transport;
     int rank, world;
     uint64_t tag;
-    uint8_t nonce[TW_DOCTOR_NONCE_BYTES]; /**< of this run: flows of strangers are dropped */
+    uint8_t nonce[TW_DOCTOR_NONCE_BYTES]; /**< of this run: flows without it are strangers', and dropped */
     int listeners[TW_DOCTOR_DEVICES_MAX], probes[TW_DOCTOR_DEVICES_MAX]; /**< sockets of its devices, or -1 */
 } tw_doctor_rank_t;
 
 /* All ranks call these, in the same order. TW_ERR_PEER when one has failed, logged by the transport. */
 
-/** All have come here. */
+/** Wait until all ranks have come here. */
 tw_status_t tw_doctor_meet(tw_doctor_rank_t *rank);
-/** Rank 0's bytes become everybody's. */
+/** Send rank 0's bytes to all ranks. */
 tw_status_t tw_doctor_share(tw_doctor_rank_t *rank, void *data, size_t bytes);
-/** all: on rank 0, [world][bytes]. */
+/** Send all ranks' bytes to rank 0. all: [world][bytes], on rank 0. */
 tw_status_t tw_doctor_collect(tw_doctor_rank_t *rank, const void *own, size_t bytes, void *all);
-/** take: on rank 0, what a node's first rank has said. Its error, logged by it, ends this. */
+/** Takes, on rank 0, what a node's first rank has said. Its error, which it logs, ends the collecting. */
 typedef tw_status_t (*tw_doctor_take_t)(void *ctx, int node, const void *data, size_t bytes);
-/** Each node's first rank says `bytes` of its own, at most most_bytes, which is the same on all ranks. */
+/** Send `bytes` of each node's first rank to rank 0: at most most_bytes, which is the same on all ranks. */
 tw_status_t tw_doctor_collect_nodes(tw_doctor_rank_t *rank, const tw_doctor_result_t *result, const void *own,
                                     size_t bytes, size_t most_bytes, tw_doctor_take_t take, void *ctx);
-/** Fills clock_sec and clock_uncertain_sec of nodes' first ranks: the others have the same clock. */
+/** Fill clock_sec and clock_uncertain_sec of nodes' first ranks: a node's other ranks have the same clock. */
 tw_status_t tw_doctor_compare_clocks(tw_doctor_rank_t *rank, const tw_doctor_result_t *result,
                                      tw_doctor_facts_t *facts);
 
 /* ---- links --------------------------------------------------------------------------------------------- */
 
 typedef struct tw_doctor_plan {
-    double seconds; /**< for all flows together, about */
+    double seconds; /**< how long all flows together take, about */
     int n_streams;
 } tw_doctor_plan_t;
 
@@ -161,11 +161,11 @@ typedef struct tw_doctor_end {
     const volatile int *stop; /**< 1: the job has failed */
 } tw_doctor_end_t;
 
-/** Sockets of a leader's devices, whose ports go into `facts`. TW_ERR_IO, logged. */
+/** Open sockets on a leader's devices; their ports go into `facts`. TW_ERR_IO, logged. */
 tw_status_t tw_doctor_listen(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts);
 void tw_doctor_close(tw_doctor_rank_t *rank);
 
-/** Send until the receiver has seen enough; fills all of the flow but what it is about. */
+/** Send until the receiver has seen enough; fills in what was measured of the flow. */
 void tw_doctor_send(tw_doctor_end_t *end);
 /** Receive, and tell the sender how fast it came. */
 void tw_doctor_receive(tw_doctor_end_t *end);
@@ -178,7 +178,7 @@ int tw_doctor_probe_receive(const tw_doctor_rank_t *rank, int device, double sec
 
 /** The flows that a node sends or receives, of a plan that is the same on all ranks. */
 typedef struct tw_doctor_schedule {
-    int node; /**< -1: of none, only slots are counted */
+    int node; /**< -1: no node; only slots are counted */
     int n, n_slots, room;
     int n_first;             /**< slots that are run however late it is; pairs alone come behind them */
     tw_doctor_flow_t *flows; /**< [n] */
@@ -194,8 +194,8 @@ double tw_doctor_slot_seconds(const tw_doctor_plan_t *plan, const tw_doctor_sche
 /** When it is over, pairs that are left are skipped: those that cannot meet take longer than others. */
 double tw_doctor_limit_seconds(const tw_doctor_plan_t *plan, const tw_doctor_schedule_t *schedule);
 
-/** Everything between nodes, as rank 0's plan says. All ranks; on rank 0 the result has all flows and paths
- *  then. */
+/** Measure everything between nodes, as rank 0's plan says. All ranks call it; on rank 0 the result has all
+ *  flows and paths then. */
 tw_status_t tw_doctor_measure(tw_doctor_rank_t *rank, const tw_doctor_plan_t *plan,
                               tw_doctor_result_t *result);
 
@@ -213,18 +213,18 @@ typedef struct tw_doctor_finding {
 typedef struct tw_doctor_findings {
     int n;
     tw_doctor_finding_t list[TW_DOCTOR_FINDINGS_MAX];
-    tw_doctor_finding_t beyond; /**< what is not kept */
+    tw_doctor_finding_t beyond; /**< where findings go that are not kept */
 } tw_doctor_findings_t;
 
 void tw_doctor_judge(const tw_doctor_result_t *result, tw_doctor_findings_t *out);
 
-/** Rates between nodes alone, one stream: the median over nodes of the best that each sends and receives, of
- *  two nodes the better direction; 0: there are none. */
+/** The usual rate of one stream between two nodes that have nothing else to do: the median, over nodes, of
+ *  the best that each sends and receives; with two nodes the better direction. 0: nothing was measured. */
 double tw_doctor_usual_bps(const tw_doctor_result_t *result, int device);
 
-/** Text on stdout, four lines at the end. */
+/** Print the report on stdout, with four lines at the end. */
 void tw_doctor_print(const tw_doctor_result_t *result, const tw_doctor_findings_t *findings);
-/** TW_ERR_IO, logged. */
+/** Write the report as JSON. TW_ERR_IO, logged. */
 tw_status_t tw_doctor_write_json(const tw_doctor_result_t *result, const tw_doctor_findings_t *findings,
                                  FILE *out, const char *path);
 

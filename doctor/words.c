@@ -61,7 +61,7 @@ static int end_of_children(const tw_doctor_rank_t *rank)
     return end;
 }
 
-/** The largest part of the tree first. */
+/** Send to the ranks below, the one with the largest part of the tree first. */
 static tw_status_t tell_children(const tw_doctor_rank_t *rank, const void *data, size_t bytes)
 {
     for (int step = end_of_children(rank) / 2; step > 0; step /= 2) {
@@ -81,7 +81,7 @@ tw_status_t tw_doctor_share(tw_doctor_rank_t *rank, void *data, size_t bytes)
     return tell_children(rank, data, bytes);
 }
 
-/** Everybody below has come, then this rank has; then rank 0 says so. */
+/** Wait until all ranks below have come, tell the rank above, and wait until rank 0 says that all have. */
 tw_status_t tw_doctor_meet(tw_doctor_rank_t *rank)
 {
     char come = 0;
@@ -120,7 +120,7 @@ static tw_status_t hear_node(const tw_doctor_rank_t *rank, int peer, void *data,
     return finish(rank, request, bytes);
 }
 
-/** On rank 0. */
+/** On rank 0: receive what each node's first rank says, and take it. */
 static tw_status_t hear_nodes(const tw_doctor_rank_t *rank, const tw_doctor_result_t *result,
                               size_t most_bytes, tw_doctor_take_t take, void *ctx)
 {
@@ -157,7 +157,8 @@ static double wall_sec(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/** The round trip that was shortest tells most: the answer was made between its two ends. */
+/** Ask rank 0 for its clock several times. The shortest round trip tells most: the answer was made within
+ *  it. */
 static tw_status_t ask_clock(const tw_doctor_rank_t *rank, tw_doctor_facts_t *facts)
 {
     facts->clock_uncertain_sec = 1e9;

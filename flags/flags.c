@@ -10,7 +10,7 @@
 #include "cluster/cluster.h"
 #include "core/core.h"
 
-/* What is read, and with what. */
+/* What argp's parser is given: the table of flags and the options to fill. */
 typedef struct reader {
     const tw_flags_t *flags;
     void *options;
@@ -169,7 +169,7 @@ static void no_memory(void)
     exit(1);
 }
 
-/** "Nodes (default: 2)"; the caller's to free. */
+/** A flag's text for --help, such as "Nodes (default: 2)"; the caller's to free. */
 static char *doc_of(const tw_config_field_t *field)
 {
     char *doc = NULL;
@@ -181,7 +181,7 @@ static char *doc_of(const tw_config_field_t *field)
     return doc;
 }
 
-/** The table as argp has it, with an empty row at its end. */
+/** The table of flags as argp takes it, with an empty row at its end. */
 static struct argp_option *make_options(const tw_flags_t *flags)
 {
     struct argp_option *options = calloc(flags->n_flags + 1, sizeof(*options));

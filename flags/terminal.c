@@ -1,4 +1,4 @@
-/* A line on a terminal that is written over and over. */
+/* Writes a line on a terminal over and over. */
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -16,6 +16,7 @@ void tw_terminal_show(FILE *out, const char *text)
     if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
         size.ws_col = USUAL_COLUMNS;
     }
-    fprintf(out, "\r%.*s\033[K", size.ws_col - 1, text); /* the last column would begin another line */
+    /* A character in the last column would begin another line. */
+    fprintf(out, "\r%.*s\033[K", size.ws_col - 1, text);
     fflush(out);
 }
