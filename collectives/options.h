@@ -6,10 +6,10 @@
 
 TW_C_BEGIN
 
-#define TW_COLL_CHUNK_LEAST 256         /**< bytes, if not what is chosen */
-#define TW_COLL_MODEL_MEASURE "measure" /**< of TW_COLL_MODEL */
+#define TW_COLL_CHUNK_LEAST 256         /**< bytes: the least that TW_COLL_CHUNK may be set to */
+#define TW_COLL_MODEL_MEASURE "measure" /**< value of TW_COLL_MODEL: measure */
 
-/** The environment, see tw_coll_config_table. */
+/** Options from the environment; tw_coll_config_table describes them. */
 typedef struct tw_coll_options {
     size_t chunk_bytes; /**< 0: chosen */
     int64_t window;

@@ -4,7 +4,8 @@
 
 /* ---- views --------------------------------------------------------------------------------------------- */
 
-/** Shard r, or all of what has none, the segments in order. next: [n_segments] what is left of each. */
+/** Append shard r to a view, or all of an operation without shards, segment by segment. next: [n_segments]
+ *  where the rest of each begins. */
 static void append_shard(const tw_host_run_t *run, int is_out, int r, const char **next, tw_view_t *view)
 {
     const tw_coll_args_t *args = run->args;
@@ -19,7 +20,7 @@ static void append_shard(const tw_host_run_t *run, int is_out, int r, const char
     }
 }
 
-/** Shard r of the grid, in the order of its chunks. */
+/** Append shard r of the grid to a view, in the order of its chunks. */
 static void append_chunks(const tw_host_run_t *run, int is_out, int r, tw_view_t *view)
 {
     const tw_grid_shard_t *shard = &run->op->grid->shards[r];
@@ -34,7 +35,7 @@ static void append_chunks(const tw_host_run_t *run, int is_out, int r, tw_view_t
     }
 }
 
-/** What is read, or written, as one run of elements, in the schedule's memory:
+/** Make the view of what is read, or written: one run of elements, in the schedule's memory:
  *    all-gather                 in: own shard                   out: shard 0, shard 1, ...
  *    reduce-scatter             in: shard 0, shard 1, ...       out: own shard
  *    all-reduce, broadcast      in, out: the segments one after the other (a root's: both are dst);
@@ -76,7 +77,7 @@ static tw_status_t make_view(tw_host_run_t *run, int is_out)
 
 /* ---- shards -------------------------------------------------------------------------------------------- */
 
-/** Shard r of what is read, or written; where that is one shard, it is its rank's. */
+/** The span of shard r in what is read, or written. Where that is one shard alone, it is the own rank's. */
 static tw_span_t shard_span(const tw_host_run_t *run, int is_out, int r)
 {
     const tw_flows_t *flows = run->flows;
@@ -108,7 +109,8 @@ static void find_chunks(tw_host_run_t *run, int r)
         shard->n_chunks = run->op->grid->shards[r].n_chunks;
     } else {
         shard->n_chunks = (shard->n_elems + run->chunk_elems - 1) / run->chunk_elems;
-        shard->n_chunks += shard->n_chunks == 0 && run->flows->merges; /* a row may have empty ones */
+        /* In a row an empty shard has a chunk, too. */
+        shard->n_chunks += shard->n_chunks == 0 && run->flows->merges;
     }
     run->n_chunks = shard->n_chunks > run->n_chunks ? shard->n_chunks : run->n_chunks;
 }
@@ -123,7 +125,7 @@ static size_t count_elems(const tw_host_run_t *run, const tw_host_shard_t *shard
     return left < run->chunk_elems ? left : run->chunk_elems;
 }
 
-/** A chunk in the tensors: `n` elements from the `at`-th of the shard on. */
+/** The cell of a chunk in the caller's tensors: `n` elements from the shard's `at`-th on. */
 static tw_host_cell_t user_cell(const tw_host_shard_t *shard, int is_out, size_t at, size_t n)
 {
     tw_span_t span = shard->spans[is_out];
@@ -192,8 +194,8 @@ static tw_status_t get_ops(tw_host_run_t *run, tw_kept_program_t *kept)
     return TW_OK;
 }
 
-/** [W + 1] where the shards of all ranks begin in the segments of an all-reduce; of those that own none, they
- *  are empty. NULL: out of memory. */
+/** Where the shards of all ranks begin in the segments of an all-reduce: [W + 1]. Ranks that own nothing have
+ *  empty shards. NULL: out of memory. */
 static size_t *split_evenly(const tw_host_run_t *run)
 {
     int world = run->topo->world, n_shards = tw_flows_count_shards(run->flows, run->topo), n_before = 0;
@@ -206,8 +208,8 @@ static size_t *split_evenly(const tw_host_run_t *run)
     return first;
 }
 
-/** For the grid, whose shards are cut from each segment: the plain operation's, which are cut from the whole.
- *  Else the sums would be made in another order, and have other bits. */
+/** Give the grid the shards of the plain operation, which are cut from the whole, as the grid would cut each
+ *  segment. Else sums would be made in another order, and have other bits. */
 static tw_status_t give_counts(const tw_host_run_t *run)
 {
     tw_coll_args_t *args = run->args;

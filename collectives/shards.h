@@ -7,19 +7,19 @@
 
 TW_C_BEGIN
 
-/** A chunk in a form. */
+/** A cell: where a chunk lies, in one form (plain, encoded, packed). */
 typedef struct tw_host_cell {
     tw_span_t span;
-    tw_task_t task; /**< that makes it */
-    int is_src;     /**< it is `in` */
+    tw_task_t task; /**< the task that writes it */
+    int is_src;     /**< 1: it lies in the tensors that are read */
 } tw_host_cell_t;
 
 typedef struct tw_host_shard {
     size_t first_chunk; /**< of the grid */
-    tw_span_t spans[2]; /**< all of it in `in`, and in `out` */
+    tw_span_t spans[2]; /**< the whole shard in what is read, and in what is written */
     size_t n_elems, n_chunks;
-    tw_task_t sent[2];     /**< the last messages of even and of odd chunks that the owner was given */
-    tw_task_t *read;       /**< [n_chunks] the last to read `in` */
+    tw_task_t sent[2];     /**< the last messages to the owner, of even and of odd chunks */
+    tw_task_t *read;       /**< [n_chunks] the last task that reads the chunk from the source */
     tw_host_cell_t *cells; /**< [n_chunks][n_cells] TW_CELL_DST, TW_CELL_SRC, then those of the ops */
     size_t n_cells;
 } tw_host_shard_t;
@@ -44,11 +44,11 @@ typedef struct tw_host_run {
     size_t n_chunks;                   /**< most of a shard */
     int swaps;                         /**< an all-to-all in place: all is read before anything is written, */
     tw_task_t all_read;                /**< by this task and those before it */
-    tw_span_t *row; /**< what is left of the buffer of a row, which what is made takes; NULL: none */
+    tw_span_t *row; /**< rest of a row's buffer, which the next results are written to; NULL: none */
 } tw_host_run_t;
 
-/** Of a run of which the request, its arguments, schedule and flows are known: its programs, made if `kept`
- *  has none yet, and its shards. TW_ERR_NO_MEMORY. */
+/** Complete a run whose request, arguments, schedule and flows are set: find its programs, made if `kept` has
+ *  none yet, and make its shards. TW_ERR_NO_MEMORY. */
 tw_status_t tw_host_run_init(tw_host_run_t *run, tw_kept_program_t *kept);
 
 TW_C_END

@@ -16,7 +16,7 @@ typedef struct tw_progress tw_progress_t;
 
 /* ---- shared.c ------------------------------------------------------------------------------------------ */
 
-/** Somebody with work to do when messages have come or gone. In its owner's memory. */
+/** A mover: work to do when messages have come or gone. In its owner's memory. */
 typedef struct tw_shared_mover {
     void (*move)(void *arg, int *moved); /**< as in tw_transport_hook_t */
     /** The transport has failed: called on its progress thread, if it has one. NULL: nothing to do */
@@ -30,21 +30,21 @@ typedef struct tw_shared {
     tw_transport_t *transport;
     tw_transport_hook_t hook;
     LIST_HEAD(, tw_shared_mover) movers;
-    tw_identity_ids_t ids;   /**< in use */
+    tw_identity_ids_t ids;   /**< ids in use */
     tw_progress_t *progress; /**< the thread that has the transport for itself; NULL: none */
     int n_users;
 } tw_shared_t;
 
-/** One more user. TW_ERR_NO_MEMORY. */
+/** Get what the transport's communicators share, made if this is the first one. TW_ERR_NO_MEMORY. */
 tw_status_t tw_shared_get(tw_transport_t *transport, tw_shared_t **out);
-/** One user less. Accepts NULL. */
+/** Give it back; the last one ends it. Accepts NULL. */
 void tw_shared_put(tw_shared_t *shared);
-/** NULL: nobody uses it. */
+/** What the transport's communicators share; NULL: it has none. */
 tw_shared_t *tw_shared_find(const tw_transport_t *transport);
 
-/** Do not call from a `move`, except the progress thread's, which runs what other threads ask for. */
+/** Add a mover. Not from within a `move`, but for the progress thread's, which runs what others ask for. */
 void tw_shared_mover_add(tw_shared_t *shared, tw_shared_mover_t *mover);
-/** A zeroed mover was never added: nothing happens. */
+/** Remove a mover; nothing happens to a zeroed one, which was never added. */
 void tw_shared_mover_remove(tw_shared_mover_t *mover);
 
 /* ---- progress.c ---------------------------------------------------------------------------------------- */
@@ -60,10 +60,10 @@ void tw_progress_put(tw_progress_t *progress);
 typedef tw_status_t (*tw_progress_fn_t)(void *arg);
 tw_status_t tw_progress_call(tw_progress_t *progress, tw_progress_fn_t fn, void *arg);
 
-/** Guards what the thread and others look at. progress NULL: nothing is done. */
+/** Lock what the thread and others read and write. progress NULL: nothing is done. */
 void tw_progress_lock(tw_progress_t *progress);
 void tw_progress_unlock(tw_progress_t *progress);
-/** Locked: wake all who wait; wait for that, or so long. */
+/** With the lock held: wake all who wait; wait to be woken, or so long. */
 void tw_progress_notify(tw_progress_t *progress);
 void tw_progress_wait(tw_progress_t *progress, double timeout_sec);
 

@@ -5,8 +5,8 @@
 
 #define N_SOURCES ((size_t)1024)
 
-/** NCCL works in GPU memory. A transport does if it takes such memory; else the host's is between it and the
- *  kernels. */
+/** Choose the workspace's memory. NCCL works in GPU memory; a transport does so if it takes such memory, else
+ *  host memory lies between it and the kernels. */
 static tw_status_t choose_workspace(tw_coll_t *coll)
 {
     tw_gpu_t *gpu = coll->gpu;

@@ -1,5 +1,5 @@
-/** How many calls are inside, and whether more may come in: one number, whose lowest bit says that it is
- *  closed. */
+/** The gate counts the calls of NCCL that are under way, and says whether more may begin: one number, whose
+ *  lowest bit is 1 when it is closed. */
 #include <time.h>
 
 #include "collectives/gpu/gpu.h"

@@ -41,7 +41,7 @@ typedef struct tw_gpu_call {
     const tw_grid_tensor_t *tensors;
     char *workspace;
     char *packing; /**< workspace of the lossless codec */
-    /** [2 * cells of the plan] of packing into them, then of unpacking what is there */
+    /** [2 * cells of the plan] how packing into each cell went, then how unpacking from it went */
     tw_quant_outcome_t *outcomes;
     size_t *lengths; /**< [cells of the plan] of packed chunks; NULL over NCCL */
     uint64_t seed;
@@ -60,7 +60,7 @@ typedef struct tw_gpu_memory {
 typedef struct tw_gpu {
     const tw_gpu_device_t *device;
     tw_gpu_wire_t *wire;    /**< NCCL; NULL: the transport */
-    tw_gpu_shapes_t shapes; /**< the last one that was used first */
+    tw_gpu_shapes_t shapes; /**< the shapes, the most recently used one first */
     size_t n_shapes;
     tw_gpu_memory_t memory;
     tw_quant_lossless_stream_t *packer; /**< NULL: not used yet; this and what follows */
@@ -82,7 +82,7 @@ typedef struct tw_gpu_run {
     int is_launched;                   /**< this tick's computations are enqueued */
     int is_posted;                     /**< its messages are under way */
     tw_transport_request_t **requests; /**< [messages of the largest tick]; NULL: ended */
-    const tw_gpu_message_t **messages; /**< what they are of */
+    const tw_gpu_message_t **messages; /**< the plan's message of each request */
     size_t n_requests, n_open;
     uint64_t *next_tag; /**< [2 * world] of the next message to each rank, and from each rank */
     /** After the computations of even ticks, and of odd ones; over NCCL, [0] is after everything. */
@@ -113,7 +113,7 @@ tw_status_t tw_gpu_prepare(tw_coll_t *coll, const tw_coll_args_t *args);
 void tw_gpu_release(tw_coll_request_t *request);
 void tw_gpu_enter(tw_coll_t *coll);
 size_t tw_gpu_workspace_bytes(const tw_coll_t *coll);
-/** Also when the communicator ends. */
+/** Free the workspace, on trim, and when the communicator ends. */
 void tw_gpu_workspace_free(tw_coll_t *coll);
 /** Let a call that is about to begin use the memory as it is now. */
 void tw_gpu_take_workspace(tw_gpu_call_t *call);
@@ -130,7 +130,7 @@ extern const tw_coll_engine_t tw_gpu_transport_engine;
 
 /* ---- making a communicator ----------------------------------------------------------------------------- */
 
-/** What it is made of, on any memory: as tw_coll_create finds it, or as tests make it up. */
+/** What a communicator is made of, on any memory: as tw_coll_create finds it, or as tests make it up. */
 typedef struct tw_coll_setup {
     const tw_coll_params_t *params;    /**< mem, wire: only whether all ask alike */
     const tw_coll_nccl_params_t *comm; /**< NULL: the ranks meet over the transport */

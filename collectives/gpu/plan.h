@@ -24,12 +24,12 @@
 
 TW_C_BEGIN
 
-/** Instead of an offset: in the caller's tensors; src to read, dst to write. */
+/** An offset that stands for the caller's tensors: src to read, dst to write. */
 #define TW_GPU_USER SIZE_MAX
-/** Instead of an offset: dst, to read. */
+/** An offset that stands for the caller's dst, which is read. */
 #define TW_GPU_RESULT (SIZE_MAX - 1)
 
-/** Instead of a cell: what is there is not packed. */
+/** A cell that stands for none: the data are not packed. */
 #define TW_GPU_NOT_PACKED SIZE_MAX
 
 /** A computation on one chunk. */
@@ -46,7 +46,7 @@ typedef struct tw_gpu_compute {
     size_t packed; /**< PACKED in or out: the cell with the message, see n_cells; else of no meaning */
 } tw_gpu_compute_t;
 
-/** k-th message from a to b as a lists them is the k-th as b does. */
+/** A message. The k-th from a to b in a's plan is the k-th from a to b in b's. */
 typedef struct tw_gpu_message {
     int peer;
     int is_send;

@@ -31,7 +31,7 @@ struct Params {
     float factor, limit;
 };
 
-/** Which thread this is. */
+/** Where a thread stands in its launch. */
 struct Place {
     unsigned thread, block, n_blocks, segment;
 };
@@ -112,7 +112,7 @@ TW_SUM_FN void load(const T *from, Octet<T> *octet)
     }
 }
 
-/** One access: the compiler takes plain stores of a structure apart. */
+/** Store a value by one access: the compiler would split a plain store of a structure. */
 template <class T>
 TW_SUM_FN void put(T *to, T value)
 {
@@ -161,7 +161,7 @@ TW_SUM_FN const In *input(const Params &params, const tw_gpu_sum_segment_t &segm
     return (const In *)((const char *)segment.src + (size_t)k * params.stride);
 }
 
-/** A sum, multiplied; what is finite is held to the limit. */
+/** Multiply a sum by the factor; a finite result is clipped to the limit. */
 TW_SUM_FN float scaled(float sum, const Params &params)
 {
     float x = sum * params.factor, size = fabsf(x);
@@ -216,7 +216,7 @@ struct SumBody {
     }
 };
 
-/** Elements of a size, whatever they mean. */
+/** A copy of elements of one size, whatever they mean. */
 template <class T>
 struct CopyBody {
     static TW_SUM_FN void run(const Params &params, const Place &place)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #define NS_PER_SEC 1e9
-#define SLEEP_SEC 0.1 /**< at most, between two looks at the time limit */
+#define SLEEP_SEC 0.1 /**< longest sleep between two checks of the time limit */
 
 tw_status_t tw_bootstrap_send(tw_bootstrap_t *boot, int member, tw_bootstrap_tag_t tag, const void *data,
                               size_t bytes, tw_bootstrap_message_t *message)
@@ -83,7 +83,7 @@ tw_status_t tw_bootstrap_wait(tw_bootstrap_t *boot, tw_bootstrap_message_t *mess
     return status;
 }
 
-/** Between member 0 and each other one: `bytes` to 0, or from 0. data: member i's are at i * stride there. */
+/** Send `bytes` from each member to member 0, or from 0 to each. data: on member 0, i's are at i * stride. */
 static tw_status_t run_star(tw_bootstrap_t *boot, tw_bootstrap_tag_t tag, int to_first, char *data,
                             size_t bytes, size_t stride)
 {
@@ -107,7 +107,7 @@ static tw_status_t run_star(tw_bootstrap_t *boot, tw_bootstrap_tag_t tag, int to
 
 tw_status_t tw_bootstrap_gather(tw_bootstrap_t *boot, const void *mine, size_t bytes, char *all)
 {
-    if (boot->topo->rank == 0 && bytes > 0) { /* else both may be NULL */
+    if (boot->topo->rank == 0 && bytes > 0) { /* with 0 bytes both may be NULL */
         memcpy(all, mine, bytes);
     }
     return run_star(boot, TW_BOOTSTRAP_GATHER, 1, boot->topo->rank == 0 ? all : (char *)mine, bytes, bytes);

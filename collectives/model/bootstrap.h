@@ -37,18 +37,18 @@ tw_status_t tw_bootstrap_send(tw_bootstrap_t *boot, int member, tw_bootstrap_tag
                               size_t bytes, tw_bootstrap_message_t *message);
 tw_status_t tw_bootstrap_recv(tw_bootstrap_t *boot, int member, tw_bootstrap_tag_t tag, void *data,
                               size_t bytes, tw_bootstrap_message_t *message);
-/** TW_OK if it is done or there is none. */
+/** Test a message; TW_OK if it is done or there is none. */
 tw_status_t tw_bootstrap_test(tw_bootstrap_t *boot, tw_bootstrap_message_t *message);
 /** Progress the transport, or sleep until something may have happened. TW_ERR_TIMEOUT (logged) when nothing
  *  has moved for timeout_sec: `awaited` is the member to name. */
 tw_status_t tw_bootstrap_step(tw_bootstrap_t *boot, int awaited);
-/** messages: [n]. After an error none of them is under way any more. */
+/** Wait for messages [n]. After an error none of them is under way any more. */
 tw_status_t tw_bootstrap_wait(tw_bootstrap_t *boot, tw_bootstrap_message_t *messages, int n);
 void tw_bootstrap_cancel(tw_bootstrap_t *boot, tw_bootstrap_message_t *messages, int n);
 
-/** Every member's `bytes` to member 0, in `all` [W][bytes] there; `all` is NULL elsewhere. */
+/** Gather every member's `bytes` on member 0, in `all` [W][bytes] there; on the others `all` is NULL. */
 tw_status_t tw_bootstrap_gather(tw_bootstrap_t *boot, const void *mine, size_t bytes, char *all);
-/** Member 0's `bytes` to every member. */
+/** Send member 0's `bytes` to every member. */
 tw_status_t tw_bootstrap_broadcast(tw_bootstrap_t *boot, void *data, size_t bytes);
 /** All members leave together with the same flag: 1 if any member brought 1. */
 tw_status_t tw_bootstrap_any(tw_bootstrap_t *boot, int *flag);

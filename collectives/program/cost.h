@@ -12,10 +12,10 @@
 
 TW_C_BEGIN
 
-/** Computations, in shards (or chunks). */
+/** Numbers of computations of each kind, counted in shards (or chunks). */
 typedef struct tw_work_count {
     double encodes[TW_FORM_COUNT], decodes[TW_FORM_COUNT];
-    double adds; /**< inputs of plain sums */
+    double adds; /**< inputs that plain sums add */
 } tw_work_count_t;
 
 #define TW_TRAFFIC_HOPS 32 /**< of flows that merge */
@@ -55,7 +55,7 @@ void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_
 double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec);
 /** Plain bytes of one chunk of a shard. */
 double tw_cost_plain_chunk(const tw_case_t *c);
-/** Messages that `bytes` make. */
+/** Number of messages that `bytes` bytes take. */
 double tw_cost_messages(const tw_case_t *c, double bytes);
 
 TW_C_END

@@ -107,14 +107,14 @@ static inline tw_span_t tw_span_signal(void)
     return span;
 }
 
-/** What has been sent to a rank. */
+/** Counts of what has been sent to a rank. */
 typedef struct tw_sched_sent {
     uint64_t bytes, messages;
     /** by which messages were shorter than their bound: with `bytes`, what was planned */
     uint64_t spared_bytes;
 } tw_sched_sent_t;
 
-/** One more message, of at most `most_bytes`. */
+/** Count a message of `bytes`, for which `most_bytes` were planned. */
 static inline void tw_sched_count(tw_sched_sent_t *sent, size_t bytes, size_t most_bytes)
 {
     sent->bytes += bytes;
@@ -135,7 +135,7 @@ typedef struct tw_sched_env {
 
 #define TW_SCHED_NUMBER_BITS 24
 
-/** tw_sched_destroy ends it. */
+/** Create a schedule, to be ended by tw_sched_destroy. */
 tw_status_t tw_sched_create(const tw_sched_env_t *env, tw_sched_t **out);
 
 /* ---- emitting ------------------------------------------------------------------------------------------ */
@@ -169,10 +169,10 @@ void tw_sched_after(tw_sched_t *sched, tw_task_t later, tw_task_t earlier);
 tw_sbuf_t tw_sched_buffer(tw_sched_t *sched, size_t bytes);
 void tw_sched_use(tw_sched_t *sched, tw_task_t task, tw_sbuf_t buffer);
 
-/** From a computation: the buffer holds a message of so many bytes. A receive into a tw_span_bound does it by
- *  itself. */
+/** Called by a computation: say how many bytes of message the buffer holds. A receive into a tw_span_bound
+ *  does so by itself. */
 void tw_sched_fill(tw_sched_t *sched, tw_sbuf_t buffer, size_t bytes);
-/** What the buffer holds of such a message. */
+/** Bytes of such a message that the buffer holds. */
 size_t tw_sched_filled(const tw_sched_t *sched, tw_sbuf_t buffer);
 
 /** Make an error stick. */
@@ -209,7 +209,7 @@ tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum);
 
 /* ---- running ------------------------------------------------------------------------------------------- */
 
-/** No more tasks. Returns the error that stuck, if any. */
+/** End emitting: no more tasks come. Returns the first error of emitting, if there was one. */
 tw_status_t tw_sched_seal(tw_sched_t *sched);
 /** Look at the messages in flight and start what can start; does not progress the transport. TW_OK: all done;
  *  TW_IN_PROGRESS; or an error: what is in flight is canceled. *moved: set to 1 if anything started or

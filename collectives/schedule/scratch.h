@@ -13,7 +13,7 @@ TW_C_BEGIN
 
 typedef struct tw_scratch tw_scratch_t;
 
-/** Somebody who reserves; the caller's, zeroed. */
+/** One that reserves memory, such as a schedule. The caller's storage, zeroed at first. */
 typedef struct tw_scratch_user {
     TAILQ_ENTRY(tw_scratch_user) link;
     size_t reserved_bytes;
@@ -30,14 +30,14 @@ void tw_scratch_leave(tw_scratch_t *scratch, tw_scratch_user_t *user);
  *  is_needed: 1: the user cannot proceed without it; the oldest user then gets it beyond the limit, too. */
 int tw_scratch_reserve(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t bytes, int is_needed);
 void tw_scratch_release(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t bytes);
-/** What a buffer of `bytes` takes. */
+/** Bytes of memory that a buffer for `bytes` takes: those of its size class. */
 size_t tw_scratch_class_bytes(size_t bytes);
 
 /** At least `bytes` of uninitialised memory, aligned to 64 bytes; NULL when out of memory. */
 void *tw_scratch_get(tw_scratch_t *scratch, size_t bytes);
 /** Give back what tw_scratch_get returned for the same `bytes`; accepts NULL. */
 void tw_scratch_put(tw_scratch_t *scratch, void *buffer, size_t bytes);
-/** Free what is kept. */
+/** Free the buffers that are kept for later. */
 void tw_scratch_trim(tw_scratch_t *scratch);
 
 /** Bytes handed out; handed out or kept; the most there ever were of these. */
