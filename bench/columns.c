@@ -164,60 +164,9 @@ tw_status_t bench_table_report(const bench_table_t *table, const void *row, cons
     return bench_table_write(table, row, out);
 }
 
-/** Returns 0 if the value is not of the column's kind. */
-static int take_cell(const bench_column_t *column, const json_t *value, void *at)
-{
-    switch (column->kind) {
-    case BENCH_TEXT:
-        return json_is_string(value) &&
-               snprintf(at, column->bytes, "%s", json_string_value(value)) < (int)column->bytes;
-    case BENCH_INT:
-        *(int *)at = (int)json_integer_value(value);
-        return json_is_integer(value) && *(int *)at == json_integer_value(value);
-    case BENCH_INT64:
-        *(int64_t *)at = json_integer_value(value);
-        return json_is_integer(value);
-    case BENCH_SIZE:
-        *(size_t *)at = (size_t)json_integer_value(value);
-        return json_is_integer(value) && json_integer_value(value) >= 0;
-    case BENCH_UINT64:
-        *(uint64_t *)at = (uint64_t)json_integer_value(value);
-        return json_is_integer(value) && json_integer_value(value) >= 0;
-    case BENCH_DOUBLE:
-        *(double *)at = json_is_number(value) ? json_number_value(value) : NAN;
-        return !value || json_is_null(value) || json_is_number(value);
-    case BENCH_BOOL:
-        *(int *)at = json_is_true(value);
-        return json_is_boolean(value);
-    case BENCH_MAYBE:
-        *(int *)at = json_is_null(value) ? -1 : json_is_true(value);
-        return json_is_null(value) || json_is_boolean(value);
-    case BENCH_STRING:
-    case BENCH_JSON:
-        break; /* have no memory of their own */
-    }
-    return 0;
-}
-
-tw_status_t bench_table_parse(const bench_table_t *table, const char *line, void *row, const char **key)
-{
-    json_t *object = json_loads(line, 0, NULL);
-    tw_status_t status = TW_OK;
-    for (size_t i = 0; i < table->n_columns && status == TW_OK; i++) {
-        const bench_column_t *column = &table->columns[i];
-        const json_t *value = column->key ? json_object_get(object, column->key) : NULL;
-        if (column->key && !take_cell(column, value, (char *)row + column->offset)) {
-            *key = column->key;
-            status = TW_ERR_FORMAT;
-        }
-    }
-    json_decref(object);
-    return status;
-}
-
 /* ---- a file of such lines ------------------------------------------------------------------------------ */
 
-static tw_status_t fail(const char *path)
+static tw_status_t columns_fail(const char *path)
 {
     tw_error("bench: %s: %s", path, strerror(errno));
     return TW_ERR_IO;
@@ -226,10 +175,10 @@ static tw_status_t fail(const char *path)
 tw_status_t bench_json_open(const char *path, bench_json_mode_t mode, FILE **json)
 {
     *json = path ? fopen(path, mode == BENCH_JSON_APPEND ? "ae" : "we") : NULL;
-    return path && !*json ? fail(path) : TW_OK;
+    return path && !*json ? columns_fail(path) : TW_OK;
 }
 
 tw_status_t bench_json_close(const char *path, FILE *json, tw_status_t status)
 {
-    return json && fclose(json) != 0 && status == TW_OK ? fail(path) : status;
+    return json && fclose(json) != 0 && status == TW_OK ? columns_fail(path) : status;
 }

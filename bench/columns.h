@@ -32,7 +32,6 @@ typedef struct bench_column {
     bench_kind_t kind;
     size_t offset; /**< in the row */
     double scale;  /**< a double is printed times this; 0: as it is. JSON has it as it is. */
-    size_t bytes;  /**< of a BENCH_TEXT */
 } bench_column_t;
 
 /** The columns of a bench. Shared, not owned. */
@@ -51,9 +50,6 @@ void bench_table_row(const bench_table_t *table, const void *row, const char *no
 void bench_table_add(const bench_table_t *table, const void *row, tw_json_t *json);
 /** Write the row as a line of JSON; `out` NULL: TW_OK. Errors are tw_json_write_line's. */
 tw_status_t bench_table_write(const bench_table_t *table, const void *row, FILE *out);
-/** Fill the columns with a key from a line of JSON; a double that is missing or null is NaN. TW_ERR_FORMAT
- *  (not logged): *key says which column is not as it should be. Not for BENCH_STRING and BENCH_JSON. */
-tw_status_t bench_table_parse(const bench_table_t *table, const char *line, void *row, const char **key);
 /** Both: print and write. */
 tw_status_t bench_table_report(const bench_table_t *table, const void *row, const char *note, FILE *out);
 

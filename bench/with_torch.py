@@ -14,13 +14,17 @@ STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228
            2.201, 2.179, 2.160, 2.145, 2.131)
 
 
+def bases():
+    """Folders under which this repository's files may lie: where Bazel runs things or puts what they need, and
+    the sources with what Bazel has built, where a bench is started by its path."""
+    runfiles = pathlib.Path(os.environ.get("RUNFILES_DIR", "."))
+    sources = pathlib.Path(__file__).resolve().parent.parent
+    return [pathlib.Path.cwd(), runfiles / "thinwire", sources, sources / "bazel-bin"]
+
+
 def runfile(path):
-    """A file of this repository: beside this script, as Bazel puts it, or under the folder that Bazel runs
-    things in."""
-    root = pathlib.Path(os.environ.get("RUNFILES_DIR", "."))
-    bases = (pathlib.Path.cwd(), root / "thinwire", pathlib.Path(__file__).resolve().parent.parent)
-    found = [base / path for base in bases]
-    return next(one for one in found if one.exists()).absolute()
+    """A file of this repository."""
+    return next(base / path for base in bases() if (base / path).exists()).absolute()
 
 
 def find_python(version=None):
@@ -37,10 +41,8 @@ def find_python(version=None):
 
 
 def unpack_wheel(folder):
-    """The package thinwire, in a folder for PYTHONPATH."""
-    bases = (runfile("plugin/torch"),
-             pathlib.Path(__file__).resolve().parent.parent / "bazel-bin/plugin/torch")
-    wheel = next(found for base in bases for found in base.glob("thinwire-*.whl"))
+    """Unpack the package thinwire into a folder for PYTHONPATH."""
+    wheel = next(found for base in bases() for found in base.glob("plugin/torch/thinwire-*.whl"))
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
 

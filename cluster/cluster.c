@@ -247,7 +247,7 @@ tw_status_t tw_cluster_parse_link(const char *text, double *link_bps)
     return TW_OK;
 }
 
-static tw_status_t check_params(const tw_cluster_params_t *params)
+static tw_status_t cluster_check_params(const tw_cluster_params_t *params)
 {
     if (params->n_nodes < 1 || params->n_nodes > TW_CLUSTER_MAX_NODES) {
         tw_error("cluster: %d nodes: must be 1 to %d", params->n_nodes, TW_CLUSTER_MAX_NODES);
@@ -321,7 +321,7 @@ tw_status_t tw_cluster_run(const tw_cluster_params_t *params, int *exit_code)
                             .n_nics = params->n_nics > 0 ? params->n_nics : 1,
                             .grace_sec = choose_grace(params)};
     tw_cluster_message_t result;
-    TW_TRY(check_params(params));
+    TW_TRY(cluster_check_params(params));
     TW_TRY(make_token(cluster.token));
     TW_TRY(block_requests(&cluster));
     tw_status_t status = run_somewhere(&cluster, &result);

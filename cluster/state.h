@@ -77,10 +77,10 @@ int tw_cluster_enter_node(const tw_cluster_t *cluster, int node, char reason[TW_
 /** In a node: address, rate and state of eth<nic>. note: set where it works, but not as it should. */
 int tw_cluster_make_device(const tw_cluster_t *cluster, int node, int nic, char reason[TW_CLUSTER_TEXT_BYTES],
                            char note[TW_CLUSTER_TEXT_BYTES]);
-/** Of node 0's first interface, as text; returns buf. */
+/** Write the address of node 0's first interface to buf as text; returns buf. */
 const char *tw_cluster_master_address(const tw_cluster_t *cluster, char buf[TW_CLUSTER_ADDRESS_BYTES]);
 
-/** The life of a node, from entering its namespaces to its last rank's end. `fd` leads to the supervisor.
+/** Run a node, from entering its namespaces to its last rank's end. `fd` leads to the supervisor.
  *  Returns the process's exit code. */
 int tw_cluster_node_main(const tw_cluster_t *cluster, int node, int fd);
 

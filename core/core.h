@@ -194,6 +194,8 @@ static inline double tw_time_sec(void)
 {
     return (double)tw_time_ns() * 1e-9;
 }
+/** Seconds of processor that this thread has used: other programs of a busy machine do not count. */
+double tw_thread_sec(void);
 
 /* ---- processes ----------------------------------------------------------------------------------------- */
 

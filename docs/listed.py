@@ -7,8 +7,9 @@ import os
 import pathlib
 import sys
 
-# What rules, tests and other programs call; libraries that are linked like programs.
+# What rules, tests and other programs call; libraries that are linked like programs; //bench:codecs by older names.
 NOT_CALLED = [
+    "//bench:delta", "//bench:lossless", "//bench:quant",
     "//:format", "//:tidy", "//docs:pictures", "//docs:programs", "//bench:cpu_steps", "//package:exports",
     "//package:libthinwire_linked.so", "//package:ship", "//plugin/interpose:libthinwire-nccl.so",
     "//plugin/nccl:libnccl-net-thinwire.so", "//plugin/torch:make_wheel",

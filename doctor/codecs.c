@@ -1,6 +1,5 @@
 /* Measures how fast this rank encodes, with one thread. */
 #include <string.h>
-#include <time.h>
 
 #include "doctor/state.h"
 #include "quant/quant.h"
@@ -11,16 +10,8 @@
 
 const char *const tw_doctor_codec_names[TW_DOCTOR_CODECS] = {"int8", "int4", "lossless"};
 
-/** Processor time of this thread, in which other programs of a busy machine do not count. */
-static double processor_sec(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /** Fill with bf16 values like weights': of all sizes around 0. */
-static void fill(uint16_t *values)
+static void doctor_fill(uint16_t *values)
 {
     uint32_t state = 1;
     for (size_t i = 0; i < ELEMS; i++) {
@@ -44,7 +35,7 @@ typedef struct coder {
     size_t encoded_bytes;
 } coder_t;
 
-static tw_status_t encode(const coder_t *coder)
+static tw_status_t doctor_encode(const coder_t *coder)
 {
     if (coder->lossless) {
         const tw_quant_lossless_segment_t segment = {
@@ -64,12 +55,12 @@ static tw_status_t time_codec(const char *name, coder_t *coder, double *gb_per_s
     TW_TRY(tw_quant_codec_parse(name, &params.codec));
     TW_TRY(params.codec.lossless ? tw_quant_lossless_create(NULL, &coder->lossless)
                                  : tw_quant_create(&params, &coder->quant));
-    tw_status_t status = encode(coder); /* the first call, which fills the caches, is not timed */
+    tw_status_t status = doctor_encode(coder); /* the first call, which fills the caches, is not timed */
     double seconds = 0;
     int n = 0;
-    for (const double start = processor_sec(); status == TW_OK && seconds < SECONDS; n++) {
-        status = encode(coder);
-        seconds = processor_sec() - start;
+    for (const double start = tw_thread_sec(); status == TW_OK && seconds < SECONDS; n++) {
+        status = doctor_encode(coder);
+        seconds = tw_thread_sec() - start;
     }
     *gb_per_sec = status == TW_OK ? (double)n * (double)(ELEMS * sizeof(uint16_t)) / seconds / 1e9 : 0;
     tw_quant_lossless_destroy(coder->lossless);
@@ -88,7 +79,7 @@ tw_status_t tw_doctor_codecs_measure(tw_doctor_facts_t *facts)
     if (status != TW_OK) {
         tw_error("rank %d: no memory for %zu bytes", facts->rank, bytes + bound);
     } else {
-        fill(values);
+        doctor_fill(values);
     }
     for (int i = 0; i < TW_DOCTOR_CODECS && status == TW_OK; i++) {
         status = time_codec(tw_doctor_codec_names[i], &coder, &facts->encode_GBps[i]);

@@ -22,7 +22,7 @@
 /* ---- numbers in files ---------------------------------------------------------------------------------- */
 
 /** Read a file's first line; 0 if there is none. */
-static int read_line(const char *path, char *line, size_t bytes)
+static int doctor_read_line(const char *path, char *line, size_t bytes)
 {
     FILE *file = fopen(path, "re");
     const int found = file && fgets(line, (int)bytes, file);
@@ -36,7 +36,7 @@ static int64_t device_number(const char *device, const char *file, int64_t other
 {
     char path[PATH_BYTES], line[LINE_BYTES];
     snprintf(path, sizeof(path), "/sys/class/net/%s/%s", device, file);
-    return read_line(path, line, sizeof(line)) ? strtoll(line, NULL, 10) : otherwise;
+    return doctor_read_line(path, line, sizeof(line)) ? strtoll(line, NULL, 10) : otherwise;
 }
 
 /** Whether a device's speed means something: a virtual device's does not, but a bond of devices has
@@ -55,7 +55,8 @@ static int64_t most_of(const char *path)
 {
     char line[LINE_BYTES];
     long long least, usual, most;
-    return read_line(path, line, sizeof(line)) && sscanf(line, "%lld %lld %lld", &least, &usual, &most) == 3
+    return doctor_read_line(path, line, sizeof(line)) &&
+                   sscanf(line, "%lld %lld %lld", &least, &usual, &most) == 3
                ? most
                : 0;
 }
@@ -115,7 +116,7 @@ static int numa_node(const cpu_set_t *set)
         }
         n_nodes++;
         snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", node);
-        if (read_line(path, line, sizeof(line)) && has_all(line, set)) {
+        if (doctor_read_line(path, line, sizeof(line)) && has_all(line, set)) {
             found = node;
         }
     }
@@ -132,11 +133,11 @@ static void describe_port(const char *device, const char *port, char text[TW_DOC
 {
     char path[PATH_BYTES], state[LINE_BYTES], rate[LINE_BYTES] = "";
     snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.16s/state", device, port);
-    if (!read_line(path, state, sizeof(state)) || !strstr(state, "ACTIVE")) {
+    if (!doctor_read_line(path, state, sizeof(state)) || !strstr(state, "ACTIVE")) {
         return;
     }
     snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.16s/rate", device, port);
-    (void)read_line(path, rate, sizeof(rate));
+    (void)doctor_read_line(path, rate, sizeof(rate));
     rate[strcspn(rate, "\n")] = '\0';
     snprintf(text, TW_DOCTOR_NAME_BYTES, "%.24s, %.32s", device, rate);
 }

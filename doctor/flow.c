@@ -39,7 +39,7 @@ typedef struct stream {
     char congestion[16];
 } stream_t;
 
-static int wait_for(int fd, short events)
+static int doctor_wait_for(int fd, short events)
 {
     struct pollfd one = {.fd = fd, .events = events};
     return poll(&one, 1, TICK_MS) > 0 ? one.revents : 0;
@@ -65,7 +65,7 @@ static int move_all(const stream_t *stream, void *data, size_t bytes, int is_sen
             return ETIMEDOUT;
         }
         if (n < 0) {
-            wait_for(stream->fd, is_sent ? POLLOUT : POLLIN);
+            doctor_wait_for(stream->fd, is_sent ? POLLOUT : POLLIN);
         }
         moved += n > 0 ? (size_t)n : 0;
     }
@@ -81,7 +81,7 @@ typedef union place {
 } place_t;
 
 /** Fill in a place from an address; returns its bytes. */
-static socklen_t place_of(const struct sockaddr_in6 *address, place_t *place)
+static socklen_t doctor_place_of(const struct sockaddr_in6 *address, place_t *place)
 {
     if (!IN6_IS_ADDR_V4MAPPED(&address->sin6_addr)) {
         place->v6 = *address;
@@ -101,7 +101,7 @@ static int connect_stream(stream_t *stream)
     const int unsent = UNSENT_BYTES;
     int error = 0;
     place_t to;
-    socklen_t bytes = sizeof(error), to_bytes = place_of(&end->to, &to);
+    socklen_t bytes = sizeof(error), to_bytes = doctor_place_of(&end->to, &to);
     stream->fd = socket(to.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (stream->fd < 0) {
         return errno;
@@ -110,7 +110,7 @@ static int connect_stream(stream_t *stream)
     if (connect(stream->fd, &to.any, to_bytes) != 0 && errno != EINPROGRESS) {
         return errno;
     }
-    while (!wait_for(stream->fd, POLLOUT)) {
+    while (!doctor_wait_for(stream->fd, POLLOUT)) {
         if (is_late(end, deadline)) {
             return ETIMEDOUT;
         }
@@ -124,7 +124,7 @@ static int send_data(stream_t *stream)
     static char piece[PIECE_BYTES]; /* zeros, which take no room in the library's file */
     const double deadline = tw_time_sec() + stream->end->seconds + GRACE_SEC;
     for (;;) {
-        const int ready = wait_for(stream->fd, POLLIN | POLLOUT);
+        const int ready = doctor_wait_for(stream->fd, POLLIN | POLLOUT);
         if (ready & (POLLIN | POLLERR | POLLHUP)) {
             return move_all(stream, &stream->bps, sizeof(stream->bps), 0, GREETING_SEC);
         }
@@ -241,7 +241,7 @@ static int receive_data(stream_t *stream)
             error = n == 0 ? ECONNRESET : errno;
         } else if (n < 0) {
             error = is_late(stream->end, deadline) ? ETIMEDOUT : 0;
-            wait_for(stream->fd, POLLIN);
+            doctor_wait_for(stream->fd, POLLIN);
         } else {
             first = first > 0 ? first : now;
             if (counted_from <= 0 && now >= first + WARM_SHARE * seconds) {
@@ -278,7 +278,7 @@ static void *run_receiver(void *arg)
             break;
         }
         if (n < 0) {
-            wait_for(stream->fd, POLLIN);
+            doctor_wait_for(stream->fd, POLLIN);
         }
     }
     close_stream(stream);
@@ -306,7 +306,7 @@ void tw_doctor_receive(tw_doctor_end_t *end)
     while (n_there < n && !is_late(end, deadline)) {
         stream_t *stream = &streams[n_there];
         *stream = (stream_t){.end = end, .fd = -1};
-        if (wait_for(listener, POLLIN)) {
+        if (doctor_wait_for(listener, POLLIN)) {
             stream->fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         }
         if (stream->fd >= 0 && is_ours(stream)) {
@@ -327,7 +327,7 @@ static tw_status_t open_socket(const tw_doctor_facts_t *facts, int type, const s
     place_t place;
     struct sockaddr_in6 any_port = *address;
     any_port.sin6_port = 0;
-    socklen_t bytes = place_of(&any_port, &place);
+    socklen_t bytes = doctor_place_of(&any_port, &place);
     const int fd = socket(place.any.sa_family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), room = PROBES_BYTES;
     *out = fd;
     if (fd >= 0 && type == SOCK_DGRAM) {
@@ -397,7 +397,7 @@ static void send_probe(int fd, const tw_doctor_rank_t *rank, const struct sockad
     static char nothing[PROBE_MAX_BYTES];
     char head[TW_DOCTOR_NONCE_BYTES];
     place_t to;
-    const socklen_t to_bytes = place_of(address, &to);
+    const socklen_t to_bytes = doctor_place_of(address, &to);
     memcpy(head, rank->nonce, sizeof(head));
     struct iovec spans[] = {{head, sizeof(head)},
                             {nothing, (size_t)(packet_bytes - headers_bytes(&to)) - sizeof(head)}};
@@ -436,7 +436,7 @@ int tw_doctor_probe_receive(const tw_doctor_rank_t *rank, int device, double sec
         socklen_t bytes = sizeof(from);
         const ssize_t n = recvfrom(fd, packet, sizeof(packet), MSG_DONTWAIT, &from.any, &bytes);
         if (n < 0) {
-            wait_for(fd, POLLIN);
+            doctor_wait_for(fd, POLLIN);
         } else if (n >= TW_DOCTOR_NONCE_BYTES && memcmp(packet, rank->nonce, TW_DOCTOR_NONCE_BYTES) == 0 &&
                    (int)n + headers_bytes(&from) > largest) {
             largest = (int)n + headers_bytes(&from);

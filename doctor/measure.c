@@ -28,7 +28,7 @@ static void *run_worker(void *arg)
     return NULL;
 }
 
-static void start(worker_t *worker, void (*run)(tw_doctor_end_t *), const tw_doctor_end_t *end)
+static void doctor_start(worker_t *worker, void (*run)(tw_doctor_end_t *), const tw_doctor_end_t *end)
 {
     worker->run = run;
     worker->end = *end;
@@ -77,9 +77,9 @@ static tw_status_t run_slot(const tw_doctor_rank_t *rank, const tw_doctor_result
                                      .seconds = seconds,
                                      .stop = &stop};
         if (flow->slot == slot && flow->from == s->node) {
-            start(&workers[0], tw_doctor_send, &end);
+            doctor_start(&workers[0], tw_doctor_send, &end);
         } else if (flow->slot == slot && flow->to == s->node) {
-            start(&workers[1], tw_doctor_receive, &end);
+            doctor_start(&workers[1], tw_doctor_receive, &end);
         }
     }
     return watch(rank, workers, &stop);
@@ -169,8 +169,8 @@ static tw_status_t tell_flows(tw_doctor_rank_t *rank, const tw_doctor_schedule_t
             sent[n++] = s->flows[i];
         }
     }
-    const tw_status_t status =
-        tw_doctor_collect_nodes(rank, result, sent, n * one, most_bytes, tw_doctor_take_flows, result);
+    const tw_doctor_words_t words = {sent, n * one, most_bytes, tw_doctor_take_flows, result};
+    const tw_status_t status = tw_doctor_collect_nodes(rank, result, &words);
     free(sent);
     return status;
 }
@@ -183,7 +183,8 @@ static tw_status_t tell_paths(tw_doctor_rank_t *rank, const paths_t *paths, tw_d
     for (int i = 0; i < paths->n; i++) {
         received[i] = paths->list[i].received;
     }
-    return tw_doctor_collect_nodes(rank, result, received, bytes, bytes, tw_doctor_take_paths, result);
+    const tw_doctor_words_t words = {received, bytes, bytes, tw_doctor_take_paths, result};
+    return tw_doctor_collect_nodes(rank, result, &words);
 }
 
 static int least_devices(const tw_doctor_result_t *result)

@@ -140,7 +140,7 @@ static void print_paths(const tw_doctor_result_t *result)
 }
 
 /** Put together one of the lines about the worst findings. */
-static void join(const tw_doctor_findings_t *findings, size_t at, char *line)
+static void doctor_join(const tw_doctor_findings_t *findings, size_t at, char *line)
 {
     size_t have = 0;
     line[0] = '\0';
@@ -175,9 +175,9 @@ void tw_doctor_print(const tw_doctor_result_t *result, const tw_doctor_findings_
     for (int i = 3; i < findings->n; i++) {
         printf("also: %s: %s: %s\n", findings->list[i].what, findings->list[i].why, findings->list[i].change);
     }
-    join(findings, offsetof(tw_doctor_finding_t, what), what);
-    join(findings, offsetof(tw_doctor_finding_t, why), why);
-    join(findings, offsetof(tw_doctor_finding_t, change), change);
+    doctor_join(findings, offsetof(tw_doctor_finding_t, what), what);
+    doctor_join(findings, offsetof(tw_doctor_finding_t, why), why);
+    doctor_join(findings, offsetof(tw_doctor_finding_t, change), change);
     if (findings->n == 0) {
         usual_line(result, what);
         snprintf(why, sizeof(why), "all nodes are alike");

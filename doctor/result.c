@@ -19,7 +19,7 @@ const tw_doctor_facts_t *tw_doctor_node(const tw_doctor_result_t *result, int no
     return &result->facts[result->leader[node]];
 }
 
-static tw_status_t refuse(int rank)
+static tw_status_t doctor_refuse(int rank)
 {
     tw_error("rank 0: rank %d says what cannot be: is it of another version?", rank);
     return TW_ERR_INVALID;
@@ -41,7 +41,7 @@ tw_status_t tw_doctor_check_facts(const tw_doctor_result_t *result)
             fits = is_text(facts->devices[i].name, sizeof(facts->devices[i].name));
         }
         if (!fits) {
-            return refuse(r);
+            return doctor_refuse(r);
         }
     }
     return TW_OK;
@@ -64,7 +64,7 @@ static int is_flow(const tw_doctor_result_t *result, int node, const tw_doctor_f
 }
 
 /** Make room for `bytes` more in *list, which holds `have`. Returns where; NULL (logged): no memory. */
-static void *grow(void **list, size_t have, size_t bytes)
+static void *doctor_grow(void **list, size_t have, size_t bytes)
 {
     char *grown = realloc(*list, have + bytes + 1);
     if (!grown) {
@@ -80,7 +80,7 @@ tw_status_t tw_doctor_take_flows(void *ctx, int node, const void *flows, size_t 
     tw_doctor_result_t *result = ctx;
     const size_t n = bytes / sizeof(tw_doctor_flow_t);
     void *list = result->flows;
-    tw_doctor_flow_t *to = grow(&list, (size_t)result->n_flows * sizeof(*to), bytes);
+    tw_doctor_flow_t *to = doctor_grow(&list, (size_t)result->n_flows * sizeof(*to), bytes);
     if (!to) {
         return TW_ERR_NO_MEMORY;
     }
@@ -91,7 +91,7 @@ tw_status_t tw_doctor_take_flows(void *ctx, int node, const void *flows, size_t 
     int n_kept = 0;
     for (size_t i = 0; i < n; i++) {
         if (!is_flow(result, node, &to[i])) {
-            return refuse(result->leader[node]);
+            return doctor_refuse(result->leader[node]);
         }
         to[n_kept] = to[i];
         n_kept += !to[i].skipped;
@@ -106,7 +106,7 @@ tw_status_t tw_doctor_take_paths(void *ctx, int node, const void *paths, size_t 
     tw_doctor_result_t *result = ctx;
     const size_t n = bytes / sizeof(tw_doctor_path_t);
     void *list = result->paths;
-    tw_doctor_path_t *to = grow(&list, (size_t)result->n_paths * sizeof(*to), bytes);
+    tw_doctor_path_t *to = doctor_grow(&list, (size_t)result->n_paths * sizeof(*to), bytes);
     if (!to) {
         return TW_ERR_NO_MEMORY;
     }
@@ -116,7 +116,7 @@ tw_status_t tw_doctor_take_paths(void *ctx, int node, const void *paths, size_t 
     }
     for (size_t i = 0; i < n; i++) {
         if (to[i].to != node || !are_ends(result, to[i].from, to[i].to, to[i].device)) {
-            return refuse(result->leader[node]);
+            return doctor_refuse(result->leader[node]);
         }
     }
     result->n_paths += (int)n;

@@ -65,7 +65,7 @@ static tw_status_t exchange_facts(tw_doctor_rank_t *rank, tw_doctor_facts_t *fac
     return status;
 }
 
-static tw_status_t fail(const char *path)
+static tw_status_t doctor_fail(const char *path)
 {
     tw_error("doctor: %s: cannot write: %s", path, strerror(errno));
     return TW_ERR_IO;
@@ -78,7 +78,7 @@ static tw_status_t report(tw_doctor_result_t *result, const tw_doctor_params_t *
     tw_doctor_judge(result, &findings);
     const tw_status_t status = json ? tw_doctor_write_json(result, &findings, json, params->json) : TW_OK;
     tw_doctor_print(result, &findings);
-    return fflush(stdout) == 0 ? status : fail("stdout");
+    return fflush(stdout) == 0 ? status : doctor_fail("stdout");
 }
 
 /** Do this rank's part, once it has joined the job. */
@@ -102,7 +102,7 @@ static tw_status_t examine(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts, con
 }
 
 /** Read the own facts, then join the job: so what is wrong with this rank is its own error. */
-static tw_status_t run(const tw_job_t *job, const tw_doctor_params_t *params, FILE *json)
+static tw_status_t doctor_run(const tw_job_t *job, const tw_doctor_params_t *params, FILE *json)
 {
     tw_doctor_rank_t rank = {.rank = job->rank, .world = job->world};
     tw_doctor_facts_t facts;
@@ -119,7 +119,7 @@ static tw_status_t run(const tw_job_t *job, const tw_doctor_params_t *params, FI
     return status;
 }
 
-static tw_status_t check(const tw_doctor_params_t *params)
+static tw_status_t doctor_check(const tw_doctor_params_t *params)
 {
     if (!(params->seconds >= 0 && params->seconds <= TW_DOCTOR_SECONDS_MAX)) {
         tw_error("doctor: seconds %g: 0 to %d", params->seconds, TW_DOCTOR_SECONDS_MAX);
@@ -140,14 +140,14 @@ tw_status_t tw_doctor_run(const tw_doctor_params_t *params)
 {
     tw_job_t job;
     FILE *json = NULL;
-    TW_TRY(check(params));
+    TW_TRY(doctor_check(params));
     TW_TRY(tw_job_from_env(&job));
     if (params->json && job.rank == 0 && !(json = fopen(params->json, "we"))) {
-        return fail(params->json);
+        return doctor_fail(params->json);
     }
-    tw_status_t status = run(&job, params, json);
+    tw_status_t status = doctor_run(&job, params, json);
     if (json && fclose(json) != 0 && status == TW_OK) {
-        status = fail(params->json);
+        status = doctor_fail(params->json);
     }
     return status;
 }

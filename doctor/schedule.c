@@ -10,7 +10,7 @@
 /* Measuring may take longer than planned by this, at least. */
 #define LATE_MIN_SEC 30.0
 
-static void add(tw_doctor_schedule_t *s, const tw_doctor_flow_t *flow)
+static void doctor_add(tw_doctor_schedule_t *s, const tw_doctor_flow_t *flow)
 {
     if (flow->from != s->node && flow->to != s->node) {
         return;
@@ -39,7 +39,7 @@ static void add_shift(tw_doctor_schedule_t *s, int n_nodes, int distance, tw_doc
             flow.from = senders[i];
             flow.to = (flow.from + distance) % n_nodes;
             flow.slot = s->n_slots;
-            add(s, &flow);
+            doctor_add(s, &flow);
         }
     }
     s->n_slots++;
@@ -58,7 +58,7 @@ static void add_pairs(tw_doctor_schedule_t *s, int n_nodes, int device, int dist
         flow.from = from;
         flow.to = (from + distance) % n_nodes;
         flow.slot = s->n_slots++;
-        add(s, &flow);
+        doctor_add(s, &flow);
     }
 }
 

@@ -138,9 +138,16 @@ tw_status_t tw_doctor_share(tw_doctor_rank_t *rank, void *data, size_t bytes);
 tw_status_t tw_doctor_collect(tw_doctor_rank_t *rank, const void *own, size_t bytes, void *all);
 /** Takes, on rank 0, what a node's first rank has said. Its error, which it logs, ends the collecting. */
 typedef tw_status_t (*tw_doctor_take_t)(void *ctx, int node, const void *data, size_t bytes);
-/** Send `bytes` of each node's first rank to rank 0: at most most_bytes, which is the same on all ranks. */
-tw_status_t tw_doctor_collect_nodes(tw_doctor_rank_t *rank, const tw_doctor_result_t *result, const void *own,
-                                    size_t bytes, size_t most_bytes, tw_doctor_take_t take, void *ctx);
+/** What a node's first rank tells rank 0. */
+typedef struct tw_doctor_words {
+    const void *own;
+    size_t bytes, most_bytes; /**< most_bytes: of any rank's, the same on all */
+    tw_doctor_take_t take;    /**< called on rank 0 */
+    void *ctx;                /**< take's */
+} tw_doctor_words_t;
+/** Each node's first rank tells rank 0 its words. */
+tw_status_t tw_doctor_collect_nodes(tw_doctor_rank_t *rank, const tw_doctor_result_t *result,
+                                    const tw_doctor_words_t *words);
 /** Fill clock_sec and clock_uncertain_sec of nodes' first ranks: a node's other ranks have the same clock. */
 tw_status_t tw_doctor_compare_clocks(tw_doctor_rank_t *rank, const tw_doctor_result_t *result,
                                      tw_doctor_facts_t *facts);

@@ -9,13 +9,13 @@
 #define PINGS 20
 #define SLEEP_SEC 0.05
 
-static tw_status_t no_memory(const tw_doctor_rank_t *rank)
+static tw_status_t doctor_no_memory(const tw_doctor_rank_t *rank)
 {
     tw_error("rank %d: no memory for what ranks tell each other", rank->rank);
     return TW_ERR_NO_MEMORY;
 }
 
-static tw_status_t finish(const tw_doctor_rank_t *rank, tw_transport_request_t *request, size_t *bytes)
+static tw_status_t doctor_finish(const tw_doctor_rank_t *rank, tw_transport_request_t *request, size_t *bytes)
 {
     tw_status_t status;
     while ((status = tw_transport_test_bytes(rank->transport, request, bytes)) == TW_IN_PROGRESS) {
@@ -27,20 +27,20 @@ static tw_status_t finish(const tw_doctor_rank_t *rank, tw_transport_request_t *
     return status;
 }
 
-static tw_status_t tell(const tw_doctor_rank_t *rank, int peer, const void *data, size_t bytes)
+static tw_status_t doctor_tell(const tw_doctor_rank_t *rank, int peer, const void *data, size_t bytes)
 {
     tw_transport_request_t *request;
     size_t sent;
     TW_TRY(tw_transport_send_post(rank->transport, peer, rank->tag, data, bytes, &request));
-    return finish(rank, request, &sent);
+    return doctor_finish(rank, request, &sent);
 }
 
-static tw_status_t hear(const tw_doctor_rank_t *rank, int peer, void *data, size_t bytes)
+static tw_status_t doctor_hear(const tw_doctor_rank_t *rank, int peer, void *data, size_t bytes)
 {
     tw_transport_request_t *request;
     size_t heard;
     TW_TRY(tw_transport_recv_post(rank->transport, peer, rank->tag, data, bytes, &request));
-    return finish(rank, request, &heard);
+    return doctor_finish(rank, request, &heard);
 }
 
 /** Ranks are a tree: rank r has below it r + 1, r + 2, r + 4 ..., as long as that is below its own lowest
@@ -66,7 +66,7 @@ static tw_status_t tell_children(const tw_doctor_rank_t *rank, const void *data,
 {
     for (int step = end_of_children(rank) / 2; step > 0; step /= 2) {
         if (rank->rank + step < rank->world) {
-            TW_TRY(tell(rank, rank->rank + step, data, bytes));
+            TW_TRY(doctor_tell(rank, rank->rank + step, data, bytes));
         }
     }
     return TW_OK;
@@ -76,7 +76,7 @@ tw_status_t tw_doctor_share(tw_doctor_rank_t *rank, void *data, size_t bytes)
 {
     rank->tag++;
     if (rank->rank > 0) {
-        TW_TRY(hear(rank, parent_of(rank->rank), data, bytes));
+        TW_TRY(doctor_hear(rank, parent_of(rank->rank), data, bytes));
     }
     return tell_children(rank, data, bytes);
 }
@@ -88,11 +88,11 @@ tw_status_t tw_doctor_meet(tw_doctor_rank_t *rank)
     rank->tag++;
     for (int step = 1; step < end_of_children(rank); step *= 2) {
         if (rank->rank + step < rank->world) {
-            TW_TRY(hear(rank, rank->rank + step, &come, 1));
+            TW_TRY(doctor_hear(rank, rank->rank + step, &come, 1));
         }
     }
     if (rank->rank > 0) {
-        TW_TRY(tell(rank, parent_of(rank->rank), "", 1));
+        TW_TRY(doctor_tell(rank, parent_of(rank->rank), "", 1));
     }
     return tw_doctor_share(rank, &come, 1);
 }
@@ -102,11 +102,11 @@ tw_status_t tw_doctor_collect(tw_doctor_rank_t *rank, const void *own, size_t by
     tw_status_t status = TW_OK;
     rank->tag++;
     if (rank->rank > 0) {
-        return tell(rank, 0, own, bytes);
+        return doctor_tell(rank, 0, own, bytes);
     }
     memcpy(all, own, bytes);
     for (int peer = 1; peer < rank->world && status == TW_OK; peer++) {
-        status = hear(rank, peer, (char *)all + (size_t)peer * bytes, bytes);
+        status = doctor_hear(rank, peer, (char *)all + (size_t)peer * bytes, bytes);
     }
     return status;
 }
@@ -117,37 +117,37 @@ static tw_status_t hear_node(const tw_doctor_rank_t *rank, int peer, void *data,
         .peer = peer, .tag = rank->tag, .buffer = data, .bytes = room, .may_be_shorter = 1};
     tw_transport_request_t *request;
     TW_TRY(tw_transport_message_recv(rank->transport, &message, &request));
-    return finish(rank, request, bytes);
+    return doctor_finish(rank, request, bytes);
 }
 
 /** On rank 0: receive what each node's first rank says, and take it. */
 static tw_status_t hear_nodes(const tw_doctor_rank_t *rank, const tw_doctor_result_t *result,
-                              size_t most_bytes, tw_doctor_take_t take, void *ctx)
+                              const tw_doctor_words_t *words)
 {
-    void *theirs = malloc(most_bytes + 1);
-    tw_status_t status = theirs ? TW_OK : no_memory(rank);
+    void *theirs = malloc(words->most_bytes + 1);
+    tw_status_t status = theirs ? TW_OK : doctor_no_memory(rank);
     for (int node = 0; node < result->n_nodes && status == TW_OK; node++) {
         size_t bytes = 0;
         if (result->leader[node] == 0) {
             continue;
         }
-        status = hear_node(rank, result->leader[node], theirs, most_bytes, &bytes);
-        status = status == TW_OK ? take(ctx, node, theirs, bytes) : status;
+        status = hear_node(rank, result->leader[node], theirs, words->most_bytes, &bytes);
+        status = status == TW_OK ? words->take(words->ctx, node, theirs, bytes) : status;
     }
     free(theirs);
     return status;
 }
 
-tw_status_t tw_doctor_collect_nodes(tw_doctor_rank_t *rank, const tw_doctor_result_t *result, const void *own,
-                                    size_t bytes, size_t most_bytes, tw_doctor_take_t take, void *ctx)
+tw_status_t tw_doctor_collect_nodes(tw_doctor_rank_t *rank, const tw_doctor_result_t *result,
+                                    const tw_doctor_words_t *words)
 {
     const int node = tw_transport_node_of(rank->transport, rank->rank);
     rank->tag++;
     if (rank->rank == 0) {
-        TW_TRY(take(ctx, node, own, bytes));
-        return hear_nodes(rank, result, most_bytes, take, ctx);
+        TW_TRY(words->take(words->ctx, node, words->own, words->bytes));
+        return hear_nodes(rank, result, words);
     }
-    return result->leader[node] == rank->rank ? tell(rank, 0, own, bytes) : TW_OK;
+    return result->leader[node] == rank->rank ? doctor_tell(rank, 0, words->own, words->bytes) : TW_OK;
 }
 
 static double wall_sec(void)
@@ -165,8 +165,8 @@ static tw_status_t ask_clock(const tw_doctor_rank_t *rank, tw_doctor_facts_t *fa
     for (int i = 0; i < PINGS; i++) {
         double theirs;
         const double before = wall_sec();
-        TW_TRY(tell(rank, 0, &before, sizeof(before)));
-        TW_TRY(hear(rank, 0, &theirs, sizeof(theirs)));
+        TW_TRY(doctor_tell(rank, 0, &before, sizeof(before)));
+        TW_TRY(doctor_hear(rank, 0, &theirs, sizeof(theirs)));
         const double after = wall_sec();
         if ((after - before) / 2 < facts->clock_uncertain_sec) {
             facts->clock_uncertain_sec = (after - before) / 2;
@@ -188,9 +188,9 @@ tw_status_t tw_doctor_compare_clocks(tw_doctor_rank_t *rank, const tw_doctor_res
         const int peer = result->leader[node];
         for (int i = 0; i < PINGS && peer > 0; i++) {
             double theirs;
-            TW_TRY(hear(rank, peer, &theirs, sizeof(theirs)));
+            TW_TRY(doctor_hear(rank, peer, &theirs, sizeof(theirs)));
             const double now = wall_sec();
-            TW_TRY(tell(rank, peer, &now, sizeof(now)));
+            TW_TRY(doctor_tell(rank, peer, &now, sizeof(now)));
         }
     }
     return TW_OK;

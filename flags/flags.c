@@ -27,7 +27,7 @@ static void store_switch(const tw_flag_t *flag, void *options)
     memcpy((char *)options + flag->field.offset, &yes, sizeof(yes));
 }
 
-static void take(struct argp_state *state, const tw_flag_t *flag, void *options, const char *text)
+static void flags_take(struct argp_state *state, const tw_flag_t *flag, void *options, const char *text)
 {
     char allowed[512];
     if (flag->take) {
@@ -101,7 +101,7 @@ size_t tw_flag_choice(struct argp_state *state, const tw_flag_t *flag, const cha
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
 
-static int key_of(const tw_flags_t *flags, size_t i)
+static int flags_key_of(const tw_flags_t *flags, size_t i)
 {
     return flags->flags[i].letter ? flags->flags[i].letter : FIRST_KEY + (int)i;
 }
@@ -111,7 +111,7 @@ static void store_defaults(struct argp_state *state, const reader_t *reader)
     for (size_t i = 0; i < reader->flags->n_flags; i++) {
         const tw_flag_t *flag = &reader->flags->flags[i];
         if (flag->field.dflt && flag->field.type != TW_CONFIG_BOOL) {
-            take(state, flag, reader->options, flag->field.dflt);
+            flags_take(state, flag, reader->options, flag->field.dflt);
         }
     }
 }
@@ -150,20 +150,20 @@ static error_t on_option(int key, char *text, struct argp_state *state)
         break;
     }
     for (size_t i = 0; i < flags->n_flags; i++) {
-        if (key != key_of(flags, i)) {
+        if (key != flags_key_of(flags, i)) {
             continue;
         }
         if (flags->flags[i].field.type == TW_CONFIG_BOOL && !flags->flags[i].take) {
             store_switch(&flags->flags[i], reader->options);
         } else {
-            take(state, &flags->flags[i], reader->options, text);
+            flags_take(state, &flags->flags[i], reader->options, text);
         }
         return 0;
     }
     return ARGP_ERR_UNKNOWN;
 }
 
-static void no_memory(void)
+static void flags_no_memory(void)
 {
     (void)fprintf(stderr, "out of memory for the command line\n");
     exit(1);
@@ -176,7 +176,7 @@ static char *doc_of(const tw_config_field_t *field)
     int n = field->dflt ? asprintf(&doc, "%s (default: %s)", field->doc, field->dflt)
                         : asprintf(&doc, "%s", field->doc ? field->doc : "");
     if (n < 0) {
-        no_memory();
+        flags_no_memory();
     }
     return doc;
 }
@@ -186,12 +186,12 @@ static struct argp_option *make_options(const tw_flags_t *flags)
 {
     struct argp_option *options = calloc(flags->n_flags + 1, sizeof(*options));
     if (!options) {
-        no_memory();
+        flags_no_memory();
     }
     for (size_t i = 0; i < flags->n_flags; i++) {
         const tw_flag_t *flag = &flags->flags[i];
         options[i] = (struct argp_option){.name = flag->field.name,
-                                          .key = key_of(flags, i),
+                                          .key = flags_key_of(flags, i),
                                           .arg = flag->field.type == TW_CONFIG_BOOL ? NULL : flag->field.unit,
                                           .flags = flag->group ? 0 : OPTION_HIDDEN,
                                           .doc = doc_of(&flag->field),

@@ -7,7 +7,7 @@
  *
  *  Format: quant/delta/delta.h; blocks of 65,536 elements decode independently; every backend gives the same
  *  bytes. Worst case: tw_quant_delta_bound_bytes, plain plus 12 bytes a message, whatever the values.
- *  Speed and bits: ./bazelw run //bench:delta.
+ *  Speed and bits: ./bazelw run //bench:codecs.
  *  Source: rANS as in arXiv 1311.2540. */
 #ifndef TW_QUANT_DELTA_CODEC_H
 #define TW_QUANT_DELTA_CODEC_H

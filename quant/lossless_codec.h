@@ -8,7 +8,7 @@
  *
  *  Format: quant/lossless/lossless.h; blocks of 65,536 elements decode independently; every backend gives the
  *  same bytes. Worst case: tw_quant_lossless_bound_bytes, plain plus 16 bytes a message, whatever the values.
- *  Speed and bits: ./bazelw run //bench:lossless.
+ *  Speed and bits: ./bazelw run //bench:codecs.
  *  Source: rANS as in arXiv 1311.2540. */
 #ifndef TW_QUANT_LOSSLESS_CODEC_H
 #define TW_QUANT_LOSSLESS_CODEC_H

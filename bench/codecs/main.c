@@ -1,252 +1,250 @@
-/* bench/quant: speed and error of the block codecs. */
-#include "bench/codecs/bench.h"
-#include "bench/codecs/gpu.h"
-#include "bench/columns.h"
-
+/* The program: every source, every codec on it, a line each. */
+#include <errno.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#define CODEC_TEXT_BYTES 64
+#include "bench/codecs/codecs.h"
+#include "bench/columns.h"
 
-/* Where lines go besides the terminal. */
-typedef struct report {
-    const qb_options_t *options;
-    FILE *json; /* NULL: nowhere */
-    const char *backend;
-} report_t;
+#define MAX_BACKENDS 8
+/* A warm sample repeats until it has moved this much, so that the clock does not matter. */
+#define WARM_PASS_BYTES ((size_t)2 << 20)
+#define GPU_SMALL_BYTES ((size_t)1 << 20)
 
-/* ---- speed --------------------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------------------- */
 
-/* GB are 10^9 bytes of the plain side, a second; by_...: times the speed of memcpy, of the floor. */
-typedef struct {
-    const char *table, *op, *codec, *type, *backend, *cache;
-    int threads;
-    size_t bytes;
-    double moved_bytes, us, gbytes, memcpy_gbytes, by_memcpy, floor_gbytes, by_floor;
-} speed_row_t;
+#define COLUMN(key, header, format, kind, member)                \
+    {                                                            \
+        key, header, format, kind, offsetof(cb_row_t, member), 0 \
+    }
 
-#define ROW(member) offsetof(speed_row_t, member)
-
-static const bench_column_t speed_columns[] = {
-    {"table", NULL, NULL, BENCH_STRING, ROW(table), 0, 0},
-    {"op", "op", "%-14s", BENCH_STRING, ROW(op), 0, 0},
-    {"codec", "codec", "%-36s", BENCH_STRING, ROW(codec), 0, 0},
-    {"type", "type", "%-4s", BENCH_STRING, ROW(type), 0, 0},
-    {"backend", NULL, NULL, BENCH_STRING, ROW(backend), 0, 0},
-    {"threads", "threads", "%7lld", BENCH_INT, ROW(threads), 0, 0},
-    {"cache", "cache", "%-5s", BENCH_STRING, ROW(cache), 0, 0},
-    {"bytes", NULL, NULL, BENCH_SIZE, ROW(bytes), 0, 0},
-    {"moved_bytes", NULL, NULL, BENCH_DOUBLE, ROW(moved_bytes), 0, 0},
-    {"time_us_median", NULL, NULL, BENCH_DOUBLE, ROW(us), 0, 0},
-    {"GBps", "GB/s", "%8.2f", BENCH_DOUBLE, ROW(gbytes), 0, 0},
-    {"memcpy_GBps", "memcpy", "%8.2f", BENCH_DOUBLE, ROW(memcpy_gbytes), 0, 0},
-    {NULL, "/memcpy", "%8.2f", BENCH_DOUBLE, ROW(by_memcpy), 0, 0},
-    {"floor_GBps", "floor", "%8.2f", BENCH_DOUBLE, ROW(floor_gbytes), 0, 0},
-    {NULL, "/floor", "%8.2f", BENCH_DOUBLE, ROW(by_floor), 0, 0},
+static const bench_column_t columns[] = {
+    COLUMN("source", "source", "%-12.12s", BENCH_STRING, source),
+    COLUMN("op", "op", "%-14.14s", BENCH_STRING, op),
+    COLUMN("codec", "codec", "%-24s", BENCH_STRING, codec),
+    COLUMN("type", "type", "%-4s", BENCH_STRING, type),
+    COLUMN("backend", "backend", "%-8s", BENCH_STRING, backend),
+    COLUMN("contexts", NULL, NULL, BENCH_INT, contexts),
+    COLUMN("cache", "cache", "%-5s", BENCH_STRING, cache),
+    COLUMN("chunk_elems", "chunk", "%6lld", BENCH_SIZE, chunk_elems),
+    COLUMN("elems", NULL, NULL, BENCH_SIZE, n_elems),
+    COLUMN("bytes", NULL, NULL, BENCH_SIZE, bytes),
+    COLUMN("moved_bytes", NULL, NULL, BENCH_DOUBLE, moved_bytes),
+    COLUMN("message_bytes", NULL, NULL, BENCH_DOUBLE, message_bytes),
+    COLUMN("bits", "bits", "%7.3f", BENCH_DOUBLE, bits),
+    COLUMN("floor_bits", "floor", "%7.3f", BENCH_DOUBLE, floor_bits),
+    COLUMN("rel_rmse", "error", "%8.5f", BENCH_DOUBLE, rel_rmse),
+    COLUMN("time_us_median", NULL, NULL, BENCH_DOUBLE, us),
+    COLUMN("GBps", "GB/s", "%8.2f", BENCH_DOUBLE, gbytes),
+    COLUMN("memcpy_GBps", "memcpy", "%8.2f", BENCH_DOUBLE, memcpy_gbytes),
+    COLUMN("floor_GBps", "floor", "%8.2f", BENCH_DOUBLE, floor_gbytes),
+    COLUMN("ok", "ok", "%3s", BENCH_BOOL, ok),
 };
 
-static const bench_table_t speed_table = {.columns = speed_columns,
-                                          .n_columns = sizeof(speed_columns) / sizeof(speed_columns[0])};
+static const bench_table_t table = {.columns = columns, .n_columns = sizeof(columns) / sizeof(columns[0])};
 
-static void print_speed_head(const report_t *report)
+/* What is being measured, and where lines go besides the terminal. */
+typedef struct bench {
+    const cb_options_t *options;
+    FILE *json; /* NULL: nowhere */
+} bench_t;
+
+static tw_status_t codecs_report(const bench_t *bench, const cb_row_t *row)
 {
-    const qb_options_t *options = report->options;
-    char cold[32], warm[32];
-    printf("Speed, backend %s; source of %s (cold) or %s per thread (warm); reductions of %zu inputs.\n",
-           report->backend, tw_format_bytes(options->bytes, cold, sizeof(cold)),
-           tw_format_bytes(options->warm_bytes, warm, sizeof(warm)), (size_t)options->n_inputs);
-    bench_table_head(&speed_table);
+    cb_row_t full = *row;
+    double gigabytes = 1e-9 * (double)row->bytes;
+    full.us = row->op_sec * 1e6;
+    full.gbytes = gigabytes / row->op_sec;
+    full.memcpy_gbytes = gigabytes / row->memcpy_sec;
+    full.floor_gbytes = gigabytes / row->floor_sec;
+    return bench_table_report(&table, &full, NULL, bench->json);
 }
 
-/** memcpy reads and writes each byte; its speed is the memory's. Data in a cache have no floor of the
- *  memory's. */
-static tw_status_t report_speed(const report_t *report, const qb_speed_t *speed)
+/** The backends that are asked for; NULL: the best. */
+static size_t list_backends(const bench_t *bench, const cb_codec_t *codec, const char **names)
 {
-    char codec[CODEC_TEXT_BYTES];
-    double gigabytes = (double)speed->bytes * 1e-9;
-    double floor_sec =
-        speed->cold ? speed->memcpy_sec * speed->moved_bytes / (2.0 * (double)speed->bytes) : NAN;
-    const speed_row_t row = {.table = "speed",
-                             .op = qb_op_name(speed->op),
-                             .codec = tw_quant_codec_format(&speed->codec, codec, sizeof(codec)),
-                             .type = tw_type_name(speed->type),
-                             .backend = report->backend,
-                             .cache = speed->cold ? "cold" : "warm",
-                             .threads = speed->threads,
-                             .bytes = speed->bytes,
-                             .moved_bytes = speed->moved_bytes,
-                             .us = speed->op_sec * 1e6,
-                             .gbytes = gigabytes / speed->op_sec,
-                             .memcpy_gbytes = gigabytes / speed->memcpy_sec,
-                             .by_memcpy = speed->memcpy_sec / speed->op_sec,
-                             .floor_gbytes = gigabytes / floor_sec,
-                             .by_floor = floor_sec / speed->op_sec};
-    return bench_table_report(&speed_table, &row, NULL, report->json);
-}
-
-static tw_status_t measure_codec(const report_t *report, qb_arena_t *arena, const tw_quant_codec_t *codec)
-{
-    const tw_quant_params_t params = {
-        .codec = *codec, .mem = TW_MEM_HOST, .backend = report->options->backend};
-    tw_quant_t *quant;
-    TW_TRY(tw_quant_create(&params, &quant));
-    tw_status_t status = TW_OK;
-    for (int op = 0; status == TW_OK && op < QB_OP_COUNT; op++) {
-        qb_speed_t speed;
-        if (!report->options->ops[op] || !qb_op_takes(op, codec)) {
-            continue;
-        }
-        status = qb_arena_measure(arena, quant, (qb_op_t)op, &speed);
-        if (status == TW_OK) {
-            status = report_speed(report, &speed);
-        }
+    const char *asked = bench->options->backend;
+    if (asked && strcmp(asked, "all") == 0) {
+        return cb_codec_backends(codec, names, MAX_BACKENDS);
     }
-    tw_quant_destroy(quant);
-    return status;
+    names[0] = asked;
+    return 1;
 }
 
-static tw_status_t measure_state(const report_t *report, tw_type_t type, int threads, int cold)
+/* ---- tensors ------------------------------------------------------------------------------------------- */
+
+/** Two lines: one way, and the other. */
+static tw_status_t run_trip(const bench_t *bench, const cb_set_t *set, const cb_codec_t *codec,
+                            const cb_row_t *asked)
 {
-    const qb_options_t *options = report->options;
-    qb_arena_t *arena;
-    TW_TRY(qb_arena_create(options, type, threads, cold, &arena));
-    tw_status_t status = TW_OK;
-    for (size_t i = 0; status == TW_OK && i < options->n_codecs; i++) {
-        status = measure_codec(report, arena, &options->codecs[i]);
-    }
-    qb_arena_destroy(arena);
-    return status;
+    cb_row_t row = *asked;
+    double decode_sec;
+    row.type = set->n_tensors ? tw_type_name(set->tensors[0].type) : "-";
+    row.n_elems = set->n_elems;
+    row.bytes = set->bytes;
+    TW_TRY(cb_trip(bench->options, set, codec, &row, &decode_sec));
+    row.op = cb_op_name(CB_ENCODE);
+    TW_TRY(codecs_report(bench, &row));
+    row.op = cb_op_name(CB_DECODE);
+    row.op_sec = decode_sec;
+    return codecs_report(bench, &row);
 }
 
-static tw_status_t measure_threads(const report_t *report, int threads)
+/** As one message, and, where each says its length, as one for every --chunk elements. */
+static tw_status_t run_codec(const bench_t *bench, const cb_set_t *set, const cb_codec_t *codec, int contexts)
 {
-    const qb_options_t *options = report->options;
-    for (int cold = 1; cold >= 0; cold--) {
-        if (!(cold ? options->cold : options->warm)) {
-            continue;
-        }
-        for (size_t i = 0; i < options->n_types; i++) {
-            TW_TRY(measure_state(report, options->types[i], threads, cold));
+    const cb_options_t *options = bench->options;
+    const char *backends[MAX_BACKENDS];
+    char text[CB_TEXT_BYTES];
+    size_t n = list_backends(bench, codec, backends);
+    double floor_bits = cb_floor_bits(set, codec, contexts);
+    int has_chunks = !cb_codec_is_blocks(codec) && !codec->is_delta;
+    for (int chunks = 0; chunks <= has_chunks; chunks++) {
+        for (size_t b = 0; b < n; b++) {
+            const cb_row_t row = {.source = set->name,
+                                  .codec = cb_codec_format(codec, text, sizeof(text)),
+                                  .backend = backends[b],
+                                  .contexts = contexts,
+                                  .cache = "-",
+                                  .chunk_elems = chunks ? options->chunk_elems : 0,
+                                  .moved_bytes = NAN,
+                                  .floor_bits = floor_bits,
+                                  .floor_sec = NAN};
+            TW_TRY(run_trip(bench, set, codec, &row));
         }
     }
     return TW_OK;
 }
 
-static tw_status_t measure_speeds(const report_t *report)
+static tw_status_t run_set(const bench_t *bench, const cb_set_t *set)
 {
-    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), given = report->options->threads;
-    print_speed_head(report);
-    tw_status_t status = measure_threads(report, given ? given : 1);
-    if (status == TW_OK && !given && cores > 1) {
-        status = measure_threads(report, cores);
-    }
-    printf("\n");
-    return status;
-}
-
-/* ---- error --------------------------------------------------------------------------------------------- */
-
-static tw_status_t report_error(const report_t *report, const char *codec, const char *data, double rel_rmse)
-{
-    printf(" %12.5f", rel_rmse);
-    fflush(stdout);
-    if (!report->json) {
-        return TW_OK;
-    }
-    tw_json_t *json = tw_json_create();
-    tw_json_add_string(json, "table", "error");
-    tw_json_add_string(json, "codec", codec);
-    tw_json_add_string(json, "data", data);
-    tw_json_add_double(json, "rel_rmse", rel_rmse);
-    tw_status_t status = tw_json_write_line(json, report->json);
-    tw_json_destroy(json);
-    return status;
-}
-
-static tw_status_t error_line(const report_t *report, const tw_quant_codec_t *codec)
-{
-    static const char *const data[] = {"gaussian", "heavy-tailed"};
-    char text[CODEC_TEXT_BYTES];
-    double rel_rmse;
-    tw_status_t status = TW_OK;
-    printf("%-36s", tw_quant_codec_format(codec, text, sizeof(text)));
-    for (int heavy = 0; status == TW_OK && heavy < 2; heavy++) {
-        status = qb_error_synthetic(report->options, codec, heavy, &rel_rmse);
-        if (status == TW_OK) {
-            status = report_error(report, text, data[heavy], rel_rmse);
-        }
-    }
-    if (status == TW_OK && report->options->tensors) {
-        status = qb_error_tensors(report->options, codec, &rel_rmse);
-        if (status == TW_OK) {
-            status = report_error(report, text, report->options->tensors, rel_rmse);
-        }
-    }
-    printf("\n");
-    return status;
-}
-
-static tw_status_t error_table(const report_t *report)
-{
-    const qb_options_t *options = report->options;
-    printf("Error of one round trip, relative RMSE; heavy-tailed: normal with lognormal scale.\n");
-    printf("%-36s %12s %12s%s\n", "codec", "gaussian", "heavy-tailed",
-           options->tensors ? "      tensors" : "");
+    const cb_options_t *options = bench->options;
     for (size_t i = 0; i < options->n_codecs; i++) {
-        TW_TRY(error_line(report, &options->codecs[i]));
+        const cb_codec_t *codec = &options->codecs[i];
+        if (!cb_codec_takes(codec, set)) {
+            continue;
+        }
+        if (!codec->is_delta) {
+            TW_TRY(run_codec(bench, set, codec, 0));
+            continue;
+        }
+        for (int contexts = 1; contexts <= 1 + set->has_older; contexts++) {
+            if (!options->contexts || options->contexts == contexts) {
+                TW_TRY(run_codec(bench, set, codec, contexts));
+            }
+        }
     }
     return TW_OK;
 }
 
-/* ---- main ---------------------------------------------------------------------------------------------- */
-
-/** The name behind "auto", and whether the one that was asked for exists. */
-static tw_status_t find_backend(report_t *report)
+static tw_status_t run_source(const bench_t *bench, const cb_source_t *source)
 {
-    const tw_quant_params_t params = {
-        .codec = report->options->codecs[0], .mem = TW_MEM_HOST, .backend = report->options->backend};
-    tw_quant_t *quant;
-    TW_TRY(tw_quant_create(&params, &quant));
-    report->backend = tw_quant_backend_name(quant);
-    tw_quant_destroy(quant);
-    return TW_OK;
-}
-
-static tw_status_t run_gpu(const report_t *report, int argc, char **argv)
-{
-    char command[512] = "";
-    qg_report_t gpu = {.json = report->json, .command = command};
-    for (int i = 0; i < argc; i++) {
-        size_t n = strlen(command);
-        snprintf(command + n, sizeof(command) - n, i ? " %s" : "%s", argv[i]);
-    }
-    return qg_report_options(&gpu, report->options);
-}
-
-static tw_status_t run(report_t *report)
-{
-    tw_status_t status = find_backend(report);
-    if (status == TW_OK && report->options->speed) {
-        status = measure_speeds(report);
-    }
-    if (status == TW_OK && report->options->error) {
-        status = error_table(report);
+    cb_set_t sets[CB_MAX_SETS] = {0};
+    tw_status_t status = source->make(bench->options, sets);
+    for (size_t i = 0; i < CB_MAX_SETS; i++) {
+        if (status == TW_OK && sets[i].n_elems) {
+            status = run_set(bench, &sets[i]);
+        }
+        cb_set_cleanup(&sets[i]);
     }
     return status;
+}
+
+/* ---- blocks -------------------------------------------------------------------------------------------- */
+
+/** One line. where: "cold" or "warm" of the host's caches, or "gpu". */
+static tw_status_t run_case(const bench_t *bench, const cb_codec_t *codec, const cb_case_t *c,
+                            const char *where, size_t repeats)
+{
+    const char *backends[MAX_BACKENDS];
+    char text[CB_TEXT_BYTES];
+    size_t n = bench->options->cuda ? 1 : list_backends(bench, codec, backends);
+    for (size_t b = 0; b < n; b++) {
+        cb_row_t row = {.source = "blocks",
+                        .op = cb_op_name(c->op),
+                        .codec = cb_codec_format(codec, text, sizeof(text)),
+                        .type = tw_type_name(c->type),
+                        .backend = bench->options->cuda ? "cuda" : backends[b],
+                        .cache = where,
+                        .n_elems = c->n_elems,
+                        .bytes = cb_case_bytes(c),
+                        .message_bytes = NAN,
+                        .bits = NAN,
+                        .floor_bits = NAN,
+                        .rel_rmse = NAN,
+                        .ok = 1};
+        cb_result_t result;
+        TW_TRY(bench->options->cuda ? cb_gpu_measure(c, &result)
+                                    : cb_host_measure(c, repeats, &row.backend, &result));
+        row.op_sec = result.op_sec;
+        row.moved_bytes = result.moved_bytes;
+        row.memcpy_sec = result.copy_sec * 2.0 * (double)row.bytes / result.moved_bytes;
+        row.floor_sec = strcmp(where, "warm") == 0 ? NAN : result.copy_sec;
+        TW_TRY(codecs_report(bench, &row));
+    }
+    return TW_OK;
+}
+
+/** Every operation of every block codec and type that is asked for. */
+static tw_status_t run_cases(const bench_t *bench, size_t bytes, const char *where, size_t repeats)
+{
+    const cb_options_t *options = bench->options;
+    for (size_t i = 0; i < options->n_types * options->n_codecs; i++) {
+        const cb_codec_t *codec = &options->codecs[i % options->n_codecs];
+        cb_case_t c = {.codec = codec->codec,
+                       .out = codec->codec,
+                       .type = options->types[i / options->n_codecs],
+                       .n_segments = 1,
+                       .n_inputs = (size_t)options->n_inputs,
+                       .seconds = options->seconds};
+        c.n_elems = bytes / tw_type_bytes(c.type);
+        for (c.op = 0; c.op < CB_OP_COUNT && cb_codec_is_blocks(codec); c.op++) {
+            if (options->ops[c.op] && cb_op_takes(c.op, &c.codec)) {
+                TW_TRY(run_case(bench, codec, &c, where, repeats));
+            }
+        }
+    }
+    return TW_OK;
+}
+
+static tw_status_t run_blocks(const bench_t *bench)
+{
+    const cb_options_t *options = bench->options;
+    if (options->cuda) {
+        TW_TRY(run_cases(bench, GPU_SMALL_BYTES, "gpu", 1));
+        return run_cases(bench, options->bytes, "gpu", 1);
+    }
+    TW_TRY(options->cold ? run_cases(bench, options->bytes, "cold", 1) : TW_OK);
+    return options->warm
+               ? run_cases(bench, options->warm_bytes, "warm", 1 + WARM_PASS_BYTES / options->warm_bytes)
+               : TW_OK;
+}
+
+/* ---- the program --------------------------------------------------------------------------------------- */
+
+static tw_status_t codecs_run(const bench_t *bench)
+{
+    bench_table_head(&table);
+    for (size_t i = 0; cb_sources[i].name; i++) {
+        const cb_source_t *source = &cb_sources[i];
+        if (bench->options->sources & 1u << i) {
+            TW_TRY(source->make ? run_source(bench, source) : run_blocks(bench));
+        }
+    }
+    return TW_OK;
 }
 
 int main(int argc, char **argv)
 {
-    qb_options_t options;
-    report_t report = {.options = &options};
-    qb_options_parse(argc, argv, &options);
-    tw_status_t status = bench_json_open(options.json, BENCH_JSON_ANEW, &report.json);
+    cb_options_t options;
+    bench_t bench = {.options = &options};
+    cb_options_parse(program_invocation_short_name, argc, argv, &options);
+    tw_status_t status = bench_json_open(options.json, BENCH_JSON_ANEW, &bench.json);
     if (status == TW_OK) {
-        status = options.cuda ? run_gpu(&report, argc, argv) : run(&report);
+        status = codecs_run(&bench);
     }
-    status = bench_json_close(options.json, report.json, status);
+    status = bench_json_close(options.json, bench.json, status);
     return status == TW_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }

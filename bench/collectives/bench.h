@@ -2,12 +2,13 @@
  *
  *  To be read in this order: options.c (the command line), main.c (a rank and its table), setup.c, measure.c
  *  and rows.c (one size, around run.h), data.h and check.h (input, and what must come of it), netdev.h and
- *  tcp.c (what the system counts), report.c, gpu.c, exchange.c. */
+ *  tcp.c (what the system counts), report.c, gpu.c. */
 #ifndef TW_BENCH_COLLECTIVES_BENCH_H
 #define TW_BENCH_COLLECTIVES_BENCH_H
 
 #include "bench/collectives/check.h"
 #include "bench/collectives/netdev.h"
+#include "bench/exchange.h"
 #include "cluster/cluster.h"
 #include "collectives/collectives.h"
 #include "transport/transport.h"
@@ -29,7 +30,7 @@ typedef enum tw_bench_mode {
 
 const char *tw_bench_mode_name(tw_bench_mode_t mode);
 
-/** What carries the bytes between GPUs. */
+/** How bytes travel between GPUs. */
 typedef enum tw_bench_wire {
     TW_BENCH_WIRE_AUTO,
     TW_BENCH_WIRE_NCCL,
@@ -40,8 +41,8 @@ typedef enum tw_bench_wire {
 typedef struct tw_bench_options {
     tw_coll_op_t op;
     int n_nodes, ranks_per_node;
-    double link_bps;                  /**< 0: not shaped, or not known */
-    int link_given;                   /**< 1: --link is on the command line */
+    double link_bps;                  /**< rate of a node's link; 0: it is not shaped, or not known */
+    int link_given;                   /**< 1: the command line has --link */
     size_t sizes[TW_BENCH_MAX_SIZES]; /**< bytes of the whole tensor set in its source type */
     size_t n_sizes;
     tw_bench_mode_t modes[TW_BENCH_MODE_COUNT];
@@ -71,7 +72,7 @@ typedef struct tw_bench_row {
     tw_bench_mode_t mode;
     size_t bytes;
     tw_coll_plan_t plan;                /**< but for its reason: */
-    char reason[TW_BENCH_REASON_BYTES]; /**< why the cost model did not quantize, or "" */
+    char reason[TW_BENCH_REASON_BYTES]; /**< why the cost model did not quantize; "": it did */
     int iters;
     double us_median, us_min, us_max;
     uint64_t inter_node_bytes; /**< per operation, over all nodes */
@@ -82,7 +83,7 @@ typedef struct tw_bench_row {
     const char *fault; /**< NULL: ok; else what is wrong, static storage */
 } tw_bench_row_t;
 
-/** What all rows share. */
+/** What is the same for all rows. */
 typedef struct tw_bench_report {
     const tw_bench_options_t *options;
     int world, n_nodes;
@@ -100,10 +101,10 @@ typedef struct tw_bench_report {
 void tw_bench_report_head(const tw_bench_report_t *report);
 /** A line of the table, and one of the JSON file. TW_ERR_IO if that cannot be written. */
 tw_status_t tw_bench_report_row(const tw_bench_report_t *report, const tw_bench_row_t *row);
-/** "64M int8 3/10" on a terminal, over the last one; NULL wipes it. */
+/** Show text such as "64M int8 3/10" on a terminal, over the text shown before; NULL wipes that. */
 void tw_bench_report_progress(const char *text);
 
-/** The tensors of an operation: segments lie in src and dst. */
+/** The tensors of an operation, whose segments lie in src and dst. */
 typedef struct tw_bench_tensors {
     char *src, *dst;
     size_t src_bytes, dst_bytes;
@@ -119,12 +120,12 @@ typedef struct tw_bench_rank {
     const tw_bench_options_t *options;
     tw_job_t job;
     tw_transport_t *transport;
-    tw_coll_t *coll;     /**< on the host: for what the ranks tell each other */
-    tw_coll_t *measured; /**< the same one, or one on GPU memory */
-    tw_stream_t stream;  /**< of measured operations */
-    tw_bench_gpu_t *gpu; /**< where the tensors are then; NULL: on the host */
-    int is_counted;      /**< 1: the transport carries the bytes of measured operations, and counts them */
-    char wire[256];      /**< what carries them, for people */
+    tw_coll_t *coll;     /**< communicator on host memory, by which the ranks tell each other things */
+    tw_coll_t *measured; /**< communicator that is measured: `coll`, or one on GPU memory */
+    tw_stream_t stream;  /**< stream that measured operations are enqueued on */
+    tw_bench_gpu_t *gpu; /**< GPU that has the tensors; NULL: the host has them */
+    int is_counted;      /**< 1: the transport carries, and counts, the bytes of measured operations */
+    char wire[256];      /**< what carries those bytes, as text for people */
     int rank, world, n_nodes, ranks_per_node;
     int *node_of;  /**< [world] */
     int is_leader; /**< 1: the first rank of its node */
@@ -133,15 +134,12 @@ typedef struct tw_bench_rank {
     double link_bps;
 } tw_bench_rank_t;
 
-/** Every rank's `bytes`, in rank order, on every rank. */
-tw_status_t tw_bench_gather(tw_bench_rank_t *rank, const void *own, size_t bytes, void *all);
-tw_status_t tw_bench_barrier(tw_bench_rank_t *rank);
 /** Logs that there is no memory for `bytes`; returns TW_ERR_NO_MEMORY. */
 tw_status_t tw_bench_no_memory(const tw_bench_rank_t *rank, size_t bytes);
 
 /** Measure all modes at one size: rows[n_modes] on every rank. */
 tw_status_t tw_bench_measure(tw_bench_rank_t *rank, size_t bytes, double budget_sec, tw_bench_row_t *rows);
-/** What the input at this size is; the caller frees it. NULL: out of memory. */
+/** Describe the input of this size as text, which the caller frees. NULL: out of memory. */
 char *tw_bench_describe_data(const tw_bench_rank_t *rank, size_t bytes);
 
 /** Rate of one TCP stream from node 0 to node 1, measured with iperf3, on every rank; 0: not measured, as it
@@ -155,18 +153,18 @@ tw_status_t tw_bench_congestion(tw_bench_rank_t *rank, char list[TW_BENCH_REASON
 /** A GPU for each rank, or shared; sets rank->gpu, measured, stream, wire and is_counted. Collective.
  *  TW_ERR_UNSUPPORTED (logged) where there is none. */
 tw_status_t tw_bench_gpu_create(tw_bench_rank_t *rank);
-/** Before the communicator is destroyed. Accepts NULL. */
+/** To be called before the communicator is destroyed. Accepts NULL. */
 void tw_bench_gpu_destroy(tw_bench_gpu_t *gpu);
 /** Make room for the tensors, and take the input from the host. They are borrowed until the next load. */
 tw_status_t tw_bench_gpu_load(tw_bench_gpu_t *gpu, const tw_bench_tensors_t *host);
-/** The segments there; they live until the next load. */
+/** The tensors' segments in GPU memory; they live until the next load. */
 const tw_coll_segment_t *tw_bench_gpu_segments(const tw_bench_gpu_t *gpu);
 /** Overwrite the output with this byte. */
 tw_status_t tw_bench_gpu_poison(tw_bench_gpu_t *gpu, int byte);
 /** Copy the output to the host. */
 tw_status_t tw_bench_gpu_fetch(tw_bench_gpu_t *gpu);
 
-/** The program. */
+/** Run the program. Returns its exit code. */
 int tw_bench_main(tw_coll_op_t op, int argc, char **argv);
 
 TW_C_END

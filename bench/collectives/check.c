@@ -12,9 +12,9 @@
 typedef struct block {
     const tw_bench_check_params_t *params;
     size_t n;
-    double *ref;            /* [n] reference */
-    double *abs;            /* [n] sum of the magnitudes that went into it */
-    double *node;           /* [n_nodes][n] sums of each node */
+    double *ref;            /* [n] what the result should be */
+    double *abs;            /* [n] sum of the magnitudes of its inputs */
+    double *node;           /* [n_nodes][n] sum of the inputs of a node's ranks */
     float *input;           /* [n] */
     void *typed;            /* [n] */
     double *turned, *plain; /* [n] */
@@ -98,7 +98,7 @@ static double amax(const block_t *block, const tw_quant_codec_t *codec, const do
     return most;
 }
 
-/** Bound of what encoding a block adds, when `error` was in it already. */
+/** Return the largest error that encoding a block adds, when it already has an error of `error`. */
 static double hop_error(const block_t *block, const tw_quant_codec_t *codec, const double *x, double error)
 {
     double grown = codec->hadamard ? error * sqrt(GROUP) : error;
@@ -113,7 +113,7 @@ static double unit_roundoff(tw_type_t type)
 
 /* ---- reference ----------------------------------------------------------------------------------------- */
 
-/** Nothing is summed up: the reference is somebody's input. */
+/** Return 1 if the operation sums nothing up: then the reference is some rank's input. */
 static int is_moved(const tw_bench_check_params_t *params)
 {
     return params->op == TW_COLL_ALLGATHER || params->op == TW_COLL_ALLTOALL;
@@ -132,8 +132,8 @@ static int is_two_hop(const tw_bench_check_params_t *params)
     return params->codec && params->two_hop;
 }
 
-/** Reference of a gathered block; returns the bound of the codec's error. */
-static double gather(block_t *block, size_t tensor, size_t first)
+/** Set the reference of a gathered block; return the bound of the codec's error. */
+static double coll_gather(block_t *block, size_t tensor, size_t first)
 {
     const tw_quant_codec_t *codec = block->params->codec;
     load_input(block, tensor, block->params->from, first);
@@ -144,9 +144,9 @@ static double gather(block_t *block, size_t tensor, size_t first)
     return codec ? hop_error(block, codec, block->ref, 0) : 0;
 }
 
-/** Sums of all inputs, all of them and by node; returns the bound of the first hop's errors, node_error by
- *  node. */
-static double sum_inputs(block_t *block, size_t tensor, size_t first, double *node_error)
+/** Sum all inputs, over all ranks and by node; return the bound of the first hop's errors, and set node_error
+ *  to those of each node. */
+static double coll_sum_inputs(block_t *block, size_t tensor, size_t first, double *node_error)
 {
     const tw_bench_check_params_t *params = block->params;
     const tw_quant_codec_t *codec = is_two_hop(params) ? params->inner : params->codec;
@@ -170,12 +170,12 @@ static double sum_inputs(block_t *block, size_t tensor, size_t first, double *no
     return error;
 }
 
-/** Reference of a reduced block; returns the bound of the codecs' errors. */
-static double reduce(block_t *block, size_t tensor, size_t first, double *node_error)
+/** Set the reference of a reduced block; return the bound of the codecs' errors. */
+static double coll_reduce(block_t *block, size_t tensor, size_t first, double *node_error)
 {
     const tw_bench_check_params_t *params = block->params;
     memset(node_error, 0, (size_t)block->n_nodes * sizeof(*node_error));
-    double error = sum_inputs(block, tensor, first, node_error);
+    double error = coll_sum_inputs(block, tensor, first, node_error);
     for (int n = 0; is_two_hop(params) && n < block->n_nodes; n++) {
         error += hop_error(block, params->codec, block->node + (size_t)n * block->n, node_error[n]);
     }
@@ -192,8 +192,8 @@ static double reduce(block_t *block, size_t tensor, size_t first, double *node_e
 
 /* ---- comparison ---------------------------------------------------------------------------------------- */
 
-/** Rounding, beside the codec's error: fp32 sums, and the tensor's type once; in plain sums once for every
- *  partial sum. */
+/** Return what rounding may add to the codec's error: sums are rounded to fp32, the result to the tensor's
+ *  type; without a codec every partial sum is. */
 static double rounding(const block_t *block, size_t i, double error)
 {
     const tw_bench_check_params_t *params = block->params;
@@ -205,8 +205,8 @@ static double rounding(const block_t *block, size_t i, double error)
     return sums + (params->codec ? 2 * unit : pow(1 + unit, params->world + 1) - 1) * magnitude;
 }
 
-/** Elements [first, last) of the block, whose error the codec bounds by element, or by the norm of a rotated
- *  group. */
+/** Count elements of [first, last) that are off by more than the codec allows: by element, or, by_norm, by
+ *  the norm of a rotated group. */
 static uint64_t count_outside(const block_t *block, const float *result, size_t first, size_t last,
                               double error, int by_norm)
 {
@@ -224,7 +224,7 @@ static uint64_t count_outside(const block_t *block, const float *result, size_t 
     return outside;
 }
 
-static void compare(const block_t *block, const float *result, double error, tw_bench_check_sums_t *sums)
+static void coll_compare(const block_t *block, const float *result, double error, tw_bench_check_sums_t *sums)
 {
     const tw_quant_codec_t *codec = block->params->codec;
     size_t at = 0;
@@ -257,10 +257,10 @@ tw_status_t tw_bench_check_shard(const tw_bench_check_params_t *params, size_t t
     }
     for (size_t at = 0; at < n; at += block.n) {
         block.n = n - at < size ? n - at : size;
-        double error = is_moved(params) ? gather(&block, tensor, first + at)
-                                        : reduce(&block, tensor, first + at, node_error);
+        double error = is_moved(params) ? coll_gather(&block, tensor, first + at)
+                                        : coll_reduce(&block, tensor, first + at, node_error);
         tw_convert_to_fp32(params->type, (const char *)result + at * elem_bytes, block.input, block.n);
-        compare(&block, block.input, error, sums);
+        coll_compare(&block, block.input, error, sums);
     }
     free(node_error);
     block_cleanup(&block);

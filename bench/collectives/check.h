@@ -8,7 +8,7 @@
 
 TW_C_BEGIN
 
-/** How the result came about. */
+/** What is needed to know which result is right. */
 typedef struct tw_bench_check_params {
     const tw_bench_data_t *data;
     tw_type_t type;
@@ -21,12 +21,12 @@ typedef struct tw_bench_check_params {
     const tw_quant_codec_t *inner; /**< two hops: codec of the first; NULL: plain */
 } tw_bench_check_params_t;
 
-/** Sums over what was checked so far; start from zeros. */
+/** Sums over all that has been checked; the caller zeroes them first. */
 typedef struct tw_bench_check_sums {
-    double err2, ref2; /**< of (result - reference)^2 and of reference^2 */
+    double err2, ref2; /**< sums of (result - reference)^2 and of reference^2 */
     double max_abs_err;
-    uint64_t n_outside;   /**< elements outside the bound, NaN among them */
-    uint64_t n_nonfinite; /**< elements whose reference is NaN or infinite: there is no bound then */
+    uint64_t n_outside;   /**< how many elements are outside the bound, NaN among them */
+    uint64_t n_nonfinite; /**< how many references are NaN or infinite: they have no bound */
 } tw_bench_check_sums_t;
 
 /** Check the shard that rank `shard` owns of a tensor, or gets in an all-to-all: result, [its elements] of

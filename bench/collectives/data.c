@@ -14,7 +14,7 @@
 #define BATCH_ELEMS 1024
 #define DESCRIPTION_BYTES 512
 
-/* Far from any tensor's row length, so that rotated versions do not line up. */
+/* Elements by which a version is rotated: far from any row length, so that versions do not line up. */
 #define ROTATION 7919u
 
 /* 2^64 over the golden ratio: its multiples are spread evenly. */
@@ -23,7 +23,7 @@
 /* What sets tensors of one kind apart from the others. */
 typedef struct kind {
     float mean, sigma;
-    int rows, columns; /* in multiples of the hidden size; rows 0: a vector */
+    int rows, columns; /* multiples of the hidden size; rows 0: the tensor is a vector */
 } kind_t;
 
 /* A layer as GPT-2 has it, in the order in which it is stored. */
@@ -45,9 +45,9 @@ static const kind_t layer[] = {
 
 /* Where a tensor's values come from. */
 typedef struct source {
-    const kind_t *kind;                  /* made */
-    size_t columns;                      /* made: length of a row */
-    const tw_safetensors_tensor_t *file; /* read */
+    const kind_t *kind;                  /* NULL: values are read from a file */
+    size_t columns;                      /* length of a row of values that are made up */
+    const tw_safetensors_tensor_t *file; /* NULL: values are made up */
 } source_t;
 
 struct tw_bench_data {
@@ -61,7 +61,7 @@ struct tw_bench_data {
 
 /* ---- shapes -------------------------------------------------------------------------------------------- */
 
-/** Of a matrix, made or read. */
+/** Length of a row of a matrix, made up or read; 0: the tensor is a vector. */
 static size_t row_elems(const source_t *source)
 {
     const tw_safetensors_tensor_t *file = source->file;
@@ -71,7 +71,7 @@ static size_t row_elems(const source_t *source)
     return source->kind->rows > 0 ? source->columns : 0;
 }
 
-static tw_status_t add_tensor(tw_bench_data_t *data, size_t n_elems, source_t source)
+static tw_status_t coll_add_tensor(tw_bench_data_t *data, size_t n_elems, source_t source)
 {
     if (data->n_tensors == data->capacity) {
         size_t capacity = data->capacity ? 2 * data->capacity : 64;
@@ -116,7 +116,7 @@ static tw_status_t make_shapes(tw_bench_data_t *data)
         size_t columns = hidden * (size_t)layer[i].columns;
         size_t n = columns * (layer[i].rows > 0 ? hidden * (size_t)layer[i].rows : 1);
         n = n < left ? n : left;
-        status = add_tensor(data, n, (source_t){.kind = &layer[i], .columns = columns});
+        status = coll_add_tensor(data, n, (source_t){.kind = &layer[i], .columns = columns});
         left -= n;
     }
     snprintf(
@@ -158,7 +158,7 @@ static tw_status_t read_shapes(tw_bench_data_t *data)
             continue;
         }
         size_t n = tensor->n_elems < left ? tensor->n_elems : left;
-        status = add_tensor(data, n, (source_t){.file = tensor});
+        status = coll_add_tensor(data, n, (source_t){.file = tensor});
         left -= n;
     }
     snprintf(data->description, DESCRIPTION_BYTES, "%zu tensors of %s (%.2f times its %zu weights)",
@@ -221,14 +221,14 @@ const char *tw_bench_data_describe(const tw_bench_data_t *data)
 /* ---- values -------------------------------------------------------------------------------------------- */
 
 /** splitmix64's finalizer: a counter in, 64 well-mixed bits out. */
-static uint64_t mix(uint64_t x)
+static uint64_t coll_mix(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return x ^ (x >> 31);
 }
 
-/** Near enough to a normal variable: the sum of four uniform ones, scaled to variance 1. */
+/** Return nearly a normal variable: the sum of four uniform ones, scaled to variance 1. */
 static float normal(uint64_t bits)
 {
     int32_t sum = (int32_t)(bits & 0xffff) + (int32_t)(bits >> 16 & 0xffff) + (int32_t)(bits >> 32 & 0xffff) +
@@ -242,8 +242,8 @@ static void make_values(const tw_bench_data_t *data, size_t tensor, int version,
                         float *out)
 {
     const source_t *source = &data->sources[tensor];
-    uint64_t key = mix(data->params.seed + GOLDEN * (uint64_t)(tensor + 1));
-    uint64_t stream = mix(key ^ (uint64_t)version << 48);
+    uint64_t key = coll_mix(data->params.seed + GOLDEN * (uint64_t)(tensor + 1));
+    uint64_t stream = coll_mix(key ^ (uint64_t)version << 48);
     size_t row = first / source->columns, left = source->columns - first % source->columns;
     float row_scale = 0;
     for (size_t i = 0; i < n; i++, left--) {
@@ -252,16 +252,16 @@ static void make_values(const tw_bench_data_t *data, size_t tensor, int version,
             left = source->columns;
         }
         if (i == 0 || left == source->columns) {
-            row_scale =
-                source->kind->sigma * (float)(0.5 + 1.5 * (double)(mix(key + ~(uint64_t)row) & 0xff) / 256.0);
+            row_scale = source->kind->sigma *
+                        (float)(0.5 + 1.5 * (double)(coll_mix(key + ~(uint64_t)row) & 0xff) / 256.0);
         }
-        uint64_t bits = mix(stream + GOLDEN * (uint64_t)(first + i)), lot = bits * GOLDEN >> 48;
+        uint64_t bits = coll_mix(stream + GOLDEN * (uint64_t)(first + i)), lot = bits * GOLDEN >> 48;
         float scale = (lot & 2047) == 0 ? row_scale * (float)(8 + (lot >> 12)) : row_scale;
         out[i] = source->kind->mean + scale * normal(bits);
     }
 }
 
-/** Elements of a file's tensor that lie together; through a copy, for they may be unaligned. */
+/** Convert elements of a file's tensor that lie together. They may be unaligned, so they are copied first. */
 static void read_values(const tw_safetensors_tensor_t *tensor, size_t first, size_t n, float *out)
 {
     uint32_t copy[BATCH_ELEMS];

@@ -11,16 +11,17 @@ TW_C_BEGIN
 /** One tensor of the set. */
 typedef struct tw_bench_tensor {
     size_t n_elems;
-    size_t row_elems; /**< of a row; 0: it has none */
-    /** of its first element in a buffer that holds the whole set; its bytes are 64-byte aligned */
+    size_t row_elems; /**< length of a row; 0: the tensor has no rows */
+    /** index of the first element in the buffer of the whole set; that element's address is a multiple of
+     *  64 bytes */
     size_t offset;
 } tw_bench_tensor_t;
 
 typedef struct tw_bench_data tw_bench_data_t;
 
 typedef struct tw_bench_data_params {
-    tw_type_t type; /**< of the values: a float type */
-    size_t n_elems; /**< in all tensors together */
+    tw_type_t type; /**< type of the values: a float type */
+    size_t n_elems; /**< sum over all tensors */
     uint64_t seed;
     /** a safetensors file whose tensors are repeated and cut to n_elems; NULL: made from the seed */
     const char *tensors;
@@ -33,15 +34,14 @@ void tw_bench_data_destroy(tw_bench_data_t *data);
 
 size_t tw_bench_data_count(const tw_bench_data_t *data);
 const tw_bench_tensor_t *tw_bench_data_tensor(const tw_bench_data_t *data, size_t index);
-/** Elements, gaps for alignment included, of a buffer that holds the whole set. */
+/** How many elements a buffer for the whole set has, gaps for alignment included. */
 size_t tw_bench_data_buffer_elems(const tw_bench_data_t *data);
-/** "26 transformer-shaped tensors with outliers, from seed 1" or "105 tensors of FILE, ...". Lives as long as
- *  data. */
+/** Describe the set for people: "105 tensors of FILE, ...". The text lives as long as data. */
 const char *tw_bench_data_describe(const tw_bench_data_t *data);
 
-/** Elements [first, first + n) of a tensor in the `version` that rank `version` reduces (0 where all ranks
- *  have the same), as `type`. From a file, version v is the tensor rotated by v steps of a fixed length, so
- *  values stay real. */
+/** Write elements [first, first + n) of a tensor to dst, as `type`: in the `version` that rank `version`
+ *  reduces (0 where all ranks have the same). From a file, version v is the tensor rotated by v steps of a
+ *  fixed length, so values stay real. */
 void tw_bench_data_fill(const tw_bench_data_t *data, size_t tensor, int version, size_t first, size_t n,
                         void *dst);
 

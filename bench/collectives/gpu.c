@@ -18,23 +18,23 @@ struct tw_bench_gpu {
     tw_bench_tensors_t host, there;
 };
 
-static tw_status_t check(cudaError_t error, const char *what)
+static tw_status_t coll_check(cudaError_t error, const char *what)
 {
     return tw_quant_cuda_status(error, what);
 }
 
 /* ---- tensors ------------------------------------------------------------------------------------------- */
 
-static tw_status_t reserve(char **memory, size_t *have, size_t bytes)
+static tw_status_t coll_reserve(char **memory, size_t *have, size_t bytes)
 {
     if (bytes <= *have) {
         return TW_OK;
     }
-    tw_status_t status = check(cudaFree(*memory), "cudaFree");
+    tw_status_t status = coll_check(cudaFree(*memory), "cudaFree");
     *memory = NULL;
     *have = 0;
     if (status == TW_OK) {
-        status = check(cudaMalloc((void **)memory, bytes), "memory for the tensors");
+        status = coll_check(cudaMalloc((void **)memory, bytes), "memory for the tensors");
     }
     *have = status == TW_OK ? bytes : 0;
     return status;
@@ -52,15 +52,15 @@ tw_status_t tw_bench_gpu_load(tw_bench_gpu_t *gpu, const tw_bench_tensors_t *hos
         tw_error("out of memory for %zu segments", host->n_segments);
         return TW_ERR_NO_MEMORY;
     }
-    TW_TRY(reserve(&there->src, &there->src_bytes, host->src_bytes));
-    TW_TRY(reserve(&there->dst, &there->dst_bytes, host->dst_bytes));
+    TW_TRY(coll_reserve(&there->src, &there->src_bytes, host->src_bytes));
+    TW_TRY(coll_reserve(&there->dst, &there->dst_bytes, host->dst_bytes));
     for (size_t s = 0; s < host->n_segments; s++) {
         there->segments[s] = host->segments[s];
         there->segments[s].src = there->src + ((const char *)host->segments[s].src - host->src);
         there->segments[s].dst = there->dst + ((char *)host->segments[s].dst - host->dst);
     }
-    return check(cudaMemcpy(there->src, host->src, host->src_bytes, cudaMemcpyHostToDevice),
-                 "copying the input");
+    return coll_check(cudaMemcpy(there->src, host->src, host->src_bytes, cudaMemcpyHostToDevice),
+                      "copying the input");
 }
 
 const tw_coll_segment_t *tw_bench_gpu_segments(const tw_bench_gpu_t *gpu)
@@ -70,14 +70,14 @@ const tw_coll_segment_t *tw_bench_gpu_segments(const tw_bench_gpu_t *gpu)
 
 tw_status_t tw_bench_gpu_poison(tw_bench_gpu_t *gpu, int byte)
 {
-    TW_TRY(check(cudaMemset(gpu->there.dst, byte, gpu->host.dst_bytes), "cudaMemset"));
-    return check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    TW_TRY(coll_check(cudaMemset(gpu->there.dst, byte, gpu->host.dst_bytes), "cudaMemset"));
+    return coll_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
 tw_status_t tw_bench_gpu_fetch(tw_bench_gpu_t *gpu)
 {
-    return check(cudaMemcpy(gpu->host.dst, gpu->there.dst, gpu->host.dst_bytes, cudaMemcpyDeviceToHost),
-                 "copying the result");
+    return coll_check(cudaMemcpy(gpu->host.dst, gpu->there.dst, gpu->host.dst_bytes, cudaMemcpyDeviceToHost),
+                      "copying the result");
 }
 
 void tw_bench_gpu_destroy(tw_bench_gpu_t *gpu)
@@ -85,10 +85,10 @@ void tw_bench_gpu_destroy(tw_bench_gpu_t *gpu)
     if (!gpu) {
         return;
     }
-    (void)check(cudaFree(gpu->there.src), "cudaFree");
-    (void)check(cudaFree(gpu->there.dst), "cudaFree");
+    (void)coll_check(cudaFree(gpu->there.src), "cudaFree");
+    (void)coll_check(cudaFree(gpu->there.dst), "cudaFree");
     if (gpu->stream) {
-        (void)check(cudaStreamDestroy(gpu->stream), "cudaStreamDestroy");
+        (void)coll_check(cudaStreamDestroy(gpu->stream), "cudaStreamDestroy");
     }
     free(gpu->there.segments);
     free(gpu);
@@ -120,14 +120,14 @@ static tw_status_t take_gpu(const tw_bench_rank_t *rank, const seat_t *seats, se
     for (int r = 0; r < rank->rank; r++) {
         device += seats[r].machine == own->machine;
     }
-    TW_TRY(check(cudaGetDeviceCount(&n_devices), "looking for a GPU"));
+    TW_TRY(coll_check(cudaGetDeviceCount(&n_devices), "looking for a GPU"));
     if (n_devices == 0) {
         tw_error("rank %d: there is no GPU here", rank->rank);
         return TW_ERR_UNSUPPORTED;
     }
-    TW_TRY(check(cudaSetDevice(device % n_devices), "cudaSetDevice"));
-    return check(cudaDeviceGetPCIBusId(own->bus, sizeof(own->bus), device % n_devices),
-                 "cudaDeviceGetPCIBusId");
+    TW_TRY(coll_check(cudaSetDevice(device % n_devices), "cudaSetDevice"));
+    return coll_check(cudaDeviceGetPCIBusId(own->bus, sizeof(own->bus), device % n_devices),
+                      "cudaDeviceGetPCIBusId");
 }
 
 /** Most ranks that share a GPU. A rank without one says so to the others, so that nobody waits for it. */
@@ -135,11 +135,11 @@ static tw_status_t find_gpus(tw_bench_rank_t *rank, int *most)
 {
     seat_t own = {.machine = machine_id()};
     seat_t *seats = calloc((size_t)rank->world, sizeof(*seats));
-    tw_status_t status = seats ? tw_bench_gather(rank, &own, sizeof(own), seats)
+    tw_status_t status = seats ? bench_gather(rank->coll, &own, sizeof(own), seats)
                                : tw_bench_no_memory(rank, (size_t)rank->world * sizeof(*seats));
     tw_status_t found = status == TW_OK ? take_gpu(rank, seats, &own) : status;
     if (status == TW_OK) {
-        status = tw_bench_gather(rank, &own, sizeof(own), seats);
+        status = bench_gather(rank->coll, &own, sizeof(own), seats);
     }
     *most = 0;
     for (int a = 0; a < rank->world && status == TW_OK; a++) {
@@ -172,7 +172,7 @@ static void prepare_nccl(const tw_bench_rank_t *rank, int is_shared)
     }
 }
 
-static void describe(tw_bench_rank_t *rank, int most)
+static void coll_gpu_describe(tw_bench_rank_t *rank, int most)
 {
     struct cudaDeviceProp properties;
     char name[NAME_BYTES] = "GPU";
@@ -210,8 +210,8 @@ tw_status_t tw_bench_gpu_create(tw_bench_rank_t *rank)
     if (over_nccl) {
         prepare_nccl(rank, most > 1);
     }
-    tw_status_t status =
-        check(cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    tw_status_t status = coll_check(cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking),
+                                    "cudaStreamCreateWithFlags");
     if (status == TW_OK) {
         status = tw_coll_create(&params, &rank->measured);
     }
@@ -221,7 +221,7 @@ tw_status_t tw_bench_gpu_create(tw_bench_rank_t *rank)
     }
     rank->gpu = gpu;
     rank->stream = gpu->stream;
-    describe(rank, most);
+    coll_gpu_describe(rank, most);
     return TW_OK;
 }
 

@@ -10,6 +10,12 @@
 /* Of measured operations, over all sizes. */
 #define BUDGET_SEC 60.0
 
+tw_status_t tw_bench_no_memory(const tw_bench_rank_t *rank, size_t bytes)
+{
+    tw_error("rank %d: out of memory, for %zu bytes", rank->rank, bytes);
+    return TW_ERR_NO_MEMORY;
+}
+
 /* ---- a rank -------------------------------------------------------------------------------------------- */
 
 static tw_status_t rank_init_nodes(tw_bench_rank_t *rank)
@@ -172,7 +178,7 @@ static void check_environment(const tw_bench_rank_t *rank)
 }
 
 /** Rank 0 answers for the table. */
-static int run_rank(const tw_bench_options_t *options)
+static int coll_run_rank(const tw_bench_options_t *options)
 {
     tw_bench_rank_t rank;
     FILE *json = NULL;
@@ -196,7 +202,7 @@ static int run_rank(const tw_bench_options_t *options)
 /* ---- the program --------------------------------------------------------------------------------------- */
 
 /** This program again, as every rank of a cluster. */
-static int run_cluster(const tw_bench_options_t *options, char **argv)
+static int coll_run_cluster(const tw_bench_options_t *options, char **argv)
 {
     tw_cluster_params_t params = {.n_nodes = options->n_nodes,
                                   .ranks_per_node = options->ranks_per_node,
@@ -210,5 +216,5 @@ int tw_bench_main(tw_coll_op_t op, int argc, char **argv)
 {
     tw_bench_options_t options;
     tw_bench_options_parse(&options, op, argc, argv);
-    return tw_job_launched() ? run_rank(&options) : run_cluster(&options, argv);
+    return tw_job_launched() ? coll_run_rank(&options) : coll_run_cluster(&options, argv);
 }

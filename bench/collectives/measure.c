@@ -88,12 +88,12 @@ static tw_status_t one_iteration(run_t *run, mode_run_t *m, double *sec)
     tw_bench_rank_t *rank = run->rank;
     snapshot_t before, after;
     uint64_t op_bytes = 0;
-    TW_TRY(tw_bench_barrier(rank));
+    TW_TRY(bench_barrier(rank->coll));
     TW_TRY(snapshot_take(rank, &before));
-    TW_TRY(tw_bench_barrier(rank));
+    TW_TRY(bench_barrier(rank->coll));
     TW_TRY(spend_bursts(run));
     TW_TRY(timed_op(run, m, sec, &op_bytes));
-    TW_TRY(tw_bench_barrier(rank));
+    TW_TRY(bench_barrier(rank->coll));
     TW_TRY(snapshot_take(rank, &after));
     if (rank->gpu) {
         TW_TRY(tw_bench_gpu_fetch(rank->gpu));
@@ -161,7 +161,7 @@ static tw_status_t check_result(run_t *run, mode_run_t *m)
 }
 
 /** What is planned, and nothing that looks like a result yet. */
-static tw_status_t prepare(run_t *run, mode_run_t *m)
+static tw_status_t coll_prepare(run_t *run, mode_run_t *m)
 {
     tw_bench_rank_t *rank = run->rank;
     memset(run->dst, POISON, run->dst_bytes);
@@ -175,7 +175,7 @@ static tw_status_t prepare(run_t *run, mode_run_t *m)
 static tw_status_t warm_up(run_t *run, mode_run_t *m)
 {
     uint64_t nonfinite = tw_coll_nonfinite_blocks(run->rank->measured);
-    TW_TRY(prepare(run, m));
+    TW_TRY(coll_prepare(run, m));
     TW_TRY(one_iteration(run, m, &m->warm_sec));
     m->summary.nonfinite_blocks = tw_coll_nonfinite_blocks(run->rank->measured) - nonfinite;
     return check_result(run, m);
@@ -200,16 +200,11 @@ static void show_progress(const run_t *run, const mode_run_t *m, int done)
 static tw_status_t choose_iters(run_t *run, double budget_sec)
 {
     const tw_bench_options_t *options = run->rank->options;
-    double own = 0, slowest = 0, *all = calloc((size_t)run->rank->world, sizeof(*all));
+    double own = 0, slowest;
     for (size_t i = 0; i < options->n_modes; i++) {
         own += run->modes[i].warm_sec;
     }
-    tw_status_t status = all ? tw_bench_gather(run->rank, &own, sizeof(own), all)
-                             : tw_bench_no_memory(run->rank, (size_t)run->rank->world * sizeof(*all));
-    for (int r = 0; status == TW_OK && r < run->rank->world; r++) {
-        slowest = fmax(slowest, all[r]);
-    }
-    free(all);
+    tw_status_t status = bench_most(run->rank->coll, own, &slowest);
     slowest = fmax(slowest, 1e-9);
     double most = (double)options->iters * TW_BENCH_SMALL_MORE;
     double asked = fmin(most, fmax(options->iters, floor(SMALL_SEC / slowest)));

@@ -16,7 +16,7 @@
 /** Adds the counters of a line "  eth0: rx_bytes rx_packets 6 others tx_bytes tx_packets 6 others". 0: not of
  *                                 this device, which
  *  is the first `n` characters; -1: malformed. */
-static int add_line(const char *line, const char *device, size_t n, tw_netdev_counters_t *out)
+static int coll_add_line(const char *line, const char *device, size_t n, tw_netdev_counters_t *out)
 {
     tw_netdev_counters_t one;
     line += strspn(line, " ");
@@ -37,7 +37,7 @@ static int add_line(const char *line, const char *device, size_t n, tw_netdev_co
 static tw_status_t add_device(const char *text, const char *device, size_t n, tw_netdev_counters_t *out)
 {
     for (const char *line = text; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
-        int found = add_line(line, device, n, out);
+        int found = coll_add_line(line, device, n, out);
         if (found != 0) {
             return found > 0 ? TW_OK : TW_ERR_FORMAT;
         }

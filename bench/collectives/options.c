@@ -47,7 +47,7 @@ static void add_size(struct argp_state *state, const tw_flag_t *flag, void *ctx,
     }
 }
 
-static void take_sizes(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
+static void coll_take_sizes(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
 {
     ((tw_bench_options_t *)ctx)->n_sizes = 0;
     tw_flag_each(state, flag, ctx, list, add_size);
@@ -160,7 +160,7 @@ static const tw_flag_t flag_list[] = {
                TW_CONFIG_STRING, 0, 0, 0, NULL},
      .letter = 's',
      .group = 2,
-     .take = take_sizes},
+     .take = coll_take_sizes},
     {.field = {"modes", NULL, "LIST",
                "Of plain, lossless, int8, int4 (default: all; with --device cuda all but lossless)",
                TW_CONFIG_STRING, 0, 0, 0, NULL},
@@ -235,7 +235,7 @@ static void check_memory(struct argp_state *state, const tw_bench_options_t *opt
     }
 }
 
-static void check(struct argp_state *state, void *ctx)
+static void coll_options_check(struct argp_state *state, void *ctx)
 {
     tw_bench_options_t *options = ctx;
     for (int mode = 0, none = options->n_modes == 0; none && mode < TW_BENCH_MODE_COUNT; mode++) {
@@ -257,8 +257,10 @@ void tw_bench_options_parse(tw_bench_options_t *options, tw_coll_op_t op, int ar
 {
     char doc[sizeof(after_doc) + 128];
     snprintf(doc, sizeof(doc), "%s%s", op_docs[op], after_doc);
-    const tw_flags_t flags = {
-        .flags = flag_list, .n_flags = sizeof(flag_list) / sizeof(flag_list[0]), .doc = doc, .check = check};
+    const tw_flags_t flags = {.flags = flag_list,
+                              .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
+                              .doc = doc,
+                              .check = coll_options_check};
     *options = (tw_bench_options_t){.op = op};
     tw_flags_read(&flags, argc, argv, options);
 }

@@ -27,39 +27,39 @@ typedef struct {
 #define AT(member) offsetof(line_t, member)
 
 static const bench_column_t columns[] = {
-    {"op", NULL, NULL, BENCH_STRING, AT(op), 0, 0},
-    {"bytes", "bytes", "%10lld", BENCH_SIZE, AT(bytes), 0, 0},
-    {"mode", "mode", "%-8s", BENCH_STRING, AT(mode), 0, 0},
-    {NULL, "algorithm", "%-18s", BENCH_STRING, AT(algorithm), 0, 0},
-    {"algo", NULL, NULL, BENCH_STRING, AT(algo), 0, 0},
-    {"type", NULL, NULL, BENCH_STRING, AT(type), 0, 0},
-    {"nodes", NULL, NULL, BENCH_INT, AT(nodes), 0, 0},
-    {"ranks_per_node", NULL, NULL, BENCH_INT, AT(ranks_per_node), 0, 0},
-    {"link_bps", NULL, NULL, BENCH_INT64, AT(link_bps), 0, 0},
-    {"time_us_median", "median, us", "%10.1f", BENCH_DOUBLE, AT(us_median), 0, 0},
-    {"time_us_min", "min, us", "%9.1f", BENCH_DOUBLE, AT(us_min), 0, 0},
-    {"time_us_max", "max, us", "%9.1f", BENCH_DOUBLE, AT(us_max), 0, 0},
-    {"algbw_GBps", "alg GB/s", "%8.3f", BENCH_DOUBLE, AT(algbw), 0, 0},
-    {"busbw_GBps", "bus GB/s", "%8.3f", BENCH_DOUBLE, AT(busbw), 0, 0},
-    {"inter_node_bytes", "inter-node", "%11lld", BENCH_UINT64, AT(inter_node_bytes), 0, 0},
-    {"link_utilization", "link, %", "%7.1f", BENCH_DOUBLE, AT(utilization), 100, 0},
-    {"speedup", "speed-up", "%8.2f", BENCH_DOUBLE, AT(speedup), 0, 0},
-    {"rel_rmse", "rel. RMSE", "%9.2e", BENCH_DOUBLE, AT(rel_rmse), 0, 0},
-    {"max_abs_err", NULL, NULL, BENCH_DOUBLE, AT(max_abs_err), 0, 0},
-    {"identical", "same bits", "%9s", BENCH_BOOL, AT(identical), 0, 0},
-    {"ok", "ok", "%3s", BENCH_BOOL, AT(ok), 0, 0},
-    {"quantized", NULL, NULL, BENCH_BOOL, AT(quantized), 0, 0},
-    {"iters", NULL, NULL, BENCH_INT, AT(iters), 0, 0},
-    {"block", NULL, NULL, BENCH_INT, AT(block), 0, 0},
-    {"inner", NULL, NULL, BENCH_STRING, AT(inner), 0, 0},
-    {"hadamard", NULL, NULL, BENCH_BOOL, AT(hadamard), 0, 0},
-    {"model_us", NULL, NULL, BENCH_DOUBLE, AT(model_us), 0, 0},
-    {"tcp_bps", NULL, NULL, BENCH_INT64, AT(tcp_bps), 0, 0},
-    {"congestion", NULL, NULL, BENCH_STRING, AT(congestion), 0, 0},
-    {"device", NULL, NULL, BENCH_STRING, AT(device), 0, 0},
-    {"transport", NULL, NULL, BENCH_STRING, AT(transport), 0, 0},
-    {"data", NULL, NULL, BENCH_STRING, AT(data), 0, 0},
-    {"note", NULL, NULL, BENCH_STRING, AT(note), 0, 0},
+    {"op", NULL, NULL, BENCH_STRING, AT(op), 0},
+    {"bytes", "bytes", "%10lld", BENCH_SIZE, AT(bytes), 0},
+    {"mode", "mode", "%-8s", BENCH_STRING, AT(mode), 0},
+    {NULL, "algorithm", "%-18s", BENCH_STRING, AT(algorithm), 0},
+    {"algo", NULL, NULL, BENCH_STRING, AT(algo), 0},
+    {"type", NULL, NULL, BENCH_STRING, AT(type), 0},
+    {"nodes", NULL, NULL, BENCH_INT, AT(nodes), 0},
+    {"ranks_per_node", NULL, NULL, BENCH_INT, AT(ranks_per_node), 0},
+    {"link_bps", NULL, NULL, BENCH_INT64, AT(link_bps), 0},
+    {"time_us_median", "median, us", "%10.1f", BENCH_DOUBLE, AT(us_median), 0},
+    {"time_us_min", "min, us", "%9.1f", BENCH_DOUBLE, AT(us_min), 0},
+    {"time_us_max", "max, us", "%9.1f", BENCH_DOUBLE, AT(us_max), 0},
+    {"algbw_GBps", "alg GB/s", "%8.3f", BENCH_DOUBLE, AT(algbw), 0},
+    {"busbw_GBps", "bus GB/s", "%8.3f", BENCH_DOUBLE, AT(busbw), 0},
+    {"inter_node_bytes", "inter-node", "%11lld", BENCH_UINT64, AT(inter_node_bytes), 0},
+    {"link_utilization", "link, %", "%7.1f", BENCH_DOUBLE, AT(utilization), 100},
+    {"speedup", "speed-up", "%8.2f", BENCH_DOUBLE, AT(speedup), 0},
+    {"rel_rmse", "rel. RMSE", "%9.2e", BENCH_DOUBLE, AT(rel_rmse), 0},
+    {"max_abs_err", NULL, NULL, BENCH_DOUBLE, AT(max_abs_err), 0},
+    {"identical", "same bits", "%9s", BENCH_BOOL, AT(identical), 0},
+    {"ok", "ok", "%3s", BENCH_BOOL, AT(ok), 0},
+    {"quantized", NULL, NULL, BENCH_BOOL, AT(quantized), 0},
+    {"iters", NULL, NULL, BENCH_INT, AT(iters), 0},
+    {"block", NULL, NULL, BENCH_INT, AT(block), 0},
+    {"inner", NULL, NULL, BENCH_STRING, AT(inner), 0},
+    {"hadamard", NULL, NULL, BENCH_BOOL, AT(hadamard), 0},
+    {"model_us", NULL, NULL, BENCH_DOUBLE, AT(model_us), 0},
+    {"tcp_bps", NULL, NULL, BENCH_INT64, AT(tcp_bps), 0},
+    {"congestion", NULL, NULL, BENCH_STRING, AT(congestion), 0},
+    {"device", NULL, NULL, BENCH_STRING, AT(device), 0},
+    {"transport", NULL, NULL, BENCH_STRING, AT(transport), 0},
+    {"data", NULL, NULL, BENCH_STRING, AT(data), 0},
+    {"note", NULL, NULL, BENCH_STRING, AT(note), 0},
 };
 
 static const bench_table_t table = {
@@ -124,7 +124,7 @@ void tw_bench_report_head(const tw_bench_report_t *report)
 }
 
 /** Why the row is not what its mode says, or what is wrong with it. */
-static void describe(const tw_bench_row_t *row, int declined, char *text, size_t text_bytes)
+static void coll_describe(const tw_bench_row_t *row, int declined, char *text, size_t text_bytes)
 {
     const char *why = row->fault ? row->fault : declined ? row->reason : "";
     snprintf(text, text_bytes, *why ? "  (%s)" : "%s", why);
@@ -137,7 +137,7 @@ tw_status_t tw_bench_report_row(const tw_bench_report_t *report, const tw_bench_
     double bandwidth = (double)row->bytes / row->us_median * 1e-3;
     char algorithm[64], note[TW_BENCH_REASON_BYTES + 8];
     snprintf(algorithm, sizeof(algorithm), "%s%s", declined ? "plain " : "", row->plan.algo);
-    describe(row, declined, note, sizeof(note));
+    coll_describe(row, declined, note, sizeof(note));
     const line_t line = {.op = tw_coll_op_name(options->op),
                          .mode = tw_bench_mode_name(row->mode),
                          .algo = row->plan.algo,

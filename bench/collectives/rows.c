@@ -13,7 +13,7 @@ static tw_status_t slowest_times(run_t *run, mode_run_t *m, double *us)
     if (!all) {
         return tw_bench_no_memory(run->rank, n * world * sizeof(*all));
     }
-    tw_status_t status = tw_bench_gather(run->rank, m->times_us, n * sizeof(*us), all);
+    tw_status_t status = bench_gather(run->rank->coll, m->times_us, n * sizeof(*us), all);
     for (size_t i = 0; i < n; i++) {
         us[i] = 0;
         for (size_t r = 0; r < world; r++) {
@@ -74,7 +74,8 @@ static int is_gathered(tw_coll_op_t op)
     return op == TW_COLL_ALLGATHER || op == TW_COLL_ALLREDUCE;
 }
 
-static void judge(const tw_bench_rank_t *rank, const summary_t *all, int wire_agrees, tw_bench_row_t *row)
+static void coll_judge(const tw_bench_rank_t *rank, const summary_t *all, int wire_agrees,
+                       tw_bench_row_t *row)
 {
     tw_bench_check_sums_t sums = {0};
     uint64_t nonfinite = 0;
@@ -108,14 +109,14 @@ tw_status_t tw_bench_make_row(run_t *run, mode_run_t *m, tw_bench_row_t *row)
     *row = (tw_bench_row_t){.mode = m->mode, .bytes = run->bytes, .plan = m->plan, .iters = run->n_iters};
     memcpy(row->reason, m->reason, sizeof(row->reason));
     summary_t *all = calloc((size_t)rank->world, sizeof(*all));
-    tw_status_t status = all ? tw_bench_gather(rank, &m->summary, sizeof(*all), all)
+    tw_status_t status = all ? bench_gather(rank->coll, &m->summary, sizeof(*all), all)
                              : tw_bench_no_memory(rank, (size_t)rank->world * sizeof(*all));
     if (status == TW_OK) {
         int wire_agrees = 1;
         for (int n = 0; n < rank->n_nodes; n++) {
             wire_agrees &= join_node(rank, all, n, row);
         }
-        judge(rank, all, wire_agrees, row);
+        coll_judge(rank, all, wire_agrees, row);
         status = set_times(run, m, row);
     }
     free(all);

@@ -9,13 +9,13 @@ TW_C_BEGIN
 
 /* What one rank found out about a mode, for all the others. */
 typedef struct summary {
-    uint64_t op_bytes, planned_bytes; /* sent to other nodes, per operation */
-    uint64_t spared_bytes;            /* of what was planned, by lossless messages, per operation */
+    uint64_t op_bytes, planned_bytes; /* what an operation sends to other nodes, counted and planned */
+    uint64_t spared_bytes;            /* how much less than planned lossless messages are, per operation */
     uint64_t hash;
-    uint64_t n_unsteady; /* iterations that sent other bytes, or left another result, than the first */
+    uint64_t n_unsteady; /* how many iterations sent other bytes, or had another result, than the first */
     uint64_t nonfinite_blocks;
-    uint64_t loop_bytes, loop_messages, n_pauses; /* around operations and barriers */
-    tw_netdev_counters_t device;                  /* leaders: the interface's counters over the same time */
+    uint64_t loop_bytes, loop_messages, n_pauses; /* counted around operations with their barriers */
+    tw_netdev_counters_t device; /* of a node's first rank: what the interface counted meanwhile */
     tw_bench_check_sums_t sums;
 } summary_t;
 

@@ -22,12 +22,12 @@ typedef struct collnet_options {
     const char *json; /**< NULL: none */
 } collnet_options_t;
 
-/** One way to do it in one mode. */
+/** One way to do the all-reduce, in one mode. */
 typedef struct collnet_way {
     const char *mode;
     tw_quant_codec_t codec;
-    int is_plain;                                       /**< it has no codec */
-    void *context, *comm, *send_mhandle, *recv_mhandle; /**< of the collnet; NULL: the library's own */
+    int is_plain;                                       /**< 1: there is no codec */
+    void *context, *comm, *send_mhandle, *recv_mhandle; /**< made by the plugin; NULL: the library does it */
     double sec[COLLNET_ITERS_MAX];
     double rel_rmse;
     int identical;
@@ -39,26 +39,24 @@ typedef struct collnet_rank {
     int rank, world;
     size_t n_elems;
     uint16_t *input, *send, *recv;           /**< [n_elems] bf16 */
-    float *sum;                              /**< [n_elems] what must come of it */
+    float *sum;                              /**< [n_elems] what the result must be */
     collnet_way_t ways[2 * COLLNET_N_MODES]; /**< the library's and the collnet's, by mode */
 } collnet_rank_t;
 
 /* ---- rank.c -------------------------------------------------------------------------------------------- */
 
-/** Join the job, make the tensors, and connect all ways. Collective; collnet_rank_cleanup ends it, also
- *  after an error. Errors are logged, here and below. */
+/** Join the job and make the tensors. Collective; collnet_rank_cleanup ends it, also after an error.
+ *  Errors are logged, here and below. */
 tw_status_t collnet_rank_init(collnet_rank_t *rank, const collnet_options_t *options);
 void collnet_rank_cleanup(collnet_rank_t *rank);
-/** Gather `bytes` of every rank, over the library's communicator. */
-tw_status_t collnet_gather(collnet_rank_t *rank, const void *own, size_t bytes, void *all);
-tw_status_t collnet_barrier(collnet_rank_t *rank);
 
 /* ---- way.c --------------------------------------------------------------------------------------------- */
 
-/** Let the way go through the plugin. Collective. */
-tw_status_t collnet_way_connect(collnet_rank_t *rank, collnet_way_t *way);
-/** Collective: each waits for the others. Nothing to do for the library's own ways. */
-void collnet_way_disconnect(collnet_way_t *way);
+/** Set all ways, and connect those that go through the plugin. Collective; collnet_ways_disconnect ends
+ *  it, also after an error. */
+tw_status_t collnet_ways_connect(collnet_rank_t *rank);
+/** Collective: each waits for the others. */
+void collnet_ways_disconnect(collnet_rank_t *rank);
 /** Do it once and note the time; iter < 0: check what comes of it instead. Collective. */
 tw_status_t collnet_way_measure(collnet_rank_t *rank, collnet_way_t *way, int iter);
 

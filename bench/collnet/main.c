@@ -59,13 +59,16 @@ static tw_status_t measure_all(collnet_rank_t *rank)
     return TW_OK;
 }
 
-static int run_rank(const collnet_options_t *options)
+static int collnet_run_rank(const collnet_options_t *options)
 {
     static collnet_rank_t rank;
     FILE *json = NULL;
     int n_bad = 0;
     tw_status_t status = collnet_rank_init(&rank, options);
 
+    if (status == TW_OK) {
+        status = collnet_ways_connect(&rank);
+    }
     if (status == TW_OK && rank.rank == 0) {
         status = bench_json_open(options->json, BENCH_JSON_APPEND, &json);
     }
@@ -76,6 +79,7 @@ static int run_rank(const collnet_options_t *options)
         n_bad = collnet_print_lines(&rank, json);
     }
     status = bench_json_close(options->json, json, status);
+    collnet_ways_disconnect(&rank);
     collnet_rank_cleanup(&rank);
     return status != TW_OK || n_bad > 0;
 }
@@ -91,7 +95,7 @@ int main(int argc, char **argv)
 
     tw_flags_read(&flags, argc, argv, &options);
     if (tw_job_launched()) {
-        return run_rank(&options);
+        return collnet_run_rank(&options);
     }
     const tw_cluster_params_t params = {.n_nodes = options.n_nodes,
                                         .ranks_per_node = 1,

@@ -5,24 +5,8 @@
 
 #include "bench/collnet/collnet.h"
 
-static const char *const modes[COLLNET_N_MODES] = {"plain", "lossless", "int8", "int4"};
-
-tw_status_t collnet_gather(collnet_rank_t *rank, const void *own, size_t bytes, void *all)
-{
-    tw_coll_segment_t segment = {.src = own, .dst = all, .n_elems = bytes * (size_t)rank->world};
-    tw_coll_args_t args = {
-        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
-    return tw_coll_run(rank->coll, &args);
-}
-
-tw_status_t collnet_barrier(collnet_rank_t *rank)
-{
-    char own = 0, all[COLLNET_RANKS_MAX];
-    return collnet_gather(rank, &own, 1, all);
-}
-
 /** Bell-shaped enough: the sum of four uniform numbers. */
-static float value_of(uint64_t rank, uint64_t i)
+static float rank_value(uint64_t rank, uint64_t i)
 {
     uint64_t key[2] = {rank, i}, bits = XXH3_64bits(key, sizeof(key));
 
@@ -31,12 +15,12 @@ static float value_of(uint64_t rank, uint64_t i)
                    2.0);
 }
 
-static void fill(collnet_rank_t *rank)
+static void rank_fill(collnet_rank_t *rank)
 {
     for (size_t i = 0; i < rank->n_elems; i++) {
         rank->sum[i] = 0;
         for (int r = 0; r < rank->world; r++) {
-            float value = value_of((uint64_t)r, i);
+            float value = rank_value((uint64_t)r, i);
             uint16_t stored;
             tw_convert_from_fp32(TW_TYPE_BF16, &value, 1, &stored, 1);
             tw_convert_to_fp32(TW_TYPE_BF16, &stored, &value, 1);
@@ -68,22 +52,12 @@ tw_status_t collnet_rank_init(collnet_rank_t *rank, const collnet_options_t *opt
         tw_error("rank %d: out of memory for %zu elements", rank->rank, n);
         return TW_ERR_NO_MEMORY;
     }
-    fill(rank);
-    for (size_t i = 0; i < 2 * COLLNET_N_MODES; i++) {
-        collnet_way_t *way = &rank->ways[i];
-        way->mode = modes[i / 2];
-        way->is_plain = i < 2;
-        TW_TRY(way->is_plain ? TW_OK : tw_quant_codec_parse(way->mode, &way->codec));
-        TW_TRY(i % 2 == 1 ? collnet_way_connect(rank, way) : TW_OK);
-    }
+    rank_fill(rank);
     return TW_OK;
 }
 
 void collnet_rank_cleanup(collnet_rank_t *rank)
 {
-    for (size_t i = 0; i < 2 * COLLNET_N_MODES; i++) {
-        collnet_way_disconnect(&rank->ways[i]);
-    }
     tw_coll_destroy(rank->coll);
     free(rank->input);
     free(rank->send);

@@ -25,18 +25,18 @@ typedef struct {
 #define ROW(member) offsetof(row_t, member)
 
 static const bench_column_t columns[] = {
-    {"by", "by", "%9s", BENCH_STRING, ROW(by), 0, 0},
-    {"mode", "mode", "%8s", BENCH_STRING, ROW(mode), 0, 0},
-    {"nodes", NULL, NULL, BENCH_INT, ROW(n_nodes), 0, 0},
-    {"bytes", NULL, NULL, BENCH_SIZE, ROW(bytes), 0, 0},
-    {"window", NULL, NULL, BENCH_SIZE, ROW(window_bytes), 0, 0},
-    {"in_flight", NULL, NULL, BENCH_INT, ROW(in_flight), 0, 0},
-    {"link_bps", NULL, NULL, BENCH_DOUBLE, ROW(link_bps), 0, 0},
-    {"us_median", "median, us", "%13.1f", BENCH_DOUBLE, ROW(us), 0, 0},
-    {"speedup", "speed-up", "%9.2f", BENCH_DOUBLE, ROW(speedup), 0, 0},
-    {"rel_rmse", "relative RMSE", "%14.2e", BENCH_DOUBLE, ROW(rel_rmse), 0, 0},
-    {"identical", "same bits", "%10s", BENCH_BOOL, ROW(identical), 0, 0},
-    {"ok", "ok", "%3s", BENCH_BOOL, ROW(ok), 0, 0},
+    {"by", "by", "%9s", BENCH_STRING, ROW(by), 0},
+    {"mode", "mode", "%8s", BENCH_STRING, ROW(mode), 0},
+    {"nodes", NULL, NULL, BENCH_INT, ROW(n_nodes), 0},
+    {"bytes", NULL, NULL, BENCH_SIZE, ROW(bytes), 0},
+    {"window", NULL, NULL, BENCH_SIZE, ROW(window_bytes), 0},
+    {"in_flight", NULL, NULL, BENCH_INT, ROW(in_flight), 0},
+    {"link_bps", NULL, NULL, BENCH_DOUBLE, ROW(link_bps), 0},
+    {"us_median", "median, us", "%13.1f", BENCH_DOUBLE, ROW(us), 0},
+    {"speedup", "speed-up", "%9.2f", BENCH_DOUBLE, ROW(speedup), 0},
+    {"rel_rmse", "relative RMSE", "%14.2e", BENCH_DOUBLE, ROW(rel_rmse), 0},
+    {"identical", "same bits", "%10s", BENCH_BOOL, ROW(identical), 0},
+    {"ok", "ok", "%3s", BENCH_BOOL, ROW(ok), 0},
 };
 
 static const bench_table_t table = {

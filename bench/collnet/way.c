@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "bench/collnet/collnet.h"
+#include "bench/exchange.h"
 #include "cluster/cluster.h"
 #include "plugin/nccl/abi/collnet.h"
 
@@ -17,21 +18,21 @@ extern const tw_nccl_collnet_v12_t ncclCollNetPlugin_v12;
 
 /* ---- connections --------------------------------------------------------------------------------------- */
 
-static tw_status_t failed(const char *what, tw_nccl_result_t result)
+static tw_status_t way_failed(const char *what, tw_nccl_result_t result)
 {
     tw_error("collnet: %s: %d", what, (int)result);
     return TW_ERR_INTERNAL;
 }
 
-#define PLUGIN(what, call)                 \
-    do {                                   \
-        tw_nccl_result_t result_ = (call); \
-        if (result_ != TW_NCCL_SUCCESS) {  \
-            return failed(what, result_);  \
-        }                                  \
+#define PLUGIN(what, call)                    \
+    do {                                      \
+        tw_nccl_result_t result_ = (call);    \
+        if (result_ != TW_NCCL_SUCCESS) {     \
+            return way_failed(what, result_); \
+        }                                     \
     } while (0)
 
-tw_status_t collnet_way_connect(collnet_rank_t *rank, collnet_way_t *way)
+static tw_status_t way_connect(collnet_rank_t *rank, collnet_way_t *way)
 {
     const tw_nccl_collnet_v12_t *net = &ncclCollNetPlugin_v12;
     char own[TW_NCCL_HANDLE_BYTES], all[COLLNET_RANKS_MAX * TW_NCCL_HANDLE_BYTES];
@@ -43,7 +44,7 @@ tw_status_t collnet_way_connect(collnet_rank_t *rank, collnet_way_t *way)
     }
     PLUGIN("init", net->init(&way->context, 1, NULL));
     PLUGIN("listen", net->listen(way->context, 0, own, &listener));
-    TW_TRY(collnet_gather(rank, own, sizeof(own), all));
+    TW_TRY(bench_gather(rank->coll, own, sizeof(own), all));
     for (int r = 0; r < rank->world; r++) {
         handles[r] = all + (size_t)r * sizeof(own);
     }
@@ -55,22 +56,36 @@ tw_status_t collnet_way_connect(collnet_rank_t *rank, collnet_way_t *way)
     return TW_OK;
 }
 
-void collnet_way_disconnect(collnet_way_t *way)
+tw_status_t collnet_ways_connect(collnet_rank_t *rank)
+{
+    static const char *const modes[COLLNET_N_MODES] = {"plain", "lossless", "int8", "int4"};
+    for (size_t i = 0; i < 2 * COLLNET_N_MODES; i++) {
+        collnet_way_t *way = &rank->ways[i];
+        way->mode = modes[i / 2];
+        way->is_plain = i < 2;
+        TW_TRY(way->is_plain ? TW_OK : tw_quant_codec_parse(way->mode, &way->codec));
+        TW_TRY(i % 2 == 1 ? way_connect(rank, way) : TW_OK);
+    }
+    return TW_OK;
+}
+
+void collnet_ways_disconnect(collnet_rank_t *rank)
 {
     const tw_nccl_collnet_v12_t *net = &ncclCollNetPlugin_v12;
-
-    if (way->comm) {
-        (void)net->dereg_mr(way->comm, way->send_mhandle);
-        (void)net->dereg_mr(way->comm, way->recv_mhandle);
-        (void)net->close_coll(way->comm);
-        (void)net->finalize(way->context);
+    for (collnet_way_t *way = rank->ways; way < rank->ways + 2 * COLLNET_N_MODES; way++) {
+        if (way->comm) {
+            (void)net->dereg_mr(way->comm, way->send_mhandle);
+            (void)net->dereg_mr(way->comm, way->recv_mhandle);
+            (void)net->close_coll(way->comm);
+            (void)net->finalize(way->context);
+        }
     }
 }
 
 /* ---- operations ---------------------------------------------------------------------------------------- */
 
 /** Windows in order, so many at a time; the oldest is asked for. */
-static tw_status_t run_collnet(collnet_rank_t *rank, collnet_way_t *way)
+static tw_status_t way_run_collnet(collnet_rank_t *rank, collnet_way_t *way)
 {
     const tw_nccl_collnet_v12_t *net = &ncclCollNetPlugin_v12;
     const size_t window = rank->options->window_bytes / sizeof(*rank->send);
@@ -101,7 +116,7 @@ static tw_status_t run_collnet(collnet_rank_t *rank, collnet_way_t *way)
     return TW_OK;
 }
 
-static tw_status_t run_library(collnet_rank_t *rank, collnet_way_t *way)
+static tw_status_t way_run_library(collnet_rank_t *rank, collnet_way_t *way)
 {
     tw_coll_segment_t segment = {.src = rank->send, .dst = rank->recv, .n_elems = rank->n_elems};
     tw_coll_args_t args = {.op = TW_COLL_ALLREDUCE,
@@ -114,7 +129,7 @@ static tw_status_t run_library(collnet_rank_t *rank, collnet_way_t *way)
     return tw_coll_run(rank->coll, &args);
 }
 
-static double error_of(const collnet_rank_t *rank)
+static double way_error_of(const collnet_rank_t *rank)
 {
     double off = 0, all = 0;
 
@@ -127,21 +142,21 @@ static double error_of(const collnet_rank_t *rank)
     return sqrt(off / all);
 }
 
-static tw_status_t check(collnet_rank_t *rank, collnet_way_t *way)
+static tw_status_t way_check(collnet_rank_t *rank, collnet_way_t *way)
 {
     uint64_t own = XXH3_64bits(rank->recv, rank->n_elems * sizeof(*rank->recv)), all[COLLNET_RANKS_MAX];
 
-    TW_TRY(collnet_gather(rank, &own, sizeof(own), all));
+    TW_TRY(bench_gather(rank->coll, &own, sizeof(own), all));
     way->identical = 1;
     for (int r = 0; r < rank->world; r++) {
         way->identical &= all[r] == all[0];
     }
-    way->rel_rmse = error_of(rank);
+    way->rel_rmse = way_error_of(rank);
     return TW_OK;
 }
 
 /** A link that was idle lets a burst pass: an operation that nobody measures takes it. */
-static tw_status_t spend_burst(collnet_rank_t *rank)
+static tw_status_t way_spend_burst(collnet_rank_t *rank)
 {
     size_t bytes = tw_cluster_burst_bytes(rank->options->link_bps);
     size_t n = bytes / sizeof(*rank->send) < rank->n_elems ? bytes / sizeof(*rank->send) : rank->n_elems;
@@ -155,14 +170,14 @@ static tw_status_t spend_burst(collnet_rank_t *rank)
 tw_status_t collnet_way_measure(collnet_rank_t *rank, collnet_way_t *way, int iter)
 {
     memcpy(rank->send, rank->input, rank->n_elems * sizeof(*rank->send)); /* a codec leaves zeros there */
-    TW_TRY(spend_burst(rank));
+    TW_TRY(way_spend_burst(rank));
     memset(rank->recv, 0xff, rank->n_elems * sizeof(*rank->recv)); /* NaN */
-    TW_TRY(collnet_barrier(rank));
+    TW_TRY(bench_barrier(rank->coll));
     double start = tw_time_sec();
-    TW_TRY(way->comm ? run_collnet(rank, way) : run_library(rank, way));
+    TW_TRY(way->comm ? way_run_collnet(rank, way) : way_run_library(rank, way));
     if (iter < 0) {
-        return check(rank, way);
+        return way_check(rank, way);
     }
     way->sec[iter] = tw_time_sec() - start;
-    return collnet_barrier(rank);
+    return bench_barrier(rank->coll);
 }

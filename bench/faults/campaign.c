@@ -15,13 +15,13 @@
 #include "cluster/cluster.h"
 
 #define LINK_BPS 1e9
-/* Beyond TW_PEER_TIMEOUT, from a fault to the end of all ranks. */
+/* Time that all ranks have to end after a fault, beyond TW_PEER_TIMEOUT. */
 #define MARGIN_SEC 4.0
-/* To make the nodes and start the ranks. */
+/* Time to make the nodes and start the ranks. */
 #define START_SEC 8.0
-/* For the last lines of the ranks to come through. */
+/* Time that the ranks' last lines take to come through. */
 #define LAST_WORDS_SEC 0.05
-/* For the kernel to take processes away. */
+/* Time that the kernel has to take processes away. */
 #define CLEAN_UP_SEC 5.0
 #define POLL_SEC 0.02
 
@@ -35,7 +35,7 @@ typedef struct run {
 /* ---- the job ------------------------------------------------------------------------------------------- */
 
 /** In the child: this program again, as every rank of a cluster. */
-static int run_cluster(const run_t *run)
+static int faults_run_cluster(const run_t *run)
 {
     char numbers[5][24];
     snprintf(numbers[0], sizeof(numbers[0]), "%d", run->plan->n_nodes);
@@ -55,7 +55,7 @@ static int run_cluster(const run_t *run)
     return tw_cluster_run_self(&params, &code) == TW_OK ? code : 127;
 }
 
-static tw_status_t start(run_t *run)
+static tw_status_t faults_start(run_t *run)
 {
     if (!(run->log = tmpfile()) || pipe2(run->pipe, O_NONBLOCK) != 0) {
         tw_error("run %llu: no file or pipe: %s", (unsigned long long)run->plan->index, strerror(errno));
@@ -69,7 +69,7 @@ static tw_status_t start(run_t *run)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         dup2(fileno(run->log), STDOUT_FILENO);
         dup2(fileno(run->log), STDERR_FILENO);
-        _exit(run_cluster(run));
+        _exit(faults_run_cluster(run));
     }
     if (run->child < 0) {
         tw_error("run %llu: fork: %s", (unsigned long long)run->plan->index, strerror(errno));
@@ -79,7 +79,7 @@ static tw_status_t start(run_t *run)
     return TW_OK;
 }
 
-/** Everything that has come through the pipe; 0 when no rank nor the cluster is there any more. */
+/** Read everything that has come through the pipe. Returns 0 when neither ranks nor the cluster are left. */
 static int read_records(const run_t *run, tw_fault_story_t *story)
 {
     tw_fault_record_t record;
@@ -90,8 +90,8 @@ static int read_records(const run_t *run, tw_fault_story_t *story)
     return n != 0;
 }
 
-/** Until all ranks that are left have come to their end, or their time is up. */
-static void watch(const run_t *run, tw_fault_story_t *story)
+/** Wait until all ranks that are left have come to their end, or their time is up. */
+static void faults_watch(const run_t *run, tw_fault_story_t *story)
 {
     int is_there = 1;
     while (is_there && tw_fault_story_open(story, run->plan) > 0) {
@@ -173,12 +173,12 @@ tw_status_t tw_fault_run(const tw_fault_plan_t *plan, tw_fault_story_t *story, t
 {
     run_t run = {.plan = plan, .pipe = {-1, -1}};
     *story = (tw_fault_story_t){.start_sec = tw_time_sec(), .limit_sec = limit_sec()};
-    tw_status_t status = start(&run);
+    tw_status_t status = faults_start(&run);
     if (run.pipe[1] >= 0) {
         close(run.pipe[1]);
     }
     if (status == TW_OK) {
-        watch(&run, story);
+        faults_watch(&run, story);
         usleep((useconds_t)(LAST_WORDS_SEC * 1e6));
         story->n_left_over = clean_up(&run);
         tw_fault_judge(plan, story, verdict);

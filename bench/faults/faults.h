@@ -27,7 +27,7 @@ typedef enum tw_fault_kind {
     TW_FAULT_KIND_COUNT
 } tw_fault_kind_t;
 
-/** When it fails. */
+/** The phase of the job in which it fails. */
 typedef enum tw_fault_phase {
     TW_FAULT_RENDEZVOUS,
     TW_FAULT_CREATION,    /**< of the communicator */
@@ -53,7 +53,7 @@ typedef struct tw_fault_plan {
     tw_fault_phase_t phase;
     int n_faults;
     tw_fault_t faults[TW_FAULTS_MAX];
-    int at_op; /**< the operation in or before which it fails, or after which rank 0 leaves */
+    int at_op; /**< number of the operation in or before which it fails, or after which rank 0 leaves */
     /** 1: ranks that see the failure exit at once; 0: they destroy what they have first */
     int exits_at_once;
 } tw_fault_plan_t;
@@ -64,13 +64,13 @@ void tw_fault_plan_make(tw_fault_plan_t *plan, uint64_t seed, uint64_t index, in
                         int ranks_per_node);
 const char *tw_fault_kind_name(tw_fault_kind_t kind);
 const char *tw_fault_phase_name(tw_fault_phase_t phase);
-/** 1: the rank's process is gone; 0: its node's link has changed. */
+/** Return 1 if the fault ends the rank's process, 0 if it changes its node's link. */
 int tw_fault_ends_rank(const tw_fault_t *fault);
 int tw_fault_node_of(const tw_fault_plan_t *plan, int rank);
 
 /* ---- what happened ------------------------------------------------------------------------------------- */
 
-/** Written by the ranks into the campaign's pipe. */
+/** What ranks write into the campaign's pipe. */
 typedef struct tw_fault_record {
     int rank;
     int fault;          /**< >= 0: this one happens now; -1: the rank has come to its end */
@@ -81,10 +81,10 @@ typedef struct tw_fault_record {
     char where[32];     /**< at the end: in what the error came */
 } tw_fault_record_t;
 
-/** All that is known of a run. */
+/** What is known of a run at its end. */
 typedef struct tw_fault_story {
-    double start_sec, limit_sec; /**< begin of the run; how long after the last fault all must have ended */
-    double fault_sec;            /**< the last fault; 0: there was none */
+    double start_sec, limit_sec; /**< when the run began; how long after the last fault all must have ended */
+    double fault_sec;            /**< when the last fault happened; 0: there was none */
     int is_lost[TW_FAULTS_MAX_RANKS];   /**< the rank was killed, stopped or has exited early */
     int has_ended[TW_FAULTS_MAX_RANKS]; /**< its last record is in `ends` */
     tw_fault_record_t ends[TW_FAULTS_MAX_RANKS];
@@ -93,10 +93,10 @@ typedef struct tw_fault_story {
 
 void tw_fault_story_add(tw_fault_story_t *story, const tw_fault_plan_t *plan,
                         const tw_fault_record_t *record);
-/** Ranks that are still expected to come to their end. */
+/** Count the ranks that have not come to their end, and still should. */
 int tw_fault_story_open(const tw_fault_story_t *story, const tw_fault_plan_t *plan);
 
-/** Counts of what is wrong; all zero: the run is ok. */
+/** How many things are wrong; the run is ok if all counts are 0. */
 typedef struct tw_fault_verdict {
     int n_hangs; /**< ranks that did not end in time */
     /** ranks that failed naming nobody, or a rank that had not failed, or another than the others */
@@ -122,7 +122,7 @@ void tw_fault_injector_begin(tw_fault_injector_t *injector, tw_fault_phase_t pha
 /** Wait until the faults that began have happened. Accepts NULL. */
 void tw_fault_injector_destroy(tw_fault_injector_t *injector);
 
-/** The life of a rank of the job. Returns the exit code. */
+/** Run a rank of the job from start to end. Returns the exit code. */
 int tw_fault_rank_main(const tw_fault_plan_t *plan, int fd);
 
 /* ---- the campaign -------------------------------------------------------------------------------------- */
@@ -134,7 +134,7 @@ typedef struct tw_fault_options {
     int rank_fd;      /**< >= 0: this process is a rank of run `first` */
 } tw_fault_options_t;
 
-/** Sums over the runs. */
+/** Sums of the runs' verdicts. */
 typedef struct tw_fault_totals {
     uint64_t n_runs, n_bad, n_hangs, n_wrong_names, n_wrong_results, n_left_over;
 } tw_fault_totals_t;

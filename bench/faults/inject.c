@@ -66,7 +66,7 @@ static void spoil_link(const tw_fault_injector_t *injector, const tw_fault_t *fa
 }
 
 /** What is written goes to the campaign before the rank is no more. */
-static void fail(const tw_fault_injector_t *injector, int index)
+static void faults_fail(const tw_fault_injector_t *injector, int index)
 {
     const tw_fault_t *fault = &injector->plan->faults[index];
     pause_sec(fault->delay_sec);
@@ -93,11 +93,11 @@ static void *thread_main(void *arg)
 {
     task_t task = *(task_t *)arg;
     free(arg);
-    fail(task.injector, task.fault);
+    faults_fail(task.injector, task.fault);
     return NULL;
 }
 
-static void start(tw_fault_injector_t *injector, int index)
+static void faults_inject_start(tw_fault_injector_t *injector, int index)
 {
     task_t *task = malloc(sizeof(*task));
     if (!task) {
@@ -136,9 +136,9 @@ void tw_fault_injector_begin(tw_fault_injector_t *injector, tw_fault_phase_t pha
     injector->has_begun = 1;
     for (int i = 0; i < plan->n_faults; i++) {
         if (plan->faults[i].rank == injector->rank && in_line) {
-            fail(injector, i);
+            faults_fail(injector, i);
         } else if (plan->faults[i].rank == injector->rank) {
-            start(injector, i);
+            faults_inject_start(injector, i);
         }
     }
 }

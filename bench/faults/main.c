@@ -48,7 +48,7 @@ static const tw_flag_t flag_list[] = {
     {.field = {"rank-fd", "-1", "FD", NULL, TW_CONFIG_INT32, AT(rank_fd), -1, INT32_MAX, NULL}},
 };
 
-static void check(struct argp_state *state, void *ctx)
+static void faults_check(struct argp_state *state, void *ctx)
 {
     const tw_fault_options_t *options = ctx;
     if (options->n_nodes * options->ranks_per_node < 2 ||
@@ -57,7 +57,7 @@ static void check(struct argp_state *state, void *ctx)
     }
 }
 
-static void add(tw_fault_totals_t *totals, const tw_fault_verdict_t *verdict)
+static void faults_add(tw_fault_totals_t *totals, const tw_fault_verdict_t *verdict)
 {
     totals->n_runs++;
     totals->n_bad += !tw_fault_verdict_ok(verdict);
@@ -78,7 +78,7 @@ static tw_status_t run_all(const tw_fault_options_t *options, FILE *json, tw_fau
                            options->ranks_per_node);
         status = tw_fault_run(&plan, &story, &verdict);
         if (status == TW_OK) {
-            add(totals, &verdict);
+            faults_add(totals, &verdict);
             status = tw_fault_report_run(json, &plan, &story, &verdict);
         }
     }
@@ -104,8 +104,10 @@ static int run_campaign(const tw_fault_options_t *options)
 
 int main(int argc, char **argv)
 {
-    static const tw_flags_t flags = {
-        .flags = flag_list, .n_flags = sizeof(flag_list) / sizeof(flag_list[0]), .doc = doc, .check = check};
+    static const tw_flags_t flags = {.flags = flag_list,
+                                     .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
+                                     .doc = doc,
+                                     .check = faults_check};
     tw_fault_options_t options = {.seed = (uint64_t)time(NULL)};
     tw_flags_read(&flags, argc, argv, &options);
     if (options.rank_fd >= 0) {

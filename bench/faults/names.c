@@ -39,7 +39,7 @@ uint64_t tw_fault_names_parse(const char *line)
     return strstr(line, "could not join") ? bit(0) : 0;
 }
 
-static void hear(void *ctx, tw_log_level_t level, const char *file, int line, const char *message)
+static void faults_hear(void *ctx, tw_log_level_t level, const char *file, int line, const char *message)
 {
     static const char *const words[] = {"error", "warn", "info", "debug", "trace"};
     uint64_t *named = ctx;
@@ -52,5 +52,5 @@ static void hear(void *ctx, tw_log_level_t level, const char *file, int line, co
 
 void tw_fault_names_listen(uint64_t *named)
 {
-    tw_log_set_sink(hear, named);
+    tw_log_set_sink(faults_hear, named);
 }

@@ -14,7 +14,7 @@ typedef struct operation {
     size_t shard_blocks;
 } operation_t;
 
-/* In turns; small ones and such as take a link some time. */
+/* Ranks run these in turn. Some are small, some keep a link busy for a while. */
 static const operation_t operations[TW_FAULTS_OPS] = {
     {.op = TW_COLL_ALLGATHER, .bits = 8, .shard_blocks = 64},
     {.op = TW_COLL_ALLREDUCE, .shard_blocks = 2048},
@@ -45,7 +45,7 @@ static float value(const operation_t *operation, int rank, size_t elem)
     return (float)((int)((elem * 7 + (size_t)rank * 13 + elem / 97) % (size_t)(2 * most + 1)) - most);
 }
 
-/** Element i of what this rank puts in, and of what it must get. */
+/** Return element i of this rank's input; output() returns what it must get. */
 static float input(const tensors_t *t, size_t i)
 {
     size_t own = (size_t)t->rank * t->shard_elems;
@@ -76,7 +76,7 @@ static float output(const tensors_t *t, size_t i)
     }
 }
 
-static tw_status_t run(tw_coll_t *coll, const tensors_t *t)
+static tw_status_t faults_run(tw_coll_t *coll, const tensors_t *t)
 {
     const operation_t *operation = t->operation;
     tw_quant_codec_t codec = {.bits = operation->bits,
@@ -122,7 +122,7 @@ tw_status_t tw_fault_operate(tw_coll_t *coll, int index, uint64_t *n_wrong)
         for (size_t i = 0; i < t.n_elems; i++) {
             t.src[i] = input(&t, i % (operation->op == TW_COLL_ALLGATHER ? t.shard_elems : t.n_elems));
         }
-        status = run(coll, &t);
+        status = faults_run(coll, &t);
     } else {
         tw_error("rank %d: out of memory for %zu elements", t.rank, t.n_elems);
     }

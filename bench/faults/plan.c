@@ -1,4 +1,4 @@
-/* What fails in a run, by chance. */
+/* Chooses by chance what fails in a run. */
 #include "bench/faults/faults.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ static uint64_t roll(dice_t *dice)
     return z ^ (z >> 31);
 }
 
-/** 0 to n - 1 */
+/** Return a random number from 0 to n - 1. */
 static int pick(dice_t *dice, int n)
 {
     return (int)(roll(dice) % (uint64_t)n);

@@ -8,7 +8,7 @@
 
 #include "transport/transport.h"
 
-/* Until rank 0 has left for sure. */
+/* Time that ranks wait until rank 0 has left for sure. */
 #define LEAVING_US 300000
 
 typedef struct life {
@@ -31,7 +31,7 @@ static tw_status_t make_rest(life_t *life)
     return tw_coll_create(&params, &life->rest);
 }
 
-static tw_status_t join(life_t *life)
+static tw_status_t faults_join(life_t *life)
 {
     life->where = "rendezvous";
     tw_fault_injector_begin(life->injector, TW_FAULT_RENDEZVOUS, 0);
@@ -70,7 +70,7 @@ static tw_status_t operate(life_t *life)
     return TW_OK;
 }
 
-static void leave(life_t *life, tw_status_t status)
+static void faults_leave(life_t *life, tw_status_t status)
 {
     if (status != TW_OK && life->plan->exits_at_once) {
         return;
@@ -91,14 +91,14 @@ int tw_fault_rank_main(const tw_fault_plan_t *plan, int fd)
     tw_status_t status = tw_job_from_env(&life.job);
     if (status == TW_OK) {
         life.injector = tw_fault_injector_create(plan, life.job.rank, fd);
-        status = life.injector ? join(&life) : TW_ERR_NO_MEMORY;
+        status = life.injector ? faults_join(&life) : TW_ERR_NO_MEMORY;
     }
     if (status == TW_OK) {
         status = operate(&life);
     }
     int failed = life.transport ? tw_transport_failed_rank(life.transport) : -1;
     life.named = life.transport ? (failed >= 0 ? (uint64_t)1 << failed : 0) : heard;
-    leave(&life, status);
+    faults_leave(&life, status);
     tw_fault_record_t record = {.rank = life.job.rank,
                                 .fault = -1,
                                 .at_sec = tw_time_sec(),

@@ -70,20 +70,20 @@ typedef struct {
 #define AT(member) offsetof(row_t, member)
 
 static const bench_column_t columns[] = {
-    {"seed", NULL, NULL, BENCH_UINT64, AT(seed), 0, 0},
-    {"run", "run", "%6lld", BENCH_UINT64, AT(run), 0, 0},
-    {"kind", "kind", "%-9s", BENCH_TEXT, AT(kind), 0, sizeof(((row_t *)NULL)->kind)},
-    {"phase", "phase", "%-11s", BENCH_STRING, AT(phase), 0, 0},
-    {NULL, "victims", "%-9s", BENCH_TEXT, AT(ranks), 0, sizeof(((row_t *)NULL)->ranks)},
-    {"victims", NULL, NULL, BENCH_JSON, AT(victims), 0, 0},
-    {"named_by", NULL, NULL, BENCH_JSON, AT(named_by), 0, 0},
-    {"hang_sec", "hang (s)", "%8.2f", BENCH_DOUBLE, AT(hang_sec), 0, 0},
-    {"ok", "ok", "%3s", BENCH_BOOL, AT(ok), 0, 0},
-    {"hangs", NULL, NULL, BENCH_INT, AT(n_hangs), 0, 0},
-    {"wrong_names", NULL, NULL, BENCH_INT, AT(n_wrong_names), 0, 0},
-    {"wrong_results", NULL, NULL, BENCH_INT, AT(n_wrong_results), 0, 0},
-    {"left_over", NULL, NULL, BENCH_INT, AT(n_left_over), 0, 0},
-    {"note", NULL, NULL, BENCH_STRING, AT(note), 0, 0},
+    {"seed", NULL, NULL, BENCH_UINT64, AT(seed), 0},
+    {"run", "run", "%6lld", BENCH_UINT64, AT(run), 0},
+    {"kind", "kind", "%-9s", BENCH_TEXT, AT(kind), 0},
+    {"phase", "phase", "%-11s", BENCH_STRING, AT(phase), 0},
+    {NULL, "victims", "%-9s", BENCH_TEXT, AT(ranks), 0},
+    {"victims", NULL, NULL, BENCH_JSON, AT(victims), 0},
+    {"named_by", NULL, NULL, BENCH_JSON, AT(named_by), 0},
+    {"hang_sec", "hang (s)", "%8.2f", BENCH_DOUBLE, AT(hang_sec), 0},
+    {"ok", "ok", "%3s", BENCH_BOOL, AT(ok), 0},
+    {"hangs", NULL, NULL, BENCH_INT, AT(n_hangs), 0},
+    {"wrong_names", NULL, NULL, BENCH_INT, AT(n_wrong_names), 0},
+    {"wrong_results", NULL, NULL, BENCH_INT, AT(n_wrong_results), 0},
+    {"left_over", NULL, NULL, BENCH_INT, AT(n_left_over), 0},
+    {"note", NULL, NULL, BENCH_STRING, AT(note), 0},
 };
 
 #undef AT

@@ -21,7 +21,7 @@ typedef struct driver {
 } driver_t;
 
 /** Fills the pointer at `function`; 0 if the library has no such symbol. */
-static int find(void *library, const char *name, void *function)
+static int info_find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
 
@@ -38,13 +38,13 @@ static int driver_open(driver_t *driver, char *reason, size_t reason_bytes)
         snprintf(reason, reason_bytes, "%s", dlerror());
         return 0;
     }
-    if (find(driver->library, "cuInit", &driver->init) &&
-        find(driver->library, "cuDriverGetVersion", &driver->driver_get_version) &&
-        find(driver->library, "cuDeviceGetCount", &driver->device_get_count) &&
-        find(driver->library, "cuDeviceGet", &driver->device_get) &&
-        find(driver->library, "cuDeviceGetName", &driver->device_get_name) &&
-        find(driver->library, "cuDeviceTotalMem_v2", &driver->device_total_mem) &&
-        find(driver->library, "cuDeviceGetAttribute", &driver->device_get_attribute)) {
+    if (info_find(driver->library, "cuInit", &driver->init) &&
+        info_find(driver->library, "cuDriverGetVersion", &driver->driver_get_version) &&
+        info_find(driver->library, "cuDeviceGetCount", &driver->device_get_count) &&
+        info_find(driver->library, "cuDeviceGet", &driver->device_get) &&
+        info_find(driver->library, "cuDeviceGetName", &driver->device_get_name) &&
+        info_find(driver->library, "cuDeviceTotalMem_v2", &driver->device_total_mem) &&
+        info_find(driver->library, "cuDeviceGetAttribute", &driver->device_get_attribute)) {
         return 1;
     }
     snprintf(reason, reason_bytes, "libcuda.so.1 lacks a function of the driver API");
@@ -147,7 +147,7 @@ void info_nccl(info_report_t *report)
     if (reason) {
         info_text(report, "reason", reason);
     }
-    if (library && find(library, "ncclGetVersion", &get_version) && get_version(&code) == 0) {
+    if (library && info_find(library, "ncclGetVersion", &get_version) && get_version(&code) == 0) {
         char version[32];
         format_nccl_version(code, version, sizeof(version));
         info_text(report, "version", version);

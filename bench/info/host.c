@@ -30,7 +30,7 @@ static void append_word(char *list, size_t list_bytes, const char *word)
 }
 
 /** First line of a file of /proc or /sys without its end; 0 if it cannot be read. */
-static int read_line(const char *path, char *line, size_t line_bytes)
+static int info_read_line(const char *path, char *line, size_t line_bytes)
 {
     FILE *file = fopen(path, "re");
     int got;
@@ -164,7 +164,7 @@ void info_tcp(info_report_t *report)
         tw_warn("cannot connect to this machine itself: %s", strerror(errno));
     }
     info_text(report, "congestion_control", text);
-    if (!read_line("/proc/sys/net/ipv4/tcp_available_congestion_control", text, sizeof(text))) {
+    if (!info_read_line("/proc/sys/net/ipv4/tcp_available_congestion_control", text, sizeof(text))) {
         snprintf(text, sizeof(text), "unknown");
     }
     info_text(report, "available", text);
@@ -207,7 +207,7 @@ static void nic_file(const char *name, const char *file, char *line, size_t line
     char path[512];
 
     snprintf(path, sizeof(path), "/sys/class/net/%s/%s", name, file);
-    if (!read_line(path, line, line_bytes)) {
+    if (!info_read_line(path, line, line_bytes)) {
         snprintf(line, line_bytes, "unknown");
     }
 }
@@ -251,7 +251,7 @@ static void rdma_port(info_report_t *report, const char *device, const char *por
     info_begin(report, "rdma", name);
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%s/%s", device, port, files[i].file);
-        info_text(report, files[i].key, read_line(path, line, sizeof(line)) ? line : "unknown");
+        info_text(report, files[i].key, info_read_line(path, line, sizeof(line)) ? line : "unknown");
     }
     info_end(report);
 }

@@ -12,7 +12,7 @@
 /** As many buffers in turn as NCCL's steps. */
 #define BUFFERS 8
 
-static tw_status_t failed(const char *what)
+static tw_status_t net_bare_failed(const char *what)
 {
     tw_error("bench: bare: %s: %s", what, strerror(errno));
     return TW_ERR_IO;
@@ -68,7 +68,7 @@ tw_status_t net_bare_open(const net_end_t *end, int *fd)
         close(listener);
     }
     if (!status && *fd < 0) {
-        return failed("a connection");
+        return net_bare_failed("a connection");
     }
     (void)setsockopt(*fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
     return status;
@@ -77,7 +77,7 @@ tw_status_t net_bare_open(const net_end_t *end, int *fd)
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
 /** A whole message. flags: 0 to wait in the call, MSG_DONTWAIT to repeat it. */
-static tw_status_t move(int fd, int is_send, uint8_t *data, size_t bytes, int flags)
+static tw_status_t net_move(int fd, int is_send, uint8_t *data, size_t bytes, int flags)
 {
     size_t done = 0;
 
@@ -86,7 +86,7 @@ static tw_status_t move(int fd, int is_send, uint8_t *data, size_t bytes, int fl
                                   : recv(fd, data + done, bytes - done, flags);
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
             errno = n == 0 ? ECONNRESET : errno;
-            return failed("a message");
+            return net_bare_failed("a message");
         }
         done += n > 0 ? (size_t)n : 0;
     }
@@ -101,7 +101,7 @@ static tw_status_t measure_latency(const net_end_t *end, int fd, uint8_t *data, 
 
     for (int i = 0; i < 2 * n && !status; i++) {
         const int is_send = i % 2 == end->rank;
-        status = move(fd, is_send, is_send ? data : data + row->bytes, row->bytes, MSG_DONTWAIT);
+        status = net_move(fd, is_send, is_send ? data : data + row->bytes, row->bytes, MSG_DONTWAIT);
     }
     row->latency_us = (tw_time_sec() - start) / (2 * n) * 1e6;
     return status;
@@ -114,7 +114,7 @@ static tw_status_t measure_bandwidth(const net_end_t *end, int fd, uint8_t *data
     const double start = tw_time_sec();
 
     for (int i = 0; i < n && !status; i++) {
-        status = move(fd, !end->rank, data + (size_t)(i % BUFFERS) * row->bytes, row->bytes, 0);
+        status = net_move(fd, !end->rank, data + (size_t)(i % BUFFERS) * row->bytes, row->bytes, 0);
     }
     const double own = (double)row->bytes * n / (tw_time_sec() - start) * 1e-9;
     status = status ? status : net_end_swap(end, own, &other);

@@ -16,7 +16,7 @@
 
 /* ---- words between the ends ---------------------------------------------------------------------------- */
 
-static tw_status_t failed(const char *what)
+static tw_status_t net_failed(const char *what)
 {
     tw_error("bench: %s: %s", what, strerror(errno));
     return TW_ERR_IO;
@@ -46,13 +46,13 @@ static tw_status_t wait_for_other(int *out)
     int fd = -1;
 
     if (listener < 0) {
-        return failed("socket");
+        return net_failed("socket");
     }
     (void)setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     if (!bind(listener, (const struct sockaddr *)&address, sizeof(address)) && !listen(listener, 1)) {
         fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     }
-    tw_status_t status = fd < 0 ? failed("waiting for the other end") : TW_OK;
+    tw_status_t status = fd < 0 ? net_failed("waiting for the other end") : TW_OK;
     close(listener);
     *out = fd;
     return status;
@@ -74,14 +74,14 @@ static tw_status_t go_to_other(int *out)
         *out = -1;
         usleep(20000);
     } while (tw_time_sec() < until);
-    return failed("meeting the other end");
+    return net_failed("meeting the other end");
 }
 
 static tw_status_t swap(const net_end_t *end, const void *own, void *other, size_t bytes)
 {
     if (send(end->word_fd, own, bytes, MSG_NOSIGNAL) != (ssize_t)bytes ||
         recv(end->word_fd, other, bytes, MSG_WAITALL) != (ssize_t)bytes) {
-        return failed("a word with the other end");
+        return net_failed("a word with the other end");
     }
     return TW_OK;
 }

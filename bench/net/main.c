@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "bench/columns.h"
+#include "bench/iperf.h"
 #include "bench/net/net.h"
 #include "bench/net/ratio.h"
 #include "flags/flags.h"
@@ -15,7 +16,6 @@
 #define SIZES_MAX 32
 #define WHY_BYTES 256
 #define NCCL_SOCKET "nccl-socket"
-#define TCP "tcp"
 #define SEALED "sealed"
 #define THINWIRE "thinwire"
 #define AGAIN "again" /* ours once more, in rows */
@@ -48,7 +48,7 @@ static void add_size(struct argp_state *state, const tw_flag_t *flag, void *ctx,
     options->sizes[options->n_sizes++] = tw_flag_bytes(state, flag, item, 1, TW_NCCL_MESSAGE_BYTES);
 }
 
-static void take_sizes(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
+static void net_take_sizes(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
 {
     ((options_t *)ctx)->n_sizes = 0;
     tw_flag_each(state, flag, ctx, list, add_size);
@@ -72,12 +72,12 @@ static void take_connections(struct argp_state *state, const tw_flag_t *flag, vo
 
 static void add_peer(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
 {
-    static const char *const names[] = {TCP, NCCL_SOCKET, SEALED, THINWIRE};
+    static const char *const names[] = {NCCL_SOCKET, SEALED, THINWIRE};
     options_t *options = ctx;
     if (options->n_peers == PEERS_MAX) {
         argp_error(state, "--%s: more than %d", flag->field.name, PEERS_MAX);
     }
-    options->peers[options->n_peers++] = names[tw_flag_choice(state, flag, item, names, 4)];
+    options->peers[options->n_peers++] = names[tw_flag_choice(state, flag, item, names, 3)];
 }
 
 static void take_peers(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
@@ -92,7 +92,7 @@ static const tw_flag_t flag_list[] = {
     {.field = {"sizes", "8,4K,64K,512K,4M,64M", "LIST", "Message sizes", TW_CONFIG_STRING, 0, 0, 0, NULL},
      .letter = 's',
      .group = 1,
-     .take = take_sizes},
+     .take = net_take_sizes},
     {.field = {"connections", "1,4", "LIST", "Connections in use at a time", TW_CONFIG_STRING, 0, 0, 0, NULL},
      .letter = 'c',
      .group = 1,
@@ -116,11 +116,10 @@ static const tw_flag_t flag_list[] = {
           "short ones say more than a few long ones",
           TW_CONFIG_INT32, AT(n_rounds), 1, ROUNDS_MAX, NULL},
      .group = 1},
-    {.field =
-         {"peer", NULL, "LIST",
-          "In turn with ours, measure others: tcp (plain sockets), nccl-socket (NCCL's own), sealed (ours "
-          "with TW_NET_ENCRYPT=y), thinwire (ours once more: what differs then is noise)",
-          TW_CONFIG_STRING, 0, 0, 0, NULL},
+    {.field = {"peer", NULL, "LIST",
+               "In turn with ours, measure others: nccl-socket (NCCL's own sockets), sealed (ours with "
+               "TW_NET_ENCRYPT=y), thinwire (ours once more: what differs then is noise)",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
      .group = 1,
      .take = take_peers},
     {.field =
@@ -138,13 +137,13 @@ static const tw_flag_t flag_list[] = {
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
-/** One of those that are measured in turn. */
+/** One of the transports that are measured in turn. */
 typedef struct transport {
     const char *name;
-    net_end_t end; /**< unused: bare */
-    net_row_t row; /**< of the line that is measured: the medians, in the end */
+    net_end_t end; /**< not used by bare */
+    net_row_t row; /**< line that is being measured; at the end it has the medians */
     double latency_us[ROUNDS_MAX], bandwidth_GBps[ROUNDS_MAX];
-    net_ratio_t by_latency, by_bandwidth; /**< how many times better ours is; ours: 0 */
+    net_ratio_t by_latency, by_bandwidth; /**< how many times better ours is; 0 in ours */
 } transport_t;
 
 /** A run: what is measured, and where the rows go. */
@@ -170,35 +169,35 @@ typedef struct {
     size_t bytes;
     int connections, n_nics, both_ways, n_rounds, ok;
     double link_bps, latency_us, bandwidth_GBps, tcp_GBps, of_tcp;
-    double of_ours; /* the worse of the two ratios */
+    double of_ours; /* worse of the two ratios */
     net_ratio_t latency, bandwidth;
 } line_t;
 
 #define CELL(member) offsetof(line_t, member)
 
 static const bench_column_t columns[] = {
-    {"peer", "peer", "%12s", BENCH_STRING, CELL(peer), 0, 0},
-    {"bytes", "bytes", "%12lld", BENCH_SIZE, CELL(bytes), 0, 0},
-    {"connections", "connections", "%11lld", BENCH_INT, CELL(connections), 0, 0},
-    {"nics", NULL, NULL, BENCH_INT, CELL(n_nics), 0, 0},
-    {"link_bps", NULL, NULL, BENCH_DOUBLE, CELL(link_bps), 0, 0},
-    {NULL, "ways", "%5s", BENCH_STRING, CELL(ways), 0, 0},
-    {"both_ways", NULL, NULL, BENCH_BOOL, CELL(both_ways), 0, 0},
-    {"latency_us", "latency (us)", "%12.1f", BENCH_DOUBLE, CELL(latency_us), 0, 0},
-    {"bandwidth_GBps", "(GB/s)", "%12.4f", BENCH_DOUBLE, CELL(bandwidth_GBps), 0, 0},
-    {"tcp_GBps", NULL, NULL, BENCH_DOUBLE, CELL(tcp_GBps), 0, 0},
-    {NULL, "of TCP", "%10.2f", BENCH_DOUBLE, CELL(of_tcp), 0, 0},
-    {"ok", NULL, NULL, BENCH_BOOL, CELL(ok), 0, 0},
+    {"peer", "peer", "%12s", BENCH_STRING, CELL(peer), 0},
+    {"bytes", "bytes", "%12lld", BENCH_SIZE, CELL(bytes), 0},
+    {"connections", "connections", "%11lld", BENCH_INT, CELL(connections), 0},
+    {"nics", NULL, NULL, BENCH_INT, CELL(n_nics), 0},
+    {"link_bps", NULL, NULL, BENCH_DOUBLE, CELL(link_bps), 0},
+    {NULL, "ways", "%5s", BENCH_STRING, CELL(ways), 0},
+    {"both_ways", NULL, NULL, BENCH_BOOL, CELL(both_ways), 0},
+    {"latency_us", "latency (us)", "%12.1f", BENCH_DOUBLE, CELL(latency_us), 0},
+    {"bandwidth_GBps", "(GB/s)", "%12.4f", BENCH_DOUBLE, CELL(bandwidth_GBps), 0},
+    {"tcp_GBps", NULL, NULL, BENCH_DOUBLE, CELL(tcp_GBps), 0},
+    {NULL, "of TCP", "%10.2f", BENCH_DOUBLE, CELL(of_tcp), 0},
+    {"ok", NULL, NULL, BENCH_BOOL, CELL(ok), 0},
     /* How many times better ours is, and where the true one lies: of those beside ours. */
-    {"rounds", NULL, NULL, BENCH_INT, CELL(n_rounds), 0, 0},
-    {"ratio_of_ours", NULL, NULL, BENCH_DOUBLE, CELL(of_ours), 0, 0},
-    {"ratio_of_latency", "ours: latency", "%14.2f", BENCH_DOUBLE, CELL(latency.median), 0, 0},
-    {"ratio_of_latency_low", "from", "%5.2f", BENCH_DOUBLE, CELL(latency.low), 0, 0},
-    {"ratio_of_latency_high", "to", "%5.2f", BENCH_DOUBLE, CELL(latency.high), 0, 0},
-    {"ratio_of_bandwidth", "bandwidth", "%11.2f", BENCH_DOUBLE, CELL(bandwidth.median), 0, 0},
-    {"ratio_of_bandwidth_low", "from", "%5.2f", BENCH_DOUBLE, CELL(bandwidth.low), 0, 0},
-    {"ratio_of_bandwidth_high", "to", "%5.2f", BENCH_DOUBLE, CELL(bandwidth.high), 0, 0},
-    {NULL, "ok", "%3s", BENCH_BOOL, CELL(ok), 0, 0},
+    {"rounds", NULL, NULL, BENCH_INT, CELL(n_rounds), 0},
+    {"ratio_of_ours", NULL, NULL, BENCH_DOUBLE, CELL(of_ours), 0},
+    {"ratio_of_latency", "ours: latency", "%14.2f", BENCH_DOUBLE, CELL(latency.median), 0},
+    {"ratio_of_latency_low", "from", "%5.2f", BENCH_DOUBLE, CELL(latency.low), 0},
+    {"ratio_of_latency_high", "to", "%5.2f", BENCH_DOUBLE, CELL(latency.high), 0},
+    {"ratio_of_bandwidth", "bandwidth", "%11.2f", BENCH_DOUBLE, CELL(bandwidth.median), 0},
+    {"ratio_of_bandwidth_low", "from", "%5.2f", BENCH_DOUBLE, CELL(bandwidth.low), 0},
+    {"ratio_of_bandwidth_high", "to", "%5.2f", BENCH_DOUBLE, CELL(bandwidth.high), 0},
+    {NULL, "ok", "%3s", BENCH_BOOL, CELL(ok), 0},
 };
 #define N_COLUMNS (sizeof(columns) / sizeof(columns[0]))
 #define N_RATIOS 9 /* the last columns, which JSON has only of those beside ours */
@@ -230,7 +229,7 @@ static line_t line_of(const run_t *run, const transport_t *transport)
     return line;
 }
 
-static void report(run_t *run, const transport_t *transport)
+static void net_report(run_t *run, const transport_t *transport)
 {
     static const net_ratio_t none = {NAN, NAN, NAN};
     const int is_beside = transport->by_latency.median > 0;
@@ -287,7 +286,7 @@ static net_ratio_t ratio_of(const double *over, const double *under, int n)
     return net_ratio_of(ratios, n);
 }
 
-/** Who is the k-th of n in a round: each of them comes first, and last, as often as any other. */
+/** Return who is the k-th of n in a round. Each of them comes first, and last, equally often. */
 static int whose_turn(int round, int k, int n)
 {
     return (round + (round / n % 2 ? n - k : k)) % n;
@@ -309,7 +308,7 @@ static void take_medians(run_t *run, int n_transports)
     }
 }
 
-/** In turn, so that what comes and goes on the machine meets all. */
+/** Measure all transports in turn, so that whatever else runs on the machine slows all of them. */
 static tw_status_t measure_line(run_t *run, size_t bytes, int connections, int both_ways)
 {
     const int has_bare = run->bare_fd >= 0 && connections == 1 && !both_ways;
@@ -329,7 +328,7 @@ static tw_status_t measure_line(run_t *run, size_t bytes, int connections, int b
     }
     take_medians(run, n);
     for (int i = 0; i < n; i++) {
-        report(run, &run->transports[i]);
+        net_report(run, &run->transports[i]);
     }
     return TW_OK;
 }
@@ -359,10 +358,10 @@ static const tw_nccl_net_v12_t *find_peer(const options_t *options, const char *
     if (strcmp(name, SEALED) == 0 || strcmp(name, THINWIRE) == 0) {
         return &ncclNetPlugin_v12;
     }
-    return strcmp(name, TCP) == 0 ? &net_tcp : net_peer_open(options->nccl, why, WHY_BYTES);
+    return net_peer_open(options->nccl, why, WHY_BYTES);
 }
 
-/** Ours reads its variables when it begins. */
+/** Begin a peer. Our plugin reads its environment when it begins, so that is set for this time. */
 static tw_status_t begin_peer(const run_t *run, transport_t *peer, const tw_nccl_net_v12_t *net)
 {
     const int is_sealed = strcmp(peer->name, SEALED) == 0;
@@ -376,7 +375,7 @@ static tw_status_t begin_peer(const run_t *run, transport_t *peer, const tw_nccl
     return status;
 }
 
-/** NCCL's sockets may not work here: at neither end then. */
+/** Try to connect: NCCL's sockets may not work here, and then they do at neither end. */
 static int can_connect(net_end_t *end, char *why)
 {
     const tw_status_t status = net_end_connect(end, 1);
@@ -387,7 +386,7 @@ static int can_connect(net_end_t *end, char *why)
     return !status;
 }
 
-/** Both ends have this peer, or neither, and node 0 says why. */
+/** Open a peer at both ends, or at neither: then node 0 prints why. */
 static tw_status_t open_peer(run_t *run, const char *name)
 {
     char why[WHY_BYTES] = "the other end has none";
@@ -436,6 +435,26 @@ static void close_transports(run_t *run)
     }
 }
 
+/** Bits per second of one TCP stream from node 0 to node 1, at both ends; 0: not measured. */
+static tw_status_t measure_tcp(const net_end_t *end, double *bps)
+{
+    FILE *server = NULL;
+    double own = 0, other = 0;
+    if (tw_cluster_kind() == TW_CLUSTER_NODES && end->rank) {
+        server = bench_iperf_serve();
+    }
+    tw_status_t status = net_end_meet(end);
+    if (!status && tw_cluster_kind() == TW_CLUSTER_NODES && !end->rank) {
+        own = bench_iperf_run();
+    }
+    if (!status) {
+        status = net_end_swap(end, own, &other);
+    }
+    bench_iperf_end(server);
+    *bps = end->rank ? other : own;
+    return status;
+}
+
 static int run_end(const options_t *options)
 {
     static run_t run;
@@ -445,7 +464,7 @@ static int run_end(const options_t *options)
         status = bench_json_open(our_end(&run)->rank ? NULL : options->json, BENCH_JSON_APPEND, &run.json);
     }
     if (!status) {
-        status = net_iperf(our_end(&run), &run.tcp_bps);
+        status = measure_tcp(our_end(&run), &run.tcp_bps);
     }
     if (!status) {
         print_head(&run);

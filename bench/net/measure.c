@@ -32,7 +32,7 @@ static void lane_cleanup(lane_t *lane)
     }
 }
 
-/** Room for so many messages under way, at most a window. */
+/** Allocate buffers for so many messages under way, at most a window. */
 static tw_status_t lane_reserve(lane_t *lane, int n)
 {
     for (int i = 0; i < n && i < WINDOW; i++) {
@@ -54,7 +54,7 @@ static void lane_start(lane_t *lane, int n)
     lane->posted = lane->done = 0;
 }
 
-/** At both ends of a message, as far as there is room. */
+/** Write the message's number at its beginning and end, as far as it is long enough. */
 static void stamp(lane_t *lane, int number)
 {
     uint8_t *at = lane->buffer[number % WINDOW];
@@ -165,7 +165,7 @@ static tw_status_t measure_latency(const net_end_t *end, lane_t *out, lane_t *in
     return status;
 }
 
-/** From both ends' start to the last byte received; the other end's figure counts too. */
+/** Measure from both ends' start to the last byte received. The ends tell each other their figures. */
 static tw_status_t measure_bandwidth(const net_end_t *end, lane_t *lanes, int n_lanes, int n, net_row_t *row)
 {
     double other = 0, own = 0;
@@ -194,7 +194,7 @@ static tw_status_t measure_bandwidth(const net_end_t *end, lane_t *lanes, int n_
     return status;
 }
 
-/** At least so many on all connections together. */
+/** All connections together have at least MESSAGES_MIN. */
 int net_n_messages(const net_row_t *row, double seconds, double link_bps)
 {
     const double rate = link_bps > 0 ? link_bps / 8 : 1e9;
@@ -211,7 +211,8 @@ int net_n_trips(int n_messages)
     return n < ROUND_TRIPS_MIN ? ROUND_TRIPS_MIN : n < ROUND_TRIPS ? n : ROUND_TRIPS;
 }
 
-static tw_status_t measure(net_end_t *end, lane_t *lanes, net_row_t *row, double seconds, double link_bps)
+static tw_status_t net_measure_measure(net_end_t *end, lane_t *lanes, net_row_t *row, double seconds,
+                                       double link_bps)
 {
     const int n = net_n_messages(row, seconds, link_bps);
     lane_t *out = lanes, *in = lanes + row->connections;
@@ -246,7 +247,7 @@ tw_status_t net_measure(net_end_t *end, net_row_t *row, double seconds, double l
                             .bytes = row->bytes,
                             .ok = 1};
     }
-    tw_status_t status = measure(end, lanes, row, seconds, link_bps);
+    tw_status_t status = net_measure_measure(end, lanes, row, seconds, link_bps);
     for (int i = 0; i < n_lanes; i++) {
         ok = ok && lanes[i].ok;
         lane_cleanup(&lanes[i]);

@@ -3,10 +3,8 @@
  *    net.h             this
  *    nccl_library.[ch] what is inside NCCL's library
  *    peer.c            NCCL's own transport as such a table
- *    tcp.c             plain TCP as such a table
  *    end.c             one end: the two connect
  *    measure.c         a row of figures
- *    iperf.c           what one TCP stream makes of the link
  *    bare.c            what send and recv make of it, message by message
  *    ratio.[ch]        rounds' ratios, and how sure their median is
  *    main.c            options, the cluster, the table of figures
@@ -26,8 +24,6 @@ TW_C_BEGIN
 
 #define NET_CONNECTIONS_MAX 64
 
-/** One plain TCP socket for each connection, on the first device. */
-extern const tw_nccl_net_v12_t net_tcp;
 /** NCCL's own socket transport (2.28 to 2.32, whose table is that of v12 plugins), as `library` has it: a
  *  file, or a name for the loader. NULL: it cannot be reached, and `why` says so. */
 const tw_nccl_net_v12_t *net_peer_open(const char *library, char *why, size_t why_bytes);
@@ -35,10 +31,10 @@ const tw_nccl_net_v12_t *net_peer_open(const char *library, char *why, size_t wh
 typedef struct net_end {
     const tw_nccl_net_v12_t *net;
     int rank;    /**< 0 or 1 */
-    int word_fd; /**< to the other end */
+    int word_fd; /**< control connection to the other end */
     int owns_word;
-    void *context;     /**< NCCL's */
-    int n_connections; /**< in each direction, of each device in turn */
+    void *context;     /**< what the transport's init has made */
+    int n_connections; /**< in each direction; devices take turns */
     void *sender[NET_CONNECTIONS_MAX];
     void *receiver[NET_CONNECTIONS_MAX];
 } net_end_t;
@@ -49,11 +45,11 @@ tw_status_t net_end_init(net_end_t *end, const tw_nccl_net_v12_t *net, const net
 tw_status_t net_end_connect(net_end_t *end, int n_connections);
 void net_end_disconnect(net_end_t *end);
 void net_end_cleanup(net_end_t *end);
-/** An address as text, IPv4 or IPv6, as one of IPv6's. */
+/** Convert an IPv4 or IPv6 address from text to an IPv6 address. */
 struct sockaddr_in6 net_end_address(const char *text, int port);
 /** Both ends tell the other one a number. */
 tw_status_t net_end_swap(const net_end_t *end, double own, double *other);
-/** The other end has come to the same place. */
+/** Wait until the other end calls this, too. */
 tw_status_t net_end_meet(const net_end_t *end);
 
 typedef struct net_row {
@@ -68,18 +64,15 @@ typedef struct net_row {
  *  spend on the bandwidth, at link_bps (0: unknown). */
 tw_status_t net_measure(net_end_t *end, net_row_t *row, double seconds, double link_bps);
 
-/** How many messages on each connection fill so many seconds at link_bps (0: unknown), at least a few; how
- *  many of those go there and back for the latency. */
+/** Return how many messages on each connection fill so many seconds at link_bps (0: unknown), at least a few;
+ *  and how many of those make a round trip, for the latency. */
 int net_n_messages(const net_row_t *row, double seconds, double link_bps);
 int net_n_trips(int n_messages);
 
-/** A socket between the two ends; TW_ERR_IO, logged. */
+/** Connect a socket between the two ends. TW_ERR_IO, logged. */
 tw_status_t net_bare_open(const net_end_t *end, int *fd);
-/** A row of one connection, one way, of nothing but send and recv. */
+/** Measure a row of one connection, one way, with nothing but send and recv. */
 tw_status_t net_bare_measure(const net_end_t *end, int fd, net_row_t *row, double seconds, double link_bps);
-
-/** Bits per second of one TCP stream from node 0 to node 1, at both ends; 0: not measured. */
-tw_status_t net_iperf(const net_end_t *end, double *bps);
 
 TW_C_END
 

@@ -3,8 +3,8 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "bench/exchange.h"
 #include "cluster/cluster.h"
 #include "collectives/model/measuring.h"
 
@@ -25,7 +25,7 @@ int sim_box_run(const sim_cluster_t *cluster, char **argv)
     return tw_cluster_run_self(&params, &exit_code) == TW_OK ? exit_code : 1;
 }
 
-/** Before there is a communicator, so all tags are free. */
+/** Measure the cost model, before there is a communicator: all tags are free then. */
 static tw_status_t measure_model(sim_box_t *box)
 {
     tw_topo_t topo;
@@ -56,44 +56,17 @@ void sim_box_cleanup(sim_box_t *box)
 
 /* ---- an operation -------------------------------------------------------------------------------------- */
 
-/** The slowest rank's, on all of them. */
-static tw_status_t slowest(sim_box_t *box, double own, double *most)
-{
-    double *all = calloc((size_t)box->world, sizeof(*all));
-    tw_coll_segment_t segment = {.src = &own, .dst = all, .n_elems = (size_t)box->world * sizeof(own)};
-    tw_coll_args_t args = {
-        .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1, .factor = 1};
-    *most = 0.0;
-    if (!all) {
-        tw_error("simulate: out of memory");
-        return TW_ERR_NO_MEMORY;
-    }
-    tw_status_t status = tw_coll_run(box->coll, &args);
-    for (int r = 0; r < box->world && status == TW_OK; r++) {
-        *most = all[r] > *most ? all[r] : *most;
-    }
-    free(all);
-    return status;
-}
-
 static tw_status_t run_once(sim_box_t *box, const tw_coll_args_t *args, double *sec, double *chunk_bytes)
 {
-    const tw_coll_args_t barrier = {.op = TW_COLL_BARRIER, .factor = 1};
     tw_coll_request_t *request;
     tw_coll_plan_t plan;
-    TW_TRY(tw_coll_run(box->coll, &barrier));
+    TW_TRY(bench_barrier(box->coll));
     double begin = tw_time_sec();
     TW_TRY(tw_coll_post(box->coll, args, &request));
     tw_coll_request_plan(request, &plan);
     TW_TRY(tw_coll_wait(request));
     *chunk_bytes = (double)plan.chunk_bytes;
-    return slowest(box, tw_time_sec() - begin, sec);
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    return bench_most(box->coll, tw_time_sec() - begin, sec);
 }
 
 static tw_status_t run_times(sim_box_t *box, const tw_coll_args_t *args, int n_times,
@@ -105,8 +78,7 @@ static tw_status_t run_times(sim_box_t *box, const tw_coll_args_t *args, int n_t
     for (int i = 0; i < n; i++) {
         TW_TRY(run_once(box, args, &times[i], &result->chunk_bytes));
     }
-    qsort(times, (size_t)n, sizeof(*times), compare);
-    result->sec = times[n / 2];
+    result->sec = tw_median(times, (size_t)n); /* sorts them */
     result->least_sec = times[0];
     result->most_sec = times[n - 1];
     return TW_OK;

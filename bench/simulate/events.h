@@ -8,14 +8,14 @@ TW_C_BEGIN
 
 typedef struct sim_event {
     double at;
-    uint64_t order; /**< of events at the same time the smallest comes first */
-    double end;     /**< of a packet: when all of it has passed the ports that it has passed so far */
-    uint32_t what;  /**< a chunk of an operation */
-    uint8_t kind;   /**< of net.c */
+    uint64_t order; /**< of events at the same time the one with the smallest order comes first */
+    double end;     /**< when all of a packet has passed the ports behind it */
+    uint32_t what;  /**< number of a chunk of an operation */
+    uint8_t kind;   /**< kind_t of net.c */
     uint8_t is_last;
 } sim_event_t;
 
-/** Zeroed: none. */
+/** A heap of events. Zeroed: it is empty. */
 typedef struct sim_events {
     sim_event_t *heap;
     size_t n, max;
@@ -24,7 +24,7 @@ typedef struct sim_events {
 void sim_events_cleanup(sim_events_t *events);
 /** TW_ERR_NO_MEMORY (not logged). */
 tw_status_t sim_events_push(sim_events_t *events, const sim_event_t *event);
-/** The first one; there must be one. */
+/** Take the first event; there must be one. */
 sim_event_t sim_events_pop(sim_events_t *events);
 
 TW_C_END

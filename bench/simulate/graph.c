@@ -19,7 +19,7 @@ typedef struct maker {
     size_t max_ops, max_pairs;
     uint32_t *pairs; /* [2 * n_pairs] before, after */
     size_t n_pairs;
-    /* of one owner's flow */
+    /* What follows is of one owner's flow. */
     uint32_t *made;    /* [max_made] operation + 1 that makes a value, own ones first; 0: it is there */
     uint32_t *encoded; /* likewise, its code; 0: not encoded yet */
     uint8_t *form;     /* [max_made] how a value is where it is */
@@ -39,19 +39,12 @@ static size_t at_of(const maker_t *m, tw_value_t value)
     return value < 0 ? (size_t)(-1 - value) : (size_t)m->topo.world + (size_t)value;
 }
 
-static tw_status_t grow(void **items, size_t n, size_t *max, size_t item_bytes)
+static tw_status_t sim_grow(void *items, size_t n, size_t *max, size_t item_bytes)
 {
-    if (n < *max) {
-        return TW_OK;
-    }
-    size_t wanted = 2 * n + 1024;
-    void *larger = realloc(*items, wanted * item_bytes);
-    if (!larger) {
+    if (!tw_grow(items, max, n + 1, item_bytes)) {
         tw_error("simulate: out of memory");
         return TW_ERR_NO_MEMORY;
     }
-    *items = larger;
-    *max = wanted;
     return TW_OK;
 }
 
@@ -66,11 +59,11 @@ static uint16_t turn_of(const maker_t *m, int rank)
     return (uint16_t)((place - first + topo->world) % topo->world);
 }
 
-static tw_status_t add_op(maker_t *m, sim_op_t op, uint32_t *index)
+static tw_status_t sim_add_op(maker_t *m, sim_op_t op, uint32_t *index)
 {
     sim_graph_t *g = m->graph;
     int *n_hops = m->is_spread ? &g->n_spread_hops : &g->n_reduce_hops;
-    TW_TRY(grow((void **)&g->ops, g->n_ops, &m->max_ops, sizeof(*g->ops)));
+    TW_TRY(sim_grow(&g->ops, g->n_ops, &m->max_ops, sizeof(*g->ops)));
     size_t in_flow = g->n_ops - m->first_op;
     op.index = (uint16_t)(in_flow < UINT16_MAX ? in_flow : UINT16_MAX);
     op.turn = turn_of(m, op.from);
@@ -88,7 +81,7 @@ static tw_status_t add_pair(maker_t *m, uint32_t before_plus_1, uint32_t after)
         return TW_OK;
     }
     size_t n = 2 * m->n_pairs, max = m->max_pairs;
-    TW_TRY(grow((void **)&m->pairs, n + 1, &max, sizeof(*m->pairs)));
+    TW_TRY(sim_grow(&m->pairs, n + 1, &max, sizeof(*m->pairs)));
     m->max_pairs = max;
     m->pairs[n] = before_plus_1 - 1;
     m->pairs[n + 1] = after;
@@ -103,7 +96,7 @@ static sim_op_t work_op(const maker_t *m, int rank, int hop, sim_work_t work, tw
         .from = rank, .at = rank, .hop = hop, .owner = m->owner, .work = work, .form = form, .times = times};
 }
 
-static tw_form_t form_of(const maker_t *m, tw_value_t value, int crosses)
+static tw_form_t sim_form_of(const maker_t *m, tw_value_t value, int crosses)
 {
     const tw_flows_t *flows = &m->algo->flows;
     const tw_move_t move = {.coding = !m->algo->info.quantized ? TW_CODING_NONE
@@ -117,7 +110,7 @@ static tw_form_t form_of(const maker_t *m, tw_value_t value, int crosses)
 }
 
 /** What makes the value in the form that it leaves in. */
-static tw_status_t encode(maker_t *m, tw_value_t value, tw_form_t form, int hop, uint32_t *made)
+static tw_status_t sim_encode(maker_t *m, tw_value_t value, tw_form_t form, int hop, uint32_t *made)
 {
     size_t at = at_of(m, value);
     *made = m->made[at];
@@ -126,7 +119,7 @@ static tw_status_t encode(maker_t *m, tw_value_t value, tw_form_t form, int hop,
     }
     if (m->encoded[at] == 0) {
         uint32_t op;
-        TW_TRY(add_op(m, work_op(m, tw_flow_rank(&m->flow, value), hop, SIM_ENCODE, form, 1), &op));
+        TW_TRY(sim_add_op(m, work_op(m, tw_flow_rank(&m->flow, value), hop, SIM_ENCODE, form, 1), &op));
         TW_TRY(add_pair(m, m->made[at], op));
         m->encoded[at] = op + 1;
     }
@@ -139,7 +132,7 @@ static tw_status_t find_lane(maker_t *m, int from, int to, uint32_t *lane)
     sim_graph_t *g = m->graph;
     uint32_t *known = &m->lanes[from * m->topo.world + to];
     if (*known == 0) {
-        TW_TRY(grow((void **)&g->lanes, g->n_lanes, &m->max_lanes, sizeof(*g->lanes)));
+        TW_TRY(sim_grow(&g->lanes, g->n_lanes, &m->max_lanes, sizeof(*g->lanes)));
         g->lanes[g->n_lanes++] = (sim_lane_t){from, to};
         *known = (uint32_t)g->n_lanes;
     }
@@ -148,7 +141,7 @@ static tw_status_t find_lane(maker_t *m, int from, int to, uint32_t *lane)
 }
 
 /** What makes the value plain again. */
-static tw_status_t decode(maker_t *m, tw_value_t value, const tw_flow_op_t *op, uint32_t *made)
+static tw_status_t sim_decode(maker_t *m, tw_value_t value, const tw_flow_op_t *op, uint32_t *made)
 {
     const size_t at = at_of(m, value);
     uint32_t index;
@@ -156,7 +149,7 @@ static tw_status_t decode(maker_t *m, tw_value_t value, const tw_flow_op_t *op, 
     if (m->form[at] == TW_FORM_PLAIN) {
         return TW_OK;
     }
-    TW_TRY(add_op(m, work_op(m, op->at, op->hop, SIM_DECODE, m->form[at], 1), &index));
+    TW_TRY(sim_add_op(m, work_op(m, op->at, op->hop, SIM_DECODE, m->form[at], 1), &index));
     TW_TRY(add_pair(m, *made, index));
     *made = index + 1;
     return TW_OK;
@@ -186,16 +179,16 @@ static tw_status_t message_op(maker_t *m, const tw_flow_op_t *op, int from, tw_f
     }
     uint32_t lane;
     TW_TRY(find_lane(m, from, op->at, &lane));
-    TW_TRY(add_op(m,
-                  (sim_op_t){.from = from,
-                             .at = op->at,
-                             .hop = op->hop,
-                             .owner = m->owner,
-                             .lane = lane,
-                             .work = SIM_MOVE,
-                             .form = form,
-                             .times = 1},
-                  index));
+    TW_TRY(sim_add_op(m,
+                      (sim_op_t){.from = from,
+                                 .at = op->at,
+                                 .hop = op->hop,
+                                 .owner = m->owner,
+                                 .lane = lane,
+                                 .work = SIM_MOVE,
+                                 .form = form,
+                                 .times = 1},
+                      index));
     if (row) {
         *row = (row_t){.op = *index + 1, .last_owner = m->owner};
     }
@@ -208,14 +201,14 @@ static tw_status_t add_move(maker_t *m, const tw_flow_op_t *op, int i)
     int from = tw_flow_rank(&m->flow, value), crosses = m->topo.node[from] != m->topo.node[op->at];
     tw_form_t form = m->form[at_of(m, value)];
     uint32_t before, index, decoded;
-    form = form == TW_FORM_PLAIN ? form_of(m, value, crosses) : form;
-    TW_TRY(encode(m, value, form, op->hop, &before));
+    form = form == TW_FORM_PLAIN ? sim_form_of(m, value, crosses) : form;
+    TW_TRY(sim_encode(m, value, form, op->hop, &before));
     TW_TRY(message_op(m, op, from, form, &index));
     TW_TRY(add_pair(m, before, index));
     m->made[at_of(m, i)] = index + 1;
     m->form[at_of(m, i)] = form;
     if (m->is_spread && form != TW_FORM_PLAIN) { /* it stays here, too */
-        TW_TRY(add_op(m, work_op(m, op->at, op->hop, SIM_DECODE, form, 1), &decoded));
+        TW_TRY(sim_add_op(m, work_op(m, op->at, op->hop, SIM_DECODE, form, 1), &decoded));
         TW_TRY(add_pair(m, index + 1, decoded));
     }
     return TW_OK;
@@ -235,9 +228,10 @@ static tw_status_t add_sum(maker_t *m, const tw_flow_op_t *op, int i)
     int adds = in_one_pass ? op->n_inputs - 1 : op->n_inputs;
     sim_op_t sum = form == TW_FORM_PLAIN ? work_op(m, op->at, op->hop, SIM_ADD, form, adds)
                                          : work_op(m, op->at, op->hop, SIM_DECODE, form, op->n_inputs);
-    TW_TRY(add_op(m, sum, &index));
+    TW_TRY(sim_add_op(m, sum, &index));
     for (int k = 0; k < op->n_inputs; k++) {
-        TW_TRY(recodes ? decode(m, inputs[k], op, &before) : encode(m, inputs[k], form, op->hop, &before));
+        TW_TRY(recodes ? sim_decode(m, inputs[k], op, &before)
+                       : sim_encode(m, inputs[k], form, op->hop, &before));
         TW_TRY(add_pair(m, before, index));
     }
     m->made[at_of(m, i)] = index + 1;
@@ -246,7 +240,7 @@ static tw_status_t add_sum(maker_t *m, const tw_flow_op_t *op, int i)
 }
 
 /** Arrays for an owner's flow, zeroed. */
-static tw_status_t make_room(maker_t *m)
+static tw_status_t sim_graph_make_room(maker_t *m)
 {
     size_t n = (size_t)m->topo.world + (size_t)m->flow.n_ops;
     if (n > m->max_made) {
@@ -282,7 +276,7 @@ static tw_status_t add_owner(maker_t *m, int owner)
     if (m->algo->flows.spread) {
         m->algo->flows.spread(&m->flow, owner, result);
     }
-    TW_TRY(make_room(m));
+    TW_TRY(sim_graph_make_room(m));
     for (int i = 0; i < m->flow.n_ops; i++) {
         const tw_flow_op_t *op = &m->flow.ops[i];
         m->is_spread = i >= n_reduce;

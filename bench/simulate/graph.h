@@ -9,18 +9,18 @@ TW_C_BEGIN
 typedef enum sim_work { SIM_MOVE, SIM_ADD, SIM_ENCODE, SIM_DECODE } sim_work_t;
 
 typedef struct sim_op {
-    int from, at;   /**< ranks; the same where nothing moves */
-    int hop, owner; /**< hops of spreading come after those of reducing */
-    int times;      /**< a message: shards in it; work: its inputs */
+    int from, at;   /**< sender and receiver; both the rank that works where nothing moves */
+    int hop, owner; /**< hop in the owner's flow; hops of spreading follow those of reducing */
+    int times;      /**< shards of a message, or inputs of work */
     uint32_t n_inputs;
-    uint32_t lane;      /**< of a message */
-    uint16_t index;     /**< in its owner's flow */
-    uint16_t turn;      /**< when its owner's flow comes in the rank's program */
+    uint32_t lane;      /**< number of the connection that a message takes */
+    uint16_t index;     /**< place in its owner's flow */
+    uint16_t turn;      /**< place of its owner's flow in the rank's program */
     uint8_t work, form; /**< sim_work_t, tw_form_t */
     uint8_t is_spread;
 } sim_op_t;
 
-/** Two ranks of which the one sends to the other: a connection. */
+/** A connection: one rank sends to another. */
 typedef struct sim_lane {
     int from, to;
 } sim_lane_t;
@@ -40,7 +40,7 @@ struct sim_graph {
     uint32_t *after;
 };
 
-/** Spread from a root, plain: all hops of a chunk, then the next chunk. */
+/** Return 1 if all hops of a chunk come before the next chunk: plain values are spread from a root so. */
 static inline int sim_is_by_chunk(const sim_graph_t *g, const sim_op_t *op)
 {
     return op->is_spread && !g->is_pipelined && g->flows->of == TW_FLOWS_ROOT;

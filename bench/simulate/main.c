@@ -10,7 +10,7 @@
 #include "bench/simulate/options.h"
 #include "flags/flags.h"
 
-/* Where everybody sends the whole tensor to everybody, which is for tiny ones. */
+/* Largest tensor of which algorithms are run that send all of it from everybody to everybody. */
 #define MOST_WHOLES ((size_t)1 << 20)
 #define BOX_PACKET_LEAST ((size_t)4 << 10)
 
@@ -23,10 +23,12 @@ typedef struct row {
     int peers, remote_peers;
 } row_t;
 
-#define COLUMN(key, header, format, kind, member, scale)             \
-    {                                                                \
-        key, header, format, kind, offsetof(row_t, member), scale, 0 \
+#define CELL(row, key, header, format, kind, member, scale)     \
+    {                                                           \
+        key, header, format, kind, offsetof(row, member), scale \
     }
+#define COLUMN(...) CELL(row_t, __VA_ARGS__)
+#define BOX_COLUMN(...) CELL(box_row_t, __VA_ARGS__)
 
 static const bench_column_t columns[] = {
     COLUMN("op", "op", "%14s", BENCH_STRING, op, 0),
@@ -54,11 +56,6 @@ typedef struct box_row {
     double bytes, chunk_bytes, sec, least_sec, most_sec, simulated_sec, ratio;
 } box_row_t;
 
-#define BOX_COLUMN(key, header, format, kind, member, scale)             \
-    {                                                                    \
-        key, header, format, kind, offsetof(box_row_t, member), scale, 0 \
-    }
-
 static const bench_column_t box_columns[] = {
     BOX_COLUMN("op", "op", "%14s", BENCH_STRING, op, 0),
     BOX_COLUMN("algorithm", "algorithm", "%16s", BENCH_STRING, algo, 0),
@@ -75,25 +72,30 @@ static const bench_column_t box_columns[] = {
 
 static const bench_table_t box_table = {box_columns, sizeof(box_columns) / sizeof(box_columns[0]), 1};
 
-/* Of what a link carries, without the headers of Ethernet, IP and TCP. */
+/* Share of a link's bytes that is not headers of Ethernet, IP and TCP. */
 #define TCP_SHARE (1448.0 / 1514.0)
 
 /* ---- what is simulated --------------------------------------------------------------------------------- */
 
-static const tw_quant_codec_t *codec_of(const sim_options_t *o)
-{
-    static const tw_quant_codec_t codecs[SIM_N_CODECS] = {
-        {.bits = 0}, {.lossless = 1}, {.bits = 8, .block = 128}, {.bits = 4, .block = 128}};
-    return o->codec ? &codecs[o->codec] : NULL;
-}
-
 /** Of bf16; the lossless one's are a GPT's weights'. */
-static double ratio_of(const tw_quant_codec_t *codec)
+static double ratio_of(const sim_options_t *o)
 {
     const size_t n = 1 << 20;
-    return !codec            ? 1.0
-           : codec->lossless ? 0.65
-                             : (double)tw_quant_encoded_bytes(codec, n) / (2.0 * (double)n);
+    return !o->has_codec       ? 1.0
+           : o->codec.lossless ? 0.65
+                               : (double)tw_quant_encoded_bytes(&o->codec, n) / (2.0 * (double)n);
+}
+
+/** What a measured model says of links and processors. */
+static void apply_model(sim_cluster_t *c, const tw_coll_model_t *model)
+{
+    c->in_node_Bps = 1.0 / model->node.beta_sec;
+    c->latency_sec = model->inter.alpha_sec;
+    c->in_node_latency_sec = model->node.alpha_sec;
+    c->turn_sec = model->inter.turn_sec;
+    c->in_node_turn_sec = model->node.turn_sec;
+    c->message_sec = model->inter.message_sec;
+    c->add_sec = model->reduce_sec;
 }
 
 /** In a box a rank's connections share the windows that a connection has where a node has one rank: queues
@@ -107,36 +109,29 @@ static size_t packet_of(const sim_options_t *o)
 static tw_status_t configure(sim_options_t *o)
 {
     sim_cluster_t *c = &o->cluster;
-    const tw_quant_codec_t *codec = codec_of(o);
     tw_coll_model_t model;
     double chunk = (double)o->chunk;
     c->seed = (uint64_t)o->seed;
     c->packet_bytes = (double)packet_of(o);
     for (int f = 0; f < TW_FORM_COUNT; f++) {
-        c->ratio[f] = f == TW_FORM_PLAIN ? 1.0 : ratio_of(codec);
+        c->ratio[f] = f == TW_FORM_PLAIN ? 1.0 : ratio_of(o);
     }
     if (!o->model) {
         return TW_OK;
     }
     TW_TRY(tw_coll_model_parse(o->model, &model));
     c->link_Bps = 1.0 / model.inter.beta_sec;
-    c->in_node_Bps = 1.0 / model.node.beta_sec;
-    c->latency_sec = model.inter.alpha_sec;
-    c->in_node_latency_sec = model.node.alpha_sec;
-    c->turn_sec = model.inter.turn_sec;
-    c->in_node_turn_sec = model.node.turn_sec;
-    c->message_sec = model.inter.message_sec;
-    c->add_sec = model.reduce_sec;
-    if (codec) {
-        c->encode_sec[TW_FORM_CODEC] = tw_coll_model_encode_sec(&model, codec, 1, chunk) / chunk;
-        c->decode_sec[TW_FORM_CODEC] = tw_coll_model_decode_sec(&model, codec, 1, chunk) / chunk;
+    apply_model(c, &model);
+    if (o->has_codec) {
+        c->encode_sec[TW_FORM_CODEC] = tw_coll_model_encode_sec(&model, &o->codec, 1, chunk) / chunk;
+        c->decode_sec[TW_FORM_CODEC] = tw_coll_model_decode_sec(&model, &o->codec, 1, chunk) / chunk;
     }
     return TW_OK;
 }
 
 /** The least that the links allow: every other node's share comes in once, and once more for an
  *  all-reduce. */
-static double least_sec(const sim_options_t *o, const sim_cluster_t *c)
+static double sim_least_sec(const sim_options_t *o, const sim_cluster_t *c)
 {
     double nodes = c->n_nodes, local = c->ranks_per_node,
            passes = ops[o->op] == TW_COLL_ALLREDUCE ? 2.0 : 1.0;
@@ -145,7 +140,7 @@ static double least_sec(const sim_options_t *o, const sim_cluster_t *c)
                        : passes * bytes * (local - 1.0) / local / c->in_node_Bps;
 }
 
-/* What is being run. */
+/* What show_progress shows. */
 typedef struct watch {
     const char *what;
     int n_nodes;
@@ -161,49 +156,37 @@ static void show_progress(void *ctx, double share)
     tw_terminal_show(stderr, text);
 }
 
-static sim_cluster_t watched(const sim_cluster_t *c, const char *what, watch_t *watch)
-{
-    sim_cluster_t own = *c;
-    *watch = (watch_t){what, c->n_nodes, tw_time_sec()};
-    own.watch = show_progress;
-    own.watch_ctx = watch;
-    return own;
-}
-
 static tw_status_t simulate(const sim_options_t *o, const sim_cluster_t *c, const tw_algo_t *algo, row_t *row)
 {
     int world = c->n_nodes * c->ranks_per_node;
     double bus = ops[o->op] == TW_COLL_ALLREDUCE ? 2.0 : 1.0;
-    watch_t watch;
-    const sim_cluster_t shown = watched(c, algo->info.name, &watch);
+    watch_t watch = {algo->info.name, c->n_nodes, tw_time_sec()};
+    sim_cluster_t shown = *c;
+    shown.watch = show_progress;
+    shown.watch_ctx = &watch;
     sim_result_t result = {.done = calloc((size_t)world, sizeof(double))};
     sim_graph_t *graph = NULL;
-    sim_net_t *net = NULL;
     tw_status_t status =
         result.done ? sim_graph_create(c, algo, sim_row_shards(c, (double)o->bytes, (double)o->chunk), &graph)
                     : TW_ERR_NO_MEMORY;
     if (status == TW_OK) {
-        status = sim_net_create(&shown, &net);
-    }
-    if (status == TW_OK) {
-        status = sim_run(net, graph, (double)o->bytes, (double)o->chunk, NULL, &result);
+        status = sim_run(&shown, graph, (double)o->bytes, (double)o->chunk, &result);
     }
     tw_terminal_show(stderr, "");
     *row = (row_t){sim_op_names[o->op],
                    algo->info.name,
-                   sim_codec_names[o->codec],
+                   o->codec_text,
                    c->n_nodes,
                    world,
                    (double)o->bytes,
                    result.chunk_bytes,
                    result.sec,
-                   least_sec(o, c) / result.sec,
+                   sim_least_sec(o, c) / result.sec,
                    bus * (double)o->bytes * (world - 1.0) / world / result.sec,
                    result.node_bytes,
                    result.messages,
                    result.peers,
                    result.remote_peers};
-    sim_net_destroy(net);
     sim_graph_destroy(graph);
     free(result.done);
     return status;
@@ -211,18 +194,12 @@ static tw_status_t simulate(const sim_options_t *o, const sim_cluster_t *c, cons
 
 /* ---- beside a cluster in a box ------------------------------------------------------------------------- */
 
-/** Links are as they are shaped, the rest is as it was measured there. */
+/** Describe the box: links as they are shaped, the rest as it was measured there. */
 static sim_cluster_t cluster_of_box(const sim_options_t *o, const tw_coll_model_t *model)
 {
     sim_cluster_t c = o->cluster;
     c.link_Bps = isfinite(c.link_Bps) ? c.link_Bps * TCP_SHARE : 1.0 / model->inter.beta_sec;
-    c.in_node_Bps = 1.0 / model->node.beta_sec;
-    c.latency_sec = model->inter.alpha_sec;
-    c.in_node_latency_sec = model->node.alpha_sec;
-    c.turn_sec = model->inter.turn_sec;
-    c.in_node_turn_sec = model->node.turn_sec;
-    c.message_sec = model->inter.message_sec;
-    c.add_sec = model->reduce_sec;
+    apply_model(&c, model);
     return c;
 }
 
@@ -276,7 +253,7 @@ static tw_status_t check_ops(const sim_options_t *o, sim_box_t *box)
     return n > 0 ? TW_OK : TW_ERR_NOT_FOUND;
 }
 
-/** A launcher may have started another number. */
+/** Check that a launcher has started as many ranks as the flags say. */
 static tw_status_t check_ranks(const sim_options_t *o, const sim_box_t *box)
 {
     int world = o->cluster.n_nodes * o->cluster.ranks_per_node;
@@ -344,9 +321,9 @@ static tw_status_t run_ops(const sim_options_t *o)
     size_t n_notes = 0;
     const tw_algo_t *algo;
     bench_table_head(&table);
-    for (size_t i = 0; (algo = sim_algo(ops[o->op], o->codec > 0, i)) && n_notes < 16; i++) {
-        int is_asked = o->algo && strcmp(o->algo, algo->info.name) == 0, is_lossless = o->codec == 1;
-        if (algo->flows.recodes && !is_lossless) {
+    for (size_t i = 0; (algo = sim_algo(ops[o->op], o->has_codec, i)) && n_notes < 16; i++) {
+        int is_asked = o->algo && strcmp(o->algo, algo->info.name) == 0;
+        if (algo->flows.recodes && !o->codec.lossless) {
             continue;
         }
         if (is_asked || (!o->algo && (algo->flows.of != TW_FLOWS_WHOLES || o->bytes <= MOST_WHOLES))) {
@@ -355,37 +332,13 @@ static tw_status_t run_ops(const sim_options_t *o)
         }
     }
     if (n_notes == 0) {
-        tw_error("--algo %s: no %s algorithm of %s is called so", o->algo, sim_codec_names[o->codec],
+        tw_error("--algo %s: no %s algorithm of %s is called so", o->algo, o->codec_text,
                  sim_op_names[o->op]);
         return TW_ERR_NOT_FOUND;
     }
     for (size_t i = 0; i < n_notes; i++) {
         printf("%s\n", notes[i]);
     }
-    return TW_OK;
-}
-
-static tw_status_t run_step(const sim_options_t *o)
-{
-    sim_step_t step = {.n_params = o->n_params,
-                       .n_layers = o->n_layers,
-                       .compute_sec = o->compute_sec,
-                       .quantized = o->codec > 0,
-                       .overlap = !o->no_overlap,
-                       .chunk_bytes = (double)o->chunk,
-                       .server = o->server};
-    const char *name = step.server ? "a parameter server" : step.quantized ? "ZeRO++" : "ZeRO-3";
-    double sec, node_bytes;
-    watch_t watch;
-    const sim_cluster_t shown = watched(&o->cluster, "an operation of the step", &watch);
-    const tw_status_t status = step.server ? sim_server_run(&shown, &step, &sec, &node_bytes)
-                                           : sim_step_run(&shown, &step, &sec, &node_bytes);
-    tw_terminal_show(stderr, "");
-    TW_TRY(status);
-    printf("# a step of %.4g G parameters on %d x %d ranks, %s: %.4g s, of which %.4g s computing; %.4g GB "
-           "through a node's link\n",
-           o->n_params * 1e-9, o->cluster.n_nodes, o->cluster.ranks_per_node, name, sec, o->compute_sec,
-           node_bytes * 1e-9);
     return TW_OK;
 }
 
@@ -403,7 +356,7 @@ int main(int argc, char **argv)
         status = bench_json_open(options.json, BENCH_JSON_ANEW, &options.out);
     }
     if (status == TW_OK) {
-        status = options.op == SIM_OP_STEP ? run_step(&options) : run_ops(&options);
+        status = run_ops(&options);
         status = bench_json_close(options.json, options.out, status);
     }
     return status == TW_OK ? 0 : 1;

@@ -42,29 +42,22 @@ typedef struct lane {
     uint16_t waits;     /* 1: a packet waits in the port */
 } lane_t;
 
-struct sim_net {
+/* A run of an operation. Its chunk c of operation i is number i * n_chunks + c. */
+typedef struct run {
     const sim_cluster_t *cluster;
+    const sim_graph_t *graph;
     double *out, *in;  /* [n_nodes + world] when each port is free: of nodes' links, of ranks in nodes */
     double *up, *down; /* [n_nodes] of switches, which are no more than nodes */
     double *cpu;       /* [world] */
-    double *memory;    /* [n_times] of all those */
-    size_t n_times;
     sim_events_t events;
     uint64_t random;
     tw_status_t status; /* TW_ERR_NO_MEMORY sticks */
-};
-
-/* A run of an operation. Its chunk c of operation i is number i * n_chunks + c. */
-typedef struct run {
-    sim_net_t *net;
-    const sim_graph_t *graph;
-    const double *start;
     size_t n_chunks;
     double chunk_bytes; /* of a shard */
     uint16_t *waits;    /* [n_ops * n_chunks] for how many; of messages then IS_READY, MAY_LEAVE */
     uint32_t *behind;   /* [n_ops * n_chunks] the next message of the lane */
     lane_t *lanes;      /* [graph->n_lanes] */
-    double *node_bytes; /* [2 * n_nodes] out, then in */
+    double *node_bytes; /* [2 * n_nodes] out, then in; behind it is the memory of all arrays of doubles */
     double *sent;       /* [world] messages */
     size_t n_complete;  /* chunks of operations */
     size_t n_all;       /* of them */
@@ -87,63 +80,63 @@ static uint64_t order_of(const run_t *run, uint32_t what)
     return (round << 32) | ((uint64_t)op->turn << 16) | op->index;
 }
 
-static void push(run_t *run, sim_event_t event)
+static void sim_push(run_t *run, sim_event_t event)
 {
     event.order |= (uint64_t)event.kind << 60;
-    if (run->net->status == TW_OK) {
-        run->net->status = sim_events_push(&run->net->events, &event);
+    if (run->status == TW_OK) {
+        run->status = sim_events_push(&run->events, &event);
     }
 }
 
 static void push_at(run_t *run, kind_t kind, uint32_t what, double at)
 {
-    push(run, (sim_event_t){.at = at, .order = order_of(run, what), .what = what, .kind = (uint8_t)kind});
+    sim_push(run, (sim_event_t){.at = at, .order = order_of(run, what), .what = what, .kind = (uint8_t)kind});
 }
 
 /* ---- ports and processors ------------------------------------------------------------------------------ */
 
 /** Take what is free at a certain time for so long, as soon as it is; returns when that ends. */
-static double take(const run_t *run, double *free_sec, double sec)
+static double sim_take(const run_t *run, double *free_sec, double sec)
 {
     *free_sec = fmax(*free_sec, run->now) + sec;
     return *free_sec;
 }
 
-static double jitter(sim_net_t *net)
+static double jitter(run_t *run)
 {
-    double mean = net->cluster->jitter_sec;
+    double mean = run->cluster->jitter_sec;
     if (mean <= 0.0) {
         return 0.0;
     }
-    net->random ^= net->random << 13;
-    net->random ^= net->random >> 7;
-    net->random ^= net->random << 17;
-    return sim_ticks(-mean * log((double)((net->random >> 11) + 1) * 0x1p-53));
+    run->random ^= run->random << 13;
+    run->random ^= run->random >> 7;
+    run->random ^= run->random << 17;
+    return sim_ticks(-mean * log((double)((run->random >> 11) + 1) * 0x1p-53));
 }
 
 /** Returns when the processor is done. */
 static double work_for(run_t *run, int rank, double sec)
 {
-    const sim_cluster_t *c = run->net->cluster;
+    const sim_cluster_t *c = run->cluster;
     double factor = rank == c->straggler ? c->straggler_factor : 1.0;
-    return sec > 0.0 ? take(run, &run->net->cpu[rank], sim_ticks(sec * factor)) : run->now;
+    return sec > 0.0 ? sim_take(run, &run->cpu[rank], sim_ticks(sec * factor)) : run->now;
 }
 
 static int node_of(const run_t *run, int rank)
 {
-    return rank / run->net->cluster->ranks_per_node;
+    return rank / run->cluster->ranks_per_node;
 }
 
 /** Of a rank, to or from another one: its node's, or its own. */
 static uint32_t port_of(const run_t *run, int rank, int other)
 {
     int node = node_of(run, rank);
-    return (uint32_t)(node != node_of(run, other) ? node : run->net->cluster->n_nodes + rank);
+    return (uint32_t)(node != node_of(run, other) ? node : run->cluster->n_nodes + rank);
 }
 
 static double port_sec(const run_t *run, uint32_t port, double bytes)
 {
-    const sim_cluster_t *c = run->net->cluster;
+    const sim_cluster_t *c = run->cluster;
     if (port >= (uint32_t)c->n_nodes) {
         return sim_ticks(bytes / c->in_node_Bps);
     }
@@ -152,7 +145,7 @@ static double port_sec(const run_t *run, uint32_t port, double bytes)
 
 static int switch_of(const run_t *run, int rank)
 {
-    int nodes = run->net->cluster->nodes_per_switch;
+    int nodes = run->cluster->nodes_per_switch;
     return nodes > 0 ? node_of(run, rank) / nodes : 0;
 }
 
@@ -160,12 +153,12 @@ static int switch_of(const run_t *run, int rank)
 
 static double message_bytes(const run_t *run, const sim_op_t *op)
 {
-    return op->times * run->chunk_bytes * run->net->cluster->ratio[op->form];
+    return op->times * run->chunk_bytes * run->cluster->ratio[op->form];
 }
 
 static uint16_t count_packets(const run_t *run, const sim_op_t *op)
 {
-    double packet = run->net->cluster->packet_bytes;
+    double packet = run->cluster->packet_bytes;
     double n = packet > 0.0 ? ceil(message_bytes(run, op) / packet) : 1.0;
     return (uint16_t)fmin(fmax(n, 1.0), MOST_PACKETS);
 }
@@ -182,7 +175,7 @@ static void next_message(run_t *run, lane_t *lane)
     int node = node_of(run, op->from), to = node_of(run, op->at);
     double crosses = node != to ? message_bytes(run, op) : 0.0;
     run->node_bytes[node] += crosses;
-    run->node_bytes[run->net->cluster->n_nodes + to] += crosses;
+    run->node_bytes[run->cluster->n_nodes + to] += crosses;
     run->sent[op->from] += 1.0;
     lane->first = run->behind[lane->first];
     lane->packets = lane->first != NONE ? count_packets(run, op_of(run, lane->first)) : 0;
@@ -197,18 +190,18 @@ static void go_on(run_t *run, const sim_event_t *packet, kind_t where, double en
     next.order = order_of(run, packet->what);
     next.end = fmax(packet->end, end);
     next.at = where == PASSED ? next.end : end - sec;
-    push(run, next);
+    sim_push(run, next);
 }
 
 /** From one switch to another: up and down, each at the rate of its nodes' links over the
  *  oversubscription. */
 static void pass_switch(run_t *run, const sim_event_t *packet, int is_up)
 {
-    const sim_cluster_t *c = run->net->cluster;
+    const sim_cluster_t *c = run->cluster;
     const sim_op_t *op = op_of(run, packet->what);
     double sec = sim_ticks(packet_bytes(run, op) * c->oversubscription / (c->link_Bps * c->nodes_per_switch));
-    double *way = is_up ? &run->net->up[switch_of(run, op->from)] : &run->net->down[switch_of(run, op->at)];
-    go_on(run, packet, is_up ? AT_DOWN : AT_IN, take(run, way, sec), sec);
+    double *way = is_up ? &run->up[switch_of(run, op->from)] : &run->down[switch_of(run, op->at)];
+    go_on(run, packet, is_up ? AT_DOWN : AT_IN, sim_take(run, way, sec), sec);
 }
 
 static void pass_in(run_t *run, const sim_event_t *packet)
@@ -216,7 +209,7 @@ static void pass_in(run_t *run, const sim_event_t *packet)
     const sim_op_t *op = op_of(run, packet->what);
     uint32_t at = port_of(run, op->at, op->from);
     double sec = port_sec(run, at, packet_bytes(run, op));
-    go_on(run, packet, PASSED, take(run, &run->net->in[at], sec), sec);
+    go_on(run, packet, PASSED, sim_take(run, &run->in[at], sec), sec);
 }
 
 /** It is the last in its sender's port. */
@@ -226,7 +219,7 @@ static void send_packet(run_t *run, lane_t *lane)
     const sim_op_t *op = op_of(run, what);
     uint32_t at = port_of(run, op->from, op->at);
     double sec = port_sec(run, at, packet_bytes(run, op));
-    double end = take(run, &run->net->out[at], sec);
+    double end = sim_take(run, &run->out[at], sec);
     sim_event_t packet = {.what = what, .is_last = --lane->packets == 0};
     lane->under_way++;
     lane->waits = 1;
@@ -260,13 +253,13 @@ static void leave_port(run_t *run, const sim_event_t *packet)
     }
 }
 
-static void leave(run_t *run, uint32_t what)
+static void sim_leave(run_t *run, uint32_t what)
 {
     run->waits[what] = MAY_LEAVE;
     send_next(run, &run->lanes[op_of(run, what)->lane]);
 }
 
-static void hear(run_t *run, uint32_t what)
+static void sim_hear(run_t *run, uint32_t what)
 {
     lane_t *lane = &run->lanes[op_of(run, what)->lane];
     lane->under_way--;
@@ -277,29 +270,26 @@ static void hear(run_t *run, uint32_t what)
 static void say(run_t *run, uint32_t what, kind_t next)
 {
     const sim_op_t *op = op_of(run, what);
-    const sim_net_t *net = run->net;
     double at =
-        next == SAID ? net->out[port_of(run, op->at, op->from)] : net->in[port_of(run, op->from, op->at)];
+        next == SAID ? run->out[port_of(run, op->at, op->from)] : run->in[port_of(run, op->from, op->at)];
     int crosses = node_of(run, op->from) != node_of(run, op->at);
     if (crosses && at > run->now) {
         push_at(run, next, what, at);
     } else if (crosses && next == SAID) {
         say(run, what, HEARD);
     } else {
-        hear(run, what);
+        sim_hear(run, what);
     }
 }
 
 static void end_packet(run_t *run, const sim_event_t *packet)
 {
-    const sim_cluster_t *c = run->net->cluster;
+    const sim_cluster_t *c = run->cluster;
     const sim_op_t *op = op_of(run, packet->what);
     int crosses = node_of(run, op->from) != node_of(run, op->at);
     if (packet->is_last) {
-        double start = run->start ? run->start[op->at] : 0.0;
         double latency = sim_ticks(crosses ? c->latency_sec : c->in_node_latency_sec);
-        double there = run->now + latency + jitter(run->net);
-        push_at(run, ARRIVED, packet->what, fmax(there, start));
+        push_at(run, ARRIVED, packet->what, run->now + latency + jitter(run));
     }
     say(run, packet->what, SAID);
 }
@@ -307,7 +297,7 @@ static void end_packet(run_t *run, const sim_event_t *packet)
 /* ---- operations ---------------------------------------------------------------------------------------- */
 
 /** What waited for it may be ready. */
-static void complete(run_t *run, uint32_t what)
+static void sim_complete(run_t *run, uint32_t what)
 {
     const sim_graph_t *g = run->graph;
     size_t op = what / run->n_chunks, chunk = what % run->n_chunks;
@@ -328,13 +318,13 @@ static void complete_at(run_t *run, uint32_t what, double at)
     if (at > run->now) {
         push_at(run, DONE, what, at);
     } else {
-        complete(run, what);
+        sim_complete(run, what);
     }
 }
 
 static double work_sec(const run_t *run, const sim_op_t *op)
 {
-    const sim_cluster_t *c = run->net->cluster;
+    const sim_cluster_t *c = run->cluster;
     double byte_sec = op->work == SIM_ADD      ? c->add_sec
                       : op->work == SIM_ENCODE ? c->encode_sec[op->form]
                                                : c->decode_sec[op->form];
@@ -344,7 +334,7 @@ static double work_sec(const run_t *run, const sim_op_t *op)
 /** A long message is announced, and leaves when the answer is there. */
 static void announce(run_t *run, uint32_t what)
 {
-    const sim_cluster_t *c = run->net->cluster;
+    const sim_cluster_t *c = run->cluster;
     const sim_op_t *op = op_of(run, what);
     int crosses = node_of(run, op->from) != node_of(run, op->at);
     double turn = sim_ticks(crosses ? c->turn_sec : c->in_node_turn_sec);
@@ -353,11 +343,11 @@ static void announce(run_t *run, uint32_t what)
     if (at > run->now) {
         push_at(run, LEAVING, what, at);
     } else {
-        leave(run, what);
+        sim_leave(run, what);
     }
 }
 
-static void start(run_t *run, uint32_t what)
+static void sim_start(run_t *run, uint32_t what)
 {
     const sim_op_t *op = op_of(run, what);
     if (op->work != SIM_MOVE) {
@@ -429,25 +419,22 @@ static void link_lane(run_t *run, size_t index)
     lane->packets = lane->first != NONE ? count_packets(run, op_of(run, lane->first)) : 0;
 }
 
-static void begin(run_t *run)
+static void sim_begin(run_t *run)
 {
     const sim_graph_t *g = run->graph;
     for (size_t op = 0; op < g->n_ops; op++) {
-        double at = run->start ? run->start[g->ops[op].from] : 0.0;
         for (size_t c = 0; c < run->n_chunks; c++) {
             uint32_t what = (uint32_t)(op * run->n_chunks + c);
             run->waits[what] = (uint16_t)g->ops[op].n_inputs;
             if (g->ops[op].n_inputs == 0) {
-                push_at(run, READY, what, at);
+                push_at(run, READY, what, 0.0);
             }
         }
     }
     for (size_t l = 0; l < g->n_lanes; l++) {
         link_lane(run, l);
     }
-    for (int r = 0; r < g->world; r++) {
-        run->result->done[r] = run->start ? run->start[r] : 0.0;
-    }
+    memset(run->result->done, 0, (size_t)g->world * sizeof(double));
 }
 
 static void happen(run_t *run, const sim_event_t *event)
@@ -461,13 +448,13 @@ static void happen(run_t *run, const sim_event_t *event)
         say(run, event->what, HEARD);
         break;
     case HEARD:
-        hear(run, event->what);
+        sim_hear(run, event->what);
         break;
     case ARRIVED:
-        complete_at(run, event->what, work_for(run, op->at, run->net->cluster->message_sec));
+        complete_at(run, event->what, work_for(run, op->at, run->cluster->message_sec));
         break;
     case DONE:
-        complete(run, event->what);
+        sim_complete(run, event->what);
         break;
     case AT_OUT:
         leave_port(run, event);
@@ -479,24 +466,24 @@ static void happen(run_t *run, const sim_event_t *event)
         pass_in(run, event);
         break;
     case READY:
-        start(run, event->what);
+        sim_start(run, event->what);
         break;
     case LEAVING:
-        leave(run, event->what);
+        sim_leave(run, event->what);
         break;
     }
 }
 
 static void loop(run_t *run)
 {
-    sim_net_t *net = run->net;
-    while (net->events.n > 0 && net->status == TW_OK) {
-        sim_event_t event = sim_events_pop(&net->events);
+    const sim_cluster_t *c = run->cluster;
+    while (run->events.n > 0 && run->status == TW_OK) {
+        sim_event_t event = sim_events_pop(&run->events);
         run->now = event.at;
         run->result->n_events++;
         happen(run, &event);
-        if (net->cluster->watch && run->result->n_events % EVENTS_WATCHED == 0) {
-            net->cluster->watch(net->cluster->watch_ctx, (double)run->n_complete / (double)run->n_all);
+        if (c->watch && run->result->n_events % EVENTS_WATCHED == 0) {
+            c->watch(c->watch_ctx, (double)run->n_complete / (double)run->n_all);
         }
     }
 }
@@ -526,10 +513,10 @@ static tw_status_t count_peers(const sim_graph_t *g, int local, sim_result_t *re
     return TW_OK;
 }
 
-static tw_status_t finish(run_t *run)
+static tw_status_t sim_finish(run_t *run)
 {
     sim_result_t *result = run->result;
-    const sim_cluster_t *c = run->net->cluster;
+    const sim_cluster_t *c = run->cluster;
     if (run->n_complete != run->n_all) {
         tw_error("simulate: only %zu of %zu steps of an operation came to their end: the others wait for one "
                  "another",
@@ -555,76 +542,47 @@ static size_t count_chunks(const sim_graph_t *graph, double shard, double chunk_
     return n > (double)most ? most : (size_t)n;
 }
 
-static tw_status_t make_room(run_t *run)
+static tw_status_t sim_make_room(run_t *run)
 {
-    size_t n = run->n_all + 1;
+    size_t n = run->n_all + 1, nodes = (size_t)run->cluster->n_nodes, world = (size_t)run->graph->world;
     run->waits = malloc(n * sizeof(*run->waits));
     run->behind = malloc(n * sizeof(*run->behind));
     run->lanes = malloc((run->graph->n_lanes + 1) * sizeof(*run->lanes));
-    run->node_bytes = calloc(2 * (size_t)run->net->cluster->n_nodes, sizeof(*run->node_bytes));
-    run->sent = calloc((size_t)run->graph->world, sizeof(*run->sent));
-    return run->waits && run->behind && run->lanes && run->node_bytes && run->sent ? TW_OK : TW_ERR_NO_MEMORY;
+    run->node_bytes = calloc(6 * nodes + 4 * world, sizeof(*run->node_bytes));
+    if (!run->waits || !run->behind || !run->lanes || !run->node_bytes) {
+        return TW_ERR_NO_MEMORY;
+    }
+    run->sent = run->node_bytes + 2 * nodes;
+    run->out = run->sent + world;
+    run->in = run->out + nodes + world;
+    run->up = run->in + nodes + world;
+    run->down = run->up + nodes;
+    run->cpu = run->down + nodes;
+    return TW_OK;
 }
 
-tw_status_t sim_run(sim_net_t *net, const sim_graph_t *graph, double bytes, double chunk_bytes,
-                    const double *start, sim_result_t *result)
+tw_status_t sim_run(const sim_cluster_t *cluster, const sim_graph_t *graph, double bytes, double chunk_bytes,
+                    sim_result_t *result)
 {
     double shard = bytes / graph->n_shards;
-    run_t run = {.net = net, .graph = graph, .start = start, .result = result};
+    run_t run = {.cluster = cluster, .graph = graph, .result = result, .random = cluster->seed * 2 + 1};
     run.n_chunks = count_chunks(graph, shard, chunk_bytes);
     run.n_all = graph->n_ops * run.n_chunks;
     run.chunk_bytes = shard / (double)run.n_chunks;
     *result = (sim_result_t){.done = result->done, .chunk_bytes = run.chunk_bytes};
-    tw_status_t status = make_room(&run);
+    tw_status_t status = sim_make_room(&run);
     if (status == TW_OK) {
-        begin(&run);
+        sim_begin(&run);
         loop(&run);
-        status = net->status == TW_OK ? finish(&run) : net->status;
+        status = run.status == TW_OK ? sim_finish(&run) : run.status;
     }
     if (status == TW_ERR_NO_MEMORY) {
         tw_error("simulate: out of memory");
     }
+    sim_events_cleanup(&run.events);
     free(run.waits);
     free(run.behind);
     free(run.lanes);
     free(run.node_bytes);
-    free(run.sent);
     return status;
-}
-
-tw_status_t sim_net_create(const sim_cluster_t *c, sim_net_t **out)
-{
-    sim_net_t *net = calloc(1, sizeof(*net));
-    size_t nodes = (size_t)c->n_nodes, world = nodes * (size_t)c->ranks_per_node, ports = nodes + world;
-    size_t n_times = 2 * ports + 2 * nodes + world;
-    double *memory = calloc(n_times, sizeof(*memory));
-    if (!net || !memory) {
-        tw_error("simulate: out of memory");
-        free(net);
-        free(memory);
-        return TW_ERR_NO_MEMORY;
-    }
-    *net = (sim_net_t){.cluster = c, .memory = memory, .n_times = n_times, .random = c->seed * 2 + 1};
-    net->out = memory;
-    net->in = memory + ports;
-    net->up = memory + 2 * ports;
-    net->down = net->up + nodes;
-    net->cpu = net->down + nodes;
-    *out = net;
-    return TW_OK;
-}
-
-double *sim_net_times(sim_net_t *net, size_t *n)
-{
-    *n = net->n_times;
-    return net->memory;
-}
-
-void sim_net_destroy(sim_net_t *net)
-{
-    if (net) {
-        free(net->memory);
-        sim_events_cleanup(&net->events);
-    }
-    free(net);
 }

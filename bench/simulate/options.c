@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "flags/flags.h"
 
@@ -12,27 +13,28 @@
 #define BOX_BPS (200e6 / 8.0)
 #define BOX_BYTES ((size_t)16 << 20) /* over the ranks of a node, which all send and get by one link */
 
-const char *const sim_op_names[SIM_OP_STEP + 1] = {"allgather", "reduce_scatter", "allreduce", "step"};
-const char *const sim_codec_names[SIM_N_CODECS] = {"plain", "lossless", "int8", "int4"};
-static const char *const server_names[] = {"none", "fifo", "priority"};
+const char *const sim_op_names[SIM_OP_NONE] = {"allgather", "reduce_scatter", "allreduce"};
 
 static void take_op(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
-    ((sim_options_t *)ctx)->op = tw_flag_choice(state, flag, text, sim_op_names, 4);
+    if (strcmp(text, "step") == 0) {
+        argp_error(state, "--op step: what a training step takes, trainer:plan says (--nodes, --params)");
+    }
+    ((sim_options_t *)ctx)->op = tw_flag_choice(state, flag, text, sim_op_names, SIM_OP_NONE);
 }
 
 static void take_codec(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
-    ((sim_options_t *)ctx)->codec = tw_flag_choice(state, flag, text, sim_codec_names, SIM_N_CODECS);
-}
-
-static void take_server(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
-{
-    ((sim_options_t *)ctx)->server = tw_flag_choice(state, flag, text, server_names, 3);
+    sim_options_t *options = ctx;
+    options->codec_text = text;
+    options->has_codec = strcmp(text, "plain") != 0;
+    if (options->has_codec && tw_quant_codec_parse(text, &options->codec) != TW_OK) {
+        argp_error(state, "--%s: '%s' is no codec", flag->field.name, text);
+    }
 }
 
 /** In bytes a second; none: no bottleneck. */
-static void take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
+static void sim_take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
     double *rate = (double *)((char *)ctx + flag->field.offset);
     tw_flag_take_link(state, flag, ctx, text);
@@ -42,11 +44,9 @@ static void take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx
 #define AT(member) offsetof(sim_options_t, member)
 
 static const tw_flag_t flag_list[] = {
-    {.field =
-         {"op", NULL, "OP",
-          "allgather, reduce_scatter, allreduce, or a training step: step (default: allgather; all three "
-          "with --check-box)",
-          TW_CONFIG_STRING, 0, 0, 0, NULL},
+    {.field = {"op", NULL, "OP",
+               "allgather, reduce_scatter or allreduce (default: allgather; all three with --check-box)",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
      .letter = 'o',
      .group = 1,
      .take = take_op},
@@ -61,7 +61,7 @@ static const tw_flag_t flag_list[] = {
     {.field = {"chunk", NULL, "SIZE", "A message carries at most so much (default: 512K)", TW_CONFIG_BYTES,
                AT(chunk), 1, 1e12, NULL},
      .group = 1},
-    {.field = {"codec", "plain", "CODEC", "plain, lossless, int8, int4; of a step: int8 means ZeRO++",
+    {.field = {"codec", "plain", "CODEC", "plain, or a codec, such as lossless, int8, int4:block=64",
                TW_CONFIG_STRING, 0, 0, 0, NULL},
      .group = 1,
      .take = take_codec},
@@ -91,11 +91,11 @@ static const tw_flag_t flag_list[] = {
                TW_CONFIG_RATE, AT(cluster.link_Bps), 0, 0, NULL},
      .letter = 'l',
      .group = 2,
-     .take = take_rate},
+     .take = sim_take_rate},
     {.field = {"in-node", NULL, "RATE", "Of each rank inside its node, each way (default: 2400gbit)",
                TW_CONFIG_RATE, AT(cluster.in_node_Bps), 0, 0, NULL},
      .group = 2,
-     .take = take_rate},
+     .take = sim_take_rate},
     {.field = {"latency", NULL, "TIME", "Of a message between nodes (default: 20us)", TW_CONFIG_TIME,
                AT(cluster.latency_sec), 0, 10, NULL},
      .group = 2},
@@ -119,8 +119,8 @@ static const tw_flag_t flag_list[] = {
                NULL},
      .group = 3},
     {.field = {"straggler", "-1", "RANK",
-               "Rank whose processor is slowed (-1: none): it takes time in a step, and with --model",
-               TW_CONFIG_INT32, AT(cluster.straggler), -1, MOST_RANKS, NULL},
+               "Rank whose processor is slowed (-1: none): it takes time with --model", TW_CONFIG_INT32,
+               AT(cluster.straggler), -1, MOST_RANKS, NULL},
      .group = 3},
     {.field = {"straggler-factor", "2", "N", "How many times", TW_CONFIG_DOUBLE, AT(cluster.straggler_factor),
                1, 1e6, NULL},
@@ -129,24 +129,9 @@ static const tw_flag_t flag_list[] = {
                AT(cluster.jitter_sec), 0, 10, NULL},
      .group = 3},
     {.field = {"seed", "1", "N", "Of that", TW_CONFIG_COUNT, AT(seed), 0, 1e15, NULL}, .group = 3},
-    {.field = {"params", "7e9", "N", "Of a step's model", TW_CONFIG_COUNT, AT(n_params), 1, 1e15, NULL},
-     .group = 4},
-    {.field = {"layers", "32", "N", "It has", TW_CONFIG_INT32, AT(n_layers), 1, 1000, NULL}, .group = 4},
-    {.field = {"compute", "1s", "TIME", "A rank computes for a step", TW_CONFIG_TIME, AT(compute_sec), 0, 1e6,
-               NULL},
-     .group = 4},
-    {.field = {"server", "none", "ORDER",
-               "A step over a parameter server whose shards are on all ranks: what is ready first goes first "
-               "(fifo), or the first layers do (priority)",
-               TW_CONFIG_STRING, 0, 0, 0, NULL},
-     .group = 4,
-     .take = take_server},
-    {.field = {"no-overlap", NULL, NULL, "Computing and network wait for each other", TW_CONFIG_BOOL,
-               AT(no_overlap), 0, 0, NULL},
-     .group = 4},
     {.field = {"json", NULL, "FILE", "Append a JSON line for each row", TW_CONFIG_STRING, AT(json), 0, 0,
                NULL},
-     .group = 5},
+     .group = 4},
 };
 
 /* ---- what was not given -------------------------------------------------------------------------------- */
@@ -159,11 +144,8 @@ static const char *unfit_for_box(const sim_options_t *o)
         int is_given;
         const char *name;
     } flags[] = {
-        {o->op == SIM_OP_STEP, "op step"},
-        {o->codec > 0, "codec"},
+        {o->has_codec, "codec"},
         {o->scale, "scale"},
-        {o->server > 0, "server"},
-        {o->no_overlap, "no-overlap"},
         {o->chunk > 0, "chunk"},
         {o->model != NULL, "model"},
         {c->in_node_Bps > 0.0, "in-node"},
@@ -199,7 +181,7 @@ static void fill_in(sim_options_t *o)
     o->op = o->op == SIM_OP_NONE && !o->check_box ? 0 : o->op;
 }
 
-static void check(struct argp_state *state, void *ctx)
+static void sim_check(struct argp_state *state, void *ctx)
 {
     sim_options_t *o = ctx;
     const char *unfit = o->check_box ? unfit_for_box(o) : NULL;
@@ -230,7 +212,7 @@ void sim_options_read(int argc, char **argv, sim_options_t *options)
             "Runs the library's algorithms on up to 1,024 ranks on a virtual clock, over links that may be "
             "oversubscribed, slow or unsteady.\v"
             "The same seed gives the same figures. \"of links\": of what the nodes' links allow.",
-        .check = check};
+        .check = sim_check};
     *options =
         (sim_options_t){.op = SIM_OP_NONE, .cluster.latency_sec = -1.0, .cluster.in_node_latency_sec = -1.0};
     tw_flags_read(&flags, argc, argv, options);

@@ -8,22 +8,19 @@
 
 TW_C_BEGIN
 
-#define SIM_N_CODECS 4 /**< plain, lossless, int8, int4 */
-/** A training step; before it the operations: all-gather, reduce-scatter, all-reduce. */
-#define SIM_OP_STEP 3
-#define SIM_OP_NONE 4 /**< none was asked for */
+#define SIM_OP_NONE 3 /**< none was asked for */
 
-extern const char *const sim_op_names[SIM_OP_STEP + 1];
-extern const char *const sim_codec_names[SIM_N_CODECS];
+/** All-gather, reduce-scatter, all-reduce. */
+extern const char *const sim_op_names[SIM_OP_NONE];
 
 typedef struct sim_options {
     sim_cluster_t cluster;
-    size_t op, codec, server, bytes, chunk;
-    const char *algo, *model, *json;
+    size_t op, bytes, chunk;
+    tw_quant_codec_t codec;
+    int has_codec; /**< 0: plain */
+    const char *codec_text, *algo, *model, *json;
     int64_t seed;
     int scale;
-    double n_params, compute_sec;
-    int n_layers, no_overlap;
     int check_box, n_times;
     FILE *out; /**< of --json; NULL: none */
 } sim_options_t;

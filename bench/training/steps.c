@@ -30,7 +30,7 @@ static void wait_for_line(void)
     }
 }
 
-static void on_step(void *ctx, const tw_trainer_step_t *step)
+static void steps_on_step(void *ctx, const tw_trainer_step_t *step)
 {
     (void)ctx;
     printf("{\"wall\": %.9f, \"processor\": %.9f, \"loss\": %.6f}\n", step->step_sec,
@@ -47,7 +47,7 @@ int main(int argc, char **argv)
         tw_trainer_result_t result;
         status = tw_trainer_run(&(tw_trainer_params_t){.sets = (const char *const *)argv + 1,
                                                        .n_sets = (size_t)argc - 1,
-                                                       .on_step = on_step},
+                                                       .on_step = steps_on_step},
                                 &result);
     }
     return status == TW_OK ? 0 : 1;

@@ -24,7 +24,7 @@ typedef struct bench {
 
 /* ---- a run --------------------------------------------------------------------------------------------- */
 
-static tw_status_t start(const bench_t *bench, const tw_trainer_set_t *set, int64_t seed, int64_t round)
+static tw_status_t zero_start(const bench_t *bench, const tw_trainer_set_t *set, int64_t seed, int64_t round)
 {
     char child[64], child_seed[64], child_round[64], child_out[PATH_MAX + 16];
     const char *argv[MAX_ARGS + 5];
@@ -55,7 +55,7 @@ static tw_status_t start(const bench_t *bench, const tw_trainer_set_t *set, int6
 }
 
 /** The smallest model depends on the tokens of the data, so that it is known once one was trained. */
-static tw_status_t check_params(bench_t *bench, int64_t params)
+static tw_status_t zero_check_params(bench_t *bench, int64_t params)
 {
     if ((double)params < ZERO_PARAMS_FACTOR * bench->options.params) {
         return TW_OK;
@@ -67,29 +67,22 @@ static tw_status_t check_params(bench_t *bench, int64_t params)
     return TW_ERR_CONFIG;
 }
 
-/** The row that rank 0 has left. */
-static tw_status_t read_round(bench_t *bench, const char *set)
-{
-    size_t before = bench->rounds.n_rows;
-    TW_TRY(zero_rows_read(bench->out, &bench->rounds));
-    if (bench->rounds.n_rows != before + 1) {
-        tw_error("%s: %zu rows instead of one", bench->out, bench->rounds.n_rows - before);
-        return TW_ERR_FORMAT;
-    }
-    if (strcmp(bench->rounds.rows[before].set, set) != 0) {
-        tw_error("%s: a row of %s instead of %s", bench->out, bench->rounds.rows[before].set, set);
-        return TW_ERR_FORMAT;
-    }
-    return check_params(bench, bench->rounds.rows[before].params);
-}
-
-/** Of all rounds, beside the base's. */
-static tw_status_t finish(bench_t *bench, const char *set, int64_t seed)
+/** Read the row that rank 0 has left. */
+static tw_status_t read_round(bench_t *bench)
 {
     zero_row_t row;
-    TW_TRY(zero_rows_middle(&bench->rounds, &bench->options, set, seed, &row));
+    TW_TRY(zero_row_read(bench->out, &row));
+    TW_TRY(zero_rows_append(&bench->rounds, &row));
+    return zero_check_params(bench, row.params);
+}
+
+/** Make a set's row of all its rounds, compare it with the base's, and write it. */
+static tw_status_t zero_finish(bench_t *bench, const char *set, int64_t seed)
+{
+    zero_row_t row;
+    TW_TRY(zero_rows_middle(&bench->rounds, set, seed, &row));
     const zero_row_t *base =
-        strcmp(set, ZERO_BASE) == 0 ? &row : zero_rows_find(&bench->rows, &bench->options, ZERO_BASE, seed);
+        strcmp(set, ZERO_BASE) == 0 ? &row : zero_rows_find(&bench->rows, ZERO_BASE, seed);
     if (base) {
         zero_row_compare(&row, base);
     }
@@ -99,29 +92,26 @@ static tw_status_t finish(bench_t *bench, const char *set, int64_t seed)
 
 static tw_status_t run_round(bench_t *bench, const tw_trainer_set_t *set, int64_t seed, int64_t round)
 {
-    TW_TRY(start(bench, set, seed, round));
-    TW_TRY(read_round(bench, set->name));
+    TW_TRY(zero_start(bench, set, seed, round));
+    TW_TRY(read_round(bench));
     if (round < bench->options.n_rounds - 1) {
         zero_report_round(&bench->options, round, &bench->rounds.rows[bench->rounds.n_rows - 1]);
         return TW_OK;
     }
-    return finish(bench, set->name, seed);
+    return zero_finish(bench, set->name, seed);
 }
 
 static void run_one(bench_t *bench, const tw_trainer_set_t *set, int64_t seed, int64_t round)
 {
-    const zero_row_t *row = zero_rows_find(&bench->rows, &bench->options, set->name, seed);
-    if (!row) {
-        bench->all_ok &= run_round(bench, set, seed, round) == TW_OK;
-        row = zero_rows_find(&bench->rows, &bench->options, set->name, seed);
-    }
-    if (row && round == bench->options.n_rounds - 1) {
+    bench->all_ok &= run_round(bench, set, seed, round) == TW_OK;
+    const zero_row_t *row = zero_rows_find(&bench->rows, set->name, seed);
+    if (row) {
         zero_report_row(row);
         bench->all_ok &= row->ok;
     }
 }
 
-/** The base first, which the others are compared with. */
+/** Run the base first: the others are compared with it. */
 static void run_sets(bench_t *bench, int64_t seed, int64_t round)
 {
     const zero_options_t *options = &bench->options;
@@ -159,31 +149,14 @@ static tw_status_t make_out(bench_t *bench)
     return TW_OK;
 }
 
-static tw_status_t open_json(bench_t *bench)
-{
-    const zero_options_t *options = &bench->options;
-    tw_status_t status = TW_OK;
-
-    if (options->metrics && !options->resume) {
-        (void)unlink(options->metrics); /* runs append to it */
-    }
-    if (!options->json) {
-        return TW_OK;
-    }
-    if (options->resume) {
-        status = zero_rows_read(options->json, &bench->rows);
-    }
-    if (status != TW_OK && status != TW_ERR_NOT_FOUND) {
-        return status;
-    }
-    return bench_json_open(options->json, options->resume ? BENCH_JSON_APPEND : BENCH_JSON_ANEW,
-                           &bench->json);
-}
-
 static int run_bench(bench_t *bench)
 {
-    tw_status_t status = open_json(bench);
+    const zero_options_t *options = &bench->options;
+    tw_status_t status = bench_json_open(options->json, BENCH_JSON_ANEW, &bench->json);
 
+    if (options->metrics) {
+        (void)unlink(options->metrics); /* runs append to it */
+    }
     if (status == TW_OK) {
         status = make_out(bench);
     }
@@ -191,11 +164,11 @@ static int run_bench(bench_t *bench)
         return 1;
     }
     bench->all_ok = 1;
-    zero_report_head(&bench->options);
+    zero_report_head(options);
     run_all(bench);
-    zero_report_seeds(&bench->options, &bench->rows);
+    zero_report_seeds(options, &bench->rows);
     (void)unlink(bench->out);
-    status = bench_json_close(bench->options.json, bench->json, status);
+    status = bench_json_close(options->json, bench->json, status);
     return bench->all_ok && status == TW_OK ? 0 : 1;
 }
 

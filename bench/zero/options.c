@@ -84,16 +84,13 @@ static const tw_flag_t flag_list[] = {
     {.field = {"metrics", NULL, "FILE", "A JSON line for each step of each run, of every round",
                TW_CONFIG_STRING, AT(metrics), 0, 0, NULL},
      .group = 2},
-    {.field = {"resume", NULL, NULL, "Keep the rows of --json, and run only what is missing there",
-               TW_CONFIG_BOOL, AT(resume), 0, 0, NULL},
-     .group = 2},
     {.field = {"child", NULL, "SET", NULL, TW_CONFIG_STRING, 0, 0, 0, NULL}, .take = take_child},
     {.field = {"child-seed", NULL, "N", NULL, TW_CONFIG_INT, AT(child_seed), 0, 2e6, NULL}},
     {.field = {"child-round", NULL, "N", NULL, TW_CONFIG_INT, AT(child_round), 1, 1000, NULL}},
     {.field = {"child-out", NULL, "FILE", NULL, TW_CONFIG_STRING, AT(child_out), 0, 0, NULL}},
 };
 
-static void check(struct argp_state *state, void *ctx)
+static void zero_check(struct argp_state *state, void *ctx)
 {
     zero_options_t *options = ctx;
     if (options->tokens < (int64_t)options->n_nodes * options->ranks_per_node) {
@@ -115,7 +112,7 @@ void zero_options_parse(int argc, char **argv, zero_options_t *options)
             "box.\v"
             "Every run has processes of its own. Exit code 1: a run failed, its bytes were not as planned, "
             "replicas differed or a loss was not finite.",
-        .check = check};
+        .check = zero_check};
     *options = (zero_options_t){0};
     tw_flags_read(&flags, argc, argv, options);
 }

@@ -21,7 +21,7 @@ typedef struct keys {
 typedef struct run {
     const zero_options_t *options;
     FILE *metrics;       /* or NULL */
-    XXH64_state_t *hash; /* of the losses */
+    XXH64_state_t *hash; /* hash of all losses */
     tw_status_t status;
 } run_t;
 
@@ -37,7 +37,7 @@ static void __attribute__((format(printf, 2, 3))) add_key(keys_t *keys, const ch
     keys->n++;
 }
 
-/** Sequences of 128 tokens, or what there is for a rank; whole ones. */
+/** Add the batch's keys: whole sequences of 128 tokens, or of what a rank gets if that is less. */
 static void add_batch(keys_t *keys, const zero_options_t *options)
 {
     int64_t ranks = (int64_t)options->n_nodes * options->ranks_per_node;
@@ -91,7 +91,7 @@ static tw_status_t write_step(const run_t *run, const tw_trainer_step_t *step)
     return status;
 }
 
-static void on_step(void *ctx, const tw_trainer_step_t *step)
+static void zero_on_step(void *ctx, const tw_trainer_step_t *step)
 {
     run_t *run = ctx;
     XXH64_update(run->hash, &step->loss, sizeof(step->loss));
@@ -139,18 +139,6 @@ static zero_row_t row_of(const run_t *run, const tw_trainer_result_t *result)
     return row;
 }
 
-static tw_status_t write_row(const run_t *run, const tw_trainer_result_t *result)
-{
-    zero_row_t row = row_of(run, result);
-    FILE *out = fopen(run->options->child_out, "we");
-    if (!out) {
-        tw_error("%s: %s", run->options->child_out, strerror(errno));
-        return TW_ERR_IO;
-    }
-    tw_status_t status = bench_table_write(&zero_table, &row, out);
-    return fclose(out) != 0 && status == TW_OK ? TW_ERR_IO : status;
-}
-
 /* ---- the run ------------------------------------------------------------------------------------------- */
 
 static tw_status_t train(run_t *run, tw_coll_t *coll, tw_trainer_result_t *result)
@@ -158,7 +146,7 @@ static tw_status_t train(run_t *run, tw_coll_t *coll, tw_trainer_result_t *resul
     keys_t keys;
     make_keys(&keys, run->options);
     const tw_trainer_params_t params = {
-        .sets = keys.list, .n_sets = keys.n, .coll = coll, .on_step = on_step, .ctx = run};
+        .sets = keys.list, .n_sets = keys.n, .coll = coll, .on_step = zero_on_step, .ctx = run};
     tw_status_t status = tw_trainer_run(&params, result);
     return status == TW_OK ? run->status : status;
 }
@@ -190,7 +178,8 @@ int zero_rank_run(const zero_options_t *options)
         status = train(&run, coll, &result);
     }
     if (status == TW_OK && tw_coll_rank(coll) == 0) {
-        status = write_row(&run, &result);
+        const zero_row_t row = row_of(&run, &result);
+        status = zero_row_write(options->child_out, &row);
     }
     if (run.metrics && fclose(run.metrics) != 0 && status == TW_OK) {
         tw_error("%s: %s", options->metrics, strerror(errno));

@@ -39,14 +39,13 @@ static double t_quantile(size_t freedom)
 }
 
 /** Differences of the validation loss to the base of the same seed, in percent; returns how many. */
-static size_t differences(const zero_options_t *options, const zero_rows_t *rows, const char *set,
-                          double *out)
+static size_t differences(const zero_rows_t *rows, const char *set, double *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < rows->n_rows; i++) {
         const zero_row_t *row = &rows->rows[i];
-        const zero_row_t *base = zero_rows_find(rows, options, ZERO_BASE, row->seed);
-        if (base && strcmp(row->set, set) == 0 && zero_rows_find(rows, options, set, row->seed) == row) {
+        const zero_row_t *base = zero_rows_find(rows, ZERO_BASE, row->seed);
+        if (base && strcmp(row->set, set) == 0) {
             out[n++] = 100 * (row->val_loss / base->val_loss - 1);
         }
     }
@@ -72,7 +71,7 @@ void zero_report_seeds(const zero_options_t *options, const zero_rows_t *rows)
     double *diff = malloc((rows->n_rows + 1) * sizeof(*diff));
     for (size_t i = 0; diff && i < options->n_sets; i++) {
         const char *set = options->sets[i]->name;
-        size_t n = strcmp(set, ZERO_BASE) == 0 ? 0 : differences(options, rows, set, diff);
+        size_t n = strcmp(set, ZERO_BASE) == 0 ? 0 : differences(rows, set, diff);
         if (n > 1) {
             report_set(set, diff, n);
         }

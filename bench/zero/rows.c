@@ -1,4 +1,4 @@
-/* Rows: the table's columns, files of JSON lines, what rows are to each other. */
+/* Rows: the table's columns, how a run hands its row over, what rows are to each other. */
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -11,8 +11,7 @@
 #define COLUMN(member, header_, format_, kind_, scale_)                      \
     {                                                                        \
         .key = #member, .header = header_, .format = format_, .kind = kind_, \
-        .offset = offsetof(zero_row_t, member), .scale = scale_,             \
-        .bytes = sizeof(((zero_row_t *)NULL)->member)                        \
+        .offset = offsetof(zero_row_t, member), .scale = scale_              \
     }
 #define KEY(member, kind_) COLUMN(member, NULL, NULL, kind_, 0)
 
@@ -51,16 +50,6 @@ static const bench_column_t columns[] = {
 
 const bench_table_t zero_table = {.columns = columns, .n_columns = sizeof(columns) / sizeof(columns[0])};
 
-static tw_status_t parse_row(const char *path, size_t line, const char *text, zero_row_t *row)
-{
-    const char *key = NULL;
-    tw_status_t status = bench_table_parse(&zero_table, text, row, &key);
-    if (status != TW_OK) {
-        tw_error("%s:%zu: no row of this benchmark: '%s'", path, line, key);
-    }
-    return status;
-}
-
 tw_status_t zero_rows_append(zero_rows_t *rows, const zero_row_t *row)
 {
     zero_row_t *more = realloc(rows->rows, (rows->n_rows + 1) * sizeof(*more));
@@ -73,27 +62,29 @@ tw_status_t zero_rows_append(zero_rows_t *rows, const zero_row_t *row)
     return TW_OK;
 }
 
-tw_status_t zero_rows_read(const char *path, zero_rows_t *rows)
+/** The row goes as it lies in memory: the same program on the same machine reads it. */
+tw_status_t zero_row_write(const char *path, const zero_row_t *row)
+{
+    FILE *file = fopen(path, "we");
+    int written = file && fwrite(row, sizeof(*row), 1, file) == 1;
+    if (!file || fclose(file) != 0 || !written) {
+        tw_error("%s: cannot write: %s", path, strerror(errno));
+        return TW_ERR_IO;
+    }
+    return TW_OK;
+}
+
+tw_status_t zero_row_read(const char *path, zero_row_t *row)
 {
     FILE *file = fopen(path, "re");
-    char *text = NULL;
-    size_t room = 0, line = 0;
-    tw_status_t status = TW_OK;
-
-    if (!file) {
-        if (errno != ENOENT) {
-            tw_error("%s: %s", path, strerror(errno));
-        }
-        return tw_status_from_errno(errno);
+    int found = file && fread(row, sizeof(*row), 1, file) == 1;
+    if (file) {
+        fclose(file);
     }
-    while (status == TW_OK && getline(&text, &room, file) > 0) {
-        zero_row_t row = {.seed = 0};
-        status = parse_row(path, ++line, text, &row);
-        status = status == TW_OK ? zero_rows_append(rows, &row) : status;
+    if (!found) {
+        tw_error("%s: the run has left no row", path);
     }
-    free(text);
-    fclose(file);
-    return status;
+    return found ? TW_OK : TW_ERR_IO;
 }
 
 void zero_rows_cleanup(zero_rows_t *rows)
@@ -104,31 +95,23 @@ void zero_rows_cleanup(zero_rows_t *rows)
 
 /* ---- comparing ----------------------------------------------------------------------------------------- */
 
-/** The model and the batch follow from the rest, so that what was asked for is compared, not what came of
- *  it. */
-static int is_of(const zero_row_t *row, const zero_options_t *options)
+static int is_of(const zero_row_t *row, const char *set, int64_t seed)
 {
-    double params = (double)row->params / options->params;
-    int64_t ranks = row->nodes * row->ranks_per_node;
-    return row->nodes == options->n_nodes && row->ranks_per_node == options->ranks_per_node &&
-           row->link_bps == options->link_bps && row->steps == options->steps && row->lr == options->lr &&
-           row->warmup == options->warmup && params * ZERO_PARAMS_FACTOR > 1 && params < ZERO_PARAMS_FACTOR &&
-           row->tokens <= options->tokens && options->tokens - row->tokens < 128 * ranks;
+    return strcmp(row->set, set) == 0 && row->seed == seed;
 }
 
-const zero_row_t *zero_rows_find(const zero_rows_t *rows, const zero_options_t *options, const char *set,
-                                 int64_t seed)
+const zero_row_t *zero_rows_find(const zero_rows_t *rows, const char *set, int64_t seed)
 {
     for (size_t i = 0; i < rows->n_rows; i++) {
         const zero_row_t *row = &rows->rows[i];
-        if (strcmp(row->set, set) == 0 && row->seed == seed && is_of(row, options)) {
+        if (is_of(row, set, seed)) {
             return row;
         }
     }
     return NULL;
 }
 
-/** Of equal times the earlier row is before. */
+/** Of rows with equal times, the one that was made earlier comes before. */
 static int is_before(const zero_row_t *row, const zero_row_t *other)
 {
     return row->step_sec_median < other->step_sec_median ||
@@ -142,11 +125,11 @@ typedef struct rounds {
     int ok;
 } rounds_t;
 
-static rounds_t rounds_beside(const zero_rows_t *rows, const zero_options_t *options, const zero_row_t *row)
+static rounds_t rounds_beside(const zero_rows_t *rows, const zero_row_t *row)
 {
     rounds_t rounds = {.ok = 1};
     for (const zero_row_t *other = rows->rows; other < rows->rows + rows->n_rows; other++) {
-        if (strcmp(other->set, row->set) == 0 && other->seed == row->seed && is_of(other, options)) {
+        if (is_of(other, row->set, row->seed)) {
             rounds.n++;
             rounds.n_faster += (size_t)is_before(other, row);
             rounds.ok &= other->ok && strcmp(other->losses, row->losses) == 0;
@@ -155,13 +138,11 @@ static rounds_t rounds_beside(const zero_rows_t *rows, const zero_options_t *opt
     return rounds;
 }
 
-tw_status_t zero_rows_middle(const zero_rows_t *rows, const zero_options_t *options, const char *set,
-                             int64_t seed, zero_row_t *middle)
+tw_status_t zero_rows_middle(const zero_rows_t *rows, const char *set, int64_t seed, zero_row_t *middle)
 {
     for (const zero_row_t *row = rows->rows; row < rows->rows + rows->n_rows; row++) {
-        rounds_t rounds = rounds_beside(rows, options, row);
-        if (strcmp(row->set, set) == 0 && row->seed == seed && rounds.n > 0 &&
-            rounds.n_faster == (rounds.n - 1) / 2) {
+        rounds_t rounds = rounds_beside(rows, row);
+        if (is_of(row, set, seed) && rounds.n_faster == (rounds.n - 1) / 2) {
             *middle = *row;
             middle->ok = rounds.ok;
             return TW_OK;

@@ -25,8 +25,7 @@ typedef struct zero_options {
     int64_t steps, tokens, warmup, first_seed, n_seeds, n_rounds;
     double params, lr;
     const char *data, *json, *metrics;
-    int resume;
-    /* of a run in the cluster */
+    /* What follows is set in the ranks of a run. */
     const tw_trainer_set_t *child;
     int64_t child_seed, child_round; /**< round: from 1 */
     const char *child_out;
@@ -34,7 +33,7 @@ typedef struct zero_options {
 
 void zero_options_parse(int argc, char **argv, zero_options_t *options);
 
-/** A set's run. Numbers that are not known are NaN. */
+/** What a run of a set came to. Numbers that are not known are NaN. */
 typedef struct zero_row {
     char set[24], losses[20]; /**< losses: a hash of the loss of every step, bit by bit */
     int64_t seed, stage, nodes, ranks_per_node, params, steps, tokens;
@@ -43,7 +42,7 @@ typedef struct zero_row {
     double step_sec_median, wait_share, inter_node_bytes_per_step, in_node_bytes_per_step;
     double first_loss, last_loss, val_loss, delta_bits;
     double load_inter_node_bytes, val_inter_node_bytes, upkeep_inter_node_bytes;
-    double peak_rss_bytes, planned_rss_bytes, before_rss_bytes; /**< before: the engine was made */
+    double peak_rss_bytes, planned_rss_bytes, before_rss_bytes; /**< before: before the engine was made */
     double bytes_ratio, speedup;                                /**< against ZERO_BASE of the same seed */
     int losses_equal;                                           /**< to its: 1, 0, or -1: there is none */
     int ok;
@@ -60,26 +59,25 @@ int zero_rank_run(const zero_options_t *options);
 /** The columns of a zero_row_t, with their keys. */
 extern const bench_table_t zero_table;
 
-/** Add the rows of a file of JSON lines. TW_ERR_NOT_FOUND: no such file (silent); TW_ERR_FORMAT, TW_ERR_IO
- *  (logged). */
-tw_status_t zero_rows_read(const char *path, zero_rows_t *rows);
-/** NULL: no row of this set and seed that was made with these options. */
-const zero_row_t *zero_rows_find(const zero_rows_t *rows, const zero_options_t *options, const char *set,
-                                 int64_t seed);
+/** Hand the row of a run over in a file. TW_ERR_IO (logged). */
+tw_status_t zero_row_write(const char *path, const zero_row_t *row);
+tw_status_t zero_row_read(const char *path, zero_row_t *row);
+/** NULL: no row of this set and seed. */
+const zero_row_t *zero_rows_find(const zero_rows_t *rows, const char *set, int64_t seed);
 /** Of the rows of a set and seed, a row for each round, the one with the middle time (of two, the faster); ok
  *  only if all are, with the same losses. TW_ERR_NOT_FOUND: there is none (silent). */
-tw_status_t zero_rows_middle(const zero_rows_t *rows, const zero_options_t *options, const char *set,
-                             int64_t seed, zero_row_t *middle);
+tw_status_t zero_rows_middle(const zero_rows_t *rows, const char *set, int64_t seed, zero_row_t *middle);
 tw_status_t zero_rows_append(zero_rows_t *rows, const zero_row_t *row);
-/** bytes_ratio, speedup, losses_equal. */
+/** Set bytes_ratio, speedup and losses_equal. */
 void zero_row_compare(zero_row_t *row, const zero_row_t *base);
 void zero_rows_cleanup(zero_rows_t *rows);
 
 void zero_report_head(const zero_options_t *options);
 void zero_report_row(const zero_row_t *row);
-/** That a round of a set, of several, has ended. round: from 0. */
+/** Print that a round of a set has ended. round: from 0. */
 void zero_report_round(const zero_options_t *options, int64_t round, const zero_row_t *row);
-/** With several seeds: the difference of the validation loss, its 95 % interval. */
+/** Print, of several seeds, the mean difference of the validation loss from the base's, and its 95 %
+ *  interval. */
 void zero_report_seeds(const zero_options_t *options, const zero_rows_t *rows);
 
 TW_C_END

@@ -25,16 +25,16 @@ struct Row {
 };
 
 const bench_column_t columns[] = {
-    {"name", "name", "%-6s", BENCH_STRING, offsetof(Row, name), 0, 0},
-    {"text", "text", "%5s", BENCH_TEXT, offsetof(Row, text), 0, sizeof(Row::text)},
-    {"count", "count", "%6lld", BENCH_INT, offsetof(Row, count), 0, 0},
-    {"big", nullptr, nullptr, BENCH_INT64, offsetof(Row, big), 0, 0},
-    {"bytes", "bytes", "%6lld", BENCH_SIZE, offsetof(Row, bytes), 0, 0},
-    {"sent", nullptr, nullptr, BENCH_UINT64, offsetof(Row, sent), 0, 0},
-    {"share", "share, %", "%8.1f", BENCH_DOUBLE, offsetof(Row, share), 100, 0},
-    {nullptr, "error", "%9.2e", BENCH_DOUBLE, offsetof(Row, error), 0, 0},
-    {"ok", "ok", "%3s", BENCH_BOOL, offsetof(Row, is_ok), 0, 0},
-    {"same", "same", "%4s", BENCH_MAYBE, offsetof(Row, maybe), 0, 0},
+    {"name", "name", "%-6s", BENCH_STRING, offsetof(Row, name), 0},
+    {"text", "text", "%5s", BENCH_TEXT, offsetof(Row, text), 0},
+    {"count", "count", "%6lld", BENCH_INT, offsetof(Row, count), 0},
+    {"big", nullptr, nullptr, BENCH_INT64, offsetof(Row, big), 0},
+    {"bytes", "bytes", "%6lld", BENCH_SIZE, offsetof(Row, bytes), 0},
+    {"sent", nullptr, nullptr, BENCH_UINT64, offsetof(Row, sent), 0},
+    {"share", "share, %", "%8.1f", BENCH_DOUBLE, offsetof(Row, share), 100},
+    {nullptr, "error", "%9.2e", BENCH_DOUBLE, offsetof(Row, error), 0},
+    {"ok", "ok", "%3s", BENCH_BOOL, offsetof(Row, is_ok), 0},
+    {"same", "same", "%4s", BENCH_MAYBE, offsetof(Row, maybe), 0},
 };
 const size_t n_columns = sizeof(columns) / sizeof(columns[0]);
 const bench_table_t table = {columns, n_columns, 1};
@@ -74,8 +74,8 @@ TEST(Columns, AreWrittenUnscaledAndInOrder)
 TEST(Columns, ListsStandInJsonAlone)
 {
     const bench_column_t listed[] = {
-        {"name", "name", "%-6s", BENCH_STRING, offsetof(Row, name), 0, 0},
-        {"list", nullptr, nullptr, BENCH_JSON, offsetof(Row, list), 0, 0},
+        {"name", "name", "%-6s", BENCH_STRING, offsetof(Row, name), 0},
+        {"list", nullptr, nullptr, BENCH_JSON, offsetof(Row, list), 0},
     };
     const bench_table_t what = {listed, 2, 0};
     Row with = row;
@@ -86,46 +86,6 @@ TEST(Columns, ListsStandInJsonAlone)
     testing::internal::CaptureStdout();
     bench_table_row(&what, &row, nullptr);
     EXPECT_EQ("one   \n", testing::internal::GetCapturedStdout());
-}
-
-TEST(Columns, AreReadBack)
-{
-    const bench_table_t owned = {columns + 1, n_columns - 1, 0}; /* a string would have no memory */
-    Row back = {};
-    const char *key = nullptr;
-    std::string line = written(owned);
-    ASSERT_EQ(TW_OK, bench_table_parse(&owned, line.c_str(), &back, &key)) << key;
-    EXPECT_STREQ("ab", back.text);
-    EXPECT_EQ(-3, back.count);
-    EXPECT_EQ(INT64_C(1) << 40, back.big);
-    EXPECT_EQ(42u, back.bytes);
-    EXPECT_EQ(7u, back.sent);
-    EXPECT_EQ(0.125, back.share);
-    EXPECT_EQ(1, back.is_ok);
-    EXPECT_EQ(-1, back.maybe);
-}
-
-TEST(Columns, WhatIsNotOfItsKindIsNamed)
-{
-    const struct {
-        const char *line, *key;
-    } wrong[] = {
-        {"no JSON", "text"},
-        {R"({"text":"longer than that"})", "text"},
-        {R"({"text":"ab","count":4294967296})", "count"},
-        {R"({"text":"ab","count":1,"big":2,"bytes":-1})", "bytes"},
-        {R"({"text":"ab","count":1,"big":2,"bytes":1,"sent":"x"})", "sent"},
-        {R"({"text":"ab","count":1,"big":2,"bytes":1,"sent":2,"share":"x"})", "share"},
-        {R"({"text":"ab","count":1,"big":2,"bytes":1,"sent":2,"share":null,"ok":1})", "ok"},
-        {R"({"text":"ab","count":1,"big":2,"bytes":1,"sent":2,"share":1,"ok":true})", "same"},
-    };
-    const bench_table_t owned = {columns + 1, n_columns - 1, 0};
-    for (const auto &c : wrong) {
-        Row back = {};
-        const char *key = nullptr;
-        EXPECT_EQ(TW_ERR_FORMAT, bench_table_parse(&owned, c.line, &back, &key)) << c.line;
-        EXPECT_STREQ(c.key, key) << c.line;
-    }
 }
 
 } // namespace

@@ -98,9 +98,9 @@ TEST(DoctorWords, EachNodeSaysItsOwn)
                     std::vector<int>(first, first + bytes / sizeof(int));
                 return TW_OK;
             };
-            EXPECT_EQ(tw_doctor_collect_nodes(&rank, &result, own.data(), own.size() * sizeof(int),
-                                              6 * sizeof(int), take, &said),
-                      TW_OK);
+            const tw_doctor_words_t words = {own.data(), own.size() * sizeof(int), 6 * sizeof(int), take,
+                                             &said};
+            EXPECT_EQ(tw_doctor_collect_nodes(&rank, &result, &words), TW_OK);
             for (size_t node = 0; node < leaders.size() && rank.rank == 0; node++) {
                 EXPECT_EQ(said[node], std::vector<int>((size_t)leaders[node], leaders[node])) << node;
             }

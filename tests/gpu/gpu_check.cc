@@ -10,9 +10,9 @@
 #include <filesystem>
 #include <map>
 
-#include "bench/codecs/gpu.h"
 #include "tests/collectives/gpu/checks.h"
 #include "tests/gpu/codec_bench.h"
+#include "tests/gpu/codec_report.h"
 #include "tests/gpu/entropy_bench.h"
 #include "tests/gpu/machine.h"
 #include "tests/gpu/options.h"
@@ -247,16 +247,16 @@ Count run_plugin(const Nccl &)
 
 Count run_bench(const Options &options, const std::string &command, FILE *json)
 {
-    qg_report_t report = {};
-    std::vector<qg_line_t> lines;
+    cb_gpu_report_t report = {};
+    std::vector<cb_gpu_line_t> lines;
     report.command = command.c_str();
     report.json = json;
-    if (qg_report_begin(&report) != TW_OK) {
+    if (cb_gpu_report_begin(&report) != TW_OK) {
         return {0, 1, 0};
     }
     Count count;
-    for (const qg_case_t &each : bench_cases(options.seconds)) {
-        const bool written = qg_report_case(&report, &each) == TW_OK;
+    for (const cb_case_t &each : bench_cases(options.seconds)) {
+        const bool written = cb_gpu_report_case(&report, &each) == TW_OK;
         (written && report.last.ok ? count.passed : count.failed)++;
         lines.push_back(report.last);
     }
@@ -319,10 +319,10 @@ void list(const Options &options)
         list_plugin();
     }
     list_entropy_bench(options);
-    for (const qg_case_t &each : bench_cases(options.seconds)) {
+    for (const cb_case_t &each : bench_cases(options.seconds)) {
         char codec[64], bytes[32];
         if (options.sections & section_bench) {
-            printf("%-11s %s %s %s %s, %zu segments\n", "bench", qg_op_name(each.op),
+            printf("%-11s %s %s %s %s, %zu segments\n", "bench", cb_op_name(each.op),
                    tw_quant_codec_format(&each.codec, codec, sizeof(codec)), tw_type_name(each.type),
                    tw_format_bytes(each.n_elems * tw_type_bytes(each.type), bytes, sizeof(bytes)),
                    each.n_segments);

@@ -9,7 +9,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include "bench/codecs/gpu.h"
+#include "tests/gpu/codec_report.h"
 
 namespace tw::gpu
 {
@@ -36,10 +36,10 @@ std::string why_no_gpu()
 
 std::string describe_gpu()
 {
-    qg_gpu_t device;
+    cb_gpu_t device;
     size_t free_bytes = 0, total_bytes = 0;
     char text[512];
-    if (qg_device(&device) != TW_OK || cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess) {
+    if (cb_gpu_device(&device) != TW_OK || cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess) {
         return "a GPU that does not answer";
     }
     snprintf(text, sizeof(text), "%s, %.1f GiB of memory, %.1f free; driver %s, runtime %s", device.name,

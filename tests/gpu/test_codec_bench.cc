@@ -15,9 +15,9 @@ using tw::gpu::bench_cases;
 
 constexpr size_t MB = size_t{1} << 20;
 
-qg_case_t a_case(int op, size_t bytes, tw_type_t type = TW_TYPE_BF16)
+cb_case_t a_case(int op, size_t bytes, tw_type_t type = TW_TYPE_BF16)
 {
-    qg_case_t c = {};
+    cb_case_t c = {};
     EXPECT_EQ(tw_quant_codec_parse("int8", &c.codec), TW_OK);
     EXPECT_EQ(tw_quant_codec_parse("int4:hadamard", &c.out), TW_OK);
     c.op = op;
@@ -39,12 +39,12 @@ class CodecBench : public tw::Fixture
         strcpy(report.device.runtime, "13.0");
     }
     /* What is written for a measurement. */
-    json_t *line_of(const qg_case_t &c, const qg_result_t &result)
+    json_t *line_of(const cb_case_t &c, const cb_result_t &result)
     {
         char *text = nullptr;
         size_t bytes = 0;
         report.json = open_memstream(&text, &bytes);
-        EXPECT_EQ(qg_report_result(&report, &c, &result), TW_OK);
+        EXPECT_EQ(cb_gpu_report_result(&report, &c, &result), TW_OK);
         fclose(report.json);
         EXPECT_EQ(text[bytes - 1], '\n');
         json_t *line = json_loads(text, 0, nullptr);
@@ -63,22 +63,22 @@ class CodecBench : public tw::Fixture
         return json_string_value(json_object_get(line, key));
     }
 
-    qg_report_t report = {};
+    cb_gpu_report_t report = {};
 };
 
 TEST_F(CodecBench, Bars)
 {
-    for (int op = 0; op < QG_OP_COUNT; op++) {
+    for (int op = 0; op < CB_OP_COUNT; op++) {
         for (tw_type_t type : {TW_TYPE_FP32, TW_TYPE_BF16}) {
-            const qg_case_t tiny = a_case(op, MB - 4, type), small = a_case(op, MB, type),
+            const cb_case_t tiny = a_case(op, MB - 4, type), small = a_case(op, MB, type),
                             middle = a_case(op, 64 * MB - 4, type), large = a_case(op, 64 * MB, type),
                             huge = a_case(op, 512 * MB, type);
-            const double bar = op == QB_REDUCE_ENCODE ? 0.75 : 0.85;
-            EXPECT_EQ(qg_bar(&tiny), 0);
-            EXPECT_EQ(qg_bar(&small), 0.60);
-            EXPECT_EQ(qg_bar(&middle), 0.60);
-            EXPECT_EQ(qg_bar(&large), bar);
-            EXPECT_EQ(qg_bar(&huge), bar);
+            const double bar = op == CB_REDUCE_ENCODE ? 0.75 : 0.85;
+            EXPECT_EQ(cb_gpu_bar(&tiny), 0);
+            EXPECT_EQ(cb_gpu_bar(&small), 0.60);
+            EXPECT_EQ(cb_gpu_bar(&middle), 0.60);
+            EXPECT_EQ(cb_gpu_bar(&large), bar);
+            EXPECT_EQ(cb_gpu_bar(&huge), bar);
         }
     }
 }
@@ -86,7 +86,7 @@ TEST_F(CodecBench, Bars)
 /* 96 MB moved in 40 us by the operation, in 35 us by the copy. */
 TEST_F(CodecBench, FieldsOfALine)
 {
-    json_t *line = line_of(a_case(QB_ENCODE, 64 * MB), {96e6, 40e-6, 35e-6});
+    json_t *line = line_of(a_case(CB_ENCODE, 64 * MB), {96e6, 40e-6, 35e-6});
     EXPECT_EQ(text(line, "op"), "encode");
     EXPECT_EQ(text(line, "codec").find("int8"), 0u);
     EXPECT_EQ(text(line, "type"), "bf16");
@@ -116,14 +116,14 @@ TEST_F(CodecBench, BelowTheBar)
         double fraction;
         int ok;
     } cases[] = {
-        {QB_ENCODE, 64 * MB, 0.851, 1},
-        {QB_ENCODE, 64 * MB, 0.849, 0},
-        {QB_DECODE, MB, 0.601, 1},
-        {QB_DECODE, MB, 0.599, 0},
-        {QB_ENCODE, MB / 2, 0.01, 1},
-        {QB_REDUCE_ENCODE, 64 * MB, 0.751, 1},
-        {QB_REDUCE_ENCODE, 64 * MB, 0.749, 0},
-        {QG_ADAMW, 512 * MB, 0.80, 0},
+        {CB_ENCODE, 64 * MB, 0.851, 1},
+        {CB_ENCODE, 64 * MB, 0.849, 0},
+        {CB_DECODE, MB, 0.601, 1},
+        {CB_DECODE, MB, 0.599, 0},
+        {CB_ENCODE, MB / 2, 0.01, 1},
+        {CB_REDUCE_ENCODE, 64 * MB, 0.751, 1},
+        {CB_REDUCE_ENCODE, 64 * MB, 0.749, 0},
+        {CB_ADAMW, 512 * MB, 0.80, 0},
     };
     size_t n_below = 0;
     for (const auto &c : cases) {
@@ -140,18 +140,18 @@ TEST_F(CodecBench, BelowTheBar)
 
 TEST_F(CodecBench, AFullDiskIsAFailure)
 {
-    const qg_case_t c = a_case(QB_ENCODE, MB);
-    const qg_result_t result = {1e6, 1e-3, 1e-3};
+    const cb_case_t c = a_case(CB_ENCODE, MB);
+    const cb_result_t result = {1e6, 1e-3, 1e-3};
     allow_log("json");
     report.json = fopen("/dev/full", "w");
-    EXPECT_EQ(qg_report_result(&report, &c, &result), TW_ERR_IO);
+    EXPECT_EQ(cb_gpu_report_result(&report, &c, &result), TW_ERR_IO);
     EXPECT_EQ(report.n_failed, 1u);
     fclose(report.json);
 }
 
 TEST_F(CodecBench, Table)
 {
-    const qg_line_t lines[] = {
+    const cb_gpu_line_t lines[] = {
         {"encode", "int8", TW_TYPE_BF16, 64 * MB, 1, 0.91, 0.85, 1},
         {"decode", "int8", TW_TYPE_BF16, 64 * MB, 1, 0.81, 0.85, 0},
         {"decode", "int8", TW_TYPE_BF16, 1024, 1, 0.11, 0, 1},
@@ -168,15 +168,15 @@ TEST_F(CodecBench, Table)
 TEST_F(CodecBench, Cases)
 {
     std::set<std::pair<int, double>> bars;
-    for (const qg_case_t &c : bench_cases(0.1)) {
-        bars.insert({c.op, qg_bar(&c)});
+    for (const cb_case_t &c : bench_cases(0.1)) {
+        bars.insert({c.op, cb_gpu_bar(&c)});
         EXPECT_EQ(c.n_inputs, 8u);
         EXPECT_EQ(c.seconds, 0.1);
         EXPECT_GE(c.n_elems, c.n_segments);
     }
-    for (int op = 0; op < QG_OP_COUNT; op++) {
+    for (int op = 0; op < CB_OP_COUNT; op++) {
         EXPECT_EQ(bars.count({op, 0.60}), 1u) << op;
-        EXPECT_EQ(bars.count({op, op == QB_REDUCE_ENCODE ? 0.75 : 0.85}), 1u) << op;
+        EXPECT_EQ(bars.count({op, op == CB_REDUCE_ENCODE ? 0.75 : 0.85}), 1u) << op;
     }
 }
 

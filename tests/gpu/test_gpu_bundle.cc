@@ -147,7 +147,7 @@ TEST_F(GpuBundle, GpuCheckLists)
 TEST_F(GpuBundle, OtherPrograms)
 {
     EXPECT_EQ(run({"allgather", "--help"}).code, 0);
-    EXPECT_EQ(run({"quant", "--help"}).code, 0);
+    EXPECT_EQ(run({"codecs", "--help"}).code, 0);
     EXPECT_EQ(run({"train", "--help"}).code, 0);
     EXPECT_EQ(run({}).code, 2);
     EXPECT_EQ(run({"--help"}).code, 0);

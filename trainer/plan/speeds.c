@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "quant/quant.h"
@@ -121,17 +120,9 @@ static tw_status_t trial_init(trial_t *trial, const size_t *piece_elems, size_t 
     return status;
 }
 
-/** This thread's time of a core. */
-static double core_sec(void)
-{
-    struct timespec time = {0};
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 static void note(double *best, double begin, size_t n_elems)
 {
-    double sec = (core_sec() - begin) / (double)n_elems;
+    double sec = (tw_thread_sec() - begin) / (double)n_elems;
     *best = *best == 0.0 || sec < *best ? sec : *best;
 }
 
@@ -165,12 +156,12 @@ static tw_status_t measure_quant(const trial_t *trial, const char *name, tw_plan
     for (int go = 0; go < GOES && status == TW_OK; go++) {
         const tw_quant_segment_t *segments = quant_segments(trial, &params.codec, 0);
         forget(trial->other);
-        double begin = core_sec();
+        double begin = tw_thread_sec();
         status = tw_quant_encode_delta(quant, &args, segments, trial->n_pieces);
         note(&speed->encode_sec, begin, trial->n_elems);
         segments = quant_segments(trial, &params.codec, 1);
         forget(trial->other);
-        begin = core_sec();
+        begin = tw_thread_sec();
         status = status == TW_OK ? tw_quant_decode_apply(quant, &args, segments, trial->n_pieces) : status;
         note(&speed->decode_sec, begin, trial->n_elems);
     }
@@ -200,7 +191,7 @@ static tw_status_t measure_delta(const trial_t *trial, tw_plan_speed_t *speed)
     for (int go = 0; go < GOES && status == TW_OK; go++) {
         const tw_quant_delta_segment_t *segments = delta_segments(trial, 0);
         forget(trial->other);
-        double begin = core_sec();
+        double begin = tw_thread_sec();
         tw_convert_from_fp32(TW_TYPE_BF16, trial->masters, 1.0f, trial->fresh, trial->n_elems);
         status = tw_quant_delta_encode(delta, segments, trial->n_pieces, trial->message, trial->message_bytes,
                                        &bytes);
@@ -208,7 +199,7 @@ static tw_status_t measure_delta(const trial_t *trial, tw_plan_speed_t *speed)
         note(&speed->encode_sec, begin, trial->n_elems);
         segments = delta_segments(trial, 1);
         forget(trial->other);
-        begin = core_sec();
+        begin = tw_thread_sec();
         status = status == TW_OK
                      ? tw_quant_delta_decode(delta, segments, trial->n_pieces, trial->message, bytes)
                      : status;
@@ -228,12 +219,12 @@ static tw_status_t measure_lossless(const trial_t *trial, tw_plan_speed_t *speed
     tw_status_t status = tw_quant_lossless_create(NULL, &codec);
     for (int go = 0; go < GOES && status == TW_OK; go++) {
         forget(trial->other);
-        double begin = core_sec();
+        double begin = tw_thread_sec();
         status = tw_quant_lossless_encode(codec, TW_TYPE_BF16, &segment, 1, trial->message,
                                           trial->message_bytes, &bytes);
         note(&speed->encode_sec, begin, trial->n_elems);
         forget(trial->other);
-        begin = core_sec();
+        begin = tw_thread_sec();
         status = status == TW_OK
                      ? tw_quant_lossless_decode(codec, TW_TYPE_BF16, &segment, 1, trial->message, bytes)
                      : status;
@@ -287,7 +278,7 @@ tw_status_t tw_plan_measure_copies(size_t message_elems, double *byte_sec)
     for (int go = 0; go < GOES && status == TW_OK; go++) {
         size_t at = 0;
         forget(other);
-        double begin = core_sec();
+        double begin = tw_thread_sec();
         for (; at + n_bytes <= COPY_BYTES && status == TW_OK; at += n_bytes) {
             status = read_memory(to + at, from + at, n_bytes);
         }

@@ -62,21 +62,12 @@ TEST(SimulateBox, ALinkThatIsTooSlowIsAnError)
 /* What would be left out of one of both is refused by its name. */
 TEST(SimulateBox, WhatABoxDoesNotHaveIsRefused)
 {
-    const std::vector<std::string> flags[] = {{"--op", "step"},
-                                              {"--codec", "int8"},
-                                              {"--scale"},
-                                              {"--server", "fifo"},
-                                              {"--no-overlap"},
-                                              {"--chunk", "64K"},
-                                              {"--model", "inter:alpha=50us"},
-                                              {"--in-node", "1gbit"},
-                                              {"--latency", "20us"},
-                                              {"--in-node-latency", "5us"},
-                                              {"--nodes-per-switch", "2"},
-                                              {"--oversubscription", "2"},
-                                              {"--slow-node", "0"},
-                                              {"--straggler", "0"},
-                                              {"--jitter", "1ms"}};
+    const std::vector<std::string> flags[] = {{"--codec", "int8"},          {"--scale"},
+                                              {"--chunk", "64K"},           {"--model", "inter:alpha=50us"},
+                                              {"--in-node", "1gbit"},       {"--latency", "20us"},
+                                              {"--in-node-latency", "5us"}, {"--nodes-per-switch", "2"},
+                                              {"--oversubscription", "2"},  {"--slow-node", "0"},
+                                              {"--straggler", "0"},         {"--jitter", "1ms"}};
     for (const std::vector<std::string> &flag : flags) {
         std::vector<std::string> args = {"bench/simulate", "--check-box"};
         args.insert(args.end(), flag.begin(), flag.end());

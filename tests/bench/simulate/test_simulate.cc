@@ -40,16 +40,12 @@ class Simulate : public tw::Fixture
                      double bytes = kBytes)
     {
         sim_graph_t *graph = nullptr;
-        sim_net_t *net = nullptr;
         sim_result_t result = {};
         done_.assign((size_t)(c.n_nodes * c.ranks_per_node), 0);
         result.done = done_.data();
         EXPECT_NE(nullptr, algo);
         EXPECT_EQ(TW_OK, sim_graph_create(&c, algo, sim_row_shards(&c, bytes, chunk), &graph));
-        EXPECT_EQ(TW_OK, sim_net_create(&c, &net));
-        EXPECT_EQ(TW_OK,
-                  sim_run(net, graph, bytes, chunk, start_.empty() ? nullptr : start_.data(), &result));
-        sim_net_destroy(net);
+        EXPECT_EQ(TW_OK, sim_run(&c, graph, bytes, chunk, &result));
         sim_graph_destroy(graph);
         return result;
     }
@@ -57,7 +53,7 @@ class Simulate : public tw::Fixture
     {
         return run(c, sim_algo_find(op, 0, name), chunk).sec;
     }
-    std::vector<double> done_, start_;
+    std::vector<double> done_;
 };
 
 /* Alpha and beta where the formulas are exact: a rank a node, one chunk a shard. */
@@ -369,16 +365,6 @@ TEST_F(Simulate, TheSeedIsTheRun)
     EXPECT_LT(sec(c, TW_COLL_ALLREDUCE, "ring"), first);
 }
 
-/* A rank that posts late is waited for. */
-TEST_F(Simulate, RanksBeginWhenTheyPost)
-{
-    sim_cluster_t c = cluster_of(4, 1);
-    double usual = sec(c, TW_COLL_ALLGATHER, "ring");
-    start_ = {0, 0, 1, 0};
-    EXPECT_GE(sec(c, TW_COLL_ALLGATHER, "ring"), 1 + kAlpha);
-    EXPECT_LE(sec(c, TW_COLL_ALLGATHER, "ring"), 1 + usual + 1e-9);
-}
-
 TEST_F(Simulate, CodecsTakeTheirTime)
 {
     sim_cluster_t c = cluster_of(4, 1);
@@ -391,105 +377,6 @@ TEST_F(Simulate, CodecsTakeTheirTime)
     EXPECT_NEAR(part + 3 * part / 2, run(c, direct).sec, 1e-9) << "its shard first, then all of it leaves";
     c.decode_sec[TW_FORM_CODEC] = 10 / kRate;
     EXPECT_NEAR(part + part / 2 + 30 * part, run(c, direct).sec, 1e-9) << "from the first arrival on";
-}
-
-/* 2 M (N-1)/N of gathers and M (N-1)/N of reductions; a fast network hides behind the computing. */
-TEST_F(Simulate, AStepGathersTwiceAndReduces)
-{
-    sim_cluster_t c = cluster_of(4, 2);
-    double took = 0, bytes = 0, whole = 2 * 1e6;
-    sim_step_t step = {1e6, 4, 0, 0, 1, 65536, sim_step_t::SIM_SERVER_NONE};
-    ASSERT_EQ(TW_OK, sim_step_run(&c, &step, &took, &bytes));
-    EXPECT_NEAR(3 * whole * 3 / 4, bytes, 1);
-    EXPECT_GT(took, bytes / kRate);
-    step.compute_sec = 10;
-    ASSERT_EQ(TW_OK, sim_step_run(&c, &step, &took, &bytes));
-    EXPECT_LT(took, 10.01);
-    double overlapped = took;
-    step.overlap = 0;
-    ASSERT_EQ(TW_OK, sim_step_run(&c, &step, &took, &bytes));
-    EXPECT_GT(took, overlapped);
-    step.quantized = 1;
-    ASSERT_EQ(TW_OK, sim_step_run(&c, &step, &took, &bytes));
-    EXPECT_NEAR((0.508 + 0.258) * whole * 3 / 4, bytes, 1);
-}
-
-/* Runs from memory have the bits of those that are simulated again, which as many as possible are spared. */
-TEST_F(Simulate, WhatIsKnownIsTheSameBits)
-{
-    sim_cluster_t c = cluster_of(4, 2);
-    const size_t world = 8;
-    c.in_node_Bps = 7 * kRate;
-    c.packet_bytes = 65536;
-    c.message_sec = 1e-6;
-    c.straggler = 3;
-    c.straggler_factor = 3;
-    c.add_sec = 1e-10;
-    sim_net_t *again = nullptr, *once = nullptr;
-    sim_kept_t *kept = nullptr;
-    sim_graph_t *graphs[2] = {};
-    ASSERT_EQ(TW_OK, sim_net_create(&c, &again));
-    ASSERT_EQ(TW_OK, sim_net_create(&c, &once));
-    ASSERT_EQ(TW_OK, sim_kept_create(&c, once, &kept));
-    ASSERT_EQ(TW_OK,
-              sim_graph_create(&c, sim_algo_find(TW_COLL_ALLGATHER, 0, "hierarchical"), 1, &graphs[0]));
-    ASSERT_EQ(TW_OK,
-              sim_graph_create(&c, sim_algo_find(TW_COLL_REDUCE_SCATTER, 0, "hierarchical"), 1, &graphs[1]));
-    std::vector<double> start(world, 0), done(world), known(world);
-    int n_known = 0;
-    for (int i = 0; i < 300; i++) { /* more that differ than are kept, and between them some that do not */
-        sim_result_t a = {}, b = {};
-        a.done = done.data();
-        b.done = known.data();
-        ASSERT_EQ(TW_OK, sim_run(again, graphs[i % 2], kBytes / 4, 65536, start.data(), &a));
-        ASSERT_EQ(TW_OK, sim_kept_run(kept, graphs[i % 2], kBytes / 4, 65536, start.data(), &b));
-        ASSERT_EQ(a.sec, b.sec) << i;
-        ASSERT_EQ(a.node_bytes, b.node_bytes);
-        ASSERT_EQ(a.messages, b.messages);
-        ASSERT_EQ(done, known) << i;
-        n_known += b.n_events == 0;
-        const double waits = i % 4 ? 0 : sim_ticks(1e-5 * (i % 280));
-        for (size_t r = 0; r < world; r++) {
-            start[r] = done[r] + (r == 5 ? waits : i % 3 ? 0 : sim_ticks(1e-3 / 3));
-        }
-    }
-    EXPECT_GT(n_known, 50);
-    EXPECT_LT(n_known, 250);
-    c.jitter_sec = 1e-3; /* chance does not come again */
-    sim_result_t first = {}, second = {};
-    first.done = second.done = done.data();
-    start.assign(world, 1000);
-    ASSERT_EQ(TW_OK, sim_kept_run(kept, graphs[0], kBytes, 65536, start.data(), &first));
-    start.assign(world, 2000);
-    ASSERT_EQ(TW_OK, sim_kept_run(kept, graphs[0], kBytes, 65536, start.data(), &second));
-    EXPECT_NE(first.sec - 1000, second.sec - 2000);
-    sim_kept_destroy(kept);
-    sim_net_destroy(once);
-    sim_net_destroy(again);
-    sim_graph_destroy(graphs[0]);
-    sim_graph_destroy(graphs[1]);
-}
-
-/* All gradients out and all weights in, of the other nodes' shards; the first layers' weights first hide
- * more of it behind the next forward pass. */
-TEST_F(Simulate, AParameterServerMovesEverythingTwice)
-{
-    sim_cluster_t c = cluster_of(4, 2);
-    double fifo = 0, priority = 0, bytes = 0;
-    const double whole = 2 * 1e7;
-    sim_step_t step = {1e7, 8, 0, 0, 1, 65536, sim_step_t::SIM_SERVER_FIFO};
-    ASSERT_EQ(TW_OK, sim_server_run(&c, &step, &fifo, &bytes));
-    EXPECT_NEAR(2 * whole * 3 / 4, bytes, 1);
-    EXPECT_NEAR(1, fifo / (bytes / kRate), 0.15) << "with nothing to hide it behind";
-    step.compute_sec = 0.03;
-    ASSERT_EQ(TW_OK, sim_server_run(&c, &step, &fifo, &bytes));
-    step.server = sim_step_t::SIM_SERVER_PRIORITY;
-    ASSERT_EQ(TW_OK, sim_server_run(&c, &step, &priority, &bytes));
-    EXPECT_LT(priority, 0.95 * fifo);
-    EXPECT_GE(priority, std::max(step.compute_sec, bytes / kRate));
-    step.compute_sec = 10;
-    ASSERT_EQ(TW_OK, sim_server_run(&c, &step, &priority, &bytes));
-    EXPECT_NEAR(10, priority, 0.05);
 }
 
 /* All of 384 ranks in a small part of 4 GB. */
@@ -505,30 +392,6 @@ TEST_F(Simulate, LargeClustersFitIntoMemory)
     struct rusage used;
     ASSERT_EQ(getrusage(RUSAGE_SELF, &used), 0);
     EXPECT_LT(used.ru_maxrss, 1 << 20) << "KB";
-}
-
-/* ZeRO++ (arXiv 2306.10209) on 384 V100, 16 a node: TFLOP/s of ZeRO-3 and of ZeRO++. What a GPU reaches
- * without a network is one figure, 58, for all; computing and network wait for each other there. */
-TEST_F(Simulate, ZeroPlusPlusGainsWhatWasPublished)
-{
-    struct {
-        double n_params, tokens, gbps, zero3, zeropp;
-    } const rows[] = {{18e9, 1024, 100, 14, 31},  {18e9, 1024, 400, 25, 35}, {138e9, 1024, 100, 11, 22},
-                      {138e9, 1024, 400, 23, 36}, {18e9, 2048, 200, 37, 50}, {18e9, 2048, 800, 47, 54}};
-    for (const auto &row : rows) {
-        sim_cluster_t c = cluster_of(24, 16);
-        c.link_Bps = row.gbps / 8 * 1e9;
-        c.in_node_Bps = 150e9;
-        c.latency_sec = 20e-6;
-        sim_step_t step = {
-            row.n_params, 1, 8 * row.n_params * row.tokens / 58e12, 0, 0, 1e9, sim_step_t::SIM_SERVER_NONE};
-        double zero3 = 0, zeropp = 0, bytes;
-        ASSERT_EQ(TW_OK, sim_step_run(&c, &step, &zero3, &bytes));
-        step.quantized = 1;
-        ASSERT_EQ(TW_OK, sim_step_run(&c, &step, &zeropp, &bytes));
-        EXPECT_NEAR(1, zero3 / zeropp * row.zero3 / row.zeropp, 0.13)
-            << row.n_params << " at " << row.gbps << " Gb/s, " << row.tokens << " tokens: " << zero3 / zeropp;
-    }
 }
 
 } // namespace

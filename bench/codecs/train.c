@@ -1,10 +1,9 @@
-/* bench/lossless: gradients and weights as training makes them. */
-#include "bench/lossless/lossless.h"
-
+/* Gradients and weights as training makes them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/codecs/codecs.h"
 #include "trainer/data/data.h"
 #include "trainer/model/model.h"
 
@@ -33,7 +32,7 @@ typedef struct {
     int32_t tokens[BATCH * SEQUENCE], targets[BATCH * SEQUENCE];
 } training_t;
 
-static tw_status_t take_memory(training_t *t)
+static tw_status_t train_alloc(training_t *t)
 {
     tw_model_sizes_t sizes = tw_model_sizes_get(t->model, BATCH, SEQUENCE);
     TW_TRY(tw_model_reserve(t->model, BATCH, SEQUENCE));
@@ -59,7 +58,7 @@ static tw_status_t take_memory(training_t *t)
     return TW_OK;
 }
 
-static void cleanup(training_t *t)
+static void train_cleanup(training_t *t)
 {
     for (size_t u = 0; u <= LAYERS; u++) {
         tw_buffer_free(t->x[u]);
@@ -73,7 +72,7 @@ static void cleanup(training_t *t)
     tw_data_close(t->data);
 }
 
-static tw_status_t init(training_t *t)
+static tw_status_t train_init(training_t *t)
 {
     const tw_data_config_t data = {0};
     TW_TRY(tw_data_open(&data, &t->data));
@@ -86,7 +85,7 @@ static tw_status_t init(training_t *t)
     TW_TRY(tw_model_create(&config, &t->model));
     t->tensors = tw_model_tensors(t->model, &t->n_tensors);
     t->n_params = tw_model_n_params(t->model);
-    TW_TRY(take_memory(t));
+    TW_TRY(train_alloc(t));
     size_t at = 0;
     for (size_t i = 0; i < t->n_tensors; i++) {
         tw_model_init(t->model, i, 0, t->tensors[i].n_elems, 1, t->master + at);
@@ -98,7 +97,7 @@ static tw_status_t init(training_t *t)
 }
 
 /** Gradients of a batch. */
-static tw_status_t backward(training_t *t, size_t step)
+static tw_status_t train_backward(training_t *t, size_t step)
 {
     const tw_data_place_t place = {
         .seed = 1, .step = step, .n_micros = 1, .world = 1, .batch = BATCH, .seq_len = SEQUENCE};
@@ -123,7 +122,7 @@ static tw_status_t backward(training_t *t, size_t step)
 }
 
 /** AdamW after a warm-up, with the gradient's norm clipped to 1. */
-static void update(training_t *t, size_t step)
+static void train_update(training_t *t, size_t step)
 {
     float rate = RATE * (step < WARM_UP ? (float)(step + 1) / WARM_UP : 1);
     float debt1 = 1 - powf(BETA1, (float)(step + 1)), debt2 = 1 - powf(BETA2, (float)(step + 1));
@@ -140,14 +139,14 @@ static void update(training_t *t, size_t step)
     }
 }
 
-static tw_status_t give(const training_t *t, const char *name, tw_type_t type, const float *from,
-                        lossless_set_t *set)
+static tw_status_t train_give(const training_t *t, const char *name, tw_type_t type, const float *from,
+                              cb_set_t *set)
 {
-    TW_TRY(lossless_set_init(set, name, t->n_tensors));
+    TW_TRY(cb_set_init(set, name, t->n_tensors));
     for (size_t i = 0; i < t->n_tensors; i++) {
         const tw_model_tensor_t *tensor = &t->tensors[i];
         size_t row_elems = tensor->n_dims == 2 ? tensor->shape[1] : 0;
-        TW_TRY(lossless_set_add(set, type, tensor->n_elems, row_elems));
+        TW_TRY(cb_set_add(set, type, tensor->n_elems, row_elems));
         tw_convert_from_fp32(type, from, 1.0f, set->tensors[i].values, tensor->n_elems);
         from += tensor->n_elems;
     }
@@ -155,43 +154,43 @@ static tw_status_t give(const training_t *t, const char *name, tw_type_t type, c
 }
 
 /** What ranks would reduce in fp32 at this step: their gradients in bf16, summed up. */
-static tw_status_t give_sums(training_t *t, size_t step, lossless_set_t sets[4])
+static tw_status_t train_give_sums(training_t *t, size_t step, cb_set_t sets[4])
 {
     static const char *const names[] = {"widened", "sum of 2", "sum of 4", "sum of 8"};
     for (size_t rank = 0, next = 0; next < 4; rank++) {
-        TW_TRY(backward(t, step + rank));
+        TW_TRY(train_backward(t, step + rank));
         tw_convert_from_fp32(TW_TYPE_BF16, t->grads, 1.0f, t->weights, t->n_params);
         tw_convert_add_fp32(TW_TYPE_BF16, t->weights, t->sums, t->n_params);
         if (rank + 1 == (size_t)1 << next) {
-            TW_TRY(give(t, names[next], TW_TYPE_FP32, t->sums, &sets[next]));
+            TW_TRY(train_give(t, names[next], TW_TYPE_FP32, t->sums, &sets[next]));
             next++;
         }
     }
     return TW_OK;
 }
 
-tw_status_t lossless_train(size_t steps, lossless_set_t sets[LOSSLESS_SETS])
+tw_status_t cb_train(const cb_options_t *options, cb_set_t *sets)
 {
     training_t t = {0};
-    tw_status_t status = init(&t);
-    for (size_t step = 0; step < steps && status == TW_OK; step++) {
-        status = backward(&t, step);
-        if (step + 1 < steps) {
-            update(&t, step);
+    tw_status_t status = train_init(&t);
+    for (size_t step = 0; step < options->steps && status == TW_OK; step++) {
+        status = train_backward(&t, step);
+        if (step + 1 < options->steps) {
+            train_update(&t, step);
         }
     }
     if (status == TW_OK) {
-        status = give(&t, "gradients", TW_TYPE_BF16, t.grads, &sets[0]);
+        status = train_give(&t, "gradients", TW_TYPE_BF16, t.grads, &sets[0]);
     }
     if (status == TW_OK) {
-        status = give(&t, "weights", TW_TYPE_BF16, t.master, &sets[1]);
+        status = train_give(&t, "weights", TW_TYPE_BF16, t.master, &sets[1]);
     }
     if (status == TW_OK) {
-        status = give(&t, "fp32", TW_TYPE_FP32, t.grads, &sets[2]);
+        status = train_give(&t, "fp32", TW_TYPE_FP32, t.grads, &sets[2]);
     }
     if (status == TW_OK) {
-        status = give_sums(&t, steps, sets + 3);
+        status = train_give_sums(&t, options->steps, sets + 3);
     }
-    cleanup(&t);
+    train_cleanup(&t);
     return status;
 }

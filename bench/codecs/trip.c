@@ -1,0 +1,351 @@
+/* A set of tensors there and back, in one thread. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/codecs/codecs.h"
+
+#define MIN_SAMPLES 3
+#define MAX_SAMPLES 1000
+#define PIECE_ELEMS 4096
+
+typedef struct segment {
+    const uint8_t *src, *old, *older;
+    uint8_t *dst;
+    uint8_t *state, *state_before; /* of the delta's second context; NULL: there is none */
+    size_t n_elems, row_elems, first_elem;
+} segment_t;
+
+/* Segments of one type. */
+typedef struct message {
+    tw_type_t type;
+    const segment_t *segments;
+    size_t n, n_elems;
+} message_t;
+
+typedef struct trip {
+    const cb_set_t *set;
+    tw_quant_t *blocks; /* of these three the codec's */
+    tw_quant_lossless_t *lossless;
+    tw_quant_delta_t *delta;
+    segment_t *segments;
+    message_t *messages;
+    size_t n_segments, n_messages, message_bytes;
+    uint8_t *encoded, *decoded, *states; /* encoded: room for the largest message */
+    size_t room;
+    void *list; /* [n_segments] as the codec takes them */
+    double samples[3][MAX_SAMPLES];
+} trip_t;
+
+/* ---- codecs -------------------------------------------------------------------------------------------- */
+
+static tw_status_t trip_open(trip_t *trip, const cb_codec_t *codec, cb_row_t *row)
+{
+    if (codec->is_delta) {
+        TW_TRY(tw_quant_delta_create(row->backend, &trip->delta));
+        row->backend = tw_quant_delta_backend_name(trip->delta);
+    } else if (codec->codec.lossless) {
+        TW_TRY(tw_quant_lossless_create(row->backend, &trip->lossless));
+        row->backend = tw_quant_lossless_backend_name(trip->lossless);
+    } else {
+        const tw_quant_params_t params = {.codec = codec->codec, .mem = TW_MEM_HOST, .backend = row->backend};
+        TW_TRY(tw_quant_create(&params, &trip->blocks));
+        row->backend = tw_quant_backend_name(trip->blocks);
+    }
+    return TW_OK;
+}
+
+static size_t trip_bound(const trip_t *trip, const message_t *message)
+{
+    size_t bytes = 0;
+    if (trip->delta) {
+        return tw_quant_delta_bound_bytes(message->n_elems);
+    }
+    if (trip->lossless) {
+        return tw_quant_lossless_bound_bytes(message->type, message->n_elems);
+    }
+    for (size_t s = 0; s < message->n; s++) {
+        bytes += tw_quant_encoded_bytes(tw_quant_codec_get(trip->blocks), message->segments[s].n_elems);
+    }
+    return bytes;
+}
+
+/** Segments of blocks, encoded one behind the other. */
+static tw_status_t trip_run_blocks(trip_t *trip, const message_t *message, int encodes, size_t *bytes)
+{
+    const tw_quant_args_t args = {.type = message->type, .seed = 1};
+    tw_quant_segment_t *list = trip->list;
+    uint8_t *encoded = trip->encoded;
+    for (size_t s = 0; s < message->n; s++) {
+        const segment_t *from = &message->segments[s];
+        list[s] = (tw_quant_segment_t){.src = encodes ? from->src : encoded,
+                                       .dst = encodes ? encoded : from->dst,
+                                       .n_elems = from->n_elems,
+                                       .first_elem = from->first_elem};
+        encoded += tw_quant_encoded_bytes(tw_quant_codec_get(trip->blocks), from->n_elems);
+    }
+    *bytes = (size_t)(encoded - trip->encoded);
+    return encodes ? tw_quant_encode(trip->blocks, &args, list, message->n)
+                   : tw_quant_decode(trip->blocks, &args, list, message->n);
+}
+
+static tw_status_t trip_run_lossless(trip_t *trip, const message_t *message, int encodes, size_t *bytes)
+{
+    tw_quant_lossless_segment_t *list = trip->list;
+    for (size_t s = 0; s < message->n; s++) {
+        const segment_t *from = &message->segments[s];
+        list[s] = (tw_quant_lossless_segment_t){from->src, from->dst, from->n_elems, from->row_elems,
+                                                from->first_elem};
+    }
+    return encodes ? tw_quant_lossless_encode(trip->lossless, message->type, list, message->n, trip->encoded,
+                                              trip->room, bytes)
+                   : tw_quant_lossless_decode(trip->lossless, message->type, list, message->n, trip->encoded,
+                                              *bytes);
+}
+
+static tw_status_t trip_run_delta(trip_t *trip, const message_t *message, int encodes, size_t *bytes)
+{
+    tw_quant_delta_segment_t *list = trip->list;
+    for (size_t s = 0; s < message->n; s++) {
+        const segment_t *from = &message->segments[s];
+        list[s] = (tw_quant_delta_segment_t){encodes ? from->old : from->dst, from->src, from->dst,
+                                             from->state, from->n_elems};
+    }
+    return encodes ? tw_quant_delta_encode(trip->delta, list, message->n, trip->encoded, trip->room, bytes)
+                   : tw_quant_delta_decode(trip->delta, list, message->n, trip->encoded, *bytes);
+}
+
+static tw_status_t trip_run(trip_t *trip, const message_t *message, int encodes, size_t *bytes)
+{
+    return trip->delta      ? trip_run_delta(trip, message, encodes, bytes)
+           : trip->lossless ? trip_run_lossless(trip, message, encodes, bytes)
+                            : trip_run_blocks(trip, message, encodes, bytes);
+}
+
+/* ---- messages ------------------------------------------------------------------------------------------ */
+
+static size_t trip_count_segments(const cb_set_t *set, size_t chunk_elems)
+{
+    size_t n = 0;
+    for (size_t t = 0; t < set->n_tensors; t++) {
+        n += chunk_elems ? (set->tensors[t].n_elems + chunk_elems - 1) / chunk_elems : 1;
+    }
+    return n;
+}
+
+static void trip_add_segment(trip_t *trip, const cb_tensor_t *tensor, size_t at, size_t n, size_t done)
+{
+    size_t bytes = tw_type_bytes(tensor->type);
+    const uint8_t *old = tensor->old, *older = tensor->older;
+    trip->segments[trip->n_segments++] = (segment_t){
+        .src = (const uint8_t *)tensor->values + at * bytes,
+        .old = old ? old + at * bytes : NULL,
+        .older = older ? older + at * bytes : NULL,
+        .dst = trip->decoded + done * bytes,
+        .state = trip->states ? trip->states + done : NULL,
+        .state_before = trip->states ? trip->states + trip->set->n_elems + done : NULL,
+        .n_elems = n,
+        .row_elems = tensor->row_elems,
+        .first_elem = at,
+    };
+}
+
+/** Tensors of one type that follow each other, or a part of one, are a message. */
+static void trip_make_messages(trip_t *trip, size_t chunk_elems)
+{
+    size_t done = 0; /* of 4 bytes: types may follow one another */
+    for (size_t t = 0; t < trip->set->n_tensors; t++) {
+        const cb_tensor_t *tensor = &trip->set->tensors[t];
+        size_t step = chunk_elems ? chunk_elems : tensor->n_elems;
+        for (size_t at = 0; at < tensor->n_elems; at += step) {
+            size_t n = tensor->n_elems - at < step ? tensor->n_elems - at : step;
+            message_t *last = trip->n_messages ? &trip->messages[trip->n_messages - 1] : NULL;
+            trip_add_segment(trip, tensor, at, n, done);
+            if (!last || chunk_elems || last->type != tensor->type) {
+                last = &trip->messages[trip->n_messages++];
+                *last = (message_t){.type = tensor->type, .segments = &trip->segments[trip->n_segments - 1]};
+            }
+            last->n++;
+            last->n_elems += n;
+            done += n;
+        }
+    }
+    for (size_t m = 0; m < trip->n_messages; m++) {
+        size_t bound = trip_bound(trip, &trip->messages[m]);
+        trip->room = bound > trip->room ? bound : trip->room;
+    }
+}
+
+static size_t segment_bytes(const message_t *message, size_t s)
+{
+    return message->segments[s].n_elems * tw_type_bytes(message->type);
+}
+
+/** Where the receiver begins: old values, if both ends have them; else `others`, or zeros. */
+static void trip_begin(const trip_t *trip, int others)
+{
+    for (size_t m = 0; m < trip->n_messages; m++) {
+        const message_t *message = &trip->messages[m];
+        for (size_t s = 0; s < message->n; s++) {
+            const segment_t *segment = &message->segments[s];
+            const uint8_t *from = trip->delta ? segment->old : others ? segment->src : NULL;
+            if (from) {
+                memcpy(segment->dst, from, segment_bytes(message, s));
+            } else {
+                memset(segment->dst, 0, segment_bytes(message, s));
+            }
+            __asm__ volatile("" ::: "memory"); /* each copy counts */
+        }
+    }
+}
+
+/* ---- samples ------------------------------------------------------------------------------------------- */
+
+/** The state as the step before left it, at both ends. */
+static void restore_state(const message_t *message)
+{
+    for (size_t s = 0; s < message->n && message->segments[s].state; s++) {
+        memcpy(message->segments[s].state, message->segments[s].state_before, message->segments[s].n_elems);
+    }
+}
+
+/** What the change before this one leaves in the state. */
+static tw_status_t trip_make_states(trip_t *trip)
+{
+    for (size_t s = 0; s < trip->n_segments && trip->states; s++) {
+        segment_t *segment = &trip->segments[s];
+        tw_quant_delta_segment_t before = {segment->older, segment->old, NULL, segment->state_before,
+                                           segment->n_elems};
+        size_t bytes;
+        TW_TRY(tw_quant_delta_encode(trip->delta, &before, 1, trip->encoded, trip->room, &bytes));
+    }
+    return TW_OK;
+}
+
+/** Copy all, then all messages there and back. */
+static tw_status_t trip_sample(trip_t *trip, size_t at)
+{
+    double start = tw_thread_sec();
+    trip_begin(trip, 1);
+    trip->samples[2][at] = tw_thread_sec() - start;
+    if (!trip->delta) {
+        trip_begin(trip, 0);
+    }
+    trip->samples[0][at] = trip->samples[1][at] = 0;
+    trip->message_bytes = 0;
+    for (size_t m = 0; m < trip->n_messages; m++) {
+        size_t bytes = 0;
+        restore_state(&trip->messages[m]);
+        start = tw_thread_sec();
+        TW_TRY(trip_run(trip, &trip->messages[m], 1, &bytes));
+        trip->samples[0][at] += tw_thread_sec() - start;
+        restore_state(&trip->messages[m]);
+        start = tw_thread_sec();
+        TW_TRY(trip_run(trip, &trip->messages[m], 0, &bytes));
+        trip->samples[1][at] += tw_thread_sec() - start;
+        trip->message_bytes += bytes;
+    }
+    return TW_OK;
+}
+
+/** Add the squares of a segment's values and of their errors. */
+static void add_errors(const segment_t *segment, tw_type_t type, double *squares, double *errors)
+{
+    float x[PIECE_ELEMS], y[PIECE_ELEMS];
+    size_t bytes = tw_type_bytes(type);
+    for (size_t i = 0; i < segment->n_elems; i += PIECE_ELEMS) {
+        size_t n = segment->n_elems - i < PIECE_ELEMS ? segment->n_elems - i : PIECE_ELEMS;
+        tw_convert_to_fp32(type, segment->src + i * bytes, x, n);
+        tw_convert_to_fp32(type, segment->dst + i * bytes, y, n);
+        for (size_t k = 0; k < n; k++) {
+            *squares += (double)x[k] * x[k];
+            *errors += ((double)y[k] - x[k]) * ((double)y[k] - x[k]);
+        }
+    }
+}
+
+/** The error's 2-norm by that of the values. *is_same: every bit came back. */
+static double trip_error(const trip_t *trip, int *is_same)
+{
+    double squares = 0, errors = 0;
+    *is_same = 1;
+    for (size_t m = 0; m < trip->n_messages; m++) {
+        const message_t *message = &trip->messages[m];
+        for (size_t s = 0; s < message->n; s++) {
+            const segment_t *segment = &message->segments[s];
+            *is_same = *is_same && memcmp(segment->src, segment->dst, segment_bytes(message, s)) == 0;
+            add_errors(segment, message->type, &squares, &errors);
+        }
+    }
+    return errors > 0 ? sqrt(errors / squares) : 0;
+}
+
+static tw_status_t trip_measure(trip_t *trip, double seconds, cb_row_t *row, double *decode_sec)
+{
+    size_t n = 0;
+    int is_same;
+    TW_TRY(trip_make_states(trip));
+    double start = tw_thread_sec();
+    while (n < MAX_SAMPLES && (n < MIN_SAMPLES || tw_thread_sec() - start < seconds)) {
+        TW_TRY(trip_sample(trip, n++));
+    }
+    row->op_sec = tw_median(trip->samples[0], n);
+    *decode_sec = tw_median(trip->samples[1], n);
+    row->memcpy_sec = tw_median(trip->samples[2], n);
+    row->message_bytes = (double)trip->message_bytes;
+    row->bits = 8.0 * row->message_bytes / (double)trip->set->n_elems;
+    row->rel_rmse = trip_error(trip, &is_same);
+    row->ok = trip->blocks ? isfinite(row->rel_rmse) : is_same;
+    if (!row->ok) {
+        tw_error("bench: %s: what was decoded is not what was encoded", row->backend);
+    }
+    return row->ok ? TW_OK : TW_ERR_INTERNAL;
+}
+
+static tw_status_t trip_alloc(trip_t *trip, const cb_row_t *row)
+{
+    size_t n = trip_count_segments(trip->set, row->chunk_elems);
+    trip->segments = calloc(n, sizeof(*trip->segments));
+    trip->messages = calloc(n, sizeof(*trip->messages));
+    trip->list = calloc(n, sizeof(tw_quant_segment_t)); /* the largest of them */
+    trip->decoded = tw_buffer_alloc_zero(trip->set->n_elems * 4);
+    trip->states = row->contexts == 2 ? tw_buffer_alloc_zero(2 * trip->set->n_elems) : NULL;
+    int all = trip->segments && trip->messages && trip->list && trip->decoded &&
+              (trip->states || row->contexts < 2);
+    if (all) {
+        trip_make_messages(trip, row->chunk_elems);
+        trip->encoded = tw_buffer_alloc_zero(trip->room);
+    }
+    if (!all || !trip->encoded) {
+        tw_error("bench: no memory for %zu elements", trip->set->n_elems);
+    }
+    return all && trip->encoded ? TW_OK : TW_ERR_NO_MEMORY;
+}
+
+tw_status_t cb_trip(const cb_options_t *options, const cb_set_t *set, const cb_codec_t *codec, cb_row_t *row,
+                    double *decode_sec)
+{
+    trip_t *trip = calloc(1, sizeof(*trip));
+    if (!trip) {
+        return TW_ERR_NO_MEMORY;
+    }
+    trip->set = set;
+    tw_status_t status = trip_open(trip, codec, row);
+    if (status == TW_OK) {
+        status = trip_alloc(trip, row);
+    }
+    if (status == TW_OK) {
+        status = trip_measure(trip, options->seconds, row, decode_sec);
+    }
+    tw_buffer_free(trip->encoded);
+    tw_buffer_free(trip->decoded);
+    tw_buffer_free(trip->states);
+    free(trip->list);
+    free(trip->messages);
+    free(trip->segments);
+    tw_quant_delta_destroy(trip->delta);
+    tw_quant_lossless_destroy(trip->lossless);
+    tw_quant_destroy(trip->blocks);
+    free(trip);
+    return status;
+}
