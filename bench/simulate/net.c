@@ -114,6 +114,12 @@ static double jitter(run_t *run)
     return sim_ticks(-mean * log((double)((run->random >> 11) + 1) * 0x1p-53));
 }
 
+/** When a rank posts the operation. */
+static double post_sec(const run_t *run, int rank)
+{
+    return run->cluster->post_sec ? run->cluster->post_sec[rank] : 0.0;
+}
+
 /** Returns when the processor is done. */
 static double work_for(run_t *run, int rank, double sec)
 {
@@ -289,7 +295,8 @@ static void end_packet(run_t *run, const sim_event_t *packet)
     int crosses = node_of(run, op->from) != node_of(run, op->at);
     if (packet->is_last) {
         double latency = sim_ticks(crosses ? c->latency_sec : c->in_node_latency_sec);
-        push_at(run, ARRIVED, packet->what, run->now + latency + jitter(run));
+        double there = run->now + latency + jitter(run);
+        push_at(run, ARRIVED, packet->what, fmax(there, post_sec(run, op->at)));
     }
     say(run, packet->what, SAID);
 }
@@ -427,14 +434,16 @@ static void sim_begin(run_t *run)
             uint32_t what = (uint32_t)(op * run->n_chunks + c);
             run->waits[what] = (uint16_t)g->ops[op].n_inputs;
             if (g->ops[op].n_inputs == 0) {
-                push_at(run, READY, what, 0.0);
+                push_at(run, READY, what, post_sec(run, g->ops[op].from));
             }
         }
     }
     for (size_t l = 0; l < g->n_lanes; l++) {
         link_lane(run, l);
     }
-    memset(run->result->done, 0, (size_t)g->world * sizeof(double));
+    for (int r = 0; r < g->world; r++) {
+        run->result->done[r] = post_sec(run, r);
+    }
 }
 
 static void happen(run_t *run, const sim_event_t *event)

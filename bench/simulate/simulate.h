@@ -62,6 +62,7 @@ typedef struct sim_cluster {
     double straggler_factor;
     double jitter_sec; /**< mean of what each message takes longer, exponentially distributed */
     uint64_t seed;
+    const double *post_sec; /**< [world] when each rank posts the operation; NULL: at once */
     /** While an operation is run: called now and then with the share of its steps that is done. NULL: nobody
      *  looks */
     void (*watch)(void *ctx, double share);
@@ -92,8 +93,8 @@ int sim_row_shards(const sim_cluster_t *cluster, double bytes, double chunk_byte
 /** Accepts NULL. */
 void sim_graph_destroy(sim_graph_t *graph);
 
-/** Run an operation of `bytes` of the whole tensor in chunks, which all ranks post at once. result->done
- *  is the caller's memory, [world]. TW_ERR_NO_MEMORY (logged). */
+/** Run an operation of `bytes` of the whole tensor in chunks. result->done is the caller's memory, [world].
+ *  TW_ERR_NO_MEMORY (logged). */
 tw_status_t sim_run(const sim_cluster_t *cluster, const sim_graph_t *graph, double bytes, double chunk_bytes,
                     sim_result_t *result);
 

@@ -36,9 +36,9 @@ sim_cluster_t cluster_of(int n_nodes, int ranks_per_node)
 class Simulate : public tw::Fixture
 {
   protected:
-    sim_result_t run(const sim_cluster_t &c, const tw_algo_t *algo, double chunk = INFINITY,
-                     double bytes = kBytes)
+    sim_result_t run(sim_cluster_t c, const tw_algo_t *algo, double chunk = INFINITY, double bytes = kBytes)
     {
+        c.post_sec = start_.empty() ? nullptr : start_.data();
         sim_graph_t *graph = nullptr;
         sim_result_t result = {};
         done_.assign((size_t)(c.n_nodes * c.ranks_per_node), 0);
@@ -53,7 +53,7 @@ class Simulate : public tw::Fixture
     {
         return run(c, sim_algo_find(op, 0, name), chunk).sec;
     }
-    std::vector<double> done_;
+    std::vector<double> done_, start_;
 };
 
 /* Alpha and beta where the formulas are exact: a rank a node, one chunk a shard. */
@@ -363,6 +363,16 @@ TEST_F(Simulate, TheSeedIsTheRun)
     EXPECT_NE(first, sec(c, TW_COLL_ALLREDUCE, "ring"));
     c.jitter_sec = 0;
     EXPECT_LT(sec(c, TW_COLL_ALLREDUCE, "ring"), first);
+}
+
+/* A rank that posts late is waited for. */
+TEST_F(Simulate, RanksBeginWhenTheyPost)
+{
+    sim_cluster_t c = cluster_of(4, 1);
+    double usual = sec(c, TW_COLL_ALLGATHER, "ring");
+    start_ = {0, 0, 1, 0};
+    EXPECT_GE(sec(c, TW_COLL_ALLGATHER, "ring"), 1 + kAlpha);
+    EXPECT_LE(sec(c, TW_COLL_ALLGATHER, "ring"), 1 + usual + 1e-9);
 }
 
 TEST_F(Simulate, CodecsTakeTheirTime)
