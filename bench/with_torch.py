@@ -15,8 +15,8 @@ STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228
 
 
 def bases():
-    """Folders under which this repository's files may lie: where Bazel runs things or puts what they need, and
-    the sources with what Bazel has built, where a bench is started by its path."""
+    """Folders under which this repository's files may lie: where Bazel runs things or puts what they need;
+    and the sources, with what Bazel has built, for a bench that is started by its path."""
     runfiles = pathlib.Path(os.environ.get("RUNFILES_DIR", "."))
     sources = pathlib.Path(__file__).resolve().parent.parent
     return [pathlib.Path.cwd(), runfiles / "thinwire", sources, sources / "bazel-bin"]

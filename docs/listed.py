@@ -7,7 +7,8 @@ import os
 import pathlib
 import sys
 
-# What rules, tests and other programs call; libraries that are linked like programs; //bench:codecs by older names.
+# What rules, tests and other programs call; libraries that are linked like programs; older names of
+# //bench:codecs.
 NOT_CALLED = [
     "//bench:delta", "//bench:lossless", "//bench:quant",
     "//:format", "//:tidy", "//docs:pictures", "//docs:programs", "//bench:cpu_steps", "//package:exports",

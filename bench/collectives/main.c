@@ -10,12 +10,6 @@
 /* Of measured operations, over all sizes. */
 #define BUDGET_SEC 60.0
 
-tw_status_t tw_bench_no_memory(const tw_bench_rank_t *rank, size_t bytes)
-{
-    tw_error("rank %d: out of memory, for %zu bytes", rank->rank, bytes);
-    return TW_ERR_NO_MEMORY;
-}
-
 /* ---- a rank -------------------------------------------------------------------------------------------- */
 
 static tw_status_t rank_init_nodes(tw_bench_rank_t *rank)
