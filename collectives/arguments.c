@@ -46,17 +46,22 @@ static tw_status_t refuse(const tw_coll_t *coll, const tw_coll_args_t *args, con
 static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args,
                                const tw_quant_codec_t *codec)
 {
-    if (codec->lossless && coll->engine->fixes_lengths) {
+    TW_TRY(tw_quant_codec_check(codec));
+    const tw_quant_row_t *row = tw_quant_row_get(codec->kind);
+    if (row->form == TW_QUANT_CHANGE || row->form == TW_QUANT_AS_IS) {
+        return refuse(coll, args, "a codec whose messages do not stand for themselves: NULL is plain");
+    }
+    if (row->form == TW_QUANT_MESSAGE && coll->engine->fixes_lengths) {
         (void)refuse(coll, args,
                      "lossless messages have lengths of their own, and NCCL needs lengths beforehand: "
                      "make the communicator for a transport (TW_WIRE_TRANSPORT)");
         return TW_ERR_UNSUPPORTED;
     }
-    if (codec->bits == 2 && is_reduction(args->op)) {
-        (void)refuse(coll, args, "2 bits are for changes of weights, sums need 4 or 8");
+    if (!row->sums && is_reduction(args->op)) {
+        (void)refuse(coll, args, "its codec does not sum: it is for changes of weights");
         return TW_ERR_UNSUPPORTED;
     }
-    return tw_quant_codec_check(codec);
+    return TW_OK;
 }
 
 /** Without any counts a rank sends as much to each rank, and gets as much from each. */
@@ -94,7 +99,7 @@ static const char *find_fault(const tw_coll_args_t *args, int world)
         {!args->codec && args->inner_codec, "inner_codec needs a codec"},
         {args->codec && args->type == TW_TYPE_BYTE, "bytes cannot be encoded"},
         {args->codec && !is_encodable, "this operation has no quantized form"},
-        {args->inner_codec && args->inner_codec->lossless,
+        {tw_quant_form(args->inner_codec) == TW_QUANT_MESSAGE,
          "inner_codec is lossless: inside a node plain is as good, and quicker"},
         {args->n_segments <= most_segments && is_uneven(args, (size_t)world),
          "n_elems is no multiple of the ranks: counts and recv_counts are needed"},
@@ -245,7 +250,7 @@ static codec_fields_t fields_of(const tw_quant_codec_t *codec)
     codec_fields_t fields = {{0}};
 
     if (codec) {
-        fields = (codec_fields_t){{1 + codec->lossless, codec->bits, codec->block, (int32_t)codec->scale,
+        fields = (codec_fields_t){{1, (int32_t)codec->kind, codec->block, (int32_t)codec->scale,
                                    (int32_t)codec->round, codec->hadamard}};
     }
     return fields;

@@ -165,11 +165,10 @@ static size_t meeting_chunk(const pick_t *pick)
     return chunk;
 }
 
+/** 1: its messages have lengths of their own. */
 static int is_lossless(const pick_t *pick, size_t index)
 {
-    const tw_quant_codec_t *codec = pick->c.args->codec;
-
-    return codec && codec->lossless && tw_algo_get(index)->info.quantized;
+    return tw_quant_form(pick->c.args->codec) == TW_QUANT_MESSAGE && tw_algo_get(index)->info.quantized;
 }
 
 /** The best chunk for an algorithm: small ones cost messages, large ones leave wire and processor waiting for

@@ -68,6 +68,7 @@ tw_status_t tw_hpz_create(const tw_hpz_params_t *params, tw_hpz_t **out)
         return TW_ERR_NO_MEMORY;
     }
     hpz->params = *params;
+    hpz->params.lossless_delta |= tw_quant_form(&params->delta) == TW_QUANT_CHANGE;
     hpz->partial = TW_HPZ_NO_UNIT;
     STAILQ_INIT(&hpz->queue);
     tw_status_t status = copy_tensors(hpz);

@@ -60,7 +60,7 @@ typedef struct tw_hpz_params {
     int replicas;       /**< 0: no memory for replicas: only the layout and the operations over all ranks */
     int fp32_replicas;  /**< 1: of fp32 weights, which no sync follows; 0: of bf16 */
     int lossless_delta; /**< 1: memory for lossless deltas: a byte per replicated weight, its last change */
-    tw_quant_codec_t delta; /**< of TW_HPZ_QUANTIZED; bits 0: there are none */
+    tw_quant_codec_t delta; /**< of TW_HPZ_QUANTIZED, if it has blocks; TW_QUANT_CHANGE: as lossless_delta */
     uint64_t seed;          /**< of its stochastic rounding */
     /** > 0: blocks whose lag, max |bf16(master) - replica| over max |last update of the master|, is larger
      *  after a delta are counted. Keeps the masters of the last sync: 4 bytes for each weight of the primary

@@ -99,7 +99,7 @@ size_t tw_hpz_primary_elems(const tw_hpz_layout_t *layout, int unit, int node, i
 
 size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec)
 {
-    size_t block = codec->bits > 0 ? (size_t)codec->block : 1;
+    size_t block = tw_quant_form(codec) == TW_QUANT_BLOCKS ? (size_t)codec->block : 1;
 
     elems = elems > 0 ? elems : TW_HPZ_SLICE_ELEMS;
     elems = elems < TW_MEMORY_BYTES_MAX ? elems : TW_MEMORY_BYTES_MAX;

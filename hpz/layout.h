@@ -58,7 +58,7 @@ typedef struct tw_hpz_slice {
 /** A slice ends where a piece does, or after a multiple of `step` of the piece's elements. This is the usual
  *  step; smaller slices would be all latency. */
 #define TW_HPZ_SLICE_ELEMS 32768
-/** `elems` (0: the usual), rounded up to whole blocks of a codec (bits 0: none), which are never parted. */
+/** `elems` (0: the usual), rounded up to whole blocks of a codec, if it has any, which are never parted. */
 size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec);
 /** The slice that follows the one that ends at `first` (0: the first one), of at most `most` elements a rank,
  *  or `step` if that is more. The last one ends at the end of rank (0, 0)'s part. */

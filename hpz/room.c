@@ -107,7 +107,8 @@ static tw_status_t make_memory(tw_hpz_t *hpz)
 
 static tw_status_t make_codecs(tw_hpz_t *hpz)
 {
-    int has_delta = hpz->params.delta.bits != 0 || hpz->params.lossless_delta;
+    int has_blocks = tw_quant_form(&hpz->params.delta) == TW_QUANT_BLOCKS;
+    int has_delta = has_blocks || hpz->params.lossless_delta;
 
     if (hpz->params.fp32_replicas && has_delta) {
         tw_error("rank %d: replicas of fp32 follow no deltas: those are of bf16", hpz->rank);
@@ -116,7 +117,7 @@ static tw_status_t make_codecs(tw_hpz_t *hpz)
     tw_quant_params_t params = {.codec = hpz->params.delta, .mem = TW_MEM_HOST};
     tw_status_t status = TW_OK;
 
-    if (params.codec.bits != 0) {
+    if (has_blocks) {
         status = tw_quant_create(&params, &hpz->quant);
     }
     return status == TW_OK ? make_memory(hpz) : status;

@@ -51,43 +51,15 @@
 #ifndef TW_QUANT_BLOCK_CODEC_H
 #define TW_QUANT_BLOCK_CODEC_H
 
-#include "core/core.h"
+#include "quant/codec.h"
 
 TW_C_BEGIN
 
-typedef enum tw_quant_scale { TW_QUANT_SCALE_BF16 = 0, TW_QUANT_SCALE_FP32 = 1 } tw_quant_scale_t;
-typedef enum tw_quant_round { TW_QUANT_ROUND_NEAREST = 0, TW_QUANT_ROUND_STOCHASTIC = 1 } tw_quant_round_t;
-
 #define TW_QUANT_FRAME_BLOCKS 8
-#define TW_QUANT_BLOCK_MIN 32
-#define TW_QUANT_BLOCK_MAX 4096
-#define TW_QUANT_HADAMARD_ELEMS 32
 #define TW_QUANT_ALIGN_BYTES 16
 
-/** What is sent: plain data, compare with tw_quant_codec_equal. */
-typedef struct tw_quant_codec {
-    int bits;               /**< 8, 4 or 2 */
-    int block;              /**< elements per scale: 32 to 4096, a multiple of 32 */
-    tw_quant_scale_t scale; /**< type of the stored scale */
-    tw_quant_round_t round;
-    int hadamard; /**< 0 or 1 */
-    /** 1: the lossless codec, whose messages have no fixed length; all else here is 0. For those who take a
-     *  codec as data, such as the collectives; the calls below refuse it */
-    int lossless;
-} tw_quant_codec_t;
-
-/** TW_OK, or TW_ERR_INVALID with a log line naming the field that is out of range. */
-tw_status_t tw_quant_codec_check(const tw_quant_codec_t *codec);
-int tw_quant_codec_equal(const tw_quant_codec_t *a, const tw_quant_codec_t *b);
-/** Parse "lossless", or "int8", "int4", "int2", with options:
- *  "int4:block=128,hadamard,stochastic,scale=fp32". Default block: 2048 for int8, 128 for int4, 64 for int2.
- *  TW_ERR_INVALID, logged. */
-tw_status_t tw_quant_codec_parse(const char *text, tw_quant_codec_t *codec);
-/** The inverse of parse, into `buf`; returns buf. */
-const char *tw_quant_codec_format(const tw_quant_codec_t *codec, char *buf, size_t buf_bytes);
-
 /** Elements and bytes of a full frame, and bytes of an encoded segment of n_elems (0 for 0; SIZE_MAX, which
- *  no memory has, for more than TW_MEMORY_BYTES_MAX). The codec must be valid, and not lossless. */
+ *  no memory has, for more than TW_MEMORY_BYTES_MAX). The codec must be valid, and one of TW_QUANT_BLOCKS. */
 size_t tw_quant_frame_elems(const tw_quant_codec_t *codec);
 size_t tw_quant_frame_bytes(const tw_quant_codec_t *codec);
 size_t tw_quant_encoded_bytes(const tw_quant_codec_t *codec, size_t n_elems);
@@ -107,7 +79,7 @@ typedef struct tw_quant_params {
     const char *backend; /**< NULL or "auto", "ref", "avx2", "avx512", "avx512bf16", "cuda" */
 } tw_quant_params_t;
 
-/** TW_ERR_INVALID: bad codec, or the lossless one; TW_ERR_UNSUPPORTED: no such backend on this machine
+/** TW_ERR_INVALID: a bad codec, or none of TW_QUANT_BLOCKS; TW_ERR_UNSUPPORTED: no such backend on this machine
  *  (logged with those there are). */
 tw_status_t tw_quant_create(const tw_quant_params_t *params, tw_quant_t **out);
 void tw_quant_destroy(tw_quant_t *quant);

@@ -1,4 +1,4 @@
-/* Codecs as data: check, compare, parse, format, sizes, error bound. */
+/* Codecs as data: the table; check, compare, parse, format; sizes, error bound. */
 #include "quant/arithmetic/block.h"
 
 #include <limits.h>
@@ -6,53 +6,125 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const scale_names[] = {"bf16", "fp32"};
+/* ---- the table ----------------------------------------------------------------------------------------- */
 
-static const tw_quant_codec_t lossless = {.lossless = 1};
+#define TYPES_OF_FLOATS (1u << TW_TYPE_FP32 | 1u << TW_TYPE_BF16 | 1u << TW_TYPE_FP16)
+#define HAS_ALL (TW_QUANT_HAS_BLOCK | TW_QUANT_HAS_HADAMARD | TW_QUANT_HAS_STOCHASTIC)
 
-tw_status_t tw_quant_codec_check(const tw_quant_codec_t *codec)
+/* Only 2 bits do not sum: they are for changes of weights, whose errors the next change mends. */
+static const tw_quant_row_t rows[TW_QUANT_KINDS] = {
+    [TW_QUANT_PLAIN] = {.name = "plain", .form = TW_QUANT_AS_IS, .types = ~0u, .sums = 1},
+    [TW_QUANT_INT8] = {.name = "int8",
+                       .form = TW_QUANT_BLOCKS,
+                       .has = HAS_ALL,
+                       .types = TYPES_OF_FLOATS,
+                       .bits = TW_CODE_BITS(TW_QUANT_INT8),
+                       .block = 2048,
+                       .loses_values = 1,
+                       .sums = 1},
+    [TW_QUANT_INT4] = {.name = "int4",
+                       .form = TW_QUANT_BLOCKS,
+                       .has = HAS_ALL,
+                       .types = TYPES_OF_FLOATS,
+                       .bits = TW_CODE_BITS(TW_QUANT_INT4),
+                       .block = 128,
+                       .loses_values = 1,
+                       .sums = 1},
+    [TW_QUANT_INT2] = {.name = "int2",
+                       .form = TW_QUANT_BLOCKS,
+                       .has = HAS_ALL,
+                       .types = TYPES_OF_FLOATS,
+                       .bits = TW_CODE_BITS(TW_QUANT_INT2),
+                       .block = 64,
+                       .loses_values = 1},
+    [TW_QUANT_LOSSLESS] = {.name = "lossless",
+                           .form = TW_QUANT_MESSAGE,
+                           .has = TW_QUANT_NEEDS_ROWS,
+                           .types = TYPES_OF_FLOATS,
+                           .usual_bits = {[TW_TYPE_FP32] = 26.4, [TW_TYPE_BF16] = 10.4, [TW_TYPE_FP16] = 13.4},
+                           .sums = 1},
+    [TW_QUANT_DELTA] = {.name = "delta",
+                        .form = TW_QUANT_CHANGE,
+                        .has = TW_QUANT_NEEDS_OLD,
+                        .types = 1u << TW_TYPE_BF16,
+                        .usual_bits = {[TW_TYPE_BF16] = 3}},
+};
+
+const tw_quant_row_t *tw_quant_row_get(tw_quant_kind_t kind)
 {
-    if (codec->lossless) {
-        if (!tw_quant_codec_equal(codec, &lossless)) {
-            tw_error("quant: a lossless codec has neither bits nor options");
-            return TW_ERR_INVALID;
-        }
-        return TW_OK;
+    return &rows[kind];
+}
+
+tw_quant_form_t tw_quant_form(const tw_quant_codec_t *codec)
+{
+    return codec ? rows[codec->kind].form : TW_QUANT_AS_IS;
+}
+
+tw_quant_loses_t tw_quant_loses(const tw_quant_codec_t *codec)
+{
+    if (!codec || !rows[codec->kind].loses_values) {
+        return TW_QUANT_LOSES_NOTHING;
     }
-    if (codec->bits != 8 && codec->bits != 4 && codec->bits != 2) {
-        tw_error("quant: bits is %d, must be 8, 4 or 2", codec->bits);
-        return TW_ERR_INVALID;
-    }
-    if (codec->block < TW_QUANT_BLOCK_MIN || codec->block > TW_QUANT_BLOCK_MAX ||
-        codec->block % TW_QUANT_HADAMARD_ELEMS != 0) {
-        tw_error("quant: block is %d, must be a multiple of %d from %d to %d", codec->block,
-                 TW_QUANT_HADAMARD_ELEMS, TW_QUANT_BLOCK_MIN, TW_QUANT_BLOCK_MAX);
-        return TW_ERR_INVALID;
-    }
-    if (codec->scale != TW_QUANT_SCALE_BF16 && codec->scale != TW_QUANT_SCALE_FP32) {
-        tw_error("quant: scale is %d, must be %d (bf16) or %d (fp32)", (int)codec->scale, TW_QUANT_SCALE_BF16,
-                 TW_QUANT_SCALE_FP32);
-        return TW_ERR_INVALID;
-    }
-    if (codec->round != TW_QUANT_ROUND_NEAREST && codec->round != TW_QUANT_ROUND_STOCHASTIC) {
-        tw_error("quant: round is %d, must be %d (nearest) or %d (stochastic)", (int)codec->round,
-                 TW_QUANT_ROUND_NEAREST, TW_QUANT_ROUND_STOCHASTIC);
-        return TW_ERR_INVALID;
-    }
-    if (codec->hadamard != 0 && codec->hadamard != 1) {
-        tw_error("quant: hadamard is %d, must be 0 or 1", codec->hadamard);
+    return codec->round == TW_QUANT_ROUND_STOCHASTIC ? TW_QUANT_LOSES_UNBIASED : TW_QUANT_LOSES_BOUNDED;
+}
+
+/* ---- data ---------------------------------------------------------------------------------------------- */
+
+static tw_status_t check_block(int block)
+{
+    if (block < TW_QUANT_BLOCK_MIN || block > TW_QUANT_BLOCK_MAX || block % TW_QUANT_HADAMARD_ELEMS != 0) {
+        tw_error("quant: block is %d, must be a multiple of %d from %d to %d", block, TW_QUANT_HADAMARD_ELEMS,
+                 TW_QUANT_BLOCK_MIN, TW_QUANT_BLOCK_MAX);
         return TW_ERR_INVALID;
     }
     return TW_OK;
 }
 
+/** A field that is one of two values, the second only where the row `has` it. */
+static tw_status_t check_choice(const tw_quant_row_t *row, const char *field, int value, const char *zero,
+                                const char *one, unsigned has)
+{
+    if (value == 0 || (value == 1 && (row->has & has))) {
+        return TW_OK;
+    }
+    if (value == 1) {
+        tw_error("quant: codec %s has no %s", row->name, one);
+    } else {
+        tw_error("quant: %s is %d, must be 0 (%s) or 1 (%s)", field, value, zero, one);
+    }
+    return TW_ERR_INVALID;
+}
+
+tw_status_t tw_quant_codec_check(const tw_quant_codec_t *codec)
+{
+    if ((unsigned)codec->kind >= TW_QUANT_KINDS) {
+        tw_error("quant: there is no codec %d", (int)codec->kind);
+        return TW_ERR_INVALID;
+    }
+    const tw_quant_row_t *row = &rows[codec->kind];
+    const tw_quant_codec_t bare = {.kind = codec->kind};
+    if (row->form != TW_QUANT_BLOCKS) {
+        if (!tw_quant_codec_equal(codec, &bare)) {
+            tw_error("quant: codec %s has neither blocks nor options", row->name);
+            return TW_ERR_INVALID;
+        }
+        return TW_OK;
+    }
+    TW_TRY(check_block(codec->block));
+    TW_TRY(check_choice(row, "scale", (int)codec->scale, "bf16", "fp32", TW_QUANT_HAS_BLOCK));
+    TW_TRY(check_choice(row, "round", (int)codec->round, "nearest", "stochastic", TW_QUANT_HAS_STOCHASTIC));
+    return check_choice(row, "hadamard", codec->hadamard, "off", "hadamard", TW_QUANT_HAS_HADAMARD);
+}
+
 int tw_quant_codec_equal(const tw_quant_codec_t *a, const tw_quant_codec_t *b)
 {
-    return a->bits == b->bits && a->block == b->block && a->scale == b->scale && a->round == b->round &&
-           a->hadamard == b->hadamard && a->lossless == b->lossless;
+    return a->kind == b->kind && a->block == b->block && a->scale == b->scale && a->round == b->round &&
+           a->hadamard == b->hadamard;
 }
 
 /* ---- text ---------------------------------------------------------------------------------------------- */
+
+static const char *const scale_names[] = {"bf16", "fp32"};
 
 static int parse_block(const char *text, int *block)
 {
@@ -105,39 +177,63 @@ static tw_status_t parse_options(const char *text, const char *at, tw_quant_code
     return tw_quant_codec_check(codec);
 }
 
+/** The rows that a text may name: all, or those whose messages stand for themselves. */
+static int is_named(const tw_quant_row_t *row, const char *text, size_t length, int any)
+{
+    int stands_alone = row->form == TW_QUANT_BLOCKS || row->form == TW_QUANT_MESSAGE;
+    return (any || stands_alone) && strlen(row->name) == length && strncmp(row->name, text, length) == 0;
+}
+
+static tw_status_t log_no_codec(const char *text, int any)
+{
+    char names[128] = "";
+    size_t used = 0;
+    for (int k = 0; k < TW_QUANT_KINDS && used < sizeof(names); k++) {
+        if (is_named(&rows[k], rows[k].name, strlen(rows[k].name), any)) {
+            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", used > 0 ? ", " : "",
+                                     rows[k].name);
+        }
+    }
+    tw_error("quant: codec '%s': must begin with one of %s", text, names);
+    return TW_ERR_INVALID;
+}
+
+static tw_status_t parse(const char *text, int any, tw_quant_codec_t *codec)
+{
+    size_t length = strcspn(text, ":");
+    int kind = 0;
+    while (kind < TW_QUANT_KINDS && !is_named(&rows[kind], text, length, any)) {
+        kind++;
+    }
+    if (kind == TW_QUANT_KINDS) {
+        return log_no_codec(text, any);
+    }
+    tw_quant_codec_t parsed = {.kind = (tw_quant_kind_t)kind, .block = rows[kind].block};
+    TW_TRY(parse_options(text, text + length, &parsed));
+    *codec = parsed;
+    return TW_OK;
+}
+
 tw_status_t tw_quant_codec_parse(const char *text, tw_quant_codec_t *codec)
 {
-    tw_quant_codec_t parsed = {.bits = 8, .block = 2048};
-    size_t length = strcspn(text, ":");
-    if (strcmp(text, "lossless") == 0) {
-        *codec = lossless;
-        return TW_OK;
-    }
-    if (length == 4 && strncmp(text, "int4", 4) == 0) {
-        parsed = (tw_quant_codec_t){.bits = 4, .block = 128};
-    } else if (length == 4 && strncmp(text, "int2", 4) == 0) {
-        parsed = (tw_quant_codec_t){.bits = 2, .block = 64};
-    } else if (length != 4 || strncmp(text, "int8", 4) != 0) {
-        tw_error("quant: codec '%s': must be lossless, or begin with int8, int4 or int2", text);
-        return TW_ERR_INVALID;
-    }
-    tw_status_t status = parse_options(text, text + length, &parsed);
-    if (status == TW_OK) {
-        *codec = parsed;
-    }
-    return status;
+    return parse(text, 0, codec);
+}
+
+tw_status_t tw_quant_codec_parse_any(const char *text, tw_quant_codec_t *codec)
+{
+    return parse(text, 1, codec);
 }
 
 const char *tw_quant_codec_format(const tw_quant_codec_t *codec, char *buf, size_t buf_bytes)
 {
-    int fp32_scale = codec->scale == TW_QUANT_SCALE_FP32;
-    if (codec->lossless) {
-        snprintf(buf, buf_bytes, "lossless");
+    const tw_quant_row_t *row = &rows[codec->kind];
+    if (row->form != TW_QUANT_BLOCKS) {
+        snprintf(buf, buf_bytes, "%s", row->name);
         return buf;
     }
-    snprintf(buf, buf_bytes, "int%d:block=%d%s%s%s", codec->bits, codec->block,
-             codec->hadamard ? ",hadamard" : "",
-             codec->round == TW_QUANT_ROUND_STOCHASTIC ? ",stochastic" : "", fp32_scale ? ",scale=fp32" : "");
+    snprintf(buf, buf_bytes, "%s:block=%d%s%s%s", row->name, codec->block, codec->hadamard ? ",hadamard" : "",
+             codec->round == TW_QUANT_ROUND_STOCHASTIC ? ",stochastic" : "",
+             codec->scale == TW_QUANT_SCALE_FP32 ? ",scale=fp32" : "");
     return buf;
 }
 
@@ -158,12 +254,32 @@ size_t tw_quant_encoded_bytes(const tw_quant_codec_t *codec, size_t n_elems)
     return n_elems <= TW_MEMORY_BYTES_MAX ? tw_layout_encoded_bytes(codec, n_elems) : SIZE_MAX;
 }
 
-/** Half a step, or with 2 bits what clips: a whole one; and what fp32 adds: v = y * (1 / scale) is off by two
- *  roundings, 2^-23 of at most qmax steps, a scale that was not rounded up clips by 2^-24 of them, q * scale
- *  is rounded once more. 2^-21 covers the sum. */
+/** What fp32 adds to the code's own error: v = y * (1 / scale) is off by two roundings, 2^-23 of at most qmax
+ *  steps, a scale that was not rounded up clips by 2^-24 of them, q * scale is rounded once more. 2^-21 covers
+ *  the sum. */
 double tw_quant_error_bound(const tw_quant_codec_t *codec, double amax)
 {
-    int qmax = tw_block_qmax(codec->bits);
-    float scale = tw_block_scale((float)amax, tw_block_reach(codec->bits), codec->scale);
-    return fmax(scale, 0x1p-125) * ((codec->bits == 2 ? 1 : 0.5) + qmax * 0x1p-21);
+    float scale = tw_block_scale((float)amax, tw_block_reach(codec->kind), codec->scale);
+    return fmax(scale, 0x1p-125) *
+           (tw_block_error_steps(codec->kind) + tw_block_qmax(codec->kind) * 0x1p-21);
+}
+
+size_t tw_quant_bound_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_t n_elems)
+{
+    switch (tw_quant_form(codec)) {
+    case TW_QUANT_BLOCKS:
+        return tw_quant_encoded_bytes(codec, n_elems);
+    case TW_QUANT_MESSAGE:
+        return tw_quant_lossless_bound_bytes(type, n_elems);
+    case TW_QUANT_CHANGE:
+        return tw_quant_delta_bound_bytes(n_elems);
+    default:
+        return tw_size_mul(n_elems, tw_type_bytes(type));
+    }
+}
+
+double tw_quant_usual_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_t n_elems)
+{
+    double bits = codec ? rows[codec->kind].usual_bits[type] : 0;
+    return bits > 0 ? (double)n_elems * bits / 8 : (double)tw_quant_bound_bytes(codec, type, n_elems);
 }

@@ -3,6 +3,7 @@
 PUBLIC_HEADERS = [
     "quant.h",
     "block_codec.h",
+    "codec.h",
     "convert.h",
     "delta_codec.h",
     "lossless_codec.h",

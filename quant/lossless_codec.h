@@ -13,7 +13,7 @@
 #ifndef TW_QUANT_LOSSLESS_CODEC_H
 #define TW_QUANT_LOSSLESS_CODEC_H
 
-#include "core/core.h"
+#include "quant/codec.h"
 
 TW_C_BEGIN
 
@@ -49,7 +49,7 @@ size_t tw_quant_lossless_bound_bytes(tw_type_t type, size_t n_elems);
  *  last bit: nobody knows beforehand whether there is less to send. */
 static inline double tw_quant_lossless_usual_bits(tw_type_t type)
 {
-    return type == TW_TYPE_BF16 ? 10.4 : type == TW_TYPE_FP16 ? 13.4 : 26.4;
+    return tw_quant_row_get(TW_QUANT_LOSSLESS)->usual_bits[type];
 }
 
 /** Write all segments as one message. dst has dst_bytes, at least the bound for the sum of n_elems (2^29 at

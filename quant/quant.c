@@ -55,8 +55,8 @@ static void log_no_backend(tw_mem_t mem, const char *name)
 tw_status_t tw_quant_create(const tw_quant_params_t *params, tw_quant_t **out)
 {
     tw_status_t status = tw_quant_codec_check(&params->codec);
-    if (status == TW_OK && params->codec.lossless) {
-        tw_error("quant: the lossless codec has no blocks of one size");
+    if (status == TW_OK && tw_quant_form(&params->codec) != TW_QUANT_BLOCKS) {
+        tw_error("quant: codec %s has no blocks of one size", tw_quant_row_get(params->codec.kind)->name);
         status = TW_ERR_INVALID;
     }
     if (status != TW_OK) {
@@ -154,13 +154,19 @@ static tw_status_t check_segments(const char *operation, const tw_quant_segment_
     return TW_OK;
 }
 
-static tw_status_t check_reduce(const char *operation, int bits, const tw_quant_args_t *args,
-                                const tw_quant_reduce_segment_t *segments, size_t n_segments)
+static tw_status_t check_sums(const char *operation, const tw_quant_t *quant)
 {
-    if (bits == 2) {
-        tw_error("quant: %s: 2 bits are for changes of weights, sums need 4 or 8", operation);
+    const tw_quant_row_t *row = tw_quant_row_get(quant->codec.kind);
+    if (!row->sums) {
+        tw_error("quant: %s: %s does not sum: it is for changes of weights", operation, row->name);
         return TW_ERR_UNSUPPORTED;
     }
+    return TW_OK;
+}
+
+static tw_status_t check_reduce(const char *operation, const tw_quant_args_t *args,
+                                const tw_quant_reduce_segment_t *segments, size_t n_segments)
+{
     if (!(args->factor - args->factor == 0.0f)) {
         tw_error("quant: %s: factor is %g, must be finite", operation, (double)args->factor);
         return TW_ERR_INVALID;
@@ -286,9 +292,9 @@ tw_status_t tw_quant_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, 
         tw_error("quant: reduce_encode: input and output codec live in different memory");
         return TW_ERR_INVALID;
     }
-    int in_bits = in_quant->codec.bits, out_bits = out_quant->codec.bits;
-    TW_TRY(
-        check_reduce("reduce_encode", in_bits < out_bits ? in_bits : out_bits, args, segments, n_segments));
+    TW_TRY(check_sums("reduce_encode", in_quant));
+    TW_TRY(check_sums("reduce_encode", out_quant));
+    TW_TRY(check_reduce("reduce_encode", args, segments, n_segments));
     return in_quant->backend->reduce_encode(in_quant, out_quant, args, segments, n_segments);
 }
 
@@ -296,7 +302,8 @@ tw_status_t tw_quant_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *arg
                                    const tw_quant_reduce_segment_t *segments, size_t n_segments)
 {
     TW_TRY(check_type("reduce_decode", args->type));
-    TW_TRY(check_reduce("reduce_decode", quant->codec.bits, args, segments, n_segments));
+    TW_TRY(check_sums("reduce_decode", quant));
+    TW_TRY(check_reduce("reduce_decode", args, segments, n_segments));
     return quant->backend->reduce_decode(quant, args, segments, n_segments);
 }
 

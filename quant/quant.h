@@ -1,5 +1,6 @@
 /** Thinwire quant: codecs of tensors, bit-identical on every backend (CPU reference, CPU SIMD, CUDA).
  *
+ *  codec.h           codecs as data, and the table of them
  *  block_codec.h     blocks of small integers with a scale each: int8, int4, int2
  *  delta_codec.h     how bf16 weights have changed, without loss
  *  lossless_codec.h  tensors of floating-point numbers, without loss
@@ -9,6 +10,7 @@
 #define TW_QUANT_QUANT_H
 
 #include "quant/block_codec.h"
+#include "quant/codec.h"
 #include "quant/convert.h"
 #include "quant/delta_codec.h"
 #include "quant/lossless_codec.h"

@@ -113,7 +113,7 @@ static tw_status_t one_iteration(run_t *run, mode_run_t *m, double *sec)
 /** What rounded the values; NULL: nothing did. */
 static const tw_quant_codec_t *rounding_codec(const mode_run_t *m)
 {
-    return m->plan.quantized && !m->codec.lossless ? &m->codec : NULL;
+    return m->plan.quantized && tw_quant_form(&m->codec) == TW_QUANT_BLOCKS ? &m->codec : NULL;
 }
 
 /** What came from each rank: encoded if that is on another node. */

@@ -142,7 +142,7 @@ static const char *choose_algo(const tw_bench_options_t *options, const tw_quant
     const tw_coll_algo_info_t *info;
     for (size_t i = 0; options->algo && (info = tw_bench_algo_get(options, i)); i++) {
         if (info->op == options->op && info->quantized == (codec != NULL) &&
-            (!info->lossless_only || codec->lossless) && strcmp(info->name, options->algo) == 0) {
+            (!info->lossless_only || tw_quant_form(codec) == TW_QUANT_MESSAGE) && strcmp(info->name, options->algo) == 0) {
             return options->algo;
         }
     }
@@ -154,15 +154,15 @@ static void mode_init_args(mode_run_t *m, const run_t *run, tw_bench_mode_t mode
     const tw_bench_options_t *options = run->rank->options;
     int quantized = mode != TW_BENCH_PLAIN;
     m->mode = mode;
-    m->codec = (tw_quant_codec_t){.bits = mode == TW_BENCH_INT4 ? 4 : 8,
+    m->codec = (tw_quant_codec_t){.kind = mode == TW_BENCH_INT4 ? TW_QUANT_INT4 : TW_QUANT_INT8,
                                   .block = options->block,
                                   .scale = TW_QUANT_SCALE_BF16,
                                   .round = TW_QUANT_ROUND_NEAREST,
                                   .hadamard = options->hadamard};
     m->inner = m->codec;
-    m->inner.bits = 8;
+    m->inner.kind = TW_QUANT_INT8;
     if (mode == TW_BENCH_LOSSLESS) {
-        m->codec = (tw_quant_codec_t){.lossless = 1};
+        m->codec = (tw_quant_codec_t){.kind = TW_QUANT_LOSSLESS};
     }
     m->args =
         (tw_coll_args_t){.op = options->op,
@@ -174,7 +174,7 @@ static void mode_init_args(mode_run_t *m, const run_t *run, tw_bench_mode_t mode
                          .algo = choose_algo(options, quantized ? &m->codec : NULL),
                          .force_codec = options->force,
                          .stream = run->rank->stream};
-    if (quantized && !m->codec.lossless && options->inner_int8 && options->op != TW_COLL_ALLGATHER) {
+    if (quantized && tw_quant_form(&m->codec) == TW_QUANT_BLOCKS && options->inner_int8 && options->op != TW_COLL_ALLGATHER) {
         m->args.inner_codec = &m->inner;
     }
 }

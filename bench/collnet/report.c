@@ -8,7 +8,7 @@ static int is_right(const collnet_rank_t *rank, const collnet_way_t *way)
 {
     double rounding = 0x1p-8, bound = 1; /* of bf16; a quantized one is off by less than its size */
 
-    if (way->is_plain || way->codec.lossless) {
+    if (way->is_plain || tw_quant_loses(&way->codec) == TW_QUANT_LOSES_NOTHING) {
         bound = rank->world * rounding;
     }
     return way->identical && way->rel_rmse < bound;

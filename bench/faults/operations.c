@@ -79,7 +79,7 @@ static float output(const tensors_t *t, size_t i)
 static tw_status_t faults_run(tw_coll_t *coll, const tensors_t *t)
 {
     const operation_t *operation = t->operation;
-    tw_quant_codec_t codec = {.bits = operation->bits,
+    tw_quant_codec_t codec = {.kind = operation->bits == 4 ? TW_QUANT_INT4 : TW_QUANT_INT8,
                               .block = BLOCK_ELEMS,
                               .scale = TW_QUANT_SCALE_BF16,
                               .round = TW_QUANT_ROUND_NEAREST};

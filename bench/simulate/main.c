@@ -82,7 +82,7 @@ static double ratio_of(const sim_options_t *o)
 {
     const size_t n = 1 << 20;
     return !o->has_codec       ? 1.0
-           : o->codec.lossless ? 0.65
+           : tw_quant_form(&o->codec) == TW_QUANT_MESSAGE ? 0.65
                                : (double)tw_quant_encoded_bytes(&o->codec, n) / (2.0 * (double)n);
 }
 

@@ -211,8 +211,8 @@ static tw_status_t get_packer(tw_coll_t *coll, tw_gpu_shape_t *shape)
         status = tw_quant_lossless_stream_create(coll->gpu->device->mem, &coll->gpu->packer);
     }
     for (size_t c = 0; c < grid->n_chunks && status == TW_OK; c++) {
-        const tw_quant_codec_t *codec = tw_grid_chunk_codec(grid, c);
-        size_t bytes = codec && codec->lossless ? packing_bytes(coll, shape, c, pieces) : 0;
+        int packs = tw_quant_form(tw_grid_chunk_codec(grid, c)) == TW_QUANT_MESSAGE;
+        size_t bytes = packs ? packing_bytes(coll, shape, c, pieces) : 0;
         shape->packing_bytes = bytes > shape->packing_bytes ? bytes : shape->packing_bytes;
     }
     free(pieces);
@@ -226,7 +226,7 @@ static tw_status_t get_codecs(tw_coll_t *coll, tw_gpu_shape_t *shape)
     tw_quant_t *codec;
 
     for (size_t k = 0; k < grid->n_codecs; k++) { /* for compute.c, which finds them again */
-        if (grid->codecs[k]->lossless) {
+        if (tw_quant_form(grid->codecs[k]) == TW_QUANT_MESSAGE) {
             TW_TRY(get_packer(coll, shape));
         } else {
             TW_TRY(tw_codecs_get(&coll->codecs, grid->codecs[k], &codec));

@@ -129,29 +129,26 @@ static double message_sec(double short_sec, double long_sec)
 static void fill_processor(const tw_cpu_sample_t *value, const tw_cpu_sample_t *typical, double contention,
                            tw_coll_model_t *model)
 {
+    const tw_quant_codec_t lossless = {.kind = TW_QUANT_LOSSLESS};
     double sum = 0, typical_sum = 0;
 
     model->copy_sec = value->copy_sec * contention;
     model->reduce_sec = value->reduce_sec * contention;
-    for (int i = 0; i < TW_COLL_MODEL_ENCODERS; i++) {
+    for (int i = 0; i < TW_COLL_MODEL_SPEEDS; i++) {
         model->encode_sec[i] = value->encode_sec[i] * contention;
-        sum += value->encode_sec[i];
-        typical_sum += typical->encode_sec[i];
-    }
-    for (int i = 0; i < TW_COLL_MODEL_DECODERS; i++) {
         model->decode_sec[i] = value->decode_sec[i] * contention;
-        sum += value->decode_sec[i];
-        typical_sum += typical->decode_sec[i];
+        sum += value->encode_sec[i] + value->decode_sec[i];
+        typical_sum += typical->encode_sec[i] + typical->decode_sec[i];
     }
     /* what is measured has its tables in the caches: between messages they are not, as the default says */
     model->encode_message_sec =
         contention *
         fmax(model->encode_message_sec,
-             message_sec(value->encode_short_sec, value->encode_sec[TW_COLL_MODEL_LOSSLESS_ENCODER]));
+             message_sec(value->encode_short_sec, value->encode_sec[tw_coll_model_encoder(&lossless)]));
     model->decode_message_sec =
         contention *
         fmax(model->decode_message_sec,
-             message_sec(value->decode_short_sec, value->decode_sec[TW_COLL_MODEL_LOSSLESS_DECODER]));
+             message_sec(value->decode_short_sec, value->decode_sec[tw_coll_model_decoder(&lossless)]));
     model->cpu_noise = noise_of(typical_sum, sum);
 }
 

@@ -34,7 +34,7 @@ typedef struct tw_tier_sample {
 /** One reading of the processor, per byte of the plain tensor. Only doubles. */
 typedef struct tw_cpu_sample {
     double copy_sec, reduce_sec;
-    double encode_sec[TW_COLL_MODEL_ENCODERS], decode_sec[TW_COLL_MODEL_DECODERS];
+    double encode_sec[TW_COLL_MODEL_SPEEDS], decode_sec[TW_COLL_MODEL_SPEEDS];
     double encode_short_sec, decode_short_sec; /**< of the short message, which has tables of its own */
 } tw_cpu_sample_t;
 

@@ -2,32 +2,20 @@
 
 #include <math.h>
 
-static int encoder_index(const tw_quant_codec_t *codec)
-{
-    return codec->lossless
-               ? TW_COLL_MODEL_LOSSLESS_ENCODER
-               : (codec->bits == 4) + 2 * !!codec->hadamard + 4 * (codec->round == TW_QUANT_ROUND_STOCHASTIC);
-}
-
-static int decoder_index(const tw_quant_codec_t *codec)
-{
-    return codec->lossless ? TW_COLL_MODEL_LOSSLESS_DECODER : (codec->bits == 4) + 2 * !!codec->hadamard;
-}
-
 double tw_coll_model_encode_sec(const tw_coll_model_t *model, const tw_quant_codec_t *codec, double messages,
                                 double bytes)
 {
-    double fixed_sec = codec->lossless ? messages * model->encode_message_sec : 0;
+    double fixed_sec = tw_quant_form(codec) == TW_QUANT_MESSAGE ? messages * model->encode_message_sec : 0;
 
-    return fixed_sec + bytes * model->encode_sec[encoder_index(codec)];
+    return fixed_sec + bytes * model->encode_sec[tw_coll_model_encoder(codec)];
 }
 
 double tw_coll_model_decode_sec(const tw_coll_model_t *model, const tw_quant_codec_t *codec, double messages,
                                 double bytes)
 {
-    double fixed_sec = codec->lossless ? messages * model->decode_message_sec : 0;
+    double fixed_sec = tw_quant_form(codec) == TW_QUANT_MESSAGE ? messages * model->decode_message_sec : 0;
 
-    return fixed_sec + bytes * model->decode_sec[decoder_index(codec)];
+    return fixed_sec + bytes * model->decode_sec[tw_coll_model_decoder(codec)];
 }
 
 /** Rounds of one tier: the more messages a round has, the better they hide the turn. */
@@ -74,10 +62,8 @@ void tw_coll_model_typical(const tw_coll_model_t *model, tw_coll_model_t *typica
     slow_tier(&typical->node);
     typical->copy_sec *= factor;
     typical->reduce_sec *= factor;
-    for (int i = 0; i < TW_COLL_MODEL_ENCODERS; i++) {
+    for (int i = 0; i < TW_COLL_MODEL_SPEEDS; i++) {
         typical->encode_sec[i] *= factor;
-    }
-    for (int i = 0; i < TW_COLL_MODEL_DECODERS; i++) {
         typical->decode_sec[i] *= factor;
     }
     typical->encode_message_sec *= factor;

@@ -36,12 +36,19 @@ typedef struct tw_coll_tier {
     double noise;
 } tw_coll_tier_t;
 
-/** bits == 4, + 2 hadamard, + 4 stochastic; then the lossless one. */
-#define TW_COLL_MODEL_LOSSLESS_ENCODER 8
-#define TW_COLL_MODEL_ENCODERS (TW_COLL_MODEL_LOSSLESS_ENCODER + 1)
-/** bits == 4, + 2 hadamard; then the lossless one. */
-#define TW_COLL_MODEL_LOSSLESS_DECODER 4
-#define TW_COLL_MODEL_DECODERS (TW_COLL_MODEL_LOSSLESS_DECODER + 1)
+/** Speeds: of each kind of codec four, with hadamard + 2 * stochastic; codecs that differ in how they round are
+ *  decoded alike. Those that no codec has are 0. */
+#define TW_COLL_MODEL_SPEEDS (TW_QUANT_KINDS * 4)
+
+static inline int tw_coll_model_encoder(const tw_quant_codec_t *codec)
+{
+    return (int)codec->kind * 4 + codec->hadamard + 2 * (codec->round == TW_QUANT_ROUND_STOCHASTIC);
+}
+
+static inline int tw_coll_model_decoder(const tw_quant_codec_t *codec)
+{
+    return (int)codec->kind * 4 + codec->hadamard;
+}
 
 /** Processor times are per byte of the plain side, while all ranks of the node work at once. */
 typedef struct tw_coll_model {
@@ -49,8 +56,7 @@ typedef struct tw_coll_model {
     tw_coll_tier_t node;  /**< inside a node */
     double copy_sec;      /**< copy or convert */
     double reduce_sec;    /**< plain sum of two */
-    double encode_sec[TW_COLL_MODEL_ENCODERS];
-    double decode_sec[TW_COLL_MODEL_DECODERS];
+    double encode_sec[TW_COLL_MODEL_SPEEDS], decode_sec[TW_COLL_MODEL_SPEEDS];
     /** what a lossless message costs beyond its bytes, whatever its length: tables, scales, lists */
     double encode_message_sec, decode_message_sec;
     double cpu_noise; /**< of the processor's times, as in tw_coll_tier_t */
@@ -101,11 +107,11 @@ void tw_coll_model_default(tw_coll_model_t *model);
  *    inter, node     alpha=50us  beta=1gbit (bits/s)  message=2us  turn=100us  busy=0.2  noise=0.1
  *    cpu             copy=8G  reduce=4G (bytes/s)  noise=0.1
  *    codec           encode=4G  decode=4G (bytes/s of plain data, every codec)
- *    int8, int4      the same for one of them; 0: as codec
+ *    int8, ...       the same for the codec of that name; 0: as codec
  *    lossless        the same, and encode_message=30us  decode_message=15us (a message, beyond its bytes)
  *  TW_ERR_CONFIG, logged with the nearest known name; the model stays then. */
 tw_status_t tw_coll_model_parse(const char *text, tw_coll_model_t *model);
-#define TW_COLL_MODEL_TEXT_BYTES 512
+#define TW_COLL_MODEL_TEXT_BYTES 640
 /** The inverse, into `buf` (TW_COLL_MODEL_TEXT_BYTES are enough); returns buf. */
 const char *tw_coll_model_format(const tw_coll_model_t *model, char *buf, size_t buf_bytes);
 

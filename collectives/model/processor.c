@@ -48,18 +48,41 @@ static tw_status_t time_codec(tw_quant_t *quant, void *plain, void *work, double
     return TW_OK;
 }
 
-/** Those that differ in how they round are decoded alike. */
-static tw_status_t measure_codec(int index, void *plain, void *work, tw_cpu_sample_t *out)
+/** A codec of blocks with its defaults and options; those that differ in how they round are decoded alike. */
+static tw_status_t measure_blocks(tw_quant_kind_t kind, int hadamard, tw_quant_round_t round, void *plain,
+                                  void *work, tw_cpu_sample_t *out)
 {
-    tw_quant_params_t params = {.mem = TW_MEM_HOST};
-    double *decode_sec = index < TW_COLL_MODEL_LOSSLESS_DECODER ? &out->decode_sec[index] : NULL;
+    const tw_quant_params_t params = {.codec = {.kind = kind,
+                                                .block = tw_quant_row_get(kind)->block,
+                                                .round = round,
+                                                .hadamard = hadamard},
+                                      .mem = TW_MEM_HOST};
+    double *decode_sec =
+        round == TW_QUANT_ROUND_NEAREST ? &out->decode_sec[tw_coll_model_decoder(&params.codec)] : NULL;
     tw_quant_t *quant;
-    TW_TRY(tw_quant_codec_parse(index & 1 ? "int4" : "int8", &params.codec));
-    params.codec.hadamard = (index & 2) != 0;
-    params.codec.round = index & 4 ? TW_QUANT_ROUND_STOCHASTIC : TW_QUANT_ROUND_NEAREST;
     TW_TRY(tw_quant_create(&params, &quant));
-    tw_status_t status = time_codec(quant, plain, work, &out->encode_sec[index], decode_sec);
+    tw_status_t status =
+        time_codec(quant, plain, work, &out->encode_sec[tw_coll_model_encoder(&params.codec)], decode_sec);
     tw_quant_destroy(quant);
+    return status;
+}
+
+/** All codecs of blocks, with all options that they have. */
+static tw_status_t measure_all_blocks(void *plain, void *work, tw_cpu_sample_t *out)
+{
+    tw_status_t status = TW_OK;
+
+    for (int kind = 0; kind < TW_QUANT_KINDS; kind++) {
+        const tw_quant_row_t *row = tw_quant_row_get((tw_quant_kind_t)kind);
+        for (int hadamard = 0; hadamard <= !!(row->has & TW_QUANT_HAS_HADAMARD); hadamard++) {
+            for (int round = 0; round <= !!(row->has & TW_QUANT_HAS_STOCHASTIC); round++) {
+                if (row->form == TW_QUANT_BLOCKS && status == TW_OK) {
+                    status = measure_blocks((tw_quant_kind_t)kind, hadamard, (tw_quant_round_t)round, plain,
+                                            work, out);
+                }
+            }
+        }
+    }
     return status;
 }
 
@@ -102,6 +125,7 @@ static void fill_short(uint16_t *elems, uint32_t message)
 /** plain, work: room for fp32[CODEC_ELEMS]; plain is overwritten. */
 static tw_status_t measure_lossless(uint16_t *plain, void *work, tw_cpu_sample_t *out)
 {
+    const tw_quant_codec_t lossless = {.kind = TW_QUANT_LOSSLESS};
     const size_t half = CODEC_ELEMS / 2;
     const tw_quant_lossless_segment_t halves[2] = {
         {.src = plain, .dst = plain, .n_elems = half},
@@ -109,8 +133,9 @@ static tw_status_t measure_lossless(uint16_t *plain, void *work, tw_cpu_sample_t
     tw_quant_lossless_segment_t shorts[2];
     tw_quant_lossless_t *codec;
     TW_TRY(tw_quant_lossless_create(NULL, &codec));
-    tw_status_t status = time_lossless(codec, halves, work, &out->encode_sec[TW_COLL_MODEL_LOSSLESS_ENCODER],
-                                       &out->decode_sec[TW_COLL_MODEL_LOSSLESS_DECODER]);
+    tw_status_t status =
+        time_lossless(codec, halves, work, &out->encode_sec[tw_coll_model_encoder(&lossless)],
+                      &out->decode_sec[tw_coll_model_decoder(&lossless)]);
     for (uint32_t m = 0; m < 2; m++) {
         uint16_t *elems = plain + m * SHORT_ELEMS;
         fill_short(elems, m);
@@ -153,10 +178,7 @@ tw_status_t tw_measure_processor(tw_cpu_sample_t *out)
         plain[i] = (uint16_t)(0x3f80u | (i * 37u & 0x7fu) | (i & 1u) << 15);
     }
     measure_plain(plain, work, out);
-    status = TW_OK;
-    for (int i = 0; i < TW_COLL_MODEL_LOSSLESS_ENCODER && status == TW_OK; i++) {
-        status = measure_codec(i, plain, work, out);
-    }
+    status = measure_all_blocks(plain, work, out);
     if (status == TW_OK) {
         status = measure_lossless(plain, work, out);
     }

@@ -17,7 +17,8 @@ typedef struct model_text {
     tw_coll_tier_t inter, node; /**< but for beta_sec: bits per second */
     size_t copy, reduce;        /**< bytes per second */
     double cpu_noise;
-    codec_text_t codec, int8, int4, lossless;      /**< all but the first: 0 is as codec */
+    codec_text_t codec;                            /**< of those that say 0 */
+    codec_text_t codecs[TW_QUANT_KINDS];           /**< of each kind */
     double encode_message_sec, decode_message_sec; /**< of lossless ones */
 } model_text_t;
 
@@ -29,6 +30,9 @@ typedef struct model_text {
 #define TIME(name, dflt, member, doc) FIELD(name, dflt, doc, TW_CONFIG_TIME, member, 0, INFINITY)
 #define RATE(name, dflt, member, doc) FIELD(name, dflt, doc, TW_CONFIG_RATE, member, 1, INFINITY)
 #define SPEED(name, dflt, member, min, doc) FIELD(name, dflt, doc, TW_CONFIG_BYTES, member, min, INFINITY)
+#define CODEC(kind, name)                                                                                   \
+    SPEED(#name ":encode", "0", codecs[kind].encode, 0, "Encoding " #name "; 0: as codec."),                \
+        SPEED(#name ":decode", "0", codecs[kind].decode, 0, "Decoding " #name "; 0: as codec."),
 #define SHARE(name, dflt, member, max, doc) FIELD(name, dflt, doc, TW_CONFIG_DOUBLE, member, 0, max)
 
 static const tw_config_field_t fields[] = {
@@ -49,12 +53,9 @@ static const tw_config_field_t fields[] = {
     SHARE("cpu:noise", "0", cpu_noise, TW_COLL_NOISE_MAX, "How much slower it typically is."),
     SPEED("codec:encode", "3G", codec.encode, 1, "Encoding, every codec."),
     SPEED("codec:decode", "3G", codec.decode, 1, "Decoding, every codec."),
-    SPEED("int8:encode", "0", int8.encode, 0, "Encoding int8; 0: as codec."),
-    SPEED("int8:decode", "0", int8.decode, 0, "Decoding int8; 0: as codec."),
-    SPEED("int4:encode", "0", int4.encode, 0, "Encoding int4; 0: as codec."),
-    SPEED("int4:decode", "0", int4.decode, 0, "Decoding int4; 0: as codec."),
-    SPEED("lossless:encode", "1500M", lossless.encode, 0, "Encoding without loss; 0: as codec."),
-    SPEED("lossless:decode", "1500M", lossless.decode, 0, "Decoding without loss; 0: as codec."),
+    TW_QUANT_BLOCK_CODECS(CODEC)
+    SPEED("lossless:encode", "1500M", codecs[TW_QUANT_LOSSLESS].encode, 0, "Encoding without loss; 0: as codec."),
+    SPEED("lossless:decode", "1500M", codecs[TW_QUANT_LOSSLESS].decode, 0, "Decoding without loss; 0: as codec."),
     TIME("lossless:encode_message", "30us", encode_message_sec, "A message, beyond its bytes."),
     TIME("lossless:decode_message", "15us", decode_message_sec, "A message, beyond its bytes."),
 };
@@ -91,14 +92,10 @@ static void read_model(const model_text_t *text, tw_coll_model_t *model)
         .decode_message_sec = text->decode_message_sec,
         .cpu_noise = text->cpu_noise,
     };
-    for (int i = 0; i < TW_COLL_MODEL_LOSSLESS_ENCODER; i++) {
-        model->encode_sec[i] = codec_sec(i % 2 ? text->int4.encode : text->int8.encode, text->codec.encode);
+    for (int i = 0; i < TW_COLL_MODEL_SPEEDS; i++) {
+        model->encode_sec[i] = codec_sec(text->codecs[i / 4].encode, text->codec.encode);
+        model->decode_sec[i] = codec_sec(text->codecs[i / 4].decode, text->codec.decode);
     }
-    for (int i = 0; i < TW_COLL_MODEL_LOSSLESS_DECODER; i++) {
-        model->decode_sec[i] = codec_sec(i % 2 ? text->int4.decode : text->int8.decode, text->codec.decode);
-    }
-    model->encode_sec[TW_COLL_MODEL_LOSSLESS_ENCODER] = codec_sec(text->lossless.encode, text->codec.encode);
-    model->decode_sec[TW_COLL_MODEL_LOSSLESS_DECODER] = codec_sec(text->lossless.decode, text->codec.decode);
 }
 
 void tw_coll_model_default(tw_coll_model_t *model)
@@ -123,7 +120,7 @@ tw_status_t tw_coll_model_parse(const char *text, tw_coll_model_t *model)
 
 static size_t speed(double sec_per_byte)
 {
-    return (size_t)(1 / sec_per_byte);
+    return sec_per_byte > 0 ? (size_t)(1 / sec_per_byte) : 0;
 }
 
 /** Of the codecs, those that round to nearest without a rotation. */
@@ -135,13 +132,13 @@ static void write_model(const tw_coll_model_t *model, model_text_t *text)
         .copy = speed(model->copy_sec),
         .reduce = speed(model->reduce_sec),
         .cpu_noise = model->cpu_noise,
-        .int8 = {.encode = speed(model->encode_sec[0]), .decode = speed(model->decode_sec[0])},
-        .int4 = {.encode = speed(model->encode_sec[1]), .decode = speed(model->decode_sec[1])},
-        .lossless = {.encode = speed(model->encode_sec[TW_COLL_MODEL_LOSSLESS_ENCODER]),
-                     .decode = speed(model->decode_sec[TW_COLL_MODEL_LOSSLESS_DECODER])},
         .encode_message_sec = model->encode_message_sec,
         .decode_message_sec = model->decode_message_sec,
     };
+    for (int kind = 0; kind < TW_QUANT_KINDS; kind++) {
+        text->codecs[kind] = (codec_text_t){.encode = speed(model->encode_sec[4 * kind]),
+                                            .decode = speed(model->decode_sec[4 * kind])};
+    }
 }
 
 static int format_value(const tw_config_field_t *field, const model_text_t *text, char *buf, size_t buf_bytes)

@@ -9,17 +9,6 @@
  *  and weights, in messages of 2 to 64 KB. */
 #define LOSSLESS_HEAD_BYTES 160
 
-static double segment_bytes(tw_type_t type, const tw_quant_codec_t *codec, size_t n_elems)
-{
-    double plain = (double)(n_elems * tw_type_bytes(type));
-
-    if (!codec) {
-        return plain;
-    }
-    return codec->lossless ? (double)n_elems * tw_quant_lossless_usual_bits(type) / 8
-                           : (double)tw_quant_encoded_bytes(codec, n_elems);
-}
-
 double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec)
 {
     double bytes = 0;
@@ -36,7 +25,7 @@ double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec)
         for (int r = 0; r < c->topo->world; r++) {
             size_t n = segment->counts ? segment->counts[r]
                                        : tw_coll_shard_elems(segment->n_elems, c->topo->world, r);
-            bytes += segment_bytes(c->args->type, own, n);
+            bytes += tw_quant_usual_bytes(own, c->args->type, n);
         }
     }
     return bytes;
@@ -44,9 +33,8 @@ double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec)
 
 double tw_cost_plain_chunk(const tw_case_t *c)
 {
-    const tw_quant_codec_t *codec = c->args->codec;
-    double encoded = c->encoded_bytes;
-    int in_blocks = encoded > 0 && !(codec && codec->lossless); /* lossless chunks are cut by plain bytes */
+    double encoded = c->encoded_bytes; /* messages of lengths of their own are cut by plain bytes */
+    int in_blocks = encoded > 0 && tw_quant_form(c->args->codec) != TW_QUANT_MESSAGE;
     double ratio = in_blocks ? c->bytes / encoded : 1;
 
     return fmin(c->chunk_bytes * ratio, c->bytes / c->topo->world);
@@ -93,9 +81,10 @@ void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_
                                    [TW_FORM_INNER] = c->inner_bytes * share};
     double chunks = tw_cost_messages(c, shard[TW_FORM_PLAIN]);
     int encodes = traffic->work.encodes[TW_FORM_CODEC] > 0;
+    int has_heads = tw_quant_form(c->args->codec) == TW_QUANT_MESSAGE;
     double chunk = fmin(c->chunk_bytes, c->bytes * share), merged_sec = 0;
 
-    if (c->args->codec && c->args->codec->lossless) {
+    if (has_heads) {
         shard[TW_FORM_CODEC] += chunks * LOSSLESS_HEAD_BYTES;
     }
     *cost = (tw_coll_cost_t){.inter_rounds = traffic->inter_rounds,
@@ -115,7 +104,7 @@ void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_
     }
     cost->cpu_sec = work_sec(c, &traffic->work, chunks, shard[TW_FORM_PLAIN]);
     tw_work_count_t fill = traffic->fill;
-    if (c->args->codec && c->args->codec->lossless && traffic->crowded && chunks <= 1) {
+    if (has_heads && traffic->crowded && chunks <= 1) {
         fill.decodes[TW_FORM_CODEC] = traffic->work.decodes[TW_FORM_CODEC]; /* all come at the very end */
     }
     cost->fill_sec = merged_sec + (encodes ? work_sec(c, &fill, 1, tw_cost_plain_chunk(c)) : 0);

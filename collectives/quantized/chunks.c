@@ -7,20 +7,20 @@
 
 int tw_args_lose_nothing(const tw_coll_args_t *args)
 {
-    int n_lossless = 0, n_others = 0;
+    int n_codecs = 0, n_losing = 0;
 
     for (size_t s = 0; s < args->n_segments; s++) {
         const tw_quant_codec_t *codec = tw_segment_codec(args, &args->segments[s]);
-        n_lossless += codec && codec->lossless;
-        n_others += codec && !codec->lossless;
+        n_codecs += codec != NULL;
+        n_losing += tw_quant_loses(codec) != TW_QUANT_LOSES_NOTHING;
     }
-    return n_lossless > 0 && n_others == 0;
+    return n_codecs > 0 && n_losing == 0;
 }
 
 /** Elements in which every piece but a segment's last is counted: whole frames of both codecs. */
 static size_t unit_elems(const tw_quant_codec_t *codec, const tw_quant_codec_t *inner)
 {
-    int in_blocks = codec && !codec->lossless;
+    int in_blocks = tw_quant_form(codec) == TW_QUANT_BLOCKS;
     size_t a = in_blocks ? tw_quant_frame_elems(codec) : PLAIN_UNIT;
     size_t b = in_blocks && inner ? tw_quant_frame_elems(inner) : a;
     size_t x = a, y = b;
@@ -206,8 +206,8 @@ tw_status_t tw_grid_init(tw_grid_t *grid, const tw_coll_args_t *args, int world,
 void tw_grid_unpack_short(tw_grid_t *grid, size_t least_elems)
 {
     for (size_t c = 0; c < grid->n_chunks; c++) {
-        const tw_quant_codec_t *codec = tw_grid_chunk_codec(grid, c);
-        if (codec && codec->lossless && grid->chunks[c].n_elems < least_elems) {
+        if (tw_quant_form(tw_grid_chunk_codec(grid, c)) == TW_QUANT_MESSAGE &&
+            grid->chunks[c].n_elems < least_elems) {
             grid->chunks[c].codec = TW_GRID_PLAIN;
         }
     }
@@ -227,8 +227,8 @@ size_t tw_grid_chunk_bytes(const tw_grid_t *grid, size_t chunk, const tw_quant_c
     const tw_grid_chunk_t *at = &grid->chunks[chunk];
     size_t bytes = 0;
 
-    if (codec && codec->lossless) {
-        return tw_quant_lossless_bound_bytes(type, at->n_elems);
+    if (tw_quant_form(codec) == TW_QUANT_MESSAGE) {
+        return tw_quant_bound_bytes(codec, type, at->n_elems);
     }
     for (size_t i = 0; i < at->n_pieces; i++) {
         bytes += tw_message_bytes(codec, type, grid->pieces[at->first_piece + i].n_elems);
@@ -238,9 +238,14 @@ size_t tw_grid_chunk_bytes(const tw_grid_t *grid, size_t chunk, const tw_quant_c
 
 tw_coding_t tw_grid_coding(const tw_grid_t *grid, size_t chunk)
 {
-    const tw_quant_codec_t *codec = tw_grid_chunk_codec(grid, chunk);
-
-    return !codec ? TW_CODING_NONE : codec->lossless ? TW_CODING_LOSSLESS : TW_CODING_BLOCKS;
+    switch (tw_quant_form(tw_grid_chunk_codec(grid, chunk))) {
+    case TW_QUANT_BLOCKS:
+        return TW_CODING_BLOCKS;
+    case TW_QUANT_MESSAGE:
+        return TW_CODING_LOSSLESS;
+    default:
+        return TW_CODING_NONE;
+    }
 }
 
 const tw_quant_codec_t *tw_grid_form_codec(const tw_grid_t *grid, size_t chunk, tw_form_t form)

@@ -51,7 +51,7 @@ typedef struct tw_grid {
 static inline const tw_quant_codec_t *tw_segment_codec(const tw_coll_args_t *args,
                                                        const tw_coll_segment_t *segment)
 {
-    if (!args->codec || (segment->unquantized && !args->codec->lossless)) {
+    if (!args->codec || (segment->unquantized && tw_quant_loses(args->codec) != TW_QUANT_LOSES_NOTHING)) {
         return NULL;
     }
     return segment->codec && !segment->unquantized ? segment->codec : args->codec;
@@ -83,7 +83,7 @@ const tw_quant_codec_t *tw_grid_form_codec(const tw_grid_t *grid, size_t chunk, 
  *  with the lossless one. */
 static inline size_t tw_message_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_t n_elems)
 {
-    int in_blocks = codec && !codec->lossless;
+    int in_blocks = tw_quant_form(codec) == TW_QUANT_BLOCKS;
 
     return in_blocks ? tw_quant_encoded_bytes(codec, n_elems) : n_elems * tw_type_bytes(type);
 }

@@ -16,7 +16,7 @@ static tw_status_t get_codecs(tw_qop_t *op, tw_codecs_t *codecs)
         return TW_ERR_NO_MEMORY;
     }
     for (size_t k = 0; k < grid->n_codecs; k++) {
-        if (grid->codecs[k]->lossless) {
+        if (tw_quant_form(grid->codecs[k]) == TW_QUANT_MESSAGE) {
             TW_TRY(tw_codecs_lossless(codecs, &op->lossless));
         } else {
             TW_TRY(tw_codecs_get(codecs, grid->codecs[k], &op->codecs[k]));
@@ -46,7 +46,7 @@ uint64_t tw_qop_seed(tw_seed_t kind, tw_coll_op_t op, uint64_t seed, int index)
 /** Elements that a plain sum of what is then encoded makes at a time: whole frames of the codec. */
 static size_t sum_elems(const tw_quant_codec_t *codec)
 {
-    size_t frame = codec && !codec->lossless ? tw_quant_frame_elems(codec) : 1;
+    size_t frame = tw_quant_form(codec) == TW_QUANT_BLOCKS ? tw_quant_frame_elems(codec) : 1;
 
     return frame < SUM_ELEMS ? SUM_ELEMS / frame * frame : frame;
 }

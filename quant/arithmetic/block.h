@@ -20,15 +20,28 @@
 /* Magnitudes are compared as integers: the order of abs_bits is that of |x|, with NaN above infinity, so that
  * one maximum finds both the amax and any non-finite element. */
 
-TW_HD static inline int tw_block_qmax(int bits)
+/** The largest code that an encoder writes, in steps of the scale. */
+TW_HD static inline int tw_block_qmax(tw_quant_kind_t kind)
 {
-    return (1 << (bits - 1)) - 1;
+    return (1 << (TW_CODE_BITS(kind) - 1)) - 1;
+}
+
+/** The largest magnitude of a code that a foreign encoder may have written. */
+TW_HD static inline int tw_block_qmax_foreign(tw_quant_kind_t kind)
+{
+    return 1 << (TW_CODE_BITS(kind) - 1);
 }
 
 /** The largest magnitude in steps of the scale: qmax, but 2 for 2 bits, where it clips to one step. */
-TW_HD static inline int tw_block_reach(int bits)
+TW_HD static inline int tw_block_reach(tw_quant_kind_t kind)
 {
-    return bits == 2 ? 2 : tw_block_qmax(bits);
+    return kind == TW_QUANT_INT2 ? 2 : tw_block_qmax(kind);
+}
+
+/** How far from a value its code may be, in steps of the scale: half a step, or with 2 bits what clips. */
+TW_HD static inline double tw_block_error_steps(tw_quant_kind_t kind)
+{
+    return kind == TW_QUANT_INT2 ? 1 : 0.5;
 }
 
 /** Does a block with this largest magnitude get the NaN scale? */
@@ -65,11 +78,11 @@ TW_HD static inline int tw_block_scale_is_nonfinite(float scale)
 }
 
 /** Can a code times this scale, with Hadamard after being rotated back, exceed the type's range? Then the
- *  block takes the path that clamps and saturates. 2^(bits-1) rather than qmax: a foreign encoder may use the
- *  lowest code. */
-TW_HD static inline int tw_block_may_overflow(float scale, int bits, int hadamard, tw_type_t type)
+ *  block takes the path that clamps and saturates. */
+TW_HD static inline int tw_block_may_overflow(float scale, tw_quant_kind_t kind, int hadamard, tw_type_t type)
 {
-    float reach = tw_float_mul(tw_float_of_bits(tw_float_abs_bits(scale)), (float)(1 << (bits - 1)));
+    float reach =
+        tw_float_mul(tw_float_of_bits(tw_float_abs_bits(scale)), (float)tw_block_qmax_foreign(kind));
     return !(tw_float_mul(reach, hadamard ? 8.0f : 1.0f) <= tw_float_type_max(type)); /* 8 > 2^2.5 */
 }
 
@@ -87,6 +100,12 @@ TW_HD static inline int tw_block_round_nearest(float v, int qmax)
     return tw_block_clamp_code((int)rounded, qmax);
 }
 
+/** The code of v = y * inverse, rounded to nearest even. */
+TW_HD static inline int tw_block_code_nearest(tw_quant_kind_t kind, float v)
+{
+    return tw_block_round_nearest(v, tw_block_qmax(kind));
+}
+
 /** The uniform number in [0, 1) of a random word. */
 TW_HD static inline float tw_block_uniform(uint32_t word)
 {
@@ -102,11 +121,18 @@ TW_HD static inline int tw_block_round_stochastic(float v, float uniform, int qm
     return tw_block_clamp_code(whole + (uniform < tw_float_sub(v, (float)whole) ? 1 : 0), qmax);
 }
 
-/** Decoded value, still rotated; clamped because a rounded-up scale may carry the largest fp32 over the
- *  top. */
-TW_HD static inline float tw_block_dequantize(int q, float scale)
+/** What a code stands for, in steps of the scale. */
+TW_HD static inline float tw_block_code_value(tw_quant_kind_t kind, int code)
 {
-    float z = tw_float_mul((float)q, scale);
+    (void)kind;
+    return (float)code;
+}
+
+/** The decoded value of q steps, still rotated; clamped because a rounded-up scale may carry the largest fp32
+ *  over the top. */
+TW_HD static inline float tw_block_dequantize(float q, float scale)
+{
+    float z = tw_float_mul(q, scale);
     if (tw_float_abs_bits(z) == TW_FLOAT_INF_BITS) {
         z = tw_float_of_bits(tw_float_bits(z) - 1u);
     }
@@ -114,11 +140,13 @@ TW_HD static inline float tw_block_dequantize(int q, float scale)
 }
 
 /** Code i of a block, decoded with the block's scale; still rotated. */
-TW_HD static inline float tw_block_decode_code(const uint8_t *codes, int bits, size_t i, float scale)
+TW_HD static inline float tw_block_decode_code(const uint8_t *codes, tw_quant_kind_t kind, size_t i,
+                                               float scale)
 {
     return tw_block_scale_is_nonfinite(scale)
                ? tw_float_of_bits(TW_FLOAT_NAN_BITS)
-               : tw_block_dequantize(tw_layout_code_get(codes, bits, i), scale);
+               : tw_block_dequantize(
+                     tw_block_code_value(kind, tw_layout_code_get(codes, TW_CODE_BITS(kind), i)), scale);
 }
 
 /* ---- Hadamard ------------------------------------------------------------------------------------------ */

@@ -38,6 +38,19 @@ TW_HD static inline float tw_layout_scale_get(const uint8_t *at, tw_quant_scale_
  * Bit i * bits of a block's codes, lowest first, begins code i; `bits` divides 8, so no code straddles
  * bytes. */
 
+/** Bits of a code; a constant of a constant kind. */
+#define TW_CODE_BITS(kind) ((kind) == TW_QUANT_INT4 ? 4 : (kind) == TW_QUANT_INT2 ? 2 : 8)
+/** The kinds that have codes, and of them those that sum. */
+#define TW_CODE_KINDS TW_QUANT_INT8, TW_QUANT_INT4, TW_QUANT_INT2
+#define TW_CODE_KINDS_OF_SUMS TW_QUANT_INT8, TW_QUANT_INT4
+/** FUNCTION(kind, ...) with a constant kind: where FUNCTION is always inlined, it is compiled for each. */
+#define TW_CODE_FOR(kind, FUNCTION, ...)                                        \
+    ((kind) == TW_QUANT_INT2 ? FUNCTION(TW_QUANT_INT2, __VA_ARGS__)             \
+                             : TW_CODE_FOR_SUMS(kind, FUNCTION, __VA_ARGS__))
+#define TW_CODE_FOR_SUMS(kind, FUNCTION, ...)                       \
+    ((kind) == TW_QUANT_INT8 ? FUNCTION(TW_QUANT_INT8, __VA_ARGS__) \
+                             : FUNCTION(TW_QUANT_INT4, __VA_ARGS__))
+
 /** Bytes of n codes. */
 TW_HD static inline size_t tw_layout_code_bytes(int bits, size_t n)
 {
@@ -75,14 +88,14 @@ TW_HD static inline size_t tw_layout_frame_scales_bytes(const tw_quant_codec_t *
 TW_HD static inline size_t tw_layout_frame_bytes(const tw_quant_codec_t *codec)
 {
     return tw_layout_frame_scales_bytes(codec) +
-           tw_layout_code_bytes(codec->bits, tw_layout_frame_elems(codec));
+           tw_layout_code_bytes(TW_CODE_BITS(codec->kind), tw_layout_frame_elems(codec));
 }
 
 /** Bytes of a segment that are meaningful, and with the padding. */
 TW_HD static inline size_t tw_layout_payload_bytes(const tw_quant_codec_t *codec, size_t n_elems)
 {
     size_t frames = n_elems / tw_layout_frame_elems(codec), rest = n_elems % tw_layout_frame_elems(codec);
-    size_t tail = rest ? tw_layout_frame_scales_bytes(codec) + tw_layout_code_bytes(codec->bits, rest) : 0;
+    size_t tail = rest ? tw_layout_frame_scales_bytes(codec) + tw_layout_code_bytes(TW_CODE_BITS(codec->kind), rest) : 0;
     return frames * tw_layout_frame_bytes(codec) + tail;
 }
 
@@ -115,7 +128,7 @@ TW_HD static inline size_t tw_layout_scale_offset(const tw_quant_codec_t *codec,
 TW_HD static inline size_t tw_layout_codes_offset(const tw_quant_codec_t *codec, size_t b)
 {
     return b / TW_QUANT_FRAME_BLOCKS * tw_layout_frame_bytes(codec) + tw_layout_frame_scales_bytes(codec) +
-           b % TW_QUANT_FRAME_BLOCKS * tw_layout_code_bytes(codec->bits, (size_t)codec->block);
+           b % TW_QUANT_FRAME_BLOCKS * tw_layout_code_bytes(TW_CODE_BITS(codec->kind), (size_t)codec->block);
 }
 
 #endif

@@ -64,20 +64,20 @@ tw_status_t load_kernels(const tw_quant_codec_t *codec)
                                        TW_CUDA_DECODE,       TW_CUDA_DECODE_APPLY, TW_CUDA_REDUCE_DECODE,
                                        TW_CUDA_REDUCE_ENCODE};
     static const tw_type_t types[] = {TW_TYPE_FP32, TW_TYPE_BF16, TW_TYPE_FP16};
-    static const uint32_t widths[] = {8, 4, 2};
+    static const tw_quant_kind_t kinds[] = {TW_CODE_KINDS_OF_SUMS};
     tw_cuda_job_t *job = (tw_cuda_job_t *)calloc(1, sizeof(*job));
     tw_status_t status = job ? tw_quant_cuda_words_load() : TW_ERR_NO_MEMORY;
     for (tw_cuda_op_t op : ops) {
         for (tw_type_t type : types) {
-            for (uint32_t bits : widths) {
+            for (tw_quant_kind_t kind : kinds) {
                 if (status != TW_OK) {
                     break;
                 }
                 job->op = op;
                 job->type = type;
                 job->load_only = 1;
-                job->params.args.in.bits = (uint32_t)codec->bits;
-                job->params.args.out.bits = op == TW_CUDA_REDUCE_ENCODE ? bits : (uint32_t)codec->bits;
+                job->params.args.in.kind = (uint32_t)codec->kind;
+                job->params.args.out.kind = (uint32_t)(op == TW_CUDA_REDUCE_ENCODE ? kind : codec->kind);
                 status = run(job, 0);
             }
         }

@@ -44,9 +44,9 @@ TW_DEVICE void tw_kernel_block_amax(const tw_kernel_view &view, uint32_t (&amax)
 }
 
 /** Codes of one strip. */
-template <int BITS>
+template <int KIND>
 TW_DEVICE void tw_kernel_quantize(const tw_kernel_view &view, int row, const tw_kernel_values &x,
-                                  float inverse, tw_kernel_codes<BITS> &codes)
+                                  float inverse, tw_kernel_codes<KIND> &codes)
 {
     const tw_cuda_args_t &args = *view.args;
     uint32_t q[TW_STRIP_ELEMS];
@@ -55,15 +55,15 @@ TW_DEVICE void tw_kernel_quantize(const tw_kernel_view &view, int row, const tw_
         uint64_t elem =
             view.segment->first_elem + view.tile.first_elem + tw_kernel_strip(view, row) * TW_STRIP_ELEMS;
         tw_strip_random(args.seed, args.step, view.segment->tensor, elem, random);
-        tw_strip_quantize_stochastic<BITS>(x, inverse, random, q);
+        tw_strip_quantize_stochastic<KIND>(x, inverse, random, q);
     } else {
-        tw_strip_quantize_nearest<BITS>(x, inverse, q);
+        tw_strip_quantize_nearest<KIND>(x, inverse, q);
     }
-    tw_strip_pack<BITS>(q, codes);
+    tw_strip_pack<KIND>(q, codes);
 }
 
 /** Quantize and store one row. Returns how many non-finite blocks begin in this strip: 0 or 1. */
-template <int BITS>
+template <int KIND>
 TW_DEVICE uint32_t tw_kernel_put(const tw_kernel_view &view, int row, const tw_cuda_place_t &place,
                                  uint8_t *frame, bool aligned, const tw_kernel_values &x, uint32_t amax)
 {
@@ -72,16 +72,16 @@ TW_DEVICE uint32_t tw_kernel_put(const tw_kernel_view &view, int row, const tw_c
     bool nonfinite = tw_block_amax_is_nonfinite(amax, (int)args.out.hadamard);
     float scale = tw_strip_scale(tw_float_of_bits(nonfinite ? 0 : amax), args.out.reach, args.out.reach_inv,
                                  args.out.scale == TW_QUANT_SCALE_FP32);
-    tw_kernel_codes<BITS> codes;
-    tw_kernel_quantize<BITS>(view, row, x, tw_strip_inverse(scale), codes);
+    tw_kernel_codes<KIND> codes;
+    tw_kernel_quantize<KIND>(view, row, x, tw_strip_inverse(scale), codes);
     if (nonfinite) {
         scale = tw_float_of_bits(TW_FLOAT_NAN_BITS);
-        for (int w = 0; w < TW_STRIP_CODE_WORDS(BITS); w++) {
+        for (int w = 0; w < TW_STRIP_CODE_WORDS(KIND); w++) {
             codes[w] = 0;
         }
     }
     if (tw_cuda_strip_is_stored(&view.tile, strip)) {
-        tw_kernel_store_codes<BITS>(frame + place.codes_offset, aligned, codes);
+        tw_kernel_store_codes<KIND>(frame + place.codes_offset, aligned, codes);
     }
     bool begins = place.strip == 0 && tw_cuda_strip_elems(&view.tile, strip) != 0;
     if (begins) {
@@ -104,7 +104,7 @@ TW_DEVICE void tw_kernel_clear_unused_scales(const tw_kernel_view &view, uint8_t
                           0.0f);
 }
 
-template <int BITS, int ROWS>
+template <int KIND, int ROWS>
 TW_DEVICE uint32_t tw_kernel_encode_tile(const tw_kernel_view &view, tw_kernel_values (&x)[ROWS],
                                          uint32_t *shared)
 {
@@ -125,14 +125,14 @@ TW_DEVICE uint32_t tw_kernel_encode_tile(const tw_kernel_view &view, tw_kernel_v
     for (int u = 0; u < ROWS; u++) {
         tw_cuda_place_t place = tw_cuda_place_of(&args.out, origin.strip + tw_kernel_strip(view, u));
         if (tw_kernel_has_row(view, u)) {
-            nonfinite += tw_kernel_put<BITS>(view, u, place, frame, aligned, x[u], amax[u]);
+            nonfinite += tw_kernel_put<KIND>(view, u, place, frame, aligned, x[u], amax[u]);
         }
     }
     tw_kernel_clear_unused_scales(view, frame, aligned);
     return nonfinite;
 }
 
-template <class SOURCE, int BITS>
+template <class SOURCE, int KIND>
 struct tw_kernel_encode {
     static constexpr int threads_max = TW_CUDA_TILE_STRIPS_MAX / SOURCE::rows,
                          blocks_min = SOURCE::blocks_min;
@@ -152,7 +152,7 @@ struct tw_kernel_encode {
             tw_kernel_view view = tw_kernel_view_tile(args, words, segment, tile);
             float x[SOURCE::rows][TW_STRIP_ELEMS];
             SOURCE::load(view, x);
-            nonfinite += tw_kernel_encode_tile<BITS, SOURCE::rows>(view, x, shared[turn]);
+            nonfinite += tw_kernel_encode_tile<KIND, SOURCE::rows>(view, x, shared[turn]);
             if (args.tiling.through_shared) {
                 uint32_t previous = turn == 0 ? 2 : turn - 1;
                 for (uint32_t i = threadIdx.x; i < TW_CUDA_TILE_BLOCKS_MAX; i += args.tiling.threads) {
@@ -200,15 +200,16 @@ struct tw_kernel_sink_apply {
 };
 
 /** One row, decoded and handed to the sink. */
-template <class SINK, int BITS>
-TW_DEVICE void tw_kernel_decode_row(const tw_kernel_view &view, int row, const tw_kernel_codes<BITS> &codes,
+template <class SINK, int KIND>
+TW_DEVICE void tw_kernel_decode_row(const tw_kernel_view &view, int row, const tw_kernel_codes<KIND> &codes,
                                     uint32_t scale_bits, const tw_kernel_plain<SINK::type> &old)
 {
     const tw_cuda_args_t &args = *view.args;
     float scale = tw_kernel_scale(scale_bits, args.in.scale), x[TW_STRIP_ELEMS];
-    bool exceptional = tw_block_may_overflow(scale, BITS, (int)args.in.hadamard, (tw_type_t)SINK::type);
+    bool exceptional = tw_block_may_overflow(scale, (tw_quant_kind_t)KIND, (int)args.in.hadamard,
+                                             (tw_type_t)SINK::type);
     tw_kernel_plain<SINK::type> words;
-    tw_strip_dequantize<BITS>(codes, scale, exceptional, x);
+    tw_strip_dequantize<KIND>(codes, scale, exceptional, x);
     if (args.undo) {
         tw_kernel_rotate(view, row, x);
     }
@@ -221,16 +222,16 @@ TW_DEVICE void tw_kernel_decode_row(const tw_kernel_view &view, int row, const t
     tw_kernel_store<SINK::type>(view, row, view.segment->dst, words);
 }
 
-template <class SINK, int BITS, int ROWS>
+template <class SINK, int KIND, int ROWS>
 TW_DEVICE void tw_kernel_decode_tile(const tw_kernel_view &view)
 {
     tw_kernel_offsets<ROWS> offsets = tw_kernel_input_offsets<ROWS>(view);
-    tw_kernel_encoded<BITS, ROWS> encoded;
+    tw_kernel_encoded<KIND, ROWS> encoded;
     tw_kernel_plain<SINK::type> old[ROWS];
     if (view.whole && tw_cuda_is_aligned(view.segment->src)) {
-        tw_kernel_load_encoded_whole<BITS, ROWS>(view, offsets, view.segment->src, encoded);
+        tw_kernel_load_encoded_whole<KIND, ROWS>(view, offsets, view.segment->src, encoded);
     } else {
-        tw_kernel_load_encoded_any<BITS, ROWS>(view, offsets, view.segment->src, encoded);
+        tw_kernel_load_encoded_any<KIND, ROWS>(view, offsets, view.segment->src, encoded);
     }
     if constexpr (SINK::reads) {
         tw_kernel_load_rows<SINK::type, false>(view, view.segment->dst, old);
@@ -238,12 +239,12 @@ TW_DEVICE void tw_kernel_decode_tile(const tw_kernel_view &view)
     TW_UNROLL
     for (int u = 0; u < ROWS; u++) {
         if (tw_kernel_has_row(view, u)) {
-            tw_kernel_decode_row<SINK, BITS>(view, u, encoded.codes[u], encoded.scale[u], old[u]);
+            tw_kernel_decode_row<SINK, KIND>(view, u, encoded.codes[u], encoded.scale[u], old[u]);
         }
     }
 }
 
-template <class SINK, int BITS>
+template <class SINK, int KIND>
 struct tw_kernel_decode {
     static constexpr int threads_max = TW_CUDA_TILE_STRIPS_MAX / TW_CUDA_ROWS_MAX,
                          blocks_min = SINK::reads ? 7 : 8;
@@ -252,14 +253,14 @@ struct tw_kernel_decode {
         uint32_t segment = 0;
         for (uint64_t tile = blockIdx.x; tile < args.n_tiles; tile += gridDim.x) {
             segment = tw_cuda_segment_find((const tw_cuda_segment_t *)words, args.n_segments, segment, tile);
-            tw_kernel_decode_tile<SINK, BITS, TW_CUDA_ROWS_MAX>(
+            tw_kernel_decode_tile<SINK, KIND, TW_CUDA_ROWS_MAX>(
                 tw_kernel_view_tile(args, words, segment, tile));
         }
     }
 };
 
 /** dst: type[n], the sum of the inputs. */
-template <int TYPE, int BITS>
+template <int TYPE, int KIND>
 struct tw_kernel_reduce_decode {
     static constexpr int threads_max = TW_CUDA_TILE_STRIPS_MAX / TW_CUDA_ROWS_MAX, blocks_min = 5;
     static TW_DEVICE void run(const tw_cuda_args_t &args, const uint64_t *words)
@@ -271,7 +272,7 @@ struct tw_kernel_reduce_decode {
             tw_kernel_view view = tw_kernel_view_tile(args, words, segment, tile);
             float x[rows][TW_STRIP_ELEMS];
             tw_kernel_plain<TYPE> fitted;
-            tw_kernel_sum<BITS, rows>(view, x);
+            tw_kernel_sum<KIND, rows>(view, x);
             TW_UNROLL
             for (int u = 0; u < rows; u++) {
                 if (!tw_kernel_has_row(view, u)) {

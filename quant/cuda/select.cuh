@@ -1,7 +1,7 @@
 /** From a job to the kernel that does it. A RUNNER has `template <class KERNEL> static tw_status_t run(job,
  *  grid)`: one launches on a GPU, the tests' one emulates.
  *
- *  Types and bits are template parameters. Rotation, rounding, type of scale and block size are not: they are
+ *  Types and kinds of codes are template parameters. Rotation, rounding, type of scale and block size are not: they are
  *  the same for all threads, a branch costs nothing beside memory, and each would double the kernels to
  *  compile. */
 #ifndef TW_QUANT_CUDA_SELECT_CUH
@@ -9,59 +9,70 @@
 
 #include "quant/cuda/kernels.cuh"
 
-/* Kernels by plain type and bits. */
-template <int TYPE, int BITS>
-using tw_kernel_encode_plain = tw_kernel_encode<tw_kernel_source_plain<TYPE>, BITS>;
-template <int TYPE, int BITS>
-using tw_kernel_encode_delta = tw_kernel_encode<tw_kernel_source_delta<TYPE>, BITS>;
-template <int TYPE, int BITS>
-using tw_kernel_encode_adamw = tw_kernel_encode<tw_kernel_source_adamw<TYPE>, BITS>;
-template <int TYPE, int BITS>
-using tw_kernel_decode_store = tw_kernel_decode<tw_kernel_sink_store<TYPE>, BITS>;
-template <int TYPE, int BITS>
-using tw_kernel_decode_apply = tw_kernel_decode<tw_kernel_sink_apply<TYPE>, BITS>;
+/* Kernels by plain type and kind of codes. */
+template <int TYPE, int KIND>
+using tw_kernel_encode_plain = tw_kernel_encode<tw_kernel_source_plain<TYPE>, KIND>;
+template <int TYPE, int KIND>
+using tw_kernel_encode_delta = tw_kernel_encode<tw_kernel_source_delta<TYPE>, KIND>;
+template <int TYPE, int KIND>
+using tw_kernel_encode_adamw = tw_kernel_encode<tw_kernel_source_adamw<TYPE>, KIND>;
+template <int TYPE, int KIND>
+using tw_kernel_decode_store = tw_kernel_decode<tw_kernel_sink_store<TYPE>, KIND>;
+template <int TYPE, int KIND>
+using tw_kernel_decode_apply = tw_kernel_decode<tw_kernel_sink_apply<TYPE>, KIND>;
 
-/** SUMS: of reductions, which know no 2 bits. */
-template <class RUNNER, template <int, int> class KERNEL, int TYPE, bool SUMS>
-tw_status_t tw_kernel_select_bits(const tw_cuda_job_t *job, uint32_t grid)
+template <int... KINDS>
+struct tw_kernel_kinds {
+};
+using tw_kernel_all = tw_kernel_kinds<TW_CODE_KINDS>;
+using tw_kernel_sums = tw_kernel_kinds<TW_CODE_KINDS_OF_SUMS>; /**< reductions are for these */
+
+/** The kernel of the output's kind: only reductions have two codecs, and reduce_decode has its inputs'
+ *  twice. */
+template <class RUNNER, template <int, int> class KERNEL, int TYPE, int KIND, int... KINDS>
+tw_status_t tw_kernel_select_kind(const tw_cuda_job_t *job, uint32_t grid, tw_kernel_kinds<KIND, KINDS...>)
 {
-    /* Only reductions have two codecs, and reduce_decode has its inputs' twice. */
-    if (job->params.args.out.bits == 8) {
-        return RUNNER::template run<KERNEL<TYPE, 8>>(job, grid);
-    }
-    if constexpr (!SUMS) {
-        if (job->params.args.out.bits == 2) {
-            return RUNNER::template run<KERNEL<TYPE, 2>>(job, grid);
+    if constexpr (sizeof...(KINDS) > 0) {
+        if (job->params.args.out.kind != KIND) {
+            return tw_kernel_select_kind<RUNNER, KERNEL, TYPE>(job, grid, tw_kernel_kinds<KINDS...>());
         }
     }
-    return RUNNER::template run<KERNEL<TYPE, 4>>(job, grid);
+    return RUNNER::template run<KERNEL<TYPE, KIND>>(job, grid);
 }
 
 /** All operations but reduce_encode. */
-template <class RUNNER, template <int, int> class KERNEL, bool SUMS = false>
+template <class RUNNER, template <int, int> class KERNEL, class KINDS = tw_kernel_all>
 tw_status_t tw_kernel_select(const tw_cuda_job_t *job, uint32_t grid)
 {
     switch (job->type) {
     case TW_TYPE_FP32:
-        return tw_kernel_select_bits<RUNNER, KERNEL, TW_TYPE_FP32, SUMS>(job, grid);
+        return tw_kernel_select_kind<RUNNER, KERNEL, TW_TYPE_FP32>(job, grid, KINDS());
     case TW_TYPE_BF16:
-        return tw_kernel_select_bits<RUNNER, KERNEL, TW_TYPE_BF16, SUMS>(job, grid);
+        return tw_kernel_select_kind<RUNNER, KERNEL, TW_TYPE_BF16>(job, grid, KINDS());
     default:
-        return tw_kernel_select_bits<RUNNER, KERNEL, TW_TYPE_FP16, SUMS>(job, grid);
+        return tw_kernel_select_kind<RUNNER, KERNEL, TW_TYPE_FP16>(job, grid, KINDS());
     }
 }
 
-/** reduce_encode has no plain side: by the bits of its inputs and of its output. */
-template <int IN_BITS, int BITS>
-using tw_kernel_reduce_encode = tw_kernel_encode<tw_kernel_source_sum<IN_BITS>, BITS>;
+/** reduce_encode has no plain side: by the kinds of its inputs and of its output. */
+template <int IN_KIND, int KIND>
+using tw_kernel_reduce_encode = tw_kernel_encode<tw_kernel_source_sum<IN_KIND>, KIND>;
+
+template <class RUNNER, int KIND, int... KINDS>
+tw_status_t tw_kernel_select_inputs(const tw_cuda_job_t *job, uint32_t grid, tw_kernel_kinds<KIND, KINDS...>)
+{
+    if constexpr (sizeof...(KINDS) > 0) {
+        if (job->params.args.in.kind != KIND) {
+            return tw_kernel_select_inputs<RUNNER>(job, grid, tw_kernel_kinds<KINDS...>());
+        }
+    }
+    return tw_kernel_select_kind<RUNNER, tw_kernel_reduce_encode, KIND>(job, grid, tw_kernel_sums());
+}
 
 template <class RUNNER>
 tw_status_t tw_kernel_select_reduce_encode(const tw_cuda_job_t *job, uint32_t grid)
 {
-    if (job->params.args.in.bits == 8) {
-        return tw_kernel_select_bits<RUNNER, tw_kernel_reduce_encode, 8, true>(job, grid);
-    }
-    return tw_kernel_select_bits<RUNNER, tw_kernel_reduce_encode, 4, true>(job, grid);
+    return tw_kernel_select_inputs<RUNNER>(job, grid, tw_kernel_sums());
 }
 
 #endif

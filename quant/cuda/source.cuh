@@ -45,50 +45,50 @@ TW_DEVICE tw_kernel_offsets<ROWS> tw_kernel_input_offsets(const tw_kernel_view &
 }
 
 /** What is loaded of one input: codes, and scales as tw_kernel_load_scale has them. */
-template <int BITS, int ROWS>
+template <int KIND, int ROWS>
 struct tw_kernel_encoded {
-    tw_kernel_codes<BITS> codes[ROWS];
+    tw_kernel_codes<KIND> codes[ROWS];
     uint32_t scale[ROWS];
 };
 
 /** Load a whole tile's strips of an aligned input: no branch between the loads. */
-template <int BITS, int ROWS>
+template <int KIND, int ROWS>
 TW_DEVICE void tw_kernel_load_encoded_whole(const tw_kernel_view &view,
                                             const tw_kernel_offsets<ROWS> &offsets, const uint8_t *input,
-                                            tw_kernel_encoded<BITS, ROWS> &encoded)
+                                            tw_kernel_encoded<KIND, ROWS> &encoded)
 {
     const uint8_t *from = input + offsets.frame;
     TW_UNROLL
     for (int u = 0; u < ROWS; u++) {
-        tw_kernel_load_codes<BITS>(from + offsets.codes[u], true, encoded.codes[u]);
+        tw_kernel_load_codes<KIND>(from + offsets.codes[u], true, encoded.codes[u]);
         encoded.scale[u] = tw_kernel_load_scale(from + offsets.scale[u], view.args->in.scale, true);
     }
 }
 
 /** Load what there is of any input; zeros where a row is not used. */
-template <int BITS, int ROWS>
+template <int KIND, int ROWS>
 TW_DEVICE void tw_kernel_load_encoded_any(const tw_kernel_view &view, const tw_kernel_offsets<ROWS> &offsets,
-                                          const uint8_t *input, tw_kernel_encoded<BITS, ROWS> &encoded)
+                                          const uint8_t *input, tw_kernel_encoded<KIND, ROWS> &encoded)
 {
     bool aligned = tw_cuda_is_aligned(input);
     const uint8_t *from = input + offsets.frame;
     TW_UNROLL
     for (int u = 0; u < ROWS; u++) {
         encoded.scale[u] = 0;
-        for (int w = 0; w < TW_STRIP_CODE_WORDS(BITS); w++) {
+        for (int w = 0; w < TW_STRIP_CODE_WORDS(KIND); w++) {
             encoded.codes[u][w] = 0;
         }
         if (tw_kernel_elems(view, u) == 0) {
             continue;
         }
-        tw_kernel_load_codes<BITS>(from + offsets.codes[u], aligned, encoded.codes[u]);
+        tw_kernel_load_codes<KIND>(from + offsets.codes[u], aligned, encoded.codes[u]);
         encoded.scale[u] = tw_kernel_load_scale(from + offsets.scale[u], view.args->in.scale, aligned);
     }
 }
 
 /** sum += input 0, then input 1, ... The common case, bf16 scales of ordinary size, in one piece. */
-template <int BITS, int ROWS, int N>
-TW_DEVICE void tw_kernel_add(const tw_kernel_view &view, const tw_kernel_encoded<BITS, ROWS> (&inputs)[N],
+template <int KIND, int ROWS, int N>
+TW_DEVICE void tw_kernel_add(const tw_kernel_view &view, const tw_kernel_encoded<KIND, ROWS> (&inputs)[N],
                              tw_kernel_values (&sum)[ROWS])
 {
     uint32_t scale_type = view.args->in.scale;
@@ -103,7 +103,7 @@ TW_DEVICE void tw_kernel_add(const tw_kernel_view &view, const tw_kernel_encoded
         TW_UNROLL
         for (int b = 0; b < N; b++) {
             for (int u = 0; u < ROWS; u++) {
-                tw_strip_accumulate<BITS>(inputs[b].codes[u], tw_float_of_bits(inputs[b].scale[u] << 16),
+                tw_strip_accumulate<KIND>(inputs[b].codes[u], tw_float_of_bits(inputs[b].scale[u] << 16),
                                           true, sum[u]);
             }
         }
@@ -114,21 +114,21 @@ TW_DEVICE void tw_kernel_add(const tw_kernel_view &view, const tw_kernel_encoded
         for (int u = 0; u < ROWS; u++) {
             float scale = tw_kernel_scale(inputs[b].scale[u], scale_type);
             if (tw_strip_scale_is_small(scale)) {
-                tw_strip_accumulate<BITS>(inputs[b].codes[u], scale, false, sum[u]);
+                tw_strip_accumulate<KIND>(inputs[b].codes[u], scale, false, sum[u]);
             } else {
-                tw_strip_accumulate_any<BITS>(inputs[b].codes[u], scale, sum[u]);
+                tw_strip_accumulate_any<KIND>(inputs[b].codes[u], scale, sum[u]);
             }
         }
     }
 }
 
 /** sum += inputs k .. k + N - 1; N of them are in flight together. */
-template <int BITS, int ROWS, int N>
+template <int KIND, int ROWS, int N>
 TW_DEVICE void tw_kernel_add_inputs(const tw_kernel_view &view, const tw_kernel_offsets<ROWS> &offsets,
                                     uint32_t k, tw_kernel_values (&sum)[ROWS])
 {
     const uint8_t *input[N];
-    tw_kernel_encoded<BITS, ROWS> encoded[N];
+    tw_kernel_encoded<KIND, ROWS> encoded[N];
     bool whole = view.whole;
     TW_UNROLL
     for (int b = 0; b < N; b++) {
@@ -138,22 +138,22 @@ TW_DEVICE void tw_kernel_add_inputs(const tw_kernel_view &view, const tw_kernel_
     if (whole) {
         TW_UNROLL
         for (int b = 0; b < N; b++) {
-            tw_kernel_load_encoded_whole<BITS, ROWS>(view, offsets, input[b], encoded[b]);
+            tw_kernel_load_encoded_whole<KIND, ROWS>(view, offsets, input[b], encoded[b]);
         }
     } else {
         TW_UNROLL
         for (int b = 0; b < N; b++) {
-            tw_kernel_load_encoded_any<BITS, ROWS>(view, offsets, input[b], encoded[b]);
+            tw_kernel_load_encoded_any<KIND, ROWS>(view, offsets, input[b], encoded[b]);
         }
     }
-    tw_kernel_add<BITS, ROWS, N>(view, encoded, sum);
+    tw_kernel_add<KIND, ROWS, N>(view, encoded, sum);
 }
 
 /** factor * (input 0 + input 1 + ...), rotated back if that is wanted. */
-template <int BITS, int ROWS>
+template <int KIND, int ROWS>
 TW_DEVICE void tw_kernel_sum(const tw_kernel_view &view, tw_kernel_values (&x)[ROWS])
 {
-    constexpr uint32_t batch = BITS == 8 ? 2 : 4;
+    constexpr uint32_t batch = TW_CODE_BITS(KIND) == 8 ? 2 : 4;
     const tw_cuda_args_t &args = *view.args;
     tw_kernel_offsets<ROWS> offsets = tw_kernel_input_offsets<ROWS>(view);
     uint32_t n_srcs = view.segment->n_srcs, k = 0;
@@ -164,10 +164,10 @@ TW_DEVICE void tw_kernel_sum(const tw_kernel_view &view, tw_kernel_values (&x)[R
         }
     }
     for (; k + batch <= n_srcs; k += batch) {
-        tw_kernel_add_inputs<BITS, ROWS, batch>(view, offsets, k, x);
+        tw_kernel_add_inputs<KIND, ROWS, batch>(view, offsets, k, x);
     }
     for (; k < n_srcs; k++) {
-        tw_kernel_add_inputs<BITS, ROWS, 1>(view, offsets, k, x);
+        tw_kernel_add_inputs<KIND, ROWS, 1>(view, offsets, k, x);
     }
     if (args.undo) {
         tw_kernel_rotate_rows<ROWS>(view, x);
@@ -180,12 +180,12 @@ TW_DEVICE void tw_kernel_sum(const tw_kernel_view &view, tw_kernel_values (&x)[R
     }
 }
 
-template <int BITS>
+template <int KIND>
 struct tw_kernel_source_sum {
     static constexpr int rows = TW_CUDA_ROWS_MAX, blocks_min = 5;
     static TW_DEVICE void load(const tw_kernel_view &view, tw_kernel_values (&x)[rows])
     {
-        tw_kernel_sum<BITS, rows>(view, x);
+        tw_kernel_sum<KIND, rows>(view, x);
         if (view.whole) {
             return;
         }

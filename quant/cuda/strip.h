@@ -11,7 +11,7 @@
 #include <math.h>
 
 /** 32-bit words that the codes of a strip fill. */
-#define TW_STRIP_CODE_WORDS(bits) ((bits) / 2)
+#define TW_STRIP_CODE_WORDS(kind) (TW_CODE_BITS(kind) / 2)
 
 /* ---- primitives ---------------------------------------------------------------------------------------- */
 
@@ -119,18 +119,18 @@ TW_HD static inline bool tw_strip_scale_is_small(float scale)
 /* A float in [2^23, 2^24) holds an integer in its lowest bits: conversions are byte moves and one addition.
  * */
 
-template <int BITS>
-TW_HD static inline void tw_strip_unpack(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(BITS)],
+template <int KIND>
+TW_HD static inline void tw_strip_unpack(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(KIND)],
                                          float (&q)[TW_STRIP_ELEMS])
 {
     const uint32_t exponent = 0x4B000000u; /* 2^23 */
-    const float bias = 8388608.0f + (float)(1 << (BITS - 1));
+    const float bias = 8388608.0f + (float)(1 << (TW_CODE_BITS(KIND) - 1));
     for (int i = 0; i < TW_STRIP_ELEMS; i++) {
         uint32_t word, byte;
-        if (BITS == 8) {
+        if (TW_CODE_BITS(KIND) == 8) {
             word = codes[i / 4] ^ 0x80808080u;
             byte = i % 4;
-        } else if (BITS == 4) {
+        } else if (TW_CODE_BITS(KIND) == 4) {
             word = (codes[i / 8] ^ 0x88888888u) >> (i % 2 * 4) & 0x0f0f0f0fu;
             byte = i % 8 / 2;
         } else {
@@ -146,15 +146,15 @@ TW_HD static inline uint32_t tw_strip_lowest_bytes(uint32_t a, uint32_t b, uint3
     return tw_strip_bytes(tw_strip_bytes(a, b, 0x0040u), tw_strip_bytes(c, d, 0x0040u), 0x5410u);
 }
 
-/** From words whose lowest BITS bits are the codes in two's complement. */
-template <int BITS>
+/** From words whose lowest bits are the codes in two's complement. */
+template <int KIND>
 TW_HD static inline void tw_strip_pack(const uint32_t (&q)[TW_STRIP_ELEMS],
-                                       uint32_t (&codes)[TW_STRIP_CODE_WORDS(BITS)])
+                                       uint32_t (&codes)[TW_STRIP_CODE_WORDS(KIND)])
 {
-    for (int w = 0; w < TW_STRIP_CODE_WORDS(BITS); w++) {
-        if (BITS == 8) {
+    for (int w = 0; w < TW_STRIP_CODE_WORDS(KIND); w++) {
+        if (TW_CODE_BITS(KIND) == 8) {
             codes[w] = tw_strip_lowest_bytes(q[4 * w], q[4 * w + 1], q[4 * w + 2], q[4 * w + 3]);
-        } else if (BITS == 2) {
+        } else if (TW_CODE_BITS(KIND) == 2) {
             codes[w] = 0;
             for (int i = 0; i < 4; i++) {
                 codes[w] |= (tw_strip_lowest_bytes(q[i], q[4 + i], q[8 + i], q[12 + i]) & 0x03030303u)
@@ -170,13 +170,13 @@ TW_HD static inline void tw_strip_pack(const uint32_t (&q)[TW_STRIP_ELEMS],
 
 /** Nearest even. No clamp but for 2 bits: |x * inverse| <= qmax * (1 + 2^-22) for a scale that tw_block_scale
  *  chose, which rounds to at most qmax. */
-template <int BITS>
+template <int KIND>
 TW_HD static inline void tw_strip_quantize_nearest(const float (&x)[TW_STRIP_ELEMS], float inverse,
                                                    uint32_t (&q)[TW_STRIP_ELEMS])
 {
     for (int i = 0; i < TW_STRIP_ELEMS; i++) {
         float v = tw_float_mul(x[i], inverse);
-        if (BITS == 2) {
+        if (KIND == TW_QUANT_INT2) {
             v = v > 1.0f ? 1.0f : v < -1.0f ? -1.0f : v;
         }
         q[i] = tw_float_bits(tw_float_add(v, 12582912.0f));
@@ -184,12 +184,12 @@ TW_HD static inline void tw_strip_quantize_nearest(const float (&x)[TW_STRIP_ELE
 }
 
 /** Stochastic, with one random word per element. */
-template <int BITS>
+template <int KIND>
 TW_HD static inline void tw_strip_quantize_stochastic(const float (&x)[TW_STRIP_ELEMS], float inverse,
                                                       const uint32_t (&random)[TW_STRIP_ELEMS],
                                                       uint32_t (&q)[TW_STRIP_ELEMS])
 {
-    const float magic = 12582912.0f, qmax = (float)tw_block_qmax(BITS);
+    const float magic = 12582912.0f, qmax = (float)tw_block_qmax((tw_quant_kind_t)KIND);
     for (int i = 0; i < TW_STRIP_ELEMS; i++) {
         float v = tw_float_mul(x[i], inverse);
         float whole = tw_float_sub(tw_float_add(v, magic), magic);
@@ -224,12 +224,12 @@ TW_HD static inline void tw_strip_random(uint64_t seed, uint32_t step, uint32_t 
 }
 
 /** Decoded values, still rotated. `overflow`: tw_block_may_overflow for fp32, or anything stricter. */
-template <int BITS>
-TW_HD static inline void tw_strip_dequantize(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(BITS)], float scale,
+template <int KIND>
+TW_HD static inline void tw_strip_dequantize(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(KIND)], float scale,
                                              bool overflow, float (&x)[TW_STRIP_ELEMS])
 {
     float q[TW_STRIP_ELEMS];
-    tw_strip_unpack<BITS>(codes, q);
+    tw_strip_unpack<KIND>(codes, q);
     for (int i = 0; i < TW_STRIP_ELEMS; i++) {
         x[i] = tw_float_mul(q[i], scale);
     }
@@ -248,12 +248,12 @@ TW_HD static inline void tw_strip_dequantize(const uint32_t (&codes)[TW_STRIP_CO
 
 /** sum += decoded, for a scale that tw_strip_scale_is_small. With a bf16 scale (8 bits of mantissa) and a
  *  code of at most 8 bits the product is `exact`: then one fused operation does both. */
-template <int BITS>
-TW_HD static inline void tw_strip_accumulate(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(BITS)], float scale,
+template <int KIND>
+TW_HD static inline void tw_strip_accumulate(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(KIND)], float scale,
                                              bool exact, float (&sum)[TW_STRIP_ELEMS])
 {
     float q[TW_STRIP_ELEMS];
-    tw_strip_unpack<BITS>(codes, q);
+    tw_strip_unpack<KIND>(codes, q);
     for (int i = 0; i < TW_STRIP_ELEMS; i++) {
         sum[i] =
             exact ? tw_strip_fma_exact(q[i], scale, sum[i]) : tw_float_add(sum[i], tw_float_mul(q[i], scale));
@@ -261,12 +261,12 @@ TW_HD static inline void tw_strip_accumulate(const uint32_t (&codes)[TW_STRIP_CO
 }
 
 /** The same for any scale. */
-template <int BITS>
-TW_HD static inline void tw_strip_accumulate_any(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(BITS)],
+template <int KIND>
+TW_HD static inline void tw_strip_accumulate_any(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(KIND)],
                                                  float scale, float (&sum)[TW_STRIP_ELEMS])
 {
     float x[TW_STRIP_ELEMS];
-    tw_strip_dequantize<BITS>(codes, scale, true, x);
+    tw_strip_dequantize<KIND>(codes, scale, true, x);
     for (int i = 0; i < TW_STRIP_ELEMS; i++) {
         sum[i] = tw_float_add(sum[i], x[i]);
     }

@@ -20,7 +20,7 @@
 /* ---- a codec as the kernels see it --------------------------------------------------------------------- */
 
 typedef struct tw_cuda_codec {
-    uint32_t bits, block;
+    uint32_t kind, bits, block;
     uint32_t scale; /**< tw_quant_scale_t */
     uint32_t stochastic, hadamard;
     uint32_t block_strips, block_magic; /**< p / block_strips = (p * block_magic) >> 32 for p < 2^16 */
@@ -33,7 +33,8 @@ typedef struct tw_cuda_codec {
 static inline tw_cuda_codec_t tw_cuda_codec_of(const tw_quant_codec_t *codec)
 {
     tw_cuda_codec_t c;
-    c.bits = (uint32_t)codec->bits;
+    c.kind = (uint32_t)codec->kind;
+    c.bits = TW_CODE_BITS(codec->kind);
     c.block = (uint32_t)codec->block;
     c.scale = (uint32_t)codec->scale;
     c.stochastic = codec->round == TW_QUANT_ROUND_STOCHASTIC;
@@ -45,7 +46,7 @@ static inline tw_cuda_codec_t tw_cuda_codec_of(const tw_quant_codec_t *codec)
     c.frame_bytes = (uint32_t)tw_layout_frame_bytes(codec);
     c.frame_elems = (uint32_t)tw_layout_frame_elems(codec);
     c.pad_mask = TW_QUANT_ALIGN_BYTES * 8 / c.bits - 1;
-    c.reach = (float)tw_block_reach(codec->bits);
+    c.reach = (float)tw_block_reach(codec->kind);
     c.reach_inv = 1.0f / c.reach;
     return c;
 }

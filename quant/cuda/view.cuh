@@ -21,8 +21,8 @@ struct tw_kernel_launch {
 
 using tw_kernel_values = float[TW_STRIP_ELEMS];
 
-template <int BITS>
-using tw_kernel_codes = uint32_t[TW_STRIP_CODE_WORDS(BITS)];
+template <int KIND>
+using tw_kernel_codes = uint32_t[TW_STRIP_CODE_WORDS(KIND)];
 
 template <int TYPE>
 using tw_kernel_plain = uint32_t[TW_STRIP_PLAIN_WORDS(TYPE)];
@@ -186,14 +186,14 @@ TW_DEVICE void tw_kernel_store(const tw_kernel_view &view, int row, uint8_t *arr
 
 /* ---- encoded memory: `aligned` to 16 bytes or not at all ----------------------------------------------- */
 
-template <int BITS>
-TW_DEVICE void tw_kernel_load_codes(const uint8_t *from, bool aligned, tw_kernel_codes<BITS> &codes)
+template <int KIND>
+TW_DEVICE void tw_kernel_load_codes(const uint8_t *from, bool aligned, tw_kernel_codes<KIND> &codes)
 {
     if (aligned) {
-        tw_dev_load<2 * BITS>(from, codes);
+        tw_dev_load<2 * TW_CODE_BITS(KIND)>(from, codes);
         return;
     }
-    for (int w = 0; w < TW_STRIP_CODE_WORDS(BITS); w++) {
+    for (int w = 0; w < TW_STRIP_CODE_WORDS(KIND); w++) {
         codes[w] = 0;
         for (int b = 0; b < 4; b++) {
             codes[w] |= tw_dev_load_element<1>(from + 4 * w + b) << (8 * b);
@@ -201,14 +201,14 @@ TW_DEVICE void tw_kernel_load_codes(const uint8_t *from, bool aligned, tw_kernel
     }
 }
 
-template <int BITS>
-TW_DEVICE void tw_kernel_store_codes(uint8_t *to, bool aligned, const tw_kernel_codes<BITS> &codes)
+template <int KIND>
+TW_DEVICE void tw_kernel_store_codes(uint8_t *to, bool aligned, const tw_kernel_codes<KIND> &codes)
 {
     if (aligned) {
-        tw_dev_store<2 * BITS>(to, codes);
+        tw_dev_store<2 * TW_CODE_BITS(KIND)>(to, codes);
         return;
     }
-    for (int i = 0; i < 2 * BITS; i++) {
+    for (int i = 0; i < 2 * TW_CODE_BITS(KIND); i++) {
         tw_dev_store_element<1>(to + i, codes[i / 4] >> (8 * (i % 4)));
     }
 }

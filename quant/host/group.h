@@ -14,12 +14,6 @@
 
 #define GROUP TW_QUANT_HADAMARD_ELEMS
 
-/* FUNCTION(8, 4 or 2, ...): see FOR_TYPE. */
-#define FOR_BITS(bits, FUNCTION, ...)         \
-    ((bits) == 8   ? FUNCTION(8, __VA_ARGS__) \
-     : (bits) == 4 ? FUNCTION(4, __VA_ARGS__) \
-                   : FUNCTION(2, __VA_ARGS__))
-
 /** How far ahead of their use arrays are fetched: the processor's own fetching stops at the end of a page. */
 #define AHEAD_ELEMS ((size_t)2048)
 

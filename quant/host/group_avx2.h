@@ -136,25 +136,25 @@ INLINE void codes_store(int bits, uint8_t *codes, const __m256i q[4])
 
 /** Round y * inverse to nearest even. No clamp but for 2 bits: |y * inverse| < qmax + 0.5 by the choice of
  *  the scale. */
-INLINE void group_quantize(int bits, group_t g, float inverse, uint8_t *codes)
+INLINE void group_quantize(tw_quant_kind_t kind, group_t g, float inverse, uint8_t *codes)
 {
     __m256i q[4];
     UNROLL
     for (int r = 0; r < 4; r++) {
         q[r] = _mm256_cvtps_epi32(_mm256_mul_ps(g.v[r], _mm256_set1_ps(inverse)));
-        if (bits == 2) {
+        if (kind == TW_QUANT_INT2) {
             q[r] = _mm256_min_epi32(_mm256_set1_epi32(1), _mm256_max_epi32(_mm256_set1_epi32(-1), q[r]));
         }
     }
-    codes_store(bits, codes, q);
+    codes_store(TW_CODE_BITS(kind), codes, q);
 }
 
 /** Stochastically, as tw_block_round_stochastic, with 32 random words. */
-INLINE void group_quantize_stochastic(int bits, group_t g, float inverse, const uint32_t *words,
+INLINE void group_quantize_stochastic(tw_quant_kind_t kind, group_t g, float inverse, const uint32_t *words,
                                       uint8_t *codes)
 {
-    const __m256i qmax = _mm256_set1_epi32(tw_block_qmax(bits)),
-                  qmin = _mm256_set1_epi32(-tw_block_qmax(bits));
+    const __m256i qmax = _mm256_set1_epi32(tw_block_qmax(kind)),
+                  qmin = _mm256_set1_epi32(-tw_block_qmax(kind));
     __m256i q[4];
     UNROLL
     for (int r = 0; r < 4; r++) {
@@ -166,7 +166,7 @@ INLINE void group_quantize_stochastic(int bits, group_t g, float inverse, const 
         q[r] = _mm256_sub_epi32(_mm256_cvtps_epi32(whole), _mm256_castps_si256(up));
         q[r] = _mm256_min_epi32(qmax, _mm256_max_epi32(qmin, q[r]));
     }
-    codes_store(bits, codes, q);
+    codes_store(TW_CODE_BITS(kind), codes, q);
 }
 
 /** What a block is decoded with. */
@@ -174,14 +174,14 @@ typedef struct {
     __m256 scale;
 } decoder_t;
 
-INLINE decoder_t decoder_for(int bits, float scale)
+INLINE decoder_t decoder_for(tw_quant_kind_t kind, float scale)
 {
-    (void)bits;
+    (void)kind;
     return (decoder_t){_mm256_set1_ps(scale)};
 }
 
 /** 32 codes times the scale, not clamped. */
-INLINE group_t group_dequantize(int bits, const uint8_t *codes, decoder_t decoder)
+INLINE group_t group_dequantize(tw_quant_kind_t kind, const uint8_t *codes, decoder_t decoder)
 {
     /* Brings nibble i of a word, or pair i or 8 + i of its bits, to the top of lane i. */
     const __m256i shifts = _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0);
@@ -191,9 +191,9 @@ INLINE group_t group_dequantize(int bits, const uint8_t *codes, decoder_t decode
     UNROLL
     for (int r = 0; r < 4; r++) {
         __m256i q;
-        if (bits == 8) {
+        if (kind == TW_QUANT_INT8) {
             q = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(codes + 8 * r)));
-        } else if (bits == 4) {
+        } else if (kind == TW_QUANT_INT4) {
             int eight;
             memcpy(&eight, codes + 4 * r, sizeof(eight));
             q = _mm256_srai_epi32(_mm256_sllv_epi32(_mm256_set1_epi32(eight), shifts), 28);

@@ -111,26 +111,26 @@ INLINE void codes_store(int bits, uint8_t *codes, __m512i q0, __m512i q1)
 
 /** Round y * inverse to nearest even. No clamp but for 2 bits: |y * inverse| < qmax + 0.5 by the choice of
  *  the scale. */
-INLINE void group_quantize(int bits, group_t g, float inverse, uint8_t *codes)
+INLINE void group_quantize(tw_quant_kind_t kind, group_t g, float inverse, uint8_t *codes)
 {
     const __m512i one = _mm512_set1_epi32(1), minus = _mm512_set1_epi32(-1);
     __m512i q[2];
     UNROLL
     for (int r = 0; r < 2; r++) {
         q[r] = _mm512_cvtps_epi32(_mm512_mul_ps(g.v[r], _mm512_set1_ps(inverse)));
-        if (bits == 2) {
+        if (kind == TW_QUANT_INT2) {
             q[r] = _mm512_min_epi32(one, _mm512_max_epi32(minus, q[r]));
         }
     }
-    codes_store(bits, codes, q[0], q[1]);
+    codes_store(TW_CODE_BITS(kind), codes, q[0], q[1]);
 }
 
 /** Stochastically, as tw_block_round_stochastic, with 32 random words. */
-INLINE void group_quantize_stochastic(int bits, group_t g, float inverse, const uint32_t *words,
+INLINE void group_quantize_stochastic(tw_quant_kind_t kind, group_t g, float inverse, const uint32_t *words,
                                       uint8_t *codes)
 {
-    const __m512i qmax = _mm512_set1_epi32(tw_block_qmax(bits)),
-                  qmin = _mm512_set1_epi32(-tw_block_qmax(bits));
+    const __m512i qmax = _mm512_set1_epi32(tw_block_qmax(kind)),
+                  qmin = _mm512_set1_epi32(-tw_block_qmax(kind));
     const __m512i one = _mm512_set1_epi32(1);
     __m512i q[2];
     UNROLL
@@ -144,7 +144,7 @@ INLINE void group_quantize_stochastic(int bits, group_t g, float inverse, const 
         q[r] = _mm512_mask_add_epi32(q[r], up, q[r], one);
         q[r] = _mm512_min_epi32(qmax, _mm512_max_epi32(qmin, q[r]));
     }
-    codes_store(bits, codes, q[0], q[1]);
+    codes_store(TW_CODE_BITS(kind), codes, q[0], q[1]);
 }
 
 /** What a block is decoded with: its scale, or for 4 bits all 16 values that a code can have; for 2 bits its
@@ -153,19 +153,19 @@ typedef struct {
     __m512 v;
 } decoder_t;
 
-INLINE decoder_t decoder_for(int bits, float scale)
+INLINE decoder_t decoder_for(tw_quant_kind_t kind, float scale)
 {
     const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
     const __m512 few = _mm512_setr_ps(0, 1, -2, -1, 0, 1, -2, -1, 0, 1, -2, -1, 0, 1, -2, -1);
     __m512 s = _mm512_set1_ps(scale);
-    return (decoder_t){bits == 8 ? s : _mm512_mul_ps(bits == 4 ? values : few, s)};
+    return (decoder_t){TW_CODE_BITS(kind) == 8 ? s : _mm512_mul_ps(kind == TW_QUANT_INT4 ? values : few, s)};
 }
 
 /** 32 codes times the scale, not clamped. */
-INLINE group_t group_dequantize(int bits, const uint8_t *codes, decoder_t decoder)
+INLINE group_t group_dequantize(tw_quant_kind_t kind, const uint8_t *codes, decoder_t decoder)
 {
     group_t g;
-    if (bits == 8) {
+    if (kind == TW_QUANT_INT8) {
         UNROLL
         for (int r = 0; r < 2; r++) {
             __m512i q = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(codes + 16 * r)));
@@ -173,7 +173,7 @@ INLINE group_t group_dequantize(int bits, const uint8_t *codes, decoder_t decode
         }
         return g;
     }
-    if (bits == 2) {
+    if (kind == TW_QUANT_INT2) {
         const __m512i pairs = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
         UNROLL
         for (int r = 0; r < 2; r++) {

@@ -27,7 +27,7 @@ static void decode_scalar(const tw_quant_codec_t *codec, tw_type_t type, int app
     for (; i < n; i += GROUP) {
         size_t in_group = n - i < GROUP ? n - i : GROUP;
         for (size_t j = 0; j < in_group; j++) {
-            y[j] = tw_block_decode_code(codes, codec->bits, i + j, scale);
+            y[j] = tw_block_decode_code(codes, codec->kind, i + j, scale);
         }
         if (codec->hadamard && in_group == GROUP && !tw_block_scale_is_nonfinite(scale)) {
             tw_block_hadamard32(y);
@@ -39,41 +39,41 @@ static void decode_scalar(const tw_quant_codec_t *codec, tw_type_t type, int app
     }
 }
 
-INLINE int decode_groups(tw_type_t type, int bits, int hadamard, int apply, const uint8_t *codes, float scale,
+INLINE int decode_groups(tw_type_t type, tw_quant_kind_t kind, int hadamard, int apply, const uint8_t *codes, float scale,
                          void *dst, size_t first, size_t n)
 {
-    decoder_t decoder = decoder_for(bits, scale);
+    decoder_t decoder = decoder_for(kind, scale);
     for (size_t i = 0; i < n; i += GROUP) {
         if (apply) {
             group_fetch(type, dst, first + i + AHEAD_ELEMS);
         }
-        group_t g = group_dequantize(bits, codes + i * (size_t)bits / 8, decoder);
+        group_t g = group_dequantize(kind, codes + i * TW_CODE_BITS(kind) / 8, decoder);
         sink_group(type, apply, dst, first + i, hadamard ? group_rotate(g) : g);
     }
     return 0;
 }
 
-INLINE int decode_apply(tw_type_t type, int bits, int hadamard, int apply, const uint8_t *codes, float scale,
+INLINE int decode_apply(tw_type_t type, tw_quant_kind_t kind, int hadamard, int apply, const uint8_t *codes, float scale,
                         void *dst, size_t first, size_t n)
 {
-    return apply ? decode_groups(type, bits, hadamard, 1, codes, scale, dst, first, n)
-                 : decode_groups(type, bits, hadamard, 0, codes, scale, dst, first, n);
+    return apply ? decode_groups(type, kind, hadamard, 1, codes, scale, dst, first, n)
+                 : decode_groups(type, kind, hadamard, 0, codes, scale, dst, first, n);
 }
 
-INLINE int decode_bits(int bits, tw_type_t type, int hadamard, int apply, const uint8_t *codes, float scale,
+INLINE int decode_kind(tw_quant_kind_t kind, tw_type_t type, int hadamard, int apply, const uint8_t *codes, float scale,
                        void *dst, size_t first, size_t n)
 {
     if (hadamard) {
-        return FOR_TYPE(type, decode_apply, bits, 1, apply, codes, scale, dst, first, n);
+        return FOR_TYPE(type, decode_apply, kind, 1, apply, codes, scale, dst, first, n);
     }
-    return FOR_TYPE(type, decode_apply, bits, 0, apply, codes, scale, dst, first, n);
+    return FOR_TYPE(type, decode_apply, kind, 0, apply, codes, scale, dst, first, n);
 }
 
 /** No result overflows or is a NaN, nor too small for the instructions. */
 INLINE int decodes_fast(const tw_quant_codec_t *codec, tw_type_t type, float scale)
 {
     uint32_t magnitude = tw_float_abs_bits(scale);
-    return !tw_block_may_overflow(scale, codec->bits, codec->hadamard, type) &&
+    return !tw_block_may_overflow(scale, codec->kind, codec->hadamard, type) &&
            (magnitude == 0 || magnitude > GROUP_SCALE_TINY_BITS);
 }
 
@@ -86,7 +86,7 @@ static void decode_segment(const tw_quant_codec_t *codec, tw_type_t type, const 
         const uint8_t *codes = src + tw_layout_codes_offset(codec, b);
         float scale = tw_layout_scale_get(src + tw_layout_scale_offset(codec, b), codec->scale);
         size_t in_groups = decodes_fast(codec, type, scale) ? whole_groups(n) : 0;
-        FOR_BITS(codec->bits, decode_bits, type, codec->hadamard, apply, codes, scale, segment->dst, first,
+        TW_CODE_FOR(codec->kind, decode_kind, type, codec->hadamard, apply, codes, scale, segment->dst, first,
                  in_groups);
         decode_scalar(codec, type, apply, codes, scale, segment->dst, first, in_groups, n);
     }

@@ -63,36 +63,36 @@ INLINE size_t elems_of_block(const batch_t *batch, size_t j, size_t block)
 
 /** Straight from the source. Prefetches the next batch's: the processor's own prefetching stops at the end of
  *  a page. */
-INLINE int quantize_groups(tw_type_t type, int bits, const void *src, size_t first, size_t n, float inverse,
+INLINE int quantize_groups(tw_type_t type, tw_quant_kind_t kind, const void *src, size_t first, size_t n, float inverse,
                            uint8_t *codes)
 {
     for (size_t i = 0; i < n; i += GROUP) {
         group_fetch(type, src, first + i + AHEAD_ELEMS);
-        group_quantize(bits, group_load(type, src, first + i), inverse, codes + i * (size_t)bits / 8);
+        group_quantize(kind, group_load(type, src, first + i), inverse, codes + i * TW_CODE_BITS(kind) / 8);
     }
     return 0;
 }
 
-INLINE int quantize_fp32(int bits, const float *y, size_t n, float inverse, uint8_t *codes)
+INLINE int quantize_fp32(tw_quant_kind_t kind, const float *y, size_t n, float inverse, uint8_t *codes)
 {
     for (size_t i = 0; i < n; i += GROUP) {
-        group_quantize(bits, group_load(TW_TYPE_FP32, y, i), inverse, codes + i * (size_t)bits / 8);
+        group_quantize(kind, group_load(TW_TYPE_FP32, y, i), inverse, codes + i * TW_CODE_BITS(kind) / 8);
     }
     return 0;
 }
 
-INLINE int quantize_bits(int bits, tw_type_t type, const void *src, size_t first, size_t n, float inverse,
+INLINE int quantize_type(tw_quant_kind_t kind, tw_type_t type, const void *src, size_t first, size_t n, float inverse,
                          uint8_t *codes)
 {
-    return FOR_TYPE(type, quantize_groups, bits, src, first, n, inverse, codes);
+    return FOR_TYPE(type, quantize_groups, kind, src, first, n, inverse, codes);
 }
 
-INLINE int quantize_stochastic_groups(int bits, const float *y, size_t n, float inverse,
+INLINE int quantize_stochastic_groups(tw_quant_kind_t kind, const float *y, size_t n, float inverse,
                                       const uint32_t *words, uint8_t *codes)
 {
     for (size_t i = 0; i < n; i += GROUP) {
         group_t g = group_load(TW_TYPE_FP32, y, i);
-        group_quantize_stochastic(bits, g, inverse, words + i, codes + i * (size_t)bits / 8);
+        group_quantize_stochastic(kind, g, inverse, words + i, codes + i * TW_CODE_BITS(kind) / 8);
     }
     return 0;
 }
@@ -114,21 +114,21 @@ INLINE void quantize_block(const tw_quant_codec_t *codec, const batch_t *batch, 
     size_t block = (size_t)codec->block, n = elems_of_block(batch, j, block);
     size_t padded = whole_groups(n + GROUP - 1);
     if (inverse == 0.0f) { /* all zero, or not finite */
-        memset(codes, 0, tw_layout_code_bytes(codec->bits, n));
+        memset(codes, 0, tw_layout_code_bytes(TW_CODE_BITS(codec->kind), n));
         return;
     }
     uint8_t *at = padded == n ? codes : scratch->codes;
     const float *y = scratch->y + j * block;
     if (words) {
-        FOR_BITS(codec->bits, quantize_stochastic_groups, y, padded, inverse, words + j * block, at);
+        TW_CODE_FOR(codec->kind, quantize_stochastic_groups, y, padded, inverse, words + j * block, at);
     } else if (batch->src && padded == n) {
-        FOR_BITS(codec->bits, quantize_bits, batch->type, batch->src, batch->first + j * block, n, inverse,
+        TW_CODE_FOR(codec->kind, quantize_type, batch->type, batch->src, batch->first + j * block, n, inverse,
                  at);
     } else {
-        FOR_BITS(codec->bits, quantize_fp32, y, padded, inverse, at);
+        TW_CODE_FOR(codec->kind, quantize_fp32, y, padded, inverse, at);
     }
     if (padded != n) {
-        memcpy(codes, scratch->codes, tw_layout_code_bytes(codec->bits, n));
+        memcpy(codes, scratch->codes, tw_layout_code_bytes(TW_CODE_BITS(codec->kind), n));
     }
 }
 
@@ -138,7 +138,7 @@ static uint64_t encode_batch(const encoder_t *encoder, const batch_t *batch, scr
     const tw_quant_codec_t *codec = encoder->codec;
     uint8_t *frame = encoder->dst + batch->b / TW_QUANT_FRAME_BLOCKS * tw_layout_frame_bytes(codec);
     size_t in_frame = batch->b % TW_QUANT_FRAME_BLOCKS, scale_bytes = tw_layout_scale_bytes(codec->scale);
-    size_t block_bytes = tw_layout_code_bytes(codec->bits, (size_t)codec->block);
+    size_t block_bytes = tw_layout_code_bytes(TW_CODE_BITS(codec->kind), (size_t)codec->block);
     uint8_t *codes = frame + tw_layout_frame_scales_bytes(codec) + in_frame * block_bytes;
     uint32_t scale[TW_QUANT_FRAME_BLOCKS],
         limit = codec->hadamard ? TW_BLOCK_LIMIT_ROTATED : TW_FLOAT_MAX_BITS;
@@ -146,7 +146,7 @@ static uint64_t encode_batch(const encoder_t *encoder, const batch_t *batch, scr
     const uint32_t *words = NULL;
     uint64_t nonfinite = 0;
 
-    scales8(batch->amax, limit, tw_block_reach(codec->bits), codec->scale, scale, inverse);
+    scales8(batch->amax, limit, tw_block_reach(codec->kind), codec->scale, scale, inverse);
     if (codec->round == TW_QUANT_ROUND_STOCHASTIC) {
         words =
             random_words(encoder, encoder->first_elem + batch->first, batch->n_elems + GROUP, scratch->words);

@@ -14,58 +14,57 @@ typedef struct {
 } inputs_t;
 
 /** Set y[0..n) to the sum of n_inputs inputs, or add them to it one after another. */
-INLINE void sum_groups(int bits, int n_inputs, int add, const inputs_t *inputs, float *y, size_t n)
+INLINE void sum_groups(tw_quant_kind_t kind, int n_inputs, int add, const inputs_t *inputs, float *y, size_t n)
 {
     decoder_t decoder[SUM_INPUTS];
     UNROLL
     for (int k = 0; k < n_inputs; k++) {
-        decoder[k] = decoder_for(bits, inputs->scale[k]);
+        decoder[k] = decoder_for(kind, inputs->scale[k]);
     }
     for (size_t i = 0; i < n; i += GROUP) {
-        size_t at = i * (size_t)bits / 8;
+        size_t at = i * TW_CODE_BITS(kind) / 8;
         group_t g =
-            add ? group_load(TW_TYPE_FP32, y, i) : group_dequantize(bits, inputs->codes[0] + at, decoder[0]);
+            add ? group_load(TW_TYPE_FP32, y, i) : group_dequantize(kind, inputs->codes[0] + at, decoder[0]);
         UNROLL
         for (int k = 0; k < n_inputs; k++) {
-            __builtin_prefetch(inputs->codes[k] + at + AHEAD_ELEMS * (size_t)bits / 8);
+            __builtin_prefetch(inputs->codes[k] + at + AHEAD_ELEMS * TW_CODE_BITS(kind) / 8);
             if (add || k > 0) {
-                g = group_add(g, group_dequantize(bits, inputs->codes[k] + at, decoder[k]));
+                g = group_add(g, group_dequantize(kind, inputs->codes[k] + at, decoder[k]));
             }
         }
         group_store(TW_TYPE_FP32, y, i, g);
     }
 }
 
-/** Sums are of 8 and 4 bits alone. */
-INLINE void sum_of(int n_inputs, int bits, int add, const inputs_t *inputs, float *y, size_t n)
+INLINE void sum_of(int n_inputs, tw_quant_kind_t kind, int add, const inputs_t *inputs, float *y, size_t n)
 {
-    bits == 8 ? sum_groups(8, n_inputs, add, inputs, y, n) : sum_groups(4, n_inputs, add, inputs, y, n);
+    TW_CODE_FOR_SUMS(kind, sum_groups, n_inputs, add, inputs, y, n);
 }
 
 /** The same for elements from i on, one by one. */
-static void sum_elements(int bits, int add, const uint8_t *codes, float scale, float *y, size_t i, size_t n)
+static void sum_elements(tw_quant_kind_t kind, int add, const uint8_t *codes, float scale, float *y, size_t i, size_t n)
 {
     for (; i < n; i++) {
-        float z = tw_block_decode_code(codes, bits, i, scale);
+        float z = tw_block_decode_code(codes, kind, i, scale);
         y[i] = add ? tw_float_add(y[i], z) : z;
     }
 }
 
 /** Inputs k, k + 1, ... of one block, as many as can be taken at once; returns how many. */
-static size_t sum_some(int bits, int add, const inputs_t *inputs, size_t n_inputs, float *y, size_t n)
+static size_t sum_some(tw_quant_kind_t kind, int add, const inputs_t *inputs, size_t n_inputs, float *y, size_t n)
 {
     size_t ordinary = 0;
-    while (ordinary < n_inputs && !tw_block_may_overflow(inputs->scale[ordinary], bits, 0, TW_TYPE_FP32)) {
+    while (ordinary < n_inputs && !tw_block_may_overflow(inputs->scale[ordinary], kind, 0, TW_TYPE_FP32)) {
         ordinary++; /* a NaN is not */
     }
     size_t taken = ordinary == SUM_INPUTS ? SUM_INPUTS : 1, whole = ordinary > 0 ? whole_groups(n) : 0;
     if (taken == SUM_INPUTS) {
-        add ? sum_of(SUM_INPUTS, bits, 1, inputs, y, whole) : sum_of(SUM_INPUTS, bits, 0, inputs, y, whole);
+        add ? sum_of(SUM_INPUTS, kind, 1, inputs, y, whole) : sum_of(SUM_INPUTS, kind, 0, inputs, y, whole);
     } else {
-        add ? sum_of(1, bits, 1, inputs, y, whole) : sum_of(1, bits, 0, inputs, y, whole);
+        add ? sum_of(1, kind, 1, inputs, y, whole) : sum_of(1, kind, 0, inputs, y, whole);
     }
     for (size_t k = 0; k < taken; k++) {
-        sum_elements(bits, add || k > 0, inputs->codes[k], inputs->scale[k], y, whole, n);
+        sum_elements(kind, add || k > 0, inputs->codes[k], inputs->scale[k], y, whole, n);
     }
     return taken;
 }
@@ -79,7 +78,7 @@ static void sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segm
         size_t b = (first + at) / block, in_block = (first + at) % block;
         size_t here = block - in_block < n - at ? block - in_block : n - at;
         size_t scale_offset = tw_layout_scale_offset(codec, b);
-        size_t codes_offset = tw_layout_codes_offset(codec, b) + tw_layout_code_bytes(codec->bits, in_block);
+        size_t codes_offset = tw_layout_codes_offset(codec, b) + tw_layout_code_bytes(TW_CODE_BITS(codec->kind), in_block);
         for (size_t k = 0; k < segment->n_srcs;) {
             inputs_t inputs;
             size_t n_inputs = segment->n_srcs - k < SUM_INPUTS ? segment->n_srcs - k : SUM_INPUTS;
@@ -88,7 +87,7 @@ static void sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segm
                 inputs.codes[j] = src + codes_offset;
                 inputs.scale[j] = tw_layout_scale_get(src + scale_offset, codec->scale);
             }
-            k += sum_some(codec->bits, k > 0, &inputs, n_inputs, y + at, here);
+            k += sum_some(codec->kind, k > 0, &inputs, n_inputs, y + at, here);
         }
         at += here;
     }

@@ -27,12 +27,11 @@ static uint32_t amax_bits(const float *y, size_t n)
 
 static int round_code(const tw_quant_codec_t *codec, const ref_random_t *random, uint64_t i, float v)
 {
-    int qmax = tw_block_qmax(codec->bits);
     if (codec->round == TW_QUANT_ROUND_NEAREST) {
-        return tw_block_round_nearest(v, qmax);
+        return tw_block_code_nearest(codec->kind, v);
     }
     uint32_t word = tw_philox_word(random->seed, random->step, random->tensor, random->first_elem + i);
-    return tw_block_round_stochastic(v, tw_block_uniform(word), qmax);
+    return tw_block_round_stochastic(v, tw_block_uniform(word), tw_block_qmax(codec->kind));
 }
 
 /** Write block b of a segment that was zeroed, from its n values (rotated if the codec says so). Returns how
@@ -47,12 +46,13 @@ static uint64_t put_block(const tw_quant_codec_t *codec, const ref_random_t *ran
         tw_layout_scale_put(scale_at, codec->scale, tw_float_of_bits(TW_FLOAT_NAN_BITS));
         return 1;
     }
-    float scale = tw_block_scale(tw_float_of_bits(amax), tw_block_reach(codec->bits), codec->scale);
+    float scale = tw_block_scale(tw_float_of_bits(amax), tw_block_reach(codec->kind), codec->scale);
     float inverse = tw_block_inverse(scale);
     tw_layout_scale_put(scale_at, codec->scale, scale);
     for (size_t i = 0; i < n; i++) {
         float v = tw_float_mul(y[i], inverse);
-        tw_layout_code_put(codes, codec->bits, i, round_code(codec, random, b * (size_t)codec->block + i, v));
+        tw_layout_code_put(codes, TW_CODE_BITS(codec->kind), i,
+                           round_code(codec, random, b * (size_t)codec->block + i, v));
     }
     return 0;
 }
@@ -62,7 +62,7 @@ static float get_rotated(const tw_quant_codec_t *codec, const uint8_t *segment, 
 {
     size_t b = e / (size_t)codec->block;
     float scale = tw_layout_scale_get(segment + tw_layout_scale_offset(codec, b), codec->scale);
-    return tw_block_decode_code(segment + tw_layout_codes_offset(codec, b), codec->bits,
+    return tw_block_decode_code(segment + tw_layout_codes_offset(codec, b), codec->kind,
                                 e % (size_t)codec->block, scale);
 }
 

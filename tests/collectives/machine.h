@@ -17,11 +17,10 @@ inline tw_measure_sample_t quiet_sample()
     sample.node = {0.9e-6, 1e-6, 6e-6, 1 / 20e9, 0.65 / 20e9};
     sample.cpu.copy_sec = 1 / 40e9;
     sample.cpu.reduce_sec = 1 / 7e9;
-    for (int i = 0; i < TW_COLL_MODEL_ENCODERS; i++) {
-        sample.cpu.encode_sec[i] = i % 2 == 1 ? 1 / 10e9 : 1 / 16e9;
-    }
-    for (int i = 0; i < TW_COLL_MODEL_DECODERS; i++) {
-        sample.cpu.decode_sec[i] = i % 2 == 1 ? 1 / 18e9 : 1 / 25e9;
+    for (int i = 0; i < TW_COLL_MODEL_SPEEDS; i++) {
+        const bool is_int4 = i / 4 == TW_QUANT_INT4;
+        sample.cpu.encode_sec[i] = is_int4 ? 1 / 10e9 : 1 / 16e9;
+        sample.cpu.decode_sec[i] = is_int4 ? 1 / 18e9 : 1 / 25e9;
     }
     sample.cpu.encode_short_sec = 1 / 0.5e9;
     sample.cpu.decode_short_sec = 1 / 0.8e9;

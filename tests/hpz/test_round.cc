@@ -115,7 +115,7 @@ TEST_F(HpzRound, TheErrorIsThatOfTheLastChange)
                 }
                 /* and half a unit in the last place of a number up to 2 */
                 double rounding = as == TW_TYPE_BF16 ? 0x1p-8 : as == TW_TYPE_FP16 ? 0x1p-11 : 0x1p-24;
-                double bound = codec.bits == 2 ? amax : tw_quant_error_bound(&codec, amax);
+                double bound = tw_quant_error_bound(&codec, amax);
                 EXPECT_LE(most, bound + rounding) << text << " step " << step;
                 EXPECT_GT(most, 0);
             }

@@ -118,14 +118,47 @@ std::vector<uint8_t> make_data(tw_type_t type, Data data, size_t n, uint64_t see
     return std::vector<uint8_t>(first, first + n * tw_type_bytes(type));
 }
 
+static bool is_of_sums(tw_quant_kind_t kind)
+{
+    return tw_quant_row_get(kind)->sums != 0;
+}
+
+std::vector<tw_quant_kind_t> block_kinds()
+{
+    std::vector<tw_quant_kind_t> kinds;
+    for (int kind = 0; kind < TW_QUANT_KINDS; kind++) {
+        if (tw_quant_row_get(tw_quant_kind_t(kind))->form == TW_QUANT_BLOCKS) {
+            kinds.push_back(tw_quant_kind_t(kind));
+        }
+    }
+    return kinds;
+}
+
+std::vector<tw_quant_kind_t> sum_kinds()
+{
+    std::vector<tw_quant_kind_t> kinds;
+    for (tw_quant_kind_t kind : block_kinds()) {
+        if (is_of_sums(kind)) {
+            kinds.push_back(kind);
+        }
+    }
+    return kinds;
+}
+
 std::vector<tw_quant_codec_t> all_codecs(const std::vector<int> &blocks)
 {
     std::vector<tw_quant_codec_t> all;
     for (int block : blocks) {
-        for (int bits : {8, 4, 2}) {
+        for (tw_quant_kind_t kind : block_kinds()) {
             for (int options = 0; options < 8; options++) {
-                all.push_back({bits, block, tw_quant_scale_t(options & 1), tw_quant_round_t(options >> 1 & 1),
-                               options >> 2, 0});
+                const unsigned has = tw_quant_row_get(kind)->has;
+                const int stochastic = options >> 1 & 1, hadamard = options >> 2;
+                if ((stochastic && !(has & TW_QUANT_HAS_STOCHASTIC)) ||
+                    (hadamard && !(has & TW_QUANT_HAS_HADAMARD))) {
+                    continue;
+                }
+                all.push_back(
+                    {kind, block, tw_quant_scale_t(options & 1), tw_quant_round_t(stochastic), hadamard});
             }
         }
     }
@@ -136,7 +169,7 @@ std::vector<tw_quant_codec_t> sum_codecs(const std::vector<int> &blocks)
 {
     std::vector<tw_quant_codec_t> codecs = all_codecs(blocks);
     codecs.erase(std::remove_if(codecs.begin(), codecs.end(),
-                                [](const tw_quant_codec_t &codec) { return codec.bits == 2; }),
+                                [](const tw_quant_codec_t &codec) { return !is_of_sums(codec.kind); }),
                  codecs.end());
     return codecs;
 }

@@ -34,9 +34,12 @@ const char *name_of(Data data);
 /** n elements of `type`, always the same for the same arguments. */
 std::vector<uint8_t> make_data(tw_type_t type, Data data, size_t n, uint64_t seed);
 
-/** Every combination of bits, scale, rounding and Hadamard for these block sizes. */
+/** The kinds of codecs with blocks, and of them those that sum. */
+std::vector<tw_quant_kind_t> block_kinds();
+std::vector<tw_quant_kind_t> sum_kinds();
+/** Every combination of kind, scale, rounding and Hadamard for these block sizes. */
 std::vector<tw_quant_codec_t> all_codecs(const std::vector<int> &blocks);
-/** Those that reductions take: all but 2 bits. */
+/** Those that reductions take. */
 std::vector<tw_quant_codec_t> sum_codecs(const std::vector<int> &blocks);
 std::string text_of(const tw_quant_codec_t &codec);
 

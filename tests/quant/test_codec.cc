@@ -25,10 +25,10 @@ std::string format(const tw_quant_codec_t &codec)
 
 TEST_F(QuantCodec, ParsesNamesAndOptions)
 {
-    const tw_quant_codec_t int8 = {8, 2048, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0, 0};
-    const tw_quant_codec_t int4 = {4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0, 0};
-    const tw_quant_codec_t all = {4, 4096, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_STOCHASTIC, 1, 0};
-    const tw_quant_codec_t last_wins = {8, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0, 0};
+    const tw_quant_codec_t int8 = {TW_QUANT_INT8, 2048, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
+    const tw_quant_codec_t int4 = {TW_QUANT_INT4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
+    const tw_quant_codec_t all = {TW_QUANT_INT4, 4096, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_STOCHASTIC, 1};
+    const tw_quant_codec_t last_wins = {TW_QUANT_INT8, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
     const tw_quant_codec_t got[] = {parse("int8"), parse("int4"),
                                     parse("int4:block=4096,hadamard,stochastic,scale=fp32"),
                                     parse("int8:block=32,stochastic,nearest,scale=bf16,block=64")};
@@ -43,14 +43,14 @@ TEST_F(QuantCodec, LosslessHasNoOptions)
     tw_quant_codec_t codec = parse("lossless");
     const tw_quant_codec_t zeros = {};
     tw_quant_t *quant = nullptr;
-    EXPECT_EQ(codec.lossless, 1);
+    EXPECT_EQ(codec.kind, TW_QUANT_LOSSLESS);
     EXPECT_EQ(tw_quant_codec_check(&codec), TW_OK);
     EXPECT_FALSE(tw_quant_codec_equal(&codec, &zeros));
     EXPECT_EQ(format(codec), "lossless");
     expect_log("no blocks of one size");
     const tw_quant_params_t params = {codec, TW_MEM_HOST, nullptr};
     EXPECT_EQ(tw_quant_create(&params, &quant), TW_ERR_INVALID);
-    expect_log("neither bits nor options");
+    expect_log("neither blocks nor options");
     codec.block = 128;
     EXPECT_EQ(tw_quant_codec_check(&codec), TW_ERR_INVALID);
 }
@@ -59,7 +59,7 @@ TEST_F(QuantCodec, RefusesWhatItDoesNotKnow)
 {
     expect_log("codec");
     expect_log("block is");
-    const tw_quant_codec_t before = {8, 32, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_NEAREST, 1, 0};
+    const tw_quant_codec_t before = {TW_QUANT_INT8, 32, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_NEAREST, 1};
     for (const char *text : {"",
                              "int",
                              "int5",
@@ -94,12 +94,11 @@ TEST_F(QuantCodec, RefusesWhatItDoesNotKnow)
 TEST_F(QuantCodec, FormatIsParsedBack)
 {
     EXPECT_EQ(format(parse("int4")), "int4:block=128");
-    for (int bits : {8, 4, 2}) {
+    for (tw_quant_kind_t kind : {TW_CODE_KINDS}) {
         for (int block = 32; block <= 4096; block += 32) {
             for (int options = 0; options < 8; options++) {
-                const tw_quant_codec_t codec = {
-                    bits,         block, tw_quant_scale_t(options & 1), tw_quant_round_t(options >> 1 & 1),
-                    options >> 2, 0};
+                const tw_quant_codec_t codec = {kind, block, tw_quant_scale_t(options & 1),
+                                                tw_quant_round_t(options >> 1 & 1), options >> 2};
                 const tw_quant_codec_t again = parse(format(codec).c_str());
                 ASSERT_TRUE(tw_quant_codec_equal(&codec, &again)) << format(codec);
             }
@@ -117,11 +116,11 @@ TEST_F(QuantCodec, FormatKeepsToTheBuffer)
 
 TEST_F(QuantCodec, CheckNamesTheField)
 {
-    const tw_quant_codec_t good = {8, 32, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_NEAREST, 1, 0};
+    const tw_quant_codec_t good = {TW_QUANT_INT8, 32, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_NEAREST, 1};
     EXPECT_EQ(tw_quant_codec_check(&good), TW_OK);
     tw_quant_codec_t bad = good;
-    bad.bits = 5;
-    expect_log("bits is 5");
+    bad.kind = TW_QUANT_KINDS;
+    expect_log("there is no codec");
     EXPECT_EQ(tw_quant_codec_check(&bad), TW_ERR_INVALID);
     bad = good;
     bad.block = 48;
@@ -166,7 +165,7 @@ TEST_F(QuantCodec, ErrorBoundIsHalfAStep)
 {
     for (const char *text : {"int8", "int4", "int8:scale=fp32", "int4:scale=fp32"}) {
         const tw_quant_codec_t codec = parse(text);
-        const int qmax = codec.bits == 8 ? 127 : 7;
+        const int qmax = codec.kind == TW_QUANT_INT8 ? 127 : 7;
         const double widest = codec.scale == TW_QUANT_SCALE_BF16 ? 1 + 0x1p-7 : 1 + 0x1p-23;
         for (double amax : {1e-30, 1e-3, 1.0, 3.14159, 65504.0, 3e38}) {
             EXPECT_GE(tw_quant_error_bound(&codec, amax), amax / qmax / 2) << text;

@@ -128,9 +128,9 @@ TEST_P(QuantError, EverySize)
 TEST_P(QuantError, EveryBlockSize)
 {
     for (int block = 32; block <= 4096; block += 32) {
-        for (int bits : {8, 4, 2}) {
+        for (tw_quant_kind_t kind : tw::block_kinds()) {
             ASSERT_NO_FATAL_FAILURE(
-                check({bits, block, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, block / 32 % 2, 0},
+                check({kind, block, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, block / 32 % 2},
                       TW_TYPE_BF16, Data::gauss, size_t(block) * 2 + 7));
         }
     }

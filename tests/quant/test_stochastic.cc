@@ -14,9 +14,9 @@ class QuantStochastic : public tw::Fixture, public testing::WithParamInterface<s
 {
 };
 
-tw_quant_codec_t stochastic(int bits, int block, int hadamard)
+tw_quant_codec_t stochastic(tw_quant_kind_t kind, int block, int hadamard)
 {
-    return {bits, block, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_STOCHASTIC, hadamard, 0};
+    return {kind, block, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_STOCHASTIC, hadamard};
 }
 
 /* One sample lies on one of the two neighbours on the grid, so its variance is at most step^2 / 4, and the
@@ -26,8 +26,8 @@ TEST_P(QuantStochastic, MeanIsTheValue)
 {
     const size_t n = 256;
     const int samples = 4000;
-    for (int bits : {8, 4}) {
-        const tw_quant_codec_t codec = stochastic(bits, 32, 0);
+    for (tw_quant_kind_t kind : {TW_QUANT_INT8, TW_QUANT_INT4}) {
+        const tw_quant_codec_t codec = stochastic(kind, 32, 0);
         tw::Codec quant(codec, GetParam());
         const std::vector<float> x =
             tw::floats_of(TW_TYPE_FP32, tw::make_data(TW_TYPE_FP32, Data::gauss, n, 6));
@@ -45,11 +45,11 @@ TEST_P(QuantStochastic, MeanIsTheValue)
             for (size_t i = first; i < first + 32; i++) {
                 amax = std::fmax(amax, std::fabs(x[i]));
             }
-            const double step = double(tw_block_scale(amax, tw_block_qmax(bits), codec.scale));
+            const double step = double(tw_block_scale(amax, tw_block_qmax(kind), codec.scale));
             for (size_t i = first; i < first + 32; i++) {
                 ASSERT_LE(std::fabs(sum[i] / samples - double(x[i])),
                           6 * step / (2 * std::sqrt(double(samples))))
-                    << bits << " bits, element " << i;
+                    << codec << ", element " << i;
             }
         }
     }
@@ -57,7 +57,7 @@ TEST_P(QuantStochastic, MeanIsTheValue)
 
 TEST_P(QuantStochastic, SameKeySameBytes)
 {
-    tw::Codec quant(stochastic(4, 128, 1), GetParam());
+    tw::Codec quant(stochastic(TW_QUANT_INT4, 128, 1), GetParam());
     const std::vector<uint8_t> x = tw::make_data(TW_TYPE_BF16, Data::gauss, 3000, 7);
     const tw::Place place = {1ull << 40 | 5, 1ull << 35, 4, 9};
     EXPECT_EQ(tw::encode(quant, TW_TYPE_BF16, x, place), tw::encode(quant, TW_TYPE_BF16, x, place));
@@ -65,7 +65,7 @@ TEST_P(QuantStochastic, SameKeySameBytes)
 
 TEST_P(QuantStochastic, EveryPartOfTheKeyMatters)
 {
-    tw::Codec quant(stochastic(4, 128, 0), GetParam());
+    tw::Codec quant(stochastic(TW_QUANT_INT4, 128, 0), GetParam());
     const std::vector<uint8_t> x = tw::make_data(TW_TYPE_BF16, Data::gauss, 3000, 7);
     const std::vector<uint8_t> base = tw::encode(quant, TW_TYPE_BF16, x, {5, 4096, 4, 9});
     const tw::Place others[] = {{6, 4096, 4, 9}, {5 | 1ull << 32, 4096, 4, 9}, {5, 4097, 4, 9},
@@ -80,7 +80,7 @@ TEST_P(QuantStochastic, EveryPartOfTheKeyMatters)
  * the same largest value, so that the scale does not depend on where the blocks begin. */
 TEST_P(QuantStochastic, DoesNotDependOnSharding)
 {
-    const tw_quant_codec_t codec = stochastic(8, 32, 0);
+    const tw_quant_codec_t codec = stochastic(TW_QUANT_INT8, 32, 0);
     tw::Codec quant(codec, GetParam());
     const size_t n = 1200;
     std::vector<float> x = tw::floats_of(TW_TYPE_FP32, tw::make_data(TW_TYPE_FP32, Data::gauss, n, 8));
@@ -107,7 +107,7 @@ TEST_P(QuantStochastic, ValuesOnTheGridStay)
     const uint64_t elem = 41841907;
     ASSERT_EQ(tw_block_uniform(tw_philox_word(1, 0, 0, elem)), 0.0f);
     for (size_t before = 0; before < 40; before++) {
-        tw::Codec quant(stochastic(8, 64, 0), GetParam());
+        tw::Codec quant(stochastic(TW_QUANT_INT8, 64, 0), GetParam());
         std::vector<float> x(64);
         for (size_t i = 0; i < 64; i++) {
             x[i] = float(i) - 30.0f;

@@ -1,7 +1,5 @@
 /* What options mean for a step: how much goes at a time, what is encoded, what comes after what. An engine
  * asks it here, and so does who plans one. */
-#include <stdio.h>
-
 #include "trainer/engine/engine.h"
 
 /* ---- the order ----------------------------------------------------------------------------------------- */
@@ -40,9 +38,20 @@ int tw_engine_begins_bucket(size_t *held, size_t n_elems, int64_t bucket)
     return begins;
 }
 
+/** The codec of blocks with so many bits; what has none is checked where options are. */
+static tw_quant_kind_t kind_of(int64_t bits)
+{
+    for (int kind = 0; kind < TW_QUANT_KINDS; kind++) {
+        if (bits > 0 && tw_quant_row_get((tw_quant_kind_t)kind)->bits == bits) {
+            return (tw_quant_kind_t)kind;
+        }
+    }
+    return TW_QUANT_PLAIN;
+}
+
 size_t tw_engine_reduce_slice_step(const tw_train_options_t *o)
 {
-    const tw_quant_codec_t codec = {.bits = o->quantized_gradients ? (int)o->gradient_bits : 0,
+    const tw_quant_codec_t codec = {.kind = o->quantized_gradients ? kind_of(o->gradient_bits) : TW_QUANT_PLAIN,
                                     .block = (int)o->gradient_block};
     return tw_hpz_slice_step(0, &codec);
 }
@@ -57,37 +66,37 @@ size_t tw_engine_reduce_slice_most(const tw_train_options_t *o, int world)
 
 static tw_status_t delta_codec(const tw_train_options_t *o, tw_quant_codec_t *codec)
 {
-    char name[16];
+    tw_quant_kind_t kind = kind_of(o->delta_bits);
     if (o->delta_bits == 0) {
         return TW_OK;
     }
-    snprintf(name, sizeof(name), "int%d", (int)o->delta_bits);
-    TW_TRY(tw_quant_codec_parse(name, codec));
-    codec->block = o->delta_block > 0 ? (int)o->delta_block : codec->block;
-    codec->hadamard = o->delta_hadamard && o->delta_bits < 8;
+    *codec = (tw_quant_codec_t){.kind = kind,
+                                .block = o->delta_block > 0 ? (int)o->delta_block : tw_quant_row_get(kind)->block,
+                                .hadamard = o->delta_hadamard && o->delta_bits < 8};
     return tw_quant_codec_check(codec);
 }
 
 tw_status_t tw_engine_codecs_of(const tw_train_options_t *o, tw_engine_codecs_t *out)
 {
-    *out = (tw_engine_codecs_t){.weights.lossless = o->lossless_weights != 0,
-                                .gradients.lossless = o->lossless_gradients != 0};
+    *out = (tw_engine_codecs_t){.weights.kind = o->lossless_weights ? TW_QUANT_LOSSLESS : TW_QUANT_PLAIN,
+                                .gradients.kind = o->lossless_gradients ? TW_QUANT_LOSSLESS : TW_QUANT_PLAIN};
     if (o->quantized_weights) {
-        out->weights = (tw_quant_codec_t){.bits = 8, .block = (int)o->weight_block};
+        out->weights = (tw_quant_codec_t){.kind = TW_QUANT_INT8, .block = (int)o->weight_block};
         TW_TRY(tw_quant_codec_check(&out->weights));
     }
     if (o->quantized_gradients) {
-        out->gradients = (tw_quant_codec_t){
-            .bits = (int)o->gradient_bits, .block = (int)o->gradient_block, .hadamard = o->gradient_hadamard};
+        out->gradients = (tw_quant_codec_t){.kind = kind_of(o->gradient_bits),
+                                            .block = (int)o->gradient_block,
+                                            .hadamard = o->gradient_hadamard};
         TW_TRY(tw_quant_codec_check(&out->gradients));
     }
     if (o->quantized_gradients && o->gradient_inner == 1) {
-        out->inner = (tw_quant_codec_t){.bits = 8, .block = (int)o->gradient_block};
+        out->inner = (tw_quant_codec_t){.kind = TW_QUANT_INT8, .block = (int)o->gradient_block};
     }
     return delta_codec(o, &out->delta);
 }
 
 const tw_quant_codec_t *tw_engine_codec(const tw_quant_codec_t *codec)
 {
-    return codec->bits > 0 || codec->lossless ? codec : NULL;
+    return tw_quant_form(codec) != TW_QUANT_AS_IS ? codec : NULL;
 }

@@ -10,7 +10,7 @@
 
 tw_status_t tw_update_init(tw_engine_t *engine)
 {
-    const tw_quant_codec_t codec = {.bits = 8, .block = 2048};
+    const tw_quant_codec_t codec = {.kind = TW_QUANT_INT8, .block = 2048};
     const tw_quant_params_t params = {.codec = codec, .mem = TW_MEM_HOST};
     size_t n = (size_t)tw_pool_threads(tw_model_pool(engine->model));
     if (engine->optimizer.device) {

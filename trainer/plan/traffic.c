@@ -50,7 +50,7 @@ static size_t piece_elems(const counting_t *counting, const cut_t *cut, size_t t
 /** What a piece takes; lossless ones are estimated. */
 static double piece_bytes(const counting_t *counting, const tw_quant_codec_t *codec, size_t n_elems)
 {
-    if (codec->lossless) {
+    if (tw_quant_form(codec) == TW_QUANT_MESSAGE) {
         return (double)n_elems * counting->lossless_bits / 8.0;
     }
     return (double)tw_quant_encoded_bytes(codec, n_elems);
@@ -65,7 +65,8 @@ static double pieces_bytes(const counting_t *counting, const cut_t *cut, const t
     for (size_t t = first; t < first + n; t++) {
         for (int rank = 0; rank < cluster->n_nodes * cluster->ranks_per_node; rank++) {
             size_t n_elems = piece_elems(counting, cut, t, rank);
-            int is_plain = !codec || (counting->tensors[t].n_dims < 2 && !codec->lossless);
+            int is_plain = !codec || (counting->tensors[t].n_dims < 2 &&
+                                       tw_quant_loses(codec) != TW_QUANT_LOSES_NOTHING);
             bytes +=
                 is_plain ? counting->plain_bytes * (double)n_elems : piece_bytes(counting, codec, n_elems);
         }
@@ -123,7 +124,7 @@ static tw_plan_flow_t world_flow(const counting_t *counting, const cut_t *cut,
     tw_plan_flow_t signatures = world_signatures(cluster);
     pieces = times(&pieces, n_passes);
     signatures = times(&signatures, n_ops);
-    pieces.messages *= (between && !between->lossless ? 2.0 : 1.0) * n_ops;
+    pieces.messages *= (tw_quant_form(between) == TW_QUANT_BLOCKS ? 2.0 : 1.0) * n_ops;
     return sum_of(&pieces, &signatures);
 }
 
@@ -245,7 +246,7 @@ static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
 static tw_plan_flow_t sync_cut(const counting_t *counting, const cut_t *cut, const tw_quant_codec_t *codec)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
-    double bytes = codec->bits > 0 ? pieces_bytes(counting, cut, codec)
+    double bytes = tw_quant_form(codec) == TW_QUANT_BLOCKS ? pieces_bytes(counting, cut, codec)
                                    : pieces_bytes(counting, cut, NULL) * cluster->delta_bits / 16.0;
     return rail_flow(cluster, bytes);
 }

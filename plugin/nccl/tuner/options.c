@@ -72,7 +72,7 @@ static tw_status_t read_codec(tw_tuner_constants_t *constants)
     tw_collnet_settings_t settings;
     tw_status_t status = tw_collnet_settings_read(&settings);
 
-    if (status == TW_OK && settings.has_codec && settings.codec.lossless) {
+    if (status == TW_OK && settings.has_codec && tw_quant_form(&settings.codec) == TW_QUANT_MESSAGE) {
         constants->collnet_bytes = LOSSLESS_BYTES;
     } else if (status == TW_OK && settings.has_codec) {
         constants->collnet_bytes = (double)tw_quant_encoded_bytes(&settings.codec, CODEC_ELEMS) /

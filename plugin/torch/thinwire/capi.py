@@ -38,8 +38,12 @@ CONFIG_BYTES, CONFIG_TIME, CONFIG_STRING, CONFIG_ENUM = 5, 6, 8, 10
 class Codec(C.Structure):
     """tw_quant_codec_t"""
 
-    _fields_ = [(name, C.c_int) for name in ("bits", "block", "scale", "round", "hadamard", "lossless")]
+    _fields_ = [(name, C.c_int) for name in ("kind", "block", "scale", "round", "hadamard")]
     columns: bool | None = None  # of gradients alone, and not the library's: see columns.py
+
+    @property
+    def lossless(self) -> bool:
+        return lib().tw_quant_loses(C.byref(self)) == 0
 
     def __str__(self) -> str:
         text = C.create_string_buffer(128)
@@ -308,6 +312,7 @@ _FUNCTIONS = {
     "tw_quant_create": (C.c_int, _P, _P),
     "tw_quant_loss_add": (C.c_int, _P, C.c_int, _P, C.c_size_t, C.c_size_t, _P),
     "tw_quant_codec_parse": (C.c_int, C.c_char_p, _P),
+    "tw_quant_loses": (C.c_int, _P),
     "tw_quant_codec_format": (C.c_char_p, _P, _P, C.c_size_t),
     "tw_transport_ucx_create_with": (C.c_int, _P, _P),
     "tw_transport_listen": (C.c_int, C.c_char_p, _P),
@@ -489,7 +494,7 @@ def check(status: int, what: str, failed_rank: int = -1) -> None:
 @functools.cache
 def lossless() -> Codec:
     """That codec."""
-    return Codec(lossless=1)
+    return parse_codec("lossless")
 
 
 def parse_codec(text: str | None) -> Codec | None:

@@ -35,11 +35,11 @@ TEST_F(Measure, AlikeEverywhere)
         }
         expect_tier(model->inter);
         expect_tier(model->node);
-        for (double value : model->encode_sec) {
-            EXPECT_GT(value, 0);
-        }
-        for (double value : model->decode_sec) {
-            EXPECT_GT(value, 0);
+        for (const char *text : {"int8", "int4:hadamard", "int2", "int2:hadamard,stochastic", "lossless"}) {
+            tw_quant_codec_t codec;
+            ASSERT_EQ(tw_quant_codec_parse(text, &codec), TW_OK);
+            EXPECT_GT(tw_coll_model_encode_sec(model, &codec, 0, 1), 0) << text;
+            EXPECT_GT(tw_coll_model_decode_sec(model, &codec, 0, 1), 0) << text;
         }
         EXPECT_GT(model->copy_sec, 0);
         EXPECT_GT(model->reduce_sec, 0);

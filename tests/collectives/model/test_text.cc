@@ -19,19 +19,20 @@ TEST_F(ModelText, ParsesWhatIsGivenOntoTheDefaults)
     EXPECT_DOUBLE_EQ(model.inter.beta_sec, 8 / 100e6);
     EXPECT_DOUBLE_EQ(model.inter.message_sec, dflt.inter.message_sec);
     EXPECT_DOUBLE_EQ(model.node.beta_sec, dflt.node.beta_sec);
-    for (int i = 0; i < TW_COLL_MODEL_LOSSLESS_ENCODER; i++) {
-        EXPECT_DOUBLE_EQ(model.encode_sec[i], i % 2 == 1 ? 1.0 / (1 << 30) : dflt.encode_sec[i]);
+    for (int i = 0; i < TW_COLL_MODEL_SPEEDS; i++) {
+        EXPECT_DOUBLE_EQ(model.encode_sec[i],
+                         i / 4 == TW_QUANT_INT4 ? 1.0 / (1 << 30) : dflt.encode_sec[i]);
     }
     ASSERT_EQ(tw_coll_model_parse("", &model), TW_OK);
     EXPECT_EQ(memcmp(&model, &dflt, sizeof(model)), 0);
     ASSERT_EQ(tw_coll_model_parse("codec:decode=2G;lossless:decode=0;node:busy=0.5", &model), TW_OK);
-    for (int i = 0; i < TW_COLL_MODEL_DECODERS; i++) {
+    for (int i = 0; i < TW_COLL_MODEL_SPEEDS; i++) {
         EXPECT_DOUBLE_EQ(model.decode_sec[i], 1.0 / ((size_t)2 << 30));
     }
     EXPECT_DOUBLE_EQ(model.node.busy, 0.5);
     ASSERT_EQ(tw_coll_model_parse("int8:decode=5G;codec:decode=2G", &model), TW_OK); /* in any order */
-    EXPECT_DOUBLE_EQ(model.decode_sec[0], 1.0 / ((size_t)5 << 30));
-    EXPECT_DOUBLE_EQ(model.decode_sec[1], 1.0 / ((size_t)2 << 30));
+    EXPECT_DOUBLE_EQ(model.decode_sec[4 * TW_QUANT_INT8], 1.0 / ((size_t)5 << 30));
+    EXPECT_DOUBLE_EQ(model.decode_sec[4 * TW_QUANT_INT4], 1.0 / ((size_t)2 << 30));
 }
 
 /* Not as fast as the others where nothing is said: it is not. */
@@ -39,12 +40,12 @@ TEST_F(ModelText, LosslessHasItsOwnSpeedAndMessages)
 {
     tw_coll_model_t model;
     ASSERT_EQ(tw_coll_model_parse("codec:encode=8G,decode=8G", &model), TW_OK);
-    EXPECT_GT(model.encode_sec[TW_COLL_MODEL_LOSSLESS_ENCODER], 2 * model.encode_sec[0]);
-    EXPECT_GT(model.decode_sec[TW_COLL_MODEL_LOSSLESS_DECODER], 2 * model.decode_sec[0]);
+    EXPECT_GT(model.encode_sec[4 * TW_QUANT_LOSSLESS], 2 * model.encode_sec[4 * TW_QUANT_INT8]);
+    EXPECT_GT(model.decode_sec[4 * TW_QUANT_LOSSLESS], 2 * model.decode_sec[4 * TW_QUANT_INT8]);
     EXPECT_GT(model.encode_message_sec, model.decode_message_sec);
     ASSERT_EQ(tw_coll_model_parse("lossless:encode=1G,encode_message=70us,decode_message=3us", &model),
               TW_OK);
-    EXPECT_DOUBLE_EQ(model.encode_sec[TW_COLL_MODEL_LOSSLESS_ENCODER], 1.0 / (1 << 30));
+    EXPECT_DOUBLE_EQ(model.encode_sec[4 * TW_QUANT_LOSSLESS], 1.0 / (1 << 30));
     EXPECT_DOUBLE_EQ(model.encode_message_sec, 70e-6);
     EXPECT_DOUBLE_EQ(model.decode_message_sec, 3e-6);
 }
@@ -105,7 +106,8 @@ TEST_F(ModelText, FormatIsTheInverseOfParse)
     ASSERT_EQ(tw_coll_model_parse(text, &again), TW_OK) << text;
     EXPECT_STREQ(tw_coll_model_format(&again, text_again, sizeof(text_again)), text);
     EXPECT_NEAR(again.inter.beta_sec, model.inter.beta_sec, 1e-4 * model.inter.beta_sec);
-    EXPECT_NEAR(again.encode_sec[1], model.encode_sec[1], 1e-2 * model.encode_sec[1]);
+    EXPECT_NEAR(again.encode_sec[4 * TW_QUANT_INT4], model.encode_sec[4 * TW_QUANT_INT4],
+                1e-2 * model.encode_sec[4 * TW_QUANT_INT4]);
     EXPECT_DOUBLE_EQ(again.encode_message_sec, 21e-6);
     EXPECT_DOUBLE_EQ(again.decode_message_sec, 4e-6);
     char small[20];

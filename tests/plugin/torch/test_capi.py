@@ -48,7 +48,7 @@ def test_codecs():
         assert capi.parse_codec(None) is None
         assert capi.parse_codec("plain") is None and capi.parse_codec("exact") is None
         codec = capi.parse_codec("int4:hadamard,block=64")
-        assert (codec.bits, codec.block, codec.hadamard) == (4, 64, 1)
+        assert (codec.block, codec.hadamard) == (64, 1)
         assert str(codec) == "int4:block=64,hadamard"
         with pytest.raises(ValueError, match="int3"):
             capi.parse_codec("int3")
@@ -63,7 +63,7 @@ def test_policy_of_the_environment():
         assert rules.keeps and str(rules.weights) == "lossless"
         assert rules.grads is None and rules.min_bytes == 2048
         rules = policy.make(weights="plain", grads="int4", min_bytes=1)
-        assert rules.weights is None and rules.grads.bits == 4 and rules.min_bytes == 1
+        assert rules.weights is None and str(rules.grads).startswith("int4") and rules.min_bytes == 1
         return True
 
     assert in_child(check, TW_GRADS="plain", TW_MIN_BYTES="2K")

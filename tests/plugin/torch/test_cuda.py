@@ -80,7 +80,7 @@ def comms(keeps=False, weights=INT8, grads=INT4):
 
 @pytest.fixture(autouse=True)
 def names(monkeypatch):
-    text = lambda self: "lossless" if self.lossless else "int%d" % self.bits
+    text = lambda self: "lossless" if self.lossless else "int%d" % self.kind
     monkeypatch.setattr(capi.Codec, "__str__", text)
 
 

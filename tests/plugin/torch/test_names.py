@@ -25,7 +25,7 @@ from torch.distributed.fsdp import fully_shard
 ])
 def test_a_pattern_is_for_a_parameter_or_a_module(pattern, name, matches):
     rules = names.Rules((names.Rule(pattern, None, "plain"),))
-    assert (rules.codec(name, capi.Codec(bits=8)) is None) == matches
+    assert (rules.codec(name, capi.Codec(kind=8)) is None) == matches
     assert rules.unmatched() == ([] if matches else [pattern])
 
 
@@ -35,11 +35,11 @@ def test_wrappers_are_not_in_names():
 
 def parsed(text):
     usual, rules = names.parse(text, lambda codec: None if codec == "plain" else capi.Codec(int(codec[3:])))
-    return usual, [(one.pattern, one.codec and one.codec.bits) for one in rules.rules]
+    return usual, [(one.pattern, one.codec and one.codec.kind) for one in rules.rules]
 
 
 def test_text(monkeypatch):
-    monkeypatch.setattr(capi.Codec, "__str__", lambda self: "int%d" % self.bits)
+    monkeypatch.setattr(capi.Codec, "__str__", lambda self: "int%d" % self.kind)
     assert parsed("int4") == ("int4", [])
     assert parsed("int4 ; *.a = int8;b=plain;") == ("int4", [("*.a", 8), ("b", None)])
     assert parsed(";b=plain") == ("", [("b", None)])
@@ -55,9 +55,9 @@ def test_text(monkeypatch):
 
 
 def test_the_last_that_matches_holds():
-    rules = names.Rules(tuple(names.Rule(pattern, capi.Codec(bits=bits), "") for pattern, bits in
+    rules = names.Rules(tuple(names.Rule(pattern, capi.Codec(kind=kind), "") for pattern, kind in
                               (("*", 8), ("*.up", 4), ("0.*", 2))))
-    assert [rules.codec(name, None).bits for name in ("1.down.weight", "1.up.weight", "0.up.weight")] == [
+    assert [rules.codec(name, None).kind for name in ("1.down.weight", "1.up.weight", "0.up.weight")] == [
         8, 4, 2]
 
 

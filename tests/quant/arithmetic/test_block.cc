@@ -27,12 +27,12 @@ std::vector<float> magnitudes()
 TEST(QuantBlock, ScaleIsNormalAndDoesNotClip)
 {
     for (float amax : magnitudes()) {
-        for (int bits : {8, 4, 2}) {
-            const int qmax = tw_block_qmax(bits), reach = tw_block_reach(bits);
+        for (tw_quant_kind_t kind : {TW_QUANT_INT8, TW_QUANT_INT4, TW_QUANT_INT2}) {
+            const int qmax = tw_block_qmax(kind), reach = tw_block_reach(kind);
             for (tw_quant_scale_t type : {TW_QUANT_SCALE_BF16, TW_QUANT_SCALE_FP32}) {
                 const float scale = tw_block_scale(amax, reach, type);
                 ASSERT_GE(scale, 0x1p-125f);
-                if (bits == 2) {
+                if (kind == TW_QUANT_INT2) {
                     ASSERT_LE(scale, 0x1p127f);
                 } else {
                     ASSERT_LT(scale, 0x1p126f);
@@ -104,20 +104,20 @@ TEST(QuantBlock, DequantizeStaysFinite)
     EXPECT_TRUE(std::isinf(127 * scale)) << "else this tests nothing";
     EXPECT_EQ(tw_block_dequantize(127, scale), tw_float_of_bits(TW_FLOAT_MAX_BITS));
     EXPECT_EQ(tw_block_dequantize(-127, scale), -tw_float_of_bits(TW_FLOAT_MAX_BITS));
-    EXPECT_TRUE(tw_block_may_overflow(scale, 8, 0, TW_TYPE_FP32));
+    EXPECT_TRUE(tw_block_may_overflow(scale, TW_QUANT_INT8, 0, TW_TYPE_FP32));
 }
 
 /* A block that is said not to overflow does not, whatever its codes. */
 TEST(QuantBlock, MayOverflowMissesNothing)
 {
     for (float scale : magnitudes()) {
-        for (int bits : {8, 4}) {
-            const double lowest = double(1 << (bits - 1)) * double(scale);
+        for (tw_quant_kind_t kind : {TW_QUANT_INT8, TW_QUANT_INT4}) {
+            const double lowest = double(tw_block_qmax_foreign(kind)) * double(scale);
             for (tw_type_t type : {TW_TYPE_FP32, TW_TYPE_BF16, TW_TYPE_FP16}) {
-                if (!tw_block_may_overflow(scale, bits, 0, type)) {
+                if (!tw_block_may_overflow(scale, kind, 0, type)) {
                     ASSERT_LE(lowest, double(tw_float_type_max(type)));
                 }
-                if (!tw_block_may_overflow(scale, bits, 1, type)) {
+                if (!tw_block_may_overflow(scale, kind, 1, type)) {
                     ASSERT_LE(lowest * std::sqrt(32.0), double(tw_float_type_max(type)));
                 }
             }

@@ -12,10 +12,10 @@ namespace
 std::vector<tw_quant_codec_t> codecs()
 {
     std::vector<tw_quant_codec_t> all;
-    for (int bits : {8, 4, 2}) {
+    for (tw_quant_kind_t kind : {TW_CODE_KINDS}) {
         for (int block : {32, 64, 96, 128, 160, 2048, 4064, 4096}) {
             for (tw_quant_scale_t scale : {TW_QUANT_SCALE_BF16, TW_QUANT_SCALE_FP32}) {
-                all.push_back({bits, block, scale, TW_QUANT_ROUND_NEAREST, 0, 0});
+                all.push_back({kind, block, scale, TW_QUANT_ROUND_NEAREST, 0});
             }
         }
     }
@@ -31,7 +31,7 @@ size_t count_bytes(const tw_quant_codec_t &codec, size_t n_elems)
             bytes += codec.scale == TW_QUANT_SCALE_BF16 ? 16 : 32;
         }
         const size_t n = n_elems - at < block ? n_elems - at : block;
-        bytes += (n * size_t(codec.bits) + 7) / 8;
+        bytes += (n * size_t(tw_quant_row_get(codec.kind)->bits) + 7) / 8;
     }
     return (bytes + 15) / 16 * 16;
 }
@@ -47,7 +47,7 @@ TEST(QuantLayout, EncodedBytesOfEverySize)
 
 TEST(QuantLayout, EncodedBytesBeyond32Bits)
 {
-    const tw_quant_codec_t codec = {4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0, 0};
+    const tw_quant_codec_t codec = {TW_QUANT_INT4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
     const size_t n = size_t{5} << 32;
     EXPECT_EQ(tw_quant_encoded_bytes(&codec, n), n / 2 + n / 128 * 2);
     EXPECT_EQ(tw_layout_codes_offset(&codec, n / 128), n / 2 + n / 128 * 2 + 16);
@@ -55,7 +55,7 @@ TEST(QuantLayout, EncodedBytesBeyond32Bits)
 
 TEST(QuantLayout, OverheadOfInt4InBlocksOf128)
 {
-    const tw_quant_codec_t codec = {4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0, 0};
+    const tw_quant_codec_t codec = {TW_QUANT_INT4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
     const double n = 1 << 20;
     EXPECT_DOUBLE_EQ(double(tw_quant_encoded_bytes(&codec, 1 << 20)) / (n / 2), 1 + 2.0 / 64);
 }
@@ -89,7 +89,7 @@ TEST(QuantLayout, BlocksTileTheSegment)
                 for (size_t i = 0; i < tw_layout_scale_bytes(codec.scale); i++) {
                     used.at(tw_layout_scale_offset(&codec, b) + i)++;
                 }
-                for (size_t i = 0; i < tw_layout_code_bytes(codec.bits, in_block); i++) {
+                for (size_t i = 0; i < tw_layout_code_bytes(TW_CODE_BITS(codec.kind), in_block); i++) {
                     used.at(tw_layout_codes_offset(&codec, b) + i)++;
                 }
             }

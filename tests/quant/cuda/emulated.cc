@@ -61,7 +61,7 @@ tw_status_t run(const tw_cuda_job_t *job, uint32_t grid)
     case TW_CUDA_DECODE_APPLY:
         return tw_kernel_select<Runner, tw_kernel_decode_apply>(job, grid);
     case TW_CUDA_REDUCE_DECODE:
-        return tw_kernel_select<Runner, tw_kernel_reduce_decode, true>(job, grid);
+        return tw_kernel_select<Runner, tw_kernel_reduce_decode, tw_kernel_sums>(job, grid);
     }
     return TW_ERR_INTERNAL;
 }

@@ -45,8 +45,8 @@ TEST(QuantCudaStrip, MagnitudesOrderAsBits)
 /* Every mantissa, at exponents all over the range and around the smallest scale. */
 TEST(QuantCudaStrip, ScaleIsTheReferences)
 {
-    for (int bits : {8, 4, 2}) {
-        const float reach = float(tw_block_reach(bits)), reach_inv = 1.0f / reach;
+    for (tw_quant_kind_t kind : {TW_CODE_KINDS}) {
+        const float reach = float(tw_block_reach(kind)), reach_inv = 1.0f / reach;
         for (uint32_t exponent : {0u, 1u, 2u, 4u, 5u, 6u, 9u, 10u, 11u, 127u, 200u, 254u}) {
             for (uint32_t mantissa = 0; mantissa < 1u << 23; mantissa += 1 + exponent % 3) {
                 const float amax = tw_float_of_bits(exponent << 23 | mantissa);
@@ -62,39 +62,44 @@ TEST(QuantCudaStrip, ScaleIsTheReferences)
     }
 }
 
-template <int BITS>
+template <tw_quant_kind_t KIND>
 void check_codes()
 {
-    std::mt19937 random(BITS);
+    std::mt19937 random(KIND);
     for (int turn = 0; turn < 20000; turn++) {
-        uint32_t q[n], codes[TW_STRIP_CODE_WORDS(BITS)];
-        uint8_t expected[2 * BITS] = {};
+        uint32_t q[n], codes[TW_STRIP_CODE_WORDS(KIND)];
+        uint8_t expected[2 * TW_CODE_BITS(KIND)] = {};
         float unpacked[n];
         for (int i = 0; i < n; i++) {
             q[i] = uint32_t(random());
-            tw_layout_code_put(expected, BITS, size_t(i), int(q[i]));
+            tw_layout_code_put(expected, TW_CODE_BITS(KIND), size_t(i), int(q[i]));
         }
-        tw_strip_pack<BITS>(q, codes);
+        tw_strip_pack<KIND>(q, codes);
         ASSERT_EQ(memcmp(codes, expected, sizeof(expected)), 0);
-        tw_strip_unpack<BITS>(codes, unpacked);
+        tw_strip_unpack<KIND>(codes, unpacked);
         for (int i = 0; i < n; i++) {
-            ASSERT_EQ(unpacked[i], float(tw_layout_code_get(expected, BITS, size_t(i))));
+            const int code = tw_layout_code_get(expected, TW_CODE_BITS(KIND), size_t(i));
+            ASSERT_EQ(unpacked[i], tw_block_code_value(KIND, code));
         }
     }
 }
 
-TEST(QuantCudaStrip, Codes)
+template <tw_quant_kind_t... KINDS>
+void check_codes_of_all()
 {
-    check_codes<8>();
-    check_codes<4>();
-    check_codes<2>();
+    (check_codes<KINDS>(), ...);
 }
 
-template <int BITS>
+TEST(QuantCudaStrip, Codes)
+{
+    check_codes_of_all<TW_CODE_KINDS>();
+}
+
+template <tw_quant_kind_t KIND>
 void check_rounding()
 {
-    const int qmax = tw_block_qmax(BITS);
-    std::mt19937 random(BITS);
+    const int qmax = tw_block_qmax(KIND);
+    std::mt19937 random(KIND);
     for (int turn = 0; turn < 100000; turn++) {
         float x[n], amax = 0;
         uint32_t words[n], nearest[n], stochastic[n];
@@ -106,25 +111,32 @@ void check_rounding()
             words[i] = uint32_t(random());
             amax = std::fmax(amax, std::fabs(x[i]));
         }
-        const float scale = tw_block_scale(amax, tw_block_reach(BITS), tw_quant_scale_t(turn & 1)),
+        const float scale = tw_block_scale(amax, tw_block_reach(KIND), tw_quant_scale_t(turn & 1)),
                     inverse = tw_block_inverse(scale);
         ASSERT_TRUE(same(inverse, tw_strip_inverse(scale)));
-        tw_strip_quantize_nearest<BITS>(x, inverse, nearest);
-        tw_strip_quantize_stochastic<BITS>(x, inverse, words, stochastic);
+        tw_strip_quantize_nearest<KIND>(x, inverse, nearest);
+        tw_strip_quantize_stochastic<KIND>(x, inverse, words, stochastic);
         for (int i = 0; i < n; i++) {
             const float v = tw_float_mul(x[i], inverse);
-            ASSERT_EQ(int8_t(nearest[i]), tw_block_round_nearest(v, qmax)) << v;
-            ASSERT_EQ(int8_t(stochastic[i]), tw_block_round_stochastic(v, tw_block_uniform(words[i]), qmax))
-                << v;
+            ASSERT_EQ(int8_t(nearest[i]), tw_block_code_nearest(KIND, v)) << v;
+            if (tw_quant_row_get(KIND)->has & TW_QUANT_HAS_STOCHASTIC) {
+                ASSERT_EQ(int8_t(stochastic[i]),
+                          tw_block_round_stochastic(v, tw_block_uniform(words[i]), qmax))
+                    << v;
+            }
         }
     }
 }
 
+template <tw_quant_kind_t... KINDS>
+void check_rounding_of_all()
+{
+    (check_rounding<KINDS>(), ...);
+}
+
 TEST(QuantCudaStrip, Rounding)
 {
-    check_rounding<8>();
-    check_rounding<4>();
-    check_rounding<2>();
+    check_rounding_of_all<TW_CODE_KINDS>();
 }
 
 TEST(QuantCudaStrip, RandomWords)
@@ -139,12 +151,12 @@ TEST(QuantCudaStrip, RandomWords)
 }
 
 /* Any code with any scale, decoded and added up. */
-template <int BITS>
+template <tw_quant_kind_t KIND>
 void check_decoding()
 {
-    std::mt19937 random(BITS);
+    std::mt19937 random(KIND);
     for (int turn = 0; turn < 100000; turn++) {
-        uint32_t codes[TW_STRIP_CODE_WORDS(BITS)], scale_bits = uint32_t(random());
+        uint32_t codes[TW_STRIP_CODE_WORDS(KIND)], scale_bits = uint32_t(random());
         for (uint32_t &word : codes) {
             word = uint32_t(random());
         }
@@ -155,15 +167,15 @@ void check_decoding()
             before[i] = sum[i] = any[i] =
                 std::normal_distribution<float>()(random) * (turn & 2 ? scale : 1.0f);
         }
-        tw_strip_dequantize<BITS>(codes, scale, tw_block_may_overflow(scale, BITS, 0, TW_TYPE_FP32), x);
-        tw_strip_accumulate_any<BITS>(codes, scale, any);
+        tw_strip_dequantize<KIND>(codes, scale, tw_block_may_overflow(scale, KIND, 0, TW_TYPE_FP32), x);
+        tw_strip_accumulate_any<KIND>(codes, scale, any);
         if (tw_strip_scale_is_small(scale)) {
-            tw_strip_accumulate<BITS>(codes, scale, bf16, sum);
+            tw_strip_accumulate<KIND>(codes, scale, bf16, sum);
         }
         for (int i = 0; i < n; i++) {
-            const int code = tw_layout_code_get(reinterpret_cast<uint8_t *>(codes), BITS, size_t(i));
+            const int code = tw_layout_code_get(reinterpret_cast<uint8_t *>(codes), TW_CODE_BITS(KIND), size_t(i));
             const float expected = tw_block_scale_is_nonfinite(scale) ? tw_float_of_bits(TW_FLOAT_NAN_BITS)
-                                                                      : tw_block_dequantize(code, scale);
+                                                                      : tw_block_dequantize(tw_block_code_value(KIND, code), scale);
             ASSERT_TRUE(same(x[i], expected)) << scale << " * " << code;
             const float total = tw_float_add(before[i], expected);
             ASSERT_TRUE(same(any[i], total) || (std::isnan(any[i]) && std::isnan(total)));
@@ -174,10 +186,15 @@ void check_decoding()
     }
 }
 
+template <tw_quant_kind_t... KINDS>
+void check_decoding_of_all()
+{
+    (check_decoding<KINDS>(), ...);
+}
+
 TEST(QuantCudaStrip, Decoding)
 {
-    check_decoding<8>();
-    check_decoding<4>();
+    check_decoding_of_all<TW_CODE_KINDS_OF_SUMS>();
 }
 
 /* Two strips, as two lanes hold them. */

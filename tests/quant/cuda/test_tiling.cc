@@ -8,9 +8,9 @@
 namespace
 {
 
-tw_quant_codec_t codec_of(int bits, int block, tw_quant_scale_t scale)
+tw_quant_codec_t codec_of(tw_quant_kind_t kind, int block, tw_quant_scale_t scale)
 {
-    return {bits, block, scale, TW_QUANT_ROUND_NEAREST, 0, 0};
+    return {kind, block, scale, TW_QUANT_ROUND_NEAREST, 0};
 }
 
 /* Calls body for every block size, width and type of scale. */
@@ -18,9 +18,9 @@ template <class BODY>
 void for_all_codecs(int step, BODY body)
 {
     for (int block = TW_QUANT_BLOCK_MIN; block <= TW_QUANT_BLOCK_MAX; block += step) {
-        for (int bits : {8, 4, 2}) {
+        for (tw_quant_kind_t kind : {TW_CODE_KINDS}) {
             for (tw_quant_scale_t scale : {TW_QUANT_SCALE_BF16, TW_QUANT_SCALE_FP32}) {
-                body(codec_of(bits, block, scale));
+                body(codec_of(kind, block, scale));
             }
         }
     }
@@ -43,7 +43,7 @@ TEST(QuantCudaPlan, PlacesAgreeWithTheWireFormat)
                 ASSERT_EQ(place.strip, p % c.block_strips);
                 ASSERT_EQ(origin.frame_offset + place.scale_offset, tw_layout_scale_offset(&codec, block));
                 ASSERT_EQ(origin.frame_offset + place.codes_offset,
-                          tw_layout_codes_offset(&codec, block) + tw_layout_code_bytes(codec.bits, in_block));
+                          tw_layout_codes_offset(&codec, block) + tw_layout_code_bytes(TW_CODE_BITS(codec.kind), in_block));
             }
         }
     });
@@ -95,7 +95,7 @@ TEST(QuantCudaPlan, TilingsHoldWholeBlocks)
 
 TEST(QuantCudaPlan, LittleWorkMakesSmallTiles)
 {
-    const tw_quant_codec_t codec = codec_of(4, 128, TW_QUANT_SCALE_BF16);
+    const tw_quant_codec_t codec = codec_of(TW_QUANT_INT4, 128, TW_QUANT_SCALE_BF16);
     const tw_cuda_codec_t c = tw_cuda_codec_of(&codec);
     EXPECT_EQ(tw_cuda_tiling_choose(&c, 2, uint64_t{1} << 30, 1000).tile_elems, TW_CUDA_TILE_ELEMS_MAX);
     EXPECT_LT(tw_cuda_tiling_choose(&c, 2, 1 << 16, 1000).tile_elems, TW_CUDA_TILE_ELEMS_MAX);
@@ -171,7 +171,7 @@ void expect_each_byte_once(const tw_quant_codec_t &codec, size_t n)
     for (const tw_cuda_tiling_t &t : tilings_of(c, n)) {
         const std::vector<uint8_t> writers = writers_of(codec, t, n);
         for (size_t i = 0; i < writers.size(); i++) {
-            ASSERT_EQ(writers[i], 1) << "byte " << i << " of " << n << " elements, " << codec.bits
+            ASSERT_EQ(writers[i], 1) << "byte " << i << " of " << n << " elements, " << c.bits
                                      << " bits, block " << codec.block << ", " << t.threads << " x "
                                      << t.rows;
         }
@@ -181,10 +181,10 @@ void expect_each_byte_once(const tw_quant_codec_t &codec, size_t n)
 TEST(QuantCudaPlan, EachEncodedByteIsWrittenOnce)
 {
     for (int block : {32, 96, 128, 2048}) {
-        for (int bits : {8, 4, 2}) {
+        for (tw_quant_kind_t kind : {TW_CODE_KINDS}) {
             for (size_t n = 0; n <= 4200; n += n < 300 ? 1 : 97) {
                 ASSERT_NO_FATAL_FAILURE(
-                    expect_each_byte_once(codec_of(bits, block, tw_quant_scale_t(n & 1)), n));
+                    expect_each_byte_once(codec_of(kind, block, tw_quant_scale_t(n & 1)), n));
             }
         }
     }
@@ -223,7 +223,7 @@ TEST(QuantCudaPlan, EachElementBelongsToOneStrip)
 
 TEST(QuantCudaPlan, MoreElementsThan32BitsCount)
 {
-    const tw_quant_codec_t codec = codec_of(8, 2048, TW_QUANT_SCALE_BF16);
+    const tw_quant_codec_t codec = codec_of(TW_QUANT_INT8, 2048, TW_QUANT_SCALE_BF16);
     const tw_cuda_codec_t c = tw_cuda_codec_of(&codec);
     const uint64_t n = (uint64_t{1} << 36) + 5;
     const tw_cuda_tiling_t t = tw_cuda_tiling_choose(&c, 2, n, 1000);

@@ -199,7 +199,7 @@ TEST_P(QuantRef, LargestValuesSaturate)
             for (size_t i = 0; i < 40; i++) {
                 EXPECT_LE(std::fabs(decoded[i]), top) << text;
                 EXPECT_GE(std::fabs(decoded[i]),
-                          top * (1 - 0.5f / float(tw_block_qmax(tw_quant_codec_get(quant)->bits)) - 0x1p-7f))
+                          top * (1 - 0.5f / float(tw_block_qmax(tw_quant_codec_get(quant)->kind)) - 0x1p-7f))
                     << text;
                 EXPECT_EQ(std::signbit(decoded[i]), i % 2 == 0);
             }
@@ -239,8 +239,8 @@ TEST_P(QuantRef, PlusMaxAndMinusMaxAreRepresentedAlike)
             continue;
         }
         tw::Codec quant(codec, GetParam());
-        const int qmax = tw_block_qmax(codec.bits);
-        const float top = float(tw_block_reach(codec.bits)); /* of which 2 bits keep half */
+        const int qmax = tw_block_qmax(codec.kind);
+        const float top = float(tw_block_reach(codec.kind)); /* of which 2 bits keep half */
         const std::vector<float> x = {top, -top, 1.0f}, expected = {float(qmax), -float(qmax), 1.0f};
         const std::vector<float> decoded =
             tw::decode_fp32(quant, tw::encode(quant, TW_TYPE_FP32, tw::bytes_of(x)), 3);

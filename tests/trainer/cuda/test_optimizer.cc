@@ -137,7 +137,7 @@ TEST_F(CudaOptimizer, AdamWBesideQuants)
 {
     const size_t n = 1000;
     tw_quant_params_t params = {};
-    params.codec.bits = 8;
+    params.codec.kind = TW_QUANT_INT8;
     params.codec.block = 2048;
     params.mem = TW_MEM_HOST;
     tw_quant_args_t args = {};
