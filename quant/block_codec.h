@@ -43,6 +43,11 @@
  *    lognormal scales, with Hadamard   0.68 / 0.43 / 0.36 / 0.33
  *    an outlier among zeros, at worst  0    / 0.50 / 0.20 / 1.64
  *
+ *  fp8: codes are e4m3 (a sign, 4 bits of exponent, 3 of mantissa, no infinities), one byte an element, in steps
+ *  of e4m3's smallest number, 2^-9: reach = qmax = 448 * 512. Rounded to nearest even, saturated at 448; there is
+ *  no stochastic rounding. A 0x7f or 0xff of a foreign encoder decodes as 480. Small numbers beside large ones
+ *  keep 4 significant bits where int8 has steps, down to 2^-14.8 of the largest.
+ *
  *  Error bound, nearest-even, without Hadamard: |x - decode(x)| <= tw_quant_error_bound(codec, amax) per
  *  element, before rounding into the destination type; stochastic: twice that.
  *

@@ -15,13 +15,15 @@ typedef enum tw_quant_kind {
     TW_QUANT_INT8,
     TW_QUANT_INT4,
     TW_QUANT_INT2,
+    TW_QUANT_FP8,
     TW_QUANT_LOSSLESS, /**< lossless_codec.h */
     TW_QUANT_DELTA,    /**< delta_codec.h */
     TW_QUANT_KINDS
 } tw_quant_kind_t;
 
 /** X(kind, name) for all codecs of TW_QUANT_BLOCKS. */
-#define TW_QUANT_BLOCK_CODECS(X) X(TW_QUANT_INT8, int8) X(TW_QUANT_INT4, int4) X(TW_QUANT_INT2, int2)
+#define TW_QUANT_BLOCK_CODECS(X) \
+    X(TW_QUANT_INT8, int8) X(TW_QUANT_INT4, int4) X(TW_QUANT_INT2, int2) X(TW_QUANT_FP8, fp8)
 
 typedef enum tw_quant_scale { TW_QUANT_SCALE_BF16 = 0, TW_QUANT_SCALE_FP32 = 1 } tw_quant_scale_t;
 typedef enum tw_quant_round { TW_QUANT_ROUND_NEAREST = 0, TW_QUANT_ROUND_STOCHASTIC = 1 } tw_quant_round_t;

@@ -20,16 +20,16 @@
 /* Magnitudes are compared as integers: the order of abs_bits is that of |x|, with NaN above infinity, so that
  * one maximum finds both the amax and any non-finite element. */
 
-/** The largest code that an encoder writes, in steps of the scale. */
+/** The largest code that an encoder writes, in steps of the scale: fp8's are of e4m3's smallest number. */
 TW_HD static inline int tw_block_qmax(tw_quant_kind_t kind)
 {
-    return (1 << (TW_CODE_BITS(kind) - 1)) - 1;
+    return kind == TW_QUANT_FP8 ? 448 * 512 : (1 << (TW_CODE_BITS(kind) - 1)) - 1;
 }
 
 /** The largest magnitude of a code that a foreign encoder may have written. */
 TW_HD static inline int tw_block_qmax_foreign(tw_quant_kind_t kind)
 {
-    return 1 << (TW_CODE_BITS(kind) - 1);
+    return kind == TW_QUANT_FP8 ? 480 * 512 : 1 << (TW_CODE_BITS(kind) - 1);
 }
 
 /** The largest magnitude in steps of the scale: qmax, but 2 for 2 bits, where it clips to one step. */
@@ -38,10 +38,11 @@ TW_HD static inline int tw_block_reach(tw_quant_kind_t kind)
     return kind == TW_QUANT_INT2 ? 2 : tw_block_qmax(kind);
 }
 
-/** How far from a value its code may be, in steps of the scale: half a step, or with 2 bits what clips. */
+/** How far from a value its code may be, in steps of the scale: half a step, or with 2 bits what clips; with
+ *  fp8 half of what is between 416 and 448. */
 TW_HD static inline double tw_block_error_steps(tw_quant_kind_t kind)
 {
-    return kind == TW_QUANT_INT2 ? 1 : 0.5;
+    return kind == TW_QUANT_INT2 ? 1 : kind == TW_QUANT_FP8 ? 16 * 512 : 0.5;
 }
 
 /** Does a block with this largest magnitude get the NaN scale? */
@@ -100,10 +101,25 @@ TW_HD static inline int tw_block_round_nearest(float v, int qmax)
     return tw_block_clamp_code((int)rounded, qmax);
 }
 
+/** Bits of 8: from there on an e4m3 has an exponent, which is 1 there. */
+#define TW_BLOCK_FP8_NORMAL 0x41000000u
+/** What makes the upper 12 bits of such an fp32 an e4m3. */
+#define TW_BLOCK_FP8_BIAS 1032
+
+/** The e4m3 of |v|, which is in steps of its smallest number; saturated. Negative ones are 128 less. */
+TW_HD static inline int tw_block_fp8_nearest(float v)
+{
+    uint32_t bits = tw_float_abs_bits(v), up = bits + 0x7ffffu + (bits >> 20 & 1u);
+    int code = bits < TW_BLOCK_FP8_NORMAL ? tw_block_round_nearest(tw_float_of_bits(bits), 8)
+                                          : (int)(up >> 20) - TW_BLOCK_FP8_BIAS;
+    code = code > 0x7e ? 0x7e : code;
+    return v < 0.0f ? code - 128 : code;
+}
+
 /** The code of v = y * inverse, rounded to nearest even. */
 TW_HD static inline int tw_block_code_nearest(tw_quant_kind_t kind, float v)
 {
-    return tw_block_round_nearest(v, tw_block_qmax(kind));
+    return kind == TW_QUANT_FP8 ? tw_block_fp8_nearest(v) : tw_block_round_nearest(v, tw_block_qmax(kind));
 }
 
 /** The uniform number in [0, 1) of a random word. */
@@ -121,11 +137,19 @@ TW_HD static inline int tw_block_round_stochastic(float v, float uniform, int qm
     return tw_block_clamp_code(whole + (uniform < tw_float_sub(v, (float)whole) ? 1 : 0), qmax);
 }
 
+/** What an e4m3 stands for, in steps of its smallest number. */
+TW_HD static inline float tw_block_fp8_value(int code)
+{
+    uint32_t magnitude = (uint32_t)code & 0x7fu;
+    float value =
+        magnitude < 8 ? (float)magnitude : tw_float_of_bits((magnitude + TW_BLOCK_FP8_BIAS) << 20);
+    return code < 0 ? -value : value;
+}
+
 /** What a code stands for, in steps of the scale. */
 TW_HD static inline float tw_block_code_value(tw_quant_kind_t kind, int code)
 {
-    (void)kind;
-    return (float)code;
+    return kind == TW_QUANT_FP8 ? tw_block_fp8_value(code) : (float)code;
 }
 
 /** The decoded value of q steps, still rotated; clamped because a rounded-up scale may carry the largest fp32

@@ -41,15 +41,16 @@ TW_HD static inline float tw_layout_scale_get(const uint8_t *at, tw_quant_scale_
 /** Bits of a code; a constant of a constant kind. */
 #define TW_CODE_BITS(kind) ((kind) == TW_QUANT_INT4 ? 4 : (kind) == TW_QUANT_INT2 ? 2 : 8)
 /** The kinds that have codes, and of them those that sum. */
-#define TW_CODE_KINDS TW_QUANT_INT8, TW_QUANT_INT4, TW_QUANT_INT2
-#define TW_CODE_KINDS_OF_SUMS TW_QUANT_INT8, TW_QUANT_INT4
+#define TW_CODE_KINDS TW_QUANT_INT8, TW_QUANT_INT4, TW_QUANT_INT2, TW_QUANT_FP8
+#define TW_CODE_KINDS_OF_SUMS TW_QUANT_INT8, TW_QUANT_INT4, TW_QUANT_FP8
 /** FUNCTION(kind, ...) with a constant kind: where FUNCTION is always inlined, it is compiled for each. */
 #define TW_CODE_FOR(kind, FUNCTION, ...)                                        \
     ((kind) == TW_QUANT_INT2 ? FUNCTION(TW_QUANT_INT2, __VA_ARGS__)             \
                              : TW_CODE_FOR_SUMS(kind, FUNCTION, __VA_ARGS__))
-#define TW_CODE_FOR_SUMS(kind, FUNCTION, ...)                       \
-    ((kind) == TW_QUANT_INT8 ? FUNCTION(TW_QUANT_INT8, __VA_ARGS__) \
-                             : FUNCTION(TW_QUANT_INT4, __VA_ARGS__))
+#define TW_CODE_FOR_SUMS(kind, FUNCTION, ...)                         \
+    ((kind) == TW_QUANT_INT8   ? FUNCTION(TW_QUANT_INT8, __VA_ARGS__) \
+     : (kind) == TW_QUANT_INT4 ? FUNCTION(TW_QUANT_INT4, __VA_ARGS__) \
+                               : FUNCTION(TW_QUANT_FP8, __VA_ARGS__))
 
 /** Bytes of n codes. */
 TW_HD static inline size_t tw_layout_code_bytes(int bits, size_t n)

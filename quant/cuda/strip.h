@@ -108,10 +108,10 @@ TW_HD static inline float tw_strip_inverse(float scale)
     return scale == 0.0f ? 0.0f : inverse;
 }
 
-/** Positive and below 2^119: no code times it overflows. */
+/** Positive and below 2^109: no code times it overflows. */
 TW_HD static inline bool tw_strip_scale_is_small(float scale)
 {
-    return tw_float_bits(scale) < 0x7b000000u;
+    return tw_float_bits(scale) < 0x76000000u;
 }
 
 /* ---- codes --------------------------------------------------------------------------------------------- */
@@ -127,7 +127,10 @@ TW_HD static inline void tw_strip_unpack(const uint32_t (&codes)[TW_STRIP_CODE_W
     const float bias = 8388608.0f + (float)(1 << (TW_CODE_BITS(KIND) - 1));
     for (int i = 0; i < TW_STRIP_ELEMS; i++) {
         uint32_t word, byte;
-        if (TW_CODE_BITS(KIND) == 8) {
+        if (KIND == TW_QUANT_FP8) {
+            q[i] = tw_block_fp8_value((int8_t)(codes[i / 4] >> (8 * (i % 4))));
+            continue;
+        } else if (TW_CODE_BITS(KIND) == 8) {
             word = codes[i / 4] ^ 0x80808080u;
             byte = i % 4;
         } else if (TW_CODE_BITS(KIND) == 4) {
@@ -179,7 +182,8 @@ TW_HD static inline void tw_strip_quantize_nearest(const float (&x)[TW_STRIP_ELE
         if (KIND == TW_QUANT_INT2) {
             v = v > 1.0f ? 1.0f : v < -1.0f ? -1.0f : v;
         }
-        q[i] = tw_float_bits(tw_float_add(v, 12582912.0f));
+        q[i] = KIND == TW_QUANT_FP8 ? (uint32_t)tw_block_fp8_nearest(v)
+                                    : tw_float_bits(tw_float_add(v, 12582912.0f));
     }
 }
 
@@ -247,7 +251,7 @@ TW_HD static inline void tw_strip_dequantize(const uint32_t (&codes)[TW_STRIP_CO
 }
 
 /** sum += decoded, for a scale that tw_strip_scale_is_small. With a bf16 scale (8 bits of mantissa) and a
- *  code of at most 8 bits the product is `exact`: then one fused operation does both. */
+ *  code of at most 8 bits of mantissa the product is `exact`: then one fused operation does both. */
 template <int KIND>
 TW_HD static inline void tw_strip_accumulate(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(KIND)], float scale,
                                              bool exact, float (&sum)[TW_STRIP_ELEMS])

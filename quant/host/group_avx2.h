@@ -134,6 +134,30 @@ INLINE void codes_store(int bits, uint8_t *codes, const __m256i q[4])
     _mm_storel_epi64((__m128i *)codes, _mm_packus_epi16(packed, packed));
 }
 
+/** As tw_block_fp8_nearest. No saturation: |v| is below 464 by the choice of the scale. */
+INLINE __m256i fp8_nearest(__m256 v)
+{
+    const __m256i normal = _mm256_set1_epi32((int)TW_BLOCK_FP8_NORMAL), half = _mm256_set1_epi32(0x7ffff);
+    __m256i bits = _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fffffff));
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 20), _mm256_set1_epi32(1));
+    __m256i up = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, half), odd), 20);
+    __m256i small = _mm256_cvtps_epi32(_mm256_castsi256_ps(bits));
+    __m256i code = _mm256_blendv_epi8(_mm256_sub_epi32(up, _mm256_set1_epi32(TW_BLOCK_FP8_BIAS)), small,
+                                      _mm256_cmpgt_epi32(normal, bits));
+    __m256 negative = _mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ);
+    return _mm256_sub_epi32(code, _mm256_and_si256(_mm256_castps_si256(negative), _mm256_set1_epi32(128)));
+}
+
+/** As tw_block_fp8_value. */
+INLINE __m256 fp8_value(__m256i code)
+{
+    __m256i magnitude = _mm256_and_si256(code, _mm256_set1_epi32(0x7f));
+    __m256i large = _mm256_slli_epi32(_mm256_add_epi32(magnitude, _mm256_set1_epi32(TW_BLOCK_FP8_BIAS)), 20);
+    __m256 value = _mm256_blendv_ps(_mm256_castsi256_ps(large), _mm256_cvtepi32_ps(magnitude),
+                                    _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(8), magnitude)));
+    return _mm256_or_ps(value, _mm256_and_ps(_mm256_castsi256_ps(code), _mm256_set1_ps(-0.0f)));
+}
+
 /** Round y * inverse to nearest even. No clamp but for 2 bits: |y * inverse| < qmax + 0.5 by the choice of
  *  the scale. */
 INLINE void group_quantize(tw_quant_kind_t kind, group_t g, float inverse, uint8_t *codes)
@@ -141,7 +165,8 @@ INLINE void group_quantize(tw_quant_kind_t kind, group_t g, float inverse, uint8
     __m256i q[4];
     UNROLL
     for (int r = 0; r < 4; r++) {
-        q[r] = _mm256_cvtps_epi32(_mm256_mul_ps(g.v[r], _mm256_set1_ps(inverse)));
+        __m256 v = _mm256_mul_ps(g.v[r], _mm256_set1_ps(inverse));
+        q[r] = kind == TW_QUANT_FP8 ? fp8_nearest(v) : _mm256_cvtps_epi32(v);
         if (kind == TW_QUANT_INT2) {
             q[r] = _mm256_min_epi32(_mm256_set1_epi32(1), _mm256_max_epi32(_mm256_set1_epi32(-1), q[r]));
         }
@@ -191,7 +216,7 @@ INLINE group_t group_dequantize(tw_quant_kind_t kind, const uint8_t *codes, deco
     UNROLL
     for (int r = 0; r < 4; r++) {
         __m256i q;
-        if (kind == TW_QUANT_INT8) {
+        if (TW_CODE_BITS(kind) == 8) {
             q = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(codes + 8 * r)));
         } else if (kind == TW_QUANT_INT4) {
             int eight;
@@ -203,7 +228,8 @@ INLINE group_t group_dequantize(tw_quant_kind_t kind, const uint8_t *codes, deco
             q = _mm256_sllv_epi32(_mm256_set1_epi32(sixteen), r % 2 ? high : low);
             q = _mm256_srai_epi32(q, 30);
         }
-        g.v[r] = _mm256_mul_ps(_mm256_cvtepi32_ps(q), decoder.scale);
+        __m256 steps = kind == TW_QUANT_FP8 ? fp8_value(q) : _mm256_cvtepi32_ps(q);
+        g.v[r] = _mm256_mul_ps(steps, decoder.scale);
     }
     return g;
 }

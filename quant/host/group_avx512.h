@@ -109,6 +109,30 @@ INLINE void codes_store(int bits, uint8_t *codes, __m512i q0, __m512i q1)
     _mm_storel_epi64((__m128i *)codes, _mm_cvtepi16_epi8(_mm_maddubs_epi16(packed, _mm_set1_epi16(0x1001))));
 }
 
+/** As tw_block_fp8_nearest. No saturation: |v| is below 464 by the choice of the scale. */
+INLINE __m512i fp8_nearest(__m512 v)
+{
+    __m512i bits = _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(0x7fffffff));
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 20), _mm512_set1_epi32(1));
+    __m512i up =
+        _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7ffff)), odd), 20);
+    __m512i code = _mm512_sub_epi32(up, _mm512_set1_epi32(TW_BLOCK_FP8_BIAS));
+    __mmask16 small = _mm512_cmplt_epi32_mask(bits, _mm512_set1_epi32((int)TW_BLOCK_FP8_NORMAL));
+    __mmask16 negative = _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_LT_OQ);
+    code = _mm512_mask_cvtps_epi32(code, small, _mm512_castsi512_ps(bits));
+    return _mm512_mask_sub_epi32(code, negative, code, _mm512_set1_epi32(128));
+}
+
+/** As tw_block_fp8_value. */
+INLINE __m512 fp8_value(__m512i code)
+{
+    __m512i magnitude = _mm512_and_si512(code, _mm512_set1_epi32(0x7f));
+    __m512i large = _mm512_slli_epi32(_mm512_add_epi32(magnitude, _mm512_set1_epi32(TW_BLOCK_FP8_BIAS)), 20);
+    __mmask16 small = _mm512_cmplt_epi32_mask(magnitude, _mm512_set1_epi32(8));
+    __m512 value = _mm512_mask_cvtepi32_ps(_mm512_castsi512_ps(large), small, magnitude);
+    return _mm512_or_ps(value, _mm512_and_ps(_mm512_castsi512_ps(code), _mm512_set1_ps(-0.0f)));
+}
+
 /** Round y * inverse to nearest even. No clamp but for 2 bits: |y * inverse| < qmax + 0.5 by the choice of
  *  the scale. */
 INLINE void group_quantize(tw_quant_kind_t kind, group_t g, float inverse, uint8_t *codes)
@@ -117,7 +141,8 @@ INLINE void group_quantize(tw_quant_kind_t kind, group_t g, float inverse, uint8
     __m512i q[2];
     UNROLL
     for (int r = 0; r < 2; r++) {
-        q[r] = _mm512_cvtps_epi32(_mm512_mul_ps(g.v[r], _mm512_set1_ps(inverse)));
+        __m512 v = _mm512_mul_ps(g.v[r], _mm512_set1_ps(inverse));
+        q[r] = kind == TW_QUANT_FP8 ? fp8_nearest(v) : _mm512_cvtps_epi32(v);
         if (kind == TW_QUANT_INT2) {
             q[r] = _mm512_min_epi32(one, _mm512_max_epi32(minus, q[r]));
         }
@@ -165,11 +190,11 @@ INLINE decoder_t decoder_for(tw_quant_kind_t kind, float scale)
 INLINE group_t group_dequantize(tw_quant_kind_t kind, const uint8_t *codes, decoder_t decoder)
 {
     group_t g;
-    if (kind == TW_QUANT_INT8) {
+    if (TW_CODE_BITS(kind) == 8) {
         UNROLL
         for (int r = 0; r < 2; r++) {
             __m512i q = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(codes + 16 * r)));
-            g.v[r] = _mm512_mul_ps(_mm512_cvtepi32_ps(q), decoder.v);
+            g.v[r] = _mm512_mul_ps(kind == TW_QUANT_FP8 ? fp8_value(q) : _mm512_cvtepi32_ps(q), decoder.v);
         }
         return g;
     }

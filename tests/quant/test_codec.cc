@@ -99,6 +99,10 @@ TEST_F(QuantCodec, FormatIsParsedBack)
             for (int options = 0; options < 8; options++) {
                 const tw_quant_codec_t codec = {kind, block, tw_quant_scale_t(options & 1),
                                                 tw_quant_round_t(options >> 1 & 1), options >> 2};
+                const unsigned has = tw_quant_row_get(kind)->has;
+                if (codec.round == TW_QUANT_ROUND_STOCHASTIC && !(has & TW_QUANT_HAS_STOCHASTIC)) {
+                    continue;
+                }
                 const tw_quant_codec_t again = parse(format(codec).c_str());
                 ASSERT_TRUE(tw_quant_codec_equal(&codec, &again)) << format(codec);
             }

@@ -28,6 +28,8 @@ const Line lines[] = {
     {"int4:scale=fp32", 0},
     {"int2", 0},
     {"int2:hadamard,scale=fp32", 0},
+    {"fp8", 0},
+    {"fp8:block=64,hadamard,scale=fp32", 0},
     {"lossless", 0},
     {"delta", 0},
 };

@@ -78,6 +78,31 @@ TEST(QuantBlock, NearestIsNearestEven)
     EXPECT_EQ(tw_block_round_nearest(-7.6f, 7), -7);
 }
 
+/* Against all numbers that e4m3 has, in steps of the smallest. */
+TEST(QuantBlock, Fp8IsTheNearestOfAllE4m3)
+{
+    std::vector<double> values;
+    for (int code = 0; code < 0x80; code++) {
+        const int exponent = code >> 3, mantissa = code & 7;
+        const double value = exponent == 0 ? mantissa : std::ldexp(8 + mantissa, exponent - 1);
+        EXPECT_EQ(tw_block_fp8_value(code), float(value));
+        EXPECT_EQ(tw_block_fp8_value(code - 128), -float(value));
+        values.push_back(value);
+    }
+    for (int code = 0; code < 0x7e; code++) {
+        const float low = float(values[size_t(code)]), high = float(values[size_t(code) + 1]);
+        const float middle = (low + high) / 2;
+        EXPECT_EQ(tw_block_fp8_nearest(low), code);
+        EXPECT_EQ(tw_block_fp8_nearest(std::nextafterf(middle, 0.0f)), code);
+        EXPECT_EQ(tw_block_fp8_nearest(middle), code % 2 == 0 ? code : code + 1);
+        EXPECT_EQ(tw_block_fp8_nearest(std::nextafterf(middle, 1e9f)), code + 1);
+        EXPECT_EQ(tw_block_fp8_nearest(-std::nextafterf(middle, 1e9f)), code + 1 - 128);
+    }
+    EXPECT_EQ(tw_block_fp8_nearest(500 * 512.0f), 0x7e) << "saturated";
+    EXPECT_EQ(tw_block_fp8_nearest(-500 * 512.0f), 0x7e - 128);
+    EXPECT_EQ(tw_block_fp8_nearest(-0.0f), 0) << "zeros have no sign";
+}
+
 /* The fraction f is rounded up by the uniform numbers below it, exactly. */
 TEST(QuantBlock, StochasticRoundsUpWithTheFractionAsProbability)
 {
