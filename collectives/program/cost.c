@@ -3,8 +3,6 @@
 
 #include <math.h>
 
-#include "collectives/quantized/chunks.h"
-
 /** What a lossless message carries beside its elements, about: scales, classes, tables. Measured on gradients
  *  and weights, in messages of 2 to 64 KB. */
 #define LOSSLESS_HEAD_BYTES 160

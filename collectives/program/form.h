@@ -2,6 +2,7 @@
 #ifndef TW_COLLECTIVES_PROGRAM_FORM_H
 #define TW_COLLECTIVES_PROGRAM_FORM_H
 
+#include "collectives/collectives.h"
 #include "collectives/program/flow.h"
 
 TW_C_BEGIN
@@ -84,6 +85,16 @@ int tw_form_encodes_twice(const tw_flows_t *flows, const tw_topo_t *topo, tw_cod
  *  others, contributions of a node. */
 tw_form_t tw_form_of_inputs(const tw_flows_t *flows, const tw_topo_t *topo, tw_coding_t coding, int has_inner,
                             int is_last);
+
+/** The codec of a segment; NULL: it travels as it is. What may lose nothing can be a lossless message. */
+static inline const tw_quant_codec_t *tw_segment_codec(const tw_coll_args_t *args,
+                                                       const tw_coll_segment_t *segment)
+{
+    if (!args->codec || (segment->unquantized && tw_quant_loses(args->codec) != TW_QUANT_LOSES_NOTHING)) {
+        return NULL;
+    }
+    return segment->codec && !segment->unquantized ? segment->codec : args->codec;
+}
 
 TW_C_END
 

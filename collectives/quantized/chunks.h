@@ -47,16 +47,6 @@ typedef struct tw_grid {
     const tw_quant_codec_t *inner; /**< of the hop inside the node, borrowed; NULL: plain there */
 } tw_grid_t;
 
-/** The codec of a segment; NULL: it travels as it is. What may lose nothing can be a lossless message. */
-static inline const tw_quant_codec_t *tw_segment_codec(const tw_coll_args_t *args,
-                                                       const tw_coll_segment_t *segment)
-{
-    if (!args->codec || (segment->unquantized && tw_quant_loses(args->codec) != TW_QUANT_LOSES_NOTHING)) {
-        return NULL;
-    }
-    return segment->codec && !segment->unquantized ? segment->codec : args->codec;
-}
-
 /** 1: what has a codec has the lossless one, so going plain gives the same bits. */
 int tw_args_lose_nothing(const tw_coll_args_t *args);
 

@@ -1,5 +1,21 @@
-/* What the coders look up, made from the tables of classes. */
+/* What the coders look up, made from the tables of classes and of tails. */
 #include "quant/lossless/tails.h"
+
+/** Makes what is looked up in one context: of tails, or of a class and a phase. */
+typedef void (*prepare_fn_t)(tw_quant_lossless_t *codec, int of_tails, uint32_t context,
+                             const uint16_t freq[TW_ENTROPY_SYMBOLS]);
+
+static void prepare_encoder(tw_quant_lossless_t *codec, int of_tails, uint32_t context, const uint16_t *freq)
+{
+    uint64_t *entries = of_tails ? codec->model.encode_tails : codec->model.encode;
+    tw_entropy_encode_table(freq, &entries[context * TW_ENTROPY_SYMBOLS]);
+}
+
+static void prepare_decoder(tw_quant_lossless_t *codec, int of_tails, uint32_t context, const uint16_t *freq)
+{
+    uint32_t *entries = of_tails ? codec->model.decode_tails : codec->model.decode;
+    codec->backend->decode_table(freq, &entries[context * TW_ENTROPY_FREQ_SUM]);
+}
 
 /** 1: what is looked up for a class is not that of its table, which it now is said to be. */
 static int is_new(tw_lossless_made_t *made, uint32_t row_class, const tw_lossless_table_t *table)
@@ -10,44 +26,31 @@ static int is_new(tw_lossless_made_t *made, uint32_t row_class, const tw_lossles
     return !same;
 }
 
-void tw_lossless_model_encoder(tw_quant_lossless_t *codec)
+static void prepare(tw_quant_lossless_t *codec, tw_lossless_made_t *made, prepare_fn_t make)
 {
-    tw_lossless_model_t *model = &codec->model;
     uint16_t freq[TW_ENTROPY_SYMBOLS];
-    model->tail_first = TW_LOSSLESS_TAIL_CONTEXTS - codec->tails_are.n_tables;
+    codec->model.tail_first = TW_LOSSLESS_TAIL_CONTEXTS - codec->tails_are.n_tables;
     for (uint32_t t = 0; t < codec->tails_are.n_tables; t++) {
         tw_lossless_tail_freq(&codec->tails_are.tables[t], freq);
-        tw_entropy_encode_table(freq, &model->encode_tails[t * TW_ENTROPY_SYMBOLS]);
+        make(codec, 1, t, freq);
     }
     for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
-        if (!(codec->classes >> c & 1) || !is_new(&model->encoder, c, &codec->tables[c])) {
+        if (!(codec->classes >> c & 1) || !is_new(made, c, &codec->tables[c])) {
             continue;
         }
         for (uint32_t phase = 0; phase < TW_LOSSLESS_PHASES; phase++) {
-            uint32_t context = c * TW_LOSSLESS_PHASES + phase;
             tw_lossless_freq(&codec->tables[c], phase, freq);
-            tw_entropy_encode_table(freq, &model->encode[context * TW_ENTROPY_SYMBOLS]);
+            make(codec, 0, c * TW_LOSSLESS_PHASES + phase, freq);
         }
     }
 }
 
+void tw_lossless_model_encoder(tw_quant_lossless_t *codec)
+{
+    prepare(codec, &codec->model.encoder, prepare_encoder);
+}
+
 void tw_lossless_model_decoder(tw_quant_lossless_t *codec)
 {
-    tw_lossless_model_t *model = &codec->model;
-    uint16_t freq[TW_ENTROPY_SYMBOLS];
-    model->tail_first = TW_LOSSLESS_TAIL_CONTEXTS - codec->tails_are.n_tables;
-    for (uint32_t t = 0; t < codec->tails_are.n_tables; t++) {
-        tw_lossless_tail_freq(&codec->tails_are.tables[t], freq);
-        codec->backend->decode_table(freq, &model->decode_tails[t * TW_ENTROPY_FREQ_SUM]);
-    }
-    for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
-        if (!(codec->classes >> c & 1) || !is_new(&model->decoder, c, &codec->tables[c])) {
-            continue;
-        }
-        for (uint32_t phase = 0; phase < TW_LOSSLESS_PHASES; phase++) {
-            uint32_t context = c * TW_LOSSLESS_PHASES + phase;
-            tw_lossless_freq(&codec->tables[c], phase, freq);
-            codec->backend->decode_table(freq, &model->decode[context * TW_ENTROPY_FREQ_SUM]);
-        }
-    }
+    prepare(codec, &codec->model.decoder, prepare_decoder);
 }
