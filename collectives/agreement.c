@@ -87,7 +87,7 @@ static int before(const tw_topo_t *topo)
     return tw_topo_ring_behind(topo, topo->rank, topo->world - 1);
 }
 
-static tw_status_t compare(tw_sched_t *sched, const void *arg)
+static tw_status_t agreement_compare(tw_sched_t *sched, const void *arg)
 {
     const tw_coll_request_t *request = arg;
 
@@ -112,7 +112,7 @@ typedef struct pair_check {
     pair_sizes_t own, other; /* what is expected from the peer, and what it says */
 } pair_check_t;
 
-static pair_sizes_t sizes_of(const tw_coll_args_t *args, int peer, int receives)
+static pair_sizes_t agreement_sizes_of(const tw_coll_args_t *args, int peer, int receives)
 {
     pair_sizes_t sizes = {0};
 
@@ -153,8 +153,8 @@ static tw_status_t build_pairs(tw_coll_request_t *request)
         return TW_ERR_NO_MEMORY;
     }
     for (int peer = 0; peer < world; peer++) {
-        sent[peer] = sizes_of(&request->args, peer, 0);
-        pairs[peer] = (pair_check_t){.rank = rank, .peer = peer, .own = sizes_of(&request->args, peer, 1)};
+        sent[peer] = agreement_sizes_of(&request->args, peer, 0);
+        pairs[peer] = (pair_check_t){.rank = rank, .peer = peer, .own = agreement_sizes_of(&request->args, peer, 1)};
     }
     for (int step = 1; step < world; step++) {
         int to = (rank + step) % world, from = (rank - step + world) % world;
@@ -224,7 +224,7 @@ tw_status_t tw_check_begin_sched(tw_coll_request_t *request)
     tw_sched_send(sched, next, tw_sched_memory(sched, &request->signature, bytes));
     tw_task_t recv =
         tw_sched_recv(sched, before(topo), tw_sched_memory(sched, &request->neighbour_signature, bytes));
-    tw_sched_after(sched, tw_sched_compute(sched, compare, request), recv);
+    tw_sched_after(sched, tw_sched_compute(sched, agreement_compare, request), recv);
     return request->args.op == TW_COLL_ALLTOALL && !request->is_failed ? build_pairs(request) : TW_OK;
 }
 

@@ -37,7 +37,7 @@ static size_t sum_counts(const size_t *counts, int world)
     return sum;
 }
 
-static tw_status_t refuse(const tw_coll_t *coll, const tw_coll_args_t *args, const char *what)
+static tw_status_t arguments_refuse(const tw_coll_t *coll, const tw_coll_args_t *args, const char *what)
 {
     tw_error("rank %d: %s: %s", coll->topo.rank, tw_coll_op_name(args->op), what);
     return TW_ERR_INVALID;
@@ -49,16 +49,16 @@ static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args
     TW_TRY(tw_quant_codec_check(codec));
     const tw_quant_row_t *row = tw_quant_row_get(codec->kind);
     if (row->form == TW_QUANT_CHANGE || row->form == TW_QUANT_AS_IS) {
-        return refuse(coll, args, "a codec whose messages do not stand for themselves: NULL is plain");
+        return arguments_refuse(coll, args, "a codec whose messages do not stand for themselves: NULL is plain");
     }
     if (row->form == TW_QUANT_MESSAGE && coll->engine->fixes_lengths) {
-        (void)refuse(coll, args,
+        (void)arguments_refuse(coll, args,
                      "lossless messages have lengths of their own, and NCCL needs lengths beforehand: "
                      "make the communicator for a transport (TW_WIRE_TRANSPORT)");
         return TW_ERR_UNSUPPORTED;
     }
     if (!row->sums && is_reduction(args->op)) {
-        (void)refuse(coll, args, "its codec does not sum: it is for changes of weights");
+        (void)arguments_refuse(coll, args, "its codec does not sum: it is for changes of weights");
         return TW_ERR_UNSUPPORTED;
     }
     return TW_OK;
@@ -121,7 +121,7 @@ static tw_status_t check_args(const tw_coll_t *coll, const tw_coll_args_t *args)
     }
     const char *fault = find_fault(args, coll->topo.world);
     if (fault) {
-        return refuse(coll, args, fault);
+        return arguments_refuse(coll, args, fault);
     }
     TW_TRY(args->codec ? check_codec(coll, args, args->codec) : TW_OK);
     return args->inner_codec ? check_codec(coll, args, args->inner_codec) : TW_OK;

@@ -325,7 +325,7 @@ static const char *describe_preference(const pick_t *pick, const candidate_t *ch
     return "";
 }
 
-static void explain(tw_coll_t *coll, const pick_t *pick, const candidate_t *chosen, int is_declined)
+static void choose_explain(tw_coll_t *coll, const pick_t *pick, const candidate_t *chosen, int is_declined)
 {
     char bytes[32], chunk[32], text[128], doubt[96];
 
@@ -350,7 +350,7 @@ static void explain(tw_coll_t *coll, const pick_t *pick, const candidate_t *chos
 /* ---- choosing ------------------------------------------------------------------------------------------ */
 
 /** What encoding has to save. */
-static double least_sec(const pick_t *pick, double plain_sec)
+static double choose_least_sec(const pick_t *pick, double plain_sec)
 {
     const tw_coll_t *coll = pick->coll;
     const tw_coll_tier_t *tier = coll->topo.n_nodes > 1 ? &coll->model.inter : &coll->model.node;
@@ -364,28 +364,28 @@ static double least_sec(const pick_t *pick, double plain_sec)
 static int is_worth_encoding(const pick_t *pick)
 {
     const candidate_t *plain = pick->plain, *coded = pick->quantized;
-    int as_measured = plain->sec - coded->sec > least_sec(pick, plain->sec);
-    int as_quiet = plain->quiet_sec - coded->quiet_sec > least_sec(pick, plain->quiet_sec);
-    int as_typical = plain->typical_sec - coded->typical_sec > least_sec(pick, plain->typical_sec);
+    int as_measured = plain->sec - coded->sec > choose_least_sec(pick, plain->sec);
+    int as_quiet = plain->quiet_sec - coded->quiet_sec > choose_least_sec(pick, plain->quiet_sec);
+    int as_typical = plain->typical_sec - coded->typical_sec > choose_least_sec(pick, plain->typical_sec);
     int loses_nothing = tw_args_lose_nothing(pick->c.args);
 
     return pick->c.encoded_bytes < pick->c.bytes &&
            (loses_nothing ? as_measured && as_quiet && as_typical : as_measured || as_quiet);
 }
 
-static const candidate_t *decline(const pick_t *pick, char *reason, size_t reason_bytes)
+static const candidate_t *choose_decline(const pick_t *pick, char *reason, size_t reason_bytes)
 {
     char plain[128], quantized[128];
 
     snprintf(reason, reason_bytes, "%s would save less than %.0f us of %s",
              describe_candidate(pick, pick->quantized, quantized, sizeof(quantized)),
-             least_sec(pick, pick->plain->sec) * 1e6,
+             choose_least_sec(pick, pick->plain->sec) * 1e6,
              describe_candidate(pick, pick->plain, plain, sizeof(plain)));
     return pick->plain;
 }
 
 /** The best; plain when quantizing is not worth it, and then the reason is noted. */
-static const candidate_t *choose(const pick_t *pick, char *reason, size_t reason_bytes)
+static const candidate_t *choose_algo(const pick_t *pick, char *reason, size_t reason_bytes)
 {
     reason[0] = '\0';
     if (!pick->plain || !pick->quantized) {
@@ -396,7 +396,7 @@ static const candidate_t *choose(const pick_t *pick, char *reason, size_t reason
         snprintf(reason, reason_bytes, "%s", spans_nodes ? "" : "all ranks are on one node");
         return spans_nodes ? pick->quantized : pick->plain;
     }
-    return is_worth_encoding(pick) ? pick->quantized : decline(pick, reason, reason_bytes);
+    return is_worth_encoding(pick) ? pick->quantized : choose_decline(pick, reason, reason_bytes);
 }
 
 /** 1: in a deterministic communicator, which chose the lossless one whatever the size. One that was asked for
@@ -437,7 +437,7 @@ static int is_worth_packing_here(const pick_t *pick, const tw_case_t *here, char
     sized.quantized = &packed;
     int is_worth = is_worth_encoding(&sized);
     if (!is_worth) {
-        decline(&sized, reason, reason_bytes);
+        choose_decline(&sized, reason, reason_bytes);
     }
     return is_worth;
 }
@@ -486,12 +486,12 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
     tw_coll_model_typical(&coll->model, &pick.typical);
     tw_status_t status = find_candidates(&pick);
     if (status == TW_OK) {
-        const candidate_t *chosen = choose(&pick, choice->reason, sizeof(choice->reason));
+        const candidate_t *chosen = choose_algo(&pick, choice->reason, sizeof(choice->reason));
         if (is_free_to_go_plain(&pick, chosen) &&
             !is_worth_packing_here(&pick, &own, choice->reason, sizeof(choice->reason))) {
             chosen = pick.plain;
         }
-        explain(coll, &pick, chosen, choice->reason[0] != '\0');
+        choose_explain(coll, &pick, chosen, choice->reason[0] != '\0');
         int sizes_differ = args->op == TW_COLL_ALLTOALL && pick.loses_nothing && !args->force_codec;
         choice->least_packed_bytes =
             sizes_differ && pick.plain && chosen == pick.quantized ? find_least_packed(&pick) : 0;

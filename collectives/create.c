@@ -41,7 +41,7 @@ static tw_bootstrap_t bootstrap(const tw_coll_t *coll, uint64_t tag)
     };
 }
 
-static tw_status_t agree(tw_coll_t *coll, const tw_coll_params_t *params)
+static tw_status_t create_agreed(tw_coll_t *coll, const tw_coll_params_t *params)
 {
     tw_bootstrap_t boot = bootstrap(coll, TW_COLL_MEETING_TAG);
 
@@ -49,7 +49,7 @@ static tw_status_t agree(tw_coll_t *coll, const tw_coll_params_t *params)
 }
 
 /** With the last tags of operation 0. */
-static tw_status_t create_model(tw_coll_t *coll)
+static tw_status_t create_model_of(tw_coll_t *coll)
 {
     uint64_t tag =
         ((uint64_t)coll->id << TW_COLL_ID_SHIFT) + (1u << TW_SCHED_NUMBER_BITS) - TW_BOOTSTRAP_TAGS;
@@ -112,7 +112,7 @@ static tw_status_t create_common(tw_coll_t *coll, const tw_coll_setup_t *setup)
         return TW_OK;
     }
     TW_TRY(tw_shared_get(coll->transport, &coll->shared));
-    return agree(coll, setup->params);
+    return create_agreed(coll, setup->params);
 }
 
 tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out)
@@ -133,7 +133,7 @@ tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out)
         status = create_common(coll, setup);
     }
     if (status == TW_OK && !setup->device) {
-        status = create_model(coll);
+        status = create_model_of(coll);
     } else if (status == TW_OK) {
         status = tw_gpu_attach(coll, setup->device, setup->nccl);
     } else if (setup->nccl) {
@@ -154,7 +154,7 @@ tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out)
     return TW_OK;
 }
 
-static tw_status_t refuse(const char *what)
+static tw_status_t create_refuse(const char *what)
 {
     tw_error("a communicator: %s", what);
     return TW_ERR_INVALID;
@@ -167,31 +167,31 @@ static tw_status_t check_owner(const tw_coll_params_t *params)
     const int has_thread = shared && shared->progress;
 
     if (has_thread && !params->progress_thread) {
-        return refuse("its transport has a progress thread, so it needs one, too");
+        return create_refuse("its transport has a progress thread, so it needs one, too");
     }
     if (!has_thread && params->progress_thread && shared && tw_identity_any(&shared->ids)) {
-        return refuse(
+        return create_refuse(
             "its transport has communicators without a progress thread, so it can have none either");
     }
     return TW_OK;
 }
 
-static tw_status_t check_params(const tw_coll_params_t *params)
+static tw_status_t create_check_params(const tw_coll_params_t *params)
 {
     if (params->id < 0 || params->id > TW_COLL_MAX_ID) {
         tw_error("communicator id %d is not in 0 to %d", params->id, TW_COLL_MAX_ID);
         return TW_ERR_INVALID;
     }
     if (params->mem != TW_MEM_HOST && params->mem != TW_MEM_CUDA) {
-        return refuse("there is no such memory");
+        return create_refuse("there is no such memory");
     }
     if (params->wire != TW_COLL_WIRE_TRANSPORT && params->wire != TW_COLL_WIRE_NCCL) {
-        return refuse("there is no such wire");
+        return create_refuse("there is no such wire");
     }
     if (params->wire == TW_COLL_WIRE_NCCL && params->mem == TW_MEM_HOST) {
-        return refuse("NCCL carries nothing from host memory");
+        return create_refuse("NCCL carries nothing from host memory");
     }
-    return params->transport ? check_owner(params) : refuse("it needs a transport");
+    return params->transport ? check_owner(params) : create_refuse("it needs a transport");
 }
 
 /* On the progress thread, if there is one. */
@@ -220,7 +220,7 @@ static tw_status_t create_here(void *arg)
 }
 
 /** comm: as in tw_coll_setup_t. */
-static tw_status_t create(const tw_coll_params_t *params, const tw_coll_nccl_params_t *comm, tw_coll_t **out)
+static tw_status_t create_members(const tw_coll_params_t *params, const tw_coll_nccl_params_t *comm, tw_coll_t **out)
 {
     creation_t creation = {.setup = {.params = params, .comm = comm}, .out = out};
     tw_coll_setup_t *setup = &creation.setup;
@@ -246,8 +246,8 @@ static tw_status_t create(const tw_coll_params_t *params, const tw_coll_nccl_par
 
 tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out)
 {
-    TW_TRY(check_params(params));
-    return create(params, NULL, out);
+    TW_TRY(create_check_params(params));
+    return create_members(params, NULL, out);
 }
 
 tw_status_t tw_coll_nccl_create(const tw_coll_nccl_params_t *params, tw_coll_t **out)
@@ -259,9 +259,9 @@ tw_status_t tw_coll_nccl_create(const tw_coll_nccl_params_t *params, tw_coll_t *
         .timeout_sec = params->timeout_sec,
     };
     if (!params->comm) {
-        return refuse("it needs a communicator of NCCL");
+        return create_refuse("it needs a communicator of NCCL");
     }
-    return create(&common, params, out);
+    return create_members(&common, params, out);
 }
 
 static tw_status_t destroy_here(void *arg)

@@ -37,7 +37,7 @@ static tw_span_t make_buffer(const tw_host_run_t *run, const tw_op_t *op, size_t
 /* ---- ops ----------------------------------------------------------------------------------------------- */
 
 /** Where an op writes: a buffer of its own, or `out`. */
-static tw_host_cell_t *make_room(const tw_host_run_t *run, const tw_op_t *op, size_t c)
+static tw_host_cell_t *host_make_room(const tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
     tw_host_cell_t *cell = cell_at(run, op->owner, c, op->to);
 
@@ -71,7 +71,7 @@ static void reads(tw_host_run_t *run, const tw_op_t *op, size_t c, tw_task_t tas
 }
 
 /** Where codecs read or write. */
-static tw_sbuf_t place_of(const tw_host_cell_t *cell)
+static tw_sbuf_t host_place_of(const tw_host_cell_t *cell)
 {
     return cell->is_src ? TW_QOP_SRC : cell->span.view ? TW_QOP_DST : cell->span.buffer;
 }
@@ -88,19 +88,19 @@ static tw_task_t emit_coding(const tw_host_run_t *run, const tw_op_t *op, size_t
                                 .out = op->out,
                                 .from = from,
                                 .n_from = n,
-                                .to = place_of(to),
+                                .to = host_place_of(to),
                                 .factor = op->is_last ? run->scale * run->factor : 1.0f,
                                 .seed = op->seed};
 
     for (int i = 0; i < n; i++) {
-        from[i] = place_of(inputs[i]);
+        from[i] = host_place_of(inputs[i]);
     }
     return tw_qop_emit(run->op, &work);
 }
 
 /** What is given to an owner is not encoded before its message of two chunks ago has been sent: one on the
  *  way and one that follows are enough, and encoding more would keep the processor from the messages. */
-static void convert(tw_host_run_t *run, const tw_op_t *op, size_t c)
+static void host_convert(tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
     const tw_host_cell_t *from = cell_at(run, op->from_owner, c, op->from);
     tw_task_t task;
@@ -108,7 +108,7 @@ static void convert(tw_host_run_t *run, const tw_op_t *op, size_t c)
     if (op->from == TW_CELL_SRC && op->to == TW_CELL_DST && run->request->in_place) { /* to itself */
         return;
     }
-    const tw_host_cell_t *to = make_room(run, op, c);
+    const tw_host_cell_t *to = host_make_room(run, op, c);
     if (op->in == op->out) {
         task = tw_work_copy(run->sched, from->span, to->span);
     } else {
@@ -124,7 +124,7 @@ static void convert(tw_host_run_t *run, const tw_op_t *op, size_t c)
 /** What a message is of. */
 static const tw_host_cell_t *message_cell(const tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
-    return op->kind == TW_OP_SEND ? cell_at(run, op->from_owner, c, op->from) : make_room(run, op, c);
+    return op->kind == TW_OP_SEND ? cell_at(run, op->from_owner, c, op->from) : host_make_room(run, op, c);
 }
 
 static tw_task_t emit_message(const tw_host_run_t *run, const tw_op_t *op, tw_span_t span)
@@ -144,7 +144,7 @@ static void note_message(tw_host_run_t *run, const tw_op_t *op, size_t c, const 
     }
 }
 
-static void move(tw_host_run_t *run, const tw_op_t *op, size_t c)
+static void host_move(tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
     const tw_host_cell_t *cell = message_cell(run, op, c);
 
@@ -200,7 +200,7 @@ static void add_up(tw_host_run_t *run, const tw_ops_t *ops, const tw_op_t *op, s
         *cell_at(run, op->owner, c, op->to) = *inputs[0];
         return;
     }
-    const tw_host_cell_t *to = make_room(run, op, c);
+    const tw_host_cell_t *to = host_make_room(run, op, c);
     tw_task_t task = is_plain ? add_plain(run, op, inputs, to) : emit_coding(run, op, c, inputs, to);
     int waits = op->is_last && run->request->aliased && run->flows->of == TW_FLOWS_WHOLES;
     for (int r = 0; waits && r < run->topo->world; r++) { /* for what is sent of `in`, which is `out` */
@@ -215,11 +215,11 @@ static void add_up(tw_host_run_t *run, const tw_ops_t *ops, const tw_op_t *op, s
 static void emit_op(tw_host_run_t *run, const tw_ops_t *ops, const tw_op_t *op, size_t c)
 {
     if (op->kind == TW_OP_CONVERT) {
-        convert(run, op, c);
+        host_convert(run, op, c);
     } else if (op->kind == TW_OP_SUM) {
         add_up(run, ops, op, c);
     } else {
-        move(run, op, c);
+        host_move(run, op, c);
     }
 }
 
@@ -424,7 +424,7 @@ static tw_status_t build(tw_coll_request_t *request)
 }
 
 /** The same question again gets the same answer at once: choosing is a good part of a small operation. */
-static tw_status_t choose(tw_coll_request_t *request)
+static tw_status_t host_choose(tw_coll_request_t *request)
 {
     tw_coll_t *coll = request->coll;
     size_t n = coll->n_known < TW_COLL_KNOWN ? coll->n_known : TW_COLL_KNOWN;
@@ -445,7 +445,7 @@ static tw_status_t request_create(tw_coll_t *coll, const tw_coll_args_t *args, t
 {
     tw_coll_request_t *request;
     TW_TRY(tw_request_create(coll, args, &request));
-    tw_status_t status = choose(request);
+    tw_status_t status = host_choose(request);
     if (status == TW_OK) {
         status = build(request);
     }
@@ -457,7 +457,7 @@ static tw_status_t request_create(tw_coll_t *coll, const tw_coll_args_t *args, t
     return TW_OK;
 }
 
-static tw_status_t planned_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes)
+static tw_status_t host_planned_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes)
 {
     tw_coll_request_t *request;
     TW_TRY(request_create(coll, args, &request));
@@ -473,7 +473,7 @@ static const tw_coll_algo_info_t *algo_get(size_t index)
     return algo ? &algo->info : NULL;
 }
 
-static size_t workspace_bytes(const tw_coll_t *coll)
+static size_t host_workspace_bytes(const tw_coll_t *coll)
 {
     return tw_scratch_held_bytes(coll->scratch);
 }
@@ -481,6 +481,6 @@ static size_t workspace_bytes(const tw_coll_t *coll)
 const tw_coll_engine_t tw_coll_host_engine = {
     .algo_get = algo_get,
     .request_create = request_create,
-    .planned_bytes = planned_bytes,
-    .workspace_bytes = workspace_bytes,
+    .planned_bytes = host_planned_bytes,
+    .workspace_bytes = host_workspace_bytes,
 };

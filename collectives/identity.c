@@ -36,7 +36,7 @@ static tw_status_t check_group(const meeting_t *m, int member)
     return status;
 }
 
-static tw_status_t post(meeting_t *m)
+static tw_status_t identity_post(meeting_t *m)
 {
     const tw_topo_t *topo = m->boot->topo;
     tw_status_t status = TW_OK;
@@ -78,10 +78,10 @@ static tw_status_t listen(meeting_t *m, int *awaited)
     return status;
 }
 
-static tw_status_t exchange(meeting_t *m)
+static tw_status_t identity_exchange(meeting_t *m)
 {
     int awaited = 0, world = m->boot->topo->world;
-    tw_status_t status = post(m);
+    tw_status_t status = identity_post(m);
 
     while (status == TW_OK && (status = listen(m, &awaited)) == TW_IN_PROGRESS) {
         status = tw_bootstrap_step(m->boot, awaited);
@@ -111,7 +111,7 @@ static int find_user(const meeting_t *m, int id)
 }
 
 /** From the same proposals everybody draws the same conclusion. */
-static tw_status_t choose(const meeting_t *m, int *id)
+static tw_status_t identity_choose(const meeting_t *m, int *id)
 {
     const tw_topo_t *topo = m->boot->topo;
     const proposal_t *own = &m->proposals[topo->rank];
@@ -165,10 +165,10 @@ tw_status_t tw_identity_agree(tw_bootstrap_t *boot, tw_identity_ids_t *ids, uint
             .asked = (uint64_t)asked,
             .in_use = *ids,
         };
-        status = exchange(&m);
+        status = identity_exchange(&m);
     }
     if (status == TW_OK) {
-        status = choose(&m, &chosen);
+        status = identity_choose(&m, &chosen);
     }
     if (status == TW_OK) {
         ids->bits[chosen / 64] |= (uint64_t)1 << (chosen % 64);

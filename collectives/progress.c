@@ -87,7 +87,7 @@ static int is_stopping(tw_progress_t *progress)
     return stopping;
 }
 
-static void *run(void *arg)
+static void *progress_run(void *arg)
 {
     tw_progress_t *progress = arg;
 
@@ -107,7 +107,7 @@ static void *run(void *arg)
 
 /* ---- other threads ------------------------------------------------------------------------------------- */
 
-static tw_status_t start(tw_progress_t *progress)
+static tw_status_t progress_start(tw_progress_t *progress)
 {
     pthread_condattr_t attr;
 
@@ -120,7 +120,7 @@ static tw_status_t start(tw_progress_t *progress)
     if (error == 0) {
         progress->mover = (tw_shared_mover_t){.move = run_commands, .arg = progress};
         tw_shared_mover_add(progress->shared, &progress->mover);
-        error = pthread_create(&progress->thread, NULL, run, progress);
+        error = pthread_create(&progress->thread, NULL, progress_run, progress);
     }
     if (error != 0) {
         tw_shared_mover_remove(&progress->mover);
@@ -158,7 +158,7 @@ tw_status_t tw_progress_get(tw_transport_t *transport, tw_progress_t **out)
     progress->refs = 1;
     progress->n_forks = tw_fork_count();
     STAILQ_INIT(&progress->commands);
-    tw_status_t status = start(progress);
+    tw_status_t status = progress_start(progress);
     if (status != TW_OK) {
         free(progress);
         tw_shared_put(shared);

@@ -26,7 +26,7 @@ static uint64_t tw_load_ns(const uint64_t *at)
 /* ---- ends ---------------------------------------------------------------------------------------------- */
 
 /** Bring a request to its end, good or bad. */
-static void finish(tw_coll_request_t *request, tw_status_t status)
+static void request_finish(tw_coll_request_t *request, tw_status_t status)
 {
     tw_coll_t *coll = request->coll;
 
@@ -52,7 +52,7 @@ static void finish(tw_coll_request_t *request, tw_status_t status)
 
 /** The other ranks cannot end an operation that has failed here and are told, by giving the job up, unless
  *  the transport has told them or they are as late themselves. */
-static void give_up(tw_transport_t *transport, tw_status_t status)
+static void request_give_up(tw_transport_t *transport, tw_status_t status)
 {
     if (status == TW_ERR_PEER || status == TW_ERR_TIMEOUT || tw_transport_failed_rank(transport) >= 0) {
         return;
@@ -62,19 +62,19 @@ static void give_up(tw_transport_t *transport, tw_status_t status)
 }
 
 /** The communicator ends here, with this status from now on. */
-static tw_status_t fail(tw_coll_t *coll, tw_status_t status)
+static tw_status_t request_fail(tw_coll_t *coll, tw_status_t status)
 {
     if (coll->status != TW_OK) {
         return coll->status;
     }
     coll->status = status;
     while (!TAILQ_EMPTY(&coll->active)) {
-        finish(TAILQ_FIRST(&coll->active), status);
+        request_finish(TAILQ_FIRST(&coll->active), status);
     }
     if (coll->engine->abort) {
         coll->engine->abort(coll);
     } else {
-        give_up(coll->transport, status);
+        request_give_up(coll->transport, status);
     }
     return status;
 }
@@ -110,7 +110,7 @@ tw_status_t tw_coll_check_process(const tw_coll_t *coll)
 /* ---- moving -------------------------------------------------------------------------------------------- */
 
 /** The schedule's messages, and the rest. TW_OK: ended. */
-static tw_status_t step(tw_coll_request_t *request, int *moved)
+static tw_status_t request_step(tw_coll_request_t *request, int *moved)
 {
     const tw_coll_engine_t *engine = request->coll->engine;
     tw_status_t rest = TW_OK, status = TW_OK;
@@ -135,13 +135,13 @@ static tw_status_t step_all(tw_coll_t *coll, int *moved)
 
     while (request) {
         tw_coll_request_t *next = TAILQ_NEXT(request, link);
-        tw_status_t status = step(request, moved);
+        tw_status_t status = request_step(request, moved);
         if (status < 0) {
             return status;
         }
         if (status == TW_OK) {
             *moved = 1;
-            finish(request, TW_OK);
+            request_finish(request, TW_OK);
         }
         request = next;
     }
@@ -187,12 +187,12 @@ void tw_coll_move(void *arg, int *all_moved)
         tw_store_ns(&coll->moved_ns, tw_time_ns());
     }
     if (status < 0) {
-        (void)fail(coll, status);
+        (void)request_fail(coll, status);
     }
     coll->mover.polls = coll->engine->is_polled && !TAILQ_EMPTY(&coll->active);
 }
 
-static const char *describe(const tw_coll_request_t *request, char *buf, size_t buf_bytes)
+static const char *request_describe(const tw_coll_request_t *request, char *buf, size_t buf_bytes)
 {
     if (request->sched) {
         return tw_sched_describe(request->sched, buf, buf_bytes);
@@ -276,7 +276,7 @@ static void say_waiting(tw_coll_request_t *request)
             "as another rank may be busy: %s",
             coll->topo.rank, tw_coll_op_name(request->args.op),
             coll->engine->algo_get(request->choice.algo)->name, request->signature.sequence, still_sec(coll),
-            since, describe(request, what, sizeof(what)));
+            since, request_describe(request, what, sizeof(what)));
     request->is_said = 1;
 }
 
@@ -296,8 +296,8 @@ static tw_status_t time_out(void *arg)
     }
     tw_error("rank %d: %s (%s, number %u) has not moved for %.1f s (TW_COLL_TIMEOUT): %s", coll->topo.rank,
              tw_coll_op_name(request->args.op), coll->engine->algo_get(request->choice.algo)->name,
-             request->signature.sequence, still_sec(coll), describe(request, what, sizeof(what)));
-    return fail(coll, TW_ERR_TIMEOUT);
+             request->signature.sequence, still_sec(coll), request_describe(request, what, sizeof(what)));
+    return request_fail(coll, TW_ERR_TIMEOUT);
 }
 
 /** One look at everything, whosever it is: the transport moves its communicators. *moved: 1 if anything
@@ -311,7 +311,7 @@ static tw_status_t progress(tw_coll_t *coll, int *moved)
         status = coll->engine->check(coll);
     }
     if (status < 0) {
-        return fail(coll, status);
+        return request_fail(coll, status);
     }
     if (coll->transport) {
         status = tw_transport_progress(coll->transport);
@@ -320,7 +320,7 @@ static tw_status_t progress(tw_coll_t *coll, int *moved)
         tw_coll_move(coll, moved);
     }
     if (status < 0) {
-        return fail(coll, status);
+        return request_fail(coll, status);
     }
     if (coll->status == TW_OK && is_overdue(coll, *moved)) {
         return time_out(coll);
@@ -366,7 +366,7 @@ tw_status_t tw_coll_drain(tw_coll_t *coll)
 /* ---- posting ------------------------------------------------------------------------------------------- */
 
 /** Number the request and set it going. */
-static tw_status_t start(tw_coll_request_t *request)
+static tw_status_t request_start(tw_coll_request_t *request)
 {
     tw_coll_t *coll = request->coll;
     int moved = 0;
@@ -377,16 +377,16 @@ static tw_status_t start(tw_coll_request_t *request)
     TAILQ_INSERT_TAIL(&coll->active, request, link);
     tw_status_t status = coll->engine->start ? coll->engine->start(request) : TW_OK;
     if (status < 0) {
-        return fail(coll, status);
+        return request_fail(coll, status);
     }
-    status = step(request, &moved);
+    status = request_step(request, &moved);
     if (status == TW_OK) {
-        finish(request, TW_OK);
+        request_finish(request, TW_OK);
     } else if (status > 0 && request->is_detached) { /* nobody else may look at those before it */
         status = step_all(coll, &moved);
     }
     if (status < 0) { /* the request says so */
-        (void)fail(coll, status);
+        (void)request_fail(coll, status);
     }
     coll->mover.polls = coll->engine->is_polled && !TAILQ_EMPTY(&coll->active);
     return TW_OK;
@@ -419,7 +419,7 @@ static void tell_failure(tw_coll_t *coll)
     if (request) {
         request->is_detached = request->is_failed = 1;
         if (tw_check_create_sched(request) == TW_OK) {
-            (void)start(request);
+            (void)request_start(request);
             return;
         }
         tw_request_destroy(request);
@@ -435,7 +435,7 @@ typedef struct call {
     uint64_t *bytes;
 } call_t;
 
-static tw_status_t post(void *arg)
+static tw_status_t request_post(void *arg)
 {
     const call_t *call = arg;
     tw_coll_t *coll = call->coll;
@@ -447,7 +447,7 @@ static tw_status_t post(void *arg)
         status = coll->engine->check(coll);
     }
     if (status != TW_OK) {
-        return fail(coll, status);
+        return request_fail(coll, status);
     }
     status = coll->engine->request_create(coll, call->args, &posted);
     if (status != TW_OK) {
@@ -455,7 +455,7 @@ static tw_status_t post(void *arg)
         return status;
     }
     posted->is_detached = !request;
-    status = start(posted);
+    status = request_start(posted);
     if (!request) {
         return status;
     }
@@ -472,7 +472,7 @@ tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_re
     call_t call = {.coll = coll, .args = args, .request = request};
 
     TW_TRY(tw_coll_check_process(coll));
-    return coll->progress ? tw_progress_call(coll->progress, post, &call) : post(&call);
+    return coll->progress ? tw_progress_call(coll->progress, request_post, &call) : request_post(&call);
 }
 
 /* ---- asking -------------------------------------------------------------------------------------------- */
@@ -562,7 +562,7 @@ static tw_status_t cancel(void *arg)
     tw_coll_t *coll = arg;
 
     tw_coll_enter(coll);
-    return fail(coll, TW_ERR_CANCELED);
+    return request_fail(coll, TW_ERR_CANCELED);
 }
 
 void tw_coll_abort(tw_coll_t *coll)
@@ -575,10 +575,10 @@ void tw_coll_abort(tw_coll_t *coll)
 void tw_coll_failed(void *arg, tw_status_t status)
 {
     tw_coll_enter(arg);
-    (void)fail(arg, status);
+    (void)request_fail(arg, status);
 }
 
-static tw_status_t prepare(void *arg)
+static tw_status_t request_prepare(void *arg)
 {
     const call_t *call = arg;
     tw_coll_t *coll = call->coll;
@@ -596,10 +596,10 @@ tw_status_t tw_coll_prepare(tw_coll_t *coll, const tw_coll_args_t *args)
 {
     call_t call = {.coll = coll, .args = args};
 
-    return tw_progress_call(coll->progress, prepare, &call);
+    return tw_progress_call(coll->progress, request_prepare, &call);
 }
 
-static tw_status_t planned_bytes(void *arg)
+static tw_status_t request_planned_bytes(void *arg)
 {
     const call_t *call = arg;
 
@@ -611,7 +611,7 @@ tw_status_t tw_coll_planned_inter_node_bytes(tw_coll_t *coll, const tw_coll_args
 {
     call_t call = {.coll = coll, .args = args, .bytes = bytes};
 
-    return tw_progress_call(coll->progress, planned_bytes, &call);
+    return tw_progress_call(coll->progress, request_planned_bytes, &call);
 }
 
 void tw_coll_request_plan(const tw_coll_request_t *request, tw_coll_plan_t *plan)

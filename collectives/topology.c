@@ -42,7 +42,7 @@ static tw_status_t check_ranks(const tw_transport_t *transport, const int *ranks
 }
 
 /** Number the nodes in the order in which the ranks meet them. */
-static void number_nodes(tw_topo_t *topo, const uint64_t *node_ids)
+static void topology_number_nodes(tw_topo_t *topo, const uint64_t *node_ids)
 {
     topo->n_nodes = 0;
     for (int r = 0; r < topo->world; r++) {
@@ -97,7 +97,7 @@ tw_status_t tw_topo_init_nodes(tw_topo_t *topo, int rank, int world, const uint6
     for (int r = 0; r < world; r++) {
         topo->peer[r] = r;
     }
-    number_nodes(topo, node_ids);
+    topology_number_nodes(topo, node_ids);
     order_ring(topo);
     return TW_OK;
 }

@@ -95,7 +95,7 @@ static cut_t *cuts_of(const tw_hpz_change_t *change)
     return (cut_t *)(void *)change->cuts.data;
 }
 
-static size_t aligned(size_t bytes)
+static size_t change_aligned(size_t bytes)
 {
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
@@ -103,8 +103,8 @@ static size_t aligned(size_t bytes)
 /** Write zeros up to the next multiple of ALIGN_BYTES; returns where they end. */
 static uint8_t *pad(uint8_t *at, size_t bytes)
 {
-    memset(at, 0, aligned(bytes) - bytes);
-    return at + (aligned(bytes) - bytes);
+    memset(at, 0, change_aligned(bytes) - bytes);
+    return at + (change_aligned(bytes) - bytes);
 }
 
 static size_t n_steps(const tw_hpz_form_t *form)
@@ -143,7 +143,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-static tw_status_t compare(tw_hpz_change_t *change, const tw_hpz_form_t *form, const uint8_t *run,
+static tw_status_t change_compare(tw_hpz_change_t *change, const tw_hpz_form_t *form, const uint8_t *run,
                            const uint8_t *fresh)
 {
     change->n_pieces = 0;
@@ -202,7 +202,7 @@ static size_t cut_bytes(const tw_hpz_change_t *change, tw_hpz_coding_t coding)
     return bytes;
 }
 
-static size_t state_of(const cut_t *cut)
+static size_t change_state_of(const cut_t *cut)
 {
     return cut->field->first_state + (cut->offset - cut->field->offset) / (size_t)cut->field->coding;
 }
@@ -222,7 +222,7 @@ static size_t half_segments(const tw_hpz_change_t *change, uint8_t *run, uint8_t
             segments[n++] = (tw_quant_delta_segment_t){.base = run + cut->offset,
                                                        .src = fresh ? fresh + cut->offset : NULL,
                                                        .dst = run + cut->offset,
-                                                       .state = states + state_of(cut),
+                                                       .state = states + change_state_of(cut),
                                                        .n_elems = cut->n_bytes / sizeof(uint16_t)};
         }
     }
@@ -243,7 +243,7 @@ static size_t upper_segments(const tw_hpz_change_t *change, uint8_t *states, int
             segments[n++] = (tw_quant_delta_segment_t){.base = old_upper + at,
                                                        .src = has_fresh ? new_upper + at : NULL,
                                                        .dst = old_upper + at,
-                                                       .state = states + state_of(cut),
+                                                       .state = states + change_state_of(cut),
                                                        .n_elems = n_elems};
             at += n_elems;
         }
@@ -346,7 +346,7 @@ static tw_status_t write_words(tw_hpz_change_t *change, uint8_t *run, uint8_t *s
     return encode_segments(change, n, at, tw_quant_delta_bound_bytes(n_words), &sizes->uppers);
 }
 
-static uint8_t *finish(const tw_hpz_change_t *change, const uint8_t *fresh, uint8_t *at, const sizes_t *sizes)
+static uint8_t *change_finish(const tw_hpz_change_t *change, const uint8_t *fresh, uint8_t *at, const sizes_t *sizes)
 {
     uint16_t *uppers = (void *)change->new_upper.data;
 
@@ -358,7 +358,7 @@ static uint8_t *finish(const tw_hpz_change_t *change, const uint8_t *fresh, uint
     return at + sizes->n_bytes;
 }
 
-static sizes_t sizes_of(const tw_hpz_change_t *change)
+static sizes_t change_sizes_of(const tw_hpz_change_t *change)
 {
     return (sizes_t){.n_words = cut_bytes(change, TW_HPZ_AS_WORD) / sizeof(uint32_t),
                      .n_bytes = cut_bytes(change, TW_HPZ_AS_BYTES)};
@@ -367,7 +367,7 @@ static sizes_t sizes_of(const tw_hpz_change_t *change)
 static tw_status_t write_all(tw_hpz_change_t *change, uint8_t *run, uint8_t *states, const uint8_t *fresh,
                              uint8_t *message, size_t *bytes)
 {
-    sizes_t sizes = sizes_of(change);
+    sizes_t sizes = change_sizes_of(change);
     size_t half_room = tw_quant_delta_bound_bytes(cut_bytes(change, TW_HPZ_AS_HALF) / sizeof(uint16_t));
 
     sizes.list = write_list(change, message + HEAD_BYTES);
@@ -381,11 +381,11 @@ static tw_status_t write_all(tw_hpz_change_t *change, uint8_t *run, uint8_t *sta
     }
     uint32_t head[HEAD_WORDS] = {(uint32_t)sizes.list, (uint32_t)sizes.halves, (uint32_t)sizes.uppers, 0};
     memcpy(message, head, sizeof(head));
-    *bytes = (size_t)(finish(change, fresh, at, &sizes) - message);
+    *bytes = (size_t)(change_finish(change, fresh, at, &sizes) - message);
     return TW_OK;
 }
 
-static size_t follow(const tw_hpz_change_t *change, uint8_t *run, const uint8_t *fresh)
+static size_t change_follow(const tw_hpz_change_t *change, uint8_t *run, const uint8_t *fresh)
 {
     size_t changed = 0;
 
@@ -402,20 +402,20 @@ tw_status_t tw_hpz_change_encode(tw_hpz_change_t *change, const tw_hpz_form_t *f
                                  size_t *changed)
 {
     *bytes = *changed = 0;
-    TW_TRY(compare(change, form, run, fresh));
+    TW_TRY(change_compare(change, form, run, fresh));
     if (change->n_pieces == 0) {
         return TW_OK;
     }
     TW_TRY(make_cuts(change, form));
     TW_TRY(write_all(change, run, states, fresh, message, bytes));
-    *changed = follow(change, run, fresh);
+    *changed = change_follow(change, run, fresh);
     return TW_OK;
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
 /** Read a number of the list. Returns 0 if it does not end before `end`. */
-static int read_number(const uint8_t **at, const uint8_t *end, uint32_t *number)
+static int change_read_number(const uint8_t **at, const uint8_t *end, uint32_t *number)
 {
     *number = 0;
     for (int i = 0; i < NUMBER_BYTES_MAX && *at < end; i++) {
@@ -436,7 +436,7 @@ static int read_list(tw_hpz_change_t *change, const tw_hpz_form_t *form, const u
 
     for (change->n_pieces = 0; list < end;) {
         uint32_t gap, n;
-        if (!read_number(&list, end, &gap) || !read_number(&list, end, &n) || n == 0 ||
+        if (!change_read_number(&list, end, &gap) || !change_read_number(&list, end, &n) || n == 0 ||
             (change->n_pieces > 0 && gap <= TW_HPZ_GAP_STEPS) || step + gap + n > most ||
             change->n_pieces == most_pieces(form)) {
             return 0;
@@ -464,11 +464,11 @@ static tw_status_t read_words(tw_hpz_change_t *change, uint8_t *run, uint8_t *st
 
     take_words(change, run, uppers, NULL);
     TW_TRY(decode_segments(change, upper_segments(change, states, 0), at, sizes->uppers));
-    put_words(change, run, uppers, at + aligned(sizes->uppers));
+    put_words(change, run, uppers, at + change_aligned(sizes->uppers));
     return TW_OK;
 }
 
-static void read_bytes(const tw_hpz_change_t *change, uint8_t *run, const uint8_t *at)
+static void change_read_bytes(const tw_hpz_change_t *change, uint8_t *run, const uint8_t *at)
 {
     for (size_t i = 0; i < change->n_cuts; i++) {
         const cut_t *cut = &cuts_of(change)[i];
@@ -483,20 +483,20 @@ static void read_bytes(const tw_hpz_change_t *change, uint8_t *run, const uint8_
 static tw_status_t read_all(tw_hpz_change_t *change, uint8_t *run, uint8_t *states, const uint8_t *message,
                             const sizes_t *sizes)
 {
-    const uint8_t *at = message + aligned(HEAD_BYTES + sizes->list);
+    const uint8_t *at = message + change_aligned(HEAD_BYTES + sizes->list);
 
     TW_TRY(decode_segments(change, half_segments(change, run, states, NULL), at, sizes->halves));
-    at += aligned(sizes->halves);
+    at += change_aligned(sizes->halves);
     if (sizes->n_words > 0) {
         TW_TRY(read_words(change, run, states, at, sizes));
     }
-    read_bytes(change, run, at + aligned(sizes->uppers) + sizes->n_words * sizeof(uint16_t));
+    change_read_bytes(change, run, at + change_aligned(sizes->uppers) + sizes->n_words * sizeof(uint16_t));
     return TW_OK;
 }
 
 /** Read the start of a message: its lengths, and the list into pieces and cuts. TW_ERR_FORMAT (silent): no
  *  encoder writes a message of `bytes` bytes that begins so. */
-static tw_status_t read_head(tw_hpz_change_t *change, const tw_hpz_form_t *form, const uint8_t *message,
+static tw_status_t change_read_head(tw_hpz_change_t *change, const tw_hpz_form_t *form, const uint8_t *message,
                              size_t bytes, sizes_t *sizes)
 {
     uint32_t head[HEAD_WORDS];
@@ -513,9 +513,9 @@ static tw_status_t read_head(tw_hpz_change_t *change, const tw_hpz_form_t *form,
         return TW_ERR_FORMAT;
     }
     TW_TRY(make_cuts(change, form));
-    *sizes = sizes_of(change);
+    *sizes = change_sizes_of(change);
     sizes->list = head[0], sizes->halves = head[1], sizes->uppers = head[2];
-    size_t expected = aligned(HEAD_BYTES + sizes->list) + aligned(sizes->halves) + aligned(sizes->uppers) +
+    size_t expected = change_aligned(HEAD_BYTES + sizes->list) + change_aligned(sizes->halves) + change_aligned(sizes->uppers) +
                       sizes->n_words * sizeof(uint16_t) + sizes->n_bytes;
     return expected == bytes ? TW_OK : TW_ERR_FORMAT;
 }
@@ -524,7 +524,7 @@ tw_status_t tw_hpz_change_decode(tw_hpz_change_t *change, const tw_hpz_form_t *f
                                  uint8_t *states, const uint8_t *message, size_t bytes)
 {
     sizes_t sizes;
-    tw_status_t status = read_head(change, form, message, bytes, &sizes);
+    tw_status_t status = change_read_head(change, form, message, bytes, &sizes);
 
     if (status == TW_ERR_FORMAT) {
         tw_error("a message of changes of %zu bytes makes no sense", bytes);

@@ -105,7 +105,7 @@ static tw_status_t compare_one(const tw_hpz_t *hpz, const stamp_t *stamps, uint6
     return TW_OK;
 }
 
-static tw_status_t compare(const tw_hpz_t *hpz, const stamp_t *stamps, uint64_t version)
+static tw_status_t check_compare(const tw_hpz_t *hpz, const stamp_t *stamps, uint64_t version)
 {
     tw_status_t status = TW_OK;
 
@@ -135,7 +135,7 @@ tw_status_t tw_hpz_check(tw_hpz_t *hpz, uint64_t version)
         status = gather_stamps(hpz, stamps);
     }
     if (status == TW_OK) {
-        status = compare(hpz, stamps, version);
+        status = check_compare(hpz, stamps, version);
     }
     free(stamps);
     return status;

@@ -15,7 +15,7 @@ static tw_hpz_coding_t coding_of(const tw_hpz_kept_params_t *params, const tw_hp
 }
 
 /** Append a field, or make the last one longer if its coding is the same. */
-static void append(tw_hpz_form_t *form, size_t offset, size_t n_bytes, tw_hpz_coding_t coding)
+static void form_append(tw_hpz_form_t *form, size_t offset, size_t n_bytes, tw_hpz_coding_t coding)
 {
     tw_hpz_field_t *last = form->n_fields > 0 ? &form->fields[form->n_fields - 1] : NULL;
 
@@ -31,7 +31,7 @@ static void append(tw_hpz_form_t *form, size_t offset, size_t n_bytes, tw_hpz_co
     form->n_coded += coding == TW_HPZ_AS_BYTES ? 0 : n_bytes / (size_t)coding;
 }
 
-static tw_status_t check(const tw_hpz_kept_params_t *params)
+static tw_status_t form_check(const tw_hpz_kept_params_t *params)
 {
     size_t end = 0;
 
@@ -58,7 +58,7 @@ tw_status_t tw_hpz_form_init(tw_hpz_form_t *form, const tw_hpz_kept_params_t *pa
     size_t end = 0;
 
     *form = (tw_hpz_form_t){.run_bytes = params->run_bytes};
-    TW_TRY(check(params));
+    TW_TRY(form_check(params));
     form->fields = calloc(2 * params->n_parts + 1, sizeof(*form->fields));
     if (!form->fields) {
         tw_error("unit %s: out of memory for %zu parts", params->name, params->n_parts);
@@ -67,11 +67,11 @@ tw_status_t tw_hpz_form_init(tw_hpz_form_t *form, const tw_hpz_kept_params_t *pa
     for (size_t i = 0; i < params->n_parts; i++) {
         const tw_hpz_part_t *part = &params->parts[i];
         size_t n_bytes = part->n_elems * tw_type_bytes(part->type);
-        append(form, end, part->offset_bytes - end, TW_HPZ_AS_BYTES);
-        append(form, part->offset_bytes, n_bytes, coding_of(params, part));
+        form_append(form, end, part->offset_bytes - end, TW_HPZ_AS_BYTES);
+        form_append(form, part->offset_bytes, n_bytes, coding_of(params, part));
         end = part->offset_bytes + n_bytes;
     }
-    append(form, end, params->run_bytes - end, TW_HPZ_AS_BYTES);
+    form_append(form, end, params->run_bytes - end, TW_HPZ_AS_BYTES);
     return TW_OK;
 }
 

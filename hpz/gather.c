@@ -88,7 +88,7 @@ static uint64_t check_of(const uint8_t *run, const tw_hpz_kept_t *kept)
 }
 
 /** Encode the first gather of a unit: the run as it is. */
-static void begin(tw_hpz_kept_t *kept, uint8_t *run, const uint8_t *fresh, size_t *bytes, size_t *changed)
+static void gather_begin(tw_hpz_kept_t *kept, uint8_t *run, const uint8_t *fresh, size_t *bytes, size_t *changed)
 {
     *bytes = *changed = kept->form.run_bytes;
     memcpy(run, fresh, *bytes);
@@ -118,7 +118,7 @@ static tw_status_t change(tw_hpz_gather_t *gather, uint8_t *run, uint8_t *fresh,
 }
 
 /** Encode the own message, make the own replica follow it, and fill in the record. */
-static tw_status_t encode(tw_hpz_gather_t *gather, int lossless)
+static tw_status_t gather_encode(tw_hpz_gather_t *gather, int lossless)
 {
     tw_hpz_kept_t *kept = gather->kept;
     tw_hpz_keeper_t *keeper = kept->keeper;
@@ -127,7 +127,7 @@ static tw_status_t encode(tw_hpz_gather_t *gather, int lossless)
     size_t bytes, changed;
 
     if (kept->version == 0) {
-        begin(kept, run, fresh, &bytes, &changed);
+        gather_begin(kept, run, fresh, &bytes, &changed);
     } else {
         TW_TRY(change(gather, run, fresh, lossless, &bytes, &changed));
     }
@@ -166,7 +166,7 @@ static void enqueue(tw_hpz_gather_t *gather)
 }
 
 /** End the keeper with an error, on all ranks. */
-static void give_up(tw_hpz_keeper_t *keeper, tw_status_t status)
+static void gather_give_up(tw_hpz_keeper_t *keeper, tw_status_t status)
 {
     pthread_mutex_lock(&keeper->lock);
     keeper->failed = keeper->failed != TW_OK ? keeper->failed : status;
@@ -174,7 +174,7 @@ static void give_up(tw_hpz_keeper_t *keeper, tw_status_t status)
     tw_coll_abort(keeper->all_ranks);
 }
 
-static tw_status_t failed(tw_hpz_keeper_t *keeper)
+static tw_status_t gather_failed(tw_hpz_keeper_t *keeper)
 {
     pthread_mutex_lock(&keeper->lock);
     tw_status_t status = keeper->failed;
@@ -182,7 +182,7 @@ static tw_status_t failed(tw_hpz_keeper_t *keeper)
     return status;
 }
 
-static tw_status_t post(tw_hpz_kept_t *kept, void *whole, int lossless)
+static tw_status_t gather_post(tw_hpz_kept_t *kept, void *whole, int lossless)
 {
     tw_hpz_keeper_t *keeper = kept->keeper;
     double begin = tw_time_sec();
@@ -196,7 +196,7 @@ static tw_status_t post(tw_hpz_kept_t *kept, void *whole, int lossless)
     gather->whole = whole;
     gather->begin_sec = begin;
     gather->done = (tw_hpz_gathered_t){0};
-    tw_status_t status = encode(gather, lossless);
+    tw_status_t status = gather_encode(gather, lossless);
     if (status == TW_OK) {
         status = post_record(keeper, gather);
     }
@@ -213,15 +213,15 @@ tw_status_t tw_hpz_kept_gather_post(tw_hpz_kept_t *kept, void *whole, int lossle
     tw_hpz_keeper_t *keeper = kept->keeper;
 
     pthread_mutex_lock(&keeper->posting);
-    tw_status_t status = post(kept, whole, lossless);
+    tw_status_t status = gather_post(kept, whole, lossless);
     if (status != TW_OK) {
-        give_up(keeper, status); /* the other ranks wait for this rank's record */
+        gather_give_up(keeper, status); /* the other ranks wait for this rank's record */
     }
     pthread_mutex_unlock(&keeper->posting);
     return status;
 }
 
-static tw_status_t look(tw_hpz_kept_t *kept, int wait, tw_hpz_gathered_t *out)
+static tw_status_t gather_look(tw_hpz_kept_t *kept, int wait, tw_hpz_gathered_t *out)
 {
     tw_hpz_keeper_t *keeper = kept->keeper;
 
@@ -239,12 +239,12 @@ static tw_status_t look(tw_hpz_kept_t *kept, int wait, tw_hpz_gathered_t *out)
 
 tw_status_t tw_hpz_kept_test(tw_hpz_kept_t *kept, tw_hpz_gathered_t *out)
 {
-    return look(kept, 0, out);
+    return gather_look(kept, 0, out);
 }
 
 tw_status_t tw_hpz_kept_wait(tw_hpz_kept_t *kept, tw_hpz_gathered_t *out)
 {
-    return look(kept, 1, out);
+    return gather_look(kept, 1, out);
 }
 
 /* ---- along the rail ------------------------------------------------------------------------------------ */
@@ -286,13 +286,13 @@ static tw_status_t check_records(const tw_hpz_gather_t *gather)
     return TW_OK;
 }
 
-static size_t aligned(size_t bytes)
+static size_t gather_aligned(size_t bytes)
 {
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
 /** Where a node's message is received: in the first gather straight in the replica. */
-static uint8_t *place_of(const tw_hpz_gather_t *gather, int node, size_t at)
+static uint8_t *gather_place_of(const tw_hpz_gather_t *gather, int node, size_t at)
 {
     const tw_hpz_keeper_t *keeper = gather->kept->keeper;
 
@@ -312,8 +312,8 @@ static tw_status_t exchange_messages(tw_hpz_gather_t *gather)
         size_t *counts = gather->counts + n * nodes;
         counts[n] = (size_t)gather->records[n].bytes;
         keeper->segments[n] =
-            (tw_coll_segment_t){.dst = place_of(gather, (int)n, at), .n_elems = counts[n], .counts = counts};
-        at += (int)n == keeper->node ? 0 : aligned(counts[n]);
+            (tw_coll_segment_t){.dst = gather_place_of(gather, (int)n, at), .n_elems = counts[n], .counts = counts};
+        at += (int)n == keeper->node ? 0 : gather_aligned(counts[n]);
     }
     tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = keeper->segments, .n_segments = nodes};
@@ -335,7 +335,7 @@ static tw_status_t follow_one(tw_hpz_kept_t *kept, int node, const uint8_t *mess
                                                 tw_hpz_kept_states(kept, node), message + used, bytes - used);
 }
 
-static tw_status_t follow(const tw_hpz_gather_t *gather)
+static tw_status_t gather_follow(const tw_hpz_gather_t *gather)
 {
     tw_hpz_kept_t *kept = gather->kept;
     tw_hpz_keeper_t *keeper = kept->keeper;
@@ -352,7 +352,7 @@ static tw_status_t follow(const tw_hpz_gather_t *gather)
                      kept->name, keeper->rail_ranks[n]);
             return status;
         }
-        at += aligned(bytes);
+        at += gather_aligned(bytes);
     }
     return TW_OK;
 }
@@ -382,13 +382,13 @@ static size_t others_bytes(const tw_hpz_gather_t *gather, int *any)
     *any = 0;
     for (int n = 0; n < keeper->n_nodes; n++) {
         *any |= gather->records[n].bytes > 0;
-        bytes += n == keeper->node ? 0 : aligned((size_t)gather->records[n].bytes);
+        bytes += n == keeper->node ? 0 : gather_aligned((size_t)gather->records[n].bytes);
     }
     return bytes;
 }
 
 /** Bring the replicas of the rail up to date. */
-static tw_status_t update(tw_hpz_gather_t *gather)
+static tw_status_t gather_update(tw_hpz_gather_t *gather)
 {
     tw_hpz_kept_t *kept = gather->kept;
     int any;
@@ -403,7 +403,7 @@ static tw_status_t update(tw_hpz_gather_t *gather)
         TW_TRY(exchange_messages(gather));
     }
     if (any && kept->version > 0) {
-        TW_TRY(follow(gather));
+        TW_TRY(gather_follow(gather));
     }
     TW_TRY(check_replicas(gather));
     kept->version += (uint64_t)any;
@@ -458,7 +458,7 @@ static tw_status_t gather_in_node(tw_hpz_gather_t *gather)
 
 /* ---- the thread ---------------------------------------------------------------------------------------- */
 
-static void settle(tw_hpz_gather_t *gather, tw_status_t status)
+static void gather_settle(tw_hpz_gather_t *gather, tw_status_t status)
 {
     tw_hpz_kept_t *kept = gather->kept;
     tw_hpz_keeper_t *keeper = kept->keeper;
@@ -477,16 +477,16 @@ static void settle(tw_hpz_gather_t *gather, tw_status_t status)
  *  have ended. */
 static void move_on(tw_hpz_keeper_t *keeper, tw_hpz_gather_t *gather)
 {
-    tw_status_t status = failed(keeper);
+    tw_status_t status = gather_failed(keeper);
 
     if (status == TW_OK) {
-        status = update(gather);
+        status = gather_update(gather);
         status = status == TW_OK ? gather_in_node(gather) : status;
     }
     if (status != TW_OK) {
-        give_up(keeper, status);
+        gather_give_up(keeper, status);
     }
-    settle(gather, status);
+    gather_settle(gather, status);
 }
 
 /** Wait for the next gather that is posted; NULL: the keeper ends. */

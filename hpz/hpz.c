@@ -38,7 +38,7 @@ static tw_status_t copy_tensors(tw_hpz_t *hpz)
     return TW_OK;
 }
 
-static tw_status_t create(tw_hpz_t *hpz)
+static tw_status_t hpz_create(tw_hpz_t *hpz)
 {
     tw_status_t status = tw_hpz_places_find(hpz);
 
@@ -73,7 +73,7 @@ tw_status_t tw_hpz_create(const tw_hpz_params_t *params, tw_hpz_t **out)
     STAILQ_INIT(&hpz->queue);
     tw_status_t status = copy_tensors(hpz);
     if (status == TW_OK) {
-        status = create(hpz);
+        status = hpz_create(hpz);
     }
     if (status != TW_OK) {
         tw_hpz_destroy(hpz);

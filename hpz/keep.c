@@ -83,7 +83,7 @@ static tw_status_t make_rooms(tw_hpz_keeper_t *keeper)
     return tw_hpz_change_create(&keeper->decoder);
 }
 
-static tw_status_t start(tw_hpz_keeper_t *keeper)
+static tw_status_t keep_start(tw_hpz_keeper_t *keeper)
 {
     int error = pthread_create(&keeper->thread, NULL, tw_hpz_keeper_run, keeper);
 
@@ -94,7 +94,7 @@ static tw_status_t start(tw_hpz_keeper_t *keeper)
     return error == 0 ? TW_OK : tw_status_from_errno(error);
 }
 
-static tw_status_t create(tw_hpz_keeper_t *keeper, tw_coll_t *coll)
+static tw_status_t keep_create(tw_hpz_keeper_t *keeper, tw_coll_t *coll)
 {
     tw_hpz_options_t options;
 
@@ -103,7 +103,7 @@ static tw_status_t create(tw_hpz_keeper_t *keeper, tw_coll_t *coll)
     TW_TRY(find_places(keeper, coll));
     TW_TRY(make_rooms(keeper));
     TW_TRY(make_groups(keeper, coll));
-    return start(keeper);
+    return keep_start(keeper);
 }
 
 tw_status_t tw_hpz_keeper_create(tw_coll_t *coll, tw_hpz_keeper_t **out)
@@ -119,7 +119,7 @@ tw_status_t tw_hpz_keeper_create(tw_coll_t *coll, tw_hpz_keeper_t **out)
     pthread_cond_init(&keeper->changed, NULL);
     STAILQ_INIT(&keeper->queue);
     STAILQ_INIT(&keeper->spare);
-    tw_status_t status = create(keeper, coll);
+    tw_status_t status = keep_create(keeper, coll);
     if (status != TW_OK) {
         tw_hpz_keeper_destroy(keeper);
         return status;

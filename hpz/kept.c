@@ -39,7 +39,7 @@ size_t tw_hpz_kept_memory_bytes(const tw_hpz_keeper_t *keeper, const tw_hpz_kept
 }
 
 /** Allocate the unit's memory; 0: there is not enough. */
-static int take_memory(tw_hpz_kept_t *kept)
+static int kept_take_memory(tw_hpz_kept_t *kept)
 {
     size_t nodes = (size_t)kept->keeper->n_nodes;
 
@@ -58,7 +58,7 @@ static void kept_free(tw_hpz_kept_t *kept)
     free(kept);
 }
 
-static tw_status_t exchange(tw_hpz_keeper_t *keeper, offer_t *offers)
+static tw_status_t kept_exchange(tw_hpz_keeper_t *keeper, offer_t *offers)
 {
     tw_coll_segment_t segment = {.dst = offers, .n_elems = (size_t)keeper->world * sizeof(*offers)};
     tw_coll_args_t args = {
@@ -66,7 +66,7 @@ static tw_status_t exchange(tw_hpz_keeper_t *keeper, offer_t *offers)
     return tw_coll_run(keeper->all_ranks, &args);
 }
 
-static tw_status_t look_at(const tw_hpz_keeper_t *keeper, const char *name, const offer_t *offers,
+static tw_status_t kept_look_at(const tw_hpz_keeper_t *keeper, const char *name, const offer_t *offers,
                            int *refusing)
 {
     for (int r = keeper->world - 1; r >= 0; r--) {
@@ -81,7 +81,7 @@ static tw_status_t look_at(const tw_hpz_keeper_t *keeper, const char *name, cons
 }
 
 /** Exchange offers. *refusing: the lowest rank without room, or -1: all keep the unit. */
-static tw_status_t agree(tw_hpz_kept_t *kept, int has_room, int *refusing)
+static tw_status_t kept_agree(tw_hpz_kept_t *kept, int has_room, int *refusing)
 {
     tw_hpz_keeper_t *keeper = kept->keeper;
     offer_t *offers = calloc((size_t)keeper->world, sizeof(*offers));
@@ -91,15 +91,15 @@ static tw_status_t agree(tw_hpz_kept_t *kept, int has_room, int *refusing)
         return TW_ERR_NO_MEMORY;
     }
     offers[keeper->rank] = (offer_t){.id = kept->id, .has_room = (uint64_t)has_room};
-    tw_status_t status = exchange(keeper, offers);
+    tw_status_t status = kept_exchange(keeper, offers);
     if (status == TW_OK) {
-        status = look_at(keeper, kept->name, offers, refusing);
+        status = kept_look_at(keeper, kept->name, offers, refusing);
     }
     free(offers);
     return status;
 }
 
-static tw_status_t make(tw_hpz_keeper_t *keeper, const tw_hpz_kept_params_t *params, tw_hpz_kept_t **out)
+static tw_status_t kept_make(tw_hpz_keeper_t *keeper, const tw_hpz_kept_params_t *params, tw_hpz_kept_t **out)
 {
     tw_hpz_kept_t *kept = calloc(1, sizeof(*kept));
 
@@ -129,10 +129,10 @@ tw_status_t tw_hpz_kept_create(tw_hpz_keeper_t *keeper, const tw_hpz_kept_params
 
     *out = NULL;
     *refusing = -1;
-    TW_TRY(make(keeper, params, &kept));
-    int has_room = params->has_room && take_memory(kept);
+    TW_TRY(kept_make(keeper, params, &kept));
+    int has_room = params->has_room && kept_take_memory(kept);
     pthread_mutex_lock(&keeper->posting); /* as gathers are: in the same order on all ranks */
-    tw_status_t status = agree(kept, has_room, refusing);
+    tw_status_t status = kept_agree(kept, has_room, refusing);
     pthread_mutex_unlock(&keeper->posting);
     if (status != TW_OK || *refusing >= 0) {
         kept_free(kept);

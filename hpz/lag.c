@@ -33,7 +33,7 @@ static tw_hpz_piece_t piece_in_unit(const tw_hpz_t *hpz, int unit, uint32_t tens
 
 /* ---- measuring ----------------------------------------------------------------------------------------- */
 
-static float widen(uint16_t value)
+static float lag_widen(uint16_t value)
 {
     uint32_t bits = (uint32_t)value << 16;
     float wide;
@@ -48,7 +48,7 @@ static double block_lag(const uint16_t *fresh, const uint16_t *replica, const fl
     float lag = 0, update = 0;
 
     for (size_t i = 0; i < n; i++) {
-        lag = fmaxf(lag, fabsf(widen(fresh[i]) - widen(replica[i])));
+        lag = fmaxf(lag, fabsf(lag_widen(fresh[i]) - lag_widen(replica[i])));
         update = fmaxf(update, fabsf(master[i] - last[i]));
     }
     return lag == 0 ? 0 : (double)lag / (double)update;

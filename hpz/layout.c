@@ -18,14 +18,14 @@ struct tw_hpz_layout_s {
     size_t *unit_elems; /* [n_units][1 + L + N * L] elements of the whole and of each part */
 };
 
-static size_t places_of(const tw_hpz_layout_t *layout)
+static size_t layout_places_of(const tw_hpz_layout_t *layout)
 {
     return (size_t)layout->n_nodes * (size_t)layout->ranks_per_node;
 }
 
 static size_t parts_of(const tw_hpz_layout_t *layout)
 {
-    return 1 + (size_t)layout->ranks_per_node + places_of(layout);
+    return 1 + (size_t)layout->ranks_per_node + layout_places_of(layout);
 }
 
 /* ---- pieces -------------------------------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ tw_hpz_piece_t tw_hpz_secondary_piece(const tw_hpz_layout_t *layout, size_t tens
     return piece;
 }
 
-static size_t place_of(const tw_hpz_layout_t *layout, int node, int local)
+static size_t layout_place_of(const tw_hpz_layout_t *layout, int node, int local)
 {
     return (size_t)node * (size_t)layout->ranks_per_node + (size_t)local;
 }
@@ -64,7 +64,7 @@ static size_t place_of(const tw_hpz_layout_t *layout, int node, int local)
 tw_hpz_piece_t tw_hpz_primary_piece(const tw_hpz_layout_t *layout, size_t tensor, int node, int local)
 {
     tw_hpz_piece_t piece = primary_run(layout, tensor, node, local);
-    piece.offset = layout->primary[tensor * places_of(layout) + place_of(layout, node, local)];
+    piece.offset = layout->primary[tensor * layout_places_of(layout) + layout_place_of(layout, node, local)];
     return piece;
 }
 
@@ -92,7 +92,7 @@ size_t tw_hpz_secondary_elems(const tw_hpz_layout_t *layout, int unit, int local
 size_t tw_hpz_primary_elems(const tw_hpz_layout_t *layout, int unit, int node, int local)
 {
     return layout->unit_elems[(size_t)unit * parts_of(layout) + 1 + (size_t)layout->ranks_per_node +
-                              place_of(layout, node, local)];
+                              layout_place_of(layout, node, local)];
 }
 
 /* ---- slices -------------------------------------------------------------------------------------------- */
@@ -178,7 +178,7 @@ size_t tw_hpz_slice_elems(const tw_hpz_layout_t *layout, int unit, int node, int
 
 /* ---- making -------------------------------------------------------------------------------------------- */
 
-static tw_status_t check(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n_nodes, int ranks_per_node)
+static tw_status_t layout_check(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n_nodes, int ranks_per_node)
 {
     if (n_nodes < 1 || ranks_per_node < 1) {
         tw_error("a layout over %d nodes of %d ranks", n_nodes, ranks_per_node);
@@ -207,7 +207,7 @@ static tw_status_t check(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n
 }
 
 /** Where a tensor of n elements begins in a part that has *elems so far. */
-static size_t append(size_t *elems, size_t n)
+static size_t layout_append(size_t *elems, size_t n)
 {
     size_t offset = *elems;
     *elems += n;
@@ -217,20 +217,20 @@ static size_t append(size_t *elems, size_t n)
 static void place_tensor(tw_hpz_layout_t *layout, size_t t, size_t *elems)
 {
     size_t *secondary = layout->secondary + t * (size_t)layout->ranks_per_node;
-    size_t *primary = layout->primary + t * places_of(layout);
+    size_t *primary = layout->primary + t * layout_places_of(layout);
 
-    layout->full[t] = append(&elems[0], layout->sizes[t]);
+    layout->full[t] = layout_append(&elems[0], layout->sizes[t]);
     for (int l = 0; l < layout->ranks_per_node; l++) {
-        secondary[l] = append(&elems[1 + l], secondary_run(layout, t, l).n_elems);
+        secondary[l] = layout_append(&elems[1 + l], secondary_run(layout, t, l).n_elems);
         for (int n = 0; n < layout->n_nodes; n++) {
-            size_t place = place_of(layout, n, l);
-            primary[place] = append(&elems[1 + (size_t)layout->ranks_per_node + place],
+            size_t place = layout_place_of(layout, n, l);
+            primary[place] = layout_append(&elems[1 + (size_t)layout->ranks_per_node + place],
                                     primary_run(layout, t, n, l).n_elems);
         }
     }
 }
 
-static tw_status_t allocate(tw_hpz_layout_t *layout)
+static tw_status_t layout_allocate(tw_hpz_layout_t *layout)
 {
     size_t n = layout->n_tensors + 1; /* so that no array has 0 bytes */
     size_t n_units = (size_t)layout->n_units + 1;
@@ -238,7 +238,7 @@ static tw_status_t allocate(tw_hpz_layout_t *layout)
     layout->sizes = calloc(n, sizeof(size_t));
     layout->full = calloc(n, sizeof(size_t));
     layout->secondary = calloc(n * (size_t)layout->ranks_per_node, sizeof(size_t));
-    layout->primary = calloc(tw_size_mul(n, places_of(layout)), sizeof(size_t));
+    layout->primary = calloc(tw_size_mul(n, layout_places_of(layout)), sizeof(size_t));
     layout->first = calloc(n_units, sizeof(size_t));
     layout->unit_elems = calloc(tw_size_mul(n_units, parts_of(layout)), sizeof(size_t));
     if (!layout->sizes || !layout->full || !layout->secondary || !layout->primary || !layout->first ||
@@ -252,7 +252,7 @@ static tw_status_t allocate(tw_hpz_layout_t *layout)
 tw_status_t tw_hpz_layout_create(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n_nodes,
                                  int ranks_per_node, tw_hpz_layout_t **out)
 {
-    TW_TRY(check(tensors, n_tensors, n_nodes, ranks_per_node));
+    TW_TRY(layout_check(tensors, n_tensors, n_nodes, ranks_per_node));
     tw_hpz_layout_t *layout = calloc(1, sizeof(*layout));
     if (!layout) {
         tw_error("out of memory for a layout");
@@ -262,7 +262,7 @@ tw_status_t tw_hpz_layout_create(const tw_hpz_tensor_t *tensors, size_t n_tensor
     layout->ranks_per_node = ranks_per_node;
     layout->n_tensors = n_tensors;
     layout->n_units = n_tensors > 0 ? tensors[n_tensors - 1].unit + 1 : 0;
-    tw_status_t status = allocate(layout);
+    tw_status_t status = layout_allocate(layout);
     if (status != TW_OK) {
         tw_hpz_layout_destroy(layout);
         return status;

@@ -24,7 +24,7 @@ int tw_hpz_keeps_fresh(const tw_hpz_t *hpz, tw_hpz_sync_t kind)
 
 /* ---- lengths ------------------------------------------------------------------------------------------- */
 
-static int is_plain(const tw_hpz_t *hpz, tw_hpz_sync_t kind, size_t tensor)
+static int message_is_plain(const tw_hpz_t *hpz, tw_hpz_sync_t kind, size_t tensor)
 {
     return kind == TW_HPZ_FULL || hpz->params.tensors[tensor].unquantized;
 }
@@ -40,7 +40,7 @@ static size_t piece_bytes(const tw_hpz_t *hpz, tw_hpz_sync_t kind, size_t tensor
     if (is_left_out(hpz, kind, tensor)) {
         return 0;
     }
-    return is_plain(hpz, kind, tensor) ? n_elems * sizeof(uint16_t)
+    return message_is_plain(hpz, kind, tensor) ? n_elems * sizeof(uint16_t)
                                        : tw_quant_encoded_bytes(&hpz->params.delta, n_elems);
 }
 
@@ -104,7 +104,7 @@ static tw_status_t write_deltas(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer
 
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, hpz->node);
-        if (is_plain(hpz, TW_HPZ_QUANTIZED, t) || is_left_out(hpz, TW_HPZ_QUANTIZED, t)) {
+        if (message_is_plain(hpz, TW_HPZ_QUANTIZED, t) || is_left_out(hpz, TW_HPZ_QUANTIZED, t)) {
             continue;
         }
         hpz->pieces[n++] = (tw_quant_segment_t){.src = own->sync.master + piece.offset,
@@ -127,7 +127,7 @@ static tw_status_t write_plain(const tw_hpz_t *hpz, const tw_hpz_transfer_t *tra
 
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, hpz->node);
-        if (is_plain(hpz, kind, t) && !is_left_out(hpz, kind, t)) {
+        if (message_is_plain(hpz, kind, t) && !is_left_out(hpz, kind, t)) {
             TW_TRY(memory->copy(memory->ctx, *at, fresh_of(transfer, piece),
                                 piece.n_elems * sizeof(*transfer->fresh)));
             *at += piece.n_elems * sizeof(*transfer->fresh);
@@ -220,7 +220,7 @@ static tw_status_t apply_deltas(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer
 
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, node);
-        if (is_plain(hpz, TW_HPZ_QUANTIZED, t) || is_left_out(hpz, TW_HPZ_QUANTIZED, t)) {
+        if (message_is_plain(hpz, TW_HPZ_QUANTIZED, t) || is_left_out(hpz, TW_HPZ_QUANTIZED, t)) {
             continue;
         }
         hpz->pieces[n++] = (tw_quant_segment_t){.src = *at,
@@ -243,7 +243,7 @@ static tw_status_t apply_plain(const tw_hpz_t *hpz, const tw_hpz_transfer_t *tra
 
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, node);
-        if (is_plain(hpz, own->sync.kind, t) && !is_left_out(hpz, own->sync.kind, t)) {
+        if (message_is_plain(hpz, own->sync.kind, t) && !is_left_out(hpz, own->sync.kind, t)) {
             TW_TRY(memory->copy(memory->ctx, own->replica + tw_hpz_replica_offset(hpz, t, piece), *at,
                                 piece.n_elems * sizeof(*own->replica)));
             *at += piece.n_elems * sizeof(*own->replica);

@@ -47,7 +47,7 @@ static tw_status_t make_last(tw_hpz_t *hpz, int unit)
 }
 
 /** Take one block of memory for all units; *own: the block, if the hpz has to free it. */
-static void *take_all(tw_hpz_t *hpz, size_t elem_bytes, void **own)
+static void *room_take_all(tw_hpz_t *hpz, size_t elem_bytes, void **own)
 {
     size_t n_bytes = 0;
 
@@ -65,11 +65,11 @@ static void *take_all(tw_hpz_t *hpz, size_t elem_bytes, void **own)
 static tw_status_t take_replicas(tw_hpz_t *hpz)
 {
     size_t elem_bytes = tw_hpz_replica_elem_bytes(hpz);
-    char *replicas = take_all(hpz, elem_bytes, &hpz->replicas);
+    char *replicas = room_take_all(hpz, elem_bytes, &hpz->replicas);
     uint8_t *states = NULL;
 
     if (!replicas ||
-        (hpz->params.lossless_delta && !(states = take_all(hpz, sizeof(*states), &hpz->states)))) {
+        (hpz->params.lossless_delta && !(states = room_take_all(hpz, sizeof(*states), &hpz->states)))) {
         return TW_ERR_NO_MEMORY;
     }
     for (int u = 0; u < hpz->n_units; u++) {

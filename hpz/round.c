@@ -28,7 +28,7 @@ struct tw_hpz_round {
 
 /* ---- making -------------------------------------------------------------------------------------------- */
 
-static tw_status_t check(const tw_hpz_kept_params_t *params, size_t index)
+static tw_status_t round_check(const tw_hpz_kept_params_t *params, size_t index)
 {
     const tw_hpz_part_t *part = &params->parts[index];
     size_t size = tw_type_bytes(part->type);
@@ -49,7 +49,7 @@ static tw_status_t take_parts(tw_hpz_round_t *round, const tw_hpz_kept_params_t 
         if (!part->rounded) {
             continue;
         }
-        TW_TRY(check(params, i));
+        TW_TRY(round_check(params, i));
         round->parts[round->n_parts++] =
             (part_t){.offset = part->offset_bytes,
                      .n_elems = part->n_elems,
@@ -60,7 +60,7 @@ static tw_status_t take_parts(tw_hpz_round_t *round, const tw_hpz_kept_params_t 
     return TW_OK;
 }
 
-static tw_status_t make(tw_hpz_round_t *round, const tw_hpz_kept_params_t *params)
+static tw_status_t round_make(tw_hpz_round_t *round, const tw_hpz_kept_params_t *params)
 {
     if (params->codec) {
         tw_quant_params_t quant = {.codec = *params->codec, .mem = TW_MEM_HOST};
@@ -94,7 +94,7 @@ tw_status_t tw_hpz_round_create(const tw_hpz_kept_params_t *params, tw_hpz_round
         tw_error("unit %s: out of memory", params->name);
         return TW_ERR_NO_MEMORY;
     }
-    tw_status_t status = make(round, params);
+    tw_status_t status = round_make(round, params);
     if (status != TW_OK) {
         tw_hpz_round_destroy(round);
         return status;
@@ -155,20 +155,20 @@ static size_t chunk_of(const tw_hpz_round_t *round, const part_t *part, size_t f
     return rest < round->chunk_elems ? rest : round->chunk_elems;
 }
 
-static size_t place_of(const part_t *part, size_t first)
+static size_t round_place_of(const part_t *part, size_t first)
 {
     return part->offset + first * tw_type_bytes(part->type);
 }
 
 /** Sum the squares of a part's change and of its values. Not finite if one of the values is not. */
-static void measure(tw_hpz_round_t *round, const part_t *part, const uint8_t *run, const uint8_t *fresh,
+static void round_measure(tw_hpz_round_t *round, const part_t *part, const uint8_t *run, const uint8_t *fresh,
                     double *change, double *size)
 {
     *change = *size = 0;
     for (size_t first = 0, n; first < part->n_elems; first += n) {
         n = chunk_of(round, part, first);
-        tw_convert_to_fp32(part->type, fresh + place_of(part, first), round->given, n);
-        tw_convert_to_fp32(part->type, run + place_of(part, first), round->had, n);
+        tw_convert_to_fp32(part->type, fresh + round_place_of(part, first), round->given, n);
+        tw_convert_to_fp32(part->type, run + round_place_of(part, first), round->had, n);
         for (size_t e = 0; e < n; e++) {
             double value = round->given[e], by = value - round->had[e];
             *change += by * by;
@@ -185,9 +185,9 @@ static tw_status_t round_part(tw_hpz_round_t *round, const part_t *part, uint8_t
 
     for (size_t first = 0, n; first < part->n_elems; first += n) {
         n = chunk_of(round, part, first);
-        tw_convert_to_fp32(part->type, fresh + place_of(part, first), round->given, n);
+        tw_convert_to_fp32(part->type, fresh + round_place_of(part, first), round->given, n);
         tw_quant_segment_t segment = {.src = round->given,
-                                      .base = run + place_of(part, first),
+                                      .base = run + round_place_of(part, first),
                                       .dst = at,
                                       .n_elems = n,
                                       .tensor = (uint32_t)(part - round->parts),
@@ -198,7 +198,7 @@ static tw_status_t round_part(tw_hpz_round_t *round, const part_t *part, uint8_t
     return TW_OK;
 }
 
-static tw_status_t follow(const tw_hpz_round_t *round, const part_t *part, uint8_t *run, const uint8_t *at)
+static tw_status_t round_follow(const tw_hpz_round_t *round, const part_t *part, uint8_t *run, const uint8_t *at)
 {
     tw_quant_args_t args = {.type = part->type, .factor = 1};
     tw_quant_segment_t segment = {.src = at, .dst = run + part->offset, .n_elems = part->n_elems};
@@ -221,14 +221,14 @@ tw_status_t tw_hpz_round_encode(tw_hpz_round_t *round, uint8_t *run, uint8_t *fr
             continue;
         }
         if (!is_again) {
-            measure(round, part, run, fresh, &change, &size);
+            round_measure(round, part, run, fresh, &change, &size);
             if (!isfinite(size) || !(change * FAR_PART * FAR_PART <= size)) {
                 continue;
             }
         }
         if (change > 0) {
             TW_TRY(round_part(round, part, run, fresh, at));
-            TW_TRY(follow(round, part, run, at));
+            TW_TRY(round_follow(round, part, run, at));
             message[i / 8] |= (uint8_t)(1 << i % 8);
             at += part->encoded_bytes;
             *rounded += part->n_bytes;
@@ -272,7 +272,7 @@ tw_status_t tw_hpz_round_decode(tw_hpz_round_t *round, uint8_t *run, const uint8
     }
     for (size_t i = 0; i < round->n_parts; i++) {
         if (has_change(message, i)) {
-            TW_TRY(follow(round, &round->parts[i], run, at));
+            TW_TRY(round_follow(round, &round->parts[i], run, at));
             at += round->parts[i].encoded_bytes;
         }
     }

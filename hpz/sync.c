@@ -127,7 +127,7 @@ static tw_coll_args_t lengths_args(const tw_hpz_t *hpz, tw_hpz_transfer_t *trans
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = segment, .n_segments = 1};
 }
 
-static size_t aligned(size_t bytes)
+static size_t sync_aligned(size_t bytes)
 {
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
@@ -146,7 +146,7 @@ static tw_coll_args_t payload_args(const tw_hpz_t *hpz, const tw_hpz_transfer_t 
             segments[n].dst = transfer->message;
         } else {
             segments[n].dst = transfer->others + at;
-            at += aligned(counts[n]);
+            at += sync_aligned(counts[n]);
         }
     }
     return (tw_coll_args_t){.op = TW_COLL_ALLGATHER,
@@ -192,7 +192,7 @@ static tw_status_t post_payload(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer)
     size_t others = 0;
 
     for (int n = 0; n < hpz->n_nodes; n++) {
-        others += n == hpz->node ? 0 : aligned((size_t)transfer->bytes[n]);
+        others += n == hpz->node ? 0 : sync_aligned((size_t)transfer->bytes[n]);
     }
     if (status == TW_OK && !transfer->others) {
         transfer->others = tw_buffer_alloc(others);
@@ -224,7 +224,7 @@ static tw_status_t look_for_lengths(tw_hpz_transfer_t *transfer, int wait)
 
 /** Post the messages of the first transfer in the queue. wait 0: TW_IN_PROGRESS if its lengths are not there
  *  yet. A transfer that fails stays in the queue, and fails again. */
-static tw_status_t advance(tw_hpz_t *hpz, int wait)
+static tw_status_t sync_advance(tw_hpz_t *hpz, int wait)
 {
     tw_hpz_transfer_t *transfer = STAILQ_FIRST(&hpz->queue);
     tw_status_t status = look_for_lengths(transfer, wait);
@@ -243,7 +243,7 @@ tw_status_t tw_hpz_progress(tw_hpz_t *hpz)
     tw_status_t status = TW_OK;
 
     while (!STAILQ_EMPTY(&hpz->queue) && status == TW_OK) {
-        status = advance(hpz, 0);
+        status = sync_advance(hpz, 0);
     }
     return status == TW_IN_PROGRESS ? TW_OK : status;
 }
@@ -405,7 +405,7 @@ static tw_status_t apply_all(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
     for (int n = 0; n < hpz->n_nodes && status == TW_OK; n++) {
         const uint8_t *message = n == hpz->node ? transfer->message : at;
         status = tw_hpz_message_apply(hpz, transfer, n, message, (size_t)transfer->bytes[n]);
-        at += n == hpz->node ? 0 : aligned((size_t)transfer->bytes[n]);
+        at += n == hpz->node ? 0 : sync_aligned((size_t)transfer->bytes[n]);
         if (status == TW_ERR_FORMAT || status == TW_ERR_TRUNCATED || status == TW_ERR_MISMATCH) {
             tw_error("rank %d: unit %d: the changes of node %d do not fit the replica: it needs a full sync",
                      hpz->rank, transfer->unit, n);
@@ -416,12 +416,12 @@ static tw_status_t apply_all(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 }
 
 /** Receive the messages of all nodes. wait 0: TW_IN_PROGRESS if they are not there yet. */
-static tw_status_t exchange(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, int wait)
+static tw_status_t sync_exchange(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, int wait)
 {
     tw_status_t status = TW_OK;
 
     while (!transfer->payload && status == TW_OK) {
-        status = advance(hpz, wait);
+        status = sync_advance(hpz, wait);
     }
     if (status == TW_OK) {
         status = wait ? tw_coll_wait(transfer->payload) : tw_coll_test(transfer->payload);
@@ -460,7 +460,7 @@ static tw_status_t finish_slice(tw_hpz_t *hpz, tw_hpz_under_way_t *sync, int wai
 {
     tw_hpz_transfer_t *transfer = STAILQ_FIRST(&sync->transfers);
     /* After an error the communicator has ended; what it still writes to is freed after it. */
-    TW_TRY(exchange(hpz, transfer, wait));
+    TW_TRY(sync_exchange(hpz, transfer, wait));
     tw_status_t status = tw_hpz_settle(hpz, apply(hpz, transfer));
     sync->spoilt = sync->spoilt == TW_OK ? status : sync->spoilt;
     STAILQ_REMOVE_HEAD(&sync->transfers, in_unit);
@@ -469,7 +469,7 @@ static tw_status_t finish_slice(tw_hpz_t *hpz, tw_hpz_under_way_t *sync, int wai
     return begin_more(hpz);
 }
 
-static tw_status_t end(tw_hpz_unit_t *own)
+static tw_status_t sync_end(tw_hpz_unit_t *own)
 {
     own->sync.active = 0;
     if (own->sync.spoilt == TW_OK) {
@@ -479,7 +479,7 @@ static tw_status_t end(tw_hpz_unit_t *own)
     return own->sync.spoilt;
 }
 
-static tw_status_t finish(tw_hpz_t *hpz, int unit, int wait)
+static tw_status_t sync_finish(tw_hpz_t *hpz, int unit, int wait)
 {
     tw_hpz_unit_t *own = &hpz->units[unit];
     tw_status_t status = own->sync.failed;
@@ -494,17 +494,17 @@ static tw_status_t finish(tw_hpz_t *hpz, int unit, int wait)
     if (status != TW_IN_PROGRESS) {
         own->sync.failed = status;
     }
-    return status == TW_OK ? end(own) : status;
+    return status == TW_OK ? sync_end(own) : status;
 }
 
 tw_status_t tw_hpz_sync_finish(tw_hpz_t *hpz, int unit)
 {
-    return finish(hpz, unit, 1);
+    return sync_finish(hpz, unit, 1);
 }
 
 tw_status_t tw_hpz_sync_test(tw_hpz_t *hpz, int unit)
 {
-    return finish(hpz, unit, 0);
+    return sync_finish(hpz, unit, 0);
 }
 
 /* ---- planning ------------------------------------------------------------------------------------------ */

@@ -11,7 +11,7 @@ size_t tw_quant_loss_run_elems(const tw_quant_codec_t *codec)
 }
 
 /** A block that is not finite is no measure of anything. */
-static void count(const float *values, const float *decoded, size_t n, tw_quant_loss_t *loss)
+static void loss_count(const float *values, const float *decoded, size_t n, tw_quant_loss_t *loss)
 {
     tw_quant_loss_t sum = {0};
     for (size_t i = 0; i < n; i++) {
@@ -44,7 +44,7 @@ static tw_status_t add_run(tw_quant_t *quant, const tw_quant_args_t *args, const
     TW_TRY(tw_quant_decode(quant, &to_fp32, &out, 1));
     tw_convert_to_fp32(args->type, src, wide, n);
     for (size_t at = 0; at < n; at += block) {
-        count(wide + at, decoded + at, n - at < block ? n - at : block, loss);
+        loss_count(wide + at, decoded + at, n - at < block ? n - at : block, loss);
     }
     return TW_OK;
 }

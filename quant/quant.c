@@ -227,7 +227,7 @@ static tw_status_t check_adamw(const tw_quant_t *quant, const tw_quant_args_t *a
 
 /* ---- operations ---------------------------------------------------------------------------------------- */
 
-static tw_status_t encode(const char *operation, tw_quant_t *quant, const tw_quant_args_t *args,
+static tw_status_t quant_encode(const char *operation, tw_quant_t *quant, const tw_quant_args_t *args,
                           const tw_quant_segment_t *segments, size_t n_segments, int delta)
 {
     TW_TRY(check_type(operation, args->type));
@@ -235,7 +235,7 @@ static tw_status_t encode(const char *operation, tw_quant_t *quant, const tw_qua
     return quant->backend->encode(quant, args, segments, n_segments, delta);
 }
 
-static tw_status_t decode(const char *operation, tw_quant_t *quant, const tw_quant_args_t *args,
+static tw_status_t quant_decode(const char *operation, tw_quant_t *quant, const tw_quant_args_t *args,
                           const tw_quant_segment_t *segments, size_t n_segments, int apply)
 {
     TW_TRY(check_type(operation, args->type));
@@ -246,25 +246,25 @@ static tw_status_t decode(const char *operation, tw_quant_t *quant, const tw_qua
 tw_status_t tw_quant_encode(tw_quant_t *quant, const tw_quant_args_t *args,
                             const tw_quant_segment_t *segments, size_t n_segments)
 {
-    return encode("encode", quant, args, segments, n_segments, 0);
+    return quant_encode("encode", quant, args, segments, n_segments, 0);
 }
 
 tw_status_t tw_quant_encode_delta(tw_quant_t *quant, const tw_quant_args_t *args,
                                   const tw_quant_segment_t *segments, size_t n_segments)
 {
-    return encode("encode_delta", quant, args, segments, n_segments, 1);
+    return quant_encode("encode_delta", quant, args, segments, n_segments, 1);
 }
 
 tw_status_t tw_quant_decode(tw_quant_t *quant, const tw_quant_args_t *args,
                             const tw_quant_segment_t *segments, size_t n_segments)
 {
-    return decode("decode", quant, args, segments, n_segments, 0);
+    return quant_decode("decode", quant, args, segments, n_segments, 0);
 }
 
 tw_status_t tw_quant_decode_apply(tw_quant_t *quant, const tw_quant_args_t *args,
                                   const tw_quant_segment_t *segments, size_t n_segments)
 {
-    return decode("decode_apply", quant, args, segments, n_segments, 1);
+    return quant_decode("decode_apply", quant, args, segments, n_segments, 1);
 }
 
 /** Adding to fp32 is applying to fp32: there is no range to saturate at. */
@@ -273,7 +273,7 @@ tw_status_t tw_quant_decode_add(tw_quant_t *quant, const tw_quant_args_t *args,
 {
     tw_quant_args_t fp32 = *args;
     fp32.type = TW_TYPE_FP32;
-    return decode("decode_add", quant, &fp32, segments, n_segments, 1);
+    return quant_decode("decode_add", quant, &fp32, segments, n_segments, 1);
 }
 
 size_t tw_quant_reduce_workspace_bytes(const tw_quant_t *quant, const tw_quant_reduce_segment_t *segments,

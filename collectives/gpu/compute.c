@@ -22,7 +22,7 @@ static const tw_gpu_device_t *device_of(const batch_t *batch)
 }
 
 /** Made with the shape: found. */
-static tw_quant_t *codec_of(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute, tw_form_t form)
+static tw_quant_t *gpu_compute_codec_of(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute, tw_form_t form)
 {
     const tw_gpu_shape_t *shape = call->shape;
     tw_quant_t *codec = NULL;
@@ -69,7 +69,7 @@ static tw_status_t launch_codec(const batch_t *batch, tw_type_t type)
 {
     tw_quant_args_t args = quant_args(batch);
     int encodes = batch->like->out != TW_FORM_PLAIN;
-    tw_quant_t *codec = codec_of(batch->call, batch->like, encodes ? batch->like->out : batch->like->in);
+    tw_quant_t *codec = gpu_compute_codec_of(batch->call, batch->like, encodes ? batch->like->out : batch->like->in);
 
     args.type = type;
     return encodes ? tw_quant_encode(codec, &args, batch->items, batch->n)
@@ -78,7 +78,7 @@ static tw_status_t launch_codec(const batch_t *batch, tw_type_t type)
 
 static tw_status_t launch_reduce(const batch_t *batch)
 {
-    tw_quant_t *in = codec_of(batch->call, batch->like, batch->like->in);
+    tw_quant_t *in = gpu_compute_codec_of(batch->call, batch->like, batch->like->in);
     tw_quant_reduce_segment_t segments[BATCH];
     tw_quant_args_t args = quant_args(batch);
     size_t n_inputs = (size_t)batch->like->n_inputs;
@@ -99,7 +99,7 @@ static tw_status_t launch_reduce(const batch_t *batch)
     if (batch->like->out == TW_FORM_PLAIN) {
         return tw_quant_reduce_decode(in, &args, segments, batch->n);
     }
-    return tw_quant_reduce_encode(in, codec_of(batch->call, batch->like, batch->like->out), &args, segments,
+    return tw_quant_reduce_encode(in, gpu_compute_codec_of(batch->call, batch->like, batch->like->out), &args, segments,
                                   batch->n);
 }
 
@@ -209,7 +209,7 @@ static int is_like(const tw_grid_t *grid, const tw_gpu_compute_t *a, const tw_gp
 }
 
 /** Computations from here on are like this one. */
-static tw_status_t begin(batch_t *batch, const tw_gpu_compute_t *like)
+static tw_status_t gpu_compute_begin(batch_t *batch, const tw_gpu_compute_t *like)
 {
     tw_status_t status = flush(batch);
     size_t fits = like->n_inputs > 0 ? batch->call->coll->gpu->n_sources / (size_t)like->n_inputs : BATCH;
@@ -287,7 +287,7 @@ static tw_status_t add_compute(batch_t *batch, const tw_gpu_compute_t *compute)
         return launch_lossless(batch, compute);
     }
     if (!batch->like || !is_like(&batch->call->shape->plan.grid, batch->like, compute)) {
-        status = begin(batch, compute);
+        status = gpu_compute_begin(batch, compute);
     }
     if (status != TW_OK) {
         return status;

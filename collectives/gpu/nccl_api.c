@@ -12,7 +12,7 @@
 #define POLL_NS 20000
 
 /** ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
-static tw_status_t find(void *library, const char *name, void *function)
+static tw_status_t nccl_api_find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
 
@@ -35,7 +35,7 @@ tw_status_t tw_nccl_load(tw_nccl_api_t *api)
     }
 #define FIND(name)       \
     if (status == TW_OK) \
-        status = find(library, #name, &api->name);
+        status = nccl_api_find(library, #name, &api->name);
     TW_NCCL_FUNCTIONS(FIND)
 #undef FIND
     (void)dlclose(library);
@@ -64,7 +64,7 @@ static tw_status_t status_of(ncclResult_t result)
     }
 }
 
-static tw_status_t ask(const tw_nccl_api_t *api, ncclComm_t comm, tw_coll_gate_t *gate, ncclResult_t *result)
+static tw_status_t nccl_api_ask(const tw_nccl_api_t *api, ncclComm_t comm, tw_coll_gate_t *gate, ncclResult_t *result)
 {
     TW_TRY(tw_coll_gate_enter(gate));
     ncclResult_t asked = api->ncclCommGetAsyncError(comm, result);
@@ -75,13 +75,13 @@ static tw_status_t ask(const tw_nccl_api_t *api, ncclComm_t comm, tw_coll_gate_t
     return TW_OK;
 }
 
-static tw_status_t settle(const tw_nccl_api_t *api, ncclComm_t comm, tw_coll_gate_t *gate,
+static tw_status_t nccl_api_settle(const tw_nccl_api_t *api, ncclComm_t comm, tw_coll_gate_t *gate,
                           ncclResult_t *result)
 {
     const struct timespec nap = {.tv_nsec = POLL_NS};
 
     while (*result == ncclInProgress && comm) {
-        TW_TRY(ask(api, comm, gate, result));
+        TW_TRY(nccl_api_ask(api, comm, gate, result));
         if (*result == ncclInProgress) {
             (void)nanosleep(&nap, NULL);
         }
@@ -98,7 +98,7 @@ tw_status_t tw_nccl_check(const tw_nccl_api_t *api, int rank, ncclComm_t comm, n
 tw_status_t tw_nccl_check_gated(const tw_nccl_api_t *api, int rank, ncclComm_t comm, tw_coll_gate_t *gate,
                                 ncclResult_t result, const char *what)
 {
-    TW_TRY(settle(api, comm, gate, &result));
+    TW_TRY(nccl_api_settle(api, comm, gate, &result));
     if (result == ncclSuccess) {
         return TW_OK;
     }

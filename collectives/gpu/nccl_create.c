@@ -168,7 +168,7 @@ static tw_status_t enqueue_gather(const meeting_t *m)
 
 /** A rank may be late, by a checkpoint or by hours, and NCCL waits for it: until there is an error, or the
  *  communicator is aborted. */
-static tw_status_t wait_for(const meeting_t *m)
+static tw_status_t nccl_wait_for(const meeting_t *m)
 {
     const struct timespec nap = {.tv_nsec = POLL_NS};
     double silent_until_sec = tw_time_sec() + SILENT_SEC;
@@ -189,14 +189,14 @@ static tw_status_t wait_for(const meeting_t *m)
     return status;
 }
 
-static tw_status_t gather(const meeting_t *m, const introduction_t *own, introduction_t *all)
+static tw_status_t nccl_gather(const meeting_t *m, const introduction_t *own, introduction_t *all)
 {
     const tw_gpu_device_t *device = m->device;
     TW_TRY(device->copy(device, m->memory + m->rank, own, sizeof(*own), m->stream));
     TW_TRY(enqueue_gather(m));
     TW_TRY(device->copy(device, all, m->memory, (size_t)m->world * sizeof(*all), m->stream));
     TW_TRY(device->event_record(device, m->done, m->stream));
-    return wait_for(m);
+    return nccl_wait_for(m);
 }
 
 /** What has not ended keeps its memory. */
@@ -214,7 +214,7 @@ static tw_status_t meet(meeting_t *m, const introduction_t *own, introduction_t 
         status = device->stream_create(device, &m->stream);
     }
     if (status == TW_OK) {
-        status = gather(m, own, all);
+        status = nccl_gather(m, own, all);
     }
     m->is_stuck = m->stream && device->event_query(device, m->done) == TW_IN_PROGRESS;
     if (m->is_stuck) {
@@ -233,7 +233,7 @@ static tw_status_t meet(meeting_t *m, const introduction_t *own, introduction_t 
 }
 
 /** The same verdict on all ranks. */
-static tw_status_t judge(const introduction_t *all, int rank, int world, int is_shared)
+static tw_status_t nccl_judge(const introduction_t *all, int rank, int world, int is_shared)
 {
     for (int r = 0; r < world; r++) {
         if (all[r].terms != all[0].terms) {
@@ -250,7 +250,7 @@ static tw_status_t judge(const introduction_t *all, int rank, int world, int is_
     return TW_OK;
 }
 
-static tw_status_t exchange(meeting_t *m, const tw_coll_nccl_params_t *params, uint64_t *node_ids)
+static tw_status_t nccl_exchange(meeting_t *m, const tw_coll_nccl_params_t *params, uint64_t *node_ids)
 {
     introduction_t *all = calloc((size_t)m->world, sizeof(*all));
     introduction_t own;
@@ -260,7 +260,7 @@ static tw_status_t exchange(meeting_t *m, const tw_coll_nccl_params_t *params, u
         status = meet(m, &own, all);
     }
     if (status == TW_OK) {
-        status = judge(all, m->rank, m->world, params->shared);
+        status = nccl_judge(all, m->rank, m->world, params->shared);
     }
     for (int r = 0; r < m->world && status == TW_OK; r++) {
         node_ids[r] = all[r].node;
@@ -311,7 +311,7 @@ static tw_status_t join_comm(const tw_nccl_api_t *api, tw_coll_setup_t *setup)
     TW_TRY(setup->node_ids ? create_wire(api, setup) : TW_ERR_NO_MEMORY);
     meeting_t meeting = {
         .device = setup->device, .wire = setup->nccl, .rank = setup->rank, .world = setup->world};
-    status = exchange(&meeting, params, setup->node_ids);
+    status = nccl_exchange(&meeting, params, setup->node_ids);
     if (status != TW_OK) {
         setup->nccl->destroy(setup->nccl);
         setup->nccl = NULL;
@@ -347,7 +347,7 @@ static tw_status_t share_id(const tw_nccl_api_t *api, const tw_coll_params_t *ov
     return invitation.status;
 }
 
-static tw_status_t join(const tw_nccl_api_t *api, const tw_coll_params_t *over, const tw_topo_t *topo,
+static tw_status_t nccl_join(const tw_nccl_api_t *api, const tw_coll_params_t *over, const tw_topo_t *topo,
                         ncclComm_t *comm)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -369,7 +369,7 @@ static tw_status_t join_over(const tw_nccl_api_t *api, tw_coll_setup_t *setup)
     tw_topo_t topo;
     ncclComm_t comm;
     TW_TRY(tw_topo_init(&topo, over->transport, over->ranks, over->n_ranks));
-    tw_status_t status = join(api, over, &topo, &comm);
+    tw_status_t status = nccl_join(api, over, &topo, &comm);
     if (status == TW_OK) {
         setup->nccl = tw_nccl_wire_create(api, comm, topo.rank, 0, NULL);
         status = setup->nccl ? TW_OK : TW_ERR_NO_MEMORY;

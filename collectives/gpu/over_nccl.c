@@ -117,7 +117,7 @@ static tw_status_t enqueue_all(const tw_gpu_run_t *run)
 
 /** One after another: they share the workspace. A graph cannot wait for what is outside of it, nor the other
  *  way round. */
-static tw_status_t start(tw_coll_request_t *request)
+static tw_status_t over_nccl_start(tw_coll_request_t *request)
 {
     const tw_gpu_run_t *run = request->run;
     tw_gpu_t *gpu = request->coll->gpu;
@@ -141,7 +141,7 @@ static tw_status_t start(tw_coll_request_t *request)
 }
 
 /** What is captured cannot be asked for. */
-static tw_status_t step(tw_coll_request_t *request, int *moved)
+static tw_status_t over_nccl_step(tw_coll_request_t *request, int *moved)
 {
     const tw_gpu_device_t *device = request->coll->gpu->device;
 
@@ -149,7 +149,7 @@ static tw_status_t step(tw_coll_request_t *request, int *moved)
     return request->run->capture != 0 ? TW_OK : device->event_query(device, request->run->computed[0]);
 }
 
-static tw_status_t complete(tw_coll_request_t *request)
+static tw_status_t over_nccl_complete(tw_coll_request_t *request)
 {
     const tw_gpu_device_t *device = request->coll->gpu->device;
     tw_gpu_run_t *run = request->run;
@@ -157,14 +157,14 @@ static tw_status_t complete(tw_coll_request_t *request)
     return run->capture == 0 ? device->event_create(device, &run->computed[0]) : TW_OK;
 }
 
-static const char *describe(const tw_coll_request_t *request, char *buf, size_t buf_bytes)
+static const char *over_nccl_describe(const tw_coll_request_t *request, char *buf, size_t buf_bytes)
 {
     (void)request;
     snprintf(buf, buf_bytes, "it is on the GPU, and nccl has not ended it");
     return buf;
 }
 
-static tw_status_t check(tw_coll_t *coll)
+static tw_status_t over_nccl_check(tw_coll_t *coll)
 {
     return coll->gpu->wire->error(coll->gpu->wire);
 }
@@ -177,14 +177,14 @@ static void abort_wire(tw_coll_t *coll)
 const tw_coll_engine_t tw_gpu_nccl_engine = {
     .algo_get = tw_gpu_algo_get,
     .request_create = tw_gpu_request_create,
-    .complete = complete,
+    .complete = over_nccl_complete,
     .planned_bytes = tw_gpu_planned_bytes,
     .prepare = tw_gpu_prepare,
-    .start = start,
-    .step = step,
+    .start = over_nccl_start,
+    .step = over_nccl_step,
     .release = tw_gpu_release,
-    .describe = describe,
-    .check = check,
+    .describe = over_nccl_describe,
+    .check = over_nccl_check,
     .abort = abort_wire,
     .workspace_bytes = tw_gpu_workspace_bytes,
     .enter = tw_gpu_enter,

@@ -185,7 +185,7 @@ static size_t most_messages(const tw_gpu_plan_t *plan)
 }
 
 /** The schedule is the comparison of arguments alone. */
-static tw_status_t complete(tw_coll_request_t *request)
+static tw_status_t over_transport_complete(tw_coll_request_t *request)
 {
     const tw_gpu_device_t *device = request->coll->gpu->device;
     size_t n_channels = 2 * (size_t)request->coll->topo.world;
@@ -220,7 +220,7 @@ static int has_turn(const tw_coll_request_t *request)
     return first == request;
 }
 
-static tw_status_t step(tw_coll_request_t *request, int *moved)
+static tw_status_t over_transport_step(tw_coll_request_t *request, int *moved)
 {
     tw_gpu_run_t *run = request->run;
 
@@ -239,7 +239,7 @@ static tw_status_t step(tw_coll_request_t *request, int *moved)
     return status;
 }
 
-static const char *describe(const tw_coll_request_t *request, char *buf, size_t buf_bytes)
+static const char *over_transport_describe(const tw_coll_request_t *request, char *buf, size_t buf_bytes)
 {
     const tw_gpu_run_t *run = request->run;
 
@@ -251,12 +251,12 @@ static const char *describe(const tw_coll_request_t *request, char *buf, size_t 
 const tw_coll_engine_t tw_gpu_transport_engine = {
     .algo_get = tw_gpu_algo_get,
     .request_create = tw_gpu_request_create,
-    .complete = complete,
+    .complete = over_transport_complete,
     .planned_bytes = tw_gpu_planned_bytes,
     .prepare = tw_gpu_prepare,
-    .step = step,
+    .step = over_transport_step,
     .release = tw_gpu_release,
-    .describe = describe,
+    .describe = over_transport_describe,
     .workspace_bytes = tw_gpu_workspace_bytes,
     .trim = tw_gpu_workspace_free,
     .enter = tw_gpu_enter,

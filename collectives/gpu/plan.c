@@ -112,7 +112,7 @@ static tw_status_t create_areas(planner_t *p)
     return TW_OK;
 }
 
-static void place(const planner_t *p, int owner, int coding, int cell, tw_form_t form, size_t *bytes)
+static void gpu_plan_place(const planner_t *p, int owner, int coding, int cell, tw_form_t form, size_t *bytes)
 {
     size_t *at = cell >= 0 ? &p->areas[owner].cell_at[coding][cell] : NULL;
 
@@ -135,10 +135,10 @@ static size_t place_cells(const planner_t *p, int owner, int coding)
                 continue;
             }
             for (int k = 0; sums && op->kind == TW_OP_SUM && k < op->n_inputs; k++) {
-                place(p, owner, coding, ops->inputs[op->first_input + k], op->in, &bytes);
+                gpu_plan_place(p, owner, coding, ops->inputs[op->first_input + k], op->in, &bytes);
             }
             if (!sums && op->kind != TW_OP_SEND) {
-                place(p, owner, coding, op->to, op->out, &bytes);
+                gpu_plan_place(p, owner, coding, op->to, op->out, &bytes);
             }
         }
     }
@@ -181,7 +181,7 @@ static void lay_out(planner_t *p)
 /* ---- emitting ------------------------------------------------------------------------------------------ */
 
 /** Room for one more; 0: out of memory. */
-static int grow(planner_t *p, void *items, size_t n, size_t *max, size_t item_bytes)
+static int gpu_plan_grow(planner_t *p, void *items, size_t n, size_t *max, size_t item_bytes)
 {
     if (p->status == TW_OK && !tw_grow(items, max, n + 1, item_bytes)) {
         tw_error("out of memory planning an operation");
@@ -235,7 +235,7 @@ static void emit_compute(planner_t *p, const task_t *task)
     int is_sum = op->kind == TW_OP_SUM;
     int from = is_sum ? p->ops[task->coding]->inputs[op->first_input] : op->from;
 
-    if (!grow(p, &plan->computes, plan->n_computes, &plan->max_computes, sizeof(*plan->computes))) {
+    if (!gpu_plan_grow(p, &plan->computes, plan->n_computes, &plan->max_computes, sizeof(*plan->computes))) {
         return;
     }
     plan->computes[plan->n_computes++] = (tw_gpu_compute_t){
@@ -269,7 +269,7 @@ static void emit_message(planner_t *p, const task_t *task)
         .packed = op->out == TW_FORM_PACKED ? number(p, task, cell) : TW_GPU_NOT_PACKED,
     };
 
-    if (!grow(p, &plan->messages, plan->n_messages, &plan->max_messages, sizeof(*plan->messages))) {
+    if (!gpu_plan_grow(p, &plan->messages, plan->n_messages, &plan->max_messages, sizeof(*plan->messages))) {
         return;
     }
     plan->messages[plan->n_messages++] = message;

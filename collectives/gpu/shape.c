@@ -25,7 +25,7 @@ static int is_in_place(const tw_coll_request_t *request)
 
 /** A hash of all that decides about a shape: what requests have in common that choose alike, and what else a
  *  plan is made of. */
-static uint64_t key_of(const tw_coll_request_t *request)
+static uint64_t gpu_shape_key_of(const tw_coll_request_t *request)
 {
     const tw_coll_args_t *args = &request->args;
     size_t counts_bytes = (size_t)request->coll->topo.world * sizeof(*request->counts);
@@ -60,7 +60,7 @@ static int is_even(const tw_coll_args_t *args, int world)
     return 1;
 }
 
-static const char *decline(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
+static const char *gpu_shape_decline(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
 {
     const tw_coll_request_t *request = shape->request;
 
@@ -131,7 +131,7 @@ static int may_be_native(const tw_coll_t *coll, const tw_coll_args_t *args, int 
 }
 
 /** A name that is given is one for what was asked for; when that is declined, it is not looked at. */
-static const tw_algo_t *choose(const tw_coll_t *coll, const tw_gpu_shape_t *shape, int quantized,
+static const tw_algo_t *gpu_shape_choose(const tw_coll_t *coll, const tw_gpu_shape_t *shape, int quantized,
                                size_t *index)
 {
     const tw_coll_args_t *args = &shape->request->args;
@@ -279,9 +279,9 @@ static tw_status_t decide(tw_coll_t *coll, tw_gpu_shape_t *shape)
 {
     const tw_coll_request_t *request = shape->request;
     tw_coll_choice_t *choice = &shape->request->choice;
-    const char *reason = decline(coll, shape);
+    const char *reason = gpu_shape_decline(coll, shape);
     int quantized = request->args.codec && reason[0] == '\0';
-    const tw_algo_t *algo = choose(coll, shape, quantized, &choice->algo);
+    const tw_algo_t *algo = gpu_shape_choose(coll, shape, quantized, &choice->algo);
 
     if (!algo) {
         return TW_ERR_UNSUPPORTED;
@@ -293,7 +293,7 @@ static tw_status_t decide(tw_coll_t *coll, tw_gpu_shape_t *shape)
 }
 
 /** Once for each shape, on rank 0. */
-static void explain(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
+static void gpu_shape_explain(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
 {
     const tw_coll_args_t *args = &shape->request->args;
     const tw_coll_choice_t *choice = &shape->request->choice;
@@ -361,7 +361,7 @@ static tw_status_t create_shape(tw_coll_t *coll, const tw_coll_args_t *args, tw_
         destroy_shape(shape);
         return status;
     }
-    explain(coll, shape);
+    gpu_shape_explain(coll, shape);
     *out = shape;
     return TW_OK;
 }
@@ -393,7 +393,7 @@ static void drop_oldest(tw_gpu_t *gpu)
 static tw_status_t get_shape(const tw_coll_request_t *request, tw_gpu_shape_t **out)
 {
     tw_coll_t *coll = request->coll;
-    uint64_t key = key_of(request);
+    uint64_t key = gpu_shape_key_of(request);
     tw_gpu_shape_t *shape;
 
     TAILQ_FOREACH(shape, &coll->gpu->shapes, link)

@@ -46,7 +46,7 @@ static double median_of(double *values, int n)
 }
 
 /** One value of all members, `offset` bytes into a sample, and its typical reading. */
-static void agree(const tw_estimate_report_t *reports, int world, size_t offset, double *value,
+static void estimate_agree(const tw_estimate_report_t *reports, int world, size_t offset, double *value,
                   double *typical)
 {
     double bests[world], typicals[world], certain = 0;
@@ -64,7 +64,7 @@ static void agree_all(const tw_estimate_report_t *reports, int world, tw_measure
                       tw_measure_sample_t *typicals)
 {
     for (size_t offset = 0; offset < sizeof(*values); offset += sizeof(double)) {
-        agree(reports, world, offset, (double *)((char *)values + offset),
+        estimate_agree(reports, world, offset, (double *)((char *)values + offset),
               (double *)((char *)typicals + offset));
     }
 }

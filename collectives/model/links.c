@@ -95,7 +95,7 @@ static tw_status_t advance_incoming(burst_t *burst, int index)
 }
 
 /** TW_OK when every stream is through. *awaited: a member whose stream is not. */
-static tw_status_t advance(burst_t *burst, int *awaited)
+static tw_status_t links_advance(burst_t *burst, int *awaited)
 {
     tw_status_t status = TW_OK;
 
@@ -115,7 +115,7 @@ static tw_status_t run_streams(burst_t *burst)
     int awaited = 0;
     tw_status_t status;
 
-    while ((status = advance(burst, &awaited)) == TW_IN_PROGRESS) {
+    while ((status = links_advance(burst, &awaited)) == TW_IN_PROGRESS) {
         status = tw_bootstrap_step(boot, awaited);
         if (status != TW_OK) {
             break;
@@ -135,7 +135,7 @@ static tw_status_t run_streams(burst_t *burst)
 
 /** Send to the neighbour while the others do the same. All members take part in the agreement that starts it,
  *  also those without neighbours. */
-static tw_status_t exchange(burst_t *burst)
+static tw_status_t links_exchange(burst_t *burst)
 {
     const tw_measure_link_t *link = burst->link;
     stream_t streams[1 + link->n_from];
@@ -169,7 +169,7 @@ static tw_status_t measure_trip(const tw_measure_link_t *link, size_t bytes, int
 {
     double ack_sec[PING_COUNT];
     burst_t burst = {.link = link, .bytes = bytes, .count = count, .window = 1, .ack_sec = ack_sec};
-    tw_status_t status = exchange(&burst);
+    tw_status_t status = links_exchange(&burst);
 
     *trip_sec = 0;
     for (int i = 1; status == TW_OK && link->to >= 0 && i < count; i++) {
@@ -185,7 +185,7 @@ static tw_status_t measure_flood(const tw_measure_link_t *link, double *message_
     double ack_sec[FLOOD_COUNT];
     burst_t flood = {
         .link = link, .bytes = SMALL_BYTES, .count = FLOOD_COUNT, .window = WINDOW, .ack_sec = ack_sec};
-    tw_status_t status = exchange(&flood);
+    tw_status_t status = links_exchange(&flood);
 
     if (status == TW_OK && link->to >= 0) {
         *message_sec = (ack_sec[FLOOD_COUNT - 1] - ack_sec[0]) / (FLOOD_COUNT - 1);
@@ -216,7 +216,7 @@ static tw_status_t measure_burst(const tw_measure_link_t *link, tw_tier_sample_t
                      .window = BURST_WINDOW,
                      .ack_sec = ack_sec};
     double cpu_sec = tw_measure_thread_sec(), start_sec = tw_time_sec();
-    tw_status_t status = exchange(&burst);
+    tw_status_t status = links_exchange(&burst);
 
     if (status != TW_OK || link->to < 0) {
         return status;

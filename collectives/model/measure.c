@@ -72,7 +72,7 @@ static void summarize(const readings_t *readings, tw_estimate_report_t *report)
     tw_measure_host_init(&report->host);
 }
 
-static tw_status_t agree(tw_bootstrap_t *boot, const tw_estimate_report_t *mine, tw_coll_model_t *model)
+static tw_status_t measure_agree(tw_bootstrap_t *boot, const tw_estimate_report_t *mine, tw_coll_model_t *model)
 {
     const tw_topo_t *topo = boot->topo;
     tw_estimate_report_t *all = calloc((size_t)topo->world, sizeof(*all));
@@ -108,7 +108,7 @@ tw_status_t tw_coll_model_measure(tw_bootstrap_t *boot, tw_coll_model_t *model)
     }
     if (status == TW_OK) {
         summarize(&m->readings, &mine);
-        status = agree(boot, &mine, model);
+        status = measure_agree(boot, &mine, model);
     }
     tw_measure_link_cleanup(&m->node);
     tw_measure_link_cleanup(&m->inter);

@@ -14,7 +14,7 @@ void tw_flow_clear(tw_flow_t *flow)
     flow->n_ops = flow->n_inputs = flow->hop = 0;
 }
 
-static tw_value_t add_op(tw_flow_t *flow, tw_flow_op_t op, const tw_value_t *inputs)
+static tw_value_t flow_add_op(tw_flow_t *flow, tw_flow_op_t op, const tw_value_t *inputs)
 {
     if (flow->status != TW_OK) {
         return tw_flow_own(op.at);
@@ -37,7 +37,7 @@ tw_value_t tw_flow_move(tw_flow_t *flow, tw_value_t value, int to)
     if (tw_flow_rank(flow, value) == to) {
         return value;
     }
-    return add_op(flow, (tw_flow_op_t){.at = to, .n_inputs = 1}, &value);
+    return flow_add_op(flow, (tw_flow_op_t){.at = to, .n_inputs = 1}, &value);
 }
 
 tw_value_t tw_flow_sum(tw_flow_t *flow, int at, const tw_value_t *inputs, int n_inputs)
@@ -47,7 +47,7 @@ tw_value_t tw_flow_sum(tw_flow_t *flow, int at, const tw_value_t *inputs, int n_
     for (int i = 0; i < n_inputs; i++) {
         here[i] = tw_flow_move(flow, inputs[i], at);
     }
-    return add_op(flow, (tw_flow_op_t){.is_sum = 1, .at = at, .n_inputs = n_inputs}, here);
+    return flow_add_op(flow, (tw_flow_op_t){.is_sum = 1, .at = at, .n_inputs = n_inputs}, here);
 }
 
 int tw_log2_ceil(int n)

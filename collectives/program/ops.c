@@ -80,7 +80,7 @@ static value_t new_cell(const maker_t *m, int owner, tw_form_t form)
     return (value_t){.cell = m->ops->n_cells[owner]++, .form = form};
 }
 
-static void convert(maker_t *m, int owner, value_t from, value_t to, tw_seed_t seed, int tick)
+static void ops_convert(maker_t *m, int owner, value_t from, value_t to, tw_seed_t seed, int tick)
 {
     emit(m, &(tw_op_t){.kind = TW_OP_CONVERT,
                        .tick = tick,
@@ -100,7 +100,7 @@ static value_t convert_to(maker_t *m, int owner, value_t from, tw_form_t form, i
 
     if (from.form != form || (m->params->stages != TW_STAGE_NONE && from.cell < 0)) {
         to = new_cell(m, owner, form);
-        convert(m, owner, from, to, TW_SEED_RANK, tick);
+        ops_convert(m, owner, from, to, TW_SEED_RANK, tick);
     }
     return to;
 }
@@ -125,7 +125,7 @@ static void emit_sum(maker_t *m, const step_t *step, tw_form_t in, value_t to, t
 
 /* ---- moves --------------------------------------------------------------------------------------------- */
 
-static tw_form_t form_of(const maker_t *m, const step_t *step)
+static tw_form_t ops_form_of(const maker_t *m, const step_t *step)
 {
     const tw_topo_t *topo = m->params->topo;
     const tw_move_t move = {.coding = m->params->coding,
@@ -155,7 +155,7 @@ static void send(maker_t *m, const step_t *step)
     int is_own = from.cell == TW_CELL_SRC, n_before = m->ops->n_ops;
 
     if (!m->is_spread) {
-        from = convert_to(m, step->owner, from, form_of(m, step), is_own ? 0 : step->tick - 1);
+        from = convert_to(m, step->owner, from, ops_form_of(m, step), is_own ? 0 : step->tick - 1);
     }
     if (m->ops->n_ops > n_before) {
         m->ops->ops[n_before].for_send = is_own;
@@ -166,12 +166,12 @@ static void send(maker_t *m, const step_t *step)
 /** A shard is where it belongs at the end: all at once. */
 static void deliver(maker_t *m, int owner, value_t from)
 {
-    convert(m, owner, from, dst, TW_SEED_OP, LAST_TICK);
+    ops_convert(m, owner, from, dst, TW_SEED_OP, LAST_TICK);
 }
 
-static value_t receive(maker_t *m, const step_t *step)
+static value_t ops_receive(maker_t *m, const step_t *step)
 {
-    tw_form_t form = form_of(m, step);
+    tw_form_t form = ops_form_of(m, step);
     int is_straight = m->is_spread && form == TW_FORM_PLAIN && m->params->stages != TW_STAGE_ALL;
     value_t to = is_straight ? dst : new_cell(m, step->owner, form);
 
@@ -221,7 +221,7 @@ static tw_status_t end_phase(maker_t *m, int first, int n_hops)
 }
 
 /** What goes to each rank, and what comes from it; the own one is copied. */
-static tw_status_t exchange(maker_t *m)
+static tw_status_t ops_exchange(maker_t *m)
 {
     int world = m->params->topo->world, rank = m->params->topo->rank;
     value_t own = src;
@@ -231,7 +231,7 @@ static tw_status_t exchange(maker_t *m)
     for (int i = 0; i < world; i++) {
         int to = (rank + i) % world;
         const step_t step = {.owner = to, .peer = to, .tick = 1};
-        value_t value = convert_to(m, to, src, form_of(m, &step), 0);
+        value_t value = convert_to(m, to, src, ops_form_of(m, &step), 0);
         if (to == rank) {
             own = value;
         } else {
@@ -245,7 +245,7 @@ static tw_status_t exchange(maker_t *m)
     }
     for (int i = 1; i < world; i++) {
         int from = (rank + world - i) % world;
-        (void)receive(m, &(step_t){.owner = world + from, .peer = from, .tick = 1});
+        (void)ops_receive(m, &(step_t){.owner = world + from, .peer = from, .tick = 1});
     }
     return end_phase(m, 0, 1 + m->hop);
 }
@@ -281,7 +281,7 @@ static void add_last(maker_t *m, const step_t *step, tw_form_t in)
     m->result = is_straight ? dst : new_cell(m, step->owner, form);
     if (form == TW_FORM_PACKED || (form == TW_FORM_CODEC && params->rounds_sums)) {
         emit_sum(m, &last, in, dst, TW_SEED_OP); /* what the others of a reduce-scatter would encode */
-        convert(m, step->owner, dst, m->result, TW_SEED_OP, step->tick);
+        ops_convert(m, step->owner, dst, m->result, TW_SEED_OP, step->tick);
     } else {
         emit_sum(m, &last, in, m->result, TW_SEED_OP);
     }
@@ -369,7 +369,7 @@ static void take_op(maker_t *m, int owner, int i, int is_last)
         send(m, &step);
     } else if (!op->is_sum && op->at == rank) {
         step.peer = tw_flow_rank(&m->flow, step.inputs[0]);
-        m->values[i] = receive(m, &step);
+        m->values[i] = ops_receive(m, &step);
     } else if (op->at == rank) {
         for (int k = 0; k < op->n_inputs; k++) {
             step.n_partial += step.inputs[k] >= 0 && m->notes[step.inputs[k]].is_sum;
@@ -461,7 +461,7 @@ static tw_status_t make_all(maker_t *m)
     tw_ops_t *ops = m->ops;
 
     if (flows->by_pair) {
-        TW_TRY(exchange(m));
+        TW_TRY(ops_exchange(m));
     } else if (flows->reduce) {
         TW_TRY(make_phase(m, 0));
         m->first_tick = m->n_ticks - 1;
@@ -480,7 +480,7 @@ static tw_status_t make_all(maker_t *m)
 
 /* ---- what is kept -------------------------------------------------------------------------------------- */
 
-static void destroy(tw_ops_t *ops)
+static void ops_destroy(tw_ops_t *ops)
 {
     if (ops) {
         free(ops->ops);
@@ -507,7 +507,7 @@ tw_status_t tw_ops_create(const tw_ops_params_t *params, tw_ops_t **out)
     free(m.notes);
     if (status != TW_OK) {
         tw_error("out of memory planning an operation");
-        destroy(m.ops);
+        ops_destroy(m.ops);
         return status;
     }
     *out = m.ops;
@@ -517,6 +517,6 @@ tw_status_t tw_ops_create(const tw_ops_params_t *params, tw_ops_t **out)
 void tw_ops_cleanup(tw_kept_program_t *kept)
 {
     for (int i = 0; i < TW_OPS_KINDS; i++) {
-        destroy(kept->ops[i]);
+        ops_destroy(kept->ops[i]);
     }
 }

@@ -111,7 +111,7 @@ static void reduce_line(tw_flow_t *flow, const torus_t *torus, int end, int dim,
     values[end] = sum;
 }
 
-static tw_value_t reduce(tw_flow_t *flow, int owner, int n_dims)
+static tw_value_t torus_reduce(tw_flow_t *flow, int owner, int n_dims)
 {
     const tw_topo_t *topo = flow->topo;
     const torus_t torus = make_torus(topo, n_dims);
@@ -144,7 +144,7 @@ static void spread_line(tw_flow_t *flow, const torus_t *torus, int from, int dim
     }
 }
 
-static void spread(tw_flow_t *flow, int owner, tw_value_t from, int n_dims)
+static void torus_spread(tw_flow_t *flow, int owner, tw_value_t from, int n_dims)
 {
     const tw_topo_t *topo = flow->topo;
     const torus_t torus = make_torus(topo, n_dims);
@@ -164,20 +164,20 @@ static void spread(tw_flow_t *flow, int owner, tw_value_t from, int n_dims)
 
 tw_value_t tw_flow_reduce_torus2(tw_flow_t *flow, int owner)
 {
-    return reduce(flow, owner, 2);
+    return torus_reduce(flow, owner, 2);
 }
 
 void tw_flow_spread_torus2(tw_flow_t *flow, int owner, tw_value_t from)
 {
-    spread(flow, owner, from, 2);
+    torus_spread(flow, owner, from, 2);
 }
 
 tw_value_t tw_flow_reduce_torus3(tw_flow_t *flow, int owner)
 {
-    return reduce(flow, owner, 3);
+    return torus_reduce(flow, owner, 3);
 }
 
 void tw_flow_spread_torus3(tw_flow_t *flow, int owner, tw_value_t from)
 {
-    spread(flow, owner, from, 3);
+    torus_spread(flow, owner, from, 3);
 }

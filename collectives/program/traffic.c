@@ -62,7 +62,7 @@ static int is_longer(const point_t *a, const point_t *b)
     return a->node != b->node ? a->node > b->node : total(&a->work) > total(&b->work);
 }
 
-static void encode(reader_t *r, tw_value_t value, tw_form_t form)
+static void traffic_encode(reader_t *r, tw_value_t value, tw_form_t form)
 {
     point_t *point = point_of(r, value);
 
@@ -109,7 +109,7 @@ static void read_move(reader_t *r, const tw_flow_op_t *op, point_t *to)
         point_of(r, value)->form = TW_FORM_PLAIN;
         point_of(r, value)->work = (tw_work_count_t){0};
     }
-    encode(r, value, form);
+    traffic_encode(r, value, form);
     *to = *point_of(r, value);
     to->inter += crosses;
     to->node += !crosses;
@@ -143,7 +143,7 @@ static void read_sum(reader_t *r, const tw_flow_op_t *op, point_t *to)
     }
     *to = (point_t){0};
     for (int i = 0; i < op->n_inputs; i++) {
-        encode(r, inputs[i], form);
+        traffic_encode(r, inputs[i], form);
         *to = is_longer(point_of(r, inputs[i]), to) ? *point_of(r, inputs[i]) : *to;
     }
     if (r->flows->recodes) {
@@ -161,7 +161,7 @@ static void read_sum(reader_t *r, const tw_flow_op_t *op, point_t *to)
     }
 }
 
-static tw_status_t make_room(reader_t *r)
+static tw_status_t traffic_make_room(reader_t *r)
 {
     if (r->flow.status == TW_OK &&
         !tw_grow(&r->points, &r->max_points, r->topo->world + r->flow.n_ops, sizeof(*r->points))) {
@@ -198,7 +198,7 @@ static tw_status_t read_owner(reader_t *r, int owner)
     if (r->flows->spread) {
         r->flows->spread(&r->flow, owner, result);
     }
-    TW_TRY(make_room(r));
+    TW_TRY(traffic_make_room(r));
     for (int rank = 0; rank < r->topo->world; rank++) {
         r->points[rank] = (point_t){0};
     }
@@ -207,7 +207,7 @@ static tw_status_t read_owner(reader_t *r, int owner)
     r->flow.n_ops = n_reduce;
     read_ops(r, 0);
     if (r->codec && r->flows->nodes_first && r->topo->n_nodes == 1) { /* encoded all the same */
-        encode(r, result, TW_FORM_CODEC);
+        traffic_encode(r, result, TW_FORM_CODEC);
         r->ranks[owner].work.decodes[TW_FORM_CODEC]++;
         r->longest = *point_of(r, result);
         r->longest.work.decodes[TW_FORM_CODEC]++;

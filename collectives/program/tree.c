@@ -144,7 +144,7 @@ static tw_value_t sum_node(tw_flow_t *flow, int owner, const tree_t *tree, int n
     return tw_flow_sum(flow, tw_topo_gateway(topo, owner, node), inputs, n);
 }
 
-static tw_value_t reduce(tw_flow_t *flow, int owner, int is_double)
+static tw_value_t tree_reduce(tw_flow_t *flow, int owner, int is_double)
 {
     int n = flow->topo->n_nodes, memory[TREE_INTS * n];
     const tree_t tree = make_tree(flow->topo, owner, is_double, memory);
@@ -175,7 +175,7 @@ static void spread_node(tw_flow_t *flow, int owner, const tree_t *tree, int node
     }
 }
 
-static void spread(tw_flow_t *flow, int owner, tw_value_t from, int is_double)
+static void tree_spread(tw_flow_t *flow, int owner, tw_value_t from, int is_double)
 {
     int n = flow->topo->n_nodes, memory[TREE_INTS * n];
     const tree_t tree = make_tree(flow->topo, owner, is_double, memory);
@@ -201,12 +201,12 @@ int tw_flow_owns_binomial(const tw_topo_t *topo, int rank)
 
 tw_value_t tw_flow_reduce_binomial(tw_flow_t *flow, int owner)
 {
-    return reduce(flow, owner, 0);
+    return tree_reduce(flow, owner, 0);
 }
 
 void tw_flow_spread_binomial_nodes(tw_flow_t *flow, int owner, tw_value_t from)
 {
-    spread(flow, owner, from, 0);
+    tree_spread(flow, owner, from, 0);
 }
 
 /* ---- two trees ----------------------------------------------------------------------------------------- */
@@ -218,10 +218,10 @@ int tw_flow_owns_double(const tw_topo_t *topo, int rank)
 
 tw_value_t tw_flow_reduce_double(tw_flow_t *flow, int owner)
 {
-    return reduce(flow, owner, 1);
+    return tree_reduce(flow, owner, 1);
 }
 
 void tw_flow_spread_double(tw_flow_t *flow, int owner, tw_value_t from)
 {
-    spread(flow, owner, from, 1);
+    tree_spread(flow, owner, from, 1);
 }

@@ -92,7 +92,7 @@ tw_status_t tw_qop_create(tw_coll_request_t *request, const tw_coll_args_t *args
 /* ---- chunks -------------------------------------------------------------------------------------------- */
 
 /** What a chunk is quantized with in a form; NULL: it is not. */
-static tw_quant_t *codec_of(const tw_qop_t *op, size_t chunk, tw_form_t form)
+static tw_quant_t *qop_codec_of(const tw_qop_t *op, size_t chunk, tw_form_t form)
 {
     int codec = op->grid->chunks[chunk].codec;
 
@@ -137,7 +137,7 @@ static tw_status_t run_codec(tw_sched_t *sched, const void *arg)
 {
     const work_t *work = arg;
     int decodes = work->is.out == TW_FORM_PLAIN, from_dst = work->from[0] == TW_QOP_DST;
-    tw_quant_t *codec = codec_of(work->op, work->is.chunk, decodes ? work->is.in : work->is.out);
+    tw_quant_t *codec = qop_codec_of(work->op, work->is.chunk, decodes ? work->is.in : work->is.out);
     tw_grid_walk_t walk = start_walk(work);
     char *message = buffer_at(sched, decodes ? work->from[0] : work->is.to);
     tw_status_t status = message ? TW_OK : TW_ERR_NO_MEMORY;
@@ -194,8 +194,8 @@ static tw_status_t run_lossless(tw_sched_t *sched, const void *arg)
 static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
 {
     const work_t *work = arg;
-    tw_quant_t *in = codec_of(work->op, work->is.chunk, work->is.in);
-    tw_quant_t *out = codec_of(work->op, work->is.chunk, work->is.out);
+    tw_quant_t *in = qop_codec_of(work->op, work->is.chunk, work->is.in);
+    tw_quant_t *out = qop_codec_of(work->op, work->is.chunk, work->is.out);
     tw_grid_walk_t walk = start_walk(work);
     int n_from = work->is.n_from;
     const void *srcs[n_from];
@@ -250,7 +250,7 @@ static void sum_plain(tw_sched_t *sched, const work_t *work, const char *src, si
 static tw_status_t run_sum_plain(tw_sched_t *sched, const void *arg)
 {
     const work_t *work = arg;
-    tw_quant_t *codec = codec_of(work->op, work->is.chunk, work->is.out);
+    tw_quant_t *codec = qop_codec_of(work->op, work->is.chunk, work->is.out);
     tw_grid_walk_t walk = start_walk(work);
     tw_quant_args_t args = work->op->args;
     char *to = buffer_at(sched, work->is.to);

@@ -56,7 +56,7 @@ void tw_sched_fail(tw_sched_t *sched, tw_status_t status)
 }
 
 /** Make room for one more item; 0 (and the error sticks) when out of memory. */
-static int grow(tw_sched_t *sched, void *items, int n, size_t *max, size_t item_bytes)
+static int sched_grow(tw_sched_t *sched, void *items, int n, size_t *max, size_t item_bytes)
 {
     if ((size_t)n < *max || tw_grow(items, max, (size_t)n + 1, item_bytes)) {
         return 1;
@@ -107,7 +107,7 @@ void tw_sched_next_round(tw_sched_t *sched)
     if (sched->status != TW_OK || is_empty) {
         return;
     }
-    if (grow(sched, &sched->rounds, sched->n_rounds, &sched->max_rounds, sizeof(*sched->rounds))) {
+    if (sched_grow(sched, &sched->rounds, sched->n_rounds, &sched->max_rounds, sizeof(*sched->rounds))) {
         sched->rounds[sched->n_rounds++] = (tw_sched_round_t){.held = {TW_TASK_NONE, TW_TASK_NONE}};
     }
 }
@@ -119,7 +119,7 @@ static tw_task_entry_t *add_task(tw_sched_t *sched, tw_task_kind_t kind, tw_task
         tw_sched_next_round(sched);
     }
     if (sched->status != TW_OK ||
-        !grow(sched, &sched->tasks, sched->n_tasks, &sched->max_tasks, sizeof(*sched->tasks))) {
+        !sched_grow(sched, &sched->tasks, sched->n_tasks, &sched->max_tasks, sizeof(*sched->tasks))) {
         return NULL;
     }
     *index = sched->n_tasks++;
@@ -136,7 +136,7 @@ static tw_task_entry_t *add_task(tw_sched_t *sched, tw_task_kind_t kind, tw_task
 /** Put `value` in front of the list that starts at *first. */
 static void add_link(tw_sched_t *sched, tw_sched_links_t *links, int *first, int value)
 {
-    if (!grow(sched, &links->items, links->n, &links->max, sizeof(*links->items))) {
+    if (!sched_grow(sched, &links->items, links->n, &links->max, sizeof(*links->items))) {
         return;
     }
     links->items[links->n] = (tw_sched_link_t){value, *first};
@@ -144,7 +144,7 @@ static void add_link(tw_sched_t *sched, tw_sched_links_t *links, int *first, int
 }
 
 /** Scratch memory that a task is the first to use. */
-static void add_bytes(tw_sched_t *sched, const tw_task_entry_t *task, size_t bytes)
+static void sched_add_bytes(tw_sched_t *sched, const tw_task_entry_t *task, size_t bytes)
 {
     sched->rounds[task->round].bytes += bytes;
     sched->needs_scratch = 1;
@@ -177,7 +177,7 @@ static tw_task_t add_message(tw_sched_t *sched, tw_task_kind_t kind, int peer, t
         tw_sched_use(sched, index, span.buffer);
     } else if (!tw_view_contiguous(span.view, span.first, span.n)) {
         task->stage_bytes = tw_scratch_class_bytes(tw_span_bytes(&span));
-        add_bytes(sched, task, task->stage_bytes);
+        sched_add_bytes(sched, task, task->stage_bytes);
     }
     return index;
 }
@@ -221,7 +221,7 @@ void tw_sched_after(tw_sched_t *sched, tw_task_t later, tw_task_t earlier)
 tw_sbuf_t tw_sched_buffer(tw_sched_t *sched, size_t bytes)
 {
     if (sched->status != TW_OK ||
-        !grow(sched, &sched->buffers, sched->n_buffers, &sched->max_buffers, sizeof(*sched->buffers))) {
+        !sched_grow(sched, &sched->buffers, sched->n_buffers, &sched->max_buffers, sizeof(*sched->buffers))) {
         return TW_SBUF_NONE;
     }
     sched->buffers[sched->n_buffers] = (tw_sched_buffer_entry_t){.bytes = bytes};
@@ -236,7 +236,7 @@ void tw_sched_use(tw_sched_t *sched, tw_task_t task, tw_sbuf_t buffer)
     add_link(sched, &sched->uses, &sched->tasks[task].first_use, buffer);
     tw_sched_buffer_entry_t *entry = &sched->buffers[buffer];
     if (entry->n_users++ == 0) {
-        add_bytes(sched, &sched->tasks[task], tw_scratch_class_bytes(entry->bytes));
+        sched_add_bytes(sched, &sched->tasks[task], tw_scratch_class_bytes(entry->bytes));
     }
 }
 

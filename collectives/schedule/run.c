@@ -10,7 +10,7 @@
  *  is 7 to 13 % faster at once up to here, and 3 to 6 % slower from twice as much on. */
 #define AT_ONCE_BYTES ((size_t)256 << 10)
 
-static void push(tw_sched_t *sched, tw_queue_t *queue, tw_task_t task)
+static void sched_push(tw_sched_t *sched, tw_queue_t *queue, tw_task_t task)
 {
     sched->tasks[task].next = TW_TASK_NONE;
     if (queue->first == TW_TASK_NONE) {
@@ -37,9 +37,9 @@ static void make_ready(tw_sched_t *sched, tw_task_t index)
     const tw_task_entry_t *task = &sched->tasks[index];
 
     if (task->round >= sched->n_begun) {
-        push(sched, &sched->rounds[task->round].held, index);
+        sched_push(sched, &sched->rounds[task->round].held, index);
     } else {
-        push(sched, task->urgent ? &sched->urgent : &sched->lazy, index);
+        sched_push(sched, task->urgent ? &sched->urgent : &sched->lazy, index);
     }
 }
 
@@ -299,7 +299,7 @@ static void mark_urgent(tw_sched_t *sched)
     }
 }
 
-static int is_far(const tw_sched_env_t *env, int rank)
+static int sched_is_far(const tw_sched_env_t *env, int rank)
 {
     return tw_transport_node_of(env->transport, env->peer[rank]) !=
            tw_transport_node_of(env->transport, env->peer[env->rank]);
@@ -321,7 +321,7 @@ tw_status_t tw_sched_seal(tw_sched_t *sched)
         }
         if (lane->first != TW_TASK_NONE) {
             sched->busy_lanes[sched->n_busy++] = c;
-            sched->n_far += c < sched->env.world && is_far(&sched->env, c);
+            sched->n_far += c < sched->env.world && sched_is_far(&sched->env, c);
         }
     }
     mark_urgent(sched);

@@ -145,7 +145,7 @@ static tw_status_t sum_output(tw_sched_t *sched, const sum_args_t *args, size_t 
 }
 
 /** acc = the sum of n elements. With a scale: of the inputs that have none yet, then of the others. */
-static tw_status_t sum_inputs(tw_sched_t *sched, const sum_args_t *args, size_t elem, size_t n, float *acc)
+static tw_status_t sched_sum_inputs(tw_sched_t *sched, const sum_args_t *args, size_t elem, size_t n, float *acc)
 {
     size_t first = args->scale != 1.0f ? args->n_partial : 0;
 
@@ -168,7 +168,7 @@ static tw_status_t run_sum(tw_sched_t *sched, const void *arg)
 
     for (size_t elem = 0; elem < args->n_elems; elem += SUM_ELEMS) {
         size_t n = args->n_elems - elem < SUM_ELEMS ? args->n_elems - elem : SUM_ELEMS;
-        TW_TRY(sum_inputs(sched, args, elem, n, acc));
+        TW_TRY(sched_sum_inputs(sched, args, elem, n, acc));
         TW_TRY(sum_output(sched, args, elem, n, acc));
     }
     return TW_OK;

@@ -58,7 +58,7 @@ char *tw_view_contiguous(const tw_view_t *view, size_t first, size_t n)
 }
 
 /** Between a range of the view and contiguous memory. */
-static void copy(const tw_view_t *view, size_t first, size_t n, char *packed, int reads)
+static void view_copy(const tw_view_t *view, size_t first, size_t n, char *packed, int reads)
 {
     for (size_t index = n > 0 ? find_extent(view, first) : 0; n > 0; index++) {
         size_t run;
@@ -72,10 +72,10 @@ static void copy(const tw_view_t *view, size_t first, size_t n, char *packed, in
 
 void tw_view_read(const tw_view_t *view, size_t first, size_t n, void *dst)
 {
-    copy(view, first, n, dst, 1);
+    view_copy(view, first, n, dst, 1);
 }
 
 void tw_view_write(const tw_view_t *view, size_t first, size_t n, const void *src)
 {
-    copy(view, first, n, (char *)src, 0);
+    view_copy(view, first, n, (char *)src, 0);
 }

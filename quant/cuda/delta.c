@@ -14,7 +14,7 @@ struct tw_quant_delta_stream {
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */
 
-static tw_status_t create_host(tw_quant_delta_stream_t **out)
+static tw_status_t delta_stream_create_host(tw_quant_delta_stream_t **out)
 {
     tw_quant_delta_stream_t *codec = calloc(1, sizeof(*codec));
     if (!codec) {
@@ -58,7 +58,7 @@ static tw_status_t create_cuda(tw_quant_delta_stream_t **out)
 
 tw_status_t tw_quant_delta_stream_create(tw_mem_t mem, tw_quant_delta_stream_t **out)
 {
-    return mem == TW_MEM_HOST ? create_host(out) : create_cuda(out);
+    return mem == TW_MEM_HOST ? delta_stream_create_host(out) : create_cuda(out);
 }
 
 void tw_quant_delta_stream_destroy(tw_quant_delta_stream_t *codec)
@@ -85,7 +85,7 @@ static tw_delta_cuda_job_t plan(size_t n_elems, size_t n_segments, int second)
 }
 
 /** What is zeroed, state and sums, lies together. */
-static size_t place(tw_delta_cuda_job_t *job, void *workspace, int encoding)
+static size_t delta_stream_place(tw_delta_cuda_job_t *job, void *workspace, int encoding)
 {
     tw_entropy_arena_t arena = {(uintptr_t)workspace};
     const size_t n_symbols = TW_DELTA_TABLES * TW_ENTROPY_SYMBOLS, n_blocks = job->n_blocks;
@@ -106,7 +106,7 @@ static size_t place(tw_delta_cuda_job_t *job, void *workspace, int encoding)
     return arena.at - (uintptr_t)workspace;
 }
 
-static size_t workspace_bytes(const tw_quant_delta_stream_t *codec, size_t n_elems, size_t n_segments,
+static size_t delta_stream_workspace_bytes(const tw_quant_delta_stream_t *codec, size_t n_elems, size_t n_segments,
                               int encoding)
 {
     if (codec && !codec->on_device) {
@@ -116,19 +116,19 @@ static size_t workspace_bytes(const tw_quant_delta_stream_t *codec, size_t n_ele
         return SIZE_MAX;
     }
     tw_delta_cuda_job_t job = plan(n_elems, n_segments, 0);
-    return place(&job, NULL, encoding);
+    return delta_stream_place(&job, NULL, encoding);
 }
 
 size_t tw_quant_delta_encode_workspace_bytes(const tw_quant_delta_stream_t *codec, size_t n_elems,
                                              size_t n_segments)
 {
-    return workspace_bytes(codec, n_elems, n_segments, 1);
+    return delta_stream_workspace_bytes(codec, n_elems, n_segments, 1);
 }
 
 size_t tw_quant_delta_decode_workspace_bytes(const tw_quant_delta_stream_t *codec, size_t n_elems,
                                              size_t n_segments)
 {
-    return workspace_bytes(codec, n_elems, n_segments, 0);
+    return delta_stream_workspace_bytes(codec, n_elems, n_segments, 0);
 }
 
 /* ---- calls --------------------------------------------------------------------------------------------- */
@@ -180,7 +180,7 @@ static tw_status_t encode_on_device(tw_quant_delta_stream_t *codec, const tw_qua
                                     const tw_quant_delta_segment_t *segments, size_t n_segments,
                                     tw_delta_cuda_job_t *job)
 {
-    TW_TRY(tw_entropy_call_check("delta_stream_encode", args, job->dst, place(job, args->workspace, 1)));
+    TW_TRY(tw_entropy_call_check("delta_stream_encode", args, job->dst, delta_stream_place(job, args->workspace, 1)));
     job->outcome = args->outcome ? args->outcome : &job->state->outcome;
     TW_TRY(fill_segments(codec, job, segments, n_segments, 1, args->stream));
     TW_TRY(codec->device.zero(job->state, (size_t)((char *)job->blocks - (char *)job->state), args->stream));
@@ -198,7 +198,7 @@ static tw_status_t decode_on_device(tw_quant_delta_stream_t *codec, const tw_qua
                                     const tw_quant_delta_segment_t *segments, size_t n_segments,
                                     tw_delta_cuda_job_t *job)
 {
-    TW_TRY(tw_entropy_call_check("delta_stream_decode", args, job->src, place(job, args->workspace, 0)));
+    TW_TRY(tw_entropy_call_check("delta_stream_decode", args, job->src, delta_stream_place(job, args->workspace, 0)));
     job->outcome = args->outcome ? args->outcome : &job->state->outcome;
     TW_TRY(fill_segments(codec, job, segments, n_segments, 0, args->stream));
     TW_TRY(codec->device.zero(job->state, sizeof(*job->state), args->stream));

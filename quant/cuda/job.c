@@ -26,7 +26,7 @@ typedef struct {
     uint64_t *table; /* what is left of the workspace */
 } filling_t;
 
-static void begin(filling_t *f)
+static void job_begin(filling_t *f)
 {
     f->front = f->back = 0;
     f->n_elems = 0;
@@ -43,7 +43,7 @@ static int fits(const filling_t *f, const entry_t *entry)
     return f->front + f->back + words_of(entry) <= TW_CUDA_WORDS_LARGE;
 }
 
-static void add(filling_t *f, const entry_t *entry)
+static void job_add(filling_t *f, const entry_t *entry)
 {
     uint64_t *words = f->job->params.words;
     tw_cuda_segment_t segment = entry->segment;
@@ -90,14 +90,14 @@ static tw_status_t launch(filling_t *f)
 }
 
 /** Add an entry; a job that is full is launched first. */
-static tw_status_t push(filling_t *f, const entry_t *entry)
+static tw_status_t job_push(filling_t *f, const entry_t *entry)
 {
     tw_status_t status = TW_OK;
     if (!fits(f, entry)) {
         status = launch(f);
-        begin(f);
+        job_begin(f);
     }
-    add(f, entry);
+    job_add(f, entry);
     return status;
 }
 
@@ -125,7 +125,7 @@ static void init_job(tw_cuda_job_t *job, tw_cuda_op_t op, const tw_quant_args_t 
 static filling_t filling_of(const tw_quant_t *quant, tw_cuda_job_t *job, uint32_t rows)
 {
     filling_t f = {.device = quant->impl, .job = job, .rows = rows};
-    begin(&f);
+    job_begin(&f);
     return f;
 }
 
@@ -142,7 +142,7 @@ static tw_status_t run_plain(tw_cuda_job_t *job, const tw_quant_t *quant, const 
                                      .dst = from->dst,
                                      .n_srcs = 1,
                                      .tensor = from->tensor}};
-        TW_TRY(from->n_elems ? push(&f, &entry) : TW_OK);
+        TW_TRY(from->n_elems ? job_push(&f, &entry) : TW_OK);
     }
     return launch(&f);
 }
@@ -261,7 +261,7 @@ static tw_status_t run_reduce(tw_cuda_job_t *job, const tw_quant_t *quant, const
         if (words_of(&entry) > TW_CUDA_WORDS_LARGE) {
             TW_TRY(list_in_table(&f, &entry));
         }
-        TW_TRY(push(&f, &entry));
+        TW_TRY(job_push(&f, &entry));
     }
     return launch(&f);
 }
@@ -312,7 +312,7 @@ tw_status_t tw_cuda_adamw_encode_delta(tw_quant_t *quant, const tw_quant_args_t 
                                      .tensor = from->tensor},
                          .list = state,
                          .n_list = 3};
-        TW_TRY(from->n_elems ? push(&f, &entry) : TW_OK);
+        TW_TRY(from->n_elems ? job_push(&f, &entry) : TW_OK);
     }
     return launch(&f);
 }

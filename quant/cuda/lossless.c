@@ -16,7 +16,7 @@ struct tw_quant_lossless_stream {
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */
 
-static tw_status_t create_host(tw_quant_lossless_stream_t **out)
+static tw_status_t lossless_stream_create_host(tw_quant_lossless_stream_t **out)
 {
     tw_quant_lossless_stream_t *codec = calloc(1, sizeof(*codec));
     if (!codec) {
@@ -61,7 +61,7 @@ static tw_status_t create_cuda(tw_quant_lossless_stream_t **out)
 
 tw_status_t tw_quant_lossless_stream_create(tw_mem_t mem, tw_quant_lossless_stream_t **out)
 {
-    return mem == TW_MEM_HOST ? create_host(out) : create_cuda(out);
+    return mem == TW_MEM_HOST ? lossless_stream_create_host(out) : create_cuda(out);
 }
 
 void tw_quant_lossless_stream_destroy(tw_quant_lossless_stream_t *codec)
@@ -77,7 +77,7 @@ void tw_quant_lossless_stream_destroy(tw_quant_lossless_stream_t *codec)
 /* ---- workspaces ---------------------------------------------------------------------------------------- */
 
 /** What is filled first: state, segments, pieces. What is zeroed follows them. */
-static void place(tw_lossless_cuda_job_t *job, void *workspace, int encoding, size_t *bytes)
+static void lossless_stream_place(tw_lossless_cuda_job_t *job, void *workspace, int encoding, size_t *bytes)
 {
     tw_entropy_arena_t arena = {(uintptr_t)workspace};
     size_t n_live = job->n_elems, rows = job->n_rows, blocks = job->n_blocks;
@@ -178,7 +178,7 @@ size_t tw_quant_lossless_encode_workspace_bytes(tw_quant_lossless_stream_t *code
         plan_encode(codec, type, n_elems, segments, n_segments, &job) != TW_OK) {
         return SIZE_MAX;
     }
-    place(&job, NULL, 1, &bytes);
+    lossless_stream_place(&job, NULL, 1, &bytes);
     return bytes;
 }
 
@@ -194,7 +194,7 @@ size_t tw_quant_lossless_decode_workspace_bytes(tw_quant_lossless_stream_t *code
         return SIZE_MAX;
     }
     plan_decode(type, n_elems, n_segments, &job);
-    place(&job, NULL, 0, &bytes);
+    lossless_stream_place(&job, NULL, 0, &bytes);
     return bytes;
 }
 
@@ -280,7 +280,7 @@ static tw_status_t encode_on_device(tw_quant_lossless_stream_t *codec, const tw_
     tw_lossless_cuda_job_t job;
     size_t needed;
     TW_TRY(plan_encode(codec, args->type, n_elems, segments, n_segments, &job));
-    place(&job, args->call.workspace, 1, &needed);
+    lossless_stream_place(&job, args->call.workspace, 1, &needed);
     TW_TRY(tw_entropy_call_check("lossless_stream_encode", &args->call, dst, needed));
     job.dst = dst;
     job.outcome = args->call.outcome ? args->call.outcome : &job.state->outcome;
@@ -307,7 +307,7 @@ static tw_status_t decode_on_device(tw_quant_lossless_stream_t *codec, const tw_
     tw_lossless_cuda_job_t job;
     size_t needed;
     plan_decode(args->type, n_elems, n_segments, &job);
-    place(&job, args->call.workspace, 0, &needed);
+    lossless_stream_place(&job, args->call.workspace, 0, &needed);
     TW_TRY(tw_entropy_call_check("lossless_stream_decode", &args->call, src, needed));
     job.sink = sink;
     job.src = src;

@@ -8,7 +8,7 @@ typedef struct {
     const uint8_t *at, *end;
 } source_t;
 
-static size_t bytes_left(const source_t *source)
+static size_t delta_bytes_left(const source_t *source)
 {
     return (size_t)(source->end - source->at);
 }
@@ -22,9 +22,9 @@ static tw_status_t fail_format(const char *what)
 static tw_status_t read_header(source_t *source, int second, int *coded)
 {
     tw_delta_header_t header;
-    if (bytes_left(source) < sizeof(header)) {
+    if (delta_bytes_left(source) < sizeof(header)) {
         tw_error("quant: delta_decode: a message of %zu bytes is shorter than its header",
-                 bytes_left(source));
+                 delta_bytes_left(source));
         return TW_ERR_TRUNCATED;
     }
     memcpy(&header, source->at, sizeof(header));
@@ -34,9 +34,9 @@ static tw_status_t read_header(source_t *source, int second, int *coded)
                  TW_DELTA_VERSION, header.magic, header.version, header.flags, header.zero);
         return TW_ERR_FORMAT;
     }
-    if (header.bytes != bytes_left(source)) {
-        tw_error("quant: delta_decode: %zu bytes, the message says %u", bytes_left(source), header.bytes);
-        return header.bytes > bytes_left(source) ? TW_ERR_TRUNCATED : TW_ERR_FORMAT;
+    if (header.bytes != delta_bytes_left(source)) {
+        tw_error("quant: delta_decode: %zu bytes, the message says %u", delta_bytes_left(source), header.bytes);
+        return header.bytes > delta_bytes_left(source) ? TW_ERR_TRUNCATED : TW_ERR_FORMAT;
     }
     if (!!(header.flags & TW_DELTA_FLAG_SECOND) != second) {
         tw_error("quant: delta_decode: the message was made with%s states, the segments have %s",
@@ -55,11 +55,11 @@ static tw_status_t fail_elems(size_t in_message, size_t n_elems)
 }
 
 /** What stands before the blocks: statistics and entries. */
-static tw_status_t read_head(tw_quant_delta_t *delta, source_t *source, size_t n_elems, int second,
+static tw_status_t delta_read_head(tw_quant_delta_t *delta, source_t *source, size_t n_elems, int second,
                              const uint8_t **entries)
 {
     uint32_t n;
-    if (bytes_left(source) < sizeof(n)) {
+    if (delta_bytes_left(source) < sizeof(n)) {
         return fail_format("the message ends before its number of elements");
     }
     memcpy(&n, source->at, sizeof(n));
@@ -67,13 +67,13 @@ static tw_status_t read_head(tw_quant_delta_t *delta, source_t *source, size_t n
     if (n != n_elems) {
         return fail_elems(n, n_elems);
     }
-    size_t bytes = tw_delta_stats_read(&delta->stats, second, source->at, bytes_left(source));
+    size_t bytes = tw_delta_stats_read(&delta->stats, second, source->at, delta_bytes_left(source));
     if (!bytes) {
         return fail_format("bad tables");
     }
     source->at += bytes;
     *entries = source->at;
-    if (bytes_left(source) < sizeof(tw_entropy_entry_t) * tw_delta_block_count(n_elems)) {
+    if (delta_bytes_left(source) < sizeof(tw_entropy_entry_t) * tw_delta_block_count(n_elems)) {
         return fail_format("the message ends before its blocks");
     }
     source->at += sizeof(tw_entropy_entry_t) * tw_delta_block_count(n_elems);
@@ -102,7 +102,7 @@ static tw_status_t decode_block(tw_quant_delta_t *delta, const tw_delta_run_t *r
     if (entry->sizes == TW_ENTROPY_RAW) {
         bytes = 2 * run->n;
     }
-    if (bytes > bytes_left(source)) {
+    if (bytes > delta_bytes_left(source)) {
         return fail_format("the message ends within a block");
     }
     const uint8_t *at = source->at;
@@ -132,7 +132,7 @@ static tw_status_t decode_coded(tw_quant_delta_t *delta, const tw_quant_delta_se
                                 size_t n_elems, int second, source_t *source)
 {
     const uint8_t *entries = NULL;
-    tw_status_t status = read_head(delta, source, n_elems, second, &entries);
+    tw_status_t status = delta_read_head(delta, source, n_elems, second, &entries);
     tw_delta_cursor_t cursor = {segments, 0};
     for (size_t block = 0; status == TW_OK && block < tw_delta_block_count(n_elems); block++) {
         tw_delta_cursor_t start = cursor;
@@ -146,7 +146,7 @@ static tw_status_t decode_coded(tw_quant_delta_t *delta, const tw_quant_delta_se
             tw_delta_scatter(delta, start, run.n, 1);
         }
     }
-    if (status == TW_OK && bytes_left(source)) {
+    if (status == TW_OK && delta_bytes_left(source)) {
         return fail_format("bytes are left behind the last block");
     }
     return status;
@@ -156,13 +156,13 @@ static tw_status_t decode_plain(const tw_quant_delta_segment_t *segments, size_t
 {
     tw_delta_cursor_t cursor = {segments, 0};
     uint32_t check;
-    if (bytes_left(source) < sizeof(check)) {
+    if (delta_bytes_left(source) < sizeof(check)) {
         return fail_format("the message ends before its checksum");
     }
     memcpy(&check, source->at, sizeof(check));
     source->at += sizeof(check);
-    if (bytes_left(source) != 2 * n_elems) {
-        return fail_elems(bytes_left(source) / 2, n_elems);
+    if (delta_bytes_left(source) != 2 * n_elems) {
+        return fail_elems(delta_bytes_left(source) / 2, n_elems);
     }
     if (tw_delta_check_values(source->at, 0, n_elems) != check) {
         return fail_format("a message that is not coded is spoilt");

@@ -46,7 +46,7 @@ typedef struct {
     uint8_t *at, *end;
 } target_t;
 
-static void put(target_t *target, const void *data, size_t bytes)
+static void delta_put(target_t *target, const void *data, size_t bytes)
 {
     memcpy(target->at, data, bytes);
     target->at += bytes;
@@ -69,14 +69,14 @@ static int append_block(tw_quant_delta_t *delta, const tw_delta_run_t *run, tw_e
     entry->check = writer.check;
     if (bytes < 2 * run->n && bytes <= room) {
         entry->sizes = (uint32_t)(n_words | n_escapes << 16);
-        put(target, delta->words, 2 * n_words);
-        put(target, writer.lanes, TW_ENTROPY_LANES_BYTES);
-        put(target, delta->escapes, 2 * n_escapes);
+        delta_put(target, delta->words, 2 * n_words);
+        delta_put(target, writer.lanes, TW_ENTROPY_LANES_BYTES);
+        delta_put(target, delta->escapes, 2 * n_escapes);
         return 1;
     }
     if (2 * run->n <= room) {
         entry->sizes = TW_ENTROPY_RAW;
-        put(target, run->new_values, 2 * run->n);
+        delta_put(target, run->new_values, 2 * run->n);
         return 1;
     }
     return 0;
@@ -119,7 +119,7 @@ static int append_coded(tw_quant_delta_t *delta, const tw_quant_delta_segment_t 
     take_sample(delta, segments, n_elems);
     tw_delta_stats_choose(&delta->sample, second, &delta->stats);
     tw_delta_model_encoder(&delta->stats, &delta->model);
-    put(target, &n, sizeof(n));
+    delta_put(target, &n, sizeof(n));
     target->at += tw_delta_stats_write(&delta->stats, second, target->at);
     return append_blocks(delta, segments, n_elems, target);
 }
@@ -133,7 +133,7 @@ static void append_plain(const tw_quant_delta_segment_t *segments, size_t n_elem
     target->at += sizeof(check);
     for (size_t done = 0; done < n_elems;) {
         tw_delta_run_t run = tw_delta_next_run(&cursor, n_elems - done, 1);
-        put(target, run.new_values, 2 * run.n);
+        delta_put(target, run.new_values, 2 * run.n);
         check += tw_delta_check_values(run.new_values, done, run.n);
         if (update) {
             update_states(&run);

@@ -22,15 +22,15 @@ INLINE vec_t order(vec_t bits)
 }
 
 /** Two's complement negation where `sign` is -1. */
-INLINE vec_t turn(vec_t x, vec_t sign)
+INLINE vec_t lanes_turn(vec_t x, vec_t sign)
 {
     return vec_sub(vec_xor(x, sign), sign);
 }
 
 /** The state of a change: a float's exponent and first three bits of its fraction. */
-INLINE vec_t state_of(vec_t change)
+INLINE vec_t lanes_state_of(vec_t change)
 {
-    vec_t sign = vec_sar(change, 31), size = vec_add(turn(change, sign), vec_set(8));
+    vec_t sign = vec_sar(change, 31), size = vec_add(lanes_turn(change, sign), vec_set(8));
     vec_t code = vec_sub(vec_shr(vec_float(size), 20), vec_set((127 + 3) << 3));
     return vec_or(code, vec_and(sign, vec_set(0x80)));
 }
@@ -64,7 +64,7 @@ INLINE belief_t believe(const tw_delta_model_t *model, vec_t old_bits, vec_t sta
 }
 
 /** Push one vector's elements into its lanes; returns the lanes that took the escape. */
-INLINE uint32_t push(const tw_delta_model_t *model, const belief_t *belief, vec_t z, vec_t *lanes,
+INLINE uint32_t lanes_push(const tw_delta_model_t *model, const belief_t *belief, vec_t z, vec_t *lanes,
                      uint16_t **words)
 {
     vec_t raw_bits = belief->raw_bits;
@@ -98,11 +98,11 @@ INLINE void encode_groups(const tw_delta_model_t *model, const tw_delta_run_t *r
             check = vec_add(check, check_of(at, new_bits));
             vec_t state = second ? vec_load8(run->state + at) : vec_set(0);
             belief_t belief = believe(model, old_bits, state, second);
-            vec_t rest = sign16(vec_sub(turn(change, belief.sign), belief.expected));
+            vec_t rest = sign16(vec_sub(lanes_turn(change, belief.sign), belief.expected));
             vec_t z = low16(vec_xor(vec_shl(rest, 1), vec_sar(rest, 31)));
-            escapes |= push(model, &belief, z, &lanes[v], &words) << (v * WIDTH);
+            escapes |= lanes_push(model, &belief, z, &lanes[v], &words) << (v * WIDTH);
             if (second) {
-                vec_store8(run->state + at, state_of(change));
+                vec_store8(run->state + at, lanes_state_of(change));
             }
         }
         for (; __builtin_expect(escapes != 0, 0); escapes &= escapes - 1) {
@@ -129,7 +129,7 @@ static void lanes_encode(const tw_delta_model_t *model, const tw_delta_run_t *ru
 
 /** One vector's symbols leave its lanes; *z is what they say, `lanes` still lack their words. Returns the
  *  escapes. */
-INLINE mask_t take(const tw_delta_model_t *model, const belief_t *belief, vec_t *lanes, vec_t *z)
+INLINE mask_t lanes_take(const tw_delta_model_t *model, const belief_t *belief, vec_t *lanes, vec_t *z)
 {
     vec_t slot = vec_and(*lanes, vec_set(TW_ENTROPY_FREQ_SUM - 1)), raw_bits = belief->raw_bits;
     vec_t entry = vec_gather(model->decode, vec_or(vec_shl(belief->table, TW_ENTROPY_FREQ_BITS), slot));
@@ -180,7 +180,7 @@ INLINE int decode_groups(const tw_delta_model_t *model, const tw_delta_run_t *ru
         for (size_t v = 0; v < VECTORS; v++) {
             vec_t state = second ? vec_load8(run->state + i + v * WIDTH) : vec_set(0);
             belief[v] = believe(model, vec_load16(run->old_values + i + v * WIDTH), state, second);
-            escapes |= mask_bits(take(model, &belief[v], &lanes[v], &z[v])) << (v * WIDTH);
+            escapes |= mask_bits(lanes_take(model, &belief[v], &lanes[v], &z[v])) << (v * WIDTH);
             wanting[v] = wanting_of(lanes[v]);
             n_words += (uint32_t)__builtin_popcount(mask_bits(wanting[v]));
         }
@@ -195,7 +195,7 @@ INLINE int decode_groups(const tw_delta_model_t *model, const tw_delta_run_t *ru
             lanes[v] = refill(lanes[v], wanting[v], &next);
             vec_t low_bit = vec_and(z[v], vec_set(1)), old_bits = vec_load16(run->old_values + at);
             vec_t rest = vec_xor(vec_shr(low16(z[v]), 1), vec_sub(vec_set(0), low_bit));
-            vec_t change = sign16(turn(vec_add(rest, belief[v].expected), belief[v].sign));
+            vec_t change = sign16(lanes_turn(vec_add(rest, belief[v].expected), belief[v].sign));
             if (__builtin_expect(escapes != 0, 0)) {
                 vec_store16(old_values + v * WIDTH, old_bits);
             }
@@ -203,7 +203,7 @@ INLINE int decode_groups(const tw_delta_model_t *model, const tw_delta_run_t *ru
             check = vec_add(check, check_of(at, new_bits));
             vec_store16(run->new_values + at, new_bits);
             if (second) {
-                vec_store8(run->state + at, state_of(change));
+                vec_store8(run->state + at, lanes_state_of(change));
             }
         }
         if (__builtin_expect(escapes != 0, 0) && !take_escapes(old_values, run, i, escapes, reader)) {

@@ -25,7 +25,7 @@ INLINE int32_t size_of(uint8_t state)
     return (int32_t)size - 8;
 }
 
-INLINE uint8_t state_of(int16_t change)
+INLINE uint8_t ref_state_of(int16_t change)
 {
     int32_t wide = change;
     float size = (float)((wide < 0 ? -wide : wide) + 8);
@@ -90,7 +90,7 @@ INLINE void batch_end(const batch_t *batch)
 {
     uint8_t states[BATCH];
     for (size_t i = 0; batch->states && i < batch->n; i++) {
-        states[i] = state_of(batch->changes[i]);
+        states[i] = ref_state_of(batch->changes[i]);
     }
     for (size_t i = 0; batch->states && i < batch->n; i++) {
         batch->states[i] = states[i];

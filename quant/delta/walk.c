@@ -51,7 +51,7 @@ tw_delta_run_t tw_delta_next_run(tw_delta_cursor_t *cursor, size_t n, int encodi
 }
 
 /** Elements of several segments one after the other in the codec's memory; `new_too` as well. */
-static void gather(tw_quant_delta_t *delta, tw_delta_cursor_t cursor, size_t n, int new_too)
+static void walk_gather(tw_quant_delta_t *delta, tw_delta_cursor_t cursor, size_t n, int new_too)
 {
     for (size_t done = 0; done < n;) {
         tw_delta_run_t run = tw_delta_next_run(&cursor, n - done, new_too);
@@ -87,7 +87,7 @@ tw_delta_run_t tw_delta_next_block(tw_quant_delta_t *delta, tw_delta_cursor_t *c
     tw_delta_run_t run = tw_delta_next_run(cursor, n, encoding);
     *gathered = run.n < n;
     if (*gathered) {
-        gather(delta, start, n, encoding);
+        walk_gather(delta, start, n, encoding);
         for (size_t done = run.n; done < n;) {
             done += tw_delta_next_run(cursor, n - done, encoding).n;
         }

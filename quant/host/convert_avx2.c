@@ -47,7 +47,7 @@ INLINE size_t add_fp32(tw_type_t type, const void *src, float *acc, size_t n)
     return i;
 }
 
-INLINE size_t add(tw_type_t type, const void *a, const void *b, void *dst, size_t n)
+INLINE size_t convert_add(tw_type_t type, const void *a, const void *b, void *dst, size_t n)
 {
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
@@ -73,5 +73,5 @@ size_t tw_convert_avx2_add_fp32(tw_type_t type, const void *src, float *acc, siz
 
 size_t tw_convert_avx2_add(tw_type_t type, const void *a, const void *b, void *dst, size_t n_elems)
 {
-    return FOR_TYPE(type, add, a, b, dst, n_elems);
+    return FOR_TYPE(type, convert_add, a, b, dst, n_elems);
 }

@@ -36,7 +36,7 @@ INLINE void sum_groups(tw_quant_kind_t kind, int n_inputs, int add, const inputs
     }
 }
 
-INLINE void sum_of(int n_inputs, tw_quant_kind_t kind, int add, const inputs_t *inputs, float *y, size_t n)
+INLINE void group_sum_of(int n_inputs, tw_quant_kind_t kind, int add, const inputs_t *inputs, float *y, size_t n)
 {
     TW_CODE_FOR_SUMS(kind, sum_groups, n_inputs, add, inputs, y, n);
 }
@@ -59,9 +59,9 @@ static size_t sum_some(tw_quant_kind_t kind, int add, const inputs_t *inputs, si
     }
     size_t taken = ordinary == SUM_INPUTS ? SUM_INPUTS : 1, whole = ordinary > 0 ? whole_groups(n) : 0;
     if (taken == SUM_INPUTS) {
-        add ? sum_of(SUM_INPUTS, kind, 1, inputs, y, whole) : sum_of(SUM_INPUTS, kind, 0, inputs, y, whole);
+        add ? group_sum_of(SUM_INPUTS, kind, 1, inputs, y, whole) : group_sum_of(SUM_INPUTS, kind, 0, inputs, y, whole);
     } else {
-        add ? sum_of(1, kind, 1, inputs, y, whole) : sum_of(1, kind, 0, inputs, y, whole);
+        add ? group_sum_of(1, kind, 1, inputs, y, whole) : group_sum_of(1, kind, 0, inputs, y, whole);
     }
     for (size_t k = 0; k < taken; k++) {
         sum_elements(kind, add || k > 0, inputs->codes[k], inputs->scale[k], y, whole, n);
@@ -70,7 +70,7 @@ static size_t sum_some(tw_quant_kind_t kind, int add, const inputs_t *inputs, si
 }
 
 /** y = the sum of the inputs' elements [first, first + n); `first` is at a whole group. */
-static void sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segment_t *segment, size_t first,
+static void group_sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segment_t *segment, size_t first,
                        size_t n, float *y)
 {
     size_t block = (size_t)codec->block;
@@ -140,7 +140,7 @@ static uint64_t reduce_encode_segment(const tw_quant_codec_t *in, const tw_quant
     uint64_t nonfinite = 0;
     for (size_t b = 0; b < blocks; b += step) {
         batch_t batch = batch_at(&encoder, b, step);
-        sum_inputs(in, segment, batch.first, batch.n_elems, scratch.y);
+        group_sum_inputs(in, segment, batch.first, batch.n_elems, scratch.y);
         for (size_t j = 0; j < batch.n_blocks; j++) {
             batch.amax[j] = finish_sum(in->hadamard, out->hadamard, args->factor, scratch.y + j * block,
                                        elems_of_block(&batch, j, block));
@@ -174,7 +174,7 @@ static void reduce_decode_segment(const tw_quant_codec_t *codec, const tw_quant_
     scratch_t scratch;
     for (size_t b = 0; b < tw_layout_block_count(codec, segment->n_elems); b++) {
         size_t n = tw_layout_block_elems(codec, segment->n_elems, b), first = b * (size_t)codec->block;
-        sum_inputs(codec, segment, first, n, scratch.y);
+        group_sum_inputs(codec, segment, first, n, scratch.y);
         finish_sum(codec->hadamard, 0, args->factor, scratch.y, n);
         FOR_TYPE(args->type, store_groups, args->saturate, scratch.y, n, segment->dst, first);
     }

@@ -121,7 +121,7 @@ static void decode_segment(const tw_quant_codec_t *codec, tw_type_t type, const 
 }
 
 /** factor * sum of the inputs' elements [first, first + n); `first` is a multiple of the Hadamard group. */
-static void sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segment_t *segment, size_t first,
+static void ref_sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segment_t *segment, size_t first,
                        size_t n, int undo_rotation, float factor, float *y)
 {
     for (size_t i = 0; i < n; i++) {
@@ -150,7 +150,7 @@ static uint64_t reduce_encode_segment(const tw_quant_codec_t *in, const tw_quant
     memset(segment->dst, 0, tw_layout_encoded_bytes(out, segment->n_elems));
     for (size_t b = 0; b < tw_layout_block_count(out, segment->n_elems); b++) {
         size_t n = tw_layout_block_elems(out, segment->n_elems, b), first = b * (size_t)out->block;
-        sum_inputs(in, segment, first, n, in->hadamard && !out->hadamard, args->factor, y);
+        ref_sum_inputs(in, segment, first, n, in->hadamard && !out->hadamard, args->factor, y);
         if (out->hadamard && !in->hadamard) {
             rotate(y, n);
         }
@@ -165,7 +165,7 @@ static void reduce_decode_segment(const tw_quant_codec_t *codec, const tw_quant_
     float y[TW_QUANT_BLOCK_MAX];
     for (size_t b = 0; b < tw_layout_block_count(codec, segment->n_elems); b++) {
         size_t n = tw_layout_block_elems(codec, segment->n_elems, b), first = b * (size_t)codec->block;
-        sum_inputs(codec, segment, first, n, codec->hadamard, args->factor, y);
+        ref_sum_inputs(codec, segment, first, n, codec->hadamard, args->factor, y);
         for (size_t i = 0; i < n; i++) {
             if (args->saturate) {
                 tw_float_store_saturate(args->type, segment->dst, first + i, y[i]);

@@ -19,7 +19,7 @@ INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const 
     for (size_t i = 0; i < TW_ENTROPY_LANES; i += WIDTH16) {
         vec16_t expect = vec16_load(expected + i), symbols = symbols_of(vec16_load(heads + i), expect);
         vec16_t classes = vec16_shl(vec16_shr(expect, TW_LOSSLESS_CLASS_SHIFT), 7);
-        vec16_store(index + i, vec16_or(places_of(symbols, expect), classes));
+        vec16_store(index + i, vec16_or(symbols_places_of(symbols, expect), classes));
     }
 #pragma GCC unroll 4
     for (size_t v = 0; v < VECTORS; v++) {

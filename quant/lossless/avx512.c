@@ -40,7 +40,7 @@ INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const 
                     vec_t *entries, vec_t *reciprocals)
 {
     vec16_t expect = vec16_load(expected);
-    vec16_t places = places_of(symbols_of(vec16_load(heads), expect), expect);
+    vec16_t places = symbols_places_of(symbols_of(vec16_load(heads), expect), expect);
     size_t row_class = expected[0] >> TW_LOSSLESS_CLASS_SHIFT;
     vec16_t classes = vec16_shr(expect, TW_LOSSLESS_CLASS_SHIFT);
     if (__builtin_expect(_mm512_cmpneq_epi16_mask(classes, vec16_set(row_class)) != 0, 0)) {

@@ -98,7 +98,7 @@ typedef struct {
     const uint8_t *end;
 } target_t;
 
-static void put(target_t *target, const void *data, size_t bytes)
+static void lossless_put(target_t *target, const void *data, size_t bytes)
 {
     memcpy(target->at, data, bytes);
     target->at += bytes;
@@ -154,7 +154,7 @@ static void put_listed(const tw_quant_lossless_t *codec, size_t n, target_t *tar
             i += 3;
         } else if (codec->tails[i]) {
             const uint16_t listed[2] = {(uint16_t)i, codec->tails[i]};
-            put(target, listed, sizeof(listed));
+            lossless_put(target, listed, sizeof(listed));
             n--;
         }
     }
@@ -164,7 +164,7 @@ static void put_tails(const tw_quant_lossless_t *codec, tw_type_t type, size_t n
                       target_t *target)
 {
     if (type == TW_TYPE_FP32 && tails == TW_LOSSLESS_TAILS_RAW) {
-        put(target, codec->tails, 2 * n);
+        lossless_put(target, codec->tails, 2 * n);
     } else if (type == TW_TYPE_FP32 && tails != TW_LOSSLESS_TAILS_CODED) {
         put_listed(codec, tails, target);
     }
@@ -243,13 +243,13 @@ static int append_block(tw_quant_lossless_t *codec, tw_type_t type, const uint16
     const uint8_t *begin = target->at;
     entry->sizes = coded ? (uint32_t)(n_words | n_escapes << 16) : TW_ENTROPY_RAW;
     if (coded) {
-        put(target, raw, direct ? 0 : raw_bytes - in_lanes);
+        lossless_put(target, raw, direct ? 0 : raw_bytes - in_lanes);
         target->at = (uint8_t *)(uintptr_t)begin + raw_bytes - in_lanes;
-        put(target, codec->words, 2 * n_words);
-        put(target, writer.lanes, TW_ENTROPY_LANES_BYTES);
-        put(target, codec->escapes, 2 * n_escapes);
+        lossless_put(target, codec->words, 2 * n_words);
+        lossless_put(target, writer.lanes, TW_ENTROPY_LANES_BYTES);
+        lossless_put(target, codec->escapes, 2 * n_escapes);
     } else {
-        put(target, heads, 2 * n);
+        lossless_put(target, heads, 2 * n);
     }
     put_tails(codec, type, n, entry->tails, target);
     entry->check = codec->backend->check(begin, (size_t)(target->at - begin) / 2, 0);
@@ -303,7 +303,7 @@ static void append_plain(tw_type_t type, const tw_quant_lossless_segment_t *segm
 {
     for (size_t s = 0; s < n_segments; s++) {
         if (segments[s].n_elems) {
-            put(target, segments[s].src, segments[s].n_elems * tw_type_bytes(type));
+            lossless_put(target, segments[s].src, segments[s].n_elems * tw_type_bytes(type));
         }
     }
 }

@@ -20,7 +20,7 @@ static tw_status_t fail_format(const char *what)
     return TW_ERR_FORMAT;
 }
 
-static size_t bytes_left(const decoding_t *decoding)
+static size_t lossless_bytes_left(const decoding_t *decoding)
 {
     return (size_t)(decoding->end - decoding->at);
 }
@@ -208,7 +208,7 @@ static tw_status_t decode_block(decoding_t *decoding, const tw_lossless_entry_t 
     size_t coded_bytes = raw_bytes - tw_lossless_raw_in_lanes(raw_bytes) + 2 * n_words +
                          TW_ENTROPY_LANES_BYTES + 2 * n_escapes;
     size_t bytes = (raw ? 2 * n : coded_bytes) + tail_bytes;
-    if (bytes > bytes_left(decoding)) {
+    if (bytes > lossless_bytes_left(decoding)) {
         return fail_format("the message ends within a block");
     }
     const uint8_t *at = decoding->at;
@@ -229,16 +229,16 @@ static tw_status_t decode_block(decoding_t *decoding, const tw_lossless_entry_t 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
 /** What stands before the blocks; *entries is where theirs are. */
-static tw_status_t read_head(decoding_t *decoding, uint32_t check, const uint8_t **entries)
+static tw_status_t lossless_read_head(decoding_t *decoding, uint32_t check, const uint8_t **entries)
 {
     tw_quant_lossless_t *codec = decoding->codec;
     uint32_t head_bytes;
     size_t taken;
-    if (bytes_left(decoding) < sizeof(head_bytes)) {
+    if (lossless_bytes_left(decoding) < sizeof(head_bytes)) {
         return fail_format("the message ends before its head");
     }
     memcpy(&head_bytes, decoding->at, sizeof(head_bytes));
-    if (head_bytes > bytes_left(decoding) || head_bytes % 2 ||
+    if (head_bytes > lossless_bytes_left(decoding) || head_bytes % 2 ||
         codec->backend->check(decoding->at, head_bytes / 2, 0) != check) {
         return fail_format("the head is spoilt");
     }
@@ -258,7 +258,7 @@ static tw_status_t decode_coded(decoding_t *decoding, uint32_t check)
     tw_quant_lossless_t *codec = decoding->codec;
     const uint8_t *entries = NULL;
     size_t entry_bytes = tw_lossless_entry_bytes(codec->tails_are.tailed);
-    TW_TRY(read_head(decoding, check, &entries));
+    TW_TRY(lossless_read_head(decoding, check, &entries));
     tw_lossless_walk_t walk =
         tw_lossless_walk_begin(&codec->shape, decoding->segments, 0, sink_bytes(decoding));
     for (size_t done = 0; done < codec->shape.n_live; done += TW_LOSSLESS_BLOCK_ELEMS) {
@@ -274,7 +274,7 @@ static tw_status_t decode_coded(decoding_t *decoding, uint32_t check)
         }
     }
     scatter_block(decoding, &walk, 1); /* what is left are rows of zeros */
-    return bytes_left(decoding) ? fail_format("bytes are left behind the last block") : TW_OK;
+    return lossless_bytes_left(decoding) ? fail_format("bytes are left behind the last block") : TW_OK;
 }
 
 /** Values that lie in the message, which may be at an odd address. */
@@ -296,7 +296,7 @@ static tw_status_t decode_plain(const decoding_t *decoding, uint32_t check, size
 {
     size_t elem_bytes = tw_type_bytes(decoding->type), bytes = decoding->n_elems * elem_bytes;
     const uint8_t *at = decoding->at;
-    if (bytes_left(decoding) != bytes) {
+    if (lossless_bytes_left(decoding) != bytes) {
         return fail_format("as many bytes as elements would be right");
     }
     if (decoding->codec->backend->check(at, bytes / 2, 0) != check) {
@@ -333,7 +333,7 @@ tw_status_t tw_quant_lossless_message_bytes(const void *src, size_t src_bytes, s
 static tw_status_t decode(decoding_t *decoding, size_t n_segments)
 {
     tw_lossless_header_t header;
-    size_t bytes, available = bytes_left(decoding);
+    size_t bytes, available = lossless_bytes_left(decoding);
     TW_TRY(tw_lossless_check_call("lossless_decode", decoding->type, decoding->segments, n_segments, 0,
                                   &decoding->n_elems));
     TW_TRY(tw_quant_lossless_message_bytes(decoding->at, available, &bytes));

@@ -43,7 +43,7 @@ typedef struct {
     int fits;
 } target_t;
 
-static void put(target_t *target, const void *data, size_t bytes)
+static void head_put(target_t *target, const void *data, size_t bytes)
 {
     target->fits = target->fits && bytes <= (size_t)(target->end - target->at);
     if (target->fits) {
@@ -56,7 +56,7 @@ static void put_number(target_t *target, uint32_t number)
 {
     for (;; number >>= 7) {
         uint8_t byte = (uint8_t)(number > 0x7f ? number | 0x80 : number);
-        put(target, &byte, 1);
+        head_put(target, &byte, 1);
         if (number <= 0x7f) {
             return;
         }
@@ -70,7 +70,7 @@ static void put_bits(target_t *target, uint32_t bits, uint32_t n)
     target->n_bits += n;
     if (target->n_bits >= 32) {
         uint32_t word = (uint32_t)target->bits;
-        put(target, &word, sizeof(word));
+        head_put(target, &word, sizeof(word));
         target->bits >>= 32;
         target->n_bits -= 32;
     }
@@ -80,7 +80,7 @@ static void put_bits(target_t *target, uint32_t bits, uint32_t n)
 static void end_bits(target_t *target)
 {
     uint32_t word = (uint32_t)target->bits;
-    put(target, &word, (target->n_bits + 7) / 8);
+    head_put(target, &word, (target->n_bits + 7) / 8);
     target->bits = target->n_bits = 0;
 }
 
@@ -117,7 +117,7 @@ static void put_zeros(target_t *target, const uint16_t *rows, size_t n)
         for (size_t i = 0; i < smaller(8, n - r); i++) {
             bits |= (uint8_t)((rows[r + i] == TW_LOSSLESS_DEAD) << i);
         }
-        put(target, &bits, 1);
+        head_put(target, &bits, 1);
     }
 }
 
@@ -136,13 +136,13 @@ size_t tw_lossless_list_rows(const tw_quant_lossless_t *codec, const uint16_t *r
 static void put_piece(target_t *target, const tw_lossless_piece_t *piece)
 {
     uint8_t flags = (uint8_t)(piece->flags | piece->row_class << TW_LOSSLESS_FLAG_BITS);
-    put(target, &flags, 1);
+    head_put(target, &flags, 1);
     put_number(target, piece->n_elems);
     put_number(target, piece->row_elems);
     if (piece->flags & TW_LOSSLESS_FLAG_FIRST) {
         put_number(target, piece->first);
     }
-    put(target, &piece->scale, sizeof(piece->scale));
+    head_put(target, &piece->scale, sizeof(piece->scale));
 }
 
 /** Scales and classes of a piece. */
@@ -167,7 +167,7 @@ uint8_t *tw_lossless_head_write(const tw_quant_lossless_t *codec, uint8_t *at, c
     const tw_lossless_shape_t *shape = &codec->shape;
     tw_lossless_head_t head = {.window = (int8_t)(codec->window / 4), .own = codec->own};
     target_t target = {.at = at, .end = end, .fits = 1};
-    put(&target, &head, TW_LOSSLESS_HEAD_BYTES);
+    head_put(&target, &head, TW_LOSSLESS_HEAD_BYTES);
     put_number(&target, (uint32_t)shape->n_pieces);
     const uint16_t *rows = shape->rows;
     const int16_t *columns = shape->columns;
@@ -183,13 +183,13 @@ uint8_t *tw_lossless_head_write(const tw_quant_lossless_t *codec, uint8_t *at, c
     }
     for (size_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
         if (codec->own >> c & 1) {
-            put(&target, &codec->tables[c], sizeof(codec->tables[c]));
+            head_put(&target, &codec->tables[c], sizeof(codec->tables[c]));
         }
     }
     if (codec->tails_are.tailed) {
         uint8_t n = (uint8_t)codec->tails_are.n_tables;
-        put(&target, &n, 1);
-        put(&target, codec->tails_are.tables, n * sizeof(*codec->tails_are.tables));
+        head_put(&target, &n, 1);
+        head_put(&target, codec->tails_are.tables, n * sizeof(*codec->tails_are.tables));
     }
     rows = shape->rows;
     for (size_t p = 0; p < shape->n_pieces; p++) {
@@ -199,7 +199,7 @@ uint8_t *tw_lossless_head_write(const tw_quant_lossless_t *codec, uint8_t *at, c
     }
     end_bits(&target);
     if ((target.at - at) % 2) {
-        put(&target, "", 1);
+        head_put(&target, "", 1);
     }
     return target.fits ? target.at : NULL;
 }
@@ -215,7 +215,7 @@ typedef struct {
 } source_t;
 
 /** The next bytes, or zeros where they are missing. */
-static void take(source_t *source, void *data, size_t bytes)
+static void head_take(source_t *source, void *data, size_t bytes)
 {
     source->bad = source->bad || bytes > (size_t)(source->end - source->at);
     if (source->bad) {
@@ -226,12 +226,12 @@ static void take(source_t *source, void *data, size_t bytes)
     source->at += bytes;
 }
 
-static uint32_t take_number(source_t *source)
+static uint32_t head_take_number(source_t *source)
 {
     uint64_t number = 0;
     for (uint32_t shift = 0; shift < 35; shift += 7) {
         uint8_t byte;
-        take(source, &byte, 1);
+        head_take(source, &byte, 1);
         number |= (uint64_t)(byte & 0x7f) << shift;
         if (byte <= 0x7f) {
             break;
@@ -316,7 +316,7 @@ static void take_zeros(source_t *source, uint16_t *rows, size_t n)
 {
     for (size_t r = 0; r < n; r += 8) {
         uint8_t bits;
-        take(source, &bits, 1);
+        head_take(source, &bits, 1);
         for (size_t i = 0; i < smaller(8, n - r); i++) {
             rows[r + i] = bits >> i & 1 ? TW_LOSSLESS_DEAD : rows[r + i];
         }
@@ -366,13 +366,13 @@ static int is_piece(const tw_lossless_piece_t *piece)
 static void take_piece(source_t *source, tw_lossless_piece_t *piece)
 {
     uint8_t flags;
-    take(source, &flags, 1);
+    head_take(source, &flags, 1);
     piece->flags = flags & TW_LOSSLESS_FLAGS;
     piece->row_class = flags >> TW_LOSSLESS_FLAG_BITS;
-    piece->n_elems = take_number(source);
-    piece->row_elems = take_number(source);
-    piece->first = piece->flags & TW_LOSSLESS_FLAG_FIRST ? take_number(source) : 0;
-    take(source, &piece->scale, sizeof(piece->scale));
+    piece->n_elems = head_take_number(source);
+    piece->row_elems = head_take_number(source);
+    piece->first = piece->flags & TW_LOSSLESS_FLAG_FIRST ? head_take_number(source) : 0;
+    head_take(source, &piece->scale, sizeof(piece->scale));
     source->bad = source->bad || !is_piece(piece);
 }
 
@@ -380,7 +380,7 @@ static void take_piece(source_t *source, tw_lossless_piece_t *piece)
 static tw_status_t take_pieces(tw_quant_lossless_t *codec, source_t *source, size_t n_elems)
 {
     tw_lossless_shape_t *shape = &codec->shape;
-    size_t n = 0, n_rows = 0, n_columns = 0, n_pieces = take_number(source);
+    size_t n = 0, n_rows = 0, n_columns = 0, n_pieces = head_take_number(source);
     shape->n_pieces = shape->n_rows = shape->n_columns = 0;
     source->bad = source->bad || n_pieces > (size_t)(source->end - source->at) / PIECE_BYTES_MIN ||
                   n_pieces > tw_lossless_pieces_max(n_elems);
@@ -457,9 +457,9 @@ static void take_tails(source_t *source, tw_lossless_tails_t *tails)
 {
     uint8_t n = 0;
     if (tails->tailed) {
-        take(source, &n, 1);
+        head_take(source, &n, 1);
         source->bad = source->bad || n > TW_LOSSLESS_TAIL_CONTEXTS;
-        take(source, tails->tables, source->bad ? 0 : n * sizeof(*tails->tables));
+        head_take(source, tails->tables, source->bad ? 0 : n * sizeof(*tails->tables));
     }
     tails->n_tables = source->bad ? 0 : n;
 }
@@ -470,7 +470,7 @@ tw_status_t tw_lossless_head_read(tw_quant_lossless_t *codec, const uint8_t *src
     tw_lossless_shape_t *shape = &codec->shape;
     source_t source = {.at = src, .end = src + bytes};
     tw_lossless_head_t head;
-    take(&source, &head, TW_LOSSLESS_HEAD_BYTES);
+    head_take(&source, &head, TW_LOSSLESS_HEAD_BYTES);
     codec->own = head.own;
     codec->window = 4 * head.window;
     TW_TRY(take_pieces(codec, &source, n_elems));
@@ -481,7 +481,7 @@ tw_status_t tw_lossless_head_read(tw_quant_lossless_t *codec, const uint8_t *src
     }
     for (size_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
         if (head.own >> c & 1) {
-            take(&source, &codec->tables[c], sizeof(codec->tables[c]));
+            head_take(&source, &codec->tables[c], sizeof(codec->tables[c]));
         } else {
             tw_lossless_table_common((uint32_t)c, codec->window, &codec->tables[c]);
         }
@@ -497,7 +497,7 @@ tw_status_t tw_lossless_head_read(tw_quant_lossless_t *codec, const uint8_t *src
     end_bits_in(&source);
     if ((source.at - src) % 2) {
         uint8_t zero;
-        take(&source, &zero, 1);
+        head_take(&source, &zero, 1);
         source.bad = source.bad || zero;
     }
     if (source.bad) {

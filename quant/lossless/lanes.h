@@ -92,7 +92,7 @@ INLINE vec_t bottom_of(vec_t expected)
 }
 
 /** Push one vector's entries into its lanes. */
-INLINE void push(vec_t entry, vec_t reciprocal, vec_t *lanes, uint16_t **words)
+INLINE void lanes_push(vec_t entry, vec_t reciprocal, vec_t *lanes, uint16_t **words)
 {
     vec_t freq = vec_and(entry, vec_set(0x7ff)), first_slot = vec_and(vec_shr(entry, 11), vec_set(0x3ff));
     mask_t full = mask_ge(vec_shr(*lanes, 32 - TW_ENTROPY_FREQ_BITS), freq);
@@ -115,7 +115,7 @@ static void lanes_encode(const tw_lossless_model_t *model, const uint16_t *heads
 #pragma GCC unroll 4
         for (size_t v = 0; v < VECTORS; v++) {
             escapes |= mask_bits(mask_sign(entries[v])) << (v * WIDTH);
-            push(entries[v], reciprocals[v], &lanes[v], &words);
+            lanes_push(entries[v], reciprocals[v], &lanes[v], &words);
         }
         for (; __builtin_expect(escapes != 0, 0); escapes &= escapes - 1) {
             *escaped++ = (uint16_t)tw_lossless_coded(heads[i + (size_t)__builtin_ctz(escapes)]);
@@ -258,7 +258,7 @@ static void lanes_encode_tails(const tw_lossless_model_t *model, const uint16_t 
         }
 #pragma GCC unroll 4
         for (size_t v = 0; v < VECTORS; v++) {
-            push(entries[v], reciprocals[v], &lanes[v], &words);
+            lanes_push(entries[v], reciprocals[v], &lanes[v], &words);
         }
         for (; __builtin_expect(escapes != 0, 0); escapes &= escapes - 1) {
             *escaped++ = tails[i + (size_t)__builtin_ctz(escapes)];
@@ -389,7 +389,7 @@ static void lanes_pack_tails(const uint16_t *tails, size_t n, uint8_t *planes)
 }
 
 /** Bytes that are `value` where a word has a bit, else 0. */
-INLINE __m256i spread(const uint8_t *plane, char value)
+INLINE __m256i lanes_spread(const uint8_t *plane, char value)
 {
     const __m256i from = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2,
                                           2, 3, 3, 3, 3, 3, 3, 3, 3);
@@ -404,8 +404,8 @@ static void lanes_unpack_tails(const uint8_t *planes, size_t n, uint16_t *tails)
 {
     size_t whole = n - n % 32;
     for (size_t i = 0; i < whole; i += 32, planes += 3 * sizeof(uint32_t)) {
-        __m256i bytes = _mm256_or_si256(spread(planes, 1), spread(planes + 4, 2));
-        bytes = _mm256_or_si256(bytes, spread(planes + 8, 4));
+        __m256i bytes = _mm256_or_si256(lanes_spread(planes, 1), lanes_spread(planes + 4, 2));
+        bytes = _mm256_or_si256(bytes, lanes_spread(planes + 8, 4));
         __m256i *to = (__m256i *)(tails + i);
         _mm256_storeu_si256(to, _mm256_cvtepu8_epi16(_mm256_castsi256_si128(bytes)));
         _mm256_storeu_si256(to + 1, _mm256_cvtepu8_epi16(_mm256_extracti128_si256(bytes, 1)));

@@ -26,7 +26,7 @@ static int is_new(tw_lossless_made_t *made, uint32_t row_class, const tw_lossles
     return !same;
 }
 
-static void prepare(tw_quant_lossless_t *codec, tw_lossless_made_t *made, prepare_fn_t make)
+static void lossless_prepare(tw_quant_lossless_t *codec, tw_lossless_made_t *made, prepare_fn_t make)
 {
     uint16_t freq[TW_ENTROPY_SYMBOLS];
     codec->model.tail_first = TW_LOSSLESS_TAIL_CONTEXTS - codec->tails_are.n_tables;
@@ -47,10 +47,10 @@ static void prepare(tw_quant_lossless_t *codec, tw_lossless_made_t *made, prepar
 
 void tw_lossless_model_encoder(tw_quant_lossless_t *codec)
 {
-    prepare(codec, &codec->model.encoder, prepare_encoder);
+    lossless_prepare(codec, &codec->model.encoder, prepare_encoder);
 }
 
 void tw_lossless_model_decoder(tw_quant_lossless_t *codec)
 {
-    prepare(codec, &codec->model.decoder, prepare_decoder);
+    lossless_prepare(codec, &codec->model.decoder, prepare_decoder);
 }

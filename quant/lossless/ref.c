@@ -144,7 +144,7 @@ static int ref_decode_tails(const tw_lossless_model_t *model, const uint16_t *he
 /* ---- the other bits ------------------------------------------------------------------------------------ */
 
 /** Bit b of 7 bits as bit 7 of byte b, and back. */
-static uint64_t spread(uint64_t bits)
+static uint64_t ref_spread(uint64_t bits)
 {
     return (bits * 0x0002040810204080) & 0x0080808080808080;
 }
@@ -161,7 +161,7 @@ static void pack_group(const uint16_t *heads, uint8_t *raw)
         raw[k] = tw_lossless_raw(heads[k]);
     }
     for (size_t k = TW_LOSSLESS_RAW_BYTES, at = 0; k < 32; k++, at += 7) {
-        uint64_t bytes, bits = spread(tw_lossless_raw(heads[k]));
+        uint64_t bytes, bits = ref_spread(tw_lossless_raw(heads[k]));
         memcpy(&bytes, raw + at, sizeof(bytes));
         bytes |= bits;
         memcpy(raw + at, &bytes, sizeof(bytes));

@@ -21,7 +21,7 @@ INLINE vec16_t symbols_of(vec16_t heads, vec16_t expected)
 }
 
 /** Where symbols' entries are among their class's. */
-INLINE vec16_t places_of(vec16_t symbols, vec16_t expected)
+INLINE vec16_t symbols_places_of(vec16_t symbols, vec16_t expected)
 {
     return vec16_or(vec16_shl(vec16_and(expected, vec16_set(TW_LOSSLESS_PHASES - 1)), 5), symbols);
 }

@@ -4,7 +4,7 @@
 /* ---- shapes -------------------------------------------------------------------------------------------- */
 
 /** Make room for n elements, twice as much as before at least. */
-static tw_status_t reserve(void **array, size_t elem_bytes, size_t used, size_t n, size_t *room)
+static tw_status_t walk_reserve(void **array, size_t elem_bytes, size_t used, size_t n, size_t *room)
 {
     if (n <= *room) {
         return TW_OK;
@@ -26,16 +26,16 @@ static tw_status_t reserve(void **array, size_t elem_bytes, size_t used, size_t 
 
 tw_status_t tw_lossless_reserve(tw_lossless_shape_t *shape, size_t n_pieces, size_t n_rows, size_t n_columns)
 {
-    TW_TRY(reserve((void **)&shape->pieces, sizeof(*shape->pieces), shape->n_pieces, n_pieces,
+    TW_TRY(walk_reserve((void **)&shape->pieces, sizeof(*shape->pieces), shape->n_pieces, n_pieces,
                    &shape->pieces_room));
-    TW_TRY(reserve((void **)&shape->rows, sizeof(*shape->rows), shape->n_rows, n_rows, &shape->rows_room));
-    return reserve((void **)&shape->columns, sizeof(*shape->columns), shape->n_columns, n_columns,
+    TW_TRY(walk_reserve((void **)&shape->rows, sizeof(*shape->rows), shape->n_rows, n_rows, &shape->rows_room));
+    return walk_reserve((void **)&shape->columns, sizeof(*shape->columns), shape->n_columns, n_columns,
                    &shape->columns_room);
 }
 
 tw_status_t tw_lossless_reserve_list(tw_quant_lossless_t *codec, size_t n)
 {
-    return reserve((void **)&codec->list, sizeof(*codec->list), 0, n, &codec->list_room);
+    return walk_reserve((void **)&codec->list, sizeof(*codec->list), 0, n, &codec->list_room);
 }
 
 void tw_lossless_shape_cleanup(tw_lossless_shape_t *shape)
@@ -113,7 +113,7 @@ static void end_piece(tw_lossless_walk_t *walk, const tw_lossless_piece_t *piece
 }
 
 /** Past n elements of the current row. */
-static void advance(tw_lossless_walk_t *walk, size_t n)
+static void walk_advance(tw_lossless_walk_t *walk, size_t n)
 {
     const tw_lossless_piece_t *piece = &walk->shape->pieces[walk->piece];
     walk->in_piece += n;
@@ -139,7 +139,7 @@ int tw_lossless_walk_next(tw_lossless_walk_t *walk, size_t most, tw_lossless_run
     run->value = walk->shape->rows[walk->row];
     run->columns = piece->flags & TW_LOSSLESS_FLAG_COLUMNS ? columns : NULL;
     run->n = take_data(walk, n < most ? n : most, &run->data);
-    advance(walk, run->n);
+    walk_advance(walk, run->n);
     return 1;
 }
 
