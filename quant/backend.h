@@ -2,6 +2,7 @@
 #ifndef TW_QUANT_BACKEND_H
 #define TW_QUANT_BACKEND_H
 
+#include "quant/backends.h"
 #include "quant/quant.h"
 
 TW_C_BEGIN
@@ -10,9 +11,7 @@ TW_C_BEGIN
  *  pointers of every segment with elements are not NULL. Encoding counts the non-finite blocks that it
  *  meets. */
 typedef struct tw_quant_backend {
-    const char *name;
-    tw_mem_t mem;
-    int (*usable)(void); /**< on this machine, now; silent */
+    tw_backend_t is;
     /** Acquire what one context needs, into quant->impl; NULL: nothing. */
     tw_status_t (*create)(tw_quant_t *quant);
     void (*destroy)(tw_quant_t *quant);

@@ -2,54 +2,21 @@
 #include "quant/backend.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-/* Best first. */
-static const tw_quant_backend_t *const backends[] = {
+static const tw_backend_t *const backends[] = {
 #ifdef __x86_64__
-    &tw_quant_backend_avx512bf16, &tw_quant_backend_avx512, &tw_quant_backend_avx2,
+    &tw_quant_backend_avx512bf16.is, &tw_quant_backend_avx512.is, &tw_quant_backend_avx2.is,
 #endif
-    &tw_quant_backend_ref,
+    &tw_quant_backend_ref.is,
 #ifdef TW_HAVE_CUDA
-    &tw_quant_backend_cuda,
+    &tw_quant_backend_cuda.is,
 #endif
 };
-#define N_BACKENDS (sizeof(backends) / sizeof(backends[0]))
+static const tw_backends_t of_blocks = {"blocks", backends, sizeof(backends) / sizeof(backends[0])};
 
 size_t tw_quant_backends(tw_mem_t mem, const char **names, size_t max)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < N_BACKENDS && n < max; i++) {
-        if (backends[i]->mem == mem && backends[i]->usable()) {
-            names[n++] = backends[i]->name;
-        }
-    }
-    return n;
-}
-
-static const tw_quant_backend_t *find_backend(tw_mem_t mem, const char *name)
-{
-    int any = !name || strcmp(name, "auto") == 0;
-    for (size_t i = 0; i < N_BACKENDS; i++) {
-        const tw_quant_backend_t *backend = backends[i];
-        if (backend->mem == mem && (any || strcmp(name, backend->name) == 0) && backend->usable()) {
-            return backend;
-        }
-    }
-    return NULL;
-}
-
-static void log_no_backend(tw_mem_t mem, const char *name)
-{
-    const char *names[N_BACKENDS];
-    char list[128] = "";
-    size_t n = tw_quant_backends(mem, names, N_BACKENDS);
-    for (size_t i = 0; i < n; i++) {
-        strncat(list, " ", sizeof(list) - strlen(list) - 1);
-        strncat(list, names[i], sizeof(list) - strlen(list) - 1);
-    }
-    tw_error("quant: no backend '%s' for %s memory on this machine; there is:%s", name ? name : "auto",
-             mem == TW_MEM_HOST ? "host" : "CUDA", n ? list : " none");
+    return tw_backends_names(&of_blocks, mem, names, max);
 }
 
 tw_status_t tw_quant_create(const tw_quant_params_t *params, tw_quant_t **out)
@@ -62,11 +29,11 @@ tw_status_t tw_quant_create(const tw_quant_params_t *params, tw_quant_t **out)
     if (status != TW_OK) {
         return status;
     }
-    const tw_quant_backend_t *backend = find_backend(params->mem, params->backend);
-    if (!backend) {
-        log_no_backend(params->mem, params->backend);
+    const tw_backend_t *found = tw_backends_find(&of_blocks, params->mem, params->backend);
+    if (!found) {
         return TW_ERR_UNSUPPORTED;
     }
+    const tw_quant_backend_t *backend = (const tw_quant_backend_t *)(const void *)found;
     tw_quant_t *quant = calloc(1, sizeof(*quant));
     if (!quant) {
         tw_error("quant: out of memory");
@@ -106,7 +73,7 @@ const tw_quant_codec_t *tw_quant_codec_get(const tw_quant_t *quant)
 
 const char *tw_quant_backend_name(const tw_quant_t *quant)
 {
-    return quant->backend->name;
+    return quant->backend->is.name;
 }
 
 uint64_t tw_quant_nonfinite_blocks(const tw_quant_t *quant)
@@ -216,7 +183,7 @@ static tw_status_t check_adamw(const tw_quant_t *quant, const tw_quant_args_t *a
     for (size_t s = 0; s < n_segments; s++) {
         const tw_quant_adamw_segment_t *g = &segments[s];
         TW_TRY(check_elems("adamw_encode_delta", s, g->n_elems));
-        int encodes = g->dst || quant->backend->mem != TW_MEM_HOST;
+        int encodes = g->dst || quant->backend->is.mem != TW_MEM_HOST;
         int has_state = g->grad && g->master && g->m && g->v;
         if (g->n_elems && (!has_state || (encodes && (!g->replica || !g->dst)))) {
             return fail_null("adamw_encode_delta", s);
@@ -288,7 +255,7 @@ size_t tw_quant_reduce_workspace_bytes(const tw_quant_t *quant, const tw_quant_r
 tw_status_t tw_quant_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, const tw_quant_args_t *args,
                                    const tw_quant_reduce_segment_t *segments, size_t n_segments)
 {
-    if (in_quant->backend->mem != out_quant->backend->mem) {
+    if (in_quant->backend->is.mem != out_quant->backend->is.mem) {
         tw_error("quant: reduce_encode: input and output codec live in different memory");
         return TW_ERR_INVALID;
     }

@@ -14,22 +14,6 @@ struct tw_quant_delta_stream {
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */
 
-static tw_status_t delta_stream_create_host(tw_quant_delta_stream_t **out)
-{
-    tw_quant_delta_stream_t *codec = calloc(1, sizeof(*codec));
-    if (!codec) {
-        tw_error("quant: lossless delta: out of memory");
-        return TW_ERR_NO_MEMORY;
-    }
-    tw_status_t status = tw_quant_delta_create(NULL, &codec->host);
-    if (status != TW_OK) {
-        free(codec);
-        return status;
-    }
-    *out = codec;
-    return TW_OK;
-}
-
 tw_status_t tw_delta_stream_create_on(const tw_entropy_cuda_device_t *device, tw_quant_delta_stream_t **out)
 {
     tw_quant_delta_stream_t *codec = calloc(1, sizeof(*codec));
@@ -37,28 +21,33 @@ tw_status_t tw_delta_stream_create_on(const tw_entropy_cuda_device_t *device, tw
         tw_error("quant: lossless delta: out of memory");
         return TW_ERR_NO_MEMORY;
     }
-    codec->device = *device;
-    codec->on_device = 1;
+    codec->on_device = device != NULL;
+    if (device) {
+        codec->device = *device;
+    } else {
+        tw_status_t status = tw_quant_delta_create(NULL, &codec->host);
+        if (status != TW_OK) {
+            free(codec);
+            return status;
+        }
+    }
     *out = codec;
     return TW_OK;
 }
 
-static tw_status_t create_cuda(tw_quant_delta_stream_t **out)
+tw_status_t tw_quant_delta_stream_create(tw_mem_t mem, tw_quant_delta_stream_t **out)
 {
+    if (mem == TW_MEM_HOST) {
+        return tw_delta_stream_create_on(NULL, out);
+    }
 #ifdef TW_HAVE_CUDA
     tw_entropy_cuda_device_t device;
     TW_TRY(tw_delta_cuda_device_create(&device));
     return tw_delta_stream_create_on(&device, out);
 #else
-    (void)out;
     tw_error("quant: lossless delta: this was built without CUDA");
     return TW_ERR_UNSUPPORTED;
 #endif
-}
-
-tw_status_t tw_quant_delta_stream_create(tw_mem_t mem, tw_quant_delta_stream_t **out)
-{
-    return mem == TW_MEM_HOST ? delta_stream_create_host(out) : create_cuda(out);
 }
 
 void tw_quant_delta_stream_destroy(tw_quant_delta_stream_t *codec)

@@ -16,52 +16,40 @@ struct tw_quant_lossless_stream {
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */
 
-static tw_status_t lossless_stream_create_host(tw_quant_lossless_stream_t **out)
+tw_status_t tw_lossless_stream_create_on(const tw_entropy_cuda_device_t *device, tw_quant_lossless_stream_t **out)
 {
     tw_quant_lossless_stream_t *codec = calloc(1, sizeof(*codec));
     if (!codec) {
         tw_error("quant: lossless: out of memory");
         return TW_ERR_NO_MEMORY;
     }
-    tw_status_t status = tw_quant_lossless_create(NULL, &codec->host);
-    if (status != TW_OK) {
-        free(codec);
-        return status;
+    codec->on_device = device != NULL;
+    if (device) {
+        codec->device = *device;
+    } else {
+        tw_status_t status = tw_quant_lossless_create(NULL, &codec->host);
+        if (status != TW_OK) {
+            free(codec);
+            return status;
+        }
     }
     *out = codec;
     return TW_OK;
 }
 
-tw_status_t tw_lossless_stream_create_on(const tw_entropy_cuda_device_t *device,
-                                         tw_quant_lossless_stream_t **out)
+tw_status_t tw_quant_lossless_stream_create(tw_mem_t mem, tw_quant_lossless_stream_t **out)
 {
-    tw_quant_lossless_stream_t *codec = calloc(1, sizeof(*codec));
-    if (!codec) {
-        tw_error("quant: lossless: out of memory");
-        return TW_ERR_NO_MEMORY;
+    if (mem == TW_MEM_HOST) {
+        return tw_lossless_stream_create_on(NULL, out);
     }
-    codec->device = *device;
-    codec->on_device = 1;
-    *out = codec;
-    return TW_OK;
-}
-
-static tw_status_t create_cuda(tw_quant_lossless_stream_t **out)
-{
 #ifdef TW_HAVE_CUDA
     tw_entropy_cuda_device_t device;
     TW_TRY(tw_lossless_cuda_device_create(&device));
     return tw_lossless_stream_create_on(&device, out);
 #else
-    (void)out;
     tw_error("quant: lossless: this was built without CUDA");
     return TW_ERR_UNSUPPORTED;
 #endif
-}
-
-tw_status_t tw_quant_lossless_stream_create(tw_mem_t mem, tw_quant_lossless_stream_t **out)
-{
-    return mem == TW_MEM_HOST ? lossless_stream_create_host(out) : create_cuda(out);
 }
 
 void tw_quant_lossless_stream_destroy(tw_quant_lossless_stream_t *codec)

@@ -3,14 +3,8 @@
 
 #include "quant/delta/lanes.h"
 
-static int avx2_usable(void)
-{
-    return __builtin_cpu_supports("avx2");
-}
-
 const tw_delta_backend_t tw_delta_avx2 = {
-    .name = "avx2",
-    .usable = avx2_usable,
+    .is = VEC_BACKEND,
     .encode = lanes_encode,
     .decode = lanes_decode,
 };

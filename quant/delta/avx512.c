@@ -3,15 +3,8 @@
 
 #include "quant/delta/lanes.h"
 
-static int avx512_usable(void)
-{
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-}
-
 const tw_delta_backend_t tw_delta_avx512 = {
-    .name = "avx512",
-    .usable = avx512_usable,
+    .is = VEC_BACKEND,
     .encode = lanes_encode,
     .decode = lanes_decode,
 };

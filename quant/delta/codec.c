@@ -1,40 +1,24 @@
 /* Codecs of the lossless delta: their backends, and what belongs to one. */
 #include "quant/delta/walk.h"
 
-#include <string.h>
-
-/* Best first. */
-static const tw_delta_backend_t *const backends[] = {
+static const tw_backend_t *const backends[] = {
 #ifdef __x86_64__
-    &tw_delta_avx512,
-    &tw_delta_avx2,
+    &tw_delta_avx512.is,
+    &tw_delta_avx2.is,
 #endif
-    &tw_delta_ref,
+    &tw_delta_ref.is,
 };
-#define N_BACKENDS (sizeof(backends) / sizeof(backends[0]))
+static const tw_backends_t of_delta = {"lossless delta", backends, sizeof(backends) / sizeof(backends[0])};
 
 size_t tw_quant_delta_backends(const char **names, size_t max)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < N_BACKENDS && n < max; i++) {
-        if (backends[i]->usable()) {
-            names[n++] = backends[i]->name;
-        }
-    }
-    return n;
+    return tw_backends_names(&of_delta, TW_MEM_HOST, names, max);
 }
 
 tw_status_t tw_quant_delta_create(const char *backend, tw_quant_delta_t **out)
 {
-    const tw_delta_backend_t *found = NULL;
-    int any = !backend || strcmp(backend, "auto") == 0;
-    for (size_t i = 0; i < N_BACKENDS && !found; i++) {
-        if ((any || strcmp(backend, backends[i]->name) == 0) && backends[i]->usable()) {
-            found = backends[i];
-        }
-    }
+    const tw_backend_t *found = tw_backends_find(&of_delta, TW_MEM_HOST, backend);
     if (!found) {
-        tw_error("quant: lossless delta: no backend '%s' on this machine", backend);
         return TW_ERR_UNSUPPORTED;
     }
     tw_quant_delta_t *delta = tw_buffer_alloc_zero(sizeof(*delta));
@@ -42,7 +26,7 @@ tw_status_t tw_quant_delta_create(const char *backend, tw_quant_delta_t **out)
         tw_error("quant: lossless delta: out of memory");
         return TW_ERR_NO_MEMORY;
     }
-    delta->backend = found;
+    delta->backend = (const tw_delta_backend_t *)(const void *)found;
     *out = delta;
     return TW_OK;
 }
@@ -54,7 +38,7 @@ void tw_quant_delta_destroy(tw_quant_delta_t *delta)
 
 const char *tw_quant_delta_backend_name(const tw_quant_delta_t *delta)
 {
-    return delta->backend->name;
+    return delta->backend->is.name;
 }
 
 size_t tw_quant_delta_bound_bytes(size_t n_elems)

@@ -112,8 +112,7 @@ typedef struct tw_delta_run {
 
 /** A backend. The run is a block: its elements from `first` on, which is a multiple of 32. */
 typedef struct tw_delta_backend {
-    const char *name;
-    int (*usable)(void);
+    tw_backend_t is;
     void (*encode)(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first,
                    tw_entropy_writer_t *writer);
     /** 0 when words or escapes run out. */

@@ -222,8 +222,7 @@ static int ref_decode(const tw_delta_model_t *model, const tw_delta_run_t *run, 
 }
 
 const tw_delta_backend_t tw_delta_ref = {
-    .name = "ref",
-    .usable = ref_usable,
+    .is = {"ref", TW_MEM_HOST, ref_usable},
     .encode = ref_encode,
     .decode = ref_decode,
 };

@@ -11,6 +11,7 @@
 #ifndef TW_QUANT_ENTROPY_ENTROPY_H
 #define TW_QUANT_ENTROPY_ENTROPY_H
 
+#include "quant/backends.h"
 #include "quant/arithmetic/float.h"
 
 #include <string.h>

@@ -4,6 +4,13 @@
 
 #include "quant/entropy/vec_loads.h"
 
+static int vec_usable(void)
+{
+    return __builtin_cpu_supports("avx2");
+}
+
+#define VEC_BACKEND {"avx2", TW_MEM_HOST, vec_usable}
+
 #define WIDTH 8
 typedef __m256i vec_t;
 typedef __m256i mask_t; /* all ones or zeros */

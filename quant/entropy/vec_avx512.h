@@ -4,6 +4,14 @@
 
 #include "quant/entropy/vec_loads.h"
 
+static int vec_usable(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+#define VEC_BACKEND {"avx512", TW_MEM_HOST, vec_usable}
+
 #define WIDTH 16
 typedef __m512i vec_t;
 typedef __mmask16 mask_t;

@@ -17,9 +17,7 @@ static const tw_quant_host_t operations = {
 };
 
 const tw_quant_backend_t tw_quant_backend_avx2 = {
-    .name = "avx2",
-    .usable = usable,
-    .adamw_encode_delta = tw_quant_host_adamw_encode_delta,
+    .is = {"avx2", TW_MEM_HOST, usable},
     .host = &operations,
     TW_QUANT_HOST_OPERATIONS,
 };

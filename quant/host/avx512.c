@@ -31,9 +31,7 @@ static const tw_quant_host_t operations = {
 };
 
 const tw_quant_backend_t BACKEND = {
-    .name = NAME,
-    .usable = usable,
-    .adamw_encode_delta = tw_quant_host_adamw_encode_delta,
+    .is = {NAME, TW_MEM_HOST, usable},
     .host = &operations,
     TW_QUANT_HOST_OPERATIONS,
 };

@@ -33,9 +33,4 @@ INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const 
 
 #include "quant/lossless/lanes.h"
 
-static int avx2_usable(void)
-{
-    return __builtin_cpu_supports("avx2");
-}
-
-const tw_lossless_backend_t tw_lossless_avx2 = {.name = "avx2", .usable = avx2_usable, LANES};
+const tw_lossless_backend_t tw_lossless_avx2 = {.is = VEC_BACKEND, LANES};

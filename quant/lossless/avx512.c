@@ -66,10 +66,4 @@ INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const 
 
 #include "quant/lossless/lanes.h"
 
-static int avx512_usable(void)
-{
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-}
-
-const tw_lossless_backend_t tw_lossless_avx512 = {.name = "avx512", .usable = avx512_usable, LANES};
+const tw_lossless_backend_t tw_lossless_avx512 = {.is = VEC_BACKEND, LANES};

@@ -1,40 +1,26 @@
 /* Lossless messages: codecs, and the public calls but for decoding. */
 #include "quant/lossless/value.h"
 
-/* Best first. */
-static const tw_lossless_backend_t *const backends[] = {
+static const tw_backend_t *const backends[] = {
 #ifdef __x86_64__
-    &tw_lossless_avx512,
-    &tw_lossless_avx2,
+    &tw_lossless_avx512.is,
+    &tw_lossless_avx2.is,
 #endif
-    &tw_lossless_ref,
+    &tw_lossless_ref.is,
 };
-#define N_BACKENDS (sizeof(backends) / sizeof(backends[0]))
+static const tw_backends_t of_lossless = {"lossless", backends, sizeof(backends) / sizeof(backends[0])};
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */
 
 size_t tw_quant_lossless_backends(const char **names, size_t max)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < N_BACKENDS && n < max; i++) {
-        if (backends[i]->usable()) {
-            names[n++] = backends[i]->name;
-        }
-    }
-    return n;
+    return tw_backends_names(&of_lossless, TW_MEM_HOST, names, max);
 }
 
 tw_status_t tw_quant_lossless_create(const char *backend, tw_quant_lossless_t **out)
 {
-    const tw_lossless_backend_t *found = NULL;
-    int any = !backend || strcmp(backend, "auto") == 0;
-    for (size_t i = 0; i < N_BACKENDS && !found; i++) {
-        if ((any || strcmp(backend, backends[i]->name) == 0) && backends[i]->usable()) {
-            found = backends[i];
-        }
-    }
+    const tw_backend_t *found = tw_backends_find(&of_lossless, TW_MEM_HOST, backend);
     if (!found) {
-        tw_error("quant: lossless: no backend '%s' on this machine", backend);
         return TW_ERR_UNSUPPORTED;
     }
     tw_quant_lossless_t *codec = tw_buffer_alloc_zero(sizeof(*codec));
@@ -42,7 +28,7 @@ tw_status_t tw_quant_lossless_create(const char *backend, tw_quant_lossless_t **
         tw_error("quant: lossless: out of memory");
         return TW_ERR_NO_MEMORY;
     }
-    codec->backend = found;
+    codec->backend = (const tw_lossless_backend_t *)(const void *)found;
     *out = codec;
     return TW_OK;
 }
@@ -60,7 +46,7 @@ void tw_quant_lossless_destroy(tw_quant_lossless_t *codec)
 
 const char *tw_quant_lossless_backend_name(const tw_quant_lossless_t *codec)
 {
-    return codec->backend->name;
+    return codec->backend->is.name;
 }
 
 size_t tw_quant_lossless_bound_bytes(tw_type_t type, size_t n_elems)

@@ -215,8 +215,7 @@ typedef struct tw_lossless_walk {
 
 /** A backend: loops over heads, and the coder. `n` is anything unless said otherwise. */
 typedef struct tw_lossless_backend {
-    const char *name;
-    int (*usable)(void);
+    tw_backend_t is;
     /** Add the magnitudes of n <= 65536 heads to *sum and count those that are not 0 in *live. */
     void (*sum)(const uint16_t *heads, size_t n, uint64_t *sum, uint64_t *live);
     /** The same for each column: what is above `scale`, and 1 in `live`; magnitudes of 0 count for

@@ -245,8 +245,7 @@ static void ref_unpack_tails(const uint8_t *planes, size_t n, uint16_t *tails)
 }
 
 const tw_lossless_backend_t tw_lossless_ref = {
-    .name = "ref",
-    .usable = ref_usable,
+    .is = {"ref", TW_MEM_HOST, ref_usable},
     LOOPS,
     .sum = loops_sum,
     .check = loops_check,

@@ -227,7 +227,7 @@ Codec::Codec(const tw_quant_codec_t &codec, const std::string &backend)
 {
     for (const tw_quant_backend_t *extra :
          extra_backends().value_or(std::vector<const tw_quant_backend_t *>())) {
-        if (extra->name == backend) {
+        if (extra->is.name == backend) {
             quant_ = static_cast<tw_quant_t *>(calloc(1, sizeof(tw_quant_t)));
             quant_->codec = codec;
             quant_->backend = extra;
@@ -294,7 +294,7 @@ std::vector<std::string> host_backends(bool with_reference)
     std::vector<std::string> found;
     if (const auto extras = extra_backends()) {
         for (const tw_quant_backend_t *extra : *extras) {
-            found.push_back(extra->name);
+            found.push_back(extra->is.name);
         }
         return found;
     }
