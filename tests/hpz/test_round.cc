@@ -100,7 +100,7 @@ class HpzRound : public tw::Fixture
 TEST_F(HpzRound, TheErrorIsThatOfTheLastChange)
 {
     for (tw_type_t as : {TW_TYPE_BF16, TW_TYPE_FP16, TW_TYPE_FP32}) {
-        for (const char *text : {"int8", "int4", "int4:block=96", "int2"}) {
+        for (const char *text : {"int8", "int4", "int4:block=96", "int2", "fp8"}) {
             begin(as, text);
             for (int step = 0; step < 6; step++) {
                 std::vector<float> before = numbers(run);

@@ -115,8 +115,7 @@ TEST_F(GpuStream, EveryTypeAndCodec)
     tw::GpuWorld gpu(tw::nodes_of({2, 1}));
     for (tw_coll_op_t op : {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE}) {
         for (tw_type_t type : {TW_TYPE_FP32, TW_TYPE_BF16, TW_TYPE_FP16}) {
-            for (const char *codec : {"int8", "int4:hadamard", "int4:block=4096", "int8:scale=fp32",
-                                      "int8:block=96,hadamard,stochastic"}) {
+            for (const std::string &codec : tw::codec_texts(true)) {
                 tw::Case c;
                 c.op = op;
                 c.type = type;

@@ -42,6 +42,28 @@ inline tw_quant_codec_t parse_codec(const std::string &text)
     return codec;
 }
 
+/** The texts of all codecs with blocks, with each option that they have, and some with several; sums: of those
+ *  that can be summed. */
+inline std::vector<std::string> codec_texts(bool sums)
+{
+    std::vector<std::string> texts = {"int4:block=4096", "int8:block=96,hadamard,stochastic"};
+    for (int kind = 0; kind < TW_QUANT_KINDS; kind++) {
+        const tw_quant_row_t *row = tw_quant_row_get(tw_quant_kind_t(kind));
+        if (row->form != TW_QUANT_BLOCKS || (sums && !row->sums)) {
+            continue;
+        }
+        const std::string name = row->name;
+        texts.insert(texts.end(), {name, name + ":scale=fp32"});
+        if (row->has & TW_QUANT_HAS_HADAMARD) {
+            texts.push_back(name + ":hadamard");
+        }
+        if (row->has & TW_QUANT_HAS_STOCHASTIC) {
+            texts.push_back(name + ":stochastic");
+        }
+    }
+    return texts;
+}
+
 /** A number in about [-1, 1], different for every rank, segment and element; every 97th is larger. */
 inline float value_of(int rank, size_t segment, size_t i)
 {

@@ -57,10 +57,12 @@ TEST_F(Alltoall, FewerBytes)
     const size_t n = 100000, pair_bytes = 16;
     tw::World world(tw::nodes_of({2, 1, 1}));
     Ask ask = {TW_TYPE_BF16, "", false, {{Counts(4, std::vector<size_t>(4, n)), ""}}};
-    for (const char *text : {"", "int8", "int4", "int2"}) {
+    std::vector<std::string> texts = tw::codec_texts(false);
+    texts.push_back("");
+    for (const std::string &text : texts) {
         ask.codec = text;
         Rank own(ask, 2);
-        size_t share = text[0] == '\0' ? 2 * n : tw_quant_encoded_bytes(&own.codec, n);
+        size_t share = text.empty() ? 2 * n : tw_quant_encoded_bytes(&own.codec, n);
         uint64_t planned = 0;
         EXPECT_EQ(tw_coll_planned_inter_node_bytes(world.coll(2), &own.args, &planned), TW_OK);
         EXPECT_EQ(planned, 3 * (share + pair_bytes) + sizeof(tw_coll_signature_t)) << text;

@@ -72,9 +72,7 @@ TEST_F(QuantReduce, EveryTypeAndCodec)
     tw::World world(tw::nodes_of({2, 1}));
     for (tw_coll_op_t op : ops) {
         for (tw_type_t type : {TW_TYPE_FP32, TW_TYPE_BF16, TW_TYPE_FP16}) {
-            for (const char *codec :
-                 {"int8", "int4", "int8:hadamard", "int4:hadamard", "int4:block=4096", "int8:scale=fp32",
-                  "int4:stochastic", "int8:block=96,hadamard,stochastic"}) {
+            for (const std::string &codec : tw::codec_texts(true)) {
                 tw::Case c;
                 c.op = op;
                 c.type = type;
