@@ -73,17 +73,22 @@ typedef enum tw_quant_sink {
     TW_QUANT_SINK_ADD_FP32    /**< dst is fp32[n], values are added to it */
 } tw_quant_sink_t;
 
-/** Read a message, as tw_quant_lossless_decode and tw_quant_lossless_decode_fp32 do. src: aligned to 16
- *  bytes, any bytes. src_bytes: the message's; or with `at_most` those that may be read, of which the message
- *  says how many it has, so that the bound is enough to know. Nothing outside of them is read, nothing
- *  outside of the segments written. The outcome's status is what the host's decoder returns: TW_OK,
+/** A message that is read. Nothing outside of its bytes is. */
+typedef struct tw_quant_message {
+    const void *src;  /**< aligned to 16 bytes, any bytes */
+    size_t src_bytes; /**< the message's; with at_most those that may be read: the bound is enough to know */
+    int at_most;      /**< 1: the message says how many it has */
+} tw_quant_message_t;
+
+/** Read a message, as tw_quant_lossless_decode and tw_quant_lossless_decode_fp32 do. Nothing outside of the
+ *  segments is written. The outcome's status is what the host's decoder returns: TW_OK,
  *  TRUNCATED, MISMATCH or FORMAT; after an error dst may hold anything. On CUDA, which NaN a sum becomes is
  *  not specified. TW_ERR_INVALID, before anything is enqueued: as tw_quant_lossless_stream_encode;
  *  TW_ERR_NO_MEMORY, TW_ERR_CUDA; logged. */
 tw_status_t tw_quant_lossless_stream_decode(tw_quant_lossless_stream_t *codec,
                                             const tw_quant_lossless_args_t *args, tw_quant_sink_t sink,
                                             const tw_quant_lossless_segment_t *segments, size_t n_segments,
-                                            const void *src, size_t src_bytes, int at_most);
+                                            tw_quant_message_t message);
 
 /* ---- the lossless delta -------------------------------------------------------------------------------- */
 
@@ -114,16 +119,15 @@ tw_status_t tw_quant_delta_stream_encode(tw_quant_delta_stream_t *codec, const t
                                          const tw_quant_delta_segment_t *segments, size_t n_segments,
                                          void *dst, size_t dst_bytes);
 
-/** Read a message and make the new values, as tw_quant_delta_decode does. src: aligned to 16 bytes, any
- *  bytes. src_bytes: the message's; or with `at_most` those that may be read, of which the message says how
- *  many it has. Nothing outside of them is read, nothing outside of the segments written.
+/** Read a message and make the new values, as tw_quant_delta_decode does. Nothing outside of the segments is
+ *  written.
  *  The outcome's status is what the host's decoder returns: TW_OK, TRUNCATED, MISMATCH or FORMAT. After
  *  FORMAT dst and the states are spoilt; they are as they were after the others.
  *  TW_ERR_INVALID, before anything is enqueued: as tw_quant_delta_stream_encode; TW_ERR_NO_MEMORY,
  *  TW_ERR_CUDA; logged. */
 tw_status_t tw_quant_delta_stream_decode(tw_quant_delta_stream_t *codec, const tw_quant_stream_args_t *args,
                                          const tw_quant_delta_segment_t *segments, size_t n_segments,
-                                         const void *src, size_t src_bytes, int at_most);
+                                         tw_quant_message_t message);
 
 TW_C_END
 

@@ -191,9 +191,9 @@ static tw_status_t launch_lossless(const batch_t *batch, const tw_gpu_compute_t 
         status = tw_quant_lossless_stream_encode(packer, &args, pieces, n, call->workspace + compute->to,
                                                  tw_quant_lossless_bound_bytes(args.type, chunk->n_elems));
     } else {
-        status = tw_quant_lossless_stream_decode(packer, &args, TW_QUANT_SINK_STORE, pieces, n,
-                                                 call->workspace + compute->from,
-                                                 call->lengths[compute->packed], 0);
+        const tw_quant_message_t message = {.src = call->workspace + compute->from,
+                                            .src_bytes = call->lengths[compute->packed]};
+        status = tw_quant_lossless_stream_decode(packer, &args, TW_QUANT_SINK_STORE, pieces, n, message);
     }
     free(pieces);
     return status;

@@ -205,17 +205,17 @@ static tw_status_t decode_on_device(tw_quant_delta_stream_t *codec, const tw_qua
 
 static tw_status_t decode_on_host(tw_quant_delta_stream_t *codec, const tw_quant_stream_args_t *args,
                                   const tw_quant_delta_segment_t *segments, size_t n_segments,
-                                  const void *src, size_t src_bytes, int at_most)
+                                  tw_quant_message_t message)
 {
     tw_delta_header_t header;
-    size_t bytes = src_bytes;
-    if (at_most && src && src_bytes > sizeof(header)) {
-        memcpy(&header, src, sizeof(header));
+    size_t bytes = message.src_bytes;
+    if (message.at_most && bytes > sizeof(header)) {
+        memcpy(&header, message.src, sizeof(header));
         /* What is too long or too short is found by the decoder. */
-        bytes = header.bytes < src_bytes ? header.bytes : src_bytes;
+        bytes = header.bytes < bytes ? header.bytes : bytes;
         bytes = bytes > sizeof(header) ? bytes : sizeof(header);
     }
-    tw_status_t status = tw_quant_delta_decode(codec->host, segments, n_segments, src, bytes);
+    tw_status_t status = tw_quant_delta_decode(codec->host, segments, n_segments, message.src, bytes);
     if (status == TW_ERR_INVALID) {
         return status;
     }
@@ -249,21 +249,21 @@ tw_status_t tw_quant_delta_stream_encode(tw_quant_delta_stream_t *codec, const t
 
 tw_status_t tw_quant_delta_stream_decode(tw_quant_delta_stream_t *codec, const tw_quant_stream_args_t *args,
                                          const tw_quant_delta_segment_t *segments, size_t n_segments,
-                                         const void *src, size_t src_bytes, int at_most)
+                                         tw_quant_message_t message)
 {
     size_t n_elems;
     int second;
-    if (!src) {
+    if (!message.src) {
         tw_error("quant: delta_stream_decode: no message");
         return TW_ERR_INVALID;
     }
     if (!codec->on_device) {
-        return decode_on_host(codec, args, segments, n_segments, src, src_bytes, at_most);
+        return decode_on_host(codec, args, segments, n_segments, message);
     }
     TW_TRY(tw_delta_check_call("delta_stream_decode", segments, n_segments, 0, &n_elems, &second));
     tw_delta_cuda_job_t job = plan(n_elems, n_segments, second);
-    job.src = src;
-    job.src_bytes = src_bytes < UINT32_MAX ? (uint32_t)src_bytes : UINT32_MAX;
-    job.at_most = at_most != 0;
+    job.src = message.src;
+    job.src_bytes = message.src_bytes < UINT32_MAX ? (uint32_t)message.src_bytes : UINT32_MAX;
+    job.at_most = message.at_most != 0;
     return decode_on_device(codec, args, segments, n_segments, &job);
 }

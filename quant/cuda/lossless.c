@@ -289,18 +289,22 @@ static tw_status_t encode_on_device(tw_quant_lossless_stream_t *codec, const tw_
 
 static tw_status_t decode_on_device(tw_quant_lossless_stream_t *codec, const tw_quant_lossless_args_t *args,
                                     tw_quant_sink_t sink, const tw_quant_lossless_segment_t *segments,
-                                    size_t n_segments, size_t n_elems, const void *src, size_t src_bytes,
-                                    int at_most)
+                                    size_t n_segments, tw_quant_message_t message)
 {
     tw_lossless_cuda_job_t job;
-    size_t needed;
+    size_t needed, n_elems;
+    TW_TRY(tw_lossless_check_call("lossless_stream_decode", args->type, segments, n_segments, 0, &n_elems));
+    if (!message.src) {
+        tw_error("quant: lossless_stream_decode: no message");
+        return TW_ERR_INVALID;
+    }
     plan_decode(args->type, n_elems, n_segments, &job);
     lossless_stream_place(&job, args->call.workspace, 0, &needed);
-    TW_TRY(tw_entropy_call_check("lossless_stream_decode", &args->call, src, needed));
+    TW_TRY(tw_entropy_call_check("lossless_stream_decode", &args->call, message.src, needed));
     job.sink = sink;
-    job.src = src;
-    job.src_bytes = src_bytes < UINT32_MAX ? (uint32_t)src_bytes : UINT32_MAX;
-    job.at_most = (uint32_t)(at_most != 0);
+    job.src = message.src;
+    job.src_bytes = message.src_bytes < UINT32_MAX ? (uint32_t)message.src_bytes : UINT32_MAX;
+    job.at_most = (uint32_t)(message.at_most != 0);
     job.outcome = args->call.outcome ? args->call.outcome : &job.state->outcome;
     tw_entropy_launching_t l = {&codec->device, &job, args->call.stream, TW_OK};
     size_t rows = tw_entropy_launch_persistent(&l, divided(job.n_rows, TW_ENTROPY_CUDA_WARPS));
@@ -323,13 +327,14 @@ static tw_status_t decode_on_device(tw_quant_lossless_stream_t *codec, const tw_
 
 static tw_status_t decode_on_host(tw_quant_lossless_stream_t *codec, const tw_quant_lossless_args_t *args,
                                   tw_quant_sink_t sink, const tw_quant_lossless_segment_t *segments,
-                                  size_t n_segments, const void *src, size_t src_bytes, int at_most)
+                                  size_t n_segments, tw_quant_message_t message)
 {
-    size_t bytes = src_bytes;
+    const void *src = message.src;
+    size_t bytes = message.src_bytes;
     tw_status_t status = TW_OK;
-    if (at_most) {
-        status = tw_quant_lossless_message_bytes(src, src_bytes, &bytes);
-        bytes = bytes < src_bytes ? bytes : src_bytes; /* too short is found below */
+    if (message.at_most) {
+        status = tw_quant_lossless_message_bytes(src, message.src_bytes, &bytes);
+        bytes = bytes < message.src_bytes ? bytes : message.src_bytes; /* too short is found below */
     }
     if (status == TW_OK) {
         status = sink == TW_QUANT_SINK_STORE
@@ -368,16 +373,8 @@ tw_status_t tw_quant_lossless_stream_encode(tw_quant_lossless_stream_t *codec,
 tw_status_t tw_quant_lossless_stream_decode(tw_quant_lossless_stream_t *codec,
                                             const tw_quant_lossless_args_t *args, tw_quant_sink_t sink,
                                             const tw_quant_lossless_segment_t *segments, size_t n_segments,
-                                            const void *src, size_t src_bytes, int at_most)
+                                            tw_quant_message_t message)
 {
-    size_t n_elems;
-    if (!codec->on_device) {
-        return decode_on_host(codec, args, sink, segments, n_segments, src, src_bytes, at_most);
-    }
-    TW_TRY(tw_lossless_check_call("lossless_stream_decode", args->type, segments, n_segments, 0, &n_elems));
-    if (!src) {
-        tw_error("quant: lossless_stream_decode: no message");
-        return TW_ERR_INVALID;
-    }
-    return decode_on_device(codec, args, sink, segments, n_segments, n_elems, src, src_bytes, at_most);
+    return codec->on_device ? decode_on_device(codec, args, sink, segments, n_segments, message)
+                            : decode_on_host(codec, args, sink, segments, n_segments, message);
 }

@@ -179,7 +179,8 @@ static tw_status_t decode_now(tw_device_replicas_t *r, const tw_quant_delta_segm
     const tw_quant_stream_args_t args = args_of(r);
     TW_TRY(r->m->device->use(r->m->device));
     TW_TRY(enqueue_copy(r, r->message, src, src_bytes));
-    TW_TRY(tw_quant_delta_stream_decode(r->codec, &args, segments, n_segments, r->message, src_bytes, 0));
+    const tw_quant_message_t message = {.src = r->message, .src_bytes = src_bytes};
+    TW_TRY(tw_quant_delta_stream_decode(r->codec, &args, segments, n_segments, message));
     return wait_here(r);
 }
 
