@@ -101,7 +101,7 @@ static tw_status_t agreement_compare(tw_sched_t *sched, const void *arg)
 
 /* ---- all-to-all ---------------------------------------------------------------------------------------- */
 
-/* What goes from one rank to another, as each of the two sees it. */
+/* Bytes that one rank sends another, as each of the two states them. */
 typedef struct pair_sizes {
     uint64_t n_elems;
     uint64_t hash; /* of each segment's share */

@@ -45,7 +45,7 @@
 /** Inter-node bytes that differ by no more are equal: they are sums of fractions. */
 #define EQUAL 1.001
 
-/** An algorithm that does what was asked for. */
+/** An algorithm that can do the operation, with its best chunk and its times. */
 typedef struct candidate {
     size_t algo;
     const tw_traffic_t *traffic;
@@ -230,7 +230,7 @@ static const candidate_t *prefer_lean(const pick_t *pick, const candidate_t *qui
     return best;
 }
 
-/** With fewer inter-node bytes, or with as many and quicker. */
+/** Does `a` send fewer bytes between nodes than `b`, or as many and takes less time? */
 static int is_leaner(const candidate_t *a, const candidate_t *b)
 {
     return a->inter_bytes * EQUAL < b->inter_bytes ||
@@ -300,7 +300,7 @@ static const char *describe_candidate(const pick_t *pick, const candidate_t *can
     return buf;
 }
 
-/** What the model's doubt makes of it. */
+/** Write how much slower the candidate is with the model's noise added. */
 static const char *describe_doubt(const candidate_t *candidate, char *buf, size_t buf_bytes)
 {
     char quiet[24], typical[24];
@@ -349,7 +349,7 @@ static void choose_explain(tw_coll_t *coll, const pick_t *pick, const candidate_
 
 /* ---- choosing ------------------------------------------------------------------------------------------ */
 
-/** What encoding has to save. */
+/** Seconds that encoding must save to be chosen. */
 static double choose_least_sec(const pick_t *pick, double plain_sec)
 {
     const tw_coll_t *coll = pick->coll;
@@ -442,7 +442,7 @@ static int is_worth_packing_here(const pick_t *pick, const tw_case_t *here, char
     return is_worth;
 }
 
-/** As if there were one segment. */
+/** Copy the arguments with `segment` as the only one. */
 static tw_coll_args_t with_segment(const tw_coll_args_t *args, const tw_coll_segment_t *segment)
 {
     tw_coll_args_t with = *args;

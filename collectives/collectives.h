@@ -186,7 +186,7 @@ tw_status_t tw_coll_prepare(tw_coll_t *coll, const tw_coll_args_t *args);
 
 /* ---- what can be asked --------------------------------------------------------------------------------- */
 
-/** What an operation has become. */
+/** The algorithm, chunk and codec that an operation runs with. */
 typedef struct tw_coll_plan {
     const char *algo; /**< static storage */
     int quantized;    /**< 0: plain, also when a codec was given but declined */
@@ -194,7 +194,7 @@ typedef struct tw_coll_plan {
     size_t chunk_bytes;
     const char *reason; /**< why quantizing was declined, or ""; as long as the request */
 } tw_coll_plan_t;
-/** From the post until test or wait has freed the request. */
+/** Tell what an operation runs with; valid from its post until test or wait has freed the request. */
 void tw_coll_request_plan(const tw_coll_request_t *request, tw_coll_plan_t *plan);
 
 /** Bytes that this rank sends to other nodes in an operation, as planned: what the counters must show; with

@@ -61,7 +61,7 @@ typedef struct tw_coll_choice {
     char reason[TW_COLL_REASON_BYTES]; /**< as in tw_coll_plan_t */
 } tw_coll_choice_t;
 
-/** What was chosen. */
+/** A choice that was made before, found again by its key. */
 typedef struct tw_coll_known {
     uint64_t key; /**< of the arguments that decide */
     tw_coll_choice_t choice;
@@ -117,7 +117,7 @@ typedef struct tw_coll_engine {
     tw_status_t (*step)(tw_coll_request_t *request, int *moved);
     /** Cancel and free what the engine has in a request. */
     void (*release)(tw_coll_request_t *request);
-    /** What request->run waits for, for a log line. */
+    /** Describe what request->run waits for, for a log line. */
     const char *(*describe)(const tw_coll_request_t *request, char *buf, size_t buf_bytes);
     /** TW_OK, or an error that no request shows. */
     tw_status_t (*check)(tw_coll_t *coll);
@@ -190,7 +190,7 @@ static inline int tw_coll_op_has_shards(tw_coll_op_t op)
     return op == TW_COLL_ALLGATHER || op == TW_COLL_REDUCE_SCATTER || op == TW_COLL_ALLTOALL;
 }
 
-/** What a request's sum is multiplied with. */
+/** The number that a request's sum is multiplied with. */
 static inline float tw_coll_factor(const tw_coll_args_t *args, int world)
 {
     return args->reduction == TW_COLL_MEAN ? 1.0f / (float)world * args->factor : args->factor;
@@ -226,7 +226,7 @@ static inline int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_
 tw_coll_request_t *tw_request_alloc(tw_coll_t *coll);
 /** Check and copy the arguments. Errors are logged. */
 tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out);
-/** A hash of all arguments that choosing looks at. */
+/** Hash all arguments that the choice of an algorithm reads. */
 uint64_t tw_request_key(const tw_coll_request_t *request);
 void tw_request_destroy(tw_coll_request_t *request);
 /** In place, the side that is not given lies inside the other one. The segment's counts are never NULL but
@@ -250,7 +250,7 @@ static inline int tw_args_name_algo(const tw_coll_args_t *args)
 /** A schedule for a request, which is the communicator's next operation: what the neighbours think of it is
  *  heard and compared. More may be emitted. */
 tw_status_t tw_check_begin_sched(tw_coll_request_t *request);
-/** A sealed one of that alone. */
+/** Make a sealed schedule that only exchanges signatures. */
 tw_status_t tw_check_create_sched(tw_coll_request_t *request);
 /** Tag of its first message; the low TW_SCHED_NUMBER_BITS are 0. */
 uint64_t tw_request_tag(const tw_coll_request_t *request);

@@ -48,7 +48,7 @@ static tw_status_t create_agreed(tw_coll_t *coll, const tw_coll_params_t *params
     return tw_identity_agree(&boot, &coll->shared->ids, hash_terms(coll, params), params->id, &coll->id);
 }
 
-/** With the last tags of operation 0. */
+/** Make the model; its messages have the last tags of operation 0. */
 static tw_status_t create_model_of(tw_coll_t *coll)
 {
     uint64_t tag =
@@ -94,7 +94,7 @@ static void free_all(tw_coll_t *coll)
     free(coll);
 }
 
-/** What all kinds have. */
+/** Set up what communicators of every kind have. */
 static tw_status_t create_common(tw_coll_t *coll, const tw_coll_setup_t *setup)
 {
     TW_TRY(tw_coll_options_read(&coll->options));
@@ -316,7 +316,7 @@ int tw_coll_local_of(const tw_coll_t *coll, int rank)
     return rank >= 0 && rank < coll->topo.world ? coll->topo.local[rank] : -1;
 }
 
-/* What is asked of a communicator, on the thread that changes it. */
+/* A question to a communicator, which is answered on the thread that changes it. */
 typedef struct question {
     tw_coll_t *coll;
     tw_coll_counters_t *counters;

@@ -57,7 +57,7 @@ static void wrote(tw_host_run_t *run, const tw_op_t *op, size_t c, tw_task_t tas
     }
 }
 
-/** A task needs a cell. */
+/** Make a task wait for the task that makes a cell, and note that it reads the cell. */
 static void reads(tw_host_run_t *run, const tw_op_t *op, size_t c, tw_task_t task, const tw_host_cell_t *from)
 {
     tw_sched_after(run->sched, task, from->task);
@@ -70,7 +70,7 @@ static void reads(tw_host_run_t *run, const tw_op_t *op, size_t c, tw_task_t tas
     }
 }
 
-/** Where codecs read or write. */
+/** The buffer, or place in the tensors, at which a codec reads or writes a cell. */
 static tw_sbuf_t host_place_of(const tw_host_cell_t *cell)
 {
     return cell->is_src ? TW_QOP_SRC : cell->span.view ? TW_QOP_DST : cell->span.buffer;
@@ -121,7 +121,7 @@ static void host_convert(tw_host_run_t *run, const tw_op_t *op, size_t c)
     reads(run, op, c, task, from);
 }
 
-/** What a message is of. */
+/** The cell that an operation sends or receives. */
 static const tw_host_cell_t *message_cell(const tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
     return op->kind == TW_OP_SEND ? cell_at(run, op->from_owner, c, op->from) : host_make_room(run, op, c);
@@ -308,7 +308,7 @@ static int is_coded(const tw_host_run_t *run, int owner, size_t c, int coding)
     return !run->is_mixed || (int)tw_grid_coding(run->op->grid, index_of(run, owner, c)) == coding;
 }
 
-/** What a hop has to do of chunk c of every shard. */
+/** Emit what a hop does to chunk c of every shard. */
 static void emit_hop(tw_host_run_t *run, int hop, size_t c)
 {
     if (run->flows->merges && run->n_chunks == 1) {

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-/** What every member tells every other one. */
+/** A member's message to every other one: the ids that it can take. */
 typedef struct proposal {
     uint64_t group; /**< hash of the list of ranks */
     uint64_t terms;
@@ -99,7 +99,7 @@ static int is_in_use(const tw_identity_ids_t *ids, int id)
     return ids->bits[id / 64] >> (id % 64) & 1;
 }
 
-/** A member where the id is in use, or -1. */
+/** Find a member that uses the id; -1: none does. */
 static int find_user(const meeting_t *m, int id)
 {
     for (int r = 0; r < m->boot->topo->world; r++) {
@@ -110,7 +110,7 @@ static int find_user(const meeting_t *m, int id)
     return -1;
 }
 
-/** From the same proposals everybody draws the same conclusion. */
+/** Choose an id; all members have the same proposals and choose the same. */
 static tw_status_t identity_choose(const meeting_t *m, int *id)
 {
     const tw_topo_t *topo = m->boot->topo;

@@ -9,7 +9,7 @@ TW_C_BEGIN
 
 #define TW_COLL_MAX_ID 255
 
-/** Those that are in use on this rank, a bit each. */
+/** The ids that are in use on this rank, a bit each. */
 typedef struct tw_identity_ids {
     uint64_t bits[4];
 } tw_identity_ids_t;

@@ -7,7 +7,7 @@
 
 #define SLEEP_SEC 1.0 /* at most, without a look */
 
-/** In the caller's storage, who waits until it is done. */
+/** A call for the thread to make. It is in the storage of the caller, who waits until it is done. */
 typedef struct command {
     STAILQ_ENTRY(command) link;
     tw_progress_fn_t fn;
@@ -61,7 +61,8 @@ static void run_commands(void *arg, int *moved)
     }
 }
 
-/** A transport that has failed neither moves nor sleeps. */
+/** Tell all communicators that the transport has failed, then wait for commands: it neither moves nor
+ *  sleeps any more. */
 static void live_on(tw_progress_t *progress, tw_status_t status)
 {
     const tw_shared_mover_t *mover;

@@ -12,7 +12,7 @@
 #define NAP_NS 50000       /* and then how often */
 #define DESCRIBE_BYTES 512
 
-/** Of times that the progress thread and others look at. */
+/** Store a time that the progress thread and others read. */
 static void tw_store_ns(uint64_t *at, uint64_t ns)
 {
     __atomic_store_n(at, ns, __ATOMIC_RELAXED);
@@ -427,7 +427,7 @@ static void tell_failure(tw_coll_t *coll)
     tw_transport_abort(coll->transport, "an operation could not be posted");
 }
 
-/* What a call asks of the thread that owns the transport. */
+/* A public call, as the thread that owns the transport makes it. */
 typedef struct call {
     tw_coll_t *coll;
     const tw_coll_args_t *args;
@@ -477,7 +477,7 @@ tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_re
 
 /* ---- asking -------------------------------------------------------------------------------------------- */
 
-/** With a progress thread, nobody moves anything but that. */
+/** Test a request whose communicator has a progress thread: only that one moves it. */
 static tw_status_t test_apart(tw_coll_request_t *request)
 {
     tw_coll_t *coll = request->coll;

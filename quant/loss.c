@@ -1,4 +1,4 @@
-/* What a lossy code makes of numbers. */
+/* Measures what a lossy codec makes of numbers. */
 #include "quant/loss.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@ size_t tw_quant_loss_run_elems(const tw_quant_codec_t *codec)
     return TW_QUANT_BLOCK_MAX / (size_t)codec->block * (size_t)codec->block;
 }
 
-/** A block that is not finite is no measure of anything. */
+/** Add a block's values and errors to a loss, unless it is not finite. */
 static void loss_count(const float *values, const float *decoded, size_t n, tw_quant_loss_t *loss)
 {
     tw_quant_loss_t sum = {0};

@@ -37,7 +37,7 @@ typedef struct tw_quant_stream_args {
     tw_quant_outcome_t *host; /**< in pinned host memory, written on the stream as well; NULL: not wanted */
 } tw_quant_stream_args_t;
 
-/** Likewise, and the type of the tensors. */
+/** What calls of the lossless codec share: the type of the tensors, too. */
 typedef struct tw_quant_lossless_args {
     tw_type_t type;
     tw_quant_stream_args_t call;

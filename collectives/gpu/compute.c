@@ -103,7 +103,7 @@ static tw_status_t launch_reduce(const batch_t *batch)
                                   batch->n);
 }
 
-/** A copy, or a sum of plain inputs. */
+/** Launch a batch of copies, or of sums of plain inputs. */
 static tw_status_t launch_sum(const batch_t *batch)
 {
     tw_type_t type = batch->call->shape->request->args.type;

@@ -52,7 +52,7 @@ struct tw_gpu_device {
 /** The current GPU; NULL (logged) where there is none, or no CUDA was found when this was built. */
 const tw_gpu_device_t *tw_gpu_device_cuda(void);
 
-/** One of NCCL's own collectives, on contiguous tensors. */
+/** A call of one of NCCL's own collectives, on contiguous tensors. */
 typedef struct tw_gpu_native {
     tw_coll_op_t op;
     tw_type_t type;

@@ -138,7 +138,7 @@ static void wire_abort(tw_gpu_wire_t *wire)
     }
 }
 
-/** All operations have ended, or it was aborted. */
+/** Destroy a wire whose operations have all ended, or that was aborted. */
 static void wire_destroy(tw_gpu_wire_t *wire)
 {
     nccl_wire_t *nccl = self(wire);

@@ -24,7 +24,7 @@
 
 /* ---- nodes --------------------------------------------------------------------------------------------- */
 
-/** As NCCL tells hosts apart, so that what is one node to us is one to it. */
+/** Identify the host as NCCL does, so that both see the same nodes. */
 static uint64_t own_node_id(void)
 {
     const char *names[] = {getenv("TW_NODE_ID"), getenv("NCCL_HOSTID")};
@@ -48,13 +48,13 @@ static uint64_t own_node_id(void)
     return XXH3_64bits(text, n);
 }
 
-/** What ranks tell each other when they meet. */
+/** A rank's message to all others when they meet. */
 typedef struct introduction {
     uint64_t node, process;
     uint64_t terms; /**< tw_coll_params_t */
 } introduction_t;
 
-/** Of this process, among all. */
+/** Make a number that no other process of the job has. */
 static tw_status_t own_process_id(uint64_t *id)
 {
     if (getrandom(id, sizeof(*id), 0) == (ssize_t)sizeof(*id)) {
@@ -199,7 +199,7 @@ static tw_status_t nccl_gather(const meeting_t *m, const introduction_t *own, in
     return nccl_wait_for(m);
 }
 
-/** What has not ended keeps its memory. */
+/** Exchange introductions; memory of what has not ended is kept. */
 static tw_status_t meet(meeting_t *m, const introduction_t *own, introduction_t *all)
 {
     const tw_gpu_device_t *device = m->device;
@@ -232,7 +232,7 @@ static tw_status_t meet(meeting_t *m, const introduction_t *own, introduction_t 
     return status;
 }
 
-/** The same verdict on all ranks. */
+/** Judge the introductions; all ranks come to the same verdict. */
 static tw_status_t nccl_judge(const introduction_t *all, int rank, int world, int is_shared)
 {
     for (int r = 0; r < world; r++) {

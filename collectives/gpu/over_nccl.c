@@ -71,7 +71,7 @@ static tw_status_t run_overlapped(const tw_gpu_call_t *call, tw_stream_t stream)
     return device->stream_wait(device, stream, gpu->arrived);
 }
 
-/** As planned, and as sent to a rank of the next node. */
+/** Count a native call's bytes as planned, and as sent to a rank of the next node. */
 static void count_native(const tw_gpu_call_t *call)
 {
     const tw_topo_t *topo = &call->coll->topo;
@@ -140,7 +140,7 @@ static tw_status_t over_nccl_start(tw_coll_request_t *request)
     return status;
 }
 
-/** What is captured cannot be asked for. */
+/** Move a request on; one that is captured into a graph cannot be asked how far it is. */
 static tw_status_t over_nccl_step(tw_coll_request_t *request, int *moved)
 {
     const tw_gpu_device_t *device = request->coll->gpu->device;

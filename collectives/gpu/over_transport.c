@@ -108,7 +108,7 @@ static tw_status_t test_messages(tw_gpu_run_t *run, int *moved)
     return run->n_open > 0 ? TW_IN_PROGRESS : TW_OK;
 }
 
-/** What a tick's computations say of packed chunks, now that they have ended. */
+/** Read the lengths and statuses of the chunks that a tick has packed or unpacked, now that it has ended. */
 static tw_status_t read_outcomes(tw_gpu_run_t *run, size_t tick)
 {
     const tw_gpu_plan_t *plan = &run->call.shape->plan;

@@ -190,7 +190,7 @@ static int gpu_plan_grow(planner_t *p, void *items, size_t n, size_t *max, size_
     return p->status == TW_OK;
 }
 
-/** An op of a chunk. */
+/** One operation of the program, on one chunk. */
 typedef struct task {
     const tw_op_t *op;
     int coding;
@@ -205,7 +205,7 @@ static size_t at(const planner_t *p, const task_t *task, int owner, int cell)
     return slot * p->plan->slot_bytes + area->at + area->cell_at[task->coding][cell];
 }
 
-/** Its number among all cells. */
+/** Number of a task's cell among all cells of all chunks. */
 static size_t number(const planner_t *p, const task_t *task, int cell)
 {
     return task->round % p->plan->n_slots * p->slot_cells + p->areas[task->op->owner].number + (size_t)cell;
@@ -227,7 +227,7 @@ static float factor_of(const planner_t *p, const task_t *task)
     return op->n_partial > 0 && scale != 1.0f ? args->factor : tw_coll_factor(args, p->topo->world);
 }
 
-/** What is added up alone where it is, is multiplied there. */
+/** Emit a computation; a sum that is made at one place is multiplied there. */
 static void emit_compute(planner_t *p, const task_t *task)
 {
     const tw_op_t *op = task->op;
@@ -278,7 +278,7 @@ static void emit_message(planner_t *p, const task_t *task)
     }
 }
 
-/** What a round has to do in one of its ticks. */
+/** Emit what a round does in one of its ticks. */
 static void emit_round(planner_t *p, size_t tick, size_t round)
 {
     for (int k = 0; k < TW_N_CODINGS; k++) {
@@ -297,7 +297,7 @@ static void emit_round(planner_t *p, size_t tick, size_t round)
     }
 }
 
-/** In place, everything is read before anything is written. */
+/** Emit all rounds of a tick; in place, everything is read before anything is written. */
 static void emit_all_rounds(planner_t *p, size_t tick)
 {
     for (size_t round = 0; round < p->plan->n_rounds; round++) {

@@ -17,7 +17,7 @@
 
 /* ---- comparing ----------------------------------------------------------------------------------------- */
 
-/** An all-to-all of which anything is read and written at the same place. */
+/** Is this an all-to-all that reads and writes the same memory? */
 static int is_in_place(const tw_coll_request_t *request)
 {
     return request->args.op == TW_COLL_ALLTOALL && request->aliased;
@@ -186,7 +186,7 @@ static uint64_t native_inter_node_bytes(const tw_coll_t *coll, const tw_coll_req
 
 /* ---- making one ---------------------------------------------------------------------------------------- */
 
-/** Of the lossless codec, to pack a chunk or to unpack it. */
+/** Workspace bytes that the lossless codec needs to pack a chunk or to unpack it. */
 static size_t packing_bytes(const tw_coll_t *coll, const tw_gpu_shape_t *shape, size_t chunk,
                             tw_quant_lossless_segment_t *pieces)
 {

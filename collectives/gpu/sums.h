@@ -27,7 +27,7 @@ typedef struct tw_gpu_sum {
     size_t n_segments;
 } tw_gpu_sum_t;
 
-/** A copy is bitwise. */
+/** 1: the sum has one input and changes nothing, so that it is copied bit by bit. */
 static inline int tw_gpu_sum_is_copy(const tw_gpu_sum_t *sum)
 {
     return sum->n_inputs == 1 && sum->in == sum->out && sum->factor == 1.0f;

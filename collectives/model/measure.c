@@ -11,7 +11,7 @@
 #define ENOUGH_SEC 0.1 /**< no further round after that: slow links have long readings, which say more */
 #define DOUBLES(type) (int)(sizeof(type) / sizeof(double))
 
-/** What a member has read. */
+/** All readings of one member. */
 typedef struct readings {
     int rounds;
     tw_cpu_sample_t cpu[ROUNDS_MOST];

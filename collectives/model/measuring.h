@@ -38,7 +38,7 @@ typedef struct tw_cpu_sample {
     double encode_short_sec, decode_short_sec; /**< of the short message, which has tables of its own */
 } tw_cpu_sample_t;
 
-/** Only doubles. */
+/** One reading of everything. It has doubles alone, and is read as an array of them. */
 typedef struct tw_measure_sample {
     tw_tier_sample_t inter, node;
     tw_cpu_sample_t cpu;
@@ -80,7 +80,7 @@ tw_status_t tw_measure_link_read(tw_measure_link_t *link, tw_tier_sample_t *out)
 
 /* ---- estimate.c ---------------------------------------------------------------------------------------- */
 
-/** What a member reports. */
+/** A member's report to the others: its best and its typical readings. */
 typedef struct tw_estimate_report {
     tw_measure_sample_t best, typical;
     tw_measure_host_t host;

@@ -24,7 +24,7 @@ TW_C_BEGIN
 /** Shorter messages cost less of a turn: they need no handshake. */
 #define TW_COLL_TURN_BYTES ((size_t)32 << 10)
 
-/** A kind of link. */
+/** How fast links of one kind are: those between nodes, or those inside a node. */
 typedef struct tw_coll_tier {
     double alpha_sec;   /**< one small message, from its post to its arrival */
     double beta_sec;    /**< one byte through a node's link, which all ranks of the node share; full duplex */

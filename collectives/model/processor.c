@@ -67,7 +67,7 @@ static tw_status_t measure_blocks(tw_quant_kind_t kind, int hadamard, tw_quant_r
     return status;
 }
 
-/** All codecs of blocks, with all options that they have. */
+/** Measure all codecs of blocks, with all options that they have. */
 static tw_status_t measure_all_blocks(void *plain, void *work, tw_cpu_sample_t *out)
 {
     tw_status_t status = TW_OK;

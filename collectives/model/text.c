@@ -123,7 +123,7 @@ static size_t speed(double sec_per_byte)
     return sec_per_byte > 0 ? (size_t)(1 / sec_per_byte) : 0;
 }
 
-/** Of the codecs, those that round to nearest without a rotation. */
+/** Put the model into its text's units; of each codec the speeds that round to nearest without a rotation. */
 static void write_model(const tw_coll_model_t *model, model_text_t *text)
 {
     *text = (model_text_t){

@@ -48,7 +48,7 @@ void tw_flow_cleanup(tw_flow_t *flow);
 /** Forget all operations. */
 void tw_flow_clear(tw_flow_t *flow);
 
-/** Where a value is. */
+/** The rank that holds a value. */
 static inline int tw_flow_rank(const tw_flow_t *flow, tw_value_t value)
 {
     return value < 0 ? -1 - value : flow->ops[value].at;
@@ -63,12 +63,12 @@ tw_value_t tw_flow_sum(tw_flow_t *flow, int at, const tw_value_t *inputs, int n_
 /** Smallest k with 2^k >= n. */
 int tw_log2_ceil(int n);
 
-/** All contributions to what belongs to `owner` become one value there. */
+/** Reduce all contributions to what `owner` owns to one value, at the owner. */
 typedef tw_value_t (*tw_flow_reduce_t)(tw_flow_t *flow, int owner);
-/** What `owner` has (`from`) goes to all others. */
+/** Spread the value `from`, which `owner` has, to all others. */
 typedef void (*tw_flow_spread_t)(tw_flow_t *flow, int owner, tw_value_t from);
 
-/** One after the other along the ring, each adding its own. */
+/** A partial sum travels along the ring, and each rank adds its own. */
 tw_value_t tw_flow_reduce_ring(tw_flow_t *flow, int owner);
 /** Straight to the owner, who adds up in rank order. */
 tw_value_t tw_flow_reduce_direct(tw_flow_t *flow, int owner);
@@ -87,7 +87,7 @@ void tw_flow_spread_hierarchical(tw_flow_t *flow, int owner, tw_value_t from);
 void tw_flow_spread_rails(tw_flow_t *flow, int owner, tw_value_t from);
 /** Recursive doubling. */
 void tw_flow_spread_doubling(tw_flow_t *flow, int owner, tw_value_t from);
-/** A binomial tree along the ring. */
+/** The value spreads over a binomial tree whose ranks are in the ring's order. */
 void tw_flow_spread_binomial(tw_flow_t *flow, int owner, tw_value_t from);
 
 /* ---- trees of nodes (tree.c) --------------------------------------------------------------------------- */
@@ -98,7 +98,7 @@ int tw_flow_owns_double(const tw_topo_t *topo, int rank);
 
 tw_value_t tw_flow_reduce_binomial(tw_flow_t *flow, int owner);
 void tw_flow_spread_binomial_nodes(tw_flow_t *flow, int owner, tw_value_t from);
-/** In the tree whose root the owner's node is. */
+/** Sums go up the tree whose root is the owner's node. */
 tw_value_t tw_flow_reduce_double(tw_flow_t *flow, int owner);
 void tw_flow_spread_double(tw_flow_t *flow, int owner, tw_value_t from);
 

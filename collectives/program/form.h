@@ -15,7 +15,7 @@ typedef enum tw_form {
     TW_FORM_COUNT
 } tw_form_t;
 
-/** How a chunk is encoded. */
+/** How a chunk's messages are encoded. */
 typedef enum tw_coding {
     TW_CODING_NONE,
     TW_CODING_BLOCKS,   /**< quantized: sums are encoded again */
@@ -65,7 +65,7 @@ int tw_flows_owns(const tw_flows_t *flows, const tw_topo_t *topo, int rank);
  *  every root costs the same. */
 int tw_flows_has_cost(const tw_flows_t *flows, const tw_topo_t *topo, int rank);
 
-/** A value that is plain at its rank. */
+/** A move of a value that is plain at its rank: what decides its form on the way. */
 typedef struct tw_move {
     tw_coding_t coding;
     int has_inner; /**< there is a codec for the hop inside the node */

@@ -7,14 +7,14 @@
 
 #define LAST_TICK (-1) /**< until it is known which one that is */
 
-/** What this rank has of an owner's chunk. */
+/** A value of an owner's chunk that this rank has. */
 typedef struct value {
     int cell;
     tw_form_t form;
     int is_early; /**< it is made before its hop begins, as far as other hops go */
 } value_t;
 
-/** What all ranks know of a flow's operation. */
+/** What every rank computes alike about one operation of a flow. */
 typedef struct note {
     int tick;
     int is_sum; /**< it is one, or moves one */
@@ -93,7 +93,7 @@ static void ops_convert(maker_t *m, int owner, value_t from, value_t to, tw_seed
                        .seed = seed});
 }
 
-/** A value in another form, or no longer in the tensors. */
+/** Convert a value to another form, or move it out of the tensors. */
 static value_t convert_to(maker_t *m, int owner, value_t from, tw_form_t form, int tick)
 {
     value_t to = from;
@@ -163,7 +163,7 @@ static void send(maker_t *m, const step_t *step)
     send_value(m, step, from);
 }
 
-/** A shard is where it belongs at the end: all at once. */
+/** Put a shard's final value into the caller's tensor, at the last tick. */
 static void deliver(maker_t *m, int owner, value_t from)
 {
     ops_convert(m, owner, from, dst, TW_SEED_OP, LAST_TICK);
@@ -381,7 +381,7 @@ static void take_op(maker_t *m, int owner, int i, int is_last)
     }
 }
 
-/** What this rank does of an owner's flow. */
+/** Append what this rank does in an owner's flow to its program. */
 static tw_status_t take_flow(maker_t *m, int owner, tw_value_t result, int *n_hops)
 {
     if (m->flow.status != TW_OK || !tw_grow(&m->values, &m->max_values, m->flow.n_ops, sizeof(*m->values)) ||

@@ -53,7 +53,7 @@ void tw_flow_torus_dims(const tw_topo_t *topo, int n_dims, int dims[TW_TORUS_DIM
     }
 }
 
-/** Where ranks are in a torus, and the stride of one dimension. */
+/** The places of ranks in a torus, and the stride of one dimension. */
 typedef struct torus {
     const tw_topo_t *topo;
     int dims[TW_TORUS_DIMS];

@@ -4,7 +4,7 @@
 
 #include "collectives/program/cost.h"
 
-/** A value on its way. */
+/** A value at one point of its way: when it is there, and in which form. */
 typedef struct point {
     tw_form_t form;
     int inter, node; /**< moves that it took */
@@ -121,7 +121,7 @@ static void read_move(reader_t *r, const tw_flow_op_t *op, point_t *to)
     r->n_spread = to->spread > r->n_spread ? to->spread : r->n_spread;
 }
 
-/** What came encoded is decoded, one by one. */
+/** Count the decoding of an operation's encoded inputs, one by one. */
 static void decode_inputs(reader_t *r, const tw_flow_op_t *op, point_t *to)
 {
     for (int i = 0; i < op->n_inputs; i++) {

@@ -77,7 +77,7 @@ static int double_root(const tw_topo_t *topo, int second)
     return node_at(largest_power(topo->n_nodes), topo->n_nodes, second);
 }
 
-/** All but the parents. */
+/** Find the place of every node in the tree; parents follow later. */
 static void find_places(tree_t *tree)
 {
     int n = tree->n_nodes;

@@ -39,7 +39,7 @@ static tw_status_t out_of_memory(void)
     return TW_ERR_NO_MEMORY;
 }
 
-/** Where the shard being cut stands. */
+/** How far a shard has been cut. */
 typedef struct cutter {
     tw_grid_t *grid;
     const tw_coll_args_t *args;
@@ -106,7 +106,8 @@ static tw_status_t cut_segment(cutter_t *cut, size_t segment, size_t first, size
     return TW_OK;
 }
 
-/** Of shard `rank`, or what comes from rank - world. */
+/** Elements that a segment has in shard `rank`; with rank >= world, those that it receives from rank -
+ *  world. */
 static size_t segment_count(const tw_coll_segment_t *segment, int world, int rank)
 {
     if (rank >= world) {
@@ -115,7 +116,7 @@ static size_t segment_count(const tw_coll_segment_t *segment, int world, int ran
     return segment->counts ? segment->counts[rank] : tw_coll_shard_elems(segment->n_elems, world, rank);
 }
 
-/** What a shard has of the segments with a codec. */
+/** Cut a shard's parts of all segments that have this codec. */
 static tw_status_t cut_codec(cutter_t *cut, int rank, int codec, const tw_quant_codec_t *inner)
 {
     const tw_coll_args_t *args = cut->args;

@@ -137,7 +137,7 @@ typedef struct tw_codecs {
 /** Borrow a codec; made if it is the first of its kind. Zeroed codecs are an empty set, bound to host
  *  memory. */
 tw_status_t tw_codecs_get(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw_quant_t **out);
-/** Likewise the lossless one, for host memory. */
+/** Borrow the lossless codec for host memory; made at the first call. */
 tw_status_t tw_codecs_lossless(tw_codecs_t *codecs, tw_quant_lossless_t **out);
 /** Blocks with NaN or Inf that their encoders have met. */
 uint64_t tw_codecs_nonfinite_blocks(const tw_codecs_t *codecs);

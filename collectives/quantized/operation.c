@@ -132,7 +132,7 @@ static tw_grid_walk_t start_walk(const work_t *work)
     return walk;
 }
 
-/** From and to quantized messages, a batch of pieces at a time. */
+/** Encode or decode a chunk in blocks, a batch of pieces at a time. */
 static tw_status_t run_codec(tw_sched_t *sched, const void *arg)
 {
     const work_t *work = arg;
@@ -162,7 +162,7 @@ static tw_status_t run_codec(tw_sched_t *sched, const void *arg)
     return status;
 }
 
-/** From and to a lossless message. */
+/** Encode or decode a chunk as one lossless message. */
 static tw_status_t run_lossless(tw_sched_t *sched, const void *arg)
 {
     const work_t *work = arg;

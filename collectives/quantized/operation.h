@@ -33,7 +33,7 @@ typedef struct tw_qop {
 tw_status_t tw_qop_create(tw_coll_request_t *request, const tw_coll_args_t *args, size_t chunk_bytes,
                           tw_qop_t **out);
 
-/** A scratch buffer for a chunk in a form, as the message that it holds. */
+/** Take a scratch buffer for a chunk in a form; returns the message that it will hold. */
 tw_span_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, tw_form_t form);
 
 /** Instead of a buffer: the chunk where it is in the tensors. */

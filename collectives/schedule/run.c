@@ -31,7 +31,7 @@ static tw_task_t pop(tw_sched_t *sched, tw_queue_t *queue)
     return task;
 }
 
-/** A computation waits for no other task any more. */
+/** Queue a computation that waits for no other task any more. */
 static void make_ready(tw_sched_t *sched, tw_task_t index)
 {
     const tw_task_entry_t *task = &sched->tasks[index];

@@ -183,7 +183,7 @@ struct tw_delta_kernel_decode {
         }
     }
 
-    /** The values themselves, which are looked at first. */
+    /** Decode a block that is not coded: check the sum of its values, then store them. */
     static TW_DEVICE bool raw(const tw_delta_cuda_job_t &job, const tw_entropy_cuda_block_t &block)
     {
         const uint32_t first = blockIdx.x * TW_DELTA_BLOCK_ELEMS, n = block.bytes / 2;

@@ -340,7 +340,7 @@ struct tw_lossless_kernel_assemble {
         tw_entropy_add(&job.blocks[block].check, check);
     }
 
-    /** All elements as they are. */
+    /** Write all elements as they are. */
     static TW_DEVICE void plain(const tw_lossless_cuda_job_t &job)
     {
         const uint32_t bytes = tw_lossless_element<TYPE>::bytes;

@@ -50,7 +50,7 @@ typedef struct tw_lossless_cuda_piece {
     int32_t scale;
 } tw_lossless_cuda_piece_t;
 
-/** What kernels tell the next ones. */
+/** What a kernel leaves for the next ones. */
 typedef struct tw_lossless_cuda_state {
     int32_t status;
     uint32_t failed; /**< a block does not decode; beside the status, which other warps look at meanwhile */

@@ -20,7 +20,7 @@ struct tw_lossless_kernel_open {
         }
     }
 
-    /** In the order of the host's decoder. */
+    /** Judge a message's header, with the host decoder's checks in their order. */
     static TW_DEVICE int32_t judge(const tw_lossless_cuda_job_t &job)
     {
         tw_lossless_cuda_state_t *state = job.state;

@@ -1,4 +1,4 @@
-/** Where elements, rows and pieces are, for the kernels of the lossless codec. */
+/** Finds elements, rows and pieces for the kernels of the lossless codec. */
 #ifndef TW_QUANT_CUDA_LOSSLESS_ROWS_CUH
 #define TW_QUANT_CUDA_LOSSLESS_ROWS_CUH
 

@@ -87,7 +87,7 @@ struct tw_lossless_kernel_columns {
     }
 };
 
-/** What an element is off, 0 for what has no magnitude. */
+/** Distance of an element from what is expected; 0 for one without a magnitude. */
 TW_DEVICE uint32_t tw_lossless_off(int32_t magnitude, int32_t expected)
 {
     int32_t off = magnitude - expected;
@@ -282,7 +282,7 @@ struct tw_lossless_kernel_classes {
     }
 };
 
-/** One class for all rows where that costs less. */
+/** Give a piece's rows one class where that costs less. */
 struct tw_lossless_kernel_pieces {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {

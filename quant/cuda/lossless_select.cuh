@@ -1,4 +1,4 @@
-/** From a kernel's name to the kernel. */
+/** Finds the kernel of a name. */
 #ifndef TW_QUANT_CUDA_LOSSLESS_SELECT_CUH
 #define TW_QUANT_CUDA_LOSSLESS_SELECT_CUH
 

@@ -66,7 +66,7 @@ TW_HD static inline uint32_t tw_strip_narrow_word(float low, float high)
 #endif
 }
 
-/** How a result is fitted into its type. */
+/** What becomes of a result that is beyond its type. */
 typedef enum tw_strip_fit_mode {
     TW_STRIP_IN_RANGE, /**< all values are known to be finite and in the type's range */
     TW_STRIP_INFINITE, /**< beyond the range: infinity */

@@ -40,7 +40,7 @@ tw_status_t tw_kernel_select_kind(const tw_cuda_job_t *job, uint32_t grid, tw_ke
     return RUNNER::template run<KERNEL<TYPE, KIND>>(job, grid);
 }
 
-/** All operations but reduce_encode. */
+/** Run the kernel of any operation but reduce_encode. */
 template <class RUNNER, template <int, int> class KERNEL, class KINDS = tw_kernel_all>
 tw_status_t tw_kernel_select(const tw_cuda_job_t *job, uint32_t grid)
 {

@@ -149,7 +149,7 @@ TW_HD static inline uint32_t tw_strip_lowest_bytes(uint32_t a, uint32_t b, uint3
     return tw_strip_bytes(tw_strip_bytes(a, b, 0x0040u), tw_strip_bytes(c, d, 0x0040u), 0x5410u);
 }
 
-/** From words whose lowest bits are the codes in two's complement. */
+/** Pack words whose lowest bits are the codes. */
 template <int KIND>
 TW_HD static inline void tw_strip_pack(const uint32_t (&q)[TW_STRIP_ELEMS],
                                        uint32_t (&codes)[TW_STRIP_CODE_WORDS(KIND)])
@@ -264,7 +264,7 @@ TW_HD static inline void tw_strip_accumulate(const uint32_t (&codes)[TW_STRIP_CO
     }
 }
 
-/** The same for any scale. */
+/** Add decoded values for any scale. */
 template <int KIND>
 TW_HD static inline void tw_strip_accumulate_any(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(KIND)],
                                                  float scale, float (&sum)[TW_STRIP_ELEMS])

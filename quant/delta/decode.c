@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* What is left of a message, and what to call it. */
+/* The rest of a message, and its name for the log. */
 typedef struct {
     const uint8_t *at, *end;
 } source_t;

@@ -70,7 +70,7 @@ _Static_assert(sizeof(tw_delta_header_t) == 8, "the header is part of the format
 _Static_assert(TW_DELTA_RAW_BITS_MAX + TW_ENTROPY_FREQ_BITS <= 16, "one word renormalises a lane");
 #endif
 
-/** What is sent of a model. */
+/** The part of a model that messages carry. */
 typedef struct tw_delta_stats {
     uint8_t base;                       /**< lowest exponent that has a context of its own */
     uint8_t factor[TW_DELTA_EXPONENTS]; /**< in 1/128; 0 without the second context */

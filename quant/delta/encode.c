@@ -41,7 +41,7 @@ static void take_sample(tw_quant_delta_t *delta, const tw_quant_delta_segment_t 
     }
 }
 
-/* Where the next block goes. */
+/* The place of the next block. */
 typedef struct {
     uint8_t *at, *end;
 } target_t;

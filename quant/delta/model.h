@@ -16,7 +16,7 @@
 #define TW_DELTA_MEAN_Z_MAX 2047 /**< a larger z counts as this: outliers must not choose a table */
 #define TW_DELTA_SIZE_MAX 1023   /**< likewise of previous changes' sizes */
 
-/** From the beginning of a run to that of the next one. */
+/** Elements from the beginning of a sampled run to that of the next one. */
 TW_HD static inline uint32_t tw_delta_sample_distance(uint32_t n_elems)
 {
     uint32_t share = n_elems / TW_DELTA_SAMPLE_SHARE;

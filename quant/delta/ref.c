@@ -49,7 +49,7 @@ typedef struct {
     uint16_t z[BATCH];
 } batch_t;
 
-/** What the model has for each element, and the previous change says of it. */
+/** Look up what the model and the previous change say of each element of a batch. */
 INLINE void batch_begin(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first, size_t n,
                         batch_t *batch)
 {
@@ -97,7 +97,7 @@ INLINE void batch_end(const batch_t *batch)
     }
 }
 
-/** What the new values add to the checksum. */
+/** The new values' share of the checksum. */
 INLINE uint32_t batch_check(const batch_t *batch)
 {
     uint32_t check = 0, position = ((uint32_t)batch->first + 1) * TW_ENTROPY_CHECK_FACTOR;

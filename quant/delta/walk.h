@@ -19,7 +19,7 @@ struct tw_quant_delta {
     tw_delta_sample_t sample;
 };
 
-/** Where a walk over the segments stands. */
+/** How far a walk over the segments has come. */
 typedef struct tw_delta_cursor {
     const tw_quant_delta_segment_t *segment;
     size_t at;

@@ -28,7 +28,7 @@ TW_C_BEGIN
 #define TW_ENTROPY_CHECK_FACTOR 0x9e3779b1u
 #define TW_ENTROPY_RAW 0xffffffffu /**< `sizes` of a block that is not coded */
 
-/** What stands before the blocks for each of them. */
+/** The entry of a block, before all blocks. */
 typedef struct tw_entropy_entry {
     uint32_t sizes; /**< words | escapes << 16, or RAW */
     uint32_t check; /**< the checksum: raw bits can be wrong without anything else being so */
@@ -115,7 +115,7 @@ TW_HD static inline void tw_entropy_decode_table(const uint16_t *freq, uint32_t 
 
 /* ---- checksums ----------------------------------------------------------------------------------------- */
 
-/** What a 16-bit value adds to a checksum. */
+/** A 16-bit value's share of a checksum. */
 TW_HD static inline uint32_t tw_entropy_check(size_t i, uint16_t value)
 {
     uint32_t term = value + ((uint32_t)i + 1) * TW_ENTROPY_CHECK_FACTOR;

@@ -19,7 +19,7 @@ INLINE uint32_t total(vec_t x)
     return sum;
 }
 
-/** What the 16-bit values from index `at` on add to a checksum. */
+/** The share of the 16-bit values from index `at` on in a checksum. */
 INLINE vec_t check_of(size_t at, vec_t values)
 {
     uint32_t steps[WIDTH];

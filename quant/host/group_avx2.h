@@ -194,7 +194,7 @@ INLINE void group_quantize_stochastic(tw_quant_kind_t kind, group_t g, float inv
     codes_store(TW_CODE_BITS(kind), codes, q);
 }
 
-/** What a block is decoded with. */
+/** A block's decoder: its scale. */
 typedef struct {
     __m256 scale;
 } decoder_t;

@@ -17,7 +17,7 @@ typedef struct {
     uint8_t codes[TW_QUANT_BLOCK_MAX] __attribute__((aligned(64)));
 } scratch_t;
 
-/** What the blocks of a segment are encoded into. */
+/** The destination of a segment's blocks, and the key of its random words. */
 typedef struct {
     const tw_quant_codec_t *codec;
     uint8_t *dst;

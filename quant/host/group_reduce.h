@@ -41,7 +41,7 @@ INLINE void group_sum_of(int n_inputs, tw_quant_kind_t kind, int add, const inpu
     TW_CODE_FOR_SUMS(kind, sum_groups, n_inputs, add, inputs, y, n);
 }
 
-/** The same for elements from i on, one by one. */
+/** Add the elements from i on, one by one. */
 static void sum_elements(tw_quant_kind_t kind, int add, const uint8_t *codes, float scale, float *y, size_t i, size_t n)
 {
     for (; i < n; i++) {

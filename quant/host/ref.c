@@ -3,7 +3,7 @@
 #include "quant/arithmetic/block.h"
 #include "quant/host/host.h"
 
-/* Where the random words of a segment come from. */
+/* The key of a segment's random words. */
 typedef struct {
     uint64_t seed, first_elem;
     uint32_t step, tensor;

@@ -78,7 +78,7 @@ tw_status_t tw_lossless_check_call(const char *operation, tw_type_t type,
 
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
-/* Where the next bytes go. */
+/* The place of the next bytes. */
 typedef struct {
     uint8_t *at;
     const uint8_t *end;
@@ -118,7 +118,7 @@ static const uint16_t *gather_block(tw_quant_lossless_t *codec, tw_type_t type, 
     return direct ? direct : codec->heads;
 }
 
-/** What an entry says of the tails of a block, if heads are coded. */
+/** The entry's word on the tails of a block whose heads are coded. */
 static uint32_t tails_of_block(const tw_quant_lossless_t *codec, size_t n)
 {
     if (!codec->tails_are.tailed) {

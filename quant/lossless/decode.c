@@ -142,7 +142,7 @@ static int take_tails(const decoding_t *decoding, const uint8_t *at, size_t n, u
     return 1;
 }
 
-/** Nothing is left, and lanes are what they can have begun with. */
+/** Has the reader used up its bytes, with lanes in a state that an encoder begins with? */
 static int came_back(const tw_entropy_reader_t *reader, size_t in_lanes)
 {
     uint32_t differ = 0;
@@ -169,7 +169,7 @@ static void unpack_raw(const tw_quant_lossless_t *codec, const tw_entropy_reader
     codec->backend->unpack(at + in_first - in_lanes, n - n_first, heads + n_first);
 }
 
-/** A block whose bytes are there and fit its checksum. */
+/** Decode a block whose bytes are there and fit its checksum. */
 static int decode_coded_block(tw_quant_lossless_t *codec, const uint8_t *at, size_t n,
                               const tw_lossless_entry_t *entry, uint16_t *heads)
 {

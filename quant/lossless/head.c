@@ -34,7 +34,7 @@ size_t tw_lossless_list_bits(const tw_quant_lossless_t *codec, const int16_t *va
     return fold(codec, values, n, centre, shift, &k) + TW_LOSSLESS_LIST_K_BITS;
 }
 
-/* Where to write, and whether all of it fitted so far. */
+/* The place to write to, and whether all of it fitted so far. */
 typedef struct {
     uint8_t *at;
     const uint8_t *end;
@@ -281,7 +281,7 @@ static void end_bits_in(source_t *source)
     source->bits = source->n_bits = 0;
 }
 
-/** A group of a list, all of it within `least` and `most`. */
+/** Read a group of n values of a list; the source is bad if one is below `least` or above `most`. */
 static void take_group(source_t *source, int16_t *values, size_t n, uint32_t k, int32_t centre,
                        uint32_t shift, int32_t least, int32_t most)
 {
@@ -350,7 +350,7 @@ static void take_rows(const tw_quant_lossless_t *codec, source_t *source, const 
     }
 }
 
-/** What a piece says of itself, but for its sizes. */
+/** Are a piece's flags and numbers, but for its sizes, some that an encoder writes? */
 static int is_piece(const tw_lossless_piece_t *piece)
 {
     if (piece->row_elems < TW_LOSSLESS_ROW_MIN) {
@@ -410,7 +410,7 @@ static tw_status_t take_pieces(tw_quant_lossless_t *codec, source_t *source, siz
     return TW_OK;
 }
 
-/** What rows are without lists, and which are all zeros. */
+/** Set rows to what they are without lists, and read which are all zeros. */
 static void begin_rows(source_t *source, const tw_lossless_piece_t *piece, uint16_t *rows)
 {
     size_t n_rows = tw_lossless_piece_rows(piece);

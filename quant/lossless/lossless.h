@@ -157,7 +157,7 @@ typedef struct tw_lossless_tail_table {
     uint8_t density[TW_LOSSLESS_TAIL_SYMBOLS];
 } tw_lossless_tail_table_t;
 
-/** What an encoder says of a message's tails. */
+/** An encoder's choice for a message's tails. */
 typedef struct tw_lossless_tails {
     int tailed;        /**< 0: they go as they are, and nothing else is said */
     uint32_t n_tables; /**< 0: none are coded */
@@ -254,7 +254,7 @@ typedef struct tw_lossless_backend {
      *  bits each. */
     void (*split)(tw_type_t type, const void *src, size_t n, uint16_t *heads, uint16_t *tails);
     void (*join)(tw_type_t type, const uint16_t *heads, const uint16_t *tails, size_t n, void *dst);
-    /** How many of n tails are not 0. */
+    /** Count those of n tails that are not 0. */
     size_t (*count)(const uint16_t *tails, size_t n);
     /** The three bits of n tails of fp16 as they are sent, and back. */
     void (*pack_tails)(const uint16_t *tails, size_t n, uint8_t *planes);
@@ -299,7 +299,7 @@ struct tw_quant_lossless {
 
 /** Make room in a shape, keeping what is there. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_lossless_reserve(tw_lossless_shape_t *shape, size_t n_pieces, size_t n_rows, size_t n_columns);
-/** Room for n numbers in the codec's list, which loses what is there. */
+/** Make room for n numbers in the codec's list, whose content is lost. */
 tw_status_t tw_lossless_reserve_list(tw_quant_lossless_t *codec, size_t n);
 void tw_lossless_shape_cleanup(tw_lossless_shape_t *shape);
 size_t tw_lossless_piece_rows(const tw_lossless_piece_t *piece);
@@ -332,7 +332,7 @@ const uint16_t *tw_lossless_heads(tw_quant_lossless_t *codec, tw_type_t type, co
 
 /* ---- prepare.c ----------------------------------------------------------------------------------------- */
 
-/** What the codec's classes look up, from their tables. */
+/** Make what the coders of the codec's classes look up, from their tables. */
 void tw_lossless_model_encoder(tw_quant_lossless_t *codec);
 void tw_lossless_model_decoder(tw_quant_lossless_t *codec);
 

@@ -105,7 +105,7 @@ TW_HD static inline uint64_t tw_lossless_one_class_cost(uint64_t n, uint64_t dev
     return n * tw_lossless_log2(16 * deviation / (n + 1) + 1) >> 8;
 }
 
-/** A column's scale, from what is above its rows. */
+/** A column's scale, of its elements' sum above their rows' scales. */
 TW_HD static inline int16_t tw_lossless_column_of(int64_t sum, int64_t live, uint32_t shift)
 {
     return (int16_t)(tw_lossless_mean(sum, live << shift) * (1 << shift));
@@ -159,7 +159,7 @@ TW_HD static inline uint32_t tw_lossless_sample_distance(uint32_t n)
     return times > 1 ? TW_LOSSLESS_SAMPLE_RUN * times + TW_LOSSLESS_SAMPLE_ODD : TW_LOSSLESS_SAMPLE_RUN;
 }
 
-/** What was counted in a sample, in one class. */
+/** Counts of a sample's symbols in one class. */
 typedef struct tw_lossless_counts {
     uint32_t above[256];                 /**< by magnitude less expectation, + 128, clamped */
     uint32_t phases[TW_LOSSLESS_PHASES]; /**< of expectations; with columns counted as if all were as many */

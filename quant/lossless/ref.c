@@ -11,7 +11,7 @@ static int ref_usable(void)
 /* Elements whose entries are looked for in a loop of its own, which compilers make vectors of. */
 #define BATCH 512
 
-/** Where elements' entries are in the encoder's table. */
+/** Find the entries of elements in the encoder's table. */
 static void find_entries(const uint16_t *heads, const uint16_t *expected, size_t n, uint16_t *index)
 {
     for (size_t i = 0; i < n; i++) {

@@ -78,7 +78,7 @@ static int all_zero(const uint8_t *data, size_t bytes)
     return !data[0] && memcmp(data, data + 1, bytes - 1) == 0;
 }
 
-/** Room for the columns' sums, which are 0. */
+/** Make room for the columns' sums and set them to 0. */
 static tw_status_t begin_columns(making_t *making)
 {
     tw_quant_lossless_t *codec = making->codec;

@@ -18,7 +18,7 @@ TW_HD static inline uint32_t tw_lossless_tail_octave(uint16_t head, int32_t expe
     return tw_lossless_coded(head) ? (uint32_t)octave : (uint32_t)most + 1;
 }
 
-/** Its context, with scales moved by `window`. */
+/** The context of an octave, with scales moved by `window`. */
 TW_HD static inline uint32_t tw_lossless_tail_octave_context(uint32_t octave, int window)
 {
     int32_t zeros = TW_LOSSLESS_TAIL_OCTAVES - 1, most = TW_LOSSLESS_TAIL_CONTEXTS - 1;
@@ -124,7 +124,7 @@ TW_HD static inline void tw_lossless_tails_choose(const tw_lossless_tail_counts_
     }
 }
 
-/** A table's frequencies. */
+/** Make the frequencies of a table. */
 TW_HD static inline void tw_lossless_tail_freq(const tw_lossless_tail_table_t *table, uint16_t *freq)
 {
     uint64_t weights[TW_ENTROPY_SYMBOLS] = {0};

@@ -52,7 +52,7 @@ TW_HD static inline uint32_t tw_lossless_coded_of(uint32_t symbol, uint16_t expe
     return symbol ? coded & 0x1ff : 0;
 }
 
-/** What is expected of an element of a row, which is not DEAD, in a column. */
+/** The head that is expected in a row, which is not DEAD, and a column. */
 TW_HD static inline uint16_t tw_lossless_expected(uint16_t row, int16_t column)
 {
     return (uint16_t)((((uint32_t)row + (uint32_t)column) & TW_LOSSLESS_SCALE_MASK) |
@@ -88,7 +88,7 @@ TW_HD static inline size_t tw_lossless_tail_bytes(tw_type_t type, size_t n, uint
     return tails == TW_LOSSLESS_TAILS_RAW ? 2 * n : tails == TW_LOSSLESS_TAILS_CODED ? 0 : 4 * (size_t)tails;
 }
 
-/** Of an entry in a message of this form. */
+/** Bytes of an entry in a message of this form. */
 TW_HD static inline size_t tw_lossless_entry_bytes(int tailed)
 {
     return tailed ? sizeof(tw_lossless_entry_t) : sizeof(tw_entropy_entry_t);
@@ -100,7 +100,7 @@ TW_HD static inline int tw_lossless_sizes_fit(size_t n_words, size_t n_escapes)
     return n_words < 0xffff && n_escapes <= 0xffff;
 }
 
-/** What a block's entry may say of its n tails. */
+/** May a block's entry say this of its n tails? */
 TW_HD static inline int tw_lossless_tails_may_be(const tw_lossless_entry_t *entry, uint32_t n_tables,
                                                  size_t n)
 {
@@ -122,7 +122,7 @@ TW_HD static inline uint32_t tw_lossless_tail_symbol(uint16_t tail)
 #endif
 }
 
-/** How many bits go as they are, above the lowest one. */
+/** Bits of a tail, above its lowest one, that go as they are. */
 TW_HD static inline uint32_t tw_lossless_tail_raw_bits(uint32_t symbol)
 {
     return symbol < 15 ? 15 - symbol : 0;

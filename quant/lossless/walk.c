@@ -56,7 +56,7 @@ size_t tw_lossless_pieces_max(size_t n_elems)
     return n_elems / 512 + 1;
 }
 
-/** Of each piece the first and the last row may be short. */
+/** Most rows that n elements can have: the first and the last row of each piece may be short. */
 size_t tw_lossless_rows_max(size_t n_elems)
 {
     return n_elems / TW_LOSSLESS_ROW_MIN + 2 * tw_lossless_pieces_max(n_elems);
@@ -82,7 +82,7 @@ tw_lossless_walk_t tw_lossless_walk_begin(const tw_lossless_shape_t *shape,
     };
 }
 
-/** Where the next elements lie, and how many of `most` lie together. */
+/** Find where the next elements lie; returns how many of `most` lie together. */
 static size_t take_data(tw_lossless_walk_t *walk, size_t most, const uint8_t **data)
 {
     *data = NULL;
