@@ -154,7 +154,8 @@ static tw_status_t build_pairs(tw_coll_request_t *request)
     }
     for (int peer = 0; peer < world; peer++) {
         sent[peer] = agreement_sizes_of(&request->args, peer, 0);
-        pairs[peer] = (pair_check_t){.rank = rank, .peer = peer, .own = agreement_sizes_of(&request->args, peer, 1)};
+        pairs[peer] =
+            (pair_check_t){.rank = rank, .peer = peer, .own = agreement_sizes_of(&request->args, peer, 1)};
     }
     for (int step = 1; step < world; step++) {
         int to = (rank + step) % world, from = (rank - step + world) % world;

@@ -49,12 +49,14 @@ static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args
     TW_TRY(tw_quant_codec_check(codec));
     const tw_quant_row_t *row = tw_quant_row_get(codec->kind);
     if (row->form == TW_QUANT_CHANGE || row->form == TW_QUANT_AS_IS) {
-        return arguments_refuse(coll, args, "a codec whose messages do not stand for themselves: NULL is plain");
+        return arguments_refuse(coll, args,
+                                "a codec whose messages do not stand for themselves: NULL is plain");
     }
     if (row->form == TW_QUANT_MESSAGE && coll->engine->fixes_lengths) {
-        (void)arguments_refuse(coll, args,
-                     "lossless messages have lengths of their own, and NCCL needs lengths beforehand: "
-                     "make the communicator for a transport (TW_WIRE_TRANSPORT)");
+        (void)arguments_refuse(
+            coll, args,
+            "lossless messages have lengths of their own, and NCCL needs lengths beforehand: "
+            "make the communicator for a transport (TW_WIRE_TRANSPORT)");
         return TW_ERR_UNSUPPORTED;
     }
     if (!row->sums && is_reduction(args->op)) {

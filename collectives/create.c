@@ -220,7 +220,8 @@ static tw_status_t create_here(void *arg)
 }
 
 /** comm: as in tw_coll_setup_t. */
-static tw_status_t create_members(const tw_coll_params_t *params, const tw_coll_nccl_params_t *comm, tw_coll_t **out)
+static tw_status_t create_members(const tw_coll_params_t *params, const tw_coll_nccl_params_t *comm,
+                                  tw_coll_t **out)
 {
     creation_t creation = {.setup = {.params = params, .comm = comm}, .out = out};
     tw_coll_setup_t *setup = &creation.setup;

@@ -144,7 +144,7 @@ static size_t least(size_t a, size_t b)
 }
 
 static tw_status_t change_compare(tw_hpz_change_t *change, const tw_hpz_form_t *form, const uint8_t *run,
-                           const uint8_t *fresh)
+                                  const uint8_t *fresh)
 {
     change->n_pieces = 0;
     TW_TRY(tw_hpz_bytes_need(&change->pieces, most_pieces(form) * sizeof(piece_t)));
@@ -346,7 +346,8 @@ static tw_status_t write_words(tw_hpz_change_t *change, uint8_t *run, uint8_t *s
     return encode_segments(change, n, at, tw_quant_delta_bound_bytes(n_words), &sizes->uppers);
 }
 
-static uint8_t *change_finish(const tw_hpz_change_t *change, const uint8_t *fresh, uint8_t *at, const sizes_t *sizes)
+static uint8_t *change_finish(const tw_hpz_change_t *change, const uint8_t *fresh, uint8_t *at,
+                              const sizes_t *sizes)
 {
     uint16_t *uppers = (void *)change->new_upper.data;
 
@@ -496,8 +497,8 @@ static tw_status_t read_all(tw_hpz_change_t *change, uint8_t *run, uint8_t *stat
 
 /** Read the start of a message: its lengths, and the list into pieces and cuts. TW_ERR_FORMAT (silent): no
  *  encoder writes a message of `bytes` bytes that begins so. */
-static tw_status_t change_read_head(tw_hpz_change_t *change, const tw_hpz_form_t *form, const uint8_t *message,
-                             size_t bytes, sizes_t *sizes)
+static tw_status_t change_read_head(tw_hpz_change_t *change, const tw_hpz_form_t *form,
+                                    const uint8_t *message, size_t bytes, sizes_t *sizes)
 {
     uint32_t head[HEAD_WORDS];
 
@@ -515,8 +516,8 @@ static tw_status_t change_read_head(tw_hpz_change_t *change, const tw_hpz_form_t
     TW_TRY(make_cuts(change, form));
     *sizes = change_sizes_of(change);
     sizes->list = head[0], sizes->halves = head[1], sizes->uppers = head[2];
-    size_t expected = change_aligned(HEAD_BYTES + sizes->list) + change_aligned(sizes->halves) + change_aligned(sizes->uppers) +
-                      sizes->n_words * sizeof(uint16_t) + sizes->n_bytes;
+    size_t expected = change_aligned(HEAD_BYTES + sizes->list) + change_aligned(sizes->halves) +
+                      change_aligned(sizes->uppers) + sizes->n_words * sizeof(uint16_t) + sizes->n_bytes;
     return expected == bytes ? TW_OK : TW_ERR_FORMAT;
 }
 

@@ -88,7 +88,8 @@ static uint64_t check_of(const uint8_t *run, const tw_hpz_kept_t *kept)
 }
 
 /** Encode the first gather of a unit: the run as it is. */
-static void gather_begin(tw_hpz_kept_t *kept, uint8_t *run, const uint8_t *fresh, size_t *bytes, size_t *changed)
+static void gather_begin(tw_hpz_kept_t *kept, uint8_t *run, const uint8_t *fresh, size_t *bytes,
+                         size_t *changed)
 {
     *bytes = *changed = kept->form.run_bytes;
     memcpy(run, fresh, *bytes);
@@ -311,8 +312,8 @@ static tw_status_t exchange_messages(tw_hpz_gather_t *gather)
     for (size_t n = 0; n < nodes; n++) {
         size_t *counts = gather->counts + n * nodes;
         counts[n] = (size_t)gather->records[n].bytes;
-        keeper->segments[n] =
-            (tw_coll_segment_t){.dst = gather_place_of(gather, (int)n, at), .n_elems = counts[n], .counts = counts};
+        keeper->segments[n] = (tw_coll_segment_t){
+            .dst = gather_place_of(gather, (int)n, at), .n_elems = counts[n], .counts = counts};
         at += (int)n == keeper->node ? 0 : gather_aligned(counts[n]);
     }
     tw_coll_args_t args = {

@@ -12,7 +12,7 @@ static tw_status_t host_reserve(void *ctx, size_t n_elems, size_t n_segments, in
 }
 
 static tw_status_t host_group(void *ctx, tw_coll_t *parent, const int *ranks, int n_ranks, tw_coll_t **out,
-                         tw_stream_t *stream)
+                              tw_stream_t *stream)
 {
     (void)ctx;
     *stream = NULL;
@@ -49,15 +49,15 @@ static uint16_t *fresh(void *ctx)
     return NULL;
 }
 
-static tw_status_t host_encode(void *ctx, const tw_quant_delta_segment_t *segments, size_t n_segments, void *dst,
-                          size_t dst_bytes, size_t *bytes)
+static tw_status_t host_encode(void *ctx, const tw_quant_delta_segment_t *segments, size_t n_segments,
+                               void *dst, size_t dst_bytes, size_t *bytes)
 {
     const tw_hpz_t *hpz = ctx;
     return tw_quant_delta_encode(hpz->delta, segments, n_segments, dst, dst_bytes, bytes);
 }
 
 static tw_status_t host_decode(void *ctx, const tw_quant_delta_segment_t *segments, size_t n_segments,
-                          const void *src, size_t src_bytes)
+                               const void *src, size_t src_bytes)
 {
     const tw_hpz_t *hpz = ctx;
     return tw_quant_delta_decode(hpz->delta, segments, n_segments, src, src_bytes);

@@ -67,7 +67,7 @@ static tw_status_t kept_exchange(tw_hpz_keeper_t *keeper, offer_t *offers)
 }
 
 static tw_status_t kept_look_at(const tw_hpz_keeper_t *keeper, const char *name, const offer_t *offers,
-                           int *refusing)
+                                int *refusing)
 {
     for (int r = keeper->world - 1; r >= 0; r--) {
         if (offers[r].id != offers[keeper->rank].id) {

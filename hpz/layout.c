@@ -178,7 +178,8 @@ size_t tw_hpz_slice_elems(const tw_hpz_layout_t *layout, int unit, int node, int
 
 /* ---- making -------------------------------------------------------------------------------------------- */
 
-static tw_status_t layout_check(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n_nodes, int ranks_per_node)
+static tw_status_t layout_check(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n_nodes,
+                                int ranks_per_node)
 {
     if (n_nodes < 1 || ranks_per_node < 1) {
         tw_error("a layout over %d nodes of %d ranks", n_nodes, ranks_per_node);
@@ -225,7 +226,7 @@ static void place_tensor(tw_hpz_layout_t *layout, size_t t, size_t *elems)
         for (int n = 0; n < layout->n_nodes; n++) {
             size_t place = layout_place_of(layout, n, l);
             primary[place] = layout_append(&elems[1 + (size_t)layout->ranks_per_node + place],
-                                    primary_run(layout, t, n, l).n_elems);
+                                           primary_run(layout, t, n, l).n_elems);
         }
     }
 }

@@ -41,7 +41,7 @@ static size_t piece_bytes(const tw_hpz_t *hpz, tw_hpz_sync_t kind, size_t tensor
         return 0;
     }
     return message_is_plain(hpz, kind, tensor) ? n_elems * sizeof(uint16_t)
-                                       : tw_quant_encoded_bytes(&hpz->params.delta, n_elems);
+                                               : tw_quant_encoded_bytes(&hpz->params.delta, n_elems);
 }
 
 static tw_hpz_piece_t piece_of(const tw_hpz_t *hpz, tw_hpz_slice_t slice, size_t tensor, int node)

@@ -162,7 +162,7 @@ static size_t round_place_of(const part_t *part, size_t first)
 
 /** Sum the squares of a part's change and of its values. Not finite if one of the values is not. */
 static void round_measure(tw_hpz_round_t *round, const part_t *part, const uint8_t *run, const uint8_t *fresh,
-                    double *change, double *size)
+                          double *change, double *size)
 {
     *change = *size = 0;
     for (size_t first = 0, n; first < part->n_elems; first += n) {
@@ -198,7 +198,8 @@ static tw_status_t round_part(tw_hpz_round_t *round, const part_t *part, uint8_t
     return TW_OK;
 }
 
-static tw_status_t round_follow(const tw_hpz_round_t *round, const part_t *part, uint8_t *run, const uint8_t *at)
+static tw_status_t round_follow(const tw_hpz_round_t *round, const part_t *part, uint8_t *run,
+                                const uint8_t *at)
 {
     tw_quant_args_t args = {.type = part->type, .factor = 1};
     tw_quant_segment_t segment = {.src = at, .dst = run + part->offset, .n_elems = part->n_elems};

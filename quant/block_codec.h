@@ -43,10 +43,10 @@
  *    lognormal scales, with Hadamard   0.68 / 0.43 / 0.36 / 0.33
  *    an outlier among zeros, at worst  0    / 0.50 / 0.20 / 1.64
  *
- *  fp8: codes are e4m3 (a sign, 4 bits of exponent, 3 of mantissa, no infinities), one byte an element, in steps
- *  of e4m3's smallest number, 2^-9: reach = qmax = 448 * 512. Rounded to nearest even, saturated at 448; there is
- *  no stochastic rounding. A 0x7f or 0xff of a foreign encoder decodes as 480. Small numbers beside large ones
- *  keep 4 significant bits where int8 has steps, down to 2^-14.8 of the largest.
+ *  fp8: codes are e4m3 (a sign, 4 bits of exponent, 3 of mantissa, no infinities), one byte an element, in
+ *  steps of e4m3's smallest number, 2^-9: reach = qmax = 448 * 512. Rounded to nearest even, saturated at
+ *  448; there is no stochastic rounding. A 0x7f or 0xff of a foreign encoder decodes as 480. Small numbers
+ *  beside large ones keep 4 significant bits, down to 2^-14.8 of the largest, where int8 has steps.
  *
  *  Error bound, nearest-even, without Hadamard: |x - decode(x)| <= tw_quant_error_bound(codec, amax) per
  *  element, before rounding into the destination type; stochastic: twice that.
@@ -84,8 +84,8 @@ typedef struct tw_quant_params {
     const char *backend; /**< NULL or "auto", "ref", "avx2", "avx512", "avx512bf16", "cuda" */
 } tw_quant_params_t;
 
-/** TW_ERR_INVALID: a bad codec, or none of TW_QUANT_BLOCKS; TW_ERR_UNSUPPORTED: no such backend on this machine
- *  (logged with those there are). */
+/** TW_ERR_INVALID: a bad codec, or none of TW_QUANT_BLOCKS; TW_ERR_UNSUPPORTED: no such backend on this
+ *  machine (logged with those there are). */
 tw_status_t tw_quant_create(const tw_quant_params_t *params, tw_quant_t **out);
 void tw_quant_destroy(tw_quant_t *quant);
 const tw_quant_codec_t *tw_quant_codec_get(const tw_quant_t *quant);

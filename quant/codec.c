@@ -45,12 +45,13 @@ static const tw_quant_row_t rows[TW_QUANT_KINDS] = {
                       .block = 128,
                       .loses_values = 1,
                       .sums = 1},
-    [TW_QUANT_LOSSLESS] = {.name = "lossless",
-                           .form = TW_QUANT_MESSAGE,
-                           .has = TW_QUANT_NEEDS_ROWS,
-                           .types = TYPES_OF_FLOATS,
-                           .usual_bits = {[TW_TYPE_FP32] = 26.4, [TW_TYPE_BF16] = 10.4, [TW_TYPE_FP16] = 13.4},
-                           .sums = 1},
+    [TW_QUANT_LOSSLESS] =
+        {.name = "lossless",
+         .form = TW_QUANT_MESSAGE,
+         .has = TW_QUANT_NEEDS_ROWS,
+         .types = TYPES_OF_FLOATS,
+         .usual_bits = {[TW_TYPE_FP32] = 26.4, [TW_TYPE_BF16] = 10.4, [TW_TYPE_FP16] = 13.4},
+         .sums = 1},
     [TW_QUANT_DELTA] = {.name = "delta",
                         .form = TW_QUANT_CHANGE,
                         .has = TW_QUANT_NEEDS_OLD,
@@ -262,14 +263,13 @@ size_t tw_quant_encoded_bytes(const tw_quant_codec_t *codec, size_t n_elems)
     return n_elems <= TW_MEMORY_BYTES_MAX ? tw_layout_encoded_bytes(codec, n_elems) : SIZE_MAX;
 }
 
-/** What fp32 adds to the code's own error: v = y * (1 / scale) is off by two roundings, 2^-23 of at most qmax
- *  steps, a scale that was not rounded up clips by 2^-24 of them, q * scale is rounded once more. 2^-21 covers
- *  the sum. */
+/** fp32 adds to the code's own error: v = y * (1 / scale) is off by two roundings, 2^-23 of at most qmax
+ *  steps, a scale that was not rounded up clips by 2^-24 of them, q * scale is rounded once more. 2^-21
+ *  covers the sum. */
 double tw_quant_error_bound(const tw_quant_codec_t *codec, double amax)
 {
     float scale = tw_block_scale((float)amax, tw_block_reach(codec->kind), codec->scale);
-    return fmax(scale, 0x1p-125) *
-           (tw_block_error_steps(codec->kind) + tw_block_qmax(codec->kind) * 0x1p-21);
+    return fmax(scale, 0x1p-125) * (tw_block_error_steps(codec->kind) + tw_block_qmax(codec->kind) * 0x1p-21);
 }
 
 size_t tw_quant_bound_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_t n_elems)

@@ -1,7 +1,7 @@
 /** Codecs as data: what is sent, as text and as a struct, and the table that says what each of them is.
  *
- *  A codec is a row of one table: its text, its messages, what it needs, what it loses. Who takes a codec asks
- *  its row and never which one it is. docs/adding.md says how to add one. */
+ *  A codec is a row of one table: its text, its messages, what it needs, what it loses. Who takes a codec
+ *  asks its row and never which one it is. docs/adding.md says how to add one. */
 #ifndef TW_QUANT_CODEC_H
 #define TW_QUANT_CODEC_H
 
@@ -60,23 +60,24 @@ typedef enum tw_quant_loses {
 } tw_quant_loses_t;
 
 /** What it can be told in a text, or told by its caller: bits of a mask. */
-#define TW_QUANT_HAS_BLOCK 1u       /**< block=N, scale=bf16 or fp32 */
-#define TW_QUANT_HAS_HADAMARD 2u    /**< hadamard */
-#define TW_QUANT_HAS_STOCHASTIC 4u  /**< nearest, stochastic: then it needs a seed */
-#define TW_QUANT_NEEDS_ROWS 8u      /**< the length of rows makes messages shorter */
-#define TW_QUANT_NEEDS_OLD 16u      /**< old values, and a byte of state an element, at both ends */
+#define TW_QUANT_HAS_BLOCK 1u      /**< block=N, scale=bf16 or fp32 */
+#define TW_QUANT_HAS_HADAMARD 2u   /**< hadamard */
+#define TW_QUANT_HAS_STOCHASTIC 4u /**< nearest, stochastic: then it needs a seed */
+#define TW_QUANT_NEEDS_ROWS 8u     /**< the length of rows makes messages shorter */
+#define TW_QUANT_NEEDS_OLD 16u     /**< old values, and a byte of state an element, at both ends */
 
 /** A codec, whatever its options. */
 typedef struct tw_quant_row {
     const char *name; /**< which its text begins with */
     tw_quant_form_t form;
-    unsigned has;     /**< TW_QUANT_HAS_, TW_QUANT_NEEDS_ */
-    unsigned types;   /**< 1 << tw_type_t of those it takes */
-    int bits;         /**< of an element in a block, without its scale; 0: there are no blocks */
-    int block;        /**< elements of a block if the text does not say */
-    double usual_bits[TW_TYPE_BYTE + 1]; /**< of an element of each type, about, in training; 0: it has blocks */
-    int loses_values; /**< 0: what comes back is bit for bit what was sent */
-    int sums;         /**< 1: encoded inputs can be summed, and sums encoded */
+    unsigned has;   /**< TW_QUANT_HAS_, TW_QUANT_NEEDS_ */
+    unsigned types; /**< 1 << tw_type_t of those it takes */
+    int bits;       /**< of an element in a block, without its scale; 0: there are no blocks */
+    int block;      /**< elements of a block if the text does not say */
+    double
+        usual_bits[TW_TYPE_BYTE + 1]; /**< of an element of each type, about, in training; 0: it has blocks */
+    int loses_values;                 /**< 0: what comes back is bit for bit what was sent */
+    int sums;                         /**< 1: encoded inputs can be summed, and sums encoded */
 } tw_quant_row_t;
 
 const tw_quant_row_t *tw_quant_row_get(tw_quant_kind_t kind);

@@ -195,7 +195,7 @@ static tw_status_t check_adamw(const tw_quant_t *quant, const tw_quant_args_t *a
 /* ---- operations ---------------------------------------------------------------------------------------- */
 
 static tw_status_t quant_encode(const char *operation, tw_quant_t *quant, const tw_quant_args_t *args,
-                          const tw_quant_segment_t *segments, size_t n_segments, int delta)
+                                const tw_quant_segment_t *segments, size_t n_segments, int delta)
 {
     TW_TRY(check_type(operation, args->type));
     TW_TRY(check_segments(operation, segments, n_segments, delta));
@@ -203,7 +203,7 @@ static tw_status_t quant_encode(const char *operation, tw_quant_t *quant, const 
 }
 
 static tw_status_t quant_decode(const char *operation, tw_quant_t *quant, const tw_quant_args_t *args,
-                          const tw_quant_segment_t *segments, size_t n_segments, int apply)
+                                const tw_quant_segment_t *segments, size_t n_segments, int apply)
 {
     TW_TRY(check_type(operation, args->type));
     TW_TRY(check_segments(operation, segments, n_segments, 0));

@@ -142,7 +142,8 @@ static const char *choose_algo(const tw_bench_options_t *options, const tw_quant
     const tw_coll_algo_info_t *info;
     for (size_t i = 0; options->algo && (info = tw_bench_algo_get(options, i)); i++) {
         if (info->op == options->op && info->quantized == (codec != NULL) &&
-            (!info->lossless_only || tw_quant_form(codec) == TW_QUANT_MESSAGE) && strcmp(info->name, options->algo) == 0) {
+            (!info->lossless_only || tw_quant_form(codec) == TW_QUANT_MESSAGE) &&
+            strcmp(info->name, options->algo) == 0) {
             return options->algo;
         }
     }
@@ -174,7 +175,8 @@ static void mode_init_args(mode_run_t *m, const run_t *run, tw_bench_mode_t mode
                          .algo = choose_algo(options, quantized ? &m->codec : NULL),
                          .force_codec = options->force,
                          .stream = run->rank->stream};
-    if (quantized && tw_quant_form(&m->codec) == TW_QUANT_BLOCKS && options->inner_int8 && options->op != TW_COLL_ALLGATHER) {
+    if (quantized && tw_quant_form(&m->codec) == TW_QUANT_BLOCKS && options->inner_int8 &&
+        options->op != TW_COLL_ALLGATHER) {
         m->args.inner_codec = &m->inner;
     }
 }

@@ -22,7 +22,8 @@ static const tw_gpu_device_t *device_of(const batch_t *batch)
 }
 
 /** Made with the shape: found. */
-static tw_quant_t *gpu_compute_codec_of(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute, tw_form_t form)
+static tw_quant_t *gpu_compute_codec_of(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute,
+                                        tw_form_t form)
 {
     const tw_gpu_shape_t *shape = call->shape;
     tw_quant_t *codec = NULL;
@@ -69,7 +70,8 @@ static tw_status_t launch_codec(const batch_t *batch, tw_type_t type)
 {
     tw_quant_args_t args = quant_args(batch);
     int encodes = batch->like->out != TW_FORM_PLAIN;
-    tw_quant_t *codec = gpu_compute_codec_of(batch->call, batch->like, encodes ? batch->like->out : batch->like->in);
+    tw_quant_t *codec =
+        gpu_compute_codec_of(batch->call, batch->like, encodes ? batch->like->out : batch->like->in);
 
     args.type = type;
     return encodes ? tw_quant_encode(codec, &args, batch->items, batch->n)
@@ -99,8 +101,8 @@ static tw_status_t launch_reduce(const batch_t *batch)
     if (batch->like->out == TW_FORM_PLAIN) {
         return tw_quant_reduce_decode(in, &args, segments, batch->n);
     }
-    return tw_quant_reduce_encode(in, gpu_compute_codec_of(batch->call, batch->like, batch->like->out), &args, segments,
-                                  batch->n);
+    return tw_quant_reduce_encode(in, gpu_compute_codec_of(batch->call, batch->like, batch->like->out), &args,
+                                  segments, batch->n);
 }
 
 /** Launch a batch of copies, or of sums of plain inputs. */

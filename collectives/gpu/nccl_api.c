@@ -64,7 +64,8 @@ static tw_status_t status_of(ncclResult_t result)
     }
 }
 
-static tw_status_t nccl_api_ask(const tw_nccl_api_t *api, ncclComm_t comm, tw_coll_gate_t *gate, ncclResult_t *result)
+static tw_status_t nccl_api_ask(const tw_nccl_api_t *api, ncclComm_t comm, tw_coll_gate_t *gate,
+                                ncclResult_t *result)
 {
     TW_TRY(tw_coll_gate_enter(gate));
     ncclResult_t asked = api->ncclCommGetAsyncError(comm, result);
@@ -76,7 +77,7 @@ static tw_status_t nccl_api_ask(const tw_nccl_api_t *api, ncclComm_t comm, tw_co
 }
 
 static tw_status_t nccl_api_settle(const tw_nccl_api_t *api, ncclComm_t comm, tw_coll_gate_t *gate,
-                          ncclResult_t *result)
+                                   ncclResult_t *result)
 {
     const struct timespec nap = {.tv_nsec = POLL_NS};
 

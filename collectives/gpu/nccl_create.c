@@ -348,7 +348,7 @@ static tw_status_t share_id(const tw_nccl_api_t *api, const tw_coll_params_t *ov
 }
 
 static tw_status_t nccl_join(const tw_nccl_api_t *api, const tw_coll_params_t *over, const tw_topo_t *topo,
-                        ncclComm_t *comm)
+                             ncclComm_t *comm)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId id;

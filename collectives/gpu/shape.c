@@ -132,7 +132,7 @@ static int may_be_native(const tw_coll_t *coll, const tw_coll_args_t *args, int 
 
 /** A name that is given is one for what was asked for; when that is declined, it is not looked at. */
 static const tw_algo_t *gpu_shape_choose(const tw_coll_t *coll, const tw_gpu_shape_t *shape, int quantized,
-                               size_t *index)
+                                         size_t *index)
 {
     const tw_coll_args_t *args = &shape->request->args;
     const tw_algo_t *algo;

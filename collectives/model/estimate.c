@@ -47,7 +47,7 @@ static double median_of(double *values, int n)
 
 /** One value of all members, `offset` bytes into a sample, and its typical reading. */
 static void estimate_agree(const tw_estimate_report_t *reports, int world, size_t offset, double *value,
-                  double *typical)
+                           double *typical)
 {
     double bests[world], typicals[world], certain = 0;
 
@@ -65,7 +65,7 @@ static void agree_all(const tw_estimate_report_t *reports, int world, tw_measure
 {
     for (size_t offset = 0; offset < sizeof(*values); offset += sizeof(double)) {
         estimate_agree(reports, world, offset, (double *)((char *)values + offset),
-              (double *)((char *)typicals + offset));
+                       (double *)((char *)typicals + offset));
     }
 }
 

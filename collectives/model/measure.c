@@ -72,7 +72,8 @@ static void summarize(const readings_t *readings, tw_estimate_report_t *report)
     tw_measure_host_init(&report->host);
 }
 
-static tw_status_t measure_agree(tw_bootstrap_t *boot, const tw_estimate_report_t *mine, tw_coll_model_t *model)
+static tw_status_t measure_agree(tw_bootstrap_t *boot, const tw_estimate_report_t *mine,
+                                 tw_coll_model_t *model)
 {
     const tw_topo_t *topo = boot->topo;
     tw_estimate_report_t *all = calloc((size_t)topo->world, sizeof(*all));

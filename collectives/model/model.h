@@ -36,8 +36,8 @@ typedef struct tw_coll_tier {
     double noise;
 } tw_coll_tier_t;
 
-/** Speeds: of each kind of codec four, with hadamard + 2 * stochastic; codecs that differ in how they round are
- *  decoded alike. Those that no codec has are 0. */
+/** Speeds: each kind of codec has four, for hadamard + 2 * stochastic; codecs that differ in how they round
+ *  are decoded alike. Those that no codec has are 0. */
 #define TW_COLL_MODEL_SPEEDS (TW_QUANT_KINDS * 4)
 
 static inline int tw_coll_model_encoder(const tw_quant_codec_t *codec)

@@ -52,11 +52,9 @@ static tw_status_t time_codec(tw_quant_t *quant, void *plain, void *work, double
 static tw_status_t measure_blocks(tw_quant_kind_t kind, int hadamard, tw_quant_round_t round, void *plain,
                                   void *work, tw_cpu_sample_t *out)
 {
-    const tw_quant_params_t params = {.codec = {.kind = kind,
-                                                .block = tw_quant_row_get(kind)->block,
-                                                .round = round,
-                                                .hadamard = hadamard},
-                                      .mem = TW_MEM_HOST};
+    const tw_quant_params_t params = {
+        .codec = {.kind = kind, .block = tw_quant_row_get(kind)->block, .round = round, .hadamard = hadamard},
+        .mem = TW_MEM_HOST};
     double *decode_sec =
         round == TW_QUANT_ROUND_NEAREST ? &out->decode_sec[tw_coll_model_decoder(&params.codec)] : NULL;
     tw_quant_t *quant;

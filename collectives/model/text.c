@@ -30,8 +30,8 @@ typedef struct model_text {
 #define TIME(name, dflt, member, doc) FIELD(name, dflt, doc, TW_CONFIG_TIME, member, 0, INFINITY)
 #define RATE(name, dflt, member, doc) FIELD(name, dflt, doc, TW_CONFIG_RATE, member, 1, INFINITY)
 #define SPEED(name, dflt, member, min, doc) FIELD(name, dflt, doc, TW_CONFIG_BYTES, member, min, INFINITY)
-#define CODEC(kind, name)                                                                                   \
-    SPEED(#name ":encode", "0", codecs[kind].encode, 0, "Encoding " #name "; 0: as codec."),                \
+#define CODEC(kind, name)                                                                    \
+    SPEED(#name ":encode", "0", codecs[kind].encode, 0, "Encoding " #name "; 0: as codec."), \
         SPEED(#name ":decode", "0", codecs[kind].decode, 0, "Decoding " #name "; 0: as codec."),
 #define SHARE(name, dflt, member, max, doc) FIELD(name, dflt, doc, TW_CONFIG_DOUBLE, member, 0, max)
 
@@ -53,9 +53,10 @@ static const tw_config_field_t fields[] = {
     SHARE("cpu:noise", "0", cpu_noise, TW_COLL_NOISE_MAX, "How much slower it typically is."),
     SPEED("codec:encode", "3G", codec.encode, 1, "Encoding, every codec."),
     SPEED("codec:decode", "3G", codec.decode, 1, "Decoding, every codec."),
-    TW_QUANT_BLOCK_CODECS(CODEC)
-    SPEED("lossless:encode", "1500M", codecs[TW_QUANT_LOSSLESS].encode, 0, "Encoding without loss; 0: as codec."),
-    SPEED("lossless:decode", "1500M", codecs[TW_QUANT_LOSSLESS].decode, 0, "Decoding without loss; 0: as codec."),
+    TW_QUANT_BLOCK_CODECS(CODEC) SPEED("lossless:encode", "1500M", codecs[TW_QUANT_LOSSLESS].encode, 0,
+                                       "Encoding without loss; 0: as codec."),
+    SPEED("lossless:decode", "1500M", codecs[TW_QUANT_LOSSLESS].decode, 0,
+          "Decoding without loss; 0: as codec."),
     TIME("lossless:encode_message", "30us", encode_message_sec, "A message, beyond its bytes."),
     TIME("lossless:decode_message", "15us", decode_message_sec, "A message, beyond its bytes."),
 };

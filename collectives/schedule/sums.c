@@ -145,7 +145,8 @@ static tw_status_t sum_output(tw_sched_t *sched, const sum_args_t *args, size_t 
 }
 
 /** acc = the sum of n elements. With a scale: of the inputs that have none yet, then of the others. */
-static tw_status_t sched_sum_inputs(tw_sched_t *sched, const sum_args_t *args, size_t elem, size_t n, float *acc)
+static tw_status_t sched_sum_inputs(tw_sched_t *sched, const sum_args_t *args, size_t elem, size_t n,
+                                    float *acc)
 {
     size_t first = args->scale != 1.0f ? args->n_partial : 0;
 

@@ -141,8 +141,7 @@ TW_HD static inline int tw_block_round_stochastic(float v, float uniform, int qm
 TW_HD static inline float tw_block_fp8_value(int code)
 {
     uint32_t magnitude = (uint32_t)code & 0x7fu;
-    float value =
-        magnitude < 8 ? (float)magnitude : tw_float_of_bits((magnitude + TW_BLOCK_FP8_BIAS) << 20);
+    float value = magnitude < 8 ? (float)magnitude : tw_float_of_bits((magnitude + TW_BLOCK_FP8_BIAS) << 20);
     return code < 0 ? -value : value;
 }
 

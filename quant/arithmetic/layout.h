@@ -44,8 +44,8 @@ TW_HD static inline float tw_layout_scale_get(const uint8_t *at, tw_quant_scale_
 #define TW_CODE_KINDS TW_QUANT_INT8, TW_QUANT_INT4, TW_QUANT_INT2, TW_QUANT_FP8
 #define TW_CODE_KINDS_OF_SUMS TW_QUANT_INT8, TW_QUANT_INT4, TW_QUANT_FP8
 /** FUNCTION(kind, ...) with a constant kind: where FUNCTION is always inlined, it is compiled for each. */
-#define TW_CODE_FOR(kind, FUNCTION, ...)                                        \
-    ((kind) == TW_QUANT_INT2 ? FUNCTION(TW_QUANT_INT2, __VA_ARGS__)             \
+#define TW_CODE_FOR(kind, FUNCTION, ...)                            \
+    ((kind) == TW_QUANT_INT2 ? FUNCTION(TW_QUANT_INT2, __VA_ARGS__) \
                              : TW_CODE_FOR_SUMS(kind, FUNCTION, __VA_ARGS__))
 #define TW_CODE_FOR_SUMS(kind, FUNCTION, ...)                         \
     ((kind) == TW_QUANT_INT8   ? FUNCTION(TW_QUANT_INT8, __VA_ARGS__) \
@@ -96,7 +96,9 @@ TW_HD static inline size_t tw_layout_frame_bytes(const tw_quant_codec_t *codec)
 TW_HD static inline size_t tw_layout_payload_bytes(const tw_quant_codec_t *codec, size_t n_elems)
 {
     size_t frames = n_elems / tw_layout_frame_elems(codec), rest = n_elems % tw_layout_frame_elems(codec);
-    size_t tail = rest ? tw_layout_frame_scales_bytes(codec) + tw_layout_code_bytes(TW_CODE_BITS(codec->kind), rest) : 0;
+    size_t tail =
+        rest ? tw_layout_frame_scales_bytes(codec) + tw_layout_code_bytes(TW_CODE_BITS(codec->kind), rest)
+             : 0;
     return frames * tw_layout_frame_bytes(codec) + tail;
 }
 

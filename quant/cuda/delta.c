@@ -95,8 +95,8 @@ static size_t delta_stream_place(tw_delta_cuda_job_t *job, void *workspace, int 
     return arena.at - (uintptr_t)workspace;
 }
 
-static size_t delta_stream_workspace_bytes(const tw_quant_delta_stream_t *codec, size_t n_elems, size_t n_segments,
-                              int encoding)
+static size_t delta_stream_workspace_bytes(const tw_quant_delta_stream_t *codec, size_t n_elems,
+                                           size_t n_segments, int encoding)
 {
     if (codec && !codec->on_device) {
         return 0;
@@ -169,7 +169,8 @@ static tw_status_t encode_on_device(tw_quant_delta_stream_t *codec, const tw_qua
                                     const tw_quant_delta_segment_t *segments, size_t n_segments,
                                     tw_delta_cuda_job_t *job)
 {
-    TW_TRY(tw_entropy_call_check("delta_stream_encode", args, job->dst, delta_stream_place(job, args->workspace, 1)));
+    TW_TRY(tw_entropy_call_check("delta_stream_encode", args, job->dst,
+                                 delta_stream_place(job, args->workspace, 1)));
     job->outcome = args->outcome ? args->outcome : &job->state->outcome;
     TW_TRY(fill_segments(codec, job, segments, n_segments, 1, args->stream));
     TW_TRY(codec->device.zero(job->state, (size_t)((char *)job->blocks - (char *)job->state), args->stream));
@@ -187,7 +188,8 @@ static tw_status_t decode_on_device(tw_quant_delta_stream_t *codec, const tw_qua
                                     const tw_quant_delta_segment_t *segments, size_t n_segments,
                                     tw_delta_cuda_job_t *job)
 {
-    TW_TRY(tw_entropy_call_check("delta_stream_decode", args, job->src, delta_stream_place(job, args->workspace, 0)));
+    TW_TRY(tw_entropy_call_check("delta_stream_decode", args, job->src,
+                                 delta_stream_place(job, args->workspace, 0)));
     job->outcome = args->outcome ? args->outcome : &job->state->outcome;
     TW_TRY(fill_segments(codec, job, segments, n_segments, 0, args->stream));
     TW_TRY(codec->device.zero(job->state, sizeof(*job->state), args->stream));

@@ -206,8 +206,8 @@ TW_DEVICE void tw_kernel_decode_row(const tw_kernel_view &view, int row, const t
 {
     const tw_cuda_args_t &args = *view.args;
     float scale = tw_kernel_scale(scale_bits, args.in.scale), x[TW_STRIP_ELEMS];
-    bool exceptional = tw_block_may_overflow(scale, (tw_quant_kind_t)KIND, (int)args.in.hadamard,
-                                             (tw_type_t)SINK::type);
+    bool exceptional =
+        tw_block_may_overflow(scale, (tw_quant_kind_t)KIND, (int)args.in.hadamard, (tw_type_t)SINK::type);
     tw_kernel_plain<SINK::type> words;
     tw_strip_dequantize<KIND>(codes, scale, exceptional, x);
     if (args.undo) {

@@ -16,7 +16,8 @@ struct tw_quant_lossless_stream {
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */
 
-tw_status_t tw_lossless_stream_create_on(const tw_entropy_cuda_device_t *device, tw_quant_lossless_stream_t **out)
+tw_status_t tw_lossless_stream_create_on(const tw_entropy_cuda_device_t *device,
+                                         tw_quant_lossless_stream_t **out)
 {
     tw_quant_lossless_stream_t *codec = calloc(1, sizeof(*codec));
     if (!codec) {

@@ -1,9 +1,9 @@
 /** From a job to the kernel that does it. A RUNNER has `template <class KERNEL> static tw_status_t run(job,
  *  grid)`: one launches on a GPU, the tests' one emulates.
  *
- *  Types and kinds of codes are template parameters. Rotation, rounding, type of scale and block size are not: they are
- *  the same for all threads, a branch costs nothing beside memory, and each would double the kernels to
- *  compile. */
+ *  Types and kinds of codes are template parameters. Rotation, rounding, type of scale and block size are
+ *  not: they are the same for all threads, a branch costs nothing beside memory, and each would double the
+ *  kernels to compile. */
 #ifndef TW_QUANT_CUDA_SELECT_CUH
 #define TW_QUANT_CUDA_SELECT_CUH
 

@@ -35,7 +35,8 @@ static tw_status_t read_header(source_t *source, int second, int *coded)
         return TW_ERR_FORMAT;
     }
     if (header.bytes != delta_bytes_left(source)) {
-        tw_error("quant: delta_decode: %zu bytes, the message says %u", delta_bytes_left(source), header.bytes);
+        tw_error("quant: delta_decode: %zu bytes, the message says %u", delta_bytes_left(source),
+                 header.bytes);
         return header.bytes > delta_bytes_left(source) ? TW_ERR_TRUNCATED : TW_ERR_FORMAT;
     }
     if (!!(header.flags & TW_DELTA_FLAG_SECOND) != second) {
@@ -56,7 +57,7 @@ static tw_status_t fail_elems(size_t in_message, size_t n_elems)
 
 /** What stands before the blocks: statistics and entries. */
 static tw_status_t delta_read_head(tw_quant_delta_t *delta, source_t *source, size_t n_elems, int second,
-                             const uint8_t **entries)
+                                   const uint8_t **entries)
 {
     uint32_t n;
     if (delta_bytes_left(source) < sizeof(n)) {

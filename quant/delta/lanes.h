@@ -65,7 +65,7 @@ INLINE belief_t believe(const tw_delta_model_t *model, vec_t old_bits, vec_t sta
 
 /** Push one vector's elements into its lanes; returns the lanes that took the escape. */
 INLINE uint32_t lanes_push(const tw_delta_model_t *model, const belief_t *belief, vec_t z, vec_t *lanes,
-                     uint16_t **words)
+                           uint16_t **words)
 {
     vec_t raw_bits = belief->raw_bits;
     vec_t symbol = vec_min(vec_shrv(z, raw_bits), vec_set(TW_ENTROPY_ESCAPE));

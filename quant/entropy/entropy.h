@@ -11,8 +11,8 @@
 #ifndef TW_QUANT_ENTROPY_ENTROPY_H
 #define TW_QUANT_ENTROPY_ENTROPY_H
 
-#include "quant/backends.h"
 #include "quant/arithmetic/float.h"
+#include "quant/backends.h"
 
 #include <string.h>
 

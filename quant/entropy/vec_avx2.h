@@ -9,7 +9,10 @@ static int vec_usable(void)
     return __builtin_cpu_supports("avx2");
 }
 
-#define VEC_BACKEND {"avx2", TW_MEM_HOST, vec_usable}
+#define VEC_BACKEND                     \
+    {                                   \
+        "avx2", TW_MEM_HOST, vec_usable \
+    }
 
 #define WIDTH 8
 typedef __m256i vec_t;

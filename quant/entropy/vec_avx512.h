@@ -10,7 +10,10 @@ static int vec_usable(void)
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
-#define VEC_BACKEND {"avx512", TW_MEM_HOST, vec_usable}
+#define VEC_BACKEND                       \
+    {                                     \
+        "avx512", TW_MEM_HOST, vec_usable \
+    }
 
 #define WIDTH 16
 typedef __m512i vec_t;

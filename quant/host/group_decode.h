@@ -39,8 +39,8 @@ static void decode_scalar(const tw_quant_codec_t *codec, tw_type_t type, int app
     }
 }
 
-INLINE int decode_groups(tw_type_t type, tw_quant_kind_t kind, int hadamard, int apply, const uint8_t *codes, float scale,
-                         void *dst, size_t first, size_t n)
+INLINE int decode_groups(tw_type_t type, tw_quant_kind_t kind, int hadamard, int apply, const uint8_t *codes,
+                         float scale, void *dst, size_t first, size_t n)
 {
     decoder_t decoder = decoder_for(kind, scale);
     for (size_t i = 0; i < n; i += GROUP) {
@@ -53,15 +53,15 @@ INLINE int decode_groups(tw_type_t type, tw_quant_kind_t kind, int hadamard, int
     return 0;
 }
 
-INLINE int decode_apply(tw_type_t type, tw_quant_kind_t kind, int hadamard, int apply, const uint8_t *codes, float scale,
-                        void *dst, size_t first, size_t n)
+INLINE int decode_apply(tw_type_t type, tw_quant_kind_t kind, int hadamard, int apply, const uint8_t *codes,
+                        float scale, void *dst, size_t first, size_t n)
 {
     return apply ? decode_groups(type, kind, hadamard, 1, codes, scale, dst, first, n)
                  : decode_groups(type, kind, hadamard, 0, codes, scale, dst, first, n);
 }
 
-INLINE int decode_kind(tw_quant_kind_t kind, tw_type_t type, int hadamard, int apply, const uint8_t *codes, float scale,
-                       void *dst, size_t first, size_t n)
+INLINE int decode_kind(tw_quant_kind_t kind, tw_type_t type, int hadamard, int apply, const uint8_t *codes,
+                       float scale, void *dst, size_t first, size_t n)
 {
     if (hadamard) {
         return FOR_TYPE(type, decode_apply, kind, 1, apply, codes, scale, dst, first, n);
@@ -87,7 +87,7 @@ static void decode_segment(const tw_quant_codec_t *codec, tw_type_t type, const 
         float scale = tw_layout_scale_get(src + tw_layout_scale_offset(codec, b), codec->scale);
         size_t in_groups = decodes_fast(codec, type, scale) ? whole_groups(n) : 0;
         TW_CODE_FOR(codec->kind, decode_kind, type, codec->hadamard, apply, codes, scale, segment->dst, first,
-                 in_groups);
+                    in_groups);
         decode_scalar(codec, type, apply, codes, scale, segment->dst, first, in_groups, n);
     }
 }

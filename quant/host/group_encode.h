@@ -63,8 +63,8 @@ INLINE size_t elems_of_block(const batch_t *batch, size_t j, size_t block)
 
 /** Straight from the source. Prefetches the next batch's: the processor's own prefetching stops at the end of
  *  a page. */
-INLINE int quantize_groups(tw_type_t type, tw_quant_kind_t kind, const void *src, size_t first, size_t n, float inverse,
-                           uint8_t *codes)
+INLINE int quantize_groups(tw_type_t type, tw_quant_kind_t kind, const void *src, size_t first, size_t n,
+                           float inverse, uint8_t *codes)
 {
     for (size_t i = 0; i < n; i += GROUP) {
         group_fetch(type, src, first + i + AHEAD_ELEMS);
@@ -81,8 +81,8 @@ INLINE int quantize_fp32(tw_quant_kind_t kind, const float *y, size_t n, float i
     return 0;
 }
 
-INLINE int quantize_type(tw_quant_kind_t kind, tw_type_t type, const void *src, size_t first, size_t n, float inverse,
-                         uint8_t *codes)
+INLINE int quantize_type(tw_quant_kind_t kind, tw_type_t type, const void *src, size_t first, size_t n,
+                         float inverse, uint8_t *codes)
 {
     return FOR_TYPE(type, quantize_groups, kind, src, first, n, inverse, codes);
 }
@@ -123,7 +123,7 @@ INLINE void quantize_block(const tw_quant_codec_t *codec, const batch_t *batch, 
         TW_CODE_FOR(codec->kind, quantize_stochastic_groups, y, padded, inverse, words + j * block, at);
     } else if (batch->src && padded == n) {
         TW_CODE_FOR(codec->kind, quantize_type, batch->type, batch->src, batch->first + j * block, n, inverse,
-                 at);
+                    at);
     } else {
         TW_CODE_FOR(codec->kind, quantize_fp32, y, padded, inverse, at);
     }

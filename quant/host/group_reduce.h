@@ -14,7 +14,8 @@ typedef struct {
 } inputs_t;
 
 /** Set y[0..n) to the sum of n_inputs inputs, or add them to it one after another. */
-INLINE void sum_groups(tw_quant_kind_t kind, int n_inputs, int add, const inputs_t *inputs, float *y, size_t n)
+INLINE void sum_groups(tw_quant_kind_t kind, int n_inputs, int add, const inputs_t *inputs, float *y,
+                       size_t n)
 {
     decoder_t decoder[SUM_INPUTS];
     UNROLL
@@ -36,13 +37,15 @@ INLINE void sum_groups(tw_quant_kind_t kind, int n_inputs, int add, const inputs
     }
 }
 
-INLINE void group_sum_of(int n_inputs, tw_quant_kind_t kind, int add, const inputs_t *inputs, float *y, size_t n)
+INLINE void group_sum_of(int n_inputs, tw_quant_kind_t kind, int add, const inputs_t *inputs, float *y,
+                         size_t n)
 {
     TW_CODE_FOR_SUMS(kind, sum_groups, n_inputs, add, inputs, y, n);
 }
 
 /** Add the elements from i on, one by one. */
-static void sum_elements(tw_quant_kind_t kind, int add, const uint8_t *codes, float scale, float *y, size_t i, size_t n)
+static void sum_elements(tw_quant_kind_t kind, int add, const uint8_t *codes, float scale, float *y, size_t i,
+                         size_t n)
 {
     for (; i < n; i++) {
         float z = tw_block_decode_code(codes, kind, i, scale);
@@ -51,7 +54,8 @@ static void sum_elements(tw_quant_kind_t kind, int add, const uint8_t *codes, fl
 }
 
 /** Inputs k, k + 1, ... of one block, as many as can be taken at once; returns how many. */
-static size_t sum_some(tw_quant_kind_t kind, int add, const inputs_t *inputs, size_t n_inputs, float *y, size_t n)
+static size_t sum_some(tw_quant_kind_t kind, int add, const inputs_t *inputs, size_t n_inputs, float *y,
+                       size_t n)
 {
     size_t ordinary = 0;
     while (ordinary < n_inputs && !tw_block_may_overflow(inputs->scale[ordinary], kind, 0, TW_TYPE_FP32)) {
@@ -59,7 +63,8 @@ static size_t sum_some(tw_quant_kind_t kind, int add, const inputs_t *inputs, si
     }
     size_t taken = ordinary == SUM_INPUTS ? SUM_INPUTS : 1, whole = ordinary > 0 ? whole_groups(n) : 0;
     if (taken == SUM_INPUTS) {
-        add ? group_sum_of(SUM_INPUTS, kind, 1, inputs, y, whole) : group_sum_of(SUM_INPUTS, kind, 0, inputs, y, whole);
+        add ? group_sum_of(SUM_INPUTS, kind, 1, inputs, y, whole)
+            : group_sum_of(SUM_INPUTS, kind, 0, inputs, y, whole);
     } else {
         add ? group_sum_of(1, kind, 1, inputs, y, whole) : group_sum_of(1, kind, 0, inputs, y, whole);
     }
@@ -70,15 +75,16 @@ static size_t sum_some(tw_quant_kind_t kind, int add, const inputs_t *inputs, si
 }
 
 /** y = the sum of the inputs' elements [first, first + n); `first` is at a whole group. */
-static void group_sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segment_t *segment, size_t first,
-                       size_t n, float *y)
+static void group_sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segment_t *segment,
+                             size_t first, size_t n, float *y)
 {
     size_t block = (size_t)codec->block;
     for (size_t at = 0; at < n;) {
         size_t b = (first + at) / block, in_block = (first + at) % block;
         size_t here = block - in_block < n - at ? block - in_block : n - at;
         size_t scale_offset = tw_layout_scale_offset(codec, b);
-        size_t codes_offset = tw_layout_codes_offset(codec, b) + tw_layout_code_bytes(TW_CODE_BITS(codec->kind), in_block);
+        size_t codes_offset =
+            tw_layout_codes_offset(codec, b) + tw_layout_code_bytes(TW_CODE_BITS(codec->kind), in_block);
         for (size_t k = 0; k < segment->n_srcs;) {
             inputs_t inputs;
             size_t n_inputs = segment->n_srcs - k < SUM_INPUTS ? segment->n_srcs - k : SUM_INPUTS;

@@ -32,10 +32,9 @@ tw_status_t tw_quant_host_reduce_decode(tw_quant_t *quant, const tw_quant_args_t
                                         const tw_quant_reduce_segment_t *segments, size_t n_segments);
 
 /** What the rows of all backends of host memory have in common. */
-#define TW_QUANT_HOST_OPERATIONS                                              \
-    .encode = tw_quant_host_encode, .decode = tw_quant_host_decode,           \
-    .reduce_encode = tw_quant_host_reduce_encode,                             \
-    .reduce_decode = tw_quant_host_reduce_decode,                             \
+#define TW_QUANT_HOST_OPERATIONS                                                                \
+    .encode = tw_quant_host_encode, .decode = tw_quant_host_decode,                             \
+    .reduce_encode = tw_quant_host_reduce_encode, .reduce_decode = tw_quant_host_reduce_decode, \
     .adamw_encode_delta = tw_quant_host_adamw_encode_delta
 
 TW_C_END

@@ -121,8 +121,8 @@ static void decode_segment(const tw_quant_codec_t *codec, tw_type_t type, const 
 }
 
 /** factor * sum of the inputs' elements [first, first + n); `first` is a multiple of the Hadamard group. */
-static void ref_sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segment_t *segment, size_t first,
-                       size_t n, int undo_rotation, float factor, float *y)
+static void ref_sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segment_t *segment,
+                           size_t first, size_t n, int undo_rotation, float factor, float *y)
 {
     for (size_t i = 0; i < n; i++) {
         y[i] = get_rotated(codec, segment->srcs[0], first + i);

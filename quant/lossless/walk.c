@@ -27,10 +27,11 @@ static tw_status_t walk_reserve(void **array, size_t elem_bytes, size_t used, si
 tw_status_t tw_lossless_reserve(tw_lossless_shape_t *shape, size_t n_pieces, size_t n_rows, size_t n_columns)
 {
     TW_TRY(walk_reserve((void **)&shape->pieces, sizeof(*shape->pieces), shape->n_pieces, n_pieces,
-                   &shape->pieces_room));
-    TW_TRY(walk_reserve((void **)&shape->rows, sizeof(*shape->rows), shape->n_rows, n_rows, &shape->rows_room));
+                        &shape->pieces_room));
+    TW_TRY(
+        walk_reserve((void **)&shape->rows, sizeof(*shape->rows), shape->n_rows, n_rows, &shape->rows_room));
     return walk_reserve((void **)&shape->columns, sizeof(*shape->columns), shape->n_columns, n_columns,
-                   &shape->columns_room);
+                        &shape->columns_room);
 }
 
 tw_status_t tw_lossless_reserve_list(tw_quant_lossless_t *codec, size_t n)

@@ -167,8 +167,8 @@ struct Lossless {
         const tw_quant_lossless_args_t args = {
             TW_TYPE_BF16, {nullptr, workspace.data(), workspace.bytes(), nullptr, nullptr}};
         const auto call = [&](size_t) {
-            need(tw_quant_lossless_stream_decode(codec, &args, TW_QUANT_SINK_STORE, &segment, 1, {from.data(),
-                                                 message.size(), 0}) == TW_OK,
+            need(tw_quant_lossless_stream_decode(codec, &args, TW_QUANT_SINK_STORE, &segment, 1,
+                                                 {from.data(), message.size(), 0}) == TW_OK,
                  "a call failed");
         };
         call(0);

@@ -1,5 +1,5 @@
-/* The bits of messages, written down: ranks of two releases may meet, and checkpoints hold messages. Every row of
- * the table of codecs is here, with the reference's hash of what it makes of the same numbers. */
+/* The bits of messages, written down: a codec keeps them from one release to the next. Every row of the table
+ * of codecs is here, with the hash of what the reference makes of the same numbers. */
 #include <cmath>
 #include <set>
 
@@ -34,8 +34,8 @@ const Line lines[] = {
     {"delta", 0xa2403bfb49b52f45},
 };
 
-/** Numbers about as gradients are, made of integers so that they are the same with any library; strange: among
- *  them some that are huge, tiny, or none. */
+/** Numbers about as gradients are, made of integers so that they are the same with any library; strange:
+ *  some of them are huge, tiny, or none. */
 std::vector<uint8_t> numbers(tw_type_t type, bool strange)
 {
     std::vector<uint8_t> array(n_elems * tw_type_bytes(type));
@@ -138,7 +138,8 @@ TEST_F(Recording, EveryCodecIsHere)
         names.insert(text.substr(0, text.find(':')));
     }
     for (int kind = 0; kind < TW_QUANT_KINDS; kind++) {
-        EXPECT_EQ(names.count(tw_quant_row_get(tw_quant_kind_t(kind))->name), 1u) << "a row that is not recorded";
+        EXPECT_EQ(names.count(tw_quant_row_get(tw_quant_kind_t(kind))->name), 1u)
+            << "a row that is not recorded";
     }
 }
 

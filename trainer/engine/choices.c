@@ -51,7 +51,8 @@ static tw_quant_kind_t kind_of(int64_t bits)
 
 size_t tw_engine_reduce_slice_step(const tw_train_options_t *o)
 {
-    const tw_quant_codec_t codec = {.kind = o->quantized_gradients ? kind_of(o->gradient_bits) : TW_QUANT_PLAIN,
+    const tw_quant_codec_t codec = {.kind =
+                                        o->quantized_gradients ? kind_of(o->gradient_bits) : TW_QUANT_PLAIN,
                                     .block = (int)o->gradient_block};
     return tw_hpz_slice_step(0, &codec);
 }
@@ -70,9 +71,10 @@ static tw_status_t delta_codec(const tw_train_options_t *o, tw_quant_codec_t *co
     if (o->delta_bits == 0) {
         return TW_OK;
     }
-    *codec = (tw_quant_codec_t){.kind = kind,
-                                .block = o->delta_block > 0 ? (int)o->delta_block : tw_quant_row_get(kind)->block,
-                                .hadamard = o->delta_hadamard && o->delta_bits < 8};
+    *codec =
+        (tw_quant_codec_t){.kind = kind,
+                           .block = o->delta_block > 0 ? (int)o->delta_block : tw_quant_row_get(kind)->block,
+                           .hadamard = o->delta_hadamard && o->delta_bits < 8};
     return tw_quant_codec_check(codec);
 }
 

@@ -30,7 +30,8 @@ static tw_quant_t *create(const tw_quant_codec_t *codec)
 {
     const tw_quant_params_t params = {.codec = *codec, .mem = TW_MEM_HOST};
     tw_quant_t *quant = NULL;
-    return tw_quant_form(codec) == TW_QUANT_BLOCKS && tw_quant_create(&params, &quant) == TW_OK ? quant : NULL;
+    return tw_quant_form(codec) == TW_QUANT_BLOCKS && tw_quant_create(&params, &quant) == TW_OK ? quant
+                                                                                                : NULL;
 }
 
 static void add(tw_quant_loss_t *sum, const tw_quant_loss_t *more)

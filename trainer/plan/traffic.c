@@ -66,7 +66,7 @@ static double pieces_bytes(const counting_t *counting, const cut_t *cut, const t
         for (int rank = 0; rank < cluster->n_nodes * cluster->ranks_per_node; rank++) {
             size_t n_elems = piece_elems(counting, cut, t, rank);
             int is_plain = !codec || (counting->tensors[t].n_dims < 2 &&
-                                       tw_quant_loses(codec) != TW_QUANT_LOSES_NOTHING);
+                                      tw_quant_loses(codec) != TW_QUANT_LOSES_NOTHING);
             bytes +=
                 is_plain ? counting->plain_bytes * (double)n_elems : piece_bytes(counting, codec, n_elems);
         }
@@ -246,8 +246,9 @@ static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
 static tw_plan_flow_t sync_cut(const counting_t *counting, const cut_t *cut, const tw_quant_codec_t *codec)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
-    double bytes = tw_quant_form(codec) == TW_QUANT_BLOCKS ? pieces_bytes(counting, cut, codec)
-                                   : pieces_bytes(counting, cut, NULL) * cluster->delta_bits / 16.0;
+    double bytes = tw_quant_form(codec) == TW_QUANT_BLOCKS
+                       ? pieces_bytes(counting, cut, codec)
+                       : pieces_bytes(counting, cut, NULL) * cluster->delta_bits / 16.0;
     return rail_flow(cluster, bytes);
 }
 

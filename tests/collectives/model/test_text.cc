@@ -20,8 +20,7 @@ TEST_F(ModelText, ParsesWhatIsGivenOntoTheDefaults)
     EXPECT_DOUBLE_EQ(model.inter.message_sec, dflt.inter.message_sec);
     EXPECT_DOUBLE_EQ(model.node.beta_sec, dflt.node.beta_sec);
     for (int i = 0; i < TW_COLL_MODEL_SPEEDS; i++) {
-        EXPECT_DOUBLE_EQ(model.encode_sec[i],
-                         i / 4 == TW_QUANT_INT4 ? 1.0 / (1 << 30) : dflt.encode_sec[i]);
+        EXPECT_DOUBLE_EQ(model.encode_sec[i], i / 4 == TW_QUANT_INT4 ? 1.0 / (1 << 30) : dflt.encode_sec[i]);
     }
     ASSERT_EQ(tw_coll_model_parse("", &model), TW_OK);
     EXPECT_EQ(memcmp(&model, &dflt, sizeof(model)), 0);

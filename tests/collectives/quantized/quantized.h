@@ -42,7 +42,7 @@ inline tw_quant_codec_t parse_codec(const std::string &text)
     return codec;
 }
 
-/** The texts of all codecs with blocks, with each option that they have, and some with several; sums: of those
+/** The texts of all codecs with blocks, with each option that they have, and some with several; sums: those
  *  that can be summed. */
 inline std::vector<std::string> codec_texts(bool sums)
 {

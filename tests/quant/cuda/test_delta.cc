@@ -134,8 +134,8 @@ class DeltaCuda : public tw::StreamFixture
         const tw_quant_stream_args_t args = args_of(workspace, outcome);
         const auto segments =
             segments_of(cuts, base.data(), values.data(), before.empty() ? nullptr : states.data());
-        EXPECT_EQ(tw_quant_delta_stream_decode(codec_, &args, segments.data(), segments.size(), {src.data(),
-                                               longer.size(), behind != 0}),
+        EXPECT_EQ(tw_quant_delta_stream_decode(codec_, &args, segments.data(), segments.size(),
+                                               {src.data(), longer.size(), behind != 0}),
                   TW_OK);
         Made made = {said(outcome), {}, turned(states.get(), cuts, 1, true), Values(old_values.size())};
         const Bytes got = turned(values.get(), cuts, 2, true);

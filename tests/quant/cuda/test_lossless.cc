@@ -115,7 +115,8 @@ class LosslessCuda : public tw::StreamFixture
             tw_quant_lossless_decode_workspace_bytes(codec_, type, total(parts), segments.size()));
         DeviceBuffer outcome(sizeof(tw_quant_outcome_t));
         const tw_quant_lossless_args_t args = args_of(type, workspace, outcome);
-        EXPECT_EQ(tw_quant_lossless_stream_decode(codec_, &args, sink, segments.data(), segments.size(), {src.data(), longer.size(), behind != 0}),
+        EXPECT_EQ(tw_quant_lossless_stream_decode(codec_, &args, sink, segments.data(), segments.size(),
+                                                  {src.data(), longer.size(), behind != 0}),
                   TW_OK);
         Decoded decoded = {said(outcome), plain.get()};
         EXPECT_EQ(said_->bytes, decoded.status == TW_OK ? message.size() : 0);
@@ -455,8 +456,8 @@ TEST_F(LosslessCuda, CallsAreChecked)
     EXPECT_EQ(encode_into(message.data(), 2016), TW_ERR_INVALID);
     expect_log("no message");
     args.type = TW_TYPE_BF16;
-    EXPECT_EQ(tw_quant_lossless_stream_decode(codec_, &args, TW_QUANT_SINK_STORE, segments.data(), 1, {nullptr,
-                                              16, 0}),
+    EXPECT_EQ(tw_quant_lossless_stream_decode(codec_, &args, TW_QUANT_SINK_STORE, segments.data(), 1,
+                                              {nullptr, 16, 0}),
               TW_ERR_INVALID);
     const tw_quant_lossless_segment_t huge = {plain.data(), nullptr, TW_LOSSLESS_ELEMS_MAX + 1, 0, 0};
     EXPECT_EQ(tw_quant_lossless_encode_workspace_bytes(codec_, TW_TYPE_BF16, &huge, 1), SIZE_MAX);

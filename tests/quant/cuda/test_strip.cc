@@ -173,9 +173,11 @@ void check_decoding()
             tw_strip_accumulate<KIND>(codes, scale, bf16, sum);
         }
         for (int i = 0; i < n; i++) {
-            const int code = tw_layout_code_get(reinterpret_cast<uint8_t *>(codes), TW_CODE_BITS(KIND), size_t(i));
-            const float expected = tw_block_scale_is_nonfinite(scale) ? tw_float_of_bits(TW_FLOAT_NAN_BITS)
-                                                                      : tw_block_dequantize(tw_block_code_value(KIND, code), scale);
+            const int code =
+                tw_layout_code_get(reinterpret_cast<uint8_t *>(codes), TW_CODE_BITS(KIND), size_t(i));
+            const float expected = tw_block_scale_is_nonfinite(scale)
+                                       ? tw_float_of_bits(TW_FLOAT_NAN_BITS)
+                                       : tw_block_dequantize(tw_block_code_value(KIND, code), scale);
             ASSERT_TRUE(same(x[i], expected)) << scale << " * " << code;
             const float total = tw_float_add(before[i], expected);
             ASSERT_TRUE(same(any[i], total) || (std::isnan(any[i]) && std::isnan(total)));

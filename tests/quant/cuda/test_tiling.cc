@@ -43,7 +43,8 @@ TEST(QuantCudaPlan, PlacesAgreeWithTheWireFormat)
                 ASSERT_EQ(place.strip, p % c.block_strips);
                 ASSERT_EQ(origin.frame_offset + place.scale_offset, tw_layout_scale_offset(&codec, block));
                 ASSERT_EQ(origin.frame_offset + place.codes_offset,
-                          tw_layout_codes_offset(&codec, block) + tw_layout_code_bytes(TW_CODE_BITS(codec.kind), in_block));
+                          tw_layout_codes_offset(&codec, block) +
+                              tw_layout_code_bytes(TW_CODE_BITS(codec.kind), in_block));
             }
         }
     });

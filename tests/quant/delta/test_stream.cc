@@ -46,8 +46,8 @@ class DeltaStream : public tw::Fixture
         const tw_quant_delta_segment_t segment = {got_.data(), nullptr, got_.data(), received_.data(), n};
         outcome_ = host_ = {77, 77};
         EXPECT_EQ(tw_quant_delta_decode_workspace_bytes(codec_, n, 1), 0u);
-        EXPECT_EQ(tw_quant_delta_stream_decode(codec_, &args_, &segment, 1, {message.data(), message.size(),
-                                               at_most}),
+        EXPECT_EQ(tw_quant_delta_stream_decode(codec_, &args_, &segment, 1,
+                                               {message.data(), message.size(), at_most}),
                   TW_OK);
         EXPECT_EQ(memcmp(&outcome_, &host_, sizeof(host_)), 0);
         return tw_status_t(outcome_.status);

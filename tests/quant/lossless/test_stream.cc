@@ -49,8 +49,8 @@ class LosslessStream : public tw::Fixture
         const tw_quant_lossless_segment_t segment = {nullptr, dst, n, 0, 0};
         outcome_ = host_ = {77, 77};
         EXPECT_EQ(tw_quant_lossless_decode_workspace_bytes(codec_, TW_TYPE_BF16, n, 1), 0u);
-        EXPECT_EQ(tw_quant_lossless_stream_decode(codec_, &args_, sink, &segment, 1, {message.data(),
-                                                  message.size(), at_most}),
+        EXPECT_EQ(tw_quant_lossless_stream_decode(codec_, &args_, sink, &segment, 1,
+                                                  {message.data(), message.size(), at_most}),
                   TW_OK);
         EXPECT_EQ(memcmp(&outcome_, &host_, sizeof(host_)), 0);
         return tw_status_t(outcome_.status);
