@@ -52,7 +52,8 @@ typedef struct tw_measure_host {
 
 /* ---- processor.c --------------------------------------------------------------------------------------- */
 
-/** One reading of copying, adding and every codec, on the calling thread. TW_ERR_NO_MEMORY (logged). */
+/** One reading of copying, adding and every codec, on the calling thread; 0 where there is no such codec.
+ *  TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_measure_processor(tw_cpu_sample_t *out);
 
 /** Processor time of the calling thread. */

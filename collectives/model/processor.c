@@ -168,6 +168,7 @@ tw_status_t tw_measure_processor(tw_cpu_sample_t *out)
     void *work = tw_buffer_alloc_zero(CODEC_ELEMS * sizeof(float));
     tw_status_t status = TW_ERR_NO_MEMORY;
 
+    memset(out, 0, sizeof(*out));
     if (!plain || !work) {
         tw_error("out of memory measuring the codecs");
         goto err_buffers;
