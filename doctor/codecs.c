@@ -54,7 +54,7 @@ static tw_status_t time_codec(const char *name, coder_t *coder, double *gb_per_s
     tw_quant_params_t params = {.mem = TW_MEM_HOST};
     TW_TRY(tw_quant_codec_parse(name, &params.codec));
     TW_TRY(tw_quant_form(&params.codec) == TW_QUANT_MESSAGE ? tw_quant_lossless_create(NULL, &coder->lossless)
-                                 : tw_quant_create(&params, &coder->quant));
+                                                            : tw_quant_create(&params, &coder->quant));
     tw_status_t status = doctor_encode(coder); /* the first call, which fills the caches, is not timed */
     double seconds = 0;
     int n = 0;

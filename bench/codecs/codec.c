@@ -5,7 +5,7 @@
 
 int cb_codec_is_blocks(const cb_codec_t *codec)
 {
-    return !codec->is_delta && !codec->codec.lossless;
+    return !codec->is_delta && tw_quant_form(&codec->codec) == TW_QUANT_BLOCKS;
 }
 
 tw_status_t cb_codec_parse(const char *text, cb_codec_t *codec)
@@ -30,7 +30,7 @@ int cb_codec_takes(const cb_codec_t *codec, const cb_set_t *set)
 
 size_t cb_codec_backends(const cb_codec_t *codec, const char **names, size_t max)
 {
-    return codec->is_delta         ? tw_quant_delta_backends(names, max)
-           : codec->codec.lossless ? tw_quant_lossless_backends(names, max)
-                                   : tw_quant_backends(TW_MEM_HOST, names, max);
+    return codec->is_delta                                    ? tw_quant_delta_backends(names, max)
+           : tw_quant_form(&codec->codec) == TW_QUANT_MESSAGE ? tw_quant_lossless_backends(names, max)
+                                                              : tw_quant_backends(TW_MEM_HOST, names, max);
 }

@@ -20,7 +20,7 @@ static int rig_reduces(int op)
 
 int cb_op_takes(int op, const tw_quant_codec_t *codec)
 {
-    return codec->bits != 2 || !rig_reduces(op);
+    return tw_quant_row_get(codec->kind)->sums || !rig_reduces(op);
 }
 
 size_t cb_case_bytes(const cb_case_t *c)

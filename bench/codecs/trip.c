@@ -44,7 +44,7 @@ static tw_status_t trip_open(trip_t *trip, const cb_codec_t *codec, cb_row_t *ro
     if (codec->is_delta) {
         TW_TRY(tw_quant_delta_create(row->backend, &trip->delta));
         row->backend = tw_quant_delta_backend_name(trip->delta);
-    } else if (codec->codec.lossless) {
+    } else if (tw_quant_form(&codec->codec) == TW_QUANT_MESSAGE) {
         TW_TRY(tw_quant_lossless_create(row->backend, &trip->lossless));
         row->backend = tw_quant_lossless_backend_name(trip->lossless);
     } else {

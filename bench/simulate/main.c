@@ -81,9 +81,10 @@ static const bench_table_t box_table = {box_columns, sizeof(box_columns) / sizeo
 static double ratio_of(const sim_options_t *o)
 {
     const size_t n = 1 << 20;
-    return !o->has_codec       ? 1.0
-           : tw_quant_form(&o->codec) == TW_QUANT_MESSAGE ? 0.65
-                               : (double)tw_quant_encoded_bytes(&o->codec, n) / (2.0 * (double)n);
+    return !o->has_codec ? 1.0
+           : tw_quant_form(&o->codec) == TW_QUANT_MESSAGE
+               ? 0.65
+               : (double)tw_quant_encoded_bytes(&o->codec, n) / (2.0 * (double)n);
 }
 
 /** What a measured model says of links and processors. */
@@ -323,7 +324,7 @@ static tw_status_t run_ops(const sim_options_t *o)
     bench_table_head(&table);
     for (size_t i = 0; (algo = sim_algo(ops[o->op], o->has_codec, i)) && n_notes < 16; i++) {
         int is_asked = o->algo && strcmp(o->algo, algo->info.name) == 0;
-        if (algo->flows.recodes && !o->codec.lossless) {
+        if (algo->flows.recodes && tw_quant_form(&o->codec) != TW_QUANT_MESSAGE) {
             continue;
         }
         if (is_asked || (!o->algo && (algo->flows.of != TW_FLOWS_WHOLES || o->bytes <= MOST_WHOLES))) {
