@@ -5,11 +5,8 @@
 #include "doctor/help.h"
 #include "quant/quant.h"
 
-/* Bits that a parameter sends in a step. PLAIN: weights are gathered twice and gradients reduced, in bf16.
- * CHANGE: a weight's change without loss, as trainer/plan plans it. INT4: a gradient with its scales. */
+/* Bits that a parameter sends in a plain step: weights are gathered twice and gradients reduced, in bf16. */
 #define PLAIN_BITS 48.0
-#define CHANGE_BITS 3.0
-#define INT4_BITS 4.125
 /* Gains below this are lost in the noise. */
 #define LEAST_GAIN 1.1
 #define USUAL_PARAMS 1e9
@@ -48,13 +45,22 @@ tw_doctor_links_t tw_doctor_links_of(const tw_doctor_result_t *result)
     return links;
 }
 
+/** Return the bits that a codec takes of a parameter in training, about. */
+static double usual_bits(tw_quant_kind_t kind)
+{
+    const size_t n = 1 << 20;
+    const tw_quant_codec_t codec = {.kind = kind, .block = tw_quant_row_get(kind)->block};
+    return 8.0 * tw_quant_usual_bytes(&codec, TW_TYPE_BF16, n) / (double)n;
+}
+
 /** Seconds of a step with changes without loss, and gradients by a codec of so many bits: what the links
  *  take, or a core that codes what they carry, whichever is longer. A rank encodes its share of the changes,
  *  and decodes its rail's; of its rail's gradients it encodes, and decodes, what other nodes have. */
 static double coded_sec(const tw_doctor_links_t *links, double n_params, double gradient_bits, int codec)
 {
     const double elsewhere = (links->n_nodes - 1.0) / links->n_nodes, rail = n_params / links->ranks_per_node;
-    const double link = n_params * (CHANGE_BITS + gradient_bits) / 8.0 * elsewhere / links->link_Bps;
+    const double link =
+        n_params * (usual_bits(TW_QUANT_DELTA) + gradient_bits) / 8.0 * elsewhere / links->link_Bps;
     const double changes = 2.0 * rail / links->encode_Bps[LOSSLESS],
                  gradients = 2.0 * 2.0 * rail * elsewhere / links->encode_Bps[codec];
     return fmax(link, changes + gradients);
@@ -63,11 +69,11 @@ static double coded_sec(const tw_doctor_links_t *links, double n_params, double 
 tw_doctor_step_t tw_doctor_step_of(const tw_doctor_links_t *links, double n_params)
 {
     const double elsewhere = (links->n_nodes - 1.0) / links->n_nodes;
-    return (tw_doctor_step_t){
-        .n_params = n_params,
-        .plain_sec = n_params * PLAIN_BITS / 8.0 * elsewhere / links->link_Bps,
-        .lossless_sec = coded_sec(links, n_params, tw_quant_lossless_usual_bits(TW_TYPE_BF16), LOSSLESS),
-        .int4_sec = coded_sec(links, n_params, INT4_BITS, INT4)};
+    return (tw_doctor_step_t){.n_params = n_params,
+                              .plain_sec = n_params * PLAIN_BITS / 8.0 * elsewhere / links->link_Bps,
+                              .lossless_sec =
+                                  coded_sec(links, n_params, usual_bits(TW_QUANT_LOSSLESS), LOSSLESS),
+                              .int4_sec = coded_sec(links, n_params, usual_bits(TW_QUANT_INT4), INT4)};
 }
 
 int tw_doctor_steps(const tw_doctor_result_t *result, tw_doctor_step_t steps[TW_DOCTOR_STEPS])

@@ -17,23 +17,8 @@ TW_C_BEGIN
 #define CB_MAX_SETS 8
 #define CB_TEXT_BYTES 64
 
-/** What is measured: a codec of blocks, the lossless one, or the lossless delta. */
-typedef struct cb_codec {
-    tw_quant_codec_t codec; /**< unless it is the delta */
-    int is_delta;
-} cb_codec_t;
-
-/** One of blocks, whose messages are as long as their elements say. */
-int cb_codec_is_blocks(const cb_codec_t *codec);
-/** TW_ERR_INVALID (logged). */
-tw_status_t cb_codec_parse(const char *text, cb_codec_t *codec);
-/** The inverse, into `text`, which it returns. */
-const char *cb_codec_format(const cb_codec_t *codec, char *text, size_t text_bytes);
-/** Backends usable here, best first; returns how many. */
-size_t cb_codec_backends(const cb_codec_t *codec, const char **names, size_t max);
-
 typedef struct cb_options {
-    cb_codec_t codecs[CB_MAX_CODECS];
+    tw_quant_codec_t codecs[CB_MAX_CODECS];
     size_t n_codecs;
     unsigned sources;    /**< bits: 1 << index in cb_sources */
     const char *backend; /**< NULL: the best; "all": each */
@@ -88,9 +73,6 @@ typedef struct cb_source {
 /** The last one's name is NULL. */
 extern const cb_source_t cb_sources[];
 
-/** Whether the codec may have the set: the delta needs old values. */
-int cb_codec_takes(const cb_codec_t *codec, const cb_set_t *set);
-
 /** Room for n tensors. All that follow log their own errors. */
 tw_status_t cb_set_init(cb_set_t *set, const char *name, size_t n);
 /** Add one with uninitialised values. */
@@ -105,7 +87,7 @@ tw_status_t cb_train(const cb_options_t *options, cb_set_t *sets);
 /** Least bits an element of these tensors, where a code knows what the codec's messages tell or both ends
  *  have, for nothing. Of the lossless codec: the scales of row and column; of the delta: the old value's
  *  exponent, with two contexts the previous change, too. NAN: not known. */
-double cb_floor_bits(const cb_set_t *set, const cb_codec_t *codec, int contexts);
+double cb_floor_bits(const cb_set_t *set, const tw_quant_codec_t *codec, int contexts);
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
@@ -125,8 +107,8 @@ typedef struct cb_row {
 /** Encode and decode a set, in messages of the row's chunk_elems with its backend and contexts, and fill
  *  in what came of it; op_sec: of encoding. Logs its own errors; one is that bits which must come back do
  *  not. */
-tw_status_t cb_trip(const cb_options_t *options, const cb_set_t *set, const cb_codec_t *codec, cb_row_t *row,
-                    double *decode_sec);
+tw_status_t cb_trip(const cb_options_t *options, const cb_set_t *set, const tw_quant_codec_t *codec,
+                    cb_row_t *row, double *decode_sec);
 
 TW_C_END
 

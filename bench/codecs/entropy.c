@@ -123,13 +123,14 @@ static double delta_bits(const cb_set_t *set, int contexts, uint32_t *keys)
     return entropy_of(keys, n);
 }
 
-double cb_floor_bits(const cb_set_t *set, const cb_codec_t *codec, int contexts)
+double cb_floor_bits(const cb_set_t *set, const tw_quant_codec_t *codec, int contexts)
 {
-    if (cb_codec_is_blocks(codec)) {
-        return NAN;
-    }
-    uint32_t *keys = tw_buffer_alloc(set->n_elems * sizeof(*keys));
-    double bits = !keys ? NAN : codec->is_delta ? delta_bits(set, contexts, keys) : lossless_bits(set, keys);
+    tw_quant_form_t form = tw_quant_form(codec);
+    int is_known = form == TW_QUANT_MESSAGE || form == TW_QUANT_CHANGE;
+    uint32_t *keys = is_known ? tw_buffer_alloc(set->n_elems * sizeof(*keys)) : NULL;
+    double bits = !keys                     ? NAN
+                  : form == TW_QUANT_CHANGE ? delta_bits(set, contexts, keys)
+                                            : lossless_bits(set, keys);
     tw_buffer_free(keys);
     return bits / (double)set->n_elems;
 }

@@ -62,21 +62,23 @@ static tw_status_t codecs_report(const bench_t *bench, const cb_row_t *row)
     return bench_table_report(&table, &full, NULL, bench->json);
 }
 
-/** The backends that are asked for; NULL: the best. */
-static size_t list_backends(const bench_t *bench, const cb_codec_t *codec, const char **names)
+/** List the backends that are asked for; NULL: the best. */
+static size_t list_backends(const bench_t *bench, const tw_quant_codec_t *codec, const char **names)
 {
-    const char *asked = bench->options->backend;
-    if (asked && strcmp(asked, "all") == 0) {
-        return cb_codec_backends(codec, names, MAX_BACKENDS);
+    names[0] = bench->options->backend;
+    if (!names[0] || strcmp(names[0], "all") != 0) {
+        return 1;
     }
-    names[0] = asked;
-    return 1;
+    tw_quant_form_t form = tw_quant_form(codec);
+    return form == TW_QUANT_CHANGE    ? tw_quant_delta_backends(names, MAX_BACKENDS)
+           : form == TW_QUANT_MESSAGE ? tw_quant_lossless_backends(names, MAX_BACKENDS)
+                                      : tw_quant_backends(TW_MEM_HOST, names, MAX_BACKENDS);
 }
 
 /* ---- tensors ------------------------------------------------------------------------------------------- */
 
 /** Two lines: one way, and the other. */
-static tw_status_t run_trip(const bench_t *bench, const cb_set_t *set, const cb_codec_t *codec,
+static tw_status_t run_trip(const bench_t *bench, const cb_set_t *set, const tw_quant_codec_t *codec,
                             const cb_row_t *asked)
 {
     cb_row_t row = *asked;
@@ -93,18 +95,19 @@ static tw_status_t run_trip(const bench_t *bench, const cb_set_t *set, const cb_
 }
 
 /** As one message, and, where each says its length, as one for every --chunk elements. */
-static tw_status_t run_codec(const bench_t *bench, const cb_set_t *set, const cb_codec_t *codec, int contexts)
+static tw_status_t run_codec(const bench_t *bench, const cb_set_t *set, const tw_quant_codec_t *codec,
+                             int contexts)
 {
     const cb_options_t *options = bench->options;
     const char *backends[MAX_BACKENDS];
     char text[CB_TEXT_BYTES];
     size_t n = list_backends(bench, codec, backends);
     double floor_bits = cb_floor_bits(set, codec, contexts);
-    int has_chunks = !cb_codec_is_blocks(codec) && !codec->is_delta;
+    int has_chunks = tw_quant_form(codec) == TW_QUANT_MESSAGE;
     for (int chunks = 0; chunks <= has_chunks; chunks++) {
         for (size_t b = 0; b < n; b++) {
             const cb_row_t row = {.source = set->name,
-                                  .codec = cb_codec_format(codec, text, sizeof(text)),
+                                  .codec = tw_quant_codec_format(codec, text, sizeof(text)),
                                   .backend = backends[b],
                                   .contexts = contexts,
                                   .cache = "-",
@@ -118,20 +121,27 @@ static tw_status_t run_codec(const bench_t *bench, const cb_set_t *set, const cb
     return TW_OK;
 }
 
+/** Return 1 if the codec takes all of the set's types, and has the old values that it needs. */
+static int takes_set(const tw_quant_codec_t *codec, const cb_set_t *set)
+{
+    const tw_quant_row_t *row = tw_quant_row_get(codec->kind);
+    int takes = row->form != TW_QUANT_AS_IS && (set->has_old || !(row->has & TW_QUANT_NEEDS_OLD));
+    for (size_t t = 0; t < set->n_tensors; t++) {
+        takes = takes && (row->types >> set->tensors[t].type & 1);
+    }
+    return takes;
+}
+
+/** What needs old values has them as one context, or as two where still older ones are known. */
 static tw_status_t run_set(const bench_t *bench, const cb_set_t *set)
 {
     const cb_options_t *options = bench->options;
     for (size_t i = 0; i < options->n_codecs; i++) {
-        const cb_codec_t *codec = &options->codecs[i];
-        if (!cb_codec_takes(codec, set)) {
-            continue;
-        }
-        if (!codec->is_delta) {
-            TW_TRY(run_codec(bench, set, codec, 0));
-            continue;
-        }
-        for (int contexts = 1; contexts <= 1 + set->has_older; contexts++) {
-            if (!options->contexts || options->contexts == contexts) {
+        const tw_quant_codec_t *codec = &options->codecs[i];
+        int needs_old = (tw_quant_row_get(codec->kind)->has & TW_QUANT_NEEDS_OLD) != 0;
+        int most = needs_old ? 1 + set->has_older : 0;
+        for (int contexts = needs_old; contexts <= most && takes_set(codec, set); contexts++) {
+            if (!needs_old || !options->contexts || options->contexts == contexts) {
                 TW_TRY(run_codec(bench, set, codec, contexts));
             }
         }
@@ -155,7 +165,7 @@ static tw_status_t run_source(const bench_t *bench, const cb_source_t *source)
 /* ---- blocks -------------------------------------------------------------------------------------------- */
 
 /** One line. where: "cold" or "warm" of the host's caches, or "gpu". */
-static tw_status_t run_case(const bench_t *bench, const cb_codec_t *codec, const cb_case_t *c,
+static tw_status_t run_case(const bench_t *bench, const tw_quant_codec_t *codec, const cb_case_t *c,
                             const char *where, size_t repeats)
 {
     const char *backends[MAX_BACKENDS];
@@ -164,7 +174,7 @@ static tw_status_t run_case(const bench_t *bench, const cb_codec_t *codec, const
     for (size_t b = 0; b < n; b++) {
         cb_row_t row = {.source = "blocks",
                         .op = cb_op_name(c->op),
-                        .codec = cb_codec_format(codec, text, sizeof(text)),
+                        .codec = tw_quant_codec_format(codec, text, sizeof(text)),
                         .type = tw_type_name(c->type),
                         .backend = bench->options->cuda ? "cuda" : backends[b],
                         .cache = where,
@@ -192,15 +202,15 @@ static tw_status_t run_cases(const bench_t *bench, size_t bytes, const char *whe
 {
     const cb_options_t *options = bench->options;
     for (size_t i = 0; i < options->n_types * options->n_codecs; i++) {
-        const cb_codec_t *codec = &options->codecs[i % options->n_codecs];
-        cb_case_t c = {.codec = codec->codec,
-                       .out = codec->codec,
+        const tw_quant_codec_t *codec = &options->codecs[i % options->n_codecs];
+        cb_case_t c = {.codec = *codec,
+                       .out = *codec,
                        .type = options->types[i / options->n_codecs],
                        .n_segments = 1,
                        .n_inputs = (size_t)options->n_inputs,
                        .seconds = options->seconds};
         c.n_elems = bytes / tw_type_bytes(c.type);
-        for (c.op = 0; c.op < CB_OP_COUNT && cb_codec_is_blocks(codec); c.op++) {
+        for (c.op = 0; c.op < CB_OP_COUNT && tw_quant_form(codec) == TW_QUANT_BLOCKS; c.op++) {
             if (options->ops[c.op] && cb_op_takes(c.op, &c.codec)) {
                 TW_TRY(run_case(bench, codec, &c, where, repeats));
             }

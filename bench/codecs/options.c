@@ -37,7 +37,7 @@ static void add_codec(struct argp_state *state, const tw_flag_t *flag, cb_option
 {
     if (options->n_codecs == CB_MAX_CODECS) {
         argp_error(state, "--%s: more than %d", flag->field.name, CB_MAX_CODECS);
-    } else if (cb_codec_parse(text, &options->codecs[options->n_codecs]) != TW_OK) {
+    } else if (tw_quant_codec_parse_any(text, &options->codecs[options->n_codecs]) != TW_OK) {
         argp_error(state, "--%s: '%s' is no codec", flag->field.name, text);
     } else {
         options->n_codecs++;
@@ -46,9 +46,9 @@ static void add_codec(struct argp_state *state, const tw_flag_t *flag, cb_option
 
 static int begins_codec(const char *text)
 {
-    static const char *const names[] = {"int", "lossless", "delta"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strncmp(text, names[i], strlen(names[i])) == 0) {
+    for (int kind = 0; kind < TW_QUANT_KINDS; kind++) {
+        const char *name = tw_quant_row_get((tw_quant_kind_t)kind)->name;
+        if (strncmp(text, name, strlen(name)) == 0) {
             return 1;
         }
     }
@@ -160,8 +160,8 @@ static const char *const devices[] = {"host", "cuda", NULL};
 
 static const tw_flag_t flag_list[] = {
     {.field = {"codecs", NULL, "LIST",
-               "Codecs: int8, int4 or int2 with options (int4:block=64,hadamard,stochastic,scale=fp32), "
-               "lossless, delta (default: int8,int4,int4:hadamard,lossless,delta)",
+               "Codecs, those of blocks with options: int4:block=64,hadamard,stochastic,scale=fp32 (default: "
+               "all, and int4:hadamard)",
                TW_CONFIG_STRING, 0, 0, 0, NULL},
      .letter = 'c',
      .group = 1,
@@ -282,14 +282,24 @@ static void preset(const char *name, cb_options_t *options)
         {"quant", "int8,int4,int4:hadamard", "blocks,gaussian,heavy-tailed", NULL},
         {"lossless", "lossless", "training", "all"},
         {"delta", "delta", "steps", "all"},
-        {"", "int8,int4,int4:hadamard,lossless,delta", "blocks,gaussian,heavy-tailed,training,steps", NULL},
+        {"", NULL, "blocks,gaussian,heavy-tailed,training,steps", NULL},
     };
     size_t i = 0;
     while (presets[i].name[0] && strcmp(presets[i].name, name) != 0) {
         i++;
     }
     *options = (cb_options_t){.backend = presets[i].backend};
-    take_codecs(NULL, &flag_list[0], options, presets[i].codecs);
+    for (int kind = 0; !presets[i].codecs && kind < TW_QUANT_KINDS; kind++) {
+        const tw_quant_row_t *row = tw_quant_row_get((tw_quant_kind_t)kind);
+        if (row->form != TW_QUANT_AS_IS) {
+            add_codec(NULL, &flag_list[0], options, row->name);
+        }
+    }
+    if (presets[i].codecs) {
+        take_codecs(NULL, &flag_list[0], options, presets[i].codecs);
+    } else {
+        add_codec(NULL, &flag_list[0], options, "int4:hadamard");
+    }
     take_sources(NULL, &flag_list[1], options, presets[i].sources);
     for (int op = 0; op < CB_OP_COUNT; op++) {
         options->ops[op] = 1;

@@ -19,7 +19,7 @@ typedef enum cb_op {
 } cb_op_t;
 
 const char *cb_op_name(int op);
-/** Reductions take no codec that is for changes of weights. */
+/** Return 1 if the operation takes the codec: reductions need one that sums. */
 int cb_op_takes(int op, const tw_quant_codec_t *codec);
 
 typedef struct cb_case {

@@ -25,6 +25,7 @@ typedef struct message {
 
 typedef struct trip {
     const cb_set_t *set;
+    tw_quant_codec_t codec;
     tw_quant_t *blocks; /* of these three the codec's */
     tw_quant_lossless_t *lossless;
     tw_quant_delta_t *delta;
@@ -39,35 +40,36 @@ typedef struct trip {
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */
 
-static tw_status_t trip_open(trip_t *trip, const cb_codec_t *codec, cb_row_t *row)
+static tw_status_t trip_open(trip_t *trip, const tw_quant_codec_t *codec, cb_row_t *row)
 {
-    if (codec->is_delta) {
-        TW_TRY(tw_quant_delta_create(row->backend, &trip->delta));
-        row->backend = tw_quant_delta_backend_name(trip->delta);
-    } else if (tw_quant_form(&codec->codec) == TW_QUANT_MESSAGE) {
-        TW_TRY(tw_quant_lossless_create(row->backend, &trip->lossless));
-        row->backend = tw_quant_lossless_backend_name(trip->lossless);
-    } else {
-        const tw_quant_params_t params = {.codec = codec->codec, .mem = TW_MEM_HOST, .backend = row->backend};
+    const tw_quant_params_t params = {.codec = *codec, .mem = TW_MEM_HOST, .backend = row->backend};
+    switch (tw_quant_form(codec)) {
+    case TW_QUANT_BLOCKS:
         TW_TRY(tw_quant_create(&params, &trip->blocks));
         row->backend = tw_quant_backend_name(trip->blocks);
+        return TW_OK;
+    case TW_QUANT_MESSAGE:
+        TW_TRY(tw_quant_lossless_create(row->backend, &trip->lossless));
+        row->backend = tw_quant_lossless_backend_name(trip->lossless);
+        return TW_OK;
+    case TW_QUANT_CHANGE:
+        TW_TRY(tw_quant_delta_create(row->backend, &trip->delta));
+        row->backend = tw_quant_delta_backend_name(trip->delta);
+        return TW_OK;
+    default:
+        tw_error("bench: %s: nothing is encoded", tw_quant_row_get(codec->kind)->name);
+        return TW_ERR_UNSUPPORTED;
     }
-    return TW_OK;
 }
 
+/** The codecs' own: each segment of blocks begins anew. */
 static size_t trip_bound(const trip_t *trip, const message_t *message)
 {
     size_t bytes = 0;
-    if (trip->delta) {
-        return tw_quant_delta_bound_bytes(message->n_elems);
+    for (size_t s = 0; s < message->n && trip->blocks; s++) {
+        bytes += tw_quant_encoded_bytes(&trip->codec, message->segments[s].n_elems);
     }
-    if (trip->lossless) {
-        return tw_quant_lossless_bound_bytes(message->type, message->n_elems);
-    }
-    for (size_t s = 0; s < message->n; s++) {
-        bytes += tw_quant_encoded_bytes(tw_quant_codec_get(trip->blocks), message->segments[s].n_elems);
-    }
-    return bytes;
+    return trip->blocks ? bytes : tw_quant_bound_bytes(&trip->codec, message->type, message->n_elems);
 }
 
 /** Segments of blocks, encoded one behind the other. */
@@ -82,7 +84,7 @@ static tw_status_t trip_run_blocks(trip_t *trip, const message_t *message, int e
                                        .dst = encodes ? encoded : from->dst,
                                        .n_elems = from->n_elems,
                                        .first_elem = from->first_elem};
-        encoded += tw_quant_encoded_bytes(tw_quant_codec_get(trip->blocks), from->n_elems);
+        encoded += tw_quant_encoded_bytes(&trip->codec, from->n_elems);
     }
     *bytes = (size_t)(encoded - trip->encoded);
     return encodes ? tw_quant_encode(trip->blocks, &args, list, message->n)
@@ -295,7 +297,7 @@ static tw_status_t trip_measure(trip_t *trip, double seconds, cb_row_t *row, dou
     row->message_bytes = (double)trip->message_bytes;
     row->bits = 8.0 * row->message_bytes / (double)trip->set->n_elems;
     row->rel_rmse = trip_error(trip, &is_same);
-    row->ok = trip->blocks ? isfinite(row->rel_rmse) : is_same;
+    row->ok = tw_quant_loses(&trip->codec) == TW_QUANT_LOSES_NOTHING ? is_same : isfinite(row->rel_rmse);
     if (!row->ok) {
         tw_error("bench: %s: what was decoded is not what was encoded", row->backend);
     }
@@ -322,14 +324,15 @@ static tw_status_t trip_alloc(trip_t *trip, const cb_row_t *row)
     return all && trip->encoded ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
-tw_status_t cb_trip(const cb_options_t *options, const cb_set_t *set, const cb_codec_t *codec, cb_row_t *row,
-                    double *decode_sec)
+tw_status_t cb_trip(const cb_options_t *options, const cb_set_t *set, const tw_quant_codec_t *codec,
+                    cb_row_t *row, double *decode_sec)
 {
     trip_t *trip = calloc(1, sizeof(*trip));
     if (!trip) {
         return TW_ERR_NO_MEMORY;
     }
     trip->set = set;
+    trip->codec = *codec;
     tw_status_t status = trip_open(trip, codec, row);
     if (status == TW_OK) {
         status = trip_alloc(trip, row);

@@ -20,16 +20,6 @@ TW_C_BEGIN
 #define TW_BENCH_SMALL_MORE 10 /**< times the iterations asked for: of small operations, at most */
 #define TW_BENCH_REASON_BYTES 160
 
-typedef enum tw_bench_mode {
-    TW_BENCH_PLAIN,
-    TW_BENCH_LOSSLESS,
-    TW_BENCH_INT8,
-    TW_BENCH_INT4,
-    TW_BENCH_MODE_COUNT
-} tw_bench_mode_t;
-
-const char *tw_bench_mode_name(tw_bench_mode_t mode);
-
 /** How bytes travel between GPUs. */
 typedef enum tw_bench_wire {
     TW_BENCH_WIRE_AUTO,
@@ -45,7 +35,7 @@ typedef struct tw_bench_options {
     int link_given;                   /**< 1: the command line has --link */
     size_t sizes[TW_BENCH_MAX_SIZES]; /**< bytes of the whole tensor set in its source type */
     size_t n_sizes;
-    tw_bench_mode_t modes[TW_BENCH_MODE_COUNT];
+    tw_quant_kind_t modes[TW_QUANT_KINDS];
     size_t n_modes;
     const char *algo; /**< NULL: the cost model chooses */
     int block, hadamard;
@@ -69,7 +59,7 @@ const tw_coll_algo_info_t *tw_bench_algo_get(const tw_bench_options_t *options, 
 
 /** One measured line: an operation at one size in one mode, as all ranks together saw it. */
 typedef struct tw_bench_row {
-    tw_bench_mode_t mode;
+    tw_quant_kind_t mode;
     size_t bytes;
     tw_coll_plan_t plan;                /**< but for its reason: */
     char reason[TW_BENCH_REASON_BYTES]; /**< why the cost model did not quantize; "": it did */

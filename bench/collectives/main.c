@@ -99,7 +99,7 @@ static void print_foot(const tw_bench_report_t *report, const tw_bench_row_t *pl
 /** Keeps the plain row of the largest size. */
 static void note_plain(const tw_bench_row_t *row, tw_bench_row_t *plain, int *have)
 {
-    if (row->mode == TW_BENCH_PLAIN && (!*have || row->bytes >= plain->bytes)) {
+    if (row->mode == TW_QUANT_PLAIN && (!*have || row->bytes >= plain->bytes)) {
         *plain = *row;
         *have = 1;
     }
@@ -108,7 +108,7 @@ static void note_plain(const tw_bench_row_t *row, tw_bench_row_t *plain, int *ha
 static tw_status_t run_sizes(tw_bench_rank_t *rank, tw_bench_report_t *report, size_t *n_faults)
 {
     const tw_bench_options_t *options = rank->options;
-    tw_bench_row_t rows[TW_BENCH_MODE_COUNT], plain = {0};
+    tw_bench_row_t rows[TW_QUANT_KINDS], plain = {0};
     int have_plain = 0;
     tw_status_t status = TW_OK;
     for (size_t s = 0; s < options->n_sizes && status == TW_OK; s++) {

@@ -190,7 +190,7 @@ static void show_progress(const run_t *run, const mode_run_t *m, int done)
         snprintf(count, sizeof(count), "%d/%d", done, run->n_iters);
     }
     snprintf(text, sizeof(text), "%s %s %s", tw_format_bytes(run->bytes, size, sizeof(size)),
-             tw_bench_mode_name(m->mode), count);
+             tw_quant_row_get(m->mode)->name, count);
     if (run->rank->rank == 0) {
         tw_bench_report_progress(text);
     }
@@ -236,7 +236,7 @@ static void set_speedups(tw_bench_row_t *rows, size_t n_rows)
 {
     double plain_us = NAN;
     for (size_t i = 0; i < n_rows; i++) {
-        plain_us = rows[i].mode == TW_BENCH_PLAIN ? rows[i].us_median : plain_us;
+        plain_us = rows[i].mode == TW_QUANT_PLAIN ? rows[i].us_median : plain_us;
     }
     for (size_t i = 0; i < n_rows; i++) {
         rows[i].speedup = plain_us / rows[i].us_median;

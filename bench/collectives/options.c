@@ -8,13 +8,6 @@
 
 #include "flags/flags.h"
 
-static const char *const mode_names[TW_BENCH_MODE_COUNT] = {"plain", "lossless", "int8", "int4"};
-
-const char *tw_bench_mode_name(tw_bench_mode_t mode)
-{
-    return (unsigned)mode < TW_BENCH_MODE_COUNT ? mode_names[mode] : "?";
-}
-
 static const char after_doc[] =
     "\vOn its own it makes a cluster in a box: nodes with a network of their own on this machine, joined by "
     "shaped links. "
@@ -53,11 +46,24 @@ static void coll_take_sizes(struct argp_state *state, const tw_flag_t *flag, voi
     tw_flag_each(state, flag, ctx, list, add_size);
 }
 
+/** Return 1 if messages of the codec stand for themselves, so that collectives take it. */
+static int is_mode(tw_quant_kind_t kind)
+{
+    return tw_quant_row_get(kind)->form != TW_QUANT_CHANGE;
+}
+
 static void add_mode(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
 {
     tw_bench_options_t *options = ctx;
-    tw_bench_mode_t mode =
-        (tw_bench_mode_t)tw_flag_choice(state, flag, item, mode_names, TW_BENCH_MODE_COUNT);
+    const char *names[TW_QUANT_KINDS];
+    tw_quant_kind_t kinds[TW_QUANT_KINDS];
+    size_t n = 0;
+    for (int kind = 0; kind < TW_QUANT_KINDS; kind++) {
+        kinds[n] = (tw_quant_kind_t)kind;
+        names[n] = tw_quant_row_get(kinds[n])->name;
+        n += is_mode(kinds[n]) != 0;
+    }
+    tw_quant_kind_t mode = kinds[tw_flag_choice(state, flag, item, names, n)];
     for (size_t i = 0; i < options->n_modes; i++) {
         if (options->modes[i] == mode) {
             argp_error(state, "--%s: %s twice", flag->field.name, item);
@@ -162,7 +168,8 @@ static const tw_flag_t flag_list[] = {
      .group = 2,
      .take = coll_take_sizes},
     {.field = {"modes", NULL, "LIST",
-               "Of plain, lossless, int8, int4 (default: all; with --device cuda all but lossless)",
+               "Codecs, of plain, int8, int4, int2, fp8, lossless (default: all that sum; with --device cuda "
+               "all but lossless)",
                TW_CONFIG_STRING, 0, 0, 0, NULL},
      .letter = 'm',
      .group = 2,
@@ -238,9 +245,11 @@ static void check_memory(struct argp_state *state, const tw_bench_options_t *opt
 static void coll_options_check(struct argp_state *state, void *ctx)
 {
     tw_bench_options_t *options = ctx;
-    for (int mode = 0, none = options->n_modes == 0; none && mode < TW_BENCH_MODE_COUNT; mode++) {
-        if (!options->cuda || mode != TW_BENCH_LOSSLESS) {
-            options->modes[options->n_modes++] = (tw_bench_mode_t)mode;
+    for (int kind = 0, none = options->n_modes == 0; none && kind < TW_QUANT_KINDS; kind++) {
+        const tw_quant_row_t *row = tw_quant_row_get((tw_quant_kind_t)kind);
+        if (is_mode((tw_quant_kind_t)kind) && row->sums &&
+            !(options->cuda && row->form == TW_QUANT_MESSAGE)) {
+            options->modes[options->n_modes++] = (tw_quant_kind_t)kind;
         }
     }
     check_algo(state, options);

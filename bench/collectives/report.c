@@ -133,13 +133,13 @@ static void coll_describe(const tw_bench_row_t *row, int declined, char *text, s
 tw_status_t tw_bench_report_row(const tw_bench_report_t *report, const tw_bench_row_t *row)
 {
     const tw_bench_options_t *options = report->options;
-    int declined = row->mode != TW_BENCH_PLAIN && !row->plan.quantized;
+    int declined = row->mode != TW_QUANT_PLAIN && !row->plan.quantized;
     double bandwidth = (double)row->bytes / row->us_median * 1e-3;
     char algorithm[64], note[TW_BENCH_REASON_BYTES + 8];
     snprintf(algorithm, sizeof(algorithm), "%s%s", declined ? "plain " : "", row->plan.algo);
     coll_describe(row, declined, note, sizeof(note));
     const line_t line = {.op = tw_coll_op_name(options->op),
-                         .mode = tw_bench_mode_name(row->mode),
+                         .mode = tw_quant_row_get(row->mode)->name,
                          .algo = row->plan.algo,
                          .algorithm = algorithm,
                          .type = tw_type_name(options->type),

@@ -20,7 +20,7 @@ typedef struct summary {
 } summary_t;
 
 typedef struct mode_run {
-    tw_bench_mode_t mode;
+    tw_quant_kind_t mode;
     tw_quant_codec_t codec, inner;
     tw_coll_args_t args;
     tw_coll_plan_t plan;
@@ -40,7 +40,7 @@ typedef struct run {
     char *src, *dst;
     size_t *next, *previous; /* [world] bytes to send and to receive when the links' bursts are spent */
     char *spent;             /* those bytes, out and in */
-    mode_run_t modes[TW_BENCH_MODE_COUNT];
+    mode_run_t modes[TW_QUANT_KINDS];
     int n_iters;
 } run_t;
 

@@ -150,21 +150,16 @@ static const char *choose_algo(const tw_bench_options_t *options, const tw_quant
     return NULL;
 }
 
-static void mode_init_args(mode_run_t *m, const run_t *run, tw_bench_mode_t mode)
+static void mode_init_args(mode_run_t *m, const run_t *run, tw_quant_kind_t mode)
 {
     const tw_bench_options_t *options = run->rank->options;
-    int quantized = mode != TW_BENCH_PLAIN;
+    const tw_quant_codec_t blocks = {.kind = mode, .block = options->block, .hadamard = options->hadamard};
+    tw_quant_form_t form = tw_quant_row_get(mode)->form;
+    int quantized = form != TW_QUANT_AS_IS;
     m->mode = mode;
-    m->codec = (tw_quant_codec_t){.kind = mode == TW_BENCH_INT4 ? TW_QUANT_INT4 : TW_QUANT_INT8,
-                                  .block = options->block,
-                                  .scale = TW_QUANT_SCALE_BF16,
-                                  .round = TW_QUANT_ROUND_NEAREST,
-                                  .hadamard = options->hadamard};
-    m->inner = m->codec;
+    m->codec = form == TW_QUANT_BLOCKS ? blocks : (tw_quant_codec_t){.kind = mode};
+    m->inner = blocks;
     m->inner.kind = TW_QUANT_INT8;
-    if (mode == TW_BENCH_LOSSLESS) {
-        m->codec = (tw_quant_codec_t){.kind = TW_QUANT_LOSSLESS};
-    }
     m->args =
         (tw_coll_args_t){.op = options->op,
                          .type = options->type,
@@ -175,15 +170,14 @@ static void mode_init_args(mode_run_t *m, const run_t *run, tw_bench_mode_t mode
                          .algo = choose_algo(options, quantized ? &m->codec : NULL),
                          .force_codec = options->force,
                          .stream = run->rank->stream};
-    if (quantized && tw_quant_form(&m->codec) == TW_QUANT_BLOCKS && options->inner_int8 &&
-        options->op != TW_COLL_ALLGATHER) {
+    if (form == TW_QUANT_BLOCKS && options->inner_int8 && options->op != TW_COLL_ALLGATHER) {
         m->args.inner_codec = &m->inner;
     }
 }
 
 void tw_bench_run_cleanup(run_t *run)
 {
-    for (size_t i = 0; i < TW_BENCH_MODE_COUNT; i++) {
+    for (size_t i = 0; i < TW_QUANT_KINDS; i++) {
         free(run->modes[i].times_us);
     }
     tw_buffer_free(run->src);

@@ -13,7 +13,6 @@ TW_C_BEGIN
 #define COLLNET_ITERS_MAX 1000
 #define COLLNET_IN_FLIGHT_MAX 64
 #define COLLNET_RANKS_MAX 16
-#define COLLNET_N_MODES 4 /**< plain, lossless, int8, int4 */
 
 typedef struct collnet_options {
     int n_nodes, iters, in_flight;
@@ -38,9 +37,10 @@ typedef struct collnet_rank {
     tw_coll_t *coll;
     int rank, world;
     size_t n_elems;
-    uint16_t *input, *send, *recv;           /**< [n_elems] bf16 */
-    float *sum;                              /**< [n_elems] what the result must be */
-    collnet_way_t ways[2 * COLLNET_N_MODES]; /**< the library's and the collnet's, by mode */
+    uint16_t *input, *send, *recv;          /**< [n_elems] bf16 */
+    float *sum;                             /**< [n_elems] what the result must be */
+    collnet_way_t ways[2 * TW_QUANT_KINDS]; /**< the library's and the collnet's, of each codec that sums */
+    size_t n_ways;
 } collnet_rank_t;
 
 /* ---- rank.c -------------------------------------------------------------------------------------------- */

@@ -9,7 +9,7 @@
 
 static const char doc[] =
     "All-reduces of bf16 between the nodes of a cluster in a box: through the NCCL collnet plugin, called as "
-    "NCCL calls it, and by the library's own collective, plain, lossless, int8 and int4.";
+    "NCCL calls it, and by the library's own collective, plain and by every codec that sums.";
 
 #define AT(member) offsetof(collnet_options_t, member)
 
@@ -52,7 +52,7 @@ static void check_flags(struct argp_state *state, void *ctx)
 static tw_status_t measure_all(collnet_rank_t *rank)
 {
     for (int iter = -1; iter < rank->options->iters; iter++) {
-        for (size_t i = 0; i < 2 * COLLNET_N_MODES; i++) {
+        for (size_t i = 0; i < rank->n_ways; i++) {
             TW_TRY(collnet_way_measure(rank, &rank->ways[i], iter));
         }
     }

@@ -53,7 +53,7 @@ int collnet_print_lines(collnet_rank_t *rank, FILE *json)
     printf("# collnet: windows of %zu bytes, %d at a time; speed-up: over plain of the same kind\n",
            options->window_bytes, options->in_flight);
     bench_table_head(&table);
-    for (size_t i = 0; i < 2 * COLLNET_N_MODES; i++) {
+    for (size_t i = 0; i < rank->n_ways; i++) {
         collnet_way_t *way = &rank->ways[i];
         double us = 1e6 * tw_median(way->sec, (size_t)options->iters);
         plain_us[i % 2] = i < 2 ? us : plain_us[i % 2];

@@ -58,13 +58,18 @@ static tw_status_t way_connect(collnet_rank_t *rank, collnet_way_t *way)
 
 tw_status_t collnet_ways_connect(collnet_rank_t *rank)
 {
-    static const char *const modes[COLLNET_N_MODES] = {"plain", "lossless", "int8", "int4"};
-    for (size_t i = 0; i < 2 * COLLNET_N_MODES; i++) {
-        collnet_way_t *way = &rank->ways[i];
-        way->mode = modes[i / 2];
-        way->is_plain = i < 2;
-        TW_TRY(way->is_plain ? TW_OK : tw_quant_codec_parse(way->mode, &way->codec));
-        TW_TRY(i % 2 == 1 ? way_connect(rank, way) : TW_OK);
+    for (int kind = 0; kind < TW_QUANT_KINDS; kind++) {
+        const tw_quant_row_t *row = tw_quant_row_get((tw_quant_kind_t)kind);
+        if (!row->sums) {
+            continue;
+        }
+        for (int is_collnet = 0; is_collnet < 2; is_collnet++) {
+            collnet_way_t *way = &rank->ways[rank->n_ways++];
+            way->mode = row->name;
+            way->is_plain = row->form == TW_QUANT_AS_IS;
+            TW_TRY(tw_quant_codec_parse_any(row->name, &way->codec));
+            TW_TRY(is_collnet ? way_connect(rank, way) : TW_OK);
+        }
     }
     return TW_OK;
 }
@@ -72,7 +77,7 @@ tw_status_t collnet_ways_connect(collnet_rank_t *rank)
 void collnet_ways_disconnect(collnet_rank_t *rank)
 {
     const tw_nccl_collnet_v12_t *net = &ncclCollNetPlugin_v12;
-    for (collnet_way_t *way = rank->ways; way < rank->ways + 2 * COLLNET_N_MODES; way++) {
+    for (collnet_way_t *way = rank->ways; way < rank->ways + rank->n_ways; way++) {
         if (way->comm) {
             (void)net->dereg_mr(way->comm, way->send_mhandle);
             (void)net->dereg_mr(way->comm, way->recv_mhandle);

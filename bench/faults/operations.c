@@ -6,21 +6,20 @@
 
 #define BLOCK_ELEMS 32
 
-/* bits 0: plain */
 typedef struct operation {
     tw_coll_op_t op;
-    int bits;
+    tw_quant_kind_t codec;
     const char *algo;
     size_t shard_blocks;
 } operation_t;
 
 /* Ranks run these in turn. Some are small, some keep a link busy for a while. */
 static const operation_t operations[TW_FAULTS_OPS] = {
-    {.op = TW_COLL_ALLGATHER, .bits = 8, .shard_blocks = 64},
+    {.op = TW_COLL_ALLGATHER, .codec = TW_QUANT_INT8, .shard_blocks = 64},
     {.op = TW_COLL_ALLREDUCE, .shard_blocks = 2048},
-    {.op = TW_COLL_REDUCE_SCATTER, .bits = 8, .algo = "one_hop", .shard_blocks = 2048},
+    {.op = TW_COLL_REDUCE_SCATTER, .codec = TW_QUANT_INT8, .algo = "one_hop", .shard_blocks = 2048},
     {.op = TW_COLL_ALLTOALL, .shard_blocks = 512},
-    {.op = TW_COLL_ALLGATHER, .bits = 4, .shard_blocks = 4096},
+    {.op = TW_COLL_ALLGATHER, .codec = TW_QUANT_INT4, .shard_blocks = 4096},
     {.op = TW_COLL_BARRIER},
     {.op = TW_COLL_REDUCE_SCATTER, .shard_blocks = 16},
     {.op = TW_COLL_ALLGATHER, .shard_blocks = 2048},
@@ -34,11 +33,11 @@ typedef struct tensors {
     float *src, *dst; /* [n_elems], of which the operation uses what it needs */
 } tensors_t;
 
-/** Integers that a codec of these bits gives back as they are: each block has its largest one, so that the
+/** Integers that the codec gives back as they are: each block has its largest one, so that the
  *  scale is 1. */
 static float value(const operation_t *operation, int rank, size_t elem)
 {
-    int most = operation->bits == 4 ? 7 : 127;
+    int bits = tw_quant_row_get(operation->codec)->bits, most = bits > 0 ? (1 << (bits - 1)) - 1 : 127;
     if (elem % BLOCK_ELEMS == 0) {
         return rank % 2 ? (float)-most : (float)most;
     }
@@ -79,7 +78,7 @@ static float output(const tensors_t *t, size_t i)
 static tw_status_t faults_run(tw_coll_t *coll, const tensors_t *t)
 {
     const operation_t *operation = t->operation;
-    tw_quant_codec_t codec = {.kind = operation->bits == 4 ? TW_QUANT_INT4 : TW_QUANT_INT8,
+    tw_quant_codec_t codec = {.kind = operation->codec,
                               .block = BLOCK_ELEMS,
                               .scale = TW_QUANT_SCALE_BF16,
                               .round = TW_QUANT_ROUND_NEAREST};
@@ -90,7 +89,7 @@ static tw_status_t faults_run(tw_coll_t *coll, const tensors_t *t)
                            .segments = moves ? &segment : NULL,
                            .n_segments = (size_t)moves,
                            .reduction = TW_COLL_SUM,
-                           .codec = operation->bits > 0 ? &codec : NULL,
+                           .codec = operation->codec != TW_QUANT_PLAIN ? &codec : NULL,
                            .algo = operation->algo,
                            .force_codec = 1};
     return tw_coll_run(coll, &args);

@@ -77,14 +77,11 @@ static const bench_table_t box_table = {box_columns, sizeof(box_columns) / sizeo
 
 /* ---- what is simulated --------------------------------------------------------------------------------- */
 
-/** Of bf16; the lossless one's are a GPT's weights'. */
+/** Bytes on the wire over plain bytes of bf16. */
 static double ratio_of(const sim_options_t *o)
 {
     const size_t n = 1 << 20;
-    return !o->has_codec ? 1.0
-           : tw_quant_form(&o->codec) == TW_QUANT_MESSAGE
-               ? 0.65
-               : (double)tw_quant_encoded_bytes(&o->codec, n) / (2.0 * (double)n);
+    return tw_quant_usual_bytes(&o->codec, TW_TYPE_BF16, n) / (2.0 * (double)n);
 }
 
 /** What a measured model says of links and processors. */
@@ -107,6 +104,11 @@ static size_t packet_of(const sim_options_t *o)
     return !o->check_box ? SIM_PACKET_BYTES : shared > BOX_PACKET_LEAST ? shared : BOX_PACKET_LEAST;
 }
 
+static int is_coded(const sim_options_t *o)
+{
+    return tw_quant_form(&o->codec) != TW_QUANT_AS_IS;
+}
+
 static tw_status_t configure(sim_options_t *o)
 {
     sim_cluster_t *c = &o->cluster;
@@ -123,7 +125,7 @@ static tw_status_t configure(sim_options_t *o)
     TW_TRY(tw_coll_model_parse(o->model, &model));
     c->link_Bps = 1.0 / model.inter.beta_sec;
     apply_model(c, &model);
-    if (o->has_codec) {
+    if (is_coded(o)) {
         c->encode_sec[TW_FORM_CODEC] = tw_coll_model_encode_sec(&model, &o->codec, 1, chunk) / chunk;
         c->decode_sec[TW_FORM_CODEC] = tw_coll_model_decode_sec(&model, &o->codec, 1, chunk) / chunk;
     }
@@ -322,7 +324,7 @@ static tw_status_t run_ops(const sim_options_t *o)
     size_t n_notes = 0;
     const tw_algo_t *algo;
     bench_table_head(&table);
-    for (size_t i = 0; (algo = sim_algo(ops[o->op], o->has_codec, i)) && n_notes < 16; i++) {
+    for (size_t i = 0; (algo = sim_algo(ops[o->op], is_coded(o), i)) && n_notes < 16; i++) {
         int is_asked = o->algo && strcmp(o->algo, algo->info.name) == 0;
         if (algo->flows.recodes && tw_quant_form(&o->codec) != TW_QUANT_MESSAGE) {
             continue;

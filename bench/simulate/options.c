@@ -27,8 +27,8 @@ static void take_codec(struct argp_state *state, const tw_flag_t *flag, void *ct
 {
     sim_options_t *options = ctx;
     options->codec_text = text;
-    options->has_codec = strcmp(text, "plain") != 0;
-    if (options->has_codec && tw_quant_codec_parse(text, &options->codec) != TW_OK) {
+    if (tw_quant_codec_parse_any(text, &options->codec) != TW_OK ||
+        tw_quant_form(&options->codec) == TW_QUANT_CHANGE) {
         argp_error(state, "--%s: '%s' is no codec", flag->field.name, text);
     }
 }
@@ -144,7 +144,7 @@ static const char *unfit_for_box(const sim_options_t *o)
         int is_given;
         const char *name;
     } flags[] = {
-        {o->has_codec, "codec"},
+        {tw_quant_form(&o->codec) != TW_QUANT_AS_IS, "codec"},
         {o->scale, "scale"},
         {o->chunk > 0, "chunk"},
         {o->model != NULL, "model"},

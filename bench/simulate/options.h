@@ -17,7 +17,6 @@ typedef struct sim_options {
     sim_cluster_t cluster;
     size_t op, bytes, chunk;
     tw_quant_codec_t codec;
-    int has_codec; /**< 0: plain */
     const char *codec_text, *algo, *model, *json;
     int64_t seed;
     int scale;

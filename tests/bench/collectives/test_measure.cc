@@ -46,9 +46,9 @@ class MeasureTest : public tw::Fixture
     {
         tw_bench_options_t o = {};
         o.op = op;
-        o.modes[0] = TW_BENCH_PLAIN;
-        o.modes[1] = TW_BENCH_INT8;
-        o.modes[2] = TW_BENCH_INT4;
+        o.modes[0] = TW_QUANT_PLAIN;
+        o.modes[1] = TW_QUANT_INT8;
+        o.modes[2] = TW_QUANT_INT4;
         o.n_modes = 3;
         o.block = 128;
         o.type = TW_TYPE_BF16;
@@ -91,7 +91,7 @@ class MeasureTest : public tw::Fixture
     static void expect_ok(const tw_bench_row_t &row)
     {
         EXPECT_EQ(nullptr, row.fault)
-            << tw_bench_mode_name(row.mode) << " " << row.plan.algo << ": " << row.fault;
+            << tw_quant_row_get(row.mode)->name << " " << row.plan.algo << ": " << row.fault;
         EXPECT_TRUE(row.identical);
         EXPECT_LE(row.us_min, row.us_median);
         EXPECT_LE(row.us_median, row.us_max);
@@ -126,14 +126,14 @@ TEST_F(MeasureTest, EveryAlgorithmIsRight)
         tw_bench_options_t o = options(info->op);
         o.algo = info->name;
         if (info->lossless_only) {
-            o.modes[o.n_modes++] = TW_BENCH_LOSSLESS;
+            o.modes[o.n_modes++] = TW_QUANT_LOSSLESS;
         }
         for (int hadamard : {0, 1}) {
             o.hadamard = hadamard;
             for (const tw_bench_row_t &row : measure({2, 2}, o, 50000)) {
                 expect_ok(row);
-                if (info->lossless_only ? row.mode == TW_BENCH_LOSSLESS
-                                        : (row.mode != TW_BENCH_PLAIN) == info->quantized) {
+                if (info->lossless_only ? row.mode == TW_QUANT_LOSSLESS
+                                        : (row.mode != TW_QUANT_PLAIN) == info->quantized) {
                     EXPECT_STREQ(info->name, row.plan.algo);
                 }
             }
@@ -151,7 +151,7 @@ TEST_F(MeasureTest, GpusAreRight)
             o.cuda = 1;
             for (const tw_bench_row_t &row : measure(shape, o, 70000)) {
                 expect_ok(row);
-                EXPECT_EQ(row.mode != TW_BENCH_PLAIN, row.plan.quantized);
+                EXPECT_EQ(row.mode != TW_QUANT_PLAIN, row.plan.quantized);
             }
         }
     }
@@ -169,7 +169,7 @@ TEST_F(MeasureTest, EveryAlgorithmOnGpusIsRight)
         }
         for (const tw_bench_row_t &row : measure({2, 2}, o, 50000)) {
             expect_ok(row);
-            if ((row.mode != TW_BENCH_PLAIN) == info->quantized) {
+            if ((row.mode != TW_QUANT_PLAIN) == info->quantized) {
                 EXPECT_STREQ(info->name, row.plan.algo);
             }
         }
@@ -211,7 +211,7 @@ TEST_F(MeasureTest, ReducedBytesAreWhatArithmeticSays)
 TEST_F(MeasureTest, OneModeAloneHasNoSpeedup)
 {
     tw_bench_options_t o = options(TW_COLL_ALLGATHER);
-    o.modes[0] = TW_BENCH_INT4;
+    o.modes[0] = TW_QUANT_INT4;
     o.n_modes = 1;
     std::vector<tw_bench_row_t> rows = measure({1, 1}, o, 4096);
     expect_ok(rows[0]);
