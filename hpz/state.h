@@ -23,7 +23,7 @@ typedef struct tw_hpz_options {
 /** A block of the own piece of a tensor: its lag is beyond lag_bound. */
 typedef struct tw_hpz_late {
     uint32_t tensor; /**< index in the unit */
-    uint32_t block;  /**< of the piece, of the delta's block elements */
+    uint32_t block;  /**< index in the piece, in blocks of the delta's codec */
 } tw_hpz_late_t;
 
 /** The blocks that lagged after a delta, and the largest lag. */

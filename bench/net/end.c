@@ -153,7 +153,7 @@ tw_status_t net_end_init(net_end_t *end, const tw_nccl_net_v12_t *net, const net
     return status ? status : from_nccl(net->init(&end->context, 1, &config, logger, NULL), "init");
 }
 
-/** One in each direction. */
+/** Make a connection in each direction. */
 static tw_status_t connect_pair(net_end_t *end, int dev, void **sender, void **receiver)
 {
     char own[TW_NCCL_HANDLE_BYTES], other[TW_NCCL_HANDLE_BYTES];

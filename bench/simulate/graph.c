@@ -285,7 +285,7 @@ static tw_status_t add_owner(maker_t *m, int owner)
     return TW_OK;
 }
 
-/** Who comes after each, from the pairs. */
+/** Index the ops that come after each op, from the list of pairs. */
 static tw_status_t index_pairs(maker_t *m)
 {
     sim_graph_t *g = m->graph;

@@ -169,8 +169,8 @@ static size_t choose_chunk(const tw_coll_t *coll, const tw_coll_request_t *reque
     return bytes > MIN_CHUNK_BYTES ? bytes : MIN_CHUNK_BYTES;
 }
 
-/** As NCCL's rings pass from node to node: everything but what already is on the next node, once; twice to
- *  reduce and gather. */
+/** Bytes that NCCL's rings send from node to node: everything but what is on the next node already, once; to
+ *  reduce and gather, twice. */
 static uint64_t native_inter_node_bytes(const tw_coll_t *coll, const tw_coll_request_t *request)
 {
     const tw_topo_t *topo = &coll->topo;
