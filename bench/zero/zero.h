@@ -44,7 +44,7 @@ typedef struct zero_row {
     double load_inter_node_bytes, val_inter_node_bytes, upkeep_inter_node_bytes;
     double peak_rss_bytes, planned_rss_bytes, before_rss_bytes; /**< before: before the engine was made */
     double bytes_ratio, speedup;                                /**< against ZERO_BASE of the same seed */
-    int losses_equal;                                           /**< 1: yes; 0: no; -1: ZERO_BASE did not run */
+    int losses_equal; /**< 1: yes; 0: no; -1: ZERO_BASE did not run */
     int ok;
 } zero_row_t;
 
