@@ -29,8 +29,8 @@ typedef struct cb_options {
     size_t warm_bytes;    /**< likewise, data in a core's cache */
     int cold, warm;       /**< which are wanted */
     int cuda;             /**< "blocks" on a GPU instead */
-    int64_t n_inputs;     /**< of reductions */
-    size_t elems;         /**< of made-up tensors */
+    int64_t n_inputs;     /**< inputs of reductions */
+    size_t elems;         /**< elements of tensors that are made up */
     uint64_t seed;
     double lr;    /**< of made-up steps */
     size_t steps; /**< of training */
@@ -63,7 +63,7 @@ typedef struct cb_set {
     int has_old, has_older; /**< all tensors have it */
 } cb_set_t;
 
-/** Where tensors come from. `make` fills up to CB_MAX_SETS zeroed sets, which the caller cleans up, also
+/** A source of tensors. `make` fills up to CB_MAX_SETS zeroed sets, which the caller cleans up, also
  *  after an error (logged). NULL: "blocks". */
 typedef struct cb_source {
     const char *name;

@@ -11,7 +11,7 @@ static int compare_keys(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/** The sum of count * log2(count) over runs of keys that are equal but for their low bits. */
+/** Return the sum of count * log2(count) over runs of keys that are equal but for their low bits. */
 static double sum_of_runs(const uint32_t *keys, size_t n, int low_bits)
 {
     double sum = 0, count = 0;
@@ -25,7 +25,8 @@ static double sum_of_runs(const uint32_t *keys, size_t n, int low_bits)
     return sum;
 }
 
-/** Bits of all symbols, the lower halves of keys, under their contexts, the upper halves. Sorts the keys. */
+/** Return the bits of all symbols, the lower halves of keys, under their contexts, the upper halves. Sorts
+ *  the keys. */
 static double entropy_of(uint32_t *keys, size_t n)
 {
     qsort(keys, n, sizeof(*keys), compare_keys);
@@ -34,20 +35,21 @@ static double entropy_of(uint32_t *keys, size_t n)
 
 /* ---- the lossless codec -------------------------------------------------------------------------------- */
 
-/** The upper 16 bits of an element: sign, exponent, first bits of the mantissa. */
+/** Return the upper 16 bits of an element: sign, exponent, first bits of the mantissa. */
 static uint32_t codecs_head_of(const cb_tensor_t *tensor, size_t i)
 {
     return tensor->type == TW_TYPE_FP32 ? ((const uint32_t *)tensor->values)[i] >> 16
                                         : ((const uint16_t *)tensor->values)[i];
 }
 
-/** In quarters of an octave. */
+/** Return an element's exponent and first bits of its mantissa: quarters of an octave. */
 static double magnitude(const cb_tensor_t *tensor, size_t i)
 {
     return (codecs_head_of(tensor, i) & 0x7fff) >> 5;
 }
 
-/** Exponents and first bits of mantissas, less the scale of row and column. `number`: of the tensor. */
+/** Make keys of exponents and first bits of mantissas, less the scale of row and column. Returns 0 if there
+ *  is no memory. */
 static int make_keys(const cb_tensor_t *tensor, size_t number, uint32_t *keys)
 {
     size_t columns = tensor->row_elems ? tensor->row_elems : tensor->n_elems,
@@ -71,7 +73,7 @@ static int make_keys(const cb_tensor_t *tensor, size_t number, uint32_t *keys)
     return 1;
 }
 
-/** Bits of an element that are not in its key. */
+/** Return the bits of an element that are not in its key. */
 static double rest_bits(tw_type_t type)
 {
     return type == TW_TYPE_FP16 ? NAN : 8.0 * (double)tw_type_bytes(type) - 9;
@@ -91,14 +93,14 @@ static double lossless_bits(const cb_set_t *set, uint32_t *keys)
 
 /* ---- the delta ----------------------------------------------------------------------------------------- */
 
-/** In units in the last place. */
+/** Return the change in units in the last place. */
 static int16_t change(uint16_t from, uint16_t to)
 {
     uint16_t a = from & 0x8000 ? from ^ 0x7fff : from, b = to & 0x8000 ? to ^ 0x7fff : to;
     return (int16_t)(b - a);
 }
 
-/** The sign, and the size to three binary digits. */
+/** Return a change's sign, and its size to three binary digits. */
 static uint32_t coarse(int16_t x)
 {
     uint32_t size = (uint32_t)(x < 0 ? -x : x), shift = 0;

@@ -13,14 +13,14 @@ static tw_status_t host_copy_in(void *dst, const void *src, size_t bytes)
     return TW_OK;
 }
 
-/** As many bytes as the operation moves. */
+/** Copy so that as many bytes are read and written as by the operation. */
 static void host_copy(const cb_rig_t *rig, uint8_t *to)
 {
     memcpy(to, rig->arena, (size_t)rig->at.moved / 2);
     __asm__ volatile("" ::: "memory"); /* each copy counts */
 }
 
-/** Both take turns, so that whatever else the machine does meets both. */
+/** Time the copy and the operation in turn, so that whatever else the machine does slows both. */
 static tw_status_t host_sample(cb_rig_t *rig, size_t repeats, uint8_t *to, cb_result_t *result)
 {
     double ops[MAX_SAMPLES], copies[MAX_SAMPLES], start = tw_time_sec();

@@ -77,7 +77,7 @@ static size_t list_backends(const bench_t *bench, const tw_quant_codec_t *codec,
 
 /* ---- tensors ------------------------------------------------------------------------------------------- */
 
-/** Two lines: one way, and the other. */
+/** Encode and decode a set, and report a line of each. */
 static tw_status_t run_trip(const bench_t *bench, const cb_set_t *set, const tw_quant_codec_t *codec,
                             const cb_row_t *asked)
 {
@@ -94,7 +94,8 @@ static tw_status_t run_trip(const bench_t *bench, const cb_set_t *set, const tw_
     return codecs_report(bench, &row);
 }
 
-/** As one message, and, where each says its length, as one for every --chunk elements. */
+/** Run a codec on a set as one message and, if messages say their length, as one for every --chunk
+ *  elements. */
 static tw_status_t run_codec(const bench_t *bench, const cb_set_t *set, const tw_quant_codec_t *codec,
                              int contexts)
 {
@@ -164,7 +165,7 @@ static tw_status_t run_source(const bench_t *bench, const cb_source_t *source)
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
 
-/** One line. where: "cold" or "warm" of the host's caches, or "gpu". */
+/** Measure an operation and report a line. where: "cold" or "warm" in the host's caches, or "gpu". */
 static tw_status_t run_case(const bench_t *bench, const tw_quant_codec_t *codec, const cb_case_t *c,
                             const char *where, size_t repeats)
 {
@@ -197,7 +198,7 @@ static tw_status_t run_case(const bench_t *bench, const tw_quant_codec_t *codec,
     return TW_OK;
 }
 
-/** Every operation of every block codec and type that is asked for. */
+/** Measure every operation of every block codec and type that is asked for. */
 static tw_status_t run_cases(const bench_t *bench, size_t bytes, const char *where, size_t repeats)
 {
     const cb_options_t *options = bench->options;

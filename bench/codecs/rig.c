@@ -53,7 +53,7 @@ static size_t rig_inputs(const cb_case_t *c)
     return rig_reduces(c->op) ? c->n_inputs : 1;
 }
 
-/** `plain` is there for all: inputs are encoded from it. */
+/** Lay out the buffers of an operation. All have `plain`, from which inputs are encoded. */
 static cb_layout_t rig_layout(const cb_case_t *c)
 {
     cb_layout_t at = {0};
@@ -150,7 +150,7 @@ static tw_status_t rig_fill_set(const cb_rig_t *rig, size_t set, const float *va
     return rig_has_inputs(rig->c->op) ? rig_encode_inputs(rig, base) : TW_OK;
 }
 
-/** A sum of uniforms, near enough to a normal distribution; a cheap generator, as these are many. */
+/** Make sums of uniform numbers, which are nearly normal; the generator is cheap, as these are many. */
 static void rig_make_values(float *values, size_t n)
 {
     uint64_t state = 1;

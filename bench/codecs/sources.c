@@ -68,7 +68,7 @@ static double random_normal(uint64_t *state)
     return radius * cos(2 * PI * random_uniform(state));
 }
 
-/** Normal numbers; sigma: of the logarithm of each one's scale. */
+/** Make a tensor of normal numbers, each with a scale whose logarithm has this sigma. */
 static tw_status_t make_random(const cb_options_t *options, const char *name, double sigma, cb_set_t *set)
 {
     uint64_t state = options->seed;
@@ -94,12 +94,12 @@ static tw_status_t make_heavy_tailed(const cb_options_t *options, cb_set_t *sets
 
 /* ---- weights of three steps in a row ------------------------------------------------------------------- */
 
-#define MADE_STEPS 12 /* that the moments have time to settle in */
+#define MADE_STEPS 12 /* the moments settle in them */
 #define SIGMA 0.02f
 #define BETA1 0.9f
 #define BETA2 0.95f
 
-/** A sum of uniforms: near enough to a normal distribution, and cheap. */
+/** Return a sum of uniform numbers: it is nearly normal, and cheap. */
 static float random_cheap(uint64_t *state)
 {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -108,8 +108,8 @@ static float random_cheap(uint64_t *state)
     return (sum * 0x1p-16f - 1.5f) * 2.0f;
 }
 
-/** The last three values of a weight that takes steps of AdamW. Its gradient is half a trend of its own, half
- *  noise. */
+/** Return the last three values of a weight that takes steps of AdamW. Its gradient is half a trend of its
+ *  own, half noise. */
 static void make_weight(float lr, uint64_t *random, float last[3])
 {
     float weight = SIGMA * random_cheap(random), trend = 0.5f * random_cheap(random), m = 0, v = 0;
@@ -127,7 +127,7 @@ static void make_weight(float lr, uint64_t *random, float last[3])
     }
 }
 
-/** Raw bf16. *n: how many it must have; 0: any number, which is put there. */
+/** Read a file of raw bf16. *n: how many it must have; 0: any number, which is put there. */
 static tw_status_t read_raw(const char *path, void **values, size_t *n)
 {
     FILE *file = fopen(path, "rbe");
@@ -197,7 +197,7 @@ static tw_status_t make_steps(const cb_options_t *options, cb_set_t *sets)
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
-/** The tensors of floating-point numbers; the file's data may lie at any address. */
+/** Copy the tensors of floating-point numbers, which may lie at any address in the file. */
 static tw_status_t copy_tensors(const tw_safetensors_t *file, cb_set_t *set)
 {
     for (size_t i = 0; i < tw_safetensors_count(file); i++) {

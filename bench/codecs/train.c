@@ -96,7 +96,7 @@ static tw_status_t train_init(training_t *t)
     return TW_OK;
 }
 
-/** Gradients of a batch. */
+/** Compute the gradients of a batch. */
 static tw_status_t train_backward(training_t *t, size_t step)
 {
     const tw_data_place_t place = {
@@ -121,7 +121,7 @@ static tw_status_t train_backward(training_t *t, size_t step)
     return TW_OK;
 }
 
-/** AdamW after a warm-up, with the gradient's norm clipped to 1. */
+/** Take a step of AdamW, after a warm-up, with the gradient's norm clipped to 1. */
 static void train_update(training_t *t, size_t step)
 {
     float rate = RATE * (step < WARM_UP ? (float)(step + 1) / WARM_UP : 1);
@@ -153,7 +153,7 @@ static tw_status_t train_give(const training_t *t, const char *name, tw_type_t t
     return TW_OK;
 }
 
-/** What ranks would reduce in fp32 at this step: their gradients in bf16, summed up. */
+/** Give what ranks would reduce in fp32 at this step: sums of their gradients in bf16. */
 static tw_status_t train_give_sums(training_t *t, size_t step, cb_set_t sets[4])
 {
     static const char *const names[] = {"widened", "sum of 2", "sum of 4", "sum of 8"};

@@ -12,11 +12,11 @@
 typedef struct segment {
     const uint8_t *src, *old, *older;
     uint8_t *dst;
-    uint8_t *state, *state_before; /* of the delta's second context; NULL: there is none */
+    uint8_t *state, *state_before; /* state of the delta's second context; NULL: there is one context */
     size_t n_elems, row_elems, first_elem;
 } segment_t;
 
-/* Segments of one type. */
+/* Segments of one type that are encoded together. */
 typedef struct message {
     tw_type_t type;
     const segment_t *segments;
@@ -26,7 +26,7 @@ typedef struct message {
 typedef struct trip {
     const cb_set_t *set;
     tw_quant_codec_t codec;
-    tw_quant_t *blocks; /* of these three the codec's */
+    tw_quant_t *blocks; /* one of these three is the codec, the others are NULL */
     tw_quant_lossless_t *lossless;
     tw_quant_delta_t *delta;
     segment_t *segments;
@@ -62,7 +62,7 @@ static tw_status_t trip_open(trip_t *trip, const tw_quant_codec_t *codec, cb_row
     }
 }
 
-/** The codecs' own: each segment of blocks begins anew. */
+/** Return the most bytes that a message takes. Blocks begin anew in each segment. */
 static size_t trip_bound(const trip_t *trip, const message_t *message)
 {
     size_t bytes = 0;
@@ -72,7 +72,7 @@ static size_t trip_bound(const trip_t *trip, const message_t *message)
     return trip->blocks ? bytes : tw_quant_bound_bytes(&trip->codec, message->type, message->n_elems);
 }
 
-/** Segments of blocks, encoded one behind the other. */
+/** Encode or decode a message of blocks, whose segments lie one behind the other. */
 static tw_status_t trip_run_blocks(trip_t *trip, const message_t *message, int encodes, size_t *bytes)
 {
     const tw_quant_args_t args = {.type = message->type, .seed = 1};
@@ -152,7 +152,7 @@ static void trip_add_segment(trip_t *trip, const cb_tensor_t *tensor, size_t at,
     };
 }
 
-/** Tensors of one type that follow each other, or a part of one, are a message. */
+/** Make a message of tensors of one type that follow each other, or of each chunk of a tensor. */
 static void trip_make_messages(trip_t *trip, size_t chunk_elems)
 {
     size_t done = 0; /* of 4 bytes: types may follow one another */
@@ -183,7 +183,8 @@ static size_t segment_bytes(const message_t *message, size_t s)
     return message->segments[s].n_elems * tw_type_bytes(message->type);
 }
 
-/** Where the receiver begins: old values, if both ends have them; else `others`, or zeros. */
+/** Fill the receiver's tensors: with old values if the codec needs them; else with the new ones (others:
+ *  1), or zeros. */
 static void trip_begin(const trip_t *trip, int others)
 {
     for (size_t m = 0; m < trip->n_messages; m++) {
@@ -203,7 +204,7 @@ static void trip_begin(const trip_t *trip, int others)
 
 /* ---- samples ------------------------------------------------------------------------------------------- */
 
-/** The state as the step before left it, at both ends. */
+/** Set the state to what the step before left at both ends. */
 static void restore_state(const message_t *message)
 {
     for (size_t s = 0; s < message->n && message->segments[s].state; s++) {
@@ -211,7 +212,7 @@ static void restore_state(const message_t *message)
     }
 }
 
-/** What the change before this one leaves in the state. */
+/** Encode the change before this one, for the state that it leaves. */
 static tw_status_t trip_make_states(trip_t *trip)
 {
     for (size_t s = 0; s < trip->n_segments && trip->states; s++) {
@@ -224,7 +225,7 @@ static tw_status_t trip_make_states(trip_t *trip)
     return TW_OK;
 }
 
-/** Copy all, then all messages there and back. */
+/** Time a copy of all tensors, then encode and decode every message. */
 static tw_status_t trip_sample(trip_t *trip, size_t at)
 {
     double start = tw_thread_sec();
@@ -266,7 +267,7 @@ static void add_errors(const segment_t *segment, tw_type_t type, double *squares
     }
 }
 
-/** The error's 2-norm by that of the values. *is_same: every bit came back. */
+/** Return the error's 2-norm by that of the values. *is_same: 1 if every bit came back. */
 static double trip_error(const trip_t *trip, int *is_same)
 {
     double squares = 0, errors = 0;
