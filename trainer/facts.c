@@ -21,16 +21,7 @@ tw_status_t tw_facts_of_data(const tw_data_t *data, tw_lines_t *lines)
 
 tw_status_t tw_facts_of_run(const tw_train_config_t *config, const tw_data_t *data, tw_lines_t *lines)
 {
-    tw_lines_t all = {0};
-    tw_line_t line;
-    tw_train_config_lines(config, &all);
-    for (const char *at = all.text; tw_lines_next(&at, &line);) {
-        if (tw_train_key_teaches(line.name)) {
-            tw_lines_add(lines, line.name, "%s", line.value);
-        }
-    }
-    lines->failed |= all.failed;
-    tw_lines_cleanup(&all);
+    tw_train_config_facts(config, lines);
     TW_TRY(tw_facts_of_data(data, lines));
     if (lines->failed) {
         tw_error("out of memory for what a checkpoint keeps of a run");

@@ -57,7 +57,7 @@ static const tw_flag_t flag_list[] = {
      .letter = 'c',
      .group = 1},
     {.field = {"set", NULL, "KEY=VALUE",
-               "Any key of it: zero_optimization.stage=3, thinwire.delta_bits=2; repeatable",
+               "Any key of it: zero_optimization.stage=3, thinwire.weights=delta2; repeatable",
                TW_CONFIG_STRING, 0, 0, 0, NULL},
      .letter = 's',
      .group = 1,
@@ -106,8 +106,8 @@ static void finish_sets(options_t *options)
                    strncmp(options->sets[i], "thinwire.hpz", 12) == 0;
     }
     if (!is_said) {
-        options->sets[options->n_sets++] = "?thinwire.delta_lossless=y";
-        options->sets[options->n_sets++] = "?thinwire.lossless_gradients=y";
+        options->sets[options->n_sets++] = "?thinwire.weights=delta";
+        options->sets[options->n_sets++] = "?thinwire.gradients=lossless";
     }
     if (options->data) {
         options->sets[options->n_sets++] = options->data;

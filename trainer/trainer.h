@@ -118,7 +118,7 @@ typedef struct tw_trainer_params {
 typedef struct tw_trainer_set {
     const char *name; /**< "zero3-qwz" */
     /** for `sets`, NULL-terminated: what is on, and what is off whatever a configuration says */
-    const char *keys[10];
+    const char *keys[12];
     /** Variables that make a PyTorch job with TW_FSDP=1 send the same; NULL: plain, or not there */
     const char *torch;
 } tw_trainer_set_t;

@@ -43,8 +43,6 @@ static const char *const teaches_nothing[] = {"train_micro_batch_size_per_gpu",
                                               "thinwire.keep_frozen",
                                               "thinwire.hpz",
                                               "thinwire.replicas",
-                                              "thinwire.delta_lossless",
-                                              "thinwire.lossless_",
                                               "thinwire.check_every",
                                               "thinwire.check_memory",
                                               "thinwire.recompute",
@@ -79,21 +77,43 @@ static int is_among(const char *const *names, const char *key)
     return 0;
 }
 
-int tw_train_key_teaches(const char *key)
+static void add_line(const tw_train_config_t *config, const tw_config_field_t *field, tw_lines_t *lines)
 {
-    return !is_among(places, key) && !is_among(said_otherwise, key) && !is_among(teaches_nothing, key);
+    char value[TW_LINES_VALUE_BYTES];
+    tw_config_format(field, &config->options, value, sizeof(value));
+    tw_lines_add(lines, field->name, "%s", value);
+}
+
+/** All that loses nothing teaches the same. */
+static int is_codec_without_loss(const tw_train_config_t *config, const char *key)
+{
+    const tw_train_codecs_t *codecs = &config->options.codecs;
+    int weights = strcmp(key, "thinwire.weights") == 0 && !tw_train_is_rounded(&codecs->weights) &&
+                  !tw_train_is_rounded(&codecs->delta);
+    return weights || (strcmp(key, "thinwire.gradients") == 0 && !tw_train_is_rounded(&codecs->gradients));
+}
+
+void tw_train_config_facts(const tw_train_config_t *config, tw_lines_t *lines)
+{
+    for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
+        const tw_config_field_t *field = &tw_train_options_table.fields[i];
+        if (is_codec_without_loss(config, field->name)) {
+            tw_lines_add(lines, field->name, "without loss");
+        } else if (!is_among(places, field->name) && !is_among(said_otherwise, field->name) &&
+                   !is_among(teaches_nothing, field->name) && !tw_train_key_is_older(field->name)) {
+            add_line(config, field, lines);
+        }
+    }
 }
 
 void tw_train_config_lines(const tw_train_config_t *config, tw_lines_t *lines)
 {
     for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
         const tw_config_field_t *field = &tw_train_options_table.fields[i];
-        char value[TW_LINES_VALUE_BYTES];
-        tw_config_format(field, &config->options, value, sizeof(value));
         if (strcmp(field->name, "model.init_from") == 0) { /* a place, too, but whether there is one counts */
-            tw_lines_add(lines, field->name, "%s", *value ? "(given)" : "");
-        } else if (!is_among(places, field->name)) {
-            tw_lines_add(lines, field->name, "%s", value);
+            tw_lines_add(lines, field->name, "%s", *config->options.init_from ? "(given)" : "");
+        } else if (!is_among(places, field->name) && !tw_train_key_is_older(field->name)) {
+            add_line(config, field, lines);
         }
     }
 }

@@ -6,13 +6,14 @@
  *  why (ignored.c); any other key is an error that names the nearest. "auto" is the default, said once.
  *
  *  Files: options.c the table; ignored.c the other keys; read.c file and command line; notes.c what there is
- *  to say of them; resolve.c what depends on several keys and on the ranks; compare.c which keys ranks and
+ *  to say of them; resolve.c what depends on several keys and on the ranks, codecs.c what crosses the network; compare.c which keys ranks and
  *  runs compare; effect.c keys that change nothing in the mode that is asked for; pretrained.c,
  *  pretrained_llama.c the shape of a model that weights come from. */
 #ifndef TW_TRAINER_CONFIG_CONFIG_H
 #define TW_TRAINER_CONFIG_CONFIG_H
 
 #include "core/core.h"
+#include "quant/quant.h"
 #include "trainer/lines.h"
 
 TW_C_BEGIN
@@ -48,6 +49,28 @@ typedef enum tw_train_communication {
 } tw_train_communication_t;
 typedef enum tw_train_hpz { TW_TRAIN_HPZ_AUTO, TW_TRAIN_HPZ_OFF, TW_TRAIN_HPZ_ON } tw_train_hpz_t;
 
+/** Keys of before, which thinwire.weights and thinwire.gradients say now; nobody but codecs.c reads them. */
+typedef struct tw_train_older {
+    int quantized_weights, quantized_gradients, lossless_weights, lossless_gradients;
+    int64_t delta_bits, delta_block, weight_block, gradient_bits, gradient_block;
+    int delta_lossless, delta_hadamard, gradient_hadamard;
+} tw_train_older_t;
+
+/** How weights and gradients cross the network. A codec of zeros is plain. */
+typedef struct tw_train_codecs {
+    tw_quant_codec_t weights;          /**< of gathers */
+    tw_quant_codec_t gradients, inner; /**< between nodes, and inside one */
+    /** Replicas are kept up to date by changes of the weights: without loss, or rounded by `delta`. */
+    int has_delta, delta_is_lossless;
+    tw_quant_codec_t delta;
+} tw_train_codecs_t;
+/** The codec as arguments of operations want it: NULL, if it is plain. */
+const tw_quant_codec_t *tw_train_codec(const tw_quant_codec_t *codec);
+/** Does a codec lose something? */
+int tw_train_is_rounded(const tw_quant_codec_t *codec);
+/** Is training bit for bit what it is when all is plain? */
+int tw_train_loses_nothing(const tw_train_codecs_t *codecs);
+
 /** Every key's value; the table in options.c has what each means. Counts of elements and steps are int64_t,
  *  flags int. */
 typedef struct tw_train_options {
@@ -73,7 +96,6 @@ typedef struct tw_train_options {
     char *groups;
     int keep_frozen;
     int64_t stage, hpz_size;
-    int quantized_weights, quantized_gradients, lossless_weights, lossless_gradients;
     int64_t reduce_bucket, allgather_bucket, prefetch_elems, max_live_elems;
     int overlap;
     int offload_optimizer, offload_param; /* tw_train_place_t */
@@ -96,13 +118,12 @@ typedef struct tw_train_options {
     double epochs;
     int hpz;      /* tw_train_hpz_t */
     int replicas; /* tw_train_replicas_t */
-    int64_t delta_bits, delta_block;
-    int delta_lossless, delta_hadamard;
+    char *weights, *gradients; /* texts of codecs; `codecs` has what they come to */
+    tw_train_older_t older;
     double lag_bound;
     int lag_plain;
     int64_t sync_every, check_every;
-    int64_t weight_block, gradient_bits, gradient_block;
-    int gradient_hadamard, gradient_inner;
+    int gradient_inner;
     int recompute, check_memory;
     int device;   /* tw_train_device_t */
     int products; /* tw_train_products_t */
@@ -130,6 +151,8 @@ typedef struct tw_train_options {
     int64_t window, window_from_layer;
     int attention_bias;
     char *init_from;
+    /* what follows, once it is resolved */
+    tw_train_codecs_t codecs;
 } tw_train_options_t;
 
 typedef struct tw_train_config tw_train_config_t;
@@ -159,16 +182,13 @@ void tw_train_config_print(const tw_train_config_t *config, FILE *out);
  *  do without epochs. TW_ERR_CONFIG (logged): too many. */
 tw_status_t tw_train_config_epochs(tw_train_config_t *config, uint64_t n_sequences);
 
-/** Of all values but texts. */
-uint64_t tw_train_config_hash(const tw_train_config_t *config);
-
 /** Add a line for each key that all ranks must have alike, texts included: all but places on a node, such as
  *  thinwire.data and thinwire.cache. */
 void tw_train_config_lines(const tw_train_config_t *config, tw_lines_t *lines);
-/** Does this key decide what is learned, so that a run that goes on with another value is told so? Not those
- *  that a checkpoint is compared by otherwise (the model's, seed, batch), nor those that change nothing but
- *  where and how fast it is learned. */
-int tw_train_key_teaches(const char *key);
+/** Likewise a line for each key that decides what is learned, so that a run that goes on with another value
+ *  is told so: not those that a checkpoint is compared by otherwise (the model's, seed, batch), nor those
+ *  that change nothing but where and how fast it is learned. All codecs without loss are one value. */
+void tw_train_config_facts(const tw_train_config_t *config, tw_lines_t *lines);
 
 /** Is thinwire.resume "auto": what is in thinwire.checkpoint is gone on from, if anything is there? */
 int tw_train_resumes_by_itself(const tw_train_options_t *options);

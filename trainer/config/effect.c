@@ -17,32 +17,43 @@
 
 static int deltas_are_rounded(const tw_train_options_t *o)
 {
-    return o->delta_bits > 0;
+    return tw_train_is_rounded(&o->codecs.delta);
 }
 
 static int deltas_are_rotated(const tw_train_options_t *o)
 {
-    return o->delta_bits == 4 || o->delta_bits == 2;
+    return o->older.delta_bits == 4 || o->older.delta_bits == 2;
 }
 
 static int has_delta(const tw_train_options_t *o)
 {
-    return o->delta_bits > 0 || o->delta_lossless;
+    return o->codecs.has_delta;
 }
 
 static int has_bound(const tw_train_options_t *o)
 {
-    return o->delta_bits > 0 && o->lag_bound > 0;
+    return deltas_are_rounded(o) && o->lag_bound > 0;
 }
 
-static int weights_are_rounded(const tw_train_options_t *o)
+/** Of the keys of before: does what they are options of ask for something? */
+static int older_delta_is_rounded(const tw_train_options_t *o)
 {
-    return o->quantized_weights;
+    return o->older.delta_bits > 0;
+}
+
+static int older_weights_are_rounded(const tw_train_options_t *o)
+{
+    return o->older.quantized_weights;
+}
+
+static int older_gradients_are_rounded(const tw_train_options_t *o)
+{
+    return o->older.quantized_gradients;
 }
 
 static int gradients_are_rounded(const tw_train_options_t *o)
 {
-    return o->quantized_gradients;
+    return tw_train_is_rounded(&o->codecs.gradients);
 }
 
 static int has_schedule(const tw_train_options_t *o)
@@ -173,7 +184,7 @@ static int begins_anew(const tw_train_options_t *o)
 
 static int may_pack_weights(const tw_train_options_t *o)
 {
-    return !o->lossless_weights || o->stage > 0;
+    return o->stage > 0 || !o->codecs.weights.lossless;
 }
 
 static int may_choose_products(const tw_train_options_t *o)
@@ -253,15 +264,16 @@ static const struct {
     int (*counts)(const tw_train_options_t *options);
     const char *reason;
 } rules[] = {
-    {{"thinwire.delta_block", "thinwire.lag_bound"}, deltas_are_rounded, "thinwire.delta_bits is off"},
+    {{"thinwire.delta_block"}, older_delta_is_rounded, "thinwire.delta_bits is off"},
+    {{"thinwire.lag_bound"}, deltas_are_rounded, "it is for thinwire.weights=delta8, delta4 and delta2"},
     {{"thinwire.delta_hadamard"}, deltas_are_rotated, "it is for thinwire.delta_bits 4 and 2"},
-    {{"thinwire.lag_plain"}, has_bound, "it is for thinwire.delta_bits with thinwire.lag_bound"},
+    {{"thinwire.lag_plain"}, has_bound, "it is for changes that are rounded, with thinwire.lag_bound"},
     {{"thinwire.sync_every"}, has_delta, "there is no delta"},
-    {{"thinwire.weight_block"}, weights_are_rounded, "zero_quantized_weights is off"},
-    {{"thinwire.gradient_bits", "thinwire.gradient_block", "thinwire.gradient_hadamard",
-      "thinwire.gradient_inner"},
-     gradients_are_rounded,
+    {{"thinwire.weight_block"}, older_weights_are_rounded, "zero_quantized_weights is off"},
+    {{"thinwire.gradient_bits", "thinwire.gradient_block", "thinwire.gradient_hadamard"},
+     older_gradients_are_rounded,
      "zero_quantized_gradients is off"},
+    {{"thinwire.gradient_inner"}, gradients_are_rounded, "thinwire.gradients loses nothing"},
     {{"scheduler.params.warmup_num_steps", "scheduler.params.warmup_type"},
      has_schedule,
      "scheduler.type is none"},
@@ -314,7 +326,7 @@ static const struct {
      inputs_are_in_memory,
      "thinwire.activation_path puts layers' inputs into a file"},
     {{"model.init_from"}, begins_anew, "thinwire.resume has the weights"},
-    {{"thinwire.lossless_weights"}, may_pack_weights, "it is for zero_optimization.stage 1 to 3"},
+    {{"thinwire.weights", "thinwire.lossless_weights"}, may_pack_weights, "it is for zero_optimization.stage 1 to 3"},
     {{"thinwire.products"}, may_choose_products, "thinwire.device is cuda"},
     {{"thinwire.token_bytes"}, has_token_files, "no .bin file is given"},
     {{"thinwire.loss_mask"}, has_masks, "no .bin file is given"},

@@ -7,6 +7,12 @@
 
 #define VALUE_BYTES 256
 
+int tw_train_is_said(const tw_train_config_t *config, const char *key)
+{
+    unsigned char origin = config->origins[tw_train_field_of(key)];
+    return origin == TW_TRAIN_FROM_FILE || origin == TW_TRAIN_FROM_COMMAND;
+}
+
 void tw_train_note(tw_train_config_t *config, int is_file, const char *key, const char *reason)
 {
     tw_train_note_t *notes = realloc(config->notes, (config->n_notes + 1) * sizeof(*notes));

@@ -26,9 +26,10 @@
         .name = key, .dflt = dflt_, .unit = "bytes", .doc = doc_, .type = TW_CONFIG_BYTES, \
         .offset = AT(member)                                                               \
     }
-#define TEXT(key, member, doc_)                                                                          \
-    {                                                                                                    \
-        .name = key, .dflt = "", .unit = "", .doc = doc_, .type = TW_CONFIG_STRING, .offset = AT(member) \
+#define TEXT(key, member, doc_) WORD(key, "", member, doc_)
+#define WORD(key, dflt_, member, doc_)                                                                      \
+    {                                                                                                       \
+        .name = key, .dflt = dflt_, .unit = "", .doc = doc_, .type = TW_CONFIG_STRING, .offset = AT(member) \
     }
 #define CHOICE(key, dflt_, member, choices_, doc_)                                                         \
     {                                                                                                      \
@@ -119,10 +120,10 @@ static const tw_config_field_t fields[] = {
           "0: all ranks hold everything; 1: optimizer state is sharded; 2: gradients too; 3: weights too."),
     COUNT("zero_optimization.zero_hpz_partition_size", "1", hpz_size, 1, 4096, "ranks",
           "hpZ: ranks per node that share a secondary partition of the weights; 1: off, see thinwire.hpz."),
-    FLAG("zero_optimization.zero_quantized_weights", "n", quantized_weights,
-         "qwZ: weights are gathered in 8 bits."),
-    FLAG("zero_optimization.zero_quantized_gradients", "n", quantized_gradients,
-         "qgZ: gradients cross the network in thinwire.gradient_bits bits."),
+    FLAG("zero_optimization.zero_quantized_weights", "n", older.quantized_weights,
+         "qwZ: thinwire.weights=int8."),
+    FLAG("zero_optimization.zero_quantized_gradients", "n", older.quantized_gradients,
+         "qgZ: thinwire.gradients=int4."),
     COUNT("zero_optimization.reduce_bucket_size", "500000000", reduce_bucket, 0, MANY, "elements",
           "Most gradients that one operation reduces."),
     COUNT(
@@ -203,29 +204,38 @@ static const tw_config_field_t fields[] = {
     CHOICE("thinwire.replicas", "host", replicas, memories,
            "Where that partition lies: the host's memory, or the GPU's (thinwire.device cuda), where gathers "
            "in the node and lossless changes then stay."),
-    COUNT("thinwire.delta_bits", "0", delta_bits, 0, 8, "bits",
-          "delta-hpZ: only changes of weights cross the network, in 8, 4 or 2 bits; 0: off."),
-    FLAG("thinwire.delta_lossless", "n", delta_lossless,
-         "The lossless delta: changes of weights cross the network, entropy-coded without loss."),
-    COUNT("thinwire.delta_block", "0", delta_block, 0, 4096, "elements",
-          "Weights that share a scale; 0: the codec's own."),
-    FLAG("thinwire.delta_hadamard", "y", delta_hadamard, "Rotate changes of 4 and 2 bits before quantizing."),
+    WORD("thinwire.weights", "plain", weights,
+         "How weights cross the network. Without loss: plain, lossless, or delta, which sends what has changed "
+         "since the last step; with loss: delta8, delta4, delta2, int8, int4, with options such as "
+         "int8:block=2048. TW_WEIGHTS' words."),
+    WORD("thinwire.gradients", "plain", gradients,
+         "How gradients cross the network. Without loss: plain, lossless; with loss: int8, int4, which are rotated "
+         "first unless they say hadamard=no. TW_GRADS' words."),
+    CHOICE("thinwire.gradient_inner", "plain", gradient_inner, inners,
+           "How rounded gradients go inside the node."),
+    /* what thinwire.weights and thinwire.gradients say now */
+    COUNT("thinwire.delta_bits", "0", older.delta_bits, 0, 8, "bits",
+          "thinwire.weights=delta8, delta4 or delta2; 0: off."),
+    FLAG("thinwire.delta_lossless", "n", older.delta_lossless,
+         "thinwire.weights=delta."),
+    COUNT("thinwire.delta_block", "0", older.delta_block, 0, 4096, "elements",
+          "thinwire.weights=delta4:block=...; 0: the codec's own."),
+    FLAG("thinwire.delta_hadamard", "y", older.delta_hadamard, "n: thinwire.weights=delta4:hadamard=no."),
     REAL("thinwire.lag_bound", "0", lag_bound, 0, 1e30,
          "Report blocks whose |master - replica| is more than so many updates; 0: never."),
     FLAG("thinwire.lag_plain", "n", lag_plain, "And send those plain."),
     COUNT("thinwire.sync_every", "0", sync_every, 0, MANY, "steps", "A full sync so often; 0: never."),
     COUNT("thinwire.check_every", "0", check_every, 0, MANY, "steps",
           "Compare the replicas' checksums so often; 0: as TW_HPZ_CHECK_STEPS says."),
-    FLAG("thinwire.lossless_weights", "n", lossless_weights,
-         "Weights are gathered entropy-coded, without loss, from stage 1 on."),
-    FLAG("thinwire.lossless_gradients", "n", lossless_gradients,
-         "Gradients cross the network entropy-coded, without loss."),
-    COUNT("thinwire.weight_block", "2048", weight_block, 32, 4096, "elements", "qwZ: weights per scale."),
-    COUNT("thinwire.gradient_bits", "4", gradient_bits, 4, 8, "bits", "qgZ: between nodes, 4 or 8."),
-    COUNT("thinwire.gradient_block", "128", gradient_block, 32, 4096, "elements",
-          "qgZ: gradients per scale."),
-    FLAG("thinwire.gradient_hadamard", "y", gradient_hadamard, "qgZ: rotate before quantizing."),
-    CHOICE("thinwire.gradient_inner", "plain", gradient_inner, inners, "qgZ: inside the node."),
+    FLAG("thinwire.lossless_weights", "n", older.lossless_weights,
+         "thinwire.weights=lossless."),
+    FLAG("thinwire.lossless_gradients", "n", older.lossless_gradients,
+         "thinwire.gradients=lossless."),
+    COUNT("thinwire.weight_block", "2048", older.weight_block, 32, 4096, "elements", "thinwire.weights=int8:block=..."),
+    COUNT("thinwire.gradient_bits", "4", older.gradient_bits, 4, 8, "bits", "thinwire.gradients=int4 or int8, with zero_quantized_gradients."),
+    COUNT("thinwire.gradient_block", "128", older.gradient_block, 32, 4096, "elements",
+          "thinwire.gradients=int4:block=..."),
+    FLAG("thinwire.gradient_hadamard", "y", older.gradient_hadamard, "n: thinwire.gradients=int4:hadamard=no."),
     CHOICE("thinwire.device", "cpu", device, devices,
            "What the model computes on: cuda is a GPU for each rank, of its number on the machine, which has "
            "the optimizer, too (see offload_optimizer). Weights stay in host memory, and replicas unless "

@@ -302,7 +302,8 @@ static tw_status_t set_pair(tw_train_config_t *config, const char *pair)
     if (*key != OWN_MARK) {
         return set_key(config, 0, key, equals + 1);
     }
-    return tw_config_set(&tw_train_options_table, &config->options, key + 1, equals + 1);
+    int is_said = tw_train_is_said(config, key + 1);
+    return is_said ? TW_OK : tw_config_set(&tw_train_options_table, &config->options, key + 1, equals + 1);
 }
 
 /* ---- what is public ------------------------------------------------------------------------------------ */
@@ -383,21 +384,4 @@ void tw_train_config_print(const tw_train_config_t *config, FILE *out)
         fprintf(out, "%-52s %-16s %-13s %s\n", field->name, *value ? value : "-", origins[config->origins[i]],
                 field->doc);
     }
-}
-
-/** FNV-1a of the values as they are printed. */
-uint64_t tw_train_config_hash(const tw_train_config_t *config)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
-        const tw_config_field_t *field = &tw_train_options_table.fields[i];
-        char value[VALUE_BYTES] = "";
-        if (field->type != TW_CONFIG_STRING) {
-            tw_config_format(field, &config->options, value, sizeof(value));
-        }
-        for (const char *at = value; at == value || at[-1] != '\0'; at++) {
-            hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
-        }
-    }
-    return hash;
 }

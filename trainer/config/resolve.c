@@ -103,8 +103,7 @@ static void resolve_recompute(tw_train_config_t *config)
 static void resolve_warmup(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
-    unsigned char type = config->origins[tw_train_field_of("scheduler.params.warmup_type")];
-    int is_said = type == TW_TRAIN_FROM_FILE || type == TW_TRAIN_FROM_COMMAND;
+    int is_said = tw_train_is_said(config, "scheduler.params.warmup_type");
     int is_theirs = o->schedule == TW_TRAIN_WARMUP || o->schedule == TW_TRAIN_WARMUP_DECAY ||
                     o->schedule == TW_TRAIN_WARMUP_COSINE;
     if (config->origins[tw_train_field_of("scheduler.type")] == TW_TRAIN_FROM_FILE && is_theirs && !is_said) {
@@ -122,7 +121,7 @@ static tw_status_t refuse(const char *why)
 static tw_status_t resolve_hpz(tw_train_config_t *config, int world, int n_nodes)
 {
     tw_train_options_t *o = &config->options;
-    int delta = o->delta_bits > 0 || o->delta_lossless;
+    int delta = o->codecs.has_delta;
     if (o->hpz_size > 1 && o->hpz_size * n_nodes != world) {
         tw_error("zero_optimization.zero_hpz_partition_size is %lld, but %d ranks are on %d nodes: it is the "
                  "number of ranks of a node here",
@@ -130,12 +129,11 @@ static tw_status_t resolve_hpz(tw_train_config_t *config, int world, int n_nodes
         return TW_ERR_CONFIG;
     }
     if (o->hpz == TW_TRAIN_HPZ_OFF && (o->hpz_size > 1 || delta)) {
-        return refuse(
-            "thinwire.hpz is off, but zero_hpz_partition_size, delta_bits or delta_lossless need it");
+        return refuse("thinwire.hpz is off, but zero_hpz_partition_size or thinwire.weights need it");
     }
     int on = o->hpz == TW_TRAIN_HPZ_ON || o->hpz_size > 1 || delta;
     if (on && o->stage != 3) {
-        return refuse("hpZ and delta are for zero_optimization.stage 3");
+        return refuse("hpZ is for zero_optimization.stage 3");
     }
     if (o->hpz == TW_TRAIN_HPZ_AUTO) {
         o->hpz = on ? TW_TRAIN_HPZ_ON : TW_TRAIN_HPZ_OFF;
@@ -155,11 +153,7 @@ static tw_status_t check_replicas(const tw_train_options_t *o)
     }
     if (o->hpz != TW_TRAIN_HPZ_ON) {
         return refuse("thinwire.replicas is device, but there are none: they come with "
-                      "zero_hpz_partition_size, thinwire.hpz or thinwire.delta_lossless");
-    }
-    if (o->delta_bits > 0) {
-        return refuse("thinwire.replicas is device: changes of thinwire.delta_bits are coded in the host's "
-                      "memory; delta_lossless codes them on the GPU");
+                      "zero_hpz_partition_size, thinwire.hpz or thinwire.weights=delta");
     }
     if (o->offload_param != TW_TRAIN_NONE) {
         return refuse("thinwire.replicas is device, but offload_param moves them off it: leave one of them "
@@ -168,42 +162,10 @@ static tw_status_t check_replicas(const tw_train_options_t *o)
     return TW_OK;
 }
 
-/** Nothing crosses a network: rounding would save nothing, nor would packing. */
-static void resolve_one_node(tw_train_config_t *config)
-{
-    static const char rounded[] =
-        "all ranks are on one node, nothing crosses a network and nothing is quantized";
-    static const char packed[] = "all ranks are on one node, nothing crosses a network and nothing is packed";
-    const struct {
-        const char *key, *reason;
-        int *value;
-    } flags[] = {
-        {"zero_optimization.zero_quantized_weights", rounded, &config->options.quantized_weights},
-        {"zero_optimization.zero_quantized_gradients", rounded, &config->options.quantized_gradients},
-        {"thinwire.lossless_weights", packed, &config->options.lossless_weights},
-        {"thinwire.lossless_gradients", packed, &config->options.lossless_gradients},
-    };
-    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
-        if (*flags[i].value) {
-            *flags[i].value = 0;
-            tw_train_note_key(config, flags[i].key, flags[i].reason);
-            tw_train_note_follows(config, flags[i].value);
-        }
-    }
-}
-
 /** What fp32 weights do not go with. */
 static tw_status_t check_fp32(const tw_train_options_t *o)
 {
-    if (o->bf16) {
-        return TW_OK;
-    }
-    if (o->delta_bits > 0 || o->delta_lossless) {
-        return refuse(
-            "bf16.enabled is false, but thinwire.delta_bits and delta_lossless are changes of bf16 "
-            "weights: half of an fp32 weight's change is noise, which nothing shortens; leave them out");
-    }
-    if (o->products == TW_TRAIN_PRODUCTS_BF16) {
+    if (!o->bf16 && o->products == TW_TRAIN_PRODUCTS_BF16) {
         return refuse(
             "bf16.enabled is false, but thinwire.products is bf16: products of fp32 weights are fp32");
     }
@@ -235,37 +197,7 @@ static tw_status_t check_features(const tw_train_options_t *o)
         return refuse("fp16.enabled is true: fp16 needs loss scaling, which is not here; make it false to "
                       "train in bf16, or in fp32 with bf16.enabled false");
     }
-    TW_TRY(check_fp32(o));
-    if (o->delta_bits != 0 && o->delta_bits != 8 && o->delta_bits != 4 && o->delta_bits != 2) {
-        return refuse("thinwire.delta_bits: expected 0, 8, 4 or 2");
-    }
-    if (o->delta_bits > 0 && o->delta_lossless) {
-        return refuse("thinwire.delta_bits and thinwire.delta_lossless exclude each other");
-    }
-    if (o->gradient_bits != 4 && o->gradient_bits != 8) {
-        return refuse("thinwire.gradient_bits: expected 4 or 8");
-    }
-    if (o->weight_block % 32 != 0 || o->gradient_block % 32 != 0 || o->delta_block % 32 != 0) {
-        return refuse("thinwire.weight_block, gradient_block and delta_block are multiples of 32");
-    }
-    if (o->quantized_weights && o->stage != 3) {
-        return refuse("zero_quantized_weights is for zero_optimization.stage 3");
-    }
-    if (o->quantized_gradients && o->stage == 0) {
-        return refuse("zero_quantized_gradients is for zero_optimization.stage 1 to 3");
-    }
-    if (o->lossless_weights && (o->delta_bits > 0 || o->delta_lossless || o->quantized_weights)) {
-        return refuse(
-            "thinwire.lossless_weights excludes zero_quantized_weights, and with delta weights never "
-            "cross the network; leave one of them out");
-    }
-    if (o->lossless_gradients && o->quantized_gradients) {
-        return refuse("thinwire.lossless_gradients and zero_quantized_gradients exclude each other");
-    }
-    if (o->quantized_weights && (o->delta_bits > 0 || o->delta_lossless)) {
-        return refuse("zero_quantized_weights: with delta, weights never cross the network; leave it out");
-    }
-    return TW_OK;
+    return check_fp32(o);
 }
 
 /* model.family's choices */
@@ -276,8 +208,7 @@ enum { LLAMA = 1, MISTRAL = 2, QWEN3 = 4 };
 static tw_status_t resolve_communication(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
-    unsigned char origin = config->origins[tw_train_field_of("communication_data_type")];
-    int is_said = origin == TW_TRAIN_FROM_FILE || origin == TW_TRAIN_FROM_COMMAND;
+    int is_said = tw_train_is_said(config, "communication_data_type");
     int is_fp32 = o->fp32_allreduce || (!o->bf16 && !is_said);
     if (!is_fp32 || o->communication == TW_TRAIN_COMMUNICATION_FP32) {
         return TW_OK;
@@ -339,6 +270,9 @@ tw_status_t tw_train_config_resolve(tw_train_config_t *config, int world, int n_
     tw_train_options_t *o = &config->options;
     tw_status_t status = check_features(o);
     if (status == TW_OK) {
+        status = tw_train_codecs_resolve(config, n_nodes);
+    }
+    if (status == TW_OK) {
         status = resolve_communication(config);
     }
     if (status == TW_OK) {
@@ -361,9 +295,6 @@ tw_status_t tw_train_config_resolve(tw_train_config_t *config, int world, int n_
     }
     resolve_recompute(config);
     resolve_warmup(config);
-    if (status == TW_OK && n_nodes == 1) {
-        resolve_one_node(config);
-    }
     if (status == TW_OK) {
         tw_train_note_without_effect(config);
     }

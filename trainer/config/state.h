@@ -41,6 +41,13 @@ void tw_train_note_key(tw_train_config_t *config, const char *key, const char *r
 /** Note each key that somebody has set and that changes nothing with the others as they are, once they are
  *  resolved. */
 void tw_train_note_without_effect(tw_train_config_t *config);
+/** Has a person set this key? */
+int tw_train_is_said(const tw_train_config_t *config, const char *key);
+/** options.codecs, and the texts of thinwire.weights and thinwire.gradients in full. TW_ERR_CONFIG, logged: a
+ *  codec that there is none of, keys that say different things, or what does not go with the others. */
+tw_status_t tw_train_codecs_resolve(tw_train_config_t *config, int n_nodes);
+/** Is it a key of before, of whom those two have what it comes to? */
+int tw_train_key_is_older(const char *key);
 /** Note that a member's value follows from other keys. */
 void tw_train_note_follows(tw_train_config_t *config, const void *member);
 

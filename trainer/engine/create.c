@@ -50,10 +50,10 @@ static tw_status_t create_hpz(tw_engine_t *engine)
                               .names = engine->names,
                               .replicas = engine->has_replicas,
                               .fp32_replicas = engine->weight_type == TW_TYPE_FP32,
-                              .lossless_delta = options->delta_lossless,
+                              .lossless_delta = engine->codecs.delta_is_lossless,
                               .delta = engine->codecs.delta,
                               .seed = (uint64_t)options->seed,
-                              .lag_bound = options->delta_bits > 0 ? options->lag_bound : 0,
+                              .lag_bound = tw_train_is_rounded(&engine->codecs.delta) ? options->lag_bound : 0,
                               .lag_plain = options->lag_plain,
                               .sync_elems = (size_t)options->allgather_bucket,
                               .take = take_replicas,
@@ -79,7 +79,7 @@ static tw_status_t create_hpz(tw_engine_t *engine)
     if (status == TW_ERR_UNSUPPORTED && engine->has_near_replicas) {
         tw_error("rank %d: thinwire.replicas is device, which cannot be here; host can", engine->rank);
     }
-    if (status == TW_OK && engine->has_delta && !engine->is_planned) {
+    if (status == TW_OK && engine->codecs.has_delta && !engine->is_planned) {
         engine->homes[TW_ENGINE_MOVING].bytes += tw_hpz_sync_bytes(engine->hpz, TW_HPZ_SYNC_COUNT, 0);
     }
     free(tensors);
@@ -110,7 +110,7 @@ static tw_status_t gather_slot(tw_engine_t *engine, tw_engine_slot_t *slot, size
     if (engine->has_near_replicas) {
         slot->near = tw_engine_alloc_near(engine, TW_ENGINE_MOVING, n_bytes, what);
     }
-    if (engine->has_near_replicas && engine->has_delta) {
+    if (engine->has_near_replicas && engine->codecs.has_delta) {
         return slot->near ? tw_engine_ops_init(engine, &slot->ops, max_segments(engine, &engine->units[unit]))
                           : TW_ERR_NO_MEMORY;
     }
@@ -277,10 +277,7 @@ static tw_status_t first_weights(tw_engine_t *engine)
 
 tw_status_t tw_engine_take(tw_engine_t *engine)
 {
-    tw_status_t status = tw_engine_codecs_of(engine->options, &engine->codecs);
-    if (status == TW_OK) {
-        status = tw_groups_init(engine);
-    }
+    tw_status_t status = tw_groups_init(engine);
     if (status == TW_OK) {
         status = tw_loss_init(engine);
     }
@@ -347,7 +344,7 @@ void tw_engine_describe(tw_engine_t *engine, const tw_engine_params_t *params)
     engine->has_near_replicas = engine->has_replicas &&
                                 params->options->replicas == TW_TRAIN_REPLICAS_DEVICE &&
                                 tw_model_is_on_device(params->model);
-    engine->has_delta = params->options->delta_bits > 0 || params->options->delta_lossless;
+    engine->codecs = params->options->codecs;
     engine->n_units = tw_model_n_units(params->model);
     engine->n_layer = engine->n_units - 1;
     engine->tensors = tw_model_tensors(params->model, &engine->n_tensors);

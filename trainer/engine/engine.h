@@ -212,16 +212,6 @@ int tw_engine_begins_bucket(size_t *held, size_t n_elems, int64_t bucket);
  *  most elements of a slice at a rank, and the slices' step. */
 size_t tw_engine_reduce_slice_most(const tw_train_options_t *options, int world);
 size_t tw_engine_reduce_slice_step(const tw_train_options_t *options);
-/** How things travel. inner: gradients inside a node; delta: changes of weights, unless by the lossless
- *  delta. A codec with bits 0 that is not lossless: plain. */
-typedef struct tw_engine_codecs {
-    tw_quant_codec_t weights, gradients, inner, delta;
-} tw_engine_codecs_t;
-/** TW_ERR_INVALID (logged): blocks that the codecs do not have. */
-tw_status_t tw_engine_codecs_of(const tw_train_options_t *options, tw_engine_codecs_t *out);
-/** The codec as arguments of operations want it: NULL, if it is plain. */
-const tw_quant_codec_t *tw_engine_codec(const tw_quant_codec_t *codec);
-
 TW_C_END
 
 #endif

@@ -30,8 +30,7 @@ static tw_quant_t *create(const tw_quant_codec_t *codec)
 {
     const tw_quant_params_t params = {.codec = *codec, .mem = TW_MEM_HOST};
     tw_quant_t *quant = NULL;
-    return tw_quant_form(codec) == TW_QUANT_BLOCKS && tw_quant_create(&params, &quant) == TW_OK ? quant
-                                                                                                : NULL;
+    return codec->bits > 0 && tw_quant_create(&params, &quant) == TW_OK ? quant : NULL;
 }
 
 static void add(tw_quant_loss_t *sum, const tw_quant_loss_t *more)
@@ -60,12 +59,11 @@ static void warn(tw_engine_t *engine, size_t tensor, const tw_quant_loss_t *loss
     engine->has_warned = 1;
     tw_warn(
         "step %llu: %.0f %% of the gradients of %s that are not 0 become 0 on the network, in %d bits beside "
-        "larger ones: they do not learn; set thinwire.lossless_gradients%s (the only such line; see "
+        "larger ones: they do not learn; set thinwire.gradients=lossless%s (the only such line; see "
         "gradients_zeroed in --metrics)",
         (unsigned long long)engine->steps_done + 1, 100 * vanished, engine->names[tensor],
-        tw_quant_row_get(engine->codecs.gradients.kind)->bits,
-        engine->codecs.gradients.hadamard ? ", or thinwire.gradient_bits=8"
-                                          : ", thinwire.gradient_hadamard, or thinwire.gradient_bits=8");
+        engine->codecs.gradients.bits,
+        engine->codecs.gradients.hadamard ? ", or int8" : ", int4 without hadamard=no, or int8");
 }
 
 void tw_loss_gradients(tw_engine_t *engine, const tw_coll_args_t *args)

@@ -18,13 +18,13 @@ int tw_near_is_wanted(const tw_engine_t *engine)
 /** The replicas follow them, or they are the weights. */
 static int leaves_masters(const tw_engine_t *engine)
 {
-    return engine->has_delta || engine->weight_type == TW_TYPE_FP32;
+    return engine->codecs.has_delta || engine->weight_type == TW_TYPE_FP32;
 }
 
 /** Does the host take them in each step? */
 static int takes_masters(const tw_engine_t *engine)
 {
-    return leaves_masters(engine) && !(engine->has_delta && engine->has_near_replicas);
+    return leaves_masters(engine) && !(engine->codecs.has_delta && engine->has_near_replicas);
 }
 
 static void *take(void *ctx, size_t n_bytes)
@@ -43,10 +43,10 @@ static void pin_news(tw_engine_t *engine)
         n_elems += engine->units[u].shard_elems;
     }
     tw_engine_pin(engine, first->shard_grads, n_elems * grad_bytes);
-    if (engine->has_delta && takes_masters(engine)) {
+    if (engine->codecs.has_delta && takes_masters(engine)) {
         tw_engine_pin(engine, first->master, n_elems * sizeof(*first->master));
     } else if (engine->stage > 0 && !is_in_file &&
-               !engine->has_delta) { /* in stage 0 it is the whole, which is pinned */
+               !engine->codecs.has_delta) { /* in stage 0 it is the whole, which is pinned */
         tw_engine_pin(engine, first->shard, n_elems * tw_type_bytes(engine->weight_type));
     }
 }

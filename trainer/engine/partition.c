@@ -91,7 +91,7 @@ static tw_status_t weights(tw_engine_t *engine)
 {
     size_t bytes = tw_type_bytes(engine->weight_type);
     void *whole = NULL, *shard = NULL;
-    int needs_shard = engine->stage > 0 && !engine->has_delta;
+    int needs_shard = engine->stage > 0 && !engine->codecs.has_delta;
     if ((engine->stage < 3 && !(whole = take(engine, TW_ENGINE_WEIGHTS, 0, bytes, "weights"))) ||
         (needs_shard && !(shard = take(engine, TW_ENGINE_WEIGHTS, 1, bytes, "weights' shard")))) {
         return TW_ERR_NO_MEMORY;

@@ -86,7 +86,7 @@ static void add_reduction(const tw_engine_t *engine, tw_coll_args_t *args)
     args->reduction = TW_COLL_MEAN;
     args->seed = (uint64_t)options->seed;
     args->step = (uint32_t)engine->version;
-    args->inner_codec = tw_engine_codec(&engine->codecs.inner);
+    args->inner_codec = tw_train_codec(&engine->codecs.inner);
     tw_engine_encode(engine, &engine->codecs.gradients, args);
 }
 

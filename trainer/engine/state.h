@@ -129,7 +129,7 @@ struct tw_engine {
     tw_engine_hooks_t hooks;
     tw_hpz_t *hpz;        /* layout and operations of the units; replicas where hpZ is on */
     tw_hpz_place_t place; /* of a planned engine */
-    int rank, world, stage, has_replicas, has_delta;
+    int rank, world, stage, has_replicas;
     int has_near_replicas; /* they lie on the model's device */
     struct tw_device_replicas *replicas;
     tw_type_t weight_type; /* bf16 or fp32 */
@@ -166,7 +166,7 @@ struct tw_engine {
     const void **weight_ptrs; /* [most tensors of a unit], for the model's calls */
     float **grad_ptrs;
     tw_coll_segment_t *segments;
-    tw_engine_codecs_t codecs;
+    tw_train_codecs_t codecs;
     /* computing */
     int32_t *tokens, *targets;
     int32_t *documents; /* where each token's begins in its sequence; NULL: they are not told apart */

@@ -103,7 +103,7 @@ static tw_status_t gather_whole(tw_engine_t *engine, size_t index, int is_update
 static tw_status_t publish(tw_engine_t *engine, size_t index, int is_update)
 {
     tw_engine_unit_t *unit = &engine->units[index];
-    if (engine->has_delta) {
+    if (engine->codecs.has_delta) {
         return tw_sync_ready(engine);
     }
     if (engine->weight_type != TW_TYPE_FP32 && (!is_update || !engine->optimizer.device)) {
@@ -118,7 +118,7 @@ static tw_hpz_sync_t sync_kind(const tw_engine_t *engine)
     if (every > 0 && (engine->steps_done + 1) % (uint64_t)every == 0) {
         return TW_HPZ_FULL;
     }
-    return engine->options->delta_lossless ? TW_HPZ_LOSSLESS : TW_HPZ_QUANTIZED;
+    return engine->codecs.delta_is_lossless ? TW_HPZ_LOSSLESS : TW_HPZ_QUANTIZED;
 }
 
 /** Advice on the optimizer's state of a unit; nothing to do past the last one. */
@@ -225,7 +225,7 @@ tw_status_t tw_engine_refresh(tw_engine_t *engine)
 
 tw_status_t tw_engine_sync(tw_engine_t *engine)
 {
-    int is_lossy = engine->has_delta && !engine->options->delta_lossless;
+    int is_lossy = tw_train_is_rounded(&engine->codecs.delta);
     tw_status_t status = tw_engine_drain(engine);
     if (status == TW_OK && is_lossy) {
         tw_engine_totals_t begin = tw_engine_aside_begin(engine);

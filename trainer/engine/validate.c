@@ -188,7 +188,7 @@ tw_status_t tw_engine_check(tw_engine_t *engine, int *equal)
     if (status == TW_OK && (engine->has_replicas || engine->stage < 3)) {
         tw_engine_totals_t begin = tw_engine_aside_begin(engine);
         /* hpZ's replicas are filled by the first gathers after an update */
-        status = engine->has_replicas && !engine->has_delta ? tw_walk_all(engine, NULL) : TW_OK;
+        status = engine->has_replicas && !engine->codecs.has_delta ? tw_walk_all(engine, NULL) : TW_OK;
         status = status == TW_OK ? check_copies(engine) : status;
         tw_engine_aside_end(engine, TW_ENGINE_UPKEEP, &begin);
     }
@@ -198,7 +198,7 @@ tw_status_t tw_engine_check(tw_engine_t *engine, int *equal)
 
 int tw_engine_check_due(const tw_engine_t *engine)
 {
-    return (engine->has_delta || engine->stage < 3) && tw_hpz_check_due(engine->hpz, engine->version);
+    return (engine->codecs.has_delta || engine->stage < 3) && tw_hpz_check_due(engine->hpz, engine->version);
 }
 
 double tw_engine_lag(const tw_engine_t *engine, uint64_t *n_blocks)

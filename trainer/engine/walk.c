@@ -69,7 +69,7 @@ static tw_status_t ask_node(tw_engine_t *engine, size_t index, tw_engine_slot_t 
 
 static int is_in_node(const tw_engine_t *engine, size_t unit)
 {
-    return engine->has_delta ||
+    return engine->codecs.has_delta ||
            (engine->has_replicas && tw_hpz_version(engine->hpz, (int)unit) == engine->version);
 }
 
@@ -90,7 +90,7 @@ static int may_ask(const tw_engine_t *engine)
     }
     /* without changes its first visit, still to come, will fill the replica */
     int is_second = walk->asked % walk->period > engine->n_layer;
-    return engine->has_delta ? tw_sync_is_done(engine, unit) : !is_second || is_in_node(engine, unit);
+    return engine->codecs.has_delta ? tw_sync_is_done(engine, unit) : !is_second || is_in_node(engine, unit);
 }
 
 static tw_status_t ask_ahead(tw_engine_t *engine)

@@ -48,8 +48,9 @@ static double weight_bytes(const tw_train_options_t *o)
 /** Of weights that come coded, beside where they are decoded to. */
 static double coded_bytes(const tw_train_options_t *o)
 {
-    double lossless = o->lossless_weights ? TW_PLAN_LOSSLESS_WEIGHT_BITS / 8.0 : 0.0;
-    return o->quantized_weights ? 1.0 : lossless;
+    const tw_quant_codec_t *codec = tw_train_codec(&o->codecs.weights);
+    double bits = codec && codec->lossless ? TW_PLAN_LOSSLESS_WEIGHT_BITS : o->codecs.weights.bits;
+    return bits / 8.0;
 }
 
 /** Chunks on their way, as multiples of a layer's gradients: what was measured in bf16, on layers of 0.4 to
@@ -75,9 +76,11 @@ static double moving_bytes(const given_t *given)
 /** Contexts, tables and code of codecs in use, as measured; a lossless codec's context alone is 1.5 MB. */
 static double codecs_bytes(const tw_train_options_t *o)
 {
-    double weights = o->quantized_weights ? 5e5 : 0.0, gradients = o->quantized_gradients ? 3e5 : 0.0;
-    double lossless = o->lossless_weights || o->lossless_gradients ? 19e5 : 0.0;
-    return weights + gradients + lossless + (o->delta_lossless ? 4e5 : 0.0);
+    const tw_train_codecs_t *codecs = &o->codecs;
+    double weights = tw_train_is_rounded(&codecs->weights) ? 5e5 : 0.0;
+    double gradients = tw_train_is_rounded(&codecs->gradients) ? 3e5 : 0.0;
+    double lossless = codecs->weights.lossless || codecs->gradients.lossless ? 19e5 : 0.0;
+    return weights + gradients + lossless + (codecs->delta_is_lossless ? 4e5 : 0.0);
 }
 
 /* ---- what is in use of files --------------------------------------------------------------------------- */
@@ -99,8 +102,7 @@ static double weights_bytes(const given_t *given)
     const tw_train_options_t *o = given->options;
     double here = (double)given->engine->host[TW_ENGINE_WEIGHTS];
     double gathered = fmin((given->root + (double)given->n_slots * given->block) / given->whole, 1.0);
-    int has_delta = o->delta_bits > 0 || o->delta_lossless;
-    double updated = o->offload_optimizer == TW_TRAIN_NVME && !has_delta ? optimizer_bytes(given) : 0.0;
+    double updated = o->offload_optimizer == TW_TRAIN_NVME && !o->codecs.has_delta ? optimizer_bytes(given) : 0.0;
     return here + fmax((double)given->engine->files[TW_ENGINE_WEIGHTS] * gathered - updated, 0.0);
 }
 

@@ -87,7 +87,7 @@ tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_model_t
     *row = (tw_plan_row_t){.name = set->name,
                            .torch = set->torch,
                            .stage = (int)o->stage,
-                           .is_lossless = !o->quantized_weights && !o->quantized_gradients && !o->delta_bits};
+                           .is_lossless = tw_train_loses_nothing(&o->codecs)};
     tw_status_t status = tw_plan_memory_of(o, model, &plan->cluster, &row->memory);
     if (status == TW_OK) {
         status = tw_plan_traffic_of(o, model, &plan->cluster, &traffic);
@@ -179,12 +179,10 @@ static void print_head(const plan_t *plan, const tw_train_options_t *o, const tw
 /** fp32 weights follow no deltas. */
 static int is_possible(const tw_train_options_t *o, const tw_trainer_set_t *set)
 {
-    static const char bits[] = "thinwire.delta_bits=", lossless[] = "thinwire.delta_lossless=y";
+    static const char delta[] = "thinwire.weights=delta";
     int has_delta = 0;
     for (size_t i = 0; set->keys[i]; i++) {
-        const char *key = set->keys[i];
-        int is_bits = strncmp(key, bits, sizeof(bits) - 1) == 0;
-        has_delta |= (is_bits && key[sizeof(bits) - 1] != '0') || strcmp(key, lossless) == 0;
+        has_delta |= strncmp(set->keys[i], delta, sizeof(delta) - 1) == 0;
     }
     return o->bf16 || !has_delta;
 }

@@ -77,8 +77,7 @@ static void post(timeline_t *tl, tw_plan_op_t *op, const tw_plan_flow_t *flow)
 static void post_gather(timeline_t *tl, tw_plan_op_t *op, size_t unit, int is_first)
 {
     const tw_plan_unit_t *plan = &tl->traffic->units[unit];
-    int is_coded =
-        (tl->options->quantized_weights || tl->options->lossless_weights) && (is_first || !tl->has_replicas);
+    int is_coded = is_first || !tl->has_replicas; /* from replicas it is plain */
     *op = op_of(tl, is_first ? &plan->gather : &plan->gather_again);
     if (is_coded) {
         op->send_sec += tl->codecs.gather_encode * tl->n_elems[unit];
@@ -120,7 +119,7 @@ static void advance_syncs(timeline_t *tl)
 static void begin_sync(timeline_t *tl, size_t unit)
 {
     tw_plan_machine_compute(&tl->machine, tl->codecs.sync_encode * tl->n_elems[unit]);
-    if (tl->options->delta_lossless) {
+    if (tl->options->codecs.delta_is_lossless) {
         post(tl, &tl->lengths[unit], &tl->traffic->units[unit].lengths);
     }
     tl->sync_due++;
@@ -379,12 +378,16 @@ static void share_compute(timeline_t *tl, const tw_model_t *model, double comput
     }
 }
 
-static const tw_plan_speed_t *delta_speed(const tw_train_options_t *o, const tw_plan_cluster_t *cluster)
+/** What a codec takes; nothing, if it is plain. */
+static tw_plan_speed_t speed_of(const tw_plan_cluster_t *cluster, const tw_quant_codec_t *codec)
 {
-    return &cluster->codecs[o->delta_lossless    ? TW_PLAN_DELTA
-                            : o->delta_bits == 2 ? TW_PLAN_INT2
-                            : o->delta_bits == 4 ? TW_PLAN_INT4
-                                                 : TW_PLAN_INT8];
+    if (!tw_train_codec(codec)) {
+        return (tw_plan_speed_t){0};
+    }
+    return cluster->codecs[codec->lossless    ? TW_PLAN_LOSSLESS
+                           : codec->bits == 2 ? TW_PLAN_INT2
+                           : codec->bits == 4 ? TW_PLAN_INT4
+                                              : TW_PLAN_INT8];
 }
 
 /** A rank encodes its own part of weights and changes, and of gradients what its node sends on; it decodes
@@ -392,26 +395,17 @@ static const tw_plan_speed_t *delta_speed(const tw_train_options_t *o, const tw_
 static codecs_work_t codecs_work(const tw_train_options_t *o, const tw_plan_cluster_t *cluster)
 {
     double n_nodes = cluster->n_nodes, ranks = n_nodes * cluster->ranks_per_node;
-    codecs_work_t work = {0};
-    if (o->quantized_weights || o->lossless_weights) {
-        const tw_plan_speed_t *speed =
-            &cluster->codecs[o->lossless_weights ? TW_PLAN_LOSSLESS : TW_PLAN_INT8];
-        work.gather_encode = speed->encode_sec / ranks;
-        work.gather_decode = speed->decode_sec;
-    }
-    if (o->quantized_gradients || o->lossless_gradients) {
-        const tw_plan_speed_t *speed = &cluster->codecs[o->lossless_gradients   ? TW_PLAN_LOSSLESS
-                                                        : o->gradient_bits == 8 ? TW_PLAN_INT8
-                                                                                : TW_PLAN_INT4];
-        work.reduce_encode = speed->encode_sec * n_nodes / ranks;
-        work.reduce_decode = speed->decode_sec * n_nodes / ranks;
-    }
-    if (o->delta_lossless || o->delta_bits > 0) {
-        const tw_plan_speed_t *speed = delta_speed(o, cluster);
-        work.sync_encode = speed->encode_sec / ranks;
-        work.sync_decode = speed->decode_sec * (o->delta_lossless ? n_nodes - 1.0 : n_nodes) / ranks;
-    }
-    return work;
+    tw_plan_speed_t weights = speed_of(cluster, &o->codecs.weights);
+    tw_plan_speed_t gradients = speed_of(cluster, &o->codecs.gradients);
+    tw_plan_speed_t delta =
+        o->codecs.delta_is_lossless ? cluster->codecs[TW_PLAN_DELTA] : speed_of(cluster, &o->codecs.delta);
+    double n_decoded = o->codecs.delta_is_lossless ? n_nodes - 1.0 : n_nodes;
+    return (codecs_work_t){.gather_encode = weights.encode_sec / ranks,
+                           .gather_decode = weights.decode_sec,
+                           .reduce_encode = gradients.encode_sec * n_nodes / ranks,
+                           .reduce_decode = gradients.decode_sec * n_nodes / ranks,
+                           .sync_encode = delta.encode_sec / ranks,
+                           .sync_decode = delta.decode_sec * n_decoded / ranks};
 }
 
 static void timeline_init(timeline_t *tl, const tw_model_t *model, double *numbers, tw_plan_op_t *ops)
@@ -419,7 +413,7 @@ static void timeline_init(timeline_t *tl, const tw_model_t *model, double *numbe
     const tw_plan_cluster_t *cluster = tl->cluster;
     tl->n_slots = tw_engine_block_slots(tl->options, model);
     tl->has_replicas = tl->options->hpz == TW_TRAIN_HPZ_ON;
-    tl->has_delta = tl->options->delta_lossless || tl->options->delta_bits > 0;
+    tl->has_delta = tl->options->codecs.has_delta;
     tl->machine.cores = cluster->cores > 0.0 ? cluster->cores / cluster->ranks_per_node : 1.0;
     tl->machine.burst_sec = cluster->link_burst_bytes * 8.0 / cluster->link_bps; /* 0: no link */
     tl->codecs = codecs_work(tl->options, cluster);

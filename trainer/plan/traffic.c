@@ -18,7 +18,7 @@ typedef struct counting {
     const tw_hpz_layout_t *layout;
     const tw_model_tensor_t *tensors;
     const unsigned char *frozen; /* [tensors]: 1: it does not travel; NULL: all do */
-    tw_engine_codecs_t codecs;
+    const tw_train_codecs_t *codecs;
     double plain_bytes, lossless_bits; /* of an element of what is being counted */
 } counting_t;
 
@@ -50,7 +50,7 @@ static size_t piece_elems(const counting_t *counting, const cut_t *cut, size_t t
 /** What a piece takes; lossless ones are estimated. */
 static double piece_bytes(const counting_t *counting, const tw_quant_codec_t *codec, size_t n_elems)
 {
-    if (tw_quant_form(codec) == TW_QUANT_MESSAGE) {
+    if (codec->lossless) {
         return (double)n_elems * counting->lossless_bits / 8.0;
     }
     return (double)tw_quant_encoded_bytes(codec, n_elems);
@@ -65,8 +65,7 @@ static double pieces_bytes(const counting_t *counting, const cut_t *cut, const t
     for (size_t t = first; t < first + n; t++) {
         for (int rank = 0; rank < cluster->n_nodes * cluster->ranks_per_node; rank++) {
             size_t n_elems = piece_elems(counting, cut, t, rank);
-            int is_plain = !codec || (counting->tensors[t].n_dims < 2 &&
-                                      tw_quant_loses(codec) != TW_QUANT_LOSES_NOTHING);
+            int is_plain = !codec || (counting->tensors[t].n_dims < 2 && !codec->lossless);
             bytes +=
                 is_plain ? counting->plain_bytes * (double)n_elems : piece_bytes(counting, codec, n_elems);
         }
@@ -124,7 +123,7 @@ static tw_plan_flow_t world_flow(const counting_t *counting, const cut_t *cut,
     tw_plan_flow_t signatures = world_signatures(cluster);
     pieces = times(&pieces, n_passes);
     signatures = times(&signatures, n_ops);
-    pieces.messages *= (tw_quant_form(between) == TW_QUANT_BLOCKS ? 2.0 : 1.0) * n_ops;
+    pieces.messages *= (between && !between->lossless ? 2.0 : 1.0) * n_ops;
     return sum_of(&pieces, &signatures);
 }
 
@@ -167,7 +166,7 @@ static int any_travels(const counting_t *counting, int unit)
 static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
 {
     const tw_train_options_t *o = counting->options;
-    const tw_quant_codec_t *codec = tw_engine_codec(&counting->codecs.weights);
+    const tw_quant_codec_t *codec = tw_train_codec(&counting->codecs->weights);
     cut_t all = whole(counting, unit);
     counting_t weights = *counting;
     if (o->stage == 3 && !o->keep_frozen) {
@@ -176,7 +175,7 @@ static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
     double n_ops = o->stage == 3
                        ? any_travels(&weights, unit)
                        : count_buckets(counting, unit, is_rank_major(counting->cluster), o->allgather_bucket);
-    const tw_quant_codec_t *within = o->lossless_weights && counting->cluster->n_nodes == 1 ? NULL : codec;
+    const tw_quant_codec_t *within = codec && codec->lossless && counting->cluster->n_nodes == 1 ? NULL : codec;
     return world_flow(&weights, &all, codec, within, n_ops, 1.0);
 }
 
@@ -203,9 +202,9 @@ static tw_plan_flow_t reduce_cut(const counting_t *counting, const cut_t *cut, d
     counting_t gradients = *counting;
     gradients.plain_bytes = is_fp32 ? 4.0 : 2.0;
     gradients.lossless_bits = tw_quant_lossless_usual_bits(is_fp32 ? TW_TYPE_FP32 : TW_TYPE_BF16);
-    const tw_quant_codec_t *between = tw_engine_codec(&counting->codecs.gradients),
-                           *within = tw_engine_codec(&counting->codecs.inner);
-    if (counting->cluster->n_nodes == 1 && !o->lossless_gradients) {
+    const tw_quant_codec_t *between = tw_train_codec(&counting->codecs->gradients),
+                           *within = tw_train_codec(&counting->codecs->inner);
+    if (counting->cluster->n_nodes == 1 && !(between && between->lossless)) {
         within = between;
     }
     return world_flow(&gradients, cut, between, within, n_ops, o->stage == 0 ? 2.0 : 1.0);
@@ -246,9 +245,8 @@ static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
 static tw_plan_flow_t sync_cut(const counting_t *counting, const cut_t *cut, const tw_quant_codec_t *codec)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
-    double bytes = tw_quant_form(codec) == TW_QUANT_BLOCKS
-                       ? pieces_bytes(counting, cut, codec)
-                       : pieces_bytes(counting, cut, NULL) * cluster->delta_bits / 16.0;
+    double bytes = tw_train_codec(codec) ? pieces_bytes(counting, cut, codec)
+                                   : pieces_bytes(counting, cut, NULL) * cluster->delta_bits / 16.0;
     return rail_flow(cluster, bytes);
 }
 
@@ -256,7 +254,7 @@ static tw_plan_flow_t sync_cut(const counting_t *counting, const cut_t *cut, con
 static void plan_sync(const counting_t *counting, int unit, tw_plan_unit_t *plan)
 {
     const tw_train_options_t *o = counting->options;
-    const tw_quant_codec_t codec = counting->codecs.delta;
+    const tw_quant_codec_t codec = counting->codecs->delta;
     size_t step = tw_hpz_slice_step(0, &codec);
     size_t most = tw_hpz_sync_slice_most(counting->layout, unit, 0, (size_t)o->allgather_bucket, step);
     cut_t cut = {.unit = unit};
@@ -265,7 +263,7 @@ static void plan_sync(const counting_t *counting, int unit, tw_plan_unit_t *plan
         cut.slice = tw_hpz_slice_next(counting->layout, unit, cut.slice.end, most, step);
         tw_plan_flow_t one = sync_cut(counting, &cut, &codec);
         plan->sync = sum_of(&plan->sync, &one);
-        plan->lengths = o->delta_lossless ? sum_of(&plan->lengths, &lengths) : plan->lengths;
+        plan->lengths = counting->codecs->delta_is_lossless ? sum_of(&plan->lengths, &lengths) : plan->lengths;
     }
 }
 
@@ -328,7 +326,7 @@ static tw_plan_flow_t muon_flow(const counting_t *counting, int unit)
 static tw_plan_unit_t plan_unit(const counting_t *counting, int unit)
 {
     const tw_train_options_t *o = counting->options;
-    int has_delta = o->delta_bits > 0 || o->delta_lossless, has_replicas = o->hpz == TW_TRAIN_HPZ_ON;
+    int has_delta = o->codecs.has_delta, has_replicas = o->hpz == TW_TRAIN_HPZ_ON;
     tw_plan_unit_t plan = {.reduce = reduce_flow(counting, unit), .muon = muon_flow(counting, unit)};
     if (has_delta) {
         plan_sync(counting, unit, &plan);
@@ -387,7 +385,6 @@ tw_status_t tw_plan_traffic_of(const tw_train_options_t *o, const tw_model_t *mo
                                const tw_plan_cluster_t *cluster, tw_plan_traffic_t *out)
 {
     tw_hpz_layout_t *layout;
-    tw_engine_codecs_t codecs;
     size_t n_tensors, n_units = tw_model_n_units(model);
     const tw_model_tensor_t *tensors = tw_model_tensors(model, &n_tensors);
     tw_plan_traffic_t traffic = {.n_units = n_units, .units = calloc(n_units, sizeof(*traffic.units))};
@@ -397,7 +394,6 @@ tw_status_t tw_plan_traffic_of(const tw_train_options_t *o, const tw_model_t *mo
         tw_error("plan: out of memory");
     }
     status = status == TW_OK ? find_frozen(o, tensors, frozen, n_tensors) : status;
-    status = status == TW_OK ? tw_engine_codecs_of(o, &codecs) : status;
     status = status == TW_OK ? tw_plan_layout(model, cluster, &layout) : status;
     if (status == TW_OK) {
         const counting_t counting = {o,
@@ -405,7 +401,7 @@ tw_status_t tw_plan_traffic_of(const tw_train_options_t *o, const tw_model_t *mo
                                      layout,
                                      tensors,
                                      *o->groups ? frozen : NULL,
-                                     codecs,
+                                     &o->codecs,
                                      o->bf16 ? 2.0 : 4.0,
                                      TW_PLAN_LOSSLESS_WEIGHT_BITS +
                                          tw_quant_lossless_usual_bits(o->bf16 ? TW_TYPE_BF16 : TW_TYPE_FP32) -

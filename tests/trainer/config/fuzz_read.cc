@@ -27,7 +27,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
         }
     }
-    tw_train_config_hash(config);
     tw_train_config_destroy(config);
     return 0;
 }

@@ -40,7 +40,7 @@ TEST_F(TrainConfig, CommandLineIsStrongerThanTheFile)
     ASSERT_TRUE(config);
     EXPECT_EQ(options_of(config).stage, 3);
     EXPECT_EQ(options_of(config).steps, 5);
-    EXPECT_EQ(options_of(config).delta_bits, 2);
+    EXPECT_EQ(options_of(config).older.delta_bits, 2);
     EXPECT_STREQ(options_of(config).data, "a=b");
 }
 
@@ -173,12 +173,12 @@ TEST_F(TrainConfig, KeysAndValuesFromBeforeAreTaken)
     auto file =
         config_of(R"({"thinwire": {"delta_exact": true, "lag_exact": true, "gradient_inner": "exact"}})");
     ASSERT_TRUE(file);
-    EXPECT_EQ(tw_train_config_options(file.get())->delta_lossless, 1);
+    EXPECT_EQ(tw_train_config_options(file.get())->older.delta_lossless, 1);
     EXPECT_EQ(tw_train_config_options(file.get())->lag_plain, 1);
     EXPECT_EQ(tw_train_config_options(file.get())->gradient_inner, 0);
     auto line = config_of("{}", {"thinwire.delta_exact=y", "thinwire.gradient_inner=exact"});
     ASSERT_TRUE(line);
-    EXPECT_EQ(tw_train_config_options(line.get())->delta_lossless, 1);
+    EXPECT_EQ(tw_train_config_options(line.get())->older.delta_lossless, 1);
     expect_log("did you mean thinwire.delta_lossless?");
     EXPECT_FALSE(config_of("{}", {"thinwire.delta_lossles=y"}));
 }

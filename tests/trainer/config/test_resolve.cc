@@ -101,29 +101,28 @@ TEST_F(TrainResolve, WhatIsNotHereIsRefusedWithAReason)
     expect_log("fp16 needs loss scaling");
     EXPECT_EQ(resolve({"fp16.enabled=y"}), TW_ERR_CONFIG);
     EXPECT_EQ(resolve({"fp16.enabled=y", "bf16.enabled=n", "thinwire.device=cuda"}), TW_ERR_CONFIG);
-    expect_log("thinwire.delta_bits and delta_lossless are changes of bf16 weights");
+    expect_log("thinwire.weights is delta, changes of bf16 weights");
     EXPECT_EQ(resolve({"bf16.enabled=n", "thinwire.delta_bits=4"}), TW_ERR_CONFIG);
     EXPECT_EQ(resolve({"bf16.enabled=n", "thinwire.delta_lossless=y"}), TW_ERR_CONFIG);
     expect_log("products of fp32 weights are fp32");
     EXPECT_EQ(resolve({"bf16.enabled=n", "thinwire.products=bf16"}), TW_ERR_CONFIG);
     expect_log("fp32_allreduce is true, but communication_data_type is bf16");
     EXPECT_EQ(resolve({"fp32_allreduce=y", "communication_data_type=bf16"}), TW_ERR_CONFIG);
-    expect_log("thinwire.delta_bits: expected 0, 8, 4 or 2");
+    expect_log("thinwire.delta_bits: 'delta3:hadamard' is refused");
+    expect_log("quant: codec 'int3");
     EXPECT_EQ(resolve({"thinwire.delta_bits=3"}), TW_ERR_CONFIG);
     expect_log("exclude each other");
     EXPECT_EQ(resolve({"thinwire.delta_bits=4", "thinwire.delta_lossless=y"}), TW_ERR_CONFIG);
     expect_log("hpZ and delta are for zero_optimization.stage 3");
     EXPECT_EQ(resolve({"thinwire.delta_lossless=y", "zero_optimization.stage=2"}), TW_ERR_CONFIG);
-    expect_log("zero_quantized_weights is for zero_optimization.stage 3");
+    expect_log("thinwire.weights loses something (zero_quantized_weights does), which is for zero_optimization.stage 3");
     EXPECT_EQ(resolve({"zero_optimization.zero_quantized_weights=y", "zero_optimization.stage=1"}),
               TW_ERR_CONFIG);
-    expect_log("lossless_weights excludes zero_quantized_weights");
     EXPECT_EQ(resolve({"thinwire.lossless_weights=y", "thinwire.delta_lossless=y"}), TW_ERR_CONFIG);
     EXPECT_EQ(resolve({"thinwire.lossless_weights=y", "zero_optimization.zero_quantized_weights=y"}),
               TW_ERR_CONFIG);
     EXPECT_EQ(resolve({"thinwire.lossless_gradients=y", "zero_optimization.zero_quantized_gradients=y"}),
               TW_ERR_CONFIG);
-    expect_log("weights never cross the network");
     EXPECT_EQ(resolve({"zero_optimization.zero_quantized_weights=y", "thinwire.delta_lossless=y"}),
               TW_ERR_CONFIG);
     expect_log("offload_param.device is nvme: nvme_path names no folder");
@@ -132,8 +131,10 @@ TEST_F(TrainResolve, WhatIsNotHereIsRefusedWithAReason)
     EXPECT_EQ(resolve({"zero_optimization.offload_param.device=cpu", "zero_optimization.stage=2"}),
               TW_ERR_CONFIG);
     expect_log("multiples of 32");
-    EXPECT_EQ(resolve({"thinwire.gradient_block=100"}), TW_ERR_CONFIG);
-    expect_log("zero_quantized_gradients is for zero_optimization.stage 1 to 3");
+    expect_log("zero_quantized_gradients: 'int4:block=100,hadamard' is refused");
+    EXPECT_EQ(resolve({"zero_optimization.zero_quantized_gradients=y", "thinwire.gradient_block=100"}),
+              TW_ERR_CONFIG);
+    expect_log("zero_quantized_gradients does), which is for zero_optimization.stage 1 to 3");
     EXPECT_EQ(resolve({"zero_optimization.zero_quantized_gradients=y", "zero_optimization.stage=0"}),
               TW_ERR_CONFIG);
 }
@@ -152,7 +153,7 @@ TEST_F(TrainResolve, ReplicasOnADeviceNeedOneAndAreLossless)
     expect_log("thinwire.replicas is device, but there are none");
     EXPECT_EQ(with({}), TW_ERR_CONFIG);
     EXPECT_EQ(with({"zero_optimization.stage=1"}), TW_ERR_CONFIG);
-    expect_log("changes of thinwire.delta_bits are coded in the host's memory");
+    expect_log("changes that are rounded are coded in the host's memory");
     EXPECT_EQ(with({"thinwire.delta_bits=4"}), TW_ERR_CONFIG);
     expect_log("thinwire.replicas is device, but offload_param moves them off it");
     EXPECT_EQ(with({"thinwire.delta_lossless=y", "zero_optimization.offload_param.device=cpu"}),
@@ -183,17 +184,23 @@ TEST_F(TrainResolve, KeysWithoutEffectAreNamed)
         std::vector<const char *> sets;
         const char *said;
     } cases[] = {
-        {{"thinwire.delta_block=64", "thinwire.lag_bound=2"},
-         "thinwire.delta_block, thinwire.lag_bound mean nothing here: thinwire.delta_bits is off"},
+        {{"thinwire.delta_block=64"}, "thinwire.delta_block means nothing here: thinwire.delta_bits is off"},
+        {{"thinwire.weights=delta4", "thinwire.delta_block=64"},
+         "thinwire.delta_block means nothing here: thinwire.delta_bits is off"},
+        {{"thinwire.lag_bound=2", "thinwire.weights=delta"},
+         "thinwire.lag_bound means nothing here: it is for thinwire.weights=delta8, delta4 and delta2"},
+        {{"thinwire.weights=lossless", "zero_optimization.stage=0"},
+         "thinwire.weights means nothing here: it is for zero_optimization.stage 1 to 3"},
         {{"thinwire.delta_bits=8", "thinwire.delta_hadamard=y"},
          "thinwire.delta_hadamard means nothing here"},
         {{"thinwire.delta_bits=8", "thinwire.lag_plain=y"}, "thinwire.lag_plain means nothing here"},
         {{"thinwire.sync_every=2"}, "thinwire.sync_every means nothing here: there is no delta"},
         {{"thinwire.weight_block=64"},
          "thinwire.weight_block means nothing here: zero_quantized_weights is off"},
-        {{"thinwire.gradient_bits=8", "thinwire.gradient_inner=int8"},
-         "thinwire.gradient_bits, thinwire.gradient_inner mean nothing here: zero_quantized_gradients is "
-         "off"},
+        {{"thinwire.gradient_bits=8"},
+         "thinwire.gradient_bits means nothing here: zero_quantized_gradients is off"},
+        {{"thinwire.gradients=lossless", "thinwire.gradient_inner=int8"},
+         "thinwire.gradient_inner means nothing here: thinwire.gradients loses nothing"},
         {{"scheduler.type=none", "scheduler.params.warmup_num_steps=7"},
          "scheduler.params.warmup_num_steps means nothing here: scheduler.type is none"},
         {{"scheduler.params.warmup_max_lr=0.1"}, "scheduler.params.warmup_max_lr means nothing here"},
@@ -274,41 +281,33 @@ TEST_F(TrainResolve, KeysWithEffectAreNot)
     }
 }
 
-/* Nor is it packed; what is the program's own default goes without a word. */
-TEST_F(TrainResolve, OneNodePacksNothing)
+/* All ranks on one node: nothing is packed or rounded. What is the program's own default goes without a word. */
+TEST_F(TrainResolve, OneNodeCodesNothing)
 {
-    for (const char *mark : {"?", ""}) {
-        const std::string weights = std::string(mark) + "thinwire.lossless_weights=y",
-                          gradients = std::string(mark) + "thinwire.lossless_gradients=y";
-        auto config = config_of("{}", {weights.c_str(), gradients.c_str()});
+    const struct {
+        std::vector<const char *> sets;
+        const char *said;
+    } cases[] = {
+        {{"?thinwire.weights=lossless", "?thinwire.gradients=lossless"}, nullptr},
+        {{"thinwire.weights=lossless", "thinwire.gradients=lossless"},
+         "thinwire.weights, thinwire.gradients mean nothing here: all ranks are on one node, nothing crosses a "
+         "network and nothing is packed"},
+        {{"thinwire.lossless_weights=y", "thinwire.lossless_gradients=y"},
+         "thinwire.lossless_weights, thinwire.lossless_gradients mean nothing here: all ranks are on one node"},
+        {{"zero_optimization.zero_quantized_weights=y", "zero_optimization.zero_quantized_gradients=y"},
+         "zero_optimization.zero_quantized_weights, zero_optimization.zero_quantized_gradients mean nothing "
+         "here: all ranks are on one node, nothing crosses a network and nothing is quantized"},
+    };
+    for (const auto &one : cases) {
+        auto config = config_of("{}", one.sets);
         ASSERT_TRUE(config);
-        EXPECT_EQ(options_of(config).lossless_gradients, 1);
         ASSERT_EQ(tw_train_config_resolve(config.get(), 4, 1), TW_OK);
-        EXPECT_EQ(options_of(config).lossless_weights, 0);
-        EXPECT_EQ(options_of(config).lossless_gradients, 0);
-        if (!*mark) {
-            expect_log("thinwire.lossless_weights, thinwire.lossless_gradients mean nothing here: all ranks "
-                       "are on one node");
+        EXPECT_STREQ(options_of(config).weights, "plain");
+        EXPECT_STREQ(options_of(config).gradients, "plain");
+        EXPECT_EQ(tw_train_codec(&options_of(config).codecs.gradients), nullptr);
+        if (one.said) {
+            expect_log(one.said);
         }
         tw_train_config_say(config.get());
     }
-    tw_train_options_t two;
-    ASSERT_EQ(resolve({"thinwire.lossless_gradients=y"}, 4, 2, &two), TW_OK);
-    EXPECT_EQ(two.lossless_gradients, 1);
-}
-
-/* Where nothing crosses a network, nothing is rounded for it. */
-TEST_F(TrainResolve, OneNodeQuantizesNothing)
-{
-    auto config = config_of(
-        "{}", {"zero_optimization.zero_quantized_weights=y", "zero_optimization.zero_quantized_gradients=y"});
-    ASSERT_EQ(tw_train_config_resolve(config.get(), 4, 1), TW_OK);
-    EXPECT_EQ(options_of(config).quantized_weights, 0);
-    EXPECT_EQ(options_of(config).quantized_gradients, 0);
-    expect_log("zero_optimization.zero_quantized_weights, zero_optimization.zero_quantized_gradients mean "
-               "nothing here: all ranks are on one node");
-    tw_train_config_say(config.get());
-    tw_train_options_t two;
-    ASSERT_EQ(resolve({"zero_optimization.zero_quantized_gradients=y"}, 4, 2, &two), TW_OK);
-    EXPECT_EQ(two.quantized_gradients, 1);
 }

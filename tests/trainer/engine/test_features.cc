@@ -85,7 +85,7 @@ TEST_F(TrainFeatures, CodesSayWhatTheyLose)
 TEST_F(TrainFeatures, GradientsThatBecomeNothingAreNamed)
 {
     expect_log("become 0 on the network, in 4 bits beside larger ones: they do not learn; set "
-               "thinwire.lossless_gradients, thinwire.gradient_hadamard");
+               "thinwire.gradients=lossless, int4 without hadamard=no, or int8");
     tw::Outcome outcome = tw::train(
         2, 1, {qgz, "thinwire.gradient_block=4096", "thinwire.steps=50", "thinwire.gradient_hadamard=n"});
     EXPECT_EQ(outcome.status, TW_OK);

@@ -5,9 +5,9 @@
 
 #include "tests/trainer/engine/job.h"
 
-static const char *const lossless_delta = "thinwire.delta_lossless=y";
-static const char *const lossless_gradients = "thinwire.lossless_gradients=y";
-static const char *const lossless_weights = "thinwire.lossless_weights=y";
+static const char *const lossless_delta = "thinwire.weights=delta";
+static const char *const lossless_gradients = "thinwire.gradients=lossless";
+static const char *const lossless_weights = "thinwire.weights=lossless";
 
 struct Shape {
     int n_nodes, ranks_per_node;

@@ -1,0 +1,307 @@
+/* How weights and gradients cross the network: thinwire.weights and thinwire.gradients, or what keys of
+ * before say of it, and what does not go with it. The one place that knows. */
+#include <stdio.h>
+#include <string.h>
+
+#include "trainer/config/state.h"
+#include "trainer/config/table.h"
+
+#define TEXT_BYTES 160
+#define N_OLDER 4 /* most keys of before that say the same */
+#define WEIGHTS "thinwire.weights"
+#define GRADIENTS "thinwire.gradients"
+#define QWZ "zero_optimization.zero_quantized_weights"
+#define QGZ "zero_optimization.zero_quantized_gradients"
+#define DELTA "delta"
+#define UNROTATED "hadamard=no"
+
+int tw_train_key_is_older(const char *key)
+{
+    static const char *const keys[] = {QWZ,
+                                       QGZ,
+                                       "thinwire.lossless_weights",
+                                       "thinwire.lossless_gradients",
+                                       "thinwire.delta_bits",
+                                       "thinwire.delta_lossless",
+                                       "thinwire.delta_block",
+                                       "thinwire.delta_hadamard",
+                                       "thinwire.weight_block",
+                                       "thinwire.gradient_bits",
+                                       "thinwire.gradient_block",
+                                       "thinwire.gradient_hadamard"};
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        if (strcmp(key, keys[i]) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static tw_status_t refuse(const char *why)
+{
+    tw_error("config: %s", why);
+    return TW_ERR_CONFIG;
+}
+
+/* ---- what is asked for --------------------------------------------------------------------------------- */
+
+/** A key, and the text of the codec that it asks for; "": it asks for none. */
+typedef struct request {
+    const char *key;
+    char text[TEXT_BYTES];
+} request_t;
+
+static void ask_rounded(request_t *request, const char *name, int64_t bits, int64_t block, int is_rotated)
+{
+    char size[40] = "";
+    if (block > 0) {
+        snprintf(size, sizeof(size), "block=%lld,", (long long)block);
+    }
+    snprintf(request->text, TEXT_BYTES, "%s%lld:%s%s", name, (long long)bits, size,
+             is_rotated ? "hadamard" : UNROTATED);
+}
+
+static void ask_weights(const tw_train_older_t *o, request_t older[N_OLDER])
+{
+    older[0].key = "thinwire.delta_bits";
+    if (o->delta_bits > 0) {
+        ask_rounded(&older[0], DELTA, o->delta_bits, o->delta_block, o->delta_hadamard && o->delta_bits < 8);
+    }
+    older[1] = (request_t){"thinwire.delta_lossless", ""};
+    snprintf(older[1].text, TEXT_BYTES, "%s", o->delta_lossless ? DELTA : "");
+    older[2].key = QWZ;
+    if (o->quantized_weights) {
+        ask_rounded(&older[2], "int", 8, o->weight_block, 0);
+    }
+    older[3].key = "thinwire.lossless_weights";
+    snprintf(older[3].text, TEXT_BYTES, "%s", o->lossless_weights ? "lossless" : "");
+}
+
+static void ask_gradients(const tw_train_older_t *o, request_t older[N_OLDER])
+{
+    older[0].key = QGZ;
+    if (o->quantized_gradients) {
+        ask_rounded(&older[0], "int", o->gradient_bits, o->gradient_block, o->gradient_hadamard);
+    }
+    older[1].key = "thinwire.lossless_gradients";
+    snprintf(older[1].text, TEXT_BYTES, "%s", o->lossless_gradients ? "lossless" : "");
+}
+
+/** own: thinwire.weights' or thinwire.gradients' request, which becomes that of a key of before if that asks
+ *  for something. The program's own default counts where nobody has set any of them. TW_ERR_CONFIG: two keys
+ *  ask. */
+static tw_status_t choose(const tw_train_config_t *config, const request_t older[N_OLDER], request_t *own)
+{
+    int is_said = tw_train_is_said(config, own->key), any_is_said = is_said;
+    const char *of = strcmp(own->key, WEIGHTS) == 0 ? "weights" : "gradients";
+    const request_t *asks = is_said ? own : NULL;
+    for (size_t i = 0; i < N_OLDER && older[i].key; i++) {
+        any_is_said |= tw_train_is_said(config, older[i].key);
+        if (*older[i].text && asks) {
+            tw_error("config: %s and %s exclude each other: both say how %s cross the network; leave one of "
+                     "them out",
+                     asks->key, older[i].key, of);
+            return TW_ERR_CONFIG;
+        }
+        asks = *older[i].text ? &older[i] : asks;
+    }
+    if (asks && asks != own) {
+        *own = *asks;
+    } else if (any_is_said && !is_said) {
+        snprintf(own->text, TEXT_BYTES, "plain");
+    }
+    return TW_OK;
+}
+
+static tw_status_t ask(const tw_train_config_t *config, const char *key, const char *text, request_t *request)
+{
+    request_t older[N_OLDER] = {{NULL, ""}};
+    *request = (request_t){.key = key};
+    if ((size_t)snprintf(request->text, TEXT_BYTES, "%s", text) >= TEXT_BYTES) {
+        tw_error("config: %s is longer than %d bytes", key, TEXT_BYTES - 1);
+        return TW_ERR_CONFIG;
+    }
+    (strcmp(key, WEIGHTS) == 0 ? ask_weights : ask_gradients)(&config->options.older, older);
+    return choose(config, older, request);
+}
+
+/* ---- texts --------------------------------------------------------------------------------------------- */
+
+/** A codec's text without one of its options. Returns if it was there. */
+static int drop_option(const char *text, const char *option, char rest[TEXT_BYTES])
+{
+    size_t used = strcspn(text, ":"), length;
+    const char *separator = ":";
+    int is_there = 0;
+    snprintf(rest, TEXT_BYTES, "%.*s", (int)used, text);
+    for (const char *at = text + used; *at; at += length) {
+        length = strcspn(++at, ",");
+        if (length == strlen(option) && strncmp(at, option, length) == 0) {
+            is_there = 1;
+        } else {
+            used += (size_t)snprintf(rest + used, TEXT_BYTES - used, "%s%.*s", separator, (int)length, at);
+            separator = ",";
+        }
+    }
+    return is_there;
+}
+
+/** rotates: what is rounded is rotated first, unless the text says hadamard=no. */
+static tw_status_t parse_codec(const request_t *request, const char *text, int rotates, tw_quant_codec_t *codec)
+{
+    char rest[TEXT_BYTES];
+    int is_unrotated = drop_option(text, UNROTATED, rest);
+    if (strcmp(rest, "plain") == 0 || strcmp(rest, "exact") == 0) {
+        *codec = (tw_quant_codec_t){0};
+        return TW_OK;
+    }
+    if (tw_quant_codec_parse(rest, codec) != TW_OK) {
+        tw_error("config: %s: '%s' is refused: expected plain, lossless, delta, delta8, delta4 or delta2 (of "
+                 "weights), int8 or int4, with options such as int4:block=64",
+                 request->key, request->text);
+        return TW_ERR_CONFIG;
+    }
+    if (tw_train_is_rounded(codec) && rotates && !is_unrotated) {
+        codec->hadamard = 1;
+    }
+    return TW_OK;
+}
+
+/** delta8 is not rotated: nothing there becomes 0. */
+static tw_status_t parse_weights(const request_t *request, tw_train_codecs_t *out)
+{
+    char rounded[TEXT_BYTES];
+    const char *text = request->text;
+    out->has_delta = strncmp(text, DELTA, strlen(DELTA)) == 0;
+    if (!out->has_delta) {
+        return parse_codec(request, text, 0, &out->weights);
+    }
+    if (strcmp(text, DELTA) == 0) {
+        out->delta_is_lossless = 1;
+        return TW_OK;
+    }
+    snprintf(rounded, sizeof(rounded), "int%s", text + strlen(DELTA));
+    return parse_codec(request, rounded, strncmp(rounded, "int8", 4) != 0, &out->delta);
+}
+
+/** As it is printed, and compared between ranks: with all that counts. */
+static void format_codec(const tw_quant_codec_t *codec, int rotates, char text[TEXT_BYTES])
+{
+    snprintf(text, TEXT_BYTES, "plain");
+    if (tw_train_codec(codec)) {
+        tw_quant_codec_format(codec, text, TEXT_BYTES);
+        size_t length = strlen(text);
+        int is_unrotated = rotates && tw_train_is_rounded(codec) && !codec->hadamard;
+        snprintf(text + length, TEXT_BYTES - length, "%s", is_unrotated ? "," UNROTATED : "");
+    }
+}
+
+static void format_weights(const tw_train_codecs_t *codecs, char text[TEXT_BYTES])
+{
+    char rounded[TEXT_BYTES];
+    if (!codecs->has_delta) {
+        format_codec(&codecs->weights, 0, text);
+    } else if (codecs->delta_is_lossless) {
+        snprintf(text, TEXT_BYTES, DELTA);
+    } else {
+        format_codec(&codecs->delta, codecs->delta.bits < 8, rounded);
+        snprintf(text, TEXT_BYTES, DELTA "%.*s", TEXT_BYTES - 8, rounded + strlen("int"));
+    }
+}
+
+static tw_status_t keep_text(tw_train_config_t *config, const char *key, char **member, const char *text)
+{
+    int was_said = tw_train_is_said(config, key), is_new = strcmp(*member, text) != 0;
+    TW_TRY(tw_config_set(&tw_train_options_table, &config->options, key, text));
+    if (is_new && !was_said) {
+        tw_train_note_follows(config, member);
+    }
+    return TW_OK;
+}
+
+/* ---- what does not go together ------------------------------------------------------------------------- */
+
+static tw_status_t check_together(const tw_train_options_t *o)
+{
+    const tw_train_codecs_t *codecs = &o->codecs;
+    if (codecs->has_delta && !o->bf16) {
+        return refuse("bf16.enabled is false, but thinwire.weights is delta, changes of bf16 weights: half of an "
+                      "fp32 weight's change is noise, which nothing shortens; leave one of them out");
+    }
+    if (codecs->has_delta && o->stage != 3) {
+        return refuse("thinwire.weights is delta, but hpZ and delta are for zero_optimization.stage 3");
+    }
+    if (tw_train_is_rounded(&codecs->weights) && o->stage != 3) {
+        return refuse("thinwire.weights loses something (zero_quantized_weights does), which is for "
+                      "zero_optimization.stage 3");
+    }
+    if (tw_train_is_rounded(&codecs->gradients) && o->stage == 0) {
+        return refuse("thinwire.gradients loses something (zero_quantized_gradients does), which is for "
+                      "zero_optimization.stage 1 to 3");
+    }
+    if (o->replicas == TW_TRAIN_REPLICAS_DEVICE && tw_train_is_rounded(&codecs->delta)) {
+        return refuse("thinwire.replicas is device, but changes that are rounded are coded in the host's memory; "
+                      "thinwire.weights=delta codes them on the GPU");
+    }
+    return TW_OK;
+}
+
+/** Gradients inside a node: plain, or as thinwire.gradient_inner says. */
+static tw_quant_codec_t inner_codec(const tw_train_options_t *o)
+{
+    int has = o->gradient_inner == 1 && tw_train_is_rounded(&o->codecs.gradients);
+    return has ? (tw_quant_codec_t){.bits = 8, .block = o->codecs.gradients.block} : (tw_quant_codec_t){0};
+}
+
+/** All ranks are on one node, nothing crosses a network: rounding would save nothing, nor would packing.
+ *  Changes stay: they say what replicas are kept up to date by. */
+static void leave_plain(tw_train_config_t *config, tw_quant_codec_t *codec, const char *key)
+{
+    static const char rounded[] =
+        "all ranks are on one node, nothing crosses a network and nothing is quantized";
+    static const char packed[] = "all ranks are on one node, nothing crosses a network and nothing is packed";
+    if (tw_train_codec(codec)) {
+        tw_train_note_key(config, key, tw_train_is_rounded(codec) ? rounded : packed);
+        *codec = (tw_quant_codec_t){0};
+    }
+}
+
+tw_status_t tw_train_codecs_resolve(tw_train_config_t *config, int n_nodes)
+{
+    tw_train_options_t *o = &config->options;
+    request_t weights, gradients;
+    char text[TEXT_BYTES];
+    o->codecs = (tw_train_codecs_t){0};
+    TW_TRY(ask(config, WEIGHTS, o->weights, &weights));
+    TW_TRY(parse_weights(&weights, &o->codecs));
+    TW_TRY(ask(config, GRADIENTS, o->gradients, &gradients));
+    TW_TRY(parse_codec(&gradients, gradients.text, 1, &o->codecs.gradients));
+    TW_TRY(check_together(o));
+    if (n_nodes == 1) {
+        leave_plain(config, &o->codecs.weights, weights.key);
+        leave_plain(config, &o->codecs.gradients, gradients.key);
+    }
+    o->codecs.inner = inner_codec(o);
+    format_weights(&o->codecs, text);
+    TW_TRY(keep_text(config, WEIGHTS, &o->weights, text));
+    format_codec(&o->codecs.gradients, 1, text);
+    return keep_text(config, GRADIENTS, &o->gradients, text);
+}
+
+/* ---- what others ask ----------------------------------------------------------------------------------- */
+
+const tw_quant_codec_t *tw_train_codec(const tw_quant_codec_t *codec)
+{
+    return codec->bits > 0 || codec->lossless ? codec : NULL;
+}
+
+int tw_train_is_rounded(const tw_quant_codec_t *codec)
+{
+    return codec->bits > 0;
+}
+
+int tw_train_loses_nothing(const tw_train_codecs_t *codecs)
+{
+    return !tw_train_is_rounded(&codecs->weights) && !tw_train_is_rounded(&codecs->gradients) &&
+           !tw_train_is_rounded(&codecs->delta);
+}
