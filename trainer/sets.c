@@ -7,9 +7,9 @@
 #define HPZ(how) "thinwire.hpz=" #how
 #define AS(weights, gradients) "thinwire.weights=" #weights, "thinwire.gradients=" #gradients
 /* Keys of before that a configuration may have. */
-#define NO_OLDER                                                                                   \
-    "zero_optimization.zero_quantized_weights=n", "zero_optimization.zero_quantized_gradients=n",  \
-        "thinwire.delta_bits=0", "thinwire.delta_lossless=n", "thinwire.lossless_weights=n",       \
+#define NO_OLDER                                                                                  \
+    "zero_optimization.zero_quantized_weights=n", "zero_optimization.zero_quantized_gradients=n", \
+        "thinwire.delta_bits=0", "thinwire.delta_lossless=n", "thinwire.lossless_weights=n",      \
         "thinwire.lossless_gradients=n"
 #define TORCH(weights, gradients) "TW_WEIGHTS=" #weights " TW_GRADS=" #gradients
 

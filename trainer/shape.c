@@ -43,7 +43,7 @@ static tw_status_t shape_of(const tw_train_options_t *o, size_t vocab_size, tw_m
                                   .n_embd = (size_t)o->n_embd,
                                   .layer_norm_epsilon = o->layer_norm_epsilon,
                                   .family = (tw_model_family_t)o->family};
-    if (config->family != TW_MODEL_GPT2) {
+    if (tw_model_family_get(config->family)->kind == TW_MODEL_KIND_LLAMA) {
         config->llama = llama_of(o, n_positions);
     }
     return TW_OK;

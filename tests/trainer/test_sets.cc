@@ -50,13 +50,13 @@ TEST_F(TrainerSets, WhatAConfigurationHasOnIsSwitchedOff)
         const tw_trainer_set_t *set = tw_trainer_set_get(i);
         EXPECT_EQ(values_of({}, set),
                   values_of({"thinwire.delta_bits=4", "thinwire.hpz=on",
-                           "zero_optimization.zero_quantized_gradients=y", "thinwire.lossless_weights=y"},
-                          set))
+                             "zero_optimization.zero_quantized_gradients=y", "thinwire.lossless_weights=y"},
+                            set))
             << set->name;
         EXPECT_EQ(values_of({}, set),
                   values_of({"thinwire.delta_lossless=y", "zero_optimization.stage=1",
-                           "zero_optimization.zero_quantized_weights=y", "thinwire.lossless_gradients=y"},
-                          set))
+                             "zero_optimization.zero_quantized_weights=y", "thinwire.lossless_gradients=y"},
+                            set))
             << set->name;
     }
 }

@@ -90,7 +90,7 @@ static const struct {
 
 static int has_key(const tw_model_config_t *config, size_t i)
 {
-    return !shape[i].is_llama || config->family != TW_MODEL_GPT2;
+    return !shape[i].is_llama || tw_model_family_get(config->family)->kind == TW_MODEL_KIND_LLAMA;
 }
 
 /** Counts are small enough. */

@@ -16,11 +16,12 @@ static const char *dtype_name(tw_type_t type)
 
 static json_t *gpt2_json(const tw_model_config_t *config)
 {
-    return json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:b}", "architectures", "GPT2LMHeadModel",
-                     "activation_function", "gelu_new", "vocab_size", (json_int_t)config->vocab_size,
-                     "n_positions", (json_int_t)config->n_positions, "n_embd", (json_int_t)config->n_embd,
-                     "n_layer", (json_int_t)config->n_layer, "n_head", (json_int_t)config->n_head,
-                     "layer_norm_epsilon", config->layer_norm_epsilon, "tie_word_embeddings", 1);
+    return json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:b}", "architectures",
+                     tw_model_family_get(config->family)->architecture, "activation_function", "gelu_new",
+                     "vocab_size", (json_int_t)config->vocab_size, "n_positions",
+                     (json_int_t)config->n_positions, "n_embd", (json_int_t)config->n_embd, "n_layer",
+                     (json_int_t)config->n_layer, "n_head", (json_int_t)config->n_head, "layer_norm_epsilon",
+                     config->layer_norm_epsilon, "tie_word_embeddings", 1);
 }
 
 /** NULL as JSON where nothing is stretched. */
@@ -48,38 +49,33 @@ static json_t *rope_json(const tw_model_rope_t *rope)
     }
 }
 
-/** Mistral has its window in all layers; the Qwens say from which one on. */
 static void add_window(json_t *json, const tw_model_config_t *config)
 {
+    const tw_model_family_row_t *family = tw_model_family_get(config->family);
     json_int_t window = (json_int_t)config->llama.window, first = (json_int_t)config->llama.window_from_layer;
-    if (config->family == TW_MODEL_LLAMA) {
-        return;
+    if (family->has_window) {
+        json_object_set_new(json, "sliding_window", window > 0 ? json_integer(window) : json_null());
     }
-    json_object_set_new(json, "sliding_window", window > 0 ? json_integer(window) : json_null());
-    if (config->family != TW_MODEL_MISTRAL) {
+    if (family->has_first_window) {
         json_object_set_new(json, "use_sliding_window", json_boolean(window > 0));
     }
-    if (config->family != TW_MODEL_MISTRAL && window > 0) {
+    if (family->has_first_window && window > 0) {
         json_object_set_new(json, "max_window_layers", json_integer(first));
     }
 }
 
 static json_t *llama_json(const tw_model_config_t *config)
 {
-    static const char *const architectures[] = {[TW_MODEL_LLAMA] = "LlamaForCausalLM",
-                                                [TW_MODEL_MISTRAL] = "MistralForCausalLM",
-                                                [TW_MODEL_QWEN2] = "Qwen2ForCausalLM",
-                                                [TW_MODEL_QWEN3] = "Qwen3ForCausalLM"};
     const tw_model_llama_t *llama = &config->llama;
     json_t *json = json_pack(
         "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:b}", "architectures",
-        architectures[config->family], "hidden_act", "silu", "vocab_size", (json_int_t)config->vocab_size,
-        "max_position_embeddings", (json_int_t)config->n_positions, "hidden_size", (json_int_t)config->n_embd,
-        "intermediate_size", (json_int_t)llama->n_inner, "num_hidden_layers", (json_int_t)config->n_layer,
-        "num_attention_heads", (json_int_t)config->n_head, "num_key_value_heads",
-        (json_int_t)llama->n_kv_head, "head_dim", (json_int_t)llama->head_dim, "rms_norm_eps",
-        config->layer_norm_epsilon, "rope_theta", llama->rope.theta, "rope_scaling", rope_json(&llama->rope),
-        "tie_word_embeddings", !llama->has_head);
+        tw_model_family_get(config->family)->architecture, "hidden_act", "silu", "vocab_size",
+        (json_int_t)config->vocab_size, "max_position_embeddings", (json_int_t)config->n_positions,
+        "hidden_size", (json_int_t)config->n_embd, "intermediate_size", (json_int_t)llama->n_inner,
+        "num_hidden_layers", (json_int_t)config->n_layer, "num_attention_heads", (json_int_t)config->n_head,
+        "num_key_value_heads", (json_int_t)llama->n_kv_head, "head_dim", (json_int_t)llama->head_dim,
+        "rms_norm_eps", config->layer_norm_epsilon, "rope_theta", llama->rope.theta, "rope_scaling",
+        rope_json(&llama->rope), "tie_word_embeddings", !llama->has_head);
     if (json && llama->attention_bias) {
         json_object_set_new(json, "attention_bias", json_true());
     }
@@ -164,11 +160,13 @@ static int add_tokens(json_t *json, const char *const *sources)
 tw_status_t tw_checkpoint_write_config(const char *folder, const tw_model_config_t *config, tw_type_t type,
                                        const char *const *sources)
 {
+    static json_t *(*const writers[])(const tw_model_config_t *) = {
+        [TW_MODEL_KIND_GPT2] = gpt2_json, [TW_MODEL_KIND_LLAMA] = llama_json};
     char path[TW_CHECKPOINT_PATH_BYTES];
     TW_TRY(tw_checkpoint_path(path, "%s/config.json", folder));
-    json_t *json = config->family == TW_MODEL_GPT2 ? gpt2_json(config) : llama_json(config);
-    int failed = !json ||
-                 json_object_set_new(json, "model_type", json_string(tw_model_family_name(config->family))) ||
+    const tw_model_family_row_t *family = tw_model_family_get(config->family);
+    json_t *json = writers[family->kind](config);
+    int failed = !json || json_object_set_new(json, "model_type", json_string(family->name)) ||
                  json_object_set_new(json, "torch_dtype", json_string(dtype_name(type))) ||
                  add_tokens(json, sources) || json_dump_file(json, path, JSON_INDENT(2)) != 0;
     json_decref(json);

@@ -147,7 +147,8 @@ static int drop_option(const char *text, const char *option, char rest[TEXT_BYTE
 }
 
 /** rotates: what is rounded is rotated first, unless the text says hadamard=no. */
-static tw_status_t parse_codec(const request_t *request, const char *text, int rotates, tw_quant_codec_t *codec)
+static tw_status_t parse_codec(const request_t *request, const char *text, int rotates,
+                               tw_quant_codec_t *codec)
 {
     char rest[TEXT_BYTES];
     int is_unrotated = drop_option(text, UNROTATED, rest);
@@ -225,8 +226,9 @@ static tw_status_t check_together(const tw_train_options_t *o)
 {
     const tw_train_codecs_t *codecs = &o->codecs;
     if (codecs->has_delta && !o->bf16) {
-        return refuse("bf16.enabled is false, but thinwire.weights is delta, changes of bf16 weights: half of an "
-                      "fp32 weight's change is noise, which nothing shortens; leave one of them out");
+        return refuse(
+            "bf16.enabled is false, but thinwire.weights is delta, changes of bf16 weights: half of an "
+            "fp32 weight's change is noise, which nothing shortens; leave one of them out");
     }
     if (codecs->has_delta && o->stage != 3) {
         return refuse("thinwire.weights is delta, but hpZ and delta are for zero_optimization.stage 3");
@@ -240,8 +242,9 @@ static tw_status_t check_together(const tw_train_options_t *o)
                       "zero_optimization.stage 1 to 3");
     }
     if (o->replicas == TW_TRAIN_REPLICAS_DEVICE && tw_train_is_rounded(&codecs->delta)) {
-        return refuse("thinwire.replicas is device, but changes that are rounded are coded in the host's memory; "
-                      "thinwire.weights=delta codes them on the GPU");
+        return refuse(
+            "thinwire.replicas is device, but changes that are rounded are coded in the host's memory; "
+            "thinwire.weights=delta codes them on the GPU");
     }
     return TW_OK;
 }

@@ -116,8 +116,8 @@ typedef struct tw_train_options {
     int64_t document_token;
     int document_mask;
     double epochs;
-    int hpz;      /* tw_train_hpz_t */
-    int replicas; /* tw_train_replicas_t */
+    int hpz;                   /* tw_train_hpz_t */
+    int replicas;              /* tw_train_replicas_t */
     char *weights, *gradients; /* texts of codecs; `codecs` has what they come to */
     tw_train_older_t older;
     double lag_bound;

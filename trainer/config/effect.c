@@ -3,6 +3,7 @@
 
 #include "trainer/config/state.h"
 #include "trainer/config/table.h"
+#include "trainer/model/family.h"
 
 #define MOST_KEYS 32
 #define LLAMA_KEYS                                                                                         \
@@ -139,7 +140,8 @@ static int has_no_preset(const tw_train_options_t *o)
 
 static int is_llama_or_preset(const tw_train_options_t *o)
 {
-    return o->family != 0 || *o->preset != '\0';
+    int kind = tw_model_family_get((tw_model_family_t)o->family)->kind;
+    return kind == TW_MODEL_KIND_LLAMA || *o->preset != '\0';
 }
 
 static int has_a_shape(const tw_train_options_t *o)
@@ -326,7 +328,9 @@ static const struct {
      inputs_are_in_memory,
      "thinwire.activation_path puts layers' inputs into a file"},
     {{"model.init_from"}, begins_anew, "thinwire.resume has the weights"},
-    {{"thinwire.weights", "thinwire.lossless_weights"}, may_pack_weights, "it is for zero_optimization.stage 1 to 3"},
+    {{"thinwire.weights", "thinwire.lossless_weights"},
+     may_pack_weights,
+     "it is for zero_optimization.stage 1 to 3"},
     {{"thinwire.products"}, may_choose_products, "thinwire.device is cuda"},
     {{"thinwire.token_bytes"}, has_token_files, "no .bin file is given"},
     {{"thinwire.loss_mask"}, has_masks, "no .bin file is given"},

@@ -4,6 +4,7 @@
 
 #include "trainer/config/config.h"
 #include "trainer/config/table.h"
+#include "trainer/model/family.h"
 
 #define AT(member) offsetof(tw_train_options_t, member)
 #define MANY 1e15
@@ -44,8 +45,7 @@ static const char *const decays[] = {"linear", "sqrt", NULL};
 static const char *const warmups[] = {"linear", "log", NULL};
 static const char *const places[] = {"none", "cpu", "nvme", NULL};
 static const char *const switches[] = {"auto", "off", "on", NULL};
-/* in the order of tw_model_family_t and tw_model_rope_type_t */
-static const char *const families[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", NULL};
+/* in the order of tw_model_rope_type_t */
 static const char *const ropes[] = {"default", "linear", "llama3", "yarn", NULL};
 static const char *const bads[] = {"stop", "skip", "rollback", NULL};   /* of tw_train_bad_t */
 static const char *const styles[] = {"none", "chatml", "llama3", NULL}; /* of tw_data_style_t */
@@ -205,19 +205,20 @@ static const tw_config_field_t fields[] = {
            "Where that partition lies: the host's memory, or the GPU's (thinwire.device cuda), where gathers "
            "in the node and lossless changes then stay."),
     WORD("thinwire.weights", "plain", weights,
-         "How weights cross the network. Without loss: plain, lossless, or delta, which sends what has changed "
+         "How weights cross the network. Without loss: plain, lossless, or delta, which sends what has "
+         "changed "
          "since the last step; with loss: delta8, delta4, delta2, int8, int4, with options such as "
          "int8:block=2048. TW_WEIGHTS' words."),
     WORD("thinwire.gradients", "plain", gradients,
-         "How gradients cross the network. Without loss: plain, lossless; with loss: int8, int4, which are rotated "
+         "How gradients cross the network. Without loss: plain, lossless; with loss: int8, int4, which are "
+         "rotated "
          "first unless they say hadamard=no. TW_GRADS' words."),
     CHOICE("thinwire.gradient_inner", "plain", gradient_inner, inners,
            "How rounded gradients go inside the node."),
     /* what thinwire.weights and thinwire.gradients say now */
     COUNT("thinwire.delta_bits", "0", older.delta_bits, 0, 8, "bits",
           "thinwire.weights=delta8, delta4 or delta2; 0: off."),
-    FLAG("thinwire.delta_lossless", "n", older.delta_lossless,
-         "thinwire.weights=delta."),
+    FLAG("thinwire.delta_lossless", "n", older.delta_lossless, "thinwire.weights=delta."),
     COUNT("thinwire.delta_block", "0", older.delta_block, 0, 4096, "elements",
           "thinwire.weights=delta4:block=...; 0: the codec's own."),
     FLAG("thinwire.delta_hadamard", "y", older.delta_hadamard, "n: thinwire.weights=delta4:hadamard=no."),
@@ -227,15 +228,16 @@ static const tw_config_field_t fields[] = {
     COUNT("thinwire.sync_every", "0", sync_every, 0, MANY, "steps", "A full sync so often; 0: never."),
     COUNT("thinwire.check_every", "0", check_every, 0, MANY, "steps",
           "Compare the replicas' checksums so often; 0: as TW_HPZ_CHECK_STEPS says."),
-    FLAG("thinwire.lossless_weights", "n", older.lossless_weights,
-         "thinwire.weights=lossless."),
-    FLAG("thinwire.lossless_gradients", "n", older.lossless_gradients,
-         "thinwire.gradients=lossless."),
-    COUNT("thinwire.weight_block", "2048", older.weight_block, 32, 4096, "elements", "thinwire.weights=int8:block=..."),
-    COUNT("thinwire.gradient_bits", "4", older.gradient_bits, 4, 8, "bits", "thinwire.gradients=int4 or int8, with zero_quantized_gradients."),
+    FLAG("thinwire.lossless_weights", "n", older.lossless_weights, "thinwire.weights=lossless."),
+    FLAG("thinwire.lossless_gradients", "n", older.lossless_gradients, "thinwire.gradients=lossless."),
+    COUNT("thinwire.weight_block", "2048", older.weight_block, 32, 4096, "elements",
+          "thinwire.weights=int8:block=..."),
+    COUNT("thinwire.gradient_bits", "4", older.gradient_bits, 4, 8, "bits",
+          "thinwire.gradients=int4 or int8, with zero_quantized_gradients."),
     COUNT("thinwire.gradient_block", "128", older.gradient_block, 32, 4096, "elements",
           "thinwire.gradients=int4:block=..."),
-    FLAG("thinwire.gradient_hadamard", "y", older.gradient_hadamard, "n: thinwire.gradients=int4:hadamard=no."),
+    FLAG("thinwire.gradient_hadamard", "y", older.gradient_hadamard,
+         "n: thinwire.gradients=int4:hadamard=no."),
     CHOICE("thinwire.device", "cpu", device, devices,
            "What the model computes on: cuda is a GPU for each rank, of its number on the machine, which has "
            "the optimizer, too (see offload_optimizer). Weights stay in host memory, and replicas unless "
@@ -306,7 +308,7 @@ static const tw_config_field_t fields[] = {
          "gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama2-7b, llama3.1-8b, llama3.2-1b, llama3.2-3b, "
          "mistral-7b, "
          "qwen2.5-0.5b, -1.5b, -7b, qwen3-0.6b, -1.7b, -4b, -8b; nothing: as the other keys say."),
-    CHOICE("model.family", "gpt2", family, families,
+    CHOICE("model.family", "gpt2", family, tw_model_family_names,
            "What the model is built like: Qwen2 has biases on q, k and v, Qwen3 norms of their heads."),
     COUNT("model.n_params", "0", n_params, 0, 1e12, "",
           "A GPT-2's shape of about so many parameters; 0: as below."),

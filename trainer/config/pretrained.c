@@ -10,6 +10,7 @@
 #include "trainer/config/pretrained_llama.h"
 #include "trainer/config/shape_keys.h"
 #include "trainer/input.h"
+#include "trainer/model/family.h"
 
 #define PATH_BYTES 4096
 #define NAME "config.json"
@@ -56,11 +57,13 @@ static tw_status_t take_shape(tw_train_config_t *config, const char *path, const
 {
     const json_t *type = json_object_get(json, "model_type");
     const char *name = json_string_value(type);
-    static const char *const families[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3"};
-    for (size_t i = 0; name && i < sizeof(families) / sizeof(families[0]); i++) {
-        if (strcmp(name, families[i]) == 0) {
+    static tw_status_t (*const readers[])(tw_train_config_t *, const char *, const json_t *) = {
+        [TW_MODEL_KIND_GPT2] = take_gpt2, [TW_MODEL_KIND_LLAMA] = tw_train_pretrained_llama};
+    for (int i = 0; name && i < TW_MODEL_FAMILY_COUNT; i++) {
+        const tw_model_family_row_t *family = tw_model_family_get((tw_model_family_t)i);
+        if (strcmp(name, family->name) == 0) {
             TW_TRY(tw_shape_take(config, path, "model.family", name));
-            return i == 0 ? take_gpt2(config, path, json) : tw_train_pretrained_llama(config, path, json);
+            return readers[family->kind](config, path, json);
         }
     }
     return tw_shape_unlike(path, "model_type", type, "gpt2, llama, mistral, qwen2 or qwen3");

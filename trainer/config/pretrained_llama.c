@@ -5,11 +5,12 @@
 #include <string.h>
 
 #include "trainer/config/shape_keys.h"
+#include "trainer/model/family.h"
 
-static int is_family(const json_t *json, const char *name)
+/** model.family has been taken by now. */
+static const tw_model_family_row_t *family_of(const tw_train_config_t *config)
 {
-    const char *type = json_string_value(json_object_get(json, "model_type"));
-    return type && strcmp(type, name) == 0;
+    return tw_model_family_get((tw_model_family_t)config->options.family);
 }
 
 static tw_status_t take_count(tw_train_config_t *config, const char *path, const char *key, json_int_t value)
@@ -53,8 +54,8 @@ static tw_status_t take_others(tw_train_config_t *config, const char *path, cons
     TW_TRY(take_count(config, path, "model.n_kv_head",
                       json_is_integer(heads) ? json_integer_value(heads) : config->options.n_head));
     const json_t *width = json_object_get(json, "head_dim");
-    json_int_t usual =
-        is_family(json, "qwen3") ? 128 : (json_int_t)(config->options.n_embd / config->options.n_head);
+    json_int_t usual = family_of(config)->head_dim;
+    usual = usual > 0 ? usual : (json_int_t)(config->options.n_embd / config->options.n_head);
     TW_TRY(take_count(config, path, "model.head_dim",
                       json_is_integer(width) ? json_integer_value(width) : usual));
     return tw_shape_take(config, path, "model.tie_word_embeddings", is_tied ? "true" : "false");
@@ -64,8 +65,8 @@ static tw_status_t take_others(tw_train_config_t *config, const char *path, cons
 static tw_status_t take_biases(tw_train_config_t *config, const char *path, const json_t *json)
 {
     const json_t *value = json_object_get(json, "attention_bias");
-    int has = json_is_true(value), may_have = is_family(json, "llama") || is_family(json, "qwen3");
-    if (has && !may_have) {
+    int has = json_is_true(value);
+    if (has && !family_of(config)->may_have_biases) {
         return tw_shape_unlike(path, "attention_bias", value, "false");
     }
     return tw_shape_take(config, path, "model.attention_bias", has ? "true" : "false");
@@ -148,20 +149,20 @@ static tw_status_t take_rope(tw_train_config_t *config, const char *path, const 
 /* ---- windows ------------------------------------------------------------------------------------------- */
 
 /** 0: none */
-static json_int_t window_of(const json_t *json)
+static json_int_t window_of(const tw_model_family_row_t *family, const json_t *json)
 {
     const json_t *window = json_object_get(json, "sliding_window");
-    if (is_family(json, "mistral")) {
+    if (!family->has_first_window) {
         return window ? json_integer_value(window) : 4096;
     }
     int is_used = json_is_true(json_object_get(json, "use_sliding_window"));
     return is_used ? json_integer_value(window) : 0;
 }
 
-static json_int_t first_of_windows(const json_t *json)
+static json_int_t first_of_windows(const tw_model_family_row_t *family, const json_t *json)
 {
     const json_t *first = json_object_get(json, "max_window_layers");
-    return is_family(json, "mistral") ? 0 : json_is_integer(first) ? json_integer_value(first) : 28;
+    return !family->has_first_window ? 0 : json_is_integer(first) ? json_integer_value(first) : 28;
 }
 
 /** "layer_types", where it is there, says of each layer what it sees. */
@@ -184,8 +185,9 @@ static tw_status_t check_layer_types(const char *path, const json_t *json, json_
 
 static tw_status_t take_window(tw_train_config_t *config, const char *path, const json_t *json)
 {
-    int may_have = !is_family(json, "llama");
-    json_int_t window = may_have ? window_of(json) : 0, first = window > 0 ? first_of_windows(json) : 0;
+    const tw_model_family_row_t *family = family_of(config);
+    json_int_t window = family->has_window ? window_of(family, json) : 0;
+    json_int_t first = window > 0 ? first_of_windows(family, json) : 0;
     TW_TRY(check_layer_types(path, json, window, first));
     TW_TRY(take_count(config, path, "model.sliding_window", window));
     return take_count(config, path, "model.max_window_layers", first);

@@ -5,6 +5,7 @@
 
 #include "trainer/config/state.h"
 #include "trainer/config/table.h"
+#include "trainer/model/family.h"
 
 /** The keys that follow from others say so. */
 void tw_train_note_follows(tw_train_config_t *config, const void *member)
@@ -200,9 +201,6 @@ static tw_status_t check_features(const tw_train_options_t *o)
     return check_fp32(o);
 }
 
-/* model.family's choices */
-enum { LLAMA = 1, MISTRAL = 2, QWEN3 = 4 };
-
 /** fp32_allreduce is communication_data_type under another name; else gradients travel as what weights
  *  are. */
 static tw_status_t resolve_communication(tw_train_config_t *config)
@@ -224,17 +222,21 @@ static tw_status_t resolve_communication(tw_train_config_t *config)
 /** What config.json could not say is refused. Once the family is known, which may come with the weights. */
 static tw_status_t check_model(const tw_train_options_t *o)
 {
-    if (o->n_params > 0 && o->family != 0 && !*o->preset) {
+    const tw_model_family_row_t *family = tw_model_family_get((tw_model_family_t)o->family);
+    const struct {
+        const char *key;
+        int is_asked, may_be;
+    } keys[] = {{"model.sliding_window", o->window > 0, family->has_window},
+                {"model.attention_bias", o->attention_bias, family->may_have_biases},
+                {"model.max_window_layers", o->window_from_layer > 0, family->has_first_window}};
+    if (o->n_params > 0 && family->kind != TW_MODEL_KIND_GPT2 && !*o->preset) {
         return refuse("model.n_params makes the shape of a GPT-2; leave it or model.family out");
     }
-    if (o->window > 0 && o->family == LLAMA) {
-        return refuse("model.sliding_window is for model.family mistral, qwen2 and qwen3");
-    }
-    if (o->attention_bias && o->family != LLAMA && o->family != QWEN3) {
-        return refuse("model.attention_bias is for model.family llama and qwen3");
-    }
-    if (o->window_from_layer > 0 && o->family == MISTRAL) {
-        return refuse("model.max_window_layers is for model.family qwen2 and qwen3");
+    for (size_t i = 0; family->kind == TW_MODEL_KIND_LLAMA && i < sizeof(keys) / sizeof(keys[0]); i++) {
+        if (keys[i].is_asked && !keys[i].may_be) {
+            tw_error("config: %s is not there in model.family %s", keys[i].key, family->name);
+            return TW_ERR_CONFIG;
+        }
     }
     return TW_OK;
 }

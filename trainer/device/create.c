@@ -72,13 +72,28 @@ static tw_device_saved_t saved_of(const tw_device_model_t *m, const void *saved)
     return tw_device_saved_at(&of, saved ? (void *)(uintptr_t)saved : m->scratch.saved);
 }
 
+/** What computes a block of each kind of model. */
+typedef struct kind {
+    tw_status_t (*forward)(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved,
+                           const tw_values_t *x, tw_values_t *y);
+    tw_status_t (*backward)(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved,
+                            const tw_values_t *x, tw_values_t *d);
+} kind_t;
+
+static const kind_t *kind_of(const tw_device_model_t *m)
+{
+    static const kind_t kinds[] = {
+        [TW_MODEL_KIND_GPT2] = {tw_device_gpt2_forward, tw_device_gpt2_backward},
+        [TW_MODEL_KIND_LLAMA] = {tw_device_llama_forward, tw_device_llama_backward}};
+    return &kinds[tw_model_family_get(m->model.config.family)->kind];
+}
+
 static tw_status_t forward(tw_device_model_t *m, size_t unit, const void *const *weights, const float *x,
                            float *y, void *saved)
 {
     const tw_device_saved_t of_unit = saved_of(m, saved);
     TW_TRY(tw_device_bring(m, unit, weights));
-    TW_TRY((m->model.config.family == TW_MODEL_GPT2 ? tw_device_gpt2_forward : tw_device_llama_forward)(
-        m, unit, &of_unit, (const tw_values_t *)x, (tw_values_t *)y));
+    TW_TRY(kind_of(m)->forward(m, unit, &of_unit, (const tw_values_t *)x, (tw_values_t *)y));
     return tw_device_brought(m, unit);
 }
 
@@ -97,8 +112,7 @@ static tw_status_t backward(tw_device_model_t *m, size_t unit, const void *const
     const tw_device_saved_t of_unit = saved_of(m, saved); /* it is only read */
     TW_TRY(tw_device_bring(m, unit, weights));
     TW_TRY(tw_device_grads_begin(m, unit, grads));
-    TW_TRY((m->model.config.family == TW_MODEL_GPT2 ? tw_device_gpt2_backward : tw_device_llama_backward)(
-        m, unit, &of_unit, (const tw_values_t *)x, (tw_values_t *)d));
+    TW_TRY(kind_of(m)->backward(m, unit, &of_unit, (const tw_values_t *)x, (tw_values_t *)d));
     TW_TRY(tw_device_grads_end(m, unit, grads));
     return tw_device_brought(m, unit);
 }

@@ -10,7 +10,7 @@ enum { ROWS_STEP = 16, LOGITS_STEP = 64 };
 
 tw_device_sizes_t tw_device_sizes_of(const tw_model_config_t *config, size_t batch, size_t seq_len)
 {
-    int is_gpt2 = config->family == TW_MODEL_GPT2;
+    int is_gpt2 = tw_model_family_get(config->family)->kind == TW_MODEL_KIND_GPT2;
     size_t width = is_gpt2 ? config->n_embd / config->n_head : config->llama.head_dim;
     size_t kv_heads = is_gpt2 ? config->n_head : config->llama.n_kv_head;
     return (tw_device_sizes_t){.type = config->fp32_weights ? TW_TYPE_FP32 : TW_TYPE_BF16,

@@ -10,7 +10,7 @@ typedef struct places {
 
 static places_t places_of(const tw_device_model_t *m)
 {
-    if (m->model.config.family == TW_MODEL_GPT2) {
+    if (tw_model_family_get(m->model.config.family)->kind == TW_MODEL_KIND_GPT2) {
         return (places_t){TW_GPT2_WTE, TW_GPT2_WPE, TW_GPT2_LN_F_W, TW_GPT2_LN_F_B, TW_GPT2_WTE};
     }
     const int *root = ((const tw_llama_t *)m->host)->root;

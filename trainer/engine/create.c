@@ -53,7 +53,8 @@ static tw_status_t create_hpz(tw_engine_t *engine)
                               .lossless_delta = engine->codecs.delta_is_lossless,
                               .delta = engine->codecs.delta,
                               .seed = (uint64_t)options->seed,
-                              .lag_bound = tw_train_is_rounded(&engine->codecs.delta) ? options->lag_bound : 0,
+                              .lag_bound =
+                                  tw_train_is_rounded(&engine->codecs.delta) ? options->lag_bound : 0,
                               .lag_plain = options->lag_plain,
                               .sync_elems = (size_t)options->allgather_bucket,
                               .take = take_replicas,

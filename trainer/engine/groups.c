@@ -63,7 +63,8 @@ static size_t leave_frozen(const tw_engine_t *engine, tw_coll_args_t *args)
 tw_status_t tw_frozen_init(tw_engine_t *engine)
 {
     size_t n_elems = 0;
-    if (engine->stage < 3 || engine->codecs.has_delta || !engine->options->keep_frozen || engine->n_frozen == 0) {
+    if (engine->stage < 3 || engine->codecs.has_delta || !engine->options->keep_frozen ||
+        engine->n_frozen == 0) {
         return TW_OK;
     }
     for (size_t t = 0; t < engine->n_tensors; t++) {

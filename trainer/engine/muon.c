@@ -268,7 +268,8 @@ static tw_status_t orthogonalize(tw_engine_t *engine, const tw_engine_unit_t *un
 static double shape_factor(const tw_engine_t *engine, size_t tensor)
 {
     const size_t *shape = engine->tensors[tensor].shape;
-    int is_in_out = tw_model_config_get(engine->model)->family == TW_MODEL_GPT2;
+    tw_model_family_t family = tw_model_config_get(engine->model)->family;
+    int is_in_out = tw_model_family_get(family)->kind == TW_MODEL_KIND_GPT2;
     double ratio = (double)shape[is_in_out] / (double)shape[!is_in_out];
     return sqrt(fmax(1.0, ratio));
 }

@@ -86,17 +86,6 @@ static const preset_t presets[] = {
 };
 enum { N_PRESETS = sizeof(presets) / sizeof(presets[0]) };
 
-static const char *const families[TW_MODEL_FAMILY_COUNT] = {[TW_MODEL_GPT2] = "gpt2",
-                                                            [TW_MODEL_LLAMA] = "llama",
-                                                            [TW_MODEL_MISTRAL] = "mistral",
-                                                            [TW_MODEL_QWEN2] = "qwen2",
-                                                            [TW_MODEL_QWEN3] = "qwen3"};
-
-const char *tw_model_family_name(tw_model_family_t family)
-{
-    return (int)family >= 0 && family < TW_MODEL_FAMILY_COUNT ? families[family] : NULL;
-}
-
 tw_status_t tw_model_config_preset(const char *name, tw_model_config_t *config)
 {
     char names[512];
@@ -246,5 +235,7 @@ tw_status_t tw_model_config_check(const tw_model_config_t *config)
                  tw_type_name(config->products));
         return TW_ERR_INVALID;
     }
-    return config->family == TW_MODEL_GPT2 ? check_gpt2(config) : check_llama(config);
+    static tw_status_t (*const checks[])(const tw_model_config_t *) = {
+        [TW_MODEL_KIND_GPT2] = check_gpt2, [TW_MODEL_KIND_LLAMA] = check_llama};
+    return checks[tw_model_family_get(config->family)->kind](config);
 }

@@ -24,14 +24,11 @@ static tw_status_t check_once(void)
 
 tw_status_t tw_model_create(const tw_model_config_t *config, tw_model_t **out)
 {
-    tw_status_t status = tw_model_config_check(config);
-    if (status == TW_OK) {
-        status = check_once();
-    }
-    if (status != TW_OK) {
-        return status;
-    }
-    return config->family == TW_MODEL_GPT2 ? tw_gpt2_create(config, out) : tw_llama_create(config, out);
+    static tw_status_t (*const creates[])(const tw_model_config_t *, tw_model_t **) = {
+        [TW_MODEL_KIND_GPT2] = tw_gpt2_create, [TW_MODEL_KIND_LLAMA] = tw_llama_create};
+    TW_TRY(tw_model_config_check(config));
+    TW_TRY(check_once());
+    return creates[tw_model_family_get(config->family)->kind](config, out);
 }
 
 void tw_model_destroy(tw_model_t *model)

@@ -24,12 +24,12 @@ static int has_o_bias(const tw_model_config_t *config)
 
 static int has_biases(const tw_model_config_t *config)
 {
-    return config->family == TW_MODEL_QWEN2 || has_o_bias(config);
+    return tw_model_family_get(config->family)->has_qkv_biases || has_o_bias(config);
 }
 
 static int has_head_norms(const tw_model_config_t *config)
 {
-    return config->family == TW_MODEL_QWEN3;
+    return tw_model_family_get(config->family)->has_head_norms;
 }
 
 static const tensor_form_t root_forms[TW_LLAMA_ROOT_TENSORS] = {

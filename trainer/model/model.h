@@ -29,25 +29,12 @@
 #define TW_TRAINER_MODEL_MODEL_H
 
 #include "core/core.h"
+#include "trainer/model/family.h"
 #include "trainer/pool.h"
 
 TW_C_BEGIN
 
 #define TW_MODEL_ROOT 0
-
-/** What a model is built like; the names are model_type's of config.json. All but GPT-2 are of the Llama
- *  family. */
-typedef enum tw_model_family {
-    TW_MODEL_GPT2,
-    TW_MODEL_LLAMA,
-    TW_MODEL_MISTRAL,
-    TW_MODEL_QWEN2, /**< biases on q, k and v */
-    TW_MODEL_QWEN3, /**< norms on q and k, of each head */
-    TW_MODEL_FAMILY_COUNT
-} tw_model_family_t;
-
-/** "gpt2", "llama", "mistral", "qwen2", "qwen3"; NULL outside the range. */
-const char *tw_model_family_name(tw_model_family_t family);
 
 /** How rotary angles are stretched for texts longer than those of the first training; the names are
  *  rope_type's of config.json. */

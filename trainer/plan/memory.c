@@ -102,7 +102,8 @@ static double weights_bytes(const given_t *given)
     const tw_train_options_t *o = given->options;
     double here = (double)given->engine->host[TW_ENGINE_WEIGHTS];
     double gathered = fmin((given->root + (double)given->n_slots * given->block) / given->whole, 1.0);
-    double updated = o->offload_optimizer == TW_TRAIN_NVME && !o->codecs.has_delta ? optimizer_bytes(given) : 0.0;
+    double updated =
+        o->offload_optimizer == TW_TRAIN_NVME && !o->codecs.has_delta ? optimizer_bytes(given) : 0.0;
     return here + fmax((double)given->engine->files[TW_ENGINE_WEIGHTS] * gathered - updated, 0.0);
 }
 

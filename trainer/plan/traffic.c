@@ -175,7 +175,8 @@ static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
     double n_ops = o->stage == 3
                        ? any_travels(&weights, unit)
                        : count_buckets(counting, unit, is_rank_major(counting->cluster), o->allgather_bucket);
-    const tw_quant_codec_t *within = codec && codec->lossless && counting->cluster->n_nodes == 1 ? NULL : codec;
+    const tw_quant_codec_t *within =
+        codec && codec->lossless && counting->cluster->n_nodes == 1 ? NULL : codec;
     return world_flow(&weights, &all, codec, within, n_ops, 1.0);
 }
 
@@ -246,7 +247,7 @@ static tw_plan_flow_t sync_cut(const counting_t *counting, const cut_t *cut, con
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
     double bytes = tw_train_codec(codec) ? pieces_bytes(counting, cut, codec)
-                                   : pieces_bytes(counting, cut, NULL) * cluster->delta_bits / 16.0;
+                                         : pieces_bytes(counting, cut, NULL) * cluster->delta_bits / 16.0;
     return rail_flow(cluster, bytes);
 }
 
@@ -263,7 +264,8 @@ static void plan_sync(const counting_t *counting, int unit, tw_plan_unit_t *plan
         cut.slice = tw_hpz_slice_next(counting->layout, unit, cut.slice.end, most, step);
         tw_plan_flow_t one = sync_cut(counting, &cut, &codec);
         plan->sync = sum_of(&plan->sync, &one);
-        plan->lengths = counting->codecs->delta_is_lossless ? sum_of(&plan->lengths, &lengths) : plan->lengths;
+        plan->lengths =
+            counting->codecs->delta_is_lossless ? sum_of(&plan->lengths, &lengths) : plan->lengths;
     }
 }
 

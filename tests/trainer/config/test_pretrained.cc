@@ -232,9 +232,9 @@ TEST_F(Pretrained, WhatNoModelOfTheFamilyHasIsRefused)
     write(R"({"model_type": "llama"})");
     expect_log("config.json: num_hidden_layers is missing");
     EXPECT_EQ(TW_ERR_CONFIG, resolve());
-    expect_log("model.sliding_window is for");
+    expect_log("model.sliding_window is not there in model.family llama");
     EXPECT_EQ(TW_ERR_CONFIG, resolve({"model.init_from=", "model.sliding_window=9", "model.family=llama"}));
-    expect_log("model.max_window_layers is for");
+    expect_log("model.max_window_layers is not there in model.family mistral");
     EXPECT_EQ(TW_ERR_CONFIG,
               resolve({"model.init_from=", "model.max_window_layers=1", "model.family=mistral"}));
     expect_log("model.n_params makes the shape of a GPT-2");

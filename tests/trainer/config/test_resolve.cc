@@ -115,7 +115,8 @@ TEST_F(TrainResolve, WhatIsNotHereIsRefusedWithAReason)
     EXPECT_EQ(resolve({"thinwire.delta_bits=4", "thinwire.delta_lossless=y"}), TW_ERR_CONFIG);
     expect_log("hpZ and delta are for zero_optimization.stage 3");
     EXPECT_EQ(resolve({"thinwire.delta_lossless=y", "zero_optimization.stage=2"}), TW_ERR_CONFIG);
-    expect_log("thinwire.weights loses something (zero_quantized_weights does), which is for zero_optimization.stage 3");
+    expect_log("thinwire.weights loses something (zero_quantized_weights does), which is for "
+               "zero_optimization.stage 3");
     EXPECT_EQ(resolve({"zero_optimization.zero_quantized_weights=y", "zero_optimization.stage=1"}),
               TW_ERR_CONFIG);
     EXPECT_EQ(resolve({"thinwire.lossless_weights=y", "thinwire.delta_lossless=y"}), TW_ERR_CONFIG);
@@ -290,10 +291,12 @@ TEST_F(TrainResolve, OneNodeCodesNothing)
     } cases[] = {
         {{"?thinwire.weights=lossless", "?thinwire.gradients=lossless"}, nullptr},
         {{"thinwire.weights=lossless", "thinwire.gradients=lossless"},
-         "thinwire.weights, thinwire.gradients mean nothing here: all ranks are on one node, nothing crosses a "
+         "thinwire.weights, thinwire.gradients mean nothing here: all ranks are on one node, nothing crosses "
+         "a "
          "network and nothing is packed"},
         {{"thinwire.lossless_weights=y", "thinwire.lossless_gradients=y"},
-         "thinwire.lossless_weights, thinwire.lossless_gradients mean nothing here: all ranks are on one node"},
+         "thinwire.lossless_weights, thinwire.lossless_gradients mean nothing here: all ranks are on one "
+         "node"},
         {{"zero_optimization.zero_quantized_weights=y", "zero_optimization.zero_quantized_gradients=y"},
          "zero_optimization.zero_quantized_weights, zero_optimization.zero_quantized_gradients mean nothing "
          "here: all ranks are on one node, nothing crosses a network and nothing is quantized"},
