@@ -17,7 +17,7 @@ static block_t block_of(tw_device_model_t *m, size_t unit, const tw_device_saved
     return (block_t){.m = m,
                      .unit = unit,
                      .window = unit > config->llama.window_from_layer ? config->llama.window : 0,
-                     .places = ((const tw_llama_t *)m->host)->block,
+                     .places = m->host->block,
                      .sizes = tw_device_sizes_of(config, m->model.batch, m->model.seq_len),
                      .saved = *saved,
                      .scratch = &m->scratch};

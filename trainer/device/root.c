@@ -4,29 +4,23 @@
 
 /* ---- places of tensors --------------------------------------------------------------------------------- */
 
-typedef struct places {
-    int words, positions, gamma, beta, head; /* positions, beta: -1 where there are none */
-} places_t;
-
-static places_t places_of(const tw_device_model_t *m)
+/** NULL: the model has no such tensor. */
+static const tw_values_t *root_weight(const tw_device_model_t *m, int tensor)
 {
-    if (tw_model_family_get(m->model.config.family)->kind == TW_MODEL_KIND_GPT2) {
-        return (places_t){TW_GPT2_WTE, TW_GPT2_WPE, TW_GPT2_LN_F_W, TW_GPT2_LN_F_B, TW_GPT2_WTE};
-    }
-    const int *root = ((const tw_llama_t *)m->host)->root;
-    int own = root[TW_LLAMA_HEAD];
-    return (places_t){root[TW_LLAMA_EMBED], -1, root[TW_LLAMA_NORM], -1,
-                      own >= 0 ? own : root[TW_LLAMA_EMBED]};
-}
-
-static const tw_values_t *weight_of(const tw_device_model_t *m, int place)
-{
+    int place = m->host->root[tensor];
     return place >= 0 ? tw_device_weight(m, TW_MODEL_ROOT, place) : NULL;
 }
 
-static float *grad_of(const tw_device_model_t *m, int place)
+static float *root_grad(const tw_device_model_t *m, int tensor)
 {
+    int place = m->host->root[tensor];
     return place >= 0 ? tw_device_grad(m, TW_MODEL_ROOT, place) : NULL;
+}
+
+/** The output layer's weight is the embedding's, where it has none of its own. */
+static int head_tensor(const tw_device_model_t *m)
+{
+    return m->host->root[TW_ROOT_HEAD] >= 0 ? TW_ROOT_HEAD : TW_ROOT_WORDS;
 }
 
 static size_t count_rows(const tw_device_model_t *m)
@@ -67,12 +61,11 @@ static tw_status_t embed_forward(tw_device_model_t *m, const void *const *weight
                                  tw_values_t *x)
 {
     const tw_cuda_embedding_t embedding = embedding_of(m);
-    const places_t places = places_of(m);
     TW_TRY(put_tokens(m, tokens));
     TW_TRY(put_documents(m));
     TW_TRY(tw_device_bring(m, TW_MODEL_ROOT, weights));
-    TW_TRY(m->device->kernels->embedding_forward(&embedding, weight_of(m, places.words),
-                                                 weight_of(m, places.positions), x, m->compute));
+    TW_TRY(m->device->kernels->embedding_forward(&embedding, root_weight(m, TW_ROOT_WORDS),
+                                                 root_weight(m, TW_ROOT_POSITIONS), x, m->compute));
     TW_TRY(tw_device_brought(m, TW_MODEL_ROOT));
     return tw_device_wait_for(m, m->compute);
 }
@@ -92,10 +85,9 @@ static tw_status_t embed_backward(tw_device_model_t *m, const int32_t *tokens, c
                                   float *const *grads)
 {
     const tw_cuda_embedding_t embedding = embedding_of(m);
-    const places_t places = places_of(m);
     TW_TRY(put_tokens(m, tokens));
-    TW_TRY(m->device->kernels->embedding_backward(&embedding, dx, grad_of(m, places.words),
-                                                  grad_of(m, places.positions), m->compute));
+    TW_TRY(m->device->kernels->embedding_backward(&embedding, dx, root_grad(m, TW_ROOT_WORDS),
+                                                  root_grad(m, TW_ROOT_POSITIONS), m->compute));
     TW_TRY(tw_device_grads_end(m, TW_MODEL_ROOT, grads));
     return tw_device_wait_for(m, m->compute);
 }
@@ -144,7 +136,7 @@ static tw_status_t chunk_forward(tw_device_model_t *m, const chunk_t *chunk, int
 {
     size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;
     TW_TRY(multiply(m, &(tw_device_product_t){.a = {.at = chunk->norm, .stride = c},
-                                              .b = {.at = weight_of(m, head), .stride = c, .transposed = 1},
+                                              .b = {.at = root_weight(m, head), .stride = c, .transposed = 1},
                                               .d = chunk->logits.logits,
                                               .type = m->type,
                                               .factors = m->type,
@@ -162,10 +154,10 @@ static tw_status_t chunk_backward(tw_device_model_t *m, const chunk_t *chunk, in
     const tw_device_factor_t d_logits = {.at = chunk->logits.logits, .stride = chunk->logits.stride};
     const tw_device_factor_t d_transposed = {
         .at = chunk->logits.logits, .stride = chunk->logits.stride, .transposed = 1};
-    float *d_weight = grad_of(m, head);
+    float *d_weight = root_grad(m, head);
     TW_TRY(m->device->kernels->loss_backward(&chunk->loss, &chunk->logits, scale, m->compute));
     TW_TRY(multiply(m, &(tw_device_product_t){.a = d_logits,
-                                              .b = {.at = weight_of(m, head), .stride = c},
+                                              .b = {.at = root_weight(m, head), .stride = c},
                                               .d = chunk->d_norm,
                                               .type = m->type,
                                               .factors = m->type,
@@ -190,11 +182,10 @@ static tw_status_t chunk_backward(tw_device_model_t *m, const chunk_t *chunk, in
 
 static tw_device_norm_t last_norm(const tw_device_model_t *m)
 {
-    const places_t places = places_of(m);
-    return (tw_device_norm_t){.gamma = weight_of(m, places.gamma),
-                              .beta = weight_of(m, places.beta),
-                              .d_gamma = grad_of(m, places.gamma),
-                              .d_beta = grad_of(m, places.beta),
+    return (tw_device_norm_t){.gamma = root_weight(m, TW_ROOT_GAMMA),
+                              .beta = root_weight(m, TW_ROOT_BETA),
+                              .d_gamma = root_grad(m, TW_ROOT_GAMMA),
+                              .d_beta = root_grad(m, TW_ROOT_BETA),
                               .mean = m->scratch.mean,
                               .rstd = m->scratch.rstd};
 }
@@ -214,7 +205,7 @@ static tw_status_t head(tw_device_model_t *m, const void *const *weights, const 
                         const int32_t *targets, float scale, tw_values_t *dx, float *const *grads)
 {
     size_t n = count_rows(m);
-    int place = places_of(m).head;
+    int place = head_tensor(m);
     TW_TRY(put_tokens(m, targets));
     TW_TRY(tw_device_bring(m, TW_MODEL_ROOT, weights));
     if (grads) {
@@ -273,7 +264,7 @@ static tw_status_t sequence_logits(tw_device_model_t *m, size_t row, float *logi
     void *staged = m->slots[0].staged;
     TW_TRY(multiply(
         m, &(tw_device_product_t){.a = {.at = tw_device_at(m, m->scratch.norm, row * c), .stride = c},
-                                  .b = {.at = weight_of(m, places_of(m).head), .stride = c, .transposed = 1},
+                                  .b = {.at = root_weight(m, head_tensor(m)), .stride = c, .transposed = 1},
                                   .d = m->scratch.logits,
                                   .type = m->type,
                                   .factors = m->type,

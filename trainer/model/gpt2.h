@@ -7,8 +7,7 @@
 
 TW_C_BEGIN
 
-/* Places of tensors in their unit; gpt2_tensors.c lists them in this order. */
-enum { TW_GPT2_WTE, TW_GPT2_WPE, TW_GPT2_LN_F_W, TW_GPT2_LN_F_B, TW_GPT2_ROOT_TENSORS };
+/* A block's tensors; tensors.c has their names and shapes. All are there, so that each is its place, too. */
 enum {
     TW_GPT2_LN_1_W,
     TW_GPT2_LN_1_B,
@@ -27,17 +26,13 @@ enum {
 
 /** Scratch memory, of B * T = N rows. */
 typedef struct tw_gpt2_scratch {
-    void *memory;               /* one buffer; the others point into it */
-    void *saved;                /* what a block would save, where nobody wants it */
-    float *gamma, *bias;        /* vectors as fp32: C, 4C */
-    float *norm;                /* (N,C) */
-    float *d_norm;              /* (N,C) */
-    float *hidden, *d_hidden;   /* (N,4C); the gradient by qkv (N,3C) too */
-    float *attention;           /* tiles, of each thread */
-    float *logits;              /* (logit_rows, V) */
-    double *losses;             /* (logit_rows) */
-    size_t logit_rows;          /* rows of logits at a time */
-    tw_layernorm_stats_t stats; /* (N) */
+    void *saved;              /* what a block would save, where nobody wants it */
+    float *gamma, *bias;      /* vectors as fp32: C, 4C */
+    float *norm;              /* (N,C) */
+    float *d_norm;            /* (N,C) */
+    float *hidden, *d_hidden; /* (N,4C); the gradient by qkv (N,3C) too */
+    float *attention;         /* tiles, of each thread */
+    tw_root_scratch_t root;
 } tw_gpt2_scratch_t;
 
 typedef struct tw_gpt2 {
@@ -55,28 +50,14 @@ typedef struct tw_gpt2_saved {
     tw_layernorm_stats_t ln_1, ln_2; /* (N) each */
 } tw_gpt2_saved_t;
 
-/* gpt2_tensors.c */
-/** Fill model->tensors and units from its config. TW_ERR_NO_MEMORY, logged; tw_model_cleanup frees what is
- *  there. */
-tw_status_t tw_gpt2_tensors(tw_model_t *model);
-
 /** gpt2_memory.c */
 size_t tw_gpt2_saved_bytes(const tw_model_config_t *config, size_t n);
 /** The parts of a block's saved memory of n rows. */
 tw_gpt2_saved_t tw_gpt2_saved_at(const tw_model_config_t *config, size_t n, void *saved);
 size_t tw_gpt2_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len, tw_pool_t *pool);
-tw_status_t tw_gpt2_scratch_init(tw_gpt2_t *gpt2);
-void tw_gpt2_scratch_cleanup(tw_gpt2_scratch_t *scratch);
+tw_status_t tw_gpt2_reserve(tw_model_t *model);
 
-/** gpt2_root.c, gpt2_block.c: as in ops.h */
-tw_status_t tw_gpt2_embed_forward(tw_model_t *model, const void *const *weights, const int32_t *tokens,
-                                  float *x);
-void tw_gpt2_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads);
-tw_status_t tw_gpt2_head(tw_model_t *model, const void *const *weights, const float *x,
-                         const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
-tw_status_t tw_gpt2_losses(tw_model_t *model, const void *const *weights, const float *x,
-                           const int32_t *targets, double *losses);
-void tw_gpt2_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at, float *logits);
+/** gpt2_block.c: as in ops.h */
 void tw_gpt2_block_forward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                            float *y, void *saved);
 void tw_gpt2_block_backward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,

@@ -1,7 +1,6 @@
 /* Where GPT-2's saved and scratch memory lies: one buffer each, parts begin on cache lines. */
 #include "trainer/model/carve.h"
 #include "trainer/model/gpt2.h"
-#include "trainer/model/head.h"
 
 static tw_layernorm_stats_t carve_stats(tw_carver_t *carver, size_t n)
 {
@@ -50,10 +49,11 @@ static void carve_scratch(tw_carver_t *carver, const tw_model_config_t *config, 
     scratch->d_hidden = tw_carve(carver, n * 4 * c);
     scratch->attention = tw_carve(
         carver, tw_size_mul((size_t)tw_pool_threads(compute->pool), tw_attention_scratch_elems(seq_len)));
-    scratch->logit_rows = tw_head_rows(config->vocab_size, n);
-    scratch->logits = tw_carve(carver, tw_size_mul(scratch->logit_rows, config->vocab_size));
-    scratch->losses = tw_carve_bytes(carver, tw_size_mul(scratch->logit_rows, sizeof(double)));
-    scratch->stats = carve_stats(carver, n);
+    scratch->root = tw_root_scratch_carve(carver, config, n);
+    scratch->root.gamma = scratch->gamma;
+    scratch->root.beta = scratch->bias;
+    scratch->root.norm = scratch->norm;
+    scratch->root.d_norm = scratch->d_norm;
 }
 
 size_t tw_gpt2_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len, tw_pool_t *pool)
@@ -65,23 +65,14 @@ size_t tw_gpt2_scratch_bytes(const tw_model_config_t *config, size_t batch, size
     return carver.used + (size_t)tw_pool_threads(pool) * TW_PRODUCTS_SCRATCH_BYTES;
 }
 
-tw_status_t tw_gpt2_scratch_init(tw_gpt2_t *gpt2)
+tw_status_t tw_gpt2_reserve(tw_model_t *model)
 {
-    tw_model_t *model = &gpt2->model;
-    tw_gpt2_scratch_t *scratch = &gpt2->scratch;
+    tw_gpt2_scratch_t *scratch = &((tw_gpt2_t *)model)->scratch;
     const tw_model_config_t *config = &model->config;
-    size_t bytes = tw_gpt2_scratch_bytes(config, model->batch, model->seq_len, model->compute.pool);
-    tw_carver_t carver = {.base = tw_carve_alloc(bytes, model->batch, model->seq_len)};
-    if (!carver.base) {
-        return TW_ERR_NO_MEMORY;
-    }
+    tw_carver_t carver;
+    TW_TRY(tw_model_scratch_alloc(
+        model, tw_gpt2_scratch_bytes(config, model->batch, model->seq_len, model->compute.pool), &carver));
     carve_scratch(&carver, config, model->batch, model->seq_len, &model->compute, scratch);
-    scratch->memory = carver.base;
+    model->root_scratch = scratch->root;
     return TW_OK;
-}
-
-void tw_gpt2_scratch_cleanup(tw_gpt2_scratch_t *scratch)
-{
-    tw_buffer_free(scratch->memory);
-    *scratch = (tw_gpt2_scratch_t){0};
 }

@@ -9,9 +9,7 @@
 
 TW_C_BEGIN
 
-/* Tensors that a unit may have, in the order of their computing; llama_tensors.c says which family has
- * which. */
-enum { TW_LLAMA_EMBED, TW_LLAMA_NORM, TW_LLAMA_HEAD, TW_LLAMA_ROOT_TENSORS };
+/* Tensors that a block may have, in the order of their computing; tensors.c says which family has which. */
 enum {
     TW_LLAMA_NORM_1,
     TW_LLAMA_Q,
@@ -33,27 +31,21 @@ enum {
 
 /** Scratch memory. */
 typedef struct tw_llama_scratch {
-    void *memory;           /* one buffer; the others point into it */
-    void *saved;            /* what a block would save, where nobody wants it */
-    float *vector;          /* one vector as fp32, or two of a head: max(C, HD, 2D) */
-    float *norm, *d_norm;   /* (N,C) */
-    float *qkv, *d_qkv;     /* (N,Q): turned; gradients */
-    float *d_attended;      /* (N,HD) */
-    float *hidden;          /* (N,F): what down gets; the gradient by gate */
-    float *d_hidden;        /* (N,F): the gradient by hidden, then by up */
-    float *attention;       /* tiles, of each thread */
-    float *logits;          /* (logit_rows,V) */
-    double *losses;         /* (logit_rows) */
-    size_t logit_rows;      /* rows of logits at a time */
-    float *rstd;            /* (N) */
+    void *saved;          /* what a block would save, where nobody wants it */
+    float *vector;        /* one vector as fp32, or two of a head: max(C, HD, 2D) */
+    float *norm, *d_norm; /* (N,C) */
+    float *qkv, *d_qkv;   /* (N,Q): turned; gradients */
+    float *d_attended;    /* (N,HD) */
+    float *hidden;        /* (N,F): what down gets; the gradient by gate */
+    float *d_hidden;      /* (N,F): the gradient by hidden, then by up */
+    float *attention;     /* tiles, of each thread */
+    tw_root_scratch_t root;
     float *cosines, *sines; /* (T,D/2) */
 } tw_llama_scratch_t;
 
 typedef struct tw_llama {
     tw_model_t model; /* first: a tw_model_t is a tw_llama_t */
     tw_llama_scratch_t scratch;
-    /* a tensor's place in its unit; -1: none */
-    int root[TW_LLAMA_ROOT_TENSORS], block[TW_LLAMA_BLOCK_TENSORS];
 } tw_llama_t;
 
 /** What a block's backward pass needs of its forward pass besides x; norms, turns, SwiGLU and probabilities
@@ -80,28 +72,14 @@ static inline size_t tw_llama_qkv_width(const tw_model_config_t *config)
     return tw_llama_q_width(config) + 2 * tw_llama_kv_width(config);
 }
 
-/* llama_tensors.c */
-/** Fill model->tensors, units and places from its config. TW_ERR_NO_MEMORY, logged; tw_model_cleanup frees
- *  what is there. */
-tw_status_t tw_llama_tensors(tw_llama_t *llama);
-
 /** llama_memory.c */
 size_t tw_llama_saved_bytes(const tw_model_config_t *config, size_t n);
 /** The parts of a block's saved memory of n rows. */
 tw_llama_saved_t tw_llama_saved_at(const tw_model_config_t *config, size_t n, void *saved);
 size_t tw_llama_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len, tw_pool_t *pool);
-tw_status_t tw_llama_scratch_init(tw_llama_t *llama);
-void tw_llama_scratch_cleanup(tw_llama_scratch_t *scratch);
+tw_status_t tw_llama_reserve(tw_model_t *model);
 
-/** llama_root.c, llama_block.c: as in ops.h */
-tw_status_t tw_llama_embed_forward(tw_model_t *model, const void *const *weights, const int32_t *tokens,
-                                   float *x);
-void tw_llama_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads);
-tw_status_t tw_llama_head(tw_model_t *model, const void *const *weights, const float *x,
-                          const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
-tw_status_t tw_llama_losses(tw_model_t *model, const void *const *weights, const float *x,
-                            const int32_t *targets, double *losses);
-void tw_llama_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at, float *logits);
+/** llama_block.c: as in ops.h */
 void tw_llama_block_forward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                             float *y, void *saved);
 void tw_llama_block_backward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,

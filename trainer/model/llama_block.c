@@ -49,18 +49,18 @@ static block_t block_of(const tw_llama_t *llama, size_t unit, const void *const 
 
 static int has(const block_t *block, int tensor)
 {
-    return block->llama->block[tensor] >= 0;
+    return block->llama->model.block[tensor] >= 0;
 }
 
 static float *grad_of(const block_t *block, int tensor)
 {
-    return block->grads[block->llama->block[tensor]];
+    return block->grads[block->llama->model.block[tensor]];
 }
 
 /** A tensor of the block as fp32 [n_elems], in `to`. */
 static const float *widen(const block_t *block, int tensor, size_t n_elems, float *to)
 {
-    tw_weight_read(block->compute, block->weights[block->llama->block[tensor]], 0, n_elems, to);
+    tw_weight_read(block->compute, block->weights[block->llama->model.block[tensor]], 0, n_elems, to);
     return to;
 }
 
@@ -79,7 +79,7 @@ static tw_layer_t sizes_of(const block_t *block, layer_t layer)
 
 static const void *weight_of(const block_t *block, layer_t layer)
 {
-    return block->weights[block->llama->block[layer.tensor]];
+    return block->weights[block->llama->model.block[layer.tensor]];
 }
 
 /** What goes into a layer (N,in), and the gradient by what comes out (N,out), as factors. */

@@ -1,6 +1,5 @@
 /* Where the saved and scratch memory of the Llama family lies: one buffer each. */
 #include "trainer/model/carve.h"
-#include "trainer/model/head.h"
 #include "trainer/model/llama.h"
 #include "trainer/model/rope.h"
 
@@ -55,10 +54,10 @@ static void carve_scratch(tw_carver_t *carver, const tw_model_config_t *config, 
     scratch->d_hidden = tw_carve(carver, tw_size_mul(n, inner));
     scratch->attention = tw_carve(
         carver, tw_size_mul((size_t)tw_pool_threads(compute->pool), tw_attention_scratch_elems(seq_len)));
-    scratch->logit_rows = tw_head_rows(config->vocab_size, n);
-    scratch->logits = tw_carve(carver, tw_size_mul(scratch->logit_rows, config->vocab_size));
-    scratch->losses = tw_carve_bytes(carver, tw_size_mul(scratch->logit_rows, sizeof(double)));
-    scratch->rstd = tw_carve(carver, n);
+    scratch->root = tw_root_scratch_carve(carver, config, n);
+    scratch->root.gamma = scratch->vector;
+    scratch->root.norm = scratch->norm;
+    scratch->root.d_norm = scratch->d_norm;
     scratch->cosines = tw_carve(carver, angles);
     scratch->sines = tw_carve(carver, angles);
 }
@@ -72,25 +71,16 @@ size_t tw_llama_scratch_bytes(const tw_model_config_t *config, size_t batch, siz
     return carver.used + (size_t)tw_pool_threads(pool) * TW_PRODUCTS_SCRATCH_BYTES;
 }
 
-tw_status_t tw_llama_scratch_init(tw_llama_t *llama)
+tw_status_t tw_llama_reserve(tw_model_t *model)
 {
-    tw_model_t *model = &llama->model;
-    tw_llama_scratch_t *scratch = &llama->scratch;
+    tw_llama_scratch_t *scratch = &((tw_llama_t *)model)->scratch;
     const tw_model_config_t *config = &model->config;
-    size_t bytes = tw_llama_scratch_bytes(config, model->batch, model->seq_len, model->compute.pool);
-    tw_carver_t carver = {.base = tw_carve_alloc(bytes, model->batch, model->seq_len)};
-    if (!carver.base) {
-        return TW_ERR_NO_MEMORY;
-    }
+    tw_carver_t carver;
+    TW_TRY(tw_model_scratch_alloc(
+        model, tw_llama_scratch_bytes(config, model->batch, model->seq_len, model->compute.pool), &carver));
     carve_scratch(&carver, config, model->batch, model->seq_len, &model->compute, scratch);
-    scratch->memory = carver.base;
+    model->root_scratch = scratch->root;
     tw_rope_table(&config->llama.rope, config->llama.head_dim, model->seq_len, scratch->cosines,
                   scratch->sines);
     return TW_OK;
-}
-
-void tw_llama_scratch_cleanup(tw_llama_scratch_t *scratch)
-{
-    tw_buffer_free(scratch->memory);
-    *scratch = (tw_llama_scratch_t){0};
 }

@@ -1,15 +1,5 @@
 /* The Llama family as a kind of model. */
-#include <stdlib.h>
-
 #include "trainer/model/llama.h"
-
-static void destroy(tw_model_t *model)
-{
-    tw_llama_t *llama = (tw_llama_t *)model;
-    tw_llama_scratch_cleanup(&llama->scratch);
-    tw_model_cleanup(model);
-    free(llama);
-}
 
 /** Tokens that one sees on average: half of them, or of a window all but at the beginning. */
 static double mean_seen(const tw_model_config_t *config, size_t unit, size_t seq_len)
@@ -19,7 +9,7 @@ static double mean_seen(const tw_model_config_t *config, size_t unit, size_t seq
     return is_cut ? window - window * window / (2.0 * length) : length / 2.0;
 }
 
-static double unit_products(const tw_model_t *model, size_t unit, size_t seq_len)
+static double llama_unit_products(const tw_model_t *model, size_t unit, size_t seq_len)
 {
     const tw_model_config_t *config = &model->config;
     double c = (double)config->n_embd, q = (double)tw_llama_q_width(config);
@@ -30,7 +20,7 @@ static double unit_products(const tw_model_t *model, size_t unit, size_t seq_len
     return weights + 2.0 * q * mean_seen(config, unit, seq_len);
 }
 
-static tw_model_sizes_t sizes(const tw_model_t *model, size_t batch, size_t seq_len)
+static tw_model_sizes_t llama_sizes(const tw_model_t *model, size_t batch, size_t seq_len)
 {
     size_t n = tw_size_mul(batch, seq_len);
     return (tw_model_sizes_t){
@@ -39,40 +29,14 @@ static tw_model_sizes_t sizes(const tw_model_t *model, size_t batch, size_t seq_
         .scratch_bytes = tw_llama_scratch_bytes(&model->config, batch, seq_len, model->compute.pool)};
 }
 
-static tw_status_t reserve(tw_model_t *model)
-{
-    tw_llama_t *llama = (tw_llama_t *)model;
-    tw_llama_scratch_cleanup(&llama->scratch);
-    return tw_llama_scratch_init(llama);
-}
-
-static const tw_model_ops_t ops = {.destroy = destroy,
-                                   .unit_products = unit_products,
-                                   .sizes = sizes,
-                                   .reserve = reserve,
-                                   .embed_forward = tw_llama_embed_forward,
-                                   .embed_backward = tw_llama_embed_backward,
-                                   .block_forward = tw_llama_block_forward,
-                                   .block_backward = tw_llama_block_backward,
-                                   .head = tw_llama_head,
-                                   .losses = tw_llama_losses,
-                                   .logits = tw_llama_logits};
+static const tw_model_ops_t llama_ops = {TW_MODEL_HOST_OPS,
+                                         .unit_products = llama_unit_products,
+                                         .sizes = llama_sizes,
+                                         .reserve = tw_llama_reserve,
+                                         .block_forward = tw_llama_block_forward,
+                                         .block_backward = tw_llama_block_backward};
 
 tw_status_t tw_llama_create(const tw_model_config_t *config, tw_model_t **out)
 {
-    tw_llama_t *llama = calloc(1, sizeof(*llama));
-    if (!llama) {
-        tw_error("model: out of memory");
-        return TW_ERR_NO_MEMORY;
-    }
-    llama->model.ops = &ops;
-    llama->model.config = *config;
-    tw_status_t status = tw_model_compute_init(&llama->model);
-    status = status == TW_OK ? tw_llama_tensors(llama) : status;
-    if (status != TW_OK) {
-        destroy(&llama->model);
-        return status;
-    }
-    *out = &llama->model;
-    return TW_OK;
+    return tw_model_host_create(config, &llama_ops, sizeof(tw_llama_t), out);
 }

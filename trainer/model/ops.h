@@ -43,6 +43,21 @@ typedef struct tw_model_device_ops {
     void (*unpin)(tw_model_t *model, void *start);
 } tw_model_device_ops_t;
 
+/** Tensors of the root, in their order. */
+enum { TW_ROOT_WORDS, TW_ROOT_POSITIONS, TW_ROOT_GAMMA, TW_ROOT_BETA, TW_ROOT_HEAD, TW_ROOT_TENSORS };
+/** Most tensors that a kind of model lists for a block. */
+#define TW_MODEL_MOST_TENSORS 16
+
+/** What the root computes in: parts of a model's scratch. */
+typedef struct tw_root_scratch {
+    float *gamma, *beta;        /* (C): the last norm's vectors as fp32 */
+    float *norm, *d_norm;       /* (N,C) */
+    float *logits;              /* (logit_rows,V) */
+    double *losses;             /* (logit_rows) */
+    size_t logit_rows;          /* rows of logits at a time */
+    tw_layernorm_stats_t stats; /* (N) */
+} tw_root_scratch_t;
+
 /** The part that all kinds have; a kind's own struct begins with it. */
 struct tw_model {
     const tw_model_ops_t *ops;
@@ -52,10 +67,14 @@ struct tw_model {
     size_t n_tensors;
     tw_model_unit_t *units; /* [n_units] */
     size_t n_units;
+    int root[TW_ROOT_TENSORS]; /* a root tensor's place in its unit; -1: the model has no such tensor */
+    int block[TW_MODEL_MOST_TENSORS]; /* likewise of a block's, by the enum of its kind */
     size_t n_params;
     size_t batch, seq_len; /* what was reserved; 0: nothing yet */
     const int32_t *starts; /* of documents (B,T); NULL: a sequence is one */
     tw_compute_t compute;
+    void *memory; /* of tw_model_scratch_alloc; NULL: nothing is reserved */
+    tw_root_scratch_t root_scratch;
 };
 
 /** What config says of computing. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged; tw_model_cleanup frees what is
@@ -74,6 +93,9 @@ typedef struct tw_model_form {
     float init_value;
 } tw_model_form_t;
 
+/** tensors.c: fill tensors, units and places from the config. TW_ERR_NO_MEMORY, logged; tw_model_cleanup
+ *  frees what is there. */
+tw_status_t tw_model_tensors_init(tw_model_t *model);
 /** Room for n_blocks units beside the root, and n_tensors in all. TW_ERR_NO_MEMORY, logged; tw_model_cleanup
  *  frees what is there. */
 tw_status_t tw_model_tables_init(tw_model_t *model, size_t n_blocks, size_t n_tensors);
@@ -85,6 +107,32 @@ double tw_model_init_std(const tw_model_t *model, int is_residual);
 /** Are these B x T numbers words (targets: or TW_MODEL_NO_TARGET)? TW_ERR_INVALID, logged. */
 tw_status_t tw_model_tokens_check(const tw_model_t *model, const int32_t *tokens);
 tw_status_t tw_model_targets_check(const tw_model_t *model, const int32_t *targets);
+
+/** A model of a kind on this processor, whose own struct takes so many bytes and begins with a tw_model_t.
+ *  TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged. */
+tw_status_t tw_model_host_create(const tw_model_config_t *config, const tw_model_ops_t *ops, size_t bytes,
+                                 tw_model_t **out);
+void tw_model_host_destroy(tw_model_t *model);
+/** A buffer for the model's scratch in place of the one before; it is the model's. TW_ERR_NO_MEMORY,
+ *  logged. */
+tw_status_t tw_model_scratch_alloc(tw_model_t *model, size_t bytes, tw_carver_t *carver);
+
+/* ---- root.c: calls of tw_model_ops_t that all kinds share */
+/** Logits, losses and statistics; the others are the kind's to set. */
+tw_root_scratch_t tw_root_scratch_carve(tw_carver_t *carver, const tw_model_config_t *config, size_t n);
+tw_status_t tw_root_embed_forward(tw_model_t *model, const void *const *weights, const int32_t *tokens,
+                                  float *x);
+void tw_root_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads);
+tw_status_t tw_root_head(tw_model_t *model, const void *const *weights, const float *x,
+                         const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
+tw_status_t tw_root_losses(tw_model_t *model, const void *const *weights, const float *x,
+                           const int32_t *targets, double *losses);
+void tw_root_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at, float *logits);
+/** What all kinds on this processor have in their tw_model_ops_t. */
+#define TW_MODEL_HOST_OPS                                                                     \
+    .destroy = tw_model_host_destroy, .embed_forward = tw_root_embed_forward,                 \
+    .embed_backward = tw_root_embed_backward, .head = tw_root_head, .losses = tw_root_losses, \
+    .logits = tw_root_logits
 
 /** The kinds that a config describes; the config is valid. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_gpt2_create(const tw_model_config_t *config, tw_model_t **out);
