@@ -289,26 +289,14 @@ static tw_status_t check_memory(const tw_run_t *run)
 
 tw_status_t tw_run_set_up(tw_run_t *run)
 {
-    tw_status_t status = join(run);
-    if (status == TW_OK) {
-        status = prepare_all(run);
-    }
-    if (status == TW_OK) {
-        status = compare_ranks(run);
-    }
-    if (status == TW_OK) {
-        status = choose_threads(run);
-    }
-    if (status == TW_OK) {
-        status = check_memory(run);
-    }
-    if (status == TW_OK) {
-        status = draw_id(run);
-    }
-    if (status == TW_OK) {
-        status = create_engine(run);
-    }
-    return status == TW_OK ? restore(run) : status;
+    TW_TRY(join(run));
+    TW_TRY(prepare_all(run));
+    TW_TRY(compare_ranks(run));
+    TW_TRY(choose_threads(run));
+    TW_TRY(check_memory(run));
+    TW_TRY(draw_id(run));
+    TW_TRY(create_engine(run));
+    return restore(run);
 }
 
 void tw_run_tear_down(tw_run_t *run, tw_status_t status)

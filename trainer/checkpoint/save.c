@@ -108,11 +108,9 @@ static tw_status_t remove_unfinished(const char *folder)
 static tw_status_t make_folders(const saving_t *saving)
 {
     const char *folder = saving->save.folder;
-    tw_status_t status = tw_checkpoint_make_folder(folder);
-    if (status == TW_OK) {
-        status = remove_unfinished(folder);
-    }
-    return status == TW_OK ? tw_checkpoint_make_folder(saving->temporary) : status;
+    TW_TRY(tw_checkpoint_make_folder(folder));
+    TW_TRY(remove_unfinished(folder));
+    return tw_checkpoint_make_folder(saving->temporary);
 }
 
 /* ---- a rank's file ------------------------------------------------------------------------------------- */
@@ -276,17 +274,11 @@ static tw_status_t remove_old(const tw_checkpoint_state_t *save)
 
 static tw_status_t publish(const saving_t *saving)
 {
-    tw_status_t status = write_manifest(saving);
-    if (status == TW_OK) {
-        status = give_name(saving);
-    }
-    if (status == TW_OK) {
-        status = tw_checkpoint_sync_folder(saving->save.folder);
-    }
-    if (status == TW_OK) {
-        status = remove_unfinished(saving->save.folder);
-    }
-    return status == TW_OK ? remove_old(&saving->save) : status;
+    TW_TRY(write_manifest(saving));
+    TW_TRY(give_name(saving));
+    TW_TRY(tw_checkpoint_sync_folder(saving->save.folder));
+    TW_TRY(remove_unfinished(saving->save.folder));
+    return remove_old(&saving->save);
 }
 
 tw_status_t tw_checkpoint_prepare(const char *path)

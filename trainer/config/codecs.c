@@ -37,12 +37,6 @@ int tw_train_key_is_older(const char *key)
     return 0;
 }
 
-static tw_status_t refuse(const char *why)
-{
-    tw_error("config: %s", why);
-    return TW_ERR_CONFIG;
-}
-
 /* ---- what is asked for --------------------------------------------------------------------------------- */
 
 /** A key, and the text of the codec that it asks for; "": it asks for none. */
@@ -225,28 +219,23 @@ static tw_status_t keep_text(tw_train_config_t *config, const char *key, char **
 static tw_status_t check_together(const tw_train_options_t *o)
 {
     const tw_train_codecs_t *codecs = &o->codecs;
-    if (codecs->has_delta && !o->bf16) {
-        return refuse(
-            "bf16.enabled is false, but thinwire.weights is delta, changes of bf16 weights: half of an "
-            "fp32 weight's change is noise, which nothing shortens; leave one of them out");
-    }
-    if (codecs->has_delta && o->stage != 3) {
-        return refuse("thinwire.weights is delta, but hpZ and delta are for zero_optimization.stage 3");
-    }
-    if (tw_train_is_rounded(&codecs->weights) && o->stage != 3) {
-        return refuse("thinwire.weights loses something (zero_quantized_weights does), which is for "
-                      "zero_optimization.stage 3");
-    }
-    if (tw_train_is_rounded(&codecs->gradients) && o->stage == 0) {
-        return refuse("thinwire.gradients loses something (zero_quantized_gradients does), which is for "
-                      "zero_optimization.stage 1 to 3");
-    }
-    if (o->replicas == TW_TRAIN_REPLICAS_DEVICE && tw_train_is_rounded(&codecs->delta)) {
-        return refuse(
-            "thinwire.replicas is device, but changes that are rounded are coded in the host's memory; "
-            "thinwire.weights=delta codes them on the GPU");
-    }
-    return TW_OK;
+    const tw_train_refusal_t refusals[] = {
+        {codecs->has_delta && !o->bf16,
+         "bf16.enabled is false, but thinwire.weights is delta, changes of bf16 weights: half of an fp32 "
+         "weight's change is noise, which nothing shortens; leave one of them out"},
+        {codecs->has_delta && o->stage != 3,
+         "thinwire.weights is delta, but hpZ and delta are for zero_optimization.stage 3"},
+        {tw_train_is_rounded(&codecs->weights) && o->stage != 3,
+         "thinwire.weights loses something (zero_quantized_weights does), which is for "
+         "zero_optimization.stage 3"},
+        {tw_train_is_rounded(&codecs->gradients) && o->stage == 0,
+         "thinwire.gradients loses something (zero_quantized_gradients does), which is for "
+         "zero_optimization.stage 1 to 3"},
+        {o->replicas == TW_TRAIN_REPLICAS_DEVICE && tw_train_is_rounded(&codecs->delta),
+         "thinwire.replicas is device, but changes that are rounded are coded in the host's memory; "
+         "thinwire.weights=delta codes them on the GPU"},
+    };
+    return TW_TRAIN_REFUSE_ANY(refusals);
 }
 
 /** Gradients inside a node: plain, or as thinwire.gradient_inner says. */

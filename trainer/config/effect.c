@@ -14,185 +14,7 @@
         "model.rope_scaling.beta_slow", "model.rope_scaling.attention_factor", "model.sliding_window",     \
         "model.max_window_layers", "model.attention_bias"
 
-/* ---- when they count ----------------------------------------------------------------------------------- */
-
-static int deltas_are_rounded(const tw_train_options_t *o)
-{
-    return tw_train_is_rounded(&o->codecs.delta);
-}
-
-static int deltas_are_rotated(const tw_train_options_t *o)
-{
-    return o->older.delta_bits == 4 || o->older.delta_bits == 2;
-}
-
-static int has_delta(const tw_train_options_t *o)
-{
-    return o->codecs.has_delta;
-}
-
-static int has_bound(const tw_train_options_t *o)
-{
-    return deltas_are_rounded(o) && o->lag_bound > 0;
-}
-
-/** Of the keys of before: does what they are options of ask for something? */
-static int older_delta_is_rounded(const tw_train_options_t *o)
-{
-    return o->older.delta_bits > 0;
-}
-
-static int older_weights_are_rounded(const tw_train_options_t *o)
-{
-    return o->older.quantized_weights;
-}
-
-static int older_gradients_are_rounded(const tw_train_options_t *o)
-{
-    return o->older.quantized_gradients;
-}
-
-static int gradients_are_rounded(const tw_train_options_t *o)
-{
-    return tw_train_is_rounded(&o->codecs.gradients);
-}
-
-static int has_schedule(const tw_train_options_t *o)
-{
-    return o->schedule != TW_TRAIN_CONSTANT;
-}
-
-static int warms_to_a_rate(const tw_train_options_t *o)
-{
-    return o->schedule == TW_TRAIN_WARMUP || o->schedule == TW_TRAIN_WARMUP_DECAY;
-}
-
-static int is_cosine(const tw_train_options_t *o)
-{
-    return o->schedule == TW_TRAIN_WARMUP_COSINE;
-}
-
-static int is_wsd(const tw_train_options_t *o)
-{
-    return o->schedule == TW_TRAIN_WSD;
-}
-
-static int schedule_ends(const tw_train_options_t *o)
-{
-    return o->schedule == TW_TRAIN_WARMUP_COSINE || o->schedule == TW_TRAIN_WARMUP_DECAY ||
-           o->schedule == TW_TRAIN_WSD;
-}
-
-static int gathers_layers(const tw_train_options_t *o)
-{
-    return o->stage == 3;
-}
-
-static int fills_buckets(const tw_train_options_t *o)
-{
-    return o->stage == 1 || o->stage == 2 || has_delta(o);
-}
-
-static int has_copies(const tw_train_options_t *o)
-{
-    return o->stage < 3 || o->hpz == TW_TRAIN_HPZ_ON;
-}
-
-static int has_checkpoints(const tw_train_options_t *o)
-{
-    return *o->checkpoint != '\0';
-}
-
-static int shares_text(const tw_train_options_t *o)
-{
-    return *o->val_data == '\0';
-}
-
-static int validates(const tw_train_options_t *o)
-{
-    return o->val_sequences > 0;
-}
-
-static int knows_documents(const tw_train_options_t *o)
-{
-    return o->document_token >= 0;
-}
-
-static int may_keep_frozen(const tw_train_options_t *o)
-{
-    return o->stage == 3 && !has_delta(o) && *o->groups != '\0';
-}
-
-static int is_muon(const tw_train_options_t *o)
-{
-    return o->optimizer == TW_TRAIN_MUON;
-}
-
-static int samples(const tw_train_options_t *o)
-{
-    return o->sample_steps > 0;
-}
-
-static int has_no_preset(const tw_train_options_t *o)
-{
-    return *o->preset == '\0';
-}
-
-static int is_llama_or_preset(const tw_train_options_t *o)
-{
-    int kind = tw_model_family_get((tw_model_family_t)o->family)->kind;
-    return kind == TW_MODEL_KIND_LLAMA || *o->preset != '\0';
-}
-
-static int has_a_shape(const tw_train_options_t *o)
-{
-    return o->n_params == 0;
-}
-
-static int optimizer_is_in_files(const tw_train_options_t *o)
-{
-    return o->offload_optimizer == TW_TRAIN_NVME;
-}
-
-static int weights_are_in_files(const tw_train_options_t *o)
-{
-    return o->offload_param == TW_TRAIN_NVME;
-}
-
-static int inputs_are_in_memory(const tw_train_options_t *o)
-{
-    return *o->activation_path == '\0';
-}
-
-static int has_no_epochs(const tw_train_options_t *o)
-{
-    return o->epochs == 0;
-}
-
-static int has_z(const tw_train_options_t *o)
-{
-    return o->loss_z > 0 || o->norm_z > 0;
-}
-
-static int outlives_bad_steps(const tw_train_options_t *o)
-{
-    return o->bad_step != TW_TRAIN_BAD_STOP;
-}
-
-static int begins_anew(const tw_train_options_t *o)
-{
-    return *o->resume == '\0' || tw_train_resumes_by_itself(o);
-}
-
-static int may_pack_weights(const tw_train_options_t *o)
-{
-    return o->stage > 0 || !o->codecs.weights.lossless;
-}
-
-static int may_choose_products(const tw_train_options_t *o)
-{
-    return o->products == TW_TRAIN_PRODUCTS_AUTO || o->device == TW_TRAIN_DEVICE_CPU;
-}
+/* ---- what kinds of data there are ---------------------------------------------------------------------- */
 
 /* What a text of names may name, by how names end. */
 enum { TOKENS = 1, TEXTS = 2 };
@@ -261,82 +83,12 @@ static int fills_cache(const tw_train_options_t *o)
 
 /* ---- the rules ----------------------------------------------------------------------------------------- */
 
-static const struct {
+/* Keys that count only where `counts` is 1. */
+typedef struct rule {
+    int counts;
+    const char *reason;          /* that is said where they do not */
     const char *keys[MOST_KEYS]; /* NULL-terminated */
-    int (*counts)(const tw_train_options_t *options);
-    const char *reason;
-} rules[] = {
-    {{"thinwire.delta_block"}, older_delta_is_rounded, "thinwire.delta_bits is off"},
-    {{"thinwire.lag_bound"}, deltas_are_rounded, "it is for thinwire.weights=delta8, delta4 and delta2"},
-    {{"thinwire.delta_hadamard"}, deltas_are_rotated, "it is for thinwire.delta_bits 4 and 2"},
-    {{"thinwire.lag_plain"}, has_bound, "it is for changes that are rounded, with thinwire.lag_bound"},
-    {{"thinwire.sync_every"}, has_delta, "there is no delta"},
-    {{"thinwire.weight_block"}, older_weights_are_rounded, "zero_quantized_weights is off"},
-    {{"thinwire.gradient_bits", "thinwire.gradient_block", "thinwire.gradient_hadamard"},
-     older_gradients_are_rounded,
-     "zero_quantized_gradients is off"},
-    {{"thinwire.gradient_inner"}, gradients_are_rounded, "thinwire.gradients loses nothing"},
-    {{"scheduler.params.warmup_num_steps", "scheduler.params.warmup_type"},
-     has_schedule,
-     "scheduler.type is none"},
-    {{"scheduler.params.warmup_min_lr", "scheduler.params.warmup_max_lr"},
-     warms_to_a_rate,
-     "WarmupLR and WarmupDecayLR have it"},
-    {{"scheduler.params.warmup_min_ratio", "scheduler.params.cos_min_ratio"},
-     is_cosine,
-     "WarmupCosineLR has it"},
-    {{"scheduler.params.total_num_steps"}, schedule_ends, "WarmupDecayLR, WarmupCosineLR and WSD have it"},
-    {{"scheduler.params.decay_num_steps", "scheduler.params.decay_type", "scheduler.params.decay_min_ratio"},
-     is_wsd,
-     "WSD has it"},
-    {{"zero_optimization.stage3_prefetch_bucket_size", "zero_optimization.stage3_max_live_parameters"},
-     gathers_layers,
-     "it is for zero_optimization.stage 3"},
-    {{"zero_optimization.allgather_bucket_size"}, fills_buckets, "it is for stages 1 and 2, and for delta"},
-    {{"thinwire.check_every"}, has_copies, "no two ranks hold the same weights"},
-    {{"thinwire.checkpoint_every", "thinwire.checkpoint_minutes", "thinwire.checkpoint_keep"},
-     has_checkpoints,
-     "no thinwire.checkpoint is given"},
-    {{"thinwire.steps"}, has_no_epochs, "thinwire.epochs is given"},
-    {{"thinwire.z_window"}, has_z, "thinwire.loss_z and norm_z are 0"},
-    {{"thinwire.bad_steps_most"}, outlives_bad_steps, "thinwire.bad_step is stop"},
-    {{"thinwire.save_best"}, validates, "thinwire.val_sequences is 0"},
-    {{"thinwire.val_share"}, shares_text, "thinwire.val_data is given"},
-    {{"thinwire.val_every"}, validates, "thinwire.val_sequences is 0"},
-    {{"optimizer.params.muon_lr", "optimizer.params.momentum"}, is_muon, "optimizer.type is not Muon"},
-    {{"thinwire.keep_frozen"},
-     may_keep_frozen,
-     "it is for zero_optimization.stage 3 without a delta, with thinwire.groups"},
-    {{"thinwire.document_mask"}, knows_documents, "thinwire.document_token is not given"},
-    {{"thinwire.sample_lines", "thinwire.sample_tokens", "thinwire.sample_prompt",
-      "thinwire.sample_temperature"},
-     samples,
-     "thinwire.sample_steps is 0"},
-    {{"model.n_params", "model.n_layer", "model.n_head", "model.n_embd", "model.n_positions",
-      "model.vocab_size", "model.layer_norm_epsilon", "model.family", LLAMA_KEYS},
-     has_no_preset,
-     "model.preset says it"},
-    {{LLAMA_KEYS}, is_llama_or_preset, "model.family is gpt2"},
-    {{"model.n_layer", "model.n_head", "model.n_embd", "model.layer_norm_epsilon"},
-     has_a_shape,
-     "it follows from model.n_params"},
-    {{"zero_optimization.offload_optimizer.nvme_path"},
-     optimizer_is_in_files,
-     "offload_optimizer.device is not nvme"},
-    {{"zero_optimization.offload_param.nvme_path"}, weights_are_in_files, "offload_param.device is not nvme"},
-    {{"activation_checkpointing.cpu_checkpointing"},
-     inputs_are_in_memory,
-     "thinwire.activation_path puts layers' inputs into a file"},
-    {{"model.init_from"}, begins_anew, "thinwire.resume has the weights"},
-    {{"thinwire.weights", "thinwire.lossless_weights"},
-     may_pack_weights,
-     "it is for zero_optimization.stage 1 to 3"},
-    {{"thinwire.products"}, may_choose_products, "thinwire.device is cuda"},
-    {{"thinwire.token_bytes"}, has_token_files, "no .bin file is given"},
-    {{"thinwire.loss_mask"}, has_masks, "no .bin file is given"},
-    {{"thinwire.chat_style", "thinwire.chat_end"}, may_have_chats, "no .jsonl file is given"},
-    {{"thinwire.cache"}, fills_cache, "no text is encoded"},
-};
+} rule_t;
 
 void tw_train_note_key(tw_train_config_t *config, const char *key, const char *reason)
 {
@@ -347,12 +99,159 @@ void tw_train_note_key(tw_train_config_t *config, const char *key, const char *r
     }
 }
 
-void tw_train_note_without_effect(tw_train_config_t *config)
+static void note_rules(tw_train_config_t *config, const rule_t *rules, size_t n_rules)
 {
-    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
-        int counts = rules[i].counts(&config->options);
-        for (size_t k = 0; !counts && k < MOST_KEYS && rules[i].keys[k]; k++) {
+    for (size_t i = 0; i < n_rules; i++) {
+        for (size_t k = 0; !rules[i].counts && k < MOST_KEYS && rules[i].keys[k]; k++) {
             tw_train_note_key(config, rules[i].keys[k], rules[i].reason);
         }
     }
+}
+
+#define NOTE(config, rules) note_rules(config, rules, sizeof(rules) / sizeof((rules)[0]))
+
+/** What crosses the network, and how weights are held. */
+static void note_network(tw_train_config_t *config)
+{
+    const tw_train_options_t *o = &config->options;
+    const tw_train_older_t *older = &o->older;
+    int is_rounded = tw_train_is_rounded(&o->codecs.delta), has_delta = o->codecs.has_delta;
+    const rule_t rules[] = {
+        {older->delta_bits > 0, "thinwire.delta_bits is off", {"thinwire.delta_block"}},
+        {is_rounded, "it is for thinwire.weights=delta8, delta4 and delta2", {"thinwire.lag_bound"}},
+        {older->delta_bits == 4 || older->delta_bits == 2,
+         "it is for thinwire.delta_bits 4 and 2",
+         {"thinwire.delta_hadamard"}},
+        {is_rounded && o->lag_bound > 0,
+         "it is for changes that are rounded, with thinwire.lag_bound",
+         {"thinwire.lag_plain"}},
+        {has_delta, "there is no delta", {"thinwire.sync_every"}},
+        {older->quantized_weights, "zero_quantized_weights is off", {"thinwire.weight_block"}},
+        {older->quantized_gradients,
+         "zero_quantized_gradients is off",
+         {"thinwire.gradient_bits", "thinwire.gradient_block", "thinwire.gradient_hadamard"}},
+        {tw_train_is_rounded(&o->codecs.gradients),
+         "thinwire.gradients loses nothing",
+         {"thinwire.gradient_inner"}},
+        {o->stage > 0 || !o->codecs.weights.lossless,
+         "it is for zero_optimization.stage 1 to 3",
+         {"thinwire.weights", "thinwire.lossless_weights"}},
+        {o->stage == 3,
+         "it is for zero_optimization.stage 3",
+         {"zero_optimization.stage3_prefetch_bucket_size", "zero_optimization.stage3_max_live_parameters"}},
+        {o->stage == 1 || o->stage == 2 || has_delta,
+         "it is for stages 1 and 2, and for delta",
+         {"zero_optimization.allgather_bucket_size"}},
+        {o->stage < 3 || o->hpz == TW_TRAIN_HPZ_ON,
+         "no two ranks hold the same weights",
+         {"thinwire.check_every"}},
+        {o->stage == 3 && !has_delta && *o->groups,
+         "it is for zero_optimization.stage 3 without a delta, with thinwire.groups",
+         {"thinwire.keep_frozen"}},
+        {o->offload_optimizer == TW_TRAIN_NVME,
+         "offload_optimizer.device is not nvme",
+         {"zero_optimization.offload_optimizer.nvme_path"}},
+        {o->offload_param == TW_TRAIN_NVME,
+         "offload_param.device is not nvme",
+         {"zero_optimization.offload_param.nvme_path"}},
+        {!*o->activation_path,
+         "thinwire.activation_path puts layers' inputs into a file",
+         {"activation_checkpointing.cpu_checkpointing"}},
+    };
+    NOTE(config, rules);
+}
+
+static void note_schedule(tw_train_config_t *config)
+{
+    const tw_train_options_t *o = &config->options;
+    int schedule = o->schedule, is_wsd = schedule == TW_TRAIN_WSD,
+        is_cosine = schedule == TW_TRAIN_WARMUP_COSINE;
+    const rule_t rules[] = {
+        {schedule != TW_TRAIN_CONSTANT,
+         "scheduler.type is none",
+         {"scheduler.params.warmup_num_steps", "scheduler.params.warmup_type"}},
+        {schedule == TW_TRAIN_WARMUP || schedule == TW_TRAIN_WARMUP_DECAY,
+         "WarmupLR and WarmupDecayLR have it",
+         {"scheduler.params.warmup_min_lr", "scheduler.params.warmup_max_lr"}},
+        {is_cosine,
+         "WarmupCosineLR has it",
+         {"scheduler.params.warmup_min_ratio", "scheduler.params.cos_min_ratio"}},
+        {is_cosine || is_wsd || schedule == TW_TRAIN_WARMUP_DECAY,
+         "WarmupDecayLR, WarmupCosineLR and WSD have it",
+         {"scheduler.params.total_num_steps"}},
+        {is_wsd,
+         "WSD has it",
+         {"scheduler.params.decay_num_steps", "scheduler.params.decay_type",
+          "scheduler.params.decay_min_ratio"}},
+        {o->optimizer == TW_TRAIN_MUON,
+         "optimizer.type is not Muon",
+         {"optimizer.params.muon_lr", "optimizer.params.momentum"}},
+    };
+    NOTE(config, rules);
+}
+
+/** How a run goes, and what it leaves. */
+static void note_run(tw_train_config_t *config)
+{
+    const tw_train_options_t *o = &config->options;
+    const rule_t rules[] = {
+        {*o->checkpoint != '\0',
+         "no thinwire.checkpoint is given",
+         {"thinwire.checkpoint_every", "thinwire.checkpoint_minutes", "thinwire.checkpoint_keep"}},
+        {o->epochs == 0, "thinwire.epochs is given", {"thinwire.steps"}},
+        {o->loss_z > 0 || o->norm_z > 0, "thinwire.loss_z and norm_z are 0", {"thinwire.z_window"}},
+        {o->bad_step != TW_TRAIN_BAD_STOP, "thinwire.bad_step is stop", {"thinwire.bad_steps_most"}},
+        {o->val_sequences > 0, "thinwire.val_sequences is 0", {"thinwire.save_best", "thinwire.val_every"}},
+        {o->sample_steps > 0,
+         "thinwire.sample_steps is 0",
+         {"thinwire.sample_lines", "thinwire.sample_tokens", "thinwire.sample_prompt",
+          "thinwire.sample_temperature"}},
+        {!*o->resume || tw_train_resumes_by_itself(o),
+         "thinwire.resume has the weights",
+         {"model.init_from"}},
+        {o->products == TW_TRAIN_PRODUCTS_AUTO || o->device == TW_TRAIN_DEVICE_CPU,
+         "thinwire.device is cuda",
+         {"thinwire.products"}},
+    };
+    NOTE(config, rules);
+}
+
+static void note_data(tw_train_config_t *config)
+{
+    const tw_train_options_t *o = &config->options;
+    const rule_t rules[] = {
+        {!*o->val_data, "thinwire.val_data is given", {"thinwire.val_share"}},
+        {o->document_token >= 0, "thinwire.document_token is not given", {"thinwire.document_mask"}},
+        {has_token_files(o), "no .bin file is given", {"thinwire.token_bytes"}},
+        {has_masks(o), "no .bin file is given", {"thinwire.loss_mask"}},
+        {may_have_chats(o), "no .jsonl file is given", {"thinwire.chat_style", "thinwire.chat_end"}},
+        {fills_cache(o), "no text is encoded", {"thinwire.cache"}},
+    };
+    NOTE(config, rules);
+}
+
+static void note_model(tw_train_config_t *config)
+{
+    const tw_train_options_t *o = &config->options;
+    int is_llama = tw_model_family_get((tw_model_family_t)o->family)->kind == TW_MODEL_KIND_LLAMA;
+    const rule_t rules[] = {
+        {!*o->preset,
+         "model.preset says it",
+         {"model.n_params", "model.n_layer", "model.n_head", "model.n_embd", "model.n_positions",
+          "model.vocab_size", "model.layer_norm_epsilon", "model.family", LLAMA_KEYS}},
+        {is_llama || *o->preset, "model.family is gpt2", {LLAMA_KEYS}},
+        {o->n_params == 0,
+         "it follows from model.n_params",
+         {"model.n_layer", "model.n_head", "model.n_embd", "model.layer_norm_epsilon"}},
+    };
+    NOTE(config, rules);
+}
+
+void tw_train_note_without_effect(tw_train_config_t *config)
+{
+    note_network(config);
+    note_schedule(config);
+    note_run(config);
+    note_data(config);
+    note_model(config);
 }

@@ -7,6 +7,22 @@
 
 #define VALUE_BYTES 256
 
+tw_status_t tw_train_refuse(const char *why)
+{
+    tw_error("config: %s", why);
+    return TW_ERR_CONFIG;
+}
+
+tw_status_t tw_train_refuse_any(const tw_train_refusal_t *refusals, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (refusals[i].is_wrong) {
+            return tw_train_refuse(refusals[i].why);
+        }
+    }
+    return TW_OK;
+}
+
 int tw_train_is_said(const tw_train_config_t *config, const char *key)
 {
     unsigned char origin = config->origins[tw_train_field_of(key)];

@@ -113,12 +113,6 @@ static void resolve_warmup(tw_train_config_t *config)
     }
 }
 
-static tw_status_t refuse(const char *why)
-{
-    tw_error("config: %s", why);
-    return TW_ERR_CONFIG;
-}
-
 static tw_status_t resolve_hpz(tw_train_config_t *config, int world, int n_nodes)
 {
     tw_train_options_t *o = &config->options;
@@ -130,11 +124,12 @@ static tw_status_t resolve_hpz(tw_train_config_t *config, int world, int n_nodes
         return TW_ERR_CONFIG;
     }
     if (o->hpz == TW_TRAIN_HPZ_OFF && (o->hpz_size > 1 || delta)) {
-        return refuse("thinwire.hpz is off, but zero_hpz_partition_size or thinwire.weights need it");
+        return tw_train_refuse(
+            "thinwire.hpz is off, but zero_hpz_partition_size or thinwire.weights need it");
     }
     int on = o->hpz == TW_TRAIN_HPZ_ON || o->hpz_size > 1 || delta;
     if (on && o->stage != 3) {
-        return refuse("hpZ is for zero_optimization.stage 3");
+        return tw_train_refuse("hpZ is for zero_optimization.stage 3");
     }
     if (o->hpz == TW_TRAIN_HPZ_AUTO) {
         o->hpz = on ? TW_TRAIN_HPZ_ON : TW_TRAIN_HPZ_OFF;
@@ -143,62 +138,39 @@ static tw_status_t resolve_hpz(tw_train_config_t *config, int world, int n_nodes
     return TW_OK;
 }
 
-/** What replicas in a GPU's memory do not go with. */
+/** What replicas in a GPU's memory do not go with; codecs.c has what changes they take. */
 static tw_status_t check_replicas(const tw_train_options_t *o)
 {
-    if (o->replicas == TW_TRAIN_REPLICAS_HOST) {
-        return TW_OK;
-    }
-    if (o->device != TW_TRAIN_DEVICE_CUDA) {
-        return refuse("thinwire.replicas is device: that is for thinwire.device cuda");
-    }
-    if (o->hpz != TW_TRAIN_HPZ_ON) {
-        return refuse("thinwire.replicas is device, but there are none: they come with "
-                      "zero_hpz_partition_size, thinwire.hpz or thinwire.weights=delta");
-    }
-    if (o->offload_param != TW_TRAIN_NONE) {
-        return refuse("thinwire.replicas is device, but offload_param moves them off it: leave one of them "
-                      "out");
-    }
-    return TW_OK;
+    const tw_train_refusal_t refusals[] = {
+        {o->device != TW_TRAIN_DEVICE_CUDA, "thinwire.replicas is device: that is for thinwire.device cuda"},
+        {o->hpz != TW_TRAIN_HPZ_ON,
+         "thinwire.replicas is device, but there are none: they come with zero_hpz_partition_size, "
+         "thinwire.hpz or thinwire.weights=delta"},
+        {o->offload_param != TW_TRAIN_NONE,
+         "thinwire.replicas is device, but offload_param moves them off it: leave one of them out"},
+    };
+    return o->replicas == TW_TRAIN_REPLICAS_DEVICE ? TW_TRAIN_REFUSE_ANY(refusals) : TW_OK;
 }
 
-/** What fp32 weights do not go with. */
-static tw_status_t check_fp32(const tw_train_options_t *o)
-{
-    if (!o->bf16 && o->products == TW_TRAIN_PRODUCTS_BF16) {
-        return refuse(
-            "bf16.enabled is false, but thinwire.products is bf16: products of fp32 weights are fp32");
-    }
-    return TW_OK;
-}
-
-/** What asks for another algorithm. DeepSpeed's AdamW does not look at adam_w_mode. */
-static tw_status_t check_optimizer(const tw_train_options_t *o)
-{
-    if (o->optimizer == TW_TRAIN_ADAM && !o->adam_w_mode && o->weight_decay > 0) {
-        return refuse(
-            "optimizer.params.adam_w_mode is false: that is Adam with weight_decay in the gradient, "
-            "which is not here; leave it out to decay weights themselves, as AdamW does, or make "
-            "weight_decay 0, where both are the same");
-    }
-    if (!o->bias_correction) {
-        return refuse("optimizer.params.bias_correction is false: moments are corrected here; leave it out");
-    }
-    if (o->amsgrad) {
-        return refuse("optimizer.params.amsgrad is true: AMSGrad is not here; leave it out for AdamW");
-    }
-    return TW_OK;
-}
-
+/** What asks for another algorithm, or for what is not here. DeepSpeed's AdamW does not look at adam_w_mode. */
 static tw_status_t check_features(const tw_train_options_t *o)
 {
-    TW_TRY(check_optimizer(o));
-    if (o->fp16) {
-        return refuse("fp16.enabled is true: fp16 needs loss scaling, which is not here; make it false to "
-                      "train in bf16, or in fp32 with bf16.enabled false");
-    }
-    return check_fp32(o);
+    const tw_train_refusal_t refusals[] = {
+        {o->optimizer == TW_TRAIN_ADAM && !o->adam_w_mode && o->weight_decay > 0,
+         "optimizer.params.adam_w_mode is false: that is Adam with weight_decay in the gradient, which is "
+         "not "
+         "here; leave it out to decay weights themselves, as AdamW does, or make weight_decay 0, where both "
+         "are the same"},
+        {!o->bias_correction,
+         "optimizer.params.bias_correction is false: moments are corrected here; leave it out"},
+        {o->amsgrad, "optimizer.params.amsgrad is true: AMSGrad is not here; leave it out for AdamW"},
+        {o->fp16,
+         "fp16.enabled is true: fp16 needs loss scaling, which is not here; make it false to train in bf16, "
+         "or in fp32 with bf16.enabled false"},
+        {!o->bf16 && o->products == TW_TRAIN_PRODUCTS_BF16,
+         "bf16.enabled is false, but thinwire.products is bf16: products of fp32 weights are fp32"},
+    };
+    return TW_TRAIN_REFUSE_ANY(refusals);
 }
 
 /** fp32_allreduce is communication_data_type under another name; else gradients travel as what weights
@@ -212,7 +184,8 @@ static tw_status_t resolve_communication(tw_train_config_t *config)
         return TW_OK;
     }
     if (is_said) {
-        return refuse("fp32_allreduce is true, but communication_data_type is bf16: leave one of them out");
+        return tw_train_refuse(
+            "fp32_allreduce is true, but communication_data_type is bf16: leave one of them out");
     }
     o->communication = TW_TRAIN_COMMUNICATION_FP32;
     tw_train_note_follows(config, &o->communication);
@@ -230,7 +203,7 @@ static tw_status_t check_model(const tw_train_options_t *o)
                 {"model.attention_bias", o->attention_bias, family->may_have_biases},
                 {"model.max_window_layers", o->window_from_layer > 0, family->has_first_window}};
     if (o->n_params > 0 && family->kind != TW_MODEL_KIND_GPT2 && !*o->preset) {
-        return refuse("model.n_params makes the shape of a GPT-2; leave it or model.family out");
+        return tw_train_refuse("model.n_params makes the shape of a GPT-2; leave it or model.family out");
     }
     for (size_t i = 0; family->kind == TW_MODEL_KIND_LLAMA && i < sizeof(keys) / sizeof(keys[0]); i++) {
         if (keys[i].is_asked && !keys[i].may_be) {
@@ -243,58 +216,43 @@ static tw_status_t check_model(const tw_train_options_t *o)
 
 static tw_status_t check_places(const tw_train_options_t *o)
 {
-    if (o->offload_param != TW_TRAIN_NONE && o->stage != 3) {
-        return refuse("offload_param is for zero_optimization.stage 3");
-    }
-    if (o->offload_param == TW_TRAIN_NVME && !*o->offload_param_path) {
-        return refuse("offload_param.device is nvme: nvme_path names no folder");
-    }
-    if (o->offload_optimizer == TW_TRAIN_NVME && !*o->offload_optimizer_path) {
-        return refuse("offload_optimizer.device is nvme: nvme_path names no folder");
-    }
-    if (*o->save_model && !*o->checkpoint) {
-        return refuse("thinwire.save_model needs thinwire.checkpoint: the model is made of the last one");
-    }
-    if (*o->save_best && !*o->checkpoint) {
-        return refuse("thinwire.save_best needs thinwire.checkpoint: the model is made of one");
-    }
-    if (o->bad_step == TW_TRAIN_BAD_ROLLBACK && !*o->checkpoint) {
-        return refuse("thinwire.bad_step is rollback: it needs thinwire.checkpoint to go back to");
-    }
-    if (tw_train_resumes_by_itself(o) && !*o->checkpoint) {
-        return refuse("thinwire.resume is auto: that is from thinwire.checkpoint, which names no folder");
-    }
-    return TW_OK;
+    const tw_train_refusal_t refusals[] = {
+        {o->offload_param != TW_TRAIN_NONE && o->stage != 3,
+         "offload_param is for zero_optimization.stage 3"},
+        {o->offload_param == TW_TRAIN_NVME && !*o->offload_param_path,
+         "offload_param.device is nvme: nvme_path names no folder"},
+        {o->offload_optimizer == TW_TRAIN_NVME && !*o->offload_optimizer_path,
+         "offload_optimizer.device is nvme: nvme_path names no folder"},
+        {*o->save_model && !*o->checkpoint,
+         "thinwire.save_model needs thinwire.checkpoint: the model is made of the last one"},
+        {*o->save_best && !*o->checkpoint,
+         "thinwire.save_best needs thinwire.checkpoint: the model is made of one"},
+        {o->bad_step == TW_TRAIN_BAD_ROLLBACK && !*o->checkpoint,
+         "thinwire.bad_step is rollback: it needs thinwire.checkpoint to go back to"},
+        {tw_train_resumes_by_itself(o) && !*o->checkpoint,
+         "thinwire.resume is auto: that is from thinwire.checkpoint, which names no folder"},
+    };
+    return TW_TRAIN_REFUSE_ANY(refusals);
+}
+
+static tw_status_t resolve_all(tw_train_config_t *config, int world, int n_nodes)
+{
+    tw_train_options_t *o = &config->options;
+    TW_TRY(check_features(o));
+    TW_TRY(tw_train_codecs_resolve(config, n_nodes));
+    TW_TRY(resolve_communication(config));
+    TW_TRY(check_places(o));
+    TW_TRY(tw_train_pretrained(config));
+    TW_TRY(check_model(o));
+    TW_TRY(resolve_batch(config, world));
+    TW_TRY(resolve_hpz(config, world, n_nodes));
+    return check_replicas(o);
 }
 
 tw_status_t tw_train_config_resolve(tw_train_config_t *config, int world, int n_nodes)
 {
     tw_train_options_t *o = &config->options;
-    tw_status_t status = check_features(o);
-    if (status == TW_OK) {
-        status = tw_train_codecs_resolve(config, n_nodes);
-    }
-    if (status == TW_OK) {
-        status = resolve_communication(config);
-    }
-    if (status == TW_OK) {
-        status = check_places(o);
-    }
-    if (status == TW_OK) {
-        status = tw_train_pretrained(config);
-    }
-    if (status == TW_OK) {
-        status = check_model(o);
-    }
-    if (status == TW_OK) {
-        status = resolve_batch(config, world);
-    }
-    if (status == TW_OK) {
-        status = resolve_hpz(config, world, n_nodes);
-    }
-    if (status == TW_OK) {
-        status = check_replicas(o);
-    }
+    tw_status_t status = resolve_all(config, world, n_nodes);
     resolve_recompute(config);
     resolve_warmup(config);
     if (status == TW_OK) {
@@ -314,7 +272,7 @@ tw_status_t tw_train_config_epochs(tw_train_config_t *config, uint64_t n_sequenc
         return TW_OK;
     }
     if (steps > 1e15) {
-        return refuse("thinwire.epochs: more steps than thinwire.steps may be");
+        return tw_train_refuse("thinwire.epochs: more steps than thinwire.steps may be");
     }
     follow(config, &o->steps, (int64_t)steps);
     follow(config, &o->total_steps, o->total_steps > 0 ? o->total_steps : o->steps);

@@ -29,6 +29,17 @@ struct tw_train_config {
     size_t n_notes;
 };
 
+/** What does not go, and why. */
+typedef struct tw_train_refusal {
+    int is_wrong;
+    const char *why;
+} tw_train_refusal_t;
+/** TW_ERR_CONFIG, logged with the reason. */
+tw_status_t tw_train_refuse(const char *why);
+/** The first of some refusals that is wrong; TW_OK: none is. */
+tw_status_t tw_train_refuse_any(const tw_train_refusal_t *refusals, size_t n);
+#define TW_TRAIN_REFUSE_ANY(refusals) tw_train_refuse_any(refusals, sizeof(refusals) / sizeof((refusals)[0]))
+
 /** To be said later; where memory is short, not at all. */
 void tw_train_note(tw_train_config_t *config, int is_file, const char *key, const char *reason);
 void tw_train_notes_cleanup(tw_train_config_t *config);

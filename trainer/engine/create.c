@@ -278,44 +278,20 @@ static tw_status_t first_weights(tw_engine_t *engine)
 
 tw_status_t tw_engine_take(tw_engine_t *engine)
 {
-    tw_status_t status = tw_groups_init(engine);
-    if (status == TW_OK) {
-        status = tw_loss_init(engine);
-    }
-    if (status == TW_OK) {
-        status = create_hpz(engine);
-    }
-    if (status == TW_OK) {
-        status = tw_engine_partition(engine);
-    }
-    if (status == TW_OK) {
-        status = tw_near_init(engine);
-    }
-    if (status == TW_OK) {
-        status = moving(engine);
-    }
-    if (status == TW_OK) {
-        status = activations(engine);
-    }
-    if (status == TW_OK) {
-        status = tw_threads_init(engine);
-    }
-    if (status == TW_OK) {
-        status = tw_update_init(engine);
-    }
-    if (status == TW_OK) {
-        status = tw_outliers_init(engine);
-    }
-    if (status == TW_OK) {
-        status = tw_muon_init(engine);
-    }
-    if (status == TW_OK) {
-        status = tw_frozen_init(engine);
-    }
-    if (status == TW_OK) {
-        tw_sample_init(engine);
-    }
-    return status;
+    TW_TRY(tw_groups_init(engine));
+    TW_TRY(tw_loss_init(engine));
+    TW_TRY(create_hpz(engine));
+    TW_TRY(tw_engine_partition(engine));
+    TW_TRY(tw_near_init(engine));
+    TW_TRY(moving(engine));
+    TW_TRY(activations(engine));
+    TW_TRY(tw_threads_init(engine));
+    TW_TRY(tw_update_init(engine));
+    TW_TRY(tw_outliers_init(engine));
+    TW_TRY(tw_muon_init(engine));
+    TW_TRY(tw_frozen_init(engine));
+    tw_sample_init(engine);
+    return TW_OK;
 }
 
 static tw_status_t engine_init(tw_engine_t *engine)

@@ -162,15 +162,11 @@ tw_status_t tw_engine_partition(tw_engine_t *engine)
     for (size_t u = 0; u < engine->n_units; u++) {
         unit_init(engine, u);
     }
-    tw_status_t status = optimizer_state(engine);
-    if (status == TW_OK) {
-        status = weights(engine);
-    }
-    for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
+    TW_TRY(optimizer_state(engine));
+    TW_TRY(weights(engine));
+    for (size_t u = 0; u < engine->n_units; u++) {
         place_state(engine, &engine->units[u]);
     }
-    if (status == TW_OK) {
-        status = gradients(engine);
-    }
-    return status == TW_OK ? sums(engine) : status;
+    TW_TRY(gradients(engine));
+    return sums(engine);
 }
