@@ -80,7 +80,7 @@ typedef struct digest {
     int64_t failed;
 } digest_t;
 
-static tw_status_t compare(const digest_t *all, int world, size_t *most)
+static tw_status_t agreement_compare(const digest_t *all, int world, size_t *most)
 {
     tw_status_t status = TW_OK;
     *most = 1;
@@ -104,7 +104,7 @@ tw_status_t tw_agree_on(tw_coll_t *coll, const tw_lines_t *lines)
     size_t most = 1;
     tw_status_t status = all ? tw_agree_gather(coll, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
     if (status == TW_OK) {
-        status = compare(all, tw_coll_size(coll), &most);
+        status = agreement_compare(all, tw_coll_size(coll), &most);
     }
     free(all);
     return status == TW_ERR_MISMATCH ? exchange_lines(coll, lines, most) : status;
@@ -130,7 +130,7 @@ typedef struct report {
 } report_t;
 
 /** The first failure. Rank 0 says so for all who are fine. */
-static tw_status_t judge(const tw_attempt_t *attempt, const report_t *all)
+static tw_status_t agreement_judge(const tw_attempt_t *attempt, const report_t *all)
 {
     int world = tw_coll_size(attempt->coll), first = 0;
     while (first < world && all[first].status == TW_OK) {
@@ -164,7 +164,7 @@ tw_status_t tw_attempt_end(tw_attempt_t *attempt, tw_status_t status)
     tw_status_t met = all ? tw_agree_gather(attempt->coll, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
     int has_news = met != TW_OK || own.errors != all[0].errors;
     if (met == TW_OK) {
-        met = judge(attempt, all);
+        met = agreement_judge(attempt, all);
     }
     free(all);
     if (!is_first) {

@@ -17,7 +17,7 @@
 #define MOST_PROCESSORS (64 * TW_CORES_MASK_WORDS)
 
 /** The first line of a file; empty: there is none. */
-static void read_line(const char *path, char *line, size_t n)
+static void cores_read_line(const char *path, char *line, size_t n)
 {
     FILE *file = fopen(path, "re");
     if (!file || !fgets(line, (int)n, file)) {
@@ -29,7 +29,7 @@ static void read_line(const char *path, char *line, size_t n)
     }
 }
 
-static int has(const uint64_t *mask, long processor)
+static int cores_has(const uint64_t *mask, long processor)
 {
     return processor >= 0 && processor < MOST_PROCESSORS && (mask[processor / 64] >> (processor % 64) & 1);
 }
@@ -41,7 +41,7 @@ static int has_lower(const uint64_t *mask, const char *list, long processor)
     for (const char *at = list; *at; at = *end ? end + 1 : end) {
         long first = strtol(at, &end, 10), last = *end == '-' ? strtol(end + 1, &end, 10) : first;
         for (long other = first; end > at && other <= last && other < processor; other++) {
-            if (has(mask, other)) {
+            if (cores_has(mask, other)) {
                 return 1;
             }
         }
@@ -57,9 +57,9 @@ int tw_cores_count(const uint64_t mask[TW_CORES_MASK_WORDS], const char *cpu)
     char path[PATH_BYTES], list[256];
     int n = 0;
     for (long processor = 0; processor < MOST_PROCESSORS; processor++) {
-        if (has(mask, processor)) {
+        if (cores_has(mask, processor)) {
             snprintf(path, sizeof(path), "%s/cpu%ld/topology/thread_siblings_list", cpu, processor);
-            read_line(path, list, sizeof(list));
+            cores_read_line(path, list, sizeof(list));
             n += !has_lower(mask, list, processor);
         }
     }
@@ -75,7 +75,7 @@ int tw_cores_quota(const char *cgroups, const char *group)
         *slash = '\0';
         double quota, period; /* microseconds; "max 100000": none */
         snprintf(path, sizeof(path), "%s%s/cpu.max", cgroups, name);
-        read_line(path, line, sizeof(line));
+        cores_read_line(path, line, sizeof(line));
         if (sscanf(line, "%lf %lf", &quota, &period) == 2 && quota > 0 && period > 0) {
             double processors = quota / period;
             least = processors < least ? processors : least;
@@ -134,7 +134,7 @@ static tw_cores_place_t own_place(int64_t asked)
     char boot[64], group[PATH_BYTES];
     struct stat names = {0};
     tw_cores_place_t place = {.asked = (int32_t)asked};
-    read_line("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
+    cores_read_line("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
     own_group(group, sizeof(group));
     own_mask(place.mask);
     int quota = find_quota(group);

@@ -15,7 +15,7 @@
 #define PATH_BYTES 4096
 #define MOST_BYTES (256 << 20)
 
-static tw_status_t failed(const char *path)
+static tw_status_t export_failed(const char *path)
 {
     int error = errno;
     tw_error("%s: cannot write it: %s", path, strerror(error));
@@ -41,11 +41,11 @@ static tw_status_t write_copy(FILE *in, const char *to)
     snprintf(temporary, sizeof(temporary), "%s.tmp", to);
     FILE *out = fopen(temporary, "we");
     if (!out) {
-        return failed(temporary);
+        return export_failed(temporary);
     }
     int wrong = copy_bytes(in, out) != 0 || fflush(out) != 0 || fsync(fileno(out)) != 0;
     if (fclose(out) != 0 || wrong || rename(temporary, to) != 0) {
-        tw_status_t status = failed(to);
+        tw_status_t status = export_failed(to);
         (void)unlink(temporary);
         return status;
     }

@@ -17,7 +17,7 @@
 /* ---- what there is ------------------------------------------------------------------------------------- */
 
 /** The number after a word at the beginning of a line; -1: there is none. */
-static double read_number(const char *path, const char *word)
+static double fit_read_number(const char *path, const char *word)
 {
     char line[256];
     double number = -1;
@@ -40,8 +40,9 @@ tw_room_t tw_room_of_machine(const char *proc)
 {
     char path[PATH_BYTES];
     snprintf(path, sizeof(path), "%s/meminfo", proc);
-    double total = read_number(path, "MemTotal"), available = read_number(path, "MemAvailable");
-    double swap = fmax(read_number(path, "SwapTotal"), 0), swap_free = fmax(read_number(path, "SwapFree"), 0);
+    double total = fit_read_number(path, "MemTotal"), available = fit_read_number(path, "MemAvailable");
+    double swap = fmax(fit_read_number(path, "SwapTotal"), 0),
+           swap_free = fmax(fit_read_number(path, "SwapFree"), 0);
     return (tw_room_t){.total = total >= 0 ? 1024 * (total + swap) : INFINITY,
                        .available = available >= 0 ? 1024 * (available + swap_free) : INFINITY};
 }
@@ -69,9 +70,9 @@ static tw_room_t room_of_folder(const char *folder)
 {
     char path[2 * PATH_BYTES + 32];
     snprintf(path, sizeof(path), "%s/memory.max", folder);
-    double total = read_number(path, "");
+    double total = fit_read_number(path, "");
     snprintf(path, sizeof(path), "%s/memory.stat", folder);
-    double taken = fmax(read_number(path, "anon"), 0);
+    double taken = fmax(fit_read_number(path, "anon"), 0);
     return (tw_room_t){.total = total >= 0 ? total : INFINITY,
                        .available = total >= 0 ? fmax(total - taken, 0) : INFINITY};
 }

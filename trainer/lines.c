@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void append(tw_lines_t *lines, const char *name, const char *value)
+static void lines_append(tw_lines_t *lines, const char *name, const char *value)
 {
     size_t more = strlen(name) + strlen(value) + 2;
     char *longer = realloc(lines->text, lines->bytes + more + 1);
@@ -27,7 +27,7 @@ void tw_lines_add(tw_lines_t *lines, const char *name, const char *format, ...)
     for (char *at = value; (at = strchr(at, '\n'));) {
         *at = ' ';
     }
-    append(lines, name, value);
+    lines_append(lines, name, value);
 }
 
 void tw_lines_cleanup(tw_lines_t *lines)

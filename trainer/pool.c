@@ -78,7 +78,7 @@ static void wait_for_news(tw_pool_t *pool, unsigned seen)
     pool->n_asleep--;
 }
 
-static void enter(tw_pool_t *pool, task_t *task, int index)
+static void pool_enter(tw_pool_t *pool, task_t *task, int index)
 {
     atomic_store_explicit(&pool->n_inside_now, ++pool->n_inside, memory_order_relaxed);
     pthread_mutex_unlock(&pool->lock);
@@ -100,7 +100,7 @@ static void *work(void *ctx)
         wait_for_news(pool, seen);
         seen = atomic_load(&pool->n_tasks);
         if (pool->task) {
-            enter(pool, pool->task, worker->index);
+            pool_enter(pool, pool->task, worker->index);
         }
     }
     pthread_mutex_unlock(&pool->lock);

@@ -28,7 +28,7 @@ static void note_step(tw_run_t *run, const tw_trainer_step_t *step)
     result->total_sec += step->step_sec;
 }
 
-static tw_status_t check(tw_run_t *run)
+static tw_status_t run_check(tw_run_t *run)
 {
     int equal;
     tw_status_t status = tw_engine_check(run->engine, &equal);
@@ -51,7 +51,7 @@ static tw_status_t drain(tw_run_t *run)
     return status;
 }
 
-static tw_status_t sample(tw_run_t *run)
+static tw_status_t run_sample(tw_run_t *run)
 {
     run->is_agreed = 0;
     TW_TRY(drain(run));
@@ -80,7 +80,7 @@ static tw_status_t one_step(tw_run_t *run)
         step.memory_bytes = tw_engine_resident_most(run->engine);
     }
     if (status == TW_OK && is_checked) {
-        status = check(run);
+        status = run_check(run);
     }
     if (status == TW_OK) {
         int goes_back = step.is_bad && o->bad_step == TW_TRAIN_BAD_ROLLBACK;
@@ -93,7 +93,7 @@ static tw_status_t one_step(tw_run_t *run)
         run->params->on_step(run->params->ctx, &step);
     }
     if (status == TW_OK && is_due(o->sample_steps, step.step) && !step.is_bad && !is_stopped) {
-        status = sample(run);
+        status = run_sample(run);
     }
     return status;
 }
@@ -108,7 +108,7 @@ tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_
     if (status == TW_OK && run.options->steps == 0) {
         run.is_agreed = 0;
         status = tw_engine_validate(run.engine, &result->val_loss);
-        status = status == TW_OK && run.options->sample_steps > 0 ? sample(&run) : status;
+        status = status == TW_OK && run.options->sample_steps > 0 ? run_sample(&run) : status;
     }
     if (status == TW_OK && tw_engine_steps_done(run.engine) >= (uint64_t)run.options->steps) {
         status = tw_persist_nothing_done(&run.persist);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tw_status_t no_memory(void)
+static tw_status_t sampling_no_memory(void)
 {
     tw_error("out of memory for sampled text");
     return TW_ERR_NO_MEMORY;
@@ -57,7 +57,7 @@ tw_status_t tw_sampling_init(tw_sampling_t *sampling, size_t vocab_size)
     sampling->tokens = calloc(1 + n_text + n_sampled, sizeof(*sampling->tokens));
     if (!sampling->tokens) {
         free(text);
-        return no_memory();
+        return sampling_no_memory();
     }
     /* without a text there is token 0, where no other is known to begin with */
     if (o->document_token >= 0 || n_text == 0) {
@@ -79,13 +79,14 @@ void tw_sampling_cleanup(tw_sampling_t *sampling)
 }
 
 /** A line as text, with what was asked for before it: a character may begin in one and end in the other. */
-static tw_status_t tell(const tw_sampling_t *sampling, const tw_engine_t *engine, const int32_t *sampled)
+static tw_status_t sampling_tell(const tw_sampling_t *sampling, const tw_engine_t *engine,
+                                 const int32_t *sampled)
 {
     size_t n_before = *sampling->options->sample_prompt ? sampling->n_prompt - sampling->n_hidden : 0;
     size_t n_sampled = (size_t)sampling->options->sample_tokens;
     int32_t *line = calloc(n_before + n_sampled, sizeof(*line));
     if (!line) {
-        return no_memory();
+        return sampling_no_memory();
     }
     memcpy(line, sampling->tokens + sampling->n_hidden, n_before * sizeof(*line));
     memcpy(line + n_before, sampled, n_sampled * sizeof(*line));
@@ -108,7 +109,7 @@ tw_status_t tw_sampling_run(tw_sampling_t *sampling, tw_engine_t *engine)
     TW_TRY(tw_engine_sample(engine, &sample));
     int is_wanted = sampling->is_first && sampling->params->on_sample;
     for (int64_t line = 0; line < o->sample_lines && is_wanted; line++) {
-        TW_TRY(tell(sampling, engine, sampled + line * o->sample_tokens));
+        TW_TRY(sampling_tell(sampling, engine, sampled + line * o->sample_tokens));
     }
     return TW_OK;
 }

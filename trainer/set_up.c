@@ -11,7 +11,7 @@
 #include "trainer/run_state.h"
 #include "trainer/shape.h"
 
-static tw_status_t join(tw_run_t *run)
+static tw_status_t run_join(tw_run_t *run)
 {
     tw_coll_params_t params = {.mem = TW_MEM_HOST, .deterministic = 1, .progress_thread = 1};
     run->coll = run->params->coll;
@@ -138,7 +138,7 @@ static tw_status_t create_model_there(tw_run_t *run, const tw_model_config_t *co
     return tw_device_model_create(config, run->device, &run->model);
 }
 
-static tw_status_t create_model(tw_run_t *run)
+static tw_status_t run_create_model(tw_run_t *run)
 {
     const tw_train_options_t *o = run->options;
     tw_model_config_t config;
@@ -253,7 +253,7 @@ tw_status_t tw_run_prepare(tw_run_t *run, int world, int n_nodes, int is_first)
     if (is_first) {
         say_validation(run);
     }
-    TW_TRY(create_model(run));
+    TW_TRY(run_create_model(run));
     run->sampling = (tw_sampling_t){
         .options = run->options, .data = run->data, .params = run->params, .is_first = is_first};
     return tw_sampling_init(&run->sampling, tw_model_config_get(run->model)->vocab_size);
@@ -289,7 +289,7 @@ static tw_status_t check_memory(const tw_run_t *run)
 
 tw_status_t tw_run_set_up(tw_run_t *run)
 {
-    TW_TRY(join(run));
+    TW_TRY(run_join(run));
     TW_TRY(prepare_all(run));
     TW_TRY(compare_ranks(run));
     TW_TRY(choose_threads(run));

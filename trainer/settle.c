@@ -15,7 +15,7 @@ typedef struct account {
 } account_t;
 
 /** What the planner says of this run, at the bits that the lossless delta took. */
-static uint64_t planned_bytes(const tw_run_t *run, const tw_engine_totals_t *training)
+static uint64_t settle_planned_bytes(const tw_run_t *run, const tw_engine_totals_t *training)
 {
     tw_plan_memory_t memory;
     tw_plan_cluster_t cluster = tw_plan_cluster_of(tw_coll_size(run->coll), tw_coll_n_nodes(run->coll));
@@ -38,12 +38,12 @@ static account_t own_account(tw_run_t *run)
     for (int what = 0; what < TW_ENGINE_ASIDE_COUNT; what++) {
         account.aside[what] = tw_engine_aside_totals(run->engine, (tw_engine_aside_t)what);
     }
-    account.planned_bytes = planned_bytes(run, &account.training);
+    account.planned_bytes = settle_planned_bytes(run, &account.training);
     account.lag_max = tw_engine_lag(run->engine, &account.lag_blocks);
     return account;
 }
 
-static uint64_t larger(uint64_t a, uint64_t b)
+static uint64_t settle_larger(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
@@ -74,7 +74,7 @@ static void add_account(tw_trainer_result_t *result, const account_t *account)
         result->planned_rss_bytes = account->before_bytes + account->planned_bytes;
     }
     result->file_bytes += account->file_bytes;
-    result->device_bytes = larger(result->device_bytes, account->device_bytes);
+    result->device_bytes = settle_larger(result->device_bytes, account->device_bytes);
     result->lag_blocks += account->lag_blocks;
     result->lag_max = fmax(result->lag_max, account->lag_max);
 }

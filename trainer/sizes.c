@@ -16,7 +16,7 @@ static size_t activation_bytes(const tw_train_options_t *o, const tw_model_confi
     return tw_size_mul(n_tokens, tw_size_mul(config->n_embd, sizeof(float)));
 }
 
-static tw_status_t check_params(const tw_model_t *model)
+static tw_status_t sizes_check_params(const tw_model_t *model)
 {
     const tw_model_config_t *config = tw_model_config_get(model);
     size_t n_params = tw_model_n_params(model);
@@ -33,7 +33,7 @@ tw_status_t tw_trainer_check_sizes(const tw_train_options_t *o, const tw_model_t
 {
     const tw_model_config_t *config = tw_model_config_get(model);
     size_t n_layer = tw_model_n_units(model) - 1, bytes = activation_bytes(o, config);
-    TW_TRY(check_params(model));
+    TW_TRY(sizes_check_params(model));
     if (!is_too_much(bytes)) {
         /* a small multiple of what was just found to be possible */
         tw_model_sizes_t sizes = tw_model_sizes_get(model, (size_t)o->micro_batch, (size_t)o->sequence);

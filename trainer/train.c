@@ -405,7 +405,7 @@ static void on_sample(void *ctx, uint64_t step, const char *text)
     }
 }
 
-static void on_step(void *ctx, const tw_trainer_step_t *step)
+static void train_on_step(void *ctx, const tw_trainer_step_t *step)
 {
     output_t *output = ctx;
     add_step(output, step);
@@ -515,7 +515,7 @@ static int exit_code_of(tw_status_t status, const tw_trainer_result_t *result)
     return result->is_stopped ? EXIT_STOPPED : 0;
 }
 
-static int run_rank(const options_t *options)
+static int train_run_rank(const options_t *options)
 {
     output_t output = {0};
     tw_coll_params_t coll_params = {.mem = TW_MEM_HOST, .deterministic = 1, .progress_thread = 1};
@@ -523,7 +523,7 @@ static int run_rank(const options_t *options)
                                   .sets = options->sets,
                                   .n_sets = options->n_sets,
                                   .prepare = prepare_output,
-                                  .on_step = on_step,
+                                  .on_step = train_on_step,
                                   .on_sample = on_sample,
                                   .ctx = &output,
                                   .output = &output.wanted,
@@ -563,7 +563,7 @@ static int is_usable(const options_t *options)
 }
 
 /** This program again, as every rank of a cluster. */
-static int run_cluster(const options_t *options, char **argv)
+static int train_run_cluster(const options_t *options, char **argv)
 {
     if (!is_usable(options)) {
         return 1;
@@ -587,7 +587,7 @@ int main(int argc, char **argv)
         int world = options.n_nodes * options.ranks_per_node;
         code = tw_trainer_print_config(&params, world, options.n_nodes, stdout) == TW_OK ? 0 : 1;
     } else {
-        code = tw_coll_launched() ? run_rank(&options) : run_cluster(&options, argv);
+        code = tw_coll_launched() ? train_run_rank(&options) : train_run_cluster(&options, argv);
     }
     free(options.data);
     free(options.device);

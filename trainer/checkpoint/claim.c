@@ -42,7 +42,7 @@ uint64_t tw_checkpoint_claimed(const char *folder)
     return id;
 }
 
-static tw_status_t failed(const char *path)
+static tw_status_t claim_failed(const char *path)
 {
     int error = errno;
     tw_error("%s: cannot write it: %s", path, strerror(error));
@@ -57,13 +57,13 @@ static tw_status_t write_id(const char *folder, uint64_t id)
     TW_TRY(tw_checkpoint_path(temporary, "%s/%s.tmp", folder, NAME));
     FILE *file = fopen(temporary, "we");
     if (!file) {
-        return failed(temporary);
+        return claim_failed(temporary);
     }
     int wrong = fprintf(file, "%016" PRIx64 "\n", id) < 0 || fflush(file) != 0 || fsync(fileno(file)) != 0;
     if (fclose(file) != 0 || wrong) {
-        return failed(temporary);
+        return claim_failed(temporary);
     }
-    return rename(temporary, path) == 0 ? tw_checkpoint_sync_folder(folder) : failed(path);
+    return rename(temporary, path) == 0 ? tw_checkpoint_sync_folder(folder) : claim_failed(path);
 }
 
 tw_status_t tw_checkpoint_claim(const char *folder, uint64_t id, tw_checkpoint_others_t *others)

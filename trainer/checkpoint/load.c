@@ -20,7 +20,7 @@ struct tw_checkpoint {
     size_t n_ranges;
 };
 
-static tw_status_t no_memory(const tw_checkpoint_t *checkpoint)
+static tw_status_t load_no_memory(const tw_checkpoint_t *checkpoint)
 {
     tw_error("%s: out of memory", checkpoint->folder);
     return TW_ERR_NO_MEMORY;
@@ -121,7 +121,7 @@ static tw_status_t add_ranges(tw_checkpoint_t *checkpoint, const char *path, int
     tw_shard_range_t *longer =
         realloc(checkpoint->ranges, (checkpoint->n_ranges + n + 1) * sizeof(*checkpoint->ranges));
     if (!longer) {
-        return no_memory(checkpoint);
+        return load_no_memory(checkpoint);
     }
     checkpoint->ranges = longer;
     tw_status_t status = TW_OK;
@@ -169,7 +169,7 @@ static tw_status_t open_shards(tw_checkpoint_t *checkpoint)
     checkpoint->files = calloc(world, sizeof(*checkpoint->files));
     checkpoint->verified = calloc(world, sizeof(*checkpoint->verified));
     if (!checkpoint->files || !checkpoint->verified) {
-        return no_memory(checkpoint);
+        return load_no_memory(checkpoint);
     }
     for (size_t rank = 0; rank < world; rank++) {
         TW_TRY(open_shard(checkpoint, (int)rank));

@@ -14,7 +14,7 @@
 #define TRY_US 100000 /* the job before may be about to end */
 
 /** 0: it is ours. */
-static int take(FILE *file)
+static int lock_take(FILE *file)
 {
     int code = flock(fileno(file), LOCK_EX | LOCK_NB);
     for (int i = 1; i < TRIES && code != 0 && errno == EWOULDBLOCK; i++) {
@@ -61,7 +61,7 @@ tw_status_t tw_checkpoint_lock(const char *folder, uint64_t id, FILE **lock)
         tw_error("%s: cannot open it: %s", path, strerror(error));
         return tw_status_from_errno(error);
     }
-    if (take(file) == 0) {
+    if (lock_take(file) == 0) {
         tw_checkpoint_lock_sign(file, id);
     } else if (errno == EWOULDBLOCK) {
         tw_status_t status = taken(folder, file);

@@ -229,7 +229,7 @@ static tw_status_t check_family(const char *path, const json_t *json, const tw_m
 }
 
 /** What tensors' sizes do not show, above all. */
-static tw_status_t check_model(const char *path, const json_t *json, const tw_model_t *model)
+static tw_status_t manifest_check_model(const char *path, const json_t *json, const tw_model_t *model)
 {
     const tw_model_config_t *config = tw_model_config_get(model);
     TW_TRY(check_family(path, json, config));
@@ -353,7 +353,7 @@ static tw_status_t read_body(const char *path, json_t *body, const tw_model_t *m
     manifest->run.seed = (uint64_t)seed;
     manifest->run.batch = (uint64_t)batch;
     manifest->run.seq_len = (uint64_t)seq_len;
-    TW_TRY(check_model(path, json_object_get(body, "model"), model));
+    TW_TRY(manifest_check_model(path, json_object_get(body, "model"), model));
     TW_TRY(read_run(path, body, manifest));
     tw_status_t status = check_tensors(path, json_object_get(body, "tensors"), model);
     return status == TW_OK ? read_shards(path, json_object_get(body, "shards"), manifest) : status;

@@ -88,7 +88,7 @@ static json_t *llama_json(const tw_model_config_t *config)
 /* ---- which tokens begin, end and fill a text ----------------------------------------------------------- */
 
 /** NULL: not there, or no JSON. */
-static json_t *load(const char *folder, const char *name)
+static json_t *model_config_load(const char *folder, const char *name)
 {
     char path[TW_CHECKPOINT_PATH_BYTES];
     int length = snprintf(path, sizeof(path), "%s/%s", folder, name);
@@ -99,7 +99,8 @@ static json_t *load(const char *folder, const char *name)
 static json_t *id_of_text(const char *folder, const char *text)
 {
     size_t i;
-    json_t *entry, *tokenizer = load(folder, "tokenizer.json"), *vocab = load(folder, "vocab.json");
+    json_t *entry, *tokenizer = model_config_load(folder, "tokenizer.json"),
+                   *vocab = model_config_load(folder, "vocab.json");
     json_t *id = json_object_get(json_object_get(json_object_get(tokenizer, "model"), "vocab"), text);
     id = id ? id : json_object_get(vocab, text);
     json_array_foreach(json_object_get(tokenizer, "added_tokens"), i, entry)
@@ -116,7 +117,8 @@ static json_t *id_of_text(const char *folder, const char *text)
 /** "eos_token": a text, or an object with it. */
 static json_t *id_by_tokenizer(const char *folder, const char *name)
 {
-    json_t *config = load(folder, "tokenizer_config.json"), *token = json_object_get(config, name);
+    json_t *config = model_config_load(folder, "tokenizer_config.json"),
+           *token = json_object_get(config, name);
     const char *text = json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
     json_t *id = text ? id_of_text(folder, text) : NULL;
     json_decref(config);
@@ -130,7 +132,7 @@ static json_t *id_in(const char *folder, const char *name)
     char key[32];
     snprintf(key, sizeof(key), "%s_id", name);
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
-        json_t *json = load(folder, files[i]), *id = json_object_get(json, key);
+        json_t *json = model_config_load(folder, files[i]), *id = json_object_get(json, key);
         id = json_is_integer(id) || json_is_array(id) ? json_incref(id) : NULL;
         json_decref(json);
         if (id) {

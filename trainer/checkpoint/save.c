@@ -42,7 +42,7 @@ struct tw_checkpoint_saving {
 typedef tw_checkpoint_saving_t saving_t;
 
 /** Everyone hears how everyone fared; returns the first failure. Files take as long as disks take. */
-static tw_status_t exchange(tw_coll_t *coll, const report_t *own, report_t *all)
+static tw_status_t save_exchange(tw_coll_t *coll, const report_t *own, report_t *all)
 {
     int world = tw_coll_size(coll);
     tw_coll_segment_t segment = {.src = own, .dst = all, .n_elems = (size_t)world * sizeof(report_t)};
@@ -55,13 +55,13 @@ static tw_status_t exchange(tw_coll_t *coll, const report_t *own, report_t *all)
     return status;
 }
 
-static tw_status_t agree(saving_t *saving, tw_status_t status)
+static tw_status_t save_agree(saving_t *saving, tw_status_t status)
 {
     saving->own.status = status;
-    return exchange(saving->coll, &saving->own, saving->all);
+    return save_exchange(saving->coll, &saving->own, saving->all);
 }
 
-static tw_status_t no_memory(const tw_coll_t *coll)
+static tw_status_t save_no_memory(const tw_coll_t *coll)
 {
     tw_error("rank %d: out of memory for a checkpoint", tw_coll_rank(coll));
     return TW_ERR_NO_MEMORY;
@@ -71,13 +71,13 @@ static tw_status_t no_memory(const tw_coll_t *coll)
  *  gives the job up, of which they hear as well. */
 static tw_status_t tell_no_memory(tw_coll_t *coll)
 {
-    const report_t own = {.status = no_memory(coll)};
+    const report_t own = {.status = save_no_memory(coll)};
     report_t *all = calloc((size_t)tw_coll_size(coll), sizeof(*all));
     if (!all) {
         tw_coll_abort(coll);
         return TW_ERR_NO_MEMORY;
     }
-    tw_status_t status = exchange(coll, &own, all);
+    tw_status_t status = save_exchange(coll, &own, all);
     free(all);
     return status;
 }
@@ -115,7 +115,7 @@ static tw_status_t make_folders(const saving_t *saving)
 
 /* ---- a rank's file ------------------------------------------------------------------------------------- */
 
-static void enter(saving_t *saving, stage_t stage, tw_status_t status)
+static void save_enter(saving_t *saving, stage_t stage, tw_status_t status)
 {
     pthread_mutex_lock(&saving->lock);
     saving->stage = stage;
@@ -147,7 +147,7 @@ static int comes_within(saving_t *saving, stage_t stage, double limit_sec)
     return saving->stage >= stage;
 }
 
-static void wait_for(saving_t *saving, stage_t stage)
+static void save_wait_for(saving_t *saving, stage_t stage)
 {
     double limit_sec = tw_coll_timeout(saving->coll);
     pthread_mutex_lock(&saving->lock);
@@ -168,7 +168,7 @@ static tw_status_t write_shard(saving_t *saving)
     tw_checkpoint_shard_name(tw_coll_rank(saving->coll), name);
     TW_TRY(tw_checkpoint_path(path, "%s/%s", saving->temporary, name));
     TW_TRY(tw_shard_write(path, save->model, saving->pieces, save->n_pieces, &writer));
-    enter(saving, TAKEN, TW_OK);
+    save_enter(saving, TAKEN, TW_OK);
     TW_TRY(tw_safetensors_writer_finish(writer));
     return tw_checkpoint_checksum(path, &saving->own.checksum, &saving->own.bytes);
 }
@@ -176,7 +176,7 @@ static tw_status_t write_shard(saving_t *saving)
 static void *write_beside(void *ctx)
 {
     saving_t *saving = ctx;
-    enter(saving, WRITTEN, write_shard(saving));
+    save_enter(saving, WRITTEN, write_shard(saving));
     return NULL;
 }
 
@@ -272,7 +272,7 @@ static tw_status_t remove_old(const tw_checkpoint_state_t *save)
     return status;
 }
 
-static tw_status_t publish(const saving_t *saving)
+static tw_status_t save_publish(const saving_t *saving)
 {
     TW_TRY(write_manifest(saving));
     TW_TRY(give_name(saving));
@@ -296,7 +296,7 @@ tw_status_t tw_checkpoint_prepare(const char *path)
 
 /* ---- from first to last -------------------------------------------------------------------------------- */
 
-static void destroy(saving_t *saving)
+static void save_destroy(saving_t *saving)
 {
     if (saving) {
         stop_writing(saving);
@@ -308,7 +308,7 @@ static void destroy(saving_t *saving)
     }
 }
 
-static saving_t *create(tw_coll_t *coll, const tw_checkpoint_state_t *save)
+static saving_t *save_create(tw_coll_t *coll, const tw_checkpoint_state_t *save)
 {
     saving_t *saving = calloc(1, sizeof(*saving));
     if (!saving) {
@@ -325,7 +325,7 @@ static saving_t *create(tw_coll_t *coll, const tw_checkpoint_state_t *save)
     saving->all = calloc((size_t)tw_coll_size(coll), sizeof(*saving->all));
     saving->pieces = calloc(save->n_pieces + 1, sizeof(*saving->pieces));
     if (!saving->all || !saving->pieces) {
-        destroy(saving);
+        save_destroy(saving);
         return NULL;
     }
     if (save->n_pieces > 0) {
@@ -353,16 +353,16 @@ static tw_status_t clear_away(const saving_t *saving, tw_status_t status)
 
 tw_status_t tw_checkpoint_save_begin(tw_coll_t *coll, const tw_checkpoint_state_t *save, saving_t **out)
 {
-    saving_t *saving = create(coll, save);
+    saving_t *saving = save_create(coll, save);
     if (!saving) {
         return tell_no_memory(coll);
     }
     tw_status_t status = set_paths(saving);
     if (status == TW_OK) {
-        status = agree(saving, is_first(saving) ? make_folders(saving) : TW_OK);
+        status = save_agree(saving, is_first(saving) ? make_folders(saving) : TW_OK);
     }
     if (status != TW_OK) {
-        destroy(saving);
+        save_destroy(saving);
         return status;
     }
     start_writing(saving);
@@ -372,7 +372,7 @@ tw_status_t tw_checkpoint_save_begin(tw_coll_t *coll, const tw_checkpoint_state_
 
 void tw_checkpoint_save_release(saving_t *saving)
 {
-    wait_for(saving, TAKEN);
+    save_wait_for(saving, TAKEN);
 }
 
 static int is_at(saving_t *saving, stage_t stage)
@@ -395,20 +395,20 @@ int tw_checkpoint_save_is_written(saving_t *saving)
 
 tw_status_t tw_checkpoint_save_end(saving_t *saving)
 {
-    wait_for(saving, WRITTEN);
+    save_wait_for(saving, WRITTEN);
     stop_writing(saving);
-    tw_status_t status = agree(saving, saving->status);
+    tw_status_t status = save_agree(saving, saving->status);
     if (status == TW_OK) {
-        status = agree(saving, is_first(saving) ? publish(saving) : TW_OK);
+        status = save_agree(saving, is_first(saving) ? save_publish(saving) : TW_OK);
     }
     status = clear_away(saving, status);
-    destroy(saving);
+    save_destroy(saving);
     return status;
 }
 
 void tw_checkpoint_save_drop(saving_t *saving)
 {
-    destroy(saving);
+    save_destroy(saving);
 }
 
 tw_status_t tw_checkpoint_save(tw_coll_t *coll, const tw_checkpoint_state_t *save)

@@ -142,7 +142,7 @@ static int find_tensor(const tw_model_t *model, const char *name, size_t *index)
 }
 
 /** Does the model's tensor have these elements? */
-static int is_inside(const tw_model_t *model, const tw_shard_range_t *range)
+static int shard_is_inside(const tw_model_t *model, const tw_shard_range_t *range)
 {
     size_t n_tensors, n_elems = tw_model_tensors(model, &n_tensors)[range->tensor].n_elems;
     return range->first <= n_elems && range->n_elems <= n_elems - range->first;
@@ -154,7 +154,7 @@ tw_status_t tw_shard_range_of(const char *path, const tw_model_t *model,
     char name[NAME_BYTES];
     *range = (tw_shard_range_t){.n_elems = tensor->n_elems, .data = tensor->data, .rank = rank};
     if (tensor->type != TW_TYPE_FP32 || !split_name(tensor->name, &range->kind, name, &range->first) ||
-        !find_tensor(model, name, &range->tensor) || !is_inside(model, range)) {
+        !find_tensor(model, name, &range->tensor) || !shard_is_inside(model, range)) {
         tw_error("%s: tensor '%s' is no part of a checkpoint of this model", path, tensor->name);
         return TW_ERR_FORMAT;
     }

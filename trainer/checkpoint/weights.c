@@ -59,7 +59,7 @@ static tw_status_t check_tensor(const char *path, const tw_model_tensor_t *want,
     return TW_OK;
 }
 
-static tw_status_t no_memory(const char *path)
+static tw_status_t weights_no_memory(const char *path)
 {
     tw_error("%s: out of memory", path);
     return TW_ERR_NO_MEMORY;
@@ -71,7 +71,7 @@ static tw_status_t find_tensors(const char *path, const tw_model_t *model, tw_we
     const tw_model_tensor_t *tensors = tw_model_tensors(model, &n_tensors);
     weights->tensors = calloc(n_tensors, sizeof(const tw_safetensors_tensor_t *));
     if (!weights->tensors) {
-        return no_memory(path);
+        return weights_no_memory(path);
     }
     for (size_t t = 0; t < n_tensors; t++) {
         weights->tensors[t] = find(weights, tensors[t].name);
@@ -157,7 +157,7 @@ static tw_status_t add_file(tw_weights_t *weights, const char *path)
 {
     tw_safetensors_t **files = realloc(weights->files, (weights->n_files + 1) * sizeof(*files));
     if (!files) {
-        return no_memory(path);
+        return weights_no_memory(path);
     }
     weights->files = files;
     TW_TRY(tw_safetensors_open(path, &files[weights->n_files]));
@@ -183,7 +183,7 @@ static tw_status_t add_mapped(tw_weights_t *weights, const char *index, json_t *
 {
     const char *tensor;
     json_t *value, *added = json_object();
-    tw_status_t status = added ? TW_OK : no_memory(index);
+    tw_status_t status = added ? TW_OK : weights_no_memory(index);
     json_object_foreach(map, tensor, value)
     {
         const char *name = json_string_value(value);
@@ -244,7 +244,7 @@ tw_status_t tw_weights_open(const char *path, const tw_model_t *model, tw_weight
 {
     tw_weights_t *weights = calloc(1, sizeof(*weights));
     if (!weights) {
-        return no_memory(path);
+        return weights_no_memory(path);
     }
     tw_status_t status = open_files(weights, path);
     if (status == TW_OK) {
@@ -313,7 +313,7 @@ static tw_status_t begin_file(const char *folder, const tw_model_t *model, tw_ty
     tw_status_t status = tw_checkpoint_path(path, "%s/model.safetensors", folder);
     tw_safetensors_spec_t *specs = calloc(n_tensors, sizeof(*specs));
     if (status == TW_OK && !specs) {
-        status = no_memory(path);
+        status = weights_no_memory(path);
     }
     for (size_t t = 0; t < n_tensors && status == TW_OK; t++) {
         specs[t] = (tw_safetensors_spec_t){.name = tensors[t].name,

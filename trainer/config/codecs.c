@@ -84,7 +84,8 @@ static void ask_gradients(const tw_train_older_t *o, request_t older[N_OLDER])
 /** own: thinwire.weights' or thinwire.gradients' request, which becomes that of a key of before if that asks
  *  for something. The program's own default counts where nobody has set any of them. TW_ERR_CONFIG: two keys
  *  ask. */
-static tw_status_t choose(const tw_train_config_t *config, const request_t older[N_OLDER], request_t *own)
+static tw_status_t codecs_choose(const tw_train_config_t *config, const request_t older[N_OLDER],
+                                 request_t *own)
 {
     int is_said = tw_train_is_said(config, own->key), any_is_said = is_said;
     const char *of = strcmp(own->key, WEIGHTS) == 0 ? "weights" : "gradients";
@@ -107,7 +108,8 @@ static tw_status_t choose(const tw_train_config_t *config, const request_t older
     return TW_OK;
 }
 
-static tw_status_t ask(const tw_train_config_t *config, const char *key, const char *text, request_t *request)
+static tw_status_t codecs_ask(const tw_train_config_t *config, const char *key, const char *text,
+                              request_t *request)
 {
     request_t older[N_OLDER] = {{NULL, ""}};
     *request = (request_t){.key = key};
@@ -116,7 +118,7 @@ static tw_status_t ask(const tw_train_config_t *config, const char *key, const c
         return TW_ERR_CONFIG;
     }
     (strcmp(key, WEIGHTS) == 0 ? ask_weights : ask_gradients)(&config->options.older, older);
-    return choose(config, older, request);
+    return codecs_choose(config, older, request);
 }
 
 /* ---- texts --------------------------------------------------------------------------------------------- */
@@ -264,9 +266,9 @@ tw_status_t tw_train_codecs_resolve(tw_train_config_t *config, int n_nodes)
     request_t weights, gradients;
     char text[TEXT_BYTES];
     o->codecs = (tw_train_codecs_t){0};
-    TW_TRY(ask(config, WEIGHTS, o->weights, &weights));
+    TW_TRY(codecs_ask(config, WEIGHTS, o->weights, &weights));
     TW_TRY(parse_weights(&weights, &o->codecs));
-    TW_TRY(ask(config, GRADIENTS, o->gradients, &gradients));
+    TW_TRY(codecs_ask(config, GRADIENTS, o->gradients, &gradients));
     TW_TRY(parse_codec(&gradients, gradients.text, 1, &o->codecs.gradients));
     TW_TRY(check_together(o));
     if (n_nodes == 1) {

@@ -77,7 +77,8 @@ static int is_among(const char *const *names, const char *key)
     return 0;
 }
 
-static void add_line(const tw_train_config_t *config, const tw_config_field_t *field, tw_lines_t *lines)
+static void config_add_line(const tw_train_config_t *config, const tw_config_field_t *field,
+                            tw_lines_t *lines)
 {
     char value[TW_LINES_VALUE_BYTES];
     tw_config_format(field, &config->options, value, sizeof(value));
@@ -101,7 +102,7 @@ void tw_train_config_facts(const tw_train_config_t *config, tw_lines_t *lines)
             tw_lines_add(lines, field->name, "without loss");
         } else if (!is_among(places, field->name) && !is_among(said_otherwise, field->name) &&
                    !is_among(teaches_nothing, field->name) && !tw_train_key_is_older(field->name)) {
-            add_line(config, field, lines);
+            config_add_line(config, field, lines);
         }
     }
 }
@@ -113,7 +114,7 @@ void tw_train_config_lines(const tw_train_config_t *config, tw_lines_t *lines)
         if (strcmp(field->name, "model.init_from") == 0) { /* a place, too, but whether there is one counts */
             tw_lines_add(lines, field->name, "%s", *config->options.init_from ? "(given)" : "");
         } else if (!is_among(places, field->name) && !tw_train_key_is_older(field->name)) {
-            add_line(config, field, lines);
+            config_add_line(config, field, lines);
         }
     }
 }

@@ -14,7 +14,7 @@ static tw_status_t wrong(const char *what, const char *entry)
 }
 
 /** "lr=0.1" and the like. */
-static tw_status_t take_number(const char *text, double most, const char *entry, double *value)
+static tw_status_t groups_take_number(const char *text, double most, const char *entry, double *value)
 {
     char *end;
     *value = strtod(text, &end);
@@ -28,10 +28,10 @@ static tw_status_t take_word(const char *word, tw_train_group_t *group)
         return TW_OK;
     }
     if (strncmp(word, "lr=", 3) == 0) {
-        return take_number(word + 3, 1e6, word, &group->lr);
+        return groups_take_number(word + 3, 1e6, word, &group->lr);
     }
     if (strncmp(word, "decay=", 6) == 0) {
-        return take_number(word + 6, 1, word, &group->decay);
+        return groups_take_number(word + 6, 1, word, &group->decay);
     }
     return wrong("expected frozen, lr=FACTOR or decay=NUMBER", word);
 }

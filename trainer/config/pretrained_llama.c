@@ -23,7 +23,7 @@ static tw_status_t take_count(tw_train_config_t *config, const char *path, const
 
 /* ---- sizes --------------------------------------------------------------------------------------------- */
 
-static tw_status_t take_sizes(tw_train_config_t *config, const char *path, const json_t *json)
+static tw_status_t llama_take_sizes(tw_train_config_t *config, const char *path, const json_t *json)
 {
     static const struct {
         const char *theirs, *ours;
@@ -199,7 +199,7 @@ tw_status_t tw_train_pretrained_llama(tw_train_config_t *config, const char *pat
         {"hidden_act", "\"silu\""}, {"mlp_bias", "false"}, {"partial_rotary_factor", "1"}, {NULL, NULL}};
     TW_TRY(tw_shape_check(path, json, known));
     tw_shape_note_dropout(config, path, json);
-    TW_TRY(take_sizes(config, path, json));
+    TW_TRY(llama_take_sizes(config, path, json));
     TW_TRY(take_others(config, path, json));
     TW_TRY(take_biases(config, path, json));
     TW_TRY(take_rope(config, path, json));

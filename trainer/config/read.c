@@ -16,7 +16,7 @@
 
 /* ---- one key ------------------------------------------------------------------------------------------- */
 
-static tw_status_t unknown_key(const char *source, const char *key)
+static tw_status_t config_unknown_key(const char *source, const char *key)
 {
     const char *names[MAX_NAMES], *nearest;
     size_t n = tw_train_ignored_names(names, MAX_NAMES);
@@ -93,7 +93,7 @@ static tw_status_t set_key(tw_train_config_t *config, int is_file, const char *n
         return TW_OK;
     }
     if (field < 0) {
-        return unknown_key(source_of(config, is_file), key);
+        return config_unknown_key(source_of(config, is_file), key);
     }
     const tw_config_field_t *of = &tw_train_options_table.fields[field];
     if (strcmp(text, "auto") == 0 && !has_auto(of)) {
@@ -183,7 +183,7 @@ static tw_status_t walk_array(const walk_t *walk, const char *path, const json_t
     for (size_t i = 0; i < json_array_size(array) && status == TW_OK; i++) {
         char key[KEY_BYTES];
         if (snprintf(key, sizeof(key), "%s[%zu]", path, i) >= KEY_BYTES) {
-            return unknown_key(walk->source, path);
+            return config_unknown_key(walk->source, path);
         }
         status = walk_value(walk, key, json_array_get(array, i));
     }
@@ -199,7 +199,7 @@ static int is_array(const char *key)
 }
 
 /** A key, or what keys are in. */
-static int is_known(const char *key)
+static int config_is_known(const char *key)
 {
     size_t length = strlen(key);
     for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
@@ -241,7 +241,7 @@ static tw_status_t walk_value(const walk_t *walk, const char *name, const json_t
         return walk_array(walk, key, value);
     }
     if (json_is_null(value)) { /* as if it were not there */
-        return is_known(key) ? TW_OK : unknown_key(walk->source, key);
+        return config_is_known(key) ? TW_OK : config_unknown_key(walk->source, key);
     }
     if (json_is_string(value) && strcmp(json_string_value(value), "auto") == 0 && is_array(key)) {
         return walk_auto(walk, key);

@@ -18,7 +18,7 @@ void tw_train_note_follows(tw_train_config_t *config, const void *member)
     }
 }
 
-static void follow(tw_train_config_t *config, int64_t *member, int64_t value)
+static void config_follow(tw_train_config_t *config, int64_t *member, int64_t value)
 {
     if (*member != value) {
         *member = value;
@@ -84,9 +84,9 @@ static tw_status_t resolve_batch(tw_train_config_t *config, int64_t world)
         return batch_error(o, (int)world);
     }
     TW_TRY(check_batch(micro, accumulation, world));
-    follow(config, &o->micro_batch, micro);
-    follow(config, &o->accumulation, accumulation);
-    follow(config, &o->batch, micro * accumulation * world);
+    config_follow(config, &o->micro_batch, micro);
+    config_follow(config, &o->accumulation, accumulation);
+    config_follow(config, &o->batch, micro * accumulation * world);
     return TW_OK;
 }
 
@@ -193,7 +193,7 @@ static tw_status_t resolve_communication(tw_train_config_t *config)
 }
 
 /** What config.json could not say is refused. Once the family is known, which may come with the weights. */
-static tw_status_t check_model(const tw_train_options_t *o)
+static tw_status_t config_check_model(const tw_train_options_t *o)
 {
     const tw_model_family_row_t *family = tw_model_family_get((tw_model_family_t)o->family);
     const struct {
@@ -243,7 +243,7 @@ static tw_status_t resolve_all(tw_train_config_t *config, int world, int n_nodes
     TW_TRY(resolve_communication(config));
     TW_TRY(check_places(o));
     TW_TRY(tw_train_pretrained(config));
-    TW_TRY(check_model(o));
+    TW_TRY(config_check_model(o));
     TW_TRY(resolve_batch(config, world));
     TW_TRY(resolve_hpz(config, world, n_nodes));
     return check_replicas(o);
@@ -259,7 +259,7 @@ tw_status_t tw_train_config_resolve(tw_train_config_t *config, int world, int n_
         tw_train_note_without_effect(config);
     }
     if (o->epochs == 0) {
-        follow(config, &o->total_steps, o->total_steps > 0 ? o->total_steps : o->steps);
+        config_follow(config, &o->total_steps, o->total_steps > 0 ? o->total_steps : o->steps);
     }
     return status;
 }
@@ -274,7 +274,7 @@ tw_status_t tw_train_config_epochs(tw_train_config_t *config, uint64_t n_sequenc
     if (steps > 1e15) {
         return tw_train_refuse("thinwire.epochs: more steps than thinwire.steps may be");
     }
-    follow(config, &o->steps, (int64_t)steps);
-    follow(config, &o->total_steps, o->total_steps > 0 ? o->total_steps : o->steps);
+    config_follow(config, &o->steps, (int64_t)steps);
+    config_follow(config, &o->total_steps, o->total_steps > 0 ? o->total_steps : o->steps);
     return TW_OK;
 }

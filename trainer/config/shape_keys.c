@@ -50,7 +50,7 @@ tw_status_t tw_shape_unlike(const char *path, const char *key, const json_t *val
 }
 
 /** 1 and 1.0 are the same. */
-static int is_same(const json_t *a, const json_t *b)
+static int shape_is_same(const json_t *a, const json_t *b)
 {
     return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)
                                                   : json_equal(a, b);
@@ -61,7 +61,7 @@ tw_status_t tw_shape_check(const char *path, const json_t *json, const tw_shape_
     for (; known->key; known++) {
         const json_t *value = json_object_get(json, known->key);
         json_t *wanted = json_loads(known->value, JSON_DECODE_ANY, NULL);
-        int same = !value || json_is_null(value) || is_same(value, wanted);
+        int same = !value || json_is_null(value) || shape_is_same(value, wanted);
         json_decref(wanted);
         if (!same) {
             return tw_shape_unlike(path, known->key, value, known->value);

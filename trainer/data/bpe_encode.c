@@ -80,7 +80,7 @@ static tw_status_t compile(tw_bpe_t *bpe, const char *path)
 }
 
 /** vocab_path alone: a tokenizer.json. */
-static tw_status_t create(const char *vocab_path, const char *merges_path, tw_bpe_t **out)
+static tw_status_t bpe_create(const char *vocab_path, const char *merges_path, tw_bpe_t **out)
 {
     tw_bpe_t *bpe = calloc(1, sizeof(*bpe));
     if (!bpe) {
@@ -102,12 +102,12 @@ static tw_status_t create(const char *vocab_path, const char *merges_path, tw_bp
 
 tw_status_t tw_bpe_create(const char *vocab_path, const char *merges_path, tw_bpe_t **out)
 {
-    return create(vocab_path, merges_path, out);
+    return bpe_create(vocab_path, merges_path, out);
 }
 
 tw_status_t tw_bpe_create_json(const char *tokenizer_path, tw_bpe_t **out)
 {
-    return create(tokenizer_path, NULL, out);
+    return bpe_create(tokenizer_path, NULL, out);
 }
 
 void tw_bpe_destroy(tw_bpe_t *bpe)
@@ -150,13 +150,13 @@ typedef struct encoding {
     pcre2_match_data *match;
 } encoding_t;
 
-static tw_status_t no_memory(const encoding_t *encoding)
+static tw_status_t bpe_no_memory(const encoding_t *encoding)
 {
     tw_error("%s: out of memory for its tokens", encoding->label);
     return TW_ERR_NO_MEMORY;
 }
 
-static tw_status_t make_room(encoding_t *encoding, size_t bytes)
+static tw_status_t bpe_make_room(encoding_t *encoding, size_t bytes)
 {
     if (bytes <= encoding->room) {
         return TW_OK;
@@ -166,7 +166,7 @@ static tw_status_t make_room(encoding_t *encoding, size_t bytes)
     char *name = realloc(encoding->name, 4 * bytes + 1);
     encoding->name = name ? name : encoding->name;
     if (!tokens || !name) {
-        return no_memory(encoding);
+        return bpe_no_memory(encoding);
     }
     encoding->room = 2 * bytes;
     return TW_OK;
@@ -202,7 +202,7 @@ static size_t add_character(encoding_t *encoding, const unsigned char *character
 static tw_status_t encode_characters(encoding_t *encoding, const unsigned char *word, size_t bytes,
                                      int has_prefix)
 {
-    TW_TRY(make_room(encoding, bytes + 1));
+    TW_TRY(bpe_make_room(encoding, bytes + 1));
     size_t n = has_prefix ? add_character(encoding, (const unsigned char *)" ", 1, 0) : 0;
     for (size_t at = 0, length; at < bytes; at += length) {
         length = tw_data_character_bytes(word + at, bytes - at);
@@ -214,7 +214,7 @@ static tw_status_t encode_characters(encoding_t *encoding, const unsigned char *
 
 static tw_status_t encode_word(encoding_t *encoding, const unsigned char *word, size_t bytes)
 {
-    TW_TRY(make_room(encoding, bytes));
+    TW_TRY(bpe_make_room(encoding, bytes));
     const json_t *whole = encoding->bpe->words ? find_whole(encoding, word, bytes) : NULL;
     if (whole) {
         uint32_t token = (uint32_t)json_integer_value(whole);
@@ -373,7 +373,7 @@ tw_status_t tw_bpe_encode(const tw_bpe_t *bpe, const char *label, const unsigned
 {
     encoding_t encoding = {.bpe = bpe, .label = label, .emit = emit, .ctx = ctx};
     encoding.match = pcre2_match_data_create(1, NULL);
-    tw_status_t status = encoding.match ? encode_stretches(&encoding, text, bytes) : no_memory(&encoding);
+    tw_status_t status = encoding.match ? encode_stretches(&encoding, text, bytes) : bpe_no_memory(&encoding);
     pcre2_match_data_free(encoding.match);
     free(encoding.tokens);
     free(encoding.name);

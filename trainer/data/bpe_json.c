@@ -5,7 +5,7 @@
 #include "trainer/data/bpe_state.h"
 #include "trainer/input.h"
 
-static tw_status_t refuse(const char *path, const char *what, const json_t *value)
+static tw_status_t bpe_json_refuse(const char *path, const char *what, const json_t *value)
 {
     char *text = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
     tw_error("%s: %s is %.100s, which is not done here", path, what, text ? text : "missing");
@@ -45,7 +45,7 @@ static tw_status_t read_merges(tw_bpe_t *bpe, const char *path, const json_t *vo
     size_t i, n = json_array_size(merges);
     const json_t *merge;
     if (!json_is_array(merges) || n >= UINT32_MAX / 4) {
-        return refuse(path, "model.merges", merges);
+        return bpe_json_refuse(path, "model.merges", merges);
     }
     TW_TRY(tw_merges_init(&bpe->merges, n));
     json_array_foreach(merges, i, merge)
@@ -60,17 +60,17 @@ static tw_status_t read_merges(tw_bpe_t *bpe, const char *path, const json_t *vo
 }
 
 /** What would change the ids. */
-static tw_status_t check_model(const char *path, const json_t *model)
+static tw_status_t bpe_json_check_model(const char *path, const json_t *model)
 {
     static const char *const names[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix"};
     if (!is_type(model, "BPE")) {
-        return refuse(path, "model.type", json_object_get(model, "type"));
+        return bpe_json_refuse(path, "model.type", json_object_get(model, "type"));
     }
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const json_t *value = json_object_get(model, names[i]);
         int is_empty = json_is_string(value) && !*json_string_value(value);
         if (value && !json_is_null(value) && !json_is_false(value) && !is_empty) {
-            return refuse(path, names[i], value);
+            return bpe_json_refuse(path, names[i], value);
         }
     }
     return TW_OK;
@@ -98,9 +98,9 @@ static tw_status_t check_blanks(const char *path, json_t *vocab)
 static tw_status_t read_model(tw_bpe_t *bpe, const char *path, const json_t *model)
 {
     json_t *vocab = json_object_get(model, "vocab");
-    TW_TRY(check_model(path, model));
+    TW_TRY(bpe_json_check_model(path, model));
     if (!json_is_object(vocab)) {
-        return refuse(path, "model.vocab", vocab);
+        return bpe_json_refuse(path, "model.vocab", vocab);
     }
     if (json_is_true(json_object_get(model, "byte_fallback"))) {
         TW_TRY(check_blanks(path, vocab));
@@ -109,7 +109,8 @@ static tw_status_t read_model(tw_bpe_t *bpe, const char *path, const json_t *mod
     TW_TRY(tw_bpe_read_vocab(bpe, path, vocab));
     if (json_is_true(json_object_get(model, "ignore_merges"))) {
         if (bpe->characters) {
-            return refuse(path, "ignore_merges with byte_fallback", json_object_get(model, "ignore_merges"));
+            return bpe_json_refuse(path, "ignore_merges with byte_fallback",
+                                   json_object_get(model, "ignore_merges"));
         }
         bpe->words = json_incref(vocab);
     }
@@ -125,7 +126,7 @@ static tw_status_t check_byte_level(const char *path, const json_t *step, int us
     int has_prefix = !json_is_false(json_object_get(step, "add_prefix_space"));
     return is_type(step, "ByteLevel") && uses == uses_regex && !has_prefix
                ? TW_OK
-               : refuse(path, "pre_tokenizer", step);
+               : bpe_json_refuse(path, "pre_tokenizer", step);
 }
 
 static tw_status_t read_split(tw_bpe_t *bpe, const char *path, const json_t *split)
@@ -134,7 +135,7 @@ static tw_status_t read_split(tw_bpe_t *bpe, const char *path, const json_t *spl
     const char *behavior = json_string_value(json_object_get(split, "behavior"));
     if (!is_type(split, "Split") || !pattern || !behavior || strcmp(behavior, "Isolated") != 0 ||
         json_is_true(json_object_get(split, "invert"))) {
-        return refuse(path, "pre_tokenizer", split);
+        return bpe_json_refuse(path, "pre_tokenizer", split);
     }
     bpe->pattern = strdup(pattern);
     if (!bpe->pattern) {
@@ -165,12 +166,12 @@ static tw_status_t read_blanks(tw_bpe_t *bpe, const char *path, const json_t *no
         return TW_OK;
     }
     if (normalizer && !json_is_null(normalizer)) {
-        return refuse(path, has_pre_tokenizer ? "pre_tokenizer besides a normalizer" : "normalizer",
-                      has_pre_tokenizer ? pre_tokenizer : normalizer);
+        return bpe_json_refuse(path, has_pre_tokenizer ? "pre_tokenizer besides a normalizer" : "normalizer",
+                               has_pre_tokenizer ? pre_tokenizer : normalizer);
     }
     if (!is_type(pre_tokenizer, "Metaspace") || !is_text(pre_tokenizer, "replacement", TW_BPE_BLANK) ||
         !json_is_false(json_object_get(pre_tokenizer, "split"))) {
-        return refuse(path, "pre_tokenizer", pre_tokenizer);
+        return bpe_json_refuse(path, "pre_tokenizer", pre_tokenizer);
     }
     bpe->prefix_is_spared = 1;
     bpe->prefix = is_text(pre_tokenizer, "prepend_scheme", "first")    ? TW_BPE_PREFIX_FIRST
@@ -187,7 +188,7 @@ static tw_status_t read_pre_tokenizer(tw_bpe_t *bpe, const char *path, const jso
         return check_byte_level(path, json, 1);
     }
     if (!is_type(json, "Sequence") || json_array_size(steps) != 2) {
-        return refuse(path, "pre_tokenizer", json);
+        return bpe_json_refuse(path, "pre_tokenizer", json);
     }
     TW_TRY(read_split(bpe, path, json_array_get(steps, 0)));
     return check_byte_level(path, json_array_get(steps, 1), 0);
@@ -196,7 +197,8 @@ static tw_status_t read_pre_tokenizer(tw_bpe_t *bpe, const char *path, const jso
 static tw_status_t read_normalizer(tw_bpe_t *bpe, const char *path, const json_t *json)
 {
     bpe->is_composed = is_type(json, "NFC");
-    return !json || json_is_null(json) || bpe->is_composed ? TW_OK : refuse(path, "normalizer", json);
+    return !json || json_is_null(json) || bpe->is_composed ? TW_OK
+                                                           : bpe_json_refuse(path, "normalizer", json);
 }
 
 static tw_status_t read_added(tw_bpe_t *bpe, const char *path, const json_t *list)
@@ -214,7 +216,7 @@ static tw_status_t read_added(tw_bpe_t *bpe, const char *path, const json_t *lis
         }
         is_plain = is_plain && !(bpe->characters && json_is_true(json_object_get(added, "normalized")));
         if (!is_plain) {
-            return refuse(path, "an added token", added);
+            return bpe_json_refuse(path, "an added token", added);
         }
         TW_TRY(tw_bpe_add_token(bpe, path, text, (uint32_t)id));
     }

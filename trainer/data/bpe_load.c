@@ -114,7 +114,7 @@ tw_status_t tw_bpe_add_merge(tw_bpe_t *bpe, const json_t *vocab, const char *lef
     return TW_OK;
 }
 
-static tw_status_t add_line(const json_t *vocab, const line_t *line, uint32_t rank, tw_bpe_t *bpe)
+static tw_status_t bpe_add_line(const json_t *vocab, const line_t *line, uint32_t rank, tw_bpe_t *bpe)
 {
     char *space = strchr(line->text, ' ');
     if (!space || strchr(space + 1, ' ')) {
@@ -150,7 +150,7 @@ static tw_status_t read_lines(const char *path, FILE *file, const json_t *vocab,
         }
         int is_head = line.number == 1 && strncmp(line.text, "#version", 8) == 0;
         if (length > 0 && !is_head) {
-            status = add_line(vocab, &line, rank++, bpe);
+            status = bpe_add_line(vocab, &line, rank++, bpe);
         }
     }
     free(line.text);

@@ -127,7 +127,7 @@ static size_t begin_of(const tw_bpe_texts_t *texts, size_t token)
     return token > 0 ? texts->ends[token - 1] : 0;
 }
 
-static void fill(tw_bpe_texts_t *texts, const table_t *table, json_t *vocab)
+static void bpe_texts_fill(tw_bpe_texts_t *texts, const table_t *table, json_t *vocab)
 {
     const char *name;
     json_t *id;
@@ -153,7 +153,7 @@ tw_status_t tw_bpe_texts_init(tw_bpe_texts_t *texts, const char *path, json_t *v
         tw_error("%s: out of memory", path);
         return TW_ERR_NO_MEMORY;
     }
-    fill(texts, &table, vocab);
+    bpe_texts_fill(texts, &table, vocab);
     return TW_OK;
 }
 

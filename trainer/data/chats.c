@@ -33,7 +33,7 @@ typedef struct chats {
     tw_data_writer_t tokens, mask;
 } chats_t;
 
-static tw_status_t refuse(const chats_t *chats, const char *what)
+static tw_status_t chats_refuse(const chats_t *chats, const char *what)
 {
     tw_error("%s: line %zu: %s", chats->path, chats->line, what);
     return TW_ERR_FORMAT;
@@ -68,7 +68,7 @@ static tw_status_t flush(chats_t *chats)
     return status;
 }
 
-static tw_status_t add_bytes(chats_t *chats, int is_learned, const char *text, size_t bytes)
+static tw_status_t chats_add_bytes(chats_t *chats, int is_learned, const char *text, size_t bytes)
 {
     if (bytes == 0) {
         return TW_OK;
@@ -85,14 +85,14 @@ static tw_status_t add_bytes(chats_t *chats, int is_learned, const char *text, s
     return TW_OK;
 }
 
-static tw_status_t add(chats_t *chats, int is_learned, const char *text)
+static tw_status_t chats_add(chats_t *chats, int is_learned, const char *text)
 {
-    return add_bytes(chats, is_learned, text, strlen(text));
+    return chats_add_bytes(chats, is_learned, text, strlen(text));
 }
 
 static tw_status_t add_json(chats_t *chats, int is_learned, const json_t *text)
 {
-    return add_bytes(chats, is_learned, json_string_value(text), json_string_length(text));
+    return chats_add_bytes(chats, is_learned, json_string_value(text), json_string_length(text));
 }
 
 /* ---- in ------------------------------------------------------------------------------------------------ */
@@ -110,7 +110,7 @@ static tw_status_t add_content(chats_t *chats, int is_learned, const json_t *con
             bytes--;
         }
     }
-    return add_bytes(chats, is_learned, text, bytes);
+    return chats_add_bytes(chats, is_learned, text, bytes);
 }
 
 static tw_status_t add_message(chats_t *chats, const json_t *message)
@@ -118,25 +118,25 @@ static tw_status_t add_message(chats_t *chats, const json_t *message)
     const json_t *role = json_object_get(message, "role"), *content = json_object_get(message, "content");
     int style = chats->chat->style;
     if (style == TW_DATA_STYLE_NONE) {
-        return refuse(chats, "messages, but thinwire.chat_style does not say how they are written");
+        return chats_refuse(chats, "messages, but thinwire.chat_style does not say how they are written");
     }
     if (!json_is_string(role) || !json_is_string(content)) {
-        return refuse(chats, "a message has a role and a content, both texts");
+        return chats_refuse(chats, "a message has a role and a content, both texts");
     }
     int is_learned = strcmp(json_string_value(role), "assistant") == 0;
-    TW_TRY(add(chats, 0, styles[style].before_role));
+    TW_TRY(chats_add(chats, 0, styles[style].before_role));
     TW_TRY(add_json(chats, 0, role));
-    TW_TRY(add(chats, 0, styles[style].after_role));
+    TW_TRY(chats_add(chats, 0, styles[style].after_role));
     TW_TRY(add_content(chats, is_learned, content));
-    TW_TRY(add(chats, is_learned, styles[style].end));
-    return add(chats, 0, styles[style].after);
+    TW_TRY(chats_add(chats, is_learned, styles[style].end));
+    return chats_add(chats, 0, styles[style].after);
 }
 
 static tw_status_t add_messages(chats_t *chats, const json_t *messages)
 {
     size_t i;
     const json_t *message;
-    TW_TRY(json_array_size(messages) > 0 ? TW_OK : refuse(chats, "there is no message"));
+    TW_TRY(json_array_size(messages) > 0 ? TW_OK : chats_refuse(chats, "there is no message"));
     json_array_foreach(messages, i, message)
     {
         TW_TRY(add_message(chats, message));
@@ -151,24 +151,24 @@ static tw_status_t add_example(chats_t *chats, const json_t *example)
     const json_t *completion = json_object_get(example, "completion");
     const char *end = chats->chat->end ? chats->chat->end : "";
     if (json_is_array(messages) || (json_is_array(prompt) && json_is_array(completion))) {
-        TW_TRY(add(chats, 0, styles[chats->chat->style].begin ? styles[chats->chat->style].begin : ""));
+        TW_TRY(chats_add(chats, 0, styles[chats->chat->style].begin ? styles[chats->chat->style].begin : ""));
         TW_TRY(add_messages(chats, messages ? messages : prompt));
         return messages ? TW_OK : add_messages(chats, completion);
     }
     if (json_is_string(prompt) && json_is_string(completion)) {
         TW_TRY(add_json(chats, 0, prompt));
         TW_TRY(add_json(chats, 1, completion));
-        return add(chats, 1, end);
+        return chats_add(chats, 1, end);
     }
     if (!json_is_string(text)) {
-        return refuse(chats, "neither messages, nor a prompt with its completion, nor a text");
+        return chats_refuse(chats, "neither messages, nor a prompt with its completion, nor a text");
     }
     TW_TRY(add_json(chats, 1, text));
-    return add(chats, 1, end);
+    return chats_add(chats, 1, end);
 }
 
 /** An example is encoded for itself: no token reaches into the next. */
-static tw_status_t add_line(chats_t *chats, const char *line, size_t bytes)
+static tw_status_t chats_add_line(chats_t *chats, const char *line, size_t bytes)
 {
     json_error_t error;
     size_t skip = strspn(line, " \t\r");
@@ -176,8 +176,8 @@ static tw_status_t add_line(chats_t *chats, const char *line, size_t bytes)
         return TW_OK;
     }
     json_t *json = json_loadb(line, bytes, 0, &error);
-    tw_status_t status =
-        json_is_object(json) ? add_example(chats, json) : refuse(chats, json ? "no object" : error.text);
+    tw_status_t status = json_is_object(json) ? add_example(chats, json)
+                                              : chats_refuse(chats, json ? "no object" : error.text);
     json_decref(json);
     return status == TW_OK ? flush(chats) : status;
 }
@@ -191,7 +191,7 @@ static tw_status_t add_lines(chats_t *chats, const tw_data_map_t *map)
         size_t bytes = (size_t)((stop ? stop : end) - at);
         char *line = strndup(at, bytes);
         chats->line++;
-        status = line ? add_line(chats, line, strlen(line)) : TW_ERR_NO_MEMORY;
+        status = line ? chats_add_line(chats, line, strlen(line)) : TW_ERR_NO_MEMORY;
         free(line);
         at += bytes + 1;
     }

@@ -15,7 +15,7 @@ void tw_data_names_cleanup(tw_data_names_t *names)
     *names = (tw_data_names_t){0};
 }
 
-static tw_status_t add(tw_data_names_t *names, const char *path, size_t length, double weight)
+static tw_status_t files_add(tw_data_names_t *names, const char *path, size_t length, double weight)
 {
     tw_data_name_t *longer = realloc(names->at, (names->n + 1) * sizeof(*longer));
     char *copy = strndup(path, length);
@@ -35,7 +35,7 @@ static tw_status_t add_pattern(tw_data_names_t *names, const char *pattern, doub
     glob_t found;
     tw_status_t status = TW_OK;
     if (!strpbrk(pattern, "*?[") || access(pattern, F_OK) == 0) {
-        return add(names, pattern, strlen(pattern), weight);
+        return files_add(names, pattern, strlen(pattern), weight);
     }
     int code = glob(pattern, GLOB_ERR, NULL, &found);
     if (code != 0) {
@@ -44,7 +44,7 @@ static tw_status_t add_pattern(tw_data_names_t *names, const char *pattern, doub
         return code == GLOB_NOSPACE ? TW_ERR_NO_MEMORY : TW_ERR_NOT_FOUND;
     }
     for (size_t i = 0; i < found.gl_pathc && status == TW_OK; i++) {
-        status = add(names, found.gl_pathv[i], strlen(found.gl_pathv[i]), weight);
+        status = files_add(names, found.gl_pathv[i], strlen(found.gl_pathv[i]), weight);
     }
     globfree(&found);
     return status;
@@ -110,7 +110,7 @@ tw_status_t tw_data_names(const char *text, tw_data_names_t *names)
     char *copy = strdup(text), *rest = copy;
     tw_status_t status = copy ? TW_OK : TW_ERR_NO_MEMORY;
     if (copy && (!*text || access(text, F_OK) == 0)) { /* whatever its name looks like */
-        status = add(names, text, strlen(text), 0);
+        status = files_add(names, text, strlen(text), 0);
     } else {
         for (char *entry; status == TW_OK && (entry = strsep(&rest, ","));) {
             status = add_entry(names, entry);

@@ -35,7 +35,7 @@ static const struct {
 
 #define FEWEST_ZEROS 16 /* of so many bytes one: some texts have a few */
 
-static tw_status_t refuse(const char *path, const char *what, const char *to_do)
+static tw_status_t kind_refuse(const char *path, const char *what, const char *to_do)
 {
     tw_error("%s: this is %s: %s", path, what, to_do);
     return TW_ERR_FORMAT;
@@ -45,7 +45,7 @@ static tw_status_t check_format(const tw_data_map_t *map)
 {
     for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
         if (map->bytes >= formats[i].n_magic && memcmp(map->at, formats[i].magic, formats[i].n_magic) == 0) {
-            return refuse(map->path, formats[i].what, formats[i].to_do);
+            return kind_refuse(map->path, formats[i].what, formats[i].to_do);
         }
     }
     return TW_OK;
@@ -94,7 +94,7 @@ size_t tw_data_character_bytes(const unsigned char *at, size_t left)
 }
 
 /** Eight bytes of ASCII, none of them zero. */
-static int is_plain(const unsigned char *at)
+static int kind_is_plain(const unsigned char *at)
 {
     const uint64_t high = 0x8080808080808080U, ones = 0x0101010101010101U;
     uint64_t word;
@@ -109,7 +109,7 @@ static size_t find_no_text(const tw_data_map_t *map, size_t *n_zeros)
     size_t at = 0, rest = REST_BYTES;
     while (at < map->bytes) {
         size_t n = 8;
-        if (map->bytes - at < n || !is_plain(map->at + at)) {
+        if (map->bytes - at < n || !kind_is_plain(map->at + at)) {
             n = tw_data_character_bytes(map->at + at, map->bytes - at);
         }
         if (n == 0) {
@@ -132,7 +132,7 @@ tw_status_t tw_data_check_text(const tw_data_map_t *map)
     }
     TW_TRY(check_format(map));
     if (is_json(map)) {
-        return refuse(map->path, "JSON", TO_TEXT ", or examples a line into a .jsonl");
+        return kind_refuse(map->path, "JSON", TO_TEXT ", or examples a line into a .jsonl");
     }
     size_t n_zeros = 0, at = find_no_text(map, &n_zeros);
     tw_data_rest(map);
@@ -180,13 +180,14 @@ tw_status_t tw_data_check_tokens(const tw_data_tokens_t *tokens, int is_bare)
     TW_TRY(check_format(&tokens->map));
     size_t bytes = is_bare && tokens->words ? wider_bytes(tokens) : sizeof(uint16_t);
     if (bytes == sizeof(uint32_t)) {
-        return refuse(tokens->map.path,
-                      "a file of uint32 tokens, as it seems: every second uint16 is all but 0",
-                      "set thinwire.token_bytes=4 (or 2, if they are uint16)");
+        return kind_refuse(tokens->map.path,
+                           "a file of uint32 tokens, as it seems: every second uint16 is all but 0",
+                           "set thinwire.token_bytes=4 (or 2, if they are uint16)");
     }
     if (bytes == sizeof(uint64_t)) {
-        return refuse(tokens->map.path, "a file of 64-bit tokens, as it seems: three of four uint16 are 0",
-                      "write them as uint16 or uint32 (or set thinwire.token_bytes=2, if they are uint16)");
+        return kind_refuse(
+            tokens->map.path, "a file of 64-bit tokens, as it seems: three of four uint16 are 0",
+            "write them as uint16 or uint32 (or set thinwire.token_bytes=2, if they are uint16)");
     }
     return TW_OK;
 }

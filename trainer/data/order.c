@@ -6,7 +6,7 @@
 enum { ROUNDS = 6 };
 
 /** SplitMix64's finishing steps. */
-static uint64_t mix(uint64_t x)
+static uint64_t order_mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -19,7 +19,7 @@ static uint64_t permute(uint64_t key, unsigned half_bits, uint64_t x)
     uint64_t mask = ((uint64_t)1 << half_bits) - 1;
     uint64_t left = x >> half_bits, right = x & mask;
     for (uint64_t round = 0; round < ROUNDS; round++) {
-        uint64_t next = left ^ (mix(key ^ mix(right * ROUNDS + round)) & mask);
+        uint64_t next = left ^ (order_mix(key ^ order_mix(right * ROUNDS + round)) & mask);
         left = right;
         right = next;
     }
@@ -32,7 +32,7 @@ uint64_t tw_data_order(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t place
     while (half_bits < 32 && ((uint64_t)1 << (2 * half_bits)) < n) {
         half_bits++;
     }
-    uint64_t key = mix(mix(seed) ^ epoch);
+    uint64_t key = order_mix(order_mix(seed) ^ epoch);
     do {
         place = permute(key, half_bits, place);
     } while (place >= n);

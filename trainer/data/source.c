@@ -12,7 +12,7 @@
 #define BYTE_WORDS 256
 #define MOST_WORDS 1048576 /* as of model.vocab_size */
 
-static tw_status_t no_memory(void)
+static tw_status_t source_no_memory(void)
 {
     tw_error("data: out of memory");
     return TW_ERR_NO_MEMORY;
@@ -163,7 +163,7 @@ static tw_status_t find_splits(const tw_data_config_t *config, tw_data_t *data)
     for (int split = 0; split < 2; split++) {
         data->ranges[split] = calloc(data->n_files + 1, sizeof(*data->ranges[split]));
         if (!data->ranges[split]) {
-            return no_memory();
+            return source_no_memory();
         }
     }
     for (size_t i = 0; i < data->n_files; i++) {
@@ -198,7 +198,7 @@ static tw_status_t make_turns(tw_data_t *data)
     double sum = 0;
     data->turns = calloc(TW_DATA_TURNS, sizeof(*data->turns));
     if (!data->turns) {
-        return no_memory();
+        return source_no_memory();
     }
     for (size_t g = 0; g < data->n_groups; g++) {
         sum += data->groups[g].weight;
@@ -218,7 +218,7 @@ static tw_status_t find_groups(const tw_data_names_t *names, tw_data_t *data)
 {
     data->groups = calloc(names->n_groups + 1, sizeof(*data->groups));
     if (!data->groups) {
-        return no_memory();
+        return source_no_memory();
     }
     data->n_groups = names->n_groups;
     for (size_t i = 0; i < names->n; i++) {
@@ -276,7 +276,7 @@ static tw_status_t open_named(const opening_t *opening, const tw_data_names_t *n
     size_t n = data->n_files + names->n;
     tw_data_tokens_t *longer = realloc(data->files, (n + 1) * sizeof(*longer));
     if (!longer) {
-        return no_memory();
+        return source_no_memory();
     }
     data->files = longer;
     for (size_t i = 0; i < names->n; i++) {

@@ -37,7 +37,7 @@ static tw_status_t add_words(void *ctx, const uint32_t *tokens, size_t n)
     return TW_OK;
 }
 
-static tw_status_t add_bytes(words_t *words, const char *text)
+static tw_status_t text_add_bytes(words_t *words, const char *text)
 {
     tw_status_t status = TW_OK;
     for (; *text && status == TW_OK; text++) {
@@ -53,7 +53,7 @@ tw_status_t tw_data_text_tokens(const tw_data_t *data, const char *label, const 
     words_t words = {0};
     tw_status_t status = data->bpe ? tw_bpe_encode(data->bpe, label, (const unsigned char *)text,
                                                    strlen(text), add_words, &words)
-                                   : add_bytes(&words, text);
+                                   : text_add_bytes(&words, text);
     if (status != TW_OK) {
         free(words.tokens);
         return status;

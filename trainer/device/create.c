@@ -40,7 +40,7 @@ static tw_model_sizes_t host_sizes(const tw_model_t *model, size_t batch, size_t
     return tw_model_sizes_get(host, batch, seq_len);
 }
 
-static void give_up(tw_device_model_t *m)
+static void device_give_up(tw_device_model_t *m)
 {
     tw_device_t *device = m->device;
     tw_device_slots_cleanup(m);
@@ -54,13 +54,13 @@ static void give_up(tw_device_model_t *m)
     m->losses = NULL;
 }
 
-static tw_status_t reserve(tw_model_t *model)
+static tw_status_t device_reserve(tw_model_t *model)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
     const tw_device_sizes_t of = tw_device_sizes_of(&model->config, model->batch, model->seq_len);
     TW_TRY(m->device->use(m->device));
     TW_TRY(tw_device_wait_for_all(m));
-    give_up(m);
+    device_give_up(m);
     TW_TRY(tw_device_slots_init(m));
     TW_TRY(m->device->alloc(m->device, of.batch * sizeof(*m->losses), 1, (void **)&m->losses));
     return tw_device_scratch_init(m, &of);
@@ -88,8 +88,8 @@ static const kind_t *kind_of(const tw_device_model_t *m)
     return &kinds[tw_model_family_get(m->model.config.family)->kind];
 }
 
-static tw_status_t forward(tw_device_model_t *m, size_t unit, const void *const *weights, const float *x,
-                           float *y, void *saved)
+static tw_status_t device_forward(tw_device_model_t *m, size_t unit, const void *const *weights,
+                                  const float *x, float *y, void *saved)
 {
     const tw_device_saved_t of_unit = saved_of(m, saved);
     TW_TRY(tw_device_bring(m, unit, weights));
@@ -102,12 +102,12 @@ static void block_forward(tw_model_t *model, size_t unit, const void *const *wei
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
     if (tw_device_is_well(m)) {
-        tw_device_note(m, forward(m, unit, weights, x, y, saved));
+        tw_device_note(m, device_forward(m, unit, weights, x, y, saved));
     }
 }
 
-static tw_status_t backward(tw_device_model_t *m, size_t unit, const void *const *weights, const float *x,
-                            const void *saved, float *d, float *const *grads)
+static tw_status_t device_backward(tw_device_model_t *m, size_t unit, const void *const *weights,
+                                   const float *x, const void *saved, float *d, float *const *grads)
 {
     const tw_device_saved_t of_unit = saved_of(m, saved); /* it is only read */
     TW_TRY(tw_device_bring(m, unit, weights));
@@ -122,11 +122,11 @@ static void block_backward(tw_model_t *model, size_t unit, const void *const *we
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
     if (tw_device_is_well(m)) {
-        tw_device_note(m, backward(m, unit, weights, x, saved, d, grads));
+        tw_device_note(m, device_backward(m, unit, weights, x, saved, d, grads));
     }
 }
 
-static void destroy(tw_model_t *model)
+static void device_destroy(tw_model_t *model)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
     tw_device_t *device = m->device;
@@ -136,7 +136,7 @@ static void destroy(tw_model_t *model)
         (void)tw_device_wait_for_all(m); /* what is under way uses memory that goes now */
         device->event_destroy(device, m->copied);
     }
-    give_up(m);
+    device_give_up(m);
     for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++) {
         if (streams[i]) {
             device->stream_destroy(device, streams[i]);
@@ -151,10 +151,10 @@ static void destroy(tw_model_t *model)
     free(m);
 }
 
-static const tw_model_ops_t ops = {.destroy = destroy,
+static const tw_model_ops_t ops = {.destroy = device_destroy,
                                    .unit_products = unit_products,
                                    .sizes = sizes,
-                                   .reserve = reserve,
+                                   .reserve = device_reserve,
                                    .embed_forward = tw_device_embed_forward,
                                    .embed_backward = tw_device_embed_backward,
                                    .block_forward = block_forward,
@@ -165,7 +165,7 @@ static const tw_model_ops_t ops = {.destroy = destroy,
 
 /* ---- memory and waiting -------------------------------------------------------------------------------- */
 
-static tw_status_t take(tw_device_model_t *m, size_t bytes, void **out)
+static tw_status_t device_take(tw_device_model_t *m, size_t bytes, void **out)
 {
     TW_TRY(m->device->use(m->device));
     TW_TRY(m->device->alloc(m->device, bytes > 0 ? bytes : 1, 0, out));
@@ -176,7 +176,7 @@ static void *alloc(tw_model_t *model, size_t bytes)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
     void *memory = NULL;
-    if (take(m, bytes, &memory) != TW_OK && memory) {
+    if (device_take(m, bytes, &memory) != TW_OK && memory) {
         m->device->free(m->device, memory, 0);
         memory = NULL;
     }
@@ -201,7 +201,7 @@ static tw_status_t copy_now(tw_device_model_t *m, void *to, const void *from, si
     return tw_device_wait_for(m, m->compute);
 }
 
-static tw_status_t copy(tw_model_t *model, void *to, const void *from, size_t bytes)
+static tw_status_t device_copy(tw_model_t *model, void *to, const void *from, size_t bytes)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
     if (tw_device_is_well(m)) {
@@ -215,7 +215,7 @@ static void round_gradients(tw_model_t *model, int rounds)
     ((tw_device_model_t *)model)->rounds_gradients = rounds;
 }
 
-static tw_status_t finish(tw_model_t *model)
+static tw_status_t device_finish(tw_model_t *model)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
     if (tw_device_is_well(m)) {
@@ -254,9 +254,9 @@ static void unpin(tw_model_t *model, void *start)
 static const tw_model_device_ops_t device_ops = {.host_sizes = host_sizes,
                                                  .alloc = alloc,
                                                  .free = free_memory,
-                                                 .copy = copy,
+                                                 .copy = device_copy,
                                                  .round_gradients = round_gradients,
-                                                 .finish = finish,
+                                                 .finish = device_finish,
                                                  .finish_unit = finish_unit,
                                                  .orthogonal = tw_device_orthogonal_of,
                                                  .orthogonalize = tw_device_orthogonalize,
@@ -265,7 +265,7 @@ static const tw_model_device_ops_t device_ops = {.host_sizes = host_sizes,
 
 /* ---- from first to last -------------------------------------------------------------------------------- */
 
-static tw_status_t init(tw_device_model_t *m)
+static tw_status_t device_init(tw_device_model_t *m)
 {
     tw_device_t *device = m->device;
     TW_TRY(device->use(device));
@@ -287,7 +287,7 @@ static tw_status_t check_heads(const tw_model_config_t *config)
     return TW_OK;
 }
 
-static tw_status_t create_host(const tw_model_config_t *config, tw_model_t **out)
+static tw_status_t device_create_host(const tw_model_config_t *config, tw_model_t **out)
 {
     TW_TRY(tw_model_create(config, out));
     tw_status_t status = check_heads(config); /* which is valid */
@@ -301,7 +301,7 @@ static tw_status_t create_host(const tw_model_config_t *config, tw_model_t **out
 tw_status_t tw_device_model_create(const tw_model_config_t *config, tw_device_t *device, tw_model_t **out)
 {
     tw_model_t *host;
-    TW_TRY(create_host(config, &host));
+    TW_TRY(device_create_host(config, &host));
     tw_device_model_t *m = calloc(1, sizeof(*m));
     if (!m) {
         tw_error("device: out of memory for a model");
@@ -317,9 +317,9 @@ tw_status_t tw_device_model_create(const tw_model_config_t *config, tw_device_t 
     m->host = host;
     m->device = device;
     m->logits_elems = TW_DEVICE_LOGITS_BYTES / tw_type_bytes(m->type);
-    tw_status_t status = init(m);
+    tw_status_t status = device_init(m);
     if (status != TW_OK) {
-        destroy(&m->model);
+        device_destroy(&m->model);
         return status;
     }
     *out = &m->model;

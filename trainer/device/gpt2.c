@@ -32,7 +32,7 @@ typedef struct block {
     size_t n_hidden; /* N * F */
 } block_t;
 
-static block_t block_of(const tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved)
+static block_t device_gpt2_block_of(const tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved)
 {
     size_t c = m->model.config.n_embd;
     return (block_t){.norm_1 = norm_of(m, unit, TW_GPT2_LN_1_W, saved->mean_1, saved->rstd_1),
@@ -53,7 +53,7 @@ static tw_status_t gelu(tw_device_model_t *m, const block_t *block, const tw_dev
 tw_status_t tw_device_gpt2_forward(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved,
                                    const tw_values_t *x, tw_values_t *y)
 {
-    const block_t block = block_of(m, unit, saved);
+    const block_t block = device_gpt2_block_of(m, unit, saved);
     tw_values_t *norm = m->scratch.norm;
     TW_TRY(tw_device_norm_forward(m, &block.norm_1, x, norm));
     TW_TRY(tw_device_layer_forward(m, &block.qkv, norm, NULL, saved->qkv));
@@ -66,8 +66,8 @@ tw_status_t tw_device_gpt2_forward(tw_device_model_t *m, size_t unit, const tw_d
 }
 
 /** d: the gradient by y becomes that by middle. */
-static tw_status_t mlp_backward(tw_device_model_t *m, const block_t *block, const tw_device_saved_t *saved,
-                                tw_values_t *d)
+static tw_status_t device_gpt2_mlp_backward(tw_device_model_t *m, const block_t *block,
+                                            const tw_device_saved_t *saved, tw_values_t *d)
 {
     const tw_device_scratch_t *s = &m->scratch;
     TW_TRY(gelu(m, block, saved));
@@ -82,9 +82,9 @@ static tw_status_t mlp_backward(tw_device_model_t *m, const block_t *block, cons
 tw_status_t tw_device_gpt2_backward(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved,
                                     const tw_values_t *x, tw_values_t *d)
 {
-    const block_t block = block_of(m, unit, saved);
+    const block_t block = device_gpt2_block_of(m, unit, saved);
     const tw_device_scratch_t *s = &m->scratch;
-    TW_TRY(mlp_backward(m, &block, saved, d));
+    TW_TRY(device_gpt2_mlp_backward(m, &block, saved, d));
     TW_TRY(tw_device_layer_backward(m, &block.projection, saved->attended, d, 0, s->d_attended));
     TW_TRY(tw_device_attention_backward(m, 0, saved->qkv, saved->qkv, saved, s->d_attended, s->d_qkv));
     TW_TRY(tw_device_norm_forward(m, &block.norm_1, x, s->norm));

@@ -23,7 +23,7 @@ static const tw_device_kernels_t kernels = {
 
 /** An error is logged once: a GPU that has failed answers so from then on, to all that is freed at the
  *  end. */
-static tw_status_t check(tw_device_t *device, cudaError_t error, const char *what)
+static tw_status_t gpu_check(tw_device_t *device, cudaError_t error, const char *what)
 {
     gpu_t *gpu = (gpu_t *)device;
     if (error != cudaSuccess && gpu->has_failed) {
@@ -37,19 +37,19 @@ static tw_status_t check(tw_device_t *device, cudaError_t error, const char *wha
 
 static tw_status_t use(tw_device_t *device)
 {
-    return check(device, cudaSetDevice(((gpu_t *)device)->index), "cudaSetDevice");
+    return gpu_check(device, cudaSetDevice(((gpu_t *)device)->index), "cudaSetDevice");
 }
 
-static tw_status_t take(tw_device_t *device, size_t bytes, int pinned, void **out)
+static tw_status_t gpu_take(tw_device_t *device, size_t bytes, int pinned, void **out)
 {
-    return pinned ? check(device, cudaHostAlloc(out, bytes, cudaHostAllocDefault), "cudaHostAlloc")
-                  : check(device, cudaMalloc(out, bytes), "cudaMalloc");
+    return pinned ? gpu_check(device, cudaHostAlloc(out, bytes, cudaHostAllocDefault), "cudaHostAlloc")
+                  : gpu_check(device, cudaMalloc(out, bytes), "cudaMalloc");
 }
 
-static void give_back(tw_device_t *device, void *memory, int pinned)
+static void gpu_give_back(tw_device_t *device, void *memory, int pinned)
 {
-    (void)check(device, pinned ? cudaFreeHost(memory) : cudaFree(memory),
-                pinned ? "cudaFreeHost" : "cudaFree");
+    (void)gpu_check(device, pinned ? cudaFreeHost(memory) : cudaFree(memory),
+                    pinned ? "cudaFreeHost" : "cudaFree");
 }
 
 static int pin(tw_device_t *device, void *start, size_t bytes)
@@ -65,59 +65,59 @@ static int pin(tw_device_t *device, void *start, size_t bytes)
 
 static void unpin(tw_device_t *device, void *start)
 {
-    (void)check(device, cudaHostUnregister(start), "cudaHostUnregister");
+    (void)gpu_check(device, cudaHostUnregister(start), "cudaHostUnregister");
 }
 
 /** It does not wait for the legacy default stream. */
 static tw_status_t stream_create(tw_device_t *device, tw_stream_t *out)
 {
-    return check(device, cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking),
-                 "cudaStreamCreateWithFlags");
+    return gpu_check(device, cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking),
+                     "cudaStreamCreateWithFlags");
 }
 
 static void stream_destroy(tw_device_t *device, tw_stream_t stream)
 {
-    (void)check(device, cudaStreamDestroy((cudaStream_t)stream), "cudaStreamDestroy");
+    (void)gpu_check(device, cudaStreamDestroy((cudaStream_t)stream), "cudaStreamDestroy");
 }
 
 static tw_status_t stream_wait(tw_device_t *device, tw_stream_t stream, tw_device_event_t event)
 {
-    return check(device, cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0),
-                 "cudaStreamWaitEvent");
+    return gpu_check(device, cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0),
+                     "cudaStreamWaitEvent");
 }
 
 /** A host that waits gives its core to others: the communicator's threads. */
 static tw_status_t event_create(tw_device_t *device, tw_device_event_t *out)
 {
-    return check(device,
-                 cudaEventCreateWithFlags((cudaEvent_t *)out, cudaEventDisableTiming | cudaEventBlockingSync),
-                 "cudaEventCreateWithFlags");
+    return gpu_check(
+        device, cudaEventCreateWithFlags((cudaEvent_t *)out, cudaEventDisableTiming | cudaEventBlockingSync),
+        "cudaEventCreateWithFlags");
 }
 
 static void event_destroy(tw_device_t *device, tw_device_event_t event)
 {
-    (void)check(device, cudaEventDestroy((cudaEvent_t)event), "cudaEventDestroy");
+    (void)gpu_check(device, cudaEventDestroy((cudaEvent_t)event), "cudaEventDestroy");
 }
 
 static tw_status_t event_record(tw_device_t *device, tw_device_event_t event, tw_stream_t stream)
 {
-    return check(device, cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream), "cudaEventRecord");
+    return gpu_check(device, cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream), "cudaEventRecord");
 }
 
 static tw_status_t event_wait(tw_device_t *device, tw_device_event_t event)
 {
-    return check(device, cudaEventSynchronize((cudaEvent_t)event), "an earlier operation on the GPU");
+    return gpu_check(device, cudaEventSynchronize((cudaEvent_t)event), "an earlier operation on the GPU");
 }
 
-static tw_status_t copy(tw_device_t *device, void *to, const void *from, size_t bytes, tw_stream_t stream)
+static tw_status_t gpu_copy(tw_device_t *device, void *to, const void *from, size_t bytes, tw_stream_t stream)
 {
-    return check(device, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (cudaStream_t)stream),
-                 "cudaMemcpyAsync");
+    return gpu_check(device, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (cudaStream_t)stream),
+                     "cudaMemcpyAsync");
 }
 
-static tw_status_t zero(tw_device_t *device, void *at, size_t bytes, tw_stream_t stream)
+static tw_status_t gpu_zero(tw_device_t *device, void *at, size_t bytes, tw_stream_t stream)
 {
-    return check(device, cudaMemsetAsync(at, 0, bytes, (cudaStream_t)stream), "cudaMemsetAsync");
+    return gpu_check(device, cudaMemsetAsync(at, 0, bytes, (cudaStream_t)stream), "cudaMemsetAsync");
 }
 
 static void note_failure(tw_device_t *device)
@@ -131,14 +131,14 @@ static tw_status_t delta_create(tw_device_t *device, tw_quant_delta_stream_t **o
     return tw_quant_delta_stream_create(TW_MEM_CUDA, out);
 }
 
-static tw_status_t group(tw_device_t *device, tw_coll_t *parent, const int *ranks, int n_ranks,
-                         tw_coll_t **out)
+static tw_status_t gpu_group(tw_device_t *device, tw_coll_t *parent, const int *ranks, int n_ranks,
+                             tw_coll_t **out)
 {
     (void)device;
     return tw_coll_group_create_for(parent, TW_MEM_CUDA, ranks, n_ranks, out);
 }
 
-static void destroy(tw_device_t *device)
+static void gpu_destroy(tw_device_t *device)
 {
     if (device->products) {
         (void)use(device);
@@ -169,7 +169,8 @@ static tw_status_t check_arch(tw_device_t *device, int rank)
     if (status != TW_ERR_UNSUPPORTED) {
         return status;
     }
-    TW_TRY(check(device, cudaGetDeviceProperties(&of, ((gpu_t *)device)->index), "cudaGetDeviceProperties"));
+    TW_TRY(
+        gpu_check(device, cudaGetDeviceProperties(&of, ((gpu_t *)device)->index), "cudaGetDeviceProperties"));
     tw_device_stranger_t gpu = {.name = of.name, .major = of.major, .minor = of.minor};
     gpu.n_archs = tw_cuda_archs(&gpu.archs);
     return tw_device_gpu_refuse(rank, &gpu);
@@ -188,8 +189,8 @@ tw_status_t tw_device_gpu_open(int rank, int local_rank, tw_device_t **out)
     gpu->index = index;
     gpu->table = (tw_device_t){.kernels = &kernels,
                                .use = use,
-                               .alloc = take,
-                               .free = give_back,
+                               .alloc = gpu_take,
+                               .free = gpu_give_back,
                                .pin = pin,
                                .unpin = unpin,
                                .stream_create = stream_create,
@@ -199,17 +200,17 @@ tw_status_t tw_device_gpu_open(int rank, int local_rank, tw_device_t **out)
                                .event_destroy = event_destroy,
                                .event_record = event_record,
                                .event_wait = event_wait,
-                               .copy = copy,
-                               .zero = zero,
+                               .copy = gpu_copy,
+                               .zero = gpu_zero,
                                .note_failure = note_failure,
                                .delta_create = delta_create,
-                               .group = group,
-                               .destroy = destroy};
+                               .group = gpu_group,
+                               .destroy = gpu_destroy};
     tw_status_t status = use(&gpu->table);
     status = status == TW_OK ? check_arch(&gpu->table, rank) : status;
     status = status == TW_OK ? tw_device_products_create(&gpu->table.products) : status;
     if (status != TW_OK) {
-        destroy(&gpu->table);
+        gpu_destroy(&gpu->table);
         return status;
     }
     *out = &gpu->table;

@@ -11,7 +11,7 @@ typedef struct block {
     const tw_device_scratch_t *scratch;
 } block_t;
 
-static block_t block_of(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved)
+static block_t device_llama_block_of(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved)
 {
     const tw_model_config_t *config = &m->model.config;
     return (block_t){.m = m,
@@ -105,7 +105,7 @@ static tw_cuda_heads_t heads_of(const block_t *b, int is_k)
 }
 
 /** qkv in scratch: q and k of the saved one normed and turned. v stays where it is. */
-static tw_status_t turn(const block_t *b)
+static tw_status_t device_llama_turn(const block_t *b)
 {
     for (int is_k = 0; is_k < 2; is_k++) {
         const tw_cuda_heads_t heads = heads_of(b, is_k);
@@ -154,19 +154,19 @@ static tw_status_t swiglu(const block_t *b)
 }
 
 /** middle = x + attention(norm(x)) */
-static tw_status_t attention_forward(const block_t *b, const tw_values_t *x)
+static tw_status_t device_llama_attention_forward(const block_t *b, const tw_values_t *x)
 {
     const tw_device_norm_t norm = norm_of(b, TW_LLAMA_NORM_1, b->saved.rstd_1);
     const tw_device_layer_t o = o_layer(b);
     TW_TRY(tw_device_norm_forward(b->m, &norm, x, b->scratch->norm));
     TW_TRY(qkv_forward(b));
-    TW_TRY(turn(b));
+    TW_TRY(device_llama_turn(b));
     TW_TRY(tw_device_attention_forward(b->m, b->window, b->scratch->qkv, b->saved.qkv, &b->saved));
     return tw_device_layer_forward(b->m, &o, b->saved.attended, x, b->saved.middle);
 }
 
 /** y = middle + mlp(norm(middle)) */
-static tw_status_t mlp_forward(const block_t *b, tw_values_t *y)
+static tw_status_t device_llama_mlp_forward(const block_t *b, tw_values_t *y)
 {
     const tw_device_norm_t norm = norm_of(b, TW_LLAMA_NORM_2, b->saved.rstd_2);
     const tw_device_layer_t gate = wide_layer(b, TW_LLAMA_GATE), up = wide_layer(b, TW_LLAMA_UP),
@@ -179,7 +179,7 @@ static tw_status_t mlp_forward(const block_t *b, tw_values_t *y)
 }
 
 /** d: the gradient by y becomes that by middle. */
-static tw_status_t mlp_backward(const block_t *b, tw_values_t *d)
+static tw_status_t device_llama_mlp_backward(const block_t *b, tw_values_t *d)
 {
     const tw_device_scratch_t *s = b->scratch;
     const tw_device_norm_t norm = norm_of(b, TW_LLAMA_NORM_2, b->saved.rstd_2);
@@ -197,13 +197,13 @@ static tw_status_t mlp_backward(const block_t *b, tw_values_t *d)
 }
 
 /** d: the gradient by middle becomes that by x. */
-static tw_status_t attention_backward(const block_t *b, const tw_values_t *x, tw_values_t *d)
+static tw_status_t device_llama_attention_backward(const block_t *b, const tw_values_t *x, tw_values_t *d)
 {
     const tw_device_scratch_t *s = b->scratch;
     const tw_device_norm_t norm = norm_of(b, TW_LLAMA_NORM_1, b->saved.rstd_1);
     const tw_device_layer_t o = o_layer(b);
     TW_TRY(tw_device_layer_backward(b->m, &o, b->saved.attended, d, 0, s->d_attended));
-    TW_TRY(turn(b));
+    TW_TRY(device_llama_turn(b));
     TW_TRY(tw_device_attention_backward(b->m, b->window, s->qkv, b->saved.qkv, &b->saved, s->d_attended,
                                         s->d_qkv));
     TW_TRY(turn_backward(b));
@@ -215,15 +215,15 @@ static tw_status_t attention_backward(const block_t *b, const tw_values_t *x, tw
 tw_status_t tw_device_llama_forward(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved,
                                     const tw_values_t *x, tw_values_t *y)
 {
-    const block_t block = block_of(m, unit, saved);
-    TW_TRY(attention_forward(&block, x));
-    return mlp_forward(&block, y);
+    const block_t block = device_llama_block_of(m, unit, saved);
+    TW_TRY(device_llama_attention_forward(&block, x));
+    return device_llama_mlp_forward(&block, y);
 }
 
 tw_status_t tw_device_llama_backward(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved,
                                      const tw_values_t *x, tw_values_t *d)
 {
-    const block_t block = block_of(m, unit, saved);
-    TW_TRY(mlp_backward(&block, d));
-    return attention_backward(&block, x, d);
+    const block_t block = device_llama_block_of(m, unit, saved);
+    TW_TRY(device_llama_mlp_backward(&block, d));
+    return device_llama_attention_backward(&block, x, d);
 }

@@ -56,7 +56,7 @@ static float *carve_fp32(carver_t *carver, size_t n)
     return carve(carver, n, sizeof(float));
 }
 
-static tw_device_saved_t carve_saved(carver_t *carver, const tw_device_sizes_t *s)
+static tw_device_saved_t device_carve_saved(carver_t *carver, const tw_device_sizes_t *s)
 {
     return (tw_device_saved_t){.qkv = carve_values(carver, s->n, s->qkv),
                                .attended = carve_values(carver, s->n, s->q),
@@ -73,14 +73,14 @@ static tw_device_saved_t carve_saved(carver_t *carver, const tw_device_sizes_t *
 size_t tw_device_saved_bytes(const tw_device_sizes_t *sizes)
 {
     carver_t carver = {.value_bytes = tw_type_bytes(sizes->type)};
-    carve_saved(&carver, sizes);
+    device_carve_saved(&carver, sizes);
     return carver.used;
 }
 
 tw_device_saved_t tw_device_saved_at(const tw_device_sizes_t *sizes, void *saved)
 {
     carver_t carver = {.base = saved, .value_bytes = tw_type_bytes(sizes->type)};
-    return carve_saved(&carver, sizes);
+    return device_carve_saved(&carver, sizes);
 }
 
 /* ---- workspace ----------------------------------------------------------------------------------------- */
@@ -109,24 +109,26 @@ tw_cuda_heads_t tw_device_heads_args(const tw_device_sizes_t *s, const tw_model_
                              .x_stride = s->qkv};
 }
 
-static size_t larger(size_t a, size_t b)
+static size_t device_larger(size_t a, size_t b)
 {
     return a > b ? a : b;
 }
 
 /** One call at a time has it. What matters of a norm's or heads' weights is whether there are any. */
-static size_t workspace_bytes(const tw_device_model_t *m, const tw_device_sizes_t *s)
+static size_t device_workspace_bytes(const tw_device_model_t *m, const tw_device_sizes_t *s)
 {
     const tw_cuda_norm_t norm = {
         .type = s->type, .rows = s->n, .channels = s->c, .beta = s->is_gpt2 ? "" : NULL};
-    const tw_cuda_rows_t bias = {
-        .type = s->type, .rows = s->n, .channels = larger(larger(s->c, s->qkv), s->hidden), .stride = s->c};
+    const tw_cuda_rows_t bias = {.type = s->type,
+                                 .rows = s->n,
+                                 .channels = device_larger(device_larger(s->c, s->qkv), s->hidden),
+                                 .stride = s->c};
     const tw_cuda_attention_t attention = tw_device_attention_args(s);
     tw_cuda_heads_t heads = tw_device_heads_args(s, &m->model.config, 0);
     heads.gamma = "";
-    size_t bytes = larger(tw_cuda_norm_workspace_bytes(&norm), tw_cuda_bias_workspace_bytes(&bias));
-    bytes = larger(bytes, tw_cuda_attention_workspace_bytes(&attention));
-    return s->is_gpt2 ? bytes : larger(bytes, tw_cuda_heads_workspace_bytes(&heads));
+    size_t bytes = device_larger(tw_cuda_norm_workspace_bytes(&norm), tw_cuda_bias_workspace_bytes(&bias));
+    bytes = device_larger(bytes, tw_cuda_attention_workspace_bytes(&attention));
+    return s->is_gpt2 ? bytes : device_larger(bytes, tw_cuda_heads_workspace_bytes(&heads));
 }
 
 /* ---- scratch ------------------------------------------------------------------------------------------- */
@@ -134,7 +136,7 @@ static size_t workspace_bytes(const tw_device_model_t *m, const tw_device_sizes_
 /** Chunks of about one size, in steps that products like. */
 static size_t logit_rows(size_t logits_elems, size_t stride, size_t n)
 {
-    size_t most = larger(logits_elems / stride, ROWS_STEP);
+    size_t most = device_larger(logits_elems / stride, ROWS_STEP);
     size_t n_chunks = n / most + (n % most > 0);
     size_t rows = n / n_chunks + (n % n_chunks > 0);
     return (rows + ROWS_STEP - 1) / ROWS_STEP * ROWS_STEP;
@@ -156,8 +158,8 @@ static void carve_layers(carver_t *carver, const tw_device_sizes_t *s, tw_device
     scratch->sines = carve_fp32(carver, angles);
 }
 
-static void carve_scratch(carver_t *carver, const tw_device_model_t *m, const tw_device_sizes_t *s,
-                          tw_device_scratch_t *scratch)
+static void device_carve_scratch(carver_t *carver, const tw_device_model_t *m, const tw_device_sizes_t *s,
+                                 tw_device_scratch_t *scratch)
 {
     carve_layers(carver, s, scratch);
     scratch->mean = carve_fp32(carver, s->n);
@@ -171,14 +173,14 @@ static void carve_scratch(carver_t *carver, const tw_device_model_t *m, const tw
     scratch->losses = carve(carver, s->batch, sizeof(*scratch->losses));
     scratch->tokens = carve(carver, s->n, sizeof(*scratch->tokens));
     scratch->starts = carve(carver, s->n, sizeof(*scratch->starts));
-    scratch->workspace = carve(carver, workspace_bytes(m, s), 1);
+    scratch->workspace = carve(carver, device_workspace_bytes(m, s), 1);
 }
 
 size_t tw_device_scratch_bytes(const tw_device_model_t *m, const tw_device_sizes_t *sizes)
 {
     carver_t carver = {.value_bytes = tw_type_bytes(sizes->type)};
     tw_device_scratch_t unused;
-    carve_scratch(&carver, m, sizes, &unused);
+    device_carve_scratch(&carver, m, sizes, &unused);
     return carver.used;
 }
 
@@ -204,7 +206,7 @@ tw_status_t tw_device_scratch_init(tw_device_model_t *m, const tw_device_sizes_t
 {
     carver_t carver = {.value_bytes = tw_type_bytes(sizes->type)};
     TW_TRY(m->device->alloc(m->device, tw_device_scratch_bytes(m, sizes), 0, (void **)&carver.base));
-    carve_scratch(&carver, m, sizes, &m->scratch);
+    device_carve_scratch(&carver, m, sizes, &m->scratch);
     m->scratch.memory = carver.base;
     return sizes->is_gpt2 ? TW_OK : put_angles(m, sizes);
 }

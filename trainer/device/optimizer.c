@@ -36,7 +36,7 @@ struct tw_device_optimizer {
 
 /* ---- from first to last -------------------------------------------------------------------------------- */
 
-static size_t aligned(size_t n)
+static size_t optimizer_aligned(size_t n)
 {
     return tw_size_mul(tw_size_add(n, TW_DEVICE_ALIGN_ELEMS - 1) / TW_DEVICE_ALIGN_ELEMS,
                        TW_DEVICE_ALIGN_ELEMS);
@@ -58,8 +58,8 @@ static tw_status_t init_shards(tw_device_optimizer_t *o, const tw_device_optimiz
     for (size_t u = 0; u < o->n_units; u++) {
         const tw_device_shard_t *unit = &params->units[u];
         o->shards[u] = (shard_t){unit->n_elems, unit->n_moments, totals->elems, totals->moments};
-        totals->elems = tw_size_add(totals->elems, aligned(unit->n_elems));
-        totals->moments = tw_size_add(totals->moments, aligned(unit->n_moments));
+        totals->elems = tw_size_add(totals->elems, optimizer_aligned(unit->n_elems));
+        totals->moments = tw_size_add(totals->moments, optimizer_aligned(unit->n_moments));
         totals->largest = unit->n_elems > totals->largest ? unit->n_elems : totals->largest;
     }
     return TW_OK;
@@ -72,10 +72,10 @@ static size_t state_bytes(const totals_t *totals)
 }
 
 /** Bins and scale are a few KB. */
-static tw_status_t take_memory(tw_device_optimizer_t *o, const tw_device_optimizer_params_t *params,
-                               const totals_t *totals)
+static tw_status_t optimizer_take_memory(tw_device_optimizer_t *o, const tw_device_optimizer_params_t *params,
+                                         const totals_t *totals)
 {
-    size_t largest = aligned(totals->largest);
+    size_t largest = optimizer_aligned(totals->largest);
     float *state = params->take(params->ctx, state_bytes(totals));
     o->grads = params->take(params->ctx, tw_size_mul(totals->elems, tw_type_bytes(params->grad_type)));
     o->bins = params->take(params->ctx, N_BINS * sizeof(*o->bins) + sizeof(float));
@@ -121,7 +121,7 @@ tw_status_t tw_device_optimizer_create(const tw_device_optimizer_params_t *param
     o->grad_type = params->grad_type;
     tw_status_t status = o->m->device->use(o->m->device);
     status = status == TW_OK ? init_shards(o, params, &totals) : status;
-    status = status == TW_OK ? take_memory(o, params, &totals) : status;
+    status = status == TW_OK ? optimizer_take_memory(o, params, &totals) : status;
     status = status == TW_OK ? create_events(o) : status;
     if (status != TW_OK) {
         tw_device_optimizer_destroy(o);
@@ -161,7 +161,8 @@ static tw_status_t noted(tw_device_optimizer_t *o, tw_status_t status)
     return o->m->status;
 }
 
-static tw_status_t move(tw_device_optimizer_t *o, size_t unit, const tw_device_state_copy_t *copy, int is_in)
+static tw_status_t optimizer_move(tw_device_optimizer_t *o, size_t unit, const tw_device_state_copy_t *copy,
+                                  int is_in)
 {
     const shard_t *shard = &o->shards[unit];
     tw_device_t *device = o->m->device;
@@ -180,12 +181,12 @@ static tw_status_t move(tw_device_optimizer_t *o, size_t unit, const tw_device_s
 tw_status_t tw_device_optimizer_load(tw_device_optimizer_t *o, size_t unit,
                                      const tw_device_state_copy_t *from)
 {
-    return tw_device_is_well(o->m) ? noted(o, move(o, unit, from, 1)) : o->m->status;
+    return tw_device_is_well(o->m) ? noted(o, optimizer_move(o, unit, from, 1)) : o->m->status;
 }
 
 tw_status_t tw_device_optimizer_store(tw_device_optimizer_t *o, size_t unit, const tw_device_state_copy_t *to)
 {
-    return tw_device_is_well(o->m) ? noted(o, move(o, unit, to, 0)) : o->m->status;
+    return tw_device_is_well(o->m) ? noted(o, optimizer_move(o, unit, to, 0)) : o->m->status;
 }
 
 const float *tw_device_optimizer_masters(const tw_device_optimizer_t *o, size_t unit)
@@ -255,7 +256,7 @@ tw_status_t tw_device_optimizer_begin(tw_device_optimizer_t *o, float grad_scale
     return tw_device_is_well(o->m) ? noted(o, set_scale(o, grad_scale)) : o->m->status;
 }
 
-static place_t *place_of(tw_device_optimizer_t *o, size_t unit)
+static place_t *optimizer_place_of(tw_device_optimizer_t *o, size_t unit)
 {
     return &o->places[unit % PLACES];
 }
@@ -272,7 +273,7 @@ static tw_status_t step_piece(tw_device_optimizer_t *o, size_t unit, const tw_de
         .master = o->master + shard->first + piece->first,
         .m = o->first + shard->first_moment + piece->first_moment,
         .v = o->second + shard->first_moment + piece->first_moment,
-        .weights = news->weights ? place_of(o, unit)->weights + piece->first : NULL,
+        .weights = news->weights ? optimizer_place_of(o, unit)->weights + piece->first : NULL,
         .weight_type = TW_TYPE_BF16,
         .n_elems = piece->n_elems};
     return o->m->device->kernels->adamw(&adamw, &tensor, o->m->compute);
@@ -292,7 +293,7 @@ static tw_status_t send_run(tw_device_optimizer_t *o, size_t unit, size_t first,
                             const tw_device_news_t *news)
 {
     tw_device_t *device = o->m->device;
-    const uint16_t *weights = place_of(o, unit)->weights + first;
+    const uint16_t *weights = optimizer_place_of(o, unit)->weights + first;
     const float *masters = o->master + o->shards[unit].first + first;
     TW_TRY(news->weights
                ? device->copy(device, news->weights + first, weights, n * sizeof(*weights), o->m->out)
@@ -306,7 +307,7 @@ static tw_status_t send(tw_device_optimizer_t *o, size_t unit, const tw_device_p
                         size_t n_pieces, const tw_device_news_t *news)
 {
     tw_device_t *device = o->m->device;
-    place_t *place = place_of(o, unit);
+    place_t *place = optimizer_place_of(o, unit);
     TW_TRY(device->event_record(device, place->stepped, o->m->compute));
     TW_TRY(device->stream_wait(device, o->m->out, place->stepped));
     for (size_t i = 0, end; i < n_pieces; i = end) {
@@ -319,12 +320,12 @@ static tw_status_t send(tw_device_optimizer_t *o, size_t unit, const tw_device_p
 
 /** Masters leave from where they are, and change again in the next step, which the host begins when it has
  *  them all. */
-static tw_status_t step(tw_device_optimizer_t *o, size_t unit, const tw_device_piece_t *pieces,
-                        size_t n_pieces, const tw_device_news_t *news)
+static tw_status_t optimizer_step(tw_device_optimizer_t *o, size_t unit, const tw_device_piece_t *pieces,
+                                  size_t n_pieces, const tw_device_news_t *news)
 {
     tw_device_t *device = o->m->device;
     TW_TRY(device->use(device));
-    TW_TRY(device->stream_wait(device, o->m->compute, place_of(o, unit)->out));
+    TW_TRY(device->stream_wait(device, o->m->compute, optimizer_place_of(o, unit)->out));
     for (size_t i = 0; i < n_pieces; i++) {
         TW_TRY(step_piece(o, unit, &pieces[i], news));
     }
@@ -335,14 +336,14 @@ static tw_status_t step(tw_device_optimizer_t *o, size_t unit, const tw_device_p
 tw_status_t tw_device_optimizer_step(tw_device_optimizer_t *o, size_t unit, const tw_device_piece_t *pieces,
                                      size_t n_pieces, const tw_device_news_t *news)
 {
-    return tw_device_is_well(o->m) ? noted(o, step(o, unit, pieces, n_pieces, news)) : o->m->status;
+    return tw_device_is_well(o->m) ? noted(o, optimizer_step(o, unit, pieces, n_pieces, news)) : o->m->status;
 }
 
 static tw_status_t wait_for_news(tw_device_optimizer_t *o, size_t unit)
 {
     tw_device_t *device = o->m->device;
     TW_TRY(device->use(device));
-    return device->event_wait(device, place_of(o, unit)->out);
+    return device->event_wait(device, optimizer_place_of(o, unit)->out);
 }
 
 tw_status_t tw_device_optimizer_wait(tw_device_optimizer_t *o, size_t unit)

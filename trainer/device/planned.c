@@ -21,7 +21,7 @@ static tw_status_t event_create(tw_device_t *device, tw_device_event_t *out)
     return TW_OK;
 }
 
-static tw_status_t take(tw_device_t *device, size_t bytes, int pinned, void **out)
+static tw_status_t planned_take(tw_device_t *device, size_t bytes, int pinned, void **out)
 {
     (void)device;
     (void)bytes;
@@ -44,7 +44,7 @@ tw_status_t tw_device_model_create_planned(const tw_model_config_t *config, tw_m
     static tw_device_products_t products = {.memory_bytes = TW_DEVICE_PRODUCTS_BYTES};
     static tw_device_t device = {.products = &products,
                                  .use = use,
-                                 .alloc = take,
+                                 .alloc = planned_take,
                                  .stream_create = stream_create,
                                  .event_create = event_create,
                                  .delta_create = delta_create};

@@ -70,7 +70,7 @@ typedef struct products {
 /* ---- the library --------------------------------------------------------------------------------------- */
 
 /** ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
-static tw_status_t find(void *library, const char *name, void *function)
+static tw_status_t cublas_find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
     memcpy(function, &symbol, sizeof(symbol));
@@ -81,7 +81,7 @@ static tw_status_t find(void *library, const char *name, void *function)
     return TW_ERR_UNSUPPORTED;
 }
 
-static tw_status_t load(api_t *api)
+static tw_status_t cublas_load(api_t *api)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     tw_status_t status = TW_OK;
@@ -91,14 +91,14 @@ static tw_status_t load(api_t *api)
     }
 #define FIND(name)       \
     if (status == TW_OK) \
-        status = find(library, #name, &api->name);
+        status = cublas_find(library, #name, &api->name);
     FUNCTIONS(FIND)
 #undef FIND
     (void)dlclose(library);
     return status;
 }
 
-static tw_status_t check(const products_t *products, cublasStatus_t status, const char *what)
+static tw_status_t cublas_check(const products_t *products, cublasStatus_t status, const char *what)
 {
     if (status == CUBLAS_STATUS_SUCCESS) {
         return TW_OK;
@@ -128,7 +128,7 @@ static uint32_t alignment_of(const tw_device_product_t *p)
 }
 
 /** Memory is compared: no padding may be left as it was. */
-static void form_of(const tw_device_product_t *p, form_t *form)
+static void cublas_form_of(const tw_device_product_t *p, form_t *form)
 {
     memset(form, 0, sizeof(*form));
     form->rows = p->rows;
@@ -155,17 +155,18 @@ static cudaDataType_t type_of(tw_type_t type)
 static tw_status_t factor_layout(const products_t *products, tw_type_t type, size_t rows, size_t cols,
                                  uint32_t transposed, size_t stride, cublasLtMatrixLayout_t *out)
 {
-    return check(products,
-                 products->api.cublasLtMatrixLayoutCreate(out, type_of(type), transposed ? rows : cols,
-                                                          transposed ? cols : rows, (int64_t)stride),
-                 "cublasLtMatrixLayoutCreate");
+    return cublas_check(products,
+                        products->api.cublasLtMatrixLayoutCreate(out, type_of(type), transposed ? rows : cols,
+                                                                 transposed ? cols : rows, (int64_t)stride),
+                        "cublasLtMatrixLayoutCreate");
 }
 
 static tw_status_t set(const products_t *products, way_t *way, cublasLtMatmulDescAttributes_t attribute,
                        const void *value, size_t bytes)
 {
-    return check(products, products->api.cublasLtMatmulDescSetAttribute(way->desc, attribute, value, bytes),
-                 "cublasLtMatmulDescSetAttribute");
+    return cublas_check(products,
+                        products->api.cublasLtMatmulDescSetAttribute(way->desc, attribute, value, bytes),
+                        "cublasLtMatmulDescSetAttribute");
 }
 
 /** bias NULL: there is none. */
@@ -175,14 +176,15 @@ static tw_status_t set_bias(const products_t *products, way_t *way, const void *
 }
 
 /** CUBLAS_COMPUTE_32F: factors of fp32 keep all their bits; CUBLAS_COMPUTE_32F_FAST_TF32 would not. */
-static tw_status_t describe(const products_t *products, way_t *way)
+static tw_status_t cublas_describe(const products_t *products, way_t *way)
 {
     const form_t *form = &way->form;
     const cublasOperation_t first = form->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
                             second = form->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasLtEpilogue_t epilogue = form->has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-    TW_TRY(check(products, products->api.cublasLtMatmulDescCreate(&way->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F),
-                 "cublasLtMatmulDescCreate"));
+    TW_TRY(cublas_check(products,
+                        products->api.cublasLtMatmulDescCreate(&way->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                        "cublasLtMatmulDescCreate"));
     TW_TRY(set(products, way, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first)));
     TW_TRY(set(products, way, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second)));
     TW_TRY(set(products, way, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)));
@@ -190,21 +192,21 @@ static tw_status_t describe(const products_t *products, way_t *way)
                          &way->first));
     TW_TRY(factor_layout(products, form->factors, form->rows, form->inner, form->a_transposed, form->a_stride,
                          &way->second));
-    return check(products,
-                 products->api.cublasLtMatrixLayoutCreate(&way->out, type_of(form->type), form->cols,
-                                                          form->rows, (int64_t)form->stride),
-                 "cublasLtMatrixLayoutCreate");
+    return cublas_check(products,
+                        products->api.cublasLtMatrixLayoutCreate(&way->out, type_of(form->type), form->cols,
+                                                                 form->rows, (int64_t)form->stride),
+                        "cublasLtMatrixLayoutCreate");
 }
 
 static tw_status_t prefer(const products_t *products, cublasLtMatmulPreference_t preference,
                           cublasLtMatmulPreferenceAttributes_t attribute, const void *value, size_t bytes)
 {
-    return check(products,
-                 products->api.cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, bytes),
-                 "cublasLtMatmulPreferenceSetAttribute");
+    return cublas_check(
+        products, products->api.cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, bytes),
+        "cublasLtMatmulPreferenceSetAttribute");
 }
 
-static tw_status_t ask(const products_t *products, way_t *way, cublasLtMatmulPreference_t preference)
+static tw_status_t cublas_ask(const products_t *products, way_t *way, cublasLtMatmulPreference_t preference)
 {
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -220,11 +222,11 @@ static tw_status_t ask(const products_t *products, way_t *way, cublasLtMatmulPre
     for (size_t i = 0; i < sizeof(alignments) / sizeof(alignments[0]); i++) {
         TW_TRY(prefer(products, preference, alignments[i], &way->form.alignment, sizeof(uint32_t)));
     }
-    TW_TRY(check(products,
-                 products->api.cublasLtMatmulAlgoGetHeuristic(products->handle, way->desc, way->first,
-                                                              way->second, way->out, way->out, preference, 1,
-                                                              &result, &n_results),
-                 "cublasLtMatmulAlgoGetHeuristic"));
+    TW_TRY(cublas_check(products,
+                        products->api.cublasLtMatmulAlgoGetHeuristic(products->handle, way->desc, way->first,
+                                                                     way->second, way->out, way->out,
+                                                                     preference, 1, &result, &n_results),
+                        "cublasLtMatmulAlgoGetHeuristic"));
     if (n_results == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
         tw_error("device: cuBLASLt knows no product of (%zu,%zu) and (%zu,%zu)", way->form.rows,
                  way->form.inner, way->form.inner, way->form.cols);
@@ -234,12 +236,12 @@ static tw_status_t ask(const products_t *products, way_t *way, cublasLtMatmulPre
     return TW_OK;
 }
 
-static tw_status_t choose(const products_t *products, way_t *way)
+static tw_status_t cublas_choose(const products_t *products, way_t *way)
 {
     cublasLtMatmulPreference_t preference;
-    TW_TRY(check(products, products->api.cublasLtMatmulPreferenceCreate(&preference),
-                 "cublasLtMatmulPreferenceCreate"));
-    tw_status_t status = ask(products, way, preference);
+    TW_TRY(cublas_check(products, products->api.cublasLtMatmulPreferenceCreate(&preference),
+                        "cublasLtMatmulPreferenceCreate"));
+    tw_status_t status = cublas_ask(products, way, preference);
     (void)products->api.cublasLtMatmulPreferenceDestroy(preference);
     return status;
 }
@@ -257,7 +259,7 @@ static void forget(const products_t *products, way_t *way)
     }
 }
 
-static tw_status_t grow(products_t *products)
+static tw_status_t cublas_grow(products_t *products)
 {
     size_t max = products->max_ways > 0 ? 2 * products->max_ways : 64;
     way_t *ways = realloc(products->ways, max * sizeof(*ways));
@@ -274,11 +276,11 @@ static tw_status_t add_way(products_t *products, const form_t *form, const void 
 {
     way_t way = {.form = *form};
     if (products->n_ways == products->max_ways) {
-        TW_TRY(grow(products));
+        TW_TRY(cublas_grow(products));
     }
-    tw_status_t status = describe(products, &way);
+    tw_status_t status = cublas_describe(products, &way);
     status = status == TW_OK ? set_bias(products, &way, bias) : status; /* its alignment counts */
-    status = status == TW_OK ? choose(products, &way) : status;
+    status = status == TW_OK ? cublas_choose(products, &way) : status;
     if (status != TW_OK) {
         forget(products, &way);
         return status;
@@ -292,7 +294,7 @@ static tw_status_t add_way(products_t *products, const form_t *form, const void 
 static tw_status_t way_of(products_t *products, const tw_device_product_t *product, way_t **out)
 {
     form_t form;
-    form_of(product, &form);
+    cublas_form_of(product, &form);
     for (size_t i = 0; i < products->n_ways; i++) {
         if (memcmp(&products->ways[i].form, &form, sizeof(form)) == 0) {
             *out = &products->ways[i];
@@ -304,7 +306,8 @@ static tw_status_t way_of(products_t *products, const tw_device_product_t *produ
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
 
-static tw_status_t run(tw_device_products_t *table, const tw_device_product_t *product, tw_stream_t stream)
+static tw_status_t cublas_run(tw_device_products_t *table, const tw_device_product_t *product,
+                              tw_stream_t stream)
 {
     products_t *products = (products_t *)table;
     const float scale = tw_device_scale_of(product->scale),
@@ -316,15 +319,15 @@ static tw_status_t run(tw_device_products_t *table, const tw_device_product_t *p
     }
     TW_TRY(way_of(products, product, &way));
     TW_TRY(set_bias(products, way, product->bias));
-    return check(products,
-                 products->api.cublasLtMatmul(
-                     products->handle, way->desc, &scale, product->b.at, way->first, product->a.at,
-                     way->second, &c_scale, product->c ? product->c : product->d, way->out, product->d,
-                     way->out, &way->algo, products->workspace, WORKSPACE_BYTES, (cudaStream_t)stream),
-                 "cublasLtMatmul");
+    return cublas_check(products,
+                        products->api.cublasLtMatmul(
+                            products->handle, way->desc, &scale, product->b.at, way->first, product->a.at,
+                            way->second, &c_scale, product->c ? product->c : product->d, way->out, product->d,
+                            way->out, &way->algo, products->workspace, WORKSPACE_BYTES, (cudaStream_t)stream),
+                        "cublasLtMatmul");
 }
 
-static void destroy(tw_device_products_t *table)
+static void cublas_destroy(tw_device_products_t *table)
 {
     products_t *products = (products_t *)table;
     for (size_t i = 0; i < products->n_ways; i++) {
@@ -347,16 +350,17 @@ tw_status_t tw_device_products_create(tw_device_products_t **out)
         tw_error("device: out of memory for products");
         return TW_ERR_NO_MEMORY;
     }
-    products->table = (tw_device_products_t){.run = run, .destroy = destroy, .memory_bytes = WORKSPACE_BYTES};
-    tw_status_t status = load(&products->api);
+    products->table =
+        (tw_device_products_t){.run = cublas_run, .destroy = cublas_destroy, .memory_bytes = WORKSPACE_BYTES};
+    tw_status_t status = cublas_load(&products->api);
     if (status == TW_OK) {
-        status = check(products, products->api.cublasLtCreate(&products->handle), "cublasLtCreate");
+        status = cublas_check(products, products->api.cublasLtCreate(&products->handle), "cublasLtCreate");
     }
     if (status == TW_OK) {
         status = tw_quant_cuda_status(cudaMalloc(&products->workspace, WORKSPACE_BYTES), "cudaMalloc");
     }
     if (status != TW_OK) {
-        destroy(&products->table);
+        cublas_destroy(&products->table);
         return status;
     }
     *out = &products->table;

@@ -24,7 +24,7 @@ static float factor_element(const tw_device_factor_t *factor, tw_type_t type, si
     return wide;
 }
 
-static float sum_of(const tw_device_product_t *product, size_t row, size_t col)
+static float plain_sum_of(const tw_device_product_t *product, size_t row, size_t col)
 {
     float sum = 0;
     for (size_t i = 0; i < product->inner; i++) {
@@ -53,7 +53,7 @@ void tw_device_product_plain(const tw_device_product_t *product)
     for (size_t row = 0; row < product->rows; row++) {
         for (size_t col = 0; col < product->cols; col++) {
             size_t index = row * product->stride + col;
-            float sum = scale * sum_of(product, row, col);
+            float sum = scale * plain_sum_of(product, row, col);
             sum += product->c ? c_scale * element(product->type, product->c, index) : 0;
             sum += product->bias ? element(product->factors, product->bias, col) : 0;
             tw_convert_from_fp32(product->type, &sum, 1.0f,

@@ -41,20 +41,20 @@ static tw_status_t wait_here(tw_device_replicas_t *r)
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
-static size_t larger(size_t a, size_t b)
+static size_t replicas_larger(size_t a, size_t b)
 {
     return a > b ? a : b;
 }
 
 /** What coding works in. */
-static tw_status_t reserve(void *ctx, size_t n_elems, size_t n_segments, int deltas)
+static tw_status_t replicas_reserve(void *ctx, size_t n_elems, size_t n_segments, int deltas)
 {
     tw_device_replicas_t *r = ctx;
     if (!deltas) {
         return TW_OK;
     }
-    r->workspace_bytes = larger(tw_quant_delta_encode_workspace_bytes(NULL, n_elems, n_segments),
-                                tw_quant_delta_decode_workspace_bytes(NULL, n_elems, n_segments));
+    r->workspace_bytes = replicas_larger(tw_quant_delta_encode_workspace_bytes(NULL, n_elems, n_segments),
+                                         tw_quant_delta_decode_workspace_bytes(NULL, n_elems, n_segments));
     r->message_bytes = tw_quant_delta_bound_bytes(n_elems);
     r->wide_elems = n_elems < WIDE_ELEMS ? n_elems : WIDE_ELEMS;
     if (r->workspace_bytes == SIZE_MAX) {
@@ -68,8 +68,8 @@ static tw_status_t reserve(void *ctx, size_t n_elems, size_t n_segments, int del
     return r->wide && r->fresh && r->message && r->workspace ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
-static tw_status_t group(void *ctx, tw_coll_t *parent, const int *ranks, int n_ranks, tw_coll_t **out,
-                         tw_stream_t *stream)
+static tw_status_t replicas_group(void *ctx, tw_coll_t *parent, const int *ranks, int n_ranks,
+                                  tw_coll_t **out, tw_stream_t *stream)
 {
     tw_device_replicas_t *r = ctx;
     tw_device_t *device = r->m->device;
@@ -95,7 +95,7 @@ static tw_status_t enqueue_copy(tw_device_replicas_t *r, void *to, const void *f
     return device->copy(device, to, from, n_bytes, r->stream);
 }
 
-static tw_status_t copy(void *ctx, void *to, const void *from, size_t n_bytes)
+static tw_status_t replicas_copy(void *ctx, void *to, const void *from, size_t n_bytes)
 {
     tw_device_replicas_t *r = ctx;
     return tw_device_is_well(r->m) ? noted(r, enqueue_copy(r, to, from, n_bytes)) : r->m->status;
@@ -111,7 +111,7 @@ static tw_status_t enqueue_zeros(tw_device_replicas_t *r, void *at, size_t n_byt
     return device->zero(device, at, n_bytes, r->stream);
 }
 
-static tw_status_t zero(void *ctx, void *at, size_t n_bytes)
+static tw_status_t replicas_zero(void *ctx, void *at, size_t n_bytes)
 {
     tw_device_replicas_t *r = ctx;
     return tw_device_is_well(r->m) ? noted(r, enqueue_zeros(r, at, n_bytes)) : r->m->status;
@@ -129,7 +129,7 @@ static tw_status_t enqueue_narrow(tw_device_replicas_t *r, const float *from, ui
     return TW_OK;
 }
 
-static tw_status_t narrow(void *ctx, const float *from, uint16_t *to, size_t n)
+static tw_status_t replicas_narrow(void *ctx, const float *from, uint16_t *to, size_t n)
 {
     tw_device_replicas_t *r = ctx;
     return tw_device_is_well(r->m) ? noted(r, enqueue_narrow(r, from, to, n)) : r->m->status;
@@ -165,8 +165,8 @@ static tw_status_t encode_now(tw_device_replicas_t *r, const tw_quant_delta_segm
     return wait_here(r);
 }
 
-static tw_status_t encode(void *ctx, const tw_quant_delta_segment_t *segments, size_t n_segments, void *dst,
-                          size_t dst_bytes, size_t *bytes)
+static tw_status_t replicas_encode(void *ctx, const tw_quant_delta_segment_t *segments, size_t n_segments,
+                                   void *dst, size_t dst_bytes, size_t *bytes)
 {
     tw_device_replicas_t *r = ctx;
     (void)dst_bytes; /* the bound, which no message exceeds */
@@ -185,8 +185,8 @@ static tw_status_t decode_now(tw_device_replicas_t *r, const tw_quant_delta_segm
 }
 
 /** A message that does not fit is no error of the device's. */
-static tw_status_t decode(void *ctx, const tw_quant_delta_segment_t *segments, size_t n_segments,
-                          const void *src, size_t src_bytes)
+static tw_status_t replicas_decode(void *ctx, const tw_quant_delta_segment_t *segments, size_t n_segments,
+                                   const void *src, size_t src_bytes)
 {
     tw_device_replicas_t *r = ctx;
     if (src_bytes > r->message_bytes) {
@@ -199,17 +199,17 @@ static tw_status_t decode(void *ctx, const tw_quant_delta_segment_t *segments, s
 
 /* ---- from first to last -------------------------------------------------------------------------------- */
 
-static const tw_hpz_memory_t operations = {.reserve = reserve,
-                                           .group = group,
-                                           .copy = copy,
-                                           .zero = zero,
-                                           .narrow = narrow,
+static const tw_hpz_memory_t operations = {.reserve = replicas_reserve,
+                                           .group = replicas_group,
+                                           .copy = replicas_copy,
+                                           .zero = replicas_zero,
+                                           .narrow = replicas_narrow,
                                            .fresh = fresh,
-                                           .encode = encode,
-                                           .decode = decode,
+                                           .encode = replicas_encode,
+                                           .decode = replicas_decode,
                                            .wait = wait};
 
-static tw_status_t init(tw_device_replicas_t *r)
+static tw_status_t replicas_init(tw_device_replicas_t *r)
 {
     tw_device_t *device = r->m->device;
     TW_TRY(device->use(device));
@@ -231,7 +231,7 @@ tw_status_t tw_device_replicas_create(const tw_device_replicas_params_t *params,
     r->m = (tw_device_model_t *)params->model;
     r->memory = operations;
     r->memory.ctx = r;
-    tw_status_t status = init(r);
+    tw_status_t status = replicas_init(r);
     if (status != TW_OK) {
         tw_device_replicas_destroy(r);
         return status;

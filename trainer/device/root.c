@@ -102,7 +102,7 @@ void tw_device_embed_backward(tw_model_t *model, const int32_t *tokens, const fl
 
 /* ---- the loss ------------------------------------------------------------------------------------------ */
 
-static tw_status_t multiply(tw_device_model_t *m, const tw_device_product_t *product)
+static tw_status_t device_root_multiply(tw_device_model_t *m, const tw_device_product_t *product)
 {
     return m->device->products->run(m->device->products, product, m->compute);
 }
@@ -135,15 +135,16 @@ static chunk_t chunk_at(const tw_device_model_t *m, size_t first)
 static tw_status_t chunk_forward(tw_device_model_t *m, const chunk_t *chunk, int head)
 {
     size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;
-    TW_TRY(multiply(m, &(tw_device_product_t){.a = {.at = chunk->norm, .stride = c},
-                                              .b = {.at = root_weight(m, head), .stride = c, .transposed = 1},
-                                              .d = chunk->logits.logits,
-                                              .type = m->type,
-                                              .factors = m->type,
-                                              .stride = chunk->logits.stride,
-                                              .rows = chunk->rows,
-                                              .cols = v,
-                                              .inner = c}));
+    TW_TRY(device_root_multiply(
+        m, &(tw_device_product_t){.a = {.at = chunk->norm, .stride = c},
+                                  .b = {.at = root_weight(m, head), .stride = c, .transposed = 1},
+                                  .d = chunk->logits.logits,
+                                  .type = m->type,
+                                  .factors = m->type,
+                                  .stride = chunk->logits.stride,
+                                  .rows = chunk->rows,
+                                  .cols = v,
+                                  .inner = c}));
     return m->device->kernels->loss_add(&chunk->loss, &chunk->logits, m->compute);
 }
 
@@ -156,28 +157,28 @@ static tw_status_t chunk_backward(tw_device_model_t *m, const chunk_t *chunk, in
         .at = chunk->logits.logits, .stride = chunk->logits.stride, .transposed = 1};
     float *d_weight = root_grad(m, head);
     TW_TRY(m->device->kernels->loss_backward(&chunk->loss, &chunk->logits, scale, m->compute));
-    TW_TRY(multiply(m, &(tw_device_product_t){.a = d_logits,
-                                              .b = {.at = root_weight(m, head), .stride = c},
-                                              .d = chunk->d_norm,
-                                              .type = m->type,
-                                              .factors = m->type,
-                                              .stride = c,
-                                              .rows = chunk->rows,
-                                              .cols = c,
-                                              .inner = v}));
+    TW_TRY(device_root_multiply(m, &(tw_device_product_t){.a = d_logits,
+                                                          .b = {.at = root_weight(m, head), .stride = c},
+                                                          .d = chunk->d_norm,
+                                                          .type = m->type,
+                                                          .factors = m->type,
+                                                          .stride = c,
+                                                          .rows = chunk->rows,
+                                                          .cols = c,
+                                                          .inner = v}));
     if (!d_weight) {
         return TW_OK;
     }
-    return multiply(m, &(tw_device_product_t){.a = d_transposed,
-                                              .b = {.at = chunk->norm, .stride = c},
-                                              .c = d_weight,
-                                              .d = d_weight,
-                                              .type = TW_TYPE_FP32,
-                                              .factors = m->type,
-                                              .stride = c,
-                                              .rows = v,
-                                              .cols = c,
-                                              .inner = chunk->rows});
+    return device_root_multiply(m, &(tw_device_product_t){.a = d_transposed,
+                                                          .b = {.at = chunk->norm, .stride = c},
+                                                          .c = d_weight,
+                                                          .d = d_weight,
+                                                          .type = TW_TYPE_FP32,
+                                                          .factors = m->type,
+                                                          .stride = c,
+                                                          .rows = v,
+                                                          .cols = c,
+                                                          .inner = chunk->rows});
 }
 
 static tw_device_norm_t last_norm(const tw_device_model_t *m)
@@ -262,7 +263,7 @@ static tw_status_t sequence_logits(tw_device_model_t *m, size_t row, float *logi
 {
     size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;
     void *staged = m->slots[0].staged;
-    TW_TRY(multiply(
+    TW_TRY(device_root_multiply(
         m, &(tw_device_product_t){.a = {.at = tw_device_at(m, m->scratch.norm, row * c), .stride = c},
                                   .b = {.at = root_weight(m, head_tensor(m)), .stride = c, .transposed = 1},
                                   .d = m->scratch.logits,

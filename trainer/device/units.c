@@ -210,7 +210,7 @@ typedef struct arrival {
     const void *from;
 } arrival_t;
 
-static void add(void *ctx, size_t first, size_t n, int thread)
+static void units_add(void *ctx, size_t first, size_t n, int thread)
 {
     const arrival_t *arrival = ctx;
     const float *more = arrival->from;
@@ -220,7 +220,7 @@ static void add(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-static void put(void *ctx, size_t first, size_t n, int thread)
+static void units_put(void *ctx, size_t first, size_t n, int thread)
 {
     const arrival_t *arrival = ctx;
     (void)thread;
@@ -242,7 +242,7 @@ static tw_status_t collect(tw_device_model_t *m, tw_device_slot_t *slot)
         const char *from = (const char *)slot->staged + layout_of(m, slot->unit)->offsets[t] * grad_bytes(m);
         arrival_t arrival = {slot->wanted[t], from};
         tw_pool_ranges(tw_model_pool(&m->model), m->host->tensors[of->first_tensor + t].n_elems, STEP, LEAST,
-                       m->rounds_gradients ? put : add, &arrival);
+                       m->rounds_gradients ? units_put : units_add, &arrival);
     }
     return TW_OK;
 }

@@ -200,7 +200,7 @@ static tw_status_t pass_over(tw_engine_t *engine, const char *why)
     return TW_OK;
 }
 
-static tw_status_t judge(tw_engine_t *engine, const tw_engine_report_t *report, const char *why)
+static tw_status_t alarm_judge(tw_engine_t *engine, const tw_engine_report_t *report, const char *why)
 {
     int is_weight = 0, is_nonfinite = report->norm.n_nonfinite > 0;
     TW_TRY(is_nonfinite ? tw_near_store(engine) : TW_OK); /* the masters are looked at */
@@ -236,7 +236,7 @@ tw_status_t tw_engine_alarm(tw_engine_t *engine, const tw_engine_report_t *repor
     double loss = report->loss;
     *is_bad = is_bad_step(engine, report, norm, why);
     report_lag(engine);
-    TW_TRY(*is_bad ? judge(engine, report, why) : TW_OK);
+    TW_TRY(*is_bad ? alarm_judge(engine, report, why) : TW_OK);
     if (norm == 0 && !*is_bad) {
         return stop(engine, "the gradient is zero: nothing is learnt");
     }

@@ -256,7 +256,7 @@ static tw_status_t activations(tw_engine_t *engine)
 
 /* ---- from first to last -------------------------------------------------------------------------------- */
 
-static tw_status_t load(tw_engine_t *engine)
+static tw_status_t engine_load(tw_engine_t *engine)
 {
     tw_engine_totals_t begin = tw_engine_aside_begin(engine);
     tw_status_t status = tw_engine_refresh(engine);
@@ -272,7 +272,7 @@ static tw_status_t first_weights(tw_engine_t *engine)
                       piece->master);
         tw_engine_put_away(engine, piece->master, piece->n_elems * sizeof(*piece->master));
     }
-    TW_TRY(load(engine));
+    TW_TRY(engine_load(engine));
     return tw_near_load(engine);
 }
 
@@ -392,7 +392,7 @@ tw_status_t tw_engine_loaded(tw_engine_t *engine, uint64_t step, double recent_l
 {
     engine->steps_done = step;
     engine->recent_loss = recent_loss;
-    return load(engine);
+    return engine_load(engine);
 }
 
 tw_status_t tw_engine_bring_state(tw_engine_t *engine)

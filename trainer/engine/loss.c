@@ -26,14 +26,14 @@ static int is_due(const tw_engine_t *engine)
 }
 
 /** NULL: the codec loses nothing, or memory is short (logged). */
-static tw_quant_t *create(const tw_quant_codec_t *codec)
+static tw_quant_t *loss_create(const tw_quant_codec_t *codec)
 {
     const tw_quant_params_t params = {.codec = *codec, .mem = TW_MEM_HOST};
     tw_quant_t *quant = NULL;
     return codec->bits > 0 && tw_quant_create(&params, &quant) == TW_OK ? quant : NULL;
 }
 
-static void add(tw_quant_loss_t *sum, const tw_quant_loss_t *more)
+static void loss_add(tw_quant_loss_t *sum, const tw_quant_loss_t *more)
 {
     sum->squares += more->squares;
     sum->errors += more->errors;
@@ -43,8 +43,8 @@ static void add(tw_quant_loss_t *sum, const tw_quant_loss_t *more)
 
 void tw_loss_merge(tw_engine_losses_t *sum, const tw_engine_losses_t *more)
 {
-    add(&sum->gradients, &more->gradients);
-    add(&sum->weights, &more->weights);
+    loss_add(&sum->gradients, &more->gradients);
+    loss_add(&sum->weights, &more->weights);
 }
 
 /** Once in a run, of the first tensor that is found. */
@@ -68,14 +68,14 @@ static void warn(tw_engine_t *engine, size_t tensor, const tw_quant_loss_t *loss
 
 void tw_loss_gradients(tw_engine_t *engine, const tw_coll_args_t *args)
 {
-    tw_quant_t *quant = is_due(engine) ? create(&engine->codecs.gradients) : NULL;
+    tw_quant_t *quant = is_due(engine) ? loss_create(&engine->codecs.gradients) : NULL;
     for (size_t i = 0; quant && i < args->n_segments; i++) {
         const tw_coll_segment_t *segment = &args->segments[i];
         tw_quant_loss_t loss = {0};
         const void *values = segment->src ? segment->src : segment->dst;
         if (!segment->unquantized && tw_quant_loss_add(quant, args->type, values, segment->n_elems,
                                                        segment->n_elems / SHARE, &loss) == TW_OK) {
-            add(&engine->losses.gradients, &loss);
+            loss_add(&engine->losses.gradients, &loss);
             if (segment->first_elem == 0) { /* a tensor's first slice: once a step */
                 warn(engine, segment->tensor, &loss);
             }
@@ -87,7 +87,7 @@ void tw_loss_gradients(tw_engine_t *engine, const tw_coll_args_t *args)
 void tw_loss_weights(tw_engine_t *engine)
 {
     int is_here = engine->units[TW_MODEL_ROOT].shard && is_due(engine);
-    tw_quant_t *quant = is_here ? create(&engine->codecs.weights) : NULL;
+    tw_quant_t *quant = is_here ? loss_create(&engine->codecs.weights) : NULL;
     for (size_t u = 0; quant && u < engine->n_units; u++) {
         const tw_engine_unit_t *unit = &engine->units[u];
         for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {

@@ -15,7 +15,7 @@
 #define TENSOR_BYTES ((size_t)1 << 24)
 
 /** Room for so many more. */
-static tw_status_t grow(tw_engine_list_t *list, size_t n)
+static tw_status_t memory_grow(tw_engine_list_t *list, size_t n)
 {
     size_t max = list->max > 0 ? 2 * list->max : 64;
     if (list->n + n <= list->max) {
@@ -32,7 +32,7 @@ static tw_status_t grow(tw_engine_list_t *list, size_t n)
 
 static void *alloc_memory(tw_engine_t *engine, size_t n_bytes)
 {
-    if (grow(&engine->blocks, 1) != TW_OK) {
+    if (memory_grow(&engine->blocks, 1) != TW_OK) {
         return NULL;
     }
     /* tensors that do not fit are counted, but never touched */
@@ -56,7 +56,7 @@ static void *alloc_memory(tw_engine_t *engine, size_t n_bytes)
 static void *map_space(tw_engine_t *engine, size_t n_bytes)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    void *start = grow(&engine->spaces, 2) == TW_OK
+    void *start = memory_grow(&engine->spaces, 2) == TW_OK
                       ? mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, flags, -1, 0)
                       : MAP_FAILED;
     if (start == MAP_FAILED) {
@@ -152,7 +152,8 @@ void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_holding_t holding, siz
     if (tw_engine_is_full(engine) || engine->is_planned) {
         return &not_taken;
     }
-    void *block = grow(&engine->near_blocks, 1) == TW_OK ? tw_model_alloc(engine->model, n_bytes) : NULL;
+    void *block =
+        memory_grow(&engine->near_blocks, 1) == TW_OK ? tw_model_alloc(engine->model, n_bytes) : NULL;
     if (block) {
         engine->near_blocks.items[engine->near_blocks.n++] = block;
     } else {
@@ -165,7 +166,8 @@ void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_holding_t holding, siz
 void tw_engine_pin(tw_engine_t *engine, void *start, size_t n_bytes)
 {
     int is_counted = engine->is_planned || tw_engine_is_full(engine);
-    if (!is_counted && grow(&engine->pinned, 1) == TW_OK && tw_model_pin(engine->model, start, n_bytes)) {
+    if (!is_counted && memory_grow(&engine->pinned, 1) == TW_OK &&
+        tw_model_pin(engine->model, start, n_bytes)) {
         engine->pinned.items[engine->pinned.n++] = start;
     }
 }

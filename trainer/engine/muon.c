@@ -34,7 +34,7 @@ typedef struct most {
     size_t sent, owned, scratch, near;
 } most_t;
 
-static size_t larger(size_t a, size_t b)
+static size_t muon_larger(size_t a, size_t b)
 {
     return a > b ? a : b;
 }
@@ -52,12 +52,12 @@ static most_t count_most(const tw_engine_t *engine)
                 tw_model_orthogonal_t takes =
                     tw_model_orthogonal_of(engine->model, of->shape[0], of->shape[1]);
                 owned += engine->stage > 0 ? of->n_elems : 0;
-                most.scratch = larger(most.scratch, of->n_elems + takes.scratch_elems);
-                most.near = larger(most.near, takes.near_bytes);
+                most.scratch = muon_larger(most.scratch, of->n_elems + takes.scratch_elems);
+                most.near = muon_larger(most.near, takes.near_bytes);
             }
         }
-        most.sent = larger(most.sent, sent);
-        most.owned = larger(most.owned, owned);
+        most.sent = muon_larger(most.sent, sent);
+        most.owned = muon_larger(most.owned, owned);
     }
     return most;
 }
@@ -114,7 +114,7 @@ tw_status_t tw_muon_init(tw_engine_t *engine)
 /* ---- where pieces lie ---------------------------------------------------------------------------------- */
 
 /** Of a layer; the root has no matrices of Muon's. */
-static tw_engine_muon_place_t *place_of(const tw_engine_t *engine, const tw_engine_unit_t *unit)
+static tw_engine_muon_place_t *muon_place_of(const tw_engine_t *engine, const tw_engine_unit_t *unit)
 {
     size_t layer = (size_t)(unit - engine->units) - 1;
     return (tw_engine_muon_place_t *)(uintptr_t)&engine->muon.places[layer % TW_ENGINE_MUON_PLACES];
@@ -142,7 +142,7 @@ static uint16_t *sent_place(const tw_engine_t *engine, const tw_engine_unit_t *u
                             : owners[t] < owners[tensor] || (owners[t] == owners[tensor] && t < tensor);
         at += owners[t] >= 0 && is_before ? engine->pieces[t].n_elems : 0;
     }
-    return place_of(engine, unit)->sent + at;
+    return muon_place_of(engine, unit)->sent + at;
 }
 
 /** Elements of the owner's matrices that a rank has, of those before `end`. */
@@ -158,16 +158,16 @@ static size_t count_pieces(const tw_engine_t *engine, const tw_engine_unit_t *un
 
 /* ---- the exchange -------------------------------------------------------------------------------------- */
 
-static tw_status_t post(tw_engine_t *engine, const tw_engine_unit_t *unit, const tw_coll_args_t *args)
+static tw_status_t muon_post(tw_engine_t *engine, const tw_engine_unit_t *unit, const tw_coll_args_t *args)
 {
     uint64_t planned = TW_ENGINE_NOT_PLANNED;
-    return tw_engine_post(engine, &place_of(engine, unit)->ops, args, INT64_MAX, &planned);
+    return tw_engine_post(engine, &muon_place_of(engine, unit)->ops, args, INT64_MAX, &planned);
 }
 
-static tw_status_t exchange(tw_engine_t *engine, const tw_engine_unit_t *unit, int is_back)
+static tw_status_t muon_exchange(tw_engine_t *engine, const tw_engine_unit_t *unit, int is_back)
 {
     tw_engine_muon_t *muon = &engine->muon;
-    tw_engine_muon_place_t *place = place_of(engine, unit);
+    tw_engine_muon_place_t *place = muon_place_of(engine, unit);
     size_t end = unit->first_tensor + unit->n_tensors, n_sent = 0, n_owned = 0;
     for (int r = 0; r < engine->world; r++) {
         muon->counts[r] = count_pieces(engine, unit, r, engine->rank, end);
@@ -182,7 +182,7 @@ static tw_status_t exchange(tw_engine_t *engine, const tw_engine_unit_t *unit, i
                                  .recv_counts = is_back ? muon->counts : muon->recv_counts};
     const tw_coll_args_t args = {
         .op = TW_COLL_ALLTOALL, .type = TW_TYPE_BF16, .segments = &segment, .n_segments = 1};
-    return post(engine, unit, &args);
+    return muon_post(engine, unit, &args);
 }
 
 /** Stage 0: each matrix from its owner to all. */
@@ -200,7 +200,7 @@ static tw_status_t hand_round(tw_engine_t *engine, const tw_engine_unit_t *unit)
     }
     const tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BF16, .segments = engine->segments, .n_segments = n};
-    return post(engine, unit, &args);
+    return muon_post(engine, unit, &args);
 }
 
 /* ---- what is computed ---------------------------------------------------------------------------------- */
@@ -230,7 +230,7 @@ static void add_momentum(const tw_engine_t *engine, const tw_engine_unit_t *unit
 static void move_pieces(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor, float *whole,
                         int is_back)
 {
-    uint16_t *from = place_of(engine, unit)->owned;
+    uint16_t *from = muon_place_of(engine, unit)->owned;
     size_t end = unit->first_tensor + unit->n_tensors;
     for (int r = 0; r < engine->world; r++) {
         tw_hpz_piece_t piece = tw_hpz_piece_of_rank(engine->hpz, tensor, r);
@@ -244,7 +244,7 @@ static void move_pieces(const tw_engine_t *engine, const tw_engine_unit_t *unit,
     }
 }
 
-static tw_status_t orthogonalize(tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor)
+static tw_status_t muon_orthogonalize(tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor)
 {
     const tw_model_tensor_t *of = &engine->tensors[tensor];
     float *whole = engine->muon.scratch;
@@ -304,7 +304,7 @@ tw_status_t tw_muon_send(tw_engine_t *engine, size_t unit, float grad_scale)
             add_momentum(engine, of, t, grad_scale);
         }
     }
-    return engine->stage > 0 ? exchange(engine, of, 0) : TW_OK;
+    return engine->stage > 0 ? muon_exchange(engine, of, 0) : TW_OK;
 }
 
 tw_status_t tw_muon_answer(tw_engine_t *engine, size_t unit)
@@ -313,13 +313,13 @@ tw_status_t tw_muon_answer(tw_engine_t *engine, size_t unit)
     if (!has_matrices(engine, of)) {
         return TW_OK;
     }
-    TW_TRY(tw_engine_wait(engine, &place_of(engine, of)->ops));
+    TW_TRY(tw_engine_wait(engine, &muon_place_of(engine, of)->ops));
     for (size_t t = of->first_tensor; t < of->first_tensor + of->n_tensors; t++) {
         if (engine->muon.owners[t] == engine->rank) {
-            TW_TRY(orthogonalize(engine, of, t));
+            TW_TRY(muon_orthogonalize(engine, of, t));
         }
     }
-    return engine->stage > 0 ? exchange(engine, of, 1) : hand_round(engine, of);
+    return engine->stage > 0 ? muon_exchange(engine, of, 1) : hand_round(engine, of);
 }
 
 tw_status_t tw_muon_apply(tw_engine_t *engine, size_t unit, double lr)
@@ -330,7 +330,7 @@ tw_status_t tw_muon_apply(tw_engine_t *engine, size_t unit, double lr)
     if (!has_matrices(engine, of)) {
         return TW_OK;
     }
-    TW_TRY(tw_engine_wait(engine, &place_of(engine, of)->ops));
+    TW_TRY(tw_engine_wait(engine, &muon_place_of(engine, of)->ops));
     for (size_t t = of->first_tensor; t < of->first_tensor + of->n_tensors; t++) {
         if (engine->muon.owners[t] >= 0) {
             apply(engine, of, t, rate);

@@ -27,7 +27,7 @@ static int takes_masters(const tw_engine_t *engine)
     return leaves_masters(engine) && !(engine->codecs.has_delta && engine->has_near_replicas);
 }
 
-static void *take(void *ctx, size_t n_bytes)
+static void *near_take(void *ctx, size_t n_bytes)
 {
     return tw_engine_alloc_near(ctx, TW_ENGINE_OPTIMIZER, n_bytes, "the optimizer");
 }
@@ -72,7 +72,7 @@ tw_status_t tw_near_init(tw_engine_t *engine)
                                                  .n_units = engine->n_units,
                                                  .grad_type = engine->grad_type,
                                                  .leaves_masters = leaves_masters(engine),
-                                                 .take = take,
+                                                 .take = near_take,
                                                  .ctx = engine};
     tw_status_t status = tw_device_optimizer_create(&params, &engine->optimizer.device);
     free(shards);
@@ -121,7 +121,7 @@ tw_status_t tw_near_store(tw_engine_t *engine)
 }
 
 /** Its whole pages; they are zeros when they are touched again. */
-static void give_back(void *start, size_t n_bytes)
+static void near_give_back(void *start, size_t n_bytes)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = ((uintptr_t)start + page - 1) / page * page,
               end = ((uintptr_t)start + n_bytes) / page * page;
@@ -141,9 +141,9 @@ static void forget_state(tw_engine_t *engine)
         n_moments += engine->units[u].moment_elems;
     }
     if (engine->optimizer.is_here) {
-        give_back(first->m, n_moments * sizeof(*first->m));
-        give_back(first->v, n_moments * sizeof(*first->v));
-        give_back(first->master, takes_masters(engine) ? 0 : n_elems * sizeof(*first->master));
+        near_give_back(first->m, n_moments * sizeof(*first->m));
+        near_give_back(first->v, n_moments * sizeof(*first->v));
+        near_give_back(first->master, takes_masters(engine) ? 0 : n_elems * sizeof(*first->master));
     }
     engine->optimizer.is_here = 0;
 }

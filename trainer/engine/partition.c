@@ -31,8 +31,8 @@ static void unit_init(tw_engine_t *engine, size_t index)
 }
 
 /** What lives long lies in one run of memory for each kind. */
-static void *take(tw_engine_t *engine, tw_engine_holding_t holding, int is_shard, size_t elem_bytes,
-                  const char *what)
+static void *partition_take(tw_engine_t *engine, tw_engine_holding_t holding, int is_shard, size_t elem_bytes,
+                            const char *what)
 {
     size_t n = 0;
     for (size_t u = 0; u < engine->n_units; u++) {
@@ -69,7 +69,7 @@ static tw_status_t optimizer_state(tw_engine_t *engine)
 {
     int has_masters = engine->weight_type != TW_TYPE_FP32; /* else weights() places them */
     float *master =
-        has_masters ? take(engine, TW_ENGINE_OPTIMIZER, 1, sizeof(float), "master weights") : NULL;
+        has_masters ? partition_take(engine, TW_ENGINE_OPTIMIZER, 1, sizeof(float), "master weights") : NULL;
     float *m = take_moments(engine, "first moments");
     float *v = take_moments(engine, "second moments");
     if ((has_masters && !master) || !m || !v) {
@@ -92,8 +92,8 @@ static tw_status_t weights(tw_engine_t *engine)
     size_t bytes = tw_type_bytes(engine->weight_type);
     void *whole = NULL, *shard = NULL;
     int needs_shard = engine->stage > 0 && !engine->codecs.has_delta;
-    if ((engine->stage < 3 && !(whole = take(engine, TW_ENGINE_WEIGHTS, 0, bytes, "weights"))) ||
-        (needs_shard && !(shard = take(engine, TW_ENGINE_WEIGHTS, 1, bytes, "weights' shard")))) {
+    if ((engine->stage < 3 && !(whole = partition_take(engine, TW_ENGINE_WEIGHTS, 0, bytes, "weights"))) ||
+        (needs_shard && !(shard = partition_take(engine, TW_ENGINE_WEIGHTS, 1, bytes, "weights' shard")))) {
         return TW_ERR_NO_MEMORY;
     }
     if (whole) {
@@ -114,8 +114,10 @@ static tw_status_t gradients(tw_engine_t *engine)
 {
     size_t bytes = tw_type_bytes(engine->grad_type);
     void *whole = NULL, *shard = NULL;
-    if ((engine->stage < 2 && !(whole = take(engine, TW_ENGINE_GRADIENTS, 0, bytes, "gradients"))) ||
-        (engine->stage > 0 && !(shard = take(engine, TW_ENGINE_GRADIENTS, 1, bytes, "gradients' shard")))) {
+    if ((engine->stage < 2 &&
+         !(whole = partition_take(engine, TW_ENGINE_GRADIENTS, 0, bytes, "gradients"))) ||
+        (engine->stage > 0 &&
+         !(shard = partition_take(engine, TW_ENGINE_GRADIENTS, 1, bytes, "gradients' shard")))) {
         return TW_ERR_NO_MEMORY;
     }
     for (size_t u = 0; u < engine->n_units; u++) {

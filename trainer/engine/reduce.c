@@ -18,7 +18,8 @@ static void *sum_at(const tw_engine_t *engine, const tw_engine_unit_t *unit, siz
 }
 
 /** n of them from element i on, as they travel. */
-static void leave(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t i, void *to, size_t n)
+static void reduce_leave(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t i, void *to,
+                         size_t n)
 {
     if (engine->sum_type == engine->grad_type) {
         tw_engine_copy(engine, sum_at(engine, unit, i), to, n * tw_type_bytes(engine->grad_type));
@@ -103,7 +104,8 @@ static void fill_slice(const tw_engine_t *engine, const tw_engine_unit_t *unit, 
     for (size_t i = 0; i < args->n_segments; i++) {
         const tw_coll_segment_t *segment = &args->segments[i];
         size_t whole = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), segment->tensor).offset;
-        leave(engine, unit, whole + segment->first_elem, (void *)(uintptr_t)segment->src, segment->n_elems);
+        reduce_leave(engine, unit, whole + segment->first_elem, (void *)(uintptr_t)segment->src,
+                     segment->n_elems);
     }
 }
 
@@ -153,7 +155,7 @@ tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index)
     void *whole = leave_from(engine, unit, &ops);
     TW_TRY(tw_engine_wait(engine, ops));
     tw_coll_args_t args;
-    leave(engine, unit, 0, whole, unit->n_elems);
+    reduce_leave(engine, unit, 0, whole, unit->n_elems);
     if (engine->stage == 0) {
         allreduce_args(engine, unit, &args);
         if (args.n_segments == 0) {
@@ -171,7 +173,7 @@ tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index)
 }
 
 /** Elements first .. first + n - 1 of a unit's shard. */
-static tw_status_t count(tw_engine_t *engine, size_t index, size_t first, size_t n, tw_norm_t *norm)
+static tw_status_t reduce_count(tw_engine_t *engine, size_t index, size_t first, size_t n, tw_norm_t *norm)
 {
     if (engine->optimizer.device) {
         return tw_near_count(engine, index, first, n);
@@ -190,12 +192,12 @@ static tw_status_t add_norm(tw_engine_t *engine, size_t index, tw_norm_t *norm)
     }
     TW_TRY(engine->optimizer.device ? tw_near_gradients(engine, index) : TW_OK);
     if (engine->stage > 0) {
-        return count(engine, index, 0, unit->shard_elems, norm);
+        return reduce_count(engine, index, 0, unit->shard_elems, norm);
     }
     for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
         tw_hpz_piece_t own =
             tw_hpz_primary_piece(layout, t, tw_hpz_node(engine->hpz), tw_hpz_local(engine->hpz));
-        TW_TRY(count(engine, index, engine->piece_offsets[t] + own.first, own.n_elems, norm));
+        TW_TRY(reduce_count(engine, index, engine->piece_offsets[t] + own.first, own.n_elems, norm));
     }
     return TW_OK;
 }

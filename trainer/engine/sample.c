@@ -64,7 +64,7 @@ typedef struct sampler {
     size_t lines, length, vocab_size;
 } sampler_t;
 
-static tw_status_t take_memory(sampler_t *sampler)
+static tw_status_t sample_take_memory(sampler_t *sampler)
 {
     const tw_train_options_t *o = sampler->engine->options;
     size_t x_elems = tw_model_sizes_get(sampler->model, sampler->lines, sampler->length).x_elems;
@@ -105,7 +105,7 @@ static tw_status_t sampler_init(tw_engine_t *engine, const tw_engine_lines_t *sa
     TW_TRY(tw_model_create(config, &sampler->model));
     TW_TRY(tw_model_set_pool(sampler->model, tw_model_pool(engine->model)));
     TW_TRY(tw_model_reserve(sampler->model, sampler->lines, sampler->length));
-    TW_TRY(take_memory(sampler));
+    TW_TRY(sample_take_memory(sampler));
     TW_TRY(take_whole(sampler));
     engine->memory_bytes += whole_bytes(engine) + tw_engine_sample_bytes(engine->options, engine->model);
     tw_engine_note_memory(engine);
@@ -146,7 +146,7 @@ static void point_at(const sampler_t *sampler, size_t unit)
     tw_walk_point_at(sampler->engine, unit, whole ? whole : engine->units[unit].weights);
 }
 
-static tw_status_t forward(const sampler_t *sampler, size_t seen)
+static tw_status_t sample_forward(const sampler_t *sampler, size_t seen)
 {
     tw_engine_t *engine = sampler->engine;
     point_at(sampler, TW_MODEL_ROOT);
@@ -206,7 +206,7 @@ static tw_status_t sample_token(sampler_t *sampler, size_t place)
     for (size_t line = 0; line < sampler->lines; line++) {
         seen = fill_line(sampler, line, place);
     }
-    TW_TRY(forward(sampler, seen));
+    TW_TRY(sample_forward(sampler, seen));
     for (size_t line = 0; line < sampler->lines; line++) {
         sampler->sample->tokens[line * (size_t)o->sample_tokens + place] =
             (int32_t)pick(sampler->logits + line * sampler->vocab_size, sampler->vocab_size,

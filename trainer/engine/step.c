@@ -31,7 +31,7 @@ tw_status_t tw_engine_batch(tw_engine_t *engine, tw_data_split_t split, const tw
     return TW_OK;
 }
 
-static tw_data_place_t place_of(const tw_engine_t *engine, size_t micro)
+static tw_data_place_t step_place_of(const tw_engine_t *engine, size_t micro)
 {
     const tw_train_options_t *o = engine->options;
     return (tw_data_place_t){.seed = (uint64_t)o->seed,
@@ -44,7 +44,7 @@ static tw_data_place_t place_of(const tw_engine_t *engine, size_t micro)
                              .seq_len = (size_t)o->sequence};
 }
 
-static tw_status_t forward(tw_engine_t *engine)
+static tw_status_t step_forward(tw_engine_t *engine)
 {
     int keeps = !engine->options->recompute;
     tw_status_t status = tw_walk_enter(engine);
@@ -97,7 +97,7 @@ static tw_status_t block_backward(tw_engine_t *engine, size_t unit, size_t micro
 }
 
 /** Nothing to do past the last layer. */
-static tw_status_t leave(tw_engine_t *engine, size_t unit)
+static tw_status_t step_leave(tw_engine_t *engine, size_t unit)
 {
     if (unit > engine->n_layer) {
         return TW_OK;
@@ -108,35 +108,35 @@ static tw_status_t leave(tw_engine_t *engine, size_t unit)
 
 /** Gradients are there when the next unit's are asked for: on a device it computes these, while those of the
  *  unit before are copied to host memory and leave. */
-static tw_status_t backward(tw_engine_t *engine, size_t micro)
+static tw_status_t step_backward(tw_engine_t *engine, size_t micro)
 {
     int is_last = micro + 1 == (size_t)engine->options->accumulation;
     size_t lag = tw_engine_gradients_lag(engine) ? 1 : 0;
     for (size_t u = engine->n_layer; u > 0; u--) {
         TW_TRY(block_backward(engine, u, micro));
-        TW_TRY(is_last ? leave(engine, u + lag) : TW_OK);
+        TW_TRY(is_last ? step_leave(engine, u + lag) : TW_OK);
     }
     tw_reduce_begin(engine, TW_MODEL_ROOT, 0);
     tw_model_embed_backward(engine->model, engine->tokens, engine->x[engine->n_layer], engine->grad_ptrs);
-    TW_TRY(is_last && lag > 0 ? leave(engine, 1) : TW_OK);
+    TW_TRY(is_last && lag > 0 ? step_leave(engine, 1) : TW_OK);
     TW_TRY(is_last ? tw_model_finish(engine->model) : TW_OK);
     return is_last ? tw_reduce_post(engine, TW_MODEL_ROOT) : TW_OK;
 }
 
-static tw_status_t micro_batch(tw_engine_t *engine, size_t micro, double *loss)
+static tw_status_t step_micro_batch(tw_engine_t *engine, size_t micro, double *loss)
 {
-    tw_data_place_t place = place_of(engine, micro);
+    tw_data_place_t place = step_place_of(engine, micro);
     double begin = tw_time_sec();
     tw_status_t status = tw_engine_batch(engine, TW_DATA_TRAIN, &place);
     if (status == TW_OK) {
-        status = forward(engine);
+        status = step_forward(engine);
     }
     if (status == TW_OK) {
         status = head(engine, micro, loss);
     }
     double middle = tw_time_sec();
     engine->forward_sec += middle - begin;
-    status = status == TW_OK ? backward(engine, micro) : status;
+    status = status == TW_OK ? step_backward(engine, micro) : status;
     engine->backward_sec += tw_time_sec() - middle;
     return status;
 }
@@ -146,7 +146,7 @@ static tw_status_t micro_batch(tw_engine_t *engine, size_t micro, double *loss)
 /** All ranks find the same: they see the same masks. */
 static tw_status_t find_mask_factor(tw_engine_t *engine)
 {
-    const tw_data_place_t of = place_of(engine, 0);
+    const tw_data_place_t of = step_place_of(engine, 0);
     uint64_t n = of.n_micros * of.world * of.batch, n_targets;
     engine->mask_factor = 1.0;
     if (!tw_data_has_masks(engine->data)) {
@@ -173,7 +173,7 @@ static tw_status_t gradients(tw_engine_t *engine, tw_engine_report_t *report)
     tw_walk_begin(engine, n_micros, 0);
     for (size_t micro = 0; micro < n_micros && status == TW_OK; micro++) {
         double loss = 0;
-        status = micro_batch(engine, micro, &loss);
+        status = step_micro_batch(engine, micro, &loss);
         report->loss += loss / (double)n_micros * engine->mask_factor;
     }
     if (status == TW_OK) {

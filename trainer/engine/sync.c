@@ -22,7 +22,7 @@ size_t tw_sync_replica_elems(const tw_engine_t *engine, size_t unit)
 
 /** It is done: until the unit is gathered nobody needs its replica, and until the next sync nobody its
  *  previous changes. */
-static void end(tw_engine_t *engine)
+static void sync_end(tw_engine_t *engine)
 {
     int unit = (int)engine->sync.done++;
     size_t n_elems = tw_sync_replica_elems(engine, (size_t)unit);
@@ -41,7 +41,7 @@ static const float *masters_of(const tw_engine_t *engine, size_t unit)
                                 : engine->units[unit].master;
 }
 
-static tw_status_t begin(tw_engine_t *engine)
+static tw_status_t sync_begin(tw_engine_t *engine)
 {
     tw_engine_sync_t *sync = &engine->sync;
     tw_status_t status = TW_OK;
@@ -56,15 +56,15 @@ static tw_status_t begin(tw_engine_t *engine)
     return status == TW_IN_PROGRESS ? TW_OK : status;
 }
 
-static tw_status_t advance(tw_engine_t *engine)
+static tw_status_t sync_advance(tw_engine_t *engine)
 {
     tw_engine_sync_t *sync = &engine->sync;
-    tw_status_t status = begin(engine);
+    tw_status_t status = sync_begin(engine);
     while (sync->done < sync->begun && status == TW_OK) {
         status = tw_hpz_sync_test(engine->hpz, (int)sync->done);
         if (status == TW_OK) {
-            end(engine);
-            status = begin(engine);
+            sync_end(engine);
+            status = sync_begin(engine);
         }
     }
     return status == TW_IN_PROGRESS ? TW_OK : status;
@@ -73,7 +73,7 @@ static tw_status_t advance(tw_engine_t *engine)
 tw_status_t tw_sync_advance(tw_engine_t *engine)
 {
     if (engine->sync.failed == TW_OK) {
-        engine->sync.failed = advance(engine);
+        engine->sync.failed = sync_advance(engine);
     }
     return engine->sync.failed;
 }
@@ -89,14 +89,14 @@ int tw_sync_is_done(const tw_engine_t *engine, size_t unit)
     return unit < engine->sync.done;
 }
 
-static tw_status_t finish(tw_engine_t *engine)
+static tw_status_t sync_finish(tw_engine_t *engine)
 {
     tw_engine_sync_t *sync = &engine->sync;
     double start = tw_time_sec();
     sync->failed = tw_hpz_sync_finish(engine->hpz, (int)sync->done);
     engine->wait_sec += tw_time_sec() - start;
     if (sync->failed == TW_OK) {
-        end(engine);
+        sync_end(engine);
     }
     return tw_sync_advance(engine);
 }
@@ -106,7 +106,7 @@ tw_status_t tw_sync_need(tw_engine_t *engine, size_t unit)
     const tw_engine_sync_t *sync = &engine->sync;
     tw_status_t status = tw_sync_advance(engine);
     while (sync->done <= unit && sync->done < sync->begun && status == TW_OK) {
-        status = finish(engine);
+        status = sync_finish(engine);
     }
     return status;
 }

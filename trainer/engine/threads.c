@@ -22,7 +22,7 @@ static void over_elements(const tw_engine_t *engine, size_t n, tw_pool_range_t r
     tw_pool_ranges(tw_model_pool(engine->model), n, STEP, LEAST, range, call);
 }
 
-static void convert(void *ctx, size_t first, size_t n, int thread)
+static void threads_convert(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;
     (void)thread;
@@ -32,10 +32,10 @@ static void convert(void *ctx, size_t first, size_t n, int thread)
 
 void tw_engine_convert(const tw_engine_t *engine, const float *from, tw_type_t type, void *to, size_t n)
 {
-    over_elements(engine, n, convert, &(call_t){.from = from, .type = type, .to = to});
+    over_elements(engine, n, threads_convert, &(call_t){.from = from, .type = type, .to = to});
 }
 
-static void copy(void *ctx, size_t first, size_t n, int thread)
+static void threads_copy(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;
     (void)thread;
@@ -44,7 +44,7 @@ static void copy(void *ctx, size_t first, size_t n, int thread)
 
 void tw_engine_copy(const tw_engine_t *engine, const void *from, void *to, size_t n_bytes)
 {
-    over_elements(engine, n_bytes, copy, &(call_t){.grads = from, .to = to});
+    over_elements(engine, n_bytes, threads_copy, &(call_t){.grads = from, .to = to});
 }
 
 static void clear(void *ctx, size_t first, size_t n, int thread)

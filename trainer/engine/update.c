@@ -100,7 +100,7 @@ static tw_status_t gather_whole(tw_engine_t *engine, size_t index, int is_update
 }
 
 /** Stage 3 gathers when it needs the weights, unless replicas follow the changes. */
-static tw_status_t publish(tw_engine_t *engine, size_t index, int is_update)
+static tw_status_t update_publish(tw_engine_t *engine, size_t index, int is_update)
 {
     tw_engine_unit_t *unit = &engine->units[index];
     if (engine->codecs.has_delta) {
@@ -155,7 +155,7 @@ static tw_status_t begin_unit(tw_engine_t *engine, size_t index, double lr, floa
 static tw_status_t end_unit(tw_engine_t *engine, size_t index, double lr)
 {
     tw_status_t status = tw_muon_apply(engine, index, lr);
-    status = status == TW_OK ? publish(engine, index, 1) : status;
+    status = status == TW_OK ? update_publish(engine, index, 1) : status;
     put_away(engine, index);
     return status;
 }
@@ -181,7 +181,7 @@ static tw_status_t update_here(tw_engine_t *engine, double lr, float grad_scale)
 static tw_status_t end_unit_near(tw_engine_t *engine, size_t index)
 {
     TW_TRY(tw_near_wait(engine, index));
-    TW_TRY(publish(engine, index, 1));
+    TW_TRY(update_publish(engine, index, 1));
     put_away(engine, index);
     return TW_OK;
 }
@@ -214,7 +214,7 @@ tw_status_t tw_engine_refresh(tw_engine_t *engine)
     engine->version++;
     tw_sync_start(engine, TW_HPZ_FULL);
     for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
-        status = publish(engine, u, 0);
+        status = update_publish(engine, u, 0);
         put_away(engine, u);
     }
     status = status == TW_OK ? tw_engine_drain(engine) : status;

@@ -13,7 +13,7 @@ typedef struct block {
     tw_gpt2_saved_t saved;
 } block_t;
 
-static block_t block_of(tw_model_t *model, const void *const *weights, float *const *grads, void *saved)
+static block_t gpt2_block_of(tw_model_t *model, const void *const *weights, float *const *grads, void *saved)
 {
     tw_gpt2_t *gpt2 = (tw_gpt2_t *)model;
     const tw_model_config_t *config = &model->config;
@@ -102,7 +102,7 @@ static void norm_backward(const block_t *block, int weight, const float *x, tw_l
 }
 
 /** middle (N,C) = x + attention(norm(x)) */
-static void attention_forward(const block_t *block, const float *x)
+static void gpt2_attention_forward(const block_t *block, const float *x)
 {
     const tw_gpt2_saved_t *saved = &block->saved;
     size_t c = block->c;
@@ -115,7 +115,7 @@ static void attention_forward(const block_t *block, const float *x)
 }
 
 /** y (N,C) = middle + mlp(norm(middle)) */
-static void mlp_forward(const block_t *block, float *y)
+static void gpt2_mlp_forward(const block_t *block, float *y)
 {
     const tw_gpt2_saved_t *saved = &block->saved;
     size_t c = block->c;
@@ -127,7 +127,7 @@ static void mlp_forward(const block_t *block, float *y)
 }
 
 /** d (N,C): the gradient by y becomes that by middle. */
-static void mlp_backward(const block_t *block, float *d)
+static void gpt2_mlp_backward(const block_t *block, float *d)
 {
     const tw_gpt2_saved_t *saved = &block->saved;
     const tw_gpt2_scratch_t *scratch = block->scratch;
@@ -141,7 +141,7 @@ static void mlp_backward(const block_t *block, float *d)
 }
 
 /** d (N,C): the gradient by middle becomes that by x. */
-static void attention_backward(const block_t *block, const float *x, float *d)
+static void gpt2_attention_backward(const block_t *block, const float *x, float *d)
 {
     const tw_gpt2_saved_t *saved = &block->saved;
     const tw_gpt2_scratch_t *scratch = block->scratch;
@@ -159,16 +159,16 @@ void tw_gpt2_block_forward(tw_model_t *model, size_t unit, const void *const *we
                            float *y, void *saved)
 {
     (void)unit; /* all blocks are alike */
-    block_t block = block_of(model, weights, NULL, saved ? saved : ((tw_gpt2_t *)model)->scratch.saved);
-    attention_forward(&block, x);
-    mlp_forward(&block, y);
+    block_t block = gpt2_block_of(model, weights, NULL, saved ? saved : ((tw_gpt2_t *)model)->scratch.saved);
+    gpt2_attention_forward(&block, x);
+    gpt2_mlp_forward(&block, y);
 }
 
 void tw_gpt2_block_backward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                             const void *saved, float *d, float *const *grads)
 {
     (void)unit;
-    block_t block = block_of(model, weights, grads, (void *)(uintptr_t)saved); /* it is only read */
-    mlp_backward(&block, d);
-    attention_backward(&block, x, d);
+    block_t block = gpt2_block_of(model, weights, grads, (void *)(uintptr_t)saved); /* it is only read */
+    gpt2_mlp_backward(&block, d);
+    gpt2_attention_backward(&block, x, d);
 }

@@ -8,7 +8,7 @@ static tw_layernorm_stats_t carve_stats(tw_carver_t *carver, size_t n)
     return (tw_layernorm_stats_t){.mean = mean, .rstd = tw_carve(carver, n)};
 }
 
-static tw_gpt2_saved_t carve_saved(tw_carver_t *carver, const tw_model_config_t *config, size_t n)
+static tw_gpt2_saved_t gpt2_carve_saved(tw_carver_t *carver, const tw_model_config_t *config, size_t n)
 {
     size_t c = config->n_embd;
     tw_gpt2_saved_t saved;
@@ -24,18 +24,18 @@ static tw_gpt2_saved_t carve_saved(tw_carver_t *carver, const tw_model_config_t 
 size_t tw_gpt2_saved_bytes(const tw_model_config_t *config, size_t n)
 {
     tw_carver_t carver = {0};
-    carve_saved(&carver, config, n);
+    gpt2_carve_saved(&carver, config, n);
     return carver.used;
 }
 
 tw_gpt2_saved_t tw_gpt2_saved_at(const tw_model_config_t *config, size_t n, void *saved)
 {
     tw_carver_t carver = {.base = saved};
-    return carve_saved(&carver, config, n);
+    return gpt2_carve_saved(&carver, config, n);
 }
 
-static void carve_scratch(tw_carver_t *carver, const tw_model_config_t *config, size_t batch, size_t seq_len,
-                          tw_compute_t *compute, tw_gpt2_scratch_t *scratch)
+static void gpt2_carve_scratch(tw_carver_t *carver, const tw_model_config_t *config, size_t batch,
+                               size_t seq_len, tw_compute_t *compute, tw_gpt2_scratch_t *scratch)
 {
     size_t c = config->n_embd, n = batch * seq_len;
     size_t wide_rows = config->vocab_size > 4 * c ? config->vocab_size : 4 * c;
@@ -61,7 +61,7 @@ size_t tw_gpt2_scratch_bytes(const tw_model_config_t *config, size_t batch, size
     tw_carver_t carver = {0};
     tw_compute_t no_compute = {.pool = pool};
     tw_gpt2_scratch_t unused;
-    carve_scratch(&carver, config, batch, seq_len, &no_compute, &unused);
+    gpt2_carve_scratch(&carver, config, batch, seq_len, &no_compute, &unused);
     return carver.used + (size_t)tw_pool_threads(pool) * TW_PRODUCTS_SCRATCH_BYTES;
 }
 
@@ -72,7 +72,7 @@ tw_status_t tw_gpt2_reserve(tw_model_t *model)
     tw_carver_t carver;
     TW_TRY(tw_model_scratch_alloc(
         model, tw_gpt2_scratch_bytes(config, model->batch, model->seq_len, model->compute.pool), &carver));
-    carve_scratch(&carver, config, model->batch, model->seq_len, &model->compute, scratch);
+    gpt2_carve_scratch(&carver, config, model->batch, model->seq_len, &model->compute, scratch);
     model->root_scratch = scratch->root;
     return TW_OK;
 }

@@ -5,7 +5,7 @@
 
 /** A step of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA
  *  2014). */
-static uint64_t mix(uint64_t x)
+static uint64_t init_mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -16,11 +16,11 @@ static uint64_t mix(uint64_t x)
 /** From 0 up to 1, never 0. */
 static double uniform(uint64_t key, uint64_t counter)
 {
-    return ((double)(mix(key ^ mix(counter)) >> 11) + 0.5) * 0x1p-53;
+    return ((double)(init_mix(key ^ init_mix(counter)) >> 11) + 0.5) * 0x1p-53;
 }
 
 /** Box and Muller: elements 2i and 2i + 1 are the two coordinates of one point. */
-static double normal(uint64_t key, size_t elem)
+static double init_normal(uint64_t key, size_t elem)
 {
     uint64_t pair = elem / 2;
     double radius = sqrt(-2.0 * log(uniform(key, 2 * pair)));
@@ -32,8 +32,9 @@ void tw_model_init(const tw_model_t *model, size_t tensor, size_t first_elem, si
                    float *out)
 {
     const tw_model_tensor_t *of = &model->tensors[tensor];
-    uint64_t key = mix(mix(seed) ^ (uint64_t)tensor);
+    uint64_t key = init_mix(init_mix(seed) ^ (uint64_t)tensor);
     for (size_t i = 0; i < n_elems; i++) {
-        out[i] = of->init_std > 0.0 ? (float)(of->init_std * normal(key, first_elem + i)) : of->init_value;
+        out[i] =
+            of->init_std > 0.0 ? (float)(of->init_std * init_normal(key, first_elem + i)) : of->init_value;
     }
 }

@@ -447,8 +447,8 @@ static double cross_entropy_row(float *logits, size_t v, size_t target, float sc
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
-static void bias_forward(const float *restrict b, size_t n, size_t c, size_t stride, int accumulate,
-                         float *restrict y)
+static void kernel_bias_forward(const float *restrict b, size_t n, size_t c, size_t stride, int accumulate,
+                                float *restrict y)
 {
     for (size_t row = 0; row < n; row++) {
         for (size_t i = 0; i < c; i++) {
@@ -457,7 +457,8 @@ static void bias_forward(const float *restrict b, size_t n, size_t c, size_t str
     }
 }
 
-static void bias_backward(const float *restrict dy, size_t n, size_t c, size_t stride, float *restrict db)
+static void kernel_bias_backward(const float *restrict dy, size_t n, size_t c, size_t stride,
+                                 float *restrict db)
 {
     for (size_t row = 0; row < n; row++) {
         for (size_t i = 0; i < c; i++) {
@@ -476,7 +477,7 @@ INLINE uint16_t narrowed(float x)
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
 
-static void narrow(const float *restrict x, size_t n, uint16_t *restrict y)
+static void kernel_narrow(const float *restrict x, size_t n, uint16_t *restrict y)
 {
     for (size_t i = 0; i < n; i++) {
         y[i] = narrowed(x[i]);
@@ -489,7 +490,7 @@ static void narrow_in_place(float *x, size_t n)
     uint16_t piece[512];
     for (size_t i = 0; i < n; i += 512) {
         size_t m = n - i < 512 ? n - i : 512;
-        narrow(x + i, m, piece);
+        kernel_narrow(x + i, m, piece);
         memcpy((char *)x + i * sizeof(*piece), piece, m * sizeof(*piece));
     }
 }
@@ -540,9 +541,9 @@ const tw_kernel_set_t TW_KERNELS = {
     .softmax_row = softmax_row,
     .softmax_row_backward = softmax_row_backward,
     .cross_entropy_row = cross_entropy_row,
-    .bias_forward = bias_forward,
-    .bias_backward = bias_backward,
-    .narrow = narrow,
+    .bias_forward = kernel_bias_forward,
+    .bias_backward = kernel_bias_backward,
+    .narrow = kernel_narrow,
     .narrow_in_place = narrow_in_place,
     .rope_turn = rope_turn,
     .rope_turn_backward = rope_turn_backward,

@@ -18,8 +18,8 @@ typedef struct block {
     tw_llama_saved_t saved;
 } block_t;
 
-static block_t block_of(const tw_llama_t *llama, size_t unit, const void *const *weights, float *const *grads,
-                        void *saved)
+static block_t llama_block_of(const tw_llama_t *llama, size_t unit, const void *const *weights,
+                              float *const *grads, void *saved)
 {
     const tw_model_t *model = &llama->model;
     const tw_model_config_t *config = &model->config;
@@ -47,7 +47,7 @@ static block_t block_of(const tw_llama_t *llama, size_t unit, const void *const 
                      .saved = tw_llama_saved_at(config, n, saved)};
 }
 
-static int has(const block_t *block, int tensor)
+static int llama_has(const block_t *block, int tensor)
 {
     return block->llama->model.block[tensor] >= 0;
 }
@@ -72,7 +72,7 @@ typedef struct layer {
     size_t in, out, y_stride;
 } layer_t;
 
-static tw_layer_t sizes_of(const block_t *block, layer_t layer)
+static tw_layer_t llama_sizes_of(const block_t *block, layer_t layer)
 {
     return (tw_layer_t){block->n, layer.in, layer.out, layer.y_stride, 1};
 }
@@ -96,27 +96,27 @@ static tw_matrix_t output_factor(const block_t *block, const float *dy, size_t o
 /** y = x w' + beta y */
 static void layer_forward(const block_t *block, layer_t layer, tw_matrix_t x, float beta, float *y)
 {
-    tw_layer_forward(block->compute, sizes_of(block, layer), x, weight_of(block, layer), beta, y);
+    tw_layer_forward(block->compute, llama_sizes_of(block, layer), x, weight_of(block, layer), beta, y);
 }
 
 /** The weight's gradient, where it is wanted, += dy' x; dx (N,in) = dy w + beta dx */
 static void layer_backward(const block_t *block, layer_t layer, tw_matrix_t x, tw_matrix_t dy, float beta,
                            float *dx)
 {
-    tw_layer_t sizes = sizes_of(block, layer);
+    tw_layer_t sizes = llama_sizes_of(block, layer);
     if (grad_of(block, layer.tensor)) {
         tw_layer_backward_weight(block->compute, sizes, x, dy, grad_of(block, layer.tensor));
     }
     tw_layer_backward_input(block->compute, sizes, dy, weight_of(block, layer), beta, dx);
 }
 
-static void bias_forward(const block_t *block, layer_t layer, int tensor, float *y)
+static void llama_bias_forward(const block_t *block, layer_t layer, int tensor, float *y)
 {
     const float *bias = widen(block, tensor, layer.out, block->scratch->vector);
     tw_spread_bias_forward(block->compute, bias, block->n, layer.out, layer.y_stride, 1, y);
 }
 
-static void bias_backward(const block_t *block, layer_t layer, int tensor, const float *dy)
+static void llama_bias_backward(const block_t *block, layer_t layer, int tensor, const float *dy)
 {
     tw_spread_bias_backward(block->compute, dy, block->n, layer.out, layer.y_stride, grad_of(block, tensor));
 }
@@ -147,8 +147,8 @@ static void qkv_forward(const block_t *block, float *qkv)
     for (int which = 0; which < 3; which++) {
         projection_t projection = projection_of(block, which);
         layer_forward(block, projection.layer, norm, 0.0f, qkv + projection.at);
-        if (has(block, projection.bias)) {
-            bias_forward(block, projection.layer, projection.bias, qkv + projection.at);
+        if (llama_has(block, projection.bias)) {
+            llama_bias_forward(block, projection.layer, projection.bias, qkv + projection.at);
         }
     }
 }
@@ -160,8 +160,8 @@ static void qkv_backward(const block_t *block, const float *d_qkv, float *d_norm
     tw_matrix_t dy = output_factor(block, d_qkv, block->qkv);
     for (int which = 0; which < 3; which++) {
         projection_t projection = projection_of(block, which);
-        if (has(block, projection.bias)) {
-            bias_backward(block, projection.layer, projection.bias, d_qkv + projection.at);
+        if (llama_has(block, projection.bias)) {
+            llama_bias_backward(block, projection.layer, projection.bias, d_qkv + projection.at);
         }
         layer_backward(block, projection.layer, norm, tw_factor_from(dy, projection.at),
                        which > 0 ? 1.0f : 0.0f, d_norm);
@@ -191,7 +191,7 @@ static heads_t heads_of(const block_t *block)
                      .n_q = config->n_head,
                      .n = config->n_head + config->llama.n_kv_head,
                      .epsilon = config->layer_norm_epsilon};
-    if (has(block, TW_LLAMA_Q_NORM)) {
+    if (llama_has(block, TW_LLAMA_Q_NORM)) {
         heads.q_gamma = widen(block, TW_LLAMA_Q_NORM, width, block->scratch->vector);
         heads.k_gamma = widen(block, TW_LLAMA_K_NORM, width, block->scratch->vector + width);
         heads.d_q_gamma = block->grads ? grad_of(block, TW_LLAMA_Q_NORM) : NULL;
@@ -232,7 +232,7 @@ static void turn_rows(void *ctx, size_t first, size_t n, int thread)
 }
 
 /** qkv (N,Q) in scratch = the saved one, normed and turned. */
-static void turn(const block_t *block)
+static void llama_turn(const block_t *block)
 {
     heads_t heads = heads_of(block);
     over_rows(&heads, turn_rows);
@@ -348,23 +348,23 @@ static layer_t down_layer(const block_t *block)
 }
 
 /** middle (N,C) = x + attention(norm(x)) */
-static void attention_forward(const block_t *block, const float *x)
+static void llama_attention_forward(const block_t *block, const float *x)
 {
     const tw_llama_saved_t *saved = &block->saved;
     norm_forward(block, TW_LLAMA_NORM_1, x, saved->rstd_1);
     qkv_forward(block, saved->qkv);
-    turn(block);
+    llama_turn(block);
     tw_attention_forward(block->compute, &block->attention, block->scratch->qkv, block->scratch->attention,
                          saved->attended);
     tw_spread_copy(block->compute, x, block->n * block->c, saved->middle);
     layer_forward(block, o_layer(block), input_factor(block, saved->attended, block->q), 1.0f, saved->middle);
-    if (has(block, TW_LLAMA_O_BIAS)) {
-        bias_forward(block, o_layer(block), TW_LLAMA_O_BIAS, saved->middle);
+    if (llama_has(block, TW_LLAMA_O_BIAS)) {
+        llama_bias_forward(block, o_layer(block), TW_LLAMA_O_BIAS, saved->middle);
     }
 }
 
 /** y (N,C) = middle + mlp(norm(middle)) */
-static void mlp_forward(const block_t *block, float *y)
+static void llama_mlp_forward(const block_t *block, float *y)
 {
     const tw_llama_saved_t *saved = &block->saved;
     const tw_llama_scratch_t *scratch = block->scratch;
@@ -379,7 +379,7 @@ static void mlp_forward(const block_t *block, float *y)
 }
 
 /** d (N,C): the gradient by y becomes that by middle. */
-static void mlp_backward(const block_t *block, float *d)
+static void llama_mlp_backward(const block_t *block, float *d)
 {
     const tw_llama_saved_t *saved = &block->saved;
     const tw_llama_scratch_t *scratch = block->scratch;
@@ -399,16 +399,16 @@ static void mlp_backward(const block_t *block, float *d)
 }
 
 /** d (N,C): the gradient by middle becomes that by x. */
-static void attention_backward(const block_t *block, const float *x, float *d)
+static void llama_attention_backward(const block_t *block, const float *x, float *d)
 {
     const tw_llama_saved_t *saved = &block->saved;
     const tw_llama_scratch_t *scratch = block->scratch;
-    if (has(block, TW_LLAMA_O_BIAS)) {
-        bias_backward(block, o_layer(block), TW_LLAMA_O_BIAS, d);
+    if (llama_has(block, TW_LLAMA_O_BIAS)) {
+        llama_bias_backward(block, o_layer(block), TW_LLAMA_O_BIAS, d);
     }
     layer_backward(block, o_layer(block), input_factor(block, saved->attended, block->q),
                    output_factor(block, d, block->c), 0.0f, scratch->d_attended);
-    turn(block);
+    llama_turn(block);
     tw_attention_backward(block->compute, &block->attention, scratch->qkv, scratch->d_attended,
                           scratch->attention, scratch->d_qkv);
     turn_backward(block);
@@ -421,16 +421,16 @@ void tw_llama_block_forward(tw_model_t *model, size_t unit, const void *const *w
                             float *y, void *saved)
 {
     const tw_llama_t *llama = (const tw_llama_t *)model;
-    block_t block = block_of(llama, unit, weights, NULL, saved ? saved : llama->scratch.saved);
-    attention_forward(&block, x);
-    mlp_forward(&block, y);
+    block_t block = llama_block_of(llama, unit, weights, NULL, saved ? saved : llama->scratch.saved);
+    llama_attention_forward(&block, x);
+    llama_mlp_forward(&block, y);
 }
 
 void tw_llama_block_backward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                              const void *saved, float *d, float *const *grads)
 {
     /* `saved` is only read. */
-    block_t block = block_of((const tw_llama_t *)model, unit, weights, grads, (void *)(uintptr_t)saved);
-    mlp_backward(&block, d);
-    attention_backward(&block, x, d);
+    block_t block = llama_block_of((const tw_llama_t *)model, unit, weights, grads, (void *)(uintptr_t)saved);
+    llama_mlp_backward(&block, d);
+    llama_attention_backward(&block, x, d);
 }

@@ -3,7 +3,7 @@
 #include "trainer/model/llama.h"
 #include "trainer/model/rope.h"
 
-static tw_llama_saved_t carve_saved(tw_carver_t *carver, const tw_model_config_t *config, size_t n)
+static tw_llama_saved_t llama_carve_saved(tw_carver_t *carver, const tw_model_config_t *config, size_t n)
 {
     tw_llama_saved_t saved;
     saved.qkv = tw_carve(carver, tw_size_mul(n, tw_llama_qkv_width(config)));
@@ -19,32 +19,32 @@ static tw_llama_saved_t carve_saved(tw_carver_t *carver, const tw_model_config_t
 size_t tw_llama_saved_bytes(const tw_model_config_t *config, size_t n)
 {
     tw_carver_t carver = {0};
-    carve_saved(&carver, config, n);
+    llama_carve_saved(&carver, config, n);
     return carver.used;
 }
 
 tw_llama_saved_t tw_llama_saved_at(const tw_model_config_t *config, size_t n, void *saved)
 {
     tw_carver_t carver = {.base = saved};
-    return carve_saved(&carver, config, n);
+    return llama_carve_saved(&carver, config, n);
 }
 
-static size_t larger(size_t a, size_t b)
+static size_t llama_larger(size_t a, size_t b)
 {
     return a > b ? a : b;
 }
 
-static void carve_scratch(tw_carver_t *carver, const tw_model_config_t *config, size_t batch, size_t seq_len,
-                          tw_compute_t *compute, tw_llama_scratch_t *scratch)
+static void llama_carve_scratch(tw_carver_t *carver, const tw_model_config_t *config, size_t batch,
+                                size_t seq_len, tw_compute_t *compute, tw_llama_scratch_t *scratch)
 {
     size_t c = config->n_embd, inner = config->llama.n_inner, n = tw_size_mul(batch, seq_len);
     size_t q = tw_llama_q_width(config), qkv = tw_llama_qkv_width(config);
     size_t angles = tw_size_mul(seq_len, config->llama.head_dim / 2);
     scratch->saved = tw_carve_bytes(carver, tw_llama_saved_bytes(config, n));
-    size_t wide_rows = config->fp32_weights ? 0 : larger(larger(config->vocab_size, inner), q);
+    size_t wide_rows = config->fp32_weights ? 0 : llama_larger(llama_larger(config->vocab_size, inner), q);
     tw_factors_carve(carver, config->products, tw_size_mul(wide_rows, c),
-                     tw_size_mul(n, larger(larger(c, qkv), inner)), compute);
-    scratch->vector = tw_carve(carver, larger(larger(c, q), 2 * config->llama.head_dim));
+                     tw_size_mul(n, llama_larger(llama_larger(c, qkv), inner)), compute);
+    scratch->vector = tw_carve(carver, llama_larger(llama_larger(c, q), 2 * config->llama.head_dim));
     scratch->norm = tw_carve(carver, tw_size_mul(n, c));
     scratch->d_norm = tw_carve(carver, tw_size_mul(n, c));
     scratch->qkv = tw_carve(carver, tw_size_mul(n, qkv));
@@ -67,7 +67,7 @@ size_t tw_llama_scratch_bytes(const tw_model_config_t *config, size_t batch, siz
     tw_carver_t carver = {0};
     tw_compute_t no_compute = {.pool = pool};
     tw_llama_scratch_t unused;
-    carve_scratch(&carver, config, batch, seq_len, &no_compute, &unused);
+    llama_carve_scratch(&carver, config, batch, seq_len, &no_compute, &unused);
     return carver.used + (size_t)tw_pool_threads(pool) * TW_PRODUCTS_SCRATCH_BYTES;
 }
 
@@ -78,7 +78,7 @@ tw_status_t tw_llama_reserve(tw_model_t *model)
     tw_carver_t carver;
     TW_TRY(tw_model_scratch_alloc(
         model, tw_llama_scratch_bytes(config, model->batch, model->seq_len, model->compute.pool), &carver));
-    carve_scratch(&carver, config, model->batch, model->seq_len, &model->compute, scratch);
+    llama_carve_scratch(&carver, config, model->batch, model->seq_len, &model->compute, scratch);
     model->root_scratch = scratch->root;
     tw_rope_table(&config->llama.rope, config->llama.head_dim, model->seq_len, scratch->cosines,
                   scratch->sines);

@@ -48,7 +48,8 @@ double tw_model_init_std(const tw_model_t *model, int is_residual)
     return is_residual ? INIT_STD / sqrt(2.0 * (double)model->config.n_layer) : INIT_STD;
 }
 
-static tw_status_t check(const tw_model_t *model, const int32_t *tokens, const char *what, int32_t least)
+static tw_status_t model_check(const tw_model_t *model, const int32_t *tokens, const char *what,
+                               int32_t least)
 {
     for (size_t i = 0; i < model->batch * model->seq_len; i++) {
         if (tokens[i] < least || tokens[i] >= (int64_t)model->config.vocab_size) {
@@ -62,12 +63,12 @@ static tw_status_t check(const tw_model_t *model, const int32_t *tokens, const c
 
 tw_status_t tw_model_tokens_check(const tw_model_t *model, const int32_t *tokens)
 {
-    return check(model, tokens, "token", 0);
+    return model_check(model, tokens, "token", 0);
 }
 
 tw_status_t tw_model_targets_check(const tw_model_t *model, const int32_t *targets)
 {
-    return check(model, targets, "target", TW_MODEL_NO_TARGET);
+    return model_check(model, targets, "target", TW_MODEL_NO_TARGET);
 }
 
 tw_type_t tw_model_weight_type(const tw_model_t *model)

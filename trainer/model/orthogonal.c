@@ -39,7 +39,7 @@ static void multiply_by_itself(const tw_compute_t *compute, const matrix_t *m)
                                                .alpha = 1.0f});
 }
 
-static void step(const tw_compute_t *compute, matrix_t *m)
+static void orthogonal_step(const tw_compute_t *compute, matrix_t *m)
 {
     const float a = TW_ORTHOGONAL_A, b = TW_ORTHOGONAL_B, c = TW_ORTHOGONAL_C;
     tw_matrix_t square = stored(m->square, m->side), factor = stored(m->factor, m->side);
@@ -88,7 +88,7 @@ static void orthogonalize(const tw_compute_t *compute, size_t rows, size_t cols,
         x[i] *= scale;
     }
     for (int i = 0; i < TW_ORTHOGONAL_STEPS; i++) {
-        step(compute, &m);
+        orthogonal_step(compute, &m);
     }
 }
 

@@ -13,7 +13,7 @@ static size_t half_of(size_t side)
     return ((side + 1) / 2 + STEP - 1) / STEP * STEP;
 }
 
-static size_t count(size_t all, size_t piece)
+static size_t pieces_count(size_t all, size_t piece)
 {
     return (all + piece - 1) / piece;
 }
@@ -29,8 +29,8 @@ tw_pieces_t tw_product_pieces(const tw_product_t *p)
             break;
         }
         *side = half_of(*side);
-        pieces.n_rows = count(p->rows, pieces.rows);
-        pieces.n_cols = count(p->cols, pieces.cols);
+        pieces.n_rows = pieces_count(p->rows, pieces.rows);
+        pieces.n_cols = pieces_count(p->cols, pieces.cols);
     }
     return pieces;
 }

@@ -110,7 +110,7 @@ void tw_product_plain(const tw_product_t *p)
 
 /* ---- a shape's code ------------------------------------------------------------------------------------ */
 
-static shape_t key_of(const tw_product_t *p)
+static shape_t products_key_of(const tw_product_t *p)
 {
     return (shape_t){.rows = p->rows,
                      .cols = p->cols,
@@ -138,8 +138,8 @@ static size_t bucket_of(const shape_t *key)
     return hash % BUCKETS;
 }
 
-static int describe(dnnl_memory_desc_t *desc, size_t rows, size_t cols, size_t stride, int transposed,
-                    int type)
+static int products_describe(dnnl_memory_desc_t *desc, size_t rows, size_t cols, size_t stride,
+                             int transposed, int type)
 {
     const dnnl_dims_t sizes = {(dnnl_dim_t)rows, (dnnl_dim_t)cols};
     const dnnl_dims_t strides = {transposed ? 1 : (dnnl_dim_t)stride, transposed ? (dnnl_dim_t)stride : 1};
@@ -206,9 +206,9 @@ static int make_entry(tw_products_t *products, entry_t *entry)
     dnnl_memory_desc_t a, b, c;
     dnnl_matmul_desc_t matmul;
     dnnl_primitive_desc_t desc = NULL;
-    if (!describe(&a, key->rows, key->inner, key->a_stride, key->a_transposed, key->type) ||
-        !describe(&b, key->inner, key->cols, key->b_stride, key->b_transposed, key->type) ||
-        !describe(&c, key->rows, key->cols, key->c_stride, 0, TW_TYPE_FP32) ||
+    if (!products_describe(&a, key->rows, key->inner, key->a_stride, key->a_transposed, key->type) ||
+        !products_describe(&b, key->inner, key->cols, key->b_stride, key->b_transposed, key->type) ||
+        !products_describe(&c, key->rows, key->cols, key->c_stride, 0, TW_TYPE_FP32) ||
         dnnl_matmul_desc_init(&matmul, &a, &b, NULL, &c) != dnnl_success) {
         return 0;
     }
@@ -240,7 +240,7 @@ static void destroy_entry(entry_t *entry)
     free(entry);
 }
 
-static int is_same(const shape_t *a, const shape_t *b)
+static int products_is_same(const shape_t *a, const shape_t *b)
 {
     return a->rows == b->rows && a->cols == b->cols && a->inner == b->inner && a->a_stride == b->a_stride &&
            a->b_stride == b->b_stride && a->c_stride == b->c_stride && a->alpha == b->alpha &&
@@ -253,7 +253,7 @@ static entry_t *find_entry(tw_products_t *products, const shape_t *key)
 {
     entry_t **bucket = &products->buckets[bucket_of(key)];
     for (entry_t *entry = *bucket; entry; entry = entry->next) {
-        if (is_same(&entry->key, key)) {
+        if (products_is_same(&entry->key, key)) {
             return entry;
         }
     }
@@ -326,13 +326,13 @@ static int run_entry(tw_products_t *products, const entry_t *entry, const tw_pro
 
 static int run_as_it_is(tw_products_t *products, const tw_product_t *p)
 {
-    const shape_t key = key_of(p);
+    const shape_t key = products_key_of(p);
     const entry_t *entry = find_entry(products, &key);
     return entry && entry->is_made && run_entry(products, entry, p);
 }
 
 /** A factor of rows by cols as fp32, row after row as it is stored, in products->wide[which]. */
-static int widen(tw_products_t *products, int which, tw_matrix_t *matrix, size_t rows, size_t cols)
+static int products_widen(tw_products_t *products, int which, tw_matrix_t *matrix, size_t rows, size_t cols)
 {
     size_t n_rows = matrix->transposed ? cols : rows, n_cols = matrix->transposed ? rows : cols;
     if (!tw_grow(&products->wide[which], &products->wide_elems[which], n_rows * n_cols, sizeof(float))) {
@@ -350,8 +350,8 @@ static int widen(tw_products_t *products, int which, tw_matrix_t *matrix, size_t
 static int run_widened(tw_products_t *products, const tw_product_t *p)
 {
     tw_product_t wide = *p;
-    return p->a.type == TW_TYPE_BF16 && widen(products, 0, &wide.a, p->rows, p->inner) &&
-           widen(products, 1, &wide.b, p->inner, p->cols) && run_as_it_is(products, &wide);
+    return p->a.type == TW_TYPE_BF16 && products_widen(products, 0, &wide.a, p->rows, p->inner) &&
+           products_widen(products, 1, &wide.b, p->inner, p->cols) && run_as_it_is(products, &wide);
 }
 
 void tw_product_run(tw_products_t *products, const tw_product_t *p)

@@ -14,7 +14,7 @@ typedef struct check_buffers {
 } check_buffers_t;
 
 /** Values from -1 to 1 that look random, and that are bf16's, too. */
-static void fill(float *values, size_t n, uint32_t state)
+static void products_fill(float *values, size_t n, uint32_t state)
 {
     for (size_t i = 0; i < n; i++) {
         state = state * 1664525u + 1013904223u;
@@ -22,7 +22,7 @@ static void fill(float *values, size_t n, uint32_t state)
     }
 }
 
-static void narrow(const float *values, size_t n, uint16_t *to)
+static void products_narrow(const float *values, size_t n, uint16_t *to)
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t bits;
@@ -62,8 +62,8 @@ typedef struct check {
 static int product_is_right(const check_t *check, const tw_product_t *p)
 {
     size_t n_c = p->rows * p->c_stride;
-    fill(check->buffers.before, n_c, 3);
-    fill(p->c, n_c, 3);
+    products_fill(check->buffers.before, n_c, 3);
+    products_fill(p->c, n_c, 3);
     check->run(check->products, p);
     for (size_t row = 0; row < p->rows; row++) {
         for (size_t col = 0; col < p->cols; col++) {
@@ -115,10 +115,10 @@ static tw_status_t check_all(check_t *check)
     uint16_t *narrowed = (uint16_t *)(memory + 4 * most);
     check->buffers = (check_buffers_t){memory,   memory + most,  memory + 2 * most, memory + 3 * most,
                                        narrowed, narrowed + most};
-    fill(check->buffers.a, most, 1);
-    fill(check->buffers.b, most, 2);
-    narrow(check->buffers.a, most, check->buffers.a16);
-    narrow(check->buffers.b, most, check->buffers.b16);
+    products_fill(check->buffers.a, most, 1);
+    products_fill(check->buffers.b, most, 2);
+    products_narrow(check->buffers.a, most, check->buffers.a16);
+    products_narrow(check->buffers.b, most, check->buffers.b16);
     int right = all_are_right(check, TW_TYPE_FP32) &&
                 (!tw_products_have_bf16() || all_are_right(check, TW_TYPE_BF16));
     free(memory);

@@ -15,7 +15,7 @@ int tw_model_has_bf16_products(void)
 }
 
 /** The fastest of some. */
-static double measure(tw_products_t *products, const tw_product_t *product)
+static double products_measure(tw_products_t *products, const tw_product_t *product)
 {
     double best_sec = 0.0;
     for (int i = 0; i < TRIES; i++) {
@@ -42,7 +42,7 @@ tw_status_t tw_model_products_speed(tw_type_t type, double *flops_per_sec)
                                       .cols = SIZE,
                                       .inner = SIZE,
                                       .alpha = 1.0f};
-        *flops_per_sec = measure(products, &product);
+        *flops_per_sec = products_measure(products, &product);
     } else {
         tw_error("model: out of memory for products");
     }

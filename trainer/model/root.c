@@ -141,8 +141,8 @@ static void last_norm_backward(const tw_model_t *model, const float *x, float *d
 }
 
 /** Last norm into scratch, and what the loss is made of. */
-static tw_head_t prepare(const tw_model_t *model, const void *const *weights, const float *x,
-                         const int32_t *targets)
+static tw_head_t root_prepare(const tw_model_t *model, const void *const *weights, const float *x,
+                              const int32_t *targets)
 {
     const tw_root_scratch_t *scratch = &model->root_scratch;
     const tw_compute_t *compute = &model->compute;
@@ -166,7 +166,7 @@ tw_status_t tw_root_head(tw_model_t *model, const void *const *weights, const fl
                          const int32_t *targets, float scale, double *loss, float *dx, float *const *grads)
 {
     TW_TRY(tw_model_targets_check(model, targets));
-    tw_head_t head = prepare(model, weights, x, targets);
+    tw_head_t head = root_prepare(model, weights, x, targets);
     *loss = tw_head_loss(&head, scale, grads ? model->root_scratch.d_norm : NULL,
                          grads ? root_grad(model, grads, head_tensor(model)) : NULL);
     if (grads) {
@@ -179,13 +179,13 @@ tw_status_t tw_root_losses(tw_model_t *model, const void *const *weights, const 
                            const int32_t *targets, double *losses)
 {
     TW_TRY(tw_model_targets_check(model, targets));
-    tw_head_t head = prepare(model, weights, x, targets);
+    tw_head_t head = root_prepare(model, weights, x, targets);
     tw_head_losses(&head, losses);
     return TW_OK;
 }
 
 void tw_root_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at, float *logits)
 {
-    tw_head_t head = prepare(model, weights, x, NULL);
+    tw_head_t head = root_prepare(model, weights, x, NULL);
     tw_head_logits(&head, at, logits);
 }

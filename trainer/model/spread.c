@@ -246,7 +246,7 @@ void tw_spread_swiglu_backward(const tw_compute_t *compute, const float *gate, c
 
 /* ---- biases -------------------------------------------------------------------------------------------- */
 
-static void bias_forward(void *ctx, size_t first, size_t n, int thread)
+static void spread_bias_forward(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;
     (void)thread;
@@ -258,10 +258,10 @@ void tw_spread_bias_forward(const tw_compute_t *compute, const float *b, size_t 
                             int accumulate, float *y)
 {
     call_t call = {.x = b, .n = n, .c = c, .stride = stride, .accumulate = accumulate, .y = y};
-    by_rows(compute, &call, bias_forward);
+    by_rows(compute, &call, spread_bias_forward);
 }
 
-static void bias_backward(void *ctx, size_t first, size_t n, int thread)
+static void spread_bias_backward(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;
     (void)thread;
@@ -272,12 +272,12 @@ void tw_spread_bias_backward(const tw_compute_t *compute, const float *dy, size_
                              float *db)
 {
     call_t call = {.x = dy, .n = n, .c = c, .stride = stride, .y = db};
-    by_columns(compute, &call, bias_backward);
+    by_columns(compute, &call, spread_bias_backward);
 }
 
 /* ---- elements ------------------------------------------------------------------------------------------ */
 
-static void narrow(void *ctx, size_t first, size_t n, int thread)
+static void spread_narrow(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;
     (void)thread;
@@ -286,10 +286,10 @@ static void narrow(void *ctx, size_t first, size_t n, int thread)
 
 void tw_spread_narrow(const tw_compute_t *compute, const float *x, size_t n, uint16_t *y)
 {
-    by_elements(compute, &(call_t){.x = x, .y16 = y}, n, narrow);
+    by_elements(compute, &(call_t){.x = x, .y16 = y}, n, spread_narrow);
 }
 
-static void widen(void *ctx, size_t first, size_t n, int thread)
+static void spread_widen(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;
     (void)thread;
@@ -298,10 +298,10 @@ static void widen(void *ctx, size_t first, size_t n, int thread)
 
 void tw_spread_widen(const tw_compute_t *compute, const uint16_t *x, size_t n, float *y)
 {
-    by_elements(compute, &(call_t){.x16 = x, .y = y}, n, widen);
+    by_elements(compute, &(call_t){.x16 = x, .y = y}, n, spread_widen);
 }
 
-static void copy(void *ctx, size_t first, size_t n, int thread)
+static void spread_copy(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;
     (void)thread;
@@ -310,5 +310,5 @@ static void copy(void *ctx, size_t first, size_t n, int thread)
 
 void tw_spread_copy(const tw_compute_t *compute, const float *x, size_t n, float *y)
 {
-    by_elements(compute, &(call_t){.x = x, .y = y}, n, copy);
+    by_elements(compute, &(call_t){.x = x, .y = y}, n, spread_copy);
 }

@@ -105,7 +105,7 @@ static size_t dim_size(const tw_model_config_t *config, dim_t dim)
     return sizes[dim];
 }
 
-static tw_status_t add_tensor(tw_model_t *model, const tensor_form_t *form, size_t unit)
+static tw_status_t tensors_add_tensor(tw_model_t *model, const tensor_form_t *form, size_t unit)
 {
     char name[96], number[24] = "";
     int is_drawn = form->start == NORMAL || form->start == RESIDUAL;
@@ -132,7 +132,7 @@ static tw_status_t add_unit(tw_model_t *model, size_t unit, const tensor_form_t 
         int is_there = forms[t].name && (!forms[t].has || forms[t].has(&model->config));
         places[t] = is_there ? n++ : -1;
         if (is_there) {
-            TW_TRY(add_tensor(model, &forms[t], unit));
+            TW_TRY(tensors_add_tensor(model, &forms[t], unit));
         }
     }
     return TW_OK;

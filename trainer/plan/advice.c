@@ -28,7 +28,7 @@ static const method_t methods[] = {
 };
 
 /** The least that a set's bytes take on the links, or its computing; the rate in bytes a second. */
-static double least_sec(const plan_t *plan, const tw_plan_row_t *row, double link_rate)
+static double advice_least_sec(const plan_t *plan, const tw_plan_row_t *row, double link_rate)
 {
     double link = row->inter_node_bytes / plan->cluster.n_nodes / link_rate;
     return fmax(link, plan->compute_sec);
@@ -65,7 +65,7 @@ static tw_status_t plain_enough(const plan_t *plan, const today_t *today, const 
     for (int i = 0; i < 50; i++) {
         double at = (low + high) / 2.0, sec;
         TW_TRY(today_at(today, exp(at), &sec));
-        *(sec > LEAST_GAIN * fmax(least_sec(plan, best, exp(at)), least) ? &low : &high) = at;
+        *(sec > LEAST_GAIN * fmax(advice_least_sec(plan, best, exp(at)), least) ? &low : &high) = at;
     }
     *link_rate = exp(high);
     return TW_OK;

@@ -58,7 +58,7 @@ static tw_status_t add_time(const char *path, const json_t *line, int which, mea
     return TW_OK;
 }
 
-static tw_status_t add_line(const char *path, const json_t *line, measured_t *measured)
+static tw_status_t calibrate_add_line(const char *path, const json_t *line, measured_t *measured)
 {
     for (int which = 0; which < N_TIMES; which++) {
         TW_TRY(add_time(path, line, which, measured));
@@ -70,7 +70,7 @@ static tw_status_t add_line(const char *path, const json_t *line, measured_t *me
 }
 
 /** A bench's lines say of which set they are. Sampled text is no step. */
-static int is_plain(const json_t *line)
+static int calibrate_is_plain(const json_t *line)
 {
     if (json_object_get(line, "sample")) {
         return 0;
@@ -87,11 +87,11 @@ static tw_status_t read_lines(const char *path, FILE *file, measured_t *measured
     json_int_t last = 0; /* step */
     size_t n = 0;        /* of this run: a bench's rounds are several */
     while (status == TW_OK && (line = json_loadf(file, JSON_DISABLE_EOF_CHECK, &error))) {
-        if (is_plain(line)) {
+        if (calibrate_is_plain(line)) {
             json_int_t step = json_integer_value(json_object_get(line, "step"));
             n = step < last ? 0 : n;
             last = step;
-            status = n++ < WARM_UP ? TW_OK : add_line(path, line, measured);
+            status = n++ < WARM_UP ? TW_OK : calibrate_add_line(path, line, measured);
         }
         json_decref(line);
     }

@@ -118,7 +118,8 @@ static tw_status_t unlike(const place_t *place, const char *key, const char *wha
     return TW_ERR_FORMAT;
 }
 
-static tw_status_t take_number(const place_t *place, const case_key_t *key, const json_t *value, void *out)
+static tw_status_t case_take_number(const place_t *place, const case_key_t *key, const json_t *value,
+                                    void *out)
 {
     char what[96];
     double number = json_number_value(value);
@@ -159,7 +160,7 @@ static tw_status_t take_value(const place_t *place, const case_key_t *key, const
     case KIND_NUMBER:
     case KIND_INT:
     case KIND_WHOLE:
-        return take_number(place, key, value, out);
+        return case_take_number(place, key, value, out);
     case KIND_CHOICE:
         return take_choice(place, key, value, out);
     case KIND_TEXT:
@@ -221,8 +222,8 @@ static tw_status_t take_object(const place_t *place, const case_key_t *keys, siz
 /* ---- points -------------------------------------------------------------------------------------------- */
 
 /** In tokens of the whole given, whatever unit it was published in. */
-static tw_status_t take_rate(const place_t *place, const tw_plan_case_t *given, const raw_point_t *raw,
-                             tw_plan_point_t *point)
+static tw_status_t case_take_rate(const place_t *place, const tw_plan_case_t *given, const raw_point_t *raw,
+                                  tw_plan_point_t *point)
 {
     int n_rates =
         (point->tokens_per_sec > 0.0) + (raw->gpu_tokens_per_sec > 0.0) + (raw->samples_per_sec > 0.0);
@@ -243,7 +244,7 @@ static tw_status_t read_point(const place_t *place, const tw_plan_case_t *given,
                                  .link_Bps = given->link_Bps}};
     TW_TRY(take_object(place, point_keys, N_POINT_KEYS, json, &raw));
     *point = raw.point;
-    return take_rate(place, given, &raw, point);
+    return case_take_rate(place, given, &raw, point);
 }
 
 static tw_status_t read_points(const place_t *place, const json_t *list, tw_plan_case_t *given)

@@ -109,7 +109,7 @@ static cost_t reduce_cost(const walk_t *w, double bytes)
 
 /** Chunks follow each other through node and link: the slower one counts. Where shards are a node's, one goes
  *  after the other. */
-static void post(walk_t *w, tw_plan_op_t *op, cost_t cost)
+static void case_post(walk_t *w, tw_plan_op_t *op, cost_t cost)
 {
     double link = cost.link_bytes / w->point->link_Bps, inside = cost.in_node_bytes / w->given->in_node_Bps;
     double sec = w->given->sharding == TW_PLAN_SHARD_NODE ? link + inside : fmax(link, inside);
@@ -122,28 +122,28 @@ static void post(walk_t *w, tw_plan_op_t *op, cost_t cost)
 /* ---- the walk ------------------------------------------------------------------------------------------ */
 
 /** Layers forwards, then backwards. */
-static void ask(walk_t *w, int visit)
+static void case_ask(walk_t *w, int visit)
 {
     double layer = WEIGHT_BYTES * w->given->n_params / w->given->n_layers;
     double again = WEIGHT_BYTES * w->given->regathered_params / w->given->n_layers;
     int is_backward = visit >= w->given->n_layers;
     double bytes = is_backward ? (w->given->reshard ? layer : 0.0) + again : layer;
-    post(w, &w->gathers[visit], gather_cost(w, bytes));
+    case_post(w, &w->gathers[visit], gather_cost(w, bytes));
 }
 
-static void micro_batch(walk_t *w, double compute_sec)
+static void case_micro_batch(walk_t *w, double compute_sec)
 {
     int n = w->given->n_layers, asked = 0;
     double backward = w->given->recompute ? 3.0 : 2.0, unit = compute_sec / n / (1.0 + backward);
     double gradients = w->given->gradient_bytes * w->given->n_params / n;
     for (int visit = 0; visit < 2 * n; visit++) {
         for (; asked < 2 * n && asked <= visit + AHEAD - 1; asked++) {
-            ask(w, asked);
+            case_ask(w, asked);
         }
         tw_plan_machine_wait(&w->machine, &w->gathers[visit]);
         tw_plan_machine_compute(&w->machine, visit < n ? unit : backward * unit);
         if (visit >= n) {
-            post(w, &w->reduces[visit - n], reduce_cost(w, gradients));
+            case_post(w, &w->reduces[visit - n], reduce_cost(w, gradients));
         }
     }
     for (int layer = 0; layer < n; layer++) { /* before the next one uses the same memory */
@@ -164,7 +164,7 @@ tw_status_t tw_plan_case_predict(const tw_plan_case_t *given, const tw_plan_poin
         w.gathers = ops;
         w.reduces = ops + 2 * n;
         for (int i = 0; i < (int)point->accumulation; i++) {
-            micro_batch(&w, micro_sec);
+            case_micro_batch(&w, micro_sec);
         }
         *out = (tw_plan_case_time_t){.step_sec = w.machine.now,
                                      .compute_sec = micro_sec * point->accumulation,

@@ -11,7 +11,7 @@
 /* ---- flags --------------------------------------------------------------------------------------------- */
 
 /** No link: no bottleneck. */
-static void take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
+static void plan_take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
     double *bps = (double *)((char *)ctx + flag->field.offset);
     tw_flag_take_link(state, flag, ctx, text);
@@ -68,11 +68,11 @@ static const tw_flag_t flag_list[] = {
                TW_CONFIG_RATE, AT(cluster.link_bps), 0, 0, NULL},
      .letter = 'l',
      .group = 2,
-     .take = take_rate},
+     .take = plan_take_rate},
     {.field = {"in-node", "40gbit", "RATE", "Between the ranks of a node", TW_CONFIG_RATE,
                AT(cluster.in_node_bps), 0, 0, NULL},
      .group = 2,
-     .take = take_rate},
+     .take = plan_take_rate},
     {.field = {"device-mem", NULL, "SIZE", "Memory of a rank, or of a GPU: 16G (default: not looked at)",
                TW_CONFIG_BYTES, AT(device_bytes), 1, INFINITY, NULL},
      .group = 2},
@@ -102,7 +102,7 @@ static const tw_flag_t flag_list[] = {
 };
 
 /** --params as a key of the configuration, after all of --set. */
-static void check(struct argp_state *state, void *ctx)
+static void plan_check(struct argp_state *state, void *ctx)
 {
     plan_t *plan = ctx;
     plan->cluster.device_bytes = (double)plan->device_bytes;
@@ -143,7 +143,7 @@ int main(int argc, char **argv)
                "time of "
                "a step, for every feature set, and what to switch on.\v"
                "Times are of a simulated step; the codecs' are of this machine. Best after --calibrate.",
-        .check = check};
+        .check = plan_check};
     plan_t plan = {.cluster.besides_bytes = TW_PLAN_PROCESS_BYTES};
     static char name[] = "plan"; /* the file is called main, in a folder of that name */
     argv[0] = name;

@@ -56,8 +56,8 @@ static tw_status_t find_vocab_size(const tw_train_options_t *o, size_t *vocab_si
     return status;
 }
 
-static tw_status_t create_model(const tw_train_options_t *o, const tw_model_config_t *shape,
-                                tw_model_t **model)
+static tw_status_t plan_create_model(const tw_train_options_t *o, const tw_model_config_t *shape,
+                                     tw_model_t **model)
 {
     return o->device == TW_TRAIN_DEVICE_CUDA ? tw_device_model_create_planned(shape, model)
                                              : tw_model_create(shape, model);
@@ -72,7 +72,7 @@ tw_status_t plan_model(const tw_train_options_t *o, tw_model_t **model)
         status = tw_trainer_shape(o, vocab_size, &shape);
     }
     if (status == TW_OK) {
-        status = create_model(o, &shape, model);
+        status = plan_create_model(o, &shape, model);
     }
     return status == TW_OK ? tw_trainer_check_sizes(o, *model) : status;
 }

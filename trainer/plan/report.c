@@ -80,8 +80,8 @@ void tw_plan_print_steps(const tw_plan_row_t *rows, size_t n_rows, FILE *out)
     }
 }
 
-static tw_status_t write_row(const tw_plan_row_t *row, const tw_plan_row_t *zero3,
-                             const tw_plan_cluster_t *cluster, FILE *out)
+static tw_status_t report_write_row(const tw_plan_row_t *row, const tw_plan_row_t *zero3,
+                                    const tw_plan_cluster_t *cluster, FILE *out)
 {
     const tw_plan_memory_t *m = &row->memory;
     tw_json_t *json = tw_json_create();
@@ -119,7 +119,7 @@ tw_status_t tw_plan_write_json(const tw_plan_row_t *rows, size_t n_rows, const t
     const tw_plan_row_t *zero3 = find(rows, n_rows, "zero3");
     tw_status_t status = TW_OK;
     for (size_t i = 0; i < n_rows && status == TW_OK; i++) {
-        status = write_row(&rows[i], zero3, cluster, out);
+        status = report_write_row(&rows[i], zero3, cluster, out);
     }
     return status;
 }

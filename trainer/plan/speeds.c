@@ -53,7 +53,7 @@ static void forget(volatile uint8_t *other)
 }
 
 /** Weights of 0.02 or so, whose changes are a unit in the last place or so. */
-static void fill(trial_t *trial)
+static void speeds_fill(trial_t *trial)
 {
     uint32_t random = 1;
     for (size_t i = 0; i < trial->n_elems; i++) {
@@ -113,14 +113,14 @@ static tw_status_t trial_init(trial_t *trial, const size_t *piece_elems, size_t 
     *trial = (trial_t){0};
     tw_status_t status = trial_alloc(trial, piece_elems, n_pieces);
     if (status == TW_OK) {
-        fill(trial);
+        speeds_fill(trial);
     } else {
         tw_error("plan: out of memory for codecs on %zu pieces", n_pieces);
     }
     return status;
 }
 
-static void note(double *best, double begin, size_t n_elems)
+static void speeds_note(double *best, double begin, size_t n_elems)
 {
     double sec = (tw_thread_sec() - begin) / (double)n_elems;
     *best = *best == 0.0 || sec < *best ? sec : *best;
@@ -158,12 +158,12 @@ static tw_status_t measure_quant(const trial_t *trial, const char *name, tw_plan
         forget(trial->other);
         double begin = tw_thread_sec();
         status = tw_quant_encode_delta(quant, &args, segments, trial->n_pieces);
-        note(&speed->encode_sec, begin, trial->n_elems);
+        speeds_note(&speed->encode_sec, begin, trial->n_elems);
         segments = quant_segments(trial, &params.codec, 1);
         forget(trial->other);
         begin = tw_thread_sec();
         status = status == TW_OK ? tw_quant_decode_apply(quant, &args, segments, trial->n_pieces) : status;
-        note(&speed->decode_sec, begin, trial->n_elems);
+        speeds_note(&speed->decode_sec, begin, trial->n_elems);
     }
     tw_quant_destroy(quant);
     return status;
@@ -196,14 +196,14 @@ static tw_status_t measure_delta(const trial_t *trial, tw_plan_speed_t *speed)
         status = tw_quant_delta_encode(delta, segments, trial->n_pieces, trial->message, trial->message_bytes,
                                        &bytes);
         memcpy(trial->copy, trial->fresh, trial->n_elems * sizeof(*trial->copy));
-        note(&speed->encode_sec, begin, trial->n_elems);
+        speeds_note(&speed->encode_sec, begin, trial->n_elems);
         segments = delta_segments(trial, 1);
         forget(trial->other);
         begin = tw_thread_sec();
         status = status == TW_OK
                      ? tw_quant_delta_decode(delta, segments, trial->n_pieces, trial->message, bytes)
                      : status;
-        note(&speed->decode_sec, begin, trial->n_elems);
+        speeds_note(&speed->decode_sec, begin, trial->n_elems);
     }
     tw_quant_delta_destroy(delta);
     return status;
@@ -222,13 +222,13 @@ static tw_status_t measure_lossless(const trial_t *trial, tw_plan_speed_t *speed
         double begin = tw_thread_sec();
         status = tw_quant_lossless_encode(codec, TW_TYPE_BF16, &segment, 1, trial->message,
                                           trial->message_bytes, &bytes);
-        note(&speed->encode_sec, begin, trial->n_elems);
+        speeds_note(&speed->encode_sec, begin, trial->n_elems);
         forget(trial->other);
         begin = tw_thread_sec();
         status = status == TW_OK
                      ? tw_quant_lossless_decode(codec, TW_TYPE_BF16, &segment, 1, trial->message, bytes)
                      : status;
-        note(&speed->decode_sec, begin, trial->n_elems);
+        speeds_note(&speed->decode_sec, begin, trial->n_elems);
     }
     tw_quant_lossless_destroy(codec);
     return status;
@@ -282,7 +282,7 @@ tw_status_t tw_plan_measure_copies(size_t message_elems, double *byte_sec)
         for (; at + n_bytes <= COPY_BYTES && status == TW_OK; at += n_bytes) {
             status = read_memory(to + at, from + at, n_bytes);
         }
-        note(byte_sec, begin, at);
+        speeds_note(byte_sec, begin, at);
     }
     free(other);
     tw_buffer_free(from);

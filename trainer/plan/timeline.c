@@ -67,7 +67,7 @@ static tw_plan_op_t op_of(const timeline_t *tl, const tw_plan_flow_t *flow)
                           .link_sec = flow->inter_node * 8.0 / (cluster->link_bps * n_nodes)};
 }
 
-static void post(timeline_t *tl, tw_plan_op_t *op, const tw_plan_flow_t *flow)
+static void timeline_post(timeline_t *tl, tw_plan_op_t *op, const tw_plan_flow_t *flow)
 {
     *op = op_of(tl, flow);
     tw_plan_machine_post(&tl->machine, op);
@@ -107,7 +107,7 @@ static void post_reduce(timeline_t *tl, size_t unit)
 static void advance_syncs(timeline_t *tl)
 {
     while (tl->sync_posted < tl->sync_due && tw_plan_op_is_done(&tl->lengths[tl->sync_posted])) {
-        post(tl, &tl->syncs[tl->sync_posted], &tl->traffic->units[tl->sync_posted].sync);
+        timeline_post(tl, &tl->syncs[tl->sync_posted], &tl->traffic->units[tl->sync_posted].sync);
         tl->sync_posted++;
     }
     while (tl->synced < tl->sync_posted && tw_plan_op_is_done(&tl->syncs[tl->synced])) {
@@ -120,7 +120,7 @@ static void begin_sync(timeline_t *tl, size_t unit)
 {
     tw_plan_machine_compute(&tl->machine, tl->codecs.sync_encode * tl->n_elems[unit]);
     if (tl->options->codecs.delta_is_lossless) {
-        post(tl, &tl->lengths[unit], &tl->traffic->units[unit].lengths);
+        timeline_post(tl, &tl->lengths[unit], &tl->traffic->units[unit].lengths);
     }
     tl->sync_due++;
     advance_syncs(tl);
@@ -167,7 +167,7 @@ static void ask_ahead(timeline_t *tl, size_t visit, int is_first_micro)
     }
 }
 
-static void enter(timeline_t *tl, size_t visit, int is_first_micro)
+static void timeline_enter(timeline_t *tl, size_t visit, int is_first_micro)
 {
     if (tl->options->stage < 3) {
         tw_plan_machine_wait(&tl->machine, &tl->gathers[tw_engine_visited(tl->n_layer, visit)]);
@@ -187,12 +187,12 @@ static double vary(timeline_t *tl, double sec)
     return sec * (1.0 + tl->variation * ((double)(tl->random >> 8) * 0x1p-23 - 1.0));
 }
 
-static void micro_batch(timeline_t *tl, int is_first, int is_last)
+static void timeline_micro_batch(timeline_t *tl, int is_first, int is_last)
 {
     tl->asked = tl->blocks_asked = tl->blocks_left = 0;
     for (size_t visit = 0; visit < tl->n_visits; visit++) {
         size_t unit = tw_engine_visited(tl->n_layer, visit);
-        enter(tl, visit, is_first);
+        timeline_enter(tl, visit, is_first);
         tw_plan_machine_compute(&tl->machine, vary(tl, tl->compute[visit]));
         tl->blocks_left += unit != TW_MODEL_ROOT;
         if (is_last && is_backward(tl, visit) && unit != TW_MODEL_ROOT) {
@@ -259,7 +259,7 @@ static void post_momenta(timeline_t *tl, tw_plan_op_t *op, size_t unit)
     tw_plan_flow_t flow = tl->traffic->units[unit].muon;
     double share = tl->options->stage > 0 ? 0.5 : 1.0;
     flow = (tw_plan_flow_t){share * flow.inter_node, share * flow.in_node, share * flow.messages};
-    post(tl, op, &flow);
+    timeline_post(tl, op, &flow);
 }
 
 static void answer_momenta(timeline_t *tl, size_t unit)
@@ -285,7 +285,7 @@ static void end_unit(timeline_t *tl, size_t unit)
 
 /** Stage 0 updates not only a part; but the norm is of the part there, too. With Muon a unit ends when the
  *  next but one has begun. */
-static void update(timeline_t *tl)
+static void timeline_update(timeline_t *tl)
 {
     double world = tl->cluster->n_nodes * tl->cluster->ranks_per_node;
     double elem_sec = UPDATE_SHARE * finish_elem_sec(tl) * (tl->options->stage == 0 ? world : 1.0);
@@ -311,15 +311,15 @@ static void one_step(timeline_t *tl)
 {
     int64_t n_micros = tl->options->accumulation;
     for (int64_t micro = 0; micro < n_micros; micro++) {
-        micro_batch(tl, micro == 0, micro + 1 == n_micros);
+        timeline_micro_batch(tl, micro == 0, micro + 1 == n_micros);
     }
     for (size_t unit = TW_MODEL_ROOT + 1; unit < tl->n_units; unit++) {
         take_norm(tl, unit);
     }
     take_norm(tl, TW_MODEL_ROOT); /* which comes last */
-    post(tl, &tl->report, &tl->traffic->report);
+    timeline_post(tl, &tl->report, &tl->traffic->report);
     tw_plan_machine_wait(&tl->machine, &tl->report);
-    update(tl);
+    timeline_update(tl);
 }
 
 /** Gathers of a step: two for each micro-batch, of which replicas serve all but the first. */
@@ -336,7 +336,7 @@ static double codec_sec(const timeline_t *tl)
                       work->reduce_decode + work->sync_encode + work->sync_decode);
 }
 
-static void run(timeline_t *tl, tw_plan_time_t *out)
+static void timeline_run(timeline_t *tl, tw_plan_time_t *out)
 {
     double begin = 0.0;
     uint32_t random = 1;
@@ -451,7 +451,7 @@ tw_status_t tw_plan_time_of(const tw_train_options_t *options, const tw_model_t 
     if (numbers && ops && tl.machine.under_way) {
         timeline_init(&tl, model, numbers, ops);
         share_compute(&tl, model, compute_sec);
-        run(&tl, out);
+        timeline_run(&tl, out);
         status = TW_OK;
     } else {
         tw_error("plan: out of memory");

@@ -100,7 +100,7 @@ static tw_plan_flow_t world_pieces(const tw_plan_cluster_t *cluster, double betw
                             .messages = 2.0 * others + 2.0 * n_nodes * mates};
 }
 
-static tw_plan_flow_t sum_of(const tw_plan_flow_t *a, const tw_plan_flow_t *b)
+static tw_plan_flow_t traffic_sum_of(const tw_plan_flow_t *a, const tw_plan_flow_t *b)
 {
     return (tw_plan_flow_t){a->inter_node + b->inter_node, a->in_node + b->in_node,
                             a->messages + b->messages};
@@ -124,7 +124,7 @@ static tw_plan_flow_t world_flow(const counting_t *counting, const cut_t *cut,
     pieces = times(&pieces, n_passes);
     signatures = times(&signatures, n_ops);
     pieces.messages *= (between && !between->lossless ? 2.0 : 1.0) * n_ops;
-    return sum_of(&pieces, &signatures);
+    return traffic_sum_of(&pieces, &signatures);
 }
 
 /** Operations of a whole unit. Segments are tensors, or the pieces of each, where a rank's do not follow one
@@ -228,7 +228,7 @@ static tw_plan_flow_t reduce_flow(const counting_t *counting, int unit)
         cut.slice = tw_hpz_slice_next(counting->layout, unit, cut.slice.end, most, step);
         double n_ops = pieces_bytes(counting, &cut, NULL) > 0.0;
         tw_plan_flow_t one = reduce_cut(counting, &cut, n_ops);
-        flow = sum_of(&flow, &one);
+        flow = traffic_sum_of(&flow, &one);
     }
     return flow;
 }
@@ -263,9 +263,9 @@ static void plan_sync(const counting_t *counting, int unit, tw_plan_unit_t *plan
     while (cut.slice.end < unit_end(counting, unit)) {
         cut.slice = tw_hpz_slice_next(counting->layout, unit, cut.slice.end, most, step);
         tw_plan_flow_t one = sync_cut(counting, &cut, &codec);
-        plan->sync = sum_of(&plan->sync, &one);
+        plan->sync = traffic_sum_of(&plan->sync, &one);
         plan->lengths =
-            counting->codecs->delta_is_lossless ? sum_of(&plan->lengths, &lengths) : plan->lengths;
+            counting->codecs->delta_is_lossless ? traffic_sum_of(&plan->lengths, &lengths) : plan->lengths;
     }
 }
 
@@ -311,7 +311,7 @@ static tw_plan_flow_t muon_flow(const counting_t *counting, int unit)
     for (size_t t = 0; t < first + n; t++) {
         if (is_muons(counting, t) && t >= first) {
             tw_plan_flow_t one = matrix_flow(counting, t, owner % world_of(counting->cluster));
-            flow = sum_of(&flow, &one);
+            flow = traffic_sum_of(&flow, &one);
             bytes += 2.0 * (double)counting->tensors[t].n_elems;
         }
         owner += is_muons(counting, t);
@@ -321,8 +321,8 @@ static tw_plan_flow_t muon_flow(const counting_t *counting, int unit)
     }
     tw_plan_flow_t all = world_pieces(counting->cluster, bytes, bytes), pairs = pairs_flow(counting->cluster);
     signatures = times(&signatures, is_stage_0 ? 1.0 : 2.0);
-    flow = sum_of(&flow, &pairs);
-    return sum_of(is_stage_0 ? &all : &flow, &signatures);
+    flow = traffic_sum_of(&flow, &pairs);
+    return traffic_sum_of(is_stage_0 ? &all : &flow, &signatures);
 }
 
 static tw_plan_unit_t plan_unit(const counting_t *counting, int unit)
@@ -347,18 +347,18 @@ static tw_plan_unit_t plan_unit(const counting_t *counting, int unit)
 static tw_plan_flow_t unit_flow(const tw_plan_unit_t *unit, const tw_train_options_t *o)
 {
     double n_again = o->stage == 3 ? 2.0 * (double)o->accumulation - 1.0 : 0.0;
-    tw_plan_flow_t again = times(&unit->gather_again, n_again), flow = sum_of(&unit->gather, &again);
-    flow = sum_of(&flow, &unit->reduce);
-    flow = sum_of(&flow, &unit->muon);
-    flow = sum_of(&flow, &unit->lengths);
-    return sum_of(&flow, &unit->sync);
+    tw_plan_flow_t again = times(&unit->gather_again, n_again), flow = traffic_sum_of(&unit->gather, &again);
+    flow = traffic_sum_of(&flow, &unit->reduce);
+    flow = traffic_sum_of(&flow, &unit->muon);
+    flow = traffic_sum_of(&flow, &unit->lengths);
+    return traffic_sum_of(&flow, &unit->sync);
 }
 
 static tw_plan_flow_t report_flow(const tw_plan_cluster_t *cluster)
 {
     double bytes = world_of(cluster) * (double)tw_engine_report_bytes();
     tw_plan_flow_t pieces = world_pieces(cluster, bytes, bytes), signatures = world_signatures(cluster);
-    return sum_of(&pieces, &signatures);
+    return traffic_sum_of(&pieces, &signatures);
 }
 
 static void plan_units(const counting_t *counting, tw_plan_traffic_t *traffic)
@@ -368,7 +368,7 @@ static void plan_units(const counting_t *counting, tw_plan_traffic_t *traffic)
     for (size_t u = 0; u < traffic->n_units; u++) {
         traffic->units[u] = plan_unit(counting, (int)u);
         tw_plan_flow_t flow = unit_flow(&traffic->units[u], counting->options);
-        traffic->step = sum_of(&traffic->step, &flow);
+        traffic->step = traffic_sum_of(&traffic->step, &flow);
     }
 }
 
