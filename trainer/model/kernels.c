@@ -159,31 +159,32 @@ static float row_variance(const float *x, size_t c, float mean)
     return (fold(&total) + rest) / (float)c;
 }
 
-static void normalise_row(const float *x, const float *gamma, const float *beta, size_t c, float mean,
-                          float rstd, float *restrict y)
+static void normalise_row(const tw_norm_t *norm, const float *x, float mean, float rstd, float *restrict y)
 {
-    for (size_t i = 0; i < c; i++) {
+    const float *gamma = norm->gamma, *beta = norm->beta;
+    for (size_t i = 0; i < norm->c; i++) {
         y[i] = (x[i] - mean) * rstd * gamma[i] + beta[i];
     }
 }
 
-static void layernorm_forward(const float *x, const float *gamma, const float *beta, size_t n, size_t c,
-                              double epsilon, tw_layernorm_stats_t stats, float *y)
+static void layernorm_forward(const tw_norm_t *norm, float *y)
 {
-    for (size_t row = 0; row < n; row++) {
-        const float *x_row = x + row * c;
-        float mean = sum(x_row, c) / (float)c;
-        stats.mean[row] = mean;
-        stats.rstd[row] = 1.0f / sqrtf(row_variance(x_row, c, mean) + (float)epsilon);
-        normalise_row(x_row, gamma, beta, c, mean, stats.rstd[row], y + row * c);
+    const size_t c = norm->c;
+    for (size_t row = 0; row < norm->n; row++) {
+        const float *x = norm->x + row * c;
+        float mean = sum(x, c) / (float)c, rstd;
+        rstd = 1.0f / sqrtf(row_variance(x, c, mean) + (float)norm->epsilon);
+        norm->stats.mean[row] = mean;
+        norm->stats.rstd[row] = rstd;
+        normalise_row(norm, x, mean, rstd, y + row * c);
     }
 }
 
-static void layernorm_apply(const float *x, const float *gamma, const float *beta, size_t n, size_t c,
-                            tw_layernorm_stats_t stats, float *y)
+static void layernorm_apply(const tw_norm_t *norm, float *y)
 {
-    for (size_t row = 0; row < n; row++) {
-        normalise_row(x + row * c, gamma, beta, c, stats.mean[row], stats.rstd[row], y + row * c);
+    for (size_t row = 0; row < norm->n; row++) {
+        size_t at = row * norm->c;
+        normalise_row(norm, norm->x + at, norm->stats.mean[row], norm->stats.rstd[row], y + at);
     }
 }
 
@@ -211,47 +212,51 @@ static row_means_t backward_means(const float *dy, const float *x, const float *
     return (row_means_t){fold(&sum_g) / (float)c, fold(&sum_g_x) / (float)c};
 }
 
-static void layernorm_backward(const float *dy, const float *x, const float *gamma, size_t n, size_t c,
-                               tw_layernorm_stats_t stats, int accumulate, float *dx, float *restrict dgamma,
-                               float *restrict dbeta)
+static void layernorm_backward(const tw_norm_t *norm, const float *dy_rows, const tw_norm_gradients_t *to)
 {
-    for (size_t row = 0; row < n; row++) {
-        const float *dy_row = dy + row * c, *x_row = x + row * c;
-        float *dx_row = dx + row * c;
-        float mean = stats.mean[row], rstd = stats.rstd[row];
-        row_means_t means = backward_means(dy_row, x_row, gamma, c, mean, rstd);
+    const size_t c = norm->c;
+    const float *gamma = norm->gamma;
+    float *restrict dgamma = to->dgamma, *restrict dbeta = to->dbeta;
+    for (size_t row = 0; row < norm->n; row++) {
+        const float *dy = dy_rows + row * c, *x = norm->x + row * c;
+        float *dx = to->dx + row * c, mean = norm->stats.mean[row], rstd = norm->stats.rstd[row];
+        row_means_t means = backward_means(dy, x, gamma, c, mean, rstd);
+        int accumulate = to->accumulate;
         /* dy may be dx: each element is read before it is written */
 #pragma omp simd
         for (size_t i = 0; i < c; i++) {
-            float normed = (x_row[i] - mean) * rstd, d = dy_row[i];
+            float normed = (x[i] - mean) * rstd, d = dy[i];
             float gradient = (d * gamma[i] - means.g - normed * means.g_x) * rstd;
             dgamma[i] += d * normed;
             dbeta[i] += d;
-            dx_row[i] = accumulate ? dx_row[i] + gradient : gradient;
+            dx[i] = accumulate ? dx[i] + gradient : gradient;
         }
     }
 }
 
-static void layernorm_backward_input(const float *dy, const float *x, const float *gamma, size_t n, size_t c,
-                                     tw_layernorm_stats_t stats, int accumulate, float *dx)
+static void layernorm_backward_input(const tw_norm_t *norm, const float *dy_rows,
+                                     const tw_norm_gradients_t *to)
 {
-    for (size_t row = 0; row < n; row++) {
-        const float *dy_row = dy + row * c, *x_row = x + row * c;
-        float *dx_row = dx + row * c;
-        float mean = stats.mean[row], rstd = stats.rstd[row];
-        row_means_t means = backward_means(dy_row, x_row, gamma, c, mean, rstd);
+    const size_t c = norm->c;
+    const float *gamma = norm->gamma;
+    for (size_t row = 0; row < norm->n; row++) {
+        const float *dy = dy_rows + row * c, *x = norm->x + row * c;
+        float *dx = to->dx + row * c, mean = norm->stats.mean[row], rstd = norm->stats.rstd[row];
+        row_means_t means = backward_means(dy, x, gamma, c, mean, rstd);
+        int accumulate = to->accumulate;
 #pragma omp simd
         for (size_t i = 0; i < c; i++) {
-            float normed = (x_row[i] - mean) * rstd, d = dy_row[i];
+            float normed = (x[i] - mean) * rstd, d = dy[i];
             float gradient = (d * gamma[i] - means.g - normed * means.g_x) * rstd;
-            dx_row[i] = accumulate ? dx_row[i] + gradient : gradient;
+            dx[i] = accumulate ? dx[i] + gradient : gradient;
         }
     }
 }
 
-static void layernorm_row_vectors(const float *dy, const float *x, float mean, float rstd, size_t n,
-                                  float *restrict dgamma, float *restrict dbeta)
+static void layernorm_row_vectors(const float *dy, const float *x, float mean, float rstd,
+                                  const tw_norm_gradients_t *to, size_t n)
 {
+    float *restrict dgamma = to->dgamma, *restrict dbeta = to->dbeta;
     for (size_t i = 0; i < n; i++) {
         dgamma[i] += dy[i] * ((x[i] - mean) * rstd);
         dbeta[i] += dy[i];
@@ -286,30 +291,6 @@ static float rmsnorm_mean(const float *dy, const float *x, const float *gamma, s
     return fold(&total) / (float)c;
 }
 
-static void rmsnorm_row_backward(const float *dy, const float *x, const float *gamma, size_t c, float rstd,
-                                 int accumulate, float *dx, float *restrict dgamma)
-{
-    float mean = rmsnorm_mean(dy, x, gamma, c, rstd);
-#pragma omp simd
-    for (size_t i = 0; i < c; i++) {
-        float normed = x[i] * rstd, d = dy[i];
-        float gradient = (d * gamma[i] - normed * mean) * rstd;
-        dgamma[i] += d * normed;
-        dx[i] = accumulate ? dx[i] + gradient : gradient;
-    }
-}
-
-static void rmsnorm_row_backward_input(const float *dy, const float *x, const float *gamma, size_t c,
-                                       float rstd, int accumulate, float *dx)
-{
-    float mean = rmsnorm_mean(dy, x, gamma, c, rstd);
-#pragma omp simd
-    for (size_t i = 0; i < c; i++) {
-        float gradient = (dy[i] * gamma[i] - x[i] * rstd * mean) * rstd;
-        dx[i] = accumulate ? dx[i] + gradient : gradient;
-    }
-}
-
 static void rmsnorm_row_vector(const float *dy, const float *x, float rstd, size_t n, float *restrict dgamma)
 {
     for (size_t i = 0; i < n; i++) {
@@ -317,30 +298,99 @@ static void rmsnorm_row_vector(const float *dy, const float *x, float rstd, size
     }
 }
 
-static void rmsnorm_forward(const float *x, const float *gamma, size_t n, size_t c, double epsilon,
-                            float *rstd, float *y)
+static void rmsnorm_forward(const tw_norm_t *norm, float *y)
 {
-    for (size_t row = 0; row < n; row++) {
-        rstd[row] = rmsnorm_row(x + row * c, gamma, c, epsilon, y + row * c);
+    for (size_t row = 0; row < norm->n; row++) {
+        size_t at = row * norm->c;
+        norm->stats.rstd[row] = rmsnorm_row(norm->x + at, norm->gamma, norm->c, norm->epsilon, y + at);
     }
 }
 
-static void rmsnorm_apply(const float *x, const float *gamma, size_t n, size_t c, const float *rstd, float *y)
+static void rmsnorm_apply(const tw_norm_t *norm, float *y)
 {
-    for (size_t row = 0; row < n; row++) {
+    const size_t c = norm->c;
+    for (size_t row = 0; row < norm->n; row++) {
+        const float *x = norm->x + row * c, *gamma = norm->gamma;
+        float rstd = norm->stats.rstd[row], *y_row = y + row * c;
 #pragma omp simd
         for (size_t i = 0; i < c; i++) {
-            y[row * c + i] = x[row * c + i] * rstd[row] * gamma[i];
+            y_row[i] = x[i] * rstd * gamma[i];
         }
     }
 }
 
-static void rmsnorm_backward(const float *dy, const float *x, const float *gamma, size_t n, size_t c,
-                             const float *rstd, int accumulate, float *dx, float *dgamma)
+static void rmsnorm_backward(const tw_norm_t *norm, const float *dy_rows, const tw_norm_gradients_t *to)
 {
-    for (size_t row = 0; row < n; row++) {
-        rmsnorm_row_backward(dy + row * c, x + row * c, gamma, c, rstd[row], accumulate, dx + row * c,
-                             dgamma);
+    const size_t c = norm->c;
+    const float *gamma = norm->gamma;
+    float *restrict dgamma = to->dgamma;
+    for (size_t row = 0; row < norm->n; row++) {
+        const float *dy = dy_rows + row * c, *x = norm->x + row * c;
+        float *dx = to->dx + row * c, rstd = norm->stats.rstd[row];
+        float mean = rmsnorm_mean(dy, x, gamma, c, rstd);
+        int accumulate = to->accumulate;
+#pragma omp simd
+        for (size_t i = 0; i < c; i++) {
+            float normed = x[i] * rstd, d = dy[i];
+            float gradient = (d * gamma[i] - normed * mean) * rstd;
+            dgamma[i] += d * normed;
+            dx[i] = accumulate ? dx[i] + gradient : gradient;
+        }
+    }
+}
+
+static void rmsnorm_backward_input(const tw_norm_t *norm, const float *dy_rows, const tw_norm_gradients_t *to)
+{
+    const size_t c = norm->c;
+    const float *gamma = norm->gamma;
+    for (size_t row = 0; row < norm->n; row++) {
+        const float *dy = dy_rows + row * c, *x = norm->x + row * c;
+        float *dx = to->dx + row * c, rstd = norm->stats.rstd[row];
+        float mean = rmsnorm_mean(dy, x, gamma, c, rstd);
+        int accumulate = to->accumulate;
+#pragma omp simd
+        for (size_t i = 0; i < c; i++) {
+            float gradient = (dy[i] * gamma[i] - x[i] * rstd * mean) * rstd;
+            dx[i] = accumulate ? dx[i] + gradient : gradient;
+        }
+    }
+}
+
+/* ---- either norm --------------------------------------------------------------------------------------- */
+
+static void norm_forward(const tw_norm_t *norm, float *y)
+{
+    (norm->beta ? layernorm_forward : rmsnorm_forward)(norm, y);
+}
+
+static void norm_apply(const tw_norm_t *norm, float *y)
+{
+    (norm->beta ? layernorm_apply : rmsnorm_apply)(norm, y);
+}
+
+static void norm_backward(const tw_norm_t *norm, const float *dy, const tw_norm_gradients_t *to)
+{
+    (norm->beta ? layernorm_backward : rmsnorm_backward)(norm, dy, to);
+}
+
+static void norm_backward_input(const tw_norm_t *norm, const float *dy, const tw_norm_gradients_t *to)
+{
+    (norm->beta ? layernorm_backward_input : rmsnorm_backward_input)(norm, dy, to);
+}
+
+static void norm_backward_vectors(const tw_norm_t *norm, const float *dy, size_t first, size_t n,
+                                  const tw_norm_gradients_t *to)
+{
+    const tw_norm_gradients_t part = {.dgamma = to->dgamma + first,
+                                      .dbeta = norm->beta ? to->dbeta + first : NULL};
+    for (size_t row = 0; row < norm->n; row++) {
+        size_t at = row * norm->c + first;
+        float rstd = norm->stats.rstd[row];
+        if (norm->beta) {
+            layernorm_row_vectors(dy + at, norm->x + at, norm->stats.mean[row], rstd, &part, n);
+        } else {
+            rmsnorm_row_vector(dy + at, norm->x + at, rstd, n, part.dgamma);
+        }
     }
 }
 
@@ -522,18 +572,13 @@ static void rope_turn_backward(float *restrict d, size_t width, const float *res
 }
 
 const tw_kernel_set_t TW_KERNELS = {
-    .layernorm_forward = layernorm_forward,
-    .layernorm_apply = layernorm_apply,
-    .layernorm_backward = layernorm_backward,
-    .layernorm_backward_input = layernorm_backward_input,
-    .layernorm_row_vectors = layernorm_row_vectors,
+    .norm_forward = norm_forward,
+    .norm_apply = norm_apply,
+    .norm_backward = norm_backward,
+    .norm_backward_input = norm_backward_input,
+    .norm_backward_vectors = norm_backward_vectors,
     .rmsnorm_row = rmsnorm_row,
-    .rmsnorm_row_backward = rmsnorm_row_backward,
-    .rmsnorm_row_backward_input = rmsnorm_row_backward_input,
     .rmsnorm_row_vector = rmsnorm_row_vector,
-    .rmsnorm_forward = rmsnorm_forward,
-    .rmsnorm_apply = rmsnorm_apply,
-    .rmsnorm_backward = rmsnorm_backward,
     .gelu_forward = gelu_forward,
     .gelu_backward = gelu_backward,
     .swiglu_forward = swiglu_forward,

@@ -10,55 +10,47 @@
 
 TW_C_BEGIN
 
-/** What a layer norm keeps of each row. */
-typedef struct tw_layernorm_stats {
-    float *mean, *rstd; /* (N) each */
-} tw_layernorm_stats_t;
+/** What a norm keeps of each row. */
+typedef struct tw_norm_stats {
+    float *mean, *rstd; /* (N) each; a root-mean-square norm has no mean */
+} tw_norm_stats_t;
+
+/** Rows to be normed: a layer norm, or without beta a root-mean-square norm. */
+typedef struct tw_norm {
+    const float *x;            /* (N,C) */
+    const float *gamma, *beta; /* (C) */
+    size_t n, c;
+    double epsilon; /* only forwards */
+    tw_norm_stats_t stats;
+} tw_norm_t;
+
+/** Where a norm's gradients go. */
+typedef struct tw_norm_gradients {
+    float *dx;             /* (N,C) */
+    float *dgamma, *dbeta; /* (C), which are added to; without beta dbeta is not used */
+    int accumulate;        /* 1: dx is added to */
+} tw_norm_gradients_t;
 
 /** The kernels of one instruction set. */
 typedef struct tw_kernel_set {
-    /* ---- layer norm: y = (x - mean) * rstd * gamma + beta, over a row (arXiv 1607.06450) ---- */
+    /* ---- norms, over a row. Layer norm: y = (x - mean) * rstd * gamma + beta (arXiv 1607.06450);
+     * root-mean-square norm: y = x * rstd * gamma, rstd = 1 / sqrt(mean(x^2) + epsilon) (arXiv 1910.07467) */
 
-    /** stats are outputs. x, y (N,C); gamma, beta (C). */
-    void (*layernorm_forward)(const float *x, const float *gamma, const float *beta, size_t n, size_t c,
-                              double epsilon, tw_layernorm_stats_t stats, float *y);
-    /** y again, from stats that forward left. */
-    void (*layernorm_apply)(const float *x, const float *gamma, const float *beta, size_t n, size_t c,
-                            tw_layernorm_stats_t stats, float *y);
-    /** dx (N,C) += the gradient by x, or = if accumulate is 0; dgamma, dbeta (C) are added to. dy may be dx
-     *  if accumulate is 0. */
-    void (*layernorm_backward)(const float *dy, const float *x, const float *gamma, size_t n, size_t c,
-                               tw_layernorm_stats_t stats, int accumulate, float *dx, float *dgamma,
-                               float *dbeta);
-    /** The same in two, with the same bits, so that threads can share the work: dx of some rows; and what a
-     *  row adds to dgamma and dbeta, of n columns that begin at the pointers. dx may be x once no vector is
-     *  needed any more. */
-    void (*layernorm_backward_input)(const float *dy, const float *x, const float *gamma, size_t n, size_t c,
-                                     tw_layernorm_stats_t stats, int accumulate, float *dx);
-    void (*layernorm_row_vectors)(const float *dy, const float *x, float mean, float rstd, size_t n,
-                                  float *dgamma, float *dbeta);
-
-    /* ---- root-mean-square norm: y = x * rstd * gamma, rstd = 1 / sqrt(mean(x^2) + epsilon) (arXiv
-     * 1910.07467) ---- */
-
-    /** Returns rstd. x, y, gamma [c]; y may be x. */
+    /** Writes y (N,C) and stats. */
+    void (*norm_forward)(const tw_norm_t *norm, float *y);
+    /** Writes y again, from stats that forward left. */
+    void (*norm_apply)(const tw_norm_t *norm, float *y);
+    /** All gradients, from dy (N,C), which may be to->dx if accumulate is 0. */
+    void (*norm_backward)(const tw_norm_t *norm, const float *dy, const tw_norm_gradients_t *to);
+    /** The same in two, with the same bits, so that threads can share the work: dx of some rows; and dgamma
+     *  and dbeta of n columns from `first` on. dx may be x once no vector is needed any more. */
+    void (*norm_backward_input)(const tw_norm_t *norm, const float *dy, const tw_norm_gradients_t *to);
+    void (*norm_backward_vectors)(const tw_norm_t *norm, const float *dy, size_t first, size_t n,
+                                  const tw_norm_gradients_t *to);
+    /** One row's root-mean-square norm; returns rstd. x, y, gamma [c]; y may be x. */
     float (*rmsnorm_row)(const float *x, const float *gamma, size_t c, double epsilon, float *y);
-    /** dx [c] += the gradient by x, or = if accumulate is 0; dgamma [c] is added to. dy may be dx if
-     *  accumulate is 0. */
-    void (*rmsnorm_row_backward)(const float *dy, const float *x, const float *gamma, size_t c, float rstd,
-                                 int accumulate, float *dx, float *dgamma);
-    /** The same in two, as above. */
-    void (*rmsnorm_row_backward_input)(const float *dy, const float *x, const float *gamma, size_t c,
-                                       float rstd, int accumulate, float *dx);
+    /** What one row adds to its dgamma [n]. */
     void (*rmsnorm_row_vector)(const float *dy, const float *x, float rstd, size_t n, float *dgamma);
-    /** Of n rows: x, y (N,C); rstd [n] is an output. */
-    void (*rmsnorm_forward)(const float *x, const float *gamma, size_t n, size_t c, double epsilon,
-                            float *rstd, float *y);
-    /** y again, from the rstd that forward left. */
-    void (*rmsnorm_apply)(const float *x, const float *gamma, size_t n, size_t c, const float *rstd,
-                          float *y);
-    void (*rmsnorm_backward)(const float *dy, const float *x, const float *gamma, size_t n, size_t c,
-                             const float *rstd, int accumulate, float *dx, float *dgamma);
 
     /* ---- GELU, the tanh form (arXiv 1606.08415) ---- */
 

@@ -288,8 +288,13 @@ static void head_norm_rows(void *ctx, size_t first, size_t n, int thread)
         for (size_t h = 0; h < heads->n; h++) {
             size_t at = row * block->qkv + h * heads->width;
             float *d = block->scratch->d_qkv + at;
-            heads->kernels->rmsnorm_row_backward_input(d, block->saved.qkv + at, gamma_of(heads, h),
-                                                       heads->width, block->scratch->qkv[at], 0, d);
+            const tw_norm_t norm = {.x = block->saved.qkv + at,
+                                    .gamma = gamma_of(heads, h),
+                                    .n = 1,
+                                    .c = heads->width,
+                                    .stats.rstd = &block->scratch->qkv[at]};
+            const tw_norm_gradients_t to = {.dx = d};
+            heads->kernels->norm_backward_input(&norm, d, &to);
         }
     }
 }
@@ -309,25 +314,34 @@ static void turn_backward(const block_t *block)
 
 /* ---- norms --------------------------------------------------------------------------------------------- */
 
-static void norm_forward(const block_t *block, int tensor, const float *x, float *rstd)
+static tw_norm_t norm_of(const block_t *block, int tensor, const float *x, float *rstd)
 {
-    const float *gamma = widen(block, tensor, block->c, block->scratch->vector);
-    tw_spread_rmsnorm_forward(block->compute, x, gamma, block->n, block->c, block->config->layer_norm_epsilon,
-                              rstd, block->scratch->norm);
+    return (tw_norm_t){.x = x,
+                       .gamma = widen(block, tensor, block->c, block->scratch->vector),
+                       .n = block->n,
+                       .c = block->c,
+                       .epsilon = block->config->layer_norm_epsilon,
+                       .stats.rstd = rstd};
 }
 
-static void norm_again(const block_t *block, int tensor, const float *x, const float *rstd)
+static void norm_forward(const block_t *block, int tensor, const float *x, float *rstd)
 {
-    const float *gamma = widen(block, tensor, block->c, block->scratch->vector);
-    tw_spread_rmsnorm_apply(block->compute, x, gamma, block->n, block->c, rstd, block->scratch->norm);
+    const tw_norm_t norm = norm_of(block, tensor, x, rstd);
+    tw_spread_norm_forward(block->compute, &norm, block->scratch->norm);
+}
+
+static void norm_again(const block_t *block, int tensor, const float *x, float *rstd)
+{
+    const tw_norm_t norm = norm_of(block, tensor, x, rstd);
+    tw_spread_norm_apply(block->compute, &norm, block->scratch->norm);
 }
 
 /** d (N,C) += the gradient by x of the norm whose output's gradient is in scratch. */
-static void norm_backward(const block_t *block, int tensor, const float *x, const float *rstd, float *d)
+static void norm_backward(const block_t *block, int tensor, const float *x, float *rstd, float *d)
 {
-    const float *gamma = widen(block, tensor, block->c, block->scratch->vector);
-    tw_spread_rmsnorm_backward(block->compute, block->scratch->d_norm, x, gamma, block->n, block->c, rstd, 1,
-                               d, grad_of(block, tensor));
+    const tw_norm_t norm = norm_of(block, tensor, x, rstd);
+    const tw_norm_gradients_t to = {.dx = d, .dgamma = grad_of(block, tensor), .accumulate = 1};
+    tw_spread_norm_backward(block->compute, &norm, block->scratch->d_norm, &to);
 }
 
 /* ---- the two halves ------------------------------------------------------------------------------------ */

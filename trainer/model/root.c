@@ -35,7 +35,7 @@ tw_root_scratch_t tw_root_scratch_carve(tw_carver_t *carver, const tw_model_conf
     tw_root_scratch_t scratch = {.logit_rows = tw_head_rows(config->vocab_size, n)};
     scratch.logits = tw_carve(carver, tw_size_mul(scratch.logit_rows, config->vocab_size));
     scratch.losses = tw_carve_bytes(carver, tw_size_mul(scratch.logit_rows, sizeof(double)));
-    scratch.stats = (tw_layernorm_stats_t){.mean = tw_carve(carver, n)};
+    scratch.stats = (tw_norm_stats_t){.mean = tw_carve(carver, n)};
     scratch.stats.rstd = tw_carve(carver, n);
     return scratch;
 }
@@ -104,50 +104,34 @@ void tw_root_embed_backward(tw_model_t *model, const int32_t *tokens, const floa
 
 /* ---- the last norm and the loss ------------------------------------------------------------------------ */
 
-/** norm (N,C) = the last norm of x, a layer norm where it has a beta. */
-static void last_norm(const tw_model_t *model, const void *const *weights, const float *x)
+/** The last norm, of x; its vectors are read into scratch. */
+static tw_norm_t last_norm(const tw_model_t *model, const void *const *weights, const float *x)
 {
     const tw_root_scratch_t *scratch = &model->root_scratch;
-    const tw_compute_t *compute = &model->compute;
-    size_t n = model->batch * model->seq_len, c = model->config.n_embd;
-    double epsilon = model->config.layer_norm_epsilon;
     const void *beta = root_weight(model, weights, TW_ROOT_BETA);
-    tw_weight_read(compute, root_weight(model, weights, TW_ROOT_GAMMA), 0, c, scratch->gamma);
+    size_t c = model->config.n_embd;
+    tw_weight_read(&model->compute, root_weight(model, weights, TW_ROOT_GAMMA), 0, c, scratch->gamma);
     if (beta) {
-        tw_weight_read(compute, beta, 0, c, scratch->beta);
-        tw_spread_layernorm_forward(compute, x, scratch->gamma, scratch->beta, n, c, epsilon, scratch->stats,
-                                    scratch->norm);
-    } else {
-        tw_spread_rmsnorm_forward(compute, x, scratch->gamma, n, c, epsilon, scratch->stats.rstd,
-                                  scratch->norm);
+        tw_weight_read(&model->compute, beta, 0, c, scratch->beta);
     }
+    return (tw_norm_t){.x = x,
+                       .gamma = scratch->gamma,
+                       .beta = beta ? scratch->beta : NULL,
+                       .n = model->batch * model->seq_len,
+                       .c = c,
+                       .epsilon = model->config.layer_norm_epsilon,
+                       .stats = scratch->stats};
 }
 
-/** dx (N,C) = the gradient by x, from that by the norm in scratch. */
-static void last_norm_backward(const tw_model_t *model, const float *x, float *dx, float *const *grads)
-{
-    const tw_root_scratch_t *scratch = &model->root_scratch;
-    size_t n = model->batch * model->seq_len, c = model->config.n_embd;
-    float *d_gamma = root_grad(model, grads, TW_ROOT_GAMMA);
-    if (model->root[TW_ROOT_BETA] >= 0) {
-        const tw_layernorm_gradients_t to = {
-            .dx = dx, .dgamma = d_gamma, .dbeta = root_grad(model, grads, TW_ROOT_BETA)};
-        tw_spread_layernorm_backward(&model->compute, scratch->d_norm, x, scratch->gamma, n, c,
-                                     scratch->stats, &to);
-    } else {
-        tw_spread_rmsnorm_backward(&model->compute, scratch->d_norm, x, scratch->gamma, n, c,
-                                   scratch->stats.rstd, 0, dx, d_gamma);
-    }
-}
-
-/** Last norm into scratch, and what the loss is made of. */
+/** What the loss is made of. The last norm is `norm`, and what it makes of x goes into scratch. */
 static tw_head_t root_prepare(const tw_model_t *model, const void *const *weights, const float *x,
-                              const int32_t *targets)
+                              const int32_t *targets, tw_norm_t *norm)
 {
     const tw_root_scratch_t *scratch = &model->root_scratch;
     const tw_compute_t *compute = &model->compute;
     size_t n = model->batch * model->seq_len, c = model->config.n_embd, v = model->config.vocab_size;
-    last_norm(model, weights, x);
+    *norm = last_norm(model, weights, x);
+    tw_spread_norm_forward(compute, norm, scratch->norm);
     return (tw_head_t){
         .compute = compute,
         .norm = tw_factor(compute, scratch->norm, n * c, c, compute->narrow),
@@ -166,11 +150,15 @@ tw_status_t tw_root_head(tw_model_t *model, const void *const *weights, const fl
                          const int32_t *targets, float scale, double *loss, float *dx, float *const *grads)
 {
     TW_TRY(tw_model_targets_check(model, targets));
-    tw_head_t head = root_prepare(model, weights, x, targets);
-    *loss = tw_head_loss(&head, scale, grads ? model->root_scratch.d_norm : NULL,
-                         grads ? root_grad(model, grads, head_tensor(model)) : NULL);
+    tw_norm_t norm;
+    tw_head_t head = root_prepare(model, weights, x, targets, &norm);
+    float *d_norm = grads ? model->root_scratch.d_norm : NULL;
+    *loss = tw_head_loss(&head, scale, d_norm, grads ? root_grad(model, grads, head_tensor(model)) : NULL);
     if (grads) {
-        last_norm_backward(model, x, dx, grads);
+        const tw_norm_gradients_t to = {.dx = dx,
+                                        .dgamma = root_grad(model, grads, TW_ROOT_GAMMA),
+                                        .dbeta = root_grad(model, grads, TW_ROOT_BETA)};
+        tw_spread_norm_backward(&model->compute, &norm, d_norm, &to);
     }
     return TW_OK;
 }
@@ -179,13 +167,15 @@ tw_status_t tw_root_losses(tw_model_t *model, const void *const *weights, const 
                            const int32_t *targets, double *losses)
 {
     TW_TRY(tw_model_targets_check(model, targets));
-    tw_head_t head = root_prepare(model, weights, x, targets);
+    tw_norm_t norm;
+    tw_head_t head = root_prepare(model, weights, x, targets, &norm);
     tw_head_losses(&head, losses);
     return TW_OK;
 }
 
 void tw_root_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at, float *logits)
 {
-    tw_head_t head = root_prepare(model, weights, x, NULL);
+    tw_norm_t norm;
+    tw_head_t head = root_prepare(model, weights, x, NULL, &norm);
     tw_head_logits(&head, at, logits);
 }

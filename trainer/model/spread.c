@@ -7,14 +7,14 @@
 /* A kernel's arguments; each has some of them. */
 typedef struct call {
     const tw_kernel_set_t *kernels;
-    const float *x, *x2, *gamma, *beta;
+    const float *x, *x2;
     const uint16_t *x16;
     float *y, *y2;
     uint16_t *y16;
-    tw_layernorm_stats_t stats;
     size_t n, c, stride;
-    double epsilon;
     int accumulate;
+    const tw_norm_t *norm;         /* with y; or, backwards, with x (dy) and */
+    const tw_norm_gradients_t *to; /* where the gradients go */
 } call_t;
 
 /** By elements, by rows of c, or by columns of n rows. */
@@ -36,160 +36,73 @@ static void by_columns(const tw_compute_t *compute, call_t *call, tw_pool_range_
     tw_pool_ranges(compute->pool, call->c, TW_SPREAD_LINE, TW_SPREAD_LEAST / call->n + 1, range, call);
 }
 
-static tw_layernorm_stats_t stats_from(tw_layernorm_stats_t stats, size_t row)
+/* ---- norms --------------------------------------------------------------------------------------------- */
+
+/** Rows first .. first + n - 1 of a norm. */
+static tw_norm_t norm_rows(const tw_norm_t *norm, size_t first, size_t n)
 {
-    return (tw_layernorm_stats_t){stats.mean + row, stats.rstd + row};
+    tw_norm_t rows = *norm;
+    rows.x += first * norm->c;
+    rows.n = n;
+    rows.stats.mean = norm->stats.mean ? norm->stats.mean + first : NULL;
+    rows.stats.rstd += first;
+    return rows;
 }
 
-/* ---- layer norm ---------------------------------------------------------------------------------------- */
-
-static void layernorm_forward(void *ctx, size_t first, size_t n, int thread)
+static void norm_forward(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;
-    size_t at = first * call->c;
+    const tw_norm_t rows = norm_rows(call->norm, first, n);
     (void)thread;
-    call->kernels->layernorm_forward(call->x + at, call->gamma, call->beta, n, call->c, call->epsilon,
-                                     stats_from(call->stats, first), call->y + at);
+    call->kernels->norm_forward(&rows, call->y + first * call->c);
 }
 
-void tw_spread_layernorm_forward(const tw_compute_t *compute, const float *x, const float *gamma,
-                                 const float *beta, size_t n, size_t c, double epsilon,
-                                 tw_layernorm_stats_t stats, float *y)
+void tw_spread_norm_forward(const tw_compute_t *compute, const tw_norm_t *norm, float *y)
 {
-    call_t call = {
-        .x = x, .gamma = gamma, .beta = beta, .n = n, .c = c, .epsilon = epsilon, .stats = stats, .y = y};
-    by_rows(compute, &call, layernorm_forward);
+    call_t call = {.norm = norm, .n = norm->n, .c = norm->c, .y = y};
+    by_rows(compute, &call, norm_forward);
 }
 
-static void layernorm_apply(void *ctx, size_t first, size_t n, int thread)
+static void norm_apply(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;
-    size_t at = first * call->c;
+    const tw_norm_t rows = norm_rows(call->norm, first, n);
     (void)thread;
-    call->kernels->layernorm_apply(call->x + at, call->gamma, call->beta, n, call->c,
-                                   stats_from(call->stats, first), call->y + at);
+    call->kernels->norm_apply(&rows, call->y + first * call->c);
 }
 
-void tw_spread_layernorm_apply(const tw_compute_t *compute, const float *x, const float *gamma,
-                               const float *beta, size_t n, size_t c, tw_layernorm_stats_t stats, float *y)
+void tw_spread_norm_apply(const tw_compute_t *compute, const tw_norm_t *norm, float *y)
 {
-    call_t call = {.x = x, .gamma = gamma, .beta = beta, .n = n, .c = c, .stats = stats, .y = y};
-    by_rows(compute, &call, layernorm_apply);
+    call_t call = {.norm = norm, .n = norm->n, .c = norm->c, .y = y};
+    by_rows(compute, &call, norm_apply);
 }
 
-/** y, y2: the gradients of gamma and beta */
-static void layernorm_vectors(void *ctx, size_t first, size_t n, int thread)
+static void norm_vectors(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;
     (void)thread;
-    for (size_t row = 0; row < call->n; row++) {
-        size_t at = row * call->c + first;
-        call->kernels->layernorm_row_vectors(call->x + at, call->x2 + at, call->stats.mean[row],
-                                             call->stats.rstd[row], n, call->y + first, call->y2 + first);
-    }
+    call->kernels->norm_backward_vectors(call->norm, call->x, first, n, call->to);
 }
 
-static void layernorm_backward_input(void *ctx, size_t first, size_t n, int thread)
+static void norm_input(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;
-    size_t at = first * call->c;
+    const tw_norm_t rows = norm_rows(call->norm, first, n);
+    const tw_norm_gradients_t to = {.dx = call->to->dx + first * call->c, .accumulate = call->to->accumulate};
     (void)thread;
-    call->kernels->layernorm_backward_input(call->x + at, call->x2 + at, call->gamma, n, call->c,
-                                            stats_from(call->stats, first), call->accumulate, call->y + at);
+    call->kernels->norm_backward_input(&rows, call->x + first * call->c, &to);
 }
 
-void tw_spread_layernorm_backward(const tw_compute_t *compute, const float *dy, const float *x,
-                                  const float *gamma, size_t n, size_t c, tw_layernorm_stats_t stats,
-                                  const tw_layernorm_gradients_t *to)
+void tw_spread_norm_backward(const tw_compute_t *compute, const tw_norm_t *norm, const float *dy,
+                             const tw_norm_gradients_t *to)
 {
-    call_t vectors = {.x = dy, .x2 = x, .n = n, .c = c, .stats = stats, .y = to->dgamma, .y2 = to->dbeta};
-    call_t input = {.x = dy,
-                    .x2 = x,
-                    .gamma = gamma,
-                    .n = n,
-                    .c = c,
-                    .stats = stats,
-                    .accumulate = to->accumulate,
-                    .y = to->dx};
+    call_t call = {.norm = norm, .n = norm->n, .c = norm->c, .x = dy, .to = to};
     if (tw_pool_threads(compute->pool) == 1) { /* in one pass over the rows */
-        compute->kernels->layernorm_backward(dy, x, gamma, n, c, stats, to->accumulate, to->dx, to->dgamma,
-                                             to->dbeta);
+        compute->kernels->norm_backward(norm, dy, to);
         return;
     }
-    by_columns(compute, &vectors, layernorm_vectors);
-    by_rows(compute, &input, layernorm_backward_input);
-}
-
-/* ---- root-mean-square norm: rstd is in stats ----------------------------------------------------------- */
-
-static void rmsnorm_forward(void *ctx, size_t first, size_t n, int thread)
-{
-    const call_t *call = ctx;
-    size_t at = first * call->c;
-    (void)thread;
-    call->kernels->rmsnorm_forward(call->x + at, call->gamma, n, call->c, call->epsilon,
-                                   call->stats.rstd + first, call->y + at);
-}
-
-void tw_spread_rmsnorm_forward(const tw_compute_t *compute, const float *x, const float *gamma, size_t n,
-                               size_t c, double epsilon, float *rstd, float *y)
-{
-    call_t call = {
-        .x = x, .gamma = gamma, .n = n, .c = c, .epsilon = epsilon, .stats = {.rstd = rstd}, .y = y};
-    by_rows(compute, &call, rmsnorm_forward);
-}
-
-/** x2: rstd */
-static void rmsnorm_apply(void *ctx, size_t first, size_t n, int thread)
-{
-    const call_t *call = ctx;
-    size_t at = first * call->c;
-    (void)thread;
-    call->kernels->rmsnorm_apply(call->x + at, call->gamma, n, call->c, call->x2 + first, call->y + at);
-}
-
-void tw_spread_rmsnorm_apply(const tw_compute_t *compute, const float *x, const float *gamma, size_t n,
-                             size_t c, const float *rstd, float *y)
-{
-    call_t call = {.x = x, .x2 = rstd, .gamma = gamma, .n = n, .c = c, .y = y};
-    by_rows(compute, &call, rmsnorm_apply);
-}
-
-/** beta: rstd; y: the gradient of gamma */
-static void rmsnorm_vector(void *ctx, size_t first, size_t n, int thread)
-{
-    const call_t *call = ctx;
-    (void)thread;
-    for (size_t row = 0; row < call->n; row++) {
-        size_t at = row * call->c + first;
-        call->kernels->rmsnorm_row_vector(call->x + at, call->x2 + at, call->beta[row], n, call->y + first);
-    }
-}
-
-static void rmsnorm_backward_input(void *ctx, size_t first, size_t n, int thread)
-{
-    const call_t *call = ctx;
-    (void)thread;
-    for (size_t row = first; row < first + n; row++) {
-        size_t at = row * call->c;
-        call->kernels->rmsnorm_row_backward_input(call->x + at, call->x2 + at, call->gamma, call->c,
-                                                  call->beta[row], call->accumulate, call->y + at);
-    }
-}
-
-void tw_spread_rmsnorm_backward(const tw_compute_t *compute, const float *dy, const float *x,
-                                const float *gamma, size_t n, size_t c, const float *rstd, int accumulate,
-                                float *dx, float *dgamma)
-{
-    call_t vector = {.x = dy, .x2 = x, .beta = rstd, .n = n, .c = c, .y = dgamma};
-    call_t input = {
-        .x = dy, .x2 = x, .gamma = gamma, .beta = rstd, .n = n, .c = c, .accumulate = accumulate, .y = dx};
-    if (tw_pool_threads(compute->pool) == 1) {
-        compute->kernels->rmsnorm_backward(dy, x, gamma, n, c, rstd, accumulate, dx, dgamma);
-        return;
-    }
-    by_columns(compute, &vector, rmsnorm_vector);
-    by_rows(compute, &input, rmsnorm_backward_input);
+    by_columns(compute, &call, norm_vectors);
+    by_rows(compute, &call, norm_input);
 }
 
 /* ---- GELU, SwiGLU -------------------------------------------------------------------------------------- */

@@ -38,29 +38,11 @@ typedef struct tw_pieces {
 } tw_pieces_t;
 tw_pieces_t tw_product_pieces(const tw_product_t *product);
 
-void tw_spread_layernorm_forward(const tw_compute_t *compute, const float *x, const float *gamma,
-                                 const float *beta, size_t n, size_t c, double epsilon,
-                                 tw_layernorm_stats_t stats, float *y);
-void tw_spread_layernorm_apply(const tw_compute_t *compute, const float *x, const float *gamma,
-                               const float *beta, size_t n, size_t c, tw_layernorm_stats_t stats, float *y);
-/** Where a layer norm's gradients go. */
-typedef struct tw_layernorm_gradients {
-    float *dx;             /**< (N,C), may be x; dy must not be it */
-    float *dgamma, *dbeta; /**< (C), added to */
-    int accumulate;        /**< 1: dx is added to */
-} tw_layernorm_gradients_t;
-void tw_spread_layernorm_backward(const tw_compute_t *compute, const float *dy, const float *x,
-                                  const float *gamma, size_t n, size_t c, tw_layernorm_stats_t stats,
-                                  const tw_layernorm_gradients_t *to);
-
-void tw_spread_rmsnorm_forward(const tw_compute_t *compute, const float *x, const float *gamma, size_t n,
-                               size_t c, double epsilon, float *rstd, float *y);
-void tw_spread_rmsnorm_apply(const tw_compute_t *compute, const float *x, const float *gamma, size_t n,
-                             size_t c, const float *rstd, float *y);
-/** dx may be x; dy must not be dx. */
-void tw_spread_rmsnorm_backward(const tw_compute_t *compute, const float *dy, const float *x,
-                                const float *gamma, size_t n, size_t c, const float *rstd, int accumulate,
-                                float *dx, float *dgamma);
+void tw_spread_norm_forward(const tw_compute_t *compute, const tw_norm_t *norm, float *y);
+void tw_spread_norm_apply(const tw_compute_t *compute, const tw_norm_t *norm, float *y);
+/** to->dx may be x; dy must not be it. */
+void tw_spread_norm_backward(const tw_compute_t *compute, const tw_norm_t *norm, const float *dy,
+                             const tw_norm_gradients_t *to);
 
 void tw_spread_gelu_forward(const tw_compute_t *compute, const float *x, size_t n, float *y);
 void tw_spread_gelu_backward(const tw_compute_t *compute, const float *x, size_t n, float *d);

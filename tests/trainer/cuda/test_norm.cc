@@ -45,7 +45,14 @@ void check(const Shape &s)
     Device<float> mean(s.rows), rstd(s.rows);
     Floats on_cpu_mean(s.rows), on_cpu_rstd(s.rows), wanted(n);
     const Floats wide_x = x.values(), wide_gamma = gamma.values(), wide_dy = dy.values();
-    const tw_layernorm_stats_t stats = {on_cpu_mean.data(), on_cpu_rstd.data()};
+    const Floats wide_beta = beta.values();
+    const tw_norm_t on_cpu = {wide_x.data(),
+                              wide_gamma.data(),
+                              s.centred ? wide_beta.data() : nullptr,
+                              s.rows,
+                              c,
+                              epsilon,
+                              {on_cpu_mean.data(), on_cpu_rstd.data()}};
     tw_cuda_norm_t norm = {};
     norm.type = s.type;
     norm.rows = s.rows;
@@ -57,13 +64,7 @@ void check(const Shape &s)
     norm.mean = s.centred ? mean.data() : nullptr;
     norm.rstd = rstd.data();
     ASSERT_RUNS(tw_cuda_norm_forward(&norm, y.get(), nullptr));
-    if (s.centred) {
-        tw_kernels()->layernorm_forward(wide_x.data(), wide_gamma.data(), beta.values().data(), s.rows, c,
-                                        epsilon, stats, wanted.data());
-    } else {
-        tw_kernels()->rmsnorm_forward(wide_x.data(), wide_gamma.data(), s.rows, c, epsilon,
-                                      on_cpu_rstd.data(), wanted.data());
-    }
+    tw_kernels()->norm_forward(&on_cpu, wanted.data());
     const double rounding = unit * double(c + 8), most_x = largest(wide_x) + 1;
     const double most_rstd = largest(on_cpu_rstd), most_normed = 2 * most_x * most_rstd;
     /* the variance is off by its rounding times the largest square, and so is what is divided by its root */
@@ -86,15 +87,9 @@ void check(const Shape &s)
         gradients.dbeta = s.centred ? dbeta.data() : nullptr;
         gradients.workspace = workspace.data();
         ASSERT_RUNS(tw_cuda_norm_backward(&norm, &gradients, nullptr));
-        if (s.centred) {
-            tw_kernels()->layernorm_backward(wide_dy.data(), wide_x.data(), wide_gamma.data(), s.rows, c,
-                                             stats, accumulate, on_cpu_dx.data(), on_cpu_dgamma.data(),
-                                             on_cpu_dbeta.data());
-        } else {
-            tw_kernels()->rmsnorm_backward(wide_dy.data(), wide_x.data(), wide_gamma.data(), s.rows, c,
-                                           on_cpu_rstd.data(), accumulate, on_cpu_dx.data(),
-                                           on_cpu_dgamma.data());
-        }
+        const tw_norm_gradients_t to = {on_cpu_dx.data(), on_cpu_dgamma.data(), on_cpu_dbeta.data(),
+                                        accumulate};
+        tw_kernels()->norm_backward(&on_cpu, wide_dy.data(), &to);
         const double most_g = largest(wide_dy) * largest(wide_gamma) + 1;
         const double of_sums = unit * double(s.rows + 8), most_dy = largest(wide_dy) * double(s.rows);
         dx.expect_near(on_cpu_dx, 4 * most_g * most_rstd * (of_normed + rounding) * (1 + most_normed), "dx");

@@ -97,13 +97,13 @@ class LayerNorm : public ::testing::TestWithParam<size_t>
     static constexpr size_t kRows = 3;
     void SetUp() override
     {
-        tw_kernels()->layernorm_forward(x_.data(), gamma_.data(), beta_.data(), kRows, c_, 1e-5, stats_,
-                                        y_.data());
+        tw_kernels()->norm_forward(&norm_, y_.data());
     }
     size_t c_ = GetParam();
     Floats x_ = random_floats(kRows * c_, 1), gamma_ = random_floats(c_, 2), beta_ = random_floats(c_, 3);
     Floats y_ = Floats(kRows * c_), mean_ = Floats(kRows), rstd_ = Floats(kRows);
-    tw_layernorm_stats_t stats_ = {mean_.data(), rstd_.data()};
+    const tw_norm_t norm_ = {
+        x_.data(), gamma_.data(), beta_.data(), kRows, c_, 1e-5, {mean_.data(), rstd_.data()}};
     Doubles xd_{x_.begin(), x_.end()}, gd_{gamma_.begin(), gamma_.end()}, bd_{beta_.begin(), beta_.end()};
 };
 
@@ -111,15 +111,15 @@ TEST_P(LayerNorm, ForwardAndAgain)
 {
     expect_near(layernorm(xd_, gd_, bd_, c_), y_, 1e-5);
     Floats again(y_.size());
-    tw_kernels()->layernorm_apply(x_.data(), gamma_.data(), beta_.data(), kRows, c_, stats_, again.data());
+    tw_kernels()->norm_apply(&norm_, again.data());
     EXPECT_EQ(y_, again);
 }
 
 TEST_P(LayerNorm, Backward)
 {
     Floats dy = random_floats(kRows * c_, 4), dx(kRows * c_), dgamma(c_), dbeta(c_);
-    tw_kernels()->layernorm_backward(dy.data(), x_.data(), gamma_.data(), kRows, c_, stats_, 0, dx.data(),
-                                     dgamma.data(), dbeta.data());
+    const tw_norm_gradients_t to = {dx.data(), dgamma.data(), dbeta.data(), 0};
+    tw_kernels()->norm_backward(&norm_, dy.data(), &to);
     double bound = c_ == 1 ? 1e-2 : 1e-4; /* of one channel the variance is 0 and 1 / deviation large */
     expect_near(difference([&](const Doubles &x) { return layernorm(x, gd_, bd_, c_); }, x_, dy), dx, bound);
     expect_near(difference([&](const Doubles &g) { return layernorm(xd_, g, bd_, c_); }, gamma_, dy), dgamma,
@@ -127,8 +127,8 @@ TEST_P(LayerNorm, Backward)
     expect_near(difference([&](const Doubles &b) { return layernorm(xd_, gd_, b, c_); }, beta_, dy), dbeta,
                 1e-4);
     Floats twice = dx, unused(c_);
-    tw_kernels()->layernorm_backward(dy.data(), x_.data(), gamma_.data(), kRows, c_, stats_, 1, twice.data(),
-                                     unused.data(), unused.data());
+    const tw_norm_gradients_t to_twice = {twice.data(), unused.data(), unused.data(), 1};
+    tw_kernels()->norm_backward(&norm_, dy.data(), &to_twice);
     for (size_t i = 0; i < dx.size(); i++) {
         EXPECT_FLOAT_EQ(2.0f * dx[i], twice[i]);
     }
@@ -208,22 +208,24 @@ TEST(RmsNorm, ForwardAgainAndBackward)
         Floats x = random_floats(n * c, 1), gamma = random_floats(c, 2), dy = random_floats(n * c, 3);
         Floats rstd(n), y(n * c), again(n * c), dx(n * c), dgamma(c, 0.0f);
         Doubles xd(x.begin(), x.end()), gd(gamma.begin(), gamma.end());
-        tw_kernels()->rmsnorm_forward(x.data(), gamma.data(), n, c, 1e-3, rstd.data(), y.data());
+        const tw_norm_t norm = {x.data(), gamma.data(), nullptr, n, c, 1e-3, {nullptr, rstd.data()}};
+        const auto backward = [&](const Floats &by, int accumulate, Floats *into, Floats *by_gamma) {
+            const tw_norm_gradients_t to = {into->data(), by_gamma->data(), nullptr, accumulate};
+            tw_kernels()->norm_backward(&norm, by.data(), &to);
+        };
+        tw_kernels()->norm_forward(&norm, y.data());
         expect_near(rmsnorm(xd, gd, c), y, 1e-5);
-        tw_kernels()->rmsnorm_apply(x.data(), gamma.data(), n, c, rstd.data(), again.data());
+        tw_kernels()->norm_apply(&norm, again.data());
         EXPECT_EQ(y, again);
-        tw_kernels()->rmsnorm_backward(dy.data(), x.data(), gamma.data(), n, c, rstd.data(), 0, dx.data(),
-                                       dgamma.data());
+        backward(dy, 0, &dx, &dgamma);
         double bound = c == 1 ? 1e-2 : 1e-4; /* of one channel it hardly depends on x */
         expect_near(difference([&](const Doubles &at) { return rmsnorm(at, gd, c); }, x, dy), dx, bound);
         expect_near(difference([&](const Doubles &at) { return rmsnorm(xd, at, c); }, gamma, dy), dgamma,
                     1e-4);
         Floats in_place = dy, sum = dy, unused(c);
-        tw_kernels()->rmsnorm_backward(in_place.data(), x.data(), gamma.data(), n, c, rstd.data(), 0,
-                                       in_place.data(), unused.data());
+        backward(in_place, 0, &in_place, &unused);
         EXPECT_EQ(dx, in_place);
-        tw_kernels()->rmsnorm_backward(dy.data(), x.data(), gamma.data(), n, c, rstd.data(), 1, sum.data(),
-                                       unused.data());
+        backward(dy, 1, &sum, &unused);
         for (size_t i = 0; i < n * c; i++) {
             EXPECT_FLOAT_EQ(dy[i] + dx[i], sum[i]);
         }
@@ -377,23 +379,24 @@ Floats everything(const tw_kernel_set_t *kernels, size_t n, size_t c)
     Floats beta = random_floats(c, 4), mean(n), rstd(n), all;
     x[0] = 100.0f; /* beyond where exp is cut */
     auto keep = [&](const Floats &values) { all.insert(all.end(), values.begin(), values.end()); };
-    tw_layernorm_stats_t stats = {mean.data(), rstd.data()};
+    const tw_norm_t layer = {x.data(), gamma.data(), beta.data(), n, c, 1e-5, {mean.data(), rstd.data()}};
+    const tw_norm_t rms = {x.data(), gamma.data(), nullptr, n, c, 1e-5, {nullptr, rstd.data()}};
     Floats y(n * c), dx = dy, d_gamma = gamma, d_beta = beta;
-    kernels->layernorm_forward(x.data(), gamma.data(), beta.data(), n, c, 1e-5, stats, y.data());
-    kernels->layernorm_backward(dy.data(), x.data(), gamma.data(), n, c, stats, 1, dx.data(), d_gamma.data(),
-                                d_beta.data());
+    tw_norm_gradients_t to = {dx.data(), d_gamma.data(), d_beta.data(), 1};
+    kernels->norm_forward(&layer, y.data());
+    kernels->norm_backward(&layer, dy.data(), &to);
     for (const Floats *part : {&y, &mean, &rstd, &dx, &d_gamma, &d_beta}) {
         keep(*part);
     }
-    kernels->layernorm_apply(x.data(), gamma.data(), beta.data(), n, c, stats, y.data());
+    kernels->norm_apply(&layer, y.data());
     keep(y);
-    kernels->rmsnorm_forward(x.data(), gamma.data(), n, c, 1e-5, rstd.data(), y.data());
-    kernels->rmsnorm_backward(dy.data(), x.data(), gamma.data(), n, c, rstd.data(), 0, dx.data(),
-                              d_gamma.data());
+    to.accumulate = 0;
+    kernels->norm_forward(&rms, y.data());
+    kernels->norm_backward(&rms, dy.data(), &to);
     for (const Floats *part : {&y, &rstd, &dx, &d_gamma}) {
         keep(*part);
     }
-    kernels->rmsnorm_apply(x.data(), gamma.data(), n, c, rstd.data(), y.data());
+    kernels->norm_apply(&rms, y.data());
     keep(y);
     dx = dy;
     kernels->gelu_forward(x.data(), n * c, y.data());
