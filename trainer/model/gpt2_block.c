@@ -48,30 +48,41 @@ static const float *gamma_of(const block_t *block, int weight)
     return block->scratch->gamma;
 }
 
-/** y (N,out) = x (N,in) w + b, or += */
-static void linear(const block_t *block, int weight, const float *x, size_t in, size_t out, int accumulate,
-                   float *y)
+/* A weight (in,out), which is tensor `weight`; its bias is the next. */
+typedef struct layer {
+    int weight;
+    size_t in, out;
+} layer_t;
+
+static tw_layer_t sizes_of(const block_t *block, layer_t layer)
 {
-    const tw_compute_t *compute = block->compute;
-    tw_spread_bias_forward(compute, bias_of(block, weight + 1, out), block->n, out, out, accumulate, y);
-    tw_matrix_t factor = tw_factor(compute, x, block->n * in, in, compute->narrow);
-    tw_layer_forward(compute, (tw_layer_t){block->n, in, out, out, 0}, factor, block->weights[weight], 1.0f,
-                     y);
+    return (tw_layer_t){block->n, layer.in, layer.out, layer.out, 0};
 }
 
-/** dx (N,in) = dy (N,out) w', and the gradients of w, where it is wanted, and of b, which follows it. */
-static void linear_backward(const block_t *block, int weight, const float *x, const float *dy, size_t in,
-                            size_t out, float *dx)
+/** y (N,out) = x (N,in) w + b, or += */
+static void linear(const block_t *block, layer_t layer, const float *x, int accumulate, float *y)
 {
     const tw_compute_t *compute = block->compute;
-    const tw_layer_t layer = {block->n, in, out, out, 0};
-    tw_matrix_t dy_factor = tw_factor(compute, dy, block->n * out, out, compute->narrow_d);
-    tw_spread_bias_backward(compute, dy, block->n, out, out, block->grads[weight + 1]);
-    if (block->grads[weight]) {
-        tw_matrix_t x_factor = tw_factor(compute, x, block->n * in, in, compute->narrow);
-        tw_layer_backward_weight(compute, layer, x_factor, dy_factor, block->grads[weight]);
+    const tw_rows_t rows = {block->n, layer.out, layer.out};
+    tw_spread_bias_forward(compute, bias_of(block, layer.weight + 1, layer.out), rows, accumulate, y);
+    tw_matrix_t factor = tw_factor(compute, x, block->n * layer.in, layer.in, compute->narrow);
+    tw_layer_forward(compute, sizes_of(block, layer), factor, block->weights[layer.weight], 1.0f, y);
+}
+
+/** dx (N,in) = dy (N,out) w', and the gradients of w, where it is wanted, and of b. */
+static void linear_backward(const block_t *block, layer_t layer, const float *x, const float *dy, float *dx)
+{
+    const tw_compute_t *compute = block->compute;
+    const tw_rows_t rows = {block->n, layer.out, layer.out};
+    float *d_weight = block->grads[layer.weight];
+    tw_matrix_t dy_factor = tw_factor(compute, dy, block->n * layer.out, layer.out, compute->narrow_d);
+    tw_spread_bias_backward(compute, dy, rows, block->grads[layer.weight + 1]);
+    if (d_weight) {
+        tw_matrix_t x_factor = tw_factor(compute, x, block->n * layer.in, layer.in, compute->narrow);
+        tw_layer_backward_weight(compute, sizes_of(block, layer), x_factor, dy_factor, d_weight);
     }
-    tw_layer_backward_input(compute, layer, dy_factor, block->weights[weight], 0.0f, dx);
+    tw_layer_backward_input(compute, sizes_of(block, layer), dy_factor, block->weights[layer.weight], 0.0f,
+                            dx);
 }
 
 /** The norm of x whose gamma is tensor `weight`, and beta the next. */
@@ -113,11 +124,11 @@ static void gpt2_attention_forward(const block_t *block, const float *x)
     const tw_gpt2_saved_t *saved = &block->saved;
     size_t c = block->c;
     norm_forward(block, TW_GPT2_LN_1_W, x, saved->ln_1);
-    linear(block, TW_GPT2_QKV_W, block->scratch->norm, c, 3 * c, 0, saved->qkv);
+    linear(block, (layer_t){TW_GPT2_QKV_W, c, 3 * c}, block->scratch->norm, 0, saved->qkv);
     tw_attention_forward(block->compute, &block->attention, saved->qkv, block->scratch->attention,
                          saved->attended);
     tw_spread_copy(block->compute, x, block->n * c, saved->middle);
-    linear(block, TW_GPT2_ATTN_PROJ_W, saved->attended, c, c, 1, saved->middle);
+    linear(block, (layer_t){TW_GPT2_ATTN_PROJ_W, c, c}, saved->attended, 1, saved->middle);
 }
 
 /** y (N,C) = middle + mlp(norm(middle)) */
@@ -126,10 +137,10 @@ static void gpt2_mlp_forward(const block_t *block, float *y)
     const tw_gpt2_saved_t *saved = &block->saved;
     size_t c = block->c;
     norm_forward(block, TW_GPT2_LN_2_W, saved->middle, saved->ln_2);
-    linear(block, TW_GPT2_FC_W, block->scratch->norm, c, 4 * c, 0, saved->hidden);
+    linear(block, (layer_t){TW_GPT2_FC_W, c, 4 * c}, block->scratch->norm, 0, saved->hidden);
     tw_spread_gelu_forward(block->compute, saved->hidden, block->n * 4 * c, block->scratch->hidden);
     tw_spread_copy(block->compute, saved->middle, block->n * c, y);
-    linear(block, TW_GPT2_MLP_PROJ_W, block->scratch->hidden, 4 * c, c, 1, y);
+    linear(block, (layer_t){TW_GPT2_MLP_PROJ_W, 4 * c, c}, block->scratch->hidden, 1, y);
 }
 
 /** d (N,C): the gradient by y becomes that by middle. */
@@ -139,10 +150,11 @@ static void gpt2_mlp_backward(const block_t *block, float *d)
     const tw_gpt2_scratch_t *scratch = block->scratch;
     size_t c = block->c, n_hidden = block->n * 4 * c;
     tw_spread_gelu_forward(block->compute, saved->hidden, n_hidden, scratch->hidden);
-    linear_backward(block, TW_GPT2_MLP_PROJ_W, scratch->hidden, d, 4 * c, c, scratch->d_hidden);
+    linear_backward(block, (layer_t){TW_GPT2_MLP_PROJ_W, 4 * c, c}, scratch->hidden, d, scratch->d_hidden);
     tw_spread_gelu_backward(block->compute, saved->hidden, n_hidden, scratch->d_hidden);
     norm_again(block, TW_GPT2_LN_2_W, saved->middle, saved->ln_2);
-    linear_backward(block, TW_GPT2_FC_W, scratch->norm, scratch->d_hidden, c, 4 * c, scratch->d_norm);
+    linear_backward(block, (layer_t){TW_GPT2_FC_W, c, 4 * c}, scratch->norm, scratch->d_hidden,
+                    scratch->d_norm);
     norm_backward(block, TW_GPT2_LN_2_W, saved->middle, saved->ln_2, d);
 }
 
@@ -153,11 +165,11 @@ static void gpt2_attention_backward(const block_t *block, const float *x, float 
     const tw_gpt2_scratch_t *scratch = block->scratch;
     size_t c = block->c;
     float *d_attended = scratch->d_norm, *d_qkv = scratch->d_hidden;
-    linear_backward(block, TW_GPT2_ATTN_PROJ_W, saved->attended, d, c, c, d_attended);
+    linear_backward(block, (layer_t){TW_GPT2_ATTN_PROJ_W, c, c}, saved->attended, d, d_attended);
     tw_attention_backward(block->compute, &block->attention, saved->qkv, d_attended, scratch->attention,
                           d_qkv);
     norm_again(block, TW_GPT2_LN_1_W, x, saved->ln_1);
-    linear_backward(block, TW_GPT2_QKV_W, scratch->norm, d_qkv, c, 3 * c, scratch->d_norm);
+    linear_backward(block, (layer_t){TW_GPT2_QKV_W, c, 3 * c}, scratch->norm, d_qkv, scratch->d_norm);
     norm_backward(block, TW_GPT2_LN_1_W, x, saved->ln_1, d);
 }
 

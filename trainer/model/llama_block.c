@@ -113,12 +113,13 @@ static void layer_backward(const block_t *block, layer_t layer, tw_matrix_t x, t
 static void llama_bias_forward(const block_t *block, layer_t layer, int tensor, float *y)
 {
     const float *bias = widen(block, tensor, layer.out, block->scratch->vector);
-    tw_spread_bias_forward(block->compute, bias, block->n, layer.out, layer.y_stride, 1, y);
+    tw_spread_bias_forward(block->compute, bias, (tw_rows_t){block->n, layer.out, layer.y_stride}, 1, y);
 }
 
 static void llama_bias_backward(const block_t *block, layer_t layer, int tensor, const float *dy)
 {
-    tw_spread_bias_backward(block->compute, dy, block->n, layer.out, layer.y_stride, grad_of(block, tensor));
+    tw_spread_bias_backward(block->compute, dy, (tw_rows_t){block->n, layer.out, layer.y_stride},
+                            grad_of(block, tensor));
 }
 
 /* ---- q, k and v ---------------------------------------------------------------------------------------- */

@@ -167,10 +167,10 @@ static void spread_bias_forward(void *ctx, size_t first, size_t n, int thread)
                                 call->y + first * call->stride);
 }
 
-void tw_spread_bias_forward(const tw_compute_t *compute, const float *b, size_t n, size_t c, size_t stride,
-                            int accumulate, float *y)
+void tw_spread_bias_forward(const tw_compute_t *compute, const float *b, tw_rows_t rows, int accumulate,
+                            float *y)
 {
-    call_t call = {.x = b, .n = n, .c = c, .stride = stride, .accumulate = accumulate, .y = y};
+    call_t call = {.x = b, .n = rows.n, .c = rows.c, .stride = rows.stride, .accumulate = accumulate, .y = y};
     by_rows(compute, &call, spread_bias_forward);
 }
 
@@ -181,10 +181,9 @@ static void spread_bias_backward(void *ctx, size_t first, size_t n, int thread)
     call->kernels->bias_backward(call->x + first, call->n, n, call->stride, call->y + first);
 }
 
-void tw_spread_bias_backward(const tw_compute_t *compute, const float *dy, size_t n, size_t c, size_t stride,
-                             float *db)
+void tw_spread_bias_backward(const tw_compute_t *compute, const float *dy, tw_rows_t rows, float *db)
 {
-    call_t call = {.x = dy, .n = n, .c = c, .stride = stride, .y = db};
+    call_t call = {.x = dy, .n = rows.n, .c = rows.c, .stride = rows.stride, .y = db};
     by_columns(compute, &call, spread_bias_backward);
 }
 

@@ -51,10 +51,13 @@ void tw_spread_swiglu_forward(const tw_compute_t *compute, const float *gate, co
 void tw_spread_swiglu_backward(const tw_compute_t *compute, const float *gate, const float *up, size_t n,
                                float *dy, float *d_gate);
 
-void tw_spread_bias_forward(const tw_compute_t *compute, const float *b, size_t n, size_t c, size_t stride,
-                            int accumulate, float *y);
-void tw_spread_bias_backward(const tw_compute_t *compute, const float *dy, size_t n, size_t c, size_t stride,
-                             float *db);
+/** n rows of c elements, `stride` apart. */
+typedef struct tw_rows {
+    size_t n, c, stride;
+} tw_rows_t;
+void tw_spread_bias_forward(const tw_compute_t *compute, const float *b, tw_rows_t rows, int accumulate,
+                            float *y);
+void tw_spread_bias_backward(const tw_compute_t *compute, const float *dy, tw_rows_t rows, float *db);
 
 void tw_spread_narrow(const tw_compute_t *compute, const float *x, size_t n, uint16_t *y);
 /** x as fp32; bf16 [n]. */
