@@ -3,7 +3,6 @@
 #include "trainer/export.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,16 +10,10 @@
 #include <unistd.h>
 
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/input.h"
 
 #define PATH_BYTES 4096
 #define MOST_BYTES (256 << 20)
-
-static tw_status_t export_failed(const char *path)
-{
-    int error = errno;
-    tw_error("%s: cannot write it: %s", path, strerror(error));
-    return tw_status_from_errno(error);
-}
 
 static int copy_bytes(FILE *in, FILE *out)
 {
@@ -41,11 +34,11 @@ static tw_status_t write_copy(FILE *in, const char *to)
     snprintf(temporary, sizeof(temporary), "%s.tmp", to);
     FILE *out = fopen(temporary, "we");
     if (!out) {
-        return export_failed(temporary);
+        return tw_input_failed(temporary, "write it");
     }
     int wrong = copy_bytes(in, out) != 0 || fflush(out) != 0 || fsync(fileno(out)) != 0;
     if (fclose(out) != 0 || wrong || rename(temporary, to) != 0) {
-        tw_status_t status = export_failed(to);
+        tw_status_t status = tw_input_failed(to, "write it");
         (void)unlink(temporary);
         return status;
     }
@@ -61,9 +54,7 @@ static tw_status_t copy_file(const char *from, const char *folder, const char *n
     }
     FILE *in = fopen(from, "re");
     if (!in) {
-        int error = errno;
-        tw_error("%s: cannot read it: %s", from, strerror(error));
-        return tw_status_from_errno(error);
+        return tw_input_failed(from, "read it");
     }
     tw_status_t status = write_copy(in, to);
     fclose(in);
@@ -114,9 +105,7 @@ static tw_status_t copy_from_model(const char *model, const char *folder)
     tw_status_t status = TW_OK;
     DIR *files = opendir(model);
     if (!files) {
-        int error = errno;
-        tw_error("%s: cannot look for what lies beside the weights: %s", model, strerror(error));
-        return tw_status_from_errno(error);
+        return tw_input_failed(model, "look for what lies beside the weights");
     }
     while (status == TW_OK && (entry = readdir(files))) {
         status = stays_behind(entry->d_name) ? TW_OK : copy_if_small(model, folder, entry->d_name);

@@ -7,6 +7,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+tw_status_t tw_input_failed(const char *path, const char *what)
+{
+    int error = errno;
+    tw_error("%s: cannot %s: %s", path, what, strerror(error));
+    return tw_status_from_errno(error);
+}
+
 tw_status_t tw_input_open(const char *path, FILE **file)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for a writer */
@@ -18,12 +25,11 @@ tw_status_t tw_input_open(const char *path, FILE **file)
     }
     *file = fd >= 0 ? fdopen(fd, "r") : NULL;
     if (!*file) {
-        int error = errno;
-        tw_error("%s: cannot open: %s", path, strerror(error));
+        tw_status_t status = tw_input_failed(path, "open");
         if (fd >= 0) {
             close(fd);
         }
-        return tw_status_from_errno(error);
+        return status;
     }
     return TW_OK;
 }

@@ -10,6 +10,9 @@ TW_C_BEGIN
  *  reader only, and may have none. TW_ERR_NOT_FOUND and the like; logged. */
 tw_status_t tw_input_open(const char *path, FILE **file);
 
+/** "PATH: cannot WHAT: ...", logged, from errno, whose status is returned. */
+tw_status_t tw_input_failed(const char *path, const char *what);
+
 TW_C_END
 
 #endif

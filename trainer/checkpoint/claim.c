@@ -1,15 +1,14 @@
 /* Whose steps a folder of checkpoints holds: each says its run's id, and a file beside them the id of the run
  * that goes on. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/claim.h"
 #include "trainer/checkpoint/files.h"
 #include "trainer/checkpoint/manifest.h"
+#include "trainer/input.h"
 
 #define NAME "run" /* 16 hexadecimal digits and a newline */
 
@@ -42,13 +41,6 @@ uint64_t tw_checkpoint_claimed(const char *folder)
     return id;
 }
 
-static tw_status_t claim_failed(const char *path)
-{
-    int error = errno;
-    tw_error("%s: cannot write it: %s", path, strerror(error));
-    return tw_status_from_errno(error);
-}
-
 /** As a whole or not at all, and on the disk. */
 static tw_status_t write_id(const char *folder, uint64_t id)
 {
@@ -57,13 +49,14 @@ static tw_status_t write_id(const char *folder, uint64_t id)
     TW_TRY(tw_checkpoint_path(temporary, "%s/%s.tmp", folder, NAME));
     FILE *file = fopen(temporary, "we");
     if (!file) {
-        return claim_failed(temporary);
+        return tw_input_failed(temporary, "write it");
     }
     int wrong = fprintf(file, "%016" PRIx64 "\n", id) < 0 || fflush(file) != 0 || fsync(fileno(file)) != 0;
     if (fclose(file) != 0 || wrong) {
-        return claim_failed(temporary);
+        return tw_input_failed(temporary, "write it");
     }
-    return rename(temporary, path) == 0 ? tw_checkpoint_sync_folder(folder) : claim_failed(path);
+    return rename(temporary, path) == 0 ? tw_checkpoint_sync_folder(folder)
+                                        : tw_input_failed(path, "write it");
 }
 
 tw_status_t tw_checkpoint_claim(const char *folder, uint64_t id, tw_checkpoint_others_t *others)
@@ -133,9 +126,7 @@ tw_status_t tw_checkpoint_set_aside(const char *folder, uint64_t step)
     TW_TRY(tw_checkpoint_path(aside, "%s/%s.damaged", folder, name));
     TW_TRY(tw_checkpoint_remove_folder(aside));
     if (rename(path, aside) != 0) {
-        int error = errno;
-        tw_error("%s: cannot give it another name: %s", path, strerror(error));
-        return tw_status_from_errno(error);
+        return tw_input_failed(path, "give it another name");
     }
     return TW_OK;
 }

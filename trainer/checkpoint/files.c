@@ -1,5 +1,6 @@
 /* Folders and files of checkpoints. */
 #include "trainer/checkpoint/files.h"
+#include "trainer/input.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,13 +16,6 @@
 
 #define UNFINISHED ".tmp"
 #define READ_BYTES ((size_t)1 << 20)
-
-static tw_status_t files_failed(const char *path, const char *what)
-{
-    int error = errno;
-    tw_error("%s: cannot %s: %s", path, what, strerror(error));
-    return tw_status_from_errno(error);
-}
 
 tw_status_t tw_checkpoint_path(char *path, const char *format, ...)
 {
@@ -55,16 +49,16 @@ tw_status_t tw_checkpoint_make_folder(const char *path)
         (void)mkdir(above, 0777); /* what is wrong with it shows in what lies there */
         *slash = '/';
     }
-    return mkdir(path, 0777) == 0 || errno == EEXIST ? TW_OK : files_failed(path, "make this folder");
+    return mkdir(path, 0777) == 0 || errno == EEXIST ? TW_OK : tw_input_failed(path, "make this folder");
 }
 
 tw_status_t tw_checkpoint_sync_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) {
-        return files_failed(path, "open it");
+        return tw_input_failed(path, "open it");
     }
-    tw_status_t status = fsync(fd) == 0 ? TW_OK : files_failed(path, "bring its names to the disk");
+    tw_status_t status = fsync(fd) == 0 ? TW_OK : tw_input_failed(path, "bring its names to the disk");
     close(fd);
     return status;
 }
@@ -75,7 +69,7 @@ static tw_status_t remove_files(const char *path, DIR *folder)
     while ((entry = readdir(folder))) {
         int is_dots = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
         if (!is_dots && unlinkat(dirfd(folder), entry->d_name, 0) != 0) {
-            return files_failed(path, "remove what is in it");
+            return tw_input_failed(path, "remove what is in it");
         }
     }
     return TW_OK;
@@ -85,12 +79,12 @@ tw_status_t tw_checkpoint_remove_folder(const char *path)
 {
     DIR *folder = opendir(path);
     if (!folder) {
-        return errno == ENOENT ? TW_OK : files_failed(path, "open it");
+        return errno == ENOENT ? TW_OK : tw_input_failed(path, "open it");
     }
     tw_status_t status = remove_files(path, folder);
     closedir(folder);
     if (status == TW_OK && rmdir(path) != 0) {
-        status = files_failed(path, "remove it");
+        status = tw_input_failed(path, "remove it");
     }
     return status;
 }
@@ -164,14 +158,14 @@ static tw_status_t checksum_of(const char *path, FILE *file, XXH3_state_t *state
     }
     free(buffer);
     *checksum = XXH3_64bits_digest(state);
-    return ferror(file) ? files_failed(path, "read it") : TW_OK;
+    return ferror(file) ? tw_input_failed(path, "read it") : TW_OK;
 }
 
 tw_status_t tw_checkpoint_checksum(const char *path, uint64_t *checksum, uint64_t *bytes)
 {
     FILE *file = fopen(path, "rbe");
     if (!file) {
-        return files_failed(path, "open it");
+        return tw_input_failed(path, "open it");
     }
     XXH3_state_t *state = XXH3_createState();
     tw_status_t status = TW_ERR_NO_MEMORY;

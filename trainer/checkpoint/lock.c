@@ -8,6 +8,7 @@
 
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/files.h"
+#include "trainer/input.h"
 
 #define NAME "lock" /* a line that says who has it; the system gives it up when that process ends */
 #define TRIES 50
@@ -57,9 +58,7 @@ tw_status_t tw_checkpoint_lock(const char *folder, uint64_t id, FILE **lock)
     TW_TRY(tw_checkpoint_path(path, "%s/%s", folder, NAME));
     FILE *file = fopen(path, "a+e");
     if (!file) {
-        int error = errno;
-        tw_error("%s: cannot open it: %s", path, strerror(error));
-        return tw_status_from_errno(error);
+        return tw_input_failed(path, "open it");
     }
     if (lock_take(file) == 0) {
         tw_checkpoint_lock_sign(file, id);

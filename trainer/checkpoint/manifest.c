@@ -1,5 +1,6 @@
 /* manifest.json, in and out. */
 #include "trainer/checkpoint/manifest.h"
+#include "trainer/input.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -386,9 +387,7 @@ tw_status_t tw_manifest_read(const char *path, const tw_model_t *model, tw_manif
 {
     *manifest = (tw_manifest_t){0};
     if (access(path, R_OK) != 0) {
-        int error = errno;
-        tw_error("%s: cannot read it: %s", path, strerror(error));
-        return tw_status_from_errno(error);
+        return tw_input_failed(path, "read it");
     }
     json_error_t error;
     json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, &error);

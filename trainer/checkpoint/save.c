@@ -15,6 +15,7 @@
 #include "trainer/checkpoint/files.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/shard.h"
+#include "trainer/input.h"
 
 /* What ranks tell each other between the stages. */
 typedef struct report {
@@ -232,9 +233,7 @@ static tw_status_t give_name(const saving_t *saving)
         (errno == EINVAL && rename(saving->temporary, saving->folder) == 0)) { /* not every file system can */
         return TW_OK;
     }
-    int error = errno;
-    tw_error("%s: cannot give a folder this name: %s", saving->folder, strerror(error));
-    return tw_status_from_errno(error);
+    return tw_input_failed(saving->folder, "give a folder this name");
 }
 
 /** Under the name of what is unfinished first: nobody is to take half of one for a checkpoint. */
@@ -247,9 +246,7 @@ static tw_status_t remove_step(const char *folder, uint64_t step)
         status = tw_checkpoint_path(unfinished, "%s/%s.tmp", folder, name);
     }
     if (status == TW_OK && rename(path, unfinished) != 0) {
-        int error = errno;
-        tw_error("%s: cannot remove it: %s", path, strerror(error));
-        status = tw_status_from_errno(error);
+        status = tw_input_failed(path, "remove it");
     }
     return status == TW_OK ? tw_checkpoint_remove_folder(unfinished) : status;
 }
@@ -287,9 +284,7 @@ tw_status_t tw_checkpoint_prepare(const char *path)
     TW_TRY(tw_checkpoint_make_folder(path));
     TW_TRY(tw_checkpoint_path(probe, "%s/writable.tmp", path));
     if ((mkdir(probe, 0777) != 0 && errno != EEXIST) || rmdir(probe) != 0) {
-        int error = errno;
-        tw_error("%s: cannot write into this folder: %s", path, strerror(error));
-        return tw_status_from_errno(error);
+        return tw_input_failed(path, "write into this folder");
     }
     return TW_OK;
 }

@@ -1,5 +1,6 @@
 /* Mapped files, the folder of caches, files that appear whole. */
 #include "trainer/data/file.h"
+#include "trainer/input.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,20 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static tw_status_t file_failed(const char *path, const char *what)
-{
-    int error = errno;
-    tw_error("%s: cannot %s: %s", path, what, strerror(error));
-    return tw_status_from_errno(error);
-}
-
 /* ---- mapping ------------------------------------------------------------------------------------------- */
 
 static tw_status_t map_descriptor(const char *path, int fd, tw_data_map_t *map)
 {
     struct stat info;
     if (fstat(fd, &info) != 0) {
-        return file_failed(path, "look at it");
+        return tw_input_failed(path, "look at it");
     }
     if (!S_ISREG(info.st_mode)) {
         tw_error("%s: not a regular file", path);
@@ -33,7 +27,7 @@ static tw_status_t map_descriptor(const char *path, int fd, tw_data_map_t *map)
     }
     void *at = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) {
-        return file_failed(path, "map it");
+        return tw_input_failed(path, "map it");
     }
     *map = (tw_data_map_t){.at = at, .bytes = (size_t)info.st_size, .fd = fd, .path = strdup(path)};
     if (!map->path) {
@@ -50,7 +44,7 @@ tw_status_t tw_data_map(const char *path, tw_data_map_t *map)
     *map = (tw_data_map_t){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for a writer */
     if (fd < 0) {
-        return file_failed(path, "open it");
+        return tw_input_failed(path, "open it");
     }
     tw_status_t status = map_descriptor(path, fd, map);
     if (!map->at) {
@@ -66,7 +60,7 @@ tw_status_t tw_data_map_check(const tw_data_map_t *map)
         return TW_OK;
     }
     if (fstat(map->fd, &info) != 0) {
-        return file_failed(map->path, "look at it");
+        return tw_input_failed(map->path, "look at it");
     }
     if ((uint64_t)info.st_size < map->bytes) {
         tw_error("%s: cut to %lld bytes since it was opened with %zu", map->path, (long long)info.st_size,
@@ -100,11 +94,11 @@ void tw_data_unmap(tw_data_map_t *map)
 static tw_status_t make_folder(const char *folder)
 {
     if (mkdir(folder, 0700) != 0 && errno != EEXIST) {
-        return file_failed(folder, "make this folder");
+        return tw_input_failed(folder, "make this folder");
     }
     struct stat info;
     if (stat(folder, &info) != 0) {
-        return file_failed(folder, "look at it");
+        return tw_input_failed(folder, "look at it");
     }
     if (!S_ISDIR(info.st_mode)) {
         tw_error("%s: not a folder", folder);
@@ -168,11 +162,11 @@ static tw_status_t open_temporary(tw_data_writer_t *writer)
 {
     int fd = mkstemp(writer->temporary);
     if (fd < 0) {
-        return file_failed(writer->temporary, "make this file");
+        return tw_input_failed(writer->temporary, "make this file");
     }
     writer->out = fdopen(fd, "w");
     if (!writer->out) {
-        tw_status_t status = file_failed(writer->temporary, "write it");
+        tw_status_t status = tw_input_failed(writer->temporary, "write it");
         close(fd);
         unlink(writer->temporary);
         return status;
@@ -197,10 +191,10 @@ tw_status_t tw_data_writer_close(tw_data_writer_t *writer, tw_status_t status)
 {
     int wrong = ferror(writer->out);
     if ((fclose(writer->out) != 0 || wrong) && status == TW_OK) {
-        status = file_failed(writer->temporary, "write it");
+        status = tw_input_failed(writer->temporary, "write it");
     }
     if (status == TW_OK && rename(writer->temporary, writer->path) != 0) {
-        status = file_failed(writer->path, "give a file this name");
+        status = tw_input_failed(writer->path, "give a file this name");
     }
     if (status != TW_OK) {
         unlink(writer->temporary);

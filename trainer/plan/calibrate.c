@@ -1,11 +1,11 @@
 /* What a measured run says of this machine. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <jansson.h>
 
+#include "trainer/input.h"
 #include "trainer/plan/plan.h"
 
 /* Steps of a run before memory and connections are warm. */
@@ -187,9 +187,7 @@ tw_status_t tw_plan_calibrate(const char *metrics, const tw_train_options_t *opt
 {
     FILE *file = fopen(metrics, "re");
     if (!file) {
-        int error = errno;
-        tw_error("%s: cannot open: %s", metrics, strerror(error));
-        return tw_status_from_errno(error);
+        return tw_input_failed(metrics, "open");
     }
     measured_t measured = {.n = 0};
     fit_t fit = {.options = options, .model = model, .cluster = cluster};
