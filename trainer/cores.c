@@ -12,22 +12,10 @@
 #include <xxhash.h>
 
 #include "trainer/agreement.h"
+#include "trainer/input.h"
 
 #define PATH_BYTES 4096
 #define MOST_PROCESSORS (64 * TW_CORES_MASK_WORDS)
-
-/** The first line of a file; empty: there is none. */
-static void cores_read_line(const char *path, char *line, size_t n)
-{
-    FILE *file = fopen(path, "re");
-    if (!file || !fgets(line, (int)n, file)) {
-        line[0] = '\0';
-    }
-    line[strcspn(line, "\n")] = '\0';
-    if (file) {
-        fclose(file);
-    }
-}
 
 static int cores_has(const uint64_t *mask, long processor)
 {
@@ -59,7 +47,7 @@ int tw_cores_count(const uint64_t mask[TW_CORES_MASK_WORDS], const char *cpu)
     for (long processor = 0; processor < MOST_PROCESSORS; processor++) {
         if (cores_has(mask, processor)) {
             snprintf(path, sizeof(path), "%s/cpu%ld/topology/thread_siblings_list", cpu, processor);
-            cores_read_line(path, list, sizeof(list));
+            (void)tw_input_line(path, "", list, sizeof(list));
             n += !has_lower(mask, list, processor);
         }
     }
@@ -75,7 +63,7 @@ int tw_cores_quota(const char *cgroups, const char *group)
         *slash = '\0';
         double quota, period; /* microseconds; "max 100000": none */
         snprintf(path, sizeof(path), "%s%s/cpu.max", cgroups, name);
-        cores_read_line(path, line, sizeof(line));
+        (void)tw_input_line(path, "", line, sizeof(line));
         if (sscanf(line, "%lf %lf", &quota, &period) == 2 && quota > 0 && period > 0) {
             double processors = quota / period;
             least = processors < least ? processors : least;
@@ -89,15 +77,7 @@ int tw_cores_quota(const char *cgroups, const char *group)
 static void own_group(char *group, size_t n)
 {
     char line[PATH_BYTES];
-    FILE *file = fopen("/proc/self/cgroup", "re");
-    int found = 0;
-    while (file && !found && fgets(line, sizeof(line), file)) {
-        line[strcspn(line, "\n")] = '\0';
-        found = strncmp(line, "0::", 3) == 0 && !strstr(line, "..");
-    }
-    if (file) {
-        fclose(file);
-    }
+    int found = tw_input_line("/proc/self/cgroup", "0::", line, sizeof(line)) && !strstr(line, "..");
     snprintf(group, n, "%s", found ? line + 3 : "");
 }
 
@@ -134,7 +114,7 @@ static tw_cores_place_t own_place(int64_t asked)
     char boot[64], group[PATH_BYTES];
     struct stat names = {0};
     tw_cores_place_t place = {.asked = (int32_t)asked};
-    cores_read_line("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
+    (void)tw_input_line("/proc/sys/kernel/random/boot_id", "", boot, sizeof(boot));
     own_group(group, sizeof(group));
     own_mask(place.mask);
     int quota = find_quota(group);

@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include "trainer/agreement.h"
+#include "trainer/input.h"
 #include "trainer/plan/plan.h"
 
 #define PATH_BYTES 4096
@@ -19,21 +20,13 @@
 /** The number after a word at the beginning of a line; -1: there is none. */
 static double fit_read_number(const char *path, const char *word)
 {
-    char line[256];
-    double number = -1;
-    FILE *file = fopen(path, "re");
-    while (file && number < 0 && fgets(line, sizeof(line), file)) {
-        size_t length = strlen(word);
-        if (strncmp(line, word, length) == 0 && strspn(line + length, " :\t0123456789") > 0) {
-            char *at = line + length + strspn(line + length, " :\t"), *end;
-            double value = strtod(at, &end);
-            number = end > at ? value : -1;
-        }
+    char line[256], *end;
+    if (!tw_input_line(path, word, line, sizeof(line))) {
+        return -1;
     }
-    if (file) {
-        fclose(file);
-    }
-    return number;
+    char *at = line + strlen(word) + strspn(line + strlen(word), " :\t");
+    double value = strtod(at, &end);
+    return end > at && strspn(at, "0123456789") > 0 ? value : -1;
 }
 
 tw_room_t tw_room_of_machine(const char *proc)
@@ -51,16 +44,8 @@ tw_room_t tw_room_of_machine(const char *proc)
 static int find_group(const char *proc, char *group)
 {
     char path[PATH_BYTES], line[PATH_BYTES];
-    int found = 0;
     snprintf(path, sizeof(path), "%s/self/cgroup", proc);
-    FILE *file = fopen(path, "re");
-    while (file && !found && fgets(line, sizeof(line), file)) {
-        line[strcspn(line, "\n")] = '\0';
-        found = strncmp(line, "0::", 3) == 0 && !strstr(line, "..");
-    }
-    if (file) {
-        fclose(file);
-    }
+    int found = tw_input_line(path, "0::", line, sizeof(line)) && !strstr(line, "..");
     snprintf(group, PATH_BYTES, "%s", found ? line + 3 : "");
     return found;
 }

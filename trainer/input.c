@@ -1,4 +1,4 @@
-/* Files that many processes read. */
+/* Files that many processes read, and what the system says in files. */
 #include "trainer/input.h"
 
 #include <errno.h>
@@ -32,4 +32,21 @@ tw_status_t tw_input_open(const char *path, FILE **file)
         return status;
     }
     return TW_OK;
+}
+
+int tw_input_line(const char *path, const char *begins, char *line, size_t n)
+{
+    FILE *file = fopen(path, "re");
+    int found = 0;
+    while (file && !found && fgets(line, (int)n, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        found = strncmp(line, begins, strlen(begins)) == 0;
+    }
+    if (!found) {
+        line[0] = '\0';
+    }
+    if (file) {
+        fclose(file);
+    }
+    return found;
 }

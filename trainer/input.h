@@ -1,4 +1,4 @@
-/** Private to trainer: files that a key names, and that every rank reads. */
+/** Private to trainer: files that a key names and every rank reads, and those of the system. */
 #ifndef TW_TRAINER_INPUT_H
 #define TW_TRAINER_INPUT_H
 
@@ -12,6 +12,9 @@ tw_status_t tw_input_open(const char *path, FILE **file);
 
 /** "PATH: cannot WHAT: ...", logged, from errno, whose status is returned. */
 tw_status_t tw_input_failed(const char *path, const char *what);
+/** The first line of a file that begins so, without its newline; "" (any line) finds the first. 0: there is
+ *  none, or no such file, and the line is "". */
+int tw_input_line(const char *path, const char *begins, char *line, size_t n);
 
 TW_C_END
 

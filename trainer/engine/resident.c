@@ -3,24 +3,15 @@
 #include <string.h>
 
 #include "trainer/engine/calls.h"
+#include "trainer/input.h"
 
 /** VmRSS: of this process now; VmHWM: the most so far. Not rusage's, which knows what was there before exec:
  *  a launcher. */
 static size_t read_status(const char *key)
 {
     char line[128];
-    size_t length = strlen(key);
-    unsigned long long kib = 0;
-    FILE *file = fopen("/proc/self/status", "re");
-    while (file && kib == 0 && fgets(line, sizeof(line), file)) {
-        if (strncmp(line, key, length) == 0) {
-            kib = strtoull(line + length + 1, NULL, 10);
-        }
-    }
-    if (file) {
-        fclose(file);
-    }
-    return (size_t)kib * 1024;
+    int found = tw_input_line("/proc/self/status", key, line, sizeof(line));
+    return found ? (size_t)strtoull(line + strlen(key) + 1, NULL, 10) * 1024 : 0;
 }
 
 /** VmHWM begins anew: what was held for a while before, for a tokenizer's pass say, is none of the engine's.
