@@ -61,7 +61,7 @@ int tw_cores_quota(const char *cgroups, const char *group)
     snprintf(name, sizeof(name), "%s", group);
     for (char *slash = name + strlen(name); slash; slash = strrchr(name, '/')) {
         *slash = '\0';
-        double quota, period; /* microseconds; "max 100000": none */
+        double quota, period; /* microseconds; "max 100000" is no quota */
         snprintf(path, sizeof(path), "%s%s/cpu.max", cgroups, name);
         (void)tw_input_line(path, "", line, sizeof(line));
         if (sscanf(line, "%lf %lf", &quota, &period) == 2 && quota > 0 && period > 0) {
@@ -81,7 +81,8 @@ static void own_group(char *group, size_t n)
     snprintf(group, n, "%s", found ? line + 3 : "");
 }
 
-/** Where the system has more processors than a mask has room for: all of them. */
+/** Reads this process's mask. Where the system has more processors than a mask has room for, it has all of
+ *  them. */
 static void own_mask(uint64_t mask[TW_CORES_MASK_WORDS])
 {
     cpu_set_t set;
@@ -94,7 +95,8 @@ static void own_mask(uint64_t mask[TW_CORES_MASK_WORDS])
     }
 }
 
-/** The quota, and the name of the uppermost group that has no more: what is in it shares that. */
+/** Returns the quota. `group` becomes the uppermost group that has no larger one: all that is in it shares
+ *  the quota. */
 static int find_quota(char *group)
 {
     int quota = tw_cores_quota("/sys/fs/cgroup", group);

@@ -8,7 +8,7 @@
 
 TW_C_BEGIN
 
-/** "data.train_tokens=..." and the like. Errors of tw_data_fingerprint_get. */
+/** Adds "data.train_tokens=..." and the like. Errors of tw_data_fingerprint_get. */
 tw_status_t tw_facts_of_data(const tw_data_t *data, tw_lines_t *lines);
 /** The keys that decide what is learned, and the data: what a checkpoint keeps. Errors of
  *  tw_data_fingerprint_get; TW_ERR_NO_MEMORY. */

@@ -13,11 +13,11 @@
 #include "trainer/plan/plan.h"
 
 #define PATH_BYTES 4096
-#define DELTA_BITS 4.0 /* of a lossless delta, about */
+#define DELTA_BITS 4.0 /* about what a lossless delta takes of a parameter */
 
 /* ---- what there is ------------------------------------------------------------------------------------- */
 
-/** The number after a word at the beginning of a line; -1: there is none. */
+/** Returns the number after a word at the beginning of a line; -1: there is none. */
 static double fit_read_number(const char *path, const char *word)
 {
     char line[256], *end;
@@ -40,7 +40,7 @@ tw_room_t tw_room_of_machine(const char *proc)
                        .available = available >= 0 ? 1024 * (available + swap_free) : INFINITY};
 }
 
-/** The group's path, "/a/b"; 0: it has none of version 2. */
+/** Finds the path of this process's group, "/a/b". Returns 0: it has none of version 2. */
 static int find_group(const char *proc, char *group)
 {
     char path[PATH_BYTES], line[PATH_BYTES];

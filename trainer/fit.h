@@ -25,7 +25,7 @@ typedef struct tw_need {
     double all; /**< and what moves, and what the process takes besides */
 } tw_need_t;
 
-/** Of a rank in a job of so many. TW_ERR_NO_MEMORY. */
+/** Plans what a rank needs in a job of so many. TW_ERR_NO_MEMORY. */
 tw_status_t tw_need_of(const tw_train_options_t *options, const tw_model_t *model, int world, int n_nodes,
                        tw_need_t *need);
 
@@ -34,7 +34,7 @@ tw_status_t tw_need_of(const tw_train_options_t *options, const tw_model_t *mode
  *  more than is available now. */
 tw_status_t tw_fit_check(const char *where, const tw_room_t *room, const tw_need_t *need, int n_ranks,
                          int says);
-/** The same of all of a job's ranks, each for the machine and control group that it shares with others.
+/** Likewise for all of a job's ranks, each for the machine and control group that it shares with others.
  *  Collective. */
 tw_status_t tw_fit_check_job(tw_coll_t *coll, const tw_need_t *need);
 /** The same of a job whose ranks are all to run here. No warning. */

@@ -42,7 +42,7 @@ static tw_status_t create_group(tw_persist_t *persist, tw_coll_t *coll)
     return status;
 }
 
-/** By rank 0. Who only looks locks nobody out. */
+/** Prepares the folders; rank 0 calls it. A run that only reads locks nobody out. */
 static tw_status_t prepare_folders(tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;

@@ -32,7 +32,7 @@ typedef struct tw_persist {
     uint64_t id; /* of the run: at first a new one, the same on all ranks; what goes on keeps its own */
     int is_new;  /* the id is */
     uint64_t resumed_step;          /* 0: it is a new run */
-    tw_lines_t facts;               /* for its checkpoints */
+    tw_lines_t facts;               /* what the run's checkpoints keep of it */
     FILE *lock;                     /* rank 0's, of thinwire.checkpoint; NULL: none */
     double best_val;                /* the lowest validation loss so far; 0: none */
     int is_best;                    /* the last step's is, and is to be saved */
@@ -50,7 +50,7 @@ typedef struct tw_persist {
 tw_status_t tw_persist_init(tw_persist_t *persist, tw_coll_t *coll);
 /** Accepts what tw_persist_init has not seen, zeroed. Gives up a checkpoint under way. */
 void tw_persist_cleanup(tw_persist_t *persist);
-/** Of a tw_persist_t, for the engine. */
+/** Returns the engine's hooks of a tw_persist_t. */
 tw_engine_hooks_t tw_persist_hooks(tw_persist_t *persist);
 
 /** Put a checkpoint (thinwire.resume) or given weights (model.init_from) in place of the first weights;
@@ -63,7 +63,7 @@ tw_status_t tw_persist_restore(tw_persist_t *persist);
 /** A bad step: back to the last checkpoint of this run, and past the data that came since. Collective. Errors
  *  as of tw_persist_restore; TW_ERR_NOT_FOUND (logged): there is none. */
 tw_status_t tw_persist_rollback(tw_persist_t *persist);
-/** The last step's validation: the same on all ranks. */
+/** Notes the last step's validation, which is the same on all ranks. */
 void tw_persist_validated(tw_persist_t *persist, double loss);
 /** Something is to be written after this step. */
 int tw_persist_is_due(const tw_persist_t *persist);

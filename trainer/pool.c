@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-/* About 20 microseconds. */
+/* spins of a waiting thread before it sleeps, about 20 microseconds */
 enum { SPINS = 500 };
 /* Ranges of a thread, so that one that is held up leaves some to the others. */
 enum { RANGES_PER_THREAD = 2 };

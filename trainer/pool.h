@@ -20,9 +20,9 @@ typedef struct tw_pool tw_pool_t;
 tw_status_t tw_pool_create(int n_threads, tw_pool_t **out);
 /** NULL: nothing to do. */
 void tw_pool_destroy(tw_pool_t *pool);
-/** NULL: 1. */
+/** Returns the number of threads; NULL has 1. */
 int tw_pool_threads(const tw_pool_t *pool);
-/** Processor time of all its threads but the caller's, so far. NULL: 0. */
+/** Returns the processor time of all its threads but the caller's, so far. NULL has 0. */
 double tw_pool_processor_sec(const tw_pool_t *pool);
 
 /** An item of a task; thread < tw_pool_threads, 0 is the caller's: no other item has the same one at the same

@@ -70,7 +70,7 @@ static tw_status_t read_pieces(const tw_persist_t *persist, tw_checkpoint_t *che
     return status;
 }
 
-/** The files, on all ranks. The own status, or that of the first rank that failed. */
+/** Reads the files on all ranks. Returns the own status, or that of the first rank that failed. */
 static tw_status_t read_checkpoint(const tw_persist_t *persist, const char *path, uint64_t step,
                                    tw_checkpoint_t **checkpoint)
 {
@@ -229,7 +229,7 @@ static int is_damage(tw_status_t status)
            status == TW_ERR_IO;
 }
 
-/** By rank 0. Later steps of the run would be taken for its newest ones again. */
+/** Sets steps aside; rank 0 calls it. Later steps of the run would be taken for its newest ones again. */
 static void pass_over(const tw_persist_t *persist, const char *path, uint64_t step, int is_last)
 {
     if (tw_coll_rank(persist->own) != 0) {

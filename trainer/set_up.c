@@ -122,7 +122,8 @@ static tw_status_t check_groups(const tw_run_t *run)
     return status;
 }
 
-/** On a rank's GPU; before there are ranks it is only looked whether there is one, and what it would take. */
+/** Creates the model, on a rank's GPU if that is asked for. Before there are ranks it only sees whether there
+ *  is one, and what it would take. */
 static tw_status_t create_model_there(tw_run_t *run, const tw_model_config_t *config)
 {
     int n_devices;
@@ -184,7 +185,8 @@ static tw_status_t create_engine(tw_run_t *run)
     return status;
 }
 
-/** A multiplication and an addition of each product, forward, and twice as many backward. */
+/** Counts the operations of a token: a multiplication and an addition of each product, forward, and twice as
+ *  many backward. */
 static double flops_per_token(const tw_run_t *run)
 {
     double products = 0;
@@ -214,7 +216,7 @@ static void ask_output(const tw_run_t *run)
     }
 }
 
-/** Rank 0's, and so the same on all. */
+/** Draws the run's id: rank 0's, so that it is the same on all ranks. */
 static tw_status_t draw_id(tw_run_t *run)
 {
     uint64_t own = 0, *all = tw_agree_alloc(run->coll, sizeof(*all));

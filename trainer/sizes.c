@@ -9,7 +9,7 @@ static int is_too_much(size_t bytes)
     return bytes > TW_MEMORY_BYTES_MAX;
 }
 
-/** floats of (B,T,C), between two layers */
+/** Returns the bytes of an activation between two layers: floats of (B,T,C). */
 static size_t activation_bytes(const tw_train_options_t *o, const tw_model_config_t *config)
 {
     size_t n_tokens = tw_size_mul((size_t)o->micro_batch, (size_t)o->sequence);

@@ -37,7 +37,7 @@ static void take_set(struct argp_state *state, const tw_flag_t *flag, void *ctx,
     options->sets[options->n_sets++] = set;
 }
 
-/** --data, --device: thinwire.data=..., thinwire.device=... */
+/** Makes thinwire.data=... of --data, and thinwire.device=... of --device. */
 static void take_key(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *value)
 {
     char **key = (char **)((char *)ctx + flag->field.offset);
@@ -193,7 +193,7 @@ static void format_flops(const output_t *output, char *text, size_t n)
     }
 }
 
-/** A node's share, each way. */
+/** Returns which share of a node's link is used, each way. */
 static double link_share(const tw_trainer_output_t *wanted, double bytes, double sec)
 {
     return wanted->link_bps > 0 && sec > 0 ? 8 * bytes / wanted->n_nodes / sec / wanted->link_bps : 0;
@@ -391,7 +391,7 @@ static void need_metrics(output_t *output, int goes_on)
     }
 }
 
-/** After the step's own line; without steps after what is in the metrics. */
+/** Writes a sampled text after the step's own line; without steps it goes after what is in the metrics. */
 static void on_sample(void *ctx, uint64_t step, const char *text)
 {
     output_t *output = ctx;
@@ -553,7 +553,7 @@ static int train_run_rank(const options_t *options)
     return exit_code_of(status == TW_OK ? output.status : status, &result);
 }
 
-/** One error rather than one of each rank. */
+/** Checks the run before there are ranks, so that an error is logged once. */
 static int is_usable(const options_t *options)
 {
     const tw_trainer_params_t params = {
@@ -562,7 +562,7 @@ static int is_usable(const options_t *options)
            tw_trainer_check(&params, options->n_nodes * options->ranks_per_node, options->n_nodes) == TW_OK;
 }
 
-/** This program again, as every rank of a cluster. */
+/** Runs this program again, as every rank of a cluster. */
 static int train_run_cluster(const options_t *options, char **argv)
 {
     if (!is_usable(options)) {

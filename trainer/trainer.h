@@ -25,7 +25,7 @@ typedef struct tw_trainer_step {
     double val_loss; /**< after the update; NaN where none was measured */
     double lr;
     double grad_norm;                             /**< 2-norm of the mean gradient, before clipping */
-    uint64_t tokens;                              /**< of all ranks */
+    uint64_t tokens;                              /**< tokens of all ranks */
     double step_sec;                              /**< without validation and checkpoint; of it: */
     double forward_sec, backward_sec, update_sec; /**< the rest: last reductions, and the norm */
     /** Processor time of the step: of the thread that computes, and of this process's others, which move what
@@ -61,7 +61,7 @@ typedef struct tw_trainer_result {
     double total_sec; /**< of all steps, with the wait for what the last ones left in flight; rank 0 */
     /** Of total_sec, that the compute thread was blocked in communication; mean over the ranks. */
     double wait_share;
-    double delta_bits; /**< of all changes together */
+    double delta_bits; /**< bits a parameter of all changes together */
     /** Over all ranks and training steps, complete. */
     uint64_t inter_node_bytes, planned_inter_node_bytes, in_node_bytes;
     /** In addition: the first weights; validation; full syncs and checks; sampled text. */

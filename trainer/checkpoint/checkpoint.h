@@ -19,11 +19,11 @@
 
 TW_C_BEGIN
 
-/** What a piece is of; all are fp32. */
+/** The values that a piece has; all are fp32. */
 typedef enum tw_checkpoint_kind {
     TW_CHECKPOINT_MASTER, /**< the weight itself */
     TW_CHECKPOINT_M,      /**< Adam's first moment */
-    TW_CHECKPOINT_V,      /**< and second */
+    TW_CHECKPOINT_V,      /**< Adam's second moment */
     TW_CHECKPOINT_KIND_COUNT
 } tw_checkpoint_kind_t;
 
@@ -36,11 +36,11 @@ typedef struct tw_checkpoint_piece {
 
 /** Of the run; a run that goes on wants the same, but for how many ranks, to see the same data. */
 typedef struct tw_checkpoint_run {
-    uint64_t step; /**< done */
+    uint64_t step; /**< steps that are done */
     uint64_t seed, batch, seq_len;
     int world;
     uint64_t id;          /**< of the run, which keeps it when it goes on; 0: not said, by an older program */
-    double recent_loss;   /**< what tw_engine_loaded wants; 0: not said */
+    double recent_loss;   /**< the loss that tw_engine_loaded wants; 0: the file does not say it */
     double best_val;      /**< the lowest validation loss so far; 0: none, or not said */
     uint64_t passed_over; /**< batches of data that rollbacks have passed over */
     /** [n_history] of losses and norms, as tw_engine_history says. Borrowed. */
@@ -48,17 +48,17 @@ typedef struct tw_checkpoint_run {
     size_t n_history;
     /** lines (trainer/lines.h) of what else it was trained with; NULL: not said. Borrowed. */
     const char *facts;
-    uint64_t checksum; /**< of the manifest; only read */
+    uint64_t checksum; /**< checksum of the manifest; only read */
 } tw_checkpoint_run_t;
 
 /* ---- saving -------------------------------------------------------------------------------------------- */
 
 typedef struct tw_checkpoint_state {
-    const char *folder; /**< made if it is not there */
-    size_t keep;        /**< so many checkpoints stay, the newest; at least 1 */
+    const char *folder; /**< it is made if it is not there */
+    size_t keep;        /**< how many checkpoints stay, the newest ones; at least 1 */
     const tw_model_t *model;
     tw_checkpoint_run_t run;
-    /** this rank's; together the ranks' are every element exactly once */
+    /** this rank's pieces; those of all ranks together hold every element exactly once */
     const tw_checkpoint_piece_t *pieces;
     size_t n_pieces;
 } tw_checkpoint_state_t;
@@ -71,7 +71,7 @@ tw_status_t tw_checkpoint_prepare(const char *path);
  *  Waits 5 seconds for the one before. One process. TW_ERR_INVALID: another job has it, logged with its run,
  *  process and host; TW_ERR_IO and the like, logged. */
 tw_status_t tw_checkpoint_lock(const char *folder, uint64_t id, FILE **lock);
-/** The run goes on as this one. */
+/** Write another run's id into the lock: the run goes on as that one. */
 void tw_checkpoint_lock_sign(FILE *file, uint64_t id);
 /** Collective over `coll`. All ranks get the same status: TW_ERR_IO and the like are logged by the rank that
  *  met them. After an error the checkpoints that were there are still there. */
@@ -86,17 +86,18 @@ tw_status_t tw_checkpoint_save_begin(tw_coll_t *coll, const tw_checkpoint_state_
 /** Wait until the values have been taken, as long as the disk takes; past the limit of `coll` a warning names
  *  the file, once. */
 void tw_checkpoint_save_release(tw_checkpoint_saving_t *saving);
-/** Have they been? Does not wait. */
+/** Returns if the values have been taken; does not wait. */
 int tw_checkpoint_save_is_taken(tw_checkpoint_saving_t *saving);
 /** Is this rank's file on the disk, or has it failed? Does not wait. */
 int tw_checkpoint_save_is_written(tw_checkpoint_saving_t *saving);
 /** Collective: wait for the files of all ranks, however long that takes (past the limit of `coll` with a
  *  warning), and make a checkpoint of them. Frees `saving`. Errors as of tw_checkpoint_save. */
 tw_status_t tw_checkpoint_save_end(tw_checkpoint_saving_t *saving);
-/** In place of that, by a rank alone that gives up: nothing comes of it. NULL is accepted. */
+/** Give a save up, as a rank alone, in place of tw_checkpoint_save_end: no checkpoint comes of it. NULL is
+ *  accepted. */
 void tw_checkpoint_save_drop(tw_checkpoint_saving_t *saving);
 
-/** Steps in a folder that are not a run's. */
+/** What a folder holds of steps of other runs. */
 typedef struct tw_checkpoint_others {
     size_t n_steps;
     uint64_t last_step;
@@ -129,7 +130,7 @@ typedef struct tw_checkpoint tw_checkpoint_t;
  *  TW_ERR_NOT_FOUND, TW_ERR_TRUNCATED, TW_ERR_FORMAT: a rank's file is missing, too short, or no
  *  checkpoint's: all logged with the file's name. */
 tw_status_t tw_checkpoint_open(const char *path, const tw_model_t *model, tw_checkpoint_t **out);
-/** Of a folder of checkpoints, that of a step. */
+/** Open the checkpoint of a step, in a folder of checkpoints. Errors as above. */
 tw_status_t tw_checkpoint_open_step(const char *folder, uint64_t step, const tw_model_t *model,
                                     tw_checkpoint_t **out);
 void tw_checkpoint_close(tw_checkpoint_t *checkpoint);

@@ -10,7 +10,7 @@
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/input.h"
 
-#define NAME "run" /* 16 hexadecimal digits and a newline */
+#define NAME "run" /* the file has 16 hexadecimal digits and a newline */
 
 /** 0: its manifest is not there, or damaged. */
 static int read_run(const char *folder, uint64_t step, uint64_t *id)
@@ -41,7 +41,7 @@ uint64_t tw_checkpoint_claimed(const char *folder)
     return id;
 }
 
-/** As a whole or not at all, and on the disk. */
+/** The file is written as a whole or not at all, and is on the disk then. */
 static tw_status_t write_id(const char *folder, uint64_t id)
 {
     char path[TW_CHECKPOINT_PATH_BYTES], temporary[TW_CHECKPOINT_PATH_BYTES];
@@ -81,7 +81,8 @@ int tw_checkpoint_has_later(const char *folder, uint64_t id, uint64_t step)
     uint64_t *steps;
     size_t n_steps;
     int found = 0;
-    (void)tw_checkpoint_steps(folder, 0, &steps, &n_steps); /* none are there, otherwise */
+    (void)tw_checkpoint_steps(folder, 0, &steps,
+                              &n_steps); /* if the folder cannot be read, there are no steps */
     for (size_t i = 0; i < n_steps && !found; i++) {
         found = steps[i] > step && tw_checkpoint_step_run(folder, steps[i]) == id;
     }
@@ -89,7 +90,8 @@ int tw_checkpoint_has_later(const char *folder, uint64_t id, uint64_t step)
     return found;
 }
 
-/** A damaged manifest may be anybody's: who opens it says what is wrong. */
+/** Returns if a step may be this run's. A damaged manifest may be anybody's: who opens it says what is
+ *  wrong. */
 static int may_be_of(const char *folder, uint64_t id, uint64_t step)
 {
     uint64_t of;

@@ -9,16 +9,15 @@ TW_C_BEGIN
 #define TW_CHECKPOINT_PATH_BYTES 4096
 #define TW_CHECKPOINT_MANIFEST "manifest.json"
 
-/** A path under construction; TW_ERR_INVALID (logged) if it does not fit. `path` has
- *  TW_CHECKPOINT_PATH_BYTES. */
+/** Writes a path into `path` [TW_CHECKPOINT_PATH_BYTES]. TW_ERR_INVALID (logged): it does not fit. */
 tw_status_t tw_checkpoint_path(char *path, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/** "step-00000600", and "shard-00003.safetensors", into name [32]. */
+/** Writes "step-00000600", or "shard-00003.safetensors", into name [32]. */
 void tw_checkpoint_step_name(uint64_t step, char *name);
 void tw_checkpoint_shard_name(int rank, char *name);
 
-/** Made unless it is there, with all that it lies in. TW_ERR_IO and the like; logged. */
+/** Make a folder unless it is there, with all that it lies in. TW_ERR_IO and the like; logged. */
 tw_status_t tw_checkpoint_make_folder(const char *path);
-/** Bring a folder's names to the disk. Logged. */
+/** Bring a folder's names to the disk. TW_ERR_IO and the like; logged. */
 tw_status_t tw_checkpoint_sync_folder(const char *path);
 /** Remove a folder and the files in it; what is not there is no error. Logged. */
 tw_status_t tw_checkpoint_remove_folder(const char *path);
@@ -27,7 +26,7 @@ tw_status_t tw_checkpoint_remove_folder(const char *path);
  *  crash left. TW_ERR_NOT_FOUND: no such folder (silent); TW_ERR_NO_MEMORY. */
 tw_status_t tw_checkpoint_steps(const char *path, int unfinished, uint64_t **steps, size_t *n_steps);
 
-/** Checksum and size of a file. Logged. */
+/** Compute checksum and size of a file. TW_ERR_IO and the like; logged. */
 tw_status_t tw_checkpoint_checksum(const char *path, uint64_t *checksum, uint64_t *bytes);
 
 TW_C_END

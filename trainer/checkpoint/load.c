@@ -16,7 +16,7 @@ struct tw_checkpoint {
     char folder[TW_CHECKPOINT_PATH_BYTES];
     tw_safetensors_t **files; /* [world] */
     int *verified;            /* [world] */
-    tw_shard_range_t *ranges; /* by kind, tensor, first element */
+    tw_shard_range_t *ranges; /* sorted by kind, tensor, first element */
     size_t n_ranges;
 };
 
@@ -48,7 +48,7 @@ int tw_checkpoint_is_step(const char *path)
     return has_manifest(path);
 }
 
-/** The newest of a run's steps, or with id 0 of all. 0: there is none. */
+/** Finds the newest of a run's steps, or with id 0 of all steps. Returns 0: there is none. */
 static int newest_step(const char *folder, uint64_t id, const uint64_t *steps, size_t n_steps, uint64_t *step)
 {
     for (size_t i = n_steps; i-- > 0;) {
@@ -78,7 +78,7 @@ static tw_status_t find_step(const char *folder, const uint64_t *steps, size_t n
     return TW_ERR_NOT_FOUND;
 }
 
-/** A step's folder as it is, of a folder of checkpoints the newest. */
+/** Finds a step's folder: the path itself, or the newest step's in a folder of checkpoints. */
 static tw_status_t find_folder(const char *path, char *folder)
 {
     if (has_manifest(path)) {
@@ -261,7 +261,8 @@ static tw_status_t verify(tw_checkpoint_t *checkpoint, int rank)
     return status;
 }
 
-/** The range with an element, or NULL: the last one that begins at or before it, if it reaches that far. */
+/** Returns the range that has an element, or NULL. That is the last one that begins at or before it, if it
+ *  reaches that far. */
 static const tw_shard_range_t *find_range(const tw_checkpoint_t *checkpoint, int kind, size_t tensor,
                                           size_t elem)
 {

@@ -12,9 +12,9 @@
 
 #define NAME "lock" /* a line that says who has it; the system gives it up when that process ends */
 #define TRIES 50
-#define TRY_US 100000 /* the job before may be about to end */
+#define TRY_US 100000 /* the job that has the lock may be about to end */
 
-/** 0: it is ours. */
+/** Returns 0 if the lock is ours. */
 static int lock_take(FILE *file)
 {
     int code = flock(fileno(file), LOCK_EX | LOCK_NB);
@@ -36,7 +36,7 @@ void tw_checkpoint_lock_sign(FILE *file, uint64_t id)
     (void)fprintf(file, "run %016" PRIx64 ", process %d on %s, since %04d-%02d-%02d %02d:%02d UTC\n", id,
                   (int)getpid(), host, utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour,
                   utc.tm_min);
-    (void)fflush(file); /* what is not said is still locked */
+    (void)fflush(file); /* the lock holds even if this is not written */
 }
 
 static tw_status_t taken(const char *folder, FILE *file)

@@ -25,14 +25,14 @@ typedef struct tw_manifest_shard {
 typedef struct tw_manifest {
     tw_checkpoint_run_t run;
     tw_manifest_shard_t *shards; /**< [run.world], allocated */
-    tw_lines_t facts;            /**< where run.facts points, once read */
-    double *history;             /**< and run.history */
+    tw_lines_t facts;            /**< what run.facts points to, once it is read */
+    double *history;             /**< what run.history points to */
 } tw_manifest_t;
 
 /** Write it and bring it to the disk. TW_ERR_IO, TW_ERR_NO_MEMORY; logged. */
 tw_status_t tw_manifest_write(const char *path, const tw_manifest_t *manifest, const tw_model_t *model);
-/** TW_ERR_NOT_FOUND, TW_ERR_IO; TW_ERR_FORMAT: damaged; TW_ERR_MISMATCH: its tensors are not the model's.
- *  Logged. */
+/** Reads it and compares it with the model. TW_ERR_NOT_FOUND, TW_ERR_IO; TW_ERR_FORMAT: damaged;
+ *  TW_ERR_MISMATCH: its tensors are not the model's. Logged. */
 tw_status_t tw_manifest_read(const char *path, const tw_model_t *model, tw_manifest_t *manifest);
 /** The run's id alone, whatever the model; 0: an older program said none. Returns 0, with id 0, if there is
  *  no manifest, or a damaged one, which may be anybody's. Silent. */

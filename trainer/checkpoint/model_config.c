@@ -87,7 +87,7 @@ static json_t *llama_json(const tw_model_config_t *config)
 
 /* ---- which tokens begin, end and fill a text ----------------------------------------------------------- */
 
-/** NULL: not there, or no JSON. */
+/** Loads a file of JSON. NULL: it is not there, or is no JSON. */
 static json_t *model_config_load(const char *folder, const char *name)
 {
     char path[TW_CHECKPOINT_PATH_BYTES];
@@ -95,7 +95,7 @@ static json_t *model_config_load(const char *folder, const char *name)
     return length < (int)sizeof(path) ? json_load_file(path, 0, NULL) : NULL;
 }
 
-/** The number of a token of this text, or NULL. */
+/** Returns the number of the token of this text, or NULL. */
 static json_t *id_of_text(const char *folder, const char *text)
 {
     size_t i;
@@ -114,7 +114,8 @@ static json_t *id_of_text(const char *folder, const char *text)
     return id;
 }
 
-/** "eos_token": a text, or an object with it. */
+/** Returns the number of a token by its name in tokenizer_config.json, which has a text there, or an object
+ *  with it. */
 static json_t *id_by_tokenizer(const char *folder, const char *name)
 {
     json_t *config = model_config_load(folder, "tokenizer_config.json"),

@@ -20,7 +20,7 @@
 /* What ranks tell each other between the stages. */
 typedef struct report {
     int64_t status;
-    uint64_t bytes, checksum; /* of the rank's file */
+    uint64_t bytes, checksum; /* of the rank's own file */
 } report_t;
 
 typedef enum stage { WRITING, TAKEN, WRITTEN } stage_t;
@@ -29,8 +29,8 @@ struct tw_checkpoint_saving {
     tw_coll_t *coll;
     tw_checkpoint_state_t save;
     report_t own, *all;                       /* [world] */
-    char folder[TW_CHECKPOINT_PATH_BYTES];    /* of the step, finished */
-    char temporary[TW_CHECKPOINT_PATH_BYTES]; /* unfinished */
+    char folder[TW_CHECKPOINT_PATH_BYTES];    /* the step's folder, once it is finished */
+    char temporary[TW_CHECKPOINT_PATH_BYTES]; /* the step's folder until then */
     tw_checkpoint_piece_t *pieces;            /* [save.n_pieces], a copy */
     pthread_t thread;                         /* writes the file */
     int has_thread;
@@ -222,7 +222,7 @@ static tw_status_t write_manifest(const saving_t *saving)
     return status == TW_OK ? tw_checkpoint_sync_folder(saving->temporary) : status;
 }
 
-/** One rename; where the same step has been saved before, the two folders change places. */
+/** Renames the folder; where the same step has been saved before, the two folders change places. */
 static tw_status_t give_name(const saving_t *saving)
 {
     if (renameat2(AT_FDCWD, saving->temporary, AT_FDCWD, saving->folder, RENAME_NOREPLACE) == 0) {

@@ -43,7 +43,7 @@ static void list_piece(listing_t *listing, const tw_model_t *model, const tw_che
     }
 }
 
-/** NULL: zeros. */
+/** Writes values; NULL is zeros. */
 static tw_status_t write_values(tw_safetensors_writer_t *writer, const float *values, size_t n_elems)
 {
     static const float zeros[1024];

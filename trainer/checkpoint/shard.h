@@ -13,7 +13,7 @@ typedef struct tw_shard_range {
     int kind; /**< tw_checkpoint_kind_t */
     size_t tensor, first, n_elems;
     const void *data; /**< fp32, maybe unaligned; the file's */
-    int rank;         /**< whose file */
+    int rank;         /**< the rank whose file it is */
 } tw_shard_range_t;
 
 /** Write a rank's pieces to `path`. On return the values have been taken; tw_safetensors_writer_finish brings

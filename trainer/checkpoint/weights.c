@@ -33,7 +33,7 @@ static const tw_safetensors_tensor_t *find_name(const tw_weights_t *weights, con
     return found;
 }
 
-/** Files of the bare model lack the prefix: "transformer.", "model.". */
+/** Finds a tensor by its name. Files of the bare model lack the prefix "transformer." or "model.". */
 static const tw_safetensors_tensor_t *find(const tw_weights_t *weights, const char *name)
 {
     const tw_safetensors_tensor_t *found = find_name(weights, name);
@@ -165,7 +165,7 @@ static tw_status_t add_file(tw_weights_t *weights, const char *path)
     return TW_OK;
 }
 
-/** A file beside the index, once. */
+/** Opens a file beside the index, unless it is open. */
 static tw_status_t add_beside(tw_weights_t *weights, const char *index, const char *name, json_t *added)
 {
     char path[TW_CHECKPOINT_PATH_BYTES];
@@ -178,7 +178,7 @@ static tw_status_t add_beside(tw_weights_t *weights, const char *index, const ch
     return add_file(weights, path);
 }
 
-/** "weight_map": {"TENSOR": "FILE"} */
+/** Opens the files of "weight_map": {"TENSOR": "FILE"}. */
 static tw_status_t add_mapped(tw_weights_t *weights, const char *index, json_t *map)
 {
     const char *tensor;
@@ -219,7 +219,7 @@ static tw_status_t open_index(tw_weights_t *weights, const char *path)
     return status;
 }
 
-/** One file, an index of several, or a folder with either. */
+/** Opens one file, those of an index, or what a folder has of these. */
 static tw_status_t open_files(tw_weights_t *weights, const char *path)
 {
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
@@ -328,7 +328,7 @@ static tw_status_t begin_file(const char *folder, const tw_model_t *model, tw_ty
     return status;
 }
 
-/** All of a tensor, some elements at a time. */
+/** Writes a whole tensor, some elements at a time. */
 static tw_status_t write_tensor(tw_checkpoint_t *checkpoint, size_t tensor, size_t n_elems, tw_type_t type,
                                 tw_safetensors_writer_t *writer)
 {

@@ -85,7 +85,7 @@ static void config_add_line(const tw_train_config_t *config, const tw_config_fie
     tw_lines_add(lines, field->name, "%s", value);
 }
 
-/** All that loses nothing teaches the same. */
+/** Is it the key of a codec that loses nothing? With any of those the same is learned. */
 static int is_codec_without_loss(const tw_train_config_t *config, const char *key)
 {
     const tw_train_codecs_t *codecs = &config->options.codecs;

@@ -1,14 +1,11 @@
 /** What a run is asked for: a DeepSpeed JSON file with its own key names, ours under "thinwire", the model
- *  under "model".
- *
- *  One table (options.c) names every key with default, range and meaning; a key is its dotted path,
- *  "zero_optimization.stage". Keys of DeepSpeed that mean nothing here are accepted with one line that says
- *  why (ignored.c); any other key is an error that names the nearest. "auto" is the default, said once.
- *
- *  Files: options.c the table; ignored.c the other keys; read.c file and command line; notes.c what there is
- *  to say of them; resolve.c what depends on several keys and on the ranks, codecs.c what crosses the network; compare.c which keys ranks and
- *  runs compare; effect.c keys that change nothing in the mode that is asked for; pretrained.c,
- *  pretrained_llama.c the shape of a model that weights come from. */
+ *  under "model". *  One table (options.c) names every key with default, range and meaning; a key is its
+ *  dotted path, "zero_optimization.stage". Keys of DeepSpeed that mean nothing here are accepted with one
+ *  line that says why (ignored.c); any other key is an error that names the nearest. "auto" is the default,
+ *  said once. *  Files: options.c the table; ignored.c the other keys; read.c file and command line; notes.c
+ *  what there is to say of them; resolve.c what depends on several keys and on the ranks, codecs.c what
+ *  crosses the network; compare.c which keys ranks and runs compare; effect.c keys that change nothing in the
+ *  mode that is asked for; pretrained.c, pretrained_llama.c the shape of a model that weights come from. */
 #ifndef TW_TRAINER_CONFIG_CONFIG_H
 #define TW_TRAINER_CONFIG_CONFIG_H
 
@@ -58,8 +55,8 @@ typedef struct tw_train_older {
 
 /** How weights and gradients cross the network. A codec of zeros is plain. */
 typedef struct tw_train_codecs {
-    tw_quant_codec_t weights;          /**< of gathers */
-    tw_quant_codec_t gradients, inner; /**< between nodes, and inside one */
+    tw_quant_codec_t weights;          /**< codec of gathered weights */
+    tw_quant_codec_t gradients, inner; /**< codecs of gradients between nodes, and inside one */
     /** Replicas are kept up to date by changes of the weights: without loss, or rounded by `delta`. */
     int has_delta, delta_is_lossless;
     tw_quant_codec_t delta;
@@ -118,7 +115,7 @@ typedef struct tw_train_options {
     double epochs;
     int hpz;                   /* tw_train_hpz_t */
     int replicas;              /* tw_train_replicas_t */
-    char *weights, *gradients; /* texts of codecs; `codecs` has what they come to */
+    char *weights, *gradients; /* texts of codecs, which `codecs` has parsed */
     tw_train_older_t older;
     double lag_bound;
     int lag_plain;
@@ -151,7 +148,7 @@ typedef struct tw_train_options {
     int64_t window, window_from_layer;
     int attention_bias;
     char *init_from;
-    /* what follows, once it is resolved */
+    /* what tw_train_config_resolve has made of them */
     tw_train_codecs_t codecs;
 } tw_train_options_t;
 
@@ -162,7 +159,7 @@ typedef struct tw_train_config tw_train_config_t;
  *  key), TW_ERR_IO, TW_ERR_NO_MEMORY. */
 tw_status_t tw_train_config_create(const char *path, const char *const *sets, size_t n_sets,
                                    tw_train_config_t **out);
-/** From text, as if it were the file called `name`. */
+/** Likewise from text, as if it were the file called `name`. */
 tw_status_t tw_train_config_parse(const char *name, const char *text, size_t text_bytes,
                                   const char *const *sets, size_t n_sets, tw_train_config_t **out);
 void tw_train_config_destroy(tw_train_config_t *config);
@@ -171,11 +168,12 @@ void tw_train_config_destroy(tw_train_config_t *config);
 void tw_train_config_say(const tw_train_config_t *config);
 const tw_train_options_t *tw_train_config_options(const tw_train_config_t *config);
 
-/** What depends on several keys and on the job: the batch's three numbers, the schedule's length, hpZ on or
- *  off. Call it once, before training. TW_ERR_CONFIG (logged): they contradict each other. */
+/** Decides what depends on several keys and on the job: the batch's three numbers, codecs, the schedule's
+ *  length, hpZ on or off. Call it once, before training. TW_ERR_CONFIG (logged): they contradict each
+ *  other. */
 tw_status_t tw_train_config_resolve(tw_train_config_t *config, int world, int n_nodes);
 
-/** Every key in force, its value, where it comes from and its meaning. */
+/** Print every key in force, its value, where it comes from and its meaning. */
 void tw_train_config_print(const tw_train_config_t *config, FILE *out);
 
 /** thinwire.steps follows from thinwire.epochs, once it is known how many sequences an epoch has; nothing to
@@ -190,25 +188,25 @@ void tw_train_config_lines(const tw_train_config_t *config, tw_lines_t *lines);
  *  that change nothing but where and how fast it is learned. All codecs without loss are one value. */
 void tw_train_config_facts(const tw_train_config_t *config, tw_lines_t *lines);
 
-/** Is thinwire.resume "auto": what is in thinwire.checkpoint is gone on from, if anything is there? */
+/** Is thinwire.resume "auto"? Then the run goes on from thinwire.checkpoint, if anything is there. */
 int tw_train_resumes_by_itself(const tw_train_options_t *options);
 
 /** How a tensor is trained. */
 typedef struct tw_train_group {
-    double lr;     /**< factor to the learning rate */
-    double decay;  /**< in place of optimizer.params.weight_decay; -1: that */
-    int is_frozen; /**< it stays as it is */
+    double lr;     /**< factor of the learning rate */
+    double decay;  /**< used in place of optimizer.params.weight_decay; -1: that counts */
+    int is_frozen; /**< 1: the tensor stays as it is */
 } tw_train_group_t;
 
-/** Of thinwire.groups the first entry that matches a tensor's name, or what all have. TW_ERR_CONFIG (logged):
- *  not what is expected there. */
+/** Finds the first entry of thinwire.groups that matches a tensor's name, or what all have. TW_ERR_CONFIG
+ *  (logged): an entry is not as expected. */
 tw_status_t tw_train_group_of(const char *groups, const char *tensor, tw_train_group_t *group);
-/** TW_ERR_CONFIG (logged): the same, or an entry that matches no tensor. */
+/** Checks all entries. TW_ERR_CONFIG (logged): the same, or an entry that matches no tensor. */
 tw_status_t tw_train_groups_check(const char *groups, const char *const *tensors, size_t n_tensors);
 
-/** The learning rate of a step, 1 for the first. */
+/** Returns the learning rate of a step, which is 1 for the first. */
 double tw_train_lr(const tw_train_options_t *options, uint64_t step);
-/** What it is of: the rate after the warm-up. */
+/** Returns the peak learning rate, which is that after the warm-up. */
 double tw_train_lr_peak(const tw_train_options_t *options);
 
 TW_C_END

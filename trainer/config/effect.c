@@ -16,7 +16,7 @@
 
 /* ---- what kinds of data there are ---------------------------------------------------------------------- */
 
-/* What a text of names may name, by how names end. */
+/* Kinds of files that a text of names may name, by how names end. */
 enum { TOKENS = 1, TEXTS = 2 };
 
 static size_t without_weight(const char *entry, size_t length)
@@ -28,7 +28,7 @@ static size_t without_weight(const char *entry, size_t length)
     return n > 0 && n < length && entry[n - 1] == ':' ? n - 1 : length;
 }
 
-/** A pattern may leave it open. */
+/** Kinds that one name may be of; a pattern may leave it open. */
 static int kinds_of_entry(const char *entry, size_t length)
 {
     static const char end[] = ".bin";
@@ -54,27 +54,27 @@ static int kinds_of(const char *names)
     return kinds;
 }
 
-/** Tokens of one byte are of text without a vocabulary, too. */
+/** With token_bytes 1 any file counts, if there is no vocabulary. */
 static int has_token_files(const tw_train_options_t *o)
 {
     int is_bytes = o->token_bytes == 1 && !*o->vocab && !*o->tokenizer;
     return ((kinds_of(o->data) | kinds_of(o->val_data)) & (is_bytes ? TOKENS | TEXTS : TOKENS)) != 0;
 }
 
-/** What is text beside them is refused. */
+/** Masks are for token files; text beside them is refused. */
 static int has_masks(const tw_train_options_t *o)
 {
     return ((kinds_of(o->data) | kinds_of(o->val_data)) & TOKENS) != 0;
 }
 
-/** By name, or a pattern may find some. */
+/** Some may be given by name, or found by a pattern. */
 static int may_have_chats(const tw_train_options_t *o)
 {
     return strstr(o->data, ".jsonl") || strstr(o->val_data, ".jsonl") || strpbrk(o->data, "*?[") ||
            strpbrk(o->val_data, "*?[");
 }
 
-/** The King James text lies there, too. */
+/** Encoded text goes into the cache, and the King James text. */
 static int fills_cache(const tw_train_options_t *o)
 {
     int has_vocabulary = *o->vocab || *o->tokenizer;
@@ -86,7 +86,7 @@ static int fills_cache(const tw_train_options_t *o)
 /* Keys that count only where `counts` is 1. */
 typedef struct rule {
     int counts;
-    const char *reason;          /* that is said where they do not */
+    const char *reason;          /* what is said where they do not count */
     const char *keys[MOST_KEYS]; /* NULL-terminated */
 } rule_t;
 
@@ -110,7 +110,7 @@ static void note_rules(tw_train_config_t *config, const rule_t *rules, size_t n_
 
 #define NOTE(config, rules) note_rules(config, rules, sizeof(rules) / sizeof((rules)[0]))
 
-/** What crosses the network, and how weights are held. */
+/** Keys of what crosses the network, and of how weights are held. */
 static void note_network(tw_train_config_t *config)
 {
     const tw_train_options_t *o = &config->options;
@@ -190,7 +190,7 @@ static void note_schedule(tw_train_config_t *config)
     NOTE(config, rules);
 }
 
-/** How a run goes, and what it leaves. */
+/** Keys of how a run goes, and of what it leaves. */
 static void note_run(tw_train_config_t *config)
 {
     const tw_train_options_t *o = &config->options;

@@ -13,7 +13,7 @@ static tw_status_t wrong(const char *what, const char *entry)
     return TW_ERR_CONFIG;
 }
 
-/** "lr=0.1" and the like. */
+/** Reads the number of "lr=0.1" and the like. */
 static tw_status_t groups_take_number(const char *text, double most, const char *entry, double *value)
 {
     char *end;
@@ -36,7 +36,7 @@ static tw_status_t take_word(const char *word, tw_train_group_t *group)
     return wrong("expected frozen, lr=FACTOR or decay=NUMBER", word);
 }
 
-/** One entry, which is cut into words. */
+/** Reads one entry, which is cut into words. */
 static tw_status_t read_entry(char *entry, const char **pattern, tw_train_group_t *group)
 {
     char *rest = NULL;

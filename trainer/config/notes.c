@@ -48,7 +48,7 @@ void tw_train_notes_cleanup(tw_train_config_t *config)
     free(config->notes);
 }
 
-/** One line has all that have the same to say. */
+/** Do two notes go into one line? Those that have the same to say do. */
 static int is_alike(const tw_train_note_t *a, const tw_train_note_t *b)
 {
     return a->is_file == b->is_file && a->reason == b->reason;
@@ -65,8 +65,7 @@ static void write_key(const tw_train_config_t *config, const tw_train_note_t *no
     }
 }
 
-/** What note `first` says of its key, and of those after it that are like it. Returns how many keys that
- *  are. */
+/** Writes the keys of note `first` and of those after it that are like it. Returns how many keys that are. */
 static size_t write_keys(const tw_train_config_t *config, size_t first, FILE *out)
 {
     size_t n = 0;

@@ -15,7 +15,7 @@
 #define PATH_BYTES 4096
 #define NAME "config.json"
 
-/** Its path, of a folder or of a file in it; 0 if it is not there. */
+/** Finds config.json in a folder of weights, or beside a file of them. Returns 0 if it is not there. */
 static int find_file(const char *weights, char path[PATH_BYTES])
 {
     struct stat info;
@@ -85,7 +85,7 @@ tw_status_t tw_train_pretrained(tw_train_config_t *config)
         tw_error("%s:%d:%d: %s", path, error.line, error.column, error.text);
         return TW_ERR_CONFIG;
     }
-    /* another file of that name says nothing of a model */
+    /* a config.json without model_type says nothing of a model */
     tw_status_t status = json_object_get(json, "model_type") ? take_shape(config, path, json) : TW_OK;
     json_decref(json);
     return status;

@@ -12,7 +12,7 @@
 #define VALUE_BYTES 4096
 #define MAX_NAMES 256
 #define MAX_FILE_BYTES (1 << 20)
-#define OWN_MARK '?' /* before a default of the program's own */
+#define OWN_MARK '?' /* marks a default of the program's own on its list of settings */
 
 /* ---- one key ------------------------------------------------------------------------------------------- */
 
@@ -29,7 +29,7 @@ static tw_status_t config_unknown_key(const char *source, const char *key)
     return TW_ERR_CONFIG;
 }
 
-/** Counts may be written 5e8, as in DeepSpeed's files. */
+/** Returns a count as digits: it may be written 5e8, as in DeepSpeed's files. */
 static const char *canonical(const tw_config_field_t *field, const char *text, char buffer[32])
 {
     char *end;
@@ -53,8 +53,8 @@ static int has_auto(const tw_config_field_t *field)
     return strcmp(field->dflt, "auto") == 0 || strcmp(field->name, "thinwire.resume") == 0;
 }
 
-/** What a key is called in the table: keys of before have another name, DeepSpeed's of stage 3 may lack its
- *  prefix, and a switch may stand for the section that it is in ("bf16": true). */
+/** Returns what a key is called in the table: older keys had another name, DeepSpeed's of stage 3 may lack
+ *  its prefix, and a switch may stand for the section that it is in ("bf16": true). */
 static const char *table_name(const char *key, char buffer[KEY_BYTES])
 {
     static const char zero[] = "zero_optimization.";
@@ -81,7 +81,7 @@ static const char *table_name(const char *key, char buffer[KEY_BYTES])
     return tw_train_field_of(buffer) >= 0 || tw_train_ignored_reason(buffer) ? buffer : key;
 }
 
-/** A key with its value as text. */
+/** Sets a key by its value as text. */
 static tw_status_t set_key(tw_train_config_t *config, int is_file, const char *name, const char *text)
 {
     char now[KEY_BYTES], buffer[32];
@@ -148,7 +148,7 @@ static tw_status_t text_of(const walk_t *walk, const char *key, const json_t *va
 
 static tw_status_t walk_value(const walk_t *walk, const char *name, const json_t *value);
 
-/** JSON has no comments; people write keys for them. */
+/** JSON has no comments, so people write keys for them. */
 static int is_comment(const char *name)
 {
     return *name == '_' || *name == '#' || strncmp(name, "//", 2) == 0 || strcmp(name, "comment") == 0;
@@ -162,7 +162,7 @@ static tw_status_t walk_object(const walk_t *walk, const char *path, const json_
     json_object_foreach((json_t *)object, name, value)
     {
         char key[KEY_BYTES];
-        int is_old = !*path && strcmp(name, "bfloat16") == 0; /* what bf16 was called */
+        int is_old = !*path && strcmp(name, "bfloat16") == 0; /* DeepSpeed's older name for bf16 */
         if (snprintf(key, sizeof(key), "%s%s%s", path, *path ? "." : "", is_old ? "bf16" : name) >=
             KEY_BYTES) {
             tw_error("%s: a key under '%s' is longer than %d bytes", walk->source, path, KEY_BYTES - 1);
@@ -176,7 +176,7 @@ static tw_status_t walk_object(const walk_t *walk, const char *path, const json_
     return status;
 }
 
-/** "betas": [0.9, 0.95] is betas[0] and betas[1]. */
+/** Reads an array: "betas": [0.9, 0.95] sets betas[0] and betas[1]. */
 static tw_status_t walk_array(const walk_t *walk, const char *path, const json_t *array)
 {
     tw_status_t status = TW_OK;
@@ -190,7 +190,7 @@ static tw_status_t walk_array(const walk_t *walk, const char *path, const json_t
     return status;
 }
 
-/** "betas": "auto" is both. */
+/** Is there a key for each element? Then "betas": "auto" is for all of them. */
 static int is_array(const char *key)
 {
     char first[KEY_BYTES + 4];
@@ -198,13 +198,14 @@ static int is_array(const char *key)
     return tw_train_field_of(first) >= 0;
 }
 
-/** A key, or what keys are in. */
+/** Is it a key, or an object that has keys? */
 static int config_is_known(const char *key)
 {
     size_t length = strlen(key);
     for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
         const char *name = tw_train_options_table.fields[i].name;
-        if (strncmp(name, key, length) == 0 && strchr(".[", name[length])) { /* or its end */
+        if (strncmp(name, key, length) == 0 &&
+            strchr(".[", name[length])) { /* strchr finds the 0 at a name's end, too */
             return 1;
         }
     }
@@ -240,7 +241,7 @@ static tw_status_t walk_value(const walk_t *walk, const char *name, const json_t
     if (json_is_array(value)) {
         return walk_array(walk, key, value);
     }
-    if (json_is_null(value)) { /* as if it were not there */
+    if (json_is_null(value)) { /* null is as if the key were not there */
         return config_is_known(key) ? TW_OK : config_unknown_key(walk->source, key);
     }
     if (json_is_string(value) && strcmp(json_string_value(value), "auto") == 0 && is_array(key)) {
@@ -252,7 +253,8 @@ static tw_status_t walk_value(const walk_t *walk, const char *name, const json_t
 
 static tw_status_t set_text(tw_train_config_t *config, const char *name, const char *text, size_t bytes)
 {
-    static const char mark[] = "\xef\xbb\xbf"; /* of UTF-8: some editors begin with it */
+    static const char mark[] =
+        "\xef\xbb\xbf"; /* the byte order mark of UTF-8, which some editors begin a file with */
     size_t skip = bytes >= strlen(mark) && memcmp(text, mark, strlen(mark)) == 0 ? strlen(mark) : 0;
     json_error_t error;
     json_t *root = json_loadb(text + skip, bytes - skip, JSON_REJECT_DUPLICATES, &error);
@@ -308,7 +310,7 @@ static tw_status_t set_pair(tw_train_config_t *config, const char *pair)
 
 /* ---- what is public ------------------------------------------------------------------------------------ */
 
-/** Not from the environment, where "train_batch_size" may be anybody's. */
+/** Sets all defaults. The environment is not read: its "train_batch_size" may be anybody's. */
 static tw_status_t set_defaults(tw_train_config_t *config)
 {
     for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {

@@ -7,7 +7,7 @@
 #include "trainer/config/table.h"
 #include "trainer/model/family.h"
 
-/** The keys that follow from others say so. */
+/** Note that a member's key follows from other keys. */
 void tw_train_note_follows(tw_train_config_t *config, const void *member)
 {
     size_t offset = (size_t)((const char *)member - (const char *)&config->options);
@@ -26,7 +26,7 @@ static void config_follow(tw_train_config_t *config, int64_t *member, int64_t va
     }
 }
 
-/** 0: not given, any would do. */
+/** Writes a number; 0 is not given, so that any would do. */
 static const char *number_or_any(int64_t number, char text[24])
 {
     snprintf(text, 24, "%lld", (long long)number);
@@ -43,13 +43,13 @@ static tw_status_t batch_error(const tw_train_options_t *o, int world)
     return TW_ERR_CONFIG;
 }
 
-/** Sequences of a step; SIZE_MAX where that does not fit. */
+/** Returns the sequences of a step; SIZE_MAX where that does not fit. */
 static size_t batch_of(int64_t micro, int64_t accumulation, int64_t world)
 {
     return tw_size_mul((size_t)micro, tw_size_mul((size_t)accumulation, (size_t)world));
 }
 
-/** What the key itself may be at most. */
+/** Checks the product against what train_batch_size may be at most. */
 static tw_status_t check_batch(int64_t micro, int64_t accumulation, int64_t world)
 {
     const double most = tw_train_options_table.fields[tw_train_field_of("train_batch_size")].max;
@@ -90,7 +90,7 @@ static tw_status_t resolve_batch(tw_train_config_t *config, int64_t world)
     return TW_OK;
 }
 
-/** Layers' inputs are all that is kept of them. */
+/** Where layers' inputs are offloaded, they are all that is kept of layers: the rest is computed again. */
 static void resolve_recompute(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
@@ -100,7 +100,8 @@ static void resolve_recompute(tw_train_config_t *config)
     }
 }
 
-/** A scheduler of DeepSpeed's in a file that says nothing of the warm-up's type has theirs. */
+/** If a file names a scheduler of DeepSpeed's and says nothing of the warm-up's type, the type is DeepSpeed's
+ *  default. */
 static void resolve_warmup(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
@@ -138,7 +139,7 @@ static tw_status_t resolve_hpz(tw_train_config_t *config, int world, int n_nodes
     return TW_OK;
 }
 
-/** What replicas in a GPU's memory do not go with; codecs.c has what changes they take. */
+/** Refuses what replicas in a GPU's memory do not go with; codecs.c checks the codec of changes. */
 static tw_status_t check_replicas(const tw_train_options_t *o)
 {
     const tw_train_refusal_t refusals[] = {
@@ -152,7 +153,8 @@ static tw_status_t check_replicas(const tw_train_options_t *o)
     return o->replicas == TW_TRAIN_REPLICAS_DEVICE ? TW_TRAIN_REFUSE_ANY(refusals) : TW_OK;
 }
 
-/** What asks for another algorithm, or for what is not here. DeepSpeed's AdamW does not look at adam_w_mode. */
+/** Refuses what asks for another algorithm, or for what is not here. DeepSpeed's AdamW does not look at
+ *  adam_w_mode. */
 static tw_status_t check_features(const tw_train_options_t *o)
 {
     const tw_train_refusal_t refusals[] = {
@@ -173,8 +175,8 @@ static tw_status_t check_features(const tw_train_options_t *o)
     return TW_TRAIN_REFUSE_ANY(refusals);
 }
 
-/** fp32_allreduce is communication_data_type under another name; else gradients travel as what weights
- *  are. */
+/** Resolves communication_data_type: fp32_allreduce is another name for it; else gradients travel as what
+ *  weights are. */
 static tw_status_t resolve_communication(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
@@ -192,7 +194,8 @@ static tw_status_t resolve_communication(tw_train_config_t *config)
     return TW_OK;
 }
 
-/** What config.json could not say is refused. Once the family is known, which may come with the weights. */
+/** Refuses what a family's config.json could not say. The family is known by now; it may have come with the
+ *  weights. */
 static tw_status_t config_check_model(const tw_train_options_t *o)
 {
     const tw_model_family_row_t *family = tw_model_family_get((tw_model_family_t)o->family);

@@ -10,7 +10,7 @@ static double clamp01(double x)
     return x < 0 ? 0 : x > 1 ? 1 : x;
 }
 
-/** Share of the warm-up at a step, 0 to 1. A logarithmic one is there a step earlier. */
+/** Returns the share of the warm-up at a step, 0 to 1. A logarithmic one is complete a step earlier. */
 static double warmup_share(const tw_train_options_t *o, double step)
 {
     double length = (double)o->warmup_steps;
@@ -30,8 +30,8 @@ static double cosine(const tw_train_options_t *o, double step)
     return o->cos_min_ratio + (1 - o->cos_min_ratio) * 0.5 * (1 + cos(acos(-1.0) * along));
 }
 
-/** Warm-up, a stable rate, decay. Source: Hu et al. (arXiv 2404.06395); the root: Haegele et al. (arXiv
- *  2405.18392). */
+/** Returns the factor of WSD: warm-up, a stable rate, decay. Source: Hu et al. (arXiv 2404.06395); the root:
+ *  Haegele et al. (arXiv 2405.18392). */
 static double wsd(const tw_train_options_t *o, double step)
 {
     double decay = o->decay_steps > 0 ? (double)o->decay_steps : floor((double)o->total_steps / 5);

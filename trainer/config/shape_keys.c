@@ -49,7 +49,7 @@ tw_status_t tw_shape_unlike(const char *path, const char *key, const json_t *val
     return TW_ERR_CONFIG;
 }
 
-/** 1 and 1.0 are the same. */
+/** Are two values equal? 1 and 1.0 are. */
 static int shape_is_same(const json_t *a, const json_t *b)
 {
     return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)

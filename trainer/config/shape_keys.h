@@ -11,7 +11,7 @@ TW_C_BEGIN
 /** Let a key of ours follow from the file. TW_ERR_CONFIG, logged: it is out of range, or somebody has set
  *  another value. */
 tw_status_t tw_shape_take(tw_train_config_t *config, const char *path, const char *key, const char *text);
-/** The same of a number; of what is none, nothing. */
+/** The same for a number; does nothing if the value is none. */
 tw_status_t tw_shape_take_number(tw_train_config_t *config, const char *path, const char *key,
                                  const json_t *value);
 
@@ -23,7 +23,7 @@ typedef struct tw_shape_known {
 
 /** known: ends with a NULL key. TW_ERR_CONFIG, logged: a key has another value. */
 tw_status_t tw_shape_check(const char *path, const json_t *json, const tw_shape_known_t *known);
-/** TW_ERR_CONFIG, logged. known: what the models here have. */
+/** Logs that a key's value is not what the models here have, which is `known`. Returns TW_ERR_CONFIG. */
 tw_status_t tw_shape_unlike(const char *path, const char *key, const json_t *value, const char *known);
 /** Note keys for dropout: with it, another network was trained than the one here. */
 void tw_shape_note_dropout(tw_train_config_t *config, const char *path, const json_t *json);

@@ -14,50 +14,50 @@ typedef enum tw_train_origin {
     TW_TRAIN_FOLLOWS
 } tw_train_origin_t;
 
-/** A key of which a person should know something. */
+/** Something that a person should know of a key. */
 typedef struct tw_train_note {
     char *key;
     const char *reason; /**< why it means nothing here; NULL: it is "auto" */
-    int is_file;        /**< or from the command line */
+    int is_file;        /**< 1: it is in the file; 0: on the command line */
 } tw_train_note_t;
 
 struct tw_train_config {
     tw_train_options_t options;
-    char *name;             /* the file's */
+    char *name;             /* the file's name */
     unsigned char *origins; /* [n_fields] of the table: tw_train_origin_t */
     tw_train_note_t *notes; /* [n_notes] */
     size_t n_notes;
 };
 
-/** What does not go, and why. */
+/** A combination of keys that may be wrong, and why it is. */
 typedef struct tw_train_refusal {
     int is_wrong;
     const char *why;
 } tw_train_refusal_t;
-/** TW_ERR_CONFIG, logged with the reason. */
+/** Logs the reason and returns TW_ERR_CONFIG. */
 tw_status_t tw_train_refuse(const char *why);
-/** The first of some refusals that is wrong; TW_OK: none is. */
+/** Logs the first of some refusals that is wrong. Returns TW_OK: none is. */
 tw_status_t tw_train_refuse_any(const tw_train_refusal_t *refusals, size_t n);
 #define TW_TRAIN_REFUSE_ANY(refusals) tw_train_refuse_any(refusals, sizeof(refusals) / sizeof((refusals)[0]))
 
-/** To be said later; where memory is short, not at all. */
+/** Keep a note for tw_train_config_say; where memory is short it is lost. */
 void tw_train_note(tw_train_config_t *config, int is_file, const char *key, const char *reason);
 void tw_train_notes_cleanup(tw_train_config_t *config);
 /** The shape of the model that model.init_from names, where it says it (config.json beside the weights): keys
  *  that nobody has set follow from it. TW_ERR_CONFIG, logged: keys that say otherwise, or a model that is
  *  none of those known here. */
 tw_status_t tw_train_pretrained(tw_train_config_t *config);
-/** The same of a key of the table, if somebody has set it. */
+/** Keep a note of a key of the table, if somebody has set it. */
 void tw_train_note_key(tw_train_config_t *config, const char *key, const char *reason);
 /** Note each key that somebody has set and that changes nothing with the others as they are, once they are
  *  resolved. */
 void tw_train_note_without_effect(tw_train_config_t *config);
 /** Has a person set this key? */
 int tw_train_is_said(const tw_train_config_t *config, const char *key);
-/** options.codecs, and the texts of thinwire.weights and thinwire.gradients in full. TW_ERR_CONFIG, logged: a
- *  codec that there is none of, keys that say different things, or what does not go with the others. */
+/** Fills options.codecs, and writes thinwire.weights and thinwire.gradients out in full. TW_ERR_CONFIG,
+ *  logged: an unknown codec, two keys that ask for something, or what does not go with other keys. */
 tw_status_t tw_train_codecs_resolve(tw_train_config_t *config, int n_nodes);
-/** Is it a key of before, of whom those two have what it comes to? */
+/** Is it an older key, which those two replace? */
 int tw_train_key_is_older(const char *key);
 /** Note that a member's value follows from other keys. */
 void tw_train_note_follows(tw_train_config_t *config, const void *member);

@@ -8,13 +8,14 @@ TW_C_BEGIN
 
 /** Every key in force, as fields of tw_train_options_t; names are dotted paths. */
 extern const tw_config_table_t tw_train_options_table;
-/** The index of a key in the table, or -1. */
+/** Returns the index of a key in the table, or -1. */
 int tw_train_field_of(const char *key);
 
-/** Why a known DeepSpeed key, or the object that it is in, means nothing here; NULL: it is not one of
+/** Returns why a known DeepSpeed key, or the object that it is in, means nothing here; NULL: it is not one of
  *  those. */
 const char *tw_train_ignored_reason(const char *key);
-/** Names of the ignored keys, for the nearest one; returns how many were written (at most `max`). */
+/** Lists the ignored keys, for who looks for the nearest name; returns how many were written (at most
+ *  `max`). */
 size_t tw_train_ignored_names(const char **names, size_t max);
 
 TW_C_END

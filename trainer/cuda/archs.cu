@@ -17,7 +17,7 @@ __global__ void probe()
 size_t tw_cuda_archs(const int **archs)
 {
 #ifdef __CUDA_ARCH_LIST__
-    static const int list[] = {__CUDA_ARCH_LIST__}; /* 750, 900 */
+    static const int list[] = {__CUDA_ARCH_LIST__}; /* such as 750, 900 */
     static int tens[sizeof(list) / sizeof(list[0])];
     for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
         tens[i] = list[i] / 10;

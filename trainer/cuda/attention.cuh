@@ -47,7 +47,7 @@ inline tw_status_t check_attention(const tw_cuda_attention_t *attention)
     return TW_OK;
 }
 
-/** KERNEL<T, COLUMNS> with the fewest columns that hold a head. */
+/** Launches KERNEL<T, COLUMNS> with the fewest columns that hold a head. */
 template <template <class, uint32_t> class KERNEL, class T, class LAUNCHER>
 tw_status_t launch_width(const LAUNCHER &launcher, size_t blocks, const char *what, const AttentionArgs &a)
 {
@@ -88,7 +88,8 @@ tw_status_t launch_mma(const LAUNCHER &launcher, size_t heads, const char *what,
     return launcher.template run<KERNEL<128>>(blocks, what, a);
 }
 
-/** `more`, `strides`: of what there is besides q, k and v, all bits. */
+/** Fills the arguments. `more` and `strides` are addresses and strides besides those of q, k and v, or'ed
+ *  together, to see if all are aligned. */
 inline AttentionArgs attention_args(const tw_cuda_attention_t *attention, size_t more, size_t strides)
 {
     AttentionArgs args = {};

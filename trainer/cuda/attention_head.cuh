@@ -15,8 +15,8 @@ struct AttentionArgs {
     tw_cuda_attention_gradients_t gradients;
     void *y;
     size_t y_stride;
-    float factor; /* of scores: 1 / sqrt(D) */
-    bool aligned; /* all rows, to 16 bytes */
+    float factor; /* factor of scores: 1 / sqrt(D) */
+    bool aligned; /* 1: all rows are aligned to 16 bytes */
 };
 
 /** Rows of one head: row t begins at `at` + t * stride. */
@@ -59,7 +59,7 @@ struct AttentionHead {
     {
         return rows(a.gradients.dy, a.gradients.dy_stride, head);
     }
-    /** Of an array (B,H,T). */
+    /** Index of a row in an array (B,H,T). */
     TW_DEVICE size_t statistic(uint32_t row) const
     {
         return (batch * a.attention.heads + head) * seq_len + row;
@@ -82,7 +82,7 @@ struct AttentionHead {
     }
 };
 
-/** Eight columns from `column` on of a row, which may lie outside of the matrix: 0 there. */
+/** Loads eight columns of a row from `column` on; what lies outside of the matrix is 0. */
 template <class T>
 TW_DEVICE void load_inside(Rows rows, uint32_t row, uint32_t n_rows, uint32_t column, uint32_t width,
                            bool aligned, float *values)
@@ -98,7 +98,7 @@ TW_DEVICE void load_inside(Rows rows, uint32_t row, uint32_t n_rows, uint32_t co
     }
 }
 
-/** A value combined over LANES neighbours of a warp, the same in all of them. LANES: a power of two. */
+/** Combines a value over LANES neighbours of a warp; all of them get the result. LANES: a power of two. */
 template <uint32_t LANES, class FN>
 TW_DEVICE float combine_lanes(float value, FN fn)
 {
@@ -112,7 +112,7 @@ TW_DEVICE float combine_lanes(float value, FN fn)
 struct Larger {
     TW_DEVICE float operator()(float a, float b) const
     {
-        return a > b ? a : b; /* NaN is found by its exponential */
+        return a > b ? a : b; /* NaN may be lost here: its exponential shows it */
     }
 };
 
@@ -123,8 +123,8 @@ struct Plus {
     }
 };
 
-/** y, dy -> workspace (B,H,T): the sum over a head of y * dy, which is that over a row of P * dP. A warp
- *  takes a head of a row. Bytes: 2 accesses of bf16, 4, for 1 multiply-add. */
+/** Kernel, y, dy -> workspace (B,H,T): the sum over a head of y * dy, which is that over a row of P * dP. A
+ *  warp takes a head of a row. Bytes: 2 accesses of bf16, 4, for 1 multiply-add. */
 template <class T>
 struct AttentionDots {
     static TW_DEVICE void run(const AttentionArgs &a)

@@ -33,8 +33,8 @@ namespace tw_trainer_kernels
 {
 
 constexpr uint32_t mma_width_max = 128;
-constexpr uint32_t square = 16;               /* rows of a warp; what a product sums at a time */
-constexpr uint32_t mma_rows = square * warps; /* of a block */
+constexpr uint32_t square = 16;               /* rows of a warp, and columns that a product sums at a time */
+constexpr uint32_t mma_rows = square * warps; /* rows of a block */
 constexpr float log2_e = 1.44269504f;
 
 /** Rows of shared memory are so many elements apart, an odd number of 16 bytes: eight neighbours lie in
@@ -90,21 +90,21 @@ TW_DEVICE const Bf16 *squares_across(const Bf16 *at)
     return at + (lane % 8 + lane / square * 8) * mma_pitch<COLUMNS> + lane / 8 % 2 * octet_elems;
 }
 
-/** 16 rows of the warp as factors. */
+/** The warp's 16 rows as factors of a product. */
 template <uint32_t COLUMNS>
 struct MmaRows {
     uint32_t at[COLUMNS / square][4];
 };
 
-/** A sum (16,COLUMNS) of the warp: elements 0, 1 of at[n] are row g, columns 8 n + 2 t + 0, 1; 2, 3 row
- *  g + 8. */
+/** A sum (16,COLUMNS) of the warp: elements 0, 1 of at[n] are row g, columns 8 n + 2 t + 0, 1; 2, 3 are row g
+ *  + 8. */
 template <uint32_t COLUMNS>
 struct MmaSum {
     float at[COLUMNS / 8][4];
 };
 
-/** The warp's 16 of 128 rows from `first` on. All threads, when nobody uses shared memory; others may
- *  then. */
+/** Loads the warp's 16 of 128 rows from `first` on. All threads call it, when nobody uses shared memory; it
+ *  is free again after it. */
 template <uint32_t COLUMNS>
 TW_DEVICE MmaRows<COLUMNS> take_rows(const AttentionHead<Bf16> &head, Rows rows, uint32_t first, Bf16 *shared)
 {
@@ -121,7 +121,7 @@ TW_DEVICE MmaRows<COLUMNS> take_rows(const AttentionHead<Bf16> &head, Rows rows,
     return taken;
 }
 
-/** A B', the warp's 16 rows by TILE of shared memory. The warp's lanes. */
+/** Returns A B', the warp's 16 rows by TILE rows of shared memory. The warp's lanes call it. */
 template <uint32_t COLUMNS, uint32_t TILE>
 TW_DEVICE MmaSum<TILE> multiply_rows(const MmaRows<COLUMNS> &a, const Bf16 *b)
 {
@@ -140,7 +140,8 @@ TW_DEVICE MmaSum<TILE> multiply_rows(const MmaRows<COLUMNS> &a, const Bf16 *b)
     return sum;
 }
 
-/** sum += A B, A the warp's (16,TILE), rounded to bf16, and B the TILE rows of shared memory. Likewise. */
+/** Adds A B to sum: A is the warp's (16,TILE), rounded to bf16, and B the TILE rows of shared memory. The
+ *  warp's lanes call it. */
 template <uint32_t COLUMNS, uint32_t TILE>
 TW_DEVICE void add_rows(const MmaSum<TILE> &a, const Bf16 *b, MmaSum<COLUMNS> *sum)
 {
@@ -162,8 +163,8 @@ TW_DEVICE void add_rows(const MmaSum<TILE> &a, const Bf16 *b, MmaSum<COLUMNS> *s
 
 /* ---- the rows of a lane -------------------------------------------------------------------------------- */
 
-/** Of the warp's rows a lane has row(0) and row(1), and of a tile's columns column(n, 0) and column(n, 1) for
- *  each n of TILE / 8. */
+/** What a lane has of a tile: of the warp's rows row(0) and row(1), and of the columns column(n, 0) and
+ *  column(n, 1) for each n of TILE / 8. */
 struct MmaPlace {
     uint32_t warp_first, g, t; /* the warp's first row; see fragments.cuh */
 
@@ -205,7 +206,7 @@ struct MmaQueries {
         first = exist ? head.first_seen(place.warp_first) : 0;
         last = head.first_seen(place.warp_last() < end ? place.warp_last() : end);
     }
-    /** Some of the warp's rows see some of the tile's keys; all see all. The same in all lanes. */
+    /** Do some of the warp's rows see some of the tile's keys? The same in all lanes. */
     TW_DEVICE bool see_some(uint32_t key) const
     {
         return exist && key <= place.warp_last() && key + TILE > first;
@@ -220,7 +221,7 @@ struct MmaQueries {
     }
 };
 
-/** The warp's rows of a sum, times factors[i]. */
+/** Stores the warp's rows of a sum, times factors[i]. */
 template <uint32_t COLUMNS>
 TW_DEVICE void write_rows(const AttentionHead<Bf16> &head, const MmaPlace &place, const MmaSum<COLUMNS> &sum,
                           const float *factors, Rows rows)

@@ -9,7 +9,8 @@ namespace tw_trainer_kernels
 
 constexpr uint32_t backward_tile = 32;
 
-/** q, k, v, dy, lse, workspace -> dq: a block takes 128 queries and goes over the keys that they see. */
+/** Kernel, q, k, v, dy, lse, workspace -> dq: a block takes 128 queries and goes over the keys that they
+ *  see. */
 template <uint32_t COLUMNS>
 struct MmaQueryGradients {
     static constexpr uint32_t tile = backward_tile;
@@ -71,7 +72,7 @@ struct MmaQueryGradients {
         uint32_t turn = 0, key = head.first_seen(first) / tile * tile;
         for (begin(head, key, shared.tiles[turn]); key < end; key += tile, turn ^= 1) {
             tw_dev_copy_wait();
-            __syncthreads(); /* the tile is there, the one before is used up */
+            __syncthreads(); /* the tile is there, and the one before is used up */
             if (key + tile < end) {
                 begin(head, key + tile, shared.tiles[turn ^ 1]);
             }
@@ -87,13 +88,13 @@ struct MmaQueryGradients {
     }
 };
 
-/** The same -> dk, dv: a block takes 128 keys of a head of k and v and goes over the queries that see them,
- *  of all heads of q that share it. Products are transposed: rows are keys. */
+/** Kernel, the same -> dk, dv: a block takes 128 keys of a head of k and v and goes over the queries that see
+ *  them, of all heads of q that share it. Products are transposed: rows are keys. */
 template <uint32_t COLUMNS>
 struct MmaKeyGradients {
     static constexpr uint32_t tile = backward_tile;
 
-    /** Of a tile's queries. */
+    /** What a tile's queries have: the log of the sum, to base 2; the sum of y * dy. */
     struct Statistics {
         float lse[tile], dot[tile];
         uint32_t starts[tile];
@@ -111,10 +112,12 @@ struct MmaKeyGradients {
         uint32_t head, query;
     };
 
-    /** Behind the last tile of queries that sees some of the block's keys, which its own tile does. */
+    /** Returns the end of the tiles of queries that see some of the block's keys. */
     static TW_DEVICE uint32_t end_of(const AttentionHead<Bf16> &head, uint32_t key)
     {
-        uint32_t low = key / tile, high = (uint32_t)ceil_div(head.seq_len, tile); /* sees some; sees none */
+        uint32_t low = key / tile,
+                 high =
+                     (uint32_t)ceil_div(head.seq_len, tile); /* low sees some of the keys; high sees none */
         while (low + 1 < high) {
             const uint32_t middle = (low + high) / 2;
             const bool see = head.first_seen(middle * tile) < key + mma_rows;
@@ -185,7 +188,7 @@ struct MmaKeyGradients {
         const uint32_t first_low = head.first_seen_of(query, of.starts[0]);
         const uint32_t last_low = head.first_seen_of(last, of.starts[last - query]);
         if (place.warp_first > last || place.warp_last() < first_low) {
-            return; /* none sees any of the warp's keys */
+            return; /* no query of the tile sees any of the warp's keys */
         }
         const bool see_all = query >= place.warp_last() && last_low <= place.warp_first;
         MmaSum<tile> s = multiply_rows<COLUMNS, tile>(k, tiles[0]);
@@ -211,7 +214,7 @@ struct MmaKeyGradients {
         Walk at = {kv_head * group, key};
         begin(a, batch, at, 0, &shared);
         for (uint32_t turn = 0; at.head < end_head; turn ^= 1) {
-            const bool is_last = at.query + tile >= end; /* of the head */
+            const bool is_last = at.query + tile >= end; /* it is the last tile of the head */
             const Walk next = {is_last ? at.head + 1 : at.head, is_last ? key : at.query + tile};
             tw_dev_copy_wait();
             __syncthreads(); /* the tile is there, the one before is used up */

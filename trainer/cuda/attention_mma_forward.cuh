@@ -7,14 +7,14 @@
 namespace tw_trainer_kernels
 {
 
-/** q, k, v -> y, lse: a block takes 128 queries of a head and goes over the keys that they see. */
+/** Kernel, q, k, v -> y, lse: a block takes 128 queries of a head and goes over the keys that they see. */
 template <uint32_t COLUMNS>
 struct MmaForward {
     static constexpr uint32_t tile = COLUMNS <= 64 ? 64 : 32;
     using Shared = MmaShared<COLUMNS, tile>;
 
-    /** Of the lane's two rows: the largest score so far, and the lane's part of the sum of exponentials of
-     *  what is less than it. */
+    /** What the lane has of its two rows: the largest score so far, and the lane's part of the sum of
+     *  exponentials of what is less than it. */
     struct State {
         float most[2], total[2];
         MmaSum<COLUMNS> sum;
@@ -72,7 +72,7 @@ struct MmaForward {
         __shared__ Shared shared;
         const size_t heads = a.attention.heads, blocks = ceil_div(a.attention.seq_len, mma_rows);
         const AttentionHead<Bf16> head(a, blockIdx.x / heads % a.attention.batch, blockIdx.x % heads);
-        /* the last queries see most keys: they come first */
+        /* the last queries see most keys, so they come first */
         const uint32_t first = (uint32_t)(blocks - 1 - blockIdx.x / heads / a.attention.batch) * mma_rows;
         const uint32_t end = first + mma_rows < head.seq_len ? first + mma_rows : head.seq_len;
         const MmaRows<COLUMNS> q = take_rows<COLUMNS>(head, head.q(), first, shared.rows);

@@ -19,11 +19,11 @@ namespace tw_trainer_kernels
 
 /* ---- forwards ------------------------------------------------------------------------------------------ */
 
-/** q, k, v -> y, lse. */
+/** Kernel, q, k, v -> y, lse. */
 template <class T, uint32_t COLUMNS>
 struct ScalarForward {
-    /** Of each of the thread's rows: the largest score so far, the sum of exponentials of what is less than
-     *  it. */
+    /** What the thread has of each of its rows: the largest score so far, and the sum of exponentials of what
+     *  is less than it. */
     struct State {
         float most[patch], total[patch];
         Sum<COLUMNS> sum;
@@ -64,7 +64,7 @@ struct ScalarForward {
         __shared__ AttentionShared shared;
         const size_t heads = a.attention.heads, tiles = ceil_div(a.attention.seq_len, tile);
         const TileHead<T> head(a, blockIdx.x / heads % a.attention.batch, blockIdx.x % heads);
-        /* the last queries see most keys: they come first */
+        /* the last queries see most keys, so they come first */
         const uint32_t first = (uint32_t)(tiles - 1 - blockIdx.x / heads / a.attention.batch) * tile;
         const float factor = head.a.factor;
         State state = {};
@@ -98,7 +98,7 @@ struct ScalarForward {
 
 /* ---- backwards ----------------------------------------------------------------------------------------- */
 
-/** What backwards needs of a query. */
+/** What the backward pass needs of a query. */
 struct Query {
     float lse, dot;
     uint32_t first_seen, at;
@@ -117,7 +117,7 @@ TW_DEVICE Query query_at(const TileHead<T> &head, uint32_t row)
     return query;
 }
 
-/** A score becomes its probability, dp the gradient by what the product of q and k made. */
+/** Turns a score into its probability, and dp into the gradient by the product of q and k. */
 TW_DEVICE void differentiate(const Query &query, uint32_t key, float factor, float *s, float *dp)
 {
     const bool seen = query.exists && key <= query.at && key >= query.first_seen;
@@ -125,7 +125,7 @@ TW_DEVICE void differentiate(const Query &query, uint32_t key, float factor, flo
     *dp = seen ? *s * (*dp - query.dot) * factor : 0;
 }
 
-/** q, k, v, dy, lse, workspace -> dq: a block takes 64 queries. */
+/** Kernel, q, k, v, dy, lse, workspace -> dq: a block takes 64 queries. */
 template <class T, uint32_t COLUMNS>
 struct ScalarQueries {
     static TW_DEVICE void run(const AttentionArgs &a)
@@ -158,7 +158,8 @@ struct ScalarQueries {
     }
 };
 
-/** The same -> dk, dv: a block takes 64 keys of a head of k and v. Tiles are transposed: rows are keys. */
+/** Kernel, the same -> dk, dv: a block takes 64 keys of a head of k and v. Tiles are transposed: rows are
+ *  keys. */
 template <class T, uint32_t COLUMNS>
 struct ScalarKeys {
     struct State {
@@ -197,7 +198,7 @@ struct ScalarKeys {
             const TileHead<T> head(a, batch, h);
             for (uint32_t first = key; first < head.seq_len; first += tile) {
                 if (head.first_seen(first) >= key + tile) {
-                    break; /* nor do those behind it see the block's keys */
+                    break; /* nor do the queries behind it see the block's keys */
                 }
                 add_queries(head, &shared, key, first, &state);
             }

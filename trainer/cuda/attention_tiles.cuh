@@ -7,14 +7,14 @@
 namespace tw_trainer_kernels
 {
 
-constexpr uint32_t tile = 64, side = 16, patch = tile / side; /* 16 x 16 threads have 4 x 4 each */
+constexpr uint32_t tile = 64, side = 16, patch = tile / side; /* 16 x 16 threads have 4 x 4 elements each */
 constexpr uint32_t quad_elems = 4;
 constexpr uint32_t depth = 32;              /* columns of D that a product takes at a time */
 constexpr uint32_t depth_pitch = depth + 4; /* quads of neighbouring rows lie in other banks */
-constexpr uint32_t tile_pitch = tile + 4;   /* likewise */
+constexpr uint32_t tile_pitch = tile + 4;   /* likewise for a tile */
 constexpr uint32_t pool_elems = 4096;       /* rows of what is multiplied with a tile, at a time */
 
-/** What a block shares. */
+/** The shared memory of a block. */
 struct alignas(16) AttentionShared {
     union {
         struct {
@@ -36,7 +36,7 @@ struct TileHead : AttentionHead<T> {
     }
 };
 
-/** Four neighbours in shared memory, aligned. */
+/** Loads four neighbours from shared memory, which are aligned. */
 TW_DEVICE void load_quad(const float *at, float *values)
 {
     uint32_t words[quad_elems];
@@ -53,12 +53,13 @@ TW_DEVICE void store_quad(const float *values, float *at)
 
 /* ---- products of tiles --------------------------------------------------------------------------------- */
 
-/** A thread's 4 x 4 of a tile. */
+/** A thread's 4 x 4 elements of a tile. */
 struct Patch {
     float at[patch][patch];
 };
 
-/** m = factor * A B', of 64 rows from a_first on of A (T,D) and from b_first on of B. All threads. */
+/** Computes m = factor * A B' of 64 rows from a_first on of A (T,D) and from b_first on of B. All threads
+ *  call it. */
 template <class T>
 TW_DEVICE Patch multiply_tile(const TileHead<T> &head, AttentionShared *shared, Rows a, uint32_t a_first,
                               Rows b, uint32_t b_first, float factor)
@@ -106,13 +107,13 @@ TW_DEVICE Patch multiply_tile(const TileHead<T> &head, AttentionShared *shared, 
     return m;
 }
 
-/** A sum (64,D) of the block, COLUMNS >= D: a thread has rows 4 y + i, columns 64 c + 4 x + e. */
+/** A sum (64,D) of the block, with COLUMNS >= D. A thread has rows 4 y + i, columns 64 c + 4 x + e. */
 template <uint32_t COLUMNS>
 struct Sum {
     float at[patch][COLUMNS / side];
 };
 
-/** The tile goes to shared memory. All threads; others may read it after the next barrier. */
+/** Puts the tile into shared memory. All threads call it, and may read it after the next barrier. */
 TW_DEVICE void share_tile(AttentionShared *shared, uint32_t x, uint32_t y, const Patch &m)
 {
     __syncthreads();
@@ -123,7 +124,7 @@ TW_DEVICE void share_tile(AttentionShared *shared, uint32_t x, uint32_t y, const
     }
 }
 
-/** sum += M X, M (64,64) of share_tile, X 64 rows from x_first on. All threads. */
+/** Adds M X to sum: M (64,64) is share_tile's, X are 64 rows from x_first on. All threads call it. */
 template <class T, uint32_t COLUMNS>
 TW_DEVICE void add_product(const TileHead<T> &head, AttentionShared *shared, Rows x, uint32_t x_first,
                            Sum<COLUMNS> *sum)
@@ -159,7 +160,7 @@ TW_DEVICE void add_product(const TileHead<T> &head, AttentionShared *shared, Row
     }
 }
 
-/** 64 rows of a sum, from `first` on; row i times factors[i]. */
+/** Stores 64 rows of a sum from `first` on; row i times factors[i]. */
 template <class T, uint32_t COLUMNS>
 TW_DEVICE void write_sum(const TileHead<T> &head, const Sum<COLUMNS> &sum, const float *factors, Rows rows,
                          uint32_t first)

@@ -11,7 +11,7 @@
 namespace tw_trainer_kernels
 {
 
-constexpr size_t bias_rows = 16; /* of a block, so that a thread reads its bias once for so many */
+constexpr size_t bias_rows = 16; /* rows of a block: a thread reads its bias once for all of them */
 
 struct BiasArgs {
     tw_cuda_rows_t rows;
@@ -20,7 +20,7 @@ struct BiasArgs {
     float *partial;
 };
 
-/** y, bias -> y. Bytes a channel of a row: 2 accesses of bf16, 4. */
+/** Kernel, y, bias -> y. Bytes a channel of a row: 2 accesses of bf16, 4. */
 template <class T, uint32_t WIDTH>
 struct BiasForward {
     static TW_DEVICE void run(const BiasArgs &a)
@@ -45,7 +45,8 @@ struct BiasForward {
     }
 };
 
-/** dy -> the sums of a slab's rows: partial [slabs][C]. Bytes a channel of a row: 1 access of bf16, 2. */
+/** Kernel, dy -> the sums of a slab's rows: partial [slabs][C]. Bytes a channel of a row: 1 access of bf16,
+ *  2. */
 template <class T>
 struct BiasSlabs {
     static TW_DEVICE void run(const BiasArgs &a)

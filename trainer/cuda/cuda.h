@@ -24,11 +24,11 @@ TW_C_BEGIN
 
 /* The bits of trainer/model's functions of fp32: with bf16, those of their results rounded to the nearest. */
 
-/** y = gelu(x). x, y [n]; y may be x. */
+/** Computes y = gelu(x). x, y [n]; y may be x. */
 tw_status_t tw_cuda_gelu_forward(tw_type_t type, const void *x, size_t n, void *y, tw_stream_t stream);
-/** d [n] *= the derivative at x. */
+/** Multiplies d [n] by the derivative at x. */
 tw_status_t tw_cuda_gelu_backward(tw_type_t type, const void *x, size_t n, void *d, tw_stream_t stream);
-/** y = silu(gate) * up. gate, up, y [n]; y may be one of them. */
+/** Computes y = silu(gate) * up. gate, up, y [n]; y may be one of them. */
 tw_status_t tw_cuda_swiglu_forward(tw_type_t type, const void *gate, const void *up, size_t n, void *y,
                                    tw_stream_t stream);
 /** dy [n] becomes the gradient by up; d_gate [n] = that by gate, which it may be. */
@@ -37,15 +37,15 @@ tw_status_t tw_cuda_swiglu_backward(tw_type_t type, const void *gate, const void
 
 /* ---- sums and types ------------------------------------------------------------------------------------ */
 
-/** y = a + b. a, b, y [n]; y may be one of them. */
+/** Computes y = a + b. a, b, y [n]; y may be one of them. */
 tw_status_t tw_cuda_add(tw_type_t type, const void *a, const void *b, size_t n, void *y, tw_stream_t stream);
-/** x [n] *= factor. */
+/** Multiplies x [n] by factor. */
 tw_status_t tw_cuda_scale(tw_type_t type, float factor, size_t n, void *x, tw_stream_t stream);
-/** y [n] fp32 += x. */
+/** Adds x to y [n], fp32. */
 tw_status_t tw_cuda_accumulate(tw_type_t type, const void *x, size_t n, float *y, tw_stream_t stream);
-/** y [n] fp32 = x, bf16. */
+/** Converts x, bf16, to y [n], fp32. */
 tw_status_t tw_cuda_widen(const uint16_t *x, size_t n, float *y, tw_stream_t stream);
-/** y [n] bf16 = factor * x, to the nearest; NaN stays one. */
+/** Converts factor * x to y [n], bf16, to the nearest; NaN stays one. */
 tw_status_t tw_cuda_narrow(const float *x, size_t n, float factor, uint16_t *y, tw_stream_t stream);
 
 /* ---- sums over rows ------------------------------------------------------------------------------------ */
@@ -66,7 +66,7 @@ typedef struct tw_cuda_rows {
     size_t rows, channels, stride;
 } tw_cuda_rows_t;
 
-/** Each row of y += bias (C), of the same type. */
+/** Adds bias (C), of the same type, to each row of y. */
 tw_status_t tw_cuda_bias_forward(const tw_cuda_rows_t *rows, const void *bias, void *y, tw_stream_t stream);
 static inline size_t tw_cuda_bias_workspace_bytes(const tw_cuda_rows_t *rows)
 {

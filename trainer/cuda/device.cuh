@@ -12,7 +12,7 @@
 
 #include "trainer/cuda/fragments.cuh"
 
-/** The value of the lane whose number differs in `mask`; all lanes of the warp take part. */
+/** Returns the value of the lane whose number differs in `mask`; all lanes of the warp take part. */
 template <class T>
 TW_DEVICE T tw_dev_exchange(T value, uint32_t mask)
 {
@@ -51,7 +51,7 @@ TW_DEVICE float tw_dev_exp2(float x)
     return y;
 }
 
-/** One access of 16 bytes, aligned to them. */
+/** Loads 16 bytes, aligned to them, in one access. */
 TW_DEVICE void tw_dev_load_mutable(const void *from, uint32_t *words)
 {
     uint4 v = *(const uint4 *)from;
@@ -121,7 +121,7 @@ TW_DEVICE void tw_dev_load_squares(const void *row, uint32_t *words)
 
 /* ---- tensor cores -------------------------------------------------------------------------------------- */
 
-/** Two bf16 in a word, to the nearest; NaN stays one. */
+/** Packs two bf16 into a word, to the nearest; NaN stays one. */
 TW_DEVICE uint32_t tw_dev_pack(float low, float high)
 {
 #if __CUDA_ARCH__ >= 800

@@ -104,7 +104,7 @@ TW_HOST_DEVICE bool in_octets(size_t all_addresses, size_t all_strides)
 
 constexpr uint32_t warp_lanes = 32, warps = threads / warp_lanes;
 
-/** The sum over the warp, the same in all lanes: a butterfly. */
+/** Returns the sum over the warp, the same in all lanes, by a butterfly. */
 TW_DEVICE float warp_sum(float value)
 {
     TW_UNROLL

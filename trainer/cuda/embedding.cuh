@@ -26,8 +26,8 @@ struct EmbeddingArgs {
 
 /* ---- forwards ------------------------------------------------------------------------------------------ */
 
-/** tokens, words, positions -> x. Bytes a channel of a row: 2 accesses of bf16, 4; with positions, which the
- *  second cache keeps, the same. */
+/** Kernel, tokens, words, positions -> x. Bytes a channel of a row: 2 accesses of bf16, 4; with positions,
+ *  which the second cache keeps, the same. */
 template <class W, class T, uint32_t WIDTH>
 struct EmbeddingForward {
     static TW_DEVICE void run(const EmbeddingArgs &a)
@@ -68,8 +68,8 @@ struct WordList {
     uint32_t in_warp[warps];
 };
 
-/** tokens, dx -> d_words. Bytes: a channel of a row 1 access of bf16, 2; a channel of a word that occurs, 8;
- *  1 operation. */
+/** Kernel, tokens, dx -> d_words. Bytes: a channel of a row 1 access of bf16, 2; a channel of a word that
+ *  occurs, 8; 1 operation. */
 template <class T>
 struct EmbeddingWords {
     /* Append those of 256 rows whose words are the block's; the number of entries afterwards. All threads. */
@@ -171,8 +171,8 @@ struct EmbeddingWords {
 
 /* ---- backwards, positions ------------------------------------------------------------------------------ */
 
-/** dx -> d_positions: a thread a channel of a position. Bytes a channel of a row: 1 access of bf16, 2; of a
- *  position, 8; 1 operation. */
+/** Kernel, dx -> d_positions: a thread takes a channel of a position. Bytes a channel of a row: 1 access of
+ *  bf16, 2; of a position, 8; 1 operation. */
 template <class T>
 struct EmbeddingPositions {
     static TW_DEVICE void run(const EmbeddingArgs &a)

@@ -10,8 +10,8 @@ TW_C_BEGIN
 /* ---- embedding ----------------------------------------------------------------------------------------- */
 
 typedef struct tw_cuda_embedding {
-    tw_type_t weight_type; /**< of words and positions, fp32 or bf16 */
-    tw_type_t type;        /**< of x and dx, likewise */
+    tw_type_t weight_type; /**< type of words and positions, fp32 or bf16 */
+    tw_type_t type;        /**< type of x and dx, likewise */
     size_t rows, seq_len;  /**< N, T */
     size_t channels;       /**< C */
     const int32_t *tokens; /**< (N), all of them words: who has them in host memory checks it */
@@ -31,7 +31,7 @@ tw_status_t tw_cuda_embedding_backward(const tw_cuda_embedding_t *embedding, con
 /** So many heads of D channels, side by side in each row of a matrix: those of q, those of k, or, where both
  *  are treated alike and lie side by side, of both. */
 typedef struct tw_cuda_heads {
-    tw_type_t type;       /**< of x, y, d and gamma */
+    tw_type_t type;       /**< type of x, y, d and gamma */
     size_t rows, seq_len; /**< N, T */
     size_t heads, width;  /**< D: even where they are turned; 256 at most */
     const void *gamma;    /**< (D) root-mean-square norm of each head; NULL: none */

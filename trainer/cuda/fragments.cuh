@@ -18,7 +18,7 @@
 namespace tw_trainer_kernels
 {
 
-/** To the nearest, ties to even; NaN stays one. */
+/** Rounds to bf16, to the nearest, ties to even; NaN stays one. */
 TW_DEVICE uint16_t bf16_bits(float x)
 {
     uint32_t bits;

@@ -15,7 +15,8 @@
 namespace tw_trainer_kernels
 {
 
-constexpr uint32_t head_width_max = 256, pairs_max = head_width_max / 2 / warp_lanes; /* of a lane */
+/* pairs that a lane has at most */
+constexpr uint32_t head_width_max = 256, pairs_max = head_width_max / 2 / warp_lanes;
 static_assert(warps == TW_CUDA_HEADS_OF_BLOCK, "a warp takes a head");
 
 struct HeadsArgs {
@@ -170,7 +171,7 @@ struct HeadsBackward {
         }
     }
 
-    /* The sum of the block's eight warps, in order. */
+    /* Stores the sum of the block's eight warps, in order. */
     static TW_DEVICE void leave(const HeadsArgs &a, const Head<T> &head, const Pairs &dgamma)
     {
         __shared__ float sums[warps][2][head_width_max / 2];

@@ -42,7 +42,8 @@ struct Softmax {
     }
 };
 
-/** The block's, in thread 0: each warp by a butterfly, then the warps in order. All threads. */
+/** Combines the block's, in thread 0: each warp by a butterfly, then the warps in order. All threads call
+ *  it. */
 TW_DEVICE Softmax block_softmax(Softmax softmax)
 {
     __shared__ Softmax shared[warps];
@@ -61,7 +62,7 @@ TW_DEVICE Softmax block_softmax(Softmax softmax)
     return softmax;
 }
 
-/** logits -> max, sum, target. Bytes a logit: 1 access of bf16, 2. */
+/** Kernel, logits -> max, sum, target. Bytes a logit: 1 access of bf16, 2. */
 template <class T, uint32_t WIDTH>
 struct LossAdd {
     static TW_DEVICE Softmax of_thread(const LossArgs &a, size_t row)
@@ -129,7 +130,7 @@ struct LossSums {
     }
 };
 
-/** logits, max, sum, target -> logits. Bytes a logit: 2 accesses of bf16, 4. */
+/** Kernel, logits, max, sum, target -> logits. Bytes a logit: 2 accesses of bf16, 4. */
 template <class T, uint32_t WIDTH>
 struct LossBackward {
     static TW_DEVICE void run(const LossArgs &a)

@@ -14,13 +14,13 @@
 
 TW_C_BEGIN
 
-/** What is known of each row so far. The caller's memory, 12 bytes a row. */
+/** What is known of each row so far, in the caller's memory: 12 bytes a row. */
 typedef struct tw_cuda_loss {
     size_t rows; /**< N */
-    /** (N), words, or below 0: no loss; who has them in host memory checks it */
+    /** (N) words; below 0: there is no loss. The kernels do not check them */
     const int32_t *targets;
     float *max;    /**< (N) the largest logit */
-    float *sum;    /**< (N) of exponentials of (logit - max) */
+    float *sum;    /**< (N) the sum of exponentials of (logit - max) */
     float *target; /**< (N) the target's logit */
 } tw_cuda_loss_t;
 
@@ -35,8 +35,8 @@ typedef struct tw_cuda_logits {
 /** Take a piece into account. One with first = 0 begins: what is in max, sum and target then does not count.
  *  The others may follow in any order, but rounding follows the order. */
 tw_status_t tw_cuda_loss_add(const tw_cuda_loss_t *loss, const tw_cuda_logits_t *piece, tw_stream_t stream);
-/** sums [N / group] fp64, device memory: of the losses of so many neighbouring rows each; group divides N (N:
- *  one sum; T: one a sequence). A row's loss is log(sum) + max - target. */
+/** Writes sums [N / group] fp64, device memory: the losses of `group` neighbouring rows each; group divides N
+ *  (N: one sum; T: one a sequence). A row's loss is log(sum) + max - target. */
 tw_status_t tw_cuda_loss_sums(const tw_cuda_loss_t *loss, size_t group, double *sums, tw_stream_t stream);
 /** The piece's logits become the gradient of scale * the sum of losses: scale * (softmax - [is target]). */
 tw_status_t tw_cuda_loss_backward(const tw_cuda_loss_t *loss, const tw_cuda_logits_t *piece, float scale,

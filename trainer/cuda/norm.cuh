@@ -30,7 +30,7 @@ struct NormArgs {
     float *partial;
 };
 
-/** A lane's share of a row, WIDTH channels at a time. CENTRED: layer norm. */
+/** What a lane does with its share of a row, WIDTH channels at a time. CENTRED: layer norm. */
 template <class T, bool CENTRED, uint32_t WIDTH>
 struct NormRow {
     static constexpr uint32_t step = warp_lanes * WIDTH;
@@ -129,7 +129,7 @@ struct NormRow {
     }
 };
 
-/** x, gamma -> y, statistics. Bytes a channel of a row: 2 accesses of bf16, 4. */
+/** Kernel, x, gamma -> y, statistics. Bytes a channel of a row: 2 accesses of bf16, 4. */
 template <class T, bool CENTRED>
 struct NormForward {
     static TW_DEVICE void run(const NormArgs &a)
@@ -144,7 +144,8 @@ struct NormForward {
     }
 };
 
-/** x, gamma, dy, statistics -> dx. Bytes a channel of a row: 3 accesses of bf16, 6, or with accumulate 8. */
+/** Kernel, x, gamma, dy, statistics -> dx. Bytes a channel of a row: 3 accesses of bf16, 6, or with
+ *  accumulate 8. */
 template <class T, bool CENTRED>
 struct NormBackward {
     static TW_DEVICE void run(const NormArgs &a)
@@ -161,8 +162,8 @@ struct NormBackward {
 
 /* ---- gradients of weights ------------------------------------------------------------------------------ */
 
-/** x, dy, statistics -> a row of sums for each slab, of dgamma and, CENTRED, of dbeta: partial
- *  [2 or 1][slabs][C]. Bytes a channel of a row: 2 accesses of bf16, 4. */
+/** Kernel, x, dy, statistics -> a row of sums for each slab, of dgamma and, CENTRED, of dbeta: partial [2 or
+ *  1][slabs][C]. Bytes a channel of a row: 2 accesses of bf16, 4. */
 template <class T, bool CENTRED>
 struct NormSlabs {
     static TW_DEVICE void run(const NormArgs &a)

@@ -16,7 +16,7 @@ namespace tw_trainer_kernels
 constexpr uint32_t norm_bins_count = TW_CUDA_NORM_BINS, last_bin = norm_bins_count - 1;
 /* A bin counts squares below 2^16 of a 32nd of a block's elements: 2^21 would fit. */
 constexpr size_t bin_elems_max = (size_t)1 << 20;
-/* Of fp32: squares below 2^48. */
+/* Likewise for fp32, whose squares are below 2^48. */
 constexpr size_t wide_bin_elems_max = (size_t)1 << 15;
 
 struct NormBinArgs {
@@ -63,7 +63,7 @@ struct NormBins {
         leave(bins, a.bins);
     }
 
-    /* A thread takes an exponent. It begins at its own lane's bank. */
+    /* A thread takes one exponent. It begins at its own lane's bank. */
     static TW_DEVICE void leave(const uint32_t *bins, uint64_t *to)
     {
         uint64_t sum = 0;
@@ -124,7 +124,7 @@ struct WideNormBins {
         leave(bins, a.bins);
     }
 
-    /* A thread takes an exponent. */
+    /* A thread takes one exponent. */
     static TW_DEVICE void leave(const uint64_t *bins, uint64_t *to)
     {
         uint64_t sum = 0;
@@ -140,7 +140,7 @@ struct WideNormBins {
     }
 };
 
-/** As many blocks as there is work for, but none of more than `most` elements. */
+/** Returns as many blocks as there is work for, none of more than `most` elements. */
 inline uint32_t norm_blocks(size_t n, size_t most)
 {
     const size_t wanted = ceil_div(n, (size_t)threads * octet_elems), needed = ceil_div(n, most);
@@ -166,8 +166,8 @@ tw_status_t norm_bins(const LAUNCHER &launcher, tw_type_t type, const void *valu
 
 /* ---- AdamW --------------------------------------------------------------------------------------------- */
 
-/** grad, master, m, v -> master, m, v and, N_OUT = 4, weights. Bytes an element, gradients and weights in
- *  bf16: 28; 15 operations, a root and a division. */
+/** Kernel, grad, master, m, v -> master, m, v and, N_OUT = 4, weights. Bytes an element, gradients and
+ *  weights in bf16: 28; 15 operations, a root and a division. */
 template <uint32_t N_OUT>
 struct AdamW {
     struct Params {

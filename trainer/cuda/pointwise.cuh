@@ -17,14 +17,14 @@ namespace tw_trainer_kernels
 
 /* ---- operations: of one element of each array, with the bits of trainer/model -------------------------- */
 
-/** What an operation has besides its arrays. */
+/** The parameters that an operation has besides its arrays: none. */
 struct NoParams {
 };
 
 constexpr float gelu_slope = 1.5957691216f; /* 2 sqrt(2 / pi) */
 constexpr float gelu_cube = 0.044715f;
 
-/** x -> y. Bytes an element: 2 accesses of bf16, 4. */
+/** Operation x -> y. Bytes an element: 2 accesses of bf16, 4. */
 struct GeluForward {
     using Params = NoParams;
     static constexpr uint32_t n_in = 1, n_out = 1;
@@ -36,7 +36,7 @@ struct GeluForward {
     }
 };
 
-/** x, d -> d. Bytes an element: 3 accesses of bf16, 6. */
+/** Operation x, d -> d. Bytes an element: 3 accesses of bf16, 6. */
 struct GeluBackward {
     using Params = NoParams;
     static constexpr uint32_t n_in = 2, n_out = 1;
@@ -50,7 +50,7 @@ struct GeluBackward {
     }
 };
 
-/** gate, up -> y. Bytes an element: 3 accesses of bf16, 6. */
+/** Operation gate, up -> y. Bytes an element: 3 accesses of bf16, 6. */
 struct SwigluForward {
     using Params = NoParams;
     static constexpr uint32_t n_in = 2, n_out = 1;
@@ -60,7 +60,7 @@ struct SwigluForward {
     }
 };
 
-/** gate, up, dy -> by up, by gate. Bytes an element: 5 accesses of bf16, 10. */
+/** Operation gate, up, dy -> gradients by up and by gate. Bytes an element: 5 accesses of bf16, 10. */
 struct SwigluBackward {
     using Params = NoParams;
     static constexpr uint32_t n_in = 3, n_out = 2;
@@ -72,7 +72,7 @@ struct SwigluBackward {
     }
 };
 
-/** a, b -> y. Bytes an element: 3 accesses of bf16, 6; 1 operation. */
+/** Operation a, b -> y. Bytes an element: 3 accesses of bf16, 6; 1 operation. */
 struct Add {
     using Params = NoParams;
     static constexpr uint32_t n_in = 2, n_out = 1;
@@ -180,7 +180,7 @@ struct PointwiseKernel {
 
 /* ---- launches ------------------------------------------------------------------------------------------ */
 
-constexpr size_t most_blocks = 2048; /* fill every GPU; longer arrays are several turns */
+constexpr size_t most_blocks = 2048; /* enough to fill every GPU; longer arrays take several turns */
 
 /** launcher.run<KERNEL>(blocks, what, args) runs KERNEL::run(args) in blocks of `threads`. */
 template <class FIRST, class REST, class LAST, class OP, class LAUNCHER>
@@ -192,7 +192,7 @@ tw_status_t launch_mixed(const LAUNCHER &launcher, const char *what, const Point
     return blocks ? launcher.template run<PointwiseKernel<FIRST, REST, LAST, OP>>(blocks, what, p) : TW_OK;
 }
 
-/** All arrays of one type. */
+/** Launches an operation whose arrays are all of one type. */
 template <class OP, class LAUNCHER>
 tw_status_t launch_pointwise(const LAUNCHER &launcher, const char *what, tw_type_t type,
                              const Pointwise<typename OP::Params> &p)

@@ -41,20 +41,21 @@ static tw_status_t check_place(const tw_data_place_t *place)
     return TW_OK;
 }
 
-/** Number of the micro-batch's first sequence since the beginning of time; 2^64 is beyond any training. */
+/** Returns the number of the micro-batch's first sequence since the beginning of time; 2^64 is beyond any
+ *  training. */
 static uint64_t first_sequence(const tw_data_place_t *place)
 {
     uint64_t micros = place->step * place->n_micros + place->micro;
     return (micros * place->world + place->rank) * place->batch;
 }
 
-/* A sequence of a file. */
+/* Where a sequence lies in a file. */
 typedef struct spot {
     const tw_data_range_t *range;
-    uint64_t first; /* token */
+    uint64_t first; /* its first token */
 } spot_t;
 
-/** Number `sequence` of those of some files, one after the other: none reaches from one file into the
+/** Finds sequence number `sequence` of some files, one after the other. None reaches from one file into the
  *  next. */
 static spot_t find_spot(const tw_data_range_t *ranges, uint64_t sequence, size_t seq_len)
 {
@@ -67,7 +68,8 @@ static spot_t find_spot(const tw_data_range_t *ranges, uint64_t sequence, size_t
     }
 }
 
-/** Where the next document begins, if that is before the next sequence and leaves room for all of it. */
+/** Returns where the next document begins, if that is before the next sequence and leaves room for a whole
+ *  one. */
 static uint64_t align(const tw_data_t *data, const spot_t *spot, size_t seq_len)
 {
     for (uint64_t at = spot->first; data->document >= 0 && at < spot->first + seq_len; at++) {
@@ -78,7 +80,8 @@ static uint64_t align(const tw_data_t *data, const spot_t *spot, size_t seq_len)
     return spot->first;
 }
 
-/** The k-th sequence of training since the beginning of time. TW_ERR_INVALID, logged: its group has none. */
+/** Finds the k-th sequence of training since the beginning of time. TW_ERR_INVALID, logged: its group has
+ *  none. */
 static tw_status_t training_spot(const tw_data_t *data, const tw_data_place_t *place, uint64_t k,
                                  spot_t *spot)
 {
@@ -116,7 +119,7 @@ static tw_status_t too_short(const tw_data_t *data, tw_data_split_t split, size_
     return TW_ERR_INVALID;
 }
 
-/** The k-th sequence that batches take. */
+/** Finds the k-th sequence that batches of a split take. */
 static tw_status_t spot_of(const tw_data_t *data, tw_data_split_t split, const tw_data_place_t *place,
                            uint64_t k, spot_t *spot)
 {

@@ -26,20 +26,21 @@ tw_status_t tw_bpe_create(const char *vocab_path, const char *merges_path, tw_bp
  *  blanks. What is put before and after a text (post_processor) is left out. */
 tw_status_t tw_bpe_create_json(const char *tokenizer_path, tw_bpe_t **out);
 void tw_bpe_destroy(tw_bpe_t *bpe);
-/** 1: it is SentencePiece's, which may put blanks before a text. */
+/** Returns 1 if it is SentencePiece's, which may put blanks before a text. */
 int tw_bpe_puts_blanks(const tw_bpe_t *bpe);
-/** The largest id + 1. */
+/** Returns the largest id + 1. */
 size_t tw_bpe_vocab_size(const tw_bpe_t *bpe);
 
-/** Gets a word's tokens, in order. What it returns, if not TW_OK, ends the encoding. */
+/** A callback that gets a word's tokens, in order. If it does not return TW_OK, the encoding ends with
+ *  that. */
 typedef tw_status_t (*tw_bpe_emit_t)(void *ctx, const uint32_t *tokens, size_t n);
 /** Added tokens in the text, such as "<|endoftext|>", are the tokens of that name. TW_ERR_FORMAT: the text is
  *  not UTF-8, logged with `label` and the place; TW_ERR_NO_MEMORY; what emit returned. */
 tw_status_t tw_bpe_encode(const tw_bpe_t *bpe, const char *label, const unsigned char *text, size_t bytes,
                           tw_bpe_emit_t emit, void *ctx);
 
-/** The bytes that a token stands for, perhaps a part of a character; borrowed. n_bytes 0: there is no such
- *  token. */
+/** Returns the bytes that a token stands for, perhaps a part of a character; borrowed. n_bytes 0: there is no
+ *  such token. */
 const unsigned char *tw_bpe_text(const tw_bpe_t *bpe, uint32_t token, size_t *n_bytes);
 
 TW_C_END

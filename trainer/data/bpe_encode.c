@@ -58,7 +58,7 @@ static tw_status_t compile_pattern(tw_bpe_t *bpe, const char *path, const char *
         tw_error("%s: the pattern of words does not compile: error %d at %zu", path, error, (size_t)offset);
         return TW_ERR_FORMAT;
     }
-    (void)pcre2_jit_compile(regex, PCRE2_JIT_COMPLETE); /* slower without */
+    (void)pcre2_jit_compile(regex, PCRE2_JIT_COMPLETE); /* it is slower without */
     bpe->regex = regex;
     return TW_OK;
 }
@@ -79,7 +79,7 @@ static tw_status_t compile(tw_bpe_t *bpe, const char *path)
     return status;
 }
 
-/** vocab_path alone: a tokenizer.json. */
+/** Creates it from two files; vocab_path alone is a tokenizer.json. */
 static tw_status_t bpe_create(const char *vocab_path, const char *merges_path, tw_bpe_t **out)
 {
     tw_bpe_t *bpe = calloc(1, sizeof(*bpe));
@@ -144,9 +144,9 @@ typedef struct encoding {
     const char *label;
     tw_bpe_emit_t emit;
     void *ctx;
-    uint32_t *tokens; /* of a word */
-    char *name;       /* of it, as the vocabulary writes it */
-    size_t room;      /* bytes of a word that both have room for */
+    uint32_t *tokens; /* a word's tokens */
+    char *name;       /* the word as the vocabulary writes it */
+    size_t room;      /* the longest word, in bytes, that both have room for */
     pcre2_match_data *match;
 } encoding_t;
 
@@ -172,7 +172,7 @@ static tw_status_t bpe_make_room(encoding_t *encoding, size_t bytes)
     return TW_OK;
 }
 
-/** The word's own token; NULL: it has none. */
+/** Returns the word's own token; NULL: it has none. */
 static const json_t *find_whole(const encoding_t *encoding, const unsigned char *word, size_t bytes)
 {
     char *end = encoding->name;
@@ -183,7 +183,8 @@ static const json_t *find_whole(const encoding_t *encoding, const unsigned char 
     return json_object_get(encoding->bpe->words, encoding->name);
 }
 
-/** Its token, or those of its bytes, after n others. Returns how many there are then. */
+/** Append a character's token, or those of its bytes if it has none, behind the n that there are. Returns the
+ *  new number. */
 static size_t add_character(encoding_t *encoding, const unsigned char *character, size_t bytes, size_t n)
 {
     char name[8];
@@ -198,7 +199,8 @@ static size_t add_character(encoding_t *encoding, const unsigned char *character
     return n;
 }
 
-/** A word of whole characters; has_prefix: after a blank that is not in the text. */
+/** Encodes a word of whole characters. has_prefix: it is taken to begin with a blank that is not in the
+ *  text. */
 static tw_status_t encode_characters(encoding_t *encoding, const unsigned char *word, size_t bytes,
                                      int has_prefix)
 {
@@ -227,7 +229,7 @@ static tw_status_t encode_word(encoding_t *encoding, const unsigned char *word, 
     return encoding->emit(encoding->ctx, encoding->tokens, n);
 }
 
-/* What of a text lies between added tokens; first: where it lies in the text. */
+/* A part of a text between added tokens. */
 typedef struct stretch {
     const unsigned char *at;
     size_t bytes, first;
@@ -244,8 +246,8 @@ static tw_status_t no_match(const encoding_t *encoding, const stretch_t *stretch
     return TW_ERR_FORMAT;
 }
 
-/** Its words, and what lies between them, where the pattern leaves something out. The first match checks that
- *  all of it is UTF-8. */
+/** Encodes a stretch's words, and what lies between them, where the pattern leaves something out. The first
+ *  match checks that all of it is UTF-8. */
 static tw_status_t encode_words(encoding_t *encoding, const stretch_t *stretch)
 {
     tw_status_t status = TW_OK;
@@ -268,7 +270,7 @@ static tw_status_t encode_words(encoding_t *encoding, const stretch_t *stretch)
     return status;
 }
 
-/** As the text has it, or as the vocabulary writes it. */
+/** Is it a blank, as the text has it or as the vocabulary writes it? */
 static int is_blank(const unsigned char *at, size_t bytes)
 {
     size_t length = strlen(TW_BPE_BLANK);
@@ -282,7 +284,8 @@ static int has_prefix(const tw_bpe_t *bpe, const stretch_t *stretch)
            !(bpe->prefix_is_spared && is_blank(stretch->at, stretch->bytes));
 }
 
-/** SentencePiece's words: blanks, and what follows up to the next ones. No token reaches across two. */
+/** Encodes SentencePiece's words: blanks, and what follows up to the next ones. No token reaches across two
+ *  words. */
 static tw_status_t encode_after_blanks(encoding_t *encoding, const stretch_t *stretch)
 {
     size_t begin = 0, length;
@@ -320,7 +323,7 @@ static tw_status_t encode_stretch(encoding_t *encoding, stretch_t stretch)
     return status;
 }
 
-/** The longest added token that begins here; NULL: none. */
+/** Returns the longest added token that begins here; NULL: none does. */
 static const tw_bpe_added_t *added_at(const tw_bpe_t *bpe, const unsigned char *at, size_t bytes)
 {
     const tw_bpe_added_t *longest = NULL;
@@ -334,8 +337,8 @@ static const tw_bpe_added_t *added_at(const tw_bpe_t *bpe, const unsigned char *
     return longest;
 }
 
-/** The next added token from `at` on; *at becomes its place, or the end. begins [256]: bytes that one begins
- *  with. */
+/** Finds the next added token from `at` on; *at becomes its place, or the end. begins [256]: 1 for bytes that
+ *  one begins with. */
 static const tw_bpe_added_t *next_added(const tw_bpe_t *bpe, const unsigned char *text, size_t bytes,
                                         const char *begins, size_t *at)
 {

@@ -21,7 +21,7 @@ static int is_type(const json_t *object, const char *type)
 
 /* ---- the model ----------------------------------------------------------------------------------------- */
 
-/** "a b", or ["a", "b"] */
+/** Adds a merge: "a b", or ["a", "b"]. */
 static tw_status_t add_merge(tw_bpe_t *bpe, const json_t *vocab, const json_t *merge, uint32_t rank)
 {
     const char *left = json_string_value(json_array_get(merge, 0));
@@ -59,7 +59,7 @@ static tw_status_t read_merges(tw_bpe_t *bpe, const char *path, const json_t *vo
     return TW_OK;
 }
 
-/** What would change the ids. */
+/** Refuses what would change the ids. */
 static tw_status_t bpe_json_check_model(const char *path, const json_t *model)
 {
     static const char *const names[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix"};
@@ -76,7 +76,8 @@ static tw_status_t bpe_json_check_model(const char *path, const json_t *model)
     return TW_OK;
 }
 
-/** SentencePiece's words begin with their blanks: a token with one inside would reach across two words. */
+/** Refuses blanks inside tokens: SentencePiece's words begin with their blanks, so that such a token would
+ *  reach across two words. */
 static tw_status_t check_blanks(const char *path, json_t *vocab)
 {
     const char *name;
@@ -151,7 +152,8 @@ static int is_text(const json_t *object, const char *key, const char *text)
     return value && strcmp(value, text) == 0;
 }
 
-/** SentencePiece's blanks, by a normalizer (Llama 2) or later by what comes after it (Mistral). */
+/** Reads where SentencePiece puts blanks, which a normalizer says (Llama 2) or the pre-tokenizer
+ *  (Mistral). */
 static tw_status_t read_blanks(tw_bpe_t *bpe, const char *path, const json_t *normalizer,
                                const json_t *pre_tokenizer)
 {
@@ -180,7 +182,7 @@ static tw_status_t read_blanks(tw_bpe_t *bpe, const char *path, const json_t *no
     return TW_OK;
 }
 
-/** GPT-2's own pattern, or another one and then bytes. */
+/** Reads the pattern of words: GPT-2's own, or another one that is followed by bytes. */
 static tw_status_t read_pre_tokenizer(tw_bpe_t *bpe, const char *path, const json_t *json)
 {
     const json_t *steps = json_object_get(json, "pretokenizers");

@@ -16,7 +16,7 @@ static tw_status_t bad(const char *path, const char *what, const char *which)
     return TW_ERR_FORMAT;
 }
 
-/** A token's id, or -1. */
+/** Returns a token's id, or -1. */
 static int32_t id_of(const json_t *vocab, const char *token)
 {
     const json_t *id = json_object_get(vocab, token);
@@ -83,11 +83,11 @@ tw_status_t tw_bpe_add_token(tw_bpe_t *bpe, const char *path, const char *text, 
 
 /* ---- merges -------------------------------------------------------------------------------------------- */
 
-/* One line of merges.txt. */
+/* A line of merges.txt that is read. */
 typedef struct line {
     const char *path;
     size_t number;
-    char *text; /* without its end */
+    char *text; /* the line without its end */
 } line_t;
 
 static tw_status_t bad_line(const line_t *line, const char *what)

@@ -11,7 +11,7 @@ TW_C_BEGIN
 
 /** A token that stands for a text as it is. */
 typedef struct tw_bpe_added {
-    char *text; /* not empty */
+    char *text; /* the text, which is not empty */
     size_t bytes;
     uint32_t token;
 } tw_bpe_added_t;
@@ -29,34 +29,34 @@ typedef enum tw_bpe_prefix { TW_BPE_NO_PREFIX, TW_BPE_PREFIX_FIRST, TW_BPE_PREFI
 #define TW_BPE_BLANK "\xe2\x96\x81"
 
 struct tw_bpe {
-    uint32_t bytes[256]; /* token of each byte */
+    uint32_t bytes[256]; /* the token of each byte */
     size_t vocab_size;
-    tw_bpe_texts_t texts; /* of the vocabulary, without added tokens */
+    tw_bpe_texts_t texts; /* texts of the vocabulary's tokens, without added ones */
     tw_merges_t merges;
     tw_bpe_added_t *added; /* [n_added] */
     size_t n_added;
-    char *pattern; /* of words; NULL: GPT-2's */
+    char *pattern; /* the pattern of words; NULL: GPT-2's */
     void *regex;   /* pcre2_code */
     json_t *words; /* a word that is there is one token, whatever the merges say; NULL: none */
     /* SentencePiece's: token of each character, those that it lacks being bytes; NULL: bytes */
     json_t *characters;
     tw_bpe_prefix_t prefix;
-    int prefix_is_spared; /* where a text begins with a blank already */
-    int is_composed;      /* text is taken in Unicode's normal form C */
+    int prefix_is_spared; /* 1: no blank is put where a text begins with one */
+    int is_composed;      /* 1: text is brought into Unicode's normal form C */
 };
 
-/** What both kinds of files have: vocabulary into bpe->bytes and vocab_size; a merge, of `rank`, of two
- *  tokens by name. TW_ERR_FORMAT, logged with `path`; of tw_bpe_add_merge it is not logged. */
+/** Read what both kinds of files have: the vocabulary, into bpe->bytes and vocab_size; a merge, of `rank`, of
+ *  two tokens by name. TW_ERR_FORMAT, logged with `path`; that of tw_bpe_add_merge is not logged. */
 tw_status_t tw_bpe_read_vocab(tw_bpe_t *bpe, const char *path, json_t *vocab);
 tw_status_t tw_bpe_add_merge(tw_bpe_t *bpe, const json_t *vocab, const char *left, const char *right,
                              uint32_t rank);
-/** TW_ERR_NO_MEMORY, TW_ERR_FORMAT (an empty text); logged. */
+/** Adds a token for a text as it is. TW_ERR_NO_MEMORY, TW_ERR_FORMAT (an empty text); logged. */
 tw_status_t tw_bpe_add_token(tw_bpe_t *bpe, const char *path, const char *text, uint32_t token);
-/** The character that a byte is written as, as UTF-8 of two bytes at most. */
+/** Writes the character that stands for a byte, as UTF-8 of two bytes at most. */
 void tw_bpe_byte_name(unsigned byte, char name[3]);
-#define TW_BPE_BYTE_NAME "<0x%02X>" /* SentencePiece's */
-/** The vocabulary's texts, ids being below vocab_size. is_characters: as SentencePiece writes them.
- *  TW_ERR_NO_MEMORY, logged. */
+#define TW_BPE_BYTE_NAME "<0x%02X>" /* SentencePiece's name of a byte */
+/** Reads the vocabulary's texts; ids are below vocab_size. is_characters: they are as SentencePiece writes
+ *  them. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_bpe_texts_init(tw_bpe_texts_t *texts, const char *path, json_t *vocab, size_t vocab_size,
                               int is_characters);
 void tw_bpe_texts_cleanup(tw_bpe_texts_t *texts);
@@ -64,8 +64,8 @@ void tw_bpe_texts_cleanup(tw_bpe_texts_t *texts);
 tw_status_t tw_bpe_load(tw_bpe_t *bpe, const char *vocab_path, const char *merges_path);
 tw_status_t tw_bpe_load_json(tw_bpe_t *bpe, const char *path);
 
-/** A text of `bytes` in normal form C: NULL if it is that already, or not UTF-8. TW_ERR_FORMAT: it is too
- *  long, or memory is short; logged with label. *composed is the caller's, to be freed. */
+/** Brings a text of `bytes` into normal form C. *composed is the caller's to free; NULL: the text is in that
+ *  form already, or not UTF-8. TW_ERR_FORMAT: it is too long, or memory is short; logged with label. */
 tw_status_t tw_bpe_compose(const char *label, const unsigned char *text, size_t bytes,
                            unsigned char **composed, size_t *n_composed);
 

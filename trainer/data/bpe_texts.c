@@ -53,7 +53,7 @@ static void make_table(table_t *table)
     }
 }
 
-/** SentencePiece's. */
+/** Reads characters as SentencePiece writes them. */
 static size_t read_characters(const char *name, unsigned char *out)
 {
     unsigned byte;

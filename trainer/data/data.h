@@ -28,7 +28,7 @@ typedef struct tw_data_config {
      *  "web_*.bin:0.7,books.bin:0.3": so much of each in every 1,024 sequences. NULL or "": the King James
      *  text (Debian's bible-kjv) */
     const char *path;
-    const char *val_path; /**< of the same kind; NULL or "": the end of `path` */
+    const char *val_path; /**< data for validation, of the same kind; NULL or "": the end of `path` */
     const char *vocab;    /**< GPT-2's vocab.json, with merges.txt; both NULL or "": a token per byte */
     const char *merges;
     const char *tokenizer; /**< instead of both: tokenizer.json; NULL or "": none */
@@ -36,11 +36,11 @@ typedef struct tw_data_config {
      *  tokens, unless there is a vocabulary */
     size_t token_bytes;
     tw_data_style_t chat_style; /**< of messages in "NAME.jsonl" */
-    const char *chat_end;       /**< there, after a text and a completion; NULL or "": nothing */
+    const char *chat_end;       /**< what comes after a text and a completion there; NULL or "": nothing */
     int has_masks; /**< NAME.mask beside each NAME.bin says which tokens are learned; text has none */
     /** NULL or "": $XDG_CACHE_HOME/thinwire, ~/.cache/thinwire or the system's temporary folder */
     const char *cache_dir;
-    int keeps_vocabulary; /**< for tw_data_text_tokens and tw_data_tokens_text */
+    int keeps_vocabulary; /**< 1: tw_data_text_tokens and tw_data_tokens_text may be called */
     double val_share; /**< without val_path: this share of each file, from 0 up to 0.5, is for validation */
     /** Sequences of training begin where a document does: at this token, if one comes within their length. */
     int is_aligned;
@@ -100,8 +100,8 @@ int tw_data_has_masks(const tw_data_t *data);
 /** Can tokens be written as text? Not those of token files without a vocabulary. With
  *  tw_data_config_t.keeps_vocabulary. */
 int tw_data_has_text(const tw_data_t *data);
-/** A text's tokens, [*n], malloc'd, the caller's. Only if tw_data_has_text. TW_ERR_FORMAT: not UTF-8;
- *  TW_ERR_NO_MEMORY; logged with label. */
+/** Makes a text's tokens [*n], which are the caller's to free. Only if tw_data_has_text. TW_ERR_FORMAT: not
+ *  UTF-8; TW_ERR_NO_MEMORY; logged with label. */
 tw_status_t tw_data_text_tokens(const tw_data_t *data, const char *label, const char *text, int32_t **tokens,
                                 size_t *n);
 /** Tokens as text: valid UTF-8, where U+FFFD stands for what is none, for zeros and for tokens without a

@@ -19,7 +19,7 @@ static tw_status_t add_checksum(const char *path, uint64_t *checksum)
 
 tw_status_t tw_data_encoding_checksum(const char *text_path, const tw_data_vocab_t *vocab, uint64_t *checksum)
 {
-    *checksum = 1; /* of the encoding itself */
+    *checksum = 1; /* version of the encoding itself */
     tw_status_t status = add_checksum(vocab->vocab_path, checksum);
     if (status == TW_OK && vocab->merges_path) {
         status = add_checksum(vocab->merges_path, checksum);

@@ -8,7 +8,7 @@
 TW_C_BEGIN
 
 typedef struct tw_data_vocab {
-    const char *vocab_path, *merges_path; /* the latter NULL: a tokenizer.json */
+    const char *vocab_path, *merges_path; /* merges_path NULL: vocab_path is a tokenizer.json */
     const tw_bpe_t *bpe;
 } tw_data_vocab_t;
 

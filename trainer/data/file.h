@@ -16,7 +16,8 @@ typedef struct tw_data_map {
     char *path; /**< likewise */
 } tw_data_map_t;
 
-/** TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_INVALID (not a regular file), TW_ERR_NO_MEMORY; logged. */
+/** Maps a file. TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_INVALID (not a regular file), TW_ERR_NO_MEMORY;
+ *  logged. */
 tw_status_t tw_data_map(const char *path, tw_data_map_t *map);
 void tw_data_unmap(tw_data_map_t *map);
 /** Is the file as long as it was? Reading what is gone would end the process (SIGBUS). TW_ERR_TRUNCATED,

@@ -29,7 +29,8 @@ static tw_status_t files_add(tw_data_names_t *names, const char *path, size_t le
     return TW_OK;
 }
 
-/** In the order of their bytes. What is no pattern is the file itself, there or not. */
+/** Adds the files that match a pattern, in the order of their names' bytes. What is no pattern is the file
+ *  itself, there or not. */
 static tw_status_t add_pattern(tw_data_names_t *names, const char *pattern, double weight)
 {
     glob_t found;

@@ -93,7 +93,7 @@ size_t tw_data_character_bytes(const unsigned char *at, size_t left)
     return is_wrong ? 0 : n;
 }
 
-/** Eight bytes of ASCII, none of them zero. */
+/** Are these eight bytes of ASCII, none of them zero? */
 static int kind_is_plain(const unsigned char *at)
 {
     const uint64_t high = 0x8080808080808080U, ones = 0x0101010101010101U;

@@ -20,7 +20,7 @@ typedef struct tw_merges {
     uint32_t mask;
 } tw_merges_t;
 
-/** For up to n_merges of them. TW_ERR_NO_MEMORY; logged. */
+/** Makes room for n_merges merges. TW_ERR_NO_MEMORY; logged. */
 tw_status_t tw_merges_init(tw_merges_t *merges, size_t n_merges);
 void tw_merges_cleanup(tw_merges_t *merges);
 /** Add one; of two for the same pair the later one counts. */

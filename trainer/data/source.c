@@ -32,11 +32,11 @@ static int has_end(const char *path, const char *end)
 /* What opening needs besides the configuration. */
 typedef struct opening {
     const tw_data_config_t *config;
-    char folder[TW_DATA_PATH_BYTES]; /* of caches */
+    char folder[TW_DATA_PATH_BYTES]; /* folder of caches */
     tw_bpe_t *bpe;                   /* NULL: a token per byte */
 } opening_t;
 
-/** A token per byte. */
+/** Opens a file with a token per byte. */
 static tw_status_t open_bytes(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
 {
     TW_TRY(tw_data_tokens_of_bytes(path, tokens));
@@ -51,7 +51,7 @@ static tw_data_vocab_t vocab_of(const opening_t *opening)
                              .bpe = opening->bpe};
 }
 
-/** Lines of JSON, with a mask of their own. */
+/** Opens lines of JSON, which have a mask of their own. */
 static tw_status_t open_chats(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
 {
     const tw_data_chat_t chat = {.style = opening->config->chat_style, .end = opening->config->chat_end};

@@ -84,7 +84,7 @@ static char *make_valid(const unsigned char *bytes, size_t n)
     return text;
 }
 
-/** What a token stands for; 0xff is no text at all. */
+/** Returns what a token stands for; 0xff is no text at all. */
 static const unsigned char *text_of(const tw_data_t *data, int32_t token, unsigned char *byte, size_t *n)
 {
     static const unsigned char none = 0xff;

@@ -16,7 +16,7 @@ typedef struct tw_data_tokens {
     tw_data_map_t mask; /**< [n] bytes: 0: a token that is not learned; nothing mapped: all are */
 } tw_data_tokens_t;
 
-/** A part of them. */
+/** A part of a file's tokens. */
 typedef struct tw_data_range {
     const tw_data_tokens_t *tokens;
     uint64_t first, n;
@@ -36,7 +36,7 @@ static inline int tw_data_is_learned(const tw_data_range_t *range, uint64_t inde
     return !mask || mask[range->first + index] != 0;
 }
 
-/** Any file, a token per byte. Errors as in tw_data_map. */
+/** Opens any file with a token per byte. Errors as in tw_data_map. */
 tw_status_t tw_data_tokens_of_bytes(const char *path, tw_data_tokens_t *tokens);
 /** A file of numbers: with llm.c's header of 256 int32 (20240520, 1, number of tokens: uint16; 20240801, 7,
  *  number: uint32), or bare (nanoGPT), of token_bytes, 2 or 4, each; 0: of 2. TW_ERR_FORMAT, logged: half a
@@ -47,7 +47,8 @@ void tw_data_tokens_cleanup(tw_data_tokens_t *tokens);
 /** NAME.mask beside NAME.bin: which of the tokens are learned. TW_ERR_NOT_FOUND and the like; TW_ERR_FORMAT:
  *  it has not a byte for each token; logged. */
 tw_status_t tw_data_tokens_mask(const char *path, tw_data_tokens_t *tokens);
-/** The largest token + 1; 0 of none. Reads all of them. SIZE_MAX: one is beyond what an int32 holds. */
+/** Returns the largest token + 1, or 0 if there is none; reads all of them. SIZE_MAX: one is beyond what an
+ *  int32 holds. */
 size_t tw_data_tokens_vocab_size(const tw_data_tokens_t *tokens);
 
 TW_C_END

@@ -6,7 +6,7 @@
 
 TW_C_BEGIN
 
-/** Which of n >= 1 GPUs. TW_ERR_UNSUPPORTED, logged. */
+/** Chooses one of n >= 1 GPUs. TW_ERR_UNSUPPORTED, logged. */
 tw_status_t tw_device_gpu_choose(int rank, int local_rank, int n, int *index);
 
 /** A rank's GPU, which the kernels were not compiled for. */

@@ -5,7 +5,7 @@
 typedef struct block {
     tw_device_model_t *m;
     size_t unit, window;
-    const int *places; /* of tensors in the unit; -1: none */
+    const int *places; /* places of tensors in the unit; -1: none */
     tw_device_sizes_t sizes;
     tw_device_saved_t saved;
     const tw_device_scratch_t *scratch;
@@ -81,7 +81,7 @@ static tw_status_t qkv_forward(const block_t *b)
     return TW_OK;
 }
 
-/** d_norm = the gradient by the norm. */
+/** Computes d_norm, the gradient by the norm's output. */
 static tw_status_t qkv_backward(const block_t *b)
 {
     const tw_device_scratch_t *s = b->scratch;
@@ -93,7 +93,7 @@ static tw_status_t qkv_backward(const block_t *b)
     return TW_OK;
 }
 
-/** Heads of q, or of k: from the saved ones. */
+/** Returns the heads of q, or of k, as they were saved. */
 static tw_cuda_heads_t heads_of(const block_t *b, int is_k)
 {
     tw_cuda_heads_t heads = tw_device_heads_args(&b->sizes, &b->m->model.config, is_k);
@@ -104,7 +104,7 @@ static tw_cuda_heads_t heads_of(const block_t *b, int is_k)
     return heads;
 }
 
-/** qkv in scratch: q and k of the saved one normed and turned. v stays where it is. */
+/** Fills qkv in scratch with the saved q and k, normed and turned. v stays where it is. */
 static tw_status_t device_llama_turn(const block_t *b)
 {
     for (int is_k = 0; is_k < 2; is_k++) {
@@ -153,7 +153,7 @@ static tw_status_t swiglu(const block_t *b)
                                                  b->m->compute);
 }
 
-/** middle = x + attention(norm(x)) */
+/** Computes middle = x + attention(norm(x)). */
 static tw_status_t device_llama_attention_forward(const block_t *b, const tw_values_t *x)
 {
     const tw_device_norm_t norm = norm_of(b, TW_LLAMA_NORM_1, b->saved.rstd_1);
@@ -165,7 +165,7 @@ static tw_status_t device_llama_attention_forward(const block_t *b, const tw_val
     return tw_device_layer_forward(b->m, &o, b->saved.attended, x, b->saved.middle);
 }
 
-/** y = middle + mlp(norm(middle)) */
+/** Computes y = middle + mlp(norm(middle)). */
 static tw_status_t device_llama_mlp_forward(const block_t *b, tw_values_t *y)
 {
     const tw_device_norm_t norm = norm_of(b, TW_LLAMA_NORM_2, b->saved.rstd_2);

@@ -34,7 +34,7 @@ tw_device_sizes_t tw_device_sizes_of(const tw_model_config_t *config, size_t bat
 /* Hands out parts of a buffer; without one it counts bytes only. */
 typedef struct carver {
     char *base;
-    size_t used, value_bytes; /* of a weight or an activation */
+    size_t used, value_bytes; /* bytes of a weight or an activation */
 } carver_t;
 
 static void *carve(carver_t *carver, size_t n, size_t elem_bytes)
@@ -133,7 +133,7 @@ static size_t device_workspace_bytes(const tw_device_model_t *m, const tw_device
 
 /* ---- scratch ------------------------------------------------------------------------------------------- */
 
-/** Chunks of about one size, in steps that products like. */
+/** Returns the rows of a chunk: chunks are of about one size, in steps that products like. */
 static size_t logit_rows(size_t logits_elems, size_t stride, size_t n)
 {
     size_t most = device_larger(logits_elems / stride, ROWS_STEP);
@@ -184,7 +184,7 @@ size_t tw_device_scratch_bytes(const tw_device_model_t *m, const tw_device_sizes
     return carver.used;
 }
 
-/** The tables of rotary embeddings, by way of the host. */
+/** Puts the tables of rotary embeddings onto the device. */
 static tw_status_t put_angles(tw_device_model_t *m, const tw_device_sizes_t *s)
 {
     size_t n = s->seq_len * (s->width / 2);

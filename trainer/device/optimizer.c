@@ -12,7 +12,7 @@ enum { PLACES = 2, N_BINS = 2 * TW_CUDA_NORM_BINS };
 /* Where a unit's shard begins. */
 typedef struct shard {
     size_t n_elems, n_moments;
-    size_t first, first_moment; /* among all units' */
+    size_t first, first_moment; /* place among all units' elements, and moments */
 } shard_t;
 
 typedef struct place {

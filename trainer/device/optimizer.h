@@ -33,7 +33,7 @@ typedef struct tw_device_optimizer_params {
     void *ctx;
 } tw_device_optimizer_params_t;
 
-/** TW_ERR_NO_MEMORY, TW_ERR_CUDA; logged. */
+/** Creates an optimizer. TW_ERR_NO_MEMORY, TW_ERR_CUDA; logged. */
 tw_status_t tw_device_optimizer_create(const tw_device_optimizer_params_t *params,
                                        tw_device_optimizer_t **out);
 /** Waits for what is under way. */
@@ -43,10 +43,10 @@ void tw_device_optimizer_destroy(tw_device_optimizer_t *optimizer);
 typedef struct tw_device_state_copy {
     float *master, *m, *v;
 } tw_device_state_copy_t;
-/** From there to the device, before the first step; wait. */
+/** Copies a unit's state to the device, before the first step. Wait for it. */
 tw_status_t tw_device_optimizer_load(tw_device_optimizer_t *optimizer, size_t unit,
                                      const tw_device_state_copy_t *from);
-/** And back; wait. */
+/** Copies a unit's state back to the host. Wait for it. */
 tw_status_t tw_device_optimizer_store(tw_device_optimizer_t *optimizer, size_t unit,
                                       const tw_device_state_copy_t *to);
 

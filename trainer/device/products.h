@@ -27,8 +27,8 @@ typedef struct tw_device_product {
     float scale, c_scale; /**< 0: 1 */
     const void *c;        /**< like d; may be d; NULL: none */
     void *d;
-    tw_type_t type;   /**< of c and d: fp32 or bf16 */
-    size_t stride;    /**< of c and d */
+    tw_type_t type;   /**< type of c and d: fp32 or bf16 */
+    size_t stride;    /**< stride of c and d */
     const void *bias; /**< [cols]; NULL: none; d is of its type */
     size_t rows, cols, inner;
 } tw_device_product_t;
@@ -46,8 +46,8 @@ struct tw_device_products {
     size_t memory_bytes; /**< of the device, that it works in */
 };
 
-/** cuBLASLt on the current GPU. TW_ERR_UNSUPPORTED (logged): no CUDA was found when this was built, or it had
- *  no cublasLt.h, or the library is not there; TW_ERR_NO_MEMORY, TW_ERR_CUDA. */
+/** Opens cuBLASLt on the current GPU. TW_ERR_UNSUPPORTED (logged): no CUDA was found when this was built, or
+ *  it had no cublasLt.h, or the library is not there; TW_ERR_NO_MEMORY, TW_ERR_CUDA. */
 tw_status_t tw_device_products_create(tw_device_products_t **out);
 /** Are its types as above? TW_ERR_INVALID, logged. */
 tw_status_t tw_device_product_check(const tw_device_product_t *product);

@@ -23,11 +23,11 @@ typedef struct tw_device_replicas_params {
     void *ctx;
 } tw_device_replicas_params_t;
 
-/** TW_ERR_NO_MEMORY, TW_ERR_CUDA, TW_ERR_UNSUPPORTED; logged. */
+/** Creates memory for replicas. TW_ERR_NO_MEMORY, TW_ERR_CUDA, TW_ERR_UNSUPPORTED; logged. */
 tw_status_t tw_device_replicas_create(const tw_device_replicas_params_t *params, tw_device_replicas_t **out);
-/** After the hpz. Waits for what is under way. Accepts NULL. */
+/** Call it after the hpz is destroyed. Waits for what is under way. Accepts NULL. */
 void tw_device_replicas_destroy(tw_device_replicas_t *replicas);
-/** Borrowed. */
+/** Returns the operations for tw_hpz_create; borrowed. */
 const tw_hpz_memory_t *tw_device_replicas_memory(const tw_device_replicas_t *replicas);
 /** Pinned memory of the host that it takes. */
 size_t tw_device_replicas_host_bytes(void);

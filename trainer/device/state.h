@@ -77,7 +77,7 @@ typedef struct tw_device_scratch {
     int32_t *tokens;           /* (N): or targets */
     int32_t *starts;           /* (N): where tokens' documents begin */
     float *cosines, *sines;    /* (T,D/2): Llama */
-    float *workspace;          /* of kernels */
+    float *workspace;          /* memory that kernels work in */
 } tw_device_scratch_t;
 
 /** The sizes of a block, of either family. */
@@ -109,19 +109,19 @@ typedef struct tw_device_model {
 tw_device_sizes_t tw_device_sizes_of(const tw_model_config_t *config, size_t batch, size_t seq_len);
 size_t tw_device_saved_bytes(const tw_device_sizes_t *sizes);
 tw_device_saved_t tw_device_saved_at(const tw_device_sizes_t *sizes, void *saved);
-/** Bytes of the scratch buffer alone. */
+/** Returns the bytes of the scratch buffer alone. */
 size_t tw_device_scratch_bytes(const tw_device_model_t *m, const tw_device_sizes_t *sizes);
 tw_status_t tw_device_scratch_init(tw_device_model_t *m, const tw_device_sizes_t *sizes);
-/** Of the heads in qkv. */
+/** Returns arguments of attention for the heads in qkv. */
 tw_cuda_attention_t tw_device_attention_args(const tw_device_sizes_t *sizes);
-/** Those of q, and those of k, without weights and tables. */
+/** Returns arguments for the heads of q, or of k, without weights and tables. */
 tw_cuda_heads_t tw_device_heads_args(const tw_device_sizes_t *sizes, const tw_model_config_t *config,
                                      int is_k);
 
 /* ---- units.c */
 tw_status_t tw_device_layouts_init(tw_device_model_t *m);
 void tw_device_layouts_cleanup(tw_device_model_t *m);
-/** Of all slots together: device memory; pinned host memory. */
+/** Return the bytes of all slots together: device memory; pinned host memory. */
 size_t tw_device_slots_bytes(const tw_device_model_t *m);
 size_t tw_device_slots_host_bytes(const tw_device_model_t *m);
 tw_status_t tw_device_slots_init(tw_device_model_t *m);
@@ -131,7 +131,7 @@ tw_status_t tw_device_bring(tw_device_model_t *m, size_t unit, const void *const
 /** All that reads them is enqueued: wait until they are in. */
 tw_status_t tw_device_brought(tw_device_model_t *m, size_t unit);
 const tw_values_t *tw_device_weight(const tw_device_model_t *m, size_t unit, int tensor);
-/** Zeros for a unit's gradients; grads: as in model.h. */
+/** Sets a unit's gradients to zero; grads: as in model.h. */
 tw_status_t tw_device_grads_begin(tw_device_model_t *m, size_t unit, float *const *grads);
 /** Between begin and end; NULL: it is not wanted. */
 float *tw_device_grad(const tw_device_model_t *m, size_t unit, int tensor);
@@ -139,7 +139,7 @@ float *tw_device_grad(const tw_device_model_t *m, size_t unit, int tensor);
 tw_status_t tw_device_grads_end(tw_device_model_t *m, size_t unit, float *const *grads);
 /** Add all that are on their way to where they are wanted. */
 tw_status_t tw_device_grads_collect(tw_device_model_t *m);
-/** Those of a unit alone. */
+/** Likewise for those of one unit. */
 tw_status_t tw_device_grads_collect_unit(tw_device_model_t *m, size_t unit);
 
 /* ---- layers.c */
@@ -150,7 +150,7 @@ typedef struct tw_device_layer {
     size_t n, in, out, y_stride;
     int is_out_in; /* 1: the weight is (out,in), 0: (in,out) */
 } tw_device_layer_t;
-/** y = x w + bias + c; c like y, may be y; NULL: none. */
+/** Computes y = x w + bias + c; c is like y, and may be y; NULL: none. */
 tw_status_t tw_device_layer_forward(tw_device_model_t *m, const tw_device_layer_t *layer,
                                     const tw_values_t *x, const tw_values_t *c, tw_values_t *y);
 /** Gradients of weight and bias are added to; dx (N,in) = dy w', or += */
@@ -197,7 +197,7 @@ void tw_device_logits(tw_model_t *model, const void *const *weights, const float
 tw_status_t tw_device_losses(tw_model_t *model, const void *const *weights, const float *x,
                              const int32_t *targets, double *losses);
 
-/** Element i. */
+/** Returns the address of element i. */
 static inline tw_values_t *tw_device_at(const tw_device_model_t *m, const tw_values_t *values, size_t i)
 {
     return (tw_values_t *)((char *)(uintptr_t)values + i * tw_type_bytes(m->type));

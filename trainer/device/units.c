@@ -181,10 +181,10 @@ static void want(tw_device_model_t *m, tw_device_slot_t *slot, size_t unit, floa
 /* Elements of tensors side by side whose gradients are wanted. */
 typedef struct run {
     size_t first, n;
-    size_t tensor; /* behind it */
+    size_t tensor; /* the tensor behind them */
 } run_t;
 
-/** The one from `tensor` on; n 0: there is none. */
+/** Returns the next run from `tensor` on; n 0: there is none. */
 static run_t next_run(const tw_device_model_t *m, const tw_device_slot_t *slot, size_t tensor)
 {
     const tw_device_layout_t *layout = layout_of(m, slot->unit);

@@ -88,7 +88,7 @@ static uint64_t find_nonfinite(const tw_engine_t *engine, const size_t *order)
     return UINT64_MAX;
 }
 
-/** The first of any rank; the lowest of those that have it. */
+/** Returns the lowest rank that has the first one of all. */
 static size_t first_of(const uint64_t *all, int world)
 {
     size_t first = 0;

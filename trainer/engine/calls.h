@@ -71,7 +71,8 @@ tw_status_t tw_near_store(tw_engine_t *engine);
 tw_status_t tw_near_gradients(tw_engine_t *engine, size_t index);
 tw_status_t tw_near_count(tw_engine_t *engine, size_t index, size_t first, size_t n);
 tw_status_t tw_near_norm(tw_engine_t *engine, tw_norm_t *norm);
-/** The update; each unit's step behind the one before, and its news waited for a unit later. */
+/** Begins the update: each unit's step goes behind the one before, and its results are waited for a unit
+ *  later. */
 tw_status_t tw_near_begin(tw_engine_t *engine, float grad_scale);
 tw_status_t tw_near_step(tw_engine_t *engine, size_t index, double lr);
 tw_status_t tw_near_wait(tw_engine_t *engine, size_t index);
@@ -95,12 +96,12 @@ tw_status_t tw_engine_partition(tw_engine_t *engine);
 
 /* ---- operation.c */
 tw_status_t tw_engine_ops_init(tw_engine_t *engine, tw_engine_ops_t *ops, size_t max_requests);
-/** Element i of gradients. */
+/** Returns the address of element i of gradients. */
 static inline void *tw_engine_grad_at(const tw_engine_t *engine, void *grads, size_t i)
 {
     return (char *)grads + i * tw_type_bytes(engine->grad_type);
 }
-/** Element i of weights. */
+/** Returns the address of element i of weights. */
 static inline void *tw_engine_weight_at(const tw_engine_t *engine, const void *weights, size_t i)
 {
     return (char *)(uintptr_t)weights + i * tw_type_bytes(engine->weight_type);
@@ -133,7 +134,7 @@ tw_status_t tw_walk_enter(tw_engine_t *engine);
 void tw_walk_leave(tw_engine_t *engine);
 /** Visit every unit once, whole: NULL, or room for all of them, one after the other, which takes copies. */
 tw_status_t tw_walk_all(tw_engine_t *engine, void *whole);
-/** engine->weight_ptrs to a whole unit's tensors. */
+/** Points engine->weight_ptrs at the tensors of a whole unit. */
 void tw_walk_point_at(tw_engine_t *engine, size_t unit, const void *whole);
 
 /* ---- sync.c: nothing to do in any of them without delta */
@@ -146,7 +147,7 @@ tw_status_t tw_sync_advance(tw_engine_t *engine);
 int tw_sync_is_done(const tw_engine_t *engine, size_t unit);
 /** Wait until a unit has followed. */
 tw_status_t tw_sync_need(tw_engine_t *engine, size_t unit);
-/** Of a unit's replica on this rank. */
+/** Returns the elements of a unit's replica on this rank. */
 size_t tw_sync_replica_elems(const tw_engine_t *engine, size_t unit);
 
 /* ---- reduce.c */
@@ -184,7 +185,7 @@ tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report);
 
 /* ---- groups.c */
 tw_status_t tw_groups_init(tw_engine_t *engine);
-/** The coming step of a tensor; lr: of the step, as tw_train_lr has it. */
+/** Returns the coming step of a tensor; lr is the step's, as tw_train_lr has it. */
 tw_quant_adamw_t tw_groups_adamw(const tw_engine_t *engine, size_t tensor, double lr,
                                  const float *grad_scale);
 /** Leave frozen tensors' segments out of an operation, in place. How many are left? */
@@ -219,7 +220,7 @@ void tw_sample_init(tw_engine_t *engine);
 /* ---- update.c */
 tw_status_t tw_update_init(tw_engine_t *engine);
 void tw_update_cleanup(tw_engine_t *engine);
-/** A step of AdamW on the shards, and the new weights on their way to all ranks. */
+/** Does a step of AdamW on the shards, and sends the new weights to all ranks. */
 tw_status_t tw_engine_update(tw_engine_t *engine, double lr, float grad_scale);
 /** The same weights everywhere from the masters as they are, exactly. */
 tw_status_t tw_engine_refresh(tw_engine_t *engine);
@@ -241,7 +242,7 @@ void tw_engine_clear(const tw_engine_t *engine, float *to, size_t n);
 void tw_engine_add_norm(const tw_engine_t *engine, tw_norm_t *norm, const void *grads, size_t n);
 
 /* ---- totals.c */
-/** Everything, training and not. */
+/** Returns all bytes and times so far, of training and all else. */
 tw_engine_totals_t tw_engine_totals_get(const tw_engine_t *engine);
 void tw_engine_totals_add(tw_engine_totals_t *sum, const tw_engine_totals_t *more);
 tw_engine_totals_t tw_engine_totals_since(const tw_engine_totals_t *after, const tw_engine_totals_t *before);

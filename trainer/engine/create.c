@@ -23,7 +23,7 @@ static void *take_near_changes(void *ctx, size_t n_bytes)
                                 "changes of replicas (thinwire.replicas is device)");
 }
 
-/** Replicas on the model's device. */
+/** Places the replicas on the model's device. */
 static tw_status_t place_near(tw_engine_t *engine, tw_hpz_params_t *params)
 {
     const tw_device_replicas_params_t near = {
@@ -203,7 +203,7 @@ static tw_status_t moving(tw_engine_t *engine)
 
 /* ---- what is computed with ----------------------------------------------------------------------------- */
 
-/** Recomputing, the layers share a place for what they save. */
+/** Takes the memory for what layers save. Where they are computed again, they share one place. */
 static tw_status_t take_saved(tw_engine_t *engine, size_t saved_bytes)
 {
     engine->saved = tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, engine->n_layer, sizeof(*engine->saved),

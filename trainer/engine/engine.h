@@ -74,7 +74,7 @@ typedef struct tw_engine_past {
     const double *history; /**< [n_history]: losses of the last steps, the oldest first; then their norms */
     size_t n_history;      /**< an even number */
 } tw_engine_past_t;
-/** Borrowed, until the next step. */
+/** Returns what a checkpoint keeps of the past; borrowed until the next step. */
 tw_engine_past_t tw_engine_past_get(tw_engine_t *engine);
 /** To be called with tw_engine_loaded. Of a longer history the last thinwire.z_window steps are kept. */
 void tw_engine_past_set(tw_engine_t *engine, const tw_engine_past_t *past);
@@ -121,7 +121,7 @@ tw_status_t tw_engine_sync(tw_engine_t *engine);
 tw_status_t tw_engine_check(tw_engine_t *engine, int *equal);
 /** Does TW_HPZ_CHECK_STEPS ask for that now? */
 int tw_engine_check_due(const tw_engine_t *engine);
-/** With a lag_bound: the largest lag of the last deltas, and how many blocks lagged more so far. */
+/** Returns, with a lag_bound, the largest lag of the last deltas, and how many blocks lagged more so far. */
 double tw_engine_lag(const tw_engine_t *engine, uint64_t *n_blocks);
 
 /** What memory is for. The first three can be offloaded: kept in host memory, or in files. */
@@ -130,8 +130,8 @@ typedef enum tw_engine_holding {
     TW_ENGINE_WEIGHTS,   /**< shards, replicas with their states, and whole weights where they stay */
     TW_ENGINE_INPUTS,    /**< of layers, where they are all that is kept for backward */
     TW_ENGINE_GRADIENTS,
-    TW_ENGINE_MOVING,      /**< weights and gradients on their way */
-    TW_ENGINE_ACTIVATIONS, /**< the rest of them */
+    TW_ENGINE_MOVING,      /**< room for weights and gradients on their way */
+    TW_ENGINE_ACTIVATIONS, /**< all other activations */
     TW_ENGINE_SCRATCH, /**< what the model computes in, and the optimizer; what sampling takes of rank 0 */
     TW_ENGINE_HOLDING_COUNT
 } tw_engine_holding_t;
@@ -158,7 +158,7 @@ size_t tw_engine_resident_before(const tw_engine_t *engine);
 size_t tw_engine_resident_bytes(const tw_engine_t *engine);
 /** tw_engine_resident_bytes of the rank that has the most, as of the last step's or validation's exchange. */
 size_t tw_engine_resident_most(const tw_engine_t *engine);
-/** What thinwire.device_mem bounds. */
+/** Returns the bytes that thinwire.device_mem bounds. */
 size_t tw_engine_device_bytes(const tw_engine_t *engine);
 /** Bytes that lie in files: of what is offloaded to "nvme", and layers' inputs. */
 uint64_t tw_engine_file_bytes(const tw_engine_t *engine);

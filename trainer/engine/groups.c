@@ -84,7 +84,8 @@ tw_status_t tw_frozen_init(tw_engine_t *engine)
     return TW_OK;
 }
 
-/** Through the places that training gathers to; plain, whatever training's weights are. */
+/** Gathers a unit through the places that training gathers to; plain, whatever codec training's weights
+ *  have. */
 static tw_status_t gather_unit(tw_engine_t *engine, size_t index)
 {
     const tw_engine_unit_t *unit = &engine->units[index];

@@ -14,7 +14,7 @@
 /* No list of the engine's is as long. */
 #define TENSOR_BYTES ((size_t)1 << 24)
 
-/** Room for so many more. */
+/** Makes room for n more entries. */
 static tw_status_t memory_grow(tw_engine_list_t *list, size_t n)
 {
     size_t max = list->max > 0 ? 2 * list->max : 64;
@@ -250,7 +250,7 @@ void tw_engine_free_all(tw_engine_t *engine)
     free_list(&engine->blocks);
 }
 
-/** Now. */
+/** Returns the bytes that are held now. */
 static size_t held_bytes(const tw_engine_t *engine)
 {
     return engine->memory_bytes + tw_hpz_memory_bytes(engine->hpz) + tw_coll_workspace_bytes(engine->coll);

@@ -113,7 +113,7 @@ tw_status_t tw_muon_init(tw_engine_t *engine)
 
 /* ---- where pieces lie ---------------------------------------------------------------------------------- */
 
-/** Of a layer; the root has no matrices of Muon's. */
+/** Returns a layer's place; the root has no matrices of Muon's. */
 static tw_engine_muon_place_t *muon_place_of(const tw_engine_t *engine, const tw_engine_unit_t *unit)
 {
     size_t layer = (size_t)(unit - engine->units) - 1;
@@ -185,7 +185,7 @@ static tw_status_t muon_exchange(tw_engine_t *engine, const tw_engine_unit_t *un
     return muon_post(engine, unit, &args);
 }
 
-/** Stage 0: each matrix from its owner to all. */
+/** Sends each matrix from its owner to all ranks, in stage 0. */
 static tw_status_t hand_round(tw_engine_t *engine, const tw_engine_unit_t *unit)
 {
     size_t n = 0, world = (size_t)engine->world;
@@ -205,7 +205,7 @@ static tw_status_t hand_round(tw_engine_t *engine, const tw_engine_unit_t *unit)
 
 /* ---- what is computed ---------------------------------------------------------------------------------- */
 
-/** m = mu m + g; what is made orthogonal: g + mu m. */
+/** Computes m = mu m + g, and g + mu m, which is made orthogonal. */
 static void add_momentum(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor,
                          float grad_scale)
 {
@@ -264,7 +264,7 @@ static tw_status_t muon_orthogonalize(tw_engine_t *engine, const tw_engine_unit_
     return TW_OK;
 }
 
-/** Outputs by inputs; a weight of GPT-2 is (in,out). */
+/** Returns the root of outputs by inputs, at least 1. A weight of GPT-2 is (in,out). */
 static double shape_factor(const tw_engine_t *engine, size_t tensor)
 {
     const size_t *shape = engine->tensors[tensor].shape;

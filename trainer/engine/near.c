@@ -120,7 +120,7 @@ tw_status_t tw_near_store(tw_engine_t *engine)
     return TW_OK;
 }
 
-/** Its whole pages; they are zeros when they are touched again. */
+/** Gives the whole pages of a range back; they are zeros when they are touched again. */
 static void near_give_back(void *start, size_t n_bytes)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = ((uintptr_t)start + page - 1) / page * page,

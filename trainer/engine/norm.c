@@ -8,7 +8,7 @@
 #define MAX_RUN_BF16 ((size_t)1 << 40)
 #define MAX_RUN_FP32 ((size_t)1 << 15)
 
-/** limbs += value * 2^shift */
+/** Adds value * 2^shift to limbs. */
 static void add_shifted(uint64_t *limbs, uint64_t value, unsigned shift)
 {
     size_t limb = shift / 64;

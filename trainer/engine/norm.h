@@ -27,7 +27,7 @@ void tw_norm_add(tw_norm_t *norm, tw_type_t type, const void *values, size_t n_e
  *  what is not finite. */
 void tw_norm_add_bins(tw_norm_t *norm, const uint64_t *bins, unsigned shift);
 void tw_norm_merge(tw_norm_t *norm, const tw_norm_t *other);
-/** The 2-norm; NaN if a value was not finite. */
+/** Returns the 2-norm; NaN if a value was not finite. */
 double tw_norm_value(const tw_norm_t *norm, tw_type_t type);
 
 TW_C_END

@@ -11,13 +11,13 @@ static int is_wanted(const tw_engine_t *engine, size_t tensor)
     return !engine->groups[tensor].is_frozen || engine->tensors[tensor].n_dims < 2;
 }
 
-/** Element i of a unit's sums. */
+/** Returns the address of element i of a unit's sums. */
 static void *sum_at(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t i)
 {
     return (char *)unit->sums + i * tw_type_bytes(engine->sum_type);
 }
 
-/** n of them from element i on, as they travel. */
+/** Writes n sums from element i on as they travel. */
 static void reduce_leave(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t i, void *to,
                          size_t n)
 {
@@ -60,7 +60,7 @@ static void *leave_from(tw_engine_t *engine, tw_engine_unit_t *unit, tw_engine_o
 
 /* ---- what is asked for --------------------------------------------------------------------------------- */
 
-/** Stage 0: in place, a segment per tensor. */
+/** Fills the arguments of stage 0's all-reduce: in place, a segment per tensor. */
 static void allreduce_args(tw_engine_t *engine, const tw_engine_unit_t *unit, tw_coll_args_t *args)
 {
     size_t n = 0;
@@ -172,7 +172,7 @@ tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index)
     return tw_engine_post(engine, ops, &args, engine->options->reduce_bucket, &unit->planned_reduce);
 }
 
-/** Elements first .. first + n - 1 of a unit's shard. */
+/** Counts elements first .. first + n - 1 of a unit's shard into the norm. */
 static tw_status_t reduce_count(tw_engine_t *engine, size_t index, size_t first, size_t n, tw_norm_t *norm)
 {
     if (engine->optimizer.device) {

@@ -5,8 +5,8 @@
 #include "trainer/engine/calls.h"
 #include "trainer/input.h"
 
-/** VmRSS: of this process now; VmHWM: the most so far. Not rusage's, which knows what was there before exec:
- *  a launcher. */
+/** Reads bytes of /proc/self/status. VmRSS: what this process holds now; VmHWM: the most so far. rusage's
+ *  would count what was there before exec, a launcher. */
 static size_t read_status(const char *key)
 {
     char line[128];

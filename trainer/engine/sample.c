@@ -55,7 +55,7 @@ void tw_sample_init(tw_engine_t *engine)
 typedef struct sampler {
     tw_engine_t *engine;
     const tw_engine_lines_t *sample;
-    tw_model_t *model; /* for lines x length tokens */
+    tw_model_t *model; /* a model for lines x length tokens */
     void *whole;       /* all units, one after the other; NULL: they are whole where they are */
     void *memory;      /* of what follows */
     float *x[2];       /* (lines, length, C) */
@@ -192,7 +192,7 @@ static size_t pick(const float *logits, size_t n, double temperature, double sha
     return at;
 }
 
-/** From 0 up to 1. */
+/** Draws a number from 0 up to 1. */
 static double draw(const tw_engine_t *engine, size_t line, size_t place)
 {
     uint64_t of[] = {engine->steps_done, line, place};

@@ -89,7 +89,7 @@ static tile_t tile_at(const head_t *head, size_t first)
     return (tile_t){first, rows, from, first + rows - from};
 }
 
-/** Rows of a factor from `row` on. */
+/** Returns the rows of a factor from `row` on. */
 static tw_matrix_t rows_from(tw_matrix_t factor, size_t row)
 {
     return tw_factor_from(factor, row * factor.stride);
@@ -143,7 +143,7 @@ static void probabilities(const head_t *head, tile_t tile, float *p)
     }
 }
 
-/** out (rows, D) = m (rows, cols) x, x (cols, D) being the tile's columns' */
+/** Computes out (rows, D) = m (rows, cols) x, where x (cols, D) are the tile's columns'. */
 static void multiply_columns(const head_t *head, tile_t tile, tw_matrix_t m, tw_matrix_t x, float *out,
                              size_t stride)
 {
@@ -180,7 +180,7 @@ static float *scratch_of(const call_t *call, int thread)
     return call->scratch + (size_t)thread * tw_attention_scratch_elems(call->shape->seq_len);
 }
 
-/** A head of a sequence. */
+/** Computes a head of a sequence. */
 static void forward_item(void *ctx, size_t item, int thread)
 {
     const call_t *call = ctx;
@@ -216,7 +216,7 @@ static void softmax_backward(const head_t *head, tile_t tile, const float *p, fl
     }
 }
 
-/** out (cols, D), of the tile's columns, += m' (cols, rows) x (rows, D) */
+/** Adds m' (cols, rows) x (rows, D) to out (cols, D), of the tile's columns. */
 static void add_to_columns(const head_t *head, tile_t tile, tw_matrix_t m, tw_matrix_t x, float *out)
 {
     tw_product_run(head->products, &(tw_product_t){.a = tw_transposed(m),

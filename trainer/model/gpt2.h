@@ -50,9 +50,9 @@ typedef struct tw_gpt2_saved {
     tw_norm_stats_t ln_1, ln_2; /* (N) each */
 } tw_gpt2_saved_t;
 
-/** gpt2_memory.c */
+/** gpt2_memory.c: bytes of what a block saves of n rows */
 size_t tw_gpt2_saved_bytes(const tw_model_config_t *config, size_t n);
-/** The parts of a block's saved memory of n rows. */
+/** Returns the parts of a block's saved memory of n rows. */
 tw_gpt2_saved_t tw_gpt2_saved_at(const tw_model_config_t *config, size_t n, void *saved);
 size_t tw_gpt2_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len, tw_pool_t *pool);
 tw_status_t tw_gpt2_reserve(tw_model_t *model);

@@ -34,14 +34,14 @@ static block_t gpt2_block_of(tw_model_t *model, const void *const *weights, floa
                      .saved = tw_gpt2_saved_at(config, n, saved)};
 }
 
-/** A vector of at most 4C as fp32; the next call takes its place. */
+/** Reads a vector of at most 4C as fp32; the next call takes its place. */
 static const float *bias_of(const block_t *block, int weight, size_t n_elems)
 {
     tw_weight_read(block->compute, block->weights[weight], 0, n_elems, block->scratch->bias);
     return block->scratch->bias;
 }
 
-/** One of (C), likewise. */
+/** Reads one of (C), likewise. */
 static const float *gamma_of(const block_t *block, int weight)
 {
     tw_weight_read(block->compute, block->weights[weight], 0, block->c, block->scratch->gamma);
@@ -59,7 +59,7 @@ static tw_layer_t sizes_of(const block_t *block, layer_t layer)
     return (tw_layer_t){block->n, layer.in, layer.out, layer.out, 0};
 }
 
-/** y (N,out) = x (N,in) w + b, or += */
+/** Computes y (N,out) = x (N,in) w + b, or adds it to y. */
 static void linear(const block_t *block, layer_t layer, const float *x, int accumulate, float *y)
 {
     const tw_compute_t *compute = block->compute;
@@ -118,7 +118,7 @@ static void norm_backward(const block_t *block, int weight, const float *x, tw_n
     tw_spread_norm_backward(block->compute, &norm, block->scratch->d_norm, &to);
 }
 
-/** middle (N,C) = x + attention(norm(x)) */
+/** Computes middle (N,C) = x + attention(norm(x)). */
 static void gpt2_attention_forward(const block_t *block, const float *x)
 {
     const tw_gpt2_saved_t *saved = &block->saved;
@@ -131,7 +131,7 @@ static void gpt2_attention_forward(const block_t *block, const float *x)
     linear(block, (layer_t){TW_GPT2_ATTN_PROJ_W, c, c}, saved->attended, 1, saved->middle);
 }
 
-/** y (N,C) = middle + mlp(norm(middle)) */
+/** Computes y (N,C) = middle + mlp(norm(middle)). */
 static void gpt2_mlp_forward(const block_t *block, float *y)
 {
     const tw_gpt2_saved_t *saved = &block->saved;

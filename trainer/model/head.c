@@ -10,7 +10,7 @@
 #define LOGITS_ELEMS ((size_t)16 << 20)
 enum { ROWS_STEP = 16 };
 
-/** Chunks of about one size, in steps that products like. */
+/** Chunks have about one size, in steps that products like. */
 size_t tw_head_rows(size_t vocab_size, size_t n)
 {
     size_t most = LOGITS_ELEMS / vocab_size;
@@ -123,7 +123,8 @@ static void chunk_backward(const chunk_t *chunk, float *d_norm, float *d_weight)
     }
 }
 
-/** All rows; d_norm and d_weight, or d_norm, or sums, or none of them. Returns the sum of losses. */
+/** Goes through all rows, for d_norm and d_weight, or d_norm, or sums, or none of them. Returns the sum of
+ *  losses. */
 static double all_chunks(const tw_head_t *head, float scale, float *d_norm, float *d_weight, double *sums)
 {
     double sum = 0.0;

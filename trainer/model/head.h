@@ -26,7 +26,7 @@ size_t tw_head_rows(size_t vocab_size, size_t n);
 double tw_head_loss(const tw_head_t *head, float scale, float *d_norm, float *d_weight);
 /** The mean loss of each sequence, [N / seq_len]. */
 void tw_head_losses(const tw_head_t *head, double *losses);
-/** Logits after token `at` of each sequence, [N / seq_len, V]. Targets are not looked at. */
+/** Computes the logits after token `at` of each sequence, [N / seq_len, V]. Targets are not looked at. */
 void tw_head_logits(const tw_head_t *head, size_t at, float *logits);
 
 TW_C_END

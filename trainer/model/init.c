@@ -3,7 +3,7 @@
 
 #include "trainer/model/ops.h"
 
-/** A step of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA
+/** Does a step of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA
  *  2014). */
 static uint64_t init_mix(uint64_t x)
 {
@@ -13,7 +13,7 @@ static uint64_t init_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/** From 0 up to 1, never 0. */
+/** Draws a number between 0 and 1, never 0. */
 static double uniform(uint64_t key, uint64_t counter)
 {
     return ((double)(init_mix(key ^ init_mix(counter)) >> 11) + 0.5) * 0x1p-53;

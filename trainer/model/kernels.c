@@ -17,7 +17,7 @@
 
 enum { LANES = 16 };
 
-/* A register's worth of them. */
+/* Lanes that a register holds. */
 #if defined(__AVX512F__)
 enum { WIDTH = 16 };
 #elif defined(__AVX2__)
@@ -35,10 +35,10 @@ typedef struct lanes {
 } lanes_t;
 
 #define INLINE static inline __attribute__((always_inline))
-/* For each register of 16 lanes; compilers unroll it. */
+/* Loops over the registers of 16 lanes; compilers unroll it. */
 #define EACH(p) for (size_t p = 0; p < VECTORS; p++)
 
-/** Elements i .. i + 15 of n; 0 behind the end. */
+/** Loads elements i .. i + 15 of n; 0 behind the end. */
 INLINE void load(const float *x, size_t i, size_t n, lanes_t *to)
 {
     float rest[LANES] = {0};
@@ -94,7 +94,7 @@ static float dot(const float *x, const float *y, size_t n)
 
 /* ---- a register at a time ------------------------------------------------------------------------------ */
 
-/** Elements i .. i + WIDTH - 1 of n; 0 behind the end. */
+/** Returns elements i .. i + WIDTH - 1 of n; 0 behind the end. */
 INLINE vector_t get(const float *x, size_t i, size_t n)
 {
     float rest[WIDTH] = {0};
@@ -119,7 +119,7 @@ INLINE vector_t choose(bits_t mask, vector_t yes, vector_t no)
     return (vector_t)((mask & (bits_t)yes) | (~mask & (bits_t)no));
 }
 
-/** tw_exp of each: the same bits. */
+/** Returns tw_exp of each, with the same bits. */
 INLINE vector_t exponential(vector_t x)
 {
     const vector_t zero = {0}, least = zero - 87.0f, most = zero + 88.0f;
@@ -399,7 +399,7 @@ static void norm_backward_vectors(const tw_norm_t *norm, const float *dy, size_t
 #define TWO_ROOT_2_OVER_PI 1.5957691216f /* 2 sqrt(2 / pi) */
 #define CUBE 0.044715f
 
-/** 1 + e^-2u */
+/** Returns 1 + e^-2u. */
 INLINE vector_t gelu_divisor(vector_t x)
 {
     vector_t two_u = TWO_ROOT_2_OVER_PI * (x + CUBE * x * x * x);
@@ -456,7 +456,7 @@ static float row_max(const float *row, size_t n)
     return max;
 }
 
-/** row = exp(row - max); returns the sum. */
+/** Replaces row by exp(row - max); returns the sum. */
 static float exponentials(float *row, size_t n, float max)
 {
     for (size_t i = 0; i < n; i += WIDTH) {
@@ -517,7 +517,8 @@ static void kernel_bias_backward(const float *restrict dy, size_t n, size_t c, s
     }
 }
 
-/** To the nearest, ties to even. The sum carries into the exponent; of a NaN it would leave anything. */
+/** Rounds to the nearest, ties to even. The sum carries into the exponent; of a NaN it would leave
+ *  anything. */
 INLINE uint16_t narrowed(float x)
 {
     uint32_t bits;

@@ -56,7 +56,7 @@ typedef struct tw_kernel_set {
 
     /** y = x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)), which is 0.5 x (1 + tanh(...)). x, y [n]. */
     void (*gelu_forward)(const float *x, size_t n, float *y);
-    /** d [n] *= the derivative at x. */
+    /** Multiplies d [n] by the derivative at x. */
     void (*gelu_backward)(const float *x, size_t n, float *d);
 
     /* ---- SwiGLU: y = silu(gate) * up, silu(x) = x / (1 + e^-x) (arXiv 2002.05202) ---- */
@@ -78,11 +78,11 @@ typedef struct tw_kernel_set {
 
     /* ---- rows and elements ---- */
 
-    /** Each of n rows of y (c of `stride` elements) = b (c), or += b. */
+    /** Sets each of n rows of y (c of `stride` elements) to b (c), or adds b. */
     void (*bias_forward)(const float *b, size_t n, size_t c, size_t stride, int accumulate, float *y);
-    /** db (c) += each row of dy. */
+    /** Adds each row of dy to db (c). */
     void (*bias_backward)(const float *dy, size_t n, size_t c, size_t stride, float *db);
-    /** y [n] = x as bf16, to the nearest. */
+    /** Rounds x to y [n], bf16, to the nearest. */
     void (*narrow)(const float *x, size_t n, uint16_t *y);
     /** x [n] becomes n elements of bf16 where it begins. */
     void (*narrow_in_place)(float *x, size_t n);

@@ -11,15 +11,15 @@ TW_C_BEGIN
  *  (0: weights are fp32, too); bf16: rows of row_elems in all. */
 void tw_factors_carve(tw_carver_t *carver, tw_type_t type, size_t weight_elems, size_t row_elems,
                       tw_compute_t *compute);
-/** x [n_elems], rows `stride` apart, as a factor: x itself, or as bf16 in `room`. */
+/** Returns x [n_elems], rows `stride` apart, as a factor: x itself, or as bf16 in `room`. */
 tw_matrix_t tw_factor(const tw_compute_t *compute, const float *x, size_t n_elems, size_t stride,
                       uint16_t *room);
-/** A weight [n_elems] likewise; the next call takes its place. */
+/** Returns a weight [n_elems] likewise; the next call takes its place. */
 tw_matrix_t tw_weight_factor(const tw_compute_t *compute, const void *weight, size_t n_elems, size_t stride);
-/** Elements `first` .. of a weight as fp32 [n_elems]: y = them, or y += them. */
+/** Read elements `first` .. of a weight as fp32 [n_elems] into y, or add them to y. */
 void tw_weight_read(const tw_compute_t *compute, const void *weight, size_t first, size_t n_elems, float *y);
 void tw_weight_add(const tw_compute_t *compute, const void *weight, size_t first, size_t n_elems, float *y);
-/** The columns of a factor from `first` on. */
+/** Returns the columns of a factor from `first` on. */
 tw_matrix_t tw_factor_from(tw_matrix_t factor, size_t first);
 tw_matrix_t tw_transposed(tw_matrix_t factor);
 
@@ -32,10 +32,10 @@ typedef struct tw_layer {
 /** y = x w + beta y, w (in,out) after its transposition if need be. */
 void tw_layer_forward(const tw_compute_t *compute, tw_layer_t layer, tw_matrix_t x, const void *weight,
                       float beta, float *y);
-/** The weight's gradient += that of the product with dy (N,out). */
+/** Adds the gradient of the product by the weight, from dy (N,out). */
 void tw_layer_backward_weight(const tw_compute_t *compute, tw_layer_t layer, tw_matrix_t x, tw_matrix_t dy,
                               float *d_weight);
-/** dx (N,in) = dy w' + beta dx */
+/** Computes dx (N,in) = dy w' + beta dx. */
 void tw_layer_backward_input(const tw_compute_t *compute, tw_layer_t layer, tw_matrix_t dy,
                              const void *weight, float beta, float *dx);
 

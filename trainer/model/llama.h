@@ -58,7 +58,7 @@ typedef struct tw_llama_saved {
     float *rstd_1, *rstd_2; /* (N) */
 } tw_llama_saved_t;
 
-/** Of shapes. */
+/** Widths of q, of k or v, and of all three. */
 static inline size_t tw_llama_q_width(const tw_model_config_t *config)
 {
     return config->n_head * config->llama.head_dim;
@@ -72,9 +72,9 @@ static inline size_t tw_llama_qkv_width(const tw_model_config_t *config)
     return tw_llama_q_width(config) + 2 * tw_llama_kv_width(config);
 }
 
-/** llama_memory.c */
+/** llama_memory.c: bytes of what a block saves of n rows */
 size_t tw_llama_saved_bytes(const tw_model_config_t *config, size_t n);
-/** The parts of a block's saved memory of n rows. */
+/** Returns the parts of a block's saved memory of n rows. */
 tw_llama_saved_t tw_llama_saved_at(const tw_model_config_t *config, size_t n, void *saved);
 size_t tw_llama_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len, tw_pool_t *pool);
 tw_status_t tw_llama_reserve(tw_model_t *model);

@@ -57,7 +57,7 @@ static float *grad_of(const block_t *block, int tensor)
     return block->grads[block->llama->model.block[tensor]];
 }
 
-/** A tensor of the block as fp32 [n_elems], in `to`. */
+/** Reads a tensor of the block as fp32 [n_elems], into `to`. */
 static const float *widen(const block_t *block, int tensor, size_t n_elems, float *to)
 {
     tw_weight_read(block->compute, block->weights[block->llama->model.block[tensor]], 0, n_elems, to);
@@ -93,7 +93,7 @@ static tw_matrix_t output_factor(const block_t *block, const float *dy, size_t o
     return tw_factor(block->compute, dy, block->n * out, out, block->compute->narrow_d);
 }
 
-/** y = x w' + beta y */
+/** Computes y = x w' + beta y. */
 static void layer_forward(const block_t *block, layer_t layer, tw_matrix_t x, float beta, float *y)
 {
     tw_layer_forward(block->compute, llama_sizes_of(block, layer), x, weight_of(block, layer), beta, y);
@@ -141,7 +141,7 @@ static projection_t projection_of(const block_t *block, int which)
     return projections[which];
 }
 
-/** qkv (N,Q) of the norm in scratch */
+/** Computes qkv (N,Q) from the norm in scratch. */
 static void qkv_forward(const block_t *block, float *qkv)
 {
     tw_matrix_t norm = input_factor(block, block->scratch->norm, block->c);
@@ -154,7 +154,7 @@ static void qkv_forward(const block_t *block, float *qkv)
     }
 }
 
-/** d_norm (N,C) = the gradient by the norm */
+/** Computes d_norm (N,C), the gradient by the norm's output. */
 static void qkv_backward(const block_t *block, const float *d_qkv, float *d_norm)
 {
     tw_matrix_t norm = input_factor(block, block->scratch->norm, block->c);
@@ -232,7 +232,7 @@ static void turn_rows(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/** qkv (N,Q) in scratch = the saved one, normed and turned. */
+/** Fills qkv (N,Q) in scratch with the saved one, normed and turned. */
 static void llama_turn(const block_t *block)
 {
     heads_t heads = heads_of(block);
@@ -262,7 +262,7 @@ static void turn_back_rows(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/** Columns of a head: the gradients of the norms' gammas. */
+/** Adds the gradients of the norms' gammas, of some columns of a head. */
 static void head_gammas(void *ctx, size_t first, size_t n, int thread)
 {
     const heads_t *heads = ctx;
@@ -362,7 +362,7 @@ static layer_t down_layer(const block_t *block)
     return (layer_t){TW_LLAMA_DOWN, block->inner, block->c, block->c};
 }
 
-/** middle (N,C) = x + attention(norm(x)) */
+/** Computes middle (N,C) = x + attention(norm(x)). */
 static void llama_attention_forward(const block_t *block, const float *x)
 {
     const tw_llama_saved_t *saved = &block->saved;
@@ -378,7 +378,7 @@ static void llama_attention_forward(const block_t *block, const float *x)
     }
 }
 
-/** y (N,C) = middle + mlp(norm(middle)) */
+/** Computes y (N,C) = middle + mlp(norm(middle)). */
 static void llama_mlp_forward(const block_t *block, float *y)
 {
     const tw_llama_saved_t *saved = &block->saved;

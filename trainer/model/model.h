@@ -39,8 +39,8 @@ TW_C_BEGIN
 /** How rotary angles are stretched for texts longer than those of the first training; the names are
  *  rope_type's of config.json. */
 typedef enum tw_model_rope_type {
-    TW_MODEL_ROPE_DEFAULT, /**< not at all */
-    TW_MODEL_ROPE_LINEAR,  /**< all of them, by factor */
+    TW_MODEL_ROPE_DEFAULT, /**< angles are not stretched */
+    TW_MODEL_ROPE_LINEAR,  /**< all angles are stretched by factor */
     TW_MODEL_ROPE_LLAMA3,  /**< the slow ones by factor, those between two wavelengths by less */
     TW_MODEL_ROPE_YARN,    /**< likewise, between two numbers of turns (arXiv 2309.00071) */
     TW_MODEL_ROPE_COUNT
@@ -116,7 +116,7 @@ typedef struct tw_model_unit {
 
 /** Does this processor multiply bf16 faster than fp32? */
 int tw_model_has_bf16_products(void);
-/** What multiplies: "oneDNN 2.6.3, AVX-512 with bf16". Static storage. */
+/** Returns what multiplies: "oneDNN 2.6.3, AVX-512 with bf16". Static storage. */
 const char *tw_model_products_name(void);
 /** Operations a second of one thread in a large product: no model is faster. type: fp32 or bf16. Tens of
  *  milliseconds. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged. */
@@ -129,13 +129,13 @@ tw_status_t tw_model_create(const tw_model_config_t *config, tw_model_t **out);
 void tw_model_destroy(tw_model_t *model);
 
 const tw_model_config_t *tw_model_config_get(const tw_model_t *model);
-/** Of weights: bf16 or fp32. */
+/** Returns the type of weights: bf16 or fp32. */
 tw_type_t tw_model_weight_type(const tw_model_t *model);
 size_t tw_model_n_params(const tw_model_t *model);
 size_t tw_model_n_units(const tw_model_t *model);
-/** All tensors, those of unit 0 first; borrowed. */
+/** Returns all tensors, those of unit 0 first; borrowed. */
 const tw_model_tensor_t *tw_model_tensors(const tw_model_t *model, size_t *n_tensors);
-/** unit < n_units; borrowed. */
+/** Returns a unit; unit < n_units; borrowed. */
 const tw_model_unit_t *tw_model_unit_get(const tw_model_t *model, size_t unit);
 /** Multiplications that a unit's products take for a token in a forward pass: one for each weight, and of
  *  attention two for each channel and token that is seen, half of T on average. Embeddings look up; the root
@@ -164,7 +164,7 @@ typedef struct tw_model_sizes {
  *  caller's and lives as long as the model; NULL: the caller's thread alone, as at first. TW_ERR_INVALID,
  *  TW_ERR_NO_MEMORY, TW_ERR_INTERNAL; logged. */
 tw_status_t tw_model_set_pool(tw_model_t *model, tw_pool_t *pool);
-/** Borrowed; NULL: none. */
+/** Returns the model's pool, borrowed; NULL: there is none. */
 tw_pool_t *tw_model_pool(const tw_model_t *model);
 
 tw_model_sizes_t tw_model_sizes_get(const tw_model_t *model, size_t batch, size_t seq_len);

@@ -71,7 +71,7 @@ struct tw_model {
     int block[TW_MODEL_MOST_TENSORS]; /* likewise of a block's, by the enum of its kind */
     size_t n_params;
     size_t batch, seq_len; /* what was reserved; 0: nothing yet */
-    const int32_t *starts; /* of documents (B,T); NULL: a sequence is one */
+    const int32_t *starts; /* where documents start (B,T); NULL: a sequence is one document */
     tw_compute_t compute;
     void *memory; /* of tw_model_scratch_alloc; NULL: nothing is reserved */
     tw_root_scratch_t root_scratch;
@@ -102,7 +102,8 @@ tw_status_t tw_model_tables_init(tw_model_t *model, size_t n_blocks, size_t n_te
 /** Add a tensor to a unit: those of a unit one after the other, units in order. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_model_tensor_add(tw_model_t *model, size_t unit, const tw_model_form_t *form);
 
-/** Of the initial weights; of what is added to the residual stream, less the deeper the model. */
+/** Returns the deviation of initial weights; that of what is added to the residual stream is smaller the
+ *  deeper the model is. */
 double tw_model_init_std(const tw_model_t *model, int is_residual);
 /** Are these B x T numbers words (targets: or TW_MODEL_NO_TARGET)? TW_ERR_INVALID, logged. */
 tw_status_t tw_model_tokens_check(const tw_model_t *model, const int32_t *tokens);
@@ -113,12 +114,12 @@ tw_status_t tw_model_targets_check(const tw_model_t *model, const int32_t *targe
 tw_status_t tw_model_host_create(const tw_model_config_t *config, const tw_model_ops_t *ops, size_t bytes,
                                  tw_model_t **out);
 void tw_model_host_destroy(tw_model_t *model);
-/** A buffer for the model's scratch in place of the one before; it is the model's. TW_ERR_NO_MEMORY,
+/** Takes a buffer for the model's scratch in place of the one before; it is the model's. TW_ERR_NO_MEMORY,
  *  logged. */
 tw_status_t tw_model_scratch_alloc(tw_model_t *model, size_t bytes, tw_carver_t *carver);
 
 /* ---- root.c: calls of tw_model_ops_t that all kinds share */
-/** Logits, losses and statistics; the others are the kind's to set. */
+/** Carves logits, losses and statistics; the kind sets the other pointers. */
 tw_root_scratch_t tw_root_scratch_carve(tw_carver_t *carver, const tw_model_config_t *config, size_t n);
 tw_status_t tw_root_embed_forward(tw_model_t *model, const void *const *weights, const int32_t *tokens,
                                   float *x);

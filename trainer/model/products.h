@@ -39,7 +39,7 @@ void tw_products_destroy(tw_products_t *products);
 /** Nothing fails: bf16 that oneDNN cannot multiply on this processor is multiplied as fp32, and what it
  *  cannot do at all is done in plain C, and logged once. */
 void tw_product_run(tw_products_t *products, const tw_product_t *product);
-/** In plain C: slow, every sum in the order of its terms. */
+/** Computes the product in plain C: slow, and every sum in the order of its terms. */
 void tw_product_plain(const tw_product_t *product);
 
 /** Does this processor multiply bf16 faster than fp32? */

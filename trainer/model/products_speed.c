@@ -14,7 +14,7 @@ int tw_model_has_bf16_products(void)
     return tw_products_have_bf16();
 }
 
-/** The fastest of some. */
+/** Measures the fastest of some runs. */
 static double products_measure(tw_products_t *products, const tw_product_t *product)
 {
     double best_sec = 0.0;

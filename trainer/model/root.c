@@ -13,7 +13,7 @@ typedef struct embed {
     const float *dx;               /* likewise, its gradient */
 } embed_t;
 
-/** A tensor's pointer in a list of the root's; NULL: the model has no such tensor. */
+/** Returns a tensor's pointer in a list of the root's; NULL: the model has no such tensor. */
 static const void *root_weight(const tw_model_t *model, const void *const *weights, int tensor)
 {
     return model->root[tensor] >= 0 ? weights[model->root[tensor]] : NULL;
@@ -104,7 +104,7 @@ void tw_root_embed_backward(tw_model_t *model, const int32_t *tokens, const floa
 
 /* ---- the last norm and the loss ------------------------------------------------------------------------ */
 
-/** The last norm, of x; its vectors are read into scratch. */
+/** Returns the last norm, of x; its vectors are read into scratch. */
 static tw_norm_t last_norm(const tw_model_t *model, const void *const *weights, const float *x)
 {
     const tw_root_scratch_t *scratch = &model->root_scratch;

@@ -17,7 +17,7 @@ typedef struct call {
     const tw_norm_gradients_t *to; /* where the gradients go */
 } call_t;
 
-/** By elements, by rows of c, or by columns of n rows. */
+/** Spread a call over threads by elements, by rows of c, or by columns of n rows. */
 static void by_elements(const tw_compute_t *compute, call_t *call, size_t n, tw_pool_range_t range)
 {
     call->kernels = compute->kernels;
@@ -38,7 +38,7 @@ static void by_columns(const tw_compute_t *compute, call_t *call, tw_pool_range_
 
 /* ---- norms --------------------------------------------------------------------------------------------- */
 
-/** Rows first .. first + n - 1 of a norm. */
+/** Returns rows first .. first + n - 1 of a norm. */
 static tw_norm_t norm_rows(const tw_norm_t *norm, size_t first, size_t n)
 {
     tw_norm_t rows = *norm;

@@ -29,7 +29,7 @@ typedef struct tw_compute {
                                     fp32 */
 } tw_compute_t;
 
-/** A large product, in pieces. */
+/** Computes a large product in pieces. */
 void tw_spread_product(const tw_compute_t *compute, const tw_product_t *product);
 /** How one is cut: every piece has so many rows and columns, but those at the ends. */
 typedef struct tw_pieces {
@@ -60,7 +60,7 @@ void tw_spread_bias_forward(const tw_compute_t *compute, const float *b, tw_rows
 void tw_spread_bias_backward(const tw_compute_t *compute, const float *dy, tw_rows_t rows, float *db);
 
 void tw_spread_narrow(const tw_compute_t *compute, const float *x, size_t n, uint16_t *y);
-/** x as fp32; bf16 [n]. */
+/** Converts x [n], bf16, to fp32. */
 void tw_spread_widen(const tw_compute_t *compute, const uint16_t *x, size_t n, float *y);
 void tw_spread_copy(const tw_compute_t *compute, const float *x, size_t n, float *y);
 

@@ -34,7 +34,7 @@ typedef struct measured {
     double memory_bytes; /* the most that a line says; 0: none does */
 } measured_t;
 
-/** That share a time of computing; a line from before there were several says nothing. */
+/** Returns how many threads share a time of computing; lines of older programs do not say it, and had one. */
 static double threads_of(const json_t *line, int which)
 {
     double n = json_number_value(json_object_get(line, "threads"));

@@ -87,7 +87,7 @@ typedef struct tw_plan_case_time {
 /** Seconds that a GPU computes for a token. TW_ERR_CONFIG (logged): the fitted figure is faster than its
  *  links allow; TW_ERR_NO_MEMORY. */
 tw_status_t tw_plan_case_fit(const tw_plan_case_t *given, double *token_sec);
-/** TW_ERR_NO_MEMORY. */
+/** Predicts a step. TW_ERR_NO_MEMORY. */
 tw_status_t tw_plan_case_predict(const tw_plan_case_t *given, const tw_plan_point_t *point, double token_sec,
                                  tw_plan_case_time_t *out);
 
@@ -95,7 +95,7 @@ tw_status_t tw_plan_case_predict(const tw_plan_case_t *given, const tw_plan_poin
  *  [TW_PLAN_CODEC_COUNT]. */
 void tw_plan_case_codecs(const tw_plan_case_t *given, double delta_bits, tw_plan_speed_t *codecs);
 
-/** Predicted beside measured, as a table of Markdown. Errors of tw_plan_case_fit. */
+/** Prints predicted beside measured steps as a table of Markdown. Errors of tw_plan_case_fit. */
 tw_status_t tw_plan_print_points(const tw_plan_cases_t *cases, FILE *out);
 
 TW_C_END

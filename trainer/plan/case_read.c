@@ -289,7 +289,7 @@ static tw_status_t check_case(const place_t *place, tw_plan_case_t *given)
     return TW_OK;
 }
 
-/** An object in a case. */
+/** Returns the place of an object in a case. */
 static place_t inside(const place_t *place, const char *name)
 {
     place_t inner = {.path = place->path};

@@ -31,7 +31,7 @@ double tw_plan_point_tokens(const tw_plan_case_t *given, const tw_plan_point_t *
 
 /* ---- what operations cost ------------------------------------------------------------------------------ */
 
-/** Each way, of S bytes over all GPUs: a gather, or a reduce-scatter. */
+/** Returns the cost of a gather, or a reduce-scatter, of S bytes over all GPUs, each way. */
 static cost_t world_cost(const walk_t *w, double bytes)
 {
     const tw_plan_case_t *given = w->given;
@@ -65,7 +65,7 @@ static cost_t all_reduce_cost(const walk_t *w, double bytes)
     return cost;
 }
 
-/** Inside each node alone. */
+/** Returns the cost of one inside each node alone. */
 static cost_t node_cost(const walk_t *w, double bytes)
 {
     double local = w->given->gpus_per_node;
@@ -73,7 +73,8 @@ static cost_t node_cost(const walk_t *w, double bytes)
                     .latency_sec = (local - 1.0) * w->given->in_latency_sec};
 }
 
-/** Shards of a node, each of which one GPU a node all-reduces with the others of its place. */
+/** Returns the cost of reducing to the shards of a node, each of which is then all-reduced by the GPUs of its
+ *  place. */
 static cost_t replicas_cost(const walk_t *w, double bytes)
 {
     double nodes = w->point->n_nodes;
@@ -121,7 +122,7 @@ static void case_post(walk_t *w, tw_plan_op_t *op, cost_t cost)
 
 /* ---- the walk ------------------------------------------------------------------------------------------ */
 
-/** Layers forwards, then backwards. */
+/** Asks for a visit's weights: layers forwards, then backwards. */
 static void case_ask(walk_t *w, int visit)
 {
     double layer = WEIGHT_BYTES * w->given->n_params / w->given->n_layers;

@@ -6,7 +6,7 @@
 
 TW_C_BEGIN
 
-/** The model's tensors over the cluster's ranks. TW_ERR_NO_MEMORY. */
+/** Lays the model's tensors out over the cluster's ranks. TW_ERR_NO_MEMORY. */
 tw_status_t tw_plan_layout(const tw_model_t *model, const tw_plan_cluster_t *cluster, tw_hpz_layout_t **out);
 
 TW_C_END

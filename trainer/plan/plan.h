@@ -48,7 +48,7 @@ typedef struct tw_plan_cluster {
     double in_node_bps;                          /**< between the ranks of a node */
     double device_bytes;                         /**< memory of a rank; 0: not known */
     double device_flops;                         /**< FLOP/s that training reaches on a rank; 0: not known */
-    double delta_bits;                           /**< of the lossless delta, per parameter */
+    double delta_bits;                           /**< what the lossless delta takes, per parameter */
     double cores;                                /**< of a node, for its ranks' threads; 0: one per rank */
     tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT]; /**< zeros: free */
     /* Seconds of a core that moving takes; zeros: free. */
@@ -103,7 +103,7 @@ typedef struct tw_plan_flow {
 /** The operations of one unit. */
 typedef struct tw_plan_unit {
     tw_plan_flow_t gather;       /**< the step's first one: stages 1 and 2: after the update */
-    tw_plan_flow_t gather_again; /**< each other one */
+    tw_plan_flow_t gather_again; /**< each other gather of the step */
     tw_plan_flow_t reduce;
     tw_plan_flow_t muon; /**< momenta of matrices, in the update: from stage 1 on to owners, and back */
     /** changes, after the update; those of the lossless delta: their lengths first */

@@ -13,7 +13,7 @@
 #include "trainer/shape.h"
 
 enum { BYTE_WORDS = 256 };
-/* Of a core of a processor, in fp32. */
+/* Operations a second of a processor's core, in fp32. */
 #define CORE_FLOPS 50e9
 
 /** The configuration with a set's keys on top. */
@@ -127,7 +127,7 @@ tw_status_t plan_speeds(plan_t *plan, const tw_model_t *model)
     return status;
 }
 
-/* As measured, of several hundred steps on two cores with eight threads. */
+/* What an operation waits besides, as measured in several hundred steps on two cores with eight threads. */
 #define BOX_DELAY_SEC 0.6e-3
 
 /** The nodes of a cluster in a box share this machine's cores, and their idle links let bursts pass. */

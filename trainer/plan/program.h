@@ -35,7 +35,7 @@ tw_status_t plan_speeds(plan_t *plan, const tw_model_t *model);
 tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_model_t *model);
 /** All sets; prints what they are planned for. */
 tw_status_t plan_all(plan_t *plan);
-/** --cluster. */
+/** Do what --cluster asks for. */
 tw_status_t plan_cases(plan_t *plan);
 
 TW_C_END

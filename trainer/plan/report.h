@@ -22,12 +22,12 @@ int tw_plan_row_fits(const tw_plan_row_t *row, const tw_plan_cluster_t *cluster)
 /** The fastest that fits, of those that lose nothing or of all; NULL: none fits. */
 const tw_plan_row_t *tw_plan_row_fastest(const tw_plan_row_t *rows, size_t n_rows,
                                          const tw_plan_cluster_t *cluster, int lossless_only);
-/** States of all stages, of n_params. */
+/** Print the bytes of states in all stages, of n_params. */
 void tw_plan_print_states(double n_params, int world, FILE *out);
 /** rows [n_rows]: one of them is "zero3". */
 void tw_plan_print_memory(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
                           FILE *out);
-/** A JSON line for each row. TW_ERR_IO. */
+/** Write a JSON line for each row. TW_ERR_IO. */
 tw_status_t tw_plan_write_json(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
                                FILE *out);
 void tw_plan_print_steps(const tw_plan_row_t *rows, size_t n_rows, FILE *out);

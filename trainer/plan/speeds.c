@@ -26,7 +26,7 @@ typedef struct trial {
     uint16_t *old, *fresh, *copy;
     uint8_t *states; /* of both ends */
     uint8_t *message;
-    size_t message_bytes; /* of room */
+    size_t message_bytes; /* bytes of room for a message */
     uint8_t *other;
 } trial_t;
 
@@ -95,7 +95,8 @@ static tw_status_t trial_alloc(trial_t *trial, const size_t *piece_elems, size_t
     }
     size_t n_elems = set_pieces(trial, piece_elems);
     trial->n_elems = n_elems;
-    trial->message_bytes = tw_quant_lossless_bound_bytes(TW_TYPE_BF16, n_elems); /* the longer one */
+    /* the longest message of any codec */
+    trial->message_bytes = tw_quant_lossless_bound_bytes(TW_TYPE_BF16, n_elems);
     trial->masters = malloc(n_elems * sizeof(*trial->masters));
     trial->old = malloc(n_elems * sizeof(*trial->old));
     trial->fresh = malloc(n_elems * sizeof(*trial->fresh));
@@ -126,7 +127,7 @@ static void speeds_note(double *best, double begin, size_t n_elems)
     *best = *best == 0.0 || sec < *best ? sec : *best;
 }
 
-/** A message's pieces, there or back. */
+/** Returns the segments of a message's pieces, to be encoded, or `back`, to be decoded. */
 static const tw_quant_segment_t *quant_segments(const trial_t *trial, const tw_quant_codec_t *codec, int back)
 {
     uint8_t *message = trial->message;
@@ -143,7 +144,7 @@ static const tw_quant_segment_t *quant_segments(const trial_t *trial, const tw_q
     return trial->segments;
 }
 
-/** As a sync does it. */
+/** Measures a block codec as a sync of changes has it. */
 static tw_status_t measure_quant(const trial_t *trial, const char *name, tw_plan_speed_t *speed)
 {
     tw_quant_params_t params = {.mem = TW_MEM_HOST};
@@ -182,7 +183,7 @@ static const tw_quant_delta_segment_t *delta_segments(const trial_t *trial, int 
     return trial->delta_segments;
 }
 
-/** With the rounding of the masters before it, and the owner's copy after it. */
+/** Measures the lossless delta, with the rounding of the masters before it and the owner's copy after it. */
 static tw_status_t measure_delta(const trial_t *trial, tw_plan_speed_t *speed)
 {
     tw_quant_delta_t *delta = NULL;
@@ -209,7 +210,7 @@ static tw_status_t measure_delta(const trial_t *trial, tw_plan_speed_t *speed)
     return status;
 }
 
-/** As gradients: encoded, and decoded by the owner. */
+/** Measures the lossless codec as gradients have it: encoded, and decoded by the owner. */
 static tw_status_t measure_lossless(const trial_t *trial, tw_plan_speed_t *speed)
 {
     const tw_quant_lossless_segment_t segment = {

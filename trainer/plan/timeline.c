@@ -73,7 +73,7 @@ static void timeline_post(timeline_t *tl, tw_plan_op_t *op, const tw_plan_flow_t
     tw_plan_machine_post(&tl->machine, op);
 }
 
-/** From all ranks, or from the replicas of the node. */
+/** Posts a gather from all ranks, or from the replicas of the node. */
 static void post_gather(timeline_t *tl, tw_plan_op_t *op, size_t unit, int is_first)
 {
     const tw_plan_unit_t *plan = &tl->traffic->units[unit];
@@ -206,7 +206,7 @@ static void timeline_micro_batch(timeline_t *tl, int is_first, int is_last)
 
 /* ---- a step -------------------------------------------------------------------------------------------- */
 
-/** Of an element of a unit, norm and update together. */
+/** Returns the seconds of an element, of norm and update together. */
 static double finish_elem_sec(const timeline_t *tl)
 {
     double n_elems = 0.0;
@@ -216,7 +216,7 @@ static double finish_elem_sec(const timeline_t *tl)
     return tl->cluster->update_sec / n_elems;
 }
 
-/** Gradients that have come. */
+/** Waits for a unit's gradients, and computes their part of the norm. */
 static void take_norm(timeline_t *tl, size_t unit)
 {
     tw_plan_machine_wait(&tl->machine, &tl->reduces[unit]);
@@ -230,8 +230,8 @@ static int is_muons(const timeline_t *tl, const tw_model_tensor_t *tensor)
     return status == TW_OK && tw_engine_is_muons(tl->options, tensor, group.is_frozen);
 }
 
-/** Of a unit's matrices: five times x x', its square, and their product with x; a rank has its share of them,
- *  or one. */
+/** Counts the multiplications of a unit's matrices: five times x x', its square, and their product with x. A
+ *  rank has its share of them, or one matrix. */
 static double count_muon_products(const timeline_t *tl, const tw_model_t *model, size_t unit)
 {
     size_t n;
@@ -283,8 +283,8 @@ static void end_unit(timeline_t *tl, size_t unit)
     }
 }
 
-/** Stage 0 updates not only a part; but the norm is of the part there, too. With Muon a unit ends when the
- *  next but one has begun. */
+/** Updates all units. Stage 0 updates whole units, though its norm is of a part, too. With Muon a unit ends
+ *  when the next but one has begun. */
 static void timeline_update(timeline_t *tl)
 {
     double world = tl->cluster->n_nodes * tl->cluster->ranks_per_node;
@@ -322,7 +322,8 @@ static void one_step(timeline_t *tl)
     timeline_update(tl);
 }
 
-/** Gathers of a step: two for each micro-batch, of which replicas serve all but the first. */
+/** Returns the seconds of codecs in a step. There are two gathers for each micro-batch, of which replicas
+ *  serve all but the first. */
 static double codec_sec(const timeline_t *tl)
 {
     const codecs_work_t *work = &tl->codecs;

@@ -47,7 +47,7 @@ static size_t piece_elems(const counting_t *counting, const cut_t *cut, size_t t
     return tw_hpz_slice_piece(counting->layout, tensor, rank / n_local, rank % n_local, cut->slice).n_elems;
 }
 
-/** What a piece takes; lossless ones are estimated. */
+/** Returns the bytes of a piece; those of the lossless codec are estimated. */
 static double piece_bytes(const counting_t *counting, const tw_quant_codec_t *codec, size_t n_elems)
 {
     if (codec->lossless) {
@@ -56,7 +56,8 @@ static double piece_bytes(const counting_t *counting, const tw_quant_codec_t *co
     return (double)tw_quant_encoded_bytes(codec, n_elems);
 }
 
-/** All ranks' pieces. codec NULL: plain, and tensors of one dimension unless the codec loses nothing. */
+/** Returns the bytes of all ranks' pieces. codec NULL: plain, as are tensors of one dimension unless the
+ *  codec loses nothing. */
 static double pieces_bytes(const counting_t *counting, const cut_t *cut, const tw_quant_codec_t *codec)
 {
     size_t first, n = tw_hpz_layout_tensors(counting->layout, cut->unit, &first);
@@ -111,8 +112,8 @@ static tw_plan_flow_t times(const tw_plan_flow_t *flow, double factor)
     return (tw_plan_flow_t){factor * flow->inter_node, factor * flow->in_node, factor * flow->messages};
 }
 
-/** In so many operations, whose pieces go round so many times. codecs NULL: plain; else what is quantized and
- *  what is not travel apart. */
+/** Returns the flow of a cut in n_ops operations, whose pieces go round n_passes times. codecs NULL: plain;
+ *  else what is quantized and what is not travel apart. */
 static tw_plan_flow_t world_flow(const counting_t *counting, const cut_t *cut,
                                  const tw_quant_codec_t *between, const tw_quant_codec_t *within,
                                  double n_ops, double n_passes)
@@ -127,8 +128,8 @@ static tw_plan_flow_t world_flow(const counting_t *counting, const cut_t *cut,
     return traffic_sum_of(&pieces, &signatures);
 }
 
-/** Operations of a whole unit. Segments are tensors, or the pieces of each, where a rank's do not follow one
- *  another. */
+/** Counts the operations of a whole unit. Segments are tensors, or the pieces of each, where a rank's do not
+ *  follow one another. */
 static double count_buckets(const counting_t *counting, int unit, int by_tensor, int64_t bucket)
 {
     size_t first, n_tensors = tw_hpz_layout_tensors(counting->layout, unit, &first), n_ops = 0;
@@ -162,7 +163,7 @@ static int any_travels(const counting_t *counting, int unit)
     return any;
 }
 
-/** Stage 3 gathers a unit in one operation. */
+/** Returns the flow of a gather from all ranks. Stage 3 gathers a unit in one operation. */
 static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
 {
     const tw_train_options_t *o = counting->options;
@@ -180,7 +181,7 @@ static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
     return world_flow(&weights, &all, codec, within, n_ops, 1.0);
 }
 
-/** From the replicas: each node's ranks hand all of it round among them. */
+/** Returns the flow of a gather from replicas: each node's ranks hand the whole unit round among them. */
 static tw_plan_flow_t replicas_flow(const counting_t *counting, int unit)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
@@ -233,7 +234,7 @@ static tw_plan_flow_t reduce_flow(const counting_t *counting, int unit)
     return flow;
 }
 
-/** Along the rails, where every signature leaves a node. */
+/** Returns the flow of an operation along the rails, where every signature leaves a node. */
 static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
 {
     double others = cluster->n_nodes - 1;
@@ -242,7 +243,8 @@ static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
                             .messages = others > 0.0 ? 2.0 * others + 2.0 : 0.0};
 }
 
-/** The bits a parameter of lossless changes include their lengths. */
+/** Returns the flow of a cut's changes. Those of lossless ones, at cluster->delta_bits, include their
+ *  lengths. */
 static tw_plan_flow_t sync_cut(const counting_t *counting, const cut_t *cut, const tw_quant_codec_t *codec)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
@@ -277,7 +279,7 @@ static int is_muons(const counting_t *counting, size_t tensor)
     return tw_engine_is_muons(counting->options, &counting->tensors[tensor], is_frozen);
 }
 
-/** A matrix's pieces to its owner and back. */
+/** Returns the flow of a matrix's pieces to its owner and back. */
 static tw_plan_flow_t matrix_flow(const counting_t *counting, size_t tensor, int owner)
 {
     int n_local = counting->cluster->ranks_per_node;
@@ -291,7 +293,7 @@ static tw_plan_flow_t matrix_flow(const counting_t *counting, size_t tensor, int
     return flow;
 }
 
-/** There and back. */
+/** Returns the flow of what pairs of ranks tell each other before an all-to-all, to the owners and back. */
 static tw_plan_flow_t pairs_flow(const tw_plan_cluster_t *cluster)
 {
     double world = world_of(cluster), within = world * (cluster->ranks_per_node - 1);
@@ -301,7 +303,8 @@ static tw_plan_flow_t pairs_flow(const tw_plan_cluster_t *cluster)
                             .messages = 8.0 * (world - 1)}; /* and as many with the pieces */
 }
 
-/** Owners in turn, as the engine has them. Stage 0: from the owners to all, in one operation. */
+/** Returns the flow of momenta. Ranks own matrices in turn, as in the engine. Stage 0 sends them from the
+ *  owners to all, in one operation. */
 static tw_plan_flow_t muon_flow(const counting_t *counting, int unit)
 {
     size_t first, n = tw_hpz_layout_tensors(counting->layout, unit, &first);
