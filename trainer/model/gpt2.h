@@ -43,11 +43,11 @@ typedef struct tw_gpt2 {
 /** What a block's backward pass needs of its forward pass besides x; norms, GELU and probabilities are
  *  computed again. */
 typedef struct tw_gpt2_saved {
-    float *qkv;                 /* (N,3C) */
-    float *attended;            /* (N,C): attention before its projection */
-    float *middle;              /* (N,C): x after attention */
-    float *hidden;              /* (N,4C): before GELU */
-    tw_norm_stats_t ln_1, ln_2; /* (N) each */
+    float *qkv;                       /* (N,3C) */
+    float *attended;                  /* (N,C): attention before its projection */
+    float *middle;                    /* (N,C): x after attention */
+    float *hidden;                    /* (N,4C): before GELU */
+    tw_model_norm_stats_t ln_1, ln_2; /* (N) each */
 } tw_gpt2_saved_t;
 
 /** gpt2_memory.c: bytes of what a block saves of n rows */

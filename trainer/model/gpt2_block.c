@@ -86,34 +86,35 @@ static void linear_backward(const block_t *block, layer_t layer, const float *x,
 }
 
 /** The norm of x whose gamma is tensor `weight`, and beta the next. */
-static tw_norm_t norm_of(const block_t *block, int weight, const float *x, tw_norm_stats_t stats)
+static tw_model_norm_t norm_of(const block_t *block, int weight, const float *x, tw_model_norm_stats_t stats)
 {
-    return (tw_norm_t){.x = x,
-                       .gamma = gamma_of(block, weight),
-                       .beta = bias_of(block, weight + 1, block->c),
-                       .n = block->n,
-                       .c = block->c,
-                       .epsilon = block->config->layer_norm_epsilon,
-                       .stats = stats};
+    return (tw_model_norm_t){.x = x,
+                             .gamma = gamma_of(block, weight),
+                             .beta = bias_of(block, weight + 1, block->c),
+                             .n = block->n,
+                             .c = block->c,
+                             .epsilon = block->config->layer_norm_epsilon,
+                             .stats = stats};
 }
 
-static void norm_forward(const block_t *block, int weight, const float *x, tw_norm_stats_t stats)
+static void norm_forward(const block_t *block, int weight, const float *x, tw_model_norm_stats_t stats)
 {
-    const tw_norm_t norm = norm_of(block, weight, x, stats);
+    const tw_model_norm_t norm = norm_of(block, weight, x, stats);
     tw_spread_norm_forward(block->compute, &norm, block->scratch->norm);
 }
 
-static void norm_again(const block_t *block, int weight, const float *x, tw_norm_stats_t stats)
+static void norm_again(const block_t *block, int weight, const float *x, tw_model_norm_stats_t stats)
 {
-    const tw_norm_t norm = norm_of(block, weight, x, stats);
+    const tw_model_norm_t norm = norm_of(block, weight, x, stats);
     tw_spread_norm_apply(block->compute, &norm, block->scratch->norm);
 }
 
 /** d (N,C) += the gradient by x of the norm whose output's gradient is in scratch. */
-static void norm_backward(const block_t *block, int weight, const float *x, tw_norm_stats_t stats, float *d)
+static void norm_backward(const block_t *block, int weight, const float *x, tw_model_norm_stats_t stats,
+                          float *d)
 {
-    const tw_norm_t norm = norm_of(block, weight, x, stats);
-    const tw_norm_gradients_t to = {
+    const tw_model_norm_t norm = norm_of(block, weight, x, stats);
+    const tw_model_norm_gradients_t to = {
         .dx = d, .dgamma = block->grads[weight], .dbeta = block->grads[weight + 1], .accumulate = 1};
     tw_spread_norm_backward(block->compute, &norm, block->scratch->d_norm, &to);
 }

@@ -2,10 +2,10 @@
 #include "trainer/model/carve.h"
 #include "trainer/model/gpt2.h"
 
-static tw_norm_stats_t carve_stats(tw_carver_t *carver, size_t n)
+static tw_model_norm_stats_t carve_stats(tw_carver_t *carver, size_t n)
 {
     float *mean = tw_carve(carver, n);
-    return (tw_norm_stats_t){.mean = mean, .rstd = tw_carve(carver, n)};
+    return (tw_model_norm_stats_t){.mean = mean, .rstd = tw_carve(carver, n)};
 }
 
 static tw_gpt2_saved_t gpt2_carve_saved(tw_carver_t *carver, const tw_model_config_t *config, size_t n)

@@ -159,7 +159,8 @@ static float row_variance(const float *x, size_t c, float mean)
     return (fold(&total) + rest) / (float)c;
 }
 
-static void normalise_row(const tw_norm_t *norm, const float *x, float mean, float rstd, float *restrict y)
+static void normalise_row(const tw_model_norm_t *norm, const float *x, float mean, float rstd,
+                          float *restrict y)
 {
     const float *gamma = norm->gamma, *beta = norm->beta;
     for (size_t i = 0; i < norm->c; i++) {
@@ -167,7 +168,7 @@ static void normalise_row(const tw_norm_t *norm, const float *x, float mean, flo
     }
 }
 
-static void layernorm_forward(const tw_norm_t *norm, float *y)
+static void layernorm_forward(const tw_model_norm_t *norm, float *y)
 {
     const size_t c = norm->c;
     for (size_t row = 0; row < norm->n; row++) {
@@ -180,7 +181,7 @@ static void layernorm_forward(const tw_norm_t *norm, float *y)
     }
 }
 
-static void layernorm_apply(const tw_norm_t *norm, float *y)
+static void layernorm_apply(const tw_model_norm_t *norm, float *y)
 {
     for (size_t row = 0; row < norm->n; row++) {
         size_t at = row * norm->c;
@@ -212,7 +213,8 @@ static row_means_t backward_means(const float *dy, const float *x, const float *
     return (row_means_t){fold(&sum_g) / (float)c, fold(&sum_g_x) / (float)c};
 }
 
-static void layernorm_backward(const tw_norm_t *norm, const float *dy_rows, const tw_norm_gradients_t *to)
+static void layernorm_backward(const tw_model_norm_t *norm, const float *dy_rows,
+                               const tw_model_norm_gradients_t *to)
 {
     const size_t c = norm->c;
     const float *gamma = norm->gamma;
@@ -234,8 +236,8 @@ static void layernorm_backward(const tw_norm_t *norm, const float *dy_rows, cons
     }
 }
 
-static void layernorm_backward_input(const tw_norm_t *norm, const float *dy_rows,
-                                     const tw_norm_gradients_t *to)
+static void layernorm_backward_input(const tw_model_norm_t *norm, const float *dy_rows,
+                                     const tw_model_norm_gradients_t *to)
 {
     const size_t c = norm->c;
     const float *gamma = norm->gamma;
@@ -254,7 +256,7 @@ static void layernorm_backward_input(const tw_norm_t *norm, const float *dy_rows
 }
 
 static void layernorm_row_vectors(const float *dy, const float *x, float mean, float rstd,
-                                  const tw_norm_gradients_t *to, size_t n)
+                                  const tw_model_norm_gradients_t *to, size_t n)
 {
     float *restrict dgamma = to->dgamma, *restrict dbeta = to->dbeta;
     for (size_t i = 0; i < n; i++) {
@@ -298,7 +300,7 @@ static void rmsnorm_row_vector(const float *dy, const float *x, float rstd, size
     }
 }
 
-static void rmsnorm_forward(const tw_norm_t *norm, float *y)
+static void rmsnorm_forward(const tw_model_norm_t *norm, float *y)
 {
     for (size_t row = 0; row < norm->n; row++) {
         size_t at = row * norm->c;
@@ -306,7 +308,7 @@ static void rmsnorm_forward(const tw_norm_t *norm, float *y)
     }
 }
 
-static void rmsnorm_apply(const tw_norm_t *norm, float *y)
+static void rmsnorm_apply(const tw_model_norm_t *norm, float *y)
 {
     const size_t c = norm->c;
     for (size_t row = 0; row < norm->n; row++) {
@@ -319,7 +321,8 @@ static void rmsnorm_apply(const tw_norm_t *norm, float *y)
     }
 }
 
-static void rmsnorm_backward(const tw_norm_t *norm, const float *dy_rows, const tw_norm_gradients_t *to)
+static void rmsnorm_backward(const tw_model_norm_t *norm, const float *dy_rows,
+                             const tw_model_norm_gradients_t *to)
 {
     const size_t c = norm->c;
     const float *gamma = norm->gamma;
@@ -339,7 +342,8 @@ static void rmsnorm_backward(const tw_norm_t *norm, const float *dy_rows, const 
     }
 }
 
-static void rmsnorm_backward_input(const tw_norm_t *norm, const float *dy_rows, const tw_norm_gradients_t *to)
+static void rmsnorm_backward_input(const tw_model_norm_t *norm, const float *dy_rows,
+                                   const tw_model_norm_gradients_t *to)
 {
     const size_t c = norm->c;
     const float *gamma = norm->gamma;
@@ -358,31 +362,32 @@ static void rmsnorm_backward_input(const tw_norm_t *norm, const float *dy_rows, 
 
 /* ---- either norm --------------------------------------------------------------------------------------- */
 
-static void norm_forward(const tw_norm_t *norm, float *y)
+static void norm_forward(const tw_model_norm_t *norm, float *y)
 {
     (norm->beta ? layernorm_forward : rmsnorm_forward)(norm, y);
 }
 
-static void norm_apply(const tw_norm_t *norm, float *y)
+static void norm_apply(const tw_model_norm_t *norm, float *y)
 {
     (norm->beta ? layernorm_apply : rmsnorm_apply)(norm, y);
 }
 
-static void norm_backward(const tw_norm_t *norm, const float *dy, const tw_norm_gradients_t *to)
+static void norm_backward(const tw_model_norm_t *norm, const float *dy, const tw_model_norm_gradients_t *to)
 {
     (norm->beta ? layernorm_backward : rmsnorm_backward)(norm, dy, to);
 }
 
-static void norm_backward_input(const tw_norm_t *norm, const float *dy, const tw_norm_gradients_t *to)
+static void norm_backward_input(const tw_model_norm_t *norm, const float *dy,
+                                const tw_model_norm_gradients_t *to)
 {
     (norm->beta ? layernorm_backward_input : rmsnorm_backward_input)(norm, dy, to);
 }
 
-static void norm_backward_vectors(const tw_norm_t *norm, const float *dy, size_t first, size_t n,
-                                  const tw_norm_gradients_t *to)
+static void norm_backward_vectors(const tw_model_norm_t *norm, const float *dy, size_t first, size_t n,
+                                  const tw_model_norm_gradients_t *to)
 {
-    const tw_norm_gradients_t part = {.dgamma = to->dgamma + first,
-                                      .dbeta = norm->beta ? to->dbeta + first : NULL};
+    const tw_model_norm_gradients_t part = {.dgamma = to->dgamma + first,
+                                            .dbeta = norm->beta ? to->dbeta + first : NULL};
     for (size_t row = 0; row < norm->n; row++) {
         size_t at = row * norm->c + first;
         float rstd = norm->stats.rstd[row];

@@ -11,25 +11,25 @@
 TW_C_BEGIN
 
 /** What a norm keeps of each row. */
-typedef struct tw_norm_stats {
+typedef struct tw_model_norm_stats {
     float *mean, *rstd; /* (N) each; a root-mean-square norm has no mean */
-} tw_norm_stats_t;
+} tw_model_norm_stats_t;
 
 /** Rows to be normed: a layer norm, or without beta a root-mean-square norm. */
-typedef struct tw_norm {
+typedef struct tw_model_norm {
     const float *x;            /* (N,C) */
     const float *gamma, *beta; /* (C) */
     size_t n, c;
     double epsilon; /* only forwards */
-    tw_norm_stats_t stats;
-} tw_norm_t;
+    tw_model_norm_stats_t stats;
+} tw_model_norm_t;
 
 /** Where a norm's gradients go. */
-typedef struct tw_norm_gradients {
+typedef struct tw_model_norm_gradients {
     float *dx;             /* (N,C) */
     float *dgamma, *dbeta; /* (C), which are added to; without beta dbeta is not used */
     int accumulate;        /* 1: dx is added to */
-} tw_norm_gradients_t;
+} tw_model_norm_gradients_t;
 
 /** The kernels of one instruction set. */
 typedef struct tw_kernel_set {
@@ -37,16 +37,17 @@ typedef struct tw_kernel_set {
      * root-mean-square norm: y = x * rstd * gamma, rstd = 1 / sqrt(mean(x^2) + epsilon) (arXiv 1910.07467) */
 
     /** Writes y (N,C) and stats. */
-    void (*norm_forward)(const tw_norm_t *norm, float *y);
+    void (*norm_forward)(const tw_model_norm_t *norm, float *y);
     /** Writes y again, from stats that forward left. */
-    void (*norm_apply)(const tw_norm_t *norm, float *y);
+    void (*norm_apply)(const tw_model_norm_t *norm, float *y);
     /** All gradients, from dy (N,C), which may be to->dx if accumulate is 0. */
-    void (*norm_backward)(const tw_norm_t *norm, const float *dy, const tw_norm_gradients_t *to);
+    void (*norm_backward)(const tw_model_norm_t *norm, const float *dy, const tw_model_norm_gradients_t *to);
     /** The same in two, with the same bits, so that threads can share the work: dx of some rows; and dgamma
      *  and dbeta of n columns from `first` on. dx may be x once no vector is needed any more. */
-    void (*norm_backward_input)(const tw_norm_t *norm, const float *dy, const tw_norm_gradients_t *to);
-    void (*norm_backward_vectors)(const tw_norm_t *norm, const float *dy, size_t first, size_t n,
-                                  const tw_norm_gradients_t *to);
+    void (*norm_backward_input)(const tw_model_norm_t *norm, const float *dy,
+                                const tw_model_norm_gradients_t *to);
+    void (*norm_backward_vectors)(const tw_model_norm_t *norm, const float *dy, size_t first, size_t n,
+                                  const tw_model_norm_gradients_t *to);
     /** One row's root-mean-square norm; returns rstd. x, y, gamma [c]; y may be x. */
     float (*rmsnorm_row)(const float *x, const float *gamma, size_t c, double epsilon, float *y);
     /** What one row adds to its dgamma [n]. */

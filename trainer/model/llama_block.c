@@ -289,12 +289,12 @@ static void head_norm_rows(void *ctx, size_t first, size_t n, int thread)
         for (size_t h = 0; h < heads->n; h++) {
             size_t at = row * block->qkv + h * heads->width;
             float *d = block->scratch->d_qkv + at;
-            const tw_norm_t norm = {.x = block->saved.qkv + at,
-                                    .gamma = gamma_of(heads, h),
-                                    .n = 1,
-                                    .c = heads->width,
-                                    .stats.rstd = &block->scratch->qkv[at]};
-            const tw_norm_gradients_t to = {.dx = d};
+            const tw_model_norm_t norm = {.x = block->saved.qkv + at,
+                                          .gamma = gamma_of(heads, h),
+                                          .n = 1,
+                                          .c = heads->width,
+                                          .stats.rstd = &block->scratch->qkv[at]};
+            const tw_model_norm_gradients_t to = {.dx = d};
             heads->kernels->norm_backward_input(&norm, d, &to);
         }
     }
@@ -315,33 +315,33 @@ static void turn_backward(const block_t *block)
 
 /* ---- norms --------------------------------------------------------------------------------------------- */
 
-static tw_norm_t norm_of(const block_t *block, int tensor, const float *x, float *rstd)
+static tw_model_norm_t norm_of(const block_t *block, int tensor, const float *x, float *rstd)
 {
-    return (tw_norm_t){.x = x,
-                       .gamma = widen(block, tensor, block->c, block->scratch->vector),
-                       .n = block->n,
-                       .c = block->c,
-                       .epsilon = block->config->layer_norm_epsilon,
-                       .stats.rstd = rstd};
+    return (tw_model_norm_t){.x = x,
+                             .gamma = widen(block, tensor, block->c, block->scratch->vector),
+                             .n = block->n,
+                             .c = block->c,
+                             .epsilon = block->config->layer_norm_epsilon,
+                             .stats.rstd = rstd};
 }
 
 static void norm_forward(const block_t *block, int tensor, const float *x, float *rstd)
 {
-    const tw_norm_t norm = norm_of(block, tensor, x, rstd);
+    const tw_model_norm_t norm = norm_of(block, tensor, x, rstd);
     tw_spread_norm_forward(block->compute, &norm, block->scratch->norm);
 }
 
 static void norm_again(const block_t *block, int tensor, const float *x, float *rstd)
 {
-    const tw_norm_t norm = norm_of(block, tensor, x, rstd);
+    const tw_model_norm_t norm = norm_of(block, tensor, x, rstd);
     tw_spread_norm_apply(block->compute, &norm, block->scratch->norm);
 }
 
 /** d (N,C) += the gradient by x of the norm whose output's gradient is in scratch. */
 static void norm_backward(const block_t *block, int tensor, const float *x, float *rstd, float *d)
 {
-    const tw_norm_t norm = norm_of(block, tensor, x, rstd);
-    const tw_norm_gradients_t to = {.dx = d, .dgamma = grad_of(block, tensor), .accumulate = 1};
+    const tw_model_norm_t norm = norm_of(block, tensor, x, rstd);
+    const tw_model_norm_gradients_t to = {.dx = d, .dgamma = grad_of(block, tensor), .accumulate = 1};
     tw_spread_norm_backward(block->compute, &norm, block->scratch->d_norm, &to);
 }
 

@@ -50,12 +50,12 @@ enum { TW_ROOT_WORDS, TW_ROOT_POSITIONS, TW_ROOT_GAMMA, TW_ROOT_BETA, TW_ROOT_HE
 
 /** What the root computes in: parts of a model's scratch. */
 typedef struct tw_root_scratch {
-    float *gamma, *beta;   /* (C): the last norm's vectors as fp32 */
-    float *norm, *d_norm;  /* (N,C) */
-    float *logits;         /* (logit_rows,V) */
-    double *losses;        /* (logit_rows) */
-    size_t logit_rows;     /* rows of logits at a time */
-    tw_norm_stats_t stats; /* (N) */
+    float *gamma, *beta;         /* (C): the last norm's vectors as fp32 */
+    float *norm, *d_norm;        /* (N,C) */
+    float *logits;               /* (logit_rows,V) */
+    double *losses;              /* (logit_rows) */
+    size_t logit_rows;           /* rows of logits at a time */
+    tw_model_norm_stats_t stats; /* (N) */
 } tw_root_scratch_t;
 
 /** The part that all kinds have; a kind's own struct begins with it. */

@@ -35,7 +35,7 @@ tw_root_scratch_t tw_root_scratch_carve(tw_carver_t *carver, const tw_model_conf
     tw_root_scratch_t scratch = {.logit_rows = tw_head_rows(config->vocab_size, n)};
     scratch.logits = tw_carve(carver, tw_size_mul(scratch.logit_rows, config->vocab_size));
     scratch.losses = tw_carve_bytes(carver, tw_size_mul(scratch.logit_rows, sizeof(double)));
-    scratch.stats = (tw_norm_stats_t){.mean = tw_carve(carver, n)};
+    scratch.stats = (tw_model_norm_stats_t){.mean = tw_carve(carver, n)};
     scratch.stats.rstd = tw_carve(carver, n);
     return scratch;
 }
@@ -105,7 +105,7 @@ void tw_root_embed_backward(tw_model_t *model, const int32_t *tokens, const floa
 /* ---- the last norm and the loss ------------------------------------------------------------------------ */
 
 /** Returns the last norm, of x; its vectors are read into scratch. */
-static tw_norm_t last_norm(const tw_model_t *model, const void *const *weights, const float *x)
+static tw_model_norm_t last_norm(const tw_model_t *model, const void *const *weights, const float *x)
 {
     const tw_root_scratch_t *scratch = &model->root_scratch;
     const void *beta = root_weight(model, weights, TW_ROOT_BETA);
@@ -114,18 +114,18 @@ static tw_norm_t last_norm(const tw_model_t *model, const void *const *weights, 
     if (beta) {
         tw_weight_read(&model->compute, beta, 0, c, scratch->beta);
     }
-    return (tw_norm_t){.x = x,
-                       .gamma = scratch->gamma,
-                       .beta = beta ? scratch->beta : NULL,
-                       .n = model->batch * model->seq_len,
-                       .c = c,
-                       .epsilon = model->config.layer_norm_epsilon,
-                       .stats = scratch->stats};
+    return (tw_model_norm_t){.x = x,
+                             .gamma = scratch->gamma,
+                             .beta = beta ? scratch->beta : NULL,
+                             .n = model->batch * model->seq_len,
+                             .c = c,
+                             .epsilon = model->config.layer_norm_epsilon,
+                             .stats = scratch->stats};
 }
 
 /** What the loss is made of. The last norm is `norm`, and what it makes of x goes into scratch. */
 static tw_head_t root_prepare(const tw_model_t *model, const void *const *weights, const float *x,
-                              const int32_t *targets, tw_norm_t *norm)
+                              const int32_t *targets, tw_model_norm_t *norm)
 {
     const tw_root_scratch_t *scratch = &model->root_scratch;
     const tw_compute_t *compute = &model->compute;
@@ -150,14 +150,14 @@ tw_status_t tw_root_head(tw_model_t *model, const void *const *weights, const fl
                          const int32_t *targets, float scale, double *loss, float *dx, float *const *grads)
 {
     TW_TRY(tw_model_targets_check(model, targets));
-    tw_norm_t norm;
+    tw_model_norm_t norm;
     tw_head_t head = root_prepare(model, weights, x, targets, &norm);
     float *d_norm = grads ? model->root_scratch.d_norm : NULL;
     *loss = tw_head_loss(&head, scale, d_norm, grads ? root_grad(model, grads, head_tensor(model)) : NULL);
     if (grads) {
-        const tw_norm_gradients_t to = {.dx = dx,
-                                        .dgamma = root_grad(model, grads, TW_ROOT_GAMMA),
-                                        .dbeta = root_grad(model, grads, TW_ROOT_BETA)};
+        const tw_model_norm_gradients_t to = {.dx = dx,
+                                              .dgamma = root_grad(model, grads, TW_ROOT_GAMMA),
+                                              .dbeta = root_grad(model, grads, TW_ROOT_BETA)};
         tw_spread_norm_backward(&model->compute, &norm, d_norm, &to);
     }
     return TW_OK;
@@ -167,7 +167,7 @@ tw_status_t tw_root_losses(tw_model_t *model, const void *const *weights, const 
                            const int32_t *targets, double *losses)
 {
     TW_TRY(tw_model_targets_check(model, targets));
-    tw_norm_t norm;
+    tw_model_norm_t norm;
     tw_head_t head = root_prepare(model, weights, x, targets, &norm);
     tw_head_losses(&head, losses);
     return TW_OK;
@@ -175,7 +175,7 @@ tw_status_t tw_root_losses(tw_model_t *model, const void *const *weights, const 
 
 void tw_root_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at, float *logits)
 {
-    tw_norm_t norm;
+    tw_model_norm_t norm;
     tw_head_t head = root_prepare(model, weights, x, NULL, &norm);
     tw_head_logits(&head, at, logits);
 }

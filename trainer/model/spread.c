@@ -13,8 +13,8 @@ typedef struct call {
     uint16_t *y16;
     size_t n, c, stride;
     int accumulate;
-    const tw_norm_t *norm;         /* with y; or, backwards, with x (dy) and */
-    const tw_norm_gradients_t *to; /* where the gradients go */
+    const tw_model_norm_t *norm;         /* with y; or, backwards, with x (dy) and */
+    const tw_model_norm_gradients_t *to; /* where the gradients go */
 } call_t;
 
 /** Spread a call over threads by elements, by rows of c, or by columns of n rows. */
@@ -39,9 +39,9 @@ static void by_columns(const tw_compute_t *compute, call_t *call, tw_pool_range_
 /* ---- norms --------------------------------------------------------------------------------------------- */
 
 /** Returns rows first .. first + n - 1 of a norm. */
-static tw_norm_t norm_rows(const tw_norm_t *norm, size_t first, size_t n)
+static tw_model_norm_t norm_rows(const tw_model_norm_t *norm, size_t first, size_t n)
 {
-    tw_norm_t rows = *norm;
+    tw_model_norm_t rows = *norm;
     rows.x += first * norm->c;
     rows.n = n;
     rows.stats.mean = norm->stats.mean ? norm->stats.mean + first : NULL;
@@ -52,12 +52,12 @@ static tw_norm_t norm_rows(const tw_norm_t *norm, size_t first, size_t n)
 static void norm_forward(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;
-    const tw_norm_t rows = norm_rows(call->norm, first, n);
+    const tw_model_norm_t rows = norm_rows(call->norm, first, n);
     (void)thread;
     call->kernels->norm_forward(&rows, call->y + first * call->c);
 }
 
-void tw_spread_norm_forward(const tw_compute_t *compute, const tw_norm_t *norm, float *y)
+void tw_spread_norm_forward(const tw_compute_t *compute, const tw_model_norm_t *norm, float *y)
 {
     call_t call = {.norm = norm, .n = norm->n, .c = norm->c, .y = y};
     by_rows(compute, &call, norm_forward);
@@ -66,12 +66,12 @@ void tw_spread_norm_forward(const tw_compute_t *compute, const tw_norm_t *norm, 
 static void norm_apply(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;
-    const tw_norm_t rows = norm_rows(call->norm, first, n);
+    const tw_model_norm_t rows = norm_rows(call->norm, first, n);
     (void)thread;
     call->kernels->norm_apply(&rows, call->y + first * call->c);
 }
 
-void tw_spread_norm_apply(const tw_compute_t *compute, const tw_norm_t *norm, float *y)
+void tw_spread_norm_apply(const tw_compute_t *compute, const tw_model_norm_t *norm, float *y)
 {
     call_t call = {.norm = norm, .n = norm->n, .c = norm->c, .y = y};
     by_rows(compute, &call, norm_apply);
@@ -87,14 +87,15 @@ static void norm_vectors(void *ctx, size_t first, size_t n, int thread)
 static void norm_input(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;
-    const tw_norm_t rows = norm_rows(call->norm, first, n);
-    const tw_norm_gradients_t to = {.dx = call->to->dx + first * call->c, .accumulate = call->to->accumulate};
+    const tw_model_norm_t rows = norm_rows(call->norm, first, n);
+    const tw_model_norm_gradients_t to = {.dx = call->to->dx + first * call->c,
+                                          .accumulate = call->to->accumulate};
     (void)thread;
     call->kernels->norm_backward_input(&rows, call->x + first * call->c, &to);
 }
 
-void tw_spread_norm_backward(const tw_compute_t *compute, const tw_norm_t *norm, const float *dy,
-                             const tw_norm_gradients_t *to)
+void tw_spread_norm_backward(const tw_compute_t *compute, const tw_model_norm_t *norm, const float *dy,
+                             const tw_model_norm_gradients_t *to)
 {
     call_t call = {.norm = norm, .n = norm->n, .c = norm->c, .x = dy, .to = to};
     if (tw_pool_threads(compute->pool) == 1) { /* in one pass over the rows */

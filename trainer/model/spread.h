@@ -38,11 +38,11 @@ typedef struct tw_pieces {
 } tw_pieces_t;
 tw_pieces_t tw_product_pieces(const tw_product_t *product);
 
-void tw_spread_norm_forward(const tw_compute_t *compute, const tw_norm_t *norm, float *y);
-void tw_spread_norm_apply(const tw_compute_t *compute, const tw_norm_t *norm, float *y);
+void tw_spread_norm_forward(const tw_compute_t *compute, const tw_model_norm_t *norm, float *y);
+void tw_spread_norm_apply(const tw_compute_t *compute, const tw_model_norm_t *norm, float *y);
 /** to->dx may be x; dy must not be it. */
-void tw_spread_norm_backward(const tw_compute_t *compute, const tw_norm_t *norm, const float *dy,
-                             const tw_norm_gradients_t *to);
+void tw_spread_norm_backward(const tw_compute_t *compute, const tw_model_norm_t *norm, const float *dy,
+                             const tw_model_norm_gradients_t *to);
 
 void tw_spread_gelu_forward(const tw_compute_t *compute, const float *x, size_t n, float *y);
 void tw_spread_gelu_backward(const tw_compute_t *compute, const float *x, size_t n, float *d);

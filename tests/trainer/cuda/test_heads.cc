@@ -94,8 +94,9 @@ struct Case {
             if (s.has_norm) {
                 const float *of_x = wide_x.data() + at;
                 float rstd = tw_kernels()->rmsnorm_row(of_x, wide.data(), s.width, epsilon, normed.data());
-                const tw_norm_t norm = {of_x, wide.data(), nullptr, 1, s.width, epsilon, {nullptr, &rstd}};
-                const tw_norm_gradients_t to = {by, by_gamma->data(), nullptr, 0};
+                const tw_model_norm_t norm = {of_x,    wide.data(), nullptr,         1,
+                                              s.width, epsilon,     {nullptr, &rstd}};
+                const tw_model_norm_gradients_t to = {by, by_gamma->data(), nullptr, 0};
                 tw_kernels()->norm_backward(&norm, by, &to);
             }
         }

@@ -46,13 +46,13 @@ void check(const Shape &s)
     Floats on_cpu_mean(s.rows), on_cpu_rstd(s.rows), wanted(n);
     const Floats wide_x = x.values(), wide_gamma = gamma.values(), wide_dy = dy.values();
     const Floats wide_beta = beta.values();
-    const tw_norm_t on_cpu = {wide_x.data(),
-                              wide_gamma.data(),
-                              s.centred ? wide_beta.data() : nullptr,
-                              s.rows,
-                              c,
-                              epsilon,
-                              {on_cpu_mean.data(), on_cpu_rstd.data()}};
+    const tw_model_norm_t on_cpu = {wide_x.data(),
+                                    wide_gamma.data(),
+                                    s.centred ? wide_beta.data() : nullptr,
+                                    s.rows,
+                                    c,
+                                    epsilon,
+                                    {on_cpu_mean.data(), on_cpu_rstd.data()}};
     tw_cuda_norm_t norm = {};
     norm.type = s.type;
     norm.rows = s.rows;
@@ -87,8 +87,8 @@ void check(const Shape &s)
         gradients.dbeta = s.centred ? dbeta.data() : nullptr;
         gradients.workspace = workspace.data();
         ASSERT_RUNS(tw_cuda_norm_backward(&norm, &gradients, nullptr));
-        const tw_norm_gradients_t to = {on_cpu_dx.data(), on_cpu_dgamma.data(), on_cpu_dbeta.data(),
-                                        accumulate};
+        const tw_model_norm_gradients_t to = {on_cpu_dx.data(), on_cpu_dgamma.data(), on_cpu_dbeta.data(),
+                                              accumulate};
         tw_kernels()->norm_backward(&on_cpu, wide_dy.data(), &to);
         const double most_g = largest(wide_dy) * largest(wide_gamma) + 1;
         const double of_sums = unit * double(s.rows + 8), most_dy = largest(wide_dy) * double(s.rows);

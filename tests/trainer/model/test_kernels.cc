@@ -102,7 +102,7 @@ class LayerNorm : public ::testing::TestWithParam<size_t>
     size_t c_ = GetParam();
     Floats x_ = random_floats(kRows * c_, 1), gamma_ = random_floats(c_, 2), beta_ = random_floats(c_, 3);
     Floats y_ = Floats(kRows * c_), mean_ = Floats(kRows), rstd_ = Floats(kRows);
-    const tw_norm_t norm_ = {
+    const tw_model_norm_t norm_ = {
         x_.data(), gamma_.data(), beta_.data(), kRows, c_, 1e-5, {mean_.data(), rstd_.data()}};
     Doubles xd_{x_.begin(), x_.end()}, gd_{gamma_.begin(), gamma_.end()}, bd_{beta_.begin(), beta_.end()};
 };
@@ -118,7 +118,7 @@ TEST_P(LayerNorm, ForwardAndAgain)
 TEST_P(LayerNorm, Backward)
 {
     Floats dy = random_floats(kRows * c_, 4), dx(kRows * c_), dgamma(c_), dbeta(c_);
-    const tw_norm_gradients_t to = {dx.data(), dgamma.data(), dbeta.data(), 0};
+    const tw_model_norm_gradients_t to = {dx.data(), dgamma.data(), dbeta.data(), 0};
     tw_kernels()->norm_backward(&norm_, dy.data(), &to);
     double bound = c_ == 1 ? 1e-2 : 1e-4; /* of one channel the variance is 0 and 1 / deviation large */
     expect_near(difference([&](const Doubles &x) { return layernorm(x, gd_, bd_, c_); }, x_, dy), dx, bound);
@@ -127,7 +127,7 @@ TEST_P(LayerNorm, Backward)
     expect_near(difference([&](const Doubles &b) { return layernorm(xd_, gd_, b, c_); }, beta_, dy), dbeta,
                 1e-4);
     Floats twice = dx, unused(c_);
-    const tw_norm_gradients_t to_twice = {twice.data(), unused.data(), unused.data(), 1};
+    const tw_model_norm_gradients_t to_twice = {twice.data(), unused.data(), unused.data(), 1};
     tw_kernels()->norm_backward(&norm_, dy.data(), &to_twice);
     for (size_t i = 0; i < dx.size(); i++) {
         EXPECT_FLOAT_EQ(2.0f * dx[i], twice[i]);
@@ -208,9 +208,9 @@ TEST(RmsNorm, ForwardAgainAndBackward)
         Floats x = random_floats(n * c, 1), gamma = random_floats(c, 2), dy = random_floats(n * c, 3);
         Floats rstd(n), y(n * c), again(n * c), dx(n * c), dgamma(c, 0.0f);
         Doubles xd(x.begin(), x.end()), gd(gamma.begin(), gamma.end());
-        const tw_norm_t norm = {x.data(), gamma.data(), nullptr, n, c, 1e-3, {nullptr, rstd.data()}};
+        const tw_model_norm_t norm = {x.data(), gamma.data(), nullptr, n, c, 1e-3, {nullptr, rstd.data()}};
         const auto backward = [&](const Floats &by, int accumulate, Floats *into, Floats *by_gamma) {
-            const tw_norm_gradients_t to = {into->data(), by_gamma->data(), nullptr, accumulate};
+            const tw_model_norm_gradients_t to = {into->data(), by_gamma->data(), nullptr, accumulate};
             tw_kernels()->norm_backward(&norm, by.data(), &to);
         };
         tw_kernels()->norm_forward(&norm, y.data());
@@ -379,10 +379,11 @@ Floats everything(const tw_kernel_set_t *kernels, size_t n, size_t c)
     Floats beta = random_floats(c, 4), mean(n), rstd(n), all;
     x[0] = 100.0f; /* beyond where exp is cut */
     auto keep = [&](const Floats &values) { all.insert(all.end(), values.begin(), values.end()); };
-    const tw_norm_t layer = {x.data(), gamma.data(), beta.data(), n, c, 1e-5, {mean.data(), rstd.data()}};
-    const tw_norm_t rms = {x.data(), gamma.data(), nullptr, n, c, 1e-5, {nullptr, rstd.data()}};
+    const tw_model_norm_t layer = {
+        x.data(), gamma.data(), beta.data(), n, c, 1e-5, {mean.data(), rstd.data()}};
+    const tw_model_norm_t rms = {x.data(), gamma.data(), nullptr, n, c, 1e-5, {nullptr, rstd.data()}};
     Floats y(n * c), dx = dy, d_gamma = gamma, d_beta = beta;
-    tw_norm_gradients_t to = {dx.data(), d_gamma.data(), d_beta.data(), 1};
+    tw_model_norm_gradients_t to = {dx.data(), d_gamma.data(), d_beta.data(), 1};
     kernels->norm_forward(&layer, y.data());
     kernels->norm_backward(&layer, dy.data(), &to);
     for (const Floats *part : {&y, &mean, &rstd, &dx, &d_gamma, &d_beta}) {
