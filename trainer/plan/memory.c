@@ -41,8 +41,9 @@ static double weight_bytes(const tw_train_options_t *o)
 
 /* ---- what comes and goes ------------------------------------------------------------------------------- */
 
-/* Most scratch memory of operations that wait for the link: half of a communicator's, unless TW_COLL_SCRATCH
- * says otherwise. */
+/* Most scratch memory that is planned for operations that wait for the link: half of what a communicator may
+ * hold, unless TW_COLL_SCRATCH says otherwise. Operations get no more than that half together, but the oldest
+ * one may take the other half, too, if it is large enough. */
 #define MOST_CHUNKS_BYTES 16777216.0
 
 /** Of weights that come coded, beside where they are decoded to. */
