@@ -81,8 +81,8 @@ int tw_checkpoint_has_later(const char *folder, uint64_t id, uint64_t step)
     uint64_t *steps;
     size_t n_steps;
     int found = 0;
-    (void)tw_checkpoint_steps(folder, 0, &steps,
-                              &n_steps); /* if the folder cannot be read, there are no steps */
+    /* if the folder cannot be read, there are no steps */
+    (void)tw_checkpoint_steps(folder, 0, &steps, &n_steps);
     for (size_t i = 0; i < n_steps && !found; i++) {
         found = steps[i] > step && tw_checkpoint_step_run(folder, steps[i]) == id;
     }

@@ -237,7 +237,7 @@ static tw_status_t check_together(const tw_train_options_t *o)
          "thinwire.replicas is device, but changes that are rounded are coded in the host's memory; "
          "thinwire.weights=delta codes them on the GPU"},
     };
-    return TW_TRAIN_REFUSE_ANY(refusals);
+    return tw_train_refuse_any(TW_TRAIN_LIST(refusals));
 }
 
 /** Gradients inside a node: plain, or as thinwire.gradient_inner says. */

@@ -90,15 +90,6 @@ typedef struct rule {
     const char *keys[MOST_KEYS]; /* NULL-terminated */
 } rule_t;
 
-void tw_train_note_key(tw_train_config_t *config, const char *key, const char *reason)
-{
-    int field = tw_train_field_of(key);
-    unsigned char origin = config->origins[field];
-    if (origin == TW_TRAIN_FROM_FILE || origin == TW_TRAIN_FROM_COMMAND) {
-        tw_train_note(config, origin == TW_TRAIN_FROM_FILE, key, reason);
-    }
-}
-
 static void note_rules(tw_train_config_t *config, const rule_t *rules, size_t n_rules)
 {
     for (size_t i = 0; i < n_rules; i++) {

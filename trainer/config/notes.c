@@ -40,6 +40,26 @@ void tw_train_note(tw_train_config_t *config, int is_file, const char *key, cons
     config->n_notes += notes[config->n_notes].key != NULL;
 }
 
+void tw_train_note_key(tw_train_config_t *config, const char *key, const char *reason)
+{
+    int field = tw_train_field_of(key);
+    unsigned char origin = config->origins[field];
+    if (origin == TW_TRAIN_FROM_FILE || origin == TW_TRAIN_FROM_COMMAND) {
+        tw_train_note(config, origin == TW_TRAIN_FROM_FILE, key, reason);
+    }
+}
+
+/** Note that a member's key follows from other keys. */
+void tw_train_note_follows(tw_train_config_t *config, const void *member)
+{
+    size_t offset = (size_t)((const char *)member - (const char *)&config->options);
+    for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
+        if (tw_train_options_table.fields[i].offset == offset) {
+            config->origins[i] = TW_TRAIN_FOLLOWS;
+        }
+    }
+}
+
 void tw_train_notes_cleanup(tw_train_config_t *config)
 {
     for (size_t i = 0; i < config->n_notes; i++) {

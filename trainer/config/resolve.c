@@ -7,17 +7,6 @@
 #include "trainer/config/table.h"
 #include "trainer/model/family.h"
 
-/** Note that a member's key follows from other keys. */
-void tw_train_note_follows(tw_train_config_t *config, const void *member)
-{
-    size_t offset = (size_t)((const char *)member - (const char *)&config->options);
-    for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
-        if (tw_train_options_table.fields[i].offset == offset) {
-            config->origins[i] = TW_TRAIN_FOLLOWS;
-        }
-    }
-}
-
 static void config_follow(tw_train_config_t *config, int64_t *member, int64_t value)
 {
     if (*member != value) {
@@ -150,7 +139,7 @@ static tw_status_t check_replicas(const tw_train_options_t *o)
         {o->offload_param != TW_TRAIN_NONE,
          "thinwire.replicas is device, but offload_param moves them off it: leave one of them out"},
     };
-    return o->replicas == TW_TRAIN_REPLICAS_DEVICE ? TW_TRAIN_REFUSE_ANY(refusals) : TW_OK;
+    return o->replicas == TW_TRAIN_REPLICAS_DEVICE ? tw_train_refuse_any(TW_TRAIN_LIST(refusals)) : TW_OK;
 }
 
 /** Refuses what asks for another algorithm, or for what is not here. DeepSpeed's AdamW does not look at
@@ -172,7 +161,7 @@ static tw_status_t check_features(const tw_train_options_t *o)
         {!o->bf16 && o->products == TW_TRAIN_PRODUCTS_BF16,
          "bf16.enabled is false, but thinwire.products is bf16: products of fp32 weights are fp32"},
     };
-    return TW_TRAIN_REFUSE_ANY(refusals);
+    return tw_train_refuse_any(TW_TRAIN_LIST(refusals));
 }
 
 /** Resolves communication_data_type: fp32_allreduce is another name for it; else gradients travel as what
@@ -235,7 +224,7 @@ static tw_status_t check_places(const tw_train_options_t *o)
         {tw_train_resumes_by_itself(o) && !*o->checkpoint,
          "thinwire.resume is auto: that is from thinwire.checkpoint, which names no folder"},
     };
-    return TW_TRAIN_REFUSE_ANY(refusals);
+    return tw_train_refuse_any(TW_TRAIN_LIST(refusals));
 }
 
 static tw_status_t resolve_all(tw_train_config_t *config, int world, int n_nodes)

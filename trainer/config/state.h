@@ -38,7 +38,8 @@ typedef struct tw_train_refusal {
 tw_status_t tw_train_refuse(const char *why);
 /** Logs the first of some refusals that is wrong. Returns TW_OK: none is. */
 tw_status_t tw_train_refuse_any(const tw_train_refusal_t *refusals, size_t n);
-#define TW_TRAIN_REFUSE_ANY(refusals) tw_train_refuse_any(refusals, sizeof(refusals) / sizeof((refusals)[0]))
+/** A list and its length, as arguments. */
+#define TW_TRAIN_LIST(list) list, sizeof(list) / sizeof((list)[0])
 
 /** Keep a note for tw_train_config_say; where memory is short it is lost. */
 void tw_train_note(tw_train_config_t *config, int is_file, const char *key, const char *reason);

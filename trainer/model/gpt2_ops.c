@@ -1,5 +1,6 @@
 /* GPT-2 as a kind of model. */
 #include "trainer/model/gpt2.h"
+#include "trainer/model/host.h"
 
 static double gpt2_unit_products(const tw_model_t *model, size_t unit, size_t seq_len)
 {

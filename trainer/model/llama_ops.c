@@ -1,4 +1,5 @@
 /* The Llama family as a kind of model. */
+#include "trainer/model/host.h"
 #include "trainer/model/llama.h"
 
 /** Tokens that one sees on average: half of them, or of a window all but at the beginning. */

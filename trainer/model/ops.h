@@ -109,11 +109,6 @@ double tw_model_init_std(const tw_model_t *model, int is_residual);
 tw_status_t tw_model_tokens_check(const tw_model_t *model, const int32_t *tokens);
 tw_status_t tw_model_targets_check(const tw_model_t *model, const int32_t *targets);
 
-/** A model of a kind on this processor, whose own struct takes so many bytes and begins with a tw_model_t.
- *  TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged. */
-tw_status_t tw_model_host_create(const tw_model_config_t *config, const tw_model_ops_t *ops, size_t bytes,
-                                 tw_model_t **out);
-void tw_model_host_destroy(tw_model_t *model);
 /** Takes a buffer for the model's scratch in place of the one before; it is the model's. TW_ERR_NO_MEMORY,
  *  logged. */
 tw_status_t tw_model_scratch_alloc(tw_model_t *model, size_t bytes, tw_carver_t *carver);
@@ -129,12 +124,6 @@ tw_status_t tw_root_head(tw_model_t *model, const void *const *weights, const fl
 tw_status_t tw_root_losses(tw_model_t *model, const void *const *weights, const float *x,
                            const int32_t *targets, double *losses);
 void tw_root_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at, float *logits);
-/** What all kinds on this processor have in their tw_model_ops_t. */
-#define TW_MODEL_HOST_OPS                                                                     \
-    .destroy = tw_model_host_destroy, .embed_forward = tw_root_embed_forward,                 \
-    .embed_backward = tw_root_embed_backward, .head = tw_root_head, .losses = tw_root_losses, \
-    .logits = tw_root_logits
-
 /** The kinds that a config describes; the config is valid. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_gpt2_create(const tw_model_config_t *config, tw_model_t **out);
 tw_status_t tw_llama_create(const tw_model_config_t *config, tw_model_t **out);
