@@ -158,7 +158,7 @@ static tw_status_t parse_codec(const request_t *request, const char *text, int r
                  request->key, request->text);
         return TW_ERR_CONFIG;
     }
-    if (tw_train_is_rounded(codec) && rotates && !is_unrotated) {
+    if (rotates && !is_unrotated && (tw_quant_row_get(codec->kind)->has & TW_QUANT_HAS_HADAMARD)) {
         codec->hadamard = 1;
     }
     return TW_OK;
@@ -201,7 +201,7 @@ static void format_weights(const tw_train_codecs_t *codecs, char text[TEXT_BYTES
     } else if (codecs->delta_is_lossless) {
         snprintf(text, TEXT_BYTES, DELTA);
     } else {
-        format_codec(&codecs->delta, codecs->delta.bits < 8, rounded);
+        format_codec(&codecs->delta, tw_quant_row_get(codecs->delta.kind)->bits < 8, rounded);
         snprintf(text, TEXT_BYTES, DELTA "%.*s", TEXT_BYTES - 8, rounded + strlen("int"));
     }
 }
@@ -233,6 +233,8 @@ static tw_status_t check_together(const tw_train_options_t *o)
         {tw_train_is_rounded(&codecs->gradients) && o->stage == 0,
          "thinwire.gradients loses something (zero_quantized_gradients does), which is for "
          "zero_optimization.stage 1 to 3"},
+        {!tw_quant_row_get(codecs->gradients.kind)->sums,
+         "thinwire.gradients is a codec that cannot sum: it is for changes of weights"},
         {o->replicas == TW_TRAIN_REPLICAS_DEVICE && tw_train_is_rounded(&codecs->delta),
          "thinwire.replicas is device, but changes that are rounded are coded in the host's memory; "
          "thinwire.weights=delta codes them on the GPU"},
@@ -244,7 +246,8 @@ static tw_status_t check_together(const tw_train_options_t *o)
 static tw_quant_codec_t inner_codec(const tw_train_options_t *o)
 {
     int has = o->gradient_inner == 1 && tw_train_is_rounded(&o->codecs.gradients);
-    return has ? (tw_quant_codec_t){.bits = 8, .block = o->codecs.gradients.block} : (tw_quant_codec_t){0};
+    return has ? (tw_quant_codec_t){.kind = TW_QUANT_INT8, .block = o->codecs.gradients.block}
+               : (tw_quant_codec_t){0};
 }
 
 /** All ranks are on one node, nothing crosses a network: rounding would save nothing, nor would packing.
@@ -286,12 +289,12 @@ tw_status_t tw_train_codecs_resolve(tw_train_config_t *config, int n_nodes)
 
 const tw_quant_codec_t *tw_train_codec(const tw_quant_codec_t *codec)
 {
-    return codec->bits > 0 || codec->lossless ? codec : NULL;
+    return tw_quant_form(codec) != TW_QUANT_AS_IS ? codec : NULL;
 }
 
 int tw_train_is_rounded(const tw_quant_codec_t *codec)
 {
-    return codec->bits > 0;
+    return tw_quant_loses(codec) != TW_QUANT_LOSES_NOTHING;
 }
 
 int tw_train_loses_nothing(const tw_train_codecs_t *codecs)

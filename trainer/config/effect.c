@@ -124,7 +124,7 @@ static void note_network(tw_train_config_t *config)
         {tw_train_is_rounded(&o->codecs.gradients),
          "thinwire.gradients loses nothing",
          {"thinwire.gradient_inner"}},
-        {o->stage > 0 || !o->codecs.weights.lossless,
+        {o->stage > 0 || tw_quant_form(&o->codecs.weights) != TW_QUANT_MESSAGE,
          "it is for zero_optimization.stage 1 to 3",
          {"thinwire.weights", "thinwire.lossless_weights"}},
         {o->stage == 3,

@@ -30,7 +30,7 @@ static tw_quant_t *loss_create(const tw_quant_codec_t *codec)
 {
     const tw_quant_params_t params = {.codec = *codec, .mem = TW_MEM_HOST};
     tw_quant_t *quant = NULL;
-    return codec->bits > 0 && tw_quant_create(&params, &quant) == TW_OK ? quant : NULL;
+    return tw_train_is_rounded(codec) && tw_quant_create(&params, &quant) == TW_OK ? quant : NULL;
 }
 
 static void loss_add(tw_quant_loss_t *sum, const tw_quant_loss_t *more)
@@ -62,7 +62,7 @@ static void warn(tw_engine_t *engine, size_t tensor, const tw_quant_loss_t *loss
         "larger ones: they do not learn; set thinwire.gradients=lossless%s (the only such line; see "
         "gradients_zeroed in --metrics)",
         (unsigned long long)engine->steps_done + 1, 100 * vanished, engine->names[tensor],
-        engine->codecs.gradients.bits,
+        tw_quant_row_get(engine->codecs.gradients.kind)->bits,
         engine->codecs.gradients.hadamard ? ", or int8" : ", int4 without hadamard=no, or int8");
 }
 

@@ -23,7 +23,8 @@ static size_t bucket_end(const tw_coll_args_t *args, size_t first, int64_t bucke
 void tw_engine_encode(const tw_engine_t *engine, const tw_quant_codec_t *codec, tw_coll_args_t *args)
 {
     args->codec = tw_train_codec(codec);
-    args->force_codec = args->codec && (!codec->lossless || tw_coll_n_nodes(engine->coll) > 1);
+    args->force_codec =
+        args->codec && (tw_quant_form(codec) != TW_QUANT_MESSAGE || tw_coll_n_nodes(engine->coll) > 1);
 }
 
 tw_status_t tw_engine_note(tw_engine_t *engine, tw_engine_ops_t *ops, tw_coll_request_t *request)

@@ -49,9 +49,9 @@ static double weight_bytes(const tw_train_options_t *o)
 /** Of weights that come coded, beside where they are decoded to. */
 static double coded_bytes(const tw_train_options_t *o)
 {
-    const tw_quant_codec_t *codec = tw_train_codec(&o->codecs.weights);
-    double bits = codec && codec->lossless ? TW_PLAN_LOSSLESS_WEIGHT_BITS : o->codecs.weights.bits;
-    return bits / 8.0;
+    const tw_quant_codec_t *codec = &o->codecs.weights;
+    int is_lossless = tw_quant_form(codec) == TW_QUANT_MESSAGE;
+    return (is_lossless ? TW_PLAN_LOSSLESS_WEIGHT_BITS : tw_quant_row_get(codec->kind)->bits) / 8.0;
 }
 
 /** Chunks on their way, as multiples of a layer's gradients: what was measured in bf16, on layers of 0.4 to
@@ -80,7 +80,9 @@ static double codecs_bytes(const tw_train_options_t *o)
     const tw_train_codecs_t *codecs = &o->codecs;
     double weights = tw_train_is_rounded(&codecs->weights) ? 5e5 : 0.0;
     double gradients = tw_train_is_rounded(&codecs->gradients) ? 3e5 : 0.0;
-    double lossless = codecs->weights.lossless || codecs->gradients.lossless ? 19e5 : 0.0;
+    int has_lossless = tw_quant_form(&codecs->weights) == TW_QUANT_MESSAGE ||
+                       tw_quant_form(&codecs->gradients) == TW_QUANT_MESSAGE;
+    double lossless = has_lossless ? 19e5 : 0.0;
     return weights + gradients + lossless + (codecs->delta_is_lossless ? 4e5 : 0.0);
 }
 

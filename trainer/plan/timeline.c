@@ -385,10 +385,11 @@ static tw_plan_speed_t speed_of(const tw_plan_cluster_t *cluster, const tw_quant
     if (!tw_train_codec(codec)) {
         return (tw_plan_speed_t){0};
     }
-    return cluster->codecs[codec->lossless    ? TW_PLAN_LOSSLESS
-                           : codec->bits == 2 ? TW_PLAN_INT2
-                           : codec->bits == 4 ? TW_PLAN_INT4
-                                              : TW_PLAN_INT8];
+    int bits = tw_quant_row_get(codec->kind)->bits;
+    return cluster->codecs[tw_quant_form(codec) == TW_QUANT_MESSAGE ? TW_PLAN_LOSSLESS
+                           : bits == 2                              ? TW_PLAN_INT2
+                           : bits == 4                              ? TW_PLAN_INT4
+                                                                    : TW_PLAN_INT8];
 }
 
 /** A rank encodes its own part of weights and changes, and of gradients what its node sends on; it decodes

@@ -50,7 +50,7 @@ static size_t piece_elems(const counting_t *counting, const cut_t *cut, size_t t
 /** Returns the bytes of a piece; those of the lossless codec are estimated. */
 static double piece_bytes(const counting_t *counting, const tw_quant_codec_t *codec, size_t n_elems)
 {
-    if (codec->lossless) {
+    if (tw_quant_form(codec) == TW_QUANT_MESSAGE) {
         return (double)n_elems * counting->lossless_bits / 8.0;
     }
     return (double)tw_quant_encoded_bytes(codec, n_elems);
@@ -66,7 +66,7 @@ static double pieces_bytes(const counting_t *counting, const cut_t *cut, const t
     for (size_t t = first; t < first + n; t++) {
         for (int rank = 0; rank < cluster->n_nodes * cluster->ranks_per_node; rank++) {
             size_t n_elems = piece_elems(counting, cut, t, rank);
-            int is_plain = !codec || (counting->tensors[t].n_dims < 2 && !codec->lossless);
+            int is_plain = !codec || (counting->tensors[t].n_dims < 2 && tw_train_is_rounded(codec));
             bytes +=
                 is_plain ? counting->plain_bytes * (double)n_elems : piece_bytes(counting, codec, n_elems);
         }
@@ -124,7 +124,7 @@ static tw_plan_flow_t world_flow(const counting_t *counting, const cut_t *cut,
     tw_plan_flow_t signatures = world_signatures(cluster);
     pieces = times(&pieces, n_passes);
     signatures = times(&signatures, n_ops);
-    pieces.messages *= (between && !between->lossless ? 2.0 : 1.0) * n_ops;
+    pieces.messages *= (tw_quant_form(between) == TW_QUANT_BLOCKS ? 2.0 : 1.0) * n_ops;
     return traffic_sum_of(&pieces, &signatures);
 }
 
@@ -177,7 +177,7 @@ static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
                        ? any_travels(&weights, unit)
                        : count_buckets(counting, unit, is_rank_major(counting->cluster), o->allgather_bucket);
     const tw_quant_codec_t *within =
-        codec && codec->lossless && counting->cluster->n_nodes == 1 ? NULL : codec;
+        tw_quant_form(codec) == TW_QUANT_MESSAGE && counting->cluster->n_nodes == 1 ? NULL : codec;
     return world_flow(&weights, &all, codec, within, n_ops, 1.0);
 }
 
@@ -206,7 +206,7 @@ static tw_plan_flow_t reduce_cut(const counting_t *counting, const cut_t *cut, d
     gradients.lossless_bits = tw_quant_lossless_usual_bits(is_fp32 ? TW_TYPE_FP32 : TW_TYPE_BF16);
     const tw_quant_codec_t *between = tw_train_codec(&counting->codecs->gradients),
                            *within = tw_train_codec(&counting->codecs->inner);
-    if (counting->cluster->n_nodes == 1 && !(between && between->lossless)) {
+    if (counting->cluster->n_nodes == 1 && tw_quant_form(between) != TW_QUANT_MESSAGE) {
         within = between;
     }
     return world_flow(&gradients, cut, between, within, n_ops, o->stage == 0 ? 2.0 : 1.0);

@@ -203,8 +203,8 @@ TEST_F(Published, ZeroPlusPlus)
             "contiguous_gradients": true, "overlap_comm": true})",
                 R"("train_batch_size": 64, "bf16": {"enabled": true})"}));
     EXPECT_EQ(o.hpz_size, 8);
-    EXPECT_EQ(o.codecs.weights.bits, 8);
-    EXPECT_EQ(o.codecs.gradients.bits, 4);
+    EXPECT_EQ(o.codecs.weights.kind, TW_QUANT_INT8);
+    EXPECT_EQ(o.codecs.gradients.kind, TW_QUANT_INT4);
 }
 
 /* Names of stage 3 without their prefix, a switch in the place of its section, comments, and monitors. */
