@@ -15,7 +15,7 @@ import re
 import zipfile
 
 SONAME = "libthinwire.so.0.3"
-# Libraries that are inside, and where Debian has their licences.
+# {library that is linked in: where Debian has its licence}
 LINKED_IN = {name: pathlib.Path("/usr/share/doc/%s/copyright" % name)
              for name in ("libjansson-dev", "libsodium-dev", "libxxhash-dev", "libstdc++6")}
 METADATA = """Metadata-Version: 2.1
@@ -57,7 +57,7 @@ ENTRY_POINTS = """[torch.backends]
 thinwire = thinwire:_autoload
 
 [torchcomms.backends]
-thinwire = thinwire.torchcomms
+thinwire = thinwire.torchcomms.entry
 """
 
 
@@ -65,11 +65,17 @@ def version_of(header):
     return re.search(r'#define TW_VERSION "([^"]+)"', header.read_text(encoding="utf-8")).group(1)
 
 
+def in_package(path):
+    """A source's path in the wheel, from the package's folder on."""
+    parts = path.parts
+    return "/".join(parts[len(parts) - 1 - parts[::-1].index("thinwire"):])
+
+
 def contents(args):
-    """{path in the wheel: bytes}"""
+    """Returns {path in the wheel: bytes}."""
     version = version_of(args.version_header)
     info = "thinwire-%s.dist-info/" % version
-    files = {"thinwire/" + path.name: path.read_bytes() for path in sorted(args.sources)}
+    files = {in_package(path): path.read_bytes() for path in sorted(args.sources)}
     files["thinwire/version.py"] = b'__version__ = "%s"\n' % version.encode()
     files["thinwire/py.typed"] = b""
     files["thinwire/" + SONAME] = args.library.read_bytes()
@@ -86,7 +92,7 @@ def contents(args):
 
 
 def platform_of(out, libraries):
-    """The platform in a wheel's name. SystemExit if a library needs a newer glibc than that says."""
+    """The platform in a wheel's name. SystemExit if a library needs a newer glibc than that promises."""
     platform = pathlib.Path(out).stem.split("-")[-1]
     newest = max((int(minor) for one in libraries for minor in re.findall(rb"\0GLIBC_2\.(\d+)", one)),
                  default=0)

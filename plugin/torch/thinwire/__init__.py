@@ -8,92 +8,52 @@
     thinwire.delta.encode(old, new)                              weights that have changed, for somewhere else
     python -m thinwire info | diff | patch
 
-Nothing but this file is loaded before it is asked for: torch imports it, in every program."""
+Each name is loaded when it is first asked for: torch imports this file in every program."""
 
 from __future__ import annotations
 
 import importlib
 import typing
 
+from . import autoload
 from .version import __version__
 
 if typing.TYPE_CHECKING:
-    import os
-
-    import torch
-
     from . import delta
+    from .c10d import quantize
     from .capi import ThinwireError
-    from .policy import ByName, exact, unquantized
-    from .tally import Report
+    from .ddp import hook as ddp_hook
+    from .fsdp.hooks import disable, enable
+    from .policy import exact, unquantized
+    from .reporting.report import report
+    from .telemetry.spans import write as timeline
 
 __all__ = ["ThinwireError", "__version__", "ddp_hook", "delta", "disable", "enable", "exact", "quantize",
            "report", "timeline", "unquantized"]
 
+# {name: (module, its name there)}
+_PLACES = {
+    "ThinwireError": (".capi", "ThinwireError"),
+    "ddp_hook": (".ddp", "hook"),
+    "disable": (".fsdp.hooks", "disable"),
+    "enable": (".fsdp.hooks", "enable"),
+    "exact": (".policy", "exact"),
+    "quantize": (".c10d", "quantize"),
+    "report": (".reporting.report", "report"),
+    "timeline": (".telemetry.spans", "write"),
+    "unquantized": (".policy", "unquantized"),
+}
+_autoload = autoload.run  # the entry point of group torch.backends: the end of `import torch`
+
 
 def __getattr__(name: str) -> typing.Any:
-    if name == "ThinwireError":
-        from .capi import ThinwireError
-
-        return ThinwireError
-    if name in ("unquantized", "exact"):
-        from .policy import unquantized
-
-        return unquantized
     if name == "delta":
         return importlib.import_module(".delta", __name__)
-    raise AttributeError("module %r has no attribute %r" % (__name__, name))
+    if name not in _PLACES:
+        raise AttributeError("module %r has no attribute %r" % (__name__, name))
+    module, there = _PLACES[name]
+    return getattr(importlib.import_module(module, __name__), there)
 
 
-def enable(model: torch.nn.Module, weights: ByName | None = None, grads: ByName | None = None,
-           min_bytes: int | None = None) -> torch.nn.Module:
-    """See thinwire.fsdp.enable."""
-    from . import fsdp
-
-    return fsdp.enable(model, weights, grads, min_bytes)
-
-
-def disable(model: torch.nn.Module) -> torch.nn.Module:
-    """See thinwire.fsdp.disable."""
-    from . import fsdp
-
-    return fsdp.disable(model)
-
-
-def ddp_hook(grads: ByName | None = None, min_bytes: int | None = None,
-             model: torch.nn.parallel.DistributedDataParallel | None = None) -> typing.Callable:
-    """See thinwire.ddp.hook."""
-    from . import ddp
-
-    return ddp.hook(grads, min_bytes, model)
-
-
-def quantize(group: torch.distributed.ProcessGroup, codec: str | None) -> None:
-    """See thinwire.c10d.quantize."""
-    from . import c10d
-
-    c10d.quantize(group, codec)
-
-
-def report() -> Report:
-    """What has been sent, how long it was waited for, and what was not quantized. Of this rank; str() is the
-    text."""
-    from . import tally
-
-    return tally.report()
-
-
-def timeline(path: str | os.PathLike[str]) -> None:
-    """Write, as a Chrome trace for Perfetto, when this rank's operations ran, and when it waited for which,
-    of the last 16384 of both. On GPUs they are in the stream's order, and not in it: torch.profiler shows
-    them."""
-    from . import spans
-
-    spans.write(path)
-
-
-def _autoload() -> None:
-    """Runs at the end of `import torch` (entry point group torch.backends)."""
-    from . import autoload
-
-    autoload.run()
+def __dir__() -> list[str]:
+    return [*globals(), *_PLACES, "delta"]

@@ -10,11 +10,12 @@ import signal
 import sys
 import time
 
+from . import capi, delta, info, switches
 from .version import __version__
 
 
 class _Progress:
-    """A line on stderr now and then: over itself on a terminal, of its own elsewhere."""
+    """Prints a line on stderr now and then: over the last one on a terminal, below it elsewhere."""
 
     def __init__(self, quiet: bool):
         self._terminal = sys.stderr.isatty()
@@ -31,7 +32,7 @@ class _Progress:
         print(("\r%s " if self._terminal else "%s\n") % text, end="", file=sys.stderr, flush=True)
 
     def end(self) -> float:
-        """Seconds since the beginning."""
+        """End the line. Returns the seconds since the beginning."""
         if self._said and self._terminal:
             print(file=sys.stderr)
         return time.monotonic() - self._begin
@@ -46,8 +47,6 @@ def _describe(out: str, found, seconds: float) -> str:
 
 
 def _transfer(args: argparse.Namespace) -> int:
-    from . import delta
-
     progress = _Progress(args.quiet)
     if args.command == "diff":
         found = delta.diff(args.old, args.new, args.out, args.threads, progress)
@@ -60,8 +59,6 @@ def _transfer(args: argparse.Namespace) -> int:
 
 
 def _info(_args: argparse.Namespace) -> int:
-    from . import info
-
     print(info.text())
     return 0
 
@@ -78,15 +75,13 @@ def _nccl(args: argparse.Namespace) -> int:
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    from . import autoload, capi
-
-    autoload.set_up_logging()  # what is wrong is logged where it is seen
+    switches.set_up_logging()  # the library logs what is wrong
     try:
         library = capi.lib()
         capi.check_ucx()
-    except ImportError as error:  # of one node among many
+    except ImportError as error:  # say on which node
         raise ImportError("%s: %s" % (os.uname().nodename, error)) from None
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's waits for the call's end
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python would wait until the call ends
     params = capi.DoctorParams(args.seconds, args.streams, os.fsencode(args.json) if args.json else None,
                                args.params)
     sys.stdout.flush()
@@ -94,12 +89,12 @@ def _doctor(args: argparse.Namespace) -> int:
 
 
 def _seconds(text: str) -> float:
-    """Of 60 or 60s."""
+    """Read 60 or 60s."""
     return float(text.removesuffix("s"))
 
 
 def _count(text: str) -> float:
-    """Of 124M, 7G or 7e9."""
+    """Read 124M, 7G or 7e9."""
     unit = {"K": 1e3, "M": 1e6, "G": 1e9}.get(text[-1:].upper(), 1)
     return float(text[:-1] if unit > 1 else text) * unit
 
@@ -150,7 +145,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit status: 1 for weights, files or a library that do not fit, with a line that says which."""
+    """Returns the exit status. It is 1, with a line that says why, for weights, files or a library that do
+    not fit."""
     args = _parser().parse_args(arguments)
     try:
         return args.run(args)

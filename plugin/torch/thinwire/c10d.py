@@ -5,164 +5,166 @@ unless quantize() says so for a group: a backend cannot tell a checkpoint's gath
 
 from __future__ import annotations
 
+import functools
 import itertools
-import logging
 import typing
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
 
-from . import capi, inside, operations, policy, segments
-from .engine import TYPES, Communicator, Use
+from . import capi, inside, policy
+from .collectives import operations, shapes
+from .engine import segments
+from .engine.communicators import TYPES, Communicator, Use
+from .reporting import report
+from .switches import log
 
-if typing.TYPE_CHECKING:
-    from collections.abc import Callable
-
-log = logging.getLogger("thinwire")
-# Of gloo's, whatever this torch has of them.
+# Methods that are gloo's, as far as this torch has them.
 DELEGATED = (
     "allgather", "allgather_coalesced", "all_gather_single_coalesced", "allgather_into_tensor_coalesced",
     "allreduce_coalesced", "allreduce_sparse", "alltoall", "alltoall_base", "all_to_all_single", "barrier",
     "broadcast", "gather", "gather_single", "gather_into_tensor", "monitored_barrier", "recv",
     "recv_anysource", "reduce", "reduce_scatter", "reduce_scatter_single_coalesced",
-    "reduce_scatter_tensor_coalesced", "scatter", "send", "abort", "shutdown", "set_timeout",
+    "reduce_scatter_tensor_coalesced", "scatter", "send", "abort", "set_timeout",
     *inside.BACKEND_SETTINGS,
 )
 
 
-def _build() -> type:
-    inside.check_backend()
-    backend_class, gloo_class = inside.backend_classes()
+class _Backend:
+    """The backend of one process group; torch's own class is its other base, which has rank() and size()."""
 
-    class ThinwireBackend(backend_class):
-        """One process group's."""
+    base: typing.Any
+    gloo: typing.Any  # gloo's class
+    rank: Callable[[], int]
+    size: Callable[[], int]
 
-        def __init__(self, options: typing.Any):
-            super().__init__(options.group_rank, options.group_size)
-            self._gloo = gloo_class(options.store, options.group_rank, options.group_size, options.timeout)
-            self._ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
-            self._id = options.group_id
-            self.codec: capi.Codec | None = None
-            self._min_bytes = policy.from_environment().min_bytes
-            self._shapes = operations.Shapes()
-            self._steps = itertools.count()
-            self._use = Use({})
-            self._store, self._same_rules = options.store, None
-            self._store.set(self._key(self.rank()), str(self._min_bytes))
+    def __init__(self, options: typing.Any):
+        self.base.__init__(self, options.group_rank, options.group_size)
+        report.log_at_exit()
+        self._gloo = self.gloo(options.store, options.group_rank, options.group_size, options.timeout)
+        self._ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
+        self._id = options.group_id
+        self.codec: capi.Codec | None = None
+        self._min_bytes = policy.from_environment().min_bytes
+        self._shapes = shapes.Shapes()
+        self._steps = itertools.count()
+        self._use = Use({})
+        self._store = options.store
+        self._same_rules: bool | None = None
+        self._store.set(self._key(self.rank()), str(self._min_bytes))
 
-        def name(self) -> str:
-            return "thinwire"
+    def name(self) -> str:
+        return "thinwire"
 
-        def getBackendName(self) -> str:
-            return "thinwire"
+    def getBackendName(self) -> str:
+        return "thinwire"
 
-        @property
-        def options(self):
-            return self._gloo.options
+    @property
+    def options(self):
+        return self._gloo.options
 
-        @staticmethod
-        def _key(rank: int) -> str:
-            return "thinwire/%d" % rank
+    @staticmethod
+    def _key(rank: int) -> str:
+        return "thinwire/%d" % rank
 
-        def _ranks_agree(self) -> bool:
-            """Before any size is looked at: ranks with other limits would take other ways."""
-            if self._same_rules is None:
-                keys = [self._key(rank) for rank in range(self.size())]
-                limits = [one.decode() for one in self._store.multi_get(keys)]
-                self._same_rules = len(set(limits)) == 1
-                if not self._same_rules and self.rank() == 0:
-                    log.warning("all goes to gloo: TW_MIN_BYTES is %s on ranks 0 to %d",
-                                ", ".join(limits), self.size() - 1)
-            return self._same_rules
+    def _ranks_agree(self) -> bool:
+        """Whether the ranks have the same limit. Asked before any size is looked at, or ranks would go
+        different ways."""
+        if self._same_rules is None:
+            keys = [self._key(rank) for rank in range(self.size())]
+            limits = [one.decode() for one in self._store.multi_get(keys)]
+            self._same_rules = len(set(limits)) == 1
+            if not self._same_rules and self.rank() == 0:
+                log.warning("all goes to gloo: TW_MIN_BYTES is %s on ranks 0 to %d",
+                            ", ".join(limits), self.size() - 1)
+        return self._same_rules
 
-        def _communicator(self) -> Communicator | None:
-            return self._use.communicator_of("c10d " + self._id, self._ranks,
-                                             inside.backend_timeout_sec(self._gloo))
+    def _communicator(self) -> Communicator | None:
+        return self._use.communicator_of("c10d " + self._id, self._ranks,
+                                         inside.backend_timeout_sec(self._gloo))
 
-        def _fits(self, whole: torch.Tensor, shard: torch.Tensor, shards: int) -> bool:
-            """Whether it goes over Thinwire; all ranks find the same. What is wrong is for gloo to complain
-            of."""
-            plain = all(one.layout == torch.strided and one.is_contiguous() and one.device.type == "cpu"
-                        for one in (whole, shard))
-            same = whole.dtype == shard.dtype and whole.numel() == shard.numel() * shards
-            if not plain or not same or len(self._ranks) == 1 or not self._ranks_agree():
-                return False
-            return whole.nbytes >= self._min_bytes and self._communicator() is not None
+    def _fits(self, whole: torch.Tensor, shard: torch.Tensor, shards: int) -> bool:
+        """Whether an operation goes over Thinwire; all ranks find the same. gloo complains of what is
+        wrong."""
+        plain = all(one.layout == torch.strided and one.is_contiguous() and one.device.type == "cpu"
+                    for one in (whole, shard))
+        same = whole.dtype == shard.dtype and whole.numel() == shard.numel() * shards
+        if not plain or not same or len(self._ranks) == 1 or not self._ranks_agree():
+            return False
+        return whole.nbytes >= self._min_bytes and self._communicator() is not None
 
-        def _shape(self, tensor: torch.Tensor, n_elems: int,
-                   make: Callable[[list[segments.Piece]], segments.Table]) -> operations.Shape:
-            pieces = [segments.Piece(n_elems, "")]
-            key = (tensor.dtype, n_elems, make.__name__)
-            return self._shapes.get(key, lambda: operations.shape(make(pieces), pieces))
+    def _shape(self, tensor: torch.Tensor, n_elems: int,
+               make: Callable[[list[segments.Piece]], segments.Table]) -> shapes.Shape:
+        pieces = [segments.Piece(n_elems, "")]
+        key = (tensor.dtype, n_elems, make.__name__)
+        return self._shapes.get(key, lambda: shapes.Shape.of(make(pieces), pieces))
 
-        def _post(self, kind: str, op: int, dtype: torch.dtype, shape: operations.Shape,
-                  place: Callable[[segments.Table], None], keep: tuple[torch.Tensor, ...],
-                  result: list[torch.Tensor],
-                  reduction: tuple[int, float] = (capi.SUM, 1.0)) -> operations.Work:
-            operation = operations.Operation("c10d " + kind, op, dtype, shape, place, self.codec, keep,
-                                             reduction, next(self._steps))
-            return operations.Work(operation.post(self._communicator()), operation.kind, result)
+    def _post(self, operation: shapes.Operation, result: list[torch.Tensor]) -> operations.Work:
+        operation.codec, operation.step = self.codec, next(self._steps)
+        communicator = self._communicator()
+        assert communicator is not None, "_fits() has said that there is one"
+        return operations.Work(operations.post([operation], communicator), operation.kind, result)
 
-        def _rank_major(self, pieces: list[segments.Piece], itemsize: int) -> segments.Table:
-            return segments.RankMajor(len(self._ranks), self.rank(), pieces, itemsize)
+    def _rank_major(self, pieces: list[segments.Piece], itemsize: int) -> segments.Table:
+        return segments.RankMajor(len(self._ranks), self.rank(), pieces, itemsize)
 
-        def _all_gather(self, output: torch.Tensor, input: torch.Tensor, *options: object) -> dist.Work:
-            if not self._fits(output, input, len(self._ranks)):
-                return self._to_gloo(inside.ALL_GATHER, output, input, *options)
-            # Whatever its type, it is moved as bytes, unless it is to be quantized.
-            dtype = output.dtype if output.dtype in TYPES else torch.uint8
-            whole, shard = output.view(-1).view(dtype), input.view(-1).view(dtype)
-            own = whole.narrow(0, self.rank() * shard.numel(), shard.numel())
-            if own.data_ptr() != shard.data_ptr():
-                own.copy_(shard)
+    def _all_gather(self, output: torch.Tensor, input: torch.Tensor, *options: typing.Any) -> dist.Work:
+        if not self._fits(output, input, len(self._ranks)):
+            return self._to_gloo(inside.ALL_GATHER, output, input, *options)
+        # A type that Thinwire does not know is moved as bytes.
+        dtype = output.dtype if output.dtype in TYPES else torch.uint8
+        whole, shard = output.view(-1).view(dtype), input.view(-1).view(dtype)
+        own = whole.narrow(0, self.rank() * shard.numel(), shard.numel())
+        if own.data_ptr() != shard.data_ptr():
+            own.copy_(shard)
 
-            def gather(pieces: list[segments.Piece]) -> segments.Table:
-                return self._rank_major(pieces, whole.itemsize)
+        def gather(pieces: list[segments.Piece]) -> segments.Table:
+            return self._rank_major(pieces, whole.itemsize)
 
-            shape = self._shape(whole, shard.numel(), gather)
-            return self._post("all-gather", capi.ALLGATHER, dtype, shape,
-                              lambda table: table.gather(whole.data_ptr()), (output, input), [output])
+        shape = self._shape(whole, shard.numel(), gather)
+        return self._post(shapes.Operation(
+            "c10d all-gather", capi.ALLGATHER, dtype, shape, lambda table: table.gather(whole.data_ptr()),
+            None, (output, input)), [output])
 
-        def _reduce_scatter(self, output: torch.Tensor, input: torch.Tensor, *options: object) -> dist.Work:
-            reduction = operations.reduction(options[0].reduceOp) if options else (capi.SUM, 1.0)
-            floats = input.is_floating_point() and input.dtype in TYPES
-            if reduction is None or not floats or not self._fits(input, output, len(self._ranks)):
-                return self._to_gloo(inside.REDUCE_SCATTER, output, input, *options)
+    def _reduce_scatter(self, output: torch.Tensor, input: torch.Tensor, *options: typing.Any) -> dist.Work:
+        reduction = operations.reduction(options[0].reduceOp) if options else (capi.SUM, 1.0)
+        floats = input.is_floating_point() and input.dtype in TYPES
+        if reduction is None or not floats or not self._fits(input, output, len(self._ranks)):
+            return self._to_gloo(inside.REDUCE_SCATTER, output, input, *options)
 
-            def scatter(pieces: list[segments.Piece]) -> segments.Table:
-                return self._rank_major(pieces, input.itemsize)
+        def scatter(pieces: list[segments.Piece]) -> segments.Table:
+            return self._rank_major(pieces, input.itemsize)
 
-            shape = self._shape(input, output.numel(), scatter)
-            return self._post("reduce-scatter", capi.REDUCE_SCATTER, input.dtype, shape,
-                              lambda table: table.scatter(input.data_ptr(), output.data_ptr()),
-                              (output, input), [output], reduction)
+        shape = self._shape(input, output.numel(), scatter)
+        return self._post(shapes.Operation(
+            "c10d reduce-scatter", capi.REDUCE_SCATTER, input.dtype, shape,
+            lambda table: table.scatter(input.data_ptr(), output.data_ptr()), None, (output, input),
+            reduction), [output])
 
-        def allreduce(self, tensors: list[torch.Tensor], *options: object) -> dist.Work:
-            tensor = tensors[0]
-            reduction = operations.reduction(options[0].reduceOp) if options else (capi.SUM, 1.0)
-            floats = tensor.is_floating_point() and tensor.dtype in TYPES
-            if len(tensors) > 1 or reduction is None or not floats or not self._fits(tensor, tensor, 1):
-                return self._gloo.allreduce(tensors, *options)
+    def allreduce(self, tensors: list[torch.Tensor], *options: typing.Any) -> dist.Work:
+        tensor = tensors[0]
+        reduction = operations.reduction(options[0].reduceOp) if options else (capi.SUM, 1.0)
+        floats = tensor.is_floating_point() and tensor.dtype in TYPES
+        if len(tensors) > 1 or reduction is None or not floats or not self._fits(tensor, tensor, 1):
+            return self._gloo.allreduce(tensors, *options)
 
-            def reduce(pieces: list[segments.Piece]) -> segments.Table:
-                return segments.Plain(pieces, tensor.itemsize)
+        def reduce(pieces: list[segments.Piece]) -> segments.Table:
+            return segments.Plain(pieces, tensor.itemsize)
 
-            shape = self._shape(tensor, tensor.numel(), reduce)
-            return self._post("all-reduce", capi.ALLREDUCE, tensor.dtype, shape,
-                              lambda table: table.reduce(tensor.data_ptr()), (tensor,), tensors, reduction)
+        shape = self._shape(tensor, tensor.numel(), reduce)
+        return self._post(shapes.Operation(
+            "c10d all-reduce", capi.ALLREDUCE, tensor.dtype, shape,
+            lambda table: table.reduce(tensor.data_ptr()), None, (tensor,), reduction), tensors)
 
-        def _to_gloo(self, names: tuple[str, ...], *args: object) -> dist.Work:
-            name = next(name for name in names if hasattr(self._gloo, name))
-            return getattr(self._gloo, name)(*args)
+    def shutdown(self) -> None:
+        """torch destroys the group."""
+        _backends.pop(self._id, None)
+        self._gloo.shutdown()
 
-    for name in inside.ALL_GATHER:
-        setattr(ThinwireBackend, name, ThinwireBackend._all_gather)
-    for name in inside.REDUCE_SCATTER:
-        setattr(ThinwireBackend, name, ThinwireBackend._reduce_scatter)
-    for name in DELEGATED:
-        if hasattr(gloo_class, name):
-            setattr(ThinwireBackend, name, _delegate(name))
-    return ThinwireBackend
+    def _to_gloo(self, names: tuple[str, ...], *args: object) -> dist.Work:
+        name = next(name for name in names if hasattr(self._gloo, name))
+        return getattr(self._gloo, name)(*args)
 
 
 _said: set[str] = set()
@@ -179,15 +181,24 @@ def _delegate(name: str) -> Callable[..., object]:
     return call
 
 
-_class: type | None = None
+@functools.cache
+def _class() -> typing.Any:
+    """The backend's class in this torch."""
+    inside.check_backend()
+    base, gloo = inside.backend_classes()
+    ours = {"base": base, "gloo": gloo} | dict.fromkeys(inside.ALL_GATHER, _Backend._all_gather)
+    ours |= dict.fromkeys(inside.REDUCE_SCATTER, _Backend._reduce_scatter)
+    delegates = {name: _delegate(name) for name in DELEGATED if hasattr(gloo, name)}
+    return type("ThinwireBackend", (_Backend, base), ours | delegates)
+
+
+# {name of a group: its backend} until the group is destroyed: torch holds the part in C++ alone
 _backends: dict[str, typing.Any] = {}
 
 
-def create(options: object, _backend_options: object) -> object:
-    global _class
-    _class = _class or _build()
-    backend = _class(options)
-    _backends[options.group_id] = backend
+def create(options: typing.Any, _backend_options: object) -> object:
+    """torch makes a process group of the backend "thinwire"."""
+    backend = _backends[options.group_id] = _class()(options)
     return backend
 
 

@@ -15,10 +15,12 @@ import pathlib
 import sys
 import threading
 import time
+import typing
 from collections.abc import Iterator
 
+from .switches import log
+
 LIBRARY = "libthinwire.so.0.3"
-log = logging.getLogger("thinwire")
 
 # tw_status_t
 OK, IN_PROGRESS, UNSUPPORTED, TIMEOUT = 0, 1, -3, -10
@@ -39,7 +41,7 @@ class Codec(C.Structure):
     """tw_quant_codec_t"""
 
     _fields_ = [(name, C.c_int) for name in ("kind", "block", "scale", "round", "hadamard")]
-    columns: bool | None = None  # of gradients alone, and not the library's: see columns.py
+    columns: bool | None = None  # whether gradients' columns are scaled; the library has no such field
 
     @property
     def lossless(self) -> bool:
@@ -267,27 +269,8 @@ class DoctorParams(C.Structure):
                 ("n_params", C.c_double)]
 
 
-STRUCTURES = {
-    "tw_quant_codec_t": Codec,
-    "tw_job_t": Job,
-    "tw_transport_ucx_params_t": UcxParams,
-    "tw_coll_params_t": Params,
-    "tw_coll_nccl_params_t": NcclParams,
-    "tw_coll_segment_t": Segment,
-    "tw_coll_args_t": Args,
-    "tw_coll_plan_t": Plan,
-    "tw_coll_counters_t": Counters,
-    "tw_quant_params_t": QuantParams,
-    "tw_quant_loss_t": Loss,
-    "tw_quant_delta_segment_t": DeltaSegment,
-    "tw_quant_lossless_segment_t": LosslessSegment,
-    "tw_hpz_part_t": Part,
-    "tw_hpz_kept_params_t": KeptParams,
-    "tw_hpz_gathered_t": Gathered,
-    "tw_config_field_t": ConfigField,
-    "tw_config_table_t": ConfigTable,
-    "tw_doctor_params_t": DoctorParams,
-}
+# {the C name: its class}
+STRUCTURES = {one.__doc__: one for one in C.Structure.__subclasses__() if one.__module__ == __name__}
 
 LOG_SINK = C.CFUNCTYPE(None, C.c_void_p, C.c_int, C.c_char_p, C.c_int, C.c_char_p)
 _P = C.c_void_p
@@ -349,7 +332,7 @@ _FUNCTIONS = {
 }
 TIMEOUT_HINT = ("the limit is the process group's, init_process_group(timeout=...), "
                 "unless TW_COLL_TIMEOUT is set")
-# A rank's line when it ends the job.
+# A line with FOLLOWING within so many seconds of another error is no cause of its own.
 FOLLOWING, FOLLOWS_SEC = "gave the job up", 5.0
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
 
@@ -368,8 +351,7 @@ class ThinwireError(RuntimeError):
 
 
 class _Log:
-    """The library's log lines go to logging.getLogger("thinwire"); the last error is kept for the exception's
-    text."""
+    """Passes the library's log lines to Python's logger and keeps the last error for exceptions' texts."""
 
     def __init__(self) -> None:
         self.last_error = ""
@@ -377,7 +359,7 @@ class _Log:
         self.sink = LOG_SINK(self._line)
 
     def _keep(self, text: str) -> None:
-        """What only follows from an error of just now is not the cause."""
+        """Remember an error, unless it only follows from one of just now."""
         now = time.monotonic()
         if FOLLOWING not in text or now - self._since > FOLLOWS_SEC:
             self.last_error, self._since = text, now
@@ -395,7 +377,7 @@ _log = _Log()
 
 
 def path() -> str:
-    """Where the library is, or what the loader is asked for."""
+    """The library's path, or the name that the loader is asked for."""
     given = os.environ.get("TW_LIBRARY")
     beside = pathlib.Path(__file__).parent / LIBRARY
     return given or (str(beside) if beside.exists() else LIBRARY)
@@ -403,7 +385,8 @@ def path() -> str:
 
 @contextlib.contextmanager
 def _no_signal_handlers() -> Iterator[None]:
-    """UCX takes signals when it is loaded, unless its own variables say otherwise; they are the job's."""
+    """Keep UCX from catching signals while it is loaded, unless its own variables ask for that: signals are
+    the job's."""
     quiet = {"UCX_HANDLE_ERRORS": "none", "UCX_DEBUG_SIGNO": "0"}
     ours = [name for name in quiet if name not in os.environ]
     os.environ.update((name, quiet[name]) for name in ours)
@@ -418,8 +401,7 @@ UCX_MISSING = "UCX is missing, which ranks of one node need: install Debian's li
 
 
 def _ucx_of_pypi() -> bool:
-    """Load UCX from PyPI's libucx, whose libraries the loader does not find by itself; False: it is not
-    there."""
+    """Load PyPI's libucx, which the loader does not find by itself. Returns False if it is not installed."""
     try:
         importlib.import_module("libucx").load_library()
     except (ImportError, OSError, AttributeError) as error:
@@ -437,15 +419,15 @@ def _open() -> C.CDLL:
 
 
 def find_ucx() -> bool:
-    """Load it, unless there is none."""
+    """Load UCX. Returns False if there is none."""
     knows = lib().tw_transport_ucx_knows
     with _no_signal_handlers():
         return bool(knows(HOST) or (_ucx_of_pypi() and knows(HOST)))
 
 
 def check_ucx() -> None:
-    """ImportError where a job needs UCX and there is none: the library loads it when it needs it, which is
-    too late to say so."""
+    """Raise ImportError if this job needs UCX and there is none. The library itself would notice only when it
+    connects."""
     if not find_ucx() and lib().tw_transport_needs_ucx(None):
         cuda = getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None) or "13"
         raise ImportError(UCX_MISSING % ("libucx-cu" + cuda.split(".")[0]))
@@ -465,7 +447,7 @@ def _load() -> C.CDLL:
 
 
 def lib() -> C.CDLL:
-    """The library, loaded on first use, without UCX. ImportError says what is missing."""
+    """The library, which the first call loads, without UCX. ImportError says what is missing."""
     global _loaded
     if _loaded is None:
         with _loading:
@@ -474,13 +456,12 @@ def lib() -> C.CDLL:
 
 
 def last_error() -> str:
-    """The library's last error line."""
+    """The last error line that the library has logged."""
     return _log.last_error
 
 
 def stop_logging() -> None:
-    """Back to the library's own sink: before the interpreter ends, as threads of the library may still log
-    then."""
+    """Give the log back to the library: its threads may still log when the interpreter ends."""
     if _loaded is not None:
         _loaded.tw_log_set_sink(None, None)
 
@@ -493,12 +474,12 @@ def check(status: int, what: str, failed_rank: int = -1) -> None:
 
 @functools.cache
 def lossless() -> Codec:
-    """That codec."""
-    return parse_codec("lossless")
+    """The lossless codec."""
+    return typing.cast(Codec, parse_codec("lossless"))
 
 
 def parse_codec(text: str | None) -> Codec | None:
-    """tw_quant_codec_parse; "plain", "" and None: no codec ("exact", as it was called before, too).
+    """Parse a codec's text. None for "plain", "", None, and "exact", which is plain's name until 0.2.
     ValueError names what is wrong."""
     if text in (None, "", "plain", "exact"):
         return None

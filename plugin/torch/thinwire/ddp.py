@@ -13,27 +13,31 @@ import torch.distributed as dist
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
-from . import capi, inside, names, operations, policy, segments, tally, unused
-from .engine import Use
+from . import capi, inside, names, policy
+from .collectives import operations, shapes
+from .engine import segments
+from .engine.communicators import Use
+from .reporting import report, unused
+from .telemetry import tally
 
 
 class _Hook:
-    """The hook of one model. torch keeps it in the model, which programs pickle; there it is as new."""
+    """The hook of one model. torch keeps it in the model; a pickled model gets a fresh one."""
 
     _thinwire = True
 
     def __init__(self, rules: policy.Policy, model: DistributedDataParallel | None = None,
                  named: DistributedDataParallel | None = None):
-        """model: that of TW_DDP; None: the group is the hook's state, or the default one. named: the model if
-        the program has given it, for its parameters' names."""
+        """model: TW_DDP's model; None if the program registers the hook, whose state is then the group or
+        None for the default one. named: the model, if the program has given it, for names of parameters."""
         self.__name__ = self.__qualname__ = "thinwire_hook"
         self._rules, self._use = rules, Use(rules.settings())
         self._model, self._named = (weakref.ref(one) if one is not None else lambda: None
                                     for one in (model, model or named))
-        self.theirs: tuple[object, Callable] | None = None  # (state, hook) of the job's own, later on
+        self.theirs: tuple[object, Callable] | None = None  # (state, hook) of the job's own
         self._usual, self._by_name = rules.of("TW_GRADS")
-        self._names: dict[int, str] = {}  # {a parameter's id: its name}
-        self._shapes: dict[object, list[tuple[operations.Shape, capi.Codec | None]]] = {}
+        self._names: dict[int, str] = {}  # {id of a parameter: its name}
+        self._shapes: dict[object, list[tuple[shapes.Shape, capi.Codec | None]]] = {}
         self._steps = itertools.count()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -50,8 +54,8 @@ class _Hook:
     def _codec(self, name: str) -> capi.Codec | None:
         return self._by_name.codec(name, self._usual)
 
-    def _bucket(self, bucket: dist.GradBucket) -> list[tuple[operations.Shape, capi.Codec | None]]:
-        """An operation for each codec."""
+    def _bucket(self, bucket: dist.GradBucket) -> list[tuple[shapes.Shape, capi.Codec | None]]:
+        """Returns a bucket's operations, one for each codec."""
         params, gradients = bucket.parameters(), bucket.gradients()
         key = (gradients[0].dtype, tuple(map(id, params)))
         if key not in self._shapes:
@@ -59,9 +63,9 @@ class _Hook:
             itemsize = gradients[0].itemsize
             offsets = segments.offsets_of(pieces, itemsize)
             self._shapes[key] = [
-                (operations.shape(segments.Plain(mine, itemsize, at), mine,
-                                  operations.scaling(codec, mine, at, itemsize, 1)), codec)
-                for codec, mine, at in operations.by_codec(pieces, offsets, self._codec)]
+                (shapes.Shape.of(segments.Plain(mine, itemsize, at), mine,
+                                  shapes.scaling(codec, mine, at, itemsize, 1)), codec)
+                for codec, mine, at in shapes.by_codec(pieces, offsets, self._codec)]
         elif self._by_name.rules:
             tally.warn_of_patterns("TW_GRADS", self._by_name.unmatched())
         return self._shapes[key]
@@ -74,7 +78,7 @@ class _Hook:
         row, columns = (gradient.shape[-1], gradient.shape[1:].numel()) if dims > 1 else (0, 0)
         return segments.Piece(gradient.numel(), why, row, name, columns)
 
-    # Not annotated: torch compares annotations with types, and these are strings.
+    # Without annotations: torch compares them with types, and here they are strings.
     def __call__(self, state, bucket):
         if self.theirs is not None:
             return self.theirs[1](self.theirs[0], bucket)
@@ -91,7 +95,7 @@ class _Hook:
             tally.announce("DDP over thinwire: gradients %s" % self._rules.grads_text())
         step, reduction = next(self._steps), (capi.SUM if left else capi.MEAN, 1.0)
         request = operations.post(
-            [operations.Operation(
+            [shapes.Operation(
                 "ddp all-reduce", capi.ALLREDUCE, buffer.dtype, shape,
                 lambda table: table.reduce(buffer.data_ptr()), codec, (buffer,), reduction, step,
                 "bucket %d" % bucket.index(), source=buffer, result=buffer)
@@ -108,17 +112,17 @@ def _first(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
 
 
 def _divide(buffer: torch.Tensor, n: int) -> None:
-    """As DDP does without a hook, before the sum, to the last bit."""
+    """Divide before the sum, as DDP does without a hook, to the last bit."""
     buffer.div_(n) if buffer.is_sparse else buffer.mul_(1.0 / n)
 
 
-# {model: the work of the all-reduce that counts the ranks which still have batches}
+# {model: torch's all-reduce that counts the ranks which still have batches}
 _counts: weakref.WeakKeyDictionary[DistributedDataParallel, dist.Work] = weakref.WeakKeyDictionary()
 
 
 def _ranks_left(model: DistributedDataParallel | None) -> int:
-    """Those that gradients are divided by inside join(divide_by_initial_world_size=False); 0: by all. A rank
-    that has no batch left adds zeros: what it divides them by does not matter."""
+    """How many ranks gradients are divided by inside join(divide_by_initial_world_size=False); 0: by all. A
+    rank without batches adds zeros, whatever it divides them by."""
     if model is None or not inside.joins_unevenly(model):
         return 0
     return inside.sum_of(_counts[model]) if model in _counts else 1
@@ -126,11 +130,11 @@ def _ranks_left(model: DistributedDataParallel | None) -> int:
 
 def hook(grads: policy.ByName | None = None, min_bytes: int | None = None,
          model: DistributedDataParallel | None = None) -> Callable[..., torch.futures.Future[torch.Tensor]]:
-    """For model.register_comm_hook(group or None, hook). One for each model, on all ranks. model: for
-    exceptions by name, and names in the report. RuntimeError for a torch that differs; ValueError for a codec
-    that makes no sense."""
+    """Make a hook for model.register_comm_hook(group or None, hook): one for each model, on all ranks. model:
+    for exceptions by name, and for names in the report. RuntimeError for a torch that differs; ValueError for
+    a codec that makes no sense."""
     inside.check_base()
-    tally.book.asked = True
+    report.asked()
     rules = policy.make(None, grads, min_bytes)
     if rules.grads_by_name.rules and model is None:
         raise ValueError("%s: patterns of names need the model: ddp_hook(grads, model=model)"
@@ -138,14 +142,14 @@ def hook(grads: policy.ByName | None = None, min_bytes: int | None = None,
     return _Hook(rules, named=model)
 
 
-# Models that have not been used, and what takes the look at them away.
+# Models that have not been used, with the handles of their first-use hooks.
 _new: weakref.WeakKeyDictionary[DistributedDataParallel, torch.utils.hooks.RemovableHandle] = (
     weakref.WeakKeyDictionary())
 
 
 @inside.no_dynamo
 def _first_use(model: DistributedDataParallel, _args: object) -> None:
-    """Before the first forward pass: give the model the hook, unless it has one."""
+    """Give the model the hook before its first forward pass, unless it has one."""
     handle = _new.pop(model, None)
     if handle is not None:
         handle.remove()
@@ -155,7 +159,7 @@ def _first_use(model: DistributedDataParallel, _args: object) -> None:
         try:
             model.register_comm_hook(None, ours)
             unused.may_give_way(model, ours)
-        except RuntimeError as error:  # there is one that was not registered as they usually are
+        except RuntimeError as error:  # it has a hook that was not registered in the usual way
             unused.leave_alone(model, str(error).splitlines()[0])
 
 
@@ -171,16 +175,16 @@ def _counting(original: Callable) -> Callable:
 
 def _joining(original: Callable) -> Callable:
     def join_hook(self, **kwargs):
-        _first_use(self, None)  # a rank without a single batch takes part in what the others reduce
+        _first_use(self, None)  # a rank without a single batch has a part in what the others reduce
         return original(self, **kwargs)
 
     return join_hook
 
 
 def patch() -> None:
-    """Every DDP model from now on."""
+    """Give the hook to every DDP model that is made from now on."""
     inside.check_base()
-    tally.book.asked = True
+    report.asked()
     unused.watch()
     inside.wrap(Join, "notify_join_context", _counting)
     inside.wrap(DistributedDataParallel, "join_hook", _joining)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes as C
+import importlib
 import importlib.metadata
 import os
 import pathlib
 import platform
 from collections.abc import Callable, Iterator
 
-from . import autoload, capi
+from . import capi, policy, switches
 from .version import __version__
 
 Line = tuple[str, str]  # (what, how it is)
@@ -18,11 +19,11 @@ Line = tuple[str, str]  # (what, how it is)
 def _backends(memory: int) -> list[str]:
     names = (C.c_char_p * 16)()
     n = capi.lib().tw_quant_backends(memory, names, len(names))
-    return [names[i].decode() for i in range(n)]
+    return [(names[i] or b"").decode() for i in range(n)]
 
 
 def _ucx() -> str:
-    """Of the libucp that the library loads."""
+    """Say which UCX the library loads."""
     if not capi.find_ucx():
         return "none: ranks that share a node cannot use Thinwire"
     with open("/proc/self/maps", encoding="utf-8") as maps:
@@ -73,7 +74,7 @@ def _hook(check: Callable[[], None]) -> str:
 
 
 def _entry_point() -> str:
-    """Why TW_FSDP would do nothing, or ""."""
+    """Why TW_FSDP would do nothing; "" if it works."""
     if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "0":
         return "TORCH_DEVICE_BACKEND_AUTOLOAD=0 is set"
     points = importlib.metadata.entry_points(group="torch.backends")
@@ -94,8 +95,7 @@ def _torch() -> Iterator[Line]:
         return
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     yield "gpus", ", ".join(torch.cuda.get_device_name(i) for i in range(gpus)) or "none"
-    from . import inside
-
+    inside = importlib.import_module(".inside", __package__)  # it imports torch
     missing = _entry_point()
     yield "import torch", "not hooked: " + missing if missing else "hooked"
     yield "FSDP2", _hook(inside.check)
@@ -108,28 +108,26 @@ def _torch() -> Iterator[Line]:
 def _variables() -> Iterator[Line]:
     names = sorted(name for name in os.environ if name.startswith("TW_"))
     for name in names:
-        # What is secret is not printed.
+        # A secret is not printed.
         yield name, "set" if name == "TW_JOB_TOKEN" else os.environ[name]
     if not names:
         yield "TW_ variables", "none"
     try:
-        from . import policy
-
         yield "policy", str(policy.from_environment())
     except Exception as error:
         yield "policy", "not usable: %s" % error
 
 
 def lines() -> list[Line]:
-    """(what, how it is), as text() prints it."""
-    autoload.set_up_logging()
+    """Returns (what, how it is) of everything; text() prints them."""
+    switches.set_up_logging()
     first = [("thinwire", "%s (%s)" % (__version__, pathlib.Path(__file__).parent)),
              ("python", platform.python_version())]
     return [*first, *_library(), *_networks(), *_torch(), *_variables()]
 
 
 def text() -> str:
-    """For people."""
+    """The lines as a table for people."""
     found = lines()
     width = max(len(what) for what, _ in found)
     return "\n".join("%-*s  %s" % (width, what, how) for what, how in found)

@@ -12,18 +12,20 @@ import contextlib
 import functools
 import importlib
 import inspect
+import operator
 import os
 import types
 import typing
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 OLDEST = (2, 9)
 _FOLDER = "torch.distributed.fsdp._fully_shard."
-# {module: {class: its attributes}}
-_CLASSES = {
+Attributes = dict[str, dict[str, tuple[str, ...]]]  # {module: {class: its attributes}}
+_CLASSES: Attributes = {
     "_fsdp_param_group": {
         "FSDPParamGroup": ("fsdp_params", "comm_ctx", "_all_gather_comm", "_reduce_scatter_comm",
                            "_all_gather_result", "_module_fqn", "_training_state", "_prefetch_unshard",
@@ -49,12 +51,12 @@ _CLASSES = {
         "AllGatherResult": ("all_gather_output", "all_gather_work"),
     },
 }
-# What backward.py uses: where it is not there, backward waits for each reduction.
-_LATER = {
+# Used by backward.py: without it backward waits for each reduction.
+_LATER: Attributes = {
     "_fsdp_param_group": {"FSDPParamGroup": ("comm_ctx", "_all_reduce_hook")},
     "_fsdp_param": {"FSDPParam": ("sharded_param", "offload_to_cpu")},
 }
-# {(module, function): its first parameters}; they are called by the module's own global names.
+# {(module, function): its first parameters}. torch calls them by the module's global names.
 _FUNCTIONS = {
     ("_fsdp_param_group", "foreach_all_gather"): ("fsdp_params", "group"),
     ("_fsdp_param_group", "foreach_reduce"): ("fsdp_params", "unsharded_grads", "reduce_scatter_group"),
@@ -67,14 +69,14 @@ _FUNCTIONS = {
     ("_fsdp_param_group", "FSDPParamGroup.set_allocate_memory_from_process_group"): ("self", "enable"),
     ("_fsdp_state", "FSDPState._register_pre_backward_hook"): ("self", "output"),
 }
-# {dotted name: what it is called with, or None: it has no signature that Python knows}
+# {dotted name: its arguments here; None if Python knows no signature of it}
 Names = dict[str, typing.Optional[tuple[str, ...]]]
-# What everything here uses.
+# Used by everything here.
 _ALWAYS: Names = {
     "torch.distributed.distributed_c10d._get_default_store": (),
     "torch.distributed.ProcessGroup._get_backend": None,
 }
-# Outside of FSDP2, for its models.
+# Used for FSDP2, but not of it.
 _BESIDE: Names = {
     "torch._C._current_graph_task_id": None,
 }
@@ -89,8 +91,8 @@ _BESIDE_LATER: Names = {
 # Whether it is there
 
 
-def module(name: str) -> types.ModuleType:
-    """Of FSDP2's."""
+def module(name: str) -> Any:
+    """A private module of FSDP2's."""
     return importlib.import_module(_FOLDER + name)
 
 
@@ -102,7 +104,7 @@ def _code_names(code: types.CodeType) -> Iterator[str]:
 
 
 def _names(owner: type) -> set[str]:
-    """What a class has, or its functions use."""
+    """Names that a class has or that its functions use."""
     found = set(dir(owner)) | set(getattr(owner, "__annotations__", ()))
     for one in vars(owner).values():
         one = one.fget if isinstance(one, property) else getattr(one, "__func__", one)
@@ -111,7 +113,7 @@ def _names(owner: type) -> set[str]:
     return found
 
 
-def _missing_of(table: dict[str, dict[str, tuple[str, ...]]]) -> Iterator[str]:
+def _missing_of(table: Attributes) -> Iterator[str]:
     for name, classes in table.items():
         for owner, attributes in classes.items():
             found = getattr(module(name), owner, None)
@@ -119,8 +121,8 @@ def _missing_of(table: dict[str, dict[str, tuple[str, ...]]]) -> Iterator[str]:
             yield from ("%s.%s" % (owner, one) for one in attributes if one not in known)
 
 
-def _function(owner: object, path: str) -> Callable | None:
-    """What an owner has under such a name."""
+def _function(owner: Any, path: str) -> Callable | None:
+    """The callable of an owner under such a dotted name, if there is one."""
     for name in path.split("."):
         owner = getattr(owner, name, None)
     return owner if callable(owner) else None
@@ -134,7 +136,7 @@ def _begins_with(function: Callable | None, parameters: tuple[str, ...]) -> bool
 
 
 def _takes(function: Callable | None, parameters: tuple[str, ...] | None) -> bool:
-    """Whether it can be called with these alone. None: it has no signature that Python knows."""
+    """Whether a function can be called with just these. parameters None: Python knows no signature of it."""
     if function is None or parameters is None:
         return function is not None
     try:
@@ -167,19 +169,19 @@ def _lacks(missing: Iterator[str]) -> str:
 
 @functools.cache
 def base_difference() -> str:
-    """How this torch differs from the one that is known here, whatever is to be used; "" if it does not."""
+    """How this torch differs from those that are known here in what everything uses; "" if it does not."""
     return _lacks(_missing_names(_ALWAYS))
 
 
 @functools.cache
 def difference() -> str:
-    """How this torch's FSDP2 differs from the one that is known here; "" if it does not."""
+    """How this torch's FSDP2 differs from those that are known here; "" if it does not."""
     version = tuple(int(number) for number in torch.__version__.split(".")[:2])
     if version < OLDEST:
         return "FSDP2 is known here from torch %d.%d on" % OLDEST
     try:
         return base_difference() or _lacks(_missing())
-    except Exception as error:  # whatever has been moved or renamed
+    except Exception as error:  # something has been moved or renamed
         return "it has no %s" % error
 
 
@@ -193,7 +195,7 @@ def reduces_later() -> bool:
 
 
 def check() -> None:
-    """RuntimeError for a torch whose FSDP2 differs."""
+    """RuntimeError for a torch whose FSDP2 is not known here."""
     if difference():
         raise RuntimeError("FSDP2 of torch %s is not known here: %s" % (torch.__version__, difference()))
 
@@ -219,54 +221,47 @@ def check_backend() -> None:
 # Something of torch's is replaced
 
 
-def wrap(owner: object, name: str, make: Callable[[Callable], Callable]) -> None:
-    """Put make(original) in the place of a function, once; nowhere if there is none."""
+def wrap(owner: Any, name: str, make: Callable[[Callable], Callable]) -> None:
+    """Put make(original) in the place of a function, once; do nothing if there is none."""
     original = getattr(owner, name, None)
     if original is not None and not hasattr(original, "_thinwire"):
-        wrapped = functools.wraps(original, updated=())(make(original))
+        wrapped: Any = functools.wraps(original, updated=())(make(original))
         wrapped._thinwire = True
         is_static = isinstance(inspect.getattr_static(owner, name), staticmethod)
         setattr(owner, name, staticmethod(wrapped) if is_static else wrapped)
 
 
-def wrap_reductions(make: Callable[[Callable], Callable]) -> None:
-    """Of a group's gradients: (parameters, whole gradients, process group, ...)."""
-    wrap(module("_fsdp_param_group"), "foreach_reduce", make)
+# (module, function) of FSDP2's that wrap_fsdp2() wraps, and what each is called with
+REDUCTIONS = ("_fsdp_param_group", "foreach_reduce")  # parameters, whole gradients, process group, ...
+GATHERS = ("_fsdp_param_group", "foreach_all_gather")  # parameters, process group, ...
+# group, whether its buffers are the process group's
+ALLOCATION = ("_fsdp_param_group", "FSDPParamGroup.set_allocate_memory_from_process_group")
+STATE_INIT = ("_fsdp_state", "FSDPState.init")  # state, ...
+# state, output: the last that is done with each module's output, the root's at the end
+END_OF_FORWARD = ("_fsdp_state", "FSDPState._register_pre_backward_hook")
 
 
-def wrap_gathers(make: Callable[[Callable], Callable]) -> None:
-    """Of a group's weights: (parameters, process group, ...)."""
-    wrap(module("_fsdp_param_group"), "foreach_all_gather", make)
-
-
-def wrap_allocation(make: Callable[[Callable], Callable]) -> None:
-    """Whether a group's buffers are the process group's: (group, whether)."""
-    wrap(module("_fsdp_param_group").FSDPParamGroup, "set_allocate_memory_from_process_group", make)
+def wrap_fsdp2(place: tuple[str, str], make: Callable[[Callable], Callable]) -> None:
+    """Wrap one of the functions above."""
+    path, _, name_of_function = place[1].rpartition(".")
+    owner = module(place[0])
+    wrap(getattr(owner, path) if path else owner, name_of_function, make)
 
 
 def wrap_group_init(make: Callable[[Callable], Callable]) -> None:
-    """A new group of parameters. Each time: every call of patch() has rules of its own."""
+    """Wrap the making of a group of parameters. Each time, since every call of patch() has rules of its
+    own."""
     owner = module("_fsdp_param_group").FSDPParamGroup
     owner.__init__ = functools.wraps(owner.__init__)(make(owner.__init__))
 
 
-def wrap_state_init(make: Callable[[Callable], Callable]) -> None:
-    """A new FSDP2 module: (state, ...)."""
-    wrap(module("_fsdp_state").FSDPState, "init", make)
-
-
-def wrap_end_of_forward(make: Callable[[Callable], Callable]) -> None:
-    """The last that FSDP2 does with each module's output, the root's at the end: (state, output)."""
-    wrap(module("_fsdp_state").FSDPState, "_register_pre_backward_hook", make)
-
-
 def wrap_built_in_hook(owner: type, make: Callable[[Callable], Callable]) -> None:
-    """A DDP model gets one of torch's hooks in C++."""
+    """Wrap the registration of one of torch's C++ hooks in a DDP model."""
     wrap(owner, "_register_builtin_comm_hook", make)
 
 
-def replace_distributed(kind: type) -> types.ModuleType:
-    """What FSDP2's collectives see as torch.distributed is of this class from now on."""
+def replace_distributed(kind: type) -> Any:
+    """Put a module of this class in the place of torch.distributed in FSDP2's collectives."""
     collectives = module("_fsdp_collectives")
     if not isinstance(collectives.dist, kind):
         collectives.dist = kind("torch.distributed")
@@ -279,10 +274,10 @@ _FSDP1_CALLERS = ("torch.distributed.fsdp._flat_param", "torch.distributed.fsdp.
 
 
 def replace_fsdp1_distributed(kind: type) -> None:
-    """The same for FSDP1's collectives, as far as this torch calls them there."""
+    """The same in FSDP1's collectives, as far as this torch calls them there."""
     for name in _FSDP1_CALLERS:
         with contextlib.suppress(ImportError):
-            caller = importlib.import_module(name)
+            caller: Any = importlib.import_module(name)
             if getattr(caller, "dist", None) is dist:
                 caller.dist = kind("torch.distributed")
 
@@ -294,25 +289,25 @@ COMMS = ("_all_gather_comm", "_reduce_scatter_comm")
 
 
 def default_comms() -> tuple[type, type]:
-    """(all-gather, reduce-scatter), as COMMS."""
+    """torch's own (all-gather, reduce-scatter) classes, in the order of COMMS."""
     collectives = module("_fsdp_collectives")
     return collectives.DefaultAllGather, collectives.DefaultReduceScatter
 
 
 def allocating_comms() -> tuple[type, type]:
-    """Those with buffers of the process group's."""
+    """torch's classes with buffers of the process group's."""
     collectives = module("_fsdp_collectives")
     return collectives.ProcessGroupAllocAllGather, collectives.ProcessGroupAllocReduceScatter
 
 
 def comm_kinds() -> tuple[type, type]:
-    """What all of them are."""
+    """The classes that all of them derive from."""
     api = module("_fsdp_api")
     return api.AllGather, api.ReduceScatter
 
 
-def groups_of(model: torch.nn.Module) -> Iterator[object]:
-    """Of all FSDP2 modules of a model."""
+def groups_of(model: torch.nn.Module) -> Iterator[Any]:
+    """The groups of parameters of all FSDP2 modules in a model."""
     for state in states_of(model):
         groups = getattr(state, "_fsdp_param_groups", None)
         if groups is None:
@@ -320,100 +315,80 @@ def groups_of(model: torch.nn.Module) -> Iterator[object]:
         yield from groups
 
 
-def params(group: object) -> list[object]:
-    return group.fsdp_params
+params = operator.attrgetter("fsdp_params")
+name = operator.attrgetter("_module_fqn")  # the group's module, once the model has run; "" for the root
+context = operator.attrgetter("comm_ctx")  # what all groups of a tree of FSDP2 modules share
 
 
-def name(group: object) -> str | None:
-    """Of the module, once the model has run; "" for the root."""
-    return group._module_fqn
-
-
-def context(group: object) -> object:
-    """What all groups of a tree of modules share."""
-    return group.comm_ctx
-
-
-def is_in_forward(group: object) -> bool:
+def is_in_forward(group: Any) -> bool:
     return group._training_state.name == "FORWARD"
 
 
-def has_reduce_hook(group: object) -> bool:
+def has_reduce_hook(group: Any) -> bool:
     return group._all_reduce_hook is not None
 
 
-def is_gathered(group: object) -> bool:
-    """Or being gathered."""
+def is_gathered(group: Any) -> bool:
+    """Whether a group is gathered, or being gathered."""
     return group._all_gather_result is not None
 
 
-def gather(group: object) -> None:
-    """Begin, for a forward pass."""
+def gather(group: Any) -> None:
+    """Begin a group's gather for a forward pass."""
     type(group)._prefetch_unshard(group, "forward")
 
 
-def drop_gather(group: object) -> object | None:
-    """The work of a gather that has begun is the caller's to wait for; its result is used by nobody."""
+def drop_gather(group: Any) -> Any:
+    """Forget a gather that has begun. Returns its work, for which the caller waits."""
     result, group._all_gather_result = group._all_gather_result, None
     return result.all_gather_work if result is not None else None
 
 
-def gathered_bytes(result: object | None) -> int:
-    """Of what FSDP2's gather has returned; 0 if nothing was gathered."""
+def gathered_bytes(result: Any | None) -> int:
+    """Bytes of what FSDP2's gather has returned; 0 if nothing was gathered."""
     return result.all_gather_output.nbytes if result is not None else 0
 
 
 # Its parameters
 
+size = operator.attrgetter("_orig_size")  # of the whole parameter, of which a rank has a shard
+shard_size = operator.attrgetter("padded_sharded_param_size")  # of a rank's shard, with padding
+shard = operator.attrgetter("sharded_param")  # the shard as a parameter: it has the gradient
 
-def param_name(param: object) -> str:
-    """From the root on, once the model has run; before that its module's name for it."""
+
+def param_name(param: Any) -> str:
+    """A parameter's name from the root on; until the model has run, its name in its module."""
     return getattr(param, "_param_fqn", None) or param._module_info.param_name
 
 
-def size(param: object) -> torch.Size:
-    """The whole parameter's."""
-    return param._orig_size
-
-
-def shard_size(param: object) -> torch.Size:
-    """With its padding."""
-    return param.padded_sharded_param_size
-
-
-def gathered_dtype(param: object) -> torch.dtype:
+def gathered_dtype(param: Any) -> torch.dtype:
+    """Type in which a parameter is gathered."""
     return getattr(param, "param_dtype", None) or param._sharded_param_data.dtype
 
 
-def gathered(param: object) -> tuple[int, torch.dtype] | None:
-    """Elements of a parameter in this rank's run, and their type: of its shard, or of what it keeps between
-    forward and backward. None if a tensor's own class says what is gathered."""
+def gathered(param: Any) -> tuple[int, torch.dtype] | None:
+    """(elements in this rank's run, their type) of a parameter's shard, or of the part that it keeps between
+    forward and backward. None if the tensor's own class decides what is gathered."""
     if hasattr(param._sharded_local_tensor, "fsdp_pre_all_gather"):
         return None
     after = getattr(param, "_sharded_post_forward_param_data", None)
     is_after = param.sharded_state.name == "SHARDED_POST_FORWARD" and after is not None
-    data = after if is_after else param._sharded_param_data
+    data: Any = after if is_after else param._sharded_param_data
     return data.numel(), param.param_dtype or data.dtype
 
 
-def class_name(param: object) -> str:
-    """Of a parameter's shard on this rank."""
+def class_name(param: Any) -> str:
+    """Class of a parameter's shard on this rank."""
     return type(param._sharded_local_tensor).__name__
 
 
-def shard(param: object) -> torch.nn.Parameter:
-    """What has the gradient."""
-    return param.sharded_param
-
-
-def is_watched(param: object) -> bool:
-    """Whether somebody is to get its gradient at once: an optimizer in backward, or a copy in another
-    place."""
+def is_watched(param: Any) -> bool:
+    """Whether somebody needs the gradient at once: an optimizer in backward, or a copy in another place."""
     return bool(getattr(param.sharded_param, "_post_accumulate_grad_hooks", None)) or param.offload_to_cpu
 
 
-def local_shard(grad: torch.Tensor | None) -> torch.Tensor | None:
-    """A DTensor's memory on this rank; None if it is none."""
+def local_shard(grad: torch.Tensor | None) -> Any:
+    """A DTensor's memory on this rank; None for anything else."""
     return getattr(grad, "_local_tensor", None)
 
 
@@ -423,29 +398,23 @@ def set_local_shard(grad: torch.Tensor, shard: torch.Tensor) -> None:
 
 # Its modules
 
+state_context = operator.attrgetter("_comm_ctx")  # the context() of a state's groups
+state_modules = operator.attrgetter("_modules")
 
-def states_of(model: torch.nn.Module) -> Iterator[object]:
+
+def states_of(model: torch.nn.Module) -> Iterator[Any]:
     from torch.distributed.fsdp import FSDPModule
 
     return (one._get_fsdp_state() for one in model.modules() if isinstance(one, FSDPModule))
 
 
-def state_context(state: object) -> object:
-    """The context() of its groups."""
-    return state._comm_ctx
-
-
-def state_modules(state: object) -> tuple[torch.nn.Module, ...]:
-    return state._modules
-
-
-def runs_root(state: object) -> bool:
-    """Whether the forward pass under way began at it."""
+def runs_root(state: Any) -> bool:
+    """Whether the present forward pass began at this module."""
     return state._state_ctx.iter_forward_root is state
 
 
-def may_run_root(state: object) -> bool:
-    """The same, where the pass may have failed before torch noted it."""
+def may_run_root(state: Any) -> bool:
+    """The same, if the pass may have failed before torch noted it."""
     return state._is_root or state._state_ctx.iter_forward_root in (None, state)
 
 
@@ -455,14 +424,14 @@ no_torch_function = getattr(torch._C, "_disabled_torch_function_impl", None)
 
 
 def no_dynamo(function: Callable) -> Callable:
-    """It is not traced. torch.compiler.disable loads seconds' worth of modules: that is for a torch without
-    the other."""
+    """Keep a function from being traced. torch.compiler.disable would load seconds' worth of modules: it is
+    for a torch without the other way."""
     quick = _function(torch, "_disable_dynamo")
-    return (quick if _takes(quick, ("fn",)) else torch.compiler.disable)(function)
+    return (quick if quick and _takes(quick, ("fn",)) else torch.compiler.disable)(function)
 
 
 def backward_pass() -> int:
-    """The number of the one that this thread is in; -1: none."""
+    """The number of the backward pass that this thread is in; -1 if it is in none."""
     return torch._C._current_graph_task_id()
 
 
@@ -471,56 +440,55 @@ def at_end_of_backward(action: Callable[[], None]) -> None:
 
 
 def wrapper(kind: type, like: torch.Tensor) -> torch.Tensor:
-    """A tensor of that class without memory."""
+    """A tensor of that class without memory of its own."""
     return torch.Tensor._make_wrapper_subclass(
         kind, like.size(), like.stride(), like.storage_offset(), dtype=like.dtype, device=like.device)
 
 
-def operator_name(function: object) -> str:
+def operator_name(function: Any) -> str:
     return function._schema.name
 
 
 def map_only(kind: type, function: Callable, tree: object) -> object:
-    """Apply it to what is of that class in tuples, lists and dictionaries."""
+    """Apply a function to what is of that class in tuples, lists and dictionaries."""
     from torch.utils import _pytree
 
     return _pytree.tree_map_only(kind, function, tree)
 
 
 def is_dispatched_twice() -> bool:
-    """A mode that looks on calls an operator a second time."""
+    """Whether a dispatch mode is active, which calls each operator a second time."""
     return bool(torch._C._len_torch_dispatch_stack())
 
 
 def functional_operators(names: str) -> Iterator[object]:
-    """Of torch.distributed's collectives as operators, what is called from Python and what graphs call; fewer
-    where there are none."""
+    """torch.distributed's collective operators of that name: what Python calls, and what graphs call."""
     packet = getattr(torch.ops._c10d_functional, names, None)
     return (one for one in (packet, getattr(packet, "default", None)) if one is not None)
 
 
-def wrap_operator(operator: object, make: Callable[[Callable], Callable]) -> None:
-    """Where this torch calls it as those do that are known here; else nothing is wrapped."""
+def wrap_operator(op: object, make: Callable[[Callable], Callable]) -> None:
+    """Wrap an operator if this torch calls it as the known ones do."""
     with contextlib.suppress(AttributeError):
-        wrap(operator, "_op", make)
+        wrap(op, "_op", make)
 
 
-def reduces_in_python(model: object) -> bool:
+def reduces_in_python(model: Any) -> bool:
     """Whether compiled autograd reduces a DDP model's gradients."""
     return bool(getattr(model, "_use_python_reducer", False))
 
 
-def check_hook(model: object, hook: Callable) -> None:
-    """As torch does before it takes it."""
+def check_hook(model: Any, hook: Callable) -> None:
+    """Check a DDP hook as torch does before it takes it."""
     model._check_comm_hook(hook)
 
 
-def has_mixed_precision(model: object) -> bool:
+def has_mixed_precision(model: Any) -> bool:
     """Whether a DDP model computes in another type than that of its parameters, by DDP itself."""
     return getattr(model, "mixed_precision", None) is not None
 
 
-def joins_unevenly(model: object) -> bool:
+def joins_unevenly(model: Any) -> bool:
     """Whether a DDP model is in a join() that divides by the ranks which still have batches."""
     config = getattr(model, "_join_config", None)
     counts = getattr(config, "enable", False) and getattr(config, "is_first_joinable", False)
@@ -528,7 +496,7 @@ def joins_unevenly(model: object) -> bool:
 
 
 def sum_of(work: dist.Work) -> int:
-    """What an all-reduce of one number has given."""
+    """The result of an all-reduce of one number."""
     result = work.get_future().wait()
     return int((result[0] if isinstance(result, (list, tuple)) else result).item())
 
@@ -548,7 +516,7 @@ def profiler_range(text: str) -> typing.ContextManager[object]:
 
 
 def rank() -> int:
-    """In the default group; without one, as the launcher says."""
+    """The rank in the default group; without one, the launcher's RANK."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank()
     return int(os.environ.get("RANK", "0"))
@@ -560,7 +528,7 @@ def default_store() -> dist.Store:
 
 
 def default_group() -> dist.ProcessGroup:
-    """RuntimeError if there is none."""
+    """The default group. RuntimeError if there is none."""
     group = dist.group.WORLD if dist.is_initialized() else None
     if group is None:
         raise RuntimeError("there is no default process group")
@@ -572,33 +540,33 @@ def group_named(name_of_group: str) -> dist.ProcessGroup:
 
 
 def all_groups() -> list[dist.ProcessGroup]:
-    """None where torch keeps no such list."""
+    """All process groups; none where torch keeps no list."""
     return list(getattr(getattr(dist.distributed_c10d, "_world", None), "pg_map", {}))
 
 
 def timeout_sec(group: dist.ProcessGroup, device: str) -> float:
-    """Of a group's backend for "cpu" or "cuda"."""
+    """Timeout of a group's backend for "cpu" or "cuda"."""
     options = getattr(group._get_backend(torch.device(device)), "options", None)
     return (getattr(options, "_timeout", None) or dist.constants.default_pg_timeout).total_seconds()
 
 
-def backend_timeout_sec(backend: object) -> float:
+def backend_timeout_sec(backend: Any) -> float:
     return backend.options._timeout.total_seconds()
 
 
 def nccl_comm(group: dist.ProcessGroup) -> int:
-    """The address of its NCCL communicator; 0 until the group has been used."""
+    """Address of a group's NCCL communicator; 0 until the group has been used."""
     return group._get_backend(torch.device("cuda"))._comm_ptr()
 
 
 def backend_classes() -> tuple[type, type]:
-    """(what a backend is made of, gloo's)"""
+    """Returns (the base class of backends, gloo's class)."""
     from torch._C._distributed_c10d import Backend, ProcessGroupGloo
 
     return Backend, ProcessGroupGloo
 
 
-# Methods of a backend; torch has renamed some: each version calls its own.
+# Methods of a backend under the names that versions of torch call.
 ALL_GATHER = ("all_gather_single", "_allgather_base")
 REDUCE_SCATTER = ("reduce_scatter_single", "_reduce_scatter_base")
 BACKEND_SETTINGS = ("_set_default_timeout", "_set_sequence_number_for_group",

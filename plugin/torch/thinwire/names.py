@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from . import capi
 
 BY_NAME, EXACT_BY_NAME = "plain by their names", "without loss by their names"
-# What modules that wrap others put into the names of parameters.
+# Modules that wrap others put these into the names of parameters.
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
 
 
@@ -22,7 +22,8 @@ def cleaned(name: str) -> str:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """A parameter's own name, or that of a module it is in; "*.x" is x at the top, too."""
+    """Whether a pattern is of this parameter or of a module that it is in. "*.x" matches x at the top,
+    too."""
     modules = itertools.accumulate(name.split("."), lambda outer, inner: outer + "." + inner)
     return any(fnmatch.fnmatchcase(one, pattern) or fnmatch.fnmatchcase("." + one, pattern)
                for one in modules)
@@ -36,7 +37,7 @@ class Rule(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """Exceptions from a codec. The last one that matches a name holds."""
+    """Exceptions from a codec, by the names of parameters. The last one that matches a name holds."""
 
     rules: tuple[Rule, ...] = ()
     _found: dict[str, Rule | None] = dataclasses.field(default_factory=dict, compare=False, repr=False)
@@ -48,12 +49,12 @@ class Rules:
         return self._found[name]
 
     def codec(self, name: str, usual: capi.Codec | None) -> capi.Codec | None:
-        """Of the parameter of that name."""
+        """The codec of the parameter of that name; `usual` if no pattern matches."""
         rule = self._rule(name) if self.rules else None
         return usual if rule is None else rule.codec
 
     def unmatched(self) -> list[str]:
-        """Patterns that match no name so far."""
+        """The patterns that have matched no name so far."""
         return [one.pattern for one in self.rules
                 if not any(_matches(one.pattern, name) for name in self._found)]
 
@@ -62,7 +63,8 @@ class Rules:
 
 
 def parse(text: str, parse_codec: Callable[[str], capi.Codec | None]) -> tuple[str, Rules]:
-    """(the codec of what no pattern matches, exceptions). ValueError names what makes no sense."""
+    """Returns (the text of the codec that no pattern is for, the exceptions). ValueError names what makes no
+    sense."""
     usual, *rest = (one.strip() for one in text.split(";"))
     rules = []
     for one in filter(None, rest):
@@ -75,8 +77,8 @@ def parse(text: str, parse_codec: Callable[[str], capi.Codec | None]) -> tuple[s
 
 
 def text_of(given: str | Mapping[str, str], default: str) -> str:
-    """{pattern: codec} as text, where "*" is what no other pattern matches. default: this text's. ValueError
-    for a pattern that cannot be one."""
+    """Write {pattern: codec} as text; "*" is for what no other pattern matches, and without it the codec of
+    `default` holds. ValueError for a pattern that cannot be one."""
     if isinstance(given, str):
         return given
     wrong = next((one for one in given if not one or ";" in one or "=" in one), None)

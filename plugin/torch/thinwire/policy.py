@@ -6,17 +6,18 @@ import contextlib
 import ctypes as C
 import dataclasses
 import hashlib
+import typing
 from collections.abc import Iterator, Mapping
 
-from . import autoload, capi, names
+from . import capi, names, switches
 
 MIN_BYTES = 64 << 10
 DELTA = "delta"
-_INT = "int"  # delta4's codec is int4
-SETTING_CHARS = 120  # of the text that ranks compare; of longer ones, the beginning and a checksum
-LOSSLESS = "lossless"  # gradients, and weights whose replicas are not kept where delta was asked for
+_INT = "int"  # delta4 rounds with int4
+SETTING_CHARS = 120  # of a text that ranks compare; a longer one is cut, with a checksum behind
+LOSSLESS = "lossless"  # codec of gradients by default, and under delta of weights without replicas
 
-# (name, default, unit, meaning, type): the same table form as the library's own variables.
+# (name, default, unit, meaning, type), as the library's own tables of variables have them
 VARIABLES = [
     ("TW_FSDP", "n", "", "Patch FSDP2 when torch is imported. require: and end the job where a rank cannot.",
      capi.CONFIG_ENUM),
@@ -36,13 +37,14 @@ VARIABLES = [
     ("TW_CLUSTER", "", "", "Set by the cluster in a box.", capi.CONFIG_STRING),
     ("TW_CLUSTER_NOTE", "", "", "Set by the cluster in a box.", capi.CONFIG_STRING),
 ]
-SWITCH = ("n", "y", autoload.REQUIRE, *autoload.OFF[3:], *autoload.ON[1:], "0", "")
-_FIELD = {capi.CONFIG_ENUM: C.c_int, capi.CONFIG_STRING: C.c_char_p, capi.CONFIG_BYTES: C.c_size_t,
-          capi.CONFIG_TIME: C.c_double}
+SWITCH = ("n", "y", switches.REQUIRE, *switches.OFF[3:], *switches.ON[1:], "0", "")
+_FIELD: dict[int, typing.Any] = {
+    capi.CONFIG_ENUM: C.c_int, capi.CONFIG_STRING: C.c_char_p, capi.CONFIG_BYTES: C.c_size_t,
+    capi.CONFIG_TIME: C.c_double}
 
 
 class Options(C.Structure):
-    """The values of VARIABLES."""
+    """The values of VARIABLES, for the library to fill in."""
 
     _fields_ = [(name, _FIELD[kind]) for name, _, _, _, kind in VARIABLES]
 
@@ -59,20 +61,21 @@ def _table() -> capi.ConfigTable:
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """Codecs of weights and of gradients, None for plain, and the size from which tensors are quantized.
-    keeps: only changes of weights are sent, and `weights` is for what is not kept."""
+    """How weights and gradients are coded (None: plain), and the size from which tensors are quantized.
+    keeps: replicas of weights are kept and only changes are sent; `weights` is then for what has no
+    replica."""
 
     weights: capi.Codec | None
     grads: capi.Codec | None
     min_bytes: int = MIN_BYTES
     keeps: bool = False
-    replica_bytes: int = 0  # the most that may be kept; 0: any
-    rounds: capi.Codec | None = None  # of changes of what is kept; None: they go without loss
+    replica_bytes: int = 0  # host memory that replicas may take; 0: any
+    rounds: capi.Codec | None = None  # codec that rounds changes of replicas; None: they lose nothing
     weights_by_name: names.Rules = names.Rules()
     grads_by_name: names.Rules = names.Rules()
 
     def codes_weights(self) -> bool:
-        """Whether some of what is not kept has a codec."""
+        """Whether weights without a replica have a codec."""
         return self.weights is not None or any(one.codec is not None for one in self.weights_by_name.rules)
 
     def weights_text(self) -> str:
@@ -88,13 +91,13 @@ class Policy:
         return "weights %s, gradients %s" % (self.weights_text(), self.grads_text())
 
     def settings(self) -> dict[str, str]:
-        """What must be the same on all ranks, by the names of the variables."""
+        """What must be the same on all ranks: {variable: text}."""
         found = {"TW_WEIGHTS": self.weights_text(), "TW_GRADS": self.grads_text(),
                  "TW_MIN_BYTES": str(self.min_bytes), "TW_REPLICA_MEM": str(self.replica_bytes)}
         return {name: _shortened(text) for name, text in found.items()}
 
     def of(self, variable: str) -> tuple[capi.Codec | None, names.Rules]:
-        """(codec, exceptions by name) of what TW_WEIGHTS or TW_GRADS is for."""
+        """Returns (codec, exceptions by name) for TW_WEIGHTS or for TW_GRADS."""
         if variable == "TW_WEIGHTS":
             return self.weights, self.weights_by_name
         return self.grads, self.grads_by_name
@@ -107,7 +110,7 @@ def _shortened(text: str) -> str:
 
 
 def check_environment() -> None:
-    """Warn of TW_ variables that nobody knows, naming the nearest."""
+    """Warn of each TW_ variable that nobody knows, with the nearest known name."""
     library, own = capi.lib(), _table()
     names = ("tw_log_config_table", "tw_transport_config_table", "tw_coll_config_table",
              "tw_hpz_config_table")
@@ -118,7 +121,7 @@ def check_environment() -> None:
 
 @contextlib.contextmanager
 def _options() -> Iterator[Options]:
-    """The environment's. ThinwireError that names the variable for a value that makes no sense."""
+    """Read VARIABLES from the environment. ThinwireError names a variable whose value makes no sense."""
     table, options, library = _table(), Options(), capi.lib()
     capi.check(library.tw_config_init(C.byref(table), C.byref(options)), "variables")
     try:
@@ -128,14 +131,14 @@ def _options() -> Iterator[Options]:
 
 
 def _exact_changes(text: str) -> capi.Codec | None:
-    """Beside changes that are rounded, those that are not."""
+    """Parse an exception from changes that are rounded: it can only be `delta`."""
     if text != DELTA:
         raise ValueError("%r: an exception from delta4 or delta2 is delta, from delta there is none" % text)
     return capi.parse_codec(LOSSLESS)
 
 
 def _with_weights(rules: Policy, text: str) -> Policy:
-    """The policy with what TW_WEIGHTS says."""
+    """Returns the policy with what TW_WEIGHTS says."""
     keeps = (text.partition(";")[0].strip() or DELTA).startswith(DELTA)
     usual, by_name = names.parse(text, _exact_changes if keeps else capi.parse_codec)
     bits = usual.removeprefix(DELTA) if keeps else ""
@@ -147,9 +150,10 @@ def _with_weights(rules: Policy, text: str) -> Policy:
 
 
 def _gradients(text: str) -> capi.Codec | None:
-    """As the library's codecs, and what loses something has scales of columns, unless it says columns=no."""
-    name, colon, options = text.partition(":")
-    options = [one for one in options.split(",") if colon]
+    """Parse a codec of gradients: a codec of the library's. One with loss scales columns unless it says
+    columns=no."""
+    name, colon, rest_of_text = text.partition(":")
+    options = rest_of_text.split(",") if colon else []
     rest = [one for one in options if one not in ("columns", "columns=no")]
     codec = capi.parse_codec(name + (":" + ",".join(rest) if rest else ""))
     if codec is not None and not codec.lossless:
@@ -160,14 +164,14 @@ def _gradients(text: str) -> capi.Codec | None:
 
 
 def _with_grads(rules: Policy, text: str) -> Policy:
-    """The policy with what TW_GRADS says."""
+    """Returns the policy with what TW_GRADS says."""
     usual, by_name = names.parse(text, _gradients)
     return dataclasses.replace(rules, grads=_gradients(usual or LOSSLESS), grads_by_name=by_name)
 
 
 def from_environment() -> Policy:
-    """TW_WEIGHTS, TW_GRADS, TW_MIN_BYTES and TW_REPLICA_MEM. ValueError or ThinwireError for a value that
-    makes no sense."""
+    """Read TW_WEIGHTS, TW_GRADS, TW_MIN_BYTES and TW_REPLICA_MEM. ValueError or ThinwireError for a value
+    that makes no sense."""
     with _options() as options:
         rules = Policy(None, None, options.TW_MIN_BYTES, replica_bytes=options.TW_REPLICA_MEM)
         for name, change in (("TW_WEIGHTS", _with_weights), ("TW_GRADS", _with_grads)):
@@ -179,17 +183,17 @@ def from_environment() -> Policy:
 
 
 def join_timeout() -> float:
-    """TW_JOIN_TIMEOUT, in seconds."""
+    """The value of TW_JOIN_TIMEOUT in seconds."""
     with _options() as options:
         return options.TW_JOIN_TIMEOUT
 
 
-ByName = str | Mapping[str, str]  # a codec, with exceptions perhaps, or {pattern of names: codec}
+ByName = str | Mapping[str, str]  # a codec with or without exceptions, or {pattern of names: codec}
 
 
 def make(weights: ByName | None = None, grads: ByName | None = None,
          min_bytes: int | None = None) -> Policy:
-    """The environment's policy with what the arguments say instead."""
+    """Returns the environment's policy, changed by the arguments that are given."""
     rules = from_environment()
     if weights is not None:
         rules = _with_weights(rules, names.text_of(weights, rules.weights_text()))
@@ -199,14 +203,14 @@ def make(weights: ByName | None = None, grads: ByName | None = None,
 
 
 class _Unquantized:
-    """How many unquantized() are open. Of the process, not of a thread: autograd has threads of its own."""
+    """Counts the unquantized() that are open in this process: autograd's threads must see them, too."""
 
     depth = 0
 
 
 @contextlib.contextmanager
 def unquantized() -> Iterator[None]:
-    """Nothing is quantized inside: around a checkpoint, or an evaluation. The same on all ranks."""
+    """Quantize nothing inside: for a checkpoint or an evaluation. Open it on all ranks."""
     _Unquantized.depth += 1
     try:
         yield
@@ -214,7 +218,7 @@ def unquantized() -> Iterator[None]:
         _Unquantized.depth -= 1
 
 
-exact = unquantized  # what it was called before
+exact = unquantized  # its name until 0.2
 
 
 def is_unquantized() -> bool:
@@ -222,7 +226,7 @@ def is_unquantized() -> bool:
 
 
 def why_unquantized(policy: Policy, codec: capi.Codec | None, dims: int, whole_bytes: int) -> str:
-    """Why a tensor of so many dimensions and bytes over all ranks is not quantized; "" if it is, or if the
+    """Why a tensor of so many dimensions and bytes over all ranks is not quantized; "" if it is, or if its
     codec loses nothing."""
     if codec is not None and codec.lossless:
         return ""

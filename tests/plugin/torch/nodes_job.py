@@ -7,7 +7,8 @@ import os
 import thinwire
 import torch
 import torch.distributed as dist
-from thinwire import addresses, engine, inside
+from thinwire import inside
+from thinwire.engine import addresses, communicators
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -39,7 +40,7 @@ step(init_device_mesh("cpu", (world,)), reshard_after_forward=2)
 print(json.dumps({
     "rank": rank,
     "in_nodes": os.environ.get("TW_CLUSTER") == "nodes",
-    "groups": sorted(one._ranks for one in engine.running()),
+    "groups": sorted(one._ranks for one in communicators.running()),
     "calls": sum(tally.calls for tally in thinwire.report().values()),
     "host": os.uname().nodename,
     "place": addresses.place(),

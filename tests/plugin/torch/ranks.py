@@ -62,13 +62,14 @@ def _set_environment(rank: int, world: int, nodes: list[int] | None, extra: dict
 @contextlib.contextmanager
 def job(store: str, rank: int, world: int, backend: str = "gloo", leave: bool = True) -> Iterator[None]:
     """torch.distributed's default group, and at the end Thinwire's leave, unless the job is to fail."""
-    from thinwire import autoload, engine
+    from thinwire import autoload
+    from thinwire.engine import communicators
 
     autoload.run()  # the parent's torch was imported without TW_FSDP
     dist.init_process_group(backend, init_method="file://" + store, rank=rank, world_size=world)
     yield
     if leave:
-        engine.close()
+        communicators.close()
         dist.destroy_process_group()
 
 

@@ -10,7 +10,8 @@ import ranks
 import thinwire
 import torch
 import torch.distributed as dist
-from thinwire import agreement, autoload, engine
+from thinwire import autoload
+from thinwire.engine import agreement, communicators
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
@@ -102,7 +103,7 @@ def test_a_rank_that_is_late_finds_the_others_over_gloo():
         if rank == 1:
             # as if init_process_group took it so long
             time.sleep(JOIN_SEC + 2)
-            autoload._begin()
+            autoload.begin()
         step()
         return outcome()[0], agreement.reasons()
 
@@ -168,7 +169,7 @@ def test_a_second_default_group_agrees_anew(tmp_path):
     def check(rank):
         step()
         first = outcome()[0]
-        engine.close()
+        communicators.close()
         dist.destroy_process_group()
         if rank == 1:
             # what it is like there has changed
@@ -244,7 +245,8 @@ def test_what_is_required_ends_the_job_where_programs_differ():
 def test_groups_one_after_the_other_leave_nothing_behind():
     """As loops of reinforcement learning and restarts in a process have them. Each has a port of its own:
     FSDP2 itself keeps the first group's store."""
-    rounds, ports = 6, [ranks.free_port() for _ in range(6)]
+    rounds = 20
+    ports = [ranks.free_port() for _ in range(rounds)]
     over = multiprocessing.get_context("fork").Barrier(2, timeout=60)
 
     def check(rank):

@@ -5,9 +5,10 @@ import pytest
 import ranks
 import thinwire
 import torch
-import torch.distributed as dist
 from models import BF16, WIDTH, Block, batch, loss_of, make, train
-from thinwire import backward, fsdp, inside, operations
+from thinwire import inside
+from thinwire.collectives import operations
+from thinwire.fsdp import backward, comms, prefetch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -98,9 +99,9 @@ def events_of(model, rank, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(operations, "post", posted)
         patch.setattr(operations, "wait", waited)
-        patch.setattr(fsdp.prefetch.Gathering, "end", lambda self: self._request.wait())
+        patch.setattr(prefetch.Gathering, "end", lambda self: self._request.wait())
         # gathers are torch's
-        patch.setattr(fsdp._classes()[0], "__call__", fsdp._classes()[0].__mro__[2].__call__)
+        patch.setattr(comms.classes()[0], "__call__", comms.classes()[0].default.__call__)
         loss.backward()
     return found
 

@@ -1,10 +1,14 @@
 """c10d.py: the backend "thinwire" of torch.distributed. gloo is the measure."""
 
+import gc
+import os
+
 import pytest
 import ranks
 import thinwire
 import torch
 import torch.distributed as dist
+from thinwire import c10d
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -126,3 +130,24 @@ def test_ddp_and_fsdp_over_the_backend():
         return thinwire.report()["c10d reduce-scatter"].calls > 0
 
     assert all(ranks.run(2, check, backend="thinwire"))
+
+
+def test_groups_that_have_gone_leave_nothing_behind():
+    def check(_rank):
+        found = []
+        for _ in range(20):
+            group = dist.new_group(backend="thinwire")
+            thinwire.quantize(group, "lossless")
+            one = torch.ones(N)
+            dist.all_reduce(one, group=group)
+            assert one.eq(2).all()
+            dist.barrier()
+            dist.destroy_process_group(group)
+            del group
+            gc.collect()
+            found.append((len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))))
+        assert not c10d._backends
+        assert len(set(found[1:])) == 1, found
+        return True
+
+    assert all(ranks.run(2, check, backend="gloo"))

@@ -5,7 +5,9 @@ import ranks
 import thinwire
 import torch
 from models import BF16, make, train
-from thinwire import columns, inside, policy, segments
+from thinwire import inside, policy
+from thinwire.collectives import columns
+from thinwire.engine import segments
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard

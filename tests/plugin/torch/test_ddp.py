@@ -10,7 +10,7 @@ import ranks
 import thinwire
 import torch
 import torch.distributed as dist
-from thinwire import operations
+from thinwire.collectives import operations
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel

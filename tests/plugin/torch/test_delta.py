@@ -1,4 +1,4 @@
-"""delta.py, message.py, chunks.py, weights.py: changes of weights as messages and files."""
+"""delta: changes of weights as messages and files."""
 
 import json
 import os
@@ -10,7 +10,8 @@ import sys
 
 import pytest
 import torch
-from thinwire import __version__, chunks, delta, message
+from thinwire import __version__, delta
+from thinwire.delta import chunks, message
 from torch import nn
 
 FLOATS = [torch.bfloat16, torch.float16, torch.float32]

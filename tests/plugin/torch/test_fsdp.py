@@ -1,4 +1,4 @@
-"""fsdp.py: FSDP2 over Thinwire, between processes over UCX."""
+"""fsdp: FSDP2 over Thinwire, between processes over UCX."""
 
 import hashlib
 
@@ -8,7 +8,10 @@ import thinwire
 import torch
 import torch.distributed as dist
 from models import BF16, WIDTH, Block, batch, loss_of, make, train
-from thinwire import engine, fsdp, inside, operations
+from thinwire import inside
+from thinwire.collectives import operations
+from thinwire.engine import communicators
+from thinwire.fsdp import comms, hooks
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -88,7 +91,7 @@ def test_the_variable_alone_loses_nothing():
 
     def check(rank):
         expected = train(make(), rank, 200)
-        fsdp.patch()
+        hooks.patch()
         found = train(make(), rank, 200)
         tally = thinwire.report()
         assert tally["reduce-scatter"].bound_bytes > 0
@@ -201,7 +204,7 @@ def test_switches():
 def test_unquantized_block_is_bit_equal_and_a_patched_torch_needs_no_call():
     def check(rank):
         expected = train(make(), rank)
-        fsdp.patch()
+        hooks.patch()
         with thinwire.unquantized():
             found = train(make(), rank)
         assert found == expected and thinwire.report()["all-gather"].unquantized["unquantized()"] > 0
@@ -266,7 +269,7 @@ def test_unused_parameters():
         near = losses(rank, lambda model: thinwire.enable(model, "int8", "int8", min_bytes=0))
         torch.testing.assert_close(torch.tensor(near), torch.tensor(expected), rtol=0.02, atol=0.02)
         # boundaries are known although a part of the parameters is reduced
-        return fsdp.UNKNOWN not in thinwire.report()["reduce-scatter"].unquantized
+        return comms.UNKNOWN not in thinwire.report()["reduce-scatter"].unquantized
 
     assert all(ranks.run(2, check))
 
@@ -402,7 +405,7 @@ def test_weights_that_a_failed_forward_has_asked_for_are_not_used(patched):
                  (optimized, unsharded), (optimized, whole_model, Interrupt)]
         expected = [after_a_failure(make_failing(), *case) for case in cases]
         if patched:
-            fsdp.patch()
+            hooks.patch()
         enable = (lambda model: model) if patched else lambda model: thinwire.enable(model, "plain", "plain")
         found = [after_a_failure(enable(make_failing()), *case) for case in cases]
         assert thinwire.report()["all-gather"].calls > 0
@@ -426,7 +429,7 @@ def test_meshes():
         found = thinwire.report()
         # ranks 0 and 1 share a node: their gather for the backward pass is not quantized
         assert found["all-gather"].calls > calls and found["all-gather"].unquantized["ranks of one node"] > 0
-        return fsdp.UNKNOWN not in found["all-gather"].unquantized
+        return comms.UNKNOWN not in found["all-gather"].unquantized
 
     assert all(ranks.run(4, check, nodes=[0, 0, 1, 1], **SLOW))
 
@@ -568,7 +571,7 @@ def test_what_a_class_of_tensors_gathers_goes_as_bytes():
     def check(_rank):
         expected = outputs("plain", "plain")
         near, changes = outputs("int8"), outputs()
-        assert thinwire.report()["all-gather"].unquantized[fsdp.OWN_GATHER % "Short"] > 0
+        assert thinwire.report()["all-gather"].unquantized[comms.OWN_GATHER % "Short"] > 0
         assert not thinwire.report().elsewhere
         return all(torch.equal(one, other) and torch.equal(one, third)
                    for one, other, third in zip(expected, near, changes))
@@ -743,7 +746,7 @@ def test_a_second_job_in_the_process(tmp_path):
         for number in range(2):
             with ranks.job(str(tmp_path / str(number)), rank, 2):
                 found.append(train(thinwire.enable(make(), "plain", "plain"), rank))
-                assert len(engine.running()) == 1
+                assert len(communicators.running()) == 1
         return found[0] == found[1]
 
     assert all(ranks.run(2, check, backend=None))
@@ -779,7 +782,7 @@ def without(monkeypatch, change):
 ])
 def test_a_torch_that_differs_is_refused(monkeypatch, unprobed, change, names):
     without(monkeypatch, change)
-    for function in (fsdp.patch, lambda: thinwire.enable(nn.Linear(2, 2))):
+    for function in (hooks.patch, lambda: thinwire.enable(nn.Linear(2, 2))):
         with pytest.raises(RuntimeError, match=names):
             function()
 
@@ -803,5 +806,5 @@ def test_a_job_on_a_torch_that_differs_keeps_its_collectives(monkeypatch, unprob
 
 def test_default_group_is_needed():
     with pytest.raises((ValueError, RuntimeError)):
-        engine.Use({}).communicator_of("none", [0], 1.0)
+        communicators.Use({}).communicator_of("none", [0], 1.0)
     assert not dist.is_initialized()

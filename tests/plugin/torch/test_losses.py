@@ -5,7 +5,9 @@ import ranks
 import thinwire
 import torch
 from models import make, train
-from thinwire import losses, operations, tally
+from thinwire.collectives import losses, operations
+from thinwire.reporting import report
+from thinwire.telemetry import tally
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
@@ -112,7 +114,7 @@ def test_lines_are_short():
     for number in range(9):
         kinds["reduce-scatter"].unquantized["a reason of no small length, number %d" % number] = 10**6
     other = {("all-gather", "rank 3: TW_WEIGHTS=" + "int8:block=2048; " * 9): tally.Elsewhere(10, 10)}
-    lines = tally.wrapped(str(tally.Report(kinds, other, 10**9, 5)))
+    lines = tally.wrapped(str(report.Report(kinds, other, 10**9, 5)))
     assert max(len("thinwire: " + line) for line in lines) < 120 and len(lines) > 5
     assert lines[1].startswith("  reduce-scatter: ") and "waited for 234 s" in lines[1]
     assert all(line.startswith("      ") for line in lines[2:4])

@@ -5,7 +5,8 @@ import ranks
 import thinwire
 import torch
 from models import WIDTH, Block, loss_of, train
-from thinwire import capi, fsdp, names, policy
+from thinwire import capi, names, policy
+from thinwire.fsdp import hooks
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
@@ -121,7 +122,7 @@ def test_gradients_by_name():
 def test_by_the_variables():
     def check(rank):
         expected = gradients(thinwire.enable(make(), "plain", "plain"), rank)
-        fsdp.patch()
+        hooks.patch()
         return differing(gradients(make(), rank), expected), ranks.logged("FSDP2 over thinwire")
 
     (found, said), (others, _) = ranks.run(2, check, TW_MIN_BYTES="1", TW_WEIGHTS="delta",

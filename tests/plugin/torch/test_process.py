@@ -14,7 +14,8 @@ import ranks
 import thinwire
 import torch
 import torch.distributed as dist
-from thinwire import capi, engine
+from thinwire import capi
+from thinwire.engine import communicators
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
@@ -51,7 +52,7 @@ if len(sys.argv) > 1:
 @pytest.mark.parametrize("asked", ["0", "1"])
 def test_the_import_of_torch_costs_nothing(asked):
     done = python(IMPORTS, TW_FSDP=asked, TW_WEIGHTS="nonsense", TW_LIBRARY="/nowhere/lib.so")
-    loaded = "thinwire thinwire.autoload thinwire.version False False\n"
+    loaded = "thinwire thinwire.autoload thinwire.switches thinwire.version False False\n"
     assert (done.returncode, done.stdout, done.stderr) == (0, loaded, "")
 
 
@@ -183,7 +184,7 @@ def test_an_exception_on_one_rank_ends_the_others():
         step(model)
         if rank == 0:
             sys.last_value = ValueError("of the job")  # as the interpreter does with what nobody catches
-            engine._leave()
+            communicators._leave()
             return True
         return error_of(lambda: [step(model) for _ in range(1000)]).failed_rank
 

@@ -1,8 +1,8 @@
 """segments.py: where the pieces of flat buffers are."""
 
 import pytest
-from thinwire import segments
-from thinwire.segments import Piece
+from thinwire.engine import segments
+from thinwire.engine.segments import Piece
 
 
 @pytest.mark.parametrize("world", range(1, 9))

@@ -7,7 +7,8 @@ import pytest
 import ranks
 import thinwire
 import torch
-from thinwire import inside, spans
+from thinwire import inside
+from thinwire.telemetry import spans
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel

@@ -1,4 +1,4 @@
-"""tally.py, unused.py, operations.py: what the report and the first line say, and to whom."""
+"""reporting, telemetry, collectives/operations.py: what the report and the first line say, to whom."""
 
 import os
 import subprocess
@@ -12,7 +12,12 @@ import ranks
 import thinwire
 import torch
 import torch.distributed as dist
-from thinwire import capi, engine, fsdp, inside, operations, segments, tally, unused
+from thinwire import capi, inside
+from thinwire.collectives import operations, shapes
+from thinwire.engine import communicators, segments
+from thinwire.fsdp import hooks
+from thinwire.reporting import report, unused
+from thinwire.telemetry import tally
 from torch import nn
 from torch.distributed import _functional_collectives as funcol
 from torch.distributed.device_mesh import init_device_mesh
@@ -28,10 +33,10 @@ def said_in(world, function, **kwargs):
 
     def check(rank):
         lines = []
-        tally._say = lambda text: lines.extend(text.splitlines())
-        fsdp.patch()
+        tally.say = lambda text: lines.extend(text.splitlines())
+        hooks.patch()
         function(rank)
-        tally._say_at_exit()
+        report._log()
         return lines
 
     first, *others = ranks.run(world, check, **kwargs)
@@ -212,9 +217,9 @@ def test_ranks_of_one_node():
 def test_ranks_that_do_not_agree():
     def check(rank):
         lines = []
-        tally._say = lambda text: lines.extend(text.splitlines())
+        tally.say = lambda text: lines.extend(text.splitlines())
         step(fully_shard(nn.Linear(WIDTH, WIDTH)))
-        tally._say_at_exit()
+        report._log()
         return lines
 
     first, second = ranks.run(2, check, differing={1: {"TW_WEIGHTS": "int4"}}, TW_FSDP="1", TW_MIN_BYTES="1")
@@ -278,9 +283,9 @@ def test_what_others_have_put_in_our_place():
 def test_enable_says_as_much():
     def check(rank):
         lines = []
-        tally._say = lambda text: lines.extend(text.splitlines())
+        tally.say = lambda text: lines.extend(text.splitlines())
         step(thinwire.enable(fully_shard(nn.Linear(WIDTH, WIDTH)), "int8", "plain", min_bytes=1))
-        tally._say_at_exit()
+        report._log()
         return lines
 
     first, second = ranks.run(2, check)
@@ -353,9 +358,9 @@ def test_two_threads_that_post_operations_of_one_shape_do_not_mix_them_up(monkey
     monkeypatch.setattr(capi, "lib", lambda: library)
     monkeypatch.setattr(operations, "book", tally._Book())
     owner = types.SimpleNamespace(check_usable=lambda: None, check=lambda status, what: None)
-    made = engine.Communicator(owner, capi.C.c_void_p(1), rank=0, world=2, timeout_sec=1.0)
+    made = communicators.Communicator(owner, capi.C.c_void_p(1), rank=0, world=2, timeout_sec=1.0)
     pieces = [segments.Piece(8, "")]
-    shape = operations.shape(segments.Plain(pieces, 4), pieces)
+    shape = shapes.Shape.of(segments.Plain(pieces, 4), pieces)
 
     def post(number):
         def place(table):
@@ -366,8 +371,8 @@ def test_two_threads_that_post_operations_of_one_shape_do_not_mix_them_up(monkey
             except threading.BrokenBarrierError:
                 pass
 
-        operations.Operation("all-reduce", capi.ALLREDUCE, torch.float32, shape, place, None, (),
-                             step=number).post(made)
+        operations.post([shapes.Operation("all-reduce", capi.ALLREDUCE, torch.float32, shape, place, None, (),
+                                          step=number)], made)
 
     run_together(post)
     assert sorted(library.seen) == [(1, 1000), (2, 2000)]
@@ -383,10 +388,10 @@ def test_two_threads_compare_settings_once(monkeypatch):
 
     communicator = types.SimpleNamespace(keep_time=lambda *_args: None)
     made = types.SimpleNamespace(communicator=lambda *_args: communicator)
-    monkeypatch.setattr(engine.agreement, "refused", lambda *_args: "")
-    monkeypatch.setattr(engine._job, "engine", lambda *_args: made)
-    monkeypatch.setattr(engine, "_disagreement", compare)
-    use, found = engine.Use({"TW_GRADS": "int4"}), []
+    monkeypatch.setattr(communicators.agreement, "refused", lambda *_args: "")
+    monkeypatch.setattr(communicators._job, "engine", lambda *_args: made)
+    monkeypatch.setattr(communicators, "_disagreement", compare)
+    use, found = communicators.Use({"TW_GRADS": "int4"}), []
     run_together(lambda _number: found.append(use.communicator_of("group", [0, 1], 1.0)))
     assert found == [communicator] * 2 and len(compared) == 1
 
@@ -397,16 +402,16 @@ def test_two_threads_use_one_process_group():
     n_elems, n_steps = 5000, 60
 
     def check(rank):
-        use, pieces = engine.Use({"TW_GRADS": "plain"}), [segments.Piece(n_elems, "")]
-        shape = operations.shape(segments.Plain(pieces, 4), pieces)
+        use, pieces = communicators.Use({"TW_GRADS": "plain"}), [segments.Piece(n_elems, "")]
+        shape = shapes.Shape.of(segments.Plain(pieces, 4), pieces)
         turn, posted, sums = threading.Condition(), [], {}
 
         def post(communicator, step, data):
             with turn:
                 assert turn.wait_for(lambda: len(posted) == step, 30)
-                request = operations.Operation("all-reduce", capi.ALLREDUCE, torch.float32, shape,
-                                               lambda table: table.reduce(data.data_ptr()), None, (data,),
-                                               step=step).post(communicator)
+                request = operations.post([shapes.Operation(
+                    "all-reduce", capi.ALLREDUCE, torch.float32, shape,
+                    lambda table: table.reduce(data.data_ptr()), None, (data,), step=step)], communicator)
                 posted.append(request)
                 turn.notify_all()
             return request
@@ -419,7 +424,7 @@ def test_two_threads_use_one_process_group():
                 sums[step] = data.unique().tolist()
 
         run_together(train)
-        assert len(engine.running()) == 1
+        assert len(communicators.running()) == 1
         return sums
 
     expected = {step: [2.0 * step + 100] for step in range(n_steps)}

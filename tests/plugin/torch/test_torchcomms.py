@@ -1,4 +1,4 @@
-"""torchcomms.py: the backend of torchcomms, over torchcomms itself where it is installed; and what is
+"""torchcomms: the backend of torchcomms, over torchcomms itself where it is installed; and what is
 refused, everywhere."""
 
 import importlib.util
@@ -13,7 +13,7 @@ import ranks
 import thinwire
 import torch
 from test_nodes import in_cluster
-from thinwire import torchcomms_abi as abi
+from thinwire.torchcomms import abi
 
 HERE = pathlib.Path(__file__).parent
 N = 1 << 16

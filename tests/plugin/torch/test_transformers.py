@@ -13,7 +13,7 @@ import torch
 
 pytest.importorskip("transformers")
 
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel  # noqa: E402
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 TRAIN = os.path.abspath("trainer/train")
 REFERENCE = "tests/trainer/model/llama_reference.py"

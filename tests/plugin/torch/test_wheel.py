@@ -54,7 +54,7 @@ def test_what_is_in_it():
     with zipfile.ZipFile(wheel()) as files:
         names = set(files.namelist())
     assert {"thinwire/py.typed", "thinwire/libthinwire.so.0.3", "thinwire/__main__.py",
-            "thinwire/delta.py", "thinwire/nccl/libnccl-net-thinwire.so"} <= names
+            "thinwire/delta/__init__.py", "thinwire/nccl/libnccl-net-thinwire.so"} <= names
 
 
 def newest_glibc(data):

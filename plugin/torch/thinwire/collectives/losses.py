@@ -1,0 +1,75 @@
+"""What is lost: of what is sent with loss a few numbers of each parameter are encoded and decoded once more,
+now and then, on each rank, for the report; rank 0 warns of a parameter that loses too much."""
+
+from __future__ import annotations
+
+import ctypes as C
+import threading
+import typing
+
+from .. import capi
+from ..telemetry.tally import Loss, book, warn
+from .shapes import Operation
+
+EVERY = 5  # one operation in so many of a shape is looked at
+SAMPLE_ELEMS = 16384  # elements of a parameter in one look, about: some tens of microseconds
+# Rank 0 warns of a parameter after so many looks, if more of its values became 0 or its error is larger.
+LOOKS, MOST_ZEROS, MOST_ERROR = 3, 0.5, 0.5
+
+
+def too_much(loss: Loss) -> bool:
+    return loss.looks >= LOOKS and (loss.zeros > MOST_ZEROS or loss.error > MOST_ERROR)
+
+
+def _advice(kind: str, name: str, codec: capi.Codec) -> str:
+    variable = "TW_WEIGHTS" if kind == "all-gather" else "TW_GRADS"
+    exempt = 'set %s="%s;%s=lossless"' % (variable, codec, name)
+    return exempt + (", or leave out columns=no" if codec.columns is False else "")
+
+
+class _Sampler:
+    """Encodes and decodes samples for this process."""
+
+    def __init__(self) -> None:
+        self._quants: dict[str, C.c_void_p] = {}
+        self._lock = threading.Lock()
+
+    def _quant(self, codec: capi.Codec) -> C.c_void_p:
+        key = str(codec)
+        if key not in self._quants:
+            pointer = C.c_void_p()
+            params = capi.QuantParams(codec=codec, mem=capi.HOST)
+            capi.check(capi.lib().tw_quant_create(C.byref(params), C.byref(pointer)), "codec")
+            self._quants[key] = pointer
+        return self._quants[key]
+
+    def look(self, operation: Operation, dtype: int, rank: int) -> None:
+        """Measure what an operation loses, if it is time. The table's pointers are set."""
+        shape, number = operation.shape, operation.shape.n_posts
+        shape.n_posts += 1
+        if number % EVERY != 1 or not any(shape.names):
+            return
+        n_tensors, segments = len(shape.names), shape.table.segments
+        copies = shape.table.n_segments // n_tensors
+        # In a gather only the own part is here; in a reduction all ranks' parts are, and each has its turn.
+        first = (rank if operation.op == capi.ALLGATHER else number // EVERY) % copies * n_tensors
+        with self._lock:
+            for tensor, name in enumerate(shape.names):
+                one = segments[first + tensor]
+                if name and one.n_elems and not one.unquantized:
+                    self._add(operation, name, dtype, one)
+
+    def _add(self, operation: Operation, name: str, dtype: int, segment: capi.Segment) -> None:
+        codec, found = typing.cast(capi.Codec, operation.codec), capi.Loss()
+        status = capi.lib().tw_quant_loss_add(self._quant(codec), dtype, segment.src or segment.dst,
+                                              segment.n_elems, SAMPLE_ELEMS, C.byref(found))
+        capi.check(status, "losses")
+        loss = book.lost(operation.kind, operation.group, name,
+                         (found.squares, found.errors, found.n_values, found.n_vanished))
+        if too_much(loss):
+            warn("%s of %s loses too much by %s: %s (bounds: %.0f %%, %.2f); %s" % (
+                operation.kind, name, codec, loss, 100 * MOST_ZEROS, MOST_ERROR,
+                _advice(operation.kind, name, codec)), once="lost %s %s" % (operation.kind, name))
+
+
+sampler = _Sampler()

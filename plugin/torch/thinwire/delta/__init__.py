@@ -1,0 +1,20 @@
+"""Changes of weights as messages: from a trainer to those that infer, or a fine-tune beside the model it was
+made from.
+
+    message = thinwire.delta.encode(old, new)          tensors, or state dicts: {name: tensor}
+    new = thinwire.delta.decode(old, message)          in_place=True: old's own memory becomes new
+    thinwire.delta.diff("old.safetensors", "new.safetensors", "change.twd")
+    thinwire.delta.patch("old.safetensors", "change.twd", "new.safetensors")
+
+No bit is lost. bf16 and fp16 are sent as the change in units in the last place, entropy-coded; fp32 so in its
+upper half, the lower one plain; new tensors by the lossless codec; other types plain; what has not changed
+takes 17 bytes a tensor. Checksums: old weights that a message was not made from, and bytes that are spoilt,
+are a DeltaError that names the tensor. Messages have no more than the weights' bytes, 17 for each tensor or 2
+M elements, 13 for each run of tensors of a type, and a list of names."""
+
+from .files import Summary, diff, patch
+from .message import Progress
+from .sources import DeltaError
+from .tensors import decode, encode
+
+__all__ = ["DeltaError", "Progress", "Summary", "decode", "diff", "encode", "patch"]

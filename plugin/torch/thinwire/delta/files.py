@@ -1,0 +1,144 @@
+"""Messages between safetensors files."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import typing
+
+from . import chunks, message
+from .message import Progress
+from .sources import DeltaError, Files, Source, read_header
+
+
+class Summary(typing.NamedTuple):
+    """What diff() or patch() has done."""
+
+    message_bytes: int
+    weights_bytes: int
+    tensors: int
+    added: int
+    renamed: int
+    removed: int
+
+
+def diff(old: str | os.PathLike[str], new: str | os.PathLike[str], out: str | os.PathLike[str],
+         threads: int | None = None, progress: Progress | None = None) -> Summary:
+    """Write to the file `out` what makes `new` of `old`: safetensors files, indices of sharded ones, or
+    folders with one of them. A few chunks of them are in memory at a time. `out` appears when it is
+    complete."""
+    before, after = Files(old), Files(new)
+    try:
+        bases, removed = message.pair(before, after)
+        files = [(one.path.name if after.index else "", one.header) for one in after.files]
+        head = message.Head(files, bases, removed, after.index)
+        with _complete(pathlib.Path(out)) as partial, open(partial, "wb") as handle:
+            message.write(head, before, after, handle.write, threads, progress)
+            n_bytes = handle.tell()
+    finally:
+        before.close()
+        after.close()
+    renamed = sum(base is not None for base in bases.values())
+    return Summary(n_bytes, head.n_bytes, len(head.specs), len(bases) - renamed, renamed, len(removed))
+
+
+class _complete:
+    """Gives a file or folder its name when it is complete, and removes it if it does not become so."""
+
+    def __init__(self, path: pathlib.Path):
+        if path.is_dir():
+            raise DeltaError("%s: there is such a folder" % path)
+        self._path, self._partial = path, path.with_name("%s.%d.partial" % (path.name, os.getpid()))
+
+    def __enter__(self) -> pathlib.Path:
+        return self._partial
+
+    def __exit__(self, kind: object, *_rest: object) -> None:
+        if kind is None:
+            os.replace(self._partial, self._path)
+            return
+        if self._partial.is_dir():
+            for one in self._partial.iterdir():
+                one.unlink()
+            self._partial.rmdir()
+        else:
+            self._partial.unlink(missing_ok=True)
+
+
+class _Writer:
+    """Writes safetensors files, at any place in any order."""
+
+    def __init__(self, head: message.Head, path: pathlib.Path):
+        self._places: dict[str, tuple[int, int]] = {}  # {tensor: (file, offset)}
+        self._files: list[int] = []
+        if head.index:
+            path.mkdir()
+            (path / head.index[0]).write_text(head.index[1], encoding="utf-8")
+        for name, header in head.files:
+            self._add(path / name if head.index else path, header)
+
+    def _add(self, path: pathlib.Path, header: str) -> None:
+        text = header.encode()
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        self._files.append(file)
+        os.write(file, len(text).to_bytes(8, "little") + text)
+        for name, entry in read_header(header, str(path))[0].items():
+            self._places[name] = file, 8 + len(text) + entry.begin
+
+    def put(self, run: chunks.Run, data: memoryview) -> None:
+        file, begin = self._places[run.name]
+        at, done = begin + run.first * run.spec.itemsize, 0
+        while done < len(data):
+            done += os.pwrite(file, data[done:], at + done)
+
+    def close(self) -> None:
+        for one in self._files:
+            os.close(one)
+
+
+def patch(old: str | os.PathLike[str], change: str | os.PathLike[str], out: str | os.PathLike[str],
+          threads: int | None = None, progress: Progress | None = None) -> Summary:
+    """Make the new weights of `old` and of a file that diff() has written: the same bytes as the new file's,
+    or a folder of the same files. `out` appears when all is complete and compared with its checksums.
+    DeltaError names the tensor that differs."""
+    before = Files(old)
+    try:
+        with open(change, "rb") as handle, _complete(pathlib.Path(out)) as partial:
+            head = message.read_head(lambda n: _read(handle, n))
+            head.check_old(before.specs)
+            writer = _Writer(head, partial)
+            try:
+                _patch(head, before, handle, writer, threads, progress)
+            finally:
+                writer.close()
+            n_bytes = handle.tell()
+    finally:
+        before.close()
+    renamed = sum(base is not None for base in head.bases.values())
+    return Summary(n_bytes, head.n_bytes, len(head.specs), len(head.bases) - renamed, renamed,
+                   len(head.removed))
+
+
+def _read(handle: typing.BinaryIO, n: int) -> bytes:
+    data = handle.read(n)
+    if len(data) < n:
+        raise DeltaError("the message ends too early")
+    return data
+
+
+def _patch(head: message.Head, old: Source, handle: typing.BinaryIO, writer: _Writer, threads: int | None,
+           progress: Progress | None) -> None:
+    def make(chunk: chunks.Chunk, written: chunks.Written) -> int:
+        data, at = chunks.coder().decode(chunk, written, old, None), 0
+        assert data is not None, "it is in the coder's memory"
+        for run in chunk:
+            writer.put(run, data[at : at + run.n_bytes])
+            at += run.n_bytes
+        return at
+
+    done = 0
+    for n in message.in_order(make, message.read_chunks(head, lambda n: _read(handle, n)), threads):
+        done += n
+        if progress is not None:
+            progress(done, head.n_bytes)
+    message.expect_end(lambda n: _read(handle, n))

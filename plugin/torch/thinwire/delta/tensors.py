@@ -1,0 +1,165 @@
+"""Messages between tensors in memory."""
+
+from __future__ import annotations
+
+import collections
+import json
+import typing
+from collections.abc import Iterator, Mapping
+
+from . import chunks, message
+from .message import Progress
+from .sources import Source, Spec, Tensors
+
+if typing.TYPE_CHECKING:
+    import torch
+
+# Name of a tensor that is given without one.
+ALONE = "tensor"
+
+
+def _dtypes() -> dict[torch.dtype, str]:
+    import torch
+
+    names = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64",
+             "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "int64": "I64", "int32": "I32",
+             "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL", "complex64": "C64",
+             "uint16": "U16", "uint32": "U32", "uint64": "U64", "float8_e8m0fnu": "F8_E8M0"}
+    return {getattr(torch, name): short for name, short in names.items() if hasattr(torch, name)}
+
+
+def _on_host(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the tensor, contiguous in host memory: itself, if it is so."""
+    import torch
+
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError("%s: a %s, not a tensor" % (name, type(tensor).__name__))
+    if type(tensor).__name__ == "DTensor":
+        raise TypeError("%s: a DTensor; give its to_local() or its full_tensor()" % name)
+    if tensor.is_meta or tensor.layout != torch.strided or tensor.is_quantized:
+        raise TypeError("%s: a tensor without plain memory" % name)
+    return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+
+
+def _source(given: Mapping[str, torch.Tensor]) -> tuple[Tensors, dict[str, torch.Tensor]]:
+    """Returns (where the tensors are, the tensors on the host)."""
+    names, places, hosts = _dtypes(), {}, {}
+    for name, tensor in given.items():
+        if not isinstance(name, str) or name == "__metadata__":
+            raise TypeError("%r: not a name of a tensor" % (name,))
+        hosts[name] = host = _on_host(name, tensor)
+        if host.dtype not in names:
+            raise TypeError("%s: the type %s is not known here" % (name, host.dtype))
+        places[name] = Spec(names[host.dtype], tuple(host.shape)), host.data_ptr()
+    return Tensors(places, hosts), hosts
+
+
+def _named(weights: torch.Tensor | Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    return weights if isinstance(weights, Mapping) else {ALONE: weights}
+
+
+def _header(specs: Mapping[str, Spec]) -> str:
+    """A safetensors header."""
+    fields, at = {}, 0
+    for name, spec in specs.items():
+        fields[name] = {"dtype": spec.dtype, "shape": spec.shape, "data_offsets": [at, at + spec.n_bytes]}
+        at += spec.n_bytes
+    return json.dumps(fields)
+
+
+def encode(old: torch.Tensor | Mapping[str, torch.Tensor], new: torch.Tensor | Mapping[str, torch.Tensor],
+           threads: int | None = None, progress: Progress | None = None) -> bytes:
+    """A message that makes `new` of `old`: both tensors, or both {name: tensor}. Tensors may be anywhere;
+    those that are not contiguous in host memory are copied there. threads: None for one a core. progress:
+    called with (bytes done, bytes in all). TypeError for what is no plain tensor."""
+    if isinstance(old, Mapping) != isinstance(new, Mapping):
+        raise TypeError("old and new weights: one is a tensor, the other has names")
+    (before, _), (after, _) = _source(_named(old)), _source(_named(new))
+    bases, removed = message.pair(before, after)
+    head = message.Head([("", _header(after.specs))], bases, removed, None)
+    written: list[bytes] = []
+    message.write(head, before, after, written.append, threads, progress)
+    return b"".join(written)
+
+
+def decode(old: torch.Tensor | Mapping[str, torch.Tensor], data: bytes, in_place: bool = False,
+           threads: int | None = None) -> typing.Any:
+    """The new weights, a tensor or {name: tensor} as `old` is, on the devices where the old ones are.
+    in_place: they are in the old tensors' memory, but for added ones; what is no more stays in `old`. All of
+    the message is compared with `old` before anything is written. DeltaError for old weights that the message
+    was not made from, and for a message that is spoilt."""
+    given = _named(old)
+    (before, hosts), head = _source(given), message.read_head(message.taker(data))
+    head.check_old(before.specs)
+    _check_all(head, before, data, threads)
+    result = _targets(head, _alone(head, hosts) if in_place else {})
+    _decode_all(head, before, data, result, threads)
+    found = {name: _back(given, head.bases.get(name, name), one, in_place) for name, one in result.items()}
+    return found if isinstance(old, Mapping) else found[ALONE]
+
+
+def _each(head: message.Head, data: bytes) -> Iterator[tuple[chunks.Chunk, chunks.Written]]:
+    take = message.taker(data)
+    message.read_head(take)
+    yield from message.read_chunks(head, take)
+    message.expect_end(take)
+
+
+def _check_all(head: message.Head, old: Source, data: bytes, threads: int | None) -> None:
+    work = ((chunk, written, old) for chunk, written in _each(head, data))
+    for _ in message.in_order(lambda *one: chunks.coder().check(*one), work, threads):
+        pass
+
+
+def _alone(head: message.Head, hosts: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The old tensors whose memory no other tensor reads. Others must be read before any is written."""
+    reads = collections.Counter(head.bases.get(name, name) for name in head.specs)
+    found: dict[str, torch.Tensor] = {}
+    end, last = 0, ""
+    for begin, name in sorted((one.data_ptr(), name) for name, one in hosts.items()):
+        if begin < end:
+            found.pop(last, None)
+        elif reads[name] == 1:
+            found[name] = hosts[name]
+        if begin + hosts[name].nbytes > end:
+            end, last = begin + hosts[name].nbytes, name
+    return found
+
+
+def _targets(head: message.Head, hosts: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Make room for the new tensors, or use the old ones' memory."""
+    import torch
+
+    types, found = {short: dtype for dtype, short in _dtypes().items()}, {}
+    for name, spec in head.specs.items():
+        base = head.bases.get(name, name)
+        there = hosts.get(base) if base is not None else None
+        found[name] = there if there is not None else torch.empty(spec.shape, dtype=types[spec.dtype])
+    return found
+
+
+def _decode_all(head: message.Head, old: Source, data: bytes, new: Mapping[str, torch.Tensor],
+                threads: int | None) -> None:
+    def place(run: chunks.Run) -> int:
+        return new[run.name].data_ptr() + run.first * run.spec.itemsize
+
+    work = ((chunk, written, old, place) for chunk, written in _each(head, data))
+    for _ in message.in_order(lambda *one: chunks.coder().decode(*one), work, threads):
+        pass
+
+
+def _back(given: Mapping[str, torch.Tensor], base: str | None, made: torch.Tensor,
+          in_place: bool) -> torch.Tensor:
+    """Move a new tensor to the old one's device, or into its memory."""
+    import torch
+
+    old = given.get(base) if base is not None else None
+    if old is None:
+        old = next(iter(given.values()), made)
+        return made.to(old.device)
+    if not in_place:
+        return made.to(old.device)
+    if made.data_ptr() != old.data_ptr():
+        with torch.no_grad():
+            old.copy_(made)
+    return old

@@ -1,0 +1,186 @@
+"""FSDP2: its all-gather of weights, its reduce-scatter of gradients and its all-reduce between replicas, over
+Thinwire.
+
+FSDP2 has a place for the first two on every group of parameters; its all-reduce is taken from where it calls
+it."""
+
+from __future__ import annotations
+
+import threading
+import types
+import typing
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+
+from .. import inside, policy
+from ..collectives import operations
+from ..engine.communicators import Use
+from ..reporting import report, unused
+from ..switches import log
+from ..telemetry.tally import book
+from . import backward, comms, prefetch
+
+
+class _Distributed(types.ModuleType):
+    """torch.distributed as FSDP2's collectives see it, with an all-reduce between replicas that is ours."""
+
+    reducing = threading.local()  # its `comm` is the reduce-scatter that is under way
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(dist, name)
+
+    def all_reduce(self, tensor, op=dist.ReduceOp.SUM, group=None, async_op=False):
+        comm = getattr(self.reducing, "comm", None)
+        if comm is None or async_op or not comm.all_reduce(tensor, op, group or dist.group.WORLD):
+            return dist.all_reduce(backward.value_of(tensor), op, group, async_op)
+        return None
+
+
+def _of_kind(kind: type, args: Sequence[object], kwargs: dict[str, object]) -> object | None:
+    """The argument of that class, whose place differs between versions of torch."""
+    return next((one for one in (*args, *kwargs.values()) if isinstance(one, kind)), None)
+
+
+def _others(comm: object) -> str:
+    if type(comm) in inside.default_comms():
+        return "thinwire is not enabled there"
+    return "%s is in its place" % type(comm).__name__
+
+
+def _count_elsewhere(comm: object, shards: dist.ProcessGroup | None, replicas: dist.ProcessGroup | None,
+                     n_bytes: int) -> None:
+    """Count gradients of so many bytes that are reduced in another way."""
+    operations.elsewhere("reduce-scatter", _others(comm), shards, n_bytes)
+    shard_bytes = n_bytes // (shards.size() if shards is not None else 1)
+    operations.elsewhere("all-reduce", _others(comm), replicas, shard_bytes)
+
+
+def _watch_reductions(distributed: types.ModuleType) -> None:
+    """Tell a reduction which parameters have gradients, as FSDP2 passes only a flat buffer; count what goes
+    another way."""
+
+    def make(reduce):
+        def foreach_reduce(fsdp_params, unsharded_grads, group, *args, **kwargs):
+            comm = _of_kind(inside.comm_kinds()[1], args, kwargs)
+            if not isinstance(comm, comms.classes()[1]):
+                n_bytes = sum(one.nbytes for one in unsharded_grads)
+                _count_elsewhere(comm, group, _of_kind(dist.ProcessGroup, args, kwargs), n_bytes)
+                return reduce(fsdp_params, unsharded_grads, group, *args, **kwargs)
+            comm.params, distributed.reducing.comm = list(fsdp_params), comm
+            try:
+                with backward.reduction(comm.group, comm.params, unsharded_grads) as comm.call:
+                    return reduce(fsdp_params, unsharded_grads, group, *args, **kwargs)
+            finally:
+                distributed.reducing.comm = comm.call = None
+
+        return foreach_reduce
+
+    inside.wrap_fsdp2(inside.REDUCTIONS, make)
+
+
+def _watch_gathers() -> None:
+    """Count gathers that go another way."""
+
+    def make(gather):
+        def foreach_all_gather(fsdp_params, group, *args, **kwargs):
+            result = gather(fsdp_params, group, *args, **kwargs)
+            comm = _of_kind(inside.comm_kinds()[0], args, kwargs)
+            if result is not None and not isinstance(comm, comms.classes()[0]):
+                operations.elsewhere("all-gather", _others(comm), group, inside.gathered_bytes(result))
+            return result
+
+        return foreach_all_gather
+
+    inside.wrap_fsdp2(inside.GATHERS, make)
+
+
+def _watch_allocation() -> None:
+    """Keep ours in place when set_allocate_memory_from_process_group_for_comm() puts torch's own there; the
+    buffers are then as it says."""
+
+    def make(original):
+        def set_allocate_memory_from_process_group(self, enable):
+            ours = [getattr(self, name) for name in inside.COMMS]
+            original(self, enable)
+            for name, comm, kind in zip(inside.COMMS, ours, comms.classes()):
+                if isinstance(comm, kind):
+                    comm.allocator = getattr(self, name)
+                    setattr(self, name, comm)
+
+        return set_allocate_memory_from_process_group
+
+    inside.wrap_fsdp2(inside.ALLOCATION, make)
+
+
+def _watch() -> None:
+    report.asked()
+    book.is_first()
+    _watch_reductions(inside.replace_distributed(_Distributed))
+    _watch_gathers()
+    _watch_allocation()
+    prefetch.watch()
+
+
+def _attach(group: typing.Any, rules: policy.Policy, use: Use) -> None:
+    """Put ours in both places, except where somebody else's stands."""
+    for name, kind, default, allocating in zip(inside.COMMS, comms.classes(), inside.default_comms(),
+                                               inside.allocating_comms()):
+        there = getattr(group, name)
+        if not isinstance(there, (kind, default, allocating)):
+            log.warning("%s of FSDP2 is left as it is", type(there).__name__)
+            continue
+        ours = kind(group, rules, use)
+        if rules.keeps and name == inside.COMMS[0]:
+            comms.keeping.add(group)
+        ours.allocator = there if isinstance(there, allocating) else getattr(there, "allocator", None)
+        setattr(group, name, ours)
+
+
+def enable(model: torch.nn.Module, weights: policy.ByName | None = None, grads: policy.ByName | None = None,
+           min_bytes: int | None = None) -> torch.nn.Module:
+    """Send this model's weights and gradients over Thinwire; call it after fully_shard, on all ranks. What is
+    not given is the environment's. weights, grads: a codec, with exceptions perhaps as in TW_WEIGHTS and
+    TW_GRADS, or {pattern of parameters' names: codec}, of which the last that matches holds. Returns the
+    model. ValueError for a codec that makes no sense or a model without FSDP2."""
+    inside.check()
+    rules, groups = policy.make(weights, grads, min_bytes), list(inside.groups_of(model))
+    if not groups:
+        raise ValueError("no module of this model has been given to fully_shard")
+    _watch()
+    use = Use(rules.settings())
+    for state in inside.states_of(model):
+        prefetch.watch_state(state)
+    for group in groups:
+        _attach(group, rules, use)
+    return model
+
+
+def disable(model: torch.nn.Module) -> torch.nn.Module:
+    """Put torch's own collectives back. Call it on all ranks. Returns the model."""
+    for group in inside.groups_of(model):
+        for name, kind, default in zip(inside.COMMS, comms.classes(), inside.default_comms()):
+            ours = getattr(group, name)
+            if isinstance(ours, kind):
+                setattr(group, name, ours.allocator or default())
+    return model
+
+
+def patch() -> None:
+    """Enable every FSDP2 model from now on. RuntimeError, with nothing changed, for a torch that is not known
+    here."""
+    inside.check()
+    rules = policy.from_environment()
+    use = Use(rules.settings())
+    _watch()
+    unused.watch()
+
+    def make(original):
+        def __init__(self, *args, **kwargs):
+            original(self, *args, **kwargs)
+            _attach(self, rules, use)
+
+        return __init__
+
+    inside.wrap_group_init(make)

@@ -1,0 +1,125 @@
+"""FSDP2 on CPUs: while one group of parameters computes in forward, the next one is gathered.
+
+FSDP2 itself does so in the backward pass alone."""
+
+from __future__ import annotations
+
+import typing
+
+from .. import inside
+from ..collectives import operations
+from ..engine.communicators import Waitable
+
+
+class Forward:
+    """The forward pass of a tree of FSDP2 modules, which runs in the order of the pass before."""
+
+    def __init__(self) -> None:
+        self._before: list[object] = []
+        self._now: list[object] = []
+        self._place = 0  # index in _before
+        self._ahead: list[object] = []  # gathers that are asked for and not yet used
+        self._off = False
+
+    def used(self, group: object) -> None:
+        """A group's parameters are gathered: ask for those of the next group."""
+        if group in self._ahead:
+            self._ahead.remove(group)
+        # In backward, what is computed again has an order of its own.
+        if self._off or inside.backward_pass() != -1:
+            return
+        self._now.append(group)
+        if group in self._before[self._place :]:
+            self._place = self._before.index(group, self._place) + 1
+            for following in self._before[self._place : self._place + 1]:
+                self._ask(following)
+
+    def _ask(self, group: object) -> None:
+        if not inside.is_gathered(group):
+            inside.gather(group)
+            if inside.is_gathered(group):
+                self._ahead.append(group)
+
+    def give_up(self) -> None:
+        """The pass has failed: drop what it asked for, which would be old at the next use."""
+        self._drop()
+        self._now, self._place = [], 0
+
+    def end(self) -> None:
+        """The pass has ended: drop what was asked for in vain, as weights may change before it is used, and
+        ask for nothing again."""
+        self._off = self._off or bool(self._ahead)
+        self._drop()
+        self._before, self._now, self._place = self._now or self._before, [], 0
+
+    def _drop(self) -> None:
+        while self._ahead:
+            work = inside.drop_gather(self._ahead.pop())
+            if work is not None:
+                work.end() if isinstance(work, Gathering) else work.wait()
+
+
+class Gathering(operations.Work):
+    """An all-gather of a group of parameters that is under way."""
+
+    def __init__(self, request: Waitable, group: object):
+        super().__init__(request, "all-gather")
+        self._group = group
+
+    def wait(self, timeout: object = None) -> bool:
+        self.end()
+        if inside.is_in_forward(self._group):
+            forward(inside.context(self._group)).used(self._group)
+        return True
+
+    def end(self) -> None:
+        """Wait without using what has been gathered."""
+        super().wait()
+
+
+def forward(context: typing.Any) -> Forward:
+    """The Forward of the tree to which this context of FSDP2's belongs."""
+    if not hasattr(context, "_thinwire"):
+        context._thinwire = Forward()
+    return context._thinwire
+
+
+def _ends(original):
+    def _register_pre_backward_hook(self, output):
+        if inside.runs_root(self):
+            forward(inside.state_context(self)).end()
+        return original(self, output)
+
+    return _register_pre_backward_hook
+
+
+def _joins(original):
+    def init(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        watch_state(self)
+
+    return init
+
+
+def watch_state(state: typing.Any) -> None:
+    """Notice that a forward pass which begins at this FSDP2 module has failed: torch does not, and goes on
+    with its root."""
+    if hasattr(state, "_thinwire"):
+        return
+    state._thinwire = True
+
+    @inside.no_dynamo
+    def failed(*_args):
+        if inside.may_run_root(state) and inside.backward_pass() == -1:
+            forward(inside.state_context(state)).give_up()
+
+    for module in inside.state_modules(state):
+        # The first runs after each pass, also a failed one, but not after KeyboardInterrupt: so the second.
+        module.register_forward_hook(failed, always_call=True)
+        module.register_forward_pre_hook(failed, prepend=True)
+
+
+def watch() -> None:
+    """Notice when forward passes begin and end."""
+    inside.wrap_fsdp2(inside.STATE_INIT, _joins)
+    inside.wrap_fsdp2(inside.END_OF_FORWARD, _ends)

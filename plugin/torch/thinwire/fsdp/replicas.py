@@ -1,0 +1,205 @@
+"""Weights that each node keeps: gathers that carry only what has changed since the last one.
+
+The C library's keeper does the work, on host memory: see hpz/keeper.h. Here is what a group of parameters
+asks of it."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes as C
+import dataclasses
+import threading
+import typing
+import weakref
+from collections.abc import Sequence
+
+import torch
+
+from .. import capi
+from ..engine import segments
+from ..engine.communicators import TYPES, Communicator, UnderWay
+from ..telemetry import spans
+from ..telemetry.tally import book
+
+KIND = "all-gather"
+STATE_BYTES = 1  # bytes that the codec keeps beside each number
+UNEVEN = "nodes have unequal numbers of ranks"
+NO_ROOM = "beyond TW_REPLICA_MEM"
+HALVES = "lower halves of fp32, which are noise"
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Numbers of one type that lie together in what a rank gives."""
+
+    offset: int  # in bytes
+    n_elems: int
+    dtype: torch.dtype
+    unquantized: str = ""  # why its changes are not rounded, or ""
+
+    def why_plain(self, rounds: bool) -> str:
+        """Why some of it is not coded as other parts are. rounds: changes are rounded."""
+        return self.unquantized or ("" if rounds or self.dtype != torch.float32 else HALVES)
+
+
+class Gather(UnderWay):
+    """A gather through replicas."""
+
+    def __init__(self, unit: Unit, keep: torch.Tensor):
+        super().__init__()
+        self._unit, self._keep = unit, keep
+        self._elapsed = 0.0
+        self.span = spans.begun(spans.name_of(KIND, unit.name))
+
+    def _look(self, waits: bool) -> None:
+        look = capi.lib().tw_hpz_kept_wait if waits else capi.lib().tw_hpz_kept_test
+        gathered = capi.Gathered()
+        status = look(self._unit.pointer, C.byref(gathered))
+        if status != capi.IN_PROGRESS:
+            self._end(status, gathered)
+
+    def _end(self, status: int, gathered: capi.Gathered) -> None:
+        self._done, self._keep = True, None
+        self._elapsed = gathered.elapsed_sec
+        try:
+            self._unit.communicator.engine.check(status, "gather of %s" % self._unit.name)
+        except capi.ThinwireError as error:
+            self._error = error
+        rounded = [self._unit.codec] if gathered.rounded_bytes else []
+        book.add(KIND, sent_bytes=gathered.inter_node_bytes, rounded=collections.Counter(rounded))
+        self._unit.ended(self)
+
+    def take_elapsed(self) -> float:
+        seconds, self._elapsed = self._elapsed, 0.0
+        return seconds
+
+
+class Unit:
+    """The replicas of a group of parameters, for one shape of its shards. They are freed with it."""
+
+    def __init__(self, keeper: Keeper, pointer: C.c_void_p, params: capi.KeptParams, memory_bytes: int,
+                 reasons: collections.Counter[str]):
+        """params: what it was made with; reasons: {why: how many tensors' changes are not rounded}"""
+        self.communicator, self.pointer, self.name = keeper.communicator, pointer, params.name.decode()
+        self.codec = str(params.codec.contents) if params.codec else ""  # that rounds changes
+        self._reasons, self.plain_bytes = reasons, _plain_bytes(keeper.communicator, params.run_bytes)
+        self._last: Gather | None = None  # the gather under way
+        keeper.units.add(self)
+        self._free = weakref.finalize(self, _free, pointer, memory_bytes)
+        self._free.atexit = False
+
+    def ended(self, gather: Gather) -> None:
+        """A gather has ended."""
+        if self._last is gather:
+            self._last = None
+
+    def post(self, whole: torch.Tensor, lossless: bool) -> Gather:
+        """Post a gather. whole: room for what all ranks give, with the own part in its place; a rounded
+        change replaces it by what the others get. lossless: round nothing this time."""
+        if (last := self._last) is not None:
+            last.wait()  # its owner may have dropped it
+        self.communicator.engine.check_usable()
+        gather = Gather(self, whole)
+        with spans.shown(gather.span.name):
+            status = capi.lib().tw_hpz_kept_gather_post(self.pointer, whole.data_ptr(), int(lossless))
+        self.communicator.engine.check(status, "gather of %s" % self.name)
+        self._last = gather
+        book.add(KIND, calls=1, plain_bytes=self.plain_bytes, unquantized=self._reasons)
+        return gather
+
+    def free(self) -> None:
+        if (last := self._last) is not None:
+            with contextlib.suppress(capi.ThinwireError):
+                last.wait()
+        self._free()
+
+
+def _plain_bytes(communicator: Communicator, run_bytes: int) -> int:
+    """Bytes that this rank would send to other nodes in a gather of everything."""
+    table = segments.RankMajor(communicator.world, communicator.rank, [segments.Piece(run_bytes, "")], 1)
+    table.gather(C.addressof(table.segments))  # any address: nobody reads there
+    return communicator.planned_bytes(table.args(op=capi.ALLGATHER, type=capi.BYTE))
+
+
+class _Memory:
+    """Host memory that all units of this process take."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.taken = 0
+
+    def add(self, n_bytes: int) -> None:
+        with self.lock:
+            self.taken += n_bytes
+
+
+memory = _Memory()
+
+
+def _free(pointer: C.c_void_p, memory_bytes: int) -> None:
+    capi.lib().tw_hpz_kept_destroy(pointer)
+    memory.add(-memory_bytes)
+
+
+class Keeper:
+    """A communicator's replicas. Collective over its ranks."""
+
+    def __init__(self, communicator: Communicator):
+        self.communicator, self.pointer = communicator, C.c_void_p()
+        self.units: weakref.WeakSet[Unit] = weakref.WeakSet()
+        self._names: collections.Counter[str] = collections.Counter()
+        status = capi.lib().tw_hpz_keeper_create(communicator.pointer, C.byref(self.pointer))
+        communicator.engine.check(status, "replicas")
+
+    def unit(self, name: str, run_bytes: int, parts: Sequence[Part], limit: int,
+             rounds: capi.Codec | None = None) -> tuple[Unit | None, str]:
+        """Make the replicas of a group whose ranks each give so many bytes. Returns them, or None and why.
+        Collective. limit: bytes for all units of the process; 0: any. rounds: the codec of changes; None:
+        they lose nothing."""
+        self._names[name] += 1
+        if self._names[name] > 1:  # another model's, or another shape
+            name = "%s (%d)" % (name, self._names[name])
+        table = (capi.Part * len(parts))(*[
+            capi.Part(one.offset, one.n_elems, TYPES[one.dtype],
+                      int(rounds is not None and not one.unquantized))
+            for one in parts])
+        codec = C.pointer(rounds) if rounds is not None else None
+        params = capi.KeptParams(name.encode(), run_bytes, table, len(parts), 1, codec)
+        library, pointer, refusing = capi.lib(), C.c_void_p(), C.c_int(-1)
+        n_bytes = library.tw_hpz_kept_memory_bytes(self.pointer, C.byref(params))
+        params.has_room = int(not limit or memory.taken + n_bytes <= limit)
+        status = library.tw_hpz_kept_create(self.pointer, C.byref(params), C.byref(pointer),
+                                            C.byref(refusing))
+        self.communicator.engine.check(status, "replicas of %s" % name)
+        if refusing.value >= 0:
+            return None, NO_ROOM
+        memory.add(n_bytes)
+        reasons = collections.Counter(filter(None, (one.why_plain(rounds is not None) for one in parts)))
+        return Unit(self, pointer, params, n_bytes, reasons), ""
+
+    def keep_time(self, timeout_sec: float) -> None:
+        """Use this timeout, also for gathers under way."""
+        capi.lib().tw_hpz_keeper_timeout_set(self.pointer, timeout_sec)
+
+    def sent_bytes(self) -> int:
+        return capi.lib().tw_hpz_keeper_inter_node_bytes(self.pointer)
+
+    def close(self) -> None:
+        for unit in list(self.units):
+            unit.free()
+        capi.lib().tw_hpz_keeper_destroy(self.pointer)
+
+
+def keeper_of(communicator: Communicator) -> Keeper | None:
+    """A communicator's keeper, made at its first use, which is collective. None if its nodes have unequal
+    numbers of ranks."""
+    with communicator.keeping:
+        if communicator.keeper is None and not communicator.is_uneven:
+            try:
+                communicator.keeper = Keeper(communicator)
+            except capi.ThinwireError as error:
+                if error.status != capi.UNSUPPORTED:
+                    raise
+                communicator.is_uneven = True
+        return typing.cast("Keeper | None", communicator.keeper)

@@ -1,0 +1,231 @@
+"""What Thinwire did in this process: calls, bytes, time, and what was not quantized and why."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+import textwrap
+import threading
+import typing
+from collections.abc import Sequence
+
+import torch.distributed as dist
+
+from ..switches import log, set_up_logging
+
+
+@dataclasses.dataclass
+class Loss:
+    """Samples of what was sent with loss, taken before sums are made."""
+
+    looks: int = 0
+    squares: float = 0.0  # sum of the values' squares
+    errors: float = 0.0  # sum of the squares of their errors
+    n_values: int = 0  # values that were not 0
+    n_zeros: int = 0  # those of them that became 0
+
+    @property
+    def error(self) -> float:
+        """The relative error of the 2-norms."""
+        return (self.errors / self.squares) ** 0.5 if self.squares else 0.0
+
+    @property
+    def zeros(self) -> float:
+        """The share of values that became 0."""
+        return self.n_zeros / self.n_values if self.n_values else 0.0
+
+    def add(self, squares: float, errors: float, n_values: int, n_zeros: int, looks: int = 1) -> None:
+        self.looks += looks
+        self.squares += squares
+        self.errors += errors
+        self.n_values += n_values
+        self.n_zeros += n_zeros
+
+    def __str__(self) -> str:
+        return "relative error %.3f, %.0f %% became 0" % (self.error, 100 * self.zeros)
+
+
+@dataclasses.dataclass
+class Tally:
+    """Counts of one kind of operation. Bytes are those that this rank sends to other nodes, with scales and
+    headers."""
+
+    calls: int = 0
+    plain_bytes: int = 0  # bytes had nothing been quantized
+    sent_bytes: int = 0
+    bound_bytes: int = 0  # part of sent_bytes: bounds of lossless messages, which may be shorter
+    took_sec: float = 0.0  # sum of the times from post to end
+    wait_sec: float = 0.0  # part of took_sec in which the job waited; waits for futures are not seen
+    # {reason: tensors}
+    unquantized: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    # {reason: gathers without replicas}
+    unkept: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    # {codec: gathers with loss of changes}
+    rounded: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    # {(group of parameters, parameter): loss}
+    losses: dict[tuple[str, str], Loss] = dataclasses.field(default_factory=dict)
+    samples: int = 0  # how often lossless messages were tried for the estimate
+    sampled_bytes: int = 0  # what was tried, plain and lossless
+    sampled_lossless_bytes: int = 0
+
+    @property
+    def exact(self) -> collections.Counter[str]:
+        """The name of `unquantized` until 0.2."""
+        return self.unquantized
+
+    def loss_by_group(self) -> dict[str, Loss]:
+        found: dict[str, Loss] = {}
+        for (group, _), one in self.losses.items():
+            found.setdefault(group, Loss()).add(one.squares, one.errors, one.n_values, one.n_zeros, one.looks)
+        return found
+
+    def _lost(self) -> str:
+        """Text: the loss over all groups, and in the one that loses the most."""
+        groups = self.loss_by_group()
+        whole = Loss()
+        for one in groups.values():
+            whole.add(one.squares, one.errors, one.n_values, one.n_zeros, one.looks)
+        most = max(groups, key=lambda group: (groups[group].zeros, groups[group].error))
+        of = " (of %s: %s)" % (most, groups[most]) if len(groups) > 1 else ""
+        return "lost, by samples (%d): %s%s" % (whole.looks, whole, of)
+
+    def lossless_bytes(self) -> int:
+        """Bytes that lossless messages would have taken, estimated from samples of what was sent with loss; 0
+        without samples."""
+        if not self.sampled_bytes:
+            return 0
+        return self.plain_bytes * self.sampled_lossless_bytes // self.sampled_bytes
+
+    def _rest(self) -> list[str]:
+        def listed(counts: collections.Counter[str]) -> str:
+            return ", ".join("%s %d" % (reason, n) for reason, n in sorted(counts.items()))
+
+        lossless = "lossless would have been about %.1f MB, an estimate from samples (%d)" % (
+            self.lossless_bytes() / 1e6, self.samples)
+        texts = [(self.unquantized, "not quantized: "), (self.unkept, "without replicas: "),
+                 (self.rounded, "changes with loss: ")]
+        found = [name + listed(counts) for counts, name in texts if counts]
+        found += [self._lost()] if self.losses else []
+        return found + ([lossless] if self.lossless_bytes() else [])
+
+    def line(self, name: str) -> str:
+        ratio = " (%.2f)" % (self.sent_bytes / self.plain_bytes) if self.plain_bytes else ""
+        text = "%s: %d calls, %s MB to other nodes, plain %s MB%s" % (
+            name, self.calls, _short(self.sent_bytes / 1e6, 1), _short(self.plain_bytes / 1e6, 1), ratio)
+        text += ", took %s s, waited for %s s" % (_short(self.took_sec, 2), _short(self.wait_sec, 2))
+        return "; ".join([text] + self._rest())
+
+
+@dataclasses.dataclass
+class Elsewhere:
+    """Operations that went another way, and about how many bytes this rank sent for them, to its own node,
+    too; 0 if that is not known."""
+
+    calls: int = 0
+    sent_bytes: int = 0
+
+    def line(self, kind: str, reason: str) -> str:
+        calls = ["%d calls" % self.calls] if self.calls else []
+        size = ["about %.1f MB" % (self.sent_bytes / 1e6)] if self.sent_bytes else []
+        return ", ".join(["%s (%s)" % (kind, reason) if reason else kind] + calls + size)
+
+
+LINE_CHARS = 109  # beside ten for the logger's prefix
+
+
+def _short(number: float, places: int) -> str:
+    """Write a number; a large one without decimal places."""
+    return "%.*f" % (places if number < 100 else 0, number)
+
+
+def wrapped(text: str) -> list[str]:
+    """Cut a text into the lines that are logged."""
+    found = []
+    for line in text.splitlines():
+        indent = line[: len(line) - len(line.lstrip())]
+        found += textwrap.wrap(line.lstrip(), LINE_CHARS, initial_indent=indent,
+                               subsequent_indent=indent + "    ", break_long_words=False,
+                               break_on_hyphens=False)
+    return found
+
+
+class _Book:
+    """All counts of this process."""
+
+    def __init__(self) -> None:
+        self.tallies: dict[str, Tally] = collections.defaultdict(Tally)
+        # {(kind, why): what went another way}
+        self.others: dict[tuple[str, str], Elsewhere] = collections.defaultdict(Elsewhere)
+        self.lock = threading.Lock()
+        self.asked = False  # the program or its environment has asked for Thinwire
+        self.said: set[str] = set()
+        # (process, whether it is the job's rank 0), when that is known
+        self._first: tuple[int, bool] | None = None
+
+    def has_rank(self, rank: int) -> None:
+        """The job's rank, where there may be no default group."""
+        self._first = self._first or (os.getpid(), rank == 0)
+
+    def is_first(self) -> bool:
+        """Whether this process is rank 0 of the job: known once there has been a default group, or
+        has_rank()."""
+        if self._first is None and dist.is_available() and dist.is_initialized():
+            self._first = (os.getpid(), dist.get_rank() == 0)
+        return self._first == (os.getpid(), True)  # a forked child is not
+
+    def elsewhere(self, kind: str, reason: str, sent: int) -> None:
+        """Count an operation that went another way."""
+        self.is_first()
+        with self.lock:
+            found = self.others[kind, reason]
+            found.calls += 1
+            found.sent_bytes += sent
+
+    def add(self, kind: str, **counts: typing.Any) -> None:
+        """Add to fields of a kind's tally: to numbers, or to Counters of reasons."""
+        self.is_first()
+        with self.lock:
+            tally = self.tallies[kind]
+            for name, more in counts.items():
+                setattr(tally, name, getattr(tally, name) + more)
+
+    def lost(self, kind: str, group: str, name: str, sums: tuple[float, float, int, int]) -> Loss:
+        """Add one look's sums, in the order of Loss. Returns a copy of the total."""
+        with self.lock:
+            found = self.tallies[kind].losses.setdefault((group, name), Loss())
+            found.add(*sums)
+            return dataclasses.replace(found)
+
+
+book = _Book()
+
+
+def say(text: str) -> None:
+    """Log it, in lines that are wrapped."""
+    set_up_logging()
+    for line in wrapped(text):
+        log.info("%s", line)
+
+
+def announce(text: str) -> None:
+    """Rank 0 logs a text the first time."""
+    if text not in book.said:
+        book.said.add(text)
+        if book.is_first():
+            say(text)
+
+
+def warn(text: str, once: str = "") -> None:
+    """Rank 0 warns once. once: the subject, if the text differs from time to time."""
+    if (once or text) not in book.said:
+        book.said.add(once or text)
+        if book.is_first():
+            set_up_logging()
+            log.warning("%s", text)
+
+
+def warn_of_patterns(variable: str, unmatched: Sequence[str]) -> None:
+    """Warn of patterns that match no parameter."""
+    for pattern in unmatched:
+        warn("the pattern %s of %s matches the name of no parameter so far" % (pattern, variable))
