@@ -57,10 +57,25 @@ def test_without_a_profiler_there_are_none():
     assert all(ranks.run(2, check))
 
 
+# The fields of Chrome's trace events by their phase, as "Trace Event Format" documents them.
+EVERY = {"ph": str, "pid": int, "tid": int, "name": str}
+FIELDS = {
+    "M": EVERY | {"args": dict},
+    "X": EVERY | {"cat": str, "ts": float, "dur": float},
+    "s": EVERY | {"cat": str, "ts": float, "id": int},
+    "f": EVERY | {"cat": str, "ts": float, "id": int, "bp": str},
+}
+
+
 def by_phase(path):
-    found = collections.defaultdict(list)
-    for one in json.loads(path.read_text())["traceEvents"]:
+    found, trace = collections.defaultdict(list), json.loads(path.read_text())
+    assert trace.keys() == {"traceEvents", "displayTimeUnit"} and trace["displayTimeUnit"] in ("ms", "ns")
+    for one in trace["traceEvents"]:
+        assert {name: type(value) for name, value in one.items()} == FIELDS[one["ph"]], one
         found[one["ph"]].append(one)
+    assert {one["name"] for one in found["M"]} <= {"process_name", "thread_name"}
+    assert all(isinstance(one["args"]["name"], str) for one in found["M"])
+    assert all(one["bp"] == "e" for one in found["f"]) and all(one["dur"] >= 0 for one in found["X"])
     return found
 
 
@@ -87,13 +102,14 @@ def test_the_trace_of_a_job(tmp_path):
         operations = {(one["tid"], one["ts"]): one for one in found["X"] if one["cat"] == "operation"}
         for arrow in found["s"]:
             source, end = operations[arrow["tid"], arrow["ts"]], ends[arrow["id"]]
-            assert source["ts"] + source["dur"] <= end["ts"] + 1
+            assert source["ts"] + source["dur"] <= end["ts"] + 2
+            # the arrow's end lies inside the wait, or readers find no slice for it
             assert any(one["tid"] == end["tid"] and one["name"] == "wait for " + source["name"]
-                       and one["ts"] <= end["ts"] <= one["ts"] + one["dur"] + 1 for one in waits)
+                       and one["ts"] <= end["ts"] < one["ts"] + max(one["dur"], 0.25) for one in waits)
         # in one row nothing overlaps
         for tid in {one["tid"] for one in found["X"]}:
             row = sorted((one["ts"], one["ts"] + one["dur"]) for one in found["X"] if one["tid"] == tid)
-            assert all(before[1] <= after[0] + 0.01 for before, after in zip(row, row[1:]))
+            assert all(before[1] <= after[0] for before, after in zip(row, row[1:]))
         assert {one["tid"] for one in found["X"]} <= {one["tid"] for one in found["M"]}
 
 

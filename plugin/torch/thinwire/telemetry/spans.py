@@ -81,7 +81,8 @@ def _lanes(operations: list[Span]) -> dict[int, int]:
 
 
 def _us(seconds: float) -> float:
-    return round(_ORIGIN_US + seconds * 1e6, 3)
+    """Microseconds since 1970 as readers hold them: in doubles, which are a quarter of one apart."""
+    return _ORIGIN_US + seconds * 1e6
 
 
 def _meta(pid: int, kind: str, name: str, tid: int = 0) -> dict[str, object]:
@@ -100,12 +101,14 @@ def events(rank: int) -> list[dict[str, object]]:
              for tid, name in sorted({one.thread for one in kept if one.thread is not None})]
     for number, one in enumerate(kept):
         tid = one.thread[0] if one.thread is not None else _OPERATIONS + lanes[id(one)]
+        begin, end = _us(one.begin), _us(one.end)
         made.append({"ph": "X", "cat": "wait" if one.thread else "operation", "name": one.name, "pid": rank,
-                     "tid": tid, "ts": _us(one.begin), "dur": round((one.end - one.begin) * 1e6, 3)})
+                     "tid": tid, "ts": begin, "dur": end - begin})
         if one.of is not None and id(one.of) in lanes:
             arrow = {"cat": "waited for", "name": "waited for", "id": number, "pid": rank}
             made.append(arrow | {"ph": "s", "tid": _OPERATIONS + lanes[id(one.of)], "ts": _us(one.of.begin)})
-            made.append(arrow | {"ph": "f", "bp": "e", "tid": tid, "ts": _us(one.end)})
+            # Readers bind it to the slice that is open at that time: the wait, so long as it has not ended.
+            made.append(arrow | {"ph": "f", "bp": "e", "tid": tid, "ts": max(begin, end - 1)})
     return made
 
 
