@@ -6,8 +6,12 @@ A file leans on another one that it includes, or whose functions or variables it
 external linkage count; they all begin with tw_. A folder's public header <folder>/<folder>.h is a file of its
 own: the sources behind it include it for its types, and its macros and inline functions may name what it
 declares.
+
+A Python file leans on those that it imports, in functions, too, and on those whose names it gives to
+importlib.import_module().
 """
 
+import ast
 import os
 import re
 import subprocess
@@ -30,15 +34,15 @@ VARIABLE = re.compile(
     r"^(?!static\b|typedef\b|extern\b)[A-Za-z_][^;{}()=]*?\b(tw_\w+)(?:\[[^\]]*\])*\s*=", re.M)
 
 
-def sources():
-    command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--"] + ["*" + s for s in SUFFIXES]
+def sources(suffixes):
+    command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--"] + ["*" + s for s in suffixes]
     found = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     if found.returncode == 0:
         names = found.stdout.decode().split("\0")
     else:
         names = [os.path.relpath(os.path.join(folder, name), ".")
                  for top in TOPS for folder, _, files in os.walk(top) for name in files]
-    return sorted(n for n in names if n.split("/")[0] in TOPS and n.endswith(SUFFIXES) and os.path.isfile(n))
+    return sorted(n for n in names if n.split("/")[0] in TOPS and n.endswith(suffixes) and os.path.isfile(n))
 
 
 def unit(path):
@@ -68,6 +72,55 @@ def leaning(texts):
             if name in owner and owner[name] != unit(path) and name not in declared:
                 mine.setdefault(owner[name], "names " + name)
     return leans
+
+
+def imported(tree):
+    """Yields (dots, module, names) of each import of a file."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for one in node.names:
+                yield 0, one.name, []
+        elif isinstance(node, ast.ImportFrom):
+            yield node.level, node.module or "", [one.name for one in node.names]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            for one in node.args[:1]:
+                if isinstance(one, ast.Constant):
+                    name = one.value.lstrip(".")
+                    yield len(one.value) - len(name), name, []
+
+
+def python_leaning(texts):
+    """Returns {path: {path that it imports: why}} of Python files. texts: {path: text}."""
+
+    def files_of(stem):
+        return [name for name in (stem + ".py", stem + "/__init__.py") if name in texts]
+
+    leans = {path: {} for path in texts}
+    for path, text in texts.items():
+        for dots, module, names in imported(ast.parse(text)):
+            base = "/".join(path.split("/")[:-max(dots, 1)] + [one for one in module.split(".") if one])
+            for name in names or [""]:
+                # What is imported from a package may be a file of it.
+                for target in files_of(base + "/" + name) or files_of(base):
+                    if target != path:
+                        leans[path][target] = "imports it"
+    return leans
+
+
+def python_folders(leans):
+    """The same, where all files of a package inside a package are one."""
+
+    def room(path):
+        folder = os.path.dirname(path)
+        is_inner = {folder + "/__init__.py", os.path.dirname(folder) + "/__init__.py"} <= leans.keys()
+        return folder + "/" if is_inner else path
+
+    found = {room(path): {} for path in leans}
+    for path, targets in leans.items():
+        for target in targets:
+            if room(target) != room(path):
+                found[room(path)][room(target)] = "%s imports %s" % (path, target)
+    return found
 
 
 def circles(leans):
@@ -108,29 +161,49 @@ def self_test():
         "core/core.h": "void tw_d_run(void);\n#define TW_RUN() tw_d_run()\n",
         "core/d.c": '#include "core/core.h"\nvoid tw_d_run(void)\n{\n    tw_a("tw_d");\n}\nint tw_d = 1;\n',
     }
-    return circles(leaning(texts)) == [["core/a", "core/b", "core/c"]]
+    python = {
+        "p/__init__.py": "import importlib\ndef f():\n    return importlib.import_module('.c', __name__)\n",
+        "p/a.py": "from . import b, d\n",
+        "p/b.py": "def f():\n    from .a import g\n",
+        "p/c.py": "import os\n",
+        "p/d.py": "from .e import f\n",
+        "p/e/__init__.py": "",
+        "p/e/f.py": "from ..g import h\n",
+        "p/e/i.py": "",
+        "p/g/__init__.py": "",
+        "p/g/h.py": "from ..e.i import j\n",
+    }
+    leans = python_leaning(python)
+    return (circles(leaning(texts)) == [["core/a", "core/b", "core/c"]]
+            and circles(leans) == [["p/a.py", "p/b.py"]] and "p/c.py" in leans["p/__init__.py"]
+            and circles(python_folders(leans)) == [["p/a.py", "p/b.py"], ["p/e/", "p/g/"]])
 
 
-def main():
-    os.chdir(os.path.dirname(os.path.realpath("WORKSPACE")))
-    names = sources()
+def read(names):
     texts = {}
     for name in names:
         with open(name, encoding="utf-8", errors="replace") as file:
             texts[name] = file.read()
-    leans = leaning(texts)
-    found = circles(leans)
-    for members in found:
-        print("a circle of %d files:" % len(members))
-        for u in members:
-            for v in members:
-                if v in leans[u]:
-                    print("  %s -> %s (%s)" % (u, v, leans[u][v]))
-    print("%d files, %d circles" % (len(names), len(found)))
+    return texts
+
+
+def main():
+    os.chdir(os.path.dirname(os.path.realpath("WORKSPACE")))
+    texts, python = read(sources(SUFFIXES)), python_leaning(read(sources((".py",))))
+    n_files, n_found = len(texts) + len(python), 0
+    for leans in (leaning(texts), python, python_folders(python)):
+        for members in circles(leans):
+            n_found += 1
+            print("a circle of %d files:" % len(members))
+            for u in members:
+                for v in members:
+                    if v in leans[u]:
+                        print("  %s -> %s (%s)" % (u, v, leans[u][v]))
+    print("%d files, %d circles" % (n_files, n_found))
     if not self_test():
         print("the check itself does not find a circle that is there")
         return 1
-    return 1 if found or not names else 0
+    return 1 if n_found or not texts else 0
 
 
 if __name__ == "__main__":
