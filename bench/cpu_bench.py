@@ -103,7 +103,8 @@ class Runner:
 
 
 def flops_of_token(shape):
-    """Forwards and backwards: 6 for each product; attention sees half of the tokens on average."""
+    """Operations of a token, forward and backward: 6 for each product; attention sees half of the tokens on
+    average."""
     c, width = shape["width"], shape["width"] // shape["heads"]
     layer = 12 * c * c
     if shape["family"] == "llama":

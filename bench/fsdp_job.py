@@ -28,7 +28,7 @@ VALIDATION_PART = 0.05
 
 
 def read_text() -> torch.Tensor:
-    """The text, a byte each. Debian's bible-kjv has it."""
+    """Read a text, a byte for each token. Debian's bible-kjv has the default one."""
     command = ["bible", "-f", "gen1:1-rev22:21"]
     try:
         text = subprocess.run(command, check=True, capture_output=True).stdout
@@ -80,7 +80,7 @@ def parse_count(text: str) -> int:
 
 
 def build(params: int, context: int) -> GPT:
-    """About so many parameters: 12 * width^2 a layer, the width a multiple of 32."""
+    """Make a model of about so many parameters: 12 * width^2 a layer, the width a multiple of 32."""
     layers = 4 if params < 4 * 10**6 else 8
     width = max(32, round((params / (12 * layers)) ** 0.5 / 32) * 32)
     return GPT(width, layers, max(1, width // 32), context)
@@ -101,7 +101,7 @@ class Adapted(nn.Module):
 
 
 def adapt(model: GPT, rank: int) -> GPT:
-    """All linear layers of all blocks; the rest is frozen."""
+    """Freeze the model and adapt all linear layers of its blocks."""
     if rank:
         model.requires_grad_(False)
         for block in model.blocks:
@@ -124,7 +124,7 @@ def shard(model: GPT, replicas: int, reduce: torch.dtype) -> FSDPModule:
 
 
 class _Wait(torch.autograd.Function):
-    """Computes nothing, for as long as a block would take: a third of it forward. Gradients are noise."""
+    """Waits as long as a block would compute, a third of it in forward. Gradients are noise."""
 
     @staticmethod
     def forward(ctx, x, seconds, *weights):
@@ -139,7 +139,7 @@ class _Wait(torch.autograd.Function):
 
 
 class Waiting(nn.Module):
-    """A block of a model that is computed elsewhere, as on a GPU: the processor waits."""
+    """A block that is computed elsewhere, as on a GPU: the processor waits."""
 
     kept: dict[torch.Size, torch.Tensor] = {}
 
@@ -164,7 +164,8 @@ def wait_instead(model: GPT, ms: float) -> GPT:
 
 
 class Share(torch.optim.AdamW):
-    """Of a model that is on this rank alone: as much work as the optimizer has on a rank's share."""
+    """AdamW for --compute: the model is whole on this rank, but only a rank's share is updated, so that the
+    optimizer has the work that it has in the sharded job."""
 
     def __init__(self, model: nn.Module, **settings: object):
         self.model, learnt = model, sum(one.numel() for one in model.parameters() if one.requires_grad)
@@ -207,7 +208,8 @@ def sent_bytes(nic: str | None) -> int:
 
 
 def set_rate(optimizer: torch.optim.Optimizer, args: argparse.Namespace, step: int) -> None:
-    """A linear warm-up over a tenth of the steps, then half a cosine down to a tenth of the rate."""
+    """Set the learning rate: a linear warm-up over a tenth of the steps, then half a cosine down to a
+    tenth."""
     warm = max(1, args.steps // 10)
     done = max(0.0, (step + 1 - warm) / max(1, args.steps - warm))
     for group in optimizer.param_groups:

@@ -35,14 +35,14 @@ class Case:
     why: str
     width: int = 64
     layers: int = 1
-    batch: int = 2  # sequences of a rank
+    batch: int = 2  # sequences of a rank in a step
     ranks: int = 2
     rate: float = 2e-3
     accumulate: int = 1
     vocabulary: int = CHARACTERS
     outlier: float = 0.0
-    texts: int = 0  # so many sequences over and over; 0: the whole text
-    before: int = 0  # plain steps before those that are compared, which go on at a hundredth of the rate
+    texts: int = 0  # sequences that are repeated over and over; 0: the whole text
+    before: int = 0  # plain steps before the compared ones, which go on at a hundredth of the rate
 
 
 CASES = {
@@ -81,7 +81,7 @@ def parse_args():
 
 
 def run_in_cluster(args):
-    """This script again, once for each case, in an interpreter with torch, on a cluster in a box."""
+    """Run this script again for each case, in an interpreter with torch, on a cluster in a box."""
     python, codes = find_python(), []
     with tempfile.TemporaryDirectory() as folder:
         unpack_wheel(folder)
@@ -99,9 +99,8 @@ def run_in_cluster(args):
 # ---- the models --------------------------------------------------------------------------------------------
 
 
-def make_models(torch, case, n_seeds):
-    """All seeds' models as one: matrices alone, whose rows are of one seed after another."""
-    functional = torch.nn.functional
+def seeds_as_one(torch, n_seeds):
+    """A base of models of all seeds: matrices alone, whose rows are of one seed after another."""
 
     class Models(torch.nn.Module):
         def matrix(self, name, out, into, std=0.02):
@@ -109,12 +108,19 @@ def make_models(torch, case, n_seeds):
             self.register_parameter(name, torch.nn.Parameter(torch.cat(several)))
 
         def times(self, x, name):
-            """(seed, row, in) by the matrices, (seed, out, in), of that name."""
+            """Multiply (seed, row, in) by the matrices of that name, (seed, out, in)."""
             return x @ getattr(self, name).unflatten(0, (n_seeds, -1)).mT
 
         def __init__(self):
             super().__init__()
             self.generators = [torch.Generator().manual_seed(1 + i) for i in range(n_seeds)]
+
+    return Models
+
+
+def make_models(torch, case, n_seeds):
+    """A case's models of all seeds as one."""
+    functional, Models = torch.nn.functional, seeds_as_one(torch, n_seeds)
 
     class MLP(Models):
         def __init__(self):
@@ -167,7 +173,7 @@ def make_models(torch, case, n_seeds):
 
 
 def read_tokens(torch, vocabulary):
-    """The King James text: bytes, or words, the rarest of which are one."""
+    """Read the King James text as bytes, or as words, the rarest of which are one."""
     text = subprocess.run(["bible", "-f", "gen1:1-rev22:21"], check=True, capture_output=True).stdout
     if vocabulary == CHARACTERS:
         return torch.frombuffer(bytearray(text), dtype=torch.uint8)
@@ -194,7 +200,7 @@ class Features:
 
 
 class Texts:
-    """Runs of the text, of each seed its own."""
+    """Runs of the text, other ones for each seed."""
 
     def __init__(self, torch, tokens, case, n_seeds, seed):
         self.torch, self.tokens, self.case, self.n_seeds = torch, tokens, case, n_seeds
@@ -214,7 +220,7 @@ class Texts:
 
 
 class Job:
-    """A case on this rank, choice after choice."""
+    """One case on this rank, with one choice after another."""
 
     def __init__(self, args):
         import torch
@@ -239,13 +245,13 @@ class Job:
         return Texts(self.torch, tokens, case, self.args.seeds, seed)
 
     def mean(self, losses):
-        """Over ranks; (seed)"""
+        """Mean over the ranks; (seed)."""
         losses = losses.detach().clone()
         self.dist.all_reduce(losses)
         return losses / self.world
 
     def steps(self, model, optimizer, data, n, rate):
-        """`rate` of a step's part of the way. Returns losses (step, seed)."""
+        """Train n steps; rate(share of them done) scales the learning rate. Returns losses (step, seed)."""
         losses = []
         for step in range(n):
             for group in optimizer.param_groups:
@@ -261,9 +267,9 @@ class Job:
         return self.mean(self.torch.stack(losses))
 
     def make(self, grads):
-        """A model under FSDP2 with this choice, its optimizer."""
-        from torch.distributed.fsdp import fully_shard
+        """Make a model under FSDP2 with this choice, and its optimizer."""
         import thinwire
+        from torch.distributed.fsdp import fully_shard
 
         model = fully_shard(make_models(self.torch, self.case, self.args.seeds))
         # Lossless changes are plain weights' bits, which the row `lossless` shows; they cost more time here.
@@ -271,7 +277,7 @@ class Job:
         return model, self.torch.optim.AdamW(model.parameters(), lr=self.case.rate, betas=(0.9, 0.95))
 
     def begin(self):
-        """What comes before the steps that are compared: warm-up, cosine down to a tenth."""
+        """Train plain before the steps that are compared: warm-up, cosine down to a tenth."""
         if self.begun is None:
             model, optimizer = self.make("plain")
             self.steps(model, optimizer, self.data(5000 + self.rank), self.case.before, schedule)
@@ -279,7 +285,7 @@ class Job:
         return self.begun
 
     def validate(self, model):
-        """On the same data whatever the number of ranks; (seed)"""
+        """Loss on the same data whatever the number of ranks; (seed)."""
         data = self.data(99, is_training=False)
         with self.torch.no_grad():
             return self.torch.stack([model(data.next(16)) for _ in range(8)]).mean(0)
@@ -291,7 +297,7 @@ class Job:
             weights, moments = self.begin()
             model.load_state_dict(weights)
             optimizer.load_state_dict(moments)
-            rate = lambda part: 0.01  # noqa: E731
+            rate = lambda part: 0.01
         losses = self.steps(model, optimizer, self.data(1000 + self.rank), self.args.steps, rate)
         last = losses if self.case.texts else self.validate(model)[None]
         return self.row(model, grads, losses, last[-WINDOW:].mean(0))
@@ -328,17 +334,17 @@ class Job:
 
 
 def schedule(part):
-    """A warm-up over a tenth of the way, then down to a tenth in a straight line."""
+    """The rate's scale: a warm-up over a tenth of the way, then a straight line down to a tenth."""
     return min(part / 0.1, 1 - 0.9 * (part - 0.1) / 0.9)
 
 
 def distances(own, base):
-    """Percent of the base's losses, seed by seed."""
+    """Distances from the base's losses in percent, seed by seed."""
     return [100 * (a / b - 1) for a, b in zip(own, base)]
 
 
 def compare(row, base):
-    """Adds distances from the base's: of the last losses, and of each window's."""
+    """Add to each row its distances from the base's: of the last losses, and of each window's."""
     off = row["off_percent_seeds"] = distances(row["seed_losses"], base["seed_losses"])
     row["equal"] = row["losses"] == base["losses"]
     row["off_percent"], row["off_percent_interval"] = statistics.mean(off), interval(off)

@@ -28,7 +28,7 @@ STEP_UNITS = {
     "step_sec": "seconds a step",
 }
 WINDOW = 10  # steps that a point of a noisy line is the mean of
-# Of a picture of cases.
+# Size of a picture of cases.
 PANEL_COLUMNS, PANEL_SIZE = 3, (520, 300)
 SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
@@ -38,7 +38,7 @@ def fail(text):
 
 
 def kind_of(path):
-    """Whose file it is: "steps", of a training run; "cases", of losses; "benchmark"."""
+    """What wrote the file: "steps", a training run; "cases", losses; else "benchmark"."""
     try:
         with open(path) as file:
             first = json.loads(file.readline() or "{}")
@@ -52,7 +52,7 @@ def kind_of(path):
 
 
 def read_rows(path, needed):
-    """The objects of a file of JSON lines; every one must have what the picture needs."""
+    """Read the objects of a file of JSON lines. Each must have what the picture needs."""
     rows = []
     try:
         with open(path) as file:
@@ -61,7 +61,7 @@ def read_rows(path, needed):
                     continue
                 row = json.loads(line)
                 if isinstance(row, dict) and "sample" in row:
-                    continue  # text, of a run that samples some
+                    continue  # text that the run has sampled
                 for name in needed:
                     if not isinstance(row, dict) or name not in row:
                         fail("%s:%d: has no '%s'" % (path, number, name))
@@ -87,7 +87,7 @@ def size_text(size):
 
 
 def make_lines(rows, key):
-    """[(label, [(bytes, value)])], in the order in which they first appear."""
+    """Returns [(label, [(bytes, value)])] in the order of their first appearance."""
     several = len({describe(row) for row in rows}) > 1
     lines = {}
     for row in rows:
@@ -98,7 +98,7 @@ def make_lines(rows, key):
 
 
 def line_rate(rows, key):
-    """What plain would reach if the link were full, where that is known."""
+    """The rate that plain would reach if the link were full, where that is known."""
     points = []
     for row in rows:
         used = row.get("link_utilization")
@@ -118,7 +118,7 @@ def make_title(rows):
 
 
 def make_script(rows, args, folder):
-    """gnuplot's commands; each line's points lie in a file of their own."""
+    """Returns gnuplot's commands. Each line's points lie in a file of their own."""
     lines = make_lines(rows, args.y)
     full = line_rate(rows, args.y)
     if full:
@@ -152,15 +152,15 @@ def make_script(rows, args, folder):
 
 
 def make_step_lines(rows, key):
-    """[(label, [(step, mean of the last steps)])], in the order in which they first appear."""
-    rows = [row for row in rows if row.get("round", 1) == 1]  # in each the same losses
+    """Returns [(label, [(step, mean of the last steps)])] in the order of their first appearance."""
+    rows = [row for row in rows if row.get("round", 1) == 1]  # all rounds have the same losses
     several = len({row.get("seed") for row in rows}) > 1
     lines = {}
     for row in rows:
         label = row.get("set", key) + (", seed %s" % row["seed"] if several else "")
-        # Else: a step without changes, as a run's first one, or a set without deltas.
+        # Others are steps without changes, as a run's first one, or sets without deltas.
         if row.get(key) or (row.get(key) is not None and key != "delta_bits"):
-            lines.setdefault(label, {})[row["step"]] = row[key]  # of a step that was done twice the later one
+            lines.setdefault(label, {})[row["step"]] = row[key]  # the later one of a step that was done twice
     return [(label, smooth(sorted(points.items()))) for label, points in lines.items()]
 
 
@@ -210,8 +210,8 @@ def make_panel(case, rows, colours, folder):
 
 
 def make_case_script(rows, args, folder):
-    """A panel for each case: each choice's training loss, its distance from plain's; what has none, or has
-    plain's bits, is the line at 0."""
+    """Draw a panel for each case: each choice's distance in training loss from plain's; a choice with plain's
+    bits is the line at 0."""
     cases = {}
     for row in rows:
         if "off_curve" in row and not row["equal"]:

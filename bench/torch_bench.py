@@ -16,7 +16,7 @@ import tempfile
 
 from with_torch import find_python, finish, interval, runfile, unpack_wheel
 
-# mode: the job's environment
+# {mode: the job's environment}
 MODES = {
     "gloo": {},
     "plain": {"TW_FSDP": "1", "TW_WEIGHTS": "plain", "TW_GRADS": "plain"},
@@ -25,11 +25,11 @@ MODES = {
     "delta-int4": {"TW_FSDP": "1", "TW_WEIGHTS": "delta", "TW_GRADS": "int4"},
     "delta-lossless": {"TW_FSDP": "1", "TW_WEIGHTS": "delta", "TW_GRADS": "lossless"},
 }
-# What a mode may send, as a part of plain's bytes.
+# Most that a mode may send, as a part of plain's bytes.
 BYTES_LIMITS = {"default": 0.30, "int8-int4": 0.33, "delta-int4": 0.25, "delta-lossless": 0.30}
 # Modes that lose nothing: their losses are plain's, and on two nodes gloo's.
 LOSSLESS = ("default", "delta-lossless")
-# What they may send, as a part of plain's bytes, where gradients are reduced in bf16.
+# The same, where gradients are reduced in bf16.
 LOSSLESS_LIMIT, SHORT_REDUCTION = 0.27, "--reduce bfloat16"
 # gloo's ring adds in another order from three ranks on.
 LOSS_LIMIT = 1e-4
@@ -39,9 +39,9 @@ VALIDATION_LIMIT = 0.01
 SLOW_BPS = 500e6
 UNITS = {"gbit": 1e9, "mbit": 1e6, "kbit": 1e3}
 NONE = "none"
-# Of rank 0's report: a kind of operation, how long it took, how long the job waited for it.
+# In rank 0's report: a kind of operation, how long it took, how long the job waited for it.
 TIMES = re.compile(r"thinwire: +(all-gather|reduce-scatter): .* took ([0-9.]+) s, waited for ([0-9.]+) s")
-# The ranks' computing, nothing sent.
+# A row of the ranks' computing alone.
 ALONE = "alone"
 HEADER = "%-20s %10s %10s %16s %7s %8s %8s %8s %12s  %s" % (
     "mode", "median (s)", "min (s)", "bytes/node/step", "part", "step", "added", "hidden", "last losses",
@@ -49,7 +49,7 @@ HEADER = "%-20s %10s %10s %16s %7s %8s %8s %8s %12s  %s" % (
 
 
 def parse_rate(text):
-    """Bits a second; 0 for none."""
+    """Returns bits a second; 0 for none."""
     unit = text.lstrip("0123456789.")
     return 0.0 if text == NONE else float(text[: len(text) - len(unit)]) * UNITS.get(unit, 1)
 
@@ -77,7 +77,7 @@ def parse_args():
     parser.add_argument("--torch", help="version of torch to fetch (the newest known here)")
     parser.add_argument("--json", type=pathlib.Path, help="file for a JSON line of each mode")
     args = parser.parse_args()
-    # exact: as it was called before.
+    # exact was plain's name until 0.2.
     args.modes = ",".join("plain" if mode == "exact" else mode for mode in args.modes.split(","))
     unknown = set(args.modes.split(",")) - set(MODES)
     if unknown:
@@ -127,7 +127,7 @@ def relative(a, b):
 
 
 def compare_validation(found, bench):
-    """Adds the validation losses, one of each seed, and their distances from plain's with the same seed."""
+    """Add validation losses, one of each seed, and their distances from plain's with the same seed."""
     plain = [run["validation_loss"] for run in bench.runs.get("plain", [])]
     for row in found:
         own = row["validation_losses"] = [run["validation_loss"] for run in bench.runs[row["mode"]]]
@@ -140,7 +140,7 @@ def compare_validation(found, bench):
 
 
 def check_losses(row, first, gloo, plain):
-    """Why the losses are not what this mode promises, or "". Of plain and of what loses nothing: the same
+    """Why the losses are not what this mode promises; "" if they are. Modes that lose nothing have plain's
     bits, and gloo's on two ranks."""
     if row["mode"] not in LOSSLESS + ("plain",):
         return ""
@@ -157,7 +157,7 @@ def check_losses(row, first, gloo, plain):
 
 
 def check(row, is_short):
-    """Why a row sends too much, or ""."""
+    """Why a row sends too much; "" if it does not."""
     ratio, limit = row["bytes_ratio"], BYTES_LIMITS.get(row["mode"])
     if is_short and row["mode"] in LOSSLESS:
         limit = LOSSLESS_LIMIT
@@ -166,7 +166,7 @@ def check(row, is_short):
 
 
 def hidden(runs):
-    """{kind of operation: what part of its time the job did not wait for}, whole runs together."""
+    """Returns {kind of operation: the part of its time that the job did not wait for} over whole runs."""
     found = {}
     for kind in runs[0]["times"]:
         took, waited = (sum(run["times"][kind][which] for run in runs) for which in (0, 1))
@@ -186,12 +186,13 @@ def make_row(mode, runs, args):
 
 
 def share_of(row, other, what):
-    """A row's bytes as a part of another's; None if there is no other."""
+    """A row's bytes as a part of another row's; None if there is no other."""
     return row[what] / other[what] if other and other[what] else None
 
 
 def compare(row, base, computing):
-    """Beside plain: bytes, how much faster a step is, and what communication adds to its computing."""
+    """Add what a row is beside plain: bytes, how much faster a step is, what communication adds to
+    computing."""
     row["computing_sec"], row["added_sec"] = computing, max(0.0, row["step_sec_median"] - computing)
     row["bytes_ratio"] = share_of(row, base, "bytes_per_node_step")
     row["bytes_ratio_all"] = share_of(row, base, "bytes_per_node")
@@ -249,7 +250,7 @@ def line(row):
 
 
 def whole_line(row):
-    """All steps of a run, the first one, too."""
+    """Text: all steps of a run, with the first one."""
     ratio = row["bytes_ratio_all"]
     return "%-20s %d steps, %.1f MB a node%s" % (
         row["mode"], row["steps"], row["bytes_per_node"] / 1e6, ", %.4f of plain's" % ratio if ratio else "")

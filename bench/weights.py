@@ -8,6 +8,7 @@ and a copy of the weights in memory. GB/s are those of the weights."""
 
 import argparse
 import ctypes
+import functools
 import json
 import os
 import statistics
@@ -20,7 +21,7 @@ from with_torch import find_python, unpack_wheel
 
 RATES = (1e-6, 1e-5, 1e-4, 6e-4)
 BETAS, EPS, DECAY = (0.9, 0.95), 1e-8, 0.1
-# Where messages promise to be a third of the pairs.
+# Updates whose messages promise to be a third of the pairs.
 DENSITY = (0.01, 0.03)
 RIVALS = ("pairs", "xor", "gaps", "ulps")
 SPEEDS = ("encode", "decode") + RIVALS + ("memcpy",)
@@ -44,7 +45,7 @@ def parse_args():
 
 
 def run_in_torch():
-    """This script again, in an interpreter with PyTorch, with the wheel unpacked."""
+    """Run this script again in an interpreter with PyTorch, with the wheel unpacked."""
     python = find_python()
     with tempfile.TemporaryDirectory() as folder:
         unpack_wheel(folder)
@@ -53,7 +54,7 @@ def run_in_torch():
 
 
 class Masters:
-    """A model's fp32 weights under AdamW, with its moments as they are after many steps."""
+    """A model's fp32 weights under AdamW, with moments as they are after many steps."""
 
     def __init__(self, torch, n):
         self.torch, self.generator, self.step = torch, torch.Generator().manual_seed(1), 1000
@@ -76,7 +77,7 @@ class Masters:
 
 
 class Zstd:
-    """The system's libzstd, or nothing."""
+    """The system's libzstd, or a stand-in that does nothing."""
 
     def __init__(self):
         try:
@@ -98,7 +99,7 @@ class Zstd:
         return self.library.ZSTD_compress(room, bound, tensor.data_ptr(), tensor.nbytes, 1)
 
     def bytes_apart(self, torch, integers):
-        """All lowest bytes first, then the next ones: what is mostly zero stands together."""
+        """Put all lowest bytes first, then the next ones: what is mostly zero stands together."""
         planes = integers.view(-1, 1).view(torch.uint8)
         return sum(self.bytes_of(planes[:, i].contiguous()) for i in range(planes.shape[1]))
 
@@ -111,14 +112,14 @@ def timed(times, name, function):
 
 
 def ulps(torch, before, after):
-    """Changes in units of the last place, small ones of either sign as small numbers."""
+    """Changes in units in the last place, small ones of either sign as small numbers."""
     old, new = (torch.where(one < 0, torch.iinfo(one.dtype).min - one, one) for one in (before, after))
     change = new - old
     return (change << 1) ^ (change >> (8 * change.itemsize - 1))
 
 
 def rivals(torch, zstd, before, after):
-    """{name: what makes its message and returns the bytes, 0 where there is no zstd}"""
+    """Returns {name: a function that makes its message and returns the bytes, 0 without zstd}."""
     def changed():
         at = (before != after).nonzero().view(-1).int()
         return at, before[at], after[at]
@@ -146,7 +147,7 @@ def measure(torch, delta, masters, rate, steps, args):
     for _ in range(args.rounds):
         message = timed(times, "encode", lambda: delta.encode(old, new, args.threads))
         target.copy_(old)
-        timed(times, "decode", lambda: delta.decode(target, message, True, args.threads))
+        timed(times, "decode", functools.partial(delta.decode, target, message, True, args.threads))
         assert torch.equal(target.view(words), new.view(words))
         for name, make in others.items():
             sizes[name + "_bytes"] = timed(times, name, make)
