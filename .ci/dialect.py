@@ -4,6 +4,7 @@
 One line for every complaint, as file:line: text. Under Bazel: //:dialect_check.
 """
 
+import ast
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ import sys
 CODE_COLUMNS = 110
 DOC_COLUMNS = 120
 README_LINES = 150
+FUNCTION_LINES = 60  # of Python; clang-tidy counts those of C
 C_FILES = (".c", ".h", ".cc", ".cu", ".cuh")
 
 # Files of others, or of examples, that comments and pages speak of.
@@ -129,6 +131,9 @@ def long_lines(lines, columns):
 def python_complaints(text):
     """Yields (line, what is wrong) of a file of Python."""
     yield from long_lines(text.split("\n"), CODE_COLUMNS)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= FUNCTION_LINES:
+            yield node.lineno, "%s() has more than %d lines" % (node.name, FUNCTION_LINES)
 
 
 def page_complaints(path, text):

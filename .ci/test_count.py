@@ -2,9 +2,9 @@
 """Checks what count.py says of three runs: one in which a case fails, one target does not build and one ran
 twice; one cut short; and one that has left nothing."""
 
+import contextlib
 import importlib.util
 import io
-import contextlib
 import json
 import os
 import pathlib

@@ -10,8 +10,8 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path("bench").resolve()))
 
-import loss  # noqa: E402
-import torch_bench  # noqa: E402
+import loss
+import torch_bench
 
 
 def bench(**modes):
