@@ -138,7 +138,7 @@ def lora(_folder):
     return loop(model, torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], RATE))
 
 
-def trl_ddp(folder):
+def trl_ddp(folder, **others):
     """TRL's SFTTrainer, DDP."""
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
@@ -147,9 +147,43 @@ def trl_ddp(folder):
     arguments = hf_arguments(folder, SFTConfig, max_length=LENGTH,
                              dataset_kwargs={"skip_prepare_dataset": True}, ddp_backend="gloo")
 
-    found = SFTTrainer(model=llama(), args=arguments, train_dataset=rows, processing_class=tokenizer())
+    found = SFTTrainer(model=llama(), args=arguments, train_dataset=rows, processing_class=tokenizer(),
+                       **others)
     found.train()
     return [one["loss"] for one in found.state.log_history if "loss" in one]
+
+
+def trl_lora_ddp(folder):
+    """The same with peft's LoRA."""
+    from peft import LoraConfig
+
+    return trl_ddp(folder, peft_config=LoraConfig(r=8, target_modules=["q_proj", "v_proj"]))
+
+
+class Quantized(torch.nn.Module):
+    """QLoRA: a frozen matrix of 4 bits, and what is learnt beside it."""
+
+    def __init__(self, linear):
+        super().__init__()
+        from torchao.quantization import to_nf4
+
+        self.weight = torch.nn.Parameter(to_nf4(linear.weight.detach()), requires_grad=False)
+        self.down = torch.nn.Linear(linear.in_features, 8, bias=False)
+        self.up = torch.nn.Linear(8, linear.out_features, bias=False)
+        torch.nn.init.zeros_(self.up.weight)
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.weight.get_original_weight()) + self.up(self.down(x))
+
+
+def qlora(_folder):
+    """torchao's NF4 under fully_shard: the tensors' own class says what is gathered."""
+    dist.init_process_group("gloo")
+    model = Plain()
+    for layer in model.layers:
+        layer[1], layer[3] = Quantized(layer[1]), Quantized(layer[3])
+    shard(model, model.layers)
+    return loop(model, torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], RATE))
 
 
 def tokenizer():
