@@ -71,12 +71,11 @@ static void print_operations(void)
     FIELD(tw_quant_lossless_segment_t, first_elem);
 
     SIZE(tw_quant_codec_t);
-    FIELD(tw_quant_codec_t, bits);
+    FIELD(tw_quant_codec_t, kind);
     FIELD(tw_quant_codec_t, block);
     FIELD(tw_quant_codec_t, scale);
     FIELD(tw_quant_codec_t, round);
     FIELD(tw_quant_codec_t, hadamard);
-    FIELD(tw_quant_codec_t, lossless);
     SIZE(tw_coll_segment_t);
     FIELD(tw_coll_segment_t, src);
     FIELD(tw_coll_segment_t, dst);
