@@ -114,7 +114,7 @@ static tw_status_t bad_form(const list_t *list, const char *text)
     return TW_ERR_CONFIG;
 }
 
-static tw_status_t unknown_key(const list_t *list, const char *name)
+static tw_status_t config_unknown_key(const list_t *list, const char *name)
 {
     size_t n = list->table->n_fields;
     const char *names[n + 1], *nearest;
@@ -140,7 +140,7 @@ static tw_status_t set_pair(const list_t *list, const char *section, char *pair)
     snprintf(name, sizeof(name), "%s:%s", section, trim(pair));
     snprintf(source, sizeof(source), "%s: ", list->source);
     field = find_field(list->table, name);
-    return field ? set_field(field, list->options, source, trim(value)) : unknown_key(list, name);
+    return field ? set_field(field, list->options, source, trim(value)) : config_unknown_key(list, name);
 }
 
 static tw_status_t set_section(const list_t *list, char *section)

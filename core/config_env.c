@@ -1,5 +1,5 @@
 /* Variables that nobody knows, and the names they may have been meant to be. */
-#include "core/core.h"
+#include "core/config_value.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -81,7 +81,7 @@ static size_t count_fields(const tw_config_table_t *const *tables, size_t n_tabl
     return n;
 }
 
-static int is_known(const char *name, const char *const *known, size_t n_known)
+static int env_is_known(const char *name, const char *const *known, size_t n_known)
 {
     for (size_t i = 0; i < n_known; i++) {
         if (strcmp(name, known[i]) == 0) {
@@ -92,7 +92,7 @@ static int is_known(const char *name, const char *const *known, size_t n_known)
 }
 
 /** 1, and a warning, if the environment entry NAME=value is ours by its prefix and no known name. */
-static size_t check_entry(const char *entry, const char *const *known, size_t n_known)
+static size_t check_entry(const char *entry, const char *const *known, size_t n_known, int only_near)
 {
     char name[NAME_BYTES];
     size_t length = strcspn(entry, "=");
@@ -103,21 +103,31 @@ static size_t check_entry(const char *entry, const char *const *known, size_t n_
     }
     /* A longer name is cut, which makes it unknown as well. */
     snprintf(name, sizeof(name), "%.*s", (int)min_size(length, sizeof(name)), entry);
-    if (is_known(name, known, n_known)) {
+    if (env_is_known(name, known, n_known)) {
         return 0;
     }
     nearest = tw_nearest_name(name, known, n_known);
     if (nearest) {
         tw_warn("config: unknown variable %s; did you mean %s?", name, nearest);
-    } else {
+    } else if (!only_near) {
         tw_warn("config: unknown variable %s", name);
     }
-    return 1;
+    return nearest || !only_near;
+}
+
+size_t tw_config_check_entries(const char *const *known, size_t n_known, int only_near)
+{
+    size_t n_unknown = 0;
+
+    for (char **entry = environ; *entry; entry++) {
+        n_unknown += check_entry(*entry, known, n_known, only_near);
+    }
+    return n_unknown;
 }
 
 size_t tw_config_check_environment(const tw_config_table_t *const *tables, size_t n_tables)
 {
-    size_t n_known = 0, n_unknown = 0;
+    size_t n_known = 0, n_unknown;
     const char **known = calloc(count_fields(tables, n_tables) + 1, sizeof(*known));
 
     if (!known) {
@@ -129,9 +139,7 @@ size_t tw_config_check_environment(const tw_config_table_t *const *tables, size_
             known[n_known++] = tables[i]->fields[j].name;
         }
     }
-    for (char **entry = environ; *entry; entry++) {
-        n_unknown += check_entry(*entry, known, n_known);
-    }
+    n_unknown = tw_config_check_entries(known, n_known, 0);
     free(known);
     return n_unknown;
 }

@@ -1,12 +1,8 @@
 /* The names of all variables, whichever part of Thinwire reads them: a part knows its own table alone, and a
  * variable that it does not know may be another's. */
-#include "core/core.h"
+#include "core/config_value.h"
 
 #include <stdatomic.h>
-#include <string.h>
-#include <unistd.h>
-
-#define NAME_BYTES 128
 
 static const char *const names[] = {
     "TW_ALLREDUCE_CODEC",
@@ -63,16 +59,6 @@ const char *tw_config_name_get(size_t index)
     return index < N_NAMES ? names[index] : NULL;
 }
 
-static int is_known(const char *name)
-{
-    for (size_t i = 0; i < N_NAMES; i++) {
-        if (strcmp(name, names[i]) == 0) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
 static atomic_flag was_here = ATOMIC_FLAG_INIT;
 
 void tw_config_leave_names(void)
@@ -82,21 +68,7 @@ void tw_config_leave_names(void)
 
 void tw_config_check_names(void)
 {
-    if (atomic_flag_test_and_set(&was_here)) {
-        return;
-    }
-    for (char **entry = environ; *entry; entry++) {
-        char name[NAME_BYTES];
-        size_t length = strcspn(*entry, "=");
-        const char *nearest;
-
-        if (strncmp(*entry, "TW_", 3) != 0 || length >= sizeof(name)) {
-            continue;
-        }
-        snprintf(name, sizeof(name), "%.*s", (int)length, *entry);
-        nearest = is_known(name) ? NULL : tw_nearest_name(name, names, N_NAMES);
-        if (nearest) {
-            tw_warn("config: unknown variable %s; did you mean %s?", name, nearest);
-        }
+    if (!atomic_flag_test_and_set(&was_here)) {
+        (void)tw_config_check_entries(names, N_NAMES, 1);
     }
 }

@@ -125,7 +125,7 @@ static const char *kind_of(const tw_config_field_t *field)
 }
 
 /** snprintf onto the end of what is in buf. */
-static void append(char *buf, size_t buf_bytes, const char *before, const char *text)
+static void print_append(char *buf, size_t buf_bytes, const char *before, const char *text)
 {
     size_t used = strlen(buf);
 
@@ -140,12 +140,12 @@ static void append_range(const tw_config_field_t *field, char *buf, size_t buf_b
         return;
     }
     if (isfinite(field->min)) {
-        append(buf, buf_bytes, isfinite(field->max) ? ", from " : ", at least ",
-               format_number(field->type, field->min, end, sizeof(end)));
+        print_append(buf, buf_bytes, isfinite(field->max) ? ", from " : ", at least ",
+                     format_number(field->type, field->min, end, sizeof(end)));
     }
     if (isfinite(field->max)) {
-        append(buf, buf_bytes, isfinite(field->min) ? " to " : ", at most ",
-               format_number(field->type, field->max, end, sizeof(end)));
+        print_append(buf, buf_bytes, isfinite(field->min) ? " to " : ", at most ",
+                     format_number(field->type, field->max, end, sizeof(end)));
     }
 }
 
@@ -154,7 +154,7 @@ const char *tw_config_describe(const tw_config_field_t *field, char *buf, size_t
     snprintf(buf, buf_bytes, "%s", kind_of(field));
     if (field->type == TW_CONFIG_ENUM) {
         for (int i = 0; field->choices[i]; i++) {
-            append(buf, buf_bytes, i == 0 ? " " : ", ", field->choices[i]);
+            print_append(buf, buf_bytes, i == 0 ? " " : ", ", field->choices[i]);
         }
     }
     append_range(field, buf, buf_bytes);

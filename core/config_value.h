@@ -1,4 +1,4 @@
-/** Private to core: one value of a configuration table. */
+/** Private to core: one value of a configuration table, and names that no table knows. */
 #ifndef TW_CORE_CONFIG_VALUE_H
 #define TW_CORE_CONFIG_VALUE_H
 
@@ -27,6 +27,10 @@ void tw_config_value_store(const tw_config_field_t *field, void *options, const 
 int tw_config_is_string(const tw_config_field_t *field);
 /** 1 if the field has a range. */
 int tw_config_has_range(const tw_config_field_t *field);
+
+/** Warn about every TW_ variable of the environment that is not known, naming the nearest name; only_near:
+ *  only where there is one. Returns how many there were. */
+size_t tw_config_check_entries(const char *const *known, size_t n_known, int only_near);
 
 TW_C_END
 

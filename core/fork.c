@@ -5,14 +5,14 @@
 /** Read without a lock: it changes only in a child that has one thread. */
 static unsigned n_forks;
 
-static void count(void)
+static void fork_count_one(void)
 {
     n_forks++;
 }
 
 __attribute__((constructor)) static void watch(void)
 {
-    (void)pthread_atfork(NULL, NULL, count);
+    (void)pthread_atfork(NULL, NULL, fork_count_one);
 }
 
 unsigned tw_fork_count(void)

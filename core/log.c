@@ -22,7 +22,6 @@ static const tw_config_field_t log_fields[] = {
     {
         .name = "TW_LOG_LEVEL",
         .dflt = "warn",
-        .unit = "",
         .doc = "Most verbose log level that is printed.",
         .type = TW_CONFIG_ENUM,
         .offset = offsetof(log_options_t, level),
