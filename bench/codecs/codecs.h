@@ -73,7 +73,9 @@ typedef struct cb_source {
 /** The last one's name is NULL. */
 extern const cb_source_t cb_sources[];
 
-/** Room for n tensors. All that follow log their own errors. */
+/** Memory for tw_buffer_free. All that follow log their own errors. */
+tw_status_t cb_alloc(size_t bytes, void **memory);
+/** Room for n tensors. */
 tw_status_t cb_set_init(cb_set_t *set, const char *name, size_t n);
 /** Add one with uninitialised values. */
 tw_status_t cb_set_add(cb_set_t *set, tw_type_t type, size_t n_elems, size_t row_elems);

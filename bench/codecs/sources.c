@@ -9,49 +9,6 @@
 
 #define PI 3.14159265358979323846
 
-/* ---- sets ---------------------------------------------------------------------------------------------- */
-
-tw_status_t cb_set_init(cb_set_t *set, const char *name, size_t n)
-{
-    *set = (cb_set_t){.tensors = calloc(n ? n : 1, sizeof(*set->tensors))};
-    snprintf(set->name, sizeof(set->name), "%s", name);
-    if (!set->tensors) {
-        tw_error("bench: no memory for %zu tensors", n);
-    }
-    return set->tensors ? TW_OK : TW_ERR_NO_MEMORY;
-}
-
-static tw_status_t set_alloc(size_t bytes, void **memory)
-{
-    *memory = tw_buffer_alloc(bytes);
-    if (!*memory) {
-        tw_error("bench: no memory for a tensor of %zu bytes", bytes);
-    }
-    return *memory ? TW_OK : TW_ERR_NO_MEMORY;
-}
-
-tw_status_t cb_set_add(cb_set_t *set, tw_type_t type, size_t n_elems, size_t row_elems)
-{
-    cb_tensor_t *tensor = &set->tensors[set->n_tensors];
-    *tensor = (cb_tensor_t){.type = type, .n_elems = n_elems, .row_elems = row_elems};
-    TW_TRY(set_alloc(n_elems * tw_type_bytes(type), &tensor->values));
-    set->n_tensors++;
-    set->n_elems += n_elems;
-    set->bytes += n_elems * tw_type_bytes(type);
-    return TW_OK;
-}
-
-void cb_set_cleanup(cb_set_t *set)
-{
-    for (size_t t = 0; t < set->n_tensors; t++) {
-        tw_buffer_free(set->tensors[t].values);
-        tw_buffer_free(set->tensors[t].old);
-        tw_buffer_free(set->tensors[t].older);
-    }
-    free(set->tensors);
-    *set = (cb_set_t){0};
-}
-
 /* ---- random numbers ------------------------------------------------------------------------------------ */
 
 static double random_uniform(uint64_t *state)
@@ -141,7 +98,7 @@ static tw_status_t read_raw(const char *path, void **values, size_t *n)
     } else {
         *n = (size_t)bytes / 2;
         rewind(file);
-        status = set_alloc((size_t)bytes, values);
+        status = cb_alloc((size_t)bytes, values);
     }
     if (status == TW_OK && fread(*values, 2, *n, file) != *n) {
         tw_error("bench: %s: could not be read", path);
@@ -172,8 +129,8 @@ static tw_status_t make_up_steps(const cb_options_t *options, cb_set_t *set)
     uint64_t random = options->seed;
     TW_TRY(cb_set_add(set, TW_TYPE_BF16, options->elems, 0));
     cb_tensor_t *tensor = set->tensors;
-    TW_TRY(set_alloc(set->bytes, &tensor->old));
-    TW_TRY(set_alloc(set->bytes, &tensor->older));
+    TW_TRY(cb_alloc(set->bytes, &tensor->old));
+    TW_TRY(cb_alloc(set->bytes, &tensor->older));
     uint16_t *const places[3] = {tensor->older, tensor->old, tensor->values};
     for (size_t i = 0; i < options->elems; i++) {
         float last[3] = {0};
