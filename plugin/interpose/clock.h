@@ -9,7 +9,7 @@ TW_C_BEGIN
 
 #define TW_IP_CLOCK_CALLS 16
 
-/** Of one communicator; zeroed: nothing measured yet. */
+/** The calls of one communicator that are being timed. Zeroed: none. */
 typedef struct tw_ip_clock {
     tw_ip_mark_t begin[TW_IP_CLOCK_CALLS], end[TW_IP_CLOCK_CALLS]; /**< NULL: not made yet */
     tw_ip_kind_t kind[TW_IP_CLOCK_CALLS];

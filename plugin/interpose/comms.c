@@ -18,7 +18,7 @@ static LIST_HEAD(, expected) expected = LIST_HEAD_INITIALIZER(expected);
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
 
-static tw_ip_comm_t *find(ncclComm_t nccl)
+static tw_ip_comm_t *comm_find(ncclComm_t nccl)
 {
     tw_ip_comm_t *comm;
 
@@ -31,7 +31,7 @@ static tw_ip_comm_t *find(ncclComm_t nccl)
     return NULL;
 }
 
-static tw_ip_comm_t *create(ncclComm_t nccl)
+static tw_ip_comm_t *comm_create(ncclComm_t nccl)
 {
     tw_ip_comm_t *comm = calloc(1, sizeof(*comm));
 
@@ -54,9 +54,9 @@ tw_ip_comm_t *tw_ip_comm_get(ncclComm_t nccl)
         return NULL;
     }
     (void)pthread_mutex_lock(&table_lock);
-    comm = find(nccl);
+    comm = comm_find(nccl);
     if (!comm) {
-        comm = create(nccl);
+        comm = comm_create(nccl);
     }
     if (comm) {
         comm->n_users++;
@@ -65,7 +65,7 @@ tw_ip_comm_t *tw_ip_comm_get(ncclComm_t nccl)
     return comm;
 }
 
-static void destroy(tw_ip_comm_t *comm)
+static void comm_free(tw_ip_comm_t *comm)
 {
     while (!LIST_EMPTY(&comm->scales)) {
         tw_ip_scale_t *scale = LIST_FIRST(&comm->scales);
@@ -84,17 +84,17 @@ void tw_ip_comm_put(tw_ip_comm_t *comm)
     n_users = --comm->n_users;
     (void)pthread_mutex_unlock(&table_lock);
     if (n_users == 0) {
-        destroy(comm);
+        comm_free(comm);
     }
 }
 
-/** Out of the table: a new communicator may get the same handle. NULL: it was not there. */
-static tw_ip_comm_t *take(ncclComm_t nccl)
+/** Take it out of the table, as a new communicator may get the same handle. NULL: it was not there. */
+static tw_ip_comm_t *comm_take(ncclComm_t nccl)
 {
     tw_ip_comm_t *comm;
 
     (void)pthread_mutex_lock(&table_lock);
-    comm = find(nccl);
+    comm = comm_find(nccl);
     if (comm) {
         LIST_REMOVE(comm, link);
     }
@@ -184,7 +184,7 @@ static ncclResult_t meet(tw_ip_comm_t *comm)
 tw_ip_meeting_t *tw_ip_comm_meeting(ncclComm_t nccl)
 {
     (void)pthread_mutex_lock(&table_lock);
-    const tw_ip_comm_t *comm = find(nccl);
+    const tw_ip_comm_t *comm = comm_find(nccl);
     tw_ip_meeting_t *meeting = comm ? comm->meeting : NULL;
     (void)pthread_mutex_unlock(&table_lock);
     return meeting;
@@ -238,7 +238,8 @@ void tw_ip_comm_arrived(ncclComm_t nccl)
     }
 }
 
-/** Where the ranks meet of one whose handle the job has read before anything has told that it was made. */
+/** Find the meeting of a communicator, also of one whose handle the job has read before any call told that
+ *  NCCL has made it. */
 static tw_ip_meeting_t *find_meeting(ncclComm_t nccl)
 {
     tw_ip_meeting_t *meeting = tw_ip_comm_meeting(nccl);
@@ -253,7 +254,7 @@ static tw_ip_meeting_t *find_meeting(ncclComm_t nccl)
 
 /** Of one that was not seen being made the other ranks know that this one has not registered; unless it is
  *  one of those that are expected, and the job has moved the handle before anything has told. */
-static ncclResult_t ask(const tw_ip_comm_t *comm, tw_ip_reason_t *why)
+static ncclResult_t comm_ask(const tw_ip_comm_t *comm, tw_ip_reason_t *why)
 {
     tw_ip_meeting_t *meeting = find_meeting(comm->nccl);
 
@@ -277,7 +278,7 @@ ncclResult_t tw_ip_comm_learn(tw_ip_comm_t *comm)
         return comm->error;
     }
     if (tw_ip_comm_world(comm) != 1) {
-        comm->error = ask(comm, &why);
+        comm->error = comm_ask(comm, &why);
     }
     if (comm->error == ncclSuccess && why == TW_IP_REPLACED) {
         return meet(comm);
@@ -309,7 +310,7 @@ void tw_ip_comm_close(ncclComm_t nccl)
     }
 }
 
-static void end(tw_ip_comm_t *comm, int is_aborted, int has_gone)
+static void comm_end(tw_ip_comm_t *comm, int is_aborted, int has_gone)
 {
     (void)pthread_mutex_lock(&comm->lock);
     if (comm->coll && is_aborted) {
@@ -329,17 +330,17 @@ void tw_ip_comm_revoke(ncclComm_t nccl)
     tw_ip_comm_t *comm = tw_ip_comm_get(nccl);
 
     if (comm) {
-        end(comm, 1, 0);
+        comm_end(comm, 1, 0);
         tw_ip_comm_put(comm);
     }
 }
 
 void tw_ip_comm_forget(ncclComm_t nccl, int is_aborted)
 {
-    tw_ip_comm_t *comm = nccl ? take(nccl) : NULL;
+    tw_ip_comm_t *comm = nccl ? comm_take(nccl) : NULL;
 
     if (comm) {
-        end(comm, is_aborted, 1);
+        comm_end(comm, is_aborted, 1);
         tw_ip_comm_put(comm);
     }
 }

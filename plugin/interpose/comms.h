@@ -25,17 +25,17 @@ typedef struct tw_ip_scale {
 typedef struct tw_ip_comm {
     LIST_ENTRY(tw_ip_comm) link;
     ncclComm_t nccl;
-    int n_users;              /**< threads that look at it, and the table; under the table's lock */
+    int n_users;              /**< the table, and threads that use it; under the table's lock */
     tw_ip_meeting_t *meeting; /**< NULL: we did not see it made; under the table's lock */
     tw_coll_gate_t gate;      /**< closed before `nccl` is ended; any thread */
-    pthread_mutex_t lock;     /**< of all that follows */
+    pthread_mutex_t lock;     /**< guards all that follows */
     int world;                /**< 0: not asked yet */
     int is_known;
     int has_gone;           /**< `nccl` has ended while a thread still had a call of it */
     tw_ip_reason_t why_not; /**< TW_IP_REPLACED: calls may be quantized. Once known */
     ncclResult_t error;     /**< what tw_ip_comm_learn ended with */
     tw_coll_t *coll;        /**< NULL: none */
-    double ring_share;      /**< of what a ring sends between nodes, the share of one rank */
+    double ring_share;      /**< one rank's share of what a ring sends between nodes */
     uint32_t step;          /**< calls replaced so far */
     tw_ip_clock_t clock;
     LIST_HEAD(, tw_ip_scale) scales;
@@ -51,13 +51,13 @@ void tw_ip_comm_put(tw_ip_comm_t *comm);
 int tw_ip_comm_world(tw_ip_comm_t *comm);
 /** Meet the other ranks, once. Collective, blocks. Later calls return the same error. */
 ncclResult_t tw_ip_comm_learn(tw_ip_comm_t *comm);
-/** From now on nothing of it is quantized. */
+/** Quantize none of its calls from now on. */
 void tw_ip_comm_rule_out(tw_ip_comm_t *comm, tw_ip_reason_t why);
 
 /** A communicator was made, in a group or outside; its ranks meet at `meeting`. What was known of an older
  *  communicator with this handle is forgotten. */
 void tw_ip_comm_made(ncclComm_t nccl, tw_ip_meeting_t *meeting);
-/** Where the ranks of one meet; NULL: not known. */
+/** The meeting at which its ranks have registered; NULL: not known. */
 tw_ip_meeting_t *tw_ip_comm_meeting(ncclComm_t nccl);
 /** NCCL makes one in the background, of `parent` (NULL: of none), and writes its handle to *out when it is
  *  done: the caller keeps *out until NCCL has told it so. ncclSystemError: out of memory. */

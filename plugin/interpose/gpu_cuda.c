@@ -9,7 +9,7 @@
 
 static int works;
 
-static void look(void)
+static void gpu_probe(void)
 {
     int driver = 0, runtime = 0, device = 0;
     cudaError_t error = cudaDriverGetVersion(&driver);
@@ -30,7 +30,7 @@ int tw_ip_gpu_works(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    (void)pthread_once(&once, look);
+    (void)pthread_once(&once, gpu_probe);
     return works;
 }
 

@@ -18,7 +18,7 @@ typedef struct group {
     tw_ip_ready_t *calls;
     size_t n_calls, max_calls;
     expected_t *expected;
-    size_t n_expected;
+    size_t n_expected, max_expected;
 } group_t;
 
 static _Thread_local group_t group;
@@ -30,15 +30,9 @@ int tw_ip_group_is_open(void)
 
 ncclResult_t tw_ip_group_add(const tw_ip_ready_t *ready)
 {
-    if (group.n_calls == group.max_calls) {
-        size_t wanted = group.max_calls > 0 ? 2 * group.max_calls : 16;
-        tw_ip_ready_t *larger = realloc(group.calls, wanted * sizeof(*larger));
-        if (!larger) {
-            tw_ip_replace_drop(ready);
-            return ncclSystemError;
-        }
-        group.calls = larger;
-        group.max_calls = wanted;
+    if (!tw_grow(&group.calls, &group.max_calls, group.n_calls + 1, sizeof(*group.calls))) {
+        tw_ip_replace_drop(ready);
+        return ncclSystemError;
     }
     group.calls[group.n_calls++] = *ready;
     group.calls[group.n_calls - 1].call.has_config = 0;
@@ -48,17 +42,14 @@ ncclResult_t tw_ip_group_add(const tw_ip_ready_t *ready)
 
 ncclResult_t tw_ip_group_expect(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting_t *meeting)
 {
-    expected_t *larger = realloc(group.expected, (group.n_expected + 1) * sizeof(*larger));
-
-    if (!larger) {
+    if (!tw_grow(&group.expected, &group.max_expected, group.n_expected + 1, sizeof(*group.expected))) {
         return ncclSystemError;
     }
-    group.expected = larger;
     group.expected[group.n_expected++] = (expected_t){parent, out, meeting};
     return ncclSuccess;
 }
 
-/** NCCL has just written there, unless it goes on in the background. */
+/** Note the communicators that the group was to make: NCCL has written their handles, or will later. */
 static ncclResult_t welcome(const group_t *ended, ncclResult_t result)
 {
     for (size_t i = 0; i < ended->n_expected; i++) {
@@ -84,7 +75,7 @@ ncclResult_t tw_ip_group_start(void)
     return result;
 }
 
-static ncclResult_t ask(tw_ip_comm_t *comm)
+static ncclResult_t group_ask(tw_ip_comm_t *comm)
 {
     ncclResult_t state = ncclInternalError;
 
@@ -97,19 +88,19 @@ static ncclResult_t ask(tw_ip_comm_t *comm)
 }
 
 /** A communicator that does not block works on the group in the background; ours come after. */
-static ncclResult_t settle(tw_ip_comm_t *comm)
+static ncclResult_t group_settle(tw_ip_comm_t *comm)
 {
     const struct timespec nap = {.tv_nsec = POLL_NS};
-    ncclResult_t state = ask(comm);
+    ncclResult_t state = group_ask(comm);
 
     while (state == ncclInProgress) {
         (void)nanosleep(&nap, NULL);
-        state = ask(comm);
+        state = group_ask(comm);
     }
     return state;
 }
 
-/** In order, until one fails. */
+/** Run the calls that were kept, in order, until one fails. */
 static ncclResult_t run_calls(const group_t *ended, ncclResult_t result)
 {
     int is_busy = result == ncclInProgress;
@@ -118,7 +109,7 @@ static ncclResult_t run_calls(const group_t *ended, ncclResult_t result)
     for (size_t i = 0; i < ended->n_calls; i++) {
         const tw_ip_ready_t *ready = &ended->calls[i];
         if (is_busy && result == ncclSuccess) {
-            result = settle(ready->comm);
+            result = group_settle(ready->comm);
         }
         if (result == ncclSuccess) {
             result = tw_ip_replace_run(ready);

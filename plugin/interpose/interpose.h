@@ -3,7 +3,7 @@
  *    wrappers.c    what a job calls
  *    nccl_calls.h  NCCL's real functions, and one call of a collective
  *    policy.h      which calls are quantized, and how
- *    meet.h        whether all ranks of a communicator have this library; door.h, where they tell
+ *    meet.h        whether all ranks of a communicator have this library; registry.h, where they tell
  *    comms.h       communicators, and where their ranks are
  *    replace.h     a call done by the library's collectives, on the caller's stream and communicator
  *    group.h       calls between ncclGroupStart and ncclGroupEnd

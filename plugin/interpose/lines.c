@@ -25,7 +25,7 @@ static void sink(void *ctx, tw_log_level_t level, const char *file, int line, co
                           tw_ip_gpu_device(), message);
 }
 
-static void __attribute__((constructor)) begin(void)
+static void __attribute__((constructor)) lines_begin(void)
 {
     tw_log_set_sink(sink, NULL);
 }
@@ -36,13 +36,13 @@ void tw_ip_lines_last(void (*print)(void))
 }
 
 /** NCCL is still there: what begins later ends sooner. */
-static void end(void)
+static void lines_end(void)
 {
     if (print_last) {
         print_last();
     }
     nccl_logger = NULL;
-    begin();
+    lines_begin();
 }
 
 void tw_nccl_log_to(tw_nccl_logger_t logger, int has_named)
@@ -53,7 +53,7 @@ void tw_nccl_log_to(tw_nccl_logger_t logger, int has_named)
         tw_nccl_log_install(logger);
         nccl_logger = logger;
         if (!atomic_flag_test_and_set(&was_here)) {
-            (void)atexit(end);
+            (void)atexit(lines_end);
         }
     }
     if (has_named) {

@@ -15,32 +15,32 @@
 
 #include <xxhash.h>
 
-#include "plugin/interpose/door.h"
 #include "plugin/interpose/gpu.h"
-#include "plugin/interpose/options.h"
+#include "plugin/interpose/registry.h"
 #include "plugin/interpose/report.h"
+#include "plugin/nccl/interposer_options.h"
 #include "transport/transport.h"
 
 #define CONNECT_SEC 10.0
-#define PROTOCOL 1 /**< of the door, and of what is sent between ranks */
+#define PROTOCOL 1 /**< the version of the registry's messages, and of those between ranks */
 
 struct tw_ip_meeting {
     LIST_ENTRY(tw_ip_meeting) link;
-    pthread_mutex_t lock; /**< of what follows */
+    pthread_mutex_t lock; /**< guards what follows */
     tw_ip_place_t place;
-    tw_ip_guest_t own;
+    tw_ip_entry_t own;
     int is_decided;
     int is_of_job;
     int is_alone; /**< one rank: so are all that are split off it */
     tw_ip_reason_t why;
-    ncclResult_t error; /**< of asking; it stays */
+    ncclResult_t error; /**< what asking ended with; later calls return it again */
 };
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD(, tw_ip_meeting) meetings = LIST_HEAD_INITIALIZER(meetings);
 static tw_ip_meeting_t *of_job; /**< NULL: this process was not redirected */
 
-static tw_ip_meeting_t *create(void)
+static tw_ip_meeting_t *meeting_create(void)
 {
     tw_ip_meeting_t *meeting = calloc(1, sizeof(*meeting));
 
@@ -55,7 +55,7 @@ static tw_ip_meeting_t *create(void)
     return meeting;
 }
 
-static void settle(tw_ip_meeting_t *meeting, tw_ip_reason_t why)
+static void meeting_decide(tw_ip_meeting_t *meeting, tw_ip_reason_t why)
 {
     meeting->is_decided = 1;
     meeting->why = why;
@@ -63,10 +63,10 @@ static void settle(tw_ip_meeting_t *meeting, tw_ip_reason_t why)
 
 tw_ip_meeting_t *tw_ip_meeting_settled(tw_ip_reason_t why)
 {
-    tw_ip_meeting_t *meeting = create();
+    tw_ip_meeting_t *meeting = meeting_create();
 
     if (meeting) {
-        settle(meeting, why);
+        meeting_decide(meeting, why);
     }
     return meeting;
 }
@@ -76,10 +76,10 @@ tw_ip_meeting_t *tw_ip_meeting_settled(tw_ip_reason_t why)
 #define MARK 0x4431784e77546970u
 #define NCCL_ADDRESS_AT 8 /**< behind a magic number: a struct sockaddr */
 
-/** At the end of an id. */
+/** What is written to the last bytes of an id. */
 typedef struct mark {
     uint64_t magic;
-    uint64_t sum; /**< of the rest of it and of NCCL's own bytes */
+    uint64_t sum; /**< a hash of the mark without it, and of NCCL's own bytes */
     uint8_t address[16];
     uint16_t port, unused[3];
     uint8_t secret[16]; /**< name and key are made of it */
@@ -88,7 +88,7 @@ typedef struct mark {
 #define MARK_AT (NCCL_UNIQUE_ID_BYTES - sizeof(mark_t))
 _Static_assert(MARK_AT >= 48, "NCCL has room for its own");
 
-static uint64_t sum_of(const ncclUniqueId *id, const mark_t *mark)
+static uint64_t mark_sum(const ncclUniqueId *id, const mark_t *mark)
 {
     mark_t bare = *mark;
 
@@ -104,7 +104,7 @@ static void name_place(tw_ip_place_t *place, const void *secret, size_t bytes)
                              (const uint8_t *)"thinwire key ...", 16);
 }
 
-/** Where NCCL's own ranks come to. */
+/** The address to which NCCL's own ranks connect; 0: it is of no kind that others reach. */
 static int read_address(const ncclUniqueId *id, uint8_t address[16])
 {
     union {
@@ -145,13 +145,13 @@ void tw_ip_meeting_invite(ncclUniqueId *id)
         return;
     }
     name_place(&place, mark.secret, sizeof(mark.secret));
-    if (tw_ip_door_open(&place) != TW_OK) {
+    if (tw_ip_registry_open(&place) != TW_OK) {
         tw_warn("nccl: a communicator is left alone: no socket or thread to meet its ranks");
         return;
     }
     memcpy(mark.address, place.address, sizeof(mark.address));
     mark.port = place.port;
-    mark.sum = sum_of(id, &mark);
+    mark.sum = mark_sum(id, &mark);
     memcpy(id->internal + MARK_AT, &mark, sizeof(mark));
 }
 
@@ -160,7 +160,7 @@ static int read_mark(const ncclUniqueId *id, tw_ip_place_t *place)
     mark_t mark;
 
     memcpy(&mark, id->internal + MARK_AT, sizeof(mark));
-    if (mark.magic != MARK || mark.sum != sum_of(id, &mark)) {
+    if (mark.magic != MARK || mark.sum != mark_sum(id, &mark)) {
         return 0;
     }
     memcpy(place->address, mark.address, sizeof(place->address));
@@ -171,7 +171,7 @@ static int read_mark(const ncclUniqueId *id, tw_ip_place_t *place)
 
 /* ---- this rank ----------------------------------------------------------------------------------------- */
 
-/** Another one after a fork. */
+/** A random number for this process; after a fork, another one. */
 static uint64_t own_process(void)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -210,12 +210,12 @@ static double join_timeout(void)
     return sec;
 }
 
-static tw_ip_guest_t introduce(int rank, int world)
+static tw_ip_entry_t introduce(int rank, int world)
 {
     (void)pthread_mutex_lock(&list_lock);
     int is_redirected = of_job != NULL;
     (void)pthread_mutex_unlock(&list_lock);
-    return (tw_ip_guest_t){
+    return (tw_ip_entry_t){
         .rank = (uint32_t)rank,
         .world = (uint32_t)world,
         .cannot = !tw_ip_gpu_works(),
@@ -228,25 +228,25 @@ static tw_ip_guest_t introduce(int rank, int world)
 
 ncclResult_t tw_ip_meeting_begin(const ncclUniqueId *id, int rank, int world, tw_ip_meeting_t **out)
 {
-    tw_ip_meeting_t *meeting = create();
+    tw_ip_meeting_t *meeting = meeting_create();
     tw_status_t status = TW_ERR_NOT_FOUND;
 
     *out = meeting;
     if (!meeting || sodium_init() < 0) {
         return ncclSystemError;
     }
-    settle(meeting, TW_IP_ABSENT);
+    meeting_decide(meeting, TW_IP_ABSENT);
     meeting->is_alone = world <= 1 || rank < 0 || rank >= world; /* or NCCL's to refuse */
     if (meeting->is_alone) {
         return ncclSuccess;
     }
     meeting->own = introduce(rank, world);
     if (read_mark(id, &meeting->place)) {
-        status = tw_ip_door_register(&meeting->place, &meeting->own, CONNECT_SEC);
+        status = tw_ip_registry_register(&meeting->place, &meeting->own, CONNECT_SEC);
         meeting->is_decided = status != TW_OK;
     }
     if (status == TW_ERR_NOT_FOUND) {
-        tw_ip_report_no_door(
+        tw_ip_report_no_registry(
             "nothing is quantized between the ranks of a communicator: the process that made its "
             "id has no interposer, or is not reached");
     }
@@ -290,7 +290,7 @@ static int find_host(const char *host, uint8_t address[16])
     return 1;
 }
 
-/** The same on all ranks; rank 0 takes the first port that is free, the others look at all. */
+/** The same on all ranks; rank 0 takes the first port that is free, the others try all of them. */
 static uint16_t job_port(const tw_ip_place_t *place, int try)
 {
     uint64_t hash = XXH3_64bits(place->name, sizeof(place->name));
@@ -298,8 +298,8 @@ static uint16_t job_port(const tw_ip_place_t *place, int try)
     return (uint16_t)(JOB_PORT_FIRST + (hash + 101 * (uint64_t)try) % JOB_PORTS);
 }
 
-/** On all addresses: the host's name may mean another one of them here. */
-static tw_status_t open_job_door(const tw_ip_place_t *place)
+/** Listen on all addresses: here the host's name may mean another one than on other hosts. */
+static tw_status_t open_job_registry(const tw_ip_place_t *place)
 {
     tw_status_t status = TW_ERR_IO;
 
@@ -307,7 +307,7 @@ static tw_status_t open_job_door(const tw_ip_place_t *place)
         tw_ip_place_t at = *place;
         memset(at.address, 0, sizeof(at.address));
         at.port = job_port(place, i);
-        status = tw_ip_door_open(&at);
+        status = tw_ip_registry_open(&at);
     }
     return status;
 }
@@ -321,7 +321,7 @@ static tw_status_t register_at_job(tw_ip_meeting_t *meeting)
 
     for (int i = 0; status == TW_ERR_NOT_FOUND && tw_time_sec() < end_sec; i = (i + 1) % JOB_TRIES) {
         meeting->place.port = job_port(&meeting->place, i);
-        status = tw_ip_door_register(&meeting->place, &meeting->own, 1);
+        status = tw_ip_registry_register(&meeting->place, &meeting->own, 1);
         if (status == TW_ERR_NOT_FOUND && i == JOB_TRIES - 1) {
             (void)nanosleep(&nap, NULL);
         }
@@ -336,7 +336,7 @@ static tw_status_t meet_job(tw_ip_meeting_t *meeting)
 
     if (!tw_job_launched() || tw_job_from_env(&job) != TW_OK ||
         !find_host(job.master_addr, meeting->place.address)) {
-        tw_ip_report_no_door(
+        tw_ip_report_no_registry(
             "communicators that were made before the interposer came are left alone: where rank 0 is, a "
             "launcher's variables (RANK, WORLD_SIZE, MASTER_ADDR) would say; LD_PRELOAD needs none");
         return TW_OK;
@@ -345,14 +345,15 @@ static tw_status_t meet_job(tw_ip_meeting_t *meeting)
                      job.world);
     name_place(&meeting->place, secret, (size_t)n);
     meeting->own = introduce(job.rank, job.world);
-    if (job.rank == 0 && open_job_door(&meeting->place) != TW_OK) {
-        tw_ip_report_no_door("communicators that were made before the interposer came are left alone: rank 0 "
-                             "has no port for the others");
+    if (job.rank == 0 && open_job_registry(&meeting->place) != TW_OK) {
+        tw_ip_report_no_registry(
+            "communicators that were made before the interposer came are left alone: rank 0 "
+            "has no port for the others");
         return TW_OK;
     }
     tw_status_t status = register_at_job(meeting);
     if (status == TW_ERR_NOT_FOUND) {
-        tw_ip_report_no_door(
+        tw_ip_report_no_registry(
             "nothing is quantized between ranks that NCCL had joined before the interposer came: "
             "that of rank 0 is not reached (none there, or later than TW_JOIN_TIMEOUT)");
     }
@@ -362,13 +363,13 @@ static tw_status_t meet_job(tw_ip_meeting_t *meeting)
 
 tw_status_t tw_ip_meeting_of_job(void)
 {
-    tw_ip_meeting_t *meeting = create();
+    tw_ip_meeting_t *meeting = meeting_create();
 
     if (!meeting || sodium_init() < 0) {
         return TW_ERR_INTERNAL;
     }
     meeting->is_of_job = 1;
-    settle(meeting, TW_IP_ABSENT);
+    meeting_decide(meeting, TW_IP_ABSENT);
     (void)pthread_mutex_lock(&list_lock);
     of_job = meeting;
     (void)pthread_mutex_unlock(&list_lock);
@@ -391,15 +392,15 @@ static tw_ip_reason_t reason_of(uint32_t verdict)
     }
 }
 
-/** With the lock. */
-static void ask(tw_ip_meeting_t *m)
+/** Ask the registry. The caller holds the lock. */
+static void meeting_ask(tw_ip_meeting_t *m)
 {
     tw_ip_answer_t answer;
-    tw_ip_guest_t guest = m->own;
+    tw_ip_entry_t entry = m->own;
 
-    guest.wait_ms = m->is_of_job ? (uint32_t)(join_timeout() * 1e3) : 0;
+    entry.wait_ms = m->is_of_job ? (uint32_t)(join_timeout() * 1e3) : 0;
     m->is_decided = 1;
-    if (tw_ip_door_ask(&m->place, &guest, &answer) != TW_OK) {
+    if (tw_ip_registry_ask(&m->place, &entry, &answer) != TW_OK) {
         m->error = ncclSystemError;
         return;
     }
@@ -413,7 +414,7 @@ static ncclResult_t ask_once(tw_ip_meeting_t *m, tw_ip_reason_t *why)
 {
     (void)pthread_mutex_lock(&m->lock);
     if (!m->is_decided) {
-        ask(m);
+        meeting_ask(m);
     }
     *why = m->why;
     ncclResult_t error = m->error;

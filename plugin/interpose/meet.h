@@ -1,6 +1,6 @@
-/** Whether all ranks of a communicator have the interposer, with the same settings. They ask at a door
- *  (door.h), never over the communicator. The way to the door is in the communicator's id, in bytes that NCCL
- *  leaves zero (2.19 to 2.32 use 48 of 128, and compare them all). */
+/** Whether all ranks of a communicator have the interposer, with the same settings. They ask at a registry
+ *  (registry.h), never over the communicator. The way to the registry is in the communicator's id, in bytes
+ *  that NCCL leaves zero (2.19 to 2.32 use 48 of 128, and compare them all). */
 #ifndef TW_PLUGIN_INTERPOSE_MEET_H
 #define TW_PLUGIN_INTERPOSE_MEET_H
 
@@ -11,7 +11,7 @@ TW_C_BEGIN
 /** Where the ranks of a communicator meet, and those of all that were split off it. The process keeps it. */
 typedef struct tw_ip_meeting tw_ip_meeting_t;
 
-/** This process has made an id: open a door for it, and write the way there into the id. If that fails
+/** This process has made an id: open a registry for it, and write the way there into the id. If that fails
  *  (logged), or if NCCL_COMM_ID is set, so that each rank makes the id by itself, the id stays as it is, and
  *  the communicator is left alone. */
 void tw_ip_meeting_invite(ncclUniqueId *id);
@@ -23,7 +23,7 @@ void tw_ip_meeting_drop(tw_ip_meeting_t *meeting);
 /** A meeting whose answer is known: all ranks know it without asking, or none of them can ask. */
 tw_ip_meeting_t *tw_ip_meeting_settled(tw_ip_reason_t why);
 /** Calls of this process have been redirected after NCCL had begun to make communicators: their ranks, all of
- *  the launcher's job, meet at a door at rank 0 (MASTER_ADDR). Blocks until rank 0 opens it, for
+ *  the launcher's job, meet at a registry at rank 0 (MASTER_ADDR). Blocks until rank 0 opens it, for
  *  TW_JOIN_TIMEOUT at most. TW_ERR_PEER (logged): as ncclSystemError above. Where there are no launcher's
  *  variables, those communicators are left alone. */
 tw_status_t tw_ip_meeting_of_job(void);

@@ -22,14 +22,14 @@ _Static_assert(offsetof(tw_ip_encryption_t, mode) == 16 && offsetof(tw_ip_encryp
 static tw_ip_functions_t real;
 
 /** ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
-static void find(void *library, const char *name, void *function)
+static void find_real(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
 
     memcpy(function, &symbol, sizeof(symbol));
 }
 
-/** Of the library that the process has, wherever that is from. */
+/** Find NCCL's functions in the library that the process has loaded, wherever it came from. */
 static void find_all(void)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
@@ -38,7 +38,7 @@ static void find_all(void)
         tw_error("nccl: this process has no " LIBRARY);
         return;
     }
-#define FIND(name) find(library, #name, &real.name);
+#define FIND(name) find_real(library, #name, &real.name);
     TW_IP_WRAPPED(FIND)
     TW_IP_ASKED(FIND)
 #undef FIND
@@ -82,50 +82,30 @@ static ncclResult_t lacks(const tw_ip_call_t *call)
     return ncclInvalidUsage;
 }
 
-static ncclResult_t pass_config(const tw_ip_call_t *c)
-{
-    const tw_ip_functions_t *r = tw_ip_real();
-
-    if (c->kind == TW_IP_ALLGATHER && r->ncclAllGatherConfig) {
-        return r->ncclAllGatherConfig(c->from, c->to, c->count, c->type, c->comm, c->stream, c->config);
-    }
-    if (c->kind == TW_IP_REDUCE_SCATTER && r->ncclReduceScatterConfig) {
-        return r->ncclReduceScatterConfig(c->from, c->to, c->count, c->type, c->op, c->comm, c->stream,
-                                          c->config);
-    }
-    if (c->kind == TW_IP_ALLREDUCE && r->ncclAllReduceConfig) {
-        return r->ncclAllReduceConfig(c->from, c->to, c->count, c->type, c->op, c->comm, c->stream,
-                                      c->config);
-    }
-    if (c->kind == TW_IP_ALLTOALL && r->ncclAlltoAllConfig) {
-        return r->ncclAlltoAllConfig(c->from, c->to, c->count, c->type, c->comm, c->stream, c->config);
-    }
-    return lacks(c);
-}
-
 ncclResult_t tw_ip_pass(const tw_ip_call_t *c)
 {
     const tw_ip_functions_t *r = tw_ip_real();
 
+#define PASS(wanted, name, ...)                                         \
+    if (c->kind == (wanted) && r->name) {                               \
+        return r->name(c->from, c->to, c->count, c->type, __VA_ARGS__); \
+    }
     if (c->has_config) {
-        return pass_config(c);
+        PASS(TW_IP_ALLGATHER, ncclAllGatherConfig, c->comm, c->stream, c->config)
+        PASS(TW_IP_REDUCE_SCATTER, ncclReduceScatterConfig, c->op, c->comm, c->stream, c->config)
+        PASS(TW_IP_ALLREDUCE, ncclAllReduceConfig, c->op, c->comm, c->stream, c->config)
+        PASS(TW_IP_ALLTOALL, ncclAlltoAllConfig, c->comm, c->stream, c->config)
+    } else {
+        PASS(TW_IP_ALLGATHER, ncclAllGather, c->comm, c->stream)
+        PASS(TW_IP_REDUCE_SCATTER, ncclReduceScatter, c->op, c->comm, c->stream)
+        PASS(TW_IP_ALLREDUCE, ncclAllReduce, c->op, c->comm, c->stream)
+        PASS(TW_IP_ALLTOALL, ncclAlltoAll, c->comm, c->stream)
     }
-    if (c->kind == TW_IP_ALLGATHER && r->ncclAllGather) {
-        return r->ncclAllGather(c->from, c->to, c->count, c->type, c->comm, c->stream);
-    }
-    if (c->kind == TW_IP_REDUCE_SCATTER && r->ncclReduceScatter) {
-        return r->ncclReduceScatter(c->from, c->to, c->count, c->type, c->op, c->comm, c->stream);
-    }
-    if (c->kind == TW_IP_ALLREDUCE && r->ncclAllReduce) {
-        return r->ncclAllReduce(c->from, c->to, c->count, c->type, c->op, c->comm, c->stream);
-    }
-    if (c->kind == TW_IP_ALLTOALL && r->ncclAlltoAll) {
-        return r->ncclAlltoAll(c->from, c->to, c->count, c->type, c->comm, c->stream);
-    }
+#undef PASS
     return lacks(c);
 }
 
-/** What the caller has of a configuration. */
+/** The call's configuration, if it reaches to `end`; else NULL: an older caller's is shorter. */
 static const tw_ip_config_t *config_of(const tw_ip_call_t *call, size_t end)
 {
     const tw_ip_config_t *config = (const tw_ip_config_t *)call->config;

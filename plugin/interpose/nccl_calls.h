@@ -149,8 +149,10 @@ typedef struct tw_ip_functions {
 #undef TW_IP_MEMBER
 } tw_ip_functions_t;
 
-/** All of them; NULL where this process's NCCL lacks one. Any thread. */
+/** NCCL's functions; a member is NULL where this process's NCCL lacks it. Any thread. */
 const tw_ip_functions_t *tw_ip_real(void);
+/** Calls one of them; ncclInvalidUsage where NCCL lacks it. */
+#define TW_IP_CALL(name, ...) (tw_ip_real()->name ? tw_ip_real()->name(__VA_ARGS__) : ncclInvalidUsage)
 /** The address of one of the wrapped functions, by name; NULL: it is not wrapped, or NCCL lacks it. */
 void *tw_ip_real_at(const char *name);
 

@@ -8,8 +8,8 @@
 #include <xxhash.h>
 
 #include "plugin/interpose/interpose.h"
-#include "plugin/interpose/options.h"
 #include "plugin/nccl/abi/types.h"
+#include "plugin/nccl/interposer_options.h"
 
 _Static_assert((int)ncclFloat16 == TW_NCCL_FLOAT16 && (int)ncclFloat32 == TW_NCCL_FLOAT32, "ncclDataType_t");
 
@@ -63,7 +63,7 @@ static void look_for_pytorchs_names(void)
     }
 }
 
-static void begin(void)
+static void policy_begin(void)
 {
     tw_ip_policy_t policy = {.gathers.is_plain = 1, .sums.is_plain = 1};
 
@@ -81,7 +81,7 @@ tw_ip_policy_t tw_ip_policy_get(void)
 {
     tw_ip_policy_t policy;
 
-    (void)pthread_once(&once, begin);
+    (void)pthread_once(&once, policy_begin);
     (void)pthread_mutex_lock(&lock);
     policy = current;
     (void)pthread_mutex_unlock(&lock);

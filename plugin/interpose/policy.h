@@ -36,8 +36,8 @@ typedef struct tw_ip_side {
 } tw_ip_side_t;
 
 typedef struct tw_ip_policy {
-    tw_ip_side_t gathers; /**< of all-gathers */
-    tw_ip_side_t sums;    /**< of reduce-scatters and all-reduces */
+    tw_ip_side_t gathers; /**< what all-gathers send */
+    tw_ip_side_t sums;    /**< what reduce-scatters and all-reduces send */
     size_t min_bytes;     /**< over all ranks */
     double report_sec;    /**< 0: at exit alone */
 } tw_ip_policy_t;
@@ -45,7 +45,7 @@ typedef struct tw_ip_policy {
 /** The policy of the environment's variables, or what was set since. A variable that makes no sense is
  *  logged, and then everything is plain. Any thread. */
 tw_ip_policy_t tw_ip_policy_get(void);
-/** As tw_nccl_set_policy. */
+/** Does what tw_nccl_set_policy says. */
 tw_status_t tw_ip_policy_set(const char *gathers, const char *sums);
 /** What ranks must agree on. */
 uint64_t tw_ip_policy_hash(void);

@@ -72,26 +72,19 @@ static void *find_wrapped(const char *name, void **to)
 
 static void add_place(places_t *places, place_t place)
 {
-    if (places->n == places->max) {
-        size_t wanted = places->max > 0 ? 2 * places->max : 64;
-        place_t *larger = realloc(places->items, wanted * sizeof(*larger));
-        if (!larger) {
-            places->is_short = 1;
-            return;
-        }
-        places->items = larger;
-        places->max = wanted;
+    places->is_short |= !tw_grow(&places->items, &places->max, places->n + 1, sizeof(*places->items));
+    if (!places->is_short) {
+        places->items[places->n++] = place;
     }
-    places->items[places->n++] = place;
 }
 
-static int is_inside(const object_t *object, uintptr_t at)
+static int object_has(const object_t *object, uintptr_t at)
 {
     return at >= object->first && at < object->end;
 }
 
 /** What points at NCCL's function, or, where the linker looks calls up one by one, will. */
-static void look_at(const object_t *object, const ElfW(Rela) * relocation, places_t *places)
+static void scan_relocation(const object_t *object, const ElfW(Rela) * relocation, places_t *places)
 {
     unsigned long type = ELF64_R_TYPE(relocation->r_info);
     const ElfW(Sym) *symbol = &object->symbols[ELF64_R_SYM(relocation->r_info)];
@@ -103,16 +96,17 @@ static void look_at(const object_t *object, const ElfW(Rela) * relocation, place
     }
     void *real = find_wrapped(object->strings + symbol->st_name, &to);
     void **holds = (void **)at; /* where the linker puts an address */
-    int is_open = IS_CALL(type) && is_inside(object, (uintptr_t)*holds);
+    int is_open = IS_CALL(type) && object_has(object, (uintptr_t)*holds);
     if (real && (*holds == real || is_open)) {
         add_place(places, (place_t){holds, to, at >= object->relro_first && at < object->relro_end});
     }
 }
 
-static void look_at_all(const object_t *object, const ElfW(Rela) * relocations, size_t n, places_t *places)
+static void scan_relocations(const object_t *object, const ElfW(Rela) * relocations, size_t n,
+                             places_t *places)
 {
     for (size_t i = 0; i < n; i++) {
-        look_at(object, &relocations[i], places);
+        scan_relocation(object, &relocations[i], places);
     }
 }
 
@@ -187,8 +181,8 @@ static const ElfW(Dyn) * read_segments(const struct dl_phdr_info *info, object_t
 /** This library and NCCL itself stay as they are. */
 static int is_ours_or_nccls(const object_t *object)
 {
-    return is_inside(object, (uintptr_t)&find_wrapped) ||
-           is_inside(object, (uintptr_t)tw_ip_real_at("ncclAllReduce"));
+    return object_has(object, (uintptr_t)&find_wrapped) ||
+           object_has(object, (uintptr_t)tw_ip_real_at("ncclAllReduce"));
 }
 
 static int look_at_object(struct dl_phdr_info *info, size_t size, void *arg)
@@ -202,8 +196,8 @@ static int look_at_object(struct dl_phdr_info *info, size_t size, void *arg)
     }
     read_dynamic(&object, dynamic);
     if (object.symbols && object.strings) {
-        look_at_all(&object, object.calls, object.calls ? object.n_calls : 0, arg);
-        look_at_all(&object, object.relocations, object.relocations ? object.n_relocations : 0, arg);
+        scan_relocations(&object, object.calls, object.calls ? object.n_calls : 0, arg);
+        scan_relocations(&object, object.relocations, object.relocations ? object.n_relocations : 0, arg);
     }
     return 0;
 }
@@ -227,7 +221,7 @@ static void close_pages(const place_t *items, size_t n)
     }
 }
 
-/** All or none. */
+/** Make the pages writable: all, or none. Returns 0, or errno. */
 static int open_pages(const place_t *items, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -296,7 +290,7 @@ static void say_refused(int error)
     }
 }
 
-/** With the lock. */
+/** Redirect what is loaded by now. Returns how many places, or -1. The caller holds the lock. */
 static int redirect(void)
 {
     scan_t scan = {.error = 0};

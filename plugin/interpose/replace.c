@@ -5,12 +5,12 @@
 #include "plugin/interpose/report.h"
 #include "plugin/nccl/abi/types.h"
 
-#define SEED 0x7457 /**< of stochastic rounding; the step tells calls apart */
+#define SEED 0x7457 /**< seeds stochastic rounding; the step tells calls apart */
 
 /* ---- judging ------------------------------------------------------------------------------------------- */
 
 /** With comm->lock. */
-static tw_ip_reason_t judge(tw_ip_comm_t *comm, const tw_ip_call_t *call, tw_ip_ready_t *ready)
+static tw_ip_reason_t replace_judge(tw_ip_comm_t *comm, const tw_ip_call_t *call, tw_ip_ready_t *ready)
 {
     tw_ip_policy_t policy = tw_ip_policy_get();
     int world = tw_ip_comm_world(comm);
@@ -34,7 +34,7 @@ int tw_ip_replace_judge(const tw_ip_call_t *call, tw_ip_ready_t *ready)
     *ready = (tw_ip_ready_t){.comm = comm, .call = *call, .factor = 1, .event = tw_ip_call_event(call)};
     if (comm) {
         (void)pthread_mutex_lock(&comm->lock);
-        why = judge(comm, call, ready);
+        why = replace_judge(comm, call, ready);
         (void)pthread_mutex_unlock(&comm->lock);
     }
     if (why != TW_IP_REPLACED) {
@@ -64,8 +64,8 @@ static uint64_t sent_bytes(tw_coll_t *coll)
     return counters.inter_node_bytes;
 }
 
-/** All of it is enqueued when this returns. */
-static tw_status_t post(tw_ip_comm_t *comm, const tw_ip_ready_t *ready, tw_type_t type)
+/** Enqueue the operation on the stream, all of it. */
+static tw_status_t replace_post(tw_ip_comm_t *comm, const tw_ip_ready_t *ready, tw_type_t type)
 {
     static const tw_coll_op_t ops[] = {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE};
     const tw_ip_call_t *call = &ready->call;
@@ -95,7 +95,7 @@ static ncclResult_t replace(tw_ip_comm_t *comm, const tw_ip_ready_t *ready)
     tw_type_t type = TW_TYPE_BYTE;
 
     (void)tw_nccl_type_get(call->type, &type);
-    tw_status_t status = post(comm, ready, type);
+    tw_status_t status = replace_post(comm, ready, type);
     if (status == TW_OK && ready->event) {
         status = tw_ip_gpu_record(ready->event, call->stream);
     }
@@ -110,7 +110,7 @@ static ncclResult_t replace(tw_ip_comm_t *comm, const tw_ip_ready_t *ready)
 }
 
 /** With comm->lock. */
-static ncclResult_t run(tw_ip_comm_t *comm, const tw_ip_ready_t *ready)
+static ncclResult_t replace_run(tw_ip_comm_t *comm, const tw_ip_ready_t *ready)
 {
     ncclResult_t result = tw_ip_comm_learn(comm);
 
@@ -127,7 +127,7 @@ static ncclResult_t run(tw_ip_comm_t *comm, const tw_ip_ready_t *ready)
 ncclResult_t tw_ip_replace_run(const tw_ip_ready_t *ready)
 {
     (void)pthread_mutex_lock(&ready->comm->lock);
-    ncclResult_t result = ready->comm->has_gone ? ncclInternalError : run(ready->comm, ready);
+    ncclResult_t result = ready->comm->has_gone ? ncclInternalError : replace_run(ready->comm, ready);
     (void)pthread_mutex_unlock(&ready->comm->lock);
     tw_ip_comm_put(ready->comm);
     return result;

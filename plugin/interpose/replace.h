@@ -13,7 +13,7 @@ typedef struct tw_ip_ready {
     struct tw_ip_comm *comm; /**< from tw_ip_comm_get */
     tw_ip_call_t call;       /**< without its configuration, unless it is left to NCCL at once */
     tw_quant_codec_t codec;
-    float factor; /**< of a PreMulSum, else 1 */
+    float factor; /**< that a PreMulSum multiplies with; else 1 */
     void *event;  /**< to record afterwards; NULL: none */
 } tw_ip_ready_t;
 

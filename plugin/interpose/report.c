@@ -48,7 +48,7 @@ static void print_left(tw_ip_kind_t kind, const tally_t *tally)
     }
 }
 
-/** With the lock. */
+/** Print all lines. The caller holds the lock. */
 static void print(void)
 {
     for (int kind = 0; kind < TW_IP_KINDS; kind++) {
@@ -67,7 +67,8 @@ static void print_if_due(void)
     }
 }
 
-static pid_t member; /**< of communicators that may span nodes: no call was large enough to ask */
+static pid_t
+    member; /**< the process that has communicators which may span nodes; no call was large enough to ask */
 static int n_members, n_one_node;
 
 /** A process that has no communicator between nodes has nothing to say, nor has one that it forked. */
@@ -83,7 +84,7 @@ static void __attribute__((destructor)) report_at_exit(void)
     }
 }
 
-static void __attribute__((constructor)) begin(void)
+static void __attribute__((constructor)) report_begin(void)
 {
     tw_ip_lines_last(report_at_exit);
 }
@@ -143,7 +144,7 @@ void tw_ip_report_absent(int rank, int world, const char *why)
     (void)pthread_mutex_unlock(&lock);
 }
 
-void tw_ip_report_no_door(const char *line)
+void tw_ip_report_no_registry(const char *line)
 {
     static int was_said;
 

@@ -20,9 +20,9 @@ void tw_ip_report_begin(int rank, int world, int n_nodes);
 void tw_ip_report_replaced(tw_ip_kind_t kind, double bytes_before, uint64_t bytes_after);
 /** Not all ranks of a communicator have the interposer; `why` says how that shows. Nothing is said twice. */
 void tw_ip_report_absent(int rank, int world, const char *why);
-/** The ranks of communicators have no place to meet, or it is not reached. A process says the first of these,
- *  and no other. */
-void tw_ip_report_no_door(const char *line);
+/** The ranks of a communicator cannot tell each other that they have the interposer: there is no address for
+ *  that, or no answer. A process prints the first such line, and no other. */
+void tw_ip_report_no_registry(const char *line);
 /** A call took so long on its stream. */
 void tw_ip_report_time(tw_ip_kind_t kind, double sec);
 /** A call was left to NCCL. */

@@ -86,13 +86,11 @@ ncclResult_t ncclGroupEnd(void)
     return tw_ip_group_end();
 }
 
-/** Of what is quantized there is nothing to tell. */
+/** The calls that were kept to be quantized are dropped: NCCL cannot simulate them. */
 ncclResult_t ncclGroupSimulateEnd(tw_ip_sim_info_t *info)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
-
     tw_ip_group_drop();
-    return real->ncclGroupSimulateEnd ? real->ncclGroupSimulateEnd(info) : ncclInvalidUsage;
+    return TW_IP_CALL(ncclGroupSimulateEnd, info);
 }
 
 /* ---- communicators ------------------------------------------------------------------------------------- */
@@ -100,8 +98,7 @@ ncclResult_t ncclGroupSimulateEnd(tw_ip_sim_info_t *info)
 /** The id's ranks may meet here. */
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
-    ncclResult_t result = real->ncclGetUniqueId ? real->ncclGetUniqueId(id) : ncclInvalidUsage;
+    ncclResult_t result = TW_IP_CALL(ncclGetUniqueId, id);
 
     if (result == ncclSuccess && id) {
         tw_ip_meeting_invite(id);
@@ -121,7 +118,7 @@ static ncclResult_t made(const ncclComm_t *out, tw_ip_meeting_t *meeting, ncclRe
 }
 
 /** What is loaded by now is seen, or the communicator is not made: other ranks may see it. */
-static ncclResult_t begin(const ncclUniqueId *id, int rank, int world, tw_ip_meeting_t **meeting)
+static ncclResult_t begin_comm(const ncclUniqueId *id, int rank, int world, tw_ip_meeting_t **meeting)
 {
     if (tw_ip_redirect_loaded() != TW_OK) {
         return ncclSystemError;
@@ -131,54 +128,42 @@ static ncclResult_t begin(const ncclUniqueId *id, int rank, int world, tw_ip_mee
 
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int world, ncclUniqueId id, int rank)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
     tw_ip_meeting_t *meeting;
+    ncclResult_t result = begin_comm(&id, rank, world, &meeting);
 
-    if (!real->ncclCommInitRank) {
-        return ncclInvalidUsage;
-    }
-    ncclResult_t result = begin(&id, rank, world, &meeting);
-    return result == ncclSuccess ? made(comm, meeting, real->ncclCommInitRank(comm, world, id, rank))
+    return result == ncclSuccess ? made(comm, meeting, TW_IP_CALL(ncclCommInitRank, comm, world, id, rank))
                                  : result;
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int world, ncclUniqueId id, int rank,
                                     ncclConfig_t *config)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
     tw_ip_meeting_t *meeting;
+    ncclResult_t result = begin_comm(&id, rank, world, &meeting);
 
-    if (!real->ncclCommInitRankConfig) {
-        return ncclInvalidUsage;
-    }
-    ncclResult_t result = begin(&id, rank, world, &meeting);
     return result == ncclSuccess
-               ? made(comm, meeting, real->ncclCommInitRankConfig(comm, world, id, rank, config))
+               ? made(comm, meeting, TW_IP_CALL(ncclCommInitRankConfig, comm, world, id, rank, config))
                : result;
 }
 
-/** All ranks bring the same ids: they meet by the first. */
+/** All ranks pass the same ids, so their meeting is that of the first. */
 ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int world, int rank, int n_ids, ncclUniqueId *ids,
                                       ncclConfig_t *config)
 {
     static const ncclUniqueId none;
-    const tw_ip_functions_t *real = tw_ip_real();
     tw_ip_meeting_t *meeting;
+    ncclResult_t result = begin_comm(n_ids > 0 && ids ? ids : &none, rank, world, &meeting);
 
-    if (!real->ncclCommInitRankScalable) {
-        return ncclInvalidUsage;
-    }
-    ncclResult_t result = begin(n_ids > 0 && ids ? ids : &none, rank, world, &meeting);
     return result == ncclSuccess
-               ? made(comm, meeting, real->ncclCommInitRankScalable(comm, world, rank, n_ids, ids, config))
+               ? made(comm, meeting,
+                      TW_IP_CALL(ncclCommInitRankScalable, comm, world, rank, n_ids, ids, config))
                : result;
 }
 
-/** All ranks are in this process. */
+/** Makes all ranks in this process, so nothing is quantized between them. */
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
-    ncclResult_t result = real->ncclCommInitAll ? real->ncclCommInitAll(comms, n, devices) : ncclInvalidUsage;
+    ncclResult_t result = TW_IP_CALL(ncclCommInitAll, comms, n, devices);
     tw_ip_meeting_t *meeting = result == ncclSuccess ? tw_ip_meeting_settled(TW_IP_ONE_PROCESS) : NULL;
 
     for (int i = 0; i < n && meeting; i++) {
@@ -214,45 +199,33 @@ static ncclResult_t parted(ncclComm_t parent, ncclComm_t *out, ncclResult_t resu
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
-
-    if (!real->ncclCommSplit || tw_ip_redirect_loaded() != TW_OK) {
-        return !real->ncclCommSplit ? ncclInvalidUsage : ncclSystemError;
-    }
-    return parted(comm, out, real->ncclCommSplit(comm, color, key, out, config));
+    return tw_ip_redirect_loaded() == TW_OK
+               ? parted(comm, out, TW_IP_CALL(ncclCommSplit, comm, color, key, out, config))
+               : ncclSystemError;
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n_excluded, ncclComm_t *out,
                             ncclConfig_t *config, int flags)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
-
-    if (!real->ncclCommShrink || tw_ip_redirect_loaded() != TW_OK) {
-        return !real->ncclCommShrink ? ncclInvalidUsage : ncclSystemError;
-    }
-    return parted(comm, out, real->ncclCommShrink(comm, excluded, n_excluded, out, config, flags));
+    return tw_ip_redirect_loaded() == TW_OK
+               ? parted(comm, out, TW_IP_CALL(ncclCommShrink, comm, excluded, n_excluded, out, config, flags))
+               : ncclSystemError;
 }
 
 /** The id is not brought by all ranks. */
 ncclResult_t ncclCommGrow(ncclComm_t comm, int world, const ncclUniqueId *id, int rank, ncclComm_t *out,
                           ncclConfig_t *config)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
-
-    if (!real->ncclCommGrow) {
-        return ncclInvalidUsage;
-    }
     tw_ip_meeting_t *meeting = tw_ip_meeting_settled(TW_IP_GROWN);
-    return meeting ? derived(comm, out, meeting, real->ncclCommGrow(comm, world, id, rank, out, config))
+
+    return meeting ? derived(comm, out, meeting, TW_IP_CALL(ncclCommGrow, comm, world, id, rank, out, config))
                    : ncclSystemError;
 }
 
 /** Here a job hears that what NCCL does in the background is done. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
-    ncclResult_t result =
-        real->ncclCommGetAsyncError ? real->ncclCommGetAsyncError(comm, error) : ncclInvalidUsage;
+    ncclResult_t result = TW_IP_CALL(ncclCommGetAsyncError, comm, error);
 
     if (result == ncclSuccess && comm && *error != ncclInProgress) {
         tw_ip_comm_arrived(comm);
@@ -263,13 +236,11 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 /** What was revoked can be asked, shrunk and destroyed, no more. */
 ncclResult_t ncclCommRevoke(ncclComm_t nccl, int flags)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
-
-    if (!real->ncclCommRevoke) {
+    if (!tw_ip_real()->ncclCommRevoke) {
         return ncclInvalidUsage;
     }
     tw_ip_comm_close(nccl);
-    ncclResult_t result = real->ncclCommRevoke(nccl, flags);
+    ncclResult_t result = TW_IP_CALL(ncclCommRevoke, nccl, flags);
     if (result == ncclSuccess || result == ncclInProgress) {
         tw_ip_comm_revoke(nccl);
     }
@@ -279,17 +250,13 @@ ncclResult_t ncclCommRevoke(ncclComm_t nccl, int flags)
 /** There may be calls under way: they end before ncclCommDestroy does. */
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
-
-    return real->ncclCommFinalize ? real->ncclCommFinalize(comm) : ncclInvalidUsage;
+    return TW_IP_CALL(ncclCommFinalize, comm);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
-
     tw_ip_comm_forget(comm, 0);
-    ncclResult_t result = real->ncclCommDestroy ? real->ncclCommDestroy(comm) : ncclInvalidUsage;
+    ncclResult_t result = TW_IP_CALL(ncclCommDestroy, comm);
     tw_ip_comm_arrived(comm);
     return result;
 }
@@ -297,10 +264,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 /** NCCL first: that is what ends whoever waits in a call. Who is between two calls makes no more. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
-
     tw_ip_comm_close(comm);
-    ncclResult_t result = real->ncclCommAbort ? real->ncclCommAbort(comm) : ncclInvalidUsage;
+    ncclResult_t result = TW_IP_CALL(ncclCommAbort, comm);
 
     tw_ip_comm_forget(comm, 1);
     tw_ip_comm_arrived(comm);
@@ -312,49 +277,37 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes, ncclWindow_t *window,
                                     int flags)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
-
     tw_ip_report_bypass(TW_IP_WINDOWS);
-    return real->ncclCommWindowRegister ? real->ncclCommWindowRegister(comm, memory, bytes, window, flags)
-                                        : ncclInvalidUsage;
+    return TW_IP_CALL(ncclCommWindowRegister, comm, memory, bytes, window, flags);
 }
 
 ncclResult_t ncclDevCommCreate(ncclComm_t comm, const struct ncclDevCommRequirements *requirements,
                                struct ncclDevComm *out)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
-
     tw_ip_report_bypass(TW_IP_DEVICE_COMM);
-    return real->ncclDevCommCreate ? real->ncclDevCommCreate(comm, requirements, out) : ncclInvalidUsage;
+    return TW_IP_CALL(ncclDevCommCreate, comm, requirements, out);
 }
 
 ncclResult_t ncclPutSignal(const void *from, size_t count, ncclDataType_t type, int peer, ncclWindow_t window,
                            size_t offset, int signal, int context, unsigned int flags, ncclComm_t comm,
                            cudaStream_t stream)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
-
     tw_ip_report_bypass(TW_IP_ONE_SIDED);
-    return real->ncclPutSignal ? real->ncclPutSignal(from, count, type, peer, window, offset, signal, context,
-                                                     flags, comm, stream)
-                               : ncclInvalidUsage;
+    return TW_IP_CALL(ncclPutSignal, from, count, type, peer, window, offset, signal, context, flags, comm,
+                      stream);
 }
 
 ncclResult_t ncclSignal(int peer, int signal, int context, unsigned int flags, ncclComm_t comm,
                         cudaStream_t stream)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
-
     tw_ip_report_bypass(TW_IP_ONE_SIDED);
-    return real->ncclSignal ? real->ncclSignal(peer, signal, context, flags, comm, stream) : ncclInvalidUsage;
+    return TW_IP_CALL(ncclSignal, peer, signal, context, flags, comm, stream);
 }
 
 ncclResult_t ncclWaitSignal(int n, ncclWaitSignalDesc_t *awaited, ncclComm_t comm, cudaStream_t stream)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
-
     tw_ip_report_bypass(TW_IP_ONE_SIDED);
-    return real->ncclWaitSignal ? real->ncclWaitSignal(n, awaited, comm, stream) : ncclInvalidUsage;
+    return TW_IP_CALL(ncclWaitSignal, n, awaited, comm, stream);
 }
 
 /* ---- encryption ---------------------------------------------------------------------------------------- */
@@ -384,9 +337,8 @@ static ncclResult_t keep_secret(const char *text)
 
 ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t *config)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
     const tw_ip_encryption_t *ours = (const tw_ip_encryption_t *)config;
-    ncclResult_t result = real->ncclSetEncryption ? real->ncclSetEncryption(config) : ncclInvalidUsage;
+    ncclResult_t result = TW_IP_CALL(ncclSetEncryption, config);
 
     if (result == ncclSuccess) {
         result = keep_secret(ours->mode == TW_IP_ENCRYPTION_NONE ? "" : ours->secret);
@@ -418,10 +370,7 @@ static float read_scalar(const void *scalar, ncclDataType_t type)
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t type,
                                       ncclScalarResidence_t residence, ncclComm_t comm)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
-    ncclResult_t result = real->ncclRedOpCreatePreMulSum
-                              ? real->ncclRedOpCreatePreMulSum(op, scalar, type, residence, comm)
-                              : ncclInvalidUsage;
+    ncclResult_t result = TW_IP_CALL(ncclRedOpCreatePreMulSum, op, scalar, type, residence, comm);
 
     if (result == ncclSuccess && residence == ncclScalarHostImmediate) {
         float factor = read_scalar(scalar, type);
@@ -434,10 +383,8 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTyp
 
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
 {
-    const tw_ip_functions_t *real = tw_ip_real();
-
     tw_ip_comm_scale_drop(comm, op);
-    return real->ncclRedOpDestroy ? real->ncclRedOpDestroy(op, comm) : ncclInvalidUsage;
+    return TW_IP_CALL(ncclRedOpDestroy, op, comm);
 }
 
 /* ---- ours ---------------------------------------------------------------------------------------------- */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/core.h"
-#include "plugin/interpose/options.h"
+#include "plugin/nccl/interposer_options.h"
 
 #define LIBRARY "libthinwire-nccl.so"
 #define REDIRECT "tw_nccl_redirect"
@@ -117,7 +117,7 @@ static tw_status_t open_interposer(void)
     return redirect_first(library);
 }
 
-static void begin(void)
+static void interposer_begin(void)
 {
     tw_ip_options_t options;
 
@@ -136,7 +136,7 @@ tw_status_t tw_interposer_open(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    (void)pthread_once(&once, begin);
+    (void)pthread_once(&once, interposer_begin);
     int n = verdict == TW_OK && redirect ? redirect() : 0;
     if (n > 0) {
         tw_info("TW_INTERPOSE: %d calls of NCCL redirected, of objects that were loaded later", n);

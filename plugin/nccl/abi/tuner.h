@@ -33,7 +33,7 @@ typedef enum tw_nccl_algo {
  *  for a whole chunk. */
 typedef enum tw_nccl_proto { TW_NCCL_LL = 0, TW_NCCL_LL128, TW_NCCL_SIMPLE, TW_NCCL_PROTOS } tw_nccl_proto_t;
 
-/** In a cost table: NCCL cannot take this one. */
+/** An entry of a cost table that says that NCCL cannot take this algorithm and protocol. */
 #define TW_NCCL_FORBIDDEN (-1.0f)
 
 /** v2 (from 2.21): the tuner names an algorithm and a protocol, or leaves both as they are. `bytes` are those

@@ -31,8 +31,8 @@ typedef struct tw_collnet_options {
 /** What TW_ALLREDUCE_CODEC says, and what the net's variables say about who may join. */
 typedef struct tw_collnet_settings {
     int has_codec;          /**< 0: plain */
-    tw_quant_codec_t codec; /**< of all-reduces, if has_codec */
-    double timeout_sec;     /**< how long close waits for the others */
+    tw_quant_codec_t codec; /**< that all-reduces are encoded with, if has_codec */
+    double timeout_sec;     /**< the net's TW_PEER_TIMEOUT; close waits as long for the others */
     int is_open;            /**< the job wants all sealed (ncclSetEncryption), and what goes here is not */
     char token[TW_COLLNET_TOKEN_BYTES];
 } tw_collnet_settings_t;

@@ -1,5 +1,5 @@
-/* Communicators as NCCL's threads see them: what they ask goes to the worker, and they look whether it is
- * done. */
+/* Communicators as NCCL's threads see them: what they ask goes to the worker, and they test whether it
+ * is done. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static tw_status_t await_others(tw_collnet_comm_t *comm)
     return status;
 }
 
-static void tell(const tw_collnet_comm_t *comm)
+static void log_codec(const tw_collnet_comm_t *comm)
 {
     const tw_collnet_settings_t *settings = &comm->meeting.settings;
     char codec[64] = "plain";
@@ -102,12 +102,12 @@ tw_status_t tw_collnet_connect(void **handles, int world, int rank, tw_collnet_l
         tw_collnet_close(comm);
         return status;
     }
-    tell(comm);
+    log_codec(comm);
     *out = comm;
     return TW_OK;
 }
 
-static struct timespec after(double sec)
+static struct timespec deadline_after(double sec)
 {
     struct timespec until;
     const uint64_t ns = (uint64_t)(sec * 1e9);
@@ -130,7 +130,7 @@ void tw_collnet_close(tw_collnet_comm_t *comm)
     if (!comm) {
         return;
     }
-    until = after(comm->meeting.settings.timeout_sec);
+    until = deadline_after(comm->meeting.settings.timeout_sec);
     pthread_mutex_lock(&comm->lock);
     comm->is_closing = 1;
     (void)pthread_cond_broadcast(&comm->changed);
@@ -165,7 +165,7 @@ tw_status_t tw_collnet_register(tw_collnet_comm_t *comm, void *data, size_t byte
     return TW_OK;
 }
 
-static int is_inside(const tw_collnet_region_t *region, const void *at)
+static int region_has(const tw_collnet_region_t *region, const void *at)
 {
     const uintptr_t data = (uintptr_t)region->data;
 
@@ -178,7 +178,7 @@ static int is_at_work(const tw_collnet_region_t *region, const tw_collnet_reques
 
     TAILQ_FOREACH(request, requests, link)
     {
-        if (is_inside(region, request->work.src) || is_inside(region, request->work.dst)) {
+        if (region_has(region, request->work.src) || region_has(region, request->work.dst)) {
             return 1;
         }
     }

@@ -1,8 +1,6 @@
 /* How the ranks meet. Each makes a handle before it knows its rank: where it listens, and a secret. Of all
  * the handles, that of rank 0 counts: the others come there and prove that they have the secret. */
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +8,7 @@
 #include <unistd.h>
 
 #include "plugin/nccl/collnet/state.h"
+#include "transport/devices.h"
 
 #define MAGIC 0x74774331u /* "twC1" */
 #define SECRET_BYTES 16
@@ -31,20 +30,12 @@ struct tw_collnet_listener {
     tw_collnet_settings_t settings;
 };
 
-static const char *address_text(const uint8_t address[16], char *text, size_t bytes)
-{
-    const int is_v4 = IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)(const void *)address);
-
-    return is_v4 ? inet_ntop(AF_INET, address + 12, text, (socklen_t)bytes)
-                 : inet_ntop(AF_INET6, address, text, (socklen_t)bytes);
-}
-
 /* ---- listening ----------------------------------------------------------------------------------------- */
 
 static tw_status_t open_listener(tw_collnet_listener_t *listener)
 {
     handle_t *handle = &listener->handle;
-    char host[INET6_ADDRSTRLEN];
+    char host[TW_DEVICES_ADDRESS_BYTES];
     int port = 0;
 
     handle->magic = MAGIC;
@@ -53,7 +44,7 @@ static tw_status_t open_listener(tw_collnet_listener_t *listener)
         tw_error("collnet: no random numbers: %s", strerror(errno));
         return TW_ERR_INTERNAL;
     }
-    listener->fd = tw_transport_listen(address_text(handle->address, host, sizeof(host)), &port);
+    listener->fd = tw_transport_listen(tw_devices_address_text(handle->address, host), &port);
     if (listener->fd < 0) {
         tw_error("collnet: %s: cannot listen: %s", listener->device->name, strerror(errno));
         return TW_ERR_IO;
@@ -150,7 +141,7 @@ tw_status_t tw_collnet_meeting_init(tw_collnet_meeting_t *meeting, void **handle
     meeting->job = (tw_job_t){.rank = rank, .world = world, .local_rank = 0, .local_world = 1};
     meeting->job.launcher = "nccl";
     meeting->job.master_port = (int)first.port;
-    (void)address_text(first.address, meeting->job.master_addr, sizeof(meeting->job.master_addr));
+    (void)tw_devices_address_text(first.address, meeting->job.master_addr);
     make_token(&first, listener->settings.token, meeting->job.token);
     if (rank == 0) {
         meeting->listener = listener->fd;
@@ -162,12 +153,13 @@ tw_status_t tw_collnet_meeting_init(tw_collnet_meeting_t *meeting, void **handle
 tw_status_t tw_collnet_meet(tw_collnet_meeting_t *meeting, tw_transport_t **out)
 {
     char node[32];
-    tw_transport_ucx_params_t params = {.job = &meeting->job,
-                                        .listener = meeting->listener,
-                                        .net_devices = meeting->device->name,
-                                        .node_id = node};
+    tw_transport_params_t params = {.job = &meeting->job,
+                                    .listener = meeting->listener,
+                                    .net_devices = meeting->device->name,
+                                    .node_id = node,
+                                    .peer_timeout_sec = meeting->settings.timeout_sec};
 
     meeting->listener = -1;
     (void)snprintf(node, sizeof(node), "collnet %d", meeting->job.rank);
-    return tw_transport_ucx_create_with(&params, out);
+    return tw_transport_create_with(&params, out);
 }

@@ -28,13 +28,13 @@ typedef struct tw_collnet_meeting {
 tw_status_t tw_collnet_meeting_init(tw_collnet_meeting_t *meeting, void **handles, int world, int rank,
                                     tw_collnet_listener_t *listener);
 /** Collective, blocks. A transport on which every rank is a node of its own, as NCCL says. Errors as
- *  tw_transport_ucx_create. */
+ *  tw_transport_create. */
 tw_status_t tw_collnet_meet(tw_collnet_meeting_t *meeting, tw_transport_t **out);
 
 /* ---- worker.c, comm.c ---------------------------------------------------------------------------------- */
 
 struct tw_collnet_request {
-    TAILQ_ENTRY(tw_collnet_request) link; /**< of one of the lists below */
+    TAILQ_ENTRY(tw_collnet_request) link; /**< in one of the lists below */
     tw_collnet_comm_t *comm;
     tw_collnet_work_t work;
     tw_status_t status;           /**< TW_IN_PROGRESS until it has ended */
@@ -46,7 +46,7 @@ typedef TAILQ_HEAD(tw_collnet_requests, tw_collnet_request) tw_collnet_requests_
 struct tw_collnet_comm {
     tw_collnet_meeting_t meeting;
     pthread_t thread;
-    pthread_mutex_t lock; /**< of what follows */
+    pthread_mutex_t lock; /**< guards what follows */
     pthread_cond_t changed;
     tw_status_t status; /**< TW_IN_PROGRESS until the ranks have met; an error: it has ended */
     tw_collnet_requests_t idle, posted, running;

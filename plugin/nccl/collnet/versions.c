@@ -42,12 +42,6 @@ static tw_nccl_result_t init_v11(void **context, uint64_t comm_id, tw_nccl_logge
     return tw_nccl_result(status);
 }
 
-static tw_nccl_result_t finalize(void *context)
-{
-    tw_net_context_destroy(context);
-    return TW_NCCL_SUCCESS;
-}
-
 /* ---- communicators ------------------------------------------------------------------------------------- */
 
 static tw_nccl_result_t listen_v8(int dev, void *handle, void **listen_comm)
@@ -97,21 +91,12 @@ static tw_nccl_result_t reg_mr(void *coll_comm, void *data, size_t bytes, int ty
     tw_collnet_region_t *made = NULL;
     tw_status_t status;
 
-    if (type != TW_NCCL_PTR_HOST) {
-        tw_error("collnet: memory of kind %d: only the host's was offered", type);
+    if (tw_net_check_memory(type) != TW_NCCL_SUCCESS) {
         return TW_NCCL_INVALID_ARGUMENT;
     }
     status = tw_collnet_register(coll_comm, data, bytes, &made);
     *mhandle = made;
     return tw_nccl_result(status);
-}
-
-static tw_nccl_result_t reg_mr_dma_buf(void *coll_comm, void *data, size_t bytes, int type, uint64_t offset,
-                                       int fd, void **mhandle)
-{
-    (void)coll_comm, (void)data, (void)bytes, (void)type, (void)offset, (void)fd, (void)mhandle;
-    tw_error("collnet: DMA-BUF was not offered");
-    return TW_NCCL_INVALID_ARGUMENT;
 }
 
 static tw_nccl_result_t dereg_mr(void *coll_comm, void *mhandle)
@@ -140,7 +125,7 @@ static tw_nccl_result_t check_reduction(int nccl_type, int op, tw_type_t *type)
     return TW_NCCL_SUCCESS;
 }
 
-static tw_nccl_result_t post(void *coll_comm, const tw_collnet_work_t *work, void **request)
+static tw_nccl_result_t post_work(void *coll_comm, const tw_collnet_work_t *work, void **request)
 {
     tw_collnet_request_t *made = NULL;
     tw_status_t status = tw_collnet_post(coll_comm, work, &made);
@@ -157,7 +142,7 @@ static tw_nccl_result_t allreduce_v9(void *coll_comm, void *send_data, void *rec
     tw_nccl_result_t result = check_reduction(nccl_type, op, &work.type);
 
     (void)send_mhandle, (void)recv_mhandle;
-    return result == TW_NCCL_SUCCESS ? post(coll_comm, &work, request) : result;
+    return result == TW_NCCL_SUCCESS ? post_work(coll_comm, &work, request) : result;
 }
 
 static tw_nccl_result_t allreduce_v8(void *coll_comm, void *send_data, void *recv_data, int count,
@@ -196,7 +181,7 @@ static tw_nccl_result_t allgather_v9(void *coll_comm, void *send_data, int n_par
     tw_nccl_result_t result = check_parts(n_parts, parts[0].bytes, window_bytes);
 
     (void)send_mhandle;
-    return result == TW_NCCL_SUCCESS ? post(coll_comm, &work, request) : result;
+    return result == TW_NCCL_SUCCESS ? post_work(coll_comm, &work, request) : result;
 }
 
 static tw_nccl_result_t allgather_v8(void *coll_comm, void *send_data, int n_parts, tw_nccl_sge_v8_t *parts,
@@ -242,7 +227,7 @@ static tw_nccl_result_t reducescatter_v9(void *coll_comm, int n_parts, tw_nccl_s
     work.window_first = window_offset / elem_bytes;
     work.elems_per_rank = bytes_per_rank / elem_bytes;
     result = check_elements(bytes_per_rank, window_offset, window_bytes, elem_bytes);
-    return result == TW_NCCL_SUCCESS ? post(coll_comm, &work, request) : result;
+    return result == TW_NCCL_SUCCESS ? post_work(coll_comm, &work, request) : result;
 }
 
 static tw_nccl_result_t reducescatter_v8(void *coll_comm, int n_parts, tw_nccl_sge_v8_t *parts,
@@ -284,9 +269,9 @@ extern const tw_nccl_collnet_v10_t ncclCollNetPlugin_v10;
 extern const tw_nccl_collnet_v11_t ncclCollNetPlugin_v11;
 extern const tw_nccl_collnet_v12_t ncclCollNetPlugin_v12;
 
-#define IN_ALL                                                                                    \
-    .name = TW_NET_PLUGIN_NAME, .devices = tw_net_properties_devices, .connect = connect_any,     \
-    .support = support, .reg_mr = reg_mr, .reg_mr_dma_buf = reg_mr_dma_buf, .dereg_mr = dereg_mr, \
+#define IN_ALL                                                                                        \
+    .name = TW_NET_PLUGIN_NAME, .devices = tw_net_properties_devices, .connect = connect_any,         \
+    .support = support, .reg_mr = reg_mr, .reg_mr_dma_buf = tw_net_reg_dma_buf, .dereg_mr = dereg_mr, \
     .iflush = iflush, .test = test, .close_coll = close_coll, .close_listen = close_listen
 
 const tw_nccl_collnet_v8_t ncclCollNetPlugin_v8 = {
@@ -316,7 +301,7 @@ const tw_nccl_collnet_v10_t ncclCollNetPlugin_v10 = {
     .listen = listen_v8,
 };
 
-#define WITH_CONTEXT WITH_SIZES, .init = init_v11, .listen = listen_v11, .finalize = finalize
+#define WITH_CONTEXT WITH_SIZES, .init = init_v11, .listen = listen_v11, .finalize = tw_net_finalize
 
 const tw_nccl_collnet_v11_t ncclCollNetPlugin_v11 = {
     WITH_CONTEXT,

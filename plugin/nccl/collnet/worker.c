@@ -7,7 +7,7 @@
 
 #include "plugin/nccl/collnet/state.h"
 
-#define SLEEP_SEC 1.0 /* at most, without a look */
+#define SLEEP_SEC 1.0 /* longest sleep between two progress checks */
 
 /* ---- what is asked ------------------------------------------------------------------------------------- */
 
@@ -29,7 +29,7 @@ static const size_t *window_counts(tw_collnet_comm_t *comm, const tw_collnet_wor
     return comm->counts;
 }
 
-static tw_status_t post(tw_collnet_comm_t *comm, tw_collnet_request_t *request)
+static tw_status_t worker_post(tw_collnet_comm_t *comm, tw_collnet_request_t *request)
 {
     const tw_collnet_settings_t *settings = &comm->meeting.settings;
     const tw_collnet_work_t *work = &request->work;
@@ -59,7 +59,7 @@ static size_t source_bytes(const tw_collnet_comm_t *comm, const tw_collnet_work_
     return n * tw_type_bytes(work->type);
 }
 
-static void end(tw_collnet_comm_t *comm, tw_collnet_request_t *request, tw_status_t status)
+static void worker_end_request(tw_collnet_comm_t *comm, tw_collnet_request_t *request, tw_status_t status)
 {
     const tw_collnet_work_t *work = &request->work;
 
@@ -96,16 +96,16 @@ static tw_status_t post_all(tw_collnet_comm_t *comm)
     tw_status_t status = TW_OK;
 
     while (status == TW_OK && (request = take_posted(comm))) {
-        status = post(comm, request);
+        status = worker_post(comm, request);
         if (status != TW_OK) {
-            end(comm, request, status);
+            worker_end_request(comm, request, status);
         }
     }
     return status;
 }
 
 /** The list of what runs is changed by this thread alone. */
-static tw_status_t look_at_all(tw_collnet_comm_t *comm)
+static tw_status_t worker_test_all(tw_collnet_comm_t *comm)
 {
     tw_collnet_request_t *request = TAILQ_FIRST(&comm->running), *next;
     tw_status_t status = TW_IN_PROGRESS;
@@ -114,7 +114,7 @@ static tw_status_t look_at_all(tw_collnet_comm_t *comm)
         next = TAILQ_NEXT(request, link);
         status = tw_coll_test(request->operation);
         if (status != TW_IN_PROGRESS) {
-            end(comm, request, status);
+            worker_end_request(comm, request, status);
         }
     }
     return status < 0 ? status : TW_OK;
@@ -139,12 +139,12 @@ static void wake_up(tw_collnet_comm_t *comm)
     pthread_mutex_unlock(&comm->lock);
 }
 
-static tw_status_t move(tw_collnet_comm_t *comm)
+static tw_status_t worker_move(tw_collnet_comm_t *comm)
 {
     tw_status_t status = post_all(comm);
 
     if (status == TW_OK) {
-        status = look_at_all(comm);
+        status = worker_test_all(comm);
     }
     if (status == TW_OK) {
         status = tw_transport_progress(comm->transport);
@@ -158,8 +158,8 @@ static tw_status_t move(tw_collnet_comm_t *comm)
 
 /* ---- ends ---------------------------------------------------------------------------------------------- */
 
-/** What becomes of the communicator. */
-static void publish(tw_collnet_comm_t *comm, tw_status_t status)
+/** Tell those who wait how the communicator stands. */
+static void worker_publish(tw_collnet_comm_t *comm, tw_status_t status)
 {
     pthread_mutex_lock(&comm->lock);
     comm->status = status;
@@ -167,12 +167,12 @@ static void publish(tw_collnet_comm_t *comm, tw_status_t status)
     pthread_mutex_unlock(&comm->lock);
 }
 
-/** All that was asked ends with this, and whatever will be asked. */
-static void fail(tw_collnet_comm_t *comm, tw_status_t status)
+/** End all requests with this status, and all that come later. */
+static void worker_fail(tw_collnet_comm_t *comm, tw_status_t status)
 {
     tw_collnet_request_t *request;
 
-    publish(comm, status);
+    worker_publish(comm, status);
     tw_coll_abort(comm->coll);
     while (take_posted(comm)) {
     }
@@ -180,7 +180,7 @@ static void fail(tw_collnet_comm_t *comm, tw_status_t status)
         if (request->operation) {
             (void)tw_coll_test(request->operation);
         }
-        end(comm, request, status);
+        worker_end_request(comm, request, status);
     }
     pthread_mutex_lock(&comm->lock);
     while (!comm->is_closing) {
@@ -202,16 +202,16 @@ static int must_end(tw_collnet_comm_t *comm, tw_status_t *status)
     return closing;
 }
 
-static void serve(tw_collnet_comm_t *comm)
+static void worker_serve(tw_collnet_comm_t *comm)
 {
     tw_status_t status = TW_OK;
 
     while (!must_end(comm, &status)) {
         if (status < 0) {
-            fail(comm, status);
+            worker_fail(comm, status);
             return;
         }
-        status = move(comm);
+        status = worker_move(comm);
     }
 }
 
@@ -236,7 +236,7 @@ static tw_status_t compare_terms(const tw_collnet_comm_t *comm, const terms_t *a
 }
 
 /** When this is done, all the others have all they need, too, and judge alike: nothing more is acquired. */
-static tw_status_t agree(tw_collnet_comm_t *comm)
+static tw_status_t worker_agree(tw_collnet_comm_t *comm)
 {
     const tw_collnet_settings_t *settings = &comm->meeting.settings;
     const terms_t own = {.has_codec = settings->has_codec, .codec = settings->codec};
@@ -257,17 +257,17 @@ static tw_status_t agree(tw_collnet_comm_t *comm)
     return status;
 }
 
-static tw_status_t join(tw_collnet_comm_t *comm)
+static tw_status_t worker_join(tw_collnet_comm_t *comm)
 {
     tw_coll_params_t params = {.deterministic = 1, .patient = 1};
 
     TW_TRY(tw_collnet_meet(&comm->meeting, &comm->transport));
     params.transport = comm->transport;
     TW_TRY(tw_coll_create(&params, &comm->coll));
-    return agree(comm);
+    return worker_agree(comm);
 }
 
-/** What it was worth, for the log. */
+/** Log how many bytes the operations have sent. */
 static void tell_traffic(const tw_collnet_comm_t *comm)
 {
     tw_coll_counters_t sent;
@@ -277,15 +277,15 @@ static void tell_traffic(const tw_collnet_comm_t *comm)
             comm->meeting.job.world, comm->n_operations, sent.inter_node_bytes);
 }
 
-static void *run(void *arg)
+static void *worker_run(void *arg)
 {
     tw_collnet_comm_t *comm = arg;
-    tw_status_t status = join(comm);
+    tw_status_t status = worker_join(comm);
     int is_orphan;
 
-    publish(comm, status);
+    worker_publish(comm, status);
     if (status == TW_OK) {
-        serve(comm);
+        worker_serve(comm);
         tell_traffic(comm);
     } else if (comm->transport) {
         tw_transport_abort(comm->transport, "it cannot take part in NCCL's collnet");
@@ -305,7 +305,7 @@ static void *run(void *arg)
 
 tw_status_t tw_collnet_worker_start(tw_collnet_comm_t *comm)
 {
-    const int error = pthread_create(&comm->thread, NULL, run, comm);
+    const int error = pthread_create(&comm->thread, NULL, worker_run, comm);
 
     if (error != 0) {
         tw_error("collnet: no thread: %s", strerror(error));

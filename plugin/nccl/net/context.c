@@ -29,7 +29,7 @@ static void log_devices(const tw_net_devices_t *devices)
     }
 }
 
-/** Under the process's lock. */
+/** The caller holds the process's lock. */
 static tw_status_t find_devices_once(const tw_net_options_t *options)
 {
     tw_net_devices_t found = {.n = 0};
@@ -109,8 +109,8 @@ static tw_status_t check_process(void)
     return TW_OK;
 }
 
-/** Under the process's lock. */
-static tw_status_t create(int traffic_class, tw_net_context_t **out)
+/** The caller holds the process's lock. */
+static tw_status_t context_create(int traffic_class, tw_net_context_t **out)
 {
     tw_net_context_t *context;
     tw_status_t status;
@@ -145,7 +145,7 @@ tw_status_t tw_net_context_create(int traffic_class, tw_net_context_t **out)
     tw_status_t status;
 
     pthread_mutex_lock(&process_lock);
-    status = create(traffic_class, out);
+    status = context_create(traffic_class, out);
     pthread_mutex_unlock(&process_lock);
     return status;
 }
@@ -157,7 +157,7 @@ tw_status_t tw_net_context_shared(tw_net_context_t **out)
     pthread_mutex_lock(&process_lock);
     status = check_process();
     if (status == TW_OK && !process_context) {
-        status = create(TW_NET_NO_CLASS, &process_context);
+        status = context_create(TW_NET_NO_CLASS, &process_context);
     }
     if (status == TW_OK) {
         *out = process_context;

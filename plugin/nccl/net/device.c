@@ -16,7 +16,7 @@
 /* ---- what the system knows ----------------------------------------------------------------------------- */
 
 /** The first line of /sys/class/net/NAME/WHAT; 0 if there is none. */
-static int read_line(const char *name, const char *what, char *line, int bytes)
+static int sys_read_line(const char *name, const char *what, char *line, int bytes)
 {
     char path[TW_NET_PATH_BYTES];
     FILE *file;
@@ -35,7 +35,7 @@ static int read_line(const char *name, const char *what, char *line, int bytes)
 static int speed_of(const char *name)
 {
     char line[32];
-    long speed = read_line(name, "speed", line, sizeof(line)) ? strtol(line, NULL, 10) : 0;
+    long speed = sys_read_line(name, "speed", line, sizeof(line)) ? strtol(line, NULL, 10) : 0;
 
     return speed > 0 && speed <= INT_MAX ? (int)speed : 0;
 }
@@ -46,7 +46,7 @@ static uint64_t guid_of(const char *name, int place)
     char line[64];
     uint64_t guid = 0;
 
-    if (read_line(name, "address", line, sizeof(line))) {
+    if (sys_read_line(name, "address", line, sizeof(line))) {
         for (const char *c = line; *c != '\0'; c++) {
             int digit = isdigit((unsigned char)*c) ? *c - '0' : tolower((unsigned char)*c) - 'a' + 10;
 
@@ -99,7 +99,7 @@ static void read_pci_path(const char *name, char out[TW_NET_PATH_BYTES])
     tw_net_pci_path(out);
 }
 
-static void describe(tw_net_device_t *device, int place)
+static void device_describe(tw_net_device_t *device, int place)
 {
     device->guid = guid_of(device->name, place);
     device->speed_mbps = speed_of(device->name);
@@ -133,7 +133,7 @@ static int is_claimed(const tw_net_devices_t *devices, const tw_net_device_t *de
     return 0;
 }
 
-/** Into the first: reached where that one is, as fast as all together. */
+/** Make one device of all: it is reached at the first one's address, and is as fast as all together. */
 static void merge(tw_net_devices_t *devices)
 {
     tw_net_device_t *first = &devices->device[0];
@@ -158,7 +158,7 @@ tw_status_t tw_net_devices_find(const tw_net_options_t *options, tw_net_devices_
         (void)snprintf(device->name, sizeof(device->name), "%s", chosen.item[i].name);
         memcpy(device->address, chosen.item[i].address, sizeof(device->address));
         if (can_bind || !is_claimed(devices, device)) {
-            describe(device, devices->n++);
+            device_describe(device, devices->n++);
         }
     }
     tw_net_interfaces_cleanup(&chosen);

@@ -25,25 +25,12 @@ static int wanted_family(void)
     return text && strcmp(text, "AF_INET6") == 0 ? AF_INET6 : AF_UNSPEC;
 }
 
-/** An interface is worth a look if it is up. */
+/** 1, with the entry's address, if its interface is up and the address is of the family. */
 static int usable_address(const struct ifaddrs *entry, int family, uint8_t address[16])
 {
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-
-    if (!entry->ifa_addr || (entry->ifa_flags & (IFF_UP | IFF_RUNNING)) != (IFF_UP | IFF_RUNNING) ||
-        (family != AF_UNSPEC && entry->ifa_addr->sa_family != family)) {
-        return 0;
-    }
-    if (entry->ifa_addr->sa_family == AF_INET) {
-        memcpy(address, mapped, sizeof(mapped));
-        memcpy(address + 12, &((const struct sockaddr_in *)(const void *)entry->ifa_addr)->sin_addr, 4);
-        return 1;
-    }
-    if (entry->ifa_addr->sa_family == AF_INET6) {
-        memcpy(address, &((const struct sockaddr_in6 *)(const void *)entry->ifa_addr)->sin6_addr, 16);
-        return 1;
-    }
-    return 0;
+    return entry->ifa_addr && (entry->ifa_flags & (IFF_UP | IFF_RUNNING)) == (IFF_UP | IFF_RUNNING) &&
+           (family == AF_UNSPEC || entry->ifa_addr->sa_family == family) &&
+           tw_devices_address(entry->ifa_addr, address);
 }
 
 /** How far an address leads: a link's own (169.254/16; fe80::/10, which every device has that is up) is known
@@ -65,7 +52,7 @@ static reach_t reach_of(const uint8_t address[16])
     return IN6_IS_ADDR_LOOPBACK(in6) ? HOST : IN6_IS_ADDR_LINKLOCAL(in6) ? LINK_BY_ITSELF : ANYWHERE;
 }
 
-/** Whether an interface is reached by one of its addresses rather than by another. */
+/** 1 if an interface is better reached by `address` than by `than`. */
 static int is_better(const uint8_t address[16], const uint8_t than[16])
 {
     reach_t own = reach_of(address), other = reach_of(than);
@@ -73,7 +60,7 @@ static int is_better(const uint8_t address[16], const uint8_t than[16])
     return own != other ? own < other : is_v4(address) && !is_v4(than);
 }
 
-static tw_net_interface_t *find(const tw_net_interfaces_t *all, const char *name)
+static tw_net_interface_t *interfaces_find(const tw_net_interfaces_t *all, const char *name)
 {
     for (int i = 0; i < all->n; i++) {
         if (strcmp(all->item[i].name, name) == 0) {
@@ -83,7 +70,7 @@ static tw_net_interface_t *find(const tw_net_interfaces_t *all, const char *name
     return NULL;
 }
 
-static tw_status_t add(tw_net_interfaces_t *all, const tw_net_interface_t *one)
+static tw_status_t interfaces_add(tw_net_interfaces_t *all, const tw_net_interface_t *one)
 {
     tw_net_interface_t *larger = realloc(all->item, ((size_t)all->n + 1) * sizeof(*larger));
 
@@ -96,19 +83,19 @@ static tw_status_t add(tw_net_interfaces_t *all, const tw_net_interface_t *one)
     return TW_OK;
 }
 
-/** In the system's order; by the address that leads farthest, the first IPv4 one rather than another. */
+/** List them in the system's order, each with the address that leads farthest; of equals, the first IPv4. */
 static tw_status_t list(const struct ifaddrs *entries, tw_net_interfaces_t *all)
 {
     int family = wanted_family();
 
     for (const struct ifaddrs *entry = entries; entry; entry = entry->ifa_next) {
-        tw_net_interface_t one = {.name = ""}, *known = find(all, entry->ifa_name);
+        tw_net_interface_t one = {.name = ""}, *known = interfaces_find(all, entry->ifa_name);
         if (!usable_address(entry, family, one.address)) {
             continue;
         }
         if (!known) {
             (void)snprintf(one.name, sizeof(one.name), "%s", entry->ifa_name);
-            TW_TRY(add(all, &one));
+            TW_TRY(interfaces_add(all, &one));
         } else if (is_better(one.address, known->address)) {
             memcpy(known->address, one.address, sizeof(one.address));
         }
@@ -124,7 +111,7 @@ void tw_net_interfaces_cleanup(tw_net_interfaces_t *interfaces)
 
 /* ---- which of them ------------------------------------------------------------------------------------- */
 
-/** One name of a list: at `text`, `length` long, a port cut off. */
+/** 1 if `name` is what one entry of a list means: at `text`, `length` long, perhaps with a port. */
 static int matches(const char *text, size_t length, const char *name, int is_exact)
 {
     const char *port = memchr(text, ':', length);
@@ -181,7 +168,7 @@ static tw_status_t choose_any(const tw_net_interfaces_t *all, tw_net_interfaces_
     for (int rank = 0; rank < RANKS && chosen->n == 0; rank++) {
         for (int i = 0; i < all->n; i++) {
             if (rank_of(&all->item[i]) == rank) {
-                TW_TRY(add(chosen, &all->item[i]));
+                TW_TRY(interfaces_add(chosen, &all->item[i]));
             }
         }
     }
@@ -209,7 +196,7 @@ static tw_status_t choose_matching(const tw_net_interfaces_t *all, const char *t
             const tw_net_interface_t *one = &all->item[i];
             if (tw_net_interfaces_match(text, one->name) &&
                 (reach_of(one->address) == LINK_BY_ITSELF) == is_unnumbered) {
-                TW_TRY(add(chosen, one));
+                TW_TRY(interfaces_add(chosen, one));
             }
         }
     }
@@ -243,11 +230,11 @@ static tw_status_t choose_named(const tw_net_interfaces_t *all, const char *name
 
     TW_TRY(tw_devices_check("net", names));
     while (tw_devices_next(&names, name)) {
-        const tw_net_interface_t *one = find(all, name);
+        const tw_net_interface_t *one = interfaces_find(all, name);
         if (!one) {
             return unknown(all, name);
         }
-        TW_TRY(add(chosen, one));
+        TW_TRY(interfaces_add(chosen, one));
     }
     if (chosen->n > TW_NET_DEVICES_MAX) {
         tw_error("net: TW_NET_DEVICES names %d devices; at most %d can be used", chosen->n,
@@ -257,7 +244,8 @@ static tw_status_t choose_named(const tw_net_interfaces_t *all, const char *name
     return TW_OK;
 }
 
-static tw_status_t choose(const tw_net_interfaces_t *all, const char *names, tw_net_interfaces_t *chosen)
+static tw_status_t interfaces_choose(const tw_net_interfaces_t *all, const char *names,
+                                     tw_net_interfaces_t *chosen)
 {
     const char *ifname = getenv("NCCL_SOCKET_IFNAME");
 
@@ -294,7 +282,7 @@ tw_status_t tw_net_interfaces_choose(const char *names, tw_net_interfaces_t *out
     tw_status_t status = list(entries, &all);
     freeifaddrs(entries);
     if (status == TW_OK) {
-        status = choose(&all, names, out);
+        status = interfaces_choose(&all, names, out);
     }
     tw_net_interfaces_cleanup(&all);
     if (status != TW_OK) {

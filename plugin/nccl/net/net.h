@@ -31,7 +31,7 @@ typedef struct tw_net_options {
     double gbps, alpha_us; /**< 0: not given */
 } tw_net_options_t;
 
-/** From the variables, and with the secret below; the caller cleans up with tw_net_config_table.
+/** Read the variables, and take the secret below; the caller cleans up with tw_net_config_table.
  *  TW_ERR_CONFIG, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_net_options_init(tw_net_options_t *options);
 /** What holds for all of NCCL in this process: its profiler (NULL: none), and the secret that all that is
@@ -41,7 +41,7 @@ tw_status_t tw_net_begin(tw_nccl_profiler_t profiler, const char *secret);
 /* ---- devices ------------------------------------------------------------------------------------------- */
 
 #define TW_NET_DEVICES_MAX 16
-#define TW_NET_NAME_BYTES 288 /**< of all names together */
+#define TW_NET_NAME_BYTES 288 /**< of all names of a merged device together */
 #define TW_NET_PATH_BYTES 512
 
 typedef struct tw_net_device {

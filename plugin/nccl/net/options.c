@@ -11,7 +11,6 @@
 static const tw_config_field_t fields[] = {
     {.name = "TW_NET_DEVICES",
      .dflt = "",
-     .unit = "",
      .doc = "Network devices that NCCL is offered, separated by commas. Empty: as NCCL_SOCKET_IFNAME and "
             "NCCL_SOCKET_FAMILY say; without these all that are up and have an address, but for those of "
             "containers.",
@@ -19,7 +18,6 @@ static const tw_config_field_t fields[] = {
      .offset = FIELD(devices)},
     {.name = "TW_NET_MERGE",
      .dflt = "no",
-     .unit = "",
      .doc =
          "Offer NCCL one device that spreads each message over all of them, instead of each by itself (with "
          "both it would count every link twice). The same on all nodes.",
@@ -27,7 +25,6 @@ static const tw_config_field_t fields[] = {
      .offset = FIELD(merge)},
     {.name = "TW_NET_STREAMS",
      .dflt = "1",
-     .unit = "",
      .doc = "Connections for the data of each of NCCL's, on each device; chunks go to whichever is free. The "
             "same on all nodes.",
      .type = TW_CONFIG_INT,
@@ -62,18 +59,17 @@ static const tw_config_field_t fields[] = {
      .offset = FIELD(spin_sec),
      .max = 1},
     {.name = "TW_PEER_TIMEOUT",
-     .dflt = "10s",
+     .dflt = "120s",
      .unit = "s",
-     .doc = "How long a connection may be dead before its peer is given up, how long what was sent may take "
-            "to go out when the last one is closed, and how long a stranger may take to prove that it "
-            "belongs to the job.",
+     .doc = "How long a connection may be dead before its peer is given up: a network that is away for half "
+            "as long is waited for. Also how long what was sent may take to go out when the last one is "
+            "closed, and how long a stranger may take to prove that it belongs to the job.",
      .type = TW_CONFIG_TIME,
      .offset = FIELD(timeout_sec),
      .min = 0.2,
      .max = 3600},
     {.name = "TW_JOB_TOKEN",
      .dflt = "",
-     .unit = "",
      .doc = "Secret that all processes of the job share; it proves that one belongs to it and is never sent. "
             "Empty: who "
             "has a handle from NCCL may come in.",
@@ -81,7 +77,6 @@ static const tw_config_field_t fields[] = {
      .offset = FIELD(token)},
     {.name = "TW_NET_ENCRYPT",
      .dflt = "no",
-     .unit = "",
      .doc = "Seal what NCCL sends: AES-256-GCM, or ChaCha20-Poly1305 where a processor has no instructions "
             "for it; keys of each connection, from TW_JOB_TOKEN, which it needs. The same on all nodes.",
      .type = TW_CONFIG_BOOL,
@@ -136,7 +131,7 @@ tw_nccl_profiler_t tw_net_profiler(void)
     return nccls_profiler;
 }
 
-/** The variables come first. */
+/** Take the secret that ncclSetEncryption was given, unless the variables ask for encryption already. */
 static tw_status_t take_nccls_secret(tw_net_options_t *options)
 {
     tw_status_t status = TW_OK;

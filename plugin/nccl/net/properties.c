@@ -58,3 +58,26 @@ tw_nccl_result_t tw_net_properties_v11(int dev, tw_nccl_net_props_v11_t *props)
     props->max_multi_request = 1;
     return tw_net_properties_v9(dev, &props->v9);
 }
+
+tw_nccl_result_t tw_net_reg_dma_buf(void *comm, void *data, size_t bytes, int type, uint64_t offset, int fd,
+                                    void **mhandle)
+{
+    (void)comm, (void)data, (void)bytes, (void)type, (void)offset, (void)fd, (void)mhandle;
+    tw_error("net: DMA-BUF was not offered");
+    return TW_NCCL_INVALID_ARGUMENT;
+}
+
+tw_nccl_result_t tw_net_check_memory(int type)
+{
+    if (type == TW_NCCL_PTR_HOST) {
+        return TW_NCCL_SUCCESS;
+    }
+    tw_error("net: memory of kind %d (2: a GPU's) cannot be registered: only the host's was offered", type);
+    return TW_NCCL_INVALID_ARGUMENT;
+}
+
+tw_nccl_result_t tw_net_finalize(void *context)
+{
+    tw_net_context_destroy(context);
+    return TW_NCCL_SUCCESS;
+}

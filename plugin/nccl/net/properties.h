@@ -20,6 +20,14 @@ tw_nccl_result_t tw_net_properties_v9(int dev, tw_nccl_net_props_v9_t *props);
 tw_nccl_result_t tw_net_properties_v11(int dev, tw_nccl_net_props_v11_t *props);
 tw_nccl_result_t tw_net_properties_v12(int dev, tw_nccl_net_props_v12_t *props);
 
+/** Neither offers memory by DMA-BUF: invalid argument, logged. */
+tw_nccl_result_t tw_net_reg_dma_buf(void *comm, void *data, size_t bytes, int type, uint64_t offset, int fd,
+                                    void **mhandle);
+/** Only memory of the host was offered. Invalid argument, logged: it is another kind. */
+tw_nccl_result_t tw_net_check_memory(int type);
+/** The end of a context. 2.28 also ends what failed to begin: NULL then. */
+tw_nccl_result_t tw_net_finalize(void *context);
+
 TW_C_END
 
 #endif

@@ -31,7 +31,7 @@ static void put_request(tw_net_request_t *request)
     }
 }
 
-/** What is left of it will not be waited for. */
+/** Cancel the messages that are left of a request. */
 static void cancel_posted(tw_net_request_t *request)
 {
     for (; request->n_done < request->n; request->n_done++) {
@@ -39,7 +39,7 @@ static void cancel_posted(tw_net_request_t *request)
     }
 }
 
-static void give_up(tw_net_request_t *request)
+static void request_give_up(tw_net_request_t *request)
 {
     cancel_posted(request);
     put_request(request);
@@ -63,7 +63,7 @@ static tw_status_t check_buffers(const tw_net_buffer_t *buffers, int n)
 
 /* ---- the profiler -------------------------------------------------------------------------------------- */
 
-/** Without the lock: what a profiler does in its callback is its own matter. */
+/** Tell the profiler of messages that are posted. Not under the lock: a callback may do anything. */
 static void profile_start(tw_net_request_t *request, const tw_net_buffer_t *buffers, int n, int op)
 {
     tw_nccl_profiler_t profiler = tw_net_profiler();
@@ -91,7 +91,8 @@ static void profile_stop(void **events)
 
 /* ---- posted -------------------------------------------------------------------------------------------- */
 
-typedef tw_status_t (*post_t)(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **request);
+typedef tw_status_t (*post_t)(tw_p2p_peer_t *peer, const tw_transport_message_t *message,
+                              tw_p2p_request_t **request);
 
 static tw_status_t post_buffers(tw_net_request_t *request, const tw_net_buffer_t *buffers, int n, post_t post)
 {
@@ -99,14 +100,13 @@ static tw_status_t post_buffers(tw_net_request_t *request, const tw_net_buffer_t
     tw_status_t status = TW_OK;
 
     for (int i = 0; i < n && status == TW_OK; i++) {
-        tw_p2p_message_t message = {.peer = comm->peer,
-                                    .tag = (uint32_t)buffers[i].tag,
-                                    .buffer = buffers[i].data,
-                                    .bytes = buffers[i].bytes,
-                                    .mem = TW_MEM_HOST,
-                                    .may_be_shorter = post == tw_p2p_recv};
+        tw_transport_message_t message = {.tag = (uint32_t)buffers[i].tag,
+                                          .buffer = buffers[i].data,
+                                          .bytes = buffers[i].bytes,
+                                          .mem = TW_MEM_HOST,
+                                          .may_be_shorter = post == tw_p2p_recv};
 
-        status = post(comm->domain->p2p, &message, &request->posted[i]);
+        status = post(comm->peer, &message, &request->posted[i]);
         request->data[i] = buffers[i].data;
         request->n += status == TW_OK;
     }
@@ -127,7 +127,7 @@ static tw_status_t post_all(tw_net_comm_t *comm, const tw_net_buffer_t *buffers,
         if (status == TW_OK) {
             *out = request;
         } else {
-            give_up(request);
+            request_give_up(request);
         }
     }
     pthread_mutex_unlock(&comm->domain->lock);
@@ -151,7 +151,7 @@ tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_buffer_t *buffers, int
     return post_all(comm, buffers, n, tw_p2p_recv, out);
 }
 
-/** One after another: one that is done is gone, so it is not asked for again. */
+/** Test them one after another: one that is done is gone, so it is not tested again. */
 static tw_status_t test_posted(tw_net_request_t *request)
 {
     tw_p2p_t *p2p = request->comm->domain->p2p;
@@ -244,7 +244,7 @@ tw_status_t tw_net_test(tw_net_request_t *request, int *sizes)
         tell_sizes(request, sizes);
         put_request(request);
     } else if (status != TW_IN_PROGRESS) {
-        give_up(request);
+        request_give_up(request);
     }
     pthread_mutex_unlock(&domain->lock);
     if (status != TW_IN_PROGRESS) {

@@ -16,27 +16,27 @@ TW_C_BEGIN
 typedef struct tw_net_domain {
     tw_net_context_t *context;
     const tw_net_device_t *device;
-    pthread_mutex_t use_lock; /**< of the next; taken before `lock` */
+    pthread_mutex_t use_lock; /**< guards n_users; taken before `lock` */
     int n_users;
-    pthread_mutex_t lock; /**< of p2p, and of all that hangs on it */
+    pthread_mutex_t lock; /**< guards p2p and all that belongs to it */
     tw_p2p_t *p2p;        /**< NULL: nothing uses it */
     int n_open;           /**< requests that NCCL holds */
-    int n_turned;         /**< progress made by NCCL's threads since the ticker's last look */
+    int n_turned;         /**< progress made by NCCL's threads since the ticker last made some */
     int is_idle;          /**< the ticker sleeps for long */
     pthread_t ticker;
-    pthread_mutex_t tick_lock; /**< of the next; taken after `lock` */
+    pthread_mutex_t tick_lock; /**< guards is_woken and ends; taken after `lock` */
     pthread_cond_t tick;       /**< for the ticker: it is woken, or is to end */
     int is_woken, ends;
 } tw_net_domain_t;
 
 struct tw_net_request {
     tw_net_comm_t *comm;
-    int n;       /**< of p2p's; 0: free */
-    int n_done;  /**< the first ones are done */
+    int n;       /**< how many requests of p2p's it has; 0: it is free */
+    int n_done;  /**< how many of those are done, the first ones */
     int is_void; /**< it was canceled, and has none of p2p's any more */
     const void *data[TW_NET_RECVS_MAX];
     tw_p2p_request_t *posted[TW_NET_RECVS_MAX];
-    size_t bytes[TW_NET_RECVS_MAX]; /**< of those that are done */
+    size_t bytes[TW_NET_RECVS_MAX]; /**< sizes of those messages that are done */
     void *events[TW_NET_RECVS_MAX]; /**< the profiler's; NULL: it wants none */
     tw_net_request_t *next_free;
 };
@@ -58,8 +58,9 @@ typedef struct tw_net_dial {
 } tw_net_dial_t;
 
 struct tw_net_context {
-    pthread_mutex_t lock; /**< of what follows, but for what a domain's own lock guards; taken before it */
-    int n_users;          /**< its owner, and each use of a domain */
+    /** guards what follows, but for what a domain's own lock does; taken before that */
+    pthread_mutex_t lock;
+    int n_users; /**< its owner, and each use of a domain */
     uint64_t last_number;
     int traffic_class;
     tw_net_dial_t *dials;

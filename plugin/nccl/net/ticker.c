@@ -9,7 +9,7 @@
 #define SOON_NS 500000L
 #define LATER_NS 50000000L
 
-/** *sleep_ns becomes short if it was woken: until it has had a look, nobody wakes it again. Returns 0 once it
+/** *sleep_ns becomes short if it was woken: until its next turn, nobody wakes it again. Returns 0 once it
  *  is to end. */
 static int sleep_for(tw_net_domain_t *domain, long *sleep_ns)
 {
@@ -31,9 +31,9 @@ static int sleep_for(tw_net_domain_t *domain, long *sleep_ns)
     return !ends;
 }
 
-/** Whoever has the lock moves things on himself, and so does who asks for his requests. Returns when to look
- *  again. */
-static long look(tw_net_domain_t *domain, long sleep_ns)
+/** Make progress, unless NCCL's threads do: they hold the lock, or test requests. Returns how long to sleep
+ *  now. */
+static long ticker_turn(tw_net_domain_t *domain, long sleep_ns)
 {
     if (pthread_mutex_trylock(&domain->lock) != 0) {
         return sleep_ns;
@@ -57,7 +57,7 @@ static void *tick(void *arg)
     long sleep_ns = LATER_NS;
 
     while (sleep_for(domain, &sleep_ns)) {
-        sleep_ns = look(domain, sleep_ns);
+        sleep_ns = ticker_turn(domain, sleep_ns);
     }
     return NULL;
 }

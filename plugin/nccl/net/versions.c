@@ -24,7 +24,7 @@ static int traffic_class_of(const tw_nccl_net_config_t *config)
 
 /* ---- init ---------------------------------------------------------------------------------------------- */
 
-static tw_status_t begin(tw_nccl_logger_t logger, tw_nccl_profiler_t profiler)
+static tw_status_t net_begin(tw_nccl_logger_t logger, tw_nccl_profiler_t profiler)
 {
     tw_nccl_begin(logger);
     TW_TRY(tw_interposer_open());
@@ -34,7 +34,7 @@ static tw_status_t begin(tw_nccl_logger_t logger, tw_nccl_profiler_t profiler)
 static tw_nccl_result_t init_v10(tw_nccl_logger_t logger, tw_nccl_profiler_t profiler)
 {
     tw_net_context_t *context;
-    tw_status_t status = begin(logger, profiler);
+    tw_status_t status = net_begin(logger, profiler);
 
     return tw_nccl_result(status == TW_OK ? tw_net_context_shared(&context) : status);
 }
@@ -48,20 +48,13 @@ static tw_nccl_result_t init_v11(void **context, uint64_t comm_id, tw_nccl_net_c
                                  tw_nccl_logger_t logger, tw_nccl_profiler_t profiler)
 {
     tw_net_context_t *made = NULL;
-    tw_status_t status = begin(logger, profiler);
+    tw_status_t status = net_begin(logger, profiler);
 
     (void)comm_id;
     if (status == TW_OK) {
         status = tw_net_context_create(traffic_class_of(config), &made);
     }
     return result_or_null(status, context, made);
-}
-
-/** 2.28 also ends what failed to begin: NULL then. */
-static tw_nccl_result_t finalize(void *context)
-{
-    tw_net_context_destroy(context);
-    return TW_NCCL_SUCCESS;
 }
 
 /* ---- connections --------------------------------------------------------------------------------------- */
@@ -138,28 +131,17 @@ static tw_nccl_result_t close_listen(void *listen_comm)
 static tw_nccl_result_t reg_mr(void *comm, void *data, size_t bytes, int type, void **mhandle)
 {
     tw_net_region_t *made = NULL;
-    tw_status_t status;
 
-    if (type != TW_NCCL_PTR_HOST) {
-        tw_error("net: memory of kind %d (2: a GPU's) cannot be registered: only the host's was offered",
-                 type);
+    if (tw_net_check_memory(type) != TW_NCCL_SUCCESS) {
         return TW_NCCL_INVALID_ARGUMENT;
     }
-    status = tw_net_register(comm, data, bytes, &made);
+    tw_status_t status = tw_net_register(comm, data, bytes, &made);
     return result_or_null(status, mhandle, made);
 }
 
 static tw_nccl_result_t reg_mr_v7(void *comm, void *data, int bytes, int type, void **mhandle)
 {
     return reg_mr(comm, data, bytes > 0 ? (size_t)bytes : 0, type, mhandle);
-}
-
-static tw_nccl_result_t reg_mr_dma_buf(void *comm, void *data, size_t bytes, int type, uint64_t offset,
-                                       int fd, void **mhandle)
-{
-    (void)comm, (void)data, (void)bytes, (void)type, (void)offset, (void)fd, (void)mhandle;
-    tw_error("net: DMA-BUF was not offered");
-    return TW_NCCL_INVALID_ARGUMENT;
 }
 
 static tw_nccl_result_t dereg_mr(void *comm, void *mhandle)
@@ -263,9 +245,9 @@ extern const tw_nccl_net_v10_t ncclNetPlugin_v10;
 extern const tw_nccl_net_v11_t ncclNetPlugin_v11;
 extern const tw_nccl_net_v12_t ncclNetPlugin_v12;
 
-#define IN_ALL                                                                              \
-    .name = TW_NET_PLUGIN_NAME, .devices = tw_net_properties_devices, .accept = accept_any, \
-    .reg_mr_dma_buf = reg_mr_dma_buf, .dereg_mr = dereg_mr, .iflush = iflush, .test = test, \
+#define IN_ALL                                                                                  \
+    .name = TW_NET_PLUGIN_NAME, .devices = tw_net_properties_devices, .accept = accept_any,     \
+    .reg_mr_dma_buf = tw_net_reg_dma_buf, .dereg_mr = dereg_mr, .iflush = iflush, .test = test, \
     .close_send = close_comm, .close_recv = close_comm, .close_listen = close_listen
 
 const tw_nccl_net_v7_t ncclNetPlugin_v7 = {
@@ -314,7 +296,7 @@ const tw_nccl_net_v10_t ncclNetPlugin_v10 = {
 
 #define WITH_CONTEXT                                                                          \
     IN_ALL, .init = init_v11, .listen = listen_v11, .connect = connect_v11, .reg_mr = reg_mr, \
-            .isend = isend_v10, .irecv = irecv_v10, .finalize = finalize
+            .isend = isend_v10, .irecv = irecv_v10, .finalize = tw_net_finalize
 
 const tw_nccl_net_v11_t ncclNetPlugin_v11 = {
     WITH_CONTEXT,

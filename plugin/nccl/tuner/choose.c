@@ -42,7 +42,7 @@ int tw_tuner_lowest(const float *table, int n_algos, int n_protos, int *algo, in
     return best >= 0;
 }
 
-/** Between nodes these need a collnet plugin. */
+/** 1 if the algorithm needs a collnet plugin between nodes. */
 static int needs_collnet(int algo)
 {
     return algo == TW_NCCL_COLLNET_DIRECT || algo == TW_NCCL_COLLNET_CHAIN || algo == TW_NCCL_NVLS;
@@ -73,7 +73,7 @@ typedef struct line {
     size_t length;
 } line_t;
 
-__attribute__((format(printf, 2, 3))) static void add(line_t *line, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void line_add(line_t *line, const char *format, ...)
 {
     va_list args;
     int length;
@@ -103,7 +103,8 @@ static int was_explained(tw_tuner_t *tuner, const tw_tuner_op_t *op)
     return was;
 }
 
-static void explain(tw_tuner_t *tuner, const tw_tuner_op_t *op, const float *table, int n_algos, int n_protos)
+static void tuner_explain(tw_tuner_t *tuner, const tw_tuner_op_t *op, const float *table, int n_algos,
+                          int n_protos)
 {
     line_t line = {.length = 0};
     int algo, proto;
@@ -111,12 +112,12 @@ static void explain(tw_tuner_t *tuner, const tw_tuner_op_t *op, const float *tab
     if (!tuner->explain || was_explained(tuner, op)) {
         return;
     }
-    add(&line, "tuner: %s of %zu bytes, %zu ranks on %zu nodes:", tw_tuner_func_name(op->func), op->bytes,
-        tuner->world, tuner->n_nodes);
+    line_add(&line, "tuner: %s of %zu bytes, %zu ranks on %zu nodes:", tw_tuner_func_name(op->func),
+             op->bytes, tuner->world, tuner->n_nodes);
     for (int i = 0; i < n_algos * n_protos; i++) {
         if (table[i] >= 0) {
-            add(&line, " %s/%s %.1f us,", tw_tuner_algo_name(i / n_protos), tw_tuner_proto_name(i % n_protos),
-                (double)table[i]);
+            line_add(&line, " %s/%s %.1f us,", tw_tuner_algo_name(i / n_protos),
+                     tw_tuner_proto_name(i % n_protos), (double)table[i]);
         }
     }
     if (tw_tuner_lowest(table, n_algos, n_protos, &algo, &proto)) {
@@ -142,5 +143,5 @@ void tw_tuner_fill(tw_tuner_t *tuner, const tw_tuner_op_t *op, float *table, int
         has_another_way(table, n_algos, n_protos)) {
         forbid_collnet(table, n_algos, n_protos);
     }
-    explain(tuner, op, table, n_algos, n_protos);
+    tuner_explain(tuner, op, table, n_algos, n_protos);
 }

@@ -80,7 +80,7 @@ static int is_section(const char *path)
     return 0;
 }
 
-static tw_status_t unknown_key(const char *file, const char *path)
+static tw_status_t file_unknown_key(const char *file, const char *path)
 {
     const char *names[N_KEYS], *nearest;
 
@@ -123,7 +123,7 @@ static tw_status_t read_member(const char *file, const char *path, json_t *json,
         return read_value(file, key, json, constants);
     }
     if (!is_section(path)) {
-        return unknown_key(file, path);
+        return file_unknown_key(file, path);
     }
     if (!json_is_object(json)) {
         tw_error("%s: \"%s\": expected an object", file, path);

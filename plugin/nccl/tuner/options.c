@@ -12,7 +12,6 @@
 static const tw_config_field_t fields[] = {
     {.name = "TW_TUNER_FILE",
      .dflt = "",
-     .unit = "",
      .doc = "JSON file with what the links and NCCL's algorithms and protocols cost; the same on all ranks.",
      .type = TW_CONFIG_STRING,
      .offset = FIELD(file)},
@@ -35,7 +34,6 @@ static const tw_config_field_t fields[] = {
      .max = 1e5},
     {.name = "TW_TUNER_EXPLAIN",
      .dflt = "no",
-     .unit = "",
      .doc = "Log (with NCCL_DEBUG=INFO) the times from which the tuner chose, once for each operation and "
             "power of two.",
      .type = TW_CONFIG_BOOL,

@@ -26,14 +26,14 @@ typedef struct tw_tuner_tier {
 } tw_tuner_tier_t;
 
 typedef struct tw_tuner_proto {
-    double alpha_us; /**< of each round, beyond the tier's */
+    double alpha_us; /**< what a round takes beyond the tier's alpha */
     double bytes;    /**< on the wire for each byte of data */
 } tw_tuner_proto_t;
 
 typedef struct tw_tuner_constants {
     tw_tuner_tier_t inter, node;
     tw_tuner_proto_t proto[TW_NCCL_PROTOS];
-    /** of the links' speed that an algorithm reaches with long messages, up to 1 */
+    /** share of the links' speed that an algorithm reaches with long messages, up to 1 */
     double share[TW_NCCL_ALGOS];
     /** shorter all-reduces do not go through collnet: it always sends whole chunks */
     size_t collnet_min_bytes;
@@ -60,10 +60,10 @@ typedef struct tw_tuner_options {
     int explain;
 } tw_tuner_options_t;
 
-/** From the variables, TW_NET_ALPHA_US and TW_NET_GBPS before the file. Where neither says the speed between
- *  nodes it is 0, whatever is known of this node's devices: another node's may differ, its ranks would choose
- *  otherwise, and both would wait for ever. NCCL's own times follow the slowest of all nodes. TW_ERR_CONFIG,
- *  and as tw_tuner_file_read; logged. */
+/** Read the variables and the file; TW_NET_ALPHA_US and TW_NET_GBPS count before the file. Where neither says
+ *  the speed between nodes it is 0, whatever is known of this node's devices: another node's may differ, its
+ *  ranks would choose otherwise, and both would wait for ever. NCCL's own times follow the slowest of all
+ *  nodes. TW_ERR_CONFIG, and as tw_tuner_file_read; logged. */
 tw_status_t tw_tuner_configure(tw_tuner_constants_t *constants, int *explain);
 
 /* ---- decisions ----------------------------------------------------------------------------------------- */
@@ -77,7 +77,7 @@ typedef struct tw_tuner {
 
 typedef struct tw_tuner_op {
     int func;     /**< tw_nccl_func_t, or one that NCCL has besides */
-    size_t bytes; /**< of all ranks' shards together */
+    size_t bytes; /**< total of all ranks' shards */
     int n_ops;    /**< operations that NCCL does in one go */
 } tw_tuner_op_t;
 

@@ -8,7 +8,7 @@
 
 #define NAME "Thinwire"
 
-static tw_nccl_result_t create(size_t world, size_t n_nodes, tw_nccl_logger_t logger, void **context)
+static tw_nccl_result_t tuner_create(size_t world, size_t n_nodes, tw_nccl_logger_t logger, void **context)
 {
     tw_tuner_t *tuner;
     tw_status_t status;
@@ -34,14 +34,14 @@ static tw_nccl_result_t create(size_t world, size_t n_nodes, tw_nccl_logger_t lo
     return TW_NCCL_SUCCESS;
 }
 
-static tw_nccl_result_t create_v5(void **context, uint64_t comm_id, size_t world, size_t n_nodes,
-                                  tw_nccl_logger_t logger, void *nvl_domains, void *constants)
+static tw_nccl_result_t tuner_create_v5(void **context, uint64_t comm_id, size_t world, size_t n_nodes,
+                                        tw_nccl_logger_t logger, void *nvl_domains, void *constants)
 {
     (void)comm_id, (void)nvl_domains, (void)constants;
-    return create(world, n_nodes, logger, context);
+    return tuner_create(world, n_nodes, logger, context);
 }
 
-static tw_nccl_result_t destroy(void *context)
+static tw_nccl_result_t tuner_destroy(void *context)
 {
     free(context);
     return TW_NCCL_SUCCESS;
@@ -110,45 +110,45 @@ extern const tw_nccl_tuner_v7_t ncclTunerPlugin_v7;
 
 const tw_nccl_tuner_v2_t ncclTunerPlugin_v2 = {
     .name = NAME,
-    .init = create,
+    .init = tuner_create,
     .get_coll_info = ask_v2,
-    .destroy = destroy,
+    .destroy = tuner_destroy,
 };
 
 const tw_nccl_tuner_v3_t ncclTunerPlugin_v3 = {
     .name = NAME,
-    .init = create,
+    .init = tuner_create,
     .get_coll_info = ask_v3,
-    .destroy = destroy,
+    .destroy = tuner_destroy,
 };
 
 const tw_nccl_tuner_v4_t ncclTunerPlugin_v4 = {
     .name = NAME,
-    .init = create,
+    .init = tuner_create,
     .get_coll_info = ask_v4,
-    .destroy = destroy,
+    .destroy = tuner_destroy,
 };
 
 const tw_nccl_tuner_v5_t ncclTunerPlugin_v5 = {
     .name = NAME,
-    .init = create_v5,
+    .init = tuner_create_v5,
     .get_coll_info = ask_v4,
-    .finalize = destroy,
+    .finalize = tuner_destroy,
 };
 
 /* NCCL's own chunks are right for rings and trees over any network. */
 const tw_nccl_tuner_v6_t ncclTunerPlugin_v6 = {
     .name = NAME,
-    .init = create_v5,
+    .init = tuner_create_v5,
     .get_coll_info = ask_v4,
-    .finalize = destroy,
+    .finalize = tuner_destroy,
     .get_chunk_bytes = NULL,
 };
 
 const tw_nccl_tuner_v7_t ncclTunerPlugin_v7 = {
     .name = NAME,
-    .init = create_v5,
+    .init = tuner_create_v5,
     .get_coll_info = ask_v4,
-    .finalize = destroy,
+    .finalize = tuner_destroy,
     .get_chunk_bytes = NULL,
 };

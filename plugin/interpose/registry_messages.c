@@ -1,5 +1,5 @@
-/** Hashes of what is said at a door. */
-#include "plugin/interpose/door_messages.h"
+/** Hashes of what is said at a registry. */
+#include "plugin/interpose/registry_messages.h"
 
 #include <sodium.h>
 
@@ -10,8 +10,8 @@ void tw_ip_sign(const tw_ip_session_t *session, char letter, const void *message
 
     (void)crypto_generichash_init(&state, session->key, sizeof(session->key), TW_IP_MAC_BYTES);
     (void)crypto_generichash_update(&state, (const uint8_t *)&letter, 1);
-    (void)crypto_generichash_update(&state, session->guest_nonce, sizeof(session->guest_nonce));
-    (void)crypto_generichash_update(&state, session->door_nonce, sizeof(session->door_nonce));
+    (void)crypto_generichash_update(&state, session->rank_nonce, sizeof(session->rank_nonce));
+    (void)crypto_generichash_update(&state, session->registry_nonce, sizeof(session->registry_nonce));
     (void)crypto_generichash_update(&state, message, bytes);
     (void)crypto_generichash_final(&state, mac, TW_IP_MAC_BYTES);
 }

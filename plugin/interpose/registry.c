@@ -1,5 +1,5 @@
-/** The door's side: one thread serves all meetings of this process. */
-#include "plugin/interpose/door.h"
+/** The registry's side: one thread serves all meetings of this process. */
+#include "plugin/interpose/registry.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,10 +15,10 @@
 #include <unistd.h>
 
 #define BACKLOG 4096
-#define GUESTS_MAX 1024
+#define CLIENTS_MAX 1024
 #define PAUSE_MS 50
 #define DEAF_SEC 0.1
-#define TALK_SEC 10.0 /**< for a guest to say what he wants */
+#define TALK_SEC 10.0 /**< that a connection may take to ask its question */
 #define WORLD_MAX (1u << 20)
 
 typedef struct meeting {
@@ -26,14 +26,14 @@ typedef struct meeting {
     uint8_t name[TW_IP_NAME_BYTES], key[TW_IP_KEY_BYTES];
     uint32_t world; /**< 0: nobody has come yet */
     uint32_t n_here;
-    tw_ip_guest_t *guests; /**< [world], until there is a verdict; world 0: he has not come */
-    tw_ip_answer_t answer; /**< verdict 0: not yet */
+    tw_ip_entry_t *entries; /**< [world], until there is a verdict; world 0: he has not come */
+    tw_ip_answer_t answer;  /**< verdict 0: not yet */
 } meeting_t;
 
 typedef enum step { HELLO, QUESTION, WAITS, ANSWERED } step_t;
 
-/** Somebody at the door. */
-typedef struct visitor {
+/** A connection to the registry, of a rank or a stranger. */
+typedef struct client {
     int fd;
     step_t step;
     double end_sec;
@@ -44,20 +44,21 @@ typedef struct visitor {
     } in;
     tw_ip_session_t session;
     meeting_t *meeting;
-} visitor_t;
+} client_t;
 
-typedef struct door {
+typedef struct registry {
     pid_t process;
     int listener;
     uint8_t address[16];
     uint16_t port;
-    /** of the list: meetings come from any thread, and stay; what is in one is the door's thread's */
+    /** guards the list: any thread adds meetings, none is removed; the registry's thread alone reads and
+     *  changes one */
     pthread_mutex_t lock;
     LIST_HEAD(, meeting) meetings;
-    visitor_t visitors[GUESTS_MAX];
-    int n_visitors;
-    double deaf_sec; /**< nobody is let in before: there was no descriptor for him */
-} door_t;
+    client_t clients[CLIENTS_MAX];
+    int n_clients;
+    double deaf_sec; /**< no connection is accepted before this time: no descriptor was left */
+} registry_t;
 
 /* ---- verdicts ------------------------------------------------------------------------------------------ */
 
@@ -66,11 +67,11 @@ static void decide(meeting_t *m, tw_ip_verdict_t verdict, const char *said)
     m->answer.verdict = (uint32_t)verdict;
     (void)snprintf(m->answer.said, sizeof(m->answer.said), "%s", said);
     m->answer.speaker = 0;
-    while (m->guests && m->answer.speaker + 1 < m->world && m->guests[m->answer.speaker].world == 0) {
+    while (m->entries && m->answer.speaker + 1 < m->world && m->entries[m->answer.speaker].world == 0) {
         m->answer.speaker++;
     }
-    free(m->guests);
-    m->guests = NULL;
+    free(m->entries);
+    m->entries = NULL;
 }
 
 static void decide_who_lacks(meeting_t *m)
@@ -80,7 +81,7 @@ static void decide_who_lacks(meeting_t *m)
     int n_said = 0;
 
     for (uint32_t r = 0; r < m->world && n_said < 8; r++) {
-        if (m->guests[r].world == 0) {
+        if (m->entries[r].world == 0) {
             n += (size_t)snprintf(said + n, sizeof(said) - n, "%s%u", n_said++ > 0 ? ", " : "rank ", r);
         }
     }
@@ -91,7 +92,7 @@ static void decide_who_lacks(meeting_t *m)
 
 static int compare_processes(const void *a, const void *b)
 {
-    const tw_ip_guest_t *first = *(tw_ip_guest_t *const *)a, *second = *(tw_ip_guest_t *const *)b;
+    const tw_ip_entry_t *first = *(tw_ip_entry_t *const *)a, *second = *(tw_ip_entry_t *const *)b;
 
     return first->process < second->process ? -1 : first->process > second->process;
 }
@@ -99,15 +100,15 @@ static int compare_processes(const void *a, const void *b)
 /** 1, and decided: two ranks are one process. */
 static int shares_process(meeting_t *m)
 {
-    tw_ip_guest_t **sorted = calloc(m->world, sizeof(tw_ip_guest_t *)); /* too little memory: said to share */
+    tw_ip_entry_t **sorted = calloc(m->world, sizeof(tw_ip_entry_t *)); /* too little memory: said to share */
     char said[TW_IP_SAID_BYTES] = "out of memory";
     int shares = !sorted;
 
     for (uint32_t r = 0; sorted && r < m->world; r++) {
-        sorted[r] = &m->guests[r];
+        sorted[r] = &m->entries[r];
     }
     if (sorted) {
-        qsort(sorted, m->world, sizeof(tw_ip_guest_t *), compare_processes);
+        qsort(sorted, m->world, sizeof(tw_ip_entry_t *), compare_processes);
     }
     for (uint32_t r = 1; sorted && r < m->world && !shares; r++) {
         shares = sorted[r]->process == sorted[r - 1]->process;
@@ -121,18 +122,18 @@ static int shares_process(meeting_t *m)
     return shares;
 }
 
-/** All have come. */
-static void judge(meeting_t *m)
+/** Decide, once all ranks have registered. */
+static void meeting_judge(meeting_t *m)
 {
     char said[TW_IP_SAID_BYTES];
 
     for (uint32_t r = 0; r < m->world; r++) {
-        if (m->guests[r].cannot) {
+        if (m->entries[r].cannot) {
             (void)snprintf(said, sizeof(said), "rank %u cannot do it: its log says why", r);
             decide(m, TW_IP_ONE_CANNOT, said);
             return;
         }
-        if (m->guests[r].terms != m->guests[0].terms) {
+        if (m->entries[r].terms != m->entries[0].terms) {
             (void)snprintf(said, sizeof(said),
                            "ranks 0 and %u differ in the interposer's version, in how they got it, or in "
                            "TW_INTERPOSE_GATHERS, _SUMS or _MIN_BYTES",
@@ -146,80 +147,80 @@ static void judge(meeting_t *m)
     }
 }
 
-static void come_in(meeting_t *m, const tw_ip_guest_t *guest)
+static void add_entry(meeting_t *m, const tw_ip_entry_t *entry)
 {
-    if (m->answer.verdict != 0 || guest->rank >= guest->world || guest->world > WORLD_MAX) {
+    if (m->answer.verdict != 0 || entry->rank >= entry->world || entry->world > WORLD_MAX) {
         return;
     }
     if (m->world == 0) {
-        m->guests = calloc(guest->world, sizeof(*m->guests));
-        m->world = m->guests ? guest->world : 0;
+        m->entries = calloc(entry->world, sizeof(*m->entries));
+        m->world = m->entries ? entry->world : 0;
     }
-    if (guest->world != m->world) {
+    if (entry->world != m->world) {
         decide(m, TW_IP_TERMS_DIFFER, "ranks speak of communicators of different sizes, or out of memory");
         return;
     }
-    m->n_here += m->guests[guest->rank].world == 0;
-    if (m->guests[guest->rank].world != 0 && m->guests[guest->rank].process != guest->process) {
+    m->n_here += m->entries[entry->rank].world == 0;
+    if (m->entries[entry->rank].world != 0 && m->entries[entry->rank].process != entry->process) {
         decide(m, TW_IP_TERMS_DIFFER, "two processes say that they are the same rank");
         return;
     }
-    m->guests[guest->rank] = *guest;
+    m->entries[entry->rank] = *entry;
 }
 
 /** Returns 1 once there is a verdict. */
-static int settle(meeting_t *m, double end_sec)
+static int meeting_settle(meeting_t *m, double end_sec)
 {
     if (m->answer.verdict == 0 && m->world > 0 && m->n_here == m->world) {
-        judge(m);
+        meeting_judge(m);
     } else if (m->answer.verdict == 0 && tw_time_sec() >= end_sec) {
         decide_who_lacks(m);
     }
     return m->answer.verdict != 0;
 }
 
-/* ---- visitors ------------------------------------------------------------------------------------------ */
+/* ---- clients ------------------------------------------------------------------------------------------- */
 
-static meeting_t *find(door_t *door, const uint8_t *name)
+static meeting_t *meeting_find(registry_t *registry, const uint8_t *name)
 {
     meeting_t *m;
 
-    (void)pthread_mutex_lock(&door->lock);
-    LIST_FOREACH(m, &door->meetings, link)
+    (void)pthread_mutex_lock(&registry->lock);
+    LIST_FOREACH(m, &registry->meetings, link)
     {
         if (memcmp(m->name, name, sizeof(m->name)) == 0) {
             break;
         }
     }
-    (void)pthread_mutex_unlock(&door->lock);
+    (void)pthread_mutex_unlock(&registry->lock);
     return m;
 }
 
-/** What fits into an empty socket. */
+/** 1 if the socket took all of it, which an empty one does. */
 static int send_all(int fd, const void *message, size_t bytes)
 {
     return send(fd, message, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes;
 }
 
-static int welcome(door_t *door, visitor_t *v)
+static int welcome(registry_t *registry, client_t *v)
 {
     tw_ip_welcome_t out;
 
-    v->meeting = find(door, v->in.hello.name);
+    v->meeting = meeting_find(registry, v->in.hello.name);
     if (!v->meeting) {
         return 0;
     }
     memcpy(v->session.key, v->meeting->key, sizeof(v->session.key));
-    memcpy(v->session.guest_nonce, v->in.hello.nonce, sizeof(v->session.guest_nonce));
-    randombytes_buf(v->session.door_nonce, sizeof(v->session.door_nonce));
-    memcpy(out.nonce, v->session.door_nonce, sizeof(out.nonce));
+    memcpy(v->session.rank_nonce, v->in.hello.nonce, sizeof(v->session.rank_nonce));
+    randombytes_buf(v->session.registry_nonce, sizeof(v->session.registry_nonce));
+    memcpy(out.nonce, v->session.registry_nonce, sizeof(out.nonce));
     tw_ip_sign(&v->session, 'w', out.nonce, sizeof(out.nonce), out.mac);
     v->step = QUESTION;
     v->n_bytes = 0;
     return send_all(v->fd, &out, sizeof(out));
 }
 
-static int answer(visitor_t *v)
+static int answer(client_t *v)
 {
     tw_ip_reply_t out;
 
@@ -233,7 +234,7 @@ static int answer(visitor_t *v)
     return 0;
 }
 
-static int hear(visitor_t *v)
+static int client_hear(client_t *v)
 {
     const tw_ip_question_t *q = &v->in.question;
 
@@ -241,16 +242,16 @@ static int hear(visitor_t *v)
         return 0;
     }
     if (q->what == TW_IP_REGISTER) {
-        come_in(v->meeting, &q->guest);
+        add_entry(v->meeting, &q->entry);
         return answer(v);
     }
     v->step = WAITS;
-    v->end_sec = tw_time_sec() + q->guest.wait_ms * 1e-3;
+    v->end_sec = tw_time_sec() + q->entry.wait_ms * 1e-3;
     return 1;
 }
 
-/** Returns 0 once he is to go. */
-static int listen_to(door_t *door, visitor_t *v)
+/** Read what has come. Returns 0 if the connection is to be closed. */
+static int listen_to(registry_t *registry, client_t *v)
 {
     size_t whole = v->step == HELLO ? sizeof(v->in.hello) : sizeof(v->in.question);
     ssize_t n = recv(v->fd, (char *)&v->in + v->n_bytes, whole - v->n_bytes, MSG_DONTWAIT);
@@ -262,71 +263,71 @@ static int listen_to(door_t *door, visitor_t *v)
     if (v->n_bytes < whole) {
         return 1;
     }
-    return v->step == HELLO ? welcome(door, v) : hear(v);
+    return v->step == HELLO ? welcome(registry, v) : client_hear(v);
 }
 
-static int attend(door_t *door, visitor_t *v, int can_read)
+static int attend(registry_t *registry, client_t *v, int can_read)
 {
     if (v->step == WAITS) {
-        return settle(v->meeting, v->end_sec) ? answer(v) : 1;
+        return meeting_settle(v->meeting, v->end_sec) ? answer(v) : 1;
     }
-    if (tw_time_sec() >= v->end_sec || (can_read && !listen_to(door, v))) {
+    if (tw_time_sec() >= v->end_sec || (can_read && !listen_to(registry, v))) {
         return 0;
     }
-    return v->step != WAITS || attend(door, v, 0);
+    return v->step != WAITS || attend(registry, v, 0);
 }
 
-static void let_in(door_t *door)
+static void accept_client(registry_t *registry)
 {
-    int fd = accept4(door->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = accept4(registry->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
     if (fd >= 0) {
-        door->visitors[door->n_visitors++] =
-            (visitor_t){.fd = fd, .step = HELLO, .end_sec = tw_time_sec() + TALK_SEC};
+        registry->clients[registry->n_clients++] =
+            (client_t){.fd = fd, .step = HELLO, .end_sec = tw_time_sec() + TALK_SEC};
     } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-        door->deaf_sec = tw_time_sec() + DEAF_SEC;
+        registry->deaf_sec = tw_time_sec() + DEAF_SEC;
     }
 }
 
-static void attend_all(door_t *door, const struct pollfd *fds)
+static void attend_all(registry_t *registry, const struct pollfd *fds)
 {
-    int n = door->n_visitors, kept = 0;
+    int n = registry->n_clients, kept = 0;
 
     for (int i = 0; i < n; i++) {
-        visitor_t v = door->visitors[i];
-        if (attend(door, &v, fds[i + 1].revents != 0)) {
-            door->visitors[kept++] = v;
+        client_t v = registry->clients[i];
+        if (attend(registry, &v, fds[i + 1].revents != 0)) {
+            registry->clients[kept++] = v;
         } else {
             (void)close(v.fd);
         }
     }
-    door->n_visitors = kept;
+    registry->n_clients = kept;
 }
 
-/** What waits for others is looked at after whatever has happened, and now and then for its end. */
-static int pause_ms(const door_t *door)
+/** How long to wait for events. Questions that wait for other ranks are tested after each. */
+static int pause_ms(const registry_t *registry)
 {
-    return door->n_visitors == 0 && tw_time_sec() >= door->deaf_sec ? -1 : PAUSE_MS;
+    return registry->n_clients == 0 && tw_time_sec() >= registry->deaf_sec ? -1 : PAUSE_MS;
 }
 
-static void *serve(void *arg)
+static void *registry_serve(void *arg)
 {
-    door_t *door = arg;
-    struct pollfd fds[GUESTS_MAX + 1];
+    registry_t *registry = arg;
+    struct pollfd fds[CLIENTS_MAX + 1];
 
     for (;;) {
-        int is_full = door->n_visitors == GUESTS_MAX || tw_time_sec() < door->deaf_sec;
-        fds[0] = (struct pollfd){.fd = is_full ? -1 : door->listener, .events = POLLIN};
-        for (int i = 0; i < door->n_visitors; i++) {
-            int waits = door->visitors[i].step == WAITS;
-            fds[i + 1] = (struct pollfd){.fd = waits ? -1 : door->visitors[i].fd, .events = POLLIN};
+        int is_full = registry->n_clients == CLIENTS_MAX || tw_time_sec() < registry->deaf_sec;
+        fds[0] = (struct pollfd){.fd = is_full ? -1 : registry->listener, .events = POLLIN};
+        for (int i = 0; i < registry->n_clients; i++) {
+            int waits = registry->clients[i].step == WAITS;
+            fds[i + 1] = (struct pollfd){.fd = waits ? -1 : registry->clients[i].fd, .events = POLLIN};
         }
-        if (poll(fds, (nfds_t)door->n_visitors + 1, pause_ms(door)) < 0 && errno != EINTR) {
+        if (poll(fds, (nfds_t)registry->n_clients + 1, pause_ms(registry)) < 0 && errno != EINTR) {
             return NULL;
         }
-        attend_all(door, fds);
+        attend_all(registry, fds);
         if (fds[0].revents != 0) {
-            let_in(door);
+            accept_client(registry);
         }
     }
 }
@@ -353,86 +354,86 @@ static int listen_at(const uint8_t address[16], uint16_t port, uint16_t *got)
 }
 
 /** NULL: there is none to be had. */
-static door_t *create(const tw_ip_place_t *place)
+static registry_t *registry_create(const tw_ip_place_t *place)
 {
-    door_t *door = calloc(1, sizeof(*door));
+    registry_t *registry = calloc(1, sizeof(*registry));
     pthread_t thread;
 
-    if (!door || sodium_init() < 0) {
-        free(door);
+    if (!registry || sodium_init() < 0) {
+        free(registry);
         return NULL;
     }
-    door->process = getpid();
-    memcpy(door->address, place->address, sizeof(door->address));
-    LIST_INIT(&door->meetings);
-    (void)pthread_mutex_init(&door->lock, NULL);
-    door->listener = listen_at(place->address, place->port, &door->port);
-    if (door->listener >= 0 && pthread_create(&thread, NULL, serve, door) == 0) {
-        (void)pthread_setname_np(thread, "thinwire door");
+    registry->process = getpid();
+    memcpy(registry->address, place->address, sizeof(registry->address));
+    LIST_INIT(&registry->meetings);
+    (void)pthread_mutex_init(&registry->lock, NULL);
+    registry->listener = listen_at(place->address, place->port, &registry->port);
+    if (registry->listener >= 0 && pthread_create(&thread, NULL, registry_serve, registry) == 0) {
+        (void)pthread_setname_np(thread, "thinwire meet");
         (void)pthread_detach(thread);
-        return door;
+        return registry;
     }
-    if (door->listener >= 0) {
-        (void)close(door->listener);
+    if (registry->listener >= 0) {
+        (void)close(registry->listener);
     }
-    (void)pthread_mutex_destroy(&door->lock);
-    free(door);
+    (void)pthread_mutex_destroy(&registry->lock);
+    free(registry);
     return NULL;
 }
 
-/** Doors stay until the process ends. One for each address that NCCL has, and one at a port that was asked
- *  for. */
-static door_t *doors[8];
-static pthread_mutex_t doors_lock = PTHREAD_MUTEX_INITIALIZER;
+/** Registries stay until the process ends. One for each address that NCCL has, and one at a port that was
+ *  asked for. */
+static registry_t *registries[8];
+static pthread_mutex_t registries_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static int serves(const door_t *door, const tw_ip_place_t *place)
+static int serves(const registry_t *registry, const tw_ip_place_t *place)
 {
-    return memcmp(door->address, place->address, sizeof(door->address)) == 0 &&
-           (place->port == 0 || place->port == door->port);
+    return memcmp(registry->address, place->address, sizeof(registry->address)) == 0 &&
+           (place->port == 0 || place->port == registry->port);
 }
 
 /** A forked process has none of its parent's threads. With the lock. */
-static door_t *door_for(const tw_ip_place_t *place)
+static registry_t *registry_for(const tw_ip_place_t *place)
 {
-    size_t n = sizeof(doors) / sizeof(doors[0]);
+    size_t n = sizeof(registries) / sizeof(registries[0]);
 
     for (size_t i = 0; i < n; i++) {
-        if (doors[i] && doors[i]->process != getpid()) {
-            (void)close(doors[i]->listener);
-            doors[i] = NULL; /* its memory may be in use by a thread that was not forked */
+        if (registries[i] && registries[i]->process != getpid()) {
+            (void)close(registries[i]->listener);
+            registries[i] = NULL; /* its memory may be in use by a thread that was not forked */
         }
-        if (doors[i] && serves(doors[i], place)) {
-            return doors[i];
+        if (registries[i] && serves(registries[i], place)) {
+            return registries[i];
         }
     }
     for (size_t i = 0; i < n; i++) {
-        if (!doors[i]) {
-            doors[i] = create(place);
-            return doors[i];
+        if (!registries[i]) {
+            registries[i] = registry_create(place);
+            return registries[i];
         }
     }
     return NULL;
 }
 
-tw_status_t tw_ip_door_open(tw_ip_place_t *place)
+tw_status_t tw_ip_registry_open(tw_ip_place_t *place)
 {
     meeting_t *meeting = calloc(1, sizeof(*meeting));
 
     if (!meeting) {
         return TW_ERR_IO;
     }
-    (void)pthread_mutex_lock(&doors_lock);
-    door_t *door = door_for(place);
-    (void)pthread_mutex_unlock(&doors_lock);
-    if (!door) {
+    (void)pthread_mutex_lock(&registries_lock);
+    registry_t *registry = registry_for(place);
+    (void)pthread_mutex_unlock(&registries_lock);
+    if (!registry) {
         free(meeting);
         return TW_ERR_IO;
     }
     memcpy(meeting->name, place->name, sizeof(meeting->name));
     memcpy(meeting->key, place->key, sizeof(meeting->key));
-    (void)pthread_mutex_lock(&door->lock);
-    LIST_INSERT_HEAD(&door->meetings, meeting, link);
-    (void)pthread_mutex_unlock(&door->lock);
-    place->port = door->port;
+    (void)pthread_mutex_lock(&registry->lock);
+    LIST_INSERT_HEAD(&registry->meetings, meeting, link);
+    (void)pthread_mutex_unlock(&registry->lock);
+    place->port = registry->port;
     return TW_OK;
 }

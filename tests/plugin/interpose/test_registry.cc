@@ -1,5 +1,5 @@
-/* Ranks at a door: who is there, who is not, and strangers. */
-#include "plugin/interpose/door.h"
+/* Ranks at a registry: who is there, who is not, and strangers. */
+#include "plugin/interpose/registry.h"
 
 #include <cstring>
 #include <future>
@@ -16,13 +16,13 @@
 namespace
 {
 
-class Door : public tw::Fixture
+class Registry : public tw::Fixture
 {
   protected:
     void SetUp() override
     {
         tw::Fixture::SetUp();
-        allow_descriptors("socket:"); /* the door stays open, and lets its guests go in its own time */
+        allow_descriptors("socket:"); /* the registry stays open, and lets its entries go in its own time */
     }
     static tw_ip_place_t place(uint8_t number)
     {
@@ -37,23 +37,23 @@ class Door : public tw::Fixture
     static tw_ip_place_t open(uint8_t number)
     {
         tw_ip_place_t opened = place(number);
-        EXPECT_EQ(tw_ip_door_open(&opened), TW_OK);
+        EXPECT_EQ(tw_ip_registry_open(&opened), TW_OK);
         return opened;
     }
-    static tw_ip_guest_t guest(uint32_t rank, uint32_t world)
+    static tw_ip_entry_t entry(uint32_t rank, uint32_t world)
     {
         return {.rank = rank, .world = world, .cannot = 0, .wait_ms = 0, .terms = 7, .process = 100 + rank};
     }
-    static tw_ip_answer_t ask(const tw_ip_place_t &at, const tw_ip_guest_t &who)
+    static tw_ip_answer_t ask(const tw_ip_place_t &at, const tw_ip_entry_t &who)
     {
         tw_ip_answer_t answer = {};
-        EXPECT_EQ(tw_ip_door_ask(&at, &who, &answer), TW_OK);
+        EXPECT_EQ(tw_ip_registry_ask(&at, &who, &answer), TW_OK);
         return answer;
     }
-    static void register_all(const tw_ip_place_t &at, const std::vector<tw_ip_guest_t> &guests)
+    static void register_all(const tw_ip_place_t &at, const std::vector<tw_ip_entry_t> &entries)
     {
-        for (const tw_ip_guest_t &who : guests) {
-            EXPECT_EQ(tw_ip_door_register(&at, &who, 10), TW_OK);
+        for (const tw_ip_entry_t &who : entries) {
+            EXPECT_EQ(tw_ip_registry_register(&at, &who, 10), TW_OK);
         }
     }
     /* A connection, with some bytes. */
@@ -70,67 +70,67 @@ class Door : public tw::Fixture
     }
 };
 
-TEST_F(Door, AllAreThere)
+TEST_F(Registry, AllAreThere)
 {
     const tw_ip_place_t at = open(1);
-    register_all(at, {guest(2, 3), guest(0, 3), guest(1, 3), guest(1, 3)});
+    register_all(at, {entry(2, 3), entry(0, 3), entry(1, 3), entry(1, 3)});
     for (uint32_t r = 0; r < 3; r++) {
-        EXPECT_EQ(ask(at, guest(r, 3)).verdict, (uint32_t)TW_IP_ALL_HERE);
+        EXPECT_EQ(ask(at, entry(r, 3)).verdict, (uint32_t)TW_IP_ALL_HERE);
     }
 }
 
-TEST_F(Door, WhoIsNotThereIsNamedAndComesTooLate)
+TEST_F(Registry, WhoIsNotThereIsNamedAndComesTooLate)
 {
     const tw_ip_place_t at = open(2);
-    register_all(at, {guest(1, 4), guest(3, 4)});
-    const tw_ip_answer_t answer = ask(at, guest(3, 4));
+    register_all(at, {entry(1, 4), entry(3, 4)});
+    const tw_ip_answer_t answer = ask(at, entry(3, 4));
     EXPECT_EQ(answer.verdict, (uint32_t)TW_IP_NOT_ALL);
     EXPECT_STREQ(answer.said, "rank 0, 2: no interposer there");
     EXPECT_EQ(answer.speaker, 1u);
-    register_all(at, {guest(0, 4), guest(2, 4)});
-    EXPECT_EQ(ask(at, guest(0, 4)).verdict, (uint32_t)TW_IP_NOT_ALL) << "some have acted upon it";
+    register_all(at, {entry(0, 4), entry(2, 4)});
+    EXPECT_EQ(ask(at, entry(0, 4)).verdict, (uint32_t)TW_IP_NOT_ALL) << "some have acted upon it";
 }
 
-TEST_F(Door, OneThatIsAwaited)
+TEST_F(Registry, OneThatIsAwaited)
 {
     const tw_ip_place_t at = open(3);
-    register_all(at, {guest(0, 2)});
-    tw_ip_guest_t patient = guest(0, 2);
+    register_all(at, {entry(0, 2)});
+    tw_ip_entry_t patient = entry(0, 2);
     patient.wait_ms = 60000;
     auto answer = std::async(std::launch::async, [&] { return ask(at, patient); });
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    register_all(at, {guest(1, 2)});
+    register_all(at, {entry(1, 2)});
     EXPECT_EQ(answer.get().verdict, (uint32_t)TW_IP_ALL_HERE);
 }
 
-TEST_F(Door, RanksThatDiffer)
+TEST_F(Registry, RanksThatDiffer)
 {
     struct Case {
-        tw_ip_guest_t second;
+        tw_ip_entry_t second;
         tw_ip_verdict_t verdict;
         const char *said;
     };
-    tw_ip_guest_t cannot = guest(1, 2), other_terms = guest(1, 2), same_process = guest(1, 2);
+    tw_ip_entry_t cannot = entry(1, 2), other_terms = entry(1, 2), same_process = entry(1, 2);
     cannot.cannot = 1;
     other_terms.terms = 8;
-    same_process.process = guest(0, 2).process;
-    tw_ip_guest_t same_rank = guest(0, 2);
+    same_process.process = entry(0, 2).process;
+    tw_ip_entry_t same_rank = entry(0, 2);
     same_rank.process = 5;
     uint8_t number = 10;
     for (const Case &c : {Case{cannot, TW_IP_ONE_CANNOT, "rank 1 cannot"},
                           Case{other_terms, TW_IP_TERMS_DIFFER, "ranks 0 and 1 differ"},
                           Case{same_process, TW_IP_SHARED_PROCESS, "ranks 0 and 1 are one process"},
-                          Case{guest(2, 3), TW_IP_TERMS_DIFFER, "different sizes"},
+                          Case{entry(2, 3), TW_IP_TERMS_DIFFER, "different sizes"},
                           Case{same_rank, TW_IP_TERMS_DIFFER, "the same rank"}}) {
         const tw_ip_place_t at = open(number++);
-        register_all(at, {guest(0, 2), c.second});
-        const tw_ip_answer_t answer = ask(at, guest(0, 2));
+        register_all(at, {entry(0, 2), c.second});
+        const tw_ip_answer_t answer = ask(at, entry(0, 2));
         EXPECT_EQ(answer.verdict, (uint32_t)c.verdict) << c.said;
         EXPECT_NE(std::string(answer.said).find(c.said), std::string::npos) << answer.said;
     }
 }
 
-TEST_F(Door, StrangersChangeNothing)
+TEST_F(Registry, StrangersChangeNothing)
 {
     const tw_ip_place_t at = open(4);
     std::vector<int> fds;
@@ -140,20 +140,20 @@ TEST_F(Door, StrangersChangeNothing)
     }
     tw_ip_place_t forged = at;
     forged.key[3] ^= 1;
-    const tw_ip_guest_t who = guest(1, 2);
-    EXPECT_EQ(tw_ip_door_register(&forged, &who, 10), TW_ERR_NOT_FOUND) << "a wrong key";
+    const tw_ip_entry_t who = entry(1, 2);
+    EXPECT_EQ(tw_ip_registry_register(&forged, &who, 10), TW_ERR_NOT_FOUND) << "a wrong key";
     forged = at;
     forged.name[3] ^= 1;
-    EXPECT_EQ(tw_ip_door_register(&forged, &who, 10), TW_ERR_NOT_FOUND) << "no such meeting";
-    register_all(at, {guest(0, 2)});
-    EXPECT_STREQ(ask(at, guest(0, 2)).said, "rank 1: no interposer there");
+    EXPECT_EQ(tw_ip_registry_register(&forged, &who, 10), TW_ERR_NOT_FOUND) << "no such meeting";
+    register_all(at, {entry(0, 2)});
+    EXPECT_STREQ(ask(at, entry(0, 2)).said, "rank 1: no interposer there");
     for (int fd : fds) {
         close(fd);
     }
 }
 
 /* On a network that has IPv6 alone. */
-TEST_F(Door, Ipv6)
+TEST_F(Registry, Ipv6)
 {
     tw_ip_place_t at = place(6);
     const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -166,15 +166,15 @@ TEST_F(Door, Ipv6)
         GTEST_SKIP() << "this machine has no IPv6";
     }
     memcpy(at.address, &in6addr_loopback, sizeof(at.address));
-    ASSERT_EQ(tw_ip_door_open(&at), TW_OK);
-    register_all(at, {guest(0, 2), guest(1, 2)});
-    EXPECT_EQ(ask(at, guest(0, 2)).verdict, (uint32_t)TW_IP_ALL_HERE);
+    ASSERT_EQ(tw_ip_registry_open(&at), TW_OK);
+    register_all(at, {entry(0, 2), entry(1, 2)});
+    EXPECT_EQ(ask(at, entry(0, 2)).verdict, (uint32_t)TW_IP_ALL_HERE);
 }
 
-TEST_F(Door, NoDoorThere)
+TEST_F(Registry, NoRegistryThere)
 {
     tw_ip_place_t at = open(5), nowhere = at;
-    const tw_ip_guest_t who = guest(0, 2);
+    const tw_ip_entry_t who = entry(0, 2);
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* a port that nobody listens at */
     sockaddr_in address = {};
     socklen_t bytes = sizeof(address);
@@ -183,15 +183,16 @@ TEST_F(Door, NoDoorThere)
     ASSERT_EQ(bind(fd, (sockaddr *)&address, sizeof(address)), 0);
     ASSERT_EQ(getsockname(fd, (sockaddr *)&address, &bytes), 0);
     nowhere.port = ntohs(address.sin_port);
-    EXPECT_EQ(tw_ip_door_register(&nowhere, &who, 10), TW_ERR_NOT_FOUND);
+    EXPECT_EQ(tw_ip_registry_register(&nowhere, &who, 10), TW_ERR_NOT_FOUND);
     tw_ip_answer_t answer;
     expect_log("cannot be reached any more");
-    EXPECT_EQ(tw_ip_door_ask(&nowhere, &who, &answer), TW_ERR_PEER) << "who has registered must not go on";
+    EXPECT_EQ(tw_ip_registry_ask(&nowhere, &who, &answer), TW_ERR_PEER)
+        << "who has registered must not go on";
     close(fd);
 }
 
-/* The door's process has no descriptor left for a moment. */
-TEST_F(Door, NoDescriptorsForAWhile)
+/* The registry's process has no descriptor left for a moment. */
+TEST_F(Registry, NoDescriptorsForAWhile)
 {
     const tw_ip_place_t at = open(6);
     rlimit before, none;
@@ -207,8 +208,8 @@ TEST_F(Door, NoDescriptorsForAWhile)
     EXPECT_EQ(connect(guest_fd, (sockaddr *)&address, sizeof(address)), 0);
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-    register_all(at, {guest(0, 2), guest(1, 2)});
-    EXPECT_EQ(ask(at, guest(1, 2)).verdict, (uint32_t)TW_IP_ALL_HERE);
+    register_all(at, {entry(0, 2), entry(1, 2)});
+    EXPECT_EQ(ask(at, entry(1, 2)).verdict, (uint32_t)TW_IP_ALL_HERE);
     close(guest_fd);
 }
 

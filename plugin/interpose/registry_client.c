@@ -1,4 +1,4 @@
-/** A rank's side of the door. */
+/** A rank's side of the registry. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -7,13 +7,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "plugin/interpose/door.h"
+#include "plugin/interpose/registry.h"
 
-#define ANSWER_SEC 20.0 /**< besides what the door was told to wait */
+#define ANSWER_SEC 20.0 /**< that an answer may take, besides wait_ms */
 
 /* ---- sockets ------------------------------------------------------------------------------------------- */
 
-/** 0: not in time. */
+/** 1 once the socket is ready; 0: not in time. */
 static int wait_until(int fd, short events, double end_sec)
 {
     for (;;) {
@@ -29,7 +29,7 @@ static int wait_until(int fd, short events, double end_sec)
     }
 }
 
-static int begin(const tw_ip_place_t *place, double end_sec)
+static int registry_connect(const tw_ip_place_t *place, double end_sec)
 {
     struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_port = htons(place->port)};
     int off = 0, error = 0, fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -49,7 +49,7 @@ static int begin(const tw_ip_place_t *place, double end_sec)
     return -1;
 }
 
-static int receive(int fd, void *message, size_t bytes, double end_sec)
+static int registry_receive(int fd, void *message, size_t bytes, double end_sec)
 {
     size_t n_bytes = 0;
 
@@ -70,12 +70,12 @@ static int send_all(int fd, const void *message, size_t bytes)
 
 /* ---- questions ----------------------------------------------------------------------------------------- */
 
-/** The door knows the meeting, and proves it. -1: nothing was said there. */
+/** The registry knows the meeting, and proves it. -1: nothing was said there. */
 static int reach(const tw_ip_place_t *place, double end_sec, tw_ip_session_t *session)
 {
     tw_ip_hello_t hello;
     tw_ip_welcome_t in;
-    int fd = sodium_init() >= 0 ? begin(place, end_sec) : -1;
+    int fd = sodium_init() >= 0 ? registry_connect(place, end_sec) : -1;
 
     if (fd < 0) {
         return -1;
@@ -83,9 +83,9 @@ static int reach(const tw_ip_place_t *place, double end_sec, tw_ip_session_t *se
     memcpy(hello.name, place->name, sizeof(hello.name));
     randombytes_buf(hello.nonce, sizeof(hello.nonce));
     memcpy(session->key, place->key, sizeof(session->key));
-    memcpy(session->guest_nonce, hello.nonce, sizeof(hello.nonce));
-    if (send_all(fd, &hello, sizeof(hello)) && receive(fd, &in, sizeof(in), end_sec)) {
-        memcpy(session->door_nonce, in.nonce, sizeof(in.nonce));
+    memcpy(session->rank_nonce, hello.nonce, sizeof(hello.nonce));
+    if (send_all(fd, &hello, sizeof(hello)) && registry_receive(fd, &in, sizeof(in), end_sec)) {
+        memcpy(session->registry_nonce, in.nonce, sizeof(in.nonce));
         if (tw_ip_is_signed(session, 'w', in.nonce, sizeof(in.nonce), in.mac)) {
             return fd;
         }
@@ -94,21 +94,22 @@ static int reach(const tw_ip_place_t *place, double end_sec, tw_ip_session_t *se
     return -1;
 }
 
-static int exchange(int fd, const tw_ip_session_t *session, tw_ip_what_t what, const tw_ip_guest_t *guest,
-                    tw_ip_answer_t *answer)
+static int registry_exchange(int fd, const tw_ip_session_t *session, tw_ip_what_t what,
+                             const tw_ip_entry_t *entry, tw_ip_answer_t *answer)
 {
-    double wait_sec = ANSWER_SEC + (what == TW_IP_ASK ? guest->wait_ms * 1e-3 : 0);
+    double wait_sec = ANSWER_SEC + (what == TW_IP_ASK ? entry->wait_ms * 1e-3 : 0);
     tw_ip_question_t out;
     tw_ip_reply_t in;
 
     memset(&out, 0, sizeof(out));
     out.what = (uint64_t)what;
-    out.guest = *guest;
+    out.entry = *entry;
     tw_ip_sign(session, 'q', &out, offsetof(tw_ip_question_t, mac), out.mac);
-    if (!send_all(fd, &out, sizeof(out)) || !receive(fd, &in, sizeof(in), tw_time_sec() + wait_sec) ||
+    if (!send_all(fd, &out, sizeof(out)) ||
+        !registry_receive(fd, &in, sizeof(in), tw_time_sec() + wait_sec) ||
         !tw_ip_is_signed(session, 'a', &in.answer, sizeof(in.answer), in.mac)) {
         tw_error("nccl: rank %u of %u: the process that made the communicator's id does not answer",
-                 guest->rank, guest->world);
+                 entry->rank, entry->world);
         return 0;
     }
     *answer = in.answer;
@@ -116,7 +117,8 @@ static int exchange(int fd, const tw_ip_session_t *session, tw_ip_what_t what, c
     return 1;
 }
 
-tw_status_t tw_ip_door_register(const tw_ip_place_t *place, const tw_ip_guest_t *guest, double connect_sec)
+tw_status_t tw_ip_registry_register(const tw_ip_place_t *place, const tw_ip_entry_t *entry,
+                                    double connect_sec)
 {
     tw_ip_session_t session;
     tw_ip_answer_t none;
@@ -125,12 +127,12 @@ tw_status_t tw_ip_door_register(const tw_ip_place_t *place, const tw_ip_guest_t 
     if (fd < 0) {
         return TW_ERR_NOT_FOUND;
     }
-    int is_done = exchange(fd, &session, TW_IP_REGISTER, guest, &none);
+    int is_done = registry_exchange(fd, &session, TW_IP_REGISTER, entry, &none);
     (void)close(fd);
     return is_done ? TW_OK : TW_ERR_PEER;
 }
 
-tw_status_t tw_ip_door_ask(const tw_ip_place_t *place, const tw_ip_guest_t *guest, tw_ip_answer_t *answer)
+tw_status_t tw_ip_registry_ask(const tw_ip_place_t *place, const tw_ip_entry_t *entry, tw_ip_answer_t *answer)
 {
     tw_ip_session_t session;
     int fd = reach(place, tw_time_sec() + ANSWER_SEC, &session);
@@ -138,10 +140,10 @@ tw_status_t tw_ip_door_ask(const tw_ip_place_t *place, const tw_ip_guest_t *gues
     if (fd < 0) {
         tw_error(
             "nccl: rank %u of %u: the process that made the communicator's id cannot be reached any more",
-            guest->rank, guest->world);
+            entry->rank, entry->world);
         return TW_ERR_PEER;
     }
-    int is_done = exchange(fd, &session, TW_IP_ASK, guest, answer);
+    int is_done = registry_exchange(fd, &session, TW_IP_ASK, entry, answer);
     (void)close(fd);
     return is_done && answer->verdict != 0 ? TW_OK : TW_ERR_PEER;
 }

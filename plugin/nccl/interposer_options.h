@@ -1,6 +1,6 @@
-/** The interposer's variables. */
-#ifndef TW_PLUGIN_INTERPOSE_OPTIONS_H
-#define TW_PLUGIN_INTERPOSE_OPTIONS_H
+/** The interposer's variables. The net plugin reads them, too: it opens the interposer if they ask for it. */
+#ifndef TW_PLUGIN_NCCL_INTERPOSER_OPTIONS_H
+#define TW_PLUGIN_NCCL_INTERPOSER_OPTIONS_H
 
 #include "core/core.h"
 

@@ -1,14 +1,13 @@
-/** What a rank and a door say to each other, on a connection for each question:
- *      rank                              door
+/** What a rank and a registry say to each other, on a connection for each question:
+ *      rank                              registry
  *      hello      name, nonce        ->
- *                                    <-  welcome    nonce; hash          a door that does not know the name
- *                                                                        closes
+ *                                    <-  welcome    nonce; hash          if it knows the name; else it closes
  *      question   what, who; hash    ->
  *                                    <-  answer     hash
  *  Hashes are of the key, both nonces, and the message. Numbers are as the machine has them: both ends are of
  *  one kind. Private to the folder. */
-#ifndef TW_PLUGIN_INTERPOSE_DOOR_MESSAGES_H
-#define TW_PLUGIN_INTERPOSE_DOOR_MESSAGES_H
+#ifndef TW_PLUGIN_INTERPOSE_REGISTRY_MESSAGES_H
+#define TW_PLUGIN_INTERPOSE_REGISTRY_MESSAGES_H
 
 #include "core/core.h"
 
@@ -18,7 +17,7 @@ TW_C_BEGIN
 #define TW_IP_KEY_BYTES 32
 #define TW_IP_SAID_BYTES 200
 
-/** A meeting, and where its door is. */
+/** A meeting, and where its registry is. */
 typedef struct tw_ip_place {
     uint8_t address[16]; /**< IPv4 mapped into IPv6 */
     uint16_t port;
@@ -27,13 +26,13 @@ typedef struct tw_ip_place {
 } tw_ip_place_t;
 
 /** What a rank tells of itself. */
-typedef struct tw_ip_guest {
+typedef struct tw_ip_entry {
     uint32_t rank, world;
     uint32_t cannot;  /**< 1: it has the library, and cannot use it */
-    uint32_t wait_ms; /**< of a question: how long to wait for those who have not come */
+    uint32_t wait_ms; /**< how long the registry waits for ranks that have not come, before it answers */
     uint64_t terms;   /**< a hash of what must be the same on all ranks */
     uint64_t process; /**< a number of its own for each process */
-} tw_ip_guest_t;
+} tw_ip_entry_t;
 
 typedef enum tw_ip_verdict {
     TW_IP_ALL_HERE = 1, /**< all have it, can use it, on the same terms, each in a process of its own */
@@ -66,7 +65,7 @@ typedef enum tw_ip_what { TW_IP_REGISTER = 1, TW_IP_ASK } tw_ip_what_t;
 
 typedef struct tw_ip_question {
     uint64_t what;
-    tw_ip_guest_t guest;
+    tw_ip_entry_t entry;
     uint8_t mac[TW_IP_MAC_BYTES];
 } tw_ip_question_t;
 
@@ -75,10 +74,10 @@ typedef struct tw_ip_reply {
     uint8_t mac[TW_IP_MAC_BYTES];
 } tw_ip_reply_t;
 
-/** Of one connection. */
+/** What the hashes on one connection are made of. */
 typedef struct tw_ip_session {
     uint8_t key[TW_IP_KEY_BYTES];
-    uint8_t guest_nonce[TW_IP_NONCE_BYTES], door_nonce[TW_IP_NONCE_BYTES];
+    uint8_t rank_nonce[TW_IP_NONCE_BYTES], registry_nonce[TW_IP_NONCE_BYTES];
 } tw_ip_session_t;
 
 /** `letter` tells the messages apart: 'w', 'q', 'a'. */

@@ -1,51 +1,21 @@
 /* Two hosts whose device has no address of a network, each in a network namespace of its own. */
-#include <cstdlib>
-#include <cstring>
-
-#include <sched.h>
-#include <unistd.h>
-
 #include "tests/common/fixture.h"
-#include "tests/plugin/nccl/net/proxy.h"
+#include "tests/plugin/nccl/net/cable.h"
 
 namespace
 {
 
 using namespace proxy;
-
-void ip(const std::string &words)
-{
-    expect(system(("ip " + words).c_str()) == 0, words);
-}
-
-/** Into a namespace with a cable to the other process's. */
-void enter(const Channel &channel, bool makes_it)
-{
-    Handle own(sizeof(pid_t)), other;
-    const pid_t self = getpid();
-    pid_t peer = 0;
-    expect(unshare(CLONE_NEWNET) == 0, "unshare");
-    memcpy(own.data(), &self, sizeof(self));
-    channel.tell(own);
-    other = channel.hear(sizeof(pid_t));
-    memcpy(&peer, other.data(), sizeof(peer));
-    if (makes_it) {
-        ip("link add eth0 type veth peer name eth0 netns " + std::to_string(peer));
-    }
-    channel.meet();
-    ip("link set lo up");
-    ip("link set eth0 addrgenmode none");
-    ip("link set eth0 up");
-}
+using cable::enter;
+using cable::ip;
 
 class Unnumbered : public testing::TestWithParam<int>
 {
   protected:
     void SetUp() override
     {
-        const process::Result result = process::run({"unshare", "-n", "ip", "link", "show"});
-        if (result.code != 0) {
-            GTEST_SKIP() << "no network of one's own here: " << result.err;
+        if (!cable::why_not().empty()) {
+            GTEST_SKIP() << cable::why_not();
         }
     }
 

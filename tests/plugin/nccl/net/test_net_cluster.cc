@@ -76,8 +76,8 @@ TEST_F(Cluster, Ipv6)
              "if ip -4 addr | grep -q inet; then echo IPv4; fi; env -u TW_NET_DEVICES -u TW_JOB_TOKEN -u "
              "TW_CLUSTER " +
                  std::string(setting) + " " + kNet +
-                 " --sizes 8,100K --connections 1,3 --link none --seconds 0.01 --iters 1 --peer sealed,thinwire "
-                 "--bare"});
+                 " --sizes 8,100K --connections 1,3 --link none --seconds 0.01 --iters 1 "
+                 "--peer sealed,thinwire --bare"});
         EXPECT_EQ(result.code, 0) << result.out << result.err;
         size_t n = 0;
         for (size_t at = 0; (at = result.out.find(" yes\n", at)) != std::string::npos; at++) {

@@ -1,5 +1,5 @@
 /** The interposer's variables. */
-#include "plugin/interpose/options.h"
+#include "plugin/nccl/interposer_options.h"
 
 #include "plugin/plugin.h"
 
@@ -8,13 +8,11 @@
 static const tw_config_field_t fields[] = {
     {.name = "TW_INTERPOSE_GATHERS",
      .dflt = "plain",
-     .unit = "",
      .doc = "Codec of what NCCL gathers between nodes, or plain.",
      .type = TW_CONFIG_STRING,
      .offset = FIELD(gathers)},
     {.name = "TW_INTERPOSE_SUMS",
      .dflt = "plain",
-     .unit = "",
      .doc = "Codec of what NCCL reduces between nodes, or plain.",
      .type = TW_CONFIG_STRING,
      .offset = FIELD(sums)},
@@ -43,7 +41,6 @@ static const tw_config_field_t fields[] = {
      .max = 86400},
     {.name = "TW_INTERPOSE",
      .dflt = "n",
-     .unit = "",
      .doc = "The net plugin puts the interposer between NCCL and what is in the process already.",
      .type = TW_CONFIG_BOOL,
      .offset = FIELD(redirects)},
