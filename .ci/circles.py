@@ -1,76 +1,173 @@
 #!/usr/bin/env python3
-"""Checks that no two files of the product lean on each other in a circle, x.c, x.h and x.cu taken as one
-file.
+"""Checks that no two files lean on each other in a circle, and that no two neighbouring folders include each
+other in one.
 
-A file leans on another one that it includes, or whose functions or variables it names. Only names with
-external linkage count; they all begin with tw_. A folder's public header <folder>/<folder>.h is a file of its
-own: the sources behind it include it for its types, and its macros and inline functions may name what it
-declares.
+Of C, C++ and CUDA x.c, x.h, x.cc and x.cu are one file. It leans on another one that it includes, or whose
+functions or variables it names: all with external linkage. A name that begins with tw_ is one wherever it
+stands, another name only where a header that declares it is included. A folder's own header
+<folder>/<folder>.h is a file of its own: the sources behind it include it for its types, and its macros and
+inline functions may name what it declares.
 
-A Python file leans on those that it imports, in functions, too, and on those whose names it gives to
-importlib.import_module().
+Folders in one folder are neighbours: what they, or folders inside them, include counts. A folder's own files
+may include from folders inside it, and these from them: the files' check holds those.
 """
 
 import ast
 import os
 import re
-import subprocess
 import sys
 
-TOPS = ("core", "quant", "transport", "collectives", "hpz", "plugin", "trainer", "safetensors", "cluster",
-        "flags", "doctor", "bench")
-SUFFIXES = (".c", ".h", ".cu", ".cuh")
+import tracked
+
+sys.dont_write_bytecode = True
+
+SUFFIXES = (".c", ".h", ".cc", ".cu", ".cuh")
 
 COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
-TAG = re.compile(r"\b(?:struct|union|enum)\s+tw_\w+")
-NAME = re.compile(r"\btw_\w+")
+TAG = re.compile(r"\b(?:struct|union|enum)\s+\w+")
+# A member of something is no use of what is called so.
+NAME = re.compile(r"(?<![\w.])(?<!->)[A-Za-z_]\w*")
 # A declaration is no use: a prototype, a typedef of a function, an extern variable.
 DECLARATION = re.compile(r"^[A-Za-z_][^;{}=]*;", re.M)
+DECLARED = re.compile(r"\b(\w+)(?=\(|\s*;|\[)")
+# What other files cannot name, though it looks like a definition.
+INSIDE = re.compile(r"^namespace\s*\{.*?^\}", re.M | re.S)
 # At the beginning of a line: a function's definition, its brace on the next line; a variable's.
 FUNCTION = re.compile(
-    r"^(?!static\b|typedef\b|extern\b)[A-Za-z_][^;{}=]*?\b(tw_\w+)\((?:[^;{}]*)\)\s*\n\{", re.M)
+    r"^(?!static\b|typedef\b|extern\b)[A-Za-z_][^;{}=()]*?(?<!:)\b(\w+)\((?:[^;{}]*)\)\s*\n\{", re.M)
 VARIABLE = re.compile(
-    r"^(?!static\b|typedef\b|extern\b)[A-Za-z_][^;{}()=]*?\b(tw_\w+)(?:\[[^\]]*\])*\s*=", re.M)
-
-
-def sources(suffixes):
-    command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--"] + ["*" + s for s in suffixes]
-    found = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    if found.returncode == 0:
-        names = found.stdout.decode().split("\0")
-    else:
-        names = [os.path.relpath(os.path.join(folder, name), ".")
-                 for top in TOPS for folder, _, files in os.walk(top) for name in files]
-    return sorted(n for n in names if n.split("/")[0] in TOPS and n.endswith(suffixes) and os.path.isfile(n))
+    r"^(?!static\b|typedef\b|extern\b|using\b|namespace\b|(?:struct|union|enum|class) \w+;)"
+    r"[A-Za-z_][^;{}()=]*?(?<!:)\b(\w+)(?:\[[^\]]*\])*\s*[=;]", re.M)
 
 
 def unit(path):
     """What counts as one file."""
     stem = os.path.splitext(path)[0]
-    is_public = path.endswith(".h") and stem.split("/")[0] == "/".join(stem.split("/")[1:])
-    return path if is_public else stem
+    is_rooms = path.endswith(".h") and os.path.basename(stem) == os.path.basename(os.path.dirname(stem))
+    return path if is_rooms else stem
+
+
+def includes_of(texts):
+    """Returns {path: {files of ours that it includes}}."""
+    return {path: {name for name in INCLUDE.findall(text) if name in texts} for path, text in texts.items()}
+
+
+def reach(path, includes, known):
+    """Returns all files that a path includes, by way of others, too."""
+    if path not in known:
+        known[path] = set()
+        for name in includes[path]:
+            known[path] |= {name} | reach(name, includes, known)
+    return known[path]
+
+
+def is_declared(header, owner, path, reached):
+    """Does a header of the owner's folder that declares it reach the path?"""
+    return (header in reached or header == path) and os.path.dirname(header) == os.path.dirname(owner)
+
+
+def owners_of(code):
+    """Returns {name: units that define it}. Of several in one folder a program links one: no leaning."""
+    owners = {}
+    for path, text in code.items():
+        outside = INSIDE.sub("", text)
+        for name in FUNCTION.findall(outside) + VARIABLE.findall(outside):
+            if path.endswith((".c", ".cc", ".cu")) and not name.startswith("nccl"):
+                owners.setdefault(name, set()).add(unit(path))
+    folders = {name: [os.path.dirname(one) for one in units] for name, units in owners.items()}
+    return {name: {one for one in units if folders[name].count(os.path.dirname(one)) == 1}
+            for name, units in owners.items()}
+
+
+def declarers_of(code):
+    """Returns {name: headers that declare it}."""
+    declared = {}
+    for path, text in code.items():
+        for declaration in DECLARATION.findall(text) if path.endswith((".h", ".cuh")) else ():
+            for name in DECLARED.findall(declaration):
+                declared.setdefault(name, set()).add(path)
+    return declared
+
+
+# Includes that close a circle which is known and to go: the header of all of quant has the headers of codecs,
+# for its users, and the codecs include it.
+HELD = {("quant/quant.h", "quant/%s.h" % part)
+        for part in ("block_codec", "codec", "lossless_codec", "streams")}
 
 
 def leaning(texts):
     """Returns {unit: {unit it leans on: why}}. texts: {path: text}."""
-    owner, code = {}, {}
-    for path, text in texts.items():
-        code[path] = COMMENT_OR_STRING.sub(lambda m: " " if m[0][0] in "/" else '""', text)
-        for name in FUNCTION.findall(code[path]) + VARIABLE.findall(code[path]):
-            owner.setdefault(name, unit(path))
+    code = {path: COMMENT_OR_STRING.sub(lambda m: " " if m[0][0] in "/" else '""', text)
+            for path, text in texts.items()}
+    owners, declarers, includes, known = owners_of(code), declarers_of(code), includes_of(texts), {}
     leans = {unit(path): {} for path in texts}
-    for path, text in texts.items():
+    for path in texts:
         mine = leans[unit(path)]
-        for target in INCLUDE.findall(text):
-            if unit(target) in leans and unit(target) != unit(path):
+        for target in includes[path]:
+            if unit(target) != unit(path) and (path, target) not in HELD:
                 mine.setdefault(unit(target), "includes it")
         declared = set()
         if unit(path) == path:
             declared = set(NAME.findall(" ".join(DECLARATION.findall(code[path]))))
-        for name in NAME.findall(DECLARATION.sub("", TAG.sub("", code[path]))):
-            if name in owner and owner[name] != unit(path) and name not in declared:
-                mine.setdefault(owner[name], "names " + name)
+        for name in set(NAME.findall(DECLARATION.sub("", TAG.sub("", code[path])))) - declared:
+            if unit(path) in owners.get(name, ()):
+                continue
+            for owner in owners.get(name, ()):
+                if name.startswith("tw_") or any(
+                        is_declared(header, owner, path, reach(path, includes, known))
+                        for header in declarers.get(name, ())):
+                    mine.setdefault(owner, "names " + name)
+    return leans
+
+
+def circles(leans):
+    """Strongly connected components of more than one unit (Tarjan)."""
+    index, low, on_stack, stack, found = {}, {}, set(), [], []
+
+    def visit(u):
+        index[u] = low[u] = len(index)
+        stack.append(u)
+        on_stack.add(u)
+        for v in leans[u]:
+            if v not in index:
+                visit(v)
+                low[u] = min(low[u], low[v])
+            elif v in on_stack:
+                low[u] = min(low[u], index[v])
+        if low[u] == index[u]:
+            members = []
+            while not members or members[-1] != u:
+                members.append(stack.pop())
+                on_stack.discard(members[-1])
+            if len(members) > 1:
+                found.append(sorted(members))
+
+    sys.setrecursionlimit(10000)
+    for u in sorted(leans):
+        if u not in index:
+            visit(u)
+    return sorted(found)
+
+
+def neighbours(path, other):
+    """Returns the folders that hold the two and stand in one folder; None where one holds the other."""
+    mine, others = os.path.dirname(path).split("/"), os.path.dirname(other).split("/")
+    for depth, (a, b) in enumerate(zip(mine, others), 1):
+        if a != b:
+            return "/".join(mine[:depth]), "/".join(others[:depth])
+    return None
+
+
+def folders(texts):
+    """Returns {folder: {folder it leans on: why}}, neighbours all."""
+    leans = {}
+    for path, targets in includes_of(texts).items():
+        for target in targets:
+            pair = neighbours(path, target)
+            if pair and unit(target) != target:
+                leans.setdefault(pair[0], {}).setdefault(pair[1], "%s includes %s" % (path, target))
+                leans.setdefault(pair[1], {})
     return leans
 
 
@@ -123,87 +220,74 @@ def python_folders(leans):
     return found
 
 
-def circles(leans):
-    """Strongly connected components of more than one unit (Tarjan)."""
-    index, low, on_stack, stack, found = {}, {}, set(), [], []
+# The Python files of a self test, which are in circles.
+PYTHON_TEST = {
+    "p/__init__.py": "import importlib\ndef f():\n    return importlib.import_module('.c', __name__)\n",
+    "p/a.py": "from . import b, d\n",
+    "p/b.py": "def f():\n    from .a import g\n",
+    "p/c.py": "import os\n",
+    "p/d.py": "from .e import f\n",
+    "p/e/__init__.py": "",
+    "p/e/f.py": "from ..g import h\n",
+    "p/e/i.py": "",
+    "p/g/__init__.py": "",
+    "p/g/h.py": "from ..e.i import j\n",
+}
 
-    def visit(u):
-        index[u] = low[u] = len(index)
-        stack.append(u)
-        on_stack.add(u)
-        for v in leans[u]:
-            if v not in index:
-                visit(v)
-                low[u] = min(low[u], low[v])
-            elif v in on_stack:
-                low[u] = min(low[u], index[v])
-        if low[u] == index[u]:
-            members = []
-            while not members or members[-1] != u:
-                members.append(stack.pop())
-                on_stack.discard(members[-1])
-            if len(members) > 1:
-                found.append(sorted(members))
-
-    sys.setrecursionlimit(10000)
-    for u in sorted(leans):
-        if u not in index:
-            visit(u)
-    return sorted(found)
-
-
-def self_test():
-    texts = {
+# Files that must be seen to lean, each set in a circle of its own kind.
+SELF_TESTS = [
+    # a function with tw_, a table of them; what a public header's macro names is no circle
+    (leaning, {
         "core/a.c": '#include "core/a.h"\nvoid tw_a(void)\n{\n    tw_b();\n}\n',
         "core/a.h": "void tw_a(void);\nvoid tw_d_run(void);\n",
         "core/b.c": "void tw_b(void)\n{\n    /* tw_d */ tw_c_table[0].run();\n}\n",
         "core/c.c": '#include "core/a.h"\nconst tw_row_t tw_c_table[] = {0};\n',
         "core/core.h": "void tw_d_run(void);\n#define TW_RUN() tw_d_run()\n",
         "core/d.c": '#include "core/core.h"\nvoid tw_d_run(void)\n{\n    tw_a("tw_d");\n}\nint tw_d = 1;\n',
-    }
-    python = {
-        "p/__init__.py": "import importlib\ndef f():\n    return importlib.import_module('.c', __name__)\n",
-        "p/a.py": "from . import b, d\n",
-        "p/b.py": "def f():\n    from .a import g\n",
-        "p/c.py": "import os\n",
-        "p/d.py": "from .e import f\n",
-        "p/e/__init__.py": "",
-        "p/e/f.py": "from ..g import h\n",
-        "p/e/i.py": "",
-        "p/g/__init__.py": "",
-        "p/g/h.py": "from ..e.i import j\n",
-    }
-    leans = python_leaning(python)
-    return (circles(leaning(texts)) == [["core/a", "core/b", "core/c"]]
-            and circles(leans) == [["p/a.py", "p/b.py"]] and "p/c.py" in leans["p/__init__.py"]
-            and circles(python_folders(leans)) == [["p/a.py", "p/b.py"], ["p/e/", "p/g/"]])
+    }, ["core/a", "core/b", "core/c"]),
+    # names without tw_, in C and in a namespace of C++
+    (leaning, {
+        "bench/x/x.h": "void meet(int n);\nvoid part(void);\n",
+        "bench/x/a.c": '#include "bench/x/x.h"\nvoid meet(int n)\n{\n    part();\n}\n',
+        "bench/x/b.c": '#include "bench/x/x.h"\nvoid part(void)\n{\n    meet(1);\n}\n',
+        "bench/y.c": "void other(void)\n{\n    int meet = part;\n}\n",
+    }, ["bench/x/a", "bench/x/b"]),
+    (leaning, {
+        "tests/a.h": "namespace a\n{\nint first(int n);\n}\n",
+        "tests/a.cc": '#include "tests/b.h"\nnamespace a\n{\n'
+                      "int first(int n)\n{\n    return b::last;\n}\n}\n",
+        "tests/b.h": "namespace b\n{\nextern int last;\n}\n",
+        "tests/b.cc": '#include "tests/a.h"\nnamespace b\n{\nint last = a::first(1);\n}\n',
+    }, ["tests/a", "tests/b"]),
+    (folders, {
+        "core/one/a.h": '#include "core/two/b.h"\n', "core/two/b.h": '#include "core/c.h"\n',
+        "core/two/d.h": '#include "core/one/deep/e.h"\n', "core/c.h": '#include "core/one/a.h"\n',
+        "core/one/deep/e.h": '#include "core/one/a.h"\n',
+    }, ["core/one", "core/two"]),
+]
 
 
-def read(names):
-    texts = {}
-    for name in names:
-        with open(name, encoding="utf-8", errors="replace") as file:
-            texts[name] = file.read()
-    return texts
+def complaints(leans):
+    for members in circles(leans):
+        yield "a circle of %d:" % len(members)
+        for u in members:
+            yield from ("  %s -> %s (%s)" % (u, v, leans[u][v]) for v in members if v in leans[u])
 
 
 def main():
-    os.chdir(os.path.dirname(os.path.realpath("WORKSPACE")))
-    texts, python = read(sources(SUFFIXES)), python_leaning(read(sources((".py",))))
-    n_files, n_found = len(texts) + len(python), 0
-    for leans in (leaning(texts), python, python_folders(python)):
-        for members in circles(leans):
-            n_found += 1
-            print("a circle of %d files:" % len(members))
-            for u in members:
-                for v in members:
-                    if v in leans[u]:
-                        print("  %s -> %s (%s)" % (u, v, leans[u][v]))
-    print("%d files, %d circles" % (n_files, n_found))
-    if not self_test():
-        print("the check itself does not find a circle that is there")
-        return 1
-    return 1 if n_found or not texts else 0
+    tracked.enter()
+    texts = {name: tracked.read(name) for name in tracked.tracked(*SUFFIXES)}
+    python = python_leaning({name: tracked.read(name) for name in tracked.tracked(".py")})
+    found = [one for leans in (leaning(texts), folders(texts), python, python_folders(python))
+             for one in complaints(leans)]
+    found += ["the check does not see the circle of %s" % ", ".join(circle)
+              for check, files, circle in SELF_TESTS if circles(check(files)) != [circle]]
+    leans = python_leaning(PYTHON_TEST)
+    if (circles(leans) != [["p/a.py", "p/b.py"]] or "p/c.py" not in leans["p/__init__.py"]
+            or circles(python_folders(leans)) != [["p/a.py", "p/b.py"], ["p/e/", "p/g/"]]):
+        found.append("the check does not see the circles of Python")
+    print("\n".join(found + ["%d files, %d complaints" % (len(texts) + len(python), len(found))]))
+    return 1 if found or not texts else 0
 
 
 if __name__ == "__main__":

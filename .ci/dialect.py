@@ -7,8 +7,9 @@ One line for every complaint, as file:line: text. Under Bazel: //:dialect_check.
 import ast
 import os
 import re
-import subprocess
 import sys
+
+import tracked
 
 CODE_COLUMNS = 110
 DOC_COLUMNS = 120
@@ -45,21 +46,6 @@ COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
 FILE_NAME = re.compile(r"[\w/-]*\b\w+\.(?:c|h|cc|cu|cuh|py)\b")
 DECLARES = re.compile(r"^(?!static|typedef|return|#)[A-Za-z_][\w ]* \**\w+\([^{}]*\);", re.MULTILINE)
-
-
-def tracked():
-    """Tracked files; in a source archive, all."""
-    found = subprocess.run(["git", "-c", "safe.directory=*", "ls-files", "-z"],
-                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    if found.returncode == 0:
-        names = found.stdout.decode().split("\0")
-    else:
-        names = [
-            os.path.relpath(os.path.join(folder, name), ".")
-            for folder, _, files in os.walk(".") if "/bazel-" not in folder and "/.git" not in folder
-            for name in files
-        ]
-    return sorted(name for name in names if os.path.isfile(name))
 
 
 def is_torn(match):
@@ -149,8 +135,7 @@ def is_checked(path):
 
 
 def complaints_of(path, names):
-    with open(path, encoding="utf-8", errors="replace") as file:
-        text = file.read()
+    text = tracked.read(path)
     if path.endswith(C_FILES):
         yield from code_complaints(path, text)
         yield from name_complaints(text, names)
@@ -161,8 +146,8 @@ def complaints_of(path, names):
 
 
 def main():
-    os.chdir(os.path.dirname(os.path.realpath("WORKSPACE")))
-    everything = tracked()
+    tracked.enter()
+    everything = tracked.tracked()
     names = {os.path.basename(path) for path in everything}
     paths = [path for path in everything if is_checked(path)]
     complaints = ["%s:%d: %s" % (path, *found)

@@ -4,10 +4,12 @@ public header <folder>/<folder>.h from outside a folder. Bazel's visibility hold
 between targets; this also holds what a target would get through its dependencies.
 """
 
-import os
 import re
-import subprocess
 import sys
+
+import tracked
+
+sys.dont_write_bytecode = True
 
 BELOW = {
     "core": [],
@@ -51,23 +53,6 @@ MAY_LOOK_INSIDE = ["tests"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([A-Za-z0-9_.-]+)/([^">]+)[">]')
 
 
-def sources():
-    patterns = ["*.c", "*.h", "*.cc", "*.cu", "*.cuh"]
-    command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--"] + patterns
-    found = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    if found.returncode == 0:
-        names = found.stdout.decode().split("\0")
-    else:
-        names = [
-            os.path.relpath(os.path.join(folder, name), ".")
-            for top in BELOW
-            for folder, _, files in os.walk(top)
-            for name in files
-            if os.path.splitext(name)[1] in (".c", ".h", ".cc", ".cu", ".cuh")
-        ]
-    return sorted(name for name in names if os.path.isfile(name))
-
-
 def complaint(folder, target, header):
     """Returns what is wrong with an include of target/header from a folder, or None."""
     if target not in BELOW or target == folder:
@@ -85,17 +70,16 @@ def check(path):
     folder = path.split("/")[0]
     if folder not in BELOW:
         return
-    with open(path, encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, 1):
-            match = INCLUDE.match(line)
-            wrong = match and complaint(folder, match.group(1), match.group(2))
-            if wrong:
-                yield "%s:%d: %s" % (path, number, wrong)
+    for number, line in enumerate(tracked.read(path).split("\n"), 1):
+        match = INCLUDE.match(line)
+        wrong = match and complaint(folder, match.group(1), match.group(2))
+        if wrong:
+            yield "%s:%d: %s" % (path, number, wrong)
 
 
 def main():
-    os.chdir(os.path.dirname(os.path.realpath("WORKSPACE")))
-    names = sources()
+    tracked.enter()
+    names = tracked.tracked(".c", ".h", ".cc", ".cu", ".cuh")
     complaints = [c for name in names for c in check(name)]
     print("\n".join(complaints + ["%d files, %d complaints" % (len(names), len(complaints))]))
     return 1 if complaints or not names else 0
