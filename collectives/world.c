@@ -14,7 +14,7 @@ tw_status_t tw_coll_world_create(const tw_coll_params_t *params, tw_coll_t **out
         return TW_ERR_INVALID;
     }
     TW_TRY(tw_job_from_env(&job));
-    TW_TRY(tw_transport_ucx_create(&job, &own.transport));
+    TW_TRY(tw_transport_create(&job, &own.transport));
     tw_status_t status = tw_coll_create(&own, out);
     if (status != TW_OK) {
         tw_transport_destroy(own.transport);

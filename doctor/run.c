@@ -110,7 +110,7 @@ static tw_status_t doctor_run(const tw_job_t *job, const tw_doctor_params_t *par
     TW_TRY(tw_doctor_codecs_measure(&facts));
     memset(rank.listeners, -1, sizeof(rank.listeners));
     memset(rank.probes, -1, sizeof(rank.probes));
-    TW_TRY(tw_transport_ucx_create(job, &rank.transport));
+    TW_TRY(tw_transport_create(job, &rank.transport));
     const tw_status_t status = examine(&rank, &facts, params, json);
     if (status != TW_OK && status != TW_ERR_PEER) {
         tw_transport_abort(rank.transport, tw_status_string(status));

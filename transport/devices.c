@@ -1,6 +1,7 @@
 /** Lists of network devices, and devices that share a subnet. */
 #include "transport/devices.h"
 
+#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -63,6 +64,29 @@ tw_status_t tw_devices_check(const char *who, const char *list)
     return TW_OK;
 }
 
+/* ---- addresses ----------------------------------------------------------------------------------------- */
+
+int tw_devices_address(const struct sockaddr *from, uint8_t address[16])
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    if (from && from->sa_family == AF_INET6) {
+        memcpy(address, &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr, 16);
+        return 1;
+    }
+    if (from && from->sa_family == AF_INET) {
+        memcpy(address, mapped, sizeof(mapped));
+        memcpy(address + 12, &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
+        return 1;
+    }
+    return 0;
+}
+
+const char *tw_devices_address_text(const uint8_t address[16], char text[TW_DEVICES_ADDRESS_BYTES])
+{
+    const int is_v4 = IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)(const void *)address);
+    return inet_ntop(is_v4 ? AF_INET : AF_INET6, address + (is_v4 ? 12 : 0), text, TW_DEVICES_ADDRESS_BYTES);
+}
+
 /* ---- subnets ------------------------------------------------------------------------------------------- */
 
 /** The bytes of an IP address; 0: it is another kind. */
@@ -81,7 +105,7 @@ static size_t bytes_of(const struct sockaddr *address, const uint8_t **data)
 
 /** 1 if an address of `n` bytes is in the subnet that the entry's own is in. Addresses that mean something on
  *  one link alone lead out of the device that they are used with. */
-static int has(const struct ifaddrs *entry, const uint8_t *address, size_t n)
+static int list_has(const struct ifaddrs *entry, const uint8_t *address, size_t n)
 {
     const uint8_t *own = NULL, *mask = NULL;
     const int is_up = (entry->ifa_flags & (IFF_UP | IFF_RUNNING)) == (IFF_UP | IFF_RUNNING);
@@ -105,11 +129,11 @@ static const char *find_twin(const struct ifaddrs *all, const struct ifaddrs *en
         n = IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)(const void *)to) ? 4 : 16;
         target = to + 16 - n;
     }
-    if (!n || !has(entry, target, n)) {
+    if (!n || !list_has(entry, target, n)) {
         return NULL;
     }
     for (const struct ifaddrs *other = all; other; other = other->ifa_next) {
-        if (strcmp(other->ifa_name, entry->ifa_name) != 0 && has(other, target, n)) {
+        if (strcmp(other->ifa_name, entry->ifa_name) != 0 && list_has(other, target, n)) {
             return other->ifa_name;
         }
     }

@@ -6,7 +6,7 @@
 
 TW_C_BEGIN
 
-#define TW_DEVICES_NAME_BYTES 64 /**< of one name, its end included: "eth0", or UCX's "mlx5_0:1" */
+#define TW_DEVICES_NAME_BYTES 64 /**< room for a name and its 0: "eth0", or UCX's "mlx5_0:1" */
 
 /** Names separated by commas; blanks around a name do not count, and an empty list has none. TW_ERR_CONFIG: a
  *  name is missing, too long or there twice; logged with `who`, whose list it is ("rank 3"). Whether there
@@ -14,6 +14,13 @@ TW_C_BEGIN
 tw_status_t tw_devices_check(const char *who, const char *list);
 /** The next name of a list that was checked, which *at points into at first; 0: there is no more. */
 int tw_devices_next(const char **at, char name[TW_DEVICES_NAME_BYTES]);
+
+/** An IP address as 16 bytes, IPv4 mapped into IPv6. 0: it is of another kind, or NULL. */
+struct sockaddr;
+int tw_devices_address(const struct sockaddr *from, uint8_t address[16]);
+/** The address as text, without a port; returns text. */
+#define TW_DEVICES_ADDRESS_BYTES 46
+const char *tw_devices_address_text(const uint8_t address[16], char text[TW_DEVICES_ADDRESS_BYTES]);
 
 /** Another device that is up and has an address in the subnet of this one: what is sent there leaves by
  *  whichever of the two the system's routes name first, unless its sockets are bound to a device. to: 16

@@ -8,7 +8,6 @@
 static const tw_config_field_t fields[] = {
     {.name = "TW_JOB_TOKEN",
      .dflt = "",
-     .unit = "",
      .doc = "Secret that the ranks of a job share, the same on all of them; it proves that a rank belongs to "
             "the job and "
             "is never sent. Take 32 random bytes: openssl rand -hex 32. Empty: made of the launcher's job "
@@ -18,7 +17,6 @@ static const tw_config_field_t fields[] = {
      .offset = FIELD(job_token)},
     {.name = "TW_RENDEZVOUS_PORT",
      .dflt = "0",
-     .unit = "",
      .doc = "TCP port on which rank 0 meets the other ranks. 0: MASTER_PORT + 1 (a launcher's own store is "
             "on MASTER_PORT), "
             "without MASTER_PORT one derived from the job id.",
@@ -61,7 +59,6 @@ static const tw_config_field_t fields[] = {
      .max = 1},
     {.name = "TW_NET_DEVICES",
      .dflt = "",
-     .unit = "",
      .doc = "Network devices for traffic between nodes, separated by commas; messages are spread over all of "
             "them. "
             "Empty: the one on the way to rank 0.",
@@ -69,7 +66,6 @@ static const tw_config_field_t fields[] = {
      .offset = FIELD(net_devices)},
     {.name = "TW_NET_STREAMS",
      .dflt = "1",
-     .unit = "",
      .doc = "Connections per peer and device; chunks go to whichever is free. More than 1 helps where one "
             "TCP stream "
             "cannot fill the link. Rank 0's value counts.",
@@ -98,7 +94,6 @@ static const tw_config_field_t fields[] = {
      .max = TW_NET_CHUNK_MAX},
     {.name = "TW_NET_TLS",
      .dflt = "tcp",
-     .unit = "",
      .doc =
          "tcp: connections of our own, on which both ends prove that they hold the job's token. Else UCX's "
          "transports between nodes (a value of UCX_TLS); to these UCX's ways to GPU memory are added where "
@@ -107,7 +102,6 @@ static const tw_config_field_t fields[] = {
      .offset = FIELD(net_tls)},
     {.name = "TW_NET_ENCRYPT",
      .dflt = "no",
-     .unit = "",
      .doc = "Seal the messages between nodes: AES-256-GCM, or ChaCha20-Poly1305 where a processor has no "
             "instructions for it; keys of each connection, from TW_JOB_TOKEN, which it needs. The same on "
             "all ranks; TW_NET_TLS=tcp alone.",
@@ -115,14 +109,12 @@ static const tw_config_field_t fields[] = {
      .offset = FIELD(net_encrypt)},
     {.name = "TW_NODE_TLS",
      .dflt = "posix,sysv,cma",
-     .unit = "",
      .doc = "UCX transports inside a node (a value of UCX_TLS); \"none\": ranks of a node talk through "
             "TW_NET_TLS too.",
      .type = TW_CONFIG_STRING,
      .offset = FIELD(node_tls)},
     {.name = "TW_NODE_ID",
      .dflt = "",
-     .unit = "",
      .doc =
          "Ranks with the same text are on one node. Empty: the same host name, boot and network namespace.",
      .type = TW_CONFIG_STRING,

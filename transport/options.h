@@ -6,7 +6,7 @@
 
 TW_C_BEGIN
 
-/** As tw_transport_config_table fills it. Times in seconds. */
+/** What tw_transport_config_table fills in. Times are in seconds. */
 typedef struct tw_transport_options {
     char *job_token;
     int64_t rendezvous_port;

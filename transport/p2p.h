@@ -1,4 +1,4 @@
-/** Point to point: tagged messages between this process and others; no ranks, no job. The transport's ucx
+/** Point to point: tagged messages between this process and others; no ranks, no job. The transport's network
  *  backend and whoever has connections of its own use it. What lives under it is in p2p/, see p2p/state.h.
  *
  *  One tw_p2p_t has a worker for shared memory, if asked for, and one for each network device: TCP
@@ -12,7 +12,7 @@
 #ifndef TW_TRANSPORT_P2P_H
 #define TW_TRANSPORT_P2P_H
 
-#include "core/core.h"
+#include "transport/transport.h"
 
 TW_C_BEGIN
 
@@ -37,7 +37,7 @@ typedef struct tw_p2p_hooks {
 } tw_p2p_hooks_t;
 
 typedef struct tw_p2p_params {
-    const char *name;            /**< of this end, in logs: "rank 3"; copied */
+    const char *name;            /**< names this end in logs: "rank 3"; copied */
     const tw_p2p_hooks_t *hooks; /**< borrowed; NULL: none */
     void *arg;
     int n_peers;             /**< about so many are to be expected */
@@ -84,11 +84,11 @@ const char *tw_p2p_ucx_version(char *text, size_t bytes);
 
 /** The addresses of this end, to be told to peers. For the caller to free. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_p2p_card(const tw_p2p_t *p2p, void **card, size_t *bytes);
-/** All peers are connected: take no new TCP connections any more. */
+/** Take no new TCP connections any more: all peers are connected. */
 void tw_p2p_shut(tw_p2p_t *p2p);
 
 typedef struct tw_p2p_peer_params {
-    int id;       /**< of the peer at this end: 0 or more, not in use; -1: a new one */
+    int id;       /**< what the peer is called at this end: 0 or more, not in use; -1: a new one */
     int known_as; /**< the id of this end at the peer; the two must agree on it */
     int is_near;  /**< 1: over shared memory */
     int is_self;  /**< 1: it is this end itself; no card */
@@ -124,7 +124,7 @@ tw_p2p_peer_t *tw_p2p_peer_find(const tw_p2p_t *p2p, int id);
 int tw_p2p_peer_has_failed(const tw_p2p_peer_t *peer);
 int tw_p2p_peer_has_closed(const tw_p2p_peer_t *peer);
 int tw_p2p_peer_takes_cuda(const tw_p2p_peer_t *peer);
-/** Of all kinds but signs of life, handshakes included. */
+/** Messages of all kinds but signs of life, handshakes included. */
 typedef struct tw_p2p_counts {
     uint64_t n_sent, n_received;
     uint64_t n_reads; /**< over TCP: how often something has come, also a part of a message */
@@ -147,7 +147,7 @@ tw_status_t tw_p2p_listen(tw_p2p_t *p2p, const uint8_t address[16], const char *
 /** TW_OK: a peer has come, and is open; TW_IN_PROGRESS: not yet. Progresses p2p. Errors of strangers are not
  *  ours. */
 tw_status_t tw_p2p_accept(tw_p2p_listener_t *listener, tw_p2p_peer_t **out);
-/** Who is still at the door is sent away. Accepts NULL. */
+/** Handshakes that are pending are dropped. Accepts NULL. */
 void tw_p2p_listener_destroy(tw_p2p_listener_t *listener);
 
 /** Begin to meet whoever made the handle. TW_ERR_FORMAT: it is none; TW_ERR_CONFIG: another version of
@@ -163,22 +163,13 @@ void tw_p2p_dial_cancel(tw_p2p_dial_t *dial);
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
-typedef struct tw_p2p_message {
-    tw_p2p_peer_t *peer;
-    uint64_t tag;
-    void *buffer; /**< not written to when it is sent */
-    size_t bytes; /**< 0 allowed */
-    tw_mem_t mem;
-    int may_be_shorter; /**< receive: the message may have fewer bytes */
-    int when_asked;     /**< send: longer than eager_bytes, it does not go at once */
-} tw_p2p_message_t;
-
-/** Equal tags match in posting order. The buffer is borrowed until the request is done. Sends of any number
- *  may be on the way; those that go at once are done when the system has them, longer ones when the peer has
- *  asked for them. A message that does not fit ends the receive with TW_ERR_TRUNCATED (logged), and is sent
- *  nowhere. TW_ERR_PEER: the peer has failed, or all is over; TW_ERR_NO_MEMORY. */
-tw_status_t tw_p2p_send(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **out);
-tw_status_t tw_p2p_recv(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **out);
+/** The message's own `peer` does not count. Equal tags match in posting order. The buffer is borrowed until
+ *  the request is done. Sends of any number may be on the way; those that go at once are done when the system
+ *  has them, longer ones when the peer has asked for them. A message that does not fit ends the receive with
+ *  TW_ERR_TRUNCATED (logged), and is sent nowhere. TW_ERR_PEER: the peer has failed, or all is over;
+ *  TW_ERR_NO_MEMORY. */
+tw_status_t tw_p2p_send(tw_p2p_peer_t *peer, const tw_transport_message_t *message, tw_p2p_request_t **out);
+tw_status_t tw_p2p_recv(tw_p2p_peer_t *peer, const tw_transport_message_t *message, tw_p2p_request_t **out);
 /** TW_OK: done, *bytes (may be NULL) is the message's size, the request freed; TW_IN_PROGRESS; an error:
  *  freed too. Does not progress. TW_ERR_PEER: as above; also TW_ERR_CANCELED, when the sender has taken it
  *  back. */
@@ -196,7 +187,7 @@ tw_status_t tw_p2p_progress(tw_p2p_t *p2p);
 tw_status_t tw_p2p_progress_for(tw_p2p_t *p2p, const tw_p2p_request_t *request);
 /** 1 if something is left to be sent that the system has not taken yet. */
 int tw_p2p_has_unsent(const tw_p2p_t *p2p);
-/** Until everything has gone out, it is over, or the timeout has passed (blocks). */
+/** Block until everything has gone out, it is over, or the timeout has passed. */
 void tw_p2p_flush(tw_p2p_t *p2p);
 
 typedef struct tw_p2p_sleep_args {

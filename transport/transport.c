@@ -6,7 +6,7 @@
 #define POLL_SEC 50e-6
 
 /** Nodes in the order of their lowest rank; returns how many. */
-static int number_nodes(const uint64_t *ids, int world, int *node_of)
+static int base_number_nodes(const uint64_t *ids, int world, int *node_of)
 {
     int n_nodes = 0;
     for (int r = 0; r < world; r++) {
@@ -21,76 +21,22 @@ static int number_nodes(const uint64_t *ids, int world, int *node_of)
 
 /* ---- in a forked process ------------------------------------------------------------------------------- */
 
-/** Its sockets are the parent's, too: a byte that the child reads or writes would end the parent's job. */
-static tw_status_t refuse(const tw_transport_t *transport)
+/** Its sockets are the parent's, too: a byte that the child reads or writes would end the parent's job; and
+ *  other threads of the parent may have held any of its locks. */
+static int is_forked(const tw_transport_t *transport)
 {
+    return transport->n_forks != tw_fork_count();
+}
+
+static tw_status_t fork_check(const tw_transport_t *transport)
+{
+    if (!is_forked(transport)) {
+        return TW_OK;
+    }
     tw_error(
         "rank %d: this process was forked from the one that has joined the job, and cannot take part in it",
         transport->rank);
     return TW_ERR_INVALID;
-}
-
-static void forked_destroy(tw_transport_t *transport)
-{
-    (void)transport; /* other threads of the parent may have held any of its locks */
-}
-
-static tw_status_t forked_post(tw_transport_t *transport, const tw_transport_message_t *message,
-                               tw_transport_request_t **request)
-{
-    (void)message, (void)request;
-    return refuse(transport);
-}
-
-static tw_status_t forked_test(tw_transport_t *transport, tw_transport_request_t *request, size_t *bytes)
-{
-    (void)request, (void)bytes;
-    return refuse(transport);
-}
-
-static void forked_cancel(tw_transport_t *transport, tw_transport_request_t *request)
-{
-    (void)transport, (void)request;
-}
-
-static tw_status_t forked_progress(tw_transport_t *transport)
-{
-    return refuse(transport);
-}
-
-static tw_status_t forked_sleep(tw_transport_t *transport, double timeout_sec)
-{
-    (void)timeout_sec;
-    return refuse(transport);
-}
-
-static void forked_abort(tw_transport_t *transport, const char *reason)
-{
-    (void)transport, (void)reason;
-}
-
-static int forked_failed_rank(const tw_transport_t *transport)
-{
-    (void)transport;
-    return -1;
-}
-
-static const tw_transport_ops_t forked_ops = {
-    .destroy = forked_destroy,
-    .send_post = forked_post,
-    .recv_post = forked_post,
-    .test = forked_test,
-    .cancel = forked_cancel,
-    .progress = forked_progress,
-    .sleep = forked_sleep,
-    .wake = forked_destroy,
-    .abort = forked_abort,
-    .failed_rank = forked_failed_rank,
-};
-
-static const tw_transport_ops_t *ops_of(const tw_transport_t *transport)
-{
-    return transport->n_forks == tw_fork_count() ? transport->ops : &forked_ops;
 }
 
 /* ---- the shared part ----------------------------------------------------------------------------------- */
@@ -108,7 +54,7 @@ tw_status_t tw_transport_base_init(tw_transport_t *transport, const tw_transport
     transport->n_forks = tw_fork_count();
     transport->rank = rank;
     transport->world = world;
-    transport->n_nodes = number_nodes(node_ids, world, transport->node_of);
+    transport->n_nodes = base_number_nodes(node_ids, world, transport->node_of);
     transport->takes[TW_MEM_HOST] = 1;
     return TW_OK;
 }
@@ -123,8 +69,8 @@ void tw_transport_base_cleanup(tw_transport_t *transport)
 
 void tw_transport_destroy(tw_transport_t *transport)
 {
-    if (transport) {
-        ops_of(transport)->destroy(transport);
+    if (transport && !is_forked(transport)) {
+        transport->ops->destroy(transport);
     }
 }
 
@@ -193,7 +139,8 @@ tw_status_t tw_transport_message_send(tw_transport_t *transport, const tw_transp
                                       tw_transport_request_t **request)
 {
     TW_TRY(message_check(transport, message));
-    TW_TRY(ops_of(transport)->send_post(transport, message, request));
+    TW_TRY(fork_check(transport));
+    TW_TRY(transport->ops->send_post(transport, message, request));
     transport->sent[message->peer].bytes += message->bytes;
     transport->sent[message->peer].messages++;
     return TW_OK;
@@ -203,7 +150,8 @@ tw_status_t tw_transport_message_recv(tw_transport_t *transport, const tw_transp
                                       tw_transport_request_t **request)
 {
     TW_TRY(message_check(transport, message));
-    return ops_of(transport)->recv_post(transport, message, request);
+    TW_TRY(fork_check(transport));
+    return transport->ops->recv_post(transport, message, request);
 }
 
 tw_status_t tw_transport_send_post(tw_transport_t *transport, int peer, uint64_t tag, const void *buffer,
@@ -225,22 +173,26 @@ tw_status_t tw_transport_recv_post(tw_transport_t *transport, int peer, uint64_t
 tw_status_t tw_transport_test(tw_transport_t *transport, tw_transport_request_t *request)
 {
     size_t bytes;
-    return ops_of(transport)->test(transport, request, &bytes);
+    return tw_transport_test_bytes(transport, request, &bytes);
 }
 
 tw_status_t tw_transport_test_bytes(tw_transport_t *transport, tw_transport_request_t *request, size_t *bytes)
 {
-    return ops_of(transport)->test(transport, request, bytes);
+    TW_TRY(fork_check(transport));
+    return transport->ops->test(transport, request, bytes);
 }
 
 void tw_transport_cancel(tw_transport_t *transport, tw_transport_request_t *request)
 {
-    ops_of(transport)->cancel(transport, request);
+    if (!is_forked(transport)) {
+        transport->ops->cancel(transport, request);
+    }
 }
 
 tw_status_t tw_transport_progress(tw_transport_t *transport)
 {
-    tw_status_t status = ops_of(transport)->progress(transport);
+    TW_TRY(fork_check(transport));
+    tw_status_t status = transport->ops->progress(transport);
     int moved = status == TW_OK;
     if (status < 0) {
         return status;
@@ -255,12 +207,15 @@ tw_status_t tw_transport_sleep(tw_transport_t *transport, double timeout_sec)
 {
     const tw_transport_hook_t *hook = transport->hook;
     const int polls = hook && hook->polls(hook->arg);
-    return ops_of(transport)->sleep(transport, polls && timeout_sec > POLL_SEC ? POLL_SEC : timeout_sec);
+    TW_TRY(fork_check(transport));
+    return transport->ops->sleep(transport, polls && timeout_sec > POLL_SEC ? POLL_SEC : timeout_sec);
 }
 
 void tw_transport_wake(tw_transport_t *transport)
 {
-    ops_of(transport)->wake(transport);
+    if (!is_forked(transport)) {
+        transport->ops->wake(transport);
+    }
 }
 
 void tw_transport_hook_set(tw_transport_t *transport, tw_transport_hook_t *hook)
@@ -275,12 +230,14 @@ tw_transport_hook_t *tw_transport_hook_get(const tw_transport_t *transport)
 
 void tw_transport_abort(tw_transport_t *transport, const char *reason)
 {
-    ops_of(transport)->abort(transport, reason ? reason : "no reason given");
+    if (!is_forked(transport)) {
+        transport->ops->abort(transport, reason ? reason : "no reason given");
+    }
 }
 
 int tw_transport_failed_rank(const tw_transport_t *transport)
 {
-    return ops_of(transport)->failed_rank(transport);
+    return is_forked(transport) ? -1 : transport->ops->failed_rank(transport);
 }
 
 void tw_transport_peer_counters(const tw_transport_t *transport, int peer, tw_transport_counters_t *out)

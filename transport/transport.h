@@ -7,7 +7,7 @@
  *  The rooms, in the order in which to read them: backend.h and transport.c, what a backend is;
  *  control/, sockets and proven connections (messages.h, then token.h); rendezvous/, how
  *  ranks find and prove themselves (rendezvous.h); monitor/, who is alive (monitor.h); p2p.h and p2p/,
- *  messages over UCX or TCP between processes that know nothing of ranks (p2p/state.h); ucx/, a job's ranks
+ *  messages over UCX or TCP between processes that know nothing of ranks (p2p/state.h); ranks/, a job's ranks
  *  on top of all that. */
 #ifndef TW_TRANSPORT_TRANSPORT_H
 #define TW_TRANSPORT_TRANSPORT_H
@@ -47,22 +47,27 @@ typedef struct tw_transport_request tw_transport_request_t;
  *  over the job, blocks until all ranks are there or TW_JOIN_TIMEOUT has passed (TW_ERR_TIMEOUT, logged with
  *  the ranks that are missing).
  *  Options: the environment, see tw_transport_config_table. */
-tw_status_t tw_transport_ucx_create(const tw_job_t *job, tw_transport_t **out);
+tw_status_t tw_transport_create(const tw_job_t *job, tw_transport_t **out);
 
 /** A job whose ranks have found each other in a way of their own. */
-typedef struct tw_transport_ucx_params {
+typedef struct tw_transport_params {
     const tw_job_t *job;
     /** On rank 0 what tw_transport_listen has returned, with its port in the job; taken, also on failure. -1:
      *  none yet. */
     int listener;
     const char *net_devices; /**< instead of TW_NET_DEVICES; NULL: as that says */
     const char *node_id;     /**< instead of TW_NODE_ID; NULL: as that says */
-} tw_transport_ucx_params_t;
+    double peer_timeout_sec; /**< instead of TW_PEER_TIMEOUT; 0: as that says */
+} tw_transport_params_t;
 
-/** As tw_transport_ucx_create. */
-tw_status_t tw_transport_ucx_create_with(const tw_transport_ucx_params_t *params, tw_transport_t **out);
+/** Does what tw_transport_create does. */
+tw_status_t tw_transport_create_with(const tw_transport_params_t *params, tw_transport_t **out);
+/* The names of 0.2. */
+#define tw_transport_ucx_create tw_transport_create
+#define tw_transport_ucx_create_with tw_transport_create_with
+#define tw_transport_ucx_params_t tw_transport_params_t
 /** Where other ranks may come as soon as one knows that this is rank 0: a socket on any free port, on the
- *  loopback device alone if `host` is its address. For tw_transport_ucx_params_t, or to be closed. -1: errno
+ *  loopback device alone if `host` is its address. For tw_transport_params_t, or to be closed. -1: errno
  *  says why. */
 int tw_transport_listen(const char *host, int *port);
 
@@ -77,7 +82,7 @@ int tw_transport_world(const tw_transport_t *transport);
 /** Nodes are numbered from 0 in the order of their lowest rank. */
 int tw_transport_node_of(const tw_transport_t *transport, int rank);
 int tw_transport_n_nodes(const tw_transport_t *transport);
-/** "ucx", and a line about the devices and protocols in use. */
+/** "network", and a line about the devices and protocols in use. */
 const char *tw_transport_name(const tw_transport_t *transport);
 const char *tw_transport_describe(const tw_transport_t *transport);
 
@@ -105,11 +110,11 @@ int tw_transport_ucx_knows(tw_mem_t mem);
 
 /** One message. `buffer` is not written to when it is sent. */
 typedef struct tw_transport_message {
-    int peer;
+    int peer; /**< p2p.h: unused, there it stands beside the message */
     uint64_t tag;
     void *buffer;
     size_t bytes;
-    tw_mem_t mem;       /**< of the buffer */
+    tw_mem_t mem;       /**< where the buffer is */
     int may_be_shorter; /**< receive: `bytes` is what there is room for; the message may have fewer */
     int when_asked; /**< send: longer than TW_EAGER, it goes when the receiver asks for it, never before */
 } tw_transport_message_t;

@@ -48,7 +48,7 @@ static tw_status_t rank_init(tw_bench_rank_t *rank, const tw_bench_options_t *op
     *rank = (tw_bench_rank_t){.options = options, .kind = tw_cluster_kind(), .is_counted = 1};
     tw_status_t status = tw_job_from_env(&rank->job);
     if (status == TW_OK) {
-        status = tw_transport_ucx_create(&rank->job, &rank->transport);
+        status = tw_transport_create(&rank->job, &rank->transport);
     }
     if (status == TW_OK) {
         status = rank_init_nodes(rank);

@@ -35,7 +35,7 @@ static tw_status_t faults_join(life_t *life)
 {
     life->where = "rendezvous";
     tw_fault_injector_begin(life->injector, TW_FAULT_RENDEZVOUS, 0);
-    TW_TRY(tw_transport_ucx_create(&life->job, &life->transport));
+    TW_TRY(tw_transport_create(&life->job, &life->transport));
     life->where = "creation";
     tw_fault_injector_begin(life->injector, TW_FAULT_CREATION, 0);
     tw_coll_params_t params = {.transport = life->transport};

@@ -41,7 +41,7 @@ tw_status_t sim_box_init(sim_box_t *box)
     tw_job_t job;
     *box = (sim_box_t){0};
     TW_TRY(tw_job_from_env(&job));
-    TW_TRY(tw_transport_ucx_create(&job, &box->transport));
+    TW_TRY(tw_transport_create(&job, &box->transport));
     box->rank = job.rank;
     box->world = job.world;
     TW_TRY(measure_model(box));

@@ -23,7 +23,7 @@ std::string run_rank(const tw_job_t &job, const Body &body, int progress_thread)
 {
     tw_transport_t *transport = nullptr;
     tw_coll_t *coll = nullptr;
-    tw_status_t status = tw_transport_ucx_create(&job, &transport);
+    tw_status_t status = tw_transport_create(&job, &transport);
     if (status != TW_OK) {
         return std::string("transport: ") + tw_status_string(status);
     }

@@ -114,7 +114,7 @@ class Rank
         tw_job_t here;
         tw_status_t status = tw_job_from_env(&here);
         if (status == TW_OK) {
-            status = tw_transport_ucx_create(&here, &transport);
+            status = tw_transport_create(&here, &transport);
         }
         const tw_coll_params_t params = tw::params_of(transport, nullptr);
         if (status == TW_OK) {

@@ -67,7 +67,7 @@ void barrier(tw_transport_t *t)
 namespace
 {
 
-/* Around the thresholds at which the ucx backend changes its ways (16K eager, 256K chunks,
+/* Around the thresholds at which the network backend changes its ways (16K eager, 256K chunks,
  * one of which goes at once over one TCP stream), and primes. */
 const size_t sizes[] = {0,     1,      2,      63,     64,     1009,   8191,   16383,         16384,
                         16385, 104729, 262143, 262144, 262145, 524288, 524289, 3 * 262144 + 7};

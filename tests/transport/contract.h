@@ -1,5 +1,5 @@
 /** What every backend must do, as functions that each rank of a world runs: the local backend's test runs
- *  them in threads, the ucx backend's in processes. A failed check throws. */
+ *  them in threads, the network backend's in processes. A failed check throws. */
 #ifndef TW_TESTS_TRANSPORT_CONTRACT_H
 #define TW_TESTS_TRANSPORT_CONTRACT_H
 

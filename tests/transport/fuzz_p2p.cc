@@ -80,19 +80,18 @@ tw_tcp_link_t *open_link(const End &end, tw_p2p_stream_t *stream, int fd, bool s
 
 /* Little room for what goes, so that some of it is half gone when it is canceled. Numbers of requests begin
  * anew, so that an input can name them. */
-int post_sends(const End &end, tw_p2p_peer_t *peer, int fd, tw_p2p_request_t **requests)
+int post_sends(tw_p2p_peer_t *peer, int fd, tw_p2p_request_t **requests)
 {
     static uint8_t buffer[2 * room];
     const int bytes = 1;
     int n = 0;
     check(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)) == 0);
     for (size_t length : {(size_t)100, alone, 2 * room, alone}) {
-        tw_p2p_message_t message = {};
-        message.peer = peer;
+        tw_transport_message_t message = {};
         message.tag = length;
         message.buffer = buffer;
         message.bytes = length;
-        n += tw_p2p_send(end.p2p, &message, &requests[n]) == TW_OK;
+        n += tw_p2p_send(peer, &message, &requests[n]) == TW_OK;
     }
     return n;
 }
@@ -103,15 +102,14 @@ void serve(const End &end, tw_p2p_peer_t *peer, int sending_fd)
     tw_p2p_request_t *requests[7];
     free(end.p2p->numbers.entries);
     end.p2p->numbers = {};
-    int n = sending_fd < 0 ? 0 : post_sends(end, peer, sending_fd, requests);
+    int n = sending_fd < 0 ? 0 : post_sends(peer, sending_fd, requests);
     for (int i = 0; i < 3; i++) {
-        tw_p2p_message_t message = {};
-        message.peer = peer;
+        tw_transport_message_t message = {};
         message.tag = (uint64_t)i;
         message.buffer = buffers[i];
         message.bytes = room;
         message.may_be_shorter = i > 0;
-        n += tw_p2p_recv(end.p2p, &message, &requests[n]) == TW_OK;
+        n += tw_p2p_recv(peer, &message, &requests[n]) == TW_OK;
     }
     for (int i = 0; i < 20; i++) {
         (void)tw_p2p_progress(end.p2p);

@@ -13,7 +13,7 @@
 
 #include "tests/transport/contract.h"
 #include "transport/p2p/state.h"
-#include "transport/ucx/state.h"
+#include "transport/ranks/state.h"
 
 namespace
 {
@@ -189,7 +189,7 @@ void cancel_on_gpu(tw_transport_t *t)
 /* The ways that messages in the memory of a GPU take, with host memory in its place: UCX does not mind. */
 void as_if_on_gpu(tw_transport_t *t)
 {
-    tw_ucx_transport_t *ucx = tw_ucx_of(t);
+    tw_ranks_t *ucx = tw_ranks_of(t);
     t->takes[TW_MEM_CUDA] = 1;
     ucx->p2p->memory[TW_MEM_CUDA] = UCS_MEMORY_TYPE_HOST;
     contract::barrier(t);
@@ -214,7 +214,7 @@ tw_status_t data_that_does_not_fit(tw_transport_t *t, const char *argument)
             std::all_of(buffer.begin() + 2 * bytes, buffer.end(), [](uint8_t b) { return b == 7; }));
         return status;
     }
-    tw_p2p_t *p2p = tw_ucx_of(t)->p2p;
+    tw_p2p_t *p2p = tw_ranks_of(t)->p2p;
     const uint64_t first_number = 1ull << 32, no_number = 99ull << 32;
     tw_p2p_header_t header = {};
     header.kind = TW_P2P_RTS;
@@ -222,7 +222,7 @@ tw_status_t data_that_does_not_fit(tw_transport_t *t, const char *argument)
     header.id = no_number;
     header.value = bytes;
     usleep(100000); /* the receive is posted, and takes the first number */
-    CONTRACT_EQ(tw_p2p_control_send(p2p, tw_p2p_peer_find(p2p, 0), &header, nullptr), TW_OK);
+    CONTRACT_EQ(tw_p2p_control_send(tw_p2p_peer_find(p2p, 0), &header, nullptr), TW_OK);
     std::vector<uint8_t> data(bytes, 9);
     char *end;
     for (const char *at = argument; *at; at = *end ? end + 1 : end) {
@@ -234,7 +234,7 @@ tw_status_t data_that_does_not_fit(tw_transport_t *t, const char *argument)
         chunk.buffer = data.data();
         chunk.bytes = strtoull(end + 1, &end, 10);
         header.tag = chunk.bytes;
-        CONTRACT_EQ(tw_p2p_control_send(p2p, tw_p2p_peer_find(p2p, 0), &header, &chunk), TW_OK);
+        CONTRACT_EQ(tw_p2p_control_send(tw_p2p_peer_find(p2p, 0), &header, &chunk), TW_OK);
         while (chunk.n_ops && tw_p2p_progress(p2p) >= 0) {
         }
     }
@@ -247,7 +247,7 @@ tw_status_t data_that_does_not_fit(tw_transport_t *t, const char *argument)
 void cancel_what_ucx_has(tw_transport_t *t)
 {
     std::vector<uint8_t> buffer(8 << 20, 3);
-    tw_p2p_t *p2p = tw_ucx_of(t)->p2p;
+    tw_p2p_t *p2p = tw_ranks_of(t)->p2p;
     if (tw_transport_rank(t) == 0) {
         tw_transport_request_t *received = recv(t, 1, 1, buffer.data(), buffer.size());
         while (((tw_p2p_request_t *)received)->stage == TW_P2P_STAGE_UNMATCHED) {
@@ -275,7 +275,7 @@ tw_status_t leave_with_messages_lost(tw_transport_t *t)
     if (tw_transport_rank(t) == 0) {
         return wait_for_ever(t);
     }
-    tw_p2p_peer_find(tw_ucx_of(t)->p2p, 0)->counts.n_sent += 5;
+    tw_p2p_peer_find(tw_ranks_of(t)->p2p, 0)->counts.n_sent += 5;
     return TW_OK;
 }
 
@@ -339,7 +339,7 @@ int run(tw_transport_t *&t, const std::string &what, const char *argument)
     } else if (what == "leave_with_messages_lost") {
         status = leave_with_messages_lost(t);
     } else if (what == "peer_timeout") {
-        printf("peer timeout %g s\n", tw_ucx_of(t)->peer_timeout_sec);
+        printf("peer timeout %g s\n", tw_ranks_of(t)->peer_timeout_sec);
     } else if (what == "flood") {
         status = flood(t);
     } else if (what == "a_chunk_goes_at_once") {
@@ -369,7 +369,7 @@ int main(int argc, char **argv)
     int result = 1;
     tw_status_t status = argc > 1 ? tw_job_from_env(&job) : TW_ERR_INVALID;
     if (!status) {
-        status = tw_transport_ucx_create(&job, &t);
+        status = tw_transport_create(&job, &t);
     }
     if (status) {
         printf("not created: %s\n", tw_status_string(status));

@@ -60,7 +60,7 @@ static void shrink(uint8_t **buffer, size_t *capacity)
 
 /* ---- sending ------------------------------------------------------------------------------------------- */
 
-static int reserve(uint8_t **buffer, size_t *capacity, size_t bytes)
+static int connection_reserve(uint8_t **buffer, size_t *capacity, size_t bytes)
 {
     if (bytes <= *capacity) {
         return 1;
@@ -93,7 +93,7 @@ tw_status_t tw_connection_send(tw_connection_t *connection, int type, const void
     const frame_t frame = frame_of(seal, is_signed, bytes);
     const size_t needed = connection->out_bytes + frame.total;
     const tw_msg_header_t header = {type, (uint32_t)bytes};
-    if (!reserve(&connection->out, &connection->out_capacity, needed)) {
+    if (!connection_reserve(&connection->out, &connection->out_capacity, needed)) {
         return TW_ERR_NO_MEMORY;
     }
     uint8_t *start = connection->out + connection->out_bytes, *body = start + frame.payload_at;
@@ -110,6 +110,16 @@ tw_status_t tw_connection_send(tw_connection_t *connection, int type, const void
     connection->out_bytes = needed;
     tw_status_t status = tw_connection_flush(connection);
     return status == TW_IN_PROGRESS ? TW_OK : status;
+}
+
+tw_status_t tw_connection_send_written(tw_connection_t *connection, int type, tw_msg_writer_t *payload)
+{
+    tw_status_t status = payload->failed ? TW_ERR_NO_MEMORY : TW_ERR_IO;
+    if (!payload->failed && tw_connection_is_open(connection)) {
+        status = tw_connection_send(connection, type, payload->data, payload->bytes);
+    }
+    tw_msg_writer_cleanup(payload);
+    return status;
 }
 
 tw_status_t tw_connection_flush(tw_connection_t *connection)
@@ -134,14 +144,14 @@ int tw_connection_wants_write(const tw_connection_t *connection)
 
 /** Read until `bytes` of the message are there. Memory grows with what has come, not with what was
  *  announced. */
-static tw_status_t fill(tw_connection_t *connection, size_t bytes)
+static tw_status_t connection_fill(tw_connection_t *connection, size_t bytes)
 {
     while (connection->in_bytes < bytes) {
         size_t room = 2 * connection->in_bytes + IN_START_BYTES;
         if (room > bytes) {
             room = bytes;
         }
-        if (!reserve(&connection->in, &connection->in_capacity, room)) {
+        if (!connection_reserve(&connection->in, &connection->in_capacity, room)) {
             return TW_ERR_NO_MEMORY;
         }
         const ssize_t got = recv(connection->fd, connection->in + connection->in_bytes,
@@ -163,11 +173,11 @@ static void consume(tw_connection_t *connection)
     }
 }
 
-/** Of the next message; a sealed one is opened once. */
+/** Read the header of the next message; open a sealed one, once. */
 static tw_status_t read_header(tw_connection_t *connection, tw_msg_header_t *header)
 {
     tw_seal_t *seal = connection->session.seal[1];
-    TW_TRY(fill(connection, frame_of(seal, 0, 0).payload_at));
+    TW_TRY(connection_fill(connection, frame_of(seal, 0, 0).payload_at));
     if (seal && !connection->is_open) {
         TW_TRY(tw_seal_open(seal, connection->in, TW_MSG_HEADER_BYTES, connection->in));
         connection->is_open = 1;
@@ -189,7 +199,7 @@ tw_status_t tw_connection_receive(tw_connection_t *connection, unsigned accepted
     }
     const int is_signed = tw_msg_is_signed(header.type);
     const frame_t frame = frame_of(seal, is_signed, header.bytes);
-    TW_TRY(fill(connection, frame.total));
+    TW_TRY(connection_fill(connection, frame.total));
     uint8_t *payload = connection->in + frame.payload_at;
     if (seal) {
         TW_TRY(tw_seal_open(seal, payload, header.bytes, payload));

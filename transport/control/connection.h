@@ -18,7 +18,7 @@ typedef struct tw_connection {
     tw_token_session_t session;
     uint8_t *in, *out;
     size_t in_bytes, in_capacity, consumed;
-    int is_open; /**< of a sealed message that is coming in, the header is */
+    int is_open; /**< the header of a sealed message that is coming in has been opened */
     size_t out_bytes, out_capacity, out_sent;
     uint64_t heard_ns; /**< tw_time_ns when a whole message last came */
 } tw_connection_t;
@@ -37,6 +37,9 @@ int tw_connection_is_open(const tw_connection_t *connection);
 /** Queue a message and send what the socket takes. TW_OK also when some of it waits. TW_ERR_IO,
  *  TW_ERR_NO_MEMORY. */
 tw_status_t tw_connection_send(tw_connection_t *connection, int type, const void *payload, size_t bytes);
+/** The same with a payload that a writer has made, which this cleans up. TW_ERR_NO_MEMORY also where the
+ *  writer has failed; TW_ERR_IO, and nothing is sent, on a closed connection. */
+tw_status_t tw_connection_send_written(tw_connection_t *connection, int type, tw_msg_writer_t *payload);
 /** TW_OK: nothing waits; TW_IN_PROGRESS; TW_ERR_IO. */
 tw_status_t tw_connection_flush(tw_connection_t *connection);
 int tw_connection_wants_write(const tw_connection_t *connection);
@@ -49,6 +52,12 @@ int tw_connection_wants_write(const tw_connection_t *connection);
  *  the connection is of no use afterwards. */
 tw_status_t tw_connection_receive(tw_connection_t *connection, unsigned accepted,
                                   tw_connection_message_t *message);
+
+/** A deadline for the calls below, so long from now. */
+static inline uint64_t tw_connection_deadline(double sec)
+{
+    return tw_time_ns() + (uint64_t)(sec * 1e9);
+}
 
 /** Block until a message is there, sending what waits meanwhile; as tw_connection_receive, or
  *  TW_ERR_TIMEOUT. */

@@ -56,7 +56,7 @@ typedef struct reader {
     int failed;
 } reader_t;
 
-static const uint8_t *read_bytes(reader_t *reader, size_t bytes)
+static const uint8_t *msg_read_bytes(reader_t *reader, size_t bytes)
 {
     const uint8_t *data = reader->data;
     if (reader->failed || bytes > reader->left) {
@@ -68,9 +68,9 @@ static const uint8_t *read_bytes(reader_t *reader, size_t bytes)
     return data;
 }
 
-static uint64_t read_number(reader_t *reader, size_t bytes)
+static uint64_t msg_read_number(reader_t *reader, size_t bytes)
 {
-    const uint8_t *raw = read_bytes(reader, bytes);
+    const uint8_t *raw = msg_read_bytes(reader, bytes);
     uint64_t value = 0;
     for (size_t i = 0; raw && i < bytes; i++) {
         value |= (uint64_t)raw[i] << (8 * i);
@@ -124,11 +124,11 @@ void tw_msg_header_write(const tw_msg_header_t *header, uint8_t out[TW_MSG_HEADE
 tw_status_t tw_msg_header_parse(const uint8_t in[TW_MSG_HEADER_BYTES], tw_msg_header_t *header)
 {
     reader_t reader = {in, TW_MSG_HEADER_BYTES, 0};
-    const uint64_t magic = read_number(&reader, 4);
-    const uint64_t version = read_number(&reader, 1);
-    header->type = (int)read_number(&reader, 1);
-    const uint64_t zero = read_number(&reader, 2);
-    header->bytes = (uint32_t)read_number(&reader, 4);
+    const uint64_t magic = msg_read_number(&reader, 4);
+    const uint64_t version = msg_read_number(&reader, 1);
+    header->type = (int)msg_read_number(&reader, 1);
+    const uint64_t zero = msg_read_number(&reader, 2);
+    header->bytes = (uint32_t)msg_read_number(&reader, 4);
     if (magic != MAGIC || version != VERSION || zero) {
         return TW_ERR_FORMAT;
     }
@@ -155,7 +155,7 @@ void tw_msg_join_write(const tw_msg_join_t *join, tw_msg_writer_t *out)
 /** A text that ends somewhere in a field of its own. */
 static void read_text(reader_t *reader, char *text, size_t bytes)
 {
-    const uint8_t *raw = read_bytes(reader, bytes);
+    const uint8_t *raw = msg_read_bytes(reader, bytes);
     memset(text, 0, bytes);
     for (size_t i = 0; raw && i < bytes - 1 && raw[i]; i++) {
         text[i] = raw[i] >= ' ' && raw[i] < 127 ? (char)raw[i] : '?';
@@ -165,15 +165,15 @@ static void read_text(reader_t *reader, char *text, size_t bytes)
 tw_status_t tw_msg_join_parse(const uint8_t *in, size_t bytes, tw_msg_join_t *join)
 {
     reader_t reader = {in, bytes, 0};
-    const uint8_t *instance = read_bytes(&reader, sizeof(join->instance));
+    const uint8_t *instance = msg_read_bytes(&reader, sizeof(join->instance));
     if (instance) {
         memcpy(join->instance, instance, sizeof(join->instance));
     }
-    join->rank = (uint32_t)read_number(&reader, 4);
-    join->world = (uint32_t)read_number(&reader, 4);
-    join->local_rank = (int32_t)read_number(&reader, 4);
-    join->node_id = read_number(&reader, 8);
-    join->shm_id = read_number(&reader, 8);
+    join->rank = (uint32_t)msg_read_number(&reader, 4);
+    join->world = (uint32_t)msg_read_number(&reader, 4);
+    join->local_rank = (int32_t)msg_read_number(&reader, 4);
+    join->node_id = msg_read_number(&reader, 8);
+    join->shm_id = msg_read_number(&reader, 8);
     join->version[0] = join->ucx[0] = '\0';
     if (reader.left > 0) {
         read_text(&reader, join->version, sizeof(join->version));
@@ -182,7 +182,7 @@ tw_status_t tw_msg_join_parse(const uint8_t *in, size_t bytes, tw_msg_join_t *jo
     join->local_world = -1;
     join->net_tls[0] = join->node_tls[0] = '\0';
     if (reader.left > 0) {
-        join->local_world = (int32_t)read_number(&reader, 4);
+        join->local_world = (int32_t)msg_read_number(&reader, 4);
         read_text(&reader, join->net_tls, sizeof(join->net_tls));
         read_text(&reader, join->node_tls, sizeof(join->node_tls));
     }
@@ -209,19 +209,19 @@ tw_status_t tw_msg_members_parse(const uint8_t *in, size_t bytes, uint32_t world
                                  tw_msg_member_t *members)
 {
     reader_t reader = {in, bytes, 0};
-    settings->peer_timeout_ms = (uint32_t)read_number(&reader, 4);
-    settings->chunk_bytes = (uint32_t)read_number(&reader, 4);
-    settings->eager_bytes = (uint32_t)read_number(&reader, 4);
-    settings->streams = (uint32_t)read_number(&reader, 4);
-    const uint8_t *device = read_bytes(&reader, sizeof(settings->device));
-    if (read_number(&reader, 4) != world || !device || device[sizeof(settings->device) - 1]) {
+    settings->peer_timeout_ms = (uint32_t)msg_read_number(&reader, 4);
+    settings->chunk_bytes = (uint32_t)msg_read_number(&reader, 4);
+    settings->eager_bytes = (uint32_t)msg_read_number(&reader, 4);
+    settings->streams = (uint32_t)msg_read_number(&reader, 4);
+    const uint8_t *device = msg_read_bytes(&reader, sizeof(settings->device));
+    if (msg_read_number(&reader, 4) != world || !device || device[sizeof(settings->device) - 1]) {
         return TW_ERR_FORMAT;
     }
     memcpy(settings->device, device, sizeof(settings->device));
     for (uint32_t r = 0; r < world; r++) {
-        members[r].local_rank = (int32_t)read_number(&reader, 4);
-        members[r].node_id = read_number(&reader, 8);
-        members[r].shm_id = read_number(&reader, 8);
+        members[r].local_rank = (int32_t)msg_read_number(&reader, 4);
+        members[r].node_id = msg_read_number(&reader, 8);
+        members[r].shm_id = msg_read_number(&reader, 8);
     }
     return read_end(&reader);
 }
@@ -239,13 +239,13 @@ tw_status_t tw_msg_blobs_parse(const uint8_t *in, size_t bytes, uint32_t max, tw
                                uint32_t *n_blobs)
 {
     reader_t reader = {in, bytes, 0};
-    const uint32_t n = (uint32_t)read_number(&reader, 4);
+    const uint32_t n = (uint32_t)msg_read_number(&reader, 4);
     if (reader.failed || n > max) {
         return TW_ERR_FORMAT;
     }
     for (uint32_t i = 0; i < n; i++) {
-        blobs[i].bytes = (uint32_t)read_number(&reader, 4);
-        blobs[i].data = read_bytes(&reader, blobs[i].bytes);
+        blobs[i].bytes = (uint32_t)msg_read_number(&reader, 4);
+        blobs[i].data = msg_read_bytes(&reader, blobs[i].bytes);
     }
     *n_blobs = n;
     return read_end(&reader);
@@ -260,7 +260,7 @@ void tw_msg_notice_write(int32_t number, const char *text, tw_msg_writer_t *out)
 tw_status_t tw_msg_notice_parse(const uint8_t *in, size_t bytes, tw_msg_notice_t *notice)
 {
     reader_t reader = {in, bytes, 0};
-    notice->number = (int32_t)read_number(&reader, 4);
+    notice->number = (int32_t)msg_read_number(&reader, 4);
     if (reader.failed || reader.left > TW_MSG_TEXT_BYTES) {
         return TW_ERR_FORMAT;
     }
@@ -281,9 +281,9 @@ void tw_msg_heartbeat_write(const tw_msg_heartbeat_t *heartbeat, tw_msg_writer_t
 tw_status_t tw_msg_heartbeat_parse(const uint8_t *in, size_t bytes, tw_msg_heartbeat_t *heartbeat)
 {
     reader_t reader = {in, bytes, 0};
-    heartbeat->late_ms = bytes > 0 ? (uint32_t)read_number(&reader, 4) : 0;
+    heartbeat->late_ms = bytes > 0 ? (uint32_t)msg_read_number(&reader, 4) : 0;
     heartbeat->heard_bytes = reader.left < TW_MSG_HEARD_MAX ? (uint32_t)reader.left : TW_MSG_HEARD_MAX;
-    heartbeat->heard = read_bytes(&reader, heartbeat->heard_bytes);
+    heartbeat->heard = msg_read_bytes(&reader, heartbeat->heard_bytes);
     return read_end(&reader);
 }
 
@@ -298,11 +298,11 @@ void tw_msg_goodbye_write(const uint64_t *counts, uint32_t world, tw_msg_writer_
 tw_status_t tw_msg_goodbye_parse(const uint8_t *in, size_t bytes, uint32_t world, uint64_t *counts)
 {
     reader_t reader = {in, bytes, 0};
-    if (read_number(&reader, 4) != world) {
+    if (msg_read_number(&reader, 4) != world) {
         return TW_ERR_FORMAT;
     }
     for (uint32_t r = 0; r < world; r++) {
-        counts[r] = read_number(&reader, 8);
+        counts[r] = msg_read_number(&reader, 8);
     }
     return read_end(&reader);
 }
@@ -316,7 +316,7 @@ void tw_msg_gone_write(uint32_t rank, uint64_t count, tw_msg_writer_t *out)
 tw_status_t tw_msg_gone_parse(const uint8_t *in, size_t bytes, uint32_t *rank, uint64_t *count)
 {
     reader_t reader = {in, bytes, 0};
-    *rank = (uint32_t)read_number(&reader, 4);
-    *count = read_number(&reader, 8);
+    *rank = (uint32_t)msg_read_number(&reader, 4);
+    *count = msg_read_number(&reader, 8);
     return read_end(&reader);
 }

@@ -71,7 +71,7 @@ static inline int tw_msg_is_signed(int type)
 
 typedef struct tw_msg_header {
     int type;
-    uint32_t bytes; /**< of the payload */
+    uint32_t bytes; /**< size of the payload */
 } tw_msg_header_t;
 
 void tw_msg_header_write(const tw_msg_header_t *header, uint8_t out[TW_MSG_HEADER_BYTES]);
@@ -100,7 +100,7 @@ typedef struct tw_msg_join {
     int32_t local_rank;
     uint64_t node_id; /**< equal on one node */
     uint64_t shm_id;  /**< equal where shared memory works */
-    /** Of Thinwire, and of its UCX; "" of one that does not say. Parsed: unprintable bytes are '?'. */
+    /** versions of Thinwire and of its UCX; "" if the rank does not say. Parsed: unprintable bytes are '?' */
     char version[TW_MSG_VERSION_BYTES], ucx[TW_MSG_VERSION_BYTES];
     int32_t local_world; /**< ranks of its node, as the launcher says; -1: it does not */
     /** TW_NET_TLS and TW_NODE_TLS, cut to fit; "" of one that does not say */

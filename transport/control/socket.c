@@ -13,6 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "transport/devices.h"
+
 #define BACKLOG 1024
 #define SOCKET_FLAGS (SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC)
 
@@ -134,8 +136,8 @@ static int bind_to_device(int fd, const char *device)
 
 /** from: NULL: the system's choice, as is a device that is NULL. The socket, connecting, or -1 with errno
  *  set. */
-static int begin(const struct sockaddr_storage *from, const char *device, const struct sockaddr_storage *to,
-                 socklen_t bytes)
+static int socket_begin(const struct sockaddr_storage *from, const char *device,
+                        const struct sockaddr_storage *to, socklen_t bytes)
 {
     const int fd = socket(to->ss_family, SOCKET_FLAGS, 0);
     if (fd < 0) {
@@ -165,7 +167,7 @@ int tw_socket_begin(const uint8_t address[16], int port, unsigned index)
     struct sockaddr_storage to;
     const socklen_t bytes = fill_address(address, port, &to);
     set_scope(&to, index);
-    return begin(NULL, NULL, &to, bytes);
+    return socket_begin(NULL, NULL, &to, bytes);
 }
 
 int tw_socket_begin_from(const tw_socket_from_t *from, const uint8_t address[16], int port)
@@ -175,7 +177,7 @@ int tw_socket_begin_from(const tw_socket_from_t *from, const uint8_t address[16]
     const socklen_t bytes = fill_address(address, port, &to);
     set_scope(&own, from->index);
     set_scope(&to, from->index);
-    return begin(&own, from->is_bound ? from->device : NULL, &to, bytes);
+    return socket_begin(&own, from->is_bound ? from->device : NULL, &to, bytes);
 }
 
 /** How to ask for the device that a connection's first packet came in by. */
@@ -188,7 +190,7 @@ static const struct {
     {IPPROTO_IP, IP_PKTINFO, IP_PKTOPTIONS, IP_PKTINFO, offsetof(struct in_pktinfo, ipi_ifindex)},
 };
 
-/** Its number; 0: the system does not say. */
+/** Number of the device that a connection came in by; 0: the system does not say. */
 static unsigned came_by(int fd)
 {
     unsigned index = 0;
@@ -308,55 +310,12 @@ void tw_socket_peer_name(int fd, char *name, size_t name_bytes)
     }
 }
 
-/** The address itself, IPv4 also where it is wrapped in IPv6; returns its bytes. */
-static size_t address_bytes(const struct sockaddr *address, const uint8_t **data)
-{
-    if (address->sa_family == AF_INET) {
-        *data = (const uint8_t *)&((const struct sockaddr_in *)address)->sin_addr;
-        return 4;
-    }
-    if (address->sa_family != AF_INET6) {
-        return 0;
-    }
-    const struct in6_addr *v6 = &((const struct sockaddr_in6 *)address)->sin6_addr;
-    const int mapped = IN6_IS_ADDR_V4MAPPED(v6);
-    *data = v6->s6_addr + (mapped ? 12 : 0);
-    return mapped ? 4 : 16;
-}
-
-static int same_address(const struct sockaddr *a, const struct sockaddr *b)
-{
-    const uint8_t *a_data, *b_data;
-    const size_t a_bytes = address_bytes(a, &a_data);
-    return a_bytes && a_bytes == address_bytes(b, &b_data) && !memcmp(a_data, b_data, a_bytes);
-}
-
-static int is_loopback(const struct sockaddr *address)
-{
-    const uint8_t *data;
-    const size_t bytes = address_bytes(address, &data);
-    return (bytes == 4 && data[0] == 127) || (bytes == 16 && !memcmp(data, &in6addr_loopback, 16));
-}
-
-/** IPv4 mapped into IPv6. 0: it is another kind. */
-static int fill_bytes(const struct sockaddr *from, uint8_t address[16])
-{
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    const uint8_t *data;
-    const size_t bytes = from ? address_bytes(from, &data) : 0;
-    if (bytes) {
-        memcpy(address, mapped, sizeof(mapped));
-        memcpy(address + 16 - bytes, data, bytes);
-    }
-    return bytes > 0;
-}
-
 int tw_socket_peer_address(int fd, uint8_t address[16])
 {
     struct sockaddr_storage storage = {0};
     socklen_t bytes = sizeof(storage);
     return !getpeername(fd, (struct sockaddr *)&storage, &bytes) &&
-           fill_bytes((struct sockaddr *)&storage, address);
+           tw_devices_address((struct sockaddr *)&storage, address);
 }
 
 /** The device that an address means something on; 0: all. */
@@ -368,22 +327,22 @@ static unsigned scope_of(const struct sockaddr *address)
 void tw_socket_device(int fd, char *device, size_t device_bytes)
 {
     struct sockaddr_storage storage;
-    const struct sockaddr *own = (struct sockaddr *)&storage;
+    const struct sockaddr *socket_own = (struct sockaddr *)&storage;
     socklen_t bytes = sizeof(storage);
     struct ifaddrs *list = NULL;
+    uint8_t own[16], other[16];
     device[0] = '\0';
-    if (getsockname(fd, (struct sockaddr *)&storage, &bytes) || getifaddrs(&list)) {
+    if (getsockname(fd, (struct sockaddr *)&storage, &bytes) || !tw_devices_address(socket_own, own) ||
+        getifaddrs(&list)) {
         return;
     }
     for (const struct ifaddrs *i = list; i && !device[0]; i = i->ifa_next) {
-        if (!i->ifa_addr) {
-            continue;
-        }
         /* A link's own address may be on several links. All of 127.0.0.0/8 is the loopback device's, though
          * it lists one address. */
-        const int match = is_loopback(own)
-                              ? (i->ifa_flags & IFF_LOOPBACK) != 0
-                              : same_address(i->ifa_addr, own) && scope_of(i->ifa_addr) == scope_of(own);
+        const int match = tw_net_address_kind(own) >= TW_NET_KIND_LOOPBACK
+                              ? i->ifa_addr && (i->ifa_flags & IFF_LOOPBACK)
+                              : tw_devices_address(i->ifa_addr, other) && !memcmp(own, other, sizeof(own)) &&
+                                    scope_of(i->ifa_addr) == scope_of(socket_own);
         if (match) {
             snprintf(device, device_bytes, "%s", i->ifa_name);
         }
@@ -427,7 +386,7 @@ int tw_net_device_addresses(const char *device, uint8_t *out, int max)
     for (int kind = 0; kind < TW_NET_KINDS; kind++) {
         for (const struct ifaddrs *i = list; i && n < max; i = i->ifa_next) {
             uint8_t address[16];
-            if (!strcmp(i->ifa_name, device) && fill_bytes(i->ifa_addr, address) &&
+            if (!strcmp(i->ifa_name, device) && tw_devices_address(i->ifa_addr, address) &&
                 tw_net_address_kind(address) == kind) {
                 memcpy(out + 16 * n++, address, sizeof(address));
             }

@@ -46,8 +46,9 @@ int tw_socket_peer_address(int fd, uint8_t address[16]);
 void tw_socket_peer_name(int fd, char *name, size_t name_bytes);
 /** The device that carries this end's address; "" if none does. */
 void tw_socket_device(int fd, char *device, size_t device_bytes);
-/** Of an IP address of 16 bytes: 0: IPv4, mapped into IPv6; 1: IPv6; 2: IPv6 that means something on one link
- *  alone; 3, 4: IPv4's and IPv6's of the loopback. Addresses of different kinds do not reach each other. */
+/** The kind of an IP address of 16 bytes: 0: IPv4, mapped into IPv6; 1: IPv6; 2: IPv6 that means something on
+ *  one link alone; 3, 4: IPv4's and IPv6's of the loopback. Addresses of different kinds do not reach each
+ *  other. */
 #define TW_NET_KINDS 5
 #define TW_NET_KIND_LOOPBACK 3 /**< from here on */
 int tw_net_address_kind(const uint8_t address[16]);

@@ -31,7 +31,7 @@ typedef enum tw_token_side { TW_TOKEN_CLIENT, TW_TOKEN_SERVER } tw_token_side_t;
 typedef struct tw_token_session {
     tw_token_key_t send_key, recv_key;
     uint64_t n_sent, n_received;
-    tw_seal_t *seal[2]; /**< of what is sent, and received; NULL: messages are signed */
+    tw_seal_t *seal[2]; /**< seal what is sent, and open what is received; NULL: messages are signed */
 } tw_token_session_t;
 
 /** One end's half of an agreement on keys. */
@@ -52,7 +52,7 @@ void tw_token_session_init(tw_token_session_t *session, const tw_token_key_t *ke
                            const uint8_t client_nonce[TW_MSG_NONCE_BYTES],
                            const uint8_t server_nonce[TW_MSG_NONCE_BYTES]);
 void tw_token_share_make(tw_token_share_t *share);
-/** From here on messages are sealed. theirs: what the other end has told; the own half is cleared.
+/** Seal messages from here on. theirs: what the other end has told; the own half is cleared.
  *  TW_ERR_AUTH: that is no public key; TW_ERR_NO_MEMORY; silent. */
 tw_status_t tw_token_session_seal(tw_token_session_t *session, tw_token_side_t side, tw_token_share_t *own,
                                   const uint8_t theirs[TW_TOKEN_SHARE_BYTES]);

@@ -125,10 +125,7 @@ static void client_goodbye(tw_monitor_t *monitor, const uint64_t *counts)
 {
     tw_msg_writer_t goodbye = {0};
     tw_msg_goodbye_write(counts, (uint32_t)monitor->world, &goodbye);
-    if (!goodbye.failed && tw_connection_is_open(monitor->connections)) {
-        (void)tw_connection_send(monitor->connections, TW_MSG_GOODBYE, goodbye.data, goodbye.bytes);
-    }
-    tw_msg_writer_cleanup(&goodbye);
+    (void)tw_connection_send_written(monitor->connections, TW_MSG_GOODBYE, &goodbye);
 }
 
 const tw_monitor_role_t tw_monitor_client = {

@@ -16,7 +16,7 @@ static int node_of(const tw_outages_t *outages, int rank)
     return outages->node_of ? outages->node_of[rank] : rank;
 }
 
-static int is_far(const tw_outages_t *outages, int rank)
+static int link_is_far(const tw_outages_t *outages, int rank)
 {
     return node_of(outages, rank) != node_of(outages, 0);
 }
@@ -48,7 +48,7 @@ void tw_outages_cleanup(tw_outages_t *outages)
 
 /* ---- what is heard ------------------------------------------------------------------------------------- */
 
-static void hear(tw_silence_t *silence, uint64_t long_ns, uint64_t now)
+static void outage_hear(tw_silence_t *silence, uint64_t long_ns, uint64_t now)
 {
     if (now > silence->heard_ns && now - silence->heard_ns >= long_ns) {
         silence->from_ns = silence->heard_ns;
@@ -61,9 +61,9 @@ static void hear(tw_silence_t *silence, uint64_t long_ns, uint64_t now)
 
 void tw_outages_hear(tw_outages_t *outages, int rank, uint64_t now)
 {
-    hear(&outages->nodes[node_of(outages, rank)], outages->long_ns, now);
-    if (is_far(outages, rank)) {
-        hear(&outages->others, outages->long_ns, now);
+    outage_hear(&outages->nodes[node_of(outages, rank)], outages->long_ns, now);
+    if (link_is_far(outages, rank)) {
+        outage_hear(&outages->others, outages->long_ns, now);
     }
 }
 
@@ -78,7 +78,7 @@ void tw_outages_late(tw_outages_t *outages, int rank, uint64_t late_ns)
     if (rank > 0) {
         excuse(&outages->nodes[node_of(outages, rank)], late_ns);
     }
-    if (is_far(outages, rank)) {
+    if (link_is_far(outages, rank)) {
         excuse(&outages->others, late_ns);
     }
     for (int n = 0; rank == 0 && n < outages->world; n++) {
@@ -105,7 +105,7 @@ void tw_outages_pause(tw_outages_t *outages, uint64_t pause_ns, uint64_t now)
 
 /* ---- what follows from it ------------------------------------------------------------------------------ */
 
-/** Of [from, to], what is in [a, b]. */
+/** How much of [from, to] is in [a, b]. */
 static uint64_t overlap(uint64_t a, uint64_t b, uint64_t from, uint64_t to)
 {
     const uint64_t first = a > from ? a : from, last = b < to ? b : to;
@@ -135,7 +135,7 @@ static int can_tell(const tw_outages_t *outages)
     return n > 1;
 }
 
-/** All other nodes were silent at one time, for at least so long. */
+/** 1 if all other nodes were silent at one time, for at least long_ns. */
 static int own_link_was_down(const tw_outages_t *outages, uint64_t long_ns, uint64_t from, uint64_t now)
 {
     return can_tell(outages) && was_silent(&outages->others, long_ns, from, now);
@@ -150,13 +150,13 @@ static uint64_t lately(const tw_outages_t *outages, uint64_t now)
 int tw_outages_blame_silent(const tw_outages_t *outages, int rank, uint64_t heard_ns, uint64_t now)
 {
     const uint64_t outage_ns = (uint64_t)((double)without(now, heard_ns) * OUTAGE_SHARE);
-    return is_far(outages, rank) && own_link_was_down(outages, outage_ns, heard_ns, now) ? 0 : rank;
+    return link_is_far(outages, rank) && own_link_was_down(outages, outage_ns, heard_ns, now) ? 0 : rank;
 }
 
 int tw_outages_blame_complaint(const tw_outages_t *outages, int rank, uint64_t now)
 {
     const uint64_t from = lately(outages, now);
-    if (!is_far(outages, rank) || !can_tell(outages) || outages->paused_ns > from) {
+    if (!link_is_far(outages, rank) || !can_tell(outages) || outages->paused_ns > from) {
         return 0;
     }
     return own_link_was_down(outages, outages->long_ns, from, now) ? 0 : rank;
@@ -166,7 +166,7 @@ int tw_outages_blame_complaint(const tw_outages_t *outages, int rank, uint64_t n
 static int was_cut_off(const tw_outages_t *outages, int rank, uint64_t from, uint64_t now)
 {
     const int own = own_link_was_down(outages, outages->long_ns, from, now);
-    return is_far(outages, rank)
+    return link_is_far(outages, rank)
                ? !own && was_silent(&outages->nodes[node_of(outages, rank)], outages->long_ns, from, now)
                : own;
 }

@@ -36,7 +36,7 @@ typedef struct tw_outages {
     uint64_t paused_ns;  /**< when this process last began to run again after a long pause; 0: never */
 } tw_outages_t;
 
-/** All ranks are heard now. TW_ERR_NO_MEMORY. */
+/** Begin, as if all ranks had just been heard. TW_ERR_NO_MEMORY. */
 tw_status_t tw_outages_init(tw_outages_t *outages, int world, const int *node_of, uint64_t long_ns,
                             uint64_t now);
 void tw_outages_cleanup(tw_outages_t *outages);

@@ -24,25 +24,14 @@ static void server_fail(tw_monitor_t *monitor, int rank, const char *reason)
     tw_monitor_publish(monitor, rank, reason);
 }
 
-static void tell_gone(tw_monitor_t *monitor, int to, int rank, uint64_t count)
-{
-    tw_msg_writer_t gone = {0};
-    if (!tw_connection_is_open(&monitor->connections[to])) {
-        return;
-    }
-    tw_msg_gone_write((uint32_t)rank, count, &gone);
-    if (!gone.failed) {
-        (void)tw_connection_send(&monitor->connections[to], TW_MSG_GONE, gone.data, gone.bytes);
-    }
-    tw_msg_writer_cleanup(&gone);
-}
-
 /** Everyone hears that `rank` leaves, also `rank` itself: then it may close. */
 static void rank_goodbye(tw_monitor_t *monitor, int rank, const uint64_t *counts)
 {
     tw_monitor_mark_gone(monitor, rank, counts[0]);
     for (int r = 1; r < monitor->world; r++) {
-        tell_gone(monitor, r, rank, counts[r]);
+        tw_msg_writer_t gone = {0};
+        tw_msg_gone_write((uint32_t)rank, counts[r], &gone);
+        (void)tw_connection_send_written(&monitor->connections[r], TW_MSG_GONE, &gone);
     }
 }
 
@@ -66,7 +55,7 @@ static void note_suspicion(tw_monitor_t *monitor, int by, int rank, const char *
     tw_suspicion_t *suspicion = &monitor->suspicions[rank];
     if (!suspicion->until_ns && !tw_monitor_is_gone(monitor, rank)) {
         const double patience_sec = monitor->peer_timeout_sec * SUSPICION_SHARE;
-        *suspicion = (tw_suspicion_t){.until_ns = tw_time_ns() + (uint64_t)(patience_sec * 1e9), .by = by};
+        *suspicion = (tw_suspicion_t){.until_ns = tw_connection_deadline(patience_sec), .by = by};
         snprintf(suspicion->why, sizeof(suspicion->why), "%s", why);
     }
 }
@@ -135,7 +124,7 @@ static tw_status_t take_list(tw_monitor_t *monitor, int rank, const void *data, 
     memcpy(copy, data, bytes);
     monitor->lists[rank] = (tw_msg_blob_t){copy, bytes};
     if (!monitor->lists_by_ns) {
-        monitor->lists_by_ns = tw_time_ns() + (uint64_t)(monitor->join_timeout_sec * 1e9);
+        monitor->lists_by_ns = tw_connection_deadline(monitor->join_timeout_sec);
     }
     return ++monitor->n_lists == monitor->world ? send_lists(monitor) : TW_OK;
 }
@@ -232,7 +221,7 @@ static void server_receive(tw_monitor_t *monitor)
     }
 }
 
-/** Silent for as long as it may be, or nearly, and not gone. */
+/** 1 if a rank that has not left has been silent for as long as it may be, less nearly_ns. */
 static int is_silent(const tw_monitor_t *monitor, int rank, uint64_t now, uint64_t nearly_ns)
 {
     const tw_connection_t *connection = &monitor->connections[rank];
@@ -241,7 +230,7 @@ static int is_silent(const tw_monitor_t *monitor, int rank, uint64_t now, uint64
            now - connection->heard_ns > tw_monitor_patience_ns(monitor, rank, now) - nearly_ns;
 }
 
-/** Why destroying takes longer here than anywhere else. */
+/** Warn, once, that destroying takes longer on rank 0, and which ranks it waits for. */
 static void say_who_stays(tw_monitor_t *monitor, uint64_t now)
 {
     int n = 0, lowest = 0;

@@ -24,7 +24,7 @@ void tw_monitor_publish(tw_monitor_t *monitor, int rank, const char *reason)
     tw_monitor_signal(monitor->event_fd);
 }
 
-static int is_far(const tw_monitor_t *monitor, int rank)
+static int rank_is_far(const tw_monitor_t *monitor, int rank)
 {
     const int *node_of = monitor->outages.node_of;
     return rank != monitor->rank && (!node_of || node_of[rank] != node_of[monitor->rank]);
@@ -32,7 +32,7 @@ static int is_far(const tw_monitor_t *monitor, int rank)
 
 void tw_monitor_note_data(tw_monitor_t *monitor, int rank, uint64_t now)
 {
-    if (is_far(monitor, rank)) {
+    if (rank_is_far(monitor, rank)) {
         monitor->data_ns = now;
     }
 }
@@ -40,7 +40,7 @@ void tw_monitor_note_data(tw_monitor_t *monitor, int rank, uint64_t now)
 uint64_t tw_monitor_patience_ns(const tw_monitor_t *monitor, int rank, uint64_t now)
 {
     const int is_busy = monitor->data_ns && now < monitor->data_ns + monitor->outages.long_ns;
-    return monitor->silence_ns + (is_busy && is_far(monitor, rank) ? QUEUE_NS : 0);
+    return monitor->silence_ns + (is_busy && rank_is_far(monitor, rank) ? QUEUE_NS : 0);
 }
 
 void tw_monitor_mark_gone(tw_monitor_t *monitor, int rank, uint64_t count)
@@ -104,12 +104,6 @@ const char *tw_monitor_why(const tw_connection_t *connection, tw_status_t status
 void tw_monitor_send_notice(tw_connection_t *connection, tw_msg_type_t type, int32_t number, const char *text)
 {
     tw_msg_writer_t notice = {0};
-    if (!tw_connection_is_open(connection)) {
-        return;
-    }
     tw_msg_notice_write(number, text, &notice);
-    if (!notice.failed) {
-        (void)tw_connection_send(connection, type, notice.data, notice.bytes);
-    }
-    tw_msg_writer_cleanup(&notice);
+    (void)tw_connection_send_written(connection, type, &notice);
 }

@@ -20,7 +20,7 @@ typedef struct tw_monitor_orders {
     int stop;
     uint64_t *goodbye;              /**< [world] counts, with stop: leave in order */
     uint8_t *suspects;              /**< [world] 1: newly suspected */
-    char why[TW_MONITOR_WHY_BYTES]; /**< of the last of them */
+    char why[TW_MONITOR_WHY_BYTES]; /**< why the last of them is suspected */
     int blamed;                     /**< a rank that is to be failed, or -1 */
     char reason[TW_MSG_TEXT_BYTES];
     const tw_msg_blob_t *own; /**< this rank's bytes for an exchange; NULL: none is asked for */

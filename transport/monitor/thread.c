@@ -44,7 +44,7 @@ static void begin_to_leave(tw_monitor_t *monitor, const uint64_t *goodbye)
 {
     const double linger_sec = monitor->peer_timeout_sec < LINGER_SEC ? monitor->peer_timeout_sec : LINGER_SEC;
     monitor->leaving = 1;
-    monitor->leave_by_ns = tw_time_ns() + (uint64_t)(linger_sec * 1e9);
+    monitor->leave_by_ns = tw_connection_deadline(linger_sec);
     if (goodbye && !tw_monitor_has_verdict(monitor)) {
         monitor->said_goodbye = 1;
         role_of(monitor)->goodbye(monitor, goodbye);
@@ -157,7 +157,7 @@ static int any_open(const tw_monitor_t *monitor)
  *  sent. */
 static void farewell(tw_monitor_t *monitor)
 {
-    const uint64_t until_ns = tw_time_ns() + (uint64_t)(FAREWELL_SEC * 1e9);
+    const uint64_t until_ns = tw_connection_deadline(FAREWELL_SEC);
     for (int i = 0; i < monitor->n_connections; i++) {
         tw_connection_t *connection = &monitor->connections[i];
         if (!tw_connection_is_open(connection)) {

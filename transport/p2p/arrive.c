@@ -41,7 +41,7 @@ static void accept_eager(tw_p2p_t *p2p, tw_p2p_request_t *receive, const void *d
 }
 
 /** A message was taken: its credit goes back, once there is enough of it. */
-static void give_back(tw_p2p_peer_t *peer, size_t bytes)
+static void early_give_back(tw_p2p_peer_t *peer, size_t bytes)
 {
     const int is_long = tw_p2p_is_long(bytes);
     tw_p2p_credit_t *credit = &peer->credit[is_long];
@@ -53,7 +53,7 @@ static void give_back(tw_p2p_peer_t *peer, size_t bytes)
         .kind = TW_P2P_CREDIT, .stream = (uint32_t)is_long, .value = credit->owed};
     credit->held -= credit->owed;
     credit->owed = 0;
-    if (tw_p2p_control_send(peer->p2p, peer, &header, NULL)) {
+    if (tw_p2p_control_send(peer, &header, NULL)) {
         tw_p2p_peer_fail(peer->p2p, NULL, "out of memory for a message");
     }
 }
@@ -85,7 +85,7 @@ static void accept_rts(tw_p2p_t *p2p, tw_p2p_request_t *receive, uint64_t id, si
         header.value = receive->number;
         header.stream = receive->mem != TW_MEM_HOST;
     }
-    if (status || tw_p2p_control_send(p2p, receive->peer, &header, NULL)) {
+    if (status || tw_p2p_control_send(receive->peer, &header, NULL)) {
         tw_p2p_peer_fail(p2p, NULL, "out of memory for a message");
     }
 }
@@ -118,7 +118,7 @@ void tw_p2p_arrival_accept(tw_p2p_t *p2p, tw_p2p_request_t *receive, tw_p2p_arri
         accept_landing(p2p, receive, arrival);
     } else {
         accept_eager(p2p, receive, arrival->data, arrival->bytes);
-        give_back(peer, arrival->bytes);
+        early_give_back(peer, arrival->bytes);
     }
     free(arrival);
 }
@@ -193,9 +193,8 @@ static const char *on_cts(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_heade
     tw_p2p_request_t *send = tw_p2p_number_find(&p2p->numbers, header->id);
     if (!send) { /* canceled meanwhile: tell the receive that waits for it */
         const tw_p2p_header_t cancel = {.kind = TW_P2P_CANCEL, .id = header->id, .value = header->value};
-        return header->value && tw_p2p_control_send(p2p, peer, &cancel, NULL)
-                   ? "no memory is left to answer it"
-                   : NULL;
+        return header->value && tw_p2p_control_send(peer, &cancel, NULL) ? "no memory is left to answer it"
+                                                                         : NULL;
     }
     if (!send->is_send || send->peer != peer || send->stage != TW_P2P_STAGE_UNMATCHED) {
         return "it cleared a message that does not wait for it";
@@ -245,10 +244,10 @@ static const char *on_credit(tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
 }
 
 /** A chunk has arrived; whether it is still wanted is another matter. */
-static const char *acknowledge(tw_p2p_t *p2p, tw_p2p_peer_t *peer, uint32_t stream)
+static const char *acknowledge(tw_p2p_peer_t *peer, uint32_t stream)
 {
     const tw_p2p_header_t ack = {.kind = TW_P2P_ACK, .stream = stream};
-    return tw_p2p_control_send(p2p, peer, &ack, NULL) ? "no memory is left to answer it" : NULL;
+    return tw_p2p_control_send(peer, &ack, NULL) ? "no memory is left to answer it" : NULL;
 }
 
 static const char *on_ack(tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
@@ -346,7 +345,7 @@ const char *tw_p2p_message_begin(tw_p2p_peer_t *peer, const tw_p2p_header_t *hea
     return header->kind == TW_P2P_BYE ? on_bye(peer, header) : in_sequence(p2p, peer, header, landing);
 }
 
-/** Its buffer has all that was to come there. */
+/** Note that all data of a landing is in its place. */
 static void landing_end(tw_p2p_landing_t *landing)
 {
     tw_p2p_request_t *request = landing->request;
@@ -367,10 +366,9 @@ const char *tw_p2p_message_end(tw_p2p_peer_t *peer, const tw_p2p_header_t *heade
     *landing = (tw_p2p_landing_t){0};
     peer->counts.n_received += header->kind != TW_P2P_ALIVE;
     if (header->kind == TW_P2P_EAGER && !is_kept) {
-        give_back(peer, (size_t)header->value);
+        early_give_back(peer, (size_t)header->value);
     }
-    return header->kind == TW_P2P_DATA && header->stream ? acknowledge(peer->p2p, peer, header->stream)
-                                                         : NULL;
+    return header->kind == TW_P2P_DATA && header->stream ? acknowledge(peer, header->stream) : NULL;
 }
 
 void tw_p2p_landing_lose(tw_p2p_peer_t *peer, tw_p2p_landing_t *landing)

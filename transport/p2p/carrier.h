@@ -31,11 +31,12 @@ typedef struct tw_p2p_carrier {
      *  is left anywhere. */
     void (*resume)(tw_p2p_stream_t *stream);
     /** Let a request go: what is under way with its buffer on this stream is ended, or goes on without the
-     *  buffer. */
+     *  buffer. NULL: it ends, or is disowned (tw_p2p_ops_disown). */
     void (*release)(tw_p2p_stream_t *stream, tw_p2p_request_t *request);
-    /** Its peer is gone. is_orderly: what still waits goes out first, in the background. */
+    /** Close the stream, as its peer is gone. is_orderly: what waits still goes out, in the background. */
     void (*close)(tw_p2p_stream_t *stream, int is_orderly);
-    /** Until what was sent has gone out, turning everything forward meanwhile (blocks). */
+    /** Block until what was sent has gone out, calling `turn` meanwhile. NULL: what was sent is
+     *  the kernel's. */
     void (*flush)(tw_p2p_worker_t *worker, uint64_t until_ns, void (*turn)(tw_p2p_t *p2p));
     void (*destroy)(tw_p2p_worker_t *worker);
     /* TCP alone: */
@@ -83,7 +84,7 @@ char *tw_p2p_tls_with_cuda(const char *tls, int has_gpu);
 int tw_p2p_context_takes_cuda(ucp_context_h context);
 
 /* ---- ucx_worker.c, ucx_message.c ----------------------------------------------------------------------- */
-/** For shared memory; for a network device. TW_ERR_UCX, TW_ERR_NO_MEMORY, logged. */
+/** Make a worker for shared memory; for a network device. TW_ERR_UCX, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_ucx_shm_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker);
 tw_status_t tw_ucx_net_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *device);
 /** TW_ERR_UCX, logged. */
@@ -91,7 +92,7 @@ tw_status_t tw_ucx_handlers_set(tw_p2p_worker_t *worker);
 int tw_ucx_send(tw_p2p_stream_t *stream);
 
 /* ---- tcp_device.c -------------------------------------------------------------------------------------- */
-/** For a network device. TW_ERR_IO, TW_ERR_NO_MEMORY, logged. */
+/** Make a worker for a network device. TW_ERR_IO, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_tcp_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *name);
 
 /* ---- tcp_watch.c --------------------------------------------------------------------------------------- */

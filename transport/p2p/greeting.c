@@ -12,7 +12,7 @@
 #define SHARE_BYTES crypto_scalarmult_BYTES
 #define HASH_BYTES 32
 
-/** As they travel; little-endian machines only, as UCX itself. */
+/** The messages as they travel, on little-endian machines only, as UCX itself. */
 typedef struct hello {
     uint32_t magic, zero;
     tw_greeting_hello_t who;
@@ -33,7 +33,7 @@ static const char listener_context[] = "thinwire connection 2, who listens";
 static const char connector_context[] = "thinwire connection 2, who connects";
 static const char keys_context[] = "thinwire connection 2, keys";
 
-/** Over a context, and what was said. */
+/** A keyed hash of a context and of what was said. */
 static void hash_said(const tw_greeting_t *greeting, const char *context, uint8_t out[HASH_BYTES])
 {
     crypto_generichash_state state;
@@ -43,8 +43,8 @@ static void hash_said(const tw_greeting_t *greeting, const char *context, uint8_
     crypto_generichash_final(&state, out, HASH_BYTES);
 }
 
-static void begin(tw_greeting_t *greeting, const uint8_t key[TW_GREETING_KEY_BYTES], uint32_t cipher,
-                  uint8_t nonce[NONCE_BYTES], uint8_t share[SHARE_BYTES])
+static void greeting_begin(tw_greeting_t *greeting, const uint8_t key[TW_GREETING_KEY_BYTES], uint32_t cipher,
+                           uint8_t nonce[NONCE_BYTES], uint8_t share[SHARE_BYTES])
 {
     memcpy(greeting->key, key, sizeof(greeting->key));
     greeting->cipher = cipher;
@@ -60,7 +60,7 @@ void tw_greeting_hello_write(tw_greeting_t *greeting, const tw_greeting_hello_t 
 {
     hello_t hello = {.magic = MAGIC, .who = *who};
     *greeting = (tw_greeting_t){0};
-    begin(greeting, key, who->cipher, hello.nonce, hello.share);
+    greeting_begin(greeting, key, who->cipher, hello.nonce, hello.share);
     memcpy(greeting->said, &hello, sizeof(hello));
     memcpy(out, &hello, sizeof(hello));
 }
@@ -86,7 +86,7 @@ void tw_greeting_challenge_write(tw_greeting_t *greeting, const uint8_t in[TW_GR
     challenge_t challenge = {{0}, {0}};
     memcpy(&hello, in, sizeof(hello));
     *greeting = (tw_greeting_t){0};
-    begin(greeting, key, hello.who.cipher, challenge.nonce, challenge.share);
+    greeting_begin(greeting, key, hello.who.cipher, challenge.nonce, challenge.share);
     memcpy(greeting->said, &hello, sizeof(hello));
     memcpy(greeting->said + sizeof(hello), &challenge, sizeof(challenge));
     memcpy(out, &challenge, sizeof(challenge));
@@ -99,7 +99,8 @@ void tw_greeting_proof_write(tw_greeting_t *greeting, const uint8_t in[TW_GREETI
     hash_said(greeting, connector_context, out);
 }
 
-static tw_status_t check(const tw_greeting_t *greeting, const char *context, const uint8_t in[HASH_BYTES])
+static tw_status_t greeting_check(const tw_greeting_t *greeting, const char *context,
+                                  const uint8_t in[HASH_BYTES])
 {
     uint8_t expected[HASH_BYTES];
     hash_said(greeting, context, expected);
@@ -111,7 +112,7 @@ tw_status_t tw_greeting_welcome_write(const tw_greeting_t *greeting,
                                       uint8_t out[TW_GREETING_WELCOME_BYTES])
 {
     memset(out, 0, TW_GREETING_WELCOME_BYTES);
-    TW_TRY(check(greeting, connector_context, in));
+    TW_TRY(greeting_check(greeting, connector_context, in));
     hash_said(greeting, listener_context, out);
     return TW_OK;
 }
@@ -119,7 +120,7 @@ tw_status_t tw_greeting_welcome_write(const tw_greeting_t *greeting,
 tw_status_t tw_greeting_welcome_check(const tw_greeting_t *greeting,
                                       const uint8_t in[TW_GREETING_WELCOME_BYTES])
 {
-    return check(greeting, listener_context, in);
+    return greeting_check(greeting, listener_context, in);
 }
 
 tw_status_t tw_greeting_keys(const tw_greeting_t *greeting, int connects, uint8_t keys[2][TW_SEAL_KEY_BYTES])

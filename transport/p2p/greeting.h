@@ -38,7 +38,7 @@ typedef struct tw_greeting_hello {
 /** One end's; kept until the greeting is over, then cleared. */
 typedef struct tw_greeting {
     uint8_t said[TW_GREETING_HELLO_BYTES + TW_GREETING_CHALLENGE_BYTES]; /**< HELLO, CHALLENGE */
-    uint8_t secret[32];                                                  /**< of X25519, this end's */
+    uint8_t secret[32]; /**< this end's secret half of the X25519 exchange */
     uint8_t key[TW_GREETING_KEY_BYTES];
     uint32_t cipher;
 } tw_greeting_t;

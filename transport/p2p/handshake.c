@@ -8,11 +8,6 @@
 /** What an end tells of itself. */
 enum { TOLD_ID, TOLD_CARD, TOLD_COUNT };
 
-static uint64_t deadline(const tw_p2p_t *p2p)
-{
-    return tw_time_ns() + (uint64_t)(p2p->params.timeout_sec * 1e9);
-}
-
 void tw_handshake_init(tw_handshake_t *handshake, tw_p2p_t *p2p, int fd, tw_token_side_t side,
                        const tw_token_key_t *key)
 {
@@ -21,7 +16,7 @@ void tw_handshake_init(tw_handshake_t *handshake, tw_p2p_t *p2p, int fd, tw_toke
                                   .key = key,
                                   .side = side,
                                   .stage = is_client ? TW_HANDSHAKE_CONNECTING : TW_HANDSHAKE_PROVING,
-                                  .until_ns = is_client ? 0 : deadline(p2p),
+                                  .until_ns = is_client ? 0 : tw_p2p_deadline(p2p),
                                   .id = -1};
     tw_connection_init(&handshake->connection, fd);
     tw_token_random(handshake->nonce, sizeof(handshake->nonce));
@@ -44,14 +39,10 @@ static tw_status_t send_told(tw_handshake_t *handshake, const tw_msg_blob_t *tol
 {
     tw_msg_writer_t list = {0};
     tw_msg_blobs_write(told, TOLD_COUNT, &list);
-    tw_status_t status =
-        list.failed ? TW_ERR_NO_MEMORY
-                    : tw_connection_send(&handshake->connection, TW_MSG_ADDRESS, list.data, list.bytes);
-    tw_msg_writer_cleanup(&list);
-    return status;
+    return tw_connection_send_written(&handshake->connection, TW_MSG_ADDRESS, &list);
 }
 
-static tw_status_t tell(tw_handshake_t *handshake)
+static tw_status_t handshake_tell(tw_handshake_t *handshake)
 {
     const uint32_t id = (uint32_t)handshake->id;
     const uint8_t raw[4] = {(uint8_t)id, (uint8_t)(id >> 8), (uint8_t)(id >> 16), (uint8_t)(id >> 24)};
@@ -142,7 +133,7 @@ static tw_status_t step_proving(tw_handshake_t *handshake)
         status = TW_ERR_NO_MEMORY;
     }
     handshake->stage = TW_HANDSHAKE_TELLING;
-    return !status && is_client ? tell(handshake) : status;
+    return !status && is_client ? handshake_tell(handshake) : status;
 }
 
 /** The server tells before it judges: if the two do not fit, both say why. */
@@ -152,7 +143,7 @@ static tw_status_t step_telling(tw_handshake_t *handshake)
     TW_TRY(tw_connection_receive(&handshake->connection, TW_CONNECTION_ACCEPTS(TW_MSG_ADDRESS), &message));
     handshake->until_ns = 0;
     if (handshake->side == TW_TOKEN_SERVER) {
-        TW_TRY(tell(handshake));
+        TW_TRY(handshake_tell(handshake));
     }
     TW_TRY(hear_told(handshake, &message));
     return tw_p2p_peer_greet(handshake->peer);
@@ -164,7 +155,7 @@ static void look_at_client(tw_handshake_t *handshake)
     tw_connection_message_t message;
     if (handshake->side == TW_TOKEN_SERVER && !handshake->until_ns &&
         tw_connection_receive(&handshake->connection, 0, &message) < 0) {
-        handshake->until_ns = deadline(handshake->p2p);
+        handshake->until_ns = tw_p2p_deadline(handshake->p2p);
     }
 }
 

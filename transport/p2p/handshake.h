@@ -36,7 +36,7 @@ typedef struct tw_handshake {
     uint8_t nonce[TW_MSG_NONCE_BYTES];
     uint64_t until_ns; /**< 0: it is waited for */
     uint64_t hello_ns; /**< client: when HELLO was handed over */
-    int id;            /**< of the peer to come; -1: none yet */
+    int id;            /**< reserved for the peer to come; -1: none yet */
     tw_p2p_peer_t *peer;
 } tw_handshake_t;
 

@@ -101,12 +101,7 @@ tw_status_t tw_p2p_create(const tw_p2p_params_t *params, tw_p2p_t **out)
 
 /* ---- letting go ---------------------------------------------------------------------------------------- */
 
-static uint64_t deadline(const tw_p2p_t *p2p)
-{
-    return tw_time_ns() + (uint64_t)(p2p->params.timeout_sec * 1e9);
-}
-
-static void turn(tw_p2p_t *p2p)
+static void p2p_turn(tw_p2p_t *p2p)
 {
     tw_p2p_pump(p2p);
     if (!tw_p2p_workers_progress(p2p)) {
@@ -116,13 +111,13 @@ static void turn(tw_p2p_t *p2p)
 
 void tw_p2p_flush(tw_p2p_t *p2p)
 {
-    const uint64_t until_ns = deadline(p2p);
+    const uint64_t until_ns = tw_p2p_deadline(p2p);
     while (!TAILQ_EMPTY(&p2p->busy_streams) && tw_time_ns() < until_ns && !tw_p2p_is_over(p2p)) {
-        turn(p2p);
+        p2p_turn(p2p);
     }
     for (int i = 0; i < p2p->n_workers; i++) {
-        if (p2p->workers[i].carrier) {
-            p2p->workers[i].carrier->flush(&p2p->workers[i], until_ns, turn);
+        if (p2p->workers[i].carrier && p2p->workers[i].carrier->flush) {
+            p2p->workers[i].carrier->flush(&p2p->workers[i], until_ns, p2p_turn);
         }
     }
 }
@@ -144,7 +139,7 @@ static int cancel_its_requests(tw_p2p_peer_t *peer)
     return n;
 }
 
-/** From here on nothing is sent to it, and nothing of it is heard. */
+/** Take the peer out of all lists: from here on nothing is sent to it or received from it. */
 static void leave_lists(tw_p2p_peer_t *peer)
 {
     tw_p2p_t *p2p = peer->p2p;

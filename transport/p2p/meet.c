@@ -1,5 +1,4 @@
 /** Meeting by a handle: listen, accept, dial. */
-#include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -7,11 +6,12 @@
 #include <unistd.h>
 
 #include "transport/control/socket.h"
+#include "transport/devices.h"
 #include "transport/p2p/handshake.h"
 #include "transport/p2p/tcp.h"
 
 /** Handshakes at one time; of more, the oldest are sent away. */
-#define DOOR_MAX 64
+#define PENDING_MAX 64
 #define SECRET_BYTES 32
 #define MAGIC "TP2I"
 #define MAGIC_BYTES 4
@@ -39,8 +39,8 @@ struct tw_p2p_listener {
     int fd;
     int error; /**< errno that ends it; 0: none */
     tw_token_key_t key;
-    tw_handshake_t door[DOOR_MAX]; /**< in the order in which they came */
-    int n_door;
+    tw_handshake_t pending[PENDING_MAX]; /**< in the order in which they came */
+    int n_pending;
 };
 
 struct tw_p2p_dial {
@@ -72,21 +72,14 @@ static tw_status_t key_init(tw_token_key_t *key, const handle_t *handle, const c
     return status;
 }
 
-static const char *address_text(const handle_t *handle, char text[INET6_ADDRSTRLEN])
-{
-    const int is_v4 = IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)handle->address);
-    return is_v4 ? inet_ntop(AF_INET, handle->address + 12, text, INET6_ADDRSTRLEN)
-                 : inet_ntop(AF_INET6, handle->address, text, INET6_ADDRSTRLEN);
-}
-
 /* ---- listening ----------------------------------------------------------------------------------------- */
 
 static tw_status_t listener_open(tw_p2p_listener_t *listener, handle_t *handle, const char *token)
 {
-    char host[INET6_ADDRSTRLEN];
+    char host[TW_DEVICES_ADDRESS_BYTES];
     tw_token_random(handle->secret, sizeof(handle->secret));
     TW_TRY(key_init(&listener->key, handle, token));
-    listener->fd = tw_socket_listen(address_text(handle, host), 0);
+    listener->fd = tw_socket_listen(tw_devices_address_text(handle->address, host), 0);
     if (listener->fd < 0) {
         tw_error("%s: cannot listen for peers: %s", listener->p2p->name, strerror(errno));
         return TW_ERR_IO;
@@ -122,34 +115,34 @@ tw_status_t tw_p2p_listen(tw_p2p_t *p2p, const uint8_t address[16], const char *
 
 static void send_away(tw_p2p_listener_t *listener, int i)
 {
-    tw_handshake_cleanup(&listener->door[i]);
-    listener->n_door--;
-    memmove(&listener->door[i], &listener->door[i + 1],
-            (size_t)(listener->n_door - i) * sizeof(listener->door[0]));
+    tw_handshake_cleanup(&listener->pending[i]);
+    listener->n_pending--;
+    memmove(&listener->pending[i], &listener->pending[i + 1],
+            (size_t)(listener->n_pending - i) * sizeof(listener->pending[0]));
 }
 
 /** The oldest that has not proven anything yet; if all have, the oldest. */
 static int whom_to_send_away(const tw_p2p_listener_t *listener)
 {
-    for (int i = 0; i < listener->n_door; i++) {
-        if (listener->door[i].until_ns && listener->door[i].stage < TW_HANDSHAKE_OPENING) {
+    for (int i = 0; i < listener->n_pending; i++) {
+        if (listener->pending[i].until_ns && listener->pending[i].stage < TW_HANDSHAKE_OPENING) {
             return i;
         }
     }
     return 0;
 }
 
-static void let_to_the_door(tw_p2p_listener_t *listener)
+static void accept_pending(tw_p2p_listener_t *listener)
 {
     int fd;
     while ((fd = tw_socket_accept(listener->fd)) >= 0 || errno == ECONNABORTED || errno == EINTR) {
         if (fd < 0) {
             continue;
         }
-        if (listener->n_door == DOOR_MAX) {
+        if (listener->n_pending == PENDING_MAX) {
             send_away(listener, whom_to_send_away(listener));
         }
-        tw_handshake_init(&listener->door[listener->n_door++], listener->p2p, fd, TW_TOKEN_SERVER,
+        tw_handshake_init(&listener->pending[listener->n_pending++], listener->p2p, fd, TW_TOKEN_SERVER,
                           &listener->key);
     }
     listener->error = errno == EAGAIN ? 0 : errno;
@@ -159,9 +152,9 @@ static void let_to_the_door(tw_p2p_listener_t *listener)
 static unsigned listener_progress(tw_p2p_listener_t *listener)
 {
     unsigned n = 0;
-    let_to_the_door(listener);
-    for (int i = 0; i < listener->n_door; i++) {
-        tw_handshake_t *handshake = &listener->door[i];
+    accept_pending(listener);
+    for (int i = 0; i < listener->n_pending; i++) {
+        tw_handshake_t *handshake = &listener->pending[i];
         const tw_handshake_stage_t before = handshake->stage;
         const tw_status_t status = tw_handshake_step(handshake);
         n += handshake->stage != before;
@@ -180,9 +173,9 @@ static unsigned listener_progress(tw_p2p_listener_t *listener)
 tw_status_t tw_p2p_accept(tw_p2p_listener_t *listener, tw_p2p_peer_t **out)
 {
     (void)tw_p2p_progress(listener->p2p);
-    for (int i = 0; i < listener->n_door; i++) {
-        if (listener->door[i].stage == TW_HANDSHAKE_DONE) {
-            *out = tw_handshake_take(&listener->door[i]);
+    for (int i = 0; i < listener->n_pending; i++) {
+        if (listener->pending[i].stage == TW_HANDSHAKE_DONE) {
+            *out = tw_handshake_take(&listener->pending[i]);
             send_away(listener, i);
             return TW_OK;
         }
@@ -199,8 +192,8 @@ void tw_p2p_listener_destroy(tw_p2p_listener_t *listener)
     if (!listener) {
         return;
     }
-    while (listener->n_door) {
-        send_away(listener, listener->n_door - 1);
+    while (listener->n_pending) {
+        send_away(listener, listener->n_pending - 1);
     }
     if (listener->fd >= 0) {
         close(listener->fd);
@@ -224,8 +217,9 @@ void tw_p2p_dial_cancel(tw_p2p_dial_t *dial)
 
 static void cannot_meet(const tw_p2p_t *p2p, const handle_t *handle, const char *why)
 {
-    char host[INET6_ADDRSTRLEN];
-    tw_error("%s: %s port %u: cannot meet it: %s", p2p->name, address_text(handle, host), handle->port, why);
+    char host[TW_DEVICES_ADDRESS_BYTES];
+    tw_error("%s: %s port %u: cannot meet it: %s", p2p->name, tw_devices_address_text(handle->address, host),
+             handle->port, why);
 }
 
 static tw_status_t dial_open(tw_p2p_dial_t *dial)
@@ -306,7 +300,7 @@ static tw_status_t dial_status(const tw_handshake_t *handshake, tw_status_t stat
     return status == TW_ERR_IO && is_told ? TW_ERR_AUTH : status;
 }
 
-/** It was connected, and sent away before it was heard: who listens had no time, or too many at the door, or
+/** It was connected, and sent away before it was heard: who listens had no time, or too many pending, or
  *  took this end for a stranger meanwhile. */
 static int is_worth_another_try(const tw_p2p_dial_t *dial)
 {

@@ -95,7 +95,9 @@ void tw_p2p_ops_take_back(tw_p2p_request_t *request)
                 op_take_back(op);
             }
         }
-        stream->worker->carrier->release(stream, request);
+        if (stream->worker->carrier->release) {
+            stream->worker->carrier->release(stream, request);
+        }
     }
 }
 
@@ -212,24 +214,8 @@ static void message_send(tw_p2p_op_t *op)
     }
 }
 
-tw_status_t tw_p2p_control_send(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_header_t *header,
-                                tw_p2p_request_t *request)
-{
-    tw_p2p_op_t *op = tw_p2p_op_create(p2p);
-    if (!op) {
-        tw_error("%s: out of memory for a message", p2p->name);
-        return TW_ERR_NO_MEMORY;
-    }
-    op->stream = header->kind == TW_P2P_CREDIT ? tw_p2p_credit_stream(peer) : &peer->streams[0];
-    op->header = *header;
-    op->request = request;
-    op->data = request ? request->buffer : NULL;
-    op->bytes = request ? request->bytes : 0;
-    message_send(op);
-    return TW_OK;
-}
-
-tw_status_t tw_p2p_stream_say(tw_p2p_stream_t *stream, const tw_p2p_header_t *header)
+tw_status_t tw_p2p_stream_say(tw_p2p_stream_t *stream, const tw_p2p_header_t *header,
+                              tw_p2p_request_t *request)
 {
     tw_p2p_op_t *op = tw_p2p_op_create(stream->peer->p2p);
     if (!op) {
@@ -238,15 +224,24 @@ tw_status_t tw_p2p_stream_say(tw_p2p_stream_t *stream, const tw_p2p_header_t *he
     }
     op->stream = stream;
     op->header = *header;
+    op->request = request;
+    op->data = request ? request->buffer : NULL;
+    op->bytes = request ? request->bytes : 0;
     message_send(op);
     return TW_OK;
+}
+
+tw_status_t tw_p2p_control_send(tw_p2p_peer_t *peer, const tw_p2p_header_t *header, tw_p2p_request_t *request)
+{
+    return tw_p2p_stream_say(header->kind == TW_P2P_CREDIT ? tw_p2p_credit_stream(peer) : &peer->streams[0],
+                             header, request);
 }
 
 tw_status_t tw_p2p_say_bye(tw_p2p_peer_t *peer)
 {
     for (int s = 0; s < peer->n_streams; s++) {
         const tw_p2p_header_t bye = {.kind = TW_P2P_BYE, .stream = (uint32_t)s};
-        TW_TRY(tw_p2p_stream_say(&peer->streams[s], &bye));
+        TW_TRY(tw_p2p_stream_say(&peer->streams[s], &bye, NULL));
     }
     return TW_OK;
 }

@@ -54,7 +54,7 @@ void tw_p2p_stream_break(tw_p2p_stream_t *stream, const char *why)
 
 /* ---- cards --------------------------------------------------------------------------------------------- */
 
-/** All must: it is not known beforehand which of the peers a message in the memory of a GPU will be for. */
+/** 1 if all workers do: a message in a GPU's memory may be for any peer. */
 int tw_p2p_takes_cuda(const tw_p2p_t *p2p)
 {
     int n = 0, n_taking = 0;
@@ -146,7 +146,7 @@ static void stream_init(tw_p2p_stream_t *stream, tw_p2p_peer_t *peer, int worker
     TAILQ_INIT(&stream->waiting);
 }
 
-/** Device i talks to device i. */
+/** Make the streams: this end's device i is connected with the peer's device i. */
 static tw_status_t streams_init(tw_p2p_peer_t *peer, int is_near, int n_devices,
                                 const tw_msg_blob_t *addresses)
 {
@@ -273,7 +273,7 @@ static tw_status_t peer_connect(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t 
     return TW_OK;
 }
 
-/** Room for one with this id. */
+/** Make room for a peer with this id. 0: out of memory. */
 static int peers_grow(tw_p2p_t *p2p, int id)
 {
     const int n = id + 1 > p2p->n_peers ? id + 1 : p2p->n_peers;

@@ -30,11 +30,11 @@ struct tw_p2p_stream {
     int gathers;      /**< what waits is short, and came soon after that */
     int n_chunks;     /**< on the way: not acknowledged, where chunks are, else not gone yet */
     int is_open;      /**< TCP: both sides have proven themselves */
-    int broken;       /**< of no use any more */
+    int broken;       /**< 1: it can carry nothing any more */
     int is_ended;     /**< BYE has come */
 };
 
-/** For messages of one kind, in bytes. */
+/** Bytes that may be sent without being asked for, in messages of one kind. */
 typedef struct tw_p2p_credit {
     size_t limit, step; /**< all there is; so much is given back at a time */
     size_t left;        /**< may still be sent without being asked for */
@@ -55,8 +55,8 @@ struct tw_p2p_peer {
     uint8_t key[TW_TOKEN_KEY_BYTES]; /**< that its connections over TCP are proven with */
     int cipher;                      /**< tw_cipher_t: what they are sealed with */
     int n_streams, n_byes;           /**< BYEs come, one for each */
-    /** [n_streams] Stream 0 is control, the others carry data; a single stream does both. None: this end
-     *  itself. */
+    /** [n_streams] Stream 0 is control, the others carry data; a single stream does both. NULL where the peer
+     *  is this process. */
     tw_p2p_stream_t *streams;
     /** 1 if a message of up to TW_P2P_EAGER_MAX goes at once: the owner wants it, and there is one data
      *  stream; several are worth more than the way there and back */

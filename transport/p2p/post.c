@@ -6,14 +6,15 @@
 
 /* ---- life ---------------------------------------------------------------------------------------------- */
 
-static tw_p2p_request_t *request_create(tw_p2p_t *p2p, const tw_p2p_message_t *message, int is_send)
+static tw_p2p_request_t *request_create(tw_p2p_peer_t *peer, const tw_transport_message_t *message,
+                                        int is_send)
 {
     tw_p2p_request_t *request = malloc(sizeof(*request));
     if (!request) {
-        tw_error("%s: out of memory for a request", p2p->name);
+        tw_error("%s: out of memory for a request", peer->p2p->name);
         return NULL;
     }
-    *request = (tw_p2p_request_t){.peer = message->peer,
+    *request = (tw_p2p_request_t){.peer = peer,
                                   .is_send = is_send,
                                   .may_be_shorter = !is_send && message->may_be_shorter,
                                   .status = TW_IN_PROGRESS,
@@ -21,8 +22,8 @@ static tw_p2p_request_t *request_create(tw_p2p_t *p2p, const tw_p2p_message_t *m
                                   .buffer = message->buffer,
                                   .bytes = message->bytes,
                                   .mem = message->bytes ? message->mem : TW_MEM_HOST};
-    request->peer->n_pending++;
-    TAILQ_INSERT_TAIL(&p2p->requests, request, owned);
+    peer->n_pending++;
+    TAILQ_INSERT_TAIL(&peer->p2p->requests, request, owned);
     return request;
 }
 
@@ -53,7 +54,7 @@ static tw_p2p_arrival_t *find_arrival(tw_p2p_peer_t *peer, uint64_t tag)
     return arrival;
 }
 
-/** To this end itself: it waits among the arrivals until a receive copies it. */
+/** Send to this end itself: the message waits among the arrivals until a receive copies it. */
 static tw_status_t send_to_self(tw_p2p_t *p2p, tw_p2p_request_t *request)
 {
     tw_p2p_arrival_t *arrival = calloc(1, sizeof(*arrival));
@@ -71,7 +72,7 @@ static tw_status_t send_to_self(tw_p2p_t *p2p, tw_p2p_request_t *request)
     return TW_OK;
 }
 
-static tw_status_t send_eager(tw_p2p_t *p2p, tw_p2p_request_t *request)
+static tw_status_t send_eager(tw_p2p_request_t *request)
 {
     const tw_p2p_header_t header = {.kind = TW_P2P_EAGER, .tag = request->tag, .value = request->bytes};
     const size_t cost = request->bytes + TW_P2P_CREDIT_MESSAGE;
@@ -79,7 +80,7 @@ static tw_status_t send_eager(tw_p2p_t *p2p, tw_p2p_request_t *request)
     request->stage = TW_P2P_STAGE_MOVING;
     request->moved = request->bytes;
     credit->left -= cost;
-    tw_status_t status = tw_p2p_control_send(p2p, request->peer, &header, request);
+    tw_status_t status = tw_p2p_control_send(request->peer, &header, request);
     credit->left += status ? cost : 0;
     return status;
 }
@@ -89,10 +90,10 @@ static tw_status_t send_announced(tw_p2p_t *p2p, tw_p2p_request_t *request)
     TW_TRY(tw_p2p_number_take(&p2p->numbers, request));
     const tw_p2p_header_t header = {
         .kind = TW_P2P_RTS, .tag = request->tag, .id = request->number, .value = request->bytes};
-    return tw_p2p_control_send(p2p, request->peer, &header, NULL);
+    return tw_p2p_control_send(request->peer, &header, NULL);
 }
 
-/** Without being asked for: short messages, and, where the owner wants it, long ones, too. */
+/** 1 if a message goes without being asked for: short ones do, and long ones where the owner wants it. */
 static int goes_at_once(const tw_p2p_request_t *request, int when_asked)
 {
     const tw_p2p_peer_t *peer = request->peer;
@@ -114,7 +115,7 @@ static tw_status_t send_start(tw_p2p_t *p2p, tw_p2p_request_t *request, int when
     if (!request->peer->n_streams) {
         return send_to_self(p2p, request);
     }
-    return goes_at_once(request, when_asked) ? send_eager(p2p, request) : send_announced(p2p, request);
+    return goes_at_once(request, when_asked) ? send_eager(request) : send_announced(p2p, request);
 }
 
 /** A sender whose messages go at once need never ask for anything: that its credit is back is read here. */
@@ -138,20 +139,21 @@ static int can_post(tw_p2p_t *p2p, tw_p2p_peer_t *peer, int is_send)
     return !tw_p2p_is_over(p2p) && !peer->has_failed;
 }
 
-tw_status_t tw_p2p_send(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **out)
+tw_status_t tw_p2p_send(tw_p2p_peer_t *peer, const tw_transport_message_t *message, tw_p2p_request_t **out)
 {
-    if (message->peer->n_streams) {
-        look_for_credit(p2p, message->peer, message->bytes);
+    tw_p2p_t *p2p = peer->p2p;
+    if (peer->n_streams) {
+        look_for_credit(p2p, peer, message->bytes);
     }
-    if (!can_post(p2p, message->peer, 1)) {
+    if (!can_post(p2p, peer, 1)) {
         return TW_ERR_PEER;
     }
-    tw_p2p_request_t *request = request_create(p2p, message, 1);
+    tw_p2p_request_t *request = request_create(peer, message, 1);
     if (!request) {
         return TW_ERR_NO_MEMORY;
     }
     tw_status_t status = send_start(p2p, request, message->when_asked);
-    resume(message->peer);
+    resume(peer);
     if (status) {
         request_destroy(p2p, request);
     } else {
@@ -160,21 +162,21 @@ tw_status_t tw_p2p_send(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_r
     return status;
 }
 
-tw_status_t tw_p2p_recv(tw_p2p_t *p2p, const tw_p2p_message_t *message, tw_p2p_request_t **out)
+tw_status_t tw_p2p_recv(tw_p2p_peer_t *peer, const tw_transport_message_t *message, tw_p2p_request_t **out)
 {
-    if (!can_post(p2p, message->peer, 0)) {
+    if (!can_post(peer->p2p, peer, 0)) {
         return TW_ERR_PEER;
     }
-    tw_p2p_request_t *request = request_create(p2p, message, 0);
+    tw_p2p_request_t *request = request_create(peer, message, 0);
     if (!request) {
         return TW_ERR_NO_MEMORY;
     }
-    tw_p2p_arrival_t *arrival = find_arrival(request->peer, message->tag);
+    tw_p2p_arrival_t *arrival = find_arrival(peer, message->tag);
     if (arrival) {
-        tw_p2p_arrival_accept(p2p, request, arrival);
+        tw_p2p_arrival_accept(peer->p2p, request, arrival);
     } else {
-        tw_p2p_request_queue(request, &request->peer->receives);
-        resume(message->peer);
+        tw_p2p_request_queue(request, &peer->receives);
+        resume(peer);
     }
     *out = request;
     return TW_OK;
@@ -247,7 +249,7 @@ static void withdraw(tw_p2p_t *p2p, tw_p2p_request_t *request)
     } else if (request->number) {
         const tw_p2p_header_t header = {
             .kind = TW_P2P_CANCEL, .id = request->number, .value = request->their_number};
-        if (tw_p2p_control_send(p2p, request->peer, &header, NULL)) {
+        if (tw_p2p_control_send(request->peer, &header, NULL)) {
             tw_p2p_peer_fail(p2p, NULL, "out of memory for a message");
         }
     }
@@ -257,7 +259,7 @@ static void withdraw(tw_p2p_t *p2p, tw_p2p_request_t *request)
  *  with hooks, all is over then, and UCX is called no more. */
 static void drain(tw_p2p_t *p2p, const tw_p2p_request_t *request)
 {
-    const uint64_t until_ns = tw_time_ns() + (uint64_t)(p2p->params.timeout_sec * 1e9);
+    const uint64_t until_ns = tw_p2p_deadline(p2p);
     while (request->n_ops && !tw_p2p_is_over(p2p) && !request->peer->has_failed) {
         if (tw_time_ns() > until_ns) {
             tw_p2p_peer_fail(p2p, request->peer, "it takes no data");

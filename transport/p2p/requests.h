@@ -36,7 +36,7 @@ typedef struct tw_p2p_landing {
     tw_p2p_arrival_t *arrival; /**< or it is kept there */
 } tw_p2p_landing_t;
 
-/** Where a request stands. */
+/** How far a request has come. */
 typedef enum tw_p2p_stage {
     /** receive: in `receives`; send: RTS out, or waiting in this end's own `arrivals` */
     TW_P2P_STAGE_UNMATCHED,
@@ -95,7 +95,7 @@ typedef struct tw_p2p_numbers {
 
 /* ---- message.c ----------------------------------------------------------------------------------------- */
 tw_p2p_op_t *tw_p2p_op_create(tw_p2p_t *p2p);
-/** Into UCX's hands. */
+/** Note that UCX has it now. */
 void tw_p2p_op_hand_over(tw_p2p_op_t *op);
 /** It is over; why: NULL if it has gone, else what was wrong with the connection. */
 void tw_p2p_op_finish(tw_p2p_op_t *op, const char *why);
@@ -105,12 +105,13 @@ void tw_p2p_op_disown(tw_p2p_op_t *op);
  *  count it. */
 uint32_t tw_p2p_op_number(tw_p2p_op_t *op, uint32_t n);
 void tw_p2p_op_count(tw_p2p_op_t *op);
-/** Send a control message; `request` (EAGER) is counted as busy until its buffer is free. TW_ERR_NO_MEMORY,
- *  logged. */
-tw_status_t tw_p2p_control_send(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_header_t *header,
+/** Send a message on a stream; `request` (EAGER, else NULL) is counted as busy until its buffer is free.
+ *  TW_ERR_NO_MEMORY, logged. */
+tw_status_t tw_p2p_stream_say(tw_p2p_stream_t *stream, const tw_p2p_header_t *header,
+                              tw_p2p_request_t *request);
+/** The same for a control message, on the stream that its kind travels on. */
+tw_status_t tw_p2p_control_send(tw_p2p_peer_t *peer, const tw_p2p_header_t *header,
                                 tw_p2p_request_t *request);
-/** Send a message without data on a stream. TW_ERR_NO_MEMORY, logged. */
-tw_status_t tw_p2p_stream_say(tw_p2p_stream_t *stream, const tw_p2p_header_t *header);
 /** Send BYE on all streams. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_p2p_say_bye(tw_p2p_peer_t *peer);
 /** Send what waits on a stream, as far as it goes now. Not from inside a carrier: it may be delivering a
@@ -135,7 +136,7 @@ int tw_p2p_message_can_wait(const tw_p2p_peer_t *peer, const tw_p2p_header_t *he
  *  until the end. */
 const char *tw_p2p_message_begin(tw_p2p_peer_t *peer, const tw_p2p_header_t *header, size_t bytes,
                                  tw_p2p_landing_t *landing);
-/** All of it is there. NULL, or what is wrong. */
+/** End a message, all of which has come in. NULL, or what is wrong. */
 const char *tw_p2p_message_end(tw_p2p_peer_t *peer, const tw_p2p_header_t *header, tw_p2p_landing_t *landing);
 /** The rest will not come, as the connection is lost. */
 void tw_p2p_landing_lose(tw_p2p_peer_t *peer, tw_p2p_landing_t *landing);

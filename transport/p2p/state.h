@@ -64,6 +64,12 @@ static inline int tw_p2p_is_over(const tw_p2p_t *p2p)
     return hooks && hooks->is_over(p2p->params.arg);
 }
 
+/** When the timeout of what begins now ends. */
+static inline uint64_t tw_p2p_deadline(const tw_p2p_t *p2p)
+{
+    return tw_time_ns() + (uint64_t)(p2p->params.timeout_sec * 1e9);
+}
+
 /* ---- wait.c -------------------------------------------------------------------------------------------- */
 /** After the workers are there. TW_ERR_NO_MEMORY, TW_ERR_IO, logged. */
 tw_status_t tw_p2p_sleep_init(tw_p2p_t *p2p);

@@ -68,25 +68,25 @@ struct tw_tcp_link {
     uint64_t until_ns; /**< for connecting, for strangers, for leaving */
     uint64_t retry_ns;
     tw_greeting_t greeting;
-    tw_seal_t *seal[2];    /**< of what is sent, and received; NULL: plain */
-    uint64_t brief_tag[2]; /**< of the last brief header that has gone, and that came; 0: none yet */
+    tw_seal_t *seal[2];    /**< seal what is sent, and open what is received; NULL: plain */
+    uint64_t brief_tag[2]; /**< tag of the last brief header that has gone, and that came; 0: none yet */
 
     uint64_t n_written, n_read; /**< bytes of this connection, its greeting included */
     tw_tcp_mark_t mark;
     uint64_t n_moved; /**< both ways, when it was last looked at */
     uint64_t n_acknowledged;
     uint64_t stuck_ns; /**< since when the system sends again what comes next; 0: it does not */
-    int is_silent;     /**< of what was sent nothing has come, says the peer, which hears other connections */
+    int is_silent;     /**< the peer, which hears other connections, says that nothing has come on this one */
 
     uint8_t *out; /**< [out_start, out_end) is to be sent before anything else */
     size_t out_start, out_end, out_capacity;
 
-    tw_p2p_header_t header; /**< of the frame that is coming in */
+    tw_p2p_header_t header; /**< heads the frame that is coming in */
     int has_header;
     int has_begun;      /**< what comes has its place; else it waits for a receive, and nothing is read */
     uint8_t *piece;     /**< sealed: [TW_TCP_PIECE_BYTES, and a tag] of its data, what is coming in */
-    size_t piece_bytes; /**< of it that are there */
-    tw_p2p_landing_t landing; /**< of its data */
+    size_t piece_bytes; /**< bytes of the piece that are there */
+    tw_p2p_landing_t landing; /**< where the frame's data goes */
     size_t in_start, in_end;
     uint8_t in[TW_TCP_IN_BYTES];
 };
@@ -106,7 +106,7 @@ struct tw_tcp_device {
     int n_timed;        /**< links with something to be done at a time */
     int n_aside;        /**< links out of epoll */
     uint64_t accept_ns; /**< no descriptor was left: take no new ones until then; 0: do */
-    int has_warned;     /**< of another version, once: anybody may say that he has one */
+    int has_warned;     /**< it has warned of another version, once: any stranger can claim to have one */
     int has_warned_of_twin;
     uint8_t *scratch; /**< [TW_TCP_PIECE_BYTES] for what is thrown away */
 };
@@ -124,7 +124,7 @@ void tw_tcp_watch_again(tw_tcp_device_t *device, int all);
 void tw_tcp_set_ready(tw_tcp_link_t *link, int is_ready);
 /** The stream goes on without it. */
 void tw_tcp_let_go(tw_tcp_link_t *link);
-/** Its stream is of no use any more: tell. */
+/** Drop the link, break its stream, and tell the owner why. */
 void tw_tcp_break(tw_tcp_link_t *link, const char *why);
 /** Close the socket; the link is freed later. */
 void tw_tcp_drop(tw_tcp_link_t *link);
@@ -135,7 +135,7 @@ ssize_t tw_tcp_read(tw_tcp_link_t *link, const struct iovec *pieces, int n_piece
 ssize_t tw_tcp_write(tw_tcp_link_t *link, const struct iovec *pieces, int n_pieces, int *error);
 /** Room in `out`. 0: out of memory. */
 int tw_tcp_out_reserve(tw_tcp_link_t *link, size_t capacity);
-/** To be sent before anything else. 0: out of memory. */
+/** Add bytes that are sent before anything else. 0: out of memory. */
 int tw_tcp_out_add(tw_tcp_link_t *link, const void *data, size_t bytes);
 /** TW_OK: nothing is left; TW_IN_PROGRESS; TW_ERR_IO, with *error set. */
 tw_status_t tw_tcp_out_flush(tw_tcp_link_t *link, int *error);
@@ -143,7 +143,7 @@ tw_status_t tw_tcp_out_flush(tw_tcp_link_t *link, int *error);
 /* ---- tcp_send.c ---------------------------------------------------------------------------------------- */
 int tw_tcp_send(tw_p2p_stream_t *stream);
 void tw_tcp_release(tw_p2p_stream_t *stream, tw_p2p_request_t *request);
-/** All that waits on the link's stream, as bytes to be sent. 0: out of memory. */
+/** Turn all that waits on the link's stream into bytes to be sent. 0: out of memory. */
 int tw_tcp_out_add_waiting(tw_tcp_link_t *link);
 
 /* ---- tcp_receive.c ------------------------------------------------------------------------------------- */
@@ -157,7 +157,7 @@ void tw_tcp_resume(tw_p2p_stream_t *stream);
 void tw_tcp_close(tw_p2p_stream_t *stream, int is_orderly);
 /** LEAVING: send and read on. Returns 1 if something happened. */
 int tw_tcp_leave(tw_tcp_link_t *link);
-/** Until nothing is left that a closed peer is to get (blocks). */
+/** Block until nothing is left that a closed peer is to get. */
 void tw_tcp_await_leaving(tw_tcp_device_t *device);
 
 /* ---- tcp_open.c ---------------------------------------------------------------------------------------- */

@@ -9,7 +9,7 @@
 
 #include "transport/p2p/tcp.h"
 
-/** Between looks at whether all has gone out. */
+/** Pause between two checks whether all has gone out. */
 #define LOOK_MS 1
 
 /* ---- leaving ------------------------------------------------------------------------------------------- */
@@ -33,7 +33,7 @@ void tw_tcp_close(tw_p2p_stream_t *stream, int is_orderly)
     }
     link->stage = TW_TCP_LEAVING;
     link->device->n_timed++;
-    link->until_ns = tw_time_ns() + (uint64_t)(link->device->worker->p2p->params.timeout_sec * 1e9);
+    link->until_ns = tw_p2p_deadline(link->device->worker->p2p);
     tw_tcp_set_ready(link, 1);
     (void)tw_tcp_leave(link);
 }
@@ -54,7 +54,7 @@ int tw_tcp_leave(tw_tcp_link_t *link)
     return got > 0;
 }
 
-/** Something of it is not with the other end's kernel yet. */
+/** 1 if some of it has not reached the other end's kernel yet. */
 static int has_more(const tw_tcp_link_t *link)
 {
     int unsent = 0;

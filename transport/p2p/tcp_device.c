@@ -11,7 +11,7 @@
 
 #define EVENTS_AT_ONCE 64
 
-static tw_status_t failed(const tw_tcp_device_t *device, const char *what, int error)
+static tw_status_t device_failed(const tw_tcp_device_t *device, const char *what, int error)
 {
     tw_error("%s: %s: %s: %s", device->worker->p2p->name, device->name, what, strerror(error));
     return tw_status_from_errno(error);
@@ -25,7 +25,8 @@ static int watch_listener(tw_tcp_device_t *device, int operation)
     return epoll_ctl(device->epoll_fd, operation, device->listener, &event);
 }
 
-/** With no descriptor left, the kernel would tell of the connection that waits again and again. */
+/** Accept what waits. With no descriptor left, stop listening for a while: epoll would tell of it all the
+ *  time. */
 static void accept_new(tw_tcp_device_t *device)
 {
     tw_tcp_accept(device);
@@ -58,7 +59,7 @@ static void note_event(const struct epoll_event *event)
     }
 }
 
-static int serve(tw_tcp_link_t *link)
+static int device_serve(tw_tcp_link_t *link)
 {
     if (link->stage == TW_TCP_OPEN) {
         return tw_tcp_receive(link);
@@ -83,7 +84,7 @@ static unsigned tcp_progress(tw_p2p_worker_t *worker)
     }
     for (link = TAILQ_FIRST(&device->ready); link; link = next) {
         next = TAILQ_NEXT(link, ready);
-        n_done += (unsigned)serve(link);
+        n_done += (unsigned)device_serve(link);
     }
     if (device->n_timed) {
         tw_tcp_look_at_clock(device);
@@ -104,14 +105,6 @@ static int tcp_arm(tw_p2p_worker_t *worker)
         tw_tcp_watch_again(worker->tcp, 1);
     }
     return worker->p2p->n_events != n_before || !TAILQ_EMPTY(&worker->tcp->ready);
-}
-
-/** What was sent is the kernel's. */
-static void tcp_flush(tw_p2p_worker_t *worker, uint64_t until_ns, void (*turn)(tw_p2p_t *p2p))
-{
-    (void)worker;
-    (void)until_ns;
-    (void)turn;
 }
 
 /* ---- life ---------------------------------------------------------------------------------------------- */
@@ -168,11 +161,10 @@ static const tw_p2p_carrier_t tcp = {.is_tcp = 1,
                                      .address_is_sound = tw_tcp_address_is_sound,
                                      .shut = tcp_shut,
                                      .hear_alive = tw_tcp_hear_alive,
-                                     .flush = tcp_flush,
                                      .destroy = tcp_destroy};
 
-/** Its part of the card. */
-static tw_status_t tell(tw_p2p_worker_t *worker)
+/** Write the device's part of the card: its port and addresses. */
+static tw_status_t device_tell(tw_p2p_worker_t *worker)
 {
     const tw_tcp_device_t *device = worker->tcp;
     const tw_tcp_address_t head = {.port = (uint16_t)tw_socket_port(device->listener),
@@ -194,19 +186,19 @@ static tw_status_t device_open(tw_tcp_device_t *device)
     device->scratch = malloc(TW_TCP_PIECE_BYTES);
     device->n_addresses = tw_net_device_addresses(device->name, device->addresses[0], TW_TCP_ADDRESSES_MAX);
     if (!device->scratch) {
-        return failed(device, "no buffer", ENOMEM);
+        return device_failed(device, "no buffer", ENOMEM);
     }
     if (!device->n_addresses) {
-        return failed(device, "no address", EADDRNOTAVAIL);
+        return device_failed(device, "no address", EADDRNOTAVAIL);
     }
     const int is_loopback = tw_net_address_kind(device->addresses[0]) >= TW_NET_KIND_LOOPBACK;
     device->listener = tw_socket_listen(is_loopback ? "localhost" : "", 0);
     if (device->listener < 0) {
-        return failed(device, "cannot listen for peers", errno);
+        return device_failed(device, "cannot listen for peers", errno);
     }
     device->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (device->epoll_fd < 0 || watch_listener(device, EPOLL_CTL_ADD)) {
-        return failed(device, "no descriptor to wait with", errno);
+        return device_failed(device, "no descriptor to wait with", errno);
     }
     return TW_OK;
 }
@@ -229,5 +221,5 @@ tw_status_t tw_tcp_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *na
     worker->tcp = device;
     tw_status_t status = device_open(device);
     worker->event_fd = device->epoll_fd;
-    return status ? status : tell(worker);
+    return status ? status : device_tell(worker);
 }

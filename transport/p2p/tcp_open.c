@@ -9,13 +9,13 @@
 #include "transport/devices.h"
 #include "transport/p2p/tcp.h"
 
-/** Between two tries to connect. */
+/** Pause between two tries to connect. */
 #define RETRY_NS 50000000u
 /** A stranger has so long to prove itself: a rank may be stopped for some time. How many there may be is
  *  bounded, too. */
 #define STRANGER_NS 60000000000u
 #define STRANGERS_MAX 64
-/** No descriptor was left: the next look at who waits. */
+/** Pause before the next connection is accepted, when no descriptor was left. */
 #define NO_DESCRIPTOR_NS 100000000u
 /** Of a connection whose owner watches over its peers, for longer than any queue: until the probes give it
  *  up. */
@@ -84,7 +84,7 @@ static void keep_to_device(tw_tcp_link_t *link)
     }
 }
 
-/** The peer's addresses in turn. The socket, or -1 with errno set. */
+/** Begin to connect to the next of the peer's addresses. Returns the socket, or -1 with errno set. */
 static int begin_socket(const tw_tcp_link_t *link)
 {
     const uint8_t *told = link->stream->address;
@@ -107,7 +107,7 @@ static int begin_socket(const tw_tcp_link_t *link)
     return -1;
 }
 
-static void begin(tw_tcp_link_t *link)
+static void open_begin(tw_tcp_link_t *link)
 {
     link->fd = begin_socket(link);
     link->n_tries++;
@@ -124,15 +124,14 @@ static void begin(tw_tcp_link_t *link)
 
 tw_status_t tw_tcp_connect(tw_p2p_stream_t *stream)
 {
-    const tw_p2p_t *p2p = stream->peer->p2p;
     tw_tcp_link_t *link = tw_tcp_link_create(stream->worker->tcp, -1, TW_TCP_CONNECTING);
     if (!link) {
         return TW_ERR_NO_MEMORY;
     }
     link->stream = stream;
     stream->link = link;
-    link->until_ns = tw_time_ns() + (uint64_t)(p2p->params.timeout_sec * 1e9);
-    begin(link);
+    link->until_ns = tw_p2p_deadline(stream->peer->p2p);
+    open_begin(link);
     return TW_OK;
 }
 
@@ -169,7 +168,7 @@ static tw_tcp_link_t *whom_to_send_away(const tw_tcp_device_t *device)
     return oldest;
 }
 
-/** Connections that peers are still to make. */
+/** How many connections peers are still to make. */
 static int count_awaited(const tw_tcp_device_t *device)
 {
     const tw_p2p_t *p2p = device->worker->p2p;
@@ -183,7 +182,7 @@ static int count_awaited(const tw_tcp_device_t *device)
     return n;
 }
 
-static void make_room(tw_tcp_device_t *device)
+static void open_make_room(tw_tcp_device_t *device)
 {
     if (device->n_strangers >= STRANGERS_MAX &&
         device->n_strangers >= STRANGERS_MAX + count_awaited(device)) {
@@ -191,9 +190,9 @@ static void make_room(tw_tcp_device_t *device)
     }
 }
 
-static void let_to_the_door(tw_tcp_device_t *device, int fd)
+static void accept_stranger(tw_tcp_device_t *device, int fd)
 {
-    make_room(device);
+    open_make_room(device);
     tw_tcp_link_t *link = tw_tcp_link_create(device, fd, TW_TCP_HELLO);
     if (!link) {
         close(fd);
@@ -211,7 +210,7 @@ void tw_tcp_accept(tw_tcp_device_t *device)
     int fd;
     while ((fd = tw_socket_accept(device->listener)) >= 0 || errno == ECONNABORTED || errno == EINTR) {
         if (fd >= 0) {
-            let_to_the_door(device, fd);
+            accept_stranger(device, fd);
         }
     }
     if (errno != EAGAIN) {
@@ -263,7 +262,7 @@ static double keep_alive_sec(const tw_p2p_t *p2p)
     return p2p->params.timeout_sec + (p2p->params.hooks ? WATCHED_SEC : 0);
 }
 
-/** Both have proven themselves. */
+/** Open the stream, once both ends have proven themselves. */
 static void open_stream(tw_tcp_link_t *link, int connects)
 {
     tw_p2p_stream_t *stream = link->stream;
@@ -416,7 +415,7 @@ static const struct {
     [TW_TCP_PROOF] = {TW_GREETING_PROOF_BYTES, hear_proof},
 };
 
-/** Before WELCOME the other end may have had no time, or too many at its door. */
+/** Before WELCOME the other end may have had no time, or too many strangers. */
 static void lost(tw_tcp_link_t *link, int error)
 {
     const char *why = error ? strerror(error) : "closed by the other end";
@@ -429,7 +428,7 @@ static void lost(tw_tcp_link_t *link, int error)
 
 /** No more than the greeting is read: what comes after it is for who is proven. Returns 1 if a part of it was
  *  heard. */
-static int hear(tw_tcp_link_t *link)
+static int open_hear(tw_tcp_link_t *link)
 {
     int error = 0;
     const size_t bytes = expected[link->stage].bytes;
@@ -462,7 +461,8 @@ int tw_tcp_greet(tw_tcp_link_t *link)
     if (link->stage == TW_TCP_CONNECTING) {
         connected(link);
     }
-    while (link->stage > TW_TCP_CONNECTING && link->stage < TW_TCP_OPEN && link->is_ready && hear(link)) {
+    while (link->stage > TW_TCP_CONNECTING && link->stage < TW_TCP_OPEN && link->is_ready &&
+           open_hear(link)) {
         n++;
     }
     flush_greeting(link);
@@ -479,7 +479,7 @@ void tw_tcp_look_at_clock(tw_tcp_device_t *device)
     for (link = TAILQ_FIRST(&device->links); link; link = next) {
         next = TAILQ_NEXT(link, entry);
         if (link->stage == TW_TCP_CONNECTING && link->fd < 0 && now > link->retry_ns) {
-            begin(link);
+            open_begin(link);
         } else if (looks && link->fd >= 0 && link->stage <= TW_TCP_WELCOME &&
                    tw_tcp_is_unanswered(link, now)) {
             try_again(link, "nothing is acknowledged");

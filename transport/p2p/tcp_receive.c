@@ -25,7 +25,7 @@ static size_t buffered(const tw_tcp_link_t *link)
     return link->in_end - link->in_start;
 }
 
-/** Of the frame's data. */
+/** Bytes of the frame's data that have not come yet. */
 static size_t data_left(const tw_tcp_link_t *link)
 {
     return link->has_begun ? link->landing.bytes - link->landing.done : 0;
@@ -41,7 +41,7 @@ static size_t data_wanted(const tw_tcp_link_t *link)
     return (left < TW_TCP_PIECE_BYTES ? left : TW_TCP_PIECE_BYTES) + TW_SEAL_TAG_BYTES - link->piece_bytes;
 }
 
-/** Where that goes; NULL: nowhere. */
+/** Where the next bytes of data go; NULL: they are thrown away. */
 static uint8_t *data_place(const tw_tcp_link_t *link)
 {
     if (link->seal[1]) {
@@ -104,7 +104,7 @@ static const char *header_take(tw_tcp_link_t *link, size_t bytes)
     return NULL;
 }
 
-/** Its data get their place. */
+/** Begin a frame: decide where its data go. NULL, or what is wrong. */
 static const char *frame_begin(tw_tcp_link_t *link)
 {
     tw_p2p_peer_t *peer = link->stream->peer;
@@ -166,7 +166,7 @@ static int take_next(tw_tcp_link_t *link, const char **wrong)
 }
 
 /** Returns 0 once the link is of no use any more. */
-static int take_all(tw_tcp_link_t *link)
+static int receive_all(tw_tcp_link_t *link)
 {
     tw_p2p_peer_t *peer = link->stream->peer;
     const char *wrong = NULL;
@@ -233,13 +233,13 @@ static void closed(tw_tcp_link_t *link, int error)
     tw_tcp_break(link, error ? strerror(error) : "closed by the other end");
 }
 
-/** 0: it is of no use any more. */
+/** Take what has come. 0: the link can carry nothing any more. */
 static int goes_on(tw_tcp_link_t *link)
 {
-    return take_all(link) && !link->stream->peer->has_failed;
+    return receive_all(link) && !link->stream->peer->has_failed;
 }
 
-/** Enough was read for now. */
+/** 1 if enough was read for now. */
 static int turn_is_over(const tw_tcp_link_t *link, int n_reads, size_t bytes, int is_asked)
 {
     return is_asked && data_left(link) ? 0 : n_reads >= READS_AT_ONCE || bytes >= READ_BYTES;
@@ -253,7 +253,7 @@ static int is_more_than_alive(const tw_tcp_link_t *link, uint32_t *n_alive, size
     return bytes > n * (HEADER_BYTES + (link->seal[1] ? TW_SEAL_TAG_BYTES : 0));
 }
 
-static int receive(tw_tcp_link_t *link, int is_asked)
+static int receive_some(tw_tcp_link_t *link, int is_asked)
 {
     uint32_t n_alive = link->stream->peer->n_alive;
     tw_p2p_counts_t *counts = &link->stream->peer->counts;
@@ -311,7 +311,7 @@ static int is_pausing(tw_tcp_link_t *link)
 
 int tw_tcp_receive(tw_tcp_link_t *link)
 {
-    return receive(link, 0);
+    return receive_some(link, 0);
 }
 
 unsigned tw_tcp_receive_now(tw_p2p_stream_t *stream, int is_asked)
@@ -327,7 +327,7 @@ unsigned tw_tcp_receive_now(tw_p2p_stream_t *stream, int is_asked)
         return 0;
     }
     tw_tcp_set_ready(link, 1);
-    const int n = receive(link, is_asked);
+    const int n = receive_some(link, is_asked);
     if (!n && is_asked && link->stage == TW_TCP_OPEN) {
         pause_begin(link);
     }

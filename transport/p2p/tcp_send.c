@@ -11,7 +11,7 @@
 #define HEADER_BYTES sizeof(tw_p2p_header_t)
 /** Frames in one call, at most. */
 #define FRAMES_AT_ONCE 16
-/** Of a short frame. */
+/** A frame of up to so many bytes is short: it is copied to one piece. */
 #define SHORT_BYTES 512
 /** Of one connection before the caller gets its turn: writes, and bytes that are not sealed, of which a long
  *  message that goes at once is enough: others' get their turn while the receiver reads it, so it is read
@@ -38,14 +38,14 @@ static void op_set_head(tw_p2p_op_t *op, uint64_t *last_tag)
     *last_tag = op->header.tag;
 }
 
-/** Once it has its head. */
+/** Size of a frame that has its head. */
 static size_t frame_bytes(const tw_p2p_op_t *op)
 {
     return op->head_bytes + op->bytes;
 }
 
-/** At most; of a long message exactly. */
-static size_t bytes_left(const tw_p2p_op_t *op)
+/** Most bytes that a frame still has to send; of a long message, exactly so many. */
+static size_t send_bytes_left(const tw_p2p_op_t *op)
 {
     return HEADER_BYTES + op->bytes - op->sent;
 }
@@ -124,7 +124,7 @@ void tw_tcp_release(tw_p2p_stream_t *stream, tw_p2p_request_t *request)
 /* ---- plain --------------------------------------------------------------------------------------------- */
 
 /** The frames that wait, as pieces of one call. */
-static int gather(const tw_p2p_stream_t *stream, struct iovec *pieces)
+static int send_gather(const tw_p2p_stream_t *stream, struct iovec *pieces)
 {
     int n = 0, n_frames = 0;
     uint32_t n_numbered = 0;
@@ -152,7 +152,7 @@ static int gather(const tw_p2p_stream_t *stream, struct iovec *pieces)
     return n;
 }
 
-static void advance(tw_p2p_stream_t *stream, size_t bytes)
+static void send_advance(tw_p2p_stream_t *stream, size_t bytes)
 {
     while (bytes) {
         tw_p2p_op_t *op = TAILQ_FIRST(&stream->waiting);
@@ -193,12 +193,12 @@ static tw_status_t send_plain(tw_tcp_link_t *link, size_t *left, int *error)
 {
     struct iovec pieces[2 * FRAMES_AT_ONCE];
     uint8_t room[SHORT_BYTES];
-    const int n = cut_long(pieces, join_short(pieces, gather(link->stream, pieces), room), *left);
+    const int n = cut_long(pieces, join_short(pieces, send_gather(link->stream, pieces), room), *left);
     const ssize_t sent = tw_tcp_write(link, pieces, n, error);
     if (sent <= 0) {
         return sent ? TW_ERR_IO : TW_IN_PROGRESS;
     }
-    advance(link->stream, (size_t)sent);
+    send_advance(link->stream, (size_t)sent);
     *left -= (size_t)sent;
     return TW_OK;
 }
@@ -245,7 +245,8 @@ static tw_status_t send_sealed(tw_tcp_link_t *link, int *error)
 static size_t send_limit(const tw_p2p_stream_t *stream)
 {
     const tw_p2p_op_t *op = TAILQ_FIRST(&stream->waiting);
-    return op && op->header.kind == TW_P2P_EAGER && tw_p2p_is_long(op->bytes) ? bytes_left(op) : SEND_BYTES;
+    return op && op->header.kind == TW_P2P_EAGER && tw_p2p_is_long(op->bytes) ? send_bytes_left(op)
+                                                                              : SEND_BYTES;
 }
 
 /* ---- both ---------------------------------------------------------------------------------------------- */
@@ -286,7 +287,7 @@ int tw_tcp_send(tw_p2p_stream_t *stream)
 /** How many bytes the rest of a frame becomes. */
 static size_t bytes_on_wire(const tw_tcp_link_t *link, const tw_p2p_op_t *op)
 {
-    const size_t left = bytes_left(op);
+    const size_t left = send_bytes_left(op);
     return left + (link->seal[0] ? (2 + left / TW_TCP_PIECE_BYTES) * TW_SEAL_TAG_BYTES : 0);
 }
 

@@ -18,19 +18,19 @@
 
 #include "transport/p2p/tcp.h"
 
-/** Looks per timeout. */
-#define LOOKS 32
+/** Checks of all connections per timeout. */
+#define CHECKS 32
 /** Of the timeout: with an owner that watches over its peers, who takes a quarter of it for his verdict. */
 #define SHARE_WATCHED 0.65
 #define SHARE_ALONE 0.9
 /** Where much moves on some connection, another may stand still for as long as a queue on the way takes to
  *  fill and to empty, with what did not fit sent again; the monitor waits as long. So many bytes between two
- *  looks are much, for this share of the timeout. */
+ *  checks are much, for this share of the timeout. */
 #define QUEUE_NS 5000000000ull
 #define MUCH_BYTES 4096
 #define MOVING_SHARE 0.25
 /** So many go to a peer that does not answer, who may not read for long: those of one timeout. */
-#define UNHEARD_MAX LOOKS
+#define UNHEARD_MAX CHECKS
 
 static uint64_t limit_ns(const tw_p2p_t *p2p, uint64_t now)
 {
@@ -106,7 +106,7 @@ static void say_alive(tw_p2p_peer_t *peer, uint64_t heard_ns, uint64_t now)
                                        .id = now,
                                        .value = heard_ns,
                                        .n_read = link->n_read};
-        if (tw_p2p_stream_say(&peer->streams[s], &alive)) {
+        if (tw_p2p_stream_say(&peer->streams[s], &alive, NULL)) {
             return;
         }
     }
@@ -150,7 +150,7 @@ static void break_dead(tw_p2p_stream_t *dead, const char *why)
 }
 
 /** What was said before is repeated after all has been read that came meanwhile. */
-static void look_at(tw_p2p_peer_t *peer, uint64_t now)
+static void watch_connection(tw_p2p_peer_t *peer, uint64_t now)
 {
     const uint64_t heard_ns = peer->their_ns;
     for (int s = 0; s < peer->n_streams; s++) {
@@ -175,7 +175,7 @@ void tw_tcp_watch_peers(tw_p2p_t *p2p)
     if (now < p2p->watch_ns) {
         return;
     }
-    p2p->watch_ns = now + (uint64_t)(p2p->params.timeout_sec * 1e9 / LOOKS);
+    p2p->watch_ns = now + (uint64_t)(p2p->params.timeout_sec * 1e9 / CHECKS);
     p2p->n_watched = 0;
     for (int i = 0; i < p2p->n_peers && !tw_p2p_is_over(p2p); i++) {
         tw_p2p_peer_t *peer = p2p->peers[i];
@@ -184,7 +184,7 @@ void tw_tcp_watch_peers(tw_p2p_t *p2p)
         }
         p2p->n_watched++;
         if (!peer->has_failed && (peer->n_pending || peer->is_asked)) {
-            look_at(peer, now);
+            watch_connection(peer, now);
         }
     }
 }

@@ -18,7 +18,7 @@ const tw_ucx_t *tw_ucx;
 static char why_not[256];
 
 /** ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
-static int find(void *library, const char *name, void *function)
+static int ucx_find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
 
@@ -34,7 +34,7 @@ static void signals_give_back(void *library)
 {
     void (*disable)(void) = NULL;
 
-    if (!getenv("UCX_HANDLE_ERRORS") && find(library, "ucs_debug_disable_signals", &disable)) {
+    if (!getenv("UCX_HANDLE_ERRORS") && ucx_find(library, "ucs_debug_disable_signals", &disable)) {
         disable();
     }
 }
@@ -77,7 +77,7 @@ static void log_take(void *library)
 
     tw_ucx->ucp_get_version(&major, &minor, &release);
     if ((major > 1 || minor >= 11) && !getenv("UCX_LOG_FILE") &&
-        find(library, "ucs_log_push_handler", &push)) {
+        ucx_find(library, "ucs_log_push_handler", &push)) {
         push(log_line);
     }
 }
@@ -87,7 +87,7 @@ static void log_take(void *library)
 static int find_all(void *library, tw_ucx_t *found)
 {
 #define FIND(name)                                                       \
-    if (!find(library, #name, &found->name)) {                           \
+    if (!ucx_find(library, #name, &found->name)) {                       \
         snprintf(why_not, sizeof(why_not), LIBRARY " has no %s", #name); \
         return 0;                                                        \
     }
@@ -96,7 +96,7 @@ static int find_all(void *library, tw_ucx_t *found)
     return 1;
 }
 
-static void load(void)
+static void ucx_open_library(void)
 {
     static tw_ucx_t found;
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
@@ -119,7 +119,7 @@ const tw_ucx_t *tw_ucx_load(void)
 
     (void)pthread_mutex_lock(&lock);
     if (!tw_ucx) {
-        load();
+        ucx_open_library();
     }
     found = tw_ucx;
     (void)pthread_mutex_unlock(&lock);

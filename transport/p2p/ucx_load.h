@@ -10,7 +10,7 @@
 
 TW_C_BEGIN
 
-/** All that is called of it. */
+/** The functions of UCX that are called. */
 #define TW_UCX_FUNCTIONS(FUNCTION)           \
     FUNCTION(ucp_am_recv_data_nbx)           \
     FUNCTION(ucp_am_send_nbx)                \

@@ -122,7 +122,7 @@ static int ucx_arm(tw_p2p_worker_t *worker)
     return tw_ucx->ucp_worker_arm(worker->worker) != UCS_OK;
 }
 
-/** What is not done is UCX's to free. */
+/** Flush; a request that is not done in time is left to UCX, which frees it. */
 static void ucx_flush(tw_p2p_worker_t *worker, uint64_t until_ns, void (*turn)(tw_p2p_t *p2p))
 {
     const ucp_request_param_t params = {0};
@@ -137,14 +137,7 @@ static void ucx_flush(tw_p2p_worker_t *worker, uint64_t until_ns, void (*turn)(t
     tw_ucx->ucp_request_free(handle);
 }
 
-/** What UCX has in hand ends, or is disowned. */
-static void ucx_release(tw_p2p_stream_t *stream, tw_p2p_request_t *request)
-{
-    (void)stream;
-    (void)request;
-}
-
-/** It is not waited for. */
+/** Close the endpoint without waiting for it. */
 static void ucx_close(tw_p2p_stream_t *stream, int is_orderly)
 {
     const ucp_request_param_t params = {0};
@@ -158,7 +151,6 @@ static void ucx_close(tw_p2p_stream_t *stream, int is_orderly)
 static const tw_p2p_carrier_t ucx = {.progress = ucx_progress,
                                      .arm = ucx_arm,
                                      .send = tw_ucx_send,
-                                     .release = ucx_release,
                                      .close = ucx_close,
                                      .flush = ucx_flush,
                                      .destroy = ucx_destroy};
@@ -167,7 +159,7 @@ static const tw_p2p_carrier_t ucx = {.progress = ucx_progress,
 
 /* Transports and devices are ours alone to say: that is what keeps node and network apart. */
 
-/** Settings: [0] is for the transports. */
+/** Make a worker. settings[0] is set here, to UCX's TLS; the caller has set the others. */
 static tw_status_t worker_create_with_cuda(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *tls,
                                            tw_p2p_setting_t *settings)
 {

@@ -114,14 +114,14 @@ static tw_status_t spin(tw_p2p_t *p2p, double sec)
     return status;
 }
 
-/** Until connections are to be looked at again. */
+/** Seconds until connections are to be watched again. */
 static double until_watch_sec(const tw_p2p_t *p2p)
 {
     const uint64_t now = tw_time_ns();
     return p2p->watch_ns > now ? (double)(p2p->watch_ns - now) * 1e-9 : 0;
 }
 
-/** Until a message, or something to read from one of the two descriptors, where they are not -1. */
+/** Sleep until a message comes, or one of the two descriptors, where they are not -1, can be read. */
 static tw_status_t sleep_until(tw_p2p_t *p2p, int wake_fd, tw_p2p_sleep_args_t *sleep)
 {
     const double spin_sec = p2p->params.spin_sec;

@@ -23,12 +23,7 @@ typedef struct client {
     char why[TW_MSG_TEXT_BYTES]; /**< the last attempt failed */
 } client_t;
 
-static uint64_t after(double sec)
-{
-    return tw_time_ns() + (uint64_t)(sec * 1e9);
-}
-
-static void note(client_t *client, const char *step, tw_status_t status)
+static void client_note(client_t *client, const char *step, tw_status_t status)
 {
     const tw_connection_t *connection = client->rendezvous->connections;
     const char *what = status == TW_ERR_IO && !connection->error ? "connection closed"
@@ -39,7 +34,7 @@ static void note(client_t *client, const char *step, tw_status_t status)
              refused ? " (is TW_JOB_TOKEN the same on all ranks?)" : "");
 }
 
-/** MASTER_ADDR goes before what a launcher says, so it is the one to look at. */
+/** Name the variable to check: MASTER_ADDR counts before what a launcher says. */
 static void ask_where(client_t *client)
 {
     const size_t length = strlen(client->why);
@@ -68,26 +63,18 @@ static tw_status_t lost_rank_0(const client_t *client, const char *step, tw_stat
 /* ---- one attempt --------------------------------------------------------------------------------------- */
 
 /** Rank 0 does not seal its connections: it is to refuse, and everybody to know why. */
-static tw_status_t decline(const client_t *client)
+static tw_status_t client_decline(const client_t *client)
 {
     tw_msg_writer_t notice = {0};
     tw_msg_notice_write(client->job->rank, "TW_NET_ENCRYPT", &notice);
-    tw_status_t status = notice.failed ? TW_ERR_NO_MEMORY
-                                       : tw_connection_send(client->rendezvous->connections, TW_MSG_REJECT,
-                                                            notice.data, notice.bytes);
-    tw_msg_writer_cleanup(&notice);
-    return status;
+    return tw_connection_send_written(client->rendezvous->connections, TW_MSG_REJECT, &notice);
 }
 
 static tw_status_t say_who(const client_t *client)
 {
     tw_msg_writer_t join = {0};
     tw_msg_join_write(&client->join, &join);
-    tw_status_t status =
-        join.failed ? TW_ERR_NO_MEMORY
-                    : tw_connection_send(client->rendezvous->connections, TW_MSG_JOIN, join.data, join.bytes);
-    tw_msg_writer_cleanup(&join);
-    return status;
+    return tw_connection_send_written(client->rendezvous->connections, TW_MSG_JOIN, &join);
 }
 
 static tw_status_t prove(client_t *client, uint64_t deadline_ns)
@@ -111,7 +98,7 @@ static tw_status_t prove(client_t *client, uint64_t deadline_ns)
         return say_who(client);
     }
     if (message.bytes != hello_bytes) {
-        return decline(client);
+        return client_decline(client);
     }
     TW_TRY(tw_token_session_seal(&connection->session, TW_TOKEN_CLIENT, &share,
                                  message.payload + TW_MSG_NONCE_BYTES));
@@ -123,7 +110,7 @@ static tw_status_t attempt(client_t *client)
 {
     tw_connection_t *connection = client->rendezvous->connections;
     const unsigned answers = TW_CONNECTION_ACCEPTS(TW_MSG_ACCEPT) | TW_CONNECTION_ACCEPTS(TW_MSG_REJECT);
-    uint64_t deadline_ns = after(client->options->handshake_timeout);
+    uint64_t deadline_ns = tw_connection_deadline(client->options->handshake_timeout);
     tw_connection_message_t message;
     int fd;
     if (deadline_ns > client->deadline_ns) {
@@ -146,7 +133,7 @@ static tw_status_t attempt(client_t *client)
     if (!status) {
         return refused(client, &message);
     }
-    note(client, "handshake", status);
+    client_note(client, "handshake", status);
     tw_connection_cleanup(connection);
     return TW_IN_PROGRESS;
 }
@@ -183,7 +170,8 @@ static tw_status_t wait_next(const client_t *client, tw_connection_message_t *me
                              TW_CONNECTION_ACCEPTS(TW_MSG_REJECT);
     const double silence_sec =
         client->options->peer_timeout > SILENCE_MIN_SEC ? client->options->peer_timeout : SILENCE_MIN_SEC;
-    return tw_connection_wait(client->rendezvous->connections, answers, after(silence_sec), message);
+    return tw_connection_wait(client->rendezvous->connections, answers, tw_connection_deadline(silence_sec),
+                              message);
 }
 
 static tw_status_t wait_members(client_t *client)
@@ -213,7 +201,7 @@ tw_status_t tw_rendezvous_connect(tw_rendezvous_t *rendezvous, const tw_job_t *j
                        .job = job,
                        .options = options,
                        .key = key,
-                       .deadline_ns = after(options->join_timeout),
+                       .deadline_ns = tw_connection_deadline(options->join_timeout),
                        .join = {.rank = (uint32_t)job->rank,
                                 .world = (uint32_t)job->world,
                                 .local_rank = own->local_rank,

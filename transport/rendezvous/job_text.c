@@ -7,7 +7,7 @@
 #include "transport/rendezvous/job.h"
 
 /** Append text[0..n) to host; 0 if it does not fit. */
-static int append(char *host, size_t host_bytes, const char *text, size_t n)
+static int text_append(char *host, size_t host_bytes, const char *text, size_t n)
 {
     const size_t used = strlen(host);
     if (n >= host_bytes - used) {
@@ -38,7 +38,7 @@ tw_status_t tw_hostlist_first(const char *list, char *host, size_t host_bytes)
         const char *end;
         if (*list != '[') {
             end = list + strcspn(list, ",[");
-            if (!append(host, host_bytes, list, (size_t)(end - list))) {
+            if (!text_append(host, host_bytes, list, (size_t)(end - list))) {
                 return TW_ERR_FORMAT;
             }
             list = end;
@@ -47,7 +47,7 @@ tw_status_t tw_hostlist_first(const char *list, char *host, size_t host_bytes)
         /* The first of a set of ranges: what stands before its first '-' or ','. */
         list++;
         end = strchr(list, ']');
-        if (!end || !append(host, host_bytes, list, strcspn(list, "-,]"))) {
+        if (!end || !text_append(host, host_bytes, list, strcspn(list, "-,]"))) {
             return TW_ERR_FORMAT;
         }
         list = end + 1;
@@ -85,7 +85,7 @@ static tw_status_t contact_ipv6(const char *contact, char *host, size_t host_byt
     const size_t length = start ? strcspn(start + strlen(scheme), "],;") : 0;
     struct in6_addr ignored;
     if (!start || start[strlen(scheme) + length] != ']' ||
-        !append(host, host_bytes, start + strlen(scheme), length)) {
+        !text_append(host, host_bytes, start + strlen(scheme), length)) {
         return TW_ERR_FORMAT;
     }
     return inet_pton(AF_INET6, host, &ignored) == 1 ? TW_OK : TW_ERR_FORMAT;
@@ -100,7 +100,7 @@ tw_status_t tw_contact_host(const char *contact, char *host, size_t host_bytes)
         return contact_ipv6(contact, host, host_bytes);
     }
     start += strlen(scheme);
-    if (!append(host, host_bytes, start, strcspn(start, ",:;"))) {
+    if (!text_append(host, host_bytes, start, strcspn(start, ",:;"))) {
         return TW_ERR_FORMAT;
     }
     return is_host_text(host) ? TW_OK : TW_ERR_FORMAT;

@@ -32,7 +32,7 @@ tw_connection_t *tw_rendezvous_take_connections(tw_rendezvous_t *rendezvous, int
 
 void tw_rendezvous_cleanup(tw_rendezvous_t *rendezvous);
 
-/** Both sides of the above, in files of their own. */
+/** The two sides of tw_rendezvous_join: server.c on rank 0, client.c on the others. */
 tw_status_t tw_rendezvous_serve(tw_rendezvous_t *rendezvous, const tw_job_t *job,
                                 const tw_transport_options_t *options, const tw_token_key_t *key);
 tw_status_t tw_rendezvous_connect(tw_rendezvous_t *rendezvous, const tw_job_t *job,

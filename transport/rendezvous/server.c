@@ -13,11 +13,11 @@
 
 /** Connections that have proven nothing yet; one more pushes the oldest out. */
 #define STRANGERS_MAX 128
-/** Accepted between two looks at everybody else. */
+/** Most connections that are accepted before all others get their turn. */
 #define ACCEPTS_AT_ONCE 64
 #define FAREWELL_SEC 1.0
 #define LISTEN_RETRY_MS 100
-/** Between signs of life to those that have joined and wait for the others. */
+/** Time between two signs of life to ranks that have joined and wait for the others. */
 #define HEARTBEAT_NS 100000000u
 
 typedef struct stranger {
@@ -43,18 +43,13 @@ typedef struct server {
     char refusal[TW_MSG_TEXT_BYTES];
 } server_t;
 
-static uint64_t after(double sec)
-{
-    return tw_time_ns() + (uint64_t)(sec * 1e9);
-}
-
 /* ---- ending for everyone ------------------------------------------------------------------------------- */
 
 /** Turn every rank that is there away, and wait a moment for that to leave. */
 static void reject_all(tw_rendezvous_t *rendezvous, tw_status_t why, const char *text)
 {
     tw_msg_writer_t notice = {0};
-    const uint64_t deadline_ns = after(FAREWELL_SEC);
+    const uint64_t deadline_ns = tw_connection_deadline(FAREWELL_SEC);
     tw_msg_notice_write(why, text, &notice);
     for (int r = 1; r < rendezvous->world && !notice.failed; r++) {
         if (tw_connection_is_open(&rendezvous->connections[r])) {
@@ -149,12 +144,12 @@ static void accept_some(server_t *server)
             stranger_drop(server, 0, "too many connections that have not proven anything yet");
         }
         stranger_t *stranger = &server->strangers[server->n_strangers++];
-        *stranger = (stranger_t){.deadline_ns = after(server->options->handshake_timeout)};
+        *stranger = (stranger_t){.deadline_ns = tw_connection_deadline(server->options->handshake_timeout)};
         tw_connection_init(&stranger->connection, fd);
     }
 }
 
-/** Sealed, where both are to. */
+/** Answer a HELLO with a CHALLENGE; seal the connection where both ends are to. */
 static tw_status_t hello(server_t *server, stranger_t *stranger, const tw_connection_message_t *message)
 {
     uint8_t challenge[TW_MSG_NONCE_BYTES + TW_MSG_SHARE_BYTES],
@@ -312,11 +307,9 @@ static void refuse_stranger(server_t *server, stranger_t *stranger)
 {
     tw_msg_writer_t notice = {0};
     tw_msg_notice_write(TW_ERR_CONFIG, server->refusal, &notice);
-    if (!notice.failed &&
-        !tw_connection_send(&stranger->connection, TW_MSG_REJECT, notice.data, notice.bytes)) {
-        (void)tw_connection_drain(&stranger->connection, after(FAREWELL_SEC));
+    if (!tw_connection_send_written(&stranger->connection, TW_MSG_REJECT, &notice)) {
+        (void)tw_connection_drain(&stranger->connection, tw_connection_deadline(FAREWELL_SEC));
     }
-    tw_msg_writer_cleanup(&notice);
 }
 
 static tw_status_t strangers_step(server_t *server)
@@ -367,7 +360,7 @@ static void ranks_step(server_t *server)
     }
 }
 
-/** So that they know whether rank 0 is alive. */
+/** Send signs of life, so that ranks know that rank 0 is alive. */
 static void send_heartbeats(server_t *server)
 {
     tw_rendezvous_t *rendezvous = server->rendezvous;
@@ -512,7 +505,7 @@ static server_t *server_create(tw_rendezvous_t *rendezvous, const tw_transport_o
     server->key = key;
     server->listener = -1;
     server->n_joined = 1;
-    server->deadline_ns = after(options->join_timeout);
+    server->deadline_ns = tw_connection_deadline(options->join_timeout);
     server->instances = calloc(world, sizeof(*server->instances));
     server->pollfds = calloc(1 + STRANGERS_MAX + world, sizeof(*server->pollfds));
     if (server->instances && server->pollfds) {

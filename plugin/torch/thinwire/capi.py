@@ -68,14 +68,15 @@ class Job(C.Structure):
     ]
 
 
-class UcxParams(C.Structure):
-    """tw_transport_ucx_params_t"""
+class TransportParams(C.Structure):
+    """tw_transport_params_t"""
 
     _fields_ = [
         ("job", C.POINTER(Job)),
         ("listener", C.c_int),
         ("net_devices", C.c_char_p),
         ("node_id", C.c_char_p),
+        ("peer_timeout_sec", C.c_double),
     ]
 
 
@@ -297,7 +298,7 @@ _FUNCTIONS = {
     "tw_quant_codec_parse": (C.c_int, C.c_char_p, _P),
     "tw_quant_loses": (C.c_int, _P),
     "tw_quant_codec_format": (C.c_char_p, _P, _P, C.c_size_t),
-    "tw_transport_ucx_create_with": (C.c_int, _P, _P),
+    "tw_transport_create_with": (C.c_int, _P, _P),
     "tw_transport_listen": (C.c_int, C.c_char_p, _P),
     "tw_transport_destroy": (None, _P),
     "tw_transport_describe": (C.c_char_p, _P),

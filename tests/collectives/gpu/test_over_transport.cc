@@ -9,7 +9,7 @@
 #include "tests/collectives/quantized/alltoall.h"
 #include "tests/common/fixture.h"
 #include "transport/p2p/state.h"
-#include "transport/ucx/state.h"
+#include "transport/ranks/state.h"
 
 namespace
 {
@@ -654,7 +654,7 @@ void over_ucx(Reach reach)
         std::string wrong;
         int rank = tw_coll_rank(coll), world = tw_coll_size(coll);
         coll->transport->takes[TW_MEM_CUDA] = reach == STRAIGHT;
-        tw_ucx_of(coll->transport)->p2p->memory[TW_MEM_CUDA] = UCS_MEMORY_TYPE_HOST;
+        tw_ranks_of(coll->transport)->p2p->memory[TW_MEM_CUDA] = UCS_MEMORY_TYPE_HOST;
         if (create(&device, coll->transport, &gpu) != TW_OK) {
             return "no communicator";
         }

@@ -24,11 +24,12 @@ static void print_jobs(void)
     FIELD(tw_job_t, master_port);
     FIELD(tw_job_t, token);
     FIELD(tw_job_t, launcher);
-    SIZE(tw_transport_ucx_params_t);
-    FIELD(tw_transport_ucx_params_t, job);
-    FIELD(tw_transport_ucx_params_t, listener);
-    FIELD(tw_transport_ucx_params_t, net_devices);
-    FIELD(tw_transport_ucx_params_t, node_id);
+    SIZE(tw_transport_params_t);
+    FIELD(tw_transport_params_t, job);
+    FIELD(tw_transport_params_t, listener);
+    FIELD(tw_transport_params_t, net_devices);
+    FIELD(tw_transport_params_t, node_id);
+    FIELD(tw_transport_params_t, peer_timeout_sec);
     SIZE(tw_doctor_params_t);
     FIELD(tw_doctor_params_t, seconds);
     FIELD(tw_doctor_params_t, n_streams);

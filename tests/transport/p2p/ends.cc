@@ -62,32 +62,30 @@ bool Fixture::until(const Ends &who, const std::function<bool()> &what)
     return true;
 }
 
-tw_p2p_message_t Fixture::message_of(tw_p2p_peer_t *peer, uint64_t tag, const Bytes &data)
+tw_transport_message_t Fixture::message_of(uint64_t tag, const Bytes &data)
 {
-    tw_p2p_message_t message = {};
-    message.peer = peer;
+    tw_transport_message_t message = {};
     message.tag = tag;
     message.buffer = (void *)(uintptr_t)data.data();
     message.bytes = data.size();
     return message;
 }
 
-tw_p2p_request_t *Fixture::post(const tw_p2p_message_t &message, bool is_send)
+tw_p2p_request_t *Fixture::post(tw_p2p_peer_t *peer, const tw_transport_message_t &message, bool is_send)
 {
     tw_p2p_request_t *request = nullptr;
-    tw_p2p_t *p2p = message.peer->p2p;
-    EXPECT_EQ(is_send ? tw_p2p_send(p2p, &message, &request) : tw_p2p_recv(p2p, &message, &request), TW_OK);
+    EXPECT_EQ((is_send ? tw_p2p_send : tw_p2p_recv)(peer, &message, &request), TW_OK);
     return request;
 }
 
 tw_p2p_request_t *Fixture::send(tw_p2p_peer_t *peer, uint64_t tag, const Bytes &data)
 {
-    return post(message_of(peer, tag, data), true);
+    return post(peer, message_of(tag, data), true);
 }
 
 tw_p2p_request_t *Fixture::recv(tw_p2p_peer_t *peer, uint64_t tag, const Bytes &data)
 {
-    return post(message_of(peer, tag, data), false);
+    return post(peer, message_of(tag, data), false);
 }
 
 tw_status_t Fixture::wait(const Ends &who, tw_p2p_request_t *request, size_t *bytes)

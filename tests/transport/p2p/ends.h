@@ -35,8 +35,8 @@ class Fixture : public tw::Fixture
     /* Move them, those of them that there are, until it is so: false if it never is. */
     static bool until(const Ends &who, const std::function<bool()> &what);
 
-    static tw_p2p_message_t message_of(tw_p2p_peer_t *peer, uint64_t tag, const Bytes &data);
-    static tw_p2p_request_t *post(const tw_p2p_message_t &message, bool is_send);
+    static tw_transport_message_t message_of(uint64_t tag, const Bytes &data);
+    static tw_p2p_request_t *post(tw_p2p_peer_t *peer, const tw_transport_message_t &message, bool is_send);
     static tw_p2p_request_t *send(tw_p2p_peer_t *peer, uint64_t tag, const Bytes &data);
     static tw_p2p_request_t *recv(tw_p2p_peer_t *peer, uint64_t tag, const Bytes &data);
 

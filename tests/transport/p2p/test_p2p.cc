@@ -64,12 +64,11 @@ int lonely(const Handle &handle)
     while ((status = tw_p2p_dial_test(dial, &peer)) == TW_IN_PROGRESS) {
     }
     const uint64_t word = 42;
-    tw_p2p_message_t message = {};
-    message.peer = peer;
+    tw_transport_message_t message = {};
     message.tag = 1;
     message.buffer = (void *)(uintptr_t)&word;
     message.bytes = sizeof(word);
-    if (status || tw_p2p_send(p2p, &message, &request)) {
+    if (status || tw_p2p_send(peer, &message, &request)) {
         return 3;
     }
     for (;;) {
@@ -149,9 +148,9 @@ class P2p : public ends::Fixture
     static tw_p2p_request_t *recv(tw_p2p_peer_t *peer, uint64_t tag, const ends::Bytes &data,
                                   bool shorter = false)
     {
-        tw_p2p_message_t message = message_of(peer, tag, data);
+        tw_transport_message_t message = message_of(tag, data);
         message.may_be_shorter = shorter;
-        return post(message, false);
+        return post(peer, message, false);
     }
     tw_status_t wait(tw_p2p_request_t *request, size_t *bytes = nullptr)
     {
@@ -493,7 +492,7 @@ TEST_F(P2p, CreditThatWasNotGivenIsRefused)
     tw_p2p_header_t header = {};
     header.kind = TW_P2P_CREDIT;
     header.value = 1;
-    ASSERT_EQ(tw_p2p_control_send(b, peer_b, &header, nullptr), TW_OK);
+    ASSERT_EQ(tw_p2p_control_send(peer_b, &header, nullptr), TW_OK);
     EXPECT_TRUE(until([&] { return tw_p2p_peer_has_failed(peer_a) != 0; }));
 }
 
@@ -774,7 +773,7 @@ TEST_F(P2p, WhoDialsAndThenIsLateComesIn)
     }
 }
 
-/* More of them than fit at the door, silent or noisy, and one that belongs. */
+/* More of them than may be pending, silent or noisy, and one that belongs. */
 TEST_F(P2p, StrangersAtTheDoor)
 {
     begin();
@@ -831,10 +830,9 @@ TEST_F(P2p, WhoHasClosedIsNamed)
     EXPECT_EQ(wait(received), TW_ERR_PEER);
     EXPECT_EQ(wait(other), TW_ERR_PEER);
     EXPECT_EQ(log_count("a: peer 0 at 127.0.0.1:"), 1u);
-    tw_p2p_message_t message = {};
-    message.peer = peer_a;
-    EXPECT_EQ(tw_p2p_send(a, &message, &received), TW_ERR_PEER);
-    EXPECT_EQ(tw_p2p_recv(a, &message, &received), TW_ERR_PEER);
+    const tw_transport_message_t message = {};
+    EXPECT_EQ(tw_p2p_send(peer_a, &message, &received), TW_ERR_PEER);
+    EXPECT_EQ(tw_p2p_recv(peer_a, &message, &received), TW_ERR_PEER);
 }
 
 TEST_F(P2p, WhoIsKilledIsNamed)
@@ -869,7 +867,7 @@ TEST_F(P2p, WhatIsGivenUpIsSentNoFurther)
     }
     ASSERT_EQ(tw_p2p_test(a, sent, nullptr), TW_IN_PROGRESS);
     tw_p2p_header_t nonsense = {};
-    ASSERT_EQ(tw_p2p_control_send(b, peer_b, &nonsense, nullptr), TW_OK);
+    ASSERT_EQ(tw_p2p_control_send(peer_b, &nonsense, nullptr), TW_OK);
     expect_log("failed: it sent a message of an unknown kind");
     expect_log("b: peer 0");
     const double limit = tw_time_sec() + patience_sec;

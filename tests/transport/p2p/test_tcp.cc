@@ -346,9 +346,9 @@ TEST_F(Tcp, OverOneStreamLongerMessagesGoAtOnce)
         connect(options);
         const auto out = pattern(options.eager_alone, 1), longer = pattern(options.eager_alone + 1, 2);
         std::vector<uint8_t> in(out.size()), in_longer(longer.size());
-        tw_p2p_message_t when_asked = message_of(peer_b, 0, out);
+        tw_transport_message_t when_asked = message_of(0, out);
         when_asked.when_asked = 1;
-        tw_p2p_request_t *asked = post(when_asked, true);
+        tw_p2p_request_t *asked = post(peer_b, when_asked, true);
         tw_p2p_request_t *sent = send(peer_b, 1, out), *announced = send(peer_b, 2, longer);
         EXPECT_FALSE(tw_p2p_request_is_done(sent)) << "the post does not copy it";
         for (int i = 0; i < 200; i++) {
@@ -1338,7 +1338,7 @@ TEST_F(TcpWatch, WhoHasReadMoreThanWasSentIsNamed)
     tw_p2p_header_t alive = {};
     alive.kind = TW_P2P_ALIVE;
     alive.n_read = peer_a->streams[0].link->n_written + 1;
-    EXPECT_EQ(tw_p2p_stream_say(&peer_b->streams[1], &alive), TW_OK);
+    EXPECT_EQ(tw_p2p_stream_say(&peer_b->streams[1], &alive, nullptr), TW_OK);
     expect_log("a: peer 0: failed: it has read more than was sent");
     allow_log("b: peer 0: failed: connection lost");
     EXPECT_TRUE(until([&] { return tw_p2p_peer_has_failed(peer_a) != 0; }));
@@ -1397,7 +1397,7 @@ TEST_F(Tcp, LengthsBeyondReasonAreRefused)
         header.value = c.value;
         expect_log(c.why);
         allow_log("b: peer 0: failed: connection lost");
-        ASSERT_EQ(tw_p2p_control_send(b, peer_b, &header, nullptr), TW_OK);
+        ASSERT_EQ(tw_p2p_control_send(peer_b, &header, nullptr), TW_OK);
         EXPECT_TRUE(until([&] { return tw_p2p_peer_has_failed(peer_a) != 0; }));
         end();
     }

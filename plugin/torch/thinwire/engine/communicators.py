@@ -227,8 +227,8 @@ class Engine:
     def _join(self, meeting: Meeting, timeout_sec: float) -> None:
         library = capi.lib()
         job, listener = meeting.job()
-        ucx = capi.UcxParams(C.pointer(job), listener)
-        capi.check(library.tw_transport_ucx_create_with(C.byref(ucx), C.byref(self._transport)), "join")
+        params = capi.TransportParams(C.pointer(job), listener)
+        capi.check(library.tw_transport_create_with(C.byref(params), C.byref(self._transport)), "join")
         meeting.forget()
         params = self._params(list(self._ranks), timeout_sec)
         status = library.tw_coll_create(C.byref(params), C.byref(self._all))

@@ -1,4 +1,4 @@
-/* The ucx backend: ranks are processes. */
+/* The network backend: ranks are processes. */
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>

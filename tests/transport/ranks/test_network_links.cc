@@ -1,5 +1,5 @@
-/* The ucx backend between network namespaces: each rank has its own, with one or two links to a bridge. As
- * root, or in a user namespace; skips where neither works. */
+/* The network backend between network namespaces: each rank has its own, with one or two links to a bridge.
+ * As root, or in a user namespace; skips where neither works. */
 #include <cerrno>
 #include <csignal>
 #include <cstdio>

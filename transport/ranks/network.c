@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include "transport/control/socket.h"
-#include "transport/ucx/state.h"
+#include "transport/ranks/state.h"
 
 /** Descriptors that the process needs besides. */
 #define SPARE_DESCRIPTORS 32
-/** While connections are being opened: what waits to be sent is tried again. */
+/** Longest sleep while connections are being opened: what waits to be sent is tried again. */
 #define HELLO_SLEEP_SEC 0.001
 /** Where UCX's posix transport has its segments, about how much a rank needs there (6 MB seen), and what does
  *  without. */
@@ -20,38 +20,39 @@
 
 /* ---- devices ------------------------------------------------------------------------------------------- */
 
-/** Own choice, the way to rank 0, or, where that way stays in the node, rank 0's own way out. */
-const char *tw_ucx_device_list(const tw_ucx_transport_t *ucx)
+/** Returns what the user names; else the device towards rank 0, or, where that stays in the node, rank 0's
+ *  own. */
+const char *tw_ranks_device_list(const tw_ranks_t *ranks)
 {
-    const tw_rendezvous_t *rendezvous = &ucx->rendezvous;
+    const tw_rendezvous_t *rendezvous = &ranks->rendezvous;
     const tw_msg_member_t *members = rendezvous->members;
-    if (ucx->options.net_devices[0]) {
-        return ucx->options.net_devices;
+    if (ranks->options.net_devices[0]) {
+        return ranks->options.net_devices;
     }
     const int inside =
-        !strcmp(rendezvous->device, "lo") && members[ucx->base.rank].node_id == members[0].node_id;
+        !strcmp(rendezvous->device, "lo") && members[ranks->base.rank].node_id == members[0].node_id;
     return inside && rendezvous->settings.device[0] ? rendezvous->settings.device : rendezvous->device;
 }
 
-int tw_ucx_shares_memory(const tw_ucx_transport_t *ucx, int rank)
+int tw_ranks_shares_memory(const tw_ranks_t *ranks, int rank)
 {
-    const tw_msg_member_t *members = ucx->rendezvous.members;
-    return members[rank].shm_id == members[ucx->base.rank].shm_id;
+    const tw_msg_member_t *members = ranks->rendezvous.members;
+    return members[rank].shm_id == members[ranks->base.rank].shm_id;
 }
 
-static void descriptors_check(const tw_ucx_transport_t *ucx)
+static void descriptors_check(const tw_ranks_t *ranks)
 {
     struct rlimit limit;
     int n_devices = 1;
-    for (const char *at = tw_ucx_device_list(ucx); (at = strchr(at, ',')); at++) {
+    for (const char *at = tw_ranks_device_list(ranks); (at = strchr(at, ',')); at++) {
         n_devices++;
     }
-    const int lowest_free = dup(tw_monitor_event_fd(ucx->monitor));
+    const int lowest_free = dup(tw_monitor_event_fd(ranks->monitor));
     if (lowest_free >= 0) {
         close(lowest_free);
     }
     const size_t n_connections =
-        (size_t)ucx->n_far * (1 + (size_t)n_devices * ucx->rendezvous.settings.streams);
+        (size_t)ranks->n_far * (1 + (size_t)n_devices * ranks->rendezvous.settings.streams);
     if (getrlimit(RLIMIT_NOFILE, &limit)) {
         return;
     }
@@ -60,7 +61,7 @@ static void descriptors_check(const tw_ucx_transport_t *ucx)
         tw_warn("rank %d: up to %zu connections to other nodes, with what is open already, may need %zu "
                 "descriptors, and "
                 "RLIMIT_NOFILE is %zu: raise it (ulimit -n)",
-                ucx->base.rank, n_connections, n_open + n_connections + SPARE_DESCRIPTORS,
+                ranks->base.rank, n_connections, n_open + n_connections + SPARE_DESCRIPTORS,
                 (size_t)limit.rlim_cur);
     }
 }
@@ -89,17 +90,17 @@ static int shm_folder_serves(int n_ranks, char *why, size_t why_bytes)
 }
 
 /** UCX would only say that it is out of resources. Looked at before anyone of the node has taken any. */
-static tw_status_t shm_check(tw_ucx_transport_t *ucx)
+static tw_status_t shm_check(tw_ranks_t *ranks)
 {
     char why[128];
-    if (!ucx->n_near || strcmp(ucx->options.node_tls, "posix,sysv,cma") != 0 ||
-        shm_folder_serves(ucx->n_near + 1, why, sizeof(why))) {
+    if (!ranks->n_near || strcmp(ranks->options.node_tls, "posix,sysv,cma") != 0 ||
+        shm_folder_serves(ranks->n_near + 1, why, sizeof(why))) {
         return TW_OK;
     }
     tw_warn("rank %d: " SHM_FOLDER " %s: TW_NODE_TLS=" SHM_OTHER_TLS
             " is used inside the node, which is slower",
-            ucx->base.rank, why);
-    return tw_config_set(&tw_transport_config_table, &ucx->options, "TW_NODE_TLS", SHM_OTHER_TLS);
+            ranks->base.rank, why);
+    return tw_config_set(&tw_transport_config_table, &ranks->options, "TW_NODE_TLS", SHM_OTHER_TLS);
 }
 
 /* ---- what the job decides ------------------------------------------------------------------------------ */
@@ -108,163 +109,163 @@ static tw_status_t shm_check(tw_ucx_transport_t *ucx)
 
 static int is_over(void *arg)
 {
-    const tw_ucx_transport_t *ucx = arg;
-    return !ucx->monitor || tw_ucx_job_failed(ucx);
+    const tw_ranks_t *ranks = arg;
+    return !ranks->monitor || tw_ranks_job_failed(ranks);
 }
 
 static void on_lost(void *arg, int id, const char *why)
 {
-    const tw_ucx_transport_t *ucx = arg;
-    if (ucx->monitor) {
-        tw_monitor_suspect(ucx->monitor, id, why);
+    const tw_ranks_t *ranks = arg;
+    if (ranks->monitor) {
+        tw_monitor_suspect(ranks->monitor, id, why);
     }
 }
 
 /** A peer that breaks the rules ends the job. */
 static void on_failed(void *arg, int id, const char *why)
 {
-    const tw_ucx_transport_t *ucx = arg;
-    if (ucx->monitor) {
-        tw_monitor_fail(ucx->monitor, id < 0 ? ucx->base.rank : id, why);
+    const tw_ranks_t *ranks = arg;
+    if (ranks->monitor) {
+        tw_monitor_fail(ranks->monitor, id < 0 ? ranks->base.rank : id, why);
     }
 }
 
 static int has_left(void *arg, int id)
 {
-    const tw_ucx_transport_t *ucx = arg;
+    const tw_ranks_t *ranks = arg;
     uint64_t count;
-    return ucx->monitor && tw_monitor_gone(ucx->monitor, id, &count);
+    return ranks->monitor && tw_monitor_gone(ranks->monitor, id, &count);
 }
 
 static const tw_p2p_hooks_t hooks = {
     .is_over = is_over, .lost = on_lost, .failed = on_failed, .has_left = has_left};
 
-static tw_status_t open_own_end(tw_ucx_transport_t *ucx, const char *token)
+static tw_status_t open_own_end(tw_ranks_t *ranks, const char *token)
 {
     char name[32];
-    const tw_msg_settings_t *settings = &ucx->rendezvous.settings;
+    const tw_msg_settings_t *settings = &ranks->rendezvous.settings;
     const tw_p2p_params_t params = {.name = name,
                                     .hooks = &hooks,
-                                    .arg = ucx,
-                                    .n_peers = ucx->base.world,
-                                    .node_tls = ucx->n_near ? ucx->options.node_tls : NULL,
-                                    .net_tls = ucx->n_far ? ucx->options.net_tls : NULL,
-                                    .net_devices = tw_ucx_device_list(ucx),
+                                    .arg = ranks,
+                                    .n_peers = ranks->base.world,
+                                    .node_tls = ranks->n_near ? ranks->options.node_tls : NULL,
+                                    .net_tls = ranks->n_far ? ranks->options.net_tls : NULL,
+                                    .net_devices = tw_ranks_device_list(ranks),
                                     .streams = (int)settings->streams,
                                     .token = token,
-                                    .encrypt = ucx->options.net_encrypt,
+                                    .encrypt = ranks->options.net_encrypt,
                                     .chunk_bytes = settings->chunk_bytes,
                                     .eager_bytes = settings->eager_bytes,
                                     /* Announced, each chunk waits for RTS and CTS, and RTS behind the
                                      * data that fills the link: at 1 Gb/s all-gathers of 64 KB to 4 MB
                                      * take up to 1.2 times as long. */
                                     .eager_alone_bytes = settings->chunk_bytes,
-                                    .spin_sec = ucx->options.spin,
-                                    .timeout_sec = ucx->peer_timeout_sec};
-    snprintf(name, sizeof(name), "rank %d", ucx->base.rank);
-    if (ucx->n_far) {
-        descriptors_check(ucx);
+                                    .spin_sec = ranks->options.spin,
+                                    .timeout_sec = ranks->peer_timeout_sec};
+    snprintf(name, sizeof(name), "rank %d", ranks->base.rank);
+    if (ranks->n_far) {
+        descriptors_check(ranks);
     }
-    tw_status_t status = tw_p2p_create(&params, &ucx->p2p);
-    ucx->base.takes[TW_MEM_CUDA] = !status && tw_p2p_takes_cuda(ucx->p2p);
+    tw_status_t status = tw_p2p_create(&params, &ranks->p2p);
+    ranks->base.takes[TW_MEM_CUDA] = !status && tw_p2p_takes_cuda(ranks->p2p);
     return status;
 }
 
 /* ---- everyone's addresses ------------------------------------------------------------------------------ */
 
-/** Who of the others is where. */
-static void count_others(tw_ucx_transport_t *ucx)
+/** Count the other ranks that share memory with this one, and those that do not. */
+static void count_others(tw_ranks_t *ranks)
 {
-    for (int r = 0; r < ucx->base.world; r++) {
-        const int near = tw_ucx_shares_memory(ucx, r);
-        ucx->n_near += near && r != ucx->base.rank;
-        ucx->n_far += !near;
+    for (int r = 0; r < ranks->base.world; r++) {
+        const int near = tw_ranks_shares_memory(ranks, r);
+        ranks->n_near += near && r != ranks->base.rank;
+        ranks->n_far += !near;
     }
 }
 
-static tw_status_t peers_add(tw_ucx_transport_t *ucx, const tw_msg_blob_t *cards)
+static tw_status_t peers_add(tw_ranks_t *ranks, const tw_msg_blob_t *cards)
 {
     tw_status_t status = TW_OK;
-    for (int r = 0; r < ucx->base.world && !status; r++) {
+    for (int r = 0; r < ranks->base.world && !status; r++) {
         tw_p2p_peer_t *peer = NULL;
         const tw_p2p_peer_params_t params = {.id = r,
-                                             .known_as = ucx->base.rank,
-                                             .is_near = tw_ucx_shares_memory(ucx, r),
-                                             .is_self = r == ucx->base.rank,
-                                             .connects = ucx->base.rank < r,
+                                             .known_as = ranks->base.rank,
+                                             .is_near = tw_ranks_shares_memory(ranks, r),
+                                             .is_self = r == ranks->base.rank,
+                                             .connects = ranks->base.rank < r,
                                              .card = cards[r].data,
                                              .card_bytes = cards[r].bytes};
-        status = tw_p2p_peer_add(ucx->p2p, &params, &peer);
-        ucx->base.takes[TW_MEM_CUDA] &= !status && tw_p2p_peer_takes_cuda(peer);
+        status = tw_p2p_peer_add(ranks->p2p, &params, &peer);
+        ranks->base.takes[TW_MEM_CUDA] &= !status && tw_p2p_peer_takes_cuda(peer);
     }
     return status;
 }
 
-static tw_status_t exchange_cards(tw_ucx_transport_t *ucx, tw_msg_blob_t *all)
+static tw_status_t exchange_cards(tw_ranks_t *ranks, tw_msg_blob_t *all)
 {
     void *card = NULL;
     size_t bytes = 0;
-    tw_status_t status = tw_p2p_card(ucx->p2p, &card, &bytes);
+    tw_status_t status = tw_p2p_card(ranks->p2p, &card, &bytes);
     const tw_msg_blob_t own = {card, (uint32_t)bytes};
     if (!status) {
-        status = tw_monitor_exchange(ucx->monitor, &own, all);
+        status = tw_monitor_exchange(ranks->monitor, &own, all);
     }
     free(card);
-    return status ? status : peers_add(ucx, all);
+    return status ? status : peers_add(ranks, all);
 }
 
 /* ---- connections --------------------------------------------------------------------------------------- */
 
 /** A rank to which, or from which, not all connections are open; -1: none. */
-static int awaited(const tw_ucx_transport_t *ucx)
+static int awaited(const tw_ranks_t *ranks)
 {
-    for (int r = 0; r < ucx->base.world; r++) {
-        if (!tw_p2p_peer_is_open(tw_p2p_peer_find(ucx->p2p, r))) {
+    for (int r = 0; r < ranks->base.world; r++) {
+        if (!tw_p2p_peer_is_open(tw_p2p_peer_find(ranks->p2p, r))) {
             return r;
         }
     }
     return -1;
 }
 
-static tw_status_t greet(tw_ucx_transport_t *ucx)
+static tw_status_t greet(tw_ranks_t *ranks)
 {
-    for (int r = 0; r < ucx->base.world; r++) {
-        TW_TRY(tw_p2p_peer_greet(tw_p2p_peer_find(ucx->p2p, r)));
+    for (int r = 0; r < ranks->base.world; r++) {
+        TW_TRY(tw_p2p_peer_greet(tw_p2p_peer_find(ranks->p2p, r)));
     }
     return TW_OK;
 }
 
 /** All connections are opened; then nobody has to be let in any more. If a rank fails meanwhile, the
  *  transport's calls name it. */
-static tw_status_t greet_all(tw_ucx_transport_t *ucx)
+static tw_status_t greet_all(tw_ranks_t *ranks)
 {
-    const uint64_t until_ns = tw_time_ns() + (uint64_t)(ucx->options.join_timeout * 1e9);
-    tw_status_t status = greet(ucx);
-    for (int late; !status && (late = awaited(ucx)) >= 0;) {
+    const uint64_t until_ns = tw_time_ns() + (uint64_t)(ranks->options.join_timeout * 1e9);
+    tw_status_t status = greet(ranks);
+    for (int late; !status && (late = awaited(ranks)) >= 0;) {
         if (tw_time_ns() > until_ns) {
-            tw_monitor_fail(ucx->monitor, late, "its connections were not open in time");
+            tw_monitor_fail(ranks->monitor, late, "its connections were not open in time");
         }
-        status = tw_p2p_progress(ucx->p2p);
+        status = tw_p2p_progress(ranks->p2p);
         if (status == TW_IN_PROGRESS) {
-            status = tw_ucx_nap(ucx, HELLO_SLEEP_SEC);
+            status = tw_ranks_nap(ranks, HELLO_SLEEP_SEC);
         }
         status = status == TW_IN_PROGRESS ? TW_OK : status;
     }
-    tw_p2p_shut(ucx->p2p);
+    tw_p2p_shut(ranks->p2p);
     return status == TW_ERR_PEER ? TW_OK : status;
 }
 
-tw_status_t tw_ucx_network_open(tw_ucx_transport_t *ucx, const char *token)
+tw_status_t tw_ranks_network_open(tw_ranks_t *ranks, const char *token)
 {
-    tw_msg_blob_t *all = calloc((size_t)ucx->base.world, sizeof(*all));
-    count_others(ucx);
-    tw_status_t status = all ? shm_check(ucx) : TW_ERR_NO_MEMORY;
+    tw_msg_blob_t *all = calloc((size_t)ranks->base.world, sizeof(*all));
+    count_others(ranks);
+    tw_status_t status = all ? shm_check(ranks) : TW_ERR_NO_MEMORY;
     if (!status) {
-        status = open_own_end(ucx, token);
+        status = open_own_end(ranks, token);
     }
     if (!status) {
-        status = exchange_cards(ucx, all);
+        status = exchange_cards(ranks, all);
     }
     free(all);
-    return status ? status : greet_all(ucx);
+    return status ? status : greet_all(ranks);
 }
