@@ -339,8 +339,11 @@ def schedule(part):
 
 
 def distances(own, base):
-    """Distances from the base's losses in percent, seed by seed."""
-    return [100 * (a / b - 1) for a, b in zip(own, base)]
+    """Distances from the base's losses in percent, seed by seed; of their mean where some are next to 0, as
+    they are of data that a model has memorized."""
+    middle = statistics.mean(base)
+    is_near_zero = min(base) < middle / 10
+    return [100 * (a - b) / (middle if is_near_zero else b) for a, b in zip(own, base)]
 
 
 def compare(row, base):

@@ -144,8 +144,8 @@ TEST(CodecsBench, ErrorOfTensorsThatLieOnTheGridIsNone)
     }
 }
 
-/* Gradients and weights of bf16 take more than the floor, and fewer bits than they have; every source once as a
- * message and once in chunks. */
+/* Gradients and weights of bf16 take more than the floor, and fewer bits than they have; every source once as
+ * a message and once in chunks. */
 TEST(CodecsBench, LosslessMessagesOfTraining)
 {
     const std::vector<Line> lines = lines_of({"--codecs=lossless", "--sources=training"});

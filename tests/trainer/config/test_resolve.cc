@@ -282,7 +282,8 @@ TEST_F(TrainResolve, KeysWithEffectAreNot)
     }
 }
 
-/* All ranks on one node: nothing is packed or rounded. What is the program's own default goes without a word. */
+/* All ranks on one node: nothing is packed or rounded. What is the program's own default goes without a
+ * word. */
 TEST_F(TrainResolve, OneNodeCodesNothing)
 {
     const struct {
