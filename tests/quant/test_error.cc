@@ -142,7 +142,7 @@ TEST_P(QuantError, TwoBitsAreAContraction)
 {
     const size_t n = 64 * 40 + 13, block = 64;
     for (int hadamard : {0, 1}) {
-        tw::Codec quant({2, int(block), TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, hadamard, 0},
+        tw::Codec quant({TW_QUANT_INT2, int(block), TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, hadamard},
                         GetParam());
         for (Data data : {Data::gauss, Data::outlier, Data::negative, Data::constant, Data::zeros}) {
             const std::vector<float> x =
@@ -165,7 +165,8 @@ TEST_P(QuantError, TwoBitsAreAContraction)
 TEST_P(QuantError, TwoBitsLeaveZerosBesideAnOutlier)
 {
     for (int hadamard : {0, 1}) {
-        tw::Codec quant({2, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, hadamard, 0}, GetParam());
+        tw::Codec quant({TW_QUANT_INT2, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, hadamard},
+                        GetParam());
         std::vector<float> x(64, 0.0f);
         x[5] = -3.0f;
         for (int step = 0; step < 20; step++) { /* what is left is sent again */
@@ -193,7 +194,8 @@ TEST_P(QuantError, RotationHelpsAgainstOutliers)
     }
     double error[2] = {0, 0};
     for (int hadamard : {0, 1}) {
-        tw::Codec quant({4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, hadamard, 0}, GetParam());
+        tw::Codec quant({TW_QUANT_INT4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, hadamard},
+                        GetParam());
         const std::vector<float> y =
             tw::decode_fp32(quant, tw::encode(quant, TW_TYPE_FP32, tw::bytes_of(x)), n);
         for (size_t i = 0; i < n; i++) {
