@@ -12,7 +12,7 @@
 namespace
 {
 
-constexpr size_t max_bytes = 60000000;
+constexpr size_t max_bytes = 65000000;
 
 class GpuBundle : public testing::Test
 {
@@ -79,7 +79,7 @@ TEST_F(GpuBundle, Contents)
     }
     for (const char *name :
          {"run", "README.md", "bin/gpu_check", "bin/allgather", "bin/reduce_scatter", "bin/allreduce",
-          "bin/quant", "bin/train", "bin/tw_info", "bin/nccl_rank", "lib/libnccl-net-thinwire.so",
+          "bin/codecs", "bin/train", "bin/tw_info", "bin/nccl_rank", "lib/libnccl-net-thinwire.so",
           "lib/libthinwire-nccl.so", "lib/libucp.so.0", "lib/libsodium.so.23", "lib/ucx/libuct_cma.so.0"}) {
         EXPECT_EQ(files.count(std::string("gpu_bundle/") + name), 1u) << name;
     }
