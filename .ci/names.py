@@ -31,7 +31,7 @@ SET_BY_OTHERS = re.compile(r"plugin/nccl/\w+/versions\.c|plugin/interpose/wrappe
 # What a compiler inlines into a loop over elements: arrays and their sizes, which a struct would only rename.
 KERNELS = re.compile(r".*\.cuh|.*\.cu|quant/host/group_\w+\.h|trainer/model/kernels\.c")
 # Rows of tables, alike in each.
-ALIKE = set()
+ALIKE: set[str] = set()
 
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 ATTRIBUTE = re.compile(r"__attribute__\(\([^()]*(?:\([^()]*\))?[^()]*\)\)")

@@ -179,6 +179,7 @@ def ends(folder, other):
 
 
 def layers():
+    sys.path.insert(0, ".ci")  # what the script imports is beside it
     below = runpy.run_path(".ci/layers.py")["BELOW"]
     assert set(below) == set(FOLDERS) | {"core", "bench", "tests"}, "a folder has no place in the picture"
     picture = Picture(640, "The folders of the code: an arrow goes to what a folder is built on")

@@ -227,8 +227,8 @@ class Engine:
     def _join(self, meeting: Meeting, timeout_sec: float) -> None:
         library = capi.lib()
         job, listener = meeting.job()
-        params = capi.TransportParams(C.pointer(job), listener)
-        capi.check(library.tw_transport_create_with(C.byref(params), C.byref(self._transport)), "join")
+        place = capi.TransportParams(C.pointer(job), listener)
+        capi.check(library.tw_transport_create_with(C.byref(place), C.byref(self._transport)), "join")
         meeting.forget()
         params = self._params(list(self._ranks), timeout_sec)
         status = library.tw_coll_create(C.byref(params), C.byref(self._all))
