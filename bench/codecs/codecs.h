@@ -2,8 +2,8 @@
  *
  *  A source gives tensors, which every codec that may have them encodes and decodes, in one thread
  *  (trip.c); or it is "blocks": all operations of block codecs on made-up values, on the host or on a GPU
- *  (rig.h). To be read in this order: options.c (the command line), main.c (the table), sources.c and
- *  train.c (tensors), entropy.c (the least that they could take), trip.c. */
+ *  (rig.h). To be read in this order: options.c (the command line), main.c (the table), set.c, sources.c
+ *  and train.c (tensors), entropy.c (the least that they could take), trip.c. */
 #ifndef TW_BENCH_CODECS_CODECS_H
 #define TW_BENCH_CODECS_CODECS_H
 

@@ -1,5 +1,4 @@
 /* Operations of block codecs beside memcpy, in one thread. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "bench/codecs/rig.h"

@@ -273,6 +273,18 @@ static void codecs_check(struct argp_state *state, void *ctx)
     options->sources = options->cuda ? source_bit("blocks") : options->sources;
 }
 
+/** Add every codec that encodes, and int4 with the rotation. */
+static void add_all_codecs(cb_options_t *options)
+{
+    for (int kind = 0; kind < TW_QUANT_KINDS; kind++) {
+        const tw_quant_row_t *row = tw_quant_row_get((tw_quant_kind_t)kind);
+        if (row->form != TW_QUANT_AS_IS) {
+            add_codec(NULL, &flag_list[0], options, row->name);
+        }
+    }
+    add_codec(NULL, &flag_list[0], options, "int4:hadamard");
+}
+
 /** What a program of this name measures where nothing is said. */
 static void preset(const char *name, cb_options_t *options)
 {
@@ -289,16 +301,10 @@ static void preset(const char *name, cb_options_t *options)
         i++;
     }
     *options = (cb_options_t){.backend = presets[i].backend};
-    for (int kind = 0; !presets[i].codecs && kind < TW_QUANT_KINDS; kind++) {
-        const tw_quant_row_t *row = tw_quant_row_get((tw_quant_kind_t)kind);
-        if (row->form != TW_QUANT_AS_IS) {
-            add_codec(NULL, &flag_list[0], options, row->name);
-        }
-    }
     if (presets[i].codecs) {
         take_codecs(NULL, &flag_list[0], options, presets[i].codecs);
     } else {
-        add_codec(NULL, &flag_list[0], options, "int4:hadamard");
+        add_all_codecs(options);
     }
     take_sources(NULL, &flag_list[1], options, presets[i].sources);
     for (int op = 0; op < CB_OP_COUNT; op++) {

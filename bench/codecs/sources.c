@@ -1,7 +1,6 @@
 /* Where tensors come from. */
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "bench/codecs/codecs.h"

@@ -40,10 +40,10 @@ typedef struct trip {
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */
 
-static tw_status_t trip_open(trip_t *trip, const tw_quant_codec_t *codec, cb_row_t *row)
+static tw_status_t trip_open(trip_t *trip, cb_row_t *row)
 {
-    const tw_quant_params_t params = {.codec = *codec, .mem = TW_MEM_HOST, .backend = row->backend};
-    switch (tw_quant_form(codec)) {
+    const tw_quant_params_t params = {.codec = trip->codec, .mem = TW_MEM_HOST, .backend = row->backend};
+    switch (tw_quant_form(&trip->codec)) {
     case TW_QUANT_BLOCKS:
         TW_TRY(tw_quant_create(&params, &trip->blocks));
         row->backend = tw_quant_backend_name(trip->blocks);
@@ -57,7 +57,7 @@ static tw_status_t trip_open(trip_t *trip, const tw_quant_codec_t *codec, cb_row
         row->backend = tw_quant_delta_backend_name(trip->delta);
         return TW_OK;
     default:
-        tw_error("bench: %s: nothing is encoded", tw_quant_row_get(codec->kind)->name);
+        tw_error("bench: %s: nothing is encoded", tw_quant_row_get(trip->codec.kind)->name);
         return TW_ERR_UNSUPPORTED;
     }
 }
@@ -328,28 +328,22 @@ static tw_status_t trip_alloc(trip_t *trip, const cb_row_t *row)
 tw_status_t cb_trip(const cb_options_t *options, const cb_set_t *set, const tw_quant_codec_t *codec,
                     cb_row_t *row, double *decode_sec)
 {
-    trip_t *trip = calloc(1, sizeof(*trip));
-    if (!trip) {
-        return TW_ERR_NO_MEMORY;
-    }
-    trip->set = set;
-    trip->codec = *codec;
-    tw_status_t status = trip_open(trip, codec, row);
+    trip_t trip = {.set = set, .codec = *codec};
+    tw_status_t status = trip_open(&trip, row);
     if (status == TW_OK) {
-        status = trip_alloc(trip, row);
+        status = trip_alloc(&trip, row);
     }
     if (status == TW_OK) {
-        status = trip_measure(trip, options->seconds, row, decode_sec);
+        status = trip_measure(&trip, options->seconds, row, decode_sec);
     }
-    tw_buffer_free(trip->encoded);
-    tw_buffer_free(trip->decoded);
-    tw_buffer_free(trip->states);
-    free(trip->list);
-    free(trip->messages);
-    free(trip->segments);
-    tw_quant_delta_destroy(trip->delta);
-    tw_quant_lossless_destroy(trip->lossless);
-    tw_quant_destroy(trip->blocks);
-    free(trip);
+    tw_buffer_free(trip.encoded);
+    tw_buffer_free(trip.decoded);
+    tw_buffer_free(trip.states);
+    free(trip.list);
+    free(trip.messages);
+    free(trip.segments);
+    tw_quant_delta_destroy(trip.delta);
+    tw_quant_lossless_destroy(trip.lossless);
+    tw_quant_destroy(trip.blocks);
     return status;
 }

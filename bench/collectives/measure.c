@@ -1,6 +1,5 @@
 /* Measures one size in all modes, iteration by iteration in turns, so that noise hits all of them alike. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <xxhash.h>
@@ -190,7 +189,7 @@ static void show_progress(const run_t *run, const mode_run_t *m, int done)
         snprintf(count, sizeof(count), "%d/%d", done, run->n_iters);
     }
     snprintf(text, sizeof(text), "%s %s %s", tw_format_bytes(run->bytes, size, sizeof(size)),
-             tw_quant_row_get(m->mode)->name, count);
+             tw_quant_row_get(m->codec.kind)->name, count);
     if (run->rank->rank == 0) {
         tw_bench_report_progress(text);
     }

@@ -61,7 +61,7 @@ static void add_mode(struct argp_state *state, const tw_flag_t *flag, void *ctx,
     for (int kind = 0; kind < TW_QUANT_KINDS; kind++) {
         kinds[n] = (tw_quant_kind_t)kind;
         names[n] = tw_quant_row_get(kinds[n])->name;
-        n += is_mode(kinds[n]) != 0;
+        n += is_mode(kinds[n]);
     }
     tw_quant_kind_t mode = kinds[tw_flag_choice(state, flag, item, names, n)];
     for (size_t i = 0; i < options->n_modes; i++) {

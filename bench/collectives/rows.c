@@ -106,7 +106,8 @@ static void coll_judge(const tw_bench_rank_t *rank, const summary_t *all, int wi
 tw_status_t tw_bench_make_row(run_t *run, mode_run_t *m, tw_bench_row_t *row)
 {
     tw_bench_rank_t *rank = run->rank;
-    *row = (tw_bench_row_t){.mode = m->mode, .bytes = run->bytes, .plan = m->plan, .iters = run->n_iters};
+    *row =
+        (tw_bench_row_t){.mode = m->codec.kind, .bytes = run->bytes, .plan = m->plan, .iters = run->n_iters};
     memcpy(row->reason, m->reason, sizeof(row->reason));
     summary_t *all = calloc((size_t)rank->world, sizeof(*all));
     tw_status_t status = all ? bench_gather(rank->coll, &m->summary, sizeof(*all), all)

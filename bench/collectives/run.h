@@ -20,7 +20,6 @@ typedef struct summary {
 } summary_t;
 
 typedef struct mode_run {
-    tw_quant_kind_t mode;
     tw_quant_codec_t codec, inner;
     tw_coll_args_t args;
     tw_coll_plan_t plan;

@@ -156,7 +156,6 @@ static void mode_init_args(mode_run_t *m, const run_t *run, tw_quant_kind_t mode
     const tw_quant_codec_t blocks = {.kind = mode, .block = options->block, .hadamard = options->hadamard};
     tw_quant_form_t form = tw_quant_row_get(mode)->form;
     int quantized = form != TW_QUANT_AS_IS;
-    m->mode = mode;
     m->codec = form == TW_QUANT_BLOCKS ? blocks : (tw_quant_codec_t){.kind = mode};
     m->inner = blocks;
     m->inner.kind = TW_QUANT_INT8;

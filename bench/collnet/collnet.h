@@ -23,9 +23,7 @@ typedef struct collnet_options {
 
 /** One way to do the all-reduce, in one mode. */
 typedef struct collnet_way {
-    const char *mode;
     tw_quant_codec_t codec;
-    int is_plain;                                       /**< 1: there is no codec */
     void *context, *comm, *send_mhandle, *recv_mhandle; /**< made by the plugin; NULL: the library does it */
     double sec[COLLNET_ITERS_MAX];
     double rel_rmse;

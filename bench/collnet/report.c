@@ -8,7 +8,7 @@ static int is_right(const collnet_rank_t *rank, const collnet_way_t *way)
 {
     double rounding = 0x1p-8, bound = 1; /* of bf16; a quantized one is off by less than its size */
 
-    if (way->is_plain || tw_quant_loses(&way->codec) == TW_QUANT_LOSES_NOTHING) {
+    if (tw_quant_loses(&way->codec) == TW_QUANT_LOSES_NOTHING) {
         bound = rank->world * rounding;
     }
     return way->identical && way->rel_rmse < bound;
@@ -58,7 +58,7 @@ int collnet_print_lines(collnet_rank_t *rank, FILE *json)
         double us = 1e6 * tw_median(way->sec, (size_t)options->iters);
         plain_us[i % 2] = i < 2 ? us : plain_us[i % 2];
         const row_t row = {.by = way->comm ? "collnet" : "library",
-                           .mode = way->mode,
+                           .mode = tw_quant_row_get(way->codec.kind)->name,
                            .n_nodes = rank->world,
                            .in_flight = options->in_flight,
                            .bytes = options->bytes,

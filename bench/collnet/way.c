@@ -38,7 +38,7 @@ static tw_status_t way_connect(collnet_rank_t *rank, collnet_way_t *way)
     char own[TW_NCCL_HANDLE_BYTES], all[COLLNET_RANKS_MAX * TW_NCCL_HANDLE_BYTES];
     void *listener, *handles[COLLNET_RANKS_MAX];
 
-    if (setenv("TW_ALLREDUCE_CODEC", way->mode, 1) != 0) {
+    if (setenv("TW_ALLREDUCE_CODEC", tw_quant_row_get(way->codec.kind)->name, 1) != 0) {
         tw_error("setenv: %s", strerror(errno));
         return TW_ERR_NO_MEMORY;
     }
@@ -65,8 +65,6 @@ tw_status_t collnet_ways_connect(collnet_rank_t *rank)
         }
         for (int is_collnet = 0; is_collnet < 2; is_collnet++) {
             collnet_way_t *way = &rank->ways[rank->n_ways++];
-            way->mode = row->name;
-            way->is_plain = row->form == TW_QUANT_AS_IS;
             TW_TRY(tw_quant_codec_parse_any(row->name, &way->codec));
             TW_TRY(is_collnet ? way_connect(rank, way) : TW_OK);
         }
@@ -129,7 +127,7 @@ static tw_status_t way_run_library(collnet_rank_t *rank, collnet_way_t *way)
                            .segments = &segment,
                            .n_segments = 1,
                            .reduction = TW_COLL_SUM,
-                           .codec = way->is_plain ? NULL : &way->codec,
+                           .codec = tw_quant_form(&way->codec) == TW_QUANT_AS_IS ? NULL : &way->codec,
                            .force_codec = 1};
     return tw_coll_run(rank->coll, &args);
 }

@@ -438,13 +438,14 @@ static void close_transports(run_t *run)
 /** Bits per second of one TCP stream from node 0 to node 1, at both ends; 0: not measured. */
 static tw_status_t measure_tcp(const net_end_t *end, double *bps)
 {
-    FILE *server = NULL;
     double own = 0, other = 0;
-    if (tw_cluster_kind() == TW_CLUSTER_NODES && end->rank) {
-        server = bench_iperf_serve();
+    *bps = 0;
+    if (tw_cluster_kind() != TW_CLUSTER_NODES) {
+        return TW_OK;
     }
+    FILE *server = end->rank ? bench_iperf_serve() : NULL;
     tw_status_t status = net_end_meet(end);
-    if (!status && tw_cluster_kind() == TW_CLUSTER_NODES && !end->rank) {
+    if (!status && !end->rank) {
         own = bench_iperf_run();
     }
     if (!status) {

@@ -80,9 +80,8 @@ static tw_status_t add_pair(maker_t *m, uint32_t before_plus_1, uint32_t after)
     if (before_plus_1 == 0) {
         return TW_OK;
     }
-    size_t n = 2 * m->n_pairs, max = m->max_pairs;
-    TW_TRY(sim_grow(&m->pairs, n + 1, &max, sizeof(*m->pairs)));
-    m->max_pairs = max;
+    size_t n = 2 * m->n_pairs;
+    TW_TRY(sim_grow(&m->pairs, n + 1, &m->max_pairs, sizeof(*m->pairs)));
     m->pairs[n] = before_plus_1 - 1;
     m->pairs[n + 1] = after;
     m->n_pairs++;
@@ -378,10 +377,20 @@ static tw_status_t make_graph(maker_t *m)
     return index_sends(m);
 }
 
-tw_status_t sim_graph_create(const sim_cluster_t *cluster, const tw_algo_t *algo, int row_shards,
-                             sim_graph_t **out)
+/** Shards that the library joins in one message, where a rank sends several to another one in a hop and the
+ *  algorithm joins them: of a tensor of `bytes`, in messages of at most chunk_bytes. */
+static int count_row_shards(const sim_cluster_t *cluster, double bytes, double chunk_bytes)
 {
-    maker_t m = {.graph = calloc(1, sizeof(sim_graph_t)), .algo = algo, .row_shards = row_shards};
+    double world = (double)cluster->n_nodes * cluster->ranks_per_node;
+    return (int)fmin(fmax(floor(chunk_bytes * world / bytes), 1.0), world);
+}
+
+tw_status_t sim_graph_create(const sim_cluster_t *cluster, const tw_algo_t *algo, double bytes,
+                             double chunk_bytes, sim_graph_t **out)
+{
+    maker_t m = {.graph = calloc(1, sizeof(sim_graph_t)),
+                 .algo = algo,
+                 .row_shards = count_row_shards(cluster, bytes, chunk_bytes)};
     *out = NULL;
     if (!m.graph) {
         tw_error("simulate: out of memory");
@@ -425,12 +434,6 @@ void sim_graph_destroy(sim_graph_t *graph)
     free(graph);
 }
 
-int sim_row_shards(const sim_cluster_t *cluster, double bytes, double chunk_bytes)
-{
-    double world = (double)cluster->n_nodes * cluster->ranks_per_node;
-    return (int)fmin(fmax(floor(chunk_bytes * world / bytes), 1.0), world);
-}
-
 const tw_algo_t *sim_algo(tw_coll_op_t op, int quantized, size_t index)
 {
     const tw_algo_t *algo;
@@ -440,12 +443,4 @@ const tw_algo_t *sim_algo(tw_coll_op_t op, int quantized, size_t index)
         }
     }
     return NULL;
-}
-
-const tw_algo_t *sim_algo_find(tw_coll_op_t op, int quantized, const char *name)
-{
-    const tw_algo_t *algo;
-    for (size_t i = 0; (algo = sim_algo(op, quantized, i)) && strcmp(algo->info.name, name) != 0; i++) {
-    }
-    return algo;
 }

@@ -25,7 +25,8 @@ typedef struct sim_lane {
     int from, to;
 } sim_lane_t;
 
-struct sim_graph {
+/** An algorithm on a cluster: what each rank does, and what it waits for. */
+typedef struct sim_graph {
     int world, n_shards;
     const tw_flows_t *flows;
     sim_op_t *ops;
@@ -38,7 +39,14 @@ struct sim_graph {
     int is_pipelined;    /**< what is spread follows what is reduced chunk by chunk: see sim_round */
     size_t *first_after; /**< [n_ops + 2]; of operation i: after[first_after[i] .. first_after[i + 1]) */
     uint32_t *after;
-};
+} sim_graph_t;
+
+/** Make the graph of an operation on a tensor of `bytes` in messages of at most chunk_bytes.
+ *  TW_ERR_NO_MEMORY (logged). */
+tw_status_t sim_graph_create(const sim_cluster_t *cluster, const tw_algo_t *algo, double bytes,
+                             double chunk_bytes, sim_graph_t **out);
+/** Accepts NULL. */
+void sim_graph_destroy(sim_graph_t *graph);
 
 /** Return 1 if all hops of a chunk come before the next chunk: plain values are spread from a root so. */
 static inline int sim_is_by_chunk(const sim_graph_t *g, const sim_op_t *op)

@@ -80,8 +80,7 @@ static const bench_table_t box_table = {box_columns, sizeof(box_columns) / sizeo
 /** Bytes on the wire over plain bytes of bf16. */
 static double ratio_of(const sim_options_t *o)
 {
-    const size_t n = 1 << 20;
-    return tw_quant_usual_bytes(&o->codec, TW_TYPE_BF16, n) / (2.0 * (double)n);
+    return tw_quant_usual_bits(&o->codec, TW_TYPE_BF16) / 16.0;
 }
 
 /** What a measured model says of links and processors. */
@@ -168,13 +167,8 @@ static tw_status_t simulate(const sim_options_t *o, const sim_cluster_t *c, cons
     shown.watch = show_progress;
     shown.watch_ctx = &watch;
     sim_result_t result = {.done = calloc((size_t)world, sizeof(double))};
-    sim_graph_t *graph = NULL;
     tw_status_t status =
-        result.done ? sim_graph_create(c, algo, sim_row_shards(c, (double)o->bytes, (double)o->chunk), &graph)
-                    : TW_ERR_NO_MEMORY;
-    if (status == TW_OK) {
-        status = sim_run(&shown, graph, (double)o->bytes, (double)o->chunk, &result);
-    }
+        result.done ? sim_run(&shown, algo, (double)o->bytes, (double)o->chunk, &result) : TW_ERR_NO_MEMORY;
     tw_terminal_show(stderr, "");
     *row = (row_t){sim_op_names[o->op],
                    algo->info.name,
@@ -190,7 +184,6 @@ static tw_status_t simulate(const sim_options_t *o, const sim_cluster_t *c, cons
                    result.messages,
                    result.peers,
                    result.remote_peers};
-    sim_graph_destroy(graph);
     free(result.done);
     return status;
 }

@@ -486,12 +486,13 @@ static void happen(run_t *run, const sim_event_t *event)
 static void loop(run_t *run)
 {
     const sim_cluster_t *c = run->cluster;
+    size_t n_events = 0;
     while (run->events.n > 0 && run->status == TW_OK) {
         sim_event_t event = sim_events_pop(&run->events);
         run->now = event.at;
-        run->result->n_events++;
+        n_events++;
         happen(run, &event);
-        if (c->watch && run->result->n_events % EVENTS_WATCHED == 0) {
+        if (c->watch && n_events % EVENTS_WATCHED == 0) {
             c->watch(c->watch_ctx, (double)run->n_complete / (double)run->n_all);
         }
     }
@@ -570,8 +571,8 @@ static tw_status_t sim_make_room(run_t *run)
     return TW_OK;
 }
 
-tw_status_t sim_run(const sim_cluster_t *cluster, const sim_graph_t *graph, double bytes, double chunk_bytes,
-                    sim_result_t *result)
+static tw_status_t run_graph(const sim_cluster_t *cluster, const sim_graph_t *graph, double bytes,
+                             double chunk_bytes, sim_result_t *result)
 {
     double shard = bytes / graph->n_shards;
     run_t run = {.cluster = cluster, .graph = graph, .result = result, .random = cluster->seed * 2 + 1};
@@ -593,5 +594,15 @@ tw_status_t sim_run(const sim_cluster_t *cluster, const sim_graph_t *graph, doub
     free(run.behind);
     free(run.lanes);
     free(run.node_bytes);
+    return status;
+}
+
+tw_status_t sim_run(const sim_cluster_t *cluster, const tw_algo_t *algo, double bytes, double chunk_bytes,
+                    sim_result_t *result)
+{
+    sim_graph_t *graph;
+    TW_TRY(sim_graph_create(cluster, algo, bytes, chunk_bytes, &graph));
+    tw_status_t status = run_graph(cluster, graph, bytes, chunk_bytes, result);
+    sim_graph_destroy(graph);
     return status;
 }

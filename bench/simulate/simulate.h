@@ -77,30 +77,15 @@ typedef struct sim_result {
     int peers;          /**< ranks that a rank sends to or receives from: of the rank with the most */
     int remote_peers;   /**< those of them that are on other nodes */
     double chunk_bytes; /**< as asked, or larger where memory would not hold so many */
-    size_t n_events;
 } sim_result_t;
-
-/** An algorithm on a cluster: what each rank does, and what it waits for. */
-typedef struct sim_graph sim_graph_t;
-
-/** row_shards: shards that go in one message, where a rank sends several to another one in a hop and the
- *  algorithm joins them. TW_ERR_NO_MEMORY (logged). */
-tw_status_t sim_graph_create(const sim_cluster_t *cluster, const tw_algo_t *algo, int row_shards,
-                             sim_graph_t **out);
-/** Shards that the library joins in one message: of a tensor of `bytes`, in messages of at most
- *  chunk_bytes. */
-int sim_row_shards(const sim_cluster_t *cluster, double bytes, double chunk_bytes);
-/** Accepts NULL. */
-void sim_graph_destroy(sim_graph_t *graph);
 
 /** Run an operation of `bytes` of the whole tensor in chunks. result->done is the caller's memory, [world].
  *  TW_ERR_NO_MEMORY (logged). */
-tw_status_t sim_run(const sim_cluster_t *cluster, const sim_graph_t *graph, double bytes, double chunk_bytes,
+tw_status_t sim_run(const sim_cluster_t *cluster, const tw_algo_t *algo, double bytes, double chunk_bytes,
                     sim_result_t *result);
 
 /** All algorithms of the library's for an operation, as tw_coll_algo_get knows them; NULL past the end. */
 const tw_algo_t *sim_algo(tw_coll_op_t op, int quantized, size_t index);
-const tw_algo_t *sim_algo_find(tw_coll_op_t op, int quantized, const char *name);
 
 TW_C_END
 

@@ -11,6 +11,7 @@
 #include "cluster/cluster.h"
 
 #define MAX_ARGS 64
+#define ZERO_PARAMS_FACTOR 2.0 /* a model of `--params`, about, has fewer than so many times as many */
 
 typedef struct bench {
     zero_options_t options;

@@ -1,6 +1,6 @@
 /** The benchmark of the trainer's feature sets: each is a run of its own in a cluster in a box, all in one
- *  call, compared with plain ZeRO-3 of the same seed. Read rank.c (a run), rows.c (what comes of it, and rows
- *  of earlier calls), report.c. */
+ *  call, compared with plain ZeRO-3 of the same seed. Read rank.c (a run), rows.c (what comes of it),
+ *  report.c. */
 #ifndef TW_BENCH_ZERO_ZERO_H
 #define TW_BENCH_ZERO_ZERO_H
 
@@ -14,8 +14,7 @@
 TW_C_BEGIN
 
 #define ZERO_MAX_SETS 16
-#define ZERO_BASE "zero3"      /**< what the others are compared with */
-#define ZERO_PARAMS_FACTOR 2.0 /**< a model of `--params`, about, has fewer than so many times as many */
+#define ZERO_BASE "zero3" /**< what the others are compared with */
 
 typedef struct zero_options {
     const tw_trainer_set_t *sets[ZERO_MAX_SETS];
