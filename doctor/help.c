@@ -48,9 +48,8 @@ tw_doctor_links_t tw_doctor_links_of(const tw_doctor_result_t *result)
 /** Return the bits that a codec takes of a parameter in training, about. */
 static double usual_bits(tw_quant_kind_t kind)
 {
-    const size_t n = 1 << 20;
     const tw_quant_codec_t codec = {.kind = kind, .block = tw_quant_row_get(kind)->block};
-    return 8.0 * tw_quant_usual_bytes(&codec, TW_TYPE_BF16, n) / (double)n;
+    return tw_quant_usual_bits(&codec, TW_TYPE_BF16);
 }
 
 /** Seconds of a step with changes without loss, and gradients by a codec of so many bits: what the links

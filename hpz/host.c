@@ -42,13 +42,6 @@ static tw_status_t host_narrow(void *ctx, const float *from, uint16_t *to, size_
     return TW_OK;
 }
 
-/** Not called: in host memory each transfer allocates room for its new values itself. */
-static uint16_t *fresh(void *ctx)
-{
-    (void)ctx;
-    return NULL;
-}
-
 static tw_status_t host_encode(void *ctx, const tw_quant_delta_segment_t *segments, size_t n_segments,
                                void *dst, size_t dst_bytes, size_t *bytes)
 {
@@ -77,7 +70,6 @@ tw_hpz_memory_t tw_hpz_host_memory(tw_hpz_t *hpz)
                              .copy = host_copy,
                              .zero = host_zero,
                              .narrow = host_narrow,
-                             .fresh = fresh,
                              .encode = host_encode,
                              .decode = host_decode,
                              .wait = wait};

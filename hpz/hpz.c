@@ -54,6 +54,9 @@ static tw_status_t hpz_create(tw_hpz_t *hpz)
         status = tw_hpz_rooms_make(hpz);
     }
     if (status == TW_OK && hpz->params.replicas) {
+        status = tw_quant_codec_check(&hpz->params.delta);
+    }
+    if (status == TW_OK && hpz->params.replicas) {
         status = tw_hpz_replicas_make(hpz);
     }
     return status == TW_OK && hpz->params.replicas && hpz->params.coll ? tw_hpz_groups_make(hpz) : status;

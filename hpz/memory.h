@@ -26,7 +26,8 @@ typedef struct tw_hpz_memory {
     tw_status_t (*zero)(void *ctx, void *at, size_t n_bytes);
     /** Write bf16(from) to `to`: n elements. `to` is there, `from` here or there. */
     tw_status_t (*narrow)(void *ctx, const float *from, uint16_t *to, size_t n);
-    /** Room there for the new values of a sync: [n_elems], until the next call of encode has ended. */
+    /** Room there for the new values of a sync: [n_elems], until the next call of encode has ended. NULL in
+     *  host memory: never called there. */
     uint16_t *(*fresh)(void *ctx);
     /** As tw_quant_delta_encode and tw_quant_delta_decode, of segments there; the message is here. */
     tw_status_t (*encode)(void *ctx, const tw_quant_delta_segment_t *segments, size_t n_segments, void *dst,

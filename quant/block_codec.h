@@ -1,6 +1,6 @@
 /** Block codecs, bit-identical on every backend (CPU reference, CPU SIMD, CUDA).
  *
- *  A codec turns a segment (consecutive elements of ONE tensor) into blocks of small integers with one scale
+ *  A codec turns a segment (consecutive elements of ONE tensor) into blocks of short codes with one scale
  *  each.
  *
  *  Wire format of a segment of n elements (little-endian; all offsets from the segment's first byte):
@@ -8,9 +8,9 @@
  *    - a frame is 8 scales (bf16: 16 bytes, fp32: 32 bytes; the unused scales of a last short frame are 0),
  *      followed by the codes of its blocks, block after block; a full frame is a multiple of 16 bytes, so
  *      everything stays aligned;
- *    - 8 bits: one two's-complement byte per element; 4 bits: element 2i in the low nibble of byte i, 2i+1 in
- *      the high one, two's complement; an odd last element leaves a zero high nibble; 2 bits: likewise, four
- *      elements a byte;
+ *    - 8 bits: one byte per element, two's complement (fp8: e4m3, below); 4 bits: element 2i in the low
+ *      nibble of byte i, 2i+1 in the high one, two's complement; an odd last element leaves a zero high
+ *      nibble; 2 bits: likewise, four elements a byte;
  *    - the whole is padded with zeros to a multiple of 16 bytes.
  *  A range of whole frames is itself a valid segment: that is how a segment is cut into chunks.
  *

@@ -11,7 +11,7 @@
 #define TYPES_OF_FLOATS (1u << TW_TYPE_FP32 | 1u << TW_TYPE_BF16 | 1u << TW_TYPE_FP16)
 #define HAS_ALL (TW_QUANT_HAS_BLOCK | TW_QUANT_HAS_HADAMARD | TW_QUANT_HAS_STOCHASTIC)
 
-/* Only 2 bits do not sum: they are for changes of weights, whose errors the next change mends. */
+/* 2 bits and the delta do not sum: they are for changes of weights, whose errors the next change mends. */
 static const tw_quant_row_t rows[TW_QUANT_KINDS] = {
     [TW_QUANT_PLAIN] = {.name = "plain", .form = TW_QUANT_AS_IS, .types = ~0u, .sums = 1},
     [TW_QUANT_INT8] = {.name = "int8",
@@ -48,7 +48,6 @@ static const tw_quant_row_t rows[TW_QUANT_KINDS] = {
     [TW_QUANT_LOSSLESS] =
         {.name = "lossless",
          .form = TW_QUANT_MESSAGE,
-         .has = TW_QUANT_NEEDS_ROWS,
          .types = TYPES_OF_FLOATS,
          .usual_bits = {[TW_TYPE_FP32] = 26.4, [TW_TYPE_BF16] = 10.4, [TW_TYPE_FP16] = 13.4},
          .sums = 1},
@@ -64,14 +63,19 @@ const tw_quant_row_t *tw_quant_row_get(tw_quant_kind_t kind)
     return &rows[kind];
 }
 
+static int is_kind(tw_quant_kind_t kind)
+{
+    return (unsigned)kind < TW_QUANT_KINDS;
+}
+
 tw_quant_form_t tw_quant_form(const tw_quant_codec_t *codec)
 {
-    return codec ? rows[codec->kind].form : TW_QUANT_AS_IS;
+    return codec && is_kind(codec->kind) ? rows[codec->kind].form : TW_QUANT_AS_IS;
 }
 
 tw_quant_loses_t tw_quant_loses(const tw_quant_codec_t *codec)
 {
-    if (!codec || !rows[codec->kind].loses_values) {
+    if (!codec || !is_kind(codec->kind) || !rows[codec->kind].loses_values) {
         return TW_QUANT_LOSES_NOTHING;
     }
     return codec->round == TW_QUANT_ROUND_STOCHASTIC ? TW_QUANT_LOSES_UNBIASED : TW_QUANT_LOSES_BOUNDED;
@@ -106,7 +110,7 @@ static tw_status_t check_choice(const tw_quant_row_t *row, const char *field, in
 
 tw_status_t tw_quant_codec_check(const tw_quant_codec_t *codec)
 {
-    if ((unsigned)codec->kind >= TW_QUANT_KINDS) {
+    if (!is_kind(codec->kind)) {
         tw_error("quant: there is no codec %d", (int)codec->kind);
         return TW_ERR_INVALID;
     }
@@ -290,4 +294,10 @@ double tw_quant_usual_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_
 {
     double bits = codec ? rows[codec->kind].usual_bits[type] : 0;
     return bits > 0 ? (double)n_elems * bits / 8 : (double)tw_quant_bound_bytes(codec, type, n_elems);
+}
+
+double tw_quant_usual_bits(const tw_quant_codec_t *codec, tw_type_t type)
+{
+    const size_t n_elems = 1 << 20;
+    return 8 * tw_quant_usual_bytes(codec, type, n_elems) / (double)n_elems;
 }

@@ -63,7 +63,6 @@ typedef enum tw_quant_loses {
 #define TW_QUANT_HAS_BLOCK 1u      /**< block=N, scale=bf16 or fp32 */
 #define TW_QUANT_HAS_HADAMARD 2u   /**< hadamard */
 #define TW_QUANT_HAS_STOCHASTIC 4u /**< nearest, stochastic: then it needs a seed */
-#define TW_QUANT_NEEDS_ROWS 8u     /**< the length of rows makes messages shorter */
 #define TW_QUANT_NEEDS_OLD 16u     /**< old values, and a byte of state an element, at both ends */
 
 /** A codec, whatever its options. */
@@ -81,7 +80,7 @@ typedef struct tw_quant_row {
 } tw_quant_row_t;
 
 const tw_quant_row_t *tw_quant_row_get(tw_quant_kind_t kind);
-/** NULL: plain. */
+/** NULL: plain. A kind that is none is as plain until tw_quant_codec_check refuses it. */
 tw_quant_form_t tw_quant_form(const tw_quant_codec_t *codec);
 tw_quant_loses_t tw_quant_loses(const tw_quant_codec_t *codec);
 
@@ -103,6 +102,8 @@ const char *tw_quant_codec_format(const tw_quant_codec_t *codec, char *buf, size
 size_t tw_quant_bound_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_t n_elems);
 /** What a message of n_elems takes in training, about; of TW_QUANT_BLOCKS and plain, just that. */
 double tw_quant_usual_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_t n_elems);
+/** Bits of an element of a long message, likewise. */
+double tw_quant_usual_bits(const tw_quant_codec_t *codec, tw_type_t type);
 
 TW_C_END
 

@@ -1,7 +1,7 @@
 /** Thinwire quant: codecs of tensors, bit-identical on every backend (CPU reference, CPU SIMD, CUDA).
  *
  *  codec.h           codecs as data, and the table of them
- *  block_codec.h     blocks of small integers with a scale each: int8, int4, int2
+ *  block_codec.h     blocks of short codes with a scale each: int8, int4, int2, fp8
  *  delta_codec.h     how bf16 weights have changed, without loss
  *  lossless_codec.h  tensors of floating-point numbers, without loss
  *  streams.h         the last two for memory of a GPU

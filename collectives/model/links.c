@@ -215,13 +215,13 @@ static tw_status_t measure_burst(const tw_measure_link_t *link, tw_tier_sample_t
                      .count = BURST_COUNT,
                      .window = BURST_WINDOW,
                      .ack_sec = ack_sec};
-    double cpu_sec = tw_measure_thread_sec(), start_sec = tw_time_sec();
+    double cpu_sec = tw_thread_sec(), start_sec = tw_time_sec();
     tw_status_t status = links_exchange(&burst);
 
     if (status != TW_OK || link->to < 0) {
         return status;
     }
-    double busy = (tw_measure_thread_sec() - cpu_sec) / (tw_time_sec() - start_sec);
+    double busy = (tw_thread_sec() - cpu_sec) / (tw_time_sec() - start_sec);
     out->beta_sec = median_span_sec(ack_sec) / ((double)burst.bytes * BURST_SPAN * link->sharing);
     out->cpu_sec = busy * out->beta_sec;
     return TW_OK;

@@ -56,9 +56,6 @@ typedef struct tw_measure_host {
  *  TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_measure_processor(tw_cpu_sample_t *out);
 
-/** Processor time of the calling thread. */
-double tw_measure_thread_sec(void);
-
 void tw_measure_host_init(tw_measure_host_t *out);
 
 /* ---- links.c ------------------------------------------------------------------------------------------- */

@@ -37,17 +37,19 @@ typedef struct tw_coll_tier {
 } tw_coll_tier_t;
 
 /** Speeds: each kind of codec has four, for hadamard + 2 * stochastic; codecs that differ in how they round
- *  are decoded alike. Those that no codec has are 0. */
-#define TW_COLL_MODEL_SPEEDS (TW_QUANT_KINDS * 4)
+ *  are decoded alike. Measuring leaves those that no codec has at 0. */
+#define TW_COLL_MODEL_OPTIONS 4
+#define TW_COLL_MODEL_SPEEDS (TW_QUANT_KINDS * TW_COLL_MODEL_OPTIONS)
 
 static inline int tw_coll_model_encoder(const tw_quant_codec_t *codec)
 {
-    return (int)codec->kind * 4 + codec->hadamard + 2 * (codec->round == TW_QUANT_ROUND_STOCHASTIC);
+    return (int)codec->kind * TW_COLL_MODEL_OPTIONS + codec->hadamard +
+           2 * (codec->round == TW_QUANT_ROUND_STOCHASTIC);
 }
 
 static inline int tw_coll_model_decoder(const tw_quant_codec_t *codec)
 {
-    return (int)codec->kind * 4 + codec->hadamard;
+    return (int)codec->kind * TW_COLL_MODEL_OPTIONS + codec->hadamard;
 }
 
 /** Processor times are per byte of the plain side, while all ranks of the node work at once. */

@@ -3,7 +3,6 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <xxhash.h>
 
 #define BOOT_ID_PATH "/proc/sys/kernel/random/boot_id"
@@ -12,13 +11,6 @@
 #define CODEC_REPEATS 2 /**< the first one warms the caches */
 #define SHORT_ELEMS (TW_SAMPLE_SHORT_BYTES / sizeof(uint16_t))
 #define SHORT_ROW_ELEMS 128
-
-double tw_measure_thread_sec(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 /** The best of a few, of which this is the n-th. */
 static void keep_best(double *best, int n, double sec)
@@ -48,40 +40,45 @@ static tw_status_t time_codec(tw_quant_t *quant, void *plain, void *work, double
     return TW_OK;
 }
 
-/** A codec of blocks with its defaults and options; those that differ in how they round are decoded alike. */
-static tw_status_t measure_blocks(tw_quant_kind_t kind, int hadamard, tw_quant_round_t round, void *plain,
-                                  void *work, tw_cpu_sample_t *out)
+/** Measure a codec of blocks; those that differ in how they round are decoded alike. */
+static tw_status_t measure_blocks(const tw_quant_codec_t *codec, void *plain, void *work,
+                                  tw_cpu_sample_t *out)
 {
-    const tw_quant_params_t params = {
-        .codec = {.kind = kind, .block = tw_quant_row_get(kind)->block, .round = round, .hadamard = hadamard},
-        .mem = TW_MEM_HOST};
+    const tw_quant_params_t params = {.codec = *codec, .mem = TW_MEM_HOST};
+    double *encode_sec = &out->encode_sec[tw_coll_model_encoder(codec)];
     double *decode_sec =
-        round == TW_QUANT_ROUND_NEAREST ? &out->decode_sec[tw_coll_model_decoder(&params.codec)] : NULL;
+        codec->round == TW_QUANT_ROUND_NEAREST ? &out->decode_sec[tw_coll_model_decoder(codec)] : NULL;
     tw_quant_t *quant;
     TW_TRY(tw_quant_create(&params, &quant));
-    tw_status_t status =
-        time_codec(quant, plain, work, &out->encode_sec[tw_coll_model_encoder(&params.codec)], decode_sec);
+    tw_status_t status = time_codec(quant, plain, work, encode_sec, decode_sec);
     tw_quant_destroy(quant);
     return status;
 }
 
-/** Measure all codecs of blocks, with all options that they have. */
+/** Measure a kind of codec with all options that it has. */
+static tw_status_t measure_kind(tw_quant_kind_t kind, void *plain, void *work, tw_cpu_sample_t *out)
+{
+    const tw_quant_row_t *row = tw_quant_row_get(kind);
+    int rotations = row->has & TW_QUANT_HAS_HADAMARD ? 2 : 1;
+    int n = row->has & TW_QUANT_HAS_STOCHASTIC ? 2 * rotations : rotations;
+    for (int i = 0; i < n; i++) {
+        const tw_quant_codec_t codec = {.kind = kind,
+                                        .block = row->block,
+                                        .round = (tw_quant_round_t)(i / rotations),
+                                        .hadamard = i % rotations};
+        TW_TRY(measure_blocks(&codec, plain, work, out));
+    }
+    return TW_OK;
+}
+
 static tw_status_t measure_all_blocks(void *plain, void *work, tw_cpu_sample_t *out)
 {
-    tw_status_t status = TW_OK;
-
     for (int kind = 0; kind < TW_QUANT_KINDS; kind++) {
-        const tw_quant_row_t *row = tw_quant_row_get((tw_quant_kind_t)kind);
-        for (int hadamard = 0; hadamard <= !!(row->has & TW_QUANT_HAS_HADAMARD); hadamard++) {
-            for (int round = 0; round <= !!(row->has & TW_QUANT_HAS_STOCHASTIC); round++) {
-                if (row->form == TW_QUANT_BLOCKS && status == TW_OK) {
-                    status = measure_blocks((tw_quant_kind_t)kind, hadamard, (tw_quant_round_t)round, plain,
-                                            work, out);
-                }
-            }
+        if (tw_quant_row_get((tw_quant_kind_t)kind)->form == TW_QUANT_BLOCKS) {
+            TW_TRY(measure_kind((tw_quant_kind_t)kind, plain, work, out));
         }
     }
-    return status;
+    return TW_OK;
 }
 
 /** Two messages of n elements there and back: seconds per byte, the best of a few. work: room for

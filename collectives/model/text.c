@@ -94,8 +94,8 @@ static void read_model(const model_text_t *text, tw_coll_model_t *model)
         .cpu_noise = text->cpu_noise,
     };
     for (int i = 0; i < TW_COLL_MODEL_SPEEDS; i++) {
-        model->encode_sec[i] = codec_sec(text->codecs[i / 4].encode, text->codec.encode);
-        model->decode_sec[i] = codec_sec(text->codecs[i / 4].decode, text->codec.decode);
+        model->encode_sec[i] = codec_sec(text->codecs[i / TW_COLL_MODEL_OPTIONS].encode, text->codec.encode);
+        model->decode_sec[i] = codec_sec(text->codecs[i / TW_COLL_MODEL_OPTIONS].decode, text->codec.decode);
     }
 }
 
@@ -137,8 +137,8 @@ static void write_model(const tw_coll_model_t *model, model_text_t *text)
         .decode_message_sec = model->decode_message_sec,
     };
     for (int kind = 0; kind < TW_QUANT_KINDS; kind++) {
-        text->codecs[kind] = (codec_text_t){.encode = speed(model->encode_sec[4 * kind]),
-                                            .decode = speed(model->decode_sec[4 * kind])};
+        text->codecs[kind] = (codec_text_t){.encode = speed(model->encode_sec[kind * TW_COLL_MODEL_OPTIONS]),
+                                            .decode = speed(model->decode_sec[kind * TW_COLL_MODEL_OPTIONS])};
     }
 }
 

@@ -47,7 +47,7 @@ typedef struct tw_grid {
     const tw_quant_codec_t *inner; /**< of the hop inside the node, borrowed; NULL: plain there */
 } tw_grid_t;
 
-/** 1: what has a codec has the lossless one, so going plain gives the same bits. */
+/** 1: what has a codec has one that loses nothing, so going plain gives the same bits. */
 int tw_args_lose_nothing(const tw_coll_args_t *args);
 
 /** args: counts NULL are the even split; pieces are whole frames of args->inner_codec, too. chunk_bytes: what

@@ -134,7 +134,7 @@ INLINE void codes_store(int bits, uint8_t *codes, const __m256i q[4])
     _mm_storel_epi64((__m128i *)codes, _mm_packus_epi16(packed, packed));
 }
 
-/** As tw_block_fp8_nearest. No saturation: |v| is below 464 by the choice of the scale. */
+/** As tw_block_fp8_nearest. No saturation: |v| is below 464 * 512 by the choice of the scale. */
 INLINE __m256i fp8_nearest(__m256 v)
 {
     const __m256i normal = _mm256_set1_epi32((int)TW_BLOCK_FP8_NORMAL), half = _mm256_set1_epi32(0x7ffff);

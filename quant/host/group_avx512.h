@@ -109,7 +109,7 @@ INLINE void codes_store(int bits, uint8_t *codes, __m512i q0, __m512i q1)
     _mm_storel_epi64((__m128i *)codes, _mm_cvtepi16_epi8(_mm_maddubs_epi16(packed, _mm_set1_epi16(0x1001))));
 }
 
-/** As tw_block_fp8_nearest. No saturation: |v| is below 464 by the choice of the scale. */
+/** As tw_block_fp8_nearest. No saturation: |v| is below 464 * 512 by the choice of the scale. */
 INLINE __m512i fp8_nearest(__m512 v)
 {
     __m512i bits = _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(0x7fffffff));

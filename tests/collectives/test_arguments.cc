@@ -137,6 +137,11 @@ TEST_F(Args, BadCodec)
     codec.kind = TW_QUANT_KINDS;
     args.codec = &codec;
     refused("there is no codec");
+    tw_quant_codec_t int8;
+    ASSERT_EQ(tw_quant_codec_parse("int8", &int8), TW_OK);
+    args.codec = &int8;
+    args.inner_codec = &codec;
+    refused("there is no codec");
 }
 
 TEST_F(Args, TwoBitsAreNotSummed)

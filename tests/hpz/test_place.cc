@@ -23,6 +23,18 @@ TEST_F(HpzPlace, ThatCannotBeIsRefused)
     }
 }
 
+TEST_F(HpzPlace, ACodecThatIsNoneIsRefused)
+{
+    tw_hpz_params_t params = {};
+    tw_hpz_t *hpz = nullptr;
+    params.place = {0, 1, 1};
+    params.replicas = 1;
+    params.delta.kind = TW_QUANT_KINDS;
+    expect_log("there is no codec");
+    EXPECT_EQ(tw_hpz_create(&params, &hpz), TW_ERR_INVALID);
+    EXPECT_EQ(hpz, nullptr);
+}
+
 TEST_F(HpzPlace, IsCountedNodeByNode)
 {
     tw_hpz_params_t params = {};

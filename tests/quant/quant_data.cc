@@ -134,17 +134,6 @@ std::vector<tw_quant_kind_t> block_kinds()
     return kinds;
 }
 
-std::vector<tw_quant_kind_t> sum_kinds()
-{
-    std::vector<tw_quant_kind_t> kinds;
-    for (tw_quant_kind_t kind : block_kinds()) {
-        if (is_of_sums(kind)) {
-            kinds.push_back(kind);
-        }
-    }
-    return kinds;
-}
-
 std::vector<tw_quant_codec_t> all_codecs(const std::vector<int> &blocks)
 {
     std::vector<tw_quant_codec_t> all;

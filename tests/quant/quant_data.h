@@ -34,9 +34,8 @@ const char *name_of(Data data);
 /** n elements of `type`, always the same for the same arguments. */
 std::vector<uint8_t> make_data(tw_type_t type, Data data, size_t n, uint64_t seed);
 
-/** The kinds of codecs with blocks, and of them those that sum. */
+/** The kinds of codecs with blocks. */
 std::vector<tw_quant_kind_t> block_kinds();
-std::vector<tw_quant_kind_t> sum_kinds();
 /** Every combination of kind, scale, rounding and Hadamard for these block sizes. */
 std::vector<tw_quant_codec_t> all_codecs(const std::vector<int> &blocks);
 /** Those that reductions take. */

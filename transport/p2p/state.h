@@ -16,6 +16,7 @@
 
 #include <poll.h>
 
+#include "transport/control/connection.h"
 #include "transport/control/strangers.h"
 #include "transport/p2p/carrier.h"
 #include "transport/p2p/peers.h"
@@ -67,7 +68,7 @@ static inline int tw_p2p_is_over(const tw_p2p_t *p2p)
 /** When the timeout of what begins now ends. */
 static inline uint64_t tw_p2p_deadline(const tw_p2p_t *p2p)
 {
-    return tw_time_ns() + (uint64_t)(p2p->params.timeout_sec * 1e9);
+    return tw_connection_deadline(p2p->params.timeout_sec);
 }
 
 /* ---- wait.c -------------------------------------------------------------------------------------------- */

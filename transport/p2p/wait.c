@@ -106,7 +106,7 @@ static int arm(tw_p2p_t *p2p)
 
 static tw_status_t spin(tw_p2p_t *p2p, double sec)
 {
-    const uint64_t until_ns = tw_time_ns() + (uint64_t)(sec * 1e9);
+    const uint64_t until_ns = tw_connection_deadline(sec);
     tw_status_t status;
     do {
         status = tw_p2p_progress(p2p);

@@ -239,7 +239,7 @@ static tw_status_t greet(tw_ranks_t *ranks)
  *  transport's calls name it. */
 static tw_status_t greet_all(tw_ranks_t *ranks)
 {
-    const uint64_t until_ns = tw_time_ns() + (uint64_t)(ranks->options.join_timeout * 1e9);
+    const uint64_t until_ns = tw_connection_deadline(ranks->options.join_timeout);
     tw_status_t status = greet(ranks);
     for (int late; !status && (late = awaited(ranks)) >= 0;) {
         if (tw_time_ns() > until_ns) {

@@ -4,9 +4,6 @@
 #include "plugin/nccl/collnet/collnet.h"
 #include "plugin/plugin.h"
 
-#define CODEC_ELEMS ((size_t)1 << 20)
-#define LOSSLESS_BYTES 0.65 /* of a gradient in bf16, with the lossless codec */
-
 #define FIELD(member) offsetof(tw_tuner_options_t, member)
 
 static const tw_config_field_t fields[] = {
@@ -70,11 +67,8 @@ static tw_status_t read_codec(tw_tuner_constants_t *constants)
     tw_collnet_settings_t settings;
     tw_status_t status = tw_collnet_settings_read(&settings);
 
-    if (status == TW_OK && settings.has_codec && tw_quant_form(&settings.codec) == TW_QUANT_MESSAGE) {
-        constants->collnet_bytes = LOSSLESS_BYTES;
-    } else if (status == TW_OK && settings.has_codec) {
-        constants->collnet_bytes = (double)tw_quant_encoded_bytes(&settings.codec, CODEC_ELEMS) /
-                                   (double)(CODEC_ELEMS * tw_type_bytes(TW_TYPE_BF16));
+    if (status == TW_OK && settings.has_codec) {
+        constants->collnet_bytes = tw_quant_usual_bits(&settings.codec, TW_TYPE_BF16) / 16;
     }
     return status;
 }
