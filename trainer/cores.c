@@ -74,13 +74,6 @@ int tw_cores_quota(const char *cgroups, const char *group)
 
 /* ---- this process -------------------------------------------------------------------------------------- */
 
-static void own_group(char *group, size_t n)
-{
-    char line[PATH_BYTES];
-    int found = tw_input_line("/proc/self/cgroup", "0::", line, sizeof(line)) && !strstr(line, "..");
-    snprintf(group, n, "%s", found ? line + 3 : "");
-}
-
 /** Reads this process's mask. Where the system has more processors than a mask has room for, it has all of
  *  them. */
 static void own_mask(uint64_t mask[TW_CORES_MASK_WORDS])
@@ -117,7 +110,7 @@ static tw_cores_place_t own_place(int64_t asked)
     struct stat names = {0};
     tw_cores_place_t place = {.asked = (int32_t)asked};
     (void)tw_input_line("/proc/sys/kernel/random/boot_id", "", boot, sizeof(boot));
-    own_group(group, sizeof(group));
+    (void)tw_input_group("/proc", group, sizeof(group));
     own_mask(place.mask);
     int quota = find_quota(group);
     (void)stat("/proc/self/ns/cgroup", &names);

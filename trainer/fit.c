@@ -40,16 +40,6 @@ tw_room_t tw_room_of_machine(const char *proc)
                        .available = available >= 0 ? 1024 * (available + swap_free) : INFINITY};
 }
 
-/** Finds the path of this process's group, "/a/b". Returns 0: it has none of version 2. */
-static int find_group(const char *proc, char *group)
-{
-    char path[PATH_BYTES], line[PATH_BYTES];
-    snprintf(path, sizeof(path), "%s/self/cgroup", proc);
-    int found = tw_input_line(path, "0::", line, sizeof(line)) && !strstr(line, "..");
-    snprintf(group, PATH_BYTES, "%s", found ? line + 3 : "");
-    return found;
-}
-
 /** What anonymous memory takes stays taken; the rest of it is the system's cache. */
 static tw_room_t room_of_folder(const char *folder)
 {
@@ -66,7 +56,7 @@ tw_room_t tw_room_of_group(const char *proc, const char *cgroups)
 {
     char group[PATH_BYTES], folder[2 * PATH_BYTES];
     tw_room_t room = {INFINITY, INFINITY};
-    if (!find_group(proc, group)) {
+    if (!tw_input_group(proc, group, sizeof(group))) {
         return room;
     }
     for (char *slash = group + strlen(group); slash; slash = strrchr(group, '/')) {

@@ -50,3 +50,12 @@ int tw_input_line(const char *path, const char *begins, char *line, size_t n)
     }
     return found;
 }
+
+int tw_input_group(const char *proc, char *group, size_t n)
+{
+    char path[4096], line[4096];
+    snprintf(path, sizeof(path), "%s/self/cgroup", proc);
+    int found = tw_input_line(path, "0::", line, sizeof(line)) && !strstr(line, "..");
+    snprintf(group, n, "%s", found ? line + 3 : "");
+    return found;
+}

@@ -15,28 +15,6 @@
 #define DELTA "delta"
 #define UNROTATED "hadamard=no"
 
-int tw_train_key_is_older(const char *key)
-{
-    static const char *const keys[] = {QWZ,
-                                       QGZ,
-                                       "thinwire.lossless_weights",
-                                       "thinwire.lossless_gradients",
-                                       "thinwire.delta_bits",
-                                       "thinwire.delta_lossless",
-                                       "thinwire.delta_block",
-                                       "thinwire.delta_hadamard",
-                                       "thinwire.weight_block",
-                                       "thinwire.gradient_bits",
-                                       "thinwire.gradient_block",
-                                       "thinwire.gradient_hadamard"};
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        if (strcmp(key, keys[i]) == 0) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
 /* ---- what is asked for --------------------------------------------------------------------------------- */
 
 /** A key, and the text of the codec that it asks for; "": it asks for none. */
@@ -174,7 +152,7 @@ static tw_status_t parse_weights(const request_t *request, tw_train_codecs_t *ou
         return parse_codec(request, text, 0, &out->weights);
     }
     if (strcmp(text, DELTA) == 0) {
-        out->delta_is_lossless = 1;
+        out->delta = (tw_quant_codec_t){.kind = TW_QUANT_DELTA};
         return TW_OK;
     }
     snprintf(rounded, sizeof(rounded), "int%s", text + strlen(DELTA));
@@ -198,7 +176,7 @@ static void format_weights(const tw_train_codecs_t *codecs, char text[TEXT_BYTES
     char rounded[TEXT_BYTES];
     if (!codecs->has_delta) {
         format_codec(&codecs->weights, 0, text);
-    } else if (codecs->delta_is_lossless) {
+    } else if (tw_quant_form(&codecs->delta) == TW_QUANT_CHANGE) {
         snprintf(text, TEXT_BYTES, DELTA);
     } else {
         format_codec(&codecs->delta, tw_quant_row_get(codecs->delta.kind)->bits < 8, rounded);

@@ -94,6 +94,13 @@ static int is_codec_without_loss(const tw_train_config_t *config, const char *ke
     return weights || (strcmp(key, "thinwire.gradients") == 0 && !tw_train_is_rounded(&codecs->gradients));
 }
 
+/** Is it an older key, which thinwire.weights and thinwire.gradients replace? */
+static int is_older(const tw_config_field_t *field)
+{
+    const size_t first = offsetof(tw_train_options_t, older);
+    return field->offset >= first && field->offset < first + sizeof(tw_train_older_t);
+}
+
 void tw_train_config_facts(const tw_train_config_t *config, tw_lines_t *lines)
 {
     for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
@@ -101,7 +108,7 @@ void tw_train_config_facts(const tw_train_config_t *config, tw_lines_t *lines)
         if (is_codec_without_loss(config, field->name)) {
             tw_lines_add(lines, field->name, "without loss");
         } else if (!is_among(places, field->name) && !is_among(said_otherwise, field->name) &&
-                   !is_among(teaches_nothing, field->name) && !tw_train_key_is_older(field->name)) {
+                   !is_among(teaches_nothing, field->name) && !is_older(field)) {
             config_add_line(config, field, lines);
         }
     }
@@ -113,7 +120,7 @@ void tw_train_config_lines(const tw_train_config_t *config, tw_lines_t *lines)
         const tw_config_field_t *field = &tw_train_options_table.fields[i];
         if (strcmp(field->name, "model.init_from") == 0) { /* a place, too, but whether there is one counts */
             tw_lines_add(lines, field->name, "%s", *config->options.init_from ? "(given)" : "");
-        } else if (!is_among(places, field->name) && !tw_train_key_is_older(field->name)) {
+        } else if (!is_among(places, field->name) && !is_older(field)) {
             config_add_line(config, field, lines);
         }
     }

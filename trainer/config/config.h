@@ -1,11 +1,14 @@
 /** What a run is asked for: a DeepSpeed JSON file with its own key names, ours under "thinwire", the model
- *  under "model". *  One table (options.c) names every key with default, range and meaning; a key is its
- *  dotted path, "zero_optimization.stage". Keys of DeepSpeed that mean nothing here are accepted with one
- *  line that says why (ignored.c); any other key is an error that names the nearest. "auto" is the default,
- *  said once. *  Files: options.c the table; ignored.c the other keys; read.c file and command line; notes.c
- *  what there is to say of them; resolve.c what depends on several keys and on the ranks, codecs.c what
- *  crosses the network; compare.c which keys ranks and runs compare; effect.c keys that change nothing in the
- *  mode that is asked for; pretrained.c, pretrained_llama.c the shape of a model that weights come from. */
+ *  under "model".
+ *
+ *  One table (options.c) names every key with default, range and meaning; a key is its dotted path,
+ *  "zero_optimization.stage". Keys of DeepSpeed that mean nothing here are accepted with one line that says
+ *  why (ignored.c); any other key is an error that names the nearest. "auto" is the default, said once.
+ *
+ *  Files: options.c the table; ignored.c the other keys; read.c file and command line; notes.c what there is
+ *  to say of them; resolve.c what depends on several keys and on the ranks, codecs.c what crosses the
+ *  network; compare.c which keys ranks and runs compare; effect.c keys that change nothing in the mode that
+ *  is asked for; pretrained.c, pretrained_llama.c the shape of a model that weights come from. */
 #ifndef TW_TRAINER_CONFIG_CONFIG_H
 #define TW_TRAINER_CONFIG_CONFIG_H
 
@@ -57,9 +60,8 @@ typedef struct tw_train_older {
 typedef struct tw_train_codecs {
     tw_quant_codec_t weights;          /**< codec of gathered weights */
     tw_quant_codec_t gradients, inner; /**< codecs of gradients between nodes, and inside one */
-    /** Replicas are kept up to date by changes of the weights: without loss, or rounded by `delta`. */
-    int has_delta, delta_is_lossless;
-    tw_quant_codec_t delta;
+    int has_delta;                     /**< replicas are kept up to date by changes of the weights */
+    tw_quant_codec_t delta; /**< their codec: TW_QUANT_DELTA, or one of blocks, which rounds them */
 } tw_train_codecs_t;
 /** The codec as arguments of operations want it: NULL, if it is plain. */
 const tw_quant_codec_t *tw_train_codec(const tw_quant_codec_t *codec);

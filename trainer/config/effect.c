@@ -99,8 +99,6 @@ static void note_rules(tw_train_config_t *config, const rule_t *rules, size_t n_
     }
 }
 
-#define NOTE(config, rules) note_rules(config, rules, sizeof(rules) / sizeof((rules)[0]))
-
 /** Keys of what crosses the network, and of how weights are held. */
 static void note_network(tw_train_config_t *config)
 {
@@ -149,7 +147,7 @@ static void note_network(tw_train_config_t *config)
          "thinwire.activation_path puts layers' inputs into a file",
          {"activation_checkpointing.cpu_checkpointing"}},
     };
-    NOTE(config, rules);
+    note_rules(config, TW_TRAIN_LIST(rules));
 }
 
 static void note_schedule(tw_train_config_t *config)
@@ -178,7 +176,7 @@ static void note_schedule(tw_train_config_t *config)
          "optimizer.type is not Muon",
          {"optimizer.params.muon_lr", "optimizer.params.momentum"}},
     };
-    NOTE(config, rules);
+    note_rules(config, TW_TRAIN_LIST(rules));
 }
 
 /** Keys of how a run goes, and of what it leaves. */
@@ -204,7 +202,7 @@ static void note_run(tw_train_config_t *config)
          "thinwire.device is cuda",
          {"thinwire.products"}},
     };
-    NOTE(config, rules);
+    note_rules(config, TW_TRAIN_LIST(rules));
 }
 
 static void note_data(tw_train_config_t *config)
@@ -218,7 +216,7 @@ static void note_data(tw_train_config_t *config)
         {may_have_chats(o), "no .jsonl file is given", {"thinwire.chat_style", "thinwire.chat_end"}},
         {fills_cache(o), "no text is encoded", {"thinwire.cache"}},
     };
-    NOTE(config, rules);
+    note_rules(config, TW_TRAIN_LIST(rules));
 }
 
 static void note_model(tw_train_config_t *config)
@@ -235,7 +233,7 @@ static void note_model(tw_train_config_t *config)
          "it follows from model.n_params",
          {"model.n_layer", "model.n_head", "model.n_embd", "model.layer_norm_epsilon"}},
     };
-    NOTE(config, rules);
+    note_rules(config, TW_TRAIN_LIST(rules));
 }
 
 void tw_train_note_without_effect(tw_train_config_t *config)

@@ -42,10 +42,8 @@ void tw_train_note(tw_train_config_t *config, int is_file, const char *key, cons
 
 void tw_train_note_key(tw_train_config_t *config, const char *key, const char *reason)
 {
-    int field = tw_train_field_of(key);
-    unsigned char origin = config->origins[field];
-    if (origin == TW_TRAIN_FROM_FILE || origin == TW_TRAIN_FROM_COMMAND) {
-        tw_train_note(config, origin == TW_TRAIN_FROM_FILE, key, reason);
+    if (tw_train_is_said(config, key)) {
+        tw_train_note(config, config->origins[tw_train_field_of(key)] == TW_TRAIN_FROM_FILE, key, reason);
     }
 }
 

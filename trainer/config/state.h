@@ -58,8 +58,6 @@ int tw_train_is_said(const tw_train_config_t *config, const char *key);
 /** Fills options.codecs, and writes thinwire.weights and thinwire.gradients out in full. TW_ERR_CONFIG,
  *  logged: an unknown codec, two keys that ask for something, or what does not go with other keys. */
 tw_status_t tw_train_codecs_resolve(tw_train_config_t *config, int n_nodes);
-/** Is it an older key, which those two replace? */
-int tw_train_key_is_older(const char *key);
 /** Note that a member's value follows from other keys. */
 void tw_train_note_follows(tw_train_config_t *config, const void *member);
 

@@ -3,7 +3,7 @@
 
 /* ---- products ------------------------------------------------------------------------------------------ */
 
-static tw_status_t device_multiply(tw_device_model_t *m, const tw_device_product_t *product)
+tw_status_t tw_device_multiply(tw_device_model_t *m, const tw_device_product_t *product)
 {
     return m->device->products->run(m->device->products, product, m->compute);
 }
@@ -19,17 +19,17 @@ static tw_device_factor_t weight_of(const tw_device_layer_t *layer, int transpos
 tw_status_t tw_device_layer_forward(tw_device_model_t *m, const tw_device_layer_t *layer,
                                     const tw_values_t *x, const tw_values_t *c, tw_values_t *y)
 {
-    return device_multiply(m, &(tw_device_product_t){.a = {.at = x, .stride = layer->in},
-                                                     .b = weight_of(layer, 0),
-                                                     .c = c,
-                                                     .d = y,
-                                                     .type = m->type,
-                                                     .factors = m->type,
-                                                     .stride = layer->y_stride,
-                                                     .bias = layer->bias,
-                                                     .rows = layer->n,
-                                                     .cols = layer->out,
-                                                     .inner = layer->in});
+    return tw_device_multiply(m, &(tw_device_product_t){.a = {.at = x, .stride = layer->in},
+                                                        .b = weight_of(layer, 0),
+                                                        .c = c,
+                                                        .d = y,
+                                                        .type = m->type,
+                                                        .factors = m->type,
+                                                        .stride = layer->y_stride,
+                                                        .bias = layer->bias,
+                                                        .rows = layer->n,
+                                                        .cols = layer->out,
+                                                        .inner = layer->in});
 }
 
 static tw_status_t backward_weight(tw_device_model_t *m, const tw_device_layer_t *layer, const tw_values_t *x,
@@ -47,7 +47,7 @@ static tw_status_t backward_weight(tw_device_model_t *m, const tw_device_layer_t
                                    .cols = layer->is_out_in ? layer->in : layer->out,
                                    .inner = layer->n};
     product.a.transposed = 1;
-    return device_multiply(m, &product);
+    return tw_device_multiply(m, &product);
 }
 
 static tw_status_t backward_bias(tw_device_model_t *m, const tw_device_layer_t *layer, const tw_values_t *dy)
@@ -67,16 +67,16 @@ tw_status_t tw_device_layer_backward(tw_device_model_t *m, const tw_device_layer
     if (layer->bias) {
         TW_TRY(backward_bias(m, layer, dy));
     }
-    return device_multiply(m, &(tw_device_product_t){.a = {.at = dy, .stride = layer->y_stride},
-                                                     .b = weight_of(layer, 1),
-                                                     .c = accumulate ? dx : NULL,
-                                                     .d = dx,
-                                                     .type = m->type,
-                                                     .factors = m->type,
-                                                     .stride = layer->in,
-                                                     .rows = layer->n,
-                                                     .cols = layer->in,
-                                                     .inner = layer->out});
+    return tw_device_multiply(m, &(tw_device_product_t){.a = {.at = dy, .stride = layer->y_stride},
+                                                        .b = weight_of(layer, 1),
+                                                        .c = accumulate ? dx : NULL,
+                                                        .d = dx,
+                                                        .type = m->type,
+                                                        .factors = m->type,
+                                                        .stride = layer->in,
+                                                        .rows = layer->n,
+                                                        .cols = layer->in,
+                                                        .inner = layer->out});
 }
 
 /* ---- norms --------------------------------------------------------------------------------------------- */

@@ -17,12 +17,6 @@ static float *root_grad(const tw_device_model_t *m, int tensor)
     return place >= 0 ? tw_device_grad(m, TW_MODEL_ROOT, place) : NULL;
 }
 
-/** The output layer's weight is the embedding's, where it has none of its own. */
-static int head_tensor(const tw_device_model_t *m)
-{
-    return m->host->root[TW_ROOT_HEAD] >= 0 ? TW_ROOT_HEAD : TW_ROOT_WORDS;
-}
-
 static size_t count_rows(const tw_device_model_t *m)
 {
     return m->model.batch * m->model.seq_len;
@@ -102,11 +96,6 @@ void tw_device_embed_backward(tw_model_t *model, const int32_t *tokens, const fl
 
 /* ---- the loss ------------------------------------------------------------------------------------------ */
 
-static tw_status_t device_root_multiply(tw_device_model_t *m, const tw_device_product_t *product)
-{
-    return m->device->products->run(m->device->products, product, m->compute);
-}
-
 /* Some rows, with logits of all words. */
 typedef struct chunk {
     const tw_values_t *norm; /* (rows,C) */
@@ -135,7 +124,7 @@ static chunk_t chunk_at(const tw_device_model_t *m, size_t first)
 static tw_status_t chunk_forward(tw_device_model_t *m, const chunk_t *chunk, int head)
 {
     size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;
-    TW_TRY(device_root_multiply(
+    TW_TRY(tw_device_multiply(
         m, &(tw_device_product_t){.a = {.at = chunk->norm, .stride = c},
                                   .b = {.at = root_weight(m, head), .stride = c, .transposed = 1},
                                   .d = chunk->logits.logits,
@@ -157,28 +146,28 @@ static tw_status_t chunk_backward(tw_device_model_t *m, const chunk_t *chunk, in
         .at = chunk->logits.logits, .stride = chunk->logits.stride, .transposed = 1};
     float *d_weight = root_grad(m, head);
     TW_TRY(m->device->kernels->loss_backward(&chunk->loss, &chunk->logits, scale, m->compute));
-    TW_TRY(device_root_multiply(m, &(tw_device_product_t){.a = d_logits,
-                                                          .b = {.at = root_weight(m, head), .stride = c},
-                                                          .d = chunk->d_norm,
-                                                          .type = m->type,
-                                                          .factors = m->type,
-                                                          .stride = c,
-                                                          .rows = chunk->rows,
-                                                          .cols = c,
-                                                          .inner = v}));
+    TW_TRY(tw_device_multiply(m, &(tw_device_product_t){.a = d_logits,
+                                                        .b = {.at = root_weight(m, head), .stride = c},
+                                                        .d = chunk->d_norm,
+                                                        .type = m->type,
+                                                        .factors = m->type,
+                                                        .stride = c,
+                                                        .rows = chunk->rows,
+                                                        .cols = c,
+                                                        .inner = v}));
     if (!d_weight) {
         return TW_OK;
     }
-    return device_root_multiply(m, &(tw_device_product_t){.a = d_transposed,
-                                                          .b = {.at = chunk->norm, .stride = c},
-                                                          .c = d_weight,
-                                                          .d = d_weight,
-                                                          .type = TW_TYPE_FP32,
-                                                          .factors = m->type,
-                                                          .stride = c,
-                                                          .rows = v,
-                                                          .cols = c,
-                                                          .inner = chunk->rows});
+    return tw_device_multiply(m, &(tw_device_product_t){.a = d_transposed,
+                                                        .b = {.at = chunk->norm, .stride = c},
+                                                        .c = d_weight,
+                                                        .d = d_weight,
+                                                        .type = TW_TYPE_FP32,
+                                                        .factors = m->type,
+                                                        .stride = c,
+                                                        .rows = v,
+                                                        .cols = c,
+                                                        .inner = chunk->rows});
 }
 
 static tw_device_norm_t last_norm(const tw_device_model_t *m)
@@ -206,7 +195,7 @@ static tw_status_t head(tw_device_model_t *m, const void *const *weights, const 
                         const int32_t *targets, float scale, tw_values_t *dx, float *const *grads)
 {
     size_t n = count_rows(m);
-    int place = head_tensor(m);
+    int place = tw_root_head_tensor(m->host);
     TW_TRY(put_tokens(m, targets));
     TW_TRY(tw_device_bring(m, TW_MODEL_ROOT, weights));
     if (grads) {
@@ -263,16 +252,17 @@ static tw_status_t sequence_logits(tw_device_model_t *m, size_t row, float *logi
 {
     size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;
     void *staged = m->slots[0].staged;
-    TW_TRY(device_root_multiply(
-        m, &(tw_device_product_t){.a = {.at = tw_device_at(m, m->scratch.norm, row * c), .stride = c},
-                                  .b = {.at = root_weight(m, head_tensor(m)), .stride = c, .transposed = 1},
-                                  .d = m->scratch.logits,
-                                  .type = m->type,
-                                  .factors = m->type,
-                                  .stride = v,
-                                  .rows = 1,
-                                  .cols = v,
-                                  .inner = c}));
+    TW_TRY(tw_device_multiply(
+        m, &(tw_device_product_t){
+               .a = {.at = tw_device_at(m, m->scratch.norm, row * c), .stride = c},
+               .b = {.at = root_weight(m, tw_root_head_tensor(m->host)), .stride = c, .transposed = 1},
+               .d = m->scratch.logits,
+               .type = m->type,
+               .factors = m->type,
+               .stride = v,
+               .rows = 1,
+               .cols = v,
+               .inner = c}));
     TW_TRY(m->device->copy(m->device, staged, m->scratch.logits, v * tw_type_bytes(m->type), m->compute));
     TW_TRY(tw_device_wait_for(m, m->compute));
     tw_convert_to_fp32(m->type, staged, logits, v);

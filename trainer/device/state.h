@@ -150,6 +150,8 @@ typedef struct tw_device_layer {
     size_t n, in, out, y_stride;
     int is_out_in; /* 1: the weight is (out,in), 0: (in,out) */
 } tw_device_layer_t;
+/** Enqueues a product on the stream of computing. */
+tw_status_t tw_device_multiply(tw_device_model_t *m, const tw_device_product_t *product);
 /** Computes y = x w + bias + c; c is like y, and may be y; NULL: none. */
 tw_status_t tw_device_layer_forward(tw_device_model_t *m, const tw_device_layer_t *layer,
                                     const tw_values_t *x, const tw_values_t *c, tw_values_t *y);

@@ -50,7 +50,6 @@ static tw_status_t create_hpz(tw_engine_t *engine)
                               .names = engine->names,
                               .replicas = engine->has_replicas,
                               .fp32_replicas = engine->weight_type == TW_TYPE_FP32,
-                              .lossless_delta = engine->codecs.delta_is_lossless,
                               .delta = engine->codecs.delta,
                               .seed = (uint64_t)options->seed,
                               .lag_bound =

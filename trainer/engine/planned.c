@@ -18,7 +18,8 @@ static void read_homes(const tw_engine_t *engine, tw_engine_memory_t *out)
 static void read_syncs(const tw_engine_t *engine, double delta_bits, tw_engine_memory_t *out)
 {
     if (engine->codecs.has_delta) {
-        tw_hpz_sync_t kind = engine->codecs.delta_is_lossless ? TW_HPZ_LOSSLESS : TW_HPZ_QUANTIZED;
+        tw_hpz_sync_t kind =
+            tw_quant_form(&engine->codecs.delta) == TW_QUANT_CHANGE ? TW_HPZ_LOSSLESS : TW_HPZ_QUANTIZED;
         out->first_sync = tw_hpz_sync_bytes(engine->hpz, TW_HPZ_FULL, 0);
         out->sync = tw_hpz_sync_bytes(engine->hpz, kind, delta_bits);
     }

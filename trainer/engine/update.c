@@ -118,7 +118,7 @@ static tw_hpz_sync_t sync_kind(const tw_engine_t *engine)
     if (every > 0 && (engine->steps_done + 1) % (uint64_t)every == 0) {
         return TW_HPZ_FULL;
     }
-    return engine->codecs.delta_is_lossless ? TW_HPZ_LOSSLESS : TW_HPZ_QUANTIZED;
+    return tw_quant_form(&engine->codecs.delta) == TW_QUANT_CHANGE ? TW_HPZ_LOSSLESS : TW_HPZ_QUANTIZED;
 }
 
 /** Advice on the optimizer's state of a unit; nothing to do past the last one. */

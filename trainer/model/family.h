@@ -8,12 +8,11 @@
 TW_C_BEGIN
 
 /** How a model is built. Each kind has its functions in model/dispatch.c and device/create.c, its check in
- *  model/config.c, its reader of config.json in config/pretrained.c and its writer in
- *  checkpoint/model_config.c, all of them tables by kind. */
+ *  model/config.c, its tensors in model/tensors.c, its reader of config.json in config/pretrained.c and its
+ *  writer in checkpoint/model_config.c, all of them tables by kind. */
 typedef enum tw_model_kind {
     TW_MODEL_KIND_GPT2,  /**< learned positions, layer norms, biases; a weight is [in, out] */
     TW_MODEL_KIND_LLAMA, /**< rotary angles, norms without a mean, gated layers; a weight is [out, in] */
-    TW_MODEL_KIND_COUNT
 } tw_model_kind_t;
 
 /** What sets a family apart from others of its kind. */

@@ -73,6 +73,6 @@ tw_status_t tw_gpt2_reserve(tw_model_t *model)
     TW_TRY(tw_model_scratch_alloc(
         model, tw_gpt2_scratch_bytes(config, model->batch, model->seq_len, model->compute.pool), &carver));
     gpt2_carve_scratch(&carver, config, model->batch, model->seq_len, &model->compute, scratch);
-    model->root_scratch = scratch->root;
+    model->root_scratch = &scratch->root;
     return TW_OK;
 }

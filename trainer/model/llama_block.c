@@ -7,7 +7,7 @@
 
 /* What the functions of a call share. */
 typedef struct block {
-    const tw_llama_t *llama;
+    const int *places; /* of tensors in the unit; -1: the family has none */
     const tw_model_config_t *config;
     const tw_compute_t *compute;
     const tw_llama_scratch_t *scratch;
@@ -25,7 +25,7 @@ static block_t llama_block_of(const tw_llama_t *llama, size_t unit, const void *
     const tw_model_config_t *config = &model->config;
     size_t n = model->batch * model->seq_len;
     int has_window = unit > config->llama.window_from_layer;
-    return (block_t){.llama = llama,
+    return (block_t){.places = model->block,
                      .config = config,
                      .compute = &model->compute,
                      .scratch = &llama->scratch,
@@ -49,18 +49,18 @@ static block_t llama_block_of(const tw_llama_t *llama, size_t unit, const void *
 
 static int llama_has(const block_t *block, int tensor)
 {
-    return block->llama->model.block[tensor] >= 0;
+    return block->places[tensor] >= 0;
 }
 
 static float *grad_of(const block_t *block, int tensor)
 {
-    return block->grads[block->llama->model.block[tensor]];
+    return block->grads[block->places[tensor]];
 }
 
 /** Reads a tensor of the block as fp32 [n_elems], into `to`. */
 static const float *widen(const block_t *block, int tensor, size_t n_elems, float *to)
 {
-    tw_weight_read(block->compute, block->weights[block->llama->model.block[tensor]], 0, n_elems, to);
+    tw_weight_read(block->compute, block->weights[block->places[tensor]], 0, n_elems, to);
     return to;
 }
 
@@ -79,7 +79,7 @@ static tw_layer_t llama_sizes_of(const block_t *block, layer_t layer)
 
 static const void *weight_of(const block_t *block, layer_t layer)
 {
-    return block->weights[block->llama->model.block[layer.tensor]];
+    return block->weights[block->places[layer.tensor]];
 }
 
 /** What goes into a layer (N,in), and the gradient by what comes out (N,out), as factors. */

@@ -79,7 +79,7 @@ tw_status_t tw_llama_reserve(tw_model_t *model)
     TW_TRY(tw_model_scratch_alloc(
         model, tw_llama_scratch_bytes(config, model->batch, model->seq_len, model->compute.pool), &carver));
     llama_carve_scratch(&carver, config, model->batch, model->seq_len, &model->compute, scratch);
-    model->root_scratch = scratch->root;
+    model->root_scratch = &scratch->root;
     tw_rope_table(&config->llama.rope, config->llama.head_dim, model->seq_len, scratch->cosines,
                   scratch->sines);
     return TW_OK;

@@ -1,52 +1,7 @@
 /* What all kinds of models share. */
 #include "trainer/model/ops.h"
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
-
-#define INIT_STD 0.02
-
-tw_status_t tw_model_tables_init(tw_model_t *model, size_t n_blocks, size_t n_tensors)
-{
-    model->units = calloc(1 + n_blocks, sizeof(*model->units));
-    model->tensors = calloc(n_tensors, sizeof(*model->tensors));
-    if (!model->units || !model->tensors) {
-        tw_error("model: out of memory for the list of %zu blocks", n_blocks);
-        return TW_ERR_NO_MEMORY;
-    }
-    return TW_OK;
-}
-
-tw_status_t tw_model_tensor_add(tw_model_t *model, size_t unit, const tw_model_form_t *form)
-{
-    int n_dims = form->cols > 0 ? 2 : 1;
-    tw_model_tensor_t tensor = {.name = strdup(form->name),
-                                .unit = (int)unit,
-                                .n_dims = n_dims,
-                                .shape = {form->rows, n_dims == 2 ? form->cols : 1},
-                                .decay = n_dims == 2,
-                                .init_std = form->init_std,
-                                .init_value = form->init_value};
-    if (!tensor.name) {
-        tw_error("model: out of memory for a name");
-        return TW_ERR_NO_MEMORY;
-    }
-    tensor.n_elems = tw_size_mul(tensor.shape[0], tensor.shape[1]);
-    if (unit == model->n_units) {
-        model->units[model->n_units++] = (tw_model_unit_t){.first_tensor = model->n_tensors};
-    }
-    model->units[unit].n_tensors++;
-    model->units[unit].n_elems = tw_size_add(model->units[unit].n_elems, tensor.n_elems);
-    model->n_params = tw_size_add(model->n_params, tensor.n_elems);
-    model->tensors[model->n_tensors++] = tensor;
-    return TW_OK;
-}
-
-double tw_model_init_std(const tw_model_t *model, int is_residual)
-{
-    return is_residual ? INIT_STD / sqrt(2.0 * (double)model->config.n_layer) : INIT_STD;
-}
 
 static tw_status_t model_check(const tw_model_t *model, const int32_t *tokens, const char *what,
                                int32_t least)

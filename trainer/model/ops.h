@@ -73,9 +73,15 @@ struct tw_model {
     size_t batch, seq_len; /* what was reserved; 0: nothing yet */
     const int32_t *starts; /* where documents start (B,T); NULL: a sequence is one document */
     tw_compute_t compute;
-    void *memory; /* of tw_model_scratch_alloc; NULL: nothing is reserved */
-    tw_root_scratch_t root_scratch;
+    void *memory;                          /* of tw_model_scratch_alloc; NULL: nothing is reserved */
+    const tw_root_scratch_t *root_scratch; /* in the kind's scratch; NULL: nothing is reserved */
 };
+
+/** The output layer's weight is the embedding's, where it has none of its own. */
+static inline int tw_root_head_tensor(const tw_model_t *model)
+{
+    return model->root[TW_ROOT_HEAD] >= 0 ? TW_ROOT_HEAD : TW_ROOT_WORDS;
+}
 
 /** What config says of computing. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged; tw_model_cleanup frees what is
  *  there. */
@@ -85,26 +91,9 @@ tw_status_t tw_model_compute_threads(tw_model_t *model, size_t n_threads);
 /** Frees tensors, their names and units, and what is computed with. */
 void tw_model_cleanup(tw_model_t *model);
 
-/** A tensor as a kind's table says it; the model takes a copy of the name. */
-typedef struct tw_model_form {
-    const char *name;
-    size_t rows, cols; /* cols 0: a vector */
-    double init_std;
-    float init_value;
-} tw_model_form_t;
-
 /** tensors.c: fill tensors, units and places from the config. TW_ERR_NO_MEMORY, logged; tw_model_cleanup
  *  frees what is there. */
 tw_status_t tw_model_tensors_init(tw_model_t *model);
-/** Room for n_blocks units beside the root, and n_tensors in all. TW_ERR_NO_MEMORY, logged; tw_model_cleanup
- *  frees what is there. */
-tw_status_t tw_model_tables_init(tw_model_t *model, size_t n_blocks, size_t n_tensors);
-/** Add a tensor to a unit: those of a unit one after the other, units in order. TW_ERR_NO_MEMORY, logged. */
-tw_status_t tw_model_tensor_add(tw_model_t *model, size_t unit, const tw_model_form_t *form);
-
-/** Returns the deviation of initial weights; that of what is added to the residual stream is smaller the
- *  deeper the model is. */
-double tw_model_init_std(const tw_model_t *model, int is_residual);
 /** Are these B x T numbers words (targets: or TW_MODEL_NO_TARGET)? TW_ERR_INVALID, logged. */
 tw_status_t tw_model_tokens_check(const tw_model_t *model, const int32_t *tokens);
 tw_status_t tw_model_targets_check(const tw_model_t *model, const int32_t *targets);

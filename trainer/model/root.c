@@ -24,12 +24,6 @@ static float *root_grad(const tw_model_t *model, float *const *grads, int tensor
     return model->root[tensor] >= 0 ? grads[model->root[tensor]] : NULL;
 }
 
-/** The output layer's weight is the embedding's, where it has none of its own. */
-static int head_tensor(const tw_model_t *model)
-{
-    return model->root[TW_ROOT_HEAD] >= 0 ? TW_ROOT_HEAD : TW_ROOT_WORDS;
-}
-
 tw_root_scratch_t tw_root_scratch_carve(tw_carver_t *carver, const tw_model_config_t *config, size_t n)
 {
     tw_root_scratch_t scratch = {.logit_rows = tw_head_rows(config->vocab_size, n)};
@@ -107,7 +101,7 @@ void tw_root_embed_backward(tw_model_t *model, const int32_t *tokens, const floa
 /** Returns the last norm, of x; its vectors are read into scratch. */
 static tw_model_norm_t last_norm(const tw_model_t *model, const void *const *weights, const float *x)
 {
-    const tw_root_scratch_t *scratch = &model->root_scratch;
+    const tw_root_scratch_t *scratch = model->root_scratch;
     const void *beta = root_weight(model, weights, TW_ROOT_BETA);
     size_t c = model->config.n_embd;
     tw_weight_read(&model->compute, root_weight(model, weights, TW_ROOT_GAMMA), 0, c, scratch->gamma);
@@ -127,23 +121,23 @@ static tw_model_norm_t last_norm(const tw_model_t *model, const void *const *wei
 static tw_head_t root_prepare(const tw_model_t *model, const void *const *weights, const float *x,
                               const int32_t *targets, tw_model_norm_t *norm)
 {
-    const tw_root_scratch_t *scratch = &model->root_scratch;
+    const tw_root_scratch_t *scratch = model->root_scratch;
     const tw_compute_t *compute = &model->compute;
     size_t n = model->batch * model->seq_len, c = model->config.n_embd, v = model->config.vocab_size;
     *norm = last_norm(model, weights, x);
     tw_spread_norm_forward(compute, norm, scratch->norm);
-    return (tw_head_t){
-        .compute = compute,
-        .norm = tw_factor(compute, scratch->norm, n * c, c, compute->narrow),
-        .weight = tw_weight_factor(compute, root_weight(model, weights, head_tensor(model)), v * c, c),
-        .targets = targets,
-        .n = n,
-        .c = c,
-        .v = v,
-        .seq_len = model->seq_len,
-        .logits = scratch->logits,
-        .losses = scratch->losses,
-        .logit_rows = scratch->logit_rows};
+    return (tw_head_t){.compute = compute,
+                       .norm = tw_factor(compute, scratch->norm, n * c, c, compute->narrow),
+                       .weight = tw_weight_factor(
+                           compute, root_weight(model, weights, tw_root_head_tensor(model)), v * c, c),
+                       .targets = targets,
+                       .n = n,
+                       .c = c,
+                       .v = v,
+                       .seq_len = model->seq_len,
+                       .logits = scratch->logits,
+                       .losses = scratch->losses,
+                       .logit_rows = scratch->logit_rows};
 }
 
 tw_status_t tw_root_head(tw_model_t *model, const void *const *weights, const float *x,
@@ -152,8 +146,9 @@ tw_status_t tw_root_head(tw_model_t *model, const void *const *weights, const fl
     TW_TRY(tw_model_targets_check(model, targets));
     tw_model_norm_t norm;
     tw_head_t head = root_prepare(model, weights, x, targets, &norm);
-    float *d_norm = grads ? model->root_scratch.d_norm : NULL;
-    *loss = tw_head_loss(&head, scale, d_norm, grads ? root_grad(model, grads, head_tensor(model)) : NULL);
+    float *d_norm = grads ? model->root_scratch->d_norm : NULL;
+    *loss = tw_head_loss(&head, scale, d_norm,
+                         grads ? root_grad(model, grads, tw_root_head_tensor(model)) : NULL);
     if (grads) {
         const tw_model_norm_gradients_t to = {.dx = dx,
                                               .dgamma = root_grad(model, grads, TW_ROOT_GAMMA),

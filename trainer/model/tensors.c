@@ -1,7 +1,14 @@
 /* The parameters of each kind of model: names and shapes as Hugging Face's transformers saves them, how they
  * start, and which family has which. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "trainer/model/gpt2.h"
 #include "trainer/model/llama.h"
+
+#define INIT_STD 0.02
 
 typedef enum dim { NONE, C, C3, C4, F, Q, KV, D, WORDS, POSITIONS } dim_t;
 typedef enum start { NORMAL, RESIDUAL, ONES, ZEROS } start_t;
@@ -105,22 +112,45 @@ static size_t dim_size(const tw_model_config_t *config, dim_t dim)
     return sizes[dim];
 }
 
+/** Returns the deviation of initial weights, 0 where none are drawn. That of what is added to the residual
+ *  stream is smaller, the deeper the model is. */
+static double init_std(const tw_model_t *model, start_t start)
+{
+    double residual = INIT_STD / sqrt(2.0 * (double)model->config.n_layer);
+    return start == NORMAL ? INIT_STD : start == RESIDUAL ? residual : 0.0;
+}
+
+/** Add a tensor to a unit: those of a unit one after the other, units in order. */
 static tw_status_t tensors_add_tensor(tw_model_t *model, const tensor_form_t *form, size_t unit)
 {
     char name[96], number[24] = "";
-    int is_drawn = form->start == NORMAL || form->start == RESIDUAL;
     const char *block_name = kinds[tw_model_family_get(model->config.family)->kind].block_name;
     if (unit != TW_MODEL_ROOT) {
         snprintf(number, sizeof(number), "%zu.", unit - 1);
     }
     snprintf(name, sizeof(name), "%s%s%s", unit == TW_MODEL_ROOT ? "" : block_name, number, form->name);
-    const tw_model_form_t tensor = {.name = name,
-                                    .rows = dim_size(&model->config, form->dims[0]),
-                                    .cols = dim_size(&model->config, form->dims[1]),
-                                    .init_std =
-                                        is_drawn ? tw_model_init_std(model, form->start == RESIDUAL) : 0.0,
-                                    .init_value = form->start == ONES ? 1.0f : 0.0f};
-    return tw_model_tensor_add(model, unit, &tensor);
+    int n_dims = form->dims[1] == NONE ? 1 : 2;
+    tw_model_tensor_t tensor = {.name = strdup(name),
+                                .unit = (int)unit,
+                                .n_dims = n_dims,
+                                .shape = {dim_size(&model->config, form->dims[0]),
+                                          n_dims == 2 ? dim_size(&model->config, form->dims[1]) : 1},
+                                .decay = n_dims == 2,
+                                .init_std = init_std(model, form->start),
+                                .init_value = form->start == ONES ? 1.0f : 0.0f};
+    if (!tensor.name) {
+        tw_error("model: out of memory for a name");
+        return TW_ERR_NO_MEMORY;
+    }
+    tensor.n_elems = tw_size_mul(tensor.shape[0], tensor.shape[1]);
+    if (unit == model->n_units) {
+        model->units[model->n_units++] = (tw_model_unit_t){.first_tensor = model->n_tensors};
+    }
+    model->units[unit].n_tensors++;
+    model->units[unit].n_elems = tw_size_add(model->units[unit].n_elems, tensor.n_elems);
+    model->n_params = tw_size_add(model->n_params, tensor.n_elems);
+    model->tensors[model->n_tensors++] = tensor;
+    return TW_OK;
 }
 
 /** places: [n_forms], the same for all blocks. */
@@ -138,11 +168,22 @@ static tw_status_t add_unit(tw_model_t *model, size_t unit, const tensor_form_t 
     return TW_OK;
 }
 
+static tw_status_t tensors_alloc(tw_model_t *model, size_t n_blocks, size_t n_tensors)
+{
+    model->units = calloc(1 + n_blocks, sizeof(*model->units));
+    model->tensors = calloc(n_tensors, sizeof(*model->tensors));
+    if (!model->units || !model->tensors) {
+        tw_error("model: out of memory for the list of %zu blocks", n_blocks);
+        return TW_ERR_NO_MEMORY;
+    }
+    return TW_OK;
+}
+
 tw_status_t tw_model_tensors_init(tw_model_t *model)
 {
     tw_model_kind_t kind = tw_model_family_get(model->config.family)->kind;
     size_t n_blocks = model->config.n_layer, n_block = kinds[kind].n_block;
-    TW_TRY(tw_model_tables_init(model, n_blocks, TW_ROOT_TENSORS + n_blocks * n_block));
+    TW_TRY(tensors_alloc(model, n_blocks, TW_ROOT_TENSORS + n_blocks * n_block));
     TW_TRY(add_unit(model, TW_MODEL_ROOT, kinds[kind].root, TW_ROOT_TENSORS, model->root));
     for (size_t unit = 1; unit <= n_blocks; unit++) {
         TW_TRY(add_unit(model, unit, kinds[kind].block, n_block, model->block));

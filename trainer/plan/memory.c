@@ -83,7 +83,7 @@ static double codecs_bytes(const tw_train_options_t *o)
     int has_lossless = tw_quant_form(&codecs->weights) == TW_QUANT_MESSAGE ||
                        tw_quant_form(&codecs->gradients) == TW_QUANT_MESSAGE;
     double lossless = has_lossless ? 19e5 : 0.0;
-    return weights + gradients + lossless + (codecs->delta_is_lossless ? 4e5 : 0.0);
+    return weights + gradients + lossless + (tw_quant_form(&codecs->delta) == TW_QUANT_CHANGE ? 4e5 : 0.0);
 }
 
 /* ---- what is in use of files --------------------------------------------------------------------------- */

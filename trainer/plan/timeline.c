@@ -30,7 +30,7 @@ typedef struct timeline {
     const tw_plan_traffic_t *traffic;
     tw_plan_machine_t machine;
     codecs_work_t codecs;
-    int has_replicas, has_delta;
+    int has_replicas;
     size_t n_layer, n_units, n_slots, n_visits; /* visits of one micro-batch */
     double *compute;                            /* [n_visits] seconds of a core */
     double *n_elems;                            /* [n_units] */
@@ -119,7 +119,7 @@ static void advance_syncs(timeline_t *tl)
 static void begin_sync(timeline_t *tl, size_t unit)
 {
     tw_plan_machine_compute(&tl->machine, tl->codecs.sync_encode * tl->n_elems[unit]);
-    if (tl->options->codecs.delta_is_lossless) {
+    if (tw_quant_form(&tl->options->codecs.delta) == TW_QUANT_CHANGE) {
         timeline_post(tl, &tl->lengths[unit], &tl->traffic->units[unit].lengths);
     }
     tl->sync_due++;
@@ -151,14 +151,14 @@ static int may_ask(const timeline_t *tl, size_t visit, int is_first_micro)
     }
     /* the first visit, still to come, fills the replica */
     int fills_later = is_first_micro && is_backward(tl, tl->asked) && unit > visit;
-    return tl->has_delta ? unit < tl->synced : !tl->has_replicas || !fills_later;
+    return tl->options->codecs.has_delta ? unit < tl->synced : !tl->has_replicas || !fills_later;
 }
 
 static void ask_ahead(timeline_t *tl, size_t visit, int is_first_micro)
 {
     while (tl->asked < tl->n_visits && may_ask(tl, visit, is_first_micro)) {
         size_t unit = tw_engine_visited(tl->n_layer, tl->asked);
-        if (tl->has_delta) {
+        if (tl->options->codecs.has_delta) {
             need_sync(tl, unit);
         }
         post_gather(tl, &tl->gathers[tl->asked], unit, is_first_micro && !is_backward(tl, tl->asked));
@@ -276,7 +276,7 @@ static void end_unit(timeline_t *tl, size_t unit)
     if (has_momenta(tl, unit)) {
         tw_plan_machine_wait(&tl->machine, &tl->answers[unit]);
     }
-    if (tl->has_delta) {
+    if (tl->options->codecs.has_delta) {
         begin_sync(tl, unit);
     } else if (tl->options->stage == 1 || tl->options->stage == 2) {
         post_gather(tl, &tl->gathers[unit], unit, 1);
@@ -382,14 +382,17 @@ static void share_compute(timeline_t *tl, const tw_model_t *model, double comput
 /** What a codec takes; nothing, if it is plain. */
 static tw_plan_speed_t speed_of(const tw_plan_cluster_t *cluster, const tw_quant_codec_t *codec)
 {
-    if (!tw_train_codec(codec)) {
-        return (tw_plan_speed_t){0};
-    }
     int bits = tw_quant_row_get(codec->kind)->bits;
-    return cluster->codecs[tw_quant_form(codec) == TW_QUANT_MESSAGE ? TW_PLAN_LOSSLESS
-                           : bits == 2                              ? TW_PLAN_INT2
-                           : bits == 4                              ? TW_PLAN_INT4
-                                                                    : TW_PLAN_INT8];
+    switch (tw_quant_form(codec)) {
+    case TW_QUANT_AS_IS:
+        return (tw_plan_speed_t){0};
+    case TW_QUANT_MESSAGE:
+        return cluster->codecs[TW_PLAN_LOSSLESS];
+    case TW_QUANT_CHANGE:
+        return cluster->codecs[TW_PLAN_DELTA];
+    default:
+        return cluster->codecs[bits == 2 ? TW_PLAN_INT2 : bits == 4 ? TW_PLAN_INT4 : TW_PLAN_INT8];
+    }
 }
 
 /** A rank encodes its own part of weights and changes, and of gradients what its node sends on; it decodes
@@ -399,9 +402,8 @@ static codecs_work_t codecs_work(const tw_train_options_t *o, const tw_plan_clus
     double n_nodes = cluster->n_nodes, ranks = n_nodes * cluster->ranks_per_node;
     tw_plan_speed_t weights = speed_of(cluster, &o->codecs.weights);
     tw_plan_speed_t gradients = speed_of(cluster, &o->codecs.gradients);
-    tw_plan_speed_t delta =
-        o->codecs.delta_is_lossless ? cluster->codecs[TW_PLAN_DELTA] : speed_of(cluster, &o->codecs.delta);
-    double n_decoded = o->codecs.delta_is_lossless ? n_nodes - 1.0 : n_nodes;
+    tw_plan_speed_t delta = speed_of(cluster, &o->codecs.delta);
+    double n_decoded = tw_quant_form(&o->codecs.delta) == TW_QUANT_CHANGE ? n_nodes - 1.0 : n_nodes;
     return (codecs_work_t){.gather_encode = weights.encode_sec / ranks,
                            .gather_decode = weights.decode_sec,
                            .reduce_encode = gradients.encode_sec * n_nodes / ranks,
@@ -415,7 +417,6 @@ static void timeline_init(timeline_t *tl, const tw_model_t *model, double *numbe
     const tw_plan_cluster_t *cluster = tl->cluster;
     tl->n_slots = tw_engine_block_slots(tl->options, model);
     tl->has_replicas = tl->options->hpz == TW_TRAIN_HPZ_ON;
-    tl->has_delta = tl->options->codecs.has_delta;
     tl->machine.cores = cluster->cores > 0.0 ? cluster->cores / cluster->ranks_per_node : 1.0;
     tl->machine.burst_sec = cluster->link_burst_bytes * 8.0 / cluster->link_bps; /* 0: no link */
     tl->codecs = codecs_work(tl->options, cluster);

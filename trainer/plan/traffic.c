@@ -248,8 +248,9 @@ static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
 static tw_plan_flow_t sync_cut(const counting_t *counting, const cut_t *cut, const tw_quant_codec_t *codec)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
-    double bytes = tw_train_codec(codec) ? pieces_bytes(counting, cut, codec)
-                                         : pieces_bytes(counting, cut, NULL) * cluster->delta_bits / 16.0;
+    double bytes = tw_quant_form(codec) == TW_QUANT_CHANGE
+                       ? pieces_bytes(counting, cut, NULL) * cluster->delta_bits / 16.0
+                       : pieces_bytes(counting, cut, codec);
     return rail_flow(cluster, bytes);
 }
 
@@ -266,8 +267,8 @@ static void plan_sync(const counting_t *counting, int unit, tw_plan_unit_t *plan
         cut.slice = tw_hpz_slice_next(counting->layout, unit, cut.slice.end, most, step);
         tw_plan_flow_t one = sync_cut(counting, &cut, &codec);
         plan->sync = traffic_sum_of(&plan->sync, &one);
-        plan->lengths =
-            counting->codecs->delta_is_lossless ? traffic_sum_of(&plan->lengths, &lengths) : plan->lengths;
+        plan->lengths = tw_quant_form(&codec) == TW_QUANT_CHANGE ? traffic_sum_of(&plan->lengths, &lengths)
+                                                                 : plan->lengths;
     }
 }
 
