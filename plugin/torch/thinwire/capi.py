@@ -43,7 +43,7 @@ class Codec(C.Structure):
     _fields_ = [(name, C.c_int) for name in ("kind", "block", "scale", "round", "hadamard")]
     columns: bool | None = None  # whether gradients' columns are scaled; the library has no such field
 
-    @property
+    @functools.cached_property
     def lossless(self) -> bool:
         return lib().tw_quant_loses(C.byref(self)) == 0
 

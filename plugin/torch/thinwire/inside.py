@@ -56,18 +56,26 @@ _LATER: Attributes = {
     "_fsdp_param_group": {"FSDPParamGroup": ("comm_ctx", "_all_reduce_hook")},
     "_fsdp_param": {"FSDPParam": ("sharded_param", "offload_to_cpu")},
 }
+# (module, function) of FSDP2's that wrap_fsdp2() wraps, and what each is called with
+REDUCTIONS = ("_fsdp_param_group", "foreach_reduce")  # parameters, whole gradients, process group, ...
+GATHERS = ("_fsdp_param_group", "foreach_all_gather")  # parameters, process group, ...
+# group, whether its buffers are the process group's
+ALLOCATION = ("_fsdp_param_group", "FSDPParamGroup.set_allocate_memory_from_process_group")
+STATE_INIT = ("_fsdp_state", "FSDPState.init")  # state, ...
+# state, output: the last that is done with each module's output, the root's at the end
+END_OF_FORWARD = ("_fsdp_state", "FSDPState._register_pre_backward_hook")
 # {(module, function): its first parameters}. torch calls them by the module's global names.
 _FUNCTIONS = {
-    ("_fsdp_param_group", "foreach_all_gather"): ("fsdp_params", "group"),
-    ("_fsdp_param_group", "foreach_reduce"): ("fsdp_params", "unsharded_grads", "reduce_scatter_group"),
+    GATHERS: ("fsdp_params", "group"),
+    REDUCTIONS: ("fsdp_params", "unsharded_grads", "reduce_scatter_group"),
     ("_fsdp_api", "AllGather.__call__"): ("self", "output_tensor", "input_tensor", "group", "async_op"),
     ("_fsdp_api", "ReduceScatter.__call__"): ("self", "output_tensor", "input_tensor", "group", "op",
                                               "async_op"),
     ("_fsdp_collectives", "DefaultAllGather.allocate"): ("self", "size", "dtype", "device"),
     ("_fsdp_collectives", "DefaultReduceScatter.allocate"): ("self", "size", "dtype", "device"),
     ("_fsdp_param_group", "FSDPParamGroup._prefetch_unshard"): ("target_fsdp_param_group", "pass_type"),
-    ("_fsdp_param_group", "FSDPParamGroup.set_allocate_memory_from_process_group"): ("self", "enable"),
-    ("_fsdp_state", "FSDPState._register_pre_backward_hook"): ("self", "output"),
+    ALLOCATION: ("self", "enable"),
+    END_OF_FORWARD: ("self", "output"),
 }
 # {dotted name: its arguments here; None if Python knows no signature of it}
 Names = dict[str, typing.Optional[tuple[str, ...]]]
@@ -229,16 +237,6 @@ def wrap(owner: Any, name: str, make: Callable[[Callable], Callable]) -> None:
         wrapped._thinwire = True
         is_static = isinstance(inspect.getattr_static(owner, name), staticmethod)
         setattr(owner, name, staticmethod(wrapped) if is_static else wrapped)
-
-
-# (module, function) of FSDP2's that wrap_fsdp2() wraps, and what each is called with
-REDUCTIONS = ("_fsdp_param_group", "foreach_reduce")  # parameters, whole gradients, process group, ...
-GATHERS = ("_fsdp_param_group", "foreach_all_gather")  # parameters, process group, ...
-# group, whether its buffers are the process group's
-ALLOCATION = ("_fsdp_param_group", "FSDPParamGroup.set_allocate_memory_from_process_group")
-STATE_INIT = ("_fsdp_state", "FSDPState.init")  # state, ...
-# state, output: the last that is done with each module's output, the root's at the end
-END_OF_FORWARD = ("_fsdp_state", "FSDPState._register_pre_backward_hook")
 
 
 def wrap_fsdp2(place: tuple[str, str], make: Callable[[Callable], Callable]) -> None:

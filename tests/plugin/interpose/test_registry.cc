@@ -22,7 +22,7 @@ class Registry : public tw::Fixture
     void SetUp() override
     {
         tw::Fixture::SetUp();
-        allow_descriptors("socket:"); /* the registry stays open, and lets its entries go in its own time */
+        allow_descriptors("socket:"); /* the registry stays open, and lets its clients go in its own time */
     }
     static tw_ip_place_t place(uint8_t number)
     {
@@ -197,20 +197,20 @@ TEST_F(Registry, NoDescriptorsForAWhile)
     const tw_ip_place_t at = open(6);
     rlimit before, none;
     ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-    const int guest_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int client_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     none = before;
-    none.rlim_cur = (rlim_t)guest_fd + 1;
+    none.rlim_cur = (rlim_t)client_fd + 1;
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_port = htons(at.port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(connect(guest_fd, (sockaddr *)&address, sizeof(address)), 0);
+    EXPECT_EQ(connect(client_fd, (sockaddr *)&address, sizeof(address)), 0);
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
     register_all(at, {entry(0, 2), entry(1, 2)});
     EXPECT_EQ(ask(at, entry(1, 2)).verdict, (uint32_t)TW_IP_ALL_HERE);
-    close(guest_fd);
+    close(client_fd);
 }
 
 } // namespace

@@ -314,8 +314,6 @@ def test_a_first_rank_that_cannot_listen_is_heard_of():
     ranks.run(1, check, backend=None)
 
 
-# on a fast link what is so small goes plain where that loses nothing
-SLOW = {"TW_COLL_MODEL": "inter:beta=1mbit"}
 QMAX, PART = {"int8": 127, "int4": 7}, {"int8": 0.27, "int4": 0.15, "lossless": 0.95}
 
 
@@ -366,7 +364,7 @@ def test_codecs_are_within_their_bounds_and_take_fewer_bytes():
         comm.close()
         plain.close()
 
-    ranks.run(2, check, **SLOW)
+    ranks.run(2, check, **ranks.SLOW)
 
 
 def test_what_makes_no_sense_is_named():

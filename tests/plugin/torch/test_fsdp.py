@@ -26,8 +26,6 @@ def digest(tensors):
     return hashlib.sha256(b"".join(one.detach().float().numpy().tobytes() for one in tensors)).hexdigest()
 
 
-# Links on which lossless messages are worth it for the smallest tensor.
-SLOW = {"TW_COLL_MODEL": "inter:beta=1mbit"}
 
 
 def itself(model):
@@ -78,12 +76,12 @@ def test_plain_is_gloo_to_the_last_bit_on_two_ranks():
         assert bit_equal(rank, reshard_after_forward=False)
         return True
 
-    assert all(ranks.run(2, check, **SLOW))
+    assert all(ranks.run(2, check, **ranks.SLOW))
 
 
 @pytest.mark.parametrize("world", [3, 4])
 def test_plain_is_close_to_gloo_on_more(world):
-    assert all(ranks.run(world, lambda rank: close(rank), **SLOW))
+    assert all(ranks.run(world, lambda rank: close(rank), **ranks.SLOW))
 
 
 def test_the_variable_alone_loses_nothing():
@@ -99,7 +97,7 @@ def test_the_variable_alone_loses_nothing():
         assert not tally["all-gather"].unquantized and not tally["all-gather"].unkept
         return found == expected
 
-    assert all(ranks.run(2, check, limit_sec=400, **SLOW))
+    assert all(ranks.run(2, check, limit_sec=400, **ranks.SLOW))
 
 
 def test_divide_factors():
@@ -130,7 +128,7 @@ def test_divide_factors():
         torch.testing.assert_close(torch.tensor(own), torch.tensor(expected))
         return True
 
-    assert all(ranks.run(2, check, **SLOW))
+    assert all(ranks.run(2, check, **ranks.SLOW))
 
 
 def test_quantized_training():
@@ -431,7 +429,7 @@ def test_meshes():
         assert found["all-gather"].calls > calls and found["all-gather"].unquantized["ranks of one node"] > 0
         return comms.UNKNOWN not in found["all-gather"].unquantized
 
-    assert all(ranks.run(4, check, nodes=[0, 0, 1, 1], **SLOW))
+    assert all(ranks.run(4, check, nodes=[0, 0, 1, 1], **ranks.SLOW))
 
 
 EIGHT_BITS = torch.float8_e4m3fn
@@ -637,7 +635,7 @@ def test_replicas_reduce_over_thinwire():
         assert found.counted_bytes == found["all-reduce"].sent_bytes and not found.elsewhere
         return digest(weights(model))
 
-    assert len(set(ranks.run(4, check, nodes=[0, 0, 1, 1], **SLOW))) == 1
+    assert len(set(ranks.run(4, check, nodes=[0, 0, 1, 1], **ranks.SLOW))) == 1
 
 
 def test_replicas_accumulate_without_a_reduction():
@@ -658,7 +656,7 @@ def test_replicas_accumulate_without_a_reduction():
         assert losses(rank, plainly) == losses(rank, thinwire.enable) == losses(rank, itself)
         return thinwire.report()["all-reduce"].calls
 
-    assert ranks.run(2, check, **SLOW) == [8, 8]
+    assert ranks.run(2, check, **ranks.SLOW) == [8, 8]
 
 
 def test_replicate():
@@ -686,7 +684,7 @@ def test_replicate():
         return (key == ("all-reduce", "thinwire is not enabled there")
                 and (found.calls, found.sent_bytes) == (6, 3 * whole))
 
-    assert all(ranks.run(2, check, **SLOW))
+    assert all(ranks.run(2, check, **ranks.SLOW))
 
 
 def test_activation_checkpointing_and_two_models():
@@ -707,7 +705,7 @@ def test_activation_checkpointing_and_two_models():
         expected = losses(rank, itself)
         return losses(rank, plainly) == losses(rank, thinwire.enable) == expected
 
-    assert all(ranks.run(2, check, **SLOW))
+    assert all(ranks.run(2, check, **ranks.SLOW))
 
 
 def test_checkpoints_are_plain(tmp_path):

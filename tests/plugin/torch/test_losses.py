@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 WIDTH = 128
-SLOW, FAST = {"TW_COLL_MODEL": "inter:beta=1mbit"}, {"TW_COLL_MODEL": "inter:beta=400gbit"}
+FAST = {"TW_COLL_MODEL": "inter:beta=400gbit"}
 
 
 class Model(nn.Module):
@@ -95,7 +95,7 @@ def test_weights_and_what_loses_nothing():
         assert {name for _, name in gathered} == {"first.weight", "last.weight"}
         return all(0.001 < one.error < 0.02 and one.zeros < 0.05 for one in gathered.values())
 
-    assert ranks.run(2, check, **SLOW) == [True, True]
+    assert ranks.run(2, check, **ranks.SLOW) == [True, True]
 
 
 def test_what_is_declined_says_why():

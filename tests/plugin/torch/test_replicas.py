@@ -18,8 +18,6 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 CHECKED = {"TW_HPZ_CHECK_STEPS": "2"}
-# On a fast link what is so small goes plain where that loses nothing.
-SLOW = {"TW_COLL_MODEL": "inter:beta=1mbit"}
 OFFLOADED = {"offload_policy": CPUOffloadPolicy(pin_memory=False)}
 
 
@@ -371,7 +369,7 @@ def test_the_report_says_what_lossless_messages_took():
         return found.counted_bytes == sum(found[kind].sent_bytes
                                           for kind in ("all-gather", "reduce-scatter", "column scales"))
 
-    assert all(ranks.run(2, check, TW_COLL_MODEL="inter:beta=1mbit"))  # or what is so small goes as it is
+    assert all(ranks.run(2, check, **ranks.SLOW))
 
 
 def test_the_report_says_what_of_fp32_is_not_coded():
@@ -497,7 +495,7 @@ def test_tied_weights_and_offload(offload):
         found = thinwire.report()["reduce-scatter"]
         return found.sent_bytes < found.plain_bytes
 
-    assert all(ranks.run(2, check, **SLOW))
+    assert all(ranks.run(2, check, **ranks.SLOW))
 
 
 def test_replicated_models():
@@ -541,7 +539,7 @@ def test_tensor_parallel(policy):
         assert thinwire.report()["reduce-scatter"].sent_bytes > 0
         return same(gathered_locals(plain), gathered_locals(ours))
 
-    assert all(ranks.run(4, check, nodes=[0, 0, 1, 1], **CHECKED, **SLOW))
+    assert all(ranks.run(4, check, nodes=[0, 0, 1, 1], **CHECKED, **ranks.SLOW))
 
 
 def test_compiled():

@@ -17,8 +17,6 @@ from thinwire.torchcomms import abi
 
 HERE = pathlib.Path(__file__).parent
 N = 1 << 16
-# on a fast link what is so small goes plain where that loses nothing
-SLOW = {"TW_COLL_MODEL": "inter:beta=1mbit"}
 HEAD_BYTES = 64  # at most, before a plain message
 
 
@@ -198,7 +196,7 @@ def test_hints_of_a_communicator_and_of_a_call(codec, part, bound):
         coded.finalize()
         later.finalize()
 
-    run(2, check, **SLOW)
+    run(2, check, **ranks.SLOW)
 
 
 @needs_torchcomms

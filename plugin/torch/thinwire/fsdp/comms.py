@@ -240,17 +240,16 @@ class _AllGather(_Comm):
         return [] if None in found else [one for one in found if one is not None]
 
     def _shapes_of(self, dtype: torch.dtype, run: int, ranks: Communicator) -> list[Shaped]:
-        params = inside.params(self.group)
-        strange = [one for one in params if inside.gathered(one) is None]
-        gathered = self._gathered()
-        own = not strange and all(one == dtype for _, one in gathered)
-        if (dtype == torch.uint8 and not own and not strange
+        params, gathered = inside.params(self.group), self._gathered()
+        own = bool(gathered) and all(one == dtype for _, one in gathered)
+        if (gathered and dtype == torch.uint8 and not own
                 and sum(n * one.itemsize for n, one in gathered) == run):
             return self._mixed(gathered, run, ranks)
         sizes = [n for n, _ in gathered] if own else []
         pieces = self._pieces(params, sizes, run, dtype.itemsize)
-        if strange:
-            pieces = (segments.Piece(run, OWN_GATHER % inside.class_name(strange[0])),)
+        if not gathered:
+            strange = next(one for one in params if inside.gathered(one) is None)
+            pieces = (segments.Piece(run, OWN_GATHER % inside.class_name(strange)),)
         return self._shape(dtype, pieces, (ranks.world, ranks.rank), _rank_major(ranks, dtype, run))
 
     def _kept_parts(self, dtype: torch.dtype, run: int) -> list[replicas.Part]:
@@ -341,6 +340,8 @@ class _ReduceScatter(_Comm):
         output = backward.value_of(output_tensor)
         if ranks is None:
             return self.default.__call__(self, output, input_tensor, group, op, async_op)
+        reduction = operations.reduction(op)
+        assert reduction is not None, "_carrier() has looked"
         dtype = output.dtype
         pieces = self._pieces(self.params, self._sizes(), output.numel(), dtype.itemsize)
         shaped = self._shape(dtype, pieces, (ranks.world, ranks.rank),
@@ -348,7 +349,7 @@ class _ReduceScatter(_Comm):
         request = self._post(
             capi.REDUCE_SCATTER, shaped,
             lambda table: table.scatter(input_tensor.data_ptr(), output.data_ptr()),
-            (output, input_tensor), ranks, operations.reduction(op) or (capi.SUM, 1.0))
+            (output, input_tensor), ranks, reduction)
         if ranks.cuda:
             return operations.StreamWork() if async_op else None
         self._wait(request, "reduce-scatter", output_tensor)
@@ -370,12 +371,14 @@ class _ReduceScatter(_Comm):
         ranks = self._carrier("all-reduce", group, value, op)
         if ranks is None:
             return False
+        reduction = operations.reduction(op)
+        assert reduction is not None, "_carrier() has looked"
         pieces = self._pieces(self.params, self._sizes(), value.numel(), value.itemsize)
         shaped = self._shape(value.dtype, pieces, "replicas",
                              lambda mine, at: segments.Plain(mine, value.itemsize, at))
         request = self._post(
             capi.ALLREDUCE, shaped, lambda table: table.reduce(value.data_ptr()),
-            (value,), ranks, operations.reduction(op) or (capi.SUM, 1.0))
+            (value,), ranks, reduction)
         if not ranks.cuda:
             self._wait(request, "all-reduce", tensor)
         return True

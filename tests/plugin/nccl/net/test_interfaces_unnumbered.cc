@@ -14,8 +14,9 @@ class Unnumbered : public testing::TestWithParam<int>
   protected:
     void SetUp() override
     {
-        if (!cable::why_not().empty()) {
-            GTEST_SKIP() << cable::why_not();
+        const std::string why = cable::why_not();
+        if (!why.empty()) {
+            GTEST_SKIP() << why;
         }
     }
 
