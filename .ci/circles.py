@@ -19,10 +19,6 @@ import sys
 
 import tracked
 
-sys.dont_write_bytecode = True
-
-SUFFIXES = (".c", ".h", ".cc", ".cu", ".cuh")
-
 COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 TAG = re.compile(r"\b(?:struct|union|enum)\s+\w+")
@@ -276,7 +272,7 @@ def complaints(leans):
 
 def main():
     tracked.enter()
-    texts = {name: tracked.read(name) for name in tracked.tracked(*SUFFIXES)}
+    texts = {name: tracked.read(name) for name in tracked.tracked(*tracked.C_FILES)}
     python = python_leaning({name: tracked.read(name) for name in tracked.tracked(".py")})
     found = [one for leans in (leaning(texts), folders(texts), python, python_folders(python))
              for one in complaints(leans)]

@@ -15,7 +15,6 @@ CODE_COLUMNS = 110
 DOC_COLUMNS = 120
 README_LINES = 150
 FUNCTION_LINES = 60  # of Python; clang-tidy counts those of C
-C_FILES = (".c", ".h", ".cc", ".cu", ".cuh")
 
 # Files of others, or of examples, that comments and pages speak of.
 NOT_OURS = {"cublasLt.h", "job.py", "llm.c", "stdio.h", "stdlib.h", "sysexits.h", "transformer.h",
@@ -42,7 +41,6 @@ TORN_TITLE = re.compile(r"^/\* -{4} [^\n]*\n \* -{8}", re.MULTILINE)
 PLAIN_ABOVE = re.compile(
     r"^/\*(?!\*)(?! ?[-=]{3})(?:(?!\*/).)*\*/\n(?!static_assert|typedef|extern)"
     r"(?=[A-Za-z_][^;{=#/]*\([^;{=#]*[;{])", re.MULTILINE | re.DOTALL)
-COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
 FILE_NAME = re.compile(r"[\w/-]*\b\w+\.(?:c|h|cc|cu|cuh|py)\b")
 DECLARES = re.compile(r"^(?!static|typedef|return|#)[A-Za-z_][\w ]* \**\w+\([^{}]*\);", re.MULTILINE)
@@ -69,7 +67,7 @@ def lines_of(text, pattern):
 
 def code_complaints(path, text):
     """Yields (line, what is wrong) of a file of C or C++."""
-    code = STRING.sub('""', COMMENT.sub(spaces, text))
+    code = STRING.sub('""', tracked.COMMENT.sub(spaces, text))
     for number in lines_of(code, NULL_IN_CONDITION):
         yield number, "in a condition it is p or !p, without NULL"
     for number in lines_of(code, BEFORE):
@@ -99,7 +97,7 @@ def code_complaints(path, text):
 
 def name_complaints(text, names):
     """Yields (line, what is wrong) of the names of files in comments."""
-    for comment in COMMENT.finditer(text):
+    for comment in tracked.COMMENT.finditer(text):
         for match in FILE_NAME.finditer(comment.group()):
             name = os.path.basename(match.group())
             if name not in names and name not in NOT_OURS:
@@ -131,12 +129,12 @@ def page_complaints(path, text):
 
 
 def is_checked(path):
-    return path.endswith(C_FILES + (".py", ".md"))
+    return path.endswith(tracked.C_FILES + (".py", ".md"))
 
 
 def complaints_of(path, names):
     text = tracked.read(path)
-    if path.endswith(C_FILES):
+    if path.endswith(tracked.C_FILES):
         yield from code_complaints(path, text)
         yield from name_complaints(text, names)
     elif path.endswith(".py"):

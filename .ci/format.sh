@@ -25,25 +25,7 @@ if [ -z "$clang_format" ]; then
     exit 1
 fi
 
-# Tracked files; in a source archive, every file. NUL-separated.
-list_sources() {
-    local patterns=('*.c' '*.h' '*.cc' '*.cu' '*.cuh')
-    if git -c safe.directory='*' rev-parse --git-dir >/dev/null 2>&1; then
-        git -c safe.directory='*' ls-files -z -- "${patterns[@]}"
-    else
-        local find_args=()
-        for p in "${patterns[@]}"; do
-            find_args+=(-o -name "$p")
-        done
-        find . -name 'bazel-*' -prune -o -type f \( "${find_args[@]:1}" \) -print0
-    fi
-}
-
-files=()
-while IFS= read -r -d '' file; do
-    # Listed by git, but deleted in the work tree.
-    [ -f "$file" ] && files+=("$file")
-done < <(list_sources)
+tracked_files '*.c' '*.h' '*.cc' '*.cu' '*.cuh'
 if [ ${#files[@]} -eq 0 ]; then
     echo "no source files found in $root" >&2
     exit 1

@@ -9,8 +9,6 @@ import sys
 
 import tracked
 
-sys.dont_write_bytecode = True
-
 BELOW = {
     "core": [],
     "safetensors": ["core"],
@@ -79,7 +77,7 @@ def check(path):
 
 def main():
     tracked.enter()
-    names = tracked.tracked(".c", ".h", ".cc", ".cu", ".cuh")
+    names = tracked.tracked(*tracked.C_FILES)
     complaints = [c for name in names for c in check(name)]
     print("\n".join(complaints + ["%d files, %d complaints" % (len(names), len(complaints))]))
     return 1 if complaints or not names else 0

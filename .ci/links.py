@@ -3,8 +3,9 @@
 
 import pathlib
 import re
-import subprocess
 import sys
+
+import tracked
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 BLOCK, CODE = re.compile(r"```.*?```", re.DOTALL), re.compile(r"`[^`\n]*`")
@@ -27,10 +28,9 @@ def complaints(page):
 
 
 def main():
-    root = pathlib.Path("WORKSPACE").resolve().parent
-    command = ["git", "-c", "safe.directory=*", "-C", root, "ls-files", "*.md"]
-    names = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout.split()
-    found = [one for name in names for one in complaints(root / name)]
+    tracked.enter()
+    names = tracked.tracked(".md")
+    found = [one for name in names for one in complaints(pathlib.Path.cwd() / name)]
     print("\n".join(found + ["%d pages, %d complaints" % (len(names), len(found))]))
     return 1 if found or not names else 0
 

@@ -2,7 +2,7 @@
 """names.py check: what docs/style.md says of names and sizes that another compiler would not see.
 
 - A static function's name stands in at most two files of the product: in a profile or a stack it says where
-  it is. Rows of a table that are called alike are in ALIKE.
+  it is.
 - A function has at most six parameters, but where others set its signature (SET_BY_OTHERS) or its parameters
   are the operands of a kernel (KERNELS).
 - A test is named after its source or its room: tests/<room>/test_<source or room>[_<what of it>].
@@ -18,8 +18,6 @@ import sys
 
 import tracked
 
-sys.dont_write_bytecode = True
-
 FILES_MAX = 2
 PARAMETERS_MAX = 6
 LEFT = ".ci/names_left.txt"
@@ -30,17 +28,14 @@ SET_BY_OTHERS = re.compile(r"plugin/nccl/\w+/versions\.c|plugin/interpose/wrappe
                            r"|transport/p2p/ucx_load\.c")
 # What a compiler inlines into a loop over elements: arrays and their sizes, which a struct would only rename.
 KERNELS = re.compile(r".*\.cuh|.*\.cu|quant/host/group_\w+\.h|trainer/model/kernels\.c")
-# Rows of tables, alike in each.
-ALIKE: set[str] = set()
 
-COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 ATTRIBUTE = re.compile(r"__attribute__\(\([^()]*(?:\([^()]*\))?[^()]*\)\)")
 FUNCTION = re.compile(r"^([A-Za-z_][^;{}=()]*?)\b(\w+)\(([^;{}]*?)\)\s*\{", re.M)
 
 
 def functions(text):
     """Yields (name, is it static, how many parameters it has) of the functions that a file defines."""
-    for before, name, parameters in FUNCTION.findall(ATTRIBUTE.sub("", COMMENT.sub("", text))):
+    for before, name, parameters in FUNCTION.findall(ATTRIBUTE.sub("", tracked.COMMENT.sub("", text))):
         while re.search(r"\([^()]*\)", parameters):  # those of a parameter that is a function
             parameters = re.sub(r"\([^()]*\)", "", parameters)
         yield name, "static" in before.split(), parameters.count(",") + 1
@@ -50,7 +45,7 @@ def too_common(defined):
     files = collections.defaultdict(set)
     for path, found in defined.items():
         for name, is_static, _ in found:
-            if is_static and name not in ALIKE:
+            if is_static:
                 files[name].add(path)
     for name, paths in files.items():
         if len(paths) > FILES_MAX:

@@ -26,8 +26,7 @@ fi
 flock -u 9
 bin=$folder/venv/bin
 
-mapfile -t files < <(git -c safe.directory='*' ls-files -- '*.py' 2>/dev/null ||
-    find . -name 'bazel-*' -prune -o -name '*.py' -print)
+tracked_files '*.py'
 if [ "$mode" = fix ]; then
     "$bin/ruff" check --config .ci/ruff.toml --no-cache --fix "${files[@]}"
     exit

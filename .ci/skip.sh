@@ -10,3 +10,19 @@ EOF
     fi
     exit 0
 }
+
+# tracked_files PATTERN...: `files` becomes the tracked files of these names; in a source archive, all.
+tracked_files() {
+    local file pattern find_args=()
+    for pattern in "$@"; do
+        find_args+=(-o -name "$pattern")
+    done
+    files=()
+    while IFS= read -r -d '' file; do
+        # Listed by git, but deleted in the work tree.
+        if [ -f "$file" ]; then
+            files+=("$file")
+        fi
+    done < <(git -c safe.directory='*' ls-files -z -- "$@" 2>/dev/null ||
+        find . -name 'bazel-*' -prune -o -type f \( "${find_args[@]:1}" \) -print0)
+}

@@ -94,6 +94,8 @@ NOT_CHECKED = ["bench/results/a.jsonl", "BUILD"]
 
 PYTHON = [
     ("x" * 110 + "\n" + "x" * 111 + "\n", [(2, "111 characters, more than 110")]),
+    ("def f():\n" + "    x\n" * 60, [(1, "f() has more than 60 lines")]),
+    ("def f():\n" + "    x\n" * 59, []),
 ]
 
 PAGES = [

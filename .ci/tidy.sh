@@ -19,8 +19,7 @@ fi
 
 files=("$@")
 if [ ${#files[@]} -eq 0 ]; then
-    mapfile -t files < <(git -c safe.directory='*' ls-files -- '*.c' 2>/dev/null ||
-        find . -name 'bazel-*' -prune -o -name '*.c' -print)
+    tracked_files '*.c'
 fi
 export options='--quiet'
 [ "$check" = 0 ] || options+=' --checks=-clang-analyzer-*'

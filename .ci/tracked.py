@@ -1,7 +1,11 @@
 """The files that checks look at: those of the checkout itself, not Bazel's copies of them."""
 
 import os
+import re
 import subprocess
+
+C_FILES = (".c", ".h", ".cc", ".cu", ".cuh")
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)  # of C
 
 
 def enter():

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,25 +34,30 @@ sim_cluster_t cluster_of(int n_nodes, int ranks_per_node)
     return c;
 }
 
+const tw_algo_t *find_algo(tw_coll_op_t op, int quantized, const char *name)
+{
+    const tw_algo_t *algo;
+    for (size_t i = 0; (algo = sim_algo(op, quantized, i)) && strcmp(algo->info.name, name) != 0; i++) {
+    }
+    return algo;
+}
+
 class Simulate : public tw::Fixture
 {
   protected:
     sim_result_t run(sim_cluster_t c, const tw_algo_t *algo, double chunk = INFINITY, double bytes = kBytes)
     {
         c.post_sec = start_.empty() ? nullptr : start_.data();
-        sim_graph_t *graph = nullptr;
         sim_result_t result = {};
         done_.assign((size_t)(c.n_nodes * c.ranks_per_node), 0);
         result.done = done_.data();
         EXPECT_NE(nullptr, algo);
-        EXPECT_EQ(TW_OK, sim_graph_create(&c, algo, sim_row_shards(&c, bytes, chunk), &graph));
-        EXPECT_EQ(TW_OK, sim_run(&c, graph, bytes, chunk, &result));
-        sim_graph_destroy(graph);
+        EXPECT_EQ(TW_OK, sim_run(&c, algo, bytes, chunk, &result));
         return result;
     }
     double sec(const sim_cluster_t &c, tw_coll_op_t op, const char *name, double chunk = INFINITY)
     {
-        return run(c, sim_algo_find(op, 0, name), chunk).sec;
+        return run(c, find_algo(op, 0, name), chunk).sec;
     }
     std::vector<double> done_, start_;
 };
@@ -206,7 +212,7 @@ TEST_F(Simulate, AWayBackThatIsBusyCostsASenderItsShare)
 {
     sim_cluster_t c = cluster_of(4, 1);
     c.packet_bytes = kBytes / 256;
-    (void)run(c, sim_algo_find(TW_COLL_ALLREDUCE, 0, "binomial"), kBytes / 256);
+    (void)run(c, find_algo(TW_COLL_ALLREDUCE, 0, "binomial"), kBytes / 256);
     double busy = *std::max_element(done_.begin(), done_.end());
     EXPECT_GE(busy, 2.25 * kBytes / kRate);
     EXPECT_LE(busy, 2.75 * kBytes / kRate);
@@ -381,7 +387,7 @@ TEST_F(Simulate, CodecsTakeTheirTime)
     c.latency_sec = 0;
     c.ratio[TW_FORM_CODEC] = 0.5;
     double part = kBytes / kRate / 4;
-    const tw_algo_t *direct = sim_algo_find(TW_COLL_ALLGATHER, 1, "direct");
+    const tw_algo_t *direct = find_algo(TW_COLL_ALLGATHER, 1, "direct");
     EXPECT_NEAR(3 * part / 2, run(c, direct).sec, 1e-9);
     c.encode_sec[TW_FORM_CODEC] = 1 / kRate;
     EXPECT_NEAR(part + 3 * part / 2, run(c, direct).sec, 1e-9) << "its shard first, then all of it leaves";
