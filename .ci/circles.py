@@ -89,7 +89,7 @@ def declarers_of(code):
 # Includes that close a circle which is known and to go: the header of all of quant has the headers of codecs,
 # for its users, and the codecs include it.
 HELD = {("quant/quant.h", "quant/%s.h" % part)
-        for part in ("block_codec", "codec", "lossless_codec", "streams")}
+        for part in ("block_codec", "codec", "lossless_codec", "message_codec", "streams")}
 
 
 def leaning(texts):

@@ -53,10 +53,10 @@ static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args
                                 "a codec whose messages do not stand for themselves: NULL is plain");
     }
     if (row->form == TW_QUANT_MESSAGE && coll->engine->fixes_lengths) {
-        (void)arguments_refuse(
-            coll, args,
-            "lossless messages have lengths of their own, and NCCL needs lengths beforehand: "
-            "make the communicator for a transport (TW_WIRE_TRANSPORT)");
+        tw_error(
+            "rank %d: %s: %s messages have lengths of their own, and NCCL needs lengths beforehand: make "
+            "the communicator for a transport (TW_WIRE_TRANSPORT)",
+            coll->topo.rank, tw_coll_op_name(args->op), row->name);
         return TW_ERR_UNSUPPORTED;
     }
     if (!row->sums && is_reduction(args->op)) {
@@ -102,7 +102,7 @@ static const char *find_fault(const tw_coll_args_t *args, int world)
         {args->codec && args->type == TW_TYPE_BYTE, "bytes cannot be encoded"},
         {args->codec && !is_encodable, "this operation has no quantized form"},
         {tw_quant_form(args->inner_codec) == TW_QUANT_MESSAGE,
-         "inner_codec is lossless: inside a node plain is as good, and quicker"},
+         "inner_codec has messages that say their length: inside a node plain is as good, and quicker"},
         {args->n_segments <= most_segments && is_uneven(args, (size_t)world),
          "n_elems is no multiple of the ranks: counts and recv_counts are needed"},
     };
@@ -244,7 +244,7 @@ static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *a
 
 /* A codec as what is hashed: zeros for none. */
 typedef struct codec_fields {
-    int32_t fields[6];
+    int32_t fields[8]; /* an even number: what follows has no gap before it */
 } codec_fields_t;
 
 static codec_fields_t fields_of(const tw_quant_codec_t *codec)
@@ -253,7 +253,7 @@ static codec_fields_t fields_of(const tw_quant_codec_t *codec)
 
     if (codec) {
         fields = (codec_fields_t){{1, (int32_t)codec->kind, codec->block, (int32_t)codec->scale,
-                                   (int32_t)codec->round, codec->hadamard}};
+                                   (int32_t)codec->round, codec->hadamard, codec->step}};
     }
     return fields;
 }

@@ -1,5 +1,6 @@
 /* Codecs as data: the table; check, compare, parse, format; sizes, error bound. */
 #include "quant/arithmetic/block.h"
+#include "quant/message_ops.h"
 
 #include <limits.h>
 #include <math.h>
@@ -9,6 +10,7 @@
 /* ---- the table ----------------------------------------------------------------------------------------- */
 
 #define TYPES_OF_FLOATS (1u << TW_TYPE_FP32 | 1u << TW_TYPE_BF16 | 1u << TW_TYPE_FP16)
+#define STEP_MOST 8 /* quarters of an octave, up or down */
 #define HAS_ALL (TW_QUANT_HAS_BLOCK | TW_QUANT_HAS_HADAMARD | TW_QUANT_HAS_STOCHASTIC)
 
 /* 2 bits and the delta do not sum: they are for changes of weights, whose errors the next change mends. */
@@ -50,12 +52,23 @@ static const tw_quant_row_t rows[TW_QUANT_KINDS] = {
          .form = TW_QUANT_MESSAGE,
          .types = TYPES_OF_FLOATS,
          .usual_bits = {[TW_TYPE_FP32] = 26.4, [TW_TYPE_BF16] = 10.4, [TW_TYPE_FP16] = 13.4},
-         .sums = 1},
+         .sums = 1,
+         .messages = &tw_quant_lossless_ops},
     [TW_QUANT_DELTA] = {.name = "delta",
                         .form = TW_QUANT_CHANGE,
                         .has = TW_QUANT_NEEDS_OLD,
                         .types = 1u << TW_TYPE_BF16,
                         .usual_bits = {[TW_TYPE_BF16] = 3}},
+    [TW_QUANT_ECDQ] = {.name = "ecdq",
+                       .form = TW_QUANT_MESSAGE,
+                       .has = TW_QUANT_HAS_STEP,
+                       .types = TYPES_OF_FLOATS,
+                       .usual_bits = {[TW_TYPE_FP32] = 2.2, [TW_TYPE_BF16] = 2.2, [TW_TYPE_FP16] = 2.2},
+                       .loses_values = 1,
+                       .unbiased = 1,
+                       .sums = 1,
+                       .not_on_gpus = 1,
+                       .messages = &tw_quant_ecdq_ops},
 };
 
 const tw_quant_row_t *tw_quant_row_get(tw_quant_kind_t kind)
@@ -78,7 +91,8 @@ tw_quant_loses_t tw_quant_loses(const tw_quant_codec_t *codec)
     if (!codec || !is_kind(codec->kind) || !rows[codec->kind].loses_values) {
         return TW_QUANT_LOSES_NOTHING;
     }
-    return codec->round == TW_QUANT_ROUND_STOCHASTIC ? TW_QUANT_LOSES_UNBIASED : TW_QUANT_LOSES_BOUNDED;
+    int at_random = rows[codec->kind].unbiased || codec->round == TW_QUANT_ROUND_STOCHASTIC;
+    return at_random ? TW_QUANT_LOSES_UNBIASED : TW_QUANT_LOSES_BOUNDED;
 }
 
 /* ---- data ---------------------------------------------------------------------------------------------- */
@@ -115,7 +129,13 @@ tw_status_t tw_quant_codec_check(const tw_quant_codec_t *codec)
         return TW_ERR_INVALID;
     }
     const tw_quant_row_t *row = &rows[codec->kind];
-    const tw_quant_codec_t bare = {.kind = codec->kind};
+    const tw_quant_codec_t bare = {.kind = codec->kind, .step = codec->step};
+    int most = row->has & TW_QUANT_HAS_STEP ? STEP_MOST : 0;
+    if (codec->step < -most || codec->step > most) {
+        tw_error("quant: codec %s: the step is %d quarters of an octave, must be from %d to %d", row->name,
+                 codec->step, -most, most);
+        return TW_ERR_INVALID;
+    }
     if (row->form != TW_QUANT_BLOCKS) {
         if (!tw_quant_codec_equal(codec, &bare)) {
             tw_error("quant: codec %s has neither blocks nor options", row->name);
@@ -132,7 +152,7 @@ tw_status_t tw_quant_codec_check(const tw_quant_codec_t *codec)
 int tw_quant_codec_equal(const tw_quant_codec_t *a, const tw_quant_codec_t *b)
 {
     return a->kind == b->kind && a->block == b->block && a->scale == b->scale && a->round == b->round &&
-           a->hadamard == b->hadamard;
+           a->hadamard == b->hadamard && a->step == b->step;
 }
 
 /* ---- text ---------------------------------------------------------------------------------------------- */
@@ -153,6 +173,22 @@ static int parse_scale(const char *text, tw_quant_scale_t *scale)
     return strcmp(text, scale_names[*scale]) == 0;
 }
 
+/** A float's step is a number with two bits of mantissa: 1, 1.25, 1.5, 1.75 times a power of two. */
+static int parse_step(const char *text, int *step)
+{
+    char *end;
+    float number = strtof(text, &end);
+    uint32_t bits = tw_float_bits(number), one = tw_float_bits(1.0f);
+    *step = ((int)bits - (int)one) / (1 << 21);
+    return text[0] >= '0' && text[0] <= '9' && *end == '\0' && number >= 0.25f && number <= 4.0f &&
+           bits % (1u << 21) == 0;
+}
+
+static float step_of(int step)
+{
+    return tw_float_of_bits((uint32_t)((int)tw_float_bits(1.0f) + step * (1 << 21)));
+}
+
 static int parse_option(const char *option, tw_quant_codec_t *codec)
 {
     if (strcmp(option, "hadamard") == 0) {
@@ -165,6 +201,8 @@ static int parse_option(const char *option, tw_quant_codec_t *codec)
         return parse_block(option + 6, &codec->block);
     } else if (strncmp(option, "scale=", 6) == 0) {
         return parse_scale(option + 6, &codec->scale);
+    } else if (strncmp(option, "step=", 5) == 0 && rows[codec->kind].has & TW_QUANT_HAS_STEP) {
+        return parse_step(option + 5, &codec->step);
     } else {
         return 0;
     }
@@ -181,7 +219,7 @@ static tw_status_t parse_options(const char *text, const char *at, tw_quant_code
         snprintf(option, sizeof(option), "%.*s", fits ? (int)length : 0, at);
         if (!parse_option(option, codec)) {
             tw_error("quant: codec '%s': option '%.*s' is not block=N, scale=bf16, scale=fp32, hadamard, "
-                     "nearest or stochastic",
+                     "nearest, stochastic or step=X (0.25 to 4: 1, 1.25, 1.5 or 1.75 by powers of two)",
                      text, (int)length, at);
             return TW_ERR_INVALID;
         }
@@ -241,7 +279,8 @@ const char *tw_quant_codec_format(const tw_quant_codec_t *codec, char *buf, size
 {
     const tw_quant_row_t *row = &rows[codec->kind];
     if (row->form != TW_QUANT_BLOCKS) {
-        snprintf(buf, buf_bytes, "%s", row->name);
+        int has_step = (row->has & TW_QUANT_HAS_STEP) != 0;
+        snprintf(buf, buf_bytes, has_step ? "%s:step=%g" : "%s", row->name, (double)step_of(codec->step));
         return buf;
     }
     snprintf(buf, buf_bytes, "%s:block=%d%s%s%s", row->name, codec->block, codec->hadamard ? ",hadamard" : "",
@@ -282,7 +321,7 @@ size_t tw_quant_bound_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_
     case TW_QUANT_BLOCKS:
         return tw_quant_encoded_bytes(codec, n_elems);
     case TW_QUANT_MESSAGE:
-        return tw_quant_lossless_bound_bytes(type, n_elems);
+        return rows[codec->kind].messages->bound_bytes(type, n_elems);
     case TW_QUANT_CHANGE:
         return tw_quant_delta_bound_bytes(n_elems);
     default:
@@ -290,9 +329,18 @@ size_t tw_quant_bound_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_
     }
 }
 
+/** Bits that a step saves: entropies of a Gaussian under dither. Beyond two steps an element is mostly 0. */
+static double saved_by_step(int step)
+{
+    const double bits[] = {4.1, 3.1, 2.15, 1.4, 0.85}; /* of steps 1/4, 1/2, 1, 2, 4 */
+    int octave = (step + STEP_MOST) / 4, rest = (step + STEP_MOST) % 4;
+    return bits[2] - bits[octave] + (rest ? rest * (bits[octave] - bits[octave + 1]) / 4 : 0);
+}
+
 double tw_quant_usual_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_t n_elems)
 {
     double bits = codec ? rows[codec->kind].usual_bits[type] : 0;
+    bits -= bits > 0 ? saved_by_step(codec->step) : 0;
     return bits > 0 ? (double)n_elems * bits / 8 : (double)tw_quant_bound_bytes(codec, type, n_elems);
 }
 

@@ -18,12 +18,15 @@ typedef enum tw_quant_kind {
     TW_QUANT_FP8,
     TW_QUANT_LOSSLESS, /**< lossless_codec.h */
     TW_QUANT_DELTA,    /**< delta_codec.h */
+    TW_QUANT_ECDQ,     /**< dithered integers, entropy-coded; message_codec.h, quant/ecdq/ecdq.h */
     TW_QUANT_KINDS
 } tw_quant_kind_t;
 
 /** X(kind, name) for all codecs of TW_QUANT_BLOCKS. */
 #define TW_QUANT_BLOCK_CODECS(X) \
     X(TW_QUANT_INT8, int8) X(TW_QUANT_INT4, int4) X(TW_QUANT_INT2, int2) X(TW_QUANT_FP8, fp8)
+/** The same for all of TW_QUANT_MESSAGE. */
+#define TW_QUANT_MESSAGE_CODECS(X) X(TW_QUANT_LOSSLESS, lossless) X(TW_QUANT_ECDQ, ecdq)
 
 typedef enum tw_quant_scale { TW_QUANT_SCALE_BF16 = 0, TW_QUANT_SCALE_FP32 = 1 } tw_quant_scale_t;
 typedef enum tw_quant_round { TW_QUANT_ROUND_NEAREST = 0, TW_QUANT_ROUND_STOCHASTIC = 1 } tw_quant_round_t;
@@ -32,14 +35,16 @@ typedef enum tw_quant_round { TW_QUANT_ROUND_NEAREST = 0, TW_QUANT_ROUND_STOCHAS
 #define TW_QUANT_BLOCK_MAX 4096
 #define TW_QUANT_HADAMARD_ELEMS 32
 
-/** What is sent: plain data, compare with tw_quant_codec_equal. Zeroed: plain. Only codecs of TW_QUANT_BLOCKS
- *  have more than a kind. */
+/** What is sent: plain data, compare with tw_quant_codec_equal. Zeroed: plain. Codecs without
+ *  options are a kind, and nothing else. */
 typedef struct tw_quant_codec {
     tw_quant_kind_t kind;
     int block;              /**< elements per scale: 32 to 4096, a multiple of 32 */
     tw_quant_scale_t scale; /**< type of the stored scale */
     tw_quant_round_t round;
     int hadamard; /**< 0 or 1 */
+    /** of ecdq: the step beside what is expected of an element, in quarters of an octave, -8 (1/4) to 8 (4) */
+    int step;
 } tw_quant_codec_t;
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
@@ -56,13 +61,14 @@ typedef enum tw_quant_form {
 typedef enum tw_quant_loses {
     TW_QUANT_LOSES_NOTHING,
     TW_QUANT_LOSES_BOUNDED, /**< errors have a bound: tw_quant_error_bound */
-    TW_QUANT_LOSES_UNBIASED /**< errors have a mean of 0, and twice that bound */
+    TW_QUANT_LOSES_UNBIASED /**< errors have a mean of 0, and a bound: of blocks twice that one */
 } tw_quant_loses_t;
 
 /** What it can be told in a text, or told by its caller: bits of a mask. */
 #define TW_QUANT_HAS_BLOCK 1u      /**< block=N, scale=bf16 or fp32 */
 #define TW_QUANT_HAS_HADAMARD 2u   /**< hadamard */
 #define TW_QUANT_HAS_STOCHASTIC 4u /**< nearest, stochastic: then it needs a seed */
+#define TW_QUANT_HAS_STEP 8u       /**< step=X, 0.25 to 4: then it needs a seed, too */
 #define TW_QUANT_NEEDS_OLD 16u     /**< old values, and a byte of state an element, at both ends */
 
 /** A codec, whatever its options. */
@@ -76,7 +82,10 @@ typedef struct tw_quant_row {
     double
         usual_bits[TW_TYPE_BYTE + 1]; /**< of an element of each type, about, in training; 0: it has blocks */
     int loses_values;                 /**< 0: what comes back is bit for bit what was sent */
+    int unbiased;                     /**< 1: it always rounds at random */
     int sums;                         /**< 1: encoded inputs can be summed, and sums encoded */
+    int not_on_gpus;                  /**< 1: for memory of the host alone */
+    const struct tw_quant_message_ops *messages; /**< of TW_QUANT_MESSAGE: its functions; inside quant */
 } tw_quant_row_t;
 
 const tw_quant_row_t *tw_quant_row_get(tw_quant_kind_t kind);

@@ -7,5 +7,6 @@ PUBLIC_HEADERS = [
     "convert.h",
     "delta_codec.h",
     "lossless_codec.h",
+    "message_codec.h",
     "streams.h",
 ]

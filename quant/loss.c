@@ -63,6 +63,36 @@ tw_status_t tw_quant_loss_add(tw_quant_t *quant, tw_type_t type, const void *val
     return TW_OK;
 }
 
+tw_status_t tw_quant_loss_add_message(tw_quant_messages_t *messages, tw_type_t type,
+                                      const tw_quant_message_segment_t *segment, size_t most_elems,
+                                      tw_quant_loss_t *loss)
+{
+    size_t n = segment->n_elems < most_elems ? segment->n_elems : most_elems, bytes;
+    size_t bound = tw_quant_bound_bytes(tw_quant_messages_codec(messages), type, n);
+    float *values = tw_buffer_alloc((2 * n + 1) * sizeof(*values)), *decoded = values + n;
+    void *encoded = tw_buffer_alloc(bound);
+    tw_quant_message_segment_t part = {segment->src, decoded, n, segment->row_elems, 0};
+    const tw_quant_message_args_t args = {type, &part, 1, .seed = 1};
+    tw_status_t status = TW_ERR_NO_MEMORY;
+
+    if (!values || !encoded) {
+        tw_error("quant: out of memory for a sample of %zu elements", n);
+        goto err_buffers;
+    }
+    status = tw_quant_messages_encode(messages, &args, encoded, bound, &bytes);
+    if (status == TW_OK) {
+        status = tw_quant_messages_decode(messages, &args, TW_QUANT_SINK_STORE_FP32, encoded, bytes);
+    }
+    if (status == TW_OK) {
+        tw_convert_to_fp32(type, segment->src, values, n);
+        loss_count(values, decoded, n, loss);
+    }
+err_buffers:
+    tw_buffer_free(encoded);
+    tw_buffer_free(values);
+    return status;
+}
+
 double tw_quant_loss_error(const tw_quant_loss_t *loss)
 {
     return loss->squares > 0 ? sqrt(loss->errors / loss->squares) : 0;

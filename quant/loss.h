@@ -3,6 +3,7 @@
 #define TW_QUANT_LOSS_H
 
 #include "quant/block_codec.h"
+#include "quant/message_codec.h"
 
 TW_C_BEGIN
 
@@ -19,6 +20,12 @@ typedef struct tw_quant_loss {
  *  keyed by the place alone. TW_ERR_INVALID (logged): as of tw_quant_encode. */
 tw_status_t tw_quant_loss_add(tw_quant_t *quant, tw_type_t type, const void *values, size_t n_elems,
                               size_t most_elems, tw_quant_loss_t *loss);
+/** The same for a codec of messages: the first most_elems of a segment (src, n_elems and row_elems of it),
+ *  encoded as a message of their own. Messages with NaN or Inf do not count. TW_ERR_INVALID,
+ *  TW_ERR_NO_MEMORY (logged): as of tw_quant_messages_encode. */
+tw_status_t tw_quant_loss_add_message(tw_quant_messages_t *messages, tw_type_t type,
+                                      const tw_quant_message_segment_t *segment, size_t most_elems,
+                                      tw_quant_loss_t *loss);
 /** Elements of a run: whole blocks, 4096 at most. */
 size_t tw_quant_loss_run_elems(const tw_quant_codec_t *codec);
 /** The error's 2-norm by that of the values; 0: of none. */

@@ -4,7 +4,8 @@
  *  block_codec.h     blocks of short codes with a scale each: int8, int4, int2, fp8
  *  delta_codec.h     how bf16 weights have changed, without loss
  *  lossless_codec.h  tensors of floating-point numbers, without loss
- *  streams.h         the last two for memory of a GPU
+ *  message_codec.h   codecs of messages, whichever they are: the lossless one, and ecdq
+ *  streams.h         the two lossless ones for memory of a GPU
  *  convert.h         plain conversions and sums */
 #ifndef TW_QUANT_QUANT_H
 #define TW_QUANT_QUANT_H
@@ -14,6 +15,7 @@
 #include "quant/convert.h"
 #include "quant/delta_codec.h"
 #include "quant/lossless_codec.h"
+#include "quant/message_codec.h"
 #include "quant/streams.h"
 
 #endif

@@ -8,7 +8,7 @@
 #define TW_QUANT_STREAMS_H
 
 #include "quant/delta_codec.h"
-#include "quant/lossless_codec.h"
+#include "quant/message_codec.h"
 
 TW_C_BEGIN
 
@@ -65,13 +65,6 @@ tw_status_t tw_quant_lossless_stream_encode(tw_quant_lossless_stream_t *codec,
                                             const tw_quant_lossless_args_t *args,
                                             const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                             void *dst, size_t dst_bytes);
-
-/** What becomes of decoded values. */
-typedef enum tw_quant_sink {
-    TW_QUANT_SINK_STORE,      /**< dst is type[n] */
-    TW_QUANT_SINK_STORE_FP32, /**< dst is fp32[n] */
-    TW_QUANT_SINK_ADD_FP32    /**< dst is fp32[n], values are added to it */
-} tw_quant_sink_t;
 
 /** A message that is read. Nothing outside of its bytes is. */
 typedef struct tw_quant_message {

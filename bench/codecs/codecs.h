@@ -88,7 +88,7 @@ tw_status_t cb_train(const cb_options_t *options, cb_set_t *sets);
 
 /** Least bits an element of these tensors, where a code knows what the codec's messages tell or both ends
  *  have, for nothing. Of the lossless codec: the scales of row and column; of the delta: the old value's
- *  exponent, with two contexts the previous change, too. NAN: not known. */
+ *  exponent, with two contexts the previous change, too. NAN: not known, as of codecs that round. */
 double cb_floor_bits(const cb_set_t *set, const tw_quant_codec_t *codec, int contexts);
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */

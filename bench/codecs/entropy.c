@@ -128,7 +128,8 @@ static double delta_bits(const cb_set_t *set, int contexts, uint32_t *keys)
 double cb_floor_bits(const cb_set_t *set, const tw_quant_codec_t *codec, int contexts)
 {
     tw_quant_form_t form = tw_quant_form(codec);
-    int is_known = form == TW_QUANT_MESSAGE || form == TW_QUANT_CHANGE;
+    int is_known = (form == TW_QUANT_MESSAGE || form == TW_QUANT_CHANGE) &&
+                   tw_quant_loses(codec) == TW_QUANT_LOSES_NOTHING;
     uint32_t *keys = is_known ? tw_buffer_alloc(set->n_elems * sizeof(*keys)) : NULL;
     double bits = !keys                     ? NAN
                   : form == TW_QUANT_CHANGE ? delta_bits(set, contexts, keys)

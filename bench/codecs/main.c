@@ -71,7 +71,7 @@ static size_t list_backends(const bench_t *bench, const tw_quant_codec_t *codec,
     }
     tw_quant_form_t form = tw_quant_form(codec);
     return form == TW_QUANT_CHANGE    ? tw_quant_delta_backends(names, MAX_BACKENDS)
-           : form == TW_QUANT_MESSAGE ? tw_quant_lossless_backends(names, MAX_BACKENDS)
+           : form == TW_QUANT_MESSAGE ? tw_quant_messages_backends(codec, names, MAX_BACKENDS)
                                       : tw_quant_backends(TW_MEM_HOST, names, MAX_BACKENDS);
 }
 

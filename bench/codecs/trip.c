@@ -27,7 +27,7 @@ typedef struct trip {
     const cb_set_t *set;
     tw_quant_codec_t codec;
     tw_quant_t *blocks; /* one of these three is the codec, the others are NULL */
-    tw_quant_lossless_t *lossless;
+    tw_quant_messages_t *coder;
     tw_quant_delta_t *delta;
     segment_t *segments;
     message_t *messages;
@@ -49,8 +49,8 @@ static tw_status_t trip_open(trip_t *trip, cb_row_t *row)
         row->backend = tw_quant_backend_name(trip->blocks);
         return TW_OK;
     case TW_QUANT_MESSAGE:
-        TW_TRY(tw_quant_lossless_create(row->backend, &trip->lossless));
-        row->backend = tw_quant_lossless_backend_name(trip->lossless);
+        TW_TRY(tw_quant_messages_create(&trip->codec, row->backend, &trip->coder));
+        row->backend = tw_quant_messages_backend_name(trip->coder);
         return TW_OK;
     case TW_QUANT_CHANGE:
         TW_TRY(tw_quant_delta_create(row->backend, &trip->delta));
@@ -91,18 +91,17 @@ static tw_status_t trip_run_blocks(trip_t *trip, const message_t *message, int e
                    : tw_quant_decode(trip->blocks, &args, list, message->n);
 }
 
-static tw_status_t trip_run_lossless(trip_t *trip, const message_t *message, int encodes, size_t *bytes)
+static tw_status_t trip_run_message(trip_t *trip, const message_t *message, int encodes, size_t *bytes)
 {
-    tw_quant_lossless_segment_t *list = trip->list;
+    tw_quant_message_segment_t *list = trip->list;
+    const tw_quant_message_args_t args = {message->type, list, message->n, .seed = 1};
     for (size_t s = 0; s < message->n; s++) {
         const segment_t *from = &message->segments[s];
-        list[s] = (tw_quant_lossless_segment_t){from->src, from->dst, from->n_elems, from->row_elems,
-                                                from->first_elem};
+        list[s] = (tw_quant_message_segment_t){from->src, from->dst, from->n_elems, from->row_elems,
+                                               from->first_elem};
     }
-    return encodes ? tw_quant_lossless_encode(trip->lossless, message->type, list, message->n, trip->encoded,
-                                              trip->room, bytes)
-                   : tw_quant_lossless_decode(trip->lossless, message->type, list, message->n, trip->encoded,
-                                              *bytes);
+    return encodes ? tw_quant_messages_encode(trip->coder, &args, trip->encoded, trip->room, bytes)
+                   : tw_quant_messages_decode(trip->coder, &args, TW_QUANT_SINK_STORE, trip->encoded, *bytes);
 }
 
 static tw_status_t trip_run_delta(trip_t *trip, const message_t *message, int encodes, size_t *bytes)
@@ -119,9 +118,9 @@ static tw_status_t trip_run_delta(trip_t *trip, const message_t *message, int en
 
 static tw_status_t trip_run(trip_t *trip, const message_t *message, int encodes, size_t *bytes)
 {
-    return trip->delta      ? trip_run_delta(trip, message, encodes, bytes)
-           : trip->lossless ? trip_run_lossless(trip, message, encodes, bytes)
-                            : trip_run_blocks(trip, message, encodes, bytes);
+    return trip->delta   ? trip_run_delta(trip, message, encodes, bytes)
+           : trip->coder ? trip_run_message(trip, message, encodes, bytes)
+                         : trip_run_blocks(trip, message, encodes, bytes);
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
@@ -343,7 +342,7 @@ tw_status_t cb_trip(const cb_options_t *options, const cb_set_t *set, const tw_q
     free(trip.messages);
     free(trip.segments);
     tw_quant_delta_destroy(trip.delta);
-    tw_quant_lossless_destroy(trip.lossless);
+    tw_quant_messages_destroy(trip.coder);
     tw_quant_destroy(trip.blocks);
     return status;
 }

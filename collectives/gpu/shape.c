@@ -219,12 +219,29 @@ static tw_status_t get_packer(tw_coll_t *coll, tw_gpu_shape_t *shape)
     return status;
 }
 
+/** May all of a request's codecs encode what is in memory of a GPU? */
+static tw_status_t check_codecs(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
+{
+    const tw_grid_t *grid = &shape->plan.grid;
+
+    for (size_t k = 0; k < grid->n_codecs; k++) {
+        const tw_quant_row_t *row = tw_quant_row_get(grid->codecs[k]->kind);
+        if (row->not_on_gpus) {
+            tw_error("rank %d: %s: codec %s is for memory of the host alone", coll->topo.rank,
+                     tw_coll_op_name(shape->request->args.op), row->name);
+            return TW_ERR_UNSUPPORTED;
+        }
+    }
+    return TW_OK;
+}
+
 static tw_status_t get_codecs(tw_coll_t *coll, tw_gpu_shape_t *shape)
 {
     const tw_coll_args_t *args = &shape->request->args;
     const tw_grid_t *grid = &shape->plan.grid;
     tw_quant_t *codec;
 
+    TW_TRY(check_codecs(coll, shape));
     for (size_t k = 0; k < grid->n_codecs; k++) { /* for compute.c, which finds them again */
         if (tw_quant_form(grid->codecs[k]) == TW_QUANT_MESSAGE) {
             TW_TRY(get_packer(coll, shape));

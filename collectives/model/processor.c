@@ -83,7 +83,7 @@ static tw_status_t measure_all_blocks(void *plain, void *work, tw_cpu_sample_t *
 
 /** Two messages of n elements there and back: seconds per byte, the best of a few. work: room for
  *  fp32[CODEC_ELEMS]. */
-static tw_status_t time_lossless(tw_quant_lossless_t *codec, const tw_quant_lossless_segment_t messages[2],
+static tw_status_t time_messages(tw_quant_messages_t *coder, const tw_quant_message_segment_t messages[2],
                                  void *work, double *encode_sec, double *decode_sec)
 {
     const double bytes_of_both = (double)(2 * messages[0].n_elems * sizeof(uint16_t));
@@ -91,12 +91,12 @@ static tw_status_t time_lossless(tw_quant_lossless_t *codec, const tw_quant_loss
     for (int i = 0; i < CODEC_REPEATS; i++) {
         double sec[2] = {0, 0};
         for (int m = 0; m < 2; m++) {
+            const tw_quant_message_args_t args = {TW_TYPE_BF16, &messages[m], 1, .seed = 1};
             size_t bytes;
             double start = tw_time_sec();
-            TW_TRY(tw_quant_lossless_encode(codec, TW_TYPE_BF16, &messages[m], 1, work,
-                                            CODEC_ELEMS * sizeof(float), &bytes));
+            TW_TRY(tw_quant_messages_encode(coder, &args, work, CODEC_ELEMS * sizeof(float), &bytes));
             double middle = tw_time_sec();
-            TW_TRY(tw_quant_lossless_decode(codec, TW_TYPE_BF16, &messages[m], 1, work, bytes));
+            TW_TRY(tw_quant_messages_decode(coder, &args, TW_QUANT_SINK_STORE, work, bytes));
             sec[0] += (middle - start) / bytes_of_both;
             sec[1] += (tw_time_sec() - middle) / bytes_of_both;
         }
@@ -117,31 +117,41 @@ static void fill_short(uint16_t *elems, uint32_t message)
     }
 }
 
-/** plain, work: room for fp32[CODEC_ELEMS]; plain is overwritten. */
-static tw_status_t measure_lossless(uint16_t *plain, void *work, tw_cpu_sample_t *out)
+static tw_status_t measure_messages(const tw_quant_codec_t *codec,
+                                    const tw_quant_message_segment_t messages[2], void *work,
+                                    double *encode_sec, double *decode_sec)
+{
+    tw_quant_messages_t *coder;
+    TW_TRY(tw_quant_messages_create(codec, NULL, &coder));
+    tw_status_t status = time_messages(coder, messages, work, encode_sec, decode_sec);
+    tw_quant_messages_destroy(coder);
+    return status;
+}
+
+/** The speeds of all codecs of messages, and what a short message of the lossless codec takes, which stands
+ *  for those of the others. plain, work: room for fp32[CODEC_ELEMS]; plain is overwritten. */
+static tw_status_t measure_all_messages(uint16_t *plain, void *work, tw_cpu_sample_t *out)
 {
     const tw_quant_codec_t lossless = {.kind = TW_QUANT_LOSSLESS};
-    const size_t half = CODEC_ELEMS / 2;
-    const tw_quant_lossless_segment_t halves[2] = {
-        {.src = plain, .dst = plain, .n_elems = half},
-        {.src = plain + half, .dst = plain + half, .n_elems = half}};
-    tw_quant_lossless_segment_t shorts[2];
-    tw_quant_lossless_t *codec;
-    TW_TRY(tw_quant_lossless_create(NULL, &codec));
-    tw_status_t status =
-        time_lossless(codec, halves, work, &out->encode_sec[tw_coll_model_encoder(&lossless)],
-                      &out->decode_sec[tw_coll_model_decoder(&lossless)]);
+    tw_quant_message_segment_t halves[2], shorts[2];
+
     for (uint32_t m = 0; m < 2; m++) {
-        uint16_t *elems = plain + m * SHORT_ELEMS;
-        fill_short(elems, m);
-        shorts[m] = (tw_quant_lossless_segment_t){
+        uint16_t *half = plain + m * (CODEC_ELEMS / 2), *elems = plain + m * SHORT_ELEMS;
+        halves[m] = (tw_quant_message_segment_t){.src = half, .dst = half, .n_elems = CODEC_ELEMS / 2};
+        shorts[m] = (tw_quant_message_segment_t){
             .src = elems, .dst = elems, .n_elems = SHORT_ELEMS, .row_elems = SHORT_ROW_ELEMS};
     }
-    if (status == TW_OK) {
-        status = time_lossless(codec, shorts, work, &out->encode_short_sec, &out->decode_short_sec);
+    for (int kind = 0; kind < TW_QUANT_KINDS; kind++) {
+        const tw_quant_codec_t codec = {.kind = (tw_quant_kind_t)kind};
+        if (tw_quant_form(&codec) == TW_QUANT_MESSAGE) {
+            TW_TRY(measure_messages(&codec, halves, work, &out->encode_sec[tw_coll_model_encoder(&codec)],
+                                    &out->decode_sec[tw_coll_model_decoder(&codec)]));
+        }
     }
-    tw_quant_lossless_destroy(codec);
-    return status;
+    for (uint32_t m = 0; m < 2; m++) {
+        fill_short(plain + m * SHORT_ELEMS, m);
+    }
+    return measure_messages(&lossless, shorts, work, &out->encode_short_sec, &out->decode_short_sec);
 }
 
 static void measure_plain(void *plain, void *work, tw_cpu_sample_t *out)
@@ -176,7 +186,7 @@ tw_status_t tw_measure_processor(tw_cpu_sample_t *out)
     measure_plain(plain, work, out);
     status = measure_all_blocks(plain, work, out);
     if (status == TW_OK) {
-        status = measure_lossless(plain, work, out);
+        status = measure_all_messages(plain, work, out);
     }
 err_buffers:
     tw_buffer_free(work);

@@ -19,7 +19,7 @@ typedef struct model_text {
     double cpu_noise;
     codec_text_t codec;                            /**< of those that say 0 */
     codec_text_t codecs[TW_QUANT_KINDS];           /**< of each kind */
-    double encode_message_sec, decode_message_sec; /**< of lossless ones */
+    double encode_message_sec, decode_message_sec; /**< of those that say their length */
 } model_text_t;
 
 #define FIELD(name_, dflt_, doc_, type_, member_, min_, max_)                   \
@@ -30,9 +30,11 @@ typedef struct model_text {
 #define TIME(name, dflt, member, doc) FIELD(name, dflt, doc, TW_CONFIG_TIME, member, 0, INFINITY)
 #define RATE(name, dflt, member, doc) FIELD(name, dflt, doc, TW_CONFIG_RATE, member, 1, INFINITY)
 #define SPEED(name, dflt, member, min, doc) FIELD(name, dflt, doc, TW_CONFIG_BYTES, member, min, INFINITY)
-#define CODEC(kind, name)                                                                    \
-    SPEED(#name ":encode", "0", codecs[kind].encode, 0, "Encoding " #name "; 0: as codec."), \
-        SPEED(#name ":decode", "0", codecs[kind].decode, 0, "Decoding " #name "; 0: as codec."),
+#define CODEC(kind, name, dflt)                                                               \
+    SPEED(#name ":encode", dflt, codecs[kind].encode, 0, "Encoding " #name "; 0: as codec."), \
+        SPEED(#name ":decode", dflt, codecs[kind].decode, 0, "Decoding " #name "; 0: as codec."),
+#define BLOCKS(kind, name) CODEC(kind, name, "0")
+#define MESSAGES(kind, name) CODEC(kind, name, "1500M")
 #define SHARE(name, dflt, member, max, doc) FIELD(name, dflt, doc, TW_CONFIG_DOUBLE, member, 0, max)
 
 static const tw_config_field_t fields[] = {
@@ -53,11 +55,8 @@ static const tw_config_field_t fields[] = {
     SHARE("cpu:noise", "0", cpu_noise, TW_COLL_NOISE_MAX, "How much slower it typically is."),
     SPEED("codec:encode", "3G", codec.encode, 1, "Encoding, every codec."),
     SPEED("codec:decode", "3G", codec.decode, 1, "Decoding, every codec."),
-    TW_QUANT_BLOCK_CODECS(CODEC) SPEED("lossless:encode", "1500M", codecs[TW_QUANT_LOSSLESS].encode, 0,
-                                       "Encoding without loss; 0: as codec."),
-    SPEED("lossless:decode", "1500M", codecs[TW_QUANT_LOSSLESS].decode, 0,
-          "Decoding without loss; 0: as codec."),
-    TIME("lossless:encode_message", "30us", encode_message_sec, "A message, beyond its bytes."),
+    TW_QUANT_BLOCK_CODECS(BLOCKS) TW_QUANT_MESSAGE_CODECS(MESSAGES)
+        TIME("lossless:encode_message", "30us", encode_message_sec, "A message, beyond its bytes."),
     TIME("lossless:decode_message", "15us", decode_message_sec, "A message, beyond its bytes."),
 };
 

@@ -28,7 +28,7 @@ tw_form_t tw_form_of_move(const tw_flows_t *flows, const tw_move_t *move)
     if (move->coding == TW_CODING_NONE || (flows->by_pair && !move->crosses)) {
         return TW_FORM_PLAIN;
     }
-    if (move->coding == TW_CODING_LOSSLESS) {
+    if (move->coding != TW_CODING_BLOCKS) {
         return move->is_spread || move->crosses ? TW_FORM_PACKED : TW_FORM_PLAIN;
     }
     if (flows->nodes_first && !move->is_spread && !move->is_sum && !move->crosses) {

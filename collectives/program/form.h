@@ -11,7 +11,7 @@ typedef enum tw_form {
     TW_FORM_PLAIN,  /**< as it is */
     TW_FORM_CODEC,  /**< encoded with its codec */
     TW_FORM_INNER,  /**< encoded with the codec of the hop inside the node */
-    TW_FORM_PACKED, /**< a lossless message, which is as long as it comes */
+    TW_FORM_PACKED, /**< a message of a codec of TW_QUANT_MESSAGE, which is as long as it comes */
     TW_FORM_COUNT
 } tw_form_t;
 
@@ -19,15 +19,23 @@ typedef enum tw_form {
 typedef enum tw_coding {
     TW_CODING_NONE,
     TW_CODING_BLOCKS,   /**< quantized: sums are encoded again */
-    TW_CODING_LOSSLESS, /**< sums see it as it is */
+    TW_CODING_LOSSLESS, /**< messages that say their length; sums see it as it is */
+    TW_CODING_LOSSY,    /**< such messages that lose values; sums see what comes out of them */
 } tw_coding_t;
 
-#define TW_N_CODINGS 3
+#define TW_N_CODINGS 4
+
+/** 1: what comes out of a message may differ from what went in, so its sender decodes it, too. */
+static inline int tw_coding_loses(tw_coding_t coding)
+{
+    return coding == TW_CODING_BLOCKS || coding == TW_CODING_LOSSY;
+}
 
 /** A message's form between nodes. */
 static inline tw_form_t tw_form_of_coding(tw_coding_t coding)
 {
-    static const tw_form_t forms[TW_N_CODINGS] = {TW_FORM_PLAIN, TW_FORM_CODEC, TW_FORM_PACKED};
+    static const tw_form_t forms[TW_N_CODINGS] = {TW_FORM_PLAIN, TW_FORM_CODEC, TW_FORM_PACKED,
+                                                  TW_FORM_PACKED};
 
     return forms[coding];
 }

@@ -405,7 +405,7 @@ static tw_status_t take_flow(maker_t *m, int owner, tw_value_t result, int *n_ho
 static void begin_spread(maker_t *m)
 {
     const tw_ops_params_t *params = m->params;
-    int rank = params->topo->rank, is_blocks = params->coding == TW_CODING_BLOCKS;
+    int rank = params->topo->rank, loses = tw_coding_loses(params->coding);
 
     m->hop = 0;
     m->is_early = 1;
@@ -414,12 +414,12 @@ static void begin_spread(maker_t *m)
     }
     if (!params->flows->reduce) {
         m->result = convert_to(m, rank, src, tw_form_of_coding(params->coding), 0);
-        if (!is_blocks && params->flows->of == TW_FLOWS_SHARDS) {
+        if (!loses && params->flows->of == TW_FLOWS_SHARDS) {
             deliver(m, rank, src);
             m->result = params->flows->merges ? dst : m->result; /* where it is beside the others */
         }
     }
-    if (is_blocks || (params->flows->reduce && m->result.form == TW_FORM_PLAIN && m->result.cell >= 0)) {
+    if (loses || (params->flows->reduce && m->result.form == TW_FORM_PLAIN && m->result.cell >= 0)) {
         deliver(m, rank, m->result);
     }
 }

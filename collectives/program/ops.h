@@ -77,7 +77,7 @@ typedef struct tw_ops_params {
 } tw_ops_params_t;
 
 /** An algorithm's programs, as far as they have been asked for; zeroed: none yet. */
-#define TW_OPS_KINDS 36
+#define TW_OPS_KINDS (12 * TW_N_CODINGS)
 typedef struct tw_kept_program {
     tw_ops_t *ops[TW_OPS_KINDS];
 } tw_kept_program_t;

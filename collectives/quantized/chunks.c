@@ -239,11 +239,13 @@ size_t tw_grid_chunk_bytes(const tw_grid_t *grid, size_t chunk, const tw_quant_c
 
 tw_coding_t tw_grid_coding(const tw_grid_t *grid, size_t chunk)
 {
-    switch (tw_quant_form(tw_grid_chunk_codec(grid, chunk))) {
+    const tw_quant_codec_t *codec = tw_grid_chunk_codec(grid, chunk);
+
+    switch (tw_quant_form(codec)) {
     case TW_QUANT_BLOCKS:
         return TW_CODING_BLOCKS;
     case TW_QUANT_MESSAGE:
-        return TW_CODING_LOSSLESS;
+        return tw_quant_loses(codec) == TW_QUANT_LOSES_NOTHING ? TW_CODING_LOSSLESS : TW_CODING_LOSSY;
     default:
         return TW_CODING_NONE;
     }
@@ -297,14 +299,14 @@ int tw_grid_walk_next(tw_grid_walk_t *walk, tw_grid_placed_t *piece)
     return 1;
 }
 
-size_t tw_grid_pieces(tw_grid_walk_t walk, char *cell, int from_src, tw_quant_lossless_segment_t *pieces)
+size_t tw_grid_pieces(tw_grid_walk_t walk, char *cell, int from_src, tw_quant_message_segment_t *pieces)
 {
     tw_grid_placed_t piece;
     size_t n = 0;
 
     while (tw_grid_walk_next(&walk, &piece)) {
         void *at = cell ? cell + piece.in_at : piece.at.dst;
-        pieces[n++] = (tw_quant_lossless_segment_t){
+        pieces[n++] = (tw_quant_message_segment_t){
             .src = !cell && from_src ? piece.at.src : at,
             .dst = at,
             .n_elems = piece.at.n_elems,
@@ -337,12 +339,21 @@ tw_status_t tw_codecs_get(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw
     return status;
 }
 
-tw_status_t tw_codecs_lossless(tw_codecs_t *codecs, tw_quant_lossless_t **out)
+tw_status_t tw_codecs_messages(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw_quant_messages_t **out)
 {
-    if (!codecs->lossless) {
-        TW_TRY(tw_quant_lossless_create(NULL, &codecs->lossless));
+    for (size_t i = 0; i < codecs->n_messages; i++) {
+        if (tw_quant_codec_equal(tw_quant_messages_codec(codecs->messages[i]), codec)) {
+            *out = codecs->messages[i];
+            return TW_OK;
+        }
     }
-    *out = codecs->lossless;
+    if (!tw_grow(&codecs->messages, &codecs->max_messages, codecs->n_messages + 1,
+                 sizeof(*codecs->messages))) {
+        tw_error("out of memory for a codec");
+        return TW_ERR_NO_MEMORY;
+    }
+    TW_TRY(tw_quant_messages_create(codec, NULL, &codecs->messages[codecs->n_messages]));
+    *out = codecs->messages[codecs->n_messages++];
     return TW_OK;
 }
 
@@ -361,7 +372,10 @@ void tw_codecs_cleanup(tw_codecs_t *codecs)
     for (size_t i = 0; i < codecs->n; i++) {
         tw_quant_destroy(codecs->items[i]);
     }
-    tw_quant_lossless_destroy(codecs->lossless);
+    for (size_t i = 0; i < codecs->n_messages; i++) {
+        tw_quant_messages_destroy(codecs->messages[i]);
+    }
+    free(codecs->messages);
     free(codecs->items);
     memset(codecs, 0, sizeof(*codecs));
 }

@@ -120,9 +120,9 @@ tw_grid_walk_t tw_grid_walk_start(const tw_grid_t *grid, size_t chunk, const tw_
                                   tw_type_t type);
 /** 1 and the next piece; 0: there is none left. */
 int tw_grid_walk_next(tw_grid_walk_t *walk, tw_grid_placed_t *piece);
-/** A plain chunk for the lossless codec, in a cell, where its pieces follow each other, or (NULL) in the
+/** A plain chunk for a codec of messages, in a cell, where its pieces follow each other, or (NULL) in the
  *  tensors, read from src or from dst. pieces: [n_pieces] to fill. Returns how many. */
-size_t tw_grid_pieces(tw_grid_walk_t walk, char *cell, int from_src, tw_quant_lossless_segment_t *pieces);
+size_t tw_grid_pieces(tw_grid_walk_t walk, char *cell, int from_src, tw_quant_message_segment_t *pieces);
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */
 
@@ -130,15 +130,16 @@ size_t tw_grid_pieces(tw_grid_walk_t walk, char *cell, int from_src, tw_quant_lo
 typedef struct tw_codecs {
     tw_quant_t **items;
     size_t n, max;
-    tw_mem_t mem;                  /**< that all of them are bound to */
-    tw_quant_lossless_t *lossless; /**< NULL: not used yet */
+    tw_mem_t mem;                   /**< that all of them are bound to */
+    tw_quant_messages_t **messages; /**< of codecs of messages, for host memory */
+    size_t n_messages, max_messages;
 } tw_codecs_t;
 
 /** Borrow a codec; made if it is the first of its kind. Zeroed codecs are an empty set, bound to host
  *  memory. */
 tw_status_t tw_codecs_get(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw_quant_t **out);
-/** Borrow the lossless codec for host memory; made at the first call. */
-tw_status_t tw_codecs_lossless(tw_codecs_t *codecs, tw_quant_lossless_t **out);
+/** Borrow a codec of messages for host memory, likewise. */
+tw_status_t tw_codecs_messages(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw_quant_messages_t **out);
 /** Blocks with NaN or Inf that their encoders have met. */
 uint64_t tw_codecs_nonfinite_blocks(const tw_codecs_t *codecs);
 void tw_codecs_cleanup(tw_codecs_t *codecs);

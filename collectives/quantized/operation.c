@@ -12,12 +12,13 @@ static tw_status_t get_codecs(tw_qop_t *op, tw_codecs_t *codecs)
     const tw_grid_t *grid = op->grid;
 
     op->codecs = tw_sched_alloc(op->sched, (grid->n_codecs + 1) * sizeof(*op->codecs));
-    if (!op->codecs) {
+    op->messages = tw_sched_alloc(op->sched, (grid->n_codecs + 1) * sizeof(*op->messages));
+    if (!op->codecs || !op->messages) {
         return TW_ERR_NO_MEMORY;
     }
     for (size_t k = 0; k < grid->n_codecs; k++) {
         if (tw_quant_form(grid->codecs[k]) == TW_QUANT_MESSAGE) {
-            TW_TRY(tw_codecs_lossless(codecs, &op->lossless));
+            TW_TRY(tw_codecs_messages(codecs, grid->codecs[k], &op->messages[k]));
         } else {
             TW_TRY(tw_codecs_get(codecs, grid->codecs[k], &op->codecs[k]));
         }
@@ -113,7 +114,7 @@ tw_span_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, tw_form_t form)
 typedef struct work {
     const tw_qop_t *op;
     tw_qop_work_t is;
-    tw_quant_lossless_segment_t *pieces; /**< PACKED: [pieces of the chunk] */
+    tw_quant_message_segment_t *pieces; /**< PACKED: [pieces of the chunk] */
     tw_sbuf_t from[];
 } work_t;
 
@@ -162,8 +163,8 @@ static tw_status_t run_codec(tw_sched_t *sched, const void *arg)
     return status;
 }
 
-/** Encode or decode a chunk as one lossless message. */
-static tw_status_t run_lossless(tw_sched_t *sched, const void *arg)
+/** Encode or decode a chunk as one message. */
+static tw_status_t run_message(tw_sched_t *sched, const void *arg)
 {
     const work_t *work = arg;
     const tw_qop_t *op = work->op;
@@ -172,18 +173,25 @@ static tw_status_t run_lossless(tw_sched_t *sched, const void *arg)
     char *message = buffer_at(sched, packed), *buffer = plain >= 0 ? buffer_at(sched, plain) : NULL;
     tw_grid_walk_t walk = start_walk(work);
     tw_type_t type = op->args.type;
-    size_t bytes, most = tw_quant_lossless_bound_bytes(type, op->grid->chunks[work->is.chunk].n_elems);
+    size_t bytes, chunk = work->is.chunk, n_elems = op->grid->chunks[chunk].n_elems;
+    tw_quant_messages_t *coder = op->messages[op->grid->chunks[chunk].codec];
 
     if (!message || (plain >= 0 && !buffer)) {
         return TW_ERR_NO_MEMORY;
     }
     walk.in = walk.out = TW_FORM_PLAIN;
-    size_t n = tw_grid_pieces(walk, buffer, plain == TW_QOP_SRC, work->pieces);
+    const tw_quant_message_args_t args = {
+        .type = type,
+        .segments = work->pieces,
+        .n_segments = tw_grid_pieces(walk, buffer, plain == TW_QOP_SRC, work->pieces),
+        .seed = mix_seed(mix_seed(op->seeds[work->is.seed], op->args.step), chunk),
+    };
     if (!packs) {
-        return tw_quant_lossless_decode(op->lossless, type, work->pieces, n, message,
+        return tw_quant_messages_decode(coder, &args, TW_QUANT_SINK_STORE, message,
                                         tw_sched_filled(sched, packed));
     }
-    TW_TRY(tw_quant_lossless_encode(op->lossless, type, work->pieces, n, message, most, &bytes));
+    size_t most = tw_quant_bound_bytes(tw_quant_messages_codec(coder), type, n_elems);
+    TW_TRY(tw_quant_messages_encode(coder, &args, message, most, &bytes));
     tw_sched_fill(sched, packed, bytes);
     return TW_OK;
 }
@@ -289,16 +297,16 @@ static tw_compute_fn_t choose_run(const tw_qop_work_t *is)
     if (is->is_sum) {
         return is->in == TW_FORM_PLAIN ? run_sum_plain : run_sum_encoded;
     }
-    return is_packed ? run_lossless : run_codec;
+    return is_packed ? run_message : run_codec;
 }
 
 tw_task_t tw_qop_emit(const tw_qop_t *op, const tw_qop_work_t *is)
 {
     tw_compute_fn_t run = choose_run(is);
     size_t from_bytes = (size_t)is->n_from * sizeof(*is->from);
-    size_t n_pieces = run == run_lossless ? op->grid->chunks[is->chunk].n_pieces : 0;
+    size_t n_pieces = run == run_message ? op->grid->chunks[is->chunk].n_pieces : 0;
     work_t *work = tw_sched_alloc(op->sched, sizeof(*work) + from_bytes);
-    tw_quant_lossless_segment_t *pieces = tw_sched_alloc(op->sched, n_pieces * sizeof(*pieces));
+    tw_quant_message_segment_t *pieces = tw_sched_alloc(op->sched, n_pieces * sizeof(*pieces));
 
     if (!work || !pieces) {
         return TW_TASK_NONE;

@@ -18,8 +18,8 @@ typedef struct tw_qop {
     tw_sched_t *sched;
     const tw_grid_t *grid;
     const tw_grid_tensor_t *tensors; /**< [n_segments] */
-    tw_quant_t **codecs;             /**< [n_codecs of the grid] NULL for the lossless one */
-    tw_quant_lossless_t *lossless;   /**< NULL: no chunk is */
+    tw_quant_t **codecs;             /**< [n_codecs of the grid] NULL for those of messages */
+    tw_quant_messages_t **messages;  /**< [n_codecs of the grid] NULL for the others */
     tw_quant_t *inner;               /**< of the hop inside the node; NULL: plain there */
     tw_quant_args_t args;            /**< factor: 1 */
     uint64_t seeds[TW_N_SEEDS];      /**< by kind */

@@ -48,6 +48,14 @@ INLINE vec_t put_symbol(vec_t lanes, vec_t freq, vec_t first_slot, vec_t recipro
     return vec_select(mask_ge(rest, freq), vec_add(x, fix), x);
 }
 
+/** Push one vector's entries of an encoder's table into its lanes. */
+INLINE vec_t push_symbol(vec_t lanes, vec_t entry, vec_t reciprocal, uint16_t **words)
+{
+    vec_t freq = vec_and(entry, vec_set(0x7ff)), first_slot = vec_and(vec_shr(entry, 11), vec_set(0x3ff));
+    mask_t full = mask_ge(vec_shr(lanes, 32 - TW_ENTROPY_FREQ_BITS), freq);
+    return put_symbol(spill(lanes, full, words), freq, first_slot, reciprocal);
+}
+
 /** Take away the symbol that each lane's entry in a decoder's table names. */
 INLINE vec_t take_symbol(vec_t lanes, vec_t entry)
 {
@@ -67,6 +75,28 @@ INLINE vec_t refill(vec_t lanes, mask_t wanting, const uint8_t **next)
     vec_t word = vec_load_words(*next, wanting);
     *next += 2 * (size_t)__builtin_popcount(mask_bits(wanting));
     return vec_select(wanting, vec_or(vec_shl(lanes, 16), word), lanes);
+}
+
+/** Words go into all lanes that want them; 0 when there are too few. */
+INLINE int refill_all(vec_t *lanes, const uint8_t **words, const uint8_t *begin)
+{
+    mask_t wanting[VECTORS];
+    uint32_t n_words = 0;
+#pragma GCC unroll 4
+    for (size_t v = 0; v < VECTORS; v++) {
+        wanting[v] = wanting_of(lanes[v]);
+        n_words += (uint32_t)__builtin_popcount(mask_bits(wanting[v]));
+    }
+    if ((size_t)(*words - begin) < 2 * n_words) {
+        return 0;
+    }
+    *words -= 2 * n_words;
+    const uint8_t *next = *words;
+#pragma GCC unroll 4
+    for (size_t v = 0; v < VECTORS; v++) {
+        lanes[v] = refill(lanes[v], wanting[v], &next);
+    }
+    return 1;
 }
 
 #endif

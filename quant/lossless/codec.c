@@ -8,18 +8,18 @@ static const tw_backend_t *const backends[] = {
 #endif
     &tw_lossless_ref.is,
 };
-static const tw_backends_t of_lossless = {"lossless", backends, sizeof(backends) / sizeof(backends[0])};
+const tw_backends_t tw_lossless_backends = {"lossless", backends, sizeof(backends) / sizeof(backends[0])};
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */
 
 size_t tw_quant_lossless_backends(const char **names, size_t max)
 {
-    return tw_backends_names(&of_lossless, TW_MEM_HOST, names, max);
+    return tw_backends_names(&tw_lossless_backends, TW_MEM_HOST, names, max);
 }
 
 tw_status_t tw_quant_lossless_create(const char *backend, tw_quant_lossless_t **out)
 {
-    const tw_backend_t *found = tw_backends_find(&of_lossless, TW_MEM_HOST, backend);
+    const tw_backend_t *found = tw_backends_find(&tw_lossless_backends, TW_MEM_HOST, backend);
     if (!found) {
         return TW_ERR_UNSUPPORTED;
     }
@@ -323,12 +323,11 @@ static size_t write_plain(const tw_quant_lossless_t *codec, tw_type_t type,
                       dst);
 }
 
-static tw_status_t check_encode(const char *operation, tw_type_t type,
-                                const tw_quant_lossless_segment_t *segments, size_t n_segments,
-                                const void *dst, size_t dst_bytes, size_t *n_elems)
+tw_status_t tw_lossless_check_encode(const char *operation, const tw_quant_message_args_t *args,
+                                     const void *dst, size_t dst_bytes, size_t *n_elems)
 {
-    TW_TRY(tw_lossless_check_call(operation, type, segments, n_segments, 1, n_elems));
-    size_t bound = tw_quant_lossless_bound_bytes(type, *n_elems);
+    TW_TRY(tw_lossless_check_call(operation, args->type, args->segments, args->n_segments, 1, n_elems));
+    size_t bound = tw_quant_lossless_bound_bytes(args->type, *n_elems);
     if (!dst || dst_bytes < bound) {
         tw_error("quant: %s: room for %zu bytes, must be for %zu", operation, dst ? dst_bytes : 0, bound);
         return TW_ERR_INVALID;
@@ -340,8 +339,9 @@ tw_status_t tw_quant_lossless_encode(tw_quant_lossless_t *codec, tw_type_t type,
                                      const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                      void *dst, size_t dst_bytes, size_t *bytes)
 {
+    const tw_quant_message_args_t args = {.type = type, .segments = segments, .n_segments = n_segments};
     size_t n_elems;
-    TW_TRY(check_encode("lossless_encode", type, segments, n_segments, dst, dst_bytes, &n_elems));
+    TW_TRY(tw_lossless_check_encode("lossless_encode", &args, dst, dst_bytes, &n_elems));
     target_t target = {(uint8_t *)dst + sizeof(tw_lossless_header_t),
                        (uint8_t *)dst + tw_quant_lossless_bound_bytes(type, n_elems)};
     uint32_t head_bytes = 0;

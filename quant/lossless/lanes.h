@@ -91,14 +91,6 @@ INLINE vec_t bottom_of(vec_t expected)
     return vec_shr(vec_and(expected, vec_set(TW_LOSSLESS_SCALE_MASK & ~3)), 1);
 }
 
-/** Push one vector's entries into its lanes. */
-INLINE void lanes_push(vec_t entry, vec_t reciprocal, vec_t *lanes, uint16_t **words)
-{
-    vec_t freq = vec_and(entry, vec_set(0x7ff)), first_slot = vec_and(vec_shr(entry, 11), vec_set(0x3ff));
-    mask_t full = mask_ge(vec_shr(*lanes, 32 - TW_ENTROPY_FREQ_BITS), freq);
-    *lanes = put_symbol(spill(*lanes, full, words), freq, first_slot, reciprocal);
-}
-
 static void lanes_encode(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected,
                          size_t n, tw_entropy_writer_t *writer)
 {
@@ -115,7 +107,7 @@ static void lanes_encode(const tw_lossless_model_t *model, const uint16_t *heads
 #pragma GCC unroll 4
         for (size_t v = 0; v < VECTORS; v++) {
             escapes |= mask_bits(mask_sign(entries[v])) << (v * WIDTH);
-            lanes_push(entries[v], reciprocals[v], &lanes[v], &words);
+            lanes[v] = push_symbol(lanes[v], entries[v], reciprocals[v], &words);
         }
         for (; __builtin_expect(escapes != 0, 0); escapes &= escapes - 1) {
             *escaped++ = (uint16_t)tw_lossless_coded(heads[i + (size_t)__builtin_ctz(escapes)]);
@@ -138,28 +130,6 @@ static int take_escapes(uint16_t *values, uint32_t escapes, uint16_t bits, tw_en
         }
         values[lane] &= bits;
         escapes ^= 1u << lane;
-    }
-    return 1;
-}
-
-/** Words go into all lanes that want them; 0 when there are too few. */
-INLINE int refill_all(vec_t *lanes, const uint8_t **words, const uint8_t *begin)
-{
-    mask_t wanting[VECTORS];
-    uint32_t n_words = 0;
-#pragma GCC unroll 4
-    for (size_t v = 0; v < VECTORS; v++) {
-        wanting[v] = wanting_of(lanes[v]);
-        n_words += (uint32_t)__builtin_popcount(mask_bits(wanting[v]));
-    }
-    if ((size_t)(*words - begin) < 2 * n_words) {
-        return 0;
-    }
-    *words -= 2 * n_words;
-    const uint8_t *next = *words;
-#pragma GCC unroll 4
-    for (size_t v = 0; v < VECTORS; v++) {
-        lanes[v] = refill(lanes[v], wanting[v], &next);
     }
     return 1;
 }
@@ -258,7 +228,7 @@ static void lanes_encode_tails(const tw_lossless_model_t *model, const uint16_t 
         }
 #pragma GCC unroll 4
         for (size_t v = 0; v < VECTORS; v++) {
-            lanes_push(entries[v], reciprocals[v], &lanes[v], &words);
+            lanes[v] = push_symbol(lanes[v], entries[v], reciprocals[v], &words);
         }
         for (; __builtin_expect(escapes != 0, 0); escapes &= escapes - 1) {
             *escaped++ = tails[i + (size_t)__builtin_ctz(escapes)];

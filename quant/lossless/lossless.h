@@ -324,7 +324,11 @@ size_t tw_lossless_walk_skip(tw_lossless_walk_t *walk, size_t most);
 #define TW_LOSSLESS_PIECE_UNKNOWN 0x80 /**< a flag of pieces without rows; not sent */
 tw_status_t tw_lossless_make_pieces(tw_lossless_shape_t *shape, const tw_quant_lossless_segment_t *segments,
                                     size_t n_segments);
-/** Fill shape, tables and classes for segments of a type. TW_ERR_NO_MEMORY (logged). */
+/** Fill the shape for segments of a type: pieces, scales of rows and columns, classes. TW_ERR_NO_MEMORY
+ *  (logged). */
+tw_status_t tw_lossless_find_scales(tw_quant_lossless_t *codec, tw_type_t type,
+                                    const tw_quant_lossless_segment_t *segments, size_t n_segments);
+/** And choose the window and the tables, and what becomes of tails. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_lossless_analyse(tw_quant_lossless_t *codec, tw_type_t type,
                                 const tw_quant_lossless_segment_t *segments, size_t n_segments);
 /** The heads of a run of an analysed type, in scratch if they do not lie in memory; n <= BLOCK_ELEMS. */
@@ -338,10 +342,14 @@ void tw_lossless_model_decoder(tw_quant_lossless_t *codec);
 
 /* ---- codec.c ------------------------------------------------------------------------------------------- */
 
+extern const tw_backends_t tw_lossless_backends;
 /** Check the type and segments of a call, which hold n_elems together. TW_ERR_INVALID (logged). */
 tw_status_t tw_lossless_check_call(const char *operation, tw_type_t type,
                                    const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                    int encoding, size_t *n_elems);
+/** The same for encoding, and whether there is room for the bound. */
+tw_status_t tw_lossless_check_encode(const char *operation, const tw_quant_message_args_t *args,
+                                     const void *dst, size_t dst_bytes, size_t *n_elems);
 
 /* ---- head.c -------------------------------------------------------------------------------------------- */
 

@@ -421,8 +421,8 @@ static void choose_tables(tw_quant_lossless_t *codec, const tw_lossless_counts_t
                              codec->shape.n_live, by_context, &codec->tails_are);
 }
 
-tw_status_t tw_lossless_analyse(tw_quant_lossless_t *codec, tw_type_t type,
-                                const tw_quant_lossless_segment_t *segments, size_t n_segments)
+tw_status_t tw_lossless_find_scales(tw_quant_lossless_t *codec, tw_type_t type,
+                                    const tw_quant_lossless_segment_t *segments, size_t n_segments)
 {
     tw_lossless_shape_t *shape = &codec->shape;
     TW_TRY(tw_lossless_make_pieces(shape, segments, n_segments));
@@ -445,11 +445,18 @@ tw_status_t tw_lossless_analyse(tw_quant_lossless_t *codec, tw_type_t type,
         shape->n_rows += making.n_rows;
         TW_TRY(make_piece(&making, &walk));
     }
+    return TW_OK;
+}
+
+tw_status_t tw_lossless_analyse(tw_quant_lossless_t *codec, tw_type_t type,
+                                const tw_quant_lossless_segment_t *segments, size_t n_segments)
+{
     tw_lossless_counts_t counts[TW_LOSSLESS_CLASSES];
+    TW_TRY(tw_lossless_find_scales(codec, type, segments, n_segments));
     memset(counts, 0, sizeof(counts));
     find_classes(codec);
     take_sample(codec, type, segments, counts);
     choose_tables(codec, counts);
-    move_scales(shape, codec->window);
+    move_scales(&codec->shape, codec->window);
     return TW_OK;
 }

@@ -66,9 +66,12 @@ std::vector<float> decode(const tw_quant_codec_t &codec, const char *backend,
 /* Any bytes decode to something, the same on every backend; buffers are as small as they may be. */
 void check_bytes(uint8_t options, const uint8_t *data, size_t size)
 {
-    const tw_quant_codec_t codec = {options & 1 ? TW_QUANT_INT8 : TW_QUANT_INT4, 32 << (options >> 1 & 3),
-                                    tw_quant_scale_t(options >> 3 & 1), TW_QUANT_ROUND_NEAREST,
-                                    options >> 4 & 1};
+    const tw_quant_codec_t codec = {options & 1 ? TW_QUANT_INT8 : TW_QUANT_INT4,
+                                    32 << (options >> 1 & 3),
+                                    tw_quant_scale_t(options >> 3 & 1),
+                                    TW_QUANT_ROUND_NEAREST,
+                                    options >> 4 & 1,
+                                    0};
     const size_t n = elems_in(&codec, size);
     const std::vector<uint8_t> encoded(data, data + tw_quant_encoded_bytes(&codec, n));
     const std::vector<float> expected = decode(codec, "ref", encoded, n);

@@ -147,7 +147,7 @@ std::vector<tw_quant_codec_t> all_codecs(const std::vector<int> &blocks)
                     continue;
                 }
                 all.push_back(
-                    {kind, block, tw_quant_scale_t(options & 1), tw_quant_round_t(stochastic), hadamard});
+                    {kind, block, tw_quant_scale_t(options & 1), tw_quant_round_t(stochastic), hadamard, 0});
             }
         }
     }

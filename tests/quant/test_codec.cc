@@ -25,10 +25,10 @@ std::string format(const tw_quant_codec_t &codec)
 
 TEST_F(QuantCodec, ParsesNamesAndOptions)
 {
-    const tw_quant_codec_t int8 = {TW_QUANT_INT8, 2048, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
-    const tw_quant_codec_t int4 = {TW_QUANT_INT4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
-    const tw_quant_codec_t all = {TW_QUANT_INT4, 4096, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_STOCHASTIC, 1};
-    const tw_quant_codec_t last_wins = {TW_QUANT_INT8, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
+    const tw_quant_codec_t int8 = {TW_QUANT_INT8, 2048, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0, 0};
+    const tw_quant_codec_t int4 = {TW_QUANT_INT4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0, 0};
+    const tw_quant_codec_t all = {TW_QUANT_INT4, 4096, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_STOCHASTIC, 1, 0};
+    const tw_quant_codec_t last_wins = {TW_QUANT_INT8, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0, 0};
     const tw_quant_codec_t got[] = {parse("int8"), parse("int4"),
                                     parse("int4:block=4096,hadamard,stochastic,scale=fp32"),
                                     parse("int8:block=32,stochastic,nearest,scale=bf16,block=64")};
@@ -59,7 +59,7 @@ TEST_F(QuantCodec, RefusesWhatItDoesNotKnow)
 {
     expect_log("codec");
     expect_log("block is");
-    const tw_quant_codec_t before = {TW_QUANT_INT8, 32, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_NEAREST, 1};
+    const tw_quant_codec_t before = {TW_QUANT_INT8, 32, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_NEAREST, 1, 0};
     for (const char *text : {"",
                              "int",
                              "int5",
@@ -97,8 +97,9 @@ TEST_F(QuantCodec, FormatIsParsedBack)
     for (tw_quant_kind_t kind : {TW_CODE_KINDS}) {
         for (int block = 32; block <= 4096; block += 32) {
             for (int options = 0; options < 8; options++) {
-                const tw_quant_codec_t codec = {kind, block, tw_quant_scale_t(options & 1),
-                                                tw_quant_round_t(options >> 1 & 1), options >> 2};
+                const tw_quant_codec_t codec = {
+                    kind,         block, tw_quant_scale_t(options & 1), tw_quant_round_t(options >> 1 & 1),
+                    options >> 2, 0};
                 const unsigned has = tw_quant_row_get(kind)->has;
                 if (codec.round == TW_QUANT_ROUND_STOCHASTIC && !(has & TW_QUANT_HAS_STOCHASTIC)) {
                     continue;
@@ -120,7 +121,7 @@ TEST_F(QuantCodec, FormatKeepsToTheBuffer)
 
 TEST_F(QuantCodec, CheckNamesTheField)
 {
-    const tw_quant_codec_t good = {TW_QUANT_INT8, 32, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_NEAREST, 1};
+    const tw_quant_codec_t good = {TW_QUANT_INT8, 32, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_NEAREST, 1, 0};
     EXPECT_EQ(tw_quant_codec_check(&good), TW_OK);
     tw_quant_codec_t bad = good;
     bad.kind = TW_QUANT_KINDS;

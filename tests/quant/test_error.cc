@@ -130,7 +130,7 @@ TEST_P(QuantError, EveryBlockSize)
     for (int block = 32; block <= 4096; block += 32) {
         for (tw_quant_kind_t kind : tw::block_kinds()) {
             ASSERT_NO_FATAL_FAILURE(
-                check({kind, block, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, block / 32 % 2},
+                check({kind, block, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, block / 32 % 2, 0},
                       TW_TYPE_BF16, Data::gauss, size_t(block) * 2 + 7));
         }
     }
@@ -142,7 +142,7 @@ TEST_P(QuantError, TwoBitsAreAContraction)
 {
     const size_t n = 64 * 40 + 13, block = 64;
     for (int hadamard : {0, 1}) {
-        tw::Codec quant({TW_QUANT_INT2, int(block), TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, hadamard},
+        tw::Codec quant({TW_QUANT_INT2, int(block), TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, hadamard, 0},
                         GetParam());
         for (Data data : {Data::gauss, Data::outlier, Data::negative, Data::constant, Data::zeros}) {
             const std::vector<float> x =
@@ -165,7 +165,7 @@ TEST_P(QuantError, TwoBitsAreAContraction)
 TEST_P(QuantError, TwoBitsLeaveZerosBesideAnOutlier)
 {
     for (int hadamard : {0, 1}) {
-        tw::Codec quant({TW_QUANT_INT2, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, hadamard},
+        tw::Codec quant({TW_QUANT_INT2, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, hadamard, 0},
                         GetParam());
         std::vector<float> x(64, 0.0f);
         x[5] = -3.0f;
@@ -194,7 +194,7 @@ TEST_P(QuantError, RotationHelpsAgainstOutliers)
     }
     double error[2] = {0, 0};
     for (int hadamard : {0, 1}) {
-        tw::Codec quant({TW_QUANT_INT4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, hadamard},
+        tw::Codec quant({TW_QUANT_INT4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, hadamard, 0},
                         GetParam());
         const std::vector<float> y =
             tw::decode_fp32(quant, tw::encode(quant, TW_TYPE_FP32, tw::bytes_of(x)), n);

@@ -13,7 +13,7 @@ namespace
 using tw::Data;
 using Quant = tw::Fixture;
 
-const tw_quant_codec_t int8_codec = {TW_QUANT_INT8, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
+const tw_quant_codec_t int8_codec = {TW_QUANT_INT8, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0, 0};
 
 TEST_F(Quant, BackendsAreBestFirstAndTheReferenceIsAlwaysThere)
 {
@@ -152,7 +152,8 @@ TEST_F(Quant, RefusesReductionsOfNothing)
 
 TEST_F(Quant, RefusesReductionsOfTwoBits)
 {
-    const tw_quant_codec_t int2_codec = {TW_QUANT_INT2, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
+    const tw_quant_codec_t int2_codec = {TW_QUANT_INT2,          64, TW_QUANT_SCALE_BF16,
+                                         TW_QUANT_ROUND_NEAREST, 0,  0};
     const tw_quant_args_t args = {TW_TYPE_FP32, 0, 0, 1.0f, nullptr, nullptr, 0, 0};
     uint8_t a[512] = {0}, c[512];
     const void *srcs[] = {a};
@@ -186,7 +187,7 @@ TEST_F(Quant, NoElementsIsNothingToDo)
 /* A vector of segments is each of them alone. */
 TEST_F(Quant, ManySegmentsInOneCall)
 {
-    const tw_quant_codec_t codec = {TW_QUANT_INT4, 96, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_STOCHASTIC, 1};
+    const tw_quant_codec_t codec = {TW_QUANT_INT4, 96, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_STOCHASTIC, 1, 0};
     const size_t sizes[] = {1, 0, 1000, 96, 31, 5000};
     for (const std::string &backend : tw::host_backends(true)) {
         tw::Codec quant(codec, backend);

@@ -32,6 +32,9 @@ const Line lines[] = {
     {"fp8:block=64,hadamard,scale=fp32", 0xd11d571b7576c93f},
     {"lossless", 0x4e66a3567cc5daab},
     {"delta", 0xa2403bfb49b52f45},
+    {"ecdq", 0x7c4c924c95dc112f},
+    {"ecdq:step=0.5", 0x8a75ae15f7a2a5a0},
+    {"ecdq:step=3.5", 0xc6cd21297435060e},
 };
 
 /** Numbers about as gradients are, made of integers so that they are the same with any library; strange:
@@ -59,20 +62,20 @@ std::vector<uint8_t> message_of_blocks(const tw_quant_codec_t &codec, tw_type_t 
     return tw::encode(quant, type, numbers(type, strange), {11, 1000, 3, 4});
 }
 
-std::vector<uint8_t> message_of_lossless(tw_type_t type, bool strange)
+std::vector<uint8_t> message_that_says_its_length(const tw_quant_codec_t &codec, tw_type_t type, bool strange)
 {
     const std::vector<uint8_t> plain = numbers(type, strange);
-    std::vector<uint8_t> message(tw_quant_lossless_bound_bytes(type, n_elems));
-    tw_quant_lossless_t *codec = nullptr;
-    tw_quant_lossless_segment_t segment = {};
+    std::vector<uint8_t> message(tw_quant_bound_bytes(&codec, type, n_elems));
+    tw_quant_messages_t *messages = nullptr;
+    tw_quant_message_segment_t segment = {};
     segment.src = plain.data();
     segment.n_elems = n_elems;
     segment.row_elems = 700;
     size_t bytes = 0;
-    EXPECT_EQ(tw_quant_lossless_create("ref", &codec), TW_OK);
-    EXPECT_EQ(tw_quant_lossless_encode(codec, type, &segment, 1, message.data(), message.size(), &bytes),
-              TW_OK);
-    tw_quant_lossless_destroy(codec);
+    const tw_quant_message_args_t args = {type, &segment, 1, 0x123456789abcdef0};
+    EXPECT_EQ(tw_quant_messages_create(&codec, "ref", &messages), TW_OK);
+    EXPECT_EQ(tw_quant_messages_encode(messages, &args, message.data(), message.size(), &bytes), TW_OK);
+    tw_quant_messages_destroy(messages);
     message.resize(bytes);
     return message;
 }
@@ -111,10 +114,10 @@ uint64_t hash_of(const std::string &text)
             tw_quant_codec_t codec = {};
             if (text == "delta") {
                 message = message_of_changes(strange);
-            } else if (text == "lossless") {
-                message = message_of_lossless(type, strange);
             } else if (tw_quant_codec_parse(text.c_str(), &codec) == TW_OK) {
-                message = message_of_blocks(codec, type, strange);
+                message = tw_quant_form(&codec) == TW_QUANT_MESSAGE
+                              ? message_that_says_its_length(codec, type, strange)
+                              : message_of_blocks(codec, type, strange);
             }
             hash = tw_checksum(message.data(), message.size(), hash);
         }

@@ -16,7 +16,7 @@ class QuantStochastic : public tw::Fixture, public testing::WithParamInterface<s
 
 tw_quant_codec_t stochastic(tw_quant_kind_t kind, int block, int hadamard)
 {
-    return {kind, block, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_STOCHASTIC, hadamard};
+    return {kind, block, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_STOCHASTIC, hadamard, 0};
 }
 
 /* One sample lies on one of the two neighbours on the grid, so its variance is at most step^2 / 4, and the

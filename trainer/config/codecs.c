@@ -132,7 +132,8 @@ static tw_status_t parse_codec(const request_t *request, const char *text, int r
     }
     if (tw_quant_codec_parse(rest, codec) != TW_OK) {
         tw_error("config: %s: '%s' is refused: expected plain, lossless, delta, delta8, delta4 or delta2 (of "
-                 "weights), int8 or int4, with options such as int4:block=64",
+                 "weights), int8, int4 or ecdq (of gradients), with options such as int4:block=64 or "
+                 "ecdq:step=0.5",
                  request->key, request->text);
         return TW_ERR_CONFIG;
     }
@@ -166,7 +167,8 @@ static void format_codec(const tw_quant_codec_t *codec, int rotates, char text[T
     if (tw_train_codec(codec)) {
         tw_quant_codec_format(codec, text, TEXT_BYTES);
         size_t length = strlen(text);
-        int is_unrotated = rotates && tw_train_is_rounded(codec) && !codec->hadamard;
+        int may_rotate = (tw_quant_row_get(codec->kind)->has & TW_QUANT_HAS_HADAMARD) != 0;
+        int is_unrotated = rotates && may_rotate && !codec->hadamard;
         snprintf(text + length, TEXT_BYTES - length, "%s", is_unrotated ? "," UNROTATED : "");
     }
 }
@@ -211,6 +213,9 @@ static tw_status_t check_together(const tw_train_options_t *o)
         {tw_train_is_rounded(&codecs->gradients) && o->stage == 0,
          "thinwire.gradients loses something (zero_quantized_gradients does), which is for "
          "zero_optimization.stage 1 to 3"},
+        {tw_quant_row_get(codecs->weights.kind)->unbiased,
+         "thinwire.weights is a codec whose errors are as large as what it sends: it is for gradients, which "
+         "are summed over ranks and steps"},
         {!tw_quant_row_get(codecs->gradients.kind)->sums,
          "thinwire.gradients is a codec that cannot sum: it is for changes of weights"},
         {o->replicas == TW_TRAIN_REPLICAS_DEVICE && tw_train_is_rounded(&codecs->delta),
@@ -223,7 +228,7 @@ static tw_status_t check_together(const tw_train_options_t *o)
 /** Gradients inside a node: plain, or as thinwire.gradient_inner says. */
 static tw_quant_codec_t inner_codec(const tw_train_options_t *o)
 {
-    int has = o->gradient_inner == 1 && tw_train_is_rounded(&o->codecs.gradients);
+    int has = o->gradient_inner == 1 && tw_quant_form(&o->codecs.gradients) == TW_QUANT_BLOCKS;
     return has ? (tw_quant_codec_t){.kind = TW_QUANT_INT8, .block = o->codecs.gradients.block}
                : (tw_quant_codec_t){0};
 }

@@ -30,7 +30,27 @@ static tw_quant_t *loss_create(const tw_quant_codec_t *codec)
 {
     const tw_quant_params_t params = {.codec = *codec, .mem = TW_MEM_HOST};
     tw_quant_t *quant = NULL;
-    return tw_train_is_rounded(codec) && tw_quant_create(&params, &quant) == TW_OK ? quant : NULL;
+    int in_blocks = tw_quant_form(codec) == TW_QUANT_BLOCKS;
+    return in_blocks && tw_quant_create(&params, &quant) == TW_OK ? quant : NULL;
+}
+
+/** The same for codecs of messages. */
+static tw_quant_messages_t *messages_create(const tw_quant_codec_t *codec)
+{
+    tw_quant_messages_t *messages = NULL;
+    int is_lossy = tw_quant_form(codec) == TW_QUANT_MESSAGE && tw_train_is_rounded(codec);
+    return is_lossy && tw_quant_messages_create(codec, NULL, &messages) == TW_OK ? messages : NULL;
+}
+
+/** What a segment of gradients loses; one of the two codecs is there. */
+static tw_status_t measure_segment(tw_quant_t *quant, tw_quant_messages_t *messages, tw_type_t type,
+                                   const tw_coll_segment_t *segment, tw_quant_loss_t *loss)
+{
+    const void *values = segment->src ? segment->src : segment->dst;
+    size_t most = segment->n_elems / SHARE;
+    const tw_quant_message_segment_t part = {values, NULL, segment->n_elems, segment->row_elems, 0};
+    return quant ? tw_quant_loss_add(quant, type, values, segment->n_elems, most, loss)
+                 : tw_quant_loss_add_message(messages, type, &part, most, loss);
 }
 
 static void loss_add(tw_quant_loss_t *sum, const tw_quant_loss_t *more)
@@ -69,18 +89,18 @@ static void warn(tw_engine_t *engine, size_t tensor, const tw_quant_loss_t *loss
 void tw_loss_gradients(tw_engine_t *engine, const tw_coll_args_t *args)
 {
     tw_quant_t *quant = is_due(engine) ? loss_create(&engine->codecs.gradients) : NULL;
-    for (size_t i = 0; quant && i < args->n_segments; i++) {
+    tw_quant_messages_t *messages = is_due(engine) ? messages_create(&engine->codecs.gradients) : NULL;
+    for (size_t i = 0; (quant || messages) && i < args->n_segments; i++) {
         const tw_coll_segment_t *segment = &args->segments[i];
         tw_quant_loss_t loss = {0};
-        const void *values = segment->src ? segment->src : segment->dst;
-        if (!segment->unquantized && tw_quant_loss_add(quant, args->type, values, segment->n_elems,
-                                                       segment->n_elems / SHARE, &loss) == TW_OK) {
+        if (!segment->unquantized && measure_segment(quant, messages, args->type, segment, &loss) == TW_OK) {
             loss_add(&engine->losses.gradients, &loss);
             if (segment->first_elem == 0) { /* a tensor's first slice: once a step */
                 warn(engine, segment->tensor, &loss);
             }
         }
     }
+    tw_quant_messages_destroy(messages);
     tw_quant_destroy(quant);
 }
 

@@ -203,7 +203,8 @@ static tw_plan_flow_t reduce_cut(const counting_t *counting, const cut_t *cut, d
     int is_fp32 = o->communication == TW_TRAIN_COMMUNICATION_FP32;
     counting_t gradients = *counting;
     gradients.plain_bytes = is_fp32 ? 4.0 : 2.0;
-    gradients.lossless_bits = tw_quant_lossless_usual_bits(is_fp32 ? TW_TYPE_FP32 : TW_TYPE_BF16);
+    gradients.lossless_bits =
+        tw_quant_usual_bits(&counting->codecs->gradients, is_fp32 ? TW_TYPE_FP32 : TW_TYPE_BF16);
     const tw_quant_codec_t *between = tw_train_codec(&counting->codecs->gradients),
                            *within = tw_train_codec(&counting->codecs->inner);
     if (counting->cluster->n_nodes == 1 && tw_quant_form(between) != TW_QUANT_MESSAGE) {

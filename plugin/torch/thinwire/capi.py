@@ -32,6 +32,7 @@ ALLGATHER, REDUCE_SCATTER, ALLREDUCE, BROADCAST, ALLTOALL, BARRIER = range(6)
 SUM, MEAN = range(2)
 # tw_mem_t and tw_coll_wire_t
 HOST, CUDA = range(2)
+AS_IS, BLOCKS, MESSAGE, CHANGE = range(4)  # tw_quant_form_t
 WIRE_TRANSPORT, WIRE_NCCL = range(2)
 # tw_config_type_t
 CONFIG_BYTES, CONFIG_TIME, CONFIG_STRING, CONFIG_ENUM = 5, 6, 8, 10
@@ -40,12 +41,17 @@ CONFIG_BYTES, CONFIG_TIME, CONFIG_STRING, CONFIG_ENUM = 5, 6, 8, 10
 class Codec(C.Structure):
     """tw_quant_codec_t"""
 
-    _fields_ = [(name, C.c_int) for name in ("kind", "block", "scale", "round", "hadamard")]
+    _fields_ = [(name, C.c_int) for name in ("kind", "block", "scale", "round", "hadamard", "step")]
     columns: bool | None = None  # whether gradients' columns are scaled; the library has no such field
 
     @functools.cached_property
     def lossless(self) -> bool:
         return lib().tw_quant_loses(C.byref(self)) == 0
+
+    @functools.cached_property
+    def says_length(self) -> bool:
+        """Whether its messages are as long as they come, and not of blocks."""
+        return lib().tw_quant_form(C.byref(self)) == MESSAGE
 
     def __str__(self) -> str:
         text = C.create_string_buffer(128)
@@ -295,7 +301,10 @@ _FUNCTIONS = {
     "tw_quant_lossless_decode": (C.c_int, _P, C.c_int, _P, C.c_size_t, _P, C.c_size_t),
     "tw_quant_create": (C.c_int, _P, _P),
     "tw_quant_loss_add": (C.c_int, _P, C.c_int, _P, C.c_size_t, C.c_size_t, _P),
+    "tw_quant_loss_add_message": (C.c_int, _P, C.c_int, _P, C.c_size_t, _P),
+    "tw_quant_messages_create": (C.c_int, _P, C.c_char_p, _P),
     "tw_quant_codec_parse": (C.c_int, C.c_char_p, _P),
+    "tw_quant_form": (C.c_int, _P),
     "tw_quant_loses": (C.c_int, _P),
     "tw_quant_codec_format": (C.c_char_p, _P, _P, C.c_size_t),
     "tw_transport_create_with": (C.c_int, _P, _P),

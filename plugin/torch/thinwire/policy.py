@@ -26,7 +26,7 @@ VARIABLES = [
      "Codec of weights that are gathered, plain, or delta: what has changed, without loss; "
      "delta4, delta2: with. Exceptions by name: int8;*.embed=plain.", capi.CONFIG_STRING),
     ("TW_GRADS", LOSSLESS, "",
-     "Codec of gradients that are reduced, or plain; with loss int4, int8. Exceptions by name: "
+     "Codec of gradients that are reduced, or plain; with loss ecdq, int4, int8. Exceptions by name: "
      "int4;*.embed=lossless.", capi.CONFIG_STRING),
     ("TW_MIN_BYTES", "64K", "bytes", "Tensors below this size, over all ranks, stay plain.",
      capi.CONFIG_BYTES),
@@ -137,29 +137,37 @@ def _exact_changes(text: str) -> capi.Codec | None:
     return capi.parse_codec(LOSSLESS)
 
 
+def _weights(text: str) -> capi.Codec | None:
+    """Parse a codec of weights: one whose errors are as large as what it sends is for sums alone."""
+    codec = capi.parse_codec(text)
+    if codec is not None and codec.says_length and not codec.lossless:
+        raise ValueError("%r is for gradients: a weight's error would be as large as the weight" % text)
+    return codec
+
+
 def _with_weights(rules: Policy, text: str) -> Policy:
     """Returns the policy with what TW_WEIGHTS says."""
     keeps = (text.partition(";")[0].strip() or DELTA).startswith(DELTA)
-    usual, by_name = names.parse(text, _exact_changes if keeps else capi.parse_codec)
+    usual, by_name = names.parse(text, _exact_changes if keeps else _weights)
     bits = usual.removeprefix(DELTA) if keeps else ""
     if keeps and not bits and by_name.rules:
         raise ValueError("delta loses nothing of any parameter: %r is of no use" % str(by_name)[1:])
     return dataclasses.replace(
-        rules, weights=capi.parse_codec(LOSSLESS if keeps else usual), keeps=keeps,
+        rules, weights=_weights(LOSSLESS if keeps else usual), keeps=keeps,
         rounds=capi.parse_codec(_INT + bits) if bits else None, weights_by_name=by_name)
 
 
 def _gradients(text: str) -> capi.Codec | None:
-    """Parse a codec of gradients: a codec of the library's. One with loss scales columns unless it says
-    columns=no."""
+    """Parse a codec of gradients: a codec of the library's. One that rounds blocks scales columns unless it
+    says columns=no."""
     name, colon, rest_of_text = text.partition(":")
     options = rest_of_text.split(",") if colon else []
     rest = [one for one in options if one not in ("columns", "columns=no")]
     codec = capi.parse_codec(name + (":" + ",".join(rest) if rest else ""))
-    if codec is not None and not codec.lossless:
+    if codec is not None and not codec.says_length:
         codec.columns = "columns=no" not in options
     elif rest != options:
-        raise ValueError("%r: scales of columns are for what loses something" % text)
+        raise ValueError("%r: scales of columns are for what rounds blocks" % text)
     return codec
 
 

@@ -15,7 +15,7 @@ const int kNodeOf[kWorld] = {0, 0, 1, 1};
 tw_quant_codec_t make_codec(int bits, int hadamard)
 {
     const tw_quant_kind_t kind = bits == 4 ? TW_QUANT_INT4 : TW_QUANT_INT8;
-    return {kind, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, hadamard};
+    return {kind, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, hadamard, 0};
 }
 
 /* Computes results as the collectives do, plainly, and has them checked; then with one element moved. */

@@ -24,7 +24,8 @@ TEST_F(ModelText, ParsesWhatIsGivenOntoTheDefaults)
     }
     ASSERT_EQ(tw_coll_model_parse("", &model), TW_OK);
     EXPECT_EQ(memcmp(&model, &dflt, sizeof(model)), 0);
-    ASSERT_EQ(tw_coll_model_parse("codec:decode=2G;lossless:decode=0;node:busy=0.5", &model), TW_OK);
+    ASSERT_EQ(tw_coll_model_parse("codec:decode=2G;lossless:decode=0;ecdq:decode=0;node:busy=0.5", &model),
+              TW_OK);
     for (int i = 0; i < TW_COLL_MODEL_SPEEDS; i++) {
         EXPECT_DOUBLE_EQ(model.decode_sec[i], 1.0 / ((size_t)2 << 30));
     }

@@ -396,7 +396,7 @@ TEST_F(Lossless, RefusesNonsense)
     args.n_segments = 1;
     args.codec = &int8;
     args.inner_codec = &lossless;
-    expect_log("inner_codec is lossless");
+    expect_log("inner_codec has messages that say their length");
     world.run([&](int rank) { EXPECT_EQ(tw_coll_post(world.coll(rank), &args, &request), TW_ERR_INVALID); });
 }
 

@@ -15,7 +15,7 @@ std::vector<tw_quant_codec_t> codecs()
     for (tw_quant_kind_t kind : {TW_CODE_KINDS}) {
         for (int block : {32, 64, 96, 128, 160, 2048, 4064, 4096}) {
             for (tw_quant_scale_t scale : {TW_QUANT_SCALE_BF16, TW_QUANT_SCALE_FP32}) {
-                all.push_back({kind, block, scale, TW_QUANT_ROUND_NEAREST, 0});
+                all.push_back({kind, block, scale, TW_QUANT_ROUND_NEAREST, 0, 0});
             }
         }
     }
@@ -47,7 +47,7 @@ TEST(QuantLayout, EncodedBytesOfEverySize)
 
 TEST(QuantLayout, EncodedBytesBeyond32Bits)
 {
-    const tw_quant_codec_t codec = {TW_QUANT_INT4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
+    const tw_quant_codec_t codec = {TW_QUANT_INT4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0, 0};
     const size_t n = size_t{5} << 32;
     EXPECT_EQ(tw_quant_encoded_bytes(&codec, n), n / 2 + n / 128 * 2);
     EXPECT_EQ(tw_layout_codes_offset(&codec, n / 128), n / 2 + n / 128 * 2 + 16);
@@ -55,7 +55,7 @@ TEST(QuantLayout, EncodedBytesBeyond32Bits)
 
 TEST(QuantLayout, OverheadOfInt4InBlocksOf128)
 {
-    const tw_quant_codec_t codec = {TW_QUANT_INT4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
+    const tw_quant_codec_t codec = {TW_QUANT_INT4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0, 0};
     const double n = 1 << 20;
     EXPECT_DOUBLE_EQ(double(tw_quant_encoded_bytes(&codec, 1 << 20)) / (n / 2), 1 + 2.0 / 64);
 }

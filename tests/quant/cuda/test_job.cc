@@ -16,8 +16,8 @@ namespace
 using tw::Data;
 using tw::emulated::launches;
 
-const tw_quant_codec_t int4 = {TW_QUANT_INT4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_STOCHASTIC, 1};
-const tw_quant_codec_t int8 = {TW_QUANT_INT8, 2048, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_NEAREST, 0};
+const tw_quant_codec_t int4 = {TW_QUANT_INT4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_STOCHASTIC, 1, 0};
+const tw_quant_codec_t int8 = {TW_QUANT_INT8, 2048, TW_QUANT_SCALE_FP32, TW_QUANT_ROUND_NEAREST, 0, 0};
 
 tw_quant_args_t args_of(tw_type_t type)
 {

@@ -10,7 +10,7 @@ namespace
 
 tw_quant_codec_t codec_of(tw_quant_kind_t kind, int block, tw_quant_scale_t scale)
 {
-    return {kind, block, scale, TW_QUANT_ROUND_NEAREST, 0};
+    return {kind, block, scale, TW_QUANT_ROUND_NEAREST, 0, 0};
 }
 
 /* Calls body for every block size, width and type of scale. */

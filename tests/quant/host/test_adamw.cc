@@ -91,7 +91,7 @@ class AdamwTwins : public tw::Twins
     }
 };
 
-const tw_quant_codec_t int4 = {TW_QUANT_INT4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 1};
+const tw_quant_codec_t int4 = {TW_QUANT_INT4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 1, 0};
 const tw_type_t types[] = {TW_TYPE_FP32, TW_TYPE_BF16, TW_TYPE_FP16};
 
 /* Each fp32 operation may be off by half a unit in the last place of what it computes. */
@@ -177,13 +177,13 @@ TEST_F(AdamwTwins, EveryCodec)
 
 TEST_F(AdamwTwins, MoreThanOneRange)
 {
-    expect_alike({{TW_QUANT_INT8, 4096, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_STOCHASTIC, 0},
+    expect_alike({{TW_QUANT_INT8, 4096, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_STOCHASTIC, 0, 0},
                   TW_TYPE_BF16,
                   TW_TYPE_BF16,
                   70001,
                   1,
                   true});
-    expect_alike({{TW_QUANT_INT4, 32, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_STOCHASTIC, 0},
+    expect_alike({{TW_QUANT_INT4, 32, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_STOCHASTIC, 0, 0},
                   TW_TYPE_BF16,
                   TW_TYPE_FP32,
                   20000,

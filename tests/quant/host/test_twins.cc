@@ -282,8 +282,8 @@ TEST_F(QuantTwins, EveryBlockSize)
     size_t turn = 0;
     for (int block = 32; block <= 4096; block += 32) {
         for (tw_quant_kind_t kind : tw::block_kinds()) {
-            const tw_quant_codec_t codec = {kind, block, tw_quant_scale_t(turn & 1), TW_QUANT_ROUND_NEAREST,
-                                            int(turn >> 1 & 1)};
+            const tw_quant_codec_t codec = {
+                kind, block, tw_quant_scale_t(turn & 1), TW_QUANT_ROUND_NEAREST, int(turn >> 1 & 1), 0};
             for (size_t which = 0; which < 7; which++, turn++) {
                 const Case c = {codec, types[turn % 3], Data::gauss, 9 * 160 + size_t(block), turn % 64};
                 ASSERT_NO_FATAL_FAILURE(compare_one(c, which));
@@ -295,7 +295,7 @@ TEST_F(QuantTwins, EveryBlockSize)
 /* Whichever element of a group it is that a sum takes over the top: only that one saturates. */
 TEST_F(QuantTwins, OneElementSaturates)
 {
-    const tw_quant_codec_t codec = {TW_QUANT_INT8, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
+    const tw_quant_codec_t codec = {TW_QUANT_INT8, 64, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0, 0};
     for (tw_type_t type : {TW_TYPE_BF16, TW_TYPE_FP16}) {
         const uint16_t largest = type == TW_TYPE_BF16 ? 0x7f7f : 0x7bff;
         const uint16_t change =
@@ -349,8 +349,8 @@ TEST_F(QuantTwins, TheLongestBlocks)
     for (tw_quant_kind_t kind : {TW_QUANT_INT8, TW_QUANT_INT4}) {
         for (tw_quant_round_t round : {TW_QUANT_ROUND_NEAREST, TW_QUANT_ROUND_STOCHASTIC}) {
             for (int hadamard : {0, 1}) {
-                const tw_quant_codec_t codec = {kind, TW_QUANT_BLOCK_MAX, TW_QUANT_SCALE_BF16, round,
-                                                hadamard};
+                const tw_quant_codec_t codec = {kind,  TW_QUANT_BLOCK_MAX, TW_QUANT_SCALE_BF16,
+                                                round, hadamard,           0};
                 const Case c = {codec, TW_TYPE_BF16, Data::gauss, 3 * TW_QUANT_BLOCK_MAX + 17, 0};
                 compare_encode(c);
                 compare_encode_delta(c);

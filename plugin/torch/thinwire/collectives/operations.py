@@ -23,7 +23,7 @@ from . import estimate, losses
 from .shapes import Operation
 
 DECLINED = "plain is as fast on this link"
-NCCL_LENGTHS = "lossless messages have no fixed length, and NCCL needs one"
+NCCL_LENGTHS = "its messages have no fixed length, and NCCL needs one"
 
 
 def reduction(op: dist.ReduceOp | dist.ReduceOp.RedOpType) -> tuple[int, float] | None:
@@ -96,7 +96,7 @@ def _codec(operation: Operation, ranks: Communicator) -> tuple[capi.Codec | None
         return None, collections.Counter({"unquantized()": everything})
     if ranks.n_nodes == 1:
         return None, collections.Counter({"ranks of one node": everything})
-    if ranks.cuda and operation.codec.lossless:
+    if ranks.cuda and operation.codec.says_length:
         return None, collections.Counter({NCCL_LENGTHS: everything})
     if not operation.dtype.is_floating_point:
         return None, reasons + collections.Counter({str(operation.dtype): everything - reasons.total()})
@@ -146,7 +146,7 @@ class _Posted(typing.NamedTuple):
     request: Waitable
     plain: int  # bytes had nothing been quantized
     sent: int
-    bound: int  # part of sent: bounds of lossless messages, which may be shorter
+    bound: int  # part of sent: bounds of messages that say their length, which may be shorter
     reasons: collections.Counter[str]  # {why: how many tensors are not quantized}
 
 
@@ -166,7 +166,7 @@ def _post(operation: Operation, ranks: Communicator) -> _Posted:
         sent, plain = (_planned(operation, ranks, args, one) for one in (codec, None))
     if codec is not None and request.declined:
         reasons = reasons + collections.Counter({DECLINED: shape.n_pieces - reasons.total()})
-    is_bound = codec is not None and codec.lossless and not request.declined
+    is_bound = codec is not None and codec.says_length and not request.declined
     return _Posted(request, plain, sent, sent if is_bound else 0, reasons)
 
 

@@ -1,0 +1,6 @@
+/* The AVX-512 twin. Compiled with -mavx512{f,bw,vl,dq}, used only where the machine has them all. */
+#include "quant/entropy/vec_avx512.h"
+
+#include "quant/ecdq/lanes.h"
+
+const tw_ecdq_backend_t tw_ecdq_avx512 = {.is = VEC_BACKEND, LANES};

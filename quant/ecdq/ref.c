@@ -1,0 +1,39 @@
+/* The oracle: a block's symbols, lane by lane. */
+#include "quant/ecdq/loops.h"
+
+static int ecdq_always(void)
+{
+    return 1;
+}
+
+static void ecdq_ref_encode(const uint64_t *table, const uint8_t *symbols, size_t n,
+                            tw_entropy_writer_t *writer)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t *lane = &writer->lanes[i % TW_ENTROPY_LANES];
+        *lane = tw_entropy_push(*lane, table[symbols[i]], 0, 0, &writer->words);
+    }
+}
+
+static int ecdq_ref_decode(const uint32_t *table, const uint16_t *expected, size_t n,
+                           tw_entropy_reader_t *reader, uint8_t *symbols)
+{
+    for (size_t i = n; i-- > 0;) {
+        uint32_t *lane = &reader->lanes[i % TW_ENTROPY_LANES];
+        uint32_t of_class = (uint32_t)expected[i] >> TW_LOSSLESS_CLASS_SHIFT << TW_ENTROPY_FREQ_BITS;
+        uint32_t entry = table[of_class | *lane % TW_ENTROPY_FREQ_SUM];
+        *lane = (entry & 0x7ff) * (*lane >> TW_ENTROPY_FREQ_BITS) + (entry >> 11 & 0x3ff);
+        symbols[i] = (uint8_t)(entry >> 21);
+        if (!tw_entropy_refill(lane, &reader->words, reader->words_begin)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+const tw_ecdq_backend_t tw_ecdq_ref = {
+    .is = {"ref", TW_MEM_HOST, ecdq_always},
+    LOOPS,
+    .encode = ecdq_ref_encode,
+    .decode = ecdq_ref_decode,
+};
