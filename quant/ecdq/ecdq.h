@@ -25,14 +25,14 @@
  *           octave;  u8 0;  the lossless codec's head of a message without tables and tails, for a window of
  *           0;  an entry for each block;  the blocks
  *    block of 65,536 elements of rows that are not all zeros (the last may be short): entry u32 words |
- *           escapes << 16, or RAW, and u32 checksum of its bytes;  RAW: type[n], and nothing else;  u8 mask of
- *           classes that it has, u8 0;  of each u8 first symbol, u8 number of symbols, u16[number]
+ *           escapes << 16, or RAW, and u32 checksum of its bytes;  RAW: type[n], and nothing else;  u8 mask
+ *           of classes that it has, u8 0;  of each u8 first symbol, u8 number of symbols, u16[number]
  *           frequencies;  u16[words];  u32[32] lanes;  u16[escapes]
  *    symbols: integer + 15, of integers from -15 to 15. An escape is listed, in order: i16 integer, or
  *           -32768 and the element in fp32 (NaN, infinity, what is out of reach), low half first
  *    dither:  of element i, counted over all blocks, with g = i / 128 and r = i % 128: half r / 16 % 2 (0:
- *           the low one) of word r / 32 of Philox4x32-10 for the key and the counter (16 g + i % 16, 0, 0, 0);
- *           u = (half + 1/2) / 65536 - 1/2 */
+ *           the low one) of word r / 32 of Philox4x32-10 for the key and the counter (16 g + i % 16, 0, 0,
+ *           0);  u = (half + 1/2) / 65536 - 1/2 */
 #ifndef TW_QUANT_ECDQ_ECDQ_H
 #define TW_QUANT_ECDQ_ECDQ_H
 
@@ -102,7 +102,7 @@ typedef struct tw_ecdq {
     uint16_t words[TW_LOSSLESS_BLOCK_ELEMS + 32], escapes[3 * TW_LOSSLESS_BLOCK_ELEMS];
 } tw_ecdq_t;
 
-/* ---- steps.c -------------------------------------------------------------------------------------------- */
+/* ---- steps.c ------------------------------------------------------------------------------------------- */
 
 /** Make steps of the scales of all rows that are not zeros, for a codec's step. */
 void tw_ecdq_move_rows(tw_lossless_shape_t *shape, int step);

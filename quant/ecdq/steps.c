@@ -1,8 +1,8 @@
 /* What a message's encoder and its decoder make alike: steps and dither. */
 #include "quant/ecdq/ecdq.h"
 
-/** Quarters of an octave from the mean of the logarithms to the standard deviation, about, by class: the wider
- *  a row's elements are spread, the more. */
+/** Quarters of an octave from the mean of the logarithms to the standard deviation, about, by class: the
+ *  wider a row's elements are spread, the more. */
 static const int deviations[TW_LOSSLESS_CLASSES] = {0, 1, 1, 2, 3, 4, 4, 6};
 
 void tw_ecdq_move_rows(tw_lossless_shape_t *shape, int step)

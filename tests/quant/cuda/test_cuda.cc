@@ -15,8 +15,8 @@ namespace
 
 using tw::Data;
 
-const tw_quant_codec_t int8 = {TW_QUANT_INT8, 2048, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0};
-const tw_quant_codec_t int4 = {TW_QUANT_INT4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_STOCHASTIC, 1};
+const tw_quant_codec_t int8 = {TW_QUANT_INT8, 2048, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_NEAREST, 0, 0};
+const tw_quant_codec_t int4 = {TW_QUANT_INT4, 128, TW_QUANT_SCALE_BF16, TW_QUANT_ROUND_STOCHASTIC, 1, 0};
 
 #define CUDA_OK(call) ASSERT_EQ(call, cudaSuccess)
 
