@@ -23,10 +23,13 @@ MODES = {
     "default": {"TW_FSDP": "1"},
     "int8-int4": {"TW_FSDP": "1", "TW_WEIGHTS": "int8", "TW_GRADS": "int4"},
     "delta-int4": {"TW_FSDP": "1", "TW_WEIGHTS": "delta", "TW_GRADS": "int4"},
+    "delta-ecdq": {"TW_FSDP": "1", "TW_WEIGHTS": "delta", "TW_GRADS": "ecdq"},
+    "delta-ecdq-half": {"TW_FSDP": "1", "TW_WEIGHTS": "delta", "TW_GRADS": "ecdq:step=0.5"},
     "delta-lossless": {"TW_FSDP": "1", "TW_WEIGHTS": "delta", "TW_GRADS": "lossless"},
 }
 # Most that a mode may send, as a part of plain's bytes.
-BYTES_LIMITS = {"default": 0.30, "int8-int4": 0.33, "delta-int4": 0.25, "delta-lossless": 0.30}
+BYTES_LIMITS = {"default": 0.30, "int8-int4": 0.33, "delta-int4": 0.25, "delta-ecdq": 0.22,
+                "delta-ecdq-half": 0.24, "delta-lossless": 0.30}
 # Modes that lose nothing: their losses are plain's, and on two nodes gloo's.
 LOSSLESS = ("default", "delta-lossless")
 # The same, where gradients are reduced in bf16.

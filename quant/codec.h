@@ -43,7 +43,8 @@ typedef struct tw_quant_codec {
     tw_quant_scale_t scale; /**< type of the stored scale */
     tw_quant_round_t round;
     int hadamard; /**< 0 or 1 */
-    /** of ecdq: the step beside what is expected of an element, in quarters of an octave, -8 (1/4) to 8 (4) */
+    /** of ecdq: the step beside what is expected of an element, in quarters of an octave, from -8 (1/4) to 8
+     *  (4) */
     int step;
 } tw_quant_codec_t;
 

@@ -75,8 +75,8 @@ static int is_gathered(tw_coll_op_t op)
 }
 
 /** The largest relative RMS error that is no fault, where elements have no bound of their own: dithered
- *  integers are off by 0.29 of a step, which is a standard deviation times 2^(step / 4), about, and a sum that
- *  is sent on is encoded twice. 0: elements have bounds. */
+ *  integers are off by 0.29 of a step, which is a standard deviation times 2^(step / 4), about, and a sum
+ *  that is sent on is encoded twice. 0: elements have bounds. */
 static double most_error(const tw_quant_codec_t *codec)
 {
     return tw_quant_row_get(codec->kind)->unbiased ? 0.5 * exp2(codec->step / 4.0) : 0;

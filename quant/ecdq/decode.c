@@ -146,7 +146,8 @@ static int take_tables(tw_ecdq_t *ecdq, size_t n, const uint8_t **at, const uint
     return ok;
 }
 
-/** Elements that are listed, in place of what their symbols stand for; 0 for a list that no encoder writes. */
+/** Put elements that are listed in place of what their symbols stand for; 0 for a list that no encoder
+ *  writes. */
 static int ecdq_take_listed(tw_ecdq_t *ecdq, size_t n, const uint8_t *at, const uint8_t *end)
 {
     const uint8_t *symbol = memchr(ecdq->symbols, TW_ENTROPY_ESCAPE, n);

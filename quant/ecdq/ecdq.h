@@ -14,7 +14,8 @@
  *  standard deviations of them, about. All these are quarters of an octave, so that a sum of them, moved to
  *  the place of a float's exponent, is the step.
  *
- *  Read value.h (one element), loops.h, ref.c (a block's lanes, the oracle), steps.c, codec.c, decode.c, and last lanes.h (ref.c
+ *  Read value.h (one element), loops.h, ref.c (a block's lanes, the oracle), steps.c, codec.c, decode.c, and
+ *  last lanes.h (ref.c
  *  again, 8 or 16 lanes at a time).
  *
  *  Message, little-endian, without padding but for what is named:
