@@ -168,8 +168,7 @@ tw_status_t bench_table_report(const bench_table_t *table, const void *row, cons
 
 static tw_status_t columns_fail(const char *path)
 {
-    tw_error("bench: %s: %s", path, strerror(errno));
-    return TW_ERR_IO;
+    return tw_fail(TW_ERR_IO, "bench: %s: %s", path, strerror(errno));
 }
 
 tw_status_t bench_json_open(const char *path, bench_json_mode_t mode, FILE **json)

@@ -90,8 +90,7 @@ static tw_status_t block_requests(tw_cluster_t *cluster)
     }
     cluster->requests = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (cluster->requests < 0) {
-        tw_error("signalfd: %s", strerror(errno));
-        return TW_ERR_IO;
+        return tw_fail(TW_ERR_IO, "signalfd: %s", strerror(errno));
     }
     sigprocmask(SIG_BLOCK, &set, &cluster->signals);
     return TW_OK;
@@ -161,8 +160,7 @@ static tw_status_t run_supervisor(const tw_cluster_t *cluster, int namespaces, t
 {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-        tw_error("socketpair: %s", strerror(errno));
-        return TW_ERR_IO;
+        return tw_fail(TW_ERR_IO, "socketpair: %s", strerror(errno));
     }
     identity_t user = {.uid = geteuid(), .gid = getegid()};
     fflush(NULL);
@@ -182,8 +180,7 @@ static tw_status_t run_supervisor(const tw_cluster_t *cluster, int namespaces, t
     tw_cluster_tell(ends[0], TW_CLUSTER_GO, NULL);
     tw_status_t status = TW_OK;
     if (!await_result(cluster, ends[0], result)) {
-        tw_error("the cluster's supervisor died");
-        status = TW_ERR_INTERNAL;
+        status = tw_fail(TW_ERR_INTERNAL, "the cluster's supervisor died");
     }
     close(ends[0]);
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
@@ -224,8 +221,7 @@ static tw_status_t run_loopback(tw_cluster_t *cluster, tw_cluster_message_t *res
     cluster->isolated = 0;
     cluster->master_port = find_free_port();
     if (cluster->master_port == 0) {
-        tw_error("no free port on the loopback interface: %s", strerror(errno));
-        return TW_ERR_IO;
+        return tw_fail(TW_ERR_IO, "no free port on the loopback interface: %s", strerror(errno));
     }
     tw_status_t status = run_supervisor(cluster, 0, result);
     return status == TW_ERR_UNSUPPORTED ? TW_OK : status;
@@ -254,18 +250,16 @@ static tw_status_t cluster_check_params(const tw_cluster_params_t *params)
         return TW_ERR_INVALID;
     }
     if (params->ranks_per_node < 1 || params->ranks_per_node > TW_CLUSTER_MAX_RANKS / params->n_nodes) {
-        tw_error("cluster: %d ranks per node on %d nodes: must be 1 to %d", params->ranks_per_node,
-                 params->n_nodes, TW_CLUSTER_MAX_RANKS / params->n_nodes);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "cluster: %d ranks per node on %d nodes: must be 1 to %d",
+                       params->ranks_per_node, params->n_nodes, TW_CLUSTER_MAX_RANKS / params->n_nodes);
     }
     if (params->n_nics < 0 || params->n_nics > TW_CLUSTER_MAX_NICS) {
         tw_error("cluster: %d nics per node: must be 1 to %d", params->n_nics, TW_CLUSTER_MAX_NICS);
         return TW_ERR_INVALID;
     }
     if (!rate_fits(params->link_bps)) {
-        tw_error("cluster: a link of %g bit/s: must be at least %g", params->link_bps,
-                 TW_CLUSTER_LINK_MIN_BPS);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "cluster: a link of %g bit/s: must be at least %g", params->link_bps,
+                       TW_CLUSTER_LINK_MIN_BPS);
     }
     if (!(params->grace_sec >= 0) || !params->argv || !params->argv[0]) {
         tw_error("cluster: %s", params->grace_sec >= 0 ? "no command" : "the time of grace is negative");
@@ -293,8 +287,7 @@ static tw_status_t make_token(char token[TW_CLUSTER_TOKEN_BYTES])
 {
     unsigned char random[(TW_CLUSTER_TOKEN_BYTES - 1) / 2];
     if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
-        tw_error("getrandom: %s", strerror(errno));
-        return TW_ERR_IO;
+        return tw_fail(TW_ERR_IO, "getrandom: %s", strerror(errno));
     }
     for (size_t i = 0; i < sizeof(random); i++) {
         snprintf(token + 2 * i, 3, "%02x", random[i]);
@@ -328,8 +321,7 @@ tw_status_t tw_cluster_run(const tw_cluster_params_t *params, int *exit_code)
     sigprocmask(SIG_SETMASK, &cluster.signals, NULL);
     close(cluster.requests);
     if (status == TW_OK && result.event == TW_CLUSTER_FAILED) {
-        tw_error("cluster: %s", result.text);
-        status = TW_ERR_IO;
+        status = tw_fail(TW_ERR_IO, "cluster: %s", result.text);
     }
     if (status == TW_OK) {
         *exit_code = result.rank;
@@ -343,8 +335,7 @@ tw_status_t tw_cluster_run_self(const tw_cluster_params_t *params, int *exit_cod
     tw_cluster_params_t of_self = *params;
     ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
     if (n < 0) {
-        tw_error("/proc/self/exe: %s", strerror(errno));
-        return TW_ERR_IO;
+        return tw_fail(TW_ERR_IO, "/proc/self/exe: %s", strerror(errno));
     }
     path[n] = '\0';
     of_self.path = path;

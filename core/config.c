@@ -32,9 +32,8 @@ static tw_status_t set_field(const tw_config_field_t *field, void *options, cons
         return status;
     }
     if (status != TW_OK) {
-        tw_error("config: %s%s=%s: expected %s", source, field->name, text ? text : "(null)",
-                 tw_config_describe(field, allowed, sizeof(allowed)));
-        return TW_ERR_CONFIG;
+        return tw_fail(TW_ERR_CONFIG, "config: %s%s=%s: expected %s", source, field->name,
+                       text ? text : "(null)", tw_config_describe(field, allowed, sizeof(allowed)));
     }
     return TW_OK;
 }
@@ -123,9 +122,8 @@ static tw_status_t config_unknown_key(const list_t *list, const char *name)
         names[i] = list->table->fields[i].name;
     }
     nearest = tw_nearest_name(name, names, n);
-    tw_error("config: %s: unknown key %s%s%s%s", list->source, name, nearest ? "; did you mean " : "",
-             nearest ? nearest : "", nearest ? "?" : "");
-    return TW_ERR_CONFIG;
+    return tw_fail(TW_ERR_CONFIG, "config: %s: unknown key %s%s%s%s", list->source, name,
+                   nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
 }
 
 static tw_status_t set_pair(const list_t *list, const char *section, char *pair)
@@ -166,8 +164,7 @@ tw_status_t tw_config_set_list(const tw_config_table_t *table, void *options, co
     tw_status_t status = TW_OK;
 
     if (!copy) {
-        tw_error("config: out of memory for %s", source);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "config: out of memory for %s", source);
     }
     for (char *section = copy, *next; section && status == TW_OK; section = next) {
         next = cut(section, ';');

@@ -96,9 +96,5 @@ tw_status_t tw_json_write_line(const tw_json_t *json, FILE *out)
     errno = 0;
     failed = fprintf(out, "%s\n", text) < 0 || fflush(out) != 0;
     free(text);
-    if (failed) {
-        tw_error("json: cannot write a line: %s", strerror(errno));
-        return TW_ERR_IO;
-    }
-    return TW_OK;
+    return failed ? tw_fail(TW_ERR_IO, "json: cannot write a line: %s", strerror(errno)) : TW_OK;
 }

@@ -228,9 +228,8 @@ static tw_status_t add_device(const struct ifaddrs *all, const char *name, tw_do
         return TW_ERR_CONFIG;
     }
     if (!find_address(all, name, &device->address)) {
-        tw_error("rank %d: network device %s: %s", facts->rank, name,
-                 if_nametoindex(name) ? "it has no address" : "there is none of that name");
-        return TW_ERR_CONFIG;
+        return tw_fail(TW_ERR_CONFIG, "rank %d: network device %s: %s", facts->rank, name,
+                       if_nametoindex(name) ? "it has no address" : "there is none of that name");
     }
     snprintf(device->name, sizeof(device->name), "%.*s", (int)sizeof(device->name) - 1, name);
     device->mtu = (int32_t)device_number(name, "mtu", 0);
@@ -314,8 +313,7 @@ tw_status_t tw_doctor_facts_read(const tw_job_t *job, const char *names, tw_doct
     const char *tls = getenv("TW_NET_TLS");
     facts->is_tcp = !tls || strcmp(tls, "tcp") == 0;
     if (getifaddrs(&all) != 0) {
-        tw_error("rank %d: cannot list network devices: %s", job->rank, strerror(errno));
-        return TW_ERR_IO;
+        return tw_fail(TW_ERR_IO, "rank %d: cannot list network devices: %s", job->rank, strerror(errno));
     }
     const tw_status_t status = add_devices(all, job, names, facts);
     freeifaddrs(all);

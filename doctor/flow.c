@@ -336,8 +336,7 @@ static tw_status_t open_socket(const tw_doctor_facts_t *facts, int type, const s
     if (fd < 0 || bind(fd, &place.any, bytes) != 0 ||
         (type == SOCK_STREAM && listen(fd, TW_DOCTOR_STREAMS_MAX) != 0) ||
         getsockname(fd, &place.any, &bytes) != 0) {
-        tw_error("rank %d: cannot listen: %s", facts->rank, strerror(errno));
-        return TW_ERR_IO;
+        return tw_fail(TW_ERR_IO, "rank %d: cannot listen: %s", facts->rank, strerror(errno));
     }
     *port = place.any.sa_family == AF_INET ? place.v4.sin_port : place.v6.sin6_port;
     return TW_OK;

@@ -161,8 +161,7 @@ static tw_status_t tell_flows(tw_doctor_rank_t *rank, const tw_doctor_schedule_t
     tw_doctor_flow_t *sent = malloc(most_bytes);
     size_t n = 0;
     if (!sent) {
-        tw_error("rank %d: no memory for %d flows", rank->rank, s->n_sent_most);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "rank %d: no memory for %d flows", rank->rank, s->n_sent_most);
     }
     for (int i = 0; i < s->n; i++) {
         if (s->flows[i].from == s->node) {

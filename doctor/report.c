@@ -305,9 +305,5 @@ tw_status_t tw_doctor_write_json(const tw_doctor_result_t *result, const tw_doct
                         write_list(out, "flows", result, result->n_flows, flow_json) &&
                         write_list(out, "paths", result, result->n_paths, path_json) &&
                         fputs("}\n", out) != EOF && fflush(out) == 0;
-    if (!written) {
-        tw_error("doctor: %s: cannot write: %s", path, strerror(errno));
-        return TW_ERR_IO;
-    }
-    return TW_OK;
+    return written ? TW_OK : tw_fail(TW_ERR_IO, "doctor: %s: cannot write: %s", path, strerror(errno));
 }

@@ -21,8 +21,7 @@ const tw_doctor_facts_t *tw_doctor_node(const tw_doctor_result_t *result, int no
 
 static tw_status_t doctor_refuse(int rank)
 {
-    tw_error("rank 0: rank %d says what cannot be: is it of another version?", rank);
-    return TW_ERR_INVALID;
+    return tw_fail(TW_ERR_INVALID, "rank 0: rank %d says what cannot be: is it of another version?", rank);
 }
 
 static int is_text(const char *text, size_t bytes)

@@ -16,8 +16,7 @@ static tw_status_t init_result(const tw_doctor_rank_t *rank, tw_doctor_result_t 
     result->facts = calloc((size_t)rank->world, sizeof(*result->facts));
     result->leader = calloc((size_t)result->n_nodes, sizeof(*result->leader));
     if (!result->facts || !result->leader) {
-        tw_error("rank %d: no memory for %d ranks", rank->rank, rank->world);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "rank %d: no memory for %d ranks", rank->rank, rank->world);
     }
     for (int r = rank->world - 1; r >= 0; r--) {
         result->leader[tw_transport_node_of(rank->transport, r)] = r;
@@ -29,8 +28,7 @@ static tw_status_t choose_nonce(tw_doctor_rank_t *rank)
 {
     const ssize_t bytes = sizeof(rank->nonce);
     if (rank->rank == 0 && getrandom(rank->nonce, sizeof(rank->nonce), 0) != bytes) {
-        tw_error("rank 0: no random bytes: %s", strerror(errno));
-        return TW_ERR_IO;
+        return tw_fail(TW_ERR_IO, "rank 0: no random bytes: %s", strerror(errno));
     }
     return tw_doctor_share(rank, rank->nonce, sizeof(rank->nonce));
 }
@@ -46,8 +44,7 @@ static tw_status_t exchange_facts(tw_doctor_rank_t *rank, tw_doctor_facts_t *fac
     TW_TRY(rank->rank == 0 ? tw_doctor_check_facts(result) : TW_OK);
     tw_doctor_facts_t *first = calloc(n_nodes, sizeof(*first));
     if (!first) {
-        tw_error("rank %d: no memory for %zu nodes", rank->rank, n_nodes);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "rank %d: no memory for %zu nodes", rank->rank, n_nodes);
     }
     for (size_t node = 0; node < n_nodes; node++) {
         first[node] = result->facts[result->leader[node]];
@@ -67,8 +64,7 @@ static tw_status_t exchange_facts(tw_doctor_rank_t *rank, tw_doctor_facts_t *fac
 
 static tw_status_t doctor_fail(const char *path)
 {
-    tw_error("doctor: %s: cannot write: %s", path, strerror(errno));
-    return TW_ERR_IO;
+    return tw_fail(TW_ERR_IO, "doctor: %s: cannot write: %s", path, strerror(errno));
 }
 
 static tw_status_t report(tw_doctor_result_t *result, const tw_doctor_params_t *params, FILE *json)
@@ -122,8 +118,7 @@ static tw_status_t doctor_run(const tw_job_t *job, const tw_doctor_params_t *par
 static tw_status_t doctor_check(const tw_doctor_params_t *params)
 {
     if (!(params->seconds >= 0 && params->seconds <= TW_DOCTOR_SECONDS_MAX)) {
-        tw_error("doctor: seconds %g: 0 to %d", params->seconds, TW_DOCTOR_SECONDS_MAX);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "doctor: seconds %g: 0 to %d", params->seconds, TW_DOCTOR_SECONDS_MAX);
     }
     if (params->n_streams != 0 && (params->n_streams < 2 || params->n_streams > TW_DOCTOR_STREAMS_MAX)) {
         tw_error("doctor: n_streams %d: 0, or 2 to %d", params->n_streams, TW_DOCTOR_STREAMS_MAX);

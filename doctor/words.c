@@ -11,8 +11,7 @@
 
 static tw_status_t doctor_no_memory(const tw_doctor_rank_t *rank)
 {
-    tw_error("rank %d: no memory for what ranks tell each other", rank->rank);
-    return TW_ERR_NO_MEMORY;
+    return tw_fail(TW_ERR_NO_MEMORY, "rank %d: no memory for what ranks tell each other", rank->rank);
 }
 
 static tw_status_t doctor_finish(const tw_doctor_rank_t *rank, tw_transport_request_t *request, size_t *bytes)

@@ -55,8 +55,7 @@ static const dtype_info_t dtypes[] = {
 
 static tw_status_t no_memory(const char *label)
 {
-    tw_error("%s: out of memory", label);
-    return TW_ERR_NO_MEMORY;
+    return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", label);
 }
 
 static const dtype_info_t *dtype_find(const char *name)
@@ -75,9 +74,8 @@ static tw_status_t parse_dtype(const tw_safetensors_t *file, const json_t *entry
     const char *name = json_string_value(json_object_get(entry, "dtype"));
     const dtype_info_t *dtype = name ? dtype_find(name) : NULL;
     if (!dtype) {
-        tw_error("%s: tensor '%s': %s dtype '%s'", file->label, tensor->name, name ? "unknown" : "no",
-                 name ? name : "");
-        return TW_ERR_FORMAT;
+        return tw_fail(TW_ERR_FORMAT, "%s: tensor '%s': %s dtype '%s'", file->label, tensor->name,
+                       name ? "unknown" : "no", name ? name : "");
     }
     snprintf(tensor->dtype, sizeof(tensor->dtype), "%s", dtype->name);
     tensor->type = dtype->type;
@@ -90,9 +88,8 @@ static tw_status_t parse_shape(const tw_safetensors_t *file, const json_t *entry
 {
     const json_t *shape = json_object_get(entry, "shape");
     if (!json_is_array(shape) || json_array_size(shape) > TW_SAFETENSORS_MAX_DIMS) {
-        tw_error("%s: tensor '%s': shape is not an array of at most %d dimensions", file->label, tensor->name,
-                 TW_SAFETENSORS_MAX_DIMS);
-        return TW_ERR_FORMAT;
+        return tw_fail(TW_ERR_FORMAT, "%s: tensor '%s': shape is not an array of at most %d dimensions",
+                       file->label, tensor->name, TW_SAFETENSORS_MAX_DIMS);
     }
     tensor->n_dims = (int)json_array_size(shape);
     tensor->n_elems = 1;
@@ -125,9 +122,8 @@ static tw_status_t parse_offsets(const tw_safetensors_t *file, const json_t *ent
     }
     size_t bytes;
     if (__builtin_mul_overflow(tensor->n_elems, elem_bytes, &bytes) || bytes != (size_t)(end - begin)) {
-        tw_error("%s: tensor '%s': %zu elements of %s do not fill its %lld bytes", file->label, tensor->name,
-                 tensor->n_elems, tensor->dtype, (long long)(end - begin));
-        return TW_ERR_FORMAT;
+        return tw_fail(TW_ERR_FORMAT, "%s: tensor '%s': %zu elements of %s do not fill its %lld bytes",
+                       file->label, tensor->name, tensor->n_elems, tensor->dtype, (long long)(end - begin));
     }
     tensor->bytes = bytes;
     tensor->data = file->data + begin;
@@ -213,22 +209,19 @@ static tw_status_t parse_header(tw_safetensors_t *file, const unsigned char *byt
     memcpy(&header_bytes, bytes, LENGTH_BYTES);
     header_bytes = le64toh(header_bytes);
     if (header_bytes > HEADER_MAX_BYTES) {
-        tw_error("%s: not a safetensors file: a header of %llu bytes", file->label,
-                 (unsigned long long)header_bytes);
-        return TW_ERR_FORMAT;
+        return tw_fail(TW_ERR_FORMAT, "%s: not a safetensors file: a header of %llu bytes", file->label,
+                       (unsigned long long)header_bytes);
     }
     if (header_bytes > n_bytes - LENGTH_BYTES) {
-        tw_error("%s: the header's %llu bytes are not all there", file->label,
-                 (unsigned long long)header_bytes);
-        return TW_ERR_TRUNCATED;
+        return tw_fail(TW_ERR_TRUNCATED, "%s: the header's %llu bytes are not all there", file->label,
+                       (unsigned long long)header_bytes);
     }
     json_error_t error;
     file->header =
         json_loadb((const char *)bytes + LENGTH_BYTES, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &error);
     if (!json_is_object(file->header)) {
-        tw_error("%s: the header is not a JSON object%s%s", file->label, file->header ? "" : ": ",
-                 file->header ? "" : error.text);
-        return TW_ERR_FORMAT;
+        return tw_fail(TW_ERR_FORMAT, "%s: the header is not a JSON object%s%s", file->label,
+                       file->header ? "" : ": ", file->header ? "" : error.text);
     }
     file->data = bytes + LENGTH_BYTES + header_bytes;
     file->data_bytes = n_bytes - LENGTH_BYTES - (size_t)header_bytes;
@@ -272,8 +265,7 @@ static tw_status_t map_file(const char *path, void **map, size_t *bytes)
     }
     tw_status_t status = TW_OK;
     if (!S_ISREG(info.st_mode)) {
-        tw_error("%s: not a regular file", path);
-        status = TW_ERR_INVALID;
+        status = tw_fail(TW_ERR_INVALID, "%s: not a regular file", path);
     } else if (info.st_size < (off_t)LENGTH_BYTES) {
         tw_error("%s: %lld bytes are too few for a safetensors file", path, (long long)info.st_size);
         status = TW_ERR_TRUNCATED;

@@ -30,8 +30,7 @@ static tw_status_t io_error(const char *path, const char *what)
 
 static tw_status_t no_memory(const char *path)
 {
-    tw_error("%s: out of memory", path);
-    return TW_ERR_NO_MEMORY;
+    return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", path);
 }
 
 static const char *dtype_of(tw_type_t type)
@@ -44,16 +43,14 @@ static const char *dtype_of(tw_type_t type)
 static tw_status_t spec_bytes(const char *path, const tw_safetensors_spec_t *spec, size_t *bytes)
 {
     if (!dtype_of(spec->type) || spec->n_dims < 0 || spec->n_dims > TW_SAFETENSORS_MAX_DIMS) {
-        tw_error("%s: tensor '%s': type %d or its %d dimensions cannot be written", path, spec->name,
-                 (int)spec->type, spec->n_dims);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "%s: tensor '%s': type %d or its %d dimensions cannot be written",
+                       path, spec->name, (int)spec->type, spec->n_dims);
     }
     *bytes = tw_type_bytes(spec->type);
     for (int d = 0; d < spec->n_dims; d++) {
         *bytes = tw_size_mul(*bytes, spec->dims[d]);
         if (*bytes > TW_MEMORY_BYTES_MAX || spec->dims[d] > TW_MEMORY_BYTES_MAX) {
-            tw_error("%s: tensor '%s': too many elements", path, spec->name);
-            return TW_ERR_INVALID;
+            return tw_fail(TW_ERR_INVALID, "%s: tensor '%s': too many elements", path, spec->name);
         }
     }
     return TW_OK;
@@ -78,8 +75,7 @@ static tw_status_t add_tensor(const char *path, json_t *header, const tw_safeten
         return TW_ERR_INVALID;
     }
     if (json_object_get(header, spec->name) || strcmp(spec->name, METADATA_KEY) == 0) {
-        tw_error("%s: tensor '%s': this name is taken", path, spec->name);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "%s: tensor '%s': this name is taken", path, spec->name);
     }
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_of(spec->type), "shape", shape_of(spec),
                               "data_offsets", (json_int_t)*offset, (json_int_t)(*offset + bytes));
@@ -102,11 +98,8 @@ static tw_status_t add_metadata(const char *path, json_t *header, const char *co
         failed = json_object_set(header, METADATA_KEY, entries) != 0;
     }
     json_decref(entries);
-    if (failed) {
-        tw_error("%s: the metadata are not UTF-8, or memory is short", path);
-        return TW_ERR_INVALID;
-    }
-    return TW_OK;
+    return failed ? tw_fail(TW_ERR_INVALID, "%s: the metadata are not UTF-8, or memory is short", path)
+                  : TW_OK;
 }
 
 static tw_status_t make_header(const char *path, const tw_safetensors_spec_t *specs, size_t n_specs,
@@ -177,9 +170,8 @@ err_writer:
 tw_status_t tw_safetensors_writer_write(tw_safetensors_writer_t *writer, const void *data, size_t bytes)
 {
     if (bytes > writer->data_bytes - writer->written) {
-        tw_error("%s: %zu bytes more than its tensors have", writer->path,
-                 bytes - (writer->data_bytes - writer->written));
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "%s: %zu bytes more than its tensors have", writer->path,
+                       bytes - (writer->data_bytes - writer->written));
     }
     if (bytes > 0 && fwrite(data, 1, bytes, writer->out) != bytes) {
         return io_error(writer->temporary, "write it");
@@ -207,9 +199,8 @@ static tw_status_t sync_folder(const char *path)
 static tw_status_t close_file(tw_safetensors_writer_t *writer)
 {
     if (writer->written != writer->data_bytes) {
-        tw_error("%s: %zu of its %zu bytes were never written", writer->path,
-                 writer->data_bytes - writer->written, writer->data_bytes);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "%s: %zu of its %zu bytes were never written", writer->path,
+                       writer->data_bytes - writer->written, writer->data_bytes);
     }
     if (fflush(writer->out) != 0 || ferror(writer->out) || fsync(fileno(writer->out)) != 0) {
         return io_error(writer->temporary, "bring it to the disk");

@@ -49,8 +49,7 @@ static tw_status_t copy_file(const char *from, const char *folder, const char *n
 {
     char to[PATH_BYTES];
     if (snprintf(to, sizeof(to), "%s/%s", folder, name) >= (int)sizeof(to)) {
-        tw_error("%s/%s: the name is too long", folder, name);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "%s/%s: the name is too long", folder, name);
     }
     FILE *in = fopen(from, "re");
     if (!in) {

@@ -23,11 +23,8 @@ tw_status_t tw_facts_of_run(const tw_train_config_t *config, const tw_data_t *da
 {
     tw_train_config_facts(config, lines);
     TW_TRY(tw_facts_of_data(data, lines));
-    if (lines->failed) {
-        tw_error("out of memory for what a checkpoint keeps of a run");
-        return TW_ERR_NO_MEMORY;
-    }
-    return TW_OK;
+    return lines->failed ? tw_fail(TW_ERR_NO_MEMORY, "out of memory for what a checkpoint keeps of a run")
+                         : TW_OK;
 }
 
 /** Returns how many there are. */

@@ -20,8 +20,7 @@ tw_status_t tw_input_open(const char *path, FILE **file)
     struct stat info;
     if (fd >= 0 && fstat(fd, &info) == 0 && !S_ISREG(info.st_mode)) {
         close(fd);
-        tw_error("%s: not a regular file", path);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "%s: not a regular file", path);
     }
     *file = fd >= 0 ? fdopen(fd, "r") : NULL;
     if (!*file) {

@@ -116,9 +116,8 @@ static tw_status_t start_workers(tw_pool_t *pool)
         *worker = (worker_t){.pool = pool, .index = i + 1};
         int error = pthread_create(&worker->thread, NULL, work, worker);
         if (error != 0) {
-            tw_error("thread %d of %d that compute does not start: %s", i + 2, pool->n_threads,
-                     strerror(error));
-            return TW_ERR_IO;
+            return tw_fail(TW_ERR_IO, "thread %d of %d that compute does not start: %s", i + 2,
+                           pool->n_threads, strerror(error));
         }
         pool->n_workers++;
     }

@@ -33,9 +33,8 @@ static tw_status_t run_check(tw_run_t *run)
     int equal;
     tw_status_t status = tw_engine_check(run->engine, &equal);
     if (status == TW_OK && !equal) {
-        tw_error("the nodes hold different weights after step %llu",
-                 (unsigned long long)tw_engine_steps_done(run->engine));
-        status = TW_ERR_MISMATCH;
+        status = tw_fail(TW_ERR_MISMATCH, "the nodes hold different weights after step %llu",
+                         (unsigned long long)tw_engine_steps_done(run->engine));
     }
     run->result->replicas_equal = status == TW_OK;
     return status;

@@ -6,8 +6,7 @@
 
 static tw_status_t sampling_no_memory(void)
 {
-    tw_error("out of memory for sampled text");
-    return TW_ERR_NO_MEMORY;
+    return tw_fail(TW_ERR_NO_MEMORY, "out of memory for sampled text");
 }
 
 /** Nothing to begin with is an end of line, or a document's beginning. */

@@ -111,8 +111,7 @@ static tw_status_t check_groups(const tw_run_t *run)
     const tw_model_tensor_t *tensors = tw_model_tensors(run->model, &n);
     const char **names = calloc(n, sizeof(*names));
     if (!names) {
-        tw_error("out of memory for the names of tensors");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "out of memory for the names of tensors");
     }
     for (size_t t = 0; t < n; t++) {
         names[t] = tensors[t].name;

@@ -42,8 +42,7 @@ static int stands_before(const char *list, const char *end, const char *name)
 
 static tw_status_t wrong(const char *who, const char *text, const char *why)
 {
-    tw_error("%s: TW_NET_DEVICES: \"%s\"%s", who, text, why);
-    return TW_ERR_CONFIG;
+    return tw_fail(TW_ERR_CONFIG, "%s: TW_NET_DEVICES: \"%s\"%s", who, text, why);
 }
 
 tw_status_t tw_devices_check(const char *who, const char *list)

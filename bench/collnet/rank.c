@@ -49,8 +49,7 @@ tw_status_t collnet_rank_init(collnet_rank_t *rank, const collnet_options_t *opt
     rank->recv = malloc(n * sizeof(*rank->recv));
     rank->sum = malloc(n * sizeof(*rank->sum));
     if (!rank->input || !rank->send || !rank->recv || !rank->sum) {
-        tw_error("rank %d: out of memory for %zu elements", rank->rank, n);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "rank %d: out of memory for %zu elements", rank->rank, n);
     }
     rank_fill(rank);
     return TW_OK;

@@ -20,8 +20,7 @@ extern const tw_nccl_collnet_v12_t ncclCollNetPlugin_v12;
 
 static tw_status_t way_failed(const char *what, tw_nccl_result_t result)
 {
-    tw_error("collnet: %s: %d", what, (int)result);
-    return TW_ERR_INTERNAL;
+    return tw_fail(TW_ERR_INTERNAL, "collnet: %s: %d", what, (int)result);
 }
 
 #define PLUGIN(what, call)                    \
@@ -39,8 +38,7 @@ static tw_status_t way_connect(collnet_rank_t *rank, collnet_way_t *way)
     void *listener, *handles[COLLNET_RANKS_MAX];
 
     if (setenv("TW_ALLREDUCE_CODEC", tw_quant_row_get(way->codec.kind)->name, 1) != 0) {
-        tw_error("setenv: %s", strerror(errno));
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "setenv: %s", strerror(errno));
     }
     PLUGIN("init", net->init(&way->context, 1, NULL));
     PLUGIN("listen", net->listen(way->context, 0, own, &listener));

@@ -14,8 +14,7 @@
 
 static tw_status_t net_bare_failed(const char *what)
 {
-    tw_error("bench: bare: %s: %s", what, strerror(errno));
-    return TW_ERR_IO;
+    return tw_fail(TW_ERR_IO, "bench: bare: %s: %s", what, strerror(errno));
 }
 
 /* ---- the connection ------------------------------------------------------------------------------------ */
@@ -128,8 +127,7 @@ tw_status_t net_bare_measure(const net_end_t *end, int fd, net_row_t *row, doubl
     uint8_t *data = tw_buffer_alloc_zero(BUFFERS * row->bytes);
 
     if (!data) {
-        tw_error("bench: out of memory for messages of %zu bytes", row->bytes);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "bench: out of memory for messages of %zu bytes", row->bytes);
     }
     tw_status_t status = measure_latency(end, fd, data, row, net_n_trips(n));
     if (!status) {

@@ -18,8 +18,7 @@
 
 static tw_status_t net_failed(const char *what)
 {
-    tw_error("bench: %s: %s", what, strerror(errno));
-    return TW_ERR_IO;
+    return tw_fail(TW_ERR_IO, "bench: %s: %s", what, strerror(errno));
 }
 
 struct sockaddr_in6 net_end_address(const char *text, int port)
@@ -101,11 +100,8 @@ tw_status_t net_end_meet(const net_end_t *end)
 
 static tw_status_t from_nccl(tw_nccl_result_t result, const char *what)
 {
-    if (result != TW_NCCL_SUCCESS) {
-        tw_error("bench: %s: NCCL result %d", what, result);
-        return TW_ERR_NCCL;
-    }
-    return TW_OK;
+    return result == TW_NCCL_SUCCESS ? TW_OK
+                                     : tw_fail(TW_ERR_NCCL, "bench: %s: NCCL result %d", what, result);
 }
 
 static void log_line(tw_nccl_log_level_t level, unsigned long subsystems, const char *file, int line,

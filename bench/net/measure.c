@@ -41,8 +41,7 @@ static tw_status_t lane_reserve(lane_t *lane, int n)
         }
         lane->buffer[i] = tw_buffer_alloc_zero(lane->bytes + sizeof(int));
         if (!lane->buffer[i]) {
-            tw_error("bench: out of memory for messages of %zu bytes", lane->bytes);
-            return TW_ERR_NO_MEMORY;
+            return tw_fail(TW_ERR_NO_MEMORY, "bench: out of memory for messages of %zu bytes", lane->bytes);
         }
     }
     return TW_OK;

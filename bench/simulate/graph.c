@@ -41,11 +41,8 @@ static size_t at_of(const maker_t *m, tw_value_t value)
 
 static tw_status_t sim_grow(void *items, size_t n, size_t *max, size_t item_bytes)
 {
-    if (!tw_grow(items, max, n + 1, item_bytes)) {
-        tw_error("simulate: out of memory");
-        return TW_ERR_NO_MEMORY;
-    }
-    return TW_OK;
+    return tw_grow(items, max, n + 1, item_bytes) ? TW_OK
+                                                  : tw_fail(TW_ERR_NO_MEMORY, "simulate: out of memory");
 }
 
 /** The owner's place in a rank's program (collectives/program/ops.c): those of the next node come first, or
@@ -252,8 +249,7 @@ static tw_status_t sim_graph_make_room(maker_t *m)
         m->form = malloc(n);
     }
     if (m->flow.status != TW_OK || !m->made || !m->encoded || !m->form) {
-        tw_error("simulate: out of memory");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "simulate: out of memory");
     }
     memset(m->made, 0, n * sizeof(*m->made));
     memset(m->encoded, 0, n * sizeof(*m->encoded));
@@ -291,8 +287,7 @@ static tw_status_t index_pairs(maker_t *m)
     g->first_after = calloc(g->n_ops + 2, sizeof(*g->first_after));
     g->after = malloc((m->n_pairs + 1) * sizeof(*g->after));
     if (!g->first_after || !g->after) {
-        tw_error("simulate: out of memory");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "simulate: out of memory");
     }
     for (size_t p = 0; p < m->n_pairs; p++) {
         g->first_after[m->pairs[2 * p] + 2]++;
@@ -328,8 +323,7 @@ static tw_status_t index_sends(maker_t *m)
     g->sends = malloc((g->n_ops + 1) * sizeof(*g->sends));
     g->first_send = calloc(g->n_lanes + 1, sizeof(*g->first_send));
     if (!g->sends || !g->first_send) {
-        tw_error("simulate: out of memory");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "simulate: out of memory");
     }
     for (size_t i = 0; i < g->n_ops; i++) {
         g->ops[i].hop += g->ops[i].is_spread ? g->n_reduce_hops : 0;
@@ -350,8 +344,7 @@ static tw_status_t make_topology(const sim_cluster_t *c, tw_topo_t *topo)
     int world = c->n_nodes * c->ranks_per_node;
     uint64_t *nodes = calloc((size_t)world, sizeof(*nodes));
     if (!nodes) {
-        tw_error("simulate: out of memory");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "simulate: out of memory");
     }
     for (int r = 0; r < world; r++) {
         nodes[r] = (uint64_t)(r / c->ranks_per_node);
@@ -367,8 +360,7 @@ static tw_status_t make_graph(maker_t *m)
     m->rows = calloc((size_t)MAX_HOPS * world, sizeof(*m->rows));
     m->lanes = calloc(world * world, sizeof(*m->lanes));
     if (!m->rows || !m->lanes) {
-        tw_error("simulate: out of memory");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "simulate: out of memory");
     }
     for (int owner = 0; owner < m->topo.world; owner++) {
         TW_TRY(tw_flows_has_cost(&m->algo->flows, &m->topo, owner) ? add_owner(m, owner) : TW_OK);
@@ -393,8 +385,7 @@ tw_status_t sim_graph_create(const sim_cluster_t *cluster, const tw_algo_t *algo
                  .row_shards = count_row_shards(cluster, bytes, chunk_bytes)};
     *out = NULL;
     if (!m.graph) {
-        tw_error("simulate: out of memory");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "simulate: out of memory");
     }
     tw_status_t status = make_topology(cluster, &m.topo);
     if (status == TW_OK) {

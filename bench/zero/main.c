@@ -49,8 +49,7 @@ static tw_status_t zero_start(const bench_t *bench, const tw_trainer_set_t *set,
                                         .argv = argv};
     tw_status_t status = tw_cluster_run_self(&params, &exit_code);
     if (status == TW_OK && exit_code != 0) {
-        tw_error("%s, seed %" PRId64 ": ended with %d", set->name, seed, exit_code);
-        return TW_ERR_INTERNAL;
+        return tw_fail(TW_ERR_INTERNAL, "%s, seed %" PRId64 ": ended with %d", set->name, seed, exit_code);
     }
     return status;
 }
@@ -143,8 +142,7 @@ static tw_status_t make_out(bench_t *bench)
     snprintf(bench->out, sizeof(bench->out), "%s/thinwire-zero.XXXXXX", folder ? folder : "/tmp");
     int fd = mkstemp(bench->out);
     if (fd < 0) {
-        tw_error("%s: %s", bench->out, strerror(errno));
-        return TW_ERR_IO;
+        return tw_fail(TW_ERR_IO, "%s: %s", bench->out, strerror(errno));
     }
     close(fd);
     return TW_OK;

@@ -156,8 +156,7 @@ static tw_status_t open_metrics(run_t *run)
     const char *path = run->options->metrics;
     run->metrics = path ? fopen(path, "ae") : NULL;
     if (path && !run->metrics) {
-        tw_error("%s: %s", path, strerror(errno));
-        return TW_ERR_IO;
+        return tw_fail(TW_ERR_IO, "%s: %s", path, strerror(errno));
     }
     return TW_OK;
 }
@@ -182,8 +181,7 @@ int zero_rank_run(const zero_options_t *options)
         status = zero_row_write(options->child_out, &row);
     }
     if (run.metrics && fclose(run.metrics) != 0 && status == TW_OK) {
-        tw_error("%s: %s", options->metrics, strerror(errno));
-        status = TW_ERR_IO;
+        status = tw_fail(TW_ERR_IO, "%s: %s", options->metrics, strerror(errno));
     }
     tw_coll_destroy(coll);
     XXH64_freeState(run.hash);

@@ -54,8 +54,7 @@ tw_status_t zero_rows_append(zero_rows_t *rows, const zero_row_t *row)
 {
     zero_row_t *more = realloc(rows->rows, (rows->n_rows + 1) * sizeof(*more));
     if (!more) {
-        tw_error("out of memory for %zu rows", rows->n_rows + 1);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "out of memory for %zu rows", rows->n_rows + 1);
     }
     more[rows->n_rows++] = *row;
     rows->rows = more;
@@ -68,8 +67,7 @@ tw_status_t zero_row_write(const char *path, const zero_row_t *row)
     FILE *file = fopen(path, "we");
     int written = file && fwrite(row, sizeof(*row), 1, file) == 1;
     if (!file || fclose(file) != 0 || !written) {
-        tw_error("%s: cannot write: %s", path, strerror(errno));
-        return TW_ERR_IO;
+        return tw_fail(TW_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
     }
     return TW_OK;
 }

@@ -110,8 +110,7 @@ static tw_status_t open_interposer(void)
     void *library = open_library();
 
     if (!library) {
-        tw_error("TW_INTERPOSE: %s", dlerror());
-        return TW_ERR_CONFIG;
+        return tw_fail(TW_ERR_CONFIG, "TW_INTERPOSE: %s", dlerror());
     }
     share_log(library, 1);
     return redirect_first(library);

@@ -24,8 +24,7 @@ tw_status_t tw_checkpoint_path(char *path, const char *format, ...)
     int length = vsnprintf(path, TW_CHECKPOINT_PATH_BYTES, format, args);
     va_end(args);
     if (length < 0 || length >= TW_CHECKPOINT_PATH_BYTES) {
-        tw_error("checkpoint: the path %.60s... is too long", path);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "checkpoint: the path %.60s... is too long", path);
     }
     return TW_OK;
 }
@@ -116,8 +115,7 @@ static tw_status_t list_steps(DIR *folder, int unfinished, uint64_t **steps, siz
         }
         uint64_t *longer = realloc(*steps, (*n_steps + 1) * sizeof(*longer));
         if (!longer) {
-            tw_error("checkpoint: out of memory");
-            return TW_ERR_NO_MEMORY;
+            return tw_fail(TW_ERR_NO_MEMORY, "checkpoint: out of memory");
         }
         *steps = longer;
         longer[(*n_steps)++] = step;
@@ -146,8 +144,7 @@ static tw_status_t checksum_of(const char *path, FILE *file, XXH3_state_t *state
 {
     char *buffer = malloc(READ_BYTES);
     if (!buffer) {
-        tw_error("%s: out of memory for its checksum", path);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory for its checksum", path);
     }
     size_t n;
     *bytes = 0;

@@ -22,8 +22,7 @@ struct tw_checkpoint {
 
 static tw_status_t load_no_memory(const tw_checkpoint_t *checkpoint)
 {
-    tw_error("%s: out of memory", checkpoint->folder);
-    return TW_ERR_NO_MEMORY;
+    return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", checkpoint->folder);
 }
 
 static tw_status_t shard_path(const tw_checkpoint_t *checkpoint, int rank, char *path)
@@ -103,13 +102,11 @@ static tw_status_t check_size(const char *path, uint64_t want)
 {
     struct stat info;
     if (stat(path, &info) != 0) {
-        tw_error("%s: this shard is missing", path);
-        return TW_ERR_NOT_FOUND;
+        return tw_fail(TW_ERR_NOT_FOUND, "%s: this shard is missing", path);
     }
     if ((uint64_t)info.st_size != want) {
-        tw_error("%s: this shard has %lld bytes, the manifest says %" PRIu64, path, (long long)info.st_size,
-                 want);
-        return TW_ERR_TRUNCATED;
+        return tw_fail(TW_ERR_TRUNCATED, "%s: this shard has %lld bytes, the manifest says %" PRIu64, path,
+                       (long long)info.st_size, want);
     }
     return TW_OK;
 }
@@ -194,8 +191,7 @@ tw_status_t tw_checkpoint_open(const char *path, const tw_model_t *model, tw_che
 {
     tw_checkpoint_t *checkpoint = calloc(1, sizeof(*checkpoint));
     if (!checkpoint) {
-        tw_error("%s: out of memory", path);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", path);
     }
     checkpoint->model = model;
     tw_status_t status = open_manifest(checkpoint, path);
@@ -284,9 +280,8 @@ static const tw_shard_range_t *find_range(const tw_checkpoint_t *checkpoint, int
 static tw_status_t nowhere(const tw_checkpoint_t *checkpoint, size_t tensor, size_t elem)
 {
     size_t n_tensors;
-    tw_error("%s: element %zu of tensor '%s' is in no shard", checkpoint->folder, elem,
-             tw_model_tensors(checkpoint->model, &n_tensors)[tensor].name);
-    return TW_ERR_NOT_FOUND;
+    return tw_fail(TW_ERR_NOT_FOUND, "%s: element %zu of tensor '%s' is in no shard", checkpoint->folder,
+                   elem, tw_model_tensors(checkpoint->model, &n_tensors)[tensor].name);
 }
 
 static tw_status_t read_kind(tw_checkpoint_t *checkpoint, const tw_checkpoint_piece_t *piece, int kind)

@@ -166,8 +166,7 @@ tw_status_t tw_manifest_write(const char *path, const tw_manifest_t *manifest, c
 {
     json_t *json = manifest_json(manifest, model);
     if (!json) {
-        tw_error("%s: out of memory", path);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", path);
     }
     FILE *file = fopen(path, "we");
     int failed =
@@ -175,19 +174,14 @@ tw_status_t tw_manifest_write(const char *path, const tw_manifest_t *manifest, c
     int error = errno;
     failed |= file && fclose(file) != 0;
     json_decref(json);
-    if (failed) {
-        tw_error("%s: cannot write it: %s", path, strerror(error));
-        return TW_ERR_IO;
-    }
-    return TW_OK;
+    return failed ? tw_fail(TW_ERR_IO, "%s: cannot write it: %s", path, strerror(error)) : TW_OK;
 }
 
 /* ---- in ------------------------------------------------------------------------------------------------ */
 
 static tw_status_t damaged(const char *path, const char *what)
 {
-    tw_error("%s: damaged: %s", path, what);
-    return TW_ERR_FORMAT;
+    return tw_fail(TW_ERR_FORMAT, "%s: damaged: %s", path, what);
 }
 
 static tw_status_t check_tensors(const char *path, const json_t *list, const tw_model_t *model)
@@ -265,8 +259,7 @@ static tw_status_t read_history(const char *path, const json_t *list, tw_manifes
     size_t n = json_array_size(list);
     manifest->history = calloc(n + 1, sizeof(*manifest->history));
     if (!manifest->history) {
-        tw_error("%s: out of memory", path);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", path);
     }
     for (size_t i = 0; i < n; i++) {
         if (!json_is_real(json_array_get(list, i))) {
@@ -303,8 +296,7 @@ static tw_status_t read_run(const char *path, json_t *body, tw_manifest_t *manif
         tw_lines_add(&manifest->facts, name, "%s", json_string_value(value));
     }
     if (manifest->facts.failed) {
-        tw_error("%s: out of memory", path);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", path);
     }
     manifest->run.facts = manifest->facts.text;
     return TW_OK;
@@ -318,8 +310,7 @@ static tw_status_t read_shards(const char *path, const json_t *list, tw_manifest
     }
     manifest->shards = calloc(world, sizeof(*manifest->shards));
     if (!manifest->shards) {
-        tw_error("%s: out of memory", path);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", path);
     }
     for (size_t rank = 0; rank < world; rank++) {
         const json_t *entry = json_array_get(list, rank);
@@ -345,8 +336,7 @@ static tw_status_t read_body(const char *path, json_t *body, const tw_model_t *m
         return damaged(path, error.text);
     }
     if (format != FORMAT) {
-        tw_error("%s: format %d; this reads format %d", path, format, FORMAT);
-        return TW_ERR_FORMAT;
+        return tw_fail(TW_ERR_FORMAT, "%s: format %d; this reads format %d", path, format, FORMAT);
     }
     if (step < 0 || seed < 0 || batch < 0 || seq_len < 0) {
         return damaged(path, "a number out of its range");

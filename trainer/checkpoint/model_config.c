@@ -173,9 +173,5 @@ tw_status_t tw_checkpoint_write_config(const char *folder, const tw_model_config
                  json_object_set_new(json, "torch_dtype", json_string(dtype_name(type))) ||
                  add_tokens(json, sources) || json_dump_file(json, path, JSON_INDENT(2)) != 0;
     json_decref(json);
-    if (failed) {
-        tw_error("%s: cannot write it: %s", path, strerror(errno));
-        return TW_ERR_IO;
-    }
-    return TW_OK;
+    return failed ? tw_fail(TW_ERR_IO, "%s: cannot write it: %s", path, strerror(errno)) : TW_OK;
 }

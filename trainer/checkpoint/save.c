@@ -64,8 +64,7 @@ static tw_status_t save_agree(saving_t *saving, tw_status_t status)
 
 static tw_status_t save_no_memory(const tw_coll_t *coll)
 {
-    tw_error("rank %d: out of memory for a checkpoint", tw_coll_rank(coll));
-    return TW_ERR_NO_MEMORY;
+    return tw_fail(TW_ERR_NO_MEMORY, "rank %d: out of memory for a checkpoint", tw_coll_rank(coll));
 }
 
 /** A rank that has no memory for its part says so to all. Where it has not even room for what they answer, it
@@ -207,8 +206,7 @@ static tw_status_t write_manifest(const saving_t *saving)
     tw_manifest_t manifest = {.run = saving->save.run,
                               .shards = calloc((size_t)world, sizeof(*manifest.shards))};
     if (!manifest.shards) {
-        tw_error("%s: out of memory for the manifest", saving->folder);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory for the manifest", saving->folder);
     }
     manifest.run.world = world;
     for (int rank = 0; rank < world; rank++) {

@@ -24,9 +24,8 @@ static tw_status_t check_piece(const char *path, const tw_model_t *model, const 
     const tw_model_tensor_t *tensors = tw_model_tensors(model, &n_tensors);
     if (piece->tensor >= n_tensors || piece->first > tensors[piece->tensor].n_elems ||
         piece->n_elems > tensors[piece->tensor].n_elems - piece->first) {
-        tw_error("%s: elements %zu to %zu of tensor %zu are not the model's", path, piece->first,
-                 piece->first + piece->n_elems, piece->tensor);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "%s: elements %zu to %zu of tensor %zu are not the model's", path,
+                       piece->first, piece->first + piece->n_elems, piece->tensor);
     }
     return TW_OK;
 }

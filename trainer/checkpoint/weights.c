@@ -44,8 +44,7 @@ static tw_status_t check_tensor(const char *path, const tw_model_tensor_t *want,
                                 const tw_safetensors_tensor_t *found)
 {
     if (!found) {
-        tw_error("%s: no tensor '%s'", path, want->name);
-        return TW_ERR_MISMATCH;
+        return tw_fail(TW_ERR_MISMATCH, "%s: no tensor '%s'", path, want->name);
     }
     int same = found->n_dims == want->n_dims;
     for (int d = 0; d < want->n_dims && same; d++) {
@@ -61,8 +60,7 @@ static tw_status_t check_tensor(const char *path, const tw_model_tensor_t *want,
 
 static tw_status_t weights_no_memory(const char *path)
 {
-    tw_error("%s: out of memory", path);
-    return TW_ERR_NO_MEMORY;
+    return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", path);
 }
 
 static tw_status_t find_tensors(const char *path, const tw_model_t *model, tw_weights_t *weights)
@@ -188,8 +186,7 @@ static tw_status_t add_mapped(tw_weights_t *weights, const char *index, json_t *
     {
         const char *name = json_string_value(value);
         if (status == TW_OK && (!name || strchr(name, '/'))) {
-            tw_error("%s: tensor '%s' is in no file beside it", index, tensor);
-            status = TW_ERR_FORMAT;
+            status = tw_fail(TW_ERR_FORMAT, "%s: tensor '%s' is in no file beside it", index, tensor);
         }
         status = status == TW_OK ? add_beside(weights, index, name, added) : status;
     }
@@ -205,8 +202,7 @@ static tw_status_t open_index(tw_weights_t *weights, const char *path)
     json_t *json = json_loadf(file, 0, &error);
     fclose(file);
     if (!json) {
-        tw_error("%s:%d:%d: %s", path, error.line, error.column, error.text);
-        return TW_ERR_FORMAT;
+        return tw_fail(TW_ERR_FORMAT, "%s:%d:%d: %s", path, error.line, error.column, error.text);
     }
     json_t *map = json_object_get(json, "weight_map");
     tw_status_t status = TW_ERR_FORMAT;
@@ -236,8 +232,7 @@ static tw_status_t open_files(tw_weights_t *weights, const char *path)
             return i == 0 ? add_file(weights, inside) : open_index(weights, inside);
         }
     }
-    tw_error("%s: neither %s nor %s is there", path, names[0], names[1]);
-    return TW_ERR_NOT_FOUND;
+    return tw_fail(TW_ERR_NOT_FOUND, "%s: neither %s nor %s is there", path, names[0], names[1]);
 }
 
 tw_status_t tw_weights_open(const char *path, const tw_model_t *model, tw_weights_t **out)

@@ -9,8 +9,7 @@
 
 static tw_status_t wrong(const char *what, const char *entry)
 {
-    tw_error("thinwire.groups: %s: %s", what, entry);
-    return TW_ERR_CONFIG;
+    return tw_fail(TW_ERR_CONFIG, "thinwire.groups: %s: %s", what, entry);
 }
 
 /** Reads the number of "lr=0.1" and the like. */

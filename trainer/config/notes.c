@@ -9,8 +9,7 @@
 
 tw_status_t tw_train_refuse(const char *why)
 {
-    tw_error("config: %s", why);
-    return TW_ERR_CONFIG;
+    return tw_fail(TW_ERR_CONFIG, "config: %s", why);
 }
 
 tw_status_t tw_train_refuse_any(const tw_train_refusal_t *refusals, size_t n)

@@ -82,8 +82,7 @@ tw_status_t tw_train_pretrained(tw_train_config_t *config)
     json_t *json = json_loadf(file, 0, &error);
     fclose(file);
     if (!json) {
-        tw_error("%s:%d:%d: %s", path, error.line, error.column, error.text);
-        return TW_ERR_CONFIG;
+        return tw_fail(TW_ERR_CONFIG, "%s:%d:%d: %s", path, error.line, error.column, error.text);
     }
     /* a config.json without model_type says nothing of a model */
     tw_status_t status = json_object_get(json, "model_type") ? take_shape(config, path, json) : TW_OK;

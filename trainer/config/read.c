@@ -24,9 +24,8 @@ static tw_status_t config_unknown_key(const char *source, const char *key)
         names[n++] = tw_train_options_table.fields[i].name;
     }
     nearest = tw_nearest_name(key, names, n);
-    tw_error("%s: unknown key %s%s%s%s", source, key, nearest ? "; did you mean " : "",
-             nearest ? nearest : "", nearest ? "?" : "");
-    return TW_ERR_CONFIG;
+    return tw_fail(TW_ERR_CONFIG, "%s: unknown key %s%s%s%s", source, key, nearest ? "; did you mean " : "",
+                   nearest ? nearest : "", nearest ? "?" : "");
 }
 
 /** Returns a count as digits: it may be written 5e8, as in DeepSpeed's files. */
@@ -136,12 +135,10 @@ static tw_status_t text_of(const walk_t *walk, const char *key, const json_t *va
         length = snprintf(text, VALUE_BYTES, "%s", json_is_true(value) ? "y" : "n");
         break;
     default:
-        tw_error("%s: %s: expected a number, a text, true or false", walk->source, key);
-        return TW_ERR_CONFIG;
+        return tw_fail(TW_ERR_CONFIG, "%s: %s: expected a number, a text, true or false", walk->source, key);
     }
     if (length >= VALUE_BYTES) {
-        tw_error("%s: %s: longer than %d bytes", walk->source, key, VALUE_BYTES - 1);
-        return TW_ERR_CONFIG;
+        return tw_fail(TW_ERR_CONFIG, "%s: %s: longer than %d bytes", walk->source, key, VALUE_BYTES - 1);
     }
     return TW_OK;
 }
@@ -259,16 +256,14 @@ static tw_status_t set_text(tw_train_config_t *config, const char *name, const c
     json_error_t error;
     json_t *root = json_loadb(text + skip, bytes - skip, JSON_REJECT_DUPLICATES, &error);
     if (!root) {
-        tw_error("%s:%d:%d: %s", name, error.line, error.column, error.text);
-        return TW_ERR_CONFIG;
+        return tw_fail(TW_ERR_CONFIG, "%s:%d:%d: %s", name, error.line, error.column, error.text);
     }
     const walk_t walk = {.config = config, .source = name};
     tw_status_t status;
     if (json_is_object(root)) {
         status = walk_object(&walk, "", root);
     } else {
-        tw_error("%s: expected an object", name);
-        status = TW_ERR_CONFIG;
+        status = tw_fail(TW_ERR_CONFIG, "%s: expected an object", name);
     }
     json_decref(root);
     return status;
@@ -297,8 +292,7 @@ static tw_status_t set_pair(tw_train_config_t *config, const char *pair)
     const char *equals = strchr(pair, '=');
     char key[KEY_BYTES];
     if (!equals || equals == pair || equals - pair >= KEY_BYTES) {
-        tw_error("--set %s: expected key=value", pair);
-        return TW_ERR_CONFIG;
+        return tw_fail(TW_ERR_CONFIG, "--set %s: expected key=value", pair);
     }
     snprintf(key, sizeof(key), "%.*s", (int)(equals - pair), pair);
     if (*key != OWN_MARK) {
@@ -325,8 +319,7 @@ tw_status_t tw_train_config_parse(const char *name, const char *text, size_t tex
 {
     tw_train_config_t *config = calloc(1, sizeof(*config));
     if (!config) {
-        tw_error("%s: out of memory", name);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", name);
     }
     config->origins = calloc(tw_train_options_table.n_fields, sizeof(*config->origins));
     config->name = strdup(name);

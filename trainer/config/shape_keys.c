@@ -20,8 +20,7 @@ tw_status_t tw_shape_take(tw_train_config_t *config, const char *path, const cha
     if (*origin != TW_TRAIN_FROM_FILE && *origin != TW_TRAIN_FROM_COMMAND) {
         *origin = TW_TRAIN_FOLLOWS;
     } else if (strcmp(before, after) != 0) {
-        tw_error("%s is %s, but %s says %s; leave it out", key, before, path, after);
-        return TW_ERR_CONFIG;
+        return tw_fail(TW_ERR_CONFIG, "%s is %s, but %s says %s; leave it out", key, before, path, after);
     }
     return TW_OK;
 }

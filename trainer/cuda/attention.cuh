@@ -35,14 +35,12 @@ inline tw_status_t check_attention(const tw_cuda_attention_t *attention)
 {
     TW_TRY(check_type("attention", attention->type));
     if (attention->width == 0 || attention->width > attention_width_max) {
-        tw_error("cuda: attention: heads of width %zu; it is 1 to %u", attention->width,
-                 (unsigned)attention_width_max);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "cuda: attention: heads of width %zu; it is 1 to %u", attention->width,
+                       (unsigned)attention_width_max);
     }
     if (attention->kv_heads == 0 || attention->heads % attention->kv_heads != 0) {
-        tw_error("cuda: attention: %zu heads of q are no multiple of %zu of k and v", attention->heads,
-                 attention->kv_heads);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "cuda: attention: %zu heads of q are no multiple of %zu of k and v",
+                       attention->heads, attention->kv_heads);
     }
     return TW_OK;
 }

@@ -130,8 +130,7 @@ TW_HOST_DEVICE size_t ceil_div(size_t a, size_t b)
 inline tw_status_t check_type(const char *what, tw_type_t type)
 {
     if (type != TW_TYPE_FP32 && type != TW_TYPE_BF16) {
-        tw_error("cuda: %s: there is no kernel for %s", what, tw_type_name(type));
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "cuda: %s: there is no kernel for %s", what, tw_type_name(type));
     }
     return TW_OK;
 }

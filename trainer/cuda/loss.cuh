@@ -201,8 +201,7 @@ tw_status_t loss_sums(const LAUNCHER &launcher, const tw_cuda_loss_t *loss, size
     LossArgs args = {};
 
     if (group == 0 || loss->rows % group != 0) {
-        tw_error("cuda: loss: %zu rows are no whole groups of %zu", loss->rows, group);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "cuda: loss: %zu rows are no whole groups of %zu", loss->rows, group);
     }
     args.loss = *loss;
     args.group = group;

@@ -91,9 +91,8 @@ static tw_status_t training_spot(const tw_data_t *data, const tw_data_place_t *p
     uint64_t n = sum_sequences(ranges, group->n, place->seq_len);
     uint64_t own = data->turns ? k / TW_DATA_TURNS * group->n_turns + turn.before : k;
     if (n == 0) {
-        tw_error("data: %s: too short for a sequence of %zu tokens", ranges->tokens->map.path,
-                 place->seq_len);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "data: %s: too short for a sequence of %zu tokens",
+                       ranges->tokens->map.path, place->seq_len);
     }
     uint64_t seed = place->seed ^ (uint64_t)turn.group << 32;
     *spot = find_spot(ranges, tw_data_order(seed, own / n, n, own % n), place->seq_len);
@@ -113,10 +112,9 @@ static void copy_sequence(const spot_t *spot, size_t seq_len, int32_t *tokens, i
 
 static tw_status_t too_short(const tw_data_t *data, tw_data_split_t split, size_t seq_len)
 {
-    tw_error("data: %llu tokens for %s are too few for a sequence of %zu",
-             (unsigned long long)tw_data_n_tokens(data, split),
-             split == TW_DATA_TRAIN ? "training" : "validation", seq_len);
-    return TW_ERR_INVALID;
+    return tw_fail(TW_ERR_INVALID, "data: %llu tokens for %s are too few for a sequence of %zu",
+                   (unsigned long long)tw_data_n_tokens(data, split),
+                   split == TW_DATA_TRAIN ? "training" : "validation", seq_len);
 }
 
 /** Finds the k-th sequence that batches of a split take. */

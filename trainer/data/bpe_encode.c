@@ -70,8 +70,7 @@ static tw_status_t compile(tw_bpe_t *bpe, const char *path)
     }
     char *wide = malloc(strlen(bpe->pattern) + count_spaces(bpe->pattern) * (sizeof(SPACE) + 3) + 1);
     if (!wide) {
-        tw_error("%s: out of memory", path);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", path);
     }
     widen_spaces(bpe->pattern, wide);
     tw_status_t status = compile_pattern(bpe, path, wide);
@@ -84,8 +83,7 @@ static tw_status_t bpe_create(const char *vocab_path, const char *merges_path, t
 {
     tw_bpe_t *bpe = calloc(1, sizeof(*bpe));
     if (!bpe) {
-        tw_error("%s: out of memory", vocab_path);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", vocab_path);
     }
     tw_status_t status =
         merges_path ? tw_bpe_load(bpe, vocab_path, merges_path) : tw_bpe_load_json(bpe, vocab_path);
@@ -152,8 +150,7 @@ typedef struct encoding {
 
 static tw_status_t bpe_no_memory(const encoding_t *encoding)
 {
-    tw_error("%s: out of memory for its tokens", encoding->label);
-    return TW_ERR_NO_MEMORY;
+    return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory for its tokens", encoding->label);
 }
 
 static tw_status_t bpe_make_room(encoding_t *encoding, size_t bytes)
@@ -294,8 +291,7 @@ static tw_status_t encode_after_blanks(encoding_t *encoding, const stretch_t *st
         int blank = is_blank(stretch->at + at, stretch->bytes - at);
         length = tw_data_character_bytes(stretch->at + at, stretch->bytes - at);
         if (length == 0) {
-            tw_error("%s: not UTF-8 at byte %zu", encoding->label, stretch->first + at);
-            return TW_ERR_FORMAT;
+            return tw_fail(TW_ERR_FORMAT, "%s: not UTF-8 at byte %zu", encoding->label, stretch->first + at);
         }
         if (blank && !was_blank) {
             TW_TRY(encode_characters(encoding, stretch->at + begin, at - begin, prefix && begin == 0));

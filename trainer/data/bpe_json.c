@@ -139,11 +139,7 @@ static tw_status_t read_split(tw_bpe_t *bpe, const char *path, const json_t *spl
         return bpe_json_refuse(path, "pre_tokenizer", split);
     }
     bpe->pattern = strdup(pattern);
-    if (!bpe->pattern) {
-        tw_error("%s: out of memory", path);
-        return TW_ERR_NO_MEMORY;
-    }
-    return TW_OK;
+    return bpe->pattern ? TW_OK : tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", path);
 }
 
 static int is_text(const json_t *object, const char *key, const char *text)
@@ -235,13 +231,12 @@ tw_status_t tw_bpe_load_json(tw_bpe_t *bpe, const char *path)
     if (!json) {
         size_t length = strlen(path);
         int is_model = length > 6 && strcmp(path + length - 6, ".model") == 0;
-        tw_error(
-            "%s:%d:%d: %s%s", path, error.line, error.column, error.text,
+        return tw_fail(
+            TW_ERR_FORMAT, "%s:%d:%d: %s%s", path, error.line, error.column, error.text,
             is_model
                 ? "; SentencePiece's own file is not read here: transformers writes tokenizer.json beside "
                   "it (AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER))"
                 : "");
-        return TW_ERR_FORMAT;
     }
     const json_t *normalizer = json_object_get(json, "normalizer");
     const json_t *pre_tokenizer = json_object_get(json, "pre_tokenizer");

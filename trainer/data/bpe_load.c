@@ -12,8 +12,7 @@
 
 static tw_status_t bad(const char *path, const char *what, const char *which)
 {
-    tw_error("%s: %s%s", path, what, which);
-    return TW_ERR_FORMAT;
+    return tw_fail(TW_ERR_FORMAT, "%s: %s%s", path, what, which);
 }
 
 /** Returns a token's id, or -1. */
@@ -73,8 +72,7 @@ tw_status_t tw_bpe_add_token(tw_bpe_t *bpe, const char *path, const char *text, 
     bpe->added = longer ? longer : bpe->added;
     if (!longer || !copy) {
         free(copy);
-        tw_error("%s: out of memory", path);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", path);
     }
     bpe->added[bpe->n_added++] = (tw_bpe_added_t){.text = copy, .bytes = strlen(text), .token = token};
     bpe->vocab_size = token + 1 > bpe->vocab_size ? token + 1 : bpe->vocab_size;
@@ -92,8 +90,7 @@ typedef struct line {
 
 static tw_status_t bad_line(const line_t *line, const char *what)
 {
-    tw_error("%s: line %zu: %s", line->path, line->number, what);
-    return TW_ERR_FORMAT;
+    return tw_fail(TW_ERR_FORMAT, "%s: line %zu: %s", line->path, line->number, what);
 }
 
 tw_status_t tw_bpe_add_merge(tw_bpe_t *bpe, const json_t *vocab, const char *left, const char *right,
@@ -101,8 +98,7 @@ tw_status_t tw_bpe_add_merge(tw_bpe_t *bpe, const json_t *vocab, const char *lef
 {
     char *both = malloc(strlen(left) + strlen(right) + 1);
     if (!both) {
-        tw_error("data: out of memory for a merge");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "data: out of memory for a merge");
     }
     stpcpy(stpcpy(both, left), right);
     int32_t left_id = id_of(vocab, left), right_id = id_of(vocab, right), merged = id_of(vocab, both);

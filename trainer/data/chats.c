@@ -35,8 +35,7 @@ typedef struct chats {
 
 static tw_status_t chats_refuse(const chats_t *chats, const char *what)
 {
-    tw_error("%s: line %zu: %s", chats->path, chats->line, what);
-    return TW_ERR_FORMAT;
+    return tw_fail(TW_ERR_FORMAT, "%s: line %zu: %s", chats->path, chats->line, what);
 }
 
 /* ---- out ----------------------------------------------------------------------------------------------- */
@@ -79,8 +78,7 @@ static tw_status_t chats_add_bytes(chats_t *chats, int is_learned, const char *t
         chats->held = open_memstream(&chats->text, &chats->bytes);
     }
     if (!chats->held || fwrite(text, 1, bytes, chats->held) != bytes) {
-        tw_error("%s: out of memory", chats->path);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", chats->path);
     }
     return TW_OK;
 }

@@ -19,8 +19,7 @@ static tw_status_t map_descriptor(const char *path, int fd, tw_data_map_t *map)
         return tw_input_failed(path, "look at it");
     }
     if (!S_ISREG(info.st_mode)) {
-        tw_error("%s: not a regular file", path);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "%s: not a regular file", path);
     }
     if (info.st_size == 0) {
         return TW_OK;
@@ -63,9 +62,8 @@ tw_status_t tw_data_map_check(const tw_data_map_t *map)
         return tw_input_failed(map->path, "look at it");
     }
     if ((uint64_t)info.st_size < map->bytes) {
-        tw_error("%s: cut to %lld bytes since it was opened with %zu", map->path, (long long)info.st_size,
-                 map->bytes);
-        return TW_ERR_TRUNCATED;
+        return tw_fail(TW_ERR_TRUNCATED, "%s: cut to %lld bytes since it was opened with %zu", map->path,
+                       (long long)info.st_size, map->bytes);
     }
     return TW_OK;
 }
@@ -100,11 +98,7 @@ static tw_status_t make_folder(const char *folder)
     if (stat(folder, &info) != 0) {
         return tw_input_failed(folder, "look at it");
     }
-    if (!S_ISDIR(info.st_mode)) {
-        tw_error("%s: not a folder", folder);
-        return TW_ERR_IO;
-    }
-    return TW_OK;
+    return S_ISDIR(info.st_mode) ? TW_OK : tw_fail(TW_ERR_IO, "%s: not a folder", folder);
 }
 
 /** `base` and all that follows it, one below the other. */
@@ -130,8 +124,7 @@ static tw_status_t temporary_folder(char *folder)
     tw_status_t status = make_folders(base, (const char *const[]){name, NULL}, folder);
     struct stat info;
     if (status == TW_OK && (lstat(folder, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != getuid())) {
-        tw_error("%s: belongs to somebody else", folder);
-        return TW_ERR_IO;
+        return tw_fail(TW_ERR_IO, "%s: belongs to somebody else", folder);
     }
     return status;
 }
@@ -180,8 +173,7 @@ tw_status_t tw_data_writer_open(tw_data_writer_t *writer, const char *path)
     size_t room = sizeof(writer->temporary);
     int length = snprintf(writer->temporary, room, "%s.XXXXXX", path);
     if (length < 0 || (size_t)length >= room) {
-        tw_error("%s: the name is too long", path);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "%s: the name is too long", path);
     }
     memcpy(writer->path, path, strlen(path) + 1);
     return open_temporary(writer);

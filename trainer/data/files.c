@@ -64,8 +64,7 @@ static tw_status_t cut_weight(char *entry, double *weight)
         return TW_OK; /* part of a name */
     }
     if (!(value > 0 && value <= 1e6)) {
-        tw_error("data: %s: a weight must be more than 0 and at most 1000000", entry);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "data: %s: a weight must be more than 0 and at most 1000000", entry);
     }
     *colon = '\0';
     *weight = value;
@@ -79,8 +78,7 @@ static tw_status_t add_entry(tw_data_names_t *names, char *entry)
     entry += strspn(entry, " ");
     TW_TRY(cut_weight(entry, &weight));
     if (!*entry) {
-        tw_error("data: a name between two commas is missing");
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "data: a name between two commas is missing");
     }
     TW_TRY(add_pattern(names, entry, weight));
     names->n_groups += names->n > before;

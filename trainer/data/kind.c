@@ -37,8 +37,7 @@ static const struct {
 
 static tw_status_t kind_refuse(const char *path, const char *what, const char *to_do)
 {
-    tw_error("%s: this is %s: %s", path, what, to_do);
-    return TW_ERR_FORMAT;
+    return tw_fail(TW_ERR_FORMAT, "%s: this is %s: %s", path, what, to_do);
 }
 
 static tw_status_t check_format(const tw_data_map_t *map)

@@ -14,8 +14,7 @@
 
 static tw_status_t source_no_memory(void)
 {
-    tw_error("data: out of memory");
-    return TW_ERR_NO_MEMORY;
+    return tw_fail(TW_ERR_NO_MEMORY, "data: out of memory");
 }
 
 static int given(const char *text)
@@ -58,8 +57,7 @@ static tw_status_t open_chats(const opening_t *opening, const char *path, tw_dat
     const tw_data_vocab_t vocab = vocab_of(opening);
     char encoded[TW_DATA_PATH_BYTES];
     if (!opening->bpe) {
-        tw_error("%s: lines of JSON need a vocabulary (thinwire.tokenizer)", path);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "%s: lines of JSON need a vocabulary (thinwire.tokenizer)", path);
     }
     TW_TRY(tw_data_encode_chats(path, &vocab, &chat, opening->folder, encoded));
     TW_TRY(tw_data_tokens_of_words(encoded, tw_data_encoded_bytes(opening->bpe), tokens));
@@ -108,11 +106,7 @@ static tw_status_t open_given(const opening_t *opening, const char *path, tw_dat
     } else {
         TW_TRY(open_text(opening, path, tokens));
     }
-    if (tokens->n == 0) {
-        tw_error("%s: there is no token in it", path);
-        return TW_ERR_FORMAT;
-    }
-    return TW_OK;
+    return tokens->n == 0 ? tw_fail(TW_ERR_FORMAT, "%s: there is no token in it", path) : TW_OK;
 }
 
 static tw_status_t open_file(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
@@ -136,8 +130,7 @@ static tw_status_t open_range(tw_data_t *data, size_t file, uint64_t n_val)
     int is_train = file < data->n_train_files;
     size_t size = vocab_size_of(tokens);
     if (size == SIZE_MAX) {
-        tw_error("%s: numbers that are no tokens: from 2147483647 on", tokens->map.path);
-        return TW_ERR_FORMAT;
+        return tw_fail(TW_ERR_FORMAT, "%s: numbers that are no tokens: from 2147483647 on", tokens->map.path);
     }
     if (size > MOST_WORDS) {
         tw_error("%s: tokens up to %zu, where no vocabulary has more than %d: are they of two bytes "
@@ -235,8 +228,7 @@ static tw_status_t find_groups(const tw_data_names_t *names, tw_data_t *data)
 static tw_status_t check_config(const tw_data_config_t *config)
 {
     if (!(config->val_share >= 0.0 && config->val_share <= 0.5)) {
-        tw_error("data: val_share is %g, but must be from 0 to 0.5", config->val_share);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "data: val_share is %g, but must be from 0 to 0.5", config->val_share);
     }
     if (given(config->vocab) != given(config->merges)) {
         tw_error("data: a vocabulary needs both of its files, vocab.json and merges.txt");
@@ -335,8 +327,7 @@ tw_status_t tw_data_open(const tw_data_config_t *config, tw_data_t **out)
     TW_TRY(check_config(config));
     tw_data_t *data = calloc(1, sizeof(*data));
     if (!data) {
-        tw_error("data: out of memory");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "data: out of memory");
     }
     opening_t opening = {.config = config};
     data->document = config->is_aligned ? config->document_token : -1;

@@ -25,8 +25,7 @@ static tw_status_t add_words(void *ctx, const uint32_t *tokens, size_t n)
         size_t room = 2 * (words->n + n);
         int32_t *longer = realloc(words->tokens, room * sizeof(*longer));
         if (!longer) {
-            tw_error("data: out of memory");
-            return TW_ERR_NO_MEMORY;
+            return tw_fail(TW_ERR_NO_MEMORY, "data: out of memory");
         }
         words->tokens = longer;
         words->room = room;

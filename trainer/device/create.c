@@ -280,9 +280,8 @@ static tw_status_t check_heads(const tw_model_config_t *config)
 {
     size_t width = tw_device_sizes_of(config, 1, 1).width;
     if (width > TW_CUDA_HEAD_WIDTH_MAX) {
-        tw_error("device: heads of %zu channels; on a device they have %d at most", width,
-                 TW_CUDA_HEAD_WIDTH_MAX);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "device: heads of %zu channels; on a device they have %d at most",
+                       width, TW_CUDA_HEAD_WIDTH_MAX);
     }
     return TW_OK;
 }

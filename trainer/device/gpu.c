@@ -156,9 +156,8 @@ tw_status_t tw_device_gpu_count(int rank, int *n)
         return TW_OK;
     }
     (void)cudaGetLastError();
-    tw_error("rank %d: thinwire.device is cuda, but there is no GPU here: %s", rank,
-             cudaGetErrorString(error != cudaSuccess ? error : cudaErrorNoDevice));
-    return TW_ERR_UNSUPPORTED;
+    return tw_fail(TW_ERR_UNSUPPORTED, "rank %d: thinwire.device is cuda, but there is no GPU here: %s", rank,
+                   cudaGetErrorString(error != cudaSuccess ? error : cudaErrorNoDevice));
 }
 
 /** There is code for it. */
@@ -183,8 +182,7 @@ tw_status_t tw_device_gpu_open(int rank, int local_rank, tw_device_t **out)
     TW_TRY(tw_device_gpu_choose(rank, local_rank, n, &index));
     gpu_t *gpu = calloc(1, sizeof(*gpu));
     if (!gpu) {
-        tw_error("rank %d: out of memory for a GPU", rank);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "rank %d: out of memory for a GPU", rank);
     }
     gpu->index = index;
     gpu->table = (tw_device_t){.kernels = &kernels,

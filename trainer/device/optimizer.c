@@ -114,8 +114,7 @@ tw_status_t tw_device_optimizer_create(const tw_device_optimizer_params_t *param
     totals_t totals = {0};
     tw_device_optimizer_t *o = calloc(1, sizeof(*o));
     if (!o) {
-        tw_error("device: out of memory for an optimizer");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "device: out of memory for an optimizer");
     }
     o->m = (tw_device_model_t *)params->model;
     o->grad_type = params->grad_type;

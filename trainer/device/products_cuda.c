@@ -77,8 +77,7 @@ static tw_status_t cublas_find(void *library, const char *name, void *function)
     if (symbol) {
         return TW_OK;
     }
-    tw_error("device: %s lacks %s", LIBRARY, name);
-    return TW_ERR_UNSUPPORTED;
+    return tw_fail(TW_ERR_UNSUPPORTED, "device: %s lacks %s", LIBRARY, name);
 }
 
 static tw_status_t cublas_load(api_t *api)
@@ -228,9 +227,8 @@ static tw_status_t cublas_ask(const products_t *products, way_t *way, cublasLtMa
                                                                      preference, 1, &result, &n_results),
                         "cublasLtMatmulAlgoGetHeuristic"));
     if (n_results == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
-        tw_error("device: cuBLASLt knows no product of (%zu,%zu) and (%zu,%zu)", way->form.rows,
-                 way->form.inner, way->form.inner, way->form.cols);
-        return TW_ERR_UNSUPPORTED;
+        return tw_fail(TW_ERR_UNSUPPORTED, "device: cuBLASLt knows no product of (%zu,%zu) and (%zu,%zu)",
+                       way->form.rows, way->form.inner, way->form.inner, way->form.cols);
     }
     way->algo = result.algo;
     return TW_OK;
@@ -264,8 +262,7 @@ static tw_status_t cublas_grow(products_t *products)
     size_t max = products->max_ways > 0 ? 2 * products->max_ways : 64;
     way_t *ways = realloc(products->ways, max * sizeof(*ways));
     if (!ways) {
-        tw_error("device: out of memory for forms of products");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "device: out of memory for forms of products");
     }
     products->ways = ways;
     products->max_ways = max;
@@ -347,8 +344,7 @@ tw_status_t tw_device_products_create(tw_device_products_t **out)
 {
     products_t *products = calloc(1, sizeof(*products));
     if (!products) {
-        tw_error("device: out of memory for products");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "device: out of memory for products");
     }
     products->table =
         (tw_device_products_t){.run = cublas_run, .destroy = cublas_destroy, .memory_bytes = WORKSPACE_BYTES};

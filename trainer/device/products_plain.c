@@ -37,12 +37,10 @@ static float plain_sum_of(const tw_device_product_t *product, size_t row, size_t
 tw_status_t tw_device_product_check(const tw_device_product_t *product)
 {
     if (product->bias && product->type != product->factors) {
-        tw_error("device: a product with a bias is of the bias's type");
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "device: a product with a bias is of the bias's type");
     }
     if (product->factors == TW_TYPE_FP32 && product->type != TW_TYPE_FP32) {
-        tw_error("device: a product of fp32 factors is fp32");
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "device: a product of fp32 factors is fp32");
     }
     return TW_OK;
 }

@@ -224,8 +224,7 @@ tw_status_t tw_device_replicas_create(const tw_device_replicas_params_t *params,
 {
     tw_device_replicas_t *r = calloc(1, sizeof(*r));
     if (!r) {
-        tw_error("device: out of memory for replicas");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "device: out of memory for replicas");
     }
     r->params = *params;
     r->m = (tw_device_model_t *)params->model;

@@ -12,8 +12,7 @@ static tw_status_t layout_init(const tw_model_t *model, size_t unit, tw_device_l
     const tw_model_unit_t *of = &model->units[unit];
     layout->offsets = calloc(of->n_tensors, sizeof(*layout->offsets));
     if (!layout->offsets) {
-        tw_error("device: out of memory for a unit's %zu tensors", of->n_tensors);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "device: out of memory for a unit's %zu tensors", of->n_tensors);
     }
     for (size_t t = 0; t < of->n_tensors; t++) {
         size_t n = model->tensors[of->first_tensor + t].n_elems;
@@ -85,8 +84,7 @@ static tw_status_t slot_init(tw_device_model_t *m, tw_device_slot_t *slot, size_
     size_t n = layout_of(m, unit)->n_elems, n_tensors = m->host->units[unit].n_tensors;
     slot->wanted = calloc(n_tensors, sizeof(*slot->wanted));
     if (!slot->wanted) {
-        tw_error("device: out of memory for a unit's %zu tensors", n_tensors);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "device: out of memory for a unit's %zu tensors", n_tensors);
     }
     TW_TRY(device->alloc(device, n * tw_type_bytes(m->type), 0, (void **)&slot->weights));
     TW_TRY(device->alloc(device, n * sizeof(*slot->grads), 0, (void **)&slot->grads));

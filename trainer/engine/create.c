@@ -331,8 +331,7 @@ tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out
 {
     tw_engine_t *engine = calloc(1, sizeof(*engine));
     if (!engine) {
-        tw_error("out of memory for an engine");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "out of memory for an engine");
     }
     tw_engine_resident_init(engine);
     tw_engine_describe(engine, params);

@@ -59,8 +59,7 @@ tw_status_t tw_near_init(tw_engine_t *engine)
     }
     tw_device_shard_t *shards = calloc(engine->n_units, sizeof(*shards));
     if (!shards) {
-        tw_error("rank %d: out of memory for the optimizer's units", engine->rank);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "rank %d: out of memory for the optimizer's units", engine->rank);
     }
     for (size_t u = 0; u < engine->n_units; u++) {
         const tw_engine_unit_t *unit = &engine->units[u];

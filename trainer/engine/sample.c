@@ -71,9 +71,8 @@ static tw_status_t sample_take_memory(sampler_t *sampler)
     float *memory = tw_buffer_alloc(floats_of(o, sampler->model, x_elems) * sizeof(*memory));
     sampler->memory = memory;
     if (!memory) {
-        tw_error("rank 0: out of memory for sampling %zu lines of %zu tokens", sampler->lines,
-                 sampler->length);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "rank 0: out of memory for sampling %zu lines of %zu tokens",
+                       sampler->lines, sampler->length);
     }
     sampler->x[0] = memory;
     sampler->x[1] = memory + x_elems;

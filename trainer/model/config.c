@@ -98,8 +98,7 @@ tw_status_t tw_model_config_preset(const char *name, tw_model_config_t *config)
         used +=
             (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "", presets[i].name);
     }
-    tw_error("model: no model '%s'; there are %s", name, names);
-    return TW_ERR_NOT_FOUND;
+    return tw_fail(TW_ERR_NOT_FOUND, "model: no model '%s'; there are %s", name, names);
 }
 
 static double count_params(const tw_model_config_t *config)
@@ -142,8 +141,7 @@ tw_model_config_t tw_model_config_for_params(size_t n_params, size_t vocab_size,
 static tw_status_t check_field(const char *field, size_t value, size_t most)
 {
     if (value < 1 || value > most) {
-        tw_error("model: %s is %zu, but must be from 1 to %zu", field, value, most);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "model: %s is %zu, but must be from 1 to %zu", field, value, most);
     }
     return TW_OK;
 }
@@ -203,8 +201,7 @@ static tw_status_t check_llama(const tw_model_config_t *config)
         return TW_ERR_INVALID;
     }
     if (llama->head_dim % 2 != 0) {
-        tw_error("model: head_dim is %zu, but channels turn in pairs", llama->head_dim);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "model: head_dim is %zu, but channels turn in pairs", llama->head_dim);
     }
     return check_rope(&llama->rope);
 }

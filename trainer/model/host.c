@@ -8,8 +8,7 @@ tw_status_t tw_model_host_create(const tw_model_config_t *config, const tw_model
 {
     tw_model_t *model = calloc(1, bytes);
     if (!model) {
-        tw_error("model: out of memory");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "model: out of memory");
     }
     model->ops = ops;
     model->config = *config;

@@ -139,8 +139,7 @@ static tw_status_t tensors_add_tensor(tw_model_t *model, const tensor_form_t *fo
                                 .init_std = init_std(model, form->start),
                                 .init_value = form->start == ONES ? 1.0f : 0.0f};
     if (!tensor.name) {
-        tw_error("model: out of memory for a name");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "model: out of memory for a name");
     }
     tensor.n_elems = tw_size_mul(tensor.shape[0], tensor.shape[1]);
     if (unit == model->n_units) {
@@ -173,8 +172,7 @@ static tw_status_t tensors_alloc(tw_model_t *model, size_t n_blocks, size_t n_te
     model->units = calloc(1 + n_blocks, sizeof(*model->units));
     model->tensors = calloc(n_tensors, sizeof(*model->tensors));
     if (!model->units || !model->tensors) {
-        tw_error("model: out of memory for the list of %zu blocks", n_blocks);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "model: out of memory for the list of %zu blocks", n_blocks);
     }
     return TW_OK;
 }

@@ -47,12 +47,10 @@ static tw_status_t add_time(const char *path, const json_t *line, int which, mea
     double *times = realloc(measured->times[which], (measured->n + 1) * sizeof(*times));
     measured->times[which] = times ? times : measured->times[which];
     if (!times) {
-        tw_error("%s: out of memory", path);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", path);
     }
     if (!json_is_number(value)) {
-        tw_error("%s: a line without %s", path, time_keys[which]);
-        return TW_ERR_FORMAT;
+        return tw_fail(TW_ERR_FORMAT, "%s: a line without %s", path, time_keys[which]);
     }
     times[measured->n] = json_number_value(value) / threads_of(line, which);
     return TW_OK;
@@ -96,8 +94,7 @@ static tw_status_t read_lines(const char *path, FILE *file, measured_t *measured
         json_decref(line);
     }
     if (status == TW_OK && measured->n == 0) {
-        tw_error("%s: no more than %d steps of a run's --metrics", path, WARM_UP);
-        return TW_ERR_FORMAT;
+        return tw_fail(TW_ERR_FORMAT, "%s: no more than %d steps of a run's --metrics", path, WARM_UP);
     }
     return status;
 }

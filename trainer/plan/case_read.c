@@ -114,8 +114,7 @@ static const case_key_t codec_keys[] = {
 
 static tw_status_t unlike(const place_t *place, const char *key, const char *what)
 {
-    tw_error("%s: %s%s: must be %s", place->path, place->where, key, what);
-    return TW_ERR_FORMAT;
+    return tw_fail(TW_ERR_FORMAT, "%s: %s%s: must be %s", place->path, place->where, key, what);
 }
 
 static tw_status_t case_take_number(const place_t *place, const case_key_t *key, const json_t *value,
@@ -193,9 +192,8 @@ static tw_status_t unknown(const place_t *place, const case_key_t *keys, size_t 
         names[i] = keys[i].name;
     }
     const char *near = tw_nearest_name(name, names, n_keys);
-    tw_error("%s: %s%s: unknown key%s%s", place->path, place->where, name, near ? "; did you mean " : "",
-             near ? near : "");
-    return TW_ERR_FORMAT;
+    return tw_fail(TW_ERR_FORMAT, "%s: %s%s: unknown key%s%s", place->path, place->where, name,
+                   near ? "; did you mean " : "", near ? near : "");
 }
 
 static tw_status_t take_object(const place_t *place, const case_key_t *keys, size_t n_keys, json_t *json,
@@ -252,8 +250,7 @@ static tw_status_t read_points(const place_t *place, const json_t *list, tw_plan
     given->n_points = json_array_size(list);
     given->points = calloc(given->n_points + 1, sizeof(*given->points));
     if (!given->points) {
-        tw_error("plan: out of memory");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "plan: out of memory");
     }
     for (size_t i = 0; i < given->n_points; i++) {
         place_t inner = {.path = place->path};
@@ -329,8 +326,7 @@ static tw_status_t read_cases(const char *path, const tw_plan_case_t *usual, tw_
     size_t n = list ? json_array_size(list) : 1;
     cases->cases = calloc(n + 1, sizeof(*cases->cases));
     if (!cases->cases) {
-        tw_error("plan: out of memory");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "plan: out of memory");
     }
     for (size_t i = 0; i < n; i++) {
         if (list) {
@@ -347,8 +343,7 @@ tw_status_t tw_plan_cases_read(const char *path, const tw_plan_case_t *usual, tw
     json_error_t error;
     tw_plan_cases_t *cases = calloc(1, sizeof(*cases));
     if (!cases) {
-        tw_error("plan: out of memory");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "plan: out of memory");
     }
     cases->root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (!cases->root) {

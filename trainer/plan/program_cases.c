@@ -22,11 +22,7 @@ static tw_status_t find_file(const char *model)
     int is_file =
         access(model, R_OK) == 0 && strlen(model) > 5 && !strcmp(model + strlen(model) - 5, ".json");
     snprintf(path, sizeof(path), is_file ? "%s" : "%s/config.json", model);
-    if (access(path, R_OK) != 0) {
-        tw_error("--model: cannot read %s", path);
-        return TW_ERR_IO;
-    }
-    return TW_OK;
+    return access(path, R_OK) == 0 ? TW_OK : tw_fail(TW_ERR_IO, "--model: cannot read %s", path);
 }
 
 /* What the flags say that a case may not. */
@@ -291,8 +287,7 @@ tw_status_t plan_cases(plan_t *plan)
     TW_TRY(tw_plan_cases_read(plan->cluster_file, &usual.given, &cases));
     tw_status_t status = TW_OK;
     if (tw_plan_cases_count(cases) == 0) {
-        tw_error("%s: cases: there are none", plan->cluster_file);
-        status = TW_ERR_FORMAT;
+        status = tw_fail(TW_ERR_FORMAT, "%s: cases: there are none", plan->cluster_file);
     }
     if (status == TW_OK) {
         status = print_cases(plan, cases, *usual.model ? usual.model : NULL);

@@ -13,8 +13,7 @@ tw_status_t tw_token_key_init(tw_token_key_t *key, const char *token)
 {
     crypto_generichash_state state;
     if (sodium_init() < 0) {
-        tw_error("libsodium does not start: no source of random numbers");
-        return TW_ERR_INTERNAL;
+        return tw_fail(TW_ERR_INTERNAL, "libsodium does not start: no source of random numbers");
     }
     crypto_generichash_init(&state, (const uint8_t *)job_context, sizeof(job_context), sizeof(key->bytes));
     crypto_generichash_update(&state, (const uint8_t *)token, strlen(token));

@@ -316,8 +316,7 @@ tw_status_t tw_monitor_exchange(tw_monitor_t *monitor, const tw_msg_blob_t *own,
     if (!status && n_lists == (uint32_t)monitor->world) {
         return TW_OK;
     }
-    tw_error("rank %d: peer 0: it sent a malformed list of addresses", monitor->rank);
-    return TW_ERR_FORMAT;
+    return tw_fail(TW_ERR_FORMAT, "rank %d: peer 0: it sent a malformed list of addresses", monitor->rank);
 }
 
 /* ---- life ---------------------------------------------------------------------------------------------- */
@@ -433,8 +432,7 @@ tw_status_t tw_monitor_create(const tw_monitor_params_t *params, tw_monitor_t **
             tw_connection_cleanup(&params->connections[i]);
         }
         free(params->connections);
-        tw_error("rank %d: out of memory for the monitor", params->rank);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "rank %d: out of memory for the monitor", params->rank);
     }
     monitor->rank = params->rank;
     monitor->world = params->world;

@@ -68,8 +68,7 @@ tw_status_t tw_p2p_create(const tw_p2p_params_t *params, tw_p2p_t **out)
 {
     tw_p2p_t *p2p = calloc(1, sizeof(*p2p));
     if (!p2p) {
-        tw_error("%s: out of memory", params->name);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", params->name);
     }
     p2p->params = *params;
     snprintf(p2p->name, sizeof(p2p->name), "%s", params->name);

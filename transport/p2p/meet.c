@@ -81,8 +81,7 @@ static tw_status_t listener_open(tw_p2p_listener_t *listener, handle_t *handle, 
     TW_TRY(key_init(&listener->key, handle, token));
     listener->fd = tw_socket_listen(tw_devices_address_text(handle->address, host), 0);
     if (listener->fd < 0) {
-        tw_error("%s: cannot listen for peers: %s", listener->p2p->name, strerror(errno));
-        return TW_ERR_IO;
+        return tw_fail(TW_ERR_IO, "%s: cannot listen for peers: %s", listener->p2p->name, strerror(errno));
     }
     handle->port = (uint32_t)tw_socket_port(listener->fd);
     return TW_OK;
@@ -94,8 +93,7 @@ tw_status_t tw_p2p_listen(tw_p2p_t *p2p, const uint8_t address[16], const char *
     handle_t handle = {.version = TW_VERSION};
     tw_p2p_listener_t *listener = calloc(1, sizeof(*listener));
     if (!listener) {
-        tw_error("%s: out of memory for a listener", p2p->name);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory for a listener", p2p->name);
     }
     listener->p2p = p2p;
     listener->fd = -1;
@@ -255,8 +253,7 @@ static tw_status_t dial_begin(tw_p2p_dial_t *dial, const char *token)
 {
     if (memcmp(dial->handle.magic, MAGIC, MAGIC_BYTES) != 0 || !dial->handle.port ||
         dial->handle.port > UINT16_MAX) {
-        tw_error("%s: that is no handle", dial->p2p->name);
-        return TW_ERR_FORMAT;
+        return tw_fail(TW_ERR_FORMAT, "%s: that is no handle", dial->p2p->name);
     }
     TW_TRY(version_check(dial->p2p, &dial->handle));
     TW_TRY(key_init(&dial->key, &dial->handle, token));
@@ -268,8 +265,7 @@ tw_status_t tw_p2p_dial_start(tw_p2p_t *p2p, const uint8_t handle[TW_P2P_HANDLE_
 {
     tw_p2p_dial_t *dial = calloc(1, sizeof(*dial));
     if (!dial) {
-        tw_error("%s: out of memory to meet a peer", p2p->name);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory to meet a peer", p2p->name);
     }
     dial->p2p = p2p;
     dial->status = TW_IN_PROGRESS;

@@ -219,8 +219,7 @@ tw_status_t tw_p2p_stream_say(tw_p2p_stream_t *stream, const tw_p2p_header_t *he
 {
     tw_p2p_op_t *op = tw_p2p_op_create(stream->peer->p2p);
     if (!op) {
-        tw_error("%s: out of memory for a message", stream->peer->p2p->name);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory for a message", stream->peer->p2p->name);
     }
     op->stream = stream;
     op->header = *header;

@@ -172,8 +172,7 @@ static tw_status_t device_tell(tw_p2p_worker_t *worker)
     const size_t list_bytes = (size_t)device->n_addresses * sizeof(device->addresses[0]);
     worker->address = malloc(sizeof(head) + list_bytes);
     if (!worker->address) {
-        tw_error("%s: out of memory for its addresses", worker->p2p->name);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory for its addresses", worker->p2p->name);
     }
     worker->address_bytes = sizeof(head) + list_bytes;
     memcpy(worker->address, &head, sizeof(head));
@@ -207,8 +206,7 @@ tw_status_t tw_tcp_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *na
 {
     tw_tcp_device_t *device = calloc(1, sizeof(*device));
     if (!device) {
-        tw_error("%s: out of memory for a device", p2p->name);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory for a device", p2p->name);
     }
     device->worker = worker;
     device->listener = device->epoll_fd = -1;

@@ -13,8 +13,7 @@ typedef struct tw_p2p_setting {
 
 static tw_status_t ucx_failed(const tw_p2p_t *p2p, const char *what, ucs_status_t status)
 {
-    tw_error("%s: UCX: %s: %s", p2p->name, what, tw_ucx->ucs_status_string(status));
-    return TW_ERR_UCX;
+    return tw_fail(TW_ERR_UCX, "%s: UCX: %s: %s", p2p->name, what, tw_ucx->ucs_status_string(status));
 }
 
 /* ---- contexts and workers ------------------------------------------------------------------------------ */
@@ -164,9 +163,8 @@ static tw_status_t worker_create_with_cuda(tw_p2p_t *p2p, tw_p2p_worker_t *worke
                                            tw_p2p_setting_t *settings)
 {
     if (!tw_ucx_load()) {
-        tw_error("%s: %s=%s needs UCX (Debian: libucx0), which cannot be loaded: %s", p2p->name,
-                 variable_of(worker), tls, tw_ucx_why_not());
-        return TW_ERR_UCX;
+        return tw_fail(TW_ERR_UCX, "%s: %s=%s needs UCX (Debian: libucx0), which cannot be loaded: %s",
+                       p2p->name, variable_of(worker), tls, tw_ucx_why_not());
     }
     char *all = tw_p2p_tls_with_cuda(tls, tw_p2p_ucx_finds_gpu());
     if (!all) {

@@ -212,8 +212,7 @@ static tw_status_t job_check(const tw_job_t *job)
     if (job->world >= 1 && job->rank >= 0 && job->rank < job->world && job->world <= TW_JOB_WORLD_MAX) {
         return TW_OK;
     }
-    tw_error("rank %d in a world of %d makes no sense", job->rank, job->world);
-    return TW_ERR_INVALID;
+    return tw_fail(TW_ERR_INVALID, "rank %d in a world of %d makes no sense", job->rank, job->world);
 }
 
 static tw_status_t read_options(const tw_transport_params_t *params, tw_transport_options_t *options)

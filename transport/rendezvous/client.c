@@ -150,9 +150,8 @@ static tw_status_t get_in(client_t *client)
     tw_status_t status;
     while ((status = attempt(client)) == TW_IN_PROGRESS) {
         if (tw_time_ns() + wait_ns >= client->deadline_ns) {
-            tw_error("rank %d: could not join the job within %g s; last attempt: %s", client->job->rank,
-                     client->options->join_timeout, client->why);
-            return TW_ERR_TIMEOUT;
+            return tw_fail(TW_ERR_TIMEOUT, "rank %d: could not join the job within %g s; last attempt: %s",
+                           client->job->rank, client->options->join_timeout, client->why);
         }
         tw_debug("rank %d: not yet in: %s", client->job->rank, client->why);
         pause_ns(wait_ns);

@@ -55,8 +55,7 @@ static tw_status_t env_int_needed(const char *name, const char *launcher, int mi
     if (status != TW_ERR_NOT_FOUND) {
         return status;
     }
-    tw_error("%s is not set, although other variables of %s are", name, launcher);
-    return TW_ERR_CONFIG;
+    return tw_fail(TW_ERR_CONFIG, "%s is not set, although other variables of %s are", name, launcher);
 }
 
 static tw_status_t env_int_optional(const char *name, int min, int max, int *out)
@@ -78,8 +77,7 @@ static tw_status_t set_master(tw_job_t *job, const char *host)
     const size_t length = strlen(host);
     const int brackets = length > 2 && host[0] == '[' && host[length - 1] == ']';
     if (length >= sizeof(job->master_addr)) {
-        tw_error("the name of rank 0's host is too long: %.80s...", host);
-        return TW_ERR_CONFIG;
+        return tw_fail(TW_ERR_CONFIG, "the name of rank 0's host is too long: %.80s...", host);
     }
     snprintf(job->master_addr, sizeof(job->master_addr), "%.*s", (int)length - 2 * brackets, host + brackets);
     return TW_OK;
@@ -191,9 +189,8 @@ static tw_status_t read_ranks(const launcher_t *launcher, tw_job_t *job)
         job->local_world = tw_tasks_per_node(env("SLURM_STEP_TASKS_PER_NODE"), atoi(env("SLURM_NODEID")));
     }
     if (job->local_world > 0 && job->local_rank >= job->local_world) {
-        tw_error("%s=%d, but there are %d ranks on this node", launcher->local_rank, job->local_rank,
-                 job->local_world);
-        return TW_ERR_CONFIG;
+        return tw_fail(TW_ERR_CONFIG, "%s=%d, but there are %d ranks on this node", launcher->local_rank,
+                       job->local_rank, job->local_world);
     }
     return TW_OK;
 }
@@ -228,8 +225,7 @@ static tw_status_t read_token(const tw_transport_options_t *options, const char 
     const int length = given ? snprintf(job->token, sizeof(job->token), "%s", options->job_token)
                              : snprintf(job->token, sizeof(job->token), "%s %s", job->launcher, job_id);
     if (length >= (int)sizeof(job->token)) {
-        tw_error("TW_JOB_TOKEN: at most %zu characters", sizeof(job->token) - 1);
-        return TW_ERR_CONFIG;
+        return tw_fail(TW_ERR_CONFIG, "TW_JOB_TOKEN: at most %zu characters", sizeof(job->token) - 1);
     }
     if (!given && job->rank == 0 && job->world > 1) {
         TW_LOG_AT(all_on_one_host(job) ? TW_LOG_DEBUG : TW_LOG_WARN,

@@ -520,8 +520,7 @@ tw_status_t tw_rendezvous_serve(tw_rendezvous_t *rendezvous, const tw_job_t *job
 {
     server_t *server = server_create(rendezvous, options, key);
     if (!server) {
-        tw_error("rank 0: out of memory for a world of %d", rendezvous->world);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "rank 0: out of memory for a world of %d", rendezvous->world);
     }
     tw_status_t status = listen_patiently(server, job);
     if (!status) {

@@ -157,8 +157,7 @@ tw_status_t tw_collnet_register(tw_collnet_comm_t *comm, void *data, size_t byte
     tw_collnet_region_t *region = malloc(sizeof(*region));
 
     if (!region) {
-        tw_error("collnet: out of memory for a region");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "collnet: out of memory for a region");
     }
     *region = (tw_collnet_region_t){.comm = comm, .data = data, .bytes = bytes};
     *out = region;
@@ -210,9 +209,8 @@ static tw_status_t check_window(const tw_collnet_comm_t *comm, const tw_collnet_
         (n <= most && work->n_elems <= world * n && work->window_first <= world * n - work->n_elems)) {
         return TW_OK;
     }
-    tw_error("collnet: rank %d: a window of %zu from %zu on, of %zu times %zu", comm->meeting.job.rank,
-             work->n_elems, work->window_first, world, n);
-    return TW_ERR_INVALID;
+    return tw_fail(TW_ERR_INVALID, "collnet: rank %d: a window of %zu from %zu on, of %zu times %zu",
+                   comm->meeting.job.rank, work->n_elems, work->window_first, world, n);
 }
 
 tw_status_t tw_collnet_post(tw_collnet_comm_t *comm, const tw_collnet_work_t *work,

@@ -41,13 +41,11 @@ static tw_status_t open_listener(tw_collnet_listener_t *listener)
     handle->magic = MAGIC;
     memcpy(handle->address, listener->device->address, sizeof(handle->address));
     if (getrandom(handle->secret, sizeof(handle->secret), 0) != (ssize_t)sizeof(handle->secret)) {
-        tw_error("collnet: no random numbers: %s", strerror(errno));
-        return TW_ERR_INTERNAL;
+        return tw_fail(TW_ERR_INTERNAL, "collnet: no random numbers: %s", strerror(errno));
     }
     listener->fd = tw_transport_listen(tw_devices_address_text(handle->address, host), &port);
     if (listener->fd < 0) {
-        tw_error("collnet: %s: cannot listen: %s", listener->device->name, strerror(errno));
-        return TW_ERR_IO;
+        return tw_fail(TW_ERR_IO, "collnet: %s: cannot listen: %s", listener->device->name, strerror(errno));
     }
     handle->port = (uint32_t)port;
     return TW_OK;
@@ -60,13 +58,11 @@ tw_status_t tw_collnet_listen(int dev, void *handle, tw_collnet_listener_t **out
     tw_status_t status;
 
     if (!device) {
-        tw_error("collnet: there is no device %d", dev);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "collnet: there is no device %d", dev);
     }
     listener = calloc(1, sizeof(*listener));
     if (!listener) {
-        tw_error("collnet: out of memory for a listener");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "collnet: out of memory for a listener");
     }
     listener->device = device;
     listener->fd = -1;
@@ -124,17 +120,14 @@ tw_status_t tw_collnet_meeting_init(tw_collnet_meeting_t *meeting, void **handle
     handle_t first;
 
     if (rank < 0 || rank >= world) {
-        tw_error("collnet: rank %d of %d makes no sense", rank, world);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "collnet: rank %d of %d makes no sense", rank, world);
     }
     memcpy(&first, handles[0], sizeof(first));
     if (!is_handle(&first)) {
-        tw_error("collnet: rank %d: what rank 0 has sent is no handle", rank);
-        return TW_ERR_FORMAT;
+        return tw_fail(TW_ERR_FORMAT, "collnet: rank %d: what rank 0 has sent is no handle", rank);
     }
     if (memcmp(handles[rank], &listener->handle, sizeof(listener->handle)) != 0) {
-        tw_error("collnet: rank %d: its handle is not the one of its listener", rank);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "collnet: rank %d: its handle is not the one of its listener", rank);
     }
     *meeting =
         (tw_collnet_meeting_t){.listener = -1, .device = listener->device, .settings = listener->settings};

@@ -37,8 +37,7 @@ static tw_status_t comm_create(tw_net_domain_t *domain, tw_p2p_peer_t *peer, int
     }
     pthread_mutex_unlock(&domain->lock);
     if (!comm) {
-        tw_error("net: out of memory for a connection");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "net: out of memory for a connection");
     }
     comm->domain = domain;
     comm->peer = peer;
@@ -73,8 +72,7 @@ tw_status_t tw_net_listen(tw_net_context_t *context, int dev, void *handle, tw_n
     TW_TRY(tw_net_domain_take(context, dev, &domain));
     listener = calloc(1, sizeof(*listener));
     if (!listener) {
-        tw_error("net: out of memory for a listener");
-        status = TW_ERR_NO_MEMORY;
+        status = tw_fail(TW_ERR_NO_MEMORY, "net: out of memory for a listener");
         goto err_domain;
     }
     listener->domain = domain;
@@ -176,8 +174,7 @@ static tw_status_t start_dial(tw_net_context_t *context, int dev, uint8_t *handl
     tw_status_t status;
 
     if (!dial) {
-        tw_error("net: out of memory for a connection");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "net: out of memory for a connection");
     }
     status = tw_net_domain_take(context, dev, &dial->domain);
     if (status != TW_OK) {

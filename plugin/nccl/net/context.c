@@ -118,8 +118,7 @@ static tw_status_t context_create(int traffic_class, tw_net_context_t **out)
     TW_TRY(check_process());
     context = calloc(1, sizeof(*context));
     if (!context) {
-        tw_error("net: out of memory");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "net: out of memory");
     }
     status = tw_net_options_init(&context->options);
     if (status != TW_OK) {
@@ -267,8 +266,7 @@ tw_status_t tw_net_domain_take(tw_net_context_t *context, int dev, tw_net_domain
     tw_status_t status = TW_OK;
 
     if (!tw_net_device_get(dev)) {
-        tw_error("net: there is no device %d", dev);
-        return TW_ERR_INVALID;
+        return tw_fail(TW_ERR_INVALID, "net: there is no device %d", dev);
     }
     domain = &context->domain[dev];
     pthread_mutex_lock(&domain->use_lock);

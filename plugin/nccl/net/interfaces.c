@@ -75,8 +75,7 @@ static tw_status_t interfaces_add(tw_net_interfaces_t *all, const tw_net_interfa
     tw_net_interface_t *larger = realloc(all->item, ((size_t)all->n + 1) * sizeof(*larger));
 
     if (!larger) {
-        tw_error("net: out of memory");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "net: out of memory");
     }
     all->item = larger;
     all->item[all->n++] = *one;
@@ -237,9 +236,8 @@ static tw_status_t choose_named(const tw_net_interfaces_t *all, const char *name
         TW_TRY(interfaces_add(chosen, one));
     }
     if (chosen->n > TW_NET_DEVICES_MAX) {
-        tw_error("net: TW_NET_DEVICES names %d devices; at most %d can be used", chosen->n,
-                 TW_NET_DEVICES_MAX);
-        return TW_ERR_CONFIG;
+        return tw_fail(TW_ERR_CONFIG, "net: TW_NET_DEVICES names %d devices; at most %d can be used",
+                       chosen->n, TW_NET_DEVICES_MAX);
     }
     return TW_OK;
 }
@@ -257,8 +255,7 @@ static tw_status_t interfaces_choose(const tw_net_interfaces_t *all, const char 
         TW_TRY(choose_any(all, chosen));
     }
     if (chosen->n == 0) {
-        tw_error("net: there is no network device that is up and has an address");
-        return TW_ERR_NOT_FOUND;
+        return tw_fail(TW_ERR_NOT_FOUND, "net: there is no network device that is up and has an address");
     }
     if (chosen->n > TW_NET_DEVICES_MAX) {
         tw_warn("net: of %d network devices the first %d are offered; TW_NET_DEVICES or NCCL_SOCKET_IFNAME "
@@ -276,8 +273,7 @@ tw_status_t tw_net_interfaces_choose(const char *names, tw_net_interfaces_t *out
 
     *out = (tw_net_interfaces_t){0};
     if (getifaddrs(&entries) != 0) {
-        tw_error("net: cannot list network devices: %s", strerror(errno));
-        return TW_ERR_IO;
+        return tw_fail(TW_ERR_IO, "net: cannot list network devices: %s", strerror(errno));
     }
     tw_status_t status = list(entries, &all);
     freeifaddrs(entries);

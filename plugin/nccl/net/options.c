@@ -115,8 +115,7 @@ tw_status_t tw_net_begin(tw_nccl_profiler_t profiler, const char *secret)
     char *copy = secret ? strdup(secret) : NULL;
 
     if (secret && !copy) {
-        tw_error("net: out of memory");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "net: out of memory");
     }
     nccls_profiler = profiler;
     (void)pthread_mutex_lock(&lock);

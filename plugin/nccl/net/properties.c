@@ -63,8 +63,7 @@ tw_nccl_result_t tw_net_reg_dma_buf(void *comm, void *data, size_t bytes, int ty
                                     void **mhandle)
 {
     (void)comm, (void)data, (void)bytes, (void)type, (void)offset, (void)fd, (void)mhandle;
-    tw_error("net: DMA-BUF was not offered");
-    return TW_NCCL_INVALID_ARGUMENT;
+    return tw_fail(TW_NCCL_INVALID_ARGUMENT, "net: DMA-BUF was not offered");
 }
 
 tw_nccl_result_t tw_net_check_memory(int type)

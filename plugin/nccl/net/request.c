@@ -49,9 +49,8 @@ static tw_status_t check_buffers(const tw_net_buffer_t *buffers, int n)
 {
     for (int i = 0; i < n; i++) {
         if (buffers[i].bytes > TW_NCCL_MESSAGE_BYTES) {
-            tw_error("net: a message of %zu bytes: up to %zu are possible", buffers[i].bytes,
-                     (size_t)TW_NCCL_MESSAGE_BYTES);
-            return TW_ERR_INVALID;
+            return tw_fail(TW_ERR_INVALID, "net: a message of %zu bytes: up to %zu are possible",
+                           buffers[i].bytes, (size_t)TW_NCCL_MESSAGE_BYTES);
         }
         if (!buffers[i].data && buffers[i].bytes > 0) {
             tw_error("net: a message of %zu bytes without memory for them", buffers[i].bytes);
@@ -184,8 +183,7 @@ tw_status_t tw_net_register(tw_net_comm_t *comm, void *data, size_t bytes, tw_ne
     tw_net_region_t *region = malloc(sizeof(*region));
 
     if (!region) {
-        tw_error("net: out of memory for a region");
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "net: out of memory for a region");
     }
     *region = (tw_net_region_t){.comm = comm, .data = data, .bytes = bytes};
     *out = region;

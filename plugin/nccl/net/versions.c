@@ -174,8 +174,7 @@ static tw_nccl_result_t isend_v7(void *send_comm, void *data, int bytes, int tag
                                  void **request)
 {
     if (bytes < 0) {
-        tw_error("net: a message of %d bytes", bytes);
-        return TW_NCCL_INVALID_ARGUMENT;
+        return tw_fail(TW_NCCL_INVALID_ARGUMENT, "net: a message of %d bytes", bytes);
     }
     return isend_v9(send_comm, data, (size_t)bytes, tag, mhandle, request);
 }
@@ -211,8 +210,7 @@ static tw_nccl_result_t irecv_v7(void *recv_comm, int n, void **data, int *sizes
 
     for (int i = 0; i < n && i < TW_NET_RECVS_MAX; i++) {
         if (sizes[i] < 0) {
-            tw_error("net: a message of %d bytes", sizes[i]);
-            return TW_NCCL_INVALID_ARGUMENT;
+            return tw_fail(TW_NCCL_INVALID_ARGUMENT, "net: a message of %d bytes", sizes[i]);
         }
         wide[i] = (size_t)sizes[i];
     }

@@ -88,9 +88,8 @@ static tw_status_t file_unknown_key(const char *file, const char *path)
         names[i] = keys[i].path;
     }
     nearest = tw_nearest_name(path, names, N_KEYS);
-    tw_error("%s: unknown key \"%s\"%s%s%s", file, path, nearest ? "; \"" : "", nearest ? nearest : "",
-             nearest ? "\" is the nearest" : "");
-    return TW_ERR_FORMAT;
+    return tw_fail(TW_ERR_FORMAT, "%s: unknown key \"%s\"%s%s%s", file, path, nearest ? "; \"" : "",
+                   nearest ? nearest : "", nearest ? "\" is the nearest" : "");
 }
 
 static tw_status_t read_value(const char *file, const file_key_t *key, const json_t *json,
@@ -126,8 +125,7 @@ static tw_status_t read_member(const char *file, const char *path, json_t *json,
         return file_unknown_key(file, path);
     }
     if (!json_is_object(json)) {
-        tw_error("%s: \"%s\": expected an object", file, path);
-        return TW_ERR_FORMAT;
+        return tw_fail(TW_ERR_FORMAT, "%s: \"%s\": expected an object", file, path);
     }
     return read_object(file, path, json, constants);
 }
@@ -174,12 +172,10 @@ static tw_status_t check_size(const char *path, FILE *stream)
     long bytes = fseek(stream, 0, SEEK_END) == 0 ? ftell(stream) : -1;
 
     if (bytes < 0 || fseek(stream, 0, SEEK_SET) != 0) {
-        tw_error("%s: %s", path, strerror(errno));
-        return TW_ERR_IO;
+        return tw_fail(TW_ERR_IO, "%s: %s", path, strerror(errno));
     }
     if ((size_t)bytes > FILE_MAX_BYTES) {
-        tw_error("%s: %ld bytes are too many for a file of constants", path, bytes);
-        return TW_ERR_FORMAT;
+        return tw_fail(TW_ERR_FORMAT, "%s: %ld bytes are too many for a file of constants", path, bytes);
     }
     return TW_OK;
 }

@@ -20,8 +20,7 @@ static tw_nccl_result_t tuner_create(size_t world, size_t n_nodes, tw_nccl_logge
     }
     tuner = calloc(1, sizeof(*tuner));
     if (!tuner) {
-        tw_error("tuner: out of memory");
-        return TW_NCCL_SYSTEM_ERROR;
+        return tw_fail(TW_NCCL_SYSTEM_ERROR, "tuner: out of memory");
     }
     tuner->world = world;
     tuner->n_nodes = n_nodes;
