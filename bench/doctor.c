@@ -29,21 +29,17 @@ static const tw_flag_t flag_list[] = {
     {.field = {"seconds", "60s", "TIME",
                "For all links together, about, up to 3600s; not less than 0.3 s for each step",
                TW_CONFIG_TIME, AT(seconds), 0.1, TW_DOCTOR_SECONDS_MAX, NULL},
-     .letter = 's',
-     .group = 1},
+     .letter = 's'},
     {.field = {"streams", "4", "N", "Where several streams are measured, so many, 2 to 32", TW_CONFIG_INT32,
-               AT(n_streams), 2, TW_DOCTOR_STREAMS_MAX, NULL},
-     .group = 1},
+               AT(n_streams), 2, TW_DOCTOR_STREAMS_MAX, NULL}},
     {.field = {"params", NULL, "N",
                "Parameters of your model: what a step of it takes on these links, and would with Thinwire "
                "(default: some sizes)",
                TW_CONFIG_COUNT, AT(n_params), 1, TW_DOCTOR_PARAMS_MAX, NULL},
-     .letter = 'p',
-     .group = 1},
+     .letter = 'p'},
     {.field = {"json", NULL, "FILE",
                "Write everything as a JSON object, on rank 0, which plan --cluster takes (default: do not)",
-               TW_CONFIG_STRING, AT(json), 0, 0, NULL},
-     .group = 1},
+               TW_CONFIG_STRING, AT(json), 0, 0, NULL}},
 };
 
 int main(int argc, char **argv)

@@ -193,7 +193,7 @@ static struct argp_option *make_options(const tw_flags_t *flags)
         options[i] = (struct argp_option){.name = flag->field.name,
                                           .key = flags_key_of(flags, i),
                                           .arg = flag->field.type == TW_CONFIG_BOOL ? NULL : flag->field.unit,
-                                          .flags = flag->group ? 0 : OPTION_HIDDEN,
+                                          .flags = flag->field.doc ? 0 : OPTION_HIDDEN,
                                           .doc = doc_of(&flag->field),
                                           .group = flag->group};
     }

@@ -20,6 +20,7 @@ typedef void (*tw_flag_take_t)(struct argp_state *state, const tw_flag_t *flag, 
 
 /** One flag. Of the field:
  *  - name: without "--";
+ *  - doc: NULL: the flag is left out of --help;
  *  - dflt: what it is without the flag, as text; --help shows it. NULL: `options` keeps what the caller put
  *    there;
  *  - unit: the value's name in --help: N, FILE;
@@ -30,7 +31,7 @@ struct tw_flag {
     tw_config_field_t field;
     /** The same flag as one letter: 'n' for -n. 0: none. */
     char letter;
-    /** Flags are listed by group, from 1. 0: it is left out of --help. */
+    /** Flags are listed by group; 0: that of the flag before. */
     char group;
     /** Takes the text in the place of the field's type, the default's too, which comes first. NULL: the type
      *  does. */

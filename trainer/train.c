@@ -54,44 +54,36 @@ static const tw_flag_t flag_list[] = {
     {.field = {"config", NULL, "FILE",
                "DeepSpeed configuration (default: lossless delta and lossless gradients, on a small GPT)",
                TW_CONFIG_STRING, AT(config), 0, 0, NULL},
-     .letter = 'c',
-     .group = 1},
+     .letter = 'c'},
     {.field = {"set", NULL, "KEY=VALUE",
                "Any key of it: zero_optimization.stage=3, thinwire.weights=delta2; repeatable",
                TW_CONFIG_STRING, 0, 0, 0, NULL},
      .letter = 's',
-     .group = 1,
      .take = take_set},
     {.field = {"data", NULL, "FILE", "UTF-8 text, .bin of tokens or .jsonl (default: the King James text)",
                TW_CONFIG_STRING, AT(data), 0, 0, NULL},
      .letter = 'd',
-     .group = 1,
      .take = take_key},
     {.field = {"device", NULL, "NAME",
                "What the model computes on: cpu, cuda: a GPU for each rank (default: cpu)", TW_CONFIG_STRING,
                AT(device), 0, 0, NULL},
-     .group = 1,
      .take = take_key},
     {.field = {"metrics", NULL, "FILE", "A JSON line for each step", TW_CONFIG_STRING, AT(metrics), 0, 0,
-               NULL},
-     .group = 1},
+               NULL}},
     {.field =
          {"print-config", NULL, NULL,
           "Print every key, its value for --nodes and --ranks-per-node and where that comes from, and end",
-          TW_CONFIG_BOOL, AT(print_config), 0, 0, NULL},
-     .group = 1},
+          TW_CONFIG_BOOL, AT(print_config), 0, 0, NULL}},
     {.field = {"nodes", "2", "N", "Nodes of the cluster in a box", TW_CONFIG_INT32, AT(n_nodes), 1,
                TW_CLUSTER_MAX_NODES, NULL},
      .letter = 'n',
      .group = 2},
     {.field = {"ranks-per-node", "2", "L", "Ranks on each node", TW_CONFIG_INT32, AT(ranks_per_node), 1,
                TW_CLUSTER_MAX_RANKS, NULL},
-     .letter = 'r',
-     .group = 2},
+     .letter = 'r'},
     {.field = {"link", "100mbit", "RATE", "Of each node, each way: 100mbit; none: not shaped", TW_CONFIG_RATE,
                AT(link_bps), 0, 0, NULL},
      .letter = 'l',
-     .group = 2,
      .take = tw_flag_take_link},
 };
 
@@ -258,8 +250,7 @@ static void print_breakdown(const tw_trainer_step_t *step)
 
 static tw_status_t cannot_write(const char *path)
 {
-    tw_error("%s: cannot write: %s", path, strerror(errno));
-    return TW_ERR_IO;
+    return tw_fail(TW_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
 }
 
 /** Whatever is in it stays, until a new run has done a step. */

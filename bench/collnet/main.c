@@ -15,26 +15,19 @@ static const char doc[] =
 
 static const tw_flag_t flag_list[] = {
     {.field = {"nodes", "4", "N", "Nodes of one rank", TW_CONFIG_INT32, AT(n_nodes), 2, COLLNET_RANKS_MAX,
-               NULL},
-     .group = 1},
+               NULL}},
     {.field = {"link", "1gbit", "RATE", "Rate of each node's link", TW_CONFIG_RATE, AT(link_bps), 0, 0, NULL},
      .letter = 'l',
-     .group = 1,
      .take = tw_flag_take_link},
-    {.field = {"bytes", "16M", "SIZE", "Of the tensor", TW_CONFIG_BYTES, AT(bytes), 2, 1 << 30, NULL},
-     .group = 1},
+    {.field = {"bytes", "16M", "SIZE", "Of the tensor", TW_CONFIG_BYTES, AT(bytes), 2, 1 << 30, NULL}},
     {.field = {"window", "512K", "SIZE", "Of one request to the collnet; NCCL's are 256K to 4M",
-               TW_CONFIG_BYTES, AT(window_bytes), 2, 1 << 30, NULL},
-     .group = 1},
+               TW_CONFIG_BYTES, AT(window_bytes), 2, 1 << 30, NULL}},
     {.field = {"in-flight", "8", "N", "Requests under way at a time, as NCCL's steps", TW_CONFIG_INT32,
-               AT(in_flight), 1, COLLNET_IN_FLIGHT_MAX, NULL},
-     .group = 1},
+               AT(in_flight), 1, COLLNET_IN_FLIGHT_MAX, NULL}},
     {.field = {"iters", "10", "N", "Of which the median counts", TW_CONFIG_INT32, AT(iters), 1,
-               COLLNET_ITERS_MAX, NULL},
-     .group = 1},
+               COLLNET_ITERS_MAX, NULL}},
     {.field = {"json", NULL, "FILE", "Append a line of JSON for each line", TW_CONFIG_STRING, AT(json), 0, 0,
-               NULL},
-     .group = 1},
+               NULL}},
 };
 
 /** Whole elements of bf16. */

@@ -22,8 +22,7 @@ static const char doc[] =
 static const tw_flag_t flag_list[] = {
     {.field = {"json", NULL, NULL, "Print JSON, one object per line, instead of text", TW_CONFIG_BOOL,
                offsetof(info_report_t, as_json), 0, 0, NULL},
-     .letter = 'j',
-     .group = 1},
+     .letter = 'j'},
 };
 
 static const tw_flags_t flags = {

@@ -95,7 +95,7 @@ const tw_flag_t flag_list[] = {
      2,
      nullptr},
     {{"sizes", "8,4K", "LIST", "Sizes", TW_CONFIG_STRING, 0, 0, 0, nullptr}, 's', 2, take_sizes},
-    {{"child", "-1", "FD", "Nobody's", TW_CONFIG_INT32, offsetof(Options, n_words), -1, 9, nullptr},
+    {{"child", "-1", "FD", nullptr, TW_CONFIG_INT32, offsetof(Options, n_words), -1, 9, nullptr},
      0,
      0,
      nullptr},

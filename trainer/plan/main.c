@@ -34,11 +34,9 @@ static void take_set(struct argp_state *state, const tw_flag_t *flag, void *ctx,
 static const tw_flag_t flag_list[] = {
     {.field = {"config", NULL, "FILE", "DeepSpeed configuration of the run", TW_CONFIG_STRING, AT(config), 0,
                0, NULL},
-     .letter = 'c',
-     .group = 1},
+     .letter = 'c'},
     {.field = {"set", NULL, "KEY=VALUE", "Any key of it; repeatable", TW_CONFIG_STRING, 0, 0, 0, NULL},
      .letter = 's',
-     .group = 1,
      .take = take_set},
     {.field = {"cluster", NULL, "FILE",
                "Cases: what any framework runs on any cluster (JSON, docs/planning.md): predict their steps, "
@@ -46,59 +44,46 @@ static const tw_flag_t flag_list[] = {
                "was measured, and what they would be here; or what doctor --json has written. What it does "
                "not say "
                "--params or --model, --device-flops, --device-mem, --in-node and --set do",
-               TW_CONFIG_STRING, AT(cluster_file), 0, 0, NULL},
-     .group = 1},
+               TW_CONFIG_STRING, AT(cluster_file), 0, 0, NULL}},
     {.field = {"case", NULL, "NAME", "Of that file; without one it is all of them, in short",
-               TW_CONFIG_STRING, AT(case_name), 0, 0, NULL},
-     .group = 1},
+               TW_CONFIG_STRING, AT(case_name), 0, 0, NULL}},
     {.field = {"model", NULL, "DIR|config.json", "The model of --cluster, as transformers writes it",
-               TW_CONFIG_STRING, AT(model), 0, 0, NULL},
-     .group = 1},
+               TW_CONFIG_STRING, AT(model), 0, 0, NULL}},
     {.field = {"params", NULL, "N", "A model of about so many parameters: 124M, 7.5e9", TW_CONFIG_COUNT,
-               AT(n_params), 1, 1e15, NULL},
-     .group = 1},
+               AT(n_params), 1, 1e15, NULL}},
     {.field = {"nodes", "2", "N", "Nodes", TW_CONFIG_INT32, AT(cluster.n_nodes), 1, 10000, NULL},
      .letter = 'n',
      .group = 2},
     {.field = {"ranks-per-node", "2", "L", "Ranks on each", TW_CONFIG_INT32, AT(cluster.ranks_per_node), 1,
                1000, NULL},
-     .letter = 'r',
-     .group = 2},
+     .letter = 'r'},
     {.field = {"link", "100mbit", "RATE", "Of each node, each way: 1gbit; none: no bottleneck",
                TW_CONFIG_RATE, AT(cluster.link_bps), 0, 0, NULL},
      .letter = 'l',
-     .group = 2,
      .take = plan_take_rate},
     {.field = {"in-node", "40gbit", "RATE", "Between the ranks of a node", TW_CONFIG_RATE,
                AT(cluster.in_node_bps), 0, 0, NULL},
-     .group = 2,
      .take = plan_take_rate},
     {.field = {"device-mem", NULL, "SIZE", "Memory of a rank, or of a GPU: 16G (default: not looked at)",
-               TW_CONFIG_BYTES, AT(device_bytes), 1, INFINITY, NULL},
-     .group = 2},
+               TW_CONFIG_BYTES, AT(device_bytes), 1, INFINITY, NULL}},
     {.field = {"device-flops", NULL, "N",
                "Operations a second that training reaches: 100e12 (default: 50e9; of --cluster: what the "
                "case says)",
-               TW_CONFIG_DOUBLE, AT(cluster.device_flops), 1, 1e18, NULL},
-     .group = 2},
+               TW_CONFIG_DOUBLE, AT(cluster.device_flops), 1, 1e18, NULL}},
     {.field = {"delta-bits", "3", "N", "Bits a parameter of the lossless delta", TW_CONFIG_DOUBLE,
-               AT(cluster.delta_bits), 0, 16, NULL},
-     .group = 2},
+               AT(cluster.delta_bits), 0, 16, NULL}},
     {.field = {"cores", NULL, "N",
                "Of a node, shared by its ranks (default: one for each; with --calibrate: the run was in a "
                "box on this "
                "machine, whose nodes share its cores)",
-               TW_CONFIG_DOUBLE, AT(cluster.cores), 0.01, 10000, NULL},
-     .group = 2},
+               TW_CONFIG_DOUBLE, AT(cluster.cores), 0.01, 10000, NULL}},
     {.field =
          {"calibrate", NULL, "FILE",
           "--metrics of a plain stage 3 run of this model on this cluster, the trainer's or //bench:zero's: "
           "what computing and moving cost, the link and what a process takes are from it",
-          TW_CONFIG_STRING, AT(calibrate), 0, 0, NULL},
-     .group = 2},
+          TW_CONFIG_STRING, AT(calibrate), 0, 0, NULL}},
     {.field = {"json", NULL, "FILE", "Write a JSON line for each set as well", TW_CONFIG_STRING, AT(json), 0,
-               0, NULL},
-     .group = 2},
+               0, NULL}},
 };
 
 /** --params as a key of the configuration, after all of --set. */
@@ -128,8 +113,7 @@ static tw_status_t write_json(const plan_t *plan)
     tw_status_t status =
         file ? tw_plan_write_json(plan->rows, plan->n_rows, &plan->cluster, file) : TW_ERR_IO;
     if ((file && fclose(file) != 0) || status != TW_OK) {
-        tw_error("%s: cannot write it: %s", plan->json, strerror(errno));
-        status = TW_ERR_IO;
+        status = tw_fail(TW_ERR_IO, "%s: cannot write it: %s", plan->json, strerror(errno));
     }
     return status;
 }
