@@ -3,7 +3,7 @@
 twice; one cut short; and one that has left nothing."""
 
 import contextlib
-import importlib.util
+import importlib
 import io
 import json
 import os
@@ -32,11 +32,8 @@ FAILED: the run itself (sanitizers, nothing)
 
 
 def load():
-    path = pathlib.Path(os.path.realpath("WORKSPACE")).parent / ".ci" / "count.py"
-    spec = importlib.util.spec_from_file_location("count", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath("WORKSPACE")), ".ci"))
+    return importlib.import_module("count")
 
 
 def result(folder, label, status, odd, shard=1):

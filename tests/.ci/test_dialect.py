@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Checks each of dialect.py's rules: with lines that break it, and with lines like them that do not."""
 
-import importlib.util
+import importlib
 import os
-import pathlib
 import sys
 
 sys.dont_write_bytecode = True
@@ -108,11 +107,8 @@ PAGES = [
 
 
 def load():
-    path = pathlib.Path(os.path.realpath("WORKSPACE")).parent / ".ci" / "dialect.py"
-    spec = importlib.util.spec_from_file_location("dialect", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath("WORKSPACE")), ".ci"))
+    return importlib.import_module("dialect")
 
 
 def main():
