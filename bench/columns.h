@@ -1,7 +1,6 @@
 /** A bench's row as a table of columns: one table prints the head and the rows, and writes the row as a line
  *  of JSON. A row is a plain struct that has every figure as it is printed or written. */
-#ifndef TW_BENCH_COLUMNS_H
-#define TW_BENCH_COLUMNS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdio.h>
@@ -63,5 +62,3 @@ tw_status_t bench_json_open(const char *path, bench_json_mode_t mode, FILE **jso
 tw_status_t bench_json_close(const char *path, FILE *json, tw_status_t status);
 
 TW_C_END
-
-#endif

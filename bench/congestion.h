@@ -1,7 +1,6 @@
 /** Congestion control as it is in effect: what the kernel says of connections that are open, and of
  *  routes. */
-#ifndef TW_BENCH_CONGESTION_H
-#define TW_BENCH_CONGESTION_H
+#pragma once
 
 #include <stddef.h>
 
@@ -22,5 +21,3 @@ const char *tw_congestion_of_routes(const char *device, char *list, size_t list_
 void tw_congestion_add(const char *name, char *list, size_t list_bytes);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** What the ranks of a bench tell each other beside what is measured. All are collective. */
-#ifndef TW_BENCH_EXCHANGE_H
-#define TW_BENCH_EXCHANGE_H
+#pragma once
 
 #include "collectives/collectives.h"
 
@@ -13,5 +12,3 @@ tw_status_t bench_barrier(tw_coll_t *coll);
 tw_status_t bench_most(tw_coll_t *coll, double own, double *most);
 
 TW_C_END
-
-#endif

@@ -1,7 +1,6 @@
 /** What one TCP stream makes of the link between two nodes of a cluster in a box, by iperf3 (Debian:
  *  iperf3). */
-#ifndef TW_BENCH_IPERF_H
-#define TW_BENCH_IPERF_H
+#pragma once
 
 #include <stdio.h>
 
@@ -17,5 +16,3 @@ void bench_iperf_end(FILE *server);
 double bench_iperf_run(void);
 
 TW_C_END
-
-#endif

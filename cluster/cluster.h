@@ -8,8 +8,7 @@
  *  says so.
  *
  *  A link that was idle lets tw_cluster_burst_bytes pass at once before its rate holds. */
-#ifndef TW_CLUSTER_CLUSTER_H
-#define TW_CLUSTER_CLUSTER_H
+#pragma once
 
 #include "core/core.h"
 
@@ -96,5 +95,3 @@ const char *tw_cluster_node_address(int node, char buf[TW_CLUSTER_ADDRESS_BYTES]
 extern const tw_config_table_t tw_cluster_config_table;
 
 TW_C_END
-
-#endif

@@ -6,8 +6,7 @@
  *                |-- node 1 ...
  *  Each arrow is also a socket pair that carries tw_cluster_message_t; whoever sees the other end closed ends
  *  too. */
-#ifndef TW_CLUSTER_STATE_H
-#define TW_CLUSTER_STATE_H
+#pragma once
 
 #include <signal.h>
 #include <sys/types.h>
@@ -89,5 +88,3 @@ int tw_cluster_node_main(const tw_cluster_t *cluster, int node, int fd);
 tw_cluster_message_t tw_cluster_supervise(const tw_cluster_t *cluster, int up);
 
 TW_C_END
-
-#endif

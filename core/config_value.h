@@ -1,6 +1,5 @@
 /** Private to core: one value of a configuration table, and names that no table knows. */
-#ifndef TW_CORE_CONFIG_VALUE_H
-#define TW_CORE_CONFIG_VALUE_H
+#pragma once
 
 #include "core/core.h"
 
@@ -33,5 +32,3 @@ int tw_config_has_range(const tw_config_field_t *field);
 size_t tw_config_check_entries(const char *const *known, size_t n_known, int only_near);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Private to core: the parsers that only configuration tables need; the others are in core.h. */
-#ifndef TW_CORE_PARSE_H
-#define TW_CORE_PARSE_H
+#pragma once
 
 #include "core/core.h"
 
@@ -14,5 +13,3 @@ tw_status_t tw_parse_bool(const char *text, int *value);
 tw_status_t tw_parse_choice(const char *text, const char *const *choices, int *index);
 
 TW_C_END
-
-#endif

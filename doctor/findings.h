@@ -1,6 +1,5 @@
 /** Findings: what is wrong, in words. Private to the folder. */
-#ifndef TW_DOCTOR_FINDINGS_H
-#define TW_DOCTOR_FINDINGS_H
+#pragma once
 
 #include "doctor/state.h"
 
@@ -35,5 +34,3 @@ void tw_doctor_judge_links(tw_doctor_judge_t *judge);
 void tw_doctor_judge_settings(tw_doctor_judge_t *judge);
 
 TW_C_END
-
-#endif

@@ -1,7 +1,6 @@
 /** Estimates whether Thinwire would help: what a step of sharded training takes on the links, plain and
  *  coded. Private to the folder. */
-#ifndef TW_DOCTOR_HELP_H
-#define TW_DOCTOR_HELP_H
+#pragma once
 
 #include <jansson.h>
 
@@ -43,5 +42,3 @@ json_t *tw_doctor_step_json(const tw_doctor_result_t *result, int i);
 json_t *tw_doctor_case_json(const tw_doctor_result_t *result, int i);
 
 TW_C_END
-
-#endif

@@ -20,8 +20,7 @@
  *  One rank of each node, its first, sends and receives; the others say how they are placed. Plain sockets,
  *  on the devices that the transport would use: what TCP makes of the links, not what Thinwire makes of
  *  TCP. A rank knows its own flows alone; rank 0 is told what each node has sent. */
-#ifndef TW_DOCTOR_STATE_H
-#define TW_DOCTOR_STATE_H
+#pragma once
 
 #include <netinet/in.h>
 
@@ -236,5 +235,3 @@ tw_status_t tw_doctor_write_json(const tw_doctor_result_t *result, const tw_doct
                                  FILE *out, const char *path);
 
 TW_C_END
-
-#endif

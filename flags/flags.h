@@ -1,7 +1,6 @@
 /** Thinwire flags: a program's command line as a table of core's configuration fields, on top of argp.
  *  A wrong value ends the program with exit code 2 and a message that names the flag and what it takes. */
-#ifndef TW_FLAGS_FLAGS_H
-#define TW_FLAGS_FLAGS_H
+#pragma once
 
 #include <argp.h>
 #include <stddef.h>
@@ -78,5 +77,3 @@ size_t tw_flag_bytes(struct argp_state *state, const tw_flag_t *flag, const char
 void tw_terminal_show(FILE *out, const char *text);
 
 TW_C_END
-
-#endif

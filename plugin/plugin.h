@@ -12,8 +12,7 @@
  *  variable of its own, as do those that it would set.
  *
  *  Here are only its variables, for a program that lists them. */
-#ifndef TW_PLUGIN_PLUGIN_H
-#define TW_PLUGIN_PLUGIN_H
+#pragma once
 
 #include "core/core.h"
 
@@ -25,5 +24,3 @@ extern const tw_config_table_t tw_tuner_config_table;
 extern const tw_config_table_t tw_interpose_config_table;
 
 TW_C_END
-
-#endif

@@ -6,8 +6,7 @@
  *  "shape": [2, 3], "data_offsets": [begin, end]}, ..., "__metadata__": {...}}; then the data, in which the
  *  tensors lie back to back without holes, offsets counting from its start.
  *  Source: https://huggingface.co/docs/safetensors. */
-#ifndef TW_SAFETENSORS_SAFETENSORS_H
-#define TW_SAFETENSORS_SAFETENSORS_H
+#pragma once
 
 #include "core/core.h"
 
@@ -80,5 +79,3 @@ tw_status_t tw_safetensors_writer_finish(tw_safetensors_writer_t *writer);
 void tw_safetensors_writer_destroy(tw_safetensors_writer_t *writer);
 
 TW_C_END
-
-#endif

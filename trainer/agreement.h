@@ -1,6 +1,5 @@
 /** Private to trainer: what all ranks must have alike before it decides what they do together. */
-#ifndef TW_TRAINER_AGREEMENT_H
-#define TW_TRAINER_AGREEMENT_H
+#pragma once
 
 #include "collectives/collectives.h"
 #include "trainer/lines.h"
@@ -35,5 +34,3 @@ void tw_attempt_begin(tw_attempt_t *attempt, tw_coll_t *coll, const char *what);
 tw_status_t tw_attempt_end(tw_attempt_t *attempt, tw_status_t status);
 
 TW_C_END
-
-#endif

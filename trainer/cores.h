@@ -1,6 +1,5 @@
 /** Private to trainer: how many threads a rank computes with. */
-#ifndef TW_TRAINER_CORES_H
-#define TW_TRAINER_CORES_H
+#pragma once
 
 #include "collectives/collectives.h"
 
@@ -35,5 +34,3 @@ typedef struct tw_cores {
 tw_status_t tw_cores_of_job(tw_coll_t *coll, int64_t asked, tw_cores_t *cores);
 
 TW_C_END
-
-#endif

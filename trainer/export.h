@@ -1,6 +1,5 @@
 /** Private to trainer: a trained model as transformers opens it. */
-#ifndef TW_TRAINER_EXPORT_H
-#define TW_TRAINER_EXPORT_H
+#pragma once
 
 #include "trainer/config/config.h"
 #include "trainer/model/model.h"
@@ -15,5 +14,3 @@ tw_status_t tw_export_model(const tw_train_options_t *options, const tw_model_t 
                             const char *checkpoints, uint64_t step, const char *folder);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Private to trainer: what is trained with, as lines. */
-#ifndef TW_TRAINER_FACTS_H
-#define TW_TRAINER_FACTS_H
+#pragma once
 
 #include "trainer/config/config.h"
 #include "trainer/data/data.h"
@@ -17,5 +16,3 @@ tw_status_t tw_facts_of_run(const tw_train_config_t *config, const tw_data_t *da
 void tw_facts_say_differences(const char *source, const char *before, const char *now);
 
 TW_C_END
-
-#endif

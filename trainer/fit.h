@@ -1,6 +1,5 @@
 /** Private to trainer: does a run fit into the memory of the machines that it is to run on? */
-#ifndef TW_TRAINER_FIT_H
-#define TW_TRAINER_FIT_H
+#pragma once
 
 #include "collectives/collectives.h"
 #include "trainer/config/config.h"
@@ -41,5 +40,3 @@ tw_status_t tw_fit_check_job(tw_coll_t *coll, const tw_need_t *need);
 tw_status_t tw_fit_check_here(const tw_need_t *need, int world);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Private to trainer: files that a key names and every rank reads, and those of the system. */
-#ifndef TW_TRAINER_INPUT_H
-#define TW_TRAINER_INPUT_H
+#pragma once
 
 #include "core/core.h"
 
@@ -20,5 +19,3 @@ int tw_input_line(const char *path, const char *begins, char *line, size_t n);
 int tw_input_group(const char *proc, char *group, size_t n);
 
 TW_C_END
-
-#endif

@@ -1,7 +1,6 @@
 /** Private to trainer: facts as text, a line "NAME=VALUE" each: what ranks compare, and what a checkpoint
  *  keeps of a run. */
-#ifndef TW_TRAINER_LINES_H
-#define TW_TRAINER_LINES_H
+#pragma once
 
 #include "core/core.h"
 
@@ -33,5 +32,3 @@ int tw_lines_next(const char **at, tw_line_t *line);
 int tw_lines_find(const char *text, const char *name, char *value);
 
 TW_C_END
-
-#endif

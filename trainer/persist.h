@@ -1,6 +1,5 @@
 /** Private to trainer: what a run starts from and leaves behind, on disk. */
-#ifndef TW_TRAINER_PERSIST_H
-#define TW_TRAINER_PERSIST_H
+#pragma once
 
 #include <signal.h>
 
@@ -86,5 +85,3 @@ tw_checkpoint_piece_t *tw_persist_pieces(const tw_persist_t *persist, size_t *n_
 const char *tw_persist_source(const tw_persist_t *persist);
 
 TW_C_END
-
-#endif

@@ -4,8 +4,7 @@
  *
  *  A pool is used by one thread at a time, which computes with the others. They wait asleep, but for some
  *  microseconds between one task and the next: the cores are shared with progress threads and other ranks. */
-#ifndef TW_TRAINER_POOL_H
-#define TW_TRAINER_POOL_H
+#pragma once
 
 #include "core/core.h"
 
@@ -39,5 +38,3 @@ typedef void (*tw_pool_range_t)(void *ctx, size_t first, size_t n, int thread);
 void tw_pool_ranges(tw_pool_t *pool, size_t n, size_t step, size_t least, tw_pool_range_t range, void *ctx);
 
 TW_C_END
-
-#endif

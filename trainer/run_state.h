@@ -1,6 +1,5 @@
 /** Private to trainer: a rank's run, and its first and last parts. */
-#ifndef TW_TRAINER_RUN_STATE_H
-#define TW_TRAINER_RUN_STATE_H
+#pragma once
 
 #include "trainer/config/config.h"
 #include "trainer/cores.h"
@@ -47,5 +46,3 @@ void tw_run_tear_down(tw_run_t *run, tw_status_t status);
 tw_status_t tw_run_settle(tw_run_t *run);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Private to trainer: text sampled from the model so often, as thinwire's sample_ keys say. */
-#ifndef TW_TRAINER_SAMPLING_H
-#define TW_TRAINER_SAMPLING_H
+#pragma once
 
 #include "trainer/config/config.h"
 #include "trainer/data/data.h"
@@ -26,5 +25,3 @@ void tw_sampling_cleanup(tw_sampling_t *sampling);
 tw_status_t tw_sampling_run(tw_sampling_t *sampling, tw_engine_t *engine);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Private to trainer: which model a configuration describes, and whether any machine could hold it. */
-#ifndef TW_TRAINER_SHAPE_H
-#define TW_TRAINER_SHAPE_H
+#pragma once
 
 #include "trainer/config/config.h"
 #include "trainer/model/model.h"
@@ -15,5 +14,3 @@ tw_status_t tw_trainer_shape(const tw_train_options_t *options, size_t vocab_siz
 tw_status_t tw_trainer_check_sizes(const tw_train_options_t *options, const tw_model_t *model);
 
 TW_C_END
-
-#endif

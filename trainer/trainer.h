@@ -7,8 +7,7 @@
  *
  *  Threads: a run belongs to one thread; several may go on in one process, each with a communicator of its
  *  own. */
-#ifndef TW_TRAINER_TRAINER_H
-#define TW_TRAINER_TRAINER_H
+#pragma once
 
 #include <signal.h>
 
@@ -145,5 +144,3 @@ tw_status_t tw_trainer_check(const tw_trainer_params_t *params, int world, int n
 tw_status_t tw_trainer_print_config(const tw_trainer_params_t *params, int world, int n_nodes, FILE *out);
 
 TW_C_END
-
-#endif

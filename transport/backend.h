@@ -1,7 +1,6 @@
 /** What a transport backend implements, and the part of a transport that all backends share. Private to the
  *  folder. */
-#ifndef TW_TRANSPORT_BACKEND_H
-#define TW_TRANSPORT_BACKEND_H
+#pragma once
 
 #include "transport/transport.h"
 
@@ -49,5 +48,3 @@ tw_status_t tw_transport_base_init(tw_transport_t *transport, const tw_transport
 void tw_transport_base_cleanup(tw_transport_t *transport);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Lists of network devices, as TW_NET_DEVICES has them: read the same way by all that read that variable. */
-#ifndef TW_TRANSPORT_DEVICES_H
-#define TW_TRANSPORT_DEVICES_H
+#pragma once
 
 #include "core/core.h"
 
@@ -31,5 +30,3 @@ int tw_devices_twin(const char *device, const uint8_t *to, char twin[TW_DEVICES_
 int tw_devices_can_bind(void);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** The transport's variables. Private to the folder. */
-#ifndef TW_TRANSPORT_OPTIONS_H
-#define TW_TRANSPORT_OPTIONS_H
+#pragma once
 
 #include "core/core.h"
 
@@ -23,5 +22,3 @@ typedef struct tw_transport_options {
 #define TW_NET_STREAMS_MAX 64
 
 TW_C_END
-
-#endif

@@ -9,8 +9,7 @@
  *  of its own.
  *
  *  All belongs to one thread at a time, but for tw_p2p_wake. Nothing blocks except where it says so. */
-#ifndef TW_TRANSPORT_P2P_H
-#define TW_TRANSPORT_P2P_H
+#pragma once
 
 #include "transport/transport.h"
 
@@ -216,5 +215,3 @@ int tw_p2p_request_is_done(const tw_p2p_request_t *request);
 int tw_p2p_request_is_send(const tw_p2p_request_t *request);
 
 TW_C_END
-
-#endif

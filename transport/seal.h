@@ -6,8 +6,7 @@
  *  of it by a hash, and it is forgotten, so nobody who gets hold of a key can open what went before.
  *  AES-GCM's guarantees become thin from about 350 GB under one key on, in pieces of 16 KB (RFC 8446, 5.5).
  *  Private to the folder. */
-#ifndef TW_TRANSPORT_SEAL_H
-#define TW_TRANSPORT_SEAL_H
+#pragma once
 
 #include "core/core.h"
 
@@ -42,5 +41,3 @@ void tw_seal_close(tw_seal_t *seal, const void *data, size_t bytes, uint8_t *out
 tw_status_t tw_seal_open(tw_seal_t *seal, const uint8_t *piece, size_t bytes, void *out);
 
 TW_C_END
-
-#endif

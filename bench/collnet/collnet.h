@@ -1,8 +1,7 @@
 /** The NCCL collnet plugin as NCCL calls it, window after window, beside the library's own all-reduce of the
  *  same tensor, in turn. Read rank.c (a rank and its tensors), way.c (one way to do it, measured), report.c
  *  (the lines), main.c (the command line). */
-#ifndef TW_BENCH_COLLNET_COLLNET_H
-#define TW_BENCH_COLLNET_COLLNET_H
+#pragma once
 
 #include <stdio.h>
 
@@ -64,5 +63,3 @@ tw_status_t collnet_way_measure(collnet_rank_t *rank, collnet_way_t *way, int it
 int collnet_print_lines(collnet_rank_t *rank, FILE *json);
 
 TW_C_END
-
-#endif

@@ -4,8 +4,7 @@
  *  To be read in this order: plan.c (what fails, from a seed), main.c (the command line), campaign.c (a run
  *  from start to end), rank.c (what the ranks of the job do), inject.c (how a rank fails), judge.c (whether
  *  the others took it rightly), report.c. */
-#ifndef TW_BENCH_FAULTS_FAULTS_H
-#define TW_BENCH_FAULTS_FAULTS_H
+#pragma once
 
 #include "core/core.h"
 
@@ -151,5 +150,3 @@ tw_status_t tw_fault_report_run(FILE *json, const tw_fault_plan_t *plan, const t
 void tw_fault_report_totals(const tw_fault_totals_t *totals);
 
 TW_C_END
-
-#endif

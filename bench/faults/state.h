@@ -1,6 +1,5 @@
 /** Inside a rank of the campaign's job. */
-#ifndef TW_BENCH_FAULTS_STATE_H
-#define TW_BENCH_FAULTS_STATE_H
+#pragma once
 
 #include "bench/faults/faults.h"
 #include "collectives/collectives.h"
@@ -18,5 +17,3 @@ void tw_fault_names_listen(uint64_t *named);
 uint64_t tw_fault_names_parse(const char *line);
 
 TW_C_END
-
-#endif

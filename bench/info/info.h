@@ -1,6 +1,5 @@
 /** Private to //bench:tw_info: what there is to say, and how it is said. */
-#ifndef TW_BENCH_INFO_INFO_H
-#define TW_BENCH_INFO_INFO_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -50,5 +49,3 @@ void info_nccl(info_report_t *report);
 tw_status_t info_variables(info_report_t *report, const tw_config_table_t *const *tables, size_t n_tables);
 
 TW_C_END
-
-#endif

@@ -1,7 +1,6 @@
 /** What NCCL's library has inside and does not export: its own socket transport, to be measured beside ours.
  *  Its symbols are in the file's symbol table as long as nobody has stripped it. */
-#ifndef TW_BENCH_NET_NCCL_LIBRARY_H
-#define TW_BENCH_NET_NCCL_LIBRARY_H
+#pragma once
 
 #include "core/core.h"
 
@@ -17,5 +16,3 @@ void *nccl_library_symbol(void *library, const char *name, char *why, size_t why
 int nccl_library_replace(void *old, const void *instead);
 
 TW_C_END
-
-#endif

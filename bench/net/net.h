@@ -11,8 +11,7 @@
  *
  *  Node 0 measures latency, node 1 receives what bandwidth is measured of; each tells the other over a TCP
  *  connection of their own. */
-#ifndef TW_BENCH_NET_NET_H
-#define TW_BENCH_NET_NET_H
+#pragma once
 
 #include <netinet/in.h>
 
@@ -75,5 +74,3 @@ tw_status_t net_bare_open(const net_end_t *end, int *fd);
 tw_status_t net_bare_measure(const net_end_t *end, int fd, net_row_t *row, double seconds, double link_bps);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Ratios of rounds, each of which has measured two transports one after the other. */
-#ifndef TW_BENCH_NET_RATIO_H
-#define TW_BENCH_NET_RATIO_H
+#pragma once
 
 #include "core/core.h"
 
@@ -17,5 +16,3 @@ typedef struct net_ratio {
 net_ratio_t net_ratio_of(double *ratios, int n);
 
 TW_C_END
-
-#endif

@@ -1,7 +1,6 @@
 /** The simulator beside real processes: a rank of a cluster in a box runs the library's operations, and rank
  *  0 simulates the same. Private to bench/simulate. */
-#ifndef TW_BENCH_SIMULATE_BOX_H
-#define TW_BENCH_SIMULATE_BOX_H
+#pragma once
 
 #include "bench/simulate/simulate.h"
 
@@ -33,5 +32,3 @@ tw_status_t sim_box_measure(sim_box_t *box, const tw_coll_algo_info_t *algo, siz
                             sim_box_result_t *result);
 
 TW_C_END
-
-#endif

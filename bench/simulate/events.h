@@ -1,6 +1,5 @@
 /** Private to bench/simulate: events in the order of their time. */
-#ifndef TW_BENCH_SIMULATE_EVENTS_H
-#define TW_BENCH_SIMULATE_EVENTS_H
+#pragma once
 
 #include "core/core.h"
 
@@ -28,5 +27,3 @@ tw_status_t sim_events_push(sim_events_t *events, const sim_event_t *event);
 sim_event_t sim_events_pop(sim_events_t *events);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Private to bench/simulate: what graph.c makes and net.c runs. */
-#ifndef TW_BENCH_SIMULATE_GRAPH_H
-#define TW_BENCH_SIMULATE_GRAPH_H
+#pragma once
 
 #include "bench/simulate/simulate.h"
 
@@ -68,5 +67,3 @@ static inline uint64_t sim_round(const sim_graph_t *g, const sim_op_t *op, size_
 }
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** The simulator's command line. Private to bench/simulate. */
-#ifndef TW_BENCH_SIMULATE_OPTIONS_H
-#define TW_BENCH_SIMULATE_OPTIONS_H
+#pragma once
 
 #include <stdio.h>
 
@@ -28,5 +27,3 @@ typedef struct sim_options {
 void sim_options_read(int argc, char **argv, sim_options_t *options);
 
 TW_C_END
-
-#endif

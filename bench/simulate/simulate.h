@@ -18,8 +18,7 @@
  *
  *  Files: net.c ports and connections, events.c what happens when; graph.c from flows to what depends on
  *  what; box.c real ranks; options.c flags, main.c the program. */
-#ifndef TW_BENCH_SIMULATE_SIMULATE_H
-#define TW_BENCH_SIMULATE_SIMULATE_H
+#pragma once
 
 #include <math.h>
 
@@ -88,5 +87,3 @@ tw_status_t sim_run(const sim_cluster_t *cluster, const tw_algo_t *algo, double 
 const tw_algo_t *sim_algo(tw_coll_op_t op, int quantized, size_t index);
 
 TW_C_END
-
-#endif

@@ -1,8 +1,7 @@
 /** The benchmark of the trainer's feature sets: each is a run of its own in a cluster in a box, all in one
  *  call, compared with plain ZeRO-3 of the same seed. Read rank.c (a run), rows.c (what comes of it),
  *  report.c. */
-#ifndef TW_BENCH_ZERO_ZERO_H
-#define TW_BENCH_ZERO_ZERO_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -80,5 +79,3 @@ void zero_report_round(const zero_options_t *options, int64_t round, const zero_
 void zero_report_seeds(const zero_options_t *options, const zero_rows_t *rows);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** How long calls take on their streams. The GPU measures it, and the result is read later: nobody waits. */
-#ifndef TW_PLUGIN_INTERPOSE_CLOCK_H
-#define TW_PLUGIN_INTERPOSE_CLOCK_H
+#pragma once
 
 #include "plugin/interpose/gpu.h"
 #include "plugin/interpose/nccl_calls.h"
@@ -25,5 +24,3 @@ void tw_ip_clock_collect(tw_ip_clock_t *clock);
 void tw_ip_clock_cleanup(tw_ip_clock_t *clock);
 
 TW_C_END
-
-#endif

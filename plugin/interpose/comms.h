@@ -2,8 +2,7 @@
  *  that out together, once, at the first call that would be quantized; a communicator without such a call
  *  costs nothing. Before that, meet.h asks whether all ranks have the interposer: until the answer is there,
  *  NCCL gets no call but the job's own. */
-#ifndef TW_PLUGIN_INTERPOSE_COMMS_H
-#define TW_PLUGIN_INTERPOSE_COMMS_H
+#pragma once
 
 #include <pthread.h>
 #include <sys/queue.h>
@@ -80,5 +79,3 @@ int tw_ip_comm_scale_find(const tw_ip_comm_t *comm, ncclRedOp_t op, ncclDataType
 void tw_ip_comm_scale_drop(ncclComm_t nccl, ncclRedOp_t op);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** What the interposer needs of CUDA besides the collectives. Errors are logged. Tests replace it. */
-#ifndef TW_PLUGIN_INTERPOSE_GPU_H
-#define TW_PLUGIN_INTERPOSE_GPU_H
+#pragma once
 
 #include "core/core.h"
 
@@ -26,5 +25,3 @@ tw_status_t tw_ip_gpu_mark_put(tw_ip_mark_t mark, tw_stream_t stream);
 tw_status_t tw_ip_gpu_mark_sec(tw_ip_mark_t from, tw_ip_mark_t to, double *sec);
 
 TW_C_END
-
-#endif

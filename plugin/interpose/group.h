@@ -1,7 +1,6 @@
 /** Calls of one thread between ncclGroupStart and ncclGroupEnd. Those that are quantized wait until NCCL has
  *  launched the others, and run then, in order. */
-#ifndef TW_PLUGIN_INTERPOSE_GROUP_H
-#define TW_PLUGIN_INTERPOSE_GROUP_H
+#pragma once
 
 #include "plugin/interpose/meet.h"
 #include "plugin/interpose/replace.h"
@@ -22,5 +21,3 @@ ncclResult_t tw_ip_group_expect(ncclComm_t parent, ncclComm_t *out, tw_ip_meetin
 void tw_ip_group_drop(void);
 
 TW_C_END
-
-#endif

@@ -13,8 +13,7 @@
  *    lines.h       where all that is said goes
  *
  *  Here is what a job may call, found with dlsym; see TW_NCCL_OPTION_PLAIN for a single call. */
-#ifndef TW_PLUGIN_INTERPOSE_INTERPOSE_H
-#define TW_PLUGIN_INTERPOSE_INTERPOSE_H
+#pragma once
 
 #include "plugin/nccl/abi/common.h"
 
@@ -46,5 +45,3 @@ const char *tw_nccl_secret(void);
 void tw_nccl_log_to(tw_nccl_logger_t logger, int has_named);
 
 TW_C_END
-
-#endif

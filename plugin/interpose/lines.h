@@ -1,7 +1,6 @@
 /** Where the interposer's lines go: to NCCL's logger, once the net plugin has handed it over; until then to
  *  stderr, in the form of NCCL's lines. */
-#ifndef TW_PLUGIN_INTERPOSE_LINES_H
-#define TW_PLUGIN_INTERPOSE_LINES_H
+#pragma once
 
 #include "core/core.h"
 
@@ -16,5 +15,3 @@ __attribute__((format(printf, 1, 2))) void tw_ip_print(const char *format, ...);
 void tw_ip_lines_last(void (*print)(void));
 
 TW_C_END
-
-#endif

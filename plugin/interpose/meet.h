@@ -1,8 +1,7 @@
 /** Whether all ranks of a communicator have the interposer, with the same settings. They ask at a registry
  *  (registry.h), never over the communicator. The way to the registry is in the communicator's id, in bytes
  *  that NCCL leaves zero (2.19 to 2.32 use 48 of 128, and compare them all). */
-#ifndef TW_PLUGIN_INTERPOSE_MEET_H
-#define TW_PLUGIN_INTERPOSE_MEET_H
+#pragma once
 
 #include "plugin/interpose/policy.h"
 
@@ -34,5 +33,3 @@ tw_status_t tw_ip_meeting_of_job(void);
 ncclResult_t tw_ip_meeting_ask(tw_ip_meeting_t *meeting, tw_ip_reason_t *why);
 
 TW_C_END
-
-#endif

@@ -1,8 +1,7 @@
 /** NCCL's calls as the interposer sees them: declarations that older headers lack, in our own words, and the
  *  real functions. None of them is linked: they are looked up when they are first needed, and those that this
  *  NCCL lacks are NULL. */
-#ifndef TW_PLUGIN_INTERPOSE_NCCL_CALLS_H
-#define TW_PLUGIN_INTERPOSE_NCCL_CALLS_H
+#pragma once
 
 #include <nccl.h>
 #include <stddef.h>
@@ -191,5 +190,3 @@ const char *tw_ip_kind_name(tw_ip_kind_t kind);
 ncclResult_t tw_ip_result(tw_status_t status);
 
 TW_C_END
-
-#endif

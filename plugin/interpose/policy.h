@@ -1,6 +1,5 @@
 /** Which calls are quantized, and how. All ranks must have the same policy. */
-#ifndef TW_PLUGIN_INTERPOSE_POLICY_H
-#define TW_PLUGIN_INTERPOSE_POLICY_H
+#pragma once
 
 #include "plugin/interpose/nccl_calls.h"
 #include "quant/quant.h"
@@ -58,5 +57,3 @@ tw_ip_reason_t tw_ip_policy_judge(const tw_ip_policy_t *policy, const tw_ip_call
                                   int is_scaled, tw_quant_codec_t *codec);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Redirects the calls of objects that are in the process already; see tw_nccl_redirect. */
-#ifndef TW_PLUGIN_INTERPOSE_REDIRECT_H
-#define TW_PLUGIN_INTERPOSE_REDIRECT_H
+#pragma once
 
 #include "core/core.h"
 
@@ -12,5 +11,3 @@ TW_C_BEGIN
 tw_status_t tw_ip_redirect_loaded(void);
 
 TW_C_END
-
-#endif

@@ -9,8 +9,7 @@
  *  the others do.
  *
  *  What is sent carries a keyed hash; the key comes with the id. Private to the folder. */
-#ifndef TW_PLUGIN_INTERPOSE_REGISTRY_H
-#define TW_PLUGIN_INTERPOSE_REGISTRY_H
+#pragma once
 
 #include "plugin/interpose/registry_messages.h"
 
@@ -31,5 +30,3 @@ tw_status_t tw_ip_registry_ask(const tw_ip_place_t *place, const tw_ip_entry_t *
                                tw_ip_answer_t *answer);
 
 TW_C_END
-
-#endif

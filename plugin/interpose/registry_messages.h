@@ -6,8 +6,7 @@
  *                                    <-  answer     hash
  *  Hashes are of the key, both nonces, and the message. Numbers are as the machine has them: both ends are of
  *  one kind. Private to the folder. */
-#ifndef TW_PLUGIN_INTERPOSE_REGISTRY_MESSAGES_H
-#define TW_PLUGIN_INTERPOSE_REGISTRY_MESSAGES_H
+#pragma once
 
 #include "core/core.h"
 
@@ -87,5 +86,3 @@ int tw_ip_is_signed(const tw_ip_session_t *session, char letter, const void *mes
                     const uint8_t mac[TW_IP_MAC_BYTES]);
 
 TW_C_END
-
-#endif

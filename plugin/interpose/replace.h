@@ -1,6 +1,5 @@
 /** Does one call of a collective with ours instead of NCCL's, on the caller's stream and communicator. */
-#ifndef TW_PLUGIN_INTERPOSE_REPLACE_H
-#define TW_PLUGIN_INTERPOSE_REPLACE_H
+#pragma once
 
 #include "plugin/interpose/nccl_calls.h"
 #include "quant/quant.h"
@@ -26,5 +25,3 @@ ncclResult_t tw_ip_replace_run(const tw_ip_ready_t *ready);
 void tw_ip_replace_drop(const tw_ip_ready_t *ready);
 
 TW_C_END
-
-#endif

@@ -1,7 +1,6 @@
 /** Tells what this process has saved, and what it has left alone for which reason, every TW_REPORT_SEC and at
  *  exit (lines.h). Any thread. */
-#ifndef TW_PLUGIN_INTERPOSE_REPORT_H
-#define TW_PLUGIN_INTERPOSE_REPORT_H
+#pragma once
 
 #include "plugin/interpose/policy.h"
 
@@ -40,5 +39,3 @@ typedef enum tw_ip_bypass {
 void tw_ip_report_bypass(tw_ip_bypass_t bypass);
 
 TW_C_END
-
-#endif

@@ -1,7 +1,6 @@
 /** What the plugin and the interposer (libthinwire-nccl.so) have to do with each other. The job preloads the
  *  interposer, or the net plugin opens it: then the job needs no LD_PRELOAD. */
-#ifndef TW_PLUGIN_NCCL_INTERPOSER_H
-#define TW_PLUGIN_NCCL_INTERPOSER_H
+#pragma once
 
 #include "plugin/nccl/log.h"
 
@@ -24,5 +23,3 @@ tw_status_t tw_interposer_open(void);
 const char *tw_interposer_secret(void);
 
 TW_C_END
-
-#endif

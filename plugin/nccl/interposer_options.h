@@ -1,6 +1,5 @@
 /** The interposer's variables. The net plugin reads them, too: it opens the interposer if they ask for it. */
-#ifndef TW_PLUGIN_NCCL_INTERPOSER_OPTIONS_H
-#define TW_PLUGIN_NCCL_INTERPOSER_OPTIONS_H
+#pragma once
 
 #include "core/core.h"
 
@@ -18,5 +17,3 @@ tw_status_t tw_ip_options_init(tw_ip_options_t *options);
 void tw_ip_options_cleanup(tw_ip_options_t *options);
 
 TW_C_END
-
-#endif

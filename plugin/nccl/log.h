@@ -1,7 +1,6 @@
 /** Two translations between this library and NCCL: log lines go to NCCL's logger, and a status becomes a
  *  result of NCCL's. */
-#ifndef TW_PLUGIN_NCCL_LOG_H
-#define TW_PLUGIN_NCCL_LOG_H
+#pragma once
 
 #include "core/core.h"
 #include "plugin/nccl/abi/common.h"
@@ -28,5 +27,3 @@ void tw_nccl_log_to_stderr(const char *level, int gpu, const char *message);
 tw_nccl_result_t tw_nccl_result(tw_status_t status);
 
 TW_C_END
-
-#endif

@@ -10,8 +10,7 @@
  *
  *  Files: files.h names and disk; manifest.h; claim.c whose steps a folder holds; lock.c; save.c, load.c;
  *  weights.c whole models. */
-#ifndef TW_TRAINER_CHECKPOINT_CHECKPOINT_H
-#define TW_TRAINER_CHECKPOINT_CHECKPOINT_H
+#pragma once
 
 #include "collectives/collectives.h"
 #include "core/core.h"
@@ -172,5 +171,3 @@ tw_status_t tw_weights_export(tw_checkpoint_t *checkpoint, const tw_model_t *mod
                               const char *folder, const char *const *sources);
 
 TW_C_END
-
-#endif

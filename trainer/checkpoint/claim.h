@@ -1,6 +1,5 @@
 /** Private to trainer/checkpoint: whose steps a folder of checkpoints holds. */
-#ifndef TW_TRAINER_CHECKPOINT_CLAIM_H
-#define TW_TRAINER_CHECKPOINT_CLAIM_H
+#pragma once
 
 #include "core/core.h"
 
@@ -12,5 +11,3 @@ uint64_t tw_checkpoint_claimed(const char *folder);
 uint64_t tw_checkpoint_step_run(const char *folder, uint64_t step);
 
 TW_C_END
-
-#endif

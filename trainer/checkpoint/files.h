@@ -1,6 +1,5 @@
 /** Private to trainer/checkpoint: names of a checkpoint's files, and what it takes for them to stay. */
-#ifndef TW_TRAINER_CHECKPOINT_FILES_H
-#define TW_TRAINER_CHECKPOINT_FILES_H
+#pragma once
 
 #include "core/core.h"
 
@@ -30,5 +29,3 @@ tw_status_t tw_checkpoint_steps(const char *path, int unfinished, uint64_t **ste
 tw_status_t tw_checkpoint_checksum(const char *path, uint64_t *checksum, uint64_t *bytes);
 
 TW_C_END
-
-#endif

@@ -10,8 +10,7 @@
  *
  *  The last checksum is of the body, written compactly with sorted keys. "run", "recent_loss", "best_val",
  *  "passed_over", "history", "facts" and "model" may be missing: older programs did not write them. */
-#ifndef TW_TRAINER_CHECKPOINT_MANIFEST_H
-#define TW_TRAINER_CHECKPOINT_MANIFEST_H
+#pragma once
 
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/lines.h"
@@ -40,5 +39,3 @@ int tw_manifest_run_id(const char *path, uint64_t *id);
 void tw_manifest_cleanup(tw_manifest_t *manifest);
 
 TW_C_END
-
-#endif

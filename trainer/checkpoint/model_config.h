@@ -1,6 +1,5 @@
 /** Private to trainer/checkpoint: config.json beside a model's weights. */
-#ifndef TW_TRAINER_CHECKPOINT_MODEL_CONFIG_H
-#define TW_TRAINER_CHECKPOINT_MODEL_CONFIG_H
+#pragma once
 
 #include "trainer/model/model.h"
 
@@ -12,5 +11,3 @@ tw_status_t tw_checkpoint_write_config(const char *folder, const tw_model_config
                                        const char *const *sources);
 
 TW_C_END
-
-#endif

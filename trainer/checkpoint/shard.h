@@ -1,7 +1,6 @@
 /** Private to trainer/checkpoint: a rank's file. Its tensors are called "master/transformer.wte.weight/4096":
  *  the kind, the model's tensor, the first element. */
-#ifndef TW_TRAINER_CHECKPOINT_SHARD_H
-#define TW_TRAINER_CHECKPOINT_SHARD_H
+#pragma once
 
 #include "safetensors/safetensors.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -26,5 +25,3 @@ tw_status_t tw_shard_range_of(const char *path, const tw_model_t *model,
                               const tw_safetensors_tensor_t *tensor, int rank, tw_shard_range_t *range);
 
 TW_C_END
-
-#endif

@@ -9,8 +9,7 @@
  *  to say of them; resolve.c what depends on several keys and on the ranks, codecs.c what crosses the
  *  network; compare.c which keys ranks and runs compare; effect.c keys that change nothing in the mode that
  *  is asked for; pretrained.c, pretrained_llama.c the shape of a model that weights come from. */
-#ifndef TW_TRAINER_CONFIG_CONFIG_H
-#define TW_TRAINER_CONFIG_CONFIG_H
+#pragma once
 
 #include "core/core.h"
 #include "quant/quant.h"
@@ -212,5 +211,3 @@ double tw_train_lr(const tw_train_options_t *options, uint64_t step);
 double tw_train_lr_peak(const tw_train_options_t *options);
 
 TW_C_END
-
-#endif

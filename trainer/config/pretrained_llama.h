@@ -1,6 +1,5 @@
 /** Private to config: the shape of a model of the Llama family, of its config.json. */
-#ifndef TW_TRAINER_CONFIG_PRETRAINED_LLAMA_H
-#define TW_TRAINER_CONFIG_PRETRAINED_LLAMA_H
+#pragma once
 
 #include <jansson.h>
 
@@ -13,5 +12,3 @@ TW_C_BEGIN
 tw_status_t tw_train_pretrained_llama(tw_train_config_t *config, const char *path, const json_t *json);
 
 TW_C_END
-
-#endif

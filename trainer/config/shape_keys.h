@@ -1,6 +1,5 @@
 /** Private to config: keys of a model's config.json as keys of ours. */
-#ifndef TW_TRAINER_CONFIG_SHAPE_KEYS_H
-#define TW_TRAINER_CONFIG_SHAPE_KEYS_H
+#pragma once
 
 #include <jansson.h>
 
@@ -29,5 +28,3 @@ tw_status_t tw_shape_unlike(const char *path, const char *key, const json_t *val
 void tw_shape_note_dropout(tw_train_config_t *config, const char *path, const json_t *json);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** What is behind a configuration. Private to config. */
-#ifndef TW_TRAINER_CONFIG_STATE_H
-#define TW_TRAINER_CONFIG_STATE_H
+#pragma once
 
 #include "trainer/config/config.h"
 
@@ -62,5 +61,3 @@ tw_status_t tw_train_codecs_resolve(tw_train_config_t *config, int n_nodes);
 void tw_train_note_follows(tw_train_config_t *config, const void *member);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** The table of keys, and the keys that mean nothing here. Private to config. */
-#ifndef TW_TRAINER_CONFIG_TABLE_H
-#define TW_TRAINER_CONFIG_TABLE_H
+#pragma once
 
 #include "core/core.h"
 
@@ -19,5 +18,3 @@ const char *tw_train_ignored_reason(const char *key);
 size_t tw_train_ignored_names(const char **names, size_t max);
 
 TW_C_END
-
-#endif

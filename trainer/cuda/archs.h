@@ -1,6 +1,5 @@
 /** Part of trainer/cuda (see cuda.h): which GPUs the kernels are compiled for. */
-#ifndef TW_TRAINER_CUDA_ARCHS_H
-#define TW_TRAINER_CUDA_ARCHS_H
+#pragma once
 
 #include "core/core.h"
 
@@ -14,5 +13,3 @@ size_t tw_cuda_archs(const int **archs);
 tw_status_t tw_cuda_archs_check(void);
 
 TW_C_END
-
-#endif

@@ -16,8 +16,7 @@
  *    attention_scalar.cuh   all others, in fp32 arithmetic
  *
  *  Include device.cuh, or what stands for it in a test, before. */
-#ifndef TW_TRAINER_CUDA_ATTENTION_CUH
-#define TW_TRAINER_CUDA_ATTENTION_CUH
+#pragma once
 
 #include "trainer/cuda/attention.h"
 #include "trainer/cuda/attention_mma_backward.cuh"
@@ -150,5 +149,3 @@ tw_status_t attention_backward(const LAUNCHER &launcher, const tw_cuda_attention
 }
 
 } // namespace tw_trainer_kernels
-
-#endif

@@ -1,7 +1,6 @@
 /** Part of trainer/cuda (see cuda.h): causal attention, softmax(Q K' / sqrt(D)) V for each head (arXiv
  *  1706.03762), in tiles: no T x T matrix in memory (arXiv 2205.14135, 2307.08691). */
-#ifndef TW_TRAINER_CUDA_ATTENTION_H
-#define TW_TRAINER_CUDA_ATTENTION_H
+#pragma once
 
 #include "trainer/cuda/attention_args.h"
 
@@ -19,5 +18,3 @@ tw_status_t tw_cuda_attention_backward(const tw_cuda_attention_t *attention,
                                        const tw_cuda_attention_gradients_t *gradients, tw_stream_t stream);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Part of trainer/cuda (see attention.h): what attention is given. */
-#ifndef TW_TRAINER_CUDA_ATTENTION_ARGS_H
-#define TW_TRAINER_CUDA_ATTENTION_ARGS_H
+#pragma once
 
 #include "core/core.h"
 
@@ -34,5 +33,3 @@ typedef struct tw_cuda_attention_gradients {
 } tw_cuda_attention_gradients_t;
 
 TW_C_END
-
-#endif

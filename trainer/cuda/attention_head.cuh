@@ -1,6 +1,5 @@
 /** Part of attention.cuh: what its kernels are given, and one head of one sequence. */
-#ifndef TW_TRAINER_CUDA_ATTENTION_HEAD_CUH
-#define TW_TRAINER_CUDA_ATTENTION_HEAD_CUH
+#pragma once
 
 #include <math.h>
 
@@ -149,5 +148,3 @@ struct AttentionDots {
 };
 
 } // namespace tw_trainer_kernels
-
-#endif

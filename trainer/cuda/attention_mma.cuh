@@ -24,8 +24,7 @@
  *  sm_90, and all that they did on sm_80. mma.sync reaches some 60 % there (arXiv 2402.13499); only wgmma,
  *  whose factors lie in shared memory, has the rest. From the second cache a block reads 4 TILE D bytes a
  *  tile for 128 TILE D * 4 FLOPs forwards: 128 a byte. */
-#ifndef TW_TRAINER_CUDA_ATTENTION_MMA_CUH
-#define TW_TRAINER_CUDA_ATTENTION_MMA_CUH
+#pragma once
 
 #include "trainer/cuda/attention_head.cuh"
 
@@ -250,5 +249,3 @@ TW_DEVICE void write_rows(const AttentionHead<Bf16> &head, const MmaPlace &place
 }
 
 } // namespace tw_trainer_kernels
-
-#endif

@@ -1,6 +1,5 @@
 /** Part of attention.cuh: backwards on tensor cores. */
-#ifndef TW_TRAINER_CUDA_ATTENTION_MMA_BACKWARD_CUH
-#define TW_TRAINER_CUDA_ATTENTION_MMA_BACKWARD_CUH
+#pragma once
 
 #include "trainer/cuda/attention_mma.cuh"
 
@@ -231,5 +230,3 @@ struct MmaKeyGradients {
 };
 
 } // namespace tw_trainer_kernels
-
-#endif

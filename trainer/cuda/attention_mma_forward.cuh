@@ -1,6 +1,5 @@
 /** Part of attention.cuh: forwards on tensor cores. */
-#ifndef TW_TRAINER_CUDA_ATTENTION_MMA_FORWARD_CUH
-#define TW_TRAINER_CUDA_ATTENTION_MMA_FORWARD_CUH
+#pragma once
 
 #include "trainer/cuda/attention_mma.cuh"
 
@@ -111,5 +110,3 @@ struct MmaForward {
 };
 
 } // namespace tw_trainer_kernels
-
-#endif

@@ -9,8 +9,7 @@
  *  D / 16 columns of a sum: 64 registers at D = 256, 32 at 128, 16 at 64. 128 registers or fewer up to
  *  D = 128, two blocks on a multiprocessor (16 warps); one block for dk and dv from 128 on, and for all but
  *  forwards at 256. Shared memory 35 KB: six blocks would fit. */
-#ifndef TW_TRAINER_CUDA_ATTENTION_SCALAR_CUH
-#define TW_TRAINER_CUDA_ATTENTION_SCALAR_CUH
+#pragma once
 
 #include "trainer/cuda/attention_tiles.cuh"
 
@@ -210,5 +209,3 @@ struct ScalarKeys {
 };
 
 } // namespace tw_trainer_kernels
-
-#endif

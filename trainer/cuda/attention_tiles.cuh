@@ -1,6 +1,5 @@
 /** Part of attention.cuh: products of tiles of 64 by 64, of fp32 arithmetic, for attention_scalar.cuh. */
-#ifndef TW_TRAINER_CUDA_ATTENTION_TILES_CUH
-#define TW_TRAINER_CUDA_ATTENTION_TILES_CUH
+#pragma once
 
 #include "trainer/cuda/attention_head.cuh"
 
@@ -180,5 +179,3 @@ TW_DEVICE void write_sum(const TileHead<T> &head, const Sum<COLUMNS> &sum, const
 }
 
 } // namespace tw_trainer_kernels
-
-#endif

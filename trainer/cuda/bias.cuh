@@ -2,8 +2,7 @@
  *  element. Registers below 40, no shared memory: eight blocks fill a multiprocessor.
  *
  *  Include device.cuh, or what stands for it in a test, before. */
-#ifndef TW_TRAINER_CUDA_BIAS_CUH
-#define TW_TRAINER_CUDA_BIAS_CUH
+#pragma once
 
 #include "trainer/cuda/columns.cuh"
 #include "trainer/cuda/cuda.h"
@@ -116,5 +115,3 @@ tw_status_t bias_backward(const LAUNCHER &launcher, const tw_cuda_rows_t *rows, 
 }
 
 } // namespace tw_trainer_kernels
-
-#endif

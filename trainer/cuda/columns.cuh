@@ -3,8 +3,7 @@
  *  the slabs, in order.
  *
  *  Include device.cuh, or what stands for it in a test, before. */
-#ifndef TW_TRAINER_CUDA_COLUMNS_CUH
-#define TW_TRAINER_CUDA_COLUMNS_CUH
+#pragma once
 
 #include "trainer/cuda/cuda.h"
 #include "trainer/cuda/elements.cuh"
@@ -72,5 +71,3 @@ tw_status_t add_slabs(const LAUNCHER &launcher, const char *what, const SlabArgs
 }
 
 } // namespace tw_trainer_kernels
-
-#endif

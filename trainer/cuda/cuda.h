@@ -13,8 +13,7 @@
  *  Nothing depends on the order in which a GPU runs blocks: the same call gives the same bits.
  *  Only where there is CUDA.
  */
-#ifndef TW_TRAINER_CUDA_CUDA_H
-#define TW_TRAINER_CUDA_CUDA_H
+#pragma once
 
 #include "core/core.h"
 
@@ -109,5 +108,3 @@ tw_status_t tw_cuda_norm_backward(const tw_cuda_norm_t *norm, const tw_cuda_norm
                                   tw_stream_t stream);
 
 TW_C_END
-
-#endif

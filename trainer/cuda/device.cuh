@@ -1,7 +1,6 @@
 /** The few things that the kernels ask of a GPU, so that tests can run the same kernels on a CPU: besides
  *  these, threadIdx, blockIdx, gridDim, __syncthreads, __shared__ and atomicAdd of integers. */
-#ifndef TW_TRAINER_CUDA_DEVICE_CUH
-#define TW_TRAINER_CUDA_DEVICE_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 #include <stdint.h>
@@ -161,5 +160,3 @@ TW_DEVICE void tw_dev_mma(const uint32_t *a, const uint32_t *b, float *c)
     c[0] = sum.x, c[1] = sum.y, c[2] = sum.z, c[3] = sum.w;
 #endif
 }
-
-#endif

@@ -1,7 +1,6 @@
 /** Elements as they lie in memory, and eight of them at a time. Include device.cuh, or what stands for it in
  *  a test, before. */
-#ifndef TW_TRAINER_CUDA_ELEMENTS_CUH
-#define TW_TRAINER_CUDA_ELEMENTS_CUH
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -136,5 +135,3 @@ inline tw_status_t check_type(const char *what, tw_type_t type)
 }
 
 } // namespace tw_trainer_kernels
-
-#endif

@@ -8,8 +8,7 @@
  *  multiprocessor.
  *
  *  Include device.cuh, or what stands for it in a test, before. */
-#ifndef TW_TRAINER_CUDA_EMBEDDING_CUH
-#define TW_TRAINER_CUDA_EMBEDDING_CUH
+#pragma once
 
 #include "trainer/cuda/elements.cuh"
 #include "trainer/cuda/embedding.h"
@@ -266,5 +265,3 @@ tw_status_t embedding_backward(const LAUNCHER &launcher, const tw_cuda_embedding
 }
 
 } // namespace tw_trainer_kernels
-
-#endif

@@ -1,7 +1,6 @@
 /** Part of trainer/cuda (see cuda.h): what a token begins with, and what is done with the heads of q and k
  *  between their product and attention. N = B * T rows (tokens); row i is the token at position i % T. */
-#ifndef TW_TRAINER_CUDA_EMBEDDING_H
-#define TW_TRAINER_CUDA_EMBEDDING_H
+#pragma once
 
 #include "core/core.h"
 
@@ -64,5 +63,3 @@ tw_status_t tw_cuda_heads_backward(const tw_cuda_heads_t *heads, void *d, size_t
                                    float *workspace, tw_stream_t stream);
 
 TW_C_END
-
-#endif

@@ -9,8 +9,7 @@
  *    c                 row g, columns 2 t and 2 t + 1; row g + 8 of them
  *  (PTX ISA, mma.m16n8k16.) In what order a GPU adds 16 products, and how it rounds on the way, is not said
  *  there: what is here adds one after the other, rounded each time, and is as near as fp32 is. */
-#ifndef TW_TRAINER_CUDA_FRAGMENTS_CUH
-#define TW_TRAINER_CUDA_FRAGMENTS_CUH
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -63,5 +62,3 @@ TW_DEVICE void multiply_fragments(uint32_t lane, float *c, const WORD &word)
 }
 
 } // namespace tw_trainer_kernels
-
-#endif

@@ -4,8 +4,7 @@
  *  and 8 KB of shared memory: five and three blocks on a multiprocessor.
  *
  *  Include device.cuh, or what stands for it in a test, before. */
-#ifndef TW_TRAINER_CUDA_HEADS_CUH
-#define TW_TRAINER_CUDA_HEADS_CUH
+#pragma once
 
 #include <math.h>
 
@@ -271,5 +270,3 @@ tw_status_t heads_backward(const LAUNCHER &launcher, const tw_cuda_heads_t *head
 }
 
 } // namespace tw_trainer_kernels
-
-#endif

@@ -4,8 +4,7 @@
  *  eight blocks on a multiprocessor. Sums are made in an order that depends on the shape alone.
  *
  *  Include device.cuh, or what stands for it in a test, before. */
-#ifndef TW_TRAINER_CUDA_LOSS_CUH
-#define TW_TRAINER_CUDA_LOSS_CUH
+#pragma once
 
 #include <math.h>
 
@@ -212,5 +211,3 @@ tw_status_t loss_sums(const LAUNCHER &launcher, const tw_cuda_loss_t *loss, size
 }
 
 } // namespace tw_trainer_kernels
-
-#endif

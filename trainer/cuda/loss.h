@@ -7,8 +7,7 @@
  *     gradient, which two products use up.
  *
  *  One piece of all words (of some rows at a time) needs no second product: 1, 2 and 3 follow one another. */
-#ifndef TW_TRAINER_CUDA_LOSS_H
-#define TW_TRAINER_CUDA_LOSS_H
+#pragma once
 
 #include "core/core.h"
 
@@ -43,5 +42,3 @@ tw_status_t tw_cuda_loss_backward(const tw_cuda_loss_t *loss, const tw_cuda_logi
                                   tw_stream_t stream);
 
 TW_C_END
-
-#endif

@@ -8,8 +8,7 @@
  *  adds up the slabs.
  *
  *  Include device.cuh, or what stands for it in a test, before. */
-#ifndef TW_TRAINER_CUDA_NORM_CUH
-#define TW_TRAINER_CUDA_NORM_CUH
+#pragma once
 
 #include <math.h>
 
@@ -252,5 +251,3 @@ tw_status_t norm_backward(const LAUNCHER &launcher, const tw_cuda_norm_t *norm,
 }
 
 } // namespace tw_trainer_kernels
-
-#endif

@@ -1,8 +1,7 @@
 /** The norm of gradients and AdamW.
  *
  *  Include device.cuh, or what stands for it in a test, before. */
-#ifndef TW_TRAINER_CUDA_OPTIMIZER_CUH
-#define TW_TRAINER_CUDA_OPTIMIZER_CUH
+#pragma once
 
 #include "quant/arithmetic/adamw.h"
 #include "trainer/cuda/optimizer.h"
@@ -221,5 +220,3 @@ tw_status_t adamw(const LAUNCHER &launcher, const tw_quant_adamw_t *step,
 }
 
 } // namespace tw_trainer_kernels
-
-#endif

@@ -1,6 +1,5 @@
 /** Part of trainer/cuda (see cuda.h): the norm of gradients, without rounding, and AdamW on fp32 masters. */
-#ifndef TW_TRAINER_CUDA_OPTIMIZER_H
-#define TW_TRAINER_CUDA_OPTIMIZER_H
+#pragma once
 
 #include "core/core.h"
 #include "quant/quant.h"
@@ -35,5 +34,3 @@ tw_status_t tw_cuda_adamw(const tw_quant_adamw_t *step, const tw_cuda_adamw_tens
                           tw_stream_t stream);
 
 TW_C_END
-
-#endif

@@ -5,8 +5,7 @@
  *  multiprocessor; no shared memory.
  *
  *  Include device.cuh, or what stands for it in a test, before. */
-#ifndef TW_TRAINER_CUDA_POINTWISE_CUH
-#define TW_TRAINER_CUDA_POINTWISE_CUH
+#pragma once
 
 #include "core/core.h"
 #include "trainer/cuda/elements.cuh"
@@ -263,5 +262,3 @@ tw_status_t narrow(const LAUNCHER &launcher, const float *x, size_t n, float fac
 }
 
 } // namespace tw_trainer_kernels
-
-#endif

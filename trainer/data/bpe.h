@@ -8,8 +8,7 @@
  *  again. The vocabulary numbers the tokens. What is a letter and what a digit, PCRE2 knows (10.42: Unicode
  *  14); of characters that are newer, transformers may know better. Source: Radford et al. (2019), section
  *  2.2; Sennrich, Haddow, Birch (arXiv 1508.07909). */
-#ifndef TW_TRAINER_DATA_BPE_H
-#define TW_TRAINER_DATA_BPE_H
+#pragma once
 
 #include "core/core.h"
 
@@ -44,5 +43,3 @@ tw_status_t tw_bpe_encode(const tw_bpe_t *bpe, const char *label, const unsigned
 const unsigned char *tw_bpe_text(const tw_bpe_t *bpe, uint32_t token, size_t *n_bytes);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Private to trainer/data: a vocabulary in memory. */
-#ifndef TW_TRAINER_DATA_BPE_STATE_H
-#define TW_TRAINER_DATA_BPE_STATE_H
+#pragma once
 
 #include <jansson.h>
 
@@ -70,5 +69,3 @@ tw_status_t tw_bpe_compose(const char *label, const unsigned char *text, size_t 
                            unsigned char **composed, size_t *n_composed);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Private to trainer/data: examples of what to answer, a JSON object a line, as tokens and a mask. */
-#ifndef TW_TRAINER_DATA_CHATS_H
-#define TW_TRAINER_DATA_CHATS_H
+#pragma once
 
 #include "trainer/data/data.h"
 #include "trainer/data/encode.h"
@@ -19,5 +18,3 @@ tw_status_t tw_data_encode_chats(const char *chats_path, const tw_data_vocab_t *
                                  const tw_data_chat_t *chat, const char *folder, char *path);
 
 TW_C_END
-
-#endif

@@ -9,8 +9,7 @@
  *  in an order drawn from (seed, epoch). What a rank gets is a function of (seed, step, place in the step)
  *  alone: nothing needs to be saved to resume in mid-epoch, and with the same global batch another number of
  *  ranks trains on the same sequences in the same steps. */
-#ifndef TW_TRAINER_DATA_DATA_H
-#define TW_TRAINER_DATA_DATA_H
+#pragma once
 
 #include "core/core.h"
 
@@ -110,5 +109,3 @@ tw_status_t tw_data_text_tokens(const tw_data_t *data, const char *label, const 
 char *tw_data_tokens_text(const tw_data_t *data, const int32_t *tokens, size_t n);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Private to trainer/data: text as a file of tokens. */
-#ifndef TW_TRAINER_DATA_ENCODE_H
-#define TW_TRAINER_DATA_ENCODE_H
+#pragma once
 
 #include "trainer/data/bpe.h"
 #include "trainer/data/file.h"
@@ -25,5 +24,3 @@ tw_status_t tw_data_encode(const char *text_path, const tw_data_vocab_t *vocab, 
                            char *path);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Private to trainer/data: files, mapped to be read, and written under a temporary name. */
-#ifndef TW_TRAINER_DATA_FILE_H
-#define TW_TRAINER_DATA_FILE_H
+#pragma once
 
 #include "core/core.h"
 
@@ -44,5 +43,3 @@ tw_status_t tw_data_writer_open(tw_data_writer_t *writer, const char *path);
 tw_status_t tw_data_writer_close(tw_data_writer_t *writer, tw_status_t status);
 
 TW_C_END
-
-#endif

@@ -1,7 +1,6 @@
 /** Private to trainer/data: names of files, as a key gives them: "a.bin", "train_*.bin", "web_*.bin:0.7,
  *  books.bin:0.3". */
-#ifndef TW_TRAINER_DATA_FILES_H
-#define TW_TRAINER_DATA_FILES_H
+#pragma once
 
 #include "core/core.h"
 
@@ -24,5 +23,3 @@ tw_status_t tw_data_names(const char *text, tw_data_names_t *names);
 void tw_data_names_cleanup(tw_data_names_t *names);
 
 TW_C_END
-
-#endif

@@ -1,7 +1,6 @@
 /** Private to trainer/data: what a file is that is given as text or as tokens. Whatever is read as something
  *  else trains without an error, to a model of nothing. */
-#ifndef TW_TRAINER_DATA_KIND_H
-#define TW_TRAINER_DATA_KIND_H
+#pragma once
 
 #include "trainer/data/tokens.h"
 
@@ -17,5 +16,3 @@ tw_status_t tw_data_check_tokens(const tw_data_tokens_t *tokens, int is_bare);
 size_t tw_data_character_bytes(const unsigned char *at, size_t left);
 
 TW_C_END
-
-#endif

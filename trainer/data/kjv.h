@@ -1,6 +1,5 @@
 /** Private to trainer/data: the text that is there when none is given. */
-#ifndef TW_TRAINER_DATA_KJV_H
-#define TW_TRAINER_DATA_KJV_H
+#pragma once
 
 #include "trainer/data/file.h"
 
@@ -11,5 +10,3 @@ TW_C_BEGIN
 tw_status_t tw_data_kjv(const char *folder, char *path);
 
 TW_C_END
-
-#endif

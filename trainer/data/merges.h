@@ -1,6 +1,5 @@
 /** Private to trainer/data: which pairs of tokens become one, and which of them first. */
-#ifndef TW_TRAINER_DATA_MERGES_H
-#define TW_TRAINER_DATA_MERGES_H
+#pragma once
 
 #include "core/core.h"
 
@@ -31,5 +30,3 @@ const tw_merge_t *tw_merges_find(const tw_merges_t *merges, uint32_t left, uint3
 size_t tw_merges_apply(const tw_merges_t *merges, uint32_t *tokens, size_t n);
 
 TW_C_END
-
-#endif

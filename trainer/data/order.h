@@ -1,6 +1,5 @@
 /** Private to trainer/data: the order of an epoch. */
-#ifndef TW_TRAINER_DATA_ORDER_H
-#define TW_TRAINER_DATA_ORDER_H
+#pragma once
 
 #include "core/core.h"
 
@@ -11,5 +10,3 @@ TW_C_BEGIN
 uint64_t tw_data_order(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t place);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Private to trainer/data: an open source. */
-#ifndef TW_TRAINER_DATA_STATE_H
-#define TW_TRAINER_DATA_STATE_H
+#pragma once
 
 #include "trainer/data/bpe.h"
 #include "trainer/data/data.h"
@@ -38,5 +37,3 @@ struct tw_data {
 };
 
 TW_C_END
-
-#endif

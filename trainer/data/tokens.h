@@ -1,6 +1,5 @@
 /** Private to trainer/data: a file as tokens. */
-#ifndef TW_TRAINER_DATA_TOKENS_H
-#define TW_TRAINER_DATA_TOKENS_H
+#pragma once
 
 #include "trainer/data/file.h"
 
@@ -52,5 +51,3 @@ tw_status_t tw_data_tokens_mask(const char *path, tw_data_tokens_t *tokens);
 size_t tw_data_tokens_vocab_size(const tw_data_tokens_t *tokens);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Private to trainer/device: which GPU is a rank's. */
-#ifndef TW_TRAINER_DEVICE_CHOOSE_H
-#define TW_TRAINER_DEVICE_CHOOSE_H
+#pragma once
 
 #include "core/core.h"
 
@@ -21,5 +20,3 @@ typedef struct tw_device_stranger {
 tw_status_t tw_device_gpu_refuse(int rank, const tw_device_stranger_t *gpu);
 
 TW_C_END
-
-#endif

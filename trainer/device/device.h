@@ -19,8 +19,7 @@
  *
  *  table.h: what it asks of the device; gpu.h: a rank's GPU; optimizer.h: AdamW there; replicas.h: replicas
  *  there, which units then come from. Private: state.h. */
-#ifndef TW_TRAINER_DEVICE_DEVICE_H
-#define TW_TRAINER_DEVICE_DEVICE_H
+#pragma once
 
 #include "trainer/device/table.h"
 #include "trainer/model/model.h"
@@ -38,5 +37,3 @@ tw_status_t tw_device_model_create(const tw_model_config_t *config, tw_device_t 
 tw_status_t tw_device_model_create_planned(const tw_model_config_t *config, tw_model_t **out);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Private to trainer: a rank's GPU. */
-#ifndef TW_TRAINER_DEVICE_GPU_H
-#define TW_TRAINER_DEVICE_GPU_H
+#pragma once
 
 #include "trainer/device/table.h"
 
@@ -13,5 +12,3 @@ tw_status_t tw_device_gpu_open(int rank, int local_rank, tw_device_t **out);
 /** How many GPUs this process sees. TW_ERR_UNSUPPORTED (logged): none, or built without CUDA. */
 tw_status_t tw_device_gpu_count(int rank, int *n);
 TW_C_END
-
-#endif

@@ -6,8 +6,7 @@
  *
  *  Calls enqueue behind the model's computing and return, but for those that say that they wait. After an
  *  error, of the model too, they do nothing and return it. */
-#ifndef TW_TRAINER_DEVICE_OPTIMIZER_H
-#define TW_TRAINER_DEVICE_OPTIMIZER_H
+#pragma once
 
 #include "quant/quant.h"
 #include "trainer/model/model.h"
@@ -85,5 +84,3 @@ tw_status_t tw_device_optimizer_step(tw_device_optimizer_t *optimizer, size_t un
 tw_status_t tw_device_optimizer_wait(tw_device_optimizer_t *optimizer, size_t unit);
 
 TW_C_END
-
-#endif

@@ -5,8 +5,7 @@
  *  GPT-2's weights are (in,out), the Llama family's (out,in): y = x w, y = x w'; dw = x' dy, dw = dy' x;
  *  dx = dy w', dx = dy w. All of them are a (rows, inner) times b (inner, cols), each of which may lie
  *  transposed. */
-#ifndef TW_TRAINER_DEVICE_PRODUCTS_H
-#define TW_TRAINER_DEVICE_PRODUCTS_H
+#pragma once
 
 #include "core/core.h"
 
@@ -60,5 +59,3 @@ static inline float tw_device_scale_of(float scale)
 void tw_device_product_plain(const tw_device_product_t *product);
 
 TW_C_END
-
-#endif

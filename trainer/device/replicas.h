@@ -5,8 +5,7 @@
  *  Two streams: one for coding and copies, which the host waits for; one on which gathers begin. Replicas
  *  that a gather reads have been waited for. After an error, of the model too, the calls do nothing and
  *  return it. */
-#ifndef TW_TRAINER_DEVICE_REPLICAS_H
-#define TW_TRAINER_DEVICE_REPLICAS_H
+#pragma once
 
 #include "hpz/hpz.h"
 #include "trainer/model/model.h"
@@ -33,5 +32,3 @@ const tw_hpz_memory_t *tw_device_replicas_memory(const tw_device_replicas_t *rep
 size_t tw_device_replicas_host_bytes(void);
 
 TW_C_END
-
-#endif

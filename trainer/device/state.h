@@ -9,8 +9,7 @@
  *
  *  N = B * T rows of C channels; H heads of q and K of k and v, of D channels each; Q = (H + 2K) D; F: width
  *  of the hidden layer; V words. */
-#ifndef TW_TRAINER_DEVICE_STATE_H
-#define TW_TRAINER_DEVICE_STATE_H
+#pragma once
 
 #include "trainer/device/device.h"
 #include "trainer/model/gpt2.h"
@@ -226,5 +225,3 @@ tw_status_t tw_device_wait_for_all(tw_device_model_t *m);
 void tw_device_note(tw_device_model_t *m, tw_status_t status);
 
 TW_C_END
-
-#endif

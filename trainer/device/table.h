@@ -1,8 +1,7 @@
 /** Private to trainer/device: what a model asks of a GPU, as tables of operations: memory, streams and copies
  *  here, kernels (cuda.h) and products (products.h). All decisions are made in code that also runs in tests
  *  on a machine without a GPU. Every operation logs its own errors. */
-#ifndef TW_TRAINER_DEVICE_TABLE_H
-#define TW_TRAINER_DEVICE_TABLE_H
+#pragma once
 
 #include "collectives/collectives.h"
 #include "quant/quant.h"
@@ -81,5 +80,3 @@ struct tw_device {
 };
 
 TW_C_END
-
-#endif

@@ -14,8 +14,7 @@
  *  threads.c    what is computed by elements               planned.c   an engine's memory, without making it
  *  choices.c    what options mean for a step               near.c      the optimizer on a model's device
  *  loss.c       what lossy codes lose */
-#ifndef TW_TRAINER_ENGINE_CALLS_H
-#define TW_TRAINER_ENGINE_CALLS_H
+#pragma once
 
 #include "trainer/engine/state.h"
 
@@ -262,5 +261,3 @@ double tw_outliers_norm_z(const tw_engine_t *engine, double norm);
 void tw_outliers_add(tw_engine_t *engine, double loss, double norm);
 
 TW_C_END
-
-#endif

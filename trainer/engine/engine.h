@@ -9,8 +9,7 @@
  *
  *  Threads: an engine belongs to one thread, which computes with those of the model's pool; the
  *  communicator's progress thread moves gathers and reductions meanwhile. */
-#ifndef TW_TRAINER_ENGINE_ENGINE_H
-#define TW_TRAINER_ENGINE_ENGINE_H
+#pragma once
 
 #include "collectives/collectives.h"
 #include "hpz/hpz.h"
@@ -213,5 +212,3 @@ int tw_engine_begins_bucket(size_t *held, size_t n_elems, int64_t bucket);
 size_t tw_engine_reduce_slice_most(const tw_train_options_t *options, int world);
 size_t tw_engine_reduce_slice_step(const tw_train_options_t *options);
 TW_C_END
-
-#endif

@@ -1,8 +1,7 @@
 /** The gradient's norm, without rounding: squares of bf16 or fp32 values are integers times a power of two,
  *  and are added up as one wide integer. So the sum is the same however the values are spread over ranks, and
  *  in whatever order. */
-#ifndef TW_TRAINER_ENGINE_NORM_H
-#define TW_TRAINER_ENGINE_NORM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ void tw_norm_merge(tw_norm_t *norm, const tw_norm_t *other);
 double tw_norm_value(const tw_norm_t *norm, tw_type_t type);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** What an engine is made of. Private to engine; what its files offer each other is in calls.h. */
-#ifndef TW_TRAINER_ENGINE_STATE_H
-#define TW_TRAINER_ENGINE_STATE_H
+#pragma once
 
 #include "hpz/hpz.h"
 #include "quant/loss.h"
@@ -199,5 +198,3 @@ struct tw_engine {
 };
 
 TW_C_END
-
-#endif

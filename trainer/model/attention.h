@@ -1,6 +1,5 @@
 /** Private to trainer/model: causal attention, softmax(Q K' / sqrt(D)) V for each head (arXiv 1706.03762). */
-#ifndef TW_TRAINER_MODEL_ATTENTION_H
-#define TW_TRAINER_MODEL_ATTENTION_H
+#pragma once
 
 #include "trainer/model/linear.h"
 
@@ -29,5 +28,3 @@ void tw_attention_backward(const tw_compute_t *compute, const tw_attention_shape
                            const float *dy, float *scratch, float *dqkv);
 
 TW_C_END
-
-#endif

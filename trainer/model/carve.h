@@ -1,6 +1,5 @@
 /** Private to trainer/model: a buffer in parts that begin on cache lines. */
-#ifndef TW_TRAINER_MODEL_CARVE_H
-#define TW_TRAINER_MODEL_CARVE_H
+#pragma once
 
 #include "core/core.h"
 
@@ -35,5 +34,3 @@ static inline char *tw_carve_alloc(size_t bytes, size_t batch, size_t seq_len)
     }
     return memory;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /** Private to trainer/model: checks of a config. */
-#ifndef TW_TRAINER_MODEL_CONFIG_H
-#define TW_TRAINER_MODEL_CONFIG_H
+#pragma once
 
 #include "trainer/model/model.h"
 
@@ -10,5 +9,3 @@ TW_C_BEGIN
 tw_status_t tw_model_config_check(const tw_model_config_t *config);
 
 TW_C_END
-
-#endif

@@ -1,7 +1,6 @@
 /** Private to trainer/model: exp without calls or branches, so that compilers make vectors of loops with it,
  *  and with the same bits on every machine, GPUs among them. Compiles as C11, C++17 and CUDA. */
-#ifndef TW_TRAINER_MODEL_EXP_H
-#define TW_TRAINER_MODEL_EXP_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -48,5 +47,3 @@ TW_EXP_FN float tw_exp(float x)
     memcpy(&power, &bits, sizeof(power));
     return p * power;
 }
-
-#endif

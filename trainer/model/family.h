@@ -1,7 +1,6 @@
 /** The families of models: one row for each. A new family that is built like one of these is a row here; one
  *  that is not is a kind of its own, too: see tw_model_kind_t. */
-#ifndef TW_TRAINER_MODEL_FAMILY_H
-#define TW_TRAINER_MODEL_FAMILY_H
+#pragma once
 
 #include "core/core.h"
 
@@ -54,5 +53,3 @@ const tw_model_family_row_t *tw_model_family_get(tw_model_family_t family);
 const char *tw_model_family_name(tw_model_family_t family);
 
 TW_C_END
-
-#endif

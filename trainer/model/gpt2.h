@@ -1,6 +1,5 @@
 /** Private to trainer/model: GPT-2, its memory and its tensors' places. */
-#ifndef TW_TRAINER_MODEL_GPT2_H
-#define TW_TRAINER_MODEL_GPT2_H
+#pragma once
 
 #include "trainer/model/attention.h"
 #include "trainer/model/ops.h"
@@ -64,5 +63,3 @@ void tw_gpt2_block_backward(tw_model_t *model, size_t unit, const void *const *w
                             const void *saved, float *d, float *const *grads);
 
 TW_C_END
-
-#endif

@@ -1,7 +1,6 @@
 /** Private to trainer/model: the output layer and the loss, some rows of logits at a time, which are made and
  *  used up at once. N = B * T rows of C channels, V words. */
-#ifndef TW_TRAINER_MODEL_HEAD_H
-#define TW_TRAINER_MODEL_HEAD_H
+#pragma once
 
 #include "trainer/model/linear.h"
 
@@ -30,5 +29,3 @@ void tw_head_losses(const tw_head_t *head, double *losses);
 void tw_head_logits(const tw_head_t *head, size_t at, float *logits);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Private to trainer/model: models on this processor. */
-#ifndef TW_TRAINER_MODEL_HOST_H
-#define TW_TRAINER_MODEL_HOST_H
+#pragma once
 
 #include "trainer/model/ops.h"
 
@@ -18,5 +17,3 @@ void tw_model_host_destroy(tw_model_t *model);
     .logits = tw_root_logits
 
 TW_C_END
-
-#endif

@@ -3,8 +3,7 @@
  *  They are pure: all memory is the caller's, and nothing but the named outputs is written. All sets give the
  *  same bits. Shapes: N rows (tokens) of C channels; B sequences of T tokens; H heads of D channels; V
  *  words. */
-#ifndef TW_TRAINER_MODEL_KERNELS_H
-#define TW_TRAINER_MODEL_KERNELS_H
+#pragma once
 
 #include "core/core.h"
 
@@ -99,5 +98,3 @@ const tw_kernel_set_t *tw_kernels(void);
 const tw_kernel_set_t *tw_kernels_get(size_t index);
 
 TW_C_END
-
-#endif

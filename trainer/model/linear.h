@@ -1,6 +1,5 @@
 /** Private to trainer/model: layers of weights, on products of fp32 or of bf16 as the model's config says. */
-#ifndef TW_TRAINER_MODEL_LINEAR_H
-#define TW_TRAINER_MODEL_LINEAR_H
+#pragma once
 
 #include "trainer/model/carve.h"
 #include "trainer/model/spread.h"
@@ -40,5 +39,3 @@ void tw_layer_backward_input(const tw_compute_t *compute, tw_layer_t layer, tw_m
                              const void *weight, float beta, float *dx);
 
 TW_C_END
-
-#endif

@@ -1,8 +1,7 @@
 /** Private to trainer/model: the Llama family, its memory and its tensors' places.
  *  N = B * T rows of C channels; H heads of q and K of k and v, of D channels each; Q = (H + 2K) D; F =
  *  n_inner; V words. */
-#ifndef TW_TRAINER_MODEL_LLAMA_H
-#define TW_TRAINER_MODEL_LLAMA_H
+#pragma once
 
 #include "trainer/model/attention.h"
 #include "trainer/model/ops.h"
@@ -86,5 +85,3 @@ void tw_llama_block_backward(tw_model_t *model, size_t unit, const void *const *
                              const void *saved, float *d, float *const *grads);
 
 TW_C_END
-
-#endif

@@ -25,8 +25,7 @@
  *  Source: Radford et al., "Language models are unsupervised multitask learners" (2019); Touvron et al.
  *  (arXiv 2302.13971, 2307.09288). Names and layouts are those that Hugging Face's transformers saves: a
  *  weight of a product is [in, out] in GPT-2, [out, in] in the Llama family. */
-#ifndef TW_TRAINER_MODEL_MODEL_H
-#define TW_TRAINER_MODEL_MODEL_H
+#pragma once
 
 #include "core/core.h"
 #include "trainer/model/family.h"
@@ -259,5 +258,3 @@ tw_status_t tw_model_orthogonalize(tw_model_t *model, size_t rows, size_t cols, 
                                    void *near);
 
 TW_C_END
-
-#endif

@@ -1,7 +1,6 @@
 /** Private to trainer/model: what a kind of model provides. dispatch.c checks arguments that all kinds share
  *  and calls these. */
-#ifndef TW_TRAINER_MODEL_OPS_H
-#define TW_TRAINER_MODEL_OPS_H
+#pragma once
 
 #include "trainer/model/linear.h"
 #include "trainer/model/model.h"
@@ -118,5 +117,3 @@ tw_status_t tw_gpt2_create(const tw_model_config_t *config, tw_model_t **out);
 tw_status_t tw_llama_create(const tw_model_config_t *config, tw_model_t **out);
 
 TW_C_END
-
-#endif

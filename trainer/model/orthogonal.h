@@ -1,6 +1,5 @@
 /** Private to trainer: the steps that make a matrix orthogonal, wherever they are computed. */
-#ifndef TW_TRAINER_MODEL_ORTHOGONAL_H
-#define TW_TRAINER_MODEL_ORTHOGONAL_H
+#pragma once
 
 #include "trainer/model/ops.h"
 
@@ -16,5 +15,3 @@ TW_C_BEGIN
 float tw_orthogonal_scale(const float *x, size_t n_elems);
 
 TW_C_END
-
-#endif

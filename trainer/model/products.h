@@ -3,8 +3,7 @@
  *
  *  A model has products of its own: oneDNN makes code for every shape that it meets, which is kept here, and
  *  used by one thread at a time. Same shapes, same bits, on one kind of processor. */
-#ifndef TW_TRAINER_MODEL_PRODUCTS_H
-#define TW_TRAINER_MODEL_PRODUCTS_H
+#pragma once
 
 #include "core/core.h"
 
@@ -54,5 +53,3 @@ typedef void (*tw_product_run_t)(tw_products_t *products, const tw_product_t *pr
 tw_status_t tw_products_check(tw_product_run_t run);
 
 TW_C_END
-
-#endif

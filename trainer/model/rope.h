@@ -1,7 +1,6 @@
 /** Private to trainer/model: rotary embeddings (arXiv 2104.09864). A head's channels i and i + D / 2 are a
  *  pair, which turns by an angle that grows with the position; D is even. */
-#ifndef TW_TRAINER_MODEL_ROPE_H
-#define TW_TRAINER_MODEL_ROPE_H
+#pragma once
 
 #include "trainer/model/model.h"
 
@@ -15,5 +14,3 @@ double tw_rope_attention_factor(const tw_model_rope_t *rope);
 void tw_rope_table(const tw_model_rope_t *rope, size_t width, size_t seq_len, float *cosines, float *sines);
 
 TW_C_END
-
-#endif

@@ -2,8 +2,7 @@
  *  bits are the same: an element is computed by one thread; sums over rows, such as gradients of biases and
  *  of norms, are cut by columns and go from the first row to the last; products are cut into pieces by their
  *  shape alone. Names and shapes are the kernels' (kernels.h). */
-#ifndef TW_TRAINER_MODEL_SPREAD_H
-#define TW_TRAINER_MODEL_SPREAD_H
+#pragma once
 
 #include "trainer/model/kernels.h"
 #include "trainer/model/products.h"
@@ -65,5 +64,3 @@ void tw_spread_widen(const tw_compute_t *compute, const uint16_t *x, size_t n, f
 void tw_spread_copy(const tw_compute_t *compute, const float *x, size_t n, float *y);
 
 TW_C_END
-
-#endif

@@ -1,7 +1,6 @@
 /** Prints from which link speed on a plain run is as fast as ours, below which ours is too slow, and what
  *  others do then. Private to the planner's program. */
-#ifndef TW_TRAINER_PLAN_ADVICE_H
-#define TW_TRAINER_PLAN_ADVICE_H
+#pragma once
 
 #include "trainer/plan/program.h"
 
@@ -13,5 +12,3 @@ tw_status_t plan_print_advice(const plan_t *plan, const tw_plan_case_t *given, c
                               const tw_plan_case_time_t *time);
 
 TW_C_END
-
-#endif

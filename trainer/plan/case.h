@@ -4,8 +4,7 @@
  *  The model has equal layers that are gathered two ahead, computed, and reduced as frameworks of sharded
  *  data parallelism do it; operations follow each other on the network. All that is fitted is how long a GPU
  *  computes for a token: from one measured figure, or from what is said of its FLOP/s. */
-#ifndef TW_TRAINER_PLAN_CASE_H
-#define TW_TRAINER_PLAN_CASE_H
+#pragma once
 
 #include <stdio.h>
 
@@ -99,5 +98,3 @@ void tw_plan_case_codecs(const tw_plan_case_t *given, double delta_bits, tw_plan
 tw_status_t tw_plan_print_points(const tw_plan_cases_t *cases, FILE *out);
 
 TW_C_END
-
-#endif

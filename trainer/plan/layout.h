@@ -1,6 +1,5 @@
 /** Private to trainer/plan: what memory, bytes and time have in common. */
-#ifndef TW_TRAINER_PLAN_LAYOUT_H
-#define TW_TRAINER_PLAN_LAYOUT_H
+#pragma once
 
 #include "trainer/plan/plan.h"
 
@@ -10,5 +9,3 @@ TW_C_BEGIN
 tw_status_t tw_plan_layout(const tw_model_t *model, const tw_plan_cluster_t *cluster, tw_hpz_layout_t **out);
 
 TW_C_END
-
-#endif

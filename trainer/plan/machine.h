@@ -4,8 +4,7 @@
  *  The compute thread calls these functions; the progress thread does the work of operations, one after the
  *  other; where both have work they share the cores evenly. The link carries one operation after the other.
  *  All ranks do the same at the same time, so none can use a core that another one leaves idle. */
-#ifndef TW_TRAINER_PLAN_MACHINE_H
-#define TW_TRAINER_PLAN_MACHINE_H
+#pragma once
 
 #include "core/core.h"
 
@@ -38,5 +37,3 @@ void tw_plan_machine_compute(tw_plan_machine_t *machine, double sec);
 void tw_plan_machine_wait(tw_plan_machine_t *machine, const tw_plan_op_t *op);
 
 TW_C_END
-
-#endif

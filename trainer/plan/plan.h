@@ -11,8 +11,7 @@
  *  simulated step; machine.c threads and link in simulated time; calibrate.c what a measured run says of a
  *  machine; report.c tables; layout.c tensors over ranks; main.c the program's flags, program.c what
  *  they ask for; program_cases.c, advice.c and case_*.c what others run elsewhere (case.h). */
-#ifndef TW_TRAINER_PLAN_PLAN_H
-#define TW_TRAINER_PLAN_PLAN_H
+#pragma once
 
 #include "hpz/hpz.h"
 #include "trainer/config/config.h"
@@ -155,5 +154,3 @@ tw_status_t tw_plan_calibrate(const char *metrics, const tw_train_options_t *opt
                               tw_plan_cluster_t *cluster, double *compute_sec);
 
 TW_C_END
-
-#endif

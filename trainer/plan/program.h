@@ -1,6 +1,5 @@
 /** Private to the planner's program. */
-#ifndef TW_TRAINER_PLAN_PROGRAM_H
-#define TW_TRAINER_PLAN_PROGRAM_H
+#pragma once
 
 #include "trainer/plan/case.h"
 #include "trainer/plan/plan.h"
@@ -39,5 +38,3 @@ tw_status_t plan_all(plan_t *plan);
 tw_status_t plan_cases(plan_t *plan);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Private to trainer/plan: the tables. */
-#ifndef TW_TRAINER_PLAN_REPORT_H
-#define TW_TRAINER_PLAN_REPORT_H
+#pragma once
 
 #include "trainer/plan/plan.h"
 
@@ -38,5 +37,3 @@ void tw_plan_print_advice(const tw_plan_row_t *rows, size_t n_rows, const tw_pla
                           FILE *out);
 
 TW_C_END
-
-#endif

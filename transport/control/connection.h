@@ -2,8 +2,7 @@
  *  to the folder.
  *
  *  Nothing here logs or blocks; a connection belongs to one thread at a time. */
-#ifndef TW_TRANSPORT_CONTROL_CONNECTION_H
-#define TW_TRANSPORT_CONTROL_CONNECTION_H
+#pragma once
 
 #include "transport/control/token.h"
 
@@ -67,5 +66,3 @@ tw_status_t tw_connection_wait(tw_connection_t *connection, unsigned accepted, u
 tw_status_t tw_connection_drain(tw_connection_t *connection, uint64_t deadline_ns);
 
 TW_C_END
-
-#endif

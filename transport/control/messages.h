@@ -19,8 +19,7 @@
  *
  *  From then on the same connections carry HEARTBEAT, GOODBYE, GONE, REPORT, LOST, ABORT and FAILED
  *  (monitor.h). */
-#ifndef TW_TRANSPORT_CONTROL_MESSAGES_H
-#define TW_TRANSPORT_CONTROL_MESSAGES_H
+#pragma once
 
 #include "core/core.h"
 
@@ -173,5 +172,3 @@ void tw_msg_gone_write(uint32_t rank, uint64_t count, tw_msg_writer_t *out);
 tw_status_t tw_msg_gone_parse(const uint8_t *in, size_t bytes, uint32_t *rank, uint64_t *count);
 
 TW_C_END
-
-#endif

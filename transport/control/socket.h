@@ -1,6 +1,5 @@
 /** TCP sockets and network devices: thin, non-blocking. Private to the folder. */
-#ifndef TW_TRANSPORT_CONTROL_SOCKET_H
-#define TW_TRANSPORT_CONTROL_SOCKET_H
+#pragma once
 
 #include "core/core.h"
 
@@ -59,5 +58,3 @@ int tw_net_device_addresses(const char *device, uint8_t *out, int max);
 int tw_net_device_usable(const char *device);
 
 TW_C_END
-
-#endif

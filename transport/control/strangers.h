@@ -1,7 +1,6 @@
 /** Lines of the log about strangers: anybody may come as often as he likes, and is not to fill it. Private to
  *  the folder. */
-#ifndef TW_TRANSPORT_CONTROL_STRANGERS_H
-#define TW_TRANSPORT_CONTROL_STRANGERS_H
+#pragma once
 
 #include "core/core.h"
 
@@ -21,5 +20,3 @@ typedef struct tw_strangers_log {
 int tw_strangers_may_log(tw_strangers_log_t *log, uint64_t now, char more[TW_STRANGERS_MORE_BYTES]);
 
 TW_C_END
-
-#endif

@@ -8,8 +8,7 @@
  *  With TW_NET_ENCRYPT=y both sides also exchange public keys of X25519, made for this connection alone.
  *  Messages from JOIN on are then sealed (seal.h), under keys that follow from those of the session and from
  *  what the two agree on: whoever learns the token later cannot open what was recorded. */
-#ifndef TW_TRANSPORT_CONTROL_TOKEN_H
-#define TW_TRANSPORT_CONTROL_TOKEN_H
+#pragma once
 
 #include "transport/control/messages.h"
 #include "transport/seal.h"
@@ -69,5 +68,3 @@ tw_status_t tw_token_verify(tw_token_session_t *session, const uint8_t *header, 
                             size_t payload_bytes, const uint8_t mac[TW_TOKEN_MAC_BYTES]);
 
 TW_C_END
-
-#endif

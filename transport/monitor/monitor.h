@@ -28,8 +28,7 @@
  *  it nobody watches. Should it end before, it has failed, goodbye or not.
  *
  *  All functions may be called from one thread besides the monitor's own. Private to the folder. */
-#ifndef TW_TRANSPORT_MONITOR_MONITOR_H
-#define TW_TRANSPORT_MONITOR_MONITOR_H
+#pragma once
 
 #include "transport/control/connection.h"
 
@@ -78,5 +77,3 @@ void tw_monitor_fail(tw_monitor_t *monitor, int rank, const char *reason);
 void tw_monitor_suspect(tw_monitor_t *monitor, int rank, const char *why);
 
 TW_C_END
-
-#endif

@@ -10,8 +10,7 @@
  *  be late at once. What was sent during an outage comes after it, while a rank that did not run has sent
  *  nothing, and says so (tw_outages_late). That time proves nothing, and what remains must be nearly half of
  *  the silence that is judged. */
-#ifndef TW_TRANSPORT_MONITOR_OUTAGE_H
-#define TW_TRANSPORT_MONITOR_OUTAGE_H
+#pragma once
 
 #include "core/core.h"
 
@@ -59,5 +58,3 @@ int tw_outages_blame_complaint(const tw_outages_t *outages, int rank, uint64_t n
 int tw_outages_blame_suspicion(const tw_outages_t *outages, int by, int suspect, uint64_t now);
 
 TW_C_END
-
-#endif

@@ -1,7 +1,6 @@
 /** The inside of a monitor: state.c (what both sides do), outage.c (whose link is down), server.c (rank 0),
  *  client.c (the others), thread.c (the thread, and what its owner calls). */
-#ifndef TW_TRANSPORT_MONITOR_STATE_H
-#define TW_TRANSPORT_MONITOR_STATE_H
+#pragma once
 
 #include <poll.h>
 #include <pthread.h>
@@ -108,5 +107,3 @@ typedef struct tw_monitor_role {
 extern const tw_monitor_role_t tw_monitor_server, tw_monitor_client;
 
 TW_C_END
-
-#endif

@@ -10,8 +10,7 @@
  *  Whose message it is says the connection. Longer messages keep the whole header, so that their data lie in
  *  cache lines as before (tw_p2p_header_t); sealed ones, too: nobody can tell how long a header is before it
  *  is opened. Pure functions on bytes. Private to the folder. */
-#ifndef TW_TRANSPORT_P2P_BRIEF_H
-#define TW_TRANSPORT_P2P_BRIEF_H
+#pragma once
 
 #include "transport/p2p/protocol.h"
 
@@ -36,5 +35,3 @@ size_t tw_p2p_brief_write(const tw_p2p_header_t *header, uint64_t last_tag, tw_p
 tw_p2p_header_t tw_p2p_brief_read(const uint8_t *in, uint32_t source, uint32_t sequence, uint64_t last_tag);
 
 TW_C_END
-
-#endif

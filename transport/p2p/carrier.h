@@ -1,6 +1,5 @@
 /** What carries messages: shared memory, or a network device. Private to the folder. */
-#ifndef TW_TRANSPORT_P2P_CARRIER_H
-#define TW_TRANSPORT_P2P_CARRIER_H
+#pragma once
 
 #include <ucp/api/ucp.h>
 
@@ -101,5 +100,3 @@ tw_status_t tw_tcp_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *na
 void tw_tcp_watch_peers(tw_p2p_t *p2p);
 
 TW_C_END
-
-#endif

@@ -14,8 +14,7 @@
  *
  *  Sealed connections also exchange public keys of X25519 that are made for this connection alone: whoever
  *  learns the job's token later cannot open what was recorded. Private to the folder. */
-#ifndef TW_TRANSPORT_P2P_GREETING_H
-#define TW_TRANSPORT_P2P_GREETING_H
+#pragma once
 
 #include "core/core.h"
 #include "transport/seal.h"
@@ -68,5 +67,3 @@ tw_status_t tw_greeting_keys(const tw_greeting_t *greeting, int connects, uint8_
 void tw_greeting_cleanup(tw_greeting_t *greeting);
 
 TW_C_END
-
-#endif

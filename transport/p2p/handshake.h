@@ -11,8 +11,7 @@
  *
  *  Nothing here blocks. Who has proven itself is waited for as long as the connection is up, since a process
  *  may be stopped, or have other things to do; so is the server's first answer. A stranger is not. */
-#ifndef TW_TRANSPORT_P2P_HANDSHAKE_H
-#define TW_TRANSPORT_P2P_HANDSHAKE_H
+#pragma once
 
 #include "transport/control/connection.h"
 #include "transport/p2p/state.h"
@@ -55,5 +54,3 @@ tw_p2p_peer_t *tw_handshake_take(tw_handshake_t *handshake);
 void tw_handshake_cleanup(tw_handshake_t *handshake);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** A peer, and its streams. Private to the folder. */
-#ifndef TW_TRANSPORT_P2P_PEERS_H
-#define TW_TRANSPORT_P2P_PEERS_H
+#pragma once
 
 #include <sys/queue.h>
 
@@ -105,5 +104,3 @@ int tw_p2p_id_reserve(tw_p2p_t *p2p);
 void tw_p2p_peer_free(tw_p2p_peer_t *peer);
 
 TW_C_END
-
-#endif

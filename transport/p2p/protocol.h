@@ -51,8 +51,7 @@
  *
  *  Memory of a GPU is touched by UCX alone, never by this code: from there even short messages go by RTS, and
  *  a CTS that names such memory asks for chunks that UCX keeps until it is told where to copy them. */
-#ifndef TW_TRANSPORT_P2P_PROTOCOL_H
-#define TW_TRANSPORT_P2P_PROTOCOL_H
+#pragma once
 
 #include <assert.h>
 #include <stddef.h>
@@ -139,5 +138,3 @@ static_assert(TW_P2P_LONG_FROM <= TW_P2P_EAGER_MAX, "there are long messages on 
 #define TW_P2P_AM_KEEP 2
 
 TW_C_END
-
-#endif

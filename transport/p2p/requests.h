@@ -1,7 +1,6 @@
 /** Messages on their way out and in: requests, and the operations that they are made of. Private to the
  *  folder. */
-#ifndef TW_TRANSPORT_P2P_REQUESTS_H
-#define TW_TRANSPORT_P2P_REQUESTS_H
+#pragma once
 
 #include <sys/queue.h>
 
@@ -157,5 +156,3 @@ void tw_p2p_request_settle(tw_p2p_t *p2p, tw_p2p_request_t *request);
 void tw_p2p_request_finish(tw_p2p_t *p2p, tw_p2p_request_t *request, tw_status_t status);
 
 TW_C_END
-
-#endif

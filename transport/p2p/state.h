@@ -11,8 +11,7 @@
  *  serves each kind (and each network device), so no message can take a wrong way. A network peer has one
  *  control stream and some data streams per device (a stream is a TCP connection, or a UCX endpoint); a peer
  *  in shared memory has one stream for all. */
-#ifndef TW_TRANSPORT_P2P_STATE_H
-#define TW_TRANSPORT_P2P_STATE_H
+#pragma once
 
 #include <poll.h>
 
@@ -78,5 +77,3 @@ void tw_p2p_sleep_cleanup(tw_p2p_t *p2p);
 void tw_p2p_nap(tw_p2p_t *p2p, double timeout_sec);
 
 TW_C_END
-
-#endif

@@ -17,8 +17,7 @@
  *  Of 512 KB on four connections it was 13,000 calls for 112 messages, and 98 us to send one; with a pause of
  *  some us, 85 to 90. A short message right behind a long one of the same connection may be seen that much
  *  later, once; behind a short one it never is. Private to the folder. */
-#ifndef TW_TRANSPORT_P2P_TCP_H
-#define TW_TRANSPORT_P2P_TCP_H
+#pragma once
 
 #include "transport/p2p/greeting.h"
 #include "transport/p2p/state.h"
@@ -185,5 +184,3 @@ typedef struct tw_tcp_address {
 } tw_tcp_address_t;
 
 TW_C_END
-
-#endif

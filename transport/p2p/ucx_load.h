@@ -1,7 +1,6 @@
 /** UCX, loaded when it is first needed: a process whose messages all go over TCP connections of its own has
  *  none of it. */
-#ifndef TW_TRANSPORT_P2P_UCX_LOAD_H
-#define TW_TRANSPORT_P2P_UCX_LOAD_H
+#pragma once
 
 #include <ucp/api/ucp.h>
 #include <uct/api/uct.h>
@@ -53,5 +52,3 @@ const char *tw_ucx_why_not(void);
 extern const tw_ucx_t *tw_ucx;
 
 TW_C_END
-
-#endif

@@ -1,8 +1,7 @@
 /** The inside of the network backend: a job's ranks as peers of p2p.h, watched by the monitor. Read this
  *  header, then network.c (devices, and who is reached how), post.c (messages, and what becomes of those that
  *  need a rank which has left), ranks.c (life and failing). */
-#ifndef TW_TRANSPORT_RANKS_STATE_H
-#define TW_TRANSPORT_RANKS_STATE_H
+#pragma once
 
 #include "transport/backend.h"
 #include "transport/monitor/monitor.h"
@@ -66,5 +65,3 @@ tw_status_t tw_ranks_nap(tw_ranks_t *ranks, double timeout_sec);
 void tw_ranks_wake(tw_transport_t *transport);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Who we are: what the launchers' variables mean. Private to the folder. */
-#ifndef TW_TRANSPORT_RENDEZVOUS_JOB_H
-#define TW_TRANSPORT_RENDEZVOUS_JOB_H
+#pragma once
 
 #include "transport/transport.h"
 
@@ -25,5 +24,3 @@ int tw_tasks_per_node(const char *list, int index);
 tw_status_t tw_contact_host(const char *contact, char *host, size_t host_bytes);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Which ranks share a node, and which share memory. Private to the folder. */
-#ifndef TW_TRANSPORT_RENDEZVOUS_NODE_ID_H
-#define TW_TRANSPORT_RENDEZVOUS_NODE_ID_H
+#pragma once
 
 #include "core/core.h"
 
@@ -13,5 +12,3 @@ uint64_t tw_node_id(const char *name);
 uint64_t tw_shm_id(uint64_t node_id);
 
 TW_C_END
-
-#endif

@@ -4,8 +4,7 @@
  *  Strangers - who send garbage, a wrong hash, a message too long or too short, or nothing - are dropped with
  *  a line at info level and change nothing. A rank that has the token but contradicts the job (another world
  *  size, a rank that is taken or out of range) ends the attempt for everyone, with an error that says so. */
-#ifndef TW_TRANSPORT_RENDEZVOUS_RENDEZVOUS_H
-#define TW_TRANSPORT_RENDEZVOUS_RENDEZVOUS_H
+#pragma once
 
 #include "transport/control/connection.h"
 #include "transport/options.h"
@@ -39,5 +38,3 @@ tw_status_t tw_rendezvous_connect(tw_rendezvous_t *rendezvous, const tw_job_t *j
                                   const tw_transport_options_t *options, const tw_token_key_t *key);
 
 TW_C_END
-
-#endif

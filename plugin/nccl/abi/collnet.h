@@ -1,7 +1,6 @@
 /** NCCL's collnet plugins, v8 to v12: operations between nodes that the network does as a whole. A collnet
  *  has the net's name, devices and properties. What differs from version to version is said at each. */
-#ifndef TW_PLUGIN_NCCL_ABI_COLLNET_H
-#define TW_PLUGIN_NCCL_ABI_COLLNET_H
+#pragma once
 
 #include "plugin/nccl/abi/net.h"
 #include "plugin/nccl/abi/types.h"
@@ -106,5 +105,3 @@ typedef struct tw_nccl_collnet_v12 {
 } tw_nccl_collnet_v12_t;
 
 TW_C_END
-
-#endif

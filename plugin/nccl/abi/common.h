@@ -1,7 +1,6 @@
 /** NCCL's plugin interface, as NCCL 2.19 to 2.32 have it: what all kinds of plugins share. It needs none of
  *  NCCL's own headers. */
-#ifndef TW_PLUGIN_NCCL_ABI_COMMON_H
-#define TW_PLUGIN_NCCL_ABI_COMMON_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -36,5 +35,3 @@ typedef void (*tw_nccl_logger_t)(tw_nccl_log_level_t level, unsigned long subsys
                                  int line, const char *format, ...);
 
 TW_C_END
-
-#endif

@@ -1,8 +1,7 @@
 /** NCCL's net plugins, v7 to v12: how NCCL moves bytes between nodes. NCCL reads these tables by position.
  *  What all versions share is declared once; the comment of a version says how it differs from the one
  *  before. */
-#ifndef TW_PLUGIN_NCCL_ABI_NET_H
-#define TW_PLUGIN_NCCL_ABI_NET_H
+#pragma once
 
 #include "plugin/nccl/abi/common.h"
 
@@ -266,5 +265,3 @@ typedef struct tw_nccl_net_v12 {
 } tw_nccl_net_v12_t;
 
 TW_C_END
-
-#endif

@@ -1,7 +1,6 @@
 /** NCCL's tuner plugins, v2 to v7: before each collective operation NCCL asks the tuner which algorithm and
  *  protocol to take. */
-#ifndef TW_PLUGIN_NCCL_ABI_TUNER_H
-#define TW_PLUGIN_NCCL_ABI_TUNER_H
+#pragma once
 
 #include "plugin/nccl/abi/common.h"
 
@@ -92,5 +91,3 @@ typedef struct tw_nccl_tuner_v6 {
 typedef tw_nccl_tuner_v6_t tw_nccl_tuner_v7_t;
 
 TW_C_END
-
-#endif

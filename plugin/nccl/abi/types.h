@@ -1,6 +1,5 @@
 /** The element types of NCCL that this library encodes and adds up. */
-#ifndef TW_PLUGIN_NCCL_ABI_TYPES_H
-#define TW_PLUGIN_NCCL_ABI_TYPES_H
+#pragma once
 
 #include "core/core.h"
 
@@ -13,5 +12,3 @@ typedef enum tw_nccl_type { TW_NCCL_FLOAT16 = 6, TW_NCCL_FLOAT32 = 7, TW_NCCL_BF
 int tw_nccl_type_get(int nccl_type, tw_type_t *out);
 
 TW_C_END
-
-#endif

@@ -12,8 +12,7 @@
  *  plain. Ranks that get the same values get the same bits. Any thread may call anything. Only connect and
  *  close wait for other ranks, both for a limited time; everything else waits at most for a lock that is held
  *  for a moment. All errors are logged. */
-#ifndef TW_PLUGIN_NCCL_COLLNET_COLLNET_H
-#define TW_PLUGIN_NCCL_COLLNET_COLLNET_H
+#pragma once
 
 #include "collectives/collectives.h"
 #include "plugin/nccl/net/net.h"
@@ -96,5 +95,3 @@ tw_status_t tw_collnet_post(tw_collnet_comm_t *comm, const tw_collnet_work_t *wo
 tw_status_t tw_collnet_test(tw_collnet_request_t *request, size_t *bytes);
 
 TW_C_END
-
-#endif

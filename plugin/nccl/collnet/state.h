@@ -1,6 +1,5 @@
 /** What meet.c, worker.c and comm.c share. */
-#ifndef TW_PLUGIN_NCCL_COLLNET_STATE_H
-#define TW_PLUGIN_NCCL_COLLNET_STATE_H
+#pragma once
 
 #include <pthread.h>
 #include <sys/queue.h>
@@ -71,5 +70,3 @@ void tw_collnet_worker_wake(tw_collnet_comm_t *comm);
 void tw_collnet_comm_free(tw_collnet_comm_t *comm);
 
 TW_C_END
-
-#endif

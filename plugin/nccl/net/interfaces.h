@@ -1,6 +1,5 @@
 /** Which network interfaces NCCL is offered. Private to the folder. */
-#ifndef TW_PLUGIN_NCCL_NET_INTERFACES_H
-#define TW_PLUGIN_NCCL_NET_INTERFACES_H
+#pragma once
 
 #include <net/if.h>
 
@@ -33,5 +32,3 @@ void tw_net_interfaces_cleanup(tw_net_interfaces_t *interfaces);
 int tw_net_interfaces_match(const char *text, const char *name);
 
 TW_C_END
-
-#endif

@@ -13,8 +13,7 @@
  *  Any thread may call anything; calls on one device of one context wait for each other. Nothing else blocks,
  *  except closing the last connection on a device: it waits until what was sent has left, for TW_PEER_TIMEOUT
  *  at most. All errors are logged. */
-#ifndef TW_PLUGIN_NCCL_NET_NET_H
-#define TW_PLUGIN_NCCL_NET_NET_H
+#pragma once
 
 #include "core/core.h"
 #include "plugin/nccl/abi/net.h"
@@ -150,5 +149,3 @@ tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_buffer_t *buffers, int
 tw_status_t tw_net_test(tw_net_request_t *request, int *sizes);
 
 TW_C_END
-
-#endif

@@ -1,7 +1,6 @@
 /** What NCCL asks about devices: how many there are, and their properties, in each version's form. The net
  *  and the collnet give the same answers. */
-#ifndef TW_PLUGIN_NCCL_NET_PROPERTIES_H
-#define TW_PLUGIN_NCCL_NET_PROPERTIES_H
+#pragma once
 
 #include "plugin/nccl/abi/net.h"
 
@@ -29,5 +28,3 @@ tw_nccl_result_t tw_net_check_memory(int type);
 tw_nccl_result_t tw_net_finalize(void *context);
 
 TW_C_END
-
-#endif

@@ -1,7 +1,6 @@
 /** What context.c, comm.c and request.c share. A domain is one device in one context: an end of p2p
  *  (tw_p2p_t) with its lock, there as long as something uses it. */
-#ifndef TW_PLUGIN_NCCL_NET_STATE_H
-#define TW_PLUGIN_NCCL_NET_STATE_H
+#pragma once
 
 #include <pthread.h>
 
@@ -88,5 +87,3 @@ tw_status_t tw_net_domain_take(tw_net_context_t *context, int dev, tw_net_domain
 void tw_net_domain_put(tw_net_domain_t *domain);
 
 TW_C_END
-
-#endif

@@ -9,8 +9,7 @@
  *  All ranks decide alike because a decision follows from the constants, the operation and the number of
  *  ranks and nodes alone: the variables and the file have to be the same on all ranks, and the constants are
  *  logged so that it can be seen. */
-#ifndef TW_PLUGIN_NCCL_TUNER_TUNER_H
-#define TW_PLUGIN_NCCL_TUNER_TUNER_H
+#pragma once
 
 #include "core/core.h"
 #include "plugin/nccl/abi/tuner.h"
@@ -99,5 +98,3 @@ const char *tw_tuner_algo_name(int algo);
 const char *tw_tuner_proto_name(int proto);
 
 TW_C_END
-
-#endif
