@@ -38,10 +38,23 @@ WIRE_TRANSPORT, WIRE_NCCL = range(2)
 CONFIG_BYTES, CONFIG_TIME, CONFIG_STRING, CONFIG_ENUM = 5, 6, 8, 10
 
 
+_KINDS = {"int": C.c_int, "size_t": C.c_size_t, "double": C.c_double, "float": C.c_float,
+          "uint32_t": C.c_uint32, "uint64_t": C.c_uint64, "void*": C.c_void_p, "text": C.c_char_p,
+          "char256": C.c_char * 256, "int*": C.POINTER(C.c_int), "double*": C.POINTER(C.c_double),
+          "text*": C.POINTER(C.c_char_p)}
+
+
+def _fields(text: str, *pointed: type[C.Structure]) -> list[tuple[str, typing.Any]]:
+    """Parse the fields of a structure, "int rank, world; Job* job". pointed: what it has pointers to."""
+    kinds = _KINDS | {one.__name__ + "*": C.POINTER(one) for one in pointed}
+    return [(name, kinds[kind]) for kind, *names in (one.replace(",", "").split() for one in text.split(";"))
+            for name in names]
+
+
 class Codec(C.Structure):
     """tw_quant_codec_t"""
 
-    _fields_ = [(name, C.c_int) for name in ("kind", "block", "scale", "round", "hadamard", "step")]
+    _fields_ = _fields("int kind, block, scale, round, hadamard, step")
     columns: bool | None = None  # whether gradients' columns are scaled; the library has no such field
 
     @functools.cached_property
@@ -62,110 +75,49 @@ class Codec(C.Structure):
 class Job(C.Structure):
     """tw_job_t"""
 
-    _fields_ = [
-        ("rank", C.c_int),
-        ("world", C.c_int),
-        ("local_rank", C.c_int),
-        ("local_world", C.c_int),
-        ("master_addr", C.c_char * 256),
-        ("master_port", C.c_int),
-        ("token", C.c_char * 256),
-        ("launcher", C.c_char_p),
-    ]
+    _fields_ = _fields("int rank, world, local_rank, local_world; char256 master_addr; int master_port; "
+                       "char256 token; text launcher")
 
 
 class TransportParams(C.Structure):
     """tw_transport_params_t"""
 
-    _fields_ = [
-        ("job", C.POINTER(Job)),
-        ("listener", C.c_int),
-        ("net_devices", C.c_char_p),
-        ("node_id", C.c_char_p),
-        ("peer_timeout_sec", C.c_double),
-    ]
+    _fields_ = _fields("Job* job; int listener; text net_devices, node_id; double peer_timeout_sec", Job)
 
 
 class Params(C.Structure):
     """tw_coll_params_t"""
 
-    _fields_ = [
-        ("transport", C.c_void_p),
-        ("ranks", C.POINTER(C.c_int)),
-        ("n_ranks", C.c_int),
-        ("id", C.c_int),
-        ("mem", C.c_int),
-        ("wire", C.c_int),
-        ("deterministic", C.c_int),
-        ("progress_thread", C.c_int),
-        ("patient", C.c_int),
-        ("timeout_sec", C.c_double),
-    ]
+    _fields_ = _fields("void* transport; int* ranks; int n_ranks, id, mem, wire, deterministic, "
+                       "progress_thread, patient; double timeout_sec")
 
 
 class NcclParams(C.Structure):
     """tw_coll_nccl_params_t"""
 
-    _fields_ = [
-        ("comm", C.c_void_p),
-        ("shared", C.c_int),
-        ("gate", C.c_void_p),
-        ("terms", C.c_uint64),
-        ("deterministic", C.c_int),
-        ("timeout_sec", C.c_double),
-    ]
+    _fields_ = _fields("void* comm; int shared; void* gate; uint64_t terms; int deterministic; "
+                       "double timeout_sec")
 
 
 class Segment(C.Structure):
     """tw_coll_segment_t"""
 
-    _fields_ = [
-        ("src", C.c_void_p),
-        ("dst", C.c_void_p),
-        ("n_elems", C.c_size_t),
-        ("counts", C.c_void_p),
-        ("recv_counts", C.c_void_p),
-        ("tensor", C.c_uint32),
-        ("first_elem", C.c_uint64),
-        ("codec", C.POINTER(Codec)),
-        ("unquantized", C.c_int),
-        ("row_elems", C.c_size_t),
-    ]
+    _fields_ = _fields("void* src, dst; size_t n_elems; void* counts, recv_counts; uint32_t tensor; "
+                       "uint64_t first_elem; Codec* codec; int unquantized; size_t row_elems", Codec)
 
 
 class Args(C.Structure):
     """tw_coll_args_t"""
 
-    _fields_ = [
-        ("op", C.c_int),
-        ("type", C.c_int),
-        ("segments", C.POINTER(Segment)),
-        ("n_segments", C.c_size_t),
-        ("reduction", C.c_int),
-        ("factor", C.c_float),
-        ("root", C.c_int),
-        ("codec", C.POINTER(Codec)),
-        ("inner_codec", C.POINTER(Codec)),
-        ("seed", C.c_uint64),
-        ("step", C.c_uint32),
-        ("algo", C.c_char_p),
-        ("force_codec", C.c_int),
-        ("stream", C.c_void_p),
-        ("elapsed_sec", C.POINTER(C.c_double)),
-        ("patient", C.c_int),
-    ]
+    _fields_ = _fields("int op, type; Segment* segments; size_t n_segments; int reduction; float factor; "
+                       "int root; Codec* codec, inner_codec; uint64_t seed; uint32_t step; text algo; "
+                       "int force_codec; void* stream; double* elapsed_sec; int patient", Segment, Codec)
 
 
 class Plan(C.Structure):
     """tw_coll_plan_t"""
 
-    _fields_ = [
-        ("algo", C.c_char_p),
-        ("quantized", C.c_int),
-        ("model_sec", C.c_double),
-        ("chunk_bytes", C.c_size_t),
-        ("reason", C.c_char_p),
-    ]
+    _fields_ = _fields("text algo; int quantized; double model_sec; size_t chunk_bytes; text reason")
 
 
 class QuantParams(C.Structure):
@@ -177,103 +129,63 @@ class QuantParams(C.Structure):
 class Loss(C.Structure):
     """tw_quant_loss_t"""
 
-    _fields_ = [("squares", C.c_double), ("errors", C.c_double), ("n_values", C.c_uint64),
-                ("n_vanished", C.c_uint64)]
+    _fields_ = _fields("double squares, errors; uint64_t n_values, n_vanished")
 
 
 class Counters(C.Structure):
     """tw_coll_counters_t"""
 
-    _fields_ = [
-        (name, C.c_uint64)
-        for name in ("inter_node_bytes", "inter_node_messages", "in_node_bytes", "in_node_messages",
-                     "inter_node_spared_bytes")
-    ]
+    _fields_ = _fields("uint64_t inter_node_bytes, inter_node_messages, in_node_bytes, in_node_messages, "
+                       "inter_node_spared_bytes")
 
 
 class DeltaSegment(C.Structure):
     """tw_quant_delta_segment_t"""
 
-    _fields_ = [
-        ("base", C.c_void_p),
-        ("src", C.c_void_p),
-        ("dst", C.c_void_p),
-        ("state", C.c_void_p),
-        ("n_elems", C.c_size_t),
-    ]
+    _fields_ = _fields("void* base, src, dst, state; size_t n_elems")
 
 
 class LosslessSegment(C.Structure):
     """tw_quant_lossless_segment_t"""
 
-    _fields_ = [
-        ("src", C.c_void_p),
-        ("dst", C.c_void_p),
-        ("n_elems", C.c_size_t),
-        ("row_elems", C.c_size_t),
-        ("first_elem", C.c_uint64),
-    ]
+    _fields_ = _fields("void* src, dst; size_t n_elems, row_elems; uint64_t first_elem")
 
 
 class Part(C.Structure):
     """tw_hpz_part_t"""
 
-    _fields_ = [("offset_bytes", C.c_size_t), ("n_elems", C.c_size_t), ("type", C.c_int),
-                ("rounded", C.c_int)]
+    _fields_ = _fields("size_t offset_bytes, n_elems; int type, rounded")
 
 
 class KeptParams(C.Structure):
     """tw_hpz_kept_params_t"""
 
-    _fields_ = [
-        ("name", C.c_char_p),
-        ("run_bytes", C.c_size_t),
-        ("parts", C.POINTER(Part)),
-        ("n_parts", C.c_size_t),
-        ("has_room", C.c_int),
-        ("codec", C.POINTER(Codec)),
-    ]
+    _fields_ = _fields("text name; size_t run_bytes; Part* parts; size_t n_parts; int has_room; Codec* codec",
+                       Part, Codec)
 
 
 class Gathered(C.Structure):
     """tw_hpz_gathered_t"""
 
-    _fields_ = [("inter_node_bytes", C.c_uint64), ("changed_bytes", C.c_uint64),
-                ("rounded_bytes", C.c_uint64), ("elapsed_sec", C.c_double)]
+    _fields_ = _fields("uint64_t inter_node_bytes, changed_bytes, rounded_bytes; double elapsed_sec")
 
 
 class ConfigField(C.Structure):
     """tw_config_field_t"""
 
-    _fields_ = [
-        ("name", C.c_char_p),
-        ("dflt", C.c_char_p),
-        ("unit", C.c_char_p),
-        ("doc", C.c_char_p),
-        ("type", C.c_int),
-        ("offset", C.c_size_t),
-        ("min", C.c_double),
-        ("max", C.c_double),
-        ("choices", C.POINTER(C.c_char_p)),
-    ]
+    _fields_ = _fields("text name, dflt, unit, doc; int type; size_t offset; double min, max; text* choices")
 
 
 class ConfigTable(C.Structure):
     """tw_config_table_t"""
 
-    _fields_ = [
-        ("module", C.c_char_p),
-        ("fields", C.POINTER(ConfigField)),
-        ("n_fields", C.c_size_t),
-        ("options_bytes", C.c_size_t),
-    ]
+    _fields_ = _fields("text module; ConfigField* fields; size_t n_fields, options_bytes", ConfigField)
 
 
 class DoctorParams(C.Structure):
     """tw_doctor_params_t"""
 
-    _fields_ = [("seconds", C.c_double), ("n_streams", C.c_int), ("json", C.c_char_p),
-                ("n_params", C.c_double)]
+    _fields_ = _fields("double seconds; int n_streams; text json; double n_params")
 
 
 # {the C name: its class}
