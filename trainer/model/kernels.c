@@ -213,8 +213,9 @@ static row_means_t backward_means(const float *dy, const float *x, const float *
     return (row_means_t){fold(&sum_g) / (float)c, fold(&sum_g_x) / (float)c};
 }
 
-static void layernorm_backward(const tw_model_norm_t *norm, const float *dy_rows,
-                               const tw_model_norm_gradients_t *to)
+/** has_vectors: of gamma and beta, too. It is a constant where this is called, and no vector loop asks for it. */
+INLINE void layernorm_gradients(const tw_model_norm_t *norm, const float *dy_rows,
+                                const tw_model_norm_gradients_t *to, int has_vectors)
 {
     const size_t c = norm->c;
     const float *gamma = norm->gamma;
@@ -229,27 +230,10 @@ static void layernorm_backward(const tw_model_norm_t *norm, const float *dy_rows
         for (size_t i = 0; i < c; i++) {
             float normed = (x[i] - mean) * rstd, d = dy[i];
             float gradient = (d * gamma[i] - means.g - normed * means.g_x) * rstd;
-            dgamma[i] += d * normed;
-            dbeta[i] += d;
-            dx[i] = accumulate ? dx[i] + gradient : gradient;
-        }
-    }
-}
-
-static void layernorm_backward_input(const tw_model_norm_t *norm, const float *dy_rows,
-                                     const tw_model_norm_gradients_t *to)
-{
-    const size_t c = norm->c;
-    const float *gamma = norm->gamma;
-    for (size_t row = 0; row < norm->n; row++) {
-        const float *dy = dy_rows + row * c, *x = norm->x + row * c;
-        float *dx = to->dx + row * c, mean = norm->stats.mean[row], rstd = norm->stats.rstd[row];
-        row_means_t means = backward_means(dy, x, gamma, c, mean, rstd);
-        int accumulate = to->accumulate;
-#pragma omp simd
-        for (size_t i = 0; i < c; i++) {
-            float normed = (x[i] - mean) * rstd, d = dy[i];
-            float gradient = (d * gamma[i] - means.g - normed * means.g_x) * rstd;
+            if (has_vectors) {
+                dgamma[i] += d * normed;
+                dbeta[i] += d;
+            }
             dx[i] = accumulate ? dx[i] + gradient : gradient;
         }
     }
@@ -321,8 +305,8 @@ static void rmsnorm_apply(const tw_model_norm_t *norm, float *y)
     }
 }
 
-static void rmsnorm_backward(const tw_model_norm_t *norm, const float *dy_rows,
-                             const tw_model_norm_gradients_t *to)
+INLINE void rmsnorm_gradients(const tw_model_norm_t *norm, const float *dy_rows,
+                              const tw_model_norm_gradients_t *to, int has_vectors)
 {
     const size_t c = norm->c;
     const float *gamma = norm->gamma;
@@ -336,25 +320,9 @@ static void rmsnorm_backward(const tw_model_norm_t *norm, const float *dy_rows,
         for (size_t i = 0; i < c; i++) {
             float normed = x[i] * rstd, d = dy[i];
             float gradient = (d * gamma[i] - normed * mean) * rstd;
-            dgamma[i] += d * normed;
-            dx[i] = accumulate ? dx[i] + gradient : gradient;
-        }
-    }
-}
-
-static void rmsnorm_backward_input(const tw_model_norm_t *norm, const float *dy_rows,
-                                   const tw_model_norm_gradients_t *to)
-{
-    const size_t c = norm->c;
-    const float *gamma = norm->gamma;
-    for (size_t row = 0; row < norm->n; row++) {
-        const float *dy = dy_rows + row * c, *x = norm->x + row * c;
-        float *dx = to->dx + row * c, rstd = norm->stats.rstd[row];
-        float mean = rmsnorm_mean(dy, x, gamma, c, rstd);
-        int accumulate = to->accumulate;
-#pragma omp simd
-        for (size_t i = 0; i < c; i++) {
-            float gradient = (dy[i] * gamma[i] - x[i] * rstd * mean) * rstd;
+            if (has_vectors) {
+                dgamma[i] += d * normed;
+            }
             dx[i] = accumulate ? dx[i] + gradient : gradient;
         }
     }
@@ -374,13 +342,21 @@ static void norm_apply(const tw_model_norm_t *norm, float *y)
 
 static void norm_backward(const tw_model_norm_t *norm, const float *dy, const tw_model_norm_gradients_t *to)
 {
-    (norm->beta ? layernorm_backward : rmsnorm_backward)(norm, dy, to);
+    if (norm->beta) {
+        layernorm_gradients(norm, dy, to, 1);
+    } else {
+        rmsnorm_gradients(norm, dy, to, 1);
+    }
 }
 
 static void norm_backward_input(const tw_model_norm_t *norm, const float *dy,
                                 const tw_model_norm_gradients_t *to)
 {
-    (norm->beta ? layernorm_backward_input : rmsnorm_backward_input)(norm, dy, to);
+    if (norm->beta) {
+        layernorm_gradients(norm, dy, to, 0);
+    } else {
+        rmsnorm_gradients(norm, dy, to, 0);
+    }
 }
 
 static void norm_backward_vectors(const tw_model_norm_t *norm, const float *dy, size_t first, size_t n,
@@ -551,30 +527,28 @@ static void narrow_in_place(float *x, size_t n)
     }
 }
 
-static void rope_turn(float *restrict x, size_t width, const float *restrict cosines,
-                      const float *restrict sines)
+/** sign: 1, or -1 for the opposites of the angles. */
+INLINE void turn(float *restrict x, size_t width, const float *restrict cosines, const float *restrict sines,
+                 float sign)
 {
     size_t pairs = width / 2;
     float *restrict low = x, *restrict high = x + pairs;
 #pragma omp simd
     for (size_t i = 0; i < pairs; i++) {
-        float a = low[i], b = high[i];
-        low[i] = a * cosines[i] - b * sines[i];
-        high[i] = b * cosines[i] + a * sines[i];
+        float a = low[i], b = high[i], sine = sign * sines[i];
+        low[i] = a * cosines[i] - b * sine;
+        high[i] = b * cosines[i] + a * sine;
     }
 }
 
-static void rope_turn_backward(float *restrict d, size_t width, const float *restrict cosines,
-                               const float *restrict sines)
+static void rope_turn(float *x, size_t width, const float *cosines, const float *sines)
 {
-    size_t pairs = width / 2;
-    float *restrict low = d, *restrict high = d + pairs;
-#pragma omp simd
-    for (size_t i = 0; i < pairs; i++) {
-        float a = low[i], b = high[i];
-        low[i] = a * cosines[i] + b * sines[i];
-        high[i] = b * cosines[i] - a * sines[i];
-    }
+    turn(x, width, cosines, sines, 1.0f);
+}
+
+static void rope_turn_backward(float *d, size_t width, const float *cosines, const float *sines)
+{
+    turn(d, width, cosines, sines, -1.0f);
 }
 
 const tw_kernel_set_t TW_KERNELS = {
