@@ -21,9 +21,7 @@ tw_status_t bench_most(tw_coll_t *coll, double own, double *most)
 {
     double *all = calloc((size_t)tw_coll_size(coll), sizeof(*all));
     *most = 0;
-    if (!all) {
-        return tw_fail(TW_ERR_NO_MEMORY, "bench: out of memory");
-    }
+    TW_FAIL_IF(!all, TW_ERR_NO_MEMORY, "bench: out of memory");
     tw_status_t status = bench_gather(coll, &own, sizeof(own), all);
     for (int r = 0; r < tw_coll_size(coll); r++) {
         *most = fmax(*most, all[r]);

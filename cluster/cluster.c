@@ -89,9 +89,7 @@ static tw_status_t block_requests(tw_cluster_t *cluster)
         }
     }
     cluster->requests = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (cluster->requests < 0) {
-        return tw_fail(TW_ERR_IO, "signalfd: %s", strerror(errno));
-    }
+    TW_FAIL_IF(cluster->requests < 0, TW_ERR_IO, "signalfd: %s", strerror(errno));
     sigprocmask(SIG_BLOCK, &set, &cluster->signals);
     return TW_OK;
 }
@@ -257,10 +255,8 @@ static tw_status_t cluster_check_params(const tw_cluster_params_t *params)
         tw_error("cluster: %d nics per node: must be 1 to %d", params->n_nics, TW_CLUSTER_MAX_NICS);
         return TW_ERR_INVALID;
     }
-    if (!rate_fits(params->link_bps)) {
-        return tw_fail(TW_ERR_INVALID, "cluster: a link of %g bit/s: must be at least %g", params->link_bps,
-                       TW_CLUSTER_LINK_MIN_BPS);
-    }
+    TW_FAIL_IF(!rate_fits(params->link_bps), TW_ERR_INVALID,
+               "cluster: a link of %g bit/s: must be at least %g", params->link_bps, TW_CLUSTER_LINK_MIN_BPS);
     if (!(params->grace_sec >= 0) || !params->argv || !params->argv[0]) {
         tw_error("cluster: %s", params->grace_sec >= 0 ? "no command" : "the time of grace is negative");
         return TW_ERR_INVALID;
@@ -334,9 +330,7 @@ tw_status_t tw_cluster_run_self(const tw_cluster_params_t *params, int *exit_cod
     char path[PATH_MAX];
     tw_cluster_params_t of_self = *params;
     ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-    if (n < 0) {
-        return tw_fail(TW_ERR_IO, "/proc/self/exe: %s", strerror(errno));
-    }
+    TW_FAIL_IF(n < 0, TW_ERR_IO, "/proc/self/exe: %s", strerror(errno));
     path[n] = '\0';
     of_self.path = path;
     return tw_cluster_run(&of_self, exit_code);

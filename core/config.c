@@ -31,10 +31,8 @@ static tw_status_t set_field(const tw_config_field_t *field, void *options, cons
         tw_error("config: out of memory for %s%s", source, field->name);
         return status;
     }
-    if (status != TW_OK) {
-        return tw_fail(TW_ERR_CONFIG, "config: %s%s=%s: expected %s", source, field->name,
-                       text ? text : "(null)", tw_config_describe(field, allowed, sizeof(allowed)));
-    }
+    TW_FAIL_IF(status != TW_OK, TW_ERR_CONFIG, "config: %s%s=%s: expected %s", source, field->name,
+               text ? text : "(null)", tw_config_describe(field, allowed, sizeof(allowed)));
     return TW_OK;
 }
 
@@ -163,9 +161,7 @@ tw_status_t tw_config_set_list(const tw_config_table_t *table, void *options, co
     char *copy = strdup(text);
     tw_status_t status = TW_OK;
 
-    if (!copy) {
-        return tw_fail(TW_ERR_NO_MEMORY, "config: out of memory for %s", source);
-    }
+    TW_FAIL_IF(!copy, TW_ERR_NO_MEMORY, "config: out of memory for %s", source);
     for (char *section = copy, *next; section && status == TW_OK; section = next) {
         next = cut(section, ';');
         status = set_section(&list, section);

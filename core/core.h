@@ -68,6 +68,13 @@ void tw_log_held_cleanup(tw_log_held_t *held, int is_printed);
 #define tw_trace(...) TW_LOG_AT(TW_LOG_TRACE, __VA_ARGS__)
 /** Log an error; the value is the status, for the one who detects it to return. */
 #define tw_fail(status, ...) (tw_log(TW_LOG_ERROR, __FILE__, __LINE__, __VA_ARGS__), (status))
+/** Return such an error from the calling function if a condition holds: checks of arguments and memory. */
+#define TW_FAIL_IF(condition, status, ...)         \
+    do {                                           \
+        if (condition) {                           \
+            return tw_fail((status), __VA_ARGS__); \
+        }                                          \
+    } while (0)
 
 /* ---- configuration tables ------------------------------------------------------------------------------ */
 

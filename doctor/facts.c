@@ -227,10 +227,8 @@ static tw_status_t add_device(const struct ifaddrs *all, const char *name, tw_do
         tw_error("rank %d: TW_NET_DEVICES names more than %d devices", facts->rank, TW_DOCTOR_DEVICES_MAX);
         return TW_ERR_CONFIG;
     }
-    if (!find_address(all, name, &device->address)) {
-        return tw_fail(TW_ERR_CONFIG, "rank %d: network device %s: %s", facts->rank, name,
-                       if_nametoindex(name) ? "it has no address" : "there is none of that name");
-    }
+    TW_FAIL_IF(!find_address(all, name, &device->address), TW_ERR_CONFIG, "rank %d: network device %s: %s",
+               facts->rank, name, if_nametoindex(name) ? "it has no address" : "there is none of that name");
     snprintf(device->name, sizeof(device->name), "%.*s", (int)sizeof(device->name) - 1, name);
     device->mtu = (int32_t)device_number(name, "mtu", 0);
     const int64_t speed = is_hardware(name) ? device_number(name, "speed", 0) : 0;

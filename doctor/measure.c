@@ -160,9 +160,7 @@ static tw_status_t tell_flows(tw_doctor_rank_t *rank, const tw_doctor_schedule_t
     const size_t one = sizeof(tw_doctor_flow_t), most_bytes = (size_t)s->n_sent_most * one;
     tw_doctor_flow_t *sent = malloc(most_bytes);
     size_t n = 0;
-    if (!sent) {
-        return tw_fail(TW_ERR_NO_MEMORY, "rank %d: no memory for %d flows", rank->rank, s->n_sent_most);
-    }
+    TW_FAIL_IF(!sent, TW_ERR_NO_MEMORY, "rank %d: no memory for %d flows", rank->rank, s->n_sent_most);
     for (int i = 0; i < s->n; i++) {
         if (s->flows[i].from == s->node) {
             sent[n++] = s->flows[i];

@@ -43,9 +43,7 @@ static tw_status_t exchange_facts(tw_doctor_rank_t *rank, tw_doctor_facts_t *fac
     TW_TRY(tw_doctor_collect(rank, facts, sizeof(*facts), result->facts));
     TW_TRY(rank->rank == 0 ? tw_doctor_check_facts(result) : TW_OK);
     tw_doctor_facts_t *first = calloc(n_nodes, sizeof(*first));
-    if (!first) {
-        return tw_fail(TW_ERR_NO_MEMORY, "rank %d: no memory for %zu nodes", rank->rank, n_nodes);
-    }
+    TW_FAIL_IF(!first, TW_ERR_NO_MEMORY, "rank %d: no memory for %zu nodes", rank->rank, n_nodes);
     for (size_t node = 0; node < n_nodes; node++) {
         first[node] = result->facts[result->leader[node]];
     }

@@ -73,10 +73,8 @@ static tw_status_t parse_dtype(const tw_safetensors_t *file, const json_t *entry
 {
     const char *name = json_string_value(json_object_get(entry, "dtype"));
     const dtype_info_t *dtype = name ? dtype_find(name) : NULL;
-    if (!dtype) {
-        return tw_fail(TW_ERR_FORMAT, "%s: tensor '%s': %s dtype '%s'", file->label, tensor->name,
-                       name ? "unknown" : "no", name ? name : "");
-    }
+    TW_FAIL_IF(!dtype, TW_ERR_FORMAT, "%s: tensor '%s': %s dtype '%s'", file->label, tensor->name,
+               name ? "unknown" : "no", name ? name : "");
     snprintf(tensor->dtype, sizeof(tensor->dtype), "%s", dtype->name);
     tensor->type = dtype->type;
     *elem_bytes = dtype->bytes;
@@ -219,10 +217,8 @@ static tw_status_t parse_header(tw_safetensors_t *file, const unsigned char *byt
     json_error_t error;
     file->header =
         json_loadb((const char *)bytes + LENGTH_BYTES, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &error);
-    if (!json_is_object(file->header)) {
-        return tw_fail(TW_ERR_FORMAT, "%s: the header is not a JSON object%s%s", file->label,
-                       file->header ? "" : ": ", file->header ? "" : error.text);
-    }
+    TW_FAIL_IF(!json_is_object(file->header), TW_ERR_FORMAT, "%s: the header is not a JSON object%s%s",
+               file->label, file->header ? "" : ": ", file->header ? "" : error.text);
     file->data = bytes + LENGTH_BYTES + header_bytes;
     file->data_bytes = n_bytes - LENGTH_BYTES - (size_t)header_bytes;
     return TW_OK;

@@ -27,9 +27,7 @@ void tw_persist_cleanup(tw_persist_t *persist)
 static tw_status_t create_group(tw_persist_t *persist, tw_coll_t *coll)
 {
     int world = tw_coll_size(coll), *ranks = calloc((size_t)world, sizeof(*ranks));
-    if (!ranks) {
-        return tw_fail(TW_ERR_NO_MEMORY, "out of memory");
-    }
+    TW_FAIL_IF(!ranks, TW_ERR_NO_MEMORY, "out of memory");
     for (int rank = 0; rank < world; rank++) {
         ranks[rank] = rank;
     }

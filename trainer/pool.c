@@ -115,10 +115,8 @@ static tw_status_t start_workers(tw_pool_t *pool)
         worker_t *worker = &pool->workers[i];
         *worker = (worker_t){.pool = pool, .index = i + 1};
         int error = pthread_create(&worker->thread, NULL, work, worker);
-        if (error != 0) {
-            return tw_fail(TW_ERR_IO, "thread %d of %d that compute does not start: %s", i + 2,
-                           pool->n_threads, strerror(error));
-        }
+        TW_FAIL_IF(error != 0, TW_ERR_IO, "thread %d of %d that compute does not start: %s", i + 2,
+                   pool->n_threads, strerror(error));
         pool->n_workers++;
     }
     return TW_OK;

@@ -110,9 +110,7 @@ static tw_status_t check_groups(const tw_run_t *run)
     size_t n;
     const tw_model_tensor_t *tensors = tw_model_tensors(run->model, &n);
     const char **names = calloc(n, sizeof(*names));
-    if (!names) {
-        return tw_fail(TW_ERR_NO_MEMORY, "out of memory for the names of tensors");
-    }
+    TW_FAIL_IF(!names, TW_ERR_NO_MEMORY, "out of memory for the names of tensors");
     for (size_t t = 0; t < n; t++) {
         names[t] = tensors[t].name;
     }

@@ -96,9 +96,7 @@ tw_status_t sim_box_measure(sim_box_t *box, const tw_coll_algo_info_t *algo, siz
                            .segments = &segment,
                            .n_segments = 1,
                            .factor = 1};
-    if (!memory) {
-        return tw_fail(TW_ERR_NO_MEMORY, "simulate: out of memory");
-    }
+    TW_FAIL_IF(!memory, TW_ERR_NO_MEMORY, "simulate: out of memory");
     tw_status_t status = run_times(box, &args, n_times, result);
     free(memory);
     return status;

@@ -286,9 +286,7 @@ static tw_status_t index_pairs(maker_t *m)
     sim_graph_t *g = m->graph;
     g->first_after = calloc(g->n_ops + 2, sizeof(*g->first_after));
     g->after = malloc((m->n_pairs + 1) * sizeof(*g->after));
-    if (!g->first_after || !g->after) {
-        return tw_fail(TW_ERR_NO_MEMORY, "simulate: out of memory");
-    }
+    TW_FAIL_IF(!g->first_after || !g->after, TW_ERR_NO_MEMORY, "simulate: out of memory");
     for (size_t p = 0; p < m->n_pairs; p++) {
         g->first_after[m->pairs[2 * p] + 2]++;
     }
@@ -322,9 +320,7 @@ static tw_status_t index_sends(maker_t *m)
     size_t n = 0;
     g->sends = malloc((g->n_ops + 1) * sizeof(*g->sends));
     g->first_send = calloc(g->n_lanes + 1, sizeof(*g->first_send));
-    if (!g->sends || !g->first_send) {
-        return tw_fail(TW_ERR_NO_MEMORY, "simulate: out of memory");
-    }
+    TW_FAIL_IF(!g->sends || !g->first_send, TW_ERR_NO_MEMORY, "simulate: out of memory");
     for (size_t i = 0; i < g->n_ops; i++) {
         g->ops[i].hop += g->ops[i].is_spread ? g->n_reduce_hops : 0;
         if (g->ops[i].work == SIM_MOVE) {
@@ -343,9 +339,7 @@ static tw_status_t make_topology(const sim_cluster_t *c, tw_topo_t *topo)
 {
     int world = c->n_nodes * c->ranks_per_node;
     uint64_t *nodes = calloc((size_t)world, sizeof(*nodes));
-    if (!nodes) {
-        return tw_fail(TW_ERR_NO_MEMORY, "simulate: out of memory");
-    }
+    TW_FAIL_IF(!nodes, TW_ERR_NO_MEMORY, "simulate: out of memory");
     for (int r = 0; r < world; r++) {
         nodes[r] = (uint64_t)(r / c->ranks_per_node);
     }
@@ -359,9 +353,7 @@ static tw_status_t make_graph(maker_t *m)
     size_t world = (size_t)m->topo.world;
     m->rows = calloc((size_t)MAX_HOPS * world, sizeof(*m->rows));
     m->lanes = calloc(world * world, sizeof(*m->lanes));
-    if (!m->rows || !m->lanes) {
-        return tw_fail(TW_ERR_NO_MEMORY, "simulate: out of memory");
-    }
+    TW_FAIL_IF(!m->rows || !m->lanes, TW_ERR_NO_MEMORY, "simulate: out of memory");
     for (int owner = 0; owner < m->topo.world; owner++) {
         TW_TRY(tw_flows_has_cost(&m->algo->flows, &m->topo, owner) ? add_owner(m, owner) : TW_OK);
     }
@@ -384,9 +376,7 @@ tw_status_t sim_graph_create(const sim_cluster_t *cluster, const tw_algo_t *algo
                  .algo = algo,
                  .row_shards = count_row_shards(cluster, bytes, chunk_bytes)};
     *out = NULL;
-    if (!m.graph) {
-        return tw_fail(TW_ERR_NO_MEMORY, "simulate: out of memory");
-    }
+    TW_FAIL_IF(!m.graph, TW_ERR_NO_MEMORY, "simulate: out of memory");
     tw_status_t status = make_topology(cluster, &m.topo);
     if (status == TW_OK) {
         m.flow.topo = &m.topo;

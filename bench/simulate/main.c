@@ -327,10 +327,8 @@ static tw_status_t run_ops(const sim_options_t *o)
             n_notes++;
         }
     }
-    if (n_notes == 0) {
-        return tw_fail(TW_ERR_NOT_FOUND, "--algo %s: no %s algorithm of %s is called so", o->algo,
-                       o->codec_text, sim_op_names[o->op]);
-    }
+    TW_FAIL_IF(n_notes == 0, TW_ERR_NOT_FOUND, "--algo %s: no %s algorithm of %s is called so", o->algo,
+               o->codec_text, sim_op_names[o->op]);
     for (size_t i = 0; i < n_notes; i++) {
         printf("%s\n", notes[i]);
     }

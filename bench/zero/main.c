@@ -141,9 +141,7 @@ static tw_status_t make_out(bench_t *bench)
     const char *folder = getenv("TMPDIR");
     snprintf(bench->out, sizeof(bench->out), "%s/thinwire-zero.XXXXXX", folder ? folder : "/tmp");
     int fd = mkstemp(bench->out);
-    if (fd < 0) {
-        return tw_fail(TW_ERR_IO, "%s: %s", bench->out, strerror(errno));
-    }
+    TW_FAIL_IF(fd < 0, TW_ERR_IO, "%s: %s", bench->out, strerror(errno));
     close(fd);
     return TW_OK;
 }

@@ -155,9 +155,7 @@ static tw_status_t open_metrics(run_t *run)
 {
     const char *path = run->options->metrics;
     run->metrics = path ? fopen(path, "ae") : NULL;
-    if (path && !run->metrics) {
-        return tw_fail(TW_ERR_IO, "%s: %s", path, strerror(errno));
-    }
+    TW_FAIL_IF(path && !run->metrics, TW_ERR_IO, "%s: %s", path, strerror(errno));
     return TW_OK;
 }
 

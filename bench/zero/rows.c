@@ -53,9 +53,7 @@ const bench_table_t zero_table = {.columns = columns, .n_columns = sizeof(column
 tw_status_t zero_rows_append(zero_rows_t *rows, const zero_row_t *row)
 {
     zero_row_t *more = realloc(rows->rows, (rows->n_rows + 1) * sizeof(*more));
-    if (!more) {
-        return tw_fail(TW_ERR_NO_MEMORY, "out of memory for %zu rows", rows->n_rows + 1);
-    }
+    TW_FAIL_IF(!more, TW_ERR_NO_MEMORY, "out of memory for %zu rows", rows->n_rows + 1);
     more[rows->n_rows++] = *row;
     rows->rows = more;
     return TW_OK;

@@ -109,9 +109,7 @@ static tw_status_t open_interposer(void)
 {
     void *library = open_library();
 
-    if (!library) {
-        return tw_fail(TW_ERR_CONFIG, "TW_INTERPOSE: %s", dlerror());
-    }
+    TW_FAIL_IF(!library, TW_ERR_CONFIG, "TW_INTERPOSE: %s", dlerror());
     share_log(library, 1);
     return redirect_first(library);
 }

@@ -114,9 +114,7 @@ static tw_status_t list_steps(DIR *folder, int unfinished, uint64_t **steps, siz
             continue;
         }
         uint64_t *longer = realloc(*steps, (*n_steps + 1) * sizeof(*longer));
-        if (!longer) {
-            return tw_fail(TW_ERR_NO_MEMORY, "checkpoint: out of memory");
-        }
+        TW_FAIL_IF(!longer, TW_ERR_NO_MEMORY, "checkpoint: out of memory");
         *steps = longer;
         longer[(*n_steps)++] = step;
     }
@@ -143,9 +141,7 @@ static tw_status_t checksum_of(const char *path, FILE *file, XXH3_state_t *state
                                uint64_t *bytes)
 {
     char *buffer = malloc(READ_BYTES);
-    if (!buffer) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory for its checksum", path);
-    }
+    TW_FAIL_IF(!buffer, TW_ERR_NO_MEMORY, "%s: out of memory for its checksum", path);
     size_t n;
     *bytes = 0;
     XXH3_64bits_reset(state);

@@ -101,9 +101,7 @@ static tw_status_t find_folder(const char *path, char *folder)
 static tw_status_t check_size(const char *path, uint64_t want)
 {
     struct stat info;
-    if (stat(path, &info) != 0) {
-        return tw_fail(TW_ERR_NOT_FOUND, "%s: this shard is missing", path);
-    }
+    TW_FAIL_IF(stat(path, &info) != 0, TW_ERR_NOT_FOUND, "%s: this shard is missing", path);
     if ((uint64_t)info.st_size != want) {
         return tw_fail(TW_ERR_TRUNCATED, "%s: this shard has %lld bytes, the manifest says %" PRIu64, path,
                        (long long)info.st_size, want);
@@ -190,9 +188,7 @@ static tw_status_t open_manifest(tw_checkpoint_t *checkpoint, const char *path)
 tw_status_t tw_checkpoint_open(const char *path, const tw_model_t *model, tw_checkpoint_t **out)
 {
     tw_checkpoint_t *checkpoint = calloc(1, sizeof(*checkpoint));
-    if (!checkpoint) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", path);
-    }
+    TW_FAIL_IF(!checkpoint, TW_ERR_NO_MEMORY, "%s: out of memory", path);
     checkpoint->model = model;
     tw_status_t status = open_manifest(checkpoint, path);
     if (status == TW_OK) {

@@ -165,9 +165,7 @@ static json_t *manifest_json(const tw_manifest_t *manifest, const tw_model_t *mo
 tw_status_t tw_manifest_write(const char *path, const tw_manifest_t *manifest, const tw_model_t *model)
 {
     json_t *json = manifest_json(manifest, model);
-    if (!json) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", path);
-    }
+    TW_FAIL_IF(!json, TW_ERR_NO_MEMORY, "%s: out of memory", path);
     FILE *file = fopen(path, "we");
     int failed =
         !file || json_dumpf(json, file, JSON_INDENT(1)) != 0 || fflush(file) != 0 || fsync(fileno(file)) != 0;
@@ -258,9 +256,7 @@ static tw_status_t read_history(const char *path, const json_t *list, tw_manifes
 {
     size_t n = json_array_size(list);
     manifest->history = calloc(n + 1, sizeof(*manifest->history));
-    if (!manifest->history) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", path);
-    }
+    TW_FAIL_IF(!manifest->history, TW_ERR_NO_MEMORY, "%s: out of memory", path);
     for (size_t i = 0; i < n; i++) {
         if (!json_is_real(json_array_get(list, i))) {
             return damaged(path, "the losses and norms before it");
@@ -295,9 +291,7 @@ static tw_status_t read_run(const char *path, json_t *body, tw_manifest_t *manif
         }
         tw_lines_add(&manifest->facts, name, "%s", json_string_value(value));
     }
-    if (manifest->facts.failed) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", path);
-    }
+    TW_FAIL_IF(manifest->facts.failed, TW_ERR_NO_MEMORY, "%s: out of memory", path);
     manifest->run.facts = manifest->facts.text;
     return TW_OK;
 }
@@ -309,9 +303,7 @@ static tw_status_t read_shards(const char *path, const json_t *list, tw_manifest
         return damaged(path, "the number of shards");
     }
     manifest->shards = calloc(world, sizeof(*manifest->shards));
-    if (!manifest->shards) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", path);
-    }
+    TW_FAIL_IF(!manifest->shards, TW_ERR_NO_MEMORY, "%s: out of memory", path);
     for (size_t rank = 0; rank < world; rank++) {
         const json_t *entry = json_array_get(list, rank);
         const char *checksum = json_string_value(json_object_get(entry, "xxh3"));
@@ -335,9 +327,7 @@ static tw_status_t read_body(const char *path, json_t *body, const tw_model_t *m
                        &manifest->run.world) != 0) {
         return damaged(path, error.text);
     }
-    if (format != FORMAT) {
-        return tw_fail(TW_ERR_FORMAT, "%s: format %d; this reads format %d", path, format, FORMAT);
-    }
+    TW_FAIL_IF(format != FORMAT, TW_ERR_FORMAT, "%s: format %d; this reads format %d", path, format, FORMAT);
     if (step < 0 || seed < 0 || batch < 0 || seq_len < 0) {
         return damaged(path, "a number out of its range");
     }

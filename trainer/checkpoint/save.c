@@ -205,9 +205,7 @@ static tw_status_t write_manifest(const saving_t *saving)
     char path[TW_CHECKPOINT_PATH_BYTES];
     tw_manifest_t manifest = {.run = saving->save.run,
                               .shards = calloc((size_t)world, sizeof(*manifest.shards))};
-    if (!manifest.shards) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory for the manifest", saving->folder);
-    }
+    TW_FAIL_IF(!manifest.shards, TW_ERR_NO_MEMORY, "%s: out of memory for the manifest", saving->folder);
     manifest.run.world = world;
     for (int rank = 0; rank < world; rank++) {
         manifest.shards[rank] = (tw_manifest_shard_t){saving->all[rank].bytes, saving->all[rank].checksum};

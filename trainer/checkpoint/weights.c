@@ -43,9 +43,7 @@ static const tw_safetensors_tensor_t *find(const tw_weights_t *weights, const ch
 static tw_status_t check_tensor(const char *path, const tw_model_tensor_t *want,
                                 const tw_safetensors_tensor_t *found)
 {
-    if (!found) {
-        return tw_fail(TW_ERR_MISMATCH, "%s: no tensor '%s'", path, want->name);
-    }
+    TW_FAIL_IF(!found, TW_ERR_MISMATCH, "%s: no tensor '%s'", path, want->name);
     int same = found->n_dims == want->n_dims;
     for (int d = 0; d < want->n_dims && same; d++) {
         same = found->dims[d] == want->shape[d];
@@ -201,9 +199,7 @@ static tw_status_t open_index(tw_weights_t *weights, const char *path)
     TW_TRY(tw_input_open(path, &file));
     json_t *json = json_loadf(file, 0, &error);
     fclose(file);
-    if (!json) {
-        return tw_fail(TW_ERR_FORMAT, "%s:%d:%d: %s", path, error.line, error.column, error.text);
-    }
+    TW_FAIL_IF(!json, TW_ERR_FORMAT, "%s:%d:%d: %s", path, error.line, error.column, error.text);
     json_t *map = json_object_get(json, "weight_map");
     tw_status_t status = TW_ERR_FORMAT;
     if (json_is_object(map)) {

@@ -81,9 +81,7 @@ tw_status_t tw_train_pretrained(tw_train_config_t *config)
     TW_TRY(tw_input_open(path, &file));
     json_t *json = json_loadf(file, 0, &error);
     fclose(file);
-    if (!json) {
-        return tw_fail(TW_ERR_CONFIG, "%s:%d:%d: %s", path, error.line, error.column, error.text);
-    }
+    TW_FAIL_IF(!json, TW_ERR_CONFIG, "%s:%d:%d: %s", path, error.line, error.column, error.text);
     /* a config.json without model_type says nothing of a model */
     tw_status_t status = json_object_get(json, "model_type") ? take_shape(config, path, json) : TW_OK;
     json_decref(json);

@@ -255,9 +255,7 @@ static tw_status_t set_text(tw_train_config_t *config, const char *name, const c
     size_t skip = bytes >= strlen(mark) && memcmp(text, mark, strlen(mark)) == 0 ? strlen(mark) : 0;
     json_error_t error;
     json_t *root = json_loadb(text + skip, bytes - skip, JSON_REJECT_DUPLICATES, &error);
-    if (!root) {
-        return tw_fail(TW_ERR_CONFIG, "%s:%d:%d: %s", name, error.line, error.column, error.text);
-    }
+    TW_FAIL_IF(!root, TW_ERR_CONFIG, "%s:%d:%d: %s", name, error.line, error.column, error.text);
     const walk_t walk = {.config = config, .source = name};
     tw_status_t status;
     if (json_is_object(root)) {
@@ -318,9 +316,7 @@ tw_status_t tw_train_config_parse(const char *name, const char *text, size_t tex
                                   const char *const *sets, size_t n_sets, tw_train_config_t **out)
 {
     tw_train_config_t *config = calloc(1, sizeof(*config));
-    if (!config) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", name);
-    }
+    TW_FAIL_IF(!config, TW_ERR_NO_MEMORY, "%s: out of memory", name);
     config->origins = calloc(tw_train_options_table.n_fields, sizeof(*config->origins));
     config->name = strdup(name);
     tw_status_t status = config->origins && config->name ? set_defaults(config) : TW_ERR_NO_MEMORY;

@@ -212,9 +212,7 @@ tw_status_t adamw(const LAUNCHER &launcher, const tw_quant_adamw_t *step,
 {
     TW_TRY(check_type("adamw", step->grad_type));
     TW_TRY(tensor->weights ? check_type("adamw", tensor->weight_type) : TW_OK);
-    if (step->step == 0) {
-        return tw_fail(TW_ERR_INVALID, "cuda: adamw: the first step is 1");
-    }
+    TW_FAIL_IF(step->step == 0, TW_ERR_INVALID, "cuda: adamw: the first step is 1");
     return step->grad_type == TW_TYPE_BF16 ? launch_adamw<Bf16>(launcher, step, tensor)
                                            : launch_adamw<float>(launcher, step, tensor);
 }

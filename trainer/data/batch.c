@@ -90,10 +90,8 @@ static tw_status_t training_spot(const tw_data_t *data, const tw_data_place_t *p
     const tw_data_range_t *ranges = data->ranges[TW_DATA_TRAIN] + group->first;
     uint64_t n = sum_sequences(ranges, group->n, place->seq_len);
     uint64_t own = data->turns ? k / TW_DATA_TURNS * group->n_turns + turn.before : k;
-    if (n == 0) {
-        return tw_fail(TW_ERR_INVALID, "data: %s: too short for a sequence of %zu tokens",
-                       ranges->tokens->map.path, place->seq_len);
-    }
+    TW_FAIL_IF(n == 0, TW_ERR_INVALID, "data: %s: too short for a sequence of %zu tokens",
+               ranges->tokens->map.path, place->seq_len);
     uint64_t seed = place->seed ^ (uint64_t)turn.group << 32;
     *spot = find_spot(ranges, tw_data_order(seed, own / n, n, own % n), place->seq_len);
     spot->first = align(data, spot, place->seq_len);

@@ -69,9 +69,7 @@ static tw_status_t compile(tw_bpe_t *bpe, const char *path)
         return compile_pattern(bpe, path, PATTERN);
     }
     char *wide = malloc(strlen(bpe->pattern) + count_spaces(bpe->pattern) * (sizeof(SPACE) + 3) + 1);
-    if (!wide) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", path);
-    }
+    TW_FAIL_IF(!wide, TW_ERR_NO_MEMORY, "%s: out of memory", path);
     widen_spaces(bpe->pattern, wide);
     tw_status_t status = compile_pattern(bpe, path, wide);
     free(wide);
@@ -82,9 +80,7 @@ static tw_status_t compile(tw_bpe_t *bpe, const char *path)
 static tw_status_t bpe_create(const char *vocab_path, const char *merges_path, tw_bpe_t **out)
 {
     tw_bpe_t *bpe = calloc(1, sizeof(*bpe));
-    if (!bpe) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", vocab_path);
-    }
+    TW_FAIL_IF(!bpe, TW_ERR_NO_MEMORY, "%s: out of memory", vocab_path);
     tw_status_t status =
         merges_path ? tw_bpe_load(bpe, vocab_path, merges_path) : tw_bpe_load_json(bpe, vocab_path);
     if (status == TW_OK && !bpe->characters) {

@@ -97,9 +97,7 @@ tw_status_t tw_bpe_add_merge(tw_bpe_t *bpe, const json_t *vocab, const char *lef
                              uint32_t rank)
 {
     char *both = malloc(strlen(left) + strlen(right) + 1);
-    if (!both) {
-        return tw_fail(TW_ERR_NO_MEMORY, "data: out of memory for a merge");
-    }
+    TW_FAIL_IF(!both, TW_ERR_NO_MEMORY, "data: out of memory for a merge");
     stpcpy(stpcpy(both, left), right);
     int32_t left_id = id_of(vocab, left), right_id = id_of(vocab, right), merged = id_of(vocab, both);
     free(both);

@@ -149,9 +149,7 @@ tw_status_t tw_bpe_texts_init(tw_bpe_texts_t *texts, const char *path, json_t *v
     texts->ends = calloc(vocab_size + 1, sizeof(*texts->ends));
     size_t n_bytes = texts->ends ? find_ends(texts, &table, vocab) : 0;
     texts->bytes = texts->ends ? malloc(n_bytes + 1) : NULL;
-    if (!texts->bytes) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", path);
-    }
+    TW_FAIL_IF(!texts->bytes, TW_ERR_NO_MEMORY, "%s: out of memory", path);
     bpe_texts_fill(texts, &table, vocab);
     return TW_OK;
 }

@@ -18,9 +18,7 @@ static tw_status_t map_descriptor(const char *path, int fd, tw_data_map_t *map)
     if (fstat(fd, &info) != 0) {
         return tw_input_failed(path, "look at it");
     }
-    if (!S_ISREG(info.st_mode)) {
-        return tw_fail(TW_ERR_INVALID, "%s: not a regular file", path);
-    }
+    TW_FAIL_IF(!S_ISREG(info.st_mode), TW_ERR_INVALID, "%s: not a regular file", path);
     if (info.st_size == 0) {
         return TW_OK;
     }
@@ -172,9 +170,7 @@ tw_status_t tw_data_writer_open(tw_data_writer_t *writer, const char *path)
     *writer = (tw_data_writer_t){0};
     size_t room = sizeof(writer->temporary);
     int length = snprintf(writer->temporary, room, "%s.XXXXXX", path);
-    if (length < 0 || (size_t)length >= room) {
-        return tw_fail(TW_ERR_INVALID, "%s: the name is too long", path);
-    }
+    TW_FAIL_IF(length < 0 || (size_t)length >= room, TW_ERR_INVALID, "%s: the name is too long", path);
     memcpy(writer->path, path, strlen(path) + 1);
     return open_temporary(writer);
 }

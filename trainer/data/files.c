@@ -77,9 +77,7 @@ static tw_status_t add_entry(tw_data_names_t *names, char *entry)
     size_t before = names->n;
     entry += strspn(entry, " ");
     TW_TRY(cut_weight(entry, &weight));
-    if (!*entry) {
-        return tw_fail(TW_ERR_INVALID, "data: a name between two commas is missing");
-    }
+    TW_FAIL_IF(!*entry, TW_ERR_INVALID, "data: a name between two commas is missing");
     TW_TRY(add_pattern(names, entry, weight));
     names->n_groups += names->n > before;
     return TW_OK;

@@ -10,9 +10,7 @@ tw_status_t tw_merges_init(tw_merges_t *merges, size_t n_merges)
         size *= 2;
     }
     *merges = (tw_merges_t){.entries = calloc(size, sizeof(*merges->entries)), .mask = size - 1};
-    if (!merges->entries) {
-        return tw_fail(TW_ERR_NO_MEMORY, "data: out of memory for %zu merges", n_merges);
-    }
+    TW_FAIL_IF(!merges->entries, TW_ERR_NO_MEMORY, "data: out of memory for %zu merges", n_merges);
     for (uint32_t i = 0; i < size; i++) {
         merges->entries[i].rank = TW_MERGE_NONE;
     }

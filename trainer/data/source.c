@@ -326,9 +326,7 @@ tw_status_t tw_data_open(const tw_data_config_t *config, tw_data_t **out)
 {
     TW_TRY(check_config(config));
     tw_data_t *data = calloc(1, sizeof(*data));
-    if (!data) {
-        return tw_fail(TW_ERR_NO_MEMORY, "data: out of memory");
-    }
+    TW_FAIL_IF(!data, TW_ERR_NO_MEMORY, "data: out of memory");
     opening_t opening = {.config = config};
     data->document = config->is_aligned ? config->document_token : -1;
     tw_status_t status = open_all(&opening, data);

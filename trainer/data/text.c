@@ -24,9 +24,7 @@ static tw_status_t add_words(void *ctx, const uint32_t *tokens, size_t n)
     if (words->n + n > words->room) {
         size_t room = 2 * (words->n + n);
         int32_t *longer = realloc(words->tokens, room * sizeof(*longer));
-        if (!longer) {
-            return tw_fail(TW_ERR_NO_MEMORY, "data: out of memory");
-        }
+        TW_FAIL_IF(!longer, TW_ERR_NO_MEMORY, "data: out of memory");
         words->tokens = longer;
         words->room = room;
     }

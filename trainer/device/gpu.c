@@ -181,9 +181,7 @@ tw_status_t tw_device_gpu_open(int rank, int local_rank, tw_device_t **out)
     TW_TRY(tw_device_gpu_count(rank, &n));
     TW_TRY(tw_device_gpu_choose(rank, local_rank, n, &index));
     gpu_t *gpu = calloc(1, sizeof(*gpu));
-    if (!gpu) {
-        return tw_fail(TW_ERR_NO_MEMORY, "rank %d: out of memory for a GPU", rank);
-    }
+    TW_FAIL_IF(!gpu, TW_ERR_NO_MEMORY, "rank %d: out of memory for a GPU", rank);
     gpu->index = index;
     gpu->table = (tw_device_t){.kernels = &kernels,
                                .use = use,

@@ -189,9 +189,7 @@ static tw_status_t put_angles(tw_device_model_t *m, const tw_device_sizes_t *s)
 {
     size_t n = s->seq_len * (s->width / 2);
     float *tables = calloc(2 * n, sizeof(*tables));
-    if (!tables) {
-        return tw_fail(TW_ERR_NO_MEMORY, "device: out of memory for %zu angles", n);
-    }
+    TW_FAIL_IF(!tables, TW_ERR_NO_MEMORY, "device: out of memory for %zu angles", n);
     tw_rope_table(&m->model.config.llama.rope, s->width, s->seq_len, tables, tables + n);
     tw_status_t status = tw_model_copy(&m->model, m->scratch.cosines, tables, n * sizeof(*tables));
     if (status == TW_OK) {

@@ -113,9 +113,7 @@ tw_status_t tw_device_optimizer_create(const tw_device_optimizer_params_t *param
 {
     totals_t totals = {0};
     tw_device_optimizer_t *o = calloc(1, sizeof(*o));
-    if (!o) {
-        return tw_fail(TW_ERR_NO_MEMORY, "device: out of memory for an optimizer");
-    }
+    TW_FAIL_IF(!o, TW_ERR_NO_MEMORY, "device: out of memory for an optimizer");
     o->m = (tw_device_model_t *)params->model;
     o->grad_type = params->grad_type;
     tw_status_t status = o->m->device->use(o->m->device);

@@ -261,9 +261,7 @@ static tw_status_t cublas_grow(products_t *products)
 {
     size_t max = products->max_ways > 0 ? 2 * products->max_ways : 64;
     way_t *ways = realloc(products->ways, max * sizeof(*ways));
-    if (!ways) {
-        return tw_fail(TW_ERR_NO_MEMORY, "device: out of memory for forms of products");
-    }
+    TW_FAIL_IF(!ways, TW_ERR_NO_MEMORY, "device: out of memory for forms of products");
     products->ways = ways;
     products->max_ways = max;
     return TW_OK;
@@ -343,9 +341,7 @@ static void cublas_destroy(tw_device_products_t *table)
 tw_status_t tw_device_products_create(tw_device_products_t **out)
 {
     products_t *products = calloc(1, sizeof(*products));
-    if (!products) {
-        return tw_fail(TW_ERR_NO_MEMORY, "device: out of memory for products");
-    }
+    TW_FAIL_IF(!products, TW_ERR_NO_MEMORY, "device: out of memory for products");
     products->table =
         (tw_device_products_t){.run = cublas_run, .destroy = cublas_destroy, .memory_bytes = WORKSPACE_BYTES};
     tw_status_t status = cublas_load(&products->api);

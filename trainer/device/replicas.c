@@ -223,9 +223,7 @@ static tw_status_t replicas_init(tw_device_replicas_t *r)
 tw_status_t tw_device_replicas_create(const tw_device_replicas_params_t *params, tw_device_replicas_t **out)
 {
     tw_device_replicas_t *r = calloc(1, sizeof(*r));
-    if (!r) {
-        return tw_fail(TW_ERR_NO_MEMORY, "device: out of memory for replicas");
-    }
+    TW_FAIL_IF(!r, TW_ERR_NO_MEMORY, "device: out of memory for replicas");
     r->params = *params;
     r->m = (tw_device_model_t *)params->model;
     r->memory = operations;

@@ -83,9 +83,7 @@ static tw_status_t slot_init(tw_device_model_t *m, tw_device_slot_t *slot, size_
     tw_device_t *device = m->device;
     size_t n = layout_of(m, unit)->n_elems, n_tensors = m->host->units[unit].n_tensors;
     slot->wanted = calloc(n_tensors, sizeof(*slot->wanted));
-    if (!slot->wanted) {
-        return tw_fail(TW_ERR_NO_MEMORY, "device: out of memory for a unit's %zu tensors", n_tensors);
-    }
+    TW_FAIL_IF(!slot->wanted, TW_ERR_NO_MEMORY, "device: out of memory for a unit's %zu tensors", n_tensors);
     TW_TRY(device->alloc(device, n * tw_type_bytes(m->type), 0, (void **)&slot->weights));
     TW_TRY(device->alloc(device, n * sizeof(*slot->grads), 0, (void **)&slot->grads));
     TW_TRY(m->rounds_gradients ? device->alloc(device, n * sizeof(*slot->rounded), 0, (void **)&slot->rounded)

@@ -330,9 +330,7 @@ void tw_engine_describe(tw_engine_t *engine, const tw_engine_params_t *params)
 tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out)
 {
     tw_engine_t *engine = calloc(1, sizeof(*engine));
-    if (!engine) {
-        return tw_fail(TW_ERR_NO_MEMORY, "out of memory for an engine");
-    }
+    TW_FAIL_IF(!engine, TW_ERR_NO_MEMORY, "out of memory for an engine");
     tw_engine_resident_init(engine);
     tw_engine_describe(engine, params);
     engine->rank = tw_coll_rank(params->coll);

@@ -58,9 +58,7 @@ tw_status_t tw_near_init(tw_engine_t *engine)
         return TW_OK;
     }
     tw_device_shard_t *shards = calloc(engine->n_units, sizeof(*shards));
-    if (!shards) {
-        return tw_fail(TW_ERR_NO_MEMORY, "rank %d: out of memory for the optimizer's units", engine->rank);
-    }
+    TW_FAIL_IF(!shards, TW_ERR_NO_MEMORY, "rank %d: out of memory for the optimizer's units", engine->rank);
     for (size_t u = 0; u < engine->n_units; u++) {
         const tw_engine_unit_t *unit = &engine->units[u];
         shards[u] = (tw_device_shard_t){.n_elems = unit->shard_elems, .n_moments = unit->moment_elems};

@@ -70,10 +70,8 @@ static tw_status_t sample_take_memory(sampler_t *sampler)
     size_t x_elems = tw_model_sizes_get(sampler->model, sampler->lines, sampler->length).x_elems;
     float *memory = tw_buffer_alloc(floats_of(o, sampler->model, x_elems) * sizeof(*memory));
     sampler->memory = memory;
-    if (!memory) {
-        return tw_fail(TW_ERR_NO_MEMORY, "rank 0: out of memory for sampling %zu lines of %zu tokens",
-                       sampler->lines, sampler->length);
-    }
+    TW_FAIL_IF(!memory, TW_ERR_NO_MEMORY, "rank 0: out of memory for sampling %zu lines of %zu tokens",
+               sampler->lines, sampler->length);
     sampler->x[0] = memory;
     sampler->x[1] = memory + x_elems;
     sampler->logits = memory + 2 * x_elems;

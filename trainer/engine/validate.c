@@ -148,9 +148,7 @@ static tw_status_t check_weights(tw_engine_t *engine)
 {
     size_t n = (size_t)engine->world * engine->n_tensors;
     uint64_t *hashes = calloc(n, sizeof(*hashes));
-    if (!hashes) {
-        return tw_fail(TW_ERR_NO_MEMORY, "rank %d: out of memory for a check of weights", engine->rank);
-    }
+    TW_FAIL_IF(!hashes, TW_ERR_NO_MEMORY, "rank %d: out of memory for a check of weights", engine->rank);
     for (size_t t = 0; t < engine->n_tensors; t++) {
         tw_hpz_piece_t whole = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), t);
         const void *weights =

@@ -94,9 +94,7 @@ tw_model_sizes_t tw_model_host_sizes_get(const tw_model_t *model, size_t batch, 
 
 tw_status_t tw_model_set_pool(tw_model_t *model, tw_pool_t *pool)
 {
-    if (model->batch > 0) {
-        return tw_fail(TW_ERR_INVALID, "model: its threads are chosen before memory is reserved");
-    }
+    TW_FAIL_IF(model->batch > 0, TW_ERR_INVALID, "model: its threads are chosen before memory is reserved");
     TW_TRY(tw_model_compute_threads(model, (size_t)tw_pool_threads(pool)));
     model->compute.pool = pool;
     return TW_OK;

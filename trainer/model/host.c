@@ -7,9 +7,7 @@ tw_status_t tw_model_host_create(const tw_model_config_t *config, const tw_model
                                  tw_model_t **out)
 {
     tw_model_t *model = calloc(1, bytes);
-    if (!model) {
-        return tw_fail(TW_ERR_NO_MEMORY, "model: out of memory");
-    }
+    TW_FAIL_IF(!model, TW_ERR_NO_MEMORY, "model: out of memory");
     model->ops = ops;
     model->config = *config;
     tw_status_t status = tw_model_compute_init(model);

@@ -108,9 +108,7 @@ static tw_status_t check_all(check_t *check)
 {
     size_t most = (MOST_COLS + PADDING) * (MOST_COLS + PADDING);
     float *memory = calloc(5 * most, sizeof(*memory));
-    if (!memory) {
-        return tw_fail(TW_ERR_NO_MEMORY, "model: out of memory for the check of products");
-    }
+    TW_FAIL_IF(!memory, TW_ERR_NO_MEMORY, "model: out of memory for the check of products");
     uint16_t *narrowed = (uint16_t *)(memory + 4 * most);
     check->buffers = (check_buffers_t){memory,   memory + most,  memory + 2 * most, memory + 3 * most,
                                        narrowed, narrowed + most};

@@ -138,9 +138,7 @@ static tw_status_t tensors_add_tensor(tw_model_t *model, const tensor_form_t *fo
                                 .decay = n_dims == 2,
                                 .init_std = init_std(model, form->start),
                                 .init_value = form->start == ONES ? 1.0f : 0.0f};
-    if (!tensor.name) {
-        return tw_fail(TW_ERR_NO_MEMORY, "model: out of memory for a name");
-    }
+    TW_FAIL_IF(!tensor.name, TW_ERR_NO_MEMORY, "model: out of memory for a name");
     tensor.n_elems = tw_size_mul(tensor.shape[0], tensor.shape[1]);
     if (unit == model->n_units) {
         model->units[model->n_units++] = (tw_model_unit_t){.first_tensor = model->n_tensors};

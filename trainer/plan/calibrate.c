@@ -46,12 +46,8 @@ static tw_status_t add_time(const char *path, const json_t *line, int which, mea
     const json_t *value = json_object_get(line, time_keys[which]);
     double *times = realloc(measured->times[which], (measured->n + 1) * sizeof(*times));
     measured->times[which] = times ? times : measured->times[which];
-    if (!times) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", path);
-    }
-    if (!json_is_number(value)) {
-        return tw_fail(TW_ERR_FORMAT, "%s: a line without %s", path, time_keys[which]);
-    }
+    TW_FAIL_IF(!times, TW_ERR_NO_MEMORY, "%s: out of memory", path);
+    TW_FAIL_IF(!json_is_number(value), TW_ERR_FORMAT, "%s: a line without %s", path, time_keys[which]);
     times[measured->n] = json_number_value(value) / threads_of(line, which);
     return TW_OK;
 }

@@ -249,9 +249,7 @@ static tw_status_t read_points(const place_t *place, const json_t *list, tw_plan
 {
     given->n_points = json_array_size(list);
     given->points = calloc(given->n_points + 1, sizeof(*given->points));
-    if (!given->points) {
-        return tw_fail(TW_ERR_NO_MEMORY, "plan: out of memory");
-    }
+    TW_FAIL_IF(!given->points, TW_ERR_NO_MEMORY, "plan: out of memory");
     for (size_t i = 0; i < given->n_points; i++) {
         place_t inner = {.path = place->path};
         snprintf(inner.where, sizeof(inner.where), "%.40smeasured[%zu].", place->where, i);
@@ -325,9 +323,7 @@ static tw_status_t read_cases(const char *path, const tw_plan_case_t *usual, tw_
     }
     size_t n = list ? json_array_size(list) : 1;
     cases->cases = calloc(n + 1, sizeof(*cases->cases));
-    if (!cases->cases) {
-        return tw_fail(TW_ERR_NO_MEMORY, "plan: out of memory");
-    }
+    TW_FAIL_IF(!cases->cases, TW_ERR_NO_MEMORY, "plan: out of memory");
     for (size_t i = 0; i < n; i++) {
         if (list) {
             snprintf(place.where, sizeof(place.where), "cases[%zu].", i);
@@ -342,9 +338,7 @@ tw_status_t tw_plan_cases_read(const char *path, const tw_plan_case_t *usual, tw
 {
     json_error_t error;
     tw_plan_cases_t *cases = calloc(1, sizeof(*cases));
-    if (!cases) {
-        return tw_fail(TW_ERR_NO_MEMORY, "plan: out of memory");
-    }
+    TW_FAIL_IF(!cases, TW_ERR_NO_MEMORY, "plan: out of memory");
     cases->root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (!cases->root) {
         tw_error("%s:%d:%d: %s", path, error.line, error.column, error.text);

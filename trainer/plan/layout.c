@@ -8,9 +8,7 @@ tw_status_t tw_plan_layout(const tw_model_t *model, const tw_plan_cluster_t *clu
     size_t n_tensors;
     const tw_model_tensor_t *tensors = tw_model_tensors(model, &n_tensors);
     tw_hpz_tensor_t *list = calloc(n_tensors, sizeof(*list));
-    if (!list) {
-        return tw_fail(TW_ERR_NO_MEMORY, "plan: out of memory");
-    }
+    TW_FAIL_IF(!list, TW_ERR_NO_MEMORY, "plan: out of memory");
     for (size_t t = 0; t < n_tensors; t++) {
         list[t] = (tw_hpz_tensor_t){
             .n_elems = tensors[t].n_elems, .unit = tensors[t].unit, .unquantized = tensors[t].n_dims < 2};

@@ -12,9 +12,7 @@ static const char direction_context[2][24] = {"thinwire client->server", "thinwi
 tw_status_t tw_token_key_init(tw_token_key_t *key, const char *token)
 {
     crypto_generichash_state state;
-    if (sodium_init() < 0) {
-        return tw_fail(TW_ERR_INTERNAL, "libsodium does not start: no source of random numbers");
-    }
+    TW_FAIL_IF(sodium_init() < 0, TW_ERR_INTERNAL, "libsodium does not start: no source of random numbers");
     crypto_generichash_init(&state, (const uint8_t *)job_context, sizeof(job_context), sizeof(key->bytes));
     crypto_generichash_update(&state, (const uint8_t *)token, strlen(token));
     crypto_generichash_final(&state, key->bytes, sizeof(key->bytes));

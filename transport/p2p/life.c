@@ -67,9 +67,7 @@ static tw_status_t key_init(tw_p2p_t *p2p)
 tw_status_t tw_p2p_create(const tw_p2p_params_t *params, tw_p2p_t **out)
 {
     tw_p2p_t *p2p = calloc(1, sizeof(*p2p));
-    if (!p2p) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", params->name);
-    }
+    TW_FAIL_IF(!p2p, TW_ERR_NO_MEMORY, "%s: out of memory", params->name);
     p2p->params = *params;
     snprintf(p2p->name, sizeof(p2p->name), "%s", params->name);
     p2p->params.name = p2p->name;

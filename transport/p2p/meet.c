@@ -92,9 +92,7 @@ tw_status_t tw_p2p_listen(tw_p2p_t *p2p, const uint8_t address[16], const char *
 {
     handle_t handle = {.version = TW_VERSION};
     tw_p2p_listener_t *listener = calloc(1, sizeof(*listener));
-    if (!listener) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory for a listener", p2p->name);
-    }
+    TW_FAIL_IF(!listener, TW_ERR_NO_MEMORY, "%s: out of memory for a listener", p2p->name);
     listener->p2p = p2p;
     listener->fd = -1;
     TAILQ_INSERT_TAIL(&p2p->listeners, listener, entry);
@@ -264,9 +262,7 @@ tw_status_t tw_p2p_dial_start(tw_p2p_t *p2p, const uint8_t handle[TW_P2P_HANDLE_
                               tw_p2p_dial_t **out)
 {
     tw_p2p_dial_t *dial = calloc(1, sizeof(*dial));
-    if (!dial) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory to meet a peer", p2p->name);
-    }
+    TW_FAIL_IF(!dial, TW_ERR_NO_MEMORY, "%s: out of memory to meet a peer", p2p->name);
     dial->p2p = p2p;
     dial->status = TW_IN_PROGRESS;
     memcpy(&dial->handle, handle, sizeof(dial->handle));

@@ -218,9 +218,7 @@ tw_status_t tw_p2p_stream_say(tw_p2p_stream_t *stream, const tw_p2p_header_t *he
                               tw_p2p_request_t *request)
 {
     tw_p2p_op_t *op = tw_p2p_op_create(stream->peer->p2p);
-    if (!op) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory for a message", stream->peer->p2p->name);
-    }
+    TW_FAIL_IF(!op, TW_ERR_NO_MEMORY, "%s: out of memory for a message", stream->peer->p2p->name);
     op->stream = stream;
     op->header = *header;
     op->request = request;

@@ -171,9 +171,7 @@ static tw_status_t device_tell(tw_p2p_worker_t *worker)
                                    .n = (uint16_t)device->n_addresses};
     const size_t list_bytes = (size_t)device->n_addresses * sizeof(device->addresses[0]);
     worker->address = malloc(sizeof(head) + list_bytes);
-    if (!worker->address) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory for its addresses", worker->p2p->name);
-    }
+    TW_FAIL_IF(!worker->address, TW_ERR_NO_MEMORY, "%s: out of memory for its addresses", worker->p2p->name);
     worker->address_bytes = sizeof(head) + list_bytes;
     memcpy(worker->address, &head, sizeof(head));
     memcpy((uint8_t *)worker->address + sizeof(head), device->addresses, list_bytes);
@@ -205,9 +203,7 @@ static tw_status_t device_open(tw_tcp_device_t *device)
 tw_status_t tw_tcp_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *name)
 {
     tw_tcp_device_t *device = calloc(1, sizeof(*device));
-    if (!device) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory for a device", p2p->name);
-    }
+    TW_FAIL_IF(!device, TW_ERR_NO_MEMORY, "%s: out of memory for a device", p2p->name);
     device->worker = worker;
     device->listener = device->epoll_fd = -1;
     device->index = if_nametoindex(name);

@@ -15,9 +15,7 @@
 tw_status_t tw_p2p_sleep_init(tw_p2p_t *p2p)
 {
     p2p->pollfds = calloc(2 + (size_t)p2p->n_workers, sizeof(*p2p->pollfds));
-    if (!p2p->pollfds) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory for what to sleep on", p2p->name);
-    }
+    TW_FAIL_IF(!p2p->pollfds, TW_ERR_NO_MEMORY, "%s: out of memory for what to sleep on", p2p->name);
     p2p->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (p2p->wake_fd >= 0) {
         return TW_OK;

@@ -519,9 +519,7 @@ tw_status_t tw_rendezvous_serve(tw_rendezvous_t *rendezvous, const tw_job_t *job
                                 const tw_transport_options_t *options, const tw_token_key_t *key)
 {
     server_t *server = server_create(rendezvous, options, key);
-    if (!server) {
-        return tw_fail(TW_ERR_NO_MEMORY, "rank 0: out of memory for a world of %d", rendezvous->world);
-    }
+    TW_FAIL_IF(!server, TW_ERR_NO_MEMORY, "rank 0: out of memory for a world of %d", rendezvous->world);
     tw_status_t status = listen_patiently(server, job);
     if (!status) {
         status = gather_ranks(server);

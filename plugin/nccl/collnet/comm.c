@@ -156,9 +156,7 @@ tw_status_t tw_collnet_register(tw_collnet_comm_t *comm, void *data, size_t byte
 {
     tw_collnet_region_t *region = malloc(sizeof(*region));
 
-    if (!region) {
-        return tw_fail(TW_ERR_NO_MEMORY, "collnet: out of memory for a region");
-    }
+    TW_FAIL_IF(!region, TW_ERR_NO_MEMORY, "collnet: out of memory for a region");
     *region = (tw_collnet_region_t){.comm = comm, .data = data, .bytes = bytes};
     *out = region;
     return TW_OK;

@@ -57,13 +57,9 @@ tw_status_t tw_collnet_listen(int dev, void *handle, tw_collnet_listener_t **out
     tw_collnet_listener_t *listener;
     tw_status_t status;
 
-    if (!device) {
-        return tw_fail(TW_ERR_INVALID, "collnet: there is no device %d", dev);
-    }
+    TW_FAIL_IF(!device, TW_ERR_INVALID, "collnet: there is no device %d", dev);
     listener = calloc(1, sizeof(*listener));
-    if (!listener) {
-        return tw_fail(TW_ERR_NO_MEMORY, "collnet: out of memory for a listener");
-    }
+    TW_FAIL_IF(!listener, TW_ERR_NO_MEMORY, "collnet: out of memory for a listener");
     listener->device = device;
     listener->fd = -1;
     status = tw_collnet_settings_read(&listener->settings);

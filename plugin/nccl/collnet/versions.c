@@ -149,9 +149,7 @@ static tw_nccl_result_t allreduce_v8(void *coll_comm, void *send_data, void *rec
                                      int nccl_type, int op, void *send_mhandle, void *recv_mhandle,
                                      void **request)
 {
-    if (count < 0) {
-        return tw_fail(TW_NCCL_INVALID_ARGUMENT, "collnet: an all-reduce of %d elements", count);
-    }
+    TW_FAIL_IF(count < 0, TW_NCCL_INVALID_ARGUMENT, "collnet: an all-reduce of %d elements", count);
     return allreduce_v9(coll_comm, send_data, recv_data, (size_t)count, nccl_type, op, send_mhandle,
                         recv_mhandle, request);
 }

@@ -307,9 +307,7 @@ tw_status_t tw_collnet_worker_start(tw_collnet_comm_t *comm)
 {
     const int error = pthread_create(&comm->thread, NULL, worker_run, comm);
 
-    if (error != 0) {
-        return tw_fail(TW_ERR_INTERNAL, "collnet: no thread: %s", strerror(error));
-    }
+    TW_FAIL_IF(error != 0, TW_ERR_INTERNAL, "collnet: no thread: %s", strerror(error));
     (void)pthread_setname_np(comm->thread, "thinwire coll");
     return TW_OK;
 }

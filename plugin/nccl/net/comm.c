@@ -36,9 +36,7 @@ static tw_status_t comm_create(tw_net_domain_t *domain, tw_p2p_peer_t *peer, int
         tw_p2p_peer_close(peer);
     }
     pthread_mutex_unlock(&domain->lock);
-    if (!comm) {
-        return tw_fail(TW_ERR_NO_MEMORY, "net: out of memory for a connection");
-    }
+    TW_FAIL_IF(!comm, TW_ERR_NO_MEMORY, "net: out of memory for a connection");
     comm->domain = domain;
     comm->peer = peer;
     for (int i = 0; i < TW_NET_REQUESTS; i++) {
@@ -173,9 +171,7 @@ static tw_status_t start_dial(tw_net_context_t *context, int dev, uint8_t *handl
     tw_net_dial_t *dial = calloc(1, sizeof(*dial));
     tw_status_t status;
 
-    if (!dial) {
-        return tw_fail(TW_ERR_NO_MEMORY, "net: out of memory for a connection");
-    }
+    TW_FAIL_IF(!dial, TW_ERR_NO_MEMORY, "net: out of memory for a connection");
     status = tw_net_domain_take(context, dev, &dial->domain);
     if (status != TW_OK) {
         goto err_dial;

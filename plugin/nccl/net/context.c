@@ -117,9 +117,7 @@ static tw_status_t context_create(int traffic_class, tw_net_context_t **out)
 
     TW_TRY(check_process());
     context = calloc(1, sizeof(*context));
-    if (!context) {
-        return tw_fail(TW_ERR_NO_MEMORY, "net: out of memory");
-    }
+    TW_FAIL_IF(!context, TW_ERR_NO_MEMORY, "net: out of memory");
     status = tw_net_options_init(&context->options);
     if (status != TW_OK) {
         free(context);
@@ -265,9 +263,7 @@ tw_status_t tw_net_domain_take(tw_net_context_t *context, int dev, tw_net_domain
     tw_net_domain_t *domain;
     tw_status_t status = TW_OK;
 
-    if (!tw_net_device_get(dev)) {
-        return tw_fail(TW_ERR_INVALID, "net: there is no device %d", dev);
-    }
+    TW_FAIL_IF(!tw_net_device_get(dev), TW_ERR_INVALID, "net: there is no device %d", dev);
     domain = &context->domain[dev];
     pthread_mutex_lock(&domain->use_lock);
     if (domain->n_users == 0) {

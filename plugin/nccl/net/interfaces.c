@@ -74,9 +74,7 @@ static tw_status_t interfaces_add(tw_net_interfaces_t *all, const tw_net_interfa
 {
     tw_net_interface_t *larger = realloc(all->item, ((size_t)all->n + 1) * sizeof(*larger));
 
-    if (!larger) {
-        return tw_fail(TW_ERR_NO_MEMORY, "net: out of memory");
-    }
+    TW_FAIL_IF(!larger, TW_ERR_NO_MEMORY, "net: out of memory");
     all->item = larger;
     all->item[all->n++] = *one;
     return TW_OK;
@@ -235,10 +233,8 @@ static tw_status_t choose_named(const tw_net_interfaces_t *all, const char *name
         }
         TW_TRY(interfaces_add(chosen, one));
     }
-    if (chosen->n > TW_NET_DEVICES_MAX) {
-        return tw_fail(TW_ERR_CONFIG, "net: TW_NET_DEVICES names %d devices; at most %d can be used",
-                       chosen->n, TW_NET_DEVICES_MAX);
-    }
+    TW_FAIL_IF(chosen->n > TW_NET_DEVICES_MAX, TW_ERR_CONFIG,
+               "net: TW_NET_DEVICES names %d devices; at most %d can be used", chosen->n, TW_NET_DEVICES_MAX);
     return TW_OK;
 }
 
@@ -272,9 +268,7 @@ tw_status_t tw_net_interfaces_choose(const char *names, tw_net_interfaces_t *out
     struct ifaddrs *entries;
 
     *out = (tw_net_interfaces_t){0};
-    if (getifaddrs(&entries) != 0) {
-        return tw_fail(TW_ERR_IO, "net: cannot list network devices: %s", strerror(errno));
-    }
+    TW_FAIL_IF(getifaddrs(&entries) != 0, TW_ERR_IO, "net: cannot list network devices: %s", strerror(errno));
     tw_status_t status = list(entries, &all);
     freeifaddrs(entries);
     if (status == TW_OK) {

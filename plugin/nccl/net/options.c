@@ -114,9 +114,7 @@ tw_status_t tw_net_begin(tw_nccl_profiler_t profiler, const char *secret)
 {
     char *copy = secret ? strdup(secret) : NULL;
 
-    if (secret && !copy) {
-        return tw_fail(TW_ERR_NO_MEMORY, "net: out of memory");
-    }
+    TW_FAIL_IF(secret && !copy, TW_ERR_NO_MEMORY, "net: out of memory");
     nccls_profiler = profiler;
     (void)pthread_mutex_lock(&lock);
     free(nccls_secret);

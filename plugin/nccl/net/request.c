@@ -182,9 +182,7 @@ tw_status_t tw_net_register(tw_net_comm_t *comm, void *data, size_t bytes, tw_ne
 {
     tw_net_region_t *region = malloc(sizeof(*region));
 
-    if (!region) {
-        return tw_fail(TW_ERR_NO_MEMORY, "net: out of memory for a region");
-    }
+    TW_FAIL_IF(!region, TW_ERR_NO_MEMORY, "net: out of memory for a region");
     *region = (tw_net_region_t){.comm = comm, .data = data, .bytes = bytes};
     *out = region;
     return TW_OK;

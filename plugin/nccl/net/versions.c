@@ -173,9 +173,7 @@ static tw_nccl_result_t isend_v9(void *send_comm, void *data, size_t bytes, int 
 static tw_nccl_result_t isend_v7(void *send_comm, void *data, int bytes, int tag, void *mhandle,
                                  void **request)
 {
-    if (bytes < 0) {
-        return tw_fail(TW_NCCL_INVALID_ARGUMENT, "net: a message of %d bytes", bytes);
-    }
+    TW_FAIL_IF(bytes < 0, TW_NCCL_INVALID_ARGUMENT, "net: a message of %d bytes", bytes);
     return isend_v9(send_comm, data, (size_t)bytes, tag, mhandle, request);
 }
 
@@ -209,9 +207,7 @@ static tw_nccl_result_t irecv_v7(void *recv_comm, int n, void **data, int *sizes
     size_t wide[TW_NET_RECVS_MAX] = {0};
 
     for (int i = 0; i < n && i < TW_NET_RECVS_MAX; i++) {
-        if (sizes[i] < 0) {
-            return tw_fail(TW_NCCL_INVALID_ARGUMENT, "net: a message of %d bytes", sizes[i]);
-        }
+        TW_FAIL_IF(sizes[i] < 0, TW_NCCL_INVALID_ARGUMENT, "net: a message of %d bytes", sizes[i]);
         wide[i] = (size_t)sizes[i];
     }
     return irecv_v9(recv_comm, n, data, wide, tags, mhandles, request);

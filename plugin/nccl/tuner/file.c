@@ -124,9 +124,7 @@ static tw_status_t read_member(const char *file, const char *path, json_t *json,
     if (!is_section(path)) {
         return file_unknown_key(file, path);
     }
-    if (!json_is_object(json)) {
-        return tw_fail(TW_ERR_FORMAT, "%s: \"%s\": expected an object", file, path);
-    }
+    TW_FAIL_IF(!json_is_object(json), TW_ERR_FORMAT, "%s: \"%s\": expected an object", file, path);
     return read_object(file, path, json, constants);
 }
 
@@ -171,9 +169,7 @@ static tw_status_t check_size(const char *path, FILE *stream)
 {
     long bytes = fseek(stream, 0, SEEK_END) == 0 ? ftell(stream) : -1;
 
-    if (bytes < 0 || fseek(stream, 0, SEEK_SET) != 0) {
-        return tw_fail(TW_ERR_IO, "%s: %s", path, strerror(errno));
-    }
+    TW_FAIL_IF(bytes < 0 || fseek(stream, 0, SEEK_SET) != 0, TW_ERR_IO, "%s: %s", path, strerror(errno));
     if ((size_t)bytes > FILE_MAX_BYTES) {
         return tw_fail(TW_ERR_FORMAT, "%s: %ld bytes are too many for a file of constants", path, bytes);
     }

@@ -19,9 +19,7 @@ static tw_nccl_result_t tuner_create(size_t world, size_t n_nodes, tw_nccl_logge
         return TW_NCCL_INVALID_ARGUMENT;
     }
     tuner = calloc(1, sizeof(*tuner));
-    if (!tuner) {
-        return tw_fail(TW_NCCL_SYSTEM_ERROR, "tuner: out of memory");
-    }
+    TW_FAIL_IF(!tuner, TW_NCCL_SYSTEM_ERROR, "tuner: out of memory");
     tuner->world = world;
     tuner->n_nodes = n_nodes;
     status = tw_tuner_configure(&tuner->constants, &tuner->explain);
