@@ -5,11 +5,6 @@
 
 using namespace tw_trainer_kernels;
 
-tw_status_t tw_cuda_bias_forward(const tw_cuda_rows_t *rows, const void *bias, void *y, tw_stream_t stream)
-{
-    return bias_forward(Launcher{stream}, rows, bias, y);
-}
-
 tw_status_t tw_cuda_bias_backward(const tw_cuda_rows_t *rows, const void *dy, float *dbias, float *workspace,
                                   tw_stream_t stream)
 {

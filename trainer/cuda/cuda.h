@@ -34,16 +34,8 @@ tw_status_t tw_cuda_swiglu_forward(tw_type_t type, const void *gate, const void 
 tw_status_t tw_cuda_swiglu_backward(tw_type_t type, const void *gate, const void *up, size_t n, void *dy,
                                     void *d_gate, tw_stream_t stream);
 
-/* ---- sums and types ------------------------------------------------------------------------------------ */
+/* ---- types --------------------------------------------------------------------------------------------- */
 
-/** Computes y = a + b. a, b, y [n]; y may be one of them. */
-tw_status_t tw_cuda_add(tw_type_t type, const void *a, const void *b, size_t n, void *y, tw_stream_t stream);
-/** Multiplies x [n] by factor. */
-tw_status_t tw_cuda_scale(tw_type_t type, float factor, size_t n, void *x, tw_stream_t stream);
-/** Adds x to y [n], fp32. */
-tw_status_t tw_cuda_accumulate(tw_type_t type, const void *x, size_t n, float *y, tw_stream_t stream);
-/** Converts x, bf16, to y [n], fp32. */
-tw_status_t tw_cuda_widen(const uint16_t *x, size_t n, float *y, tw_stream_t stream);
 /** Converts factor * x to y [n], bf16, to the nearest; NaN stays one. */
 tw_status_t tw_cuda_narrow(const float *x, size_t n, float factor, uint16_t *y, tw_stream_t stream);
 
@@ -57,7 +49,7 @@ static inline size_t tw_cuda_slabs(size_t rows)
     return rows / TW_CUDA_SLAB_ROWS + (rows % TW_CUDA_SLAB_ROWS > 0);
 }
 
-/* ---- bias ---------------------------------------------------------------------------------------------- */
+/* ---- the gradient of a bias ---------------------------------------------------------------------------- */
 
 /** A matrix (N,C) whose rows begin `stride` elements apart. */
 typedef struct tw_cuda_rows {
@@ -65,8 +57,6 @@ typedef struct tw_cuda_rows {
     size_t rows, channels, stride;
 } tw_cuda_rows_t;
 
-/** Adds bias (C), of the same type, to each row of y. */
-tw_status_t tw_cuda_bias_forward(const tw_cuda_rows_t *rows, const void *bias, void *y, tw_stream_t stream);
 static inline size_t tw_cuda_bias_workspace_bytes(const tw_cuda_rows_t *rows)
 {
     return tw_cuda_slabs(rows->rows) * rows->channels * sizeof(float);

@@ -1,4 +1,4 @@
-/** Element by element: GELU and SwiGLU, forwards and backwards, sums, conversions, AdamW. Every call reads
+/** Element by element: GELU and SwiGLU, forwards and backwards, conversions. Every call reads
  *  and writes each array once, and computes about 30 operations an element at most: 5 a byte of bf16, where a
  *  GPU of today has more than 15 a byte, so what counts is bytes. A thread takes eight neighbours with
  *  accesses of 16 bytes, 4 KB of bf16 a block and array. 64 registers at most, so that four blocks fit on a
@@ -71,18 +71,7 @@ struct SwigluBackward {
     }
 };
 
-/** Operation a, b -> y. Bytes an element: 3 accesses of bf16, 6; 1 operation. */
-struct Add {
-    using Params = NoParams;
-    static constexpr uint32_t n_in = 2, n_out = 1;
-    static TW_DEVICE void apply(const Params &, const float *in, float *out)
-    {
-        out[0] = in[0] + in[1];
-    }
-};
-
-/** x -> y = factor * x: scaling and, between two types, conversion. Bytes an element: those of x and of y, 4
- *  to 8; 1 operation. */
+/** x -> y = factor * x, of another type. Bytes an element: those of x and of y, 6; 1 operation. */
 struct Scale {
     struct Params {
         float factor;
@@ -226,33 +215,6 @@ tw_status_t swiglu_backward(const LAUNCHER &launcher, tw_type_t type, const void
 {
     return launch_pointwise<SwigluBackward>(launcher, "swiglu backwards", type,
                                             {{gate, up, dy}, {dy, d_gate}, n, {}});
-}
-
-template <class LAUNCHER>
-tw_status_t add(const LAUNCHER &launcher, tw_type_t type, const void *a, const void *b, size_t n, void *y)
-{
-    return launch_pointwise<Add>(launcher, "add", type, {{a, b}, {y}, n, {}});
-}
-
-template <class LAUNCHER>
-tw_status_t scale(const LAUNCHER &launcher, tw_type_t type, float factor, size_t n, void *x)
-{
-    return launch_pointwise<Scale>(launcher, "scale", type, {{x}, {x}, n, {factor}});
-}
-
-template <class LAUNCHER>
-tw_status_t accumulate(const LAUNCHER &launcher, tw_type_t type, const void *x, size_t n, float *y)
-{
-    TW_TRY(check_type("accumulate", type));
-    return type == TW_TYPE_FP32
-               ? launch_mixed<float, float, float, Add>(launcher, "accumulate", {{x, y}, {y}, n, {}})
-               : launch_mixed<Bf16, float, float, Add>(launcher, "accumulate", {{x, y}, {y}, n, {}});
-}
-
-template <class LAUNCHER>
-tw_status_t widen(const LAUNCHER &launcher, const uint16_t *x, size_t n, float *y)
-{
-    return launch_mixed<Bf16, float, float, Scale>(launcher, "widen", {{x}, {y}, n, {1.0f}});
 }
 
 template <class LAUNCHER>

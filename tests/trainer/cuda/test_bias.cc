@@ -1,4 +1,4 @@
-/* Biases on the emulated device beside the CPU's. */
+/* Gradients of biases on the emulated device beside the CPU's. */
 #include "core/core.h"
 #include "tests/common/fixture.h"
 #include "tests/trainer/cuda/arrays.h"
@@ -17,26 +17,22 @@ class CudaBias : public tw::DeviceFixture
 {
 };
 
-/* Forwards the CPU's bits; backwards sums are made in another order. */
+/* Sums are made in another order than the CPU's. */
 void check(tw_type_t type, size_t rows, size_t channels, size_t stride, size_t skew)
 {
     const tw_cuda_rows_t shape = {type, rows, channels, stride};
-    Array y(type, normal_values(rows * stride, 1), skew), bias(type, normal_values(channels, 2), skew);
-    Array dbias(TW_TYPE_FP32, normal_values(channels, 3));
-    Floats wanted = y.values(), sums = dbias.values();
-    const Floats dy = wanted;
+    Array y(type, normal_values(rows * stride, 1), skew), dbias(TW_TYPE_FP32, normal_values(channels, 3));
+    Floats sums = dbias.values();
+    const Floats dy = y.values();
     Device<float> workspace(tw_cuda_bias_workspace_bytes(&shape) / sizeof(float), NAN);
     tw_kernels()->bias_backward(dy.data(), rows, channels, stride, sums.data());
     ASSERT_EQ(
         tw_cuda_bias_backward(&shape, y.get(), static_cast<float *>(dbias.get()), workspace.data(), nullptr),
         TW_OK);
     dbias.expect_near(sums, tw::fp32_unit * double(rows + 1) * tw::largest(dy) * double(rows + 1), "dbias");
-    tw_kernels()->bias_forward(bias.values().data(), rows, channels, stride, 1, wanted.data());
-    ASSERT_RUNS(tw_cuda_bias_forward(&shape, bias.get(), y.get(), nullptr));
-    y.expect(wanted, "y");
 }
 
-/* Rows around a block's 16 and a slab's 64; rows that touch, and that do not; aligned ones and others. */
+/* Rows around a slab's 64; rows that touch, and that do not; aligned ones and others. */
 TEST_F(CudaBias, BesideTheCpu)
 {
     for (tw_type_t type : {TW_TYPE_FP32, TW_TYPE_BF16}) {
@@ -58,8 +54,6 @@ TEST_F(CudaBias, BesideTheCpu)
 TEST_F(CudaBias, OtherTypesAreRefused)
 {
     const tw_cuda_rows_t rows = {TW_TYPE_FP16, 1, 1, 1};
-    expect_log("bias: there is no kernel for fp16");
-    EXPECT_EQ(tw_cuda_bias_forward(&rows, nullptr, nullptr, nullptr), TW_ERR_INVALID);
     expect_log("bias backwards: there is no kernel for fp16");
     EXPECT_EQ(tw_cuda_bias_backward(&rows, nullptr, nullptr, nullptr, nullptr), TW_ERR_INVALID);
 }
