@@ -49,13 +49,17 @@ struct tw_device_products {
  *  it had no cublasLt.h, or the library is not there; TW_ERR_NO_MEMORY, TW_ERR_CUDA. */
 tw_status_t tw_device_products_create(tw_device_products_t **out);
 /** Are its types as above? TW_ERR_INVALID, logged. */
-tw_status_t tw_device_product_check(const tw_device_product_t *product);
+static inline tw_status_t tw_device_product_check(const tw_device_product_t *product)
+{
+    TW_FAIL_IF(product->bias && product->type != product->factors, TW_ERR_INVALID,
+               "device: a product with a bias is of the bias's type");
+    TW_FAIL_IF(product->factors == TW_TYPE_FP32 && product->type != TW_TYPE_FP32, TW_ERR_INVALID,
+               "device: a product of fp32 factors is fp32");
+    return TW_OK;
+}
 static inline float tw_device_scale_of(float scale)
 {
     return scale == 0.0f ? 1.0f : scale;
 }
-
-/** In plain C, on memory that the processor reads: slow, every sum in the order of its terms. */
-void tw_device_product_plain(const tw_device_product_t *product);
 
 TW_C_END

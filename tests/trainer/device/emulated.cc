@@ -1,5 +1,7 @@
 #include "tests/trainer/device/emulated.h"
 
+#include "tests/trainer/device/plain.h"
+
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -78,7 +80,7 @@ tw_status_t multiply(tw_device_products_t *, const tw_device_product_t *product,
     TW_TRY(tw_device_product_check(product));
     EmulatedDevice::current()->n_products++;
     EmulatedDevice::current()->push(stream, [p = *product] {
-        tw_device_product_plain(&p);
+        tw::product_plain(&p);
         return true;
     });
     return TW_OK;

@@ -4,6 +4,7 @@
 
 #include "quant/quant.h"
 #include "tests/common/fixture.h"
+#include "tests/trainer/device/plain.h"
 #include "trainer/device/choose.h"
 #include "trainer/device/products.h"
 
@@ -75,7 +76,7 @@ TEST_F(DeviceProducts, AllForms)
         product.cols = cols;
         product.inner = inner;
         ASSERT_EQ(tw_device_product_check(&product), TW_OK);
-        tw_device_product_plain(&product);
+        tw::product_plain(&product);
         for (size_t row = 0; row < rows; row++) {
             for (size_t col = 0; col < c.stride; col++) {
                 const size_t at = (row * c.stride + col) * tw_type_bytes(type);

@@ -5,6 +5,7 @@
 #include "quant/quant.h"
 #include "tests/common/fixture.h"
 #include "tests/trainer/device/cublas.h"
+#include "tests/trainer/device/plain.h"
 #include "trainer/device/products.h"
 
 namespace
@@ -90,7 +91,7 @@ class CudaProducts : public tw::CublasFixture
         product.d = got.at();
         ASSERT_RUNS(products->run(products, &product, nullptr));
         product.d = wanted.at();
-        tw_device_product_plain(&product);
+        tw::product_plain(&product);
         EXPECT_EQ(got.values(), wanted.values()) << "form " << form;
         if (has_c) { /* in place */
             product.c = product.d = c.at();
