@@ -162,10 +162,7 @@ static int open_streams(stream_t *streams, int rank, int outputs[STREAMS_PER_RAN
 {
     for (int i = 0; i < STREAMS_PER_RANK; i++) {
         int ends[2];
-        if (pipe2(ends, O_CLOEXEC) != 0) {
-            tw_error("rank %d: pipe: %s", rank, strerror(errno));
-            return -1;
-        }
+        TW_FAIL_IF(pipe2(ends, O_CLOEXEC) != 0, -1, "rank %d: pipe: %s", rank, strerror(errno));
         fcntl(ends[0], F_SETFL, O_NONBLOCK);
         streams[i].from = ends[0];
         streams[i].to = i == 0 ? STDOUT_FILENO : STDERR_FILENO;
@@ -190,10 +187,7 @@ static int start_rank(node_t *node, int local_rank)
     for (int i = 0; i < STREAMS_PER_RANK && rank > 0; i++) {
         close(outputs[i]);
     }
-    if (pid < 0) {
-        tw_error("rank %d: fork: %s", rank, strerror(errno));
-        return -1;
-    }
+    TW_FAIL_IF(pid < 0, -1, "rank %d: fork: %s", rank, strerror(errno));
     node->pids[local_rank] = pid;
     return 0;
 }
@@ -246,10 +240,7 @@ static int node_init(node_t *node)
     node->pids = calloc(n, sizeof(*node->pids));
     node->streams = calloc(n * STREAMS_PER_RANK, sizeof(*node->streams));
     node->polls = calloc(n * STREAMS_PER_RANK + 2, sizeof(*node->polls));
-    if (!node->pids || !node->streams || !node->polls) {
-        tw_error("node %d: out of memory", node->index);
-        return -1;
-    }
+    TW_FAIL_IF(!node->pids || !node->streams || !node->polls, -1, "node %d: out of memory", node->index);
     for (size_t i = 0; i < n * STREAMS_PER_RANK; i++) {
         node->streams[i].from = -1;
     }
@@ -259,10 +250,7 @@ static int node_init(node_t *node)
     sigaddset(&set, SIGCHLD);
     sigprocmask(SIG_BLOCK, &set, NULL);
     node->children = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (node->children < 0) {
-        tw_error("node %d: signalfd: %s", node->index, strerror(errno));
-        return -1;
-    }
+    TW_FAIL_IF(node->children < 0, -1, "node %d: signalfd: %s", node->index, strerror(errno));
     return 0;
 }
 

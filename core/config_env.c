@@ -130,10 +130,7 @@ size_t tw_config_check_environment(const tw_config_table_t *const *tables, size_
     size_t n_known = 0, n_unknown;
     const char **known = calloc(count_fields(tables, n_tables) + 1, sizeof(*known));
 
-    if (!known) {
-        tw_error("config: out of memory");
-        return 0;
-    }
+    TW_FAIL_IF(!known, 0, "config: out of memory");
     for (size_t i = 0; i < n_tables; i++) {
         for (size_t j = 0; j < tables[i]->n_fields; j++) {
             known[n_known++] = tables[i]->fields[j].name;

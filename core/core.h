@@ -66,7 +66,7 @@ void tw_log_held_cleanup(tw_log_held_t *held, int is_printed);
 #define tw_info(...) TW_LOG_AT(TW_LOG_INFO, __VA_ARGS__)
 #define tw_debug(...) TW_LOG_AT(TW_LOG_DEBUG, __VA_ARGS__)
 #define tw_trace(...) TW_LOG_AT(TW_LOG_TRACE, __VA_ARGS__)
-/** Log an error; the value is the status, for the one who detects it to return. */
+/** Log an error; the value is `status`, for the one who detects it to return: a status, NULL or -1. */
 #define tw_fail(status, ...) (tw_log(TW_LOG_ERROR, __FILE__, __LINE__, __VA_ARGS__), (status))
 /** Return such an error from the calling function if a condition holds: checks of arguments and memory. */
 #define TW_FAIL_IF(condition, status, ...)         \

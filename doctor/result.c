@@ -66,10 +66,7 @@ static int is_flow(const tw_doctor_result_t *result, int node, const tw_doctor_f
 static void *doctor_grow(void **list, size_t have, size_t bytes)
 {
     char *grown = realloc(*list, have + bytes + 1);
-    if (!grown) {
-        tw_error("rank 0: no memory for %zu bytes of what nodes say", have + bytes);
-        return NULL;
-    }
+    TW_FAIL_IF(!grown, NULL, "rank 0: no memory for %zu bytes of what nodes say", have + bytes);
     *list = grown;
     return grown + have;
 }

@@ -70,10 +70,7 @@ tw_checkpoint_piece_t *tw_persist_pieces(const tw_persist_t *persist, size_t *n_
 {
     const tw_engine_piece_t *own = tw_engine_pieces(persist->engine, n_pieces);
     tw_checkpoint_piece_t *pieces = calloc(*n_pieces + 1, sizeof(*pieces));
-    if (!pieces) {
-        tw_error("out of memory for a checkpoint");
-        return NULL;
-    }
+    TW_FAIL_IF(!pieces, NULL, "out of memory for a checkpoint");
     for (size_t p = 0; p < *n_pieces; p++) {
         pieces[p] = (tw_checkpoint_piece_t){.tensor = own[p].tensor,
                                             .first = own[p].first,

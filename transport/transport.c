@@ -30,13 +30,11 @@ static int is_forked(const tw_transport_t *transport)
 
 static tw_status_t fork_check(const tw_transport_t *transport)
 {
-    if (!is_forked(transport)) {
-        return TW_OK;
-    }
-    tw_error(
-        "rank %d: this process was forked from the one that has joined the job, and cannot take part in it",
-        transport->rank);
-    return TW_ERR_INVALID;
+    return !is_forked(transport) ? TW_OK
+                                 : tw_fail(TW_ERR_INVALID,
+                                           "rank %d: this process was forked from the one that has joined "
+                                           "the job, and cannot take part in it",
+                                           transport->rank);
 }
 
 /* ---- the shared part ----------------------------------------------------------------------------------- */

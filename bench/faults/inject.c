@@ -117,10 +117,7 @@ static void faults_inject_start(tw_fault_injector_t *injector, int index)
 tw_fault_injector_t *tw_fault_injector_create(const tw_fault_plan_t *plan, int rank, int fd)
 {
     tw_fault_injector_t *injector = calloc(1, sizeof(*injector));
-    if (!injector) {
-        tw_error("rank %d: out of memory for faults", rank);
-        return NULL;
-    }
+    TW_FAIL_IF(!injector, NULL, "rank %d: out of memory for faults", rank);
     injector->plan = plan;
     injector->rank = rank;
     injector->fd = fd;

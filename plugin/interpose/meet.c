@@ -44,10 +44,7 @@ static tw_ip_meeting_t *meeting_create(void)
 {
     tw_ip_meeting_t *meeting = calloc(1, sizeof(*meeting));
 
-    if (!meeting) {
-        tw_error("nccl: out of memory");
-        return NULL;
-    }
+    TW_FAIL_IF(!meeting, NULL, "nccl: out of memory");
     (void)pthread_mutex_init(&meeting->lock, NULL);
     (void)pthread_mutex_lock(&list_lock);
     LIST_INSERT_HEAD(&meetings, meeting, link);

@@ -74,10 +74,7 @@ static tw_status_t cublas_find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
     memcpy(function, &symbol, sizeof(symbol));
-    if (symbol) {
-        return TW_OK;
-    }
-    return tw_fail(TW_ERR_UNSUPPORTED, "device: %s lacks %s", LIBRARY, name);
+    return symbol ? TW_OK : tw_fail(TW_ERR_UNSUPPORTED, "device: %s lacks %s", LIBRARY, name);
 }
 
 static tw_status_t cublas_load(api_t *api)

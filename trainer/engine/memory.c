@@ -97,10 +97,8 @@ static int open_file(const tw_engine_t *engine, const char *folder, size_t n_byt
 
 static void *alloc_file(tw_engine_t *engine, size_t n_bytes, const char *folder)
 {
-    if (engine->n_maps == TW_ENGINE_MAX_MAPS) {
-        tw_error("rank %d: more than %d files", engine->rank, TW_ENGINE_MAX_MAPS);
-        return NULL;
-    }
+    TW_FAIL_IF(engine->n_maps == TW_ENGINE_MAX_MAPS, NULL, "rank %d: more than %d files", engine->rank,
+               TW_ENGINE_MAX_MAPS);
     n_bytes = n_bytes > 0 ? n_bytes : 1;
     int fd = open_file(engine, folder, n_bytes);
     if (fd < 0) {
@@ -109,10 +107,8 @@ static void *alloc_file(tw_engine_t *engine, size_t n_bytes, const char *folder)
     void *start = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     int error = errno;
     close(fd);
-    if (start == MAP_FAILED) {
-        tw_error("rank %d: %s: cannot map %zu bytes: %s", engine->rank, folder, n_bytes, strerror(error));
-        return NULL;
-    }
+    TW_FAIL_IF(start == MAP_FAILED, NULL, "rank %d: %s: cannot map %zu bytes: %s", engine->rank, folder,
+               n_bytes, strerror(error));
     engine->maps[engine->n_maps++] = (tw_engine_map_t){.start = start, .n_bytes = n_bytes};
     engine->file_bytes += n_bytes;
     return start;

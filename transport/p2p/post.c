@@ -10,10 +10,7 @@ static tw_p2p_request_t *request_create(tw_p2p_peer_t *peer, const tw_transport_
                                         int is_send)
 {
     tw_p2p_request_t *request = malloc(sizeof(*request));
-    if (!request) {
-        tw_error("%s: out of memory for a request", peer->p2p->name);
-        return NULL;
-    }
+    TW_FAIL_IF(!request, NULL, "%s: out of memory for a request", peer->p2p->name);
     *request = (tw_p2p_request_t){.peer = peer,
                                   .is_send = is_send,
                                   .may_be_shorter = !is_send && message->may_be_shorter,

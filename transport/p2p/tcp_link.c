@@ -19,10 +19,7 @@
 tw_tcp_link_t *tw_tcp_link_create(tw_tcp_device_t *device, int fd, tw_tcp_stage_t stage)
 {
     tw_tcp_link_t *link = calloc(1, sizeof(*link));
-    if (!link) {
-        tw_error("%s: out of memory for a connection", device->worker->p2p->name);
-        return NULL;
-    }
+    TW_FAIL_IF(!link, NULL, "%s: out of memory for a connection", device->worker->p2p->name);
     link->device = device;
     link->fd = fd;
     link->stage = stage;

@@ -30,10 +30,7 @@ int tw_p2p_ucx_finds_gpu(void)
         return 0;
     }
     ucs_status_t status = tw_ucx->uct_query_components(&components, &n_components);
-    if (status != UCS_OK) {
-        tw_error("UCX: what it is made of: %s", tw_ucx->ucs_status_string(status));
-        return 0;
-    }
+    TW_FAIL_IF(status != UCS_OK, 0, "UCX: what it is made of: %s", tw_ucx->ucs_status_string(status));
     for (unsigned i = 0; i < n_components && !found; i++) {
         found = component_has_gpu(components[i]);
     }

@@ -193,9 +193,7 @@ tw_status_t tw_ucx_handlers_set(tw_p2p_worker_t *worker)
     if (status == UCS_OK) {
         status = handler_set(worker, TW_P2P_AM_KEEP, UCP_AM_FLAG_PERSISTENT_DATA);
     }
-    if (status == UCS_OK) {
-        return TW_OK;
-    }
-    tw_error("%s: UCX: no handler: %s", worker->p2p->name, tw_ucx->ucs_status_string(status));
-    return TW_ERR_UCX;
+    return status == UCS_OK ? TW_OK
+                            : tw_fail(TW_ERR_UCX, "%s: UCX: no handler: %s", worker->p2p->name,
+                                      tw_ucx->ucs_status_string(status));
 }
