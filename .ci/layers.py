@@ -27,6 +27,7 @@ BELOW["tests"] = list(BELOW)
 
 # Public headers besides <folder>/<folder>.h.
 ALSO_PUBLIC = [
+    "core/line.h",
     "hpz/keeper.h",
     # By those who measure what a code loses.
     "quant/loss.h",

@@ -12,6 +12,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "core/line.h"
 #include "doctor/state.h"
 #include "transport/devices.h"
 
@@ -21,22 +22,11 @@
 
 /* ---- numbers in files ---------------------------------------------------------------------------------- */
 
-/** Read a file's first line; 0 if there is none. */
-static int doctor_read_line(const char *path, char *line, size_t bytes)
-{
-    FILE *file = fopen(path, "re");
-    const int found = file && fgets(line, (int)bytes, file);
-    if (file) {
-        fclose(file);
-    }
-    return found;
-}
-
 static int64_t device_number(const char *device, const char *file, int64_t otherwise)
 {
     char path[PATH_BYTES], line[LINE_BYTES];
     snprintf(path, sizeof(path), "/sys/class/net/%s/%s", device, file);
-    return doctor_read_line(path, line, sizeof(line)) ? strtoll(line, NULL, 10) : otherwise;
+    return tw_line_read(path, "", line, sizeof(line)) ? strtoll(line, NULL, 10) : otherwise;
 }
 
 /** Whether a device's speed means something: a virtual device's does not, but a bond of devices has
@@ -55,7 +45,7 @@ static int64_t most_of(const char *path)
 {
     char line[LINE_BYTES];
     long long least, usual, most;
-    return doctor_read_line(path, line, sizeof(line)) &&
+    return tw_line_read(path, "", line, sizeof(line)) &&
                    sscanf(line, "%lld %lld %lld", &least, &usual, &most) == 3
                ? most
                : 0;
@@ -65,13 +55,10 @@ static int64_t available_memory(void)
 {
     char line[LINE_BYTES];
     long long kib = 0;
-    FILE *file = fopen("/proc/meminfo", "re");
-    while (file && fgets(line, sizeof(line), file) && sscanf(line, "MemAvailable: %lld", &kib) != 1) {
-    }
-    if (file) {
-        fclose(file);
-    }
-    return kib * 1024;
+    return tw_line_read("/proc/meminfo", "MemAvailable:", line, sizeof(line)) &&
+                   sscanf(line, "MemAvailable: %lld", &kib) == 1
+               ? kib * 1024
+               : 0;
 }
 
 /* ---- placement ----------------------------------------------------------------------------------------- */
@@ -116,7 +103,7 @@ static int numa_node(const cpu_set_t *set)
         }
         n_nodes++;
         snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", node);
-        if (doctor_read_line(path, line, sizeof(line)) && has_all(line, set)) {
+        if (tw_line_read(path, "", line, sizeof(line)) && has_all(line, set)) {
             found = node;
         }
     }
@@ -133,12 +120,11 @@ static void describe_port(const char *device, const char *port, char text[TW_DOC
 {
     char path[PATH_BYTES], state[LINE_BYTES], rate[LINE_BYTES] = "";
     snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.16s/state", device, port);
-    if (!doctor_read_line(path, state, sizeof(state)) || !strstr(state, "ACTIVE")) {
+    if (!tw_line_read(path, "", state, sizeof(state)) || !strstr(state, "ACTIVE")) {
         return;
     }
     snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.16s/rate", device, port);
-    (void)doctor_read_line(path, rate, sizeof(rate));
-    rate[strcspn(rate, "\n")] = '\0';
+    (void)tw_line_read(path, "", rate, sizeof(rate));
     snprintf(text, TW_DOCTOR_NAME_BYTES, "%.24s, %.32s", device, rate);
 }
 
@@ -193,16 +179,7 @@ static void read_limits(tw_doctor_facts_t *facts)
 static int as_ipv6(const struct sockaddr *address, struct sockaddr_in6 *out)
 {
     *out = (struct sockaddr_in6){.sin6_family = AF_INET6};
-    if (address && address->sa_family == AF_INET) {
-        memset(&out->sin6_addr.s6_addr[10], 0xff, 2);
-        memcpy(&out->sin6_addr.s6_addr[12], &((const struct sockaddr_in *)address)->sin_addr, 4);
-        return 1;
-    }
-    if (address && address->sa_family == AF_INET6) {
-        memcpy(&out->sin6_addr, &((const struct sockaddr_in6 *)address)->sin6_addr, sizeof(out->sin6_addr));
-        return !IN6_IS_ADDR_LINKLOCAL(&out->sin6_addr);
-    }
-    return 0;
+    return tw_devices_address(address, out->sin6_addr.s6_addr) && !IN6_IS_ADDR_LINKLOCAL(&out->sin6_addr);
 }
 
 /** Find an IPv4 address of the device, or else one of IPv6; 0: it has none. */

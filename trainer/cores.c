@@ -11,6 +11,7 @@
 
 #include <xxhash.h>
 
+#include "core/line.h"
 #include "trainer/agreement.h"
 #include "trainer/input.h"
 
@@ -47,7 +48,7 @@ int tw_cores_count(const uint64_t mask[TW_CORES_MASK_WORDS], const char *cpu)
     for (long processor = 0; processor < MOST_PROCESSORS; processor++) {
         if (cores_has(mask, processor)) {
             snprintf(path, sizeof(path), "%s/cpu%ld/topology/thread_siblings_list", cpu, processor);
-            (void)tw_input_line(path, "", list, sizeof(list));
+            (void)tw_line_read(path, "", list, sizeof(list));
             n += !has_lower(mask, list, processor);
         }
     }
@@ -63,7 +64,7 @@ int tw_cores_quota(const char *cgroups, const char *group)
         *slash = '\0';
         double quota, period; /* microseconds; "max 100000" is no quota */
         snprintf(path, sizeof(path), "%s%s/cpu.max", cgroups, name);
-        (void)tw_input_line(path, "", line, sizeof(line));
+        (void)tw_line_read(path, "", line, sizeof(line));
         if (sscanf(line, "%lf %lf", &quota, &period) == 2 && quota > 0 && period > 0) {
             double processors = quota / period;
             least = processors < least ? processors : least;
@@ -109,7 +110,7 @@ static tw_cores_place_t own_place(int64_t asked)
     char boot[64], group[PATH_BYTES];
     struct stat names = {0};
     tw_cores_place_t place = {.asked = (int32_t)asked};
-    (void)tw_input_line("/proc/sys/kernel/random/boot_id", "", boot, sizeof(boot));
+    (void)tw_line_read("/proc/sys/kernel/random/boot_id", "", boot, sizeof(boot));
     (void)tw_input_group("/proc", group, sizeof(group));
     own_mask(place.mask);
     int quota = find_quota(group);

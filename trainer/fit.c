@@ -8,6 +8,7 @@
 
 #include <xxhash.h>
 
+#include "core/line.h"
 #include "trainer/agreement.h"
 #include "trainer/input.h"
 #include "trainer/plan/plan.h"
@@ -21,7 +22,7 @@
 static double fit_read_number(const char *path, const char *word)
 {
     char line[256], *end;
-    if (!tw_input_line(path, word, line, sizeof(line))) {
+    if (!tw_line_read(path, word, line, sizeof(line))) {
         return -1;
     }
     char *at = line + strlen(word) + strspn(line + strlen(word), " :\t");

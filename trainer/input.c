@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/line.h"
+
 tw_status_t tw_input_failed(const char *path, const char *what)
 {
     int error = errno;
@@ -33,28 +35,11 @@ tw_status_t tw_input_open(const char *path, FILE **file)
     return TW_OK;
 }
 
-int tw_input_line(const char *path, const char *begins, char *line, size_t n)
-{
-    FILE *file = fopen(path, "re");
-    int found = 0;
-    while (file && !found && fgets(line, (int)n, file)) {
-        line[strcspn(line, "\n")] = '\0';
-        found = strncmp(line, begins, strlen(begins)) == 0;
-    }
-    if (!found) {
-        line[0] = '\0';
-    }
-    if (file) {
-        fclose(file);
-    }
-    return found;
-}
-
 int tw_input_group(const char *proc, char *group, size_t n)
 {
     char path[4096], line[4096];
     snprintf(path, sizeof(path), "%s/self/cgroup", proc);
-    int found = tw_input_line(path, "0::", line, sizeof(line)) && !strstr(line, "..");
+    int found = tw_line_read(path, "0::", line, sizeof(line)) && !strstr(line, "..");
     snprintf(group, n, "%s", found ? line + 3 : "");
     return found;
 }

@@ -1,4 +1,4 @@
-/** Private to trainer: files that a key names and every rank reads, and those of the system. */
+/** Private to trainer: files that a key names and every rank reads. */
 #pragma once
 
 #include "core/core.h"
@@ -11,9 +11,6 @@ tw_status_t tw_input_open(const char *path, FILE **file);
 
 /** "PATH: cannot WHAT: ...", logged, from errno, whose status is returned. */
 tw_status_t tw_input_failed(const char *path, const char *what);
-/** The first line of a file that begins so, without its newline; "" (any line) finds the first. 0: there is
- *  none, or no such file, and the line is "". */
-int tw_input_line(const char *path, const char *begins, char *line, size_t n);
 /** This process's control group of version 2, "/a/b", as PROC/self/cgroup names it. Returns 0: it has none,
  *  and the group is "". */
 int tw_input_group(const char *proc, char *group, size_t n);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "bench/congestion.h"
+#include "core/line.h"
 #include "quant/quant.h"
 
 #define LIST_BYTES 1024
@@ -29,43 +30,15 @@ static void append_word(char *list, size_t list_bytes, const char *word)
     snprintf(list + used, list_bytes - used, "%s%s", used > 0 ? " " : "", word);
 }
 
-/** First line of a file of /proc or /sys without its end; 0 if it cannot be read. */
-static int info_read_line(const char *path, char *line, size_t line_bytes)
-{
-    FILE *file = fopen(path, "re");
-    int got;
-
-    line[0] = '\0';
-    if (!file) {
-        return 0;
-    }
-    got = fgets(line, (int)line_bytes, file) != NULL;
-    fclose(file);
-    line[strcspn(line, "\n")] = '\0';
-    return got && line[0] != '\0';
-}
-
 /* ---- CPU ----------------------------------------------------------------------------------------------- */
 
 /** The value of the first "key : value" of /proc/cpuinfo; empty if there is none. */
 static void cpuinfo_value(const char *key, char *value, size_t value_bytes)
 {
     char line[CPUINFO_BYTES];
-    FILE *file = fopen("/proc/cpuinfo", "re");
+    const char *text = tw_line_read("/proc/cpuinfo", key, line, sizeof(line)) ? strchr(line, ':') : NULL;
 
-    value[0] = '\0';
-    if (!file) {
-        return;
-    }
-    while (value[0] == '\0' && fgets(line, sizeof(line), file)) {
-        const char *text = strchr(line, ':');
-        if (!text || strncmp(line, key, strlen(key)) != 0) {
-            continue;
-        }
-        text += strspn(text, ": \t");
-        snprintf(value, value_bytes, "%.*s", (int)strcspn(text, "\n"), text);
-    }
-    fclose(file);
+    snprintf(value, value_bytes, "%s", text ? text + strspn(text, ": \t") : "");
 }
 
 /** Instruction sets that a kernel here may ask for, as Linux spells them. */
@@ -164,7 +137,7 @@ void info_tcp(info_report_t *report)
         tw_warn("cannot connect to this machine itself: %s", strerror(errno));
     }
     info_text(report, "congestion_control", text);
-    if (!info_read_line("/proc/sys/net/ipv4/tcp_available_congestion_control", text, sizeof(text))) {
+    if (!tw_line_read("/proc/sys/net/ipv4/tcp_available_congestion_control", "", text, sizeof(text))) {
         snprintf(text, sizeof(text), "unknown");
     }
     info_text(report, "available", text);
@@ -207,7 +180,7 @@ static void nic_file(const char *name, const char *file, char *line, size_t line
     char path[512];
 
     snprintf(path, sizeof(path), "/sys/class/net/%s/%s", name, file);
-    if (!info_read_line(path, line, line_bytes)) {
+    if (!tw_line_read(path, "", line, line_bytes)) {
         snprintf(line, line_bytes, "unknown");
     }
 }
@@ -251,7 +224,7 @@ static void rdma_port(info_report_t *report, const char *device, const char *por
     info_begin(report, "rdma", name);
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%s/%s", device, port, files[i].file);
-        info_text(report, files[i].key, info_read_line(path, line, sizeof(line)) ? line : "unknown");
+        info_text(report, files[i].key, tw_line_read(path, "", line, sizeof(line)) ? line : "unknown");
     }
     info_end(report);
 }

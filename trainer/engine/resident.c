@@ -2,15 +2,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/line.h"
 #include "trainer/engine/calls.h"
-#include "trainer/input.h"
 
 /** Reads bytes of /proc/self/status. VmRSS: what this process holds now; VmHWM: the most so far. rusage's
  *  would count what was there before exec, a launcher. */
 static size_t read_status(const char *key)
 {
     char line[128];
-    int found = tw_input_line("/proc/self/status", key, line, sizeof(line));
+    int found = tw_line_read("/proc/self/status", key, line, sizeof(line));
     return found ? (size_t)strtoull(line + strlen(key) + 1, NULL, 10) * 1024 : 0;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/line.h"
 #include "plugin/nccl/net/interfaces.h"
 #include "transport/devices.h"
 
@@ -16,20 +17,12 @@
 /* ---- what the system knows ----------------------------------------------------------------------------- */
 
 /** The first line of /sys/class/net/NAME/WHAT; 0 if there is none. */
-static int sys_read_line(const char *name, const char *what, char *line, int bytes)
+static int sys_read_line(const char *name, const char *what, char *line, size_t bytes)
 {
     char path[TW_NET_PATH_BYTES];
-    FILE *file;
-    int found;
 
     (void)snprintf(path, sizeof(path), "/sys/class/net/%.64s/%s", name, what);
-    file = fopen(path, "re");
-    if (!file) {
-        return 0;
-    }
-    found = fgets(line, bytes, file) != NULL;
-    (void)fclose(file);
-    return found;
+    return tw_line_read(path, "", line, bytes);
 }
 
 static int speed_of(const char *name)
