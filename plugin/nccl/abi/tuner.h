@@ -66,23 +66,21 @@ typedef struct tw_nccl_tuner_v4 {
 
 /** v5 (from 2.28): init also gets the communicator's id, the NVLink domains, and NCCL's own constants, which
  *  a tuner may change. */
-typedef struct tw_nccl_tuner_v5 {
-    const char *name;
-    tw_nccl_result_t (*init)(void **context, uint64_t comm_id, size_t world, size_t n_nodes,
-                             tw_nccl_logger_t logger, void *nvl_domains, void *constants);
-    tw_nccl_result_t (*get_coll_info)(void *context, int func, size_t bytes, int n_ops, float **table,
-                                      int n_algos, int n_protos, int is_registered, int *n_channels);
+#define TW_NCCL_TUNER_FROM_V5                                                                          \
+    const char *name;                                                                                  \
+    tw_nccl_result_t (*init)(void **context, uint64_t comm_id, size_t world, size_t n_nodes,           \
+                             tw_nccl_logger_t logger, void *nvl_domains, void *constants);             \
+    tw_nccl_result_t (*get_coll_info)(void *context, int func, size_t bytes, int n_ops, float **table, \
+                                      int n_algos, int n_protos, int is_registered, int *n_channels);  \
     tw_nccl_result_t (*finalize)(void *context);
+
+typedef struct tw_nccl_tuner_v5 {
+    TW_NCCL_TUNER_FROM_V5
 } tw_nccl_tuner_v5_t;
 
 /** v6 (from 2.30) adds a function that says how large chunks are; NULL: NCCL decides. */
 typedef struct tw_nccl_tuner_v6 {
-    const char *name;
-    tw_nccl_result_t (*init)(void **context, uint64_t comm_id, size_t world, size_t n_nodes,
-                             tw_nccl_logger_t logger, void *nvl_domains, void *constants);
-    tw_nccl_result_t (*get_coll_info)(void *context, int func, size_t bytes, int n_ops, float **table,
-                                      int n_algos, int n_protos, int is_registered, int *n_channels);
-    tw_nccl_result_t (*finalize)(void *context);
+    TW_NCCL_TUNER_FROM_V5
     tw_nccl_result_t (*get_chunk_bytes)(void *context, int func, size_t bytes, int algo, int proto,
                                         int n_channels, size_t *chunk_bytes);
 } tw_nccl_tuner_v6_t;

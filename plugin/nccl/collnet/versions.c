@@ -283,20 +283,10 @@ const tw_nccl_collnet_v8_t ncclCollNetPlugin_v8 = {
 
 #define WITH_SIZES \
     IN_ALL, .iallreduce = allreduce_v9, .iallgather = allgather_v9, .ireducescatter = reducescatter_v9
+#define V9_AND_V10 WITH_SIZES, .init = init_v8, .properties = tw_net_properties_v9, .listen = listen_v8
 
-const tw_nccl_collnet_v9_t ncclCollNetPlugin_v9 = {
-    WITH_SIZES,
-    .init = init_v8,
-    .properties = tw_net_properties_v9,
-    .listen = listen_v8,
-};
-
-const tw_nccl_collnet_v10_t ncclCollNetPlugin_v10 = {
-    WITH_SIZES,
-    .init = init_v8,
-    .properties = tw_net_properties_v9,
-    .listen = listen_v8,
-};
+const tw_nccl_collnet_v9_t ncclCollNetPlugin_v9 = {V9_AND_V10};
+const tw_nccl_collnet_v10_t ncclCollNetPlugin_v10 = {V9_AND_V10};
 
 #define WITH_CONTEXT WITH_SIZES, .init = init_v11, .listen = listen_v11, .finalize = tw_net_finalize
 

@@ -126,26 +126,9 @@ const tw_nccl_tuner_v4_t ncclTunerPlugin_v4 = {
     .destroy = tuner_destroy,
 };
 
-const tw_nccl_tuner_v5_t ncclTunerPlugin_v5 = {
-    .name = NAME,
-    .init = tuner_create_v5,
-    .get_coll_info = ask_v4,
-    .finalize = tuner_destroy,
-};
+/* NCCL's own chunks are right for rings and trees over any network: from v6 on get_chunk_bytes is NULL. */
+#define FROM_V5 .name = NAME, .init = tuner_create_v5, .get_coll_info = ask_v4, .finalize = tuner_destroy
 
-/* NCCL's own chunks are right for rings and trees over any network. */
-const tw_nccl_tuner_v6_t ncclTunerPlugin_v6 = {
-    .name = NAME,
-    .init = tuner_create_v5,
-    .get_coll_info = ask_v4,
-    .finalize = tuner_destroy,
-    .get_chunk_bytes = NULL,
-};
-
-const tw_nccl_tuner_v7_t ncclTunerPlugin_v7 = {
-    .name = NAME,
-    .init = tuner_create_v5,
-    .get_coll_info = ask_v4,
-    .finalize = tuner_destroy,
-    .get_chunk_bytes = NULL,
-};
+const tw_nccl_tuner_v5_t ncclTunerPlugin_v5 = {FROM_V5};
+const tw_nccl_tuner_v6_t ncclTunerPlugin_v6 = {FROM_V5};
+const tw_nccl_tuner_v7_t ncclTunerPlugin_v7 = {FROM_V5};
