@@ -168,14 +168,18 @@ typedef tw_nccl_result_t (*tw_nccl_net_make_vdevice_t)(int *dev, void *props);
 
 /* ---- tables -------------------------------------------------------------------------------------------- */
 
+/** The beginning of tables up to v9. */
+#define TW_NCCL_NET_UP_TO_V9(properties_t)                                 \
+    const char *name;                                                      \
+    tw_nccl_result_t (*init)(tw_nccl_logger_t logger);                     \
+    tw_nccl_net_devices_t devices;                                         \
+    tw_nccl_result_t (*properties)(int dev, properties_t *props);          \
+    tw_nccl_result_t (*listen)(int dev, void *handle, void **listen_comm); \
+    tw_nccl_result_t (*connect)(int dev, void *handle, void **send_comm, void **device_handle);
+
 /** v7 (from 2.19): sizes are ints. */
 typedef struct tw_nccl_net_v7 {
-    const char *name;
-    tw_nccl_result_t (*init)(tw_nccl_logger_t logger);
-    tw_nccl_net_devices_t devices;
-    tw_nccl_result_t (*properties)(int dev, tw_nccl_net_props_v7_t *props);
-    tw_nccl_result_t (*listen)(int dev, void *handle, void **listen_comm);
-    tw_nccl_result_t (*connect)(int dev, void *handle, void **send_comm, void **device_handle);
+    TW_NCCL_NET_UP_TO_V9(tw_nccl_net_props_v7_t)
     tw_nccl_net_accept_t accept;
     tw_nccl_result_t (*reg_mr)(void *comm, void *data, int bytes, int type, void **mhandle);
     tw_nccl_net_reg_dmabuf_t reg_mr_dma_buf;
@@ -188,12 +192,7 @@ typedef struct tw_nccl_net_v7 {
 
 /** v8 (from 2.20): the size of a registration is a size_t. */
 typedef struct tw_nccl_net_v8 {
-    const char *name;
-    tw_nccl_result_t (*init)(tw_nccl_logger_t logger);
-    tw_nccl_net_devices_t devices;
-    tw_nccl_result_t (*properties)(int dev, tw_nccl_net_props_v8_t *props);
-    tw_nccl_result_t (*listen)(int dev, void *handle, void **listen_comm);
-    tw_nccl_result_t (*connect)(int dev, void *handle, void **send_comm, void **device_handle);
+    TW_NCCL_NET_UP_TO_V9(tw_nccl_net_props_v8_t)
     TW_NCCL_NET_REGISTRATION
     tw_nccl_result_t (*isend)(void *send_comm, void *data, int bytes, int tag, void *mhandle, void **request);
     tw_nccl_result_t (*irecv)(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhandles,
@@ -203,12 +202,7 @@ typedef struct tw_nccl_net_v8 {
 
 /** v9 (from 2.24): sizes are size_t, except in test and iflush. */
 typedef struct tw_nccl_net_v9 {
-    const char *name;
-    tw_nccl_result_t (*init)(tw_nccl_logger_t logger);
-    tw_nccl_net_devices_t devices;
-    tw_nccl_result_t (*properties)(int dev, tw_nccl_net_props_v9_t *props);
-    tw_nccl_result_t (*listen)(int dev, void *handle, void **listen_comm);
-    tw_nccl_result_t (*connect)(int dev, void *handle, void **send_comm, void **device_handle);
+    TW_NCCL_NET_UP_TO_V9(tw_nccl_net_props_v9_t)
     TW_NCCL_NET_REGISTRATION
     tw_nccl_result_t (*isend)(void *send_comm, void *data, size_t bytes, int tag, void *mhandle,
                               void **request);

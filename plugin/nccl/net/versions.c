@@ -244,37 +244,18 @@ extern const tw_nccl_net_v12_t ncclNetPlugin_v12;
     .reg_mr_dma_buf = tw_net_reg_dma_buf, .dereg_mr = dereg_mr, .iflush = iflush, .test = test, \
     .close_send = close_comm, .close_recv = close_comm, .close_listen = close_listen
 
+#define UP_TO_V9 IN_ALL, .init = init_v7, .listen = listen_v7, .connect = connect_v7
+
 const tw_nccl_net_v7_t ncclNetPlugin_v7 = {
-    IN_ALL,
-    .init = init_v7,
-    .properties = tw_net_properties_v7,
-    .listen = listen_v7,
-    .connect = connect_v7,
-    .reg_mr = reg_mr_v7,
-    .isend = isend_v7,
-    .irecv = irecv_v7,
+    UP_TO_V9, .properties = tw_net_properties_v7, .reg_mr = reg_mr_v7, .isend = isend_v7, .irecv = irecv_v7,
 };
 
 const tw_nccl_net_v8_t ncclNetPlugin_v8 = {
-    IN_ALL,
-    .init = init_v7,
-    .properties = tw_net_properties_v8,
-    .listen = listen_v7,
-    .connect = connect_v7,
-    .reg_mr = reg_mr,
-    .isend = isend_v7,
-    .irecv = irecv_v7,
+    UP_TO_V9, .properties = tw_net_properties_v8, .reg_mr = reg_mr, .isend = isend_v7, .irecv = irecv_v7,
 };
 
 const tw_nccl_net_v9_t ncclNetPlugin_v9 = {
-    IN_ALL,
-    .init = init_v7,
-    .properties = tw_net_properties_v9,
-    .listen = listen_v7,
-    .connect = connect_v7,
-    .reg_mr = reg_mr,
-    .isend = isend_v9,
-    .irecv = irecv_v9,
+    UP_TO_V9, .properties = tw_net_properties_v9, .reg_mr = reg_mr, .isend = isend_v9, .irecv = irecv_v9,
 };
 
 const tw_nccl_net_v10_t ncclNetPlugin_v10 = {
