@@ -15,67 +15,42 @@ typedef struct preset {
         .layer_norm_epsilon = 1e-5                                                                     \
     }
 
-#define LLAMA3(layers, heads, width, head, inner, stretched, untied)                                      \
-    {                                                                                                     \
-        .vocab_size = 128256, .n_positions = 131072, .n_layer = layers, .n_head = heads, .n_embd = width, \
-        .layer_norm_epsilon = 1e-5, .family = TW_MODEL_LLAMA, .llama = {                                  \
-            .n_kv_head = 8,                                                                               \
-            .head_dim = head,                                                                             \
-            .n_inner = inner,                                                                             \
-            .rope = {.theta = 500000.0,                                                                   \
-                     .type = TW_MODEL_ROPE_LLAMA3,                                                        \
-                     .factor = stretched,                                                                 \
-                     .n_positions = 8192,                                                                 \
-                     .low_freq_factor = 1.0,                                                              \
-                     .high_freq_factor = 4.0},                                                            \
-            .has_head = untied                                                                            \
-        }                                                                                                 \
-    }
-
-#define QWEN(of, words, positions, layers, heads, kv_heads, width, head, inner, untied)                     \
+/* What follows `untied` is what the family has besides, rope first. */
+#define LLAMA(of, words, positions, layers, heads, kv_heads, width, head, inner, epsilon, untied, ...)      \
     {                                                                                                       \
         .vocab_size = words, .n_positions = positions, .n_layer = layers, .n_head = heads, .n_embd = width, \
-        .layer_norm_epsilon = 1e-6, .family = of, .llama = {                                                \
+        .layer_norm_epsilon = epsilon, .family = of, .llama = {                                             \
             .n_kv_head = kv_heads,                                                                          \
             .head_dim = head,                                                                               \
             .n_inner = inner,                                                                               \
-            .rope = {.theta = 1e6},                                                                         \
-            .has_head = untied                                                                              \
+            .has_head = untied,                                                                             \
+            .rope = __VA_ARGS__                                                                             \
         }                                                                                                   \
     }
+
+#define LLAMA3(layers, heads, width, head, inner, stretched, untied)                          \
+    LLAMA(TW_MODEL_LLAMA, 128256, 131072, layers, heads, 8, width, head, inner, 1e-5, untied, \
+          {.theta = 500000.0,                                                                 \
+           .type = TW_MODEL_ROPE_LLAMA3,                                                      \
+           .factor = stretched,                                                               \
+           .n_positions = 8192,                                                               \
+           .low_freq_factor = 1.0,                                                            \
+           .high_freq_factor = 4.0})
+
+#define QWEN(of, words, positions, layers, heads, kv_heads, width, head, inner, untied) \
+    LLAMA(of, words, positions, layers, heads, kv_heads, width, head, inner, 1e-6, untied, {.theta = 1e6})
 
 static const preset_t presets[] = {
     {"gpt2", GPT2(12, 12, 768)},
     {"gpt2-medium", GPT2(24, 16, 1024)},
     {"gpt2-large", GPT2(36, 20, 1280)},
     {"gpt2-xl", GPT2(48, 25, 1600)},
-    {"llama2-7b",
-     {.vocab_size = 32000,
-      .n_positions = 4096,
-      .n_layer = 32,
-      .n_head = 32,
-      .n_embd = 4096,
-      .layer_norm_epsilon = 1e-5,
-      .family = TW_MODEL_LLAMA,
-      .llama =
-          {.n_kv_head = 32, .head_dim = 128, .n_inner = 11008, .rope = {.theta = 10000.0}, .has_head = 1}}},
+    {"llama2-7b", LLAMA(TW_MODEL_LLAMA, 32000, 4096, 32, 32, 32, 4096, 128, 11008, 1e-5, 1, {.theta = 1e4})},
     {"llama3.1-8b", LLAMA3(32, 32, 4096, 128, 14336, 8.0, 1)},
     {"llama3.2-1b", LLAMA3(16, 32, 2048, 64, 8192, 32.0, 0)},
     {"llama3.2-3b", LLAMA3(28, 24, 3072, 128, 8192, 32.0, 0)},
-    {"mistral-7b",
-     {.vocab_size = 32000,
-      .n_positions = 32768,
-      .n_layer = 32,
-      .n_head = 32,
-      .n_embd = 4096,
-      .layer_norm_epsilon = 1e-5,
-      .family = TW_MODEL_MISTRAL,
-      .llama = {.n_kv_head = 8,
-                .head_dim = 128,
-                .n_inner = 14336,
-                .rope = {.theta = 10000.0},
-                .has_head = 1,
-                .window = 4096}}},
+    {"mistral-7b", LLAMA(TW_MODEL_MISTRAL, 32000, 32768, 32, 32, 8, 4096, 128, 14336, 1e-5, 1, {.theta = 1e4},
+                         .window = 4096)},
     {"qwen2.5-0.5b", QWEN(TW_MODEL_QWEN2, 151936, 32768, 24, 14, 2, 896, 64, 4864, 0)},
     {"qwen2.5-1.5b", QWEN(TW_MODEL_QWEN2, 151936, 131072, 28, 12, 2, 1536, 128, 8960, 0)},
     {"qwen2.5-7b", QWEN(TW_MODEL_QWEN2, 152064, 131072, 28, 28, 4, 3584, 128, 18944, 1)},
