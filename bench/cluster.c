@@ -4,17 +4,16 @@
 #include "cluster/cluster.h"
 #include "flags/flags.h"
 
-static const char doc[] = "Runs COMMAND as every rank of a cluster in a box: nodes with a network of their "
-                          "own, joined by shaped links.\v"
-                          "Each rank sees torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, "
-                          "LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT); "
-                          "node n is 10.77.0.<n+1>, host name node<n>; its interface eth<k> is "
-                          "10.77.<k>.<n+1>. Rank 0 keeps the terminal; the lines "
-                          "of the others are marked. "
-                          "The exit code is that of the first rank that failed.\n\n"
-                          "Example: the speed of one TCP stream\n"
-                          "  cluster --nodes 2 -- sh -c 'if [ $RANK = 0 ]; then sleep 1; iperf3 -c "
-                          "10.77.0.2; else iperf3 -s -1; fi'";
+static const char doc[] =
+    "Runs COMMAND as every rank of a cluster in a box: nodes with a network of their own, joined by shaped "
+    "links.\v"
+    "Each rank sees torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, "
+    "MASTER_PORT); node n is 10.77.0.<n+1>, host name node<n>; its interface eth<k> is 10.77.<k>.<n+1>. Rank "
+    "0 keeps the terminal; the lines of the others are marked. The exit code is that of the first rank that "
+    "failed.\n\n"
+    "Example: the speed of one TCP stream\n"
+    "  cluster --nodes 2 -- sh -c 'if [ $RANK = 0 ]; then sleep 1; iperf3 -c 10.77.0.2; else iperf3 -s -1; "
+    "fi'";
 
 static void take_grace(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {

@@ -42,9 +42,8 @@ tw_status_t tw_trainer_check_sizes(const tw_train_options_t *o, const tw_model_t
     if (!is_too_much(bytes)) {
         return TW_OK;
     }
-    tw_error(
-        "train_micro_batch_size_per_gpu %lld (of train_batch_size %lld) x thinwire.sequence_length %lld x "
-        "model.n_embd %zu in model.n_layer %zu layers: no machine has memory for such activations",
-        (long long)o->micro_batch, (long long)o->batch, (long long)o->sequence, config->n_embd, n_layer);
+    tw_error("train_micro_batch_size_per_gpu %lld (of train_batch_size %lld) x thinwire.sequence_length %lld "
+             "x model.n_embd %zu in model.n_layer %zu layers: no machine has memory for such activations",
+             (long long)o->micro_batch, (long long)o->batch, (long long)o->sequence, config->n_embd, n_layer);
     return TW_ERR_CONFIG;
 }

@@ -111,13 +111,12 @@ static void finish_sets(options_t *options)
 
 static void parse(int argc, char **argv, options_t *options)
 {
-    static const tw_flags_t flags = {
-        .flags = flag_list,
-        .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
-        .doc = "Trains GPT-2 or a Llama with ZeRO over slow links. Makes a cluster in a box, or joins a "
-               "launcher's job.\v"
-               "Without arguments: 2 nodes of 2 ranks behind links of 100 Mb/s, stage 3 with the lossless "
-               "delta."};
+    static const tw_flags_t flags = {.flags = flag_list,
+                                     .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
+                                     .doc = "Trains GPT-2 or a Llama with ZeRO over slow links. Makes a "
+                                            "cluster in a box, or joins a launcher's job.\v"
+                                            "Without arguments: 2 nodes of 2 ranks behind links of 100 Mb/s, "
+                                            "stage 3 with the lossless delta."};
     *options = (options_t){0};
     tw_flags_read(&flags, argc, argv, options);
     finish_sets(options);

@@ -9,17 +9,14 @@ static const tw_config_field_t fields[] = {
     {.name = "TW_JOB_TOKEN",
      .dflt = "",
      .doc = "Secret that the ranks of a job share, the same on all of them; it proves that a rank belongs to "
-            "the job and "
-            "is never sent. Take 32 random bytes: openssl rand -hex 32. Empty: made of the launcher's job "
-            "id, which guards against accidents, not "
-            "attackers.",
+            "the job and is never sent. Take 32 random bytes: openssl rand -hex 32. Empty: made of the "
+            "launcher's job id, which guards against accidents, not attackers.",
      .type = TW_CONFIG_SECRET,
      .offset = FIELD(job_token)},
     {.name = "TW_RENDEZVOUS_PORT",
      .dflt = "0",
      .doc = "TCP port on which rank 0 meets the other ranks. 0: MASTER_PORT + 1 (a launcher's own store is "
-            "on MASTER_PORT), "
-            "without MASTER_PORT one derived from the job id.",
+            "on MASTER_PORT), without MASTER_PORT one derived from the job id.",
      .type = TW_CONFIG_INT,
      .offset = FIELD(rendezvous_port),
      .max = 65535},
@@ -60,15 +57,13 @@ static const tw_config_field_t fields[] = {
     {.name = "TW_NET_DEVICES",
      .dflt = "",
      .doc = "Network devices for traffic between nodes, separated by commas; messages are spread over all of "
-            "them. "
-            "Empty: the one on the way to rank 0.",
+            "them. Empty: the one on the way to rank 0.",
      .type = TW_CONFIG_STRING,
      .offset = FIELD(net_devices)},
     {.name = "TW_NET_STREAMS",
      .dflt = "1",
      .doc = "Connections per peer and device; chunks go to whichever is free. More than 1 helps where one "
-            "TCP stream "
-            "cannot fill the link. Rank 0's value counts.",
+            "TCP stream cannot fill the link. Rank 0's value counts.",
      .type = TW_CONFIG_INT,
      .offset = FIELD(net_streams),
      .min = 1,
@@ -84,20 +79,18 @@ static const tw_config_field_t fields[] = {
     {.name = "TW_EAGER",
      .dflt = "16K",
      .unit = "bytes",
-     .doc =
-         "Messages up to this size are sent at once; longer ones wait until the receive is posted. To "
-         "another node, over one TCP stream, messages of up to TW_NET_CHUNK are sent at once, too. "
-         "Of a peer no more than 9 MB of messages below 16K wait in memory for their receives, and no more "
-         "than two chunks of longer ones. Rank 0's value counts.",
+     .doc = "Messages up to this size are sent at once; longer ones wait until the receive is posted. To "
+            "another node, over one TCP stream, messages of up to TW_NET_CHUNK are sent at once, too. Of a "
+            "peer no more than 9 MB of messages below 16K wait in memory for their receives, and no more "
+            "than two chunks of longer ones. Rank 0's value counts.",
      .type = TW_CONFIG_BYTES,
      .offset = FIELD(eager),
      .max = TW_NET_CHUNK_MAX},
     {.name = "TW_NET_TLS",
      .dflt = "tcp",
-     .doc =
-         "tcp: connections of our own, on which both ends prove that they hold the job's token. Else UCX's "
-         "transports between nodes (a value of UCX_TLS); to these UCX's ways to GPU memory are added where "
-         "it has any, while with tcp GPU memory goes through the host's.",
+     .doc = "tcp: connections of our own, on which both ends prove that they hold the job's token. Else "
+            "UCX's transports between nodes (a value of UCX_TLS); to these UCX's ways to GPU memory are "
+            "added where it has any, while with tcp GPU memory goes through the host's.",
      .type = TW_CONFIG_STRING,
      .offset = FIELD(net_tls)},
     {.name = "TW_NET_ENCRYPT",

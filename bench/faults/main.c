@@ -9,17 +9,15 @@
 #include "bench/faults/faults.h"
 #include "flags/flags.h"
 
-static const char doc[] = "Lets ranks and links of real jobs fail at random moments, and sees whether those "
-                          "who are left end in time, name who has "
-                          "failed, and have right results until then.\v"
-                          "Kinds: kill, stop, exit (of a rank); down, flap, loss (of a node's link). Phases: "
-                          "rendezvous, creation, operation, between "
-                          "operations, destroy, after rank 0 has left. TW_PEER_TIMEOUT and TW_JOIN_TIMEOUT "
-                          "are 2s unless set; ranks must have ended "
-                          "4 s after TW_PEER_TIMEOUT. Of a run that is not ok, the ranks' log is shown. The "
-                          "exit code is 0 when all are ok.\n\n"
-                          "hang_sec is the time from the last fault to the last rank's end, named_by whom "
-                          "each rank that failed names.";
+static const char doc[] =
+    "Lets ranks and links of real jobs fail at random moments, and sees whether those who are left end in "
+    "time, name who has failed, and have right results until then.\v"
+    "Kinds: kill, stop, exit (of a rank); down, flap, loss (of a node's link). Phases: rendezvous, creation, "
+    "operation, between operations, destroy, after rank 0 has left. TW_PEER_TIMEOUT and TW_JOIN_TIMEOUT are "
+    "2s unless set; ranks must have ended 4 s after TW_PEER_TIMEOUT. Of a run that is not ok, the ranks' log "
+    "is shown. The exit code is 0 when all are ok.\n\n"
+    "hang_sec is the time from the last fault to the last rank's end, named_by whom each rank that failed "
+    "names.";
 
 #define AT(member) offsetof(tw_fault_options_t, member)
 

@@ -104,11 +104,10 @@ static const tw_flag_t flag_list[] = {
      .take = tw_flag_take_link},
     {.field = {"seconds", "0.5", "S", "For each line's bandwidth", TW_CONFIG_DOUBLE, AT(seconds), 0.01, 600,
                NULL}},
-    {.field =
-         {"iters", "3", "N",
-          "Measurements of each line, of which the median counts; with peers, as many rounds, of which many "
-          "short ones say more than a few long ones",
-          TW_CONFIG_INT32, AT(n_rounds), 1, ROUNDS_MAX, NULL}},
+    {.field = {"iters", "3", "N",
+               "Measurements of each line, of which the median counts; with peers, as many rounds, of which "
+               "many short ones say more than a few long ones",
+               TW_CONFIG_INT32, AT(n_rounds), 1, ROUNDS_MAX, NULL}},
     {.field = {"peer", NULL, "LIST",
                "In turn with ours, measure others: nccl-socket (NCCL's own sockets), sealed (ours with "
                "TW_NET_ENCRYPT=y), thinwire (ours once more: what differs then is noise)",

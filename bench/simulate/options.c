@@ -167,8 +167,7 @@ static void sim_check(struct argp_state *state, void *ctx)
     const char *unfit = o->check_box ? unfit_for_box(o) : NULL;
     if (unfit) {
         argp_error(state,
-                   "--%s: not with --check-box, which runs plain operations on links that are all "
-                   "alike",
+                   "--%s: not with --check-box, which runs plain operations on links that are all alike",
                    unfit);
     }
     fill_in(o);
@@ -188,10 +187,9 @@ void sim_options_read(int argc, char **argv, sim_options_t *options)
     static const tw_flags_t flags = {
         .flags = flag_list,
         .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
-        .doc =
-            "Runs the library's algorithms on up to 1,024 ranks on a virtual clock, over links that may be "
-            "oversubscribed, slow or unsteady.\v"
-            "The same seed gives the same figures. \"of links\": of what the nodes' links allow.",
+        .doc = "Runs the library's algorithms on up to 1,024 ranks on a virtual clock, over links that may "
+               "be oversubscribed, slow or unsteady.\v"
+               "The same seed gives the same figures. \"of links\": of what the nodes' links allow.",
         .check = sim_check};
     *options =
         (sim_options_t){.op = SIM_OP_NONE, .cluster.latency_sec = -1.0, .cluster.in_node_latency_sec = -1.0};

@@ -38,12 +38,11 @@ static void take_child(struct argp_state *state, const tw_flag_t *flag, void *ct
 #define AT(member) offsetof(zero_options_t, member)
 
 static const tw_flag_t flag_list[] = {
-    {.field =
-         {"sets", NULL, "LIST",
-          "Of ddp, zero1, zero2, zero3, zero3-qwz, zero3-qgz, zero3-hpz, zeropp, delta8, delta4, delta2, "
-          "delta, zero3-lossless, lossless, delta-g4 (default: all); deltas but delta and "
-          "lossless with int4 gradients",
-          TW_CONFIG_STRING, 0, 0, 0, NULL},
+    {.field = {"sets", NULL, "LIST",
+               "Of ddp, zero1, zero2, zero3, zero3-qwz, zero3-qgz, zero3-hpz, zeropp, delta8, delta4, "
+               "delta2, delta, zero3-lossless, lossless, delta-g4 (default: all); deltas but delta and "
+               "lossless with int4 gradients",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
      .take = take_sets},
     {.field = {"nodes", "2", "N", "Nodes", TW_CONFIG_INT32, AT(n_nodes), 1, TW_CLUSTER_MAX_NODES, NULL}},
     {.field = {"ranks-per-node", "2", "L", "Ranks on each node", TW_CONFIG_INT32, AT(ranks_per_node), 1,
@@ -63,8 +62,7 @@ static const tw_flag_t flag_list[] = {
     {.field = {"first-seed", "1", "N", "The first one's seed", TW_CONFIG_INT, AT(first_seed), 0, 1e6, NULL}},
     {.field = {"rounds", "1", "N",
                "Every set once in each round, and of each the round with the middle time: for a machine that "
-               "is busy "
-               "now and then",
+               "is busy now and then",
                TW_CONFIG_INT, AT(n_rounds), 1, 1000, NULL}},
     {.field = {"data", NULL, "FILE", "Text, or .bin of uint16 tokens (default: the King James text)",
                TW_CONFIG_STRING, AT(data), 0, 0, NULL}},
@@ -95,11 +93,10 @@ void zero_options_parse(int argc, char **argv, zero_options_t *options)
     static const tw_flags_t flags = {
         .flags = flag_list,
         .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
-        .doc =
-            "Trains the same GPT-2 with the trainer's feature sets, one after the other, in a cluster in a "
-            "box.\v"
-            "Every run has processes of its own. Exit code 1: a run failed, its bytes were not as planned, "
-            "replicas differed or a loss was not finite.",
+        .doc = "Trains the same GPT-2 with the trainer's feature sets, one after the other, in a cluster in "
+               "a box.\v"
+               "Every run has processes of its own. Exit code 1: a run failed, its bytes were not as "
+               "planned, replicas differed or a loss was not finite.",
         .check = zero_check};
     *options = (zero_options_t){0};
     tw_flags_read(&flags, argc, argv, options);

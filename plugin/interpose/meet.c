@@ -243,9 +243,8 @@ ncclResult_t tw_ip_meeting_begin(const ncclUniqueId *id, int rank, int world, tw
         meeting->is_decided = status != TW_OK;
     }
     if (status == TW_ERR_NOT_FOUND) {
-        tw_ip_report_no_registry(
-            "nothing is quantized between the ranks of a communicator: the process that made its "
-            "id has no interposer, or is not reached");
+        tw_ip_report_no_registry("nothing is quantized between the ranks of a communicator: the process that "
+                                 "made its id has no interposer, or is not reached");
     }
     meeting->error = status == TW_OK || status == TW_ERR_NOT_FOUND ? ncclSuccess : ncclSystemError;
     return meeting->error;
@@ -343,9 +342,8 @@ static tw_status_t meet_job(tw_ip_meeting_t *meeting)
     name_place(&meeting->place, secret, (size_t)n);
     meeting->own = introduce(job.rank, job.world);
     if (job.rank == 0 && open_job_registry(&meeting->place) != TW_OK) {
-        tw_ip_report_no_registry(
-            "communicators that were made before the interposer came are left alone: rank 0 "
-            "has no port for the others");
+        tw_ip_report_no_registry("communicators that were made before the interposer came are left alone: "
+                                 "rank 0 has no port for the others");
         return TW_OK;
     }
     tw_status_t status = register_at_job(meeting);

@@ -299,9 +299,8 @@ static int redirect(void)
         return -1;
     }
     if (!tw_ip_real_at("ncclAllReduce")) {
-        tw_error(
-            "nccl: the calls of this job cannot be redirected: there is no libnccl.so.2 here; nothing is "
-            "quantized");
+        tw_error("nccl: the calls of this job cannot be redirected: there is no libnccl.so.2 here; nothing "
+                 "is quantized");
         is_refused = 1;
         return -1;
     }

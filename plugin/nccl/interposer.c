@@ -94,9 +94,8 @@ static tw_status_t redirect_first(void *library)
     }
     redirect = first;
     if (n == 0 && !is_wrapped()) {
-        tw_error(
-            "TW_INTERPOSE: no object of this process calls NCCL through a table of addresses that could be "
-            "changed, and " LIBRARY " was not preloaded");
+        tw_error("TW_INTERPOSE: no object of this process calls NCCL through a table of addresses that could "
+                 "be changed, and " LIBRARY " was not preloaded");
         return TW_ERR_CONFIG;
     }
     if (n > 0) {
@@ -140,8 +139,7 @@ tw_status_t tw_interposer_open(void)
     }
     if (verdict != TW_OK || n < 0) {
         tw_error("TW_INTERPOSE is set and cannot be done here, so the net does not begin: other ranks may "
-                 "count on "
-                 "it");
+                 "count on it");
         return TW_ERR_CONFIG;
     }
     return TW_OK;

@@ -88,8 +88,7 @@ static const tw_config_field_t fields[] = {
          "Of tensors of two dimensions; norms and biases do not decay."),
     FLAG("optimizer.params.adam_w_mode", "y", adam_w_mode,
          "n with optimizer.type Adam is Adam with weight_decay in the gradient, which is refused unless that "
-         "is "
-         "0."),
+         "is 0."),
     FLAG("optimizer.params.bias_correction", "y", bias_correction, "Refused without."),
     FLAG("optimizer.params.amsgrad", "n", amsgrad, "Refused: moments are Adam's."),
     REAL("optimizer.params.muon_lr", "0.02", muon_lr, 0, 10,
@@ -153,27 +152,21 @@ static const tw_config_field_t fields[] = {
          "says."),
     TEXT("thinwire.data", data,
          "UTF-8 text, .bin of tokens, or .jsonl of examples; patterns and several with commas; "
-         "PATTERN:WEIGHT,PATTERN:WEIGHT "
-         "takes so "
-         "much of each; nothing: the King James text."),
-    COUNT(
-        "thinwire.document_token", "-1", document_token, -1, 1048575, "",
-        "Token that documents begin with, such as 50256: sequences begin at one where one comes within their "
-        "length; -1: anywhere."),
+         "PATTERN:WEIGHT,PATTERN:WEIGHT takes so much of each; nothing: the King James text."),
+    COUNT("thinwire.document_token", "-1", document_token, -1, 1048575, "",
+          "Token that documents begin with, such as 50256: sequences begin at one where one comes within "
+          "their length; -1: anywhere."),
     FLAG("thinwire.document_mask", "n", document_mask,
          "Attention within a sequence does not reach back beyond the last thinwire.document_token."),
     CHOICE("thinwire.chat_style", "none", chat_style, styles,
            "How messages in .jsonl files are written: as ChatML (Qwen) or Llama 3's templates have them, "
-           "without "
-           "what those add by themselves; what the assistant says is learned."),
+           "without what those add by themselves; what the assistant says is learned."),
     TEXT("thinwire.chat_end", chat_end,
          "Comes after a text and a completion in .jsonl files, and is learned, such as <|endoftext|>; "
-         "nothing: "
-         "nothing."),
+         "nothing: nothing."),
     FLAG("thinwire.loss_mask", "n", loss_mask,
          "Beside each NAME.bin lies NAME.mask, a byte for each token: 0: it is read, but not learned. Losses "
-         "are "
-         "means of what is."),
+         "are means of what is."),
     COUNT("thinwire.token_bytes", "0", token_bytes, 0, 4, "bytes",
           "Of a token in .bin files: 2 or 4; 0: as their header says, or 2. 1: any file, byte by byte."),
     TEXT("thinwire.val_data", val_data, "For validation; nothing: the end of thinwire.data."),
@@ -181,8 +174,7 @@ static const tw_config_field_t fields[] = {
     TEXT("thinwire.merges", merges, "merges.txt of the same."),
     TEXT("thinwire.tokenizer", tokenizer,
          "tokenizer.json, instead of both: of a byte-level BPE (Llama 3, Qwen, GPT-2) or SentencePiece's "
-         "(Llama 2, "
-         "Mistral)."),
+         "(Llama 2, Mistral)."),
     TEXT("thinwire.cache", cache, "Folder for encoded text; nothing: the user's cache."),
     REAL("thinwire.val_share", "0.05", val_share, 0, 0.5, "Share of the data that is kept for validation."),
     COUNT("thinwire.val_every", "0", val_every, 0, MANY, "steps", "Validation loss so often; 0: at the end."),
@@ -206,13 +198,11 @@ static const tw_config_field_t fields[] = {
            "in the node and lossless changes then stay."),
     WORD("thinwire.weights", "plain", weights,
          "How weights cross the network. Without loss: plain, lossless, or delta, which sends what has "
-         "changed "
-         "since the last step; with loss: delta8, delta4, delta2, int8, int4, with options such as "
+         "changed since the last step; with loss: delta8, delta4, delta2, int8, int4, with options such as "
          "int8:block=2048. TW_WEIGHTS' words."),
     WORD("thinwire.gradients", "plain", gradients,
          "How gradients cross the network. Without loss: plain, lossless; with loss: int8, int4, which are "
-         "rotated "
-         "first unless they say hadamard=no. TW_GRADS' words."),
+         "rotated first unless they say hadamard=no. TW_GRADS' words."),
     CHOICE("thinwire.gradient_inner", "plain", gradient_inner, inners,
            "How rounded gradients go inside the node."),
     /* what thinwire.weights and thinwire.gradients say now */
@@ -246,10 +236,9 @@ static const tw_config_field_t fields[] = {
            "What activations and gradients are rounded to for products, whose sums are fp32: auto is bf16 "
            "where the processor multiplies it faster and weights are bf16, else fp32. On a GPU they are what "
            "weights are."),
-    COUNT(
-        "thinwire.threads", "0", threads, 0, 1024, "",
-        "Of a rank, that compute; the results do not depend on it, and ranks may have different ones. 0: its "
-        "cores, shared with the other ranks that run on them."),
+    COUNT("thinwire.threads", "0", threads, 0, 1024, "",
+          "Of a rank, that compute; the results do not depend on it, and ranks may have different ones. 0: "
+          "its cores, shared with the other ranks that run on them."),
     FLAG("thinwire.recompute", "n", recompute,
          "Keep layers' inputs only, and compute them again for backward."),
     TEXT("thinwire.activation_path", activation_path,
@@ -266,11 +255,10 @@ static const tw_config_field_t fields[] = {
     REAL("thinwire.norm_z", "0", norm_z, 0, 1e30, "The same of the gradient's norm."),
     COUNT("thinwire.z_window", "128", z_window, 2, 1024, "steps",
           "What loss_z and norm_z compare with; before there are so many, nothing is bad."),
-    CHOICE(
-        "thinwire.bad_step", "stop", bad_step, bads,
-        "Where loss or gradient is not finite or out of bounds (loss_jump, loss_z, norm_z): stop; skip: "
-        "leave "
-        "the weights as they are; rollback: go back to the last checkpoint, and pass over the data since."),
+    CHOICE("thinwire.bad_step", "stop", bad_step, bads,
+           "Where loss or gradient is not finite or out of bounds (loss_jump, loss_z, norm_z): stop; skip: "
+           "leave the weights as they are; rollback: go back to the last checkpoint, and pass over the data "
+           "since."),
     COUNT("thinwire.bad_steps_most", "20", bad_steps_most, 1, MANY, "",
           "Stop after so many bad steps in a row, or so many rollbacks."),
     TEXT("thinwire.groups", groups,
@@ -293,10 +281,9 @@ static const tw_config_field_t fields[] = {
     REAL("thinwire.checkpoint_minutes", "0", checkpoint_minutes, 0, 1e9,
          "And one so often, by the clock of rank 0; 0: not by the clock."),
     COUNT("thinwire.checkpoint_keep", "2", checkpoint_keep, 1, 1000, "", "Of the last ones."),
-    TEXT(
-        "thinwire.resume", resume,
-        "Folder of checkpoints to go on from, or a step's; auto: thinwire.checkpoint's newest that is whole, "
-        "or anew where there is none; nothing: start anew."),
+    TEXT("thinwire.resume", resume,
+         "Folder of checkpoints to go on from, or a step's; auto: thinwire.checkpoint's newest that is "
+         "whole, or anew where there is none; nothing: start anew."),
     TEXT("thinwire.save_model", save_model,
          "Folder for the trained weights as transformers reads them; needs thinwire.checkpoint; nothing: "
          "none."),

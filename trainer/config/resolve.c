@@ -45,10 +45,9 @@ static tw_status_t check_batch(int64_t micro, int64_t accumulation, int64_t worl
     if ((double)batch_of(micro, accumulation, world) <= most) {
         return TW_OK;
     }
-    tw_error(
-        "train_micro_batch_size_per_gpu %lld x gradient_accumulation_steps %lld x %lld ranks is more than "
-        "a train_batch_size of %.15g",
-        (long long)micro, (long long)accumulation, (long long)world, most);
+    tw_error("train_micro_batch_size_per_gpu %lld x gradient_accumulation_steps %lld x %lld ranks is more "
+             "than a train_batch_size of %.15g",
+             (long long)micro, (long long)accumulation, (long long)world, most);
     return TW_ERR_CONFIG;
 }
 
@@ -133,9 +132,8 @@ static tw_status_t check_replicas(const tw_train_options_t *o)
 {
     const tw_train_refusal_t refusals[] = {
         {o->device != TW_TRAIN_DEVICE_CUDA, "thinwire.replicas is device: that is for thinwire.device cuda"},
-        {o->hpz != TW_TRAIN_HPZ_ON,
-         "thinwire.replicas is device, but there are none: they come with zero_hpz_partition_size, "
-         "thinwire.hpz or thinwire.weights=delta"},
+        {o->hpz != TW_TRAIN_HPZ_ON, "thinwire.replicas is device, but there are none: they come with "
+                                    "zero_hpz_partition_size, thinwire.hpz or thinwire.weights=delta"},
         {o->offload_param != TW_TRAIN_NONE,
          "thinwire.replicas is device, but offload_param moves them off it: leave one of them out"},
     };
@@ -149,15 +147,13 @@ static tw_status_t check_features(const tw_train_options_t *o)
     const tw_train_refusal_t refusals[] = {
         {o->optimizer == TW_TRAIN_ADAM && !o->adam_w_mode && o->weight_decay > 0,
          "optimizer.params.adam_w_mode is false: that is Adam with weight_decay in the gradient, which is "
-         "not "
-         "here; leave it out to decay weights themselves, as AdamW does, or make weight_decay 0, where both "
-         "are the same"},
+         "not here; leave it out to decay weights themselves, as AdamW does, or make weight_decay 0, where "
+         "both are the same"},
         {!o->bias_correction,
          "optimizer.params.bias_correction is false: moments are corrected here; leave it out"},
         {o->amsgrad, "optimizer.params.amsgrad is true: AMSGrad is not here; leave it out for AdamW"},
-        {o->fp16,
-         "fp16.enabled is true: fp16 needs loss scaling, which is not here; make it false to train in bf16, "
-         "or in fp32 with bf16.enabled false"},
+        {o->fp16, "fp16.enabled is true: fp16 needs loss scaling, which is not here; make it false to train "
+                  "in bf16, or in fp32 with bf16.enabled false"},
         {!o->bf16 && o->products == TW_TRAIN_PRODUCTS_BF16,
          "bf16.enabled is false, but thinwire.products is bf16: products of fp32 weights are fp32"},
     };

@@ -233,10 +233,9 @@ tw_status_t tw_bpe_load_json(tw_bpe_t *bpe, const char *path)
         int is_model = length > 6 && strcmp(path + length - 6, ".model") == 0;
         return tw_fail(
             TW_ERR_FORMAT, "%s:%d:%d: %s%s", path, error.line, error.column, error.text,
-            is_model
-                ? "; SentencePiece's own file is not read here: transformers writes tokenizer.json beside "
-                  "it (AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER))"
-                : "");
+            is_model ? "; SentencePiece's own file is not read here: transformers writes tokenizer.json "
+                       "beside it (AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER))"
+                     : "");
     }
     const json_t *normalizer = json_object_get(json, "normalizer");
     const json_t *pre_tokenizer = json_object_get(json, "pre_tokenizer");

@@ -225,8 +225,7 @@ tw_status_t tw_data_encode_chats(const char *chats_path, const tw_data_vocab_t *
     const char *end = chat->end ? chat->end : "";
     uint64_t checksum;
     if (tw_bpe_puts_blanks(vocab->bpe)) { /* and would between a prompt and what follows it */
-        tw_error("%s: examples are not read with SentencePiece's blanks: write "
-                 "their tokens to NAME.bin, and "
+        tw_error("%s: examples are not read with SentencePiece's blanks: write their tokens to NAME.bin, and "
                  "thinwire.loss_mask's NAME.mask",
                  chats_path);
         return TW_ERR_FORMAT;

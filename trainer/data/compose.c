@@ -1,5 +1,4 @@
 /* Unicode's normal form C, by ICU. */
-#include <limits.h>
 #include <stdlib.h>
 
 #include <unicode/unorm2.h>

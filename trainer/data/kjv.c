@@ -12,9 +12,8 @@
 
 static tw_status_t not_there(void)
 {
-    tw_error(
-        "data: no text given, and the King James text is not there: apt-get install bible-kjv, or give a "
-        "text");
+    tw_error("data: no text given, and the King James text is not there: apt-get install bible-kjv, or give "
+             "a text");
     return TW_ERR_NOT_FOUND;
 }
 

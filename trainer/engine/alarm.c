@@ -159,9 +159,8 @@ static int is_bad_step(const tw_engine_t *engine, const tw_engine_report_t *repo
                  loss, o->loss_jump);
     } else if (o->loss_z > 0 && loss_z > o->loss_z) {
         snprintf(why, WHY_BYTES,
-                 "the loss %.4g is %.3g deviations above the last ones: more than "
-                 "thinwire.loss_z %g",
-                 loss, loss_z, o->loss_z);
+                 "the loss %.4g is %.3g deviations above the last ones: more than thinwire.loss_z %g", loss,
+                 loss_z, o->loss_z);
     } else if (o->norm_z > 0 && norm_z > o->norm_z) {
         snprintf(why, WHY_BYTES,
                  "the gradient's norm %.4g is %.3g deviations above the last ones: more than "

@@ -77,13 +77,12 @@ static void warn(tw_engine_t *engine, size_t tensor, const tw_quant_loss_t *loss
         return;
     }
     engine->has_warned = 1;
-    tw_warn(
-        "step %llu: %.0f %% of the gradients of %s that are not 0 become 0 on the network, in %d bits beside "
-        "larger ones: they do not learn; set thinwire.gradients=lossless%s (the only such line; see "
-        "gradients_zeroed in --metrics)",
-        (unsigned long long)engine->steps_done + 1, 100 * vanished, engine->names[tensor],
-        tw_quant_row_get(engine->codecs.gradients.kind)->bits,
-        engine->codecs.gradients.hadamard ? ", or int8" : ", int4 without hadamard=no, or int8");
+    tw_warn("step %llu: %.0f %% of the gradients of %s that are not 0 become 0 on the network, in %d bits "
+            "beside larger ones: they do not learn; set thinwire.gradients=lossless%s (the only such line; "
+            "see gradients_zeroed in --metrics)",
+            (unsigned long long)engine->steps_done + 1, 100 * vanished, engine->names[tensor],
+            tw_quant_row_get(engine->codecs.gradients.kind)->bits,
+            engine->codecs.gradients.hadamard ? ", or int8" : ", int4 without hadamard=no, or int8");
 }
 
 void tw_loss_gradients(tw_engine_t *engine, const tw_coll_args_t *args)

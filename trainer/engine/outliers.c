@@ -1,7 +1,6 @@
 /* Losses and norms of the last steps, and how far a new one is from them. A window of the last values, as
  * llm.c has it; here the new one is compared with those before it. */
 #include <math.h>
-#include <string.h>
 
 #include "trainer/engine/calls.h"
 

@@ -21,8 +21,7 @@ static const method_t methods[] = {
     {"1-bit Adam", 2.0, "after a warm-up; another training; the model and its masters whole on every GPU"},
     {"Streaming DiLoCo, H = 30", 0.27,
      "another algorithm: the same loss at 1 G parameters, 1 to 4 % worse below;\n#     a node holds the "
-     "model and "
-     "two copies more; an outer rate to tune"},
+     "model and two copies more; an outer rate to tune"},
     {"Streaming DiLoCo, H = 100", 0.08, "likewise, and each node goes 100 steps on its own"},
     {"SparseLoCo", 0.1, "another algorithm, with error feedback; 72 G parameters were trained at 110 Mb/s"},
 };

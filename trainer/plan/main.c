@@ -38,13 +38,12 @@ static const tw_flag_t flag_list[] = {
     {.field = {"set", NULL, "KEY=VALUE", "Any key of it; repeatable", TW_CONFIG_STRING, 0, 0, 0, NULL},
      .letter = 's',
      .take = take_set},
-    {.field = {"cluster", NULL, "FILE",
-               "Cases: what any framework runs on any cluster (JSON, docs/planning.md): predict their steps, "
-               "beside what "
-               "was measured, and what they would be here; or what doctor --json has written. What it does "
-               "not say "
-               "--params or --model, --device-flops, --device-mem, --in-node and --set do",
-               TW_CONFIG_STRING, AT(cluster_file), 0, 0, NULL}},
+    {.field =
+         {"cluster", NULL, "FILE",
+          "Cases: what any framework runs on any cluster (JSON, docs/planning.md): predict their steps, "
+          "beside what was measured, and what they would be here; or what doctor --json has written. What it "
+          "does not say --params or --model, --device-flops, --device-mem, --in-node and --set do",
+          TW_CONFIG_STRING, AT(cluster_file), 0, 0, NULL}},
     {.field = {"case", NULL, "NAME", "Of that file; without one it is all of them, in short",
                TW_CONFIG_STRING, AT(case_name), 0, 0, NULL}},
     {.field = {"model", NULL, "DIR|config.json", "The model of --cluster, as transformers writes it",
@@ -74,8 +73,7 @@ static const tw_flag_t flag_list[] = {
                AT(cluster.delta_bits), 0, 16, NULL}},
     {.field = {"cores", NULL, "N",
                "Of a node, shared by its ranks (default: one for each; with --calibrate: the run was in a "
-               "box on this "
-               "machine, whose nodes share its cores)",
+               "box on this machine, whose nodes share its cores)",
                TW_CONFIG_DOUBLE, AT(cluster.cores), 0.01, 10000, NULL}},
     {.field =
          {"calibrate", NULL, "FILE",
@@ -124,8 +122,7 @@ int main(int argc, char **argv)
         .flags = flag_list,
         .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
         .doc = "Says what a run will need and take before it runs: memory of a rank, bytes between nodes and "
-               "time of "
-               "a step, for every feature set, and what to switch on.\v"
+               "time of a step, for every feature set, and what to switch on.\v"
                "Times are of a simulated step; the codecs' are of this machine. Best after --calibrate.",
         .check = plan_check};
     plan_t plan = {.cluster.besides_bytes = TW_PLAN_PROCESS_BYTES};

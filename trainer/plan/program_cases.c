@@ -178,8 +178,7 @@ static void print_case_head(const tw_plan_case_t *given, const tw_plan_point_t *
     printf("# today: %.3g s a step, of which a GPU computes %.3g s; the network alone takes %.3g s\n",
            today->step_sec, today->compute_sec, today->network_sec);
     printf("# here, all of it predicted; %s\n",
-           given->codec_memory_Bps > 0.0 ? "codecs at the floors of a GPU's memory, which nobody has "
-                                           "measured"
+           given->codec_memory_Bps > 0.0 ? "codecs at the floors of a GPU's memory, which nobody has measured"
                                          : "codecs on a processor's core for each rank");
     printf("%-15s %9s %9s %12s %12s %10s  %s\n", "# set", "step, s", "of today", "GB a node", "GB a GPU",
            "codecs, s", "in PyTorch, with TW_FSDP=1");

@@ -1,5 +1,4 @@
 /** Reading frames: straight to where their data belong. */
-#include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>

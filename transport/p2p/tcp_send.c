@@ -1,5 +1,4 @@
 /** Sending frames. */
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -59,8 +59,7 @@ static void descriptors_check(const tw_ranks_t *ranks)
     const size_t n_open = lowest_free >= 0 ? (size_t)lowest_free : (size_t)limit.rlim_cur;
     if (limit.rlim_cur < n_open + n_connections + SPARE_DESCRIPTORS) {
         tw_warn("rank %d: up to %zu connections to other nodes, with what is open already, may need %zu "
-                "descriptors, and "
-                "RLIMIT_NOFILE is %zu: raise it (ulimit -n)",
+                "descriptors, and RLIMIT_NOFILE is %zu: raise it (ulimit -n)",
                 ranks->base.rank, n_connections, n_open + n_connections + SPARE_DESCRIPTORS,
                 (size_t)limit.rlim_cur);
     }

@@ -249,9 +249,8 @@ static void warn_of_weak_token(int rank, const char *token)
 {
     static atomic_flag has_warned = ATOMIC_FLAG_INIT;
     if (rank == 0 && token[0] && tw_token_is_weak(token) && !atomic_flag_test_and_set(&has_warned)) {
-        tw_warn(
-            "TW_JOB_TOKEN is short: whoever listens to the start of the job may find it by trying; take 32 "
-            "random bytes (openssl rand -hex 32)");
+        tw_warn("TW_JOB_TOKEN is short: whoever listens to the start of the job may find it by trying; take "
+                "32 random bytes (openssl rand -hex 32)");
     }
 }
 

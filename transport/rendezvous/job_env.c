@@ -230,8 +230,7 @@ static tw_status_t read_token(const tw_transport_options_t *options, const char 
     if (!given && job->rank == 0 && job->world > 1) {
         TW_LOG_AT(all_on_one_host(job) ? TW_LOG_DEBUG : TW_LOG_WARN,
                   "TW_JOB_TOKEN is not set: the one made of %s's job id guards the rendezvous against "
-                  "accidents, not "
-                  "against attackers",
+                  "accidents, not against attackers",
                   job->launcher);
     }
     return TW_OK;

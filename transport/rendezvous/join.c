@@ -2,7 +2,6 @@
 #include "transport/rendezvous/rendezvous.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static tw_status_t rendezvous_alloc(tw_rendezvous_t *rendezvous)
 {

@@ -100,8 +100,7 @@ static tw_status_t check_process(void)
 {
     if (process_id != 0 && process_id != getpid() && __atomic_load_n(&n_open_ends, __ATOMIC_ACQUIRE) > 0) {
         tw_error("net: this process was forked from one that uses the net already (process %d): it has to "
-                 "start a program of "
-                 "its own before it can",
+                 "start a program of its own before it can",
                  (int)process_id);
         return TW_ERR_CONFIG;
     }

@@ -18,9 +18,8 @@ static const tw_config_field_t fields[] = {
      .offset = FIELD(devices)},
     {.name = "TW_NET_MERGE",
      .dflt = "no",
-     .doc =
-         "Offer NCCL one device that spreads each message over all of them, instead of each by itself (with "
-         "both it would count every link twice). The same on all nodes.",
+     .doc = "Offer NCCL one device that spreads each message over all of them, instead of each by itself "
+            "(with both it would count every link twice). The same on all nodes.",
      .type = TW_CONFIG_BOOL,
      .offset = FIELD(merge)},
     {.name = "TW_NET_STREAMS",
@@ -43,11 +42,10 @@ static const tw_config_field_t fields[] = {
     {.name = "TW_EAGER",
      .dflt = "16K",
      .unit = "bytes",
-     .doc =
-         "Up to so long a message is sent before the receiver has asked for it. With one connection and one "
-         "device so is one of up to 4 MB. Of a connection no more than 9 MB of messages below 16K wait in "
-         "memory for their receives, and no more than 96 MB of longer ones (9 MB with several connections or "
-         "devices).",
+     .doc = "Up to so long a message is sent before the receiver has asked for it. With one connection and "
+            "one device so is one of up to 4 MB. Of a connection no more than 9 MB of messages below 16K "
+            "wait in memory for their receives, and no more than 96 MB of longer ones (9 MB with several "
+            "connections or devices).",
      .type = TW_CONFIG_BYTES,
      .offset = FIELD(eager_bytes),
      .max = 1 << 20},
@@ -71,8 +69,7 @@ static const tw_config_field_t fields[] = {
     {.name = "TW_JOB_TOKEN",
      .dflt = "",
      .doc = "Secret that all processes of the job share; it proves that one belongs to it and is never sent. "
-            "Empty: who "
-            "has a handle from NCCL may come in.",
+            "Empty: who has a handle from NCCL may come in.",
      .type = TW_CONFIG_SECRET,
      .offset = FIELD(token)},
     {.name = "TW_NET_ENCRYPT",
@@ -85,8 +82,7 @@ static const tw_config_field_t fields[] = {
      .dflt = "0",
      .unit = "Gb/s",
      .doc = "Speed between nodes, each way, of all links of a node together. For NCCL's search, devices "
-            "whose speed the "
-            "system does not know share it equally. 0: those have 10 Gb/s each.",
+            "whose speed the system does not know share it equally. 0: those have 10 Gb/s each.",
      .type = TW_CONFIG_DOUBLE,
      .offset = FIELD(gbps),
      .max = 1e5},

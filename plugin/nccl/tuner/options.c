@@ -77,8 +77,7 @@ static void log_constants(const tw_tuner_constants_t *constants, const char *fil
 {
     if (constants->inter.gbps == 0) {
         tw_info("tuner: neither TW_NET_GBPS nor TW_TUNER_FILE says how fast the links between nodes are: "
-                "NCCL's own times "
-                "are kept, by the speeds of all nodes' devices");
+                "NCCL's own times are kept, by the speeds of all nodes' devices");
         return;
     }
     tw_info("tuner: %g us and %g Gb/s between nodes, %g us and %g Gb/s inside, %s%s",
