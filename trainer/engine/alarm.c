@@ -148,7 +148,8 @@ static int is_bad_step(const tw_engine_t *engine, const tw_engine_report_t *repo
 {
     const tw_train_options_t *o = engine->options;
     double loss = report->loss, recent = engine->recent_loss;
-    double loss_z = tw_outliers_loss_z(engine, loss), norm_z = tw_outliers_norm_z(engine, norm);
+    double loss_z = tw_outliers_z(engine, TW_ENGINE_LOSS, loss),
+           norm_z = tw_outliers_z(engine, TW_ENGINE_NORM, norm);
     if (report->norm.n_nonfinite > 0) {
         snprintf(why, WHY_BYTES, "the gradient is not finite");
     } else if (!isfinite(loss)) {

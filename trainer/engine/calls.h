@@ -65,16 +65,12 @@ void tw_near_cleanup(tw_engine_t *engine);
 /** Copy masters and moments from host memory to the device; and back, unless host memory has them already. */
 tw_status_t tw_near_load(tw_engine_t *engine);
 tw_status_t tw_near_store(tw_engine_t *engine);
-/** Copy a unit's reduced gradients to the device; then count n of them, from `first` on, in the norm; in the
- *  end add what was counted to *norm. */
-tw_status_t tw_near_gradients(tw_engine_t *engine, size_t index);
-tw_status_t tw_near_count(tw_engine_t *engine, size_t index, size_t first, size_t n);
+/** Add what tw_device_optimizer_norm has counted to *norm. */
 tw_status_t tw_near_norm(tw_engine_t *engine, tw_norm_t *norm);
 /** Begins the update: each unit's step goes behind the one before, and its results are waited for a unit
  *  later. */
 tw_status_t tw_near_begin(tw_engine_t *engine, float grad_scale);
 tw_status_t tw_near_step(tw_engine_t *engine, size_t index, double lr);
-tw_status_t tw_near_wait(tw_engine_t *engine, size_t index);
 
 /* ---- inputs.c */
 tw_status_t tw_inputs_init(tw_engine_t *engine, size_t x_elems);
@@ -143,7 +139,6 @@ void tw_sync_start(tw_engine_t *engine, tw_hpz_sync_t kind);
 tw_status_t tw_sync_ready(tw_engine_t *engine);
 /** Do what can be done without waiting. */
 tw_status_t tw_sync_advance(tw_engine_t *engine);
-int tw_sync_is_done(const tw_engine_t *engine, size_t unit);
 /** Wait until a unit has followed. */
 tw_status_t tw_sync_need(tw_engine_t *engine, size_t unit);
 /** Returns the elements of a unit's replica on this rank. */
@@ -256,8 +251,8 @@ tw_status_t tw_engine_alarm(tw_engine_t *engine, const tw_engine_report_t *repor
 /* ---- outliers.c */
 tw_status_t tw_outliers_init(tw_engine_t *engine);
 /** By how many standard deviations a loss or a norm is above those before it; 0: too few of them. */
-double tw_outliers_loss_z(const tw_engine_t *engine, double loss);
-double tw_outliers_norm_z(const tw_engine_t *engine, double norm);
+typedef enum tw_engine_outlier { TW_ENGINE_LOSS, TW_ENGINE_NORM } tw_engine_outlier_t;
+double tw_outliers_z(const tw_engine_t *engine, tw_engine_outlier_t of, double value);
 void tw_outliers_add(tw_engine_t *engine, double loss, double norm);
 
 TW_C_END

@@ -147,16 +147,6 @@ static void forget_state(tw_engine_t *engine)
 
 /* ---- a step -------------------------------------------------------------------------------------------- */
 
-tw_status_t tw_near_gradients(tw_engine_t *engine, size_t index)
-{
-    return tw_device_optimizer_gradients(engine->optimizer.device, index, engine->units[index].shard_grads);
-}
-
-tw_status_t tw_near_count(tw_engine_t *engine, size_t index, size_t first, size_t n)
-{
-    return tw_device_optimizer_norm(engine->optimizer.device, index, first, n);
-}
-
 tw_status_t tw_near_norm(tw_engine_t *engine, tw_norm_t *norm)
 {
     uint64_t bins[2 * TW_CUDA_NORM_BINS];
@@ -189,9 +179,4 @@ tw_status_t tw_near_step(tw_engine_t *engine, size_t index, double lr)
         }
     }
     return tw_device_optimizer_step(engine->optimizer.device, index, pieces, n, &news);
-}
-
-tw_status_t tw_near_wait(tw_engine_t *engine, size_t index)
-{
-    return tw_device_optimizer_wait(engine->optimizer.device, index);
 }

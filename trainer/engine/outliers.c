@@ -46,24 +46,14 @@ static void unroll(const tw_engine_outliers_t *outliers)
     }
 }
 
-static double z_in(const tw_engine_t *engine, size_t which, double value)
+double tw_outliers_z(const tw_engine_t *engine, tw_engine_outlier_t of, double value)
 {
     const tw_engine_outliers_t *outliers = &engine->outliers;
     if (outliers->window == 0 || outliers->n < outliers->window) {
         return 0;
     }
     unroll(outliers);
-    return z_of(outliers->past + which * outliers->n, outliers->n, value);
-}
-
-double tw_outliers_loss_z(const tw_engine_t *engine, double loss)
-{
-    return z_in(engine, 0, loss);
-}
-
-double tw_outliers_norm_z(const tw_engine_t *engine, double norm)
-{
-    return z_in(engine, 1, norm);
+    return z_of(outliers->past + of * outliers->n, outliers->n, value);
 }
 
 /** Outliers too, unless they are not finite: what was one becomes common if it stays. */

@@ -3,6 +3,7 @@
  * grow with the model: a unit of more than a bucket goes in slices. */
 #include <string.h>
 
+#include "trainer/device/optimizer.h"
 #include "trainer/engine/calls.h"
 
 /** Matrices that are frozen need no products for their gradients. */
@@ -176,7 +177,7 @@ tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index)
 static tw_status_t reduce_count(tw_engine_t *engine, size_t index, size_t first, size_t n, tw_norm_t *norm)
 {
     if (engine->optimizer.device) {
-        return tw_near_count(engine, index, first, n);
+        return tw_device_optimizer_norm(engine->optimizer.device, index, first, n);
     }
     tw_engine_add_norm(engine, norm, tw_engine_grad_at(engine, engine->units[index].shard_grads, first), n);
     return TW_OK;
@@ -190,7 +191,9 @@ static tw_status_t add_norm(tw_engine_t *engine, size_t index, tw_norm_t *norm)
     if (!norm) {
         return TW_OK;
     }
-    TW_TRY(engine->optimizer.device ? tw_near_gradients(engine, index) : TW_OK);
+    TW_TRY(engine->optimizer.device
+               ? tw_device_optimizer_gradients(engine->optimizer.device, index, unit->shard_grads)
+               : TW_OK);
     if (engine->stage > 0) {
         return reduce_count(engine, index, 0, unit->shard_elems, norm);
     }

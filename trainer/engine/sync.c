@@ -84,11 +84,6 @@ tw_status_t tw_sync_ready(tw_engine_t *engine)
     return tw_sync_advance(engine);
 }
 
-int tw_sync_is_done(const tw_engine_t *engine, size_t unit)
-{
-    return unit < engine->sync.done;
-}
-
 static tw_status_t sync_finish(tw_engine_t *engine)
 {
     tw_engine_sync_t *sync = &engine->sync;

@@ -1,6 +1,7 @@
 /* AdamW on what belongs to this rank, and the new weights on their way to the others. */
 #include <stdatomic.h>
 
+#include "trainer/device/optimizer.h"
 #include "trainer/engine/calls.h"
 
 /* What a thread takes at a time. */
@@ -180,7 +181,7 @@ static tw_status_t update_here(tw_engine_t *engine, double lr, float grad_scale)
 
 static tw_status_t end_unit_near(tw_engine_t *engine, size_t index)
 {
-    TW_TRY(tw_near_wait(engine, index));
+    TW_TRY(tw_device_optimizer_wait(engine->optimizer.device, index));
     TW_TRY(update_publish(engine, index, 1));
     put_away(engine, index);
     return TW_OK;

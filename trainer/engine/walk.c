@@ -90,7 +90,7 @@ static int may_ask(const tw_engine_t *engine)
     }
     /* without changes its first visit, still to come, will fill the replica */
     int is_second = walk->asked % walk->period > engine->n_layer;
-    return engine->codecs.has_delta ? tw_sync_is_done(engine, unit) : !is_second || is_in_node(engine, unit);
+    return engine->codecs.has_delta ? unit < engine->sync.done : !is_second || is_in_node(engine, unit);
 }
 
 static tw_status_t ask_ahead(tw_engine_t *engine)
