@@ -95,6 +95,9 @@ typedef void *tw_stream_t;
  *  is made of it, a few bytes more each, for each of some thousand ranks, still fits a size_t. */
 #define TW_MEMORY_BYTES_MAX ((size_t)1 << 48)
 
+/** The larger of two numbers, which are looked at twice. */
+#define TW_LARGER(a, b) ((a) > (b) ? (a) : (b))
+
 /** a + b; SIZE_MAX where that does not fit, and whenever a or b is SIZE_MAX: sums and products of callers'
  *  sizes are made with these and compared once. */
 static inline size_t tw_size_add(size_t a, size_t b)

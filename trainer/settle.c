@@ -43,11 +43,6 @@ static account_t own_account(tw_run_t *run)
     return account;
 }
 
-static uint64_t settle_larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 static int is_as_planned(const tw_engine_totals_t *totals)
 {
     return totals->inter_node_bytes + totals->spared_inter_node_bytes == totals->planned_inter_node_bytes;
@@ -74,7 +69,7 @@ static void add_account(tw_trainer_result_t *result, const account_t *account)
         result->planned_rss_bytes = account->before_bytes + account->planned_bytes;
     }
     result->file_bytes += account->file_bytes;
-    result->device_bytes = settle_larger(result->device_bytes, account->device_bytes);
+    result->device_bytes = TW_LARGER(result->device_bytes, account->device_bytes);
     result->lag_blocks += account->lag_blocks;
     result->lag_max = fmax(result->lag_max, account->lag_max);
 }

@@ -109,11 +109,6 @@ tw_cuda_heads_t tw_device_heads_args(const tw_device_sizes_t *s, const tw_model_
                              .x_stride = s->qkv};
 }
 
-static size_t device_larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 /** One call at a time has it. What matters of a norm's or heads' weights is whether there are any. */
 static size_t device_workspace_bytes(const tw_device_model_t *m, const tw_device_sizes_t *s)
 {
@@ -121,14 +116,14 @@ static size_t device_workspace_bytes(const tw_device_model_t *m, const tw_device
         .type = s->type, .rows = s->n, .channels = s->c, .beta = s->is_gpt2 ? "" : NULL};
     const tw_cuda_rows_t bias = {.type = s->type,
                                  .rows = s->n,
-                                 .channels = device_larger(device_larger(s->c, s->qkv), s->hidden),
+                                 .channels = TW_LARGER(TW_LARGER(s->c, s->qkv), s->hidden),
                                  .stride = s->c};
     const tw_cuda_attention_t attention = tw_device_attention_args(s);
     tw_cuda_heads_t heads = tw_device_heads_args(s, &m->model.config, 0);
     heads.gamma = "";
-    size_t bytes = device_larger(tw_cuda_norm_workspace_bytes(&norm), tw_cuda_bias_workspace_bytes(&bias));
-    bytes = device_larger(bytes, tw_cuda_attention_workspace_bytes(&attention));
-    return s->is_gpt2 ? bytes : device_larger(bytes, tw_cuda_heads_workspace_bytes(&heads));
+    size_t bytes = TW_LARGER(tw_cuda_norm_workspace_bytes(&norm), tw_cuda_bias_workspace_bytes(&bias));
+    bytes = TW_LARGER(bytes, tw_cuda_attention_workspace_bytes(&attention));
+    return s->is_gpt2 ? bytes : TW_LARGER(bytes, tw_cuda_heads_workspace_bytes(&heads));
 }
 
 /* ---- scratch ------------------------------------------------------------------------------------------- */
@@ -136,7 +131,7 @@ static size_t device_workspace_bytes(const tw_device_model_t *m, const tw_device
 /** Returns the rows of a chunk: chunks are of about one size, in steps that products like. */
 static size_t logit_rows(size_t logits_elems, size_t stride, size_t n)
 {
-    size_t most = device_larger(logits_elems / stride, ROWS_STEP);
+    size_t most = TW_LARGER(logits_elems / stride, ROWS_STEP);
     size_t n_chunks = n / most + (n % most > 0);
     size_t rows = n / n_chunks + (n % n_chunks > 0);
     return (rows + ROWS_STEP - 1) / ROWS_STEP * ROWS_STEP;

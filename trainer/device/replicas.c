@@ -41,11 +41,6 @@ static tw_status_t wait_here(tw_device_replicas_t *r)
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
-static size_t replicas_larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 /** What coding works in. */
 static tw_status_t replicas_reserve(void *ctx, size_t n_elems, size_t n_segments, int deltas)
 {
@@ -53,8 +48,8 @@ static tw_status_t replicas_reserve(void *ctx, size_t n_elems, size_t n_segments
     if (!deltas) {
         return TW_OK;
     }
-    r->workspace_bytes = replicas_larger(tw_quant_delta_encode_workspace_bytes(NULL, n_elems, n_segments),
-                                         tw_quant_delta_decode_workspace_bytes(NULL, n_elems, n_segments));
+    r->workspace_bytes = TW_LARGER(tw_quant_delta_encode_workspace_bytes(NULL, n_elems, n_segments),
+                                   tw_quant_delta_decode_workspace_bytes(NULL, n_elems, n_segments));
     r->message_bytes = tw_quant_delta_bound_bytes(n_elems);
     r->wide_elems = n_elems < WIDE_ELEMS ? n_elems : WIDE_ELEMS;
     if (r->workspace_bytes == SIZE_MAX) {

@@ -34,11 +34,6 @@ typedef struct most {
     size_t sent, owned, scratch, near;
 } most_t;
 
-static size_t muon_larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 static most_t count_most(const tw_engine_t *engine)
 {
     most_t most = {0};
@@ -52,12 +47,12 @@ static most_t count_most(const tw_engine_t *engine)
                 tw_model_orthogonal_t takes =
                     tw_model_orthogonal_of(engine->model, of->shape[0], of->shape[1]);
                 owned += engine->stage > 0 ? of->n_elems : 0;
-                most.scratch = muon_larger(most.scratch, of->n_elems + takes.scratch_elems);
-                most.near = muon_larger(most.near, takes.near_bytes);
+                most.scratch = TW_LARGER(most.scratch, of->n_elems + takes.scratch_elems);
+                most.near = TW_LARGER(most.near, takes.near_bytes);
             }
         }
-        most.sent = muon_larger(most.sent, sent);
-        most.owned = muon_larger(most.owned, owned);
+        most.sent = TW_LARGER(most.sent, sent);
+        most.owned = TW_LARGER(most.owned, owned);
     }
     return most;
 }

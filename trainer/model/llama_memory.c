@@ -29,11 +29,6 @@ tw_llama_saved_t tw_llama_saved_at(const tw_model_config_t *config, size_t n, vo
     return llama_carve_saved(&carver, config, n);
 }
 
-static size_t llama_larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 static void llama_carve_scratch(tw_carver_t *carver, const tw_model_config_t *config, size_t batch,
                                 size_t seq_len, tw_compute_t *compute, tw_llama_scratch_t *scratch)
 {
@@ -41,10 +36,10 @@ static void llama_carve_scratch(tw_carver_t *carver, const tw_model_config_t *co
     size_t q = tw_llama_q_width(config), qkv = tw_llama_qkv_width(config);
     size_t angles = tw_size_mul(seq_len, config->llama.head_dim / 2);
     scratch->saved = tw_carve_bytes(carver, tw_llama_saved_bytes(config, n));
-    size_t wide_rows = config->fp32_weights ? 0 : llama_larger(llama_larger(config->vocab_size, inner), q);
+    size_t wide_rows = config->fp32_weights ? 0 : TW_LARGER(TW_LARGER(config->vocab_size, inner), q);
     tw_factors_carve(carver, config->products, tw_size_mul(wide_rows, c),
-                     tw_size_mul(n, llama_larger(llama_larger(c, qkv), inner)), compute);
-    scratch->vector = tw_carve(carver, llama_larger(llama_larger(c, q), 2 * config->llama.head_dim));
+                     tw_size_mul(n, TW_LARGER(TW_LARGER(c, qkv), inner)), compute);
+    scratch->vector = tw_carve(carver, TW_LARGER(TW_LARGER(c, q), 2 * config->llama.head_dim));
     scratch->norm = tw_carve(carver, tw_size_mul(n, c));
     scratch->d_norm = tw_carve(carver, tw_size_mul(n, c));
     scratch->qkv = tw_carve(carver, tw_size_mul(n, qkv));
